@@ -1,0 +1,148 @@
+// The plugging: what the core needs of a CXL fabric (CXL 3.1, 7.6 Fabric Manager API: Bind vPPB,
+// Unbind vPPB, Set LD Allocations), whatever stands behind it.
+//
+// A driver knows devices, hosts, PCIe slots and which slice (LogicalDevice, LD) is bound where.
+// It knows nothing of Regions' meaning, tenants or policy. Every call is idempotent by LdKey, and
+// after an unknown outcome the core calls Discover and believes that.
+//
+// Unbind alternates with the host agent, and they meet on (host, slot):
+//   agent: memory offline, host region destroyed
+//   driver: BeginUnbind          asks the host to let go
+//   agent: powers the slot off
+//   driver: AwaitUnbound         sees the proof that the host cannot reach the bytes
+// Only that proof, or Fence's, lets bytes go to somebody else.
+//
+// Calls come from the core's thread and must not block; completions come from any thread. Each
+// completion arrives within the deadline the driver was configured with (DEADLINE_EXCEEDED).
+// The contract is test/contract/fabric_driver_contract.h.
+#ifndef CXLPOOL_FABRIC_MANAGER_PORTS_FABRIC_DRIVER_H_
+#define CXLPOOL_FABRIC_MANAGER_PORTS_FABRIC_DRIVER_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "proto/support/executor.h"
+
+namespace cxlpool::fm {
+
+// Bytes [dpa, dpa + length) of one pool device.
+struct Slice {
+  std::string device;  // Device id, for example "cmm-0".
+  uint64_t dpa_bytes = 0;
+  uint64_t length_bytes = 0;
+  friend bool operator==(const Slice&, const Slice&) = default;
+};
+
+// Names one bind for ever: the driver keeps it with the bound LD, and Discover gives it back.
+struct LdKey {
+  std::string host;           // Host id.
+  std::string tag;            // Region UUID, 36 characters.
+  uint64_t generation = 0;    // Of the Attachment; never reused.
+  uint32_t extent_index = 0;  // Within the Region.
+  friend bool operator==(const LdKey&, const LdKey&) = default;
+};
+
+struct BindRequest {
+  LdKey key;
+  uint32_t slot = 0;  // Where in the host.
+  Slice slice;
+  bool read_only = false;  // The fabric itself drops the host's stores.
+  uint64_t serial = 0;     // What the host shall see; unique for ever (the core counts them).
+};
+
+// What the fabric shows a host, read back.
+struct BoundLd {
+  LdKey key;
+  uint32_t slot = 0;
+  Slice slice;
+  bool read_only = false;
+  uint64_t serial = 0;
+  bool unbinding = false;  // BeginUnbind has been called and the host has not let go.
+};
+
+struct FabricDevice {
+  std::string id;
+  std::string serial;
+  uint64_t capacity_bytes = 0;
+  uint64_t granule_bytes = 0;
+};
+
+struct FabricHost {
+  std::string id;
+  bool reachable = false;  // The fabric can be asked about it now.
+  // Changes whenever the host's side of the fabric was torn down (its QEMU process, its power):
+  // nothing that was bound under another value is still bound.
+  std::string fabric_incarnation;
+  std::vector<uint32_t> slots;  // Where a LD can be bound, free or not.
+};
+
+// Everything the driver can see. LDs of hosts that are not reachable are unknown, not absent.
+struct FabricView {
+  std::vector<FabricDevice> devices;
+  std::vector<FabricHost> hosts;
+  std::vector<BoundLd> bound;
+};
+
+struct FabricCapabilities {
+  std::string driver;                 // "emulated" or "qemu".
+  uint64_t extent_granule_bytes = 0;  // Smallest slice it can bind.
+  uint32_t max_lds_per_device = 0;    // 0: no limit.
+  bool enforces_read_only = false;
+  bool hardware_coherent = false;  // One host's stores are seen by another without flushes.
+  bool can_fence = false;
+};
+
+// Something that happened by itself.
+struct FabricEvent {
+  enum class Kind {
+    kLdLost,           // The LD of `key` is gone: surprise removal, or the host ejected it.
+    kHostReachable,    // Ask Discover again.
+    kHostUnreachable,  // Says nothing about what is bound.
+    kHostGone,         // Proof: the host's side ended; nothing is bound on it any more.
+  };
+  Kind kind = Kind::kHostReachable;
+  std::string host;
+  LdKey key;  // kLdLost only.
+};
+
+class FabricDriver {
+ public:
+  virtual ~FabricDriver() = default;
+
+  virtual FabricCapabilities capabilities() const = 0;
+
+  // Starts reporting events to `sink`, from any thread. Call once, before anything else.
+  virtual void Start(absl::AnyInvocable<void(FabricEvent)> sink) = 0;
+
+  // Reads back what is really there.
+  virtual void Discover(DoneWith<FabricView> done) = 0;
+
+  // Makes `slice` appear in the host's slot. Bound already under an equal request: OK, the same.
+  // RESOURCE_EXHAUSTED/NO_FREE_PORT: another LD sits in the slot.
+  // ALREADY_EXISTS/LD_CONFLICT: this key is bound with other arguments.
+  // NOT_FOUND: UNKNOWN_HOST, UNKNOWN_DEVICE, UNKNOWN_SLOT.
+  // UNAVAILABLE/HOST_UNREACHABLE: the fabric's side of the host is down; nothing was done.
+  // DEADLINE_EXCEEDED, UNKNOWN: unknown outcome: Discover.
+  virtual void Bind(BindRequest request, DoneWith<BoundLd> done) = 0;
+
+  // Asks the host to let go. Not bound, or begun before: OK.
+  virtual void BeginUnbind(LdKey key, Done done) = 0;
+
+  // OK is proof: the host cannot load or store these bytes any more. Not bound: OK at once.
+  // DEADLINE_EXCEEDED/UNBIND_NOT_PROVEN: no proof yet; call again, or Fence.
+  virtual void AwaitUnbound(LdKey key, absl::Duration timeout, Done done) = 0;
+
+  // Ends the host's side of the fabric for certain. OK is proof for all of the host's LDs.
+  // UNIMPLEMENTED/NO_FENCE; FAILED_PRECONDITION/FENCE_FAILED: not confirmed.
+  virtual void Fence(std::string host, Done done) = 0;
+
+  // Clears the slice and verifies that every byte reads as zero (or that the storage is gone).
+  // Interrupted or failed: call again. The caller has proof that nobody is bound.
+  virtual void Scrub(std::string tag, uint32_t extent_index, Slice slice, Done done) = 0;
+};
+
+}  // namespace cxlpool::fm
+
+#endif  // CXLPOOL_FABRIC_MANAGER_PORTS_FABRIC_DRIVER_H_

@@ -1,0 +1,64 @@
+// Where the pool's records live: what the core needs of a database, and no more.
+//
+// A Store is a set of rows under one revision, changed only by Commit. Two guards are compared
+// inside every commit, so that nothing is ever decided on an earlier read: the epoch (which
+// manager owns the store) and the revision (what it last saw). A local file and a replicated
+// store can stand behind the same contract: test/contract/store_contract.h.
+#ifndef CXLPOOL_FABRIC_MANAGER_PORTS_STORE_H_
+#define CXLPOOL_FABRIC_MANAGER_PORTS_STORE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "proto/support/executor.h"
+
+namespace cxlpool::fm {
+
+// One record. Keys are monotonic: given once, never given to another record.
+struct Row {
+  uint64_t key = 0;
+  std::string value;  // Opaque here. At most kMaxRowBytes.
+};
+
+inline constexpr size_t kMaxRowBytes = 1 << 20;
+inline constexpr size_t kMaxBatchRows = 65536;
+
+// Everything a store held when it was opened, in ascending key order.
+struct StoreImage {
+  uint64_t epoch = 0;     // Now ours. Greater than any before.
+  uint64_t revision = 0;  // 0: new and empty.
+  std::vector<Row> rows;
+};
+
+// One atomic change. Puts insert or replace; erases of absent keys are fine.
+struct StoreBatch {
+  uint64_t epoch = 0;          // As given by Open.
+  uint64_t base_revision = 0;  // The revision this change was planned on.
+  uint64_t revision = 0;       // The new one; greater than base_revision.
+  std::vector<Row> puts;
+  std::vector<uint64_t> erases;
+};
+
+class Store {
+ public:
+  virtual ~Store() = default;
+
+  // Takes the store over and reads it whole. Call once, first.
+  // DATA_LOSS/STORE_CORRUPT: a row fails its checksum (run `cxlpool fsck` or restore).
+  // FAILED_PRECONDITION/STORE_BUSY: another manager holds it.
+  // FAILED_PRECONDITION/STORE_TOO_NEW: written by a later release.
+  virtual void Open(DoneWith<StoreImage> done) = 0;
+
+  // Makes `batch` durable as a whole or not at all; OK only after it is on stable storage.
+  // Commits are served in the order they are asked for.
+  // ABORTED/STORE_FENCED: the epoch or base_revision is not current: another manager has taken
+  //   over; the caller must stop.
+  // RESOURCE_EXHAUSTED/STORE_FULL: no space; nothing changed and reads go on.
+  // DATA_LOSS or UNKNOWN: the outcome cannot be known; the caller must stop and reopen.
+  virtual void Commit(StoreBatch batch, Done done) = 0;
+};
+
+}  // namespace cxlpool::fm
+
+#endif  // CXLPOOL_FABRIC_MANAGER_PORTS_STORE_H_

@@ -1,0 +1,136 @@
+// One host's CXL memory as its kernel has it: look, and take one rung of the ladder.
+//
+// Rungs up: PowerOn, CreateHostRegion, BindDax (+ OnlineBlocks for system-ram). Rungs down:
+// OfflineBlocks, UnbindDax, DestroyHostRegion, PowerOff. Each is idempotent, and none is believed:
+// the core calls Observe after it and goes by what the kernel says then.
+//
+// The core has at most one rung under way at a time (concurrent teardown under one switch has
+// corrupted kernels: CVE-2026-31530). Observe and FindHolders may run meanwhile. Calls do not
+// block; completions come from any thread, each within the adapter's stated deadline
+// (DEADLINE_EXCEEDED: it may still happen; Observe). The contract is
+// test/contract/host_memory_contract.h.
+#ifndef CXLPOOL_HOST_AGENT_PORTS_HOST_MEMORY_H_
+#define CXLPOOL_HOST_AGENT_PORTS_HOST_MEMORY_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "proto/support/executor.h"
+#include "proto/support/unique_fd.h"
+
+namespace cxlpool::agent {
+
+enum class DaxDriver { kNone, kDeviceDax, kKmem };
+
+// A memdev that the fabric plugged into a slot.
+struct ObservedMemdev {
+  uint64_t serial = 0;  // Identity. Zero never.
+  uint32_t slot = 0;
+  std::string name;  // memN; not stable.
+  uint64_t size_bytes = 0;
+  std::string host_bridge;  // ACPI name, as in ObservedBridge.
+};
+
+// A CXL region of the kernel and the DAX device on it.
+struct ObservedHostRegion {
+  std::string name;               // regionN; not stable.
+  std::vector<uint64_t> serials;  // Of its targets in position order; 0 where the target is gone.
+  bool committed = false;
+  uint64_t hpa_bytes = 0;
+  uint64_t size_bytes = 0;
+  uint32_t interleave_granularity_bytes = 0;
+  std::string dax_device;  // daxN.M; empty until the kernel made it.
+  DaxDriver dax_driver = DaxDriver::kNone;
+  std::optional<int> numa_node;  // target_node of the DAX device.
+  uint64_t dax_align_bytes = 0;
+  uint32_t online_blocks = 0;   // kmem only: memory blocks online,
+  uint32_t total_blocks = 0;    // of so many;
+  bool all_movable = false;     // every online block is in ZONE_MOVABLE.
+};
+
+// A CXL host bridge and its decoder stack.
+struct ObservedBridge {
+  std::string name;  // ACPI name, for example "ACPI0016:00". Stable within a boot.
+  std::vector<uint32_t> slots;
+  uint32_t max_regions = 0;
+  uint32_t live_regions = 0;
+  bool blocked = false;          // A freed decoder lies under a live one.
+  uint64_t blocking_serial = 0;  // A target of the topmost live host region.
+  uint64_t window_bytes = 0;
+  uint64_t free_window_bytes = 0;
+};
+
+struct HostObservation {
+  std::vector<ObservedBridge> bridges;
+  std::vector<ObservedMemdev> memdevs;
+  std::vector<ObservedHostRegion> regions;
+  uint64_t memory_block_bytes = 0;
+  uint64_t page_struct_spare_bytes = 0;
+};
+
+struct HostRegionSpec {
+  std::string host_bridge;
+  std::vector<uint64_t> serials;  // One a target, in target order.
+  uint32_t interleave_granularity_bytes = 0;  // 0: the window's own.
+  uint64_t size_bytes = 0;                    // The whole host region.
+};
+
+class HostMemory {
+ public:
+  virtual ~HostMemory() = default;
+
+  // Puts the host's policy in order before anything is bound: DAX autoprobe off, so that no
+  // driver takes a new DAX device by itself. Call once, first; again after an error.
+  // FAILED_PRECONDITION names what the machine lacks (module, kernel option, right) and how to
+  // mend it.
+  virtual void Prepare(Done done) = 0;
+
+  // Reads the kernel's state. Never changes anything.
+  virtual void Observe(DoneWith<HostObservation> done) = 0;
+
+  // Powers the slot on and waits for the memdev with `serial`.
+  // DEADLINE_EXCEEDED/MEMDEV_TIMEOUT: it did not come.
+  virtual void PowerOn(uint32_t slot, uint64_t serial, Done done) = 0;
+
+  // Makes and commits the host region; its DAX device exists and no driver has it.
+  // FAILED_PRECONDITION: BRIDGE_BLOCKED, DECODERS_FULL, WINDOW_FULL (remedy names the blocker).
+  // INTERNAL/REGION_COMMIT: the kernel refused; what was half made has been taken away.
+  virtual void CreateHostRegion(HostRegionSpec spec, Done done) = 0;
+
+  // Gives the DAX device of the host region with first target `serial` to `driver`. For kKmem
+  // the memory blocks appear offline. From one driver to the other goes through UnbindDax.
+  virtual void BindDax(uint64_t serial, DaxDriver driver, Done done) = 0;
+
+  // Brings every block online in ZONE_MOVABLE.
+  virtual void OnlineBlocks(uint64_t serial, Done done) = 0;
+
+  // Brings every block offline, in a child process that is killed at the deadline.
+  // FAILED_PRECONDITION/BLOCKS_BUSY: some stay online; retry later. Partial progress is kept and
+  // seen by Observe.
+  virtual void OfflineBlocks(uint64_t serial, Done done) = 0;
+
+  // Takes the DAX device from its driver. FAILED_PRECONDITION/BLOCKS_BUSY while a block is
+  // online (the kernel would say success and leave it broken).
+  virtual void UnbindDax(uint64_t serial, Done done) = 0;
+
+  // Destroys the host region. FAILED_PRECONDITION/DAX_BOUND while a driver has its DAX device.
+  // No such region: OK.
+  virtual void DestroyHostRegion(uint64_t serial, Done done) = 0;
+
+  // Powers the slot off, for an unbind that the fabric has begun; the memdev is gone afterwards.
+  // FAILED_PRECONDITION/REGION_LIVE while a host region uses it. Empty slot: OK.
+  virtual void PowerOff(uint32_t slot, uint64_t serial, Done done) = 0;
+
+  // Processes that have the DAX device open or mapped, the agent itself left out. At most 32.
+  virtual void FindHolders(uint64_t serial, DoneWith<std::vector<int>> done) = 0;
+
+  // Opens the DAX device for an application: O_RDONLY if `read_only`, else O_RDWR; CLOEXEC.
+  // Quick; the core's thread. Bytes [0, size) of the descriptor are the host region.
+  virtual absl::StatusOr<UniqueFd> OpenDax(uint64_t serial, bool read_only) = 0;
+};
+
+}  // namespace cxlpool::agent
+
+#endif  // CXLPOOL_HOST_AGENT_PORTS_HOST_MEMORY_H_

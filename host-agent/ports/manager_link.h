@@ -1,0 +1,51 @@
+// The agent's way to the fabric manager: one session, and calls on behalf of applications.
+//
+// The link dials, says Hello, reconnects with backoff and sends heartbeats; the core hears of
+// sessions and Offers and sends Reports. Messages of a session that ended are dropped by the link.
+// Calls from the core's thread; handlers and completions come from any thread.
+#ifndef CXLPOOL_HOST_AGENT_PORTS_MANAGER_LINK_H_
+#define CXLPOOL_HOST_AGENT_PORTS_MANAGER_LINK_H_
+
+#include "absl/functional/any_invocable.h"
+#include "cxlpool/v1/host_service.pb.h"
+#include "cxlpool/v1/pool_service.pb.h"
+#include "proto/support/executor.h"
+
+namespace cxlpool::agent {
+
+class ManagerLink {
+ public:
+  // What the link tells the core. Each may be called from any thread.
+  struct Handlers {
+    // A connection is about to be made: answer with what the host holds now.
+    absl::AnyInvocable<void(DoneWith<v1::Hello>)> make_hello;
+    // The manager accepted; every Offer that concerns the host is in it.
+    absl::AnyInvocable<void(v1::Welcome)> on_welcome;
+    absl::AnyInvocable<void(v1::Offer)> on_offer;
+    absl::AnyInvocable<void(v1::Withdraw)> on_withdraw;
+    // The session is over; the link dials again by itself unless `permanent` (refused with a
+    // reason that only an operator can change; it then dials once a minute).
+    absl::AnyInvocable<void(absl::Status why, bool permanent)> on_lost;
+  };
+
+  virtual ~ManagerLink() = default;
+
+  virtual void Start(Handlers handlers) = 0;
+
+  // Ends the session and stops dialling; no handler runs after it returned.
+  virtual void Stop() = 0;
+
+  // Queues a Report on the current session; without one it is dropped (the next Hello says all).
+  virtual void Send(v1::Report report) = 0;
+
+  // PoolService calls under the host's certificate. Deadline 30 s.
+  // UNAVAILABLE/MANAGER_UNREACHABLE: retry with the same request_id.
+  virtual void Allocate(v1::AllocateRegionRequest request,
+                        DoneWith<v1::AllocateRegionResponse> done) = 0;
+  virtual void Release(v1::ReleaseRegionRequest request,
+                       DoneWith<v1::ReleaseRegionResponse> done) = 0;
+};
+
+}  // namespace cxlpool::agent
+
+#endif  // CXLPOOL_HOST_AGENT_PORTS_MANAGER_LINK_H_

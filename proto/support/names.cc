@@ -1,0 +1,110 @@
+#include "proto/support/names.h"
+
+#include <sys/random.h>
+
+#include <cstdlib>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool {
+namespace {
+
+constexpr size_t kMaxIdLength = 63;
+constexpr size_t kUuidBytes = 16;
+constexpr size_t kUuidText = 36;
+
+bool IsLowerOrDigit(char c) { return absl::ascii_islower(c) || absl::ascii_isdigit(c); }
+
+std::string Quote(absl::string_view text) {
+  return absl::StrCat("\"", absl::CHexEscape(text.substr(0, 80)), text.size() > 80 ? "..." : "", "\"");
+}
+
+absl::Status BadName(absl::string_view name, absl::string_view why, absl::string_view remedy) {
+  return Refusal{.code = absl::StatusCode::kInvalidArgument,
+                 .reason = "BAD_NAME",
+                 .message = absl::StrCat("name ", Quote(name), " ", why),
+                 .remedy = std::string(remedy),
+                 .metadata = {}}
+      .ToStatus();
+}
+
+bool IsDash(size_t i) { return i == 8 || i == 13 || i == 18 || i == 23; }
+
+}  // namespace
+
+absl::Status CheckResourceId(absl::string_view id, bool allow_uuid) {
+  if (allow_uuid && id.size() == kUuidText && ParseUuid(id).ok() &&
+      absl::AsciiStrToLower(id) == id) {
+    return absl::OkStatus();
+  }
+  bool good = !id.empty() && id.size() <= kMaxIdLength && absl::ascii_islower(id.front()) &&
+              IsLowerOrDigit(id.back());
+  for (char c : id) good = good && (IsLowerOrDigit(c) || c == '-');
+  if (good) return absl::OkStatus();
+  return BadName(id, "is not well formed",
+                 "use 1 to 63 of a-z, 0-9 and '-', beginning with a letter and not ending in '-'");
+}
+
+absl::StatusOr<std::string> ParseResourceName(absl::string_view collection,
+                                              absl::string_view name) {
+  const std::string prefix = absl::StrCat(collection, "/");
+  if (!absl::StartsWith(name, prefix)) {
+    return BadName(name, absl::StrCat("is not in ", collection),
+                   absl::StrCat("write it as ", prefix, "NAME"));
+  }
+  const absl::string_view id = name.substr(prefix.size());
+  if (absl::Status status = CheckResourceId(id, collection == "regions"); !status.ok()) {
+    return status;
+  }
+  return std::string(id);
+}
+
+std::string ResourceName(absl::string_view collection, absl::string_view id) {
+  return absl::StrCat(collection, "/", id);
+}
+
+absl::StatusOr<std::string> ParseUuid(absl::string_view text) {
+  bool good = text.size() == kUuidText;
+  std::string hex;
+  for (size_t i = 0; good && i < text.size(); ++i) {
+    if (IsDash(i)) {
+      good = text[i] == '-';
+    } else {
+      good = absl::ascii_isxdigit(text[i]);
+      hex += text[i];
+    }
+  }
+  if (good) return absl::HexStringToBytes(hex);
+  return Refusal{.code = absl::StatusCode::kInvalidArgument,
+                 .reason = "BAD_UUID",
+                 .message = absl::StrCat(Quote(text), " is not a UUID"),
+                 .remedy = "write 36 characters like 0f8fad5b-d9cb-469f-a165-70867728950e",
+                 .metadata = {}}
+      .ToStatus();
+}
+
+std::string FormatUuid(absl::string_view bytes) {
+  std::string hex = absl::BytesToHexString(bytes.substr(0, kUuidBytes));
+  for (size_t dash : {8, 13, 18, 23}) {
+    if (dash <= hex.size()) hex.insert(dash, 1, '-');
+  }
+  return hex;
+}
+
+std::string RandomUuid() {
+  std::string bytes(kUuidBytes, '\0');
+  size_t have = 0;
+  while (have < bytes.size()) {
+    const ssize_t got = getrandom(bytes.data() + have, bytes.size() - have, 0);
+    if (got > 0) have += static_cast<size_t>(got);
+  }
+  bytes[6] = static_cast<char>((bytes[6] & 0x0f) | 0x40);
+  bytes[8] = static_cast<char>((bytes[8] & 0x3f) | 0x80);
+  return bytes;
+}
+
+}  // namespace cxlpool

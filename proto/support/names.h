@@ -1,0 +1,37 @@
+// Resource names (AIP-122): `regions/kv-cache`, `hosts/host-a`, `devices/cmm-0`.
+//
+// Pure functions, any thread.
+#ifndef CXLPOOL_PROTO_SUPPORT_NAMES_H_
+#define CXLPOOL_PROTO_SUPPORT_NAMES_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace cxlpool {
+
+// OK if `id` matches [a-z]([a-z0-9-]{0,61}[a-z0-9])?, or a UUID in lower case where `allow_uuid`.
+// INVALID_ARGUMENT/BAD_NAME quotes the id (escaped, cut to 80 characters) and says the rule.
+absl::Status CheckResourceId(absl::string_view id, bool allow_uuid = false);
+
+// The id of `name` within `collection` ("hosts"): "hosts/host-a" gives "host-a".
+// INVALID_ARGUMENT/BAD_NAME if it is not of that collection or the id is not well formed.
+absl::StatusOr<std::string> ParseResourceName(absl::string_view collection, absl::string_view name);
+
+// The inverse.
+std::string ResourceName(absl::string_view collection, absl::string_view id);
+
+// 16 bytes of a UUID in text of 36 characters, any case. INVALID_ARGUMENT/BAD_UUID.
+absl::StatusOr<std::string> ParseUuid(absl::string_view text);
+
+// Lower-case text of 16 bytes.
+std::string FormatUuid(absl::string_view bytes);
+
+// A random (version 4) UUID as 16 bytes, from the kernel.
+std::string RandomUuid();
+
+}  // namespace cxlpool
+
+#endif  // CXLPOOL_PROTO_SUPPORT_NAMES_H_
