@@ -13,62 +13,14 @@
 #define CXLPOOL_HOST_AGENT_PORTS_HOST_MEMORY_H_
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "host-agent/model/observation.h"
 #include "proto/support/executor.h"
 #include "proto/support/unique_fd.h"
 
 namespace cxlpool::agent {
-
-enum class DaxDriver { kNone, kDeviceDax, kKmem };
-
-// A memdev that the fabric plugged into a slot.
-struct ObservedMemdev {
-  uint64_t serial = 0;  // Identity. Zero never.
-  uint32_t slot = 0;
-  std::string name;  // memN; not stable.
-  uint64_t size_bytes = 0;
-  std::string host_bridge;  // ACPI name, as in ObservedBridge.
-};
-
-// A CXL region of the kernel and the DAX device on it.
-struct ObservedHostRegion {
-  std::string name;               // regionN; not stable.
-  std::vector<uint64_t> serials;  // Of its targets in position order; 0 where the target is gone.
-  bool committed = false;
-  uint64_t hpa_bytes = 0;
-  uint64_t size_bytes = 0;
-  uint32_t interleave_granularity_bytes = 0;
-  std::string dax_device;  // daxN.M; empty until the kernel made it.
-  DaxDriver dax_driver = DaxDriver::kNone;
-  std::optional<int> numa_node;  // target_node of the DAX device.
-  uint64_t dax_align_bytes = 0;
-  uint32_t online_blocks = 0;   // kmem only: memory blocks online,
-  uint32_t total_blocks = 0;    // of so many;
-  bool all_movable = false;     // every online block is in ZONE_MOVABLE.
-};
-
-// A CXL host bridge and its decoder stack.
-struct ObservedBridge {
-  std::string name;  // ACPI name, for example "ACPI0016:00". Stable within a boot.
-  std::vector<uint32_t> slots;
-  uint32_t max_regions = 0;
-  uint32_t live_regions = 0;
-  bool blocked = false;          // A freed decoder lies under a live one.
-  uint64_t blocking_serial = 0;  // A target of the topmost live host region.
-  uint64_t window_bytes = 0;
-  uint64_t free_window_bytes = 0;
-};
-
-struct HostObservation {
-  std::vector<ObservedBridge> bridges;
-  std::vector<ObservedMemdev> memdevs;
-  std::vector<ObservedHostRegion> regions;
-  uint64_t memory_block_bytes = 0;
-  uint64_t page_struct_spare_bytes = 0;
-};
 
 struct HostRegionSpec {
   std::string host_bridge;
@@ -115,12 +67,14 @@ class HostMemory {
   // online (the kernel would say success and leave it broken).
   virtual void UnbindDax(uint64_t serial, Done done) = 0;
 
-  // Destroys the host region. FAILED_PRECONDITION/DAX_BOUND while a driver has its DAX device.
-  // No such region: OK.
+  // Destroys the host region, also one that was left half made or whose memdev vanished.
+  // FAILED_PRECONDITION/DAX_BOUND while a driver has its DAX device. No such region: OK.
   virtual void DestroyHostRegion(uint64_t serial, Done done) = 0;
 
   // Powers the slot off, for an unbind that the fabric has begun; the memdev is gone afterwards.
-  // FAILED_PRECONDITION/REGION_LIVE while a host region uses it. Empty slot: OK.
+  // FAILED_PRECONDITION/REGION_LIVE while a host region uses it. Empty slot: OK, and it still
+  // does what tells the fabric so (an agent may have died between the two). A memdev with
+  // another serial is left alone: OK.
   virtual void PowerOff(uint32_t slot, uint64_t serial, Done done) = 0;
 
   // Processes that have the DAX device open or mapped, the agent itself left out. At most 32.

@@ -1,0 +1,251 @@
+#include "host-agent/model/online_plan.h"
+
+#include <algorithm>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace cxlpool::agent {
+namespace {
+
+std::string Serial(uint64_t serial) { return absl::StrCat("0x", absl::Hex(serial)); }
+
+Step Rung(Step::Kind kind) { return Step{.kind = kind}; }
+
+Step Refuse(std::string reason, std::string message, std::string remedy,
+            std::vector<std::pair<std::string, std::string>> metadata = {}) {
+  Step step{.kind = Step::Kind::kRefuse};
+  step.refusal = Refusal{.code = absl::StatusCode::kFailedPrecondition,
+                         .reason = std::move(reason),
+                         .message = std::move(message),
+                         .remedy = std::move(remedy),
+                         .metadata = std::move(metadata)};
+  return step;
+}
+
+// The host region that uses any of the targets.
+const ObservedHostRegion* RegionOf(const DesiredSegment& desired, const HostObservation& host) {
+  for (const DesiredTarget& target : desired.targets) {
+    if (const auto* region = FindHostRegion(host, target.serial)) return region;
+  }
+  return nullptr;
+}
+
+bool SerialsMatch(const DesiredSegment& desired, const ObservedHostRegion& region) {
+  return std::equal(desired.targets.begin(), desired.targets.end(), region.serials.begin(),
+                    region.serials.end(),
+                    [](const DesiredTarget& t, uint64_t serial) { return t.serial == serial; });
+}
+
+size_t PresentTargets(const DesiredSegment& desired, const HostObservation& host) {
+  return std::count_if(
+      desired.targets.begin(), desired.targets.end(),
+      [&](const DesiredTarget& t) { return FindMemdev(host, t.serial) != nullptr; });
+}
+
+bool InMode(const DesiredSegment& desired, const ObservedHostRegion& region) {
+  if (desired.mode == Mode::kDevdax) return region.dax_driver == DaxDriver::kDeviceDax;
+  return region.dax_driver == DaxDriver::kKmem && region.total_blocks > 0 &&
+         region.online_blocks == region.total_blocks && region.all_movable;
+}
+
+// Takes the DAX device out of whatever has it: the first half of every way down, and of changing
+// the driver.
+Step LeaveDriver(const ObservedHostRegion& region) {
+  if (region.dax_driver == DaxDriver::kKmem && region.online_blocks > 0) {
+    return Rung(Step::Kind::kOfflineBlocks);
+  }
+  Step step = Rung(Step::Kind::kUnbindDax);
+  step.check_holders = region.dax_driver == DaxDriver::kDeviceDax;
+  return step;
+}
+
+Step CreateOrRefuse(const DesiredSegment& desired, const HostObservation& host,
+                    bool earlier_pending) {
+  for (const DesiredTarget& target : desired.targets) {
+    const ObservedMemdev* memdev = FindMemdev(host, target.serial);
+    if (memdev->host_bridge != desired.host_bridge) {
+      return Refuse("WRONG_BRIDGE",
+                    absl::StrCat("memdev ", memdev->name, " (serial ", Serial(target.serial),
+                                 ") is under host bridge ", memdev->host_bridge, ", not ",
+                                 desired.host_bridge),
+                    "detach the Region and attach it again",
+                    {{"host_bridge", memdev->host_bridge}});
+    }
+  }
+  const ObservedBridge* bridge = FindBridge(host, desired.host_bridge);
+  if (bridge == nullptr) {
+    return Refuse("UNKNOWN_BRIDGE",
+                  absl::StrCat("this host has no CXL host bridge ", desired.host_bridge),
+                  "detach the Region and attach it again",
+                  {{"host_bridge", desired.host_bridge}});
+  }
+  if (earlier_pending) return Rung(Step::Kind::kWait);
+  std::vector<std::pair<std::string, std::string>> metadata = {
+      {"host_bridge", bridge->name}, {"blocking_serial", Serial(bridge->blocking_serial)}};
+  if (bridge->blocked) {
+    return Refuse("BRIDGE_BLOCKED",
+                  absl::StrCat("host bridge ", bridge->name,
+                               " cannot take a host region: one below a live one was freed; "
+                               "topmost is the one of serial ",
+                               Serial(bridge->blocking_serial)),
+                  "detach what is live on that bridge, topmost first", std::move(metadata));
+  }
+  if (bridge->live_regions >= bridge->max_regions) {
+    return Refuse("DECODERS_FULL",
+                  absl::StrCat("host bridge ", bridge->name, " has all ", bridge->max_regions,
+                               " decoders in use"),
+                  "detach a Region from that bridge or attach under another one",
+                  std::move(metadata));
+  }
+  if (bridge->free_window_bytes < desired.length_bytes) {
+    return Refuse("WINDOW_FULL",
+                  absl::StrCat("host bridge ", bridge->name, " has ", bridge->free_window_bytes,
+                               " bytes of its window free; the host region needs ",
+                               desired.length_bytes),
+                  "detach a Region from that bridge or attach under another one",
+                  std::move(metadata));
+  }
+  return Rung(Step::Kind::kCreateHostRegion);
+}
+
+Step StepUp(const DesiredSegment& desired, const HostObservation& host, bool earlier_pending) {
+  const ObservedHostRegion* region = RegionOf(desired, host);
+  if (region == nullptr) {
+    for (size_t i = 0; i < desired.targets.size(); ++i) {
+      if (FindMemdev(host, desired.targets[i].serial) != nullptr) continue;
+      Step step = Rung(Step::Kind::kPowerOn);
+      step.target = i;
+      return step;
+    }
+    return CreateOrRefuse(desired, host, earlier_pending);
+  }
+  if (PresentTargets(desired, host) < desired.targets.size()) {
+    return Refuse("MEMDEV_GONE",
+                  absl::StrCat("the memdev under host region ", region->name,
+                               " was unplugged behind the host's back"),
+                  "detach the Region from this host");
+  }
+  if (!SerialsMatch(desired, *region)) {
+    return Refuse("FOREIGN_HOST_REGION",
+                  absl::StrCat("host region ", region->name, " has the memdev of serial ",
+                               Serial(desired.first_serial()),
+                               " together with targets nobody asked for"),
+                  absl::StrCat("destroy ", region->name, " by hand, if nothing uses it"));
+  }
+  if (!region->committed) return Rung(Step::Kind::kDestroyHostRegion);  // Half made: start again.
+  if (region->size_bytes != desired.length_bytes) {
+    return Refuse("SIZE_MISMATCH",
+                  absl::StrCat("host region ", region->name, " has ", region->size_bytes,
+                               " bytes; wanted are ", desired.length_bytes),
+                  "detach the Region from this host and attach it again");
+  }
+  if (InMode(desired, *region)) return Rung(Step::Kind::kDone);
+  const DaxDriver wanted =
+      desired.mode == Mode::kDevdax ? DaxDriver::kDeviceDax : DaxDriver::kKmem;
+  if (region->dax_driver == DaxDriver::kNone) {
+    Step step = Rung(Step::Kind::kBindDax);
+    step.driver = wanted;
+    return step;
+  }
+  if (region->dax_driver != wanted) return LeaveDriver(*region);
+  // kmem, and not all online. What somebody else put online outside ZONE_MOVABLE comes off first:
+  // it might never leave again.
+  if (region->online_blocks > 0 && !region->all_movable) return Rung(Step::Kind::kOfflineBlocks);
+  return Rung(Step::Kind::kOnlineBlocks);
+}
+
+Step StepDown(const DesiredSegment& desired, const HostObservation& host) {
+  if (const ObservedHostRegion* region = RegionOf(desired, host)) {
+    if (!SerialsMatch(desired, *region) && PresentTargets(desired, host) > 0) {
+      return Refuse("FOREIGN_HOST_REGION",
+                    absl::StrCat("host region ", region->name, " spans the memdev of serial ",
+                                 Serial(desired.first_serial()),
+                                 " and targets of another segment"),
+                    absl::StrCat("destroy ", region->name, " by hand, if nothing uses it"));
+    }
+    if (region->dax_driver != DaxDriver::kNone) return LeaveDriver(*region);
+    return Rung(Step::Kind::kDestroyHostRegion);
+  }
+  if (desired.want == Want::kEjected) {
+    for (size_t i = 0; i < desired.targets.size(); ++i) {
+      const DesiredTarget& target = desired.targets[i];
+      if (target.powered_off && FindMemdev(host, target.serial) == nullptr) continue;
+      Step step = Rung(Step::Kind::kPowerOff);
+      step.target = i;
+      return step;
+    }
+  }
+  return Rung(Step::Kind::kDone);
+}
+
+}  // namespace
+
+const char* StepName(Step::Kind kind) {
+  switch (kind) {
+    case Step::Kind::kDone: return "Done";
+    case Step::Kind::kWait: return "Wait";
+    case Step::Kind::kRefuse: return "Refuse";
+    case Step::Kind::kPowerOn: return "PowerOn";
+    case Step::Kind::kCreateHostRegion: return "CreateHostRegion";
+    case Step::Kind::kBindDax: return "BindDax";
+    case Step::Kind::kOnlineBlocks: return "OnlineBlocks";
+    case Step::Kind::kOfflineBlocks: return "OfflineBlocks";
+    case Step::Kind::kUnbindDax: return "UnbindDax";
+    case Step::Kind::kDestroyHostRegion: return "DestroyHostRegion";
+    case Step::Kind::kPowerOff: return "PowerOff";
+  }
+  return "?";
+}
+
+LadderState StateOf(const DesiredSegment& desired, const HostObservation& host) {
+  const ObservedHostRegion* region = RegionOf(desired, host);
+  const size_t present = PresentTargets(desired, host);
+  if (desired.want != Want::kOnline) {
+    if (region != nullptr) return LadderState::kStopping;
+    return present == 0 ? LadderState::kAbsent : LadderState::kPresent;
+  }
+  if (present < desired.targets.size()) return LadderState::kAbsent;
+  if (region == nullptr || !region->committed || !SerialsMatch(desired, *region)) {
+    return LadderState::kPresent;
+  }
+  return InMode(desired, *region) && region->size_bytes == desired.length_bytes
+             ? LadderState::kOnline
+             : LadderState::kRegion;
+}
+
+bool AwaitsHostRegion(const DesiredSegment& desired, const HostObservation& host) {
+  if (desired.want != Want::kOnline) return false;
+  const ObservedHostRegion* region = RegionOf(desired, host);
+  return region == nullptr || !region->committed;
+}
+
+Step NextStep(const DesiredSegment& desired, const HostObservation& host, bool earlier_pending) {
+  return desired.want == Want::kOnline ? StepUp(desired, host, earlier_pending)
+                                       : StepDown(desired, host);
+}
+
+const ObservedMemdev* FindMemdev(const HostObservation& host, uint64_t serial) {
+  for (const ObservedMemdev& memdev : host.memdevs) {
+    if (memdev.serial == serial) return &memdev;
+  }
+  return nullptr;
+}
+
+const ObservedHostRegion* FindHostRegion(const HostObservation& host, uint64_t serial) {
+  for (const ObservedHostRegion& region : host.regions) {
+    if (std::find(region.serials.begin(), region.serials.end(), serial) != region.serials.end()) {
+      return &region;
+    }
+  }
+  return nullptr;
+}
+
+const ObservedBridge* FindBridge(const HostObservation& host, const std::string& name) {
+  for (const ObservedBridge& bridge : host.bridges) {
+    if (bridge.name == name) return &bridge;
+  }
+  return nullptr;
+}
+
+}  // namespace cxlpool::agent
