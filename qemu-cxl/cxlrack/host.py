@@ -1,0 +1,234 @@
+"""One emulated host: a QEMU process, what it runs, and the commands sent into it."""
+import contextlib
+import os
+import re
+import shlex
+import subprocess
+import threading
+import time
+from pathlib import Path
+from typing import Callable, Iterator, Sequence
+
+from cxlrack import channel, machine
+from cxlrack.channel import Result
+from cxlrack.deadline import Deadline, locked
+from cxlrack.errors import CommandFailed, RackError
+from cxlrack.process import Process
+from cxlrack.qmp import Qmp, QmpError
+from cxlrack.topology import HostSpec
+
+BOOT_TIMEOUT_S = 90.0
+RUN_TIMEOUT_S = 60.0
+
+_READY = b'cxlpool-rack: %s READY'
+_PANIC = b'Kernel panic'
+_KILL_TIMEOUT_S = 10.0
+_QMP_TIMEOUT_S = 10.0
+_POLL_S = 0.02
+
+Command = str | Sequence[str]
+
+
+class Host:
+    """Made by Rack. Safe for several threads: each command has a channel of its own."""
+
+    def __init__(self, spec: HostSpec, paths: machine.HostPaths, arguments: list[str], process: Process | None,
+                 save: Callable[[], None]):
+        self.spec = spec
+        self.paths = paths
+        self.process = process  # None before the first boot
+        self._arguments = arguments
+        self._save = save  # makes a changed `process` durable
+        self._console_mark = 0  # where in the console's log this boot begins
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def pid(self) -> int:
+        if self.process is None:
+            raise RackError(f'{self.name} was never booted')
+        return self.process.pid
+
+    # Commands in the host.
+
+    def run(self, command: Command, *, user: str = 'root', timeout: float = RUN_TIMEOUT_S, input: bytes = b'',
+            check: bool = False) -> Result:
+        """Runs shell text, or a list of words, as `user` (root or app) and waits for its end.
+
+        After `timeout` seconds its process group is killed; the result says so. With `check`, CommandFailed unless the
+        status is 0. RackError: the host did not take it or did not answer.
+        """
+        text = command if isinstance(command, str) else shlex.join(command)
+        if not re.fullmatch(r'[a-z_][a-z0-9_-]*', user):
+            raise RackError(f'{user!r} is not a user name')
+        pipes = [self.paths.exec_pipe(n) for n in range(machine.EXEC_CHANNELS)]
+        try:
+            result = channel.run(pipes, self._running(), text.encode(), user=user, timeout=timeout, input=input)
+        except channel.ChannelError as e:
+            raise channel.ChannelError(f'{self.name} is {self.status()}: {_short(text)}: {e}{self._remedy()}') from e
+        if check and not result.ok:
+            how = f'took longer than {timeout:g} s' if result.timed_out else f'ended with status {result.status}'
+            raise CommandFailed(f'{self.name}: {_short(text)}: {how}\n{result.out}{result.err}'.rstrip(), result)
+        return result
+
+    def output(self, command: Command, **options) -> str:
+        """What a command that must succeed wrote to its standard output, stripped."""
+        return self.run(command, check=True, **options).out.strip()
+
+    def wait_for(self, command: Command, timeout: float = 30, interval: float = 0.1, **options) -> Result:
+        """Runs a command again and again until its status is 0; RackError with its last output after `timeout`."""
+        deadline = Deadline(timeout)
+        while True:
+            result = self.run(command, timeout=max(1.0, deadline.left()), **options)
+            if result.ok:
+                return result
+            if deadline.over():
+                text = command if isinstance(command, str) else shlex.join(command)
+                raise RackError(f'{self.name}: {_short(text)}: still status {result.status} after {timeout:g} s\n'
+                                f'{result.out}{result.err}'.rstrip())
+            time.sleep(interval)
+
+    def put(self, path: str, data: bytes, *, mode: int = 0o644, owner: str = 'root') -> None:
+        """Writes a file in the host, its directories too, by a rename."""
+        target, temporary = shlex.quote(path), shlex.quote(f'{path}.{os.urandom(4).hex()}')
+        self.run(f'mkdir -p "$(dirname {target})" && umask 077 && cat >{temporary} && chmod {mode:o} {temporary} && '
+                 f'chown {shlex.quote(owner)} {temporary} && mv {temporary} {target}', input=data, check=True)
+
+    def get(self, path: str) -> bytes:
+        return self.run(['cat', path], check=True).stdout
+
+    # Its life.
+
+    def status(self) -> str:
+        """running, paused, dead; or what else QEMU says it is."""
+        if self.process is None or not self.process.alive():
+            return 'dead'
+        try:
+            return self.qmp('query-status')['status']
+        except RackError:
+            return 'not answering on QMP' if self.process.alive() else 'dead'
+
+    def pause(self) -> None:
+        """Stops its processors. It keeps its memory and its mappings."""
+        self.qmp('stop')
+
+    def resume(self) -> None:
+        self.qmp('cont')
+
+    def reset(self, *, wait: bool = True, timeout: float = BOOT_TIMEOUT_S) -> None:
+        """Pulls its reset line: a reboot without a shutdown. What is plugged in stays plugged in."""
+        self._mark_console()
+        self.qmp('system_reset')
+        if wait:
+            self.wait_ready(timeout)
+
+    def kill(self) -> None:
+        """Power gone: SIGKILL to its QEMU, and waits until it is. Not an error if it already is."""
+        if self.process and not self.process.kill(_KILL_TIMEOUT_S):
+            raise RackError(f'{self.name}: QEMU (pid {self.process.pid}) is still there {_KILL_TIMEOUT_S:g} s after SIGKILL; '
+                            f'see cat /proc/{self.process.pid}/stack')
+
+    def boot(self, *, wait: bool = True, timeout: float = BOOT_TIMEOUT_S) -> None:
+        """Powers it on, with the same sockets as before, nothing plugged in."""
+        if self.process and self.process.alive():
+            raise RackError(f'{self.name} is on already (pid {self.process.pid}); to reboot it: rack reset {self.name}')
+        self.start()
+        if wait:
+            self.wait_ready(timeout)
+
+    def start(self) -> None:
+        """Starts QEMU and returns without waiting for the guest."""
+        for stale in (self.paths.qmp, self.paths.qmp_ops, self.paths.console):
+            stale.unlink(missing_ok=True)
+        for n in range(machine.EXEC_CHANNELS):
+            for end in ('in', 'out'):
+                fifo = Path(f'{self.paths.exec_pipe(n)}.{end}')
+                fifo.unlink(missing_ok=True)  # a new one: nothing sent to the host before can be read by it now
+                os.mkfifo(fifo, 0o600)
+        self._mark_console()
+        with open(self.paths.qemu_log, 'ab') as log:
+            # Not QEMU's -daemonize: its sockets would name the parent, which is gone, as their owner (SO_PEERCRED).
+            child = subprocess.Popen(self._arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                     cwd=self.paths.directory, start_new_session=True, umask=0o077)
+        self.process = Process.of(child.pid)
+        threading.Thread(target=child.wait, daemon=True).start()  # no zombie while this launcher lives
+        self._save()
+
+    def wait_ready(self, timeout: float = BOOT_TIMEOUT_S) -> None:
+        """Until the guest's init is done."""
+        deadline = Deadline(timeout)
+        marker = _READY % self.name.encode()
+        while True:
+            text = self._console_since_mark()
+            if marker in text:
+                return
+            if _PANIC in text:
+                raise self._boot_failure('its kernel panicked')
+            if not self._running().alive():
+                raise self._boot_failure('its QEMU ended')
+            if deadline.over():
+                raise self._boot_failure(f'not ready after {timeout:g} s (a busy machine? a longer --timeout?)')
+            time.sleep(_POLL_S)
+
+    # QMP.
+
+    def qmp(self, command: str, arguments: dict | None = None, timeout: float = _QMP_TIMEOUT_S):
+        """One command on the launcher's own socket."""
+        with self.qmp_session(timeout) as session:
+            return session.execute(command, arguments, timeout=timeout)
+
+    @contextlib.contextmanager
+    def qmp_session(self, timeout: float = _QMP_TIMEOUT_S) -> Iterator[Qmp]:
+        """The launcher's own socket for several commands; other launcher commands on this host wait meanwhile."""
+        self._running()
+        deadline = Deadline(timeout)
+        try:
+            with locked(self.paths.qmp_ops.with_name('qmp-ops.lock'), deadline, self.name):
+                with self._qmp_connect(deadline) as session:
+                    yield session
+        except QmpError as e:
+            raise QmpError(f'{self.name}: {e}', e.kind) from e
+
+    def console_tail(self, lines: int = 20) -> str:
+        text = self._console_since_mark().decode(errors='replace').replace('\r', '')
+        return '\n'.join(text.splitlines()[-lines:])
+
+    def _qmp_connect(self, deadline: Deadline) -> Qmp:
+        while not self.paths.qmp_ops.exists() and not deadline.over() and self._running().alive():
+            time.sleep(_POLL_S)  # QEMU has only just been started
+        return Qmp(self.paths.qmp_ops, max(0.1, deadline.left()))
+
+    def _running(self) -> Process:
+        if self.process is None:
+            raise RackError(f'{self.name} was never booted')
+        return self.process
+
+    def _remedy(self) -> str:
+        return {'paused': f'; rack resume {self.name}', 'dead': f'; rack boot {self.name}'}.get(
+            self.status(), f'; see {self.paths.console_log}')
+
+    def _mark_console(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._console_mark = self.paths.console_log.stat().st_size
+
+    def _console_since_mark(self) -> bytes:
+        try:
+            with open(self.paths.console_log, 'rb') as f:
+                f.seek(self._console_mark)
+                return f.read()
+        except FileNotFoundError:
+            return b''
+
+    def _boot_failure(self, what: str) -> RackError:
+        qemu = self.paths.qemu_log.read_text(errors='replace').splitlines()[-10:] if self.paths.qemu_log.exists() else []
+        tail = '\n'.join(f'  | {line}' for line in (self.console_tail().splitlines() + qemu)) or '  | (nothing)'
+        return RackError(f'{self.name}: {what}. Its console and QEMU said last:\n{tail}\n'
+                         f'All of it: {self.paths.console_log} and {self.paths.qemu_log}. '
+                         'If the image or the kernel is at fault, run qemu-cxl/fetch and qemu-cxl/mkimage again.')
+
+
+def _short(text: str) -> str:
+    line = text.strip().split('\n', 1)[0]
+    return line if line == text.strip() and len(line) <= 100 else line[:97] + '...'
