@@ -1,0 +1,141 @@
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "fabric-manager/adapters/fabric_emulated/emulated_fabric.h"
+#include "proto/support/names.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool::fm {
+namespace {
+
+absl::Status BadConfig(std::string message, std::string remedy) {
+  return Refusal{.code = absl::StatusCode::kInvalidArgument,
+                 .reason = "BAD_CONFIG",
+                 .message = std::move(message),
+                 .remedy = std::move(remedy),
+                 .metadata = {}}
+      .ToStatus();
+}
+
+absl::Status CheckDevices(const std::vector<EmulatedDeviceConfig>& devices) {
+  std::set<std::string> ids;
+  for (const EmulatedDeviceConfig& device : devices) {
+    if (absl::Status status = CheckResourceId(device.id); !status.ok()) return status;
+    if (!ids.insert(device.id).second) {
+      return BadConfig(absl::StrCat("device ", device.id, " is configured twice"), "remove one");
+    }
+    if (device.granule_bytes == 0 || device.capacity_bytes == 0 ||
+        device.capacity_bytes % device.granule_bytes != 0) {
+      return BadConfig(absl::StrCat("device ", device.id, " has ", device.capacity_bytes,
+                                    " bytes in granules of ", device.granule_bytes),
+                       "make the capacity a multiple of a granule that is not 0");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckHosts(const std::vector<EmulatedHostConfig>& hosts) {
+  std::set<std::string> ids;
+  for (const EmulatedHostConfig& host : hosts) {
+    if (absl::Status status = CheckResourceId(host.id); !status.ok()) return status;
+    if (!ids.insert(host.id).second) {
+      return BadConfig(absl::StrCat("host ", host.id, " is configured twice"), "remove one");
+    }
+    if (std::set<uint32_t>(host.slots.begin(), host.slots.end()).size() != host.slots.size()) {
+      return BadConfig(absl::StrCat("host ", host.id, " has one slot number twice"), "remove one");
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Makes a directory that users other than ours may pass through but not list, if we are root.
+absl::Status MakeDirectory(const std::string& path) {
+  const mode_t mode = ::geteuid() == 0 ? 0711 : 0700;
+  if (::mkdir(path.c_str(), mode) == 0 && ::chmod(path.c_str(), mode) == 0) {
+    return absl::OkStatus();
+  }
+  struct stat info;
+  if (errno != EEXIST || ::lstat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot make the directory ", path));
+  }
+  if (info.st_uid == ::geteuid()) return absl::OkStatus();
+  return BadConfig(absl::StrCat(path, " belongs to uid ", info.st_uid),
+                   "choose a directory that is the manager's own");
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<EmulatedFabric>> EmulatedFabric::Open(EmulatedFabricConfig config) {
+  if (!absl::StartsWith(config.root_directory, "/")) {
+    return BadConfig(absl::StrCat("root directory \"", config.root_directory, "\" is not absolute"),
+                     "give the emulated fabric a path that begins with /");
+  }
+  if (absl::Status status = CheckDevices(config.devices); !status.ok()) return status;
+  if (absl::Status status = CheckHosts(config.hosts); !status.ok()) return status;
+  std::unique_ptr<EmulatedFabric> fabric(new EmulatedFabric(std::move(config)));
+  if (absl::Status status = fabric->Prepare(); !status.ok()) return status;
+  fabric->loop_ = std::make_unique<Loop>("fabric-emulated");
+  return fabric;
+}
+
+absl::Status EmulatedFabric::Prepare() {
+  const std::string& root = config_.root_directory;
+  std::error_code error;
+  std::filesystem::create_directories(std::filesystem::path(root).parent_path(), error);
+  for (const std::string& path : {root, absl::StrCat(root, "/hosts")}) {
+    if (absl::Status status = MakeDirectory(path); !status.ok()) return status;
+  }
+  const std::string lock = absl::StrCat(root, "/lock");
+  lock_ = UniqueFd(::open(lock.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!lock_.valid()) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", lock));
+  if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
+    return Refusal{.code = absl::StatusCode::kFailedPrecondition,
+                   .reason = "FABRIC_BUSY",
+                   .message = absl::StrCat("another manager runs the emulated fabric in ", root),
+                   .remedy = "stop it, or give this one a root directory of its own",
+                   .metadata = {}}
+        .ToStatus();
+  }
+  auto extents = ExtentFiles::Open(absl::StrCat(root, "/extents"));
+  if (!extents.ok()) return extents.status();
+  extents_ = std::move(*extents);
+  for (const EmulatedHostConfig& host : config_.hosts) {
+    if (absl::Status status = PrepareHost(host); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status EmulatedFabric::PrepareHost(const EmulatedHostConfig& config) {
+  Host& host = hosts_[config.id];
+  host.config = config;
+  host.directory = absl::StrCat(config_.root_directory, "/hosts/", config.id);
+  if (absl::Status status = MakeDirectory(host.directory); !status.ok()) return status;
+  // Its link's target is the value: made and replaced in one step, and never half written.
+  char value[64];
+  const std::string path = absl::StrCat(host.directory, "/incarnation");
+  const ssize_t size = ::readlink(path.c_str(), value, sizeof(value));
+  if (size > 0) {
+    host.incarnation.assign(value, static_cast<size_t>(size));
+  } else if (absl::Status status = RenewIncarnation(host); !status.ok()) {
+    return status;
+  }
+  for (uint32_t number : config.slots) {
+    SlotFiles files(absl::StrCat(host.directory, "/slot-", number), host.agent_uid());
+    if (absl::Status status = files.Prepare(); !status.ok()) return status;
+    Slot& slot = host.slots.emplace(number, Slot(std::move(files))).first->second;
+    if (absl::Status status = Reload(config.id, number, slot); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace cxlpool::fm

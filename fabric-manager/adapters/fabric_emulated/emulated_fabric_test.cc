@@ -1,0 +1,180 @@
+#include "fabric-manager/adapters/fabric_emulated/emulated_fabric.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "proto/support/refusal.h"
+#include "test/contract/fabric_event_log.h"
+
+// What the contract (test/contract/fabric_driver_contract.h) leaves to this driver.
+namespace cxlpool::fm {
+namespace {
+
+constexpr uint64_t kGranule = 1 << 20;
+constexpr char kTag[] = "0f0e0d0c-0b0a-4908-8706-050403020100";
+
+class EmulatedFabricTest : public ::testing::Test {
+ protected:
+  EmulatedFabricTest() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "cxlpool-XXXXXX").string();
+    root_ = ::mkdtemp(pattern.data());
+    config_ = {.root_directory = root_ + "/fabric",
+               .devices = {{"cmm-0", "s0", 8 * kGranule, kGranule}},
+               .hosts = {{"host-a", {1, 2}, std::nullopt}, {"host-b", {1, 2}, std::nullopt}},
+               .watch_interval = absl::Milliseconds(20)};
+  }
+  ~EmulatedFabricTest() override {
+    fabric_.reset();
+    std::filesystem::remove_all(root_);
+  }
+
+  void Open() {
+    auto fabric = EmulatedFabric::Open(config_);
+    ASSERT_TRUE(fabric.ok()) << fabric.status();
+    fabric_ = std::move(*fabric);
+    events_ = std::make_shared<FabricEventLog>();
+    fabric_->Start([log = events_](FabricEvent event) { log->Add(std::move(event)); });
+  }
+
+  static BindRequest Request(const std::string& host, uint32_t slot, uint64_t serial) {
+    return {.key = {.host = host, .tag = kTag, .generation = serial, .extent_index = 0},
+            .slot = slot,
+            .slice = {.device = "cmm-0", .dpa_bytes = 0, .length_bytes = kGranule},
+            .read_only = false,
+            .serial = serial};
+  }
+
+  absl::StatusOr<BoundLd> Bind(const BindRequest& request) {
+    return WaitForAnswer<absl::StatusOr<BoundLd>>(
+        [&](auto done) { fabric_->Bind(request, std::move(done)); });
+  }
+
+  absl::Status BeginUnbind(const LdKey& key) {
+    return WaitForAnswer<absl::Status>(
+        [&](auto done) { fabric_->BeginUnbind(key, std::move(done)); });
+  }
+
+  absl::Status AwaitUnbound(const LdKey& key, absl::Duration timeout) {
+    return WaitForAnswer<absl::Status>(
+        [&](auto done) { fabric_->AwaitUnbound(key, timeout, std::move(done)); });
+  }
+
+  absl::Status Fence(const std::string& host) {
+    return WaitForAnswer<absl::Status>([&](auto done) { fabric_->Fence(host, std::move(done)); });
+  }
+
+  absl::Status Scrub(const std::string& tag) {
+    return WaitForAnswer<absl::Status>(
+        [&](auto done) { fabric_->Scrub(tag, 0, {}, std::move(done)); });
+  }
+
+  void WriteHostSide(const std::string& text) {
+    std::ofstream(root_ + "/fabric/hosts/host-a/slot-1/host.textproto") << text;
+  }
+
+  std::string root_;
+  EmulatedFabricConfig config_;
+  std::shared_ptr<FabricEventLog> events_;
+  std::unique_ptr<EmulatedFabric> fabric_;
+};
+
+TEST_F(EmulatedFabricTest, BadConfigurationIsRefused) {
+  const auto reason = [](const EmulatedFabricConfig& config) {
+    return ReasonOf(EmulatedFabric::Open(config).status());
+  };
+  EmulatedFabricConfig config = config_;
+  config.root_directory = "relative";
+  EXPECT_EQ(reason(config), "BAD_CONFIG");
+  config = config_;
+  config.devices[0].granule_bytes = 0;
+  EXPECT_EQ(reason(config), "BAD_CONFIG");
+  config = config_;
+  config.hosts[1].id = "host-a";
+  EXPECT_EQ(reason(config), "BAD_CONFIG");
+  config = config_;
+  config.hosts[0].slots = {5, 5};
+  EXPECT_EQ(reason(config), "BAD_CONFIG");
+  config = config_;
+  config.hosts[0].id = "../host";
+  EXPECT_EQ(reason(config), "BAD_NAME");
+}
+
+TEST_F(EmulatedFabricTest, OneDriverToARoot) {
+  Open();
+  EXPECT_EQ(ReasonOf(EmulatedFabric::Open(config_).status()), "FABRIC_BUSY");
+}
+
+TEST_F(EmulatedFabricTest, HostStateOfAnOlderLdIsNotHeldAgainstAnUnbind) {
+  Open();
+  WriteHostSide("serial: 6 powered: true");
+  auto ld = Bind(Request("host-a", 1, 7));
+  ASSERT_TRUE(ld.ok()) << ld.status();
+  ASSERT_TRUE(BeginUnbind(ld->key).ok());
+  EXPECT_TRUE(AwaitUnbound(ld->key, absl::Seconds(10)).ok());
+}
+
+TEST_F(EmulatedFabricTest, UnreadableHostStateIsNoProofAndIsNamed) {
+  Open();
+  auto ld = Bind(Request("host-a", 1, 7));
+  ASSERT_TRUE(ld.ok()) << ld.status();
+  ASSERT_TRUE(BeginUnbind(ld->key).ok());
+  WriteHostSide("serial: seven");
+  const absl::Status status = AwaitUnbound(ld->key, absl::Milliseconds(50));
+  EXPECT_EQ(ReasonOf(status), "UNBIND_NOT_PROVEN");
+  EXPECT_NE(std::string(status.message()).find("host.textproto"), std::string::npos) << status;
+}
+
+TEST_F(EmulatedFabricTest, VanishedExtentIsALostLd) {
+  Open();
+  auto ld = Bind(Request("host-a", 1, 7));
+  ASSERT_TRUE(ld.ok()) << ld.status();
+  std::filesystem::remove(absl::StrCat(root_, "/fabric/extents/", kTag, ".0"));
+  EXPECT_TRUE(events_->WaitFor([&](const FabricEvent& event) {
+    return event.kind == FabricEvent::Kind::kLdLost && event.key == ld->key;
+  }));
+}
+
+TEST_F(EmulatedFabricTest, FenceThatWouldHitAnotherHostIsRefused) {
+  Open();
+  auto a = Bind(Request("host-a", 1, 7));
+  auto b = Bind(Request("host-b", 1, 8));
+  ASSERT_TRUE(a.ok() && b.ok());
+  EXPECT_EQ(ReasonOf(Fence("host-a")), "FENCE_FAILED");
+  ASSERT_TRUE(BeginUnbind(b->key).ok());
+  ASSERT_TRUE(AwaitUnbound(b->key, absl::Seconds(10)).ok());
+  EXPECT_TRUE(Fence("host-a").ok());
+}
+
+TEST_F(EmulatedFabricTest, ScrubOfABoundExtentIsRefused) {
+  Open();
+  ASSERT_TRUE(Bind(Request("host-a", 1, 7)).ok());
+  EXPECT_EQ(ReasonOf(Scrub(kTag)), "STILL_BOUND");
+}
+
+TEST_F(EmulatedFabricTest, TagThatIsNoUuidNeverBecomesAPath) {
+  Open();
+  BindRequest request = Request("host-a", 1, 7);
+  request.key.tag = "../../../../../../../../etc/passwd!!";
+  EXPECT_EQ(ReasonOf(Bind(request).status()), "BAD_UUID");
+  EXPECT_EQ(ReasonOf(Scrub(request.key.tag)), "BAD_UUID");
+}
+
+TEST_F(EmulatedFabricTest, StoppingAnswersWhoWaits) {
+  Open();
+  auto ld = Bind(Request("host-a", 1, 7));
+  ASSERT_TRUE(ld.ok()) << ld.status();
+  auto promise = std::make_shared<std::promise<absl::Status>>();
+  auto answer = promise->get_future();
+  fabric_->AwaitUnbound(ld->key, absl::Hours(1),
+                        [promise](absl::Status status) { promise->set_value(status); });
+  fabric_.reset();
+  ASSERT_EQ(answer.wait_for(kNeverCame), std::future_status::ready);
+  EXPECT_EQ(answer.get().code(), absl::StatusCode::kCancelled);
+}
+
+}  // namespace
+}  // namespace cxlpool::fm

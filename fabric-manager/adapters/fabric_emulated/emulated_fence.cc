@@ -1,0 +1,124 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "fabric-manager/adapters/fabric_emulated/emulated_fabric.h"
+#include "proto/support/log.h"
+#include "proto/support/names.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool::fm {
+namespace {
+
+constexpr uint64_t kStepBytes = 64 << 20;  // Copied between two looks at other work.
+
+absl::Status FenceFailed(const std::string& host, absl::string_view why, std::string remedy) {
+  return Refusal{.code = absl::StatusCode::kFailedPrecondition,
+                 .reason = "FENCE_FAILED",
+                 .message = absl::StrCat("host ", host, " was not fenced: ", why),
+                 .remedy = std::move(remedy),
+                 .metadata = {}}
+      .ToStatus();
+}
+
+}  // namespace
+
+uid_t EmulatedFabric::Host::agent_uid() const { return config.agent_uid.value_or(::geteuid()); }
+
+absl::Status EmulatedFabric::RenewIncarnation(Host& host) const {
+  const std::string value = FormatUuid(RandomUuid());
+  const std::string path = absl::StrCat(host.directory, "/incarnation");
+  const std::string fresh = absl::StrCat(host.directory, "/.incarnation.new");
+  if (::unlink(fresh.c_str()) != 0 && errno != ENOENT) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot remove ", fresh));
+  }
+  if (::symlink(value.c_str(), fresh.c_str()) != 0 || ::rename(fresh.c_str(), path.c_str()) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", path));
+  }
+  host.incarnation = value;
+  return absl::OkStatus();
+}
+
+bool EmulatedFabric::BeingFenced(const std::string& extent) const {
+  for (const auto& [id, host] : hosts_) {
+    if (!host.fence.has_value()) continue;
+    const std::list<std::string>& left = host.fence->extents;
+    if (std::find(left.begin(), left.end(), extent) != left.end()) return true;
+  }
+  return false;
+}
+
+void EmulatedFabric::StartFence(Host& host, Done done) {
+  if (host.fence.has_value()) {
+    host.fence->waiting.push_back(std::move(done));
+    return;
+  }
+  host.fence.emplace();
+  host.fence->waiting.push_back(std::move(done));
+  for (auto& [number, slot] : host.slots) {
+    if (!slot.ld.has_value()) continue;
+    const std::string extent = ExtentFileName(slot.ld->key.tag, slot.ld->key.extent_index);
+    if (BoundElsewhere(extent, host.config.id)) {
+      EndFence(host, FenceFailed(host.config.id,
+                                 absl::StrCat("extent ", extent,
+                                              " is shared, and another host would lose it too"),
+                                 "detach the other hosts from it first"));
+      return;
+    }
+    host.fence->extents.push_back(extent);
+  }
+  StepFence(host.config.id);
+}
+
+void EmulatedFabric::StepFence(const std::string& host_id) {
+  Host& host = hosts_.at(host_id);
+  FenceJob& job = *host.fence;
+  if (job.swap != nullptr) {
+    auto swapped = job.swap->Step(kStepBytes);
+    if (!swapped.ok()) {
+      EndFence(host, FenceFailed(host_id, swapped.status().message(), "fence it again"));
+      return;
+    }
+    if (*swapped) {
+      job.swap.reset();
+      job.extents.pop_front();
+    }
+  } else if (!job.extents.empty()) {
+    auto swap = extents_->BeginSwap(job.extents.front());
+    if (!swap.ok()) {
+      EndFence(host, FenceFailed(host_id, swap.status().message(), "fence it again"));
+      return;
+    }
+    job.swap = std::move(*swap);
+    if (job.swap == nullptr) job.extents.pop_front();
+  } else {
+    EndFence(host, FinishFence(host));
+    return;
+  }
+  loop_->Post([this, host_id] { StepFence(host_id); });
+}
+
+absl::Status EmulatedFabric::FinishFence(Host& host) {
+  for (auto& [number, slot] : host.slots) {
+    if (absl::Status status = slot.files.RemoveFabricSide(); !status.ok()) {
+      return FenceFailed(host.config.id, status.message(), "fence it again");
+    }
+    slot.ld.reset();
+  }
+  if (absl::Status status = RenewIncarnation(host); !status.ok()) {
+    return FenceFailed(host.config.id, status.message(), "fence it again");
+  }
+  LogWarning("fabric-emulated", "fenced host ", host.config.id);
+  return absl::OkStatus();
+}
+
+void EmulatedFabric::EndFence(Host& host, const absl::Status& status) {
+  std::vector<Done> waiting = std::move(host.fence->waiting);
+  host.fence.reset();
+  for (Done& done : waiting) std::move(done)(status);
+}
+
+}  // namespace cxlpool::fm

@@ -1,0 +1,245 @@
+#include "fabric-manager/adapters/fabric_emulated/extent_files.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool::fm {
+namespace {
+
+constexpr char kCopyPrefix[] = ".copy-";      // The new inode while it is being filled.
+constexpr char kFencedPrefix[] = ".fenced-";  // The old one, until it has length 0.
+constexpr mode_t kMode = 0600;
+
+absl::Status Errno(absl::string_view what, absl::string_view name) {
+  return absl::ErrnoToStatus(errno, absl::StrCat("cannot ", what, " extent file ", name));
+}
+
+absl::Status Refuse(absl::string_view reason, std::string message, std::string remedy) {
+  return Refusal{.code = absl::StatusCode::kFailedPrecondition,
+                 .reason = std::string(reason),
+                 .message = std::move(message),
+                 .remedy = std::move(remedy),
+                 .metadata = {}}
+      .ToStatus();
+}
+
+UniqueFd OpenExisting(int directory, const std::string& name) {
+  return UniqueFd(::openat(directory, name.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+}
+
+absl::Status TruncateAndVerify(int fd, absl::string_view name) {
+  if (::ftruncate(fd, 0) != 0) return Errno("truncate", name);
+  if (::fsync(fd) != 0) return Errno("sync", name);
+  struct stat info;
+  if (::fstat(fd, &info) != 0) return Errno("stat", name);
+  if (info.st_size == 0) return absl::OkStatus();
+  return absl::InternalError(
+      absl::StrCat("extent file ", name, " has ", info.st_size, " bytes after its truncation"));
+}
+
+absl::Status UnlinkAndVerify(int directory, const std::string& name) {
+  if (::unlinkat(directory, name.c_str(), 0) != 0 && errno != ENOENT) return Errno("unlink", name);
+  struct stat info;
+  if (::fstatat(directory, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0) {
+    return absl::InternalError(absl::StrCat("extent file ", name, " came back"));
+  }
+  return ::fsync(directory) == 0 ? absl::OkStatus() : Errno("sync the directory of", name);
+}
+
+// Copies [offset, end) where it has data; holes stay holes. Returns bytes passed over.
+absl::StatusOr<uint64_t> CopySome(int from, int to, uint64_t offset, uint64_t end,
+                                  absl::string_view name) {
+  const off_t data = ::lseek(from, static_cast<off_t>(offset), SEEK_DATA);
+  if (data < 0 && errno == ENXIO) return end - offset;
+  if (data < 0) return Errno("seek in", name);
+  if (static_cast<uint64_t>(data) >= end) return end - offset;
+  const off_t hole = ::lseek(from, data, SEEK_HOLE);
+  if (hole < 0) return Errno("seek in", name);
+  const uint64_t stop = std::min(end, static_cast<uint64_t>(hole));
+  off_t in = data, out = data;
+  while (static_cast<uint64_t>(in) < stop) {
+    const ssize_t n = ::copy_file_range(from, &in, to, &out, stop - static_cast<uint64_t>(in), 0);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return Errno("copy", name);
+    if (n == 0) return absl::AbortedError(absl::StrCat("extent file ", name, " got shorter"));
+  }
+  return stop - offset;
+}
+
+}  // namespace
+
+std::string ExtentFileName(absl::string_view tag, uint32_t extent_index) {
+  return absl::StrCat(tag, ".", extent_index);
+}
+
+absl::Status ExtentSwap::Begin() {
+  old_ = OpenExisting(directory_, name_);
+  if (!old_.valid()) return Errno("open", name_);
+  struct stat info;
+  if (::fstat(old_.get(), &info) != 0) return Errno("stat", name_);
+  length_bytes_ = static_cast<uint64_t>(info.st_size);
+  // From here on the fenced host cannot open it any more, where users separate it from us.
+  if (::geteuid() == 0 && ::fchown(old_.get(), 0, 0) != 0) return Errno("take back", name_);
+  const std::string copy = absl::StrCat(kCopyPrefix, name_);
+  new_ = UniqueFd(::openat(directory_, copy.c_str(),
+                           O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, kMode));
+  if (!new_.valid()) return Errno("make", copy);
+  if (::fchmod(new_.get(), kMode) != 0) return Errno("set the mode of", copy);
+  if (::ftruncate(new_.get(), info.st_size) != 0) return Errno("lengthen", copy);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> ExtentSwap::Step(uint64_t max_bytes) {
+  const uint64_t end = std::min(length_bytes_, offset_bytes_ + max_bytes);
+  while (offset_bytes_ < end) {
+    auto passed = CopySome(old_.get(), new_.get(), offset_bytes_, end, name_);
+    if (!passed.ok()) return passed.status();
+    offset_bytes_ += *passed;
+  }
+  if (offset_bytes_ < length_bytes_) return false;
+  if (absl::Status status = Finish(); !status.ok()) return status;
+  return true;
+}
+
+absl::Status ExtentSwap::Finish() {
+  const std::string copy = absl::StrCat(kCopyPrefix, name_);
+  const std::string fenced = absl::StrCat(kFencedPrefix, name_);
+  // The old inode keeps a name until it is empty, so that a crash here is made good by Recover.
+  if (::linkat(directory_, name_.c_str(), directory_, fenced.c_str(), 0) != 0) {
+    return Errno("link", name_);
+  }
+  if (::renameat(directory_, copy.c_str(), directory_, name_.c_str()) != 0) {
+    return Errno("replace", name_);
+  }
+  if (::fsync(directory_) != 0) return Errno("sync the directory of", name_);
+  if (absl::Status status = TruncateAndVerify(old_.get(), name_); !status.ok()) return status;
+  return UnlinkAndVerify(directory_, fenced);
+}
+
+absl::StatusOr<ExtentFiles> ExtentFiles::Open(std::string directory) {
+  // Others than root pass through it only by a name they know; the files themselves are 0600.
+  const mode_t mode = ::geteuid() == 0 ? 0711 : 0700;
+  if (::mkdir(directory.c_str(), mode) != 0 && errno != EEXIST) return Errno("make", directory);
+  UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!fd.valid()) return Errno("open the directory of", directory);
+  if (::fchmod(fd.get(), mode) != 0) return Errno("set the mode of", directory);
+  ExtentFiles files(std::move(directory), std::move(fd));
+  if (absl::Status status = files.RecoverAll(); !status.ok()) return status;
+  return files;
+}
+
+absl::Status ExtentFiles::RecoverAll() {
+  const int listing = ::openat(directory_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR* entries = listing < 0 ? nullptr : ::fdopendir(listing);
+  if (entries == nullptr) return Errno("list", path_);
+  std::set<std::string> names;
+  while (const dirent* entry = ::readdir(entries)) {
+    const absl::string_view file(entry->d_name);
+    absl::string_view name = file;
+    if (absl::ConsumePrefix(&name, kCopyPrefix) || absl::ConsumePrefix(&name, kFencedPrefix)) {
+      names.emplace(name);
+    }
+  }
+  ::closedir(entries);
+  for (const std::string& name : names) {
+    if (absl::Status status = Recover(name); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ExtentFiles::Recover(const std::string& name) {
+  const std::string fenced = absl::StrCat(kFencedPrefix, name);
+  UniqueFd old = OpenExisting(directory_.get(), fenced);
+  if (old.valid()) {
+    struct stat old_info, live_info;
+    if (::fstat(old.get(), &old_info) != 0) return Errno("stat", fenced);
+    const bool live =
+        ::fstatat(directory_.get(), name.c_str(), &live_info, AT_SYMLINK_NOFOLLOW) == 0 &&
+        live_info.st_ino == old_info.st_ino;
+    if (!live) {
+      if (absl::Status status = TruncateAndVerify(old.get(), fenced); !status.ok()) return status;
+    }
+  } else if (errno != ENOENT) {
+    return Errno("open", fenced);
+  } else if (::faccessat(directory_.get(), absl::StrCat(kCopyPrefix, name).c_str(), F_OK,
+                         AT_SYMLINK_NOFOLLOW) != 0) {
+    return absl::OkStatus();
+  }
+  if (absl::Status status = UnlinkAndVerify(directory_.get(), fenced); !status.ok()) return status;
+  return UnlinkAndVerify(directory_.get(), absl::StrCat(kCopyPrefix, name));
+}
+
+std::string ExtentFiles::Path(absl::string_view name) const {
+  return absl::StrCat(path_, "/", name);
+}
+
+absl::Status ExtentFiles::Ensure(const std::string& name, uint64_t length_bytes, uid_t owner,
+                                 bool in_use) {
+  UniqueFd fd(::openat(directory_.get(), name.c_str(),
+                       O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, kMode));
+  if (!fd.valid()) return Errno("open or make", name);
+  struct stat info;
+  if (::fstat(fd.get(), &info) != 0) return Errno("stat", name);
+  if (!S_ISREG(info.st_mode)) {
+    return Refuse("EXTENT_LENGTH", absl::StrCat(Path(name), " is not a regular file"),
+                  "move it away and try again");
+  }
+  // Length 0 is new, or was cut off by a crash before anyone was shown it.
+  if (info.st_size != 0 && static_cast<uint64_t>(info.st_size) != length_bytes) {
+    return Refuse(
+        "EXTENT_LENGTH",
+        absl::StrCat(Path(name), " is ", info.st_size, " bytes long, the extent ", length_bytes),
+        "scrub the extent, or restore the store that fits these files");
+  }
+  if (::geteuid() == 0 && info.st_uid != owner) {
+    if (in_use) {
+      return Refuse("EXTENT_OWNER",
+                    absl::StrCat(Path(name), " is bound to a host whose agent is uid ", info.st_uid,
+                                 "; this host's is uid ", owner),
+                    "run the agents of hosts that share a Region as one user");
+    }
+    if (::fchown(fd.get(), owner, static_cast<gid_t>(-1)) != 0) return Errno("give away", name);
+  }
+  if (::fchmod(fd.get(), kMode) != 0) return Errno("set the mode of", name);
+  if (info.st_size == 0 && ::ftruncate(fd.get(), static_cast<off_t>(length_bytes)) != 0) {
+    return Errno("lengthen", name);
+  }
+  return absl::OkStatus();
+}
+
+bool ExtentFiles::Exists(const std::string& name, uint64_t length_bytes) const {
+  struct stat info;
+  return ::fstatat(directory_.get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+         S_ISREG(info.st_mode) && static_cast<uint64_t>(info.st_size) == length_bytes;
+}
+
+absl::Status ExtentFiles::Scrub(const std::string& name) {
+  if (absl::Status status = Recover(name); !status.ok()) return status;
+  UniqueFd fd = OpenExisting(directory_.get(), name);
+  if (!fd.valid() && errno == ENOENT) return absl::OkStatus();
+  if (!fd.valid()) return Errno("open", name);
+  if (absl::Status status = TruncateAndVerify(fd.get(), name); !status.ok()) return status;
+  return UnlinkAndVerify(directory_.get(), name);
+}
+
+absl::StatusOr<std::unique_ptr<ExtentSwap>> ExtentFiles::BeginSwap(const std::string& name) {
+  if (absl::Status status = Recover(name); !status.ok()) return status;
+  std::unique_ptr<ExtentSwap> swap(new ExtentSwap(directory_.get(), name));
+  absl::Status status = swap->Begin();
+  if (absl::IsNotFound(status)) return nullptr;
+  if (!status.ok()) return status;
+  return swap;
+}
+
+}  // namespace cxlpool::fm

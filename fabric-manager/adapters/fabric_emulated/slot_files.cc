@@ -1,0 +1,171 @@
+#include "fabric-manager/adapters/fabric_emulated/slot_files.h"
+
+#include <fcntl.h>
+#include <google/protobuf/io/tokenizer.h>
+#include <google/protobuf/text_format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/support/refusal.h"
+#include "proto/support/unique_fd.h"
+
+namespace cxlpool::fm {
+namespace {
+
+namespace pb = google::protobuf;
+
+constexpr char kFabricFile[] = "fabric.textproto";
+constexpr char kNewFabricFile[] = ".fabric.textproto.new";
+constexpr char kHostFile[] = "host.textproto";
+constexpr off_t kMaxFileBytes = 64 << 10;
+constexpr int kMaxNesting = 8;
+
+absl::Status Errno(absl::string_view what, absl::string_view path) {
+  return absl::ErrnoToStatus(errno, absl::StrCat("cannot ", what, " ", path));
+}
+
+absl::Status Corrupt(absl::string_view path, absl::string_view why) {
+  return Refusal{.code = absl::StatusCode::kDataLoss,
+                 .reason = "SLOT_CORRUPT",
+                 .message = absl::StrCat(path, " ", why),
+                 .remedy = "restart the host agent that writes it",
+                 .metadata = {}}
+      .ToStatus();
+}
+
+// Keeps the parser's complaints out of stderr: the file's writer chooses their text.
+class SilentCollector : public pb::io::ErrorCollector {
+ public:
+  void AddError(int, pb::io::ColumnNumber, const std::string&) override {}
+};
+
+bool Parse(const std::string& text, pb::Message& message) {
+  pb::TextFormat::Parser parser;
+  SilentCollector silent;
+  parser.RecordErrorsTo(&silent);
+  parser.AllowUnknownField(true);  // Of a later release.
+  parser.SetRecursionLimit(kMaxNesting);
+  return parser.ParseFromString(text, &message);
+}
+
+absl::StatusOr<UniqueFd> OpenDirectory(const std::string& path) {
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!fd.valid()) return Errno("open", path);
+  return fd;
+}
+
+// The text of a small regular file that `owner` owns; nothing where there is none.
+absl::StatusOr<std::optional<std::string>> ReadSmall(int directory, const char* name,
+                                                     const std::string& path, uid_t owner) {
+  // O_NONBLOCK: a FIFO put in its place must not hang the driver.
+  UniqueFd fd(::openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (!fd.valid() && errno == ENOENT) return std::nullopt;
+  if (!fd.valid() && errno == ELOOP) return Corrupt(path, "is a symbolic link");
+  if (!fd.valid()) return Errno("open", path);
+  struct stat info;
+  if (::fstat(fd.get(), &info) != 0) return Errno("stat", path);
+  if (!S_ISREG(info.st_mode)) return Corrupt(path, "is not a regular file");
+  if (info.st_uid != owner) return Corrupt(path, absl::StrCat("belongs to uid ", info.st_uid));
+  if (info.st_size > kMaxFileBytes) return Corrupt(path, "is too long");
+  std::string text(kMaxFileBytes, '\0');
+  size_t used = 0;
+  while (used < text.size()) {
+    const ssize_t n = ::read(fd.get(), text.data() + used, text.size() - used);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return Errno("read", path);
+    if (n == 0) break;
+    used += static_cast<size_t>(n);
+  }
+  text.resize(used);
+  return text;
+}
+
+absl::Status WriteAll(int fd, absl::string_view text, absl::string_view path) {
+  while (!text.empty()) {
+    const ssize_t n = ::write(fd, text.data(), text.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return Errno("write", path);
+    text.remove_prefix(static_cast<size_t>(n));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+SlotFiles::SlotFiles(std::string directory, uid_t agent_uid)
+    : directory_(std::move(directory)), agent_uid_(agent_uid) {}
+
+absl::Status SlotFiles::Prepare() const {
+  if (::mkdir(directory_.c_str(), 0700) != 0 && errno != EEXIST) return Errno("make", directory_);
+  auto directory = OpenDirectory(directory_);
+  if (!directory.ok()) return directory.status();
+  if (::geteuid() == 0 && ::fchown(directory->get(), agent_uid_, static_cast<gid_t>(-1)) != 0) {
+    return Errno("give to the agent's user", directory_);
+  }
+  if (::fchmod(directory->get(), 0700) != 0) return Errno("set the mode of", directory_);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<emulated::v1::FabricSide>> SlotFiles::ReadFabricSide() const {
+  auto directory = OpenDirectory(directory_);
+  if (!directory.ok()) return directory.status();
+  auto text = ReadSmall(directory->get(), kFabricFile, absl::StrCat(directory_, "/", kFabricFile),
+                        ::geteuid());
+  if (absl::IsDataLoss(text.status())) return std::nullopt;
+  if (!text.ok()) return text.status();
+  if (!text->has_value()) return std::nullopt;
+  emulated::v1::FabricSide side;
+  // The path is written last, so its presence says that the text is whole.
+  if (!Parse(**text, side) || side.extent_path().empty()) return std::nullopt;
+  return side;
+}
+
+absl::Status SlotFiles::WriteFabricSide(const emulated::v1::FabricSide& side) const {
+  std::string text;
+  if (!pb::TextFormat::PrintToString(side, &text)) {
+    return absl::InternalError("cannot print a FabricSide");
+  }
+  auto directory = OpenDirectory(directory_);
+  if (!directory.ok()) return directory.status();
+  const std::string path = absl::StrCat(directory_, "/", kNewFabricFile);
+  if (::unlinkat(directory->get(), kNewFabricFile, 0) != 0 && errno != ENOENT) {
+    return Errno("remove", path);
+  }
+  UniqueFd file(::openat(directory->get(), kNewFabricFile,
+                         O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!file.valid()) return Errno("make", path);
+  if (absl::Status status = WriteAll(file.get(), text, path); !status.ok()) return status;
+  // Readable by the agent, to whom the directory is open and to no other user; never writable.
+  if (::fchmod(file.get(), 0644) != 0) return Errno("set the mode of", path);
+  if (::renameat(directory->get(), kNewFabricFile, directory->get(), kFabricFile) != 0) {
+    return Errno("rename", path);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SlotFiles::RemoveFabricSide() const {
+  auto directory = OpenDirectory(directory_);
+  if (!directory.ok()) return directory.status();
+  if (::unlinkat(directory->get(), kFabricFile, 0) != 0 && errno != ENOENT) {
+    return Errno("remove", absl::StrCat(directory_, "/", kFabricFile));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<emulated::v1::HostSide>> SlotFiles::ReadHostSide() const {
+  auto directory = OpenDirectory(directory_);
+  if (!directory.ok()) return directory.status();
+  const std::string path = absl::StrCat(directory_, "/", kHostFile);
+  auto text = ReadSmall(directory->get(), kHostFile, path, agent_uid_);
+  if (!text.ok()) return text.status();
+  if (!text->has_value()) return std::nullopt;
+  emulated::v1::HostSide side;
+  if (!Parse(**text, side)) return Corrupt(path, "is not a HostSide in text format");
+  return side;
+}
+
+}  // namespace cxlpool::fm

@@ -1,0 +1,427 @@
+#include "test/contract/fabric_driver_contract.h"
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "proto/support/names.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool::fm {
+
+void FabricDriverContract::SetUp() {
+  auto rig = GetParam()();
+  if (absl::IsUnavailable(rig.status())) GTEST_SKIP() << rig.status().message();
+  ASSERT_TRUE(rig.ok()) << rig.status();
+  rig_ = std::move(*rig);
+  // Serials are never used twice in a host, and a rack may outlive the test.
+  next_serial_ = (uint64_t{std::random_device()()} << 20) + 1;
+  StartDriver();
+  if (HasFatalFailure()) return;
+  auto view = Discover();
+  ASSERT_TRUE(view.ok()) << view.status();
+  start_ = *view;
+  ASSERT_FALSE(start_.devices.empty());
+  ASSERT_GE(start_.devices[0].capacity_bytes, 4 * start_.devices[0].granule_bytes);
+  ASSERT_GE(start_.hosts.size(), 2u);
+  for (const FabricHost& host : start_.hosts) ASSERT_GE(host.slots.size(), 2u);
+  ASSERT_TRUE(start_.bound.empty()) << "the rack is in use";
+}
+
+void FabricDriverContract::TearDown() {
+  if (rig_ == nullptr || HasFatalFailure()) return;
+  auto view = Discover();
+  ASSERT_TRUE(view.ok()) << view.status();
+  for (const BoundLd& ld : view->bound) EXPECT_TRUE(Unbind(ld).ok());
+}
+
+void FabricDriverContract::StartDriver() {
+  events_ = std::make_shared<FabricEventLog>();
+  driver().Start([log = events_](FabricEvent event) { log->Add(std::move(event)); });
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (true) {
+    auto view = Discover();
+    ASSERT_TRUE(view.ok()) << view.status();
+    if (std::all_of(view->hosts.begin(), view->hosts.end(),
+                    [](const FabricHost& host) { return host.reachable; })) {
+      return;
+    }
+    ASSERT_LT(std::chrono::steady_clock::now(), end) << "a host does not become reachable";
+    events_->WaitFor([](const FabricEvent&) { return false; }, std::chrono::milliseconds(20));
+  }
+}
+
+void FabricDriverContract::Restart() {
+  rig_->Restart();
+  StartDriver();
+}
+
+absl::StatusOr<FabricView> FabricDriverContract::Discover() {
+  return WaitForAnswer<absl::StatusOr<FabricView>>(
+      [&](auto done) { driver().Discover(std::move(done)); });
+}
+
+absl::StatusOr<BoundLd> FabricDriverContract::Bind(const BindRequest& request) {
+  return WaitForAnswer<absl::StatusOr<BoundLd>>(
+      [&](auto done) { driver().Bind(request, std::move(done)); });
+}
+
+absl::Status FabricDriverContract::BeginUnbind(const LdKey& key) {
+  return WaitForAnswer<absl::Status>(
+      [&](auto done) { driver().BeginUnbind(key, std::move(done)); });
+}
+
+absl::Status FabricDriverContract::AwaitUnbound(const LdKey& key, absl::Duration timeout) {
+  return WaitForAnswer<absl::Status>(
+      [&](auto done) { driver().AwaitUnbound(key, timeout, std::move(done)); });
+}
+
+absl::Status FabricDriverContract::Fence(const std::string& host) {
+  return WaitForAnswer<absl::Status>([&](auto done) { driver().Fence(host, std::move(done)); });
+}
+
+absl::Status FabricDriverContract::Scrub(const BoundLd& ld) {
+  return WaitForAnswer<absl::Status>([&](auto done) {
+    driver().Scrub(ld.key.tag, ld.key.extent_index, ld.slice, std::move(done));
+  });
+}
+
+absl::Status FabricDriverContract::Unbind(const BoundLd& ld) {
+  if (absl::Status status = BeginUnbind(ld.key); !status.ok()) return status;
+  rig_->PowerOff(ld);
+  return AwaitUnbound(ld.key);
+}
+
+BindRequest FabricDriverContract::Request(size_t host_index, size_t slot_index,
+                                          uint64_t granule_index) {
+  const FabricDevice& device = start_.devices.at(0);
+  const FabricHost& host = start_.hosts.at(host_index);
+  return BindRequest{.key = {.host = host.id,
+                             .tag = FormatUuid(RandomUuid()),
+                             .generation = next_serial_,
+                             .extent_index = 3},
+                     .slot = host.slots.at(slot_index),
+                     .slice = {.device = device.id,
+                               .dpa_bytes = granule_index * device.granule_bytes,
+                               .length_bytes = device.granule_bytes},
+                     .read_only = false,
+                     .serial = next_serial_++};
+}
+
+std::optional<BoundLd> FabricDriverContract::Find(const LdKey& key) {
+  auto view = Discover();
+  EXPECT_TRUE(view.ok()) << view.status();
+  if (!view.ok()) return std::nullopt;
+  for (const BoundLd& ld : view->bound) {
+    if (ld.key == key) return ld;
+  }
+  return std::nullopt;
+}
+
+namespace {
+
+void ExpectAsAsked(const BoundLd& ld, const BindRequest& request) {
+  EXPECT_EQ(ld.key, request.key);
+  EXPECT_EQ(ld.slot, request.slot);
+  EXPECT_EQ(ld.slice, request.slice);
+  EXPECT_EQ(ld.read_only, request.read_only);
+  EXPECT_EQ(ld.serial, request.serial);
+}
+
+}  // namespace
+
+TEST_P(FabricDriverContract, BoundLdIsDiscoveredAsItWasAsked) {
+  for (bool read_only : {false, true}) {
+    BindRequest request = Request(0, read_only ? 1 : 0, 1);
+    request.read_only = read_only;
+    auto ld = Bind(request);
+    ASSERT_TRUE(ld.ok()) << ld.status();
+    ExpectAsAsked(*ld, request);
+    EXPECT_FALSE(ld->unbinding);
+    const auto found = Find(request.key);
+    ASSERT_TRUE(found.has_value());
+    ExpectAsAsked(*found, request);
+  }
+}
+
+TEST_P(FabricDriverContract, LargestSerialAndGenerationSurvive) {
+  BindRequest request = Request(0, 0, 0);
+  request.key.generation = UINT64_MAX;
+  request.key.extent_index = UINT32_MAX;
+  request.serial = UINT64_MAX - next_serial_;
+  ASSERT_TRUE(Bind(request).ok());
+  const auto found = Find(request.key);
+  ASSERT_TRUE(found.has_value());
+  ExpectAsAsked(*found, request);
+}
+
+TEST_P(FabricDriverContract, BindAgainIsTheSame) {
+  const BindRequest request = Request(0, 0, 0);
+  ASSERT_TRUE(Bind(request).ok());
+  auto again = Bind(request);
+  ASSERT_TRUE(again.ok()) << again.status();
+  ExpectAsAsked(*again, request);
+  auto view = Discover();
+  ASSERT_TRUE(view.ok());
+  EXPECT_EQ(view->bound.size(), 1u);
+}
+
+TEST_P(FabricDriverContract, OccupiedSlotIsRefused) {
+  const BindRequest first = Request(0, 0, 0);
+  const BindRequest second = Request(0, 0, 1);
+  ASSERT_TRUE(Bind(first).ok());
+  auto refused = Bind(second);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted) << refused.status();
+  EXPECT_EQ(ReasonOf(refused.status()), "NO_FREE_PORT");
+  EXPECT_TRUE(Find(first.key).has_value());
+  EXPECT_FALSE(Find(second.key).has_value());
+}
+
+TEST_P(FabricDriverContract, SameKeyWithOtherArgumentsIsRefused) {
+  const BindRequest request = Request(0, 0, 0);
+  ASSERT_TRUE(Bind(request).ok());
+  BindRequest other_slot = request, other_slice = request, other_serial = request,
+              other_access = request;
+  other_slot.slot = start_.hosts[0].slots[1];
+  other_slice.slice.dpa_bytes += request.slice.length_bytes;
+  other_serial.serial = next_serial_++;
+  other_access.read_only = true;
+  for (const BindRequest& other : {other_slot, other_slice, other_serial, other_access}) {
+    auto refused = Bind(other);
+    EXPECT_EQ(refused.status().code(), absl::StatusCode::kAlreadyExists) << refused.status();
+    EXPECT_EQ(ReasonOf(refused.status()), "LD_CONFLICT");
+  }
+  const auto found = Find(request.key);
+  ASSERT_TRUE(found.has_value());
+  ExpectAsAsked(*found, request);
+}
+
+TEST_P(FabricDriverContract, UnknownHostDeviceAndSlotAreNotFound) {
+  BindRequest host = Request(0, 0, 0), device = host, slot = host;
+  host.key.host = "nowhere";
+  device.slice.device = "nothing";
+  slot.slot = 4242;
+  EXPECT_EQ(ReasonOf(Bind(host).status()), "UNKNOWN_HOST");
+  EXPECT_EQ(ReasonOf(Bind(device).status()), "UNKNOWN_DEVICE");
+  EXPECT_EQ(ReasonOf(Bind(slot).status()), "UNKNOWN_SLOT");
+  for (const BindRequest& request : {host, device, slot}) {
+    EXPECT_EQ(Bind(request).status().code(), absl::StatusCode::kNotFound);
+  }
+}
+
+TEST_P(FabricDriverContract, SliceOutsideOfTheDeviceOrItsGranulesIsRefused) {
+  const FabricDevice& device = start_.devices[0];
+  BindRequest empty = Request(0, 0, 0), ragged = empty, shifted = empty, beyond = empty,
+              wrapping = empty;
+  empty.slice.length_bytes = 0;
+  ragged.slice.length_bytes -= 4096;
+  shifted.slice.dpa_bytes = 4096;
+  beyond.slice.dpa_bytes = device.capacity_bytes;
+  wrapping.slice.dpa_bytes = UINT64_MAX - device.granule_bytes + 1;
+  wrapping.slice.length_bytes = 2 * device.granule_bytes;
+  for (const BindRequest& request : {empty, ragged, shifted, beyond, wrapping}) {
+    auto refused = Bind(request);
+    EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument) << refused.status();
+    EXPECT_EQ(ReasonOf(refused.status()), "BAD_SLICE");
+  }
+}
+
+TEST_P(FabricDriverContract, UnbindingNothingIsOk) {
+  const BindRequest request = Request(0, 0, 0);
+  EXPECT_TRUE(BeginUnbind(request.key).ok());
+  EXPECT_TRUE(AwaitUnbound(request.key).ok());
+}
+
+TEST_P(FabricDriverContract, NoProofWhileTheHostHoldsOn) {
+  auto ld = Bind(Request(0, 0, 0));
+  ASSERT_TRUE(ld.ok()) << ld.status();
+  rig_->PowerOn(*ld);
+  ASSERT_TRUE(BeginUnbind(ld->key).ok());
+  ASSERT_TRUE(BeginUnbind(ld->key).ok()) << "again";
+  const absl::Status status = AwaitUnbound(ld->key, absl::Milliseconds(200));
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+  EXPECT_EQ(ReasonOf(status), "UNBIND_NOT_PROVEN");
+  const auto found = Find(ld->key);
+  ASSERT_TRUE(found.has_value());
+  EXPECT_TRUE(found->unbinding);
+}
+
+TEST_P(FabricDriverContract, NoProofBeforeTheUnbindBegan) {
+  auto ld = Bind(Request(0, 0, 0));
+  ASSERT_TRUE(ld.ok()) << ld.status();
+  EXPECT_EQ(ReasonOf(AwaitUnbound(ld->key, absl::Milliseconds(100))), "UNBIND_NOT_PROVEN");
+  EXPECT_TRUE(Find(ld->key).has_value());
+}
+
+TEST_P(FabricDriverContract, ProofFreesTheSlotForAnother) {
+  auto first = Bind(Request(0, 0, 0));
+  ASSERT_TRUE(first.ok()) << first.status();
+  rig_->PowerOn(*first);
+  const absl::Status unbound = Unbind(*first);
+  ASSERT_TRUE(unbound.ok()) << unbound;
+  EXPECT_FALSE(Find(first->key).has_value());
+  EXPECT_TRUE(AwaitUnbound(first->key).ok()) << "still proven";
+  auto second = Bind(Request(0, 0, 0));
+  ASSERT_TRUE(second.ok()) << second.status();
+}
+
+TEST_P(FabricDriverContract, WaitEndsWhenTheHostLetsGo) {
+  auto ld = Bind(Request(0, 0, 0));
+  ASSERT_TRUE(ld.ok()) << ld.status();
+  rig_->PowerOn(*ld);
+  ASSERT_TRUE(BeginUnbind(ld->key).ok());
+  auto promise = std::make_shared<std::promise<absl::Status>>();
+  auto proof = promise->get_future();
+  driver().AwaitUnbound(ld->key, absl::Seconds(20),
+                        [promise](absl::Status status) { promise->set_value(status); });
+  // The wait keeps nobody else waiting.
+  ASSERT_TRUE(Bind(Request(0, 1, 1)).ok());
+  EXPECT_EQ(proof.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  rig_->PowerOff(*ld);
+  ASSERT_EQ(proof.wait_for(kNeverCame), std::future_status::ready);
+  EXPECT_TRUE(proof.get().ok());
+  EXPECT_FALSE(Find(ld->key).has_value());
+}
+
+TEST_P(FabricDriverContract, LdThatTheHostNeverTookIsUnbound) {
+  auto ld = Bind(Request(1, 1, 2));
+  ASSERT_TRUE(ld.ok()) << ld.status();
+  const absl::Status unbound = Unbind(*ld);
+  EXPECT_TRUE(unbound.ok()) << unbound;
+  EXPECT_FALSE(Find(ld->key).has_value());
+}
+
+TEST_P(FabricDriverContract, TwoHostsShareASliceAndPartOneByOne) {
+  const BindRequest on_a = Request(0, 0, 0);
+  BindRequest on_b = Request(1, 0, 0);
+  on_b.key.tag = on_a.key.tag;
+  auto a = Bind(on_a);
+  auto b = Bind(on_b);
+  ASSERT_TRUE(a.ok()) << a.status();
+  ASSERT_TRUE(b.ok()) << b.status();
+  ASSERT_TRUE(rig_->Store(*a, 4096, "written by a").ok());
+  auto seen = rig_->Load(*b, 4096, 12);
+  ASSERT_TRUE(seen.ok()) << seen.status();
+  EXPECT_EQ(*seen, "written by a");
+  ASSERT_TRUE(Unbind(*a).ok());
+  EXPECT_FALSE(Find(on_a.key).has_value());
+  EXPECT_TRUE(Find(on_b.key).has_value());
+}
+
+TEST_P(FabricDriverContract, BytesOutliveTheUnbind) {
+  const BindRequest first = Request(0, 0, 2);
+  auto ld = Bind(first);
+  ASSERT_TRUE(ld.ok()) << ld.status();
+  ASSERT_TRUE(rig_->Store(*ld, first.slice.length_bytes - 4, "kept").ok());
+  ASSERT_TRUE(Unbind(*ld).ok());
+  BindRequest second = Request(1, 1, 2);
+  second.key.tag = first.key.tag;
+  auto again = Bind(second);
+  ASSERT_TRUE(again.ok()) << again.status();
+  auto bytes = rig_->Load(*again, first.slice.length_bytes - 4, 4);
+  ASSERT_TRUE(bytes.ok()) << bytes.status();
+  EXPECT_EQ(*bytes, "kept");
+}
+
+TEST_P(FabricDriverContract, ScrubLeavesZeroesAndNothingElseIsTouched) {
+  auto mine = Bind(Request(0, 0, 1));
+  auto other = Bind(Request(0, 1, 2));
+  ASSERT_TRUE(mine.ok()) << mine.status();
+  ASSERT_TRUE(other.ok()) << other.status();
+  const uint64_t last = mine->slice.length_bytes - 6;
+  for (const BoundLd& ld : {*mine, *other}) {
+    ASSERT_TRUE(rig_->Store(ld, 0, "secret").ok());
+    ASSERT_TRUE(rig_->Store(ld, last, "secret").ok());
+  }
+  ASSERT_TRUE(Unbind(*mine).ok());
+  const absl::Status scrubbed = Scrub(*mine);
+  ASSERT_TRUE(scrubbed.ok()) << scrubbed;
+  ASSERT_TRUE(Scrub(*mine).ok()) << "again";
+  auto next = Bind(Request(1, 0, 1));
+  ASSERT_TRUE(next.ok()) << next.status();
+  for (uint64_t offset : {uint64_t{0}, last}) {
+    auto bytes = rig_->Load(*next, offset, 6);
+    ASSERT_TRUE(bytes.ok()) << bytes.status();
+    EXPECT_EQ(*bytes, std::string(6, '\0'));
+    auto kept = rig_->Load(*other, offset, 6);
+    ASSERT_TRUE(kept.ok()) << kept.status();
+    EXPECT_EQ(*kept, "secret");
+  }
+}
+
+TEST_P(FabricDriverContract, RestartedDriverReadsBackWhatIsBound) {
+  BindRequest first = Request(0, 0, 0), second = Request(1, 1, 3);
+  second.read_only = true;
+  ASSERT_TRUE(Bind(first).ok());
+  ASSERT_TRUE(Bind(second).ok());
+  Restart();
+  auto view = Discover();
+  ASSERT_TRUE(view.ok()) << view.status();
+  EXPECT_EQ(view->bound.size(), 2u);
+  for (const BindRequest& request : {first, second}) {
+    const auto found = Find(request.key);
+    ASSERT_TRUE(found.has_value());
+    ExpectAsAsked(*found, request);
+    EXPECT_TRUE(Bind(request).ok()) << "the same again";
+  }
+  for (size_t i = 0; i < start_.hosts.size(); ++i) {
+    EXPECT_EQ(view->hosts[i].fabric_incarnation, start_.hosts[i].fabric_incarnation);
+    EXPECT_EQ(view->hosts[i].slots, start_.hosts[i].slots);
+  }
+}
+
+TEST_P(FabricDriverContract, UnbindGoesOnAfterARestart) {
+  auto ld = Bind(Request(0, 0, 0));
+  ASSERT_TRUE(ld.ok()) << ld.status();
+  rig_->PowerOn(*ld);
+  ASSERT_TRUE(BeginUnbind(ld->key).ok());
+  Restart();
+  ASSERT_TRUE(BeginUnbind(ld->key).ok()) << "again";
+  rig_->PowerOff(*ld);
+  const absl::Status proof = AwaitUnbound(ld->key);
+  EXPECT_TRUE(proof.ok()) << proof;
+}
+
+TEST_P(FabricDriverContract, LdRemovedBehindItsBackIsReported) {
+  auto ld = Bind(Request(0, 1, 0));
+  ASSERT_TRUE(ld.ok()) << ld.status();
+  rig_->Remove(*ld);
+  EXPECT_TRUE(events_->WaitFor([&](const FabricEvent& event) {
+    return event.kind == FabricEvent::Kind::kLdLost && event.host == ld->key.host &&
+           event.key == ld->key;
+  }));
+  EXPECT_FALSE(Find(ld->key).has_value());
+  EXPECT_TRUE(AwaitUnbound(ld->key).ok());
+}
+
+TEST_P(FabricDriverContract, FenceProvesAllOfAHostUnboundAndNoOther) {
+  if (!rig_->may_fence()) GTEST_SKIP() << "this rack's hosts are not to be ended";
+  ASSERT_TRUE(driver().capabilities().can_fence);
+  auto a0 = Bind(Request(0, 0, 0));
+  auto a1 = Bind(Request(0, 1, 1));
+  auto b = Bind(Request(1, 0, 2));
+  for (const auto* ld : {&a0, &a1, &b}) {
+    ASSERT_TRUE(ld->ok()) << ld->status();
+    rig_->PowerOn(**ld);
+  }
+  const absl::Status fenced = Fence(a0->key.host);
+  ASSERT_TRUE(fenced.ok()) << fenced;
+  EXPECT_TRUE(AwaitUnbound(a0->key).ok());
+  EXPECT_TRUE(AwaitUnbound(a1->key).ok());
+  EXPECT_FALSE(Find(a0->key).has_value());
+  EXPECT_FALSE(Find(a1->key).has_value());
+  EXPECT_TRUE(Find(b->key).has_value());
+  EXPECT_TRUE(Fence(a0->key.host).ok()) << "again";
+  auto view = Discover();
+  ASSERT_TRUE(view.ok()) << view.status();
+  EXPECT_NE(view->hosts[0].fabric_incarnation, start_.hosts[0].fabric_incarnation);
+  EXPECT_EQ(view->hosts[1].fabric_incarnation, start_.hosts[1].fabric_incarnation);
+}
+
+TEST_P(FabricDriverContract, FenceOfAnUnknownHostIsNotFound) {
+  EXPECT_EQ(ReasonOf(Fence("nowhere")), "UNKNOWN_HOST");
+}
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(FabricDriverContract);
+
+}  // namespace cxlpool::fm
