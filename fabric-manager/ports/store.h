@@ -23,6 +23,8 @@ struct Row {
 
 inline constexpr size_t kMaxRowBytes = 1 << 20;
 inline constexpr size_t kMaxBatchRows = 65536;
+inline constexpr size_t kMaxBatchBytes = 64 << 20;  // Of values.
+inline constexpr uint64_t kMaxRowKey = INT64_MAX;
 
 // Everything a store held when it was opened, in ascending key order.
 struct StoreImage {
@@ -31,7 +33,7 @@ struct StoreImage {
   std::vector<Row> rows;
 };
 
-// One atomic change. Puts insert or replace; erases of absent keys are fine.
+// One atomic change: puts, in order, insert or replace; then erases, where absent keys are fine.
 struct StoreBatch {
   uint64_t epoch = 0;          // As given by Open.
   uint64_t base_revision = 0;  // The revision this change was planned on.
@@ -51,10 +53,14 @@ class Store {
   virtual void Open(DoneWith<StoreImage> done) = 0;
 
   // Makes `batch` durable as a whole or not at all; OK only after it is on stable storage.
-  // Commits are served in the order they are asked for.
+  // Commits are served in the order they are asked for; several may be outstanding, each planned
+  // on the one before. A batch planned on one that was refused is refused with the same status.
   // ABORTED/STORE_FENCED: the epoch or base_revision is not current: another manager has taken
   //   over; the caller must stop.
-  // RESOURCE_EXHAUSTED/STORE_FULL: no space; nothing changed and reads go on.
+  // RESOURCE_EXHAUSTED/STORE_FULL: no space; STORE_QUEUE_FULL: too many commits outstanding;
+  //   nothing changed and reads go on.
+  // INVALID_ARGUMENT/STORE_BAD_BATCH: beyond the limits above; nothing changed.
+  // FAILED_PRECONDITION/STORE_NOT_OPEN: Open has not succeeded.
   // DATA_LOSS or UNKNOWN: the outcome cannot be known; the caller must stop and reopen.
   virtual void Commit(StoreBatch batch, Done done) = 0;
 };

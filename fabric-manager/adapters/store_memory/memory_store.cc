@@ -1,0 +1,165 @@
+#include "fabric-manager/adapters/store_memory/memory_store.h"
+
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool::fm {
+
+StoreImage MemoryDisk::TakeOver() {
+  MutexLock lock(mutex_);
+  guard_.Reset(guard_.epoch() + 1, guard_.revision());
+  StoreImage image;
+  image.epoch = guard_.epoch();
+  image.revision = guard_.revision();
+  image.rows.reserve(rows_.size());
+  for (const auto& [key, value] : rows_) image.rows.push_back({key, value});
+  return image;
+}
+
+absl::Status MemoryDisk::Apply(const StoreBatch& batch) {
+  MutexLock lock(mutex_);
+  absl::Status status = guard_.Check(batch);
+  if (status.ok() && bytes_ + BatchBytes(batch) > max_bytes_) {
+    status = Refusal{
+        absl::StatusCode::kResourceExhausted,
+        "STORE_FULL",
+        absl::StrCat("the memory store holds ", bytes_, " of ", max_bytes_, " bytes"),
+        "release Regions",
+        {}}.ToStatus();
+  }
+  if (!status.ok()) {
+    guard_.Refused(batch, status);
+    return status;
+  }
+  for (const Row& row : batch.puts) {
+    std::string& value = rows_[row.key];
+    bytes_ += row.value.size();
+    bytes_ -= value.size();
+    value = row.value;
+  }
+  for (const uint64_t key : batch.erases) {
+    const auto found = rows_.find(key);
+    if (found == rows_.end()) continue;
+    bytes_ -= found->second.size();
+    rows_.erase(found);
+  }
+  guard_.Applied(batch);
+  return absl::OkStatus();
+}
+
+void MemoryDisk::Refuse(const StoreBatch& batch, const absl::Status& why) {
+  MutexLock lock(mutex_);
+  guard_.Refused(batch, why);
+}
+
+uint64_t MemoryDisk::revision() const {
+  MutexLock lock(mutex_);
+  return guard_.revision();
+}
+
+// Outlives the store where the Executor still holds tasks of it, which then find `alive` false.
+struct MemoryStore::Core {
+  struct Pending {
+    StoreBatch batch;
+    Done done;
+  };
+
+  std::shared_ptr<MemoryDisk> disk;
+  Mutex mutex;
+  bool alive ABSL_GUARDED_BY(mutex) = true;
+  bool open ABSL_GUARDED_BY(mutex) = false;
+  absl::Status broken ABSL_GUARDED_BY(mutex);  // Set by the first unknown outcome.
+  std::deque<Pending> pending ABSL_GUARDED_BY(mutex);
+  std::deque<Fault> faults ABSL_GUARDED_BY(mutex);
+
+  // Applies the oldest commit and says how it went.
+  void ServeOne() {
+    std::optional<Pending> next;
+    absl::Status status;
+    {
+      MutexLock lock(mutex);
+      if (!alive || pending.empty()) return;
+      next = std::move(pending.front());
+      pending.pop_front();
+      status = Serve(next->batch);
+    }
+    std::move(next->done)(std::move(status));
+  }
+
+  absl::Status Serve(const StoreBatch& batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    if (!open) {
+      return Refusal{absl::StatusCode::kFailedPrecondition,
+                     "STORE_NOT_OPEN",
+                     "the store has not been opened",
+                     "open it first",
+                     {}}
+          .ToStatus();
+    }
+    if (!broken.ok()) return broken;
+    if (faults.empty()) return disk->Apply(batch);
+    const Fault fault = std::move(faults.front());
+    faults.pop_front();
+    if (fault.applied) {
+      if (absl::Status status = disk->Apply(batch); !status.ok()) return status;
+    } else {
+      disk->Refuse(batch, fault.status);
+    }
+    if (absl::IsDataLoss(fault.status) || absl::IsUnknown(fault.status)) broken = fault.status;
+    return fault.status;
+  }
+};
+
+MemoryStore::MemoryStore(std::shared_ptr<MemoryDisk> disk, Executor* executor,
+                         absl::Duration latency)
+    : executor_(executor), latency_(latency), core_(std::make_shared<Core>()) {
+  core_->disk = std::move(disk);
+}
+
+MemoryStore::~MemoryStore() {
+  std::deque<Core::Pending> dropped;
+  MutexLock lock(core_->mutex);
+  core_->alive = false;
+  dropped.swap(core_->pending);
+}
+
+void MemoryStore::Open(DoneWith<StoreImage> done) {
+  StoreImage image = core_->disk->TakeOver();
+  {
+    MutexLock lock(core_->mutex);
+    core_->open = true;
+  }
+  if (executor_ == nullptr) {
+    std::move(done)(std::move(image));
+    return;
+  }
+  executor_->Post([core = core_, done = std::move(done), image = std::move(image)]() mutable {
+    {
+      MutexLock lock(core->mutex);
+      if (!core->alive) return;
+    }
+    std::move(done)(std::move(image));
+  });
+}
+
+void MemoryStore::Commit(StoreBatch batch, Done done) {
+  {
+    MutexLock lock(core_->mutex);
+    core_->pending.push_back({std::move(batch), std::move(done)});
+  }
+  if (executor_ == nullptr) {
+    core_->ServeOne();
+    return;
+  }
+  // Each task serves the oldest commit, whichever task runs first: order is kept.
+  executor_->PostAfter(latency_, [core = core_] { core->ServeOne(); });
+}
+
+void MemoryStore::FailNextCommit(Fault fault) {
+  MutexLock lock(core_->mutex);
+  core_->faults.push_back(std::move(fault));
+}
+
+}  // namespace cxlpool::fm

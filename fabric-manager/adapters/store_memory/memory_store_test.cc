@@ -1,0 +1,104 @@
+#include "fabric-manager/adapters/store_memory/memory_store.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "proto/support/manual_executor.h"
+
+namespace cxlpool::fm {
+namespace {
+
+StoreBatch Put(uint64_t epoch, uint64_t base, uint64_t key) {
+  return {epoch, base, base + 1, {{key, "value"}}, {}};
+}
+
+uint64_t OpenNow(MemoryStore& store) {
+  uint64_t epoch = 0;
+  store.Open([&](absl::StatusOr<StoreImage> image) { epoch = image->epoch; });
+  return epoch;
+}
+
+TEST(MemoryStoreTest, CommitsTakeTheirLatencyAndKeepTheirOrder) {
+  ManualExecutor executor;
+  auto disk = std::make_shared<MemoryDisk>();
+  MemoryStore store(disk, &executor, absl::Milliseconds(5));
+  uint64_t epoch = 0;
+  store.Open([&](absl::StatusOr<StoreImage> image) { epoch = image->epoch; });
+  executor.RunReady();
+  ASSERT_EQ(epoch, 1u);
+  std::vector<int> order;
+  store.Commit(Put(epoch, 0, 1), [&](absl::Status status) {
+    EXPECT_TRUE(status.ok());
+    order.push_back(1);
+  });
+  store.Commit(Put(epoch, 1, 2), [&](absl::Status status) {
+    EXPECT_TRUE(status.ok());
+    order.push_back(2);
+  });
+  executor.Advance(absl::Milliseconds(4));
+  EXPECT_TRUE(order.empty());
+  EXPECT_EQ(disk->revision(), 0u);
+  executor.Advance(absl::Milliseconds(1));
+  EXPECT_EQ(order, (std::vector<int>{1, 2}));
+}
+
+TEST(MemoryStoreTest, CrashDropsWhatHasNotCompleted) {
+  ManualExecutor executor;
+  auto disk = std::make_shared<MemoryDisk>();
+  auto store = std::make_unique<MemoryStore>(disk, &executor, absl::Milliseconds(5));
+  store->Open([](absl::StatusOr<StoreImage>) {});
+  executor.RunReady();
+  bool completed = false;
+  store->Commit(Put(1, 0, 1), [&](absl::Status) { completed = true; });
+  store.reset();
+  executor.Advance(absl::Seconds(1));
+  EXPECT_FALSE(completed);
+  EXPECT_EQ(disk->revision(), 0u);
+}
+
+TEST(MemoryStoreTest, SecondStoreOnTheDiskFencesTheFirst) {
+  auto disk = std::make_shared<MemoryDisk>();
+  MemoryStore first(disk), second(disk);
+  const uint64_t old_epoch = OpenNow(first);
+  OpenNow(second);
+  absl::Status status;
+  first.Commit(Put(old_epoch, 0, 1), [&](absl::Status s) { status = s; });
+  EXPECT_EQ(ReasonOf(status), "STORE_FENCED");
+}
+
+TEST(MemoryStoreTest, LostAnswerLeavesTheChangeAndStopsTheStore) {
+  auto disk = std::make_shared<MemoryDisk>();
+  MemoryStore store(disk);
+  const uint64_t epoch = OpenNow(store);
+  store.FailNextCommit({absl::UnknownError("lost"), true});
+  absl::Status status;
+  store.Commit(Put(epoch, 0, 1), [&](absl::Status s) { status = s; });
+  EXPECT_TRUE(absl::IsUnknown(status));
+  EXPECT_EQ(disk->revision(), 1u);
+  store.Commit(Put(epoch, 1, 2), [&](absl::Status s) { status = s; });
+  EXPECT_TRUE(absl::IsUnknown(status));
+  EXPECT_EQ(disk->revision(), 1u);
+}
+
+TEST(MemoryStoreTest, RefusedCommitTakesThoseBehindItAlong) {
+  ManualExecutor executor;
+  auto disk = std::make_shared<MemoryDisk>();
+  MemoryStore store(disk, &executor);
+  store.Open([](absl::StatusOr<StoreImage>) {});
+  store.FailNextCommit({absl::ResourceExhaustedError("full")});
+  std::vector<absl::StatusCode> codes;
+  const auto record = [&](absl::Status s) { codes.push_back(s.code()); };
+  store.Commit(Put(1, 0, 1), record);
+  store.Commit(Put(1, 1, 2), record);
+  store.Commit(Put(1, 2, 3), record);
+  store.Commit(Put(1, 0, 4), record);
+  executor.RunReady();
+  EXPECT_EQ(codes,
+            (std::vector{absl::StatusCode::kResourceExhausted, absl::StatusCode::kResourceExhausted,
+                         absl::StatusCode::kResourceExhausted, absl::StatusCode::kOk}));
+}
+
+}  // namespace
+}  // namespace cxlpool::fm

@@ -1,0 +1,116 @@
+// The records on disk, and the transactions that change them. One connection, one thread.
+//
+//   records  key INTEGER PRIMARY KEY · value BLOB · crc      STRICT
+//   meta     one row: epoch · revision · row_count · crc_sum · crc
+//   header   application_id "CXLP" · user_version: the schema's version
+//
+// `crc` of a record is the CRC-32 (ISO 3309, zlib's) of its key, 8 bytes little-endian, and its
+// value: a value under another's key is caught as a flipped bit is. `row_count` and `crc_sum` (the
+// sum of all records' crc, mod 2^64) catch a record that is missing or came back from the past, as
+// a lost page write would have it. The meta row has a CRC of its own.
+#ifndef CXLPOOL_FABRIC_MANAGER_ADAPTERS_STORE_SQLITE_DATABASE_H_
+#define CXLPOOL_FABRIC_MANAGER_ADAPTERS_STORE_SQLITE_DATABASE_H_
+
+#include <sqlite3.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "fabric-manager/ports/store.h"
+
+namespace cxlpool::fm {
+
+// Of one record.
+uint32_t RecordCrc(uint64_t key, absl::string_view value);
+
+// Closes with its owner; declared before the statements, so that they go first.
+class Connection {
+ public:
+  Connection() = default;
+  ~Connection() { sqlite3_close(db); }
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+  sqlite3* db = nullptr;
+};
+
+// A prepared statement.
+class Statement {
+ public:
+  Statement() = default;
+  Statement(const Statement&) = delete;
+  Statement& operator=(const Statement&) = delete;
+  ~Statement() { sqlite3_finalize(statement_); }
+  int Prepare(sqlite3* db, const char* sql) {
+    return sqlite3_prepare_v3(db, sql, -1, SQLITE_PREPARE_PERSISTENT, &statement_, nullptr);
+  }
+  sqlite3_stmt* get() const { return statement_; }
+
+ private:
+  sqlite3_stmt* statement_ = nullptr;
+};
+
+class Database {
+ public:
+  // Opens the database at `path`, making it where there is none, and locks it for as long as this
+  // lives. Errors as in sqlite_store.h. A database that is refused is left as it was.
+  static absl::StatusOr<std::unique_ptr<Database>> Open(const std::string& path,
+                                                        uint64_t max_size_bytes,
+                                                        const std::string& vfs);
+
+  // Reads and checks everything and makes the next epoch durable.
+  absl::StatusOr<StoreImage> TakeOver();
+
+  // Makes `batches`, each planned on the one before, durable in one transaction: all or none.
+  // OK, RESOURCE_EXHAUSTED/STORE_FULL (nothing changed; go on), ABORTED/STORE_FENCED (somebody
+  // else changed the meta row), DATA_LOSS (do not go on).
+  absl::Status Commit(const std::vector<const StoreBatch*>& batches);
+
+  // Pages in the write-ahead log that a checkpoint has not copied yet.
+  int wal_pages() const { return wal_pages_; }
+
+  // Copies the log into the database, so that it starts again from its beginning.
+  // RESOURCE_EXHAUSTED: no space to do so; the log goes on. DATA_LOSS: do not go on.
+  absl::Status Checkpoint();
+
+ private:
+  struct Meta {
+    uint64_t epoch = 0;
+    uint64_t revision = 0;
+    uint64_t row_count = 0;
+    uint64_t crc_sum = 0;
+    uint32_t Crc() const;
+  };
+
+  explicit Database(std::string path) : path_(std::move(path)) {}
+
+  absl::Status Connect(uint64_t max_size_bytes, const std::string& vfs);
+  absl::Status CheckHeader();
+  absl::Status PrepareAll();
+  absl::StatusOr<int64_t> ReadPragma(const std::string& name);
+  absl::Status LoadMeta();
+  absl::StatusOr<std::vector<Row>> LoadRows();
+  absl::Status Transact(const std::vector<const StoreBatch*>& batches);
+  absl::Status Put(const Row& row, Meta& meta);
+  absl::Status Erase(uint64_t key, Meta& meta);
+  absl::StatusOr<bool> Forget(uint64_t key, Meta& meta);
+  int WriteMeta(const Meta& meta);
+  void Rollback();
+  void LeaveAsIs();
+
+  const std::string path_;
+  Connection connection_;
+  sqlite3*& db_ = connection_.db;
+  Statement begin_, commit_, rollback_, find_, put_, erase_, write_meta_;
+  Meta meta_;
+  uint64_t max_key_ = 0;  // No record has a greater key.
+  int wal_pages_ = 0;
+};
+
+}  // namespace cxlpool::fm
+
+#endif  // CXLPOOL_FABRIC_MANAGER_ADAPTERS_STORE_SQLITE_DATABASE_H_

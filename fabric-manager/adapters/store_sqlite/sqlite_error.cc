@@ -1,0 +1,101 @@
+#include "fabric-manager/adapters/store_sqlite/sqlite_error.h"
+
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool::fm {
+namespace {
+
+std::string Describe(sqlite3* db, const std::string& path, absl::string_view doing) {
+  std::string text = absl::StrCat("cannot ", doing, " ", path, ": ", sqlite3_errmsg(db), " (code ",
+                                  sqlite3_extended_errcode(db));
+  const int error = sqlite3_system_errno(db);
+  if (error != 0) absl::StrAppend(&text, ", ", std::strerror(error));
+  return text + ")";
+}
+
+bool IsFull(sqlite3* db) {
+  const int code = sqlite3_errcode(db) & 0xff;
+  if (code == SQLITE_FULL) return true;
+  // A quota looks like any failed write to SQLite. A failed sync never counts: what it left on
+  // the disk is not known.
+  const int error = sqlite3_system_errno(db);
+  return sqlite3_extended_errcode(db) == SQLITE_IOERR_WRITE &&
+         (error == ENOSPC || error == EDQUOT || error == EFBIG);
+}
+
+absl::Status FullError(sqlite3* db, const std::string& path, absl::string_view doing) {
+  return Refusal{absl::StatusCode::kResourceExhausted,
+                 "STORE_FULL",
+                 Describe(db, path, doing),
+                 "make space on that file system, or raise store.max_size",
+                 {}}
+      .ToStatus();
+}
+
+}  // namespace
+
+absl::Status CorruptError(const std::string& path, absl::string_view what) {
+  return Refusal{absl::StatusCode::kDataLoss,
+                 "STORE_CORRUPT",
+                 absl::StrCat("the store ", path, " is damaged: ", what),
+                 "restore it from a backup, or see with `cxlpool fsck` what can be kept",
+                 {}}
+      .ToStatus();
+}
+
+absl::Status OpenError(sqlite3* db, const std::string& path, absl::string_view doing) {
+  const std::string text = Describe(db, path, doing);
+  if (IsFull(db)) return FullError(db, path, doing);
+  switch (sqlite3_errcode(db) & 0xff) {
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+      return Refusal{absl::StatusCode::kFailedPrecondition,
+                     "STORE_BUSY",
+                     absl::StrCat("another process holds the store ", path),
+                     absl::StrCat("stop the other manager (fuser -v ", path,
+                                  " names it), or give this one a store.path of its own"),
+                     {}}
+          .ToStatus();
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+      return CorruptError(path, text);
+    case SQLITE_CANTOPEN:
+    case SQLITE_PERM:
+    case SQLITE_READONLY:
+    case SQLITE_AUTH:
+      return Refusal{absl::StatusCode::kFailedPrecondition,
+                     "STORE_UNUSABLE",
+                     text,
+                     "let the manager's user, and nobody else, read and write it",
+                     {}}
+          .ToStatus();
+    default:
+      return Refusal{absl::StatusCode::kUnavailable,
+                     "STORE_IO",
+                     text,
+                     "check the disk and the kernel log, then start again",
+                     {}}
+          .ToStatus();
+  }
+}
+
+absl::Status CommitError(sqlite3* db, const std::string& path, absl::string_view doing) {
+  if (IsFull(db)) return FullError(db, path, doing);
+  const int code = sqlite3_errcode(db) & 0xff;
+  if (code == SQLITE_CORRUPT || code == SQLITE_NOTADB) {
+    return CorruptError(path, Describe(db, path, doing));
+  }
+  return Refusal{absl::StatusCode::kDataLoss,
+                 "STORE_IO",
+                 Describe(db, path, doing),
+                 "check the disk and the kernel log, then restart the manager: it reads what was "
+                 "really stored",
+                 {}}
+      .ToStatus();
+}
+
+}  // namespace cxlpool::fm

@@ -1,0 +1,56 @@
+// The embedded Store: one SQLite database in WAL mode, durable at every commit.
+//
+// One thread owns the only connection. It takes what is waiting, up to a limit, and makes it
+// durable in one transaction (group commit): the cost of a sync is shared, and each batch is still
+// checked and refused by itself. The database is locked for as long as the store lives, so a
+// second manager is kept out.
+//
+// Layout: database.h. File rules: store_file.h.
+#ifndef CXLPOOL_FABRIC_MANAGER_ADAPTERS_STORE_SQLITE_SQLITE_STORE_H_
+#define CXLPOOL_FABRIC_MANAGER_ADAPTERS_STORE_SQLITE_SQLITE_STORE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "fabric-manager/ports/store.h"
+
+namespace cxlpool::fm {
+
+struct SqliteStoreOptions {
+  std::string path;  // The database; its directory is made (0700) where it is missing.
+
+  uint64_t max_size_bytes = uint64_t{16} << 30;  // Of the database. More is STORE_FULL.
+  size_t max_queued_batches = 4096;              // Waiting. More is STORE_QUEUE_FULL.
+  size_t max_queued_bytes = 256 << 20;
+  size_t max_group_batches = 512;  // In one transaction.
+  size_t max_group_bytes = 8 << 20;
+
+  // The WAL is copied into the database when it has this many pages of 4 KiB and nothing has
+  // arrived for checkpoint_idle; at four times as many, at once. So the copy seldom lies in the
+  // way of a commit, and the WAL stays small.
+  int checkpoint_pages = 2000;
+  absl::Duration checkpoint_idle = absl::Milliseconds(20);
+
+  // A transaction that takes longer answers UNKNOWN/STORE_STUCK: the disk hangs.
+  absl::Duration commit_deadline = absl::Seconds(30);
+
+  std::string vfs;  // SQLite VFS; empty: the default. Tests inject faults by it.
+};
+
+// Starts the thread; the file is touched by Open, on that thread. Completions run there, too.
+// The destructor serves what was queued, then closes the database.
+//
+// Besides what store.h lists, Open answers
+//   FAILED_PRECONDITION: STORE_UNSAFE_PATH, STORE_UNUSABLE (permissions), STORE_FOREIGN (another
+//     program's database); each with a remedy.
+//   UNAVAILABLE/STORE_IO: the disk failed; nothing was changed.
+// and Commit: DATA_LOSS/STORE_IO and UNKNOWN/STORE_STUCK (outcome unknown: every later commit is
+// refused alike; restart the manager, which reads what was really stored).
+absl::StatusOr<std::unique_ptr<Store>> MakeSqliteStore(const SqliteStoreOptions& options);
+
+}  // namespace cxlpool::fm
+
+#endif  // CXLPOOL_FABRIC_MANAGER_ADAPTERS_STORE_SQLITE_SQLITE_STORE_H_

@@ -1,0 +1,356 @@
+#include "fabric-manager/adapters/store_sqlite/sqlite_store.h"
+
+#include <gtest/gtest.h>
+#include <sqlite3.h>
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "fabric-manager/adapters/store_sqlite/fault_vfs.h"
+#include "proto/support/refusal.h"
+#include "test/contract/store_client.h"
+
+namespace cxlpool::fm {
+namespace {
+
+namespace fs = std::filesystem;
+
+class SqliteStoreTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (fs::temp_directory_path() / "cxlpool-sqlite-XXXXXX").string();
+    directory_ = mkdtemp(pattern.data());
+    options_.path = directory_ + "/pool.db";
+  }
+  void TearDown() override { fs::remove_all(directory_); }
+
+  std::unique_ptr<StoreClient> Client() {
+    auto store = MakeSqliteStore(options_);
+    EXPECT_TRUE(store.ok()) << store.status();
+    return std::make_unique<StoreClient>(*std::move(store));
+  }
+
+  // Opens and closes.
+  absl::StatusOr<StoreImage> OpenOnce() { return Client()->Open(); }
+
+  // A closed database of `rows` records "record N value".
+  void Fill(uint64_t rows) {
+    auto client = Client();
+    ASSERT_TRUE(client->Open().ok());
+    std::vector<Row> puts;
+    for (uint64_t key = 1; key <= rows; ++key) {
+      puts.push_back({key, absl::StrCat("record ", key, " value")});
+    }
+    ASSERT_TRUE(client->CommitNext(std::move(puts)).ok());
+  }
+
+  // Changes the closed database behind the store's back.
+  void Sql(const std::string& sql) {
+    sqlite3* db = nullptr;
+    ASSERT_EQ(sqlite3_open(options_.path.c_str(), &db), SQLITE_OK);
+    EXPECT_EQ(sqlite3_exec(db, sql.c_str(), nullptr, nullptr, nullptr), SQLITE_OK)
+        << sqlite3_errmsg(db);
+    sqlite3_close(db);
+  }
+
+  std::string Bytes() {
+    std::ifstream in(options_.path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  }
+
+  void WriteBytes(const std::string& bytes) {
+    std::ofstream(options_.path, std::ios::binary) << bytes;
+  }
+
+  std::string directory_;
+  SqliteStoreOptions options_;
+};
+
+TEST_F(SqliteStoreTest, FilesAreForTheOwnerAlone) {
+  auto client = Client();
+  ASSERT_TRUE(client->Open().ok());
+  ASSERT_TRUE(client->CommitNext({{1, "one"}}).ok());
+  int files = 0;
+  for (const auto& entry : fs::directory_iterator(directory_)) {
+    struct stat found;
+    ASSERT_EQ(stat(entry.path().c_str(), &found), 0);
+    EXPECT_EQ(found.st_mode & 0777, 0600u) << entry.path();
+    ++files;
+  }
+  EXPECT_EQ(files, 2);  // The database and its log; no shared memory.
+}
+
+TEST_F(SqliteStoreTest, SecondManagerIsKeptOutAndToldWhatToDo) {
+  auto first = Client();
+  ASSERT_TRUE(first->Open().ok());
+  const auto second = OpenOnce();
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ReasonOf(second.status()), "STORE_BUSY");
+  EXPECT_NE(second.status().message().find("stop the other manager"), absl::string_view::npos);
+  EXPECT_TRUE(first->CommitNext({{1, "one"}}).ok());
+  first.reset();
+  EXPECT_TRUE(OpenOnce().ok());
+}
+
+TEST_F(SqliteStoreTest, FlippedByteOfAValueIsCaughtAndNamed) {
+  Fill(100);
+  std::string bytes = Bytes();
+  const size_t at = bytes.find("record 57 value");
+  ASSERT_NE(at, std::string::npos);
+  bytes[at + 7] ^= 1;
+  WriteBytes(bytes);
+  const auto image = OpenOnce();
+  EXPECT_EQ(image.status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(ReasonOf(image.status()), "STORE_CORRUPT");
+  EXPECT_NE(image.status().message().find("record 57 "), absl::string_view::npos) << image.status();
+  EXPECT_EQ(Bytes(), bytes) << "a damaged database must be left as it is";
+}
+
+// Flips one bit in every 17th byte in turn: the store opens with exactly what was stored, or says
+// that it is damaged. It never opens with something else.
+TEST_F(SqliteStoreTest, NoFlippedBitPassesUnnoticed) {
+  Fill(40);
+  const std::string good = Bytes();
+  const auto stored = OpenOnce();
+  ASSERT_TRUE(stored.ok());
+  int caught = 0, harmless = 0;
+  for (size_t at = 0; at < good.size(); at += 17) {
+    std::string bad = good;
+    bad[at] ^= static_cast<char>(1 << (at % 8));
+    WriteBytes(bad);
+    const auto image = OpenOnce();
+    if (!image.ok()) {
+      ++caught;
+      EXPECT_NE(ReasonOf(image.status()), "") << image.status();
+      continue;
+    }
+    ++harmless;  // Space that no record uses.
+    ASSERT_EQ(image->rows.size(), stored->rows.size()) << "byte " << at;
+    for (size_t i = 0; i < image->rows.size(); ++i) {
+      ASSERT_EQ(image->rows[i].key, stored->rows[i].key) << "byte " << at;
+      ASSERT_EQ(image->rows[i].value, stored->rows[i].value) << "byte " << at;
+    }
+  }
+  EXPECT_GT(caught, 50);
+  RecordProperty("caught", caught);
+  RecordProperty("harmless", harmless);
+}
+
+TEST_F(SqliteStoreTest, ValuesSwappedBetweenKeysAreCaught) {
+  Fill(3);
+  Sql("UPDATE records SET key = 10 WHERE key = 1; UPDATE records SET key = 1 WHERE key = 2;"
+      "UPDATE records SET key = 2 WHERE key = 10;");
+  EXPECT_EQ(ReasonOf(OpenOnce().status()), "STORE_CORRUPT");
+}
+
+TEST_F(SqliteStoreTest, LostRecordIsCaught) {
+  Fill(3);
+  Sql("DELETE FROM records WHERE key = 2;");
+  const auto image = OpenOnce();
+  EXPECT_EQ(ReasonOf(image.status()), "STORE_CORRUPT");
+  EXPECT_NE(image.status().message().find("2 records where 3"), absl::string_view::npos);
+}
+
+TEST_F(SqliteStoreTest, RecordFromThePastIsCaught) {
+  Fill(3);
+  Sql("CREATE TABLE old AS SELECT * FROM records WHERE key = 2;");
+  {
+    auto client = Client();
+    ASSERT_TRUE(client->Open().ok());
+    ASSERT_TRUE(client->CommitNext({{2, "changed"}}).ok());
+  }
+  Sql("UPDATE records SET (value, crc) = (SELECT value, crc FROM old) WHERE key = 2;");
+  EXPECT_EQ(ReasonOf(OpenOnce().status()), "STORE_CORRUPT");
+}
+
+TEST_F(SqliteStoreTest, ChangedMetaRowIsCaught) {
+  Fill(3);
+  Sql("UPDATE meta SET revision = 7;");
+  EXPECT_EQ(ReasonOf(OpenOnce().status()), "STORE_CORRUPT");
+  Sql("DELETE FROM meta;");
+  EXPECT_EQ(ReasonOf(OpenOnce().status()), "STORE_CORRUPT");
+  Sql("DROP TABLE meta;");
+  EXPECT_EQ(ReasonOf(OpenOnce().status()), "STORE_CORRUPT");
+}
+
+TEST_F(SqliteStoreTest, TruncatedOrForeignFileIsRefused) {
+  Fill(500);
+  const std::string good = Bytes();
+  WriteBytes(good.substr(0, good.size() / 2));
+  EXPECT_EQ(ReasonOf(OpenOnce().status()), "STORE_CORRUPT");
+  WriteBytes("[manager]\nlisten = \"unix:/run/cxlpool/fm.sock\"\n" + std::string(5000, '#'));
+  EXPECT_EQ(ReasonOf(OpenOnce().status()), "STORE_CORRUPT");
+  fs::remove(options_.path);
+  Sql("CREATE TABLE people (name TEXT); PRAGMA application_id = 77;");
+  fs::permissions(options_.path, fs::perms::owner_read | fs::perms::owner_write);
+  EXPECT_EQ(ReasonOf(OpenOnce().status()), "STORE_FOREIGN");
+}
+
+TEST_F(SqliteStoreTest, LaterReleasesDatabaseIsRefusedAndLeftAlone) {
+  Fill(3);
+  Sql("PRAGMA user_version = 2;");
+  const std::string before = Bytes();
+  const auto image = OpenOnce();
+  EXPECT_EQ(image.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ReasonOf(image.status()), "STORE_TOO_NEW");
+  EXPECT_EQ(Bytes(), before);
+}
+
+TEST_F(SqliteStoreTest, OpenCanBeTriedAgainOnceTheOtherIsGone) {
+  auto first = Client();
+  ASSERT_TRUE(first->Open().ok());
+  auto second = Client();
+  EXPECT_FALSE(second->Open().ok());
+  first.reset();
+  EXPECT_TRUE(second->Open().ok());
+  EXPECT_TRUE(second->CommitNext({{1, "one"}}).ok());
+}
+
+TEST_F(SqliteStoreTest, FullDiskRefusesChangesUntilThereIsSpace) {
+  Faults& faults = FaultVfs();
+  options_.vfs = kFaultVfs;
+  auto client = Client();
+  ASSERT_TRUE(client->Open().ok());
+  ASSERT_TRUE(client->CommitNext({{1, "one"}}).ok());
+  faults.disk_is_full = true;
+  const absl::Status full = client->CommitNext({{2, std::string(100000, 'x')}});
+  EXPECT_EQ(ReasonOf(full), "STORE_FULL") << full;
+  faults.disk_is_full = false;
+  EXPECT_TRUE(client->CommitNext({{3, "three"}}).ok());
+  client.reset();
+  const auto image = OpenOnce();
+  ASSERT_TRUE(image.ok()) << image.status();
+  EXPECT_EQ(image->rows.size(), 2u);
+}
+
+TEST_F(SqliteStoreTest, ErasingWorksOnAFullDisk) {
+  Faults& faults = FaultVfs();
+  options_.vfs = kFaultVfs;
+  auto client = Client();
+  ASSERT_TRUE(client->Open().ok());
+  for (uint64_t key = 1; key <= 50; ++key) {
+    ASSERT_TRUE(client->CommitNext({{key, std::string(2000, 'x')}}).ok());
+  }
+  faults.log_is_full = true;
+  for (uint64_t key = 1; key <= 50; ++key) {
+    ASSERT_TRUE(client->CommitNext({}, {key}).ok()) << key;
+  }
+}
+
+TEST_F(SqliteStoreTest, FailedSyncIsAnUnknownOutcomeAndStopsTheStore) {
+  Faults& faults = FaultVfs();
+  options_.vfs = kFaultVfs;
+  auto client = Client();
+  ASSERT_TRUE(client->Open().ok());
+  ASSERT_TRUE(client->CommitNext({{1, "one"}}).ok());
+  faults.sync_fails = true;
+  const absl::Status failed = client->Commit(client->Next({{2, "two"}}));
+  EXPECT_EQ(failed.code(), absl::StatusCode::kDataLoss) << failed;
+  EXPECT_EQ(ReasonOf(failed), "STORE_IO");
+  faults.sync_fails = false;
+  EXPECT_EQ(client->Commit(client->Next({{3, "three"}})).code(), absl::StatusCode::kDataLoss);
+  client.reset();
+  const auto image = OpenOnce();
+  ASSERT_TRUE(image.ok()) << image.status();
+  // Either is right for row 2; row 1 was acknowledged and row 3 refused.
+  ASSERT_GE(image->rows.size(), 1u);
+  ASSERT_LE(image->rows.size(), 2u);
+  EXPECT_EQ(image->rows[0].value, "one");
+  if (image->rows.size() == 2) {
+    EXPECT_EQ(image->rows[1].value, "two");
+  }
+}
+
+TEST_F(SqliteStoreTest, HungDiskIsAnsweredAtTheDeadline) {
+  Faults& faults = FaultVfs();
+  options_.vfs = kFaultVfs;
+  options_.commit_deadline = absl::Milliseconds(100);
+  auto client = Client();
+  ASSERT_TRUE(client->Open().ok());
+  faults.sync_hangs = true;
+  auto hung = client->Start(client->Next({{1, "one"}}));
+  client->Advance();
+  auto behind = client->Start(client->Next({{2, "two"}}));
+  EXPECT_EQ(ReasonOf(StoreClient::Wait(hung)), "STORE_STUCK");
+  EXPECT_EQ(ReasonOf(StoreClient::Wait(behind)), "STORE_STUCK");
+  EXPECT_EQ(ReasonOf(client->Commit(client->Next({{3, "three"}}))), "STORE_STUCK");
+  faults.sync_hangs = false;
+  faults.sync_hangs.notify_all();
+}
+
+TEST_F(SqliteStoreTest, WaitingCommitsShareATransaction) {
+  Faults& faults = FaultVfs();
+  options_.vfs = kFaultVfs;
+  auto client = Client();
+  ASSERT_TRUE(client->Open().ok());
+  faults.sync_hangs = true;
+  faults.syncs = 0;
+  std::vector<std::future<absl::Status>> futures;
+  for (uint64_t key = 1; key <= 200; ++key) {
+    futures.push_back(client->Start(client->Next({{key, "x"}})));
+    client->Advance();
+  }
+  faults.sync_hangs = false;
+  faults.sync_hangs.notify_all();
+  for (auto& future : futures) EXPECT_TRUE(StoreClient::Wait(future).ok());
+  EXPECT_LT(faults.syncs, 20);
+}
+
+TEST_F(SqliteStoreTest, FullQueueRefusesAndGoesOn) {
+  Faults& faults = FaultVfs();
+  options_.vfs = kFaultVfs;
+  options_.max_queued_batches = 4;
+  auto client = Client();
+  ASSERT_TRUE(client->Open().ok());
+  const uint64_t epoch = client->epoch();
+  faults.sync_hangs = true;
+  std::vector<std::future<absl::Status>> futures;
+  for (uint64_t i = 0; i < 20; ++i) {
+    futures.push_back(client->Start({epoch, i, i + 1, {{i + 1, "x"}}, {}}));
+  }
+  faults.sync_hangs = false;
+  faults.sync_hangs.notify_all();
+  uint64_t accepted = 0;
+  for (auto& future : futures) {
+    const absl::Status status = StoreClient::Wait(future);
+    if (status.ok()) {
+      ++accepted;
+    } else {
+      EXPECT_EQ(ReasonOf(status), "STORE_QUEUE_FULL") << status;
+    }
+  }
+  EXPECT_GE(accepted, 4u);
+  EXPECT_LT(accepted, 20u);
+  EXPECT_TRUE(client->Commit({epoch, accepted, accepted + 1, {{100, "y"}}, {}}).ok());
+}
+
+TEST_F(SqliteStoreTest, LogStaysSmall) {
+  options_.checkpoint_pages = 16;
+  options_.checkpoint_idle = absl::Milliseconds(1);
+  auto client = Client();
+  ASSERT_TRUE(client->Open().ok());
+  for (uint64_t i = 0; i < 400; ++i) {
+    ASSERT_TRUE(client->CommitNext({{1 + i % 50, std::string(500, 'x')}}).ok());
+  }
+  EXPECT_LT(fs::file_size(options_.path + "-wal"), 150u * 4096u);
+}
+
+TEST_F(SqliteStoreTest, DestructionServesWhatWasQueued) {
+  auto client = Client();
+  ASSERT_TRUE(client->Open().ok());
+  std::vector<std::future<absl::Status>> futures;
+  for (uint64_t key = 1; key <= 50; ++key) {
+    futures.push_back(client->Start(client->Next({{key, "x"}})));
+    client->Advance();
+  }
+  client.reset();
+  for (auto& future : futures) EXPECT_TRUE(StoreClient::Wait(future).ok());
+  EXPECT_EQ(OpenOnce()->rows.size(), 50u);
+}
+
+}  // namespace
+}  // namespace cxlpool::fm

@@ -1,0 +1,181 @@
+#include "fabric-manager/adapters/store_sqlite/store_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "proto/support/refusal.h"
+#include "proto/support/unique_fd.h"
+
+namespace cxlpool::fm {
+namespace {
+
+absl::Status Unsafe(const std::string& message, const std::string& remedy) {
+  return Refusal{absl::StatusCode::kFailedPrecondition, "STORE_UNSAFE_PATH", message, remedy, {}}
+      .ToStatus();
+}
+
+absl::Status Unusable(const std::string& message, int error, const std::string& remedy) {
+  const bool full = error == ENOSPC || error == EDQUOT;
+  return Refusal{
+      full ? absl::StatusCode::kResourceExhausted : absl::StatusCode::kFailedPrecondition,
+      full ? "STORE_FULL" : "STORE_UNUSABLE",
+      absl::StrCat(message, ": ", std::strerror(error)),
+      full ? "make space on that file system" : remedy,
+      {}}
+      .ToStatus();
+}
+
+absl::Status Corrupt(const std::string& message) {
+  return Refusal{absl::StatusCode::kDataLoss,
+                 "STORE_CORRUPT",
+                 message,
+                 "restore the database from a backup; for a new, empty pool move both files away",
+                 {}}
+      .ToStatus();
+}
+
+std::string DirectoryOf(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+std::string BaseOf(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
+absl::Status SyncDirectory(const std::string& directory) {
+  const UniqueFd fd(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd.valid() || fsync(fd.get()) != 0) {
+    return Unusable(absl::StrCat("cannot sync directory ", directory), errno, "check the disk");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckDirectory(const std::string& directory) {
+  struct stat found;
+  if (lstat(directory.c_str(), &found) != 0 && errno == ENOENT) {
+    if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
+      return Unusable(absl::StrCat("cannot make directory ", directory), errno,
+                      "make it by hand, owned by the manager's user, mode 0700");
+    }
+    if (absl::Status status = SyncDirectory(DirectoryOf(directory)); !status.ok()) return status;
+  }
+  if (lstat(directory.c_str(), &found) != 0) {
+    return Unusable(absl::StrCat("cannot look at ", directory), errno, "check store.path");
+  }
+  if (S_ISLNK(found.st_mode)) {
+    return Unsafe(absl::StrCat(directory, " is a symbolic link"),
+                  "name the directory it leads to in store.path");
+  }
+  if (!S_ISDIR(found.st_mode)) {
+    return Unsafe(absl::StrCat(directory, " is not a directory"), "check store.path");
+  }
+  if (found.st_uid != geteuid()) {
+    return Unsafe(absl::StrCat("directory ", directory, " belongs to user ", found.st_uid,
+                               ", the manager runs as ", geteuid()),
+                  absl::StrCat("chown it, or run the manager as its owner"));
+  }
+  if ((found.st_mode & 022) != 0) {
+    return Unsafe(absl::StrCat("directory ", directory, " can be written by others"),
+                  absl::StrCat("chmod 0700 ", directory));
+  }
+  return absl::OkStatus();
+}
+
+// Nothing there: OK.
+absl::Status CheckFile(const std::string& file) {
+  struct stat found;
+  if (lstat(file.c_str(), &found) != 0) {
+    if (errno == ENOENT) return absl::OkStatus();
+    return Unusable(absl::StrCat("cannot look at ", file), errno, "check store.path");
+  }
+  if (!S_ISREG(found.st_mode)) {
+    return Unsafe(absl::StrCat(file, S_ISLNK(found.st_mode) ? " is a symbolic link"
+                                                            : " is not a regular file"),
+                  "name a plain file in store.path");
+  }
+  if (found.st_uid != geteuid()) {
+    return Unsafe(
+        absl::StrCat(file, " belongs to user ", found.st_uid, ", the manager runs as ", geteuid()),
+        "chown it, or run the manager as its owner");
+  }
+  if ((found.st_mode & 077) != 0) {
+    return Unsafe(absl::StrCat(file, " is open to others"), absl::StrCat("chmod 0600 ", file));
+  }
+  if (found.st_nlink != 1) {
+    return Unsafe(absl::StrCat(file, " has ", found.st_nlink, " names"),
+                  "remove the other hard links");
+  }
+  return absl::OkStatus();
+}
+
+// 0 where there is no such file.
+off_t SizeOf(const std::string& file) {
+  struct stat found;
+  return stat(file.c_str(), &found) == 0 ? found.st_size : 0;
+}
+
+absl::Status WriteAll(int fd, absl::string_view bytes, const std::string& name) {
+  while (!bytes.empty()) {
+    const ssize_t written = write(fd, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return Unusable(absl::StrCat("cannot write ", name), errno, "check the disk");
+    bytes.remove_prefix(written);
+  }
+  if (fsync(fd) != 0) return Unusable(absl::StrCat("cannot sync ", name), errno, "check the disk");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+bool StoreFileExists(const std::string& path) {
+  struct stat found;
+  return lstat(path.c_str(), &found) == 0;
+}
+
+absl::StatusOr<std::string> CheckStorePath(const std::string& path) {
+  if (path.empty() || BaseOf(path).empty()) {
+    return Unsafe(absl::StrCat("store.path \"", path, "\" names no file"), "name one");
+  }
+  const std::string directory = DirectoryOf(path);
+  if (absl::Status status = CheckDirectory(directory); !status.ok()) return status;
+  char* const resolved = realpath(directory.c_str(), nullptr);
+  if (resolved == nullptr) {
+    return Unusable(absl::StrCat("cannot resolve ", directory), errno, "check store.path");
+  }
+  const std::string real = absl::StrCat(resolved, "/", BaseOf(path));
+  free(resolved);
+  for (const char* suffix : {"", "-wal", "-journal", "-shm"}) {
+    if (absl::Status status = CheckFile(real + suffix); !status.ok()) return status;
+  }
+  if (StoreFileExists(real) && SizeOf(real) == 0) return Corrupt(absl::StrCat(real, " is empty"));
+  if (!StoreFileExists(real) && SizeOf(real + "-wal") > 0) {
+    return Corrupt(
+        absl::StrCat(real, " is missing, but its write-ahead log ", real, "-wal is there"));
+  }
+  return real;
+}
+
+absl::Status CreateStoreFile(const std::string& path, absl::string_view bytes) {
+  std::string temporary = absl::StrCat(path, ".new-XXXXXX");
+  const UniqueFd fd(mkostemp(temporary.data(), O_CLOEXEC));
+  if (!fd.valid()) {
+    return Unusable(absl::StrCat("cannot make ", path), errno,
+                    "let the manager's user write that directory");
+  }
+  absl::Status status = WriteAll(fd.get(), bytes, temporary);
+  if (status.ok() && link(temporary.c_str(), path.c_str()) != 0 && errno != EEXIST) {
+    status = Unusable(absl::StrCat("cannot make ", path), errno, "check that file system");
+  }
+  unlink(temporary.c_str());
+  if (status.ok()) status = SyncDirectory(DirectoryOf(path));
+  return status;
+}
+
+}  // namespace cxlpool::fm

@@ -1,0 +1,32 @@
+// Where the database lies, and that nobody else can touch it.
+//
+// Whoever can write the file or its directory owns the pool; so both belong to the manager's user,
+// others can write neither, and no symbolic link leads to the file.
+#ifndef CXLPOOL_FABRIC_MANAGER_ADAPTERS_STORE_SQLITE_STORE_FILE_H_
+#define CXLPOOL_FABRIC_MANAGER_ADAPTERS_STORE_SQLITE_STORE_FILE_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace cxlpool::fm {
+
+// Checks directory and file of `path` and answers the path without links in its directory part.
+// The last directory is made (0700) where it is missing. A missing file is OK.
+// FAILED_PRECONDITION/STORE_UNSAFE_PATH: a link, not a regular file, another owner, writable by
+//   others, more than one name. STORE_UNUSABLE: cannot be read or made.
+// DATA_LOSS/STORE_CORRUPT: the file is empty, or is missing beside a WAL that belongs to it.
+absl::StatusOr<std::string> CheckStorePath(const std::string& path);
+
+// Whether there is a database at `path`.
+bool StoreFileExists(const std::string& path);
+
+// Makes the file at `path` with these bytes, 0600, durable, all or nothing. A file that is there
+// already (another manager was faster) is left alone: OK.
+absl::Status CreateStoreFile(const std::string& path, absl::string_view bytes);
+
+}  // namespace cxlpool::fm
+
+#endif  // CXLPOOL_FABRIC_MANAGER_ADAPTERS_STORE_SQLITE_STORE_FILE_H_

@@ -1,0 +1,81 @@
+// A Store whose completions are waited for, so that a test reads from top to bottom.
+//
+// One thread.
+#ifndef CXLPOOL_TEST_CONTRACT_STORE_CLIENT_H_
+#define CXLPOOL_TEST_CONTRACT_STORE_CLIENT_H_
+
+#include <chrono>
+#include <future>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "fabric-manager/ports/store.h"
+
+namespace cxlpool::fm {
+
+class StoreClient {
+ public:
+  explicit StoreClient(std::unique_ptr<Store> store) : store_(std::move(store)) {}
+
+  absl::StatusOr<StoreImage> Open() {
+    auto promise = std::make_shared<std::promise<absl::StatusOr<StoreImage>>>();
+    auto future = promise->get_future();
+    store_->Open(
+        [promise](absl::StatusOr<StoreImage> image) { promise->set_value(std::move(image)); });
+    if (future.wait_for(kPatience) != std::future_status::ready) {
+      return absl::DeadlineExceededError("Open has not completed");
+    }
+    absl::StatusOr<StoreImage> image = future.get();
+    if (image.ok()) {
+      epoch_ = image->epoch;
+      revision_ = image->revision;
+    }
+    return image;
+  }
+
+  std::future<absl::Status> Start(StoreBatch batch) {
+    auto promise = std::make_shared<std::promise<absl::Status>>();
+    store_->Commit(std::move(batch),
+                   [promise](absl::Status status) { promise->set_value(std::move(status)); });
+    return promise->get_future();
+  }
+
+  static absl::Status Wait(std::future<absl::Status>& future) {
+    if (future.wait_for(kPatience) != std::future_status::ready) {
+      return absl::DeadlineExceededError("Commit has not completed");
+    }
+    return future.get();
+  }
+
+  absl::Status Commit(StoreBatch batch) {
+    auto future = Start(std::move(batch));
+    return Wait(future);
+  }
+
+  // The next change in line.
+  StoreBatch Next(std::vector<Row> puts, std::vector<uint64_t> erases = {}) {
+    return {epoch_, revision_, revision_ + 1, std::move(puts), std::move(erases)};
+  }
+
+  absl::Status CommitNext(std::vector<Row> puts, std::vector<uint64_t> erases = {}) {
+    absl::Status status = Commit(Next(std::move(puts), std::move(erases)));
+    if (status.ok()) ++revision_;
+    return status;
+  }
+
+  // The change made by Next has been asked for.
+  void Advance() { ++revision_; }
+  uint64_t epoch() const { return epoch_; }
+  uint64_t revision() const { return revision_; }
+
+ private:
+  static constexpr std::chrono::seconds kPatience{30};
+  std::unique_ptr<Store> store_;
+  uint64_t epoch_ = 0;
+  uint64_t revision_ = 0;
+};
+
+}  // namespace cxlpool::fm
+
+#endif  // CXLPOOL_TEST_CONTRACT_STORE_CLIENT_H_

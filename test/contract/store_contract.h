@@ -1,0 +1,296 @@
+// What every Store does, whatever stands behind it: the same tests for each.
+//
+// A new adapter instantiates StoreContractTest with a harness of its own; see
+// store_contract_test.cc.
+#ifndef CXLPOOL_TEST_CONTRACT_STORE_CONTRACT_H_
+#define CXLPOOL_TEST_CONTRACT_STORE_CONTRACT_H_
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <future>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "fabric-manager/ports/store.h"
+#include "proto/support/refusal.h"
+#include "test/contract/store_client.h"
+
+namespace cxlpool::fm {
+
+// One place where records stay while stores come and go.
+class StoreHarness {
+ public:
+  virtual ~StoreHarness() = default;
+
+  // A new Store on that place; the one before has been destroyed, and nothing is outstanding.
+  virtual std::unique_ptr<Store> Make() = 0;
+
+  // A new Store on the place with room for `bytes` of values, more or less.
+  virtual std::unique_ptr<Store> MakeSmall(uint64_t bytes) = 0;
+};
+
+struct StoreContractParam {
+  std::string name;
+  std::function<std::unique_ptr<StoreHarness>()> make;
+};
+
+class StoreContractTest : public ::testing::TestWithParam<StoreContractParam> {
+ protected:
+  void SetUp() override { harness_ = GetParam().make(); }
+
+  // Opens a store on what the last one left.
+  void Reopen() {
+    client_.reset();
+    client_ = std::make_unique<StoreClient>(harness_->Make());
+    absl::StatusOr<StoreImage> image = client_->Open();
+    ASSERT_TRUE(image.ok()) << image.status();
+    image_ = *std::move(image);
+  }
+
+  std::map<uint64_t, std::string> Rows() const {
+    std::map<uint64_t, std::string> rows;
+    for (const Row& row : image_.rows) rows[row.key] = row.value;
+    return rows;
+  }
+
+  using Model = std::map<uint64_t, std::string>;
+
+  std::unique_ptr<StoreHarness> harness_;
+  std::unique_ptr<StoreClient> client_;
+  StoreImage image_;  // Of the last Reopen.
+};
+
+TEST_P(StoreContractTest, NewStoreIsEmptyAtRevisionZero) {
+  Reopen();
+  EXPECT_EQ(image_.revision, 0u);
+  EXPECT_GT(image_.epoch, 0u);
+  EXPECT_TRUE(image_.rows.empty());
+}
+
+TEST_P(StoreContractTest, CommittedRowsAreThereAfterReopening) {
+  Reopen();
+  ASSERT_TRUE(client_->CommitNext({{3, "three"}, {1, "one"}}).ok());
+  Reopen();
+  EXPECT_EQ(image_.revision, 1u);
+  EXPECT_EQ(Rows(), (Model{{1, "one"}, {3, "three"}}));
+}
+
+TEST_P(StoreContractTest, ImageIsInKeyOrder) {
+  Reopen();
+  ASSERT_TRUE(client_->CommitNext({{30, "c"}, {1, "a"}, {kMaxRowKey, "d"}, {2, "b"}}).ok());
+  Reopen();
+  std::vector<uint64_t> keys;
+  for (const Row& row : image_.rows) keys.push_back(row.key);
+  EXPECT_EQ(keys, (std::vector<uint64_t>{1, 2, 30, kMaxRowKey}));
+}
+
+TEST_P(StoreContractTest, EachOpenTakesAGreaterEpoch) {
+  Reopen();
+  uint64_t last = image_.epoch;
+  for (int i = 0; i < 3; ++i) {
+    Reopen();
+    EXPECT_GT(image_.epoch, last);
+    last = image_.epoch;
+  }
+}
+
+TEST_P(StoreContractTest, CommitBeforeOpenIsRefused) {
+  StoreClient client(harness_->Make());
+  const absl::Status status = client.Commit({1, 0, 1, {{1, "one"}}, {}});
+  EXPECT_EQ(ReasonOf(status), "STORE_NOT_OPEN") << status;
+}
+
+TEST_P(StoreContractTest, OldEpochIsFencedAndChangesNothing) {
+  Reopen();
+  const uint64_t old_epoch = image_.epoch;
+  ASSERT_TRUE(client_->CommitNext({{1, "one"}}).ok());
+  Reopen();
+  const absl::Status status = client_->Commit({old_epoch, 1, 2, {{1, "stolen"}}, {}});
+  EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(ReasonOf(status), "STORE_FENCED");
+  EXPECT_TRUE(client_->CommitNext({{2, "two"}}).ok());
+  Reopen();
+  EXPECT_EQ(Rows(), (Model{{1, "one"}, {2, "two"}}));
+}
+
+TEST_P(StoreContractTest, OldBaseRevisionIsFenced) {
+  Reopen();
+  ASSERT_TRUE(client_->CommitNext({{1, "one"}}).ok());
+  const absl::Status status = client_->Commit({client_->epoch(), 0, 5, {{1, "late"}}, {}});
+  EXPECT_EQ(ReasonOf(status), "STORE_FENCED") << status;
+  EXPECT_EQ(ReasonOf(client_->Commit({client_->epoch(), 7, 8, {}, {}})), "STORE_FENCED");
+  Reopen();
+  EXPECT_EQ(image_.revision, 1u);
+  EXPECT_EQ(Rows(), (Model{{1, "one"}}));
+}
+
+TEST_P(StoreContractTest, RevisionMayJumpButNotStandStill) {
+  Reopen();
+  ASSERT_TRUE(client_->Commit({client_->epoch(), 0, 10, {{1, "one"}}, {}}).ok());
+  const absl::Status status = client_->Commit({client_->epoch(), 10, 10, {{1, "two"}}, {}});
+  EXPECT_EQ(ReasonOf(status), "STORE_BAD_BATCH");
+  Reopen();
+  EXPECT_EQ(image_.revision, 10u);
+  EXPECT_EQ(Rows(), (Model{{1, "one"}}));
+}
+
+TEST_P(StoreContractTest, PutReplacesAndEraseRemoves) {
+  Reopen();
+  ASSERT_TRUE(client_->CommitNext({{1, "one"}, {2, "two"}, {3, "three"}}).ok());
+  ASSERT_TRUE(client_->CommitNext({{2, "deux"}}, {3, 99}).ok());
+  ASSERT_TRUE(client_->CommitNext({{4, "a"}, {4, "b"}, {5, "c"}}, {5, 5}).ok());
+  Reopen();
+  EXPECT_EQ(Rows(), (Model{{1, "one"}, {2, "deux"}, {4, "b"}}));
+}
+
+TEST_P(StoreContractTest, EmptyBatchMovesTheRevision) {
+  Reopen();
+  ASSERT_TRUE(client_->CommitNext({}).ok());
+  Reopen();
+  EXPECT_EQ(image_.revision, 1u);
+}
+
+TEST_P(StoreContractTest, ValuesAreOpaqueAndOfAnySizeUpToTheLimit) {
+  Reopen();
+  std::string bytes;
+  for (int i = 0; i < 256; ++i) bytes.push_back(static_cast<char>(i));
+  const std::string large(kMaxRowBytes, '\xff');
+  ASSERT_TRUE(client_->CommitNext({{1, ""}, {2, bytes}, {3, large}}).ok());
+  Reopen();
+  EXPECT_EQ(Rows(), (Model{{1, ""}, {2, bytes}, {3, large}}));
+}
+
+TEST_P(StoreContractTest, BatchBeyondALimitIsRefusedWhole) {
+  Reopen();
+  const std::string too_large(kMaxRowBytes + 1, 'x');
+  EXPECT_EQ(ReasonOf(client_->CommitNext({{1, "one"}, {2, too_large}})), "STORE_BAD_BATCH");
+  EXPECT_EQ(ReasonOf(client_->CommitNext({{kMaxRowKey + 1, "x"}})), "STORE_BAD_BATCH");
+  std::vector<Row> many;
+  for (uint64_t key = 1; key <= kMaxBatchRows + 1; ++key) many.push_back({key, ""});
+  EXPECT_EQ(ReasonOf(client_->CommitNext(std::move(many))), "STORE_BAD_BATCH");
+  const std::string largest(kMaxRowBytes, 'x');
+  std::vector<Row> heavy;
+  for (uint64_t key = 0; key <= kMaxBatchBytes / kMaxRowBytes; ++key)
+    heavy.push_back({key, largest});
+  EXPECT_EQ(ReasonOf(client_->CommitNext(std::move(heavy))), "STORE_BAD_BATCH");
+  EXPECT_TRUE(client_->CommitNext({{1, "uno"}}).ok());
+  Reopen();
+  EXPECT_EQ(Rows(), (Model{{1, "uno"}}));
+}
+
+TEST_P(StoreContractTest, FullStoreRefusesTheWholeBatchAndStaysUsable) {
+  client_.reset();
+  client_ = std::make_unique<StoreClient>(harness_->MakeSmall(256 << 10));
+  ASSERT_TRUE(client_->Open().ok());
+  ASSERT_TRUE(client_->CommitNext({{1, std::string(1000, 'a')}}).ok());
+  const absl::Status full =
+      client_->CommitNext({{1, "changed"}, {2, std::string(512 << 10, 'b')}}, {1});
+  EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted) << full;
+  EXPECT_EQ(ReasonOf(full), "STORE_FULL");
+  ASSERT_TRUE(client_->CommitNext({{3, "fits"}}).ok());
+  ASSERT_TRUE(client_->CommitNext({}, {1}).ok());
+  Reopen();
+  EXPECT_EQ(Rows(), (Model{{3, "fits"}}));
+}
+
+TEST_P(StoreContractTest, BatchesPlannedOnARefusedOneAreRefusedAlike) {
+  client_.reset();
+  client_ = std::make_unique<StoreClient>(harness_->MakeSmall(256 << 10));
+  ASSERT_TRUE(client_->Open().ok());
+  const uint64_t epoch = client_->epoch();
+  auto first = client_->Start({epoch, 0, 1, {{1, "one"}}, {}});
+  auto full = client_->Start({epoch, 1, 2, {{2, std::string(512 << 10, 'b')}}, {}});
+  auto third = client_->Start({epoch, 2, 3, {{3, "three"}}, {}});
+  auto fourth = client_->Start({epoch, 3, 4, {{4, "four"}}, {}});
+  EXPECT_TRUE(StoreClient::Wait(first).ok());
+  EXPECT_EQ(ReasonOf(StoreClient::Wait(full)), "STORE_FULL");
+  EXPECT_EQ(ReasonOf(StoreClient::Wait(third)), "STORE_FULL");
+  EXPECT_EQ(ReasonOf(StoreClient::Wait(fourth)), "STORE_FULL");
+  EXPECT_TRUE(client_->Commit({epoch, 1, 2, {{2, "small"}}, {}}).ok());
+  Reopen();
+  EXPECT_EQ(image_.revision, 2u);
+  EXPECT_EQ(Rows(), (Model{{1, "one"}, {2, "small"}}));
+}
+
+TEST_P(StoreContractTest, OutstandingCommitsAreServedInOrder) {
+  Reopen();
+  constexpr int kCommits = 300;
+  std::vector<std::future<absl::Status>> futures;
+  for (int i = 0; i < kCommits; ++i) {
+    futures.push_back(client_->Start(client_->Next({{1, absl::StrCat(i)}, {100u + i, "x"}})));
+    client_->Advance();
+  }
+  for (auto& future : futures) EXPECT_TRUE(StoreClient::Wait(future).ok());
+  Reopen();
+  EXPECT_EQ(image_.revision, static_cast<uint64_t>(kCommits));
+  EXPECT_EQ(Rows().at(1), absl::StrCat(kCommits - 1));
+  EXPECT_EQ(image_.rows.size(), kCommits + 1u);
+}
+
+TEST_P(StoreContractTest, OneFencedCommitAmongOthersTouchesOnlyItself) {
+  Reopen();
+  const uint64_t epoch = client_->epoch();
+  auto first = client_->Start({epoch, 0, 1, {{1, "one"}}, {}});
+  auto fenced = client_->Start({epoch + 1, 1, 2, {{1, "other"}}, {}});
+  auto second = client_->Start({epoch, 1, 2, {{2, "two"}}, {}});
+  EXPECT_TRUE(StoreClient::Wait(first).ok());
+  EXPECT_EQ(ReasonOf(StoreClient::Wait(fenced)), "STORE_FENCED");
+  EXPECT_TRUE(StoreClient::Wait(second).ok());
+  Reopen();
+  EXPECT_EQ(Rows(), (Model{{1, "one"}, {2, "two"}}));
+}
+
+TEST_P(StoreContractTest, ManyRowsComeBack) {
+  Reopen();
+  constexpr uint64_t kRows = 20000;
+  for (uint64_t from = 1; from <= kRows; from += 5000) {
+    std::vector<Row> rows;
+    for (uint64_t key = from; key < from + 5000; ++key) {
+      rows.push_back({key, std::string(key % 300, static_cast<char>('a' + key % 26))});
+    }
+    ASSERT_TRUE(client_->CommitNext(std::move(rows)).ok());
+  }
+  Reopen();
+  ASSERT_EQ(image_.rows.size(), kRows);
+  for (const Row& row : image_.rows) {
+    ASSERT_EQ(row.value, std::string(row.key % 300, static_cast<char>('a' + row.key % 26)));
+  }
+}
+
+// The same random changes go to the store and to a map; reopening compares the two.
+TEST_P(StoreContractTest, AgreesWithAMapUnderRandomChanges) {
+  std::minstd_rand random(20240811);
+  Model model;
+  uint64_t next_key = 1;
+  for (int round = 0; round < 5; ++round) {
+    Reopen();
+    ASSERT_EQ(Rows(), model) << "round " << round;
+    for (int change = 0; change < 60; ++change) {
+      std::vector<Row> puts;
+      std::vector<uint64_t> erases;
+      for (unsigned i = random() % 6; i > 0; --i) {
+        const uint64_t key = random() % 2 == 0 ? next_key++ : 1 + random() % next_key;
+        puts.push_back({key, std::string(random() % 2000, static_cast<char>(random() % 256))});
+      }
+      for (unsigned i = random() % 3; i > 0; --i) erases.push_back(1 + random() % next_key);
+      for (const Row& row : puts) {
+        model[row.key] = row.value;
+        next_key = std::max(next_key, row.key + 1);
+      }
+      for (const uint64_t key : erases) model.erase(key);
+      ASSERT_TRUE(client_->CommitNext(std::move(puts), std::move(erases)).ok());
+    }
+  }
+  Reopen();
+  EXPECT_EQ(Rows(), model);
+}
+
+}  // namespace cxlpool::fm
+
+#endif  // CXLPOOL_TEST_CONTRACT_STORE_CONTRACT_H_
