@@ -58,6 +58,7 @@ struct HostObservation {
   std::vector<ObservedMemdev> memdevs;
   std::vector<ObservedHostRegion> regions;
   uint64_t memory_block_bytes = 0;
+  uint64_t region_granule_bytes = uint64_t{256} << 20;  // Host regions are multiples of this.
   uint64_t page_struct_spare_bytes = 0;
 };
 

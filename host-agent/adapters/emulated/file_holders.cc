@@ -1,0 +1,78 @@
+#include "host-agent/adapters/emulated/file_holders.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace cxlpool::agent {
+namespace {
+
+struct CloseDirectory {
+  void operator()(DIR* dir) const { ::closedir(dir); }
+};
+using Directory = std::unique_ptr<DIR, CloseDirectory>;
+
+bool HasOpen(const std::string& proc, const struct stat& file) {
+  Directory dir(::opendir((proc + "/fd").c_str()));
+  if (dir == nullptr) return false;
+  while (const dirent* entry = ::readdir(dir.get())) {
+    if (entry->d_name[0] == '.') continue;
+    struct stat opened;
+    if (::fstatat(::dirfd(dir.get()), entry->d_name, &opened, 0) != 0) continue;
+    if (opened.st_dev == file.st_dev && opened.st_ino == file.st_ino) return true;
+  }
+  return false;
+}
+
+// A line of /proc/PID/maps: "start-end perms offset major:minor inode   path".
+bool HasMapped(const std::string& proc, const struct stat& file, const std::string& path) {
+  std::ifstream maps(proc + "/maps");
+  std::string line;
+  while (std::getline(maps, line)) {
+    unsigned device_major = 0;
+    unsigned device_minor = 0;
+    unsigned long inode = 0;
+    int path_at = 0;
+    if (std::sscanf(line.c_str(), "%*s %*s %*s %x:%x %lu %n", &device_major, &device_minor, &inode,
+                    &path_at) < 3) {
+      continue;
+    }
+    if (inode != file.st_ino) continue;
+    // Stacked filesystems show another device here than stat does: then the path decides.
+    if (::makedev(device_major, device_minor) == file.st_dev) return true;
+    if (path_at > 0 && line.compare(path_at, path.size(), path) == 0) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<int>> FindFileHolders(const std::string& path, size_t limit) {
+  std::vector<int> holders;
+  struct stat file;
+  if (::stat(path.c_str(), &file) != 0) return holders;
+  Directory proc(::opendir("/proc"));
+  if (proc == nullptr) return absl::UnavailableError("/proc cannot be read: mount it");
+  const int self = ::getpid();
+  while (const dirent* entry = ::readdir(proc.get())) {
+    int pid = 0;
+    if (!absl::SimpleAtoi(entry->d_name, &pid) || pid == self) continue;
+    const std::string directory = absl::StrCat("/proc/", pid);
+    if (HasOpen(directory, file) || HasMapped(directory, file, path)) holders.push_back(pid);
+    if (holders.size() >= limit) break;
+  }
+  return holders;
+}
+
+}  // namespace cxlpool::agent

@@ -1,0 +1,19 @@
+// Which processes have a file open or mapped: the emulated answer to "who holds the DAX device".
+#ifndef CXLPOOL_HOST_AGENT_ADAPTERS_EMULATED_FILE_HOLDERS_H_
+#define CXLPOOL_HOST_AGENT_ADAPTERS_EMULATED_FILE_HOLDERS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace cxlpool::agent {
+
+// Looks through /proc/*/fd and /proc/*/maps for `path`'s device and inode. The calling process is
+// left out; at most `limit` are named. A process that this user may not look into is not seen.
+// No such file: nobody. UNAVAILABLE: /proc cannot be read.
+absl::StatusOr<std::vector<int>> FindFileHolders(const std::string& path, size_t limit);
+
+}  // namespace cxlpool::agent
+
+#endif  // CXLPOOL_HOST_AGENT_ADAPTERS_EMULATED_FILE_HOLDERS_H_

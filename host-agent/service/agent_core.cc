@@ -1,0 +1,451 @@
+#include "host-agent/service/agent_core.h"
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "host-agent/service/reports.h"
+#include "proto/support/log.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool::agent {
+namespace {
+
+constexpr char kSubject[] = "agent";
+constexpr size_t kMaxWaitingHellos = 8;
+
+absl::Duration Backoff(int failures) {
+  absl::Duration delay = kFirstBackoff;
+  for (int i = 1; i < failures && delay < kMaxBackoff; ++i) delay *= 2;
+  return std::min(delay, kMaxBackoff);
+}
+
+v1::SegmentError HoldersError(const std::vector<int>& pids) {
+  v1::SegmentError error;
+  error.set_reason("HOLDERS");
+  error.set_message(absl::StrCat("in use by process ", absl::StrJoin(pids, ", "),
+                                 " (close it there; it is looked for again)"));
+  for (int pid : pids) {
+    if (error.holder_pids_size() == static_cast<int>(kMaxReportedHolders)) break;
+    error.add_holder_pids(static_cast<uint32_t>(pid));
+  }
+  return error;
+}
+
+std::string Describe(const AttachmentKey& key, uint64_t serial) {
+  return absl::StrCat("Region ", key.tag, " generation ", key.generation, " serial 0x",
+                      absl::Hex(serial));
+}
+
+bool SameRung(const Step& a, const Step& b) { return a.kind == b.kind && a.target == b.target; }
+
+}  // namespace
+
+template <typename F>
+auto AgentCore::OnCore(F function) {
+  return [executor = executor_, alive = std::weak_ptr<bool>(alive_),
+          function = std::move(function)](auto... args) mutable {
+    executor->Post([alive, function = std::move(function),
+                    packed = std::make_tuple(std::move(args)...)]() mutable {
+      if (alive.expired()) return;
+      std::apply([&](auto&... a) { function(std::move(a)...); }, packed);
+    });
+  };
+}
+
+AgentCore::AgentCore(AgentOptions options, Executor* executor, Clock* clock, HostMemory* memory,
+                     ManagerLink* link, Probe probe)
+    : options_(std::move(options)),
+      executor_(executor),
+      clock_(clock),
+      memory_(memory),
+      link_(link),
+      probe_(std::move(probe)) {}
+
+AgentCore::~AgentCore() = default;
+
+// --- Life.
+
+void AgentCore::Start(Done started) {
+  PrepareHost(std::move(started));
+  Tick();
+}
+
+void AgentCore::Stop() { stopped_ = true; }
+
+void AgentCore::PrepareHost(Done started) {
+  memory_->Prepare(OnCore([this, started = std::move(started)](absl::Status status) mutable {
+    OnPrepared(std::move(status), std::move(started));
+  }));
+}
+
+void AgentCore::OnPrepared(absl::Status status, Done started) {
+  if (stopped_) return;
+  prepared_ = status;
+  if (!status.ok()) {
+    LogError(kSubject, "cannot prepare the host: ", status.message());
+    executor_->PostAfter(Backoff(++prepare_failures_), OnCore([this] { PrepareHost({}); }));
+  } else if (prepare_failures_ > 0) {
+    LogInfo(kSubject, "the host is prepared");
+  }
+  if (started) {  // Only now: nothing may be offered to a host that was never prepared.
+    ManagerLink::Handlers handlers;
+    handlers.make_hello = [this, post = executor_, alive = std::weak_ptr<bool>(alive_)](
+                              DoneWith<v1::Hello> done) {
+      post->Post([this, alive, done = std::move(done)]() mutable {
+        if (!alive.expired()) MakeHello(std::move(done));
+      });
+    };
+    auto handler = [this](auto method) {
+      return [this, method, post = executor_,
+              alive = std::weak_ptr<bool>(alive_)](auto... args) {
+        post->Post([this, method, alive, packed = std::make_tuple(std::move(args)...)]() mutable {
+          if (alive.expired()) return;
+          std::apply([&](auto&... a) { (this->*method)(std::move(a)...); }, packed);
+        });
+      };
+    };
+    handlers.on_welcome = handler(&AgentCore::OnWelcome);
+    handlers.on_offer = handler(&AgentCore::OnOffer);
+    handlers.on_withdraw = handler(&AgentCore::OnWithdraw);
+    handlers.on_lost = handler(&AgentCore::OnLost);
+    link_->Start(std::move(handlers));
+    std::move(started)(std::move(status));
+  }
+  Look();
+}
+
+void AgentCore::Tick() {
+  if (stopped_) return;
+  Look();
+  executor_->PostAfter(options_.observe_interval, OnCore([this] { Tick(); }));
+}
+
+void AgentCore::Reconsider() {
+  for (auto& [key, attachment] : attachments_.all()) {
+    for (Segment& segment : attachment.segments) {
+      if (segment.error.has_value() && segment.error->reason() == "HOLDERS") {
+        segment.retry_at = absl::ZeroDuration();
+      }
+    }
+  }
+  Advance();
+}
+
+// --- The manager.
+
+void AgentCore::MakeHello(DoneWith<v1::Hello> done) {
+  if (hellos_.size() >= kMaxWaitingHellos) {
+    return std::move(done)(absl::ResourceExhaustedError("too many sessions are being opened"));
+  }
+  hellos_.push_back(std::move(done));
+  Look();
+}
+
+void AgentCore::AnswerHellos(const absl::Status& status) {
+  if (hellos_.empty()) return;
+  v1::Hello hello;
+  hello.set_protocol_version(kProtocolVersion);
+  hello.set_host(options_.host);
+  hello.set_incarnation(options_.incarnation);
+  hello.set_agent_id(options_.agent_id);
+  hello.set_agent_version(options_.agent_version);
+  hello.set_kernel_release(options_.kernel_release);
+  if (status.ok()) {
+    *hello.mutable_inventory() = InventoryOf(observation_);
+    told_inventory_ = hello.inventory();
+    told_segments_.clear();
+    for (v1::SegmentReport& report : ReportsOf(attachments_, observation_)) {
+      told_segments_[report.serial()] = report.SerializeAsString();
+      *hello.add_segments() = std::move(report);
+    }
+  }
+  for (DoneWith<v1::Hello>& done : std::exchange(hellos_, {})) {
+    if (status.ok()) {
+      std::move(done)(hello);
+    } else {
+      std::move(done)(status);
+    }
+  }
+}
+
+void AgentCore::OnWelcome(const v1::Welcome& welcome) {
+  LogInfo(kSubject, "session with manager ", welcome.manager_version(), ", ",
+          welcome.offers_size(), " offers");
+  session_up_ = true;
+  welcomed_ = true;
+  std::vector<AttachmentKey> offered;
+  for (const v1::Offer& offer : welcome.offers()) {
+    offered.push_back(KeyOf(offer));
+    TakeOffer(offer);
+  }
+  attachments_.KeepOnly(offered);
+  Advance();
+}
+
+void AgentCore::OnOffer(v1::Offer offer) {
+  if (TakeOffer(std::move(offer))) Advance();
+}
+
+bool AgentCore::TakeOffer(v1::Offer offer) {
+  const AttachmentKey key = KeyOf(offer);
+  const absl::Status status = attachments_.Put(std::move(offer));
+  if (status.ok()) return true;
+  LogError(kSubject, status.message());
+  v1::Report report;
+  v1::SegmentReport& segment = *report.add_segments();
+  segment.set_region_tag(key.tag);
+  segment.set_attachment_generation(key.generation);
+  *segment.mutable_error() = ErrorOf(status);
+  link_->Send(std::move(report));
+  return false;
+}
+
+void AgentCore::OnWithdraw(const v1::Withdraw& withdraw) {
+  attachments_.Erase({.generation = withdraw.attachment_generation(),
+                      .tag = withdraw.region_tag()});
+  Advance();
+}
+
+void AgentCore::OnLost(absl::Status why, bool permanent) {
+  if (permanent) {
+    LogError(kSubject, "the manager refuses this agent: ", why.message());
+  } else if (session_up_) {
+    LogWarning(kSubject, "lost the manager: ", why.message());
+  }
+  session_up_ = false;
+}
+
+// --- Looking.
+
+void AgentCore::Look() {
+  if (looking_ || stopped_) return;
+  looking_ = true;
+  memory_->Observe(OnCore([this, epoch = epoch_](absl::StatusOr<HostObservation> seen) {
+    OnObserved(epoch, std::move(seen));
+  }));
+}
+
+void AgentCore::OnObserved(uint64_t epoch, absl::StatusOr<HostObservation> seen) {
+  looking_ = false;
+  if (!seen.ok()) {
+    // Tick looks again; until then nothing is planned.
+    LogError(kSubject, "cannot read the host's CXL state: ", seen.status().message());
+    AnswerHellos(seen.status());
+    return;
+  }
+  observation_ = *std::move(seen);
+  observed_ = true;
+  observed_epoch_ = epoch;
+  AnswerHellos(absl::OkStatus());
+  Advance();
+}
+
+// --- Planning.
+
+void AgentCore::Advance() {
+  if (stopped_ || !observed_) return;
+  if (rung_.has_value()) {
+    SendReports();
+  } else if (observed_epoch_ != epoch_) {
+    Look();  // Comes back here.
+  } else {
+    std::optional<Rung> next = Plan();
+    SendReports();
+    if (next.has_value()) RunRung(*std::move(next));
+  }
+  if (on_change_) on_change_();
+}
+
+std::optional<AgentCore::Rung> AgentCore::Plan() {
+  std::optional<Rung> up;
+  std::optional<Rung> down;
+  absl::Duration wake = absl::InfiniteDuration();
+  std::set<std::string> pending_bridges;
+  for (auto& [key, attachment] : attachments_.all()) {
+    for (Segment& segment : attachment.segments) {
+      const std::string& bridge = segment.desired.host_bridge;
+      const Step step =
+          NextStep(segment.desired, observation_, pending_bridges.contains(bridge));
+      const bool ready = PlanSegment(key, segment, step);
+      if (!segment.error.has_value() && AwaitsHostRegion(segment.desired, observation_)) {
+        pending_bridges.insert(bridge);
+      }
+      if (!ready) continue;
+      if (segment.retry_at > clock_->Elapsed()) {
+        wake = std::min(wake, segment.retry_at);
+        continue;
+      }
+      std::optional<Rung>& choice = step.is_down() ? down : up;
+      if (!choice.has_value()) choice = Rung{key, segment.desired.first_serial(), step, {}};
+    }
+  }
+  WakeAt(wake);
+  return down.has_value() ? std::move(down) : std::move(up);
+}
+
+// Settles what the plan says without a rung; true if `step` is a rung to be taken when its time
+// has come.
+bool AgentCore::PlanSegment(const AttachmentKey& key, Segment& segment, const Step& step) {
+  if (segment.refused) segment.error.reset();
+  segment.refused = false;
+  auto refuse = [&segment](v1::SegmentError error) {
+    segment.error = std::move(error);
+    segment.refused = true;
+    return false;
+  };
+  if (step.kind == Step::Kind::kRefuse) return refuse(ErrorOf(step.refusal.ToStatus()));
+  if (!step.is_rung()) {
+    segment.error.reset();
+    segment.failures = 0;
+    segment.last_succeeded.reset();
+    return false;
+  }
+  if (!prepared_.ok()) return refuse(ErrorOf(prepared_));
+  if (step.kind == Step::Kind::kOfflineBlocks || step.kind == Step::Kind::kUnbindDax) {
+    const std::vector<int> users = opens_.Users(key);
+    if (!users.empty()) return refuse(HoldersError(users));
+  }
+  if (!segment.last_succeeded.has_value()) return true;
+  if (SameRung(*segment.last_succeeded, step)) {
+    v1::SegmentError error;
+    error.set_reason("NO_EFFECT");
+    error.set_message(absl::StrCat(StepName(step.kind),
+                                   " reported success, but the kernel shows no change (see the "
+                                   "kernel log of this host)"));
+    Fail(segment, std::move(error));
+  } else {
+    segment.failures = 0;  // That rung is behind us.
+  }
+  return true;
+}
+
+void AgentCore::WakeAt(absl::Duration when) {
+  if (when >= wake_at_ || when == absl::InfiniteDuration()) return;
+  wake_at_ = when;
+  executor_->PostAfter(when - clock_->Elapsed(), OnCore([this, when] {
+    if (wake_at_ == when) wake_at_ = absl::InfiniteDuration();
+    Advance();
+  }));
+}
+
+// --- Rungs.
+
+void AgentCore::RunRung(Rung rung) {
+  const Segment* segment = attachments_.FindSegment(rung.key, rung.first_serial);
+  if (probe_) probe_(absl::StrCat("before-", StepName(rung.step.kind)));
+  ++epoch_;
+  rung_ = rung;
+  Ask(*segment, rung.step,
+      OnCore([this](absl::Status status) { OnRungEnded(std::move(status)); }));
+}
+
+void AgentCore::Ask(const Segment& segment, const Step& step, Done done) {
+  const DesiredSegment& desired = segment.desired;
+  const uint64_t serial = desired.first_serial();
+  const DesiredTarget& target = desired.targets[step.target];
+  switch (step.kind) {
+    case Step::Kind::kPowerOn: return memory_->PowerOn(target.slot, target.serial, std::move(done));
+    case Step::Kind::kPowerOff:
+      return memory_->PowerOff(target.slot, target.serial, std::move(done));
+    case Step::Kind::kCreateHostRegion: {
+      HostRegionSpec spec;
+      spec.host_bridge = desired.host_bridge;
+      spec.interleave_granularity_bytes = desired.interleave_granularity_bytes;
+      spec.size_bytes = desired.length_bytes;
+      for (const DesiredTarget& t : desired.targets) spec.serials.push_back(t.serial);
+      return memory_->CreateHostRegion(std::move(spec), std::move(done));
+    }
+    case Step::Kind::kBindDax: return memory_->BindDax(serial, step.driver, std::move(done));
+    case Step::Kind::kOnlineBlocks: return memory_->OnlineBlocks(serial, std::move(done));
+    case Step::Kind::kOfflineBlocks: return memory_->OfflineBlocks(serial, std::move(done));
+    case Step::Kind::kUnbindDax:
+      if (step.check_holders) return UnbindUnlessHeld(serial, std::move(done));
+      return memory_->UnbindDax(serial, std::move(done));
+    case Step::Kind::kDestroyHostRegion:
+      return memory_->DestroyHostRegion(serial, std::move(done));
+    case Step::Kind::kDone:
+    case Step::Kind::kWait:
+    case Step::Kind::kRefuse: break;
+  }
+  std::move(done)(absl::InternalError("not a rung"));
+}
+
+// The kernel would take a mapped DAX device away, and its users would die of SIGBUS.
+void AgentCore::UnbindUnlessHeld(uint64_t serial, Done done) {
+  memory_->FindHolders(
+      serial, OnCore([this, serial, done = std::move(done)](
+                         absl::StatusOr<std::vector<int>> holders) mutable {
+        if (!holders.ok()) return std::move(done)(holders.status());
+        if (holders->empty()) return memory_->UnbindDax(serial, std::move(done));
+        rung_->holders = *std::move(holders);
+        std::move(done)(absl::FailedPreconditionError("the DAX device is held"));
+      }));
+}
+
+void AgentCore::OnRungEnded(absl::Status status) {
+  const Rung rung = *std::exchange(rung_, std::nullopt);
+  ++epoch_;
+  if (probe_ && status.ok()) probe_(absl::StrCat("after-", StepName(rung.step.kind)));
+  // The Offer may have been replaced or withdrawn meanwhile.
+  if (Segment* segment = attachments_.FindSegment(rung.key, rung.first_serial)) {
+    if (status.ok()) {
+      LogInfo(kSubject, StepName(rung.step.kind), ": ", Describe(rung.key, rung.first_serial));
+      segment->error.reset();
+      segment->last_succeeded = rung.step;
+      if (rung.step.kind == Step::Kind::kPowerOff) {
+        segment->desired.targets[rung.step.target].powered_off = true;
+      }
+    } else {
+      v1::SegmentError error =
+          rung.holders.empty() ? ErrorOf(status) : HoldersError(rung.holders);
+      LogWarning(kSubject, StepName(rung.step.kind), ": ", Describe(rung.key, rung.first_serial),
+                 ": ", error.message());
+      Fail(*segment, std::move(error));
+    }
+  }
+  Advance();
+}
+
+void AgentCore::Fail(Segment& segment, v1::SegmentError error) {
+  segment.error = std::move(error);
+  segment.last_succeeded.reset();
+  segment.retry_at = clock_->Elapsed() + Backoff(++segment.failures);
+}
+
+// --- Reports.
+
+void AgentCore::SendReports() {
+  if (!session_up_) return;
+  v1::Report changes;
+  std::map<uint64_t, std::string> now;
+  for (v1::SegmentReport& report : ReportsOf(attachments_, observation_)) {
+    const uint64_t serial = report.serial();
+    std::string bytes = report.SerializeAsString();
+    const auto told = told_segments_.find(serial);
+    if (told == told_segments_.end() || told->second != bytes) {
+      *changes.add_segments() = std::move(report);
+    }
+    now[serial] = std::move(bytes);
+  }
+  for (const auto& [serial, bytes] : told_segments_) {
+    if (now.contains(serial) || FindMemdev(observation_, serial) != nullptr) continue;
+    v1::SegmentReport& gone = *changes.add_segments();  // Was found, or withdrawn; is no more.
+    gone.set_serial(serial);
+    gone.set_state(v1::SEGMENT_ABSENT);
+  }
+  told_segments_ = std::move(now);
+  v1::HostInventory inventory = InventoryOf(observation_);
+  if (InventoryChanged(told_inventory_, inventory)) {
+    told_inventory_ = inventory;
+    *changes.mutable_inventory() = std::move(inventory);
+  }
+  if (changes.segments_size() == 0 && !changes.has_inventory()) return;
+  if (probe_) probe_("before-Report");
+  link_->Send(std::move(changes));
+}
+
+}  // namespace cxlpool::agent

@@ -1,0 +1,149 @@
+// The agent's core: brings the host to what the manager offers, one rung at a time, and says what
+// is.
+//
+//   observe → plan → one rung → observe → ...
+//
+// Nothing is remembered across a restart: Offers come with the manager's Welcome, and all else is
+// read from the kernel, so whatever an earlier agent left is taken up as it stands. At most one
+// rung is under way on a host. A rung that fails is tried again after a backoff that doubles up to
+// 5 s; other segments go on meanwhile, and the error stands in the reports until a rung succeeds.
+// While the manager is away the core converges towards the last Offers and serves what is
+// attached. What no Offer names is reported, and left alone.
+//
+// A step function: owns no thread, never blocks, runs wholly on its Executor. Public calls are
+// for the Executor's thread, and so is the destructor; the ports' completions may come from any.
+#ifndef CXLPOOL_HOST_AGENT_SERVICE_AGENT_CORE_H_
+#define CXLPOOL_HOST_AGENT_SERVICE_AGENT_CORE_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "host-agent/ports/host_memory.h"
+#include "host-agent/ports/manager_link.h"
+#include "host-agent/service/attachments.h"
+#include "host-agent/service/opens.h"
+#include "host-agent/service/probe.h"
+
+namespace cxlpool::agent {
+
+inline constexpr absl::Duration kFirstBackoff = absl::Milliseconds(100);
+inline constexpr absl::Duration kMaxBackoff = absl::Seconds(5);
+inline constexpr uint32_t kProtocolVersion = 1;
+
+struct AgentOptions {
+  std::string host;         // hosts/{host}
+  std::string incarnation;  // Kernel boot id.
+  std::string agent_id;     // UUID of this process.
+  std::string agent_version;
+  std::string kernel_release;
+  absl::Duration observe_interval = absl::Seconds(2);  // To see what changed by itself.
+};
+
+class AgentCore {
+ public:
+  // The ports outlive this.
+  AgentCore(AgentOptions options, Executor* executor, Clock* clock, HostMemory* memory,
+            ManagerLink* link, Probe probe = {});
+  ~AgentCore();
+
+  // Prepares the host, looks at it and dials the manager. `started` hears how the first Prepare
+  // went; after an error the core goes on and prepares again, and makes nothing until it succeeds.
+  void Start(Done started);
+
+  // Starts no further rung. Memory stays as it is.
+  void Stop();
+
+  // Calls `on_change` whenever an Offer, a segment or the observation may have changed.
+  void SetOnChange(absl::AnyInvocable<void()> on_change) { on_change_ = std::move(on_change); }
+
+  // Looks for holders again at once: a user closed an Attachment.
+  void Reconsider();
+
+  const AgentOptions& options() const { return options_; }
+  const AttachmentTable& attachments() const { return attachments_; }
+  const HostObservation& observation() const { return observation_; }
+  OpensTable& opens() { return opens_; }
+
+  // Whether a manager has said what it wants since this agent started.
+  bool welcomed() const { return welcomed_; }
+
+ private:
+  struct Rung {
+    AttachmentKey key;
+    uint64_t first_serial = 0;
+    Step step;
+    std::vector<int> holders;  // Why it was not taken.
+  };
+
+  // The function, posted to the executor, and run there only while this core lives.
+  template <typename F>
+  auto OnCore(F function);
+
+  void PrepareHost(Done started);
+  void OnPrepared(absl::Status status, Done started);
+  void Tick();
+
+  void MakeHello(DoneWith<v1::Hello> done);
+  void OnWelcome(const v1::Welcome& welcome);
+  void OnOffer(v1::Offer offer);
+  void OnWithdraw(const v1::Withdraw& withdraw);
+  void OnLost(absl::Status why, bool permanent);
+  bool TakeOffer(v1::Offer offer);
+
+  void Look();
+  void OnObserved(uint64_t epoch, absl::StatusOr<HostObservation> seen);
+  void AnswerHellos(const absl::Status& status);
+
+  void Advance();
+  std::optional<Rung> Plan();
+  bool PlanSegment(const AttachmentKey& key, Segment& segment, const Step& step);
+  void RunRung(Rung rung);
+  void Ask(const Segment& segment, const Step& step, Done done);
+  void UnbindUnlessHeld(uint64_t serial, Done done);
+  void OnRungEnded(absl::Status status);
+  void Fail(Segment& segment, v1::SegmentError error);
+  void WakeAt(absl::Duration when);
+  void SendReports();
+
+  const AgentOptions options_;
+  Executor* const executor_;
+  Clock* const clock_;
+  HostMemory* const memory_;
+  ManagerLink* const link_;
+  Probe probe_;
+  absl::AnyInvocable<void()> on_change_;
+
+  AttachmentTable attachments_;
+  OpensTable opens_;
+
+  absl::Status prepared_ = absl::UnavailableError("the host is being prepared");
+  int prepare_failures_ = 0;
+  bool stopped_ = false;
+
+  // What was seen, and in which epoch it was asked for. An epoch ends when a rung starts or ends:
+  // plans are made on an observation of the current one only.
+  HostObservation observation_;
+  bool observed_ = false;
+  bool looking_ = false;
+  uint64_t epoch_ = 1;
+  uint64_t observed_epoch_ = 0;
+
+  std::optional<Rung> rung_;
+  absl::Duration wake_at_ = absl::InfiniteDuration();
+
+  bool session_up_ = false;
+  bool welcomed_ = false;
+  std::vector<DoneWith<v1::Hello>> hellos_;
+  v1::HostInventory told_inventory_;
+  std::map<uint64_t, std::string> told_segments_;  // First serial → the report, serialised.
+
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace cxlpool::agent
+
+#endif  // CXLPOOL_HOST_AGENT_SERVICE_AGENT_CORE_H_

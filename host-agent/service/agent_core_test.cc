@@ -1,0 +1,382 @@
+#include "host-agent/service/agent_core.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "host-agent/service/core_rig.h"
+
+namespace cxlpool::agent {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+constexpr v1::Offer::Want kOnline = v1::Offer::WANT_ONLINE;
+constexpr v1::Offer::Want kOffline = v1::Offer::WANT_OFFLINE;
+constexpr v1::Offer::Want kEjected = v1::Offer::WANT_EJECTED;
+
+TEST(AgentCoreTest, BringsADevdaxSegmentUpAndDown) {
+  CoreRig rig;
+  rig.memory.plugged[1] = 0x51;
+  rig.Start();
+  rig.Connect();
+  rig.Offer(MakeOffer(1, kOnline, {{1, 0x51}}));
+  EXPECT_THAT(rig.memory.calls,
+              ElementsAre("PowerOn 0x51", "CreateHostRegion 0x51", "BindDax 0x51"));
+  EXPECT_EQ(rig.Reported(0x51), v1::SEGMENT_ONLINE);
+  const v1::SegmentReport online = *rig.link.Last(0x51);
+  EXPECT_EQ(online.region_tag(), "tag-1");
+  EXPECT_EQ(online.segment().dax_device(), "dax0.0");
+  EXPECT_EQ(online.segment().memdev(), "mem1");
+  EXPECT_FALSE(online.segment().has_numa_node());
+
+  rig.memory.calls.clear();
+  rig.Offer(MakeOffer(1, kOffline, {{1, 0x51}}));
+  EXPECT_THAT(rig.memory.calls,
+              ElementsAre("FindHolders 0x51", "UnbindDax 0x51", "DestroyHostRegion 0x51"));
+  EXPECT_EQ(rig.Reported(0x51), v1::SEGMENT_PRESENT);
+
+  rig.memory.calls.clear();
+  rig.Offer(MakeOffer(1, kEjected, {{1, 0x51}}));
+  EXPECT_THAT(rig.memory.calls, ElementsAre("PowerOff 0x51"));
+  EXPECT_EQ(rig.Reported(0x51), v1::SEGMENT_ABSENT);
+  EXPECT_THAT(rig.probes, testing::Contains("after-PowerOff"));
+}
+
+TEST(AgentCoreTest, BringsSystemRamUpAndDown) {
+  CoreRig rig;
+  rig.memory.plugged[1] = 0x51;
+  rig.Start();
+  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}}, v1::SYSTEM_RAM)});
+  EXPECT_THAT(rig.memory.calls, ElementsAre("PowerOn 0x51", "CreateHostRegion 0x51",
+                                            "BindDax 0x51", "OnlineBlocks 0x51"));
+  EXPECT_EQ(rig.link.Last(0x51)->segment().numa_node(), 2);
+  EXPECT_EQ(rig.link.Last(0x51)->segment().online_blocks(), 4u);
+  rig.memory.calls.clear();
+  rig.Offer(MakeOffer(1, kEjected, {{1, 0x51}}, v1::SYSTEM_RAM));
+  EXPECT_THAT(rig.memory.calls, ElementsAre("OfflineBlocks 0x51", "UnbindDax 0x51",
+                                            "DestroyHostRegion 0x51", "PowerOff 0x51"));
+}
+
+TEST(AgentCoreTest, OneRungAtATime) {
+  CoreRig rig;
+  rig.memory.plugged = {{1, 0x51}, {3, 0x52}};
+  rig.memory.silent = {"PowerOn"};
+  rig.Start();
+  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}}), MakeOffer(2, kOnline, {{3, 0x52}})});
+  rig.executor.Advance(absl::Seconds(20));  // Looks on meanwhile, and does nothing else.
+  EXPECT_THAT(rig.memory.calls, ElementsAre("PowerOn 0x51"));
+  rig.memory.Resume();
+  rig.executor.RunReady();
+  EXPECT_EQ(rig.Reported(0x51), v1::SEGMENT_ONLINE);
+  EXPECT_EQ(rig.Reported(0x52), v1::SEGMENT_ONLINE);
+}
+
+TEST(AgentCoreTest, HostRegionsOfABridgeAreMadeInOrderOfGeneration) {
+  CoreRig rig;
+  rig.memory.plugged = {{1, 0x51}, {2, 0x52}};
+  rig.Start();
+  // The later one is there already; the earlier one is not powered yet.
+  rig.memory.host.memdevs = {
+      {.serial = 0x52, .slot = 2, .name = "mem2", .size_bytes = 0, .host_bridge = "ACPI0016:00"}};
+  rig.Connect({MakeOffer(8, kOnline, {{2, 0x52}}), MakeOffer(7, kOnline, {{1, 0x51}})});
+  std::vector<std::string> creates;
+  for (const std::string& call : rig.memory.calls) {
+    if (call.starts_with("Create")) creates.push_back(call);
+  }
+  EXPECT_THAT(creates, ElementsAre("CreateHostRegion 0x51", "CreateHostRegion 0x52"));
+}
+
+TEST(AgentCoreTest, AFailedEarlierOneLetsTheLaterPass) {
+  CoreRig rig;
+  rig.memory.plugged = {{2, 0x52}};  // 0x51 never comes.
+  rig.Start();
+  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}}), MakeOffer(2, kOnline, {{2, 0x52}})});
+  EXPECT_EQ(rig.Reported(0x52), v1::SEGMENT_ONLINE);
+  EXPECT_EQ(rig.Reported(0x51), v1::SEGMENT_ABSENT);
+  EXPECT_EQ(rig.ReportedError(0x51), "DEADLINE_EXCEEDED");
+}
+
+TEST(AgentCoreTest, RetriesWithBackoffThatIsCappedAndReportsTheError) {
+  CoreRig rig;
+  rig.memory.plugged[1] = 0x51;
+  rig.memory.failures["CreateHostRegion"] = Refusal{.code = absl::StatusCode::kInternal,
+                                                    .reason = "REGION_COMMIT",
+                                                    .message = "the kernel says ENXIO",
+                                                    .remedy = "see dmesg",
+                                                    .metadata = {}}
+                                                .ToStatus();
+  rig.Start();
+  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
+  EXPECT_EQ(rig.ReportedError(0x51), "REGION_COMMIT");
+  EXPECT_EQ(rig.Calls("CreateHostRegion 0x51"), 1);
+  rig.executor.Advance(absl::Milliseconds(100));
+  EXPECT_EQ(rig.Calls("CreateHostRegion 0x51"), 2);
+  rig.executor.Advance(absl::Milliseconds(199));
+  EXPECT_EQ(rig.Calls("CreateHostRegion 0x51"), 2);
+  rig.executor.Advance(absl::Milliseconds(1));
+  EXPECT_EQ(rig.Calls("CreateHostRegion 0x51"), 3);
+  rig.executor.Advance(absl::Minutes(1));
+  const int before = rig.Calls("CreateHostRegion 0x51");
+  rig.executor.Advance(absl::Seconds(50));
+  EXPECT_EQ(rig.Calls("CreateHostRegion 0x51"), before + 10);  // Every 5 s.
+  rig.memory.failures.clear();
+  rig.executor.Advance(absl::Seconds(5));
+  EXPECT_EQ(rig.Reported(0x51), v1::SEGMENT_ONLINE);
+  EXPECT_EQ(rig.ReportedError(0x51), "");
+}
+
+TEST(AgentCoreTest, ARungThatLiesIsFoundOutAndBackedOff) {
+  CoreRig rig;
+  rig.memory.plugged[1] = 0x51;
+  rig.Start();
+  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}}, v1::SYSTEM_RAM)});
+  rig.memory.lies = {"OfflineBlocks"};
+  rig.Offer(MakeOffer(1, kOffline, {{1, 0x51}}, v1::SYSTEM_RAM));
+  EXPECT_EQ(rig.Reported(0x51), v1::SEGMENT_STOPPING);
+  EXPECT_EQ(rig.ReportedError(0x51), "NO_EFFECT");
+  EXPECT_EQ(rig.Calls("OfflineBlocks 0x51"), 1);
+  rig.executor.Advance(absl::Minutes(1));
+  EXPECT_LE(rig.Calls("OfflineBlocks 0x51"), 20);
+  EXPECT_EQ(rig.Calls("UnbindDax 0x51"), 0);
+  rig.memory.lies.clear();
+  rig.executor.Advance(absl::Seconds(6));
+  EXPECT_EQ(rig.Reported(0x51), v1::SEGMENT_PRESENT);
+}
+
+TEST(AgentCoreTest, ABlockedBridgeIsRefusedWithoutTryingAndRecoversByItself) {
+  CoreRig rig;
+  rig.memory.plugged[1] = 0x51;
+  rig.memory.host.bridges[0].blocked = true;
+  rig.memory.host.bridges[0].blocking_serial = 0x99;
+  rig.Start();
+  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
+  EXPECT_EQ(rig.ReportedError(0x51), "BRIDGE_BLOCKED");
+  EXPECT_EQ(rig.Calls("CreateHostRegion 0x51"), 0);
+  rig.memory.host.bridges[0].blocked = false;
+  rig.executor.Advance(absl::Seconds(2));
+  EXPECT_EQ(rig.Reported(0x51), v1::SEGMENT_ONLINE);
+}
+
+TEST(AgentCoreTest, HeldDevdaxStaysUpAndNamesItsHolders) {
+  CoreRig rig;
+  rig.memory.plugged[1] = 0x51;
+  rig.Start();
+  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
+  rig.memory.holders = {41, 42};
+  rig.Offer(MakeOffer(1, kOffline, {{1, 0x51}}));
+  EXPECT_EQ(rig.Reported(0x51), v1::SEGMENT_STOPPING);
+  EXPECT_EQ(rig.ReportedError(0x51), "HOLDERS");
+  EXPECT_THAT(rig.link.Last(0x51)->error().holder_pids(), ElementsAre(41, 42));
+  EXPECT_EQ(rig.Calls("UnbindDax 0x51"), 0);
+  rig.memory.holders.clear();
+  rig.executor.Advance(absl::Seconds(5));
+  EXPECT_EQ(rig.Reported(0x51), v1::SEGMENT_PRESENT);
+}
+
+TEST(AgentCoreTest, AnOpenAttachmentIsNotTakenDown) {
+  CoreRig rig;
+  rig.memory.plugged[1] = 0x51;
+  rig.Start();
+  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}}, v1::SYSTEM_RAM)});
+  rig.core->opens().Open({.generation = 1, .tag = "tag-1"}, 7, 4711);
+  rig.Offer(MakeOffer(1, kOffline, {{1, 0x51}}, v1::SYSTEM_RAM));
+  EXPECT_EQ(rig.ReportedError(0x51), "HOLDERS");
+  EXPECT_THAT(rig.link.Last(0x51)->error().holder_pids(), ElementsAre(4711));
+  EXPECT_EQ(rig.Calls("OfflineBlocks 0x51"), 0);
+  rig.core->opens().CloseConnection(7);
+  rig.core->Reconsider();
+  rig.executor.RunReady();
+  EXPECT_EQ(rig.Reported(0x51), v1::SEGMENT_PRESENT);
+}
+
+TEST(AgentCoreTest, HelloSaysEverythingThatIsOnTheHost) {
+  CoreRig rig;
+  rig.memory.plugged[1] = 0x51;
+  rig.Start();
+  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
+  rig.NewCore();  // The agent restarts: it knows no Offer, and finds what is there.
+  rig.memory.calls.clear();
+  rig.Start();
+  const v1::Hello hello = rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
+  EXPECT_EQ(hello.protocol_version(), 1u);
+  EXPECT_EQ(hello.host(), "hosts/host-a");
+  ASSERT_EQ(hello.segments_size(), 1);
+  EXPECT_EQ(hello.segments(0).region_tag(), "");
+  EXPECT_EQ(hello.segments(0).serial(), 0x51u);
+  EXPECT_EQ(hello.segments(0).state(), v1::SEGMENT_ONLINE);
+  EXPECT_EQ(hello.inventory().bridges_size(), 2);
+  EXPECT_THAT(rig.memory.calls, IsEmpty());  // Readopted as it stands.
+  EXPECT_EQ(rig.link.Last(0x51)->region_tag(), "tag-1");
+}
+
+TEST(AgentCoreTest, WhatNoOfferNamesIsReportedAndLeftAlone) {
+  CoreRig rig;
+  rig.Start();
+  rig.Connect();
+  rig.memory.host.memdevs = {
+      {.serial = 0x77, .slot = 2, .name = "mem2", .size_bytes = 0, .host_bridge = "ACPI0016:00"}};
+  rig.executor.Advance(absl::Seconds(2));
+  EXPECT_EQ(rig.Reported(0x77), v1::SEGMENT_PRESENT);
+  EXPECT_EQ(rig.link.Last(0x77)->region_tag(), "");
+  EXPECT_THAT(rig.memory.calls, IsEmpty());
+  rig.memory.host.memdevs.clear();
+  rig.executor.Advance(absl::Seconds(2));
+  EXPECT_EQ(rig.Reported(0x77), v1::SEGMENT_ABSENT);
+}
+
+TEST(AgentCoreTest, SurpriseRemovalIsSeenAndReported) {
+  CoreRig rig;
+  rig.memory.plugged[1] = 0x51;
+  rig.Start();
+  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
+  rig.memory.Unplug(1);
+  rig.executor.Advance(absl::Seconds(2));
+  EXPECT_EQ(rig.Reported(0x51), v1::SEGMENT_ABSENT);
+  EXPECT_EQ(rig.ReportedError(0x51), "MEMDEV_GONE");
+  rig.Offer(MakeOffer(1, kEjected, {{1, 0x51}}));  // What is left of it goes.
+  EXPECT_THAT(rig.memory.host.regions, IsEmpty());
+  EXPECT_EQ(rig.Reported(0x51), v1::SEGMENT_ABSENT);
+  EXPECT_EQ(rig.ReportedError(0x51), "");
+}
+
+TEST(AgentCoreTest, ReportsOnlyWhatChanged) {
+  CoreRig rig;
+  rig.memory.plugged = {{1, 0x51}, {3, 0x52}};
+  rig.Start();
+  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
+  rig.link.reports.clear();
+  rig.executor.Advance(absl::Minutes(1));
+  EXPECT_THAT(rig.link.reports, IsEmpty());
+  rig.Offer(MakeOffer(2, kOnline, {{3, 0x52}}));
+  for (const v1::Report& report : rig.link.reports) {
+    for (const v1::SegmentReport& segment : report.segments()) EXPECT_EQ(segment.serial(), 0x52u);
+  }
+}
+
+TEST(AgentCoreTest, ConvergesWhileTheManagerIsAway) {
+  CoreRig rig;
+  rig.Start();
+  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
+  rig.link.handlers.on_lost(absl::UnavailableError("gone"), false);
+  rig.executor.RunReady();
+  rig.link.reports.clear();
+  rig.memory.plugged[1] = 0x51;
+  rig.executor.Advance(absl::Seconds(5));
+  EXPECT_EQ(rig.memory.Region(0x51)->dax_driver, DaxDriver::kDeviceDax);
+  EXPECT_THAT(rig.link.reports, IsEmpty());
+  const v1::Hello hello = rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
+  EXPECT_EQ(hello.segments(0).state(), v1::SEGMENT_ONLINE);
+  EXPECT_EQ(hello.segments(0).region_tag(), "tag-1");
+}
+
+TEST(AgentCoreTest, WelcomeForgetsOffersThatAreNotInIt) {
+  CoreRig rig;
+  rig.memory.plugged[1] = 0x51;
+  rig.Start();
+  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
+  rig.Connect({});
+  EXPECT_THAT(rig.core->attachments().all(), IsEmpty());
+  EXPECT_EQ(rig.link.Last(0x51)->region_tag(), "");
+  EXPECT_EQ(rig.Reported(0x51), v1::SEGMENT_ONLINE);
+}
+
+TEST(AgentCoreTest, WithdrawForgets) {
+  CoreRig rig;
+  rig.memory.plugged[1] = 0x51;
+  rig.Start();
+  rig.Connect({MakeOffer(1, kEjected, {{1, 0x51}})});
+  v1::Withdraw withdraw;
+  withdraw.set_region_tag("tag-1");
+  withdraw.set_attachment_generation(1);
+  rig.link.handlers.on_withdraw(withdraw);
+  rig.executor.RunReady();
+  EXPECT_THAT(rig.core->attachments().all(), IsEmpty());
+}
+
+TEST(AgentCoreTest, EachEjectOfferPowersAnEmptySlotOffOnce) {
+  CoreRig rig;
+  rig.Start();
+  rig.Connect({MakeOffer(1, kEjected, {{1, 0x51}})});
+  EXPECT_EQ(rig.Calls("PowerOff 0x51"), 1);
+  rig.executor.Advance(absl::Minutes(1));
+  EXPECT_EQ(rig.Calls("PowerOff 0x51"), 1);
+  rig.Offer(MakeOffer(1, kEjected, {{1, 0x51}}));
+  EXPECT_EQ(rig.Calls("PowerOff 0x51"), 2);
+  EXPECT_EQ(rig.ReportedError(0x51), "");
+}
+
+TEST(AgentCoreTest, AChangeOfMindTurnsAroundOnTheLadder) {
+  CoreRig rig;
+  rig.memory.plugged[1] = 0x51;
+  rig.memory.silent = {"CreateHostRegion"};
+  rig.Start();
+  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
+  rig.Offer(MakeOffer(1, kEjected, {{1, 0x51}}));
+  EXPECT_EQ(rig.Calls("PowerOff 0x51"), 0);  // The rung that is under way ends first.
+  rig.memory.Resume();
+  rig.executor.RunReady();
+  EXPECT_THAT(rig.memory.host.regions, IsEmpty());
+  EXPECT_THAT(rig.memory.host.memdevs, IsEmpty());
+  EXPECT_EQ(rig.Calls("BindDax 0x51"), 0);
+}
+
+TEST(AgentCoreTest, WaysDownComeBeforeWaysUp) {
+  CoreRig rig;
+  rig.memory.plugged = {{1, 0x51}, {3, 0x52}};
+  rig.Start();
+  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
+  rig.memory.calls.clear();
+  rig.Connect({MakeOffer(0, kOnline, {{3, 0x52}}), MakeOffer(1, kOffline, {{1, 0x51}})});
+  EXPECT_EQ(rig.memory.calls.front(), "FindHolders 0x51");
+}
+
+TEST(AgentCoreTest, NothingIsMadeOnAHostThatCouldNotBePrepared) {
+  CoreRig rig;
+  rig.memory.plugged[1] = 0x51;
+  rig.memory.prepare = Refusal{.code = absl::StatusCode::kFailedPrecondition,
+                               .reason = "NO_CXL_MODULE",
+                               .message = "no cxl_acpi",
+                               .remedy = "load it",
+                               .metadata = {}}
+                           .ToStatus();
+  rig.Start();
+  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
+  EXPECT_THAT(rig.memory.calls, IsEmpty());
+  EXPECT_EQ(rig.ReportedError(0x51), "NO_CXL_MODULE");
+  rig.memory.prepare = absl::OkStatus();
+  rig.executor.Advance(absl::Seconds(8));
+  EXPECT_EQ(rig.Reported(0x51), v1::SEGMENT_ONLINE);
+}
+
+TEST(AgentCoreTest, ABadOfferIsRefusedForGoodAndHarmsNoOther) {
+  CoreRig rig;
+  rig.memory.plugged[1] = 0x51;
+  rig.Start();
+  v1::Offer bad = MakeOffer(2, kOnline, {{3, 0x52}});
+  bad.mutable_segments(0)->clear_targets();
+  rig.Connect({bad, MakeOffer(1, kOnline, {{1, 0x51}})});
+  EXPECT_EQ(rig.Reported(0x51), v1::SEGMENT_ONLINE);
+  bool reported = false;
+  for (const v1::Report& report : rig.link.reports) {
+    for (const v1::SegmentReport& segment : report.segments()) {
+      reported |= segment.region_tag() == "tag-2" && segment.error().permanent() &&
+                  segment.error().reason() == "BAD_OFFER";
+    }
+  }
+  EXPECT_TRUE(reported);
+}
+
+TEST(AgentCoreTest, CompletionsAfterItsDeathAreDropped) {
+  CoreRig rig;
+  rig.memory.plugged[1] = 0x51;
+  rig.memory.silent = {"PowerOn"};
+  rig.Start();
+  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
+  rig.core.reset();
+  rig.memory.Resume();
+  rig.executor.Advance(absl::Minutes(1));
+}
+
+}  // namespace
+}  // namespace cxlpool::agent

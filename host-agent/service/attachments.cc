@@ -1,0 +1,134 @@
+#include "host-agent/service/attachments.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool::agent {
+namespace {
+
+absl::Status BadOffer(const v1::Offer& offer, absl::string_view what) {
+  return Refusal{.code = absl::StatusCode::kInvalidArgument,
+                 .reason = "BAD_OFFER",
+                 .message = absl::StrCat("the manager's offer of ", offer.region_name(), " (",
+                                         offer.region_tag(), ") ", what),
+                 .remedy = "run agent and manager of the same release",
+                 .metadata = {}}
+      .ToStatus();
+}
+
+absl::Status CheckOffer(const v1::Offer& offer) {
+  if (offer.region_tag().empty()) return BadOffer(offer, "has no tag");
+  if (offer.want() != v1::Offer::WANT_ONLINE && offer.want() != v1::Offer::WANT_OFFLINE &&
+      offer.want() != v1::Offer::WANT_EJECTED) {
+    return BadOffer(offer, "wants something this agent does not know");
+  }
+  if (offer.mode() != v1::DEVDAX && offer.mode() != v1::SYSTEM_RAM) {
+    return BadOffer(offer, "has a mode this agent does not know");
+  }
+  if (offer.segments_size() > kMaxSegments) {
+    return BadOffer(offer, absl::StrCat("has more than ", kMaxSegments, " segments"));
+  }
+  for (const v1::OfferedSegment& segment : offer.segments()) {
+    if (segment.length_bytes() == 0) return BadOffer(offer, "has a segment without length");
+    if (segment.targets_size() == 0 || segment.targets_size() > kMaxTargets) {
+      return BadOffer(offer, absl::StrCat("has a segment without targets, or with more than ",
+                                          kMaxTargets));
+    }
+    for (const v1::Target& target : segment.targets()) {
+      if (target.serial() == 0) return BadOffer(offer, "has a target without serial");
+    }
+  }
+  return absl::OkStatus();
+}
+
+Want WantOf(const v1::Offer& offer) {
+  switch (offer.want()) {
+    case v1::Offer::WANT_OFFLINE: return Want::kOffline;
+    case v1::Offer::WANT_EJECTED: return Want::kEjected;
+    default: return Want::kOnline;
+  }
+}
+
+Segment SegmentOf(const v1::Offer& offer, const v1::OfferedSegment& offered) {
+  Segment segment;
+  segment.extent_index = offered.extent_index();
+  segment.desired.want = WantOf(offer);
+  segment.desired.mode = offer.mode() == v1::SYSTEM_RAM ? Mode::kSystemRam : Mode::kDevdax;
+  segment.desired.host_bridge = offered.host_bridge();
+  segment.desired.interleave_granularity_bytes = offered.interleave_granularity_bytes();
+  segment.desired.length_bytes = offered.length_bytes();
+  for (const v1::Target& target : offered.targets()) {
+    segment.desired.targets.push_back({.slot = target.slot(), .serial = target.serial()});
+  }
+  return segment;
+}
+
+void CarryProgress(const Segment& old, Segment& segment) {
+  segment.error = old.error;
+  segment.refused = old.refused;
+  segment.failures = old.failures;
+  segment.retry_at = old.retry_at;
+}
+
+}  // namespace
+
+AttachmentKey KeyOf(const v1::Offer& offer) {
+  return {.generation = offer.attachment_generation(), .tag = offer.region_tag()};
+}
+
+absl::Status AttachmentTable::Put(v1::Offer offer) {
+  if (absl::Status s = CheckOffer(offer); !s.ok()) return s;
+  const AttachmentKey key = KeyOf(offer);
+  if (map_.size() >= kMaxAttachments && map_.find(key) == map_.end()) {
+    return BadOffer(offer, absl::StrCat("is one more than ", kMaxAttachments));
+  }
+  std::vector<Segment> segments;
+  for (const v1::OfferedSegment& offered : offer.segments()) {
+    Segment segment = SegmentOf(offer, offered);
+    const Segment* old = FindSegment(key, segment.desired.first_serial());
+    if (old != nullptr && old->desired.want == segment.desired.want) CarryProgress(*old, segment);
+    segments.push_back(std::move(segment));
+  }
+  map_[key] = Attachment{.offer = std::move(offer), .segments = std::move(segments)};
+  return absl::OkStatus();
+}
+
+void AttachmentTable::Erase(const AttachmentKey& key) { map_.erase(key); }
+
+void AttachmentTable::KeepOnly(const std::vector<AttachmentKey>& keys) {
+  std::erase_if(map_, [&](const auto& entry) {
+    return std::find(keys.begin(), keys.end(), entry.first) == keys.end();
+  });
+}
+
+const std::pair<const AttachmentKey, Attachment>* AttachmentTable::FindByName(
+    const std::string& name) const {
+  for (auto it = map_.rbegin(); it != map_.rend(); ++it) {
+    if (it->second.offer.region_name() == name) return &*it;
+  }
+  return nullptr;
+}
+
+Segment* AttachmentTable::FindSegment(const AttachmentKey& key, uint64_t first_serial) {
+  const auto it = map_.find(key);
+  if (it == map_.end()) return nullptr;
+  for (Segment& segment : it->second.segments) {
+    if (segment.desired.first_serial() == first_serial) return &segment;
+  }
+  return nullptr;
+}
+
+bool AttachmentTable::NamesSerial(uint64_t serial) const {
+  for (const auto& [key, attachment] : map_) {
+    for (const Segment& segment : attachment.segments) {
+      for (const DesiredTarget& target : segment.desired.targets) {
+        if (target.serial == serial) return true;
+      }
+    }
+  }
+  return false;
+}
+
+}  // namespace cxlpool::agent

@@ -1,0 +1,83 @@
+// What the manager wants of this host: the Offers that stand, and how the work on each goes.
+//
+// Offers are levels: one stands until it is replaced, withdrawn, or missing from a later Welcome.
+// Ordered by the Attachment's generation, which is the order in which host regions are made.
+// Not thread-safe; owned by AgentCore.
+#ifndef CXLPOOL_HOST_AGENT_SERVICE_ATTACHMENTS_H_
+#define CXLPOOL_HOST_AGENT_SERVICE_ATTACHMENTS_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "cxlpool/v1/host_service.pb.h"
+#include "host-agent/model/online_plan.h"
+
+namespace cxlpool::agent {
+
+inline constexpr size_t kMaxAttachments = 1024;
+inline constexpr int kMaxSegments = 64;
+inline constexpr int kMaxTargets = 16;
+
+struct AttachmentKey {
+  uint64_t generation = 0;
+  std::string tag;
+  friend auto operator<=>(const AttachmentKey&, const AttachmentKey&) = default;
+};
+
+// One host region to make or take away, and how that goes.
+struct Segment {
+  uint32_t extent_index = 0;
+  DesiredSegment desired;
+
+  std::optional<v1::SegmentError> error;
+  bool refused = false;                // `error` came from the plan, not from a rung.
+  int failures = 0;                    // In a row.
+  absl::Duration retry_at;             // On the clock's Elapsed; no rung before.
+  std::optional<Step> last_succeeded;  // Planned again next: it had no effect.
+};
+
+struct Attachment {
+  v1::Offer offer;
+  std::vector<Segment> segments;  // In Region order.
+
+  bool wanted_online() const { return offer.want() == v1::Offer::WANT_ONLINE; }
+};
+
+class AttachmentTable {
+ public:
+  using Map = std::map<AttachmentKey, Attachment>;
+
+  // Replaces the Offer of the same key. Progress of a segment is kept where the want is the same;
+  // another want starts afresh. INVALID_ARGUMENT/BAD_OFFER: nothing changed.
+  absl::Status Put(v1::Offer offer);
+
+  // Not there: no effect.
+  void Erase(const AttachmentKey& key);
+
+  // Forgets all that are not in `keys`.
+  void KeepOnly(const std::vector<AttachmentKey>& keys);
+
+  // The newest Attachment of a Region name; null if there is none.
+  const std::pair<const AttachmentKey, Attachment>* FindByName(const std::string& name) const;
+
+  Segment* FindSegment(const AttachmentKey& key, uint64_t first_serial);
+  bool NamesSerial(uint64_t serial) const;
+
+  Map& all() { return map_; }
+  const Map& all() const { return map_; }
+
+ private:
+  Map map_;
+};
+
+AttachmentKey KeyOf(const v1::Offer& offer);
+
+}  // namespace cxlpool::agent
+
+#endif  // CXLPOOL_HOST_AGENT_SERVICE_ATTACHMENTS_H_

@@ -1,0 +1,425 @@
+#include "host-agent/service/local_service.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "host-agent/service/reports.h"
+#include "proto/support/names.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool::agent {
+namespace {
+
+absl::Status Refuse(absl::StatusCode code, std::string reason, std::string message,
+                    std::string remedy,
+                    std::vector<std::pair<std::string, std::string>> metadata = {}) {
+  return Refusal{.code = code,
+                 .reason = std::move(reason),
+                 .message = std::move(message),
+                 .remedy = std::move(remedy),
+                 .metadata = std::move(metadata)}
+      .ToStatus();
+}
+
+absl::Status Releasing(const std::string& name) {
+  return Refuse(absl::StatusCode::kFailedPrecondition, "REGION_RELEASING",
+                absl::StrCat(name, " is on its way off this host"),
+                "attach it again once it is gone", {{"region", name}});
+}
+
+absl::Status NotAttached(const std::string& name) {
+  return Refuse(absl::StatusCode::kNotFound, "NOT_ATTACHED",
+                absl::StrCat(name, " is not attached to this host"),
+                "attach it to this host first", {{"region", name}});
+}
+
+absl::Status NotOnlineYet(const std::string& name, absl::string_view why) {
+  return Refuse(absl::StatusCode::kUnavailable, "NOT_ONLINE_YET",
+                absl::StrCat(name, " is not online yet", why.empty() ? "" : ": ", why),
+                "open it again, with wait_ms to wait for it", {{"region", name}});
+}
+
+bool MayComeOnline(const absl::Status& status) { return ReasonOf(status) == "NOT_ONLINE_YET"; }
+
+v1::Attachment::State AttachmentStateOf(const Attachment& attachment, const HostObservation& host) {
+  bool all_online = !attachment.segments.empty();
+  bool any_memdev = false;
+  bool stopped = true;
+  bool failed = false;
+  for (const Segment& segment : attachment.segments) {
+    const v1::SegmentState state = SegmentStateOf(segment, host);
+    all_online &= state == v1::SEGMENT_ONLINE;
+    any_memdev |= state != v1::SEGMENT_ABSENT;
+    stopped &= state == v1::SEGMENT_ABSENT || state == v1::SEGMENT_PRESENT;
+    failed |= segment.error.has_value();
+  }
+  switch (attachment.offer.want()) {
+    case v1::Offer::WANT_EJECTED: return v1::Attachment::EJECTING;
+    case v1::Offer::WANT_OFFLINE:
+      if (stopped) return v1::Attachment::OFFLINE;
+      return failed ? v1::Attachment::RELEASE_BLOCKED : v1::Attachment::ONLINE;
+    default: break;
+  }
+  if (all_online) return v1::Attachment::ONLINE;
+  return any_memdev ? v1::Attachment::BOUND : v1::Attachment::WANTED;
+}
+
+std::string FirstError(const Attachment& attachment) {
+  for (const Segment& segment : attachment.segments) {
+    if (segment.error.has_value()) return segment.error->message();
+  }
+  return "";
+}
+
+uint64_t SizeOf(const Attachment& attachment) {
+  uint64_t bytes = 0;
+  for (const Segment& segment : attachment.segments) bytes += segment.desired.length_bytes;
+  return bytes;
+}
+
+std::string TenantOf(const v1::Offer& offer) {
+  return offer.tenant().empty() ? "tenants/default" : offer.tenant();
+}
+
+}  // namespace
+
+LocalReply RefusedReply(const absl::Status& status) {
+  LocalReply reply;
+  reply.response.set_code(static_cast<int>(status.code()));
+  reply.response.set_message(std::string(status.message()));
+  if (const std::optional<Refusal> refusal = RefusalOf(status)) {
+    v1::ErrorInfo& error = *reply.response.mutable_error();
+    error.set_reason(refusal->reason);
+    error.set_remedy(refusal->remedy);
+    for (const auto& [key, value] : refusal->metadata) (*error.mutable_metadata())[key] = value;
+  }
+  return reply;
+}
+
+LocalService::LocalService(LocalPolicy policy, AgentCore* core, Executor* executor, Clock* clock,
+                           HostMemory* memory, ManagerLink* link)
+    : policy_(std::move(policy)),
+      core_(core),
+      executor_(executor),
+      clock_(clock),
+      memory_(memory),
+      link_(link) {
+  core_->SetOnChange([this] { ServeWaiters(); });
+}
+
+LocalService::~LocalService() { core_->SetOnChange({}); }
+
+void LocalService::Handle(const LocalPeer& peer, v1::LocalRequest request, LocalDone done) {
+  auto refuse = [&done](const absl::Status& status) { std::move(done)(RefusedReply(status)); };
+  if (pending_.contains(peer.connection)) {
+    return refuse(Refuse(absl::StatusCode::kResourceExhausted, "REQUEST_PENDING",
+                         "the previous request of this connection is not answered yet",
+                         "wait for its answer"));
+  }
+  if (absl::Status s = CheckPeer(peer); !s.ok()) return refuse(s);
+  if (request.protocol_version() != kLocalProtocolVersion) {
+    return refuse(Refuse(
+        absl::StatusCode::kFailedPrecondition,
+        request.protocol_version() < kLocalProtocolVersion ? "PROTOCOL_TOO_OLD"
+                                                           : "PROTOCOL_TOO_NEW",
+        absl::StrCat("this agent speaks local protocol ", kLocalProtocolVersion, ", not ",
+                     request.protocol_version()),
+        "use a libpool of the agent's release",
+        {{"min", absl::StrCat(kLocalProtocolVersion)}, {"max", absl::StrCat(kLocalProtocolVersion)}}));
+  }
+  Pending pending;
+  pending.peer = peer;
+  pending.number = ++last_number_;
+  pending.done = std::move(done);
+  switch (request.body_case()) {
+    case v1::LocalRequest::kOpen: return Open(request.open(), std::move(pending));
+    case v1::LocalRequest::kAllocate: return Allocate(request.allocate(), std::move(pending));
+    case v1::LocalRequest::kRelease: return Release(request.release(), std::move(pending));
+    case v1::LocalRequest::kList: return std::move(pending.done)(List(peer));
+    case v1::LocalRequest::kClose:
+      return std::move(pending.done)(Close(peer, request.close()));
+    case v1::LocalRequest::BODY_NOT_SET: break;
+  }
+  std::move(pending.done)(RefusedReply(
+      Refuse(absl::StatusCode::kInvalidArgument, "BAD_REQUEST", "the request has no body",
+             "use a libpool of the agent's release")));
+}
+
+void LocalService::ConnectionEnded(uint64_t connection) {
+  pending_.erase(connection);
+  core_->opens().CloseConnection(connection);
+  core_->Reconsider();
+}
+
+// --- Who may.
+
+bool LocalService::Privileged(const LocalPeer& peer) const {
+  return peer.uid == 0 || peer.uid == policy_.agent_uid;
+}
+
+absl::Status LocalService::CheckPeer(const LocalPeer& peer) const {
+  const std::vector<uint32_t>& allowed = policy_.allowed_uids;
+  if (Privileged(peer) || allowed.empty() ||
+      std::find(allowed.begin(), allowed.end(), peer.uid) != allowed.end()) {
+    return absl::OkStatus();
+  }
+  return Refuse(absl::StatusCode::kPermissionDenied, "USER_NOT_ALLOWED",
+                absl::StrCat("user id ", peer.uid, " may not use this host's agent"),
+                "ask the operator to list it in applications.allowed_uids");
+}
+
+absl::Status LocalService::CheckTenant(const LocalPeer& peer, const v1::Offer& offer) const {
+  if (Privileged(peer) || TenantOf(offer) == policy_.tenant) return absl::OkStatus();
+  return Refuse(absl::StatusCode::kPermissionDenied, "WRONG_TENANT",
+                absl::StrCat(offer.region_name(), " belongs to ", TenantOf(offer),
+                             "; users of this host act for ", policy_.tenant),
+                "ask the operator for a Region of that tenant");
+}
+
+// --- Open.
+
+void LocalService::Open(const v1::LocalOpenRequest& request, Pending pending) {
+  if (absl::StatusOr<std::string> id = ParseResourceName("regions", request.name()); !id.ok()) {
+    return std::move(pending.done)(RefusedReply(id.status()));
+  }
+  pending.name = request.name();
+  pending.access = request.access() == v1::READ_ONLY ? v1::READ_ONLY : v1::READ_WRITE;
+  WaitFor(std::move(pending), absl::Milliseconds(request.wait_ms()));
+}
+
+const std::pair<const AttachmentKey, Attachment>* LocalService::Find(
+    const std::string& name, const std::string& tag) const {
+  const auto* found = core_->attachments().FindByName(name);
+  return found != nullptr && !tag.empty() && found->first.tag != tag ? nullptr : found;
+}
+
+absl::StatusOr<LocalReply> LocalService::OpenNow(const Pending& pending) {
+  const LocalPeer& peer = pending.peer;
+  const std::string& name = pending.name;
+  const v1::Access access = pending.access;
+  const auto* found = Find(name, pending.tag);
+  if (found == nullptr) {
+    if (core_->welcomed()) return NotAttached(name);
+    return NotOnlineYet(name, "the agent has not reached the manager since it started");
+  }
+  const auto& [key, attachment] = *found;
+  const v1::Offer& offer = attachment.offer;
+  if (absl::Status s = CheckTenant(peer, offer); !s.ok()) return s;
+  if (!attachment.wanted_online()) return Releasing(name);
+  if (offer.access() == v1::READ_ONLY && access != v1::READ_ONLY) {
+    return Refuse(absl::StatusCode::kPermissionDenied, "ATTACHMENT_READ_ONLY",
+                  absl::StrCat(name, " is attached to this host READ_ONLY"), "open it READ_ONLY",
+                  {{"region", name}});
+  }
+  if (AttachmentStateOf(attachment, core_->observation()) != v1::Attachment::ONLINE) {
+    return NotOnlineYet(name, FirstError(attachment));
+  }
+  if (attachment.segments.size() > kMaxDescriptors) {
+    return Refuse(absl::StatusCode::kResourceExhausted, "TOO_MANY_SEGMENTS",
+                  absl::StrCat(name, " has more than ", kMaxDescriptors, " segments"),
+                  "allocate it in fewer extents");
+  }
+  LocalReply reply;
+  v1::LocalOpenResponse& open = *reply.response.mutable_open();
+  open.set_name(name);
+  open.set_tag(offer.region_tag());
+  open.set_generation(offer.attachment_generation());
+  open.set_size_bytes(SizeOf(attachment));
+  open.set_access(access);
+  open.set_mode(offer.mode());
+  open.set_coherence(offer.coherence());
+  uint64_t region_offset = 0;
+  for (const Segment& segment : attachment.segments) {
+    const uint64_t serial = segment.desired.first_serial();
+    const ObservedHostRegion* region = FindHostRegion(core_->observation(), serial);
+    if (offer.mode() == v1::SYSTEM_RAM) {
+      if (region->numa_node.has_value()) open.set_numa_node(*region->numa_node);
+      continue;
+    }
+    absl::StatusOr<UniqueFd> fd = memory_->OpenDax(serial, access == v1::READ_ONLY);
+    if (!fd.ok()) return fd.status();
+    v1::LocalSegment& mapped = *open.add_segments();
+    mapped.set_fd_index(static_cast<uint32_t>(reply.descriptors.size()));
+    mapped.set_length_bytes(segment.desired.length_bytes);
+    mapped.set_region_offset_bytes(region_offset);
+    mapped.set_alignment_bytes(region->dax_align_bytes);
+    region_offset += segment.desired.length_bytes;
+    reply.descriptors.push_back(*std::move(fd));
+  }
+  core_->opens().Open(key, peer.connection, peer.pid);
+  return reply;
+}
+
+// --- Waiting.
+
+void LocalService::Keep(Pending pending) {
+  const uint64_t connection = pending.peer.connection;
+  pending_.emplace(connection, std::move(pending));
+}
+
+void LocalService::WaitFor(Pending pending, absl::Duration wait) {
+  wait = std::min(wait, kMaxLocalWait);
+  pending.deadline = clock_->Elapsed() + wait;
+  if (TryToFinish(pending)) return;
+  Keep(std::move(pending));
+  executor_->PostAfter(wait, [this, alive = std::weak_ptr<bool>(alive_)] {
+    if (!alive.expired()) ServeWaiters();
+  });
+}
+
+bool LocalService::TryToFinish(Pending& pending) {
+  pending.seen |= Find(pending.name, pending.tag) != nullptr;
+  absl::StatusOr<LocalReply> reply = OpenNow(pending);
+  if (reply.ok()) {
+    std::move(pending.done)(*std::move(reply));
+    return true;
+  }
+  absl::Status why = reply.status();
+  const bool may_come = MayComeOnline(why) || (pending.allocated && !pending.seen);
+  if (may_come && clock_->Elapsed() < pending.deadline) return false;
+  if (pending.allocated && may_come) {
+    why = Refuse(absl::StatusCode::kDeadlineExceeded, "NOT_ONLINE_YET",
+                 absl::StrCat(pending.name, " is allocated and not online yet"),
+                 "open it by name later, or release it", {{"region", pending.name}});
+  } else if (pending.allocated && absl::IsNotFound(why)) {
+    why = Releasing(pending.name);  // It came, and was undone.
+  }
+  std::move(pending.done)(RefusedReply(why));
+  return true;
+}
+
+void LocalService::ServeWaiters() {
+  for (auto it = pending_.begin(); it != pending_.end();) {
+    const bool finished = !it->second.name.empty() && TryToFinish(it->second);
+    it = finished ? pending_.erase(it) : std::next(it);
+  }
+}
+
+// --- Through the manager.
+
+void LocalService::Allocate(const v1::LocalAllocateRequest& request, Pending pending) {
+  v1::AllocateRegionRequest forward;
+  forward.set_request_id(request.request_id());
+  forward.set_region_id(request.region_id());
+  forward.set_tenant(policy_.tenant);
+  forward.set_size_bytes(request.size_bytes());
+  forward.set_sharing(request.sharing());
+  forward.set_host(core_->options().host);
+  forward.set_mode(request.mode());
+  forward.set_access(v1::READ_WRITE);
+  forward.set_max_extents(request.max_extents());
+  const uint64_t connection = pending.peer.connection;
+  const uint64_t number = pending.number;
+  pending.allocated = true;
+  pending.deadline =
+      clock_->Elapsed() + (request.wait_ms() == 0
+                               ? kDefaultAllocateWait
+                               : std::min(absl::Milliseconds(request.wait_ms()), kMaxLocalWait));
+  Keep(std::move(pending));
+  link_->Allocate(
+      std::move(forward),
+      [this, connection, number, executor = executor_, alive = std::weak_ptr<bool>(alive_)](
+          absl::StatusOr<v1::AllocateRegionResponse> response) {
+        executor->Post([this, connection, number, alive, response = std::move(response)]() mutable {
+          if (!alive.expired()) OnAllocated(connection, number, std::move(response));
+        });
+      });
+}
+
+void LocalService::OnAllocated(uint64_t connection, uint64_t number,
+                               absl::StatusOr<v1::AllocateRegionResponse> response) {
+  const auto it = pending_.find(connection);
+  if (it == pending_.end() || it->second.number != number) return;  // It has hung up.
+  Pending pending = std::move(it->second);
+  pending_.erase(it);
+  if (!response.ok()) return std::move(pending.done)(RefusedReply(response.status()));
+  const v1::Region& region = response->region();
+  if (region.state() != v1::Region::RESERVED && region.state() != v1::Region::ALLOCATED) {
+    return std::move(pending.done)(RefusedReply(Releasing(region.name())));
+  }
+  pending.name = region.name();
+  pending.tag = region.tag();
+  const absl::Duration left = pending.deadline - clock_->Elapsed();
+  WaitFor(std::move(pending), std::max(left, absl::ZeroDuration()));
+}
+
+void LocalService::Release(const v1::LocalReleaseRequest& request, Pending pending) {
+  if (absl::StatusOr<std::string> id = ParseResourceName("regions", request.name()); !id.ok()) {
+    return std::move(pending.done)(RefusedReply(id.status()));
+  }
+  // Not attached: it may have been allocated a moment ago. The manager lets a host release only
+  // what is attached to it and to no other.
+  if (const auto* found = core_->attachments().FindByName(request.name())) {
+    if (absl::Status s = CheckTenant(pending.peer, found->second.offer); !s.ok()) {
+      return std::move(pending.done)(RefusedReply(s));
+    }
+  }
+  v1::ReleaseRegionRequest forward;
+  forward.set_request_id(request.request_id());
+  forward.set_name(request.name());
+  forward.set_detach_all(true);
+  const uint64_t connection = pending.peer.connection;
+  const uint64_t number = pending.number;
+  Keep(std::move(pending));
+  link_->Release(
+      std::move(forward),
+      [this, connection, number, executor = executor_, alive = std::weak_ptr<bool>(alive_)](
+          absl::StatusOr<v1::ReleaseRegionResponse> response) {
+        executor->Post([this, connection, number, alive, status = response.status()] {
+          if (alive.expired()) return;
+          const auto it = pending_.find(connection);
+          if (it == pending_.end() || it->second.number != number) return;
+          LocalDone done = std::move(it->second.done);
+          pending_.erase(it);
+          LocalReply reply;
+          reply.response.mutable_release();
+          std::move(done)(status.ok() ? std::move(reply) : RefusedReply(status));
+        });
+      });
+}
+
+// --- From what is attached.
+
+LocalReply LocalService::List(const LocalPeer& peer) const {
+  LocalReply reply;
+  v1::LocalListResponse& list = *reply.response.mutable_list();
+  for (const auto& [key, attachment] : core_->attachments().all()) {
+    const v1::Offer& offer = attachment.offer;
+    if (!CheckTenant(peer, offer).ok()) continue;
+    v1::LocalRegion& region = *list.add_regions();
+    region.set_name(offer.region_name());
+    region.set_tag(offer.region_tag());
+    region.set_size_bytes(SizeOf(attachment));
+    region.set_opens(static_cast<uint32_t>(core_->opens().Users(key).size()));
+    v1::Attachment& shown = *region.mutable_attachment();
+    shown.set_host(core_->options().host);
+    shown.set_mode(offer.mode());
+    shown.set_access(offer.access());
+    shown.set_coherence(offer.coherence());
+    shown.set_state(AttachmentStateOf(attachment, core_->observation()));
+    shown.set_state_reason(FirstError(attachment));
+    shown.set_detaching(!attachment.wanted_online());
+    shown.set_generation(offer.attachment_generation());
+    for (const Segment& segment : attachment.segments) {
+      *shown.add_segments() = SegmentMessage(segment, core_->observation());
+    }
+  }
+  return reply;
+}
+
+LocalReply LocalService::Close(const LocalPeer& peer, const v1::LocalCloseRequest& request) {
+  // Every generation of the name: what was opened may be on its way down already.
+  for (const auto& [key, attachment] : core_->attachments().all()) {
+    if (attachment.offer.region_name() == request.name()) {
+      core_->opens().Close(key, peer.connection);
+    }
+  }
+  core_->Reconsider();
+  LocalReply reply;
+  reply.response.mutable_close();
+  return reply;
+}
+
+}  // namespace cxlpool::agent

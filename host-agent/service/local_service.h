@@ -1,0 +1,122 @@
+// What the agent does for applications on its host: Open, Allocate, Release, List and Close of
+// local.proto.
+//
+// Open and List are answered from what is attached, with or without the manager; Allocate and
+// Release go through it. A READ_ONLY Attachment gives O_RDONLY descriptors alone. From the moment
+// the manager wants an Attachment down nothing more is opened.
+//
+// One request at a time a connection; an answer for a connection that has ended is dropped. On
+// the core's thread only. Waits end by their deadline.
+#ifndef CXLPOOL_HOST_AGENT_SERVICE_LOCAL_SERVICE_H_
+#define CXLPOOL_HOST_AGENT_SERVICE_LOCAL_SERVICE_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cxlpool/v1/local.pb.h"
+#include "host-agent/service/agent_core.h"
+#include "proto/support/unique_fd.h"
+
+namespace cxlpool::agent {
+
+inline constexpr uint32_t kLocalProtocolVersion = 1;
+inline constexpr size_t kMaxDescriptors = 64;
+inline constexpr absl::Duration kMaxLocalWait = absl::Minutes(10);
+// For an Allocate that does not say how long it waits.
+inline constexpr absl::Duration kDefaultAllocateWait = absl::Seconds(60);
+
+// Who may use the local socket, and in whose name.
+struct LocalPolicy {
+  std::string tenant = "tenants/default";  // Of every user but root and the agent's own.
+  std::vector<uint32_t> allowed_uids;      // Empty: every user. Root and the agent's own always.
+  uint32_t agent_uid = 0;
+};
+
+// The other end of a connection, as the kernel knows it (SO_PEERCRED).
+struct LocalPeer {
+  uint64_t connection = 0;  // Never used twice.
+  uint32_t uid = 0;
+  int pid = 0;
+};
+
+struct LocalReply {
+  v1::LocalResponse response;
+  std::vector<UniqueFd> descriptors;
+};
+
+using LocalDone = absl::AnyInvocable<void(LocalReply) &&>;
+
+// An error as a LocalResponse.
+LocalReply RefusedReply(const absl::Status& status);
+
+class LocalService {
+ public:
+  // All outlive this. Takes the core's OnChange.
+  LocalService(LocalPolicy policy, AgentCore* core, Executor* executor, Clock* clock,
+               HostMemory* memory, ManagerLink* link);
+  ~LocalService();
+
+  // `done` is called on the core's thread, perhaps before this returns; never after
+  // ConnectionEnded.
+  void Handle(const LocalPeer& peer, v1::LocalRequest request, LocalDone done);
+
+  // Closes what the connection had open and drops what it waits for.
+  void ConnectionEnded(uint64_t connection);
+
+ private:
+  // A request that is not answered yet.
+  struct Pending {
+    LocalPeer peer;
+    uint64_t number = 0;  // Tells requests of one connection apart.
+    LocalDone done;
+    // Waiting for ONLINE: what to open. Empty name: waiting for the manager.
+    std::string name;
+    std::string tag;  // Empty: the newest of that name.
+    v1::Access access = v1::READ_WRITE;
+    absl::Duration deadline;
+    bool allocated = false;  // Allocate: the Offer may be yet to come.
+    bool seen = false;       // The Offer came.
+  };
+
+  absl::Status CheckPeer(const LocalPeer& peer) const;
+  absl::Status CheckTenant(const LocalPeer& peer, const v1::Offer& offer) const;
+  bool Privileged(const LocalPeer& peer) const;
+
+  void Open(const v1::LocalOpenRequest& request, Pending pending);
+  void Allocate(const v1::LocalAllocateRequest& request, Pending pending);
+  void OnAllocated(uint64_t connection, uint64_t number,
+                   absl::StatusOr<v1::AllocateRegionResponse> response);
+  void Release(const v1::LocalReleaseRequest& request, Pending pending);
+  LocalReply List(const LocalPeer& peer) const;
+  LocalReply Close(const LocalPeer& peer, const v1::LocalCloseRequest& request);
+
+  // Opens now, or says why not. UNAVAILABLE/NOT_ONLINE_YET: waiting may help.
+  absl::StatusOr<LocalReply> OpenNow(const Pending& pending);
+  const std::pair<const AttachmentKey, Attachment>* Find(const std::string& name,
+                                                         const std::string& tag) const;
+  // True if answered.
+  bool TryToFinish(Pending& pending);
+  void ServeWaiters();
+  void WaitFor(Pending pending, absl::Duration wait);
+  // Puts aside; the previous request of the connection must have been answered.
+  void Keep(Pending pending);
+
+  const LocalPolicy policy_;
+  AgentCore* const core_;
+  Executor* const executor_;
+  Clock* const clock_;
+  HostMemory* const memory_;
+  ManagerLink* const link_;
+
+  uint64_t last_number_ = 0;
+  std::map<uint64_t, Pending> pending_;  // By connection.
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace cxlpool::agent
+
+#endif  // CXLPOOL_HOST_AGENT_SERVICE_LOCAL_SERVICE_H_
