@@ -1,0 +1,298 @@
+#include "host-agent/local/local_server.h"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "host-agent/local/packet.h"
+#include "proto/support/log.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool::agent {
+namespace {
+
+constexpr char kSubject[] = "local";
+
+absl::Status Refuse(absl::StatusCode code, std::string reason, std::string message,
+                    std::string remedy) {
+  return Refusal{.code = code,
+                 .reason = std::move(reason),
+                 .message = std::move(message),
+                 .remedy = std::move(remedy),
+                 .metadata = {}}
+      .ToStatus();
+}
+
+absl::Status PathError(const std::string& path, absl::string_view what) {
+  return Refuse(absl::StatusCode::kFailedPrecondition, "SOCKET_PATH",
+                absl::StrCat(path, ": ", what),
+                "set applications.socket to a path in a directory that the agent can write");
+}
+
+absl::StatusOr<sockaddr_un> AddressOf(const std::string& path) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  if (path.empty() || path.size() >= sizeof(address.sun_path)) {
+    return PathError(path, "a socket path has 1 to 107 bytes");
+  }
+  std::memcpy(address.sun_path, path.data(), path.size());
+  return address;
+}
+
+UniqueFd NewSocket() {
+  return UniqueFd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+// Takes a socket away that an agent left when it died.
+absl::Status RemoveStale(const std::string& path, const sockaddr_un& address) {
+  struct stat left;
+  if (::lstat(path.c_str(), &left) != 0) return absl::OkStatus();
+  if (!S_ISSOCK(left.st_mode)) return PathError(path, "is there and no socket");
+  const UniqueFd probe = NewSocket();
+  if (::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 ||
+      errno == EAGAIN) {
+    return Refuse(absl::StatusCode::kFailedPrecondition, "SOCKET_BUSY",
+                  absl::StrCat("another agent serves ", path), "stop it first");
+  }
+  if (::unlink(path.c_str()) != 0) return PathError(path, std::strerror(errno));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+LocalServer::LocalServer(LocalServerOptions options, LocalService* service, Executor* executor)
+    : options_(std::move(options)), service_(service), executor_(executor) {}
+
+LocalServer::~LocalServer() { Stop(); }
+
+absl::Status LocalServer::Bind() {
+  absl::StatusOr<sockaddr_un> address = AddressOf(options_.path);
+  if (!address.ok()) return address.status();
+  if (absl::Status s = RemoveStale(options_.path, *address); !s.ok()) return s;
+  listener_ = NewSocket();
+  if (::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof(*address)) !=
+          0 ||
+      ::chmod(options_.path.c_str(), 0666) != 0 || ::listen(listener_.get(), SOMAXCONN) != 0) {
+    return PathError(options_.path, std::strerror(errno));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LocalServer::Start() {
+  if (absl::Status s = Bind(); !s.ok()) return s;
+  spare_ = UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  epoll_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
+  mailbox_->wake = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  for (const auto& [fd, id] :
+       {std::pair(listener_.get(), kListener), std::pair(mailbox_->wake.get(), kMailbox)}) {
+    epoll_event event = {.events = EPOLLIN, .data = {.u64 = id}};
+    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
+      return absl::InternalError(absl::StrCat("epoll: ", std::strerror(errno)));
+    }
+  }
+  thread_ = std::thread([this] { Run(); });
+  return absl::OkStatus();
+}
+
+void LocalServer::Stop() {
+  if (!thread_.joinable()) return;
+  {
+    MutexLock lock(mailbox_->mutex);
+    mailbox_->stopping = true;
+  }
+  ::eventfd_write(mailbox_->wake.get(), 1);
+  thread_.join();
+  ::unlink(options_.path.c_str());
+  listener_.Reset();
+}
+
+// --- The I/O thread.
+
+void LocalServer::Run() {
+  std::array<epoll_event, 64> events;
+  for (;;) {
+    const int count = ::epoll_wait(epoll_.get(), events.data(), events.size(), WaitMs());
+    for (int i = 0; i < count; ++i) {
+      const uint64_t id = events[i].data.u64;
+      if (id == kListener) {
+        Accept();
+      } else if (id == kMailbox) {
+        eventfd_t ignored;
+        ::eventfd_read(mailbox_->wake.get(), &ignored);
+      } else if (const auto it = connections_.find(id); it != connections_.end()) {
+        // A hang-up ends it even if requests are unread: nobody is there for the answers.
+        if ((events[i].events & (EPOLLHUP | EPOLLERR)) != 0) {
+          End(id);
+        } else if ((events[i].events & EPOLLOUT) != 0) {
+          Flush(it->second);
+        } else {
+          OnReadable(it->second);
+        }
+      }
+    }
+    TakeAnswers();
+    EndOverdue();
+    MutexLock lock(mailbox_->mutex);
+    if (mailbox_->stopping) break;
+  }
+  while (!connections_.empty()) End(connections_.begin()->first);
+}
+
+int LocalServer::WaitMs() const {
+  absl::Duration next = absl::InfiniteDuration();
+  for (const auto& [id, connection] : connections_) {
+    next = std::min(next, connection.send_deadline);
+  }
+  if (next == absl::InfiniteDuration()) return -1;
+  const absl::Duration left = std::max(next - clock_.Elapsed(), absl::ZeroDuration());
+  return static_cast<int>(absl::ToInt64Milliseconds(left)) + 1;
+}
+
+size_t LocalServer::ConnectionsOf(uint32_t uid) const {
+  return std::count_if(connections_.begin(), connections_.end(),
+                       [uid](const auto& entry) { return entry.second.peer.uid == uid; });
+}
+
+void LocalServer::Accept() {
+  UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!socket.valid()) {
+    if (errno != EMFILE && errno != ENFILE) return;
+    // Out of descriptors: hang up on the caller instead of being woken for it for ever.
+    spare_.Reset();
+    UniqueFd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)).Reset();
+    spare_ = UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    return;
+  }
+  ucred credentials;
+  socklen_t size = sizeof(credentials);
+  if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) return;
+  const uint64_t id = ++last_connection_;
+  const bool counted = credentials.uid != 0 && credentials.uid != ::geteuid();
+  const bool too_many =
+      connections_.size() >= options_.max_connections ||
+      (counted && ConnectionsOf(credentials.uid) >= options_.max_connections_per_uid);
+  epoll_event event = {.events = EPOLLIN, .data = {.u64 = id}};
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0) return;
+  Connection& connection = connections_[id];
+  connection.peer = {.connection = id, .uid = credentials.uid, .pid = credentials.pid};
+  connection.socket = std::move(socket);
+  if (!too_many) return;
+  connection.closing = true;
+  Reply(connection, RefusedReply(Refuse(absl::StatusCode::kResourceExhausted,
+                                        "TOO_MANY_CONNECTIONS",
+                                        absl::StrCat("the agent serves at most ",
+                                                     options_.max_connections, " connections, ",
+                                                     options_.max_connections_per_uid, " a user"),
+                                        "close some, or raise the limits of the agent")));
+}
+
+void LocalServer::OnReadable(Connection& connection) {
+  absl::StatusOr<std::string> packet = ReceivePacket(connection.socket.get());
+  if (absl::IsUnavailable(packet.status())) return;
+  if (!packet.ok()) return End(connection.peer.connection);
+  v1::LocalRequest request;
+  if (!request.ParseFromString(*packet)) {
+    connection.closing = true;
+    return Reply(connection,
+                 RefusedReply(Refuse(absl::StatusCode::kInvalidArgument, "BAD_PACKET",
+                                     "the packet is no LocalRequest; the connection ends",
+                                     "use a libpool of the agent's release")));
+  }
+  connection.busy = true;
+  connection.served = true;
+  Watch(connection);
+  executor_->Post([service = service_, mailbox = mailbox_, peer = connection.peer,
+                   request = std::move(request)]() mutable {
+    service->Handle(peer, std::move(request), [mailbox, id = peer.connection](LocalReply reply) {
+      MutexLock lock(mailbox->mutex);
+      mailbox->answers.push_back({.connection = id, .reply = std::move(reply)});
+      ::eventfd_write(mailbox->wake.get(), 1);
+    });
+  });
+}
+
+void LocalServer::TakeAnswers() {
+  std::deque<Answer> answers;
+  {
+    MutexLock lock(mailbox_->mutex);
+    answers.swap(mailbox_->answers);
+  }
+  for (Answer& answer : answers) {
+    const auto it = connections_.find(answer.connection);
+    if (it == connections_.end()) continue;  // Its descriptors close with it.
+    it->second.busy = false;
+    Reply(it->second, std::move(answer.reply));
+  }
+}
+
+void LocalServer::Reply(Connection& connection, LocalReply reply) {
+  std::string bytes = reply.response.SerializeAsString();
+  if (bytes.size() > kMaxPacketBytes) {
+    reply = RefusedReply(Refuse(absl::StatusCode::kResourceExhausted, "ANSWER_TOO_LARGE",
+                                absl::StrCat("the answer has ", bytes.size(),
+                                             " bytes; a packet holds 64 KiB"),
+                                "ask the manager instead"));
+    bytes = reply.response.SerializeAsString();
+  }
+  connection.unsent = std::move(bytes);
+  connection.unsent_descriptors = std::move(reply.descriptors);
+  connection.send_deadline = clock_.Elapsed() + options_.send_timeout;
+  Flush(connection);
+}
+
+void LocalServer::Flush(Connection& connection) {
+  const absl::Status sent =
+      SendPacket(connection.socket.get(), connection.unsent, connection.unsent_descriptors);
+  if (!sent.ok() && !absl::IsUnavailable(sent)) return End(connection.peer.connection);
+  if (sent.ok()) {
+    connection.unsent.clear();
+    connection.unsent_descriptors.clear();
+    connection.send_deadline = absl::InfiniteDuration();
+    if (connection.closing) return End(connection.peer.connection);
+  }
+  Watch(connection);
+}
+
+// Reads only what can be served now; a hang-up is always heard.
+void LocalServer::Watch(const Connection& connection) {
+  epoll_event event = {.events = 0, .data = {.u64 = connection.peer.connection}};
+  if (!connection.unsent.empty()) {
+    event.events = EPOLLOUT;
+  } else if (!connection.busy) {
+    event.events = EPOLLIN;
+  }
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, connection.socket.get(), &event);
+}
+
+void LocalServer::EndOverdue() {
+  const absl::Duration now = clock_.Elapsed();
+  for (auto it = connections_.begin(); it != connections_.end();) {
+    const auto next = std::next(it);
+    if (it->second.send_deadline <= now) {
+      LogWarning(kSubject, "process ", it->second.peer.pid, " does not read its answer: hung up");
+      End(it->first);
+    }
+    it = next;
+  }
+}
+
+void LocalServer::End(uint64_t id) {
+  const auto it = connections_.find(id);
+  const bool served = it->second.served;
+  connections_.erase(it);
+  if (!served) return;
+  executor_->Post([service = service_, id] { service->ConnectionEnded(id); });
+}
+
+}  // namespace cxlpool::agent

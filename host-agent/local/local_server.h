@@ -1,0 +1,107 @@
+// The AF_UNIX server for applications on this host: local.proto over SOCK_SEQPACKET.
+//
+// One I/O thread of its own moves packets; every request runs on the core's Executor. A
+// connection has one request under way; what it sends meanwhile waits in its socket buffer, so a
+// peer can never make this process hold more than one packet each way. The end of a connection
+// closes what it had open. A packet that is no LocalRequest gets an INVALID_ARGUMENT reply and
+// ends the connection; a larger one than 64 KiB ends it at once.
+#ifndef CXLPOOL_HOST_AGENT_LOCAL_LOCAL_SERVER_H_
+#define CXLPOOL_HOST_AGENT_LOCAL_LOCAL_SERVER_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "host-agent/service/local_service.h"
+#include "proto/support/executor.h"
+#include "proto/support/loop.h"
+#include "proto/support/mutex.h"
+#include "proto/support/unique_fd.h"
+
+namespace cxlpool::agent {
+
+struct LocalServerOptions {
+  std::string path;  // Of the socket, at most 107 bytes. Its directory exists.
+  size_t max_connections = 256;
+  size_t max_connections_per_uid = 64;  // Root and the agent's own user are not counted.
+  absl::Duration send_timeout = absl::Seconds(10);  // For a peer that does not read its answer.
+};
+
+class LocalServer {
+ public:
+  // `service` is used on `executor` alone; both outlive Stop.
+  LocalServer(LocalServerOptions options, LocalService* service, Executor* executor);
+  ~LocalServer();
+
+  // Binds the socket, mode 0666, and starts the thread. A socket that nobody answers on is
+  // replaced. FAILED_PRECONDITION: SOCKET_BUSY (another agent serves it), SOCKET_PATH.
+  absl::Status Start();
+
+  // Ends every connection, removes the socket and joins the thread. Again: no effect.
+  void Stop();
+
+ private:
+  struct Connection {
+    LocalPeer peer;
+    UniqueFd socket;
+    bool busy = false;     // The core has a request of it.
+    bool served = false;   // The core has heard of it.
+    bool closing = false;  // Ends once `unsent` is out.
+    std::string unsent;
+    std::vector<UniqueFd> unsent_descriptors;
+    absl::Duration send_deadline = absl::InfiniteDuration();
+  };
+  // Identify the listener, the mailbox and connections towards epoll.
+  static constexpr uint64_t kListener = 0;
+  static constexpr uint64_t kMailbox = 1;
+  static constexpr uint64_t kFirstConnection = 2;
+  struct Answer {
+    uint64_t connection = 0;
+    LocalReply reply;
+  };
+
+  absl::Status Bind();
+  void Run();
+  void Accept();
+  void OnReadable(Connection& connection);
+  void Reply(Connection& connection, LocalReply reply);
+  void Flush(Connection& connection);
+  void TakeAnswers();
+  void Watch(const Connection& connection);
+  void End(uint64_t id);
+  void EndOverdue();
+  int WaitMs() const;
+  size_t ConnectionsOf(uint32_t uid) const;
+
+  const LocalServerOptions options_;
+  LocalService* const service_;
+  Executor* const executor_;
+  SystemClock clock_;
+
+  UniqueFd listener_;
+  UniqueFd epoll_;
+  UniqueFd spare_;  // Given up for a moment when the process is out of descriptors.
+  std::map<uint64_t, Connection> connections_;  // The I/O thread's.
+  uint64_t last_connection_ = kFirstConnection;
+
+  // Shared with answers that are on their way from the core.
+  struct Mailbox {
+    Mutex mutex;
+    std::deque<Answer> answers ABSL_GUARDED_BY(mutex);
+    bool stopping ABSL_GUARDED_BY(mutex) = false;
+    UniqueFd wake;  // eventfd.
+  };
+  std::shared_ptr<Mailbox> mailbox_ = std::make_shared<Mailbox>();
+  std::thread thread_;
+};
+
+}  // namespace cxlpool::agent
+
+#endif  // CXLPOOL_HOST_AGENT_LOCAL_LOCAL_SERVER_H_

@@ -1,0 +1,281 @@
+#include "host-agent/local/local_server.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <future>
+
+#include "host-agent/local/packet.h"
+#include "host-agent/service/core_rig.h"
+
+namespace cxlpool::agent {
+namespace {
+
+// A real socket and real threads around a core on a host in memory.
+class LocalServerTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/cxlpool-local-XXXXXX";
+    directory_ = ::mkdtemp(name);
+    path_ = directory_ + "/agent.sock";
+  }
+
+  void TearDown() override {
+    if (server_ != nullptr) server_->Stop();
+    loop_.Stop();
+    service_.reset();
+    core_.reset();
+    std::filesystem::remove_all(directory_);
+  }
+
+  absl::Status Start(LocalServerOptions options = {}) {
+    memory_.plugged[1] = 0x51;
+    AgentOptions agent;
+    agent.host = "hosts/host-a";
+    options.path = path_;
+    core_ = std::make_unique<AgentCore>(agent, &loop_, &clock_, &memory_, &link_);
+    service_ = std::make_unique<LocalService>(LocalPolicy{}, core_.get(), &loop_, &clock_,
+                                              &memory_, &link_);
+    server_ = std::make_unique<LocalServer>(options, service_.get(), &loop_);
+    std::promise<void> started;
+    loop_.Post([&] { core_->Start([&](absl::Status) { started.set_value(); }); });
+    started.get_future().wait();
+    return server_->Start();
+  }
+
+  void Offer(v1::Offer::Want want, v1::Access access = v1::READ_WRITE) {
+    v1::Offer offer = MakeOffer(1, want, {{1, 0x51}});
+    offer.set_access(access);
+    v1::Welcome welcome;
+    *welcome.add_offers() = offer;
+    link_.handlers.on_welcome(welcome);
+  }
+
+  UniqueFd Connect() {
+    UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    std::strcpy(address.sun_path, path_.c_str());
+    EXPECT_EQ(::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    return socket;
+  }
+
+  static void Send(int socket, const std::string& bytes) {
+    EXPECT_EQ(::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+  }
+
+  static void Send(int socket, const v1::LocalRequest& request) {
+    Send(socket, request.SerializeAsString());
+  }
+
+  // The next answer and its descriptors; code -1 for a hang-up.
+  static v1::LocalResponse Receive(int socket, std::vector<UniqueFd>* descriptors = nullptr) {
+    v1::LocalResponse response;
+    response.set_code(-1);
+    pollfd ready = {.fd = socket, .events = POLLIN, .revents = 0};
+    EXPECT_EQ(::poll(&ready, 1, 20'000), 1);
+    std::string bytes(kMaxPacketBytes, '\0');
+    char control[CMSG_SPACE(sizeof(int) * kMaxDescriptors)];
+    iovec part = {.iov_base = bytes.data(), .iov_len = bytes.size()};
+    msghdr header = {};
+    header.msg_iov = &part;
+    header.msg_iovlen = 1;
+    header.msg_control = control;
+    header.msg_controllen = sizeof(control);
+    const ssize_t size = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
+    if (size <= 0) return response;
+    for (cmsghdr* c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {
+      if (c->cmsg_type != SCM_RIGHTS) continue;
+      for (size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); ++i) {
+        int fd;
+        std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
+        UniqueFd owned(fd);
+        if (descriptors != nullptr) descriptors->push_back(std::move(owned));
+      }
+    }
+    EXPECT_TRUE(response.ParseFromArray(bytes.data(), static_cast<int>(size)));
+    return response;
+  }
+
+  static v1::LocalRequest OpenRequest(v1::Access access, uint32_t wait_ms = 20'000) {
+    v1::LocalRequest request;
+    request.set_protocol_version(1);
+    request.mutable_open()->set_name("regions/r1");
+    request.mutable_open()->set_access(access);
+    request.mutable_open()->set_wait_ms(wait_ms);
+    return request;
+  }
+
+  static v1::LocalRequest ListRequest() {
+    v1::LocalRequest request;
+    request.set_protocol_version(1);
+    request.mutable_list();
+    return request;
+  }
+
+  // Asks until the answer is as wanted; it comes from another thread.
+  bool OpensBecome(int socket, uint32_t opens) {
+    for (int i = 0; i < 2000; ++i) {
+      Send(socket, ListRequest());
+      const v1::LocalResponse answer = Receive(socket);
+      if (answer.list().regions_size() == 1 && answer.list().regions(0).opens() == opens) {
+        return true;
+      }
+      ::poll(nullptr, 0, 5);
+    }
+    return false;
+  }
+
+  std::string directory_;
+  std::string path_;
+  Loop loop_{"test-core"};
+  SystemClock clock_;
+  FakeHostMemory memory_{&loop_};
+  FakeLink link_;
+  std::unique_ptr<AgentCore> core_;
+  std::unique_ptr<LocalService> service_;
+  std::unique_ptr<LocalServer> server_;
+};
+
+TEST_F(LocalServerTest, PassesDescriptorsOfWhatIsOpened) {
+  ASSERT_TRUE(Start().ok());
+  UniqueFd socket = Connect();
+  Send(socket.get(), OpenRequest(v1::READ_WRITE));  // Before it is even offered: waits.
+  Offer(v1::Offer::WANT_ONLINE);
+  std::vector<UniqueFd> descriptors;
+  const v1::LocalResponse answer = Receive(socket.get(), &descriptors);
+  ASSERT_EQ(answer.code(), 0) << answer.message();
+  ASSERT_EQ(answer.open().segments_size(), 1);
+  EXPECT_EQ(answer.open().segments(0).length_bytes(), kTestLength);
+  EXPECT_EQ(answer.open().segments(0).alignment_bytes(), uint64_t{2} << 20);
+  ASSERT_EQ(descriptors.size(), 1u);
+  EXPECT_EQ(::fcntl(descriptors[0].get(), F_GETFL) & O_ACCMODE, O_RDWR);
+}
+
+TEST_F(LocalServerTest, SocketIsForEverybodyAndGoesWithTheServer) {
+  ASSERT_TRUE(Start().ok());
+  struct stat socket;
+  ASSERT_EQ(::stat(path_.c_str(), &socket), 0);
+  EXPECT_EQ(socket.st_mode & 0777, 0666u);
+  server_->Stop();
+  EXPECT_NE(::stat(path_.c_str(), &socket), 0);
+}
+
+TEST_F(LocalServerTest, EndOfTheConnectionClosesItsOpens) {
+  ASSERT_TRUE(Start().ok());
+  Offer(v1::Offer::WANT_ONLINE);
+  UniqueFd user = Connect();
+  UniqueFd watcher = Connect();
+  Send(user.get(), OpenRequest(v1::READ_ONLY));
+  ASSERT_EQ(Receive(user.get()).code(), 0);
+  EXPECT_TRUE(OpensBecome(watcher.get(), 1));
+  user.Reset();
+  EXPECT_TRUE(OpensBecome(watcher.get(), 0));
+}
+
+TEST_F(LocalServerTest, EndWhileWaitingDropsTheWait) {
+  ASSERT_TRUE(Start().ok());
+  UniqueFd user = Connect();
+  Send(user.get(), OpenRequest(v1::READ_WRITE));
+  user.Reset();
+  Offer(v1::Offer::WANT_ONLINE);
+  UniqueFd watcher = Connect();
+  EXPECT_TRUE(OpensBecome(watcher.get(), 0));
+}
+
+TEST_F(LocalServerTest, AnswersInOrder) {
+  ASSERT_TRUE(Start().ok());
+  UniqueFd socket = Connect();
+  Send(socket.get(), OpenRequest(v1::READ_WRITE));
+  Send(socket.get(), ListRequest());
+  Offer(v1::Offer::WANT_ONLINE);
+  EXPECT_TRUE(Receive(socket.get()).has_open());
+  EXPECT_TRUE(Receive(socket.get()).has_list());
+}
+
+TEST_F(LocalServerTest, MalformedPacketIsAnsweredAndEndsTheConnection) {
+  ASSERT_TRUE(Start().ok());
+  UniqueFd socket = Connect();
+  Send(socket.get(), std::string("\xff\xff\xff garbage"));
+  const v1::LocalResponse answer = Receive(socket.get());
+  EXPECT_EQ(answer.code(), static_cast<int>(absl::StatusCode::kInvalidArgument));
+  EXPECT_EQ(answer.error().reason(), "BAD_PACKET");
+  EXPECT_EQ(Receive(socket.get()).code(), -1);
+  UniqueFd other = Connect();
+  Send(other.get(), ListRequest());
+  EXPECT_TRUE(Receive(other.get()).has_list());
+}
+
+TEST_F(LocalServerTest, OversizedPacketEndsTheConnection) {
+  ASSERT_TRUE(Start().ok());
+  UniqueFd socket = Connect();
+  Send(socket.get(), std::string(kMaxPacketBytes + 1, 'x'));
+  EXPECT_EQ(Receive(socket.get()).code(), -1);
+}
+
+TEST_F(LocalServerTest, OneConnectionTooManyIsRefusedWithItsReason) {
+  ASSERT_TRUE(Start({.path = "", .max_connections = 2}).ok());
+  UniqueFd first = Connect();
+  UniqueFd second = Connect();
+  Send(second.get(), ListRequest());
+  Receive(second.get());
+  UniqueFd third = Connect();
+  EXPECT_EQ(Receive(third.get()).error().reason(), "TOO_MANY_CONNECTIONS");
+  EXPECT_EQ(Receive(third.get()).code(), -1);
+  Send(first.get(), ListRequest());
+  EXPECT_TRUE(Receive(first.get()).has_list());
+}
+
+TEST_F(LocalServerTest, PeerThatDoesNotReadIsHungUpOn) {
+  ASSERT_TRUE(Start({.path = "", .send_timeout = absl::Milliseconds(50)}).ok());
+  Offer(v1::Offer::WANT_ONLINE);
+  UniqueFd socket = Connect();
+  const std::string request = ListRequest().SerializeAsString();
+  int sent = 0;
+  pollfd ready = {.fd = socket.get(), .events = POLLOUT, .revents = 0};
+  for (; sent < 1'000'000; ++sent) {  // Until both buffers are full, and then hung up.
+    ASSERT_EQ(::poll(&ready, 1, 20'000), 1);
+    if (::send(socket.get(), request.data(), request.size(), MSG_NOSIGNAL) < 0) break;
+  }
+  EXPECT_LT(sent, 1'000'000);
+  UniqueFd other = Connect();
+  Send(other.get(), ListRequest());
+  EXPECT_TRUE(Receive(other.get()).has_list());
+}
+
+TEST_F(LocalServerTest, StaleSocketIsReplacedAndALiveOneIsNot) {
+  {
+    UniqueFd stale(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    std::strcpy(address.sun_path, path_.c_str());
+    ASSERT_EQ(::bind(stale.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  }
+  ASSERT_TRUE(Start().ok());
+  LocalServerOptions options;
+  options.path = path_;
+  LocalServer second(options, service_.get(), &loop_);
+  const absl::Status refused = second.Start();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(refused.message().find("another agent"), absl::string_view::npos);
+  UniqueFd socket = Connect();
+  Send(socket.get(), ListRequest());
+  EXPECT_TRUE(Receive(socket.get()).has_list());
+}
+
+TEST_F(LocalServerTest, SomethingElseAtThePathIsLeftAlone) {
+  UniqueFd(::open(path_.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600)).Reset();
+  EXPECT_FALSE(Start().ok());
+  EXPECT_TRUE(std::filesystem::is_regular_file(path_));
+}
+
+}  // namespace
+}  // namespace cxlpool::agent

@@ -1,0 +1,64 @@
+#include "host-agent/local/packet.h"
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+
+namespace cxlpool::agent {
+
+absl::StatusOr<std::string> ReceivePacket(int socket) {
+  std::string bytes(kMaxPacketBytes, '\0');
+  iovec part = {.iov_base = bytes.data(), .iov_len = bytes.size()};
+  msghdr header = {};
+  header.msg_iov = &part;
+  header.msg_iovlen = 1;  // And no room for control data: the kernel drops what comes.
+  ssize_t size = 0;
+  do {
+    size = ::recvmsg(socket, &header, MSG_DONTWAIT);
+  } while (size < 0 && errno == EINTR);
+  if (size < 0) {
+    if (errno == EAGAIN) return absl::UnavailableError("no packet yet");
+    return absl::UnknownError(absl::StrCat("recvmsg: ", std::strerror(errno)));
+  }
+  if ((header.msg_flags & MSG_TRUNC) != 0) {
+    return absl::ResourceExhaustedError("the packet is larger than 64 KiB");
+  }
+  // An empty packet reads like a hang-up, and no message of the protocol is empty.
+  if (size == 0) return absl::OutOfRangeError("the peer has hung up");
+  bytes.resize(static_cast<size_t>(size));
+  return bytes;
+}
+
+absl::Status SendPacket(int socket, absl::string_view bytes,
+                        const std::vector<UniqueFd>& descriptors) {
+  iovec part = {.iov_base = const_cast<char*>(bytes.data()), .iov_len = bytes.size()};
+  msghdr header = {};
+  header.msg_iov = &part;
+  header.msg_iovlen = 1;
+  const size_t data_bytes = sizeof(int) * descriptors.size();
+  std::vector<char> control(CMSG_SPACE(data_bytes));
+  if (!descriptors.empty()) {
+    header.msg_control = control.data();
+    header.msg_controllen = control.size();
+    cmsghdr* rights = CMSG_FIRSTHDR(&header);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(data_bytes);
+    std::vector<int> numbers;
+    for (const UniqueFd& descriptor : descriptors) numbers.push_back(descriptor.get());
+    std::memcpy(CMSG_DATA(rights), numbers.data(), data_bytes);
+  }
+  ssize_t size = 0;
+  do {
+    size = ::sendmsg(socket, &header, MSG_DONTWAIT | MSG_NOSIGNAL);
+  } while (size < 0 && errno == EINTR);
+  if (size >= 0) return absl::OkStatus();
+  if (errno == EAGAIN || errno == ENOBUFS) return absl::UnavailableError("the peer does not read");
+  return absl::UnknownError(absl::StrCat("sendmsg: ", std::strerror(errno)));
+}
+
+}  // namespace cxlpool::agent

@@ -1,0 +1,326 @@
+#include "host-agent/service/local_service.h"
+
+#include <gtest/gtest.h>
+
+#include "host-agent/service/core_rig.h"
+
+namespace cxlpool::agent {
+namespace {
+
+constexpr v1::Offer::Want kOnline = v1::Offer::WANT_ONLINE;
+constexpr v1::Offer::Want kOffline = v1::Offer::WANT_OFFLINE;
+constexpr LocalPeer kUser = {.connection = 10, .uid = 1000, .pid = 4711};
+
+struct Rig : CoreRig {
+  explicit Rig(LocalPolicy policy = {}) {
+    policy.agent_uid = 990;
+    service = std::make_unique<LocalService>(policy, core.get(), &executor, &executor, &memory,
+                                             &link);
+    memory.plugged = {{1, 0x51}, {2, 0x52}, {3, 0x53}};
+    Start();
+  }
+
+  static v1::LocalRequest Request() {
+    v1::LocalRequest request;
+    request.set_protocol_version(kLocalProtocolVersion);
+    return request;
+  }
+  static v1::LocalRequest OpenOf(const std::string& name, v1::Access access = v1::READ_WRITE,
+                                 uint32_t wait_ms = 0) {
+    v1::LocalRequest request = Request();
+    request.mutable_open()->set_name(name);
+    request.mutable_open()->set_access(access);
+    request.mutable_open()->set_wait_ms(wait_ms);
+    return request;
+  }
+  static v1::LocalRequest AllocateOf(uint32_t wait_ms = 0) {
+    v1::LocalRequest request = Request();
+    request.mutable_allocate()->set_request_id("9b2d1c1e-0000-4000-8000-000000000001");
+    request.mutable_allocate()->set_size_bytes(kTestLength);
+    request.mutable_allocate()->set_wait_ms(wait_ms);
+    return request;
+  }
+
+  // Answers land in `answers`, by connection.
+  void Ask(const LocalPeer& peer, v1::LocalRequest request) {
+    service->Handle(peer, std::move(request), [this, id = peer.connection](LocalReply reply) {
+      descriptors[id] = reply.descriptors.size();
+      answers[id] = std::move(reply.response);
+    });
+    executor.RunReady();
+  }
+  v1::LocalResponse AskNow(const LocalPeer& peer, v1::LocalRequest request) {
+    answers.erase(peer.connection);
+    Ask(peer, std::move(request));
+    EXPECT_TRUE(answers.contains(peer.connection));
+    return answers[peer.connection];
+  }
+
+  void AnswerAllocate(uint64_t generation, v1::Region::State state = v1::Region::RESERVED) {
+    v1::AllocateRegionResponse response;
+    response.mutable_region()->set_name(absl::StrCat("regions/r", generation));
+    response.mutable_region()->set_tag(absl::StrCat("tag-", generation));
+    response.mutable_region()->set_state(state);
+    std::move(link.allocates.back().second)(response);
+    executor.RunReady();
+  }
+
+  std::unique_ptr<LocalService> service;
+  std::map<uint64_t, v1::LocalResponse> answers;
+  std::map<uint64_t, size_t> descriptors;
+};
+
+int Code(absl::StatusCode code) { return static_cast<int>(code); }
+
+TEST(LocalServiceTest, OpensEverySegmentInRegionOrder) {
+  Rig rig;
+  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}, {3, 0x53}})});
+  const v1::LocalResponse answer = rig.AskNow(kUser, Rig::OpenOf("regions/r1"));
+  ASSERT_EQ(answer.code(), 0) << answer.message();
+  const v1::LocalOpenResponse& open = answer.open();
+  EXPECT_EQ(open.size_bytes(), 2 * kTestLength);
+  EXPECT_EQ(open.tag(), "tag-1");
+  EXPECT_EQ(open.access(), v1::READ_WRITE);
+  ASSERT_EQ(open.segments_size(), 2);
+  EXPECT_EQ(open.segments(0).region_offset_bytes(), 0u);
+  EXPECT_EQ(open.segments(1).region_offset_bytes(), kTestLength);
+  EXPECT_EQ(open.segments(1).fd_index(), 1u);
+  EXPECT_EQ(rig.descriptors[kUser.connection], 2u);
+}
+
+TEST(LocalServiceTest, SystemRamGivesItsNodeAndNoDescriptor) {
+  Rig rig;
+  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}}, v1::SYSTEM_RAM)});
+  const v1::LocalResponse answer = rig.AskNow(kUser, Rig::OpenOf("regions/r1"));
+  EXPECT_EQ(answer.open().numa_node(), 2);
+  EXPECT_EQ(answer.open().segments_size(), 0);
+  EXPECT_EQ(rig.descriptors[kUser.connection], 0u);
+}
+
+TEST(LocalServiceTest, RefusalsSayWhy) {
+  Rig rig;
+  rig.memory.plugged.erase(3);
+  v1::Offer read_only = MakeOffer(2, kOnline, {{2, 0x52}});
+  read_only.set_access(v1::READ_ONLY);
+  v1::Offer foreign = MakeOffer(5, kOnline, {});
+  foreign.set_tenant("tenants/other");
+  rig.Connect({MakeOffer(1, kOffline, {{1, 0x51}}), read_only,
+               MakeOffer(3, kOnline, {{3, 0x53}}), foreign});
+  struct Row {
+    v1::LocalRequest request;
+    absl::StatusCode code;
+    const char* reason;
+  };
+  v1::LocalRequest no_body = Rig::Request();
+  v1::LocalRequest old = Rig::OpenOf("regions/r1");
+  old.set_protocol_version(0);
+  v1::LocalRequest newer = Rig::OpenOf("regions/r1");
+  newer.set_protocol_version(2);
+  const Row kTable[] = {
+      {Rig::OpenOf("regions/r9"), absl::StatusCode::kNotFound, "NOT_ATTACHED"},
+      {Rig::OpenOf("r1"), absl::StatusCode::kInvalidArgument, "BAD_NAME"},
+      {Rig::OpenOf("regions/r1"), absl::StatusCode::kFailedPrecondition, "REGION_RELEASING"},
+      {Rig::OpenOf("regions/r2"), absl::StatusCode::kPermissionDenied, "ATTACHMENT_READ_ONLY"},
+      {Rig::OpenOf("regions/r2", v1::ACCESS_UNSPECIFIED), absl::StatusCode::kPermissionDenied,
+       "ATTACHMENT_READ_ONLY"},
+      {Rig::OpenOf("regions/r3"), absl::StatusCode::kUnavailable, "NOT_ONLINE_YET"},
+      {Rig::OpenOf("regions/r5"), absl::StatusCode::kPermissionDenied, "WRONG_TENANT"},
+      {no_body, absl::StatusCode::kInvalidArgument, "BAD_REQUEST"},
+      {old, absl::StatusCode::kFailedPrecondition, "PROTOCOL_TOO_OLD"},
+      {newer, absl::StatusCode::kFailedPrecondition, "PROTOCOL_TOO_NEW"},
+  };
+  for (const Row& row : kTable) {
+    SCOPED_TRACE(row.request.ShortDebugString());
+    const v1::LocalResponse answer = rig.AskNow(kUser, row.request);
+    EXPECT_EQ(answer.code(), Code(row.code));
+    EXPECT_EQ(answer.error().reason(), row.reason);
+    EXPECT_FALSE(answer.message().empty());
+    EXPECT_FALSE(answer.error().remedy().empty());
+  }
+  EXPECT_EQ(rig.memory.opens, 0);
+}
+
+TEST(LocalServiceTest, ReadOnlyIsOpenedReadOnly) {
+  Rig rig;
+  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
+  const v1::LocalResponse answer =
+      rig.AskNow(kUser, Rig::OpenOf("regions/r1", v1::READ_ONLY));
+  EXPECT_EQ(answer.open().access(), v1::READ_ONLY);
+}
+
+TEST(LocalServiceTest, OpenWaitsForOnlineAndNoLongerThanAsked) {
+  Rig rig;
+  rig.memory.plugged.erase(1);
+  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
+  rig.Ask(kUser, Rig::OpenOf("regions/r1", v1::READ_WRITE, 3000));
+  const LocalPeer patient = {.connection = 11, .uid = 1000, .pid = 1};
+  rig.Ask(patient, Rig::OpenOf("regions/r1", v1::READ_WRITE, 60'000));
+  rig.executor.Advance(absl::Milliseconds(2999));
+  EXPECT_TRUE(rig.answers.empty());
+  rig.executor.Advance(absl::Milliseconds(1));
+  EXPECT_EQ(rig.answers[kUser.connection].error().reason(), "NOT_ONLINE_YET");
+  rig.memory.plugged[1] = 0x51;
+  rig.executor.Advance(absl::Seconds(5));
+  EXPECT_TRUE(rig.answers[patient.connection].has_open());
+}
+
+TEST(LocalServiceTest, OpensAreRefusedFromTheMomentOfWantOffline) {
+  Rig rig;
+  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
+  rig.memory.holders = {99};  // It stays up for now.
+  rig.Offer(MakeOffer(1, kOffline, {{1, 0x51}}));
+  EXPECT_EQ(rig.AskNow(kUser, Rig::OpenOf("regions/r1")).error().reason(), "REGION_RELEASING");
+}
+
+TEST(LocalServiceTest, WithoutAManagerSinceTheStartOpenSaysSo) {
+  Rig rig;
+  const v1::LocalResponse answer = rig.AskNow(kUser, Rig::OpenOf("regions/r1"));
+  EXPECT_EQ(answer.error().reason(), "NOT_ONLINE_YET");
+  EXPECT_NE(answer.message().find("manager"), std::string::npos);
+}
+
+TEST(LocalServiceTest, OpenAndListGoOnWhileTheManagerIsAway) {
+  Rig rig;
+  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
+  rig.link.handlers.on_lost(absl::UnavailableError("gone"), false);
+  rig.executor.RunReady();
+  EXPECT_TRUE(rig.AskNow(kUser, Rig::OpenOf("regions/r1")).has_open());
+  v1::LocalRequest list = Rig::Request();
+  list.mutable_list();
+  const v1::LocalResponse answer = rig.AskNow(kUser, list);
+  ASSERT_EQ(answer.list().regions_size(), 1);
+  EXPECT_EQ(answer.list().regions(0).opens(), 1u);
+  EXPECT_EQ(answer.list().regions(0).attachment().state(), v1::Attachment::ONLINE);
+}
+
+TEST(LocalServiceTest, CloseLetsTheReleaseGoOn) {
+  Rig rig;
+  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
+  rig.AskNow(kUser, Rig::OpenOf("regions/r1"));
+  rig.Offer(MakeOffer(1, kOffline, {{1, 0x51}}));
+  EXPECT_EQ(rig.ReportedError(0x51), "HOLDERS");
+  v1::LocalRequest close = Rig::Request();
+  close.mutable_close()->set_name("regions/r1");
+  EXPECT_TRUE(rig.AskNow(kUser, close).has_close());
+  EXPECT_EQ(rig.Reported(0x51), v1::SEGMENT_PRESENT);
+  EXPECT_TRUE(rig.AskNow(kUser, close).has_close());  // Not open: OK.
+}
+
+TEST(LocalServiceTest, PolicyLetsListedUsersRootAndTheAgentIn) {
+  LocalPolicy policy;
+  policy.allowed_uids = {1001};
+  Rig rig(policy);
+  v1::LocalRequest list = Rig::Request();
+  list.mutable_list();
+  auto allowed = [&](uint32_t uid) {
+    return rig.AskNow({.connection = 50 + uid, .uid = uid, .pid = 1}, list).code() == 0;
+  };
+  EXPECT_TRUE(allowed(1001));
+  EXPECT_TRUE(allowed(0));
+  EXPECT_TRUE(allowed(990));
+  EXPECT_FALSE(allowed(1000));
+}
+
+TEST(LocalServiceTest, AllocateGoesThroughTheManagerAndWaitsForOnline) {
+  Rig rig;
+  rig.Connect();
+  rig.Ask(kUser, Rig::AllocateOf());
+  ASSERT_EQ(rig.link.allocates.size(), 1u);
+  const v1::AllocateRegionRequest& forwarded = rig.link.allocates[0].first;
+  EXPECT_EQ(forwarded.host(), "hosts/host-a");
+  EXPECT_EQ(forwarded.tenant(), "tenants/default");
+  EXPECT_EQ(forwarded.size_bytes(), kTestLength);
+  EXPECT_EQ(forwarded.request_id(), "9b2d1c1e-0000-4000-8000-000000000001");
+  rig.AnswerAllocate(1);
+  EXPECT_TRUE(rig.answers.empty());  // Not offered yet.
+  rig.Offer(MakeOffer(1, kOnline, {{1, 0x51}}));
+  ASSERT_TRUE(rig.answers[kUser.connection].has_open());
+  EXPECT_EQ(rig.descriptors[kUser.connection], 1u);
+}
+
+TEST(LocalServiceTest, AllocateIsNotConfusedByAnOlderRegionOfTheName) {
+  Rig rig;
+  v1::Offer older = MakeOffer(1, kOffline, {{1, 0x51}});
+  older.set_region_name("regions/r2");
+  rig.Connect({older});
+  rig.Ask(kUser, Rig::AllocateOf());
+  rig.AnswerAllocate(2);
+  EXPECT_TRUE(rig.answers.empty());
+  rig.Offer(MakeOffer(2, kOnline, {{2, 0x52}}));
+  EXPECT_EQ(rig.answers[kUser.connection].open().tag(), "tag-2");
+}
+
+TEST(LocalServiceTest, AllocateThatIsUndoneOrTooSlowSaysSo) {
+  Rig rig;
+  rig.Connect();
+  rig.Ask(kUser, Rig::AllocateOf());
+  rig.AnswerAllocate(1);
+  rig.executor.Advance(kDefaultAllocateWait);
+  EXPECT_EQ(rig.answers[kUser.connection].code(), Code(absl::StatusCode::kDeadlineExceeded));
+
+  rig.answers.clear();
+  rig.Ask(kUser, Rig::AllocateOf());
+  rig.AnswerAllocate(2);
+  rig.memory.plugged.erase(2);
+  rig.Offer(MakeOffer(2, kOnline, {{2, 0x52}}));
+  EXPECT_TRUE(rig.answers.empty());
+  rig.Offer(MakeOffer(2, kOffline, {{2, 0x52}}));
+  EXPECT_EQ(rig.answers[kUser.connection].error().reason(), "REGION_RELEASING");
+
+  rig.answers.clear();
+  rig.Ask(kUser, Rig::AllocateOf());
+  rig.AnswerAllocate(3, v1::Region::SCRUBBING);  // A retry after its release.
+  EXPECT_EQ(rig.answers[kUser.connection].error().reason(), "REGION_RELEASING");
+}
+
+TEST(LocalServiceTest, TheManagersRefusalReachesTheApplicationWhole) {
+  Rig rig;
+  rig.Connect();
+  rig.Ask(kUser, Rig::AllocateOf());
+  std::move(rig.link.allocates[0].second)(Refusal{.code = absl::StatusCode::kResourceExhausted,
+                                                  .reason = "POOL_FRAGMENTED",
+                                                  .message = "no single extent",
+                                                  .remedy = "raise max_extents",
+                                                  .metadata = {{"largest_free_bytes", "42"}}}
+                                              .ToStatus());
+  rig.executor.RunReady();
+  const v1::LocalResponse& answer = rig.answers[kUser.connection];
+  EXPECT_EQ(answer.code(), Code(absl::StatusCode::kResourceExhausted));
+  EXPECT_EQ(answer.error().reason(), "POOL_FRAGMENTED");
+  EXPECT_EQ(answer.error().metadata().at("largest_free_bytes"), "42");
+}
+
+TEST(LocalServiceTest, HangingUpDuringAllocateLeavesNoOpenBehind) {
+  Rig rig;
+  rig.Connect();
+  rig.Ask(kUser, Rig::AllocateOf());
+  rig.service->ConnectionEnded(kUser.connection);
+  rig.AnswerAllocate(1);
+  rig.Offer(MakeOffer(1, kOnline, {{1, 0x51}}));
+  EXPECT_TRUE(rig.answers.empty());
+  EXPECT_TRUE(rig.core->opens().Users({.generation = 1, .tag = "tag-1"}).empty());
+}
+
+TEST(LocalServiceTest, ReleaseIsForwarded) {
+  Rig rig;
+  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
+  v1::LocalRequest release = Rig::Request();
+  release.mutable_release()->set_name("regions/r1");
+  release.mutable_release()->set_request_id("id");
+  rig.Ask(kUser, release);
+  ASSERT_EQ(rig.link.releases.size(), 1u);
+  EXPECT_EQ(rig.link.releases[0].first.name(), "regions/r1");
+  std::move(rig.link.releases[0].second)(v1::ReleaseRegionResponse());
+  rig.executor.RunReady();
+  EXPECT_TRUE(rig.answers[kUser.connection].has_release());
+}
+
+TEST(LocalServiceTest, OneRequestAtATimeAConnection) {
+  Rig rig;
+  rig.Connect();
+  rig.Ask(kUser, Rig::AllocateOf());
+  EXPECT_EQ(rig.AskNow(kUser, Rig::OpenOf("regions/r1")).error().reason(), "REQUEST_PENDING");
+}
+
+}  // namespace
+}  // namespace cxlpool::agent
