@@ -1,0 +1,58 @@
+#include "proto/support/peer_identity.h"
+
+#include <grpc/grpc_security_constants.h>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "proto/support/names.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool {
+namespace {
+
+// "insecure" or nothing at all: no TLS on this connection. Everything else must show a certificate.
+bool IsWithoutTls(const grpc::AuthContext& context) {
+  const auto types = context.FindPropertyValues(GRPC_TRANSPORT_SECURITY_TYPE_PROPERTY_NAME);
+  for (const grpc::string_ref& type : types) {
+    if (type != "insecure") return false;
+  }
+  return !context.IsPeerAuthenticated();
+}
+
+}  // namespace
+
+PeerIdentity ParseIdentity(absl::string_view uri) {
+  PeerIdentity identity;
+  identity.uri = std::string(uri);
+  const struct {
+    absl::string_view prefix;
+    Role role;
+  } roles[] = {{"cxlpool://operator/", Role::kOperator},
+               {"cxlpool://host/", Role::kHost},
+               {"cxlpool://manager/", Role::kManager}};
+  for (const auto& [prefix, role] : roles) {
+    absl::string_view name = uri;
+    if (!absl::ConsumePrefix(&name, prefix) || !CheckResourceId(name).ok()) continue;
+    identity.role = role;
+    identity.name = std::string(name);
+  }
+  return identity;
+}
+
+absl::StatusOr<PeerIdentity> IdentityOf(const grpc::AuthContext& context) {
+  if (IsWithoutTls(context)) return ParseIdentity("cxlpool://operator/local");
+  const auto uris = context.FindPropertyValues(GRPC_PEER_URI_PROPERTY_NAME);
+  if (!context.IsPeerAuthenticated() || uris.size() != 1) {
+    return Refusal{absl::StatusCode::kUnauthenticated,
+                   "NO_IDENTITY",
+                   absl::StrCat("the certificate has ", uris.size(),
+                                " URIs as subject alternative names; want exactly one"),
+                   "issue it with cxlpool pki issue",
+                   {}}
+        .ToStatus();
+  }
+  return ParseIdentity({uris[0].data(), uris[0].size()});
+}
+
+}  // namespace cxlpool

@@ -1,0 +1,32 @@
+// absl::Status on the wire: grpc::Status plus cxlpool.v1.ErrorInfo in the binary trailing metadata
+// `cxlpool-error-bin` (servers) and back (clients). The one table between the two worlds.
+//
+// Pure functions, any thread.
+#ifndef CXLPOOL_PROTO_SUPPORT_STATUS_WIRE_H_
+#define CXLPOOL_PROTO_SUPPORT_STATUS_WIRE_H_
+
+#include <grpcpp/client_context.h>
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/status.h>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace cxlpool {
+
+inline constexpr char kErrorInfoKey[] = "cxlpool-error-bin";
+
+// For a server: the grpc::Status to finish with. A Refusal's ErrorInfo travels as trailing
+// metadata of `context`. HTTP/2 peers refuse more than 8 KiB of trailers in all, so messages are
+// cut to 2 KiB (the remedy is kept), and metadata that does not fit into 3 KiB is left out.
+grpc::Status ToWire(const absl::Status& status, grpc::ServerContextBase& context);
+
+// For a client, after the call has finished: the same absl::Status, Refusal included. Transport
+// failures become UNAVAILABLE/MANAGER_UNREACHABLE with a remedy that names `peer`; a call that ran
+// out of time DEADLINE_EXCEEDED/NO_ANSWER. An ErrorInfo that does not parse is left out.
+absl::Status FromWire(const grpc::Status& status, const grpc::ClientContext& context,
+                      absl::string_view peer);
+
+}  // namespace cxlpool
+
+#endif  // CXLPOOL_PROTO_SUPPORT_STATUS_WIRE_H_

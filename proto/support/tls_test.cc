@@ -1,0 +1,283 @@
+// Credentials and identities over real handshakes on loopback.
+#include "proto/support/tls.h"
+
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+
+#include "absl/time/clock.h"
+#include "cxlpool/v1/inventory_service.grpc.pb.h"
+#include "proto/support/peer_identity.h"
+#include "proto/support/refusal.h"
+#include "proto/support/status_wire.h"
+#include "tools/pki/certificate.h"
+
+namespace cxlpool {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+// Answers GetTopology with the caller's identity.
+class WhoAmI final : public v1::InventoryService::CallbackService {
+ public:
+  grpc::ServerUnaryReactor* GetTopology(grpc::CallbackServerContext* context,
+                                        const v1::GetTopologyRequest*,
+                                        v1::Topology* answer) override {
+    auto* reactor = context->DefaultReactor();
+    const absl::StatusOr<PeerIdentity> identity = IdentityOf(*context->auth_context());
+    if (identity.ok()) answer->set_fabric(identity->uri);
+    reactor->Finish(ToWire(identity.status(), *context));
+    return reactor;
+  }
+};
+
+class TlsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (fs::temp_directory_path() / "cxlpool-tls-XXXXXX").string();
+    directory_ = mkdtemp(pattern.data());
+    authority_ = NewAuthority();
+    Write("ca.pem", authority_.cert, 0644);
+  }
+  void TearDown() override {
+    if (server_ != nullptr) server_->Shutdown();
+    fs::remove_all(directory_);
+  }
+
+  static pki::PemPair NewAuthority() {
+    return *pki::MakeAuthority("test", absl::Now() - absl::Hours(24),
+                               absl::Now() + absl::Hours(24));
+  }
+
+  std::string Write(const std::string& name, const std::string& text, mode_t mode) {
+    const std::string path = directory_ + "/" + name;
+    std::ofstream(path) << text;
+    chmod(path.c_str(), mode);
+    return path;
+  }
+
+  static pki::CertificateRequest Request(const std::string& uri, bool server = false) {
+    pki::CertificateRequest request;
+    request.common_name = "test";
+    request.uri = uri;
+    request.server = server;
+    if (server) request.dns = {"fm.cxlpool"};
+    request.not_before = absl::Now() - absl::Hours(24);
+    request.not_after = absl::Now() + absl::Hours(24);
+    return request;
+  }
+
+  // Files of a leaf called `name`, trusted by this test's authority unless another issues it.
+  TlsFiles Leaf(const std::string& name, const pki::CertificateRequest& request,
+                const pki::PemPair* issuer = nullptr) {
+    const auto pair = pki::MakeLeaf(issuer == nullptr ? authority_ : *issuer, request);
+    EXPECT_TRUE(pair.ok()) << pair.status();
+    return {directory_ + "/ca.pem", Write(name + ".pem", pair->cert, 0644),
+            Write(name + ".key", pair->key, 0600)};
+  }
+
+  // As Leaf, with the issuer's own CA file: the files agree with each other, not with the server.
+  TlsFiles StrangersLeaf(const std::string& uri) {
+    const pki::PemPair other = NewAuthority();
+    TlsFiles files = Leaf("stranger", Request(uri), &other);
+    files.ca = Write("other-ca.pem", other.cert + authority_.cert, 0644);
+    return files;
+  }
+
+  void Serve(std::shared_ptr<grpc::ServerCredentials> credentials,
+             const std::string& address = "127.0.0.1:0") {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort(address, credentials, &port_);
+    builder.RegisterService(&service_);
+    server_ = builder.BuildAndStart();
+    ASSERT_NE(server_, nullptr);
+    address_ = address.substr(0, 5) == "unix:" ? address : "127.0.0.1:" + std::to_string(port_);
+  }
+
+  void ServeTls() {
+    const auto credentials =
+        ServerTls(Leaf("manager", Request("cxlpool://manager/fm", /*server=*/true)));
+    ASSERT_TRUE(credentials.ok()) << credentials.status();
+    Serve(*credentials);
+  }
+
+  // The identity that the server sees.
+  absl::StatusOr<std::string> Ask(std::shared_ptr<grpc::ChannelCredentials> credentials,
+                                  const std::string& server_name = "fm.cxlpool") {
+    grpc::ChannelArguments arguments;
+    if (!server_name.empty()) arguments.SetSslTargetNameOverride(server_name);
+    const auto channel = grpc::CreateCustomChannel(address_, credentials, arguments);
+    const auto stub = v1::InventoryService::NewStub(channel);
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+    v1::Topology answer;
+    const absl::Status status =
+        FromWire(stub->GetTopology(&context, {}, &answer), context, address_);
+    if (!status.ok()) return status;
+    return answer.fabric();
+  }
+
+  absl::StatusOr<std::string> AskAs(const TlsFiles& files,
+                                    const std::string& server_name = "fm.cxlpool") {
+    const auto credentials = ClientTls(files);
+    if (!credentials.ok()) return credentials.status();
+    return Ask(*credentials, server_name);
+  }
+
+  std::string directory_, address_;
+  pki::PemPair authority_;
+  WhoAmI service_;
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+TEST_F(TlsTest, HandshakeGivesTheServerTheClientsIdentity) {
+  ServeTls();
+  const auto host = AskAs(Leaf("host", Request("cxlpool://host/host-a")));
+  ASSERT_TRUE(host.ok()) << host.status();
+  EXPECT_EQ(*host, "cxlpool://host/host-a");
+  EXPECT_EQ(*AskAs(Leaf("person", Request("cxlpool://operator/alice"))),
+            "cxlpool://operator/alice");
+}
+
+TEST_F(TlsTest, ClientWithoutACertificateIsRefused) {
+  ServeTls();
+  grpc::SslCredentialsOptions options;
+  options.pem_root_certs = authority_.cert;
+  EXPECT_EQ(ReasonOf(Ask(grpc::SslCredentials(options)).status()), "MANAGER_UNREACHABLE");
+  EXPECT_EQ(ReasonOf(Ask(grpc::InsecureChannelCredentials()).status()), "MANAGER_UNREACHABLE");
+}
+
+TEST_F(TlsTest, StrangersCertificateIsRefused) {
+  ServeTls();
+  EXPECT_EQ(ReasonOf(AskAs(StrangersLeaf("cxlpool://operator/mallory")).status()),
+            "MANAGER_UNREACHABLE");
+}
+
+TEST_F(TlsTest, ExpiredClientCertificateIsRefusedByTheServerToo) {
+  ServeTls();
+  pki::CertificateRequest request = Request("cxlpool://host/host-a");
+  request.not_after = absl::Now() - absl::Hours(1);
+  const auto pair = pki::MakeLeaf(authority_, request);
+  grpc::SslCredentialsOptions options{authority_.cert, pair->key, pair->cert};
+  EXPECT_EQ(ReasonOf(Ask(grpc::SslCredentials(options)).status()), "MANAGER_UNREACHABLE");
+}
+
+TEST_F(TlsTest, CertificateWithoutAnIdentityIsToldSo) {
+  ServeTls();
+  const auto answer = AskAs(Leaf("nobody", Request("")));
+  EXPECT_EQ(answer.status().code(), absl::StatusCode::kUnauthenticated);
+  EXPECT_EQ(ReasonOf(answer.status()), "NO_IDENTITY");
+}
+
+TEST_F(TlsTest, ServerOfAnotherNameIsNotBelieved) {
+  ServeTls();
+  const auto answer = AskAs(Leaf("host", Request("cxlpool://host/host-a")), "fm.elsewhere");
+  EXPECT_EQ(ReasonOf(answer.status()), "MANAGER_UNREACHABLE");
+  EXPECT_THAT(std::string(answer.status().message()), HasSubstr("tls.server_name"));
+}
+
+TEST_F(TlsTest, HostCannotPassForTheManager) {
+  pki::CertificateRequest request = Request("cxlpool://host/host-a");
+  request.dns = {"fm.cxlpool"};
+  const auto credentials = ServerTls(Leaf("host", request));
+  ASSERT_TRUE(credentials.ok()) << credentials.status();
+  Serve(*credentials);
+  EXPECT_EQ(ReasonOf(AskAs(Leaf("client", Request("cxlpool://host/host-b"))).status()),
+            "MANAGER_UNREACHABLE");
+}
+
+TEST_F(TlsTest, PeerWithoutTlsIsTheLocalOperator) {
+  Serve(grpc::InsecureServerCredentials());
+  EXPECT_EQ(*Ask(grpc::InsecureChannelCredentials(), ""), "cxlpool://operator/local");
+}
+
+TEST_F(TlsTest, PeerOnAUnixSocketIsTheLocalOperator) {
+  Serve(grpc::InsecureServerCredentials(), "unix:" + directory_ + "/fm.sock");
+  EXPECT_EQ(*Ask(grpc::InsecureChannelCredentials(), ""), "cxlpool://operator/local");
+}
+
+TEST_F(TlsTest, MissingFileIsNamed) {
+  TlsFiles files = Leaf("host", Request("cxlpool://host/host-a"));
+  files.cert = directory_ + "/absent.pem";
+  const absl::Status status = CheckTlsFiles(files);
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(files.cert));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("cxlpool pki"));
+}
+
+TEST_F(TlsTest, KeyThatOthersCanReadIsRefused) {
+  const TlsFiles files = Leaf("host", Request("cxlpool://host/host-a"));
+  for (const mode_t mode : {0640, 0604, 0660}) {
+    chmod(files.key.c_str(), mode);
+    EXPECT_EQ(ReasonOf(ServerTls(files).status()), "TLS_KEY_EXPOSED");
+    EXPECT_EQ(ReasonOf(ClientTls(files).status()), "TLS_KEY_EXPOSED");
+  }
+}
+
+TEST_F(TlsTest, FilesThatDoNotBelongTogetherAreRefused) {
+  const TlsFiles one = Leaf("one", Request("cxlpool://host/one"));
+  const TlsFiles two = Leaf("two", Request("cxlpool://host/two"));
+  EXPECT_EQ(ReasonOf(CheckTlsFiles({one.ca, one.cert, two.key})), "TLS_KEY_MISMATCH");
+  const pki::PemPair other = NewAuthority();
+  EXPECT_EQ(ReasonOf(CheckTlsFiles({Write("other.pem", other.cert, 0644), one.cert, one.key})),
+            "TLS_WRONG_CA");
+}
+
+TEST_F(TlsTest, TextThatIsNotPemIsRefused) {
+  const TlsFiles good = Leaf("host", Request("cxlpool://host/host-a"));
+  const std::string text = Write("text", "not a certificate\n", 0600);
+  EXPECT_EQ(ReasonOf(CheckTlsFiles({text, good.cert, good.key})), "TLS_NOT_PEM");
+  EXPECT_EQ(ReasonOf(CheckTlsFiles({good.ca, text, good.key})), "TLS_NOT_PEM");
+  EXPECT_EQ(ReasonOf(CheckTlsFiles({good.ca, good.cert, text})), "TLS_NOT_PEM");
+  EXPECT_EQ(ReasonOf(CheckTlsFiles({good.ca, good.cert, directory_})), "TLS_FILE");
+}
+
+TEST_F(TlsTest, ExpiredAndFutureCertificatesAreRefusedWithTheirDates) {
+  pki::CertificateRequest request = Request("cxlpool://host/host-a");
+  request.not_after = absl::Now() - absl::Hours(1);
+  EXPECT_EQ(ReasonOf(CheckTlsFiles(Leaf("expired", request))), "TLS_EXPIRED");
+  request = Request("cxlpool://host/host-a");
+  request.not_before = absl::Now() + absl::Hours(1);
+  const absl::Status future = CheckTlsFiles(Leaf("future", request));
+  EXPECT_EQ(ReasonOf(future), "TLS_NOT_YET_VALID");
+  EXPECT_THAT(std::string(future.message()), HasSubstr("clock"));
+}
+
+TEST(InsecureAddressTest, OnlyUnixSocketsAndLoopbackAreAllowed) {
+  for (const char* good : {"unix:/run/cxlpool/fm.sock", "unix:fm.sock", "127.0.0.1:7420",
+                           "127.8.9.10:1", "[::1]:7420", "localhost:7420"}) {
+    EXPECT_TRUE(CheckInsecureAddress(good).ok()) << good;
+  }
+  for (const char* bad :
+       {"", "unix:", "0.0.0.0:7420", "[::]:7420", "10.0.0.1:7420", "127.0.0.1", "127.0.0.1:",
+        "127.0.0.1:99999", "127.0.0.1:http", "127.0.0.1.example.com:7420", "fm.cxlpool:7420",
+        "localhost.example.com:7420", "::1:7420", "unix-abstract:x", "[::ffff:10.0.0.1]:7420"}) {
+    EXPECT_EQ(ReasonOf(CheckInsecureAddress(bad)), "INSECURE_ADDRESS") << bad;
+  }
+}
+
+TEST(PeerIdentityTest, UrisAreReadByTheirRole) {
+  EXPECT_EQ(ParseIdentity("cxlpool://host/host-a").role, Role::kHost);
+  EXPECT_EQ(ParseIdentity("cxlpool://host/host-a").name, "host-a");
+  EXPECT_EQ(ParseIdentity("cxlpool://operator/alice").role, Role::kOperator);
+  EXPECT_EQ(ParseIdentity("cxlpool://manager/fm").role, Role::kManager);
+  for (const char* other :
+       {"spiffe://rack/host-a", "cxlpool://host/", "cxlpool://host/A", "cxlpool://host/a/b",
+        "cxlpool://hosts/a", "CXLPOOL://operator/alice", "", "cxlpool://operator/a?b"}) {
+    const PeerIdentity identity = ParseIdentity(other);
+    EXPECT_EQ(identity.role, Role::kOther) << other;
+    EXPECT_EQ(identity.name, "") << other;
+    EXPECT_EQ(identity.uri, other);
+  }
+}
+
+}  // namespace
+}  // namespace cxlpool
