@@ -10,7 +10,7 @@ import os
 import secrets
 import select
 from pathlib import Path
-from typing import Iterator
+from typing import Callable, Iterator
 
 from cxlrack.deadline import Deadline, try_lock
 from cxlrack.errors import RackError
@@ -56,14 +56,18 @@ class Result:
         return self.status == TIMED_OUT
 
 
-def run(pipes: list[Path], process: Process, command: bytes, *, user: str, timeout: float, input: bytes = b'') -> Result:
-    """Runs shell text on the first of these channels that is free. `timeout` in seconds, for the command alone."""
+def run(pipes: list[Path], process: Process, command: bytes, *, user: str, timeout: float, input: bytes = b'',
+        on_silence: Callable[[], None] = lambda: None) -> Result:
+    """Runs shell text on the first of these channels that is free. `timeout` in seconds, for the command alone.
+
+    `on_silence` is called when a server does not answer; it may raise to give up, else the next channel is tried.
+    """
     for name, size, limit in (('command', len(command), MAX_COMMAND_BYTES), ('input', len(input), MAX_INPUT_BYTES)):
         if size > limit:
             raise ChannelError(f'the {name} has {size} bytes; {limit} is the limit')
-    with _free_channel(pipes, process, Deadline(timeout + _GRACE_S)) as (channel, token):
+    with _free_channel(pipes, process, Deadline(timeout + _GRACE_S), on_silence) as (channel, token):
         nonce = secrets.token_hex(16)
-        header = f'run {nonce} {token} {user} {max(1, round(timeout))} {len(command)} {len(input)}\n'
+        header = f'run {nonce} {token} {user} {max(1, round(timeout))} {len(command)} {len(input)} {MAX_OUTPUT_BYTES}\n'
         deadline = Deadline(timeout + _GRACE_S)
         channel.send(header.encode() + command + input, deadline)
         status, out_bytes, err_bytes = (int(field) for field in channel.answer(nonce, deadline).split())
@@ -74,7 +78,8 @@ def run(pipes: list[Path], process: Process, command: bytes, *, user: str, timeo
 
 
 @contextlib.contextmanager
-def _free_channel(pipes: list[Path], process: Process, deadline: Deadline) -> Iterator[tuple['_Channel', str]]:
+def _free_channel(pipes: list[Path], process: Process, deadline: Deadline,
+                  on_silence: Callable[[], None]) -> Iterator[tuple['_Channel', str]]:
     """A channel whose server answers, and that server's token."""
     while True:
         for pipe in pipes:
@@ -90,6 +95,7 @@ def _free_channel(pipes: list[Path], process: Process, deadline: Deadline) -> It
                         channel.send(f'ping {nonce}\n'.encode(), Deadline(_PING_S))
                         token = channel.answer(nonce, Deadline(_PING_S))
                     except _NoAnswer:
+                        on_silence()
                         continue
                     yield channel, token
                     return
@@ -180,7 +186,8 @@ class _Channel:
             pass
 
     def _wait(self, deadline: Deadline, writing: bool = False) -> tuple[bool, bool]:
-        readable, writable, _ = select.select([self._out, self._pidfd], [self._in] if writing else [], [], deadline.left())
+        writers = [self._in] if writing else []
+        readable, writable, _ = select.select([self._out, self._pidfd], writers, [], deadline.left())
         if self._pidfd in readable:
             raise ChannelError('its QEMU ended meanwhile')
         if not readable and not writable:

@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog='rack', description='An emulated rack: QEMU hosts with CXL switches on one memory pool.')
+    parser = argparse.ArgumentParser(prog='rack', description='An emulated rack: QEMU hosts on one CXL memory pool.')
     verbs = parser.add_subparsers(required=True, metavar='VERB')
     runtime = os.environ.get('XDG_RUNTIME_DIR', '/tmp')
     default_dir = os.environ.get('CXLPOOL_RACK') or f'{runtime}/cxlpool-rack-{os.getuid()}'
@@ -47,17 +47,20 @@ def _parser() -> argparse.ArgumentParser:
         return p
 
     up = verb('up', _up, 'boot every host of a topology and wait until all are ready')
-    up.add_argument('--topology', default='two-hosts', help='a file, or the name of one in topologies/ (default: %(default)s)')
+    up.add_argument('--topology', default='two-hosts', help='a file, or a name in topologies/ (default: %(default)s)')
     up.add_argument('--image', required=True, help='a machine image, made by mkimage')
     up.add_argument('--overlay', action='append', default=[], metavar='HOST=DIR', help='files that only this host gets')
     up.add_argument('--forward', action='append', default=[], metavar='NAME=PORT',
                     help='manager=PORT, or GUESTPORT=PORT: what hosts reach at 10.0.2.100 is this port of our loopback')
-    up.add_argument('--timeout', type=float, default=BOOT_TIMEOUT_S, help='seconds for all to be ready (default: %(default)s)')
+    up.add_argument('--timeout', type=float, default=BOOT_TIMEOUT_S,
+                    help='seconds for all to be ready (default: %(default)s)')
 
-    run = verb('exec', _exec, 'run a command in a host: exec HOST -- COMMAND...; exits with its status, 255 if it never ran', host=True)
+    run = verb('exec', _exec, 'exec HOST -- COMMAND...: run a command; exits with its status, 255 if it never ran',
+               host=True)
     run.add_argument('--user', default='root', help='root (default) or app')
-    run.add_argument('--timeout', type=float, default=RUN_TIMEOUT_S, help='seconds; then it is killed, status 124 (default: %(default)s)')
-    run.add_argument('--stdin', action='store_true', help='read our standard input to its end and give it to the command')
+    run.add_argument('--timeout', type=float, default=RUN_TIMEOUT_S,
+                     help='seconds; then it is killed, status 124 (default: %(default)s)')
+    run.add_argument('--stdin', action='store_true', help='read our standard input to its end, for the command')
 
     status = verb('status', _status, 'what runs')
     status.add_argument('-o', dest='output', choices=('table', 'json'), default='table')
@@ -67,7 +70,8 @@ def _parser() -> argparse.ArgumentParser:
     for name, text in (('reset', 'pull the reset line of a host'), ('boot', 'power on a host that is dead')):
         p = verb(name, _life, text, host=True)
         p.set_defaults(verb=name)
-        p.add_argument('--timeout', type=float, default=BOOT_TIMEOUT_S, help='seconds until it is ready (default: %(default)s)')
+        p.add_argument('--timeout', type=float, default=BOOT_TIMEOUT_S,
+                       help='seconds until it is ready (default: %(default)s)')
     verb('console', _console, 'a shell on the serial console of a host (end it by Ctrl-])', host=True)
     verb('down', _down, 'end every host; the logs stay')
     return parser
@@ -83,7 +87,7 @@ def _up(options: argparse.Namespace) -> None:
         if not (guest_port.isdigit() and port.isdigit()):
             raise RackError(f'--forward {item}: write manager=PORT or GUESTPORT=PORT')
         forwards[int(guest_port)] = int(port)
-    rack = Rack.up(options.topology, options.dir, options.image, overlays=overlays, forwards=forwards, timeout=options.timeout)
+    rack = Rack.up(options.topology, options.dir, options.image, overlays, forwards=forwards, timeout=options.timeout)
     print(f'{", ".join(rack.hosts)} ready after {time.monotonic() - start:.1f} s in {rack.directory}')
 
 
@@ -92,7 +96,8 @@ def _exec(options: argparse.Namespace) -> int:
         raise RackError('exec wants a command: rack exec HOST -- COMMAND...')
     text = options.command[0] if len(options.command) == 1 else options.command
     data = sys.stdin.buffer.read() if options.stdin else b''
-    result = Rack.attach(options.dir).host(options.host).run(text, user=options.user, timeout=options.timeout, input=data)
+    host = Rack.attach(options.dir).host(options.host)
+    result = host.run(text, user=options.user, timeout=options.timeout, input=data)
     sys.stdout.buffer.write(result.stdout)
     sys.stdout.flush()
     sys.stderr.buffer.write(result.stderr)
@@ -108,7 +113,8 @@ def _status(options: argparse.Namespace) -> None:
         print(json.dumps({'directory': str(rack.directory), 'hosts': hosts, 'devices': devices}, indent=2))
         return
     for host in hosts:
-        print(f'{host["name"]:12} {host["status"]:10} pid {host["pid"]}  {host["bridges"]} x {host["ports"]} ports  qmp {host["qmp"]}')
+        print(f'{host["name"]:12} {host["status"]:10} pid {host["pid"]}  {host["bridges"]} x {host["ports"]} ports  '
+              f'qmp {host["qmp"]}')
     for device in devices:
         print(f'{device["name"]:12} {device["bytes"] >> 20} MiB  {device["path"]}')
 

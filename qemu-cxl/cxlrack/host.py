@@ -1,5 +1,7 @@
 """One emulated host: a QEMU process, what it runs, and the commands sent into it."""
 import contextlib
+import dataclasses
+import json
 import os
 import re
 import shlex
@@ -13,6 +15,7 @@ from cxlrack import channel, machine
 from cxlrack.channel import Result
 from cxlrack.deadline import Deadline, locked
 from cxlrack.errors import CommandFailed, RackError
+from cxlrack.jsonfile import write_json
 from cxlrack.process import Process
 from cxlrack.qmp import Qmp, QmpError
 from cxlrack.topology import HostSpec
@@ -32,13 +35,11 @@ Command = str | Sequence[str]
 class Host:
     """Made by Rack. Safe for several threads: each command has a channel of its own."""
 
-    def __init__(self, spec: HostSpec, paths: machine.HostPaths, arguments: list[str], process: Process | None,
-                 save: Callable[[], None]):
+    def __init__(self, spec: HostSpec, paths: machine.HostPaths, arguments: list[str], changed: Callable[[], None]):
         self.spec = spec
         self.paths = paths
-        self.process = process  # None before the first boot
         self._arguments = arguments
-        self._save = save  # makes a changed `process` durable
+        self._changed = changed  # called when it has become another process
         self._console_mark = 0  # where in the console's log this boot begins
 
     @property
@@ -46,10 +47,16 @@ class Host:
         return self.spec.name
 
     @property
+    def process(self) -> Process | None:
+        """Its QEMU, alive or not; None before the first boot. Read from its file: another launcher may boot it too."""
+        try:
+            return Process(**json.loads(self.paths.process.read_text()))
+        except FileNotFoundError:
+            return None
+
+    @property
     def pid(self) -> int:
-        if self.process is None:
-            raise RackError(f'{self.name} was never booted')
-        return self.process.pid
+        return self._booted().pid
 
     # Commands in the host.
 
@@ -65,7 +72,8 @@ class Host:
             raise RackError(f'{user!r} is not a user name')
         pipes = [self.paths.exec_pipe(n) for n in range(machine.EXEC_CHANNELS)]
         try:
-            result = channel.run(pipes, self._running(), text.encode(), user=user, timeout=timeout, input=input)
+            result = channel.run(pipes, self._booted(), text.encode(), user=user, timeout=timeout, input=input,
+                                 on_silence=self._refuse_paused)
         except channel.ChannelError as e:
             raise channel.ChannelError(f'{self.name} is {self.status()}: {_short(text)}: {e}{self._remedy()}') from e
         if check and not result.ok:
@@ -103,12 +111,10 @@ class Host:
 
     def status(self) -> str:
         """running, paused, dead; or what else QEMU says it is."""
-        if self.process is None or not self.process.alive():
-            return 'dead'
         try:
-            return self.qmp('query-status')['status']
+            return self.qmp('query-status')['status'] if self._alive() else 'dead'
         except RackError:
-            return 'not answering on QMP' if self.process.alive() else 'dead'
+            return 'not answering on QMP' if self._alive() else 'dead'
 
     def pause(self) -> None:
         """Stops its processors. It keeps its memory and its mappings."""
@@ -126,14 +132,15 @@ class Host:
 
     def kill(self) -> None:
         """Power gone: SIGKILL to its QEMU, and waits until it is. Not an error if it already is."""
-        if self.process and not self.process.kill(_KILL_TIMEOUT_S):
-            raise RackError(f'{self.name}: QEMU (pid {self.process.pid}) is still there {_KILL_TIMEOUT_S:g} s after SIGKILL; '
-                            f'see cat /proc/{self.process.pid}/stack')
+        process = self.process
+        if process and not process.kill(_KILL_TIMEOUT_S):
+            raise RackError(f'{self.name}: QEMU (pid {process.pid}) is still there {_KILL_TIMEOUT_S:g} s after SIGKILL; '
+                            f'see /proc/{process.pid}/stack')
 
     def boot(self, *, wait: bool = True, timeout: float = BOOT_TIMEOUT_S) -> None:
         """Powers it on, with the same sockets as before, nothing plugged in."""
-        if self.process and self.process.alive():
-            raise RackError(f'{self.name} is on already (pid {self.process.pid}); to reboot it: rack reset {self.name}')
+        if self._alive():
+            raise RackError(f'{self.name} is on already (pid {self.pid}); to reboot it: rack reset {self.name}')
         self.start()
         if wait:
             self.wait_ready(timeout)
@@ -152,9 +159,9 @@ class Host:
             # Not QEMU's -daemonize: its sockets would name the parent, which is gone, as their owner (SO_PEERCRED).
             child = subprocess.Popen(self._arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                      cwd=self.paths.directory, start_new_session=True, umask=0o077)
-        self.process = Process.of(child.pid)
+        write_json(self.paths.process, dataclasses.asdict(Process.of(child.pid)))
         threading.Thread(target=child.wait, daemon=True).start()  # no zombie while this launcher lives
-        self._save()
+        self._changed()
 
     def wait_ready(self, timeout: float = BOOT_TIMEOUT_S) -> None:
         """Until the guest's init is done."""
@@ -166,7 +173,7 @@ class Host:
                 return
             if _PANIC in text:
                 raise self._boot_failure('its kernel panicked')
-            if not self._running().alive():
+            if not self._alive():
                 raise self._boot_failure('its QEMU ended')
             if deadline.over():
                 raise self._boot_failure(f'not ready after {timeout:g} s (a busy machine? a longer --timeout?)')
@@ -182,7 +189,8 @@ class Host:
     @contextlib.contextmanager
     def qmp_session(self, timeout: float = _QMP_TIMEOUT_S) -> Iterator[Qmp]:
         """The launcher's own socket for several commands; other launcher commands on this host wait meanwhile."""
-        self._running()
+        if not self._alive():
+            raise RackError(f'{self.name} is dead; rack boot {self.name}')
         deadline = Deadline(timeout)
         try:
             with locked(self.paths.qmp_ops.with_name('qmp-ops.lock'), deadline, self.name):
@@ -196,14 +204,23 @@ class Host:
         return '\n'.join(text.splitlines()[-lines:])
 
     def _qmp_connect(self, deadline: Deadline) -> Qmp:
-        while not self.paths.qmp_ops.exists() and not deadline.over() and self._running().alive():
+        while not self.paths.qmp_ops.exists() and not deadline.over() and self._alive():
             time.sleep(_POLL_S)  # QEMU has only just been started
         return Qmp(self.paths.qmp_ops, max(0.1, deadline.left()))
 
-    def _running(self) -> Process:
-        if self.process is None:
-            raise RackError(f'{self.name} was never booted')
-        return self.process
+    def _alive(self) -> bool:
+        process = self.process
+        return process is not None and process.alive()
+
+    def _booted(self) -> Process:
+        process = self.process
+        if process is None:
+            raise RackError(f'{self.name} was never booted; rack boot {self.name}')
+        return process
+
+    def _refuse_paused(self) -> None:
+        if self.status() == 'paused':
+            raise channel.ChannelError('no answer from the host')
 
     def _remedy(self) -> str:
         return {'paused': f'; rack resume {self.name}', 'dead': f'; rack boot {self.name}'}.get(
@@ -222,8 +239,8 @@ class Host:
             return b''
 
     def _boot_failure(self, what: str) -> RackError:
-        qemu = self.paths.qemu_log.read_text(errors='replace').splitlines()[-10:] if self.paths.qemu_log.exists() else []
-        tail = '\n'.join(f'  | {line}' for line in (self.console_tail().splitlines() + qemu)) or '  | (nothing)'
+        qemu = self.paths.qemu_log.read_text(errors='replace').splitlines()[-10:]
+        tail = '\n'.join(f'  | {line}' for line in self.console_tail().splitlines() + qemu) or '  | (nothing)'
         return RackError(f'{self.name}: {what}. Its console and QEMU said last:\n{tail}\n'
                          f'All of it: {self.paths.console_log} and {self.paths.qemu_log}. '
                          'If the image or the kernel is at fault, run qemu-cxl/fetch and qemu-cxl/mkimage again.')

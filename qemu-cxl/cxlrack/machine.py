@@ -41,6 +41,11 @@ class HostPaths:
         return self.directory / 'console'
 
     @property
+    def process(self) -> Path:
+        """Which process its QEMU is, as JSON: pid and start time."""
+        return self.directory / 'process.json'
+
+    @property
     def console_log(self) -> Path:
         return self.directory / 'console.log'
 
@@ -80,8 +85,8 @@ def arguments(host: HostSpec, paths: HostPaths, parts: Parts, forwards: dict[int
                     f'logfile={_quote(paths.console_log)},logappend=on',
         '-serial', 'chardev:console',
     ]
-    for name, socket in (('qmp', paths.qmp), ('qmp-ops', paths.qmp_ops)):
-        args += ['-chardev', f'socket,id={name},path={_quote(socket)},server=on,wait=off', '-mon', f'chardev={name},mode=control']
+    for socket in (paths.qmp, paths.qmp_ops):
+        args += ['-qmp', f'unix:{_quote(socket)},server=on,wait=off']
     return args + _exec_channels(paths) + _network(forwards) + _cxl(host)
 
 

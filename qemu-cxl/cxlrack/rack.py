@@ -4,7 +4,7 @@
         print(rack.host('host-a').output('cxl list'))
 
 Everything is in `directory`: rack.json (what runs, for other processes and for people), pool/ and a folder a host.
-QEMU processes outlive the launcher; rack.json knows them by pid and start time.
+QEMU processes outlive the launcher, which knows them by pid and start time.
 """
 import json
 import os
@@ -12,15 +12,15 @@ import shutil
 from pathlib import Path
 from typing import Mapping
 
-from cxlrack import cpio, machine, topology
+from cxlrack import cpio, machine
+from cxlrack import topology as topology_file
 from cxlrack.deadline import Deadline, locked
 from cxlrack.errors import RackError
 from cxlrack.host import BOOT_TIMEOUT_S, Host
-from cxlrack.process import Process
+from cxlrack.jsonfile import write_json
 from cxlrack.topology import Topology
 
 STATE_VERSION = 1
-DEFAULT_KERNEL = '6.12'
 
 # The port at which a host finds the fabric manager, on machine.FORWARD_ADDRESS (fm.cxlpool in a host).
 MANAGER_GUEST_PORT = 7600
@@ -37,19 +37,17 @@ class Rack:
     def __init__(self, directory: Path, state: dict):
         self.directory = directory
         self._state = state
-        self.topology: Topology = topology.parse(state['topology'])
+        self.topology: Topology = topology_file.parse(state['topology'])
         parts = machine.Parts(Path(state['qemu']), Path(state['kernel']))
         forwards = {int(guest): port for guest, port in state['forwards'].items()}
         self.hosts: dict[str, Host] = {}
         for spec in self.topology.hosts:
             paths = machine.HostPaths(directory / spec.name)
-            known = state['hosts'].get(spec.name, {})
-            process = Process(known['pid'], known['start_time']) if known.get('pid') else None
-            self.hosts[spec.name] = Host(spec, paths, machine.arguments(spec, paths, parts, forwards), process, self._save)
+            self.hosts[spec.name] = Host(spec, paths, machine.arguments(spec, paths, parts, forwards), self._save)
 
     @staticmethod
-    def up(topology_name: str | Path | dict, directory: str | Path, image: str | Path, *,
-           overlays: Mapping[str, Overlay] | None = None, manager_port: int | None = None,
+    def up(topology: str | Path | dict, directory: str | Path, image: str | Path,
+           overlays: Mapping[str, Overlay] | None = None, manager_port: int | None = None, *,
            forwards: Mapping[int, int] | None = None, timeout: float = BOOT_TIMEOUT_S) -> 'Rack':
         """Boots every host of a topology (a file, a name of ../topologies, or its table) and waits until all are ready.
 
@@ -58,8 +56,8 @@ class Rack:
         -> loopback port, for more. On failure nothing is left running; the logs stay.
         """
         directory, image = Path(directory).resolve(), Path(image).resolve()
-        table = topology_name if isinstance(topology_name, dict) else topology.load(topology_name)
-        parsed = topology.parse(table)
+        table = topology if isinstance(topology, dict) else topology_file.load(topology)
+        parsed = topology_file.parse(table)
         parts = _parts(image)
         ports = dict(forwards or {})
         if manager_port is not None:
@@ -71,7 +69,8 @@ class Rack:
         with locked(directory / 'lock', Deadline(_LOCK_TIMEOUT_S), 'rack up'):
             _refuse_live(directory)
             rack = Rack(directory, {
-                'version': STATE_VERSION, 'topology': table, 'image': str(image), 'qemu': str(parts.qemu), 'kernel': str(parts.kernel),
+                'version': STATE_VERSION, 'topology': table, 'image': str(image),
+                'qemu': str(parts.qemu), 'kernel': str(parts.kernel),
                 'forwards': {str(guest): port for guest, port in ports.items()}, 'hosts': {},
             })
             try:
@@ -92,7 +91,8 @@ class Rack:
         try:
             state = json.loads(path.read_text())
         except FileNotFoundError:
-            raise RackError(f'there is no rack in {directory} (no rack.json); name another by --dir, or: rack up') from None
+            raise RackError(f'there is no rack in {directory} (no rack.json); name another by --dir, '
+                            'or: rack up') from None
         except (OSError, ValueError) as e:
             raise RackError(f'{path}: {e}') from e
         if state.get('version') != STATE_VERSION:
@@ -148,25 +148,27 @@ class Rack:
                 for path in host.paths.directory.iterdir():
                     if path.name not in logs:
                         path.unlink()
-        (self.directory / 'rack.json').unlink(missing_ok=True)
+        for name in ('rack.json', 'rack.json.lock'):
+            (self.directory / name).unlink(missing_ok=True)
 
     def _save(self) -> None:
-        hosts = {}
-        for host in self.hosts.values():
-            hosts[host.name] = {
-                'pid': host.process.pid if host.process else None,
-                'start_time': host.process.start_time if host.process else None,
-                'qmp': str(host.paths.qmp), 'qmp_ops': str(host.paths.qmp_ops), 'console': str(host.paths.console),
-                'console_log': str(host.paths.console_log), 'qemu_log': str(host.paths.qemu_log),
-                'ports': [{'id': host.spec.port_id(b, p), 'bridge': b, 'slot': host.spec.slot(b, p)}
-                          for b in range(host.spec.bridges) for p in range(host.spec.ports)],
-            }
-        self._state['hosts'] = hosts
-        self._state['pool'] = [{'name': d.name, 'size': d.size, 'path': str(self.device_path(d.name))} for d in self.topology.devices]
-        path = self.directory / 'rack.json'
-        temporary = path.with_suffix('.tmp')
-        temporary.write_text(json.dumps(self._state, indent=2) + '\n')
-        os.replace(temporary, path)
+        with locked(self.directory / 'rack.json.lock', Deadline(_LOCK_TIMEOUT_S), 'rack.json'):
+            self._state['hosts'] = {host.name: self._describe(host) for host in self.hosts.values()}
+            self._state['pool'] = [{'name': d.name, 'size': d.size, 'path': str(self.device_path(d.name))}
+                                   for d in self.topology.devices]
+            write_json(self.directory / 'rack.json', self._state)
+
+    @staticmethod
+    def _describe(host: Host) -> dict:
+        spec, paths, process = host.spec, host.paths, host.process
+        return {
+            'pid': process.pid if process else None,
+            'start_time': process.start_time if process else None,
+            'qmp': str(paths.qmp), 'qmp_ops': str(paths.qmp_ops), 'console': str(paths.console),
+            'console_log': str(paths.console_log), 'qemu_log': str(paths.qemu_log),
+            'ports': [{'id': spec.port_id(b, p), 'bridge': b, 'slot': spec.slot(b, p)}
+                      for b in range(spec.bridges) for p in range(spec.ports)],
+        }
 
 
 def cache_directory() -> Path:
@@ -181,7 +183,8 @@ def _parts(image: Path) -> machine.Parts:
     try:
         kernel = json.loads(image.with_name(image.name + '.json').read_text())['kernel']
     except (OSError, ValueError, KeyError) as e:
-        raise RackError(f'{image}.json does not say which kernel the image is for ({e}); make it again: qemu-cxl/mkimage') from e
+        raise RackError(f'{image}.json does not say which kernel the image is for ({e}); '
+                        'make it again: qemu-cxl/mkimage') from e
     cache = cache_directory()
     parts = machine.Parts(cache / 'qemu-system-x86_64', cache / 'kernel' / kernel / 'vmlinux')
     for part in (parts.qemu, parts.kernel):
@@ -201,8 +204,9 @@ def _check_ports(forwards: Mapping[int, int]) -> None:
 def _prepare_directory(directory: Path, parsed: Topology) -> None:
     longest = max(len(str(machine.HostPaths(directory / host.name).qmp_ops)) for host in parsed.hosts)
     if longest > _SOCKET_PATH_MAX:
-        raise RackError(f'{directory} is too long for a Unix socket in it (by {longest - _SOCKET_PATH_MAX}): choose a shorter --dir')
-    taken = {'pool', 'lock', 'rack.json'} & {host.name for host in parsed.hosts}
+        raise RackError(f'{directory} is too long for a Unix socket in it (by {longest - _SOCKET_PATH_MAX}): '
+                        'choose a shorter --dir')
+    taken = {'pool', 'lock'} & {host.name for host in parsed.hosts}
     if taken:
         raise RackError(f'a host may not be named {taken.pop()}: the rack has a file of that name')
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)

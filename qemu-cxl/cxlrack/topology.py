@@ -3,6 +3,7 @@
 Everything here is pure but `load`. Sizes are bytes.
 """
 import dataclasses
+import math
 import re
 import tomllib
 from pathlib import Path
@@ -19,6 +20,7 @@ _UNITS = {'MiB': MIB, 'GiB': GIB, 'TiB': 1 << 40}
 _NAME = re.compile(r'[a-z][a-z0-9-]{0,31}$')
 _FIRST_BUS = 12
 _LAST_BUS = 255
+_PORTS_PER_CPU = 128
 MAX_BRIDGES = 16
 MAX_PORTS = 20
 GRANULARITIES = (256, 512, 1024, 2048, 4096, 8192, 16384)
@@ -141,7 +143,7 @@ class _Table:
     def name(self) -> str:
         name = self.take('name')
         if not isinstance(name, str) or not _NAME.match(name):
-            raise TopologyError(f'{self.where}: {name!r} is not a name; lower-case letters, digits and dashes, up to 32')
+            raise TopologyError(f'{self.where}: {name!r} is not a name: lower-case letters, digits, dashes, up to 32')
         self.where = f'{self.where} "{name}"'
         return name
 
@@ -183,11 +185,17 @@ def _host(table: _Table) -> HostSpec:
     window = table.size('window', CXL_GRANULE, '8 GiB')
     windows = [Window((bridge,), window) for bridge in range(bridges)]
     windows += [_interleave(t, bridges) for t in table.tables('interleave')]
-    host = HostSpec(name, bridges, ports, table.size('memory', MIB, '1 GiB'), table.number('cpus', 1, 16, 1), tuple(windows))
+    memory, cpus = table.size('memory', MIB, '1 GiB'), table.number('cpus', 1, 16, 1)
+    host = HostSpec(name, bridges, ports, memory, cpus, tuple(windows))
     table.done()
     if host.bus_number(bridges) - 1 > _LAST_BUS:
         raise TopologyError(f'{table.where}: {bridges} bridges of {ports} ports need more PCI buses than there are; '
                             f'bridges x (ports + 3) may be {_LAST_BUS + 1 - _FIRST_BUS} at most')
+    # A processor has about 220 interrupt vectors to give, and every port wants one.
+    needed = math.ceil(bridges * (ports + 1) / _PORTS_PER_CPU)
+    if cpus < needed:
+        raise TopologyError(f'{table.where}: {bridges} bridges of {ports} ports need {needed} cpus, one for '
+                            f'{_PORTS_PER_CPU} root and downstream ports: a cpu cannot take the interrupts of more')
     return host
 
 
@@ -201,7 +209,8 @@ def _interleave(table: _Table, bridges: int) -> Window:
         raise TopologyError(f'{table.where}: a bridge stands twice in {targets}')
     granularity = table.take('granularity', 256)
     if granularity not in GRANULARITIES:
-        raise TopologyError(f'{table.where}: granularity is {granularity!r}; it must be one of {", ".join(map(str, GRANULARITIES))}')
+        raise TopologyError(f'{table.where}: granularity is {granularity!r}; it must be one of '
+                            f'{", ".join(map(str, GRANULARITIES))}')
     window = Window(tuple(targets), table.size('size', CXL_GRANULE * len(targets), '8 GiB'), granularity)
     table.done()
     return window

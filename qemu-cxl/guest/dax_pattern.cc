@@ -1,5 +1,6 @@
-// dax-pattern: stores a pattern over a mapped DAX device, or loads and checks it. A DAX device cannot be read or
-// written, only mapped, so no shell tool will do. For the rack's own proof (qemu-cxl/prove).
+// dax-pattern: stores a pattern over a mapped DAX device, or loads and checks
+// it. A DAX device cannot be read or written, only mapped, so no shell tool
+// will do. For the rack's own proof (qemu-cxl/prove).
 //
 //   dax-pattern store|load DEVICE BYTES SEED     BYTES is a multiple of 2 MiB
 #include <fcntl.h>
@@ -10,7 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 
-int main(int argc, char** argv) {
+int main(int argc, char **argv) {
   bool store = argc == 5 && std::strcmp(argv[1], "store") == 0;
   if (argc != 5 || (!store && std::strcmp(argv[1], "load") != 0)) {
     std::fprintf(stderr, "usage: dax-pattern store|load DEVICE BYTES SEED\n");
@@ -24,12 +25,13 @@ int main(int argc, char** argv) {
     std::perror(argv[2]);
     return 1;
   }
-  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  void *memory =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (memory == MAP_FAILED) {
     std::perror("mmap");
     return 1;
   }
-  volatile uint64_t* word = static_cast<uint64_t*>(memory);
+  volatile uint64_t *word = static_cast<uint64_t *>(memory);
   size_t wrong = 0;
   for (size_t i = 0; i < words; ++i) {
     if (store) {
@@ -38,6 +40,7 @@ int main(int argc, char** argv) {
       ++wrong;
     }
   }
-  if (wrong != 0) std::fprintf(stderr, "%zu of %zu words are wrong\n", wrong, words);
+  if (wrong != 0)
+    std::fprintf(stderr, "%zu of %zu words are wrong\n", wrong, words);
   return wrong == 0 ? 0 : 1;
 }
