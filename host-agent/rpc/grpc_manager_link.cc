@@ -1,0 +1,306 @@
+#include "host-agent/rpc/grpc_manager_link.h"
+
+#include <grpcpp/create_channel.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "cxlpool/v1/host_service.grpc.pb.h"
+#include "cxlpool/v1/pool_service.grpc.pb.h"
+#include "host-agent/rpc/backoff.h"
+#include "host-agent/rpc/session_stream.h"
+#include "host-agent/rpc/unary_calls.h"
+#include "proto/support/loop.h"
+#include "proto/support/mutex.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool::agent {
+namespace {
+
+constexpr int kMaxMessageBytes = 16 << 20;
+constexpr int kKeepaliveTime_ms = 10000;  // The manager allows one in 5 s.
+constexpr int kKeepaliveTimeout_ms = 10000;
+constexpr int kConnectTimeout_ms = 10000;  // An emulated machine's first handshake is slow.
+constexpr absl::Duration kMinHeartbeat = absl::Milliseconds(50);
+constexpr absl::Duration kMaxHeartbeat = absl::Minutes(1);
+// A session that lasts so long was a success; one that ends at once must not be dialled at once.
+constexpr absl::Duration kSettled = absl::Seconds(5);
+
+absl::Status ProtocolError(const std::string& message) {
+  return Refusal{absl::StatusCode::kInternal,
+                 "PROTOCOL_ERROR",
+                 absl::StrCat("the fabric manager ", message),
+                 "update the agent or the manager",
+                 {}}
+      .ToStatus();
+}
+
+// Whether dialling again soon is of no use. SESSION_ACTIVE is not such: after a restart of the
+// agent the manager may hold the old session for a while.
+bool IsPermanent(const absl::Status& why) {
+  switch (why.code()) {
+    case absl::StatusCode::kFailedPrecondition:
+      return ReasonOf(why) != "SESSION_ACTIVE";
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kUnauthenticated:
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kUnimplemented:
+      return true;
+    default:
+      return false;
+  }
+}
+
+class GrpcManagerLink final : public ManagerLink {
+ public:
+  GrpcManagerLink(const GrpcLinkOptions& options, std::shared_ptr<grpc::Channel> channel)
+      : options_(options),
+        backoff_(options.backoff_min, options.backoff_max, std::random_device()()),
+        calls_(options.address, options.call_timeout),
+        channel_(std::move(channel)),
+        host_stub_(v1::HostService::NewStub(channel_)),
+        pool_stub_(v1::PoolService::NewStub(channel_)),
+        loop_("manager-link") {
+    MutexLock lock(door_->mutex);
+    door_->link = this;
+  }
+
+  ~GrpcManagerLink() override { Stop(); }
+
+  void Start(Handlers handlers) override {
+    loop_.Post([this, handlers = std::move(handlers)]() mutable {
+      handlers_ = std::move(handlers);
+      Dial();
+    });
+  }
+
+  void Stop() override {
+    {
+      MutexLock lock(door_->mutex);
+      door_->link = nullptr;
+    }
+    calls_.Stop();
+    loop_.Post([this] {
+      stopping_ = true;
+      ++attempt_;
+      if (stream_ != nullptr) stream_->Cancel(absl::CancelledError("the host agent is stopping"));
+      stream_.reset();
+    });
+    loop_.Stop();
+    // The loop runs what was posted before it stops, so the stream has been cancelled; gRPC needs
+    // this object until the last of them is gone.
+    MutexLock lock(mutex_);
+    while (live_streams_ > 0) streams_gone_.wait(lock.native());
+  }
+
+  void Send(v1::Report report) override {
+    loop_.Post([this, report = std::move(report)]() mutable {
+      if (session_ == 0) return;
+      v1::AgentMessage message;
+      *message.mutable_report() = std::move(report);
+      SendInSession(std::move(message));
+    });
+  }
+
+  void Allocate(v1::AllocateRegionRequest request,
+                DoneWith<v1::AllocateRegionResponse> done) override {
+    calls_.Call(std::move(request), std::move(done), [this](auto... arguments) {
+      pool_stub_->async()->AllocateRegion(std::move(arguments)...);
+    });
+  }
+
+  void Release(v1::ReleaseRegionRequest request,
+               DoneWith<v1::ReleaseRegionResponse> done) override {
+    calls_.Call(std::move(request), std::move(done), [this](auto... arguments) {
+      pool_stub_->async()->ReleaseRegion(std::move(arguments)...);
+    });
+  }
+
+ private:
+  // An attempt is everything from asking for a Hello to the end of the session. What belongs to an
+  // earlier attempt finds that its number is not the current one, and does nothing.
+  void Dial();
+  void OnHello(uint64_t attempt, absl::StatusOr<v1::Hello> hello);
+  void OnMessage(uint64_t attempt, v1::ManagerMessage message);
+  void OnWelcome(v1::ManagerMessage message);
+  void Beat(uint64_t attempt);
+  void OnWelcomeTimeout(uint64_t attempt);
+  void Refused(uint64_t attempt, const absl::Status& why) { Lost(attempt, why, IsPermanent(why)); }
+  void Lost(uint64_t attempt, absl::Status why, bool permanent = false);
+  void SendInSession(v1::AgentMessage message);
+
+  // By which a Hello comes back; the core may answer when the link is no more.
+  struct Door {
+    Mutex mutex;
+    GrpcManagerLink* link ABSL_GUARDED_BY(mutex) = nullptr;
+  };
+
+  const GrpcLinkOptions options_;
+  const std::shared_ptr<Door> door_ = std::make_shared<Door>();
+  Backoff backoff_;
+  UnaryCalls calls_;
+  const std::shared_ptr<grpc::Channel> channel_;
+  const std::unique_ptr<v1::HostService::Stub> host_stub_;
+  const std::unique_ptr<v1::PoolService::Stub> pool_stub_;
+
+  // The loop's.
+  Handlers handlers_;
+  bool stopping_ = false;
+  uint64_t attempt_ = 0;
+  std::shared_ptr<SessionStream> stream_;
+  uint64_t session_ = 0;  // 0: no Welcome yet.
+  absl::Duration heartbeat_;
+  absl::Duration welcomed_at_;
+
+  Mutex mutex_;
+  std::condition_variable streams_gone_;
+  int live_streams_ ABSL_GUARDED_BY(mutex_) = 0;
+
+  SystemClock clock_;
+  Loop loop_;  // Last: its thread uses all of the above.
+};
+
+void GrpcManagerLink::Dial() {
+  if (stopping_) return;
+  const uint64_t attempt = ++attempt_;
+  handlers_.make_hello([door = door_, attempt](absl::StatusOr<v1::Hello> hello) {
+    MutexLock lock(door->mutex);
+    if (door->link == nullptr) return;
+    door->link->loop_.Post([link = door->link, attempt, hello = std::move(hello)]() mutable {
+      link->OnHello(attempt, std::move(hello));
+    });
+  });
+  loop_.PostAfter(options_.welcome_timeout, [this, attempt] { OnWelcomeTimeout(attempt); });
+}
+
+void GrpcManagerLink::OnHello(uint64_t attempt, absl::StatusOr<v1::Hello> hello) {
+  if (attempt != attempt_ || stream_ != nullptr) return;
+  if (!hello.ok()) return Lost(attempt, hello.status());
+  v1::AgentMessage first;
+  *first.mutable_hello() = *std::move(hello);
+  SessionStream::Events events;
+  events.on_message = [this, attempt](v1::ManagerMessage message) {
+    OnMessage(attempt, std::move(message));
+  };
+  events.on_done = [this, attempt](absl::Status why) {
+    if (why.ok()) why = absl::UnavailableError("the fabric manager has ended the session");
+    Refused(attempt, why);
+  };
+  events.on_gone = [this] {
+    MutexLock lock(mutex_);
+    --live_streams_;
+    streams_gone_.notify_all();
+  };
+  {
+    MutexLock lock(mutex_);
+    ++live_streams_;
+  }
+  stream_ = SessionStream::Start(host_stub_.get(), options_.address, &loop_, std::move(first),
+                                 std::move(events));
+}
+
+void GrpcManagerLink::OnMessage(uint64_t attempt, v1::ManagerMessage message) {
+  if (attempt != attempt_) return;
+  if (session_ == 0) {
+    if (message.has_welcome() && message.session() != 0) return OnWelcome(std::move(message));
+    return Lost(attempt, ProtocolError("did not begin the session with a Welcome"));
+  }
+  if (message.session() != session_) return;
+  switch (message.body_case()) {
+    case v1::ManagerMessage::kOffer:
+      return handlers_.on_offer(std::move(*message.mutable_offer()));
+    case v1::ManagerMessage::kWithdraw:
+      return handlers_.on_withdraw(std::move(*message.mutable_withdraw()));
+    case v1::ManagerMessage::kWelcome:
+      return Lost(attempt, ProtocolError("has sent a second Welcome in one session"));
+    case v1::ManagerMessage::BODY_NOT_SET:
+      return;  // From a later release: not for us.
+  }
+}
+
+void GrpcManagerLink::OnWelcome(v1::ManagerMessage message) {
+  session_ = message.session();
+  welcomed_at_ = clock_.Elapsed();
+  heartbeat_ = std::clamp(absl::Milliseconds(message.welcome().heartbeat_ms()), kMinHeartbeat,
+                          kMaxHeartbeat);
+  handlers_.on_welcome(std::move(*message.mutable_welcome()));
+  loop_.PostAfter(heartbeat_, [this, attempt = attempt_] { Beat(attempt); });
+}
+
+void GrpcManagerLink::Beat(uint64_t attempt) {
+  if (attempt != attempt_) return;
+  // While something is still on its way, one more Heartbeat behind it would say nothing.
+  if (stream_->idle()) {
+    v1::AgentMessage message;
+    message.mutable_heartbeat();
+    SendInSession(std::move(message));
+  }
+  loop_.PostAfter(heartbeat_, [this, attempt] { Beat(attempt); });
+}
+
+void GrpcManagerLink::SendInSession(v1::AgentMessage message) {
+  message.set_session(session_);
+  stream_->Send(std::move(message));
+}
+
+void GrpcManagerLink::OnWelcomeTimeout(uint64_t attempt) {
+  if (attempt != attempt_ || session_ != 0) return;
+  Lost(attempt,
+       Refusal{absl::StatusCode::kDeadlineExceeded,
+               "NO_ANSWER",
+               absl::StrCat("the fabric manager at ", options_.address, " has not answered in ",
+                            absl::FormatDuration(options_.welcome_timeout)),
+               "look at its log, and at the network between",
+               {}}
+           .ToStatus());
+}
+
+void GrpcManagerLink::Lost(uint64_t attempt, absl::Status why, bool permanent) {
+  if (attempt != attempt_) return;
+  const bool settled = session_ != 0 && clock_.Elapsed() - welcomed_at_ >= kSettled;
+  ++attempt_;
+  session_ = 0;
+  if (stream_ != nullptr) stream_->Cancel(why);
+  stream_.reset();
+  if (settled) backoff_.Reset();
+  const absl::Duration wait = permanent ? options_.refused_retry : backoff_.Next();
+  handlers_.on_lost(std::move(why), permanent);
+  loop_.PostAfter(wait, [this] { Dial(); });
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ManagerLink>> MakeGrpcManagerLink(const GrpcLinkOptions& options) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTime_ms);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeout_ms);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  // The link has a backoff of its own: gRPC's must not be the longer one.
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS,
+                   static_cast<int>(absl::ToInt64Milliseconds(options.backoff_min)));
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS,
+                   static_cast<int>(absl::ToInt64Milliseconds(options.backoff_min)));
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectTimeout_ms);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  std::shared_ptr<grpc::ChannelCredentials> credentials;
+  if (options.tls.has_value()) {
+    auto tls = ClientTls(*options.tls);
+    if (!tls.ok()) return tls.status();
+    credentials = *std::move(tls);
+    if (!options.server_name.empty()) arguments.SetSslTargetNameOverride(options.server_name);
+  } else {
+    if (absl::Status status = CheckInsecureAddress(options.address); !status.ok()) return status;
+    credentials = grpc::InsecureChannelCredentials();
+  }
+  return std::make_unique<GrpcManagerLink>(
+      options, grpc::CreateCustomChannel(options.address, credentials, arguments));
+}
+
+}  // namespace cxlpool::agent

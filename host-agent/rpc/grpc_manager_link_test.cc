@@ -1,0 +1,360 @@
+#include "host-agent/rpc/grpc_manager_link.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <future>
+
+#include "host-agent/rpc/fake_manager.h"
+#include "proto/support/refusal.h"
+#include "tools/pki/pki.h"
+
+namespace cxlpool::agent {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uint64_t kSession = 77;
+
+v1::ManagerMessage Welcome(uint64_t session = kSession, uint32_t heartbeat_ms = 60000) {
+  v1::ManagerMessage message;
+  message.set_session(session);
+  message.mutable_welcome()->set_heartbeat_ms(heartbeat_ms);
+  message.mutable_welcome()->add_offers()->set_region_name("regions/kv");
+  return message;
+}
+
+v1::ManagerMessage Offer(const std::string& name, uint64_t session = kSession) {
+  v1::ManagerMessage message;
+  message.set_session(session);
+  message.mutable_offer()->set_region_name(name);
+  return message;
+}
+
+absl::Status Refused(absl::StatusCode code, const std::string& reason) {
+  return Refusal{code, reason, "refused", "mend it", {}}.ToStatus();
+}
+
+class GrpcManagerLinkTest : public ::testing::Test {
+ protected:
+  GrpcManagerLinkTest() {
+    options_.address = manager_.address();
+    options_.backoff_min = absl::Milliseconds(5);
+    options_.backoff_max = absl::Milliseconds(20);
+  }
+  ~GrpcManagerLinkTest() override {
+    if (link_ != nullptr) link_->Stop();
+    manager_.Stop();
+  }
+
+  void Dial() {
+    auto link = MakeGrpcManagerLink(options_);
+    ASSERT_TRUE(link.ok()) << link.status();
+    link_ = *std::move(link);
+    link_->Start(Handlers());
+  }
+
+  ManagerLink::Handlers Handlers() {
+    ManagerLink::Handlers handlers;
+    handlers.make_hello = [this](DoneWith<v1::Hello> done) {
+      v1::Hello hello;
+      hello.set_protocol_version(1);
+      hello.set_host("hosts/host-a");
+      std::move(done)(hello);
+      heard_.Set([&] { ++hellos_; });
+    };
+    handlers.on_welcome = [this](v1::Welcome welcome) {
+      heard_.Set([&] { welcomes_.push_back(welcome); });
+    };
+    handlers.on_offer = [this](v1::Offer offer) {
+      heard_.Set([&] { events_.push_back("offer " + offer.region_name()); });
+    };
+    handlers.on_withdraw = [this](v1::Withdraw withdraw) {
+      heard_.Set([&] { events_.push_back("withdraw " + withdraw.region_tag()); });
+    };
+    handlers.on_lost = [this](absl::Status why, bool permanent) {
+      heard_.Set([&] { lost_.emplace_back(why, permanent); });
+    };
+    return handlers;
+  }
+
+  // Has a session, welcomed.
+  FakeSession* Connect(size_t index = 0) {
+    FakeSession* const session = manager_.Session(index);
+    if (session == nullptr) return nullptr;
+    session->Say(Welcome());
+    return heard_.Await([&] { return welcomes_.size() == index + 1; }) ? session : nullptr;
+  }
+
+  bool AwaitLost(size_t count) {
+    return heard_.Await([&] { return lost_.size() >= count; });
+  }
+
+  FakeManager manager_;
+  GrpcLinkOptions options_;
+  Watched heard_;
+  int hellos_ = 0;
+  std::vector<v1::Welcome> welcomes_;
+  std::vector<std::string> events_;
+  std::vector<std::pair<absl::Status, bool>> lost_;
+  std::unique_ptr<ManagerLink> link_;
+};
+
+TEST_F(GrpcManagerLinkTest, SaysHelloFirstAndHandsOnWhatTheManagerSays) {
+  Dial();
+  FakeSession* const session = Connect();
+  ASSERT_NE(session, nullptr);
+  EXPECT_EQ(session->heard[0].hello().host(), "hosts/host-a");
+  EXPECT_EQ(session->heard[0].session(), 0u);
+  EXPECT_EQ(welcomes_[0].offers(0).region_name(), "regions/kv");
+  session->Say(Offer("regions/one"));
+  v1::ManagerMessage withdraw;
+  withdraw.set_session(kSession);
+  withdraw.mutable_withdraw()->set_region_tag("tag");
+  session->Say(withdraw);
+  session->Say(Offer("regions/two"));
+  ASSERT_TRUE(heard_.Await([&] { return events_.size() == 3; }));
+  EXPECT_EQ(events_,
+            (std::vector<std::string>{"offer regions/one", "withdraw tag", "offer regions/two"}));
+}
+
+TEST_F(GrpcManagerLinkTest, MessagesOfAnotherSessionAreDropped) {
+  Dial();
+  FakeSession* const session = Connect();
+  ASSERT_NE(session, nullptr);
+  session->Say(Offer("regions/stale", kSession - 1));
+  session->Say(Offer("regions/current"));
+  ASSERT_TRUE(heard_.Await([&] { return !events_.empty(); }));
+  EXPECT_EQ(events_, (std::vector<std::string>{"offer regions/current"}));
+}
+
+TEST_F(GrpcManagerLinkTest, ReportsCarryTheSessionNumberInOrder) {
+  Dial();
+  FakeSession* const session = Connect();
+  ASSERT_NE(session, nullptr);
+  for (uint64_t serial = 1; serial <= 100; ++serial) {
+    v1::Report report;
+    report.add_segments()->set_serial(serial);
+    link_->Send(std::move(report));
+  }
+  ASSERT_TRUE(manager_.watched.Await([&] { return session->heard.size() == 101; }));
+  for (uint64_t serial = 1; serial <= 100; ++serial) {
+    EXPECT_EQ(session->heard[serial].session(), kSession);
+    EXPECT_EQ(session->heard[serial].report().segments(0).serial(), serial);
+  }
+}
+
+TEST_F(GrpcManagerLinkTest, ReportsWithoutASessionAreDropped) {
+  Dial();
+  FakeSession* const session = manager_.Session(0);
+  ASSERT_NE(session, nullptr);
+  link_->Send(v1::Report());
+  session->Say(Welcome(kSession, 50));
+  ASSERT_TRUE(manager_.watched.Await([&] { return session->heard.size() >= 2; }));
+  EXPECT_TRUE(session->heard[1].has_heartbeat());
+}
+
+TEST_F(GrpcManagerLinkTest, HeartbeatsFollowTheWelcome) {
+  Dial();
+  FakeSession* const session = manager_.Session(0);
+  ASSERT_NE(session, nullptr);
+  session->Say(Welcome(kSession, 50));
+  ASSERT_TRUE(manager_.watched.Await([&] { return session->heard.size() >= 5; }));
+  EXPECT_TRUE(session->heard[3].has_heartbeat());
+  EXPECT_EQ(session->heard[3].session(), kSession);
+}
+
+TEST_F(GrpcManagerLinkTest, SessionThatEndsIsDialledAgain) {
+  Dial();
+  for (size_t i = 0; i < 3; ++i) {
+    FakeSession* const session = Connect(i);
+    ASSERT_NE(session, nullptr) << i;
+    session->End(Refused(absl::StatusCode::kAborted, "SESSION_REPLACED"));
+    ASSERT_TRUE(AwaitLost(i + 1));
+    EXPECT_EQ(ReasonOf(lost_[i].first), "SESSION_REPLACED");
+    EXPECT_FALSE(lost_[i].second);
+  }
+}
+
+TEST_F(GrpcManagerLinkTest, ManagerThatRestartsIsFoundAgain) {
+  Dial();
+  ASSERT_NE(Connect(), nullptr);
+  manager_.Stop();
+  ASSERT_TRUE(AwaitLost(3));
+  EXPECT_EQ(lost_.back().first.code(), absl::StatusCode::kUnavailable) << lost_.back().first;
+  manager_.Start();
+  ASSERT_NE(Connect(1), nullptr);
+}
+
+TEST_F(GrpcManagerLinkTest, RefusalsThatOnlyAnOperatorMendsArePermanent) {
+  options_.refused_retry = absl::Milliseconds(1);
+  Dial();
+  const struct {
+    absl::StatusCode code;
+    const char* reason;
+    bool permanent;
+  } cases[] = {{absl::StatusCode::kFailedPrecondition, "PROTOCOL_TOO_OLD", true},
+               {absl::StatusCode::kFailedPrecondition, "HOST_RETIRED", true},
+               {absl::StatusCode::kFailedPrecondition, "SESSION_ACTIVE", false},
+               {absl::StatusCode::kNotFound, "UNKNOWN_HOST", true},
+               {absl::StatusCode::kPermissionDenied, "WRONG_IDENTITY", true},
+               {absl::StatusCode::kInvalidArgument, "BAD_HELLO", true},
+               {absl::StatusCode::kResourceExhausted, "QUEUE_FULL", false}};
+  size_t index = 0;
+  for (const auto& [code, reason, permanent] : cases) {
+    FakeSession* const session = manager_.Session(index);
+    ASSERT_NE(session, nullptr) << reason;
+    session->End(Refused(code, reason));
+    ASSERT_TRUE(AwaitLost(++index));
+    EXPECT_EQ(ReasonOf(lost_[index - 1].first), reason);
+    EXPECT_EQ(lost_[index - 1].second, permanent) << reason;
+  }
+}
+
+TEST_F(GrpcManagerLinkTest, PermanentRefusalIsNotDialledAgainSoon) {
+  options_.refused_retry = absl::Hours(1);
+  Dial();
+  FakeSession* const session = manager_.Session(0);
+  ASSERT_NE(session, nullptr);
+  session->End(Refused(absl::StatusCode::kNotFound, "UNKNOWN_HOST"));
+  ASSERT_TRUE(AwaitLost(1));
+  link_->Stop();
+  EXPECT_EQ(hellos_, 1);
+}
+
+TEST_F(GrpcManagerLinkTest, ManagerThatNeverWelcomesIsGivenUp) {
+  options_.welcome_timeout = absl::Milliseconds(50);
+  Dial();
+  ASSERT_TRUE(AwaitLost(1));
+  EXPECT_EQ(ReasonOf(lost_[0].first), "NO_ANSWER") << lost_[0].first;
+  ASSERT_NE(manager_.Session(1), nullptr);
+}
+
+TEST_F(GrpcManagerLinkTest, SessionThatDoesNotBeginWithAWelcomeIsEnded) {
+  Dial();
+  FakeSession* const session = manager_.Session(0);
+  ASSERT_NE(session, nullptr);
+  session->Say(Offer("regions/kv"));
+  ASSERT_TRUE(AwaitLost(1));
+  EXPECT_EQ(ReasonOf(lost_[0].first), "PROTOCOL_ERROR");
+  EXPECT_TRUE(manager_.watched.Await([&] { return session->over; }));
+}
+
+TEST_F(GrpcManagerLinkTest, CallsCarryAnswersAndRefusals) {
+  manager_.allocate = [](const v1::AllocateRegionRequest& request,
+                         v1::AllocateRegionResponse* response) {
+    if (request.size_bytes() == 0) {
+      return Refused(absl::StatusCode::kInvalidArgument, "BAD_SIZE");
+    }
+    response->mutable_region()->set_name("regions/kv");
+    return absl::OkStatus();
+  };
+  Dial();
+  std::promise<absl::StatusOr<v1::AllocateRegionResponse>> good, bad;
+  v1::AllocateRegionRequest request;
+  link_->Allocate(request, [&](auto answer) { bad.set_value(std::move(answer)); });
+  request.set_size_bytes(1);
+  link_->Allocate(request, [&](auto answer) { good.set_value(std::move(answer)); });
+  EXPECT_EQ(good.get_future().get()->region().name(), "regions/kv");
+  const auto refused = bad.get_future().get();
+  EXPECT_EQ(ReasonOf(refused.status()), "BAD_SIZE");
+  std::promise<absl::Status> released;
+  link_->Release({}, [&](auto answer) { released.set_value(answer.status()); });
+  EXPECT_EQ(released.get_future().get().code(), absl::StatusCode::kUnimplemented);
+}
+
+TEST_F(GrpcManagerLinkTest, CallThatIsNeverAnsweredEndsAtItsDeadline) {
+  options_.call_timeout = absl::Milliseconds(100);
+  Dial();
+  std::promise<absl::Status> ended;
+  link_->Allocate({}, [&](auto answer) { ended.set_value(answer.status()); });
+  EXPECT_EQ(ReasonOf(ended.get_future().get()), "NO_ANSWER");
+}
+
+TEST_F(GrpcManagerLinkTest, CallsAreAnsweredWhenTheManagerIsAwayAndWhenTheLinkStops) {
+  Dial();
+  std::promise<absl::Status> cancelled, late, away;
+  link_->Allocate({}, [&](auto answer) { cancelled.set_value(answer.status()); });
+  ASSERT_TRUE(manager_.watched.Await([&] { return manager_.calls == 1; }));
+  link_->Stop();
+  EXPECT_EQ(cancelled.get_future().get().code(), absl::StatusCode::kCancelled);
+  link_->Allocate({}, [&](auto answer) { late.set_value(answer.status()); });
+  EXPECT_EQ(ReasonOf(late.get_future().get()), "MANAGER_UNREACHABLE");
+  manager_.Stop();
+  Dial();
+  link_->Allocate({}, [&](auto answer) { away.set_value(answer.status()); });
+  EXPECT_EQ(ReasonOf(away.get_future().get()), "MANAGER_UNREACHABLE");
+}
+
+TEST_F(GrpcManagerLinkTest, NothingIsHeardAfterStop) {
+  Dial();
+  FakeSession* const session = Connect();
+  ASSERT_NE(session, nullptr);
+  link_->Stop();
+  const size_t lost = lost_.size();
+  EXPECT_TRUE(manager_.watched.Await([&] { return session->over; }));
+  link_->Stop();
+  link_.reset();
+  EXPECT_EQ(lost_.size(), lost);
+}
+
+TEST_F(GrpcManagerLinkTest, HelloAnsweredAfterTheLinkIsGoneIsDropped) {
+  auto link = MakeGrpcManagerLink(options_);
+  ASSERT_TRUE(link.ok());
+  DoneWith<v1::Hello> kept;
+  ManagerLink::Handlers handlers = Handlers();
+  handlers.make_hello = [&](DoneWith<v1::Hello> done) {
+    heard_.Set([&] {
+      kept = std::move(done);
+      ++hellos_;
+    });
+  };
+  (*link)->Start(std::move(handlers));
+  ASSERT_TRUE(heard_.Await([&] { return hellos_ == 1; }));
+  link->reset();
+  std::move(kept)(v1::Hello());
+}
+
+TEST_F(GrpcManagerLinkTest, InsecureAddressOffThisMachineIsRefused) {
+  options_.address = "192.0.2.1:7420";
+  EXPECT_EQ(ReasonOf(MakeGrpcManagerLink(options_).status()), "INSECURE_ADDRESS");
+}
+
+TEST(GrpcManagerLinkTlsTest, SessionRunsOverMutualTlsToANameThatIsNotTheAddress) {
+  namespace fs = std::filesystem;
+  std::string pattern = (fs::temp_directory_path() / "cxlpool-link-XXXXXX").string();
+  const std::string dir = mkdtemp(pattern.data());
+  ASSERT_TRUE(pki::InitAuthority(dir, false).ok());
+  const auto fm = pki::IssueLeaf(dir, {pki::LeafRole::kManager, "fm", {}, {}, false});
+  const auto host = pki::IssueLeaf(dir, {pki::LeafRole::kHost, "host-a", {}, {}, false});
+  ASSERT_TRUE(fm.ok() && host.ok());
+  FakeManager manager(*ServerTls({fm->ca, fm->cert, fm->key}));
+  Watched heard;
+  bool welcomed = false;
+  GrpcLinkOptions options;
+  options.address = manager.address();
+  options.tls = TlsFiles{host->ca, host->cert, host->key};
+  auto link = MakeGrpcManagerLink(options);
+  ASSERT_TRUE(link.ok()) << link.status();
+  ManagerLink::Handlers handlers;
+  handlers.make_hello = [](DoneWith<v1::Hello> done) { std::move(done)(v1::Hello()); };
+  handlers.on_welcome = [&](v1::Welcome) { heard.Set([&] { welcomed = true; }); };
+  handlers.on_offer = [](v1::Offer) {};
+  handlers.on_withdraw = [](v1::Withdraw) {};
+  handlers.on_lost = [](absl::Status why, bool) { ADD_FAILURE() << why; };
+  (*link)->Start(std::move(handlers));
+  FakeSession* const session = manager.Session(0);
+  ASSERT_NE(session, nullptr);
+  session->Say(Welcome());
+  EXPECT_TRUE(heard.Await([&] { return welcomed; }));
+  (*link)->Stop();
+  manager.Stop();
+  fs::remove_all(dir);
+}
+
+}  // namespace
+}  // namespace cxlpool::agent
