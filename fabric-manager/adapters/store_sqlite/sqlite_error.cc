@@ -31,7 +31,7 @@ absl::Status FullError(sqlite3* db, const std::string& path, absl::string_view d
   return Refusal{absl::StatusCode::kResourceExhausted,
                  "STORE_FULL",
                  Describe(db, path, doing),
-                 "make space on that file system, or raise store.max_size",
+                 "make space on that file system",
                  {}}
       .ToStatus();
 }
