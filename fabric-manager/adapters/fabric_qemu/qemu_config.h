@@ -1,0 +1,48 @@
+// How the QEMU fabric is set up. Durations are limits; their defaults suit emulation under load.
+#ifndef CXLPOOL_FABRIC_MANAGER_ADAPTERS_FABRIC_QEMU_QEMU_CONFIG_H_
+#define CXLPOOL_FABRIC_MANAGER_ADAPTERS_FABRIC_QEMU_QEMU_CONFIG_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+
+namespace cxlpool::fm {
+
+struct QemuDeviceConfig {
+  std::string id;
+  std::string serial;
+  std::string path;  // A file of capacity_bytes or more; made by the operator (truncate -s).
+  uint64_t capacity_bytes = 0;
+  uint64_t granule_bytes = 256 << 20;  // Divides the capacity. Linux binds no less.
+};
+
+struct QemuHostConfig {
+  std::string id;
+  std::string qmp_socket;  // Nobody else's: a QMP socket serves one client.
+};
+
+struct QemuTiming {
+  absl::Duration operation = absl::Seconds(10);  // A Bind, BeginUnbind or Discover as a whole.
+  absl::Duration command = absl::Seconds(5);     // One QMP command.
+  absl::Duration greeting = absl::Seconds(2);
+  absl::Duration exit = absl::Seconds(5);  // From SIGKILL to the process' end.
+  absl::Duration busy_retry = absl::Milliseconds(100);
+  absl::Duration recheck = absl::Milliseconds(500);  // Of what somebody awaits.
+  absl::Duration reconnect_min = absl::Milliseconds(50);
+  absl::Duration reconnect_max = absl::Seconds(2);
+};
+
+struct QemuFabricConfig {
+  std::vector<QemuDeviceConfig> devices;
+  std::vector<QemuHostConfig> hosts;
+  // Where it remembers which process each host was, so that a host whose QEMU ended while no
+  // manager ran is known to be gone. Made where missing (its parent is not). Empty: not remembered.
+  std::string state_directory;
+  QemuTiming timing;
+};
+
+}  // namespace cxlpool::fm
+
+#endif  // CXLPOOL_FABRIC_MANAGER_ADAPTERS_FABRIC_QEMU_QEMU_CONFIG_H_

@@ -1,0 +1,308 @@
+#include "fabric-manager/adapters/fabric_qemu/qemu_fabric.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/support/log.h"
+#include "proto/support/mutex.h"
+#include "proto/support/names.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool::fm {
+namespace {
+
+constexpr uint64_t kScrubStepBytes = 64 << 20;
+constexpr size_t kMaxScrubs = 4096;
+
+absl::Status Refuse(absl::StatusCode code, absl::string_view reason, std::string message,
+                    std::string remedy) {
+  return Refusal{.code = code,
+                 .reason = std::string(reason),
+                 .message = std::move(message),
+                 .remedy = std::move(remedy),
+                 .metadata = {}}
+      .ToStatus();
+}
+
+absl::Status BadConfig(std::string message, std::string remedy) {
+  return Refuse(absl::StatusCode::kInvalidArgument, "BAD_CONFIG", std::move(message),
+                std::move(remedy));
+}
+
+// Checks the device and puts the one path in it that QEMU and we both use.
+absl::Status PrepareDevice(QemuDeviceConfig& device) {
+  if (absl::Status status = CheckResourceId(device.id); !status.ok()) return status;
+  if (device.granule_bytes == 0 || device.capacity_bytes == 0 ||
+      device.capacity_bytes % device.granule_bytes != 0) {
+    return BadConfig(absl::StrCat("device ", device.id, " has ", device.capacity_bytes,
+                                  " bytes in granules of ", device.granule_bytes),
+                     "make the capacity a multiple of a granule that is not 0");
+  }
+  struct stat info;
+  char* canonical = ::realpath(device.path.c_str(), nullptr);
+  const std::string path = canonical != nullptr ? canonical : "";
+  ::free(canonical);
+  if (path.empty() || ::stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode) ||
+      static_cast<uint64_t>(info.st_size) < device.capacity_bytes) {
+    return Refuse(absl::StatusCode::kFailedPrecondition, "BAD_POOL_FILE",
+                  absl::StrCat("pool file ", device.path, " of device ", device.id,
+                               " is absent or shorter than ", device.capacity_bytes, " bytes"),
+                  absl::StrCat("make it: truncate -s ", device.capacity_bytes, " ", device.path));
+  }
+  device.path = path;
+  return absl::OkStatus();
+}
+
+absl::Status PrepareConfig(QemuFabricConfig& config) {
+  std::set<std::string> devices, hosts, paths, sockets;
+  for (QemuDeviceConfig& device : config.devices) {
+    if (absl::Status status = PrepareDevice(device); !status.ok()) return status;
+    if (!devices.insert(device.id).second || !paths.insert(device.path).second) {
+      return BadConfig(
+          absl::StrCat("device ", device.id, " or its file ", device.path, " is configured twice"),
+          "give each device an id and a file of its own");
+    }
+  }
+  for (const QemuHostConfig& host : config.hosts) {
+    if (absl::Status status = CheckResourceId(host.id); !status.ok()) return status;
+    if (!hosts.insert(host.id).second || !sockets.insert(host.qmp_socket).second) {
+      return BadConfig(absl::StrCat("host ", host.id, " or its QMP socket ", host.qmp_socket,
+                                    " is configured twice"),
+                       "give each host an id and a socket of its own");
+    }
+  }
+  const std::string& directory = config.state_directory;
+  if (!directory.empty() && ::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot make the directory ", directory));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<QemuFabric>> QemuFabric::Open(QemuFabricConfig config) {
+  if (absl::Status status = PrepareConfig(config); !status.ok()) return status;
+  return std::unique_ptr<QemuFabric>(new QemuFabric(std::move(config)));
+}
+
+QemuFabric::QemuFabric(QemuFabricConfig config)
+    : config_(std::move(config)), scrub_loop_("qemu-scrub") {
+  for (const QemuHostConfig& host : config_.hosts) {
+    const std::string record = config_.state_directory.empty()
+                                   ? std::string()
+                                   : absl::StrCat(config_.state_directory, "/", host.id, ".qemu");
+    hosts_[host.id] = std::make_unique<QemuHost>(host, config_.devices, config_.timing, record);
+  }
+}
+
+QemuFabric::~QemuFabric() {
+  scrub_loop_.Stop();
+  for (ScrubJob& job : scrubs_) {
+    std::move(job.done)(absl::CancelledError("the QEMU fabric is stopping; scrub again"));
+  }
+}
+
+FabricCapabilities QemuFabric::capabilities() const {
+  uint64_t granule = 0;
+  for (const QemuDeviceConfig& device : config_.devices) {
+    granule = granule == 0 ? device.granule_bytes : std::min(granule, device.granule_bytes);
+  }
+  return FabricCapabilities{.driver = "qemu",
+                            .extent_granule_bytes = granule,
+                            .max_lds_per_device = 0,
+                            .enforces_read_only = true,
+                            .hardware_coherent = true,
+                            .can_fence = true};
+}
+
+void QemuFabric::Start(absl::AnyInvocable<void(FabricEvent)> sink) {
+  struct Shared {
+    Mutex mutex;
+    absl::AnyInvocable<void(FabricEvent)> sink ABSL_GUARDED_BY(mutex);
+  };
+  auto shared = std::make_shared<Shared>();
+  {
+    MutexLock lock(shared->mutex);
+    shared->sink = std::move(sink);
+  }
+  for (auto& [id, host] : hosts_) {
+    const absl::Status status = host->Start([shared](FabricEvent event) {
+      MutexLock lock(shared->mutex);
+      shared->sink(std::move(event));
+    });
+    if (!status.ok()) LogError("fabric-qemu", "host ", id, ": ", status.message());
+  }
+}
+
+void QemuFabric::Discover(DoneWith<FabricView> done) {
+  // Gathers what each host's thread says; the last one answers.
+  struct Gathering {
+    Mutex mutex;
+    size_t missing ABSL_GUARDED_BY(mutex) = 0;
+    std::map<std::string, QemuHost::Report> reports ABSL_GUARDED_BY(mutex);
+    absl::Status status ABSL_GUARDED_BY(mutex);
+    DoneWith<FabricView> done;
+    FabricView view;  // Devices at first.
+  };
+  auto all = std::make_shared<Gathering>();
+  all->done = std::move(done);
+  for (const QemuDeviceConfig& device : config_.devices) {
+    all->view.devices.push_back(
+        {device.id, device.serial, device.capacity_bytes, device.granule_bytes});
+  }
+  if (hosts_.empty()) {
+    std::move(all->done)(std::move(all->view));
+    return;
+  }
+  {
+    MutexLock lock(all->mutex);
+    all->missing = hosts_.size();
+  }
+  for (auto& [id, host] : hosts_) {
+    host->Discover([all, id = id](absl::StatusOr<QemuHost::Report> report) {
+      absl::Status status;
+      {
+        MutexLock lock(all->mutex);
+        if (report.ok()) {
+          all->reports[id] = std::move(*report);
+        } else {
+          all->status = report.status();
+        }
+        if (--all->missing != 0) return;
+        status = all->status;
+        for (auto& [name, part] : all->reports) {
+          all->view.hosts.push_back(std::move(part.host));
+          for (BoundLd& ld : part.bound) all->view.bound.push_back(std::move(ld));
+        }
+      }
+      if (status.ok()) {
+        std::move(all->done)(std::move(all->view));
+      } else {
+        std::move(all->done)(status);
+      }
+    });
+  }
+}
+
+absl::StatusOr<QemuHost*> QemuFabric::FindHost(const std::string& id) const {
+  const auto host = hosts_.find(id);
+  if (host != hosts_.end()) return host->second.get();
+  return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_HOST",
+                absl::StrCat("the QEMU fabric has no host ", id),
+                "list it, with its QMP socket, in the manager's configuration");
+}
+
+absl::StatusOr<const QemuDeviceConfig*> QemuFabric::FindDevice(const Slice& slice) const {
+  const auto device = std::find_if(config_.devices.begin(), config_.devices.end(),
+                                   [&](const QemuDeviceConfig& d) { return d.id == slice.device; });
+  if (device == config_.devices.end()) {
+    return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_DEVICE",
+                  absl::StrCat("the QEMU fabric has no device ", slice.device),
+                  "list it in the manager's configuration");
+  }
+  const bool inside = slice.length_bytes != 0 && slice.dpa_bytes <= device->capacity_bytes &&
+                      slice.length_bytes <= device->capacity_bytes - slice.dpa_bytes;
+  if (!inside || slice.dpa_bytes % device->granule_bytes != 0 ||
+      slice.length_bytes % device->granule_bytes != 0) {
+    return Refuse(absl::StatusCode::kInvalidArgument, "BAD_SLICE",
+                  absl::StrCat("slice of ", slice.length_bytes, " bytes at ", slice.dpa_bytes,
+                               " does not fit device ", device->id, " of ", device->capacity_bytes,
+                               " bytes in granules of ", device->granule_bytes),
+                  "use whole granules within the device");
+  }
+  return &*device;
+}
+
+void QemuFabric::Bind(BindRequest request, DoneWith<BoundLd> done) {
+  auto host = FindHost(request.key.host);
+  auto device = FindDevice(request.slice);
+  const auto tag = ParseUuid(request.key.tag);
+  absl::Status refused = !host.ok() ? host.status() : device.status();
+  if (refused.ok() && (!tag.ok() || FormatUuid(*tag) != request.key.tag)) {
+    refused = Refuse(absl::StatusCode::kInvalidArgument, "BAD_UUID",
+                     "the LD's tag is not a UUID in lower case", "use the Region's UUID");
+  }
+  if (refused.ok() && request.serial == 0) {
+    refused = Refuse(absl::StatusCode::kInvalidArgument, "BAD_SERIAL", "the LD's serial is 0",
+                     "count serials from 1");
+  }
+  if (refused.ok()) {
+    (*host)->Bind(std::move(request), std::move(done));
+  } else {
+    std::move(done)(refused);
+  }
+}
+
+void QemuFabric::BeginUnbind(LdKey key, Done done) {
+  auto host = FindHost(key.host);
+  if (host.ok()) {
+    (*host)->BeginUnbind(std::move(key), std::move(done));
+  } else {
+    std::move(done)(host.status());
+  }
+}
+
+void QemuFabric::AwaitUnbound(LdKey key, absl::Duration timeout, Done done) {
+  auto host = FindHost(key.host);
+  if (host.ok()) {
+    (*host)->AwaitUnbound(std::move(key), timeout, std::move(done));
+  } else {
+    std::move(done)(host.status());
+  }
+}
+
+void QemuFabric::Fence(std::string host_id, Done done) {
+  auto host = FindHost(host_id);
+  if (host.ok()) {
+    (*host)->Fence(std::move(done));
+  } else {
+    std::move(done)(host.status());
+  }
+}
+
+void QemuFabric::Scrub(std::string, uint32_t, Slice slice, Done done) {
+  if (auto device = FindDevice(slice); !device.ok()) {
+    std::move(done)(device.status());
+  } else if (waiting_scrubs_.fetch_add(1) >= kMaxScrubs) {
+    waiting_scrubs_.fetch_sub(1);
+    std::move(done)(Refuse(absl::StatusCode::kResourceExhausted, "FABRIC_OVERLOADED",
+                           absl::StrCat(kMaxScrubs, " scrubs are waiting"), "try again later"));
+  } else {
+    scrub_loop_.Post([this, slice = std::move(slice), done = std::move(done)]() mutable {
+      StartScrub(slice, std::move(done));
+    });
+  }
+}
+
+void QemuFabric::StartScrub(const Slice& slice, Done done) {
+  auto device = FindDevice(slice);
+  auto scrub = PoolScrub::Begin((*device)->path, slice.dpa_bytes, slice.length_bytes);
+  if (!scrub.ok()) {
+    waiting_scrubs_.fetch_sub(1);
+    std::move(done)(scrub.status());
+    return;
+  }
+  scrubs_.push_back(ScrubJob{std::move(*scrub), std::move(done)});
+  StepScrub(std::prev(scrubs_.end()));
+}
+
+void QemuFabric::StepScrub(std::list<ScrubJob>::iterator job) {
+  auto finished = job->scrub.Step(kScrubStepBytes);
+  if (finished.ok() && !*finished) {
+    // In turns, so that a large slice keeps no small one waiting, and stopping is quick.
+    scrub_loop_.Post([this, job] { StepScrub(job); });
+    return;
+  }
+  waiting_scrubs_.fetch_sub(1);
+  Done done = std::move(job->done);
+  scrubs_.erase(job);
+  std::move(done)(finished.status());
+}
+
+}  // namespace cxlpool::fm

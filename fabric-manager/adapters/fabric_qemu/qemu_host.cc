@@ -1,0 +1,219 @@
+#include "fabric-manager/adapters/fabric_qemu/qemu_host.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool::fm {
+namespace {
+
+constexpr size_t kMaxWork = 4096;
+
+void Signal(const UniqueFd& event) {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t n = ::write(event.get(), &one, sizeof(one));
+}
+
+void Clear(const UniqueFd& event) {
+  uint64_t count = 0;
+  [[maybe_unused]] const ssize_t n = ::read(event.get(), &count, sizeof(count));
+}
+
+absl::Status Stopping() { return absl::CancelledError("the QEMU fabric is stopping"); }
+
+}  // namespace
+
+QemuHost::QemuHost(QemuHostConfig config, std::vector<QemuDeviceConfig> devices, QemuTiming timing,
+                   std::string record_path)
+    : config_(std::move(config)),
+      devices_(std::move(devices)),
+      timing_(timing),
+      record_(std::move(record_path)),
+      wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+      interrupt_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+      backoff_(timing.reconnect_min) {}
+
+QemuHost::~QemuHost() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+  }
+  Signal(interrupt_);
+  Signal(wake_);
+  if (thread_.joinable()) thread_.join();
+  Stop();
+}
+
+absl::Status QemuHost::Start(EventSink sink) {
+  if (!wake_.valid() || !interrupt_.valid()) return absl::ErrnoToStatus(EMFILE, "eventfd");
+  sink_ = std::move(sink);
+  thread_ = std::thread([this] { Run(); });
+  pthread_setname_np(thread_.native_handle(),
+                     absl::StrCat("qmp-", config_.id).substr(0, 15).c_str());
+  return absl::OkStatus();
+}
+
+void QemuHost::Enqueue(absl::Duration deadline, Job job, bool first) {
+  absl::Status refused;
+  {
+    MutexLock lock(mutex_);
+    if (stopping_) {
+      refused = Stopping();
+    } else if (work_.size() >= kMaxWork && !first) {
+      refused = Refusal{.code = absl::StatusCode::kResourceExhausted,
+                        .reason = "FABRIC_OVERLOADED",
+                        .message = absl::StrCat("host ", config_.id, " has ", kMaxWork,
+                                                " fabric calls waiting"),
+                        .remedy = "try again later",
+                        .metadata = {}}
+                    .ToStatus();
+    } else if (first) {
+      work_.push_front(Work{deadline, std::move(job)});
+    } else {
+      work_.push_back(Work{deadline, std::move(job)});
+    }
+  }
+  if (!refused.ok()) {
+    std::move(job)(refused);
+    return;
+  }
+  if (first) Signal(interrupt_);
+  Signal(wake_);
+}
+
+void QemuHost::Discover(DoneWith<Report> done) {
+  Enqueue(clock_.Elapsed() + timing_.operation,
+          [this, done = std::move(done)](absl::Status status) mutable {
+            if (status.ok() || absl::IsDeadlineExceeded(status)) {
+              std::move(done)(ReportNow());
+            } else {
+              std::move(done)(status);
+            }
+          });
+}
+
+void QemuHost::Bind(BindRequest request, DoneWith<BoundLd> done) {
+  Enqueue(
+      clock_.Elapsed() + timing_.operation,
+      [this, request = std::move(request), done = std::move(done)](absl::Status status) mutable {
+        if (!status.ok()) {
+          std::move(done)(status);
+        } else {
+          std::move(done)(BindNow(request));
+        }
+      });
+}
+
+void QemuHost::BeginUnbind(LdKey key, Done done) {
+  Enqueue(clock_.Elapsed() + timing_.operation,
+          [this, key = std::move(key), done = std::move(done)](absl::Status status) mutable {
+            if (!status.ok()) {
+              std::move(done)(status);
+            } else {
+              BeginUnbindNow(std::move(key), std::move(done));
+            }
+          });
+}
+
+void QemuHost::Fence(Done done) {
+  Enqueue(
+      absl::InfiniteDuration(),
+      [this, done = std::move(done)](absl::Status status) mutable {
+        Clear(interrupt_);
+        std::move(done)(status.ok() ? FenceNow() : status);
+      },
+      /*first=*/true);
+}
+
+void QemuHost::Run() {
+  RememberFormer();
+  while (true) {
+    {
+      MutexLock lock(mutex_);
+      if (stopping_) return;
+    }
+    if (client_ == nullptr && clock_.Elapsed() >= next_connect_) Connect();
+    RunWork();
+    TakeDeleted();
+    RetryUnbinds();
+    CheckWaiters();
+    Sleep();
+  }
+}
+
+void QemuHost::RunWork() {
+  while (true) {
+    Work work;
+    {
+      MutexLock lock(mutex_);
+      if (stopping_ || work_.empty()) return;
+      work = std::move(work_.front());
+      work_.pop_front();
+    }
+    const absl::Duration now = clock_.Elapsed();
+    operation_deadline_ = now + timing_.operation;
+    if (now <= work.deadline) {
+      std::move(work.job)(absl::OkStatus());
+    } else {
+      std::move(work.job)(Refusal{
+          .code = absl::StatusCode::kDeadlineExceeded,
+          .reason = "FABRIC_TIMEOUT",
+          .message = absl::StrCat("host ", config_.id, "'s QEMU was too slow; nothing was done"),
+          .remedy = "try again",
+          .metadata = {}}.ToStatus());
+    }
+    TakeDeleted();
+  }
+}
+
+absl::Duration QemuHost::NextMoment() const {
+  absl::Duration next = clock_.Elapsed() + absl::Minutes(1);
+  if (client_ == nullptr) next = std::min(next, next_connect_);
+  for (const Unbind& unbind : unbinds_) next = std::min(next, unbind.next_try);
+  for (const Waiter& waiter : waiters_) {
+    next = std::min({next, waiter.deadline, next_recheck_});
+  }
+  return next;
+}
+
+void QemuHost::Sleep() {
+  // Negative descriptors are left out by poll.
+  pollfd polls[] = {{wake_.get(), POLLIN, 0},
+                    {client_ != nullptr ? client_->fd() : -1, POLLIN, 0},
+                    {process_.has_value() ? process_->pidfd() : -1, POLLIN, 0}};
+  const absl::Duration wait = std::max(NextMoment() - clock_.Elapsed(), absl::ZeroDuration());
+  // Rounded up, or the last millisecond would be spent spinning.
+  ::poll(polls, std::size(polls),
+         static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(wait, absl::Milliseconds(1)))));
+  Clear(wake_);
+  operation_deadline_ = clock_.Elapsed() + timing_.operation;
+  if (client_ != nullptr && polls[1].revents != 0) {
+    if (absl::Status status = client_->Drain(); !status.ok()) Disconnect(status);
+  }
+  if (process_.has_value() && process_->HasExited()) OnProcessExit();
+}
+
+void QemuHost::Stop() {
+  std::deque<Work> work;
+  {
+    MutexLock lock(mutex_);
+    work.swap(work_);
+  }
+  for (Work& item : work) std::move(item.job)(Stopping());
+  for (Unbind& unbind : unbinds_) std::move(unbind.done)(Stopping());
+  for (Waiter& waiter : waiters_) std::move(waiter.done)(Stopping());
+}
+
+void QemuHost::Emit(FabricEvent::Kind kind, LdKey key) {
+  sink_(FabricEvent{kind, config_.id, std::move(key)});
+}
+
+}  // namespace cxlpool::fm

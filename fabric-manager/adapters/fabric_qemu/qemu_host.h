@@ -1,0 +1,162 @@
+// One host of the QEMU fabric: a thread that holds its QMP connection and does its work in order.
+//
+// The truth about a host is one QEMU process, named by pid and start time. What is bound is what
+// that process shows; when it has ended, as its pidfd says, nothing is. As long as it has not
+// ended, no other process is taken for the host, even one that answers on the same socket.
+//
+// `known_` is what the process shows: read whole at each connection, kept current by DEVICE_DELETED
+// and by our own binds, and read again before anything is decided on it. An event that came while
+// no connection stood is made good by that reading: absence in the same process is as good.
+//
+// Public calls: any thread; they never block. Completions and events: this host's thread.
+#ifndef CXLPOOL_FABRIC_MANAGER_ADAPTERS_FABRIC_QEMU_QEMU_HOST_H_
+#define CXLPOOL_FABRIC_MANAGER_ADAPTERS_FABRIC_QEMU_QEMU_HOST_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "fabric-manager/adapters/fabric_qemu/qemu_config.h"
+#include "fabric-manager/adapters/fabric_qemu/qemu_process.h"
+#include "fabric-manager/adapters/fabric_qemu/qmp_client.h"
+#include "fabric-manager/ports/fabric_driver.h"
+#include "proto/support/loop.h"
+#include "proto/support/mutex.h"
+#include "proto/support/unique_fd.h"
+
+namespace cxlpool::fm {
+
+class QemuHost {
+ public:
+  using EventSink = std::function<void(FabricEvent)>;
+
+  struct Report {
+    FabricHost host;
+    std::vector<BoundLd> bound;
+  };
+
+  // `devices` with canonical paths. `record_path` may be empty.
+  QemuHost(QemuHostConfig config, std::vector<QemuDeviceConfig> devices, QemuTiming timing,
+           std::string record_path);
+
+  // Answers what is still waiting with CANCELLED.
+  ~QemuHost();
+
+  // Makes the thread. Call once, first.
+  absl::Status Start(EventSink sink);
+
+  // Never an error: a host that cannot be asked is not reachable.
+  void Discover(DoneWith<Report> done);
+  // The request's device and slice have been checked.
+  void Bind(BindRequest request, DoneWith<BoundLd> done);
+  void BeginUnbind(LdKey key, Done done);
+  void AwaitUnbound(LdKey key, absl::Duration timeout, Done done);
+  // Goes before everything else and interrupts what is under way.
+  void Fence(Done done);
+
+ private:
+  // Called once: with OK it does the work, else it answers with the error.
+  using Job = absl::AnyInvocable<void(absl::Status) &&>;
+  struct Work {
+    absl::Duration deadline;
+    Job job;
+  };
+  struct Unbind {  // A device_del that the guest was too busy for.
+    LdKey key;
+    std::string device_id;
+    absl::Duration deadline;
+    absl::Duration next_try;
+    Done done;
+  };
+  struct Waiter {
+    std::string device_id;
+    absl::Duration deadline;
+    Done done;
+  };
+
+  void Enqueue(absl::Duration deadline, Job job, bool first = false);
+
+  // The rest runs on the thread.
+  void Run();
+  void RunWork();
+  void Sleep();
+  absl::Duration NextMoment() const;
+  void Stop();
+
+  // qemu_host_link.cc: the connection and the process behind it.
+  void RememberFormer();
+  void Connect();
+  absl::Status TryConnect();
+  absl::Status Identify(QmpClient& client, std::optional<QemuProcess>& fresh);
+  absl::StatusOr<nlohmann::json> Call(const std::string& command, const nlohmann::json& arguments);
+  void Disconnect(const absl::Status& why);
+  void OnProcessExit();
+  absl::Status FenceNow();
+  std::string Incarnation() const;
+  absl::Status Unreachable() const;
+
+  // qemu_host_lds.cc: what is plugged in.
+  absl::Status Refresh();
+  absl::Status ReadNew(const std::string& device_id);
+  void TakeDeleted();
+  void Gone(const std::string& device_id);
+  Report ReportNow();
+  absl::StatusOr<BoundLd> BindNow(const BindRequest& request);
+  absl::Status Plug(const BindRequest& request, const std::string& port);
+  void BeginUnbindNow(LdKey key, Done done);
+  // Nothing: the guest is busy; try again.
+  std::optional<absl::Status> TryUnplug(const std::string& device_id);
+  void RetryUnbinds();
+  // OK: proven unbound. UNAVAILABLE: not known now. FAILED_PRECONDITION: bound.
+  absl::Status Proof(const std::string& device_id) const;
+  void CheckWaiters();
+  void Emit(FabricEvent::Kind kind, LdKey key = {});
+
+  const QemuHostConfig config_;
+  const std::vector<QemuDeviceConfig> devices_;
+  const QemuTiming timing_;
+  const ProcessRecord record_;
+  const SystemClock clock_;
+
+  UniqueFd wake_;       // eventfd: there is work.
+  UniqueFd interrupt_;  // eventfd: leave off what is under way.
+
+  Mutex mutex_;
+  std::deque<Work> work_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+
+  // Touched by the thread alone, once it runs.
+  EventSink sink_;
+  std::unique_ptr<QmpClient> client_;  // Null: not reachable.
+  std::optional<QemuProcess> process_;
+  std::string ended_;  // Name of the process that was the host and has ended; empty: none.
+  std::map<uint32_t, std::string> ports_;       // Slot number to port id.
+  std::map<std::string, BoundLd> known_;        // By device id.
+  std::map<std::string, std::string> foreign_;  // Device id to port id, of CXL memory not ours.
+  std::vector<std::string> deleted_;            // DEVICE_DELETED, not looked at yet.
+  std::list<Unbind> unbinds_;
+  std::list<Waiter> waiters_;
+  absl::Duration operation_deadline_;
+  absl::Duration next_connect_;
+  absl::Duration next_recheck_;
+  absl::Duration backoff_;
+  absl::Status down_;  // Why it is not reachable.
+  bool told_unreachable_ = false;
+
+  std::thread thread_;
+};
+
+}  // namespace cxlpool::fm
+
+#endif  // CXLPOOL_FABRIC_MANAGER_ADAPTERS_FABRIC_QEMU_QEMU_HOST_H_

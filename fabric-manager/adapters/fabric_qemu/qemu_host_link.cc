@@ -1,0 +1,183 @@
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "fabric-manager/adapters/fabric_qemu/qemu_host.h"
+#include "fabric-manager/adapters/fabric_qemu/qemu_tree.h"
+#include "proto/support/log.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool::fm {
+namespace {
+
+constexpr char kLogSubject[] = "fabric-qemu";
+
+}  // namespace
+
+void QemuHost::RememberFormer() {
+  const auto former = record_.Load();
+  if (!former.has_value()) return;
+  if (former->this_boot) {
+    auto process = QemuProcess::Open(former->name.pid);
+    if (process.ok() && process->name() == former->name) {
+      process_ = std::move(*process);
+      return;
+    }
+    // Anything but its certain absence proves nothing.
+    if (!process.ok() && !absl::IsNotFound(process.status())) {
+      LogError(kLogSubject, "host ", config_.id, ": ", process.status().message());
+      return;
+    }
+  }
+  ended_ = FormatProcessName(former->name);
+  Emit(FabricEvent::Kind::kHostGone);
+}
+
+std::string QemuHost::Incarnation() const {
+  if (process_.has_value()) return FormatProcessName(process_->name());
+  return ended_.empty() ? std::string() : absl::StrCat("ended:", ended_);
+}
+
+absl::Status QemuHost::Unreachable() const {
+  return Refusal{.code = absl::StatusCode::kUnavailable,
+                 .reason = "HOST_UNREACHABLE",
+                 .message = absl::StrCat("host ", config_.id, " cannot be asked through ",
+                                         config_.qmp_socket, ": ", down_.message()),
+                 .remedy = "start its QEMU, or close what else uses its QMP socket",
+                 .metadata = {}}
+      .ToStatus();
+}
+
+void QemuHost::Connect() {
+  operation_deadline_ = clock_.Elapsed() + timing_.operation;
+  absl::Status status = TryConnect();
+  if (status.ok()) {
+    backoff_ = timing_.reconnect_min;
+    told_unreachable_ = false;
+    LogInfo(kLogSubject, "host ", config_.id, " is QEMU ", client_->version(), ", process ",
+            process_->name().pid);
+    Emit(FabricEvent::Kind::kHostReachable);
+    return;
+  }
+  client_.reset();
+  next_connect_ = clock_.Elapsed() + backoff_;
+  backoff_ = std::min(2 * backoff_, timing_.reconnect_max);
+  if (down_ != status) LogWarning(kLogSubject, "host ", config_.id, ": ", status.message());
+  down_ = std::move(status);
+  if (!std::exchange(told_unreachable_, true)) Emit(FabricEvent::Kind::kHostUnreachable);
+}
+
+absl::Status QemuHost::TryConnect() {
+  auto client =
+      QmpClient::Connect(config_.qmp_socket, interrupt_.get(), [this](const QmpMessage& event) {
+        if (event.name != "DEVICE_DELETED") return;
+        const auto device = event.value.find("device");
+        if (device != event.value.end() && device->is_string()) {
+          deleted_.push_back(device->get<std::string>());
+        }
+      });
+  if (!client.ok()) return client.status();
+  std::optional<QemuProcess> fresh;
+  if (absl::Status status = Identify(**client, fresh); !status.ok()) return status;
+  const auto call = [&](const std::string& command, const nlohmann::json& arguments) {
+    return (*client)->Execute(command, arguments, timing_.command);
+  };
+  auto ports = ReadPorts(call);
+  if (!ports.ok()) return ports.status();
+  if (fresh.has_value()) {
+    // Before anything is bound in it, so that its end can always be proven.
+    if (absl::Status status = record_.Save(fresh->name()); !status.ok()) return status;
+    process_ = std::move(fresh);
+    ended_.clear();
+    known_.clear();
+  }
+  foreign_.clear();
+  ports_ = std::move(*ports);
+  client_ = std::move(*client);
+  return Refresh();
+}
+
+absl::Status QemuHost::Identify(QmpClient& client, std::optional<QemuProcess>& fresh) {
+  auto process = QemuProcess::Open(client.peer_pid());
+  if (!process.ok()) return process.status();
+  if (process_.has_value() && process_->HasExited()) OnProcessExit();
+  if (process_.has_value() && !(process_->name() == process->name())) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("process ", client.peer_pid(), " listens on ", config_.qmp_socket,
+                     " while the host's QEMU, process ", process_->name().pid, ", still runs"));
+  }
+  if (absl::Status status = client.Negotiate(timing_.greeting); !status.ok()) return status;
+  // Whoever made the socket may have passed it on: a vCPU's thread says who the QEMU is.
+  auto cpus = client.Execute("query-cpus-fast", nlohmann::json::object(), timing_.command);
+  if (!cpus.ok()) return cpus.status();
+  auto thread = ParseCpuThread(*cpus);
+  if (!thread.ok()) return thread.status();
+  if (!process->HasThread(*thread)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("process ", client.peer_pid(), " made the socket ", config_.qmp_socket,
+                     " but is not the QEMU that answers there; let QEMU make it itself"));
+  }
+  if (!process_.has_value()) fresh = std::move(*process);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<nlohmann::json> QemuHost::Call(const std::string& command,
+                                              const nlohmann::json& arguments) {
+  if (client_ == nullptr) return down_;
+  const absl::Duration left = operation_deadline_ - clock_.Elapsed();
+  auto value = client_->Execute(command, arguments, std::min(left, timing_.command));
+  const absl::StatusCode code = value.status().code();
+  if (code == absl::StatusCode::kUnavailable || code == absl::StatusCode::kDeadlineExceeded ||
+      code == absl::StatusCode::kCancelled) {
+    Disconnect(value.status());
+  }
+  return value;
+}
+
+void QemuHost::Disconnect(const absl::Status& why) {
+  if (client_ == nullptr) return;
+  client_.reset();
+  down_ = why;
+  next_connect_ = clock_.Elapsed();
+  LogWarning(kLogSubject, "host ", config_.id, ": ", why.message());
+  if (!std::exchange(told_unreachable_, true)) Emit(FabricEvent::Kind::kHostUnreachable);
+}
+
+void QemuHost::OnProcessExit() {
+  ended_ = FormatProcessName(process_->name());
+  process_.reset();
+  known_.clear();
+  deleted_.clear();
+  client_.reset();
+  next_connect_ = clock_.Elapsed();
+  down_ = absl::UnavailableError(absl::StrCat("its QEMU, process ", ended_, ", has ended"));
+  told_unreachable_ = true;  // What follows says it, and more.
+  LogWarning(kLogSubject, "host ", config_.id, ": ", down_.message());
+  Emit(FabricEvent::Kind::kHostGone);
+}
+
+absl::Status QemuHost::FenceNow() {
+  if (!process_.has_value() && ended_.empty()) Connect();
+  if (!process_.has_value() && !ended_.empty()) return absl::OkStatus();
+  absl::Status why = process_.has_value()
+                         ? process_->Kill(timing_.exit)
+                         : absl::FailedPreconditionError(absl::StrCat(
+                               "which process is its QEMU was never learnt: ", down_.message()));
+  if (!why.ok() && client_ != nullptr) {
+    // Another user's process, perhaps: it may end itself where we may not kill it.
+    (void)Call("quit", nlohmann::json::object());
+    if (process_->AwaitExit(timing_.exit)) why = absl::OkStatus();
+  }
+  if (why.ok()) {
+    OnProcessExit();
+    return absl::OkStatus();
+  }
+  return Refusal{.code = absl::StatusCode::kFailedPrecondition,
+                 .reason = "FENCE_FAILED",
+                 .message = absl::StrCat("host ", config_.id, " was not fenced: ", why.message()),
+                 .remedy = "end its QEMU by hand",
+                 .metadata = {}}
+      .ToStatus();
+}
+
+}  // namespace cxlpool::fm

@@ -1,0 +1,84 @@
+// The process behind a QMP socket: who it is for certain, whether it still runs, and its end.
+//
+// A pid alone is reused; with its start time it names one process for ever (within a boot). The
+// pidfd becomes readable when every thread of it has exited: then nothing of it can load or store.
+// One thread.
+#ifndef CXLPOOL_FABRIC_MANAGER_ADAPTERS_FABRIC_QEMU_QEMU_PROCESS_H_
+#define CXLPOOL_FABRIC_MANAGER_ADAPTERS_FABRIC_QEMU_QEMU_PROCESS_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "proto/support/unique_fd.h"
+
+namespace cxlpool::fm {
+
+struct ProcessName {
+  pid_t pid = 0;
+  uint64_t start_ticks = 0;  // Since boot: field 22 of /proc/PID/stat, proc(5).
+  friend bool operator==(const ProcessName&, const ProcessName&) = default;
+};
+
+// "pid:start".
+std::string FormatProcessName(const ProcessName& name);
+
+// Field 22 of the text of /proc/PID/stat. The command's name in it may hold spaces and brackets.
+absl::StatusOr<uint64_t> ParseStartTicks(absl::string_view stat);
+
+class QemuProcess {
+ public:
+  // NOT_FOUND: it does not run any more.
+  static absl::StatusOr<QemuProcess> Open(pid_t pid);
+
+  const ProcessName& name() const { return name_; }
+  int pidfd() const { return pidfd_.get(); }
+
+  // True for ever once true.
+  bool HasExited() const;
+
+  // Waits for the exit; false where it did not come.
+  bool AwaitExit(absl::Duration timeout) const;
+
+  // Whether `thread` is one of its threads.
+  bool HasThread(uint64_t thread) const;
+
+  // SIGKILL, then waits for the exit. FAILED_PRECONDITION: it may not be killed, or did not end.
+  absl::Status Kill(absl::Duration timeout) const;
+
+ private:
+  QemuProcess(ProcessName name, UniqueFd pidfd) : name_(name), pidfd_(std::move(pidfd)) {}
+
+  ProcessName name_;
+  UniqueFd pidfd_;
+};
+
+// Remembers, across restarts of the manager, which process a host was: with that, a host whose
+// QEMU ended while no manager watched is proven gone. One small file, replaced by rename, synced.
+class ProcessRecord {
+ public:
+  // Empty path: remembers nothing.
+  explicit ProcessRecord(std::string path) : path_(std::move(path)) {}
+
+  absl::Status Save(const ProcessName& name) const;
+
+  struct Former {
+    ProcessName name;
+    bool this_boot = false;  // False: the machine has restarted, so it cannot run any more.
+  };
+  // Nothing where there is no record, or none that can be read.
+  std::optional<Former> Load() const;
+
+ private:
+  std::string path_;
+};
+
+}  // namespace cxlpool::fm
+
+#endif  // CXLPOOL_FABRIC_MANAGER_ADAPTERS_FABRIC_QEMU_QEMU_PROCESS_H_

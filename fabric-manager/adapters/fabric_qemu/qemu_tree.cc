@@ -1,0 +1,115 @@
+#include "fabric-manager/adapters/fabric_qemu/qemu_tree.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "fabric-manager/adapters/fabric_qemu/qmp_message.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool::fm {
+namespace {
+
+constexpr char kPeripheral[] = "/machine/peripheral";
+
+std::string PathOf(const std::string& id) { return absl::StrCat(kPeripheral, "/", id); }
+
+absl::StatusOr<nlohmann::json> Get(QmpCall call, const std::string& path,
+                                   const std::string& property) {
+  return call("qom-get", {{"path", path}, {"property", property}});
+}
+
+absl::StatusOr<std::string> GetString(QmpCall call, const std::string& path,
+                                      const std::string& property) {
+  auto value = Get(call, path, property);
+  if (!value.ok()) return value.status();
+  return ParseQomString(*value);
+}
+
+absl::StatusOr<uint64_t> GetUint(QmpCall call, const std::string& path,
+                                 const std::string& property) {
+  auto value = Get(call, path, property);
+  if (!value.ok()) return value.status();
+  return ParseQomUint(*value);
+}
+
+absl::StatusOr<bool> GetBool(QmpCall call, const std::string& path, const std::string& property) {
+  auto value = Get(call, path, property);
+  if (!value.ok()) return value.status();
+  return ParseQomBool(*value);
+}
+
+absl::Status ReadBackend(QmpCall call, const std::string& backend, QemuMemory& memory) {
+  auto path = GetString(call, backend, "mem-path");
+  auto offset = path.ok() ? GetUint(call, backend, "offset") : path.status();
+  auto size = offset.ok() ? GetUint(call, backend, "size") : offset.status();
+  auto read_only = size.ok() ? GetBool(call, backend, "readonly") : size.status();
+  if (!read_only.ok()) return read_only.status();
+  memory.path = *path;
+  memory.offset_bytes = *offset;
+  memory.length_bytes = *size;
+  memory.read_only = *read_only;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> ListPeripherals(QmpCall call, const std::string& type) {
+  auto value = call("qom-list", {{"path", kPeripheral}});
+  if (!value.ok()) return value.status();
+  auto properties = ParseQomList(*value);
+  if (!properties.ok()) return properties.status();
+  if (properties->size() > kMaxPeripherals) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("QEMU has more than ", kMaxPeripherals, " devices"));
+  }
+  const std::string wanted = absl::StrCat("child<", type, ">");
+  std::vector<std::string> ids;
+  for (QomProperty& property : *properties) {
+    if (property.type == wanted) ids.push_back(std::move(property.name));
+  }
+  return ids;
+}
+
+absl::StatusOr<std::map<uint32_t, std::string>> ReadPorts(QmpCall call) {
+  auto ids = ListPeripherals(call, "cxl-downstream");
+  if (!ids.ok()) return ids.status();
+  std::map<uint32_t, std::string> ports;
+  for (const std::string& id : *ids) {
+    auto slot = GetUint(call, PathOf(id), "slot");
+    if (!slot.ok()) return slot.status();
+    if (*slot > UINT16_MAX) return absl::InvalidArgumentError("QMP: a slot that is no slot number");
+    const auto [at, fresh] = ports.emplace(static_cast<uint32_t>(*slot), id);
+    if (fresh) continue;
+    return Refusal{.code = absl::StatusCode::kFailedPrecondition,
+                   .reason = "SLOT_NOT_UNIQUE",
+                   .message = absl::StrCat("ports ", at->second, " and ", id,
+                                           " both have slot number ", *slot),
+                   .remedy = "give every cxl-downstream of a host a slot= of its own",
+                   .metadata = {}}
+        .ToStatus();
+  }
+  return ports;
+}
+
+absl::StatusOr<std::string> ReadPortOf(QmpCall call, const std::string& device_id) {
+  auto bus = GetString(call, PathOf(device_id), "parent_bus");
+  if (!bus.ok()) return bus.status();
+  // /machine/peripheral/PORT/BUS
+  const std::vector<std::string> parts = absl::StrSplit(*bus, '/');
+  if (parts.size() < 2) return absl::InvalidArgumentError("QMP: a parent_bus that is no path");
+  return parts[parts.size() - 2];
+}
+
+absl::StatusOr<QemuMemory> ReadMemory(QmpCall call, const std::string& device_id) {
+  const std::string device = PathOf(device_id);
+  QemuMemory memory;
+  auto port = ReadPortOf(call, device_id);
+  auto backend = port.ok() ? GetString(call, device, "volatile-memdev") : port.status();
+  auto serial = backend.ok() ? GetUint(call, device, "sn") : backend.status();
+  if (!serial.ok()) return serial.status();
+  memory.port = *port;
+  memory.serial = *serial;
+  if (absl::Status status = ReadBackend(call, *backend, memory); !status.ok()) return status;
+  return memory;
+}
+
+}  // namespace cxlpool::fm

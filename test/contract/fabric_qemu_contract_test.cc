@@ -1,0 +1,153 @@
+// The QEMU driver against the contract: on a model of QEMU, and on a rack that runs already.
+//
+//   CXLPOOL_RACK_QMP=host-a=/path/a.qmp,host-b=/path/b.qmp   sockets that nobody else uses
+//   CXLPOOL_RACK_POOL=/path/pool       the pool file; whole granules of 256 MiB, at least four
+//   CXLPOOL_RACK_EJECT='command'       is run with HOST SLOT: what a host agent does to let go
+//   CXLPOOL_RACK_POWER_ON='command'    is run with HOST SLOT: what it does to take an LD; optional
+//   CXLPOOL_RACK_FENCE=1               hosts may be killed; each test that does needs a fresh rack
+//
+// Without the first three the rack's tests are skipped.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "fabric-manager/adapters/fabric_qemu/fake_qemu.h"
+#include "fabric-manager/adapters/fabric_qemu/qemu_fabric.h"
+#include "proto/support/unique_fd.h"
+#include "test/contract/fabric_driver_contract.h"
+
+namespace cxlpool::fm {
+namespace {
+
+constexpr uint64_t kGranule = 256 << 20;
+
+// What both racks share: a driver, and the pool file behind every host's memory.
+class QemuRig : public FabricRig {
+ public:
+  FabricDriver& driver() override { return *driver_; }
+
+  void Restart() override {
+    driver_.reset();
+    OpenDriver();
+  }
+
+  absl::Status Store(const BoundLd& ld, uint64_t offset, const std::string& bytes) override {
+    const UniqueFd fd(::open(config_.devices[0].path.c_str(), O_RDWR | O_CLOEXEC));
+    const off_t at = static_cast<off_t>(ld.slice.dpa_bytes + offset);
+    if (::pwrite(fd.get(), bytes.data(), bytes.size(), at) == static_cast<ssize_t>(bytes.size())) {
+      return absl::OkStatus();
+    }
+    return absl::ErrnoToStatus(errno, "store");
+  }
+
+  absl::StatusOr<std::string> Load(const BoundLd& ld, uint64_t offset, size_t size) override {
+    const UniqueFd fd(::open(config_.devices[0].path.c_str(), O_RDONLY | O_CLOEXEC));
+    std::string bytes(size, '?');
+    const off_t at = static_cast<off_t>(ld.slice.dpa_bytes + offset);
+    if (::pread(fd.get(), bytes.data(), size, at) == static_cast<ssize_t>(size)) return bytes;
+    return absl::ErrnoToStatus(errno, "load");
+  }
+
+ protected:
+  QemuRig() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "cxlpool-XXXXXX").string();
+    directory_ = ::mkdtemp(pattern.data());
+    config_.state_directory = directory_ + "/state";
+  }
+  ~QemuRig() override { std::filesystem::remove_all(directory_); }
+
+  void OpenDriver() {
+    auto driver = QemuFabric::Open(config_);
+    ASSERT_TRUE(driver.ok()) << driver.status();
+    driver_ = std::move(*driver);
+  }
+
+  std::string directory_;
+  QemuFabricConfig config_;
+  std::unique_ptr<QemuFabric> driver_;
+};
+
+class FakeRig : public QemuRig {
+ public:
+  FakeRig() {
+    const std::string pool = directory_ + "/pool";
+    EXPECT_EQ(UniqueFd(::open(pool.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)).valid(), true);
+    EXPECT_EQ(::truncate(pool.c_str(), 4 * kGranule), 0);
+    config_.devices = {{"cmm-0", "serial-0", pool, 4 * kGranule, kGranule}};
+    const std::vector<std::pair<std::string, std::vector<uint32_t>>> hosts = {
+        {"host-a", {10, 11}}, {"host-b", {10, 30, 31}}};
+    for (const auto& [id, slots] : hosts) {
+      const std::string socket = absl::StrCat(directory_, "/", id, ".qmp");
+      config_.hosts.push_back({id, socket});
+      qemus_[id] = std::make_unique<FakeQemu>(socket, slots);
+    }
+    OpenDriver();
+  }
+  ~FakeRig() override { driver_.reset(); }
+
+  void PowerOn(const BoundLd&) override {}
+  void PowerOff(const BoundLd& ld) override { qemus_.at(ld.key.host)->Eject(ld.slot); }
+  void Remove(const BoundLd& ld) override { qemus_.at(ld.key.host)->Eject(ld.slot); }
+
+ private:
+  std::map<std::string, std::unique_ptr<FakeQemu>> qemus_;
+};
+
+absl::StatusOr<std::unique_ptr<FabricRig>> MakeFakeRig() { return std::make_unique<FakeRig>(); }
+
+std::string Environment(const char* name) {
+  const char* value = ::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+class LiveRig : public QemuRig {
+ public:
+  LiveRig(const std::string& sockets, const std::string& pool) {
+    struct stat info = {};
+    EXPECT_EQ(::stat(pool.c_str(), &info), 0) << pool;
+    const uint64_t capacity = static_cast<uint64_t>(info.st_size) / kGranule * kGranule;
+    config_.devices = {{"cmm-0", "serial-0", pool, capacity, kGranule}};
+    for (const auto& host : absl::StrSplit(sockets, ',')) {
+      const std::pair<std::string, std::string> parts =
+          absl::StrSplit(host, absl::MaxSplits('=', 1));
+      config_.hosts.push_back({parts.first, parts.second});
+    }
+    OpenDriver();
+  }
+  ~LiveRig() override { driver_.reset(); }
+
+  void PowerOn(const BoundLd& ld) override { Command("CXLPOOL_RACK_POWER_ON", ld); }
+  void PowerOff(const BoundLd& ld) override { Command("CXLPOOL_RACK_EJECT", ld); }
+  void Remove(const BoundLd& ld) override { Command("CXLPOOL_RACK_EJECT", ld); }
+  bool may_fence() const override { return Environment("CXLPOOL_RACK_FENCE") == "1"; }
+
+ private:
+  static void Command(const char* variable, const BoundLd& ld) {
+    const std::string command = Environment(variable);
+    if (command.empty()) return;
+    const std::string line = absl::StrCat(command, " ", ld.key.host, " ", ld.slot);
+    EXPECT_EQ(std::system(line.c_str()), 0) << line;
+  }
+};
+
+absl::StatusOr<std::unique_ptr<FabricRig>> MakeLiveRig() {
+  const std::string sockets = Environment("CXLPOOL_RACK_QMP");
+  const std::string pool = Environment("CXLPOOL_RACK_POOL");
+  if (sockets.empty() || pool.empty() || Environment("CXLPOOL_RACK_EJECT").empty()) {
+    return absl::UnavailableError(
+        "no rack: CXLPOOL_RACK_QMP, CXLPOOL_RACK_POOL and CXLPOOL_RACK_EJECT are not set");
+  }
+  return std::make_unique<LiveRig>(sockets, pool);
+}
+
+}  // namespace
+
+INSTANTIATE_TEST_SUITE_P(FakeQemu, FabricDriverContract, ::testing::Values(MakeFakeRig));
+INSTANTIATE_TEST_SUITE_P(Rack, FabricDriverContract, ::testing::Values(MakeLiveRig));
+
+}  // namespace cxlpool::fm
