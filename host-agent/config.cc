@@ -1,0 +1,153 @@
+#include "host-agent/config.h"
+
+#include <limits>
+#include <set>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "host-agent/adapters/emulated/emulated_host_memory.h"
+#include "proto/support/names.h"
+#include "proto/support/toml_reader.h"
+
+namespace cxlpool::agent {
+namespace {
+
+constexpr size_t kMaxBridges = 64;
+constexpr size_t kMaxSlots = 256;
+constexpr size_t kMaxUids = 1024;
+constexpr uint64_t kMaxSlotNumber = 8191;  // PCIe Slot Capabilities, 13 bits.
+constexpr uint64_t kMaxDecoders = 32;      // CXL 3.1, 8.2.4.20.1.
+constexpr size_t kMaxSocketPath = 107;
+constexpr uint64_t kMaxConnections = 4096;
+
+uint64_t NumberIn(TomlReader& toml, const std::string& key, uint64_t otherwise, uint64_t min,
+                  uint64_t max) {
+  const uint64_t value = toml.Number(key, otherwise);
+  if (value < min || value > max) {
+    toml.Fail(key, "is out of range", absl::StrCat("write a number from ", min, " to ", max));
+  }
+  return value;
+}
+
+AgentConfig::Bridge ReadBridge(TomlReader& toml, std::set<std::string>& names,
+                               std::set<uint64_t>& slots) {
+  AgentConfig::Bridge bridge;
+  bridge.name = toml.String("name");
+  if (!bridge.name.empty() && !names.insert(bridge.name).second) {
+    toml.Fail("name", "stands twice", "give each host bridge its own");
+  }
+  const std::vector<uint64_t> numbers = toml.Numbers("slots");
+  if (numbers.empty() || numbers.size() > kMaxSlots) {
+    toml.Fail("slots", absl::StrCat("needs 1 to ", kMaxSlots, " slots"), "write [1, 2]");
+  }
+  for (uint64_t slot : numbers) {
+    if (slot > kMaxSlotNumber || !slots.insert(slot).second) {
+      toml.Fail("slots", absl::StrCat("holds ", slot, ", which stands twice or is no PCIe slot"),
+                absl::StrCat("use different numbers from 0 to ", kMaxSlotNumber));
+    }
+    bridge.slots.push_back(static_cast<uint32_t>(slot));
+  }
+  bridge.max_regions =
+      static_cast<uint32_t>(NumberIn(toml, "max_regions", bridge.max_regions, 1, kMaxDecoders));
+  bridge.window_bytes = toml.Size("window", bridge.window_bytes);
+  if (bridge.window_bytes < kEmulatedGranuleBytes ||
+      bridge.window_bytes > kEmulatedMaxWindowBytes) {
+    toml.Fail("window", "is out of range", "write a size from \"2MiB\" to \"1024GiB\"");
+  }
+  return bridge;
+}
+
+void ReadEmulated(TomlReader toml, AgentConfig& config) {
+  config.emulated_root = toml.String("root");
+  if (!config.emulated_root.empty() && !absl::StartsWith(config.emulated_root, "/")) {
+    toml.Fail("root", "is not absolute", "write the manager's fabric.root in full");
+  }
+  std::set<std::string> names;
+  std::set<uint64_t> slots;
+  for (TomlReader& bridge : toml.Tables("bridge")) {
+    config.emulated_bridges.push_back(ReadBridge(bridge, names, slots));
+  }
+  if (config.emulated_bridges.empty() || config.emulated_bridges.size() > kMaxBridges) {
+    toml.Fail("bridge", absl::StrCat("needs 1 to ", kMaxBridges), "add an [[emulated.bridge]]");
+  }
+}
+
+void ReadApplications(TomlReader toml, AgentConfig& config) {
+  config.socket = toml.String("socket", "/run/cxlpool/agent.sock");
+  if (config.socket.empty() || config.socket[0] != '/' || config.socket.size() > kMaxSocketPath) {
+    toml.Fail("socket", "is no absolute path of at most 107 bytes", "write a shorter path in full");
+  }
+  const std::string tenant = toml.String("tenant", "default");
+  if (!CheckResourceId(tenant).ok()) {
+    toml.Fail("tenant", "is not well formed", "use 1 to 63 of a-z, 0-9 and '-', a letter first");
+  }
+  config.tenant = ResourceName("tenants", tenant);
+  if (toml.Has("allowed_uids")) {
+    const std::vector<uint64_t> uids = toml.Numbers("allowed_uids");
+    if (uids.empty() || uids.size() > kMaxUids) {
+      toml.Fail("allowed_uids", absl::StrCat("needs 1 to ", kMaxUids, " user ids"),
+                "leave the key out to let every user in");
+    }
+    for (uint64_t uid : uids) {
+      if (uid >= std::numeric_limits<uint32_t>::max()) {
+        toml.Fail("allowed_uids", absl::StrCat("holds ", uid, ", which is no user id"),
+                  "write numeric user ids");
+      }
+      config.allowed_uids.push_back(static_cast<uint32_t>(uid));
+    }
+  }
+  config.max_connections =
+      NumberIn(toml, "max_connections", config.max_connections, 1, kMaxConnections);
+  config.max_connections_per_uid =
+      NumberIn(toml, "max_connections_per_uid", config.max_connections_per_uid, 1, kMaxConnections);
+}
+
+}  // namespace
+
+absl::StatusOr<AgentConfig> ParseAgentConfig(const std::string& text, const std::string& file) {
+  auto toml = TomlReader::Parse(text, file);
+  if (!toml.ok()) return toml.status();
+  AgentConfig config;
+  config.host = toml->String("host");
+  if (!config.host.empty() && !CheckResourceId(config.host).ok()) {
+    toml->Fail("host", "is not well formed", "write the id it is enrolled under, as host-a");
+  }
+  const std::string adapter = toml->String("adapter");
+  if (adapter == "emulated") {
+    config.adapter = AgentConfig::Adapter::kEmulated;
+    ReadEmulated(toml->Table("emulated"), config);
+  } else if (adapter != "linux") {
+    toml->Fail("adapter", "is no host memory adapter", "write \"linux\" or \"emulated\"");
+  }
+  config.observe_interval = toml->Duration("observe_interval", config.observe_interval);
+  if (config.observe_interval < absl::Milliseconds(50) ||
+      config.observe_interval > absl::Minutes(1)) {
+    toml->Fail("observe_interval", "is out of range", "write from \"50ms\" to \"1m\"");
+  }
+
+  TomlReader manager = toml->Table("manager");
+  config.manager_address = manager.String("address");
+  const bool insecure = manager.Bool("insecure", false);
+  if (insecure == toml->Has("tls")) {
+    toml->Fail("tls", insecure ? "contradicts manager.insecure" : "is missing",
+               insecure ? "remove one of them"
+                        : "add [tls], or manager.insecure = true for a unix: or loopback address");
+  }
+  if (toml->Has("tls")) {
+    TomlReader tls = toml->Table("tls");
+    config.tls = AgentConfig::Tls{tls.String("ca"), tls.String("cert"), tls.String("key"),
+                                  tls.String("server_name", "fm.cxlpool")};
+  }
+  ReadApplications(toml->Table("applications"), config);
+  if (absl::Status status = toml->Finish(); !status.ok()) return status;
+  return config;
+}
+
+absl::StatusOr<AgentConfig> LoadAgentConfig(const std::string& file) {
+  auto text = ReadConfigFile(file);
+  if (!text.ok()) return text.status();
+  return ParseAgentConfig(*text, file);
+}
+
+}  // namespace cxlpool::agent

@@ -1,0 +1,80 @@
+// What cxlpool-agent is told: one TOML file, checked whole before anything is done.
+//
+//   host = "host-a"                   # As enrolled.
+//   adapter = "linux"                 # or "emulated"
+//   observe_interval = "2s"           # How often to look for what changed by itself.
+//
+//   [manager]
+//   address = "10.0.2.100:7443"       # HOST:PORT or unix:PATH
+//   insecure = false                  # true: without TLS; unix: and loopback addresses only.
+//
+//   [tls]                             # Unless manager.insecure.
+//   ca = "/etc/cxlpool/ca.pem"
+//   cert = "/etc/cxlpool/agent.pem"
+//   key = "/etc/cxlpool/agent.key"
+//   server_name = "fm.cxlpool"        # What the manager's certificate is for.
+//
+//   [applications]
+//   socket = "/run/cxlpool/agent.sock"
+//   tenant = "default"                # In whose name users of this host act.
+//   allowed_uids = [1000, 1001]       # Absent: every user. Root and the agent's own always.
+//   max_connections = 256
+//   max_connections_per_uid = 64
+//
+//   [emulated]                        # adapter = "emulated"
+//   root = "/var/lib/cxlpool/fabric"  # The manager's fabric.root.
+//   [[emulated.bridge]]
+//   name = "ACPI0016:00"
+//   slots = [1, 2]                    # Of the manager's [[host]].
+//   max_regions = 4
+//   window = "64GiB"
+//
+// Unknown keys are errors.
+#ifndef CXLPOOL_HOST_AGENT_CONFIG_H_
+#define CXLPOOL_HOST_AGENT_CONFIG_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace cxlpool::agent {
+
+struct AgentConfig {
+  enum class Adapter { kLinux, kEmulated };
+  struct Tls {
+    std::string ca, cert, key;
+    std::string server_name;
+  };
+  struct Bridge {
+    std::string name;
+    std::vector<uint32_t> slots;
+    uint32_t max_regions = 4;
+    uint64_t window_bytes = uint64_t{64} << 30;
+  };
+
+  std::string host;  // Host id, without "hosts/".
+  Adapter adapter = Adapter::kLinux;
+  absl::Duration observe_interval = absl::Seconds(2);
+  std::string manager_address;
+  std::optional<Tls> tls;  // Unset: insecure.
+  std::string socket;
+  std::string tenant = "tenants/default";
+  std::vector<uint32_t> allowed_uids;
+  size_t max_connections = 256;
+  size_t max_connections_per_uid = 64;
+  std::string emulated_root;
+  std::vector<Bridge> emulated_bridges;
+};
+
+// INVALID_ARGUMENT/BAD_CONFIG: "FILE:LINE: KEY: what is wrong (what to write)".
+// NOT_FOUND/NO_CONFIG: the file cannot be read.
+absl::StatusOr<AgentConfig> ParseAgentConfig(const std::string& text, const std::string& file);
+absl::StatusOr<AgentConfig> LoadAgentConfig(const std::string& file);
+
+}  // namespace cxlpool::agent
+
+#endif  // CXLPOOL_HOST_AGENT_CONFIG_H_

@@ -1,0 +1,123 @@
+#include "host-agent/config.h"
+
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_replace.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool::agent {
+namespace {
+
+constexpr char kEmulated[] = R"(
+host = "host-a"
+adapter = "emulated"
+[manager]
+address = "unix:/run/cxlpool/fm.sock"
+insecure = true
+[applications]
+socket = "/tmp/agent.sock"
+tenant = "blue"
+allowed_uids = [1000, 1001]
+[emulated]
+root = "/var/lib/cxlpool/fabric"
+[[emulated.bridge]]
+name = "ACPI0016:00"
+slots = [1, 2]
+[[emulated.bridge]]
+name = "ACPI0016:01"
+slots = [3]
+max_regions = 2
+window = "1GiB"
+)";
+
+constexpr char kLinux[] = R"(
+host = "host-a"
+adapter = "linux"
+[manager]
+address = "10.0.2.100:7443"
+[tls]
+ca = "/ca"
+cert = "/cert"
+key = "/key"
+)";
+
+TEST(AgentConfigTest, ReadsAnEmulatedHost) {
+  const auto config = ParseAgentConfig(kEmulated, "agent.toml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->host, "host-a");
+  EXPECT_EQ(config->adapter, AgentConfig::Adapter::kEmulated);
+  EXPECT_FALSE(config->tls.has_value());
+  EXPECT_EQ(config->tenant, "tenants/blue");
+  EXPECT_EQ(config->allowed_uids, (std::vector<uint32_t>{1000, 1001}));
+  ASSERT_EQ(config->emulated_bridges.size(), 2u);
+  EXPECT_EQ(config->emulated_bridges[0].max_regions, 4u);
+  EXPECT_EQ(config->emulated_bridges[0].slots, (std::vector<uint32_t>{1, 2}));
+  EXPECT_EQ(config->emulated_bridges[1].max_regions, 2u);
+  EXPECT_EQ(config->emulated_bridges[1].window_bytes, uint64_t{1} << 30);
+}
+
+TEST(AgentConfigTest, ReadsALinuxHostWithDefaults) {
+  const auto config = ParseAgentConfig(kLinux, "agent.toml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->adapter, AgentConfig::Adapter::kLinux);
+  ASSERT_TRUE(config->tls.has_value());
+  EXPECT_EQ(config->tls->server_name, "fm.cxlpool");
+  EXPECT_EQ(config->socket, "/run/cxlpool/agent.sock");
+  EXPECT_EQ(config->tenant, "tenants/default");
+  EXPECT_EQ(config->observe_interval, absl::Seconds(2));
+}
+
+TEST(AgentConfigTest, ErrorsNameFileKeyAndRemedy) {
+  struct Row {
+    const char* replace;
+    const char* by;
+    const char* key;
+  };
+  const Row kTable[] = {
+      {"host = \"host-a\"", "", "host"},
+      {"\"host-a\"", "\"Host A\"", "host"},
+      {"\"emulated\"", "\"magic\"", "adapter"},
+      {"insecure = true", "", "tls"},
+      {"address = \"unix:/run/cxlpool/fm.sock\"", "", "address"},
+      {"address = \"unix:/run/cxlpool/fm.sock\"", "address = 5", "address"},
+      {"\"/tmp/agent.sock\"", "\"agent.sock\"", "socket"},
+      {"\"blue\"", "\"tenants/blue\"", "tenant"},
+      {"[1000, 1001]", "[]", "allowed_uids"},
+      {"[1000, 1001]", "[4294967295]", "allowed_uids"},
+      {"\"/var/lib/cxlpool/fabric\"", "\"fabric\"", "root"},
+      {"slots = [3]", "slots = [2]", "slots"},
+      {"slots = [3]", "slots = []", "slots"},
+      {"\"ACPI0016:01\"", "\"ACPI0016:00\"", "name"},
+      {"max_regions = 2", "max_regions = 0", "max_regions"},
+      {"window = \"1GiB\"", "window = \"2048GiB\"", "window"},
+      {"max_regions = 2", "max_region = 2", "max_region"},
+      {"tenant = \"blue\"", "max_connections = 0", "max_connections"},
+      {"host = \"host-a\"", "host = \"host-a\"\nobserve_interval = \"1ms\"", "observe_interval"},
+  };
+  for (const Row& row : kTable) {
+    const std::string text = absl::StrReplaceAll(kEmulated, {{row.replace, row.by}});
+    SCOPED_TRACE(row.by);
+    const absl::Status status = ParseAgentConfig(text, "agent.toml").status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(ReasonOf(status), "BAD_CONFIG");
+    EXPECT_EQ(status.message().find("agent.toml:"), 0u) << status;
+    EXPECT_NE(status.message().find(row.key), absl::string_view::npos) << status;
+    EXPECT_FALSE(RefusalOf(status)->remedy.empty());
+  }
+}
+
+TEST(AgentConfigTest, InsecureAndTlsContradict) {
+  const std::string text =
+      absl::StrReplaceAll(kLinux, {{"[tls]", "insecure = true\n[tls]"}});
+  const absl::Status status = ParseAgentConfig(text, "agent.toml").status();
+  EXPECT_NE(status.message().find("contradicts"), absl::string_view::npos) << status;
+}
+
+TEST(AgentConfigTest, SaysWhichFileIsMissing) {
+  const absl::Status status = LoadAgentConfig("/nowhere/agent.toml").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_NE(status.message().find("/nowhere/agent.toml"), absl::string_view::npos);
+}
+
+}  // namespace
+}  // namespace cxlpool::agent

@@ -1,0 +1,247 @@
+// cxlpool-agent: the host agent. Picks the adapters, makes the threads, and stops in order.
+//
+// SIGTERM or SIGINT: stops within 10 s and leaves memory as it is; a second one exits at once.
+
+#include <signal.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <fstream>
+#include <future>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "host-agent/adapters/emulated/emulated_host_memory.h"
+#include "host-agent/adapters/linux/linux_host_memory.h"
+#include "host-agent/config.h"
+#include "host-agent/local/local_server.h"
+#include "host-agent/rpc/grpc_manager_link.h"
+#include "proto/support/log.h"
+#include "proto/support/loop.h"
+#include "proto/support/names.h"
+#include "proto/support/service_notify.h"
+
+namespace cxlpool::agent {
+namespace {
+
+constexpr char kSubject[] = "cxlpool-agent";
+constexpr absl::Duration kStopDeadline = absl::Seconds(9);
+
+int Fail(const absl::Status& status) {
+  LogError(kSubject, status.message());
+  return EXIT_FAILURE;
+}
+
+// CXLPOOL_CRASH_AT=POINT[:N] ends this process by SIGKILL the Nth time it passes the point
+// (probe.h has their names): for the kill tests, which restart it and see that it converges.
+Probe CrashProbe() {
+  const char* at = std::getenv("CXLPOOL_CRASH_AT");
+  if (at == nullptr) return nullptr;
+  std::string point = at;
+  int count = 1;
+  if (const size_t colon = point.rfind(':'); colon != std::string::npos) {
+    count = std::atoi(point.c_str() + colon + 1);
+    point.resize(colon);
+  }
+  return [point, count](absl::string_view passed) mutable {
+    if (passed == point && --count <= 0) ::kill(::getpid(), SIGKILL);
+  };
+}
+
+absl::StatusOr<std::string> BootId() {
+  std::string id;
+  if (std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), id) && !id.empty()) return id;
+  return absl::FailedPreconditionError(
+      "/proc/sys/kernel/random/boot_id cannot be read: mount /proc");
+}
+
+absl::StatusOr<AgentOptions> OptionsOf(const AgentConfig& config) {
+  absl::StatusOr<std::string> boot_id = BootId();
+  if (!boot_id.ok()) return boot_id.status();
+  utsname kernel = {};
+  ::uname(&kernel);
+  AgentOptions options;
+  options.host = ResourceName("hosts", config.host);
+  options.incarnation = *std::move(boot_id);
+  options.agent_id = FormatUuid(RandomUuid());
+  options.agent_version = CXLPOOL_VERSION;
+  options.kernel_release = kernel.release;
+  options.observe_interval = config.observe_interval;
+  return options;
+}
+
+absl::StatusOr<std::unique_ptr<ManagerLink>> MakeLink(const AgentConfig& config) {
+  GrpcLinkOptions options;
+  options.address = config.manager_address;
+  if (config.tls.has_value()) {
+    options.tls =
+        TlsFiles{.ca = config.tls->ca, .cert = config.tls->cert, .key = config.tls->key};
+    options.server_name = config.tls->server_name;
+  }
+  return MakeGrpcManagerLink(options);
+}
+
+absl::StatusOr<std::unique_ptr<HostMemory>> MakeMemory(const AgentConfig& config, Loop* loop,
+                                                       Clock* clock) {
+  if (config.adapter == AgentConfig::Adapter::kLinux) return MakeLinuxHostMemory({});
+  EmulatedOptions options;
+  options.root = config.emulated_root;
+  options.host = config.host;
+  for (const AgentConfig::Bridge& bridge : config.emulated_bridges) {
+    options.bridges.push_back({.name = bridge.name,
+                               .slots = bridge.slots,
+                               .max_regions = bridge.max_regions,
+                               .window_bytes = bridge.window_bytes});
+  }
+  return std::make_unique<EmulatedHostMemory>(std::move(options), loop, clock);
+}
+
+LocalPolicy PolicyOf(const AgentConfig& config) {
+  return {.tenant = config.tenant, .allowed_uids = config.allowed_uids, .agent_uid = ::geteuid()};
+}
+
+LocalServerOptions ServerOptionsOf(const AgentConfig& config) {
+  LocalServerOptions options;
+  options.path = config.socket;
+  options.max_connections = config.max_connections;
+  options.max_connections_per_uid = config.max_connections_per_uid;
+  return options;
+}
+
+// Everything that runs, made in the order it depends on.
+class Agent {
+ public:
+  static absl::StatusOr<std::unique_ptr<Agent>> Make(const AgentConfig& config) {
+    auto agent = std::unique_ptr<Agent>(new Agent);
+    absl::StatusOr<AgentOptions> options = OptionsOf(config);
+    if (!options.ok()) return options.status();
+    auto link = MakeLink(config);
+    if (!link.ok()) return link.status();
+    agent->link_ = *std::move(link);
+    auto memory = MakeMemory(config, &agent->memory_loop_, &agent->clock_);
+    if (!memory.ok()) return memory.status();
+    agent->memory_ = *std::move(memory);
+    agent->core_ = std::make_unique<AgentCore>(*std::move(options), &agent->loop_, &agent->clock_,
+                                               agent->memory_.get(), agent->link_.get(),
+                                               CrashProbe());
+    agent->service_ =
+        std::make_unique<LocalService>(PolicyOf(config), agent->core_.get(), &agent->loop_,
+                                       &agent->clock_, agent->memory_.get(), agent->link_.get());
+    agent->server_ = std::make_unique<LocalServer>(ServerOptionsOf(config), agent->service_.get(),
+                                                   &agent->loop_);
+    return agent;
+  }
+
+  // Returns once the host has been looked at and applications are served.
+  absl::Status Start() {
+    if (absl::Status status = server_->Start(); !status.ok()) return status;
+    std::promise<absl::Status> prepared;
+    loop_.Post([&] {
+      core_->Start([&](absl::Status status) { prepared.set_value(std::move(status)); });
+    });
+    if (const absl::Status status = prepared.get_future().get(); !status.ok()) {
+      // The core goes on trying, and tells the manager why it makes nothing.
+      NotifyService(absl::StrCat("STATUS=", status.message())).IgnoreError();
+    }
+    return absl::OkStatus();
+  }
+
+  void Stop() {
+    loop_.Post([this] { core_->Stop(); });
+    server_->Stop();
+    link_->Stop();
+    memory_loop_.Stop();
+    loop_.Stop();
+  }
+
+  // Posts a task that the core's thread runs: that it does is what the watchdog wants to know.
+  void Ping(Task then) { loop_.Post(std::move(then)); }
+
+ private:
+  Agent() = default;
+
+  SystemClock clock_;
+  Loop loop_{"agent-core"};
+  Loop memory_loop_{"host-memory"};
+  std::unique_ptr<ManagerLink> link_;
+  std::unique_ptr<HostMemory> memory_;
+  std::unique_ptr<AgentCore> core_;
+  std::unique_ptr<LocalService> service_;
+  std::unique_ptr<LocalServer> server_;
+};
+
+// Waits for SIGTERM or SIGINT, feeding the watchdog meanwhile.
+void WaitForSignal(Agent& agent, const sigset_t& signals) {
+  const absl::Duration interval = std::min(WatchdogInterval(), absl::Hours(1));
+  while (true) {
+    const timespec wait = absl::ToTimespec(interval);
+    const int got = ::sigtimedwait(&signals, nullptr, &wait);
+    if (got == SIGTERM || got == SIGINT) return;
+    agent.Ping([] { NotifyService("WATCHDOG=1").IgnoreError(); });
+  }
+}
+
+// Ends the process if it cannot stop in time, or is told again. What is online needs no goodbye.
+void ExitWhenOverdue(const sigset_t& signals) {
+  const timespec wait = absl::ToTimespec(kStopDeadline);
+  if (::sigtimedwait(&signals, nullptr, &wait) < 0) {
+    LogError(kSubject, "could not stop in time: exiting");
+  }
+  ::_exit(EXIT_FAILURE);
+}
+
+int Run(const AgentConfig& config) {
+  sigset_t signals;
+  ::sigemptyset(&signals);
+  ::sigaddset(&signals, SIGTERM);
+  ::sigaddset(&signals, SIGINT);
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  ::signal(SIGPIPE, SIG_IGN);
+
+  auto agent = Agent::Make(config);
+  if (!agent.ok()) return Fail(agent.status());
+  if (absl::Status status = (*agent)->Start(); !status.ok()) {
+    Fail(status);
+    (*agent)->Stop();
+    return EXIT_FAILURE;
+  }
+  LogInfo(kSubject, "serving applications on ", config.socket, ", manager at ",
+          config.manager_address);
+  NotifyService("READY=1").IgnoreError();
+  WaitForSignal(**agent, signals);
+  NotifyService("STOPPING=1").IgnoreError();
+  LogInfo(kSubject, "stopping; memory stays as it is");
+  std::thread([signals] { ExitWhenOverdue(signals); }).detach();
+  (*agent)->Stop();
+  agent->reset();
+  return EXIT_SUCCESS;
+}
+
+}  // namespace
+}  // namespace cxlpool::agent
+
+int main(int argc, char** argv) {
+  CLI::App app{"cxlpool-agent: turns what the CXL fabric shows to this host into memory"};
+  std::string file = "/etc/cxlpool/agent.toml";
+  bool check = false;
+  app.add_option("--config", file, "Configuration, TOML")->capture_default_str();
+  app.add_flag("--check-config", check, "Check the configuration and exit");
+  app.set_version_flag("--version", "cxlpool-agent " CXLPOOL_VERSION);
+  CLI11_PARSE(app, argc, argv);
+  const auto config = cxlpool::agent::LoadAgentConfig(file);
+  absl::Status status = config.status();
+  if (status.ok() && check) status = cxlpool::agent::MakeLink(*config).status();
+  if (!status.ok()) {
+    std::cerr << "cxlpool-agent: " << status.message() << "\n";
+    return 2;
+  }
+  if (check) {
+    std::cout << file << ": OK\n";
+    return 0;
+  }
+  return cxlpool::agent::Run(*config);
+}
