@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""docs/errors.md lists every reason that the code can give, and no other.
+
+A reason is an UPPER_SNAKE string literal in the C++ sources, or one that a .proto's comment
+promises. Literals that look like one and are none are listed below.
+"""
+
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SOURCES = ["fabric-manager", "host-agent", "libpool/src", "libpool/include", "proto/support",
+           "tools/cli", "tools/pki"]
+REASON = r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+"
+
+# Canonical codes, enumerators in text, environment variables, and words of other protocols.
+CODES = set("""
+ALREADY_EXISTS DATA_LOSS DEADLINE_EXCEEDED FAILED_PRECONDITION INVALID_ARGUMENT NOT_FOUND
+OUT_OF_RANGE PERMISSION_DENIED RESOURCE_EXHAUSTED
+""".split())
+NOT_REASONS = CODES | set("""
+CERTIFICATE_VERIFY_FAILED DEVICE_DELETED GRPC_VERBOSITY MEM_UNPLUG_ERROR
+DEVICE_UNPLUG_GUEST_ERROR MULTI_WRITER NOTIFY_SOCKET READ_ONLY READ_WRITE RELEASE_BLOCKED
+SINGLE_WRITER SYSTEM_RAM WATCHDOG_PID WATCHDOG_USEC XDG_CONFIG_HOME
+""".split())
+
+
+def documented():
+    text = (ROOT / "docs/errors.md").read_text()
+    return set(re.findall(rf"^\| ({REASON}|HOLDERS) \|", text, re.MULTILINE)) - CODES
+
+
+def given():
+    """Reason -> the first file that gives it."""
+    found = {}
+    for top in SOURCES:
+        for path in sorted((ROOT / top).rglob("*")):
+            if path.suffix not in (".cc", ".h") or re.search(r"_test|fake_|_rig\.", path.name):
+                continue
+            for reason in re.findall(rf'"({REASON}|HOLDERS)"', path.read_text()):
+                if reason not in NOT_REASONS and not reason.startswith("CXLPOOL_"):
+                    found.setdefault(reason, path.relative_to(ROOT))
+    return found
+
+
+def promised():
+    """Reasons that the services' comments name: `CODE: REASON (what to do)`."""
+    found = {}
+    enumerators = set()
+    text = {path: path.read_text() for path in sorted((ROOT / "proto/cxlpool/v1").glob("*.proto"))}
+    for body in text.values():
+        enumerators |= set(re.findall(rf"^\s+({REASON}) = \d+;", body, re.MULTILINE))
+    others = {"AF_UNIX", "O_RDONLY", "SOCK_SEQPACKET", "SO_PEERCRED", "SCM_RIGHTS",
+              "UPPER_SNAKE", "ZONE_MOVABLE"}
+    for path, body in text.items():
+        for comment in re.findall(r"//(.*)$", body, re.MULTILINE):
+            for reason in re.findall(rf"\b{REASON}\b", comment):
+                if reason not in enumerators | CODES | others:
+                    found.setdefault(reason, path.relative_to(ROOT))
+    return found
+
+
+def main():
+    known, sources, protos = documented(), given(), promised()
+    wrong = []
+    for reason, path in sorted({**sources, **protos}.items()):
+        if reason not in known:
+            wrong.append(f"{reason} ({path}) is not in docs/errors.md: say what the caller does")
+    for reason in sorted(known - set(sources) - set(protos)):
+        wrong.append(f"{reason} is in docs/errors.md, but nothing gives it")
+    print("\n".join(wrong) or f"{len(known)} reasons, all documented")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
