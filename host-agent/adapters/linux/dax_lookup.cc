@@ -1,0 +1,103 @@
+#include "host-agent/adapters/linux/dax_lookup.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include <cerrno>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "host-agent/adapters/linux/dax_driver.h"
+#include "host-agent/adapters/linux/refuse.h"
+
+namespace cxlpool::agent {
+namespace {
+
+constexpr absl::string_view kCxl = "sys/bus/cxl/devices";
+
+// Serial of the memdev that an endpoint decoder belongs to.
+std::optional<uint64_t> SerialOfDecoder(const HostFiles& files, const std::string& decoder) {
+  // decoder4.0 is a decoder of endpoint4.
+  const std::vector<std::string> name = absl::StrSplit(decoder, '.');
+  if (name.size() != 2 || !absl::StartsWith(name[0], "decoder")) return std::nullopt;
+  const std::string endpoint = absl::StrCat("endpoint", name[0].substr(7));
+  return files.ReadNumber(absl::StrCat(kCxl, "/", endpoint, "/uport/serial"));
+}
+
+std::string RegionOf(const HostFiles& files, uint64_t serial) {
+  for (const std::string& region : files.List(kCxl)) {
+    if (!absl::StartsWith(region, "region")) continue;
+    const std::optional<std::string> target =
+        files.Read(absl::StrCat(kCxl, "/", region, "/target0"));
+    if (target.has_value() && SerialOfDecoder(files, *target) == serial) return region;
+  }
+  return "";
+}
+
+// daxN.M below the region; "" until the kernel has made it.
+std::string DaxBelow(const HostFiles& files, const std::string& region) {
+  const std::string folder = absl::StrCat(kCxl, "/", region);
+  for (const std::string& dax_region : files.List(folder)) {
+    if (!absl::StartsWith(dax_region, "dax_region")) continue;
+    for (const std::string& dax : files.List(absl::StrCat(folder, "/", dax_region))) {
+      if (absl::StartsWith(dax, "dax") && absl::StrContains(dax, '.')) return dax;
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+absl::StatusOr<DaxNode> LookUpDax(const HostFiles& files, uint64_t serial) {
+  DaxNode node;
+  node.region = RegionOf(files, serial);
+  if (node.region.empty()) {
+    return Refuse(absl::StatusCode::kNotFound, "NO_HOST_REGION",
+                  absl::StrFormat("no host region begins with the memdev of serial %#x", serial),
+                  "make the host region first");
+  }
+  node.name = DaxBelow(files, node.region);
+  const std::optional<std::string> numbers =
+      files.Read(absl::StrCat("sys/bus/dax/devices/", node.name, "/dev"));
+  const std::vector<std::string> parts = absl::StrSplit(numbers.value_or(""), ':');
+  if (node.name.empty() || parts.size() != 2 || !absl::SimpleAtoi(parts[0], &node.major) ||
+      !absl::SimpleAtoi(parts[1], &node.minor)) {
+    return Refuse(absl::StatusCode::kNotFound, "NO_DAX_DEVICE",
+                  absl::StrCat("host region ", node.region, " has no DAX device"),
+                  "check that the module dax_cxl is loaded");
+  }
+  return node;
+}
+
+absl::StatusOr<UniqueFd> OpenDaxDevice(const HostFiles& files, uint64_t serial, bool read_only) {
+  absl::StatusOr<DaxNode> node = LookUpDax(files, serial);
+  if (!node.ok()) return node.status();
+  if (DaxDriverOf(files, node->name) != DaxDriver::kDeviceDax) {
+    return Refuse(absl::StatusCode::kFailedPrecondition, "NOT_DEVDAX",
+                  absl::StrCat(node->name, " is not bound to device_dax"), "bind it first");
+  }
+  const std::string path = files.Path(absl::StrCat("dev/", node->name));
+  UniqueFd fd(open(path.c_str(), (read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NOFOLLOW));
+  if (!fd.valid()) {
+    return Refuse(absl::StatusCode::kInternal, "DAX_OPEN",
+                  absl::StrCat(path, ": ", ErrnoText(errno)),
+                  "check that /dev is a devtmpfs and that this process may open it");
+  }
+  struct stat found = {};
+  if (fstat(fd.get(), &found) != 0 || !S_ISCHR(found.st_mode) ||
+      found.st_rdev != makedev(node->major, node->minor)) {
+    return Refuse(absl::StatusCode::kInternal, "DAX_OPEN",
+                  absl::StrCat(path, " is not device ", node->major, ":", node->minor),
+                  "remove that file: /dev is to be a devtmpfs");
+  }
+  return fd;
+}
+
+}  // namespace cxlpool::agent

@@ -1,0 +1,153 @@
+#include "host-agent/adapters/linux/host_region.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "host-agent/adapters/linux/dax_driver.h"
+#include "host-agent/adapters/linux/libcxl_region.h"
+#include "host-agent/adapters/linux/libcxl_snapshot.h"
+#include "host-agent/adapters/linux/refuse.h"
+#include "host-agent/adapters/linux/region_plan.h"
+
+namespace cxlpool::agent {
+namespace {
+
+constexpr absl::Duration kPoll = absl::Milliseconds(20);
+
+absl::StatusOr<CxlSnapshot> Look(KnownTargets& known) {
+  absl::StatusOr<CxlSnapshot> snapshot = ReadCxlSnapshot();
+  if (snapshot.ok()) known.Complete(*snapshot);
+  return snapshot;
+}
+
+// No target left, and the kernel uses none of its addresses.
+bool IsHusk(const CxlHostRegion& region) {
+  return !region.committed &&
+         std::all_of(region.targets.begin(), region.targets.end(),
+                     [](const CxlRegionTarget& t) { return t.decoder.empty(); });
+}
+
+absl::Status Destroy(const HostFiles& files, const CxlHostRegion& region) {
+  absl::StatusOr<std::vector<DaxDevice>> devices = ReadDaxDevices();
+  if (!devices.ok()) return devices.status();
+  const DaxDevice* const dax = FindDax(*devices, region.name);
+  const std::string driver = dax == nullptr ? "" : DaxDriverName(files, dax->name);
+  if (!driver.empty()) {
+    return Refuse(absl::StatusCode::kFailedPrecondition, "DAX_BOUND",
+                  absl::StrCat("host region ", region.name, ": driver ", driver, " has its device ",
+                               dax->name),
+                  "unbind it first");
+  }
+  return TakeRegionAway(files, region.name);
+}
+
+// Clears the way for `spec`: half-made regions on its memdevs and husks in their windows.
+absl::Status ClearLeftOvers(const HostFiles& files, const CxlSnapshot& snapshot,
+                            const HostRegionSpec& spec) {
+  for (const CxlHostRegion& region : snapshot.regions) {
+    const bool ours = std::any_of(
+        region.targets.begin(), region.targets.end(), [&](const CxlRegionTarget& target) {
+          return std::find(spec.serials.begin(), spec.serials.end(), target.serial) !=
+                 spec.serials.end();
+        });
+    if (!IsHusk(region) && (region.committed || !ours)) continue;
+    if (absl::Status status = Destroy(files, region); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+bool SameShape(const CxlHostRegion& region, const HostRegionSpec& spec) {
+  if (region.size_bytes != spec.size_bytes || region.targets.size() != spec.serials.size()) {
+    return false;
+  }
+  for (size_t i = 0; i < spec.serials.size(); ++i) {
+    if (region.targets[i].serial != spec.serials[i] || region.targets[i].decoder.empty()) {
+      return false;
+    }
+  }
+  return spec.interleave_granularity_bytes == 0 ||
+         spec.interleave_granularity_bytes == region.interleave_granularity_bytes;
+}
+
+absl::Status AwaitDax(KnownTargets& known, uint64_t serial, const Deadline& deadline) {
+  absl::Status status;
+  PollUntil(deadline, kPoll, [&] {
+    status = DaxOfHostRegion(known, serial).status();
+    return status.ok();
+  });
+  return status;
+}
+
+}  // namespace
+
+absl::Status MakeHostRegion(const HostFiles& files, KnownTargets& known, const HostRegionSpec& spec,
+                            const Deadline& deadline) {
+  absl::StatusOr<CxlSnapshot> snapshot = Look(known);
+  if (!snapshot.ok()) return snapshot.status();
+  const uint64_t first = spec.serials.empty() ? 0 : spec.serials.front();
+  const CxlHostRegion* const there = FindRegion(*snapshot, first);
+  if (there != nullptr && there->committed) {
+    if (!SameShape(*there, spec)) {
+      return Refuse(absl::StatusCode::kAlreadyExists, "OTHER_REGION",
+                    absl::StrFormat("host region %s of %d bytes and %d targets begins with the "
+                                    "memdev of serial %#x already",
+                                    there->name, there->size_bytes, there->targets.size(), first),
+                    "destroy it first");
+    }
+    if (!there->enabled) {
+      if (absl::Status status = EnableRegion(there->name); !status.ok()) return status;
+    }
+    return AwaitDax(known, first, deadline);
+  }
+  if (absl::Status status = ClearLeftOvers(files, *snapshot, spec); !status.ok()) return status;
+  snapshot = Look(known);
+  if (!snapshot.ok()) return snapshot.status();
+  absl::StatusOr<RegionPlan> plan = PlanHostRegion(*snapshot, spec);
+  if (!plan.ok()) return plan.status();
+  if (absl::Status status = ProgramRegion(files, *plan); !status.ok()) return status;
+  absl::Status status = AwaitDax(known, first, deadline);
+  if (status.ok()) return status;
+  snapshot = Look(known);
+  const CxlHostRegion* const made = snapshot.ok() ? FindRegion(*snapshot, first) : nullptr;
+  if (made != nullptr) Destroy(files, *made).IgnoreError();  // `status` says why.
+  return status;
+}
+
+absl::Status DestroyHostRegionOf(const HostFiles& files, KnownTargets& known, uint64_t serial) {
+  absl::StatusOr<CxlSnapshot> snapshot = Look(known);
+  if (!snapshot.ok()) return snapshot.status();
+  if (serial != 0) {
+    const CxlHostRegion* const region = FindRegion(*snapshot, serial);
+    return region == nullptr ? absl::OkStatus() : Destroy(files, *region);
+  }
+  absl::Status status;
+  for (const CxlHostRegion& region : snapshot->regions) {
+    const bool anonymous =
+        IsHusk(region) && std::all_of(region.targets.begin(), region.targets.end(),
+                                      [](const CxlRegionTarget& t) { return t.serial == 0; });
+    if (anonymous) status.Update(Destroy(files, region));
+  }
+  return status;
+}
+
+absl::StatusOr<DaxDevice> DaxOfHostRegion(KnownTargets& known, uint64_t serial) {
+  absl::StatusOr<CxlSnapshot> snapshot = Look(known);
+  if (!snapshot.ok()) return snapshot.status();
+  const CxlHostRegion* const region = FindRegion(*snapshot, serial);
+  if (region == nullptr) {
+    return Refuse(absl::StatusCode::kNotFound, "NO_HOST_REGION",
+                  absl::StrFormat("no host region begins with the memdev of serial %#x", serial),
+                  "make the host region first");
+  }
+  absl::StatusOr<std::vector<DaxDevice>> devices = ReadDaxDevices();
+  if (!devices.ok()) return devices.status();
+  const DaxDevice* const dax = FindDax(*devices, region->name);
+  if (dax != nullptr) return *dax;
+  return Refuse(absl::StatusCode::kNotFound, "NO_DAX_DEVICE",
+                absl::StrCat("host region ", region->name, " has no DAX device"),
+                "check that the module dax_cxl is loaded");
+}
+
+}  // namespace cxlpool::agent

@@ -1,0 +1,37 @@
+// Makes and destroys the kernel's CXL regions through libcxl.
+//
+// For the one thread that runs the rungs: two creators race for the name that the kernel hands
+// out, and concurrent teardown below one switch has corrupted kernels.
+#ifndef CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_HOST_REGION_H_
+#define CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_HOST_REGION_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "host-agent/adapters/linux/cxl_snapshot.h"
+#include "host-agent/adapters/linux/deadline.h"
+#include "host-agent/adapters/linux/host_files.h"
+#include "host-agent/adapters/linux/known_targets.h"
+#include "host-agent/ports/host_memory.h"
+
+namespace cxlpool::agent {
+
+// Returns once the region is committed and its DAX device is there. What an interrupted call left
+// (half a region of these memdevs, regions in the same window that have no target any more) is
+// taken away first. Errors as in HostMemory::CreateHostRegion and region_plan.h;
+// ALREADY_EXISTS/OTHER_REGION: a committed region with this first target but another shape.
+absl::Status MakeHostRegion(const HostFiles& files, KnownTargets& known, const HostRegionSpec& spec,
+                            const Deadline& deadline);
+
+// Serial 0 stands for every region that has lost all its targets and whose targets are not known.
+// FAILED_PRECONDITION/DAX_BOUND; INTERNAL/REGION_DESTROY.
+absl::Status DestroyHostRegionOf(const HostFiles& files, KnownTargets& known, uint64_t serial);
+
+// The DAX device of the host region whose first target is, or was, `serial`.
+// NOT_FOUND/NO_HOST_REGION, NO_DAX_DEVICE.
+absl::StatusOr<DaxDevice> DaxOfHostRegion(KnownTargets& known, uint64_t serial);
+
+}  // namespace cxlpool::agent
+
+#endif  // CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_HOST_REGION_H_

@@ -1,0 +1,53 @@
+#include "host-agent/adapters/linux/libcxl_context.h"
+
+#include <cstdarg>
+#include <cstdio>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "host-agent/adapters/linux/host_files.h"
+#include "host-agent/adapters/linux/refuse.h"
+
+namespace cxlpool::agent {
+namespace {
+
+void KeepComplaint(cxl_ctx* context, int /*priority*/, const char* /*file*/, int /*line*/,
+                   const char* /*function*/, const char* format, va_list arguments) {
+  char text[512];
+  vsnprintf(text, sizeof text, format, arguments);
+  auto* complaint = static_cast<std::string*>(cxl_get_userdata(context));
+  if (complaint == nullptr) return;
+  complaint->assign(text);
+  absl::StripTrailingAsciiWhitespace(complaint);
+}
+
+void DropComplaint(daxctl_ctx*, int, const char*, int, const char*, const char*, va_list) {}
+
+absl::Status CannotStart(absl::string_view library, int error) {
+  return Refuse(absl::StatusCode::kInternal, "LIBCXL",
+                absl::StrCat(library, " does not start: ", ErrnoText(-error)),
+                "check the host's free memory and open files");
+}
+
+}  // namespace
+
+absl::StatusOr<CxlContext> CxlContext::Open() {
+  CxlContext opened;
+  cxl_ctx* context = nullptr;
+  if (const int error = cxl_new(&context); error < 0) return CannotStart("libcxl", error);
+  opened.context_.reset(context);
+  cxl_set_userdata(context, opened.complaint_.get());
+  cxl_set_log_fn(context, &KeepComplaint);
+  return opened;
+}
+
+absl::StatusOr<DaxctlContext> DaxctlContext::Open() {
+  DaxctlContext opened;
+  daxctl_ctx* context = nullptr;
+  if (const int error = daxctl_new(&context); error < 0) return CannotStart("libdaxctl", error);
+  opened.context_.reset(context);
+  daxctl_set_log_fn(context, &DropComplaint);
+  return opened;
+}
+
+}  // namespace cxlpool::agent

@@ -1,0 +1,204 @@
+#include "host-agent/adapters/linux/linux_host_memory.h"
+
+#include <sys/sysmacros.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "host-agent/adapters/linux/dax_driver.h"
+#include "host-agent/adapters/linux/dax_holders.h"
+#include "host-agent/adapters/linux/dax_lookup.h"
+#include "host-agent/adapters/linux/host_region.h"
+#include "host-agent/adapters/linux/lane.h"
+#include "host-agent/adapters/linux/libcxl_snapshot.h"
+#include "host-agent/adapters/linux/memory_blocks.h"
+#include "host-agent/adapters/linux/observe_host.h"
+#include "host-agent/adapters/linux/prepare_host.h"
+#include "host-agent/adapters/linux/refuse.h"
+#include "host-agent/adapters/linux/slot_power.h"
+
+namespace cxlpool::agent {
+namespace {
+
+// What the jobs touch; they share it, so that one stuck in the kernel may outlive the adapter.
+struct Machine {
+  const HostFiles files;
+  KnownTargets known;  // Guards itself.
+  OfflineChild child;  // Of the rungs' thread alone.
+};
+
+std::string KernelRelease() {
+  utsname name = {};
+  return uname(&name) == 0 ? name.release : "unknown";
+}
+
+absl::Status CheckNoRegionUses(const CxlSnapshot& snapshot, uint64_t serial) {
+  for (const CxlHostRegion& region : snapshot.regions) {
+    for (const CxlRegionTarget& target : region.targets) {
+      if (target.serial != serial || target.decoder.empty()) continue;
+      return Refuse(
+          absl::StatusCode::kFailedPrecondition, "REGION_LIVE",
+          absl::StrFormat("host region %s uses the memdev with serial %#x", region.name, serial),
+          "destroy the host region first");
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The rungs that take a DAX device take it by what libcxl says at that moment.
+template <typename Rung>
+absl::Status WithDax(Machine& machine, uint64_t serial, Rung rung) {
+  absl::StatusOr<DaxDevice> dax = DaxOfHostRegion(machine.known, serial);
+  if (!dax.ok()) return dax.status();
+  return rung(*dax);
+}
+
+class LinuxHostMemory : public HostMemory {
+ public:
+  explicit LinuxHostMemory(const LinuxHostMemoryOptions& options)
+      : options_(options), machine_(std::make_shared<Machine>()) {}
+
+  void Prepare(Done done) override {
+    rungs_.Run(
+        "preparing the host", options_.rung_timeout,
+        [machine = machine_](const Deadline&) {
+          return PrepareHost(machine->files, KernelRelease());
+        },
+        std::move(done));
+  }
+
+  void Observe(DoneWith<HostObservation> done) override {
+    looks_.RunWith<HostObservation>(
+        "observing the host", options_.look_timeout,
+        [machine = machine_](const Deadline&) {
+          return ObserveHost(machine->files, machine->known);
+        },
+        std::move(done));
+  }
+
+  void PowerOn(uint32_t slot, uint64_t serial, Done done) override {
+    rungs_.Run(
+        absl::StrCat("powering slot ", slot, " on"), options_.rung_timeout,
+        [machine = machine_, slot, serial](const Deadline& deadline) {
+          return PowerSlotOn(machine->files, slot, serial, deadline);
+        },
+        std::move(done));
+  }
+
+  void CreateHostRegion(HostRegionSpec spec, Done done) override {
+    rungs_.Run(
+        "creating a host region", options_.rung_timeout,
+        [machine = machine_, spec = std::move(spec)](const Deadline& deadline) {
+          return MakeHostRegion(machine->files, machine->known, spec, deadline);
+        },
+        std::move(done));
+  }
+
+  void BindDax(uint64_t serial, DaxDriver driver, Done done) override {
+    rungs_.Run(
+        "binding a DAX device", options_.rung_timeout,
+        [machine = machine_, serial, driver](const Deadline&) {
+          return WithDax(*machine, serial, [&](const DaxDevice& dax) {
+            return BindDaxDriver(machine->files, dax.name, driver);
+          });
+        },
+        std::move(done));
+  }
+
+  void OnlineBlocks(uint64_t serial, Done done) override {
+    rungs_.Run(
+        "bringing memory online", options_.blocks_timeout,
+        [machine = machine_, serial](const Deadline&) {
+          return WithDax(*machine, serial, [&](const DaxDevice& dax) {
+            return OnlineMemoryBlocks(machine->files, dax);
+          });
+        },
+        std::move(done));
+  }
+
+  void OfflineBlocks(uint64_t serial, Done done) override {
+    rungs_.Run(
+        "bringing memory offline", options_.blocks_timeout,
+        [machine = machine_, serial](const Deadline& deadline) {
+          return WithDax(*machine, serial, [&](const DaxDevice& dax) {
+            return OfflineMemoryBlocks(machine->files, dax, machine->child, deadline);
+          });
+        },
+        std::move(done));
+  }
+
+  void UnbindDax(uint64_t serial, Done done) override {
+    rungs_.Run(
+        "unbinding a DAX device", options_.rung_timeout,
+        [machine = machine_, serial](const Deadline&) {
+          return WithDax(*machine, serial, [&](const DaxDevice& dax) {
+            return UnbindDaxDriver(machine->files, dax);
+          });
+        },
+        std::move(done));
+  }
+
+  void DestroyHostRegion(uint64_t serial, Done done) override {
+    rungs_.Run(
+        "destroying a host region", options_.rung_timeout,
+        [machine = machine_, serial](const Deadline&) {
+          return DestroyHostRegionOf(machine->files, machine->known, serial);
+        },
+        std::move(done));
+  }
+
+  void PowerOff(uint32_t slot, uint64_t serial, Done done) override {
+    rungs_.Run(
+        absl::StrCat("powering slot ", slot, " off"), options_.rung_timeout,
+        [machine = machine_, slot, serial](const Deadline& deadline) {
+          absl::StatusOr<CxlSnapshot> snapshot = ReadCxlSnapshot();
+          if (!snapshot.ok()) return snapshot.status();
+          absl::Status status = CheckNoRegionUses(*snapshot, serial);
+          if (!status.ok()) return status;
+          return PowerSlotOff(machine->files, slot, serial, deadline);
+        },
+        std::move(done));
+  }
+
+  void FindHolders(uint64_t serial, DoneWith<std::vector<int>> done) override {
+    looks_.RunWith<std::vector<int>>(
+        "looking for holders", options_.look_timeout,
+        [machine = machine_, serial](const Deadline& deadline) -> absl::StatusOr<std::vector<int>> {
+          absl::StatusOr<DaxNode> node = LookUpDax(machine->files, serial);
+          if (absl::IsNotFound(node.status())) return std::vector<int>();  // Nothing to hold.
+          if (!node.ok()) return node.status();
+          return FindDeviceHolders(machine->files, {node->name, makedev(node->major, node->minor)},
+                                   getpid(), deadline);
+        },
+        std::move(done));
+  }
+
+  absl::StatusOr<UniqueFd> OpenDax(uint64_t serial, bool read_only) override {
+    return OpenDaxDevice(machine_->files, serial, read_only);
+  }
+
+ private:
+  const LinuxHostMemoryOptions options_;
+  const std::shared_ptr<Machine> machine_;
+  Lane rungs_;
+  Lane looks_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<HostMemory>> MakeLinuxHostMemory(LinuxHostMemoryOptions options) {
+  for (const absl::Duration timeout :
+       {options.look_timeout, options.rung_timeout, options.blocks_timeout}) {
+    if (timeout > absl::ZeroDuration() && timeout < absl::Hours(1)) continue;
+    return Refuse(
+        absl::StatusCode::kInvalidArgument, "BAD_OPTIONS",
+        absl::StrCat("a deadline of ", absl::FormatDuration(timeout), " for calls to the kernel"),
+        "give one between nothing and an hour");
+  }
+  return std::make_unique<LinuxHostMemory>(options);
+}
+
+}  // namespace cxlpool::agent

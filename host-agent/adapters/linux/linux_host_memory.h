@@ -1,0 +1,34 @@
+// HostMemory on a real Linux host: libcxl and libdaxctl, and sysfs where they have no call.
+//
+// Needs root (CAP_SYS_ADMIN), a kernel with DAX for CXL memory (Linux 6.3) and hot-plug slots;
+// Prepare says what is missing. All rungs run on one thread, Observe and FindHolders on a second,
+// so that looking goes on while a rung waits for the kernel.
+//
+// Limits: a region whose memdevs were all pulled out while this process was not running shows
+// serial 0; DestroyHostRegion(0) takes such regions away, and so does CreateHostRegion. If the
+// process is killed while it binds to kmem, the kernel's auto_online_blocks stays "offline".
+#ifndef CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_LINUX_HOST_MEMORY_H_
+#define CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_LINUX_HOST_MEMORY_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "host-agent/ports/host_memory.h"
+
+namespace cxlpool::agent {
+
+// Deadlines, from the call to its completion; a call stuck in the kernel is answered at most five
+// seconds later.
+struct LinuxHostMemoryOptions {
+  absl::Duration look_timeout = absl::Seconds(15);    // Observe, FindHolders.
+  absl::Duration rung_timeout = absl::Seconds(30);    // Every rung but the next.
+  absl::Duration blocks_timeout = absl::Seconds(60);  // OnlineBlocks, OfflineBlocks.
+};
+
+// INVALID_ARGUMENT/BAD_OPTIONS: a deadline that is not positive.
+absl::StatusOr<std::unique_ptr<HostMemory>> MakeLinuxHostMemory(LinuxHostMemoryOptions options);
+
+}  // namespace cxlpool::agent
+
+#endif  // CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_LINUX_HOST_MEMORY_H_

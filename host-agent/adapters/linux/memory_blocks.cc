@@ -1,0 +1,123 @@
+#include "host-agent/adapters/linux/memory_blocks.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "host-agent/adapters/linux/kernel_text.h"
+#include "host-agent/adapters/linux/node_room.h"
+#include "host-agent/adapters/linux/refuse.h"
+
+namespace cxlpool::agent {
+namespace {
+
+constexpr absl::string_view kMemory = "sys/devices/system/memory";
+constexpr uint64_t kMaxBlocks = 1 << 20;
+
+std::string BlockPath(uint64_t index, absl::string_view attribute) {
+  return absl::StrCat(kMemory, "/memory", index, "/", attribute);
+}
+
+absl::Status NoBlocks(const DaxDevice& dax) {
+  return Refuse(absl::StatusCode::kFailedPrecondition, "NOT_SYSTEM_RAM",
+                absl::StrCat(dax.name, " has no memory blocks: it is not bound to kmem"),
+                "bind it to kmem first");
+}
+
+absl::Status Busy(const DaxDevice& dax, std::string cause, std::string message,
+                  std::string remedy) {
+  return Refuse(absl::StatusCode::kFailedPrecondition, "BLOCKS_BUSY",
+                absl::StrCat(dax.name, ": ", message), std::move(remedy),
+                {{"cause", std::move(cause)}});
+}
+
+// OK if what is in these blocks can go elsewhere.
+absl::Status CheckRoom(const HostFiles& files, const DaxDevice& dax, uint64_t online_bytes) {
+  const NodeRoom room = ReadNodeRoom(files, dax.target_node.value_or(-1), online_bytes);
+  if (room.wanted_bytes <= room.free_elsewhere_bytes) return absl::OkStatus();
+  return Busy(dax, "no_room",
+              absl::StrCat("up to ", room.wanted_bytes, " bytes are in use on NUMA node ",
+                           dax.target_node.value_or(-1), " and the other nodes have room for ",
+                           room.free_elsewhere_bytes),
+              "stop programs on this host, or attach other memory to it first");
+}
+
+}  // namespace
+
+uint64_t MemoryBlockBytes(const HostFiles& files) {
+  const std::optional<std::string> text = files.Read(absl::StrCat(kMemory, "/block_size_bytes"));
+  return text.has_value() ? ParseHex(*text).value_or(0) : 0;
+}
+
+std::vector<MemoryBlock> ReadMemoryBlocks(const HostFiles& files, uint64_t hpa_bytes,
+                                          uint64_t size_bytes) {
+  std::vector<MemoryBlock> blocks;
+  const uint64_t block_bytes = MemoryBlockBytes(files);
+  if (block_bytes == 0 || hpa_bytes + size_bytes < hpa_bytes) return blocks;
+  const uint64_t first = hpa_bytes / block_bytes + (hpa_bytes % block_bytes != 0);
+  const uint64_t end = std::min((hpa_bytes + size_bytes) / block_bytes, first + kMaxBlocks);
+  for (uint64_t index = first; index < end; ++index) {
+    const std::optional<std::string> state = files.Read(BlockPath(index, "state"));
+    if (!state.has_value()) continue;
+    MemoryBlock block{index, *state == "offline", false};
+    if (!block.offline) block.movable = files.Read(BlockPath(index, "valid_zones")) == "Movable";
+    blocks.push_back(block);
+  }
+  return blocks;
+}
+
+uint32_t CountOnline(const std::vector<MemoryBlock>& blocks) {
+  return static_cast<uint32_t>(
+      std::count_if(blocks.begin(), blocks.end(), [](const MemoryBlock& b) { return !b.offline; }));
+}
+
+absl::Status OnlineMemoryBlocks(const HostFiles& files, const DaxDevice& dax) {
+  std::vector<MemoryBlock> blocks = ReadMemoryBlocks(files, dax.hpa_bytes, dax.size_bytes);
+  if (blocks.empty()) return NoBlocks(dax);
+  int error = 0;
+  for (const MemoryBlock& block : blocks) {
+    if (!block.offline) continue;
+    const int failed = files.Write(BlockPath(block.index, "state"), "online_movable");
+    if (error == 0) error = failed;
+  }
+  blocks = ReadMemoryBlocks(files, dax.hpa_bytes, dax.size_bytes);
+  for (const MemoryBlock& block : blocks) {
+    if (block.offline || block.movable) continue;
+    return Refuse(absl::StatusCode::kFailedPrecondition, "NOT_MOVABLE",
+                  absl::StrCat(dax.name, ": memory block ", block.index,
+                               " is online outside ZONE_MOVABLE, from where it may never come "
+                               "back"),
+                  "bring it offline; see that no udev rule and no memhp_default_state onlines "
+                  "memory by itself");
+  }
+  const uint32_t online = CountOnline(blocks);
+  if (online == blocks.size()) return absl::OkStatus();
+  return Refuse(absl::StatusCode::kInternal, "BLOCK_ONLINE",
+                absl::StrCat(dax.name, ": ", online, " of ", blocks.size(),
+                             " memory blocks came online: ", ErrnoText(error)),
+                "look at the kernel's log");
+}
+
+absl::Status OfflineMemoryBlocks(const HostFiles& files, const DaxDevice& dax, OfflineChild& child,
+                                 const Deadline& deadline) {
+  std::vector<MemoryBlock> blocks = ReadMemoryBlocks(files, dax.hpa_bytes, dax.size_bytes);
+  const uint64_t online_bytes = CountOnline(blocks) * MemoryBlockBytes(files);
+  if (online_bytes == 0) return absl::OkStatus();
+  if (absl::Status status = CheckRoom(files, dax, online_bytes); !status.ok()) return status;
+  std::vector<std::string> state_files;
+  for (auto it = blocks.rbegin(); it != blocks.rend(); ++it) {
+    if (!it->offline) state_files.push_back(files.Path(BlockPath(it->index, "state")));
+  }
+  const absl::StatusOr<OfflineChild::Outcome> outcome = child.Run(state_files, deadline);
+  if (!outcome.ok()) return outcome.status();
+  blocks = ReadMemoryBlocks(files, dax.hpa_bytes, dax.size_bytes);
+  const uint32_t online = CountOnline(blocks);
+  if (online == 0) return absl::OkStatus();
+  return Busy(dax, outcome->killed ? "timeout" : "busy",
+              absl::StrCat(online, " of ", blocks.size(), " memory blocks stay online: ",
+                           outcome->killed ? "the kernel took too long and was stopped"
+                                           : ErrnoText(outcome->error)),
+              "stop the programs that use or pin this memory; it is tried again");
+}
+
+}  // namespace cxlpool::agent

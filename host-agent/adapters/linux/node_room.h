@@ -1,0 +1,50 @@
+// How much ordinary memory the host can spare, for two questions: page structs of new memory, and
+// a place for what is in memory that goes away.
+//
+// Estimates, on the careful side; nothing is reserved.
+#ifndef CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_NODE_ROOM_H_
+#define CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_NODE_ROOM_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "host-agent/adapters/linux/host_files.h"
+
+namespace cxlpool::agent {
+
+struct NodeMemory {
+  int node = 0;
+  uint64_t total_bytes = 0;
+  uint64_t free_bytes = 0;
+  uint64_t cache_bytes = 0;  // File pages that can be written back and dropped.
+};
+
+// From /sys/devices/system/node/nodeN/meminfo; nothing if it lacks a line.
+std::optional<NodeMemory> ParseNodeMeminfo(int node, absl::string_view meminfo);
+
+// What DRAM can be given to page structs. They come only from nodes with ZONE_NORMAL
+// (has_normal_memory), not from pool memory, whose ZONE_MOVABLE takes no kernel allocation:
+// the sum over those nodes of free memory and half the cache, at most `available_bytes`
+// (MemAvailable, which also allows for what the kernel keeps back), less a margin of a sixteenth
+// of these nodes' memory.
+uint64_t PageStructSpareBytes(const std::vector<NodeMemory>& normal_nodes,
+                              uint64_t available_bytes);
+uint64_t ReadPageStructSpare(const HostFiles& files);
+
+struct NodeRoom {
+  uint64_t wanted_bytes = 0;          // May have to move; at most what goes offline.
+  uint64_t free_elsewhere_bytes = 0;  // On the other nodes: free memory and half the cache, less a
+                                      // margin of 1/32.
+};
+
+// For taking `online_bytes` of `node` offline. What the rest of the same node has free counts as
+// elsewhere only beyond `online_bytes`.
+NodeRoom RoomFor(const std::vector<NodeMemory>& nodes, int node, uint64_t online_bytes);
+NodeRoom ReadNodeRoom(const HostFiles& files, int node, uint64_t online_bytes);
+
+}  // namespace cxlpool::agent
+
+#endif  // CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_NODE_ROOM_H_

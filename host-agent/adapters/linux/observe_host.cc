@@ -1,0 +1,72 @@
+#include "host-agent/adapters/linux/observe_host.h"
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "host-agent/adapters/linux/bridge_view.h"
+#include "host-agent/adapters/linux/dax_driver.h"
+#include "host-agent/adapters/linux/libcxl_snapshot.h"
+#include "host-agent/adapters/linux/memory_blocks.h"
+#include "host-agent/adapters/linux/node_room.h"
+
+namespace cxlpool::agent {
+
+std::vector<ObservedMemdev> ViewMemdevs(const CxlSnapshot& snapshot,
+                                        const std::vector<PciSlot>& slots) {
+  std::vector<ObservedMemdev> views;
+  for (const CxlMemdev& memdev : snapshot.memdevs) {
+    if (memdev.serial == 0) continue;
+    for (const PciSlot& slot : slots) {
+      if (!absl::StartsWith(memdev.pci_device, absl::StrCat(slot.device, "."))) continue;
+      views.push_back({memdev.serial, slot.number, memdev.name, memdev.size_bytes,
+                       AcpiNameOf(snapshot, memdev.pci_bridge)});
+    }
+  }
+  return views;
+}
+
+ObservedHostRegion ViewRegion(const HostFiles& files, const CxlHostRegion& region,
+                              const DaxDevice* dax) {
+  ObservedHostRegion view;
+  view.name = region.name;
+  for (const CxlRegionTarget& target : region.targets) view.serials.push_back(target.serial);
+  view.committed = region.committed;
+  view.hpa_bytes = region.hpa_bytes;
+  view.size_bytes = region.size_bytes;
+  view.interleave_granularity_bytes = region.interleave_granularity_bytes;
+  if (dax == nullptr) return view;
+  view.dax_device = dax->name;
+  view.dax_driver = DaxDriverOf(files, dax->name);
+  view.numa_node = dax->target_node;
+  view.dax_align_bytes = dax->align_bytes;
+  if (view.dax_driver != DaxDriver::kKmem) return view;
+  const std::vector<MemoryBlock> blocks = ReadMemoryBlocks(files, dax->hpa_bytes, dax->size_bytes);
+  view.total_blocks = static_cast<uint32_t>(blocks.size());
+  view.online_blocks = CountOnline(blocks);
+  view.all_movable = view.online_blocks != 0 &&
+                     std::all_of(blocks.begin(), blocks.end(),
+                                 [](const MemoryBlock& b) { return b.offline || b.movable; });
+  return view;
+}
+
+absl::StatusOr<HostObservation> ObserveHost(const HostFiles& files, KnownTargets& known) {
+  absl::StatusOr<CxlSnapshot> snapshot = ReadCxlSnapshot();
+  if (!snapshot.ok()) return snapshot.status();
+  known.Complete(*snapshot);
+  absl::StatusOr<std::vector<DaxDevice>> devices = ReadDaxDevices();
+  if (!devices.ok()) return devices.status();
+  const std::vector<PciSlot> slots = ReadPciSlots(files);
+
+  HostObservation observation;
+  observation.bridges = ViewBridges(*snapshot, slots);
+  observation.memdevs = ViewMemdevs(*snapshot, slots);
+  for (const CxlHostRegion& region : snapshot->regions) {
+    observation.regions.push_back(ViewRegion(files, region, FindDax(*devices, region.name)));
+  }
+  observation.memory_block_bytes = MemoryBlockBytes(files);
+  observation.page_struct_spare_bytes = ReadPageStructSpare(files);
+  return observation;
+}
+
+}  // namespace cxlpool::agent

@@ -1,0 +1,30 @@
+// Puts together one HostObservation from libcxl, libdaxctl and sysfs. Changes nothing.
+#ifndef CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_OBSERVE_HOST_H_
+#define CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_OBSERVE_HOST_H_
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "host-agent/adapters/linux/cxl_snapshot.h"
+#include "host-agent/adapters/linux/host_files.h"
+#include "host-agent/adapters/linux/known_targets.h"
+#include "host-agent/adapters/linux/pci_slots.h"
+#include "host-agent/model/observation.h"
+
+namespace cxlpool::agent {
+
+// INTERNAL/LIBCXL.
+absl::StatusOr<HostObservation> ObserveHost(const HostFiles& files, KnownTargets& known);
+
+// The memdevs that sit in hot-plug slots; those soldered in, or without a serial, are not the
+// fabric's.
+std::vector<ObservedMemdev> ViewMemdevs(const CxlSnapshot& snapshot,
+                                        const std::vector<PciSlot>& slots);
+
+// One region with its DAX device (null: none yet).
+ObservedHostRegion ViewRegion(const HostFiles& files, const CxlHostRegion& region,
+                              const DaxDevice* dax);
+
+}  // namespace cxlpool::agent
+
+#endif  // CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_OBSERVE_HOST_H_

@@ -1,0 +1,56 @@
+#include "host-agent/adapters/linux/prepare_host.h"
+
+#include <filesystem>
+
+#include "gtest/gtest.h"
+#include "host-agent/adapters/linux/fake_host_for_test.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool::agent {
+namespace {
+
+class PrepareHostTest : public testing::Test {
+ protected:
+  PrepareHostTest() {
+    for (const char* folder :
+         {"sys/bus/cxl/drivers/cxl_port", "sys/bus/cxl/drivers/cxl_mem",
+          "sys/bus/cxl/drivers/cxl_region", "sys/bus/cxl/drivers/cxl_dax_region",
+          "sys/bus/pci/drivers/cxl_pci", "sys/bus/pci/slots/10", "sys/bus/dax/drivers/device_dax",
+          "sys/bus/dax/drivers/kmem"}) {
+      host_.Folder(folder);
+    }
+    host_.Put("sys/bus/dax/drivers_autoprobe", "1\n");
+    host_.Put("sys/bus/cxl/devices/root0/decoder0.0/create_ram_region", "region0\n");
+    host_.Put("sys/devices/system/memory/auto_online_blocks", "offline\n");
+  }
+  FakeHost host_;
+};
+
+TEST_F(PrepareHostTest, SwitchesAutoprobeOff) {
+  const absl::Status status = PrepareHost(host_.files(), "6.12.0");
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(host_.files().Read("sys/bus/dax/drivers_autoprobe"), "0");
+}
+
+TEST_F(PrepareHostTest, ListsEverythingThatIsMissing) {
+  std::filesystem::remove_all(host_.Path("sys/bus/cxl/drivers/cxl_dax_region"));
+  std::filesystem::remove_all(host_.Path("sys/bus/dax/drivers/kmem"));
+  std::filesystem::remove_all(host_.Path("sys/bus/pci/slots/10"));
+  std::filesystem::remove(host_.Path("sys/bus/cxl/devices/root0/decoder0.0/create_ram_region"));
+  const absl::Status status = PrepareHost(host_.files(), "6.1.0");
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ReasonOf(status), "HOST_UNFIT");
+  const std::string text(status.message());
+  for (const char* part : {"6.1.0", "dax_cxl", "modprobe kmem", "hot-plug slot", "memory window"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
+  }
+}
+
+TEST_F(PrepareHostTest, WithoutADaxBusSaysSo) {
+  std::filesystem::remove_all(host_.Path("sys/bus/dax"));
+  const absl::Status status = PrepareHost(host_.files(), "6.12.0");
+  EXPECT_NE(status.message().find("modprobe dax"), absl::string_view::npos) << status;
+}
+
+}  // namespace
+}  // namespace cxlpool::agent
