@@ -28,6 +28,11 @@ class FabricEventLog {
     changed_.notify_all();
   }
 
+  void Clear() {
+    MutexLock lock(mutex_);
+    events_.clear();
+  }
+
   // Whether an event that `wanted` accepts is there or comes within `limit`.
   bool WaitFor(const std::function<bool(const FabricEvent&)>& wanted,
                std::chrono::milliseconds limit = std::chrono::seconds(20)) {

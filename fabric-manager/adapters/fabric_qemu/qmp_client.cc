@@ -138,8 +138,10 @@ absl::StatusOr<QmpMessage> QmpClient::Receive(absl::Duration deadline) {
     auto whole = TakeLine(line);
     if (!whole.ok()) return whole.status();
     if (!*whole) {
-      if (absl::Status status = WaitFor(POLLIN, deadline); !status.ok()) return Break(status);
-      if (absl::Status status = ReadSome(); !status.ok()) return status;
+      absl::Status status = WaitFor(POLLIN, deadline);
+      if (absl::IsDeadlineExceeded(status)) return status;  // The caller says for what.
+      if (!status.ok()) return Break(std::move(status));
+      if (status = ReadSome(); !status.ok()) return status;
       continue;
     }
     auto message = ParseQmpMessage(line);

@@ -59,7 +59,8 @@ class QmpClient {
   QmpClient(UniqueFd socket, pid_t peer_pid, int interrupt_fd, QmpEventSink sink);
 
   absl::Status Send(const std::string& line, absl::Duration deadline);
-  // The next message that is not an event; events go to the sink.
+  // The next message that is not an event; events go to the sink. DEADLINE_EXCEEDED alone does not
+  // break the connection here.
   absl::StatusOr<QmpMessage> Receive(absl::Duration deadline);
   // Waits for `events` on the socket.
   absl::Status WaitFor(short events, absl::Duration deadline);

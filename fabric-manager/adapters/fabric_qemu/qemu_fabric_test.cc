@@ -1,0 +1,354 @@
+#include "fabric-manager/adapters/fabric_qemu/qemu_fabric.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "fabric-manager/adapters/fabric_qemu/fake_qemu.h"
+#include "fabric-manager/adapters/fabric_qemu/ld_name.h"
+#include "fabric-manager/adapters/fabric_qemu/scripted_qmp_server.h"
+#include "proto/support/refusal.h"
+#include "test/contract/fabric_event_log.h"
+
+// What the contract (test/contract/fabric_driver_contract.h) leaves to this driver.
+namespace cxlpool::fm {
+namespace {
+
+using Kind = FabricEvent::Kind;
+
+constexpr uint64_t kGranule = 256 << 20;
+constexpr char kTag[] = "0f0e0d0c-0b0a-4908-8706-050403020100";
+
+class QemuFabricTest : public ::testing::Test {
+ protected:
+  QemuFabricTest() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "cxlpool-XXXXXX").string();
+    directory_ = ::mkdtemp(pattern.data());
+    socket_ = directory_ + "/qmp";
+    const std::string pool = directory_ + "/pool";
+    EXPECT_TRUE(UniqueFd(::open(pool.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)).valid());
+    EXPECT_EQ(::truncate(pool.c_str(), 4 * kGranule), 0);
+    config_.devices = {{"cmm-0", "s0", pool, 4 * kGranule, kGranule}};
+    config_.hosts = {{"host-a", socket_}};
+    config_.state_directory = directory_ + "/state";
+    config_.timing.greeting = absl::Milliseconds(100);
+    config_.timing.reconnect_min = absl::Milliseconds(5);
+    config_.timing.reconnect_max = absl::Milliseconds(20);
+    config_.timing.busy_retry = absl::Milliseconds(5);
+  }
+  ~QemuFabricTest() override {
+    fabric_.reset();
+    qemu_.reset();
+    std::filesystem::remove_all(directory_);
+  }
+
+  void Boot() { qemu_ = std::make_unique<FakeQemu>(socket_, std::vector<uint32_t>{10, 11}); }
+
+  void Open() {
+    fabric_.reset();
+    auto fabric = QemuFabric::Open(config_);
+    ASSERT_TRUE(fabric.ok()) << fabric.status();
+    fabric_ = std::move(*fabric);
+    events_ = std::make_shared<FabricEventLog>();
+    fabric_->Start([log = events_](FabricEvent event) { log->Add(std::move(event)); });
+  }
+
+  // Opens, and waits until the host answers.
+  void OpenReachable() {
+    Open();
+    ASSERT_TRUE(Saw(Kind::kHostReachable));
+  }
+
+  bool Saw(Kind kind) {
+    return events_->WaitFor([kind](const FabricEvent& event) { return event.kind == kind; });
+  }
+  void Forget() { events_->Clear(); }
+
+  static BindRequest Request(uint64_t serial, uint32_t slot = 10) {
+    return {.key = {.host = "host-a", .tag = kTag, .generation = serial, .extent_index = 0},
+            .slot = slot,
+            .slice = {.device = "cmm-0", .dpa_bytes = 0, .length_bytes = kGranule},
+            .read_only = false,
+            .serial = serial};
+  }
+
+  FabricHost DiscoverHost() {
+    auto view = WaitForAnswer<absl::StatusOr<FabricView>>(
+        [&](auto done) { fabric_->Discover(std::move(done)); });
+    EXPECT_TRUE(view.ok()) << view.status();
+    bound_ = view->bound;
+    return view->hosts.at(0);
+  }
+  absl::StatusOr<BoundLd> Bind(const BindRequest& request) {
+    return WaitForAnswer<absl::StatusOr<BoundLd>>(
+        [&](auto done) { fabric_->Bind(request, std::move(done)); });
+  }
+  absl::Status BeginUnbind(const LdKey& key) {
+    return WaitForAnswer<absl::Status>(
+        [&](auto done) { fabric_->BeginUnbind(key, std::move(done)); });
+  }
+  absl::Status AwaitUnbound(const LdKey& key, absl::Duration timeout = absl::Seconds(20)) {
+    return WaitForAnswer<absl::Status>(
+        [&](auto done) { fabric_->AwaitUnbound(key, timeout, std::move(done)); });
+  }
+  absl::Status Fence() {
+    return WaitForAnswer<absl::Status>(
+        [&](auto done) { fabric_->Fence("host-a", std::move(done)); });
+  }
+
+  std::string directory_, socket_;
+  QemuFabricConfig config_;
+  std::unique_ptr<FakeQemu> qemu_;
+  std::shared_ptr<FabricEventLog> events_;
+  std::unique_ptr<QemuFabric> fabric_;
+  std::vector<BoundLd> bound_;
+};
+
+TEST_F(QemuFabricTest, BadConfigurationIsRefused) {
+  const auto reason = [](const QemuFabricConfig& config) {
+    return ReasonOf(QemuFabric::Open(config).status());
+  };
+  QemuFabricConfig config = config_;
+  config.devices[0].path += ".absent";
+  EXPECT_EQ(reason(config), "BAD_POOL_FILE");
+  config = config_;
+  config.devices[0].capacity_bytes *= 2;
+  EXPECT_EQ(reason(config), "BAD_POOL_FILE");
+  config = config_;
+  config.devices[0].capacity_bytes -= 1;
+  EXPECT_EQ(reason(config), "BAD_CONFIG");
+  config = config_;
+  config.devices.push_back(config.devices[0]);
+  config.devices[1].id = "cmm-1";
+  EXPECT_EQ(reason(config), "BAD_CONFIG") << "one file for two devices";
+  config = config_;
+  config.hosts.push_back({"host-b", socket_});
+  EXPECT_EQ(reason(config), "BAD_CONFIG") << "one socket for two hosts";
+}
+
+TEST_F(QemuFabricTest, HostThatIsNotThereIsUnreachableAndNothingIsDone) {
+  Open();
+  ASSERT_TRUE(Saw(Kind::kHostUnreachable));
+  EXPECT_FALSE(DiscoverHost().reachable);
+  EXPECT_EQ(ReasonOf(Bind(Request(1)).status()), "HOST_UNREACHABLE");
+  EXPECT_EQ(ReasonOf(BeginUnbind(Request(1).key)), "HOST_UNREACHABLE");
+  EXPECT_EQ(ReasonOf(AwaitUnbound(Request(1).key, absl::Milliseconds(20))), "UNBIND_NOT_PROVEN");
+  EXPECT_EQ(ReasonOf(Fence()), "FENCE_FAILED") << "nobody knows which process it was";
+  Boot();
+  ASSERT_TRUE(Saw(Kind::kHostReachable));
+  EXPECT_TRUE(Bind(Request(1)).ok());
+}
+
+TEST_F(QemuFabricTest, EndOfTheProcessIsProofAndAnEvent) {
+  Boot();
+  OpenReachable();
+  ASSERT_TRUE(Bind(Request(1)).ok());
+  const std::string before = DiscoverHost().fabric_incarnation;
+  EXPECT_EQ(before.rfind(absl::StrCat(qemu_->pid(), ":"), 0), 0u) << before;
+  qemu_->Kill();
+  ASSERT_TRUE(Saw(Kind::kHostGone));
+  EXPECT_TRUE(AwaitUnbound(Request(1).key).ok());
+  EXPECT_TRUE(BeginUnbind(Request(1).key).ok());
+  const FabricHost host = DiscoverHost();
+  EXPECT_FALSE(host.reachable);
+  EXPECT_EQ(host.fabric_incarnation, "ended:" + before);
+  Boot();
+  ASSERT_TRUE(Saw(Kind::kHostReachable));
+  EXPECT_NE(DiscoverHost().fabric_incarnation, before);
+  EXPECT_TRUE(bound_.empty());
+}
+
+TEST_F(QemuFabricTest, EndOfTheProcessWhileNobodyWatchedIsProofToo) {
+  Boot();
+  OpenReachable();
+  ASSERT_TRUE(Bind(Request(1)).ok());
+  fabric_.reset();
+  qemu_->Kill();
+  Open();
+  EXPECT_TRUE(Saw(Kind::kHostGone));
+  EXPECT_TRUE(AwaitUnbound(Request(1).key).ok());
+  EXPECT_TRUE(Fence().ok());
+}
+
+TEST_F(QemuFabricTest, LostConnectionIsNoProofAndComesBack) {
+  Boot();
+  OpenReachable();
+  ASSERT_TRUE(Bind(Request(1)).ok());
+  Forget();
+  qemu_->HangUp();
+  ASSERT_TRUE(Saw(Kind::kHostUnreachable));
+  ASSERT_TRUE(Saw(Kind::kHostReachable));
+  DiscoverHost();
+  EXPECT_EQ(bound_.size(), 1u);
+}
+
+TEST_F(QemuFabricTest, UnplugThatNoClientHeardIsSeenAfterTheReconnect) {
+  Boot();
+  OpenReachable();
+  ASSERT_TRUE(Bind(Request(1)).ok());
+  ASSERT_TRUE(Bind(Request(2, 11)).ok());
+  ASSERT_TRUE(BeginUnbind(Request(1).key).ok());
+  fabric_.reset();
+  qemu_->Eject(10);
+  Open();
+  EXPECT_TRUE(AwaitUnbound(Request(1).key).ok());
+  DiscoverHost();
+  ASSERT_EQ(bound_.size(), 1u);
+  EXPECT_EQ(bound_[0].key, Request(2).key);
+}
+
+TEST_F(QemuFabricTest, BusyGuestIsAskedAgain) {
+  Boot();
+  OpenReachable();
+  ASSERT_TRUE(Bind(Request(1)).ok());
+  qemu_->BeBusy(5);
+  const absl::Status begun = BeginUnbind(Request(1).key);
+  ASSERT_TRUE(begun.ok()) << begun;
+  qemu_->Eject(10);
+  EXPECT_TRUE(AwaitUnbound(Request(1).key).ok());
+}
+
+TEST_F(QemuFabricTest, GuestThatStaysBusyEndsWithItsReason) {
+  config_.timing.operation = absl::Milliseconds(200);
+  Boot();
+  OpenReachable();
+  ASSERT_TRUE(Bind(Request(1)).ok());
+  qemu_->BeBusy(1000000);
+  const absl::Status status = BeginUnbind(Request(1).key);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+  EXPECT_EQ(ReasonOf(status), "GUEST_BUSY");
+}
+
+TEST_F(QemuFabricTest, HungQemuIsFencedAtOnce) {
+  Boot();
+  OpenReachable();
+  ASSERT_TRUE(Bind(Request(1)).ok());
+  qemu_->Freeze();
+  // Something is under way that would wait for its own deadline.
+  auto promise = std::make_shared<std::promise<absl::Status>>();
+  auto answer = promise->get_future();
+  fabric_->Bind(Request(2, 11),
+                [promise](absl::StatusOr<BoundLd> ld) { promise->set_value(ld.status()); });
+  const absl::Status fenced = Fence();
+  EXPECT_TRUE(fenced.ok()) << fenced;
+  EXPECT_FALSE(answer.get().ok());
+  EXPECT_TRUE(AwaitUnbound(Request(1).key).ok());
+}
+
+TEST_F(QemuFabricTest, HungQemuIsFencedAfterARestartOfTheManager) {
+  Boot();
+  OpenReachable();
+  ASSERT_TRUE(Bind(Request(1)).ok());
+  fabric_.reset();
+  qemu_->Freeze();
+  Open();
+  EXPECT_EQ(ReasonOf(AwaitUnbound(Request(1).key, absl::Milliseconds(20))), "UNBIND_NOT_PROVEN");
+  EXPECT_TRUE(Fence().ok());
+  EXPECT_TRUE(AwaitUnbound(Request(1).key).ok());
+}
+
+TEST_F(QemuFabricTest, AnotherProcessIsNotTakenForAHostThatStillRuns) {
+  Boot();
+  OpenReachable();
+  ASSERT_TRUE(Bind(Request(1)).ok());
+  const std::string before = DiscoverHost().fabric_incarnation;
+  Forget();
+  FakeQemu impostor(socket_, {10, 11});  // Takes the socket's name over.
+  qemu_->HangUp();
+  ASSERT_TRUE(Saw(Kind::kHostUnreachable));
+  EXPECT_EQ(ReasonOf(Bind(Request(2, 11)).status()), "HOST_UNREACHABLE");
+  EXPECT_EQ(ReasonOf(AwaitUnbound(Request(1).key, absl::Milliseconds(20))), "UNBIND_NOT_PROVEN");
+  EXPECT_EQ(DiscoverHost().fabric_incarnation, before);
+  qemu_->Kill();
+  ASSERT_TRUE(Saw(Kind::kHostReachable));
+  EXPECT_NE(DiscoverHost().fabric_incarnation, before);
+}
+
+TEST_F(QemuFabricTest, SocketThatAnotherClientHoldsIsNamed) {
+  Boot();
+  const UniqueFd interrupt(::eventfd(0, EFD_CLOEXEC));
+  auto other = QmpClient::Connect(socket_, interrupt.get(), [](const QmpMessage&) {});
+  ASSERT_TRUE(other.ok());
+  ASSERT_TRUE((*other)->Negotiate(absl::Seconds(20)).ok());
+  Open();
+  ASSERT_TRUE(Saw(Kind::kHostUnreachable));
+  const absl::Status status = Bind(Request(1)).status();
+  EXPECT_NE(std::string(status.message()).find("another client"), std::string::npos) << status;
+  other->reset();
+  EXPECT_TRUE(Saw(Kind::kHostReachable));
+}
+
+TEST_F(QemuFabricTest, ForeignMemoryOccupiesItsSlotAndIsNoneOfOurs) {
+  Boot();
+  {
+    const UniqueFd interrupt(::eventfd(0, EFD_CLOEXEC));
+    auto other = QmpClient::Connect(socket_, interrupt.get(), [](const QmpMessage&) {});
+    ASSERT_TRUE(other.ok());
+    ASSERT_TRUE((*other)->Negotiate(absl::Seconds(20)).ok());
+    const nlohmann::json backend = {{"qom-type", "memory-backend-file"},
+                                    {"id", "m"},
+                                    {"mem-path", config_.devices[0].path},
+                                    {"offset", 0},
+                                    {"size", kGranule},
+                                    {"readonly", false}};
+    ASSERT_TRUE((*other)->Execute("object-add", backend, absl::Seconds(20)).ok());
+    const nlohmann::json device = {{"driver", "cxl-type3"},
+                                   {"bus", "p10"},
+                                   {"id", "mine"},
+                                   {"volatile-memdev", "m"},
+                                   {"sn", 9}};
+    ASSERT_TRUE((*other)->Execute("device_add", device, absl::Seconds(20)).ok());
+  }
+  OpenReachable();
+  DiscoverHost();
+  EXPECT_TRUE(bound_.empty());
+  EXPECT_EQ(ReasonOf(Bind(Request(1)).status()), "NO_FREE_PORT");
+  EXPECT_TRUE(Bind(Request(1, 11)).ok());
+}
+
+TEST_F(QemuFabricTest, ListenerThatIsNoQemuIsNeverTaken) {
+  // Its vCPU is a thread of no process that listens here.
+  ScriptedQmpServer server(socket_, [](const ScriptedPeer& peer) {
+    peer.Greet();
+    peer.Answer(1, "{}");
+    peer.Answer(2, "[{\"thread-id\": 1}]");
+    peer.WaitUntilGone();
+  });
+  Open();
+  ASSERT_TRUE(Saw(Kind::kHostUnreachable));
+  const absl::Status status = Bind(Request(1)).status();
+  EXPECT_EQ(ReasonOf(status), "HOST_UNREACHABLE");
+  EXPECT_EQ(ReasonOf(Fence()), "FENCE_FAILED");
+  fabric_.reset();
+}
+
+TEST_F(QemuFabricTest, RefusedBindLeavesNothingBehind) {
+  Boot();
+  OpenReachable();
+  std::filesystem::rename(config_.devices[0].path, config_.devices[0].path + ".away");
+  EXPECT_EQ(ReasonOf(Bind(Request(1)).status()), "QEMU_REFUSED");
+  DiscoverHost();
+  EXPECT_TRUE(bound_.empty());
+  std::filesystem::rename(config_.devices[0].path + ".away", config_.devices[0].path);
+  EXPECT_TRUE(Bind(Request(1)).ok());
+}
+
+TEST_F(QemuFabricTest, StoppingAnswersWhoWaits) {
+  Boot();
+  OpenReachable();
+  ASSERT_TRUE(Bind(Request(1)).ok());
+  auto promise = std::make_shared<std::promise<absl::Status>>();
+  auto answer = promise->get_future();
+  fabric_->AwaitUnbound(Request(1).key, absl::Hours(1),
+                        [promise](absl::Status status) { promise->set_value(status); });
+  fabric_.reset();
+  ASSERT_EQ(answer.wait_for(kNeverCame), std::future_status::ready);
+  EXPECT_TRUE(absl::IsCancelled(answer.get()));
+}
+
+}  // namespace
+}  // namespace cxlpool::fm
