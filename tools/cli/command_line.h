@@ -1,0 +1,25 @@
+// The command line: words in, an Invocation out. Nothing is read or sent yet.
+#ifndef CXLPOOL_TOOLS_CLI_COMMAND_LINE_H_
+#define CXLPOOL_TOOLS_CLI_COMMAND_LINE_H_
+
+#include <string>
+#include <variant>
+
+#include "absl/status/statusor.h"
+#include "tools/cli/invocation.h"
+
+namespace cxlpool::cli {
+
+// --help or --version: print it and be done.
+struct PrintText {
+  std::string text;
+};
+
+// INVALID_ARGUMENT: USAGE (unknown or missing words; the remedy names the --help to read),
+// BAD_NAME, BAD_SIZE, BAD_DURATION, BAD_VALUE, BAD_UUID. `argv[0]` is not looked at.
+absl::StatusOr<std::variant<Invocation, PrintText>> ParseCommandLine(int argc,
+                                                                     const char* const* argv);
+
+}  // namespace cxlpool::cli
+
+#endif  // CXLPOOL_TOOLS_CLI_COMMAND_LINE_H_

@@ -1,0 +1,218 @@
+#include "tools/cli/command_line.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "proto/support/refusal.h"
+
+namespace cxlpool::cli {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr char kId[] = "00000000-0000-4000-8000-00000000000a";
+
+auto Parse(std::vector<const char*> words) {
+  words.insert(words.begin(), "cxlpool");
+  return ParseCommandLine(static_cast<int>(words.size()), words.data());
+}
+
+Invocation Parsed(std::vector<const char*> words) {
+  const auto parsed = Parse(std::move(words));
+  EXPECT_TRUE(parsed.ok()) << parsed.status();
+  if (!parsed.ok() || !std::holds_alternative<Invocation>(*parsed)) return {};
+  return std::get<Invocation>(*parsed);
+}
+
+template <typename Chosen>
+Chosen Pool(std::vector<const char*> words) {
+  const Invocation invocation = Parsed(std::move(words));
+  const auto* pool = std::get_if<PoolCommand>(&invocation.command);
+  const auto* chosen = pool == nullptr ? nullptr : std::get_if<Chosen>(pool);
+  EXPECT_NE(chosen, nullptr);
+  return chosen == nullptr ? Chosen{} : *chosen;
+}
+
+std::string ReasonFor(std::vector<const char*> words) {
+  const auto parsed = Parse(std::move(words));
+  EXPECT_EQ(parsed.status().code(), absl::StatusCode::kInvalidArgument) << parsed.status();
+  return ReasonOf(parsed.status());
+}
+
+std::string TextOf(std::vector<const char*> words) {
+  const auto parsed = Parse(std::move(words));
+  EXPECT_TRUE(parsed.ok()) << parsed.status();
+  return parsed.ok() ? std::get<PrintText>(*parsed).text : "";
+}
+
+TEST(CommandLineTest, AllocateBecomesItsRequest) {
+  const auto command = Pool<AllocateRegion>({"region",    "allocate",     "kv",
+                                             "--size",    "1.5GiB",       "--host",
+                                             "host-a",    "--mode",       "system-ram",
+                                             "--access",  "rw",           "--sharing",
+                                             "exclusive", "--tenant",     "blue",
+                                             "--device",  "cmm-0",        "--max-extents",
+                                             "3",         "--wait",       "--wait-timeout",
+                                             "90s",       "--request-id", kId});
+  const auto& request = command.request;
+  EXPECT_EQ(request.region_id(), "kv");
+  EXPECT_EQ(request.size_bytes(), uint64_t{3} << 29);
+  EXPECT_EQ(request.host(), "hosts/host-a");
+  EXPECT_EQ(request.mode(), v1::SYSTEM_RAM);
+  EXPECT_EQ(request.access(), v1::READ_WRITE);
+  EXPECT_EQ(request.sharing(), v1::EXCLUSIVE);
+  EXPECT_EQ(request.tenant(), "tenants/blue");
+  EXPECT_EQ(request.device(), "devices/cmm-0");
+  EXPECT_EQ(request.max_extents(), 3u);
+  EXPECT_EQ(request.request_id(), kId);
+  EXPECT_FALSE(request.validate_only());
+  EXPECT_TRUE(command.wait.wait);
+  EXPECT_EQ(command.wait.limit, absl::Seconds(90));
+}
+
+TEST(CommandLineTest, WhatIsNotGivenStaysUnset) {
+  const auto command = Pool<AllocateRegion>({"region", "allocate", "--size", "4G"});
+  v1::AllocateRegionRequest expected;
+  expected.set_size_bytes(uint64_t{4} << 30);
+  EXPECT_EQ(command.request.SerializeAsString(), expected.SerializeAsString());
+  EXPECT_FALSE(command.wait.wait);
+  EXPECT_EQ(command.wait.limit, absl::Minutes(5));
+}
+
+TEST(CommandLineTest, ShortAndFullNamesMeanTheSame) {
+  for (const char* name : {"kv", "regions/kv"}) {
+    EXPECT_EQ(Pool<ShowRegion>({"region", "show", name}).request.name(), "regions/kv");
+    EXPECT_EQ(
+        Pool<AllocateRegion>({"region", "allocate", name, "--size", "1G"}).request.region_id(),
+        "kv");
+  }
+  for (const char* host : {"host-a", "hosts/host-a"}) {
+    EXPECT_EQ(Pool<RetireHost>({"host", "retire", host}).request.host(), "hosts/host-a");
+    EXPECT_EQ(Pool<ListRegions>({"region", "list", "--host", host}).request.host(), "hosts/host-a");
+  }
+  EXPECT_EQ(Pool<ShowRegion>({"region", "show", kId}).request.name(),
+            std::string("regions/") + kId);
+}
+
+TEST(CommandLineTest, TheOtherRegionCommands) {
+  const auto attach = Pool<AttachRegion>(
+      {"region", "attach", "kv", "--host", "host-b", "--access", "ro", "--dry-run"});
+  EXPECT_EQ(attach.request.name(), "regions/kv");
+  EXPECT_EQ(attach.request.host(), "hosts/host-b");
+  EXPECT_EQ(attach.request.access(), v1::READ_ONLY);
+  EXPECT_TRUE(attach.request.validate_only());
+
+  const auto detach = Pool<DetachRegion>({"region", "detach", "kv", "--host", "host-b", "--wait"});
+  EXPECT_EQ(detach.request.host(), "hosts/host-b");
+  EXPECT_TRUE(detach.wait.wait);
+
+  const auto release =
+      Pool<ReleaseRegion>({"region", "release", "kv", "--detach-all", "--etag", "e1"});
+  EXPECT_TRUE(release.request.detach_all());
+  EXPECT_EQ(release.request.etag(), "e1");
+
+  const auto watch = Pool<WatchRegions>(
+      {"region", "watch", "kv", "--from-revision", "18446744073709551615", "--for", "2m"});
+  EXPECT_EQ(watch.request.name(), "regions/kv");
+  EXPECT_EQ(watch.request.start_revision(), 18446744073709551615u);
+  EXPECT_EQ(watch.limit, absl::Minutes(2));
+  EXPECT_EQ(Pool<WatchRegions>({"region", "watch"}).limit, absl::InfiniteDuration());
+}
+
+TEST(CommandLineTest, TheInventoryCommands) {
+  EXPECT_EQ(
+      Pool<EnrolHost>({"host", "enrol", "host-a", "--identity", "spiffe://x/a"}).request.identity(),
+      "spiffe://x/a");
+  EXPECT_EQ(
+      Pool<FenceHost>({"host", "fence", "host-a", "--reason", "hung since noon"}).request.reason(),
+      "hung since noon");
+  Pool<ListHosts>({"host", "list"});
+  Pool<ListDevices>({"device", "list"});
+  Pool<ShowCapacity>({"capacity"});
+  Pool<ShowTopology>({"topology"});
+}
+
+TEST(CommandLineTest, ThePkiCommands) {
+  const Invocation init = Parsed({"pki", "init", "--dir", "d", "--force"});
+  EXPECT_EQ(std::get<PkiInit>(std::get<PkiCommand>(init.command)).dir, "d");
+  EXPECT_TRUE(std::get<PkiInit>(std::get<PkiCommand>(init.command)).force);
+  const Invocation issue = Parsed({"pki", "issue", "manager", "fm", "--dns", "fm.example", "--dns",
+                                   "fm2.example", "--ip", "10.0.0.1"});
+  const auto& leaf = std::get<PkiIssue>(std::get<PkiCommand>(issue.command)).leaf;
+  EXPECT_EQ(leaf.role, pki::LeafRole::kManager);
+  EXPECT_EQ(leaf.name, "fm");
+  EXPECT_THAT(leaf.dns, testing::ElementsAre("fm.example", "fm2.example"));
+  EXPECT_THAT(leaf.ips, testing::ElementsAre("10.0.0.1"));
+  EXPECT_EQ(ReasonFor({"pki", "issue", "manager", "../fm"}), "BAD_NAME");
+  EXPECT_EQ(ReasonFor({"pki", "issue", "butler", "fm"}), "USAGE");
+}
+
+TEST(CommandLineTest, GlobalFlagsStandAnywhere) {
+  for (const Invocation& invocation :
+       {Parsed({"-o", "json", "--manager", "m:1", "--timeout", "3", "region", "list"}),
+        Parsed({"region", "list", "-o", "json", "--manager", "m:1", "--timeout", "3s"})}) {
+    EXPECT_EQ(invocation.output, OutputFormat::kJson);
+    EXPECT_EQ(invocation.connection.manager, "m:1");
+    EXPECT_EQ(invocation.timeout, absl::Seconds(3));
+  }
+  EXPECT_EQ(Parsed({"capacity"}).timeout, absl::Seconds(10));
+}
+
+TEST(CommandLineTest, RefusesWhatItDoesNotUnderstand) {
+  EXPECT_EQ(ReasonFor({}), "USAGE");
+  EXPECT_EQ(ReasonFor({"region"}), "USAGE");
+  EXPECT_EQ(ReasonFor({"nonsense"}), "USAGE");
+  EXPECT_EQ(ReasonFor({"region", "allocate", "kv"}), "USAGE");
+  EXPECT_EQ(ReasonFor({"region", "allocate", "kv", "kv2", "--size", "1G"}), "USAGE");
+  EXPECT_EQ(ReasonFor({"region", "allocate", "--size", "1G", "--max-extents", "17"}), "USAGE");
+  EXPECT_EQ(ReasonFor({"region", "allocate", "--size", "1G", "--max-extents", "-1"}), "USAGE");
+  EXPECT_EQ(ReasonFor({"region", "allocate", "--size", "1G", "--mode", "devdax"}), "USAGE");
+  EXPECT_EQ(ReasonFor({"region", "allocate", "--size", "1G", "--wait-timeout", "1s"}), "USAGE");
+  EXPECT_EQ(ReasonFor({"region", "allocate", "--size", "1G", "--wait", "--dry-run"}), "USAGE");
+  EXPECT_EQ(ReasonFor({"region", "attach", "kv"}), "USAGE");
+  EXPECT_EQ(ReasonFor({"host", "fence", "host-a"}), "USAGE");
+  EXPECT_EQ(ReasonFor({"capacity", "-o", "xml"}), "USAGE");
+  EXPECT_EQ(ReasonFor({"capacity", "--insecure", "--ca", "x"}), "USAGE");
+  EXPECT_EQ(ReasonFor({"capacity", "--request-id", kId}), "USAGE");
+}
+
+TEST(CommandLineTest, RefusesBadValuesByName) {
+  EXPECT_EQ(ReasonFor({"region", "allocate", "kv", "--size", "4 gigs"}), "BAD_SIZE");
+  EXPECT_EQ(ReasonFor({"region", "allocate", "kv", "--size", "0"}), "BAD_SIZE");
+  EXPECT_EQ(ReasonFor({"region", "allocate", "KV", "--size", "1G"}), "BAD_NAME");
+  EXPECT_EQ(ReasonFor({"region", "allocate", "", "--size", "1G"}), "BAD_NAME");
+  EXPECT_EQ(ReasonFor({"region", "show", "hosts/kv"}), "BAD_NAME");
+  EXPECT_EQ(ReasonFor({"region", "attach", "kv", "--host", "host_a"}), "BAD_NAME");
+  EXPECT_EQ(ReasonFor({"region", "attach", "kv", "--host", "a", "--mode", "dax"}), "BAD_VALUE");
+  EXPECT_EQ(ReasonFor({"region", "attach", "kv", "--host", "a", "--access", "wo"}), "BAD_VALUE");
+  EXPECT_EQ(ReasonFor({"region", "allocate", "--size", "1G", "--sharing", "all"}), "BAD_VALUE");
+  EXPECT_EQ(ReasonFor({"host", "fence", "host-a", "--reason", ""}), "BAD_VALUE");
+  EXPECT_EQ(ReasonFor({"host", "fence", "host-a", "--reason", "a\x1b[2J"}), "BAD_VALUE");
+  EXPECT_EQ(ReasonFor({"region", "watch", "--from-revision", "-1"}), "BAD_VALUE");
+  EXPECT_EQ(ReasonFor({"region", "watch", "--from-revision", "18446744073709551616"}), "BAD_VALUE");
+  EXPECT_EQ(ReasonFor({"region", "watch", "--for", "soon"}), "BAD_DURATION");
+  EXPECT_EQ(ReasonFor({"region", "watch", "--for", "inf"}), "BAD_DURATION");
+  EXPECT_EQ(ReasonFor({"capacity", "--timeout", "0"}), "BAD_DURATION");
+  EXPECT_EQ(ReasonFor({"capacity", "--timeout", "25h"}), "BAD_DURATION");
+  EXPECT_EQ(ReasonFor({"region", "release", "kv", "--request-id", "1"}), "BAD_UUID");
+}
+
+TEST(CommandLineTest, AUsageErrorNamesTheHelpToRead) {
+  const auto parsed = Parse({"region", "allocate", "kv"});
+  EXPECT_EQ(RefusalOf(parsed.status())->remedy, "read cxlpool region allocate --help");
+  EXPECT_THAT(RefusalOf(parsed.status())->message, HasSubstr("--size"));
+}
+
+TEST(CommandLineTest, HelpEndsWithTheExitCodes) {
+  for (const std::string& help : {TextOf({"--help"}), TextOf({"region", "--help"}),
+                                  TextOf({"region", "allocate", "--help"})}) {
+    EXPECT_THAT(help, HasSubstr("Exit codes:\n  0  done\n"));
+  }
+  EXPECT_THAT(TextOf({"region", "allocate", "--help"}), HasSubstr("--max-extents"));
+  EXPECT_THAT(TextOf({"--version"}), testing::StartsWith("cxlpool "));
+}
+
+}  // namespace
+}  // namespace cxlpool::cli

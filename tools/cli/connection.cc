@@ -1,0 +1,55 @@
+#include "tools/cli/connection.h"
+
+#include "absl/strings/str_cat.h"
+#include "proto/support/refusal.h"
+#include "tools/cli/backoff.h"
+
+namespace cxlpool::cli {
+namespace {
+
+// What the operator reads once the time is over.
+absl::Status GaveUp(const absl::Status& status, absl::Duration timeout,
+                    const std::string& request_id) {
+  Refusal refusal = RefusalOf(status).value_or(Refusal{.code = status.code(),
+                                                       .reason = "NO_ANSWER",
+                                                       .message = std::string(status.message()),
+                                                       .remedy = "",
+                                                       .metadata = {}});
+  absl::StrAppend(&refusal.message, "; gave up after ", absl::FormatDuration(timeout));
+  if (refusal.remedy.empty()) refusal.remedy = "check that the manager runs, or raise --timeout";
+  if (!request_id.empty()) {
+    absl::StrAppend(&refusal.remedy, "; it may have been carried out all the same: repeat it with ",
+                    "--request-id ", request_id);
+  }
+  return refusal.ToStatus();
+}
+
+}  // namespace
+
+bool IsTransient(const absl::Status& status) {
+  return absl::IsUnavailable(status) ||
+         (absl::IsResourceExhausted(status) && ReasonOf(status) == "QUEUE_FULL");
+}
+
+absl::Status Connection::Retry(const std::string& request_id,
+                               absl::FunctionRef<absl::Status(absl::Duration left)> attempt) {
+  const absl::Duration end = pacer_.Elapsed() + timeout_;
+  Backoff backoff;
+  absl::Duration left = timeout_;
+  while (true) {
+    const absl::Status status = attempt(left);
+    left = end - pacer_.Elapsed();
+    if (absl::IsDeadlineExceeded(status) && left <= absl::ZeroDuration()) {
+      return GaveUp(status, timeout_, request_id);
+    }
+    if (!IsTransient(status)) return status;
+    const absl::Duration pause = backoff.Next();
+    if (left <= pause) return GaveUp(status, timeout_, request_id);
+    listener_.OnRetry(status, left);
+    pacer_.Sleep(pause);
+    left = end - pacer_.Elapsed();
+    if (left <= absl::ZeroDuration()) return GaveUp(status, timeout_, request_id);
+  }
+}
+
+}  // namespace cxlpool::cli

@@ -1,0 +1,72 @@
+// The one place that retries. A call that could not reach the manager, or that the manager was too
+// busy for, is made again with backoff until it succeeds or `timeout` is over.
+//
+// The request stays the same message, request_id and all, so the manager knows a repeated one.
+// One thread.
+#ifndef CXLPOOL_TOOLS_CLI_CONNECTION_H_
+#define CXLPOOL_TOOLS_CLI_CONNECTION_H_
+
+#include <string>
+#include <utility>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "tools/cli/manager_stub.h"
+#include "tools/cli/pacer.h"
+
+namespace cxlpool::cli {
+
+// Whether the same call may be worth making again: UNAVAILABLE, RESOURCE_EXHAUSTED/QUEUE_FULL.
+bool IsTransient(const absl::Status& status);
+
+// Told when a call is about to be made again, why, and how long that may go on.
+class RetryListener {
+ public:
+  virtual ~RetryListener() = default;
+  virtual void OnRetry(const absl::Status& status, absl::Duration left) = 0;
+};
+
+class Connection {
+ public:
+  // `timeout` bounds a call with all its retries. All three must outlive this.
+  Connection(ManagerStub& stub, Pacer& pacer, RetryListener& listener, absl::Duration timeout)
+      : stub_(stub), pacer_(pacer), listener_(listener), timeout_(timeout) {}
+
+  // connection.Call(&ManagerStub::AllocateRegion, request). The last error, once `timeout` is
+  // over, says how long it tried and how to repeat the call safely.
+  template <typename Request, typename Response>
+  absl::StatusOr<Response> Call(absl::StatusOr<Response> (ManagerStub::*method)(const Request&,
+                                                                                absl::Duration),
+                                const Request& request) {
+    std::string request_id;
+    if constexpr (requires { request.request_id(); }) request_id = request.request_id();
+    Response response;
+    absl::Status status = Retry(request_id, [&](absl::Duration left) {
+      absl::StatusOr<Response> answer = (stub_.*method)(request, left);
+      if (answer.ok()) response = *std::move(answer);
+      return answer.status();
+    });
+    if (!status.ok()) return status;
+    return response;
+  }
+
+  ManagerStub& stub() { return stub_; }
+  Pacer& pacer() { return pacer_; }
+  RetryListener& listener() { return listener_; }
+  absl::Duration timeout() const { return timeout_; }
+
+ private:
+  absl::Status Retry(const std::string& request_id,
+                     absl::FunctionRef<absl::Status(absl::Duration left)> attempt);
+
+  ManagerStub& stub_;
+  Pacer& pacer_;
+  RetryListener& listener_;
+  const absl::Duration timeout_;
+};
+
+}  // namespace cxlpool::cli
+
+#endif  // CXLPOOL_TOOLS_CLI_CONNECTION_H_

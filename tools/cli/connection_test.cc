@@ -1,0 +1,110 @@
+#include "tools/cli/connection.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tools/cli/backoff.h"
+#include "tools/cli/testing.h"
+
+namespace cxlpool::cli {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr char kId[] = "00000000-0000-4000-8000-000000000001";
+
+v1::ReleaseRegionRequest Release() {
+  v1::ReleaseRegionRequest request;
+  request.set_request_id(kId);
+  request.set_name("regions/kv");
+  return request;
+}
+
+absl::Status Unreachable() {
+  return Refused(absl::StatusCode::kUnavailable, "MANAGER_UNREACHABLE");
+}
+
+TEST(ConnectionTest, RepeatsTheSameRequestUntilTheManagerIsBack) {
+  FakeConnection fake;
+  auto& calls = fake.manager.ReleaseRegion_calls;
+  calls.answers = {Unreachable(), Unreachable(), v1::ReleaseRegionResponse()};
+  EXPECT_TRUE(fake.connection.Call(&ManagerStub::ReleaseRegion, Release()).ok());
+  ASSERT_EQ(calls.requests.size(), 3u);
+  for (const auto& request : calls.requests) EXPECT_EQ(request.request_id(), kId);
+  EXPECT_EQ(fake.listener.retries, 2);
+  EXPECT_EQ(fake.pacer.sleeps.size(), 2u);
+}
+
+TEST(ConnectionTest, RepeatsWhereTheManagersQueueIsFull) {
+  FakeConnection fake;
+  auto& calls = fake.manager.ReleaseRegion_calls;
+  calls.answers = {Refused(absl::StatusCode::kResourceExhausted, "QUEUE_FULL"),
+                   v1::ReleaseRegionResponse()};
+  EXPECT_TRUE(fake.connection.Call(&ManagerStub::ReleaseRegion, Release()).ok());
+}
+
+TEST(ConnectionTest, RepeatsNothingThatWasRefused) {
+  for (const absl::Status& refusal : {Refused(absl::StatusCode::kResourceExhausted, "POOL_FULL"),
+                                      Refused(absl::StatusCode::kNotFound, "UNKNOWN_REGION"),
+                                      Refused(absl::StatusCode::kInternal, ""),
+                                      absl::AbortedError("x"), absl::UnknownError("x")}) {
+    FakeConnection fake;
+    auto& calls = fake.manager.ReleaseRegion_calls;
+    calls.answers = {refusal};
+    EXPECT_EQ(fake.connection.Call(&ManagerStub::ReleaseRegion, Release()).status(), refusal);
+    EXPECT_EQ(calls.requests.size(), 1u);
+  }
+}
+
+TEST(ConnectionTest, GivesUpWithinTheTimeoutAndSaysHowToRepeat) {
+  FakeConnection fake;
+  auto& calls = fake.manager.ReleaseRegion_calls;
+  calls.answers.assign(1000, Unreachable());
+  const absl::Duration begin = fake.pacer.Elapsed();
+  const auto response = fake.connection.Call(&ManagerStub::ReleaseRegion, Release());
+  EXPECT_LE(fake.pacer.Elapsed() - begin, absl::Seconds(10));
+  EXPECT_GT(fake.pacer.Elapsed() - begin, absl::Seconds(7));
+  EXPECT_TRUE(absl::IsUnavailable(response.status()));
+  const auto refusal = RefusalOf(response.status());
+  ASSERT_TRUE(refusal.has_value());
+  EXPECT_EQ(refusal->reason, "MANAGER_UNREACHABLE");
+  EXPECT_THAT(refusal->message, HasSubstr("gave up after 10s"));
+  EXPECT_THAT(refusal->remedy, HasSubstr(std::string("--request-id ") + kId));
+}
+
+TEST(ConnectionTest, AnAttemptHasWhatIsLeftOfTheTimeout) {
+  FakeConnection fake;
+  auto& calls = fake.manager.ReleaseRegion_calls;
+  calls.takes = absl::Seconds(4);
+  calls.answers = {Unreachable(), Unreachable(), absl::DeadlineExceededError("no answer")};
+  const auto response = fake.connection.Call(&ManagerStub::ReleaseRegion, Release());
+  EXPECT_TRUE(absl::IsDeadlineExceeded(response.status()));
+  ASSERT_EQ(calls.limits.size(), 3u);
+  EXPECT_EQ(calls.limits[0], absl::Seconds(10));
+  EXPECT_LT(calls.limits[1], absl::Seconds(6));
+  EXPECT_LT(calls.limits[2], absl::Seconds(2));
+  EXPECT_THAT(RefusalOf(response.status())->remedy, HasSubstr(kId));
+}
+
+TEST(ConnectionTest, AReadHasNoRequestIdToRepeat) {
+  FakeConnection fake;
+  fake.manager.GetCapacity_calls.answers.assign(1000, Unreachable());
+  const auto response = fake.connection.Call(&ManagerStub::GetCapacity, v1::GetCapacityRequest());
+  EXPECT_THAT(RefusalOf(response.status())->remedy, testing::Not(HasSubstr("--request-id")));
+}
+
+TEST(BackoffTest, DoublesToItsMostAndStartsAgain) {
+  Backoff backoff(1);
+  absl::Duration step = Backoff::kFirst;
+  for (int i = 0; i < 20; ++i) {
+    const absl::Duration pause = backoff.Next();
+    EXPECT_GE(pause, step / 2);
+    EXPECT_LE(pause, step);
+    step = std::min(2 * step, Backoff::kMost);
+  }
+  backoff.Reset();
+  EXPECT_LE(backoff.Next(), Backoff::kFirst);
+}
+
+}  // namespace
+}  // namespace cxlpool::cli

@@ -1,0 +1,231 @@
+#include "tools/cli/execute.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <sstream>
+
+#include "proto/support/names.h"
+#include "tools/cli/testing.h"
+
+namespace cxlpool::cli {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+using A = v1::Attachment;
+using R = v1::Region;
+
+class ExecuteTest : public testing::Test {
+ protected:
+  absl::Status Run(PoolCommand command, OutputFormat format = OutputFormat::kTable) {
+    Printer printer{.out = out_, .err = err_, .format = format, .progress = true};
+    return Execute(std::move(command), fake_.connection, printer);
+  }
+
+  static AllocateRegion Allocate(bool wait) {
+    AllocateRegion command;
+    command.request.set_region_id("kv");
+    command.request.set_host("hosts/host-a");
+    command.wait.wait = wait;
+    return command;
+  }
+  static v1::AllocateRegionResponse Answer(const R& region) {
+    v1::AllocateRegionResponse response;
+    *response.mutable_region() = region;
+    response.set_revision(region.revision());
+    return response;
+  }
+
+  FakeConnection fake_;
+  std::ostringstream out_;
+  std::ostringstream err_;
+  const R wanted_ = WithAttachment(MakeRegion(R::RESERVED, 2), A::WANTED);
+  const R online_ = WithAttachment(MakeRegion(R::ALLOCATED, 5), A::ONLINE);
+};
+
+TEST_F(ExecuteTest, MakesOneRequestIdAndKeepsItAcrossRetries) {
+  auto& calls = fake_.manager.AllocateRegion_calls;
+  calls.answers = {absl::UnavailableError("x"), absl::UnavailableError("x"), Answer(wanted_)};
+  ASSERT_TRUE(Run(Allocate(false)).ok());
+  ASSERT_EQ(calls.requests.size(), 3u);
+  EXPECT_TRUE(ParseUuid(calls.requests[0].request_id()).ok());
+  EXPECT_EQ(calls.requests[0].request_id(), calls.requests[2].request_id());
+  EXPECT_THAT(out_.str(), HasSubstr("State:     RESERVED"));
+  EXPECT_TRUE(fake_.manager.watches.empty());
+}
+
+TEST_F(ExecuteTest, KeepsTheRequestIdItIsGiven) {
+  AllocateRegion command = Allocate(false);
+  command.request.set_request_id("00000000-0000-4000-8000-000000000001");
+  fake_.manager.AllocateRegion_calls.answers = {Answer(wanted_)};
+  ASSERT_TRUE(Run(command).ok());
+  EXPECT_EQ(fake_.manager.AllocateRegion_calls.requests[0].request_id(),
+            "00000000-0000-4000-8000-000000000001");
+}
+
+TEST_F(ExecuteTest, WaitFollowsUntilOnlineAndPrintsThat) {
+  fake_.manager.AllocateRegion_calls.answers = {Answer(wanted_)};
+  fake_.manager.streams = {{{Changed(online_)}, absl::OkStatus()}};
+  ASSERT_TRUE(Run(Allocate(true)).ok());
+  EXPECT_EQ(fake_.manager.watches[0].start_revision(), 2u);
+  EXPECT_THAT(out_.str(), HasSubstr("host-a ONLINE devdax rw"));
+  EXPECT_EQ(err_.str(), "cxlpool: regions/kv is ALLOCATED; hosts/host-a is ONLINE\n");
+}
+
+TEST_F(ExecuteTest, AFailedWaitPrintsNoResult) {
+  R failed = MakeRegion(R::FAILED, 4);
+  failed.set_state_reason("no memdev");
+  fake_.manager.AllocateRegion_calls.answers = {Answer(wanted_)};
+  fake_.manager.streams = {{{Changed(failed)}, absl::OkStatus()}};
+  EXPECT_TRUE(absl::IsAborted(Run(Allocate(true))));
+  EXPECT_EQ(out_.str(), "");
+}
+
+TEST_F(ExecuteTest, DryRunSaysSo) {
+  AllocateRegion command = Allocate(false);
+  command.request.set_validate_only(true);
+  fake_.manager.AllocateRegion_calls.answers = {Answer(wanted_)};
+  ASSERT_TRUE(Run(command).ok());
+  EXPECT_THAT(out_.str(), StartsWith("Dry run: nothing is changed.\n"));
+}
+
+TEST_F(ExecuteTest, ReleaseWaitsUntilGone) {
+  ReleaseRegion command;
+  command.request.set_name("regions/kv");
+  command.wait.wait = true;
+  v1::ReleaseRegionResponse response;
+  *response.mutable_region() = MakeRegion(R::RELEASING, 6);
+  response.set_revision(6);
+  fake_.manager.ReleaseRegion_calls.answers = {response};
+  fake_.manager.streams = {{{Removed(MakeRegion(R::SCRUBBING, 7), 8)}, absl::OkStatus()}};
+  ASSERT_TRUE(Run(command).ok());
+  EXPECT_EQ(out_.str(), "kv is gone: 512 MiB scrubbed and free\n");
+}
+
+TEST_F(ExecuteTest, DetachWaitsForThatAttachment) {
+  DetachRegion command;
+  command.request.set_name("regions/kv");
+  command.request.set_host("hosts/host-a");
+  command.wait.wait = true;
+  v1::DetachRegionResponse response;
+  *response.mutable_region() = WithAttachment(MakeRegion(R::ALLOCATED, 6), A::ONLINE);
+  response.set_revision(6);
+  fake_.manager.DetachRegion_calls.answers = {response};
+  fake_.manager.streams = {{{Changed(WithAttachment(MakeRegion(R::ALLOCATED, 7), A::OFFLINE)),
+                             Changed(MakeRegion(R::ALLOCATED, 9))},
+                            absl::OkStatus()}};
+  ASSERT_TRUE(Run(command).ok());
+  EXPECT_THAT(out_.str(), Not(HasSubstr("Attachment")));
+}
+
+TEST_F(ExecuteTest, AttachWaitsUntilOnline) {
+  AttachRegion command;
+  command.request.set_host("hosts/host-a");
+  command.wait.wait = true;
+  v1::AttachRegionResponse response;
+  *response.mutable_region() = WithAttachment(MakeRegion(R::ALLOCATED, 3), A::WANTED);
+  response.set_revision(3);
+  fake_.manager.AttachRegion_calls.answers = {response};
+  fake_.manager.streams = {{{Changed(online_)}, absl::OkStatus()}};
+  ASSERT_TRUE(Run(command).ok());
+  EXPECT_THAT(out_.str(), HasSubstr("ONLINE"));
+}
+
+TEST_F(ExecuteTest, ListReadsEveryPage) {
+  v1::ListRegionsResponse first, second;
+  *first.add_regions() = MakeRegion(R::ALLOCATED, 2, "regions/a");
+  first.set_next_page_token("t1");
+  first.set_revision(10);
+  *second.add_regions() = MakeRegion(R::ALLOCATED, 3, "regions/b");
+  second.set_revision(12);
+  auto& calls = fake_.manager.ListRegions_calls;
+  calls.answers = {first, second};
+  ASSERT_TRUE(Run(ListRegions(), OutputFormat::kJson).ok());
+  EXPECT_EQ(calls.requests[0].page_size(), 1000u);
+  EXPECT_EQ(calls.requests[1].page_token(), "t1");
+  EXPECT_THAT(out_.str(), HasSubstr("regions/a"));
+  EXPECT_THAT(out_.str(), HasSubstr("regions/b"));
+  EXPECT_THAT(out_.str(), HasSubstr("\"revision\": \"10\""));
+}
+
+TEST_F(ExecuteTest, WatchPrintsALineAnEvent) {
+  WatchRegions command;
+  command.limit = absl::Seconds(30);
+  fake_.manager.streams = {Quiet({Changed(online_), Synced(5)})};
+  ASSERT_TRUE(Run(command).ok());
+  EXPECT_THAT(out_.str(), StartsWith("REVISION"));
+  fake_.manager.streams = {Quiet({Changed(online_), Synced(5)})};
+  out_.str("");
+  ASSERT_TRUE(Run(command, OutputFormat::kJson).ok());
+  const std::string json = out_.str();
+  EXPECT_EQ(std::count(json.begin(), json.end(), '\n'), 2);
+  EXPECT_THAT(json, StartsWith("{\"event\":\"CHANGED\",\"region\":{\"name\":\"regions/kv\""));
+}
+
+TEST_F(ExecuteTest, WatchStopsWhereNobodyReads) {
+  fake_.manager.streams = {Quiet({Changed(online_), Synced(5)})};
+  out_.setstate(std::ios::badbit);
+  EXPECT_EQ(ReasonOf(Run(WatchRegions())), "OUTPUT_LOST");
+}
+
+TEST_F(ExecuteTest, TopologyInJsonIsTheOneMessage) {
+  v1::Topology topology;
+  topology.set_fabric("emulated");
+  fake_.manager.GetTopology_calls.answers = {topology, topology};
+  ASSERT_TRUE(Run(ShowTopology(), OutputFormat::kJson).ok());
+  EXPECT_TRUE(fake_.manager.ListRegions_calls.requests.empty());
+  fake_.manager.ListRegions_calls.answers = {v1::ListRegionsResponse()};
+  out_.str("");
+  ASSERT_TRUE(Run(ShowTopology()).ok());
+  EXPECT_EQ(out_.str(), "fabric emulated\n");
+}
+
+TEST_F(ExecuteTest, InventoryCommandsSendTheirRequests) {
+  v1::Host host;
+  host.set_name("hosts/host-a");
+  host.set_state(v1::Host::ENROLLED);
+  EnrolHost enrol;
+  enrol.request.set_host("hosts/host-a");
+  fake_.manager.EnrolHost_calls.answers = {host};
+  ASSERT_TRUE(Run(enrol).ok());
+  EXPECT_TRUE(ParseUuid(fake_.manager.EnrolHost_calls.requests[0].request_id()).ok());
+  EXPECT_THAT(out_.str(), HasSubstr("host-a  ENROLLED"));
+
+  fake_.manager.RetireHost_calls.answers = {
+      Refused(absl::StatusCode::kFailedPrecondition, "HOST_HAS_ATTACHMENTS")};
+  EXPECT_EQ(ReasonOf(Run(RetireHost())), "HOST_HAS_ATTACHMENTS");
+  fake_.manager.FenceHost_calls.answers = {host};
+  EXPECT_TRUE(Run(FenceHost()).ok());
+  fake_.manager.ListHosts_calls.answers = {v1::ListHostsResponse()};
+  EXPECT_TRUE(Run(ListHosts()).ok());
+  fake_.manager.ListDevices_calls.answers = {v1::ListDevicesResponse()};
+  EXPECT_TRUE(Run(ListDevices()).ok());
+  fake_.manager.GetCapacity_calls.answers = {v1::Capacity()};
+  EXPECT_TRUE(Run(ShowCapacity()).ok());
+  fake_.manager.GetRegion_calls.answers = {Refused(absl::StatusCode::kNotFound, "UNKNOWN_REGION")};
+  EXPECT_EQ(ReasonOf(Run(ShowRegion())), "UNKNOWN_REGION");
+}
+
+TEST_F(ExecuteTest, PkiPrintsTheFilesItMade) {
+  std::string name = (std::filesystem::temp_directory_path() / "cxlpool-cli-XXXXXX").string();
+  const std::filesystem::path dir = mkdtemp(name.data());
+  Printer printer{.out = out_, .err = err_, .format = OutputFormat::kJson};
+  const std::string pki_dir = (dir / "pki").string();
+  EXPECT_TRUE(Execute(PkiCommand(PkiInit{pki_dir}), printer).ok());
+  pki::LeafRequest leaf;
+  leaf.role = pki::LeafRole::kOperator;
+  leaf.name = "alice";
+  out_.str("");
+  EXPECT_TRUE(Execute(PkiCommand(PkiIssue{pki_dir, leaf}), printer).ok());
+  EXPECT_EQ(out_.str(), "{\n \"ca\": \"" + pki_dir + "/ca.pem\",\n \"cert\": \"" + pki_dir +
+                            "/operator-alice.pem\",\n \"key\": \"" + pki_dir +
+                            "/operator-alice.key\"\n}\n");
+  EXPECT_EQ(ReasonOf(Execute(PkiCommand(PkiIssue{pki_dir, leaf}), printer)), "CERT_EXISTS");
+  std::filesystem::remove_all(dir);
+}
+
+}  // namespace
+}  // namespace cxlpool::cli

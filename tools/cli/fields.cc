@@ -1,0 +1,166 @@
+#include "tools/cli/fields.h"
+
+#include <algorithm>
+#include <array>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "proto/support/names.h"
+#include "proto/support/refusal.h"
+#include "proto/support/toml_reader.h"
+
+namespace cxlpool::cli {
+namespace {
+
+constexpr absl::Duration kMaxPeriod = absl::Hours(24);
+constexpr size_t kMaxText = 1024;
+
+absl::Status Bad(std::string reason, absl::string_view flag, absl::string_view text,
+                 absl::string_view why, std::string remedy) {
+  return Refusal{
+      .code = absl::StatusCode::kInvalidArgument,
+      .reason = std::move(reason),
+      .message = absl::StrCat(flag, " \"", absl::CHexEscape(text.substr(0, 80)), "\" ", why),
+      .remedy = std::move(remedy),
+      .metadata = {}}
+      .ToStatus();
+}
+
+template <typename Enum>
+struct Word {
+  const char* text;
+  Enum value;
+};
+
+template <typename Enum, size_t kCount>
+absl::StatusOr<Enum> OneOf(absl::string_view flag, absl::string_view text,
+                           const std::array<Word<Enum>, kCount>& words) {
+  std::string known;
+  for (const Word<Enum>& word : words) {
+    if (text == word.text) return word.value;
+    absl::StrAppend(&known, known.empty() ? "" : ", ", word.text);
+  }
+  return Bad("BAD_VALUE", flag, text, "is not a value it knows",
+             absl::StrCat("use one of ", known));
+}
+
+constexpr std::array<Word<v1::AttachmentMode>, 2> kModes = {
+    {{"devdax", v1::DEVDAX}, {"system-ram", v1::SYSTEM_RAM}}};
+constexpr std::array<Word<v1::Access>, 2> kAccesses = {
+    {{"rw", v1::READ_WRITE}, {"ro", v1::READ_ONLY}}};
+constexpr std::array<Word<v1::Sharing>, 3> kSharings = {{{"exclusive", v1::EXCLUSIVE},
+                                                         {"single-writer", v1::SINGLE_WRITER},
+                                                         {"multi-writer", v1::MULTI_WRITER}}};
+
+}  // namespace
+
+absl::StatusOr<std::string> FullName(absl::string_view collection, absl::string_view text) {
+  const std::string name =
+      absl::StrContains(text, '/') ? std::string(text) : ResourceName(collection, text);
+  const auto id = ParseResourceName(collection, name);
+  if (!id.ok()) return id.status();
+  return name;
+}
+
+absl::StatusOr<absl::Duration> ParsePeriod(absl::string_view flag, absl::string_view text) {
+  absl::Duration period;
+  const bool bare = !text.empty() && std::all_of(text.begin(), text.end(),
+                                                 [](char c) { return absl::ascii_isdigit(c); });
+  const std::string with_unit = bare ? absl::StrCat(text, "s") : std::string(text);
+  if (!absl::ParseDuration(with_unit, &period)) {
+    return Bad("BAD_DURATION", flag, text, "is not a period of time",
+               "write it as 30s, 1m30s or 500ms");
+  }
+  if (period <= absl::ZeroDuration() || period > kMaxPeriod) {
+    return Bad("BAD_DURATION", flag, text, "is out of range", "use more than 0 and at most 24h");
+  }
+  return period;
+}
+
+void Fields::Keep(const absl::Status& status) {
+  if (status_.ok()) status_ = status;
+}
+
+void Fields::Name(absl::string_view collection, const Flag& text, const SetText& set) {
+  if (!text.has_value()) return;
+  const auto name = FullName(collection, *text);
+  if (!name.ok()) return Keep(name.status());
+  set(*name);
+}
+
+void Fields::NewRegionId(const Flag& text, const SetText& set) {
+  if (!text.has_value()) return;
+  const std::string id(absl::StripPrefix(*text, "regions/"));
+  if (absl::Status status = CheckResourceId(id); !status.ok()) return Keep(status);
+  set(id);
+}
+
+void Fields::Size(const Flag& text, const std::function<void(uint64_t)>& set) {
+  if (!text.has_value()) return;
+  const auto bytes = ParseByteSize(*text);
+  if (!bytes.ok()) return Keep(bytes.status());
+  if (*bytes == 0) return Keep(Bad("BAD_SIZE", "size", *text, "is zero", "ask for some bytes"));
+  set(*bytes);
+}
+
+void Fields::Number(absl::string_view flag, const Flag& text,
+                    const std::function<void(uint64_t)>& set) {
+  if (!text.has_value()) return;
+  uint64_t number = 0;
+  if (!absl::SimpleAtoi(*text, &number)) {
+    return Keep(Bad("BAD_VALUE", flag, *text, "is not a whole number of 0 or more", "use digits"));
+  }
+  set(number);
+}
+
+void Fields::Period(absl::string_view flag, const Flag& text, absl::Duration& period) {
+  if (!text.has_value()) return;
+  const auto parsed = ParsePeriod(flag, *text);
+  if (!parsed.ok()) return Keep(parsed.status());
+  period = *parsed;
+}
+
+void Fields::Mode(const Flag& text, const std::function<void(v1::AttachmentMode)>& set) {
+  if (!text.has_value()) return;
+  const auto mode = OneOf("--mode", *text, kModes);
+  if (!mode.ok()) return Keep(mode.status());
+  set(*mode);
+}
+
+void Fields::Access(const Flag& text, const std::function<void(v1::Access)>& set) {
+  if (!text.has_value()) return;
+  const auto access = OneOf("--access", *text, kAccesses);
+  if (!access.ok()) return Keep(access.status());
+  set(*access);
+}
+
+void Fields::Sharing(const Flag& text, const std::function<void(v1::Sharing)>& set) {
+  if (!text.has_value()) return;
+  const auto sharing = OneOf("--sharing", *text, kSharings);
+  if (!sharing.ok()) return Keep(sharing.status());
+  set(*sharing);
+}
+
+void Fields::RequestId(const Flag& text, const SetText& set) {
+  if (!text.has_value()) return;
+  const auto uuid = ParseUuid(*text);
+  if (!uuid.ok()) return Keep(uuid.status());
+  set(FormatUuid(*uuid));
+}
+
+void Fields::Text(absl::string_view flag, const Flag& text, const SetText& set) {
+  if (!text.has_value()) return;
+  const bool plain =
+      std::none_of(text->begin(), text->end(), [](char c) { return absl::ascii_iscntrl(c); });
+  if (text->empty() || text->size() > kMaxText || !plain) {
+    return Keep(Bad("BAD_VALUE", flag, *text, "is empty, too long or not plain text",
+                    "use 1 to 1024 printable characters"));
+  }
+  set(*text);
+}
+
+}  // namespace cxlpool::cli

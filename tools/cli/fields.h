@@ -1,0 +1,59 @@
+// Values of flags, read into the fields of a request; the first bad one is kept and explained.
+//
+// A flag that was not given leaves its field alone. Not thread-safe.
+#ifndef CXLPOOL_TOOLS_CLI_FIELDS_H_
+#define CXLPOOL_TOOLS_CLI_FIELDS_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "cxlpool/v1/resources.pb.h"
+
+namespace cxlpool::cli {
+
+// A flag's text; nothing if it was not given.
+using Flag = std::optional<std::string>;
+
+// "kv" or "regions/kv" as "regions/kv". INVALID_ARGUMENT/BAD_NAME.
+absl::StatusOr<std::string> FullName(absl::string_view collection, absl::string_view text);
+
+// "30s", "1m30s", "500ms", or a bare number of seconds; more than 0 and at most 24 h.
+// INVALID_ARGUMENT/BAD_DURATION names `flag`.
+absl::StatusOr<absl::Duration> ParsePeriod(absl::string_view flag, absl::string_view text);
+
+class Fields {
+ public:
+  using SetText = std::function<void(std::string)>;
+
+  void Name(absl::string_view collection, const Flag& text, const SetText& set);
+  // A name without its collection, for a Region that does not exist yet.
+  void NewRegionId(const Flag& text, const SetText& set);
+  // As ParseByteSize, and more than 0.
+  void Size(const Flag& text, const std::function<void(uint64_t)>& set);
+  void Number(absl::string_view flag, const Flag& text, const std::function<void(uint64_t)>& set);
+  void Period(absl::string_view flag, const Flag& text, absl::Duration& period);
+  void Mode(const Flag& text, const std::function<void(v1::AttachmentMode)>& set);
+  void Access(const Flag& text, const std::function<void(v1::Access)>& set);
+  void Sharing(const Flag& text, const std::function<void(v1::Sharing)>& set);
+  void RequestId(const Flag& text, const SetText& set);
+  // Free text of 1 to 1024 characters, none of them a control character.
+  void Text(absl::string_view flag, const Flag& text, const SetText& set);
+
+  // The first refusal, or OK.
+  const absl::Status& status() const { return status_; }
+
+ private:
+  void Keep(const absl::Status& status);
+
+  absl::Status status_;
+};
+
+}  // namespace cxlpool::cli
+
+#endif  // CXLPOOL_TOOLS_CLI_FIELDS_H_

@@ -1,0 +1,186 @@
+#include "tools/cli/grpc_stub.h"
+
+#include <grpc/grpc.h>
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
+#include <grpcpp/create_channel.h>
+
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "cxlpool/v1/inventory_service.grpc.pb.h"
+#include "cxlpool/v1/pool_service.grpc.pb.h"
+#include "proto/support/refusal.h"
+#include "proto/support/status_wire.h"
+#include "proto/support/tls.h"
+
+namespace cxlpool::cli {
+namespace {
+
+using Pool = v1::PoolService::StubInterface;
+using Inventory = v1::InventoryService::StubInterface;
+
+// A page of 1000 Regions, or the topology of a large rack.
+constexpr int kMaxAnswerBytes = 64 * 1024 * 1024;
+
+void SetDeadline(grpc::ClientContext& context, absl::Duration limit) {
+  if (limit == absl::InfiniteDuration()) return;
+  context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(limit));
+}
+
+class GrpcStub : public ManagerStub {
+ public:
+  GrpcStub(std::shared_ptr<grpc::Channel> channel, std::string peer)
+      : pool_(v1::PoolService::NewStub(channel)),
+        inventory_(v1::InventoryService::NewStub(channel)),
+        peer_(std::move(peer)) {}
+
+  Answer<v1::AllocateRegionResponse> AllocateRegion(const v1::AllocateRegionRequest& request,
+                                                    absl::Duration limit) override {
+    return Call(*pool_, &Pool::AllocateRegion, request, limit);
+  }
+  Answer<v1::Region> GetRegion(const v1::GetRegionRequest& request, absl::Duration limit) override {
+    return Call(*pool_, &Pool::GetRegion, request, limit);
+  }
+  Answer<v1::ListRegionsResponse> ListRegions(const v1::ListRegionsRequest& request,
+                                              absl::Duration limit) override {
+    return Call(*pool_, &Pool::ListRegions, request, limit);
+  }
+  Answer<v1::AttachRegionResponse> AttachRegion(const v1::AttachRegionRequest& request,
+                                                absl::Duration limit) override {
+    return Call(*pool_, &Pool::AttachRegion, request, limit);
+  }
+  Answer<v1::DetachRegionResponse> DetachRegion(const v1::DetachRegionRequest& request,
+                                                absl::Duration limit) override {
+    return Call(*pool_, &Pool::DetachRegion, request, limit);
+  }
+  Answer<v1::ReleaseRegionResponse> ReleaseRegion(const v1::ReleaseRegionRequest& request,
+                                                  absl::Duration limit) override {
+    return Call(*pool_, &Pool::ReleaseRegion, request, limit);
+  }
+  Answer<v1::Capacity> GetCapacity(const v1::GetCapacityRequest& request,
+                                   absl::Duration limit) override {
+    return Call(*pool_, &Pool::GetCapacity, request, limit);
+  }
+  Answer<v1::ListDevicesResponse> ListDevices(const v1::ListDevicesRequest& request,
+                                              absl::Duration limit) override {
+    return Call(*inventory_, &Inventory::ListDevices, request, limit);
+  }
+  Answer<v1::ListHostsResponse> ListHosts(const v1::ListHostsRequest& request,
+                                          absl::Duration limit) override {
+    return Call(*inventory_, &Inventory::ListHosts, request, limit);
+  }
+  Answer<v1::Host> EnrolHost(const v1::EnrolHostRequest& request, absl::Duration limit) override {
+    return Call(*inventory_, &Inventory::EnrolHost, request, limit);
+  }
+  Answer<v1::Host> RetireHost(const v1::RetireHostRequest& request, absl::Duration limit) override {
+    return Call(*inventory_, &Inventory::RetireHost, request, limit);
+  }
+  Answer<v1::Host> FenceHost(const v1::FenceHostRequest& request, absl::Duration limit) override {
+    return Call(*inventory_, &Inventory::FenceHost, request, limit);
+  }
+  Answer<v1::Topology> GetTopology(const v1::GetTopologyRequest& request,
+                                   absl::Duration limit) override {
+    return Call(*inventory_, &Inventory::GetTopology, request, limit);
+  }
+
+  absl::Status WatchRegions(const v1::WatchRegionsRequest& request, absl::Duration limit,
+                            OnEvent on_event) override {
+    grpc::ClientContext context;
+    SetDeadline(context, limit);
+    const auto reader = pool_->WatchRegions(&context, request);
+    v1::WatchRegionsResponse event;
+    while (reader->Read(&event)) {
+      if (on_event(event)) continue;
+      context.TryCancel();
+      reader->Finish();
+      return absl::OkStatus();
+    }
+    return Told(reader->Finish(), context);
+  }
+
+ private:
+  template <typename Stub, typename Request, typename Response>
+  absl::StatusOr<Response> Call(Stub& stub,
+                                grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
+                                                             Response*),
+                                const Request& request, absl::Duration limit) {
+    grpc::ClientContext context;
+    SetDeadline(context, limit);
+    Response response;
+    const grpc::Status status = (stub.*method)(&context, request, &response);
+    if (status.ok()) return response;
+    return Told(status, context);
+  }
+
+  // What the manager said. A manager whose certificate is not believed is no matter of reach.
+  absl::Status Told(const grpc::Status& status, const grpc::ClientContext& context) const {
+    const absl::Status told = FromWire(status, context, peer_);
+    if (ReasonOf(told) != "MANAGER_UNREACHABLE") return told;
+    const std::string said = absl::AsciiStrToLower(status.error_message());
+    if (absl::StrContains(said, "certificate verify failed") ||
+        absl::StrContains(said, "is not in peer certificate")) {
+      return Refusal{.code = absl::StatusCode::kUnauthenticated,
+                     .reason = "MANAGER_NOT_TRUSTED",
+                     .message = absl::StrCat(peer_, " shows a certificate that is not believed: ",
+                                             status.error_message()),
+                     .remedy = "check ca and server_name in cli.toml against the manager's",
+                     .metadata = {{"manager", peer_}}}
+          .ToStatus();
+    }
+    return told;
+  }
+
+  const std::unique_ptr<Pool> pool_;
+  const std::unique_ptr<Inventory> inventory_;
+  const std::string peer_;
+};
+
+grpc::ChannelArguments Arguments(const ConnectionSettings& settings) {
+  grpc::ChannelArguments arguments;
+  arguments.SetUserAgentPrefix("cxlpool/" CXLPOOL_VERSION);
+  arguments.SetMaxReceiveMessageSize(kMaxAnswerBytes);
+  // connection.h paces the retries: the channel must be ready to dial when it tries.
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 2000);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  // No more often than a server with default settings takes; it also bounds unacknowledged data.
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 310'000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
+  if (!settings.insecure) arguments.SetSslTargetNameOverride(settings.server_name);
+  return arguments;
+}
+
+// gRPC 1.51 takes itself down with its last user, and after a cancelled stream that can take 10 s:
+// a command should end when it is done. So it stays up until the process ends.
+void KeepGrpcUp() {
+  static const bool up = [] {
+    grpc_init();
+    return true;
+  }();
+  static_cast<void>(up);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ManagerStub>> MakeGrpcStub(const ConnectionSettings& settings) {
+  KeepGrpcUp();
+  std::shared_ptr<grpc::ChannelCredentials> credentials;
+  if (settings.insecure) {
+    if (absl::Status status = CheckInsecureAddress(settings.manager); !status.ok()) return status;
+    credentials = grpc::InsecureChannelCredentials();
+  } else {
+    auto tls = ClientTls({.ca = settings.ca, .cert = settings.cert, .key = settings.key});
+    if (!tls.ok()) return tls.status();
+    credentials = *std::move(tls);
+  }
+  return std::make_unique<GrpcStub>(
+      grpc::CreateCustomChannel(settings.manager, credentials, Arguments(settings)),
+      settings.manager);
+}
+
+}  // namespace cxlpool::cli

@@ -1,0 +1,19 @@
+// The manager over gRPC. The only part of the command that knows gRPC.
+#ifndef CXLPOOL_TOOLS_CLI_GRPC_STUB_H_
+#define CXLPOOL_TOOLS_CLI_GRPC_STUB_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "tools/cli/manager_stub.h"
+#include "tools/cli/settings.h"
+
+namespace cxlpool::cli {
+
+// Checks the TLS files (or that the address may go without) and makes a channel; dials with the
+// first call. Errors as CheckTlsFiles and CheckInsecureAddress (proto/support/tls.h).
+absl::StatusOr<std::unique_ptr<ManagerStub>> MakeGrpcStub(const ConnectionSettings& settings);
+
+}  // namespace cxlpool::cli
+
+#endif  // CXLPOOL_TOOLS_CLI_GRPC_STUB_H_

@@ -1,0 +1,283 @@
+// The stub against a real gRPC server in this process, on a Unix socket in a temporary directory.
+#include "tools/cli/grpc_stub.h"
+
+#include <gmock/gmock.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <filesystem>
+#include <mutex>
+#include <vector>
+
+#include "cxlpool/v1/pool_service.grpc.pb.h"
+#include "proto/support/refusal.h"
+#include "proto/support/status_wire.h"
+#include "proto/support/tls.h"
+#include "tools/cli/testing.h"
+#include "tools/pki/pki.h"
+
+namespace cxlpool::cli {
+namespace {
+
+using testing::HasSubstr;
+
+// Fails the first `failures` calls, then answers.
+class FakePool : public v1::PoolService::Service {
+ public:
+  grpc::Status AllocateRegion(grpc::ServerContext* context,
+                              const v1::AllocateRegionRequest* request,
+                              v1::AllocateRegionResponse* response) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    request_ids.push_back(request->request_id());
+    for (const auto& [key, value] : context->client_metadata()) {
+      if (key == "user-agent") user_agent = std::string(value.data(), value.size());
+    }
+    if (static_cast<int>(request_ids.size()) <= failures) return ToWire(failure, *context);
+    response->mutable_region()->set_name("regions/kv");
+    response->set_revision(9);
+    return grpc::Status::OK;
+  }
+
+  // Answers only when the test is over.
+  grpc::Status GetRegion(grpc::ServerContext*, const v1::GetRegionRequest*, v1::Region*) override {
+    std::unique_lock<std::mutex> lock(mutex_);
+    released_.wait(lock, [this] { return is_released_; });
+    return grpc::Status::CANCELLED;
+  }
+
+  grpc::Status WatchRegions(grpc::ServerContext* context, const v1::WatchRegionsRequest* request,
+                            grpc::ServerWriter<v1::WatchRegionsResponse>* writer) override {
+    if (request->start_revision() == 1) {
+      return ToWire(Refused(absl::StatusCode::kOutOfRange, "REVISION_COMPACTED"), *context);
+    }
+    uint64_t revision = request->start_revision();
+    while (writer->Write(Synced(++revision))) {
+    }
+    return grpc::Status::OK;
+  }
+
+  void Release() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    is_released_ = true;
+    released_.notify_all();
+  }
+
+  int failures = 0;
+  absl::Status failure;
+  std::vector<std::string> request_ids;
+  std::string user_agent;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable released_;
+  bool is_released_ = false;
+};
+
+class GrpcStubTest : public testing::Test {
+ protected:
+  GrpcStubTest() {
+    std::string name = (std::filesystem::temp_directory_path() / "cxlpool-cli-XXXXXX").string();
+    dir_ = mkdtemp(name.data());
+    address_ = "unix:" + (dir_ / "manager.sock").string();
+    stub_ = MakeStub(address_);
+  }
+  ~GrpcStubTest() override {
+    pool_.Release();
+    stub_.reset();
+    if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now());
+    server_.reset();
+    std::filesystem::remove_all(dir_);
+  }
+
+  static std::unique_ptr<ManagerStub> MakeStub(const std::string& address) {
+    ConnectionSettings settings;
+    settings.manager = address;
+    settings.insecure = true;
+    auto stub = MakeGrpcStub(settings);
+    EXPECT_TRUE(stub.ok()) << stub.status();
+    return stub.ok() ? *std::move(stub) : nullptr;
+  }
+
+  void StartServer(
+      std::shared_ptr<grpc::ServerCredentials> credentials = grpc::InsecureServerCredentials()) {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort(address_, credentials);
+    builder.RegisterService(&pool_);
+    server_ = builder.BuildAndStart();
+    ASSERT_NE(server_, nullptr);
+  }
+
+  v1::AllocateRegionRequest Request() const {
+    v1::AllocateRegionRequest request;
+    request.set_request_id("00000000-0000-4000-8000-000000000001");
+    return request;
+  }
+
+  std::filesystem::path dir_;
+  std::string address_;
+  FakePool pool_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<ManagerStub> stub_;
+  SystemPacer pacer_;
+};
+
+// Starts the server once the first attempt has failed.
+class StartOnRetry : public RetryListener {
+ public:
+  explicit StartOnRetry(std::function<void()> start) : start_(std::move(start)) {}
+  void OnRetry(const absl::Status& status, absl::Duration) override {
+    EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+    if (++retries == 1) start_();
+  }
+  int retries = 0;
+
+ private:
+  const std::function<void()> start_;
+};
+
+TEST_F(GrpcStubTest, ReachesAManagerThatComesUpLate) {
+  StartOnRetry listener([&] { StartServer(); });
+  Connection connection(*stub_, pacer_, listener, absl::Seconds(60));
+  const auto response = connection.Call(&ManagerStub::AllocateRegion, Request());
+  ASSERT_TRUE(response.ok()) << response.status();
+  EXPECT_EQ(response->revision(), 9u);
+  EXPECT_GE(listener.retries, 1);
+  EXPECT_THAT(pool_.request_ids, testing::ElementsAre("00000000-0000-4000-8000-000000000001"));
+  EXPECT_THAT(pool_.user_agent, testing::StartsWith("cxlpool/"));
+}
+
+TEST_F(GrpcStubTest, KeepsTheRequestIdWhenTheManagerAsksForPatience) {
+  StartServer();
+  pool_.failures = 2;
+  pool_.failure = Refused(absl::StatusCode::kResourceExhausted, "QUEUE_FULL");
+  CountRetries listener;
+  Connection connection(*stub_, pacer_, listener, absl::Seconds(60));
+  ASSERT_TRUE(connection.Call(&ManagerStub::AllocateRegion, Request()).ok());
+  EXPECT_THAT(pool_.request_ids, testing::SizeIs(3));
+  EXPECT_THAT(pool_.request_ids, testing::Each("00000000-0000-4000-8000-000000000001"));
+}
+
+TEST_F(GrpcStubTest, CarriesTheManagersRefusal) {
+  StartServer();
+  pool_.failures = 1;
+  pool_.failure = Refusal{.code = absl::StatusCode::kResourceExhausted,
+                          .reason = "POOL_FRAGMENTED",
+                          .message = "needs 2 GiB in one extent",
+                          .remedy = "raise --max-extents",
+                          .metadata = {{"largest_free_bytes", "1073741824"}}}
+                      .ToStatus();
+  const auto response = stub_->AllocateRegion(Request(), absl::Seconds(60));
+  EXPECT_TRUE(absl::IsResourceExhausted(response.status()));
+  const auto refusal = RefusalOf(response.status());
+  ASSERT_TRUE(refusal.has_value()) << response.status();
+  EXPECT_EQ(refusal->reason, "POOL_FRAGMENTED");
+  EXPECT_EQ(refusal->message, "needs 2 GiB in one extent");
+  EXPECT_EQ(refusal->remedy, "raise --max-extents");
+  EXPECT_THAT(refusal->metadata,
+              testing::ElementsAre(testing::Pair("largest_free_bytes", "1073741824")));
+}
+
+TEST_F(GrpcStubTest, UnreachableSaysWhere) {
+  const auto response = stub_->AllocateRegion(Request(), absl::Seconds(60));
+  EXPECT_TRUE(absl::IsUnavailable(response.status())) << response.status();
+  EXPECT_EQ(ReasonOf(response.status()), "MANAGER_UNREACHABLE");
+  EXPECT_THAT(response.status().message(), HasSubstr(address_));
+}
+
+TEST_F(GrpcStubTest, ASilentManagerIsGivenUpAtTheDeadline) {
+  StartServer();
+  const auto region = stub_->GetRegion({}, absl::Milliseconds(200));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(region.status())) << region.status();
+  EXPECT_EQ(ReasonOf(region.status()), "NO_ANSWER");
+}
+
+TEST_F(GrpcStubTest, WatchHandsOverEventsUntilToldToStop) {
+  StartServer();
+  std::vector<uint64_t> revisions;
+  v1::WatchRegionsRequest request;
+  request.set_start_revision(40);
+  const absl::Status status =
+      stub_->WatchRegions(request, absl::Seconds(60), [&](const v1::WatchRegionsResponse& event) {
+        revisions.push_back(event.revision());
+        return revisions.size() < 3;
+      });
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_THAT(revisions, testing::ElementsAre(41, 42, 43));
+}
+
+TEST_F(GrpcStubTest, WatchCarriesTheRefusalThatEndsIt) {
+  StartServer();
+  v1::WatchRegionsRequest request;
+  request.set_start_revision(1);
+  const absl::Status status = stub_->WatchRegions(
+      request, absl::Seconds(60), [](const v1::WatchRegionsResponse&) { return true; });
+  EXPECT_TRUE(absl::IsOutOfRange(status)) << status;
+  EXPECT_EQ(ReasonOf(status), "REVISION_COMPACTED");
+}
+
+class GrpcStubTlsTest : public GrpcStubTest {
+ protected:
+  // An authority of its own in `name`, with one leaf.
+  TlsFiles Issue(const std::string& name, pki::LeafRole role) {
+    const std::string dir = (dir_ / name).string();
+    EXPECT_TRUE(pki::InitAuthority(dir, /*force=*/true).ok());
+    return IssueFrom(name, role);
+  }
+  TlsFiles IssueFrom(const std::string& name, pki::LeafRole role) {
+    pki::LeafRequest leaf;
+    leaf.role = role;
+    leaf.name = "fm";
+    const auto files = pki::IssueLeaf((dir_ / name).string(), leaf);
+    EXPECT_TRUE(files.ok()) << files.status();
+    return files.ok() ? TlsFiles{files->ca, files->cert, files->key} : TlsFiles{};
+  }
+
+  absl::Status Allocate(const TlsFiles& files, const std::string& server_name) {
+    ConnectionSettings settings;
+    settings.manager = address_;
+    settings.ca = files.ca;
+    settings.cert = files.cert;
+    settings.key = files.key;
+    settings.server_name = server_name;
+    const auto stub = MakeGrpcStub(settings);
+    if (!stub.ok()) return stub.status();
+    return (*stub)->AllocateRegion(Request(), absl::Seconds(60)).status();
+  }
+};
+
+TEST_F(GrpcStubTlsTest, TrustsItsOwnPoolsManagerAlone) {
+  const auto credentials = ServerTls(Issue("ours", pki::LeafRole::kManager));
+  ASSERT_TRUE(credentials.ok()) << credentials.status();
+  StartServer(*credentials);
+  const TlsFiles ours = IssueFrom("ours", pki::LeafRole::kOperator);
+  EXPECT_TRUE(Allocate(ours, "fm.cxlpool").ok());
+
+  const absl::Status other_name = Allocate(ours, "fm.other");
+  EXPECT_EQ(ReasonOf(other_name), "MANAGER_NOT_TRUSTED") << other_name;
+  EXPECT_TRUE(absl::IsUnauthenticated(other_name));
+
+  const TlsFiles theirs = Issue("theirs", pki::LeafRole::kOperator);
+  const absl::Status other_ca = Allocate(theirs, "fm.cxlpool");
+  EXPECT_EQ(ReasonOf(other_ca), "MANAGER_NOT_TRUSTED") << other_ca;
+}
+
+TEST(MakeGrpcStubTest, RefusesAnInsecureAddressThatIsNotLocal) {
+  ConnectionSettings settings;
+  settings.manager = "192.0.2.1:7443";
+  settings.insecure = true;
+  EXPECT_EQ(ReasonOf(MakeGrpcStub(settings).status()), "INSECURE_ADDRESS");
+}
+
+TEST(MakeGrpcStubTest, RefusesTlsFilesThatAreNotThere) {
+  ConnectionSettings settings;
+  settings.manager = "192.0.2.1:7443";
+  settings.ca = settings.cert = settings.key = "/nonexistent/x.pem";
+  const auto stub = MakeGrpcStub(settings);
+  ASSERT_FALSE(stub.ok());
+  EXPECT_THAT(stub.status().message(), HasSubstr("/nonexistent/x.pem"));
+}
+
+}  // namespace
+}  // namespace cxlpool::cli

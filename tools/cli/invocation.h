@@ -1,0 +1,101 @@
+// What one command line asks for: the request messages it became, and how to send and show them.
+//
+// Plain data. Names are full resource names, sizes are bytes. `request_id` of a request that
+// changes something is empty unless the operator gave one; whoever runs the command makes it.
+#ifndef CXLPOOL_TOOLS_CLI_INVOCATION_H_
+#define CXLPOOL_TOOLS_CLI_INVOCATION_H_
+
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "absl/time/time.h"
+#include "cxlpool/v1/inventory_service.pb.h"
+#include "cxlpool/v1/pool_service.pb.h"
+#include "tools/pki/pki.h"
+
+namespace cxlpool::cli {
+
+struct WaitOptions {
+  bool wait = false;
+  absl::Duration limit = absl::Minutes(5);
+};
+
+struct AllocateRegion {
+  v1::AllocateRegionRequest request;
+  WaitOptions wait;
+};
+struct ListRegions {
+  v1::ListRegionsRequest request;
+};
+struct ShowRegion {
+  v1::GetRegionRequest request;
+};
+struct AttachRegion {
+  v1::AttachRegionRequest request;
+  WaitOptions wait;
+};
+struct DetachRegion {
+  v1::DetachRegionRequest request;
+  WaitOptions wait;
+};
+struct ReleaseRegion {
+  v1::ReleaseRegionRequest request;
+  WaitOptions wait;
+};
+struct WatchRegions {
+  v1::WatchRegionsRequest request;
+  absl::Duration limit = absl::InfiniteDuration();
+};
+struct ListHosts {};
+struct EnrolHost {
+  v1::EnrolHostRequest request;
+};
+struct RetireHost {
+  v1::RetireHostRequest request;
+};
+struct FenceHost {
+  v1::FenceHostRequest request;
+};
+struct ListDevices {};
+struct ShowCapacity {};
+struct ShowTopology {};
+
+// The pki commands need no manager.
+struct PkiInit {
+  std::string dir;
+  bool force = false;
+};
+struct PkiIssue {
+  std::string dir;
+  pki::LeafRequest leaf;
+};
+
+using PoolCommand = std::variant<AllocateRegion, ListRegions, ShowRegion, AttachRegion,
+                                 DetachRegion, ReleaseRegion, WatchRegions, ListHosts, EnrolHost,
+                                 RetireHost, FenceHost, ListDevices, ShowCapacity, ShowTopology>;
+using PkiCommand = std::variant<PkiInit, PkiIssue>;
+
+enum class OutputFormat { kTable, kJson };
+
+// As given on the command line; settings.h adds the environment and the configuration file.
+struct ConnectionFlags {
+  std::optional<std::string> config = std::nullopt;
+  std::optional<std::string> manager = std::nullopt;
+  std::optional<std::string> ca = std::nullopt;
+  std::optional<std::string> cert = std::nullopt;
+  std::optional<std::string> key = std::nullopt;
+  std::optional<std::string> server_name = std::nullopt;
+  bool insecure = false;
+};
+
+struct Invocation {
+  OutputFormat output = OutputFormat::kTable;
+  ConnectionFlags connection;
+  absl::Duration timeout = absl::Seconds(10);  // Of one call, its retries included.
+  std::variant<PoolCommand, PkiCommand> command;
+};
+
+}  // namespace cxlpool::cli
+
+#endif  // CXLPOOL_TOOLS_CLI_INVOCATION_H_

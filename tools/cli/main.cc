@@ -1,0 +1,70 @@
+// The operator's command: parse, connect, execute, and one exit code at the end.
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <iostream>
+#include <memory>
+#include <variant>
+
+#include "tools/cli/command_line.h"
+#include "tools/cli/connection.h"
+#include "tools/cli/execute.h"
+#include "tools/cli/exit_code.h"
+#include "tools/cli/grpc_stub.h"
+#include "tools/cli/render/error_text.h"
+#include "tools/cli/render/printable.h"
+#include "tools/cli/settings.h"
+
+namespace cxlpool::cli {
+namespace {
+
+// Says once why nothing happens, so that a wrong address does not look like a hang.
+class SayOnce : public RetryListener {
+ public:
+  void OnRetry(const absl::Status& status, absl::Duration) override {
+    if (said_) return;
+    said_ = true;
+    std::cerr << "cxlpool: trying again: " << Printable(status.message()) << std::endl;
+  }
+
+ private:
+  bool said_ = false;
+};
+
+absl::Status Run(const Invocation& invocation) {
+  Printer printer{.out = std::cout,
+                  .err = std::cerr,
+                  .format = invocation.output,
+                  .progress = isatty(STDERR_FILENO) == 1};
+  if (const auto* pki = std::get_if<PkiCommand>(&invocation.command)) return Execute(*pki, printer);
+  const auto settings = ResolveSettings(invocation.connection, ReadEnvironment());
+  if (!settings.ok()) return settings.status();
+  const auto stub = MakeGrpcStub(*settings);
+  if (!stub.ok()) return stub.status();
+  SystemPacer pacer;
+  SayOnce listener;
+  Connection connection(**stub, pacer, listener, invocation.timeout);
+  return Execute(std::get<PoolCommand>(invocation.command), connection, printer);
+}
+
+int Main(int argc, char** argv) {
+  // gRPC's own log would mix with ours on stderr; what it knows is in the status.
+  setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
+  const auto parsed = ParseCommandLine(argc, argv);
+  absl::Status status = parsed.status();
+  if (parsed.ok()) {
+    if (const auto* print = std::get_if<PrintText>(&*parsed)) {
+      std::cout << print->text << std::flush;
+    } else {
+      status = Run(std::get<Invocation>(*parsed));
+    }
+  }
+  if (!status.ok()) std::cerr << ErrorText(status);
+  return static_cast<int>(ExitCodeOf(status));
+}
+
+}  // namespace
+}  // namespace cxlpool::cli
+
+int main(int argc, char** argv) { return cxlpool::cli::Main(argc, argv); }

@@ -1,0 +1,127 @@
+#include "tools/cli/region_follower.h"
+
+#include <algorithm>
+
+#include "proto/support/refusal.h"
+
+namespace cxlpool::cli {
+namespace {
+
+using Event = v1::WatchRegionsResponse;
+
+// The stream is worth resuming. ABORTED and CANCELLED: the manager is on its way down.
+bool MayResume(const absl::Status& status) {
+  return status.ok() || IsTransient(status) || absl::IsDeadlineExceeded(status) ||
+         absl::IsAborted(status) || absl::IsCancelled(status) ||
+         (absl::IsResourceExhausted(status) && ReasonOf(status) == "WATCH_TOO_SLOW");
+}
+
+}  // namespace
+
+absl::StatusOr<RegionFollower::End> RegionFollower::Follow(OnEvent on_event) {
+  Pacer& pacer = connection_.pacer();
+  const absl::Duration end = pacer.Elapsed() + options_.limit;
+  absl::Duration reached = pacer.Elapsed();  // When the manager was last heard.
+  Backoff backoff;
+  revision_ = options_.start_revision;
+  listing_ = revision_ == 0;
+
+  while (true) {
+    const absl::Duration begin = pacer.Elapsed();
+    if (begin >= end) return End::kTimeUp;
+    const absl::Duration life = std::min(kStreamLife, end - begin);
+    v1::WatchRegionsRequest request;
+    request.set_start_revision(listing_ ? 0 : revision_);
+    request.set_name(options_.name);
+    listed_.clear();
+    const absl::Status status =
+        connection_.stub().WatchRegions(request, life, [&](const Event& event) {
+          reached = pacer.Elapsed();
+          backoff.Reset();
+          last_error_ = absl::OkStatus();
+          return Take(event, on_event);
+        });
+    if (stopped_) return End::kStopped;
+
+    const absl::Duration now = pacer.Elapsed();
+    if (absl::IsDeadlineExceeded(status) && now - begin >= life) {
+      reached = now;  // A quiet stream that lived its life.
+      continue;
+    }
+    if (absl::IsOutOfRange(status) && request.start_revision() != 0) {
+      ListAgain();
+      continue;
+    }
+    if (!MayResume(status)) return status;
+    last_error_ = status.ok() ? absl::UnavailableError("the manager ended the stream") : status;
+    const absl::Duration pause = std::min(backoff.Next(), end - now);
+    if (now + pause - reached > options_.patience) return last_error_;
+    connection_.listener().OnRetry(last_error_, std::min(end - now, options_.patience));
+    pacer.Sleep(pause);
+  }
+}
+
+void RegionFollower::ListAgain() {
+  listing_ = true;
+  revision_ = 0;
+}
+
+bool RegionFollower::Take(const Event& event, OnEvent on_event) {
+  bool more = true;
+  switch (event.event()) {
+    case Event::CHANGED:
+      more = TakeChanged(event, on_event);
+      break;
+    case Event::REMOVED:
+      more = TakeRemoved(event, on_event);
+      break;
+    case Event::SYNCED:
+      more = TakeSynced(event, on_event);
+      break;
+    default:
+      break;  // Of a newer manager.
+  }
+  // Within a listing a revision says nothing yet about the Regions still to come.
+  if (!listing_) revision_ = std::max(revision_, event.revision());
+  stopped_ = !more;
+  return more;
+}
+
+bool RegionFollower::TakeChanged(const Event& event, OnEvent on_event) {
+  const v1::Region& region = event.region();
+  listed_.insert(region.name());
+  const auto it = known_.find(region.name());
+  const bool told = it != known_.end() && it->second.tag() == region.tag() &&
+                    it->second.revision() == region.revision() && region.revision() != 0;
+  if (told) return true;
+  known_[region.name()] = region;
+  return on_event(event);
+}
+
+bool RegionFollower::TakeRemoved(const Event& event, OnEvent on_event) {
+  known_.erase(event.region().name());
+  return on_event(event);
+}
+
+bool RegionFollower::TakeSynced(const Event& event, OnEvent on_event) {
+  if (listing_) {
+    listing_ = false;
+    for (auto it = known_.begin(); it != known_.end();) {
+      if (listed_.contains(it->first)) {
+        ++it;
+        continue;
+      }
+      Event gone;
+      gone.set_event(Event::REMOVED);
+      *gone.mutable_region() = it->second;
+      gone.set_revision(event.revision());
+      it = known_.erase(it);
+      if (!on_event(gone)) return false;
+    }
+  }
+  if (synced_told_) return true;
+  synced_told_ = true;
+  return on_event(event);
+}
+
+}  // namespace cxlpool::cli

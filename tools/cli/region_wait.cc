@@ -1,0 +1,162 @@
+#include "tools/cli/region_wait.h"
+
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "proto/support/refusal.h"
+#include "tools/cli/region_follower.h"
+
+namespace cxlpool::cli {
+namespace {
+
+using Kind = WaitGoal::Kind;
+using Event = v1::WatchRegionsResponse;
+
+absl::Status Failed(std::string reason, const v1::Region& region, absl::string_view what,
+                    absl::string_view why, std::string remedy) {
+  return Refusal{.code = absl::StatusCode::kAborted,
+                 .reason = std::move(reason),
+                 .message = absl::StrCat(region.name(), " ", what, why.empty() ? "" : ": ", why),
+                 .remedy = std::move(remedy),
+                 .metadata = {{"region", region.name()}}}
+      .ToStatus();
+}
+
+// The Attachment that the goal means.
+const v1::Attachment* Find(const WaitGoal& goal, const v1::Region& region) {
+  for (const v1::Attachment& attachment : region.attachments()) {
+    if (attachment.host() != goal.host) continue;
+    const bool meant =
+        goal.attachment_generation == 0 || attachment.generation() == goal.attachment_generation;
+    return meant ? &attachment : nullptr;
+  }
+  return nullptr;
+}
+
+std::string ShowCommand(const v1::Region& region) {
+  return absl::StrCat("cxlpool region show ", absl::StripPrefix(region.name(), "regions/"));
+}
+
+absl::Status AttachmentFailed(const WaitGoal& goal, const v1::Region& region,
+                              absl::string_view why) {
+  return Failed("ATTACHMENT_FAILED", region, absl::StrCat("could not be attached to ", goal.host),
+                why, absl::StrCat("mend that and attach it again; see ", ShowCommand(region)));
+}
+
+absl::StatusOr<bool> IsOnline(const WaitGoal& goal, const v1::Region& region) {
+  const v1::Attachment* attachment = Find(goal, region);
+  if (attachment == nullptr) {
+    if (goal.attachment_generation == 0) return false;
+    return AttachmentFailed(goal, region, "its Attachment was undone");
+  }
+  if (attachment->detaching()) return AttachmentFailed(goal, region, attachment->state_reason());
+  return region.state() == v1::Region::ALLOCATED && attachment->state() == v1::Attachment::ONLINE;
+}
+
+bool IsDetached(const WaitGoal& goal, const v1::Region& region) {
+  const v1::Attachment* attachment = Find(goal, region);
+  return attachment == nullptr || attachment->state() == v1::Attachment::UNBOUND;
+}
+
+bool IsWayUp(Kind kind) { return kind == Kind::kAllocated || kind == Kind::kOnline; }
+
+}  // namespace
+
+absl::StatusOr<bool> Reached(const WaitGoal& goal, const v1::Region& region) {
+  if (goal.kind == Kind::kDetached && IsDetached(goal, region)) return true;
+  if (region.state() == v1::Region::QUARANTINED) {
+    return Failed("REGION_QUARANTINED", region, "is quarantined", region.state_reason(),
+                  absl::StrCat("see ", ShowCommand(region)));
+  }
+  if (!IsWayUp(goal.kind)) return false;
+  switch (region.state()) {
+    case v1::Region::FAILED:
+      return Failed("REGION_FAILED", region, "could not be made and is undone",
+                    region.state_reason(), "mend that and allocate again");
+    case v1::Region::RELEASING:
+    case v1::Region::SCRUBBING:
+      return Failed("REGION_RELEASING", region, "is being released", region.state_reason(),
+                    "allocate another");
+    default:
+      break;
+  }
+  if (goal.kind == Kind::kOnline) return IsOnline(goal, region);
+  return region.state() == v1::Region::ALLOCATED;
+}
+
+absl::Status ReachedByRemoval(const WaitGoal& goal, const v1::Region& last) {
+  if (!IsWayUp(goal.kind)) return absl::OkStatus();
+  return Failed("REGION_FAILED", last, "is gone: it was undone or released meanwhile",
+                last.state_reason(), "allocate again");
+}
+
+std::string DescribeProgress(const WaitGoal& goal, const v1::Region& region) {
+  std::string out = absl::StrCat(region.name(), " is ", v1::Region::State_Name(region.state()));
+  if (!region.state_reason().empty()) absl::StrAppend(&out, ": ", region.state_reason());
+  for (const v1::Attachment& attachment : region.attachments()) {
+    if (!goal.host.empty() && attachment.host() != goal.host) continue;
+    absl::StrAppend(&out, "; ", attachment.host(), " is ",
+                    v1::Attachment::State_Name(attachment.state()));
+    if (!attachment.state_reason().empty()) absl::StrAppend(&out, ": ", attachment.state_reason());
+  }
+  return out;
+}
+
+absl::StatusOr<v1::Region> WaitForRegion(Connection& connection, const WaitGoal& goal,
+                                         const v1::Region& region, uint64_t revision,
+                                         absl::Duration limit,
+                                         absl::FunctionRef<void(const v1::Region&)> on_change) {
+  absl::StatusOr<bool> reached = Reached(goal, region);
+  if (!reached.ok()) return reached.status();
+  if (*reached) return region;
+
+  v1::Region last = region;
+  absl::Status removal;
+  const auto on_event = [&](const Event& event) {
+    if (event.event() == Event::SYNCED || event.region().name() != region.name()) return true;
+    const bool same = event.region().tag() == region.tag();
+    const bool removed = event.event() == Event::REMOVED;
+    if (removed && !same) return true;  // Of an earlier Region of that name.
+    if (removed || !same) {
+      removal = ReachedByRemoval(goal, last);
+      reached = true;
+      return false;
+    }
+    last = event.region();
+    on_change(last);
+    reached = Reached(goal, last);
+    return reached.ok() && !*reached;
+  };
+
+  RegionFollower follower(connection, {.name = region.name(),
+                                       .start_revision = revision,
+                                       .limit = limit,
+                                       .patience = absl::InfiniteDuration()});
+  follower.Know(region);
+  const absl::StatusOr<RegionFollower::End> end = follower.Follow(on_event);
+  if (absl::IsNotFound(end.status())) {  // The manager knows no Region of that name any more.
+    removal = ReachedByRemoval(goal, last);
+  } else if (!end.ok()) {
+    return end.status();
+  } else if (*end == RegionFollower::End::kTimeUp) {
+    std::string message =
+        absl::StrCat("after ", absl::FormatDuration(limit), " ", DescribeProgress(goal, last));
+    if (!follower.last_error().ok()) {
+      absl::StrAppend(&message,
+                      "; the manager was out of reach: ", follower.last_error().message());
+    }
+    return Refusal{.code = absl::StatusCode::kDeadlineExceeded,
+                   .reason = "WAIT_TIMEOUT",
+                   .message = std::move(message),
+                   .remedy = absl::StrCat("it goes on without you: see ", ShowCommand(region),
+                                          ", or give a longer --wait-timeout"),
+                   .metadata = {{"region", region.name()}}}
+        .ToStatus();
+  }
+  if (!removal.ok()) return removal;
+  if (!reached.ok()) return reached.status();
+  return last;
+}
+
+}  // namespace cxlpool::cli

@@ -1,0 +1,59 @@
+#include "tools/cli/render/inventory.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "tools/cli/render/table.h"
+#include "tools/cli/render/words.h"
+#include "tools/cli/sizes.h"
+
+namespace cxlpool::cli {
+
+uint64_t FreeBytes(const v1::Device& device) {
+  const uint64_t taken =
+      device.allocated_bytes() + device.scrubbing_bytes() + device.quarantined_bytes();
+  return device.capacity_bytes() - std::min(taken, device.capacity_bytes());
+}
+
+std::string DeviceTable(const v1::ListDevicesResponse& devices) {
+  Table table({{"NAME"},
+               {"STATE"},
+               {"SERIAL"},
+               {"CAPACITY", Align::kRight},
+               {"FREE", Align::kRight},
+               {"ALLOCATED", Align::kRight},
+               {"SCRUBBING", Align::kRight},
+               {"QUARANTINED", Align::kRight},
+               {"LARGEST EXTENT", Align::kRight},
+               {"GRANULE", Align::kRight}});
+  for (const v1::Device& device : devices.devices()) {
+    table.AddRow({ShortName(device.name()), v1::Device::State_Name(device.state()), device.serial(),
+                  FormatSize(device.capacity_bytes()), FormatSize(FreeBytes(device)),
+                  FormatSize(device.allocated_bytes()), FormatSize(device.scrubbing_bytes()),
+                  FormatSize(device.quarantined_bytes()), FormatSize(device.largest_free_bytes()),
+                  FormatSize(device.granule_bytes())});
+  }
+  return table.ToString();
+}
+
+std::string HostTable(const v1::ListHostsResponse& hosts) {
+  Table table({{"NAME"},
+               {"STATE"},
+               {"IDENTITY"},
+               {"SLOTS FREE", Align::kRight},
+               {"BRIDGES", Align::kRight},
+               {"AGENT"},
+               {"KERNEL"},
+               {"LAST HEARTBEAT"}});
+  for (const v1::Host& host : hosts.hosts()) {
+    const auto free = std::count_if(host.ports().begin(), host.ports().end(),
+                                    [](const v1::Port& port) { return port.region().empty(); });
+    table.AddRow({ShortName(host.name()), v1::Host::State_Name(host.state()), host.identity(),
+                  absl::StrCat(free, "/", host.ports_size()), absl::StrCat(host.bridges_size()),
+                  host.agent_version(), host.kernel_release(),
+                  TimeText(host.has_last_heartbeat_time(), host.last_heartbeat_time())});
+  }
+  return table.ToString();
+}
+
+}  // namespace cxlpool::cli

@@ -1,0 +1,172 @@
+#include "tools/cli/render/regions.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "tools/cli/render/printable.h"
+#include "tools/cli/render/table.h"
+#include "tools/cli/render/words.h"
+#include "tools/cli/sizes.h"
+
+namespace cxlpool::cli {
+namespace {
+
+using Event = v1::WatchRegionsResponse;
+
+// Each device once, in the order of the Extents.
+std::string Devices(const v1::Region& region) {
+  std::vector<std::string> devices;
+  for (const v1::Extent& extent : region.extents()) {
+    std::string device = ShortName(extent.device());
+    if (std::find(devices.begin(), devices.end(), device) == devices.end()) {
+      devices.push_back(std::move(device));
+    }
+  }
+  return absl::StrJoin(devices, ", ");
+}
+
+// A line for each reason, so that no table cell has to hold a sentence.
+std::string Reasons(const v1::Region& region) {
+  const std::string name = ShortName(region.name());
+  std::string out;
+  if (!region.state_reason().empty()) {
+    absl::StrAppend(&out, name, " is ", v1::Region::State_Name(region.state()), ": ",
+                    Printable(region.state_reason()), "\n");
+  }
+  for (const v1::Attachment& attachment : region.attachments()) {
+    if (attachment.state_reason().empty()) continue;
+    absl::StrAppend(&out, name, " on ", ShortName(attachment.host()), " is ",
+                    v1::Attachment::State_Name(attachment.state()), ": ",
+                    Printable(attachment.state_reason()), "\n");
+  }
+  return out;
+}
+
+std::string SizeText(const v1::Region& region) {
+  const std::string size = FormatSize(region.size_bytes());
+  if (region.requested_bytes() == 0 || region.requested_bytes() == region.size_bytes()) return size;
+  return absl::StrCat(size, " (", FormatSize(region.requested_bytes()), " requested)");
+}
+
+std::string ExtentTable(const v1::Region& region) {
+  Table table(
+      {{"EXTENT", Align::kRight}, {"DEVICE"}, {"DPA", Align::kRight}, {"LENGTH", Align::kRight}});
+  int index = 0;
+  for (const v1::Extent& extent : region.extents()) {
+    table.AddRow({absl::StrCat(index++), ShortName(extent.device()), Hex(extent.dpa_bytes()),
+                  FormatSize(extent.length_bytes())});
+  }
+  return table.ToString(2);
+}
+
+std::string SegmentTable(const v1::Attachment& attachment) {
+  Table table({{"EXTENT", Align::kRight},
+               {"SLOT", Align::kRight},
+               {"BRIDGE"},
+               {"SERIAL"},
+               {"MEMDEV"},
+               {"HOST REGION"},
+               {"DAX"},
+               {"NUMA", Align::kRight},
+               {"HPA", Align::kRight},
+               {"BLOCKS", Align::kRight}});
+  for (const v1::Segment& segment : attachment.segments()) {
+    table.AddRow({absl::StrCat(segment.extent_index()), absl::StrCat(segment.slot()),
+                  segment.host_bridge(), Hex(segment.serial()), segment.memdev(),
+                  segment.host_region(), segment.dax_device(),
+                  segment.has_numa_node() ? absl::StrCat(segment.numa_node()) : "",
+                  segment.hpa_bytes() == 0 ? "" : Hex(segment.hpa_bytes()),
+                  segment.total_blocks() == 0
+                      ? ""
+                      : absl::StrCat(segment.online_blocks(), "/", segment.total_blocks())});
+  }
+  return table.ToString(2);
+}
+
+std::string AttachmentDetails(const v1::Attachment& attachment) {
+  std::string out = absl::StrCat("\nAttachment: ", Printable(AttachmentText(attachment)));
+  const std::string coherence = Word(attachment.coherence());
+  if (!coherence.empty()) absl::StrAppend(&out, ", coherence by ", coherence);
+  absl::StrAppend(&out, ", generation ", attachment.generation(), "\n");
+  if (!attachment.state_reason().empty()) {
+    absl::StrAppend(&out, "  ", Printable(attachment.state_reason()), "\n");
+  }
+  if (!attachment.segments().empty()) absl::StrAppend(&out, SegmentTable(attachment));
+  return out;
+}
+
+}  // namespace
+
+std::string RegionTable(const v1::ListRegionsResponse& regions) {
+  Table table({{"NAME"},
+               {"SIZE", Align::kRight},
+               {"STATE"},
+               {"SHARING"},
+               {"TENANT"},
+               {"DEVICES"},
+               {"ATTACHMENTS"}});
+  std::string reasons;
+  for (const v1::Region& region : regions.regions()) {
+    table.AddRow({ShortName(region.name()), FormatSize(region.size_bytes()),
+                  v1::Region::State_Name(region.state()), Word(region.sharing()),
+                  ShortName(region.tenant()), Devices(region), AttachmentsText(region)});
+    absl::StrAppend(&reasons, Reasons(region));
+  }
+  return absl::StrCat(table.ToString(), reasons.empty() ? "" : "\n", reasons);
+}
+
+std::string RegionDetails(const v1::Region& region) {
+  Sheet sheet;
+  sheet.Add("Region", ShortName(region.name()));
+  sheet.Add("State", v1::Region::State_Name(region.state()));
+  sheet.Add("Reason", region.state_reason());
+  sheet.Add("Size", SizeText(region));
+  sheet.Add("Sharing", Word(region.sharing()));
+  sheet.Add("Tenant", ShortName(region.tenant()));
+  sheet.Add("Tag", region.tag());
+  sheet.Add("Generation", region.generation() == 0 ? "" : absl::StrCat(region.generation()));
+  sheet.Add("Created", TimeText(region.has_create_time(), region.create_time()));
+  sheet.Add("Etag", region.etag());
+  sheet.Add("Revision", region.revision() == 0 ? "" : absl::StrCat(region.revision()));
+  std::string out = sheet.ToString();
+  if (!region.extents().empty()) absl::StrAppend(&out, "\n", ExtentTable(region));
+  for (const v1::Attachment& attachment : region.attachments()) {
+    absl::StrAppend(&out, AttachmentDetails(attachment));
+  }
+  return out;
+}
+
+// Lines come one by one, so the columns are wide enough for most rather than for all.
+std::string WatchHeader() {
+  return absl::StrFormat("%-10s  %-8s  %-20s  %-11s  %10s  %s\n", "REVISION", "EVENT", "REGION",
+                         "STATE", "SIZE", "ATTACHMENTS");
+}
+
+std::string WatchLine(const Event& event) {
+  const std::string revision = absl::StrCat(event.revision());
+  if (event.event() == Event::SYNCED) return absl::StrFormat("%-10s  SYNCED\n", revision);
+  const v1::Region& region = event.region();
+  const std::string attachments = AttachmentsText(region);
+  return absl::StrFormat("%-10s  %-8s  %-20s  %-11s  %10s  %s\n", revision,
+                         Event::Event_Name(event.event()), Printable(ShortName(region.name())),
+                         v1::Region::State_Name(region.state()), FormatSize(region.size_bytes()),
+                         attachments.empty() ? "-" : Printable(attachments));
+}
+
+std::string CapacityTable(const v1::Capacity& capacity) {
+  Table table({{"TOTAL", Align::kRight},
+               {"FREE", Align::kRight},
+               {"ALLOCATED", Align::kRight},
+               {"SCRUBBING", Align::kRight},
+               {"QUARANTINED", Align::kRight},
+               {"LARGEST EXTENT", Align::kRight},
+               {"REGIONS", Align::kRight},
+               {"REVISION", Align::kRight}});
+  table.AddRow({FormatSize(capacity.total_bytes()), FormatSize(capacity.free_bytes()),
+                FormatSize(capacity.allocated_bytes()), FormatSize(capacity.scrubbing_bytes()),
+                FormatSize(capacity.quarantined_bytes()), FormatSize(capacity.largest_free_bytes()),
+                absl::StrCat(capacity.regions()), absl::StrCat(capacity.revision())});
+  return table.ToString();
+}
+
+}  // namespace cxlpool::cli

@@ -1,0 +1,25 @@
+// Regions as text for people. Pure; every text ends with a newline.
+#ifndef CXLPOOL_TOOLS_CLI_RENDER_REGIONS_H_
+#define CXLPOOL_TOOLS_CLI_RENDER_REGIONS_H_
+
+#include <string>
+
+#include "cxlpool/v1/pool_service.pb.h"
+
+namespace cxlpool::cli {
+
+// One row a Region in the order given, and below them each reason that a state carries.
+std::string RegionTable(const v1::ListRegionsResponse& regions);
+
+// All of one Region: its Extents and Attachments too.
+std::string RegionDetails(const v1::Region& region);
+
+// `region watch` prints this first, then a line an event.
+std::string WatchHeader();
+std::string WatchLine(const v1::WatchRegionsResponse& event);
+
+std::string CapacityTable(const v1::Capacity& capacity);
+
+}  // namespace cxlpool::cli
+
+#endif  // CXLPOOL_TOOLS_CLI_RENDER_REGIONS_H_

@@ -1,0 +1,125 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "proto/support/refusal.h"
+#include "tools/cli/golden.h"
+#include "tools/cli/render/error_text.h"
+#include "tools/cli/render/inventory.h"
+#include "tools/cli/render/json.h"
+#include "tools/cli/render/printable.h"
+#include "tools/cli/render/regions.h"
+#include "tools/cli/render/table.h"
+#include "tools/cli/render/topology.h"
+
+namespace cxlpool::cli {
+namespace {
+
+v1::ListRegionsResponse Regions() {
+  return ReadMessage<v1::ListRegionsResponse>("regions.textproto");
+}
+
+TEST(RenderTest, RegionTable) { ExpectGolden("region-list.txt", RegionTable(Regions())); }
+
+TEST(RenderTest, EmptyTableIsItsHeader) {
+  EXPECT_EQ(RegionTable({}), "NAME  SIZE  STATE  SHARING  TENANT  DEVICES  ATTACHMENTS\n");
+}
+
+TEST(RenderTest, RegionDetails) {
+  std::string all;
+  const v1::ListRegionsResponse regions = Regions();
+  for (const v1::Region& region : regions.regions()) {
+    all += RegionDetails(region) + "----\n";
+  }
+  ExpectGolden("region-show.txt", all);
+}
+
+TEST(RenderTest, Watch) {
+  std::string all = WatchHeader();
+  v1::WatchRegionsResponse event;
+  uint64_t revision = 40;
+  const v1::ListRegionsResponse regions = Regions();
+  for (const v1::Region& region : regions.regions()) {
+    event.set_event(v1::WatchRegionsResponse::CHANGED);
+    *event.mutable_region() = region;
+    event.set_revision(revision++);
+    all += WatchLine(event);
+  }
+  event.set_event(v1::WatchRegionsResponse::REMOVED);
+  all += WatchLine(event);
+  event.Clear();
+  event.set_event(v1::WatchRegionsResponse::SYNCED);
+  event.set_revision(revision);
+  all += WatchLine(event);
+  ExpectGolden("region-watch.txt", all);
+}
+
+TEST(RenderTest, Inventory) {
+  const auto topology = ReadMessage<v1::Topology>("topology.textproto");
+  v1::ListDevicesResponse devices;
+  *devices.mutable_devices() = topology.devices();
+  ExpectGolden("device-list.txt", DeviceTable(devices));
+  v1::ListHostsResponse hosts;
+  *hosts.mutable_hosts() = topology.hosts();
+  ExpectGolden("host-list.txt", HostTable(hosts));
+}
+
+TEST(RenderTest, TopologyTree) {
+  ExpectGolden("topology.txt",
+               TopologyTree(ReadMessage<v1::Topology>("topology.textproto"), Regions()));
+}
+
+TEST(RenderTest, Capacity) {
+  v1::Capacity capacity;
+  capacity.set_total_bytes(uint64_t{4} << 30);
+  capacity.set_free_bytes(uint64_t{5} << 29);
+  capacity.set_allocated_bytes(uint64_t{3} << 29);
+  capacity.set_largest_free_bytes(uint64_t{2} << 30);
+  capacity.set_regions(2);
+  capacity.set_revision(41);
+  ExpectGolden("capacity.txt", CapacityTable(capacity));
+}
+
+TEST(RenderTest, Json) {
+  const auto json = ToJson(Regions());
+  ASSERT_TRUE(json.ok());
+  ExpectGolden("region-list.json", *json);
+  const auto line = ToJson(Regions().regions(0), JsonLayout::kOneLine);
+  EXPECT_EQ(std::count(line->begin(), line->end(), '\n'), 1);
+}
+
+TEST(RenderTest, ErrorText) {
+  const Refusal refusal{.code = absl::StatusCode::kResourceExhausted,
+                        .reason = "POOL_FRAGMENTED",
+                        .message = "region \"kv\" needs 64 GiB in one extent",
+                        .remedy = "raise --max-extents",
+                        .metadata = {}};
+  EXPECT_EQ(ErrorText(refusal.ToStatus()),
+            "cxlpool: error: region \"kv\" needs 64 GiB in one extent\n"
+            "  reason: POOL_FRAGMENTED\n"
+            "  remedy: raise --max-extents\n");
+  EXPECT_EQ(ErrorText(absl::InternalError("a\nb")),
+            "cxlpool: error: a\\x0ab\n  reason: INTERNAL\n");
+}
+
+TEST(PrintableTest, DefusesWhatSteersATerminal) {
+  EXPECT_EQ(Printable("a\x1b[2Jb\r\n\x7f"), "a\\x1b[2Jb\\x0d\\x0a\\x7f");
+  EXPECT_EQ(Printable("\xc2\x9b"
+                      "31m"),
+            "\\xc2\\x9b31m");
+  EXPECT_EQ(Printable("\xff\xc3"), "\\xff\\xc3");
+  EXPECT_EQ(Printable("gr\xc3\xb6\xc3\x9f"
+                      "e \xe2\x82\xac"),
+            "gr\xc3\xb6\xc3\x9f"
+            "e \xe2\x82\xac");
+}
+
+TEST(TableTest, AlignsByCharacterAndCutsNothing) {
+  Table table({{"A"}, {"N", Align::kRight}, {"B"}});
+  table.AddRow({"\xc3\xb6", "1", std::string(50, 'x')});
+  table.AddRow({"long", "100", ""});
+  EXPECT_EQ(table.ToString(),
+            "A       N  B\n\xc3\xb6       1  " + std::string(50, 'x') + "\nlong  100  -\n");
+}
+
+}  // namespace
+}  // namespace cxlpool::cli

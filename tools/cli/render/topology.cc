@@ -1,0 +1,130 @@
+#include "tools/cli/render/topology.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "tools/cli/render/inventory.h"
+#include "tools/cli/render/printable.h"
+#include "tools/cli/render/words.h"
+#include "tools/cli/sizes.h"
+
+namespace cxlpool::cli {
+namespace {
+
+struct Node {
+  std::string text;
+  std::vector<Node> children;
+};
+
+void Append(const Node& node, const std::string& lead, std::string& out) {
+  for (size_t i = 0; i < node.children.size(); ++i) {
+    const bool last = i + 1 == node.children.size();
+    const Node& child = node.children[i];
+    absl::StrAppend(&out, lead, last ? "`-- " : "|-- ", Printable(child.text), "\n");
+    Append(child, lead + (last ? "    " : "|   "), out);
+  }
+}
+
+struct Use {
+  uint64_t dpa = 0;
+  uint64_t length = 0;
+  std::string text;
+};
+
+// By device name, each in order of address.
+std::map<std::string, std::vector<Use>> UsesByDevice(const v1::ListRegionsResponse& regions) {
+  std::map<std::string, std::vector<Use>> uses;
+  for (const v1::Region& region : regions.regions()) {
+    const std::string held = region.state() == v1::Region::ALLOCATED
+                                 ? ""
+                                 : absl::StrCat(" ", v1::Region::State_Name(region.state()));
+    const std::string attached = AttachmentsText(region);
+    for (const v1::Extent& extent : region.extents()) {
+      uses[extent.device()].push_back(
+          {extent.dpa_bytes(), extent.length_bytes(),
+           absl::StrCat(ShortName(region.name()), held, attached.empty() ? "" : " -> ", attached)});
+    }
+  }
+  for (auto& [device, list] : uses) {
+    std::stable_sort(list.begin(), list.end(),
+                     [](const Use& a, const Use& b) { return a.dpa < b.dpa; });
+  }
+  return uses;
+}
+
+Node DeviceNode(const v1::Device& device, const std::vector<Use>& uses) {
+  Node node{absl::StrCat("device ", ShortName(device.name()), "  ",
+                         v1::Device::State_Name(device.state()), "  ",
+                         FormatSize(device.capacity_bytes()), ", ", FormatSize(FreeBytes(device)),
+                         " free, largest extent ", FormatSize(device.largest_free_bytes())),
+            {}};
+  for (const Use& use : uses) {
+    node.children.push_back(
+        {absl::StrFormat("%-12s %10s  %s", Hex(use.dpa), FormatSize(use.length), use.text), {}});
+  }
+  return node;
+}
+
+Node SlotNode(const v1::Port& port) {
+  return {absl::StrCat("slot ", port.slot(), "  ",
+                       port.region().empty() ? "free" : ShortName(port.region())),
+          {}};
+}
+
+std::string BridgeText(const v1::HostBridge& bridge) {
+  std::string out =
+      absl::StrCat("bridge ", bridge.name(), "  ", bridge.live_regions(), "/", bridge.max_regions(),
+                   " host regions, window ", FormatSize(bridge.free_window_bytes()), " free of ",
+                   FormatSize(bridge.window_bytes()));
+  if (bridge.blocked()) {
+    absl::StrAppend(&out, ", BLOCKED until ",
+                    bridge.blocked_by().empty() ? "an unknown host region goes"
+                                                : ShortName(bridge.blocked_by()) + " goes");
+  }
+  return out;
+}
+
+Node HostNode(const v1::Host& host) {
+  Node node{absl::StrCat("host ", ShortName(host.name()), "  ", v1::Host::State_Name(host.state())),
+            {}};
+  std::vector<const v1::Port*> ports;
+  for (const v1::Port& port : host.ports()) ports.push_back(&port);
+  std::stable_sort(ports.begin(), ports.end(),
+                   [](const v1::Port* a, const v1::Port* b) { return a->slot() < b->slot(); });
+  std::vector<bool> placed(ports.size(), false);
+  for (const v1::HostBridge& bridge : host.bridges()) {
+    Node under{BridgeText(bridge), {}};
+    for (size_t i = 0; i < ports.size(); ++i) {
+      if (placed[i] || ports[i]->host_bridge() != bridge.name()) continue;
+      placed[i] = true;
+      under.children.push_back(SlotNode(*ports[i]));
+    }
+    node.children.push_back(std::move(under));
+  }
+  Node unknown{"bridge not reported yet", {}};
+  for (size_t i = 0; i < ports.size(); ++i) {
+    if (!placed[i]) unknown.children.push_back(SlotNode(*ports[i]));
+  }
+  if (!unknown.children.empty()) node.children.push_back(std::move(unknown));
+  return node;
+}
+
+}  // namespace
+
+std::string TopologyTree(const v1::Topology& topology, const v1::ListRegionsResponse& regions) {
+  auto uses = UsesByDevice(regions);
+  Node root{absl::StrCat("fabric ", topology.fabric()), {}};
+  for (const v1::Device& device : topology.devices()) {
+    root.children.push_back(DeviceNode(device, uses[device.name()]));
+  }
+  for (const v1::Host& host : topology.hosts()) root.children.push_back(HostNode(host));
+  std::string out = absl::StrCat(Printable(root.text), "\n");
+  Append(root, "", out);
+  return out;
+}
+
+}  // namespace cxlpool::cli

@@ -1,0 +1,83 @@
+#include "tools/cli/render/words.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+
+namespace cxlpool::cli {
+
+std::string ShortName(const std::string& name) {
+  const size_t slash = name.find('/');
+  return slash == std::string::npos ? name : name.substr(slash + 1);
+}
+
+std::string Word(v1::AttachmentMode mode) {
+  switch (mode) {
+    case v1::DEVDAX:
+      return "devdax";
+    case v1::SYSTEM_RAM:
+      return "system-ram";
+    default:
+      return "";
+  }
+}
+
+std::string Word(v1::Access access) {
+  switch (access) {
+    case v1::READ_WRITE:
+      return "rw";
+    case v1::READ_ONLY:
+      return "ro";
+    default:
+      return "";
+  }
+}
+
+std::string Word(v1::Sharing sharing) {
+  switch (sharing) {
+    case v1::EXCLUSIVE:
+      return "exclusive";
+    case v1::SINGLE_WRITER:
+      return "single-writer";
+    case v1::MULTI_WRITER:
+      return "multi-writer";
+    default:
+      return "";
+  }
+}
+
+std::string Word(v1::Coherence coherence) {
+  switch (coherence) {
+    case v1::SOFTWARE:
+      return "software";
+    case v1::HARDWARE:
+      return "hardware";
+    default:
+      return "";
+  }
+}
+
+std::string TimeText(bool is_set, const google::protobuf::Timestamp& time) {
+  constexpr int64_t kLastSecond = 253402300799;  // 9999-12-31, as far as protobuf goes.
+  if (!is_set || time.seconds() < 0 || time.seconds() > kLastSecond) return "";
+  return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::FromUnixSeconds(time.seconds()),
+                          absl::UTCTimeZone());
+}
+
+std::string Hex(uint64_t value) { return absl::StrFormat("0x%x", value); }
+
+std::string AttachmentText(const v1::Attachment& attachment) {
+  return absl::StrCat(ShortName(attachment.host()), " ",
+                      v1::Attachment::State_Name(attachment.state()), " ", Word(attachment.mode()),
+                      " ", Word(attachment.access()), attachment.detaching() ? " detaching" : "");
+}
+
+std::string AttachmentsText(const v1::Region& region) {
+  std::string out;
+  for (const v1::Attachment& attachment : region.attachments()) {
+    absl::StrAppend(&out, out.empty() ? "" : ", ", AttachmentText(attachment));
+  }
+  return out;
+}
+
+}  // namespace cxlpool::cli

@@ -1,0 +1,104 @@
+#include "tools/cli/settings.h"
+
+#include <stdlib.h>
+
+#include <filesystem>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "proto/support/refusal.h"
+#include "tools/cli/config_file.h"
+
+namespace cxlpool::cli {
+namespace {
+
+// The manager's certificates carry it as a DNS name, whatever the address it is reached by.
+constexpr char kServerName[] = "fm.cxlpool";
+
+std::string Get(const char* name) {
+  const char* value = getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+absl::Status Missing(std::string reason, std::string message, std::string remedy) {
+  return Refusal{.code = absl::StatusCode::kInvalidArgument,
+                 .reason = std::move(reason),
+                 .message = std::move(message),
+                 .remedy = std::move(remedy),
+                 .metadata = {}}
+      .ToStatus();
+}
+
+absl::StatusOr<ConnectionSettings> FromFile(const ConnectionFlags& flags,
+                                            const Environment& environment) {
+  if (flags.config.has_value()) return ReadSettingsFile(*flags.config);
+  if (!environment.config.empty()) return ReadSettingsFile(environment.config);
+  for (const std::string& path : environment.config_files) {
+    std::error_code error;
+    if (std::filesystem::exists(path, error)) return ReadSettingsFile(path);
+  }
+  return ConnectionSettings{};
+}
+
+absl::Status CheckTls(const ConnectionSettings& settings) {
+  const struct {
+    const char* key;
+    const std::string& value;
+  } files[] = {{"ca", settings.ca}, {"cert", settings.cert}, {"key", settings.key}};
+  for (const auto& [key, value] : files) {
+    if (!value.empty()) continue;
+    return Missing("NO_TLS",
+                   absl::StrCat("no ", key, " file is given for manager ", settings.manager),
+                   absl::StrCat("set ", key, " in the configuration file or by --", key,
+                                " (cxlpool pki issue operator NAME makes them), or give --insecure "
+                                "for a loopback address"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Environment ReadEnvironment() {
+  Environment environment;
+  environment.manager = Get("CXLPOOL_MANAGER");
+  environment.config = Get("CXLPOOL_CONFIG");
+  const std::string xdg = Get("XDG_CONFIG_HOME");
+  const std::string home = Get("HOME");
+  if (!xdg.empty()) {
+    environment.config_files.push_back(absl::StrCat(xdg, "/cxlpool/cli.toml"));
+  } else if (!home.empty()) {
+    environment.config_files.push_back(absl::StrCat(home, "/.config/cxlpool/cli.toml"));
+  }
+  environment.config_files.push_back("/etc/cxlpool/cli.toml");
+  return environment;
+}
+
+absl::StatusOr<ConnectionSettings> ResolveSettings(const ConnectionFlags& flags,
+                                                   const Environment& environment) {
+  absl::StatusOr<ConnectionSettings> settings = FromFile(flags, environment);
+  if (!settings.ok()) return settings.status();
+  if (!environment.manager.empty()) settings->manager = environment.manager;
+  if (flags.manager.has_value()) settings->manager = *flags.manager;
+  if (flags.ca.has_value()) settings->ca = *flags.ca;
+  if (flags.cert.has_value()) settings->cert = *flags.cert;
+  if (flags.key.has_value()) settings->key = *flags.key;
+  if (flags.server_name.has_value()) settings->server_name = *flags.server_name;
+  if (settings->server_name.empty()) settings->server_name = kServerName;
+  if (settings->manager.empty()) {
+    return Missing("NO_MANAGER", "no manager address is given",
+                   "give --manager ADDRESS, set CXLPOOL_MANAGER, or write manager = \"...\" into "
+                   "~/.config/cxlpool/cli.toml or /etc/cxlpool/cli.toml");
+  }
+
+  // A flag for TLS outweighs the file's "insecure", and the other way round.
+  const bool tls_flags = flags.ca.has_value() || flags.cert.has_value() || flags.key.has_value();
+  if (tls_flags) settings->insecure = false;
+  if (flags.insecure) settings->insecure = true;
+  const bool no_files = settings->ca.empty() && settings->cert.empty() && settings->key.empty();
+  if (no_files && absl::StartsWith(settings->manager, "unix:")) settings->insecure = true;
+  if (settings->insecure) return settings;
+  if (absl::Status status = CheckTls(*settings); !status.ok()) return status;
+  return settings;
+}
+
+}  // namespace cxlpool::cli

@@ -1,0 +1,43 @@
+// Where the manager is and how to prove who we are: flags, then the environment, then one file.
+//
+// Each setting comes from the first of: its flag; CXLPOOL_MANAGER (the address alone); the
+// configuration file. The file is --config, else CXLPOOL_CONFIG, else the first that exists of
+// $XDG_CONFIG_HOME/cxlpool/cli.toml (~/.config/...) and /etc/cxlpool/cli.toml. Files are never
+// merged. Relative paths in a file are relative to its directory.
+#ifndef CXLPOOL_TOOLS_CLI_SETTINGS_H_
+#define CXLPOOL_TOOLS_CLI_SETTINGS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "tools/cli/invocation.h"
+
+namespace cxlpool::cli {
+
+struct ConnectionSettings {
+  std::string manager;    // "fm.example:7443", "unix:/run/cxlpool/manager.sock"
+  bool insecure = false;  // No TLS. Only for a Unix socket or a loopback address.
+  std::string ca;         // PEM files, all three unless insecure.
+  std::string cert;
+  std::string key;
+  std::string server_name;  // What the manager's certificate must show.
+};
+
+// The part of the environment that matters. Empty: not set.
+struct Environment {
+  std::string manager;                    // CXLPOOL_MANAGER
+  std::string config;                     // CXLPOOL_CONFIG
+  std::vector<std::string> config_files;  // Where to look, first found counts.
+};
+Environment ReadEnvironment();
+
+// INVALID_ARGUMENT/BAD_CONFIG names the file, line and key; NOT_FOUND/NO_CONFIG: a file that was
+// named is not there; INVALID_ARGUMENT/NO_MANAGER: no address anywhere; INVALID_ARGUMENT/NO_TLS: a
+// TLS file is not given and the address needs it.
+absl::StatusOr<ConnectionSettings> ResolveSettings(const ConnectionFlags& flags,
+                                                   const Environment& environment);
+
+}  // namespace cxlpool::cli
+
+#endif  // CXLPOOL_TOOLS_CLI_SETTINGS_H_

@@ -1,0 +1,125 @@
+#include "tools/cli/settings.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "proto/support/refusal.h"
+#include "tools/cli/config_file.h"
+
+namespace cxlpool::cli {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr char kWhole[] =
+    "manager = \"fm.example:7443\"\nca = \"ca.pem\"\ncert = \"/abs/op.pem\"\nkey = \"op.key\"\n"
+    "server_name = \"fm.other\"\n";
+
+class SettingsTest : public testing::Test {
+ protected:
+  SettingsTest() {
+    std::string name = (std::filesystem::temp_directory_path() / "cxlpool-cli-XXXXXX").string();
+    dir_ = mkdtemp(name.data());
+  }
+  ~SettingsTest() override { std::filesystem::remove_all(dir_); }
+
+  std::string File(const std::string& name, const std::string& text) {
+    const std::string path = (dir_ / name).string();
+    std::ofstream(path) << text;
+    return path;
+  }
+
+  std::filesystem::path dir_;
+};
+
+TEST_F(SettingsTest, ReadsTheFile) {
+  const std::string path = File("cli.toml", kWhole);
+  const auto settings = ResolveSettings({.config = path}, {});
+  ASSERT_TRUE(settings.ok()) << settings.status();
+  EXPECT_EQ(settings->manager, "fm.example:7443");
+  EXPECT_EQ(settings->ca, (dir_ / "ca.pem").string());
+  EXPECT_EQ(settings->cert, "/abs/op.pem");
+  EXPECT_EQ(settings->key, (dir_ / "op.key").string());
+  EXPECT_EQ(settings->server_name, "fm.other");
+  EXPECT_FALSE(settings->insecure);
+}
+
+TEST_F(SettingsTest, FlagsOutweighTheEnvironmentAndThatTheFile) {
+  const std::string path = File("cli.toml", kWhole);
+  Environment environment{.manager = "env:1", .config = path, .config_files = {}};
+  EXPECT_EQ(ResolveSettings({}, environment)->manager, "env:1");
+  const auto settings = ResolveSettings({.manager = "flag:1", .ca = "flag.pem"}, environment);
+  EXPECT_EQ(settings->manager, "flag:1");
+  EXPECT_EQ(settings->ca, "flag.pem");
+  EXPECT_EQ(settings->cert, "/abs/op.pem");
+}
+
+TEST_F(SettingsTest, TheFirstFileFoundCountsAlone) {
+  const std::string first = File("first.toml", "manager = \"unix:/a\"");
+  const std::string second = File("second.toml", kWhole);
+  const Environment environment{
+      .manager = "", .config = "", .config_files = {(dir_ / "none").string(), first, second}};
+  const auto settings = ResolveSettings({}, environment);
+  ASSERT_TRUE(settings.ok()) << settings.status();
+  EXPECT_EQ(settings->manager, "unix:/a");
+  EXPECT_EQ(settings->ca, "");
+}
+
+TEST_F(SettingsTest, AFileThatIsNamedMustBeThere) {
+  const auto settings = ResolveSettings({.config = (dir_ / "none").string()}, {});
+  EXPECT_EQ(ReasonOf(settings.status()), "NO_CONFIG");
+}
+
+TEST_F(SettingsTest, SaysWhatIsMissing) {
+  EXPECT_EQ(ReasonOf(ResolveSettings({}, {}).status()), "NO_MANAGER");
+  const auto settings = ResolveSettings({.manager = "fm:1", .ca = "ca.pem"}, {});
+  EXPECT_EQ(ReasonOf(settings.status()), "NO_TLS");
+  EXPECT_THAT(settings.status().message(), HasSubstr("no cert file"));
+}
+
+TEST_F(SettingsTest, NoTlsOnlyWhereItIsAskedForOrASocket) {
+  EXPECT_TRUE(ResolveSettings({.manager = "unix:/run/x"}, {})->insecure);
+  EXPECT_TRUE(ResolveSettings({.manager = "127.0.0.1:1", .insecure = true}, {})->insecure);
+  EXPECT_FALSE(ResolveSettings({.manager = "127.0.0.1:1"}, {}).ok());
+  const auto tls =
+      ResolveSettings({.manager = "unix:/run/x", .ca = "a", .cert = "b", .key = "c"}, {});
+  EXPECT_FALSE(tls->insecure);
+  EXPECT_EQ(tls->server_name, "fm.cxlpool");
+}
+
+TEST_F(SettingsTest, AFlagOutweighsTheFilesInsecure) {
+  const std::string path = File("cli.toml", "manager = \"127.0.0.1:1\"\ninsecure = true\n");
+  EXPECT_TRUE(ResolveSettings({.config = path}, {})->insecure);
+  const auto tls = ResolveSettings({.config = path, .ca = "a", .cert = "b", .key = "c"}, {});
+  EXPECT_FALSE(tls->insecure);
+}
+
+TEST(ConfigFileTest, NamesFileLineAndKey) {
+  const auto unknown = ParseSettings("manager = \"a:1\"\nmanger = \"b\"\n", "/etc/x.toml");
+  EXPECT_EQ(ReasonOf(unknown.status()), "BAD_CONFIG");
+  EXPECT_THAT(unknown.status().message(), HasSubstr("/etc/x.toml:2: manger"));
+  EXPECT_THAT(ParseSettings("\n\nmanager = \n", "x").status().message(), HasSubstr("x:3"));
+}
+
+TEST(ConfigFileTest, RefusesWrongTypesAndContradictions) {
+  for (const char* text : {"manager = 1", "manager = \"\"", "insecure = \"yes\"", "insecure = 1",
+                           "[manager]", "ca = [\"a\"]", "insecure = true\nca = \"x\"",
+                           "= =", "\xff\xfe", "key = \"\"", "other = 1"}) {
+    EXPECT_EQ(ReasonOf(ParseSettings(text, "x").status()), "BAD_CONFIG") << text;
+  }
+}
+
+TEST_F(SettingsTest, AHugeFileIsRefused) {
+  const std::string path = File("cli.toml", std::string(2'000'000, '#'));
+  EXPECT_EQ(ReasonOf(ReadSettingsFile(path).status()), "BAD_CONFIG");
+}
+
+TEST(ConfigFileTest, BoundsNesting) {
+  EXPECT_EQ(ReasonOf(ParseSettings("a = " + std::string(60'000, '['), "x").status()), "BAD_CONFIG");
+}
+
+}  // namespace
+}  // namespace cxlpool::cli

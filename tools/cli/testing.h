@@ -1,0 +1,182 @@
+// What the tests here share: a clock that sleeping moves, and a manager that answers from a script.
+#ifndef CXLPOOL_TOOLS_CLI_TESTING_H_
+#define CXLPOOL_TOOLS_CLI_TESTING_H_
+
+#include <deque>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "proto/support/refusal.h"
+#include "tools/cli/connection.h"
+#include "tools/cli/manager_stub.h"
+#include "tools/cli/pacer.h"
+
+namespace cxlpool::cli {
+
+class FakePacer : public Pacer {
+ public:
+  absl::Duration Elapsed() override { return now_; }
+  void Sleep(absl::Duration period) override {
+    sleeps.push_back(period);
+    now_ += period;
+  }
+  void Pass(absl::Duration period) { now_ += period; }
+
+  std::vector<absl::Duration> sleeps;
+
+ private:
+  absl::Duration now_ = absl::Hours(1);
+};
+
+class CountRetries : public RetryListener {
+ public:
+  void OnRetry(const absl::Status&, absl::Duration) override { ++retries; }
+  int retries = 0;
+};
+
+// One stream of Watch: its events, then how it ends.
+struct ScriptedStream {
+  std::vector<v1::WatchRegionsResponse> events;
+  absl::Status end;
+  absl::Duration takes = absl::ZeroDuration();  // Infinite: as long as the stream may live.
+};
+
+// Answers each call from its queue; an empty queue answers UNIMPLEMENTED, which nobody retries.
+class FakeManager : public ManagerStub {
+ public:
+  explicit FakeManager(FakePacer& pacer) : pacer_(pacer) {}
+
+  template <typename Request, typename Response>
+  struct Method {
+    std::deque<absl::StatusOr<Response>> answers;
+    std::vector<Request> requests;
+    std::vector<absl::Duration> limits;
+    absl::Duration takes = absl::ZeroDuration();
+
+    absl::StatusOr<Response> Answer(FakePacer& pacer, const Request& request,
+                                    absl::Duration limit) {
+      requests.push_back(request);
+      limits.push_back(limit);
+      pacer.Pass(std::min(takes, limit));
+      if (answers.empty()) return absl::UnimplementedError("not in the script");
+      absl::StatusOr<Response> answer = std::move(answers.front());
+      answers.pop_front();
+      return answer;
+    }
+  };
+
+#define CXLPOOL_FAKE_METHOD(name, request_type, response_type)                             \
+  Method<request_type, response_type> name##_calls;                                        \
+  Answer<response_type> name(const request_type& request, absl::Duration limit) override { \
+    return name##_calls.Answer(pacer_, request, limit);                                    \
+  }
+
+  CXLPOOL_FAKE_METHOD(AllocateRegion, v1::AllocateRegionRequest, v1::AllocateRegionResponse)
+  CXLPOOL_FAKE_METHOD(GetRegion, v1::GetRegionRequest, v1::Region)
+  CXLPOOL_FAKE_METHOD(ListRegions, v1::ListRegionsRequest, v1::ListRegionsResponse)
+  CXLPOOL_FAKE_METHOD(AttachRegion, v1::AttachRegionRequest, v1::AttachRegionResponse)
+  CXLPOOL_FAKE_METHOD(DetachRegion, v1::DetachRegionRequest, v1::DetachRegionResponse)
+  CXLPOOL_FAKE_METHOD(ReleaseRegion, v1::ReleaseRegionRequest, v1::ReleaseRegionResponse)
+  CXLPOOL_FAKE_METHOD(GetCapacity, v1::GetCapacityRequest, v1::Capacity)
+  CXLPOOL_FAKE_METHOD(ListDevices, v1::ListDevicesRequest, v1::ListDevicesResponse)
+  CXLPOOL_FAKE_METHOD(ListHosts, v1::ListHostsRequest, v1::ListHostsResponse)
+  CXLPOOL_FAKE_METHOD(EnrolHost, v1::EnrolHostRequest, v1::Host)
+  CXLPOOL_FAKE_METHOD(RetireHost, v1::RetireHostRequest, v1::Host)
+  CXLPOOL_FAKE_METHOD(FenceHost, v1::FenceHostRequest, v1::Host)
+  CXLPOOL_FAKE_METHOD(GetTopology, v1::GetTopologyRequest, v1::Topology)
+#undef CXLPOOL_FAKE_METHOD
+
+  absl::Status WatchRegions(const v1::WatchRegionsRequest& request, absl::Duration limit,
+                            OnEvent on_event) override {
+    watches.push_back(request);
+    watch_limits.push_back(limit);
+    if (streams.empty()) return absl::UnimplementedError("not in the script");
+    const ScriptedStream stream = std::move(streams.front());
+    streams.pop_front();
+    for (const v1::WatchRegionsResponse& event : stream.events) {
+      if (!on_event(event)) return absl::OkStatus();
+    }
+    pacer_.Pass(std::min(stream.takes, limit));
+    return stream.end;
+  }
+
+  std::deque<ScriptedStream> streams;
+  std::vector<v1::WatchRegionsRequest> watches;
+  std::vector<absl::Duration> watch_limits;
+
+ private:
+  FakePacer& pacer_;
+};
+
+inline absl::Status Refused(absl::StatusCode code, std::string reason) {
+  return Refusal{.code = code,
+                 .reason = std::move(reason),
+                 .message = "the manager says no",
+                 .remedy = "do better",
+                 .metadata = {}}
+      .ToStatus();
+}
+
+// A stream that stays open and quiet as long as it may live.
+inline ScriptedStream Quiet(std::vector<v1::WatchRegionsResponse> events = {}) {
+  return {std::move(events), absl::DeadlineExceededError("over"), absl::InfiniteDuration()};
+}
+
+inline v1::Region MakeRegion(v1::Region::State state, uint64_t revision,
+                             const std::string& name = "regions/kv",
+                             const std::string& tag = "tag-1") {
+  v1::Region region;
+  region.set_name(name);
+  region.set_tag(tag);
+  region.set_size_bytes(uint64_t{512} << 20);
+  region.set_state(state);
+  region.set_revision(revision);
+  return region;
+}
+
+inline v1::Region WithAttachment(v1::Region region, v1::Attachment::State state,
+                                 uint64_t generation = 7,
+                                 const std::string& host = "hosts/host-a") {
+  v1::Attachment& attachment = *region.add_attachments();
+  attachment.set_host(host);
+  attachment.set_mode(v1::DEVDAX);
+  attachment.set_access(v1::READ_WRITE);
+  attachment.set_state(state);
+  attachment.set_generation(generation);
+  return region;
+}
+
+inline v1::WatchRegionsResponse MakeEvent(v1::WatchRegionsResponse::Event kind,
+                                          const v1::Region& region, uint64_t revision) {
+  v1::WatchRegionsResponse event;
+  event.set_event(kind);
+  *event.mutable_region() = region;
+  event.set_revision(revision);
+  return event;
+}
+inline v1::WatchRegionsResponse Changed(const v1::Region& region) {
+  return MakeEvent(v1::WatchRegionsResponse::CHANGED, region, region.revision());
+}
+inline v1::WatchRegionsResponse Removed(const v1::Region& region, uint64_t revision) {
+  return MakeEvent(v1::WatchRegionsResponse::REMOVED, region, revision);
+}
+inline v1::WatchRegionsResponse Synced(uint64_t revision) {
+  v1::WatchRegionsResponse event;
+  event.set_event(v1::WatchRegionsResponse::SYNCED);
+  event.set_revision(revision);
+  return event;
+}
+
+// A connection to a FakeManager, all of it at hand.
+struct FakeConnection {
+  FakePacer pacer;
+  FakeManager manager{pacer};
+  CountRetries listener;
+  Connection connection{manager, pacer, listener, absl::Seconds(10)};
+};
+
+}  // namespace cxlpool::cli
+
+#endif  // CXLPOOL_TOOLS_CLI_TESTING_H_
