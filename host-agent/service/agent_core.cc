@@ -84,9 +84,9 @@ void AgentCore::PrepareHost(Done started) {
 
 void AgentCore::OnPrepared(absl::Status status, Done started) {
   if (stopped_) return;
-  prepared_ = status;
+  const bool news = std::exchange(prepared_, status) != status;
   if (!status.ok()) {
-    LogError(kSubject, "cannot prepare the host: ", status.message());
+    if (news) LogError(kSubject, "cannot prepare the host: ", status.message());
     executor_->PostAfter(Backoff(++prepare_failures_), OnCore([this] { PrepareHost({}); }));
   } else if (prepare_failures_ > 0) {
     LogInfo(kSubject, "the host is prepared");
