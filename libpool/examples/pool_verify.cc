@@ -1,0 +1,154 @@
+// pool-verify: checks every byte of a Region that pool-write filled, or that nothing is left in
+// it, or that it cannot be written, or that its NUMA node can be used.
+#include <sys/mman.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cerrno>
+#include <cinttypes>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+
+#include "cxlpool/client.h"
+#include "cxlpool/error.h"
+#include "cxlpool/numa.h"
+#include "libpool/examples/outcome.h"
+#include "libpool/examples/pattern.h"
+
+namespace cxlpool::examples {
+namespace {
+
+constexpr char kProgram[] = "pool-verify";
+
+struct Flags {
+  std::string region;
+  uint64_t seed = 1;
+  bool expect_zero = false;
+  bool try_write = false;
+  bool node = false;
+  uint64_t node_bytes = 64 << 20;
+  double hold_seconds = 0;
+  double wait_seconds = 120;
+};
+
+int VerifyBytes(const Region& region, const Flags& flags) {
+  auto mapping = region.Map({.writable = false});
+  if (!mapping.ok()) return Refuse(kProgram, mapping.status());
+  const Stopwatch stopwatch;
+  const Mismatches mismatches = flags.expect_zero ? VerifyZero(mapping->bytes())
+                                                  : VerifyPattern(mapping->bytes(), flags.seed);
+  PrintRate(flags.expect_zero ? "verified zero in" : "verified", mapping->bytes().size(),
+            region.name(), stopwatch.Seconds());
+  const int outcome = Judge(kProgram, mismatches, mapping->bytes().size());
+  HoldFor(flags.hold_seconds);
+  return outcome;
+}
+
+// Success is the kernel's refusal.
+int TryWrite(const Region& region) {
+  auto mapping = region.Map({.writable = true});
+  if (mapping.ok()) {
+    std::fprintf(stderr, "%s: %s could be mapped for writing, and should not be\n", kProgram,
+                 region.name().c_str());
+    return kMismatch;
+  }
+  if (ErrnoOf(mapping.status()) != EACCES) return Refuse(kProgram, mapping.status());
+  std::printf("refused with EACCES: a writable map of %s\n", region.name().c_str());
+  return kOk;
+}
+
+int ReportPages(std::span<const std::byte> bytes, int wanted_node) {
+  auto counts = CountPagesByNode(bytes.data(), bytes.size());
+  if (!counts.ok()) return Refuse(kProgram, counts.status());
+  bool all_there = true;
+  for (const auto& [node, pages] : *counts) {
+    if (node == kNotPresent) {
+      std::printf("not present: %" PRIu64 " pages\n", pages);
+    } else {
+      std::printf("node %d: %" PRIu64 " pages\n", node, pages);
+    }
+    all_there = all_there && node == wanted_node;
+  }
+  if (all_there) return kOk;
+  std::fprintf(stderr, "%s: not every page is on node %d\n", kProgram, wanted_node);
+  return kMismatch;
+}
+
+int UseNode(const Region& region, const Flags& flags) {
+  if (!region.numa_node().has_value()) {
+    std::fprintf(stderr, "%s: %s is %s and has no NUMA node (attach it as system-ram)\n", kProgram,
+                 region.name().c_str(), ToString(region.mode()));
+    return kRefused;
+  }
+  const int node = *region.numa_node();
+  const uint64_t bytes = std::min<uint64_t>(flags.node_bytes, region.size_bytes());
+  void* address =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (address == MAP_FAILED) {
+    std::perror("pool-verify: cannot map anonymous memory");
+    return kRefused;
+  }
+  const std::span<std::byte> range(static_cast<std::byte*>(address), bytes);
+  if (absl::Status status = BindToNode(address, bytes, node); !status.ok()) {
+    return Refuse(kProgram, status);
+  }
+  const Stopwatch stopwatch;
+  FillPattern(range, flags.seed);
+  const Mismatches mismatches = VerifyPattern(range, flags.seed);
+  PrintRate("wrote and verified", bytes, "node " + std::to_string(node), stopwatch.Seconds());
+  const int placed = ReportPages(range, node);
+  const int judged = Judge(kProgram, mismatches, bytes);
+  HoldFor(flags.hold_seconds);
+  ::munmap(address, bytes);
+  return judged != kOk ? judged : placed;
+}
+
+int Run(const Flags& flags) {
+  auto client = Client::Connect();
+  if (!client.ok()) return Refuse(kProgram, client.status());
+  const Access access = flags.node ? Access::kReadWrite : Access::kReadOnly;
+  auto region =
+      client->Open(flags.region, {.access = access, .wait = absl::Seconds(flags.wait_seconds)});
+  if (!region.ok()) return Refuse(kProgram, region.status());
+  if (flags.node) return UseNode(*region, flags);
+  if (flags.try_write) return TryWrite(*region);
+  return VerifyBytes(*region, flags);
+}
+
+int Main(int argc, char** argv) {
+  Flags flags;
+  CLI::App app("Verifies every byte of a Region of the pool, which it opens read-only.", kProgram);
+  app.footer(kExitCodes);
+  app.option_defaults()->always_capture_default();
+  app.add_option("--region", flags.region, "The Region; it is attached to this host.")->required();
+  app.add_option("--seed", flags.seed, "What the pattern was made from.");
+  auto* zero = app.add_flag("--expect-zero", flags.expect_zero, "Expect zeros, not the pattern.");
+  auto* write = app.add_flag("--try-write", flags.try_write,
+                             "Map for writing; 0 only if the kernel refuses with EACCES.");
+  auto* node = app.add_flag("--node", flags.node,
+                            "For system-ram: bind memory to the Region's NUMA node, write it, "
+                            "verify it, and say on which node its pages are.");
+  app.add_option("--bytes", flags.node_bytes, "With --node: how much, as in 64MiB.")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::PositiveNumber)
+      ->needs(node);
+  app.add_option("--hold", flags.hold_seconds, "Keep the mapping for so many seconds.")
+      ->check(CLI::Range(0.0, 86400.0))
+      ->excludes(write);
+  app.add_option("--wait", flags.wait_seconds, "Wait so many seconds for the memory.")
+      ->check(CLI::Range(0.0, 600.0));
+  zero->excludes(write)->excludes(node);
+  write->excludes(node);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kOk : kUsage;
+  }
+  return Run(flags);
+}
+
+}  // namespace
+}  // namespace cxlpool::examples
+
+int main(int argc, char** argv) { return cxlpool::examples::Main(argc, argv); }

@@ -1,0 +1,87 @@
+// pool-write: fills a Region, opened or allocated, with a pattern that pool-verify checks.
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+
+#include "cxlpool/client.h"
+#include "libpool/examples/outcome.h"
+#include "libpool/examples/pattern.h"
+
+namespace cxlpool::examples {
+namespace {
+
+constexpr char kProgram[] = "pool-write";
+
+struct Flags {
+  std::string region;
+  uint64_t allocate_bytes = 0;
+  std::string name;
+  Sharing sharing = Sharing::kExclusive;
+  uint64_t seed = 1;
+  double hold_seconds = 0;
+  double wait_seconds = 120;
+};
+
+absl::StatusOr<Region> Obtain(Client& client, const Flags& flags) {
+  const absl::Duration wait = absl::Seconds(flags.wait_seconds);
+  if (flags.region.empty()) {
+    return client.Allocate({.name = flags.name,
+                            .size_bytes = flags.allocate_bytes,
+                            .sharing = flags.sharing,
+                            .wait = wait});
+  }
+  return client.Open(flags.region, {.access = Access::kReadWrite, .wait = wait});
+}
+
+int Run(const Flags& flags) {
+  auto client = Client::Connect();
+  if (!client.ok()) return Refuse(kProgram, client.status());
+  auto region = Obtain(*client, flags);
+  if (!region.ok()) return Refuse(kProgram, region.status());
+  auto mapping = region->Map({.writable = true});
+  if (!mapping.ok()) return Refuse(kProgram, mapping.status());
+
+  const Stopwatch stopwatch;
+  FillPattern(mapping->mutable_bytes(), flags.seed);
+  PrintRate("wrote", mapping->bytes().size(), region->name(), stopwatch.Seconds());
+  HoldFor(flags.hold_seconds);
+  return kOk;
+}
+
+int Main(int argc, char** argv) {
+  Flags flags;
+  CLI::App app("Writes a pattern over every byte of a Region of the pool.", kProgram);
+  app.footer(kExitCodes);
+  app.option_defaults()->always_capture_default();
+  auto* source = app.add_option_group("Which Region");
+  source->add_option("--region", flags.region, "Open this Region; it is attached to this host.");
+  auto* allocate =
+      source->add_option("--allocate", flags.allocate_bytes, "Allocate so much, as in 512MiB.")
+          ->transform(CLI::AsSizeValue(false));
+  source->require_option(1);
+  app.add_option("--name", flags.name, "Name for the Region to allocate.")->needs(allocate);
+  const std::map<std::string, Sharing> sharings = {{"exclusive", Sharing::kExclusive},
+                                                   {"single-writer", Sharing::kSingleWriter},
+                                                   {"multi-writer", Sharing::kMultiWriter}};
+  app.add_option("--sharing", flags.sharing, "Sharing of the Region to allocate.")
+      ->needs(allocate)
+      ->transform(CLI::CheckedTransformer(sharings, CLI::ignore_case))
+      ->default_str("exclusive");
+  app.add_option("--seed", flags.seed, "What the pattern is made from.");
+  app.add_option("--hold", flags.hold_seconds, "Keep the mapping for so many seconds.")
+      ->check(CLI::Range(0.0, 86400.0));
+  app.add_option("--wait", flags.wait_seconds, "Wait so many seconds for the memory.")
+      ->check(CLI::Range(0.0, 600.0));
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kOk : kUsage;
+  }
+  return Run(flags);
+}
+
+}  // namespace
+}  // namespace cxlpool::examples
+
+int main(int argc, char** argv) { return cxlpool::examples::Main(argc, argv); }

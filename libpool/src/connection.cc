@@ -1,0 +1,167 @@
+#include "libpool/src/connection.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "libpool/src/errors.h"
+
+namespace cxlpool::libpool {
+namespace {
+
+constexpr int kMaxPollMs = 60'000;
+constexpr int kAcceptRetryMs = 5;
+
+absl::Status ConnectError(const std::string& path, int error) {
+  switch (error) {
+    case ENOENT:
+    case ECONNREFUSED:
+    case ENOTDIR:
+      return ErrnoError(absl::StatusCode::kUnavailable, "AGENT_NOT_RUNNING",
+                        absl::StrCat("no host agent listens on ", path),
+                        "start cxlpool-agent or set CXLPOOL_SOCKET", error);
+    case EACCES:
+    case EPERM:
+      return ErrnoError(absl::StatusCode::kPermissionDenied, "SOCKET_DENIED",
+                        absl::StrCat("this user may not connect to ", path),
+                        "join the group that owns the socket", error);
+    case EPROTOTYPE:
+    case ENOTSOCK:
+      return ErrnoError(absl::StatusCode::kInvalidArgument, "BAD_SOCKET",
+                        absl::StrCat(path, " is not a host agent's socket"),
+                        "set CXLPOOL_SOCKET to the agent's local socket", error);
+    default:
+      return ErrnoError(absl::StatusCode::kUnavailable, "AGENT_NOT_RUNNING",
+                        absl::StrCat("cannot connect to ", path), "see that cxlpool-agent runs",
+                        error);
+  }
+}
+
+absl::Status TimedOut(const std::string& path) {
+  return Error(absl::StatusCode::kDeadlineExceeded, "AGENT_TIMEOUT",
+               absl::StrCat("the host agent on ", path, " did not answer in time"),
+               "look at the log of cxlpool-agent, or allow more time");
+}
+
+// Takes over every descriptor of a packet, so that none leaks whatever else is wrong with it.
+std::vector<UniqueFd> TakeDescriptors(msghdr& header) {
+  std::vector<UniqueFd> descriptors;
+  for (cmsghdr* c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {
+    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+    const size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; ++i) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof fd);
+      descriptors.emplace_back(fd);
+    }
+  }
+  return descriptors;
+}
+
+}  // namespace
+
+absl::StatusOr<Connection> Connection::Connect(const std::string& path, Deadline deadline) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  if (path.empty() || path.size() >= sizeof address.sun_path) {
+    return Error(absl::StatusCode::kInvalidArgument, "BAD_SOCKET",
+                 absl::StrCat("the socket's path has ", path.size(), " characters, and 1 to ",
+                              sizeof address.sun_path - 1, " are possible"),
+                 "set CXLPOOL_SOCKET to a shorter path");
+  }
+  std::memcpy(address.sun_path, path.data(), path.size());
+
+  UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.valid()) {
+    return ErrnoError(absl::StatusCode::kResourceExhausted, "DESCRIPTORS_LOST",
+                      "cannot make a socket", "raise the limit of open files (ulimit -n)", errno);
+  }
+  // A full backlog is EAGAIN, and there is nothing to poll for.
+  while (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) !=
+         0) {
+    if (errno == EINTR) continue;
+    if (errno != EAGAIN) return ConnectError(path, errno);
+    const int left_ms = RemainingMs(deadline, kAcceptRetryMs);
+    if (left_ms == 0) return TimedOut(path);
+    ::poll(nullptr, 0, left_ms);
+  }
+  return Connection(std::move(socket), path);
+}
+
+absl::Status Connection::Lost(int error) const {
+  const std::string message = absl::StrCat("the host agent on ", path_, " went away");
+  const std::string remedy = "see that cxlpool-agent runs, then try again";
+  if (error == 0) {
+    return Error(absl::StatusCode::kUnavailable, "AGENT_LOST", message, remedy);
+  }
+  return ErrnoError(absl::StatusCode::kUnavailable, "AGENT_LOST", message, remedy, error);
+}
+
+absl::Status Connection::Wait(short events, Deadline deadline) const {
+  while (true) {
+    pollfd poll_fd = {socket_.get(), events, 0};
+    const int left_ms = RemainingMs(deadline, kMaxPollMs);
+    if (::poll(&poll_fd, 1, left_ms) > 0) return absl::OkStatus();
+    if (left_ms == 0) return TimedOut(path_);
+  }
+}
+
+absl::Status Connection::Send(const v1::LocalRequest& request, Deadline deadline) {
+  std::string packet;
+  if (!request.SerializeToString(&packet) || packet.size() > kMaxPacketBytes) {
+    return BadArgument(absl::StrCat("the request has ", packet.size(), " bytes, at most ",
+                                    kMaxPacketBytes, " are possible"),
+                       "use a shorter name");
+  }
+  while (::send(socket_.get(), packet.data(), packet.size(), MSG_NOSIGNAL) < 0) {
+    if (errno == EINTR) continue;
+    if (errno != EAGAIN) return Lost(errno);
+    if (absl::Status status = Wait(POLLOUT, deadline); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Reply> Connection::Receive(Deadline deadline) {
+  std::vector<char> packet(kMaxPacketBytes);
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxDescriptors)];
+  iovec part = {packet.data(), packet.size()};
+  msghdr header = {};
+  header.msg_iov = &part;
+  header.msg_iovlen = 1;
+  ssize_t received = -1;
+  do {
+    if (absl::Status status = Wait(POLLIN, deadline); !status.ok()) return status;
+    header.msg_control = control;
+    header.msg_controllen = sizeof control;
+    received = ::recvmsg(socket_.get(), &header, MSG_CMSG_CLOEXEC);
+  } while (received < 0 && (errno == EINTR || errno == EAGAIN));
+  if (received < 0) return Lost(errno);
+
+  Reply reply;
+  reply.descriptors = TakeDescriptors(header);
+  if (received == 0) return Lost(0);
+  const std::string bad = absl::StrCat("the host agent on ", path_, " sent ");
+  const std::string remedy = "install the same version of cxlpool-agent and of libpool";
+  if ((header.msg_flags & MSG_TRUNC) != 0) {
+    return Error(absl::StatusCode::kInternal, "BAD_REPLY",
+                 absl::StrCat(bad, "a packet of more than ", kMaxPacketBytes, " bytes"), remedy);
+  }
+  if ((header.msg_flags & MSG_CTRUNC) != 0) {
+    return Error(absl::StatusCode::kResourceExhausted, "DESCRIPTORS_LOST",
+                 absl::StrCat(bad, "descriptors that did not all arrive: this process is at its ",
+                              "limit of open files, or there were more than ", kMaxDescriptors),
+                 "raise the limit of open files (ulimit -n)");
+  }
+  if (!reply.message.ParseFromArray(packet.data(), static_cast<int>(received))) {
+    return Error(absl::StatusCode::kInternal, "BAD_REPLY",
+                 absl::StrCat(bad, received, " bytes that are no LocalResponse"), remedy);
+  }
+  return reply;
+}
+
+}  // namespace cxlpool::libpool

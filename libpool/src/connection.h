@@ -1,0 +1,58 @@
+// One connection to the host agent: packets and descriptors, nothing of what they mean.
+//
+// AF_UNIX SOCK_SEQPACKET as in cxlpool/v1/local.proto. Requests are answered in order, so a
+// receiver that gave up waiting still has that reply coming: Session counts those.
+//
+// Not thread-safe; Session gives it to one caller at a time.
+#ifndef CXLPOOL_LIBPOOL_SRC_CONNECTION_H_
+#define CXLPOOL_LIBPOOL_SRC_CONNECTION_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "cxlpool/v1/local.pb.h"
+#include "libpool/src/deadline.h"
+#include "proto/support/unique_fd.h"
+
+namespace cxlpool::libpool {
+
+inline constexpr size_t kMaxPacketBytes = 64 << 10;
+inline constexpr size_t kMaxDescriptors = 64;
+inline constexpr uint32_t kProtocolVersion = 1;
+
+struct Reply {
+  v1::LocalResponse message;
+  std::vector<UniqueFd> descriptors;  // Close on exec.
+};
+
+class Connection {
+ public:
+  // Fails at once where nobody listens (AGENT_NOT_RUNNING); a listener that is slow to accept is
+  // waited for until `deadline` (AGENT_TIMEOUT). SOCKET_DENIED, BAD_SOCKET: as in error.h.
+  static absl::StatusOr<Connection> Connect(const std::string& path, Deadline deadline);
+
+  // AGENT_LOST: the connection is over. AGENT_TIMEOUT: nothing was sent. BAD_ARGUMENT: the
+  // message is too large.
+  absl::Status Send(const v1::LocalRequest& request, Deadline deadline);
+
+  // AGENT_LOST, BAD_REPLY and DESCRIPTORS_LOST: drop the connection. AGENT_TIMEOUT: the reply is
+  // still to come.
+  absl::StatusOr<Reply> Receive(Deadline deadline);
+
+ private:
+  Connection(UniqueFd socket, std::string path)
+      : socket_(std::move(socket)), path_(std::move(path)) {}
+
+  // Waits for `events`. AGENT_TIMEOUT.
+  absl::Status Wait(short events, Deadline deadline) const;
+  absl::Status Lost(int error) const;
+
+  UniqueFd socket_;
+  std::string path_;
+};
+
+}  // namespace cxlpool::libpool
+
+#endif  // CXLPOOL_LIBPOOL_SRC_CONNECTION_H_

@@ -1,0 +1,312 @@
+// The conversation's rules: holds, restarts, replies that break the protocol, time-outs.
+#include "libpool/src/session.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <future>
+#include <iterator>
+#include <thread>
+#include <vector>
+
+#include "cxlpool/client.h"
+#include "cxlpool/error.h"
+#include "libpool/src/fake_agent.h"
+
+namespace cxlpool::libpool {
+namespace {
+
+constexpr char kName[] = "regions/kv";
+
+size_t OpenDescriptors() {
+  const std::filesystem::directory_iterator entries("/proc/self/fd");
+  return static_cast<size_t>(std::distance(begin(entries), end(entries)));
+}
+
+class SessionTest : public ::testing::Test {
+ protected:
+  SessionTest() { agent_.Add({.name = kName}); }
+
+  Client Connect(absl::Duration timeout = absl::Seconds(20)) {
+    return Client::Connect({.socket_path = agent_.socket_path(), .timeout = timeout}).value();
+  }
+
+  // What Open says when the agent's answer is changed by `edit`.
+  std::string OpenEdited(std::function<void(v1::LocalResponse&)> edit) {
+    agent_.Next({.what = FakeAgent::Mishap::kEdit, .edit = std::move(edit)});
+    Client client = Connect();
+    return ErrorReason(client.Open("kv").status());
+  }
+
+  FakeAgent agent_;
+};
+
+TEST_F(SessionTest, TheLastUseClosesTheRegion) {
+  Client client = Connect();
+  auto first = client.Open("kv");
+  auto second = client.Open("kv", {.access = Access::kReadOnly});
+  ASSERT_TRUE(first.ok() && second.ok());
+  auto mapping = first->Map();
+  ASSERT_TRUE(mapping.ok());
+
+  { const Region ended = *std::move(first); }
+  { const Region ended = *std::move(second); }
+  ASSERT_TRUE(client.List().ok());
+  EXPECT_EQ(agent_.Opens(kName), 1) << "the mapping is in use";
+  mapping->Unmap();
+  EXPECT_EQ(agent_.Opens(kName), 0);
+  EXPECT_TRUE(mapping->bytes().empty());
+}
+
+TEST_F(SessionTest, ARestartedAgentHearsOfWhatIsOpen) {
+  Client client = Connect();
+  const auto region = client.Open("kv");
+  ASSERT_TRUE(region.ok());
+  auto mapping = region->Map();
+  ASSERT_TRUE(mapping.ok());
+  std::memcpy(mapping->mutable_bytes().data(), "kept", 4);
+
+  agent_.Stop();
+  mapping->mutable_bytes()[4] = std::byte{'!'};
+  agent_.Start();
+  EXPECT_EQ(agent_.Opens(kName), 0);
+  ASSERT_TRUE(client.List().ok());
+  EXPECT_EQ(agent_.Opens(kName), 1);
+  EXPECT_TRUE(region->Check().ok());
+  EXPECT_EQ(std::memcmp(mapping->bytes().data(), "kept!", 5), 0);
+  EXPECT_TRUE(region->Map().ok());
+}
+
+TEST_F(SessionTest, ACallOutwaitsARestart) {
+  Client client = Connect();
+  agent_.Stop();
+  std::thread restart([this] { agent_.Start(); });
+  EXPECT_TRUE(client.List().ok());
+  restart.join();
+}
+
+TEST_F(SessionTest, ACallEndsWhenTheAgentStaysAway) {
+  Client client = Connect(absl::Milliseconds(300));
+  auto region = client.Open("kv");
+  ASSERT_TRUE(region.ok());
+  agent_.Stop();
+  const absl::Status status = client.List().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(ErrorReason(status), "AGENT_NOT_RUNNING");
+  { const Region ended = *std::move(region); }
+  agent_.Start();
+  EXPECT_TRUE(client.List().ok());
+  EXPECT_EQ(agent_.Opens(kName), 0);
+}
+
+TEST_F(SessionTest, ARegionThatCannotBeReopenedSaysSoAndIsTriedAgain) {
+  Client client = Connect();
+  const auto region = client.Open("kv");
+  ASSERT_TRUE(region.ok());
+  agent_.Stop();
+  agent_.Remove(kName);
+  agent_.Start();
+  EXPECT_TRUE(client.List().ok());
+  EXPECT_EQ(ErrorReason(region->Check()), "NOT_ATTACHED");
+  agent_.Add({.name = kName});
+  EXPECT_TRUE(client.List().ok());
+  EXPECT_TRUE(region->Check().ok());
+  EXPECT_EQ(agent_.Opens(kName), 1);
+}
+
+TEST_F(SessionTest, AnotherGenerationIsNotTakenForTheSameRegion) {
+  Client client = Connect();
+  const auto region = client.Open("kv");
+  ASSERT_TRUE(region.ok());
+  agent_.Stop();
+  agent_.Add({.name = kName, .generation = 2});
+  agent_.Start();
+  EXPECT_TRUE(client.List().ok());
+  EXPECT_EQ(ErrorReason(region->Check()), "STALE_GENERATION");
+  EXPECT_EQ(agent_.Opens(kName), 0) << "what was opened by mistake is closed";
+
+  const auto fresh = client.Open("kv");
+  ASSERT_TRUE(fresh.ok());
+  EXPECT_EQ(fresh->generation(), 2u);
+  EXPECT_EQ(ErrorReason(region->Check()), "STALE_GENERATION");
+  EXPECT_EQ(agent_.Opens(kName), 1);
+}
+
+TEST_F(SessionTest, EndingAStaleRegionLeavesItsSuccessorOpen) {
+  Client client = Connect();
+  auto region = client.Open("kv");
+  ASSERT_TRUE(region.ok());
+  agent_.Stop();
+  agent_.Add({.name = kName, .generation = 2});
+  agent_.Start();
+  const auto fresh = client.Open("kv");
+  ASSERT_TRUE(fresh.ok());
+  { const Region ended = *std::move(region); }
+  ASSERT_TRUE(client.List().ok());
+  EXPECT_EQ(agent_.Opens(kName), 1);
+}
+
+TEST_F(SessionTest, ASilentAgentEndsTheCallInTime) {
+  Client client = Connect(absl::Milliseconds(300));
+  agent_.Pause();
+  const auto begin = std::chrono::steady_clock::now();
+  const absl::Status status = client.List().status();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(ErrorReason(status), "AGENT_TIMEOUT");
+  agent_.Resume();
+}
+
+TEST_F(SessionTest, LateRepliesAreNotTakenForLaterOnes) {
+  Client client = Connect(absl::Milliseconds(300));
+  auto held = client.Open("kv");
+  ASSERT_TRUE(held.ok());
+  agent_.Add({.name = "regions/late"});
+  agent_.Pause();
+  EXPECT_EQ(ErrorReason(client.List().status()), "AGENT_TIMEOUT");
+  EXPECT_EQ(ErrorReason(client.Open("late").status()), "AGENT_TIMEOUT");
+  agent_.Resume();
+
+  // Whatever the machine's load: a call succeeds in the end, and always by its own reply.
+  absl::Status status;
+  for (int i = 0; i < 200; ++i) {
+    const auto listed = client.List();
+    status = listed.status();
+    if (listed.ok()) {
+      EXPECT_EQ(listed->size(), 2u);
+      break;
+    }
+    EXPECT_EQ(ErrorReason(status), "AGENT_TIMEOUT");
+  }
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(agent_.Opens(kName), 1) << "the connection stayed";
+  for (int i = 0; i < 200 && agent_.Opens("regions/late") != 0; ++i) (void)client.List();
+  EXPECT_EQ(agent_.Opens("regions/late"), 0) << "opened for nobody";
+}
+
+TEST_F(SessionTest, ARegionEndsWithoutWaitingForOtherCalls) {
+  Client client = Connect();
+  auto region = client.Open("kv");
+  ASSERT_TRUE(region.ok());
+  std::promise<void> working, go_on;
+  agent_.Next({.what = FakeAgent::Mishap::kEdit, .edit = [&](v1::LocalResponse&) {
+                 working.set_value();
+                 go_on.get_future().wait();
+               }});
+  std::thread other([&client] { EXPECT_TRUE(client.List().ok()); });
+  working.get_future().wait();
+  { const Region ended = *std::move(region); }  // The agent is at work for the other call.
+  go_on.set_value();
+  other.join();
+  EXPECT_TRUE(agent_.AwaitOpens(kName, 0)) << "the other call said it";
+}
+
+TEST_F(SessionTest, ACallWaitsForItsTurnNoLongerThanItsTime) {
+  Client client = Connect(absl::Milliseconds(300));
+  std::promise<void> working, go_on;
+  agent_.Next({.what = FakeAgent::Mishap::kEdit, .edit = [&](v1::LocalResponse&) {
+                 working.set_value();
+                 go_on.get_future().wait();
+               }});
+  std::thread other([&client] { EXPECT_TRUE(client.Open("kv", {.wait = absl::Minutes(1)}).ok()); });
+  working.get_future().wait();
+  EXPECT_EQ(ErrorReason(client.List().status()), "CLIENT_BUSY");
+  go_on.set_value();
+  other.join();
+}
+
+TEST_F(SessionTest, ManyThreadsShareAClient) {
+  Client client = Connect();
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&client] {
+      for (int i = 0; i < 50; ++i) {
+        const auto region = client.Open("kv");
+        ASSERT_TRUE(region.ok()) << region.status();
+        ASSERT_TRUE(region->Map().ok());
+        ASSERT_TRUE(client.List().ok());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(agent_.AwaitOpens(kName, 0));
+}
+
+TEST_F(SessionTest, GarbageIsRefusedAndTheNextCallWorks) {
+  Client client = Connect();
+  for (const std::string& raw : {std::string("\xff\xff\xff garbage"), std::string(60000, '\x7f')}) {
+    agent_.Next({.what = FakeAgent::Mishap::kSendRaw, .raw = raw});
+    const absl::Status status = client.Open("kv").status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+    EXPECT_EQ(ErrorReason(status), "BAD_REPLY");
+    EXPECT_TRUE(client.List().ok());
+  }
+  EXPECT_TRUE(agent_.AwaitOpens(kName, 0));
+}
+
+TEST_F(SessionTest, AnOversizedPacketIsRefused) {
+  Client client = Connect();
+  v1::LocalResponse large;
+  large.mutable_list()->add_regions()->set_name(std::string(70 << 10, 'x'));
+  agent_.Next({.what = FakeAgent::Mishap::kSendRaw, .raw = large.SerializeAsString()});
+  EXPECT_EQ(ErrorReason(client.List().status()), "BAD_REPLY");
+  EXPECT_TRUE(client.List().ok());
+}
+
+TEST_F(SessionTest, TooManyDescriptorsAreRefusedAndNoneLeaks) {
+  Client client = Connect();
+  ASSERT_TRUE(client.List().ok());
+  const size_t before = OpenDescriptors();
+  for (int descriptors : {65, 200}) {
+    agent_.Next({.what = FakeAgent::Mishap::kEdit, .edit = {}, .descriptors = descriptors});
+    EXPECT_EQ(ErrorReason(client.Open("kv").status()), "DESCRIPTORS_LOST");
+  }
+  // More than the segments name is harmless.
+  agent_.Next({.what = FakeAgent::Mishap::kEdit, .edit = {}, .descriptors = 64});
+  EXPECT_TRUE(client.Open("kv").ok());
+  ASSERT_TRUE(client.List().ok());
+  ASSERT_TRUE(agent_.AwaitOpens(kName, 0));
+  EXPECT_EQ(OpenDescriptors(), before);
+}
+
+TEST_F(SessionTest, AnAnswerToAnotherQuestionIsRefused) {
+  EXPECT_EQ(OpenEdited([](v1::LocalResponse& r) { r.mutable_list(); }), "BAD_REPLY");
+  EXPECT_EQ(OpenEdited([](v1::LocalResponse& r) {
+              r.clear_body();
+              r.set_message("neither");  // No bytes at all would read as the connection's end.
+            }),
+            "BAD_REPLY");
+}
+
+TEST_F(SessionTest, AMissingDescriptorIsRefused) {
+  Client client = Connect();
+  agent_.Next({.what = FakeAgent::Mishap::kEdit, .edit = {}, .descriptors = 0});
+  EXPECT_EQ(ErrorReason(client.Open("kv").status()), "BAD_REPLY");
+}
+
+TEST_F(SessionTest, RepliesCutAnywhereNeverCrash) {
+  v1::LocalResponse good;
+  {
+    Client client = Connect();
+    agent_.Next(
+        {.what = FakeAgent::Mishap::kEdit, .edit = [&good](v1::LocalResponse& r) { good = r; }});
+    ASSERT_TRUE(client.Open("kv").ok());
+  }
+  const std::string packet = good.SerializeAsString();
+  Client client = Connect();
+  for (size_t size = 1; size <= packet.size(); ++size) {
+    std::string flipped = packet;
+    flipped[size - 1] = static_cast<char>(flipped[size - 1] ^ (1 << (size % 8)));
+    for (const std::string& raw : {packet.substr(0, size), flipped}) {
+      agent_.Next({.what = FakeAgent::Mishap::kSendRaw, .raw = raw});
+      (void)client.Open("kv");
+    }
+  }
+  EXPECT_TRUE(client.List().ok());
+}
+
+}  // namespace
+}  // namespace cxlpool::libpool
