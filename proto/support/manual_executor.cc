@@ -5,15 +5,24 @@
 
 namespace cxlpool {
 
-void ManualExecutor::Post(Task task) { ready_.push_back(std::move(task)); }
+void ManualExecutor::Post(Task task) {
+  if (!halted_) ready_.push_back(std::move(task));
+}
 
 void ManualExecutor::PostAfter(absl::Duration delay, Task task) {
+  if (halted_) return;
   timers_.emplace(std::pair(elapsed_ + std::max(delay, absl::ZeroDuration()), order_++),
                   std::move(task));
 }
 
 absl::Time ManualExecutor::Now() const {
   return absl::FromUnixSeconds(1'700'000'000) + elapsed_;
+}
+
+void ManualExecutor::Halt() {
+  halted_ = true;
+  ready_.clear();
+  timers_.clear();
 }
 
 int ManualExecutor::RunReady() {

@@ -26,6 +26,9 @@ class ManualExecutor : public Executor, public Clock {
   // Lets time pass by `step`, running each task at its moment.
   void Advance(absl::Duration step);
 
+  // A crash: drops everything that is queued, and runs nothing more.
+  void Halt();
+
   // Lets time pass until `condition` holds, at most `limit`. Returns whether it held.
   template <typename Condition>
   bool AdvanceUntil(Condition condition, absl::Duration limit) {
@@ -43,6 +46,7 @@ class ManualExecutor : public Executor, public Clock {
   std::map<std::pair<absl::Duration, uint64_t>, Task> timers_;
   uint64_t order_ = 0;
   absl::Duration elapsed_ = absl::Hours(1);
+  bool halted_ = false;
 };
 
 }  // namespace cxlpool

@@ -1,0 +1,63 @@
+// What cxlpool-fm is told: one TOML file, checked whole before anything is done.
+//
+// docs/configuration.md and packaging/fm.toml show every key. Unknown keys are errors.
+#ifndef CXLPOOL_FABRIC_MANAGER_CONFIG_H_
+#define CXLPOOL_FABRIC_MANAGER_CONFIG_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace cxlpool::fm {
+
+struct FmConfig {
+  struct Listen {
+    std::string address;
+    bool insecure = false;
+  };
+  struct Tls {
+    std::string ca, cert, key;
+  };
+  struct Device {
+    std::string id;
+    std::string serial;
+    uint64_t capacity_bytes = 0;
+    uint64_t granule_bytes = 256ull << 20;
+    std::string path;  // qemu: the pool file.
+  };
+  struct Host {
+    std::string id;
+    std::vector<uint32_t> slots;  // emulated.
+    std::optional<uint32_t> uid;  // emulated: the agent's.
+    std::string qmp;              // qemu: the QMP socket.
+  };
+  enum class Driver { kEmulated, kQemu };
+  enum class StoreKind { kSqlite, kMemory };
+
+  std::vector<Listen> listen;
+  std::optional<Tls> tls;
+  StoreKind store = StoreKind::kSqlite;
+  std::string store_path;
+  Driver driver = Driver::kEmulated;
+  std::string emulated_root;
+  std::string qemu_state;  // Directory; empty: a host that ended while no manager ran is not known.
+  std::vector<Device> devices;
+  std::vector<Host> hosts;
+  absl::Duration heartbeat = absl::Seconds(2);
+  absl::Duration lease = absl::Seconds(10);
+  absl::Duration attach_timeout = absl::Seconds(60);
+  absl::Duration discover_period = absl::Seconds(10);
+};
+
+// INVALID_ARGUMENT/BAD_CONFIG: "FILE:LINE: KEY: what is wrong (what to write)".
+// NOT_FOUND/NO_CONFIG: the file cannot be read.
+absl::StatusOr<FmConfig> ParseFmConfig(const std::string& text, const std::string& file);
+absl::StatusOr<FmConfig> LoadFmConfig(const std::string& file);
+
+}  // namespace cxlpool::fm
+
+#endif  // CXLPOOL_FABRIC_MANAGER_CONFIG_H_

@@ -1,0 +1,31 @@
+// Who may call what: one rule an RPC. A method without a rule is refused to everybody.
+#ifndef CXLPOOL_FABRIC_MANAGER_RPC_AUTHORIZE_H_
+#define CXLPOOL_FABRIC_MANAGER_RPC_AUTHORIZE_H_
+
+#include <grpcpp/server_context.h>
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "fabric-manager/service/view.h"
+#include "proto/support/peer_identity.h"
+
+namespace cxlpool::fm {
+
+// The caller of one RPC.
+struct Caller {
+  PeerIdentity identity;
+  bool insecure_local = false;  // No TLS: the operator, and any host it claims to be.
+};
+
+// Reads the peer and applies the rule of `method` ("AllocateRegion").
+// UNAUTHENTICATED/NO_IDENTITY; PERMISSION_DENIED/ROLE_NOT_ALLOWED names role, method and remedy.
+absl::StatusOr<Caller> Authorize(const grpc::ServerContextBase& context, const std::string& method);
+
+// The host (id) that the caller speaks for: empty for an operator, who speaks for the pool.
+// PERMISSION_DENIED/NOT_ENROLLED: no host that is not retired has this identity.
+absl::StatusOr<std::string> ActingHost(const Caller& caller, const PoolView& view);
+
+}  // namespace cxlpool::fm
+
+#endif  // CXLPOOL_FABRIC_MANAGER_RPC_AUTHORIZE_H_

@@ -1,0 +1,53 @@
+// The gRPC server: the three services, reflection, health, credentials and limits.
+#ifndef CXLPOOL_FABRIC_MANAGER_RPC_SERVER_H_
+#define CXLPOOL_FABRIC_MANAGER_RPC_SERVER_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "fabric-manager/service/host_sessions.h"
+#include "fabric-manager/service/pool_service.h"
+#include "fabric-manager/service/view.h"
+#include "fabric-manager/service/watch_hub.h"
+#include "proto/support/tls.h"
+
+namespace cxlpool::fm {
+
+struct ListenAddress {
+  std::string address;    // "127.0.0.1:7600", "[::]:7600", "unix:/run/cxlpool/fm.sock".
+  bool insecure = false;  // Only for a Unix socket or a loopback address.
+};
+
+struct ServerOptions {
+  std::vector<ListenAddress> listen;
+  std::optional<TlsFiles> tls;  // Needed unless every address is insecure.
+  std::string fabric;           // The driver's name.
+  bool hardware_coherent = false;
+};
+
+class RpcServer {
+ public:
+  // Listens. INVALID_ARGUMENT/FAILED_PRECONDITION as in tls.h; UNAVAILABLE/CANNOT_LISTEN names the
+  // address. Until SetServing the health service says NOT_SERVING.
+  static absl::StatusOr<std::unique_ptr<RpcServer>> Start(const ServerOptions& options,
+                                                          Executor* executor, PoolService* pool,
+                                                          HostSessions* sessions,
+                                                          const ViewHolder* views, WatchHub* watch);
+  virtual ~RpcServer() = default;
+
+  virtual void SetServing(bool serving) = 0;
+
+  // Ends calls and streams; those that are not over by `grace` are cancelled.
+  virtual void Shutdown(absl::Duration grace) = 0;
+
+  // Ports in the order of `listen`, 0 for a Unix socket: what port 0 became.
+  virtual std::vector<int> ports() const = 0;
+};
+
+}  // namespace cxlpool::fm
+
+#endif  // CXLPOOL_FABRIC_MANAGER_RPC_SERVER_H_

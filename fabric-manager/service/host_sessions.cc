@@ -1,0 +1,258 @@
+#include "fabric-manager/service/host_sessions.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/support/log.h"
+#include "proto/support/names.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool::fm {
+namespace {
+
+constexpr size_t kMaxBridges = 256;
+constexpr size_t kMaxSlotsPerBridge = 256;
+
+absl::Status Refuse(absl::StatusCode code, const std::string& reason, const std::string& message,
+                    const std::string& remedy,
+                    std::vector<std::pair<std::string, std::string>> metadata = {}) {
+  return Refusal{code, reason, message, remedy, std::move(metadata)}.ToStatus();
+}
+
+Bridge ToBridge(const v1::BridgeInventory& in) {
+  Bridge bridge{.name = in.name(),
+                .slots = {in.slots().begin(), in.slots().end()},
+                .max_regions = in.max_regions(),
+                .live_regions = in.live_regions(),
+                .blocked = in.blocked(),
+                .blocking_serial = in.blocking_serial(),
+                .window_bytes = in.window_bytes(),
+                .free_window_bytes = in.free_window_bytes()};
+  return bridge;
+}
+
+absl::Status CheckInventory(const v1::HostInventory& inventory) {
+  bool good = static_cast<size_t>(inventory.bridges_size()) <= kMaxBridges;
+  for (const v1::BridgeInventory& bridge : inventory.bridges()) {
+    good = good && static_cast<size_t>(bridge.slots_size()) <= kMaxSlotsPerBridge;
+  }
+  if (good) return absl::OkStatus();
+  return Refuse(absl::StatusCode::kInvalidArgument, "BAD_HELLO",
+                absl::StrCat("the inventory has more than ", kMaxBridges, " host bridges or ",
+                             kMaxSlotsPerBridge, " slots on one"),
+                "report what the host really has");
+}
+
+}  // namespace
+
+HostSessions::HostSessions(Options options, Executor* executor, Clock* clock, Writer* writer)
+    : options_(options), executor_(executor), clock_(clock), writer_(writer) {}
+
+void HostSessions::Start(Listener listener) {
+  listener_ = std::move(listener);
+  Tick();
+}
+
+absl::Status HostSessions::Admit(const SessionPeer& peer, const SessionIdentity& identity,
+                                 const v1::Hello& hello, std::string& host) const {
+  const std::string versions =
+      absl::StrCat("the agent speaks protocol ", hello.protocol_version(), ", this manager ",
+                   kHostProtocolVersion);
+  if (hello.protocol_version() < kHostProtocolVersion) {
+    return Refuse(absl::StatusCode::kFailedPrecondition, "PROTOCOL_TOO_OLD", versions,
+                  "update cxlpool-agent on this host",
+                  {{"min", absl::StrCat(kHostProtocolVersion)},
+                   {"max", absl::StrCat(kHostProtocolVersion)}});
+  }
+  if (hello.protocol_version() > kHostProtocolVersion) {
+    return Refuse(absl::StatusCode::kFailedPrecondition, "PROTOCOL_TOO_NEW", versions,
+                  "update cxlpool-fm before its agents",
+                  {{"min", absl::StrCat(kHostProtocolVersion)},
+                   {"max", absl::StrCat(kHostProtocolVersion)}});
+  }
+  auto id = ParseResourceName("hosts", hello.host());
+  if (!id.ok()) return id.status();
+  host = *std::move(id);
+  if (hello.incarnation().empty() || hello.incarnation().size() > 64 ||
+      !ParseUuid(hello.agent_id()).ok()) {
+    return Refuse(absl::StatusCode::kInvalidArgument, "BAD_HELLO",
+                  "hello needs the kernel's boot id as incarnation and a UUID as agent_id",
+                  "update cxlpool-agent on this host");
+  }
+  if (absl::Status status = CheckInventory(hello.inventory()); !status.ok()) return status;
+  const Host* known = writer_->state().FindHost(host);
+  if (known == nullptr) {
+    return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_HOST",
+                  absl::StrCat("host \"", host, "\" is not enrolled"),
+                  absl::StrCat("run `cxlpool host enrol ", host, "`"), {{"host", host}});
+  }
+  if (known->retired) {
+    return Refuse(absl::StatusCode::kFailedPrecondition, "HOST_RETIRED",
+                  absl::StrCat("host \"", host, "\" is retired"),
+                  absl::StrCat("run `cxlpool host enrol ", host, "` to bring it back"),
+                  {{"host", host}});
+  }
+  if (!identity.insecure_local && identity.uri != known->identity) {
+    return Refuse(absl::StatusCode::kPermissionDenied, "WRONG_IDENTITY",
+                  absl::StrCat("the certificate is for ", identity.uri, ", but host \"", host,
+                               "\" is enrolled as ", known->identity),
+                  absl::StrCat("give the agent the certificate of this host, or run `cxlpool host "
+                               "enrol ", host, " --identity ", identity.uri, "`"),
+                  {{"host", host}});
+  }
+  const auto session = sessions_.find(host);
+  if (session != sessions_.end() && session->second.incarnation == hello.incarnation() &&
+      session->second.agent_id != hello.agent_id()) {
+    return Refuse(absl::StatusCode::kFailedPrecondition, "SESSION_ACTIVE",
+                  absl::StrCat("another agent of host \"", host, "\" is connected from ",
+                               session->second.peer->address(), "; this one is ", peer.address()),
+                  "stop one of the two agents",
+                  {{"host", host}, {"peer", session->second.peer->address()}});
+  }
+  return absl::OkStatus();
+}
+
+void HostSessions::OnHello(std::shared_ptr<SessionPeer> peer, const SessionIdentity& identity,
+                           const v1::Hello& hello) {
+  std::string host;
+  if (absl::Status status = Admit(*peer, identity, hello, host); !status.ok()) {
+    LogWarning("sessions", "refused agent at ", peer->address(), ": ", status.message());
+    peer->Close(status);
+    return;
+  }
+  Drop(host, Refuse(absl::StatusCode::kAborted, "SESSION_REPLACED",
+                    absl::StrCat("a newer session of host \"", host, "\" began"),
+                    "nothing: the newest session counts"));
+  Session& session = sessions_[host];
+  session = Session{.number = next_session_++,
+                    .peer = std::move(peer),
+                    .incarnation = hello.incarnation(),
+                    .agent_id = hello.agent_id(),
+                    .last_heard = clock_->Elapsed()};
+  LogInfo("sessions", "host ", host, " is online: session ", session.number, ", agent ",
+          hello.agent_version(), ", kernel ", hello.kernel_release());
+  TakeInventory(host, hello.inventory(), &hello);
+  v1::ManagerMessage message;
+  message.set_session(session.number);
+  v1::Welcome& welcome = *message.mutable_welcome();
+  welcome.set_protocol_version(kHostProtocolVersion);
+  welcome.set_heartbeat_ms(static_cast<uint32_t>(absl::ToInt64Milliseconds(options_.heartbeat)));
+  welcome.set_lease_ms(static_cast<uint32_t>(absl::ToInt64Milliseconds(options_.lease)));
+  welcome.set_manager_version(CXLPOOL_VERSION);
+  for (const auto& [generation, offer] : offers_[host]) *welcome.add_offers() = offer;
+  session.peer->Send(message);
+  listener_.on_session(host, true);
+  listener_.on_segments(host, {hello.segments().begin(), hello.segments().end()}, true);
+}
+
+void HostSessions::OnMessage(const SessionPeer* peer, const v1::AgentMessage& message) {
+  for (auto& [host, session] : sessions_) {
+    if (session.peer.get() != peer) continue;
+    if (message.session() != session.number) return;
+    session.last_heard = clock_->Elapsed();
+    if (message.has_report()) {
+      const v1::Report& report = message.report();
+      if (static_cast<size_t>(report.segments_size()) > options_.max_segments ||
+          (report.has_inventory() && !CheckInventory(report.inventory()).ok())) {
+        const std::string name = host;
+        Drop(name, Refuse(absl::StatusCode::kInvalidArgument, "BAD_REPORT",
+                          "a report is larger than any host can be", "update cxlpool-agent"));
+        return;
+      }
+      const std::string name = host;
+      if (report.has_inventory()) TakeInventory(name, report.inventory(), nullptr);
+      listener_.on_segments(name, {report.segments().begin(), report.segments().end()}, false);
+    } else if (message.has_heartbeat()) {
+      HostRuntime runtime = writer_->state().Runtime(host);
+      runtime.last_heartbeat = clock_->Now();
+      writer_->SetRuntime(host, std::move(runtime));
+    }
+    return;
+  }
+}
+
+void HostSessions::OnClosed(const SessionPeer* peer) {
+  for (auto& [host, session] : sessions_) {
+    if (session.peer.get() != peer) continue;
+    const std::string name = host;
+    Drop(name, absl::CancelledError("the stream ended"));
+    return;
+  }
+}
+
+void HostSessions::TakeInventory(const std::string& host, const v1::HostInventory& inventory,
+                                 const v1::Hello* hello) {
+  HostRuntime runtime = writer_->state().Runtime(host);
+  runtime.online = true;
+  runtime.last_heartbeat = clock_->Now();
+  if (hello != nullptr) {
+    runtime.incarnation = hello->incarnation();
+    runtime.agent_version = hello->agent_version().substr(0, 64);
+    runtime.kernel_release = hello->kernel_release().substr(0, 128);
+  }
+  runtime.bridges.clear();
+  for (const v1::BridgeInventory& bridge : inventory.bridges()) {
+    runtime.bridges.push_back(ToBridge(bridge));
+  }
+  runtime.memory_block_bytes = inventory.memory_block_bytes();
+  runtime.region_granule_bytes = inventory.region_granule_bytes();
+  runtime.page_struct_spare_bytes = inventory.page_struct_spare_bytes();
+  writer_->SetRuntime(host, std::move(runtime));
+}
+
+void HostSessions::Drop(const std::string& host, const absl::Status& why) {
+  const auto it = sessions_.find(host);
+  if (it == sessions_.end()) return;
+  const std::shared_ptr<SessionPeer> peer = std::move(it->second.peer);
+  LogInfo("sessions", "host ", host, " is offline: session ", it->second.number, " ended: ",
+          why.message());
+  sessions_.erase(it);
+  peer->Close(why);
+  HostRuntime runtime = writer_->state().Runtime(host);
+  runtime.online = false;
+  writer_->SetRuntime(host, std::move(runtime));
+  listener_.on_session(host, false);
+}
+
+void HostSessions::SetOffer(const std::string& host, const v1::Offer& offer) {
+  v1::Offer& kept = offers_[host][offer.attachment_generation()];
+  if (kept.SerializeAsString() == offer.SerializeAsString()) return;
+  kept = offer;
+  const auto session = sessions_.find(host);
+  if (session == sessions_.end()) return;
+  v1::ManagerMessage message;
+  message.set_session(session->second.number);
+  *message.mutable_offer() = offer;
+  session->second.peer->Send(message);
+}
+
+void HostSessions::Withdraw(const std::string& host, const std::string& tag, uint64_t generation) {
+  offers_[host].erase(generation);
+  const auto session = sessions_.find(host);
+  if (session == sessions_.end()) return;
+  v1::ManagerMessage message;
+  message.set_session(session->second.number);
+  message.mutable_withdraw()->set_region_tag(tag);
+  message.mutable_withdraw()->set_attachment_generation(generation);
+  session->second.peer->Send(message);
+}
+
+void HostSessions::End(const std::string& host, const absl::Status& why) { Drop(host, why); }
+
+bool HostSessions::Online(const std::string& host) const { return sessions_.contains(host); }
+
+void HostSessions::Tick() {
+  std::vector<std::string> silent;
+  for (const auto& [host, session] : sessions_) {
+    if (clock_->Elapsed() - session.last_heard > options_.lease) silent.push_back(host);
+  }
+  for (const std::string& host : silent) {
+    Drop(host, Refuse(absl::StatusCode::kDeadlineExceeded, "LEASE_EXPIRED",
+                      absl::StrCat("nothing was heard of host \"", host, "\" for ",
+                                   absl::FormatDuration(options_.lease)),
+                      "nothing: the agent dials again; its memory stays as it is"));
+  }
+  executor_->PostAfter(options_.heartbeat / 2, [this] { Tick(); });
+}
+
+}  // namespace cxlpool::fm

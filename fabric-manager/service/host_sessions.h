@@ -1,0 +1,114 @@
+// The agents that are connected: who may speak for a host, which session counts, and what each
+// agent is told.
+//
+// Offers are level-triggered: the last Offer of an Attachment stands, and every new session gets
+// all that concern its host. A session ends by its stream, by a newer one, or by silence beyond
+// the lease; silence proves nothing about the host's memory.
+//
+// Runs wholly on the executor.
+#ifndef CXLPOOL_FABRIC_MANAGER_SERVICE_HOST_SESSIONS_H_
+#define CXLPOOL_FABRIC_MANAGER_SERVICE_HOST_SESSIONS_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "cxlpool/v1/host_service.pb.h"
+#include "fabric-manager/service/writer.h"
+#include "proto/support/executor.h"
+
+namespace cxlpool::fm {
+
+inline constexpr uint32_t kHostProtocolVersion = 1;
+
+// One connected stream. Calls from the executor; they do not block.
+class SessionPeer {
+ public:
+  virtual ~SessionPeer() = default;
+
+  // Queues a message. A peer that does not read ends its stream when its queue is full.
+  virtual void Send(const v1::ManagerMessage& message) = 0;
+
+  // Ends the stream with `status`. Again: no effect.
+  virtual void Close(const absl::Status& status) = 0;
+
+  // Where it comes from, for messages.
+  virtual std::string address() const = 0;
+};
+
+// Who the transport says is there.
+struct SessionIdentity {
+  std::string uri;             // URI SAN of the certificate.
+  bool insecure_local = false;  // No TLS: a Unix socket or a loopback address marked insecure.
+};
+
+class HostSessions {
+ public:
+  struct Options {
+    absl::Duration heartbeat = absl::Seconds(2);
+    absl::Duration lease = absl::Seconds(10);
+    size_t max_segments = 4096;  // In one message.
+  };
+  struct Listener {
+    // What the agent says of segments; `complete`: of every one on the host.
+    std::function<void(const std::string& host, const std::vector<v1::SegmentReport>&,
+                       bool complete)>
+        on_segments;
+    // A session of `host` began or ended.
+    std::function<void(const std::string& host, bool online)> on_session;
+  };
+
+  HostSessions(Options options, Executor* executor, Clock* clock, Writer* writer);
+
+  void Start(Listener listener);
+
+  // A stream's first message. Answers Welcome, or closes the peer with the refusal.
+  void OnHello(std::shared_ptr<SessionPeer> peer, const SessionIdentity& identity,
+               const v1::Hello& hello);
+  // Later ones. Of a session that is not current: dropped.
+  void OnMessage(const SessionPeer* peer, const v1::AgentMessage& message);
+  // The stream is over, whoever ended it.
+  void OnClosed(const SessionPeer* peer);
+
+  // What the manager wants of an Attachment, until replaced or withdrawn.
+  void SetOffer(const std::string& host, const v1::Offer& offer);
+  void Withdraw(const std::string& host, const std::string& tag, uint64_t generation);
+
+  // Ends the host's session, if it has one.
+  void End(const std::string& host, const absl::Status& why);
+
+  bool Online(const std::string& host) const;
+
+ private:
+  struct Session {
+    uint64_t number = 0;
+    std::shared_ptr<SessionPeer> peer;
+    std::string incarnation;
+    std::string agent_id;
+    absl::Duration last_heard;
+  };
+
+  absl::Status Admit(const SessionPeer& peer, const SessionIdentity& identity,
+                     const v1::Hello& hello, std::string& host) const;
+  void Drop(const std::string& host, const absl::Status& why);
+  void TakeInventory(const std::string& host, const v1::HostInventory& inventory,
+                     const v1::Hello* hello);
+  void Tick();
+
+  const Options options_;
+  Executor* const executor_;
+  Clock* const clock_;
+  Writer* const writer_;
+  Listener listener_;
+  uint64_t next_session_ = 1;
+  std::map<std::string, Session> sessions_;  // By host id.
+  std::map<std::string, std::map<uint64_t, v1::Offer>> offers_;  // By host id and generation.
+};
+
+}  // namespace cxlpool::fm
+
+#endif  // CXLPOOL_FABRIC_MANAGER_SERVICE_HOST_SESSIONS_H_

@@ -1,0 +1,176 @@
+// The manager's core against a world it cannot trust to wait: whole lifecycles, and the same with
+// the manager killed at every rung.
+
+#include <gtest/gtest.h>
+
+#include "fabric-manager/service/service_rig.h"
+
+namespace cxlpool::fm {
+namespace {
+
+bool Online(const RegionPtr& region) {
+  return region != nullptr && region->state == RegionState::kAllocated &&
+         !region->attachments.empty() &&
+         std::all_of(region->attachments.begin(), region->attachments.end(), [](const auto& a) {
+           return a.state == AttachmentState::kOnline;
+         });
+}
+
+TEST(LifecycleTest, AllocateComesOnlineAndReleaseGivesEverythingBack) {
+  World world;
+  ServiceRig rig(std::make_shared<MemoryDisk>(), &world);
+  const auto made = rig.Allocate(AllocateOn("kv", "host-a", 1));
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_EQ(made->region->state, RegionState::kReserved);
+  ASSERT_TRUE(rig.RunUntil([&] { return Online(rig.Find("kv")); }));
+  EXPECT_EQ(rig.Find("kv")->attachments[0].segments[0].dax_device, "dax0.0");
+  EXPECT_EQ(rig.views.Get()->capacity.held_bytes, 2 * kGranule);
+
+  ASSERT_TRUE(rig.Call(&PoolService::Release, ReleaseOf("kv", 2)).ok());
+  ASSERT_TRUE(rig.RunUntil([&] { return rig.Find("kv") == nullptr; }));
+  EXPECT_TRUE(world.bound.empty());
+  EXPECT_EQ(world.scrubbed.size(), 1u);
+  EXPECT_EQ(rig.views.Get()->capacity.free_bytes, rig.views.Get()->capacity.total_bytes);
+  EXPECT_TRUE(rig.writer.state().CheckInvariants().ok());
+}
+
+TEST(LifecycleTest, ARetryAfterTheReleaseGetsTheOldRegionNotANewOne) {
+  World world;
+  ServiceRig rig(std::make_shared<MemoryDisk>(), &world);
+  const auto first = rig.Allocate(AllocateOn("kv", "host-a", 1));
+  ASSERT_TRUE(rig.RunUntil([&] { return Online(rig.Find("kv")); }));
+  EXPECT_EQ(rig.Allocate(AllocateOn("kv", "host-a", 1))->region->key, first->region->key);
+  ASSERT_TRUE(rig.Call(&PoolService::Release, ReleaseOf("kv", 2)).ok());
+  ASSERT_TRUE(rig.RunUntil([&] { return rig.Find("kv") == nullptr; }));
+  const auto again = rig.Allocate(AllocateOn("kv", "host-a", 1));
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->region->tag, first->region->tag);
+  EXPECT_EQ(rig.Find("kv"), nullptr);
+  AllocateSpec other = AllocateOn("kv", "host-a", 1);
+  other.request.payload_hash = 2;
+  EXPECT_EQ(ReasonOf(rig.Allocate(other).status()), "REQUEST_ID_REUSED");
+}
+
+TEST(LifecycleTest, AnAllocationThatCannotComeOnlineIsUndone) {
+  World world;
+  world.refuse_online = true;
+  ServiceRig rig(std::make_shared<MemoryDisk>(), &world);
+  ASSERT_TRUE(rig.Allocate(AllocateOn("kv", "host-a", 1)).ok());
+  ASSERT_TRUE(rig.RunUntil([&] { return rig.Find("kv") == nullptr; }));
+  std::string reason;
+  const auto events = rig.watch.Read(rig.watch_floor, 1000);
+  ASSERT_TRUE(events.ok()) << events.status();
+  for (const WatchEvent& event : *events) {
+    if (event.region->state == RegionState::kFailed) reason = event.region->state_reason;
+  }
+  EXPECT_NE(reason.find("REGION_COMMIT"), std::string::npos) << reason;
+  EXPECT_TRUE(world.bound.empty());
+  EXPECT_EQ(rig.views.Get()->capacity.free_bytes, rig.views.Get()->capacity.total_bytes);
+}
+
+TEST(LifecycleTest, HoldersBlockTheReleaseUntilTheyGo) {
+  World world;
+  ServiceRig rig(std::make_shared<MemoryDisk>(), &world);
+  ASSERT_TRUE(rig.Allocate(AllocateOn("kv", "host-a", 1)).ok());
+  ASSERT_TRUE(rig.RunUntil([&] { return Online(rig.Find("kv")); }));
+  world.hold_offline = true;
+  ASSERT_TRUE(rig.Call(&PoolService::Release, ReleaseOf("kv", 2)).ok());
+  ASSERT_TRUE(rig.RunUntil([&] {
+    return rig.Find("kv")->attachments[0].state == AttachmentState::kReleaseBlocked;
+  }));
+  EXPECT_NE(rig.Find("kv")->attachments[0].reason.find("pid 7"), std::string::npos);
+  world.hold_offline = false;
+  rig.agents["host-a"]->Send([&] {
+    v1::ManagerMessage message;  // The agent tries again by itself.
+    *message.mutable_offer() = rig.agents["host-a"]->offers.begin()->second;
+    message.set_session(1);
+    return message;
+  }());
+  EXPECT_TRUE(rig.RunUntil([&] { return rig.Find("kv") == nullptr; }));
+}
+
+TEST(LifecycleTest, ALdThatIsLostIsBoundAgainUnderANewSerial) {
+  World world;
+  ServiceRig rig(std::make_shared<MemoryDisk>(), &world);
+  ASSERT_TRUE(rig.Allocate(AllocateOn("kv", "host-a", 1)).ok());
+  ASSERT_TRUE(rig.RunUntil([&] { return Online(rig.Find("kv")); }));
+  const uint64_t old = rig.Find("kv")->attachments[0].segments[0].serial;
+  const LdKey key = world.bound.at(old).ld.key;
+  world.bound.erase(old);
+  rig.fabric.Emit({FabricEvent::Kind::kLdLost, "host-a", key});
+  v1::AgentMessage gone;
+  gone.set_session(1);
+  v1::SegmentReport& report = *gone.mutable_report()->add_segments();
+  report.set_serial(old);
+  report.set_state(v1::SEGMENT_ABSENT);
+  rig.sessions.OnMessage(rig.agents["host-a"].get(), gone);
+  ASSERT_TRUE(rig.RunUntil([&] {
+    return Online(rig.Find("kv")) && rig.Find("kv")->attachments[0].segments[0].serial != old;
+  }));
+  EXPECT_EQ(world.bound.size(), 1u);
+}
+
+TEST(LifecycleTest, AFencedHostLosesItsAttachments) {
+  World world;
+  ServiceRig rig(std::make_shared<MemoryDisk>(), &world);
+  ASSERT_TRUE(rig.Allocate(AllocateOn("kv", "host-a", 1)).ok());
+  ASSERT_TRUE(rig.RunUntil([&] { return Online(rig.Find("kv")); }));
+  absl::Status fenced = absl::UnknownError("");
+  rig.pool.Fence("test", "host-a", "it hangs", [&](absl::Status status) { fenced = status; });
+  ASSERT_TRUE(rig.RunUntil([&] { return rig.Find("kv")->attachments.empty(); }));
+  EXPECT_TRUE(fenced.ok());
+  EXPECT_EQ(rig.Find("kv")->state, RegionState::kAllocated);
+}
+
+// The rungs that an allocation and a release pass, in order.
+std::vector<std::string> Rungs() {
+  std::vector<std::string> rungs;
+  World world;
+  ServiceRig rig(std::make_shared<MemoryDisk>(), &world,
+                 [&](absl::string_view rung) { rungs.emplace_back(rung); });
+  EXPECT_TRUE(rig.Allocate(AllocateOn("kv", "host-a", 1)).ok());
+  EXPECT_TRUE(rig.RunUntil([&] { return Online(rig.Find("kv")); }));
+  EXPECT_TRUE(rig.Call(&PoolService::Release, ReleaseOf("kv", 2)).ok());
+  EXPECT_TRUE(rig.RunUntil([&] { return rig.Find("kv") == nullptr; }));
+  return rungs;
+}
+
+TEST(LifecycleTest, ConvergesAfterAKillAtAnyRung) {
+  const std::vector<std::string> rungs = Rungs();
+  EXPECT_GE(rungs.size(), 14u);
+  for (size_t fatal = 0; fatal < rungs.size(); ++fatal) {
+    SCOPED_TRACE(rungs[fatal]);
+    World world;
+    auto disk = std::make_shared<MemoryDisk>();
+    size_t passed = 0;
+    ServiceRig* life = nullptr;
+    auto first = std::make_unique<ServiceRig>(disk, &world, [&](absl::string_view) {
+      if (passed++ == fatal) life->Kill();
+    });
+    life = first.get();
+    const auto asked = first->Allocate(AllocateOn("kv", "host-a", 1));
+    EXPECT_TRUE(asked.ok() || absl::IsUnavailable(asked.status())) << asked.status();
+    first->RunUntil([&] { return Online(first->Find("kv")); });
+    const bool released = !first->stopped && first->Call(&PoolService::Release, ReleaseOf("kv", 2)).ok();
+    first->RunUntil([&] { return first->Find("kv") == nullptr; });
+    first.reset();
+
+    ServiceRig second(disk, &world);
+    ASSERT_TRUE(second.opened.ok()) << second.opened;
+    // The callers retry what was not answered; the same ids, so never twice.
+    if (!released) {
+      const auto retried = second.Allocate(AllocateOn("kv", "host-a", 1));
+      ASSERT_TRUE(retried.ok()) << retried.status();
+      ASSERT_TRUE(second.RunUntil([&] { return Online(second.Find("kv")); }));
+    }
+    EXPECT_LE(second.views.Get()->regions.size(), 1u);
+    ASSERT_TRUE(second.Call(&PoolService::Release, ReleaseOf("kv", 2)).ok());
+    ASSERT_TRUE(second.RunUntil([&] { return second.Find("kv") == nullptr; }));
+    EXPECT_TRUE(world.bound.empty());
+    EXPECT_EQ(second.views.Get()->capacity.free_bytes, second.views.Get()->capacity.total_bytes);
+    EXPECT_TRUE(second.writer.state().CheckInvariants().ok());
+  }
+}
+
+}  // namespace
+}  // namespace cxlpool::fm

@@ -1,0 +1,126 @@
+#include "fabric-manager/service/pool_service.h"
+
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool::fm {
+namespace {
+
+// Ids for a plan that is thrown away: they must not cost a commit.
+constexpr uint64_t kDryRunIds = uint64_t{1} << 48;
+
+// Wraps one of the planner's functions for the writer.
+template <typename Spec>
+PlanFn Planning(absl::StatusOr<Plan> (*plan)(const PoolState&, const Spec&, PlanContext&),
+                Spec spec, bool validate_only) {
+  return [plan, spec = std::move(spec), validate_only](
+             const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {
+    PlanContext dry = context;
+    if (validate_only) dry.next_id = [next = kDryRunIds]() mutable { return next++; };
+    absl::StatusOr<Plan> made = plan(state, spec, validate_only ? dry : context);
+    if (!made.ok()) return made.status();
+    return Proposal{validate_only ? Change{} : std::move(made->change), std::move(made->region)};
+  };
+}
+
+template <typename Spec>
+Audit AuditOf(const Spec& spec) {
+  return Audit{{}, spec.request.id.principal, spec.request.id.method, ""};
+}
+
+}  // namespace
+
+PoolService::PoolService(Executor* executor, Writer* writer, Reconciler* reconciler,
+                         HostSessions* sessions)
+    : executor_(executor), writer_(writer), reconciler_(reconciler), sessions_(sessions) {}
+
+void PoolService::Allocate(AllocateSpec spec, bool validate_only, DoneWith<Committed> done) {
+  Audit audit = AuditOf(spec);
+  writer_->Submit(std::move(audit), Planning(&PlanAllocate, std::move(spec), validate_only),
+                  std::move(done));
+}
+
+void PoolService::Attach(AttachSpec spec, bool validate_only, DoneWith<Committed> done) {
+  Audit audit = AuditOf(spec);
+  writer_->Submit(std::move(audit), Planning(&PlanAttach, std::move(spec), validate_only),
+                  std::move(done));
+}
+
+void PoolService::Detach(DetachSpec spec, DoneWith<Committed> done) {
+  Audit audit = AuditOf(spec);
+  writer_->Submit(std::move(audit), Planning(&PlanDetach, std::move(spec), false),
+                  std::move(done));
+}
+
+void PoolService::Release(ReleaseSpec spec, DoneWith<Committed> done) {
+  Audit audit = AuditOf(spec);
+  writer_->Submit(std::move(audit), Planning(&PlanRelease, std::move(spec), false),
+                  std::move(done));
+}
+
+void PoolService::Enrol(const std::string& principal, const std::string& host,
+                        const std::string& identity, Done done) {
+  auto replaced = std::make_shared<bool>(false);
+  writer_->Submit(
+      Audit{{}, principal, "EnrolHost", identity},
+      [host, identity, replaced](const PoolState& state,
+                                 PlanContext& context) -> absl::StatusOr<Proposal> {
+        const Host* before = state.FindHost(host);
+        const bool known = before != nullptr && !before->retired;
+        absl::StatusOr<Change> change = PlanEnrol(state, host, identity, context);
+        if (!change.ok()) return change.status();
+        *replaced = known && !change->empty();
+        return Proposal{*std::move(change), nullptr};
+      },
+      [this, host, replaced, done = std::move(done)](
+          const absl::StatusOr<Committed>& committed) mutable {
+        if (committed.ok() && *replaced) {
+          sessions_->End(host, Refusal{absl::StatusCode::kPermissionDenied, "WRONG_IDENTITY",
+                                       absl::StrCat("host \"", host,
+                                                    "\" was enrolled with another certificate"),
+                                       "give the agent the new certificate", {}}
+                                   .ToStatus());
+        }
+        std::move(done)(committed.status());
+      });
+}
+
+void PoolService::Retire(const std::string& principal, const std::string& host, Done done) {
+  writer_->Submit(
+      Audit{{}, principal, "RetireHost", ""},
+      [host](const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {
+        absl::StatusOr<Change> change = PlanRetire(state, host, context);
+        if (!change.ok()) return change.status();
+        return Proposal{*std::move(change), nullptr};
+      },
+      [this, host, done = std::move(done)](const absl::StatusOr<Committed>& committed) mutable {
+        if (committed.ok()) {
+          sessions_->End(host, Refusal{absl::StatusCode::kFailedPrecondition, "HOST_RETIRED",
+                                       absl::StrCat("host \"", host, "\" was retired"),
+                                       absl::StrCat("`cxlpool host enrol ", host,
+                                                    "` brings it back"),
+                                       {}}
+                                   .ToStatus());
+        }
+        std::move(done)(committed.status());
+      });
+}
+
+void PoolService::Fence(const std::string& principal, const std::string& host,
+                        const std::string& reason, Done done) {
+  executor_->Post([this, principal, host, reason, done = std::move(done)]() mutable {
+    if (writer_->state().FindHost(host) == nullptr) {
+      std::move(done)(Refusal{absl::StatusCode::kNotFound, "UNKNOWN_HOST",
+                              absl::StrCat("host \"", host, "\" is not enrolled"),
+                              "see `cxlpool host list`", {{"host", host}}}
+                          .ToStatus());
+      return;
+    }
+    reconciler_->Fence(host, Audit{{}, principal, "FenceHost", reason}, std::move(done));
+  });
+}
+
+}  // namespace cxlpool::fm

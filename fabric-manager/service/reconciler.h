@@ -1,0 +1,135 @@
+// Makes the world as the records say: carries out the ladder's moves (model/ladder.h) through the
+// fabric driver and the host agents, and records each rung that was reached.
+//
+// Works from committed values only, so that hardware never moves before its intent is durable.
+// What it knows of the world is volatile: after a restart it discovers and hears it again. Every
+// move is idempotent, so that doing one twice is harmless.
+//
+// Runs wholly on the executor.
+#ifndef CXLPOOL_FABRIC_MANAGER_SERVICE_RECONCILER_H_
+#define CXLPOOL_FABRIC_MANAGER_SERVICE_RECONCILER_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "fabric-manager/model/ladder.h"
+#include "fabric-manager/ports/fabric_driver.h"
+#include "fabric-manager/service/host_sessions.h"
+#include "fabric-manager/service/writer.h"
+
+namespace cxlpool::fm {
+
+// Called with the name of each rung as it is passed ("before-bind", "after-commit-ONLINE", ...):
+// where a test may kill the process. Empty in production.
+using Probe = std::function<void(absl::string_view)>;
+
+class Reconciler {
+ public:
+  struct Options {
+    absl::Duration tick = absl::Milliseconds(250);
+    absl::Duration attach_timeout = absl::Seconds(60);   // WANTED to ONLINE; then compensated.
+    absl::Duration discover_period = absl::Seconds(10);  // Looks for differences by itself.
+    absl::Duration unbind_wait = absl::Seconds(5);       // One wait for a proof; then again.
+    absl::Duration retry = absl::Milliseconds(500);      // After a failed driver call.
+  };
+
+  Reconciler(Options options, Executor* executor, Clock* clock, Writer* writer, ViewHolder* views,
+             FabricDriver* driver, HostSessions* sessions, Probe probe);
+
+  // Takes up every Region of the state and reads the fabric; `done` once it has been read (or
+  // could not be: it goes on trying).
+  void Start(Done done);
+
+  void OnCommitted(const std::vector<Change>& changes);
+  void OnSegments(const std::string& host, const std::vector<v1::SegmentReport>& reports,
+                  bool complete);
+  void OnSession(const std::string& host, bool online);
+
+  // Cuts `host` off and takes its Attachments as unbound.
+  void Fence(const std::string& host, Audit audit, Done done);
+
+ private:
+  // What is known of one Attachment's world.
+  struct Track {
+    Key region = 0;
+    std::string host;
+    std::vector<SegmentKnown> known;
+    std::vector<Segment> observed;  // As the agent last reported; serial 0: not yet.
+    int driver_calls = 0;           // Under way.
+    uint64_t driver_epoch = 0;      // Of the last driver call that began or ended.
+    absl::Duration way_up_since = absl::InfiniteDuration();
+    absl::Duration not_before = absl::ZeroDuration();  // Backoff.
+    std::string stuck;  // Why the unbind is not proven yet.
+  };
+  struct RegionTrack {
+    bool committing = false;
+    bool scrubbing = false;
+    absl::flat_hash_set<uint32_t> scrubbed;
+    absl::Duration not_before = absl::ZeroDuration();
+  };
+
+  void OfferAsRecorded(const Region& region, const Attachment& attachment);
+  void Tick();
+  void StepActive();
+  void Step(Key key);
+  void StepAttachment(const Region& region, const Attachment& attachment);
+  void StepRegion(const Region& region);
+
+  void Bind(const Region& region, const Attachment& attachment, const Move& move);
+  void BeginUnbind(const Region& region, const Attachment& attachment, const Move& move);
+  void Eject(const Region& region, const Attachment& attachment);
+  void Scrub(const Region& region, const RegionMove& move);
+  void DriverCallBegan(Track& track);
+  void DriverCallEnded(uint64_t generation, uint32_t segment,
+                       std::function<void(Track&, SegmentKnown&)> then);
+
+  // Commits `edit` of the Attachment if it still is what `seen` was.
+  void Record(const Region& region, const Attachment& seen, const std::string& rung,
+              const std::string& reason,
+              std::function<void(Region&, Attachment&, PlanContext&)> edit);
+  // Commits what `edit` makes of the Region as it is then; false: nothing to do after all.
+  void Submit(Key key, const std::string& rung, const std::string& reason,
+              std::function<bool(Region&, PlanContext&)> edit);
+
+  void Discover(Done done);
+  void TakeView(const FabricView& view, uint64_t epoch);
+  void AddDevices(const FabricView& view);
+  void AdoptStray(const BoundLd& ld);
+  void OnFabricEvent(const FabricEvent& event);
+
+  RegionPtr Durable(Key key) const;
+  Track& TrackOf(const Region& region, const Attachment& attachment);
+  void Forget(Key key);
+  bool MayGoDown(const Attachment& attachment) const;
+  LdKey KeyFor(const Region& region, const Attachment& attachment, uint32_t segment) const;
+  void Touch(Key key) { active_.insert(key); }
+  void TouchHost(const std::string& host);
+
+  const Options options_;
+  Executor* const executor_;
+  Clock* const clock_;
+  Writer* const writer_;
+  ViewHolder* const views_;
+  FabricDriver* const driver_;
+  HostSessions* const sessions_;
+  const Probe probe_;
+
+  std::map<uint64_t, Track> tracks_;        // By Attachment generation.
+  std::map<Key, RegionTrack> regions_;
+  std::set<Key> active_;                    // Not settled: stepped by every tick.
+  std::set<uint64_t> strays_;               // Generations of LDs taken in hand.
+  bool step_posted_ = false;
+  bool discovering_ = false;
+  uint64_t driver_epoch_ = 1;
+  absl::Duration next_discover_ = absl::ZeroDuration();
+};
+
+}  // namespace cxlpool::fm
+
+#endif  // CXLPOOL_FABRIC_MANAGER_SERVICE_RECONCILER_H_

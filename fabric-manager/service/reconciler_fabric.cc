@@ -1,0 +1,397 @@
+// The reconciler's dealings with the fabric driver: bind, unbind, scrub, fence, and reading back.
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "fabric-manager/service/offers.h"
+#include "fabric-manager/service/reconciler.h"
+#include "proto/support/log.h"
+#include "proto/support/names.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool::fm {
+namespace {
+
+// Whether calling the driver again with the same arguments can help.
+bool IsPermanent(const absl::Status& status) {
+  return status.code() == absl::StatusCode::kAlreadyExists ||
+         status.code() == absl::StatusCode::kNotFound ||
+         status.code() == absl::StatusCode::kInvalidArgument ||
+         ReasonOf(status) == "NO_FREE_PORT";
+}
+
+Slice SliceOf(const Extent& extent) {
+  return {extent.device, extent.dpa_bytes, extent.length_bytes};
+}
+
+}  // namespace
+
+LdKey Reconciler::KeyFor(const Region& region, const Attachment& attachment,
+                         uint32_t segment) const {
+  return {attachment.host, FormatUuid(region.tag), attachment.generation,
+          attachment.segments[segment].extent_index};
+}
+
+void Reconciler::DriverCallBegan(Track& track) {
+  ++track.driver_calls;
+  track.driver_epoch = ++driver_epoch_;
+}
+
+// Posts to the executor; `then` sees the segment if the Attachment is still there.
+void Reconciler::DriverCallEnded(uint64_t generation, uint32_t segment,
+                                 std::function<void(Track&, SegmentKnown&)> then) {
+  executor_->Post([this, generation, segment, then = std::move(then)] {
+    const auto it = tracks_.find(generation);
+    if (it == tracks_.end()) return;
+    Track& track = it->second;
+    --track.driver_calls;
+    track.driver_epoch = ++driver_epoch_;
+    if (segment < track.known.size()) then(track, track.known[segment]);
+    Touch(track.region);
+    Step(track.region);
+  });
+}
+
+void Reconciler::Bind(const Region& region, const Attachment& attachment, const Move& move) {
+  Track& track = tracks_[attachment.generation];
+  if (track.driver_calls > 0 || clock_->Elapsed() < track.not_before) return;
+  for (uint32_t index : move.segments) {
+    const Segment& segment = attachment.segments[index];
+    BindRequest request{.key = KeyFor(region, attachment, index),
+                        .slot = segment.slot,
+                        .slice = SliceOf(region.extents[segment.extent_index]),
+                        .read_only = attachment.access == Access::kReadOnly,
+                        .serial = segment.serial};
+    DriverCallBegan(track);
+    probe_("before-bind");
+    driver_->Bind(std::move(request), [this, generation = attachment.generation,
+                                       index](absl::StatusOr<BoundLd> bound) {
+      DriverCallEnded(generation, index,
+                      [this, status = bound.status()](Track& own, SegmentKnown& known) {
+                        if (status.ok()) {
+                          probe_("after-bind");
+                          known.fabric = FabricSide::kBound;
+                          known.fabric_error.clear();
+                          known.fabric_error_permanent = false;
+                          return;
+                        }
+                        known.fabric_error = std::string(status.message());
+                        known.fabric_error_permanent = IsPermanent(status);
+                        // Nothing was done where the driver says so; else the outcome is unknown.
+                        if (!absl::IsUnavailable(status) && !known.fabric_error_permanent) {
+                          known.fabric = FabricSide::kUnknown;
+                        }
+                        own.not_before = clock_->Elapsed() + options_.retry;
+                        LogWarning("reconciler", "bind on ", own.host, ": ", status.message());
+                      });
+    });
+  }
+}
+
+void Reconciler::BeginUnbind(const Region& region, const Attachment& attachment,
+                             const Move& move) {
+  Track& track = tracks_[attachment.generation];
+  if (track.driver_calls > 0 || clock_->Elapsed() < track.not_before) return;
+  for (uint32_t index : move.segments) {
+    DriverCallBegan(track);
+    probe_("before-unbind");
+    driver_->BeginUnbind(
+        KeyFor(region, attachment, index),
+        [this, generation = attachment.generation, index](absl::Status status) {
+          DriverCallEnded(generation, index,
+                          [this, status = std::move(status)](Track& own, SegmentKnown& known) {
+                            if (status.ok()) {
+                              probe_("after-unbind");
+                              known.fabric = FabricSide::kUnbinding;
+                              known.fabric_error.clear();
+                              return;
+                            }
+                            known.fabric = FabricSide::kUnknown;
+                            known.fabric_error = std::string(status.message());
+                            own.not_before = clock_->Elapsed() + options_.retry;
+                            LogWarning("reconciler", "unbind on ", own.host, ": ",
+                                       status.message());
+                          });
+        });
+  }
+}
+
+void Reconciler::Eject(const Region& region, const Attachment& attachment) {
+  sessions_->SetOffer(attachment.host, MakeOffer(region, attachment, v1::Offer::WANT_EJECTED,
+                                                 driver_->capabilities().hardware_coherent));
+  Track& track = tracks_[attachment.generation];
+  if (track.driver_calls > 0 || clock_->Elapsed() < track.not_before) return;
+  for (uint32_t index = 0; index < track.known.size(); ++index) {
+    if (track.known[index].fabric == FabricSide::kUnbound) continue;
+    DriverCallBegan(track);
+    driver_->AwaitUnbound(
+        KeyFor(region, attachment, index), options_.unbind_wait,
+        [this, generation = attachment.generation, index](absl::Status status) {
+          DriverCallEnded(generation, index,
+                          [this, status = std::move(status)](Track& own, SegmentKnown& known) {
+                            if (status.ok()) {
+                              probe_("after-proof");
+                              known.fabric = FabricSide::kUnbound;
+                              own.stuck.clear();
+                              return;
+                            }
+                            own.not_before = clock_->Elapsed() + options_.retry;
+                            own.stuck = absl::StrCat(
+                                "UNBIND_NOT_PROVEN: ", status.message(),
+                                "; if its agent cannot come back, `cxlpool host fence ", own.host,
+                                "`");
+                            LogWarning("reconciler", "unbind on ", own.host, ": ",
+                                       status.message());
+                          });
+        });
+  }
+  if (!track.stuck.empty() && attachment.reason != track.stuck) {
+    Record(region, attachment, "unbind-not-proven", track.stuck,
+           [why = track.stuck](Region&, Attachment& edited, PlanContext&) { edited.reason = why; });
+  }
+}
+
+void Reconciler::Scrub(const Region& region, const RegionMove& move) {
+  RegionTrack& track = regions_[region.key];
+  if (track.scrubbing || move.extents.empty() || clock_->Elapsed() < track.not_before) return;
+  track.scrubbing = true;
+  const uint32_t index = move.extents.front();
+  probe_("before-scrub");
+  driver_->Scrub(FormatUuid(region.tag), index, SliceOf(region.extents[index]),
+                 [this, key = region.key, index](absl::Status status) {
+                   executor_->Post([this, key, index, status = std::move(status)] {
+                     RegionTrack& own = regions_[key];
+                     own.scrubbing = false;
+                     if (status.ok()) {
+                       probe_("after-scrub");
+                       own.scrubbed.insert(index);
+                     } else {
+                       own.not_before = clock_->Elapsed() + options_.retry;
+                       LogWarning("reconciler", "scrub: ", status.message());
+                     }
+                     Touch(key);
+                     Step(key);
+                   });
+                 });
+}
+
+void Reconciler::Discover(Done done) {
+  if (discovering_) {
+    std::move(done)(absl::OkStatus());
+    return;
+  }
+  discovering_ = true;
+  next_discover_ = clock_->Elapsed() + options_.discover_period;
+  driver_->Discover([this, epoch = driver_epoch_,
+                     done = std::move(done)](absl::StatusOr<FabricView> view) mutable {
+    executor_->Post([this, epoch, view = std::move(view), done = std::move(done)]() mutable {
+      discovering_ = false;
+      if (view.ok()) {
+        TakeView(*view, epoch);
+      } else {
+        LogWarning("reconciler", "discovery: ", view.status().message());
+      }
+      std::move(done)(view.status());
+    });
+  });
+}
+
+// `epoch`: driver calls that began or ended after it make the view stale for their Attachment.
+void Reconciler::TakeView(const FabricView& view, uint64_t epoch) {
+  AddDevices(view);
+  std::set<std::string> reachable;
+  for (const FabricHost& host : view.hosts) {
+    if (host.reachable) reachable.insert(host.id);
+    HostRuntime runtime = writer_->state().Runtime(host.id);
+    if (runtime.fabric_reachable == host.reachable && runtime.fabric_slots == host.slots) continue;
+    runtime.fabric_reachable = host.reachable;
+    if (host.reachable) runtime.fabric_slots = host.slots;
+    writer_->SetRuntime(host.id, std::move(runtime));
+  }
+  for (auto& [generation, track] : tracks_) {
+    if (track.driver_calls > 0 || track.driver_epoch > epoch) continue;
+    const RegionPtr region = Durable(track.region);
+    const Attachment* attachment = region == nullptr ? nullptr : region->FindAttachment(track.host);
+    if (attachment == nullptr || attachment->generation != generation) continue;
+    for (size_t i = 0; i < track.known.size(); ++i) {
+      FabricSide side =
+          reachable.contains(track.host) ? FabricSide::kUnbound : FabricSide::kUnknown;
+      for (const BoundLd& ld : view.bound) {
+        if (ld.key.generation == generation &&
+            ld.key.extent_index == attachment->segments[i].extent_index) {
+          side = ld.unbinding ? FabricSide::kUnbinding : FabricSide::kBound;
+        }
+      }
+      if (track.known[i].fabric == side) continue;
+      track.known[i].fabric = side;
+      Touch(track.region);
+    }
+  }
+  for (const BoundLd& ld : view.bound) {
+    if (!tracks_.contains(ld.key.generation) && !strays_.contains(ld.key.generation)) {
+      AdoptStray(ld);
+    }
+  }
+  StepActive();
+}
+
+void Reconciler::AddDevices(const FabricView& view) {
+  Change change;
+  for (const FabricDevice& seen : view.devices) {
+    const Device* known = writer_->state().FindDevice(seen.id);
+    if (known == nullptr) {
+      writer_->Submit(
+          Audit{{}, "manager", "add-device", ""},
+          [seen](const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {
+            if (state.FindDevice(seen.id) != nullptr) return Proposal{};
+            return Proposal::Of(Device{.key = context.next_id(),
+                                       .id = seen.id,
+                                       .serial = seen.serial,
+                                       .capacity_bytes = seen.capacity_bytes,
+                                       .granule_bytes = seen.granule_bytes,
+                                       .reachable = true},
+                                nullptr);
+          },
+          [this, id = seen.id](const absl::StatusOr<Committed>& done) {
+            if (done.ok()) writer_->SetReachable(id, true);
+          });
+      continue;
+    }
+    const bool same = known->serial == seen.serial &&
+                      known->capacity_bytes == seen.capacity_bytes &&
+                      known->granule_bytes == seen.granule_bytes;
+    if (!same && known->reachable) {
+      LogError("reconciler", "device ", seen.id, " is not what the store knows by that name ",
+               "(serial, capacity or granule differ): nothing will be placed on it; give the new ",
+               "device a new name");
+    }
+    if (known->reachable != same) writer_->SetReachable(seen.id, same);
+  }
+  for (const auto& [id, device] : writer_->state().devices()) {
+    const bool seen = std::any_of(view.devices.begin(), view.devices.end(),
+                                  [&, name = id](const FabricDevice& d) { return d.id == name; });
+    if (!seen && device.reachable) {
+      LogWarning("reconciler", "device ", id, " is no longer seen by the fabric");
+      writer_->SetReachable(id, false);
+    }
+  }
+}
+
+// A LD that no record intends: its bytes are taken out of use as a Region of its own that is on
+// its way down, so that the ladder unbinds and scrubs it like any other.
+void Reconciler::AdoptStray(const BoundLd& ld) {
+  strays_.insert(ld.key.generation);
+  const auto tag = ParseUuid(ld.key.tag);
+  LogError("reconciler", "host ", ld.key.host, " slot ", ld.slot, " is bound to ", ld.slice.device,
+           " at ", ld.slice.dpa_bytes, " by no record of this pool: taking it down");
+  if (!tag.ok() || ld.key.extent_index != 0) return;
+  writer_->Submit(
+      Audit{{}, "manager", "adopt-stray", "bound in the fabric, but in no record"},
+      [ld, tag = *tag](const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {
+        const Host* host = state.FindHost(ld.key.host);
+        const ExtentMap* map = state.FindExtents(ld.slice.device);
+        if (host == nullptr || map == nullptr || state.FindRegionByTag(tag) != nullptr) {
+          return absl::FailedPreconditionError("its host, device or tag is in other hands");
+        }
+        auto region = std::make_shared<Region>();
+        region->key = context.next_id();
+        region->tag = tag;
+        region->id = absl::StrCat("stray-", ld.key.generation);
+        region->tenant = "default";
+        region->generation = region->key;
+        region->requested_bytes = ld.slice.length_bytes;
+        region->state = RegionState::kReleasing;
+        region->state_reason = "STRAY: bound in the fabric, but in no record";
+        region->create_time = context.now;
+        region->revision = context.revision;
+        region->extents = {{ld.slice.device, ld.slice.dpa_bytes, ld.slice.length_bytes}};
+        Attachment attachment;
+        attachment.host = ld.key.host;
+        attachment.state = AttachmentState::kBound;
+        attachment.detaching = true;
+        attachment.generation = ld.key.generation;
+        Segment segment;
+        segment.slot = ld.slot;
+        segment.serial = ld.serial;
+        attachment.segments = {segment};
+        region->attachments = {attachment};
+        return Proposal::Of(RegionPtr(region), region);
+      },
+      [generation = ld.key.generation, host = ld.key.host](const absl::StatusOr<Committed>& done) {
+        if (!done.ok()) {
+          LogError("reconciler", "cannot take down stray LD ", generation, " of ", host, ": ",
+                   done.status().message(), "; `cxlpool host fence ", host, "` does");
+        }
+      });
+}
+
+void Reconciler::OnFabricEvent(const FabricEvent& event) {
+  switch (event.kind) {
+    case FabricEvent::Kind::kLdLost:
+      LogWarning("reconciler", "host ", event.host, " lost a LD of Region ", event.key.tag);
+      break;
+    case FabricEvent::Kind::kHostGone:
+      LogWarning("reconciler", "host ", event.host, " is gone: nothing is bound there any more");
+      for (auto& [generation, track] : tracks_) {
+        if (track.host != event.host) continue;
+        track.driver_epoch = ++driver_epoch_;
+        for (SegmentKnown& known : track.known) known.fabric = FabricSide::kUnbound;
+      }
+      TouchHost(event.host);
+      break;
+    case FabricEvent::Kind::kHostReachable:
+    case FabricEvent::Kind::kHostUnreachable:
+      LogInfo("reconciler", "host ", event.host,
+              event.kind == FabricEvent::Kind::kHostReachable ? " is" : " is not",
+              " reachable by the fabric");
+      break;
+  }
+  Discover([](const absl::Status&) {});
+}
+
+void Reconciler::Fence(const std::string& host, Audit audit, Done done) {
+  driver_->Fence(host, [this, host, audit = std::move(audit),
+                        done = std::move(done)](absl::Status status) mutable {
+    executor_->Post([this, host, audit = std::move(audit), done = std::move(done),
+                     status = std::move(status)]() mutable {
+      if (!status.ok()) {
+        std::move(done)(std::move(status));
+        return;
+      }
+      for (auto& [generation, track] : tracks_) {
+        if (track.host != host) continue;
+        track.driver_epoch = ++driver_epoch_;
+        for (SegmentKnown& known : track.known) known.fabric = FabricSide::kUnbound;
+      }
+      writer_->Submit(
+          std::move(audit),
+          [host](const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {
+            Proposal proposal;
+            std::set<Key> seen;
+            for (const OccupiedSlot& slot : state.Occupied(host)) {
+              if (!seen.insert(slot.region).second) continue;
+              auto edited = std::make_shared<Region>(**state.FindRegion(slot.region));
+              Attachment& attachment = *edited->FindAttachment(absl::string_view(host));
+              attachment.state = AttachmentState::kUnbound;
+              attachment.detaching = true;
+              attachment.reason = "FENCED: the host was cut off";
+              if (edited->state == RegionState::kReserved) {
+                edited->compensating = true;
+                edited->state_reason = attachment.reason;
+              }
+              edited->revision = context.revision;
+              proposal.change.push_back(RegionPtr(edited));
+            }
+            return proposal;
+          },
+          [done = std::move(done)](const absl::StatusOr<Committed>& committed) mutable {
+            std::move(done)(committed.status());
+          });
+    });
+  });
+}
+
+}  // namespace cxlpool::fm

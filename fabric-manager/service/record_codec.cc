@@ -1,0 +1,294 @@
+#include "fabric-manager/service/record_codec.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "cxlpool/store/v1/record.pb.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool::fm {
+namespace {
+
+namespace pb = cxlpool::store::v1;
+
+constexpr uint32_t kSchemaVersion = 1;
+constexpr size_t kUuidBytes = 16;
+constexpr int64_t kMaxUnixMicros = 253402300799'000'000;  // The year 9999.
+
+// Protobuf strings must be UTF-8; what came from elsewhere (reasons) may not be, and a row that
+// cannot be read again would be worse than a '?'.
+std::string Text(const std::string& in) {
+  std::string out = in;
+  for (char& c : out) {
+    if (static_cast<unsigned char>(c) >= 0x80) c = '?';
+  }
+  return out;
+}
+
+// Encoding.
+
+// A clock that is off must not make a row that cannot be read again.
+int64_t Micros(absl::Time time) {
+  return std::clamp<int64_t>(absl::ToUnixMicros(time), 0, kMaxUnixMicros);
+}
+
+void Encode(const Request& in, pb::RequestRecord& out) {
+  out.set_principal(Text(in.id.principal));
+  out.set_method(Text(in.id.method));
+  out.set_request_id(in.id.id);
+  out.set_payload_hash(in.payload_hash);
+}
+
+void Encode(const Segment& in, pb::SegmentRecord& out) {
+  out.set_extent_index(in.extent_index);
+  out.set_slot(in.slot);
+  out.set_host_bridge(Text(in.host_bridge));
+  out.set_serial(in.serial);
+  out.set_memdev(Text(in.memdev));
+  out.set_host_region(Text(in.host_region));
+  out.set_dax_device(Text(in.dax_device));
+  if (in.numa_node.has_value()) out.set_numa_node(*in.numa_node);
+  out.set_hpa_bytes(in.hpa_bytes);
+  out.set_online_blocks(in.online_blocks);
+  out.set_total_blocks(in.total_blocks);
+}
+
+void Encode(const Attachment& in, pb::AttachmentRecord& out) {
+  out.set_host(Text(in.host));
+  out.set_mode(static_cast<uint32_t>(in.mode));
+  out.set_access(static_cast<uint32_t>(in.access));
+  out.set_state(static_cast<uint32_t>(in.state));
+  out.set_detaching(in.detaching);
+  out.set_generation(in.generation);
+  for (const Segment& segment : in.segments) Encode(segment, *out.add_segments());
+  out.set_reason(Text(in.reason));
+}
+
+void Encode(const Region& in, pb::RegionRecord& out) {
+  out.set_tag(in.tag);
+  out.set_id(Text(in.id));
+  out.set_tenant(Text(in.tenant));
+  out.set_generation(in.generation);
+  out.set_requested_bytes(in.requested_bytes);
+  out.set_sharing(static_cast<uint32_t>(in.sharing));
+  out.set_state(static_cast<uint32_t>(in.state));
+  out.set_state_reason(Text(in.state_reason));
+  for (const Extent& extent : in.extents) {
+    pb::ExtentRecord& record = *out.add_extents();
+    record.set_device(Text(extent.device));
+    record.set_dpa_bytes(extent.dpa_bytes);
+    record.set_length_bytes(extent.length_bytes);
+  }
+  for (const Attachment& attachment : in.attachments) Encode(attachment, *out.add_attachments());
+  out.set_create_time_unix_us(Micros(in.create_time));
+  for (const Request& request : in.requests) Encode(request, *out.add_requests());
+  out.set_revision(in.revision);
+  out.set_compensating(in.compensating);
+}
+
+std::string Serialize(pb::Record& record, const Audit& audit) {
+  pb::Audit& out = *record.mutable_audit();
+  out.set_time_unix_us(Micros(audit.time));
+  out.set_principal(Text(audit.principal));
+  out.set_action(Text(audit.action));
+  out.set_reason(Text(audit.reason));
+  return record.SerializeAsString();
+}
+
+// Decoding. Each says what is wrong, or nothing.
+
+using Problem = std::optional<std::string>;
+
+template <typename Enum>
+Problem DecodeEnum(absl::string_view field, uint32_t value, Enum last, Enum& out) {
+  if (value < 1 || value > static_cast<uint32_t>(last)) {
+    return absl::StrCat(field, " is ", value, ", which this release does not know");
+  }
+  out = static_cast<Enum>(value);
+  return std::nullopt;
+}
+
+Problem DecodeTime(absl::string_view field, int64_t micros, absl::Time& out) {
+  if (micros < 0 || micros > kMaxUnixMicros) {
+    return absl::StrCat(field, " is ", micros, ", which is no time");
+  }
+  out = absl::FromUnixMicros(micros);
+  return std::nullopt;
+}
+
+Segment DecodeSegment(const pb::SegmentRecord& in) {
+  Segment out;
+  out.extent_index = in.extent_index();
+  out.slot = in.slot();
+  out.host_bridge = in.host_bridge();
+  out.serial = in.serial();
+  out.memdev = in.memdev();
+  out.host_region = in.host_region();
+  out.dax_device = in.dax_device();
+  if (in.has_numa_node()) out.numa_node = in.numa_node();
+  out.hpa_bytes = in.hpa_bytes();
+  out.online_blocks = in.online_blocks();
+  out.total_blocks = in.total_blocks();
+  return out;
+}
+
+Problem DecodeAttachment(const pb::AttachmentRecord& in, size_t extents, Attachment& out) {
+  out.host = in.host();
+  if (Problem p = DecodeEnum("mode", in.mode(), Mode::kSystemRam, out.mode)) return p;
+  if (Problem p = DecodeEnum("access", in.access(), Access::kReadOnly, out.access)) return p;
+  if (Problem p = DecodeEnum("attachment state", in.state(), AttachmentState::kReleaseBlocked,
+                             out.state)) {
+    return p;
+  }
+  out.detaching = in.detaching();
+  out.generation = in.generation();
+  for (const pb::SegmentRecord& segment : in.segments()) {
+    out.segments.push_back(DecodeSegment(segment));
+    if (segment.extent_index() >= extents) return "a segment is of no extent";
+  }
+  out.reason = in.reason();
+  return std::nullopt;
+}
+
+Problem DecodeRegion(Key key, const pb::RegionRecord& in, Region& out) {
+  out.key = key;
+  out.tag = in.tag();
+  if (out.tag.size() != kUuidBytes) return absl::StrCat("tag has ", out.tag.size(), " bytes");
+  out.id = in.id();
+  if (out.id.empty()) return "id is empty";
+  out.tenant = in.tenant();
+  out.generation = in.generation();
+  out.requested_bytes = in.requested_bytes();
+  if (Problem p = DecodeEnum("sharing", in.sharing(), Sharing::kMultiWriter, out.sharing)) return p;
+  if (Problem p = DecodeEnum("state", in.state(), RegionState::kQuarantined, out.state)) return p;
+  out.state_reason = in.state_reason();
+  for (const pb::ExtentRecord& extent : in.extents()) {
+    out.extents.push_back({extent.device(), extent.dpa_bytes(), extent.length_bytes()});
+  }
+  for (const pb::AttachmentRecord& attachment : in.attachments()) {
+    out.attachments.emplace_back();
+    if (Problem p = DecodeAttachment(attachment, out.extents.size(), out.attachments.back())) {
+      return p;
+    }
+  }
+  if (Problem p = DecodeTime("create_time", in.create_time_unix_us(), out.create_time)) return p;
+  for (const pb::RequestRecord& request : in.requests()) {
+    if (request.request_id().size() != kUuidBytes) return "a request_id is not of 16 bytes";
+    out.requests.push_back({{request.principal(), request.method(), request.request_id()},
+                            request.payload_hash()});
+  }
+  out.revision = in.revision();
+  out.compensating = in.compensating();
+  return std::nullopt;
+}
+
+using Decoded = std::variant<Item, PoolMeta>;
+
+Problem DecodeBody(Key key, const pb::Record& record, Decoded& out) {
+  switch (record.body_case()) {
+    case pb::Record::kPool: {
+      const PoolMeta meta{record.pool().schema_version(), record.pool().next_id()};
+      if (key != kPoolKey) return "it is the pool's record under another key";
+      if (meta.schema_version != kSchemaVersion) {
+        return absl::StrCat("schema version ", meta.schema_version, " is not ", kSchemaVersion);
+      }
+      out = meta;
+      return std::nullopt;
+    }
+    case pb::Record::kDevice: {
+      const pb::DeviceRecord& in = record.device();
+      Device device{.key = key,
+                    .id = in.id(),
+                    .serial = in.serial(),
+                    .capacity_bytes = in.capacity_bytes(),
+                    .granule_bytes = in.granule_bytes()};
+      if (device.id.empty()) return "a device without an id";
+      out = Item(std::move(device));
+      return std::nullopt;
+    }
+    case pb::Record::kHost: {
+      const pb::HostRecord& in = record.host();
+      if (in.id().empty()) return "a host without an id";
+      out = Item(Host{key, in.id(), in.identity(), in.retired()});
+      return std::nullopt;
+    }
+    case pb::Record::kRegion: {
+      auto region = std::make_shared<Region>();
+      if (Problem p = DecodeRegion(key, record.region(), *region)) return p;
+      out = Item(RegionPtr(std::move(region)));
+      return std::nullopt;
+    }
+    case pb::Record::kTombstone: {
+      auto region = std::make_shared<Region>();
+      Tombstone tombstone;
+      if (Problem p = DecodeRegion(key, record.tombstone().region(), *region)) return p;
+      if (Problem p = DecodeTime("gone_time", record.tombstone().gone_time_unix_us(),
+                                 tombstone.gone_time)) {
+        return p;
+      }
+      tombstone.region = std::move(region);
+      out = Item(std::move(tombstone));
+      return std::nullopt;
+    }
+    case pb::Record::BODY_NOT_SET:
+      break;
+  }
+  return "it is of a kind that this release does not know";
+}
+
+absl::Status BadRecord(Key key, const std::string& why) {
+  return Refusal{.code = absl::StatusCode::kDataLoss,
+                 .reason = "BAD_RECORD",
+                 .message = absl::StrCat("record ", key, " of the store is not sound: ", why),
+                 .remedy = "restore a backup, or run the release that wrote it",
+                 .metadata = {{"key", absl::StrCat(key)}}}
+      .ToStatus();
+}
+
+}  // namespace
+
+std::string EncodeItem(const Item& item, const Audit& audit) {
+  pb::Record record;
+  if (const auto* region = std::get_if<RegionPtr>(&item)) {
+    Encode(**region, *record.mutable_region());
+  } else if (const auto* host = std::get_if<Host>(&item)) {
+    record.mutable_host()->set_id(Text(host->id));
+    record.mutable_host()->set_identity(Text(host->identity));
+    record.mutable_host()->set_retired(host->retired);
+  } else if (const auto* device = std::get_if<Device>(&item)) {
+    pb::DeviceRecord& out = *record.mutable_device();
+    out.set_id(Text(device->id));
+    out.set_serial(Text(device->serial));
+    out.set_capacity_bytes(device->capacity_bytes);
+    out.set_granule_bytes(device->granule_bytes);
+  } else if (const auto* tombstone = std::get_if<Tombstone>(&item)) {
+    Encode(*tombstone->region, *record.mutable_tombstone()->mutable_region());
+    record.mutable_tombstone()->set_gone_time_unix_us(Micros(tombstone->gone_time));
+  } else {
+    std::abort();  // An erased record has no value.
+  }
+  return Serialize(record, audit);
+}
+
+std::string EncodePool(const PoolMeta& meta, const Audit& audit) {
+  pb::Record record;
+  record.mutable_pool()->set_schema_version(meta.schema_version);
+  record.mutable_pool()->set_next_id(meta.next_id);
+  return Serialize(record, audit);
+}
+
+absl::StatusOr<std::variant<Item, PoolMeta>> DecodeRecord(Key key, absl::string_view value) {
+  pb::Record record;
+  if (!record.ParseFromArray(value.data(), static_cast<int>(value.size()))) {
+    return BadRecord(key, "it does not parse");
+  }
+  Decoded decoded;
+  if (Problem problem = DecodeBody(key, record, decoded)) return BadRecord(key, *problem);
+  return decoded;
+}
+
+}  // namespace cxlpool::fm

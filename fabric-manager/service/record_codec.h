@@ -1,0 +1,41 @@
+// Between the model's values and the rows of a Store (cxlpool.store.v1.Record).
+//
+// Pure functions. Decoding trusts nothing: a row that does not parse, or holds a value that this
+// release does not know, is DATA_LOSS/BAD_RECORD and names the key.
+#ifndef CXLPOOL_FABRIC_MANAGER_SERVICE_RECORD_CODEC_H_
+#define CXLPOOL_FABRIC_MANAGER_SERVICE_RECORD_CODEC_H_
+
+#include <cstdint>
+#include <string>
+#include <variant>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "fabric-manager/model/pool_state.h"
+
+namespace cxlpool::fm {
+
+// Who changed a record last, and why. Stored with it.
+struct Audit {
+  absl::Time time;
+  std::string principal;  // Identity URI; "manager" for the manager's own work.
+  std::string action;     // "AllocateRegion", "bound", ...
+  std::string reason;
+};
+
+// The record about the pool itself; its key is kPoolKey.
+inline constexpr Key kPoolKey = 1;
+struct PoolMeta {
+  uint32_t schema_version = 1;
+  uint64_t next_id = 16;  // Ids below this may have been given out.
+};
+
+// `item` is not Erased.
+std::string EncodeItem(const Item& item, const Audit& audit);
+std::string EncodePool(const PoolMeta& meta, const Audit& audit);
+
+absl::StatusOr<std::variant<Item, PoolMeta>> DecodeRecord(Key key, absl::string_view value);
+
+}  // namespace cxlpool::fm
+
+#endif  // CXLPOOL_FABRIC_MANAGER_SERVICE_RECORD_CODEC_H_

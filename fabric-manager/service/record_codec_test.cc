@@ -1,0 +1,185 @@
+#include "fabric-manager/service/record_codec.h"
+
+#include <google/protobuf/stubs/logging.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <random>
+
+#include "cxlpool/store/v1/record.pb.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool::fm {
+namespace {
+
+namespace pb = cxlpool::store::v1;
+
+const Audit kAudit{absl::FromUnixMicros(1'700'000'000'123'456), "cxlpool://operator/alice",
+                   "AllocateRegion", "asked for"};
+
+// Every field differs from its default.
+std::shared_ptr<Region> FullRegion() {
+  auto region = std::make_shared<Region>();
+  region->key = 77;
+  region->tag = std::string("0123456789abcde\0", 16);
+  region->id = "kv";
+  region->tenant = "acme";
+  region->generation = 78;
+  region->requested_bytes = 1000;
+  region->sharing = Sharing::kMultiWriter;
+  region->state = RegionState::kQuarantined;
+  region->state_reason = "why";
+  region->compensating = true;
+  region->extents = {{"cmm-0", 4096, 8192}, {"cmm-1", 0, 4096}};
+  region->create_time = absl::FromUnixMicros(1'600'000'000'000'001);
+  region->requests = {{{"p", "AllocateRegion", std::string(16, 'i')}, 5},
+                      {{"q", "AttachRegion", std::string(16, '\xff')}, UINT64_MAX}};
+  region->revision = 99;
+  Attachment a;
+  a.host = "host-a";
+  a.mode = Mode::kSystemRam;
+  a.access = Access::kReadOnly;
+  a.state = AttachmentState::kReleaseBlocked;
+  a.detaching = true;
+  a.generation = 80;
+  a.reason = "HOLDERS: 12";
+  Segment s;
+  s.extent_index = 1;
+  s.slot = 9;
+  s.host_bridge = "ACPI0016:00";
+  s.serial = kSerialBase | 81;
+  s.memdev = "mem3";
+  s.host_region = "region2";
+  s.dax_device = "dax2.0";
+  s.numa_node = 0;
+  s.hpa_bytes = uint64_t{1} << 40;
+  s.online_blocks = 3;
+  s.total_blocks = 4;
+  a.segments = {s};
+  region->attachments = {a};
+  return region;
+}
+
+Item RoundTrip(const Item& item) {
+  auto decoded = DecodeRecord(KeyOf(item), EncodeItem(item, kAudit));
+  EXPECT_TRUE(decoded.ok()) << decoded.status();
+  return std::get<Item>(*std::move(decoded));
+}
+
+TEST(RecordCodecTest, RegionsKeepEveryField) {
+  const auto region = FullRegion();
+  EXPECT_EQ(*std::get<RegionPtr>(RoundTrip(RegionPtr(region))), *region);
+  region->attachments[0].segments[0].numa_node.reset();
+  EXPECT_EQ(*std::get<RegionPtr>(RoundTrip(RegionPtr(region))), *region);
+}
+
+TEST(RecordCodecTest, TombstonesKeepEveryField) {
+  const auto region = FullRegion();
+  const Item back = RoundTrip(Tombstone{region, absl::FromUnixMicros(42)});
+  EXPECT_EQ(*std::get<Tombstone>(back).region, *region);
+  EXPECT_EQ(std::get<Tombstone>(back).gone_time, absl::FromUnixMicros(42));
+}
+
+TEST(RecordCodecTest, HostsAndDevicesKeepEveryDurableField) {
+  const Host host{5, "host-a", "cxlpool://host/host-a", true};
+  EXPECT_EQ(std::get<Host>(RoundTrip(host)), host);
+  Device device{6, "cmm-0", "0x1234", 1 << 30, 1 << 21, false};
+  EXPECT_EQ(std::get<Device>(RoundTrip(device)), device);
+  device.reachable = true;
+  EXPECT_FALSE(std::get<Device>(RoundTrip(device)).reachable);
+}
+
+TEST(RecordCodecTest, ThePoolsOwnRecord) {
+  const std::string value = EncodePool({1, 4242}, kAudit);
+  const auto decoded = DecodeRecord(kPoolKey, value);
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(std::get<PoolMeta>(*decoded).next_id, 4242u);
+  EXPECT_EQ(ReasonOf(DecodeRecord(kPoolKey + 1, value).status()), "BAD_RECORD");
+  EXPECT_EQ(ReasonOf(DecodeRecord(kPoolKey, EncodePool({2, 4242}, kAudit)).status()),
+            "BAD_RECORD");
+}
+
+TEST(RecordCodecTest, TheAuditTravelsWithTheRecord) {
+  pb::Record record;
+  ASSERT_TRUE(record.ParseFromString(EncodeItem(RegionPtr(FullRegion()), kAudit)));
+  EXPECT_EQ(record.audit().time_unix_us(), absl::ToUnixMicros(kAudit.time));
+  EXPECT_EQ(record.audit().principal(), kAudit.principal);
+  EXPECT_EQ(record.audit().action(), kAudit.action);
+  EXPECT_EQ(record.audit().reason(), kAudit.reason);
+}
+
+TEST(RecordCodecTest, WhatAHostSaidInOtherEncodingsStaysReadable) {
+  const auto region = FullRegion();
+  region->attachments[0].reason = "caf\xe9";
+  EXPECT_EQ(std::get<RegionPtr>(RoundTrip(RegionPtr(region)))->attachments[0].reason, "caf?");
+}
+
+TEST(RecordCodecTest, AClockThatIsOffMakesNoUnreadableRow) {
+  const auto region = FullRegion();
+  region->create_time = absl::InfinitePast();
+  EXPECT_EQ(std::get<RegionPtr>(RoundTrip(RegionPtr(region)))->create_time, absl::UnixEpoch());
+  region->create_time = absl::InfiniteFuture();
+  RoundTrip(RegionPtr(region));
+}
+
+// `spoil` makes a sound record unsound.
+template <typename Spoil>
+absl::Status Decode(Spoil spoil) {
+  pb::Record record;
+  EXPECT_TRUE(record.ParseFromString(EncodeItem(RegionPtr(FullRegion()), kAudit)));
+  spoil(record);
+  return DecodeRecord(77, record.SerializeAsString()).status();
+}
+
+TEST(RecordCodecTest, RefusesValuesOfALaterRelease) {
+  const auto expect_bad = [](absl::Status status, const char* field) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << field;
+    EXPECT_EQ(ReasonOf(status), "BAD_RECORD") << field;
+    EXPECT_NE(status.message().find(field), absl::string_view::npos) << status;
+    EXPECT_NE(status.message().find("77"), absl::string_view::npos) << status;
+  };
+  for (const uint32_t value : {0u, 9u, 256u + 1u, UINT32_MAX}) {
+    expect_bad(Decode([&](auto& r) { r.mutable_region()->set_state(value); }), "state");
+    expect_bad(Decode([&](auto& r) { r.mutable_region()->set_sharing(value); }), "sharing");
+    const auto attachment = [](pb::Record& r) {
+      return r.mutable_region()->mutable_attachments(0);
+    };
+    expect_bad(Decode([&](auto& r) { attachment(r)->set_state(value); }), "attachment state");
+    expect_bad(Decode([&](auto& r) { attachment(r)->set_mode(value); }), "mode");
+    expect_bad(Decode([&](auto& r) { attachment(r)->set_access(value); }), "access");
+  }
+}
+
+TEST(RecordCodecTest, RefusesWhatIsNotSound) {
+  const auto bad = [](absl::Status status) { return ReasonOf(status) == "BAD_RECORD"; };
+  EXPECT_TRUE(bad(Decode([](auto& r) { r.mutable_region()->set_tag("short"); })));
+  EXPECT_TRUE(bad(Decode([](auto& r) { r.mutable_region()->clear_id(); })));
+  EXPECT_TRUE(bad(Decode([](auto& r) { r.mutable_region()->set_create_time_unix_us(-1); })));
+  EXPECT_TRUE(bad(Decode([](auto& r) {
+    r.mutable_region()->mutable_requests(0)->set_request_id("x");
+  })));
+  EXPECT_TRUE(bad(Decode([](auto& r) {
+    r.mutable_region()->mutable_attachments(0)->mutable_segments(0)->set_extent_index(2);
+  })));
+  EXPECT_TRUE(bad(Decode([](auto& r) { r.clear_region(); })));
+  EXPECT_TRUE(bad(DecodeRecord(3, "").status()));
+  EXPECT_TRUE(bad(DecodeRecord(3, "\xff\xff\xff").status()));
+}
+
+TEST(RecordCodecTest, NeverCrashesOnSpoiltBytes) {
+  const google::protobuf::LogSilencer quiet;
+  std::mt19937_64 random(7);
+  const std::string sound = EncodeItem(RegionPtr(FullRegion()), kAudit);
+  int refused = 0;
+  for (int i = 0; i < 5000; ++i) {
+    std::string spoilt = sound.substr(0, random() % (sound.size() + 1));
+    for (int flips = 0; flips < 3 && !spoilt.empty(); ++flips) {
+      spoilt[random() % spoilt.size()] = static_cast<char>(random());
+    }
+    refused += !DecodeRecord(77, spoilt).ok();
+  }
+  EXPECT_GT(refused, 1000);
+}
+
+}  // namespace
+}  // namespace cxlpool::fm

@@ -1,0 +1,65 @@
+#include "fabric-manager/service/region_table.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+
+namespace cxlpool::fm {
+namespace {
+
+RegionPtr Make(const std::string& id, uint64_t revision) {
+  auto region = std::make_shared<Region>();
+  region->id = id;
+  region->revision = revision;
+  return region;
+}
+
+TEST(RegionTableTest, AgreesWithAMapUnderRandomEdits) {
+  std::mt19937 random(7);
+  RegionTable table;
+  std::map<std::string, RegionPtr> naive;
+  for (int round = 0; round < 400; ++round) {
+    std::vector<RegionTable::Edit> edits;
+    for (int i = 0; i < 20; ++i) {
+      const std::string id = absl::StrCat("r-", random() % 3000);
+      RegionPtr region = random() % 3 == 0 ? nullptr : Make(id, static_cast<uint64_t>(round));
+      edits.push_back({id, region});
+      if (region == nullptr) {
+        naive.erase(id);
+      } else {
+        naive[id] = region;
+      }
+    }
+    table = table.With(edits);
+    ASSERT_EQ(table.size(), naive.size());
+  }
+  std::string after;
+  auto expected = naive.begin();
+  for (auto page = table.List(after, 37); !page.empty(); page = table.List(after, 37)) {
+    for (const RegionPtr& region : page) {
+      ASSERT_NE(expected, naive.end());
+      EXPECT_EQ(region, expected->second);
+      EXPECT_EQ(table.Find(region->id), region);
+      ++expected;
+    }
+    after = page.back()->id;
+  }
+  EXPECT_EQ(expected, naive.end());
+  EXPECT_EQ(table.Find("zz"), nullptr);
+}
+
+TEST(RegionTableTest, AnOlderTableStaysAsItWas) {
+  const RegionTable empty;
+  const RegionTable one = empty.With({{"a", Make("a", 1)}});
+  const RegionTable gone = one.With({{"a", nullptr}});
+  EXPECT_EQ(empty.size(), 0u);
+  EXPECT_EQ(one.Find("a")->revision, 1u);
+  EXPECT_EQ(gone.size(), 0u);
+  EXPECT_TRUE(gone.List("", 10).empty());
+}
+
+}  // namespace
+}  // namespace cxlpool::fm

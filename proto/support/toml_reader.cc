@@ -1,0 +1,271 @@
+#include "proto/support/toml_reader.h"
+
+#include <cmath>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#define TOML_EXCEPTIONS 0
+#define TOML_HEADER_ONLY 1
+#include <toml++/toml.h>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool {
+namespace {
+
+constexpr size_t kMaxFileBytes = 1 << 20;
+
+absl::Status BadConfig(const std::string& where, const std::string& message,
+                       const std::string& remedy) {
+  return Refusal{absl::StatusCode::kInvalidArgument, "BAD_CONFIG",
+                 absl::StrCat(where, ": ", message), remedy, {}}
+      .ToStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<uint64_t> ParseByteSize(absl::string_view text) {
+  const auto bad = [&] {
+    return Refusal{absl::StatusCode::kInvalidArgument, "BAD_SIZE",
+                   absl::StrCat("\"", text.substr(0, 40), "\" is not a size in whole bytes"),
+                   "write bytes or a number with K, M, G or T (powers of 1024), like 512MiB", {}}
+        .ToStatus();
+  };
+  absl::string_view number = absl::StripAsciiWhitespace(text);
+  size_t end = 0;
+  while (end < number.size() && (absl::ascii_isdigit(number[end]) || number[end] == '.')) ++end;
+  const std::string unit = absl::AsciiStrToUpper(absl::StripAsciiWhitespace(number.substr(end)));
+  number = number.substr(0, end);
+  int shift = 0;
+  if (!unit.empty() && unit != "B") {
+    const size_t power = absl::string_view("KMGTP").find(unit[0]);
+    const absl::string_view rest = absl::string_view(unit).substr(1);
+    if (power == absl::string_view::npos || !(rest.empty() || rest == "B" || rest == "IB")) {
+      return bad();
+    }
+    shift = static_cast<int>(power + 1) * 10;
+  }
+  uint64_t whole = 0;
+  if (absl::SimpleAtoi(number, &whole)) {
+    if (shift > 0 && whole > (UINT64_MAX >> shift)) return bad();
+    return whole << shift;
+  }
+  double fraction = 0;
+  if (!absl::SimpleAtod(number, &fraction)) return bad();
+  const double bytes = std::ldexp(fraction, shift);
+  if (bytes >= 9e18 || bytes != std::floor(bytes)) return bad();
+  return static_cast<uint64_t>(bytes);
+}
+
+absl::StatusOr<std::string> ReadConfigFile(const std::string& file) {
+  std::ifstream in(file, std::ios::binary);
+  if (!in) {
+    return Refusal{absl::StatusCode::kNotFound, "NO_CONFIG",
+                   absl::StrCat("cannot read ", file), "name the file with --config", {}}
+        .ToStatus();
+  }
+  std::string text(kMaxFileBytes + 1, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(in.gcount()));
+  if (text.size() > kMaxFileBytes) {
+    return BadConfig(file, "is larger than 1 MiB", "name the configuration file");
+  }
+  return text;
+}
+
+struct TomlReader::File {
+  std::string name;
+  toml::table root;
+  absl::Status error;
+  std::vector<std::shared_ptr<Node>> nodes;
+};
+
+struct TomlReader::Node {
+  const toml::table* table = nullptr;  // Null: not in the file.
+  std::string path;                    // "fabric.emulated"
+  mutable std::set<std::string> asked;
+
+  const toml::node* Find(const std::string& key) const {
+    asked.insert(key);
+    return table == nullptr ? nullptr : table->get(key);
+  }
+  std::string Full(const std::string& key) const {
+    return path.empty() ? key : absl::StrCat(path, ".", key);
+  }
+};
+
+TomlReader::TomlReader(std::shared_ptr<File> file, std::shared_ptr<Node> node)
+    : file_(std::move(file)), node_(std::move(node)) {
+  file_->nodes.push_back(node_);
+}
+TomlReader::TomlReader(TomlReader&&) noexcept = default;
+TomlReader& TomlReader::operator=(TomlReader&&) noexcept = default;
+TomlReader::~TomlReader() = default;
+
+absl::StatusOr<TomlReader> TomlReader::Parse(absl::string_view text, const std::string& file) {
+  toml::parse_result parsed = toml::parse(std::string_view(text.data(), text.size()));
+  if (!parsed) {
+    return BadConfig(absl::StrCat(file, ":", parsed.error().source().begin.line),
+                     std::string(parsed.error().description()), "write TOML 1.0");
+  }
+  auto shared = std::make_shared<File>();
+  shared->name = file;
+  shared->root = std::move(parsed).table();
+  auto node = std::make_shared<Node>();
+  node->table = &shared->root;
+  return TomlReader(std::move(shared), std::move(node));
+}
+
+void TomlReader::Fail(const std::string& key, const std::string& message,
+                      const std::string& remedy) {
+  if (!file_->error.ok()) return;
+  const toml::node* node = node_->Find(key);
+  std::string where = file_->name;
+  if (node != nullptr) {
+    absl::StrAppend(&where, ":", node->source().begin.line);
+  } else if (node_->table != nullptr && node_->table->source().begin.line != 0) {
+    absl::StrAppend(&where, ":", node_->table->source().begin.line);
+  }
+  file_->error = BadConfig(absl::StrCat(where, ": ", node_->Full(key)), message, remedy);
+}
+
+std::string TomlReader::String(const std::string& key, std::optional<std::string> otherwise) {
+  const toml::node* node = node_->Find(key);
+  if (node == nullptr) {
+    if (!otherwise.has_value()) Fail(key, "is missing", "write a text in quotes");
+    return otherwise.value_or("");
+  }
+  const auto value = node->value_exact<std::string>();
+  if (!value.has_value()) Fail(key, "is not a text", "write it in quotes");
+  return value.value_or("");
+}
+
+bool TomlReader::Bool(const std::string& key, std::optional<bool> otherwise) {
+  const toml::node* node = node_->Find(key);
+  if (node == nullptr) {
+    if (!otherwise.has_value()) Fail(key, "is missing", "write true or false");
+    return otherwise.value_or(false);
+  }
+  const auto value = node->value_exact<bool>();
+  if (!value.has_value()) Fail(key, "is not a boolean", "write true or false");
+  return value.value_or(false);
+}
+
+uint64_t TomlReader::Number(const std::string& key, std::optional<uint64_t> otherwise) {
+  const toml::node* node = node_->Find(key);
+  if (node == nullptr) {
+    if (!otherwise.has_value()) Fail(key, "is missing", "write a whole number");
+    return otherwise.value_or(0);
+  }
+  const auto value = node->value_exact<int64_t>();
+  if (!value.has_value() || *value < 0) {
+    Fail(key, "is not a whole number of 0 or more", "write digits");
+    return 0;
+  }
+  return static_cast<uint64_t>(*value);
+}
+
+uint64_t TomlReader::Size(const std::string& key, std::optional<uint64_t> otherwise) {
+  const toml::node* node = node_->Find(key);
+  if (node != nullptr && node->is_string()) {
+    const auto size = ParseByteSize(String(key));
+    if (!size.ok()) Fail(key, "is not a size", "write bytes or a text like \"2GiB\"");
+    return size.value_or(0);
+  }
+  return Number(key, otherwise);
+}
+
+absl::Duration TomlReader::Duration(const std::string& key,
+                                    std::optional<absl::Duration> otherwise) {
+  if (node_->Find(key) == nullptr && otherwise.has_value()) return *otherwise;
+  absl::Duration duration;
+  if (!absl::ParseDuration(String(key), &duration) || duration <= absl::ZeroDuration()) {
+    Fail(key, "is not a duration above 0", "write a text like \"250ms\", \"10s\" or \"2m\"");
+  }
+  return duration;
+}
+
+std::vector<std::string> TomlReader::Strings(const std::string& key) {
+  std::vector<std::string> out;
+  const toml::node* node = node_->Find(key);
+  if (node == nullptr) return out;
+  if (node->as_array() == nullptr) Fail(key, "is not a list", "write [\"...\", \"...\"]");
+  if (const toml::array* array = node->as_array()) {
+    for (const toml::node& element : *array) {
+      const auto value = element.value_exact<std::string>();
+      if (!value.has_value()) Fail(key, "holds what is not a text", "write [\"...\", \"...\"]");
+      out.push_back(value.value_or(""));
+    }
+  }
+  return out;
+}
+
+std::vector<uint64_t> TomlReader::Numbers(const std::string& key) {
+  std::vector<uint64_t> out;
+  const toml::node* node = node_->Find(key);
+  if (node == nullptr) return out;
+  if (node->as_array() == nullptr) Fail(key, "is not a list", "write [1, 2, 3]");
+  if (const toml::array* array = node->as_array()) {
+    for (const toml::node& element : *array) {
+      const auto value = element.value_exact<int64_t>();
+      if (!value.has_value() || *value < 0) {
+        Fail(key, "holds what is not a whole number of 0 or more", "write [1, 2, 3]");
+      }
+      out.push_back(static_cast<uint64_t>(value.value_or(0)));
+    }
+  }
+  return out;
+}
+
+bool TomlReader::Has(const std::string& key) const {
+  return node_->table != nullptr && node_->table->get(key) != nullptr;
+}
+
+TomlReader TomlReader::Table(const std::string& key) {
+  auto node = std::make_shared<Node>();
+  node->path = node_->Full(key);
+  if (const toml::node* found = node_->Find(key)) {
+    node->table = found->as_table();
+    if (node->table == nullptr) Fail(key, "is not a table", absl::StrCat("write [", key, "]"));
+  }
+  return TomlReader(file_, std::move(node));
+}
+
+std::vector<TomlReader> TomlReader::Tables(const std::string& key) {
+  std::vector<TomlReader> out;
+  const toml::node* found = node_->Find(key);
+  if (found == nullptr) return out;
+  const toml::array* array = found->as_array();
+  if (array == nullptr) Fail(key, "is not a list of tables", absl::StrCat("write [[", key, "]]"));
+  if (array == nullptr) return out;
+  for (const toml::node& element : *array) {
+    auto node = std::make_shared<Node>();
+    node->path = absl::StrCat(node_->Full(key), "[", out.size(), "]");
+    node->table = element.as_table();
+    if (node->table == nullptr) Fail(key, "is not a list of tables", absl::StrCat("write [[", key, "]]"));
+    out.push_back(TomlReader(file_, std::move(node)));
+  }
+  return out;
+}
+
+absl::Status TomlReader::Finish() {
+  if (!file_->error.ok()) return file_->error;
+  for (const auto& node : file_->nodes) {
+    if (node->table == nullptr) continue;
+    for (const auto& [key, value] : *node->table) {
+      const std::string name(key.str());
+      if (node->asked.contains(name)) continue;
+      return BadConfig(absl::StrCat(file_->name, ":", value.source().begin.line, ": ",
+                                    node->Full(name)),
+                       "is not a key that this program knows", "mend its name or take it away");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace cxlpool

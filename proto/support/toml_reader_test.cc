@@ -1,0 +1,65 @@
+#include "proto/support/toml_reader.h"
+
+#include <gtest/gtest.h>
+
+#include "absl/strings/match.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool {
+namespace {
+
+TEST(ParseByteSizeTest, PowersOf1024) {
+  EXPECT_EQ(ParseByteSize("512MiB").value(), 512ull << 20);
+  EXPECT_EQ(ParseByteSize("1.5GiB").value(), 3ull << 29);
+  EXPECT_EQ(ParseByteSize(" 4G ").value(), 4ull << 30);
+  EXPECT_EQ(ParseByteSize("4 gb").value(), 4ull << 30);
+  EXPECT_EQ(ParseByteSize("268435456").value(), 256ull << 20);
+  EXPECT_EQ(ParseByteSize("0").value(), 0u);
+}
+
+TEST(ParseByteSizeTest, RefusesWhatIsNotWholeBytes) {
+  for (const char* text : {"", "G", "-1", "1X", "1.3B", "1GiBs", "99999999999T", "1e3", "0x10"}) {
+    EXPECT_EQ(ReasonOf(ParseByteSize(text).status()), "BAD_SIZE") << text;
+  }
+}
+
+TEST(TomlReaderTest, ReadsTypedValues) {
+  auto toml = TomlReader::Parse("name = 'a'\nsize = '2GiB'\nwait = '250ms'\nslots = [1, 2]\n"
+                                "[inner]\non = true\n[[device]]\nid = 'x'\n[[device]]\nid = 'y'\n",
+                                "f.toml");
+  ASSERT_TRUE(toml.ok());
+  EXPECT_EQ(toml->String("name"), "a");
+  EXPECT_EQ(toml->Size("size"), 2ull << 30);
+  EXPECT_EQ(toml->Duration("wait"), absl::Milliseconds(250));
+  EXPECT_EQ(toml->Numbers("slots"), (std::vector<uint64_t>{1, 2}));
+  EXPECT_EQ(toml->Number("left-out", 7), 7u);
+  EXPECT_TRUE(toml->Table("inner").Bool("on"));
+  auto devices = toml->Tables("device");
+  ASSERT_EQ(devices.size(), 2u);
+  EXPECT_EQ(devices[0].String("id"), "x");
+  EXPECT_EQ(devices[1].String("id"), "y");
+  EXPECT_TRUE(toml->Finish().ok());
+}
+
+TEST(TomlReaderTest, ErrorsNameFileLineAndKey) {
+  auto toml = TomlReader::Parse("a = 1\n[t]\nb = 'x'\n", "f.toml");
+  ASSERT_TRUE(toml.ok());
+  EXPECT_EQ(toml->Number("a"), 1u);
+  toml->Table("t").Number("b");
+  const absl::Status status = toml->Finish();
+  EXPECT_EQ(ReasonOf(status), "BAD_CONFIG");
+  EXPECT_TRUE(absl::StrContains(status.message(), "f.toml:3: t.b")) << status;
+}
+
+TEST(TomlReaderTest, UnknownKeysAndBadTomlAreErrors) {
+  auto toml = TomlReader::Parse("a = 1\n\nodd = 2\n", "f.toml");
+  toml->Number("a");
+  EXPECT_TRUE(absl::StrContains(toml->Finish().message(), "f.toml:3: odd")) << toml->Finish();
+  EXPECT_TRUE(absl::StrContains(TomlReader::Parse("a = \n", "f.toml").status().message(), "f.toml:1"));
+  auto missing = TomlReader::Parse("", "f.toml");
+  missing->String("host");
+  EXPECT_TRUE(absl::StrContains(missing->Finish().message(), "host: is missing"));
+}
+
+}  // namespace
+}  // namespace cxlpool

@@ -1,0 +1,128 @@
+"""The whole chain with real processes and no CXL: life, refusals, kills, stops."""
+
+import os
+import signal
+import subprocess
+import time
+
+from testbed.demo import Demo
+from testbed.emulated import EmulatedPool
+from testbed.pool import CliError
+from testbed.process import wait_until
+from testbed.testing import BUILD, PoolTest, main
+
+
+class EmulatedChainTest(PoolTest):
+    @classmethod
+    def make_pool(cls, directory):
+        return EmulatedPool(BUILD, directory)
+
+    def refused(self, status, reason, *arguments):
+        with self.assertRaises(CliError) as refused:
+            self.pool.cli(*arguments)
+        self.assertEqual(refused.exception.status, status, refused.exception.stderr)
+        self.assertIn(reason, refused.exception.stderr)
+        self.assertIn('remedy', refused.exception.stderr)
+
+    def test_1_the_demo_holds(self):
+        demo = Demo(self.pool, emulated=True)
+        for step in (demo.topology, demo.allocate, demo.write, demo.attach_read_only, demo.verify, demo.try_write,
+                     demo.release, demo.reallocate, demo.system_ram, demo.use_node, demo.release_ram, demo.capacity):
+            step()
+        self.assert_pool_empty()
+
+    def test_2_a_refusal_says_why_and_changes_nothing(self):
+        before = self.pool.cli('capacity')
+        allocate = ('region', 'allocate')
+        self.refused(5, 'POOL_FULL', *allocate, 'x', '--size', '8GiB', '--host', 'host-a')
+        self.refused(5, 'POOL_FRAGMENTED', *allocate, 'x', '--size', '3GiB', '--host', 'host-a')
+        self.refused(3, 'UNKNOWN_HOST', *allocate, 'x', '--size', '1GiB', '--host', 'host-z')
+        self.refused(3, 'UNKNOWN_DEVICE', *allocate, 'x', '--size', '1GiB', '--device', 'cmm-9')
+        self.refused(2, 'BAD_NAME', *allocate, 'Bad_Name', '--size', '1GiB')
+        self.refused(3, 'UNKNOWN_REGION', 'region', 'release', 'nobody')
+        self.assertEqual(self.pool.cli('capacity'), before)
+
+    def test_3_several_extents_are_one_mapping(self):
+        self.pool.allocate('wide', '3GiB', 'host-a', '--max-extents', '2')
+        self.assertEqual(len(self.pool.regions()['wide']['extents']), 2)
+        done = self.pool.hosts['host-a'].run(['pool-write', '--region', 'wide', '--seed', '7'])
+        self.assertEqual(done.status, 0, done.err)
+        done = self.pool.hosts['host-a'].run(['pool-verify', '--region', 'wide', '--seed', '7'], user='app')
+        self.assertEqual(done.status, 0, done.err)
+        self.pool.release('wide')
+
+    def test_4_a_holder_blocks_the_release_and_is_named(self):
+        self.pool.allocate('held', '256MiB', 'host-a')
+        holder = subprocess.Popen([self.pool.build / 'bin/pool-write', '--region', 'held', '--hold', '60'],
+                                  env={**os.environ, 'CXLPOOL_SOCKET': str(self.pool.hosts['host-a'].socket)},
+                                  stdout=subprocess.PIPE, text=True)
+        try:
+            self.assertTrue(holder.stdout.readline())
+            self.pool.release('held', wait=False)
+            blocked = wait_until(lambda: (a := self.pool.attachment('held', 'host-a'))['state'] == 'RELEASE_BLOCKED' and a,
+                                 20, 'the release is blocked')
+            self.assertIn(str(holder.pid), blocked['state_reason'])
+        finally:
+            holder.kill()
+            holder.communicate()
+        wait_until(lambda: not self.pool.regions(), 30, 'it is gone once the holder is')
+        self.assert_pool_empty()
+
+    def test_5_an_application_allocates_and_releases_by_itself(self):
+        done = self.pool.hosts['host-b'].run(['pool-write', '--allocate', '256MiB', '--name', 'own', '--seed', '3'])
+        self.assertEqual(done.status, 0, done.err)
+        self.assertEqual(self.pool.attachment('own', 'host-b')['state'], 'ONLINE')
+        self.pool.release('own')
+
+    def test_6_killed_at_every_rung_the_manager_converges(self):
+        up = ('before-bind', 'after-bind', 'after-commit-BOUND', 'report-SEGMENT_ONLINE', 'before-commit-ONLINE',
+              'after-commit-ALLOCATED')
+        down = ('after-commit-OFFLINE', 'before-unbind', 'after-unbind', 'after-commit-EJECTING', 'after-proof',
+                'after-commit-drop', 'before-scrub', 'after-scrub', 'before-commit-gone', 'after-commit-gone')
+        for i, rung in enumerate(up + down):
+            with self.subTest(rung):
+                name, request = f'k{i}', self.pool.request_id()
+                make = ('--request-id', request, 'region', 'allocate', name, '--size', '256MiB', '--host', 'host-a')
+                self.pool.restart_manager({'CXLPOOL_CRASH_AT': rung})
+                self.pool.wait_hosts_online()
+                self.pool.try_cli(*make, '--wait', timeout='2s')
+                if rung in down:
+                    self.pool.try_cli('region', 'release', name, '--detach-all', timeout='2s')
+                self.pool.manager.wait(30)
+                self.pool.start_manager()
+                self.pool.wait_hosts_online()
+                if rung in up:
+                    self.pool.cli(*make, '--wait')
+                    self.assertEqual(list(self.pool.regions()), [name])
+                    self.pool.release(name)
+                wait_until(lambda: not self.pool.regions(), 30, 'it is gone')
+                self.assert_pool_empty()
+
+    def test_7_a_killed_agent_readopts_what_is_there(self):
+        self.pool.allocate('kept', '256MiB', 'host-a')
+        agent = self.pool.hosts['host-a'].agent
+        agent.kill()
+        agent.start()
+        self.pool.wait_hosts_online()
+        done = self.pool.hosts['host-a'].run(['pool-write', '--region', 'kept', '--seed', '1'])
+        self.assertEqual(done.status, 0, done.err)
+        self.assertEqual(self.pool.attachment('kept', 'host-a')['state'], 'ONLINE')
+        self.pool.release('kept')
+
+    def test_8_stopping_is_bounded_with_streams_open(self):
+        watch = subprocess.Popen(self.pool.cli_command('region', 'watch'), stdout=subprocess.DEVNULL,
+                                 stderr=subprocess.DEVNULL)
+        try:
+            start = time.monotonic()
+            self.pool.manager.process.send_signal(signal.SIGTERM)
+            self.assertEqual(self.pool.manager.wait(10), 0)
+            self.assertLess(time.monotonic() - start, 10)
+        finally:
+            watch.kill()
+            watch.wait()
+        self.pool.start_manager()
+        self.pool.wait_hosts_online()
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,70 @@
+"""Both daemons under a service manager: ready, watchdog, stopping, by a notify socket of our own.
+
+And the unit files, by systemd-analyze where the machine has it.
+"""
+
+import shutil
+import socket
+import subprocess
+import unittest
+
+from testbed.emulated import EmulatedPool
+from testbed.testing import BUILD, REPOSITORY, PoolTest, main
+
+
+class NotifySocket:
+    def __init__(self, path):
+        self.path = str(path)
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(self.path)
+        self.socket.settimeout(20)
+
+    def expect(self, word):
+        while True:
+            if word in self.socket.recv(4096).decode():
+                return
+
+
+class ServiceManagerTest(PoolTest):
+    @classmethod
+    def make_pool(cls, directory):
+        return EmulatedPool(BUILD, directory, hosts={'host-a': [[1, 2]]})
+
+    def check(self, daemon, name):
+        notify = NotifySocket(self.directory / f'{name}.notify')
+        daemon.kill()
+        daemon.start({'NOTIFY_SOCKET': notify.path, 'WATCHDOG_USEC': '400000'})
+        notify.expect('READY=1')
+        for _ in range(3):
+            notify.expect('WATCHDOG=1')
+        daemon.process.terminate()
+        notify.expect('STOPPING=1')
+        self.assertEqual(daemon.wait(10), 0)
+        daemon.start()
+
+    def test_the_agent(self):
+        self.check(self.pool.hosts['host-a'].agent, 'agent')
+        self.pool.wait_hosts_online()
+
+    def test_the_manager(self):
+        self.check(self.pool.manager, 'manager')
+        self.pool.wait_manager()
+        self.pool.wait_hosts_online()
+
+    def test_the_units(self):
+        if not shutil.which('systemd-analyze'):
+            raise unittest.SkipTest('systemd-analyze is not on this machine')
+        for unit in ('cxlpool-fm.service', 'cxlpool-agent.service'):
+            text = (REPOSITORY / 'packaging' / unit).read_text()
+            self.assertIn('Type=notify', text)
+            self.assertIn('WatchdogSec=', text)
+            # The programs are not installed: point the unit at the build.
+            program = unit.removesuffix('.service')
+            copy = self.directory / unit
+            copy.write_text(text.replace(f'/usr/sbin/{program}', str(BUILD / 'bin' / program)))
+            done = subprocess.run(['systemd-analyze', 'verify', '--man=no', copy], capture_output=True, text=True)
+            self.assertEqual((done.returncode, done.stderr.strip()), (0, ''))
+
+
+if __name__ == '__main__':
+    main()

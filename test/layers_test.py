@@ -1,0 +1,108 @@
+"""Who may know whom: reads every #include and holds it against ARCHITECTURE.md's rules."""
+
+import re
+import unittest
+
+from testbed.testing import REPOSITORY, main
+
+FOLDERS = ('proto', 'fabric-manager', 'host-agent', 'libpool', 'tools')
+PURE_SUPPORT = {'proto/support/refusal.h', 'proto/support/names.h'}
+GRPC = re.compile(r'^(grpc|grpcpp)/|\.grpc\.pb\.h$')
+# What stays in its room: header -> the only folders that may include it.
+ROOMS = {
+    r'^sqlite3\.h$': ('fabric-manager/adapters/store_sqlite',),
+    r'^nlohmann/': ('fabric-manager/adapters/fabric_qemu', 'host-agent/adapters/linux'),
+    r'^(cxl|daxctl)/|^libdaxctl': ('host-agent/adapters/linux',),
+    r'^toml\+\+/': ('proto/support',),
+    r'^openssl/': ('tools/pki', 'proto/support'),
+}
+
+
+def includes():
+    for folder in FOLDERS:
+        for path in sorted((REPOSITORY / folder).rglob('*')):
+            if path.suffix in ('.h', '.cc'):
+                name = str(path.relative_to(REPOSITORY))
+                for line in path.read_text().splitlines():
+                    if match := re.match(r'\s*#include\s+[<"]([^>"]+)[>"]', line):
+                        yield name, match.group(1)
+
+
+def is_test(name):
+    return bool(re.search(r'(_test|_rig|fake_\w+|test_\w+|_fixture)\.(cc|h)$', name))
+
+
+class LayersTest(unittest.TestCase):
+    def assert_none(self, bad):
+        self.assertEqual([], sorted(set(bad)))
+
+    def test_models_are_pure(self):
+        bad = []
+        for name, included in includes():
+            owner = re.match(r'(fabric-manager|host-agent)/model/', name)
+            if not owner or is_test(name):
+                continue
+            if '/' not in included and not included.endswith('.h'):
+                continue  # The standard library.
+            if not (included.startswith(('absl/', owner.group(0))) or included in PURE_SUPPORT):
+                bad.append((name, included))
+        self.assert_none(bad)
+
+    def test_layers_point_inwards(self):
+        allowed = {'ports': {'ports', 'model'}, 'service': {'service', 'ports', 'model'},
+                   'adapters': {'adapters', 'ports', 'model'}}
+        bad = []
+        for name, included in includes():
+            if is_test(name):
+                continue
+            owner = re.match(r'(fabric-manager|host-agent)/(ports|service|adapters)/', name)
+            other = re.match(r'(fabric-manager|host-agent)/(model|ports|service|adapters|rpc|local)/', included)
+            if owner and other and other.group(2) not in allowed[owner.group(2)]:
+                bad.append((name, included))
+        self.assert_none(bad)
+
+    def test_adapters_do_not_know_each_other(self):
+        bad = []
+        for name, included in includes():
+            mine = re.match(r'(\S+?/adapters/[^/]+)/', name)
+            other = re.match(r'(\S+?/adapters/[^/]+)/', included)
+            if mine and other and mine.group(1) != other.group(1):
+                bad.append((name, included))
+        self.assert_none(bad)
+
+    def test_the_three_parts_do_not_know_each_other(self):
+        parts = ('fabric-manager/', 'host-agent/', 'libpool/')
+        bad = [(name, included) for name, included in includes()
+               for part in parts if name.startswith(part)
+               for other in parts if other != part and included.startswith(other)]
+        self.assert_none(bad)
+
+    def test_grpc_stays_in_rpc(self):
+        allowed = re.compile(r'^(fabric-manager/rpc/|host-agent/rpc/|proto/support/|tools/)')
+        self.assert_none((name, included) for name, included in includes()
+                         if GRPC.search(included) and not allowed.match(name))
+        self.assert_none((name, included) for name, included in includes()
+                         if name.startswith('libpool/') and GRPC.search(included))
+
+    def test_libraries_stay_in_their_rooms(self):
+        bad = []
+        for name, included in includes():
+            for pattern, rooms in ROOMS.items():
+                if re.search(pattern, included) and not name.startswith(rooms) and not is_test(name):
+                    bad.append((name, included))
+        self.assert_none(bad)
+
+    def test_targets_keep_the_same_rules(self):
+        """The link lines of each layer: what CMake lets a target see."""
+        for folder, forbidden in (('fabric-manager/model', ('grpc', 'proto ', 'ports', 'service')),
+                                  ('fabric-manager/service', ('grpc', '_rpc', 'adapters')),
+                                  ('libpool', ('grpc', 'fm_', 'agent_'))):
+            text = (REPOSITORY / folder / 'CMakeLists.txt').read_text()
+            libraries = re.findall(r'cxlpool_library\((.*?)\)', text, re.S)
+            for library in libraries:
+                for word in forbidden:
+                    self.assertNotIn(word, library, f'{folder}: {word}')
+
+
+if __name__ == '__main__':
+    main()

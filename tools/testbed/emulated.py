@@ -1,0 +1,110 @@
+"""A pool without CXL and without machines: each host is an agent process with the emulated adapter."""
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+
+from .pool import Pool
+from .process import Daemon
+
+NOBODY = 65534
+
+
+@dataclass
+class Result:
+    status: int
+    out: str
+    err: str
+
+
+class EmulatedHost:
+    """One agent process, and what runs beside it."""
+
+    def __init__(self, pool, name, slots_by_bridge):
+        self.pool, self.name = pool, name
+        self.directory = pool.directory / name
+        self.directory.mkdir(exist_ok=True)
+        os.chmod(self.directory, 0o755)
+        self.socket = self.directory / 'agent.sock'
+        bridges = ''.join(f'[[emulated.bridge]]\nname = "ACPI0016:{index:02x}"\nslots = {slots}\nwindow = "64GiB"\n'
+                          for index, slots in enumerate(slots_by_bridge))
+        self.config = self.directory / 'agent.toml'
+        self.config.write_text(f'''
+host = "{name}"
+adapter = "emulated"
+observe_interval = "500ms"
+[manager]
+address = "127.0.0.1:{pool.port}"
+[tls]
+ca = "{pool.pki}/ca.pem"
+cert = "{pool.pki}/host-{name}.pem"
+key = "{pool.pki}/host-{name}.key"
+server_name = "fm.cxlpool"
+[applications]
+socket = "{self.socket}"
+[emulated]
+root = "{pool.directory}/fabric"
+{bridges}''')
+        self.agent = Daemon('cxlpool-agent', [pool.build / 'bin/cxlpool-agent', '--config', self.config],
+                            self.directory / 'agent.log')
+
+    def run(self, command, *, user='root', timeout=120):
+        """Runs a program beside the agent: a name alone is one of ours. user='app': nobody, if we are root."""
+        words = [str(w) for w in command]
+        if (self.pool.build / 'bin' / words[0]).exists():
+            words[0] = str(self.pool.build / 'bin' / words[0])
+        if user != 'root' and os.geteuid() == 0:
+            words = ['setpriv', f'--reuid={NOBODY}', f'--regid={NOBODY}', '--clear-groups', *words]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=timeout,
+                              env={**os.environ, 'CXLPOOL_SOCKET': str(self.socket)})
+        return Result(done.returncode, done.stdout, done.stderr)
+
+
+class EmulatedPool(Pool):
+    """`hosts`: name -> bridges, each a list of slots. `devices`: id -> size."""
+
+    driver = 'emulated'
+
+    def __init__(self, build, directory, hosts=None, devices=None, granule='256MiB'):
+        super().__init__(build, directory)
+        self.layout = hosts or {name: [[20 * b + 17, 20 * b + 18] for b in range(8)] for name in ('host-a', 'host-b')}
+        self.devices = devices or {'cmm-0': '2GiB', 'cmm-1': '2GiB'}
+        self.granule = granule
+
+    def host_names(self):
+        return list(self.layout)
+
+    def fabric_toml(self):
+        devices = ''.join(f'[[device]]\nid = "{id}"\ncapacity = "{size}"\ngranule = "{self.granule}"\n'
+                          for id, size in self.devices.items())
+        hosts = ''.join(f'[[host]]\nid = "{name}"\nslots = {sum(bridges, [])}\n' for name, bridges in self.layout.items())
+        return f'root = "{self.directory}/fabric"\n{devices}{hosts}'
+
+    def start(self):
+        self.make_pki()
+        self.write_manager_config()
+        self.start_manager()
+        self.enrol_hosts()
+        for name, bridges in self.layout.items():
+            self.hosts[name] = EmulatedHost(self, name, bridges)
+            self.hosts[name].agent.start()
+        self.wait_hosts_online()
+        return self
+
+    def close(self):
+        for host in self.hosts.values():
+            host.agent.kill()
+        if self.manager:
+            self.manager.kill()
+
+    def __enter__(self):
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(self, *_):
+        self.close()
+        shutil.rmtree(self.directory / 'fabric', ignore_errors=True)

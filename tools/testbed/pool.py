@@ -1,0 +1,159 @@
+"""A running pool: one cxlpool-fm with mutual TLS on a loopback port, its CLI, and hosts.
+
+Subclasses say what the hosts are: processes on this machine (emulated.py) or QEMU machines (rack.py).
+"""
+
+import json
+import socket
+import subprocess
+import uuid
+from pathlib import Path
+
+from .process import Daemon, TestbedError, wait_until
+
+GiB, MiB = 1 << 30, 1 << 20
+
+
+class CliError(Exception):
+    """The CLI refused: its exit status and what it said on stderr."""
+
+    def __init__(self, arguments, status, stderr):
+        super().__init__(f'cxlpool {" ".join(arguments)}: exit {status}: {stderr.strip()}')
+        self.status, self.stderr = status, stderr
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(('127.0.0.1', 0))
+        return s.getsockname()[1]
+
+
+def region_id(name):
+    return name.removeprefix('regions/')
+
+
+class Pool:
+    """Call start() of a subclass, then use; close() ends everything."""
+
+    driver = ''
+
+    def __init__(self, build: Path, directory: Path):
+        self.build, self.directory = Path(build), Path(directory)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.port = free_port()
+        self.pki = self.directory / 'pki'
+        self.manager = None
+        self.hosts = {}
+
+    # What subclasses say.
+    def fabric_toml(self) -> str:
+        raise NotImplementedError
+
+    def host_names(self):
+        raise NotImplementedError
+
+    # Certificates and configuration.
+    def make_pki(self):
+        self.run_cli('pki', 'init', '--dir', self.pki)
+        self.run_cli('pki', 'issue', 'manager', 'fm', '--dir', self.pki)
+        self.run_cli('pki', 'issue', 'operator', 'admin', '--dir', self.pki)
+        for host in self.host_names():
+            self.run_cli('pki', 'issue', 'host', host, '--dir', self.pki)
+
+    def write_manager_config(self):
+        store = self.directory / 'store'
+        store.mkdir(mode=0o700, exist_ok=True)
+        path = self.directory / 'fm.toml'
+        path.write_text(f'''
+[[listen]]
+address = "127.0.0.1:{self.port}"
+[tls]
+ca = "{self.pki}/ca.pem"
+cert = "{self.pki}/manager-fm.pem"
+key = "{self.pki}/manager-fm.key"
+[store]
+path = "{store}/pool.db"
+[fabric]
+driver = "{self.driver}"
+{self.fabric_toml()}
+''')
+        self.manager = Daemon('cxlpool-fm', [self.build / 'bin/cxlpool-fm', '--config', path], self.directory / 'fm.log')
+
+    # The manager.
+    def start_manager(self, env=None, wait=True):
+        self.manager.start(env)
+        if wait:
+            self.wait_manager()
+
+    def wait_manager(self):
+        def answers():
+            if not self.manager.running:
+                raise TestbedError(f'cxlpool-fm ended; log:\n{self.manager.tail()}')
+            return self.try_cli('capacity', timeout='2s') is not None
+        wait_until(answers, 30, 'the manager answers')
+
+    def restart_manager(self, env=None):
+        self.manager.kill()
+        self.start_manager(env)
+
+    def enrol_hosts(self):
+        for host in self.host_names():
+            self.cli('host', 'enrol', host)
+
+    def wait_hosts_online(self, timeout=60):
+        wait_until(lambda: all(h.get('state') == 'ONLINE' for h in self.cli('host', 'list')['hosts']), timeout,
+                   'every host is online')
+
+    # The operator.
+    def cli_command(self, *arguments, timeout='20s'):
+        return [str(self.build / 'bin/cxlpool'), '--manager', f'127.0.0.1:{self.port}', '--ca', f'{self.pki}/ca.pem',
+                '--cert', f'{self.pki}/operator-admin.pem', '--key', f'{self.pki}/operator-admin.key',
+                '--timeout', timeout, *map(str, arguments)]
+
+    def run_cli(self, *arguments, timeout='20s', limit=180, tls=True):
+        command = self.cli_command(*arguments, timeout=timeout)
+        if arguments[0] == 'pki' or not tls:
+            command = [command[0], *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit)
+        if done.returncode != 0:
+            raise CliError([str(a) for a in arguments], done.returncode, done.stderr)
+        return done.stdout
+
+    def cli(self, *arguments, **options):
+        """Runs one command; its JSON answer."""
+        out = self.run_cli('-o', 'json', *arguments, **options)
+        return json.loads(out) if out.strip() else None
+
+    def try_cli(self, *arguments, **options):
+        """The same; None instead of a CliError."""
+        try:
+            return self.cli(*arguments, **options)
+        except (CliError, ValueError):
+            return None
+
+    def regions(self):
+        return {region_id(r['name']): r for r in self.cli('region', 'list').get('regions', [])}
+
+    def allocate(self, name, size, host=None, *flags, wait=True):
+        arguments = ['region', 'allocate', name, '--size', size]
+        if host:
+            arguments += ['--host', host]
+        if wait:
+            arguments += ['--wait', '--wait-timeout', '90s']
+        return self.cli(*arguments, *flags)
+
+    def release(self, name, *flags, wait=True):
+        waiting = ['--wait', '--wait-timeout', '90s'] if wait else []
+        return self.cli('region', 'release', name, '--detach-all', *waiting, *flags)
+
+    def attachment(self, name, host):
+        """The Attachment of `name` on `host`, or None."""
+        region = self.regions().get(name)
+        for attachment in (region or {}).get('attachments', []):
+            if attachment['host'] == f'hosts/{host}':
+                return attachment
+        return None
+
+    @staticmethod
+    def request_id():
+        return str(uuid.uuid4())

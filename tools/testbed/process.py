@@ -1,0 +1,69 @@
+"""A daemon of ours: started, watched, killed by its own handle, its log kept."""
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+
+class TestbedError(Exception):
+    """Something did not happen in time; the text says what, and shows the log's end."""
+
+
+def wait_until(condition, timeout, what):
+    """The first true value of `condition()`, polled; TestbedError after `timeout` seconds."""
+    end = time.monotonic() + timeout
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise TestbedError(f'{what}: not within {timeout} s')
+        time.sleep(0.02)
+
+
+class Daemon:
+    """One process. Its log is appended to over restarts."""
+
+    def __init__(self, name, command, log: Path, env=None):
+        self.name, self.command, self.log = name, [str(c) for c in command], Path(log)
+        self.env = dict(env or {})
+        self.process = None
+
+    def start(self, env=None):
+        with open(self.log, 'ab') as log:
+            self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                            env={**os.environ, **self.env, **(env or {})})
+        return self
+
+    @property
+    def running(self):
+        return self.process is not None and self.process.poll() is None
+
+    def wait(self, timeout):
+        """The exit status; TestbedError if it goes on for longer than `timeout` seconds."""
+        try:
+            return self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise TestbedError(f'{self.name} did not end within {timeout} s; log:\n{self.tail()}') from None
+
+    def kill(self):
+        """kill -9."""
+        if self.running:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
+
+    def stop(self, timeout=10):
+        """SIGTERM; SIGKILL and TestbedError if that takes longer than `timeout` seconds."""
+        if not self.running:
+            return
+        self.process.terminate()
+        try:
+            self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise TestbedError(f'{self.name} did not stop within {timeout} s; log:\n{self.tail()}') from None
+
+    def tail(self, lines=20):
+        return '\n'.join(self.log.read_text(errors='replace').splitlines()[-lines:]) if self.log.exists() else ''

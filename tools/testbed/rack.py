@@ -1,0 +1,96 @@
+"""A pool on QEMU's emulated CXL switches: each host is a machine that runs a real agent on a real kernel."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from .pool import Pool
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(REPOSITORY / 'qemu-cxl'))
+
+from cxlrack.rack import Rack  # noqa: E402
+from cxlrack import topology as topologies  # noqa: E402
+
+GUEST_MANAGER = 'fm.cxlpool:7600'
+
+
+def make_image(build: Path, image: Path, programs=()):
+    """The machine image with the programs just built; `programs` are further ones of build/bin."""
+    extra = [word for name in programs for word in ('--bin', str(build / 'bin' / name))]
+    subprocess.run([str(REPOSITORY / 'qemu-cxl/mkimage'), '--build', str(build), '--out', str(image), *extra],
+                   check=True, stdout=subprocess.DEVNULL)
+    return image
+
+
+class RackPool(Pool):
+    driver = 'qemu'
+
+    def __init__(self, build, directory, topology='two-hosts', image=None, programs=()):
+        super().__init__(build, directory)
+        self.topology = topologies.parse(topologies.load(topology))
+        self.topology_name = topology
+        self.image, self.programs = image, programs
+        self.rack = None
+
+    def host_names(self):
+        return [host.name for host in self.topology.hosts]
+
+    def agent_toml(self, name):
+        return f'''
+host = "{name}"
+adapter = "linux"
+observe_interval = "1s"
+[manager]
+address = "{GUEST_MANAGER}"
+[tls]
+ca = "/etc/cxlpool/ca.pem"
+cert = "/etc/cxlpool/host.pem"
+key = "/etc/cxlpool/host.key"
+server_name = "fm.cxlpool"
+[applications]
+socket = "/run/cxlpool/agent.sock"
+'''
+
+    def overlay(self, name):
+        return {
+            '/etc/cxlpool/agent.toml': self.agent_toml(name).encode(),
+            '/etc/cxlpool/ca.pem': (self.pki / 'ca.pem').read_bytes(),
+            '/etc/cxlpool/host.pem': (self.pki / f'host-{name}.pem').read_bytes(),
+            '/etc/cxlpool/host.key': ((self.pki / f'host-{name}.key').read_bytes(), 0o600),
+        }
+
+    def fabric_toml(self):
+        devices = ''.join(f'[[device]]\nid = "{d.name}"\ncapacity = {d.size}\npath = "{self.rack.device_path(d.name)}"\n'
+                          for d in self.topology.devices)
+        hosts = ''.join(f'[[host]]\nid = "{h.name}"\nqmp = "{self.rack.host(h.name).paths.qmp}"\n' for h in self.topology.hosts)
+        return f'state = "{self.directory}/qemu-state"\n{devices}{hosts}'
+
+    def start(self):
+        if self.image is None:
+            self.image = make_image(self.build, self.directory / 'image', self.programs)
+        self.make_pki()
+        self.rack = Rack.up(self.topology_name, self.directory / 'rack', self.image,
+                            {name: self.overlay(name) for name in self.host_names()}, manager_port=self.port)
+        self.hosts = {name: self.rack.host(name) for name in self.host_names()}
+        self.write_manager_config()
+        self.start_manager()
+        self.enrol_hosts()
+        self.wait_hosts_online()
+        return self
+
+    def close(self):
+        if self.manager:
+            self.manager.kill()
+        if self.rack:
+            self.rack.down()
+
+    def __enter__(self):
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(self, *_):
+        self.close()

@@ -1,0 +1,79 @@
+"""What the Python tests share: where the build is, what is missing, and how results are counted."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+BUILD = Path(os.environ.get('CXLPOOL_BUILD', REPOSITORY / 'build/dev'))
+
+
+def require_qemu():
+    """Skips, with the reason, where the emulated rack cannot be had. In CI that is a failure."""
+    done = subprocess.run([REPOSITORY / 'qemu-cxl/fetch', '--check'], capture_output=True, text=True)
+    if done.returncode == 0:
+        return
+    reason = f'the emulated rack is not here: {(done.stderr or done.stdout).strip()}; run qemu-cxl/fetch'
+    if os.environ.get('CI'):
+        raise AssertionError(reason)
+    raise unittest.SkipTest(reason)
+
+
+class PoolTest(unittest.TestCase):
+    """A test on one pool for the whole class: make_pool(directory) says which."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.directory = Path(tempfile.mkdtemp(prefix='cxlpool-test-'))
+        cls.directory.chmod(0o755)
+        try:
+            cls.pool = cls.make_pool(cls.directory)
+            cls.pool.__enter__()
+        except BaseException:
+            cls.show_logs()
+            shutil.rmtree(cls.directory, ignore_errors=True)
+            raise
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.pool.__exit__(None, None, None)
+        shutil.rmtree(cls.directory, ignore_errors=True)
+
+    @classmethod
+    def show_logs(cls):
+        for log in sorted(cls.directory.rglob('*.log')):
+            text = log.read_text(errors='replace').splitlines()[-15:]
+            print(f'--- {log.name} of {log.parent.name}', *text, sep='\n', file=sys.stderr)
+
+    def run(self, result=None):
+        before = len(result.failures) + len(result.errors) if result else 0
+        super().run(result)
+        if result and len(result.failures) + len(result.errors) > before:
+            self.show_logs()
+
+    def assert_pool_empty(self):
+        """Every byte is free, no Region is left, and nothing is bound anywhere."""
+        self.assertEqual(self.pool.regions(), {})
+        capacity = self.pool.cli('capacity')
+        self.assertEqual(capacity['free_bytes'], capacity['total_bytes'])
+        for host in self.pool.cli('host', 'list')['hosts']:
+            self.assertEqual([p for p in host.get('ports', []) if p.get('region')], [])
+
+
+def main():
+    """Like unittest.main, and leaves the counts in $CXLPOOL_RESULTS."""
+    program = unittest.main(module='__main__', exit=False, verbosity=2)
+    result = program.result
+    directory = os.environ.get('CXLPOOL_RESULTS')
+    if directory:
+        failed = len(result.failures) + len(result.errors) + len(result.unexpectedSuccesses)
+        skipped = len(result.skipped)
+        counts = {'passed': max(0, result.testsRun - failed - skipped), 'failed': failed, 'skipped': skipped}
+        name = Path(sys.argv[0]).stem
+        (Path(directory) / f'{name}-{os.getpid()}.json').write_text(json.dumps(counts))
+    sys.exit(0 if result.wasSuccessful() else 1)
