@@ -4,7 +4,7 @@
 //   CXLPOOL_RACK_POOL=/path/pool       the pool file; whole granules of 256 MiB, at least four
 //   CXLPOOL_RACK_EJECT='command'       is run with HOST SLOT: what a host agent does to let go
 //   CXLPOOL_RACK_POWER_ON='command'    is run with HOST SLOT: what it does to take an LD; optional
-//   CXLPOOL_RACK_FENCE=1               hosts may be killed; each test that does needs a fresh rack
+//   CXLPOOL_RACK_FENCE=1               the first host may be killed, as the last test does
 //
 // Without the first three the rack's tests are skipped.
 #include <fcntl.h>

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "proto/support/log.h"
 #include "proto/support/mutex.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
@@ -88,7 +87,12 @@ absl::Status PrepareConfig(QemuFabricConfig& config) {
 
 absl::StatusOr<std::unique_ptr<QemuFabric>> QemuFabric::Open(QemuFabricConfig config) {
   if (absl::Status status = PrepareConfig(config); !status.ok()) return status;
-  return std::unique_ptr<QemuFabric>(new QemuFabric(std::move(config)));
+  std::unique_ptr<QemuFabric> fabric(new QemuFabric(std::move(config)));
+  for (const auto& [id, host] : fabric->hosts_) {
+    if (host->valid()) continue;
+    return absl::ResourceExhaustedError(absl::StrCat("no file descriptors left for host ", id));
+  }
+  return fabric;
 }
 
 QemuFabric::QemuFabric(QemuFabricConfig config)
@@ -132,11 +136,10 @@ void QemuFabric::Start(absl::AnyInvocable<void(FabricEvent)> sink) {
     shared->sink = std::move(sink);
   }
   for (auto& [id, host] : hosts_) {
-    const absl::Status status = host->Start([shared](FabricEvent event) {
+    host->Start([shared](FabricEvent event) {
       MutexLock lock(shared->mutex);
       shared->sink(std::move(event));
     });
-    if (!status.ok()) LogError("fabric-qemu", "host ", id, ": ", status.message());
   }
 }
 

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -52,13 +51,11 @@ QemuHost::~QemuHost() {
   Stop();
 }
 
-absl::Status QemuHost::Start(EventSink sink) {
-  if (!wake_.valid() || !interrupt_.valid()) return absl::ErrnoToStatus(EMFILE, "eventfd");
+void QemuHost::Start(EventSink sink) {
   sink_ = std::move(sink);
   thread_ = std::thread([this] { Run(); });
   pthread_setname_np(thread_.native_handle(),
                      absl::StrCat("qmp-", config_.id).substr(0, 15).c_str());
-  return absl::OkStatus();
 }
 
 void QemuHost::Enqueue(absl::Duration deadline, Job job, bool first) {
@@ -90,14 +87,14 @@ void QemuHost::Enqueue(absl::Duration deadline, Job job, bool first) {
 }
 
 void QemuHost::Discover(DoneWith<Report> done) {
-  Enqueue(clock_.Elapsed() + timing_.operation,
-          [this, done = std::move(done)](absl::Status status) mutable {
-            if (status.ok() || absl::IsDeadlineExceeded(status)) {
-              std::move(done)(ReportNow());
-            } else {
-              std::move(done)(status);
-            }
-          });
+  // Never too late to say what is known.
+  Enqueue(absl::InfiniteDuration(), [this, done = std::move(done)](absl::Status status) mutable {
+    if (status.ok()) {
+      std::move(done)(ReportNow());
+    } else {
+      std::move(done)(status);
+    }
+  });
 }
 
 void QemuHost::Bind(BindRequest request, DoneWith<BoundLd> done) {
@@ -164,7 +161,7 @@ void QemuHost::RunWork() {
       std::move(work.job)(absl::OkStatus());
     } else {
       std::move(work.job)(Refusal{
-          .code = absl::StatusCode::kDeadlineExceeded,
+          .code = absl::StatusCode::kUnavailable,
           .reason = "FABRIC_TIMEOUT",
           .message = absl::StrCat("host ", config_.id, "'s QEMU was too slow; nothing was done"),
           .remedy = "try again",

@@ -53,10 +53,13 @@ class QemuHost {
   // Answers what is still waiting with CANCELLED.
   ~QemuHost();
 
-  // Makes the thread. Call once, first.
-  absl::Status Start(EventSink sink);
+  // False where the machine gave it no descriptors; then it is of no use.
+  bool valid() const { return wake_.valid() && interrupt_.valid(); }
 
-  // Never an error: a host that cannot be asked is not reachable.
+  // Makes the thread. Call once, first.
+  void Start(EventSink sink);
+
+  // A host that cannot be asked is no error but not reachable.
   void Discover(DoneWith<Report> done);
   // The request's device and slice have been checked.
   void Bind(BindRequest request, DoneWith<BoundLd> done);
