@@ -27,15 +27,15 @@ using Inventory = v1::InventoryService::StubInterface;
 // A page of 1000 Regions, or the topology of a large rack.
 constexpr int kMaxAnswerBytes = 64 * 1024 * 1024;
 
-void SetDeadline(grpc::ClientContext& context, absl::Duration limit) {
-  if (limit == absl::InfiniteDuration()) return;
-  context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(limit));
+std::chrono::system_clock::time_point Deadline(absl::Duration limit) {
+  return std::chrono::system_clock::now() + absl::ToChronoMilliseconds(limit);
 }
 
 class GrpcStub : public ManagerStub {
  public:
   GrpcStub(std::shared_ptr<grpc::Channel> channel, std::string peer)
-      : pool_(v1::PoolService::NewStub(channel)),
+      : channel_(channel),
+        pool_(v1::PoolService::NewStub(channel)),
         inventory_(v1::InventoryService::NewStub(channel)),
         peer_(std::move(peer)) {}
 
@@ -91,7 +91,8 @@ class GrpcStub : public ManagerStub {
   absl::Status WatchRegions(const v1::WatchRegionsRequest& request, absl::Duration limit,
                             OnEvent on_event) override {
     grpc::ClientContext context;
-    SetDeadline(context, limit);
+    context.set_deadline(Deadline(limit));
+    Dial(limit);
     const auto reader = pool_->WatchRegions(&context, request);
     v1::WatchRegionsResponse event;
     while (reader->Read(&event)) {
@@ -110,7 +111,8 @@ class GrpcStub : public ManagerStub {
                                                              Response*),
                                 const Request& request, absl::Duration limit) {
     grpc::ClientContext context;
-    SetDeadline(context, limit);
+    context.set_deadline(Deadline(limit));
+    Dial(limit);
     Response response;
     const grpc::Status status = (stub.*method)(&context, request, &response);
     if (status.ok()) return response;
@@ -135,6 +137,19 @@ class GrpcStub : public ManagerStub {
     return told;
   }
 
+  // Until connected, one dial has failed, or `limit` is over. A call that fails at once lends the
+  // channel no time to connect in, so without this a lost connection would hardly come back.
+  void Dial(absl::Duration limit) {
+    const auto end = Deadline(limit);
+    auto state = channel_->GetState(/*try_to_connect=*/true);
+    while (state != GRPC_CHANNEL_READY && state != GRPC_CHANNEL_SHUTDOWN) {
+      if (!channel_->WaitForStateChange(state, end)) return;
+      state = channel_->GetState(/*try_to_connect=*/true);
+      if (state == GRPC_CHANNEL_TRANSIENT_FAILURE) return;  // The call will say why.
+    }
+  }
+
+  const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<Pool> pool_;
   const std::unique_ptr<Inventory> inventory_;
   const std::string peer_;
@@ -146,8 +161,8 @@ grpc::ChannelArguments Arguments(const ConnectionSettings& settings) {
   arguments.SetMaxReceiveMessageSize(kMaxAnswerBytes);
   // connection.h paces the retries: the channel must be ready to dial when it tries.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 2000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);  // That is how long a dial may take.
   // No more often than a server with default settings takes; it also bounds unacknowledged data.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 310'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);

@@ -103,7 +103,7 @@ class GrpcStubTest : public testing::Test {
   void StartServer(
       std::shared_ptr<grpc::ServerCredentials> credentials = grpc::InsecureServerCredentials()) {
     grpc::ServerBuilder builder;
-    builder.AddListeningPort(address_, credentials);
+    builder.AddListeningPort(address_, credentials, &port_);
     builder.RegisterService(&pool_);
     server_ = builder.BuildAndStart();
     ASSERT_NE(server_, nullptr);
@@ -117,6 +117,7 @@ class GrpcStubTest : public testing::Test {
 
   std::filesystem::path dir_;
   std::string address_;
+  int port_ = 0;
   FakePool pool_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<ManagerStub> stub_;
@@ -146,6 +147,22 @@ TEST_F(GrpcStubTest, ReachesAManagerThatComesUpLate) {
   EXPECT_GE(listener.retries, 1);
   EXPECT_THAT(pool_.request_ids, testing::ElementsAre("00000000-0000-4000-8000-000000000001"));
   EXPECT_THAT(pool_.user_agent, testing::StartsWith("cxlpool/"));
+}
+
+// Over TCP, where a connection takes several steps to come about.
+TEST_F(GrpcStubTest, ComesBackAfterTheManagerWasAway) {
+  address_ = "127.0.0.1:0";
+  StartServer();
+  address_ = "127.0.0.1:" + std::to_string(port_);
+  stub_ = MakeStub(address_);
+  ASSERT_TRUE(stub_->AllocateRegion(Request(), absl::Seconds(60)).ok());
+  server_->Shutdown(std::chrono::system_clock::now());
+  server_.reset();
+  StartOnRetry listener([&] { StartServer(); });
+  Connection connection(*stub_, pacer_, listener, absl::Seconds(60));
+  const auto response = connection.Call(&ManagerStub::AllocateRegion, Request());
+  ASSERT_TRUE(response.ok()) << response.status();
+  EXPECT_LE(listener.retries, 3);
 }
 
 TEST_F(GrpcStubTest, KeepsTheRequestIdWhenTheManagerAsksForPatience) {

@@ -1,7 +1,8 @@
 // The manager as the commands see it: each call tried once, within a deadline, nothing retried.
 //
 // Errors are the manager's, with their Refusal (refusal.h), or UNAVAILABLE (cannot be reached) and
-// DEADLINE_EXCEEDED (no answer in `limit`; what was asked may have been done). One thread.
+// DEADLINE_EXCEEDED (no answer in `limit`; what was asked may have been done). `limit` is finite.
+// One thread.
 #ifndef CXLPOOL_TOOLS_CLI_MANAGER_STUB_H_
 #define CXLPOOL_TOOLS_CLI_MANAGER_STUB_H_
 

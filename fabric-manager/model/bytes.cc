@@ -1,0 +1,32 @@
+#include "fabric-manager/model/bytes.h"
+
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+
+namespace cxlpool::fm {
+
+std::optional<uint64_t> RoundUp(uint64_t bytes, uint64_t unit) {
+  if (unit == 0) return std::nullopt;
+  const uint64_t over = bytes % unit;
+  if (over == 0) return bytes;
+  if (bytes > UINT64_MAX - (unit - over)) return std::nullopt;
+  return bytes + (unit - over);
+}
+
+std::optional<uint64_t> CommonUnit(uint64_t a, uint64_t b) {
+  if (a == 0 || b == 0) return a + b;
+  const uint64_t factor = b / std::gcd(a, b);
+  if (a > UINT64_MAX / factor) return std::nullopt;
+  return a * factor;
+}
+
+std::string FormatBytes(uint64_t bytes) {
+  if (bytes == 0) return "0 bytes";
+  if (bytes % kGiB == 0) return absl::StrCat(bytes / kGiB, " GiB");
+  if (bytes % kMiB == 0) return absl::StrCat(bytes / kMiB, " MiB");
+  if (bytes % kKiB == 0) return absl::StrCat(bytes / kKiB, " KiB");
+  return absl::StrCat(bytes, " bytes");
+}
+
+}  // namespace cxlpool::fm

@@ -1,0 +1,142 @@
+// PlanAttach and PlanDetach.
+
+#include <algorithm>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "fabric-manager/model/bytes.h"
+#include "fabric-manager/model/placement.h"
+#include "fabric-manager/model/plan_parts.h"
+#include "fabric-manager/model/planner.h"
+
+namespace cxlpool::fm {
+namespace {
+
+std::string LabelOf(const Region& region) { return absl::StrCat("region \"", region.id, "\""); }
+
+// Whether the Region takes new Attachments.
+absl::Status CheckReady(const Region& region) {
+  const Metadata metadata = {{"region", region.id}, {"state", std::string(ToString(region.state))}};
+  switch (region.state) {
+    case RegionState::kAllocated:
+      return absl::OkStatus();
+    case RegionState::kReserved:
+      if (region.compensating) break;
+      return Refuse(absl::StatusCode::kFailedPrecondition, "REGION_NOT_READY",
+                    absl::StrCat(LabelOf(region), " is still being attached for the first time"),
+                    "retry when it is ALLOCATED", metadata);
+    case RegionState::kQuarantined:
+      return Refuse(absl::StatusCode::kFailedPrecondition, "REGION_QUARANTINED",
+                    absl::StrCat(LabelOf(region), " is quarantined: ", region.state_reason),
+                    "use another Region", metadata);
+    default:
+      break;
+  }
+  return Refuse(absl::StatusCode::kFailedPrecondition, "REGION_RELEASING",
+                absl::StrCat(LabelOf(region), " is on its way down (", ToString(region.state), ")"),
+                "allocate another Region", metadata);
+}
+
+// What is attached there already: OK if it is what is asked for.
+absl::Status CheckSame(const Region& region, const Attachment& present, const AttachSpec& spec) {
+  if (present.detaching) {
+    return Refuse(absl::StatusCode::kFailedPrecondition, "DETACH_IN_PROGRESS",
+                  absl::StrCat(LabelOf(region), " is on its way down on host \"", present.host,
+                               "\" (", ToString(present.state), ")"),
+                  "retry when it is gone from there",
+                  {{"region", region.id}, {"host", present.host}});
+  }
+  if (present.mode == spec.mode && present.access == spec.access) return absl::OkStatus();
+  return Refuse(absl::StatusCode::kFailedPrecondition, "SHARING_CONFLICT",
+                absl::StrCat(LabelOf(region), " is attached to host \"", present.host, "\" as ",
+                             ToString(present.mode), " ", ToString(present.access), " already"),
+                "detach it there first", {{"region", region.id}, {"holders", present.host}});
+}
+
+// Whether the Region's extents, cut when it was allocated, suit this host.
+absl::Status CheckExtents(const PoolState& state, const Region& region, const AttachSpec& spec) {
+  const HostRuntime& runtime = state.Runtime(spec.host);
+  const uint64_t block = spec.mode == Mode::kSystemRam ? runtime.memory_block_bytes : 0;
+  for (const Extent& extent : region.extents) {
+    const Device* device = state.FindDevice(extent.device);
+    if (device == nullptr || !device->reachable) {
+      return Refuse(absl::StatusCode::kFailedPrecondition, "DEVICE_UNREACHABLE",
+                    absl::StrCat(LabelOf(region), " has bytes on device \"", extent.device,
+                                 "\", which the fabric does not see now"),
+                    "mend the fabric and retry", {{"device", extent.device}});
+    }
+    for (const uint64_t unit : {runtime.region_granule_bytes, block}) {
+      if (unit == 0 || extent.length_bytes % unit == 0) continue;
+      return Refuse(absl::StatusCode::kFailedPrecondition, "GRANULE_MISMATCH",
+                    absl::StrCat(LabelOf(region), " has an extent of ",
+                                 FormatBytes(extent.length_bytes), "; host \"", spec.host,
+                                 "\" takes multiples of ", FormatBytes(unit)),
+                    "allocate a Region for this host (with --host), and use that",
+                    {{"region", region.id},
+                     {"host", spec.host},
+                     {"unit_bytes", absl::StrCat(unit)}});
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Plan> PlanAttach(const PoolState& state, const AttachSpec& spec,
+                                PlanContext& context) {
+  auto retry = FindRetry(state, spec.request);
+  if (!retry.ok()) return retry.status();
+  if (retry->has_value()) return **std::move(retry);
+
+  const auto found = GetRegion(state, spec.region_id);
+  if (!found.ok()) return found.status();
+  const Region& region = **found;
+  const bool going_down = region.compensating || (region.state != RegionState::kAllocated &&
+                                                  region.state != RegionState::kReserved);
+  if (const Attachment* present = region.FindAttachment(absl::string_view(spec.host));
+      present != nullptr && !going_down) {
+    if (absl::Status status = CheckSame(region, *present, spec); !status.ok()) return status;
+    return Plan{*found, {}};
+  }
+  if (absl::Status status = CheckReady(region); !status.ok()) return status;
+  if (absl::Status status = CheckHost(state, spec.host); !status.ok()) return status;
+  if (absl::Status status = CheckSharing(LabelOf(region), region.sharing, region.attachments,
+                                         spec.host, spec.mode, spec.access);
+      !status.ok()) {
+    return status;
+  }
+  if (region.attachments.size() >= kMaxAttachmentsPerRegion) {
+    return Refuse(absl::StatusCode::kResourceExhausted, "TOO_MANY_ATTACHMENTS",
+                  absl::StrCat(LabelOf(region), " is attached to ", region.attachments.size(),
+                               " hosts, as many as a Region may be"),
+                  "detach it from one first", {{"region", region.id}});
+  }
+  if (absl::Status status = CheckExtents(state, region, spec); !status.ok()) return status;
+  auto attachment = MakeAttachment(state, LabelOf(region), region.extents, spec.host, spec.mode,
+                                   spec.access, context);
+  if (!attachment.ok()) return attachment.status();
+  auto edited = Edit(region, spec.request, context);
+  const auto at = std::find_if(edited->attachments.begin(), edited->attachments.end(),
+                               [&](const Attachment& a) { return spec.host < a.host; });
+  edited->attachments.insert(at, *std::move(attachment));
+  return Plan{edited, {RegionPtr(edited)}};
+}
+
+absl::StatusOr<Plan> PlanDetach(const PoolState& state, const DetachSpec& spec,
+                                PlanContext& context) {
+  auto retry = FindRetry(state, spec.request);
+  if (!retry.ok()) return retry.status();
+  if (retry->has_value()) return **std::move(retry);
+
+  const auto found = GetRegion(state, spec.region_id);
+  if (!found.ok()) return found.status();
+  const Attachment* present = (*found)->FindAttachment(absl::string_view(spec.host));
+  if (present == nullptr || present->detaching) return Plan{*found, {}};
+  auto edited = Edit(**found, spec.request, context);
+  Attachment& attachment = *edited->FindAttachment(absl::string_view(spec.host));
+  attachment.detaching = true;
+  attachment.reason = "detached by request";
+  return Plan{edited, {RegionPtr(edited)}};
+}
+
+}  // namespace cxlpool::fm

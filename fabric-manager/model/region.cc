@@ -1,0 +1,112 @@
+#include "fabric-manager/model/region.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace cxlpool::fm {
+
+absl::string_view ToString(RegionState state) {
+  switch (state) {
+    case RegionState::kReserved: return "RESERVED";
+    case RegionState::kAllocated: return "ALLOCATED";
+    case RegionState::kReleasing: return "RELEASING";
+    case RegionState::kScrubbing: return "SCRUBBING";
+    case RegionState::kFailed: return "FAILED";
+    case RegionState::kQuarantined: return "QUARANTINED";
+  }
+  return "UNKNOWN";
+}
+
+absl::string_view ToString(AttachmentState state) {
+  switch (state) {
+    case AttachmentState::kWanted: return "WANTED";
+    case AttachmentState::kBound: return "BOUND";
+    case AttachmentState::kOnline: return "ONLINE";
+    case AttachmentState::kOffline: return "OFFLINE";
+    case AttachmentState::kEjecting: return "EJECTING";
+    case AttachmentState::kUnbound: return "UNBOUND";
+    case AttachmentState::kReleaseBlocked: return "RELEASE_BLOCKED";
+  }
+  return "UNKNOWN";
+}
+
+absl::string_view ToString(Sharing sharing) {
+  switch (sharing) {
+    case Sharing::kExclusive: return "EXCLUSIVE";
+    case Sharing::kSingleWriter: return "SINGLE_WRITER";
+    case Sharing::kMultiWriter: return "MULTI_WRITER";
+  }
+  return "UNKNOWN";
+}
+
+absl::string_view ToString(Mode mode) {
+  switch (mode) {
+    case Mode::kDevdax: return "DEVDAX";
+    case Mode::kSystemRam: return "SYSTEM_RAM";
+  }
+  return "UNKNOWN";
+}
+
+absl::string_view ToString(Access access) {
+  switch (access) {
+    case Access::kReadWrite: return "READ_WRITE";
+    case Access::kReadOnly: return "READ_ONLY";
+  }
+  return "UNKNOWN";
+}
+
+uint64_t Region::size_bytes() const {
+  uint64_t sum = 0;
+  for (const Extent& extent : extents) sum += extent.length_bytes;
+  return sum;
+}
+
+const Attachment* Region::FindAttachment(absl::string_view host) const {
+  const auto it = std::find_if(attachments.begin(), attachments.end(),
+                               [host](const Attachment& a) { return a.host == host; });
+  return it == attachments.end() ? nullptr : &*it;
+}
+
+Attachment* Region::FindAttachment(absl::string_view host) {
+  return const_cast<Attachment*>(static_cast<const Region*>(this)->FindAttachment(host));
+}
+
+std::string Region::etag() const {
+  return absl::StrCat(absl::Hex(generation), "-", absl::Hex(revision));
+}
+
+bool MayFollow(AttachmentState from, AttachmentState to) {
+  using enum AttachmentState;
+  if (from == to) return true;
+  if (to == kUnbound) return true;
+  switch (from) {
+    case kWanted: return to == kBound || to == kOffline;
+    case kBound:
+      return to == kOnline || to == kOffline || to == kReleaseBlocked || to == kWanted;
+    case kOnline:
+      return to == kOffline || to == kReleaseBlocked || to == kBound || to == kWanted;
+    case kReleaseBlocked: return to == kOffline || to == kOnline;
+    case kOffline: return to == kEjecting;
+    case kEjecting:
+    case kUnbound: return false;
+  }
+  return false;
+}
+
+bool MayFollow(RegionState from, RegionState to) {
+  using enum RegionState;
+  if (from == to) return true;
+  if (to == kQuarantined) return true;
+  switch (from) {
+    case kReserved: return to == kAllocated || to == kReleasing || to == kFailed;
+    case kAllocated: return to == kReleasing;
+    case kReleasing: return to == kScrubbing;
+    case kQuarantined: return to == kReleasing;
+    case kScrubbing:
+    case kFailed: return false;
+  }
+  return false;
+}
+
+}  // namespace cxlpool::fm
