@@ -5,8 +5,10 @@
 
 #include <iostream>
 #include <memory>
+#include <string>
 #include <variant>
 
+#include "proto/support/refusal.h"
 #include "tools/cli/command_line.h"
 #include "tools/cli/connection.h"
 #include "tools/cli/execute.h"
@@ -25,7 +27,9 @@ class SayOnce : public RetryListener {
   void OnRetry(const absl::Status& status, absl::Duration) override {
     if (said_) return;
     said_ = true;
-    std::cerr << "cxlpool: trying again: " << Printable(status.message()) << std::endl;
+    const auto refusal = RefusalOf(status);
+    const std::string why = refusal.has_value() ? refusal->message : std::string(status.message());
+    std::cerr << "cxlpool: trying again: " << Printable(why) << std::endl;
   }
 
  private:
