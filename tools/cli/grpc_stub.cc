@@ -92,7 +92,7 @@ class GrpcStub : public ManagerStub {
                             OnEvent on_event) override {
     grpc::ClientContext context;
     context.set_deadline(Deadline(limit));
-    Dial(limit);
+    if (absl::Status status = Dial(limit); !status.ok()) return status;
     const auto reader = pool_->WatchRegions(&context, request);
     v1::WatchRegionsResponse event;
     while (reader->Read(&event)) {
@@ -112,7 +112,7 @@ class GrpcStub : public ManagerStub {
                                 const Request& request, absl::Duration limit) {
     grpc::ClientContext context;
     context.set_deadline(Deadline(limit));
-    Dial(limit);
+    if (absl::Status status = Dial(limit); !status.ok()) return status;
     Response response;
     const grpc::Status status = (stub.*method)(&context, request, &response);
     if (status.ok()) return response;
@@ -120,7 +120,7 @@ class GrpcStub : public ManagerStub {
   }
 
   // What the manager said. A manager whose certificate is not believed is no matter of reach.
-  absl::Status Told(const grpc::Status& status, const grpc::ClientContext& context) const {
+  absl::Status Told(const grpc::Status& status, const grpc::ClientContext& context) {
     const absl::Status told = FromWire(status, context, peer_);
     if (ReasonOf(told) != "MANAGER_UNREACHABLE") return told;
     const std::string said = absl::AsciiStrToLower(status.error_message());
@@ -134,25 +134,40 @@ class GrpcStub : public ManagerStub {
                      .metadata = {{"manager", peer_}}}
           .ToStatus();
     }
+    last_failure_ = told;
     return told;
   }
 
-  // Until connected, one dial has failed, or `limit` is over. A call that fails at once lends the
-  // channel no time to connect in, so without this a lost connection would hardly come back.
-  void Dial(absl::Duration limit) {
+  // Until connected, or one dial has failed (then the call says why). A call that fails at once
+  // lends the channel no time to connect in: without this a lost connection would hardly come back.
+  // UNAVAILABLE/MANAGER_UNREACHABLE: `limit` is over; nothing was sent.
+  absl::Status Dial(absl::Duration limit) {
     const auto end = Deadline(limit);
     auto state = channel_->GetState(/*try_to_connect=*/true);
     while (state != GRPC_CHANNEL_READY && state != GRPC_CHANNEL_SHUTDOWN) {
-      if (!channel_->WaitForStateChange(state, end)) return;
+      if (!channel_->WaitForStateChange(state, end)) return Unreachable(limit);
       state = channel_->GetState(/*try_to_connect=*/true);
-      if (state == GRPC_CHANNEL_TRANSIENT_FAILURE) return;  // The call will say why.
+      if (state == GRPC_CHANNEL_TRANSIENT_FAILURE) break;
     }
+    return absl::OkStatus();
+  }
+
+  absl::Status Unreachable(absl::Duration limit) const {
+    if (!last_failure_.ok()) return last_failure_;
+    return Refusal{.code = absl::StatusCode::kUnavailable,
+                   .reason = "MANAGER_UNREACHABLE",
+                   .message = absl::StrCat("cannot reach the fabric manager at ", peer_,
+                                           ": no connection within ", absl::FormatDuration(limit)),
+                   .remedy = "check the address, and that the network lets it through",
+                   .metadata = {{"manager", peer_}}}
+        .ToStatus();
   }
 
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<Pool> pool_;
   const std::unique_ptr<Inventory> inventory_;
   const std::string peer_;
+  absl::Status last_failure_;  // Why the manager could not be reached last.
 };
 
 grpc::ChannelArguments Arguments(const ConnectionSettings& settings) {

@@ -203,6 +203,14 @@ TEST_F(GrpcStubTest, UnreachableSaysWhere) {
   EXPECT_THAT(response.status().message(), HasSubstr(address_));
 }
 
+TEST_F(GrpcStubTest, StillUnreachableAtTheEndKeepsTheReason) {
+  CountRetries listener;
+  Connection connection(*stub_, pacer_, listener, absl::Milliseconds(1500));
+  const auto response = connection.Call(&ManagerStub::AllocateRegion, Request());
+  EXPECT_EQ(ReasonOf(response.status()), "MANAGER_UNREACHABLE") << response.status();
+  EXPECT_THAT(response.status().message(), HasSubstr("No such file"));
+}
+
 TEST_F(GrpcStubTest, ASilentManagerIsGivenUpAtTheDeadline) {
   StartServer();
   const auto region = stub_->GetRegion({}, absl::Milliseconds(200));
