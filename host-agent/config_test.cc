@@ -107,8 +107,7 @@ TEST(AgentConfigTest, ErrorsNameFileKeyAndRemedy) {
 }
 
 TEST(AgentConfigTest, InsecureAndTlsContradict) {
-  const std::string text =
-      absl::StrReplaceAll(kLinux, {{"[tls]", "insecure = true\n[tls]"}});
+  const std::string text = absl::StrReplaceAll(kLinux, {{"[tls]", "insecure = true\n[tls]"}});
   const absl::Status status = ParseAgentConfig(text, "agent.toml").status();
   EXPECT_NE(status.message().find("contradicts"), absl::string_view::npos) << status;
 }

@@ -78,8 +78,7 @@ absl::StatusOr<std::unique_ptr<ManagerLink>> MakeLink(const AgentConfig& config)
   GrpcLinkOptions options;
   options.address = config.manager_address;
   if (config.tls.has_value()) {
-    options.tls =
-        TlsFiles{.ca = config.tls->ca, .cert = config.tls->cert, .key = config.tls->key};
+    options.tls = TlsFiles{.ca = config.tls->ca, .cert = config.tls->cert, .key = config.tls->key};
     options.server_name = config.tls->server_name;
   }
   return MakeGrpcManagerLink(options);
@@ -125,9 +124,9 @@ class Agent {
     auto memory = MakeMemory(config, &agent->memory_loop_, &agent->clock_);
     if (!memory.ok()) return memory.status();
     agent->memory_ = *std::move(memory);
-    agent->core_ = std::make_unique<AgentCore>(*std::move(options), &agent->loop_, &agent->clock_,
-                                               agent->memory_.get(), agent->link_.get(),
-                                               CrashProbe());
+    agent->core_ =
+        std::make_unique<AgentCore>(*std::move(options), &agent->loop_, &agent->clock_,
+                                    agent->memory_.get(), agent->link_.get(), CrashProbe());
     agent->service_ =
         std::make_unique<LocalService>(PolicyOf(config), agent->core_.get(), &agent->loop_,
                                        &agent->clock_, agent->memory_.get(), agent->link_.get());
@@ -140,9 +139,8 @@ class Agent {
   absl::Status Start() {
     if (absl::Status status = server_->Start(); !status.ok()) return status;
     std::promise<absl::Status> prepared;
-    loop_.Post([&] {
-      core_->Start([&](absl::Status status) { prepared.set_value(std::move(status)); });
-    });
+    loop_.Post(
+        [&] { core_->Start([&](absl::Status status) { prepared.set_value(std::move(status)); }); });
     if (const absl::Status status = prepared.get_future().get(); !status.ok()) {
       // The core goes on trying, and tells the manager why it makes nothing.
       NotifyService(absl::StrCat("STATUS=", status.message())).IgnoreError();

@@ -189,12 +189,11 @@ void LocalServer::Accept() {
   connection.socket = std::move(socket);
   if (!too_many) return;
   connection.closing = true;
-  Reply(connection, RefusedReply(Refuse(absl::StatusCode::kResourceExhausted,
-                                        "TOO_MANY_CONNECTIONS",
-                                        absl::StrCat("the agent serves at most ",
-                                                     options_.max_connections, " connections, ",
-                                                     options_.max_connections_per_uid, " a user"),
-                                        "close some, or raise the limits of the agent")));
+  Reply(connection, RefusedReply(Refuse(
+                        absl::StatusCode::kResourceExhausted, "TOO_MANY_CONNECTIONS",
+                        absl::StrCat("the agent serves at most ", options_.max_connections,
+                                     " connections, ", options_.max_connections_per_uid, " a user"),
+                        "close some, or raise the limits of the agent")));
 }
 
 void LocalServer::OnReadable(Connection& connection) {
@@ -239,10 +238,10 @@ void LocalServer::TakeAnswers() {
 void LocalServer::Reply(Connection& connection, LocalReply reply) {
   std::string bytes = reply.response.SerializeAsString();
   if (bytes.size() > kMaxPacketBytes) {
-    reply = RefusedReply(Refuse(absl::StatusCode::kResourceExhausted, "ANSWER_TOO_LARGE",
-                                absl::StrCat("the answer has ", bytes.size(),
-                                             " bytes; a packet holds 64 KiB"),
-                                "ask the manager instead"));
+    reply = RefusedReply(
+        Refuse(absl::StatusCode::kResourceExhausted, "ANSWER_TOO_LARGE",
+               absl::StrCat("the answer has ", bytes.size(), " bytes; a packet holds 64 KiB"),
+               "ask the manager instead"));
     bytes = reply.response.SerializeAsString();
   }
   connection.unsent = std::move(bytes);

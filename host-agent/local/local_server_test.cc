@@ -41,8 +41,8 @@ class LocalServerTest : public testing::Test {
     agent.host = "hosts/host-a";
     options.path = path_;
     core_ = std::make_unique<AgentCore>(agent, &loop_, &clock_, &memory_, &link_);
-    service_ = std::make_unique<LocalService>(LocalPolicy{}, core_.get(), &loop_, &clock_,
-                                              &memory_, &link_);
+    service_ = std::make_unique<LocalService>(LocalPolicy{}, core_.get(), &loop_, &clock_, &memory_,
+                                              &link_);
     server_ = std::make_unique<LocalServer>(options, service_.get(), &loop_);
     std::promise<void> started;
     loop_.Post([&] { core_->Start([&](absl::Status) { started.set_value(); }); });

@@ -38,9 +38,15 @@ bool SerialsMatch(const DesiredSegment& desired, const ObservedHostRegion& regio
 }
 
 size_t PresentTargets(const DesiredSegment& desired, const HostObservation& host) {
-  return std::count_if(
-      desired.targets.begin(), desired.targets.end(),
-      [&](const DesiredTarget& t) { return FindMemdev(host, t.serial) != nullptr; });
+  return std::count_if(desired.targets.begin(), desired.targets.end(), [&](const DesiredTarget& t) {
+    return FindMemdev(host, t.serial) != nullptr;
+  });
+}
+
+// Whether a memdev sits in the slot.
+bool SlotTaken(uint32_t slot, const HostObservation& host) {
+  return std::any_of(host.memdevs.begin(), host.memdevs.end(),
+                     [slot](const ObservedMemdev& m) { return m.slot == slot; });
 }
 
 bool InMode(const DesiredSegment& desired, const ObservedHostRegion& region) {
@@ -77,8 +83,7 @@ Step CreateOrRefuse(const DesiredSegment& desired, const HostObservation& host,
   if (bridge == nullptr) {
     return Refuse("UNKNOWN_BRIDGE",
                   absl::StrCat("this host has no CXL host bridge ", desired.host_bridge),
-                  "detach the Region and attach it again",
-                  {{"host_bridge", desired.host_bridge}});
+                  "detach the Region and attach it again", {{"host_bridge", desired.host_bridge}});
   }
   if (earlier_pending) return Rung(Step::Kind::kWait);
   std::vector<std::pair<std::string, std::string>> metadata = {
@@ -99,12 +104,11 @@ Step CreateOrRefuse(const DesiredSegment& desired, const HostObservation& host,
                   std::move(metadata));
   }
   if (bridge->free_window_bytes < desired.length_bytes) {
-    return Refuse("WINDOW_FULL",
-                  absl::StrCat("host bridge ", bridge->name, " has ", bridge->free_window_bytes,
-                               " bytes of its window free; the host region needs ",
-                               desired.length_bytes),
-                  "detach a Region from that bridge or attach under another one",
-                  std::move(metadata));
+    return Refuse(
+        "WINDOW_FULL",
+        absl::StrCat("host bridge ", bridge->name, " has ", bridge->free_window_bytes,
+                     " bytes of its window free; the host region needs ", desired.length_bytes),
+        "detach a Region from that bridge or attach under another one", std::move(metadata));
   }
   return Rung(Step::Kind::kCreateHostRegion);
 }
@@ -127,11 +131,11 @@ Step StepUp(const DesiredSegment& desired, const HostObservation& host, bool ear
                   "detach the Region from this host");
   }
   if (!SerialsMatch(desired, *region)) {
-    return Refuse("FOREIGN_HOST_REGION",
-                  absl::StrCat("host region ", region->name, " has the memdev of serial ",
-                               Serial(desired.first_serial()),
-                               " together with targets nobody asked for"),
-                  absl::StrCat("destroy ", region->name, " by hand, if nothing uses it"));
+    return Refuse(
+        "FOREIGN_HOST_REGION",
+        absl::StrCat("host region ", region->name, " has the memdev of serial ",
+                     Serial(desired.first_serial()), " together with targets nobody asked for"),
+        absl::StrCat("destroy ", region->name, " by hand, if nothing uses it"));
   }
   if (!region->committed) return Rung(Step::Kind::kDestroyHostRegion);  // Half made: start again.
   if (region->size_bytes != desired.length_bytes) {
@@ -141,8 +145,7 @@ Step StepUp(const DesiredSegment& desired, const HostObservation& host, bool ear
                   "detach the Region from this host and attach it again");
   }
   if (InMode(desired, *region)) return Rung(Step::Kind::kDone);
-  const DaxDriver wanted =
-      desired.mode == Mode::kDevdax ? DaxDriver::kDeviceDax : DaxDriver::kKmem;
+  const DaxDriver wanted = desired.mode == Mode::kDevdax ? DaxDriver::kDeviceDax : DaxDriver::kKmem;
   if (region->dax_driver == DaxDriver::kNone) {
     Step step = Rung(Step::Kind::kBindDax);
     step.driver = wanted;
@@ -160,8 +163,7 @@ Step StepDown(const DesiredSegment& desired, const HostObservation& host) {
     if (!SerialsMatch(desired, *region) && PresentTargets(desired, host) > 0) {
       return Refuse("FOREIGN_HOST_REGION",
                     absl::StrCat("host region ", region->name, " spans the memdev of serial ",
-                                 Serial(desired.first_serial()),
-                                 " and targets of another segment"),
+                                 Serial(desired.first_serial()), " and targets of another segment"),
                     absl::StrCat("destroy ", region->name, " by hand, if nothing uses it"));
     }
     if (region->dax_driver != DaxDriver::kNone) return LeaveDriver(*region);
@@ -170,7 +172,10 @@ Step StepDown(const DesiredSegment& desired, const HostObservation& host) {
   if (desired.want == Want::kEjected) {
     for (size_t i = 0; i < desired.targets.size(); ++i) {
       const DesiredTarget& target = desired.targets[i];
-      if (target.powered_off && FindMemdev(host, target.serial) == nullptr) continue;
+      if (FindMemdev(host, target.serial) == nullptr &&
+          (target.powered_off || SlotTaken(target.slot, host))) {
+        continue;
+      }
       Step step = Rung(Step::Kind::kPowerOff);
       step.target = i;
       return step;
@@ -183,17 +188,28 @@ Step StepDown(const DesiredSegment& desired, const HostObservation& host) {
 
 const char* StepName(Step::Kind kind) {
   switch (kind) {
-    case Step::Kind::kDone: return "Done";
-    case Step::Kind::kWait: return "Wait";
-    case Step::Kind::kRefuse: return "Refuse";
-    case Step::Kind::kPowerOn: return "PowerOn";
-    case Step::Kind::kCreateHostRegion: return "CreateHostRegion";
-    case Step::Kind::kBindDax: return "BindDax";
-    case Step::Kind::kOnlineBlocks: return "OnlineBlocks";
-    case Step::Kind::kOfflineBlocks: return "OfflineBlocks";
-    case Step::Kind::kUnbindDax: return "UnbindDax";
-    case Step::Kind::kDestroyHostRegion: return "DestroyHostRegion";
-    case Step::Kind::kPowerOff: return "PowerOff";
+    case Step::Kind::kDone:
+      return "Done";
+    case Step::Kind::kWait:
+      return "Wait";
+    case Step::Kind::kRefuse:
+      return "Refuse";
+    case Step::Kind::kPowerOn:
+      return "PowerOn";
+    case Step::Kind::kCreateHostRegion:
+      return "CreateHostRegion";
+    case Step::Kind::kBindDax:
+      return "BindDax";
+    case Step::Kind::kOnlineBlocks:
+      return "OnlineBlocks";
+    case Step::Kind::kOfflineBlocks:
+      return "OfflineBlocks";
+    case Step::Kind::kUnbindDax:
+      return "UnbindDax";
+    case Step::Kind::kDestroyHostRegion:
+      return "DestroyHostRegion";
+    case Step::Kind::kPowerOff:
+      return "PowerOff";
   }
   return "?";
 }

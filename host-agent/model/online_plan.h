@@ -70,10 +70,10 @@ struct Step {
     kPowerOff,
   };
   Kind kind = Kind::kDone;
-  size_t target = 0;                      // kPowerOn, kPowerOff: index into targets.
-  DaxDriver driver = DaxDriver::kNone;    // kBindDax.
-  bool check_holders = false;             // kUnbindDax: nobody may have the DAX device open.
-  Refusal refusal = {};                   // kRefuse.
+  size_t target = 0;                    // kPowerOn, kPowerOff: index into targets.
+  DaxDriver driver = DaxDriver::kNone;  // kBindDax.
+  bool check_holders = false;           // kUnbindDax: nobody may have the DAX device open.
+  Refusal refusal = {};                 // kRefuse.
 
   bool is_rung() const { return kind >= Kind::kPowerOn; }
   bool is_down() const { return kind >= Kind::kOfflineBlocks; }

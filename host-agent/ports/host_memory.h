@@ -24,7 +24,7 @@ namespace cxlpool::agent {
 
 struct HostRegionSpec {
   std::string host_bridge;
-  std::vector<uint64_t> serials;  // One a target, in target order.
+  std::vector<uint64_t> serials;              // One a target, in target order.
   uint32_t interleave_granularity_bytes = 0;  // 0: the window's own.
   uint64_t size_bytes = 0;                    // The whole host region.
 };
@@ -73,8 +73,8 @@ class HostMemory {
 
   // Powers the slot off, for an unbind that the fabric has begun; the memdev is gone afterwards.
   // FAILED_PRECONDITION/REGION_LIVE while a host region uses it. Empty slot: OK, and it still
-  // does what tells the fabric so (an agent may have died between the two). A memdev with
-  // another serial is left alone: OK.
+  // does what tells the fabric so (an agent may have died between the two).
+  // FAILED_PRECONDITION/OTHER_MEMDEV: the slot holds another memdev, which stays on.
   virtual void PowerOff(uint32_t slot, uint64_t serial, Done done) = 0;
 
   // Processes that have the DAX device open or mapped, the agent itself left out. At most 32.

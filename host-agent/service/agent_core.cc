@@ -93,15 +93,14 @@ void AgentCore::OnPrepared(absl::Status status, Done started) {
   }
   if (started) {  // Only now: nothing may be offered to a host that was never prepared.
     ManagerLink::Handlers handlers;
-    handlers.make_hello = [this, post = executor_, alive = std::weak_ptr<bool>(alive_)](
-                              DoneWith<v1::Hello> done) {
+    handlers.make_hello = [this, post = executor_,
+                           alive = std::weak_ptr<bool>(alive_)](DoneWith<v1::Hello> done) {
       post->Post([this, alive, done = std::move(done)]() mutable {
         if (!alive.expired()) MakeHello(std::move(done));
       });
     };
     auto handler = [this](auto method) {
-      return [this, method, post = executor_,
-              alive = std::weak_ptr<bool>(alive_)](auto... args) {
+      return [this, method, post = executor_, alive = std::weak_ptr<bool>(alive_)](auto... args) {
         post->Post([this, method, alive, packed = std::make_tuple(std::move(args)...)]() mutable {
           if (alive.expired()) return;
           std::apply([&](auto&... a) { (this->*method)(std::move(a)...); }, packed);
@@ -173,8 +172,8 @@ void AgentCore::AnswerHellos(const absl::Status& status) {
 }
 
 void AgentCore::OnWelcome(const v1::Welcome& welcome) {
-  LogInfo(kSubject, "session with manager ", welcome.manager_version(), ", ",
-          welcome.offers_size(), " offers");
+  LogInfo(kSubject, "session with manager ", welcome.manager_version(), ", ", welcome.offers_size(),
+          " offers");
   session_up_ = true;
   welcomed_ = true;
   std::vector<AttachmentKey> offered;
@@ -205,8 +204,8 @@ bool AgentCore::TakeOffer(v1::Offer offer) {
 }
 
 void AgentCore::OnWithdraw(const v1::Withdraw& withdraw) {
-  attachments_.Erase({.generation = withdraw.attachment_generation(),
-                      .tag = withdraw.region_tag()});
+  attachments_.Erase(
+      {.generation = withdraw.attachment_generation(), .tag = withdraw.region_tag()});
   Advance();
 }
 
@@ -263,13 +262,14 @@ void AgentCore::Advance() {
 std::optional<AgentCore::Rung> AgentCore::Plan() {
   std::optional<Rung> up;
   std::optional<Rung> down;
+  int up_failures = 0;
+  int down_failures = 0;
   absl::Duration wake = absl::InfiniteDuration();
   std::set<std::string> pending_bridges;
   for (auto& [key, attachment] : attachments_.all()) {
     for (Segment& segment : attachment.segments) {
       const std::string& bridge = segment.desired.host_bridge;
-      const Step step =
-          NextStep(segment.desired, observation_, pending_bridges.contains(bridge));
+      const Step step = NextStep(segment.desired, observation_, pending_bridges.contains(bridge));
       const bool ready = PlanSegment(key, segment, step);
       if (!segment.error.has_value() && AwaitsHostRegion(segment.desired, observation_)) {
         pending_bridges.insert(bridge);
@@ -279,8 +279,12 @@ std::optional<AgentCore::Rung> AgentCore::Plan() {
         wake = std::min(wake, segment.retry_at);
         continue;
       }
+      // What fails over and over must not keep the others waiting.
       std::optional<Rung>& choice = step.is_down() ? down : up;
-      if (!choice.has_value()) choice = Rung{key, segment.desired.first_serial(), step, {}};
+      int& failures = step.is_down() ? down_failures : up_failures;
+      if (choice.has_value() && failures <= segment.failures) continue;
+      choice = Rung{key, segment.desired.first_serial(), step, {}};
+      failures = segment.failures;
     }
   }
   WakeAt(wake);
@@ -327,9 +331,9 @@ void AgentCore::WakeAt(absl::Duration when) {
   if (when >= wake_at_ || when == absl::InfiniteDuration()) return;
   wake_at_ = when;
   executor_->PostAfter(when - clock_->Elapsed(), OnCore([this, when] {
-    if (wake_at_ == when) wake_at_ = absl::InfiniteDuration();
-    Advance();
-  }));
+                         if (wake_at_ == when) wake_at_ = absl::InfiniteDuration();
+                         Advance();
+                       }));
 }
 
 // --- Rungs.
@@ -339,8 +343,7 @@ void AgentCore::RunRung(Rung rung) {
   if (probe_) probe_(absl::StrCat("before-", StepName(rung.step.kind)));
   ++epoch_;
   rung_ = rung;
-  Ask(*segment, rung.step,
-      OnCore([this](absl::Status status) { OnRungEnded(std::move(status)); }));
+  Ask(*segment, rung.step, OnCore([this](absl::Status status) { OnRungEnded(std::move(status)); }));
 }
 
 void AgentCore::Ask(const Segment& segment, const Step& step, Done done) {
@@ -348,7 +351,8 @@ void AgentCore::Ask(const Segment& segment, const Step& step, Done done) {
   const uint64_t serial = desired.first_serial();
   const DesiredTarget& target = desired.targets[step.target];
   switch (step.kind) {
-    case Step::Kind::kPowerOn: return memory_->PowerOn(target.slot, target.serial, std::move(done));
+    case Step::Kind::kPowerOn:
+      return memory_->PowerOn(target.slot, target.serial, std::move(done));
     case Step::Kind::kPowerOff:
       return memory_->PowerOff(target.slot, target.serial, std::move(done));
     case Step::Kind::kCreateHostRegion: {
@@ -359,9 +363,12 @@ void AgentCore::Ask(const Segment& segment, const Step& step, Done done) {
       for (const DesiredTarget& t : desired.targets) spec.serials.push_back(t.serial);
       return memory_->CreateHostRegion(std::move(spec), std::move(done));
     }
-    case Step::Kind::kBindDax: return memory_->BindDax(serial, step.driver, std::move(done));
-    case Step::Kind::kOnlineBlocks: return memory_->OnlineBlocks(serial, std::move(done));
-    case Step::Kind::kOfflineBlocks: return memory_->OfflineBlocks(serial, std::move(done));
+    case Step::Kind::kBindDax:
+      return memory_->BindDax(serial, step.driver, std::move(done));
+    case Step::Kind::kOnlineBlocks:
+      return memory_->OnlineBlocks(serial, std::move(done));
+    case Step::Kind::kOfflineBlocks:
+      return memory_->OfflineBlocks(serial, std::move(done));
     case Step::Kind::kUnbindDax:
       if (step.check_holders) return UnbindUnlessHeld(serial, std::move(done));
       return memory_->UnbindDax(serial, std::move(done));
@@ -369,21 +376,21 @@ void AgentCore::Ask(const Segment& segment, const Step& step, Done done) {
       return memory_->DestroyHostRegion(serial, std::move(done));
     case Step::Kind::kDone:
     case Step::Kind::kWait:
-    case Step::Kind::kRefuse: break;
+    case Step::Kind::kRefuse:
+      break;
   }
   std::move(done)(absl::InternalError("not a rung"));
 }
 
 // The kernel would take a mapped DAX device away, and its users would die of SIGBUS.
 void AgentCore::UnbindUnlessHeld(uint64_t serial, Done done) {
-  memory_->FindHolders(
-      serial, OnCore([this, serial, done = std::move(done)](
-                         absl::StatusOr<std::vector<int>> holders) mutable {
-        if (!holders.ok()) return std::move(done)(holders.status());
-        if (holders->empty()) return memory_->UnbindDax(serial, std::move(done));
-        rung_->holders = *std::move(holders);
-        std::move(done)(absl::FailedPreconditionError("the DAX device is held"));
-      }));
+  memory_->FindHolders(serial, OnCore([this, serial, done = std::move(done)](
+                                          absl::StatusOr<std::vector<int>> holders) mutable {
+                         if (!holders.ok()) return std::move(done)(holders.status());
+                         if (holders->empty()) return memory_->UnbindDax(serial, std::move(done));
+                         rung_->holders = *std::move(holders);
+                         std::move(done)(absl::FailedPreconditionError("the DAX device is held"));
+                       }));
 }
 
 void AgentCore::OnRungEnded(absl::Status status) {
@@ -400,8 +407,7 @@ void AgentCore::OnRungEnded(absl::Status status) {
         segment->desired.targets[rung.step.target].powered_off = true;
       }
     } else {
-      v1::SegmentError error =
-          rung.holders.empty() ? ErrorOf(status) : HoldersError(rung.holders);
+      v1::SegmentError error = rung.holders.empty() ? ErrorOf(status) : HoldersError(rung.holders);
       LogWarning(kSubject, StepName(rung.step.kind), ": ", Describe(rung.key, rung.first_serial),
                  ": ", error.message());
       Fail(*segment, std::move(error));

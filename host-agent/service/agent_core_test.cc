@@ -48,8 +48,8 @@ TEST(AgentCoreTest, BringsSystemRamUpAndDown) {
   rig.memory.plugged[1] = 0x51;
   rig.Start();
   rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}}, v1::SYSTEM_RAM)});
-  EXPECT_THAT(rig.memory.calls, ElementsAre("PowerOn 0x51", "CreateHostRegion 0x51",
-                                            "BindDax 0x51", "OnlineBlocks 0x51"));
+  EXPECT_THAT(rig.memory.calls, ElementsAre("PowerOn 0x51", "CreateHostRegion 0x51", "BindDax 0x51",
+                                            "OnlineBlocks 0x51"));
   EXPECT_EQ(rig.link.Last(0x51)->segment().numa_node(), 2);
   EXPECT_EQ(rig.link.Last(0x51)->segment().online_blocks(), 4u);
   rig.memory.calls.clear();
@@ -100,12 +100,12 @@ TEST(AgentCoreTest, AFailedEarlierOneLetsTheLaterPass) {
 TEST(AgentCoreTest, RetriesWithBackoffThatIsCappedAndReportsTheError) {
   CoreRig rig;
   rig.memory.plugged[1] = 0x51;
-  rig.memory.failures["CreateHostRegion"] = Refusal{.code = absl::StatusCode::kInternal,
-                                                    .reason = "REGION_COMMIT",
-                                                    .message = "the kernel says ENXIO",
-                                                    .remedy = "see dmesg",
-                                                    .metadata = {}}
-                                                .ToStatus();
+  rig.memory.failures["CreateHostRegion"] = Refusal{
+      .code = absl::StatusCode::kInternal,
+      .reason = "REGION_COMMIT",
+      .message = "the kernel says ENXIO",
+      .remedy = "see dmesg",
+      .metadata = {}}.ToStatus();
   rig.Start();
   rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
   EXPECT_EQ(rig.ReportedError(0x51), "REGION_COMMIT");
@@ -331,15 +331,35 @@ TEST(AgentCoreTest, WaysDownComeBeforeWaysUp) {
   EXPECT_EQ(rig.memory.calls.front(), "FindHolders 0x51");
 }
 
+TEST(AgentCoreTest, WhatFailsOverAndOverDoesNotKeepOthersWaiting) {
+  CoreRig rig;
+  rig.memory.plugged = {{3, 0x52}, {4, 0x53}};  // 0x51 never comes.
+  rig.Start();
+  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
+  rig.executor.Advance(absl::Seconds(30));
+  rig.memory.silent = {"PowerOn"};
+  rig.memory.calls.clear();
+  rig.Offer(MakeOffer(2, kOnline, {{3, 0x52}}));
+  rig.Offer(MakeOffer(3, kOnline, {{4, 0x53}}));
+  rig.executor.Advance(absl::Seconds(30));  // The time of 0x51 has come while 0x52 is served.
+  EXPECT_THAT(rig.memory.calls, ElementsAre("PowerOn 0x52"));
+  rig.memory.Resume();
+  rig.executor.RunReady();
+  ASSERT_EQ(rig.Calls("PowerOn 0x51"), 1);
+  EXPECT_EQ(rig.memory.calls.back(), "PowerOn 0x51");
+  EXPECT_EQ(rig.Reported(0x52), v1::SEGMENT_ONLINE);
+  EXPECT_EQ(rig.Reported(0x53), v1::SEGMENT_ONLINE);
+}
+
 TEST(AgentCoreTest, NothingIsMadeOnAHostThatCouldNotBePrepared) {
   CoreRig rig;
   rig.memory.plugged[1] = 0x51;
-  rig.memory.prepare = Refusal{.code = absl::StatusCode::kFailedPrecondition,
-                               .reason = "NO_CXL_MODULE",
-                               .message = "no cxl_acpi",
-                               .remedy = "load it",
-                               .metadata = {}}
-                           .ToStatus();
+  rig.memory.prepare = Refusal{
+      .code = absl::StatusCode::kFailedPrecondition,
+      .reason = "NO_CXL_MODULE",
+      .message = "no cxl_acpi",
+      .remedy = "load it",
+      .metadata = {}}.ToStatus();
   rig.Start();
   rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
   EXPECT_THAT(rig.memory.calls, IsEmpty());

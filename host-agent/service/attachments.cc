@@ -33,8 +33,8 @@ absl::Status CheckOffer(const v1::Offer& offer) {
   for (const v1::OfferedSegment& segment : offer.segments()) {
     if (segment.length_bytes() == 0) return BadOffer(offer, "has a segment without length");
     if (segment.targets_size() == 0 || segment.targets_size() > kMaxTargets) {
-      return BadOffer(offer, absl::StrCat("has a segment without targets, or with more than ",
-                                          kMaxTargets));
+      return BadOffer(
+          offer, absl::StrCat("has a segment without targets, or with more than ", kMaxTargets));
     }
     for (const v1::Target& target : segment.targets()) {
       if (target.serial() == 0) return BadOffer(offer, "has a target without serial");
@@ -45,9 +45,12 @@ absl::Status CheckOffer(const v1::Offer& offer) {
 
 Want WantOf(const v1::Offer& offer) {
   switch (offer.want()) {
-    case v1::Offer::WANT_OFFLINE: return Want::kOffline;
-    case v1::Offer::WANT_EJECTED: return Want::kEjected;
-    default: return Want::kOnline;
+    case v1::Offer::WANT_OFFLINE:
+      return Want::kOffline;
+    case v1::Offer::WANT_EJECTED:
+      return Want::kEjected;
+    default:
+      return Want::kOnline;
   }
 }
 

@@ -22,12 +22,12 @@ class FakeHostMemory : public HostMemory {
  public:
   explicit FakeHostMemory(Executor* executor) : executor_(executor) {
     for (int b = 0; b < 2; ++b) {
-      host.bridges.push_back({.name = absl::StrCat("ACPI0016:0", b),
-                              .slots = {static_cast<uint32_t>(2 * b + 1),
-                                        static_cast<uint32_t>(2 * b + 2)},
-                              .max_regions = 4,
-                              .window_bytes = uint64_t{16} << 30,
-                              .free_window_bytes = uint64_t{16} << 30});
+      host.bridges.push_back(
+          {.name = absl::StrCat("ACPI0016:0", b),
+           .slots = {static_cast<uint32_t>(2 * b + 1), static_cast<uint32_t>(2 * b + 2)},
+           .max_regions = 4,
+           .window_bytes = uint64_t{16} << 30,
+           .free_window_bytes = uint64_t{16} << 30});
     }
     host.memory_block_bytes = uint64_t{128} << 20;
   }

@@ -31,8 +31,8 @@ absl::Status Releasing(const std::string& name) {
 
 absl::Status NotAttached(const std::string& name) {
   return Refuse(absl::StatusCode::kNotFound, "NOT_ATTACHED",
-                absl::StrCat(name, " is not attached to this host"),
-                "attach it to this host first", {{"region", name}});
+                absl::StrCat(name, " is not attached to this host"), "attach it to this host first",
+                {{"region", name}});
 }
 
 absl::Status NotOnlineYet(const std::string& name, absl::string_view why) {
@@ -56,11 +56,13 @@ v1::Attachment::State AttachmentStateOf(const Attachment& attachment, const Host
     failed |= segment.error.has_value();
   }
   switch (attachment.offer.want()) {
-    case v1::Offer::WANT_EJECTED: return v1::Attachment::EJECTING;
+    case v1::Offer::WANT_EJECTED:
+      return v1::Attachment::EJECTING;
     case v1::Offer::WANT_OFFLINE:
       if (stopped) return v1::Attachment::OFFLINE;
       return failed ? v1::Attachment::RELEASE_BLOCKED : v1::Attachment::ONLINE;
-    default: break;
+    default:
+      break;
   }
   if (all_online) return v1::Attachment::ONLINE;
   return any_memdev ? v1::Attachment::BOUND : v1::Attachment::WANTED;
@@ -120,31 +122,36 @@ void LocalService::Handle(const LocalPeer& peer, v1::LocalRequest request, Local
   }
   if (absl::Status s = CheckPeer(peer); !s.ok()) return refuse(s);
   if (request.protocol_version() != kLocalProtocolVersion) {
-    return refuse(Refuse(
-        absl::StatusCode::kFailedPrecondition,
-        request.protocol_version() < kLocalProtocolVersion ? "PROTOCOL_TOO_OLD"
-                                                           : "PROTOCOL_TOO_NEW",
-        absl::StrCat("this agent speaks local protocol ", kLocalProtocolVersion, ", not ",
-                     request.protocol_version()),
-        "use a libpool of the agent's release",
-        {{"min", absl::StrCat(kLocalProtocolVersion)}, {"max", absl::StrCat(kLocalProtocolVersion)}}));
+    return refuse(Refuse(absl::StatusCode::kFailedPrecondition,
+                         request.protocol_version() < kLocalProtocolVersion ? "PROTOCOL_TOO_OLD"
+                                                                            : "PROTOCOL_TOO_NEW",
+                         absl::StrCat("this agent speaks local protocol ", kLocalProtocolVersion,
+                                      ", not ", request.protocol_version()),
+                         "use a libpool of the agent's release",
+                         {{"min", absl::StrCat(kLocalProtocolVersion)},
+                          {"max", absl::StrCat(kLocalProtocolVersion)}}));
   }
   Pending pending;
   pending.peer = peer;
   pending.number = ++last_number_;
   pending.done = std::move(done);
   switch (request.body_case()) {
-    case v1::LocalRequest::kOpen: return Open(request.open(), std::move(pending));
-    case v1::LocalRequest::kAllocate: return Allocate(request.allocate(), std::move(pending));
-    case v1::LocalRequest::kRelease: return Release(request.release(), std::move(pending));
-    case v1::LocalRequest::kList: return std::move(pending.done)(List(peer));
+    case v1::LocalRequest::kOpen:
+      return Open(request.open(), std::move(pending));
+    case v1::LocalRequest::kAllocate:
+      return Allocate(request.allocate(), std::move(pending));
+    case v1::LocalRequest::kRelease:
+      return Release(request.release(), std::move(pending));
+    case v1::LocalRequest::kList:
+      return std::move(pending.done)(List(peer));
     case v1::LocalRequest::kClose:
       return std::move(pending.done)(Close(peer, request.close()));
-    case v1::LocalRequest::BODY_NOT_SET: break;
+    case v1::LocalRequest::BODY_NOT_SET:
+      break;
   }
-  std::move(pending.done)(RefusedReply(
-      Refuse(absl::StatusCode::kInvalidArgument, "BAD_REQUEST", "the request has no body",
-             "use a libpool of the agent's release")));
+  std::move(pending.done)(
+      RefusedReply(Refuse(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
+                          "the request has no body", "use a libpool of the agent's release")));
 }
 
 void LocalService::ConnectionEnded(uint64_t connection) {
@@ -189,8 +196,8 @@ void LocalService::Open(const v1::LocalOpenRequest& request, Pending pending) {
   WaitFor(std::move(pending), absl::Milliseconds(request.wait_ms()));
 }
 
-const std::pair<const AttachmentKey, Attachment>* LocalService::Find(
-    const std::string& name, const std::string& tag) const {
+const std::pair<const AttachmentKey, Attachment>* LocalService::Find(const std::string& name,
+                                                                     const std::string& tag) const {
   const auto* found = core_->attachments().FindByName(name);
   return found != nullptr && !tag.empty() && found->first.tag != tag ? nullptr : found;
 }
@@ -318,14 +325,13 @@ void LocalService::Allocate(const v1::LocalAllocateRequest& request, Pending pen
                                ? kDefaultAllocateWait
                                : std::min(absl::Milliseconds(request.wait_ms()), kMaxLocalWait));
   Keep(std::move(pending));
-  link_->Allocate(
-      std::move(forward),
-      [this, connection, number, executor = executor_, alive = std::weak_ptr<bool>(alive_)](
-          absl::StatusOr<v1::AllocateRegionResponse> response) {
-        executor->Post([this, connection, number, alive, response = std::move(response)]() mutable {
-          if (!alive.expired()) OnAllocated(connection, number, std::move(response));
-        });
-      });
+  link_->Allocate(std::move(forward), [this, connection, number, executor = executor_,
+                                       alive = std::weak_ptr<bool>(alive_)](
+                                          absl::StatusOr<v1::AllocateRegionResponse> response) {
+    executor->Post([this, connection, number, alive, response = std::move(response)]() mutable {
+      if (!alive.expired()) OnAllocated(connection, number, std::move(response));
+    });
+  });
 }
 
 void LocalService::OnAllocated(uint64_t connection, uint64_t number,
@@ -363,21 +369,20 @@ void LocalService::Release(const v1::LocalReleaseRequest& request, Pending pendi
   const uint64_t connection = pending.peer.connection;
   const uint64_t number = pending.number;
   Keep(std::move(pending));
-  link_->Release(
-      std::move(forward),
-      [this, connection, number, executor = executor_, alive = std::weak_ptr<bool>(alive_)](
-          absl::StatusOr<v1::ReleaseRegionResponse> response) {
-        executor->Post([this, connection, number, alive, status = response.status()] {
-          if (alive.expired()) return;
-          const auto it = pending_.find(connection);
-          if (it == pending_.end() || it->second.number != number) return;
-          LocalDone done = std::move(it->second.done);
-          pending_.erase(it);
-          LocalReply reply;
-          reply.response.mutable_release();
-          std::move(done)(status.ok() ? std::move(reply) : RefusedReply(status));
-        });
-      });
+  link_->Release(std::move(forward), [this, connection, number, executor = executor_,
+                                      alive = std::weak_ptr<bool>(alive_)](
+                                         absl::StatusOr<v1::ReleaseRegionResponse> response) {
+    executor->Post([this, connection, number, alive, status = response.status()] {
+      if (alive.expired()) return;
+      const auto it = pending_.find(connection);
+      if (it == pending_.end() || it->second.number != number) return;
+      LocalDone done = std::move(it->second.done);
+      pending_.erase(it);
+      LocalReply reply;
+      reply.response.mutable_release();
+      std::move(done)(status.ok() ? std::move(reply) : RefusedReply(status));
+    });
+  });
 }
 
 // --- From what is attached.

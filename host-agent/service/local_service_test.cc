@@ -14,8 +14,8 @@ constexpr LocalPeer kUser = {.connection = 10, .uid = 1000, .pid = 4711};
 struct Rig : CoreRig {
   explicit Rig(LocalPolicy policy = {}) {
     policy.agent_uid = 990;
-    service = std::make_unique<LocalService>(policy, core.get(), &executor, &executor, &memory,
-                                             &link);
+    service =
+        std::make_unique<LocalService>(policy, core.get(), &executor, &executor, &memory, &link);
     memory.plugged = {{1, 0x51}, {2, 0x52}, {3, 0x53}};
     Start();
   }
@@ -104,8 +104,8 @@ TEST(LocalServiceTest, RefusalsSayWhy) {
   read_only.set_access(v1::READ_ONLY);
   v1::Offer foreign = MakeOffer(5, kOnline, {});
   foreign.set_tenant("tenants/other");
-  rig.Connect({MakeOffer(1, kOffline, {{1, 0x51}}), read_only,
-               MakeOffer(3, kOnline, {{3, 0x53}}), foreign});
+  rig.Connect({MakeOffer(1, kOffline, {{1, 0x51}}), read_only, MakeOffer(3, kOnline, {{3, 0x53}}),
+               foreign});
   struct Row {
     v1::LocalRequest request;
     absl::StatusCode code;
@@ -143,8 +143,7 @@ TEST(LocalServiceTest, RefusalsSayWhy) {
 TEST(LocalServiceTest, ReadOnlyIsOpenedReadOnly) {
   Rig rig;
   rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
-  const v1::LocalResponse answer =
-      rig.AskNow(kUser, Rig::OpenOf("regions/r1", v1::READ_ONLY));
+  const v1::LocalResponse answer = rig.AskNow(kUser, Rig::OpenOf("regions/r1", v1::READ_ONLY));
   EXPECT_EQ(answer.open().access(), v1::READ_ONLY);
 }
 
@@ -277,12 +276,13 @@ TEST(LocalServiceTest, TheManagersRefusalReachesTheApplicationWhole) {
   Rig rig;
   rig.Connect();
   rig.Ask(kUser, Rig::AllocateOf());
-  std::move(rig.link.allocates[0].second)(Refusal{.code = absl::StatusCode::kResourceExhausted,
-                                                  .reason = "POOL_FRAGMENTED",
-                                                  .message = "no single extent",
-                                                  .remedy = "raise max_extents",
-                                                  .metadata = {{"largest_free_bytes", "42"}}}
-                                              .ToStatus());
+  std::move(rig.link.allocates[0].second)(Refusal{
+      .code = absl::StatusCode::kResourceExhausted,
+      .reason = "POOL_FRAGMENTED",
+      .message = "no single extent",
+      .remedy = "raise max_extents",
+      .metadata = {
+          {"largest_free_bytes", "42"}}}.ToStatus());
   rig.executor.RunReady();
   const v1::LocalResponse& answer = rig.answers[kUser.connection];
   EXPECT_EQ(answer.code(), Code(absl::StatusCode::kResourceExhausted));

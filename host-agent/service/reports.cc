@@ -65,11 +65,16 @@ bool InventoryChanged(const v1::HostInventory& told, const v1::HostInventory& no
 
 v1::SegmentState SegmentStateOf(const Segment& segment, const HostObservation& host) {
   switch (StateOf(segment.desired, host)) {
-    case LadderState::kAbsent: return v1::SEGMENT_ABSENT;
-    case LadderState::kPresent: return v1::SEGMENT_PRESENT;
-    case LadderState::kRegion: return v1::SEGMENT_REGION;
-    case LadderState::kOnline: return v1::SEGMENT_ONLINE;
-    case LadderState::kStopping: return v1::SEGMENT_STOPPING;
+    case LadderState::kAbsent:
+      return v1::SEGMENT_ABSENT;
+    case LadderState::kPresent:
+      return v1::SEGMENT_PRESENT;
+    case LadderState::kRegion:
+      return v1::SEGMENT_REGION;
+    case LadderState::kOnline:
+      return v1::SEGMENT_ONLINE;
+    case LadderState::kStopping:
+      return v1::SEGMENT_STOPPING;
   }
   return v1::SEGMENT_STATE_UNSPECIFIED;
 }

@@ -1,3 +1,5 @@
+#include "test/contract/host_memory_contract.h"
+
 #include <fcntl.h>
 #include <google/protobuf/text_format.h>
 #include <unistd.h>
@@ -10,7 +12,6 @@
 #include "cxlpool/emulated/v1/slot.pb.h"
 #include "host-agent/adapters/emulated/emulated_host_memory.h"
 #include "proto/support/loop.h"
-#include "test/contract/host_memory_contract.h"
 
 namespace cxlpool::agent {
 namespace {
@@ -94,9 +95,7 @@ class EmulatedRig : public HostMemoryRig {
   uint64_t last_serial_ = 0x100;
 };
 
-absl::StatusOr<std::unique_ptr<HostMemoryRig>> MakeRig() {
-  return std::make_unique<EmulatedRig>();
-}
+absl::StatusOr<std::unique_ptr<HostMemoryRig>> MakeRig() { return std::make_unique<EmulatedRig>(); }
 
 INSTANTIATE_TEST_SUITE_P(Emulated, HostMemoryContract, ::testing::Values(MakeRig));
 

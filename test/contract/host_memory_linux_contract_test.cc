@@ -65,8 +65,8 @@ class LinuxRig : public HostMemoryRig {
       return ld.host_bridge == bridges_[bridge];
     });
     if (it == unused.end()) {
-      return absl::ResourceExhaustedError(absl::StrCat(
-          "CXLPOOL_LINUX_SLOTS has too few LDs under ", bridges_[bridge], " for this test"));
+      return absl::ResourceExhaustedError(absl::StrCat("CXLPOOL_LINUX_SLOTS has too few LDs under ",
+                                                       bridges_[bridge], " for this test"));
     }
     PluggedLd ld = *it;
     unused.erase(it);

@@ -46,9 +46,12 @@ DaxDriver DriverOf(const HostSide& side) {
 
 const char* NameOf(DaxDriver driver) {
   switch (driver) {
-    case DaxDriver::kDeviceDax: return "device_dax";
-    case DaxDriver::kKmem: return "kmem";
-    case DaxDriver::kNone: break;
+    case DaxDriver::kDeviceDax:
+      return "device_dax";
+    case DaxDriver::kKmem:
+      return "kmem";
+    case DaxDriver::kNone:
+      break;
   }
   return "";
 }
@@ -166,8 +169,7 @@ absl::Status EmulatedHostMemory::CheckDirectories() const {
       if (::stat(path.c_str(), &directory) != 0 || !S_ISDIR(directory.st_mode) ||
           ::access(path.c_str(), W_OK) != 0) {
         return Precondition(
-            "EMULATED_ROOT",
-            absl::StrCat(path, " is not a directory that this user can write"),
+            "EMULATED_ROOT", absl::StrCat(path, " is not a directory that this user can write"),
             "start the manager with the emulated driver first, with the same root and a host of "
             "this name, slots and user");
       }
@@ -278,10 +280,10 @@ void EmulatedHostMemory::AwaitLd(uint32_t slot, uint64_t serial, absl::Duration 
     return std::move(done)(WriteHostSide(directory, side));
   }
   if (clock_->Elapsed() >= deadline) {
-    return std::move(done)(Refuse(
-        absl::StatusCode::kDeadlineExceeded, "MEMDEV_TIMEOUT",
-        absl::StrCat("no memdev with serial ", Serial(serial), " came in slot ", slot),
-        "see on the manager whether the Region is bound to this host"));
+    return std::move(done)(
+        Refuse(absl::StatusCode::kDeadlineExceeded, "MEMDEV_TIMEOUT",
+               absl::StrCat("no memdev with serial ", Serial(serial), " came in slot ", slot),
+               "see on the manager whether the Region is bound to this host"));
   }
   executor_->PostAfter(kPoll, [this, slot, serial, deadline, done = std::move(done)]() mutable {
     AwaitLd(slot, serial, deadline, std::move(done));
@@ -313,16 +315,14 @@ absl::Status EmulatedHostMemory::CreateNow(const HostRegionSpec& spec) {
                         absl::StrCat("ask for bridge ", bridge.name));
   }
   if (stack.blocked) {
-    return Precondition("BRIDGE_BLOCKED",
-                        absl::StrCat(bridge.name, ": a decoder below a live one was freed"),
-                        absl::StrCat("free the host region of serial ",
-                                     Serial(stack.topmost_serial), " first"));
+    return Precondition(
+        "BRIDGE_BLOCKED", absl::StrCat(bridge.name, ": a decoder below a live one was freed"),
+        absl::StrCat("free the host region of serial ", Serial(stack.topmost_serial), " first"));
   }
   if (stack.live >= bridge.max_regions) {
-    return Precondition("DECODERS_FULL",
-                        absl::StrCat(bridge.name, " has ", stack.live, " live host regions"),
-                        absl::StrCat("free the host region of serial ",
-                                     Serial(stack.topmost_serial), " first"));
+    return Precondition(
+        "DECODERS_FULL", absl::StrCat(bridge.name, " has ", stack.live, " live host regions"),
+        absl::StrCat("free the host region of serial ", Serial(stack.topmost_serial), " first"));
   }
   if (spec.size_bytes == 0 || spec.size_bytes != slot->files.fabric.length_bytes()) {
     return Refuse(absl::StatusCode::kInternal, "REGION_COMMIT",
@@ -331,10 +331,9 @@ absl::Status EmulatedHostMemory::CreateNow(const HostRegionSpec& spec) {
                   "detach the Region and attach it again");
   }
   if (spec.size_bytes > stack.free_bytes) {
-    return Precondition("WINDOW_FULL",
-                        absl::StrCat(bridge.name, " has ", stack.free_bytes, " bytes free"),
-                        absl::StrCat("free the host region of serial ",
-                                     Serial(stack.topmost_serial), " first"));
+    return Precondition(
+        "WINDOW_FULL", absl::StrCat(bridge.name, " has ", stack.free_bytes, " bytes free"),
+        absl::StrCat("free the host region of serial ", Serial(stack.topmost_serial), " first"));
   }
   side.set_committed(true);
   side.set_hpa_bytes(stack.next_hpa_bytes);
@@ -353,8 +352,7 @@ absl::Status EmulatedHostMemory::BindNow(uint64_t serial, DaxDriver driver) {
   }
   if (DriverOf(side) == driver) return absl::OkStatus();
   if (DriverOf(side) != DaxDriver::kNone) {
-    return Precondition("DAX_BOUND",
-                        absl::StrCat("driver ", side.driver(), " has the DAX device"),
+    return Precondition("DAX_BOUND", absl::StrCat("driver ", side.driver(), " has the DAX device"),
                         "unbind it first");
   }
   side.set_driver(NameOf(driver));
@@ -429,8 +427,13 @@ absl::Status EmulatedHostMemory::PowerOffNow(uint32_t slot, uint64_t serial) {
                           absl::StrCat("the memdev in slot ", slot, " carries a host region"),
                           "destroy the host region first");
     }
+  } else if (files->has_memdev()) {
+    return Precondition("OTHER_MEMDEV",
+                        absl::StrCat("slot ", slot, " holds serial ", Serial(files->host.serial()),
+                                     ", not ", Serial(serial)),
+                        "see on the manager what is bound there");
   } else if (files->fabric.serial() != serial) {
-    return absl::OkStatus();  // Somebody else's slot now, or empty.
+    return absl::OkStatus();  // Empty, or not powered on yet for another LD.
   }
   HostSide side;
   side.set_serial(serial);  // Powered off, also where it never was on: the fabric waits for it.
