@@ -15,9 +15,9 @@ std::string RangeText(uint64_t dpa_bytes, uint64_t length_bytes) {
 
 absl::StatusOr<ExtentMap> ExtentMap::Create(uint64_t capacity_bytes, uint64_t granule_bytes) {
   if (granule_bytes == 0 || capacity_bytes == 0 || capacity_bytes % granule_bytes != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a capacity of ", capacity_bytes, " bytes is not a positive multiple of the ",
-                     "granule, ", granule_bytes, " bytes"));
+    return absl::InvalidArgumentError(absl::StrCat("a capacity of ", capacity_bytes,
+                                                   " bytes is not a positive multiple of the ",
+                                                   "granule, ", granule_bytes, " bytes"));
   }
   return ExtentMap(capacity_bytes, granule_bytes);
 }

@@ -51,9 +51,18 @@ TEST(ExtentMapTest, BestFitRefusesWhatIsNoRange) {
 TEST(ExtentMapTest, TakeRefusesWhatIsNotFreeOrNoRange) {
   ExtentMap map = Make(8);
   ASSERT_TRUE(map.Take(2 * kG, 2 * kG, Use::kHeld).ok());
-  for (const auto& [dpa, length] : std::vector<std::pair<uint64_t, uint64_t>>{
-           {2 * kG, kG}, {kG, 2 * kG}, {3 * kG, 2 * kG}, {0, 8 * kG}, {0, 0}, {1, kG}, {0, 1},
-           {7 * kG, 2 * kG}, {8 * kG, kG}, {UINT64_MAX - kG + 1, kG}, {kG, UINT64_MAX - kG + 1}}) {
+  for (const auto& [dpa, length] :
+       std::vector<std::pair<uint64_t, uint64_t>>{{2 * kG, kG},
+                                                  {kG, 2 * kG},
+                                                  {3 * kG, 2 * kG},
+                                                  {0, 8 * kG},
+                                                  {0, 0},
+                                                  {1, kG},
+                                                  {0, 1},
+                                                  {7 * kG, 2 * kG},
+                                                  {8 * kG, kG},
+                                                  {UINT64_MAX - kG + 1, kG},
+                                                  {kG, UINT64_MAX - kG + 1}}) {
     EXPECT_EQ(map.Take(dpa, length, Use::kHeld).code(), absl::StatusCode::kFailedPrecondition)
         << dpa << "+" << length;
   }
@@ -137,8 +146,7 @@ TEST(ExtentMapTest, AgreesWithANaiveBitmapOnRandomOperations) {
         }
         case 1: {  // Take anywhere.
           const uint64_t at = random() % size;
-          const bool free = at + n <= size &&
-                            model.granules.find_first_not_of('.', at) >= at + n;
+          const bool free = at + n <= size && model.granules.find_first_not_of('.', at) >= at + n;
           ASSERT_EQ(map.Take(at * kG, n * kG, static_cast<Use>(use)).ok(), free) << step;
           if (!free) break;
           model.granules.replace(at, n, std::string(n, static_cast<char>('0' + use)));

@@ -17,8 +17,8 @@ bool LiesUnder(const OccupiedSlot& a, const OccupiedSlot& b) {
 // Left its decoder already, so that it is a hole if something stays above. Without a host address
 // it never got as far as a decoder.
 bool IsGone(const OccupiedSlot& entry) {
-  return entry.hpa_bytes != 0 && (entry.state == AttachmentState::kOffline ||
-                                  entry.state == AttachmentState::kEjecting);
+  return entry.hpa_bytes != 0 &&
+         (entry.state == AttachmentState::kOffline || entry.state == AttachmentState::kEjecting);
 }
 
 // The topmost of those that stay above a hole; null if there is no hole.

@@ -75,8 +75,7 @@ struct OccupiedSlot {
   }
   // Will hold one.
   bool pending() const {
-    return !detaching &&
-           (state == AttachmentState::kWanted || state == AttachmentState::kBound);
+    return !detaching && (state == AttachmentState::kWanted || state == AttachmentState::kBound);
   }
   // On its way down, and holds a decoder or (turned round half-way) may hold one.
   bool leaving() const { return detaching && (live() || state == AttachmentState::kBound); }
@@ -85,13 +84,13 @@ struct OccupiedSlot {
 
 // How a bridge will be once everything under way is through: the agent's report plus plans.
 struct BridgeOutlook {
-  bool usable = false;     // A host region can be made here now: a slot and a decoder are free,
-                           // and it is neither blocked nor being left.
+  bool usable = false;  // A host region can be made here now: a slot and a decoder are free,
+                        // and it is neither blocked nor being left.
   std::vector<uint32_t> free_slots;  // Ascending.
-  uint32_t stack = 0;      // Decoders live, leaving or pending.
-  bool full = false;       // The stack is as deep as it gets.
-  bool leaving = false;    // One of them is on its way down.
-  bool blocked = false;    // A hole is, or will be, under one that stays.
+  uint32_t stack = 0;                // Decoders live, leaving or pending.
+  bool full = false;                 // The stack is as deep as it gets.
+  bool leaving = false;              // One of them is on its way down.
+  bool blocked = false;              // A hole is, or will be, under one that stays.
   std::string blocked_by;  // Id of the Region that has to go first; empty if nobody knows.
   uint64_t free_window_bytes = 0;
 };

@@ -22,8 +22,7 @@ absl::Status Exhausted(absl::string_view host, const std::string& reason,
                        const std::string& message, const std::string& remedy,
                        std::vector<std::pair<std::string, std::string>> metadata) {
   metadata.emplace_back("host", std::string(host));
-  return Refusal{absl::StatusCode::kResourceExhausted, reason, message, remedy,
-                 std::move(metadata)}
+  return Refusal{absl::StatusCode::kResourceExhausted, reason, message, remedy, std::move(metadata)}
       .ToStatus();
 }
 
@@ -61,8 +60,9 @@ absl::Status Blocked(absl::string_view host, absl::string_view label, const Look
       host, "BRIDGE_BLOCKED",
       absl::StrCat(label, ": host bridge ", look.bridge->name, " of host \"", host, "\" ",
                    only_leaving ? "is being left" : "is blocked",
-                   by.empty() ? "" : absl::StrCat(only_leaving ? " by " : " until ", "region \"", by,
-                                                  "\"", only_leaving ? "" : " goes"),
+                   by.empty() ? ""
+                              : absl::StrCat(only_leaving ? " by " : " until ", "region \"", by,
+                                             "\"", only_leaving ? "" : " goes"),
                    ", and no other bridge can take it"),
       remedy, {{"blocked_by", by}, {"host_bridge", look.bridge->name}});
 }
@@ -80,23 +80,21 @@ absl::Status WhyNot(absl::string_view host, absl::string_view label, uint64_t le
     const bool stuck = outlook.blocked || outlook.leaving;
     port |= !outlook.free_slots.empty();
     full |= outlook.full && !outlook.free_slots.empty() && !stuck;
-    const bool better = blocked == nullptr ||
-                        (blocked->outlook.blocked_by.empty() && !outlook.blocked_by.empty());
+    const bool better =
+        blocked == nullptr || (blocked->outlook.blocked_by.empty() && !outlook.blocked_by.empty());
     if (stuck && better) blocked = &look;
     if (outlook.usable &&
-        (widest == nullptr ||
-         outlook.free_window_bytes > widest->outlook.free_window_bytes)) {
+        (widest == nullptr || outlook.free_window_bytes > widest->outlook.free_window_bytes)) {
       widest = &look;
     }
   }
-  const bool window_helps =
-      blocked == nullptr || blocked->bridge->free_window_bytes < length_bytes;
+  const bool window_helps = blocked == nullptr || blocked->bridge->free_window_bytes < length_bytes;
   if (widest != nullptr && window_helps) {
     return Exhausted(
         host, "WINDOW_FULL",
-        absl::StrCat(label, " needs ", FormatBytes(length_bytes), " in one memory window of host \"",
-                     host, "\"; largest free is ", FormatBytes(widest->outlook.free_window_bytes),
-                     " on ", widest->bridge->name),
+        absl::StrCat(label, " needs ", FormatBytes(length_bytes),
+                     " in one memory window of host \"", host, "\"; largest free is ",
+                     FormatBytes(widest->outlook.free_window_bytes), " on ", widest->bridge->name),
         "detach a Region there, or use smaller extents (--max-extents)",
         {{"largest_free_bytes", absl::StrCat(widest->outlook.free_window_bytes)},
          {"host_bridge", widest->bridge->name}});
@@ -124,12 +122,12 @@ absl::Status CheckPageStructs(absl::string_view host, absl::string_view label,
     spare -= std::min(spare, entry.length_bytes / kBytesPerPageStructByte);
   }
   if (needed <= spare) return absl::OkStatus();
-  return Exhausted(host, "PAGE_STRUCT_SPACE",
-                   absl::StrCat(label, " needs ", FormatBytes(needed), " of host \"", host,
-                                "\"'s own memory for page structs; it can spare ",
-                                FormatBytes(spare)),
-                   "ask for less, or detach a Region there",
-                   {{"needed_bytes", absl::StrCat(needed)}, {"spare_bytes", absl::StrCat(spare)}});
+  return Exhausted(
+      host, "PAGE_STRUCT_SPACE",
+      absl::StrCat(label, " needs ", FormatBytes(needed), " of host \"", host,
+                   "\"'s own memory for page structs; it can spare ", FormatBytes(spare)),
+      "ask for less, or detach a Region there",
+      {{"needed_bytes", absl::StrCat(needed)}, {"spare_bytes", absl::StrCat(spare)}});
 }
 
 // An empty bridge, else the shallowest stack; the name breaks ties.
@@ -157,7 +155,10 @@ std::vector<Look> LookAtAll(const HostRuntime& runtime, const std::vector<Occupi
 absl::Status CheckHost(const PoolState& state, absl::string_view host) {
   const auto refuse = [host](absl::StatusCode code, const std::string& reason,
                              absl::string_view what, const std::string& remedy) {
-    return Refusal{code, reason, absl::StrCat("host \"", host, "\" ", what), remedy,
+    return Refusal{code,
+                   reason,
+                   absl::StrCat("host \"", host, "\" ", what),
+                   remedy,
                    {{"host", std::string(host)}}}
         .ToStatus();
   };
@@ -196,7 +197,8 @@ absl::StatusOr<std::vector<Segment>> PlaceOnHost(const PoolState& state, absl::s
   for (size_t i = 0; i < lengths_bytes.size(); ++i) {
     const std::vector<Look> looks = LookAtAll(runtime, occupied);
     const Look* chosen = Choose(looks, lengths_bytes[i]);
-    if (chosen == nullptr) return WhyNot(host, label, lengths_bytes[i], looks, state.Occupied(host));
+    if (chosen == nullptr)
+      return WhyNot(host, label, lengths_bytes[i], looks, state.Occupied(host));
     Segment segment;
     segment.extent_index = static_cast<uint32_t>(i);
     segment.slot = chosen->outlook.free_slots.front();

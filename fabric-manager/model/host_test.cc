@@ -24,8 +24,8 @@ class LookAtTest : public testing::Test {
     runtime_.fabric_slots = {1, 2, 3, 7};
   }
 
-  OccupiedSlot& Add(const std::string& region, uint32_t slot, AttachmentState state,
-                    bool detaching, uint64_t hpa = 0) {
+  OccupiedSlot& Add(const std::string& region, uint32_t slot, AttachmentState state, bool detaching,
+                    uint64_t hpa = 0) {
     OccupiedSlot entry;
     entry.region_id = region;
     entry.generation = 10 + occupied_.size();

@@ -122,8 +122,9 @@ Move BringOnline(const Attachment& attachment, const Known& known, bool may_go_d
   if (!lost) return Do(MoveKind::kOfferOnline);
   if (auto move = ClearAway(known, may_go_down); move.has_value()) return *std::move(move);
   return Reach(AttachmentState::kWanted,
-               IsRepair(attachment) ? attachment.reason
-                                    : "REBIND: the fabric lost it on its way up; it is bound again");
+               IsRepair(attachment)
+                   ? attachment.reason
+                   : "REBIND: the fabric lost it on its way up; it is bound again");
 }
 
 // ONLINE, and a segment is gone from the fabric though nobody asked: say so, clear the rest away,
@@ -131,8 +132,9 @@ Move BringOnline(const Attachment& attachment, const Known& known, bool may_go_d
 // away nothing is done: it alone can say what the host still has of it.
 Move Repair(const Attachment& attachment, const Known& known, bool may_go_down) {
   const std::string reason = absl::StrCat(
-      kLost, ": the fabric no longer shows it to the host (unplugged behind our back?); it is "
-             "bound again as soon as the host has let go of what is left");
+      kLost,
+      ": the fabric no longer shows it to the host (unplugged behind our back?); it is "
+      "bound again as soon as the host has let go of what is left");
   const bool away = Any(known, HostSide::kUnknown);
   const auto clear = ClearAway(known, may_go_down);
   if (!clear.has_value() && !away) return Reach(AttachmentState::kWanted, reason);
@@ -152,8 +154,9 @@ Move StayOnline(const Attachment& attachment, const Known& known, bool may_go_do
   if (Any(known, HostSide::kUnknown)) return Do(MoveKind::kNone);
   if (Any(known, FabricSide::kUnknown)) return Do(MoveKind::kDiscover);
   return Reach(AttachmentState::kBound,
-               absl::StrCat(kRestarted, ": the host no longer has it online (rebooted?); it is "
-                                        "being brought online again"));
+               absl::StrCat(kRestarted,
+                            ": the host no longer has it online (rebooted?); it is "
+                            "being brought online again"));
 }
 
 bool SaysBlocked(absl::string_view error) {
@@ -188,8 +191,8 @@ Move TakeOffline(const Attachment& attachment, const Known& known, bool may_go_d
   }
   if (away && Any(known, FabricSide::kUnknown)) return Do(MoveKind::kDiscover);
   if (!may_go_down) return Do(MoveKind::kNone);
-  const bool news = attachment.state != AttachmentState::kReleaseBlocked ||
-                    attachment.reason != blocked;
+  const bool news =
+      attachment.state != AttachmentState::kReleaseBlocked || attachment.reason != blocked;
   if (!blocked.empty() && news && attachment.state != AttachmentState::kWanted) {
     return Reach(AttachmentState::kReleaseBlocked, blocked);
   }
@@ -209,8 +212,7 @@ Move Unbind(const Attachment& attachment, const Known& known) {
   if (Any(known, FabricSide::kBound)) {
     return DoWith(MoveKind::kBeginUnbind, Those(known, FabricSide::kBound));
   }
-  return begun ? Do(MoveKind::kOfferEject)
-               : Reach(AttachmentState::kEjecting, attachment.reason);
+  return begun ? Do(MoveKind::kOfferEject) : Reach(AttachmentState::kEjecting, attachment.reason);
 }
 
 }  // namespace
@@ -263,9 +265,8 @@ RegionMove NextRegionMove(const Region& region, const absl::flat_hash_set<uint32
     case RegionState::kReserved: {
       if (region.compensating) return reach(RegionState::kFailed);
       const bool up = std::all_of(
-          region.attachments.begin(), region.attachments.end(), [](const Attachment& a) {
-            return a.state == AttachmentState::kOnline && !a.detaching;
-          });
+          region.attachments.begin(), region.attachments.end(),
+          [](const Attachment& a) { return a.state == AttachmentState::kOnline && !a.detaching; });
       return up ? reach(RegionState::kAllocated) : none;
     }
     case RegionState::kReleasing:

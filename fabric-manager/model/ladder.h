@@ -25,7 +25,7 @@ enum class FabricSide : uint8_t { kUnknown, kUnbound, kBound, kUnbinding };
 struct SegmentKnown {
   HostSide host = HostSide::kUnknown;
   FabricSide fabric = FabricSide::kUnknown;
-  std::string host_error;   // Reason and message of the agent's last failed step; empty: none.
+  std::string host_error;  // Reason and message of the agent's last failed step; empty: none.
   bool host_error_permanent = false;
   std::string fabric_error;
   bool fabric_error_permanent = false;

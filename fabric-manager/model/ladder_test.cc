@@ -18,21 +18,31 @@ using enum AttachmentState;
 
 HostSide HostFrom(char c) {
   switch (c) {
-    case 'a': return HostSide::kAbsent;
-    case 'p': return HostSide::kPresent;
-    case 'r': return HostSide::kRegion;
-    case 'o': return HostSide::kOnline;
-    case 's': return HostSide::kStopping;
-    default: return HostSide::kUnknown;
+    case 'a':
+      return HostSide::kAbsent;
+    case 'p':
+      return HostSide::kPresent;
+    case 'r':
+      return HostSide::kRegion;
+    case 'o':
+      return HostSide::kOnline;
+    case 's':
+      return HostSide::kStopping;
+    default:
+      return HostSide::kUnknown;
   }
 }
 
 FabricSide FabricFrom(char c) {
   switch (c) {
-    case 'u': return FabricSide::kUnbound;
-    case 'b': return FabricSide::kBound;
-    case 'x': return FabricSide::kUnbinding;
-    default: return FabricSide::kUnknown;
+    case 'u':
+      return FabricSide::kUnbound;
+    case 'b':
+      return FabricSide::kBound;
+    case 'x':
+      return FabricSide::kUnbinding;
+    default:
+      return FabricSide::kUnknown;
   }
 }
 
@@ -53,16 +63,26 @@ std::string Text(const Move& move) {
   const std::string segments =
       move.segments.empty() ? "" : absl::StrCat(" ", absl::StrJoin(move.segments, ","));
   switch (move.kind) {
-    case MoveKind::kNone: return "none";
-    case MoveKind::kDiscover: return "discover";
-    case MoveKind::kBind: return "bind" + segments;
-    case MoveKind::kOfferOnline: return "offer-online";
-    case MoveKind::kOfferOffline: return "offer-offline";
-    case MoveKind::kBeginUnbind: return "begin-unbind" + segments;
-    case MoveKind::kOfferEject: return "offer-eject";
-    case MoveKind::kSetState: return absl::StrCat("-> ", std::string(ToString(move.state)));
-    case MoveKind::kGiveUp: return "give-up";
-    case MoveKind::kDrop: return "drop";
+    case MoveKind::kNone:
+      return "none";
+    case MoveKind::kDiscover:
+      return "discover";
+    case MoveKind::kBind:
+      return "bind" + segments;
+    case MoveKind::kOfferOnline:
+      return "offer-online";
+    case MoveKind::kOfferOffline:
+      return "offer-offline";
+    case MoveKind::kBeginUnbind:
+      return "begin-unbind" + segments;
+    case MoveKind::kOfferEject:
+      return "offer-eject";
+    case MoveKind::kSetState:
+      return absl::StrCat("-> ", std::string(ToString(move.state)));
+    case MoveKind::kGiveUp:
+      return "give-up";
+    case MoveKind::kDrop:
+      return "drop";
   }
   return "?";
 }
@@ -282,7 +302,8 @@ TEST(LadderTest, TheWayUpHasADeadline) {
     return NextMove(Make(state, false, k.size(), reason), k, true, true);
   };
   for (const char* known : {"??", "?u", "?b ?u"}) EXPECT_EQ(Text(move(kWanted, known)), "give-up");
-  for (const char* known : {"?b", "pb", "p?", "au"}) EXPECT_EQ(Text(move(kBound, known)), "give-up");
+  for (const char* known : {"?b", "pb", "p?", "au"})
+    EXPECT_EQ(Text(move(kBound, known)), "give-up");
   // Reached all the same.
   EXPECT_EQ(Text(move(kWanted, "?b")), "-> BOUND");
   EXPECT_EQ(Text(move(kBound, "ob")), "-> ONLINE");
@@ -419,10 +440,14 @@ TEST(LadderTest, EveryMoveIsLegalWhateverIsKnown) {
 
 std::string Text(const RegionMove& move) {
   switch (move.kind) {
-    case RegionMoveKind::kNone: return "none";
-    case RegionMoveKind::kSetState: return absl::StrCat("-> ", std::string(ToString(move.state)));
-    case RegionMoveKind::kScrub: return absl::StrCat("scrub ", absl::StrJoin(move.extents, ","));
-    case RegionMoveKind::kRemove: return "remove";
+    case RegionMoveKind::kNone:
+      return "none";
+    case RegionMoveKind::kSetState:
+      return absl::StrCat("-> ", std::string(ToString(move.state)));
+    case RegionMoveKind::kScrub:
+      return absl::StrCat("scrub ", absl::StrJoin(move.extents, ","));
+    case RegionMoveKind::kRemove:
+      return "remove";
   }
   return "?";
 }
@@ -452,8 +477,9 @@ TEST(LadderTest, AReservedRegionIsAllocatedWhenItsAttachmentIsOnline) {
 }
 
 TEST(LadderTest, AReleasedRegionIsScrubbedOnceNobodyIsAttached) {
-  EXPECT_EQ(Text(NextRegionMove(MakeRegion(RegionState::kReleasing, {Make(kUnbound, true, 1)}), {})),
-            "none");
+  EXPECT_EQ(
+      Text(NextRegionMove(MakeRegion(RegionState::kReleasing, {Make(kUnbound, true, 1)}), {})),
+      "none");
   EXPECT_EQ(Text(NextRegionMove(MakeRegion(RegionState::kReleasing, {}), {})), "-> SCRUBBING");
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <random>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/numbers.h"
 #include "fabric-manager/model/ladder.h"
 #include "fabric-manager/model/model_rig.h"
 #include "fabric-manager/model/placement.h"
@@ -107,7 +109,8 @@ class World : protected ModelRig {
     absl::StatusOr<Plan> plan = absl::InternalError("none");
     const int what = region == nullptr ? 0 : Roll(10);
     if (what < 4) {
-      AllocateSpec spec = Allocation("", 1 + random_() % (kUnit * 5 / 4), OneIn(4) ? "" : AnyHost());
+      AllocateSpec spec =
+          Allocation("", 1 + random_() % (kUnit * 5 / 4), OneIn(4) ? "" : AnyHost());
       spec.sharing = static_cast<Sharing>(1 + Roll(3));
       spec.mode = OneIn(4) ? Mode::kSystemRam : Mode::kDevdax;
       spec.max_extents = 1 + Roll(3);
@@ -115,8 +118,9 @@ class World : protected ModelRig {
       if (plan.ok()) ExpectClean(*plan->region);
       if (plan.ok()) asked_.push_back(spec);
     } else if (what < 6) {
-      plan = PlanAttach(state(), {NewRequest("AttachRegion"), region->id, AnyHost(), Mode::kDevdax,
-                                  static_cast<Access>(1 + Roll(2))},
+      plan = PlanAttach(state(),
+                        {NewRequest("AttachRegion"), region->id, AnyHost(), Mode::kDevdax,
+                         static_cast<Access>(1 + Roll(2))},
                         context());
     } else if (what < 8) {
       plan = PlanDetach(state(), {NewRequest("DetachRegion"), region->id, AnyHost()}, context());
@@ -338,7 +342,8 @@ class World : protected ModelRig {
         break;
       case HostSide::kPresent: {
         auto& stack = stacks_[{plugged.host, plugged.bridge}];
-        const bool hole = std::any_of(stack.begin(), stack.end(), [](uint64_t s) { return s == 0; });
+        const bool hole =
+            std::any_of(stack.begin(), stack.end(), [](uint64_t s) { return s == 0; });
         if (calm_) {
           ASSERT_FALSE(hole) << plugged.bridge << ": out of order";
           ASSERT_LT(stack.size(), 4u) << plugged.bridge << ": no decoder";
@@ -448,7 +453,7 @@ class World : protected ModelRig {
   std::mt19937_64 random_;
   const bool calm_;
   bool faults_ = true;
-  std::set<std::string> away_;  // Hosts whose agent has no session.
+  std::set<std::string> away_;           // Hosts whose agent has no session.
   std::map<uint64_t, Plugged> plugged_;  // By serial.
   std::map<uint64_t, Extent> bytes_;     // What a serial was bound to.
   std::map<uint64_t, uint64_t> hpa_;
@@ -459,9 +464,16 @@ class World : protected ModelRig {
   uint64_t next_hpa_ = 0;
 };
 
-void RunSeeds(uint64_t first, uint64_t last, bool calm) {
+// CXLPOOL_SEEDS: how many; a few if unset.
+uint64_t Seeds() {
+  const char* text = std::getenv("CXLPOOL_SEEDS");
+  uint64_t seeds = 0;
+  return text != nullptr && absl::SimpleAtoi(text, &seeds) && seeds > 0 ? seeds : 4;
+}
+
+void RunSeeds(uint64_t first, bool calm) {
   std::map<std::string, int> counts;
-  for (uint64_t seed = first; seed <= last; ++seed) {
+  for (uint64_t seed = first; seed < first + Seeds(); ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     World world(seed, calm);
     world.Run(1000);
@@ -472,16 +484,16 @@ void RunSeeds(uint64_t first, uint64_t last, bool calm) {
   }
   for (const char* what : {"planned", "retried", "undone", "gave up", "gone", "BOUND", "ONLINE",
                            "OFFLINE", "EJECTING", "UNBOUND", "RELEASE_BLOCKED"}) {
-    EXPECT_GT(counts[what], 10) << "void: hardly any " << what;
+    EXPECT_GE(counts[what], 3) << "void: hardly any " << what;
   }
   std::string all;
   for (const auto& [what, count] : counts) absl::StrAppend(&all, what, "=", count, " ");
   testing::Test::RecordProperty("counts", all);
 }
 
-TEST(ModelRandomTest, PlacementAndLadderNeverMeetABlockedBridge) { RunSeeds(1, 12, true); }
+TEST(ModelRandomTest, PlacementAndLadderNeverMeetABlockedBridge) { RunSeeds(1, true); }
 
-TEST(ModelRandomTest, UnplugsAndRebootsLoseNothing) { RunSeeds(101, 112, false); }
+TEST(ModelRandomTest, UnplugsAndRebootsLoseNothing) { RunSeeds(1'000'000, false); }
 
 }  // namespace
 }  // namespace cxlpool::fm

@@ -91,8 +91,7 @@ class ModelRig {
     return Take(PlanAllocate(state_, spec, context_));
   }
   absl::StatusOr<RegionPtr> Attach(const std::string& id, const std::string& host,
-                                   Access access = Access::kReadWrite,
-                                   Mode mode = Mode::kDevdax) {
+                                   Access access = Access::kReadWrite, Mode mode = Mode::kDevdax) {
     return Take(PlanAttach(state_, {NewRequest("AttachRegion"), id, host, mode, access}, context_));
   }
   absl::StatusOr<RegionPtr> Detach(const std::string& id, const std::string& host) {
@@ -100,8 +99,8 @@ class ModelRig {
   }
   absl::StatusOr<RegionPtr> Release(const std::string& id, bool detach_all = false,
                                     const std::string& only_host = "") {
-    return Take(PlanRelease(
-        state_, {NewRequest("ReleaseRegion"), id, detach_all, "", only_host}, context_));
+    return Take(PlanRelease(state_, {NewRequest("ReleaseRegion"), id, detach_all, "", only_host},
+                            context_));
   }
 
   // Records what `edit` makes of the Region.

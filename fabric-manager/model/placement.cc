@@ -48,12 +48,12 @@ Totals Sum(const std::vector<Candidate>& candidates) {
 absl::StatusOr<std::vector<Candidate>> FindCandidates(const PoolState& state,
                                                       const ExtentRequest& request) {
   if (!request.device.empty() && state.FindDevice(request.device) == nullptr) {
-    return Refusal{.code = absl::StatusCode::kNotFound,
-                   .reason = "UNKNOWN_DEVICE",
-                   .message = absl::StrCat(request.label, ": the pool has no device \"",
-                                           request.device, "\""),
-                   .remedy = "see `cxlpool device list`",
-                   .metadata = {{"device", request.device}}}
+    return Refusal{
+        .code = absl::StatusCode::kNotFound,
+        .reason = "UNKNOWN_DEVICE",
+        .message = absl::StrCat(request.label, ": the pool has no device \"", request.device, "\""),
+        .remedy = "see `cxlpool device list`",
+        .metadata = {{"device", request.device}}}
         .ToStatus();
   }
   std::vector<Candidate> candidates;
@@ -70,9 +70,9 @@ absl::StatusOr<std::vector<Candidate>> FindCandidates(const PoolState& state,
     candidates.push_back({&device, &runs, *unit, runs.rbegin()});
   }
   if (!candidates.empty() || !unreachable) return candidates;
-  const std::string which =
-      request.device.empty() ? "none of the pool's devices is"
-                             : absl::StrCat("device \"", request.device, "\" is not");
+  const std::string which = request.device.empty()
+                                ? "none of the pool's devices is"
+                                : absl::StrCat("device \"", request.device, "\" is not");
   return Refusal{.code = absl::StatusCode::kFailedPrecondition,
                  .reason = "DEVICE_UNREACHABLE",
                  .message = absl::StrCat(request.label, ": ", which, " seen by the fabric now"),
@@ -121,10 +121,10 @@ std::optional<std::vector<Extent>> PlaceParts(std::vector<Candidate> candidates,
       extents.push_back(*std::move(last));
       return extents;
     }
-    const auto longest = std::max_element(
-        candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
-          return a.longest_bytes() < b.longest_bytes();
-        });
+    const auto longest = std::max_element(candidates.begin(), candidates.end(),
+                                          [](const Candidate& a, const Candidate& b) {
+                                            return a.longest_bytes() < b.longest_bytes();
+                                          });
     if (longest == candidates.end() || longest->longest_bytes() == 0) return std::nullopt;
     extents.push_back({longest->device->id, longest->longest->second, longest->longest_bytes()});
     // Less than the rest, or PlaceRest would have taken it.
@@ -135,18 +135,19 @@ std::optional<std::vector<Extent>> PlaceParts(std::vector<Candidate> candidates,
 }
 
 std::string Where(const ExtentRequest& request) {
-  return request.device.empty() ? "in the pool" : absl::StrCat("on device \"", request.device, "\"");
+  return request.device.empty() ? "in the pool"
+                                : absl::StrCat("on device \"", request.device, "\"");
 }
 
 absl::Status Full(const ExtentRequest& request, const Totals& totals) {
   return Refusal{
       .code = absl::StatusCode::kResourceExhausted,
       .reason = "POOL_FULL",
-      .message = absl::StrCat(request.label, " needs ", FormatBytes(request.size_bytes),
-                              "; free ", Where(request), ": ", FormatBytes(totals.free_bytes),
-                              request.unit_bytes == 0 ? ""
-                                                      : absl::StrCat(" in units of ", FormatBytes(
-                                                                         request.unit_bytes))),
+      .message = absl::StrCat(request.label, " needs ", FormatBytes(request.size_bytes), "; free ",
+                              Where(request), ": ", FormatBytes(totals.free_bytes),
+                              request.unit_bytes == 0
+                                  ? ""
+                                  : absl::StrCat(" in units of ", FormatBytes(request.unit_bytes))),
       .remedy = "release a Region, or ask for less",
       .metadata = {{"requested_bytes", absl::StrCat(request.size_bytes)},
                    {"free_bytes", absl::StrCat(totals.free_bytes)},

@@ -16,11 +16,11 @@
 namespace cxlpool::fm {
 
 struct ExtentRequest {
-  std::string label;            // For messages: region "kv".
-  uint64_t size_bytes = 0;      // As asked for; rounded up to whole units.
-  uint64_t unit_bytes = 0;      // Extents are multiples of max(device granule, unit); 0: granule.
-  std::string device;           // Only there; empty: anywhere reachable.
-  uint32_t max_extents = 1;     // 1..kMaxExtentsPerRegion.
+  std::string label;         // For messages: region "kv".
+  uint64_t size_bytes = 0;   // As asked for; rounded up to whole units.
+  uint64_t unit_bytes = 0;   // Extents are multiples of max(device granule, unit); 0: granule.
+  std::string device;        // Only there; empty: anywhere reachable.
+  uint32_t max_extents = 1;  // 1..kMaxExtentsPerRegion.
 };
 
 // Fewest extents first: one best-fitting run on any device (smallest that fits; ties by device

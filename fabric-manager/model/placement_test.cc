@@ -25,8 +25,7 @@ class PlaceExtentsTest : public testing::Test, protected ModelRig {
 };
 
 TEST_F(PlaceExtentsTest, RoundsUpToTheDevicesGranule) {
-  EXPECT_EQ(PlaceExtents(state(), Want(1)).value(),
-            (std::vector<Extent>{{"cmm-0", 0, 2 * kMiB}}));
+  EXPECT_EQ(PlaceExtents(state(), Want(1)).value(), (std::vector<Extent>{{"cmm-0", 0, 2 * kMiB}}));
 }
 
 TEST_F(PlaceExtentsTest, RoundsUpToTheUnit) {

@@ -25,11 +25,11 @@ absl::Status CheckSpec(const AllocateSpec& spec) {
                   {{"field", "size_bytes"}});
   }
   if (spec.max_extents > kMaxExtentsPerRegion) {
-    return Refuse(absl::StatusCode::kInvalidArgument, "BAD_MAX_EXTENTS",
-                  absl::StrCat("max_extents is ", spec.max_extents, "; at most ",
-                               kMaxExtentsPerRegion),
-                  absl::StrCat("ask for 1 to ", kMaxExtentsPerRegion, " extents"),
-                  {{"field", "max_extents"}});
+    return Refuse(
+        absl::StatusCode::kInvalidArgument, "BAD_MAX_EXTENTS",
+        absl::StrCat("max_extents is ", spec.max_extents, "; at most ", kMaxExtentsPerRegion),
+        absl::StrCat("ask for 1 to ", kMaxExtentsPerRegion, " extents"),
+        {{"field", "max_extents"}});
   }
   return absl::OkStatus();
 }
@@ -90,8 +90,8 @@ absl::StatusOr<Plan> PlanAllocate(const PoolState& state, const AllocateSpec& sp
       spec.region_id.empty() ? "the region" : absl::StrCat("region \"", spec.region_id, "\"");
   if (!spec.host.empty()) {
     if (absl::Status status = CheckHost(state, spec.host); !status.ok()) return status;
-    if (absl::Status status = CheckSharing(label, spec.sharing, {}, spec.host, spec.mode,
-                                           spec.access);
+    if (absl::Status status =
+            CheckSharing(label, spec.sharing, {}, spec.host, spec.mode, spec.access);
         !status.ok()) {
       return status;
     }
@@ -116,8 +116,8 @@ absl::StatusOr<Plan> PlanAllocate(const PoolState& state, const AllocateSpec& sp
   region->revision = context.revision;
   Remember(*region, spec.request);
   if (!spec.host.empty()) {
-    auto attachment = MakeAttachment(state, label, region->extents, spec.host, spec.mode,
-                                     spec.access, context);
+    auto attachment =
+        MakeAttachment(state, label, region->extents, spec.host, spec.mode, spec.access, context);
     if (!attachment.ok()) return attachment.status();
     region->state = RegionState::kReserved;
     region->attachments.push_back(*std::move(attachment));

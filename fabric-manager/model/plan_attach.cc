@@ -67,14 +67,12 @@ absl::Status CheckExtents(const PoolState& state, const Region& region, const At
     }
     for (const uint64_t unit : {runtime.region_granule_bytes, block}) {
       if (unit == 0 || extent.length_bytes % unit == 0) continue;
-      return Refuse(absl::StatusCode::kFailedPrecondition, "GRANULE_MISMATCH",
-                    absl::StrCat(LabelOf(region), " has an extent of ",
-                                 FormatBytes(extent.length_bytes), "; host \"", spec.host,
-                                 "\" takes multiples of ", FormatBytes(unit)),
-                    "allocate a Region for this host (with --host), and use that",
-                    {{"region", region.id},
-                     {"host", spec.host},
-                     {"unit_bytes", absl::StrCat(unit)}});
+      return Refuse(
+          absl::StatusCode::kFailedPrecondition, "GRANULE_MISMATCH",
+          absl::StrCat(LabelOf(region), " has an extent of ", FormatBytes(extent.length_bytes),
+                       "; host \"", spec.host, "\" takes multiples of ", FormatBytes(unit)),
+          "allocate a Region for this host (with --host), and use that",
+          {{"region", region.id}, {"host", spec.host}, {"unit_bytes", absl::StrCat(unit)}});
     }
   }
   return absl::OkStatus();

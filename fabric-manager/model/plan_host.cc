@@ -28,8 +28,8 @@ absl::Status BadIdentity(absl::string_view identity, absl::string_view why,
 // host's own name only: operators and other hosts stay who they are.
 absl::Status CheckIdentity(const std::string& host, const std::string& identity) {
   const std::string own = absl::StrCat(kOurScheme, "host/", host);
-  const std::string remedy = absl::StrCat("leave it out for ", own,
-                                          ", or give the URI SAN of the host's certificate");
+  const std::string remedy =
+      absl::StrCat("leave it out for ", own, ", or give the URI SAN of the host's certificate");
   const size_t colon = identity.find(':');
   bool good = identity.size() <= kMaxIdentity && colon != std::string::npos && colon > 0 &&
               colon + 1 < identity.size() && absl::ascii_isalpha(identity.front());
@@ -39,9 +39,8 @@ absl::Status CheckIdentity(const std::string& host, const std::string& identity)
                      : absl::ascii_isgraph(c) && c != '"' && c != '<' && c != '>' && c != '\\';
   }
   if (!good) {
-    return BadIdentity(identity, absl::StrCat("is not a URI of at most ", kMaxIdentity,
-                                              " characters"),
-                       remedy);
+    return BadIdentity(
+        identity, absl::StrCat("is not a URI of at most ", kMaxIdentity, " characters"), remedy);
   }
   if (absl::StartsWithIgnoreCase(identity, kOurScheme) && identity != own) {
     return BadIdentity(identity, "names somebody else", remedy);
@@ -84,10 +83,11 @@ absl::StatusOr<Change> PlanRetire(const PoolState& state, const std::string& hos
   for (const OccupiedSlot& slot : state.Occupied(host)) regions.insert(slot.region_id);
   if (!regions.empty()) {
     const size_t shown = std::min<size_t>(regions.size(), 16);
-    const std::string names = absl::StrJoin(regions.begin(), std::next(regions.begin(), shown), ",");
+    const std::string names =
+        absl::StrJoin(regions.begin(), std::next(regions.begin(), shown), ",");
     return Refuse(absl::StatusCode::kFailedPrecondition, "HOST_HAS_ATTACHMENTS",
-                  absl::StrCat("host \"", host, "\" has ", regions.size(), " Regions attached: ",
-                               names, shown < regions.size() ? ",..." : ""),
+                  absl::StrCat("host \"", host, "\" has ", regions.size(),
+                               " Regions attached: ", names, shown < regions.size() ? ",..." : ""),
                   "detach or release them first, or fence the host",
                   {{"host", host}, {"regions", names}});
   }

@@ -101,10 +101,10 @@ absl::Status CheckSharing(absl::string_view label, Sharing sharing,
                                  sharing == Sharing::kExclusive
                                      ? " first, or allocate it as SINGLE_WRITER or MULTI_WRITER"
                                      : " first, or attach READ_ONLY");
-  return conflict(absl::StrCat("is ", ToString(sharing), " and ",
-                               sharing == Sharing::kExclusive ? "attached to " : "written by ",
-                               names),
-                  remedy, holders);
+  return conflict(
+      absl::StrCat("is ", ToString(sharing), " and ",
+                   sharing == Sharing::kExclusive ? "attached to " : "written by ", names),
+      remedy, holders);
 }
 
 absl::StatusOr<Attachment> MakeAttachment(const PoolState& state, absl::string_view label,

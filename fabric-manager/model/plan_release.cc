@@ -34,8 +34,7 @@ absl::Status CheckMayRelease(const Region& region, const ReleaseSpec& spec) {
     return Refuse(absl::StatusCode::kPermissionDenied, "NOT_ATTACHED_HERE",
                   absl::StrCat(label, " is not attached to host \"", spec.only_host,
                                "\": a host releases only what it uses"),
-                  "let an operator release it",
-                  {{"region", region.id}, {"host", spec.only_host}});
+                  "let an operator release it", {{"region", region.id}, {"host", spec.only_host}});
   }
   if (region.state == RegionState::kQuarantined) {
     return Refuse(absl::StatusCode::kFailedPrecondition, "REGION_QUARANTINED",

@@ -26,7 +26,8 @@ class PlannerTest : public testing::Test, protected ModelRig {
     BringUp(id);
   }
   RegionPtr Now(const std::string& id) { return *state().FindRegionById(id); }
-  static void ExpectRefusal(const absl::Status& status, StatusCode code, const std::string& reason) {
+  static void ExpectRefusal(const absl::Status& status, StatusCode code,
+                            const std::string& reason) {
     EXPECT_EQ(status.code(), code) << status;
     EXPECT_EQ(ReasonOf(status), reason) << status;
     const auto refusal = RefusalOf(status);
@@ -341,8 +342,7 @@ TEST_F(PlannerTest, ExtentsMustSuitTheHost) {
   HostRuntime runtime = state().Runtime("host-a");
   runtime.memory_block_bytes = kGiB;
   state().SetRuntime("host-a", runtime);
-  const absl::Status status =
-      Attach("kv", "host-a", Access::kReadWrite, Mode::kSystemRam).status();
+  const absl::Status status = Attach("kv", "host-a", Access::kReadWrite, Mode::kSystemRam).status();
   ExpectRefusal(status, StatusCode::kFailedPrecondition, "GRANULE_MISMATCH");
   EXPECT_EQ(MetadataOf(status, "unit_bytes"), absl::StrCat(kGiB));
   EXPECT_TRUE(Attach("kv", "host-a").ok());

@@ -59,8 +59,8 @@ absl::Status PoolState::CheckInvariants() const {
     if (absl::Status status = map.Check(); !status.ok()) return Broken(id, ": ", status.message());
     const ExtentMap& expected = fresh.extents_.at(id);
     uint64_t sum = map.free_bytes();
-    for (const auto use : {ExtentMap::Use::kHeld, ExtentMap::Use::kScrubbing,
-                           ExtentMap::Use::kQuarantined}) {
+    for (const auto use :
+         {ExtentMap::Use::kHeld, ExtentMap::Use::kScrubbing, ExtentMap::Use::kQuarantined}) {
       sum += map.held_bytes(use);
       if (map.held_bytes(use) != expected.held_bytes(use)) return Broken(id, ": use differs");
     }

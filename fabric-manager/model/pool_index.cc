@@ -113,9 +113,8 @@ absl::Status PoolState::CheckUnique(const Region& region) const {
         return Broken("region \"", region.id, "\": serial ", segment.serial, " twice");
       }
       if (!Occupies(attachment)) continue;
-      const bool taken = std::any_of(occupied.begin(), occupied.end(), [&](const auto& other) {
-        return other.slot == segment.slot;
-      });
+      const bool taken = std::any_of(occupied.begin(), occupied.end(),
+                                     [&](const auto& other) { return other.slot == segment.slot; });
       if (taken || !own.insert(segment.slot).second) {
         return Broken("region \"", region.id, "\": slot ", segment.slot, " of host \"",
                       attachment.host, "\" is taken");

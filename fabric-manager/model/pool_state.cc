@@ -194,8 +194,8 @@ absl::StatusOr<Item> PoolState::PutDevice(const Device& device) {
       for (const Extent& extent : region->extents) {
         if (extent.device != device.id) continue;
         if (!map->Take(extent.dpa_bytes, extent.length_bytes, UseOf(region->state)).ok()) {
-          return Broken("device \"", device.id, "\" would not have room for region \"",
-                        region->id, "\" any more");
+          return Broken("device \"", device.id, "\" would not have room for region \"", region->id,
+                        "\" any more");
         }
       }
     }

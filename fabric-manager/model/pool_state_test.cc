@@ -148,12 +148,10 @@ TEST_F(PoolStateTest, RefusesWhatBreaksAnInvariant) {
     r.attachments[0].segments[0].serial = kv->attachments[0].segments[0].serial;
   });
   attached("serial", [](Region& r) { r.attachments[0].segments[0].serial = 0; });
-  attached("serial", [](Region& r) {
-    r.attachments[0].segments.push_back(r.attachments[0].segments[0]);
-  });
-  attached("generation", [&](Region& r) {
-    r.attachments[0].generation = kv->attachments[0].generation;
-  });
+  attached("serial",
+           [](Region& r) { r.attachments[0].segments.push_back(r.attachments[0].segments[0]); });
+  attached("generation",
+           [&](Region& r) { r.attachments[0].generation = kv->attachments[0].generation; });
   attached("not enrolled", [](Region& r) { r.attachments[0].host = "host-z"; });
   attached("order", [](Region& r) { r.attachments.push_back(r.attachments[0]); });
   attached("of extent", [](Region& r) { r.attachments[0].segments[0].extent_index = 1; });
@@ -183,7 +181,8 @@ TEST_F(PoolStateTest, KeysBelongToOneRecordForLife) {
 TEST_F(PoolStateTest, TheOrderWithinAChangeDoesNotMatterToHosts) {
   auto region = MakeRegion("kv");
   region->attachments = {MakeAttachment("host-z", 16)};
-  const Change undo = Commit({RegionPtr(region), Host{context().next_id(), "host-z", "x:z", false}});
+  const Change undo =
+      Commit({RegionPtr(region), Host{context().next_id(), "host-z", "x:z", false}});
   EXPECT_TRUE(state().CheckInvariants().ok()) << state().CheckInvariants();
   Commit(undo);
   EXPECT_EQ(state().FindHost("host-z"), nullptr);

@@ -8,50 +8,70 @@ namespace cxlpool::fm {
 
 absl::string_view ToString(RegionState state) {
   switch (state) {
-    case RegionState::kReserved: return "RESERVED";
-    case RegionState::kAllocated: return "ALLOCATED";
-    case RegionState::kReleasing: return "RELEASING";
-    case RegionState::kScrubbing: return "SCRUBBING";
-    case RegionState::kFailed: return "FAILED";
-    case RegionState::kQuarantined: return "QUARANTINED";
+    case RegionState::kReserved:
+      return "RESERVED";
+    case RegionState::kAllocated:
+      return "ALLOCATED";
+    case RegionState::kReleasing:
+      return "RELEASING";
+    case RegionState::kScrubbing:
+      return "SCRUBBING";
+    case RegionState::kFailed:
+      return "FAILED";
+    case RegionState::kQuarantined:
+      return "QUARANTINED";
   }
   return "UNKNOWN";
 }
 
 absl::string_view ToString(AttachmentState state) {
   switch (state) {
-    case AttachmentState::kWanted: return "WANTED";
-    case AttachmentState::kBound: return "BOUND";
-    case AttachmentState::kOnline: return "ONLINE";
-    case AttachmentState::kOffline: return "OFFLINE";
-    case AttachmentState::kEjecting: return "EJECTING";
-    case AttachmentState::kUnbound: return "UNBOUND";
-    case AttachmentState::kReleaseBlocked: return "RELEASE_BLOCKED";
+    case AttachmentState::kWanted:
+      return "WANTED";
+    case AttachmentState::kBound:
+      return "BOUND";
+    case AttachmentState::kOnline:
+      return "ONLINE";
+    case AttachmentState::kOffline:
+      return "OFFLINE";
+    case AttachmentState::kEjecting:
+      return "EJECTING";
+    case AttachmentState::kUnbound:
+      return "UNBOUND";
+    case AttachmentState::kReleaseBlocked:
+      return "RELEASE_BLOCKED";
   }
   return "UNKNOWN";
 }
 
 absl::string_view ToString(Sharing sharing) {
   switch (sharing) {
-    case Sharing::kExclusive: return "EXCLUSIVE";
-    case Sharing::kSingleWriter: return "SINGLE_WRITER";
-    case Sharing::kMultiWriter: return "MULTI_WRITER";
+    case Sharing::kExclusive:
+      return "EXCLUSIVE";
+    case Sharing::kSingleWriter:
+      return "SINGLE_WRITER";
+    case Sharing::kMultiWriter:
+      return "MULTI_WRITER";
   }
   return "UNKNOWN";
 }
 
 absl::string_view ToString(Mode mode) {
   switch (mode) {
-    case Mode::kDevdax: return "DEVDAX";
-    case Mode::kSystemRam: return "SYSTEM_RAM";
+    case Mode::kDevdax:
+      return "DEVDAX";
+    case Mode::kSystemRam:
+      return "SYSTEM_RAM";
   }
   return "UNKNOWN";
 }
 
 absl::string_view ToString(Access access) {
   switch (access) {
-    case Access::kReadWrite: return "READ_WRITE";
-    case Access::kReadOnly: return "READ_ONLY";
+    case Access::kReadWrite:
+      return "READ_WRITE";
+    case Access::kReadOnly:
+      return "READ_ONLY";
   }
   return "UNKNOWN";
 }
@@ -81,15 +101,19 @@ bool MayFollow(AttachmentState from, AttachmentState to) {
   if (from == to) return true;
   if (to == kUnbound) return true;
   switch (from) {
-    case kWanted: return to == kBound || to == kOffline;
+    case kWanted:
+      return to == kBound || to == kOffline;
     case kBound:
       return to == kOnline || to == kOffline || to == kReleaseBlocked || to == kWanted;
     case kOnline:
       return to == kOffline || to == kReleaseBlocked || to == kBound || to == kWanted;
-    case kReleaseBlocked: return to == kOffline || to == kOnline;
-    case kOffline: return to == kEjecting;
+    case kReleaseBlocked:
+      return to == kOffline || to == kOnline;
+    case kOffline:
+      return to == kEjecting;
     case kEjecting:
-    case kUnbound: return false;
+    case kUnbound:
+      return false;
   }
   return false;
 }
@@ -99,12 +123,17 @@ bool MayFollow(RegionState from, RegionState to) {
   if (from == to) return true;
   if (to == kQuarantined) return true;
   switch (from) {
-    case kReserved: return to == kAllocated || to == kReleasing || to == kFailed;
-    case kAllocated: return to == kReleasing;
-    case kReleasing: return to == kScrubbing;
-    case kQuarantined: return to == kReleasing;
+    case kReserved:
+      return to == kAllocated || to == kReleasing || to == kFailed;
+    case kAllocated:
+      return to == kReleasing;
+    case kReleasing:
+      return to == kScrubbing;
+    case kQuarantined:
+      return to == kReleasing;
     case kScrubbing:
-    case kFailed: return false;
+    case kFailed:
+      return false;
   }
   return false;
 }

@@ -127,7 +127,7 @@ struct Region {
   Sharing sharing = Sharing::kExclusive;
   RegionState state = RegionState::kReserved;
   std::string state_reason;
-  bool compensating = false;  // On its way down because it could not be made: ends FAILED, gone.
+  bool compensating = false;    // On its way down because it could not be made: ends FAILED, gone.
   std::vector<Extent> extents;  // In Region order.
   std::vector<Attachment> attachments;  // In order of host.
   absl::Time create_time;

@@ -27,14 +27,15 @@ std::set<std::string> Edges(State last) {
 }
 
 TEST(RegionTest, AttachmentsClimbThisLadderAndNoOther) {
-  EXPECT_EQ(Edges(AttachmentState::kReleaseBlocked),
-            (std::set<std::string>{
-                "WANTED>BOUND", "WANTED>OFFLINE", "WANTED>UNBOUND",                       //
-                "BOUND>ONLINE", "BOUND>OFFLINE", "BOUND>RELEASE_BLOCKED", "BOUND>WANTED", "BOUND>UNBOUND",
-                "ONLINE>OFFLINE", "ONLINE>RELEASE_BLOCKED", "ONLINE>BOUND", "ONLINE>WANTED",
-                "ONLINE>UNBOUND",  //
-                "RELEASE_BLOCKED>OFFLINE", "RELEASE_BLOCKED>ONLINE", "RELEASE_BLOCKED>UNBOUND",
-                "OFFLINE>EJECTING", "OFFLINE>UNBOUND", "EJECTING>UNBOUND"}));
+  EXPECT_EQ(
+      Edges(AttachmentState::kReleaseBlocked),
+      (std::set<std::string>{
+          "WANTED>BOUND", "WANTED>OFFLINE", "WANTED>UNBOUND",  //
+          "BOUND>ONLINE", "BOUND>OFFLINE", "BOUND>RELEASE_BLOCKED", "BOUND>WANTED", "BOUND>UNBOUND",
+          "ONLINE>OFFLINE", "ONLINE>RELEASE_BLOCKED", "ONLINE>BOUND", "ONLINE>WANTED",
+          "ONLINE>UNBOUND",  //
+          "RELEASE_BLOCKED>OFFLINE", "RELEASE_BLOCKED>ONLINE", "RELEASE_BLOCKED>UNBOUND",
+          "OFFLINE>EJECTING", "OFFLINE>UNBOUND", "EJECTING>UNBOUND"}));
 }
 
 TEST(RegionTest, RegionsClimbThisLadderAndNoOther) {

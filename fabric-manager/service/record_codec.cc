@@ -140,8 +140,8 @@ Problem DecodeAttachment(const pb::AttachmentRecord& in, size_t extents, Attachm
   out.host = in.host();
   if (Problem p = DecodeEnum("mode", in.mode(), Mode::kSystemRam, out.mode)) return p;
   if (Problem p = DecodeEnum("access", in.access(), Access::kReadOnly, out.access)) return p;
-  if (Problem p = DecodeEnum("attachment state", in.state(), AttachmentState::kReleaseBlocked,
-                             out.state)) {
+  if (Problem p =
+          DecodeEnum("attachment state", in.state(), AttachmentState::kReleaseBlocked, out.state)) {
     return p;
   }
   out.detaching = in.detaching();
@@ -178,8 +178,8 @@ Problem DecodeRegion(Key key, const pb::RegionRecord& in, Region& out) {
   if (Problem p = DecodeTime("create_time", in.create_time_unix_us(), out.create_time)) return p;
   for (const pb::RequestRecord& request : in.requests()) {
     if (request.request_id().size() != kUuidBytes) return "a request_id is not of 16 bytes";
-    out.requests.push_back({{request.principal(), request.method(), request.request_id()},
-                            request.payload_hash()});
+    out.requests.push_back(
+        {{request.principal(), request.method(), request.request_id()}, request.payload_hash()});
   }
   out.revision = in.revision();
   out.compensating = in.compensating();

@@ -95,8 +95,7 @@ TEST(RecordCodecTest, ThePoolsOwnRecord) {
   ASSERT_TRUE(decoded.ok()) << decoded.status();
   EXPECT_EQ(std::get<PoolMeta>(*decoded).next_id, 4242u);
   EXPECT_EQ(ReasonOf(DecodeRecord(kPoolKey + 1, value).status()), "BAD_RECORD");
-  EXPECT_EQ(ReasonOf(DecodeRecord(kPoolKey, EncodePool({2, 4242}, kAudit)).status()),
-            "BAD_RECORD");
+  EXPECT_EQ(ReasonOf(DecodeRecord(kPoolKey, EncodePool({2, 4242}, kAudit)).status()), "BAD_RECORD");
 }
 
 TEST(RecordCodecTest, TheAuditTravelsWithTheRecord) {
@@ -155,9 +154,8 @@ TEST(RecordCodecTest, RefusesWhatIsNotSound) {
   EXPECT_TRUE(bad(Decode([](auto& r) { r.mutable_region()->set_tag("short"); })));
   EXPECT_TRUE(bad(Decode([](auto& r) { r.mutable_region()->clear_id(); })));
   EXPECT_TRUE(bad(Decode([](auto& r) { r.mutable_region()->set_create_time_unix_us(-1); })));
-  EXPECT_TRUE(bad(Decode([](auto& r) {
-    r.mutable_region()->mutable_requests(0)->set_request_id("x");
-  })));
+  EXPECT_TRUE(
+      bad(Decode([](auto& r) { r.mutable_region()->mutable_requests(0)->set_request_id("x"); })));
   EXPECT_TRUE(bad(Decode([](auto& r) {
     r.mutable_region()->mutable_attachments(0)->mutable_segments(0)->set_extent_index(2);
   })));
