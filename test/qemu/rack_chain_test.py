@@ -44,7 +44,7 @@ class RackChainTest(PoolTest):
                 self.assertEqual(int(dax['total_memblocks']), segment['total_blocks'])
                 self.assertTrue(dax['movable'])
             self.pool.release(name)
-        self.assertEqual(guest.output('cxl list -M').strip(), '')
+        self.assertEqual(json.loads(guest.output('cxl list -M')), [])
         self.assert_pool_empty()
 
     def test_3_twelve_regions_come_and_go_in_no_order(self):

@@ -1,0 +1,117 @@
+#include "fabric-manager/service/host_sessions.h"
+
+#include <gtest/gtest.h>
+
+#include "fabric-manager/service/service_rig.h"
+
+namespace cxlpool::fm {
+namespace {
+
+// Says hello as `edit` makes it, on a fresh stream, and gives the stream back.
+template <typename Edit>
+std::shared_ptr<FakeAgent> Hello(ServiceRig& rig, World& world, const SessionIdentity& identity,
+                                 Edit edit) {
+  auto agent = std::make_shared<FakeAgent>("host-a", &world);
+  v1::Hello hello = agent->Hello();
+  edit(hello);
+  rig.sessions.OnHello(agent, identity, hello);
+  return agent;
+}
+
+constexpr auto kAsItIs = [](v1::Hello&) {};
+const SessionIdentity kLocal{"", true};
+
+class HostSessionsTest : public testing::Test {
+ protected:
+  World world;
+  ServiceRig rig{std::make_shared<MemoryDisk>(), &world};
+};
+
+TEST_F(HostSessionsTest, RefusesOtherProtocolVersions) {
+  const auto older = Hello(rig, world, kLocal, [](v1::Hello& h) { h.set_protocol_version(0); });
+  EXPECT_EQ(ReasonOf(older->closed), "PROTOCOL_TOO_OLD");
+  const auto newer = Hello(rig, world, kLocal, [](v1::Hello& h) { h.set_protocol_version(99); });
+  EXPECT_EQ(ReasonOf(newer->closed), "PROTOCOL_TOO_NEW");
+  EXPECT_NE(newer->closed.message().find("99"), absl::string_view::npos);
+  EXPECT_TRUE(rig.sessions.Online("host-a"));
+}
+
+TEST_F(HostSessionsTest, RefusesASecondAgentWhileTheFirstIsAlive) {
+  const auto rival = Hello(rig, world, kLocal, [](v1::Hello& h) {
+    h.set_agent_id("00000000-0000-4000-8000-000000000009");
+  });
+  EXPECT_EQ(ReasonOf(rival->closed), "SESSION_ACTIVE");
+  EXPECT_TRUE(rig.agents["host-a"]->closed.ok());
+}
+
+TEST_F(HostSessionsTest, TheSameAgentsNewestSessionWins) {
+  const auto first = rig.agents["host-a"];
+  const auto second = Hello(rig, world, kLocal, kAsItIs);
+  EXPECT_EQ(ReasonOf(first->closed), "SESSION_REPLACED");
+  EXPECT_TRUE(second->closed.ok());
+  rig.sessions.OnClosed(first.get());  // The late end of the old stream.
+  EXPECT_TRUE(rig.sessions.Online("host-a"));
+}
+
+TEST_F(HostSessionsTest, ARebootedHostReplacesItsOldSession) {
+  const auto rebooted = Hello(rig, world, kLocal, [](v1::Hello& h) {
+    h.set_incarnation("boot-2");
+    h.set_agent_id("00000000-0000-4000-8000-000000000009");
+  });
+  EXPECT_TRUE(rebooted->closed.ok()) << rebooted->closed;
+  EXPECT_EQ(ReasonOf(rig.agents["host-a"]->closed), "SESSION_REPLACED");
+}
+
+TEST_F(HostSessionsTest, RefusesTheWrongCertificate) {
+  const auto wrong = Hello(rig, world, {"cxlpool://host/host-b", false}, kAsItIs);
+  EXPECT_EQ(ReasonOf(wrong->closed), "WRONG_IDENTITY");
+  const auto right = Hello(rig, world, {"cxlpool://host/host-a", false}, kAsItIs);
+  EXPECT_TRUE(right->closed.ok()) << right->closed;
+}
+
+TEST_F(HostSessionsTest, RefusesRetiredAndUnknownHosts) {
+  rig.pool.Retire("test", "host-a", [](const absl::Status&) {});
+  rig.Run(absl::Milliseconds(100));
+  EXPECT_EQ(ReasonOf(rig.agents["host-a"]->closed), "HOST_RETIRED");
+  EXPECT_EQ(ReasonOf(Hello(rig, world, kLocal, kAsItIs)->closed), "HOST_RETIRED");
+  const auto unknown = Hello(rig, world, kLocal, [](v1::Hello& h) { h.set_host("hosts/x"); });
+  EXPECT_EQ(ReasonOf(unknown->closed), "UNKNOWN_HOST");
+}
+
+TEST_F(HostSessionsTest, RefusesMalformedHellos) {
+  for (const auto& edit : std::vector<std::function<void(v1::Hello&)>>{
+           [](v1::Hello& h) { h.set_host("host-a"); },
+           [](v1::Hello& h) { h.set_incarnation(""); },
+           [](v1::Hello& h) { h.set_agent_id("me"); },
+           [](v1::Hello& h) {
+             for (int i = 0; i < 1000; ++i) h.mutable_inventory()->add_bridges();
+           }}) {
+    EXPECT_EQ(Hello(rig, world, kLocal, edit)->closed.code(),
+              absl::StatusCode::kInvalidArgument);
+  }
+}
+
+TEST_F(HostSessionsTest, SilenceEndsASessionAndProvesNothing) {
+  ASSERT_TRUE(rig.Allocate(AllocateOn("kv", "host-a", 1)).ok());
+  rig.Run(absl::Seconds(1));
+  rig.Run(absl::Seconds(12));
+  EXPECT_EQ(ReasonOf(rig.agents["host-a"]->closed), "LEASE_EXPIRED");
+  EXPECT_EQ(world.bound.size(), 1u);
+  EXPECT_EQ(rig.views.Get()->capacity.held_bytes, 2 * kGranule);
+}
+
+TEST_F(HostSessionsTest, MessagesOfAnotherSessionAreDropped) {
+  ASSERT_TRUE(rig.Allocate(AllocateOn("kv", "host-a", 1)).ok());
+  rig.Run(absl::Seconds(1));
+  v1::AgentMessage stale;
+  stale.set_session(77);
+  v1::SegmentReport& report = *stale.mutable_report()->add_segments();
+  report.set_serial(world.bound.begin()->first);
+  report.set_state(v1::SEGMENT_ABSENT);
+  rig.sessions.OnMessage(rig.agents["host-a"].get(), stale);
+  rig.Run(absl::Seconds(1));
+  EXPECT_EQ(rig.Find("kv")->attachments[0].state, AttachmentState::kOnline);
+}
+
+}  // namespace
+}  // namespace cxlpool::fm
