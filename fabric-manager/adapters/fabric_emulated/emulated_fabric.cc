@@ -358,7 +358,7 @@ void EmulatedFabric::PollWaiters() {
     }
     Done done = std::move(waiter->done);
     waiter = waiters_.erase(waiter);
-    std::move(done)(answer);
+    std::move(done)(std::move(answer));
   }
   if (waiters_.empty()) return;
   polling_ = true;

@@ -124,7 +124,7 @@ class EmulatedFabric : public FabricDriver {
   void StartFence(Host& host, Done done);
   void StepFence(const std::string& host_id);
   absl::Status FinishFence(Host& host);
-  void EndFence(Host& host, const absl::Status& status);
+  void EndFence(Host& host, absl::Status status);
   absl::Status RenewIncarnation(Host& host) const;
 
   const EmulatedFabricConfig config_;

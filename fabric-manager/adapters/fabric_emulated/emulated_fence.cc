@@ -115,10 +115,13 @@ absl::Status EmulatedFabric::FinishFence(Host& host) {
   return absl::OkStatus();
 }
 
-void EmulatedFabric::EndFence(Host& host, const absl::Status& status) {
+void EmulatedFabric::EndFence(Host& host, absl::Status status) {
   std::vector<Done> waiting = std::move(host.fence->waiting);
   host.fence.reset();
-  for (Done& done : waiting) std::move(done)(status);
+  for (Done& done : waiting) {
+    if (&done != &waiting.back()) std::move(done)(status);
+  }
+  std::move(waiting.back())(std::move(status));
 }
 
 }  // namespace cxlpool::fm

@@ -238,7 +238,7 @@ void QemuFabric::Bind(BindRequest request, DoneWith<BoundLd> done) {
   if (refused.ok()) {
     (*host)->Bind(std::move(request), std::move(done));
   } else {
-    std::move(done)(refused);
+    std::move(done)(std::move(refused));
   }
 }
 
@@ -247,7 +247,7 @@ void QemuFabric::BeginUnbind(LdKey key, Done done) {
   if (host.ok()) {
     (*host)->BeginUnbind(std::move(key), std::move(done));
   } else {
-    std::move(done)(host.status());
+    std::move(done)(std::move(host).status());
   }
 }
 
@@ -256,7 +256,7 @@ void QemuFabric::AwaitUnbound(LdKey key, absl::Duration timeout, Done done) {
   if (host.ok()) {
     (*host)->AwaitUnbound(std::move(key), timeout, std::move(done));
   } else {
-    std::move(done)(host.status());
+    std::move(done)(std::move(host).status());
   }
 }
 
@@ -265,13 +265,13 @@ void QemuFabric::Fence(std::string host_id, Done done) {
   if (host.ok()) {
     (*host)->Fence(std::move(done));
   } else {
-    std::move(done)(host.status());
+    std::move(done)(std::move(host).status());
   }
 }
 
 void QemuFabric::Scrub(std::string, uint32_t, Slice slice, Done done) {
   if (auto device = FindDevice(slice); !device.ok()) {
-    std::move(done)(device.status());
+    std::move(done)(std::move(device).status());
   } else if (waiting_scrubs_.fetch_add(1) >= kMaxScrubs) {
     waiting_scrubs_.fetch_sub(1);
     std::move(done)(Refuse(absl::StatusCode::kResourceExhausted, "FABRIC_OVERLOADED",
@@ -288,7 +288,7 @@ void QemuFabric::StartScrub(const Slice& slice, Done done) {
   auto scrub = PoolScrub::Begin((*device)->path, slice.dpa_bytes, slice.length_bytes);
   if (!scrub.ok()) {
     waiting_scrubs_.fetch_sub(1);
-    std::move(done)(scrub.status());
+    std::move(done)(std::move(scrub).status());
     return;
   }
   scrubs_.push_back(ScrubJob{std::move(*scrub), std::move(done)});
@@ -305,7 +305,7 @@ void QemuFabric::StepScrub(std::list<ScrubJob>::iterator job) {
   waiting_scrubs_.fetch_sub(1);
   Done done = std::move(job->done);
   scrubs_.erase(job);
-  std::move(done)(finished.status());
+  std::move(done)(std::move(finished).status());
 }
 
 }  // namespace cxlpool::fm

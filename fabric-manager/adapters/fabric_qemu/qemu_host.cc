@@ -79,7 +79,7 @@ void QemuHost::Enqueue(absl::Duration deadline, Job job, bool first) {
     }
   }
   if (!refused.ok()) {
-    std::move(job)(refused);
+    std::move(job)(std::move(refused));
     return;
   }
   if (first) Signal(interrupt_);
@@ -92,7 +92,7 @@ void QemuHost::Discover(DoneWith<Report> done) {
     if (status.ok()) {
       std::move(done)(ReportNow());
     } else {
-      std::move(done)(status);
+      std::move(done)(std::move(status));
     }
   });
 }
@@ -102,7 +102,7 @@ void QemuHost::Bind(BindRequest request, DoneWith<BoundLd> done) {
       clock_.Elapsed() + timing_.operation,
       [this, request = std::move(request), done = std::move(done)](absl::Status status) mutable {
         if (!status.ok()) {
-          std::move(done)(status);
+          std::move(done)(std::move(status));
         } else {
           std::move(done)(BindNow(request));
         }
@@ -113,7 +113,7 @@ void QemuHost::BeginUnbind(LdKey key, Done done) {
   Enqueue(clock_.Elapsed() + timing_.operation,
           [this, key = std::move(key), done = std::move(done)](absl::Status status) mutable {
             if (!status.ok()) {
-              std::move(done)(status);
+              std::move(done)(std::move(status));
             } else {
               BeginUnbindNow(std::move(key), std::move(done));
             }
@@ -125,7 +125,7 @@ void QemuHost::Fence(Done done) {
       absl::InfiniteDuration(),
       [this, done = std::move(done)](absl::Status status) mutable {
         Clear(interrupt_);
-        std::move(done)(status.ok() ? FenceNow() : status);
+        std::move(done)(status.ok() ? FenceNow() : std::move(status));
       },
       /*first=*/true);
 }

@@ -253,7 +253,7 @@ void QemuHost::BeginUnbindNow(LdKey key, Done done) {
     return;
   }
   if (auto answer = TryUnplug(device_id); answer.has_value()) {
-    std::move(done)(*answer);
+    std::move(done)(*std::move(answer));
     return;
   }
   const absl::Duration now = clock_.Elapsed();
@@ -284,7 +284,7 @@ void QemuHost::RetryUnbinds() {
     }
     Done done = std::move(unbind->done);
     unbind = unbinds_.erase(unbind);
-    std::move(done)(*answer);
+    std::move(done)(*std::move(answer));
   }
 }
 
@@ -301,7 +301,7 @@ void QemuHost::AwaitUnbound(LdKey key, absl::Duration timeout, Done done) {
   Enqueue(absl::InfiniteDuration(), [this, deadline, id = LdDeviceId(key),
                                      done = std::move(done)](absl::Status status) mutable {
     if (!status.ok()) {
-      std::move(done)(status);
+      std::move(done)(std::move(status));
       return;
     }
     waiters_.push_back({std::move(id), deadline, std::move(done)});
@@ -329,7 +329,7 @@ void QemuHost::CheckWaiters() {
     }
     Done done = std::move(waiter->done);
     waiter = waiters_.erase(waiter);
-    std::move(done)(proof);
+    std::move(done)(std::move(proof));
   }
 }
 
