@@ -3,6 +3,14 @@
 //
 // Moves of different Attachments are independent; those of one Attachment alternate between the
 // driver and the host agent and meet on (host, slot).
+//
+// Reasons that a move records begin with the agent's or driver's own (HOLDERS, NO_FREE_PORT, ...) or
+// with one of
+//   LD_LOST         the fabric no longer shows it to the host, though nobody asked; bound again
+//   HOST_RESTARTED  the host no longer has it online; brought online again
+//   REBIND          the fabric lost it on its way up; bound again
+//   UNBINDING       the fabric unbinds it, though nobody asked; turned round
+//   ATTACH_TIMEOUT  it was not online in time; turned round
 #ifndef CXLPOOL_FABRIC_MANAGER_MODEL_LADDER_H_
 #define CXLPOOL_FABRIC_MANAGER_MODEL_LADDER_H_
 
