@@ -4,8 +4,8 @@
 // Moves of different Attachments are independent; those of one Attachment alternate between the
 // driver and the host agent and meet on (host, slot).
 //
-// Reasons that a move records begin with the agent's or driver's own (HOLDERS, NO_FREE_PORT, ...) or
-// with one of
+// Reasons that a move records begin with the agent's or the driver's own (HOLDERS, NO_FREE_PORT,
+// ...) or with one of
 //   LD_LOST         the fabric no longer shows it to the host, though nobody asked; bound again
 //   HOST_RESTARTED  the host no longer has it online; brought online again
 //   REBIND          the fabric lost it on its way up; bound again
