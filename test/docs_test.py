@@ -1,0 +1,213 @@
+"""The texts are true: what they name exists, what exists is named, and every part of the API is described."""
+
+import re
+import subprocess
+import tomllib
+import unittest
+
+from testbed.testing import BUILD, REPOSITORY, main
+
+TEXTS = ('README.md', 'ARCHITECTURE.md', 'CONTRIBUTING.md', 'CHANGELOG.md', 'docs/*.md', 'docs/adr/*.md')
+# Folders where each subject has a header, and ARCHITECTURE.md a line for it.
+NAMED_HEADERS = ('fabric-manager/model', 'fabric-manager/ports', 'fabric-manager/service', 'host-agent/model',
+                 'host-agent/ports', 'host-agent/service')
+ONLY_FOR_TESTS = re.compile(r'(_rig|_for_test)\.h$|^fake_')
+READS = re.compile(r'(?:(?:\.|->)(?:String|Strings|Bool|Number|Numbers|Size|Duration|Has|Table|Tables)\(|\bNumberIn\(\w+, )\s*"(\w+)"')
+
+
+def read(name):
+    return (REPOSITORY / name).read_text()
+
+
+def texts():
+    for pattern in TEXTS:
+        yield from sorted(REPOSITORY.glob(pattern))
+
+
+def tracked_folders():
+    """Folders that hold files of the project, as git has them; where there is no git, as they are."""
+    done = subprocess.run(['git', 'ls-files'], cwd=REPOSITORY, capture_output=True, text=True)
+    if done.returncode == 0:
+        names = [line for line in done.stdout.splitlines() if '/' in line]
+    else:
+        names = [str(p.relative_to(REPOSITORY)) for p in REPOSITORY.rglob('*.*')
+                 if p.is_file() and not re.match(r'build/|\.git/', str(p.relative_to(REPOSITORY)))]
+    return {name.rsplit('/', 1)[0] for name in names if '/' in name}
+
+
+def without_fences(text):
+    return re.sub(r'^```.*?^```$', '', text, flags=re.M | re.S)
+
+
+def code_words(text):
+    """What stands in `backticks` outside of blocks."""
+    return re.findall(r'`([^`\n]+)`', without_fences(text))
+
+
+def blocks(text):
+    return re.findall(r'^```\w*\n(.*?)^```$', text, flags=re.M | re.S)
+
+
+class PathsTest(unittest.TestCase):
+    def test_paths_that_texts_name_exist(self):
+        tops = {p.name for p in REPOSITORY.iterdir() if p.is_dir()} - {'build'}
+        missing = []
+        for text in texts():
+            for word in code_words(text.read_text()):
+                if not re.fullmatch(r'[\w.@-]+(/[\w.-]+)+/?', word) or word.split('/')[0] not in tops:
+                    continue
+                if not (REPOSITORY / word).exists():
+                    missing.append((text.name, word))
+        self.assertEqual([], missing)
+
+    def test_links_lead_somewhere(self):
+        missing = []
+        for text in texts():
+            prose = re.sub(r'`[^`\n]+`', '', without_fences(text.read_text()))
+            for target in re.findall(r'\]\(([^)\s]+)\)', prose):
+                path = target.split('#')[0]
+                if path and '://' not in path and not (text.parent / path).exists():
+                    missing.append((text.name, target))
+        self.assertEqual([], missing)
+
+    def test_architecture_names_every_folder(self):
+        named = set(code_words(read('ARCHITECTURE.md')))
+        # Those within a named folder that is of one subject need no line of their own.
+        within = ('libpool/include/', 'tools/cli/testdata')
+        missing = [f for f in sorted(tracked_folders()) if f not in named and not f.startswith(within)]
+        self.assertEqual([], [f for f in missing if not any(n.startswith(f + '/') for n in named)])
+
+    def test_architecture_names_every_subject_of_the_cores(self):
+        named = {word.rsplit('/', 1)[-1] for word in code_words(read('ARCHITECTURE.md'))}
+        missing = [f'{folder}/{header.name}' for folder in NAMED_HEADERS
+                   for header in sorted((REPOSITORY / folder).glob('*.h'))
+                   if header.name not in named and not ONLY_FOR_TESTS.search(header.name)]
+        self.assertEqual([], missing)
+
+    def test_files_that_architecture_names_by_name_alone_exist(self):
+        known = {p.name for top in ('proto', 'fabric-manager', 'host-agent', 'libpool', 'tools', 'test', 'qemu-cxl')
+                 for p in (REPOSITORY / top).rglob('*.*')}
+        gone = [word for word in code_words(read('ARCHITECTURE.md'))
+                if re.fullmatch(r'\w+\.(h|cc|proto|py)', word) and word not in known and word != 'x_test.cc']
+        self.assertEqual([], gone)
+
+
+class CommandsTest(unittest.TestCase):
+    def test_scripts_and_their_options_exist(self):
+        wrong = []
+        for name in ('README.md', 'CONTRIBUTING.md'):
+            text = read(name)
+            lines = [line.split('#')[0] for block in blocks(text) for line in block.splitlines()]
+            for line in lines + code_words(text):
+                match = re.match(r'\s*((?:tools|\.ci|qemu-cxl)/[\w-]+)(?=\s|$)(.*)', line)
+                if not match:
+                    continue
+                script = REPOSITORY / match.group(1)
+                if script.is_dir():
+                    continue
+                if not script.is_file() or not script.stat().st_mode & 0o100:
+                    wrong.append((name, match.group(1)))
+                    continue
+                body = script.read_text()
+                wrong += [(name, line.strip()) for option in re.findall(r'(--[\w-]+)', match.group(2)) if option not in body]
+        self.assertEqual([], wrong)
+
+    def test_commands_of_the_operator_exist(self):
+        source = ''.join(p.read_text() for p in sorted((REPOSITORY / 'tools/cli').glob('*.cc')))
+        subcommands = set(re.findall(r'add_subcommand\("([\w-]+)"', source))
+        options = set(re.findall(r'"(?:-\w,)?(--[\w-]+)"', source))
+        wrong = []
+        for name in ('README.md', 'docs/adr/0004-proof-frees-bytes.md', 'docs/cli.md', 'ARCHITECTURE.md'):
+            text = read(name)
+            lines = [line for block in blocks(text) for line in block.splitlines()] + code_words(text)
+            for line in lines:
+                match = re.match(r'(?:\$ )?cxlpool (?:\[GLOBAL\] )?((?:[a-z-]+ ?)+)(.*)', line)
+                if not match:
+                    continue
+                words = match.group(1).split()
+                known = words[0] in subcommands and (
+                    words[0] not in ('region', 'host', 'device', 'pki') or len(words) == 1 or words[1] in subcommands)
+                unknown = [o for o in re.findall(r'(--[\w-]+)', match.group(2)) if o not in options]
+                if not known or unknown:
+                    wrong.append((name, line))
+        self.assertEqual([], wrong)
+
+
+class ApiTest(unittest.TestCase):
+    def test_everything_in_the_protos_is_described(self):
+        missing = []
+        for path in sorted((REPOSITORY / 'proto').rglob('*.proto')):
+            lines = path.read_text().splitlines()
+            for number, line in enumerate(lines):
+                declared = re.match(r'\s*(message|enum|service|rpc)\s+(\w+)', line)
+                if not declared:
+                    continue
+                if '//' not in line and not (number and lines[number - 1].strip().startswith('//')):
+                    missing.append(f'{path.name}:{number + 1}: {declared.group(0).strip()}')
+        self.assertEqual([], missing)
+
+    def test_headers_and_protos_begin_by_saying_what_they_are(self):
+        paths = [*(REPOSITORY / 'libpool/include').rglob('*.h'), *(REPOSITORY / 'proto').rglob('*.proto'),
+                 *(REPOSITORY / 'fabric-manager/ports').glob('*.h'), *(REPOSITORY / 'host-agent/ports').glob('*.h')]
+        self.assertGreater(len(paths), 10)
+        self.assertEqual([], [str(p) for p in paths if not p.read_text().startswith('// ')])
+
+    def test_public_headers_are_listed(self):
+        guide = read('docs/libpool.md')
+        headers = sorted(p.name for p in (REPOSITORY / 'libpool/include/cxlpool').glob('*.h'))
+        self.assertEqual([], [h for h in headers if f'`{h}`' not in guide])
+
+
+class ConfigurationTest(unittest.TestCase):
+    FILES = (('cxlpool-fm', 'fabric-manager/config.cc', 'packaging/fm.toml'),
+             ('cxlpool-agent', 'host-agent/config.cc', 'packaging/agent.toml'))
+
+    @staticmethod
+    def keys(source):
+        """Every key that the code reads, tables too."""
+        return set(READS.findall(read(source)))
+
+    @staticmethod
+    def section(daemon):
+        match = re.search(rf'^## {daemon}$(.*?)^## ', read('docs/configuration.md'), re.M | re.S)
+        return match.group(1)
+
+    @staticmethod
+    def example_words(example):
+        """Keys and tables of a file, those in settings that are not in use too."""
+        words = set()
+        for line in read(example).splitlines():
+            if match := re.match(r'#?(?:\[+([\w.]+)\]+|(\w+) = )', line):
+                words |= set((match.group(1) or match.group(2)).split('.'))
+        return words
+
+    def test_every_key_is_in_the_guide_and_in_the_example(self):
+        for daemon, source, example in self.FILES:
+            with self.subTest(daemon):
+                keys = self.keys(source)
+                self.assertGreater(len(keys), 15)
+                guide = {part for word in code_words(self.section(daemon)) for part in re.findall(r'\w+', word)}
+                self.assertEqual(set(), keys - guide, 'not in docs/configuration.md')
+                self.assertEqual(set(), keys - self.example_words(example), f'not in {example}')
+                self.assertEqual(set(), self.example_words(example) - keys, f'in {example}, and nothing reads it')
+
+    def test_examples_are_toml(self):
+        for _, _, example in self.FILES:
+            tomllib.loads(read(example))
+            for line in read(example).splitlines():
+                if re.match(r'#\S', line):
+                    tomllib.loads(line[1:])
+
+    def test_daemons_take_their_examples(self):
+        for daemon, _, example in self.FILES:
+            program = BUILD / 'bin' / daemon
+            if not program.exists():
+                self.skipTest(f'{program} is not built')
+            done = subprocess.run([program, '--config', REPOSITORY / example, '--check-config'], capture_output=True,
+                                  text=True, timeout=30)
+            # Certificates need not be here; a wrong key would be told with its line.
+            self.assertNotRegex(done.stderr, r'\.toml:\d+')
+
+
+if __name__ == '__main__':
+    main()
