@@ -1,0 +1,103 @@
+#include "tools/benches/child.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/support/unique_fd.h"
+
+namespace cxlpool::bench {
+namespace {
+
+absl::Status Failed(absl::string_view what) {
+  return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(errno)));
+}
+
+}  // namespace
+
+absl::StatusOr<Child> Child::Start(const std::vector<std::string>& command,
+                                   const std::string& log) {
+  const UniqueFd output(open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  if (!output.valid()) return Failed(absl::StrCat("cannot open ", log));
+  std::vector<char*> arguments;
+  for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid < 0) return Failed("cannot fork");
+  if (pid == 0) {
+    // Only what is safe between fork and exec in a program with threads.
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(127);
+    dup2(output.get(), STDOUT_FILENO);
+    dup2(output.get(), STDERR_FILENO);
+    execv(arguments[0], arguments.data());
+    _exit(127);
+  }
+  return Child(pid);
+}
+
+Child::Child(Child&& other) noexcept : pid_(std::exchange(other.pid_, -1)) {}
+
+Child& Child::operator=(Child&& other) noexcept {
+  if (this != &other) {
+    Kill();
+    pid_ = std::exchange(other.pid_, -1);
+  }
+  return *this;
+}
+
+Child::~Child() { Kill(); }
+
+bool Child::Running() {
+  if (pid_ < 0) return false;
+  if (waitpid(pid_, nullptr, WNOHANG) == 0) return true;
+  pid_ = -1;
+  return false;
+}
+
+absl::StatusOr<absl::Duration> Child::CpuTime() const {
+  clockid_t clock;
+  timespec time;
+  if (pid_ < 0) return absl::UnavailableError("the process has ended");
+  if (const int error = clock_getcpuclockid(pid_, &clock); error != 0) {
+    errno = error;
+    return Failed("no CPU clock of the process");
+  }
+  if (clock_gettime(clock, &time) != 0) return Failed("cannot read the process's CPU clock");
+  return absl::DurationFromTimespec(time);
+}
+
+void Child::Kill() {
+  if (pid_ < 0) return;
+  kill(pid_, SIGKILL);
+  while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  pid_ = -1;
+}
+
+absl::StatusOr<int> FreePort() {
+  const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  if (!fd.valid() || bind(fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
+      getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) {
+    return Failed("no free port");
+  }
+  return ntohs(address.sin_port);
+}
+
+}  // namespace cxlpool::bench

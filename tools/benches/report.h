@@ -1,0 +1,32 @@
+// A bench's figures as JSON and as lines for people. tools/bench puts those of all benches
+// together.
+#ifndef CXLPOOL_TOOLS_BENCHES_REPORT_H_
+#define CXLPOOL_TOOLS_BENCHES_REPORT_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "tools/benches/stats.h"
+
+namespace cxlpool::bench {
+
+// One line of docs/performance.md's table. `name` and `unit` are plain text, without quotes.
+struct Row {
+  int number = 0;
+  std::string name;
+  std::string unit;
+  double target = 0;
+  Summary summary;
+};
+
+// {"rows":[{"row":2,"name":"…","unit":"…","ours":…,"peer":…,"ratio":…,"ci":[…,…],"aa":[…,…],
+//           "target":…,"met":true,"verdict":"met|missed|inconclusive"}]}
+std::string ToJson(const std::vector<Row>& rows);
+
+// UNAVAILABLE: `file` could not be written whole.
+absl::Status WriteFile(const std::string& file, const std::string& text);
+
+}  // namespace cxlpool::bench
+
+#endif  // CXLPOOL_TOOLS_BENCHES_REPORT_H_
