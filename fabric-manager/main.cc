@@ -53,7 +53,8 @@ absl::StatusOr<std::unique_ptr<FabricDriver>> MakeDriver(const FmConfig& config)
                             .capacity_bytes = device.capacity_bytes,
                             .granule_bytes = device.granule_bytes});
   }
-  for (const auto& host : config.hosts) qemu.hosts.push_back({.id = host.id, .qmp_socket = host.qmp});
+  for (const auto& host : config.hosts)
+    qemu.hosts.push_back({.id = host.id, .qmp_socket = host.qmp});
   return QemuFabric::Open(std::move(qemu));
 }
 
@@ -99,9 +100,9 @@ class Manager {
         writer_({.hardware_coherent = coherent_}, &loop_, &clock_, store_.get(), &views_, &watch_),
         sessions_({.heartbeat = config_.heartbeat, .lease = config_.lease}, &loop_, &clock_,
                   &writer_),
-        reconciler_({.attach_timeout = config_.attach_timeout,
-                     .discover_period = config_.discover_period},
-                    &loop_, &clock_, &writer_, &views_, driver_.get(), &sessions_, CrashProbe()),
+        reconciler_(
+            {.attach_timeout = config_.attach_timeout, .discover_period = config_.discover_period},
+            &loop_, &clock_, &writer_, &views_, driver_.get(), &sessions_, CrashProbe()),
         pool_(&loop_, &writer_, &reconciler_, &sessions_) {}
 
   // `on_fatal` may be called from any thread, once serving.
@@ -113,19 +114,19 @@ class Manager {
     if (absl::Status status = opened.get_future().get(); !status.ok()) return status;
     std::promise<absl::Status> discovered;
     loop_.Post([&] {
-      sessions_.Start({.on_segments = [this](const auto& host, const auto& reports,
-                                             bool complete) {
-                         reconciler_.OnSegments(host, reports, complete);
-                       },
-                       .on_session = [this](const auto& host, bool online) {
-                         reconciler_.OnSession(host, online);
-                       }});
+      sessions_.Start({.on_segments =
+                           [this](const auto& host, const auto& reports, bool complete) {
+                             reconciler_.OnSegments(host, reports, complete);
+                           },
+                       .on_session = [this](const auto& host,
+                                            bool online) { reconciler_.OnSession(host, online); }});
       reconciler_.Start([&](absl::Status status) { discovered.set_value(std::move(status)); });
     });
     if (absl::Status status = discovered.get_future().get(); !status.ok()) {
       LogWarning("cxlpool-fm", "the fabric could not be read yet: ", status.message());
     }
-    ServerOptions options{.listen = {}, .tls = std::nullopt,
+    ServerOptions options{.listen = {},
+                          .tls = std::nullopt,
                           .fabric = driver_->capabilities().driver,
                           .hardware_coherent = coherent_};
     for (const auto& listen : config_.listen) {

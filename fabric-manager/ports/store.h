@@ -47,7 +47,7 @@ class Store {
   virtual ~Store() = default;
 
   // Takes the store over and reads it whole. Call once, first.
-  // DATA_LOSS/STORE_CORRUPT: a row fails its checksum (run `cxlpool fsck` or restore).
+  // DATA_LOSS/STORE_CORRUPT: a row fails its checksum (restore a backup).
   // FAILED_PRECONDITION/STORE_BUSY: another manager holds it.
   // FAILED_PRECONDITION/STORE_TOO_NEW: written by a later release.
   virtual void Open(DoneWith<StoreImage> done) = 0;

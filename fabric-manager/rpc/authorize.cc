@@ -60,9 +60,9 @@ absl::StatusOr<Caller> Authorize(const grpc::ServerContextBase& context,
   if (allowed && !caller.insecure_local) {
     const Role role = caller.identity.role;
     const bool host = role == Role::kHost || role == Role::kOther;
-    allowed = rule->second == Allowed::kHost ? host
-                                             : role == Role::kOperator ||
-                                                   (host && rule->second == Allowed::kOperatorAndHost);
+    allowed = rule->second == Allowed::kHost
+                  ? host
+                  : role == Role::kOperator || (host && rule->second == Allowed::kOperatorAndHost);
   }
   if (allowed) return caller;
   return Refusal{absl::StatusCode::kPermissionDenied,

@@ -17,8 +17,7 @@ google::protobuf::Timestamp ToTimestamp(absl::Time time) {
   return google::protobuf::util::TimeUtil::MicrosecondsToTimestamp(absl::ToUnixMicros(time));
 }
 
-absl::Status Bad(const std::string& reason, const std::string& message,
-                 const std::string& remedy) {
+absl::Status Bad(const std::string& reason, const std::string& message, const std::string& remedy) {
   return Refusal{absl::StatusCode::kInvalidArgument, reason, message, remedy, {}}.ToStatus();
 }
 
@@ -65,6 +64,25 @@ uint64_t Fingerprint(const std::string& bytes) {
   return hash;
 }
 
+// The same call, whether its defaults are written out or not.
+v1::AllocateRegionRequest Canonical(v1::AllocateRegionRequest request) {
+  if (request.mode() == 0) request.set_mode(v1::DEVDAX);
+  if (request.access() == 0) request.set_access(v1::READ_WRITE);
+  if (request.sharing() == 0) request.set_sharing(v1::EXCLUSIVE);
+  if (request.max_extents() == 0) request.set_max_extents(1);
+  if (request.tenant().empty()) request.set_tenant("tenants/default");
+  return request;
+}
+v1::AttachRegionRequest Canonical(v1::AttachRegionRequest request) {
+  if (request.mode() == 0) request.set_mode(v1::DEVDAX);
+  if (request.access() == 0) request.set_access(v1::READ_WRITE);
+  return request;
+}
+const v1::DetachRegionRequest& Canonical(const v1::DetachRegionRequest& request) { return request; }
+const v1::ReleaseRegionRequest& Canonical(const v1::ReleaseRegionRequest& request) {
+  return request;
+}
+
 template <typename Message>
 absl::StatusOr<Request> RequestOf(const Message& message, const std::string& method,
                                   const std::string& principal) {
@@ -73,7 +91,8 @@ absl::StatusOr<Request> RequestOf(const Message& message, const std::string& met
     return Bad("BAD_REQUEST_ID", "field request_id is missing or not a UUID",
                "make one UUID per logical call and keep it across retries");
   }
-  return Request{{principal, method, *std::move(id)}, Fingerprint(message.SerializeAsString())};
+  return Request{{principal, method, *std::move(id)},
+                 Fingerprint(Canonical(message).SerializeAsString())};
 }
 
 absl::Status ReadName(const char* collection, const std::string& name, bool required,
@@ -143,9 +162,9 @@ v1::Host ToProto(const HostView& host) {
   const HostRuntime& runtime = host.runtime;
   out.set_name(ResourceName("hosts", host.host.id));
   out.set_identity(host.host.identity);
-  out.set_state(host.host.retired  ? v1::Host::RETIRED
-                : runtime.online ? v1::Host::ONLINE
-                                 : v1::Host::ENROLLED);
+  out.set_state(host.host.retired ? v1::Host::RETIRED
+                : runtime.online  ? v1::Host::ONLINE
+                                  : v1::Host::ENROLLED);
   out.set_incarnation(runtime.incarnation);
   out.set_agent_version(runtime.agent_version);
   out.set_kernel_release(runtime.kernel_release);

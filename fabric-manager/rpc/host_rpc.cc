@@ -18,8 +18,11 @@ constexpr size_t kMaxQueue = 16384;  // Messages that an agent has not read.
 constexpr int kMaxStreams = 16384;
 
 absl::Status TooSlow() {
-  return Refusal{absl::StatusCode::kResourceExhausted, "AGENT_TOO_SLOW",
-                 "the agent does not read what it is sent", "nothing: it dials again", {}}
+  return Refusal{absl::StatusCode::kResourceExhausted,
+                 "AGENT_TOO_SLOW",
+                 "the agent does not read what it is sent",
+                 "nothing: it dials again",
+                 {}}
       .ToStatus();
 }
 
@@ -116,10 +119,12 @@ class Stream : public Reactor {
     auto caller = Authorize(*context, "Session");
     absl::Status status = caller.status();
     if (status.ok() && !room) {
-      status = Refusal{absl::StatusCode::kResourceExhausted, "TOO_MANY_AGENTS",
-                       absl::StrCat(kMaxStreams, " agents are connected already"),
-                       "nothing: the agent dials again", {}}
-                   .ToStatus();
+      status = Refusal{
+          absl::StatusCode::kResourceExhausted,
+          "TOO_MANY_AGENTS",
+          absl::StrCat(kMaxStreams, " agents are connected already"),
+          "nothing: the agent dials again",
+          {}}.ToStatus();
     }
     if (!status.ok()) {
       peer_->Close(status);
@@ -138,10 +143,12 @@ class Stream : public Reactor {
     const bool hello = !greeted_;
     greeted_ = true;
     if (hello != incoming_.has_hello()) {
-      peer_->Close(Refusal{absl::StatusCode::kInvalidArgument, "BAD_HELLO",
-                           "a session begins with one hello, and has no other",
-                           "update cxlpool-agent", {}}
-                       .ToStatus());
+      peer_->Close(Refusal{
+          absl::StatusCode::kInvalidArgument,
+          "BAD_HELLO",
+          "a session begins with one hello, and has no other",
+          "update cxlpool-agent",
+          {}}.ToStatus());
       return;
     }
     // The next message is read once this one was dealt with: an agent cannot flood the executor.

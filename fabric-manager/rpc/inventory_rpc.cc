@@ -86,11 +86,13 @@ grpc::ServerUnaryReactor* InventoryRpc::FenceHost(grpc::CallbackServerContext* c
   auto host = ParseResourceName("hosts", request->host());
   if (!host.ok()) return FinishNow(context, host.status());
   if (request->reason().empty() || request->reason().size() > kMaxText) {
-    return FinishNow(context, Refusal{absl::StatusCode::kInvalidArgument, "BAD_REASON",
-                                      absl::StrCat("field reason needs 1 to ", kMaxText,
-                                                   " characters"),
-                                      "say why: it is kept in the audit record", {}}
-                                  .ToStatus());
+    return FinishNow(context,
+                     Refusal{absl::StatusCode::kInvalidArgument,
+                             "BAD_REASON",
+                             absl::StrCat("field reason needs 1 to ", kMaxText, " characters"),
+                             "say why: it is kept in the audit record",
+                             {}}
+                         .ToStatus());
   }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   service_->Fence(caller->identity.uri, *host, request->reason(),

@@ -16,17 +16,18 @@ constexpr uint32_t kDefaultPage = 100;
 constexpr uint32_t kMaxPage = 1000;
 
 absl::Status NotYourHost(const std::string& host) {
-  return Refusal{absl::StatusCode::kPermissionDenied, "NOT_YOUR_HOST",
+  return Refusal{absl::StatusCode::kPermissionDenied,
+                 "NOT_YOUR_HOST",
                  absl::StrCat("host \"", host, "\" may use Regions of its own alone"),
-                 "let an operator do it", {{"host", host}}}
+                 "let an operator do it",
+                 {{"host", host}}}
       .ToStatus();
 }
 
 // Answers `reactor` from the writer's completion.
 template <typename Response>
-DoneWith<Committed> Answer(grpc::CallbackServerContext* context,
-                           grpc::ServerUnaryReactor* reactor, Response* response,
-                           bool hardware_coherent) {
+DoneWith<Committed> Answer(grpc::CallbackServerContext* context, grpc::ServerUnaryReactor* reactor,
+                           Response* response, bool hardware_coherent) {
   return [=](absl::StatusOr<Committed> committed) {
     if (committed.ok()) {
       *response->mutable_region() = ToProto(*committed->region, hardware_coherent);
@@ -52,8 +53,10 @@ absl::StatusOr<RegionPtr> PoolRpc::Find(const std::string& name) const {
     }
   }
   if (region != nullptr) return region;
-  return Refusal{absl::StatusCode::kNotFound, "UNKNOWN_REGION",
-                 absl::StrCat("there is no ", name), "see `cxlpool region list`",
+  return Refusal{absl::StatusCode::kNotFound,
+                 "UNKNOWN_REGION",
+                 absl::StrCat("there is no ", name),
+                 "see `cxlpool region list`",
                  {{"region", name}}}
       .ToStatus();
 }
@@ -97,9 +100,11 @@ grpc::ServerUnaryReactor* PoolRpc::ListRegions(grpc::CallbackServerContext* cont
   if (!caller.ok()) return FinishNow(context, caller.status());
   const std::string& token = request->page_token();
   if (!token.empty() && !CheckResourceId(token).ok()) {
-    return FinishNow(context, Refusal{absl::StatusCode::kInvalidArgument, "BAD_PAGE_TOKEN",
+    return FinishNow(context, Refusal{absl::StatusCode::kInvalidArgument,
+                                      "BAD_PAGE_TOKEN",
                                       "field page_token was not made by this call",
-                                      "start again without one", {}}
+                                      "start again without one",
+                                      {}}
                                   .ToStatus());
   }
   std::string host;

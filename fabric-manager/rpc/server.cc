@@ -57,10 +57,12 @@ class Server final : public RpcServer {
         credentials = grpc::InsecureServerCredentials();
       } else {
         if (!options.tls.has_value()) {
-          return Refusal{absl::StatusCode::kInvalidArgument, "NO_TLS",
+          return Refusal{absl::StatusCode::kInvalidArgument,
+                         "NO_TLS",
                          absl::StrCat("address ", listen.address, " needs TLS"),
                          "set [tls] ca, cert and key (cxlpool pki init, pki issue --manager), or "
-                         "mark a loopback address insecure", {}}
+                         "mark a loopback address insecure",
+                         {}}
               .ToStatus();
         }
         auto tls = ServerTls(*options.tls);
@@ -82,9 +84,11 @@ class Server final : public RpcServer {
       for (const ListenAddress& listen : options.listen) {
         absl::StrAppend(&addresses, addresses.empty() ? "" : ", ", listen.address);
       }
-      return Refusal{absl::StatusCode::kUnavailable, "CANNOT_LISTEN",
+      return Refusal{absl::StatusCode::kUnavailable,
+                     "CANNOT_LISTEN",
                      absl::StrCat("cannot listen on ", addresses),
-                     "see whether another process has the address (ss -ltnp)", {}}
+                     "see whether another process has the address (ss -ltnp)",
+                     {}}
           .ToStatus();
     }
     return absl::OkStatus();
@@ -113,9 +117,11 @@ class Server final : public RpcServer {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
-    const ServerOptions& options, Executor* executor, PoolService* pool, HostSessions* sessions,
-    const ViewHolder* views, WatchHub* watch) {
+absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const ServerOptions& options,
+                                                            Executor* executor, PoolService* pool,
+                                                            HostSessions* sessions,
+                                                            const ViewHolder* views,
+                                                            WatchHub* watch) {
   auto server = std::make_unique<Server>(options, executor, pool, sessions, views, watch);
   if (absl::Status status = server->Listen(options); !status.ok()) return status;
   return server;

@@ -171,12 +171,14 @@ grpc::ServerWriteReactor<v1::WatchRegionsResponse>* StartWatch(
   }
   if (limit->open.fetch_add(1) >= WatchLimit::kMaxStreams) {
     limit->open.fetch_sub(1);
-    return new Refused(ToWire(Refusal{absl::StatusCode::kResourceExhausted, "TOO_MANY_WATCHERS",
-                                      absl::StrCat(WatchLimit::kMaxStreams,
-                                                   " watchers are connected already"),
-                                      "retry later, or share one watcher", {}}
-                                  .ToStatus(),
-                              *context));
+    return new Refused(
+        ToWire(Refusal{absl::StatusCode::kResourceExhausted,
+                       "TOO_MANY_WATCHERS",
+                       absl::StrCat(WatchLimit::kMaxStreams, " watchers are connected already"),
+                       "retry later, or share one watcher",
+                       {}}
+                   .ToStatus(),
+               *context));
   }
   auto* watch = new Watch(context, request, std::move(only), views, hub, limit, hardware_coherent);
   watch->Begin();

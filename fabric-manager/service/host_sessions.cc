@@ -55,20 +55,19 @@ void HostSessions::Start(Listener listener) {
 
 absl::Status HostSessions::Admit(const SessionPeer& peer, const SessionIdentity& identity,
                                  const v1::Hello& hello, std::string& host) const {
-  const std::string versions =
-      absl::StrCat("the agent speaks protocol ", hello.protocol_version(), ", this manager ",
-                   kHostProtocolVersion);
+  const std::string versions = absl::StrCat("the agent speaks protocol ", hello.protocol_version(),
+                                            ", this manager ", kHostProtocolVersion);
   if (hello.protocol_version() < kHostProtocolVersion) {
-    return Refuse(absl::StatusCode::kFailedPrecondition, "PROTOCOL_TOO_OLD", versions,
-                  "update cxlpool-agent on this host",
-                  {{"min", absl::StrCat(kHostProtocolVersion)},
-                   {"max", absl::StrCat(kHostProtocolVersion)}});
+    return Refuse(
+        absl::StatusCode::kFailedPrecondition, "PROTOCOL_TOO_OLD", versions,
+        "update cxlpool-agent on this host",
+        {{"min", absl::StrCat(kHostProtocolVersion)}, {"max", absl::StrCat(kHostProtocolVersion)}});
   }
   if (hello.protocol_version() > kHostProtocolVersion) {
-    return Refuse(absl::StatusCode::kFailedPrecondition, "PROTOCOL_TOO_NEW", versions,
-                  "update cxlpool-fm before its agents",
-                  {{"min", absl::StrCat(kHostProtocolVersion)},
-                   {"max", absl::StrCat(kHostProtocolVersion)}});
+    return Refuse(
+        absl::StatusCode::kFailedPrecondition, "PROTOCOL_TOO_NEW", versions,
+        "update cxlpool-fm before its agents",
+        {{"min", absl::StrCat(kHostProtocolVersion)}, {"max", absl::StrCat(kHostProtocolVersion)}});
   }
   auto id = ParseResourceName("hosts", hello.host());
   if (!id.ok()) return id.status();
@@ -97,7 +96,8 @@ absl::Status HostSessions::Admit(const SessionPeer& peer, const SessionIdentity&
                   absl::StrCat("the certificate is for ", identity.uri, ", but host \"", host,
                                "\" is enrolled as ", known->identity),
                   absl::StrCat("give the agent the certificate of this host, or run `cxlpool host "
-                               "enrol ", host, " --identity ", identity.uri, "`"),
+                               "enrol ",
+                               host, " --identity ", identity.uri, "`"),
                   {{"host", host}});
   }
   const auto session = sessions_.find(host);
@@ -204,8 +204,8 @@ void HostSessions::Drop(const std::string& host, const absl::Status& why) {
   const auto it = sessions_.find(host);
   if (it == sessions_.end()) return;
   const std::shared_ptr<SessionPeer> peer = std::move(it->second.peer);
-  LogInfo("sessions", "host ", host, " is offline: session ", it->second.number, " ended: ",
-          why.message());
+  LogInfo("sessions", "host ", host, " is offline: session ", it->second.number,
+          " ended: ", why.message());
   sessions_.erase(it);
   peer->Close(why);
   HostRuntime runtime = writer_->state().Runtime(host);

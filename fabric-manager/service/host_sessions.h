@@ -42,7 +42,7 @@ class SessionPeer {
 
 // Who the transport says is there.
 struct SessionIdentity {
-  std::string uri;             // URI SAN of the certificate.
+  std::string uri;              // URI SAN of the certificate.
   bool insecure_local = false;  // No TLS: a Unix socket or a loopback address marked insecure.
 };
 
@@ -105,7 +105,7 @@ class HostSessions {
   Writer* const writer_;
   Listener listener_;
   uint64_t next_session_ = 1;
-  std::map<std::string, Session> sessions_;  // By host id.
+  std::map<std::string, Session> sessions_;                      // By host id.
   std::map<std::string, std::map<uint64_t, v1::Offer>> offers_;  // By host id and generation.
 };
 

@@ -80,14 +80,12 @@ TEST_F(HostSessionsTest, RefusesRetiredAndUnknownHosts) {
 
 TEST_F(HostSessionsTest, RefusesMalformedHellos) {
   for (const auto& edit : std::vector<std::function<void(v1::Hello&)>>{
-           [](v1::Hello& h) { h.set_host("host-a"); },
-           [](v1::Hello& h) { h.set_incarnation(""); },
+           [](v1::Hello& h) { h.set_host("host-a"); }, [](v1::Hello& h) { h.set_incarnation(""); },
            [](v1::Hello& h) { h.set_agent_id("me"); },
            [](v1::Hello& h) {
              for (int i = 0; i < 1000; ++i) h.mutable_inventory()->add_bridges();
            }}) {
-    EXPECT_EQ(Hello(rig, world, kLocal, edit)->closed.code(),
-              absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(Hello(rig, world, kLocal, edit)->closed.code(), absl::StatusCode::kInvalidArgument);
   }
 }
 

@@ -11,9 +11,8 @@ namespace {
 bool Online(const RegionPtr& region) {
   return region != nullptr && region->state == RegionState::kAllocated &&
          !region->attachments.empty() &&
-         std::all_of(region->attachments.begin(), region->attachments.end(), [](const auto& a) {
-           return a.state == AttachmentState::kOnline;
-         });
+         std::all_of(region->attachments.begin(), region->attachments.end(),
+                     [](const auto& a) { return a.state == AttachmentState::kOnline; });
 }
 
 TEST(LifecycleTest, AllocateComesOnlineAndReleaseGivesEverythingBack) {
@@ -75,9 +74,8 @@ TEST(LifecycleTest, HoldersBlockTheReleaseUntilTheyGo) {
   ASSERT_TRUE(rig.RunUntil([&] { return Online(rig.Find("kv")); }));
   world.hold_offline = true;
   ASSERT_TRUE(rig.Call(&PoolService::Release, ReleaseOf("kv", 2)).ok());
-  ASSERT_TRUE(rig.RunUntil([&] {
-    return rig.Find("kv")->attachments[0].state == AttachmentState::kReleaseBlocked;
-  }));
+  ASSERT_TRUE(rig.RunUntil(
+      [&] { return rig.Find("kv")->attachments[0].state == AttachmentState::kReleaseBlocked; }));
   EXPECT_NE(rig.Find("kv")->attachments[0].reason.find("pid 7"), std::string::npos);
   world.hold_offline = false;
   rig.agents["host-a"]->Send([&] {
@@ -151,7 +149,8 @@ TEST(LifecycleTest, ConvergesAfterAKillAtAnyRung) {
     const auto asked = first->Allocate(AllocateOn("kv", "host-a", 1));
     EXPECT_TRUE(asked.ok() || absl::IsUnavailable(asked.status())) << asked.status();
     first->RunUntil([&] { return Online(first->Find("kv")); });
-    const bool released = !first->stopped && first->Call(&PoolService::Release, ReleaseOf("kv", 2)).ok();
+    const bool released =
+        !first->stopped && first->Call(&PoolService::Release, ReleaseOf("kv", 2)).ok();
     first->RunUntil([&] { return first->Find("kv") == nullptr; });
     first.reset();
 

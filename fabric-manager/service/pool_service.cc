@@ -51,8 +51,7 @@ void PoolService::Attach(AttachSpec spec, bool validate_only, DoneWith<Committed
 
 void PoolService::Detach(DetachSpec spec, DoneWith<Committed> done) {
   Audit audit = AuditOf(spec);
-  writer_->Submit(std::move(audit), Planning(&PlanDetach, std::move(spec), false),
-                  std::move(done));
+  writer_->Submit(std::move(audit), Planning(&PlanDetach, std::move(spec), false), std::move(done));
 }
 
 void PoolService::Release(ReleaseSpec spec, DoneWith<Committed> done) {
@@ -75,13 +74,15 @@ void PoolService::Enrol(const std::string& principal, const std::string& host,
         *replaced = known && !change->empty();
         return Proposal{*std::move(change), nullptr};
       },
-      [this, host, replaced, done = std::move(done)](
-          const absl::StatusOr<Committed>& committed) mutable {
+      [this, host, replaced,
+       done = std::move(done)](const absl::StatusOr<Committed>& committed) mutable {
         if (committed.ok() && *replaced) {
-          sessions_->End(host, Refusal{absl::StatusCode::kPermissionDenied, "WRONG_IDENTITY",
+          sessions_->End(host, Refusal{absl::StatusCode::kPermissionDenied,
+                                       "WRONG_IDENTITY",
                                        absl::StrCat("host \"", host,
                                                     "\" was enrolled with another certificate"),
-                                       "give the agent the new certificate", {}}
+                                       "give the agent the new certificate",
+                                       {}}
                                    .ToStatus());
         }
         std::move(done)(committed.status());
@@ -98,12 +99,13 @@ void PoolService::Retire(const std::string& principal, const std::string& host, 
       },
       [this, host, done = std::move(done)](const absl::StatusOr<Committed>& committed) mutable {
         if (committed.ok()) {
-          sessions_->End(host, Refusal{absl::StatusCode::kFailedPrecondition, "HOST_RETIRED",
-                                       absl::StrCat("host \"", host, "\" was retired"),
-                                       absl::StrCat("`cxlpool host enrol ", host,
-                                                    "` brings it back"),
-                                       {}}
-                                   .ToStatus());
+          sessions_->End(host,
+                         Refusal{absl::StatusCode::kFailedPrecondition,
+                                 "HOST_RETIRED",
+                                 absl::StrCat("host \"", host, "\" was retired"),
+                                 absl::StrCat("`cxlpool host enrol ", host, "` brings it back"),
+                                 {}}
+                             .ToStatus());
         }
         std::move(done)(committed.status());
       });
@@ -113,10 +115,13 @@ void PoolService::Fence(const std::string& principal, const std::string& host,
                         const std::string& reason, Done done) {
   executor_->Post([this, principal, host, reason, done = std::move(done)]() mutable {
     if (writer_->state().FindHost(host) == nullptr) {
-      std::move(done)(Refusal{absl::StatusCode::kNotFound, "UNKNOWN_HOST",
-                              absl::StrCat("host \"", host, "\" is not enrolled"),
-                              "see `cxlpool host list`", {{"host", host}}}
-                          .ToStatus());
+      std::move(done)(Refusal{
+          absl::StatusCode::kNotFound,
+          "UNKNOWN_HOST",
+          absl::StrCat("host \"", host, "\" is not enrolled"),
+          "see `cxlpool host list`",
+          {{"host",
+            host}}}.ToStatus());
       return;
     }
     reconciler_->Fence(host, Audit{{}, principal, "FenceHost", reason}, std::move(done));

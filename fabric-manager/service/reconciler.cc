@@ -196,6 +196,11 @@ void Reconciler::StepAttachment(const Region& region, const Attachment& attachme
       break;
     case MoveKind::kSetState: {
       const bool again = move.state == AttachmentState::kWanted;
+      // An Offer to bring it online must not stand while the fabric begins to unbind.
+      if (move.state == AttachmentState::kOffline) {
+        sessions_->SetOffer(attachment.host, MakeOffer(region, attachment, v1::Offer::WANT_OFFLINE,
+                                                       driver_->capabilities().hardware_coherent));
+      }
       const std::vector<Segment> observed = track.observed;
       const std::vector<SegmentKnown> known = track.known;
       Record(region, attachment, std::string(ToString(move.state)), move.reason,
@@ -222,8 +227,8 @@ void Reconciler::StepAttachment(const Region& region, const Attachment& attachme
       return;
     }
     case MoveKind::kGiveUp:
-      LogWarning("reconciler", "regions/", region.id, " on ", attachment.host, ": giving up: ",
-                 move.reason);
+      LogWarning("reconciler", "regions/", region.id, " on ", attachment.host,
+                 ": giving up: ", move.reason);
       Record(region, attachment, "give-up", move.reason,
              [move](Region& edited_region, Attachment& edited, PlanContext&) {
                edited.detaching = true;
@@ -252,11 +257,13 @@ void Reconciler::StepAttachment(const Region& region, const Attachment& attachme
     const Segment& seen = track.observed[i];
     if (seen.serial != attachment.segments[i].serial || seen == attachment.segments[i]) continue;
     const std::vector<Segment> observed = track.observed;
-    Record(region, attachment, "observed", "", [observed](Region&, Attachment& edited, PlanContext&) {
-      for (size_t k = 0; k < edited.segments.size(); ++k) {
-        if (observed[k].serial == edited.segments[k].serial) edited.segments[k] = observed[k];
-      }
-    });
+    Record(region, attachment, "observed", "",
+           [observed](Region&, Attachment& edited, PlanContext&) {
+             for (size_t k = 0; k < edited.segments.size(); ++k) {
+               if (observed[k].serial == edited.segments[k].serial)
+                 edited.segments[k] = observed[k];
+             }
+           });
     return;
   }
 }
@@ -305,13 +312,14 @@ void Reconciler::StepRegion(const Region& region) {
 void Reconciler::Record(const Region& region, const Attachment& seen, const std::string& rung,
                         const std::string& reason,
                         std::function<void(Region&, Attachment&, PlanContext&)> edit) {
-  Submit(region.key, rung, reason, [seen, edit = std::move(edit)](Region& edited, PlanContext& context) {
-    Attachment* attachment = edited.FindAttachment(seen.host);
-    // A request came between: look again at what it made.
-    if (attachment == nullptr || *attachment != seen) return false;
-    edit(edited, *attachment, context);
-    return true;
-  });
+  Submit(region.key, rung, reason,
+         [seen, edit = std::move(edit)](Region& edited, PlanContext& context) {
+           Attachment* attachment = edited.FindAttachment(seen.host);
+           // A request came between: look again at what it made.
+           if (attachment == nullptr || *attachment != seen) return false;
+           edit(edited, *attachment, context);
+           return true;
+         });
 }
 
 void Reconciler::Submit(Key key, const std::string& rung, const std::string& reason,
@@ -372,8 +380,8 @@ void Reconciler::OnSession(const std::string& host, bool online) {
   TouchHost(host);
 }
 
-void Reconciler::OnSegments(const std::string& host,
-                            const std::vector<v1::SegmentReport>& reports, bool complete) {
+void Reconciler::OnSegments(const std::string& host, const std::vector<v1::SegmentReport>& reports,
+                            bool complete) {
   if (complete) {
     for (auto& [generation, track] : tracks_) {
       if (track.host != host) continue;
@@ -390,8 +398,8 @@ void Reconciler::OnSegments(const std::string& host,
         region == nullptr ? nullptr : (*region)->FindAttachment(absl::string_view(host));
     if (attachment == nullptr) {
       if (complete) {
-        LogWarning("reconciler", "host ", host, " holds serial ", absl::Hex(report.serial()),
-                   " (", report.segment().host_region(), "), which is no Attachment of its own");
+        LogWarning("reconciler", "host ", host, " holds serial ", absl::Hex(report.serial()), " (",
+                   report.segment().host_region(), "), which is no Attachment of its own");
       }
       continue;
     }

@@ -65,7 +65,7 @@ class Reconciler {
     uint64_t driver_epoch = 0;      // Of the last driver call that began or ended.
     absl::Duration way_up_since = absl::InfiniteDuration();
     absl::Duration not_before = absl::ZeroDuration();  // Backoff.
-    std::string stuck;  // Why the unbind is not proven yet.
+    std::string stuck;                                 // Why the unbind is not proven yet.
   };
   struct RegionTrack {
     bool committing = false;
@@ -120,10 +120,10 @@ class Reconciler {
   HostSessions* const sessions_;
   const Probe probe_;
 
-  std::map<uint64_t, Track> tracks_;        // By Attachment generation.
+  std::map<uint64_t, Track> tracks_;  // By Attachment generation.
   std::map<Key, RegionTrack> regions_;
-  std::set<Key> active_;                    // Not settled: stepped by every tick.
-  std::set<uint64_t> strays_;               // Generations of LDs taken in hand.
+  std::set<Key> active_;       // Not settled: stepped by every tick.
+  std::set<uint64_t> strays_;  // Generations of LDs taken in hand.
   bool step_posted_ = false;
   bool discovering_ = false;
   uint64_t driver_epoch_ = 1;

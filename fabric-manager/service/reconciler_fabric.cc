@@ -19,8 +19,7 @@ namespace {
 bool IsPermanent(const absl::Status& status) {
   return status.code() == absl::StatusCode::kAlreadyExists ||
          status.code() == absl::StatusCode::kNotFound ||
-         status.code() == absl::StatusCode::kInvalidArgument ||
-         ReasonOf(status) == "NO_FREE_PORT";
+         status.code() == absl::StatusCode::kInvalidArgument || ReasonOf(status) == "NO_FREE_PORT";
 }
 
 Slice SliceOf(const Extent& extent) {
@@ -91,31 +90,29 @@ void Reconciler::Bind(const Region& region, const Attachment& attachment, const 
   }
 }
 
-void Reconciler::BeginUnbind(const Region& region, const Attachment& attachment,
-                             const Move& move) {
+void Reconciler::BeginUnbind(const Region& region, const Attachment& attachment, const Move& move) {
   Track& track = tracks_[attachment.generation];
   if (track.driver_calls > 0 || clock_->Elapsed() < track.not_before) return;
   for (uint32_t index : move.segments) {
     DriverCallBegan(track);
     probe_("before-unbind");
-    driver_->BeginUnbind(
-        KeyFor(region, attachment, index),
-        [this, generation = attachment.generation, index](absl::Status status) {
-          DriverCallEnded(generation, index,
-                          [this, status = std::move(status)](Track& own, SegmentKnown& known) {
-                            if (status.ok()) {
-                              probe_("after-unbind");
-                              known.fabric = FabricSide::kUnbinding;
-                              known.fabric_error.clear();
-                              return;
-                            }
-                            known.fabric = FabricSide::kUnknown;
-                            known.fabric_error = std::string(status.message());
-                            own.not_before = clock_->Elapsed() + options_.retry;
-                            LogWarning("reconciler", "unbind on ", own.host, ": ",
-                                       status.message());
-                          });
-        });
+    driver_->BeginUnbind(KeyFor(region, attachment, index), [this,
+                                                             generation = attachment.generation,
+                                                             index](absl::Status status) {
+      DriverCallEnded(generation, index,
+                      [this, status = std::move(status)](Track& own, SegmentKnown& known) {
+                        if (status.ok()) {
+                          probe_("after-unbind");
+                          known.fabric = FabricSide::kUnbinding;
+                          known.fabric_error.clear();
+                          return;
+                        }
+                        known.fabric = FabricSide::kUnknown;
+                        known.fabric_error = std::string(status.message());
+                        own.not_before = clock_->Elapsed() + options_.retry;
+                        LogWarning("reconciler", "unbind on ", own.host, ": ", status.message());
+                      });
+    });
   }
 }
 
@@ -130,22 +127,21 @@ void Reconciler::Eject(const Region& region, const Attachment& attachment) {
     driver_->AwaitUnbound(
         KeyFor(region, attachment, index), options_.unbind_wait,
         [this, generation = attachment.generation, index](absl::Status status) {
-          DriverCallEnded(generation, index,
-                          [this, status = std::move(status)](Track& own, SegmentKnown& known) {
-                            if (status.ok()) {
-                              probe_("after-proof");
-                              known.fabric = FabricSide::kUnbound;
-                              own.stuck.clear();
-                              return;
-                            }
-                            own.not_before = clock_->Elapsed() + options_.retry;
-                            own.stuck = absl::StrCat(
-                                "UNBIND_NOT_PROVEN: ", status.message(),
-                                "; if its agent cannot come back, `cxlpool host fence ", own.host,
-                                "`");
-                            LogWarning("reconciler", "unbind on ", own.host, ": ",
-                                       status.message());
-                          });
+          DriverCallEnded(
+              generation, index,
+              [this, status = std::move(status)](Track& own, SegmentKnown& known) {
+                if (status.ok()) {
+                  probe_("after-proof");
+                  known.fabric = FabricSide::kUnbound;
+                  own.stuck.clear();
+                  return;
+                }
+                own.not_before = clock_->Elapsed() + options_.retry;
+                own.stuck = absl::StrCat("UNBIND_NOT_PROVEN: ", status.message(),
+                                         "; if its agent cannot come back, `cxlpool host fence ",
+                                         own.host, " --reason WHY`");
+                LogWarning("reconciler", "unbind on ", own.host, ": ", status.message());
+              });
         });
   }
   if (!track.stuck.empty() && attachment.reason != track.stuck) {
@@ -323,7 +319,7 @@ void Reconciler::AdoptStray(const BoundLd& ld) {
       [generation = ld.key.generation, host = ld.key.host](const absl::StatusOr<Committed>& done) {
         if (!done.ok()) {
           LogError("reconciler", "cannot take down stray LD ", generation, " of ", host, ": ",
-                   done.status().message(), "; `cxlpool host fence ", host, "` does");
+                   done.status().message(), "; `cxlpool host fence ", host, " --reason WHY` does");
         }
       });
 }

@@ -30,23 +30,29 @@ struct World {
   std::map<uint64_t, HostLd> bound;  // By serial.
   std::set<uint64_t> serials_ever;
   std::vector<Slice> scrubbed;
-  bool hold_offline = false;  // Agents answer HOLDERS instead of going offline.
+  bool hold_offline = false;   // Agents answer HOLDERS instead of going offline.
   bool refuse_online = false;  // Agents answer a permanent error instead of going online.
   int binds = 0;
 };
 
 class FakeFabric : public FabricDriver {
  public:
-  FakeFabric(World* world, std::vector<std::string> hosts) : world_(world), hosts_(std::move(hosts)) {}
+  FakeFabric(World* world, std::vector<std::string> hosts)
+      : world_(world), hosts_(std::move(hosts)) {}
 
   FabricCapabilities capabilities() const override {
-    return {.driver = "fake", .extent_granule_bytes = kGranule, .max_lds_per_device = 0,
-            .enforces_read_only = true, .hardware_coherent = true, .can_fence = true};
+    return {.driver = "fake",
+            .extent_granule_bytes = kGranule,
+            .max_lds_per_device = 0,
+            .enforces_read_only = true,
+            .hardware_coherent = true,
+            .can_fence = true};
   }
   void Start(absl::AnyInvocable<void(FabricEvent)> sink) override { sink_ = std::move(sink); }
   void Discover(DoneWith<FabricView> done) override {
     FabricView view;
-    for (const char* id : {"cmm-0", "cmm-1"}) view.devices.push_back({id, id, 8 * kGranule, kGranule});
+    for (const char* id : {"cmm-0", "cmm-1"})
+      view.devices.push_back({id, id, 8 * kGranule, kGranule});
     for (const std::string& host : hosts_) {
       view.hosts.push_back({host, true, "1", {10, 11, 30, 31}});
     }
@@ -88,7 +94,8 @@ class FakeFabric : public FabricDriver {
     std::move(done)(absl::OkStatus());
   }
   void Fence(std::string host, Done done) override {
-    std::erase_if(world_->bound, [&](const auto& entry) { return entry.second.ld.key.host == host; });
+    std::erase_if(world_->bound,
+                  [&](const auto& entry) { return entry.second.ld.key.host == host; });
     std::move(done)(absl::OkStatus());
   }
   void Scrub(std::string, uint32_t, Slice slice, Done done) override {
@@ -141,7 +148,8 @@ class FakeAgent : public SessionPeer {
       bridge.set_free_window_bytes(8ull << 30);
     }
     for (const auto& [serial, host] : world_->bound) {
-      if (host.ld.key.host == host_ && host.state != v1::SEGMENT_ABSENT) *hello.add_segments() = Of(serial);
+      if (host.ld.key.host == host_ && host.state != v1::SEGMENT_ABSENT)
+        *hello.add_segments() = Of(serial);
     }
     return hello;
   }
@@ -175,8 +183,10 @@ class FakeAgent : public SessionPeer {
       report.set_state(v1::SEGMENT_ABSENT);
       if (it == world_->bound.end()) continue;
       v1::SegmentState& state = it->second.state;
-      if (offer.want() == v1::Offer::WANT_ONLINE && !world_->refuse_online) state = v1::SEGMENT_ONLINE;
-      if (offer.want() != v1::Offer::WANT_ONLINE && !world_->hold_offline) state = v1::SEGMENT_PRESENT;
+      if (offer.want() == v1::Offer::WANT_ONLINE && !world_->refuse_online)
+        state = v1::SEGMENT_ONLINE;
+      if (offer.want() != v1::Offer::WANT_ONLINE && !world_->hold_offline)
+        state = v1::SEGMENT_PRESENT;
       if (offer.want() == v1::Offer::WANT_EJECTED && it->second.ld.unbinding) {
         world_->bound.erase(it);
         continue;
@@ -218,12 +228,11 @@ class ServiceRig {
     executor.RunReady();
     if (!opened.ok()) return;
     watch_floor = writer.revision();
-    sessions.Start({.on_segments = [this](const auto& host, const auto& reports, bool complete) {
-                      reconciler.OnSegments(host, reports, complete);
-                    },
-                    .on_session = [this](const auto& host, bool online) {
-                      reconciler.OnSession(host, online);
-                    }});
+    sessions.Start(
+        {.on_segments = [this](const auto& host, const auto& reports,
+                               bool complete) { reconciler.OnSegments(host, reports, complete); },
+         .on_session = [this](const auto& host,
+                              bool online) { reconciler.OnSession(host, online); }});
     reconciler.Start([](const absl::Status&) {});
     Run(absl::Milliseconds(100));
     for (const char* host : {"host-a", "host-b"}) {
@@ -246,22 +255,26 @@ class ServiceRig {
     for (absl::Duration spent; spent < duration && !stopped; spent += absl::Milliseconds(10)) {
       executor.Advance(absl::Milliseconds(10));
       for (auto& [host, agent] : agents) {
-        for (const v1::AgentMessage& message : agent->Take()) sessions.OnMessage(agent.get(), message);
+        for (const v1::AgentMessage& message : agent->Take())
+          sessions.OnMessage(agent.get(), message);
       }
     }
   }
 
   // One call, answered.
   template <typename Spec>
-  absl::StatusOr<Committed> Call(void (PoolService::*method)(Spec, DoneWith<Committed>), Spec spec) {
+  absl::StatusOr<Committed> Call(void (PoolService::*method)(Spec, DoneWith<Committed>),
+                                 Spec spec) {
     absl::StatusOr<Committed> answer = absl::UnavailableError("no answer");
-    (pool.*method)(std::move(spec), [&](absl::StatusOr<Committed> got) { answer = std::move(got); });
+    (pool.*method)(std::move(spec),
+                   [&](absl::StatusOr<Committed> got) { answer = std::move(got); });
     Run(absl::Milliseconds(50));
     return answer;
   }
   absl::StatusOr<Committed> Allocate(AllocateSpec spec) {
     absl::StatusOr<Committed> answer = absl::UnavailableError("no answer");
-    pool.Allocate(std::move(spec), false, [&](absl::StatusOr<Committed> got) { answer = std::move(got); });
+    pool.Allocate(std::move(spec), false,
+                  [&](absl::StatusOr<Committed> got) { answer = std::move(got); });
     Run(absl::Milliseconds(50));
     return answer;
   }

@@ -35,7 +35,7 @@ struct PoolView {
   uint64_t revision = 0;
   RegionTable regions;
   std::map<std::string, std::shared_ptr<const HostView>, std::less<>> hosts;  // By id.
-  std::vector<DeviceView> devices;                                           // In order of id.
+  std::vector<DeviceView> devices;                                            // In order of id.
   Capacity capacity;
 };
 using PoolViewPtr = std::shared_ptr<const PoolView>;

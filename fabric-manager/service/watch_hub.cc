@@ -43,12 +43,12 @@ absl::StatusOr<std::vector<WatchEvent>> WatchHub::Read(uint64_t revision, size_t
         .ToStatus();
   }
   if (revision > latest_) {
-    return Refusal{.code = absl::StatusCode::kOutOfRange,
-                   .reason = "REVISION_UNKNOWN",
-                   .message = absl::StrCat("revision ", revision, " has not been reached; now ",
-                                           latest_),
-                   .remedy = "watch from a revision that this manager has given out",
-                   .metadata = {{"revision", absl::StrCat(latest_)}}}
+    return Refusal{
+        .code = absl::StatusCode::kOutOfRange,
+        .reason = "REVISION_UNKNOWN",
+        .message = absl::StrCat("revision ", revision, " has not been reached; now ", latest_),
+        .remedy = "watch from a revision that this manager has given out",
+        .metadata = {{"revision", absl::StrCat(latest_)}}}
         .ToStatus();
   }
   const auto first = std::upper_bound(

@@ -88,9 +88,9 @@ absl::Status Writer::Load(const StoreImage& image) {
   std::stable_partition(change.begin(), change.end(),
                         [](const Item& item) { return std::holds_alternative<Device>(item); });
   if (auto inverse = state_.Apply(change); !inverse.ok()) {
-    return absl::DataLossError(absl::StrCat("the store's records do not make a sound pool: ",
-                                            inverse.status().message(),
-                                            "; restore a backup or run `cxlpool fsck`"));
+    return absl::DataLossError(
+        absl::StrCat("the store's records do not make a sound pool: ", inverse.status().message(),
+                     "; restore the store from a backup"));
   }
   next_id_ = meta_.next_id;
   watch_->Reset(revision_);
@@ -104,10 +104,10 @@ void Writer::Submit(Audit audit, PlanFn plan, DoneWith<Committed> done) {
     std::move(done)(QueueFull(options_.max_queue));
     return;
   }
-  executor_->Post([this, pending = Pending{std::move(audit), std::move(plan),
-                                           std::move(done)}]() mutable {
-    Enqueue(std::move(pending));
-  });
+  executor_->Post(
+      [this, pending = Pending{std::move(audit), std::move(plan), std::move(done)}]() mutable {
+        Enqueue(std::move(pending));
+      });
 }
 
 void Writer::Enqueue(Pending pending) {
@@ -124,8 +124,7 @@ void Writer::Enqueue(Pending pending) {
 uint64_t Writer::NextId() {
   if (next_id_ >= meta_.next_id) {
     meta_.next_id = next_id_ + kIdBlock;
-    puts_[kPoolKey] =
-        EncodePool(meta_, Audit{clock_->Now(), "manager", "reserve-ids", ""});
+    puts_[kPoolKey] = EncodePool(meta_, Audit{clock_->Now(), "manager", "reserve-ids", ""});
   }
   return next_id_++;
 }
@@ -285,8 +284,7 @@ void Writer::PublishView(const std::vector<const Change*>& changes) {
       const Region& named = **value;
       const RegionPtr* now = state_.FindRegionById(named.id);
       edits.push_back({named.id, now == nullptr ? nullptr : *now});
-      by_tag.emplace_back(named.tag,
-                          state_.FindRegionByTag(named.tag) == nullptr ? "" : named.id);
+      by_tag.emplace_back(named.tag, state_.FindRegionByTag(named.tag) == nullptr ? "" : named.id);
     }
   }
   view->regions = view->regions.With(edits);
@@ -296,10 +294,9 @@ void Writer::PublishView(const std::vector<const Change*>& changes) {
   view->devices.clear();
   for (const auto& [id, device] : state_.devices()) {
     const ExtentMap& map = *state_.FindExtents(id);
-    view->devices.push_back({device, map.held_bytes(ExtentMap::Use::kHeld),
-                             map.held_bytes(ExtentMap::Use::kScrubbing),
-                             map.held_bytes(ExtentMap::Use::kQuarantined),
-                             map.largest_free_bytes()});
+    view->devices.push_back(
+        {device, map.held_bytes(ExtentMap::Use::kHeld), map.held_bytes(ExtentMap::Use::kScrubbing),
+         map.held_bytes(ExtentMap::Use::kQuarantined), map.largest_free_bytes()});
   }
   view->capacity = state_.GetCapacity();
   views_->Set(std::move(view), by_tag);

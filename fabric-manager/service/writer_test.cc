@@ -88,9 +88,10 @@ TEST_F(WriterTest, AGroupSharesOneCommitAndSeesItself) {
 
 TEST_F(WriterTest, AFailedCommitIsUndoneWhole) {
   const Capacity before = views.Get()->capacity;
-  store.FailNextCommit({.status = Refusal{absl::StatusCode::kResourceExhausted, "STORE_FULL",
-                                          "no space", "make some", {}}
-                                      .ToStatus()});
+  store.FailNextCommit(
+      {.status =
+           Refusal{absl::StatusCode::kResourceExhausted, "STORE_FULL", "no space", "make some", {}}
+               .ToStatus()});
   absl::StatusOr<Committed> answer = absl::UnknownError("");
   Submit(Allocate("a", 1 << 28, 1), &answer);
   executor.Advance(absl::Milliseconds(5));
@@ -125,12 +126,13 @@ TEST_F(WriterTest, IdsAreNeverGivenTwiceOverRestarts) {
               [](const absl::Status& status) { ASSERT_TRUE(status.ok()) << status; });
     executor.RunReady();
     for (int i = 0; i < 3; ++i) {
-      next.Submit(Audit{{}, "test", "test", ""},
-                  [&seen](const PoolState&, PlanContext& context) -> absl::StatusOr<Proposal> {
-                    EXPECT_TRUE(seen.insert(context.next_id()).second);
-                    return Proposal{};
-                  },
-                  [](const absl::StatusOr<Committed>&) {});
+      next.Submit(
+          Audit{{}, "test", "test", ""},
+          [&seen](const PoolState&, PlanContext& context) -> absl::StatusOr<Proposal> {
+            EXPECT_TRUE(seen.insert(context.next_id()).second);
+            return Proposal{};
+          },
+          [](const absl::StatusOr<Committed>&) {});
     }
     executor.Advance(absl::Milliseconds(10));
   }
@@ -141,11 +143,9 @@ TEST_F(WriterTest, AFullQueueRefusesAtOnce) {
   Writer small({.max_queue = 2}, &executor, &executor, &store, &views, &watch);
   std::vector<std::string> reasons;
   for (int i = 0; i < 3; ++i) {
-    small.Submit(Audit{{}, "test", "test", ""},
-                 [](const PoolState&, PlanContext&) { return Proposal{}; },
-                 [&](const absl::StatusOr<Committed>& got) {
-                   reasons.push_back(ReasonOf(got.status()));
-                 });
+    small.Submit(
+        Audit{{}, "test", "test", ""}, [](const PoolState&, PlanContext&) { return Proposal{}; },
+        [&](const absl::StatusOr<Committed>& got) { reasons.push_back(ReasonOf(got.status())); });
   }
   EXPECT_EQ(reasons, (std::vector<std::string>{"QUEUE_FULL"}));
 }

@@ -210,11 +210,14 @@ void AgentCore::OnWithdraw(const v1::Withdraw& withdraw) {
 }
 
 void AgentCore::OnLost(absl::Status why, bool permanent) {
-  if (permanent) {
-    LogError(kSubject, "the manager refuses this agent: ", why.message());
+  // The link dials for as long as it takes: each reason is said once, not once a try.
+  const std::string said(why.message());
+  if (permanent || (!session_up_ && !ReasonOf(why).empty() && said != last_lost_)) {
+    LogError(kSubject, "the manager refuses this agent: ", said);
   } else if (session_up_) {
-    LogWarning(kSubject, "lost the manager: ", why.message());
+    LogWarning(kSubject, "lost the manager: ", said);
   }
+  last_lost_ = said;
   session_up_ = false;
 }
 

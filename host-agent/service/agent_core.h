@@ -136,6 +136,7 @@ class AgentCore {
   absl::Duration wake_at_ = absl::InfiniteDuration();
 
   bool session_up_ = false;
+  std::string last_lost_;  // Why the last session ended or was refused.
   bool welcomed_ = false;
   std::vector<DoneWith<v1::Hello>> hellos_;
   v1::HostInventory told_inventory_;

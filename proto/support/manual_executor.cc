@@ -15,9 +15,7 @@ void ManualExecutor::PostAfter(absl::Duration delay, Task task) {
                   std::move(task));
 }
 
-absl::Time ManualExecutor::Now() const {
-  return absl::FromUnixSeconds(1'700'000'000) + elapsed_;
-}
+absl::Time ManualExecutor::Now() const { return absl::FromUnixSeconds(1'700'000'000) + elapsed_; }
 
 void ManualExecutor::Halt() {
   halted_ = true;

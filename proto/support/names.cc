@@ -20,7 +20,8 @@ constexpr size_t kUuidText = 36;
 bool IsLowerOrDigit(char c) { return absl::ascii_islower(c) || absl::ascii_isdigit(c); }
 
 std::string Quote(absl::string_view text) {
-  return absl::StrCat("\"", absl::CHexEscape(text.substr(0, 80)), text.size() > 80 ? "..." : "", "\"");
+  return absl::StrCat("\"", absl::CHexEscape(text.substr(0, 80)), text.size() > 80 ? "..." : "",
+                      "\"");
 }
 
 absl::Status BadName(absl::string_view name, absl::string_view why, absl::string_view remedy) {

@@ -28,10 +28,9 @@ absl::Status NotifyService(absl::string_view state) {
   std::memcpy(address.sun_path, path, length);
   if (path[0] == '@') address.sun_path[0] = '\0';
   const UniqueFd fd(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd.valid() ||
-      sendto(fd.get(), state.data(), state.size(), MSG_NOSIGNAL,
-             reinterpret_cast<const sockaddr*>(&address),
-             static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + length)) < 0) {
+  if (!fd.valid() || sendto(fd.get(), state.data(), state.size(), MSG_NOSIGNAL,
+                            reinterpret_cast<const sockaddr*>(&address),
+                            static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + length)) < 0) {
     return absl::UnavailableError(
         absl::StrCat("cannot notify the service manager at ", path, ": ", std::strerror(errno)));
   }

@@ -22,8 +22,11 @@ constexpr size_t kMaxFileBytes = 1 << 20;
 
 absl::Status BadConfig(const std::string& where, const std::string& message,
                        const std::string& remedy) {
-  return Refusal{absl::StatusCode::kInvalidArgument, "BAD_CONFIG",
-                 absl::StrCat(where, ": ", message), remedy, {}}
+  return Refusal{absl::StatusCode::kInvalidArgument,
+                 "BAD_CONFIG",
+                 absl::StrCat(where, ": ", message),
+                 remedy,
+                 {}}
       .ToStatus();
 }
 
@@ -31,9 +34,11 @@ absl::Status BadConfig(const std::string& where, const std::string& message,
 
 absl::StatusOr<uint64_t> ParseByteSize(absl::string_view text) {
   const auto bad = [&] {
-    return Refusal{absl::StatusCode::kInvalidArgument, "BAD_SIZE",
+    return Refusal{absl::StatusCode::kInvalidArgument,
+                   "BAD_SIZE",
                    absl::StrCat("\"", text.substr(0, 40), "\" is not a size in whole bytes"),
-                   "write bytes or a number with K, M, G or T (powers of 1024), like 512MiB", {}}
+                   "write bytes or a number with K, M, G or T (powers of 1024), like 512MiB",
+                   {}}
         .ToStatus();
   };
   absl::string_view number = absl::StripAsciiWhitespace(text);
@@ -65,8 +70,11 @@ absl::StatusOr<uint64_t> ParseByteSize(absl::string_view text) {
 absl::StatusOr<std::string> ReadConfigFile(const std::string& file) {
   std::ifstream in(file, std::ios::binary);
   if (!in) {
-    return Refusal{absl::StatusCode::kNotFound, "NO_CONFIG",
-                   absl::StrCat("cannot read ", file), "name the file with --config", {}}
+    return Refusal{absl::StatusCode::kNotFound,
+                   "NO_CONFIG",
+                   absl::StrCat("cannot read ", file),
+                   "name the file with --config",
+                   {}}
         .ToStatus();
   }
   std::string text(kMaxFileBytes + 1, '\0');
@@ -247,7 +255,8 @@ std::vector<TomlReader> TomlReader::Tables(const std::string& key) {
     auto node = std::make_shared<Node>();
     node->path = absl::StrCat(node_->Full(key), "[", out.size(), "]");
     node->table = element.as_table();
-    if (node->table == nullptr) Fail(key, "is not a list of tables", absl::StrCat("write [[", key, "]]"));
+    if (node->table == nullptr)
+      Fail(key, "is not a list of tables", absl::StrCat("write [[", key, "]]"));
     out.push_back(TomlReader(file_, std::move(node)));
   }
   return out;
@@ -260,9 +269,9 @@ absl::Status TomlReader::Finish() {
     for (const auto& [key, value] : *node->table) {
       const std::string name(key.str());
       if (node->asked.contains(name)) continue;
-      return BadConfig(absl::StrCat(file_->name, ":", value.source().begin.line, ": ",
-                                    node->Full(name)),
-                       "is not a key that this program knows", "mend its name or take it away");
+      return BadConfig(
+          absl::StrCat(file_->name, ":", value.source().begin.line, ": ", node->Full(name)),
+          "is not a key that this program knows", "mend its name or take it away");
     }
   }
   return absl::OkStatus();

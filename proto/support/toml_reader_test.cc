@@ -24,9 +24,10 @@ TEST(ParseByteSizeTest, RefusesWhatIsNotWholeBytes) {
 }
 
 TEST(TomlReaderTest, ReadsTypedValues) {
-  auto toml = TomlReader::Parse("name = 'a'\nsize = '2GiB'\nwait = '250ms'\nslots = [1, 2]\n"
-                                "[inner]\non = true\n[[device]]\nid = 'x'\n[[device]]\nid = 'y'\n",
-                                "f.toml");
+  auto toml = TomlReader::Parse(
+      "name = 'a'\nsize = '2GiB'\nwait = '250ms'\nslots = [1, 2]\n"
+      "[inner]\non = true\n[[device]]\nid = 'x'\n[[device]]\nid = 'y'\n",
+      "f.toml");
   ASSERT_TRUE(toml.ok());
   EXPECT_EQ(toml->String("name"), "a");
   EXPECT_EQ(toml->Size("size"), 2ull << 30);
@@ -55,7 +56,8 @@ TEST(TomlReaderTest, UnknownKeysAndBadTomlAreErrors) {
   auto toml = TomlReader::Parse("a = 1\n\nodd = 2\n", "f.toml");
   toml->Number("a");
   EXPECT_TRUE(absl::StrContains(toml->Finish().message(), "f.toml:3: odd")) << toml->Finish();
-  EXPECT_TRUE(absl::StrContains(TomlReader::Parse("a = \n", "f.toml").status().message(), "f.toml:1"));
+  EXPECT_TRUE(
+      absl::StrContains(TomlReader::Parse("a = \n", "f.toml").status().message(), "f.toml:1"));
   auto missing = TomlReader::Parse("", "f.toml");
   missing->String("host");
   EXPECT_TRUE(absl::StrContains(missing->Finish().message(), "host: is missing"));

@@ -25,8 +25,7 @@ int main(int argc, char **argv) {
     std::perror(argv[2]);
     return 1;
   }
-  void *memory =
-      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  void *memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (memory == MAP_FAILED) {
     std::perror("mmap");
     return 1;
@@ -40,7 +39,6 @@ int main(int argc, char **argv) {
       ++wrong;
     }
   }
-  if (wrong != 0)
-    std::fprintf(stderr, "%zu of %zu words are wrong\n", wrong, words);
+  if (wrong != 0) std::fprintf(stderr, "%zu of %zu words are wrong\n", wrong, words);
   return wrong == 0 ? 0 : 1;
 }

@@ -83,10 +83,13 @@ class EmulatedChainTest(PoolTest):
             with self.subTest(rung):
                 name, request = f'k{i}', self.pool.request_id()
                 make = ('--request-id', request, 'region', 'allocate', name, '--size', '256MiB', '--host', 'host-a')
+                if rung in down:
+                    self.pool.cli(*make, '--wait')
                 self.pool.restart_manager({'CXLPOOL_CRASH_AT': rung})
                 self.pool.wait_hosts_online()
-                self.pool.try_cli(*make, '--wait', timeout='2s')
-                if rung in down:
+                if rung in up:
+                    self.pool.try_cli(*make, timeout='2s')
+                else:
                     self.pool.try_cli('region', 'release', name, '--detach-all', timeout='2s')
                 self.pool.manager.wait(30)
                 self.pool.start_manager()

@@ -1,5 +1,7 @@
 """Who may speak for whom: each wrong agent and wrong caller is refused with its reason."""
 
+import socket
+import ssl
 import subprocess
 
 from testbed.emulated import EmulatedPool
@@ -73,11 +75,20 @@ class IdentityTest(PoolTest):
         other = self.directory / 'other-pki'
         self.pool.run_cli('pki', 'init', '--dir', other)
         self.pool.run_cli('pki', 'issue', 'operator', 'admin', '--dir', other)
+        # Our own client would not even dial with it; a stranger's would.
+        context = ssl.create_default_context(cafile=str(self.pool.pki / 'ca.pem'))
+        context.load_cert_chain(other / 'operator-admin.pem', other / 'operator-admin.key')
+        context.set_alpn_protocols(['h2'])
+        with socket.create_connection(('127.0.0.1', self.pool.port), timeout=10) as plain:
+            with self.assertRaises((ssl.SSLError, ConnectionResetError)):
+                with context.wrap_socket(plain, server_hostname='fm.cxlpool') as secure:
+                    self.assertEqual(secure.recv(1), b'', 'the manager talks to a stranger')
+                    raise ConnectionResetError
         command = [word.replace(f'{self.pool.pki}/operator', f'{other}/operator')
                    for word in self.pool.cli_command('region', 'list', timeout='3s')]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-        self.assertIn(done.returncode, (6, 7), done.stderr)
-        self.assertIn('remedy', done.stderr)
+        self.assertEqual(done.returncode, 4, done.stderr)
+        self.assertIn('was not issued by the authority', done.stderr)
 
     def test_no_certificate_at_all(self):
         with self.assertRaises(CliError):

@@ -19,6 +19,12 @@ class NotifySocket:
         self.socket.bind(self.path)
         self.socket.settimeout(20)
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close()
+
     def expect(self, word):
         while True:
             if word in self.socket.recv(4096).decode():
@@ -31,15 +37,15 @@ class ServiceManagerTest(PoolTest):
         return EmulatedPool(BUILD, directory, hosts={'host-a': [[1, 2]]})
 
     def check(self, daemon, name):
-        notify = NotifySocket(self.directory / f'{name}.notify')
-        daemon.kill()
-        daemon.start({'NOTIFY_SOCKET': notify.path, 'WATCHDOG_USEC': '400000'})
-        notify.expect('READY=1')
-        for _ in range(3):
-            notify.expect('WATCHDOG=1')
-        daemon.process.terminate()
-        notify.expect('STOPPING=1')
-        self.assertEqual(daemon.wait(10), 0)
+        with NotifySocket(self.directory / f'{name}.notify') as notify:
+            daemon.kill()
+            daemon.start({'NOTIFY_SOCKET': notify.path, 'WATCHDOG_USEC': '400000'})
+            notify.expect('READY=1')
+            for _ in range(3):
+                notify.expect('WATCHDOG=1')
+            daemon.process.terminate()
+            notify.expect('STOPPING=1')
+            self.assertEqual(daemon.wait(10), 0)
         daemon.start()
 
     def test_the_agent(self):

@@ -42,7 +42,7 @@ absl::Status CorruptError(const std::string& path, absl::string_view what) {
   return Refusal{absl::StatusCode::kDataLoss,
                  "STORE_CORRUPT",
                  absl::StrCat("the store ", path, " is damaged: ", what),
-                 "restore it from a backup, or see with `cxlpool fsck` what can be kept",
+                 "restore it from a backup",
                  {}}
       .ToStatus();
 }
