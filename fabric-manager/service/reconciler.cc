@@ -172,8 +172,8 @@ void Reconciler::StepAttachment(const Region& region, const Attachment& attachme
     case MoveKind::kNone:
       break;
     case MoveKind::kDiscover:
-      if (now >= track.not_before) {
-        track.not_before = now + options_.retry;
+      if (now >= track.next_discover) {
+        track.next_discover = now + options_.retry;
         Discover([](const absl::Status&) {});
       }
       break;

@@ -64,7 +64,8 @@ class Reconciler {
     int driver_calls = 0;           // Under way.
     uint64_t driver_epoch = 0;      // Of the last driver call that began or ended.
     absl::Duration way_up_since = absl::InfiniteDuration();
-    absl::Duration not_before = absl::ZeroDuration();  // Backoff.
+    absl::Duration not_before = absl::ZeroDuration();  // Backoff after a failed call.
+    absl::Duration next_discover = absl::ZeroDuration();
     std::string stuck;                                 // Why the unbind is not proven yet.
   };
   struct RegionTrack {

@@ -27,7 +27,7 @@ constexpr int kConnectTimeout_ms = 10000;  // An emulated machine's first handsh
 constexpr absl::Duration kMinHeartbeat = absl::Milliseconds(50);
 constexpr absl::Duration kMaxHeartbeat = absl::Minutes(1);
 // A session that lasts so long was a success; one that ends at once must not be dialled at once.
-constexpr absl::Duration kSettled = absl::Seconds(5);
+constexpr absl::Duration kSettled = absl::Seconds(1);
 
 absl::Status ProtocolError(const std::string& message) {
   return Refusal{absl::StatusCode::kInternal,

@@ -1,6 +1,5 @@
 """kill -9 of the manager and of the agent at every rung of an allocation and of a release, on QEMU."""
 
-from testbed.pool import CliError
 from testbed.process import TestbedError, wait_until
 from testbed.rack import RackPool
 from testbed.testing import BUILD, PoolTest, main, require_qemu
@@ -24,10 +23,11 @@ class RackKillTest(PoolTest):
         require_qemu()
         return RackPool(BUILD, directory)
 
-    def converge(self, request_id, name, mode):
-        """What a caller does after an unknown outcome: the same call again, with the same id."""
-        self.pool.cli('--request-id', request_id, 'region', 'allocate', name, '--size', '256MiB', '--host', 'host-a',
-                      '--mode', mode, '--wait', '--wait-timeout', '60s')
+    def allocating(self, name, mode):
+        return ('region', 'allocate', name, '--size', '256MiB', '--host', 'host-a', '--mode', mode, '--wait',
+                '--wait-timeout', '60s')
+
+    def assert_one_online(self, name):
         self.assertEqual(list(self.pool.regions()), [name])
         self.assertEqual(self.pool.attachment(name, 'host-a')['state'], 'ONLINE')
         self.assertEqual(int(self.pool.cli('capacity')['allocated_bytes']), 256 << 20)
@@ -39,15 +39,15 @@ class RackKillTest(PoolTest):
     def test_manager_killed_on_the_way_up(self):
         for i, rung in enumerate(MANAGER_UP):
             with self.subTest(rung):
-                name, request = f'mu{i}', self.pool.request_id()
+                name = f'mu{i}'
                 self.pool.restart_manager({'CXLPOOL_CRASH_AT': rung})
                 self.pool.wait_hosts_online()
-                self.pool.try_cli('--request-id', request, 'region', 'allocate', name, '--size', '256MiB', '--host',
-                                  'host-a', timeout='2s')
+                # The command waits and retries by itself: it lives through the manager's death.
+                command = self.pool.spawn_cli(*self.allocating(name, 'devdax'))
                 self.pool.manager.wait(30)
                 self.pool.start_manager()
-                self.pool.wait_hosts_online()
-                self.converge(request, name, 'devdax')
+                self.pool.finish_cli(command)
+                self.assert_one_online(name)
                 self.pool.release(name)
                 self.assert_pool_empty()
 
@@ -55,17 +55,14 @@ class RackKillTest(PoolTest):
         for i, rung in enumerate(MANAGER_DOWN):
             with self.subTest(rung):
                 name = f'md{i}'
+                self.pool.wait_hosts_online()
                 self.pool.allocate(name, '256MiB', 'host-a')
                 self.pool.restart_manager({'CXLPOOL_CRASH_AT': rung})
                 self.pool.wait_hosts_online()
-                self.pool.try_cli('region', 'release', name, '--detach-all', timeout='2s')
+                command = self.pool.spawn_cli('region', 'release', name, '--detach-all', '--wait')
                 self.pool.manager.wait(30)
                 self.pool.start_manager()
-                self.pool.wait_hosts_online()
-                try:
-                    self.pool.release(name)
-                except CliError as e:
-                    self.assertEqual(e.status, 3, e)  # Gone already.
+                self.pool.finish_cli(command)
                 self.gone()
 
     def crash_agent_at(self, rung):
@@ -91,12 +88,12 @@ class RackKillTest(PoolTest):
     def test_agent_killed_on_the_way_up(self):
         for i, rung in enumerate(AGENT_UP):
             with self.subTest(rung):
-                name, request = f'au{i}', self.pool.request_id()
+                name = f'au{i}'
                 pid = self.crash_agent_at(rung)
-                self.pool.try_cli('--request-id', request, 'region', 'allocate', name, '--size', '256MiB', '--host',
-                                  'host-a', '--mode', 'system-ram')
+                command = self.pool.spawn_cli(*self.allocating(name, 'system-ram'))
                 self.wait_crashed(pid, rung)
-                self.converge(request, name, 'system-ram')
+                self.pool.finish_cli(command)
+                self.assert_one_online(name)
                 self.pool.release(name)
                 self.assert_pool_empty()
 

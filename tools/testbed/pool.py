@@ -119,6 +119,19 @@ driver = "{self.driver}"
             raise CliError([str(a) for a in arguments], done.returncode, done.stderr)
         return done.stdout
 
+    def spawn_cli(self, *arguments, timeout='60s'):
+        """Starts one command, which retries by itself for as long as `timeout`; see finish_cli."""
+        return subprocess.Popen(self.cli_command('-o', 'json', *arguments, timeout=timeout), stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True)
+
+    @staticmethod
+    def finish_cli(process, limit=90):
+        """What a command of spawn_cli answered, as cli() would."""
+        out, err = process.communicate(timeout=limit)
+        if process.returncode != 0:
+            raise CliError(process.args[11:], process.returncode, err)
+        return json.loads(out) if out.strip() else None
+
     def cli(self, *arguments, **options):
         """Runs one command; its JSON answer."""
         out = self.run_cli('-o', 'json', *arguments, **options)
