@@ -12,6 +12,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -19,6 +20,12 @@
 
 namespace cxlpool::bench {
 namespace {
+
+// Below Linux's ephemeral ports: a client that dials one of those before anybody listens can end
+// up connected to itself.
+constexpr int kFirstPort = 16384;
+constexpr int kLastPort = 32767;
+constexpr int kPortTries = 100;
 
 absl::Status Failed(absl::string_view what) {
   return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(errno)));
@@ -33,6 +40,7 @@ absl::StatusOr<Child> Child::Start(const std::vector<std::string>& command,
   std::vector<char*> arguments;
   for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
+  const std::string complaint = absl::StrCat("cannot run ", command[0], "\n");
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid < 0) return Failed("cannot fork");
@@ -43,6 +51,7 @@ absl::StatusOr<Child> Child::Start(const std::vector<std::string>& command,
     dup2(output.get(), STDOUT_FILENO);
     dup2(output.get(), STDERR_FILENO);
     execv(arguments[0], arguments.data());
+    if (write(STDERR_FILENO, complaint.data(), complaint.size()) < 0) _exit(126);
     _exit(127);
   }
   return Child(pid);
@@ -59,13 +68,6 @@ Child& Child::operator=(Child&& other) noexcept {
 }
 
 Child::~Child() { Kill(); }
-
-bool Child::Running() {
-  if (pid_ < 0) return false;
-  if (waitpid(pid_, nullptr, WNOHANG) == 0) return true;
-  pid_ = -1;
-  return false;
-}
 
 absl::StatusOr<absl::Duration> Child::CpuTime() const {
   clockid_t clock;
@@ -88,16 +90,19 @@ void Child::Kill() {
 }
 
 absl::StatusOr<int> FreePort() {
-  const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof(address);
-  if (!fd.valid() || bind(fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
-      getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) {
-    return Failed("no free port");
+  std::random_device random;
+  for (int i = 0; i < kPortTries; ++i) {
+    const int port = kFirstPort + static_cast<int>(random() % (kLastPort - kFirstPort + 1));
+    const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (fd.valid() && bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0) {
+      return port;
+    }
   }
-  return ntohs(address.sin_port);
+  return Failed("no free port");
 }
 
 }  // namespace cxlpool::bench

@@ -17,14 +17,12 @@ namespace cxlpool::bench {
 class Child {
  public:
   // Runs `command`, standard output and error appended to `log`. The environment is ours.
-  // UNAVAILABLE: no process could be made; that the program is missing shows in Running().
+  // UNAVAILABLE: no process could be made; that the program cannot be run shows in `log`.
   static absl::StatusOr<Child> Start(const std::vector<std::string>& command,
                                      const std::string& log);
   Child(Child&& other) noexcept;
   Child& operator=(Child&& other) noexcept;
   ~Child();  // Kill().
-
-  bool Running();
 
   // User and system time of all its threads, ended ones included.
   absl::StatusOr<absl::Duration> CpuTime() const;
