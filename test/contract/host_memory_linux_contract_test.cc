@@ -7,6 +7,7 @@
 // other tests two on the first bridge and one on the second.
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
 #include <future>
 #include <string>
 
@@ -71,6 +72,16 @@ class LinuxRig : public HostMemoryRig {
     PluggedLd ld = *it;
     unused.erase(it);
     return ld;
+  }
+
+  // The kernel loses the function at once, as when a link goes down. The LD is used up.
+  bool Yank(const PluggedLd& ld) override {
+    std::string address;
+    std::ifstream(absl::StrCat("/sys/bus/pci/slots/", ld.slot, "/address")) >> address;
+    std::ofstream remove(absl::StrCat("/sys/bus/pci/devices/", address, ".0/remove"));
+    remove << "1" << std::flush;
+    powered_off_ = remove.good();
+    return powered_off_;
   }
 
   void GiveBack(const PluggedLd& ld) override {

@@ -83,11 +83,13 @@ absl::Status PowerSlotOn(const HostFiles& files, uint32_t number, uint64_t seria
   });
   if (PowerRefused(error)) return PowerFailed(*slot, "on", error);
   if (!came) {
-    const std::optional<uint64_t> found = SerialInSlot(files, *slot);
-    if (found.has_value()) return OtherMemdev(*slot, serial, *found);
+    std::string instead = SlotOccupied(files, *slot) ? "; a device is there" : "";
+    if (const std::optional<uint64_t> found = SerialInSlot(files, *slot); found.has_value()) {
+      instead = absl::StrFormat("; the one there has %#x", *found);
+    }
     return Refuse(absl::StatusCode::kDeadlineExceeded, "MEMDEV_TIMEOUT",
                   absl::StrFormat("slot %d is on but no memdev with serial %#x came%s", number,
-                                  serial, SlotOccupied(files, *slot) ? " (a device is there)" : ""),
+                                  serial, instead),
                   "check that the fabric bound it to this port, and the kernel's log for cxl_pci");
   }
   const std::optional<uint64_t> in_slot = SerialInSlot(files, *slot);
