@@ -70,7 +70,9 @@ absl::StatusOr<Plan> PlanRelease(const PoolState& state, const ReleaseSpec& spec
 
   const auto found = GetRegion(state, spec.region_id);
   if (!found.ok()) return found.status();
-  if (GoesDownAlready(**found)) return Plan{*found, {}};
+  const bool may_see = spec.only_host.empty() ||
+                       (*found)->FindAttachment(absl::string_view(spec.only_host)) != nullptr;
+  if (may_see && GoesDownAlready(**found)) return Plan{*found, {}};
   if (absl::Status status = CheckMayRelease(**found, spec); !status.ok()) return status;
   auto edited = Edit(**found, spec.request, context);
   edited->state = RegionState::kReleasing;

@@ -92,6 +92,8 @@ class Peer : public SessionPeer {
     closing_ = true;
     end_ = ToWire(status, *context_);
     queue_.clear();
+    // A write that the agent does not take would hold the end back for as long as it lives.
+    if (writing_) context_->TryCancel();
     WriteLocked();
   }
 

@@ -167,7 +167,18 @@ grpc::ServerWriteReactor<v1::WatchRegionsResponse>* StartWatch(
     auto id = ParseResourceName("regions", request.name());
     if (!id.ok()) return new Refused(ToWire(id.status(), *context));
     only = *std::move(id);
-    if (const auto tag = ParseUuid(only); tag.ok()) only = views->IdOfTag(*tag);
+    if (const auto tag = ParseUuid(only); tag.ok()) {
+      only = views->IdOfTag(*tag);
+      if (only.empty()) {
+        return new Refused(ToWire(Refusal{absl::StatusCode::kNotFound,
+                                          "UNKNOWN_REGION",
+                                          absl::StrCat("there is no ", request.name()),
+                                          "see `cxlpool region list`",
+                                          {{"region", request.name()}}}
+                                      .ToStatus(),
+                                  *context));
+      }
+    }
   }
   if (limit->open.fetch_add(1) >= WatchLimit::kMaxStreams) {
     limit->open.fetch_sub(1);

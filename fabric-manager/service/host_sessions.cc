@@ -1,5 +1,6 @@
 #include "fabric-manager/service/host_sessions.h"
 
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +13,8 @@ namespace {
 
 constexpr size_t kMaxBridges = 256;
 constexpr size_t kMaxSlotsPerBridge = 256;
+constexpr size_t kMaxName = 64;
+constexpr uint64_t kMaxUnitBytes = uint64_t{64} << 30;
 
 absl::Status Refuse(absl::StatusCode code, const std::string& reason, const std::string& message,
                     const std::string& remedy,
@@ -33,13 +36,21 @@ Bridge ToBridge(const v1::BridgeInventory& in) {
 
 absl::Status CheckInventory(const v1::HostInventory& inventory) {
   bool good = static_cast<size_t>(inventory.bridges_size()) <= kMaxBridges;
+  std::set<uint32_t> slots;
   for (const v1::BridgeInventory& bridge : inventory.bridges()) {
-    good = good && static_cast<size_t>(bridge.slots_size()) <= kMaxSlotsPerBridge;
+    good = good && static_cast<size_t>(bridge.slots_size()) <= kMaxSlotsPerBridge &&
+           bridge.name().size() <= kMaxName;
+    for (uint32_t slot : bridge.slots()) good = good && slots.insert(slot).second;
+  }
+  // Units of everybody's Regions follow these: an agent must not be able to spoil them.
+  for (uint64_t unit : {inventory.region_granule_bytes(), inventory.memory_block_bytes()}) {
+    good = good && unit <= kMaxUnitBytes && (unit & (unit - 1)) == 0;
   }
   if (good) return absl::OkStatus();
   return Refuse(absl::StatusCode::kInvalidArgument, "BAD_HELLO",
-                absl::StrCat("the inventory has more than ", kMaxBridges, " host bridges or ",
-                             kMaxSlotsPerBridge, " slots on one"),
+                absl::StrCat("the inventory has more than ", kMaxBridges,
+                             " host bridges, more than ", kMaxSlotsPerBridge,
+                             " slots on one, a slot twice, or a unit that is no power of two"),
                 "report what the host really has");
 }
 

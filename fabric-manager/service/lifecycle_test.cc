@@ -120,6 +120,45 @@ TEST(LifecycleTest, AFencedHostLosesItsAttachments) {
   EXPECT_EQ(rig.Find("kv")->state, RegionState::kAllocated);
 }
 
+// Releases while the driver's Bind is still under way, in a world that would abort if bytes were
+// scrubbed under a bound LD.
+TEST(LifecycleTest, AReleaseDuringABindWaitsForItsOutcome) {
+  World world;
+  world.slow_binds = true;
+  ServiceRig rig(std::make_shared<MemoryDisk>(), &world);
+  ASSERT_TRUE(rig.Allocate(AllocateOn("kv", "host-a", 1)).ok());
+  ASSERT_TRUE(rig.RunUntil([&] { return !world.slow.empty(); }));
+  ASSERT_TRUE(rig.Call(&PoolService::Release, ReleaseOf("kv", 2)).ok());
+  rig.Run(absl::Seconds(30));
+  ASSERT_NE(rig.Find("kv"), nullptr);
+  EXPECT_TRUE(world.scrubbed.empty());
+  for (const auto& bind : world.slow) bind();
+  world.slow.clear();
+  EXPECT_EQ(world.bound.size(), 1u);
+  ASSERT_TRUE(rig.RunUntil([&] { return rig.Find("kv") == nullptr; }));
+  EXPECT_TRUE(world.bound.empty());
+  EXPECT_EQ(world.scrubbed.size(), 1u);
+}
+
+TEST(LifecycleTest, AFenceWaitsForBindsUnderWayAndLetsNoneBegin) {
+  World world;
+  world.slow_binds = true;
+  ServiceRig rig(std::make_shared<MemoryDisk>(), &world);
+  ASSERT_TRUE(rig.Allocate(AllocateOn("kv", "host-a", 1)).ok());
+  ASSERT_TRUE(rig.RunUntil([&] { return !world.slow.empty(); }));
+  absl::Status fenced = absl::UnknownError("");
+  rig.pool.Fence("test", "host-a", "it hangs", [&](absl::Status status) { fenced = status; });
+  rig.Run(absl::Seconds(2));
+  EXPECT_FALSE(fenced.ok());
+  for (const auto& bind : world.slow) bind();
+  world.slow.clear();
+  // The Region may have come online in between: it then stays, without its Attachment.
+  ASSERT_TRUE(rig.RunUntil(
+      [&] { return rig.Find("kv") == nullptr || rig.Find("kv")->attachments.empty(); }));
+  EXPECT_TRUE(fenced.ok()) << fenced;
+  EXPECT_TRUE(world.bound.empty());
+}
+
 // The rungs that an allocation and a release pass, in order.
 std::vector<std::string> Rungs() {
   std::vector<std::string> rungs;

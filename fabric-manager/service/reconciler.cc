@@ -150,6 +150,13 @@ void Reconciler::Step(Key key) {
 bool Reconciler::MayGoDown(const Attachment& attachment) const {
   for (const OccupiedSlot& other : writer_->state().Occupied(attachment.host)) {
     if (!other.pending() || other.generation == attachment.generation) continue;
+    // One that is stuck on its way up must not hold others: it may be waiting for them to go.
+    const auto track = tracks_.find(other.generation);
+    if (track != tracks_.end() &&
+        std::any_of(track->second.known.begin(), track->second.known.end(),
+                    [](const SegmentKnown& known) { return !known.host_error.empty(); })) {
+      continue;
+    }
     for (const Segment& segment : attachment.segments) {
       if (segment.host_bridge == other.host_bridge) return false;
     }

@@ -66,7 +66,7 @@ class Reconciler {
     absl::Duration way_up_since = absl::InfiniteDuration();
     absl::Duration not_before = absl::ZeroDuration();  // Backoff after a failed call.
     absl::Duration next_discover = absl::ZeroDuration();
-    std::string stuck;                                 // Why the unbind is not proven yet.
+    std::string stuck;  // Why the unbind is not proven yet.
   };
   struct RegionTrack {
     bool committing = false;
@@ -102,6 +102,7 @@ class Reconciler {
   void TakeView(const FabricView& view, uint64_t epoch);
   void AddDevices(const FabricView& view);
   void AdoptStray(const BoundLd& ld);
+  void FenceWhenQuiet(const std::string& host, Audit audit, absl::Duration deadline, Done done);
   void OnFabricEvent(const FabricEvent& event);
 
   RegionPtr Durable(Key key) const;
@@ -123,8 +124,9 @@ class Reconciler {
 
   std::map<uint64_t, Track> tracks_;  // By Attachment generation.
   std::map<Key, RegionTrack> regions_;
-  std::set<Key> active_;       // Not settled: stepped by every tick.
-  std::set<uint64_t> strays_;  // Generations of LDs taken in hand.
+  std::set<Key> active_;           // Not settled: stepped by every tick.
+  std::set<std::string> fencing_;  // Hosts where nothing may be bound now.
+  std::set<uint64_t> strays_;      // Generations of LDs taken in hand.
   bool step_posted_ = false;
   bool discovering_ = false;
   uint64_t driver_epoch_ = 1;

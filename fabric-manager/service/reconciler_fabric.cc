@@ -22,6 +22,13 @@ bool IsPermanent(const absl::Status& status) {
          status.code() == absl::StatusCode::kInvalidArgument || ReasonOf(status) == "NO_FREE_PORT";
 }
 
+// Whether a failed Bind left the slot as it was. Of a conflicting LD the key is bound.
+bool NothingWasDone(const absl::Status& status) {
+  return absl::IsUnavailable(status) || (IsPermanent(status) && !absl::IsAlreadyExists(status));
+}
+
+constexpr absl::Duration kFenceWait = absl::Seconds(20);
+
 Slice SliceOf(const Extent& extent) {
   return {extent.device, extent.dpa_bytes, extent.length_bytes};
 }
@@ -49,16 +56,27 @@ void Reconciler::DriverCallEnded(uint64_t generation, uint32_t segment,
     --track.driver_calls;
     track.driver_epoch = ++driver_epoch_;
     if (segment < track.known.size()) then(track, track.known[segment]);
-    Touch(track.region);
-    Step(track.region);
+    const Key region = track.region;
+    const RegionPtr durable = Durable(region);
+    const Attachment* attachment =
+        durable == nullptr ? nullptr : durable->FindAttachment(absl::string_view(track.host));
+    if (track.driver_calls == 0 &&
+        (attachment == nullptr || attachment->generation != generation)) {
+      tracks_.erase(it);  // What the fabric still has of it, a discovery finds as a stray.
+    }
+    Touch(region);
+    Step(region);
   });
 }
 
 void Reconciler::Bind(const Region& region, const Attachment& attachment, const Move& move) {
   Track& track = tracks_[attachment.generation];
   if (track.driver_calls > 0 || clock_->Elapsed() < track.not_before) return;
+  if (fencing_.contains(attachment.host)) return;
   for (uint32_t index : move.segments) {
     const Segment& segment = attachment.segments[index];
+    // From here on nobody may take it for unbound: a detach that comes now waits for the answer.
+    track.known[index].fabric = FabricSide::kUnknown;
     BindRequest request{.key = KeyFor(region, attachment, index),
                         .slot = segment.slot,
                         .slice = SliceOf(region.extents[segment.extent_index]),
@@ -79,10 +97,8 @@ void Reconciler::Bind(const Region& region, const Attachment& attachment, const 
                         }
                         known.fabric_error = std::string(status.message());
                         known.fabric_error_permanent = IsPermanent(status);
-                        // Nothing was done where the driver says so; else the outcome is unknown.
-                        if (!absl::IsUnavailable(status) && !known.fabric_error_permanent) {
-                          known.fabric = FabricSide::kUnknown;
-                        }
+                        // Unbound still, where the driver says that nothing was done.
+                        if (NothingWasDone(status)) known.fabric = FabricSide::kUnbound;
                         own.not_before = clock_->Elapsed() + options_.retry;
                         LogWarning("reconciler", "bind on ", own.host, ": ", status.message());
                       });
@@ -222,6 +238,8 @@ void Reconciler::TakeView(const FabricView& view, uint64_t epoch) {
         }
       }
       if (track.known[i].fabric == side) continue;
+      // A host that is gone for certain does not become uncertain because it cannot be asked.
+      if (side == FabricSide::kUnknown && track.known[i].fabric == FabricSide::kUnbound) continue;
       track.known[i].fabric = side;
       Touch(track.region);
     }
@@ -316,8 +334,10 @@ void Reconciler::AdoptStray(const BoundLd& ld) {
         region->attachments = {attachment};
         return Proposal::Of(RegionPtr(region), region);
       },
-      [generation = ld.key.generation, host = ld.key.host](const absl::StatusOr<Committed>& done) {
+      [this, generation = ld.key.generation,
+       host = ld.key.host](const absl::StatusOr<Committed>& done) {
         if (!done.ok()) {
+          strays_.erase(generation);  // The next discovery tries again.
           LogError("reconciler", "cannot take down stray LD ", generation, " of ", host, ": ",
                    done.status().message(), "; `cxlpool host fence ", host, " --reason WHY` does");
         }
@@ -332,7 +352,7 @@ void Reconciler::OnFabricEvent(const FabricEvent& event) {
     case FabricEvent::Kind::kHostGone:
       LogWarning("reconciler", "host ", event.host, " is gone: nothing is bound there any more");
       for (auto& [generation, track] : tracks_) {
-        if (track.host != event.host) continue;
+        if (track.host != event.host || track.driver_calls > 0) continue;
         track.driver_epoch = ++driver_epoch_;
         for (SegmentKnown& known : track.known) known.fabric = FabricSide::kUnbound;
       }
@@ -349,6 +369,47 @@ void Reconciler::OnFabricEvent(const FabricEvent& event) {
 }
 
 void Reconciler::Fence(const std::string& host, Audit audit, Done done) {
+  if (!fencing_.insert(host).second) {
+    std::move(done)(Refusal{
+        absl::StatusCode::kFailedPrecondition,
+        "FENCE_FAILED",
+        absl::StrCat("host \"", host, "\" is being fenced already"),
+        "see `cxlpool host list` in a moment",
+        {}}.ToStatus());
+    return;
+  }
+  sessions_->End(host, absl::AbortedError("the host is being fenced"));
+  FenceWhenQuiet(host, std::move(audit), clock_->Elapsed() + kFenceWait,
+                 [this, host, done = std::move(done)](absl::Status status) mutable {
+                   fencing_.erase(host);
+                   TouchHost(host);
+                   std::move(done)(std::move(status));
+                 });
+}
+
+// No bind begins on a host in fencing_. One that is under way could still take effect after the
+// fence, so those are waited for first.
+void Reconciler::FenceWhenQuiet(const std::string& host, Audit audit, absl::Duration deadline,
+                                Done done) {
+  const bool busy = std::any_of(tracks_.begin(), tracks_.end(), [&](const auto& entry) {
+    return entry.second.host == host && entry.second.driver_calls > 0;
+  });
+  if (busy && clock_->Elapsed() >= deadline) {
+    std::move(done)(Refusal{
+        absl::StatusCode::kFailedPrecondition,
+        "FENCE_FAILED",
+        absl::StrCat("calls to the fabric about host \"", host, "\" do not end"),
+        "try again",
+        {}}.ToStatus());
+    return;
+  }
+  if (busy) {
+    executor_->PostAfter(options_.tick, [this, host, audit = std::move(audit), deadline,
+                                         done = std::move(done)]() mutable {
+      FenceWhenQuiet(host, std::move(audit), deadline, std::move(done));
+    });
+    return;
+  }
   driver_->Fence(host, [this, host, audit = std::move(audit),
                         done = std::move(done)](absl::Status status) mutable {
     executor_->Post([this, host, audit = std::move(audit), done = std::move(done),

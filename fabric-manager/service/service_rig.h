@@ -33,6 +33,8 @@ struct World {
   bool hold_offline = false;   // Agents answer HOLDERS instead of going offline.
   bool refuse_online = false;  // Agents answer a permanent error instead of going online.
   int binds = 0;
+  bool slow_binds = false;  // Binds take effect, and answer, when `slow` is run.
+  std::vector<std::function<void()>> slow;
 };
 
 class FakeFabric : public FabricDriver {
@@ -61,6 +63,16 @@ class FakeFabric : public FabricDriver {
   }
   void Bind(BindRequest request, DoneWith<BoundLd> done) override {
     if (dead) return;
+    if (world_->slow_binds) {
+      auto held = std::make_shared<std::pair<BindRequest, DoneWith<BoundLd>>>(std::move(request),
+                                                                              std::move(done));
+      world_->slow.push_back(
+          [this, held] { BindNow(std::move(held->first), std::move(held->second)); });
+      return;
+    }
+    BindNow(std::move(request), std::move(done));
+  }
+  void BindNow(BindRequest request, DoneWith<BoundLd> done) {
     for (const auto& [serial, host] : world_->bound) {
       const BoundLd& ld = host.ld;
       if (ld.key == request.key) {

@@ -15,11 +15,16 @@ void WatchHub::Reset(uint64_t revision) {
   floor_ = latest_ = revision;
 }
 
+void WatchHub::Advance(uint64_t revision) {
+  MutexLock lock(mutex_);
+  latest_ = std::max(latest_, revision);
+}
+
 void WatchHub::Publish(std::vector<WatchEvent> events) {
   {
     MutexLock lock(mutex_);
     for (WatchEvent& event : events) {
-      latest_ = event.revision;
+      latest_ = std::max(latest_, event.revision);
       ring_.push_back(std::move(event));
       if (ring_.size() > ring_events_) {
         floor_ = ring_.front().revision;

@@ -30,6 +30,9 @@ class WatchHub {
   // Everything up to `revision` is older than the ring. Once, before Publish.
   void Reset(uint64_t revision);
 
+  // The pool is at `revision`, though no event says so (yet).
+  void Advance(uint64_t revision);
+
   // In revision order. Wakes the subscribers.
   void Publish(std::vector<WatchEvent> events);
 

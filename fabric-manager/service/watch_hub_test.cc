@@ -24,6 +24,15 @@ TEST(WatchHubTest, ResumesAfterARevisionAndMissesNothing) {
   EXPECT_EQ(wakes, 2);
 }
 
+TEST(WatchHubTest, RevisionsWithoutEventsAreKnown) {
+  WatchHub hub(2);
+  hub.Reset(10);
+  hub.Advance(12);
+  EXPECT_TRUE(hub.Read(12, 1)->empty());
+  hub.Publish({{13, nullptr, false}});
+  EXPECT_EQ(hub.Read(12, 9)->size(), 1u);
+}
+
 TEST(WatchHubTest, SaysWhenARevisionIsGoneOrNotYet) {
   WatchHub hub(2);
   hub.Reset(10);

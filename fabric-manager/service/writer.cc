@@ -192,7 +192,9 @@ void Writer::Pump() {
     return;
   }
   if (changes_.empty()) ++revision_;  // Ids alone: still a commit of its own revision.
-  const Change expired = state_.ExpiredTombstones(clock_->Now(), kTombstonesPerCommit);
+  // More than this group can have buried, so that they never pile up.
+  const Change expired =
+      state_.ExpiredTombstones(clock_->Now(), kTombstonesPerCommit + changes_.size());
   if (!expired.empty()) {
     if (auto inverse = state_.Apply(expired); inverse.ok()) {
       for (const Item& item : expired) puts_[KeyOf(item)].clear();
@@ -236,8 +238,10 @@ void Writer::FinishGroup(const absl::Status& status) {
       failed_ = true;
       listener_.on_fatal(status);
     }
-  } else if (!changes_.empty()) {
-    Publish();
+  } else {
+    // Before the view: whoever watches from a revision that he was shown finds it known.
+    watch_->Advance(revision_);
+    if (!changes_.empty()) Publish();
   }
   const std::vector<Change> changes = status.ok() ? std::move(changes_) : std::vector<Change>();
   std::vector<Planned> group = std::move(group_);

@@ -44,6 +44,9 @@ class PoolTest(unittest.TestCase):
         cls.pool.__exit__(None, None, None)
         shutil.rmtree(cls.directory, ignore_errors=True)
 
+    def setUp(self):
+        self.pool.wait_hosts_online()
+
     @classmethod
     def show_logs(cls):
         for log in sorted(cls.directory.rglob('*.log')):
