@@ -31,7 +31,8 @@ class ContractTest(unittest.TestCase):
         return rack
 
     def assert_all_ran(self, output, status):
-        print(output[-3000:])
+        if status != 0:
+            print(output[-20000:])
         self.assertEqual(status, 0)
         self.assertNotIn('SKIPPED', output)
         self.assertRegex(output, r'\[  PASSED  \] [1-9]')
