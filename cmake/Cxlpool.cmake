@@ -49,10 +49,10 @@ function(cxlpool_binary name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
 endfunction()
 
-# cxlpool_test(NAME SRCS file... DEPS target... [LABELS label...] [TIMEOUT seconds]): a GoogleTest
-# binary that CTest runs. Default label: unit.
+# cxlpool_test(NAME SRCS file... DEPS target... [LABELS label...] [TIMEOUT seconds] [NOT_ALONE]): a
+# GoogleTest binary that CTest runs, or with NOT_ALONE another test. Default label: unit.
 function(cxlpool_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "NOT_ALONE" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)
   endif()
@@ -63,6 +63,9 @@ function(cxlpool_test name)
   target_link_libraries(${name} PRIVATE cxlpool_flags ${ARG_DEPS} GTest::gmock GTest::gtest_main)
   # What is tested is optimised; the tests' own code compiles in half the time without.
   target_compile_options(${name} PRIVATE -O0)
+  if(ARG_NOT_ALONE)
+    return()
+  endif()
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
 endfunction()
