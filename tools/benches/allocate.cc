@@ -68,7 +68,8 @@ absl::Status Run(const Options& options) {
   SliceRunner runner(options.slice);
   if (absl::Status status = runner.Prepare(); !status.ok()) return status;
   std::cout << absl::StreamFormat("unary allocations, %d callers, answers of %d bytes\n",
-                                  options.slice.callers, runner.answer_bytes());
+                                  options.slice.callers, runner.answer_bytes())
+            << std::flush;
   Result result;
   for (int i = 1; i <= options.rounds; ++i) {
     if (absl::Status status = AddRound(runner, result); !status.ok()) return status;
