@@ -23,9 +23,8 @@ grpc::ServerUnaryReactor* InventoryRpc::ListDevices(grpc::CallbackServerContext*
                                                     v1::ListDevicesResponse* response) {
   auto caller = Authorize(*context, "ListDevices");
   if (!caller.ok()) return FinishNow(context, caller.status());
-  for (const DeviceView& device : views_->Get()->devices) {
-    *response->add_devices() = ToProto(device);
-  }
+  const PoolViewPtr view = views_->Get();
+  for (const DeviceView& device : view->devices) *response->add_devices() = ToProto(device);
   return FinishNow(context, absl::OkStatus());
 }
 
@@ -34,7 +33,8 @@ grpc::ServerUnaryReactor* InventoryRpc::ListHosts(grpc::CallbackServerContext* c
                                                   v1::ListHostsResponse* response) {
   auto caller = Authorize(*context, "ListHosts");
   if (!caller.ok()) return FinishNow(context, caller.status());
-  for (const auto& [id, host] : views_->Get()->hosts) *response->add_hosts() = ToProto(*host);
+  const PoolViewPtr view = views_->Get();
+  for (const auto& [id, host] : view->hosts) *response->add_hosts() = ToProto(*host);
   return FinishNow(context, absl::OkStatus());
 }
 
