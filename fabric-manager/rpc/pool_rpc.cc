@@ -41,7 +41,10 @@ DoneWith<Committed> Answer(grpc::CallbackServerContext* context, grpc::ServerUna
 
 PoolRpc::PoolRpc(PoolService* service, const ViewHolder* views, WatchHub* watch,
                  bool hardware_coherent)
-    : service_(service), views_(views), watch_(watch), hardware_coherent_(hardware_coherent) {}
+    : service_(service),
+      views_(views),
+      hardware_coherent_(hardware_coherent),
+      watch_(views, watch, hardware_coherent) {}
 
 absl::StatusOr<RegionPtr> PoolRpc::Find(const std::string& name) const {
   auto id = ParseResourceName("regions", name);
@@ -175,11 +178,10 @@ grpc::ServerUnaryReactor* PoolRpc::ReleaseRegion(grpc::CallbackServerContext* co
   return reactor;
 }
 
-grpc::ServerWriteReactor<v1::WatchRegionsResponse>* PoolRpc::WatchRegions(
-    grpc::CallbackServerContext* context, const v1::WatchRegionsRequest* request) {
+grpc::ServerWriteReactor<grpc::ByteBuffer>* PoolRpc::WatchRegions(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
   auto caller = Authorize(*context, "WatchRegions");
-  return StartWatch(context, caller.status(), *request, views_, watch_, &watch_limit_,
-                    hardware_coherent_);
+  return watch_.Start(context, caller.status(), *request);
 }
 
 grpc::ServerUnaryReactor* PoolRpc::GetCapacity(grpc::CallbackServerContext* context,

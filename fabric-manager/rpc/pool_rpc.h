@@ -13,7 +13,9 @@
 
 namespace cxlpool::fm {
 
-class PoolRpc final : public v1::PoolService::CallbackService {
+// WatchRegions is raw: its messages are serialised once for all streams.
+class PoolRpc final
+    : public v1::PoolService::WithRawCallbackMethod_WatchRegions<v1::PoolService::CallbackService> {
  public:
   PoolRpc(PoolService* service, const ViewHolder* views, WatchHub* watch, bool hardware_coherent);
 
@@ -35,8 +37,8 @@ class PoolRpc final : public v1::PoolService::CallbackService {
   grpc::ServerUnaryReactor* ReleaseRegion(grpc::CallbackServerContext* context,
                                           const v1::ReleaseRegionRequest* request,
                                           v1::ReleaseRegionResponse* response) override;
-  grpc::ServerWriteReactor<v1::WatchRegionsResponse>* WatchRegions(
-      grpc::CallbackServerContext* context, const v1::WatchRegionsRequest* request) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* WatchRegions(
+      grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) override;
   grpc::ServerUnaryReactor* GetCapacity(grpc::CallbackServerContext* context,
                                         const v1::GetCapacityRequest* request,
                                         v1::Capacity* response) override;
@@ -46,9 +48,8 @@ class PoolRpc final : public v1::PoolService::CallbackService {
 
   PoolService* const service_;
   const ViewHolder* const views_;
-  WatchHub* const watch_;
   const bool hardware_coherent_;
-  WatchLimit watch_limit_;
+  WatchStreams watch_;
 };
 
 }  // namespace cxlpool::fm

@@ -1,13 +1,11 @@
 #include "fabric-manager/rpc/watch_rpc.h"
 
 #include <deque>
-#include <memory>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/rpc/convert.h"
-#include "proto/support/mutex.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
 #include "proto/support/status_wire.h"
@@ -15,62 +13,81 @@
 namespace cxlpool::fm {
 namespace {
 
+// How many messages a stream has ready at most, but for events of one revision.
 constexpr size_t kBatch = 128;
 
-// Three kinds of threads meet here: gRPC's (OnWriteDone, OnCancel), the hub's publisher and the one
-// that starts the stream. Each calls Pump; one mutex decides who writes next, and at most one write
-// is under way. gRPC calls OnDone after the other reactions returned, and Unsubscribe waits for the
-// publisher, so nobody is inside when the object goes.
-class Watch : public grpc::ServerWriteReactor<v1::WatchRegionsResponse> {
+// A message as gRPC writes it. Copies share the bytes.
+using Frame = std::shared_ptr<const grpc::ByteBuffer>;
+
+Frame MakeFrame(v1::WatchRegionsResponse::Event kind, const RegionPtr& region, uint64_t revision,
+                bool hardware_coherent) {
+  v1::WatchRegionsResponse message;
+  message.set_event(kind);
+  if (region != nullptr) *message.mutable_region() = ToProto(*region, hardware_coherent);
+  message.set_revision(revision);
+  const grpc::Slice slice(message.SerializeAsString());
+  return std::make_shared<const grpc::ByteBuffer>(&slice, 1);
+}
+
+// A stream that is refused.
+class Refused : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
-  Watch(grpc::CallbackServerContext* context, const v1::WatchRegionsRequest& request,
-        std::string only, const ViewHolder* views, WatchHub* hub, WatchLimit* limit,
-        bool hardware_coherent)
-      : context_(context),
-        only_(std::move(only)),
-        views_(views),
-        hub_(hub),
-        limit_(limit),
-        hardware_coherent_(hardware_coherent),
-        revision_(request.start_revision()) {
-    if (revision_ == 0) {
-      snapshot_ = views_->Get();
-      revision_ = snapshot_->revision;
-    }
+  explicit Refused(const grpc::Status& status) { Finish(status); }
+  void OnDone() override { delete this; }
+};
+
+}  // namespace
+
+// Three kinds of threads meet here: gRPC's (OnWriteDone, OnCancel), the one that wakes who waits,
+// and the one that starts the stream. Each calls Pump; one mutex decides who writes next, and at
+// most one write is under way. It lives until gRPC is done with it and nobody is about to wake it.
+class Watch : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
+ public:
+  Watch(grpc::CallbackServerContext* context, uint64_t start_revision, std::string only,
+        WatchStreams* streams)
+      : context_(context), streams_(streams), revision_(start_revision), only_(std::move(only)) {
+    if (revision_ != 0) return;
+    snapshot_ = streams_->views_->Get();
+    revision_ = snapshot_->revision;
   }
 
-  void Begin() {
-    subscription_ = hub_->Subscribe([this] { Pump(); });
+  void Begin(std::shared_ptr<Watch> self) {
+    self_ = std::move(self);
     Pump();
+  }
+
+  void Wake() {
+    MutexLock lock(mutex_);
+    parked_ = false;
+    PumpLocked();
   }
 
  private:
   void OnWriteDone(bool ok) override {
-    {
-      MutexLock lock(mutex_);
-      writing_ = false;
-      if (!ok) cancelled_ = true;
-    }
-    Pump();
+    MutexLock lock(mutex_);
+    writing_ = false;
+    if (!ok) cancelled_ = true;
+    PumpLocked();
   }
 
   void OnCancel() override {
-    {
-      MutexLock lock(mutex_);
-      cancelled_ = true;
-    }
-    Pump();
+    MutexLock lock(mutex_);
+    cancelled_ = true;
+    PumpLocked();
   }
 
   void OnDone() override {
-    hub_->Unsubscribe(subscription_);
-    limit_->open.fetch_sub(1);
-    delete this;
+    const std::shared_ptr<Watch> self = std::move(self_);
+    streams_->Leave(self);
+  }
+
+  void Pump() {
+    MutexLock lock(mutex_);
+    PumpLocked();
   }
 
   // Starts the next write, or the end, if neither is under way.
-  void Pump() {
-    MutexLock lock(mutex_);
+  void PumpLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (writing_ || finished_) return;
     if (cancelled_) {
       FinishLocked(absl::CancelledError("the watcher went away"));
@@ -78,50 +95,68 @@ class Watch : public grpc::ServerWriteReactor<v1::WatchRegionsResponse> {
     }
     if (queue_.empty()) Refill();
     if (finished_ || queue_.empty()) return;
-    message_ = std::move(queue_.front());
+    frame_ = std::move(queue_.front());
     queue_.pop_front();
     writing_ = true;
-    StartWrite(&message_);
+    grpc::WriteOptions options;
+    if (!queue_.empty()) options.set_buffer_hint();
+    StartWrite(frame_.get(), options);
   }
 
   void Refill() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (snapshot_ != nullptr) {
-      for (const RegionPtr& region : snapshot_->regions.List(after_, kBatch)) {
-        after_ = region->id;
-        Push(v1::WatchRegionsResponse::CHANGED, region, snapshot_->revision);
-      }
-      if (snapshot_->regions.List(after_, 1).empty()) {
-        v1::WatchRegionsResponse synced;
-        synced.set_event(v1::WatchRegionsResponse::SYNCED);
-        synced.set_revision(snapshot_->revision);
-        queue_.push_back(std::move(synced));
-        snapshot_.reset();
-      }
-      if (!queue_.empty()) return;
-    }
-    while (queue_.empty()) {
-      auto events = hub_->Read(revision_, kBatch);
-      if (!events.ok()) {
-        FinishLocked(events.status());
-        return;
-      }
-      if (events->empty()) return;
-      for (const WatchEvent& event : *events) {
-        revision_ = event.revision;
-        Push(event.removed ? v1::WatchRegionsResponse::REMOVED : v1::WatchRegionsResponse::CHANGED,
-             event.region, event.revision);
-      }
+    if (snapshot_ != nullptr) TakeSnapshot();
+    while (queue_.empty() && !finished_) {
+      if (TakeEvents()) continue;
+      if (parked_) return;
+      parked_ = true;
+      streams_->Park(self_);
     }
   }
 
-  void Push(v1::WatchRegionsResponse::Event kind, const RegionPtr& region, uint64_t revision)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (!only_.empty() && region->id != only_) return;
-    v1::WatchRegionsResponse message;
-    message.set_event(kind);
-    *message.mutable_region() = ToProto(*region, hardware_coherent_);
-    message.set_revision(revision);
-    queue_.push_back(std::move(message));
+  // A part of what there was when the stream began, and SYNCED after the last.
+  void TakeSnapshot() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const uint64_t revision = snapshot_->revision;
+    while (queue_.empty() && snapshot_ != nullptr) {
+      const auto regions = snapshot_->regions.List(after_, kBatch);
+      for (const RegionPtr& region : regions) {
+        after_ = region->id;
+        if (!Wanted(*region)) continue;
+        queue_.push_back(MakeFrame(v1::WatchRegionsResponse::CHANGED, region, revision,
+                                   streams_->hardware_coherent_));
+      }
+      if (regions.size() == kBatch) continue;
+      queue_.push_back(MakeFrame(v1::WatchRegionsResponse::SYNCED, nullptr, revision, false));
+      snapshot_.reset();
+    }
+  }
+
+  // False: there are none yet.
+  bool TakeEvents() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const auto entries = streams_->hub_->Take(revision_, kBatch);
+    if (!entries.ok()) {
+      FinishLocked(entries.status());
+      return true;
+    }
+    for (const WatchEntryPtr& entry : *entries) {
+      revision_ = entry->event().revision;
+      if (!Wanted(*entry->event().region)) continue;
+      queue_.push_back(std::static_pointer_cast<const grpc::ByteBuffer>(
+          entry->Wire([coherent = streams_->hardware_coherent_](const WatchEvent& event) {
+            return MakeFrame(event.removed ? v1::WatchRegionsResponse::REMOVED
+                                           : v1::WatchRegionsResponse::CHANGED,
+                             event.region, event.revision, coherent);
+          })));
+    }
+    return !entries->empty();
+  }
+
+  // Once the Region was met under its name, it is followed through others.
+  bool Wanted(const Region& region) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (only_.empty()) return true;
+    if (region.key == only_key_) return true;
+    if (region.id != only_) return false;
+    only_key_ = region.key;
+    return true;
   }
 
   void FinishLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -130,70 +165,106 @@ class Watch : public grpc::ServerWriteReactor<v1::WatchRegionsResponse> {
   }
 
   grpc::CallbackServerContext* const context_;
-  const std::string only_;
-  const ViewHolder* const views_;
-  WatchHub* const hub_;
-  WatchLimit* const limit_;
-  const bool hardware_coherent_;
-  uint64_t subscription_ = 0;
+  WatchStreams* const streams_;
 
   Mutex mutex_;
+  std::shared_ptr<Watch> self_;  // Until OnDone. Set before the first write.
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool parked_ ABSL_GUARDED_BY(mutex_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
-  std::deque<v1::WatchRegionsResponse> queue_ ABSL_GUARDED_BY(mutex_);
-  v1::WatchRegionsResponse message_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Frame> queue_ ABSL_GUARDED_BY(mutex_);
+  Frame frame_ ABSL_GUARDED_BY(mutex_);
   PoolViewPtr snapshot_ ABSL_GUARDED_BY(mutex_);
   std::string after_ ABSL_GUARDED_BY(mutex_);
   uint64_t revision_ ABSL_GUARDED_BY(mutex_);
+  const std::string only_;  // Empty: all.
+  Key only_key_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-// A stream that is refused.
-class Refused : public grpc::ServerWriteReactor<v1::WatchRegionsResponse> {
- public:
-  explicit Refused(const grpc::Status& status) { Finish(status); }
-  void OnDone() override { delete this; }
-};
+namespace {
+
+// The id of the only Region to watch; empty: all. It need not be there yet.
+absl::StatusOr<std::string> OnlyRegion(const v1::WatchRegionsRequest& request,
+                                       const ViewHolder& views) {
+  if (request.name().empty()) return std::string();
+  auto id = ParseResourceName("regions", request.name());
+  if (!id.ok()) return id.status();
+  const auto tag = ParseUuid(*id);
+  if (!tag.ok()) return *std::move(id);
+  std::string only = views.IdOfTag(*tag);
+  if (!only.empty()) return only;
+  return Refusal{absl::StatusCode::kNotFound,
+                 "UNKNOWN_REGION",
+                 absl::StrCat("there is no ", request.name()),
+                 "see `cxlpool region list`",
+                 {{"region", request.name()}}}
+      .ToStatus();
+}
+
+absl::Status TooMany() {
+  return Refusal{absl::StatusCode::kResourceExhausted,
+                 "TOO_MANY_WATCHERS",
+                 absl::StrCat(WatchStreams::kMaxStreams, " watchers are connected already"),
+                 "retry later, or share one watcher",
+                 {}}
+      .ToStatus();
+}
 
 }  // namespace
 
-grpc::ServerWriteReactor<v1::WatchRegionsResponse>* StartWatch(
+WatchStreams::WatchStreams(const ViewHolder* views, WatchHub* hub, bool hardware_coherent)
+    : views_(views),
+      hub_(hub),
+      hardware_coherent_(hardware_coherent),
+      subscription_(hub->Subscribe([this] {
+        if (!waking_.exchange(true)) loop_.Post([this] { WakeAll(); });
+      })) {}
+
+WatchStreams::~WatchStreams() {
+  hub_->Unsubscribe(subscription_);
+  loop_.Stop();
+}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* WatchStreams::Start(
     grpc::CallbackServerContext* context, const absl::Status& admitted,
-    const v1::WatchRegionsRequest& request, const ViewHolder* views, WatchHub* hub,
-    WatchLimit* limit, bool hardware_coherent) {
+    const grpc::ByteBuffer& request) {
   if (!admitted.ok()) return new Refused(ToWire(admitted, *context));
-  std::string only;
-  if (!request.name().empty()) {
-    auto id = ParseResourceName("regions", request.name());
-    if (!id.ok()) return new Refused(ToWire(id.status(), *context));
-    only = *std::move(id);
-    if (const auto tag = ParseUuid(only); tag.ok()) {
-      only = views->IdOfTag(*tag);
-      if (only.empty()) {
-        return new Refused(ToWire(Refusal{absl::StatusCode::kNotFound,
-                                          "UNKNOWN_REGION",
-                                          absl::StrCat("there is no ", request.name()),
-                                          "see `cxlpool region list`",
-                                          {{"region", request.name()}}}
-                                      .ToStatus(),
-                                  *context));
-      }
-    }
+  v1::WatchRegionsRequest message;
+  grpc::ByteBuffer bytes(request);
+  const grpc::Status parsed =
+      grpc::SerializationTraits<v1::WatchRegionsRequest>::Deserialize(&bytes, &message);
+  if (!parsed.ok()) return new Refused(parsed);
+  auto only = OnlyRegion(message, *views_);
+  if (!only.ok()) return new Refused(ToWire(only.status(), *context));
+  if (open_.fetch_add(1) >= kMaxStreams) {
+    open_.fetch_sub(1);
+    return new Refused(ToWire(TooMany(), *context));
   }
-  if (limit->open.fetch_add(1) >= WatchLimit::kMaxStreams) {
-    limit->open.fetch_sub(1);
-    return new Refused(
-        ToWire(Refusal{absl::StatusCode::kResourceExhausted,
-                       "TOO_MANY_WATCHERS",
-                       absl::StrCat(WatchLimit::kMaxStreams, " watchers are connected already"),
-                       "retry later, or share one watcher",
-                       {}}
-                   .ToStatus(),
-               *context));
+  auto watch = std::make_shared<Watch>(context, message.start_revision(), *std::move(only), this);
+  watch->Begin(watch);
+  return watch.get();
+}
+
+void WatchStreams::Park(std::shared_ptr<Watch> watch) {
+  MutexLock lock(mutex_);
+  parked_.insert(std::move(watch));
+}
+
+void WatchStreams::Leave(const std::shared_ptr<Watch>& watch) {
+  open_.fetch_sub(1);
+  MutexLock lock(mutex_);
+  parked_.erase(watch);
+}
+
+void WatchStreams::WakeAll() {
+  waking_ = false;
+  absl::flat_hash_set<std::shared_ptr<Watch>> parked;
+  {
+    MutexLock lock(mutex_);
+    parked.swap(parked_);
   }
-  auto* watch = new Watch(context, request, std::move(only), views, hub, limit, hardware_coherent);
-  watch->Begin();
-  return watch;
+  for (const std::shared_ptr<Watch>& watch : parked) watch->Wake();
 }
 
 }  // namespace cxlpool::fm

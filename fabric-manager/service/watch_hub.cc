@@ -1,7 +1,6 @@
 #include "fabric-manager/service/watch_hub.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +11,7 @@ namespace cxlpool::fm {
 void WatchHub::Reset(uint64_t revision) {
   MutexLock lock(mutex_);
   ring_.clear();
+  last_.clear();
   floor_ = latest_ = revision;
 }
 
@@ -20,24 +20,34 @@ void WatchHub::Advance(uint64_t revision) {
   latest_ = std::max(latest_, revision);
 }
 
+void WatchHub::Push(WatchEvent event) {
+  latest_ = std::max(latest_, event.revision);
+  if (event.region != nullptr) {
+    uint64_t& last = last_.try_emplace(event.region->key, UINT64_MAX).first->second;
+    if (last != UINT64_MAX) ring_[last - popped_].superseded = true;
+    last = popped_ + ring_.size();
+  }
+  ring_.push_back({std::make_shared<const WatchEntry>(std::move(event))});
+  if (ring_.size() <= ring_events_) return;
+  const Slot& oldest = ring_.front();
+  floor_ = oldest.entry->event().revision;
+  if (!oldest.superseded && oldest.entry->event().region != nullptr) {
+    last_.erase(oldest.entry->event().region->key);
+  }
+  ring_.pop_front();
+  ++popped_;
+}
+
 void WatchHub::Publish(std::vector<WatchEvent> events) {
   {
     MutexLock lock(mutex_);
-    for (WatchEvent& event : events) {
-      latest_ = std::max(latest_, event.revision);
-      ring_.push_back(std::move(event));
-      if (ring_.size() > ring_events_) {
-        floor_ = ring_.front().revision;
-        ring_.pop_front();
-      }
-    }
+    for (WatchEvent& event : events) Push(std::move(event));
   }
   MutexLock lock(wakes_mutex_);
   for (const auto& [subscription, wake] : wakes_) wake();
 }
 
-absl::StatusOr<std::vector<WatchEvent>> WatchHub::Read(uint64_t revision, size_t limit) const {
-  MutexLock lock(mutex_);
+absl::StatusOr<WatchHub::Ring::const_iterator> WatchHub::Find(uint64_t revision) const {
   if (revision < floor_) {
     return Refusal{.code = absl::StatusCode::kOutOfRange,
                    .reason = "REVISION_COMPACTED",
@@ -56,11 +66,39 @@ absl::StatusOr<std::vector<WatchEvent>> WatchHub::Read(uint64_t revision, size_t
         .metadata = {{"revision", absl::StrCat(latest_)}}}
         .ToStatus();
   }
-  const auto first = std::upper_bound(
+  return std::upper_bound(
       ring_.begin(), ring_.end(), revision,
-      [](uint64_t want, const WatchEvent& event) { return want < event.revision; });
-  const auto count = std::min<ptrdiff_t>(static_cast<ptrdiff_t>(limit), ring_.end() - first);
-  return std::vector<WatchEvent>(first, first + count);
+      [](uint64_t want, const Slot& slot) { return want < slot.entry->event().revision; });
+}
+
+absl::StatusOr<std::vector<WatchEvent>> WatchHub::Read(uint64_t revision, size_t limit) const {
+  MutexLock lock(mutex_);
+  const auto first = Find(revision);
+  if (!first.ok()) return first.status();
+  std::vector<WatchEvent> events;
+  for (auto slot = *first; slot != ring_.end(); ++slot) {
+    const WatchEvent& event = slot->entry->event();
+    if (events.size() >= limit && event.revision != events.back().revision) break;
+    events.push_back(event);
+  }
+  return events;
+}
+
+absl::StatusOr<std::vector<WatchEntryPtr>> WatchHub::Take(uint64_t revision, size_t limit) const {
+  MutexLock lock(mutex_);
+  const auto first = Find(revision);
+  if (!first.ok()) return first.status();
+  std::vector<WatchEntryPtr> entries;
+  const bool far = static_cast<size_t>(ring_.end() - *first) > far_behind_;
+  for (auto slot = *first; slot != ring_.end(); ++slot) {
+    if (far && slot->superseded) continue;
+    if (entries.size() >= limit &&
+        slot->entry->event().revision != entries.back()->event().revision) {
+      break;
+    }
+    entries.push_back(slot->entry);
+  }
+  return entries;
 }
 
 uint64_t WatchHub::Subscribe(std::function<void()> wake) {

@@ -1,7 +1,8 @@
 // The last changes of Regions, for watchers that resume by revision.
 //
 // A ring of bounded length that readers pull from: a slow reader costs nothing, and one that fell
-// out of the ring is told to start over. Any thread.
+// out of the ring is told to start over. A reader that is far behind gets the latest change of each
+// Region alone: a later change in the ring stands for the earlier ones. Any thread.
 #ifndef CXLPOOL_FABRIC_MANAGER_SERVICE_WATCH_HUB_H_
 #define CXLPOOL_FABRIC_MANAGER_SERVICE_WATCH_HUB_H_
 
@@ -9,8 +10,12 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "fabric-manager/model/region.h"
 #include "proto/support/mutex.h"
@@ -23,9 +28,33 @@ struct WatchEvent {
   bool removed = false;
 };
 
+// An event as the ring and all its readers share it.
+class WatchEntry {
+ public:
+  explicit WatchEntry(WatchEvent event) : event_(std::move(event)) {}
+
+  const WatchEvent& event() const { return event_; }
+
+  // What goes on the wire for it: `make` makes it for the first reader, the others share it. Every
+  // caller means the same type, and makes the same of the same event.
+  template <typename Make>
+  const std::shared_ptr<const void>& Wire(Make make) const {
+    std::call_once(once_, [&] { wire_ = make(event_); });
+    return wire_;
+  }
+
+ private:
+  const WatchEvent event_;
+  mutable std::once_flag once_;
+  mutable std::shared_ptr<const void> wire_;
+};
+using WatchEntryPtr = std::shared_ptr<const WatchEntry>;
+
 class WatchHub {
  public:
-  explicit WatchHub(size_t ring_events = 65536) : ring_events_(ring_events) {}
+  // The ring holds `ring_events`. A reader for whom more than `far_behind` wait is far behind.
+  explicit WatchHub(size_t ring_events = 65536, size_t far_behind = 128)
+      : ring_events_(ring_events), far_behind_(far_behind) {}
 
   // Everything up to `revision` is older than the ring. Once, before Publish.
   void Reset(uint64_t revision);
@@ -36,10 +65,15 @@ class WatchHub {
   // In revision order. Wakes the subscribers.
   void Publish(std::vector<WatchEvent> events);
 
-  // Events after `revision`, at most `limit`; none if there are none yet.
+  // Events after `revision`, about `limit` at most: those of one revision are never parted. None if
+  // there are none yet.
   // OUT_OF_RANGE/REVISION_COMPACTED: some after it have left the ring.
   // OUT_OF_RANGE/REVISION_UNKNOWN: greater than any so far.
   absl::StatusOr<std::vector<WatchEvent>> Read(uint64_t revision, size_t limit) const;
+
+  // As Read, for a reader that takes them as they come: if it is far behind, without those that a
+  // later one in the ring stands for. Go on from the revision of the last.
+  absl::StatusOr<std::vector<WatchEntryPtr>> Take(uint64_t revision, size_t limit) const;
 
   // Calls `wake` (which must be quick and not block, may Read, and may not un/subscribe) after each
   // Publish, until Unsubscribe returned.
@@ -47,9 +81,24 @@ class WatchHub {
   void Unsubscribe(uint64_t subscription);
 
  private:
+  struct Slot {
+    WatchEntryPtr entry;
+    bool superseded = false;  // A later one of the same Region is in the ring.
+  };
+  using Ring = std::deque<Slot>;
+
+  void Push(WatchEvent event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The first event after `revision`; errors as of Read.
+  absl::StatusOr<Ring::const_iterator> Find(uint64_t revision) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   const size_t ring_events_;
+  const size_t far_behind_;
   mutable Mutex mutex_;
-  std::deque<WatchEvent> ring_ ABSL_GUARDED_BY(mutex_);
+  Ring ring_ ABSL_GUARDED_BY(mutex_);
+  uint64_t popped_ ABSL_GUARDED_BY(mutex_) = 0;  // How many have left the ring.
+  // Region to its last event: the number of events before it, ever. Only of events in the ring.
+  absl::flat_hash_map<Key, uint64_t> last_ ABSL_GUARDED_BY(mutex_);
   uint64_t floor_ ABSL_GUARDED_BY(mutex_) = 0;  // Events at or below it are gone.
   uint64_t latest_ ABSL_GUARDED_BY(mutex_) = 0;
   Mutex wakes_mutex_;  // Taken before mutex_, never after.

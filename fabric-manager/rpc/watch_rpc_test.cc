@@ -1,0 +1,202 @@
+// WatchRegions as a client sees it, over gRPC in one process.
+#include "fabric-manager/rpc/watch_rpc.h"
+
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "proto/support/refusal.h"
+#include "proto/support/status_wire.h"
+
+namespace cxlpool::fm {
+namespace {
+
+using Base = v1::PoolService::WithRawCallbackMethod_WatchRegions<v1::PoolService::CallbackService>;
+
+class WatchService final : public Base {
+ public:
+  WatchService(const ViewHolder* views, WatchHub* hub) : streams_(views, hub, true) {}
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* WatchRegions(
+      grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) override {
+    return streams_.Start(context, absl::OkStatus(), *request);
+  }
+
+ private:
+  WatchStreams streams_;
+};
+
+// One stream, read by hand.
+class Reader {
+ public:
+  Reader(grpc::Server* server, uint64_t start_revision, const std::string& name = "")
+      : stub_(v1::PoolService::NewStub(server->InProcessChannel({}))) {
+    context_.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    v1::WatchRegionsRequest request;
+    request.set_start_revision(start_revision);
+    request.set_name(name);
+    stream_ = stub_->WatchRegions(&context_, request);
+  }
+  ~Reader() {
+    context_.TryCancel();
+    if (!ended_) stream_->Finish().ok();
+  }
+
+  v1::WatchRegionsResponse Next() {
+    v1::WatchRegionsResponse message;
+    EXPECT_TRUE(stream_->Read(&message));
+    return message;
+  }
+  // Up to and with `revision`.
+  std::vector<v1::WatchRegionsResponse> Until(uint64_t revision) {
+    std::vector<v1::WatchRegionsResponse> all;
+    do {
+      all.push_back(Next());
+    } while (all.back().revision() != 0 && all.back().revision() < revision);
+    return all;
+  }
+  absl::Status End() {
+    v1::WatchRegionsResponse message;
+    while (stream_->Read(&message)) {
+    }
+    ended_ = true;
+    return FromWire(stream_->Finish(), context_, "test");
+  }
+
+ private:
+  grpc::ClientContext context_;
+  std::unique_ptr<v1::PoolService::Stub> stub_;
+  std::unique_ptr<grpc::ClientReader<v1::WatchRegionsResponse>> stream_;
+  bool ended_ = false;
+};
+
+class WatchRpcTest : public testing::Test {
+ protected:
+  static constexpr size_t kRing = 4096;
+
+  WatchRpcTest() {
+    hub_.Reset(10);
+    Show(10);
+    grpc::ServerBuilder builder;
+    builder.RegisterService(&service_);
+    server_ = builder.BuildAndStart();
+  }
+  ~WatchRpcTest() override { server_->Shutdown(); }
+
+  static RegionPtr MakeRegion(Key key, uint64_t revision) {
+    Region region;
+    region.key = key;
+    region.id = absl::StrCat("r-", key);
+    region.revision = revision;
+    return std::make_shared<const Region>(std::move(region));
+  }
+  // The view that new streams begin with.
+  void Show(uint64_t revision) {
+    auto view = std::make_shared<PoolView>();
+    view->revision = revision;
+    views_.Set(std::move(view), {});
+  }
+  void Change(Key key, uint64_t revision, bool removed = false) {
+    std::vector<WatchEvent> events;
+    events.push_back({revision, MakeRegion(key, revision), removed});
+    hub_.Publish(std::move(events));
+  }
+
+  ViewHolder views_;
+  WatchHub hub_{kRing};
+  WatchService service_{&views_, &hub_};
+  std::unique_ptr<grpc::Server> server_;
+};
+
+TEST_F(WatchRpcTest, ShowsWhatThereIsAndThenEachChange) {
+  Reader reader(server_.get(), 0);
+  const auto synced = reader.Next();
+  EXPECT_EQ(synced.event(), v1::WatchRegionsResponse::SYNCED);
+  EXPECT_EQ(synced.revision(), 10u);
+  Change(1, 11);
+  Change(1, 12, true);
+  const auto changed = reader.Next();
+  EXPECT_EQ(changed.event(), v1::WatchRegionsResponse::CHANGED);
+  EXPECT_EQ(changed.region().name(), "regions/r-1");
+  EXPECT_EQ(changed.revision(), 11u);
+  EXPECT_EQ(reader.Next().event(), v1::WatchRegionsResponse::REMOVED);
+}
+
+TEST_F(WatchRpcTest, ReconnectsMissNothingAndSeeNothingTwice) {
+  constexpr uint64_t kLast = 1010;
+  std::thread publisher([this] {
+    for (uint64_t revision = 11; revision <= kLast; ++revision) Change(revision, revision);
+  });
+  uint64_t seen = 10;
+  for (int reconnects = 0; seen < kLast; ++reconnects) {
+    // A revision that has not come yet is refused; this one has.
+    Reader reader(server_.get(), seen);
+    for (int n = 0; n < 7 * (reconnects + 1) && seen < kLast; ++n) {
+      const uint64_t next = reader.Next().revision();
+      ASSERT_EQ(next, seen + 1);
+      seen = next;
+    }
+  }
+  publisher.join();
+}
+
+TEST_F(WatchRpcTest, ACompactedRevisionIsToldToList) {
+  for (uint64_t revision = 11; revision <= 11 + kRing; ++revision) Change(1, revision);
+  EXPECT_EQ(ReasonOf(Reader(server_.get(), 10).End()), "REVISION_COMPACTED");
+  EXPECT_EQ(ReasonOf(Reader(server_.get(), 100000).End()), "REVISION_UNKNOWN");
+}
+
+TEST_F(WatchRpcTest, ASlowReaderGetsTheLatestOfEachRegionInOrder) {
+  constexpr uint64_t kRegions = 10, kLast = 10 + 3000;
+  Reader reader(server_.get(), 0);
+  reader.Next();
+  for (uint64_t revision = 11; revision <= kLast; ++revision) Change(revision % kRegions, revision);
+  const auto events = reader.Until(kLast);
+  EXPECT_LT(events.size(), 1000u);
+  uint64_t before = 10;
+  std::vector<uint64_t> latest(kRegions);
+  for (const auto& event : events) {
+    EXPECT_GT(event.revision(), before);
+    before = event.revision();
+    latest[before % kRegions] = before;
+  }
+  for (uint64_t revision = kLast - kRegions + 1; revision <= kLast; ++revision) {
+    EXPECT_EQ(latest[revision % kRegions], revision);
+  }
+}
+
+TEST_F(WatchRpcTest, AReaderThatFellOutOfTheRingIsToldToList) {
+  Reader reader(server_.get(), 0);
+  reader.Next();
+  for (uint64_t revision = 11; revision <= 11 + 2 * kRing; ++revision) Change(revision, revision);
+  EXPECT_EQ(ReasonOf(reader.End()), "REVISION_COMPACTED");
+}
+
+TEST_F(WatchRpcTest, FollowsOneRegionAlone) {
+  Reader reader(server_.get(), 10, "regions/r-2");
+  Change(1, 11);
+  Change(2, 12);
+  Change(3, 13);
+  Change(2, 14);
+  EXPECT_EQ(reader.Next().revision(), 12u);
+  EXPECT_EQ(reader.Next().revision(), 14u);
+}
+
+TEST_F(WatchRpcTest, EveryWatcherHearsOfEveryChange) {
+  std::vector<std::unique_ptr<Reader>> readers;
+  for (int i = 0; i < 50; ++i) readers.push_back(std::make_unique<Reader>(server_.get(), 10));
+  for (uint64_t revision = 11; revision <= 40; ++revision) {
+    Change(revision, revision);
+    for (const auto& reader : readers) ASSERT_EQ(reader->Next().revision(), revision);
+  }
+}
+
+}  // namespace
+}  // namespace cxlpool::fm
