@@ -42,7 +42,7 @@ const char* ToString(Verdict verdict) {
   return "";
 }
 
-Summary Summarise(const std::vector<Round>& rounds, double target, uint64_t seed) {
+Summary Summarise(const std::vector<Round>& rounds, double target, uint64_t seed, Aim aim) {
   std::vector<double> ours, peer, ratios, controls;
   for (const Round& round : rounds) {
     ours.insert(ours.end(), {round.ours_first, round.ours_last});
@@ -57,7 +57,8 @@ Summary Summarise(const std::vector<Round>& rounds, double target, uint64_t seed
                   .control_95 = BootstrapMedian(controls, seed)};
   if (rounds.size() >= kMinRounds && summary.control_95.low >= kControlBounds.low &&
       summary.control_95.high <= kControlBounds.high) {
-    summary.verdict = summary.ratio >= target ? Verdict::kMet : Verdict::kMissed;
+    const bool met = aim == Aim::kAtLeast ? summary.ratio >= target : summary.ratio <= target;
+    summary.verdict = met ? Verdict::kMet : Verdict::kMissed;
   }
   return summary;
 }

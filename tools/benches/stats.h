@@ -22,7 +22,7 @@ double Median(std::vector<double> values);
 // replacement from `values`. {0, 0} of nothing.
 Interval BootstrapMedian(const std::vector<double>& values, uint64_t seed);
 
-// One round, A B B A: ours, peer, peer, ours. Rates, > 0.
+// One round, A B B A: ours, peer, peer, ours. Rates or costs, > 0.
 struct Round {
   double ours_first = 0;
   double peer_first = 0;
@@ -40,8 +40,8 @@ const char* ToString(Verdict verdict);
 
 // What the rounds say of one figure.
 struct Summary {
-  double ours = 0;      // Median rate.
-  double peer = 0;      // Median rate.
+  double ours = 0;      // Median.
+  double peer = 0;      // Median.
   double ratio = 0;     // Median of the rounds' ratios,
   Interval ratio_95;    // and its interval.
   Interval control_95;  // Of the control's median.
@@ -53,9 +53,13 @@ inline constexpr size_t kMinRounds = 9;
 // Where the whole interval of the control must lie, else the machine was too noisy to tell.
 inline constexpr Interval kControlBounds = {0.95, 1.05};
 
-// Met if the median ratio reaches `target`; inconclusive with fewer than kMinRounds rounds or a
-// control outside its bounds.
-Summary Summarise(const std::vector<Round>& rounds, double target, uint64_t seed);
+// What a target is: a rate's is to be reached, a cost's not to be passed.
+enum class Aim { kAtLeast, kAtMost };
+
+// Met if the median ratio reaches `target`, or does not pass it; inconclusive with fewer than
+// kMinRounds rounds or a control outside its bounds.
+Summary Summarise(const std::vector<Round>& rounds, double target, uint64_t seed,
+                  Aim aim = Aim::kAtLeast);
 
 }  // namespace cxlpool::bench
 

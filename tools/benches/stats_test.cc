@@ -60,6 +60,11 @@ TEST(SummaryTest, TheTargetDecidesWhenTheControlIsQuiet) {
   EXPECT_NEAR(Summarise(Rounds(9, 0.84, 1.02), 0.85, 1).ratio, 0.84, 1e-9);
 }
 
+TEST(SummaryTest, ACostMustNotPassItsTarget) {
+  EXPECT_EQ(Summarise(Rounds(9, 1.6, 1), 1.7, 1, Aim::kAtMost).verdict, Verdict::kMet);
+  EXPECT_EQ(Summarise(Rounds(9, 1.8, 1), 1.7, 1, Aim::kAtMost).verdict, Verdict::kMissed);
+}
+
 TEST(SummaryTest, ANoisyControlIsInconclusive) {
   EXPECT_EQ(Summarise(Rounds(9, 2, 0.94), 0.85, 1).verdict, Verdict::kInconclusive);
   EXPECT_EQ(Summarise(Rounds(9, 2, 1.06), 0.85, 1).verdict, Verdict::kInconclusive);
