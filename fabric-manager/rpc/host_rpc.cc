@@ -153,6 +153,11 @@ class Stream : public Reactor {
           {}}.ToStatus());
       return;
     }
+    if (incoming_.has_heartbeat()) {
+      sessions_->OnHeartbeat(*peer_, incoming_.session());
+      peer_->Read([this] { StartRead(&incoming_); });
+      return;
+    }
     // The next message is read once this one was dealt with: an agent cannot flood the executor.
     executor_->Post([this, sessions = sessions_, peer = peer_, identity = identity_,
                      message = std::move(incoming_), hello] {

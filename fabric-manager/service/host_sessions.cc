@@ -1,5 +1,6 @@
 #include "fabric-manager/service/host_sessions.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -14,6 +15,8 @@ namespace {
 constexpr size_t kMaxBridges = 256;
 constexpr size_t kMaxSlotsPerBridge = 256;
 constexpr size_t kMaxName = 64;
+// Each costs a new view of all hosts.
+constexpr int kShownPerTick = 32;
 constexpr uint64_t kMaxUnitBytes = uint64_t{64} << 30;
 
 absl::Status Refuse(absl::StatusCode code, const std::string& reason, const std::string& message,
@@ -138,8 +141,10 @@ void HostSessions::OnHello(std::shared_ptr<SessionPeer> peer, const SessionIdent
   session = Session{.number = next_session_++,
                     .peer = std::move(peer),
                     .incarnation = hello.incarnation(),
-                    .agent_id = hello.agent_id(),
-                    .last_heard = clock_->Elapsed()};
+                    .agent_id = hello.agent_id()};
+  session.peer->host_ = host;
+  session.peer->session_ = session.number;
+  OnHeartbeat(*session.peer, session.number);
   LogInfo("sessions", "host ", host, " is online: session ", session.number, ", agent ",
           hello.agent_version(), ", kernel ", hello.kernel_release());
   TakeInventory(host, hello.inventory(), &hello);
@@ -156,39 +161,38 @@ void HostSessions::OnHello(std::shared_ptr<SessionPeer> peer, const SessionIdent
   listener_.on_segments(host, {hello.segments().begin(), hello.segments().end()}, true);
 }
 
-void HostSessions::OnMessage(const SessionPeer* peer, const v1::AgentMessage& message) {
-  for (auto& [host, session] : sessions_) {
-    if (session.peer.get() != peer) continue;
-    if (message.session() != session.number) return;
-    session.last_heard = clock_->Elapsed();
-    if (message.has_report()) {
-      const v1::Report& report = message.report();
-      if (static_cast<size_t>(report.segments_size()) > options_.max_segments ||
-          (report.has_inventory() && !CheckInventory(report.inventory()).ok())) {
-        const std::string name = host;
-        Drop(name, Refuse(absl::StatusCode::kInvalidArgument, "BAD_REPORT",
-                          "a report is larger than any host can be", "update cxlpool-agent"));
-        return;
-      }
-      const std::string name = host;
-      if (report.has_inventory()) TakeInventory(name, report.inventory(), nullptr);
-      listener_.on_segments(name, {report.segments().begin(), report.segments().end()}, false);
-    } else if (message.has_heartbeat()) {
-      HostRuntime runtime = writer_->state().Runtime(host);
-      runtime.last_heartbeat = clock_->Now();
-      writer_->SetRuntime(host, std::move(runtime));
-    }
+HostSessions::SessionMap::iterator HostSessions::Find(const SessionPeer* peer) {
+  const auto it = sessions_.find(peer->host_);
+  return it != sessions_.end() && it->second.peer.get() == peer ? it : sessions_.end();
+}
+
+void HostSessions::OnMessage(SessionPeer* peer, const v1::AgentMessage& message) {
+  const auto it = Find(peer);
+  if (it == sessions_.end() || message.session() != it->second.number) return;
+  OnHeartbeat(*peer, message.session());
+  if (!message.has_report()) return;
+  const std::string host = it->first;
+  const v1::Report& report = message.report();
+  if (static_cast<size_t>(report.segments_size()) > options_.max_segments ||
+      (report.has_inventory() && !CheckInventory(report.inventory()).ok())) {
+    Drop(host, Refuse(absl::StatusCode::kInvalidArgument, "BAD_REPORT",
+                      "a report is larger than any host can be", "update cxlpool-agent"));
     return;
   }
+  if (report.has_inventory()) TakeInventory(host, report.inventory(), nullptr);
+  listener_.on_segments(host, {report.segments().begin(), report.segments().end()}, false);
+}
+
+void HostSessions::OnHeartbeat(SessionPeer& peer, uint64_t session) const {
+  if (session == 0 || peer.session_.load(std::memory_order_relaxed) != session) return;
+  peer.last_heard_ns_.store(absl::ToInt64Nanoseconds(clock_->Elapsed()), std::memory_order_relaxed);
 }
 
 void HostSessions::OnClosed(const SessionPeer* peer) {
-  for (auto& [host, session] : sessions_) {
-    if (session.peer.get() != peer) continue;
-    const std::string name = host;
-    Drop(name, absl::CancelledError("the stream ended"));
-    return;
-  }
+  const auto it = Find(peer);
+  if (it == sessions_.end()) return;
+  const std::string host = it->first;
+  Drop(host, absl::CancelledError("the stream ended"));
 }
 
 void HostSessions::TakeInventory(const std::string& host, const v1::HostInventory& inventory,
@@ -218,6 +222,7 @@ void HostSessions::Drop(const std::string& host, const absl::Status& why) {
   LogInfo("sessions", "host ", host, " is offline: session ", it->second.number,
           " ended: ", why.message());
   sessions_.erase(it);
+  peer->session_ = 0;
   peer->Close(why);
   HostRuntime runtime = writer_->state().Runtime(host);
   runtime.online = false;
@@ -254,8 +259,11 @@ bool HostSessions::Online(const std::string& host) const { return sessions_.cont
 
 void HostSessions::Tick() {
   std::vector<std::string> silent;
+  const absl::Duration now = clock_->Elapsed();
   for (const auto& [host, session] : sessions_) {
-    if (clock_->Elapsed() - session.last_heard > options_.lease) silent.push_back(host);
+    const absl::Duration heard =
+        absl::Nanoseconds(session.peer->last_heard_ns_.load(std::memory_order_relaxed));
+    if (now - heard > options_.lease) silent.push_back(host);
   }
   for (const std::string& host : silent) {
     Drop(host, Refuse(absl::StatusCode::kDeadlineExceeded, "LEASE_EXPIRED",
@@ -263,7 +271,21 @@ void HostSessions::Tick() {
                                    absl::FormatDuration(options_.lease)),
                       "nothing: the agent dials again; its memory stays as it is"));
   }
+  ShowHeartbeats();
   executor_->PostAfter(options_.heartbeat / 2, [this] { Tick(); });
+}
+
+void HostSessions::ShowHeartbeats() {
+  const absl::Duration now = clock_->Elapsed();
+  auto it = sessions_.upper_bound(shown_);
+  for (int n = std::min<int>(kShownPerTick, sessions_.size()); n > 0; --n, ++it) {
+    if (it == sessions_.end()) it = sessions_.begin();
+    shown_ = it->first;
+    const absl::Duration ago = now - absl::Nanoseconds(it->second.peer->last_heard_ns_.load());
+    HostRuntime runtime = writer_->state().Runtime(shown_);
+    runtime.last_heartbeat = clock_->Now() - ago;
+    writer_->SetRuntime(shown_, std::move(runtime));
+  }
 }
 
 }  // namespace cxlpool::fm

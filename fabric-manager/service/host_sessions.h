@@ -5,10 +5,12 @@
 // all that concern its host. A session ends by its stream, by a newer one, or by silence beyond
 // the lease; silence proves nothing about the host's memory.
 //
-// Runs wholly on the executor.
+// Runs on the executor, but for OnHeartbeat: many agents that have nothing to say must cost next to
+// nothing.
 #ifndef CXLPOOL_FABRIC_MANAGER_SERVICE_HOST_SESSIONS_H_
 #define CXLPOOL_FABRIC_MANAGER_SERVICE_HOST_SESSIONS_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -38,6 +40,12 @@ class SessionPeer {
 
   // Where it comes from, for messages.
   virtual std::string address() const = 0;
+
+ private:
+  friend class HostSessions;
+  std::string host_;                       // Whose session it is; empty: none yet. On the executor.
+  std::atomic<uint64_t> session_{0};       // 0: none, or no longer.
+  std::atomic<int64_t> last_heard_ns_{0};  // Of Clock::Elapsed.
 };
 
 // Who the transport says is there.
@@ -70,7 +78,9 @@ class HostSessions {
   void OnHello(std::shared_ptr<SessionPeer> peer, const SessionIdentity& identity,
                const v1::Hello& hello);
   // Later ones. Of a session that is not current: dropped.
-  void OnMessage(const SessionPeer* peer, const v1::AgentMessage& message);
+  void OnMessage(SessionPeer* peer, const v1::AgentMessage& message);
+  // A Heartbeat. Any thread.
+  void OnHeartbeat(SessionPeer& peer, uint64_t session) const;
   // The stream is over, whoever ended it.
   void OnClosed(const SessionPeer* peer);
 
@@ -89,9 +99,14 @@ class HostSessions {
     std::shared_ptr<SessionPeer> peer;
     std::string incarnation;
     std::string agent_id;
-    absl::Duration last_heard;
   };
 
+  using SessionMap = std::map<std::string, Session>;  // By host id.
+
+  // The current session that `peer` is; end() if it is none.
+  SessionMap::iterator Find(const SessionPeer* peer);
+  // Shows what OnHeartbeat noted, of a few hosts in turn.
+  void ShowHeartbeats();
   absl::Status Admit(const SessionPeer& peer, const SessionIdentity& identity,
                      const v1::Hello& hello, std::string& host) const;
   void Drop(const std::string& host, const absl::Status& why);
@@ -105,7 +120,8 @@ class HostSessions {
   Writer* const writer_;
   Listener listener_;
   uint64_t next_session_ = 1;
-  std::map<std::string, Session> sessions_;                      // By host id.
+  SessionMap sessions_;
+  std::string shown_;  // The last host that ShowHeartbeats looked at.
   std::map<std::string, std::map<uint64_t, v1::Offer>> offers_;  // By host id and generation.
 };
 

@@ -98,6 +98,23 @@ TEST_F(HostSessionsTest, SilenceEndsASessionAndProvesNothing) {
   EXPECT_EQ(rig.views.Get()->capacity.held_bytes, 2 * kGranule);
 }
 
+TEST_F(HostSessionsTest, HeartbeatsOfTheCurrentSessionAloneKeepItAlive) {
+  const auto agent = rig.agents["host-a"];
+  const uint64_t current = agent->session();
+  const absl::Time began = rig.executor.Now();
+  for (int i = 0; i < 20; ++i) {
+    rig.sessions.OnHeartbeat(*agent, current);
+    rig.Run(absl::Seconds(1));
+  }
+  EXPECT_TRUE(agent->closed.ok());
+  EXPECT_GE(rig.views.Get()->hosts.at("host-a")->runtime.last_heartbeat, began + absl::Seconds(18));
+  for (int i = 0; i < 20; ++i) {
+    rig.sessions.OnHeartbeat(*agent, current + 77);
+    rig.Run(absl::Seconds(1));
+  }
+  EXPECT_EQ(ReasonOf(agent->closed), "LEASE_EXPIRED");
+}
+
 TEST_F(HostSessionsTest, MessagesOfAnotherSessionAreDropped) {
   ASSERT_TRUE(rig.Allocate(AllocateOn("kv", "host-a", 1)).ok());
   rig.Run(absl::Seconds(1));

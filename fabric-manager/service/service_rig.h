@@ -169,6 +169,8 @@ class FakeAgent : public SessionPeer {
   // Messages for the manager since the last call.
   std::vector<v1::AgentMessage> Take() { return std::exchange(out_, {}); }
 
+  uint64_t session() const { return session_; }
+
   absl::Status closed;
   std::map<uint64_t, v1::Offer> offers;
 
