@@ -42,6 +42,12 @@ struct StoreBatch {
   std::vector<uint64_t> erases;
 };
 
+// A copy of the store that has been made.
+struct StoreBackup {
+  uint64_t revision = 0;  // What it holds: everything up to here and nothing after.
+  uint64_t size_bytes = 0;
+};
+
 class Store {
  public:
   virtual ~Store() = default;
@@ -63,6 +69,16 @@ class Store {
   // FAILED_PRECONDITION/STORE_NOT_OPEN: Open has not succeeded.
   // DATA_LOSS or UNKNOWN: the outcome cannot be known; the caller must stop and reopen.
   virtual void Commit(StoreBatch batch, Done done) = 0;
+
+  // Copies the store, as of one revision, into a new file at the absolute `path`, readable by its
+  // owner alone and on stable storage before `done`. Commits go on meanwhile. When it fails there
+  // is no file. How to restore one: docs/operations.md.
+  // UNIMPLEMENTED/NO_BACKUP: this store has nothing to copy.
+  // RESOURCE_EXHAUSTED/BACKUP_IN_PROGRESS: another is under way; STORE_FULL: no space for it.
+  // ALREADY_EXISTS/BACKUP_EXISTS: something is at `path`.
+  // INVALID_ARGUMENT, FAILED_PRECONDITION: `path` will not do.
+  // DEADLINE_EXCEEDED/BACKUP_TIMEOUT, UNAVAILABLE/STORE_IO, CANCELLED (the store is closing).
+  virtual void Backup(std::string path, DoneWith<StoreBackup> done) = 0;
 };
 
 }  // namespace cxlpool::fm

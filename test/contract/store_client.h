@@ -7,6 +7,7 @@
 #include <chrono>
 #include <future>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -39,6 +40,26 @@ class StoreClient {
     store_->Commit(std::move(batch),
                    [promise](absl::Status status) { promise->set_value(std::move(status)); });
     return promise->get_future();
+  }
+
+  std::future<absl::StatusOr<StoreBackup>> StartBackup(const std::string& path) {
+    auto promise = std::make_shared<std::promise<absl::StatusOr<StoreBackup>>>();
+    store_->Backup(path, [promise](absl::StatusOr<StoreBackup> backup) {
+      promise->set_value(std::move(backup));
+    });
+    return promise->get_future();
+  }
+
+  static absl::StatusOr<StoreBackup> WaitBackup(std::future<absl::StatusOr<StoreBackup>>& future) {
+    if (future.wait_for(kPatience) != std::future_status::ready) {
+      return absl::UnknownError("Backup has not completed");
+    }
+    return future.get();
+  }
+
+  absl::StatusOr<StoreBackup> Backup(const std::string& path) {
+    auto future = StartBackup(path);
+    return WaitBackup(future);
   }
 
   static absl::Status Wait(std::future<absl::Status>& future) {

@@ -33,6 +33,12 @@ class StoreHarness {
 
   // A new Store on the place with room for `bytes` of values, more or less.
   virtual std::unique_ptr<Store> MakeSmall(uint64_t bytes) = 0;
+
+  // Where a backup may be put: a file that is not there. Empty: this store makes none.
+  virtual std::string BackupPath() = 0;
+
+  // From now on Make opens the backup at `path`, as a manager does that was given it back.
+  virtual void Restore(const std::string& path) = 0;
 };
 
 struct StoreContractParam {
@@ -289,6 +295,106 @@ TEST_P(StoreContractTest, AgreesWithAMapUnderRandomChanges) {
   }
   Reopen();
   EXPECT_EQ(Rows(), model);
+}
+
+TEST_P(StoreContractTest, BackupHoldsOneRevisionAndOpensUnderAGreaterEpoch) {
+  Reopen();
+  const std::string path = harness_->BackupPath();
+  if (path.empty()) {
+    const absl::Status refused = client_->Backup("/nowhere/backup").status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kUnimplemented);
+    EXPECT_EQ(ReasonOf(refused), "NO_BACKUP");
+    return;
+  }
+  ASSERT_TRUE(client_->CommitNext({{1, "one"}, {2, "two"}}).ok());
+  ASSERT_TRUE(client_->CommitNext({{2, "deux"}, {3, "three"}}, {1}).ok());
+  const absl::StatusOr<StoreBackup> backup = client_->Backup(path);
+  ASSERT_TRUE(backup.ok()) << backup.status();
+  EXPECT_EQ(backup->revision, 2u);
+  EXPECT_GT(backup->size_bytes, 0u);
+  ASSERT_TRUE(client_->CommitNext({{4, "after"}}).ok());
+  const uint64_t epoch = image_.epoch;
+  client_.reset();
+  harness_->Restore(path);
+  Reopen();
+  EXPECT_EQ(image_.revision, 2u);
+  EXPECT_GT(image_.epoch, epoch);
+  EXPECT_EQ(Rows(), (Model{{2, "deux"}, {3, "three"}}));
+  EXPECT_TRUE(client_->CommitNext({{5, "goes on"}}).ok());
+}
+
+// Commit N puts N under every one of a few keys, so that a copy of two moments would show.
+TEST_P(StoreContractTest, BackupAmidCommitsHoldsExactlyItsRevision) {
+  Reopen();
+  const std::string path = harness_->BackupPath();
+  if (path.empty()) GTEST_SKIP() << "this store makes no backups";
+  std::vector<Row> bulk;
+  for (uint64_t key = 1000; key < 5000; ++key) bulk.push_back({key, std::string(3000, 'b')});
+  ASSERT_TRUE(client_->CommitNext(std::move(bulk)).ok());
+  auto backup = client_->StartBackup(path);
+  std::vector<std::future<absl::Status>> commits;
+  while (backup.wait_for(std::chrono::seconds(0)) != std::future_status::ready &&
+         commits.size() < 100'000) {
+    const std::string value = absl::StrCat(client_->revision() + 1);
+    std::vector<Row> puts;
+    for (uint64_t key = 1; key <= 50; ++key) puts.push_back({key, value});
+    puts.push_back({1000 + client_->revision() % 4000, value});
+    commits.push_back(client_->Start(client_->Next(std::move(puts))));
+    client_->Advance();
+    if (commits.size() % 16 == 0) {
+      EXPECT_TRUE(StoreClient::Wait(commits.back()).ok());
+    }
+  }
+  const absl::StatusOr<StoreBackup> made = StoreClient::WaitBackup(backup);
+  ASSERT_TRUE(made.ok()) << made.status();
+  for (auto& commit : commits) {
+    if (commit.valid()) {
+      EXPECT_TRUE(StoreClient::Wait(commit).ok());
+    }
+  }
+  client_.reset();
+  harness_->Restore(path);
+  Reopen();
+  EXPECT_EQ(image_.revision, made->revision);
+  RecordProperty("commits_before", static_cast<int>(made->revision));
+  std::map<uint64_t, std::string> rows = Rows();
+  for (uint64_t key = 1; key <= 50 && made->revision > 1; ++key) {
+    EXPECT_EQ(rows[key], absl::StrCat(made->revision));
+  }
+  // Commit r wrote its number under key 1000 + (r - 1) % 4000 as well; the latest one stays.
+  for (uint64_t r = 2; r <= made->revision && r < 4000; ++r) {
+    if (r + 4000 > made->revision) {
+      EXPECT_EQ(rows[1000 + (r - 1) % 4000], absl::StrCat(r));
+    }
+  }
+}
+
+TEST_P(StoreContractTest, BackupNeverReplacesAFileAndOneRunsAtATime) {
+  Reopen();
+  const std::string path = harness_->BackupPath();
+  if (path.empty()) GTEST_SKIP() << "this store makes no backups";
+  std::vector<Row> bulk;
+  for (uint64_t key = 1; key < 2000; ++key) bulk.push_back({key, std::string(3000, 'b')});
+  ASSERT_TRUE(client_->CommitNext(std::move(bulk)).ok());
+  auto first = client_->StartBackup(path);
+  const absl::Status second = client_->Backup(path + "-2").status();
+  EXPECT_TRUE(StoreClient::WaitBackup(first).ok());
+  if (!second.ok()) {
+    EXPECT_EQ(ReasonOf(second), "BACKUP_IN_PROGRESS");
+  }
+  const absl::Status third = client_->Backup(path).status();
+  EXPECT_EQ(third.code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(ReasonOf(third), "BACKUP_EXISTS");
+  EXPECT_EQ(ReasonOf(client_->Backup("relative").status()), "BACKUP_BAD_PATH");
+  EXPECT_EQ(ReasonOf(client_->Backup(path + "-no/such").status()), "STORE_UNUSABLE");
+  EXPECT_TRUE(client_->CommitNext({{1, "one"}}).ok());
+}
+
+TEST_P(StoreContractTest, BackupBeforeOpenIsRefused) {
+  const std::string path = harness_->BackupPath();
+  if (path.empty()) GTEST_SKIP() << "this store makes no backups";
+  StoreClient client(harness_->Make());
+  EXPECT_EQ(ReasonOf(client.Backup(path).status()), "STORE_NOT_OPEN");
 }
 
 }  // namespace cxlpool::fm

@@ -15,6 +15,8 @@ class MemoryHarness : public StoreHarness {
     disk_ = std::make_shared<MemoryDisk>(bytes);
     return Make();
   }
+  std::string BackupPath() override { return ""; }
+  void Restore(const std::string&) override {}
 
  private:
   std::shared_ptr<MemoryDisk> disk_ = std::make_shared<MemoryDisk>();
@@ -37,6 +39,16 @@ class SqliteHarness : public StoreHarness {
     auto store = MakeSqliteStore(options);
     EXPECT_TRUE(store.ok()) << store.status();
     return *std::move(store);
+  }
+  std::string BackupPath() override { return directory_ + "/backup.db"; }
+  void Restore(const std::string& path) override {
+    EXPECT_EQ(std::filesystem::status(path).permissions(),
+              std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+    std::filesystem::rename(path, directory_ + "/state/pool.db");
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(directory_)) {
+      EXPECT_EQ(entry.path().string().find(".part"), std::string::npos) << "left behind";
+      EXPECT_NE(entry.path().extension(), ".db-wal");
+    }
   }
 
  private:

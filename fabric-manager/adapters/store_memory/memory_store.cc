@@ -157,6 +157,22 @@ void MemoryStore::Commit(StoreBatch batch, Done done) {
   executor_->PostAfter(latency_, [core = core_] { core->ServeOne(); });
 }
 
+void MemoryStore::Backup(std::string, DoneWith<StoreBackup> done) {
+  absl::Status refused = Refusal{
+      absl::StatusCode::kUnimplemented,
+      "NO_BACKUP",
+      "the store is in memory: there is no database to copy",
+      "set store.path, so that the pool is kept on a disk",
+      {}}.ToStatus();
+  if (executor_ == nullptr) {
+    std::move(done)(std::move(refused));
+    return;
+  }
+  executor_->Post([done = std::move(done), refused = std::move(refused)]() mutable {
+    std::move(done)(std::move(refused));
+  });
+}
+
 void MemoryStore::FailNextCommit(Fault fault) {
   MutexLock lock(core_->mutex);
   core_->faults.push_back(std::move(fault));

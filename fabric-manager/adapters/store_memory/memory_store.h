@@ -58,6 +58,7 @@ class MemoryStore : public Store {
 
   void Open(DoneWith<StoreImage> done) override;
   void Commit(StoreBatch batch, Done done) override;
+  void Backup(std::string path, DoneWith<StoreBackup> done) override;  // NO_BACKUP
 
   // Faults are used up in the order they were given, one a commit. After a DATA_LOSS or UNKNOWN
   // every later commit is refused, as a real store would.

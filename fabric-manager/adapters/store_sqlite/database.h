@@ -70,6 +70,10 @@ class Database {
   // else changed the meta row), DATA_LOSS (do not go on).
   absl::Status Commit(const std::vector<const StoreBatch*>& batches);
 
+  // For copies, on this thread. Nothing else may use it.
+  sqlite3* connection() const { return db_; }
+  uint64_t revision() const { return meta_.revision; }
+
   // Pages in the write-ahead log that a checkpoint has not copied yet.
   int wal_pages() const { return wal_pages_; }
 

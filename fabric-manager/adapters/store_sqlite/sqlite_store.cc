@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "fabric-manager/adapters/store_sqlite/backup_job.h"
 #include "fabric-manager/adapters/store_sqlite/database.h"
 #include "fabric-manager/ports/store_guard.h"
 #include "proto/support/mutex.h"
@@ -31,6 +32,7 @@ class SqliteStore : public Store {
   absl::Status Start();
   void Open(DoneWith<StoreImage> done) override;
   void Commit(StoreBatch batch, Done done) override;
+  void Backup(std::string path, DoneWith<StoreBackup> done) override;
 
  private:
   struct Pending {
@@ -50,6 +52,7 @@ class SqliteStore : public Store {
   std::vector<absl::Status> CommitOneByOne(const std::vector<StoreBatch>& batches);
   absl::Status CommitOne(const StoreBatch& batch);
   void Checkpoint();
+  void StepBackup();
 
   // The watchdog's thread.
   void Watch();
@@ -68,6 +71,7 @@ class SqliteStore : public Store {
   absl::Status broken_ ABSL_GUARDED_BY(mutex_);  // Once the outcome of a commit is unknown.
   std::vector<Done> in_flight_ ABSL_GUARDED_BY(mutex_);
   std::optional<SteadyClock::time_point> in_flight_until_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<BackupJob> backup_ ABSL_GUARDED_BY(mutex_);  // The last one asked for.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool writer_done_ ABSL_GUARDED_BY(mutex_) = false;
   // The last batch that found the queue full; the ones planned on it are refused as well.
@@ -164,16 +168,57 @@ void SqliteStore::Write() {
     if (!WaitForWork(group, open)) break;
     if (open != nullptr) std::move(open)(OpenDatabase());
     if (!group.empty()) Serve(std::move(group));
+    StepBackup();
     if (database_ != nullptr && database_->wal_pages() >= 4 * checkpoint_pages_) Checkpoint();
   }
+  std::shared_ptr<BackupJob> backup;
+  {
+    MutexLock lock(mutex_);
+    backup.swap(backup_);
+  }
+  if (backup != nullptr) backup->Cancel();
+  backup.reset();
   database_.reset();
+}
+
+void SqliteStore::Backup(std::string path, DoneWith<StoreBackup> done) {
+  std::shared_ptr<BackupJob> last;  // Goes outside the lock.
+  {
+    MutexLock lock(mutex_);
+    if (backup_ == nullptr || backup_->finished()) {
+      last = std::exchange(
+          backup_,
+          std::make_shared<BackupJob>(std::move(path), options_.backup_deadline, std::move(done)));
+      work_.notify_all();
+      return;
+    }
+  }
+  std::move(done)(Refusal{
+      absl::StatusCode::kResourceExhausted,
+      "BACKUP_IN_PROGRESS",
+      "another backup is under way",
+      "wait until it is done",
+      {}}.ToStatus());
+}
+
+// A bounded piece of the backup, if there is one.
+void SqliteStore::StepBackup() {
+  std::shared_ptr<BackupJob> backup;
+  absl::Status state;
+  {
+    MutexLock lock(mutex_);
+    backup = backup_;
+    state = broken_;
+  }
+  if (backup != nullptr && backup->copying()) backup->Step(database_.get(), state);
 }
 
 // Takes what is to be done next. While nothing is, brings the log back to its beginning. False:
 // stopping, and everything is done.
 bool SqliteStore::WaitForWork(Group& group, DoneWith<StoreImage>& open) {
   const auto ready = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
-    return stopping_ || open_.has_value() || !queue_.empty();
+    return stopping_ || open_.has_value() || !queue_.empty() ||
+           (backup_ != nullptr && backup_->copying());
   };
   while (true) {
     {
@@ -191,6 +236,7 @@ bool SqliteStore::WaitForWork(Group& group, DoneWith<StoreImage>& open) {
       TakeGroup(group);
       if (!group.empty()) return true;
       if (stopping_) return false;
+      if (backup_ != nullptr && backup_->copying()) return true;
     }
     Checkpoint();
   }
@@ -329,6 +375,12 @@ void SqliteStore::Watch() {
   const auto interval = absl::ToChronoNanoseconds(options_.commit_deadline / 8);
   MutexLock lock(mutex_);
   while (!writer_done_) {
+    if (std::shared_ptr<BackupJob> backup = backup_; backup != nullptr) {
+      lock.native().unlock();
+      backup->AnswerIfLate();
+      backup.reset();
+      lock.native().lock();
+    }
     if (!in_flight_until_.has_value() || SteadyClock::now() < *in_flight_until_) {
       watch_.wait_for(lock.native(), interval);
       continue;

@@ -37,11 +37,15 @@ struct SqliteStoreOptions {
   // A transaction that takes longer answers UNKNOWN/STORE_STUCK: the disk hangs.
   absl::Duration commit_deadline = absl::Seconds(30);
 
+  // A backup that takes longer is given up: DEADLINE_EXCEEDED/BACKUP_TIMEOUT.
+  absl::Duration backup_deadline = absl::Minutes(10);
+
   std::string vfs;  // SQLite VFS; empty: the default. Tests inject faults by it.
 };
 
 // Starts the thread; the file is touched by Open, on that thread. Completions run there, too.
-// The destructor serves what was queued, then closes the database.
+// The destructor serves what was queued, gives up a backup that is still copying, then closes the
+// database.
 //
 // Besides what store.h lists, Open answers
 //   FAILED_PRECONDITION: STORE_UNSAFE_PATH, STORE_UNUSABLE (permissions), STORE_FOREIGN (another

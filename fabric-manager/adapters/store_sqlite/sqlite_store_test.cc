@@ -352,5 +352,65 @@ TEST_F(SqliteStoreTest, DestructionServesWhatWasQueued) {
   EXPECT_EQ(OpenOnce()->rows.size(), 50u);
 }
 
+TEST_F(SqliteStoreTest, BackupWithoutSpaceLeavesNothingBehind) {
+  Fill(2000);
+  Faults& faults = FaultVfs();
+  options_.vfs = kFaultVfs;
+  auto client = Client();
+  ASSERT_TRUE(client->Open().ok());
+  faults.disk_is_full = true;
+  const std::string path = directory_ + "/backup.db";
+  EXPECT_EQ(ReasonOf(client->Backup(path).status()), "STORE_FULL");
+  faults.disk_is_full = false;
+  for (const auto& entry : fs::directory_iterator(directory_)) {
+    EXPECT_EQ(entry.path().filename().string().find("backup"), std::string::npos) << entry.path();
+  }
+  EXPECT_TRUE(client->CommitNext({{5000, "goes on"}}).ok());
+  EXPECT_EQ(client->Backup(path)->revision, 2u);
+}
+
+TEST_F(SqliteStoreTest, LateBackupIsGivenUpAndLeavesNothingBehind) {
+  Fill(100);
+  options_.backup_deadline = absl::ZeroDuration();
+  auto client = Client();
+  ASSERT_TRUE(client->Open().ok());
+  const absl::Status late = client->Backup(directory_ + "/backup.db").status();
+  EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(ReasonOf(late), "BACKUP_TIMEOUT");
+  EXPECT_FALSE(fs::exists(directory_ + "/backup.db"));
+}
+
+TEST_F(SqliteStoreTest, BackupBehindAHungDiskIsAnsweredAtItsDeadline) {
+  Fill(100);
+  Faults& faults = FaultVfs();
+  options_.vfs = kFaultVfs;
+  options_.commit_deadline = absl::Milliseconds(100);
+  options_.backup_deadline = absl::Milliseconds(100);
+  auto client = Client();
+  ASSERT_TRUE(client->Open().ok());
+  faults.sync_hangs = true;
+  auto hung = client->Start(client->Next({{1, "one"}}));
+  auto backup = client->StartBackup(directory_ + "/backup.db");
+  EXPECT_EQ(ReasonOf(StoreClient::WaitBackup(backup).status()), "BACKUP_TIMEOUT");
+  EXPECT_EQ(ReasonOf(StoreClient::Wait(hung)), "STORE_STUCK");
+  faults.sync_hangs = false;
+  faults.sync_hangs.notify_all();
+  client.reset();
+  EXPECT_FALSE(fs::exists(directory_ + "/backup.db"));
+}
+
+TEST_F(SqliteStoreTest, ClosingAnswersTheBackup) {
+  Fill(60000);
+  auto client = Client();
+  ASSERT_TRUE(client->Open().ok());
+  auto backup = client->StartBackup(directory_ + "/backup.db");
+  client.reset();
+  const auto answer = StoreClient::WaitBackup(backup);
+  EXPECT_EQ(fs::exists(directory_ + "/backup.db"), answer.ok()) << answer.status();
+  for (const auto& entry : fs::directory_iterator(directory_)) {
+    EXPECT_EQ(entry.path().string().find(".part-"), std::string::npos) << entry.path();
+  }
+}
+
 }  // namespace
 }  // namespace cxlpool::fm

@@ -41,6 +41,15 @@ absl::Status Corrupt(const std::string& message) {
       .ToStatus();
 }
 
+absl::Status BackupExists(const std::string& path) {
+  return Refusal{absl::StatusCode::kAlreadyExists,
+                 "BACKUP_EXISTS",
+                 absl::StrCat(path, " is there already"),
+                 "name another file, or move it away",
+                 {}}
+      .ToStatus();
+}
+
 std::string DirectoryOf(const std::string& path) {
   const size_t slash = path.rfind('/');
   if (slash == std::string::npos) return ".";
@@ -176,6 +185,52 @@ absl::Status CreateStoreFile(const std::string& path, absl::string_view bytes) {
   unlink(temporary.c_str());
   if (status.ok()) status = SyncDirectory(DirectoryOf(path));
   return status;
+}
+
+absl::StatusOr<std::string> CreatePartFile(const std::string& path) {
+  if (path.empty() || path[0] != '/' || BaseOf(path).empty()) {
+    return Refusal{absl::StatusCode::kInvalidArgument,
+                   "BACKUP_BAD_PATH",
+                   absl::StrCat("\"", path, "\" is no absolute path of a file"),
+                   "give one that starts with / and ends with the file's name",
+                   {}}
+        .ToStatus();
+  }
+  if (StoreFileExists(path)) return BackupExists(path);
+  struct stat found;
+  const std::string directory = DirectoryOf(path);
+  if (stat(directory.c_str(), &found) == 0 && (found.st_mode & 022) != 0 &&
+      (found.st_mode & S_ISVTX) == 0) {
+    return Unsafe(absl::StrCat("directory ", directory, " can be written by others"),
+                  "put the backup where only its user can");
+  }
+  std::string part = absl::StrCat(path, ".part-XXXXXX");
+  const UniqueFd fd(mkostemp(part.data(), O_CLOEXEC));
+  if (!fd.valid()) {
+    return Unusable(absl::StrCat("cannot make ", path), errno,
+                    "let the manager's user write that directory");
+  }
+  return part;
+}
+
+absl::StatusOr<uint64_t> PublishPartFile(const std::string& part, const std::string& path) {
+  absl::Status status;
+  struct stat found = {};
+  const UniqueFd fd(open(part.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (!fd.valid() || fstat(fd.get(), &found) != 0 || fsync(fd.get()) != 0) {
+    status = Unusable(absl::StrCat("cannot sync ", part), errno, "check the disk");
+  } else if (link(part.c_str(), path.c_str()) != 0) {
+    status = errno == EEXIST
+                 ? BackupExists(path)
+                 : Unusable(absl::StrCat("cannot make ", path), errno, "check the disk");
+  }
+  unlink(part.c_str());
+  if (!status.ok()) return status;
+  if (status = SyncDirectory(DirectoryOf(path)); !status.ok()) {
+    unlink(path.c_str());
+    return status;
+  }
+  return static_cast<uint64_t>(found.st_size);
 }
 
 }  // namespace cxlpool::fm

@@ -27,6 +27,16 @@ bool StoreFileExists(const std::string& path);
 // already (another manager was faster) is left alone: OK.
 absl::Status CreateStoreFile(const std::string& path, absl::string_view bytes);
 
+// A new, empty file PATH.part-XXXXXX, 0600, for a copy that is to become `path`: its name.
+// INVALID_ARGUMENT/BACKUP_BAD_PATH: `path` is not absolute or names no file.
+// ALREADY_EXISTS/BACKUP_EXISTS: something is there. FAILED_PRECONDITION/STORE_UNSAFE_PATH: others
+//   could put another file in its place; STORE_UNUSABLE. RESOURCE_EXHAUSTED/STORE_FULL.
+absl::StatusOr<std::string> CreatePartFile(const std::string& path);
+
+// Makes the file `part` durable and gives it the name `path`; answers its size. On failure, and
+// where `path` has appeared meanwhile (BACKUP_EXISTS), `part` is removed and `path` left alone.
+absl::StatusOr<uint64_t> PublishPartFile(const std::string& part, const std::string& path);
+
 }  // namespace cxlpool::fm
 
 #endif  // CXLPOOL_FABRIC_MANAGER_ADAPTERS_STORE_SQLITE_STORE_FILE_H_
