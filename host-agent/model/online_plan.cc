@@ -37,6 +37,13 @@ bool SerialsMatch(const DesiredSegment& desired, const ObservedHostRegion& regio
                     [](const DesiredTarget& t, uint64_t serial) { return t.serial == serial; });
 }
 
+// Whether nothing but the segment's targets is in the region: it may have lost some.
+bool NoOtherTargets(const DesiredSegment& desired, const ObservedHostRegion& region) {
+  return std::equal(
+      desired.targets.begin(), desired.targets.end(), region.serials.begin(), region.serials.end(),
+      [](const DesiredTarget& t, uint64_t serial) { return serial == 0 || t.serial == serial; });
+}
+
 size_t PresentTargets(const DesiredSegment& desired, const HostObservation& host) {
   return std::count_if(desired.targets.begin(), desired.targets.end(), [&](const DesiredTarget& t) {
     return FindMemdev(host, t.serial) != nullptr;
@@ -126,7 +133,7 @@ Step StepUp(const DesiredSegment& desired, const HostObservation& host, bool ear
   }
   if (PresentTargets(desired, host) < desired.targets.size()) {
     return Refuse("MEMDEV_GONE",
-                  absl::StrCat("the memdev under host region ", region->name,
+                  absl::StrCat("a memdev under host region ", region->name,
                                " was unplugged behind the host's back"),
                   "detach the Region from this host");
   }
@@ -160,7 +167,7 @@ Step StepUp(const DesiredSegment& desired, const HostObservation& host, bool ear
 
 Step StepDown(const DesiredSegment& desired, const HostObservation& host) {
   if (const ObservedHostRegion* region = RegionOf(desired, host)) {
-    if (!SerialsMatch(desired, *region) && PresentTargets(desired, host) > 0) {
+    if (!NoOtherTargets(desired, *region) && PresentTargets(desired, host) > 0) {
       return Refuse("FOREIGN_HOST_REGION",
                     absl::StrCat("host region ", region->name, " spans the memdev of serial ",
                                  Serial(desired.first_serial()), " and targets of another segment"),
@@ -228,6 +235,13 @@ LadderState StateOf(const DesiredSegment& desired, const HostObservation& host) 
   return InMode(desired, *region) && region->size_bytes == desired.length_bytes
              ? LadderState::kOnline
              : LadderState::kRegion;
+}
+
+uint64_t SerialOfRegion(const DesiredSegment& desired, const HostObservation& host) {
+  for (const DesiredTarget& target : desired.targets) {
+    if (FindHostRegion(host, target.serial) != nullptr) return target.serial;
+  }
+  return desired.first_serial();
 }
 
 bool AwaitsHostRegion(const DesiredSegment& desired, const HostObservation& host) {

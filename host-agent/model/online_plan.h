@@ -24,6 +24,10 @@
 
 namespace cxlpool::agent {
 
+// Of HDM decoders (CXL 3.1, 8.2.4.20.7).
+inline constexpr uint32_t kMinInterleaveGranularityBytes = 256;
+inline constexpr uint32_t kMaxInterleaveGranularityBytes = 16384;
+
 enum class Want {
   kOnline,   // Usable in its mode.
   kOffline,  // Host region destroyed; the memdev stays.
@@ -84,6 +88,10 @@ const char* StepName(Step::Kind kind);
 
 // How far up the ladder the segment is.
 LadderState StateOf(const DesiredSegment& desired, const HostObservation& host);
+
+// A serial by which the segment's host region can be named: its first target's, or that of another
+// where the kernel has lost the first.
+uint64_t SerialOfRegion(const DesiredSegment& desired, const HostObservation& host);
 
 // Whether the segment still has to make its host region: a later one on the same bridge must
 // wait, because decoders are committed in ascending order of address.

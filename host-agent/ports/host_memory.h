@@ -22,11 +22,12 @@
 
 namespace cxlpool::agent {
 
+// Bytes [i * granularity, (i + 1) * granularity) are in target i mod ways.
 struct HostRegionSpec {
   std::string host_bridge;
   std::vector<uint64_t> serials;              // One a target, in target order.
   uint32_t interleave_granularity_bytes = 0;  // 0: the window's own.
-  uint64_t size_bytes = 0;                    // The whole host region.
+  uint64_t size_bytes = 0;                    // The whole host region, all targets together.
 };
 
 class HostMemory {
@@ -49,6 +50,7 @@ class HostMemory {
   // Makes and commits the host region; its DAX device exists and no driver has it.
   // FAILED_PRECONDITION: BRIDGE_BLOCKED, DECODERS_FULL, WINDOW_FULL (remedy names the blocker).
   // INTERNAL/REGION_COMMIT: the kernel refused; what was half made has been taken away.
+  // UNIMPLEMENTED/INTERLEAVE_UNSUPPORTED: this host cannot, and never will.
   virtual void CreateHostRegion(HostRegionSpec spec, Done done) = 0;
 
   // Gives the DAX device of the host region with first target `serial` to `driver`. For kKmem
@@ -67,7 +69,8 @@ class HostMemory {
   // online (the kernel would say success and leave it broken).
   virtual void UnbindDax(uint64_t serial, Done done) = 0;
 
-  // Destroys the host region, also one that was left half made or whose memdev vanished.
+  // Destroys the host region with a target `serial`, also one that was left half made or whose
+  // memdevs vanished.
   // FAILED_PRECONDITION/DAX_BOUND while a driver has its DAX device. No such region: OK.
   virtual void DestroyHostRegion(uint64_t serial, Done done) = 0;
 

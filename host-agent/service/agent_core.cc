@@ -35,9 +35,10 @@ v1::SegmentError HoldersError(const std::vector<int>& pids) {
   return error;
 }
 
-std::string Describe(const AttachmentKey& key, uint64_t serial) {
+std::string Describe(const AttachmentKey& key, uint64_t serial, const Step& step) {
   return absl::StrCat("Region ", key.tag, " generation ", key.generation, " serial 0x",
-                      absl::Hex(serial));
+                      absl::Hex(serial),
+                      step.target == 0 ? "" : absl::StrCat(" target ", step.target));
 }
 
 bool SameRung(const Step& a, const Step& b) { return a.kind == b.kind && a.target == b.target; }
@@ -134,6 +135,13 @@ void AgentCore::Reconsider() {
   Advance();
 }
 
+// Posted: an Open may be answered in the middle of what the core does.
+void AgentCore::TellOpens() {
+  executor_->Post(OnCore([this] {
+    if (observed_ && !stopped_) SendReports();
+  }));
+}
+
 // --- The manager.
 
 void AgentCore::MakeHello(DoneWith<v1::Hello> done) {
@@ -157,8 +165,8 @@ void AgentCore::AnswerHellos(const absl::Status& status) {
     *hello.mutable_inventory() = InventoryOf(observation_);
     told_inventory_ = hello.inventory();
     told_segments_.clear();
-    for (v1::SegmentReport& report : ReportsOf(attachments_, observation_)) {
-      told_segments_[report.serial()] = report.SerializeAsString();
+    for (v1::SegmentReport& report : ReportsOf(attachments_, opens_, observation_)) {
+      told_segments_[report.serial()] = NewsIn(report);
       *hello.add_segments() = std::move(report);
     }
   }
@@ -313,7 +321,7 @@ bool AgentCore::PlanSegment(const AttachmentKey& key, Segment& segment, const St
   }
   if (!prepared_.ok()) return refuse(ErrorOf(prepared_));
   if (step.kind == Step::Kind::kOfflineBlocks || step.kind == Step::Kind::kUnbindDax) {
-    const std::vector<int> users = opens_.Users(key);
+    const std::vector<int> users = opens_.UsersOf(key, segment.desired.first_serial());
     if (!users.empty()) return refuse(HoldersError(users));
   }
   if (!segment.last_succeeded.has_value()) return true;
@@ -376,7 +384,7 @@ void AgentCore::Ask(const Segment& segment, const Step& step, Done done) {
       if (step.check_holders) return UnbindUnlessHeld(serial, std::move(done));
       return memory_->UnbindDax(serial, std::move(done));
     case Step::Kind::kDestroyHostRegion:
-      return memory_->DestroyHostRegion(serial, std::move(done));
+      return memory_->DestroyHostRegion(SerialOfRegion(desired, observation_), std::move(done));
     case Step::Kind::kDone:
     case Step::Kind::kWait:
     case Step::Kind::kRefuse:
@@ -403,16 +411,18 @@ void AgentCore::OnRungEnded(absl::Status status) {
   // The Offer may have been replaced or withdrawn meanwhile.
   if (Segment* segment = attachments_.FindSegment(rung.key, rung.first_serial)) {
     if (status.ok()) {
-      LogInfo(kSubject, StepName(rung.step.kind), ": ", Describe(rung.key, rung.first_serial));
+      LogInfo(kSubject, StepName(rung.step.kind), ": ",
+              Describe(rung.key, rung.first_serial, rung.step));
       segment->error.reset();
       segment->last_succeeded = rung.step;
-      if (rung.step.kind == Step::Kind::kPowerOff) {
-        segment->desired.targets[rung.step.target].powered_off = true;
+      std::vector<DesiredTarget>& targets = segment->desired.targets;
+      if (rung.step.kind == Step::Kind::kPowerOff && rung.step.target < targets.size()) {
+        targets[rung.step.target].powered_off = true;
       }
     } else {
       v1::SegmentError error = rung.holders.empty() ? ErrorOf(status) : HoldersError(rung.holders);
-      LogWarning(kSubject, StepName(rung.step.kind), ": ", Describe(rung.key, rung.first_serial),
-                 ": ", error.message());
+      LogWarning(kSubject, StepName(rung.step.kind), ": ",
+                 Describe(rung.key, rung.first_serial, rung.step), ": ", error.message());
       Fail(*segment, std::move(error));
     }
   }
@@ -431,9 +441,9 @@ void AgentCore::SendReports() {
   if (!session_up_) return;
   v1::Report changes;
   std::map<uint64_t, std::string> now;
-  for (v1::SegmentReport& report : ReportsOf(attachments_, observation_)) {
+  for (v1::SegmentReport& report : ReportsOf(attachments_, opens_, observation_)) {
     const uint64_t serial = report.serial();
-    std::string bytes = report.SerializeAsString();
+    std::string bytes = NewsIn(report);
     const auto told = told_segments_.find(serial);
     if (told == told_segments_.end() || told->second != bytes) {
       *changes.add_segments() = std::move(report);

@@ -60,13 +60,23 @@ class AgentCore {
   // Calls `on_change` whenever an Offer, a segment or the observation may have changed.
   void SetOnChange(absl::AnyInvocable<void()> on_change) { on_change_ = std::move(on_change); }
 
-  // Looks for holders again at once: a user closed an Attachment.
+  // Looks for holders again at once: a user closed a Region.
   void Reconsider();
+
+  // Soon tells the manager who has what open: a user opened a Region.
+  void TellOpens();
 
   const AgentOptions& options() const { return options_; }
   const AttachmentTable& attachments() const { return attachments_; }
   const HostObservation& observation() const { return observation_; }
   OpensTable& opens() { return opens_; }
+  const OpensTable& opens() const { return opens_; }
+
+  // Whether a rung that takes the segment down is under way: it may be gone at any moment.
+  bool TakingDown(const AttachmentKey& key, uint64_t first_serial) const {
+    return rung_.has_value() && rung_->step.is_down() && rung_->key == key &&
+           rung_->first_serial == first_serial;
+  }
 
   // Whether a manager has said what it wants since this agent started.
   bool welcomed() const { return welcomed_; }
@@ -140,7 +150,7 @@ class AgentCore {
   bool welcomed_ = false;
   std::vector<DoneWith<v1::Hello>> hellos_;
   v1::HostInventory told_inventory_;
-  std::map<uint64_t, std::string> told_segments_;  // First serial → the report, serialised.
+  std::map<uint64_t, std::string> told_segments_;  // First serial → NewsIn its report.
 
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

@@ -179,7 +179,7 @@ TEST(AgentCoreTest, AnOpenAttachmentIsNotTakenDown) {
   rig.memory.plugged[1] = 0x51;
   rig.Start();
   rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}}, v1::SYSTEM_RAM)});
-  rig.core->opens().Open({.generation = 1, .tag = "tag-1"}, 7, 4711);
+  rig.core->opens().Open({.generation = 1, .tag = "tag-1"}, {7, 4711, "regions/r1"}, {0x51});
   rig.Offer(MakeOffer(1, kOffline, {{1, 0x51}}, v1::SYSTEM_RAM));
   EXPECT_EQ(rig.ReportedError(0x51), "HOLDERS");
   EXPECT_THAT(rig.link.Last(0x51)->error().holder_pids(), ElementsAre(4711));

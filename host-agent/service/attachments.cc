@@ -1,6 +1,8 @@
 #include "host-agent/service/attachments.h"
 
 #include <algorithm>
+#include <bit>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "proto/support/refusal.h"
@@ -18,33 +20,55 @@ absl::Status BadOffer(const v1::Offer& offer, absl::string_view what) {
       .ToStatus();
 }
 
+bool IsKnown(v1::Offer::Want want) {
+  return want == v1::Offer::WANT_ONLINE || want == v1::Offer::WANT_OFFLINE ||
+         want == v1::Offer::WANT_EJECTED;
+}
+
+absl::Status CheckSegment(const v1::Offer& offer, const v1::OfferedSegment& segment,
+                          std::set<uint64_t>& serials) {
+  if (segment.length_bytes() == 0) return BadOffer(offer, "has a segment without length");
+  if (segment.want() != v1::Offer::WANT_UNSPECIFIED && !IsKnown(segment.want())) {
+    return BadOffer(offer, "wants something of a segment that this agent does not know");
+  }
+  if (segment.targets_size() == 0 || segment.targets_size() > kMaxTargets) {
+    return BadOffer(offer,
+                    absl::StrCat("has a segment without targets, or with more than ", kMaxTargets));
+  }
+  const uint32_t granularity = segment.interleave_granularity_bytes();
+  if (granularity != 0 &&
+      (!std::has_single_bit(granularity) || granularity < kMinInterleaveGranularityBytes ||
+       granularity > kMaxInterleaveGranularityBytes)) {
+    return BadOffer(offer, absl::StrCat("has an interleave granularity of ", granularity));
+  }
+  if (segment.length_bytes() % static_cast<uint64_t>(segment.targets_size()) != 0) {
+    return BadOffer(offer, "has a segment that its targets cannot share equally");
+  }
+  for (const v1::Target& target : segment.targets()) {
+    if (target.serial() == 0) return BadOffer(offer, "has a target without serial");
+    if (!serials.insert(target.serial()).second) return BadOffer(offer, "names a serial twice");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckOffer(const v1::Offer& offer) {
   if (offer.region_tag().empty()) return BadOffer(offer, "has no tag");
-  if (offer.want() != v1::Offer::WANT_ONLINE && offer.want() != v1::Offer::WANT_OFFLINE &&
-      offer.want() != v1::Offer::WANT_EJECTED) {
-    return BadOffer(offer, "wants something this agent does not know");
-  }
+  if (!IsKnown(offer.want())) return BadOffer(offer, "wants something this agent does not know");
   if (offer.mode() != v1::DEVDAX && offer.mode() != v1::SYSTEM_RAM) {
     return BadOffer(offer, "has a mode this agent does not know");
   }
   if (offer.segments_size() > kMaxSegments) {
     return BadOffer(offer, absl::StrCat("has more than ", kMaxSegments, " segments"));
   }
+  std::set<uint64_t> serials;
   for (const v1::OfferedSegment& segment : offer.segments()) {
-    if (segment.length_bytes() == 0) return BadOffer(offer, "has a segment without length");
-    if (segment.targets_size() == 0 || segment.targets_size() > kMaxTargets) {
-      return BadOffer(
-          offer, absl::StrCat("has a segment without targets, or with more than ", kMaxTargets));
-    }
-    for (const v1::Target& target : segment.targets()) {
-      if (target.serial() == 0) return BadOffer(offer, "has a target without serial");
-    }
+    if (absl::Status s = CheckSegment(offer, segment, serials); !s.ok()) return s;
   }
   return absl::OkStatus();
 }
 
-Want WantOf(const v1::Offer& offer) {
-  switch (offer.want()) {
+Want WantOf(const v1::Offer& offer, const v1::OfferedSegment& offered) {
+  switch (offered.want() == v1::Offer::WANT_UNSPECIFIED ? offer.want() : offered.want()) {
     case v1::Offer::WANT_OFFLINE:
       return Want::kOffline;
     case v1::Offer::WANT_EJECTED:
@@ -57,7 +81,7 @@ Want WantOf(const v1::Offer& offer) {
 Segment SegmentOf(const v1::Offer& offer, const v1::OfferedSegment& offered) {
   Segment segment;
   segment.extent_index = offered.extent_index();
-  segment.desired.want = WantOf(offer);
+  segment.desired.want = WantOf(offer, offered);
   segment.desired.mode = offer.mode() == v1::SYSTEM_RAM ? Mode::kSystemRam : Mode::kDevdax;
   segment.desired.host_bridge = offered.host_bridge();
   segment.desired.interleave_granularity_bytes = offered.interleave_granularity_bytes();
@@ -66,6 +90,14 @@ Segment SegmentOf(const v1::Offer& offer, const v1::OfferedSegment& offered) {
     segment.desired.targets.push_back({.slot = target.slot(), .serial = target.serial()});
   }
   return segment;
+}
+
+// Whether `segment` came to `standing` later than its first Offer.
+bool CameLater(const Attachment& standing, const Segment& segment) {
+  for (const Segment& old : standing.segments) {
+    if (old.extent_index == segment.extent_index) return old.appended;
+  }
+  return standing.wanted_online();
 }
 
 void CarryProgress(const Segment& old, Segment& segment) {
@@ -81,15 +113,29 @@ AttachmentKey KeyOf(const v1::Offer& offer) {
   return {.generation = offer.attachment_generation(), .tag = offer.region_tag()};
 }
 
+size_t UsableSegments(const Attachment& attachment, const HostObservation& host) {
+  size_t usable = 0;
+  bool gap = false;
+  for (const Segment& segment : attachment.segments) {
+    const bool wanted = segment.desired.want == Want::kOnline;
+    gap |= !wanted || StateOf(segment.desired, host) != LadderState::kOnline;
+    if (gap && wanted && !segment.appended) return 0;
+    if (!gap) ++usable;
+  }
+  return usable;
+}
+
 absl::Status AttachmentTable::Put(v1::Offer offer) {
   if (absl::Status s = CheckOffer(offer); !s.ok()) return s;
   const AttachmentKey key = KeyOf(offer);
   if (map_.size() >= kMaxAttachments && map_.find(key) == map_.end()) {
     return BadOffer(offer, absl::StrCat("is one more than ", kMaxAttachments));
   }
+  const auto standing = map_.find(key);
   std::vector<Segment> segments;
   for (const v1::OfferedSegment& offered : offer.segments()) {
     Segment segment = SegmentOf(offer, offered);
+    if (standing != map_.end()) segment.appended |= CameLater(standing->second, segment);
     const Segment* old = FindSegment(key, segment.desired.first_serial());
     if (old != nullptr && old->desired.want == segment.desired.want) CarryProgress(*old, segment);
     segments.push_back(std::move(segment));
@@ -110,6 +156,14 @@ const std::pair<const AttachmentKey, Attachment>* AttachmentTable::FindByName(
     const std::string& name) const {
   for (auto it = map_.rbegin(); it != map_.rend(); ++it) {
     if (it->second.offer.region_name() == name) return &*it;
+  }
+  return nullptr;
+}
+
+const std::pair<const AttachmentKey, Attachment>* AttachmentTable::FindByTag(
+    const std::string& tag) const {
+  for (auto it = map_.rbegin(); it != map_.rend(); ++it) {
+    if (it->first.tag == tag) return &*it;
   }
   return nullptr;
 }

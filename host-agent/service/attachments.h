@@ -33,7 +33,10 @@ struct AttachmentKey {
 // One host region to make or take away, and how that goes.
 struct Segment {
   uint32_t extent_index = 0;
-  DesiredSegment desired;
+  DesiredSegment desired;  // `want` is the segment's own, or else the Offer's.
+
+  // It came to an Attachment that stood: an Open does not wait for it.
+  bool appended = false;
 
   std::optional<v1::SegmentError> error;
   bool refused = false;                // `error` came from the plan, not from a rung.
@@ -53,8 +56,9 @@ class AttachmentTable {
  public:
   using Map = std::map<AttachmentKey, Attachment>;
 
-  // Replaces the Offer of the same key. Progress of a segment is kept where the want is the same;
-  // another want starts afresh. INVALID_ARGUMENT/BAD_OFFER: nothing changed.
+  // Replaces the Offer of the same key, whatever it says of name and segments. Progress of a
+  // segment is kept where the want is the same; another want starts afresh. A segment that is no
+  // longer named is forgotten. INVALID_ARGUMENT/BAD_OFFER: nothing changed.
   absl::Status Put(v1::Offer offer);
 
   // Not there: no effect.
@@ -65,6 +69,9 @@ class AttachmentTable {
 
   // The newest Attachment of a Region name; null if there is none.
   const std::pair<const AttachmentKey, Attachment>* FindByName(const std::string& name) const;
+
+  // The newest Attachment of a Region, whatever its name; null if there is none.
+  const std::pair<const AttachmentKey, Attachment>* FindByTag(const std::string& tag) const;
 
   Segment* FindSegment(const AttachmentKey& key, uint64_t first_serial);
   bool NamesSerial(uint64_t serial) const;
@@ -77,6 +84,10 @@ class AttachmentTable {
 };
 
 AttachmentKey KeyOf(const v1::Offer& offer);
+
+// How many leading segments an application may map now: those that are wanted online and are. 0
+// while one that an Open waits for is not among them.
+size_t UsableSegments(const Attachment& attachment, const HostObservation& host);
 
 }  // namespace cxlpool::agent
 

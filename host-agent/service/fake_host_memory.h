@@ -41,6 +41,7 @@ class FakeHostMemory : public HostMemory {
   std::vector<int> holders;
   absl::Status prepare;
   std::map<uint32_t, uint64_t> plugged;  // Slot → serial, as the fabric has it.
+  std::vector<HostRegionSpec> specs;     // Of every host region made.
   int opens = 0;
 
   void Resume() {
@@ -75,6 +76,7 @@ class FakeHostMemory : public HostMemory {
   }
   void CreateHostRegion(HostRegionSpec spec, Done done) override {
     Do("CreateHostRegion", spec.serials[0], std::move(done), [this, spec]() {
+      specs.push_back(spec);
       ObservedHostRegion region;
       region.name = absl::StrCat("region", host.regions.size());
       region.serials = spec.serials;
@@ -116,8 +118,8 @@ class FakeHostMemory : public HostMemory {
   }
   void DestroyHostRegion(uint64_t serial, Done done) override {
     Do("DestroyHostRegion", serial, std::move(done), [this, serial]() {
-      std::erase_if(host.regions,
-                    [&](const ObservedHostRegion& r) { return r.serials[0] == serial; });
+      const ObservedHostRegion* region = FindHostRegion(host, serial);
+      std::erase_if(host.regions, [=](const ObservedHostRegion& r) { return &r == region; });
       return absl::OkStatus();
     });
   }

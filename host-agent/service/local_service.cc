@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -44,13 +45,11 @@ absl::Status NotOnlineYet(const std::string& name, absl::string_view why) {
 bool MayComeOnline(const absl::Status& status) { return ReasonOf(status) == "NOT_ONLINE_YET"; }
 
 v1::Attachment::State AttachmentStateOf(const Attachment& attachment, const HostObservation& host) {
-  bool all_online = !attachment.segments.empty();
   bool any_memdev = false;
   bool stopped = true;
   bool failed = false;
   for (const Segment& segment : attachment.segments) {
     const v1::SegmentState state = SegmentStateOf(segment, host);
-    all_online &= state == v1::SEGMENT_ONLINE;
     any_memdev |= state != v1::SEGMENT_ABSENT;
     stopped &= state == v1::SEGMENT_ABSENT || state == v1::SEGMENT_PRESENT;
     failed |= segment.error.has_value();
@@ -64,7 +63,7 @@ v1::Attachment::State AttachmentStateOf(const Attachment& attachment, const Host
     default:
       break;
   }
-  if (all_online) return v1::Attachment::ONLINE;
+  if (UsableSegments(attachment, host) > 0) return v1::Attachment::ONLINE;
   return any_memdev ? v1::Attachment::BOUND : v1::Attachment::WANTED;
 }
 
@@ -75,9 +74,13 @@ std::string FirstError(const Attachment& attachment) {
   return "";
 }
 
-uint64_t SizeOf(const Attachment& attachment) {
+// What an Open would give now; where it would give nothing, what there is to be.
+uint64_t SizeOf(const Attachment& attachment, const HostObservation& host) {
+  const size_t usable = UsableSegments(attachment, host);
   uint64_t bytes = 0;
-  for (const Segment& segment : attachment.segments) bytes += segment.desired.length_bytes;
+  for (size_t i = 0; i < attachment.segments.size(); ++i) {
+    if (usable == 0 || i < usable) bytes += attachment.segments[i].desired.length_bytes;
+  }
   return bytes;
 }
 
@@ -193,13 +196,15 @@ void LocalService::Open(const v1::LocalOpenRequest& request, Pending pending) {
   }
   pending.name = request.name();
   pending.access = request.access() == v1::READ_ONLY ? v1::READ_ONLY : v1::READ_WRITE;
+  pending.at_most_bytes = request.at_most_bytes();
+  if (core_->attachments().FindByTag(request.tag()) != nullptr) pending.tag = request.tag();
   WaitFor(std::move(pending), absl::Milliseconds(request.wait_ms()));
 }
 
 const std::pair<const AttachmentKey, Attachment>* LocalService::Find(const std::string& name,
                                                                      const std::string& tag) const {
-  const auto* found = core_->attachments().FindByName(name);
-  return found != nullptr && !tag.empty() && found->first.tag != tag ? nullptr : found;
+  const AttachmentTable& attachments = core_->attachments();
+  return tag.empty() ? attachments.FindByName(name) : attachments.FindByTag(tag);
 }
 
 absl::StatusOr<LocalReply> LocalService::OpenNow(const Pending& pending) {
@@ -220,29 +225,37 @@ absl::StatusOr<LocalReply> LocalService::OpenNow(const Pending& pending) {
                   absl::StrCat(name, " is attached to this host READ_ONLY"), "open it READ_ONLY",
                   {{"region", name}});
   }
-  if (AttachmentStateOf(attachment, core_->observation()) != v1::Attachment::ONLINE) {
-    return NotOnlineYet(name, FirstError(attachment));
-  }
-  if (attachment.segments.size() > kMaxDescriptors) {
+  std::span<const Segment> segments(attachment.segments);
+  segments = segments.first(UsableSegments(attachment, core_->observation()));
+  if (segments.empty()) return NotOnlineYet(name, FirstError(attachment));
+  if (segments.size() > kMaxDescriptors) {
     return Refuse(absl::StatusCode::kResourceExhausted, "TOO_MANY_SEGMENTS",
                   absl::StrCat(name, " has more than ", kMaxDescriptors, " segments"),
                   "allocate it in fewer extents");
+  }
+  for (const Segment& segment : segments) {
+    if (core_->TakingDown(key, segment.desired.first_serial())) return NotOnlineYet(name, "");
   }
   LocalReply reply;
   v1::LocalOpenResponse& open = *reply.response.mutable_open();
   open.set_name(name);
   open.set_tag(offer.region_tag());
   open.set_generation(offer.attachment_generation());
-  open.set_size_bytes(SizeOf(attachment));
   open.set_access(access);
   open.set_mode(offer.mode());
   open.set_coherence(offer.coherence());
+  std::vector<uint64_t> opened;
   uint64_t region_offset = 0;
-  for (const Segment& segment : attachment.segments) {
+  for (const Segment& segment : segments) {
+    if (pending.at_most_bytes != 0 && region_offset >= pending.at_most_bytes) break;
     const uint64_t serial = segment.desired.first_serial();
     const ObservedHostRegion* region = FindHostRegion(core_->observation(), serial);
+    opened.push_back(serial);
     if (offer.mode() == v1::SYSTEM_RAM) {
-      if (region->numa_node.has_value()) open.set_numa_node(*region->numa_node);
+      if (region->numa_node.has_value() && !open.has_numa_node()) {
+        open.set_numa_node(*region->numa_node);
+      }
+      region_offset += segment.desired.length_bytes;
       continue;
     }
     absl::StatusOr<UniqueFd> fd = memory_->OpenDax(serial, access == v1::READ_ONLY);
@@ -255,7 +268,9 @@ absl::StatusOr<LocalReply> LocalService::OpenNow(const Pending& pending) {
     region_offset += segment.desired.length_bytes;
     reply.descriptors.push_back(*std::move(fd));
   }
-  core_->opens().Open(key, peer.connection, peer.pid);
+  open.set_size_bytes(region_offset);
+  core_->opens().Open(key, {peer.connection, peer.pid, name}, opened);
+  core_->TellOpens();
   return reply;
 }
 
@@ -396,7 +411,7 @@ LocalReply LocalService::List(const LocalPeer& peer) const {
     v1::LocalRegion& region = *list.add_regions();
     region.set_name(offer.region_name());
     region.set_tag(offer.region_tag());
-    region.set_size_bytes(SizeOf(attachment));
+    region.set_size_bytes(SizeOf(attachment, core_->observation()));
     region.set_opens(static_cast<uint32_t>(core_->opens().Users(key).size()));
     v1::Attachment& shown = *region.mutable_attachment();
     shown.set_host(core_->options().host);
@@ -415,12 +430,7 @@ LocalReply LocalService::List(const LocalPeer& peer) const {
 }
 
 LocalReply LocalService::Close(const LocalPeer& peer, const v1::LocalCloseRequest& request) {
-  // Every generation of the name: what was opened may be on its way down already.
-  for (const auto& [key, attachment] : core_->attachments().all()) {
-    if (attachment.offer.region_name() == request.name()) {
-      core_->opens().Close(key, peer.connection);
-    }
-  }
+  core_->opens().Close(peer.connection, request.name());
   core_->Reconsider();
   LocalReply reply;
   reply.response.mutable_close();

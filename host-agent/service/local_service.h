@@ -77,6 +77,7 @@ class LocalService {
     std::string name;
     std::string tag;  // Empty: the newest of that name.
     v1::Access access = v1::READ_WRITE;
+    uint64_t at_most_bytes = 0;  // 0: all.
     absl::Duration deadline;
     bool allocated = false;  // Allocate: the Offer may be yet to come.
     bool seen = false;       // The Offer came.

@@ -315,6 +315,120 @@ TEST(LocalServiceTest, ReleaseIsForwarded) {
   EXPECT_TRUE(rig.answers[kUser.connection].has_release());
 }
 
+// A second segment came to regions/r1, which had one.
+v1::Offer Grown() { return MakeOffer(1, kOnline, {{1, 0x51}, {3, 0x53}}); }
+
+TEST(LocalServiceTest, WhatAGrowthAddsIsOpenedOnceItIsOnline) {
+  Rig rig;
+  rig.memory.plugged.erase(3);
+  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
+  rig.Offer(Grown());
+  const v1::LocalResponse before = rig.AskNow(kUser, Rig::OpenOf("regions/r1"));
+  EXPECT_EQ(before.open().size_bytes(), kTestLength);
+  EXPECT_EQ(before.open().segments_size(), 1);
+  rig.memory.plugged[3] = 0x53;
+  rig.executor.Advance(absl::Seconds(5));
+  const LocalPeer other = {.connection = 11, .uid = 1000, .pid = 1};
+  EXPECT_EQ(rig.AskNow(other, Rig::OpenOf("regions/r1")).open().size_bytes(), 2 * kTestLength);
+
+  // The first user has nothing of what came later, until it opens the Region again.
+  EXPECT_EQ(rig.core->opens().UsersOf({.generation = 1, .tag = "tag-1"}, 0x53),
+            std::vector<int>{1});
+  EXPECT_EQ(rig.AskNow(kUser, Rig::OpenOf("regions/r1")).open().segments_size(), 2);
+  EXPECT_EQ(rig.core->opens().UsersOf({.generation = 1, .tag = "tag-1"}, 0x53),
+            (std::vector<int>{kUser.pid, 1}));
+}
+
+TEST(LocalServiceTest, AFirstOpenWaitsForEverySegment) {
+  Rig rig;
+  rig.memory.plugged.erase(3);
+  rig.Connect({Grown()});
+  EXPECT_EQ(rig.AskNow(kUser, Rig::OpenOf("regions/r1")).error().reason(), "NOT_ONLINE_YET");
+  rig.memory.plugged[3] = 0x53;
+  rig.executor.Advance(absl::Seconds(5));
+  EXPECT_EQ(rig.AskNow(kUser, Rig::OpenOf("regions/r1")).open().segments_size(), 2);
+}
+
+TEST(LocalServiceTest, WhatShrinksIsNotOpenedAnyMore) {
+  Rig rig;
+  rig.Connect({Grown()});
+  rig.AskNow(kUser, Rig::OpenOf("regions/r1"));
+  v1::Offer shrinking = Grown();
+  shrinking.mutable_segments(1)->set_want(kOffline);
+  rig.Offer(shrinking);
+  EXPECT_EQ(rig.ReportedError(0x53), "HOLDERS");
+  const LocalPeer other = {.connection = 11, .uid = 1000, .pid = 1};
+  const v1::LocalResponse answer = rig.AskNow(other, Rig::OpenOf("regions/r1"));
+  EXPECT_EQ(answer.open().size_bytes(), kTestLength);
+  v1::LocalRequest list = Rig::Request();
+  list.mutable_list();
+  EXPECT_EQ(rig.AskNow(other, list).list().regions(0).size_bytes(), kTestLength);
+  rig.service->ConnectionEnded(kUser.connection);
+  rig.executor.RunReady();
+  EXPECT_EQ(rig.Reported(0x53), v1::SEGMENT_PRESENT);
+  EXPECT_EQ(rig.Reported(0x51), v1::SEGMENT_ONLINE);
+}
+
+TEST(LocalServiceTest, NothingIsOpenedWhileItIsTakenDown) {
+  Rig rig;
+  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
+  rig.memory.silent = {"UnbindDax"};
+  rig.Offer(MakeOffer(1, kOffline, {{1, 0x51}}));
+  rig.Offer(MakeOffer(1, kOnline, {{1, 0x51}}));  // Too late for what is under way.
+  EXPECT_EQ(rig.AskNow(kUser, Rig::OpenOf("regions/r1")).error().reason(), "NOT_ONLINE_YET");
+  rig.memory.Resume();
+  rig.executor.Advance(absl::Seconds(5));
+  EXPECT_TRUE(rig.AskNow(kUser, Rig::OpenOf("regions/r1")).has_open());
+}
+
+TEST(LocalServiceTest, ARenamedRegionIsOpenedByItsNewNameAndStaysOpen) {
+  Rig rig;
+  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
+  rig.AskNow(kUser, Rig::OpenOf("regions/r1"));
+  v1::Offer renamed = MakeOffer(1, kOnline, {{1, 0x51}});
+  renamed.set_region_name("regions/new");
+  rig.Offer(renamed);
+  const AttachmentKey key = {.generation = 1, .tag = "tag-1"};
+  EXPECT_EQ(rig.core->opens().Users(key).size(), 1u);
+  const LocalPeer other = {.connection = 11, .uid = 1000, .pid = 1};
+  EXPECT_EQ(rig.AskNow(other, Rig::OpenOf("regions/r1")).error().reason(), "NOT_ATTACHED");
+  EXPECT_EQ(rig.AskNow(other, Rig::OpenOf("regions/new")).open().name(), "regions/new");
+  v1::LocalRequest list = Rig::Request();
+  list.mutable_list();
+  EXPECT_EQ(rig.AskNow(other, list).list().regions(0).name(), "regions/new");
+
+  // By both names on one connection: each use ends by its own Close.
+  rig.AskNow(kUser, Rig::OpenOf("regions/new"));
+  rig.service->ConnectionEnded(other.connection);
+  v1::LocalRequest close = Rig::Request();
+  close.mutable_close()->set_name("regions/r1");
+  rig.AskNow(kUser, close);
+  EXPECT_EQ(rig.core->opens().Users(key).size(), 1u);
+  close.mutable_close()->set_name("regions/new");
+  rig.AskNow(kUser, close);
+  EXPECT_TRUE(rig.core->opens().Users(key).empty());
+}
+
+TEST(LocalServiceTest, WhatWasOpenIsOpenedAgainAsItWas) {
+  Rig rig;
+  v1::Offer renamed = Grown();
+  renamed.set_region_name("regions/new");
+  v1::Offer heir = MakeOffer(2, kOnline, {{2, 0x52}});
+  heir.set_region_name("regions/r1");
+  rig.Connect({renamed, heir});
+  v1::LocalRequest again = Rig::OpenOf("regions/r1");
+  again.mutable_open()->set_tag("tag-1");
+  again.mutable_open()->set_at_most_bytes(kTestLength);
+  v1::LocalResponse answer = rig.AskNow(kUser, again);
+  EXPECT_EQ(answer.open().tag(), "tag-1");
+  EXPECT_EQ(answer.open().name(), "regions/r1");
+  EXPECT_EQ(answer.open().size_bytes(), kTestLength);
+  EXPECT_TRUE(rig.core->opens().UsersOf({.generation = 1, .tag = "tag-1"}, 0x53).empty());
+
+  again.mutable_open()->set_tag("tag-9");  // Gone: what has the name is opened.
+  EXPECT_EQ(rig.AskNow(kUser, again).open().tag(), "tag-2");
+}
+
 TEST(LocalServiceTest, OneRequestAtATimeAConnection) {
   Rig rig;
   rig.Connect();

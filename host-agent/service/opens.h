@@ -1,13 +1,16 @@
-// Which local connections have which Attachment open.
+// Which local connections have which segments of an Attachment open.
 //
-// An Attachment that is open counts as used, whether or not the application still has it mapped.
-// Not thread-safe; owned by AgentCore.
+// What is open counts as used, whether or not the application still has it mapped. A use begins
+// with an Open under some name and ends with a Close of the same name or with the connection: a
+// Region that is renamed meanwhile stays open. Not thread-safe; owned by AgentCore.
 #ifndef CXLPOOL_HOST_AGENT_SERVICE_OPENS_H_
 #define CXLPOOL_HOST_AGENT_SERVICE_OPENS_H_
 
 #include <cstdint>
 #include <iterator>
 #include <map>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "host-agent/service/attachments.h"
@@ -16,37 +19,72 @@ namespace cxlpool::agent {
 
 class OpensTable {
  public:
-  // Opening again on the same connection changes nothing.
-  void Open(const AttachmentKey& key, uint64_t connection, int pid) {
-    opens_[key][connection] = pid;
+  // Who has what open, and as what.
+  struct User {
+    uint64_t connection = 0;  // Never used twice.
+    int pid = 0;
+    std::string name;  // As the application asked for it.
+  };
+
+  // The segments by their first serials. Opening again under the same name adds to what is open.
+  void Open(const AttachmentKey& key, const User& user, const std::vector<uint64_t>& serials) {
+    Use& use = uses_[key][{user.connection, user.name}];
+    use.pid = user.pid;
+    use.serials.insert(serials.begin(), serials.end());
   }
 
-  // Not open: no effect.
-  void Close(const AttachmentKey& key, uint64_t connection) {
-    const auto it = opens_.find(key);
-    if (it == opens_.end()) return;
-    it->second.erase(connection);
-    if (it->second.empty()) opens_.erase(it);
+  // Whatever the connection has open under this name. Nothing: no effect.
+  void Close(uint64_t connection, const std::string& name) {
+    EraseIf([&](const Way& way) { return way.connection == connection && way.name == name; });
   }
 
   void CloseConnection(uint64_t connection) {
-    for (auto it = opens_.begin(); it != opens_.end();) {
-      it->second.erase(connection);
-      it = it->second.empty() ? opens_.erase(it) : std::next(it);
-    }
+    EraseIf([connection](const Way& way) { return way.connection == connection; });
   }
 
-  // One process id a connection that has it open.
+  // One process id a connection that has any of the Attachment open.
   std::vector<int> Users(const AttachmentKey& key) const {
-    std::vector<int> pids;
-    const auto it = opens_.find(key);
-    if (it == opens_.end()) return pids;
-    for (const auto& [connection, pid] : it->second) pids.push_back(pid);
-    return pids;
+    return PidsOf(key, [](const Use&) { return true; });
+  }
+
+  // The same of one segment.
+  std::vector<int> UsersOf(const AttachmentKey& key, uint64_t first_serial) const {
+    return PidsOf(key, [=](const Use& use) { return use.serials.contains(first_serial); });
   }
 
  private:
-  std::map<AttachmentKey, std::map<uint64_t, int>> opens_;
+  struct Way {
+    uint64_t connection = 0;
+    std::string name;
+    friend auto operator<=>(const Way&, const Way&) = default;
+  };
+  struct Use {
+    int pid = 0;
+    std::set<uint64_t> serials;
+  };
+
+  template <typename Matches>
+  std::vector<int> PidsOf(const AttachmentKey& key, Matches matches) const {
+    std::map<uint64_t, int> pids;  // By connection.
+    if (const auto it = uses_.find(key); it != uses_.end()) {
+      for (const auto& [way, use] : it->second) {
+        if (matches(use)) pids.emplace(way.connection, use.pid);
+      }
+    }
+    std::vector<int> list;
+    for (const auto& [connection, pid] : pids) list.push_back(pid);
+    return list;
+  }
+
+  template <typename Matches>
+  void EraseIf(Matches matches) {
+    for (auto it = uses_.begin(); it != uses_.end();) {
+      std::erase_if(it->second, [&](const auto& entry) { return matches(entry.first); });
+      it = it->second.empty() ? uses_.erase(it) : std::next(it);
+    }
+  }
+
+  std::map<AttachmentKey, std::map<Way, Use>> uses_;
 };
 
 }  // namespace cxlpool::agent

@@ -91,24 +91,21 @@ v1::Segment SegmentMessage(const Segment& segment, const HostObservation& host) 
   return message;
 }
 
-v1::SegmentReport ReportOf(const Attachment& attachment, const Segment& segment,
-                           const HostObservation& host) {
-  v1::SegmentReport report;
-  report.set_region_tag(attachment.offer.region_tag());
-  report.set_attachment_generation(attachment.offer.attachment_generation());
-  report.set_serial(segment.desired.first_serial());
-  report.set_state(SegmentStateOf(segment, host));
-  *report.mutable_segment() = SegmentMessage(segment, host);
-  if (segment.error.has_value()) *report.mutable_error() = *segment.error;
-  return report;
-}
-
 std::vector<v1::SegmentReport> ReportsOf(const AttachmentTable& attachments,
-                                         const HostObservation& host) {
+                                         const OpensTable& opens, const HostObservation& host) {
   std::vector<v1::SegmentReport> reports;
   for (const auto& [key, attachment] : attachments.all()) {
     for (const Segment& segment : attachment.segments) {
-      reports.push_back(ReportOf(attachment, segment, host));
+      const uint64_t serial = segment.desired.first_serial();
+      v1::SegmentReport report;
+      report.set_region_tag(key.tag);
+      report.set_attachment_generation(key.generation);
+      report.set_serial(serial);
+      report.set_state(SegmentStateOf(segment, host));
+      *report.mutable_segment() = SegmentMessage(segment, host);
+      if (segment.error.has_value()) *report.mutable_error() = *segment.error;
+      report.set_opens(static_cast<uint32_t>(opens.UsersOf(key, serial).size()));
+      reports.push_back(std::move(report));
     }
   }
   for (const ObservedMemdev& memdev : host.memdevs) {
@@ -122,6 +119,11 @@ std::vector<v1::SegmentReport> ReportsOf(const AttachmentTable& attachments,
     reports.push_back(std::move(report));
   }
   return reports;
+}
+
+std::string NewsIn(v1::SegmentReport report) {
+  report.set_opens(report.opens() != 0 ? 1 : 0);
+  return report.SerializeAsString();
 }
 
 v1::SegmentError ErrorOf(const absl::Status& status) {

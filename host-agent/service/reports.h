@@ -4,12 +4,14 @@
 #ifndef CXLPOOL_HOST_AGENT_SERVICE_REPORTS_H_
 #define CXLPOOL_HOST_AGENT_SERVICE_REPORTS_H_
 
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "cxlpool/v1/host_service.pb.h"
 #include "host-agent/model/observation.h"
 #include "host-agent/service/attachments.h"
+#include "host-agent/service/opens.h"
 
 namespace cxlpool::agent {
 
@@ -23,12 +25,13 @@ bool InventoryChanged(const v1::HostInventory& told, const v1::HostInventory& no
 
 v1::SegmentState SegmentStateOf(const Segment& segment, const HostObservation& host);
 
-v1::SegmentReport ReportOf(const Attachment& attachment, const Segment& segment,
-                           const HostObservation& host);
-
 // Everything: each offered segment, then each memdev that no Offer names.
 std::vector<v1::SegmentReport> ReportsOf(const AttachmentTable& attachments,
-                                         const HostObservation& host);
+                                         const OpensTable& opens, const HostObservation& host);
+
+// The report in bytes, to tell whether there is news. How many have it open is no news, but whether
+// anybody has.
+std::string NewsIn(v1::SegmentReport report);
 
 // A failed step. INVALID_ARGUMENT and UNIMPLEMENTED will not get better by trying: permanent.
 v1::SegmentError ErrorOf(const absl::Status& status);

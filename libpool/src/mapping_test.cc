@@ -57,6 +57,22 @@ TEST_F(MappingTest, SeveralSegmentsAreOneRange) {
   EXPECT_EQ(examples::VerifyPattern(again->bytes(), 43).words, 12 * kMiB / 8);
 }
 
+TEST_F(MappingTest, ARegionThatGrewIsSeenByWhoOpensItAgain) {
+  agent_.Add({.name = kName, .segment_bytes = {4 * kMiB}, .alignment_bytes = 2 * kMiB});
+  const Region small = Open();
+  auto before = small.Map();
+  ASSERT_TRUE(before.ok()) << before.status();
+  agent_.Add({.name = kName, .segment_bytes = {4 * kMiB, 2 * kMiB}, .alignment_bytes = 2 * kMiB});
+  const Region large = client_->Open(kName).value();
+  auto after = large.Map();
+  ASSERT_TRUE(after.ok()) << after.status();
+  EXPECT_EQ(small.size_bytes(), 4 * kMiB);
+  EXPECT_EQ(large.size_bytes(), 6 * kMiB);
+  EXPECT_EQ(before->bytes().size(), 4 * kMiB);
+  examples::FillPattern(after->mutable_bytes(), 7);
+  EXPECT_EQ(examples::VerifyPattern(before->bytes(), 7).words, 0u);  // The same bytes.
+}
+
 TEST_F(MappingTest, AReadOnlyRegionMapsReadOnly) {
   agent_.Add({.name = kName, .access = v1::READ_ONLY});
   const Region region = Open(Access::kReadOnly);

@@ -83,6 +83,7 @@ absl::StatusOr<std::shared_ptr<const OpenedRegion>> Session::Open(v1::LocalReque
     holds_[id] = {.name = opened->name,
                   .tag = opened->tag,
                   .generation = opened->generation,
+                  .size_bytes = opened->size_bytes,
                   .access = opened->access,
                   .epoch = epoch_,
                   .status = absl::OkStatus(),
@@ -225,9 +226,11 @@ absl::Status Session::ReopenHolds(Deadline deadline) {
 // not stop the call that happened to come next.
 absl::Status Session::ReopenHold(uint64_t id, HeldRegion held, Deadline deadline) {
   v1::LocalRequest request = NewRequest();
-  request.mutable_open()->set_name(held.name);
-  request.mutable_open()->set_access(held.access == Access::kReadOnly ? v1::READ_ONLY
-                                                                      : v1::READ_WRITE);
+  v1::LocalOpenRequest& open = *request.mutable_open();
+  open.set_name(held.name);
+  open.set_tag(held.tag);
+  open.set_at_most_bytes(held.size_bytes);
+  open.set_access(held.access == Access::kReadOnly ? v1::READ_ONLY : v1::READ_WRITE);
   const absl::StatusOr<Reply> reply = Exchange(request, deadline, v1::LocalResponse::kOpen);
   if (!reply.ok()) return reply.status();
   const v1::LocalOpenResponse& opened = reply->message.open();

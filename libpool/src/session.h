@@ -5,7 +5,8 @@
 // - One caller at a time has the turn, and with it connection_; waiting for the turn counts
 //   against the caller's deadline. mutex_ is never held across I/O.
 // - A lost connection ends, for the agent, everything that was open on it. Whoever has the turn
-//   next connects anew and opens again each hold that is not open on this connection (epoch_).
+//   next connects anew and opens again each hold that is not open on this connection (epoch_): the
+//   same Region though it was renamed, and no more of it though it has grown.
 // - A caller that gave up leaves its reply behind on the connection; owed_ counts those, and they
 //   are read and thrown away before the next request. The connection stays, so that a slow agent
 //   does not see this process's Regions closed.
@@ -60,6 +61,7 @@ class Session : public std::enable_shared_from_this<Session> {
     std::string name;
     std::string tag;
     uint64_t generation = 0;
+    uint64_t size_bytes = 0;
     Access access = Access::kReadWrite;
     uint64_t epoch = 0;   // The connection that it is open on.
     absl::Status status;  // Why it is not open on this one.

@@ -61,6 +61,26 @@ TEST_F(SessionTest, TheLastUseClosesTheRegion) {
   EXPECT_TRUE(mapping->bytes().empty());
 }
 
+TEST_F(SessionTest, ARestartedAgentIsAskedForWhatWasOpenAndNoMore) {
+  agent_.Add({.name = kName, .segment_bytes = {1 << 20, 2 << 20}});
+  Client client = Connect();
+  const auto region = client.Open("kv");
+  ASSERT_TRUE(region.ok());
+  EXPECT_EQ(region->size_bytes(), uint64_t{3} << 20);
+  EXPECT_EQ(agent_.Requests().back().open().tag(), "");  // A first Open goes by the name.
+  EXPECT_EQ(agent_.Requests().back().open().at_most_bytes(), 0u);
+  agent_.Stop();
+  agent_.Start();
+  ASSERT_TRUE(client.List().ok());
+  const std::vector<v1::LocalRequest> requests = agent_.Requests();
+  const v1::LocalOpenRequest& again = requests[requests.size() - 2].open();
+  EXPECT_EQ(again.name(), kName);
+  EXPECT_EQ(again.tag(), region->tag());
+  EXPECT_EQ(again.at_most_bytes(), uint64_t{3} << 20);
+  EXPECT_EQ(agent_.Opens(kName), 1);
+  EXPECT_TRUE(region->Check().ok());
+}
+
 TEST_F(SessionTest, ARestartedAgentHearsOfWhatIsOpen) {
   Client client = Connect();
   const auto region = client.Open("kv");

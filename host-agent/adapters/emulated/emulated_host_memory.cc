@@ -292,9 +292,12 @@ void EmulatedHostMemory::AwaitLd(uint32_t slot, uint64_t serial, absl::Duration 
 
 absl::Status EmulatedHostMemory::CreateNow(const HostRegionSpec& spec) {
   if (spec.serials.size() != 1) {
-    return Refuse(absl::StatusCode::kUnimplemented, "INTERLEAVE_UNSUPPORTED",
-                  "the emulated host makes host regions of one target only",
-                  "attach without interleaving");
+    return Refuse(
+        absl::StatusCode::kUnimplemented, "INTERLEAVE_UNSUPPORTED",
+        absl::StrCat("the emulated host cannot stripe a host region over ", spec.serials.size(),
+                     " extents: each is a file of its own, and a mapping has one file"),
+        "allocate it with another placement policy than bandwidth, or try interleaving "
+        "on the emulated rack (driver qemu)");
   }
   absl::StatusOr<std::vector<Slot>> slots = ReadSlots();
   if (!slots.ok()) return slots.status();

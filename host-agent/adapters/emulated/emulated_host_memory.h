@@ -7,8 +7,12 @@
 // read from the files each time, so a restarted agent finds what was there.
 //
 // A host region whose memdev vanished stays, keeping its address, until it is destroyed or its
-// slot is powered on again for another LD. One target a host region: an extent is a file of its
-// own, and no descriptor spans two.
+// slot is powered on again for another LD.
+//
+// One target a host region. An extent is a file of its own, and OpenDax owes one descriptor whose
+// bytes are the host region: none spans two files by turns. Mapped stripe by stripe instead, the
+// smallest granularities are below a page, and the largest (16 KiB) takes 16384 pieces for 256 MiB,
+// where a packet of local.proto has room for some two thousand. So interleaving is refused.
 //
 // Work runs on the Executor given; OpenDax on the caller's thread.
 #ifndef CXLPOOL_HOST_AGENT_ADAPTERS_EMULATED_EMULATED_HOST_MEMORY_H_

@@ -24,4 +24,14 @@ const CxlHostRegion* FindRegion(const CxlSnapshot& snapshot, uint64_t serial) {
   return nullptr;
 }
 
+const CxlHostRegion* FindRegionWith(const CxlSnapshot& snapshot, uint64_t serial) {
+  if (serial == 0) return nullptr;
+  for (const CxlHostRegion& region : snapshot.regions) {
+    for (const CxlRegionTarget& target : region.targets) {
+      if (target.serial == serial) return &region;
+    }
+  }
+  return nullptr;
+}
+
 }  // namespace cxlpool::agent

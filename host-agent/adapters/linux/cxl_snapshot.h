@@ -95,6 +95,9 @@ const DaxDevice* FindDax(const std::vector<DaxDevice>& devices, const std::strin
 // The host region whose first target is `serial`; null if there is none.
 const CxlHostRegion* FindRegion(const CxlSnapshot& snapshot, uint64_t serial);
 
+// The host region that has `serial` among its targets; null if there is none.
+const CxlHostRegion* FindRegionWith(const CxlSnapshot& snapshot, uint64_t serial);
+
 }  // namespace cxlpool::agent
 
 #endif  // CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_CXL_SNAPSHOT_H_

@@ -119,7 +119,7 @@ absl::Status DestroyHostRegionOf(const HostFiles& files, KnownTargets& known, ui
   absl::StatusOr<CxlSnapshot> snapshot = Look(known);
   if (!snapshot.ok()) return snapshot.status();
   if (serial != 0) {
-    const CxlHostRegion* const region = FindRegion(*snapshot, serial);
+    const CxlHostRegion* const region = FindRegionWith(*snapshot, serial);
     return region == nullptr ? absl::OkStatus() : Destroy(files, *region);
   }
   absl::Status status;

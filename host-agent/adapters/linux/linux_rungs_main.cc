@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "host-agent/adapters/linux/kernel_text.h"
 #include "host-agent/adapters/linux/linux_host_memory.h"
 
@@ -22,7 +23,9 @@ constexpr char kUsage[] = R"(usage: cxlpool-rungs COMMAND
   prepare                                 check the host, DAX autoprobe off
   observe                                 host bridges, memdevs, host regions
   power-on SLOT SERIAL                    until the memdev is there
-  create BRIDGE SIZE SERIAL...            a host region of SIZE bytes (ACPI0016:00 268435456 0x1001)
+  create BRIDGE SIZE[/GRANULARITY] SERIAL...
+                                          a host region of SIZE bytes (ACPI0016:00 268435456 0x1001),
+                                          over several memdevs striped every GRANULARITY bytes
   bind SERIAL device_dax|kmem             its DAX device, to a driver
   online SERIAL | offline SERIAL          its memory blocks
   unbind SERIAL                           its DAX device, from its driver
@@ -97,9 +100,16 @@ absl::StatusOr<uint64_t> Number(const std::string& text) {
 absl::Status CreateRegion(HostMemory& host, const std::vector<std::string>& words) {
   HostRegionSpec spec;
   spec.host_bridge = words[1];
-  absl::StatusOr<uint64_t> size = Number(words[2]);
+  const std::pair<std::string, std::string> shape =
+      absl::StrSplit(words[2], absl::MaxSplits('/', 1));
+  absl::StatusOr<uint64_t> size = Number(shape.first);
   if (!size.ok()) return size.status();
   spec.size_bytes = *size;
+  if (!shape.second.empty()) {
+    absl::StatusOr<uint64_t> granularity = Number(shape.second);
+    if (!granularity.ok()) return granularity.status();
+    spec.interleave_granularity_bytes = static_cast<uint32_t>(*granularity);
+  }
   for (size_t i = 3; i < words.size(); ++i) {
     absl::StatusOr<uint64_t> serial = Number(words[i]);
     if (!serial.ok()) return serial.status();

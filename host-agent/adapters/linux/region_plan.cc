@@ -1,6 +1,8 @@
 #include "host-agent/adapters/linux/region_plan.h"
 
 #include <algorithm>
+#include <bit>
+#include <iterator>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -8,19 +10,28 @@
 #include "absl/strings/str_join.h"
 #include "host-agent/adapters/linux/bridge_view.h"
 #include "host-agent/adapters/linux/refuse.h"
+#include "host-agent/model/online_plan.h"
 
 namespace cxlpool::agent {
 namespace {
-
-constexpr size_t kMaxWays = 16;
 
 absl::Status CheckSpec(const HostRegionSpec& spec) {
   const auto bad = [](std::string message) {
     return Refuse(absl::StatusCode::kInvalidArgument, "BAD_REGION_SPEC", std::move(message), "");
   };
-  if (spec.serials.empty() || spec.serials.size() > kMaxWays) {
-    return bad(
-        absl::StrCat("a host region has 1 to ", kMaxWays, " targets, not ", spec.serials.size()));
+  const size_t ways = spec.serials.size();
+  // CXL 3.1, 8.2.4.20.7: what Interleave Ways can say.
+  constexpr size_t kWays[] = {1, 2, 3, 4, 6, 8, 12, 16};
+  if (std::find(std::begin(kWays), std::end(kWays), ways) == std::end(kWays)) {
+    return bad(absl::StrCat("a host region has 1, 2, 3, 4, 6, 8, 12 or 16 targets, not ", ways));
+  }
+  const uint32_t granularity = spec.interleave_granularity_bytes;
+  if (granularity != 0 &&
+      (!std::has_single_bit(granularity) || granularity < kMinInterleaveGranularityBytes ||
+       granularity > kMaxInterleaveGranularityBytes)) {
+    return bad(absl::StrCat("an interleave granularity is a power of two from ",
+                            kMinInterleaveGranularityBytes, " to ", kMaxInterleaveGranularityBytes,
+                            " bytes, not ", granularity));
   }
   const std::set<uint64_t> distinct(spec.serials.begin(), spec.serials.end());
   if (distinct.size() != spec.serials.size() || distinct.contains(0)) {
@@ -125,6 +136,16 @@ absl::StatusOr<RegionPlan> PlanHostRegion(const CxlSnapshot& snapshot, const Hos
           "order the targets as the window interleaves its host bridges");
     }
   }
+  // Linux stripes by the window's granularity wherever the window stripes at all.
+  const uint32_t granularity = spec.interleave_granularity_bytes;
+  if (window->bridges.size() > 1 && granularity != 0 &&
+      granularity != window->interleave_granularity_bytes) {
+    return Refuse(absl::StatusCode::kInvalidArgument, "BAD_REGION_SPEC",
+                  absl::StrFormat("window %s interleaves its host bridges every %d bytes, so no "
+                                  "region in it can every %d",
+                                  window->name, window->interleave_granularity_bytes, granularity),
+                  "ask for the window's granularity, or for memdevs behind one host bridge");
+  }
   if (window->largest_free_bytes < spec.size_bytes) {
     return Refuse(
         absl::StatusCode::kFailedPrecondition, "WINDOW_FULL",
@@ -135,8 +156,7 @@ absl::StatusOr<RegionPlan> PlanHostRegion(const CxlSnapshot& snapshot, const Hos
         "release Regions on this host bridge, or use another");
   }
   return RegionPlan{window->name,
-                    spec.interleave_granularity_bytes != 0 ? spec.interleave_granularity_bytes
-                                                           : window->interleave_granularity_bytes,
+                    granularity != 0 ? granularity : window->interleave_granularity_bytes,
                     spec.size_bytes, spec.serials};
 }
 

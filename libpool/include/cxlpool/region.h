@@ -5,6 +5,10 @@
 // tells the agent, which takes one exchange with it; the bytes stay in the Region until somebody
 // releases it.
 //
+// Name and size are those of the moment it was opened. A Region that is renamed stays open. One
+// that grows stays as it was here: open it again to see the new bytes, and give the old object up
+// when its mappings can go. One cannot shrink by what somebody has open.
+//
 // It may outlive its Client, and it survives a restart of the agent: descriptors and mappings
 // belong to this process and go on working. The Client's next call opens it again with the new
 // agent; Check() says whether that worked.
@@ -40,7 +44,7 @@ class Region {
   const std::string& name() const;  // regions/{region}
   const std::string& tag() const;   // UUID; identity.
   uint64_t generation() const;      // Differs each time the name is used again.
-  uint64_t size_bytes() const;      // What is held: at least what was asked for.
+  uint64_t size_bytes() const;      // What is open: at least what was asked for.
   Access access() const;            // Of the descriptors that the agent passed.
   Mode mode() const;
   Coherence coherence() const;
