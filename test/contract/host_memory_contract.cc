@@ -154,6 +154,60 @@ bool HostMemoryContract::Take(size_t bridge, PluggedLd& ld) {
   return on.ok();
 }
 
+std::vector<PluggedLd> HostMemoryContract::TakeSet(size_t ways) {
+  std::vector<PluggedLd> set(ways);
+  for (PluggedLd& ld : set) {
+    if (!Take(0, ld)) return {};
+  }
+  return set;
+}
+
+HostRegionSpec HostMemoryContract::SpecOver(const std::vector<PluggedLd>& set,
+                                            uint32_t granularity_bytes) {
+  HostRegionSpec spec;
+  spec.host_bridge = set.front().host_bridge;
+  spec.interleave_granularity_bytes = granularity_bytes;
+  const HostObservation host = Observe();
+  for (const PluggedLd& ld : set) {
+    spec.serials.push_back(ld.serial);
+    const ObservedMemdev* memdev = FindMemdev(host, ld.serial);
+    spec.size_bytes += memdev == nullptr ? 0 : memdev->size_bytes;
+  }
+  return spec;
+}
+
+absl::Status HostMemoryContract::CreateOver(const HostRegionSpec& spec) {
+  return Do([&](HostMemory& m, Done done) { m.CreateHostRegion(spec, std::move(done)); });
+}
+
+// For good, at any granularity; one by one its targets can be used.
+void HostMemoryContract::RefusesToInterleave(const std::vector<PluggedLd>& set) {
+  for (const uint32_t granularity : {256u, 4096u, 16384u}) {
+    const absl::Status refused = CreateOver(SpecOver(set, granularity));
+    EXPECT_EQ(refused.code(), absl::StatusCode::kUnimplemented) << refused;
+    EXPECT_EQ(ReasonOf(refused), "INTERLEAVE_UNSUPPORTED");
+  }
+  EXPECT_FALSE(HasRegion(set[0]));
+  EXPECT_TRUE(Create(set[0]).ok());
+  EXPECT_TRUE(Destroy(set[0]).ok());
+}
+
+void HostMemoryContract::WithBytes(const PluggedLd& ld, size_t bytes,
+                                   const std::function<void(uint64_t*)>& use) {
+  const absl::Status bound = Bind(ld, DaxDriver::kDeviceDax);
+  ASSERT_TRUE(bound.ok()) << bound;
+  {
+    const absl::StatusOr<UniqueFd> fd = rig_->memory().OpenDax(ld.serial, false);
+    ASSERT_TRUE(fd.ok()) << fd.status();
+    void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd->get(), 0);
+    ASSERT_NE(at, MAP_FAILED);
+    use(static_cast<uint64_t*>(at));
+    ::munmap(at, bytes);
+  }
+  const absl::Status unbound = Unbind(ld);
+  ASSERT_TRUE(unbound.ok()) << unbound;
+}
+
 ObservedHostRegion HostMemoryContract::Region(const PluggedLd& ld) {
   const HostObservation host = Observe();
   const ObservedHostRegion* region = FindHostRegion(host, ld.serial);
@@ -418,6 +472,73 @@ TEST_P(HostMemoryContract, TakesNoMoreRegionsThanDecoders) {
   EXPECT_TRUE(Create(last).ok());
 }
 
+TEST_P(HostMemoryContract, MakesOneHostRegionOfAnInterleaveSet) {
+  const std::vector<PluggedLd> set = TakeSet(2);
+  if (set.empty()) return;
+  if (!rig_->CanInterleave()) return RefusesToInterleave(set);
+  const ObservedBridge before = Bridge(set[0].host_bridge);
+  const HostRegionSpec spec = SpecOver(set, 512);
+  const absl::Status made = CreateOver(spec);
+  ASSERT_TRUE(made.ok()) << made;
+  const ObservedHostRegion region = Region(set[0]);
+  EXPECT_TRUE(region.committed);
+  EXPECT_EQ(region.serials, spec.serials);
+  EXPECT_EQ(region.size_bytes, spec.size_bytes);
+  EXPECT_EQ(region.interleave_granularity_bytes, 512u);
+  EXPECT_EQ(region.dax_driver, DaxDriver::kNone);
+  EXPECT_EQ(Region(set[1]).name, region.name);
+  const ObservedBridge after = Bridge(set[0].host_bridge);
+  EXPECT_EQ(after.live_regions, before.live_regions + 1);  // The set is one decoder of the bridge.
+  EXPECT_EQ(after.free_window_bytes, before.free_window_bytes - region.size_bytes);
+  EXPECT_FALSE(after.blocked);
+
+  EXPECT_TRUE(CreateOver(spec).ok());  // Again: the same.
+  EXPECT_EQ(ReasonOf(CreateOver(SpecOver(set, 256))), "OTHER_REGION");
+  for (const PluggedLd& ld : set) EXPECT_EQ(ReasonOf(PowerOff(ld)), "REGION_LIVE");
+  EXPECT_TRUE(Destroy(set[1]).ok());  // By any of its targets.
+  EXPECT_FALSE(HasRegion(set[0]));
+  EXPECT_FALSE(HasRegion(set[1]));
+  EXPECT_EQ(Bridge(set[0].host_bridge).live_regions, before.live_regions);
+  EXPECT_TRUE(Destroy(set[0]).ok());
+}
+
+// What is stored through the set is then looked for in each target by itself.
+TEST_P(HostMemoryContract, StripesGoToTheTargetsInTurn) {
+  if (!rig_->CanInterleave()) GTEST_SKIP() << "this adapter does not interleave";
+  const std::vector<PluggedLd> set = TakeSet(4);
+  if (set.empty()) return;
+  struct Shape {
+    size_t ways;
+    uint32_t granularity_bytes;
+  };
+  for (const Shape& shape : {Shape{2, 256}, Shape{2, 16384}, Shape{4, 256}, Shape{4, 4096}}) {
+    SCOPED_TRACE(testing::Message() << shape.ways << " ways, " << shape.granularity_bytes);
+    const std::vector<PluggedLd> targets(set.begin(), set.begin() + shape.ways);
+    const absl::Status made = CreateOver(SpecOver(targets, shape.granularity_bytes));
+    ASSERT_TRUE(made.ok()) << made;
+    const size_t words = kMapBytes * shape.ways / sizeof(uint64_t);
+    const uint64_t seed = uint64_t{shape.granularity_bytes} << 40 | shape.ways << 32;
+    WithBytes(targets[0], kMapBytes * shape.ways, [&](uint64_t* at) {
+      for (size_t i = 0; i < words; ++i) at[i] = seed + i;
+    });
+    ASSERT_TRUE(Destroy(targets[0]).ok());
+
+    const size_t stripe = shape.granularity_bytes / sizeof(uint64_t);
+    for (size_t t = 0; t < shape.ways; ++t) {
+      ASSERT_TRUE(Create(targets[t]).ok());
+      size_t wrong = 0;
+      WithBytes(targets[t], kMapBytes, [&](uint64_t* at) {
+        for (size_t i = 0; i < kMapBytes / sizeof(uint64_t); ++i) {
+          wrong += at[i] != seed + (i / stripe * shape.ways + t) * stripe + i % stripe;
+        }
+        std::memset(at, 0, kMapBytes);
+      });
+      EXPECT_EQ(wrong, 0u) << "target " << t;
+      ASSERT_TRUE(Destroy(targets[t]).ok());
+    }
+  }
+}
+
 TEST_P(HostMemoryContract, PowerOffTakesTheMemdevAwayForGood) {
   PluggedLd ld;
   if (!Take(0, ld)) return;
@@ -453,6 +574,20 @@ TEST_P(HostMemoryContract, SurpriseRemovalIsSeenAndWhatIsLeftCanBeDestroyed) {
   EXPECT_TRUE(Destroy(ld).ok());
   EXPECT_FALSE(HasRegion(ld));
   EXPECT_EQ(Bridge(ld.host_bridge).live_regions, 0u);
+}
+
+TEST_P(HostMemoryContract, AnInterleaveSetThatLostATargetCanBeDestroyed) {
+  if (!rig_->CanInterleave()) GTEST_SKIP() << "this adapter does not interleave";
+  const std::vector<PluggedLd> set = TakeSet(2);
+  if (set.empty()) return;
+  ASSERT_TRUE(CreateOver(SpecOver(set, 256)).ok());
+  if (!rig_->Yank(set[0])) GTEST_SKIP() << "this rig cannot pull a LD out by surprise";
+  EXPECT_FALSE(HasMemdev(set[0]));
+  EXPECT_TRUE(HasMemdev(set[1]));
+  rig_->Restart();  // By an agent that did not see it made.
+  EXPECT_TRUE(Destroy(set[1]).ok());
+  EXPECT_FALSE(HasRegion(set[1]));
+  EXPECT_EQ(Bridge(set[0].host_bridge).live_regions, 0u);
 }
 
 }  // namespace cxlpool::agent

@@ -50,6 +50,9 @@ class HostMemoryRig {
   // Whether the fabric has the proof that the host cannot reach the LD.
   virtual bool ProvenUnplugged(const PluggedLd& ld) = 0;
 
+  // Whether the adapter can make a host region of several targets.
+  virtual bool CanInterleave() const { return true; }
+
   // Takes the LD away behind the host's back. False: not possible here.
   virtual bool Yank(const PluggedLd&) { return false; }
 };
@@ -78,6 +81,14 @@ class HostMemoryContract : public ::testing::TestWithParam<HostMemoryRigFactory>
 
   // Takes a LD from the rig and powers it on. Nothing: the test has been marked as skipped.
   bool Take(size_t bridge, PluggedLd& ld);
+
+  // Takes as many LDs of the first bridge; the host region over all of them. Empty: skipped.
+  std::vector<PluggedLd> TakeSet(size_t ways);
+  HostRegionSpec SpecOver(const std::vector<PluggedLd>& set, uint32_t granularity_bytes);
+  absl::Status CreateOver(const HostRegionSpec& spec);
+  void RefusesToInterleave(const std::vector<PluggedLd>& set);
+  // Maps the first `bytes` of the DAX device for writing, for as long as `use` runs.
+  void WithBytes(const PluggedLd& ld, size_t bytes, const std::function<void(uint64_t*)>& use);
 
   // What Observe shows of the LD; fails the test where there is none.
   ObservedHostRegion Region(const PluggedLd& ld);

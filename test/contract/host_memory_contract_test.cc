@@ -78,6 +78,8 @@ class EmulatedRig : public HostMemoryRig {
     return files.ok() && files->host.serial() == ld.serial && !files->host.powered();
   }
 
+  bool CanInterleave() const override { return false; }
+
   bool Yank(const PluggedLd& ld) override {
     return std::filesystem::remove(Directory(ld.slot) + "/fabric.textproto");
   }

@@ -3,12 +3,14 @@
 //   CXLPOOL_LINUX_SLOTS="3:0x51:ACPI0016:00,4:0x52:ACPI0016:00,5:0x61:ACPI0016:01"
 //
 // is slot:serial:host-bridge of each. Without it every test is skipped. A LD that a test powers
-// off is used up; TakesNoMoreRegionsThanDecoders needs one more than a bridge has decoders, the
-// other tests two on the first bridge and one on the second.
+// off is used up; TakesNoMoreRegionsThanDecoders needs one more than a bridge has decoders, of
+// which the last tests use three up; the others need four on the first bridge and one on the
+// second.
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <future>
+#include <set>
 #include <string>
 
 #include "absl/strings/numbers.h"
@@ -80,13 +82,12 @@ class LinuxRig : public HostMemoryRig {
     std::ifstream(absl::StrCat("/sys/bus/pci/slots/", ld.slot, "/address")) >> address;
     std::ofstream remove(absl::StrCat("/sys/bus/pci/devices/", address, ".0/remove"));
     remove << "1" << std::flush;
-    powered_off_ = remove.good();
-    return powered_off_;
+    if (remove.good()) used_up_.insert(ld.serial);
+    return remove.good();
   }
 
   void GiveBack(const PluggedLd& ld) override {
-    if (!powered_off_) Unused().push_back(ld);
-    powered_off_ = false;
+    if (!used_up_.contains(ld.serial)) Unused().push_back(ld);
   }
 
   // The guest cannot see the fabric's side: what it can see is that the memdev is gone.
@@ -95,14 +96,15 @@ class LinuxRig : public HostMemoryRig {
     memory_->Observe([&](absl::StatusOr<HostObservation> host) {
       gone.set_value(host.ok() && FindMemdev(*host, ld.serial) == nullptr);
     });
-    powered_off_ = gone.get_future().get();
-    return powered_off_;
+    const bool proven = gone.get_future().get();
+    if (proven) used_up_.insert(ld.serial);
+    return proven;
   }
 
  private:
   const std::vector<std::string> bridges_;
   std::unique_ptr<HostMemory> memory_;
-  bool powered_off_ = false;
+  std::set<uint64_t> used_up_;  // Powered off or pulled out.
 };
 
 absl::StatusOr<std::unique_ptr<HostMemoryRig>> MakeRig() {

@@ -71,6 +71,26 @@ TEST(RegionPlanTest, FullBridgeAndFullWindow) {
   EXPECT_EQ(ReasonFor(snapshot, Spec(0x1001)), "NO_WINDOW");
 }
 
+TEST(RegionPlanTest, AnInterleaveSetBehindOneBridgeTakesItsOwnWindow) {
+  HostRegionSpec spec = Spec(0x1001, 512 * kMiB);
+  spec.serials = {0x1001, 0x1002};
+  for (const uint32_t granularity : {256u, 4096u, 16384u}) {
+    spec.interleave_granularity_bytes = granularity;
+    const absl::StatusOr<RegionPlan> plan = PlanHostRegion(OneBridge(), spec);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_EQ(plan->window, "decoder0.0");
+    EXPECT_EQ(plan->interleave_granularity_bytes, granularity);
+    EXPECT_EQ(plan->serials, spec.serials);
+  }
+  for (const uint32_t granularity : {1u, 128u, 300u, 32768u}) {
+    spec.interleave_granularity_bytes = granularity;
+    EXPECT_EQ(ReasonFor(OneBridge(), spec), "BAD_REGION_SPEC") << granularity;
+  }
+  spec.interleave_granularity_bytes = 256;
+  spec.size_bytes = 256 * kMiB;  // Each target gives a multiple of 256 MiB.
+  EXPECT_EQ(ReasonFor(OneBridge(), spec), "BAD_REGION_SPEC");
+}
+
 TEST(RegionPlanTest, InterleaveNeedsTheWindowsOrder) {
   CxlSnapshot snapshot = OneBridge();
   snapshot.bridges.push_back({"ACPI0016:01", "pci0000:24", {EmptyStack("port3", 4)}});
@@ -88,6 +108,10 @@ TEST(RegionPlanTest, InterleaveNeedsTheWindowsOrder) {
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(plan->window, "decoder0.1");
   EXPECT_EQ(plan->interleave_granularity_bytes, 512u);
+  spec.interleave_granularity_bytes = 256;  // The window's host bridges are striped otherwise.
+  EXPECT_EQ(ReasonFor(snapshot, spec), "BAD_REGION_SPEC");
+  spec.interleave_granularity_bytes = 512;
+  EXPECT_EQ(ReasonFor(snapshot, spec), "OK");
   spec.serials = {0x2001, 0x1001};
   spec.host_bridge = "ACPI0016:01";
   EXPECT_EQ(ReasonFor(snapshot, spec), "NO_WINDOW");
