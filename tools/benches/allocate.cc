@@ -1,5 +1,5 @@
-// bench-allocate: durable allocations by the manager beside an empty echo. docs/performance.md says
-// how it measures; tools/bench builds and runs it.
+// bench-allocate: durable allocations by the manager beside an empty echo, etcd, SQLite and the
+// disk alone. docs/performance.md says how it measures; tools/bench builds and runs it.
 
 #include <signal.h>
 
@@ -9,88 +9,142 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "tools/benches/report.h"
+#include "tools/benches/rounds.h"
 #include "tools/benches/slice.h"
 #include "tools/benches/stats.h"
 
 namespace cxlpool::bench {
 namespace {
 
-constexpr double kTarget = 0.85;
-constexpr uint64_t kSeed = 2;
-
 struct Options {
   SliceOptions slice;
   int rounds = static_cast<int>(kMinRounds);
+  std::vector<std::string> parts = {"unary", "batch", "alone"};
   std::string json;
 };
 
-struct Result {
-  std::vector<Round> rounds;
-  std::vector<double> our_cpu, peer_cpu;  // One a slice.
-  Survival survival;
-};
+double Rate(const Sample& sample) { return sample.per_second; }
+double Middle(const Sample& sample) { return sample.p50_us; }
+double High(const Sample& sample) { return sample.p99_us; }
 
-absl::Status AddRound(SliceRunner& runner, Result& result) {
-  const auto ours_first = runner.Manager();
-  if (!ours_first.ok()) return ours_first.status();
-  const auto peer_first = runner.Echo();
-  if (!peer_first.ok()) return peer_first.status();
-  const auto peer_last = runner.Echo();
-  if (!peer_last.ok()) return peer_last.status();
-  const auto ours_last = runner.Manager();
-  if (!ours_last.ok()) return ours_last.status();
-  result.rounds.push_back({ours_first->per_second, peer_first->per_second, peer_last->per_second,
-                           ours_last->per_second});
-  result.our_cpu.insert(result.our_cpu.end(), {ours_first->cpu_micros, ours_last->cpu_micros});
-  result.peer_cpu.insert(result.peer_cpu.end(), {peer_first->cpu_micros, peer_last->cpu_micros});
-  result.survival += ours_first->survival;
-  result.survival += ours_last->survival;
+// What one side measured in a pass; `sides` counts as in the list given to Rounds.
+Rounds::Value Of(size_t side, double (*figure)(const Sample&)) {
+  return [side, figure](const std::vector<Sample>& pass) { return figure(pass[side]); };
+}
+
+Row MakeRow(int number, const std::string& name, const std::string& unit, double target, Aim aim,
+            const std::vector<Round>& rounds) {
+  Row row{.number = number,
+          .name = name,
+          .unit = unit,
+          .target = target,
+          .aim = aim,
+          .summary = Summarise(rounds, target, static_cast<uint64_t>(number), aim)};
+  std::cout << ToText(row, rounds.size()) << std::flush;
+  return row;
+}
+
+void PrintCpu(const Rounds& rounds, const std::vector<std::string>& names) {
+  std::cout << "  CPU of the server, us an item:";
+  for (size_t side = 0; side < names.size(); ++side) {
+    std::cout << absl::StreamFormat(
+        " %s %.2f", names[side],
+        rounds.Median([side](const std::vector<Sample>& pass) { return pass[side].cpu_micros; }));
+  }
+  std::cout << std::endl;
+}
+
+// Rows 2 and 3: calls of one.
+absl::Status RunUnary(const Options& options, SliceRunner& runner, std::vector<Row>& rows) {
+  std::vector<Side> sides = {{"ours", [&] { return runner.Manager(kUnary); }, Rate},
+                             {"echo", [&] { return runner.Echo(kUnary); }, Rate}};
+  const bool etcd = !options.slice.etcd.empty();
+  if (etcd) sides.push_back({"etcd-put", [&] { return runner.Etcd(kEtcdPuts); }, Rate});
+  std::cout << "unary allocations, 64 callers: per second\n";
+  Rounds rounds(std::move(sides));
+  if (absl::Status status = rounds.Run(options.rounds); !status.ok()) return status;
+  rows.push_back(MakeRow(2, "durable unary allocations by an empty unary echo, 64 callers",
+                         "calls/s", 0.85, Aim::kAtLeast, rounds.Compare(Of(0, Rate), Of(1, Rate))));
+  if (etcd) {
+    rows.push_back(MakeRow(3, "durable unary allocations by etcd put, 128 callers", "records/s",
+                           2.5, Aim::kAtLeast, rounds.Compare(Of(0, Rate), Of(2, Rate))));
+  }
+  PrintCpu(rounds, {"ours", "echo"});
   return absl::OkStatus();
 }
 
-void Print(const Options& options, const Result& result, const Row& row) {
-  const Summary& s = row.summary;
-  std::cout << absl::StreamFormat(
-      "ours %.0f/s, echo %.0f/s: ratio %.3f, 95 %% [%.3f, %.3f], N = %d rounds\n"
-      "control (ours by ours) 95 %% [%.3f, %.3f]; target %.2f: %s\n"
-      "CPU of the server: ours %.1f us an allocation, echo %.1f us a call\n"
-      "killed %d times under load: acknowledged=%d lost=%d overlap=%d unacknowledged=%d\n",
-      s.ours, s.peer, s.ratio, s.ratio_95.low, s.ratio_95.high, result.rounds.size(),
-      s.control_95.low, s.control_95.high, row.target, ToString(s.verdict), Median(result.our_cpu),
-      Median(result.peer_cpu), 2 * options.rounds, result.survival.acknowledged,
-      result.survival.lost, result.survival.overlap, result.survival.extra);
+// Rows 1, 3 and 5: batches.
+absl::Status RunBatch(const Options& options, SliceRunner& runner, std::vector<Row>& rows) {
+  std::vector<Side> sides = {{"ours", [&] { return runner.Manager(kBatched); }, Rate},
+                             {"echo", [&] { return runner.Echo(kBatched); }, Rate},
+                             {"sqlite", [&] { return runner.Sqlite(); }, Rate},
+                             {"sync-p99-us", [&] { return runner.Sync(); }, High}};
+  const bool etcd = !options.slice.etcd.empty();
+  if (etcd) sides.push_back({"etcd-txn", [&] { return runner.Etcd(kEtcdTxns); }, Rate});
+  std::cout << absl::StreamFormat("batched allocations, %d callers of %d: per second\n",
+                                  kBatched.callers, kBatched.batch);
+  Rounds rounds(std::move(sides));
+  if (absl::Status status = rounds.Run(options.rounds); !status.ok()) return status;
+  rows.push_back(MakeRow(
+      1, absl::StrFormat("durable allocations in batches of %d by an empty echo", kBatched.batch),
+      "allocations/s", 0.8, Aim::kAtLeast, rounds.Compare(Of(0, Rate), Of(1, Rate))));
+  if (etcd) {
+    rows.push_back(MakeRow(3, "durable batched allocations by etcd txn of 100 puts", "records/s",
+                           25, Aim::kAtLeast, rounds.Compare(Of(0, Rate), Of(4, Rate))));
+  }
+  rows.push_back(MakeRow(3, "durable batched allocations by SQLite, one commit a row", "records/s",
+                         150, Aim::kAtLeast, rounds.Compare(Of(0, Rate), Of(2, Rate))));
+  rows.push_back(MakeRow(5, "acknowledgement of a batch under full load by fdatasync, p99", "us", 3,
+                         Aim::kAtMost, rounds.Compare(Of(0, High), Of(3, High))));
+  PrintCpu(rounds, {"ours", "echo"});
+  return absl::OkStatus();
+}
+
+// Row 4: one call at a time.
+absl::Status RunAlone(const Options& options, SliceRunner& runner, std::vector<Row>& rows) {
+  std::cout << "one unloaded caller: p50 in us\n";
+  Rounds rounds({{"ours", [&] { return runner.Manager(kAlone); }, Middle},
+                 {"echo", [&] { return runner.Echo(kAlone); }, Middle},
+                 {"sync", [&] { return runner.Sync(); }, Middle}});
+  if (absl::Status status = rounds.Run(options.rounds); !status.ok()) return status;
+  for (const auto& [name, figure, target] :
+       {std::tuple{"p50", &Middle, 1.10}, std::tuple{"p99", &High, 1.5}}) {
+    const Rounds::Value parts = [figure = figure](const std::vector<Sample>& pass) {
+      return figure(pass[1]) + figure(pass[2]);
+    };
+    rows.push_back(
+        MakeRow(4, absl::StrCat("one unloaded unary allocation by echo + fdatasync, ", name), "us",
+                target, Aim::kAtMost, rounds.Compare(Of(0, figure), parts)));
+  }
+  return absl::OkStatus();
 }
 
 // A loss is a failure; a missed target is a figure.
 absl::Status Run(const Options& options) {
+  const auto wanted = [&](const char* part) {
+    return std::find(options.parts.begin(), options.parts.end(), part) != options.parts.end();
+  };
+  if (options.slice.etcd.empty()) std::cout << "no etcd here: row 3 goes without it\n";
   SliceRunner runner(options.slice);
-  if (absl::Status status = runner.Prepare(); !status.ok()) return status;
-  std::cout << absl::StreamFormat("unary allocations, %d callers, answers of %d bytes\n",
-                                  options.slice.callers, runner.answer_bytes())
-            << std::flush;
-  Result result;
-  for (int i = 1; i <= options.rounds; ++i) {
-    if (absl::Status status = AddRound(runner, result); !status.ok()) return status;
-    const Round& round = result.rounds.back();
-    std::cout << absl::StreamFormat("round %d of %d: ours %.0f, echo %.0f %.0f, ours %.0f: %.3f\n",
-                                    i, options.rounds, round.ours_first, round.peer_first,
-                                    round.peer_last, round.ours_last, round.Ratio())
-              << std::flush;
+  if (absl::Status status = runner.Prepare(wanted("batch")); !status.ok()) return status;
+  std::vector<Row> rows;
+  for (const auto& [part, run] : {std::pair{"unary", &RunUnary}, std::pair{"batch", &RunBatch},
+                                  std::pair{"alone", &RunAlone}}) {
+    if (!wanted(part)) continue;
+    if (absl::Status status = run(options, runner, rows); !status.ok()) return status;
   }
-  const Row row{.number = 2,
-                .name = "durable unary allocations by an empty unary echo, 64 callers",
-                .unit = "calls/s",
-                .target = kTarget,
-                .summary = Summarise(result.rounds, kTarget, kSeed)};
-  Print(options, result, row);
-  if (result.survival.lost > 0 || result.survival.overlap > 0) {
-    return absl::DataLossError(
-        absl::StrCat("the manager broke its word: ", result.survival.first_loss,
-                     "; its store is kept in ", options.slice.directory));
+  const Survival& survival = runner.survival();
+  std::cout << absl::StreamFormat(
+      "killed %d times under load: acknowledged=%d lost=%d overlap=%d unacknowledged=%d\n",
+      runner.kills(), survival.acknowledged, survival.lost, survival.overlap, survival.extra);
+  if (survival.lost > 0 || survival.overlap > 0) {
+    return absl::DataLossError(absl::StrCat("the manager broke its word: ", survival.first_loss,
+                                            "; its store is kept in ", options.slice.directory));
   }
-  return options.json.empty() ? absl::OkStatus() : WriteFile(options.json, ToJson({row}));
+  return options.json.empty() ? absl::OkStatus() : WriteFile(options.json, ToJson(rows));
 }
 
 }  // namespace
@@ -98,17 +152,19 @@ absl::Status Run(const Options& options) {
 
 int main(int argc, char** argv) {
   cxlpool::bench::Options options;
-  double seconds = 2;
-  CLI::App app{"bench-allocate: durable allocations beside an empty echo"};
+  double seconds = 1;
+  CLI::App app{"bench-allocate: durable allocations beside an echo, etcd, SQLite and the disk"};
   app.add_option("--manager", options.slice.manager, "Path of cxlpool-fm")->required();
   app.add_option("--echo", options.slice.echo, "Path of bench-echo")->required();
+  app.add_option("--etcd", options.slice.etcd, "Path of etcd; without it, row 3 lacks two peers");
   app.add_option("--dir", options.slice.directory, "Empty directory on a disk")->required();
-  app.add_option("--rounds", options.rounds, "Rounds of ours, echo, echo, ours")
+  app.add_option("--rounds", options.rounds, "Rounds")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000));
-  app.add_option("--seconds", seconds, "How long each of the four is measured")
+  app.add_option("--seconds", seconds, "How long each slice of a round is measured")
       ->capture_default_str()
       ->check(CLI::Range(0.1, 60.0));
+  app.add_option("--part", options.parts, "Of unary, batch and alone; all")->delimiter(',');
   app.add_option("--json", options.json, "Write the figures there");
   CLI11_PARSE(app, argc, argv);
   options.slice.measured = absl::Seconds(seconds);

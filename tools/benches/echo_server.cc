@@ -1,7 +1,8 @@
 // bench-echo ADDRESS ANSWER_FILE: the emptiest unary gRPC server of the manager's kind.
 //
-// The callback API, and AllocateRegion's path; but it looks at nothing of what it is sent and
-// answers every call with the bytes of ANSWER_FILE, so that no message is parsed or serialised.
+// The callback API, and the paths of AllocateRegion and BatchAllocateRegions; but it looks at
+// nothing of what it is sent and answers every call with the bytes of ANSWER_FILE, so that no
+// message is parsed or serialised.
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 
@@ -18,7 +19,8 @@ namespace {
 // On top of CallbackService: one method that is not of the callback API would bring gRPC's threads
 // for the synchronous one with it.
 using Pool = cxlpool::v1::PoolService;
-using Base = Pool::WithRawCallbackMethod_AllocateRegion<Pool::CallbackService>;
+using Base = Pool::WithRawCallbackMethod_AllocateRegion<
+    Pool::WithRawCallbackMethod_BatchAllocateRegions<Pool::CallbackService>>;
 
 class Echo final : public Base {
  public:
@@ -30,13 +32,23 @@ class Echo final : public Base {
   grpc::ServerUnaryReactor* AllocateRegion(grpc::CallbackServerContext* context,
                                            const grpc::ByteBuffer*,
                                            grpc::ByteBuffer* response) override {
+    return Answer(context, response);
+  }
+  grpc::ServerUnaryReactor* BatchAllocateRegions(grpc::CallbackServerContext* context,
+                                                 const grpc::ByteBuffer*,
+                                                 grpc::ByteBuffer* response) override {
+    return Answer(context, response);
+  }
+
+ private:
+  grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context,
+                                   grpc::ByteBuffer* response) {
     *response = answer_;
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     reactor->Finish(grpc::Status::OK);
     return reactor;
   }
 
- private:
   grpc::ByteBuffer answer_;
 };
 

@@ -1,55 +1,67 @@
 #include "tools/benches/load.h"
 
-#include <grpcpp/create_channel.h>
+#include <grpcpp/generic/generic_stub.h>
 
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "cxlpool/v1/pool_service.grpc.pb.h"
+#include "absl/time/clock.h"
 #include "proto/support/status_wire.h"
+#include "tools/benches/channel.h"
 
 namespace cxlpool::bench {
 namespace {
 
 constexpr absl::Duration kCallLimit = absl::Seconds(10);
-constexpr int kMaxAnswerBytes = 16 << 20;
-constexpr uint32_t kPage = 1000;
+constexpr size_t kDigits = sizeof(kMarker) - 1;
+constexpr int kCallerShift = 36;  // Of 48 bits: 12 for the caller, the rest count.
 
-using Clock = std::chrono::system_clock;
-
-// A connection of its own: gRPC would let equal channels share one.
-absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(const std::string& address,
-                                                       absl::Duration limit) {
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  // A server that is only just starting refuses at first.
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 20);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetMaxReceiveMessageSize(kMaxAnswerBytes);
-  auto channel = grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
-  if (channel->WaitForConnected(Clock::now() + absl::ToChronoMilliseconds(limit))) return channel;
-  return absl::UnavailableError(
-      absl::StrCat("nobody answered on ", address, " within ", absl::FormatDuration(limit)));
+grpc::ByteBuffer ToBuffer(const std::string& bytes) {
+  const grpc::Slice slice(bytes);
+  return grpc::ByteBuffer(&slice, 1);
 }
 
-v1::AllocateRegionRequest MakeRequest(uint64_t size_bytes) {
-  v1::AllocateRegionRequest request;
-  request.set_size_bytes(size_bytes);
-  return request;
+std::string ToString(const grpc::ByteBuffer& buffer) {
+  std::vector<grpc::Slice> slices;
+  std::string bytes;
+  if (!buffer.Dump(&slices).ok()) return bytes;
+  bytes.reserve(buffer.Length());
+  for (const grpc::Slice& slice : slices) {
+    bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  }
+  return bytes;
 }
 
-// In the form of a UUID; its parts say which load, caller and call it is.
-std::string MakeRequestId(uint64_t seed, uint32_t caller, uint64_t call) {
-  return absl::StrFormat("%08x-%04x-4%03x-8000-%012x", seed & 0xffffffff, caller & 0xffff,
-                         (seed >> 32) & 0xfff, call & 0xffffffffffff);
-}
+// A caller's request, whose numbers are set anew for each call.
+class Request {
+ public:
+  Request(std::string bytes, uint64_t caller) : bytes_(std::move(bytes)) {
+    for (size_t at = bytes_.find(kMarker); at != std::string::npos;
+         at = bytes_.find(kMarker, at + kDigits)) {
+      marks_.push_back(at);
+    }
+    next_ = caller << kCallerShift;
+  }
+
+  const std::string& Next() {
+    for (size_t mark : marks_) {
+      uint64_t rest = next_++;
+      for (size_t digit = kDigits; digit-- > 0; rest >>= 4) {
+        bytes_[mark + digit] = "0123456789abcdef"[rest & 15];
+      }
+    }
+    return bytes_;
+  }
+
+ private:
+  std::string bytes_;
+  std::vector<size_t> marks_;
+  uint64_t next_ = 0;
+};
 
 class CallbackLoad final : public Load {
  public:
@@ -70,13 +82,15 @@ class CallbackLoad final : public Load {
   }
 
   uint64_t answered() const override { return answered_.load(std::memory_order_relaxed); }
+  void Measure(bool on) override { measured_ = on; }
+  void Stop() override { stopping_ = true; }
 
   absl::Status failure() const override {
     const std::lock_guard lock(mutex_);
     return failure_;
   }
 
-  absl::StatusOr<std::vector<v1::Region>> Join(absl::Duration limit) override {
+  absl::StatusOr<End> Join(absl::Duration limit) override {
     {
       std::unique_lock lock(mutex_);
       if (!ended_.wait_for(lock, absl::ToChronoMilliseconds(limit),
@@ -85,30 +99,28 @@ class CallbackLoad final : public Load {
             absl::StrCat(running_, " callers did not end within ", absl::FormatDuration(limit)));
       }
     }
-    std::vector<v1::Region> all;
-    all.reserve(answered());
-    for (const auto& caller : callers_) caller->Move(all);
-    return all;
+    End end;
+    for (const auto& caller : callers_) caller->Collect(end);
+    return end;
   }
 
  private:
   class Caller {
    public:
     Caller(CallbackLoad* load, uint32_t number, std::shared_ptr<grpc::Channel> channel)
-        : load_(load),
-          number_(number),
-          stub_(v1::PoolService::NewStub(std::move(channel))),
-          request_(MakeRequest(load->options_.size_bytes)) {}
+        : load_(load), stub_(std::move(channel)), request_(load->options_.request, number) {}
 
     void Next() {
       {
         const std::lock_guard lock(mutex_);
         context_.emplace();
       }
-      context_->set_deadline(Clock::now() + absl::ToChronoMilliseconds(kCallLimit));
-      request_.set_request_id(MakeRequestId(load_->options_.seed, number_, ++calls_));
-      stub_->async()->AllocateRegion(&*context_, &request_, &response_,
-                                     [this](const grpc::Status& status) { Answered(status); });
+      context_->set_deadline(std::chrono::system_clock::now() +
+                             absl::ToChronoMilliseconds(kCallLimit));
+      sent_ = ToBuffer(request_.Next());
+      began_ = load_->measured_.load(std::memory_order_relaxed) ? absl::GetCurrentTimeNanos() : 0;
+      stub_.UnaryCall(&*context_, load_->options_.method, grpc::StubOptions(), &sent_, &response_,
+                      [this](const grpc::Status& status) { Answered(status); });
     }
 
     void Cancel() {
@@ -116,30 +128,44 @@ class CallbackLoad final : public Load {
       if (context_.has_value()) context_->TryCancel();
     }
 
-    void Move(std::vector<v1::Region>& to) {
-      std::move(answers_.begin(), answers_.end(), std::back_inserter(to));
+    void Collect(End& end) {
+      for (const grpc::ByteBuffer& answer : answers_) end.answers.push_back(ToString(answer));
       answers_.clear();
+      end.latencies_us.insert(end.latencies_us.end(), latencies_us_.begin(), latencies_us_.end());
     }
 
    private:
     void Answered(const grpc::Status& status) {
-      if (status.ok()) {
-        answers_.emplace_back().Swap(response_.mutable_region());
-        load_->answered_.fetch_add(1, std::memory_order_relaxed);
-        if (!load_->stopping_) return Next();
+      if (!status.ok()) {
+        load_->Ended(FromWire(status, *context_, load_->options_.address));
+        return;
       }
-      load_->Ended(FromWire(status, *context_, load_->options_.address));
+      if (began_ != 0 && load_->measured_.load(std::memory_order_relaxed)) {
+        latencies_us_.push_back(static_cast<float>(absl::GetCurrentTimeNanos() - began_) / 1000);
+      }
+      if (load_->options_.keep_answers) {
+        answers_.emplace_back().Swap(&response_);
+      } else {
+        response_.Clear();
+      }
+      load_->answered_.fetch_add(1, std::memory_order_relaxed);
+      if (++calls_ == load_->options_.calls_per_caller || load_->stopping_) {
+        load_->Ended(absl::OkStatus());
+      } else {
+        Next();
+      }
     }
 
     CallbackLoad* const load_;
-    const uint32_t number_;
-    const std::unique_ptr<v1::PoolService::Stub> stub_;
-    v1::AllocateRegionRequest request_;
-    v1::AllocateRegionResponse response_;
+    grpc::GenericStub stub_;
+    Request request_;
+    grpc::ByteBuffer sent_, response_;
     std::mutex mutex_;  // Of context_, which Cancel reads from another thread.
     std::optional<grpc::ClientContext> context_;
     uint64_t calls_ = 0;
-    std::vector<v1::Region> answers_;
+    int64_t began_ = 0;  // 0: not timed.
+    std::vector<grpc::ByteBuffer> answers_;
+    std::vector<float> latencies_us_;
   };
 
   void Ended(absl::Status status) {
@@ -150,6 +176,7 @@ class CallbackLoad final : public Load {
 
   const LoadOptions options_;
   std::atomic<bool> stopping_{false};
+  std::atomic<bool> measured_{false};
   std::atomic<uint64_t> answered_{0};
   mutable std::mutex mutex_;
   std::condition_variable ended_;
@@ -171,39 +198,17 @@ absl::StatusOr<std::unique_ptr<Load>> Load::Start(const LoadOptions& options,
   return std::make_unique<CallbackLoad>(options, std::move(channels));
 }
 
-absl::StatusOr<v1::AllocateRegionResponse> AllocateOnce(const LoadOptions& options,
-                                                        absl::Duration connect_limit) {
-  auto channel = Connect(options.address, connect_limit);
-  if (!channel.ok()) return channel.status();
-  grpc::ClientContext context;
-  context.set_deadline(Clock::now() + absl::ToChronoMilliseconds(kCallLimit));
-  v1::AllocateRegionRequest request = MakeRequest(options.size_bytes);
-  request.set_request_id(MakeRequestId(options.seed, 0, 0));
-  v1::AllocateRegionResponse response;
-  const grpc::Status status =
-      v1::PoolService::NewStub(*channel)->AllocateRegion(&context, request, &response);
-  if (!status.ok()) return FromWire(status, context, options.address);
-  return response;
-}
-
-absl::StatusOr<std::vector<v1::Region>> ListAll(const std::string& address,
-                                                absl::Duration connect_limit) {
-  auto channel = Connect(address, connect_limit);
-  if (!channel.ok()) return channel.status();
-  const auto stub = v1::PoolService::NewStub(*channel);
-  std::vector<v1::Region> all;
-  v1::ListRegionsRequest request;
-  request.set_page_size(kPage);
-  do {
-    grpc::ClientContext context;
-    context.set_deadline(Clock::now() + absl::ToChronoMilliseconds(kCallLimit));
-    v1::ListRegionsResponse page;
-    const grpc::Status status = stub->ListRegions(&context, request, &page);
-    if (!status.ok()) return FromWire(status, context, address);
-    for (v1::Region& region : *page.mutable_regions()) all.push_back(std::move(region));
-    request.set_page_token(page.next_page_token());
-  } while (!request.page_token().empty());
-  return all;
+absl::StatusOr<std::string> CallOnce(const LoadOptions& options, absl::Duration limit) {
+  LoadOptions once = options;
+  once.callers = once.connections = 1;
+  once.calls_per_caller = 1;
+  once.keep_answers = true;
+  auto load = Load::Start(once, limit);
+  if (!load.ok()) return load.status();
+  auto end = (*load)->Join(kCallLimit + absl::Seconds(1));
+  if (!end.ok()) return end.status();
+  if (absl::Status status = (*load)->failure(); !status.ok()) return status;
+  return std::move(end->answers.front());
 }
 
 }  // namespace cxlpool::bench

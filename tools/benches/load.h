@@ -1,31 +1,44 @@
-// Callers that allocate one Region after another, each as fast as it is answered, and keep every
-// answer. Which server answers, the manager or the echo, they cannot tell.
+// Callers that make one unary gRPC call after another, each as fast as it is answered. Requests are
+// bytes made beforehand and answers are kept as bytes: the callers' own work is as small as it can
+// be, and who answers, the manager, the echo or etcd, they cannot tell.
 //
 // Thread-safe. This header is free of gRPC.
 #ifndef CXLPOOL_TOOLS_BENCHES_LOAD_H_
 #define CXLPOOL_TOOLS_BENCHES_LOAD_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "cxlpool/v1/pool_service.pb.h"
 
 namespace cxlpool::bench {
 
 struct LoadOptions {
   std::string address;  // HOST:PORT, no TLS.
-  int callers = 64;     // Calls in flight.
-  int connections = 4;  // The callers share them evenly.
-  uint64_t size_bytes = 0;
-  uint64_t seed = 0;  // Of the request_ids: differs for each load on one manager.
+  std::string method;   // "/package.Service/Method"
+  // A serialised request. Each kMarker in it becomes a number that no other has, in 12 hexadecimal
+  // digits.
+  std::string request;
+  int callers = 64;               // Calls in flight. At most 4096.
+  int connections = 4;            // The callers share them evenly.
+  uint64_t calls_per_caller = 0;  // Then it ends. 0: never but by a failure.
+  bool keep_answers = false;
 };
+
+inline constexpr char kMarker[] = "@@@@@@@@@@@@";
 
 class Load {
  public:
+  // What a load left.
+  struct End {
+    std::vector<std::string> answers;  // Of calls answered OK, if they were to be kept.
+    std::vector<float> latencies_us;   // Of calls that began and ended while measured.
+  };
+
   // Connects, then starts every caller. UNAVAILABLE: no connection by `connect_limit`.
   static absl::StatusOr<std::unique_ptr<Load>> Start(const LoadOptions& options,
                                                      absl::Duration connect_limit);
@@ -34,21 +47,23 @@ class Load {
   // Calls answered OK so far.
   virtual uint64_t answered() const = 0;
 
+  // Whether calls are timed from now on.
+  virtual void Measure(bool on) = 0;
+
   // The first call that failed; OK if none did. A caller ends at its first failure.
   virtual absl::Status failure() const = 0;
 
-  // Waits until every caller has ended at a failure, as when the server is killed. Answers what
-  // was acknowledged. DEADLINE_EXCEEDED: some go on after `limit`.
-  virtual absl::StatusOr<std::vector<v1::Region>> Join(absl::Duration limit) = 0;
+  // No caller begins another call.
+  virtual void Stop() = 0;
+
+  // Waits until every caller has ended, as when the server is killed. DEADLINE_EXCEEDED: some go on
+  // after `limit`.
+  virtual absl::StatusOr<End> Join(absl::Duration limit) = 0;
 };
 
-// One allocation, for a look at its answer. Errors are the server's, or UNAVAILABLE as in Start.
-absl::StatusOr<v1::AllocateRegionResponse> AllocateOnce(const LoadOptions& options,
-                                                        absl::Duration connect_limit);
-
-// Every Region of the manager at `address`, page by page.
-absl::StatusOr<std::vector<v1::Region>> ListAll(const std::string& address,
-                                                absl::Duration connect_limit);
+// One call of `options`, for a look at its answer. Errors are the server's, or UNAVAILABLE as in
+// Load::Start. A server that is only just starting is waited for.
+absl::StatusOr<std::string> CallOnce(const LoadOptions& options, absl::Duration limit);
 
 }  // namespace cxlpool::bench
 

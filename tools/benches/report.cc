@@ -25,14 +25,25 @@ std::string ToJson(const std::vector<Row>& rows) {
                       const Summary& s = row.summary;
                       absl::StrAppendFormat(
                           out,
-                          "{\"row\":%d,\"name\":\"%s\",\"unit\":\"%s\",\"ours\":%.1f,"
-                          "\"peer\":%.1f,\"ratio\":%.4f,\"ci\":%s,\"aa\":%s,\"target\":%g,"
-                          "\"met\":%s,\"verdict\":\"%s\"}",
+                          "{\"row\":%d,\"name\":\"%s\",\"unit\":\"%s\",\"ours\":%.6g,"
+                          "\"peer\":%.6g,\"ratio\":%.4f,\"ci\":%s,\"aa\":%s,\"target\":%g,"
+                          "\"aim\":\"%s\",\"met\":%s,\"verdict\":\"%s\"}",
                           row.number, row.name, row.unit, s.ours, s.peer, s.ratio, Pair(s.ratio_95),
                           Pair(s.control_95), row.target,
+                          row.aim == Aim::kAtMost ? "at most" : "at least",
                           s.verdict == Verdict::kMet ? "true" : "false", ToString(s.verdict));
                     }),
       "]}\n");
+}
+
+std::string ToText(const Row& row, size_t rounds) {
+  const Summary& s = row.summary;
+  return absl::StrFormat(
+      "row %d, %s: ours %.4g, peer %.4g %s: ratio %.3f, 95 %% [%.3f, %.3f], N = %d rounds\n"
+      "  control (ours by ours) 95 %% [%.3f, %.3f]; target %s %g: %s\n",
+      row.number, row.name, s.ours, s.peer, row.unit, s.ratio, s.ratio_95.low, s.ratio_95.high,
+      rounds, s.control_95.low, s.control_95.high,
+      row.aim == Aim::kAtMost ? "<=" : ">=", row.target, ToString(s.verdict));
 }
 
 absl::Status WriteFile(const std::string& file, const std::string& text) {

@@ -17,12 +17,16 @@ struct Row {
   std::string name;
   std::string unit;
   double target = 0;
+  Aim aim = Aim::kAtLeast;
   Summary summary;
 };
 
 // {"rows":[{"row":2,"name":"…","unit":"…","ours":…,"peer":…,"ratio":…,"ci":[…,…],"aa":[…,…],
-//           "target":…,"met":true,"verdict":"met|missed|inconclusive"}]}
+//           "target":…,"aim":"at least|at most","met":true,"verdict":"met|missed|inconclusive"}]}
 std::string ToJson(const std::vector<Row>& rows);
+
+// Two lines for people: figures and intervals, then control, target and verdict.
+std::string ToText(const Row& row, size_t rounds);
 
 // UNAVAILABLE: `file` could not be written whole.
 absl::Status WriteFile(const std::string& file, const std::string& text);

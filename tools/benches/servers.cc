@@ -6,12 +6,19 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "tools/benches/report.h"
 
 namespace cxlpool::bench {
 namespace {
+
+constexpr uint64_t kEtcdBytes = uint64_t{8} << 30;  // Its own limit; 2 GiB unless told.
+constexpr size_t kLogEnd = 2000;
 
 absl::StatusOr<std::string> FreeAddress() {
   const auto port = FreePort();
@@ -25,9 +32,10 @@ absl::Status MakeDirectory(const std::string& path) {
 }
 
 std::string ManagerConfig(const std::string& address, const std::string& directory) {
-  std::string config = absl::StrCat(
-      "[[listen]]\naddress = \"", address, "\"\ninsecure = true\n[store]\npath = \"", directory,
-      "/store/pool.db\"\n[fabric]\ndriver = \"emulated\"\nroot = \"", directory, "/fabric\"\n");
+  std::string config =
+      absl::StrCat("[[listen]]\naddress = \"", address, "\"\ninsecure = true\n[store]\npath = \"",
+                   StoreFile(directory), "\"\n[fabric]\ndriver = \"emulated\"\nroot = \"",
+                   directory, "/fabric\"\n");
   for (int i = 0; i < kDevices; ++i) {
     absl::StrAppend(&config, "[[device]]\nid = \"cmm-", i, "\"\ncapacity = ", kDeviceBytes,
                     "\ngranule = ", kGranuleBytes, "\n");
@@ -36,6 +44,8 @@ std::string ManagerConfig(const std::string& address, const std::string& directo
 }
 
 }  // namespace
+
+std::string StoreFile(const std::string& directory) { return directory + "/store/pool.db"; }
 
 absl::StatusOr<Server> StartManager(const std::string& program, const std::string& directory) {
   auto address = FreeAddress();
@@ -59,6 +69,37 @@ absl::StatusOr<Server> StartEcho(const std::string& program, const std::string& 
   auto child = Child::Start({program, *address, answer_file}, log);
   if (!child.ok()) return child.status();
   return Server{*std::move(child), *address, log};
+}
+
+absl::StatusOr<Server> StartEtcd(const std::string& program, const std::string& directory) {
+  auto address = FreeAddress();
+  if (!address.ok()) return address.status();
+  auto peer = FreeAddress();
+  if (!peer.ok()) return peer.status();
+  if (absl::Status status = MakeDirectory(directory); !status.ok()) return status;
+  const std::string log = directory + "/etcd.log";
+  const std::string client_url = "http://" + *address, peer_url = "http://" + *peer;
+  auto child = Child::Start(
+      {program, "--name=bench", "--data-dir=" + directory + "/data",
+       "--listen-client-urls=" + client_url, "--advertise-client-urls=" + client_url,
+       "--listen-peer-urls=" + peer_url, "--initial-advertise-peer-urls=" + peer_url,
+       "--initial-cluster=bench=" + peer_url, absl::StrCat("--quota-backend-bytes=", kEtcdBytes),
+       "--logger=zap", "--log-level=error"},
+      log);
+  if (!child.ok()) return child.status();
+  return Server{*std::move(child), *address, log};
+}
+
+absl::Status WithLog(const absl::Status& status, const std::string& log) {
+  std::ifstream file(log, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (text.size() > kLogEnd) text.erase(0, text.size() - kLogEnd);
+  return absl::Status(status.code(), absl::StrCat(status.message(), "; the server's log: ", text));
+}
+
+void RemoveDirectory(const std::string& directory) {
+  std::error_code ignored;
+  std::filesystem::remove_all(directory, ignored);
 }
 
 absl::Status CheckOnDisk(const std::string& directory) {

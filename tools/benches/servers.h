@@ -1,4 +1,4 @@
-// The two servers that a figure sets side by side, each a process of its own on a loopback port.
+// The servers that figures set side by side, each a process of its own on a loopback port.
 #ifndef CXLPOOL_TOOLS_BENCHES_SERVERS_H_
 #define CXLPOOL_TOOLS_BENCHES_SERVERS_H_
 
@@ -27,9 +27,22 @@ inline constexpr uint64_t kGranuleBytes = uint64_t{1} << 20;
 // same store. `program`: its path.
 absl::StatusOr<Server> StartManager(const std::string& program, const std::string& directory);
 
+// Its database, below the directory that it was started with.
+std::string StoreFile(const std::string& directory);
+
 // The echo, which answers with the bytes of `answer_file`.
 absl::StatusOr<Server> StartEcho(const std::string& program, const std::string& directory,
                                  const std::string& answer_file);
+
+// A cluster of one etcd, as durable as it is by default, its data below `directory`. Started again
+// with the same directory, it goes on with them.
+absl::StatusOr<Server> StartEtcd(const std::string& program, const std::string& directory);
+
+// The status with the end of a server's log.
+absl::Status WithLog(const absl::Status& status, const std::string& log);
+
+// Whatever lies there; what cannot be removed stays.
+void RemoveDirectory(const std::string& directory);
 
 // FAILED_PRECONDITION: what lies in `directory` lies in memory, so nothing there is ever durable.
 absl::Status CheckOnDisk(const std::string& directory);

@@ -1,17 +1,14 @@
 #include "tools/benches/slice.h"
 
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <system_error>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "tools/benches/load.h"
+#include "tools/benches/probes.h"
+#include "tools/benches/regions.h"
 #include "tools/benches/report.h"
-#include "tools/benches/servers.h"
+#include "tools/benches/requests.h"
 
 namespace cxlpool::bench {
 namespace {
@@ -20,13 +17,22 @@ namespace {
 constexpr absl::Duration kConnectLimit = absl::Seconds(30);
 // Calls have a deadline of 10 s.
 constexpr absl::Duration kEndLimit = absl::Seconds(15);
-constexpr size_t kLogEnd = 2000;
 
-absl::Status WithLog(const absl::Status& status, const std::string& log) {
-  std::ifstream file(log, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (text.size() > kLogEnd) text.erase(0, text.size() - kLogEnd);
-  return absl::Status(status.code(), absl::StrCat(status.message(), "; the server's log: ", text));
+LoadOptions LoadOf(const Server& server, const Shape& shape, std::string method,
+                   std::string request) {
+  LoadOptions options;
+  options.address = server.address;
+  options.method = std::move(method);
+  options.request = std::move(request);
+  options.callers = shape.callers;
+  options.connections = shape.connections;
+  return options;
+}
+
+LoadOptions Allocations(const Server& server, const Shape& shape, uint64_t seed) {
+  return shape.batch == 0
+             ? LoadOf(server, shape, kAllocate, AllocateRequest(seed))
+             : LoadOf(server, shape, kBatchAllocate, BatchAllocateRequest(seed, shape.batch));
 }
 
 struct Reading {
@@ -41,38 +47,33 @@ absl::StatusOr<Reading> Read(const Server& server, const Load& load) {
   return Reading{absl::Now(), load.answered(), *cpu};
 }
 
-// Drives `server`, measures, and kills it with every caller waiting for an answer.
-// What was acknowledged goes to `acknowledged`.
-absl::StatusOr<Slice> Measure(const SliceOptions& options, uint64_t seed, Server& server,
-                              std::vector<v1::Region>& acknowledged) {
-  auto load = Load::Start({.address = server.address,
-                           .callers = options.callers,
-                           .size_bytes = kGranuleBytes,
-                           .seed = seed},
-                          kConnectLimit);
+// Drives `server`, measures, and kills it with every caller waiting for an answer. What was
+// answered goes to `answers`, if it was to be kept.
+absl::StatusOr<Sample> Measure(const SliceOptions& options, const LoadOptions& load_options,
+                               int batch, Server& server, std::vector<std::string>& answers) {
+  auto load = Load::Start(load_options, kConnectLimit);
   if (!load.ok()) return WithLog(load.status(), server.log);
   absl::SleepFor(options.warm_up);
   const auto before = Read(server, **load);
+  (*load)->Measure(true);
   absl::SleepFor(options.measured);
+  (*load)->Measure(false);
   const auto after = Read(server, **load);
   if (absl::Status status = (*load)->failure(); !status.ok()) return WithLog(status, server.log);
   if (!before.ok()) return WithLog(before.status(), server.log);
   if (!after.ok()) return WithLog(after.status(), server.log);
 
   server.child.Kill();
-  auto answers = (*load)->Join(kEndLimit);
-  if (!answers.ok()) return answers.status();
-  acknowledged = *std::move(answers);
+  auto end = (*load)->Join(kEndLimit);
+  if (!end.ok()) return end.status();
+  answers = std::move(end->answers);
   const double calls = static_cast<double>(after->answered - before->answered);
   if (calls == 0) return absl::DeadlineExceededError("not one call was answered");
-  return Slice{.per_second = calls / absl::ToDoubleSeconds(after->time - before->time),
-               .cpu_micros = absl::ToDoubleMicroseconds(after->cpu - before->cpu) / calls,
-               .survival = {}};
-}
-
-void Remove(const std::string& directory) {
-  std::error_code ignored;
-  std::filesystem::remove_all(directory, ignored);
+  const double items = batch == 0 ? calls : calls * batch;
+  return Sample{.per_second = items / absl::ToDoubleSeconds(after->time - before->time),
+                .cpu_micros = absl::ToDoubleMicroseconds(after->cpu - before->cpu) / items,
+                .p50_us = Quantile(end->latencies_us, 0.5),
+                .p99_us = Quantile(end->latencies_us, 0.99)};
 }
 
 }  // namespace
@@ -81,47 +82,101 @@ std::string SliceRunner::NextDirectory() {
   return absl::StrCat(options_.directory, "/slice-", ++slices_);
 }
 
-absl::Status SliceRunner::Prepare() {
+std::string SliceRunner::AnswerFile(bool batch) const {
+  return absl::StrCat(options_.directory, batch ? "/batch-answer" : "/answer");
+}
+
+absl::Status SliceRunner::Prepare(bool batched) {
   if (absl::Status status = CheckOnDisk(options_.directory); !status.ok()) return status;
   const std::string directory = NextDirectory();
-  auto server = StartManager(options_.manager, directory);
-  if (!server.ok()) return server.status();
-  const auto answer =
-      AllocateOnce({.address = server->address, .size_bytes = kGranuleBytes}, kConnectLimit);
-  if (!answer.ok()) return WithLog(answer.status(), server->log);
-  const std::string bytes = answer->SerializeAsString();
-  answer_bytes_ = bytes.size();
-  server->child.Kill();
-  Remove(directory);
-  return WriteFile(answer_file(), bytes);
+  {
+    auto server = StartManager(options_.manager, directory);
+    if (!server.ok()) return server.status();
+    for (const Shape& shape : {kUnary, kBatched}) {
+      const bool batch = shape.batch != 0;
+      if (batch && !batched) continue;
+      const auto answer = CallOnce(Allocations(*server, shape, slices_), kConnectLimit);
+      if (!answer.ok()) return WithLog(answer.status(), server->log);
+      if (absl::Status status = ForEachAnswered({*answer}, batch, [](const v1::Region&) {});
+          !status.ok()) {
+        return status;
+      }
+      if (absl::Status status = WriteFile(AnswerFile(batch), *answer); !status.ok()) return status;
+    }
+  }
+  auto record = NewestRecord(StoreFile(directory));
+  if (!record.ok()) return record.status();
+  record_ = *std::move(record);
+  RemoveDirectory(directory);
+  return absl::OkStatus();
 }
 
-absl::StatusOr<Slice> SliceRunner::Manager() {
+absl::StatusOr<Sample> SliceRunner::Manager(const Shape& shape) {
   const std::string directory = NextDirectory();
   auto server = StartManager(options_.manager, directory);
   if (!server.ok()) return server.status();
-  std::vector<v1::Region> acknowledged;
-  auto slice = Measure(options_, slices_, *server, acknowledged);
-  if (!slice.ok()) return slice.status();
+  std::vector<std::string> answers;
+  LoadOptions load = Allocations(*server, shape, slices_);
+  load.keep_answers = true;
+  const auto sample = Measure(options_, load, shape.batch, *server, answers);
+  if (!sample.ok()) return sample.status();
+  ++kills_;
 
+  SurvivalCheck check;
+  if (absl::Status status = ForEachAnswered(
+          answers, shape.batch != 0, [&](const v1::Region& region) { check.Acknowledged(region); });
+      !status.ok()) {
+    return status;
+  }
   auto again = StartManager(options_.manager, directory);
   if (!again.ok()) return again.status();
-  const auto listed = ListAll(again->address, kConnectLimit);
-  if (!listed.ok()) return WithLog(listed.status(), again->log);
-  slice->survival = Compare(acknowledged, *listed);
+  if (absl::Status status = ForEachListed(again->address, kConnectLimit,
+                                          [&](const v1::Region& region) { check.Listed(region); });
+      !status.ok()) {
+    return WithLog(status, again->log);
+  }
   again->child.Kill();
-  if (slice->survival.lost == 0 && slice->survival.overlap == 0) Remove(directory);
-  return slice;
+  const Survival survival = check.Finish();
+  survival_ += survival;
+  if (survival.lost == 0 && survival.overlap == 0) RemoveDirectory(directory);
+  return sample;
 }
 
-absl::StatusOr<Slice> SliceRunner::Echo() {
+absl::StatusOr<Sample> SliceRunner::Echo(const Shape& shape) {
   const std::string directory = NextDirectory();
-  auto server = StartEcho(options_.echo, directory, answer_file());
+  auto server = StartEcho(options_.echo, directory, AnswerFile(shape.batch != 0));
   if (!server.ok()) return server.status();
-  std::vector<v1::Region> ignored;
-  auto slice = Measure(options_, slices_, *server, ignored);
-  Remove(directory);
-  return slice;
+  std::vector<std::string> ignored;
+  LoadOptions load = Allocations(*server, shape, slices_);
+  load.keep_answers = true;  // As with the manager.
+  auto sample = Measure(options_, load, shape.batch, *server, ignored);
+  RemoveDirectory(directory);
+  return sample;
+}
+
+absl::StatusOr<Sample> SliceRunner::Etcd(const Shape& shape) {
+  const std::string directory = NextDirectory();
+  auto server = StartEtcd(options_.etcd, directory);
+  if (!server.ok()) return server.status();
+  // It listens before it has elected itself.
+  const auto ready =
+      CallOnce(LoadOf(*server, kAlone, kEtcdRange, EtcdCountRequest()), kConnectLimit);
+  if (!ready.ok()) return WithLog(ready.status(), server->log);
+  const LoadOptions load =
+      shape.batch == 0 ? LoadOf(*server, shape, kEtcdPut, EtcdPutRequest(record_))
+                       : LoadOf(*server, shape, kEtcdTxn, EtcdTxnRequest(record_, shape.batch));
+  std::vector<std::string> ignored;
+  auto sample = Measure(options_, load, shape.batch, *server, ignored);
+  RemoveDirectory(directory);
+  return sample;
+}
+
+absl::StatusOr<Sample> SliceRunner::Sqlite() {
+  return ProbeSqlite(options_.directory, record_, options_.measured);
+}
+
+absl::StatusOr<Sample> SliceRunner::Sync() {
+  return ProbeSync(options_.directory, options_.measured);
 }
 
 }  // namespace cxlpool::bench

@@ -63,4 +63,12 @@ Summary Summarise(const std::vector<Round>& rounds, double target, uint64_t seed
   return summary;
 }
 
+double Quantile(std::vector<float> values, double share) {
+  if (values.empty()) return 0;
+  const size_t rank =
+      std::min(values.size() - 1, static_cast<size_t>(share * static_cast<double>(values.size())));
+  std::nth_element(values.begin(), values.begin() + static_cast<ptrdiff_t>(rank), values.end());
+  return values[rank];
+}
+
 }  // namespace cxlpool::bench

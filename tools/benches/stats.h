@@ -61,6 +61,9 @@ enum class Aim { kAtLeast, kAtMost };
 Summary Summarise(const std::vector<Round>& rounds, double target, uint64_t seed,
                   Aim aim = Aim::kAtLeast);
 
+// The value below which a share of `values` lies, `share` from 0 to 1; 0 of nothing.
+double Quantile(std::vector<float> values, double share);
+
 }  // namespace cxlpool::bench
 
 #endif  // CXLPOOL_TOOLS_BENCHES_STATS_H_

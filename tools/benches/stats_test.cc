@@ -84,9 +84,24 @@ TEST(ReportTest, JsonHasEveryKey) {
                  .control_95 = {0.99, 1.01},
                  .verdict = Verdict::kMissed};
   EXPECT_EQ(ToJson({row}),
-            "{\"rows\":[{\"row\":2,\"name\":\"n\",\"unit\":\"u\",\"ours\":1.2,\"peer\":2.5,"
+            "{\"rows\":[{\"row\":2,\"name\":\"n\",\"unit\":\"u\",\"ours\":1.25,\"peer\":2.5,"
             "\"ratio\":0.5000,\"ci\":[0.4000,0.6000],\"aa\":[0.9900,1.0100],\"target\":0.85,"
-            "\"met\":false,\"verdict\":\"missed\"}]}\n");
+            "\"aim\":\"at least\",\"met\":false,\"verdict\":\"missed\"}]}\n");
+}
+
+TEST(StatsTest, ALowerFigureMeetsItsTargetFromBelow) {
+  const std::vector<Round> rounds(kMinRounds, Round{2, 2, 2, 2});
+  EXPECT_EQ(Summarise(rounds, 1.1, 1, Aim::kAtMost).verdict, Verdict::kMet);
+  EXPECT_EQ(Summarise(rounds, 0.9, 1, Aim::kAtMost).verdict, Verdict::kMissed);
+}
+
+TEST(StatsTest, QuantilesAreValuesOfTheSet) {
+  std::vector<float> values;
+  for (int i = 1; i <= 100; ++i) values.push_back(static_cast<float>(101 - i));
+  EXPECT_EQ(Quantile(values, 0.5), 51);
+  EXPECT_EQ(Quantile(values, 0.99), 100);
+  EXPECT_EQ(Quantile({}, 0.5), 0);
+  EXPECT_EQ(Quantile({7}, 1), 7);
 }
 
 }  // namespace

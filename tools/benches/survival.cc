@@ -2,31 +2,15 @@
 
 #include <algorithm>
 #include <tuple>
-#include <unordered_map>
 
+#include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
 
 namespace cxlpool::bench {
 namespace {
 
-uint64_t CountOverlaps(const std::vector<v1::Region>& listed) {
-  std::vector<std::tuple<std::string, uint64_t, uint64_t>> extents;
-  for (const v1::Region& region : listed) {
-    for (const v1::Extent& extent : region.extents()) {
-      extents.emplace_back(extent.device(), extent.dpa_bytes(), extent.length_bytes());
-    }
-  }
-  std::sort(extents.begin(), extents.end());
-  uint64_t overlaps = 0;
-  std::string device;
-  uint64_t end = 0;
-  for (const auto& [on, dpa, length] : extents) {
-    if (on != device) end = 0;
-    if (dpa < end) ++overlaps;
-    device = on;
-    end = std::max(end, dpa + length);
-  }
-  return overlaps;
+uint64_t HashOf(const v1::Region& region) {
+  return absl::Hash<std::string>()(region.SerializeAsString());
 }
 
 }  // namespace
@@ -40,32 +24,56 @@ Survival& Survival::operator+=(const Survival& other) {
   return *this;
 }
 
-Survival Compare(const std::vector<v1::Region>& acknowledged,
-                 const std::vector<v1::Region>& listed) {
-  std::unordered_map<std::string, const v1::Region*> by_tag;
-  for (const v1::Region& region : listed) by_tag[region.tag()] = &region;
+void SurvivalCheck::Lose(const std::string& what) {
+  ++survival_.lost;
+  if (survival_.first_loss.empty()) survival_.first_loss = what;
+}
 
-  Survival survival;
-  survival.acknowledged = acknowledged.size();
-  survival.overlap = CountOverlaps(listed);
-  for (const v1::Region& promised : acknowledged) {
-    const auto found = by_tag.find(promised.tag());
-    if (found != by_tag.end() &&
-        found->second->SerializeAsString() == promised.SerializeAsString()) {
-      by_tag.erase(found);  // Acknowledged twice would be a loss.
-      continue;
-    }
-    ++survival.lost;
-    if (survival.first_loss.empty()) {
-      survival.first_loss = absl::StrCat(
-          "acknowledged { ", promised.ShortDebugString(), " }, after the restart ",
-          found == by_tag.end() ? "nothing"
-                                : absl::StrCat("{ ", found->second->ShortDebugString(), " }"));
-    }
-    if (found != by_tag.end()) by_tag.erase(found);
+void SurvivalCheck::Acknowledged(const v1::Region& region) {
+  ++survival_.acknowledged;
+  if (!promised_.try_emplace(region.tag(), HashOf(region)).second) {
+    Lose(absl::StrCat("acknowledged twice: { ", region.ShortDebugString(), " }"));
   }
-  survival.extra = by_tag.size();
-  return survival;
+}
+
+void SurvivalCheck::Listed(const v1::Region& region) {
+  for (const v1::Extent& extent : region.extents()) {
+    const uint32_t device = devices_.try_emplace(extent.device(), devices_.size()).first->second;
+    extents_.push_back({device, extent.dpa_bytes(), extent.length_bytes()});
+  }
+  const auto promised = promised_.find(region.tag());
+  if (promised == promised_.end()) {
+    ++survival_.extra;
+    return;
+  }
+  if (promised->second != HashOf(region)) {
+    Lose(absl::StrCat("after the restart it is not what was acknowledged: { ",
+                      region.ShortDebugString(), " }"));
+  }
+  promised_.erase(promised);
+}
+
+uint64_t SurvivalCheck::CountOverlaps() {
+  std::sort(extents_.begin(), extents_.end(), [](const Extent& a, const Extent& b) {
+    return std::tie(a.device, a.dpa) < std::tie(b.device, b.dpa);
+  });
+  uint64_t overlaps = 0, end = 0;
+  uint32_t device = 0;
+  for (const Extent& extent : extents_) {
+    if (extent.device != device) end = 0;
+    if (extent.dpa < end) ++overlaps;
+    device = extent.device;
+    end = std::max(end, extent.dpa + extent.length);
+  }
+  return overlaps;
+}
+
+Survival SurvivalCheck::Finish() {
+  for (const auto& [tag, hash] : promised_) {
+    Lose(absl::StrCat("acknowledged, and gone after the restart: the Region of tag ", tag));
+  }
+  survival_.overlap = CountOverlaps();
+  return survival_;
 }
 
 }  // namespace cxlpool::bench

@@ -1,6 +1,6 @@
 // Whether a killed manager kept its word: what it acknowledged, against what its restart lists.
 //
-// Pure function, any thread.
+// Not thread-safe.
 #ifndef CXLPOOL_TOOLS_BENCHES_SURVIVAL_H_
 #define CXLPOOL_TOOLS_BENCHES_SURVIVAL_H_
 
@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "cxlpool/v1/resources.pb.h"
 
 namespace cxlpool::bench {
@@ -22,9 +23,30 @@ struct Survival {
   Survival& operator+=(const Survival& other);
 };
 
-// A Region survived if it is listed field for field as it was acknowledged.
-Survival Compare(const std::vector<v1::Region>& acknowledged,
-                 const std::vector<v1::Region>& listed);
+// Takes every Region that was acknowledged, then every one that is listed, and keeps of each no
+// more than a few dozen bytes. A Region survived if it is listed field for field as it was
+// acknowledged; one that is acknowledged twice is a loss.
+class SurvivalCheck {
+ public:
+  void Acknowledged(const v1::Region& region);
+  void Listed(const v1::Region& region);
+  Survival Finish();
+
+ private:
+  struct Extent {
+    uint32_t device;
+    uint64_t dpa;
+    uint64_t length;
+  };
+
+  void Lose(const std::string& what);
+  uint64_t CountOverlaps();
+
+  Survival survival_;
+  absl::flat_hash_map<std::string, uint64_t> promised_;  // Tag to the hash of all fields.
+  absl::flat_hash_map<std::string, uint32_t> devices_;   // Number of each.
+  std::vector<Extent> extents_;
+};
 
 }  // namespace cxlpool::bench
 

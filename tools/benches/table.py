@@ -14,9 +14,15 @@ def interval(pair):
     return f'{pair[0]:.3f}-{pair[1]:.3f}'
 
 
+def figure(value):
+    return f'{value:.0f}' if value >= 1000 else f'{value:.3g}'
+
+
 def cells(row):
-    return (str(row['row']), row['name'], row['unit'], f'{row["ours"]:.0f}', f'{row["peer"]:.0f}',
-            f'{row["ratio"]:.3f}', interval(row['ci']), interval(row['aa']), f'{row["target"]:g}', row['verdict'])
+    sign = '<=' if row.get('aim') == 'at most' else '>='
+    return (str(row['row']), row['name'], row['unit'], figure(row['ours']), figure(row['peer']),
+            f'{row["ratio"]:.3f}', interval(row['ci']), interval(row['aa']), f'{sign} {row["target"]:g}',
+            row['verdict'])
 
 
 def main():
