@@ -1,11 +1,10 @@
 #include "fabric-manager/adapters/store_sqlite/database.h"
 
-#include <zlib.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "fabric-manager/adapters/store_sqlite/record_crc.h"
 #include "fabric-manager/adapters/store_sqlite/sqlite_error.h"
 #include "fabric-manager/adapters/store_sqlite/store_file.h"
 #include "proto/support/refusal.h"
@@ -13,48 +12,7 @@
 namespace cxlpool::fm {
 namespace {
 
-constexpr int64_t kApplicationId = 0x43584c50;  // "CXLP"
-constexpr int64_t kSchemaVersion = 1;
-constexpr int kPageBytes = 4096;
 constexpr int kBusyTimeout_ms = 500;  // Covers another process that is just closing.
-
-constexpr char kSchema[] =
-    "CREATE TABLE records (key INTEGER PRIMARY KEY, value BLOB NOT NULL, crc INTEGER NOT NULL)"
-    " STRICT;"
-    "CREATE TABLE meta (id INTEGER PRIMARY KEY CHECK (id = 1), epoch INTEGER NOT NULL,"
-    " revision INTEGER NOT NULL, row_count INTEGER NOT NULL, crc_sum INTEGER NOT NULL,"
-    " crc INTEGER NOT NULL) STRICT;";
-
-void AppendWord(std::string& out, uint64_t word) {
-  for (int i = 0; i < 8; ++i) out.push_back(static_cast<char>(word >> (8 * i)));
-}
-
-uint32_t Crc32(uint32_t crc, absl::string_view bytes) {
-  if (bytes.empty()) return crc;  // zlib takes a null pointer as "start anew".
-  return static_cast<uint32_t>(
-      crc32_z(crc, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
-}
-
-// The bytes of a new, empty database.
-absl::StatusOr<std::string> EmptyDatabase(const std::string& path, uint32_t meta_crc) {
-  sqlite3* db = nullptr;
-  const std::string sql = absl::StrCat("PRAGMA page_size=", kPageBytes, ";", kSchema,
-                                       "INSERT INTO meta VALUES (1,0,0,0,0,", meta_crc,
-                                       ");PRAGMA application_id=", kApplicationId,
-                                       ";PRAGMA user_version=", kSchemaVersion, ";");
-  unsigned char* bytes = nullptr;
-  sqlite3_int64 size = 0;
-  if (sqlite3_open(":memory:", &db) == SQLITE_OK &&
-      sqlite3_exec(db, sql.c_str(), nullptr, nullptr, nullptr) == SQLITE_OK) {
-    bytes = sqlite3_serialize(db, "main", &size, 0);
-  }
-  absl::Status status = bytes == nullptr ? OpenError(db, path, "make") : absl::OkStatus();
-  std::string image(reinterpret_cast<const char*>(bytes), bytes == nullptr ? 0 : size);
-  sqlite3_free(bytes);
-  sqlite3_close(db);
-  if (!status.ok()) return status;
-  return image;
-}
 
 // Steps a statement that gives no rows, and makes it ready for the next time.
 int Run(const Statement& statement) {
@@ -64,23 +22,30 @@ int Run(const Statement& statement) {
                              : (sqlite3_reset(statement.get()), code);
 }
 
-absl::string_view Blob(sqlite3_stmt* statement, int column) {
-  const auto* data = static_cast<const char*>(sqlite3_column_blob(statement, column));
-  return {data, static_cast<size_t>(sqlite3_column_bytes(statement, column))};
+// What a group of batches comes to: the last word on each key, in order of key.
+std::vector<Edit> FinalEdits(const std::vector<const StoreBatch*>& batches) {
+  std::vector<Edit> edits;
+  for (const StoreBatch* batch : batches) {
+    for (const Row& row : batch->puts) edits.push_back({row.key, &row.value});
+    for (const uint64_t key : batch->erases) edits.push_back({key, nullptr});
+  }
+  const auto in_order = [](const Edit& a, const Edit& b) { return a.key < b.key; };
+  if (!std::is_sorted(edits.begin(), edits.end(), in_order)) {
+    std::stable_sort(edits.begin(), edits.end(), in_order);
+  }
+  size_t kept = 0;
+  for (size_t i = 0; i < edits.size(); ++i) {
+    if (i + 1 == edits.size() || edits[i + 1].key != edits[i].key) edits[kept++] = edits[i];
+  }
+  edits.resize(kept);
+  return edits;
 }
 
 }  // namespace
 
-uint32_t RecordCrc(uint64_t key, absl::string_view value) {
-  std::string word;
-  AppendWord(word, key);
-  return Crc32(Crc32(0, word), value);
-}
-
-uint32_t Database::Meta::Crc() const {
-  std::string words;
-  for (const uint64_t word : {epoch, revision, row_count, crc_sum}) AppendWord(words, word);
-  return Crc32(0, words);
+absl::string_view Blob(const Statement& statement, int column) {
+  const auto* data = static_cast<const char*>(sqlite3_column_blob(statement.get(), column));
+  return {data, static_cast<size_t>(sqlite3_column_bytes(statement.get(), column))};
 }
 
 absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path,
@@ -89,7 +54,7 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path
   absl::StatusOr<std::string> real = CheckStorePath(path);
   if (!real.ok()) return real.status();
   if (!StoreFileExists(*real)) {
-    absl::StatusOr<std::string> empty = EmptyDatabase(*real, Meta{}.Crc());
+    absl::StatusOr<std::string> empty = EmptyDatabase(*real, StoreMeta{});
     if (!empty.ok()) return empty.status();
     if (absl::Status status = CreateStoreFile(*real, *empty); !status.ok()) return status;
   }
@@ -117,7 +82,8 @@ absl::Status Database::Connect(uint64_t max_size_bytes, const std::string& vfs) 
   if (sqlite3_exec(db_, "PRAGMA locking_mode=EXCLUSIVE", nullptr, nullptr, nullptr) != SQLITE_OK) {
     return OpenError(db_, path_, "lock");
   }
-  if (absl::Status status = CheckHeader(); !status.ok()) return status;
+  const absl::StatusOr<int64_t> version = CheckHeader();
+  if (!version.ok()) return version.status();
   const std::string setup = absl::StrCat(
       "PRAGMA journal_mode=WAL;PRAGMA synchronous=FULL;PRAGMA wal_autocheckpoint=0;"
       "PRAGMA cell_size_check=ON;PRAGMA temp_store=MEMORY;PRAGMA mmap_size=0;"
@@ -133,7 +99,7 @@ absl::Status Database::Connect(uint64_t max_size_bytes, const std::string& vfs) 
         return SQLITE_OK;
       },
       this);
-  return PrepareAll();
+  return *version == kRowsSchemaVersion ? MigrateFromRows() : PrepareAll();
 }
 
 absl::StatusOr<int64_t> Database::ReadPragma(const std::string& name) {
@@ -145,7 +111,7 @@ absl::StatusOr<int64_t> Database::ReadPragma(const std::string& name) {
   return sqlite3_column_int64(pragma.get(), 0);
 }
 
-absl::Status Database::CheckHeader() {
+absl::StatusOr<int64_t> Database::CheckHeader() {
   const absl::StatusOr<int64_t> application = ReadPragma("application_id");
   if (!application.ok()) return application.status();
   const absl::StatusOr<int64_t> version = ReadPragma("user_version");
@@ -167,10 +133,10 @@ absl::Status Database::CheckHeader() {
                    {}}
         .ToStatus();
   }
-  if (*version != kSchemaVersion) {
+  if (*version < kRowsSchemaVersion) {
     return CorruptError(path_, absl::StrCat("schema version ", *version));
   }
-  return absl::OkStatus();
+  return version;
 }
 
 absl::Status Database::PrepareAll() {
@@ -178,25 +144,28 @@ absl::Status Database::PrepareAll() {
       {&begin_, "BEGIN IMMEDIATE"},
       {&commit_, "COMMIT"},
       {&rollback_, "ROLLBACK"},
-      {&find_, "SELECT crc FROM records WHERE key = ?1"},
-      {&put_,
-       "INSERT INTO records (key, value, crc) VALUES (?1, ?2, ?3)"
-       " ON CONFLICT (key) DO UPDATE SET value = excluded.value, crc = excluded.crc"},
-      {&erase_, "DELETE FROM records WHERE key = ?1"},
+      {&find_, "SELECT first, body FROM packs WHERE first <= ?1 ORDER BY first DESC LIMIT 1"},
+      {&find_next_, "SELECT first FROM packs WHERE first > ?1 ORDER BY first LIMIT 1"},
+      {&put_, "REPLACE INTO packs (first, body) VALUES (?1, ?2)"},
+      {&erase_, "DELETE FROM packs WHERE first = ?1"},
       // The guards are compared here, inside the transaction: no row, no commit.
       {&write_meta_,
        "UPDATE meta SET epoch = ?1, revision = ?2, row_count = ?3, crc_sum = ?4, crc = ?5"
        " WHERE id = 1 AND epoch = ?6 AND revision = ?7"},
   };
   for (const auto& [statement, sql] : statements) {
-    if (statement->Prepare(db_, sql) == SQLITE_OK) continue;
-    // A table of ours that is not there is damage, not a mistake in the SQL above.
-    if ((sqlite3_errcode(db_) & 0xff) == SQLITE_ERROR) {
-      return CorruptError(path_, sqlite3_errmsg(db_));
-    }
-    return OpenError(db_, path_, "read");
+    if (absl::Status status = Prepare(sql, *statement); !status.ok()) return status;
   }
   return absl::OkStatus();
+}
+
+absl::Status Database::Prepare(const char* sql, Statement& statement) {
+  if (statement.Prepare(db_, sql) == SQLITE_OK) return absl::OkStatus();
+  // A table of ours that is not there is damage, not a mistake in the SQL.
+  if ((sqlite3_errcode(db_) & 0xff) == SQLITE_ERROR) {
+    return CorruptError(path_, sqlite3_errmsg(db_));
+  }
+  return OpenError(db_, path_, "read");
 }
 
 absl::StatusOr<StoreImage> Database::TakeOver() {
@@ -208,7 +177,7 @@ absl::StatusOr<StoreImage> Database::TakeOver() {
     status = rows.status();
     if (rows.ok()) image.rows = *std::move(rows);
   }
-  Meta next = meta_;
+  StoreMeta next = meta_;
   ++next.epoch;
   if (status.ok() && (WriteMeta(next) != SQLITE_OK || Run(commit_) != SQLITE_OK)) {
     status = OpenError(db_, path_, "take over");
@@ -226,9 +195,10 @@ absl::StatusOr<StoreImage> Database::TakeOver() {
 
 absl::Status Database::LoadMeta() {
   Statement read;
-  if (read.Prepare(db_, "SELECT epoch, revision, row_count, crc_sum, crc FROM meta WHERE id = 1") !=
-      SQLITE_OK) {
-    return OpenError(db_, path_, "read");
+  if (absl::Status status =
+          Prepare("SELECT epoch, revision, row_count, crc_sum, crc FROM meta WHERE id = 1", read);
+      !status.ok()) {
+    return status;
   }
   const int code = sqlite3_step(read.get());
   if (code == SQLITE_DONE) return CorruptError(path_, "its meta row is missing");
@@ -243,33 +213,38 @@ absl::Status Database::LoadMeta() {
 
 absl::StatusOr<std::vector<Row>> Database::LoadRows() {
   Statement read;
-  if (read.Prepare(db_, "SELECT key, value, crc FROM records ORDER BY key") != SQLITE_OK) {
-    return OpenError(db_, path_, "read");
+  if (absl::Status status = Prepare("SELECT first, body FROM packs ORDER BY first", read);
+      !status.ok()) {
+    return status;
   }
   std::vector<Row> rows;
   rows.reserve(meta_.row_count);
-  uint64_t crc_sum = 0, bad = 0, first_bad = 0;
+  uint64_t crc_sum = 0, bad = 0, first_bad = 0, least = 0;
   int code = 0;
   while ((code = sqlite3_step(read.get())) == SQLITE_ROW) {
-    Row row;
-    row.key = static_cast<uint64_t>(sqlite3_column_int64(read.get(), 0));
-    const absl::string_view value = Blob(read.get(), 1);
-    const auto crc = static_cast<uint64_t>(sqlite3_column_int64(read.get(), 2));
-    if (crc != RecordCrc(row.key, value) && bad++ == 0) first_bad = row.key;
-    crc_sum += crc;
-    row.value = std::string(value);
-    rows.push_back(std::move(row));
+    const auto first = static_cast<uint64_t>(sqlite3_column_int64(read.get(), 0));
+    bool ordered = first >= least;
+    const bool framed = ReadPack(Blob(read, 1), [&](const Entry& entry) {
+      ordered = ordered && entry.key >= std::max(first, least);
+      least = entry.key + 1;
+      if (entry.crc != RecordCrc(entry.key, entry.value) && bad++ == 0) first_bad = entry.key;
+      crc_sum += entry.crc;
+      rows.push_back({entry.key, std::string(entry.value)});
+    });
+    if (!framed || !ordered) {
+      return CorruptError(path_, absl::StrCat("the pack of records from ", first, " is broken"));
+    }
   }
   if (code != SQLITE_DONE) return OpenError(db_, path_, "read");
   if (bad > 0) {
-    return CorruptError(path_, absl::StrCat("record ", first_bad, " fails its checksum, ", bad,
-                                            " of ", rows.size(), " in all"));
+    return CorruptError(path_,
+                        absl::StrCat("record ", first_bad, " fails its checksum",
+                                     bad > 1 ? absl::StrCat(", and ", bad - 1, " more do") : ""));
   }
   if (rows.size() != meta_.row_count || crc_sum != meta_.crc_sum) {
     return CorruptError(path_, absl::StrCat("it has ", rows.size(), " records where ",
-                                            meta_.row_count, " were stored, or old ones"));
+                                            meta_.row_count, " were written, or old ones"));
   }
-  max_key_ = rows.empty() ? 0 : rows.back().key;
   return rows;
 }
 
@@ -290,17 +265,9 @@ void Database::LeaveAsIs() { sqlite3_db_config(db_, SQLITE_DBCONFIG_NO_CKPT_ON_C
 
 absl::Status Database::Transact(const std::vector<const StoreBatch*>& batches) {
   if (Run(begin_) != SQLITE_OK) return CommitError(db_, path_, "begin a change of");
-  Meta next = meta_;
-  absl::Status status;
-  for (const StoreBatch* batch : batches) {
-    for (const Row& row : batch->puts) {
-      if (status.ok()) status = Put(row, next);
-    }
-    for (const uint64_t key : batch->erases) {
-      if (status.ok()) status = Erase(key, next);
-    }
-    next.revision = batch->revision;
-  }
+  StoreMeta next = meta_;
+  next.revision = batches.back()->revision;
+  absl::Status status = Apply(FinalEdits(batches), next);
   if (status.ok()) {
     const int code = WriteMeta(next);
     if (code == SQLITE_ABORT) {
@@ -322,42 +289,71 @@ absl::Status Database::Transact(const std::vector<const StoreBatch*>& batches) {
   return absl::OkStatus();
 }
 
-absl::Status Database::Put(const Row& row, Meta& meta) {
-  if (absl::Status status = Forget(row.key, meta).status(); !status.ok()) return status;
-  const uint32_t crc = RecordCrc(row.key, {row.value.data(), row.value.size()});
-  sqlite3_bind_int64(put_.get(), 1, static_cast<sqlite3_int64>(row.key));
-  sqlite3_bind_blob64(put_.get(), 2, row.value.data(), row.value.size(), SQLITE_STATIC);
-  sqlite3_bind_int64(put_.get(), 3, crc);
-  if (Run(put_) != SQLITE_OK) return CommitError(db_, path_, "write to");
-  max_key_ = std::max(max_key_, row.key);
-  meta.crc_sum += crc;
-  ++meta.row_count;
+absl::Status Database::Apply(const std::vector<Edit>& edits, StoreMeta& meta) {
+  PackSums sums;
+  const Edit* const end = edits.data() + edits.size();
+  for (const Edit* edit = edits.data(); edit != end;) {
+    const absl::StatusOr<const Edit*> next = ApplyToOnePack(edit, end, sums);
+    if (!next.ok()) return next.status();
+    edit = *next;
+  }
+  meta.row_count += sums.records;
+  meta.crc_sum += sums.crc_sum;
   return absl::OkStatus();
 }
 
-absl::Status Database::Erase(uint64_t key, Meta& meta) {
-  const absl::StatusOr<bool> found = Forget(key, meta);
-  if (!found.ok() || !*found) return found.status();
-  sqlite3_bind_int64(erase_.get(), 1, static_cast<sqlite3_int64>(key));
-  return Run(erase_) == SQLITE_OK ? absl::OkStatus() : CommitError(db_, path_, "write to");
+// Applies those of the edits, from the first on, that fall into the same pack; answers the next.
+absl::StatusOr<const Edit*> Database::ApplyToOnePack(const Edit* begin, const Edit* end,
+                                                     PackSums& sums) {
+  const auto key = static_cast<sqlite3_int64>(begin->key);
+  sqlite3_bind_int64(find_next_.get(), 1, key);
+  const int found_next = sqlite3_step(find_next_.get());
+  const auto next_first = static_cast<uint64_t>(sqlite3_column_int64(find_next_.get(), 0));
+  sqlite3_reset(find_next_.get());
+  sqlite3_bind_int64(find_.get(), 1, key);
+  const int found = sqlite3_step(find_.get());
+  if ((found != SQLITE_ROW && found != SQLITE_DONE) ||
+      (found_next != SQLITE_ROW && found_next != SQLITE_DONE)) {
+    absl::Status status = CommitError(db_, path_, "read");
+    sqlite3_reset(find_.get());
+    return status;
+  }
+  const bool at_end = found_next == SQLITE_DONE;
+  if (!at_end) {
+    end = std::find_if(begin, end, [&](const Edit& edit) { return edit.key >= next_first; });
+  }
+  uint64_t first = begin->key;
+  absl::string_view old;
+  if (found == SQLITE_ROW) {
+    first = static_cast<uint64_t>(sqlite3_column_int64(find_.get(), 0));
+    old = Blob(find_, 1);
+  }
+  std::vector<Pack> packs;
+  const bool framed = EditPack(first, old, begin, end, at_end, sums, packs);
+  sqlite3_reset(find_.get());
+  if (!framed) {
+    return CorruptError(path_, absl::StrCat("the pack of records from ", first, " is broken"));
+  }
+  if (absl::Status status = WritePacks(first, packs); !status.ok()) return status;
+  return end;
 }
 
-// Takes the record out of the sums. False: there is none. Most puts append, and look nothing up.
-absl::StatusOr<bool> Database::Forget(uint64_t key, Meta& meta) {
-  if (key > max_key_) return false;
-  sqlite3_bind_int64(find_.get(), 1, static_cast<sqlite3_int64>(key));
-  const int code = sqlite3_step(find_.get());
-  const auto crc = static_cast<uint64_t>(sqlite3_column_int64(find_.get(), 0));
-  sqlite3_reset(find_.get());
-  if (code == SQLITE_DONE) return false;
-  if (code != SQLITE_ROW) return CommitError(db_, path_, "read");
-  meta.crc_sum -= crc;
-  --meta.row_count;
-  return true;
+// In place of what the row `first` had.
+absl::Status Database::WritePacks(uint64_t first, const std::vector<Pack>& packs) {
+  if (packs.empty()) {
+    sqlite3_bind_int64(erase_.get(), 1, static_cast<sqlite3_int64>(first));
+    if (Run(erase_) != SQLITE_OK) return CommitError(db_, path_, "write to");
+  }
+  for (const Pack& pack : packs) {
+    sqlite3_bind_int64(put_.get(), 1, static_cast<sqlite3_int64>(pack.first));
+    sqlite3_bind_blob64(put_.get(), 2, pack.body.data(), pack.body.size(), SQLITE_STATIC);
+    if (Run(put_) != SQLITE_OK) return CommitError(db_, path_, "write to");
+  }
+  return absl::OkStatus();
 }
 
 // SQLITE_ABORT: the row in the database is not the one that was read (meta_).
-int Database::WriteMeta(const Meta& meta) {
+int Database::WriteMeta(const StoreMeta& meta) {
   int column = 0;
   for (const uint64_t word : {meta.epoch, meta.revision, meta.row_count, meta.crc_sum,
                               uint64_t{meta.Crc()}, meta_.epoch, meta_.revision}) {

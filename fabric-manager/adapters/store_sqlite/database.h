@@ -1,13 +1,15 @@
 // The records on disk, and the transactions that change them. One connection, one thread.
 //
-//   records  key INTEGER PRIMARY KEY · value BLOB · crc      STRICT
+//   packs    first INTEGER PRIMARY KEY · body BLOB: some ten records, each with its crc (pack.h)
 //   meta     one row: epoch · revision · row_count · crc_sum · crc
 //   header   application_id "CXLP" · user_version: the schema's version
 //
-// `crc` of a record is the CRC-32 (ISO 3309, zlib's) of its key, 8 bytes little-endian, and its
-// value: a value under another's key is caught as a flipped bit is. `row_count` and `crc_sum` (the
-// sum of all records' crc, mod 2^64) catch a record that is missing or came back from the past, as
-// a lost page write would have it. The meta row has a CRC of its own.
+// `row_count` and `crc_sum` (the sum of all records' crc, mod 2^64) catch a record that is missing
+// or came back from the past, as a lost page write would have it. The meta row has a CRC of its
+// own.
+//
+// Schema 1 had a row a record. It is moved over in one transaction when it is opened; why the
+// records are packed: docs/adr/0010.
 #ifndef CXLPOOL_FABRIC_MANAGER_ADAPTERS_STORE_SQLITE_DATABASE_H_
 #define CXLPOOL_FABRIC_MANAGER_ADAPTERS_STORE_SQLITE_DATABASE_H_
 
@@ -21,12 +23,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "fabric-manager/adapters/store_sqlite/pack.h"
+#include "fabric-manager/adapters/store_sqlite/schema.h"
 #include "fabric-manager/ports/store.h"
 
 namespace cxlpool::fm {
-
-// Of one record.
-uint32_t RecordCrc(uint64_t key, absl::string_view value);
 
 // Closes with its owner; declared before the statements, so that they go first.
 class Connection {
@@ -53,6 +54,9 @@ class Statement {
  private:
   sqlite3_stmt* statement_ = nullptr;
 };
+
+// The blob of the row that `statement` is at; lives until its next step or reset.
+absl::string_view Blob(const Statement& statement, int column);
 
 class Database {
  public:
@@ -82,36 +86,31 @@ class Database {
   absl::Status Checkpoint();
 
  private:
-  struct Meta {
-    uint64_t epoch = 0;
-    uint64_t revision = 0;
-    uint64_t row_count = 0;
-    uint64_t crc_sum = 0;
-    uint32_t Crc() const;
-  };
-
   explicit Database(std::string path) : path_(std::move(path)) {}
 
   absl::Status Connect(uint64_t max_size_bytes, const std::string& vfs);
-  absl::Status CheckHeader();
+  absl::StatusOr<int64_t> CheckHeader();
+  absl::Status MigrateFromRows();
+  absl::Status CopyRowsToPacks();
   absl::Status PrepareAll();
+  absl::Status Prepare(const char* sql, Statement& statement);
   absl::StatusOr<int64_t> ReadPragma(const std::string& name);
   absl::Status LoadMeta();
   absl::StatusOr<std::vector<Row>> LoadRows();
+  absl::Status Execute(const char* sql, absl::string_view doing);
   absl::Status Transact(const std::vector<const StoreBatch*>& batches);
-  absl::Status Put(const Row& row, Meta& meta);
-  absl::Status Erase(uint64_t key, Meta& meta);
-  absl::StatusOr<bool> Forget(uint64_t key, Meta& meta);
-  int WriteMeta(const Meta& meta);
+  absl::Status Apply(const std::vector<Edit>& edits, StoreMeta& meta);
+  absl::StatusOr<const Edit*> ApplyToOnePack(const Edit* begin, const Edit* end, PackSums& sums);
+  absl::Status WritePacks(uint64_t first, const std::vector<Pack>& packs);
+  int WriteMeta(const StoreMeta& meta);
   void Rollback();
   void LeaveAsIs();
 
   const std::string path_;
   Connection connection_;
   sqlite3*& db_ = connection_.db;
-  Statement begin_, commit_, rollback_, find_, put_, erase_, write_meta_;
-  Meta meta_;
-  uint64_t max_key_ = 0;  // No record has a greater key.
+  Statement begin_, commit_, rollback_, find_, find_next_, put_, erase_, write_meta_;
+  StoreMeta meta_;
   int wal_pages_ = 0;
 };
 

@@ -1,6 +1,7 @@
 // Figures of the store on this disk, beside a bare append and fdatasync of the same bytes:
 //   sqlite_store_bench DIR [SECONDS]
 #include <fcntl.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -44,6 +45,13 @@ void Bare(const std::string& dir, absl::Duration run) {
   unlink(path.c_str());
 }
 
+// What the calling thread has used. Completions run on the store's.
+double CpuMicros() {
+  timespec used;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return used.tv_sec * 1e6 + used.tv_nsec / 1e3;
+}
+
 // Keeps `outstanding` commits of `rows` rows under way.
 void Measure(const std::string& dir, absl::Duration run, uint64_t outstanding, uint64_t rows) {
   SqliteStoreOptions options;
@@ -53,10 +61,12 @@ void Measure(const std::string& dir, absl::Duration run, uint64_t outstanding, u
   std::condition_variable changed;
   uint64_t epoch = 0, done = 0, failed = 0;
   std::vector<double> micros;
+  double cpu_before = 0, cpu_after = 0;
   (*store)->Open([&](absl::StatusOr<StoreImage> image) {
     const std::lock_guard lock(mutex);
     epoch = image.ok() ? image->epoch : 0;
     done = 1;
+    cpu_before = CpuMicros();
     changed.notify_all();
   });
   std::unique_lock lock(mutex);
@@ -76,6 +86,7 @@ void Measure(const std::string& dir, absl::Duration run, uint64_t outstanding, u
       const std::lock_guard guard(mutex);
       micros.push_back(absl::ToDoubleMicroseconds(absl::Now() - before));
       ++done;
+      cpu_after = CpuMicros();
       failed += status.ok() ? 0 : 1;
       changed.notify_all();
     });
@@ -88,6 +99,8 @@ void Measure(const std::string& dir, absl::Duration run, uint64_t outstanding, u
   const absl::Time reopen = absl::Now();
   Print(std::to_string(outstanding) + " outstanding x " + std::to_string(rows) + " rows", done,
         done * rows, took, micros);
+  std::printf("  %.2f us of CPU a row on the store's thread\n",
+              (cpu_after - cpu_before) / (done * rows));
   if (failed > 0) std::printf("  %lu failed\n", static_cast<unsigned long>(failed));
   store = MakeSqliteStore(options);
   size_t loaded = 0;

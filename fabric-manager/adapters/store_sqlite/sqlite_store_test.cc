@@ -7,8 +7,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <string>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/adapters/store_sqlite/fault_vfs.h"
 #include "proto/support/refusal.h"
@@ -142,28 +144,45 @@ TEST_F(SqliteStoreTest, NoFlippedBitPassesUnnoticed) {
 
 TEST_F(SqliteStoreTest, ValuesSwappedBetweenKeysAreCaught) {
   Fill(3);
-  Sql("UPDATE records SET key = 10 WHERE key = 1; UPDATE records SET key = 1 WHERE key = 2;"
-      "UPDATE records SET key = 2 WHERE key = 10;");
+  std::string bytes = Bytes();
+  const size_t one = bytes.find("record 1 value"), two = bytes.find("record 2 value");
+  std::swap(bytes[one + 7], bytes[two + 7]);
+  WriteBytes(bytes);
   EXPECT_EQ(ReasonOf(OpenOnce().status()), "STORE_CORRUPT");
 }
 
 TEST_F(SqliteStoreTest, LostRecordIsCaught) {
   Fill(3);
-  Sql("DELETE FROM records WHERE key = 2;");
+  // Its entry: 16 bytes of header and "record 2 value".
+  Sql("UPDATE packs SET body = CAST(substr(body, 1, 30) || substr(body, 61) AS BLOB);");
   const auto image = OpenOnce();
   EXPECT_EQ(ReasonOf(image.status()), "STORE_CORRUPT");
-  EXPECT_NE(image.status().message().find("2 records where 3"), absl::string_view::npos);
+  EXPECT_NE(image.status().message().find("2 records where 3"), absl::string_view::npos)
+      << image.status();
+}
+
+TEST_F(SqliteStoreTest, LostPackIsCaught) {
+  Fill(1000);
+  Sql("DELETE FROM packs WHERE first = (SELECT max(first) FROM packs);");
+  EXPECT_EQ(ReasonOf(OpenOnce().status()), "STORE_CORRUPT");
 }
 
 TEST_F(SqliteStoreTest, RecordFromThePastIsCaught) {
   Fill(3);
-  Sql("CREATE TABLE old AS SELECT * FROM records WHERE key = 2;");
+  Sql("CREATE TABLE old AS SELECT * FROM packs;");
   {
     auto client = Client();
     ASSERT_TRUE(client->Open().ok());
     ASSERT_TRUE(client->CommitNext({{2, "changed"}}).ok());
   }
-  Sql("UPDATE records SET (value, crc) = (SELECT value, crc FROM old) WHERE key = 2;");
+  Sql("UPDATE packs SET body = (SELECT body FROM old);");
+  EXPECT_EQ(ReasonOf(OpenOnce().status()), "STORE_CORRUPT");
+}
+
+TEST_F(SqliteStoreTest, PacksOutOfOrderAreCaught) {
+  Fill(1000);
+  // Every record is there with its checksum, but not where a change would look for it.
+  Sql("UPDATE packs SET first = first + 100000 WHERE first = 1;");
   EXPECT_EQ(ReasonOf(OpenOnce().status()), "STORE_CORRUPT");
 }
 
@@ -192,7 +211,7 @@ TEST_F(SqliteStoreTest, TruncatedOrForeignFileIsRefused) {
 
 TEST_F(SqliteStoreTest, LaterReleasesDatabaseIsRefusedAndLeftAlone) {
   Fill(3);
-  Sql("PRAGMA user_version = 2;");
+  Sql("PRAGMA user_version = 99;");
   const std::string before = Bytes();
   const auto image = OpenOnce();
   EXPECT_EQ(image.status().code(), absl::StatusCode::kFailedPrecondition);
@@ -350,6 +369,71 @@ TEST_F(SqliteStoreTest, DestructionServesWhatWasQueued) {
   client.reset();
   for (auto& future : futures) EXPECT_TRUE(StoreClient::Wait(future).ok());
   EXPECT_EQ(OpenOnce()->rows.size(), 50u);
+}
+
+class MigrationTest : public SqliteStoreTest {
+ protected:
+  void CopyOf(const std::string& name) {
+    fs::copy_file(std::string(CXLPOOL_STORES) + "/" + name, options_.path);
+    fs::permissions(options_.path, fs::perms::owner_read | fs::perms::owner_write);
+  }
+  // What the first release's database holds, read without the store.
+  std::map<uint64_t, std::string> RowsOfFirstRelease() {
+    std::map<uint64_t, std::string> rows;
+    sqlite3* db = nullptr;
+    sqlite3_open(options_.path.c_str(), &db);
+    sqlite3_exec(
+        db, "SELECT key, hex(value) FROM records",
+        [](void* to, int, char** columns, char**) {
+          std::string& value = (*static_cast<decltype(&rows)>(to))[std::stoull(columns[0])];
+          value = absl::HexStringToBytes(columns[1]);
+          return 0;
+        },
+        &rows, nullptr);
+    sqlite3_close(db);
+    return rows;
+  }
+};
+
+TEST_F(MigrationTest, FirstReleasesDatabaseOpensWithEveryRecord) {
+  CopyOf("first-release.db");
+  const auto before = RowsOfFirstRelease();
+  ASSERT_EQ(before.size(), 15u);
+  for (int open = 0; open < 2; ++open) {  // Moved over once, and then as ever.
+    const auto image = OpenOnce();
+    ASSERT_TRUE(image.ok()) << image.status();
+    EXPECT_EQ(image->revision, 63u);
+    EXPECT_EQ(image->epoch, 2u + open);
+    std::map<uint64_t, std::string> rows;
+    for (const Row& row : image->rows) rows[row.key] = row.value;
+    EXPECT_EQ(rows, before);
+  }
+  auto client = Client();
+  ASSERT_TRUE(client->Open().ok());
+  EXPECT_TRUE(client->CommitNext({{22, "changed"}, {1000, "new"}}, {26}).ok());
+  client.reset();
+  EXPECT_EQ(OpenOnce()->rows.size(), 15u);
+}
+
+TEST_F(MigrationTest, DamagedOldDatabaseIsRefusedAndLeftAsItWas) {
+  for (const char* damage :
+       {"UPDATE records SET value = x'00' WHERE key = 22;", "DELETE FROM records WHERE key = 22;",
+        "UPDATE meta SET row_count = 14;", "DROP TABLE records;"}) {
+    CopyOf("first-release.db");
+    Sql(damage);
+    const std::string before = Bytes();
+    EXPECT_EQ(ReasonOf(OpenOnce().status()), "STORE_CORRUPT") << damage;
+    EXPECT_EQ(Bytes(), before) << damage;
+    fs::remove(options_.path);
+  }
+}
+
+TEST_F(MigrationTest, OldDatabaseWithoutSpaceToMigrateStaysAsItWas) {
+  CopyOf("first-release.db");
+  options_.max_size_bytes = 3 * 4096;
+  EXPECT_EQ(ReasonOf(OpenOnce().status()), "STORE_FULL");
+  options_.max_size_bytes = 1 << 20;
+  EXPECT_EQ(OpenOnce()->rows.size(), 15u);
 }
 
 TEST_F(SqliteStoreTest, BackupWithoutSpaceLeavesNothingBehind) {

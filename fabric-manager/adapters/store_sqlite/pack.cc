@@ -1,0 +1,111 @@
+#include "fabric-manager/adapters/store_sqlite/pack.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "fabric-manager/adapters/store_sqlite/record_crc.h"
+
+namespace cxlpool::fm {
+namespace {
+
+// Hosts are little-endian: cxl-capable ones all are, and a static_assert says so.
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
+
+template <typename T>
+T Load(const char* from) {
+  T word;
+  std::memcpy(&word, from, sizeof(word));
+  return word;
+}
+
+size_t SizeOf(const Entry& entry) { return kEntryHeaderBytes + entry.value.size(); }
+
+void Append(const Entry& entry, std::string& out) {
+  char header[kEntryHeaderBytes];
+  const auto length = static_cast<uint32_t>(entry.value.size());
+  std::memcpy(header, &entry.key, 8);
+  std::memcpy(header + 8, &length, 4);
+  std::memcpy(header + 12, &entry.crc, 4);
+  out.append(header, sizeof(header));
+  out.append(entry.value.data(), entry.value.size());
+}
+
+// Edits between two entries of the old pack, and after the last.
+class Merge {
+ public:
+  Merge(const Edit* begin, const Edit* end, PackSums& sums)
+      : next_(begin), end_(end), sums_(sums) {}
+
+  void Old(const Entry& entry) {
+    TakeEditsBelow(entry.key);
+    if (next_ == end_ || next_->key != entry.key) {
+      Keep(entry);
+      return;
+    }
+    --sums_.records;
+    sums_.crc_sum -= entry.crc;
+    TakeEdit();
+  }
+
+  void Finish() {
+    while (next_ != end_) TakeEdit();
+  }
+
+  const std::vector<Entry>& entries() const { return entries_; }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  void TakeEditsBelow(uint64_t key) {
+    while (next_ != end_ && next_->key < key) TakeEdit();
+  }
+
+  void TakeEdit() {
+    const Edit& edit = *next_++;
+    if (edit.value == nullptr) return;
+    const absl::string_view value(edit.value->data(), edit.value->size());
+    const Entry entry{edit.key, RecordCrc(edit.key, value), value};
+    ++sums_.records;
+    sums_.crc_sum += entry.crc;
+    Keep(entry);
+  }
+
+  void Keep(const Entry& entry) {
+    entries_.push_back(entry);
+    bytes_ += SizeOf(entry);
+  }
+
+  const Edit* next_;
+  const Edit* const end_;
+  PackSums& sums_;
+  std::vector<Entry> entries_;
+  size_t bytes_ = 0;
+};
+
+}  // namespace
+
+uint64_t LoadWord(const char* from) { return Load<uint64_t>(from); }
+uint32_t LoadHalf(const char* from) { return Load<uint32_t>(from); }
+
+bool EditPack(uint64_t first, absl::string_view old, const Edit* begin, const Edit* end,
+              bool at_end, PackSums& sums, std::vector<Pack>& out) {
+  Merge merge(begin, end, sums);
+  if (!ReadPack(old, [&](const Entry& entry) { merge.Old(entry); })) return false;
+  merge.Finish();
+  // Halves leave room on both sides; where all comes at the end, nothing will need the room.
+  const size_t enough =
+      at_end || merge.bytes() <= kPackBytes ? kPackBytes : (merge.bytes() + 1) / 2;
+  for (const Entry& entry : merge.entries()) {
+    if (out.empty()) {
+      out.push_back({first, {}});
+      out.back().body.reserve(std::min(merge.bytes(), kPackBytes));
+    } else if (out.back().body.size() >= enough ||
+               out.back().body.size() + SizeOf(entry) > kPackBytes) {
+      out.push_back({entry.key, {}});
+      out.back().body.reserve(kPackBytes);
+    }
+    Append(entry, out.back().body);
+  }
+  return true;
+}
+
+}  // namespace cxlpool::fm
