@@ -1,43 +1,52 @@
 #include "fabric-manager/model/free_runs.h"
 
 #include <algorithm>
+#include <bit>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "fabric-manager/model/sixteen.h"
 
 namespace cxlpool::fm {
 namespace {
 
-// Lengths looked at in one go: the compiler makes it a few wide compares.
-constexpr uint32_t kStride = 16;
-
-bool AnyIs(const uint32_t* lengths, uint32_t length) {
-  uint32_t any = 0;
-  for (uint32_t i = 0; i < kStride; ++i) any |= static_cast<uint32_t>(lengths[i] == length);
-  return any != 0;
-}
+constexpr uint32_t kBeyond = std::numeric_limits<uint32_t>::max();
 
 }  // namespace
 
-FreeRuns::FreeRuns(uint32_t granules) : granules_(granules), free_(granules), size_(1) {
-  Block& block = blocks_.emplace_back();
-  block.runs = std::make_unique<Runs>();
-  block.size = 1;
-  block.runs->length[0] = granules;
-  block.filter = FilterBit(granules);
+FreeRuns::FreeRuns(uint32_t granules) : granules_(granules) {
+  if (granules > 0) Insert({}, {0, granules});
+  free_ = granules;
 }
 
 FreeRuns::FreeRuns(const FreeRuns& other)
     : granules_(other.granules_), free_(other.free_), size_(other.size_) {
   blocks_.reserve(other.blocks_.size());
-  for (const Block& block : other.blocks_) {
-    blocks_.push_back(
-        {block.first, block.size, block.stale, block.filter, std::make_unique<Runs>(*block.runs)});
-  }
+  for (const Block& block : other.blocks_) blocks_.push_back(Resized(block, block.capacity));
 }
 
 FreeRuns& FreeRuns::operator=(const FreeRuns& other) {
   if (this != &other) *this = FreeRuns(other);
   return *this;
+}
+
+FreeRuns::Block FreeRuns::MakeBlock(uint32_t capacity) {
+  Block block;
+  block.capacity = capacity;
+  block.numbers = std::make_unique<uint32_t[]>(2 * size_t{capacity});
+  std::fill_n(block.starts(), capacity, kBeyond);
+  return block;
+}
+
+FreeRuns::Block FreeRuns::Resized(const Block& block, uint32_t capacity) {
+  Block made = MakeBlock(capacity);
+  made.first = block.first;
+  made.size = block.size;
+  made.stale = block.stale;
+  made.filter = block.filter;
+  std::copy_n(block.starts(), block.size, made.starts());
+  std::copy_n(block.lengths(), block.size, made.lengths());
+  return made;
 }
 
 // Neighbouring lengths share a bit; all long ones have the last.
@@ -48,7 +57,7 @@ uint64_t FreeRuns::FilterBit(uint32_t length) {
 void FreeRuns::Refilter(Block& block) {
   block.stale = 0;
   block.filter = 0;
-  for (uint32_t i = 0; i < block.size; ++i) block.filter |= FilterBit(block.runs->length[i]);
+  for (uint32_t i = 0; i < block.size; ++i) block.filter |= FilterBit(block.lengths()[i]);
 }
 
 // The filter may hold too much for a while: making it anew each time would cost more.
@@ -57,13 +66,33 @@ void FreeRuns::Went(Block& block) {
 }
 
 uint32_t FreeRuns::IndexOf(const Block& block, uint32_t length) {
-  const uint32_t* lengths = block.runs->length.data();
   for (uint32_t i = 0; i < block.size; i += kStride) {
-    if (!AnyIs(lengths + i, length)) continue;
-    while (lengths[i] != length) ++i;
-    return i;
+    const uint32_t equal = EqualOfSixteen(block.lengths() + i, length);
+    if (equal != 0) return i + static_cast<uint32_t>(std::countr_zero(equal));
   }
   return kBlock;
+}
+
+uint32_t FreeRuns::CountUpTo(const Block& block, uint32_t start) {
+  for (uint32_t i = 0; i < block.size; i += kStride) {
+    const uint32_t above = AboveOfSixteen(block.starts() + i, start);
+    if (above != 0) return i + static_cast<uint32_t>(std::countr_zero(above));
+  }
+  return block.size;
+}
+
+bool FreeRuns::IsOnly(uint32_t length) const {
+  bool seen = false;
+  for (const Block& block : blocks_) {
+    if ((block.filter & FilterBit(length)) == 0) continue;
+    for (uint32_t i = 0; i < block.size; i += kStride) {
+      const uint32_t equal = EqualOfSixteen(block.lengths() + i, length);
+      if (equal == 0) continue;
+      if (seen || (equal & (equal - 1)) != 0) return false;
+      seen = true;
+    }
+  }
+  return seen;
 }
 
 std::optional<FreeRuns::Place> FreeRuns::AtOrBelow(uint32_t start) const {
@@ -74,15 +103,7 @@ std::optional<FreeRuns::Place> FreeRuns::AtOrBelow(uint32_t start) const {
     if (blocks_[place.block + half].first <= start) place.block += half;
     count -= half;
   }
-  const uint32_t* starts = blocks_[place.block].runs->start.data();
-  const uint32_t* base = starts;
-  // Without a branch on what is compared: it could not be foretold.
-  for (uint32_t count = blocks_[place.block].size; count > 1;) {
-    const uint32_t half = count / 2;
-    base = base[half] <= start ? base + half : base;
-    count -= half;
-  }
-  place.index = static_cast<uint32_t>(base - starts);
+  place.index = CountUpTo(blocks_[place.block], start) - 1;
   return place;
 }
 
@@ -93,8 +114,8 @@ FreeRuns::Place FreeRuns::Next(Place place) const {
 
 void FreeRuns::Set(Place place, Run run) {
   Block& block = blocks_[place.block];
-  block.runs->start[place.index] = run.start;
-  block.runs->length[place.index] = run.length;
+  block.starts()[place.index] = run.start;
+  block.lengths()[place.index] = run.length;
   block.filter |= FilterBit(run.length);
   if (place.index == 0) block.first = run.start;
   Went(block);
@@ -102,7 +123,7 @@ void FreeRuns::Set(Place place, Run run) {
 
 void FreeRuns::Insert(Place place, Run run) {
   if (blocks_.empty()) {
-    blocks_.emplace_back().runs = std::make_unique<Runs>();
+    blocks_.push_back(MakeBlock(kStride));
     place = {};
   } else if (place.index == 0 && place.block > 0) {
     --place.block;  // Its end; keeps blocks full where addresses ascend.
@@ -116,8 +137,9 @@ void FreeRuns::Insert(Place place, Run run) {
     }
   }
   Block& block = blocks_[place.block];
-  uint32_t* starts = block.runs->start.data();
-  uint32_t* lengths = block.runs->length.data();
+  if (block.size == block.capacity) block = Resized(block, 2 * block.capacity);
+  uint32_t* starts = block.starts();
+  uint32_t* lengths = block.lengths();
   std::copy_backward(starts + place.index, starts + block.size, starts + block.size + 1);
   std::copy_backward(lengths + place.index, lengths + block.size, lengths + block.size + 1);
   ++block.size;
@@ -127,12 +149,13 @@ void FreeRuns::Insert(Place place, Run run) {
 
 void FreeRuns::Erase(Place place) {
   Block& block = blocks_[place.block];
-  uint32_t* starts = block.runs->start.data();
-  uint32_t* lengths = block.runs->length.data();
+  uint32_t* starts = block.starts();
+  uint32_t* lengths = block.lengths();
   std::copy(starts + place.index + 1, starts + block.size, starts + place.index);
   std::copy(lengths + place.index + 1, lengths + block.size, lengths + place.index);
   --block.size;
   --size_;
+  starts[block.size] = kBeyond;
   lengths[block.size] = 0;
   if (block.size == 0) {
     blocks_.erase(blocks_.begin() + static_cast<ptrdiff_t>(place.block));
@@ -145,14 +168,14 @@ void FreeRuns::Erase(Place place) {
 
 void FreeRuns::Split(size_t index) {
   constexpr uint32_t kKept = kBlock / 2;
-  Block upper;
-  upper.runs = std::make_unique<Runs>();
+  Block upper = MakeBlock(kBlock);
   Block& lower = blocks_[index];
   upper.size = lower.size - kKept;
-  std::copy_n(lower.runs->start.begin() + kKept, upper.size, upper.runs->start.begin());
-  std::copy_n(lower.runs->length.begin() + kKept, upper.size, upper.runs->length.begin());
-  std::fill(lower.runs->length.begin() + kKept, lower.runs->length.end(), 0);
-  upper.first = upper.runs->start[0];
+  std::copy_n(lower.starts() + kKept, upper.size, upper.starts());
+  std::copy_n(lower.lengths() + kKept, upper.size, upper.lengths());
+  std::fill_n(lower.starts() + kKept, upper.size, kBeyond);
+  std::fill_n(lower.lengths() + kKept, upper.size, 0);
+  upper.first = upper.starts()[0];
   lower.size = kKept;
   blocks_.insert(blocks_.begin() + static_cast<ptrdiff_t>(index) + 1, std::move(upper));
   Refilter(blocks_[index]);
@@ -162,10 +185,11 @@ void FreeRuns::Split(size_t index) {
 void FreeRuns::Merge(size_t index) {
   if (index + 1 == blocks_.size()) --index;
   Block& lower = blocks_[index];
-  Block& upper = blocks_[index + 1];
+  const Block& upper = blocks_[index + 1];
   if (lower.size + upper.size > kMerge) return;
-  std::copy_n(upper.runs->start.begin(), upper.size, lower.runs->start.begin() + lower.size);
-  std::copy_n(upper.runs->length.begin(), upper.size, lower.runs->length.begin() + lower.size);
+  if (lower.capacity < kBlock) lower = Resized(lower, kBlock);
+  std::copy_n(upper.starts(), upper.size, lower.starts() + lower.size);
+  std::copy_n(upper.lengths(), upper.size, lower.lengths() + lower.size);
   lower.size += upper.size;
   lower.filter |= upper.filter;
   blocks_.erase(blocks_.begin() + static_cast<ptrdiff_t>(index) + 1);
@@ -179,6 +203,7 @@ std::optional<FreeRuns::Change> FreeRuns::Take(uint32_t start, uint32_t length) 
   if (offset >= run.length || run.length - offset < length) return std::nullopt;
   const Run below{run.start, offset};
   const Run above{start + length, run.length - offset - length};
+  Change change{{run, {}}, {below, above}, {IsOnly(run.length), false}};
   if (below.length > 0) {
     Set(*found, below);
     if (above.length > 0) Insert({found->block, found->index + 1}, above);
@@ -188,7 +213,7 @@ std::optional<FreeRuns::Change> FreeRuns::Take(uint32_t start, uint32_t length) 
     Erase(*found);
   }
   free_ -= length;
-  return Change{{run, {}}, {below, above}};
+  return change;
 }
 
 std::optional<FreeRuns::Change> FreeRuns::Give(uint32_t start, uint32_t length) {
@@ -222,6 +247,9 @@ std::optional<FreeRuns::Change> FreeRuns::Give(uint32_t start, uint32_t length) 
   } else {
     Insert({}, grown);
   }
+  for (size_t i = 0; i < 2; ++i) {
+    change.none_left[i] = !FirstOfLength(change.gone[i].length).has_value();
+  }
   free_ += length;
   return change;
 }
@@ -230,7 +258,7 @@ std::optional<uint32_t> FreeRuns::FirstOfLength(uint32_t length) const {
   if (length == 0) return std::nullopt;
   for (const Block& block : blocks_) {
     if ((block.filter & FilterBit(length)) == 0) continue;
-    if (const uint32_t i = IndexOf(block, length); i < kBlock) return block.runs->start[i];
+    if (const uint32_t i = IndexOf(block, length); i < kBlock) return block.starts()[i];
   }
   return std::nullopt;
 }
@@ -241,9 +269,9 @@ std::optional<FreeRuns::Run> FreeRuns::BestFit(uint32_t length) const {
     // No length of the block can be long enough if its highest bit is below the length's.
     if (block.filter < FilterBit(length)) continue;
     for (uint32_t i = 0; i < block.size; ++i) {
-      const uint32_t found = block.runs->length[i];
+      const uint32_t found = block.lengths()[i];
       if (found < length || (best.length > 0 && found >= best.length)) continue;
-      best = {block.runs->start[i], found};
+      best = {block.starts()[i], found};
       if (found == length) return best;
     }
   }
@@ -263,11 +291,11 @@ absl::Status FreeRuns::Check() const {
   uint64_t free = 0;
   size_t size = 0;
   for (const Block& block : blocks_) {
-    if (block.size == 0 || block.size > kBlock || block.first != block.runs->start[0]) {
+    if (block.size == 0 || block.size > kBlock || block.first != block.starts()[0]) {
       return absl::InternalError("a block of runs has a wrong size or first run");
     }
-    for (uint32_t i = 0; i < kBlock; ++i) {
-      const Run run{block.runs->start[i], block.runs->length[i]};
+    for (uint32_t i = 0; i < block.capacity; ++i) {
+      const Run run{block.starts()[i], block.lengths()[i]};
       if ((run.length == 0) != (i >= block.size)) {
         return absl::InternalError(absl::StrCat("the block at ", block.first, " has an empty run"));
       }

@@ -33,9 +33,10 @@ class FreeRuns {
   struct Change {
     std::array<Run, 2> gone;
     std::array<Run, 2> come;
+    std::array<bool, 2> none_left;  // No run is as long any more as the one that is gone.
   };
 
-  explicit FreeRuns(uint32_t granules);  // One run: all of it. At least 1.
+  explicit FreeRuns(uint32_t granules);  // One run: all of it.
   FreeRuns(const FreeRuns& other);
   FreeRuns& operator=(const FreeRuns& other);
   FreeRuns(FreeRuns&&) noexcept = default;
@@ -60,8 +61,9 @@ class FreeRuns {
   template <typename Visit>
   void ForEach(Visit visit) const {
     for (const Block& block : blocks_) {
-      for (uint32_t i = 0; i < block.size; ++i)
-        visit(Run{block.runs->start[i], block.runs->length[i]});
+      for (uint32_t i = 0; i < block.size; ++i) {
+        visit(Run{block.starts()[i], block.lengths()[i]});
+      }
     }
   }
 
@@ -69,19 +71,22 @@ class FreeRuns {
   absl::Status Check() const;
 
  private:
+  static constexpr uint32_t kStride = 16;  // Runs looked at in one go.
   static constexpr uint32_t kBlock = 128;
   static constexpr uint32_t kMerge = 96;  // Neighbours with fewer runs between them become one.
 
-  struct Runs {
-    std::array<uint32_t, kBlock> start;
-    std::array<uint32_t, kBlock> length;  // 0 beyond the block's size: found by no search.
-  };
+  // Space for `capacity` runs, 16 to kBlock: their starts, then their lengths. Beyond `size` a
+  // start is the highest number and a length 0, so that no search finds them.
   struct Block {
-    uint32_t first = 0;   // Start of its first run.
-    uint32_t size = 0;    // Not 0.
+    uint32_t first = 0;  // Start of its first run.
+    uint32_t size = 0;   // Not 0.
+    uint32_t capacity = 0;
     uint32_t stale = 0;   // Lengths that went since the filter was made.
     uint64_t filter = 0;  // FilterBit of each length that it holds, and of some that went.
-    std::unique_ptr<Runs> runs;
+    std::unique_ptr<uint32_t[]> numbers;
+
+    uint32_t* starts() const { return numbers.get(); }
+    uint32_t* lengths() const { return numbers.get() + capacity; }
   };
   struct Place {
     size_t block = 0;
@@ -89,14 +94,18 @@ class FreeRuns {
   };
 
   static uint64_t FilterBit(uint32_t length);
+  static Block MakeBlock(uint32_t capacity);
+  static Block Resized(const Block& block, uint32_t capacity);  // A copy.
   static void Refilter(Block& block);
   static void Went(Block& block);
-  static uint32_t IndexOf(const Block& block, uint32_t length);  // kBlock: it has none.
+  static uint32_t IndexOf(const Block& block, uint32_t length);   // kBlock: it has none.
+  static uint32_t CountUpTo(const Block& block, uint32_t start);  // Runs that start there or below.
 
   Run At(Place place) const {
-    const Runs& runs = *blocks_[place.block].runs;
-    return {runs.start[place.index], runs.length[place.index]};
+    const Block& block = blocks_[place.block];
+    return {block.starts()[place.index], block.lengths()[place.index]};
   }
+  bool IsOnly(uint32_t length) const;  // One run is that long.
   // The last run that starts at or below `start`. Nothing: there is none.
   std::optional<Place> AtOrBelow(uint32_t start) const;
   Place Next(Place place) const;  // block == blocks_.size(): there is none.

@@ -22,17 +22,21 @@ size_t FirstCommon(const DeviceSet& a, const DeviceSet& b) {
   return kMaxDevices;
 }
 
-// Whether there are at most `few`. Costs no more than counting those.
-bool AtMost(const DeviceSet& set, int few) {
-  int left = few;
-  for (uint64_t rest = set.summary(); rest != 0; rest &= rest - 1) {
-    uint64_t bits = set.word(static_cast<size_t>(std::countr_zero(rest)));
-    if (~bits == 0) return false;
+// The devices of both sets, if they are at most `Few`: how many. -1: they are more.
+template <int kFew>
+int FewCommon(const DeviceSet& a, const DeviceSet& b, std::array<DeviceIndex, kFew>& devices) {
+  int count = 0;
+  for (uint64_t rest = a.summary() & b.summary(); rest != 0; rest &= rest - 1) {
+    const size_t word = static_cast<size_t>(std::countr_zero(rest));
+    uint64_t bits = a.word(word) & b.word(word);
+    if (~bits == 0) return -1;
     for (; bits != 0; bits &= bits - 1) {
-      if (--left < 0) return false;
+      if (count == kFew) return -1;
+      devices[static_cast<size_t>(count++)] =
+          static_cast<DeviceIndex>(word * 64 + static_cast<size_t>(std::countr_zero(bits)));
     }
   }
-  return true;
+  return count;
 }
 
 }  // namespace
@@ -142,6 +146,27 @@ FreeSpace::Candidate FreeSpace::ShortestOn(DeviceIndex device, uint32_t length) 
   return run.has_value() ? Candidate{device, run->start, run->length} : Candidate{};
 }
 
+FreeSpace::Candidate FreeSpace::ShortestOf(const Group& group, const DeviceIndex* devices,
+                                           int count, uint32_t length) const {
+  // First whether any has it, then who: that needs no look at the devices one after the other.
+  Lengths present = {};
+  for (int i = 0; i < count; ++i) {
+    const Lengths& lengths = lengths_[devices[i]];
+    for (size_t word = 0; word < lengths.size(); ++word) present[word] |= lengths[word];
+  }
+  if (const uint32_t found = NextLength(present, length); found > 0) {
+    while ((lengths_[*devices][(found - 1) / 64] >> ((found - 1) % 64) & 1) == 0) ++devices;
+    return {*devices, *all_[*devices].runs.FirstOfLength(found), found};
+  }
+  Candidate best;
+  for (int i = 0; i < count; ++i) {
+    if (!group.with_long.Contains(devices[i])) continue;
+    const Candidate found = ShortestOn(devices[i], length);
+    if (found.found() && (!best.found() || found.length < best.length)) best = found;
+  }
+  return best;
+}
+
 FreeSpace::Candidate FreeSpace::LongestOn(DeviceIndex device) const {
   if (all_[device].long_runs == 0) {
     const uint32_t length = LastLength(lengths_[device]);
@@ -164,23 +189,9 @@ FreeSpace::Candidate FreeSpace::ShortestLong(const Group& group, const DeviceSet
 
 FreeSpace::Candidate FreeSpace::Shortest(const Group& group, const DeviceSet& among,
                                          uint32_t length) const {
-  if (AtMost(among, kFew)) {
-    Candidate best;
-    DeviceIndex on = 0;
-    uint32_t shortest = kShort + 1;
-    among.ForEach([&](DeviceIndex device) {
-      if (!group.members.Contains(device)) return;
-      const uint32_t found = NextLength(lengths_[device], length);
-      if (found == 0 || found >= shortest) return;
-      shortest = found;
-      on = device;
-    });
-    if (shortest <= kShort) return {on, *all_[on].runs.FirstOfLength(shortest), shortest};
-    (among & group.with_long).ForEach([&](DeviceIndex device) {
-      const Candidate found = ShortestOn(device, length);
-      if (found.found() && (!best.found() || found.length < best.length)) best = found;
-    });
-    return best;
+  std::array<DeviceIndex, kFew> few;
+  if (const int count = FewCommon<kFew>(among, group.members, few); count >= 0) {
+    return ShortestOf(group, few.data(), count, length);
   }
   for (uint32_t found = NextLength(group.present, length); found > 0;
        found = NextLength(group.present, found + 1)) {
@@ -310,8 +321,8 @@ void FreeSpace::Follow(DeviceIndex device, const FreeRuns::Change& change) {
   for (const FreeRuns::Run& run : change.come) {
     if (run.length > 0) Came(device, run);
   }
-  for (const FreeRuns::Run& run : change.gone) {
-    if (run.length > 0) Went(device, run);
+  for (size_t i = 0; i < change.gone.size(); ++i) {
+    if (change.gone[i].length > 0) Went(device, change.gone[i], change.none_left[i]);
   }
 }
 
@@ -328,14 +339,14 @@ void FreeSpace::Came(DeviceIndex device, FreeRuns::Run run) {
   group.shorts[bit].Add(device);
 }
 
-void FreeSpace::Went(DeviceIndex device, FreeRuns::Run run) {
+void FreeSpace::Went(DeviceIndex device, FreeRuns::Run run, bool none_left) {
   Group& group = groups_[all_[device].group];
   if (run.length > kShort) {
     group.longs.erase({run.length, device, run.start});
     if (--all_[device].long_runs == 0) group.with_long.Remove(device);
     return;
   }
-  if (all_[device].runs.FirstOfLength(run.length).has_value()) return;
+  if (!none_left) return;
   const uint32_t bit = run.length - 1;
   lengths_[device][bit / 64] &= ~(uint64_t{1} << (bit % 64));
   group.shorts[bit].Remove(device);

@@ -107,7 +107,7 @@ class FreeSpace {
   struct Device {
     size_t group = 0;
     uint32_t long_runs = 0;
-    FreeRuns runs{1};
+    FreeRuns runs{0};
   };
 
   // A run to be, in granules of its group. Length 0: none.
@@ -123,6 +123,8 @@ class FreeSpace {
   // Of `device`, which is a member of the group.
   Candidate ShortestOn(DeviceIndex device, uint32_t length) const;
   Candidate LongestOn(DeviceIndex device) const;
+  Candidate ShortestOf(const Group& group, const DeviceIndex* devices, int count,
+                       uint32_t length) const;
   Candidate Shortest(const Group& group, const DeviceSet& among, uint32_t length) const;
   Candidate ShortestLong(const Group& group, const DeviceSet& among, uint32_t length) const;
   Candidate LongestIn(const Group& group, const DeviceSet& among) const;
@@ -132,7 +134,7 @@ class FreeSpace {
                                                              uint64_t length_bytes) const;
   void Follow(DeviceIndex device, const FreeRuns::Change& change);
   void Came(DeviceIndex device, FreeRuns::Run run);
-  void Went(DeviceIndex device, FreeRuns::Run run);
+  void Went(DeviceIndex device, FreeRuns::Run run, bool none_left);
   absl::Status CheckGroup(size_t index) const;
 
   std::vector<Device> all_;       // By index; those removed have no group's membership.
