@@ -1,5 +1,6 @@
 #include "fabric-manager/rpc/watch_rpc.h"
 
+#include <algorithm>
 #include <deque>
 #include <string>
 #include <utility>
@@ -15,6 +16,13 @@ namespace {
 
 // How many messages a stream has ready at most, but for events of one revision.
 constexpr size_t kBatch = 128;
+
+// Of streams: how many a thread wakes when it is done with a write. More than one, so that all of
+// gRPC's threads are soon at it; few, so that none is long at it.
+constexpr size_t kFew = 8;
+// How long a round may stand still, when those who were woken cannot write.
+constexpr absl::Duration kPatience = absl::Milliseconds(1);
+constexpr size_t kMany = 256;
 
 // A message as gRPC writes it. Copies share the bytes.
 using Frame = std::shared_ptr<const grpc::ByteBuffer>;
@@ -41,6 +49,7 @@ class Refused : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
 // Three kinds of threads meet here: gRPC's (OnWriteDone, OnCancel), the one that wakes who waits,
 // and the one that starts the stream. Each calls Pump; one mutex decides who writes next, and at
 // most one write is under way. It lives until gRPC is done with it and nobody is about to wake it.
+// A stream that keeps up takes no lock but its own.
 class Watch : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
   Watch(grpc::CallbackServerContext* context, uint64_t start_revision, std::string only,
@@ -56,18 +65,31 @@ class Watch : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     Pump();
   }
 
-  void Wake() {
+  // Has nothing to send, and looks for nothing. Who finds it so after an event came has to Wake it:
+  // it looked for the event once more after it said so.
+  bool idle() const { return idle_.load(); }
+
+  // `entries` are the events after revision `from`, without gaps, if there are any.
+  void Wake(uint64_t from, const std::vector<WatchEntryPtr>& entries) {
     MutexLock lock(mutex_);
-    parked_ = false;
+    if (idle_.exchange(false) && !finished_ && !cancelled_ && revision_ >= from) {
+      for (const WatchEntryPtr& entry : entries) {
+        if (entry->event().revision > revision_) Push(*entry);
+      }
+      if (!entries.empty()) revision_ = std::max(revision_, entries.back()->event().revision);
+    }
     PumpLocked();
   }
 
  private:
   void OnWriteDone(bool ok) override {
-    MutexLock lock(mutex_);
-    writing_ = false;
-    if (!ok) cancelled_ = true;
-    PumpLocked();
+    {
+      MutexLock lock(mutex_);
+      writing_ = false;
+      if (!ok) cancelled_ = true;
+      PumpLocked();
+    }
+    streams_->Help(kFew);
   }
 
   void OnCancel() override {
@@ -99,17 +121,22 @@ class Watch : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     queue_.pop_front();
     writing_ = true;
     grpc::WriteOptions options;
-    if (!queue_.empty()) options.set_buffer_hint();
+    // Not with the first: gRPC holds the stream's head back with it, and is never done writing.
+    if (began_ && !queue_.empty()) options.set_buffer_hint();
+    began_ = true;
     StartWrite(frame_.get(), options);
   }
 
   void Refill() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (snapshot_ != nullptr) TakeSnapshot();
     while (queue_.empty() && !finished_) {
-      if (TakeEvents()) continue;
-      if (parked_) return;
-      parked_ = true;
-      streams_->Park(self_);
+      if (!checked_ || streams_->hub_->newest() > revision_) {
+        TakeEvents();
+        continue;
+      }
+      idle_ = true;
+      if (streams_->hub_->newest() <= revision_) return;
+      idle_ = false;
     }
   }
 
@@ -130,24 +157,25 @@ class Watch : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     }
   }
 
-  // False: there are none yet.
-  bool TakeEvents() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  void TakeEvents() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    checked_ = true;
     const auto entries = streams_->hub_->Take(revision_, kBatch);
     if (!entries.ok()) {
       FinishLocked(entries.status());
-      return true;
+      return;
     }
-    for (const WatchEntryPtr& entry : *entries) {
-      revision_ = entry->event().revision;
-      if (!Wanted(*entry->event().region)) continue;
-      queue_.push_back(std::static_pointer_cast<const grpc::ByteBuffer>(
-          entry->Wire([coherent = streams_->hardware_coherent_](const WatchEvent& event) {
-            return MakeFrame(event.removed ? v1::WatchRegionsResponse::REMOVED
-                                           : v1::WatchRegionsResponse::CHANGED,
-                             event.region, event.revision, coherent);
-          })));
-    }
-    return !entries->empty();
+    for (const WatchEntryPtr& entry : *entries) Push(*entry);
+    if (!entries->empty()) revision_ = entries->back()->event().revision;
+  }
+
+  void Push(const WatchEntry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (!Wanted(*entry.event().region)) return;
+    queue_.push_back(std::static_pointer_cast<const grpc::ByteBuffer>(
+        entry.Wire([coherent = streams_->hardware_coherent_](const WatchEvent& event) {
+          return MakeFrame(
+              event.removed ? v1::WatchRegionsResponse::REMOVED : v1::WatchRegionsResponse::CHANGED,
+              event.region, event.revision, coherent);
+        })));
   }
 
   // Once the Region was met under its name, it is followed through others.
@@ -167,10 +195,12 @@ class Watch : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   grpc::CallbackServerContext* const context_;
   WatchStreams* const streams_;
 
+  std::atomic<bool> idle_{false};
   Mutex mutex_;
-  std::shared_ptr<Watch> self_;  // Until OnDone. Set before the first write.
+  std::shared_ptr<Watch> self_;                 // Until OnDone. Set before the first write.
+  bool began_ ABSL_GUARDED_BY(mutex_) = false;  // To write.
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
-  bool parked_ ABSL_GUARDED_BY(mutex_) = false;
+  bool checked_ ABSL_GUARDED_BY(mutex_) = false;  // That the ring goes back to revision_.
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<Frame> queue_ ABSL_GUARDED_BY(mutex_);
@@ -190,9 +220,9 @@ absl::StatusOr<std::string> OnlyRegion(const v1::WatchRegionsRequest& request,
   if (request.name().empty()) return std::string();
   auto id = ParseResourceName("regions", request.name());
   if (!id.ok()) return id.status();
-  const auto tag = ParseUuid(*id);
-  if (!tag.ok()) return *std::move(id);
-  std::string only = views.IdOfTag(*tag);
+  Uuid tag;
+  if (!ParseUuid(*id, tag)) return *std::move(id);
+  std::string only = views.IdOfTag(tag);
   if (!only.empty()) return only;
   return Refusal{absl::StatusCode::kNotFound,
                  "UNKNOWN_REGION",
@@ -218,7 +248,7 @@ WatchStreams::WatchStreams(const ViewHolder* views, WatchHub* hub, bool hardware
       hub_(hub),
       hardware_coherent_(hardware_coherent),
       subscription_(hub->Subscribe([this] {
-        if (!waking_.exchange(true)) loop_.Post([this] { WakeAll(); });
+        if (!beginning_.exchange(true)) loop_.Post([this] { BeginRound(); });
       })) {}
 
 WatchStreams::~WatchStreams() {
@@ -237,34 +267,65 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* WatchStreams::Start(
   if (!parsed.ok()) return new Refused(parsed);
   auto only = OnlyRegion(message, *views_);
   if (!only.ok()) return new Refused(ToWire(only.status(), *context));
-  if (open_.fetch_add(1) >= kMaxStreams) {
-    open_.fetch_sub(1);
-    return new Refused(ToWire(TooMany(), *context));
-  }
   auto watch = std::make_shared<Watch>(context, message.start_revision(), *std::move(only), this);
+  {
+    MutexLock lock(mutex_);
+    if (open_.size() >= kMaxStreams) return new Refused(ToWire(TooMany(), *context));
+    open_.insert(watch);
+  }
   watch->Begin(watch);
   return watch.get();
 }
 
-void WatchStreams::Park(std::shared_ptr<Watch> watch) {
-  MutexLock lock(mutex_);
-  parked_.insert(std::move(watch));
-}
-
 void WatchStreams::Leave(const std::shared_ptr<Watch>& watch) {
-  open_.fetch_sub(1);
   MutexLock lock(mutex_);
-  parked_.erase(watch);
+  open_.erase(watch);
 }
 
-void WatchStreams::WakeAll() {
-  waking_ = false;
-  absl::flat_hash_set<std::shared_ptr<Watch>> parked;
+void WatchStreams::BeginRound() {
+  // The last one first: a stream that it has not come to may be ahead of what the next one brings.
+  while (Help(kMany)) {
+  }
+  beginning_ = false;
+  auto round = std::make_shared<Round>();
+  round->from = handed_;
+  handed_ = hub_->newest();
+  // Where it is compacted already, each stream sees to itself.
+  if (auto entries = hub_->Take(round->from, kBatch); entries.ok()) {
+    round->entries = *std::move(entries);
+  }
   {
     MutexLock lock(mutex_);
-    parked.swap(parked_);
+    for (const std::shared_ptr<Watch>& watch : open_) {
+      if (watch->idle()) round->streams.push_back(watch);
+    }
+    if (round->streams.empty()) return;
+    round_ = round;
   }
-  for (const std::shared_ptr<Watch>& watch : parked) watch->Wake();
+  Push(round, 0);
+}
+
+bool WatchStreams::Help(size_t few) {
+  std::shared_ptr<Round> round;
+  {
+    MutexLock lock(mutex_);
+    round = round_;
+  }
+  if (round == nullptr) return false;
+  const size_t first = round->next.fetch_add(few);
+  const size_t end = std::min(first + few, round->streams.size());
+  for (size_t i = first; i < end; ++i) round->streams[i]->Wake(round->from, round->entries);
+  if (end < round->streams.size()) return true;
+  MutexLock lock(mutex_);
+  if (round_ == round) round_ = nullptr;
+  return false;
+}
+
+void WatchStreams::Push(const std::shared_ptr<Round>& round, size_t next) {
+  const size_t now = round->next.load();
+  if (now >= round->streams.size()) return;
+  if (now == next) Help(next == 0 ? kFew : kMany);
+  loop_.PostAfter(kPatience, [this, round, seen = round->next.load()] { Push(round, seen); });
 }
 
 }  // namespace cxlpool::fm

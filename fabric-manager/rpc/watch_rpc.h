@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <memory>
+#include <vector>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
@@ -19,11 +20,13 @@ namespace cxlpool::fm {
 
 class Watch;
 
-// All streams of one server. A thread of its own wakes those that wait, so that the writer, who
-// publishes, starts no write. Any thread; outlives its streams.
+// All streams of one server. The writer, who publishes, starts no write: new events are handed
+// round to the streams that have nothing to do, by whichever of gRPC's threads is done with a
+// write, and a thread of its own begins that and sees to it that it goes on. The other streams come
+// for events when they are ready. Any thread; outlives its streams.
 class WatchStreams {
  public:
-  static constexpr int kMaxStreams = 16384;
+  static constexpr size_t kMaxStreams = 16384;
 
   WatchStreams(const ViewHolder* views, WatchHub* hub, bool hardware_coherent);
   ~WatchStreams();
@@ -37,19 +40,30 @@ class WatchStreams {
  private:
   friend class Watch;
 
-  // Wakes `watch` once after the next event: read again after this, or miss one.
-  void Park(std::shared_ptr<Watch> watch);
-  // The stream is over.
   void Leave(const std::shared_ptr<Watch>& watch);
-  void WakeAll();
+  // A round: the newest events for every stream that has nothing to do.
+  struct Round {
+    uint64_t from = 0;  // `entries` are the events after this revision.
+    std::vector<WatchEntryPtr> entries;
+    std::vector<std::shared_ptr<Watch>> streams;
+    std::atomic<size_t> next{0};  // Of `streams`: those before have been seen to.
+  };
+
+  // Begins a round. On loop_.
+  void BeginRound();
+  // Sees to the next few streams of the round; false: there are none left.
+  bool Help(size_t few);
+  // Goes on with a round that nobody has helped with since it stood at `next`. On loop_.
+  void Push(const std::shared_ptr<Round>& round, size_t next);
 
   const ViewHolder* const views_;
   WatchHub* const hub_;
   const bool hardware_coherent_;
-  std::atomic<int> open_{0};
-  std::atomic<bool> waking_{false};  // WakeAll is posted, and has not begun.
-  Mutex mutex_;                      // Taken after a Watch's own.
-  absl::flat_hash_set<std::shared_ptr<Watch>> parked_ ABSL_GUARDED_BY(mutex_);
+  std::atomic<bool> beginning_{false};  // BeginRound is posted, and has not begun.
+  Mutex mutex_;
+  absl::flat_hash_set<std::shared_ptr<Watch>> open_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<Round> round_ ABSL_GUARDED_BY(mutex_);  // Null: none, or all is seen to.
+  uint64_t handed_ = 0;  // Events up to this revision had a round. On loop_.
   Loop loop_{"fm-watch"};
   const uint64_t subscription_;
 };

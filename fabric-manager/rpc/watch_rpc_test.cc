@@ -1,6 +1,7 @@
 // WatchRegions as a client sees it, over gRPC in one process.
 #include "fabric-manager/rpc/watch_rpc.h"
 
+#include <grpcpp/create_channel.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 #include <gtest/gtest.h>
@@ -37,7 +38,10 @@ class WatchService final : public Base {
 class Reader {
  public:
   Reader(grpc::Server* server, uint64_t start_revision, const std::string& name = "")
-      : stub_(v1::PoolService::NewStub(server->InProcessChannel({}))) {
+      : Reader(server->InProcessChannel({}), start_revision, name) {}
+  Reader(const std::shared_ptr<grpc::Channel>& channel, uint64_t start_revision,
+         const std::string& name = "")
+      : stub_(v1::PoolService::NewStub(channel)) {
     context_.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
     v1::WatchRegionsRequest request;
     request.set_start_revision(start_revision);
@@ -85,6 +89,7 @@ class WatchRpcTest : public testing::Test {
     hub_.Reset(10);
     Show(10);
     grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
   }
@@ -98,9 +103,15 @@ class WatchRpcTest : public testing::Test {
     return std::make_shared<const Region>(std::move(region));
   }
   // The view that new streams begin with.
-  void Show(uint64_t revision) {
+  void Show(uint64_t revision, Key regions = 0) {
     auto view = std::make_shared<PoolView>();
     view->revision = revision;
+    std::vector<RegionTable::Edit> edits;
+    for (Key key = 1; key <= regions; ++key) {
+      const RegionPtr region = MakeRegion(key, revision);
+      edits.push_back({region->id, region});
+    }
+    view->regions = view->regions.With(edits);
     views_.Set(std::move(view), {});
   }
   void Change(Key key, uint64_t revision, bool removed = false) {
@@ -113,6 +124,7 @@ class WatchRpcTest : public testing::Test {
   WatchHub hub_{kRing};
   WatchService service_{&views_, &hub_};
   std::unique_ptr<grpc::Server> server_;
+  int port_ = 0;
 };
 
 TEST_F(WatchRpcTest, ShowsWhatThereIsAndThenEachChange) {
@@ -127,6 +139,19 @@ TEST_F(WatchRpcTest, ShowsWhatThereIsAndThenEachChange) {
   EXPECT_EQ(changed.region().name(), "regions/r-1");
   EXPECT_EQ(changed.revision(), 11u);
   EXPECT_EQ(reader.Next().event(), v1::WatchRegionsResponse::REMOVED);
+}
+
+TEST_F(WatchRpcTest, ShowsManyRegionsOverAConnection) {
+  Show(10, 300);
+  Reader reader(
+      grpc::CreateChannel(absl::StrCat("127.0.0.1:", port_), grpc::InsecureChannelCredentials()),
+      0);
+  for (int i = 0; i < 300; ++i) {
+    EXPECT_EQ(reader.Next().event(), v1::WatchRegionsResponse::CHANGED);
+  }
+  EXPECT_EQ(reader.Next().event(), v1::WatchRegionsResponse::SYNCED);
+  for (uint64_t revision = 11; revision <= 20; ++revision) Change(revision, revision);
+  EXPECT_EQ(reader.Until(20).size(), 10u);
 }
 
 TEST_F(WatchRpcTest, ReconnectsMissNothingAndSeeNothingTwice) {

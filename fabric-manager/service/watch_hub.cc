@@ -42,6 +42,7 @@ void WatchHub::Publish(std::vector<WatchEvent> events) {
   {
     MutexLock lock(mutex_);
     for (WatchEvent& event : events) Push(std::move(event));
+    if (!ring_.empty()) newest_ = ring_.back().entry->event().revision;
   }
   MutexLock lock(wakes_mutex_);
   for (const auto& [subscription, wake] : wakes_) wake();

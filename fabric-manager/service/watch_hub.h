@@ -6,6 +6,7 @@
 #ifndef CXLPOOL_FABRIC_MANAGER_SERVICE_WATCH_HUB_H_
 #define CXLPOOL_FABRIC_MANAGER_SERVICE_WATCH_HUB_H_
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -65,6 +66,10 @@ class WatchHub {
   // In revision order. Wakes the subscribers.
   void Publish(std::vector<WatchEvent> events);
 
+  // Revision of the newest event; 0 if there was none. Whoever hears of it by a wake, or reads it
+  // here, finds the event. Takes no lock.
+  uint64_t newest() const { return newest_.load(); }
+
   // Events after `revision`, about `limit` at most: those of one revision are never parted. None if
   // there are none yet.
   // OUT_OF_RANGE/REVISION_COMPACTED: some after it have left the ring.
@@ -101,6 +106,7 @@ class WatchHub {
   absl::flat_hash_map<Key, uint64_t> last_ ABSL_GUARDED_BY(mutex_);
   uint64_t floor_ ABSL_GUARDED_BY(mutex_) = 0;  // Events at or below it are gone.
   uint64_t latest_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::atomic<uint64_t> newest_{0};
   Mutex wakes_mutex_;  // Taken before mutex_, never after.
   uint64_t next_subscription_ ABSL_GUARDED_BY(wakes_mutex_) = 1;
   std::map<uint64_t, std::function<void()>> wakes_ ABSL_GUARDED_BY(wakes_mutex_);
