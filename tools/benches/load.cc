@@ -3,7 +3,9 @@
 #include <grpcpp/generic/generic_stub.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
+#include <future>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -12,13 +14,12 @@
 #include "absl/time/clock.h"
 #include "proto/support/status_wire.h"
 #include "tools/benches/channel.h"
+#include "tools/benches/requests.h"
 
 namespace cxlpool::bench {
 namespace {
 
 constexpr absl::Duration kCallLimit = absl::Seconds(10);
-constexpr size_t kDigits = sizeof(kMarker) - 1;
-constexpr int kCallerShift = 36;  // Of 48 bits: 12 for the caller, the rest count.
 
 grpc::ByteBuffer ToBuffer(const std::string& bytes) {
   const grpc::Slice slice(bytes);
@@ -35,33 +36,6 @@ std::string ToString(const grpc::ByteBuffer& buffer) {
   }
   return bytes;
 }
-
-// A caller's request, whose numbers are set anew for each call.
-class Request {
- public:
-  Request(std::string bytes, uint64_t caller) : bytes_(std::move(bytes)) {
-    for (size_t at = bytes_.find(kMarker); at != std::string::npos;
-         at = bytes_.find(kMarker, at + kDigits)) {
-      marks_.push_back(at);
-    }
-    next_ = caller << kCallerShift;
-  }
-
-  const std::string& Next() {
-    for (size_t mark : marks_) {
-      uint64_t rest = next_++;
-      for (size_t digit = kDigits; digit-- > 0; rest >>= 4) {
-        bytes_[mark + digit] = "0123456789abcdef"[rest & 15];
-      }
-    }
-    return bytes_;
-  }
-
- private:
-  std::string bytes_;
-  std::vector<size_t> marks_;
-  uint64_t next_ = 0;
-};
 
 class CallbackLoad final : public Load {
  public:
@@ -158,7 +132,7 @@ class CallbackLoad final : public Load {
 
     CallbackLoad* const load_;
     grpc::GenericStub stub_;
-    Request request_;
+    NumberedRequest request_;
     grpc::ByteBuffer sent_, response_;
     std::mutex mutex_;  // Of context_, which Cancel reads from another thread.
     std::optional<grpc::ClientContext> context_;
@@ -198,17 +172,46 @@ absl::StatusOr<std::unique_ptr<Load>> Load::Start(const LoadOptions& options,
   return std::make_unique<CallbackLoad>(options, std::move(channels));
 }
 
-absl::StatusOr<std::string> CallOnce(const LoadOptions& options, absl::Duration limit) {
-  LoadOptions once = options;
-  once.callers = once.connections = 1;
-  once.calls_per_caller = 1;
-  once.keep_answers = true;
-  auto load = Load::Start(once, limit);
-  if (!load.ok()) return load.status();
-  auto end = (*load)->Join(kCallLimit + absl::Seconds(1));
-  if (!end.ok()) return end.status();
-  if (absl::Status status = (*load)->failure(); !status.ok()) return status;
-  return std::move(end->answers.front());
+namespace {
+
+class OneCaller final : public Caller {
+ public:
+  OneCaller(std::string method, std::shared_ptr<grpc::Channel> channel)
+      : method_(std::move(method)), stub_(std::move(channel)) {}
+
+  absl::StatusOr<std::string> Call(const std::string& request) override {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(kCallLimit));
+    const grpc::ByteBuffer sent = ToBuffer(request);
+    grpc::ByteBuffer response;
+    std::promise<grpc::Status> done;
+    stub_.UnaryCall(&context, method_, grpc::StubOptions(), &sent, &response,
+                    [&](grpc::Status status) { done.set_value(std::move(status)); });
+    const grpc::Status status = done.get_future().get();
+    if (!status.ok()) return FromWire(status, context, method_);
+    return ToString(response);
+  }
+
+ private:
+  const std::string method_;
+  grpc::GenericStub stub_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Caller>> Caller::Connect(const std::string& address,
+                                                        const std::string& method,
+                                                        absl::Duration limit) {
+  auto channel = bench::Connect(address, limit);
+  if (!channel.ok()) return channel.status();
+  return std::make_unique<OneCaller>(method, *std::move(channel));
+}
+
+absl::StatusOr<std::string> CallOnce(const std::string& address, const std::string& method,
+                                     const std::string& request, absl::Duration limit) {
+  auto caller = Caller::Connect(address, method, limit);
+  if (!caller.ok()) return caller.status();
+  return (*caller)->Call(NumberedRequest(request, 0).Next());
 }
 
 }  // namespace cxlpool::bench

@@ -20,16 +20,13 @@ namespace cxlpool::bench {
 struct LoadOptions {
   std::string address;  // HOST:PORT, no TLS.
   std::string method;   // "/package.Service/Method"
-  // A serialised request. Each kMarker in it becomes a number that no other has, in 12 hexadecimal
-  // digits.
+  // A serialised request, with markers (requests.h).
   std::string request;
   int callers = 64;               // Calls in flight. At most 4096.
   int connections = 4;            // The callers share them evenly.
   uint64_t calls_per_caller = 0;  // Then it ends. 0: never but by a failure.
   bool keep_answers = false;
 };
-
-inline constexpr char kMarker[] = "@@@@@@@@@@@@";
 
 class Load {
  public:
@@ -61,9 +58,22 @@ class Load {
   virtual absl::StatusOr<End> Join(absl::Duration limit) = 0;
 };
 
-// One call of `options`, for a look at its answer. Errors are the server's, or UNAVAILABLE as in
-// Load::Start. A server that is only just starting is waited for.
-absl::StatusOr<std::string> CallOnce(const LoadOptions& options, absl::Duration limit);
+// One call at a time.
+class Caller {
+ public:
+  // UNAVAILABLE as in Load::Start. A server that is only just starting is waited for.
+  static absl::StatusOr<std::unique_ptr<Caller>> Connect(const std::string& address,
+                                                         const std::string& method,
+                                                         absl::Duration limit);
+  virtual ~Caller() = default;
+
+  // The answer, serialised, or the server's error. Blocks, 10 s at most.
+  virtual absl::StatusOr<std::string> Call(const std::string& request) = 0;
+};
+
+// Connects for one call, and sets its numbers.
+absl::StatusOr<std::string> CallOnce(const std::string& address, const std::string& method,
+                                     const std::string& request, absl::Duration limit);
 
 }  // namespace cxlpool::bench
 

@@ -1,14 +1,18 @@
 #include "tools/benches/requests.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "cxlpool/v1/pool_service.pb.h"
 #include "etcd.pb.h"
-#include "tools/benches/load.h"
 #include "tools/benches/servers.h"
 
 namespace cxlpool::bench {
 namespace {
+
+constexpr size_t kDigits = sizeof(kMarker) - 1;
+constexpr int kCallerShift = 36;  // Of 48 bits: 12 for the caller, the rest count.
 
 v1::AllocateRegionRequest OneRequest(uint64_t seed) {
   v1::AllocateRegionRequest request;
@@ -26,6 +30,24 @@ etcdserverpb::PutRequest OnePut(absl::string_view value) {
 }
 
 }  // namespace
+
+NumberedRequest::NumberedRequest(std::string bytes, uint64_t caller)
+    : bytes_(std::move(bytes)), next_(caller << kCallerShift) {
+  for (size_t at = bytes_.find(kMarker); at != std::string::npos;
+       at = bytes_.find(kMarker, at + kDigits)) {
+    marks_.push_back(at);
+  }
+}
+
+const std::string& NumberedRequest::Next() {
+  for (size_t mark : marks_) {
+    uint64_t rest = next_++;
+    for (size_t digit = kDigits; digit-- > 0; rest >>= 4) {
+      bytes_[mark + digit] = "0123456789abcdef"[rest & 15];
+    }
+  }
+  return bytes_;
+}
 
 std::string AllocateRequest(uint64_t seed) { return OneRequest(seed).SerializeAsString(); }
 

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 
@@ -17,6 +18,24 @@ inline constexpr char kBatchAllocate[] = "/cxlpool.v1.PoolService/BatchAllocateR
 inline constexpr char kEtcdPut[] = "/etcdserverpb.KV/Put";
 inline constexpr char kEtcdTxn[] = "/etcdserverpb.KV/Txn";
 inline constexpr char kEtcdRange[] = "/etcdserverpb.KV/Range";
+
+// Stands for a number of 12 hexadecimal digits.
+inline constexpr char kMarker[] = "@@@@@@@@@@@@";
+
+// One caller's request, with numbers that no other call has.
+class NumberedRequest {
+ public:
+  // `bytes`: with markers. `caller`: less than 4096.
+  NumberedRequest(std::string bytes, uint64_t caller);
+
+  // Valid until the next call.
+  const std::string& Next();
+
+ private:
+  std::string bytes_;
+  std::vector<size_t> marks_;
+  uint64_t next_;
+};
 
 // Of one granule, without a host. `seed` differs for each load on one manager.
 std::string AllocateRequest(uint64_t seed);

@@ -95,7 +95,8 @@ absl::Status SliceRunner::Prepare(bool batched) {
     for (const Shape& shape : {kUnary, kBatched}) {
       const bool batch = shape.batch != 0;
       if (batch && !batched) continue;
-      const auto answer = CallOnce(Allocations(*server, shape, slices_), kConnectLimit);
+      const LoadOptions call = Allocations(*server, shape, slices_);
+      const auto answer = CallOnce(call.address, call.method, call.request, kConnectLimit);
       if (!answer.ok()) return WithLog(answer.status(), server->log);
       if (absl::Status status = ForEachAnswered({*answer}, batch, [](const v1::Region&) {});
           !status.ok()) {
@@ -159,8 +160,7 @@ absl::StatusOr<Sample> SliceRunner::Etcd(const Shape& shape) {
   auto server = StartEtcd(options_.etcd, directory);
   if (!server.ok()) return server.status();
   // It listens before it has elected itself.
-  const auto ready =
-      CallOnce(LoadOf(*server, kAlone, kEtcdRange, EtcdCountRequest()), kConnectLimit);
+  const auto ready = CallOnce(server->address, kEtcdRange, EtcdCountRequest(), kConnectLimit);
   if (!ready.ok()) return WithLog(ready.status(), server->log);
   const LoadOptions load =
       shape.batch == 0 ? LoadOf(*server, shape, kEtcdPut, EtcdPutRequest(record_))
