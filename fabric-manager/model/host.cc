@@ -1,6 +1,7 @@
 #include "fabric-manager/model/host.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace cxlpool::fm {
 namespace {
@@ -35,6 +36,14 @@ const OccupiedSlot* Blocker(const std::vector<const OccupiedSlot*>& entries) {
   return blocker;
 }
 
+// A decoder is a host region's, and so one stripe set's.
+using Decoder = std::pair<uint64_t, uint32_t>;  // Generation and set.
+
+uint32_t Count(std::vector<Decoder> decoders) {
+  std::sort(decoders.begin(), decoders.end());
+  return static_cast<uint32_t>(std::unique(decoders.begin(), decoders.end()) - decoders.begin());
+}
+
 }  // namespace
 
 BridgeOutlook LookAt(const Bridge& bridge, const HostRuntime& runtime,
@@ -52,21 +61,23 @@ BridgeOutlook LookAt(const Bridge& bridge, const HostRuntime& runtime,
                 [&](uint32_t slot) { return !Contains(runtime.fabric_slots, slot); });
   std::sort(outlook.free_slots.begin(), outlook.free_slots.end());
 
-  uint32_t live = 0;
-  uint32_t pending = 0;
-  uint32_t committed = 0;  // Pending, but the host region is there already.
+  std::vector<Decoder> live;
+  std::vector<Decoder> pending;
+  std::vector<Decoder> committed;  // Pending, but the host region is there already.
   outlook.free_window_bytes = bridge.free_window_bytes;
   for (const OccupiedSlot* entry : entries) {
-    live += entry->live() || entry->leaving();
+    const Decoder decoder(entry->generation, entry->set);
+    if (entry->live() || entry->leaving()) live.push_back(decoder);
     outlook.leaving |= entry->leaving();
     if (!entry->pending()) continue;
-    ++pending;
-    committed += entry->hpa_bytes != 0;
+    pending.push_back(decoder);
+    if (entry->hpa_bytes != 0) committed.push_back(decoder);
     outlook.free_window_bytes -= std::min(outlook.free_window_bytes, entry->length_bytes);
   }
   // The agent also counts host regions that the pool did not make.
-  const uint32_t reported = bridge.live_regions - std::min(bridge.live_regions, committed);
-  outlook.stack = std::max(live, reported) + pending;
+  const uint32_t reported =
+      bridge.live_regions - std::min(bridge.live_regions, Count(std::move(committed)));
+  outlook.stack = std::max(Count(std::move(live)), reported) + Count(std::move(pending));
   outlook.full = outlook.stack >= bridge.max_regions;
 
   const OccupiedSlot* blocker = Blocker(entries);

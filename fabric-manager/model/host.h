@@ -68,6 +68,11 @@ struct OccupiedSlot {
   uint64_t serial = 0;
   uint64_t hpa_bytes = 0;
   uint64_t length_bytes = 0;
+  // Extent that the stripe set begins with: entries of one generation and set share a host region,
+  // and so a decoder.
+  uint32_t set = 0;
+  uint32_t ways = 1;
+  absl::Duration expected_lifetime = absl::InfiniteDuration();
 
   // Holds a decoder now.
   bool live() const {

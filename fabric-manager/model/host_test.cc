@@ -102,6 +102,35 @@ TEST_F(LookAtTest, OneBeingMadeIsNotCountedTwice) {
   EXPECT_EQ(Look().stack, 1u);
 }
 
+TEST_F(LookAtTest, AStripeSetTakesOneDecoderAndTheWindowOfItsMembers) {
+  for (const uint32_t slot : {1, 2}) {
+    OccupiedSlot& entry = Add("set", slot, kWanted, false);
+    entry.generation = 50;
+    entry.set = 0;
+    entry.ways = 2;
+  }
+  EXPECT_EQ(Look().stack, 1u);
+  EXPECT_EQ(Look().free_window_bytes, 6 * kGiB);
+  // Another set of the same Attachment has a decoder of its own.
+  OccupiedSlot& other = Add("set", 3, kWanted, false);
+  other.generation = 50;
+  other.set = 2;
+  EXPECT_EQ(Look().stack, 2u);
+}
+
+TEST_F(LookAtTest, ALiveStripeSetCountsOnce) {
+  bridge_.live_regions = 1;
+  for (const uint32_t slot : {1, 2}) {
+    OccupiedSlot& entry = Add("set", slot, kOnline, false, 4 * kGiB);
+    entry.generation = 50;
+    entry.ways = 2;
+  }
+  EXPECT_EQ(Look().stack, 1u);
+  // Made, and not yet recorded as online.
+  for (OccupiedSlot& entry : occupied_) entry.state = kBound;
+  EXPECT_EQ(Look().stack, 1u);
+}
+
 TEST_F(LookAtTest, AnUnknownDepthTakesNothing) {
   bridge_.max_regions = 0;
   EXPECT_FALSE(Look().usable);

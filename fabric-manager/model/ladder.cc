@@ -215,7 +215,51 @@ Move Unbind(const Attachment& attachment, const Known& known) {
   return begun ? Do(MoveKind::kOfferEject) : Reach(AttachmentState::kEjecting, attachment.reason);
 }
 
+// A Region of which the last extents are joining or leaving.
+RegionMoveKind NextTailMove(const Region& region) {
+  bool any = false;  // Attachment that has segments of the last extents.
+  bool all_up = true;
+  bool some_down = false;
+  bool some_up = false;
+  for (const Attachment& attachment : region.attachments) {
+    // One that goes down as a whole has no tail, and yet may reach its bytes.
+    any |= std::any_of(
+        attachment.segments.begin(), attachment.segments.end(),
+        [&](const Segment& segment) { return segment.extent_index >= region.settled_extents(); });
+    if (!attachment.tail.has_value()) continue;
+    some_down |= attachment.tail->detaching;
+    some_up |= !attachment.tail->detaching;
+    all_up &= attachment.tail->state == AttachmentState::kOnline && !attachment.tail->detaching;
+  }
+  if (region.tail_leaving) {
+    if (some_up) return RegionMoveKind::kTurnTail;
+    return any ? RegionMoveKind::kNone : RegionMoveKind::kScrub;
+  }
+  if (some_down) return RegionMoveKind::kTurnTail;
+  return all_up ? RegionMoveKind::kJoinTail : RegionMoveKind::kNone;
+}
+
 }  // namespace
+
+std::vector<Part> PartsOf(const Attachment& attachment) {
+  const uint32_t end = static_cast<uint32_t>(attachment.segments.size());
+  if (!attachment.tail.has_value()) return {{0, end, false}};
+  const uint32_t first = attachment.tail->first_segment;
+  return {{first, end, true}, {0, first, false}};
+}
+
+Attachment ViewOf(const Attachment& attachment, const Part& part) {
+  Attachment view = attachment;
+  view.tail.reset();
+  view.segments.assign(attachment.segments.begin() + part.first,
+                       attachment.segments.begin() + part.end);
+  if (part.tail) {
+    view.state = attachment.tail->state;
+    view.detaching = attachment.tail->detaching;
+    view.reason = attachment.tail->reason;
+  }
+  return view;
+}
 
 Move NextMove(const Attachment& attachment, const std::vector<SegmentKnown>& known,
               bool may_go_down, bool deadline_passed) {
@@ -251,12 +295,12 @@ RegionMove NextRegionMove(const Region& region, const absl::flat_hash_set<uint32
   const auto reach = [](RegionState state) {
     return RegionMove{.kind = RegionMoveKind::kSetState, .state = state, .extents = {}};
   };
-  const auto scrub = [&] {
+  const auto scrub = [&](size_t first, RegionMoveKind then) {
     RegionMove move{.kind = RegionMoveKind::kScrub, .state = region.state, .extents = {}};
-    for (uint32_t i = 0; i < region.extents.size(); ++i) {
+    for (uint32_t i = static_cast<uint32_t>(first); i < region.extents.size(); ++i) {
       if (!scrubbed.contains(i)) move.extents.push_back(i);
     }
-    if (move.extents.empty()) move.kind = RegionMoveKind::kRemove;
+    if (move.extents.empty()) move.kind = then;
     return move;
   };
   const RegionMove none{.kind = RegionMoveKind::kNone, .state = region.state, .extents = {}};
@@ -273,8 +317,15 @@ RegionMove NextRegionMove(const Region& region, const absl::flat_hash_set<uint32
       return attached ? none : reach(RegionState::kScrubbing);
     case RegionState::kScrubbing:
     case RegionState::kFailed:
-      return attached ? none : scrub();
-    case RegionState::kAllocated:
+      return attached ? none : scrub(0, RegionMoveKind::kRemove);
+    case RegionState::kAllocated: {
+      if (!region.resizing()) return none;
+      const RegionMoveKind tail = NextTailMove(region);
+      if (tail == RegionMoveKind::kScrub) {
+        return scrub(region.settled_extents(), RegionMoveKind::kDropTail);
+      }
+      return RegionMove{.kind = tail, .state = region.state, .extents = {}};
+    }
     case RegionState::kQuarantined:
       return none;
   }

@@ -60,10 +60,22 @@ struct Move {
   friend bool operator==(const Move&, const Move&) = default;
 };
 
-// `known` has one entry a segment, in order. `may_go_down` is false while another Attachment is on
-// its way up on the same host bridge: the decoder stack must not lose a lower region meanwhile.
-// `deadline_passed`: the way up took longer than is allowed; that turns a first way up round, never
-// the repair of what was online before (reason LD_LOST or HOST_RESTARTED).
+// The parts of an Attachment that climb by themselves: the tail, if there is one, then the rest.
+struct Part {
+  uint32_t first = 0;  // Segments [first, end).
+  uint32_t end = 0;
+  bool tail = false;
+  friend bool operator==(const Part&, const Part&) = default;
+};
+std::vector<Part> PartsOf(const Attachment& attachment);
+
+// The part as an Attachment of its own: its segments, its state, its reason.
+Attachment ViewOf(const Attachment& attachment, const Part& part);
+
+// Of one part. `known` has one entry a segment, in order. `may_go_down` is false while another
+// Attachment is on its way up on the same host bridge: the decoder stack must not lose a lower
+// region meanwhile. `deadline_passed`: the way up took longer than is allowed; that turns a first
+// way up round, never the repair of what was online before (reason LD_LOST or HOST_RESTARTED).
 //
 // Offers stand until replaced, so an Attachment whose agent is away (HostSide::kUnknown) is offered
 // down all the same; unbinding waits for the agent's word or for the fabric's proof.
@@ -71,8 +83,16 @@ Move NextMove(const Attachment& attachment, const std::vector<SegmentKnown>& kno
               bool may_go_down, bool deadline_passed);
 
 // The same for the Region itself, once its Attachments are what they are. `scrubbed`: indices of
-// extents whose scrub succeeded; what is not in it is scrubbed (again).
-enum class RegionMoveKind : uint8_t { kNone, kSetState, kScrub, kRemove };
+// extents whose scrub succeeded or is not needed; what is not in it is scrubbed (again).
+enum class RegionMoveKind : uint8_t {
+  kNone,
+  kSetState,
+  kScrub,
+  kRemove,
+  kJoinTail,  // The tail is up everywhere: it is part of the Region.
+  kTurnTail,  // It cannot come up on some host: it leaves everywhere.
+  kDropTail,  // It has left every host and is scrubbed: its extents go.
+};
 struct RegionMove {
   RegionMoveKind kind = RegionMoveKind::kNone;
   RegionState state = RegionState::kReserved;

@@ -448,6 +448,12 @@ std::string Text(const RegionMove& move) {
       return absl::StrCat("scrub ", absl::StrJoin(move.extents, ","));
     case RegionMoveKind::kRemove:
       return "remove";
+    case RegionMoveKind::kJoinTail:
+      return "join tail";
+    case RegionMoveKind::kTurnTail:
+      return "turn tail";
+    case RegionMoveKind::kDropTail:
+      return "drop tail";
   }
   return "?";
 }

@@ -14,7 +14,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/numbers.h"
-#include "fabric-manager/model/ladder.h"
+#include "fabric-manager/model/ladder_record.h"
 #include "fabric-manager/model/model_rig.h"
 #include "fabric-manager/model/placement.h"
 
@@ -61,8 +61,7 @@ class World : protected ModelRig {
     away_.clear();
     for (auto& [serial, plugged] : plugged_) plugged.host_error.clear();
     RunUntilQuiet();
-    for (const auto& [id, key] : std::map<std::string, Key>(state().regions_by_id().begin(),
-                                                            state().regions_by_id().end())) {
+    for (const auto& [id, key] : RegionsById()) {
       const auto released = Release(id, true);
       ASSERT_TRUE(released.ok()) << released.status();
     }
@@ -84,9 +83,10 @@ class World : protected ModelRig {
   bool OneIn(int n) { return Roll(n) == 0; }
   std::string AnyHost() { return std::string("host-") + static_cast<char>('a' + Roll(3)); }
   RegionPtr AnyRegion() {
-    if (state().regions_by_id().empty()) return nullptr;
-    auto it = state().regions_by_id().begin();
-    std::advance(it, Roll(static_cast<int>(state().regions_by_id().size())));
+    const auto all = RegionsById();
+    if (all.empty()) return nullptr;
+    auto it = all.begin();
+    std::advance(it, Roll(static_cast<int>(all.size())));
     return *state().FindRegion(it->second);
   }
 
@@ -107,7 +107,7 @@ class World : protected ModelRig {
   void Ask() {
     const RegionPtr region = AnyRegion();
     absl::StatusOr<Plan> plan = absl::InternalError("none");
-    const int what = region == nullptr ? 0 : Roll(10);
+    const int what = region == nullptr ? 0 : Roll(12);
     if (what < 4) {
       AllocateSpec spec =
           Allocation("", 1 + random_() % (kUnit * 5 / 4), OneIn(4) ? "" : AnyHost());
@@ -127,6 +127,14 @@ class World : protected ModelRig {
     } else if (what < 9) {
       plan = PlanRelease(state(), {NewRequest("ReleaseRegion"), region->id, OneIn(2), "", ""},
                          context());
+    } else if (what < 11) {
+      plan = PlanResize(state(),
+                        {NewRequest("ResizeRegion"), region->id, 1 + random_() % (kUnit * 4),
+                         static_cast<uint32_t>(1 + Roll(2)), ""},
+                        nullptr, context());
+      if (plan.ok()) ExpectClean(*plan->region, region->extents.size());
+      if (plan.ok() && plan->region->extents.size() > region->extents.size()) ++counts["grown"];
+      if (plan.ok() && plan->region->tail_leaving) ++counts["shrunk"];
     } else {
       Retry();
       return;
@@ -153,8 +161,9 @@ class World : protected ModelRig {
     ++counts["retried"];
   }
 
-  void ExpectClean(const Region& region) {
-    for (const Extent& extent : region.extents) {
+  void ExpectClean(const Region& region, size_t from = 0) {
+    for (size_t i = from; i < region.extents.size(); ++i) {
+      const Extent& extent = region.extents[i];
       for (uint64_t b = extent.dpa_bytes; b < extent.dpa_bytes + extent.length_bytes; b += kUnit) {
         ASSERT_FALSE(dirty_[extent.device][b / kUnit]) << region.id << " would get old bytes";
       }
@@ -202,47 +211,54 @@ class World : protected ModelRig {
   // Does one move of the Region, if there is one.
   bool Step(const RegionPtr& region) {
     for (const Attachment& attachment : region->attachments) {
-      const bool late = faults_ && OneIn(50);
-      const Move move = NextMove(attachment, Known(attachment), MayGoDown(attachment), late);
-      if (move.kind == MoveKind::kNone || move.kind == MoveKind::kDiscover) continue;
-      Do(region, attachment, move);
-      return true;
+      const std::vector<SegmentKnown> known = Known(attachment);
+      for (const Part& part : PartsOf(attachment)) {
+        const bool late = faults_ && OneIn(50);
+        const Move move = NextMove(ViewOf(attachment, part),
+                                   {known.begin() + part.first, known.begin() + part.end},
+                                   MayGoDown(attachment), late);
+        if (move.kind == MoveKind::kNone || move.kind == MoveKind::kDiscover) continue;
+        Do(region, attachment, part, move);
+        return true;
+      }
     }
     return StepRegion(region);
   }
 
-  void Do(const RegionPtr& region, const Attachment& attachment, const Move& move) {
+  void Do(const RegionPtr& region, const Attachment& attachment, const Part& part,
+          const Move& move) {
     auto edited = std::make_shared<Region>(*region);
     edited->revision = context().revision;
-    Attachment& mine = *edited->FindAttachment(absl::string_view(attachment.host));
     switch (move.kind) {
       case MoveKind::kBind:
-        for (const uint32_t i : move.segments) BindOne(*region, attachment, i);
+        for (const uint32_t i : move.segments) BindOne(*region, attachment, part.first + i);
         return;
       case MoveKind::kOfferOnline:
-        for (const Segment& segment : attachment.segments) Climb(At(segment, attachment), segment);
+        for (size_t i = part.first; i < part.end; ++i) {
+          Climb(At(attachment.segments[i], attachment), attachment.segments[i]);
+        }
         return;
       case MoveKind::kOfferOffline:
       case MoveKind::kOfferEject:
         // The host frees decoders in reverse.
-        for (size_t i = attachment.segments.size(); i-- > 0;) {
+        for (size_t i = part.end; i-- > part.first;) {
           Descend(At(attachment.segments[i], attachment), attachment.segments[i],
                   move.kind == MoveKind::kOfferEject);
         }
         return;
       case MoveKind::kBeginUnbind:
         for (const uint32_t i : move.segments) {
-          Plugged& plugged = At(attachment.segments[i], attachment);
+          Plugged& plugged = At(attachment.segments[part.first + i], attachment);
           ASSERT_EQ(plugged.fabric, FabricSide::kBound);
           ASSERT_FALSE(calm_ && plugged.host_side >= HostSide::kRegion) << "pulled from under it";
           plugged.fabric = FabricSide::kUnbinding;
         }
         return;
-      case MoveKind::kSetState:
-        ASSERT_TRUE(MayFollow(mine.state, move.state));
-        mine.state = move.state;
-        mine.reason = move.reason;
-        for (Segment& segment : mine.segments) {
+      case MoveKind::kSetState: {
+        ASSERT_TRUE(MayFollow(ViewOf(attachment, part).state, move.state));
+        Attachment& mine = *edited->FindAttachment(absl::string_view(attachment.host));
+        for (size_t i = part.first; i < part.end; ++i) {
+          Segment& segment = mine.segments[i];
           if (move.state == AttachmentState::kWanted) {
             segment.serial = kSerialBase | context().next_id();
             segment.hpa_bytes = 0;
@@ -252,19 +268,16 @@ class World : protected ModelRig {
         }
         ++counts[std::string(ToString(move.state))];
         break;
+      }
       case MoveKind::kGiveUp:
-        mine.detaching = true;
-        mine.reason = move.reason;
-        if (edited->state == RegionState::kReserved) edited->compensating = true;
-        ++counts["gave up"];
+        ++counts[part.tail ? "gave up growth" : "gave up"];
         break;
       case MoveKind::kDrop:
-        std::erase_if(edited->attachments,
-                      [&](const Attachment& a) { return a.host == attachment.host; });
         break;
       default:
         return;
     }
+    RecordMove(*edited, attachment.generation, part, move);
     Write({RegionPtr(edited)});
   }
 
@@ -291,6 +304,14 @@ class World : protected ModelRig {
       case RegionMoveKind::kRemove:
         Write({Tombstone{edited, context().now}});
         ++counts["gone"];
+        return true;
+      case RegionMoveKind::kJoinTail:
+      case RegionMoveKind::kTurnTail:
+      case RegionMoveKind::kDropTail:
+        EXPECT_TRUE(RecordTailMove(*edited, move.kind));
+        if (move.kind == RegionMoveKind::kDropTail) scrubbed.clear();
+        Write({RegionPtr(edited)});
+        ++counts[move.kind == RegionMoveKind::kJoinTail ? "joined" : "tail left"];
         return true;
     }
     return false;
@@ -430,8 +451,7 @@ class World : protected ModelRig {
   void RunUntilQuiet() {
     for (int round = 0; round < 500; ++round) {
       bool moved = false;
-      for (const auto& [id, key] : std::map<std::string, Key>(state().regions_by_id().begin(),
-                                                              state().regions_by_id().end())) {
+      for (const auto& [id, key] : RegionsById()) {
         moved |= Step(*state().FindRegion(key));
         Check();
       }
@@ -483,7 +503,8 @@ void RunSeeds(uint64_t first, bool calm) {
     for (const auto& [what, count] : world.counts) counts[what] += count;
   }
   for (const char* what : {"planned", "retried", "undone", "gave up", "gone", "BOUND", "ONLINE",
-                           "OFFLINE", "EJECTING", "UNBOUND", "RELEASE_BLOCKED"}) {
+                           "OFFLINE", "EJECTING", "UNBOUND", "RELEASE_BLOCKED", "grown", "shrunk",
+                           "joined", "tail left"}) {
     EXPECT_GE(counts[what], 3) << "void: hardly any " << what;
   }
   std::string all;

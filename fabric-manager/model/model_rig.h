@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,7 +27,7 @@ class ModelRig {
       std::string tag(16, '\0');
       const uint64_t n = ++tags_;
       for (int i = 0; i < 8; ++i) tag[i] = static_cast<char>((n * 0x9E3779B97F4A7C15u) >> (8 * i));
-      return tag;
+      return Uuid(tag);
     };
     context_.now = absl::FromUnixSeconds(1'700'000'000);
     context_.revision = 1;
@@ -40,7 +41,13 @@ class ModelRig {
     return inverse.ok() ? *std::move(inverse) : Change{};
   }
   void AddDevice(const std::string& id, uint64_t capacity = 4 * kGiB, uint64_t granule = 2 * kMiB) {
-    Commit({Device{next_id_++, id, "sn-" + id, capacity, granule, true}});
+    Commit({Device{.key = next_id_++,
+                   .id = id,
+                   .serial = "sn-" + id,
+                   .capacity_bytes = capacity,
+                   .granule_bytes = granule,
+                   .reachable = true,
+                   .service_reason = {}}});
   }
   // `bridges` bridges of `slots` slots each: slots 16, 17, ...
   HostRuntime MakeRuntime(int bridges, int slots) const {
@@ -76,7 +83,7 @@ class ModelRig {
   Request NewRequest(const std::string& method) {
     std::string id = absl::StrCat(next_request_++);
     id.insert(0, 16 - id.size(), '0');
-    return {{"cxlpool://operator/alice", method, id}, 1};
+    return {{"cxlpool://operator/alice", method, Uuid(id)}, 1};
   }
   AllocateSpec Allocation(const std::string& id, uint64_t size, const std::string& host = "") {
     AllocateSpec spec;
@@ -92,15 +99,38 @@ class ModelRig {
   }
   absl::StatusOr<RegionPtr> Attach(const std::string& id, const std::string& host,
                                    Access access = Access::kReadWrite, Mode mode = Mode::kDevdax) {
-    return Take(PlanAttach(state_, {NewRequest("AttachRegion"), id, host, mode, access}, context_));
+    return Take(
+        PlanAttach(state_, {NewRequest("AttachRegion"), id, host, mode, access, ""}, context_));
   }
   absl::StatusOr<RegionPtr> Detach(const std::string& id, const std::string& host) {
-    return Take(PlanDetach(state_, {NewRequest("DetachRegion"), id, host}, context_));
+    return Take(PlanDetach(state_, {NewRequest("DetachRegion"), id, host, ""}, context_));
   }
   absl::StatusOr<RegionPtr> Release(const std::string& id, bool detach_all = false,
                                     const std::string& only_host = "") {
-    return Take(PlanRelease(state_, {NewRequest("ReleaseRegion"), id, detach_all, "", only_host},
-                            context_));
+    ReleaseSpec spec;
+    spec.request = NewRequest("ReleaseRegion");
+    spec.region_id = id;
+    spec.detach_all = detach_all;
+    spec.only_host = only_host;
+    return Take(PlanRelease(state_, spec, context_));
+  }
+  absl::StatusOr<RegionPtr> Resize(const std::string& id, uint64_t size, uint32_t max_extents = 1,
+                                   const InUseFn& in_use = nullptr) {
+    return Take(PlanResize(state_, {NewRequest("ResizeRegion"), id, size, max_extents, ""}, in_use,
+                           context_));
+  }
+  absl::StatusOr<RegionPtr> Rename(const std::string& id, const std::string& name) {
+    return Take(PlanRename(state_, {NewRequest("RenameRegion"), id, name, ""}, context_));
+  }
+  void SetTenant(const std::string& id, uint64_t quota, uint64_t reserved = 0,
+                 uint64_t host_cap = 0) {
+    Commit(PlanSetTenant(state_, {0, id, quota, reserved, host_cap}, context_).value());
+  }
+
+  std::map<std::string, Key> RegionsById() const {
+    std::map<std::string, Key> all;
+    for (const auto& [key, region] : state_.regions()) all[region->id] = key;
+    return all;
   }
 
   // Records what `edit` makes of the Region.

@@ -1,195 +1,154 @@
 #include "fabric-manager/model/placement.h"
 
 #include <algorithm>
-#include <optional>
 
-#include "absl/strings/str_cat.h"
-#include "fabric-manager/model/bytes.h"
+#include "fabric-manager/model/placement_policy.h"
+#include "fabric-manager/model/placement_refusals.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::fm {
 namespace {
 
-using FreeRuns = std::set<std::pair<uint64_t, uint64_t>>;
+// Without a division where one unit is a multiple of the other, as nearly always.
+uint64_t UnitTogether(uint64_t a, uint64_t b) {
+  if (b == 0 || a == b) return a;
+  return CommonUnit(a, b).value_or(UINT64_MAX);
+}
 
-// A device that may be used, with what extents on it are multiples of.
-struct Candidate {
-  const Device* device;
-  const FreeRuns* runs;  // (length, dpa)
-  uint64_t unit_bytes;
-  FreeRuns::const_reverse_iterator longest;  // Of those not used yet.
-
-  // Of the longest run not used yet, in whole units.
-  uint64_t longest_bytes() const {
-    return longest == runs->rend() ? 0 : longest->first - longest->first % unit_bytes;
+// How many free ports of the request's host lead to each device, by index.
+std::vector<uint32_t> PortsOf(const PlacementTask& task) {
+  const HostRuntime& runtime = task.state.Runtime(task.request.host);
+  std::vector<uint32_t> free;
+  for (const Bridge& bridge : runtime.bridges) {
+    const BridgeOutlook outlook = LookAt(bridge, runtime, task.state.Occupied(task.request.host));
+    if (!outlook.usable) continue;
+    free.insert(free.end(), outlook.free_slots.begin(), outlook.free_slots.end());
   }
-};
-
-struct Totals {
-  uint64_t free_bytes = 0;     // In whole units.
-  uint64_t largest_bytes = 0;  // In one extent.
-  std::string largest_device;
-};
-
-Totals Sum(const std::vector<Candidate>& candidates) {
-  Totals totals;
-  for (const Candidate& candidate : candidates) {
-    for (const auto& [length, dpa] : *candidate.runs) {
-      totals.free_bytes += length - length % candidate.unit_bytes;
+  std::vector<uint32_t> ports(kMaxDevices);
+  task.allowed.ForEach([&](DeviceIndex device) {
+    const Path* path = task.PathTo(device);
+    if (path == nullptr) return;
+    for (const uint32_t slot : free) {
+      ports[device] += path->slots.empty() || std::binary_search(path->slots.begin(),
+                                                                 path->slots.end(), slot);
     }
-    if (candidate.longest_bytes() > totals.largest_bytes) {
-      totals.largest_bytes = candidate.longest_bytes();
-      totals.largest_device = candidate.device->id;
-    }
-  }
-  return totals;
+  });
+  return ports;
 }
 
-absl::StatusOr<std::vector<Candidate>> FindCandidates(const PoolState& state,
-                                                      const ExtentRequest& request) {
-  if (!request.device.empty() && state.FindDevice(request.device) == nullptr) {
-    return Refusal{
-        .code = absl::StatusCode::kNotFound,
-        .reason = "UNKNOWN_DEVICE",
-        .message = absl::StrCat(request.label, ": the pool has no device \"", request.device, "\""),
-        .remedy = "see `cxlpool device list`",
-        .metadata = {{"device", request.device}}}
-        .ToStatus();
+// Where links name slots, a device with room may have no port left that leads there: then another
+// will do. Nothing: `placed` can enter the host, or nothing else can.
+std::optional<PlacedExtents> WherePortsAre(const PlacementPolicy& policy, const PlacementTask& task,
+                                           const PlacedExtents& placed) {
+  const absl::Status enters = PlaceOnHost(task.state, {.host = task.request.host,
+                                                       .label = {},
+                                                       .extents = placed.extents,
+                                                       .interleave_ways = placed.interleave_ways})
+                                  .status();
+  if (ReasonOf(enters) != "NO_FREE_PORT" && ReasonOf(enters) != "BRIDGE_BLOCKED" &&
+      ReasonOf(enters) != "BRIDGE_FULL") {
+    return std::nullopt;
   }
-  std::vector<Candidate> candidates;
-  bool unreachable = false;
-  for (const auto& [id, device] : state.devices()) {
-    if (!request.device.empty() && id != request.device) continue;
-    if (!device.reachable) {
-      unreachable = true;
-      continue;
-    }
-    const auto unit = CommonUnit(device.granule_bytes, request.unit_bytes);
-    if (!unit.has_value()) continue;  // Larger than any device.
-    const FreeRuns& runs = state.FindExtents(id)->free_by_length();
-    candidates.push_back({&device, &runs, *unit, runs.rbegin()});
-  }
-  if (!candidates.empty() || !unreachable) return candidates;
-  const std::string which = request.device.empty()
-                                ? "none of the pool's devices is"
-                                : absl::StrCat("device \"", request.device, "\" is not");
-  return Refusal{.code = absl::StatusCode::kFailedPrecondition,
-                 .reason = "DEVICE_UNREACHABLE",
-                 .message = absl::StrCat(request.label, ": ", which, " seen by the fabric now"),
-                 .remedy = "mend the fabric, or name another device",
-                 .metadata = {{"device", request.device}}}
-      .ToStatus();
-}
-
-// One extent for all, in the smallest run that holds it.
-std::optional<Extent> PlaceWhole(const std::vector<Candidate>& candidates, uint64_t size_bytes) {
-  std::optional<Extent> best;
-  uint64_t best_run = UINT64_MAX;
-  for (const Candidate& candidate : candidates) {
-    const auto size = RoundUp(size_bytes, candidate.unit_bytes);
-    if (!size.has_value()) continue;
-    const auto run = candidate.runs->lower_bound({*size, 0});
-    if (run == candidate.runs->end() || (best.has_value() && run->first >= best_run)) continue;
-    best = Extent{candidate.device->id, run->second, *size};
-    best_run = run->first;
-  }
-  return best;
-}
-
-// The smallest unused run that holds `rest`. Used runs are the longest of their device.
-std::optional<Extent> PlaceRest(const std::vector<Candidate>& candidates, uint64_t rest_bytes) {
-  std::optional<Extent> best;
-  uint64_t best_run = UINT64_MAX;
-  for (const Candidate& candidate : candidates) {
-    const auto size = RoundUp(rest_bytes, candidate.unit_bytes);
-    if (!size.has_value() || candidate.longest_bytes() < *size) continue;
-    const auto run = candidate.runs->lower_bound({*size, 0});
-    if (best.has_value() && run->first >= best_run) continue;
-    best = Extent{candidate.device->id, run->second, *size};
-    best_run = run->first;
-  }
-  return best;
-}
-
-// The longest runs until the rest fits one. Stops at kMaxExtentsPerRegion.
-std::optional<std::vector<Extent>> PlaceParts(std::vector<Candidate> candidates,
-                                              uint64_t size_bytes) {
-  std::vector<Extent> extents;
-  uint64_t rest = size_bytes;
-  while (extents.size() < kMaxExtentsPerRegion) {
-    if (auto last = PlaceRest(candidates, rest); last.has_value()) {
-      extents.push_back(*std::move(last));
-      return extents;
-    }
-    const auto longest = std::max_element(candidates.begin(), candidates.end(),
-                                          [](const Candidate& a, const Candidate& b) {
-                                            return a.longest_bytes() < b.longest_bytes();
-                                          });
-    if (longest == candidates.end() || longest->longest_bytes() == 0) return std::nullopt;
-    extents.push_back({longest->device->id, longest->longest->second, longest->longest_bytes()});
-    // Less than the rest, or PlaceRest would have taken it.
-    rest -= longest->longest_bytes();
-    ++longest->longest;
-  }
-  return std::nullopt;
-}
-
-std::string Where(const ExtentRequest& request) {
-  return request.device.empty() ? "in the pool"
-                                : absl::StrCat("on device \"", request.device, "\"");
-}
-
-absl::Status Full(const ExtentRequest& request, const Totals& totals) {
-  return Refusal{
-      .code = absl::StatusCode::kResourceExhausted,
-      .reason = "POOL_FULL",
-      .message = absl::StrCat(request.label, " needs ", FormatBytes(request.size_bytes), "; free ",
-                              Where(request), ": ", FormatBytes(totals.free_bytes),
-                              request.unit_bytes == 0
-                                  ? ""
-                                  : absl::StrCat(" in units of ", FormatBytes(request.unit_bytes))),
-      .remedy = "release a Region, or ask for less",
-      .metadata = {{"requested_bytes", absl::StrCat(request.size_bytes)},
-                   {"free_bytes", absl::StrCat(totals.free_bytes)},
-                   {"largest_free_bytes", absl::StrCat(totals.largest_bytes)}}}
-      .ToStatus();
-}
-
-absl::Status Fragmented(const ExtentRequest& request, const Totals& totals, size_t would_do) {
-  const bool one = request.max_extents <= 1;
-  Refusal refusal{
-      .code = absl::StatusCode::kResourceExhausted,
-      .reason = "POOL_FRAGMENTED",
-      .message = absl::StrCat(
-          request.label, " needs ", FormatBytes(request.size_bytes), " in ",
-          one ? "one extent" : absl::StrCat("at most ", request.max_extents, " extents"),
-          "; largest free is ", FormatBytes(totals.largest_bytes), " on ", totals.largest_device),
-      .remedy = "release a Region, or ask for less",
-      .metadata = {{"requested_bytes", absl::StrCat(request.size_bytes)},
-                   {"free_bytes", absl::StrCat(totals.free_bytes)},
-                   {"largest_free_bytes", absl::StrCat(totals.largest_bytes)}}};
-  if (would_do != 0) {
-    refusal.remedy = absl::StrCat("use --max-extents ", would_do);
-    refusal.metadata.emplace_back("extents", absl::StrCat(would_do));
-  }
-  return refusal.ToStatus();
+  const std::vector<uint32_t> ports = PortsOf(task);
+  DeviceSet led_to;
+  task.allowed.ForEach([&](DeviceIndex device) {
+    if (ports[device] > 0) led_to.Add(device);
+  });
+  PlacementTask narrower = task.On(led_to);
+  narrower.ports = &ports;
+  return policy.Place(narrower);
 }
 
 }  // namespace
 
-absl::StatusOr<std::vector<Extent>> PlaceExtents(const PoolState& state,
-                                                 const ExtentRequest& request) {
-  const auto candidates = FindCandidates(state, request);
-  if (!candidates.ok()) return candidates.status();
-  if (auto whole = PlaceWhole(*candidates, request.size_bytes); whole.has_value()) {
-    return std::vector<Extent>{*std::move(whole)};
+const PlacementPolicy& PolicyOf(const ExtentRequest& request) {
+  if (request.grown != nullptr && request.grown->interleave_ways > 1) return BandwidthPolicy();
+  switch (request.policy) {
+    case Policy::kSpread:
+      return SpreadPolicy();
+    case Policy::kBandwidth:
+      return BandwidthPolicy();
+    case Policy::kLatency:
+      return LatencyPolicy();
+    case Policy::kIsolate:
+      return IsolatePolicy();
+    case Policy::kPack:
+      break;
   }
-  const Totals totals = Sum(*candidates);
-  if (totals.free_bytes < request.size_bytes) return Full(request, totals);
-  auto parts = PlaceParts(*candidates, request.size_bytes);
-  if (!parts.has_value()) return Fragmented(request, totals, 0);
-  if (parts->size() > request.max_extents) return Fragmented(request, totals, parts->size());
-  return *std::move(parts);
+  return PackPolicy();
+}
+
+PlacementTask PlacementTask::On(const DeviceSet& devices) const {
+  return {state, request, devices, unit_bytes, max_extents, heed_lds, ports};
+}
+
+PlacementTask PlacementTask::With(size_t extents) const {
+  return {state, request, allowed, unit_bytes, extents, heed_lds, ports};
+}
+
+uint32_t PlacementTask::LdsLeft(DeviceIndex device) const {
+  const uint32_t limit = state.limits().max_lds_per_device;
+  const uint32_t leads = ports == nullptr ? UINT32_MAX : (*ports)[device];
+  if (limit == 0 || !heed_lds) return leads;
+  return std::min(leads, limit - std::min(limit, state.UseOf(device).lds));
+}
+
+double PlacementTask::LoadWith(DeviceIndex device, uint64_t more_bytes) const {
+  const double capacity = static_cast<double>(space().capacity_bytes(device));
+  const double free = static_cast<double>(space().free_bytes(device));
+  return (capacity - free + static_cast<double>(more_bytes)) / capacity;
+}
+
+const Path* PlacementTask::PathTo(DeviceIndex device) const {
+  if (request.host.empty() && !state.topology().connects_all()) return nullptr;
+  return state.topology().Find(request.host, state.DeviceAt(device).id);
+}
+
+size_t PlacementTask::ExtentsLeft() const {
+  const size_t there = request.grown == nullptr ? 0 : request.grown->extents.size();
+  return kMaxExtentsPerRegion - std::min(kMaxExtentsPerRegion, there);
+}
+
+size_t PlacementTask::HostRoom() const {
+  const HostRuntime& runtime = state.Runtime(request.host);
+  if (request.host.empty() || runtime.bridges.empty()) return SIZE_MAX;
+  size_t room = 0;
+  for (const Bridge& bridge : runtime.bridges) {
+    const BridgeOutlook outlook = LookAt(bridge, runtime, state.Occupied(request.host));
+    if (!outlook.usable) continue;
+    room += std::min<size_t>(outlook.free_slots.size(), bridge.max_regions - outlook.stack);
+  }
+  return room;
+}
+
+Extent MakeExtent(const PoolState& state, const FreeSpace::Run& run) {
+  return {Interned(state.DeviceAt(run.device).id), run.dpa_bytes, run.length_bytes};
+}
+
+absl::StatusOr<PlacedExtents> PlaceExtents(const PoolState& state, const ExtentRequest& request) {
+  const PlacementPolicy& policy = PolicyOf(request);
+  if (absl::Status status = policy.Check(request); !status.ok()) return status;
+  const DeviceSet* allowed = &state.placeable();
+  std::optional<DeviceSet> narrowed;
+  if (!request.host.empty() && !state.topology().connects_all()) {
+    allowed = &narrowed.emplace(*allowed & state.ReachOf(request.host));
+  }
+  if (!request.device.empty()) {
+    const Device* device = state.FindDevice(request.device);
+    if (device == nullptr) return UnknownDevice(request);
+    const DeviceIndex index = *state.IndexOf(Interned(device->id));
+    const bool may = allowed->Contains(index);
+    allowed = &narrowed.emplace();
+    if (may) narrowed->Add(index);
+  }
+  const PlacementTask task{state, request, *allowed,
+                           UnitTogether(request.unit_bytes, state.limits().extent_granule_bytes),
+                           std::max<size_t>(request.max_extents, 1)};
+  auto placed = policy.Place(task);
+  if (!placed.has_value()) return WhyNotPlaced(policy, task);
+  if (request.host.empty() || !state.topology().names_slots()) return *std::move(placed);
+  if (auto entering = WherePortsAre(policy, task, *placed); entering.has_value()) return *entering;
+  return *std::move(placed);  // PlaceOnHost says what is in the way.
 }
 
 }  // namespace cxlpool::fm

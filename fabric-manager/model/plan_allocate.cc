@@ -5,7 +5,6 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "fabric-manager/model/bytes.h"
 #include "fabric-manager/model/placement.h"
 #include "fabric-manager/model/plan_parts.h"
 #include "fabric-manager/model/planner.h"
@@ -31,29 +30,17 @@ absl::Status CheckSpec(const AllocateSpec& spec) {
         absl::StrCat("ask for 1 to ", kMaxExtentsPerRegion, " extents"),
         {{"field", "max_extents"}});
   }
-  return absl::OkStatus();
-}
-
-// What extents must be multiples of, beyond the device's granule, so that the hosts that will use
-// them can: the one that is asked for, or every one that is there now.
-absl::StatusOr<uint64_t> UnitFor(const PoolState& state, const AllocateSpec& spec) {
-  std::optional<uint64_t> unit = 0;
-  const bool others = spec.host.empty() || spec.sharing != Sharing::kExclusive;
-  for (const auto& [id, host] : state.hosts()) {
-    const HostRuntime& runtime = state.Runtime(id);
-    const bool wanted = id == spec.host || (others && runtime.online && !host.retired);
-    if (wanted) unit = CommonUnit(*unit, runtime.region_granule_bytes);
-    if (unit && id == spec.host && spec.mode == Mode::kSystemRam) {
-      unit = CommonUnit(*unit, runtime.memory_block_bytes);
-    }
-    if (!unit) {
-      return Refuse(absl::StatusCode::kFailedPrecondition, "GRANULE_MISMATCH",
-                    absl::StrCat("no size is a multiple of what the hosts report; host \"", id,
-                                 "\" has regions of ", FormatBytes(runtime.region_granule_bytes)),
-                    "see `cxlpool host list`, and mend that host's agent", {{"host", id}});
-    }
+  if (spec.isolate_from.size() > kMaxIsolateFrom) {
+    return Refuse(absl::StatusCode::kInvalidArgument, "BAD_ISOLATE_FROM",
+                  absl::StrCat("isolate_from names ", spec.isolate_from.size(), " Regions"),
+                  absl::StrCat("name at most ", kMaxIsolateFrom), {{"field", "isolate_from"}});
   }
-  return *unit;
+  if (spec.ttl != absl::InfiniteDuration() && (spec.ttl < kMinTtl || spec.ttl > kMaxTtl)) {
+    return Refuse(absl::StatusCode::kInvalidArgument, "BAD_TTL",
+                  absl::StrCat("ttl is ", absl::FormatDuration(spec.ttl)),
+                  "give 10 s to 10 years, or none for no lease", {{"field", "ttl"}});
+  }
+  return absl::OkStatus();
 }
 
 // A free name made of a new tag. The name is for people: the tag alone is identity.
@@ -63,7 +50,8 @@ absl::Status NameRegion(const PoolState& state, PlanContext& context, Region& re
     region.tag = context.make_tag();
     if (state.FindRegionByTag(region.tag) != nullptr) continue;
     if (!region.id.empty()) return absl::OkStatus();
-    const std::string id = absl::StrCat("r-", absl::BytesToHexString(region.tag.substr(0, 6)));
+    const std::string id =
+        absl::StrCat("r-", absl::BytesToHexString(region.tag.bytes().substr(0, 6)));
     if (state.FindRegionById(id) != nullptr) continue;
     region.id = id;
     return absl::OkStatus();
@@ -96,33 +84,64 @@ absl::StatusOr<Plan> PlanAllocate(const PoolState& state, const AllocateSpec& sp
       return status;
     }
   }
-  const auto unit = UnitFor(state, spec);
+  const Interned tenant(spec.tenant);
+  if (absl::Status status = CheckTenant(state, label, tenant, spec.size_bytes); !status.ok()) {
+    return status;
+  }
+  const bool others = spec.host.empty() || spec.sharing != Sharing::kExclusive;
+  const auto unit = UnitFor(state, spec.host, spec.mode, others);
   if (!unit.ok()) return unit.status();
-  auto extents = PlaceExtents(
-      state, {label, spec.size_bytes, *unit, spec.device, std::max(spec.max_extents, 1u)});
-  if (!extents.ok()) return extents.status();
+  ExtentRequest request{.label = label,
+                        .size_bytes = spec.size_bytes,
+                        .unit_bytes = *unit,
+                        .device = spec.device,
+                        .max_extents = std::max(spec.max_extents, 1u),
+                        .policy = spec.policy.value_or(context.default_policy),
+                        .host = spec.host,
+                        .interleave_ways = spec.interleave_ways,
+                        .interleave_granularity_bytes = spec.interleave_granularity_bytes};
+  for (const std::string& id : spec.isolate_from) {
+    auto other = GetRegion(state, id);
+    if (!other.ok()) return other.status();
+    request.isolate_from.push_back(*std::move(other));
+  }
+  auto placed = PlaceExtents(state, request);
+  if (!placed.ok()) return placed.status();
 
   auto region = std::make_shared<Region>();
   region->id = spec.region_id;
   if (absl::Status status = NameRegion(state, context, *region); !status.ok()) return status;
   region->key = context.next_id();
   region->generation = context.next_id();
-  region->tenant = spec.tenant;
+  region->tenant = tenant;
   region->requested_bytes = spec.size_bytes;
   region->sharing = spec.sharing;
   region->state = RegionState::kAllocated;
-  region->extents = *std::move(extents);
+  region->policy = request.policy;
+  region->extents = std::move(placed->extents);
+  region->interleave_ways = placed->interleave_ways;
+  region->interleave_granularity_bytes = placed->interleave_granularity_bytes;
+  region->expected_lifetime = spec.expected_lifetime;
   region->create_time = context.now;
+  region->ttl = spec.ttl;
+  region->expire_time = context.now + spec.ttl;
   region->revision = context.revision;
   Remember(*region, spec.request);
+  // Once more: what is held is rounded up.
+  if (absl::Status status = CheckTenant(state, label, tenant, region->held_bytes()); !status.ok()) {
+    return status;
+  }
+  Plan plan;
   if (!spec.host.empty()) {
-    auto attachment =
-        MakeAttachment(state, label, region->extents, spec.host, spec.mode, spec.access, context);
+    auto attachment = MakeAttachment(state, label, *region, spec.host, spec.mode, spec.access,
+                                     context, plan.bridges);
     if (!attachment.ok()) return attachment.status();
     region->state = RegionState::kReserved;
     region->attachments.push_back(*std::move(attachment));
   }
-  return Plan{region, {RegionPtr(region)}};
+  plan.region = region;
+  plan.change = {RegionPtr(region)};
+  return plan;
 }
 
 }  // namespace cxlpool::fm

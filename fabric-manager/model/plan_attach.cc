@@ -12,31 +12,6 @@
 namespace cxlpool::fm {
 namespace {
 
-std::string LabelOf(const Region& region) { return absl::StrCat("region \"", region.id, "\""); }
-
-// Whether the Region takes new Attachments.
-absl::Status CheckReady(const Region& region) {
-  const Metadata metadata = {{"region", region.id}, {"state", std::string(ToString(region.state))}};
-  switch (region.state) {
-    case RegionState::kAllocated:
-      return absl::OkStatus();
-    case RegionState::kReserved:
-      if (region.compensating) break;
-      return Refuse(absl::StatusCode::kFailedPrecondition, "REGION_NOT_READY",
-                    absl::StrCat(LabelOf(region), " is still being attached for the first time"),
-                    "retry when it is ALLOCATED", metadata);
-    case RegionState::kQuarantined:
-      return Refuse(absl::StatusCode::kFailedPrecondition, "REGION_QUARANTINED",
-                    absl::StrCat(LabelOf(region), " is quarantined: ", region.state_reason),
-                    "use another Region", metadata);
-    default:
-      break;
-  }
-  return Refuse(absl::StatusCode::kFailedPrecondition, "REGION_RELEASING",
-                absl::StrCat(LabelOf(region), " is on its way down (", ToString(region.state), ")"),
-                "allocate another Region", metadata);
-}
-
 // What is attached there already: OK if it is what is asked for.
 absl::Status CheckSame(const Region& region, const Attachment& present, const AttachSpec& spec) {
   if (present.detaching) {
@@ -61,9 +36,9 @@ absl::Status CheckExtents(const PoolState& state, const Region& region, const At
     const Device* device = state.FindDevice(extent.device);
     if (device == nullptr || !device->reachable) {
       return Refuse(absl::StatusCode::kFailedPrecondition, "DEVICE_UNREACHABLE",
-                    absl::StrCat(LabelOf(region), " has bytes on device \"", extent.device,
+                    absl::StrCat(LabelOf(region), " has bytes on device \"", extent.device.str(),
                                  "\", which the fabric does not see now"),
-                    "mend the fabric and retry", {{"device", extent.device}});
+                    "mend the fabric and retry", {{"device", extent.device.str()}});
     }
     for (const uint64_t unit : {runtime.region_granule_bytes, block}) {
       if (unit == 0 || extent.length_bytes % unit == 0) continue;
@@ -96,6 +71,7 @@ absl::StatusOr<Plan> PlanAttach(const PoolState& state, const AttachSpec& spec,
     if (absl::Status status = CheckSame(region, *present, spec); !status.ok()) return status;
     return Plan{*found, {}};
   }
+  if (absl::Status status = CheckEtag(region, spec.etag); !status.ok()) return status;
   if (absl::Status status = CheckReady(region); !status.ok()) return status;
   if (absl::Status status = CheckHost(state, spec.host); !status.ok()) return status;
   if (absl::Status status = CheckSharing(LabelOf(region), region.sharing, region.attachments,
@@ -110,14 +86,17 @@ absl::StatusOr<Plan> PlanAttach(const PoolState& state, const AttachSpec& spec,
                   "detach it from one first", {{"region", region.id}});
   }
   if (absl::Status status = CheckExtents(state, region, spec); !status.ok()) return status;
-  auto attachment = MakeAttachment(state, LabelOf(region), region.extents, spec.host, spec.mode,
-                                   spec.access, context);
+  Plan plan;
+  auto attachment = MakeAttachment(state, LabelOf(region), region, spec.host, spec.mode,
+                                   spec.access, context, plan.bridges);
   if (!attachment.ok()) return attachment.status();
   auto edited = Edit(region, spec.request, context);
   const auto at = std::find_if(edited->attachments.begin(), edited->attachments.end(),
                                [&](const Attachment& a) { return spec.host < a.host; });
   edited->attachments.insert(at, *std::move(attachment));
-  return Plan{edited, {RegionPtr(edited)}};
+  plan.region = edited;
+  plan.change = {RegionPtr(edited)};
+  return plan;
 }
 
 absl::StatusOr<Plan> PlanDetach(const PoolState& state, const DetachSpec& spec,
@@ -130,10 +109,10 @@ absl::StatusOr<Plan> PlanDetach(const PoolState& state, const DetachSpec& spec,
   if (!found.ok()) return found.status();
   const Attachment* present = (*found)->FindAttachment(absl::string_view(spec.host));
   if (present == nullptr || present->detaching) return Plan{*found, {}};
+  if (absl::Status status = CheckEtag(**found, spec.etag); !status.ok()) return status;
   auto edited = Edit(**found, spec.request, context);
   Attachment& attachment = *edited->FindAttachment(absl::string_view(spec.host));
-  attachment.detaching = true;
-  attachment.reason = "detached by request";
+  attachment.TurnDown("detached by request");
   return Plan{edited, {RegionPtr(edited)}};
 }
 

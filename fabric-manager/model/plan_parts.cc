@@ -1,10 +1,12 @@
 #include "fabric-manager/model/plan_parts.h"
 
+#include <algorithm>
 #include <memory>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "fabric-manager/model/bytes.h"
 #include "fabric-manager/model/placement.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
@@ -28,16 +30,16 @@ absl::StatusOr<std::optional<Plan>> FindRetry(const PoolState& state, const Requ
   if (remembered->payload_hash == request.payload_hash) return Plan{remembered->region, {}};
   const std::string& region = remembered->region->id;
   return Refuse(absl::StatusCode::kAlreadyExists, "REQUEST_ID_REUSED",
-                absl::StrCat("this request_id belongs to an earlier ", request.id.method,
+                absl::StrCat("this request_id belongs to an earlier ", request.id.method.str(),
                              " of region \"", region, "\" with other arguments"),
                 "make a new request_id for each new call, and keep it only for retries",
-                {{"region", region}, {"request_id", FormatUuid(request.id.id)}});
+                {{"region", region}, {"request_id", FormatUuid(request.id.id.bytes())}});
 }
 
 absl::StatusOr<RegionPtr> GetRegion(const PoolState& state, absl::string_view region_id) {
   const RegionPtr* found = state.FindRegionById(region_id);
   if (found == nullptr) {
-    if (const auto tag = ParseUuid(region_id); tag.ok()) found = state.FindRegionByTag(*tag);
+    if (const auto tag = ParseUuid(region_id); tag.ok()) found = state.FindRegionByTag(Uuid(*tag));
   }
   if (found != nullptr) return *found;
   return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_REGION",
@@ -107,22 +109,149 @@ absl::Status CheckSharing(absl::string_view label, Sharing sharing,
       remedy, holders);
 }
 
+std::string LabelOf(const Region& region) { return absl::StrCat("region \"", region.id, "\""); }
+
+absl::Status CheckEtag(const Region& region, absl::string_view etag) {
+  if (etag.empty() || etag == region.etag()) return absl::OkStatus();
+  return Refuse(absl::StatusCode::kFailedPrecondition, "ETAG_MISMATCH",
+                absl::StrCat(LabelOf(region), " has changed since it was read: its etag is ",
+                             region.etag(), ", not ", Quoted(etag)),
+                "read it again, and decide again",
+                {{"region", region.id}, {"etag", region.etag()}});
+}
+
+absl::Status CheckReady(const Region& region) {
+  const Metadata metadata = {{"region", region.id}, {"state", std::string(ToString(region.state))}};
+  switch (region.state) {
+    case RegionState::kAllocated:
+      if (!region.resizing()) return absl::OkStatus();
+      return Refuse(absl::StatusCode::kFailedPrecondition, "RESIZE_IN_PROGRESS",
+                    absl::StrCat(LabelOf(region), " is being ",
+                                 region.tail_leaving ? "shrunk" : "grown", " still"),
+                    "retry when it is through", metadata);
+    case RegionState::kReserved:
+      if (region.compensating) break;
+      return Refuse(absl::StatusCode::kFailedPrecondition, "REGION_NOT_READY",
+                    absl::StrCat(LabelOf(region), " is still being attached for the first time"),
+                    "retry when it is ALLOCATED", metadata);
+    case RegionState::kQuarantined:
+      return Refuse(absl::StatusCode::kFailedPrecondition, "REGION_QUARANTINED",
+                    absl::StrCat(LabelOf(region), " is quarantined: ", region.state_reason),
+                    "use another Region", metadata);
+    default:
+      break;
+  }
+  return Refuse(absl::StatusCode::kFailedPrecondition, "REGION_RELEASING",
+                absl::StrCat(LabelOf(region), " is on its way down (", ToString(region.state), ")"),
+                "allocate another Region", metadata);
+}
+
+absl::StatusOr<std::vector<Segment>> MakeSegments(const PoolState& state, absl::string_view label,
+                                                  const Region& region,
+                                                  const std::vector<Extent>& extents,
+                                                  size_t first_extent, const std::string& host,
+                                                  PlanContext& context,
+                                                  std::vector<HostPlacement::OnBridge>& bridges) {
+  auto placed = PlaceOnHost(state, {.host = host,
+                                    .label = std::string(label),
+                                    .extents = extents,
+                                    .interleave_ways = region.interleave_ways,
+                                    .expected_lifetime = region.expected_lifetime});
+  if (!placed.ok()) return placed.status();
+  uint64_t more = 0;
+  for (const Extent& extent : extents) more += extent.length_bytes;
+  const Tenant* tenant = state.FindTenant(region.tenant);
+  const uint64_t attached = state.AttachedBytes(host, region.tenant);
+  if (tenant != nullptr && tenant->host_cap_bytes != 0 &&
+      more > tenant->host_cap_bytes - std::min(tenant->host_cap_bytes, attached)) {
+    return Refuse(absl::StatusCode::kResourceExhausted, "HOST_CAP_EXCEEDED",
+                  absl::StrCat(label, " would bring ", FormatBytes(more), " to host \"", host,
+                               "\"; tenant \"", tenant->id, "\" has ", FormatBytes(attached),
+                               " there and may have ", FormatBytes(tenant->host_cap_bytes)),
+                  "detach a Region of the tenant there, or raise its cap (cxlpool tenant set)",
+                  {{"tenant", tenant->id},
+                   {"host", host},
+                   {"attached_bytes", absl::StrCat(attached)},
+                   {"host_cap_bytes", absl::StrCat(tenant->host_cap_bytes)}});
+  }
+  for (Segment& segment : placed->segments) {
+    segment.extent_index += static_cast<uint32_t>(first_extent);
+    segment.serial = kSerialBase | context.next_id();
+  }
+  for (auto& bridge : placed->bridges) bridges.push_back(std::move(bridge));
+  return std::move(placed->segments);
+}
+
 absl::StatusOr<Attachment> MakeAttachment(const PoolState& state, absl::string_view label,
-                                          const std::vector<Extent>& extents,
-                                          const std::string& host, Mode mode, Access access,
-                                          PlanContext& context) {
-  std::vector<uint64_t> lengths;
-  for (const Extent& extent : extents) lengths.push_back(extent.length_bytes);
-  auto segments = PlaceOnHost(state, host, lengths, label);
-  if (!segments.ok()) return segments.status();
+                                          const Region& region, const std::string& host, Mode mode,
+                                          Access access, PlanContext& context,
+                                          std::vector<HostPlacement::OnBridge>& bridges) {
   Attachment attachment;
   attachment.host = host;
   attachment.mode = mode;
   attachment.access = access;
   attachment.generation = context.next_id();
+  auto segments = MakeSegments(state, label, region, region.extents, 0, host, context, bridges);
+  if (!segments.ok()) return segments.status();
   attachment.segments = *std::move(segments);
-  for (Segment& segment : attachment.segments) segment.serial = kSerialBase | context.next_id();
   return attachment;
+}
+
+absl::Status CheckTenant(const PoolState& state, absl::string_view label, Interned tenant,
+                         uint64_t more_bytes) {
+  const Tenant* known = state.FindTenant(tenant);
+  if (known == nullptr && tenant.str() != kDefaultTenant) {
+    return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_TENANT",
+                  absl::StrCat("there is no tenant ", Quoted(tenant.str())),
+                  "see `cxlpool tenant list`, or make it with `cxlpool tenant set`",
+                  {{"tenant", tenant.str()}});
+  }
+  const uint64_t held = state.UseOf(tenant).held_bytes;
+  if (known != nullptr && known->quota_bytes != 0 &&
+      more_bytes > known->quota_bytes - std::min(known->quota_bytes, held)) {
+    return Refuse(absl::StatusCode::kResourceExhausted, "QUOTA_EXCEEDED",
+                  absl::StrCat(label, " needs ", FormatBytes(more_bytes), "; tenant \"",
+                               tenant.str(), "\" holds ", FormatBytes(held), " of its quota of ",
+                               FormatBytes(known->quota_bytes)),
+                  "release a Region of the tenant, or raise its quota (cxlpool tenant set)",
+                  {{"tenant", tenant.str()},
+                   {"held_bytes", absl::StrCat(held)},
+                   {"quota_bytes", absl::StrCat(known->quota_bytes)}});
+  }
+  const uint64_t promised = state.ReservedForOthers(tenant);
+  if (promised == 0) return absl::OkStatus();
+  uint64_t free = 0;
+  state.usable().ForEach([&](DeviceIndex index) { free += state.space().free_bytes(index); });
+  if (more_bytes > free) return absl::OkStatus();  // Full, whoever asks: placement says so.
+  if (more_bytes <= free - std::min(free, promised)) return absl::OkStatus();
+  return Refuse(
+      absl::StatusCode::kResourceExhausted, "RESERVED_FOR_OTHERS",
+      absl::StrCat(label, " needs ", FormatBytes(more_bytes), "; of ", FormatBytes(free),
+                   " that are free, ", FormatBytes(promised), " are reserved for other tenants"),
+      "release a Region, or lower a reservation (cxlpool tenant list)",
+      {{"tenant", tenant.str()},
+       {"free_bytes", absl::StrCat(free)},
+       {"reserved_bytes", absl::StrCat(promised)}});
+}
+
+absl::StatusOr<uint64_t> UnitFor(const PoolState& state, absl::string_view host, Mode mode,
+                                 bool others) {
+  std::optional<uint64_t> unit = state.limits().extent_granule_bytes;
+  for (const auto& [id, known] : state.hosts()) {
+    const HostRuntime& runtime = state.Runtime(id);
+    const bool wanted = id == host || (others && runtime.online && !known.retired);
+    if (wanted) unit = CommonUnit(*unit, runtime.region_granule_bytes);
+    if (unit && id == host && mode == Mode::kSystemRam) {
+      unit = CommonUnit(*unit, runtime.memory_block_bytes);
+    }
+    if (!unit) {
+      return Refuse(absl::StatusCode::kFailedPrecondition, "GRANULE_MISMATCH",
+                    absl::StrCat("no size is a multiple of what the hosts report; host \"", id,
+                                 "\" has regions of ", FormatBytes(runtime.region_granule_bytes)),
+                    "see `cxlpool host list`, and mend that host's agent", {{"host", id}});
+    }
+  }
+  return *unit;
 }
 
 }  // namespace cxlpool::fm

@@ -44,11 +44,40 @@ absl::Status CheckSharing(absl::string_view label, Sharing sharing,
                           const std::vector<Attachment>& present, absl::string_view host, Mode mode,
                           Access access);
 
-// An Attachment of `extents` on `host`, placed and numbered. Errors of PlaceOnHost.
+// An Attachment of `region`'s extents on `host`, placed and numbered. Errors of PlaceOnHost;
+// RESOURCE_EXHAUSTED/HOST_CAP_EXCEEDED. `bridges` gets what it means for the host's bridges.
 absl::StatusOr<Attachment> MakeAttachment(const PoolState& state, absl::string_view label,
-                                          const std::vector<Extent>& extents,
-                                          const std::string& host, Mode mode, Access access,
-                                          PlanContext& context);
+                                          const Region& region, const std::string& host, Mode mode,
+                                          Access access, PlanContext& context,
+                                          std::vector<HostPlacement::OnBridge>& bridges);
+
+// Segments for `extents`, which come after `first_extent` others. Errors as in MakeAttachment.
+absl::StatusOr<std::vector<Segment>> MakeSegments(const PoolState& state, absl::string_view label,
+                                                  const Region& region,
+                                                  const std::vector<Extent>& extents,
+                                                  size_t first_extent, const std::string& host,
+                                                  PlanContext& context,
+                                                  std::vector<HostPlacement::OnBridge>& bridges);
+
+// region "kv"
+std::string LabelOf(const Region& region);
+
+// FAILED_PRECONDITION/ETAG_MISMATCH unless `etag` is empty or the Region's.
+absl::Status CheckEtag(const Region& region, absl::string_view etag);
+
+// OK: ALLOCATED and not being resized. FAILED_PRECONDITION: REGION_NOT_READY, REGION_RELEASING,
+// REGION_QUARANTINED, RESIZE_IN_PROGRESS.
+absl::Status CheckReady(const Region& region);
+
+// Whether the tenant may hold so much more. NOT_FOUND/UNKNOWN_TENANT; RESOURCE_EXHAUSTED:
+// QUOTA_EXCEEDED, RESERVED_FOR_OTHERS.
+absl::Status CheckTenant(const PoolState& state, absl::string_view label, Interned tenant,
+                         uint64_t more_bytes);
+
+// What extents must be multiples of, beyond the device's granule, so that `host` can use them
+// (empty, or `others`: every host that is there now). FAILED_PRECONDITION/GRANULE_MISMATCH.
+absl::StatusOr<uint64_t> UnitFor(const PoolState& state, absl::string_view host, Mode mode,
+                                 bool others);
 
 }  // namespace cxlpool::fm
 

@@ -1,5 +1,6 @@
-// PlanRelease.
+// PlanRelease and PlanExpiry.
 
+#include <algorithm>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
@@ -18,7 +19,7 @@ bool GoesDownAlready(const Region& region) {
 // Hosts whose Attachments stand in the way. One on its way down does not.
 std::vector<std::string> Blockers(const Region& region, const ReleaseSpec& spec) {
   std::vector<std::string> hosts;
-  if (spec.detach_all && spec.only_host.empty()) return hosts;
+  if ((spec.detach_all || spec.force) && spec.only_host.empty()) return hosts;
   for (const Attachment& attachment : region.attachments) {
     if (!attachment.detaching && attachment.host != spec.only_host) {
       hosts.push_back(attachment.host);
@@ -28,7 +29,7 @@ std::vector<std::string> Blockers(const Region& region, const ReleaseSpec& spec)
 }
 
 absl::Status CheckMayRelease(const Region& region, const ReleaseSpec& spec) {
-  const std::string label = absl::StrCat("region \"", region.id, "\"");
+  const std::string label = LabelOf(region);
   if (!spec.only_host.empty() &&
       region.FindAttachment(absl::string_view(spec.only_host)) == nullptr) {
     return Refuse(absl::StatusCode::kPermissionDenied, "NOT_ATTACHED_HERE",
@@ -36,19 +37,14 @@ absl::Status CheckMayRelease(const Region& region, const ReleaseSpec& spec) {
                                "\": a host releases only what it uses"),
                   "let an operator release it", {{"region", region.id}, {"host", spec.only_host}});
   }
-  if (region.state == RegionState::kQuarantined) {
+  if (region.state == RegionState::kQuarantined && !spec.force) {
     return Refuse(absl::StatusCode::kFailedPrecondition, "REGION_QUARANTINED",
                   absl::StrCat(label, " is quarantined: ", region.state_reason),
-                  "fence the hosts it was attached to: that proves that they let go",
+                  "release it with force and a reason (--force --reason), if you know that nobody "
+                  "uses its bytes",
                   {{"region", region.id}});
   }
-  if (!spec.etag.empty() && spec.etag != region.etag()) {
-    return Refuse(absl::StatusCode::kFailedPrecondition, "ETAG_MISMATCH",
-                  absl::StrCat(label, " has changed since it was read: its etag is ", region.etag(),
-                               ", not ", Quoted(spec.etag)),
-                  "read it again, and decide again",
-                  {{"region", region.id}, {"etag", region.etag()}});
-  }
+  if (absl::Status status = CheckEtag(region, spec.etag); !status.ok()) return status;
   const std::vector<std::string> hosts = Blockers(region, spec);
   if (hosts.empty()) return absl::OkStatus();
   const std::string names = absl::StrJoin(hosts, ", ");
@@ -60,6 +56,20 @@ absl::Status CheckMayRelease(const Region& region, const ReleaseSpec& spec) {
                 {{"region", region.id}, {"hosts", absl::StrJoin(hosts, ",")}});
 }
 
+constexpr size_t kMaxReason = 512;
+
+void StartRelease(Region& region, const std::string& why) {
+  region.state = RegionState::kReleasing;
+  region.state_reason.clear();
+  // Whatever was joining or leaving goes down with the rest.
+  region.tail_extents = 0;
+  region.tail_leaving = false;
+  for (Attachment& attachment : region.attachments) {
+    if (attachment.detaching) continue;
+    attachment.TurnDown(why);
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<Plan> PlanRelease(const PoolState& state, const ReleaseSpec& spec,
@@ -68,21 +78,41 @@ absl::StatusOr<Plan> PlanRelease(const PoolState& state, const ReleaseSpec& spec
   if (!retry.ok()) return retry.status();
   if (retry->has_value()) return **std::move(retry);
 
+  if (spec.force && spec.reason.empty()) {
+    return Refuse(absl::StatusCode::kInvalidArgument, "REASON_REQUIRED",
+                  "a forced release rests on your word: say why it is safe",
+                  "give a reason (--reason); it is kept in the audit record",
+                  {{"field", "reason"}});
+  }
   const auto found = GetRegion(state, spec.region_id);
   if (!found.ok()) return found.status();
   const bool may_see = spec.only_host.empty() ||
                        (*found)->FindAttachment(absl::string_view(spec.only_host)) != nullptr;
-  if (may_see && GoesDownAlready(**found)) return Plan{*found, {}};
+  const bool sworn = std::all_of((*found)->attachments.begin(), (*found)->attachments.end(),
+                                 [](const Attachment& a) { return a.sworn; });
+  if (may_see && GoesDownAlready(**found) && (!spec.force || sworn)) return Plan{*found, {}};
   if (absl::Status status = CheckMayRelease(**found, spec); !status.ok()) return status;
   auto edited = Edit(**found, spec.request, context);
-  edited->state = RegionState::kReleasing;
-  edited->state_reason.clear();
-  for (Attachment& attachment : edited->attachments) {
-    if (attachment.detaching) continue;
-    attachment.detaching = true;
-    attachment.reason = "the Region is released";
+  if (!GoesDownAlready(**found)) StartRelease(*edited, "the Region is released");
+  if (spec.force) {
+    edited->forced = true;
+    edited->state_reason = absl::StrCat("FORCED: ", spec.reason.substr(0, kMaxReason));
+    for (Attachment& attachment : edited->attachments) attachment.sworn = true;
   }
   return Plan{edited, {RegionPtr(edited)}};
+}
+
+Change PlanExpiry(const PoolState& state, Key region, absl::Time expire_time,
+                  PlanContext& context) {
+  const RegionPtr* found = state.FindRegion(region);
+  if (found == nullptr || (*found)->expire_time != expire_time || GoesDownAlready(**found) ||
+      (*found)->state == RegionState::kQuarantined) {
+    return {};
+  }
+  auto edited = Edit(**found, Request{}, context);
+  StartRelease(*edited, "LEASE_EXPIRED: nobody renewed it");
+  edited->state_reason = "LEASE_EXPIRED: nobody renewed it in time";
+  return {RegionPtr(edited)};
 }
 
 }  // namespace cxlpool::fm

@@ -8,25 +8,28 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "fabric-manager/model/placement.h"
 #include "fabric-manager/model/pool_state.h"
 
 namespace cxlpool::fm {
 
 // What a plan cannot make by itself.
 struct PlanContext {
-  std::function<uint64_t()> next_id;      // Keys, generations and serials: never the same twice.
-  std::function<std::string()> make_tag;  // 16 random bytes.
+  std::function<uint64_t()> next_id;  // Keys, generations and serials: never the same twice.
+  std::function<Uuid()> make_tag;     // Random.
   absl::Time now;
   uint64_t revision = 0;  // Of the change.
   bool hardware_coherent = false;
+  Policy default_policy = Policy::kPack;  // The pool's.
 };
 
 struct AllocateSpec {
   Request request;
   std::string region_id;  // Empty: "r-" and the first 12 hex digits of the tag.
-  std::string tenant = "default";
+  std::string tenant = kDefaultTenant;
   uint64_t size_bytes = 0;
   Sharing sharing = Sharing::kExclusive;
   std::string host;  // Empty: no Attachment.
@@ -34,7 +37,16 @@ struct AllocateSpec {
   Access access = Access::kReadWrite;
   uint32_t max_extents = 1;
   std::string device;
+  std::optional<Policy> policy;  // Nothing: the pool's default.
+  uint32_t interleave_ways = 0;
+  uint32_t interleave_granularity_bytes = 0;
+  std::vector<std::string> isolate_from;  // Region ids.
+  absl::Duration expected_lifetime = absl::InfiniteDuration();
+  absl::Duration ttl = absl::InfiniteDuration();  // Infinite: no lease.
 };
+inline constexpr size_t kMaxIsolateFrom = 64;
+inline constexpr absl::Duration kMinTtl = absl::Seconds(10);
+inline constexpr absl::Duration kMaxTtl = absl::Hours(24 * 3652);
 
 struct AttachSpec {
   Request request;
@@ -42,20 +54,47 @@ struct AttachSpec {
   std::string host;
   Mode mode = Mode::kDevdax;
   Access access = Access::kReadWrite;
+  std::string etag = {};
 };
 
 struct DetachSpec {
   Request request;
   std::string region_id;
   std::string host;
+  std::string etag = {};
 };
 
 struct ReleaseSpec {
   Request request;
   std::string region_id;
   bool detach_all = false;
-  std::string etag;
+  std::string etag = {};
   std::string only_host;  // Set for a call by a host: Attachments elsewhere are refused.
+  bool force = false;     // On the operator's word; `reason` is then required.
+  std::string reason = {};
+};
+
+struct ResizeSpec {
+  Request request;
+  std::string region_id;
+  uint64_t size_bytes = 0;
+  uint32_t max_extents = 1;
+  std::string etag = {};
+};
+
+struct RenameSpec {
+  Request request;
+  std::string region_id;
+  std::string new_region_id;
+  std::string etag = {};
+};
+
+struct RenewSpec {
+  Request request;
+  std::string region_id;
+  std::optional<absl::Duration> ttl;  // Nothing: the term it has.
+  std::string etag = {};
+  bool by_operator = false;  // May renew what another allocated.
 };
 
 // A plan's outcome: the Region as it will be, and the change that makes it so (empty if it is so
@@ -63,6 +102,7 @@ struct ReleaseSpec {
 struct Plan {
   RegionPtr region;
   Change change;
+  std::vector<HostPlacement::OnBridge> bridges = {};  // Where a new Attachment enters its host.
 };
 
 // Each first looks for the request_id: same payload gives the earlier Region, another payload
@@ -75,12 +115,35 @@ absl::StatusOr<Plan> PlanDetach(const PoolState& state, const DetachSpec& spec,
                                 PlanContext& context);
 absl::StatusOr<Plan> PlanRelease(const PoolState& state, const ReleaseSpec& spec,
                                  PlanContext& context);
+// `in_use`: hosts where an application has a segment open that would leave, as the agents last said
+// (given the Region and the number of settled extents that would stay).
+using InUseFn = std::function<std::vector<std::string>(const Region&, size_t keep_extents)>;
+absl::StatusOr<Plan> PlanResize(const PoolState& state, const ResizeSpec& spec,
+                                const InUseFn& in_use, PlanContext& context);
+absl::StatusOr<Plan> PlanRename(const PoolState& state, const RenameSpec& spec,
+                                PlanContext& context);
+absl::StatusOr<Plan> PlanRenew(const PoolState& state, const RenewSpec& spec, PlanContext& context);
+// What the manager does by itself when the lease that ended at `expire_time` ran out: release,
+// detaching all. Empty: it was renewed, or goes down already.
+Change PlanExpiry(const PoolState& state, Key region, absl::Time expire_time, PlanContext& context);
 
 // Enrols, replaces or brings back a host. The Change is empty if nothing differs.
 absl::StatusOr<Change> PlanEnrol(const PoolState& state, const std::string& host,
                                  const std::string& identity, PlanContext& context);
 absl::StatusOr<Change> PlanRetire(const PoolState& state, const std::string& host,
                                   PlanContext& context);
+
+// Devices: errors as in inventory_service.proto. The Change is empty if nothing differs.
+absl::StatusOr<Change> PlanAddDevice(const PoolState& state, const std::string& device);
+absl::StatusOr<Change> PlanDrainDevice(const PoolState& state, const std::string& device);
+absl::StatusOr<Change> PlanRemoveDevice(const PoolState& state, const std::string& device);
+absl::StatusOr<Change> PlanFailDevice(const PoolState& state, const std::string& device,
+                                      const std::string& reason, PlanContext& context);
+
+// Tenants: likewise. `tenant.key` is ignored.
+absl::StatusOr<Change> PlanSetTenant(const PoolState& state, const Tenant& tenant,
+                                     PlanContext& context);
+absl::StatusOr<Change> PlanRemoveTenant(const PoolState& state, const std::string& tenant);
 
 }  // namespace cxlpool::fm
 

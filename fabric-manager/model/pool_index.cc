@@ -16,170 +16,291 @@ absl::Status Broken(const Args&... what) {
 }
 
 // What a segment takes of its host; nothing once it is proven unbound.
-bool Occupies(const Attachment& attachment) {
+bool Occupies(const Attachment& attachment, size_t segment) {
+  if (attachment.tail.has_value() && segment >= attachment.tail->first_segment) {
+    return attachment.tail->state != AttachmentState::kUnbound;
+  }
   return attachment.state != AttachmentState::kUnbound;
 }
 
-OccupiedSlot SlotOf(const Region& region, const Attachment& attachment, const Segment& segment) {
+OccupiedSlot SlotOf(const Region& region, const Attachment& attachment, size_t index) {
+  const Segment& segment = attachment.segments[index];
+  const bool tail = attachment.tail.has_value() && index >= attachment.tail->first_segment;
   OccupiedSlot slot;
   slot.region = region.key;
   slot.region_id = region.id;
   slot.generation = attachment.generation;
-  slot.state = attachment.state;
-  slot.detaching = attachment.detaching;
+  slot.state = tail && !attachment.detaching ? attachment.tail->state : attachment.state;
+  slot.detaching = attachment.detaching || (tail && attachment.tail->detaching);
   slot.slot = segment.slot;
   slot.host_bridge = segment.host_bridge;
   slot.serial = segment.serial;
   slot.hpa_bytes = segment.hpa_bytes;
   slot.length_bytes = region.extents[segment.extent_index].length_bytes;
+  slot.set = segment.extent_index - segment.extent_index % region.interleave_ways;
+  slot.ways = region.interleave_ways;
+  slot.expected_lifetime = region.expected_lifetime;
   return slot;
 }
 
 bool BySlot(const OccupiedSlot& a, const OccupiedSlot& b) { return a.slot < b.slot; }
 
-// What a Region must be like by itself.
-absl::Status CheckShape(const Region& region) {
-  if (region.key == 0 || region.tag.size() != 16 || region.id.empty()) {
-    return Broken("region \"", region.id, "\" lacks a key, a tag of 16 bytes or an id");
+uint64_t AttachedBytesOf(const Region& region, const Attachment& attachment) {
+  uint64_t bytes = 0;
+  for (const Segment& segment : attachment.segments) {
+    bytes += region.extents[segment.extent_index].length_bytes;
   }
-  if (region.extents.empty() || region.extents.size() > kMaxExtentsPerRegion) {
-    return Broken("region \"", region.id, "\" has ", region.extents.size(), " extents");
-  }
-  if (region.attachments.size() > kMaxAttachmentsPerRegion) {
-    return Broken("region \"", region.id, "\" has ", region.attachments.size(), " attachments");
-  }
-  if (region.state == RegionState::kScrubbing && !region.attachments.empty()) {
-    return Broken("region \"", region.id, "\" is being scrubbed while it is attached");
-  }
-  absl::flat_hash_set<uint64_t> serials;
-  absl::flat_hash_set<uint64_t> generations;
-  for (size_t i = 0; i < region.attachments.size(); ++i) {
-    const Attachment& attachment = region.attachments[i];
-    if (i > 0 && !(region.attachments[i - 1].host < attachment.host)) {
-      return Broken("region \"", region.id, "\": attachments are not in order of host");
-    }
-    if (!generations.insert(attachment.generation).second) {
-      return Broken("region \"", region.id, "\": generation ", attachment.generation, " twice");
-    }
-    for (const Segment& segment : attachment.segments) {
-      if (segment.extent_index >= region.extents.size()) {
-        return Broken("region \"", region.id, "\": a segment of extent ", segment.extent_index);
-      }
-      if (segment.serial == 0 || !serials.insert(segment.serial).second) {
-        return Broken("region \"", region.id, "\": serial ", segment.serial, " twice or zero");
-      }
-    }
+  return bytes;
+}
+
+absl::Status CheckTail(const Region& region, const Attachment& attachment) {
+  const auto& tail = attachment.tail;
+  if (tail.has_value() &&
+      (tail->first_segment == 0 || tail->first_segment >= attachment.segments.size())) {
+    return Broken("region \"", region.id, "\": a tail of no segments, or of all: from ",
+                  tail->first_segment, " of ", attachment.segments.size());
   }
   return absl::OkStatus();
 }
 
-}  // namespace
+// Pairwise different; there are a few at most, or it is rare.
+template <typename T>
+bool Distinct(std::vector<T> values) {
+  std::sort(values.begin(), values.end());
+  return std::adjacent_find(values.begin(), values.end()) == values.end();
+}
 
-ExtentMap::Use PoolState::UseOf(RegionState state) {
+// Where bytes are counted.
+uint64_t& Counter(DeviceUse& use, RegionState state) {
   switch (state) {
     case RegionState::kScrubbing:
-      return ExtentMap::Use::kScrubbing;
+      return use.scrubbing_bytes;
     case RegionState::kQuarantined:
-      return ExtentMap::Use::kQuarantined;
+      return use.quarantined_bytes;
     default:
-      return ExtentMap::Use::kHeld;
+      return use.held_bytes;
   }
 }
 
+}  // namespace
+
+// What a Region must be like by itself.
+absl::Status PoolState::CheckShape(const Region& region) {
+  const auto broken = [&](const auto&... why) {
+    return Broken("region \"", region.id, "\" ", why...);
+  };
+  if (region.key == 0 || region.tag.empty() || region.id.empty()) {
+    return broken("lacks a key, a tag or an id");
+  }
+  if (region.extents.empty() || region.extents.size() > kMaxExtentsPerRegion) {
+    return broken("has ", region.extents.size(), " extents");
+  }
+  if (region.tail_extents >= region.extents.size()) return broken("is all tail");
+  if (region.interleave_ways == 0 || region.extents.size() % region.interleave_ways != 0 ||
+      region.tail_extents % region.interleave_ways != 0) {
+    return broken("has ", region.extents.size(), " extents, ", region.interleave_ways, " ways");
+  }
+  if (region.attachments.empty()) return absl::OkStatus();
+  if (region.attachments.size() > kMaxAttachmentsPerRegion) {
+    return broken("has ", region.attachments.size(), " attachments");
+  }
+  if (region.state == RegionState::kScrubbing)
+    return broken("is being scrubbed while it is attached");
+  std::vector<uint64_t> serials;
+  std::vector<uint64_t> generations;
+  for (size_t i = 0; i < region.attachments.size(); ++i) {
+    const Attachment& attachment = region.attachments[i];
+    if (i > 0 && !(region.attachments[i - 1].host < attachment.host)) {
+      return broken("has attachments that are not in order of host");
+    }
+    generations.push_back(attachment.generation);
+    if (absl::Status status = CheckTail(region, attachment); !status.ok()) return status;
+    for (const Segment& segment : attachment.segments) {
+      if (segment.extent_index >= region.extents.size()) {
+        return broken("has a segment of extent ", segment.extent_index);
+      }
+      if (segment.serial == 0) return broken("has a serial of zero");
+      serials.push_back(segment.serial);
+    }
+  }
+  if (!Distinct(std::move(generations))) return broken("has a generation twice");
+  if (!Distinct(std::move(serials))) return broken("has a serial twice");
+  return absl::OkStatus();
+}
+
+unsigned PoolState::PartsThatDiffer(const Region& before, const Region& after) {
+  unsigned parts = kNames;  // The index holds the Region itself.
+  if (before.requests != after.requests) parts |= kRequests;
+  const auto use = [](RegionState state) {
+    return state == RegionState::kScrubbing || state == RegionState::kQuarantined
+               ? state
+               : RegionState::kAllocated;
+  };
+  if (before.extents != after.extents || before.tenant != after.tenant ||
+      use(before.state) != use(after.state)) {
+    parts |= kExtents;
+  }
+  const bool attached = !before.attachments.empty() || !after.attachments.empty();
+  if (attached && (before.attachments != after.attachments || (parts & kExtents) != 0 ||
+                   before.id != after.id || before.interleave_ways != after.interleave_ways)) {
+    parts |= kAttachments;
+  }
+  return parts;
+}
+
 absl::Status PoolState::CheckRequests(const Region& region) const {
-  absl::flat_hash_set<RequestId> own;
-  for (const Request& request : region.requests) {
-    if (requests_.contains(request.id) || !own.insert(request.id).second) {
-      return Broken("region \"", region.id, "\": a request of ", request.id.method,
+  for (size_t i = 0; i < region.requests.size(); ++i) {
+    const RequestId& id = region.requests[i].id;
+    const bool twice = std::any_of(region.requests.begin(), region.requests.begin() + i,
+                                   [&](const Request& other) { return other.id == id; });
+    if (twice || requests_.contains(id)) {
+      return Broken("region \"", region.id, "\": a request of ", id.method.str(),
                     " made another change already");
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status PoolState::CheckUnique(const Region& region) const {
-  if (by_id_.contains(region.id)) return Broken("there is a region \"", region.id, "\" already");
-  if (by_tag_.contains(region.tag)) {
-    return Broken("region \"", region.id, "\": its tag belongs to another");
-  }
-  for (const Attachment& attachment : region.attachments) {
-    if (generations_.contains(attachment.generation)) {
-      return Broken("region \"", region.id, "\": generation ", attachment.generation, " twice");
-    }
-    const std::vector<OccupiedSlot>& occupied = Occupied(attachment.host);
-    absl::flat_hash_set<uint32_t> own;
-    for (const Segment& segment : attachment.segments) {
-      if (by_serial_.contains(segment.serial)) {
-        return Broken("region \"", region.id, "\": serial ", segment.serial, " twice");
-      }
-      if (!Occupies(attachment)) continue;
-      const bool taken = std::any_of(occupied.begin(), occupied.end(),
-                                     [&](const auto& other) { return other.slot == segment.slot; });
-      if (taken || !own.insert(segment.slot).second) {
-        return Broken("region \"", region.id, "\": slot ", segment.slot, " of host \"",
-                      attachment.host, "\" is taken");
-      }
+absl::Status PoolState::CheckUnique(const Region& region, unsigned parts) const {
+  if (parts & kNames) {
+    if (by_id_.contains(region.id)) return Broken("there is a region \"", region.id, "\" already");
+    if (by_tag_.contains(region.tag)) {
+      return Broken("region \"", region.id, "\": its tag belongs to another");
     }
   }
-  return CheckRequests(region);
+  if (parts & kAttachments) {
+    for (const Attachment& attachment : region.attachments) {
+      if (generations_.contains(attachment.generation)) {
+        return Broken("region \"", region.id, "\": generation ", attachment.generation, " twice");
+      }
+      const std::vector<OccupiedSlot>& occupied = Occupied(attachment.host);
+      absl::flat_hash_set<uint32_t> own;
+      for (size_t i = 0; i < attachment.segments.size(); ++i) {
+        const Segment& segment = attachment.segments[i];
+        if (by_serial_.contains(segment.serial)) {
+          return Broken("region \"", region.id, "\": serial ", segment.serial, " twice");
+        }
+        if (!Occupies(attachment, i)) continue;
+        const bool taken = std::any_of(occupied.begin(), occupied.end(), [&](const auto& other) {
+          return other.slot == segment.slot;
+        });
+        if (taken || !own.insert(segment.slot).second) {
+          return Broken("region \"", region.id, "\": slot ", segment.slot, " of host \"",
+                        attachment.host, "\" is taken");
+        }
+      }
+    }
+  }
+  return parts & kRequests ? CheckRequests(region) : absl::OkStatus();
 }
 
 absl::Status PoolState::TakeExtents(const Region& region) {
   for (size_t i = 0; i < region.extents.size(); ++i) {
     const Extent& extent = region.extents[i];
-    const auto map = extents_.find(extent.device);
-    absl::Status status =
-        map == extents_.end()
-            ? Broken("no such device")
-            : map->second.Take(extent.dpa_bytes, extent.length_bytes, UseOf(region.state));
+    const auto index = IndexOf(extent.device);
+    absl::Status status = index.has_value()
+                              ? space_.Take(*index, extent.dpa_bytes, extent.length_bytes)
+                              : Broken("no such device");
     if (status.ok()) continue;
     for (size_t taken = 0; taken < i; ++taken) {
       const Extent& back = region.extents[taken];
-      if (!extents_.find(back.device)->second.Free(back.dpa_bytes, back.length_bytes).ok()) {
-        std::abort();
-      }
+      if (!space_.Give(*IndexOf(back.device), back.dpa_bytes, back.length_bytes).ok()) std::abort();
     }
-    return Broken("region \"", region.id, "\", extent ", i, " on device \"", extent.device,
+    return Broken("region \"", region.id, "\", extent ", i, " on device \"", extent.device.str(),
                   "\": ", status.message());
   }
+  Charge(region, 1);
   return absl::OkStatus();
 }
 
-absl::Status PoolState::Index(const RegionPtr& region) {
-  if (absl::Status status = CheckShape(*region); !status.ok()) return status;
-  if (absl::Status status = CheckUnique(*region); !status.ok()) return status;
-  if (absl::Status status = TakeExtents(*region); !status.ok()) return status;
-  by_id_[region->id] = region->key;
-  by_tag_[region->tag] = region->key;
-  for (const Request& request : region->requests) requests_[request.id] = region->key;
-  for (const Attachment& attachment : region->attachments) {
-    generations_.insert(attachment.generation);
-    for (const Segment& segment : attachment.segments) {
-      by_serial_[segment.serial] = region->key;
-      if (!Occupies(attachment)) continue;
-      std::vector<OccupiedSlot>& occupied = host_use_[attachment.host].occupied;
-      const OccupiedSlot slot = SlotOf(*region, attachment, segment);
-      occupied.insert(std::upper_bound(occupied.begin(), occupied.end(), slot, BySlot), slot);
-    }
-  }
-  return absl::OkStatus();
-}
-
-void PoolState::Unindex(const RegionPtr& region) {
-  for (const Extent& extent : region->extents) {
-    if (!extents_.find(extent.device)->second.Free(extent.dpa_bytes, extent.length_bytes).ok()) {
+void PoolState::GiveExtents(const Region& region) {
+  Charge(region, -1);
+  for (const Extent& extent : region.extents) {
+    if (!space_.Give(*IndexOf(extent.device), extent.dpa_bytes, extent.length_bytes).ok()) {
       std::abort();
     }
   }
-  by_id_.erase(region->id);
-  by_tag_.erase(region->tag);
-  for (const Request& request : region->requests) requests_.erase(request.id);
-  for (const Attachment& attachment : region->attachments) {
-    generations_.erase(attachment.generation);
-    for (const Segment& segment : attachment.segments) by_serial_.erase(segment.serial);
-    std::erase_if(host_use_[attachment.host].occupied,
-                  [&](const OccupiedSlot& slot) { return slot.region == region->key; });
+}
+
+void PoolState::Charge(const Region& region, int64_t sign) {
+  for (const Extent& extent : region.extents) {
+    const DeviceIndex index = *IndexOf(extent.device);
+    DeviceUse& use = use_[index];
+    Counter(use, region.state) += sign * extent.length_bytes;
+    use.lds += static_cast<uint32_t>(sign);
+    if (limits_.max_lds_per_device != 0) UpdateUsable(index);
   }
+  ChargeTenant(region.tenant, sign * static_cast<int64_t>(region.held_bytes()), sign);
+}
+
+void PoolState::ChargeTenant(Interned tenant, int64_t bytes, int64_t regions) {
+  const Tenant* known = tenants_.empty() ? nullptr : FindTenant(tenant);
+  if (known != nullptr) promised_bytes_ -= Unused(*known);
+  TenantUse& use = tenant_use_[tenant];
+  use.held_bytes += static_cast<uint64_t>(bytes);
+  use.regions += static_cast<uint64_t>(regions);
+  if (known != nullptr) promised_bytes_ += Unused(*known);
+}
+
+uint64_t PoolState::Unused(const Tenant& tenant) const {
+  const uint64_t held = UseOf(Interned(tenant.id)).held_bytes;
+  return tenant.reserved_bytes - std::min(tenant.reserved_bytes, held);
+}
+
+void PoolState::IndexAttachments(const Region& region) {
+  for (const Attachment& attachment : region.attachments) {
+    generations_.insert(attachment.generation);
+    HostUse& use = host_use_[attachment.host];
+    use.attached[region.tenant] += AttachedBytesOf(region, attachment);
+    for (size_t i = 0; i < attachment.segments.size(); ++i) {
+      by_serial_[attachment.segments[i].serial] = region.key;
+      if (!Occupies(attachment, i)) continue;
+      const OccupiedSlot slot = SlotOf(region, attachment, i);
+      use.occupied.insert(std::upper_bound(use.occupied.begin(), use.occupied.end(), slot, BySlot),
+                          slot);
+    }
+  }
+}
+
+void PoolState::UnindexAttachments(const Region& region) {
+  for (const Attachment& attachment : region.attachments) {
+    generations_.erase(attachment.generation);
+    HostUse& use = host_use_[attachment.host];
+    const auto attached = use.attached.find(region.tenant);
+    attached->second -= AttachedBytesOf(region, attachment);
+    if (attached->second == 0) use.attached.erase(attached);
+    for (const Segment& segment : attachment.segments) by_serial_.erase(segment.serial);
+    std::erase_if(use.occupied,
+                  [&](const OccupiedSlot& slot) { return slot.region == region.key; });
+  }
+}
+
+absl::Status PoolState::Index(const RegionPtr& region, unsigned parts) {
+  if (absl::Status status = CheckUnique(*region, parts); !status.ok()) return status;
+  if (parts & kExtents) {
+    if (absl::Status status = TakeExtents(*region); !status.ok()) return status;
+  }
+  if (parts & kNames) {
+    by_id_.insert(region);
+    by_tag_.insert(region);
+  }
+  if (parts & kRequests) {
+    for (const Request& request : region->requests) requests_[request.id] = region->key;
+  }
+  if (parts & kAttachments) IndexAttachments(*region);
+  return absl::OkStatus();
+}
+
+void PoolState::Unindex(const RegionPtr& region, unsigned parts) {
+  if (parts & kExtents) GiveExtents(*region);
+  if (parts & kNames) {
+    by_id_.erase(region->id);
+    by_tag_.erase(region->tag);
+  }
+  if (parts & kRequests) {
+    for (const Request& request : region->requests) requests_.erase(request.id);
+  }
+  if (parts & kAttachments) UnindexAttachments(*region);
 }
 
 }  // namespace cxlpool::fm

@@ -13,12 +13,12 @@ const RegionPtr* PoolState::FindRegion(Key key) const {
 
 const RegionPtr* PoolState::FindRegionById(absl::string_view id) const {
   const auto it = by_id_.find(id);
-  return it == by_id_.end() ? nullptr : FindRegion(it->second);
+  return it == by_id_.end() ? nullptr : &*it;
 }
 
-const RegionPtr* PoolState::FindRegionByTag(absl::string_view tag) const {
+const RegionPtr* PoolState::FindRegionByTag(const Uuid& tag) const {
   const auto it = by_tag_.find(tag);
-  return it == by_tag_.end() ? nullptr : FindRegion(it->second);
+  return it == by_tag_.end() ? nullptr : &*it;
 }
 
 const RegionPtr* PoolState::FindRegionBySerial(uint64_t serial) const {
@@ -41,9 +41,48 @@ const Device* PoolState::FindDevice(absl::string_view id) const {
   return it == devices_.end() ? nullptr : &it->second;
 }
 
-const ExtentMap* PoolState::FindExtents(absl::string_view device) const {
-  const auto it = extents_.find(device);
-  return it == extents_.end() ? nullptr : &it->second;
+const Tenant* PoolState::FindTenant(absl::string_view id) const {
+  const auto it = tenants_.find(id);
+  return it == tenants_.end() ? nullptr : &it->second;
+}
+
+TenantUse PoolState::UseOf(Interned tenant) const {
+  const auto it = tenant_use_.find(tenant);
+  return it == tenant_use_.end() ? TenantUse{} : it->second;
+}
+
+uint64_t PoolState::AttachedBytes(absl::string_view host, Interned tenant) const {
+  const auto use = host_use_.find(host);
+  if (use == host_use_.end()) return 0;
+  const auto it = use->second.attached.find(tenant);
+  return it == use->second.attached.end() ? 0 : it->second;
+}
+
+uint64_t PoolState::ReservedForOthers(Interned tenant) const {
+  const Tenant* own = tenants_.empty() ? nullptr : FindTenant(tenant);
+  return promised_bytes_ - (own == nullptr ? 0 : Unused(*own));
+}
+
+std::vector<Key> PoolState::RegionKeys() const {
+  std::vector<Key> keys;
+  keys.reserve(regions_.size());
+  for (const auto& [key, region] : regions_) keys.push_back(key);
+  std::sort(keys.begin(), keys.end());
+  return keys;
+}
+
+std::vector<RegionPtr> PoolState::RegionsOn(absl::string_view device) const {
+  const Interned id(device);
+  std::vector<RegionPtr> found;
+  for (const auto& [key, region] : regions_) {
+    if (std::any_of(region->extents.begin(), region->extents.end(),
+                    [&](const Extent& extent) { return extent.device == id; })) {
+      found.push_back(region);
+    }
+  }
+  std::sort(found.begin(), found.end(),
+            [](const RegionPtr& a, const RegionPtr& b) { return a->key < b->key; });
+  return found;
 }
 
 const HostRuntime& PoolState::Runtime(absl::string_view host) const {
@@ -75,14 +114,20 @@ std::optional<PoolState::Remembered> PoolState::FindRequest(const RequestId& id)
 
 Capacity PoolState::GetCapacity() const {
   Capacity capacity;
-  for (const auto& [id, map] : extents_) {
-    capacity.total_bytes += map.capacity_bytes();
-    capacity.free_bytes += map.free_bytes();
-    capacity.held_bytes += map.held_bytes(ExtentMap::Use::kHeld);
-    capacity.scrubbing_bytes += map.held_bytes(ExtentMap::Use::kScrubbing);
-    capacity.quarantined_bytes += map.held_bytes(ExtentMap::Use::kQuarantined);
-    if (devices_.find(id)->second.reachable) {
-      capacity.largest_free_bytes = std::max(capacity.largest_free_bytes, map.largest_free_bytes());
+  for (const auto& [id, index] : index_of_) {
+    if (by_index_[index]->service == DeviceService::kRemoved) continue;
+    const DeviceUse& use = use_[index];
+    const uint64_t free = space_.free_bytes(index);
+    capacity.total_bytes += space_.capacity_bytes(index);
+    capacity.held_bytes += use.held_bytes;
+    capacity.scrubbing_bytes += use.scrubbing_bytes;
+    capacity.quarantined_bytes += use.quarantined_bytes;
+    // What is free on a broken device is free for nobody.
+    const bool failed = by_index_[index]->service == DeviceService::kFailed;
+    (failed ? capacity.quarantined_bytes : capacity.free_bytes) += free;
+    if (placeable_.Contains(index)) {
+      capacity.largest_free_bytes =
+          std::max(capacity.largest_free_bytes, space_.largest_free_bytes(index));
     }
   }
   return capacity;

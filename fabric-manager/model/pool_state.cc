@@ -23,6 +23,7 @@ Key KeyOf(const Item& item) {
     Key operator()(const Device& device) const { return device.key; }
     Key operator()(const Tombstone& tombstone) const { return tombstone.region->key; }
     Key operator()(const Erased& erased) const { return erased.key; }
+    Key operator()(const Tenant& tenant) const { return tenant.key; }
   };
   return std::visit(Visitor{}, item);
 }
@@ -32,7 +33,7 @@ absl::StatusOr<Change> PoolState::Apply(const Change& change) {
   Change inverse;
   absl::Status status;
   for (const Item& item : change) {
-    if (!keys.insert(KeyOf(item)).second) {
+    if (change.size() > 1 && !keys.insert(KeyOf(item)).second) {
       status = Broken("record ", KeyOf(item), " is twice in one change");
       break;
     }
@@ -79,49 +80,73 @@ absl::StatusOr<Item> PoolState::ApplyOne(const Item& item) {
   if (const auto* erased = std::get_if<Erased>(&item)) return Erase(erased->key);
   if (const auto* host = std::get_if<Host>(&item)) return PutHost(*host);
   if (const auto* device = std::get_if<Device>(&item)) return PutDevice(*device);
+  if (const auto* tenant = std::get_if<Tenant>(&item)) return PutTenant(*tenant);
   if (named_.contains(key) || key == 0) return Broken("record ", key, " is not a Region's");
+  const auto* tombstone = std::get_if<Tombstone>(&item);
+  return tombstone != nullptr ? PutTombstone(*tombstone) : PutRegion(std::get<RegionPtr>(item));
+}
 
-  // A Region or its Tombstone takes the place of either.
-  Item before = Erased{key};
-  if (const auto it = regions_.find(key); it != regions_.end()) {
-    before = it->second;
-    Unindex(it->second);
-    regions_.erase(it);
-  } else if (const auto gone = tombstones_.find(key); gone != tombstones_.end()) {
+absl::StatusOr<Item> PoolState::PutRegion(const RegionPtr& region) {
+  if (absl::Status status = CheckShape(*region); !status.ok()) return status;
+  const auto [it, fresh] = regions_.try_emplace(region->key);
+  if (fresh) {
+    const auto gone = tombstones_.find(region->key);
+    Item before = Erased{region->key};
+    if (gone != tombstones_.end()) {
+      before = gone->second;
+      BuryRequests(gone->second, false);
+    }
+    if (absl::Status status = Index(region, kAllParts); !status.ok()) {
+      regions_.erase(region->key);
+      if (gone != tombstones_.end()) BuryRequests(gone->second, true);
+      return status;
+    }
+    if (gone != tombstones_.end()) tombstones_.erase(gone);
+    it->second = region;
+    return before;
+  }
+  const RegionPtr before = it->second;
+  const unsigned parts = PartsThatDiffer(*before, *region);
+  Unindex(before, parts);
+  if (absl::Status status = Index(region, parts); !status.ok()) {
+    if (!Index(before, parts).ok()) std::abort();
+    return status;
+  }
+  it->second = region;
+  return Item(before);
+}
+
+absl::StatusOr<Item> PoolState::PutTombstone(const Tombstone& tombstone) {
+  const Region& region = *tombstone.region;
+  if (!region.attachments.empty()) {
+    return Broken("region \"", region.id, "\" would be gone while attached");
+  }
+  Item before = Erased{region.key};
+  if (const auto live = regions_.find(region.key); live != regions_.end()) {
+    before = live->second;
+    Unindex(live->second, kAllParts);
+  } else if (const auto gone = tombstones_.find(region.key); gone != tombstones_.end()) {
     before = gone->second;
     BuryRequests(gone->second, false);
-    tombstones_.erase(gone);
   }
-  absl::Status status;
-  if (const auto* tombstone = std::get_if<Tombstone>(&item)) {
-    status = CheckRequests(*tombstone->region);
-    if (!tombstone->region->attachments.empty()) {
-      status = Broken("region \"", tombstone->region->id, "\" would be gone while attached");
+  if (absl::Status status = CheckRequests(region); !status.ok()) {
+    if (const auto* live = std::get_if<RegionPtr>(&before)) {
+      if (!Index(*live, kAllParts).ok()) std::abort();
+    } else if (const auto* gone = std::get_if<Tombstone>(&before)) {
+      BuryRequests(*gone, true);
     }
-    if (status.ok()) {
-      BuryRequests(*tombstone, true);
-      tombstones_[key] = *tombstone;
-    }
-  } else {
-    const RegionPtr& region = std::get<RegionPtr>(item);
-    status = Index(region);
-    if (status.ok()) regions_[key] = region;
+    return status;
   }
-  if (status.ok()) return before;
-  if (const auto* region = std::get_if<RegionPtr>(&before)) {
-    if (!Index(*region).ok()) std::abort();
-    regions_[key] = *region;
-  } else if (const auto* tombstone = std::get_if<Tombstone>(&before)) {
-    BuryRequests(*tombstone, true);
-    tombstones_[key] = *tombstone;
-  }
-  return status;
+  regions_.erase(region.key);
+  BuryRequests(tombstone, true);
+  tombstones_[region.key] = tombstone;
+  return before;
 }
 
 absl::StatusOr<Item> PoolState::Erase(Key key) {
   if (const auto it = regions_.find(key); it != regions_.end()) {
     const RegionPtr before = it->second;
-    Unindex(before);
+    Unindex(before, kAllParts);
     regions_.erase(it);
     return Item(before);
   }
@@ -131,24 +156,56 @@ absl::StatusOr<Item> PoolState::Erase(Key key) {
     tombstones_.erase(it);
     return Item(before);
   }
+  return EraseNamed(key);
+}
+
+absl::StatusOr<Item> PoolState::EraseNamed(Key key) {
   const auto named = named_.find(key);
   if (named == named_.end()) return Broken("there is no record ", key, " to erase");
-  const auto [is_host, id] = named->second;
-  if (is_host) {
-    const Host before = hosts_.at(id);
-    if (!before.retired) by_identity_.erase(before.identity);
-    hosts_.erase(id);
-    named_.erase(named);
-    return Item(before);
+  const auto [kind, id] = named->second;
+  Item before;
+  switch (kind) {
+    case Kind::kHost: {
+      const Host host = hosts_.at(id);
+      if (!host.retired) by_identity_.erase(host.identity);
+      hosts_.erase(id);
+      before = host;
+      break;
+    }
+    case Kind::kDevice: {
+      const Device device = devices_.at(id);
+      if (absl::Status status = DropDevice(device); !status.ok()) return status;
+      before = device;
+      break;
+    }
+    case Kind::kTenant: {
+      before = tenants_.at(id);
+      promised_bytes_ -= Unused(tenants_.at(id));
+      tenants_.erase(id);
+      break;
+    }
   }
-  const Device before = devices_.at(id);
-  if (extents_.at(id).free_bytes() != before.capacity_bytes) {
-    return Broken("device \"", id, "\" holds bytes of Regions");
+  named_.erase(key);
+  return before;
+}
+
+absl::StatusOr<Item> PoolState::PutTenant(const Tenant& tenant) {
+  const auto it = tenants_.find(tenant.id);
+  if (it == tenants_.end()) {
+    if (absl::Status status = CheckNewKey(tenant.key, tenant.id); !status.ok()) return status;
+    tenants_[tenant.id] = tenant;
+    named_[tenant.key] = {Kind::kTenant, tenant.id};
+    promised_bytes_ += Unused(tenant);
+    return Item(Erased{tenant.key});
   }
-  extents_.erase(id);
-  devices_.erase(id);
-  named_.erase(named);
-  return Item(before);
+  if (it->second.key != tenant.key) {
+    return Broken("tenant \"", tenant.id, "\" is record ", it->second.key, ", not ", tenant.key);
+  }
+  Item before = it->second;
+  promised_bytes_ -= Unused(it->second);
+  it->second = tenant;
+  promised_bytes_ += Unused(tenant);
+  return before;
 }
 
 absl::StatusOr<Item> PoolState::PutHost(const Host& host) {
@@ -169,41 +226,8 @@ absl::StatusOr<Item> PoolState::PutHost(const Host& host) {
   }
   if (!host.retired) by_identity_[host.identity] = host.id;
   hosts_[host.id] = host;
-  named_[host.key] = {true, host.id};
+  named_[host.key] = {Kind::kHost, host.id};
   return before;
-}
-
-absl::StatusOr<Item> PoolState::PutDevice(const Device& device) {
-  const auto it = devices_.find(device.id);
-  auto map = ExtentMap::Create(device.capacity_bytes, device.granule_bytes);
-  if (!map.ok()) return Broken("device \"", device.id, "\": ", map.status().message());
-  if (it == devices_.end()) {
-    if (absl::Status status = CheckNewKey(device.key, device.id); !status.ok()) return status;
-    devices_[device.id] = device;
-    extents_.insert_or_assign(device.id, *std::move(map));
-    named_[device.key] = {false, device.id};
-    return Item(Erased{device.key});
-  }
-  const Device before = it->second;
-  if (before.key != device.key) {
-    return Broken("device \"", device.id, "\" is record ", before.key, ", not ", device.key);
-  }
-  if (before.capacity_bytes != device.capacity_bytes ||
-      before.granule_bytes != device.granule_bytes) {
-    for (const auto& [key, region] : regions_) {
-      for (const Extent& extent : region->extents) {
-        if (extent.device != device.id) continue;
-        if (!map->Take(extent.dpa_bytes, extent.length_bytes, UseOf(region->state)).ok()) {
-          return Broken("device \"", device.id, "\" would not have room for region \"", region->id,
-                        "\" any more");
-        }
-      }
-    }
-    extents_.insert_or_assign(device.id, *std::move(map));
-  }
-  it->second = device;
-  it->second.reachable = before.reachable;
-  return Item(before);
 }
 
 absl::Status PoolState::CheckNewKey(Key key, absl::string_view id) const {
@@ -232,12 +256,6 @@ void PoolState::BuryRequests(const Tombstone& tombstone, bool bury) {
 
 void PoolState::SetRuntime(absl::string_view host, HostRuntime runtime) {
   host_use_[std::string(host)].runtime = std::move(runtime);
-}
-
-void PoolState::SetReachable(absl::string_view device, bool reachable) {
-  if (const auto it = devices_.find(device); it != devices_.end()) {
-    it->second.reachable = reachable;
-  }
 }
 
 }  // namespace cxlpool::fm

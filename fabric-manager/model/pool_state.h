@@ -22,27 +22,19 @@
 #include <variant>
 #include <vector>
 
-#include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/hash/hash.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "fabric-manager/model/extent_map.h"
+#include "fabric-manager/model/device.h"
+#include "fabric-manager/model/free_space.h"
 #include "fabric-manager/model/host.h"
 #include "fabric-manager/model/region.h"
+#include "fabric-manager/model/tenant.h"
+#include "fabric-manager/model/topology.h"
 
 namespace cxlpool::fm {
-
-// A device of the pool. Durable except `reachable`.
-struct Device {
-  Key key = 0;
-  std::string id;
-  std::string serial;
-  uint64_t capacity_bytes = 0;
-  uint64_t granule_bytes = 0;
-  bool reachable = false;
-  friend bool operator==(const Device&, const Device&) = default;
-};
 
 // A Region that is gone, kept so that a late retry of its requests finds it.
 struct Tombstone {
@@ -56,7 +48,7 @@ inline constexpr absl::Duration kTombstoneLife = absl::Hours(1);
 struct Erased {
   Key key = 0;
 };
-using Item = std::variant<RegionPtr, Host, Device, Tombstone, Erased>;
+using Item = std::variant<RegionPtr, Host, Device, Tombstone, Erased, Tenant>;
 Key KeyOf(const Item& item);
 
 // What one request changes; applied whole or not at all, in order. At most one item a key.
@@ -71,6 +63,15 @@ struct Capacity {
   uint64_t largest_free_bytes = 0;  // On reachable devices.
 };
 
+// How the bytes of one device are used, and by how many extents.
+struct DeviceUse {
+  uint64_t held_bytes = 0;
+  uint64_t scrubbing_bytes = 0;
+  uint64_t quarantined_bytes = 0;
+  uint32_t lds = 0;
+  friend bool operator==(const DeviceUse&, const DeviceUse&) = default;
+};
+
 class PoolState {
  public:
   // Applies `change` and returns its inverse. A change that breaks an invariant is refused as a
@@ -80,15 +81,40 @@ class PoolState {
 
   // Reads. Pointers live until the next Apply. Null: there is none.
   const RegionPtr* FindRegion(Key key) const;
-  const RegionPtr* FindRegionById(absl::string_view id) const;    // Name's last segment.
-  const RegionPtr* FindRegionByTag(absl::string_view tag) const;  // 16 bytes.
-  const RegionPtr* FindRegionBySerial(uint64_t serial) const;     // That has a segment so numbered.
+  const RegionPtr* FindRegionById(absl::string_view id) const;  // Name's last segment.
+  const RegionPtr* FindRegionByTag(const Uuid& tag) const;
+  const RegionPtr* FindRegionBySerial(uint64_t serial) const;  // That has a segment so numbered.
   const Host* FindHost(absl::string_view id) const;
   const Host* FindHostByIdentity(absl::string_view uri) const;  // Retired ones left out.
   const Device* FindDevice(absl::string_view id) const;
-  const ExtentMap* FindExtents(absl::string_view device) const;
   const HostRuntime& Runtime(absl::string_view host) const;  // Default-made if unknown.
   const std::vector<OccupiedSlot>& Occupied(absl::string_view host) const;  // In order of slot.
+
+  // Where there is room. Every device that is known has an index, also one that may not be used.
+  const FreeSpace& space() const { return space_; }
+  std::optional<DeviceIndex> IndexOf(Interned device) const;
+  const Device& DeviceAt(DeviceIndex index) const { return *by_index_[index]; }
+  const DeviceUse& UseOf(DeviceIndex index) const { return use_[index]; }
+  // Devices that the fabric shows, in service: `placeable` also below the limit of LDs.
+  const DeviceSet& usable() const { return usable_; }
+  const DeviceSet& placeable() const { return placeable_; }
+  // Devices that the topology leads the host to; all for a host it does not know, where it
+  // connects all, else none.
+  const DeviceSet& ReachOf(absl::string_view host) const;
+  // Devices of one failure domain, and the domain of a device: dense numbers.
+  const std::vector<DeviceSet>& domains() const { return domains_; }
+  size_t DomainOf(DeviceIndex index) const { return domain_of_[index]; }
+  const Topology& topology() const { return topology_; }
+  const FabricLimits& limits() const { return limits_; }
+
+  // Null: it has no record. Then the default tenant has no limits, and another is unknown.
+  const Tenant* FindTenant(absl::string_view id) const;
+  const std::map<std::string, Tenant, std::less<>>& tenants() const { return tenants_; }
+  TenantUse UseOf(Interned tenant) const;
+  // Bytes of the tenant's Regions attached to the host, whatever their Attachments' states.
+  uint64_t AttachedBytes(absl::string_view host, Interned tenant) const;
+  // What is promised to tenants other than `tenant` and not used by them.
+  uint64_t ReservedForOthers(Interned tenant) const;
 
   // What an earlier request made or changed: its Region, live or gone, and the payload's hash.
   struct Remembered {
@@ -97,19 +123,25 @@ class PoolState {
   };
   std::optional<Remembered> FindRequest(const RequestId& id) const;
 
-  const absl::btree_map<std::string, Key>& regions_by_id() const { return by_id_; }
+  const absl::flat_hash_map<Key, RegionPtr>& regions() const { return regions_; }
+  std::vector<Key> RegionKeys() const;  // Ascending.
   const std::map<std::string, Host, std::less<>>& hosts() const { return hosts_; }
   const std::map<std::string, Device, std::less<>>& devices() const { return devices_; }
   size_t region_count() const { return regions_.size(); }
+  // Regions with bytes on the device, in order of key. Looks at every Region.
+  std::vector<RegionPtr> RegionsOn(absl::string_view device) const;
   Capacity GetCapacity() const;
 
   // Tombstones that are older than kTombstoneLife or beyond kMaxTombstones, oldest first, at most
   // `limit`.
   Change ExpiredTombstones(absl::Time now, size_t limit) const;
 
-  // Not durable, so no Change: what a host can take, whether a device is seen.
+  // Not durable, so no Change: what a host can take, whether a device is seen, how they hang
+  // together.
   void SetRuntime(absl::string_view host, HostRuntime runtime);
   void SetReachable(absl::string_view device, bool reachable);
+  void SetTopology(Topology topology);
+  void SetLimits(const FabricLimits& limits);
 
   // Recomputes everything derived and compares. INTERNAL says what differs. Slow.
   absl::Status CheckInvariants() const;
@@ -118,27 +150,76 @@ class PoolState {
   struct HostUse {
     HostRuntime runtime;
     std::vector<OccupiedSlot> occupied;
+    std::map<Interned, uint64_t> attached;  // Bytes by tenant.
   };
+  // Regions are found by id and tag without a copy of either.
+  struct ById {
+    using is_transparent = void;
+    static absl::string_view Of(absl::string_view id) { return id; }
+    static absl::string_view Of(const RegionPtr& region) { return region->id; }
+    template <typename T>
+    size_t operator()(const T& key) const {
+      return absl::Hash<absl::string_view>()(Of(key));
+    }
+    template <typename A, typename B>
+    bool operator()(const A& a, const B& b) const {
+      return Of(a) == Of(b);
+    }
+  };
+  struct ByTag {
+    using is_transparent = void;
+    static const Uuid& Of(const Uuid& tag) { return tag; }
+    static const Uuid& Of(const RegionPtr& region) { return region->tag; }
+    template <typename T>
+    size_t operator()(const T& key) const {
+      return absl::Hash<Uuid>()(Of(key));
+    }
+    template <typename A, typename B>
+    bool operator()(const A& a, const B& b) const {
+      return Of(a) == Of(b);
+    }
+  };
+
+  // What of a Region is indexed where, so that a change touches no more than it must.
+  enum Part : unsigned { kNames = 1, kRequests = 2, kExtents = 4, kAttachments = 8 };
+  static constexpr unsigned kAllParts = kNames | kRequests | kExtents | kAttachments;
+  static unsigned PartsThatDiffer(const Region& before, const Region& after);
 
   // Each gives the item that undoes it, or changes nothing.
   absl::StatusOr<Item> ApplyOne(const Item& item);
+  absl::StatusOr<Item> PutRegion(const RegionPtr& region);
+  absl::StatusOr<Item> PutTombstone(const Tombstone& tombstone);
   absl::StatusOr<Item> PutHost(const Host& host);
   absl::StatusOr<Item> PutDevice(const Device& device);
+  absl::StatusOr<Item> PutTenant(const Tenant& tenant);
   absl::StatusOr<Item> Erase(Key key);
+  absl::StatusOr<Item> EraseNamed(Key key);
 
-  static ExtentMap::Use UseOf(RegionState state);
+  static absl::Status CheckShape(const Region& region);
   absl::Status CheckHostsOf(const Change& change, const Change& inverse) const;
   absl::Status CheckNewKey(Key key, absl::string_view id) const;
   absl::Status CheckRequests(const Region& region) const;
-  absl::Status CheckUnique(const Region& region) const;
+  absl::Status CheckUnique(const Region& region, unsigned parts) const;
   absl::Status TakeExtents(const Region& region);
-  absl::Status Index(const RegionPtr& region);  // All of it or nothing.
-  void Unindex(const RegionPtr& region);
+  void GiveExtents(const Region& region);
+  void IndexAttachments(const Region& region);
+  void UnindexAttachments(const Region& region);
+  absl::Status Index(const RegionPtr& region, unsigned parts);  // All of it or nothing.
+  void Unindex(const RegionPtr& region, unsigned parts);
+  void Charge(const Region& region, int64_t sign);  // What devices and tenants are counted for.
+  void ChargeTenant(Interned tenant, int64_t bytes, int64_t regions);
+  uint64_t Unused(const Tenant& tenant) const;  // Of its reservation.
   void BuryRequests(const Tombstone& tombstone, bool bury);
 
+  absl::StatusOr<DeviceIndex> AddIndex(const Device& device);
+  absl::Status DropDevice(const Device& device);
+  absl::Status Reshape(const Device& before, const Device& after);
+  void UpdateUsable(DeviceIndex index);
+  void UpdateTopology();
+
   absl::flat_hash_map<Key, RegionPtr> regions_;
-  absl::btree_map<std::string, Key> by_id_;
-  absl::flat_hash_map<std::string, Key> by_tag_;
+  absl::flat_hash_set<RegionPtr, ById, ById> by_id_;
+  absl::flat_hash_set<RegionPtr, ByTag, ByTag> by_tag_;
   absl::flat_hash_map<uint64_t, Key> by_serial_;
   absl::flat_hash_set<uint64_t> generations_;  // Of Attachments.
   absl::flat_hash_map<RequestId, Key> requests_;
@@ -146,10 +227,25 @@ class PoolState {
   std::set<std::pair<absl::Time, Key>> by_gone_time_;  // Of tombstones_.
   std::map<std::string, Host, std::less<>> hosts_;
   std::map<std::string, Device, std::less<>> devices_;
-  std::map<std::string, ExtentMap, std::less<>> extents_;
+  std::map<std::string, Tenant, std::less<>> tenants_;
   std::map<std::string, HostUse, std::less<>> host_use_;
-  absl::flat_hash_map<Key, std::pair<bool, std::string>> named_;  // Is it a Host, and its id.
-  absl::flat_hash_map<std::string, std::string> by_identity_;     // Of hosts not retired.
+  absl::flat_hash_map<Interned, TenantUse> tenant_use_;
+  uint64_t promised_bytes_ = 0;  // Reserved and not used, over all tenants.
+  enum class Kind : uint8_t { kHost, kDevice, kTenant };
+  absl::flat_hash_map<Key, std::pair<Kind, std::string>> named_;
+  absl::flat_hash_map<std::string, std::string> by_identity_;  // Of hosts not retired.
+
+  FreeSpace space_;
+  absl::flat_hash_map<Interned, DeviceIndex> index_of_;
+  std::vector<const Device*> by_index_;
+  std::vector<DeviceUse> use_;
+  DeviceSet usable_;
+  DeviceSet placeable_;
+  std::map<std::string, DeviceSet, std::less<>> reach_;
+  std::vector<DeviceSet> domains_;
+  std::vector<size_t> domain_of_;
+  Topology topology_;
+  FabricLimits limits_;
 };
 
 }  // namespace cxlpool::fm

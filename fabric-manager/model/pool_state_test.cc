@@ -9,8 +9,6 @@
 namespace cxlpool::fm {
 namespace {
 
-using Use = ExtentMap::Use;
-
 class PoolStateTest : public testing::Test, protected ModelRig {
  protected:
   PoolStateTest() { AddPool(); }
@@ -108,7 +106,7 @@ TEST_F(PoolStateTest, ARefusedChangeLeavesNothingBehind) {
   // The first two items are sound; the third wants bytes that are taken.
   const auto fine = MakeRegion("fine", kUnit);
   const Host host{context().next_id(), "host-d", "cxlpool://host/host-d", false};
-  ExpectRefused({RegionPtr(fine), host, RegionPtr(MakeRegion("late"))}, "not free");
+  ExpectRefused({RegionPtr(fine), host, RegionPtr(MakeRegion("late"))}, "that are free");
   EXPECT_EQ(state().FindHost("host-d"), nullptr);
   EXPECT_EQ(state().FindRegionById("fine"), nullptr);
 }
@@ -124,12 +122,12 @@ TEST_F(PoolStateTest, RefusesWhatBreaksAnInvariant) {
   };
   refused("already", [](Region& r) { r.id = "kv"; });
   refused("tag", [&](Region& r) { r.tag = kv->tag; });
-  refused("tag", [](Region& r) { r.tag = "short"; });
+  refused("tag", [](Region& r) { r.tag = Uuid(); });
   refused("request", [&](Region& r) { r.requests = kv->requests; });
   refused("request", [](Region& r) { r.requests.push_back(r.requests[0]); });
-  refused("not free", [](Region& r) { r.extents.push_back({"cmm-0", 0, kUnit}); });
-  refused("not free", [](Region& r) { r.extents.push_back(r.extents[0]); });
-  refused("not free", [](Region& r) { r.extents[0].dpa_bytes += 1; });
+  refused("that are free", [](Region& r) { r.extents.push_back({"cmm-0", 0, kUnit}); });
+  refused("that are free", [](Region& r) { r.extents.push_back(r.extents[0]); });
+  refused("that are free", [](Region& r) { r.extents[0].dpa_bytes += 1; });
   refused("no such device", [](Region& r) { r.extents[0].device = "cmm-9"; });
   refused("extents", [](Region& r) { r.extents.clear(); });
   refused("extents", [](Region& r) { r.extents.resize(17); });
@@ -175,7 +173,7 @@ TEST_F(PoolStateTest, KeysBelongToOneRecordForLife) {
   ExpectRefused({device}, "is record");
   ExpectRefused({Host{state().FindDevice("cmm-1")->key, "host-z", "x:z", false}}, "is not");
   ExpectRefused({Host{997, "host-z", state().FindHost("host-b")->identity, false}}, "belongs to");
-  ExpectRefused({Device{996, "cmm-9", "", 3, 2, true}}, "multiple");
+  ExpectRefused({Device{996, "cmm-9", "", 3, 2, true}}, "not made of");
 }
 
 TEST_F(PoolStateTest, TheOrderWithinAChangeDoesNotMatterToHosts) {
@@ -200,7 +198,7 @@ TEST_F(PoolStateTest, CapacityFollowsTheStateOfRegions) {
   EXPECT_EQ(state().GetCapacity().held_bytes, 0u);
   Rewrite("kv", [](Region& r) { r.state = RegionState::kQuarantined; });
   EXPECT_EQ(state().GetCapacity().quarantined_bytes, 3 * kUnit);
-  EXPECT_EQ(state().FindExtents("cmm-1")->held_bytes(Use::kQuarantined), 2 * kUnit);
+  EXPECT_EQ(state().UseOf(*state().IndexOf("cmm-1")).quarantined_bytes, 2 * kUnit);
   const Capacity capacity = state().GetCapacity();
   EXPECT_EQ(capacity.total_bytes, 8 * kGiB);
   EXPECT_EQ(capacity.free_bytes, 8 * kGiB - 3 * kUnit);
@@ -216,11 +214,11 @@ TEST_F(PoolStateTest, ADeviceKeepsReachableAndMayGrowAroundItsRegions) {
   device.reachable = false;
   const Change undo = Commit({device});
   EXPECT_TRUE(state().FindDevice("cmm-0")->reachable);
-  EXPECT_EQ(state().FindExtents("cmm-0")->free_bytes(), 8 * kGiB - kUnit);
+  EXPECT_EQ(state().space().free_bytes(*state().IndexOf("cmm-0")), 8 * kGiB - kUnit);
   device.capacity_bytes = 2 * kMiB;
   ExpectRefused({device}, "would not have room");
   Commit(undo);
-  EXPECT_EQ(state().FindExtents("cmm-0")->free_bytes(), 4 * kGiB - kUnit);
+  EXPECT_EQ(state().space().free_bytes(*state().IndexOf("cmm-0")), 4 * kGiB - kUnit);
   EXPECT_TRUE(state().CheckInvariants().ok()) << state().CheckInvariants();
 }
 

@@ -66,6 +66,22 @@ absl::string_view ToString(Mode mode) {
   return "UNKNOWN";
 }
 
+absl::string_view ToString(Policy policy) {
+  switch (policy) {
+    case Policy::kPack:
+      return "PACK";
+    case Policy::kSpread:
+      return "SPREAD";
+    case Policy::kBandwidth:
+      return "BANDWIDTH";
+    case Policy::kLatency:
+      return "LATENCY";
+    case Policy::kIsolate:
+      return "ISOLATE";
+  }
+  return "UNKNOWN";
+}
+
 absl::string_view ToString(Access access) {
   switch (access) {
     case Access::kReadWrite:
@@ -76,7 +92,19 @@ absl::string_view ToString(Access access) {
   return "UNKNOWN";
 }
 
+void Attachment::TurnDown(const std::string& why) {
+  detaching = true;
+  reason = why;
+  tail.reset();
+}
+
 uint64_t Region::size_bytes() const {
+  uint64_t sum = 0;
+  for (size_t i = 0; i < settled_extents(); ++i) sum += extents[i].length_bytes;
+  return sum;
+}
+
+uint64_t Region::held_bytes() const {
   uint64_t sum = 0;
   for (const Extent& extent : extents) sum += extent.length_bytes;
   return sum;

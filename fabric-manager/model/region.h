@@ -19,6 +19,8 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "proto/support/interned.h"
+#include "proto/support/uuid.h"
 
 namespace cxlpool::fm {
 
@@ -27,7 +29,7 @@ using Key = uint64_t;
 
 // One contiguous slice of one device.
 struct Extent {
-  std::string device;
+  Interned device;
   uint64_t dpa_bytes = 0;
   uint64_t length_bytes = 0;
   friend bool operator==(const Extent&, const Extent&) = default;
@@ -36,6 +38,15 @@ struct Extent {
 enum class Mode : uint8_t { kDevdax = 1, kSystemRam = 2 };
 enum class Access : uint8_t { kReadWrite = 1, kReadOnly = 2 };
 enum class Sharing : uint8_t { kExclusive = 1, kSingleWriter = 2, kMultiWriter = 3 };
+
+// Where a Region's bytes go: placement.h says how each decides.
+enum class Policy : uint8_t {
+  kPack = 1,
+  kSpread = 2,
+  kBandwidth = 3,
+  kLatency = 4,
+  kIsolate = 5,
+};
 
 enum class RegionState : uint8_t {
   kReserved = 1,
@@ -61,11 +72,13 @@ absl::string_view ToString(AttachmentState state);
 absl::string_view ToString(Sharing sharing);
 absl::string_view ToString(Mode mode);
 absl::string_view ToString(Access access);
+absl::string_view ToString(Policy policy);
 
 // Serials that hosts see are this and a number of the pool's own: never a Device's serial.
 inline constexpr uint64_t kSerialBase = 0x0c00'0000'0000'0000;
 
-// What a host region is made of, where it enters the host, and what the host last said of it.
+// Where one Extent enters a host, and what the host last said of it. Segments of one stripe set
+// share a host region: they have its names and its address in common.
 struct Segment {
   uint32_t extent_index = 0;
   uint32_t slot = 0;
@@ -82,6 +95,16 @@ struct Segment {
   friend bool operator==(const Segment&, const Segment&) = default;
 };
 
+// The last segments of an Attachment, on a way of their own: up, to join the others once they are
+// ONLINE, or down, to leave them. The others stay ONLINE meanwhile.
+struct Tail {
+  uint32_t first_segment = 0;  // To the last.
+  AttachmentState state = AttachmentState::kWanted;
+  bool detaching = false;
+  std::string reason = {};
+  friend bool operator==(const Tail&, const Tail&) = default;
+};
+
 // One host's use of a Region.
 struct Attachment {
   std::string host;
@@ -91,15 +114,22 @@ struct Attachment {
   bool detaching = false;   // Wanted down.
   uint64_t generation = 0;  // Never used twice in the pool.
   std::vector<Segment> segments;
-  std::string reason;  // Why it is where it is, for people.
+  std::string reason;        // Why it is where it is, for people.
+  std::optional<Tail> tail;  // While the Region is being resized.
+  // An operator says that the host let go, and was audited: what the fabric cannot be asked about
+  // is taken for unbound.
+  bool sworn = false;
+
+  // Sends the whole of it down; a tail that was on a way of its own goes with it.
+  void TurnDown(const std::string& why);
   friend bool operator==(const Attachment&, const Attachment&) = default;
 };
 
 // Who asked for a change, so that a retry finds it again.
 struct RequestId {
-  std::string principal;  // Identity URI.
-  std::string method;     // "AllocateRegion"
-  std::string id;         // 16 bytes.
+  Interned principal;  // Identity URI.
+  Interned method;     // "AllocateRegion"
+  Uuid id;
   friend bool operator==(const RequestId&, const RequestId&) = default;
   template <typename H>
   friend H AbslHashValue(H h, const RequestId& r) {
@@ -119,23 +149,39 @@ inline constexpr size_t kMaxAttachmentsPerRegion = 64;
 
 struct Region {
   Key key = 0;
-  std::string tag;  // 16 bytes.
+  Uuid tag;
   std::string id;
-  std::string tenant;
+  Interned tenant;
   uint64_t generation = 0;
   uint64_t requested_bytes = 0;
   Sharing sharing = Sharing::kExclusive;
   RegionState state = RegionState::kReserved;
   std::string state_reason;
-  bool compensating = false;    // On its way down because it could not be made: ends FAILED, gone.
-  std::vector<Extent> extents;  // In Region order.
+  bool compensating = false;  // On its way down because it could not be made: ends FAILED, gone.
+  bool forced = false;        // Released on an operator's word: it may leave QUARANTINED.
+  Policy policy = Policy::kPack;
+  // Each `interleave_ways` consecutive Extents are one stripe set: equal lengths, distinct devices,
+  // one host region. 1: each Extent is a host region by itself.
+  uint32_t interleave_ways = 1;
+  uint32_t interleave_granularity_bytes = 0;  // 0 with 1 way.
+  // So many last Extents are joining, or leaving: not yet, or no longer, part of the size.
+  uint32_t tail_extents = 0;
+  bool tail_leaving = false;
+  absl::Duration expected_lifetime = absl::InfiniteDuration();  // As the caller said.
+  // A lease: released by itself at expire_time, which a renewal puts off by `ttl`.
+  absl::Duration ttl = absl::InfiniteDuration();  // Infinite: no lease.
+  absl::Time expire_time = absl::InfiniteFuture();
+  std::vector<Extent> extents;          // In Region order.
   std::vector<Attachment> attachments;  // In order of host.
   absl::Time create_time;
   std::vector<Request> requests;
   uint64_t revision = 0;  // Of the last change.
   friend bool operator==(const Region&, const Region&) = default;
 
-  uint64_t size_bytes() const;
+  uint64_t size_bytes() const;  // What it holds for its user: without the tail.
+  uint64_t held_bytes() const;  // With it.
+  size_t settled_extents() const { return extents.size() - tail_extents; }
+  bool resizing() const { return tail_extents != 0; }
   const Attachment* FindAttachment(absl::string_view host) const;
   Attachment* FindAttachment(absl::string_view host);
   // Opaque text that changes with every change: it is made of generation and revision.

@@ -122,6 +122,8 @@ absl::StatusOr<Topology> Topology::Create(const TopologySpec& spec) {
     const WaySearch search(spec);
     topology.ways_ = std::make_shared<Ways>(search.FindAll());
     topology.domains_ = search.SwitchDomains();
+    topology.names_slots_ = std::any_of(spec.links.begin(), spec.links.end(),
+                                        [](const auto& link) { return !link.slots.empty(); });
   }
   for (const TopologySpec::Device& device : spec.devices) {
     if (!topology.linked_) {

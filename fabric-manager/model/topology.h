@@ -125,6 +125,8 @@ class Topology {
   static absl::StatusOr<Topology> Create(const TopologySpec& spec);
 
   bool connects_all() const { return !linked_; }
+  // Whether any link says which slots lie behind it.
+  bool names_slots() const { return names_slots_; }
 
   // Null: there is no way (never null where connects_all(): then it says how far the device itself
   // is).
@@ -139,6 +141,7 @@ class Topology {
 
  private:
   bool linked_ = false;
+  bool names_slots_ = false;
   std::shared_ptr<const Ways> ways_;              // Never null. A copy of a Topology shares it.
   std::map<std::string, Path, std::less<>> own_;  // Where all are connected: a device by itself.
   std::map<std::string, std::string, std::less<>> domains_;  // Where it is not its own id.

@@ -7,8 +7,19 @@
 
 namespace cxlpool::fm {
 
-// Pure. `attachment` is one of `region`'s.
-v1::Offer MakeOffer(const Region& region, const Attachment& attachment, v1::Offer::Want want,
+// What is wanted of each part. WANT_UNSPECIFIED: the part is not offered (yet), because the fabric
+// does not show it to the host.
+struct OfferedWants {
+  v1::Offer::Want base = v1::Offer::WANT_UNSPECIFIED;
+  v1::Offer::Want tail = v1::Offer::WANT_UNSPECIFIED;
+  friend bool operator==(const OfferedWants&, const OfferedWants&) = default;
+};
+
+// What a part's recorded state says that the host should do.
+v1::Offer::Want RecordedWant(AttachmentState state, bool detaching);
+
+// Pure. `attachment` is one of `region`'s. Each stripe set is one segment of the Offer.
+v1::Offer MakeOffer(const Region& region, const Attachment& attachment, const OfferedWants& wants,
                     bool hardware_coherent);
 
 }  // namespace cxlpool::fm

@@ -12,23 +12,59 @@ namespace {
 // Ids for a plan that is thrown away: they must not cost a commit.
 constexpr uint64_t kDryRunIds = uint64_t{1} << 48;
 
+// Plans, and keeps nothing of it where only the plan is wanted.
+template <typename PlanIt>
+absl::StatusOr<Proposal> Propose(const PlanIt& plan, bool validate_only, PlanContext& context) {
+  PlanContext dry;
+  if (validate_only) {
+    dry = context;
+    dry.next_id = [next = kDryRunIds]() mutable { return next++; };
+  }
+  absl::StatusOr<Plan> made = plan(validate_only ? dry : context);
+  if (!made.ok()) return made.status();
+  return Proposal{validate_only ? Change{} : std::move(made->change), std::move(made->region),
+                  std::move(made->bridges)};
+}
+
 // Wraps one of the planner's functions for the writer.
 template <typename Spec>
 PlanFn Planning(absl::StatusOr<Plan> (*plan)(const PoolState&, const Spec&, PlanContext&),
                 Spec spec, bool validate_only) {
-  return [plan, spec = std::move(spec), validate_only](
-             const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {
-    PlanContext dry = context;
-    if (validate_only) dry.next_id = [next = kDryRunIds]() mutable { return next++; };
-    absl::StatusOr<Plan> made = plan(state, spec, validate_only ? dry : context);
-    if (!made.ok()) return made.status();
-    return Proposal{validate_only ? Change{} : std::move(made->change), std::move(made->region)};
-  };
+  return
+      [plan, spec = std::move(spec), validate_only](const PoolState& state, PlanContext& context) {
+        return Propose([&](PlanContext& own) { return plan(state, spec, own); }, validate_only,
+                       context);
+      };
+}
+
+template <typename Spec>
+PlanItemFn PlanningBatch(absl::StatusOr<Plan> (*plan)(const PoolState&, const Spec&, PlanContext&),
+                         std::vector<absl::StatusOr<Spec>> specs, bool validate_only) {
+  return
+      [plan, specs = std::move(specs), validate_only](
+          size_t item, const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {
+        const absl::StatusOr<Spec>& spec = specs[item];
+        if (!spec.ok()) return spec.status();
+        return Propose([&](PlanContext& own) { return plan(state, *spec, own); }, validate_only,
+                       context);
+      };
+}
+
+// In whose name a batch is made: that of its first sound item.
+template <typename Spec>
+Audit AuditOfBatch(const std::vector<absl::StatusOr<Spec>>& specs) {
+  for (const auto& spec : specs) {
+    if (spec.ok()) return Audit{{}, spec->request.id.principal, spec->request.id.method, ""};
+  }
+  return {};
 }
 
 template <typename Spec>
 Audit AuditOf(const Spec& spec) {
   return Audit{{}, spec.request.id.principal, spec.request.id.method, ""};
+}
+Audit AuditOf(const ReleaseSpec& spec) {
+  return Audit{{}, spec.request.id.principal, spec.request.id.method, spec.reason};
 }
 
 }  // namespace
@@ -58,6 +94,107 @@ void PoolService::Release(ReleaseSpec spec, DoneWith<Committed> done) {
   Audit audit = AuditOf(spec);
   writer_->Submit(std::move(audit), Planning(&PlanRelease, std::move(spec), false),
                   std::move(done));
+}
+
+void PoolService::Resize(ResizeSpec spec, bool validate_only, DoneWith<Committed> done) {
+  Audit audit = AuditOf(spec);
+  writer_->Submit(
+      std::move(audit),
+      [this, spec = std::move(spec), validate_only](const PoolState& state, PlanContext& context) {
+        const InUseFn in_use = [this](const Region& region, size_t keep_extents) {
+          return reconciler_->HostsUsing(region, keep_extents);
+        };
+        return Propose([&](PlanContext& own) { return PlanResize(state, spec, in_use, own); },
+                       validate_only, context);
+      },
+      std::move(done));
+}
+
+void PoolService::Rename(RenameSpec spec, DoneWith<Committed> done) {
+  Audit audit = AuditOf(spec);
+  writer_->Submit(std::move(audit), Planning(&PlanRename, std::move(spec), false), std::move(done));
+}
+
+void PoolService::Renew(RenewSpec spec, DoneWith<Committed> done) {
+  Audit audit = AuditOf(spec);
+  writer_->Submit(std::move(audit), Planning(&PlanRenew, std::move(spec), false), std::move(done));
+}
+
+void PoolService::AllocateBatch(std::vector<absl::StatusOr<AllocateSpec>> specs, bool validate_only,
+                                OutcomesDone done) {
+  Audit audit = AuditOfBatch(specs);
+  const size_t count = specs.size();
+  writer_->SubmitBatch(std::move(audit), count,
+                       PlanningBatch(&PlanAllocate, std::move(specs), validate_only),
+                       std::move(done));
+}
+
+void PoolService::ReleaseBatch(std::vector<absl::StatusOr<ReleaseSpec>> specs, OutcomesDone done) {
+  Audit audit = AuditOfBatch(specs);
+  const size_t count = specs.size();
+  writer_->SubmitBatch(std::move(audit), count,
+                       PlanningBatch(&PlanRelease, std::move(specs), false), std::move(done));
+}
+
+void PoolService::SubmitChange(Audit audit, PlanChange plan, Done done) {
+  writer_->Submit(
+      std::move(audit),
+      [plan = std::move(plan)](const PoolState& state,
+                               PlanContext& context) -> absl::StatusOr<Proposal> {
+        absl::StatusOr<Change> change = plan(state, context);
+        if (!change.ok()) return change.status();
+        return Proposal{*std::move(change), nullptr};
+      },
+      [done = std::move(done)](const absl::StatusOr<Committed>& committed) mutable {
+        std::move(done)(committed.status());
+      });
+}
+
+void PoolService::AddDevice(const std::string& principal, const std::string& device, Done done) {
+  SubmitChange(
+      Audit{{}, principal, "AddDevice", ""},
+      [device](const PoolState& state, PlanContext&) { return PlanAddDevice(state, device); },
+      std::move(done));
+}
+
+void PoolService::DrainDevice(const std::string& principal, const std::string& device, Done done) {
+  SubmitChange(
+      Audit{{}, principal, "DrainDevice", ""},
+      [device](const PoolState& state, PlanContext&) { return PlanDrainDevice(state, device); },
+      std::move(done));
+}
+
+void PoolService::RemoveDevice(const std::string& principal, const std::string& device, Done done) {
+  SubmitChange(
+      Audit{{}, principal, "RemoveDevice", ""},
+      [device](const PoolState& state, PlanContext&) { return PlanRemoveDevice(state, device); },
+      std::move(done));
+}
+
+void PoolService::FailDevice(const std::string& principal, const std::string& device,
+                             const std::string& reason, Done done) {
+  SubmitChange(
+      Audit{{}, principal, "FailDevice", reason},
+      [device, reason](const PoolState& state, PlanContext& context) {
+        return PlanFailDevice(state, device, reason, context);
+      },
+      std::move(done));
+}
+
+void PoolService::SetTenant(const std::string& principal, const Tenant& tenant, Done done) {
+  SubmitChange(
+      Audit{{}, principal, "SetTenant", ""},
+      [tenant](const PoolState& state, PlanContext& context) {
+        return PlanSetTenant(state, tenant, context);
+      },
+      std::move(done));
+}
+
+void PoolService::RemoveTenant(const std::string& principal, const std::string& tenant, Done done) {
+  SubmitChange(
+      Audit{{}, principal, "RemoveTenant", ""},
+      [tenant](const PoolState& state, PlanContext&) { return PlanRemoveTenant(state, tenant); },
+      std::move(done));
 }
 
 void PoolService::Enrol(const std::string& principal, const std::string& host,

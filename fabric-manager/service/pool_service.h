@@ -5,7 +5,9 @@
 #ifndef CXLPOOL_FABRIC_MANAGER_SERVICE_POOL_SERVICE_H_
 #define CXLPOOL_FABRIC_MANAGER_SERVICE_POOL_SERVICE_H_
 
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "fabric-manager/model/planner.h"
 #include "fabric-manager/service/host_sessions.h"
@@ -13,6 +15,8 @@
 #include "fabric-manager/service/writer.h"
 
 namespace cxlpool::fm {
+
+inline constexpr size_t kMaxBatch = 1000;  // Items of one batch.
 
 class PoolService {
  public:
@@ -23,6 +27,16 @@ class PoolService {
   void Attach(AttachSpec spec, bool validate_only, DoneWith<Committed> done);
   void Detach(DetachSpec spec, DoneWith<Committed> done);
   void Release(ReleaseSpec spec, DoneWith<Committed> done);
+  void Resize(ResizeSpec spec, bool validate_only, DoneWith<Committed> done);
+  void Rename(RenameSpec spec, DoneWith<Committed> done);
+  void Renew(RenewSpec spec, DoneWith<Committed> done);
+
+  // Planned in order in one group, and answered in order once all of it is durable: each item with
+  // its own outcome. An error where a spec could not be made may stand in its place: it is passed
+  // through. At most kMaxBatch items (the caller checks).
+  void AllocateBatch(std::vector<absl::StatusOr<AllocateSpec>> specs, bool validate_only,
+                     OutcomesDone done);
+  void ReleaseBatch(std::vector<absl::StatusOr<ReleaseSpec>> specs, OutcomesDone done);
 
   // Errors as in inventory_service.proto. `principal`: identity URI of the caller, for the audit.
   void Enrol(const std::string& principal, const std::string& host, const std::string& identity,
@@ -30,8 +44,18 @@ class PoolService {
   void Retire(const std::string& principal, const std::string& host, Done done);
   void Fence(const std::string& principal, const std::string& host, const std::string& reason,
              Done done);
+  void AddDevice(const std::string& principal, const std::string& device, Done done);
+  void DrainDevice(const std::string& principal, const std::string& device, Done done);
+  void RemoveDevice(const std::string& principal, const std::string& device, Done done);
+  void FailDevice(const std::string& principal, const std::string& device,
+                  const std::string& reason, Done done);
+  void SetTenant(const std::string& principal, const Tenant& tenant, Done done);
+  void RemoveTenant(const std::string& principal, const std::string& tenant, Done done);
 
  private:
+  using PlanChange = std::function<absl::StatusOr<Change>(const PoolState&, PlanContext&)>;
+  void SubmitChange(Audit audit, PlanChange plan, Done done);
+
   Executor* const executor_;
   Writer* const writer_;
   Reconciler* const reconciler_;

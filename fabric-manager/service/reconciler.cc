@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "fabric-manager/model/ladder_record.h"
 #include "fabric-manager/service/offers.h"
 #include "proto/support/log.h"
 #include "proto/support/names.h"
@@ -45,9 +46,9 @@ Segment Observed(const Segment& planned, const v1::Segment& seen) {
 
 bool Settled(const Region& region) {
   if (region.state == RegionState::kQuarantined) return region.attachments.empty();
-  return region.state == RegionState::kAllocated &&
+  return region.state == RegionState::kAllocated && !region.resizing() &&
          std::all_of(region.attachments.begin(), region.attachments.end(), [](const auto& a) {
-           return a.state == AttachmentState::kOnline && !a.detaching;
+           return a.state == AttachmentState::kOnline && !a.detaching && !a.tail.has_value();
          });
 }
 
@@ -65,7 +66,7 @@ Reconciler::Reconciler(Options options, Executor* executor, Clock* clock, Writer
       probe_(probe ? std::move(probe) : [](absl::string_view) {}) {}
 
 void Reconciler::Start(Done done) {
-  for (const auto& [id, key] : writer_->state().regions_by_id()) {
+  for (const Key key : writer_->state().RegionKeys()) {
     const Region& region = **writer_->state().FindRegion(key);
     for (const Attachment& attachment : region.attachments) {
       TrackOf(region, attachment);
@@ -84,16 +85,37 @@ void Reconciler::Start(Done done) {
 
 // Agents forget nothing that a session tells them, but a restarted one knows nothing.
 void Reconciler::OfferAsRecorded(const Region& region, const Attachment& attachment) {
-  v1::Offer::Want want = v1::Offer::WANT_ONLINE;
-  if (attachment.state == AttachmentState::kEjecting) {
-    want = v1::Offer::WANT_EJECTED;
-  } else if (attachment.detaching) {
-    want = v1::Offer::WANT_OFFLINE;
-  } else if (attachment.state == AttachmentState::kWanted) {
-    return;  // Not bound yet: nothing to bring online.
+  OfferedWants wants{.base = RecordedWant(attachment.state, attachment.detaching)};
+  if (attachment.tail.has_value()) {
+    wants.tail = RecordedWant(attachment.tail->state, attachment.tail->detaching);
   }
-  sessions_->SetOffer(attachment.host, MakeOffer(region, attachment, want,
+  TrackOf(region, attachment).wants = wants;
+  if (wants == OfferedWants{}) return;
+  sessions_->SetOffer(attachment.host, MakeOffer(region, attachment, wants,
                                                  driver_->capabilities().hardware_coherent));
+}
+
+void Reconciler::Offer(const Region& region, const Attachment& attachment, const Part& part,
+                       v1::Offer::Want want) {
+  Track& track = TrackOf(region, attachment);
+  (part.tail ? track.wants.tail : track.wants.base) = want;
+  sessions_->SetOffer(attachment.host, MakeOffer(region, attachment, track.wants,
+                                                 driver_->capabilities().hardware_coherent));
+}
+
+std::vector<std::string> Reconciler::HostsUsing(const Region& region, size_t keep_extents) const {
+  std::vector<std::string> hosts;
+  for (const Attachment& attachment : region.attachments) {
+    const auto track = tracks_.find(attachment.generation);
+    if (track == tracks_.end()) continue;
+    for (size_t i = 0; i < attachment.segments.size() && i < 32; ++i) {
+      if (attachment.segments[i].extent_index < keep_extents) continue;
+      if ((track->second.opens >> i & 1) == 0) continue;
+      hosts.push_back(attachment.host);
+      break;
+    }
+  }
+  return hosts;
 }
 
 void Reconciler::Tick() {
@@ -165,16 +187,34 @@ bool Reconciler::MayGoDown(const Attachment& attachment) const {
 }
 
 void Reconciler::StepAttachment(const Region& region, const Attachment& attachment) {
-  Track& track = TrackOf(region, attachment);
-  const absl::Duration now = clock_->Elapsed();
-  const bool way_up = !attachment.detaching && attachment.state != AttachmentState::kOnline;
-  if (!way_up) {
-    track.way_up_since = absl::InfiniteDuration();
-  } else if (track.way_up_since == absl::InfiniteDuration()) {
-    track.way_up_since = now;
+  for (const Part& part : PartsOf(attachment)) {
+    StepPart(region, attachment, part);
+    if (regions_[region.key].committing) return;
   }
-  const bool late = way_up && now - track.way_up_since > options_.attach_timeout;
-  const Move move = NextMove(attachment, track.known, MayGoDown(attachment), late);
+  RecordObserved(region, attachment);
+}
+
+void Reconciler::StepPart(const Region& region, const Attachment& attachment, const Part& part) {
+  Track& track = TrackOf(region, attachment);
+  const Attachment view = ViewOf(attachment, part);
+  const absl::Duration now = clock_->Elapsed();
+  const bool way_up = !view.detaching && view.state != AttachmentState::kOnline;
+  absl::Duration& since = track.way_up_since[part.tail];
+  if (!way_up) {
+    since = absl::InfiniteDuration();
+  } else if (since == absl::InfiniteDuration()) {
+    since = now;
+  }
+  std::vector<SegmentKnown> known(track.known.begin() + part.first, track.known.begin() + part.end);
+  // On an operator's word, where the fabric cannot be asked and nothing is under way.
+  if (attachment.sworn && view.detaching && track.driver_calls == 0 &&
+      !writer_->state().Runtime(attachment.host).fabric_reachable) {
+    for (SegmentKnown& segment : known) {
+      if (segment.fabric == FabricSide::kUnknown) segment.fabric = FabricSide::kUnbound;
+    }
+  }
+  const bool late = way_up && now - since > options_.attach_timeout;
+  const Move move = NextMove(view, known, MayGoDown(attachment), late);
   switch (move.kind) {
     case MoveKind::kNone:
       break;
@@ -185,90 +225,107 @@ void Reconciler::StepAttachment(const Region& region, const Attachment& attachme
       }
       break;
     case MoveKind::kBind:
-      Bind(region, attachment, move);
+      Bind(region, attachment, part, move);
       break;
     case MoveKind::kBeginUnbind:
-      BeginUnbind(region, attachment, move);
+      BeginUnbind(region, attachment, part, move);
       break;
     case MoveKind::kOfferOnline:
-      sessions_->SetOffer(attachment.host, MakeOffer(region, attachment, v1::Offer::WANT_ONLINE,
-                                                     driver_->capabilities().hardware_coherent));
+      Offer(region, attachment, part, v1::Offer::WANT_ONLINE);
       break;
     case MoveKind::kOfferOffline:
-      sessions_->SetOffer(attachment.host, MakeOffer(region, attachment, v1::Offer::WANT_OFFLINE,
-                                                     driver_->capabilities().hardware_coherent));
+      Offer(region, attachment, part, v1::Offer::WANT_OFFLINE);
       break;
     case MoveKind::kOfferEject:
-      Eject(region, attachment);
+      Eject(region, attachment, part);
       break;
-    case MoveKind::kSetState: {
-      const bool again = move.state == AttachmentState::kWanted;
-      // An Offer to bring it online must not stand while the fabric begins to unbind.
-      if (move.state == AttachmentState::kOffline) {
-        sessions_->SetOffer(attachment.host, MakeOffer(region, attachment, v1::Offer::WANT_OFFLINE,
-                                                       driver_->capabilities().hardware_coherent));
-      }
-      const std::vector<Segment> observed = track.observed;
-      const std::vector<SegmentKnown> known = track.known;
-      Record(region, attachment, std::string(ToString(move.state)), move.reason,
-             [move, again, observed, known](Region&, Attachment& edited, PlanContext& context) {
-               edited.state = move.state;
-               edited.reason = move.reason;
-               for (size_t i = 0; i < edited.segments.size(); ++i) {
-                 Segment& segment = edited.segments[i];
-                 // The host has met the old serial in this incarnation: never again.
-                 if (again && known[i].fabric != FabricSide::kBound) {
-                   segment.serial = kSerialBase | context.next_id();
-                 } else if (observed[i].serial == segment.serial) {
-                   segment = observed[i];
-                 }
-               }
-             });
-      if (again) {
-        for (SegmentKnown& own : track.known) {
-          const FabricSide side = own.fabric;
-          own = SegmentKnown{};
-          own.fabric = side;
-        }
-      }
-      return;
-    }
+    case MoveKind::kSetState:
+      RecordMove(region, attachment, part, move);
+      break;
     case MoveKind::kGiveUp:
-      LogWarning("reconciler", "regions/", region.id, " on ", attachment.host,
-                 ": giving up: ", move.reason);
-      Record(region, attachment, "give-up", move.reason,
-             [move](Region& edited_region, Attachment& edited, PlanContext&) {
-               edited.detaching = true;
-               edited.reason = move.reason;
-               if (edited_region.state == RegionState::kReserved) {
-                 edited_region.compensating = true;
-                 edited_region.state_reason = move.reason;
-               }
-             });
-      return;
-    case MoveKind::kDrop: {
-      const std::string host = attachment.host;
-      const std::string tag = FormatUuid(region.tag);
-      const uint64_t generation = attachment.generation;
-      sessions_->Withdraw(host, tag, generation);
-      Submit(region.key, "drop", attachment.reason, [generation](Region& edited, PlanContext&) {
-        return std::erase_if(edited.attachments, [generation](const Attachment& a) {
-                 return a.generation == generation;
-               }) > 0;
-      });
-      return;
-    }
+      GiveUp(region, attachment, part, move);
+      break;
+    case MoveKind::kDrop:
+      Drop(region, attachment, part, move);
+      break;
   }
-  // What the host says of itself is recorded too, once it differs.
+}
+
+void Reconciler::RecordMove(const Region& region, const Attachment& attachment, const Part& part,
+                            const Move& move) {
+  Track& track = TrackOf(region, attachment);
+  const bool again = move.state == AttachmentState::kWanted;
+  // An Offer to bring it online must not stand while the fabric begins to unbind.
+  if (move.state == AttachmentState::kOffline) {
+    Offer(region, attachment, part, v1::Offer::WANT_OFFLINE);
+  }
+  const std::vector<Segment> observed = track.observed;
+  const std::vector<SegmentKnown> known = track.known;
+  Record(region, attachment, std::string(ToString(move.state)), move.reason,
+         [move, part, again, observed, known](Region& edited_region, Attachment& edited,
+                                              PlanContext& context) {
+           cxlpool::fm::RecordMove(edited_region, edited.generation, part, move);
+           for (size_t i = part.first; i < part.end; ++i) {
+             Segment& segment = edited.segments[i];
+             // The host has met the old serial in this incarnation: never again.
+             if (again && known[i].fabric != FabricSide::kBound) {
+               segment.serial = kSerialBase | context.next_id();
+             } else if (observed[i].serial == segment.serial) {
+               segment = observed[i];
+             }
+           }
+         });
+  if (!again) return;
+  for (size_t i = part.first; i < part.end; ++i) {
+    const FabricSide side = track.known[i].fabric;
+    track.known[i] = SegmentKnown{};
+    track.known[i].fabric = side;
+  }
+}
+
+void Reconciler::GiveUp(const Region& region, const Attachment& attachment, const Part& part,
+                        const Move& move) {
+  LogWarning("reconciler", "regions/", region.id, " on ", attachment.host, ": giving up",
+             part.tail ? " to grow it" : "", ": ", move.reason);
+  Record(region, attachment, "give-up", move.reason,
+         [part, move](Region& edited_region, Attachment& edited, PlanContext&) {
+           cxlpool::fm::RecordMove(edited_region, edited.generation, part, move);
+         });
+}
+
+void Reconciler::Drop(const Region& region, const Attachment& attachment, const Part& part,
+                      const Move& move) {
+  if (part.tail) {
+    // Those segments are no longer named.
+    Attachment rest = attachment;
+    rest.segments.resize(part.first);
+    rest.tail.reset();
+    Track& track = TrackOf(region, attachment);
+    track.wants.tail = v1::Offer::WANT_UNSPECIFIED;
+    sessions_->SetOffer(attachment.host, MakeOffer(region, rest, track.wants,
+                                                   driver_->capabilities().hardware_coherent));
+  } else {
+    sessions_->Withdraw(attachment.host, FormatUuid(region.tag.bytes()), attachment.generation);
+  }
+  Record(region, attachment, part.tail ? "drop-tail" : "drop",
+         part.tail ? attachment.tail->reason : attachment.reason,
+         [part, move](Region& edited_region, Attachment& edited, PlanContext&) {
+           cxlpool::fm::RecordMove(edited_region, edited.generation, part, move);
+         });
+}
+
+// What the host says of itself is recorded too, once it differs.
+void Reconciler::RecordObserved(const Region& region, const Attachment& attachment) {
+  const Track& track = TrackOf(region, attachment);
   for (size_t i = 0; i < attachment.segments.size(); ++i) {
     const Segment& seen = track.observed[i];
     if (seen.serial != attachment.segments[i].serial || seen == attachment.segments[i]) continue;
-    const std::vector<Segment> observed = track.observed;
     Record(region, attachment, "observed", "",
-           [observed](Region&, Attachment& edited, PlanContext&) {
+           [observed = track.observed](Region&, Attachment& edited, PlanContext&) {
              for (size_t k = 0; k < edited.segments.size(); ++k) {
-               if (observed[k].serial == edited.segments[k].serial)
+               if (observed[k].serial == edited.segments[k].serial) {
                  edited.segments[k] = observed[k];
+               }
              }
            });
     return;
@@ -277,6 +334,11 @@ void Reconciler::StepAttachment(const Region& region, const Attachment& attachme
 
 void Reconciler::StepRegion(const Region& region) {
   RegionTrack& track = regions_[region.key];
+  // Bytes of a broken device are given to nobody: there is nothing to clear for.
+  for (uint32_t i = 0; i < region.extents.size(); ++i) {
+    const Device* device = writer_->state().FindDevice(region.extents[i].device);
+    if (device != nullptr && device->service == DeviceService::kFailed) track.scrubbed.insert(i);
+  }
   const RegionMove move = NextRegionMove(region, track.scrubbed);
   switch (move.kind) {
     case RegionMoveKind::kNone:
@@ -292,28 +354,44 @@ void Reconciler::StepRegion(const Region& region) {
     case RegionMoveKind::kScrub:
       Scrub(region, move);
       return;
-    case RegionMoveKind::kRemove: {
-      track.committing = true;
-      probe_("before-commit-gone");
-      const Key key = region.key;
-      writer_->Submit(
-          Audit{{}, "manager", "gone", region.state_reason},
-          [key](const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {
-            const RegionPtr* now = state.FindRegion(key);
-            if (now == nullptr || !(*now)->attachments.empty()) return Proposal{};
-            auto last = std::make_shared<Region>(**now);
-            last->revision = context.revision;
-            return Proposal::Of(Tombstone{last, context.now}, last);
-          },
-          [this, key](absl::StatusOr<Committed> done) {
-            regions_[key].committing = false;
-            if (!done.ok()) return;  // Stays active: the next tick tries again.
-            probe_("after-commit-gone");
-            Forget(key);
-          });
+    case RegionMoveKind::kRemove:
+      Bury(region);
       return;
-    }
+    case RegionMoveKind::kJoinTail:
+    case RegionMoveKind::kTurnTail:
+    case RegionMoveKind::kDropTail:
+      StepTail(region, move.kind);
+      return;
   }
+}
+
+void Reconciler::StepTail(const Region& region, RegionMoveKind move) {
+  const std::string rung = move == RegionMoveKind::kJoinTail   ? "join-tail"
+                           : move == RegionMoveKind::kTurnTail ? "turn-tail"
+                                                               : "shrunk";
+  if (move == RegionMoveKind::kDropTail) regions_[region.key].scrubbed.clear();
+  Submit(region.key, rung, region.state_reason,
+         [move](Region& edited, PlanContext&) { return RecordTailMove(edited, move); });
+}
+
+void Reconciler::Bury(const Region& region) {
+  regions_[region.key].committing = true;
+  probe_("before-commit-gone");
+  writer_->Submit(
+      Audit{{}, "manager", "gone", region.state_reason},
+      [key = region.key](const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {
+        const RegionPtr* now = state.FindRegion(key);
+        if (now == nullptr || !(*now)->attachments.empty()) return Proposal{};
+        auto last = std::make_shared<Region>(**now);
+        last->revision = context.revision;
+        return Proposal::Of(Tombstone{last, context.now}, last);
+      },
+      [this, key = region.key](absl::StatusOr<Committed> done) {
+        regions_[key].committing = false;
+        if (!done.ok()) return;  // Stays active: the next tick tries again.
+        probe_("after-commit-gone");
+        Forget(key);
+      });
 }
 
 void Reconciler::Record(const Region& region, const Attachment& seen, const std::string& rung,
@@ -357,6 +435,14 @@ void Reconciler::OnCommitted(const std::vector<Change>& changes) {
       const auto* region = std::get_if<RegionPtr>(&item);
       if (region == nullptr) continue;
       Touch((*region)->key);
+      for (const Attachment& attachment : (*region)->attachments) {
+        // A new name, or a tail that is part of it now: what stands is told anew.
+        const auto track = tracks_.find(attachment.generation);
+        if (track == tracks_.end() || track->second.wants == OfferedWants{}) continue;
+        if (!attachment.tail.has_value()) track->second.wants.tail = v1::Offer::WANT_UNSPECIFIED;
+        sessions_->SetOffer(attachment.host, MakeOffer(**region, attachment, track->second.wants,
+                                                       driver_->capabilities().hardware_coherent));
+      }
       // Others on the same bridges may have waited for this one.
       for (const Attachment& attachment : (*region)->attachments) {
         if (attachment.state == AttachmentState::kOnline || attachment.detaching) {
@@ -392,6 +478,7 @@ void Reconciler::OnSegments(const std::string& host, const std::vector<v1::Segme
   if (complete) {
     for (auto& [generation, track] : tracks_) {
       if (track.host != host) continue;
+      track.opens = 0;
       for (SegmentKnown& known : track.known) {
         known.host = HostSide::kAbsent;
         known.host_error.clear();
@@ -411,8 +498,14 @@ void Reconciler::OnSegments(const std::string& host, const std::vector<v1::Segme
       continue;
     }
     Track& track = TrackOf(**region, *attachment);
+    const auto named =
+        std::find_if(attachment->segments.begin(), attachment->segments.end(),
+                     [&](const Segment& segment) { return segment.serial == report.serial(); });
+    if (named == attachment->segments.end()) continue;
+    // A stripe set is one host region, and goes by the serial of its first target.
+    const uint32_t ways = (*region)->interleave_ways;
     for (size_t i = 0; i < attachment->segments.size(); ++i) {
-      if (attachment->segments[i].serial != report.serial()) continue;
+      if (attachment->segments[i].extent_index / ways != named->extent_index / ways) continue;
       SegmentKnown& known = track.known[i];
       known.host = ToHostSide(report.state());
       known.host_error.clear();
@@ -423,8 +516,12 @@ void Reconciler::OnSegments(const std::string& host, const std::vector<v1::Segme
         known.host_error_permanent = report.error().permanent();
       }
       track.observed[i] = Observed(attachment->segments[i], report.segment());
-      probe_(absl::StrCat("report-", v1::SegmentState_Name(report.state())));
+      if (i < 32) {
+        track.opens &= ~(1u << i);
+        if (report.opens() > 0) track.opens |= 1u << i;
+      }
     }
+    probe_(absl::StrCat("report-", v1::SegmentState_Name(report.state())));
     Touch((*region)->key);
   }
   TouchHost(host);

@@ -21,6 +21,7 @@
 #include "fabric-manager/model/ladder.h"
 #include "fabric-manager/ports/fabric_driver.h"
 #include "fabric-manager/service/host_sessions.h"
+#include "fabric-manager/service/offers.h"
 #include "fabric-manager/service/writer.h"
 
 namespace cxlpool::fm {
@@ -46,6 +47,10 @@ class Reconciler {
   // could not be: it goes on trying).
   void Start(Done done);
 
+  // Hosts where an application has a segment beyond the first `keep_extents` extents open, as their
+  // agents last said.
+  std::vector<std::string> HostsUsing(const Region& region, size_t keep_extents) const;
+
   void OnCommitted(const std::vector<Change>& changes);
   void OnSegments(const std::string& host, const std::vector<v1::SegmentReport>& reports,
                   bool complete);
@@ -63,7 +68,10 @@ class Reconciler {
     std::vector<Segment> observed;  // As the agent last reported; serial 0: not yet.
     int driver_calls = 0;           // Under way.
     uint64_t driver_epoch = 0;      // Of the last driver call that began or ended.
-    absl::Duration way_up_since = absl::InfiniteDuration();
+    // Since when a part is on its way up: the base, the tail.
+    absl::Duration way_up_since[2] = {absl::InfiniteDuration(), absl::InfiniteDuration()};
+    OfferedWants wants;  // What stands with the agent.
+    uint32_t opens = 0;  // Bits: segments that applications have open, as the agent last said.
     absl::Duration not_before = absl::ZeroDuration();  // Backoff after a failed call.
     absl::Duration next_discover = absl::ZeroDuration();
     std::string stuck;  // Why the unbind is not proven yet.
@@ -76,15 +84,28 @@ class Reconciler {
   };
 
   void OfferAsRecorded(const Region& region, const Attachment& attachment);
+  void Offer(const Region& region, const Attachment& attachment, const Part& part,
+             v1::Offer::Want want);
   void Tick();
   void StepActive();
   void Step(Key key);
   void StepAttachment(const Region& region, const Attachment& attachment);
+  void StepPart(const Region& region, const Attachment& attachment, const Part& part);
+  void RecordMove(const Region& region, const Attachment& attachment, const Part& part,
+                  const Move& move);
+  void GiveUp(const Region& region, const Attachment& attachment, const Part& part,
+              const Move& move);
+  void Drop(const Region& region, const Attachment& attachment, const Part& part, const Move& move);
+  void RecordObserved(const Region& region, const Attachment& attachment);
   void StepRegion(const Region& region);
+  void StepTail(const Region& region, RegionMoveKind move);
+  void Bury(const Region& region);
 
-  void Bind(const Region& region, const Attachment& attachment, const Move& move);
-  void BeginUnbind(const Region& region, const Attachment& attachment, const Move& move);
-  void Eject(const Region& region, const Attachment& attachment);
+  // Of a part; segments of `move` count from the part's first.
+  void Bind(const Region& region, const Attachment& attachment, const Part& part, const Move& move);
+  void BeginUnbind(const Region& region, const Attachment& attachment, const Part& part,
+                   const Move& move);
+  void Eject(const Region& region, const Attachment& attachment, const Part& part);
   void Scrub(const Region& region, const RegionMove& move);
   void DriverCallBegan(Track& track);
   void DriverCallEnded(uint64_t generation, uint32_t segment,

@@ -30,14 +30,14 @@ bool NothingWasDone(const absl::Status& status) {
 constexpr absl::Duration kFenceWait = absl::Seconds(20);
 
 Slice SliceOf(const Extent& extent) {
-  return {extent.device, extent.dpa_bytes, extent.length_bytes};
+  return {extent.device.str(), extent.dpa_bytes, extent.length_bytes};
 }
 
 }  // namespace
 
 LdKey Reconciler::KeyFor(const Region& region, const Attachment& attachment,
                          uint32_t segment) const {
-  return {attachment.host, FormatUuid(region.tag), attachment.generation,
+  return {attachment.host, FormatUuid(region.tag.bytes()), attachment.generation,
           attachment.segments[segment].extent_index};
 }
 
@@ -69,11 +69,13 @@ void Reconciler::DriverCallEnded(uint64_t generation, uint32_t segment,
   });
 }
 
-void Reconciler::Bind(const Region& region, const Attachment& attachment, const Move& move) {
+void Reconciler::Bind(const Region& region, const Attachment& attachment, const Part& part,
+                      const Move& move) {
   Track& track = tracks_[attachment.generation];
   if (track.driver_calls > 0 || clock_->Elapsed() < track.not_before) return;
   if (fencing_.contains(attachment.host)) return;
-  for (uint32_t index : move.segments) {
+  for (uint32_t in_part : move.segments) {
+    const uint32_t index = part.first + in_part;
     const Segment& segment = attachment.segments[index];
     // From here on nobody may take it for unbound: a detach that comes now waits for the answer.
     track.known[index].fabric = FabricSide::kUnknown;
@@ -106,10 +108,12 @@ void Reconciler::Bind(const Region& region, const Attachment& attachment, const 
   }
 }
 
-void Reconciler::BeginUnbind(const Region& region, const Attachment& attachment, const Move& move) {
+void Reconciler::BeginUnbind(const Region& region, const Attachment& attachment, const Part& part,
+                             const Move& move) {
   Track& track = tracks_[attachment.generation];
   if (track.driver_calls > 0 || clock_->Elapsed() < track.not_before) return;
-  for (uint32_t index : move.segments) {
+  for (uint32_t in_part : move.segments) {
+    const uint32_t index = part.first + in_part;
     DriverCallBegan(track);
     probe_("before-unbind");
     driver_->BeginUnbind(KeyFor(region, attachment, index), [this,
@@ -132,12 +136,11 @@ void Reconciler::BeginUnbind(const Region& region, const Attachment& attachment,
   }
 }
 
-void Reconciler::Eject(const Region& region, const Attachment& attachment) {
-  sessions_->SetOffer(attachment.host, MakeOffer(region, attachment, v1::Offer::WANT_EJECTED,
-                                                 driver_->capabilities().hardware_coherent));
+void Reconciler::Eject(const Region& region, const Attachment& attachment, const Part& part) {
+  Offer(region, attachment, part, v1::Offer::WANT_EJECTED);
   Track& track = tracks_[attachment.generation];
   if (track.driver_calls > 0 || clock_->Elapsed() < track.not_before) return;
-  for (uint32_t index = 0; index < track.known.size(); ++index) {
+  for (uint32_t index = part.first; index < part.end; ++index) {
     if (track.known[index].fabric == FabricSide::kUnbound) continue;
     DriverCallBegan(track);
     driver_->AwaitUnbound(
@@ -160,9 +163,12 @@ void Reconciler::Eject(const Region& region, const Attachment& attachment) {
               });
         });
   }
-  if (!track.stuck.empty() && attachment.reason != track.stuck) {
+  const std::string& reason = part.tail ? attachment.tail->reason : attachment.reason;
+  if (!track.stuck.empty() && reason != track.stuck) {
     Record(region, attachment, "unbind-not-proven", track.stuck,
-           [why = track.stuck](Region&, Attachment& edited, PlanContext&) { edited.reason = why; });
+           [why = track.stuck, part](Region&, Attachment& edited, PlanContext&) {
+             (part.tail ? edited.tail->reason : edited.reason) = why;
+           });
   }
 }
 
@@ -172,7 +178,7 @@ void Reconciler::Scrub(const Region& region, const RegionMove& move) {
   track.scrubbing = true;
   const uint32_t index = move.extents.front();
   probe_("before-scrub");
-  driver_->Scrub(FormatUuid(region.tag), index, SliceOf(region.extents[index]),
+  driver_->Scrub(FormatUuid(region.tag.bytes()), index, SliceOf(region.extents[index]),
                  [this, key = region.key, index](absl::Status status) {
                    executor_->Post([this, key, index, status = std::move(status)] {
                      RegionTrack& own = regions_[key];
@@ -228,7 +234,8 @@ void Reconciler::TakeView(const FabricView& view, uint64_t epoch) {
     const RegionPtr region = Durable(track.region);
     const Attachment* attachment = region == nullptr ? nullptr : region->FindAttachment(track.host);
     if (attachment == nullptr || attachment->generation != generation) continue;
-    for (size_t i = 0; i < track.known.size(); ++i) {
+    // As long as they agree: an Attachment that was resized is looked at again by its next step.
+    for (size_t i = 0; i < std::min(track.known.size(), attachment->segments.size()); ++i) {
       FabricSide side =
           reachable.contains(track.host) ? FabricSide::kUnbound : FabricSide::kUnknown;
       for (const BoundLd& ld : view.bound) {
@@ -266,7 +273,8 @@ void Reconciler::AddDevices(const FabricView& view) {
                                        .serial = seen.serial,
                                        .capacity_bytes = seen.capacity_bytes,
                                        .granule_bytes = seen.granule_bytes,
-                                       .reachable = true},
+                                       .reachable = true,
+                                       .service_reason = {}},
                                 nullptr);
           },
           [this, id = seen.id](const absl::StatusOr<Committed>& done) {
@@ -304,17 +312,18 @@ void Reconciler::AdoptStray(const BoundLd& ld) {
   if (!tag.ok() || ld.key.extent_index != 0) return;
   writer_->Submit(
       Audit{{}, "manager", "adopt-stray", "bound in the fabric, but in no record"},
-      [ld, tag = *tag](const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {
+      [ld, tag = Uuid(*tag)](const PoolState& state,
+                             PlanContext& context) -> absl::StatusOr<Proposal> {
         const Host* host = state.FindHost(ld.key.host);
-        const ExtentMap* map = state.FindExtents(ld.slice.device);
-        if (host == nullptr || map == nullptr || state.FindRegionByTag(tag) != nullptr) {
+        if (host == nullptr || state.FindDevice(ld.slice.device) == nullptr ||
+            state.FindRegionByTag(tag) != nullptr) {
           return absl::FailedPreconditionError("its host, device or tag is in other hands");
         }
         auto region = std::make_shared<Region>();
         region->key = context.next_id();
         region->tag = tag;
         region->id = absl::StrCat("stray-", ld.key.generation);
-        region->tenant = "default";
+        region->tenant = kDefaultTenant;
         region->generation = region->key;
         region->requested_bytes = ld.slice.length_bytes;
         region->state = RegionState::kReleasing;
@@ -432,9 +441,8 @@ void Reconciler::FenceWhenQuiet(const std::string& host, Audit audit, absl::Dura
               if (!seen.insert(slot.region).second) continue;
               auto edited = std::make_shared<Region>(**state.FindRegion(slot.region));
               Attachment& attachment = *edited->FindAttachment(absl::string_view(host));
+              attachment.TurnDown("FENCED: the host was cut off");
               attachment.state = AttachmentState::kUnbound;
-              attachment.detaching = true;
-              attachment.reason = "FENCED: the host was cut off";
               if (edited->state == RegionState::kReserved) {
                 edited->compensating = true;
                 edited->state_reason = attachment.reason;

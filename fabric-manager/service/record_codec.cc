@@ -21,8 +21,8 @@ constexpr int64_t kMaxUnixMicros = 253402300799'000'000;  // The year 9999.
 
 // Protobuf strings must be UTF-8; what came from elsewhere (reasons) may not be, and a row that
 // cannot be read again would be worse than a '?'.
-std::string Text(const std::string& in) {
-  std::string out = in;
+std::string Text(absl::string_view in) {
+  std::string out(in);
   for (char& c : out) {
     if (static_cast<unsigned char>(c) >= 0x80) c = '?';
   }
@@ -36,10 +36,16 @@ int64_t Micros(absl::Time time) {
   return std::clamp<int64_t>(absl::ToUnixMicros(time), 0, kMaxUnixMicros);
 }
 
+// 0: none, which in the model is an infinite one.
+int64_t MicrosOrNone(absl::Duration duration) {
+  if (duration == absl::InfiniteDuration()) return 0;
+  return std::clamp<int64_t>(absl::ToInt64Microseconds(duration), 1, kMaxUnixMicros);
+}
+
 void Encode(const Request& in, pb::RequestRecord& out) {
   out.set_principal(Text(in.id.principal));
   out.set_method(Text(in.id.method));
-  out.set_request_id(in.id.id);
+  out.set_request_id(in.id.id.str());
   out.set_payload_hash(in.payload_hash);
 }
 
@@ -66,10 +72,18 @@ void Encode(const Attachment& in, pb::AttachmentRecord& out) {
   out.set_generation(in.generation);
   for (const Segment& segment : in.segments) Encode(segment, *out.add_segments());
   out.set_reason(Text(in.reason));
+  if (in.tail.has_value()) {
+    pb::TailRecord& tail = *out.mutable_tail();
+    tail.set_first_segment(in.tail->first_segment);
+    tail.set_state(static_cast<uint32_t>(in.tail->state));
+    tail.set_detaching(in.tail->detaching);
+    tail.set_reason(Text(in.tail->reason));
+  }
+  out.set_sworn(in.sworn);
 }
 
 void Encode(const Region& in, pb::RegionRecord& out) {
-  out.set_tag(in.tag);
+  out.set_tag(in.tag.str());
   out.set_id(Text(in.id));
   out.set_tenant(Text(in.tenant));
   out.set_generation(in.generation);
@@ -88,6 +102,17 @@ void Encode(const Region& in, pb::RegionRecord& out) {
   for (const Request& request : in.requests) Encode(request, *out.add_requests());
   out.set_revision(in.revision);
   out.set_compensating(in.compensating);
+  if (in.policy != Policy::kPack) out.set_policy(static_cast<uint32_t>(in.policy));
+  if (in.interleave_ways != 1) out.set_interleave_ways(in.interleave_ways);
+  out.set_interleave_granularity_bytes(in.interleave_granularity_bytes);
+  out.set_expected_lifetime_us(MicrosOrNone(in.expected_lifetime));
+  out.set_ttl_us(MicrosOrNone(in.ttl));
+  if (in.expire_time != absl::InfiniteFuture()) {
+    out.set_expire_time_unix_us(Micros(in.expire_time));
+  }
+  out.set_tail_extents(in.tail_extents);
+  out.set_tail_leaving(in.tail_leaving);
+  out.set_forced(in.forced);
 }
 
 std::string Serialize(pb::Record& record, const Audit& audit) {
@@ -151,13 +176,47 @@ Problem DecodeAttachment(const pb::AttachmentRecord& in, size_t extents, Attachm
     if (segment.extent_index() >= extents) return "a segment is of no extent";
   }
   out.reason = in.reason();
+  out.sworn = in.sworn();
+  if (!in.has_tail()) return std::nullopt;
+  Tail& tail = out.tail.emplace();
+  tail.first_segment = in.tail().first_segment();
+  if (Problem p = DecodeEnum("tail state", in.tail().state(), AttachmentState::kReleaseBlocked,
+                             tail.state)) {
+    return p;
+  }
+  tail.detaching = in.tail().detaching();
+  tail.reason = in.tail().reason();
+  return std::nullopt;
+}
+
+absl::Duration DurationOrNone(int64_t micros) {
+  return micros == 0 ? absl::InfiniteDuration() : absl::Microseconds(micros);
+}
+
+// What the first release did not know.
+Problem DecodePlacement(const pb::RegionRecord& in, Region& out) {
+  if (in.policy() != 0) {
+    if (Problem p = DecodeEnum("policy", in.policy(), Policy::kIsolate, out.policy)) return p;
+  }
+  if (in.interleave_ways() > kMaxExtentsPerRegion) return "interleave_ways is too large";
+  out.interleave_ways = std::max<uint32_t>(in.interleave_ways(), 1);
+  out.interleave_granularity_bytes = in.interleave_granularity_bytes();
+  if (in.expected_lifetime_us() < 0 || in.ttl_us() < 0) return "a duration is negative";
+  out.expected_lifetime = DurationOrNone(in.expected_lifetime_us());
+  out.ttl = DurationOrNone(in.ttl_us());
+  if (in.expire_time_unix_us() != 0) {
+    if (Problem p = DecodeTime("expire_time", in.expire_time_unix_us(), out.expire_time)) return p;
+  }
+  out.tail_extents = in.tail_extents();
+  out.tail_leaving = in.tail_leaving();
+  out.forced = in.forced();
   return std::nullopt;
 }
 
 Problem DecodeRegion(Key key, const pb::RegionRecord& in, Region& out) {
   out.key = key;
-  out.tag = in.tag();
-  if (out.tag.size() != kUuidBytes) return absl::StrCat("tag has ", out.tag.size(), " bytes");
+  if (in.tag().size() != kUuidBytes) return absl::StrCat("tag has ", in.tag().size(), " bytes");
+  out.tag = Uuid(in.tag());
   out.id = in.id();
   if (out.id.empty()) return "id is empty";
   out.tenant = in.tenant();
@@ -178,12 +237,12 @@ Problem DecodeRegion(Key key, const pb::RegionRecord& in, Region& out) {
   if (Problem p = DecodeTime("create_time", in.create_time_unix_us(), out.create_time)) return p;
   for (const pb::RequestRecord& request : in.requests()) {
     if (request.request_id().size() != kUuidBytes) return "a request_id is not of 16 bytes";
-    out.requests.push_back(
-        {{request.principal(), request.method(), request.request_id()}, request.payload_hash()});
+    out.requests.push_back({{request.principal(), request.method(), Uuid(request.request_id())},
+                            request.payload_hash()});
   }
   out.revision = in.revision();
   out.compensating = in.compensating();
-  return std::nullopt;
+  return DecodePlacement(in, out);
 }
 
 using Decoded = std::variant<Item, PoolMeta>;
@@ -205,8 +264,14 @@ Problem DecodeBody(Key key, const pb::Record& record, Decoded& out) {
                     .id = in.id(),
                     .serial = in.serial(),
                     .capacity_bytes = in.capacity_bytes(),
-                    .granule_bytes = in.granule_bytes()};
+                    .granule_bytes = in.granule_bytes(),
+                    .service_reason = {}};
       if (device.id.empty()) return "a device without an id";
+      if (in.service() > static_cast<uint32_t>(DeviceService::kRemoved)) {
+        return absl::StrCat("service is ", in.service(), ", which this release does not know");
+      }
+      device.service = static_cast<DeviceService>(in.service());
+      device.service_reason = in.service_reason();
       out = Item(std::move(device));
       return std::nullopt;
     }
@@ -232,6 +297,12 @@ Problem DecodeBody(Key key, const pb::Record& record, Decoded& out) {
       }
       tombstone.region = std::move(region);
       out = Item(std::move(tombstone));
+      return std::nullopt;
+    }
+    case pb::Record::kTenant: {
+      const pb::TenantRecord& in = record.tenant();
+      if (in.id().empty()) return "a tenant without an id";
+      out = Item(Tenant{key, in.id(), in.quota_bytes(), in.reserved_bytes(), in.host_cap_bytes()});
       return std::nullopt;
     }
     case pb::Record::BODY_NOT_SET:
@@ -265,6 +336,14 @@ std::string EncodeItem(const Item& item, const Audit& audit) {
     out.set_serial(Text(device->serial));
     out.set_capacity_bytes(device->capacity_bytes);
     out.set_granule_bytes(device->granule_bytes);
+    out.set_service(static_cast<uint32_t>(device->service));
+    out.set_service_reason(Text(device->service_reason));
+  } else if (const auto* tenant = std::get_if<Tenant>(&item)) {
+    pb::TenantRecord& out = *record.mutable_tenant();
+    out.set_id(Text(tenant->id));
+    out.set_quota_bytes(tenant->quota_bytes);
+    out.set_reserved_bytes(tenant->reserved_bytes);
+    out.set_host_cap_bytes(tenant->host_cap_bytes);
   } else if (const auto* tombstone = std::get_if<Tombstone>(&item)) {
     Encode(*tombstone->region, *record.mutable_tombstone()->mutable_region());
     record.mutable_tombstone()->set_gone_time_unix_us(Micros(tombstone->gone_time));

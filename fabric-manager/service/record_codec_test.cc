@@ -21,7 +21,7 @@ const Audit kAudit{absl::FromUnixMicros(1'700'000'000'123'456), "cxlpool://opera
 std::shared_ptr<Region> FullRegion() {
   auto region = std::make_shared<Region>();
   region->key = 77;
-  region->tag = std::string("0123456789abcde\0", 16);
+  region->tag = Uuid(std::string("0123456789abcde\0", 16));
   region->id = "kv";
   region->tenant = "acme";
   region->generation = 78;
@@ -32,9 +32,18 @@ std::shared_ptr<Region> FullRegion() {
   region->compensating = true;
   region->extents = {{"cmm-0", 4096, 8192}, {"cmm-1", 0, 4096}};
   region->create_time = absl::FromUnixMicros(1'600'000'000'000'001);
-  region->requests = {{{"p", "AllocateRegion", std::string(16, 'i')}, 5},
-                      {{"q", "AttachRegion", std::string(16, '\xff')}, UINT64_MAX}};
+  region->requests = {{{"p", "AllocateRegion", Uuid(std::string(16, 'i'))}, 5},
+                      {{"q", "AttachRegion", Uuid(std::string(16, '\xff'))}, UINT64_MAX}};
   region->revision = 99;
+  region->forced = true;
+  region->policy = Policy::kIsolate;
+  region->interleave_ways = 2;
+  region->interleave_granularity_bytes = 512;
+  region->tail_extents = 1;
+  region->tail_leaving = true;
+  region->expected_lifetime = absl::Microseconds(1'500'001);
+  region->ttl = absl::Seconds(90);
+  region->expire_time = absl::FromUnixMicros(1'600'000'090'000'001);
   Attachment a;
   a.host = "host-a";
   a.mode = Mode::kSystemRam;
@@ -56,6 +65,11 @@ std::shared_ptr<Region> FullRegion() {
   s.online_blocks = 3;
   s.total_blocks = 4;
   a.segments = {s};
+  a.tail = Tail{.first_segment = 3,
+                .state = AttachmentState::kEjecting,
+                .detaching = true,
+                .reason = "shrunk"};
+  a.sworn = true;
   region->attachments = {a};
   return region;
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "fabric-manager/adapters/store_memory/memory_store.h"
+#include "fabric-manager/service/lease_keeper.h"
 #include "fabric-manager/service/pool_service.h"
 #include "proto/support/manual_executor.h"
 #include "proto/support/names.h"
@@ -190,33 +191,40 @@ class FakeAgent : public SessionPeer {
     v1::AgentMessage message;
     message.set_session(session_);
     for (const v1::OfferedSegment& segment : offer.segments()) {
-      const uint64_t serial = segment.targets(0).serial();
-      const auto it = world_->bound.find(serial);
-      v1::SegmentReport& report = *message.mutable_report()->add_segments();
-      report.set_serial(serial);
-      report.set_state(v1::SEGMENT_ABSENT);
+      const v1::Offer::Want want =
+          segment.want() == v1::Offer::WANT_UNSPECIFIED ? offer.want() : segment.want();
+      *message.mutable_report()->add_segments() = FollowSegment(segment, want);
+    }
+    out_.push_back(std::move(message));
+  }
+
+  // All its targets go together, and are told of by the first one's serial.
+  v1::SegmentReport FollowSegment(const v1::OfferedSegment& segment, v1::Offer::Want want) {
+    v1::SegmentReport report;
+    report.set_serial(segment.targets(0).serial());
+    report.set_state(v1::SEGMENT_ABSENT);
+    for (int i = segment.targets_size() - 1; i >= 0; --i) {
+      const auto it = world_->bound.find(segment.targets(i).serial());
       if (it == world_->bound.end()) continue;
       v1::SegmentState& state = it->second.state;
-      if (offer.want() == v1::Offer::WANT_ONLINE && !world_->refuse_online)
-        state = v1::SEGMENT_ONLINE;
-      if (offer.want() != v1::Offer::WANT_ONLINE && !world_->hold_offline)
-        state = v1::SEGMENT_PRESENT;
-      if (offer.want() == v1::Offer::WANT_EJECTED && it->second.ld.unbinding) {
+      if (want == v1::Offer::WANT_ONLINE && !world_->refuse_online) state = v1::SEGMENT_ONLINE;
+      if (want != v1::Offer::WANT_ONLINE && !world_->hold_offline) state = v1::SEGMENT_PRESENT;
+      if (want == v1::Offer::WANT_EJECTED && it->second.ld.unbinding) {
         world_->bound.erase(it);
         continue;
       }
-      report = Of(serial);
-      if (offer.want() == v1::Offer::WANT_ONLINE && world_->refuse_online) {
-        report.mutable_error()->set_reason("REGION_COMMIT");
-        report.mutable_error()->set_message("the kernel refused");
-        report.mutable_error()->set_permanent(true);
-      }
-      if (offer.want() == v1::Offer::WANT_OFFLINE && world_->hold_offline) {
-        report.mutable_error()->set_reason("HOLDERS");
-        report.mutable_error()->set_message("pid 7 has it mapped");
-      }
+      if (i == 0) report = Of(segment.targets(0).serial());
     }
-    out_.push_back(std::move(message));
+    if (want == v1::Offer::WANT_ONLINE && world_->refuse_online) {
+      report.mutable_error()->set_reason("REGION_COMMIT");
+      report.mutable_error()->set_message("the kernel refused");
+      report.mutable_error()->set_permanent(true);
+    }
+    if (want == v1::Offer::WANT_OFFLINE && world_->hold_offline) {
+      report.mutable_error()->set_reason("HOLDERS");
+      report.mutable_error()->set_message("pid 7 has it mapped");
+    }
+    return report;
   }
 
   const std::string host_;
@@ -235,8 +243,13 @@ class ServiceRig {
         writer({.hardware_coherent = true}, &executor, &executor, &store_, &views, &watch),
         sessions({}, &executor, &executor, &writer),
         reconciler({}, &executor, &executor, &writer, &views, &fabric, &sessions, std::move(probe)),
+        leases(&executor, &executor, &writer),
         pool(&executor, &writer, &reconciler, &sessions) {
-    writer.Open({.on_committed = [this](const auto& changes) { reconciler.OnCommitted(changes); },
+    writer.Open({.on_committed =
+                     [this](const auto& changes) {
+                       reconciler.OnCommitted(changes);
+                       leases.OnCommitted(changes);
+                     },
                  .on_fatal = [this](absl::Status status) { fatal = std::move(status); }},
                 [this](absl::Status status) { opened = std::move(status); });
     executor.RunReady();
@@ -248,6 +261,7 @@ class ServiceRig {
          .on_session = [this](const auto& host,
                               bool online) { reconciler.OnSession(host, online); }});
     reconciler.Start([](const absl::Status&) {});
+    leases.Start();
     Run(absl::Milliseconds(100));
     for (const char* host : {"host-a", "host-b"}) {
       pool.Enrol("test", host, std::string("cxlpool://host/") + host, [](const absl::Status&) {});
@@ -282,6 +296,23 @@ class ServiceRig {
     absl::StatusOr<Committed> answer = absl::UnavailableError("no answer");
     (pool.*method)(std::move(spec),
                    [&](absl::StatusOr<Committed> got) { answer = std::move(got); });
+    Run(absl::Milliseconds(50));
+    return answer;
+  }
+  absl::StatusOr<Committed> Resize(const std::string& id, uint64_t size, char request) {
+    absl::StatusOr<Committed> answer = absl::UnavailableError("no answer");
+    ResizeSpec spec;
+    spec.request = Request{{"test", "ResizeRegion", Uuid(std::string(16, request))}, 1};
+    spec.region_id = id;
+    spec.size_bytes = size;
+    pool.Resize(std::move(spec), false,
+                [&](absl::StatusOr<Committed> got) { answer = std::move(got); });
+    Run(absl::Milliseconds(50));
+    return answer;
+  }
+  absl::Status Do(const std::function<void(Done)>& call) {
+    absl::Status answer = absl::UnavailableError("no answer");
+    call([&](absl::Status got) { answer = std::move(got); });
     Run(absl::Milliseconds(50));
     return answer;
   }
@@ -336,12 +367,13 @@ class ServiceRig {
   Writer writer;
   HostSessions sessions;
   Reconciler reconciler;
+  LeaseKeeper leases;
   PoolService pool;
   std::map<std::string, std::shared_ptr<FakeAgent>> agents;
 };
 
 inline Request TestRequest(const std::string& method, char id) {
-  return Request{{"test", method, std::string(16, id)}, 1};
+  return Request{{"test", method, Uuid(std::string(16, id))}, 1};
 }
 inline AllocateSpec AllocateOn(const std::string& id, const std::string& host, char request) {
   AllocateSpec spec;

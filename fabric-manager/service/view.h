@@ -25,17 +25,24 @@ struct HostView {
 
 struct DeviceView {
   Device device;
-  uint64_t held_bytes = 0;
-  uint64_t scrubbing_bytes = 0;
-  uint64_t quarantined_bytes = 0;
+  DeviceUse use;
   uint64_t largest_free_bytes = 0;
+  std::string failure_domain;
+  uint32_t max_lds = 0;  // 0: no limit.
+};
+
+struct TenantView {
+  Tenant tenant;  // Of `default` also where it has no record.
+  TenantUse use;
 };
 
 struct PoolView {
   uint64_t revision = 0;
   RegionTable regions;
   std::map<std::string, std::shared_ptr<const HostView>, std::less<>> hosts;  // By id.
-  std::vector<DeviceView> devices;                                            // In order of id.
+  std::shared_ptr<const std::vector<DeviceView>> devices;                     // In order of id.
+  std::shared_ptr<const std::vector<TenantView>> tenants;                     // In order of id.
+  std::shared_ptr<const Topology> topology = std::make_shared<const Topology>();
   Capacity capacity;
 };
 using PoolViewPtr = std::shared_ptr<const PoolView>;
@@ -48,8 +55,9 @@ class ViewHolder {
     return view_;
   }
 
-  // `by_tag` edits the index: a tag (16 bytes) and its Region's id, empty to take it away.
-  void Set(PoolViewPtr view, const std::vector<std::pair<std::string, std::string>>& by_tag) {
+  // Edits of the index: a tag and its Region's id, empty to take it away.
+  using TagEdits = std::vector<std::pair<Uuid, std::string>>;
+  void Set(PoolViewPtr view, const TagEdits& by_tag) {
     MutexLock lock(mutex_);
     view_.swap(view);
     for (const auto& [tag, id] : by_tag) {
@@ -62,7 +70,7 @@ class ViewHolder {
   }
 
   // Empty if there is none.
-  std::string IdOfTag(absl::string_view tag) const {
+  std::string IdOfTag(const Uuid& tag) const {
     MutexLock lock(mutex_);
     const auto it = ids_by_tag_.find(tag);
     return it == ids_by_tag_.end() ? std::string() : it->second;
@@ -71,7 +79,7 @@ class ViewHolder {
  private:
   mutable Mutex mutex_;
   PoolViewPtr view_ ABSL_GUARDED_BY(mutex_) = std::make_shared<const PoolView>();
-  absl::flat_hash_map<std::string, std::string> ids_by_tag_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<Uuid, std::string> ids_by_tag_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace cxlpool::fm

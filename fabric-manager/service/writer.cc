@@ -60,7 +60,12 @@ Writer::Writer(Options options, Executor* executor, Clock* clock, Store* store, 
       clock_(clock),
       store_(store),
       views_(views),
-      watch_(watch) {}
+      watch_(watch) {
+  context_.next_id = [this] { return NextId(); };
+  context_.make_tag = [] { return Uuid(RandomUuid()); };
+  context_.hardware_coherent = options_.hardware_coherent;
+  context_.default_policy = options_.default_policy;
+}
 
 void Writer::Open(Listener listener, Done done) {
   listener_ = std::move(listener);
@@ -98,27 +103,47 @@ absl::Status Writer::Load(const StoreImage& image) {
   return absl::OkStatus();
 }
 
+void Writer::SetTopology(Topology topology) {
+  topology_ = std::make_shared<const Topology>(topology);
+  state_.SetTopology(std::move(topology));
+}
+
 void Writer::Submit(Audit audit, PlanFn plan, DoneWith<Committed> done) {
   if (queued_.fetch_add(1) >= options_.max_queue) {
     queued_.fetch_sub(1);
     std::move(done)(QueueFull(options_.max_queue));
     return;
   }
-  executor_->Post(
-      [this, pending = Pending{std::move(audit), std::move(plan), std::move(done)}]() mutable {
-        Enqueue(std::move(pending));
-      });
+  Pending pending;
+  pending.audit = std::move(audit);
+  pending.plan = std::move(plan);
+  pending.done = std::move(done);
+  Enqueue(std::move(pending));
+}
+
+void Writer::SubmitBatch(Audit audit, size_t count, PlanItemFn plan, OutcomesDone done) {
+  if (queued_.fetch_add(count) + count > options_.max_queue) {
+    queued_.fetch_sub(count);
+    std::move(done)(Outcomes(count, QueueFull(options_.max_queue)));
+    return;
+  }
+  Pending pending;
+  pending.audit = std::move(audit);
+  pending.count = count;
+  pending.plan_item = std::move(plan);
+  pending.batch_done = std::move(done);
+  Enqueue(std::move(pending));
 }
 
 void Writer::Enqueue(Pending pending) {
-  queue_.push_back(std::move(pending));
-  // Posted, not called: requests that are waiting behind this one join its group.
-  if (committing_ || pump_posted_) return;
-  pump_posted_ = true;
-  executor_->Post([this] {
-    pump_posted_ = false;
-    Pump();
-  });
+  {
+    MutexLock lock(inbox_mutex_);
+    inbox_.push_back(std::move(pending));
+    if (pump_posted_) return;
+    pump_posted_ = true;
+  }
+  // Posted, not called: requests that come meanwhile join its group.
+  executor_->Post([this] { Pump(); });
 }
 
 uint64_t Writer::NextId() {
@@ -129,66 +154,81 @@ uint64_t Writer::NextId() {
   return next_id_++;
 }
 
-void Writer::PlanOne(Pending pending) {
-  pending.audit.time = clock_->Now();
-  PlanContext context{.next_id = [this] { return NextId(); },
-                      .make_tag = RandomUuid,
-                      .now = pending.audit.time,
-                      .revision = revision_ + 1,
-                      .hardware_coherent = options_.hardware_coherent};
-  absl::StatusOr<Proposal> proposal = std::move(pending.plan)(state_, context);
-  Planned planned{std::move(pending.done), absl::UnknownError(""), !changes_.empty()};
-  if (proposal.ok() && !proposal->change.empty()) {
-    std::vector<std::pair<Key, std::string>> rows;
-    std::vector<WatchEvent> events;
-    for (const Item& item : proposal->change) {
-      const Key key = KeyOf(item);
-      rows.emplace_back(key, std::holds_alternative<Erased>(item)
-                                 ? std::string()
-                                 : EncodeItem(item, pending.audit));
-      if (const auto* region = std::get_if<RegionPtr>(&item)) {
-        events.push_back({context.revision, *region, false});
-      } else if (const auto* gone = std::get_if<Tombstone>(&item)) {
-        events.push_back({context.revision, gone->region, true});
-      }
-    }
-    auto inverse = state_.Apply(proposal->change);
-    if (inverse.ok()) {
-      revision_ = context.revision;
-      for (auto& [key, value] : rows) puts_[key] = std::move(value);
-      for (WatchEvent& event : events) events_.push_back(std::move(event));
-      changes_.push_back(std::move(proposal->change));
-      inverses_.push_back(*std::move(inverse));
-      planned.depends_on_commit = true;
-    } else {
-      LogError("writer", "refused a plan of ", pending.audit.action, ": ",
-               inverse.status().message());
-      proposal = inverse.status();
-    }
-  }
-  if (proposal.ok()) {
-    planned.answer = Committed{std::move(proposal->region), revision_};
-  } else {
-    planned.answer = proposal.status();
+void Writer::PlanAll(Pending pending) {
+  pending.audit.time = context_.now;
+  Planned planned;
+  planned.done = std::move(pending.done);
+  planned.batch_done = std::move(pending.batch_done);
+  planned.answers.reserve(pending.count);
+  for (size_t item = 0; item < pending.count; ++item) {
+    const uint64_t revision = context_.revision = revision_ + 1;
+    absl::StatusOr<Proposal> proposal = pending.plan ? std::move(pending.plan)(state_, context_)
+                                                     : pending.plan_item(item, state_, context_);
+    planned.answers.push_back(PlanOne(pending.audit, std::move(proposal), revision));
+    planned.depends_on_commit.push_back(!changes_.empty());
   }
   group_.push_back(std::move(planned));
 }
 
+absl::StatusOr<Committed> Writer::PlanOne(const Audit& audit, absl::StatusOr<Proposal> proposal,
+                                          uint64_t revision) {
+  if (!proposal.ok()) return proposal.status();
+  Committed committed{std::move(proposal->region), revision_, std::move(proposal->bridges)};
+  if (proposal->change.empty()) return committed;
+  auto inverse = state_.Apply(proposal->change);
+  if (!inverse.ok()) {
+    LogError("writer", "refused a plan of ", audit.action, ": ", inverse.status().message());
+    return inverse.status();
+  }
+  revision_ = committed.revision = revision;
+  for (const Item& item : proposal->change) {
+    const bool erased = std::holds_alternative<Erased>(item);
+    puts_[KeyOf(item)] = erased ? std::string() : EncodeItem(item, audit);
+    if (const auto* region = std::get_if<RegionPtr>(&item)) {
+      events_.push_back({revision, *region, false});
+    } else if (const auto* gone = std::get_if<Tombstone>(&item)) {
+      events_.push_back({revision, gone->region, true});
+    }
+  }
+  changes_.push_back(std::move(proposal->change));
+  inverses_.push_back(*std::move(inverse));
+  return committed;
+}
+
+// Runs while pump_posted_ is set, which keeps everybody else from posting another.
 void Writer::Pump() {
-  if (committing_ || queue_.empty()) return;
+  if (committing_) return;
+  {
+    MutexLock lock(inbox_mutex_);
+    for (Pending& pending : inbox_) queue_.push_back(std::move(pending));
+    inbox_.clear();
+    if (queue_.empty()) {
+      pump_posted_ = false;
+      return;
+    }
+  }
   base_revision_ = revision_;
-  for (size_t n = 0; n < options_.max_group && !queue_.empty(); ++n) {
+  context_.now = clock_->Now();
+  for (size_t planned = 0; !queue_.empty();) {
+    if (planned > 0 && planned + queue_.front().count > options_.max_group) break;
     Pending pending = std::move(queue_.front());
     queue_.pop_front();
+    planned += pending.count;
     if (failed_) {
-      queued_.fetch_sub(1);
-      std::move(pending.done)(StoreFailed(absl::UnavailableError("the store is closed")));
+      queued_.fetch_sub(pending.count);
+      const absl::Status closed = StoreFailed(absl::UnavailableError("the store is closed"));
+      if (pending.done) {
+        std::move(pending.done)(closed);
+      } else {
+        std::move(pending.batch_done)(Outcomes(pending.count, closed));
+      }
     } else {
-      PlanOne(std::move(pending));
+      PlanAll(std::move(pending));
     }
   }
   if (changes_.empty() && puts_.empty()) {
     FinishGroup(absl::OkStatus());
+    executor_->Post([this] { Pump(); });
     return;
   }
   if (changes_.empty()) ++revision_;  // Ids alone: still a commit of its own revision.
@@ -250,12 +290,20 @@ void Writer::FinishGroup(const absl::Status& status) {
   inverses_.clear();
   puts_.clear();
   events_.clear();
-  queued_.fetch_sub(group.size());
-  for (Planned& planned : group) {
-    if (!status.ok() && planned.depends_on_commit) planned.answer = StoreFailed(status);
-    std::move(planned.done)(std::move(planned.answer));
-  }
+  for (Planned& planned : group) Answer(std::move(planned), status);
   if (!changes.empty()) listener_.on_committed(changes);
+}
+
+void Writer::Answer(Planned planned, const absl::Status& status) {
+  queued_.fetch_sub(planned.answers.size());
+  for (size_t i = 0; i < planned.answers.size(); ++i) {
+    if (!status.ok() && planned.depends_on_commit[i]) planned.answers[i] = StoreFailed(status);
+  }
+  if (planned.done) {
+    std::move(planned.done)(std::move(planned.answers.front()));
+  } else {
+    std::move(planned.batch_done)(std::move(planned.answers));
+  }
 }
 
 void Writer::Publish() {
@@ -271,13 +319,38 @@ std::shared_ptr<const HostView> Writer::LookAtHost(const Host& host) const {
       HostView{host, state_.Runtime(host.id), state_.Occupied(host.id)});
 }
 
+void Writer::PublishDevices(PoolView& view) const {
+  auto devices = std::make_shared<std::vector<DeviceView>>();
+  for (const auto& [id, device] : state_.devices()) {
+    const DeviceIndex index = *state_.IndexOf(Interned(id));
+    devices->push_back({device, state_.UseOf(index), state_.space().largest_free_bytes(index),
+                        state_.topology().DomainOf(id), state_.limits().max_lds_per_device});
+  }
+  view.devices = std::move(devices);
+}
+
+void Writer::PublishTenants(PoolView& view) const {
+  auto tenants = std::make_shared<std::vector<TenantView>>();
+  const Interned standard(kDefaultTenant);
+  if (state_.FindTenant(standard) == nullptr) {
+    tenants->push_back({Tenant{.key = 0, .id = kDefaultTenant}, state_.UseOf(standard)});
+  }
+  for (const auto& [id, tenant] : state_.tenants()) {
+    tenants->push_back({tenant, state_.UseOf(Interned(id))});
+  }
+  std::sort(tenants->begin(), tenants->end(),
+            [](const TenantView& a, const TenantView& b) { return a.tenant.id < b.tenant.id; });
+  view.tenants = std::move(tenants);
+}
+
 // `changes` name what may differ from the last view, old values and new; what is there now is
 // read from the state.
 void Writer::PublishView(const std::vector<const Change*>& changes) {
   auto view = std::make_shared<PoolView>(*views_->Get());
   view->revision = revision_;
+  view->topology = topology_;
   std::vector<RegionTable::Edit> edits;
-  std::vector<std::pair<std::string, std::string>> by_tag;
+  ViewHolder::TagEdits by_tag;
   std::set<std::string> hosts = std::move(stale_hosts_);
   stale_hosts_.clear();
   for (const Change* change : changes) {
@@ -288,20 +361,16 @@ void Writer::PublishView(const std::vector<const Change*>& changes) {
       const Region& named = **value;
       const RegionPtr* now = state_.FindRegionById(named.id);
       edits.push_back({named.id, now == nullptr ? nullptr : *now});
-      by_tag.emplace_back(named.tag, state_.FindRegionByTag(named.tag) == nullptr ? "" : named.id);
+      const RegionPtr* tagged = state_.FindRegionByTag(named.tag);
+      by_tag.emplace_back(named.tag, tagged == nullptr ? "" : (*tagged)->id);
     }
   }
   view->regions = view->regions.With(edits);
   for (const std::string& id : hosts) {
     if (const Host* host = state_.FindHost(id)) view->hosts[id] = LookAtHost(*host);
   }
-  view->devices.clear();
-  for (const auto& [id, device] : state_.devices()) {
-    const ExtentMap& map = *state_.FindExtents(id);
-    view->devices.push_back(
-        {device, map.held_bytes(ExtentMap::Use::kHeld), map.held_bytes(ExtentMap::Use::kScrubbing),
-         map.held_bytes(ExtentMap::Use::kQuarantined), map.largest_free_bytes()});
-  }
+  PublishDevices(*view);
+  PublishTenants(*view);
   view->capacity = state_.GetCapacity();
   views_->Set(std::move(view), by_tag);
 }

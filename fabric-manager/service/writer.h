@@ -13,11 +13,11 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <map>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "fabric-manager/model/planner.h"
 #include "fabric-manager/model/pool_state.h"
 #include "fabric-manager/ports/store.h"
@@ -25,6 +25,7 @@
 #include "fabric-manager/service/view.h"
 #include "fabric-manager/service/watch_hub.h"
 #include "proto/support/executor.h"
+#include "proto/support/mutex.h"
 
 namespace cxlpool::fm {
 
@@ -32,6 +33,7 @@ namespace cxlpool::fm {
 struct Proposal {
   Change change;
   RegionPtr region;  // For the answer; may be null.
+  std::vector<HostPlacement::OnBridge> bridges = {};
 
   // Changes one record.
   static Proposal Of(Item item, RegionPtr region);
@@ -41,9 +43,16 @@ struct Proposal {
 struct Committed {
   RegionPtr region;
   uint64_t revision = 0;  // Of the change, or of the state it was answered from.
+  std::vector<HostPlacement::OnBridge> bridges = {};  // Of a plan (validate_only).
 };
 
 using PlanFn = absl::AnyInvocable<absl::StatusOr<Proposal>(const PoolState&, PlanContext&) &&>;
+
+// Many that belong together: item 0, 1, ... of a batch.
+using PlanItemFn =
+    absl::AnyInvocable<absl::StatusOr<Proposal>(size_t item, const PoolState&, PlanContext&)>;
+using Outcomes = std::vector<absl::StatusOr<Committed>>;
+using OutcomesDone = absl::AnyInvocable<void(Outcomes) &&>;
 
 class Writer {
  public:
@@ -51,6 +60,7 @@ class Writer {
     size_t max_queue = 16384;  // Submissions not yet answered.
     size_t max_group = 1024;   // Submissions in one commit.
     bool hardware_coherent = false;
+    Policy default_policy = Policy::kPack;
   };
   struct Listener {
     // Records that changed in a commit, as they are now. On the executor.
@@ -71,9 +81,17 @@ class Writer {
   // UNAVAILABLE/STORE_FAILED: nothing was changed that anybody will see.
   void Submit(Audit audit, PlanFn plan, DoneWith<Committed> done);
 
+  // Plans `count` items one after the other, in one group, and answers all of them together: each
+  // has an outcome of its own, as if submitted by itself. `count` is at most Options.max_group.
+  void SubmitBatch(Audit audit, size_t count, PlanItemFn plan, OutcomesDone done);
+
   // The state, uncommitted changes of the current group included. On the executor.
   const PoolState& state() const { return state_; }
   uint64_t revision() const { return revision_; }
+
+  // What the configuration and the driver say. Before Open.
+  void SetTopology(Topology topology);
+  void SetLimits(const FabricLimits& limits) { state_.SetLimits(limits); }
 
   // Volatile knowledge; readers see it at once.
   void SetRuntime(const std::string& host, HostRuntime runtime);
@@ -82,21 +100,30 @@ class Writer {
  private:
   struct Pending {
     Audit audit;
-    PlanFn plan;
+    size_t count = 1;
+    PlanFn plan;  // Of one.
     DoneWith<Committed> done;
+    PlanItemFn plan_item;  // Of a batch.
+    OutcomesDone batch_done;
   };
   struct Planned {
-    DoneWith<Committed> done;
-    absl::StatusOr<Committed> answer;
-    bool depends_on_commit = false;  // It, or one before it in the group, changed something.
+    Outcomes answers;
+    std::vector<bool> depends_on_commit;  // It, or one before it in the group, changed something.
+    DoneWith<Committed> done;             // Of one.
+    OutcomesDone batch_done;
   };
 
   void Enqueue(Pending pending);
   void Pump();
-  void PlanOne(Pending pending);
+  void PlanAll(Pending pending);
+  absl::StatusOr<Committed> PlanOne(const Audit& audit, absl::StatusOr<Proposal> proposal,
+                                    uint64_t revision);
   void FinishGroup(const absl::Status& status);
+  void Answer(Planned planned, const absl::Status& status);
   void Publish();
   void PublishView(const std::vector<const Change*>& changes);
+  void PublishDevices(PoolView& view) const;
+  void PublishTenants(PoolView& view) const;
   std::shared_ptr<const HostView> LookAtHost(const Host& host) const;
   absl::Status Load(const StoreImage& image);
   uint64_t NextId();
@@ -108,26 +135,32 @@ class Writer {
   ViewHolder* const views_;
   WatchHub* const watch_;
   Listener listener_;
-  std::atomic<size_t> queued_{0};
+  std::atomic<size_t> queued_{0};  // Items not yet answered.
+
+  // Submissions not yet planned. While a group is being committed nobody is woken for more.
+  Mutex inbox_mutex_;
+  std::vector<Pending> inbox_ ABSL_GUARDED_BY(inbox_mutex_);
+  bool pump_posted_ ABSL_GUARDED_BY(inbox_mutex_) = false;  // Or a commit is under way.
 
   // On the executor.
   PoolState state_;
+  PlanContext context_;
   PoolMeta meta_;         // As on disk, or in the group's commit.
   uint64_t next_id_ = 0;  // Given out below meta_.next_id only.
   uint64_t epoch_ = 0;
   uint64_t revision_ = 0;
   bool failed_ = false;
   bool committing_ = false;
-  bool pump_posted_ = false;
   std::deque<Pending> queue_;
 
   std::set<std::string> stale_hosts_;  // Runtime changed since the last view.
+  std::shared_ptr<const Topology> topology_ = std::make_shared<const Topology>();
 
   // The group under way.
   std::vector<Planned> group_;
   std::vector<Change> changes_;
   std::vector<Change> inverses_;
-  std::map<Key, std::string> puts_;  // Empty value: erase.
+  absl::flat_hash_map<Key, std::string> puts_;  // Empty value: erase.
   std::vector<WatchEvent> events_;
   uint64_t base_revision_ = 0;
 };

@@ -39,7 +39,7 @@ class WriterTest : public testing::Test {
 
   static PlanFn Allocate(const std::string& id, uint64_t size, char request) {
     AllocateSpec spec;
-    spec.request = Request{{"test", "AllocateRegion", std::string(16, request)}, 1};
+    spec.request = Request{{"test", "AllocateRegion", Uuid(std::string(16, request))}, 1};
     spec.region_id = id;
     spec.size_bytes = size;
     return [spec](const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {

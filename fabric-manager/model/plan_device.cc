@@ -1,0 +1,100 @@
+// Devices in and out of service: PlanAddDevice, PlanDrainDevice, PlanRemoveDevice, PlanFailDevice.
+
+#include <algorithm>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "fabric-manager/model/plan_parts.h"
+#include "fabric-manager/model/planner.h"
+
+namespace cxlpool::fm {
+namespace {
+
+constexpr size_t kMaxReason = 512;
+
+absl::StatusOr<Device> Get(const PoolState& state, const std::string& id) {
+  const Device* known = state.FindDevice(id);
+  if (known != nullptr) return *known;
+  return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_DEVICE",
+                absl::StrCat("the pool has no device ", Quoted(id)), "see `cxlpool device list`",
+                {{"device", id.substr(0, 80)}});
+}
+
+absl::Status Failed(const Device& device) {
+  return Refuse(
+      absl::StatusCode::kFailedPrecondition, "DEVICE_FAILED",
+      absl::StrCat("device \"", device.id, "\" has failed for good: ", device.service_reason),
+      "remove it, and bring its successor in under another name", {{"device", device.id}});
+}
+
+absl::StatusOr<Change> Put(const PoolState& state, const std::string& id, DeviceService service) {
+  auto device = Get(state, id);
+  if (!device.ok()) return device.status();
+  if (device->service == DeviceService::kFailed) return Failed(*device);
+  if (device->service == service) return Change{};
+  device->service = service;
+  device->service_reason.clear();
+  return Change{*device};
+}
+
+}  // namespace
+
+absl::StatusOr<Change> PlanAddDevice(const PoolState& state, const std::string& device) {
+  return Put(state, device, DeviceService::kInService);
+}
+
+absl::StatusOr<Change> PlanDrainDevice(const PoolState& state, const std::string& device) {
+  const Device* known = state.FindDevice(device);
+  if (known != nullptr && known->service == DeviceService::kRemoved) return Change{};
+  return Put(state, device, DeviceService::kDraining);
+}
+
+absl::StatusOr<Change> PlanRemoveDevice(const PoolState& state, const std::string& id) {
+  auto device = Get(state, id);
+  if (!device.ok()) return device.status();
+  if (device->service == DeviceService::kRemoved) return Change{};
+  const auto owners = state.RegionsOn(id);
+  if (!owners.empty()) {
+    const size_t shown = std::min<size_t>(owners.size(), 16);
+    const std::string names = absl::StrJoin(
+        owners.begin(), owners.begin() + shown, ",",
+        [](std::string* out, const RegionPtr& region) { absl::StrAppend(out, region->id); });
+    return Refuse(absl::StatusCode::kFailedPrecondition, "DEVICE_NOT_EMPTY",
+                  absl::StrCat("device \"", id, "\" holds bytes of ", owners.size(),
+                               " Regions: ", names, shown < owners.size() ? ",..." : ""),
+                  "drain it, and release them", {{"device", id}, {"regions", names}});
+  }
+  device->service = DeviceService::kRemoved;
+  return Change{*device};
+}
+
+absl::StatusOr<Change> PlanFailDevice(const PoolState& state, const std::string& id,
+                                      const std::string& reason, PlanContext& context) {
+  if (reason.empty()) {
+    return Refuse(absl::StatusCode::kInvalidArgument, "REASON_REQUIRED",
+                  "failing a device is for good: say how you know", "give a reason (--reason)",
+                  {{"field", "reason"}});
+  }
+  auto device = Get(state, id);
+  if (!device.ok()) return device.status();
+  if (device->service == DeviceService::kFailed) return Change{};
+  device->service = DeviceService::kFailed;
+  device->service_reason = reason.substr(0, kMaxReason);
+  Change change{*device};
+  for (const RegionPtr& region : state.RegionsOn(id)) {
+    // What goes down already goes on: its bytes there need no scrub, for nobody gets them.
+    if (region->state != RegionState::kAllocated && region->state != RegionState::kReserved) {
+      continue;
+    }
+    auto edited = std::make_shared<Region>(*region);
+    edited->revision = context.revision;
+    edited->state = RegionState::kQuarantined;
+    edited->state_reason = absl::StrCat("DEVICE_FAILED: device \"", id,
+                                        "\": ", device->service_reason, "; release it with force");
+    change.push_back(RegionPtr(edited));
+  }
+  return change;
+}
+
+}  // namespace cxlpool::fm
