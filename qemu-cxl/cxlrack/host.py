@@ -23,6 +23,9 @@ from cxlrack.topology import HostSpec
 BOOT_TIMEOUT_S = 90.0
 RUN_TIMEOUT_S = 60.0
 
+_BRIDGE_OF_SLOT = ('bus=$(cut -d: -f1,2 /sys/bus/pci/slots/%d/address); '
+                   'root=$(readlink -f /sys/class/pci_bus/$bus | grep -o "^/sys/devices/pci[^/]*"); '
+                   'basename $(readlink -f $root/firmware_node)')
 _READY = b'cxlpool-rack: %s READY'
 _PANIC = b'Kernel panic'
 _KILL_TIMEOUT_S = 10.0
@@ -106,6 +109,10 @@ class Host:
 
     def get(self, path: str) -> bytes:
         return self.run(['cat', path], check=True).stdout
+
+    def host_bridge(self, slot: int) -> str:
+        """The ACPI name (ACPI0016:00) of the CXL host bridge that a PCIe slot is behind, as the guest's kernel says."""
+        return self.output(_BRIDGE_OF_SLOT % slot)
 
     # Its life.
 

@@ -14,9 +14,6 @@ from testbed.rack import make_image
 from testbed.testing import BUILD, REPOSITORY, main, require_qemu
 
 MiB = 1 << 20
-BRIDGE_OF_SLOT = ('bus=$(cut -d: -f1,2 /sys/bus/pci/slots/%d/address); '
-                  'root=$(readlink -f /sys/class/pci_bus/$bus | grep -o "^/sys/devices/pci[^/]*"); '
-                  'basename $(readlink -f $root/firmware_node)')
 
 
 class ContractTest(unittest.TestCase):
@@ -69,7 +66,7 @@ class ContractTest(unittest.TestCase):
                                     'mem-path': str(rack_device), 'size': 256 * MiB, 'offset': index * 256 * MiB})
             host.qmp('device_add', {'driver': 'cxl-type3', 'bus': f'p{bridge}_{port}', 'id': name, 'sn': serial,
                                     'volatile-memdev': f'{name}-backend'})
-            acpi = host.output(BRIDGE_OF_SLOT % slot).strip()
+            acpi = host.host_bridge(slot)
             self.assertRegex(acpi, re.compile(r'^ACPI0016:'))
             plugged.append(f'{slot}:{serial:#x}:{acpi}')
         done = host.run(f'CXLPOOL_LINUX_SLOTS={",".join(plugged)} contract', timeout=600)

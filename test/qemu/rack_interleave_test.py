@@ -15,9 +15,6 @@ from testbed.testing import BUILD, REPOSITORY, PoolTest, main, require_qemu
 
 MiB = 1 << 20
 SEED = 0x57121
-BRIDGE_OF_SLOT = ('bus=$(cut -d: -f1,2 /sys/bus/pci/slots/%d/address); '
-                  'root=$(readlink -f /sys/class/pci_bus/$bus | grep -o "^/sys/devices/pci[^/]*"); '
-                  'basename $(readlink -f $root/firmware_node)')
 
 
 class InterleaveRungsTest(unittest.TestCase):
@@ -50,7 +47,7 @@ class InterleaveRungsTest(unittest.TestCase):
             cls.host.qmp('device_add', {'driver': 'cxl-type3', 'bus': f'p1_{i}', 'id': f'ld{i}', 'sn': serial,
                                         'volatile-memdev': f'b{i}'})
             cls.host.run(f'cxlpool-rungs power-on {cls.host.spec.slot(1, i)} {serial:#x}', check=True)
-        cls.bridge = cls.host.output(BRIDGE_OF_SLOT % cls.host.spec.slot(1, 0))
+        cls.bridge = cls.host.host_bridge(cls.host.spec.slot(1, 0))
 
     def expected(self, target, ways, granularity):
         """What dax-pattern leaves in one target: its stripes of the words SEED ^ i."""
