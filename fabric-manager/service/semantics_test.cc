@@ -1,0 +1,238 @@
+// What the manager does by itself and on an operator's word: leases, names, tenants, devices in and
+// out of service, forced releases, batches.
+
+#include <gtest/gtest.h>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "fabric-manager/service/service_rig.h"
+
+namespace cxlpool::fm {
+namespace {
+
+bool Online(const RegionPtr& region) {
+  return region != nullptr && region->state == RegionState::kAllocated &&
+         std::all_of(region->attachments.begin(), region->attachments.end(),
+                     [](const auto& a) { return a.state == AttachmentState::kOnline; });
+}
+
+class SemanticsTest : public testing::Test {
+ protected:
+  SemanticsTest() { Restart(); }
+  void Restart() {
+    rig.reset();
+    rig = std::make_unique<ServiceRig>(disk, &world);
+  }
+  void Make(const AllocateSpec& spec) {
+    const auto made = rig->Allocate(spec);
+    ASSERT_TRUE(made.ok()) << made.status();
+    ASSERT_TRUE(rig->RunUntil([&] { return Online(rig->Find(spec.region_id)); }));
+  }
+  AllocateSpec Leased(const std::string& id, absl::Duration ttl, char request) {
+    AllocateSpec spec = AllocateOn(id, "host-a", request);
+    spec.ttl = ttl;
+    return spec;
+  }
+
+  World world;
+  std::shared_ptr<MemoryDisk> disk = std::make_shared<MemoryDisk>();
+  std::unique_ptr<ServiceRig> rig;
+};
+
+TEST_F(SemanticsTest, ALeaseThatNobodyRenewsEndsAndItsBytesAreCleanBeforeTheNext) {
+  Make(Leased("kv", absl::Seconds(20), 1));
+  Make(Leased("kw", absl::Seconds(20), 2));
+  rig->RunUntil([] { return false; }, absl::Seconds(15));
+  RenewSpec renew;
+  renew.request = TestRequest("RenewRegion", 3);
+  renew.region_id = "kw";
+  const auto renewed = rig->Call(&PoolService::Renew, renew);
+  ASSERT_TRUE(renewed.ok()) << renewed.status();
+  EXPECT_GT(renewed->region->expire_time - rig->executor.Now(), absl::Seconds(19));
+  EXPECT_TRUE(rig->RunUntil([&] { return rig->Find("kv") == nullptr; }, absl::Seconds(15)));
+  EXPECT_EQ(world.scrubbed.size(), 1u);
+  EXPECT_TRUE(Online(rig->Find("kw")));
+  EXPECT_TRUE(rig->RunUntil([&] { return rig->Find("kw") == nullptr; }, absl::Seconds(30)));
+  EXPECT_EQ(rig->leases.size(), 0u);
+}
+
+TEST_F(SemanticsTest, ARestartGrantsAFullTerm) {
+  Make(Leased("kv", absl::Seconds(60), 1));
+  rig->RunUntil([] { return false; }, absl::Seconds(50));
+  Restart();
+  rig->RunUntil([] { return false; }, absl::Seconds(50));
+  EXPECT_TRUE(Online(rig->Find("kv")));
+  EXPECT_TRUE(rig->RunUntil([&] { return rig->Find("kv") == nullptr; }, absl::Seconds(30)));
+}
+
+TEST_F(SemanticsTest, ALeaseIsRenewedByItsOwnerOrAnOperatorAlone) {
+  Make(Leased("kv", absl::Seconds(60), 1));
+  Make(AllocateOn("kw", "", 2));
+  RenewSpec renew;
+  renew.request = Request{{"somebody", "RenewRegion", Uuid(std::string(16, 3))}, 1};
+  renew.region_id = "kv";
+  EXPECT_EQ(ReasonOf(rig->Call(&PoolService::Renew, renew).status()), "NOT_OWNER");
+  renew.by_operator = true;
+  EXPECT_TRUE(rig->Call(&PoolService::Renew, renew).ok());
+  renew.request.id.id = Uuid(std::string(16, 4));
+  renew.region_id = "kw";
+  EXPECT_EQ(ReasonOf(rig->Call(&PoolService::Renew, renew).status()), "NO_LEASE");
+  renew.ttl = absl::Seconds(1);
+  EXPECT_EQ(ReasonOf(rig->Call(&PoolService::Renew, renew).status()), "BAD_TTL");
+}
+
+TEST_F(SemanticsTest, ARenamedRegionIsFoundByItsNewNameAndItsAgentHearsOfIt) {
+  Make(AllocateOn("kv", "host-a", 1));
+  Make(AllocateOn("kw", "", 2));
+  const RegionPtr before = rig->Find("kv");
+  RenameSpec rename;
+  rename.request = TestRequest("RenameRegion", 3);
+  rename.region_id = "kv";
+  rename.new_region_id = "kw";
+  EXPECT_EQ(ReasonOf(rig->Call(&PoolService::Rename, rename).status()), "REGION_EXISTS");
+  rename.new_region_id = "kx";
+  rename.etag = "stale";
+  EXPECT_EQ(ReasonOf(rig->Call(&PoolService::Rename, rename).status()), "ETAG_MISMATCH");
+  rename.etag = before->etag();
+  ASSERT_TRUE(rig->Call(&PoolService::Rename, rename).ok());
+  EXPECT_EQ(rig->Find("kv"), nullptr);
+  const RegionPtr after = rig->Find("kx");
+  ASSERT_NE(after, nullptr);
+  EXPECT_EQ(after->tag, before->tag);
+  EXPECT_NE(after->generation, before->generation);
+  EXPECT_EQ(rig->views.Get()->regions.size(), 2u);
+  EXPECT_EQ(rig->views.IdOfTag(after->tag), "kx");
+  EXPECT_EQ(rig->agents["host-a"]->offers.begin()->second.region_name(), "regions/kx");
+  EXPECT_TRUE(rig->Call(&PoolService::Rename, rename).ok()) << "a retry";
+  Restart();
+  EXPECT_NE(rig->Find("kx"), nullptr);
+}
+
+TEST_F(SemanticsTest, QuotaReservationAndHostCapHold) {
+  const auto set = [&](const Tenant& tenant) {
+    return rig->Do([&](Done done) { rig->pool.SetTenant("op", tenant, std::move(done)); });
+  };
+  AllocateSpec spec = AllocateOn("kv", "host-a", 1);
+  spec.tenant = "ml";
+  EXPECT_EQ(ReasonOf(rig->Allocate(spec).status()), "UNKNOWN_TENANT");
+  ASSERT_TRUE(set({0, "ml", 3 * kGranule, 0, 0}).ok());
+  ASSERT_TRUE(rig->Allocate(spec).ok());
+  spec.region_id = "kw";
+  spec.request = TestRequest("AllocateRegion", 2);
+  EXPECT_EQ(ReasonOf(rig->Allocate(spec).status()), "QUOTA_EXCEEDED");
+  ASSERT_TRUE(set({0, "ml", 0, 0, 3 * kGranule}).ok());
+  EXPECT_EQ(ReasonOf(rig->Allocate(spec).status()), "HOST_CAP_EXCEEDED");
+  spec.host = "host-b";
+  EXPECT_TRUE(rig->Allocate(spec).ok());
+  // 16 granules in all, 4 are taken: of 12 that are free, 11 are promised.
+  ASSERT_TRUE(set({0, "db", 0, 11 * kGranule, 0}).ok());
+  EXPECT_EQ(ReasonOf(set({0, "web", 0, 6 * kGranule, 0})), "RESERVED_TOO_MUCH");
+  spec = AllocateOn("kx", "", 3);
+  EXPECT_EQ(ReasonOf(rig->Allocate(spec).status()), "RESERVED_FOR_OTHERS");
+  spec.tenant = "db";
+  EXPECT_TRUE(rig->Allocate(spec).ok());
+  EXPECT_EQ(
+      ReasonOf(rig->Do([&](Done done) { rig->pool.RemoveTenant("op", "db", std::move(done)); })),
+      "TENANT_HAS_REGIONS");
+  Restart();
+  ASSERT_EQ(rig->views.Get()->tenants->size(), 3u);
+  EXPECT_EQ((*rig->views.Get()->tenants)[0].tenant.id, "db");
+  EXPECT_EQ((*rig->views.Get()->tenants)[0].use.held_bytes, 2 * kGranule);
+  EXPECT_TRUE(rig->writer.state().CheckInvariants().ok());
+}
+
+TEST_F(SemanticsTest, ADrainedDeviceTakesNothingNewAndEndsEmpty) {
+  AllocateSpec spec = AllocateOn("kv", "host-a", 1);
+  spec.device = "cmm-0";
+  Make(spec);
+  const auto drain = [&] {
+    return rig->Do([&](Done done) { rig->pool.DrainDevice("op", "cmm-0", std::move(done)); });
+  };
+  const auto remove = [&] {
+    return rig->Do([&](Done done) { rig->pool.RemoveDevice("op", "cmm-0", std::move(done)); });
+  };
+  ASSERT_TRUE(drain().ok());
+  EXPECT_EQ(ReasonOf(remove()), "DEVICE_NOT_EMPTY");
+  spec.region_id = "kw";
+  spec.request = TestRequest("AllocateRegion", 2);
+  EXPECT_EQ(ReasonOf(rig->Allocate(spec).status()), "DEVICE_DRAINING");
+  spec.device.clear();
+  ASSERT_TRUE(rig->Allocate(spec).ok());
+  EXPECT_EQ(rig->Find("kw")->extents[0].device.str(), "cmm-1");
+  Restart();
+  EXPECT_EQ(ReasonOf(remove()), "DEVICE_NOT_EMPTY") << "draining is durable";
+  ASSERT_TRUE(rig->Call(&PoolService::Release, ReleaseOf("kv", 3)).ok());
+  ASSERT_TRUE(rig->RunUntil([&] { return rig->Find("kv") == nullptr; }));
+  ASSERT_TRUE(remove().ok());
+  EXPECT_EQ(rig->views.Get()->capacity.total_bytes, 8 * kGranule);
+  rig->RunUntil([] { return false; }, absl::Seconds(15));
+  EXPECT_EQ(rig->views.Get()->capacity.total_bytes, 8 * kGranule)
+      << "it does not come back by itself";
+  ASSERT_TRUE(
+      rig->Do([&](Done done) { rig->pool.AddDevice("op", "cmm-0", std::move(done)); }).ok());
+  EXPECT_EQ(rig->views.Get()->capacity.total_bytes, 16 * kGranule);
+}
+
+TEST_F(SemanticsTest, AFailedDeviceQuarantinesAndForceLetsGoWithoutReuse) {
+  AllocateSpec spec = AllocateOn("kv", "host-a", 1);
+  spec.device = "cmm-0";
+  Make(spec);
+  const auto fail = [&](const std::string& why) {
+    return rig->Do([&](Done done) { rig->pool.FailDevice("op", "cmm-0", why, std::move(done)); });
+  };
+  EXPECT_EQ(ReasonOf(fail("")), "REASON_REQUIRED");
+  ASSERT_TRUE(fail("smoke").ok());
+  EXPECT_EQ(rig->Find("kv")->state, RegionState::kQuarantined);
+  EXPECT_TRUE(absl::StrContains(rig->Find("kv")->state_reason, "smoke"));
+  EXPECT_EQ(ReasonOf(rig->Call(&PoolService::Release, ReleaseOf("kv", 2)).status()),
+            "REGION_QUARANTINED");
+  ReleaseSpec force = ReleaseOf("kv", 3);
+  force.force = true;
+  EXPECT_EQ(ReasonOf(rig->Call(&PoolService::Release, force).status()), "REASON_REQUIRED");
+  force.reason = "we took the device out";
+  ASSERT_TRUE(rig->Call(&PoolService::Release, force).ok());
+  ASSERT_TRUE(rig->RunUntil([&] { return rig->Find("kv") == nullptr; }));
+  EXPECT_TRUE(world.bound.empty()) << "it went down all the same";
+  EXPECT_TRUE(world.scrubbed.empty()) << "nobody will read those bytes";
+  const Capacity capacity = rig->views.Get()->capacity;
+  EXPECT_EQ(capacity.free_bytes, 8 * kGranule);
+  EXPECT_EQ(capacity.quarantined_bytes, 8 * kGranule);
+  EXPECT_EQ(
+      ReasonOf(rig->Do([&](Done done) { rig->pool.AddDevice("op", "cmm-0", std::move(done)); })),
+      "DEVICE_FAILED");
+}
+
+TEST_F(SemanticsTest, ABatchGivesEachItemItsOwnOutcomeInOneCommit) {
+  std::vector<absl::StatusOr<AllocateSpec>> specs;
+  for (char i = 0; i < 4; ++i) {
+    AllocateSpec spec = AllocateOn(absl::StrCat("kv-", static_cast<int>(i)), "", 1 + i);
+    if (i == 1) spec.size_bytes = 100 * kGranule;
+    specs.push_back(spec);
+  }
+  specs.insert(specs.begin() + 2, absl::InvalidArgumentError("of the caller's making"));
+  specs[4]->request = specs[0]->request;  // The first again, by another name.
+  Outcomes outcomes;
+  const uint64_t before = rig->writer.revision();
+  rig->pool.AllocateBatch(specs, false, [&](Outcomes got) { outcomes = std::move(got); });
+  rig->Run(absl::Milliseconds(50));
+  ASSERT_EQ(outcomes.size(), 5u);
+  EXPECT_TRUE(outcomes[0].ok());
+  EXPECT_EQ(ReasonOf(outcomes[1].status()), "POOL_FULL");
+  EXPECT_EQ(outcomes[2].status().message(), "of the caller's making");
+  EXPECT_TRUE(outcomes[3].ok());
+  EXPECT_EQ((*outcomes[4]).region->key, (*outcomes[0]).region->key);
+  EXPECT_EQ(rig->writer.revision(), before + 2);
+  EXPECT_EQ(rig->views.Get()->regions.size(), 2u);
+
+  std::vector<absl::StatusOr<ReleaseSpec>> releases = {ReleaseOf("kv-0", 1), ReleaseOf("nope", 2),
+                                                       ReleaseOf("kv-2", 3)};
+  rig->pool.ReleaseBatch(releases, [&](Outcomes got) { outcomes = std::move(got); });
+  rig->Run(absl::Milliseconds(50));
+  ASSERT_EQ(outcomes.size(), 3u);
+  EXPECT_TRUE(outcomes[0].ok());
+  EXPECT_EQ(ReasonOf(outcomes[1].status()), "UNKNOWN_REGION");
+  EXPECT_TRUE(rig->RunUntil([&] { return rig->views.Get()->regions.size() == 0; }));
+}
+
+}  // namespace
+}  // namespace cxlpool::fm
