@@ -14,6 +14,8 @@
 
 namespace cxlpool::fm {
 
+inline constexpr uint64_t kPlanned = UINT64_MAX;  // Generation: above everything that is there.
+
 // What becomes one host region: an extent, or a stripe set.
 struct Piece {
   size_t first = 0;  // Extent that it begins with.

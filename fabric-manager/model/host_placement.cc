@@ -13,7 +13,6 @@ namespace cxlpool::fm {
 namespace {
 
 constexpr uint64_t kBytesPerPageStructByte = 4096 / 64;
-constexpr uint64_t kPlanned = UINT64_MAX;  // Generation: above everything that is there.
 
 absl::Status CheckPageStructs(const PoolState& state, const HostRequest& request) {
   uint64_t spare = state.Runtime(request.host).page_struct_spare_bytes;

@@ -37,7 +37,8 @@ std::string PortsFor(const HostRequest& request, const Piece& piece, const char*
   return absl::StrCat(piece.ways(), " ", kind, "ports under one host bridge", leads);
 }
 
-absl::Status NoFreePort(const PoolState& state, const HostRequest& request, const Piece& piece) {
+absl::Status NoFreePort(const PoolState& state, const HostRequest& request, const Piece& piece,
+                        const std::vector<Look>& looks) {
   std::vector<std::string> holders;
   for (const OccupiedSlot& entry : state.Occupied(request.host)) {
     const auto wanted = [&](const auto& leads) {
@@ -53,6 +54,22 @@ absl::Status NoFreePort(const PoolState& state, const HostRequest& request, cons
   const std::string names =
       absl::StrCat(absl::StrJoin(holders.begin(), holders.begin() + shown, ","),
                    shown < holders.size() ? ",..." : "");
+  const bool others_of_it = std::any_of(looks.begin(), looks.end(), [](const Look& look) {
+    return std::any_of(look.holding.begin(), look.holding.end(),
+                       [](const OccupiedSlot* entry) { return entry->generation == kPlanned; });
+  });
+  if (others_of_it) {
+    return OnHost(
+        request, "NO_FREE_PORT",
+        absl::StrCat(
+            " enters by ", request.extents.size(), " ports; host \"", request.host,
+            "\" has fewer that are free",
+            piece.picky() ? absl::StrCat(", and none more for ", DevicesOf(request, piece)) : "",
+            holders.empty() ? "" : absl::StrCat("; taken by ", names)),
+        holders.empty() ? "use another host, or a Region of fewer extents"
+                        : "detach a Region there, or use a Region of fewer extents",
+        {{"holders", names}});
+  }
   return OnHost(
       request, "NO_FREE_PORT",
       absl::StrCat(": host \"", request.host, "\" has no ", PortsFor(request, piece, "free "),
@@ -76,7 +93,7 @@ absl::Status NoPorts(const PoolState& state, const HostRequest& request, const P
                  "compare the slots of its links with `cxlpool topology`",
                  {{"host", request.host}, {"device", DevicesOf(request, piece)}});
   }
-  if (piece.ways() == 1 || looks.empty()) return NoFreePort(state, request, piece);
+  if (piece.ways() == 1 || looks.empty()) return NoFreePort(state, request, piece, looks);
   size_t most = 0;
   for (const Look& look : looks) most = std::max(most, look.all_slots.size());
   return OnHost(request, "NO_FREE_PORT",
@@ -148,7 +165,7 @@ absl::Status WhyNoBridge(const PoolState& state, const HostRequest& request, con
       blocked == nullptr || blocked->bridge->free_window_bytes < piece.length_bytes;
   if (widest != nullptr && window_helps) return WindowFull(request, piece, *widest);
   if (blocked != nullptr) return Blocked(request, *blocked);
-  if (!port || !full) return NoFreePort(state, request, piece);
+  if (!port || !full) return NoFreePort(state, request, piece, looks);
   return OnHost(request, "BRIDGE_FULL",
                 absl::StrCat(": every decoder stack of host \"", request.host,
                              "\" that has a free port is full"),

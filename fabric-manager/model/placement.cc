@@ -29,8 +29,8 @@ std::vector<uint32_t> PortsOf(const PlacementTask& task) {
     const Path* path = task.PathTo(device);
     if (path == nullptr) return;
     for (const uint32_t slot : free) {
-      ports[device] += path->slots.empty() || std::binary_search(path->slots.begin(),
-                                                                 path->slots.end(), slot);
+      ports[device] +=
+          path->slots.empty() || std::binary_search(path->slots.begin(), path->slots.end(), slot);
     }
   });
   return ports;

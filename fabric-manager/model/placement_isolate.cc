@@ -30,32 +30,30 @@ DeviceSet Apart(const PlacementTask& task) {
   return devices;
 }
 
+std::optional<PlacedExtents> PlaceApart(const PlacementTask& task) {
+  const DeviceSet apart = Apart(task);
+  if (auto placed = Pack(task.On(apart).With(1)); placed.has_value()) return placed;
+  if (task.max_extents == 1) return std::nullopt;
+  std::optional<PlacedExtents> best;
+  for (const DeviceSet& domain : task.state.domains()) {
+    const DeviceSet devices = domain & apart;
+    if (devices.empty()) continue;
+    auto placed = Pack(task.On(devices));
+    if (!placed.has_value()) continue;
+    if (!best || placed->extents.size() < best->extents.size()) best = std::move(placed);
+  }
+  return best;
+}
+
 class Isolating : public PlacementPolicy {
  public:
   std::optional<PlacedExtents> Place(const PlacementTask& task) const override {
     return PlaceApart(task);
   }
 
-  absl::Status WhyNot(const PlacementTask& task) const override;
-};
-
-const DeviceSet apart = Apart(task);
-    if (auto placed = Pack(task.On(apart).With(1)); placed.has_value()) return placed;
-    if (task.max_extents == 1) return std::nullopt;
-    std::optional<PlacedExtents> best;
-    for (const DeviceSet& domain : task.state.domains()) {
-      const DeviceSet devices = domain & apart;
-      if (devices.empty()) continue;
-      auto placed = Pack(task.On(devices));
-      if (!placed.has_value()) continue;
-      if (!best || placed->extents.size() < best->extents.size()) best = std::move(placed);
-    }
-    return best;
-  }
-
   absl::Status WhyNot(const PlacementTask& task) const override {
     // Without the demand for isolation it would not fit either: that is the reason then.
-    if (!Pack(task).has_value()) return FullOrFragmented(task);
+    if (!Pack(task).has_value()) return FullOrFragmented(task, PlaceApart);
     const DeviceSet apart = Apart(task);
     uint64_t most_free = 0;
     for (const DeviceSet& domain : task.state.domains()) {
@@ -71,7 +69,7 @@ const DeviceSet apart = Apart(task);
     std::string remedy = "release a Region there";
     if (apart.empty() && !grows) {
       remedy = "isolate it from fewer Regions, or add a device of another failure domain";
-    } else if (const auto parts = Place(task.With(kMaxExtentsPerRegion)); parts.has_value()) {
+    } else if (const auto parts = PlaceApart(task.With(kMaxExtentsPerRegion)); parts.has_value()) {
       remedy = absl::StrCat("use --max-extents ", parts->extents.size());
       metadata.emplace_back("extents", absl::StrCat(parts->extents.size()));
     } else if (grows) {

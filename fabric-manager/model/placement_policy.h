@@ -23,7 +23,8 @@ struct PlacementTask {
   uint64_t unit_bytes = 0;  // Of the request and of the fabric together; 0: the granule's alone.
   size_t max_extents = 1;   // Interleaved: of stripe sets.
   bool heed_lds = true;     // Not, to learn whether it is LDs that are in the way.
-  const std::vector<uint32_t>* ports = nullptr;  // By device: free ports of the host that lead there.
+  const std::vector<uint32_t>* ports =
+      nullptr;  // By device: free ports of the host that lead there.
 
   const FreeSpace& space() const { return state.space(); }
   // The same, of other devices or in other numbers.

@@ -193,12 +193,12 @@ class Scenario : protected ModelRig {
     const int bridges = static_cast<int>(options.Number("bridges"));
     AddHost(id, bridges, static_cast<int>(options.Number("slots")));
     HostRuntime runtime = state().Runtime(id);
-    for (Bridge& bridge : runtime.bridges) {
-      bridge.max_regions = static_cast<uint32_t>(options.Number("depth", bridge.max_regions));
-    }
-    options.Text("depth");
+    const uint64_t depth = options.Number("depth", 4);
     const uint64_t window = options.Bytes("window", 64 * kGiB);
-    for (Bridge& bridge : runtime.bridges) bridge.free_window_bytes = window;
+    for (Bridge& bridge : runtime.bridges) {
+      bridge.max_regions = static_cast<uint32_t>(depth);
+      bridge.free_window_bytes = window;
+    }
     runtime.page_struct_spare_bytes = options.Bytes("spare");
     const std::string now = options.Text("now", "online");
     runtime.online = now != "offline";
@@ -338,7 +338,7 @@ class Scenario : protected ModelRig {
         absl::StrCat("refused ", absl::StatusCodeToString(status.code()), " ", refusal->reason),
         absl::StrCat("because ", refusal->message), absl::StrCat("remedy ", refusal->remedy)};
     for (const auto& [key, value] : refusal->metadata) {
-      lines.push_back(absl::StrCat("data ", key, " = ", value));
+      lines.push_back(absl::StrCat("data ", key, " =", value.empty() ? "" : " ", value));
     }
     return lines;
   }
