@@ -12,6 +12,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <random>
 #include <utility>
 
@@ -79,6 +80,24 @@ absl::StatusOr<absl::Duration> Child::CpuTime() const {
   }
   if (clock_gettime(clock, &time) != 0) return Failed("cannot read the process's CPU clock");
   return absl::DurationFromTimespec(time);
+}
+
+absl::StatusOr<uint64_t> Child::ResidentBytes() const {
+  std::ifstream statm(absl::StrCat("/proc/", pid_, "/statm"));
+  uint64_t size = 0, resident = 0;
+  if (!(statm >> size >> resident)) {
+    return absl::UnavailableError(absl::StrCat("cannot read the memory of process ", pid_));
+  }
+  return resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+int Child::Wait() {
+  if (pid_ < 0) return -1;
+  int status = 0;
+  while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+  }
+  pid_ = -1;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
 void Child::Kill() {

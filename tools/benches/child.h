@@ -6,6 +6,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,12 @@ class Child {
 
   // User and system time of all its threads, ended ones included.
   absl::StatusOr<absl::Duration> CpuTime() const;
+
+  // Memory that it has in RAM, as the kernel counts it.
+  absl::StatusOr<uint64_t> ResidentBytes() const;
+
+  // Waits for it to end by itself; its exit code, or 128 and the signal.
+  int Wait();
 
   // SIGKILL, then waits for it. Does nothing if it is gone.
   void Kill();

@@ -119,14 +119,4 @@ absl::StatusOr<Sample> ProbeSqlite(const std::string& directory, const std::stri
   return sample;
 }
 
-absl::StatusOr<std::string> NewestRecord(const std::string& path) {
-  auto db = OpenDatabase(path, SQLITE_OPEN_READWRITE);
-  if (!db.ok()) return db.status();
-  const auto select = Prepare(db->get(), "SELECT value FROM records ORDER BY key DESC LIMIT 1");
-  if (!select.ok()) return select.status();
-  if (sqlite3_step(select->get()) != SQLITE_ROW) return SqliteFailed(db->get(), "no record");
-  const auto* bytes = static_cast<const char*>(sqlite3_column_blob(select->get(), 0));
-  return std::string(bytes, static_cast<size_t>(sqlite3_column_bytes(select->get(), 0)));
-}
-
 }  // namespace cxlpool::bench

@@ -15,12 +15,9 @@ namespace cxlpool::bench {
 absl::StatusOr<Sample> ProbeSync(const std::string& directory, absl::Duration measured);
 
 // Rows a second that one writer inserts, each in a transaction of its own, with the manager's own
-// table and settings (WAL, synchronous=FULL). `value`: what each row holds.
+// settings (WAL, synchronous=FULL). `value`: what each row holds, beside its key and a checksum.
 absl::StatusOr<Sample> ProbeSqlite(const std::string& directory, const std::string& value,
                                    absl::Duration measured);
-
-// The value of the newest record of the manager's database at `path`. Nobody has it open.
-absl::StatusOr<std::string> NewestRecord(const std::string& path);
 
 }  // namespace cxlpool::bench
 

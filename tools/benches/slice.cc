@@ -9,6 +9,7 @@
 #include "tools/benches/regions.h"
 #include "tools/benches/report.h"
 #include "tools/benches/requests.h"
+#include "tools/benches/store_reader.h"
 
 namespace cxlpool::bench {
 namespace {
@@ -105,9 +106,9 @@ absl::Status SliceRunner::Prepare(bool batched) {
       if (absl::Status status = WriteFile(AnswerFile(batch), *answer); !status.ok()) return status;
     }
   }
-  auto record = NewestRecord(StoreFile(directory));
-  if (!record.ok()) return record.status();
-  record_ = *std::move(record);
+  auto contents = ReadStore(StoreFile(directory));
+  if (!contents.ok()) return contents.status();
+  record_ = std::move(contents->newest);
   RemoveDirectory(directory);
   return absl::OkStatus();
 }
