@@ -116,26 +116,8 @@ absl::StatusOr<int64_t> Database::CheckHeader() {
   if (!application.ok()) return application.status();
   const absl::StatusOr<int64_t> version = ReadPragma("user_version");
   if (!version.ok()) return version.status();
-  if (*application != kApplicationId) {
-    return Refusal{absl::StatusCode::kFailedPrecondition,
-                   "STORE_FOREIGN",
-                   absl::StrCat(path_, " is the database of another program"),
-                   "give store.path a file of its own",
-                   {}}
-        .ToStatus();
-  }
-  if (*version > kSchemaVersion) {
-    return Refusal{absl::StatusCode::kFailedPrecondition,
-                   "STORE_TOO_NEW",
-                   absl::StrCat(path_, " was written by a later release: schema ", *version,
-                                ", this one knows ", kSchemaVersion),
-                   "run that release, or restore the backup made before the update",
-                   {}}
-        .ToStatus();
-  }
-  if (*version < kRowsSchemaVersion) {
-    return CorruptError(path_, absl::StrCat("schema version ", *version));
-  }
+  absl::Status status = CheckVersion(path_, *application, *version);
+  if (!status.ok()) return status;
   return version;
 }
 

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/adapters/store_sqlite/record_crc.h"
 #include "fabric-manager/adapters/store_sqlite/sqlite_error.h"
+#include "proto/support/refusal.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -24,6 +25,30 @@ uint32_t StoreMeta::Crc() const {
   std::string words;
   for (const uint64_t word : {epoch, revision, row_count, crc_sum}) AppendWord(words, word);
   return Crc32(0, words);
+}
+
+absl::Status CheckVersion(const std::string& path, int64_t application_id, int64_t user_version) {
+  if (application_id != kApplicationId) {
+    return Refusal{absl::StatusCode::kFailedPrecondition,
+                   "STORE_FOREIGN",
+                   absl::StrCat(path, " is the database of another program"),
+                   "give store.path a file of its own",
+                   {}}
+        .ToStatus();
+  }
+  if (user_version > kSchemaVersion) {
+    return Refusal{absl::StatusCode::kFailedPrecondition,
+                   "STORE_TOO_NEW",
+                   absl::StrCat(path, " was written by a later release: schema ", user_version,
+                                ", this one knows ", kSchemaVersion),
+                   "run that release, or restore the backup made before the update",
+                   {}}
+        .ToStatus();
+  }
+  if (user_version < kRowsSchemaVersion) {
+    return CorruptError(path, absl::StrCat("schema version ", user_version));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::string> EmptyDatabase(const std::string& path, const StoreMeta& meta) {

@@ -16,6 +16,10 @@ inline constexpr int kPageBytes = 4096;
 inline constexpr char kPacksTable[] =
     "CREATE TABLE packs (first INTEGER PRIMARY KEY, body BLOB NOT NULL) STRICT;";
 
+// What the header of the database at `path` says: is it ours, and do we know it?
+// FAILED_PRECONDITION/STORE_FOREIGN, STORE_TOO_NEW. DATA_LOSS/STORE_CORRUPT.
+absl::Status CheckVersion(const std::string& path, int64_t application_id, int64_t user_version);
+
 // The one row of the table meta. Its own checksum is Crc().
 struct StoreMeta {
   uint64_t epoch = 0;

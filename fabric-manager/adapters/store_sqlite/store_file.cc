@@ -233,4 +233,20 @@ absl::StatusOr<uint64_t> PublishPartFile(const std::string& part, const std::str
   return static_cast<uint64_t>(found.st_size);
 }
 
+absl::Status ReplaceStoreFile(const std::string& fresh, const std::string& path) {
+  const UniqueFd fd(open(fresh.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (!fd.valid() || fsync(fd.get()) != 0) {
+    return Unusable(absl::StrCat("cannot sync ", fresh), errno, "check the disk");
+  }
+  const std::string log = path + "-wal";
+  if (SizeOf(log) > 0) {
+    return absl::InternalError(absl::StrCat(log, " still has changes that ", path, " has not"));
+  }
+  // First the log: a log that lies beside another file would be read into it.
+  if ((unlink(log.c_str()) != 0 && errno != ENOENT) || rename(fresh.c_str(), path.c_str()) != 0) {
+    return Unusable(absl::StrCat("cannot replace ", path), errno, "check the disk");
+  }
+  return SyncDirectory(DirectoryOf(path));
+}
+
 }  // namespace cxlpool::fm

@@ -37,6 +37,10 @@ absl::StatusOr<std::string> CreatePartFile(const std::string& path);
 // where `path` has appeared meanwhile (BACKUP_EXISTS), `part` is removed and `path` left alone.
 absl::StatusOr<uint64_t> PublishPartFile(const std::string& part, const std::string& path);
 
+// Makes the file `fresh` durable and gives it the name `path` in place of the database there, whose
+// log must be empty: it is removed.
+absl::Status ReplaceStoreFile(const std::string& fresh, const std::string& path);
+
 }  // namespace cxlpool::fm
 
 #endif  // CXLPOOL_FABRIC_MANAGER_ADAPTERS_STORE_SQLITE_STORE_FILE_H_

@@ -1,0 +1,431 @@
+#include "fabric-manager/fsck/examine.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "cxlpool/store/v1/record.pb.h"
+#include "fabric-manager/fsck/held_bytes.h"
+#include "fabric-manager/fsck/region_rules.h"
+#include "fabric-manager/model/pool_state.h"
+#include "fabric-manager/service/record_codec.h"
+
+namespace cxlpool::fm {
+namespace {
+
+namespace pb = store::v1;
+
+constexpr uint64_t kIdMargin = 4096;           // As the manager reserves them.
+constexpr uint64_t kLostIdMargin = 1'000'000;  // Lost records may have had greater ones.
+constexpr uint64_t kUnknownGranule = 256 << 20;
+constexpr uint64_t kLargestDevice = uint64_t{1} << 50;
+constexpr char kQuarantine[] = "it becomes QUARANTINED";
+
+ByteRange RangeOf(const pb::ExtentRecord& extent) {
+  const uint64_t end = extent.dpa_bytes() + extent.length_bytes();
+  return {extent.device(), extent.dpa_bytes(), end < extent.dpa_bytes() ? UINT64_MAX : end};
+}
+
+std::string Text(const ByteRange& range) {
+  return absl::StrCat("bytes ", range.begin, " to ", range.end, " of ", range.device);
+}
+
+class Examiner {
+ public:
+  explicit Examiner(const ExamineOptions& options)
+      : options_(options), unknown_bytes_(options.records_lost) {}
+
+  Examination Run(const std::vector<Row>& rows) {
+    for (const Row& row : rows) Decode(row);
+    greatest_found_ = greatest_id_;
+    // What is made here gets ids that nothing has had, not even what was lost.
+    greatest_id_ = std::max(greatest_id_, next_id_.value_or(0));
+    if (options_.records_lost || !next_id_.has_value()) greatest_id_ += kLostIdMargin;
+    unused_id_ = greatest_id_;
+    for (const auto& [key, record] : records_) AddDevice(key, record);
+    InferDevices();
+    for (auto& [key, record] : records_) {
+      if (record.has_region()) CheckRegion(key, *record.mutable_region());
+    }
+    for (const auto& [key, reasons] : disputed_) Quarantine(key, reasons);
+    for (const auto& [key, reasons] : outvoted_) Shrink(key, reasons);
+    CheckThatItLoads();
+    for (const pb::RegionRecord& region : orphans_) HoldBytesOf(region);
+    if (unknown_bytes_) HoldEverythingFree();
+    CheckPool();
+    return Result();
+  }
+
+ private:
+  void Find(uint64_t key, std::string what, std::string repair) {
+    out_.findings.push_back({key, std::move(what), std::move(repair)});
+  }
+
+  // Whose bytes nobody knows any more.
+  void Remove(uint64_t key, const std::string& reason) {
+    out_.removed.push_back({key, originals_[key], reason});
+    records_.erase(key);
+  }
+
+  uint64_t NewId() { return ++greatest_id_; }
+
+  void Decode(const Row& row) {
+    originals_[row.key] = row.value;
+    greatest_id_ = std::max(greatest_id_, row.key);
+    pb::Record record;
+    const bool parsed = record.ParseFromString(row.value);
+    const absl::Status status = DecodeRecord(row.key, row.value).status();
+    const pb::RegionRecord* region = record.has_region()      ? &record.region()
+                                     : record.has_tombstone() ? &record.tombstone().region()
+                                                              : nullptr;
+    if (region != nullptr) {
+      greatest_id_ = std::max(greatest_id_, GreatestIdOf(*region));
+      out_.greatest_revision = std::max(out_.greatest_revision, region->revision());
+    }
+    if (parsed && record.has_pool() && status.ok()) {
+      next_id_ = record.pool().next_id();
+      pool_ = std::move(record);
+      return;
+    }
+    if (status.ok()) {
+      records_.emplace(row.key, std::move(record));
+      return;
+    }
+    const bool holds_known_bytes =
+        parsed && record.has_region() && record.region().extents_size() > 0;
+    const bool holds_none = parsed && (record.has_host() || record.has_tombstone() ||
+                                       record.has_pool() || record.has_tenant());
+    if (holds_known_bytes) orphans_.push_back(record.region());
+    if (!holds_known_bytes && !holds_none) unknown_bytes_ = true;
+    Find(row.key, std::string(status.message()),
+         holds_known_bytes ? "it is set aside, and its bytes are held"
+         : holds_none      ? "it is set aside"
+                      : "it is set aside, and all free bytes are held, for it may have had any");
+    Remove(row.key, std::string(status.message()));
+  }
+
+  void AddDevice(uint64_t key, const pb::Record& record) {
+    if (!record.has_device()) return;
+    const pb::DeviceRecord& device = record.device();
+    if (bytes_.Knows(device.id())) {
+      Find(key, absl::StrCat("there are two records of device ", device.id()), "it is set aside");
+      twice_.insert(key);
+      return;
+    }
+    bytes_.AddDevice(device.id(), device.capacity_bytes(), device.granule_bytes());
+  }
+
+  // Devices that Regions are on and no record tells of. With a record that the fabric contradicts
+  // the manager places nothing there; without one it would take the device for new and empty.
+  void InferDevices() {
+    for (const uint64_t key : twice_) Remove(key, "there are two records of this device");
+    std::map<std::string, uint64_t> ends;
+    const auto add = [&](const pb::RegionRecord& region) {
+      for (const pb::ExtentRecord& extent : region.extents()) {
+        if (bytes_.Knows(extent.device()) || extent.device().empty()) continue;
+        uint64_t& end = ends[extent.device()];
+        end = std::max(end, RangeOf(extent).end);
+      }
+    };
+    for (const auto& [key, record] : records_) add(record.region());
+    for (const pb::RegionRecord& region : orphans_) add(region);
+    for (const auto& [id, end] : ends) {
+      pb::Record record;
+      pb::DeviceRecord& device = *record.mutable_device();
+      // An end that no device can have is damage as well.
+      const uint64_t capacity =
+          std::min(end / kUnknownGranule + 1, kLargestDevice / kUnknownGranule) * kUnknownGranule;
+      device.set_id(id);
+      device.set_capacity_bytes(capacity);
+      device.set_granule_bytes(kUnknownGranule);
+      const uint64_t key = NewId();
+      bytes_.AddDevice(id, capacity, kUnknownGranule);
+      Find(key, absl::StrCat("Regions are on device ", id, ", of which there is no record"),
+           "it gets one as large as they need; nothing is placed on it until it fits the fabric");
+      Put(key, std::move(record), "a device without a record");
+    }
+  }
+
+  void CheckRegion(uint64_t key, const pb::RegionRecord& region) {
+    for (const Claim& claim : ClaimsOf(region)) {
+      const auto [owner, first] = claims_.emplace(claim.text, key);
+      if (first || owner->second == key) continue;
+      Dispute(owner->second, key, absl::StrCat(claim.text, " belongs to record "));
+      contested_[key].insert(claim.text);
+    }
+    for (const pb::ExtentRecord& extent : region.extents()) CheckExtent(key, extent);
+    if (region.state() == static_cast<uint32_t>(RegionState::kQuarantined)) return;
+    for (const std::string& broken : BrokenRules(region)) {
+      Find(key, absl::StrCat("region \"", region.id(), "\": ", broken), kQuarantine);
+      disputed_[key].insert(broken);
+    }
+  }
+
+  void CheckExtent(uint64_t key, const pb::ExtentRecord& extent) {
+    const ByteRange range = RangeOf(extent);
+    if (!bytes_.Knows(range.device) || range.end > bytes_.CapacityOf(range.device) ||
+        range.begin == range.end) {
+      const std::string what = absl::StrCat(Text(range), " are not inside the device");
+      Find(key, what, "it becomes QUARANTINED, without hosts, on its other bytes");
+      outvoted_[key].insert(what);
+      if (bytes_.Knows(range.device)) {
+        bytes_.Hold(
+            {range.device, range.begin, std::min(range.end, bytes_.CapacityOf(range.device))}, key);
+      }
+      return;
+    }
+    for (const HeldBytes::Owned& owned : bytes_.OwnersOf(range)) {
+      if (owned.key == key) {
+        const std::string what = absl::StrCat(Text(owned.range), " are in two of its extents");
+        Find(key, what, "it becomes QUARANTINED, with these bytes once");
+        outvoted_[key].insert(what);
+      } else {
+        Dispute(owned.key, key, absl::StrCat(Text(owned.range), " belong to record "));
+      }
+    }
+    bytes_.Hold(range, key);
+  }
+
+  // `later` claims what `earlier` has.
+  void Dispute(uint64_t earlier, uint64_t later, const std::string& what) {
+    Find(earlier, absl::StrCat(what, later, " as well"), kQuarantine);
+    Find(later, absl::StrCat(what, earlier, " as well"),
+         "it becomes QUARANTINED, without hosts, on the bytes that nobody else has");
+    disputed_[earlier].insert(absl::StrCat(what, later, " as well"));
+    outvoted_[later].insert(absl::StrCat(what, earlier, " as well"));
+  }
+
+  static std::string ReasonOf(const std::set<std::string>& reasons) {
+    constexpr size_t kMost = 400;
+    return absl::StrCat("FSCK: ", absl::StrJoin(reasons, "; ")).substr(0, kMost);
+  }
+
+  void Quarantine(uint64_t key, const std::set<std::string>& reasons) {
+    if (outvoted_.contains(key)) return;  // That does more.
+    pb::Record record = records_.at(key);
+    SetQuarantined(*record.mutable_region(), ReasonOf(reasons));
+    Put(key, std::move(record), ReasonOf(reasons));
+  }
+
+  static void SetQuarantined(pb::RegionRecord& region, const std::string& reason) {
+    region.set_state(static_cast<uint32_t>(RegionState::kQuarantined));
+    region.set_state_reason(reason);
+    region.set_forced(false);
+    region.set_compensating(false);
+  }
+
+  // Makes of a Region one without hosts, on those of its bytes that are its own.
+  void Shrink(uint64_t key, const std::set<std::string>& reasons) {
+    const pb::RegionRecord before = records_.at(key).region();
+    pb::RegionRecord after;
+    after.set_tenant(before.tenant());
+    after.set_requested_bytes(before.requested_bytes());
+    after.set_sharing(before.sharing());
+    after.set_create_time_unix_us(before.create_time_unix_us());
+    after.set_revision(before.revision());
+    after.set_interleave_ways(1);
+    const std::set<std::string>& contested = contested_[key];
+    const auto own = [&](const Claim& claim) { return !contested.contains(claim.text); };
+    const std::vector<Claim> claims = ClaimsOf(before);  // Name, tag and generation come first.
+    after.set_id(own(claims[0]) ? before.id() : absl::StrCat("fsck-", key));
+    after.set_tag(own(claims[1]) ? before.tag() : options_.make_tag());
+    after.set_generation(own(claims[2]) ? before.generation() : NewId());
+    for (const pb::RequestRecord& request : before.requests()) {
+      if (own(RequestClaim(request))) *after.add_requests() = request;
+    }
+    SetQuarantined(after, ReasonOf(reasons));
+    Remove(key, ReasonOf(reasons));
+    std::vector<ByteRange> left;
+    for (const pb::ExtentRecord& extent : before.extents()) {
+      for (const HeldBytes::Owned& owned : bytes_.OwnersOf(RangeOf(extent))) {
+        const bool twice = std::any_of(left.begin(), left.end(), [&](const ByteRange& other) {
+          return other.device == owned.range.device && other.begin < owned.range.end &&
+                 owned.range.begin < other.end;
+        });
+        if (owned.key == key && !twice) left.push_back(owned.range);
+      }
+    }
+    if (left.empty()) Find(key, "no byte is its own", "it is set aside");
+    Keep(key, std::move(after), left);
+  }
+
+  // Gives `region` the ranges, and what is beyond a Region's limit to Regions of their own.
+  void Keep(uint64_t key, pb::RegionRecord region, const std::vector<ByteRange>& ranges) {
+    for (size_t i = 0; i < ranges.size(); i += kMaxExtentsPerRegion) {
+      pb::Record record;
+      if (i > 0) {
+        key = NewId();
+        region = HoldRegion(key, region.state_reason());
+      }
+      *record.mutable_region() = region;
+      for (size_t j = i; j < std::min(ranges.size(), i + kMaxExtentsPerRegion); ++j) {
+        pb::ExtentRecord& extent = *record.mutable_region()->add_extents();
+        extent.set_device(ranges[j].device);
+        extent.set_dpa_bytes(ranges[j].begin);
+        extent.set_length_bytes(ranges[j].end - ranges[j].begin);
+        bytes_.Hold(ranges[j], key);
+      }
+      Put(key, std::move(record), region.state_reason());
+    }
+  }
+
+  pb::RegionRecord HoldRegion(uint64_t key, const std::string& reason) {
+    pb::RegionRecord region;
+    region.set_tag(options_.make_tag());
+    region.set_id(absl::StrCat("fsck-hold-", key));
+    region.set_tenant(kDefaultTenant);
+    region.set_generation(key);
+    region.set_sharing(static_cast<uint32_t>(Sharing::kExclusive));
+    region.set_create_time_unix_us(absl::ToUnixMicros(options_.now));
+    region.set_interleave_ways(1);
+    SetQuarantined(region, reason);
+    return region;
+  }
+
+  void HoldBytesOf(const pb::RegionRecord& lost) {
+    std::vector<ByteRange> ranges;
+    for (const pb::ExtentRecord& extent : lost.extents()) {
+      for (ByteRange& range : bytes_.FreeOf(RangeOf(extent))) {
+        bytes_.Hold(range, 0);
+        ranges.push_back(std::move(range));
+      }
+    }
+    HoldRanges(ranges, absl::StrCat("FSCK: bytes of Region \"", lost.id(),
+                                    "\", whose record is in the table quarantine"));
+  }
+
+  void HoldEverythingFree() {
+    const std::vector<ByteRange> free = bytes_.Free();
+    if (free.empty()) return;
+    if (options_.records_lost) {
+      Find(0, "records were lost; what they held is not known",
+           "all free bytes are held by QUARANTINED Regions");
+    }
+    HoldRanges(free, "FSCK: a record was lost, and may have had these bytes");
+  }
+
+  void HoldRanges(const std::vector<ByteRange>& ranges, const std::string& reason) {
+    if (ranges.empty()) return;
+    const uint64_t key = NewId();
+    uint64_t bytes = 0;
+    for (const ByteRange& range : ranges) bytes += range.end - range.begin;
+    pb::RegionRecord region = HoldRegion(key, reason);
+    region.set_requested_bytes(bytes);
+    Keep(key, std::move(region), ranges);
+  }
+
+  void Put(uint64_t key, pb::Record record, const std::string& reason) {
+    pb::Audit& audit = *record.mutable_audit();
+    audit.set_time_unix_us(absl::ToUnixMicros(options_.now));
+    audit.set_principal("fsck");
+    audit.set_action("repair");
+    audit.set_reason(reason);
+    records_[key] = std::move(record);
+    changed_.insert(key);
+  }
+
+  // The manager's own word on each record, in the order in which it needs them. What it refuses
+  // for a reason that is not looked for above is set aside, too.
+  void CheckThatItLoads() {
+    const auto rank = [](const pb::Record& record) {
+      return record.has_device()   ? 0
+             : record.has_host()   ? 1
+             : record.has_tenant() ? 2
+             : record.has_region() ? 3
+                                   : 4;
+    };
+    std::vector<std::pair<int, uint64_t>> order;
+    for (const auto& [key, record] : records_) order.emplace_back(rank(record), key);
+    std::sort(order.begin(), order.end());
+    PoolState state;
+    for (const auto& [of, key] : order) {
+      auto decoded = DecodeRecord(key, records_.at(key).SerializeAsString());
+      absl::Status status = decoded.status();
+      if (decoded.ok()) status = state.Apply({std::get<Item>(*std::move(decoded))}).status();
+      if (status.ok()) continue;
+      const bool region = records_.at(key).has_region();
+      if (region) orphans_.push_back(records_.at(key).region());
+      if (region) Release(key);
+      Find(key, absl::StrCat("the manager would not load it: ", status.message()),
+           region ? "it is set aside, and its bytes are held" : "it is set aside");
+      Remove(key, std::string(status.message()));
+    }
+  }
+
+  // Its bytes are to be held by another record.
+  void Release(uint64_t key) {
+    HeldBytes without;
+    for (const auto& [id, record] : records_) {
+      if (record.has_device()) {
+        without.AddDevice(record.device().id(), record.device().capacity_bytes(),
+                          record.device().granule_bytes());
+      }
+    }
+    for (const auto& [other, record] : records_) {
+      if (other == key || !record.has_region()) continue;
+      for (const pb::ExtentRecord& extent : record.region().extents()) {
+        without.Hold(RangeOf(extent), other);
+      }
+    }
+    bytes_ = std::move(without);
+  }
+
+  void CheckPool() {
+    if (!next_id_.has_value()) {
+      if (records_.empty() && out_.findings.empty()) return;  // A new store.
+      Find(kPoolKey, "the record of the pool is missing",
+           "it is made again, with ids above all that are known");
+    } else if (*next_id_ <= greatest_found_) {
+      Find(kPoolKey,
+           absl::StrCat("ids from ", *next_id_, " on would be given out again; ", greatest_found_,
+                        " is in use"),
+           "ids start above it");
+    } else if (greatest_id_ == unused_id_ && !options_.records_lost) {
+      return;
+    }
+    pool_.mutable_pool()->set_schema_version(PoolMeta{}.schema_version);
+    pool_.mutable_pool()->set_next_id(greatest_id_ + kIdMargin);
+    Put(kPoolKey, pool_, "ids above all that are in use");
+  }
+
+  Examination Result() {
+    for (const auto& [key, record] : records_) {
+      // What was not touched stays byte for byte.
+      out_.rows.push_back(
+          {key, changed_.contains(key) ? record.SerializeAsString() : originals_.at(key)});
+    }
+    if (next_id_.has_value() && !changed_.contains(kPoolKey)) {
+      out_.rows.insert(out_.rows.begin(), {kPoolKey, originals_.at(kPoolKey)});
+    }
+    return std::move(out_);
+  }
+
+  const ExamineOptions& options_;
+  Examination out_;
+  std::map<uint64_t, std::string> originals_;  // As found.
+  std::map<uint64_t, pb::Record> records_;     // As they are to be, without the pool's.
+  pb::Record pool_;
+  std::optional<uint64_t> next_id_;
+  std::set<uint64_t> changed_;
+  uint64_t greatest_id_ = kPoolKey;
+  uint64_t greatest_found_ = kPoolKey;
+  uint64_t unused_id_ = 0;
+  bool unknown_bytes_ = false;
+  std::set<uint64_t> twice_;  // Devices with another record.
+  HeldBytes bytes_;
+  std::map<std::string, uint64_t> claims_;  // Text -> who had it first.
+  std::map<uint64_t, std::set<std::string>> disputed_, outvoted_, contested_;
+  std::vector<pb::RegionRecord> orphans_;  // Taken out; their bytes are known.
+};
+
+}  // namespace
+
+Examination Examine(const std::vector<Row>& rows, const ExamineOptions& options) {
+  return Examiner(options).Run(rows);
+}
+
+}  // namespace cxlpool::fm

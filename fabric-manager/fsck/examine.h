@@ -1,0 +1,57 @@
+// Holds the records of a store against every promise about records, and makes of them a set that
+// the manager can load: what fsck finds, and what its repair would do.
+//
+// A repair never gives bytes to anybody. Of two Regions that claim the same bytes, name or number,
+// the one with the lower key stays as it is, QUARANTINED; the other becomes a QUARANTINED Region
+// without Attachments on those of its bytes that nobody else holds. A record that cannot be read is
+// taken out, kept word for word (Removed); where its bytes are not known, everything that is free
+// is held by QUARANTINED Regions named fsck-hold-N. An operator releases them, by force, once the
+// hosts are known to have let go.
+//
+// Pure: values in, values out.
+#ifndef CXLPOOL_FABRIC_MANAGER_FSCK_EXAMINE_H_
+#define CXLPOOL_FABRIC_MANAGER_FSCK_EXAMINE_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "fabric-manager/ports/store.h"
+
+namespace cxlpool::fm {
+
+struct Finding {
+  uint64_t key = 0;    // Of the record; 0: of none.
+  std::string what;    // What is wrong.
+  std::string repair;  // What the repair does about it.
+};
+
+// A record that the repair takes out or makes another of, as it was.
+struct Removed {
+  uint64_t key = 0;
+  std::string value;
+  std::string reason;
+};
+
+struct ExamineOptions {
+  // Records were lost that were not found: what they held is not known.
+  bool records_lost = false;
+  absl::Time now;
+  std::function<std::string()> make_tag;  // 16 bytes, a UUID never used before.
+};
+
+struct Examination {
+  std::vector<Finding> findings;  // None: sound.
+  // After the repair, in order of key.
+  std::vector<Row> rows;
+  std::vector<Removed> removed;
+  uint64_t greatest_revision = 0;  // Of any Region.
+};
+
+Examination Examine(const std::vector<Row>& rows, const ExamineOptions& options);
+
+}  // namespace cxlpool::fm
+
+#endif  // CXLPOOL_FABRIC_MANAGER_FSCK_EXAMINE_H_

@@ -1,0 +1,405 @@
+#include "fabric-manager/fsck/examine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "cxlpool/store/v1/record.pb.h"
+#include "fabric-manager/model/pool_state.h"
+#include "fabric-manager/service/record_codec.h"
+
+namespace cxlpool::fm {
+namespace {
+
+namespace pb = store::v1;
+
+constexpr uint64_t kGranule = 256 << 20;
+constexpr uint32_t kAllocated = 2, kQuarantined = 6;
+
+class ExamineTest : public ::testing::Test {
+ protected:
+  ExamineTest() { Reset(); }
+
+  // A pool without Regions.
+  void Reset() {
+    records_.clear();
+    records_[1].mutable_pool()->set_schema_version(1);
+    records_[1].mutable_pool()->set_next_id(4112);
+    AddDevice(16, "cmm-0");
+    AddDevice(17, "cmm-1");
+    for (const uint64_t key : {18, 19}) {
+      pb::HostRecord& host = *records_[key].mutable_host();
+      host.set_id(absl::StrCat("host-", key == 18 ? "a" : "b"));
+      host.set_identity(absl::StrCat("cxlpool://host/", host.id()));
+    }
+  }
+
+  void AddDevice(uint64_t key, const std::string& id) {
+    pb::DeviceRecord& device = *records_[key].mutable_device();
+    device.set_id(id);
+    device.set_serial(absl::StrCat("serial-", id));
+    device.set_capacity_bytes(64 * kGranule);
+    device.set_granule_bytes(kGranule);
+  }
+
+  static std::string Bytes16(uint64_t seed) {
+    std::string bytes(16, 'u');
+    for (int i = 0; i < 8; ++i) bytes[i] = static_cast<char>(seed >> (8 * i));
+    return bytes;
+  }
+
+  // Under key, key + 1, ... are its numbers. Extents are (device, granule, granules).
+  pb::RegionRecord& AddRegion(
+      uint64_t key, const std::string& id,
+      const std::vector<std::tuple<std::string, uint64_t, uint64_t>>& extents) {
+    pb::RegionRecord& region = *records_[key].mutable_region();
+    region.set_tag(Bytes16(key));
+    region.set_id(id);
+    region.set_tenant("default");
+    region.set_generation(key + 1);
+    region.set_sharing(1);
+    region.set_state(kAllocated);
+    region.set_interleave_ways(1);
+    region.set_revision(key);
+    region.set_create_time_unix_us(1'700'000'000'000'000);
+    for (const auto& [device, begin, length] : extents) {
+      pb::ExtentRecord& extent = *region.add_extents();
+      extent.set_device(device);
+      extent.set_dpa_bytes(begin * kGranule);
+      extent.set_length_bytes(length * kGranule);
+      region.set_requested_bytes(region.requested_bytes() + length * kGranule);
+    }
+    pb::RequestRecord& request = *region.add_requests();
+    request.set_principal("cxlpool://operator/admin");
+    request.set_method("AllocateRegion");
+    request.set_request_id(Bytes16(key));
+    return region;
+  }
+
+  static void Attach(pb::RegionRecord& region, const std::string& host, uint32_t slot,
+                     uint64_t generation) {
+    pb::AttachmentRecord& attachment = *region.add_attachments();
+    attachment.set_host(host);
+    attachment.set_mode(1);
+    attachment.set_access(1);
+    attachment.set_state(3);
+    attachment.set_generation(generation);
+    for (int i = 0; i < region.extents_size(); ++i) {
+      pb::SegmentRecord& segment = *attachment.add_segments();
+      segment.set_extent_index(static_cast<uint32_t>(i));
+      segment.set_slot(slot + static_cast<uint32_t>(i));
+      segment.set_host_bridge("ACPI0016:00");
+      segment.set_serial(kSerialBase + generation + 1 + static_cast<uint64_t>(i));
+    }
+  }
+
+  std::vector<Row> Rows() const {
+    std::vector<Row> rows;
+    for (const auto& [key, record] : records_) rows.push_back({key, record.SerializeAsString()});
+    return rows;
+  }
+
+  static ExamineOptions Options(bool lost = false) {
+    return {.records_lost = lost,
+            .now = absl::FromUnixSeconds(1'700'000'001),
+            .make_tag = [n = uint64_t{1} << 40]() mutable { return Bytes16(++n); }};
+  }
+
+  static Examination Check(const std::vector<Row>& rows, bool lost = false) {
+    return Examine(rows, Options(lost));
+  }
+
+  // What the repair leaves is sound, and the manager's own model takes it.
+  static std::map<uint64_t, pb::Record> ExpectRepaired(const Examination& done) {
+    const Examination again = Check(done.rows);
+    for (const Finding& finding : again.findings) {
+      ADD_FAILURE() << "after the repair: " << finding.key << ": " << finding.what;
+    }
+    std::map<uint64_t, pb::Record> records;
+    Change devices, others;
+    for (const Row& row : done.rows) {
+      EXPECT_TRUE(records[row.key].ParseFromString(row.value));
+      auto decoded = DecodeRecord(row.key, row.value);
+      EXPECT_TRUE(decoded.ok()) << decoded.status();
+      if (!decoded.ok() || !std::holds_alternative<Item>(*decoded)) continue;
+      Item& item = std::get<Item>(*decoded);
+      (std::holds_alternative<Device>(item) ? devices : others).push_back(std::move(item));
+    }
+    PoolState state;
+    EXPECT_TRUE(state.Apply(devices).ok());
+    const auto applied = state.Apply(others);
+    EXPECT_TRUE(applied.ok()) << applied.status();
+    EXPECT_TRUE(state.CheckInvariants().ok()) << state.CheckInvariants();
+    return records;
+  }
+
+  static bool Says(const Examination& done, uint64_t key, absl::string_view text) {
+    return std::any_of(done.findings.begin(), done.findings.end(), [&](const Finding& finding) {
+      return finding.key == key && absl::StrContains(finding.what, text);
+    });
+  }
+
+  std::map<uint64_t, pb::Record> records_;
+};
+
+TEST_F(ExamineTest, SoundPoolHasNoFindingsAndStaysByteForByte) {
+  Attach(AddRegion(40, "kv", {{"cmm-0", 0, 2}, {"cmm-1", 0, 1}}), "host-a", 17, 42);
+  AddRegion(60, "idle", {{"cmm-0", 2, 2}});
+  const std::vector<Row> rows = Rows();
+  const Examination done = Check(rows);
+  EXPECT_TRUE(done.findings.empty()) << done.findings[0].what;
+  ASSERT_EQ(done.rows.size(), rows.size());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(done.rows[i].key, rows[i].key);
+    EXPECT_EQ(done.rows[i].value, rows[i].value);
+  }
+}
+
+TEST_F(ExamineTest, NewStoreIsSound) { EXPECT_TRUE(Check({}).findings.empty()); }
+
+TEST_F(ExamineTest, OverlapQuarantinesBothAndHoldsEachByteOnce) {
+  Attach(AddRegion(40, "kv", {{"cmm-0", 0, 4}}), "host-a", 17, 42);
+  Attach(AddRegion(60, "web", {{"cmm-0", 2, 4}, {"cmm-1", 0, 1}}), "host-b", 17, 62);
+  const Examination done = Check(Rows());
+  EXPECT_TRUE(Says(done, 40, "bytes 536870912 to 1073741824 of cmm-0 belong to record 60 as well"));
+  EXPECT_TRUE(Says(done, 60, "bytes 536870912 to 1073741824 of cmm-0 belong to record 40 as well"));
+  auto after = ExpectRepaired(done);
+  const pb::RegionRecord& kv = after[40].region();
+  EXPECT_EQ(kv.state(), kQuarantined);
+  EXPECT_EQ(kv.attachments_size(), 1);
+  EXPECT_EQ(kv.extents(0).length_bytes(), 4 * kGranule);
+  const pb::RegionRecord& web = after[60].region();
+  EXPECT_EQ(web.state(), kQuarantined);
+  EXPECT_EQ(web.id(), "web");
+  EXPECT_EQ(web.tag(), Bytes16(60));
+  EXPECT_EQ(web.attachments_size(), 0);
+  ASSERT_EQ(web.extents_size(), 2);
+  EXPECT_EQ(web.extents(0).dpa_bytes(), 4 * kGranule);
+  EXPECT_EQ(web.extents(0).length_bytes(), 2 * kGranule);
+  EXPECT_THAT(web.state_reason(), ::testing::HasSubstr("record 40"));
+  ASSERT_EQ(done.removed.size(), 1u);
+  EXPECT_EQ(done.removed[0].value, records_[60].SerializeAsString()) << "as it was";
+}
+
+TEST_F(ExamineTest, RegionWithoutAByteOfItsOwnIsSetAside) {
+  AddRegion(40, "kv", {{"cmm-0", 0, 4}});
+  AddRegion(60, "web", {{"cmm-0", 1, 2}});
+  const Examination done = Check(Rows());
+  auto after = ExpectRepaired(done);
+  EXPECT_EQ(after[40].region().state(), kQuarantined);
+  EXPECT_FALSE(after.contains(60));
+  EXPECT_EQ(done.removed[0].key, 60u);
+}
+
+TEST_F(ExamineTest, WhatIsUniqueInThePoolIsFoundTwice) {
+  struct Case {
+    const char* text;
+    std::function<void(pb::RegionRecord&)> change;
+  };
+  const Case cases[] = {
+      {"name \"kv\"", [](auto& r) { r.set_id("kv"); }},
+      {"tag ", [](auto& r) { r.set_tag(Bytes16(40)); }},
+      {"generation 41", [](auto& r) { r.set_generation(41); }},
+      {"generation 42", [](auto& r) { r.mutable_attachments(0)->set_generation(42); }},
+      {"serial ",
+       [](auto& r) {
+         r.mutable_attachments(0)->mutable_segments(0)->set_serial(kSerialBase + 43);
+       }},
+      {"slot 17 of host host-a",
+       [](auto& r) {
+         r.mutable_attachments(0)->set_host("host-a");
+         r.mutable_attachments(0)->mutable_segments(0)->set_slot(17);
+       }},
+      {"request ", [](auto& r) { r.mutable_requests(0)->set_request_id(Bytes16(40)); }},
+  };
+  for (const Case& c : cases) {
+    records_.erase(60);
+    records_.erase(40);
+    Attach(AddRegion(40, "kv", {{"cmm-0", 0, 1}}), "host-a", 17, 42);
+    pb::RegionRecord& web = AddRegion(60, "web", {{"cmm-0", 1, 1}});
+    Attach(web, "host-b", 37, 62);
+    c.change(web);
+    const Examination done = Check(Rows());
+    EXPECT_EQ(done.findings.size(), 2u) << c.text;
+    EXPECT_TRUE(Says(done, 40, c.text)) << c.text;
+    EXPECT_TRUE(Says(done, 60, c.text)) << c.text;
+    auto after = ExpectRepaired(done);
+    EXPECT_EQ(after[40].region().state(), kQuarantined) << c.text;
+    EXPECT_EQ(after[60].region().state(), kQuarantined) << c.text;
+    EXPECT_EQ(after[60].region().extents_size(), 1) << c.text;
+  }
+}
+
+TEST_F(ExamineTest, ExtentsOutsideTheirDeviceAreFound) {
+  AddRegion(40, "kv", {{"cmm-0", 62, 4}, {"cmm-1", 3, 1}});
+  const Examination done = Check(Rows());
+  EXPECT_TRUE(Says(done, 40, "not inside the device"));
+  auto after = ExpectRepaired(done);
+  ASSERT_EQ(after[40].region().extents_size(), 2);
+  EXPECT_EQ(after[40].region().extents(0).length_bytes(), 2 * kGranule);
+}
+
+TEST_F(ExamineTest, LostDeviceIsMadeAgainSoThatItIsNotTakenForEmpty) {
+  AddRegion(40, "kv", {{"cmm-1", 3, 2}});
+  records_.erase(17);
+  const Examination done = Check(Rows());
+  EXPECT_TRUE(Says(done, 4113, "device cmm-1, of which there is no record"));
+  auto after = ExpectRepaired(done);
+  EXPECT_EQ(after[4113].device().id(), "cmm-1");
+  EXPECT_GE(after[4113].device().capacity_bytes(), 5 * kGranule);
+  EXPECT_EQ(after[40].region().state(), kAllocated);
+}
+
+TEST_F(ExamineTest, RecordThatCannotBeReadIsSetAsideAndItsBytesAreHeld) {
+  AddRegion(40, "kv", {{"cmm-0", 0, 4}}).set_state(99);
+  const Examination done = Check(Rows());
+  EXPECT_TRUE(Says(done, 40, "state is 99"));
+  auto after = ExpectRepaired(done);
+  EXPECT_FALSE(after.contains(40));
+  ASSERT_TRUE(after.contains(4113));
+  EXPECT_EQ(after[4113].region().id(), "fsck-hold-4113");
+  EXPECT_EQ(after[4113].region().state(), kQuarantined);
+  EXPECT_EQ(after[4113].region().extents(0).length_bytes(), 4 * kGranule);
+  EXPECT_GT(after[1].pool().next_id(), 4113u);
+}
+
+TEST_F(ExamineTest, RecordOfUnknownBytesHoldsAllThatIsFree) {
+  AddRegion(40, "kv", {{"cmm-0", 1, 4}});
+  std::vector<Row> rows = Rows();
+  rows.push_back({60, "\xff\xff no record"});
+  const Examination done = Check(rows);
+  EXPECT_TRUE(Says(done, 60, "does not parse"));
+  auto after = ExpectRepaired(done);
+  uint64_t held = 0;
+  for (const auto& [key, record] : after) {
+    for (const auto& extent : record.region().extents()) held += extent.length_bytes();
+  }
+  EXPECT_EQ(held, 128 * kGranule);
+  EXPECT_EQ(after[40].region().state(), kAllocated) << "it is not in doubt";
+}
+
+TEST_F(ExamineTest, LostRecordsHoldAllThatIsFreeAndSkipTheirIds) {
+  AddRegion(40, "kv", {{"cmm-0", 1, 4}});
+  const Examination done = Check(Rows(), /*lost=*/true);
+  EXPECT_FALSE(done.findings.empty());
+  auto after = ExpectRepaired(done);
+  EXPECT_GT(after[1].pool().next_id(), 1'000'000u);
+}
+
+TEST_F(ExamineTest, IdsThatWouldBeGivenOutAgainAreFound) {
+  AddRegion(40, "kv", {{"cmm-0", 0, 1}});
+  records_[1].mutable_pool()->set_next_id(41);
+  Examination done = Check(Rows());
+  EXPECT_TRUE(Says(done, 1, "ids from 41 on would be given out again; 41 is in use"));
+  EXPECT_GT(ExpectRepaired(done)[1].pool().next_id(), 41u);
+  records_.erase(1);
+  done = Check(Rows());
+  EXPECT_TRUE(Says(done, 1, "the record of the pool is missing"));
+  EXPECT_GT(ExpectRepaired(done)[1].pool().next_id(), 41u);
+}
+
+TEST_F(ExamineTest, BrokenSharingIsQuarantined) {
+  pb::RegionRecord& kv = AddRegion(40, "kv", {{"cmm-0", 0, 1}});
+  Attach(kv, "host-a", 17, 42);
+  Attach(kv, "host-b", 17, 46);
+  EXPECT_TRUE(Says(Check(Rows()), 40, "EXCLUSIVE and has 2 hosts"));
+  kv.set_sharing(2);
+  const Examination done = Check(Rows());
+  EXPECT_TRUE(Says(done, 40, "SINGLE_WRITER and 2 hosts may write"));
+  EXPECT_EQ(ExpectRepaired(done)[40].region().state(), kQuarantined);
+  kv.mutable_attachments(0)->set_detaching(true);
+  EXPECT_TRUE(Check(Rows()).findings.empty());
+}
+
+TEST_F(ExamineTest, WhatTheManagerWouldNotLoadIsSetAside) {
+  AddRegion(40, "kv", {{"cmm-0", 0, 1}});
+  records_[40].mutable_region()->mutable_extents(0)->set_length_bytes(kGranule + 4096);
+  const Examination done = Check(Rows());
+  EXPECT_TRUE(Says(done, 40, "the manager would not load it"));
+  auto after = ExpectRepaired(done);
+  EXPECT_EQ(after[4113].region().extents(0).length_bytes(), 2 * kGranule) << "in whole granules";
+}
+
+// Whatever is done to the records, the repair leaves a sound pool, and every byte that a readable
+// Region had is still held by somebody.
+TEST_F(ExamineTest, RandomDamageIsRepairedAndFreesNoByte) {
+  std::minstd_rand random(3);
+  int repaired = 0;
+  for (int round = 0; round < 1000 && !HasFailure(); ++round) {
+    Reset();
+    for (uint64_t i = 0; i < 6; ++i) {
+      pb::RegionRecord& region =
+          AddRegion(100 + 20 * i, absl::StrCat("r", i),
+                    {{"cmm-0", 4 * i, 1 + random() % 4}, {"cmm-1", 4 * i, 1 + random() % 4}});
+      if (i % 2 == 0) Attach(region, i % 4 == 0 ? "host-a" : "host-b", 20 + 4 * i, 105 + 20 * i);
+    }
+    for (unsigned damages = 1 + random() % 3; damages > 0; --damages) {
+      pb::RegionRecord& region = *records_[100 + 20 * (random() % 6)].mutable_region();
+      const pb::RegionRecord& other = records_[100 + 20 * (random() % 6)].region();
+      if (region.extents_size() == 0) continue;
+      pb::ExtentRecord& extent = *region.mutable_extents(0);
+      switch (random() % 10) {
+        case 0:
+          extent.set_dpa_bytes(random() % 70 * kGranule);
+          break;
+        case 1:
+          extent.set_length_bytes(random() % 70 * kGranule);
+          break;
+        case 2:
+          extent.set_dpa_bytes(extent.dpa_bytes() + 4096);
+          break;
+        case 3:
+          extent.set_device(random() % 2 == 0 ? "cmm-1" : "cmm-7");
+          break;
+        case 4:
+          region.set_tag(other.tag());
+          break;
+        case 5:
+          region.set_id(other.id());
+          break;
+        case 6:
+          region.set_state(random() % 9);
+          break;
+        case 7:
+          *region.mutable_requests() = other.requests();
+          break;
+        case 8:
+          *region.mutable_attachments() = other.attachments();
+          break;
+        default:
+          records_.erase(random() % 2 == 0 ? 17 : 18);
+          break;
+      }
+    }
+    const std::vector<Row> before = Rows();
+    const Examination done = Check(before);
+    SCOPED_TRACE(absl::StrCat("round ", round));
+    const auto after = ExpectRepaired(done);
+    if (!done.findings.empty()) ++repaired;
+    for (const auto& [key, record] : records_) {
+      for (const pb::ExtentRecord& extent : record.region().extents()) {
+        if (!extent.device().starts_with("cmm-")) continue;
+        for (uint64_t at = extent.dpa_bytes();
+             at < std::min(extent.dpa_bytes() + extent.length_bytes(), 64 * kGranule);
+             at += kGranule) {
+          const bool held = std::any_of(after.begin(), after.end(), [&](const auto& kept) {
+            const auto& extents = kept.second.region().extents();
+            return std::any_of(extents.begin(), extents.end(), [&](const pb::ExtentRecord& other) {
+              return other.device() == extent.device() && other.dpa_bytes() <= at &&
+                     at < other.dpa_bytes() + other.length_bytes();
+            });
+          });
+          EXPECT_TRUE(held) << extent.device() << " byte " << at << " of record " << key;
+        }
+      }
+    }
+  }
+  EXPECT_GT(repaired, 300);
+}
+
+}  // namespace
+}  // namespace cxlpool::fm

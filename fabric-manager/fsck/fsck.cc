@@ -1,0 +1,91 @@
+#include "fabric-manager/fsck/fsck.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "cxlpool/store/v1/record.pb.h"
+#include "fabric-manager/adapters/store_sqlite/salvage.h"
+#include "fabric-manager/service/record_codec.h"
+#include "proto/support/names.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool::fm {
+namespace {
+
+// A later release may have written what this one would take for damage.
+absl::Status CheckRecordVersion(const std::string& path, const std::vector<Row>& rows) {
+  for (const Row& row : rows) {
+    store::v1::Record record;
+    if (row.key != kPoolKey || !record.ParseFromString(row.value) || !record.has_pool()) continue;
+    if (record.pool().schema_version() <= PoolMeta{}.schema_version) continue;
+    return Refusal{absl::StatusCode::kFailedPrecondition,
+                   "STORE_TOO_NEW",
+                   absl::StrCat("the records of ", path, " were written by a later release"),
+                   "use that release's fsck",
+                   {}}
+        .ToStatus();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Repair(DamagedDatabase& database, const Salvage& salvage, const Examination& found,
+                    absl::Time now) {
+  const Examination again =
+      Examine(found.rows, {.records_lost = false, .now = now, .make_tag = RandomUuid});
+  if (!again.findings.empty()) {
+    return Refusal{absl::StatusCode::kDataLoss,
+                   "FSCK_CANNOT_REPAIR",
+                   absl::StrCat("what the repair would leave is not sound either: record ",
+                                again.findings[0].key, ": ", again.findings[0].what),
+                   "restore a backup; nothing was changed",
+                   {}}
+        .ToStatus();
+  }
+  const std::string time = absl::FormatTime(absl::RFC3339_sec, now, absl::UTCTimeZone());
+  std::vector<SetAside> aside = salvage.quarantined;
+  for (SetAside record : salvage.unsound) {
+    record.time = time;
+    aside.push_back(std::move(record));
+  }
+  for (const Removed& removed : found.removed) {
+    aside.push_back({removed.key, removed.value, 0, removed.reason, time});
+  }
+  // A revision and an epoch that nobody has seen: watchers list again, and old plans are refused.
+  StoreMeta meta = salvage.meta;
+  meta.revision = std::max(meta.revision, found.greatest_revision) + 1;
+  ++meta.epoch;
+  return database.Replace(meta, found.rows, aside);
+}
+
+}  // namespace
+
+absl::StatusOr<FsckReport> RunFsck(const std::string& path, bool repair, absl::Time now) {
+  auto database = DamagedDatabase::Open(path);
+  if (!database.ok()) return database.status();
+  const absl::StatusOr<Salvage> salvage = (*database)->Read();
+  if (!salvage.ok()) return salvage.status();
+  if (absl::Status status = CheckRecordVersion(path, salvage->rows); !status.ok()) return status;
+
+  FsckReport report;
+  report.schema = salvage->schema;
+  report.revision = salvage->meta.revision;
+  report.records = salvage->rows.size();
+  report.set_aside_before = salvage->quarantined.size();
+  for (const std::string& damage : salvage->damage) {
+    report.findings.push_back({0, damage, "the records that can be read go into a new file"});
+  }
+  for (const SetAside& record : salvage->unsound) {
+    report.findings.push_back({record.key, record.reason, "it is set aside"});
+  }
+  const bool lost = salvage->records_lost || !salvage->unsound.empty();
+  const Examination found =
+      Examine(salvage->rows, {.records_lost = lost, .now = now, .make_tag = RandomUuid});
+  report.findings.insert(report.findings.end(), found.findings.begin(), found.findings.end());
+  if (!repair || report.findings.empty()) return report;
+  if (absl::Status status = Repair(**database, *salvage, found, now); !status.ok()) return status;
+  report.copy = path + ".before-fsck";
+  return report;
+}
+
+}  // namespace cxlpool::fm

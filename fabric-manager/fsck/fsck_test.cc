@@ -1,0 +1,281 @@
+// fsck on databases as they are found: sound, of the first release, in use, damaged in each way.
+
+#include "fabric-manager/fsck/fsck.h"
+
+#include <gtest/gtest.h>
+#include <sqlite3.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "cxlpool/store/v1/record.pb.h"
+#include "fabric-manager/adapters/store_sqlite/sqlite_store.h"
+#include "fabric-manager/model/pool_state.h"
+#include "fabric-manager/service/record_codec.h"
+#include "proto/support/refusal.h"
+#include "test/contract/store_client.h"
+
+namespace cxlpool::fm {
+namespace {
+
+namespace fs = std::filesystem;
+
+class FsckTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (fs::temp_directory_path() / "cxlpool-fsck-XXXXXX").string();
+    directory_ = mkdtemp(pattern.data());
+    path_ = directory_ + "/pool.db";
+    fs::copy_file(std::string(CXLPOOL_STORES) + "/first-release.db", path_);
+    fs::permissions(path_, fs::perms::owner_read | fs::perms::owner_write);
+  }
+  void TearDown() override { fs::remove_all(directory_); }
+
+  std::unique_ptr<StoreClient> Client() {
+    SqliteStoreOptions options;
+    options.path = path_;
+    return std::make_unique<StoreClient>(*MakeSqliteStore(options));
+  }
+
+  // As the manager does at its start. Answers the records.
+  std::map<uint64_t, store::v1::Record> OpenAsManager() {
+    std::map<uint64_t, store::v1::Record> records;
+    const absl::StatusOr<StoreImage> image = Client()->Open();
+    EXPECT_TRUE(image.ok()) << image.status();
+    if (!image.ok()) return records;
+    Change devices, others;
+    for (const Row& row : image->rows) {
+      records[row.key].ParseFromString(row.value);
+      auto decoded = DecodeRecord(row.key, row.value);
+      EXPECT_TRUE(decoded.ok()) << decoded.status();
+      if (!decoded.ok() || !std::holds_alternative<Item>(*decoded)) continue;
+      Item& item = std::get<Item>(*decoded);
+      (std::holds_alternative<Device>(item) ? devices : others).push_back(std::move(item));
+    }
+    PoolState state;
+    EXPECT_TRUE(state.Apply(devices).ok());
+    const auto applied = state.Apply(others);
+    EXPECT_TRUE(applied.ok()) << applied.status();
+    return records;
+  }
+
+  // Moves the copy to this release's schema.
+  void Migrate() { ASSERT_TRUE(Client()->Open().ok()); }
+
+  void Sql(const std::string& sql) {
+    sqlite3* db = nullptr;
+    ASSERT_EQ(sqlite3_open(path_.c_str(), &db), SQLITE_OK);
+    EXPECT_EQ(sqlite3_exec(db, sql.c_str(), nullptr, nullptr, nullptr), SQLITE_OK)
+        << sqlite3_errmsg(db);
+    sqlite3_close(db);
+  }
+
+  // Changes records through the store, so that the file itself is sound.
+  void Edit(uint64_t key, const std::function<void(store::v1::Record&)>& change) {
+    auto client = Client();
+    const auto image = client->Open();
+    ASSERT_TRUE(image.ok());
+    for (const Row& row : image->rows) {
+      if (row.key != key) continue;
+      store::v1::Record record;
+      ASSERT_TRUE(record.ParseFromString(row.value));
+      change(record);
+      ASSERT_TRUE(client->CommitNext({{key, record.SerializeAsString()}}).ok());
+    }
+  }
+
+  std::string Bytes(const std::string& path) {
+    std::ifstream in(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  }
+
+  absl::StatusOr<FsckReport> Run(bool repair = false) {
+    return RunFsck(path_, repair, absl::FromUnixSeconds(1'800'000'000));
+  }
+
+  // Finds something, repairs it, and leaves a database that the manager opens and fsck likes.
+  std::map<uint64_t, store::v1::Record> ExpectRepairs() {
+    const std::string before = Bytes(path_);
+    const auto found = Run();
+    EXPECT_TRUE(found.ok()) << found.status();
+    if (!found.ok()) return {};
+    EXPECT_FALSE(found->findings.empty());
+    EXPECT_EQ(found->copy, "");
+    EXPECT_EQ(Bytes(path_), before) << "checking changes nothing";
+    EXPECT_FALSE(fs::exists(path_ + "-wal")) << "and leaves nothing";
+    const auto repaired = Run(/*repair=*/true);
+    EXPECT_TRUE(repaired.ok()) << repaired.status();
+    if (!repaired.ok()) return {};
+    EXPECT_EQ(repaired->findings.size(), found->findings.size());
+    EXPECT_EQ(repaired->copy, path_ + ".before-fsck");
+    EXPECT_TRUE(fs::exists(repaired->copy));
+    const auto again = Run();
+    EXPECT_TRUE(again.ok()) << again.status();
+    if (again.ok()) {
+      for (const Finding& finding : again->findings) {
+        ADD_FAILURE() << "after the repair: " << finding.key << ": " << finding.what;
+      }
+    }
+    return OpenAsManager();
+  }
+
+  std::string directory_, path_;
+};
+
+TEST_F(FsckTest, FirstReleasesDatabaseIsSoundBeforeAndAfterItIsMovedOver) {
+  auto report = Run();
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->schema, 1);
+  EXPECT_EQ(report->records, 15u);
+  EXPECT_EQ(report->revision, 63u);
+  for (const Finding& finding : report->findings) ADD_FAILURE() << finding.key << finding.what;
+  Migrate();
+  report = Run(/*repair=*/true);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->schema, 2);
+  EXPECT_TRUE(report->findings.empty());
+  EXPECT_EQ(report->copy, "") << "nothing to repair";
+  const auto records = OpenAsManager();
+  EXPECT_EQ(records.at(22).region().id(), "kv");
+  EXPECT_EQ(records.at(44).region().extents_size(), 2);
+}
+
+TEST_F(FsckTest, DatabaseInUseIsLeftAlone) {
+  auto client = Client();
+  ASSERT_TRUE(client->Open().ok());
+  EXPECT_EQ(ReasonOf(Run().status()), "STORE_BUSY");
+  EXPECT_EQ(ReasonOf(Run(true).status()), "STORE_BUSY");
+  EXPECT_TRUE(client->CommitNext({{5000, "x"}}).ok());
+}
+
+TEST_F(FsckTest, NoDatabaseAtAll) {
+  fs::remove(path_);
+  EXPECT_EQ(ReasonOf(Run().status()), "STORE_MISSING");
+  EXPECT_FALSE(fs::exists(path_));
+}
+
+TEST_F(FsckTest, BackupIsCheckedAsItIs) {
+  {
+    auto client = Client();
+    ASSERT_TRUE(client->Open().ok());
+    ASSERT_TRUE(client->Backup(directory_ + "/backup.db").ok());
+  }
+  path_ = directory_ + "/backup.db";
+  const auto report = Run();
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_TRUE(report->findings.empty());
+}
+
+TEST_F(FsckTest, OverlappingRegionsAreQuarantined) {
+  Edit(44, [](auto& record) { record.mutable_region()->mutable_extents(1)->set_dpa_bytes(0); });
+  const auto records = ExpectRepairs();
+  EXPECT_EQ(records.at(22).region().state(), 6u);
+  EXPECT_EQ(records.at(22).region().attachments_size(), 1);
+  EXPECT_EQ(records.at(44).region().state(), 6u);
+  EXPECT_EQ(records.at(44).region().attachments_size(), 0);
+  EXPECT_EQ(records.at(44).region().extents_size(), 1);
+}
+
+TEST_F(FsckTest, RecordThatFailsItsChecksumIsSetAside) {
+  for (const bool old : {true, false}) {
+    if (!old) {
+      TearDown();
+      SetUp();
+      Migrate();
+    }
+    std::string bytes = Bytes(path_);
+    const size_t at = bytes.find("archive");
+    ASSERT_NE(at, std::string::npos);
+    bytes[at] = 'A';
+    std::ofstream(path_, std::ios::binary) << bytes;
+    const auto records = ExpectRepairs();
+    EXPECT_FALSE(records.contains(42)) << "archive";
+    EXPECT_EQ(records.at(22).region().id(), "kv");
+    EXPECT_EQ(Run()->set_aside_before, 1u);
+  }
+}
+
+TEST_F(FsckTest, LostRecordsAreFoundByTheirSum) {
+  Migrate();
+  Sql("UPDATE packs SET body = CAST(substr(body, 1, 56) AS BLOB);");  // The first: 16 and 40 bytes.
+  const auto records = ExpectRepairs();
+  EXPECT_TRUE(records.contains(1));
+}
+
+TEST_F(FsckTest, LostOrForgedMetaRowIsMadeAgain) {
+  for (const char* damage : {"DELETE FROM meta", "UPDATE meta SET revision = 9e18"}) {
+    TearDown();
+    SetUp();
+    Migrate();
+    Sql(damage);
+    const auto records = ExpectRepairs();
+    EXPECT_EQ(records.at(22).region().id(), "kv") << damage;
+  }
+}
+
+TEST_F(FsckTest, BrokenPackKeepsWhatCanBeRead) {
+  Migrate();
+  Sql("UPDATE packs SET body = CAST(substr(body, 1, length(body) - 5) AS BLOB)"
+      " WHERE first = (SELECT max(first) FROM packs);");
+  const auto records = ExpectRepairs();
+  EXPECT_EQ(records.at(22).region().id(), "kv");
+}
+
+TEST_F(FsckTest, FileThatIsNoDatabaseCannotBeChecked) {
+  std::ofstream(path_, std::ios::binary) << std::string(20000, '#');
+  EXPECT_EQ(ReasonOf(Run(true).status()), "STORE_CORRUPT");
+}
+
+TEST_F(FsckTest, DamagedPagesGiveUpTheirRecordsAlone) {
+  Migrate();
+  {
+    auto client = Client();
+    ASSERT_TRUE(client->Open().ok());
+    std::vector<Row> puts;
+    for (uint64_t key = 5000; key < 8000; ++key) {
+      store::v1::Record record;
+      record.mutable_host()->set_id(absl::StrCat("h", key));
+      record.mutable_host()->set_identity(absl::StrCat("cxlpool://host/h", key));
+      record.mutable_host()->set_retired(true);
+      puts.push_back({key, record.SerializeAsString()});
+    }
+    ASSERT_TRUE(client->CommitNext(std::move(puts)).ok());
+  }
+  Edit(1, [](auto& record) { record.mutable_pool()->set_next_id(9000); });
+  std::string bytes = Bytes(path_);
+  const size_t at = bytes.find("cxlpool://host/h6500") / 4096 * 4096;
+  bytes.replace(at, 100, std::string(100, '\x7f'));  // The page's header and pointers.
+  std::ofstream(path_, std::ios::binary) << bytes;
+  const auto records = ExpectRepairs();
+  EXPECT_GT(records.size(), 2500u);
+  EXPECT_TRUE(records.contains(7999)) << "from behind the damage, too";
+}
+
+TEST_F(FsckTest, EarlierCopyIsNeverOverwritten) {
+  Edit(44, [](auto& record) { record.mutable_region()->mutable_extents(1)->set_dpa_bytes(0); });
+  std::ofstream(path_ + ".before-fsck") << "an earlier one";
+  const std::string before = Bytes(path_);
+  EXPECT_EQ(ReasonOf(Run(true).status()), "BACKUP_EXISTS");
+  EXPECT_EQ(Bytes(path_), before);
+  EXPECT_EQ(Bytes(path_ + ".before-fsck"), "an earlier one");
+}
+
+TEST_F(FsckTest, LaterReleasesRecordsAreLeftAlone) {
+  Edit(1, [](auto& record) { record.mutable_pool()->set_schema_version(99); });
+  EXPECT_EQ(ReasonOf(Run(true).status()), "STORE_TOO_NEW");
+}
+
+TEST_F(FsckTest, WhatWasSetAsideStaysThroughLaterRepairs) {
+  Edit(44, [](auto& record) { record.mutable_region()->mutable_extents(1)->set_dpa_bytes(0); });
+  ExpectRepairs();
+  fs::remove(path_ + ".before-fsck");
+  Edit(40, [](auto& record) { record.mutable_region()->set_state(77); });
+  ExpectRepairs();
+  EXPECT_EQ(Run()->set_aside_before, 2u);
+}
+
+}  // namespace
+}  // namespace cxlpool::fm
