@@ -10,7 +10,8 @@ PURE_SUPPORT = {'proto/support/refusal.h', 'proto/support/names.h'}
 GRPC = re.compile(r'^(grpc|grpcpp)/|\.grpc\.pb\.h$')
 # What stays in its room: header -> the only folders that may include it.
 ROOMS = {
-    r'^sqlite3\.h$': ('fabric-manager/adapters/store_sqlite',),
+    # Benches measure against SQLite itself.
+    r'^sqlite3\.h$': ('fabric-manager/adapters/store_sqlite', 'tools/benches'),
     r'^nlohmann/': ('fabric-manager/adapters/fabric_qemu', 'host-agent/adapters/linux'),
     r'^(cxl|daxctl)/|^libdaxctl': ('host-agent/adapters/linux',),
     r'^toml\+\+/': ('proto/support',),
