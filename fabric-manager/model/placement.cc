@@ -15,6 +15,22 @@ uint64_t UnitTogether(uint64_t a, uint64_t b) {
   return CommonUnit(a, b).value_or(UINT64_MAX);
 }
 
+// What Pack gives, where one extent does: without intersecting sets of devices. The run that fits
+// best anywhere that the host reaches is the one, if its device may take it.
+std::optional<PlacedExtents> PackAtOnce(const PoolState& state, const ExtentRequest& request,
+                                        uint64_t unit_bytes) {
+  if (!request.device.empty() || request.grown != nullptr) return std::nullopt;
+  if (!request.host.empty() && state.topology().names_slots()) return std::nullopt;
+  const DeviceSet& devices = request.host.empty() || state.topology().connects_all()
+                                 ? state.placeable()
+                                 : state.ReachOf(request.host);
+  const auto run = state.space().BestFit(devices, request.size_bytes, unit_bytes);
+  if (!run.has_value() || !state.placeable().Contains(run->device)) return std::nullopt;
+  PlacedExtents placed;
+  placed.extents.push_back(MakeExtent(state, *run));
+  return placed;
+}
+
 // How many free ports of the request's host lead to each device, by index.
 std::vector<uint32_t> PortsOf(const PlacementTask& task) {
   const HostRuntime& runtime = task.state.Runtime(task.request.host);
@@ -128,10 +144,16 @@ Extent MakeExtent(const PoolState& state, const FreeSpace::Run& run) {
 absl::StatusOr<PlacedExtents> PlaceExtents(const PoolState& state, const ExtentRequest& request) {
   const PlacementPolicy& policy = PolicyOf(request);
   if (absl::Status status = policy.Check(request); !status.ok()) return status;
+  const uint64_t unit_bytes = UnitTogether(request.unit_bytes, state.limits().extent_granule_bytes);
+  if (&policy == &PackPolicy()) {
+    if (auto placed = PackAtOnce(state, request, unit_bytes); placed.has_value()) {
+      return *std::move(placed);
+    }
+  }
   const DeviceSet* allowed = &state.placeable();
   std::optional<DeviceSet> narrowed;
   if (!request.host.empty() && !state.topology().connects_all()) {
-    allowed = &narrowed.emplace(*allowed & state.ReachOf(request.host));
+    allowed = &(narrowed.emplace(*allowed) &= state.ReachOf(request.host));
   }
   if (!request.device.empty()) {
     const Device* device = state.FindDevice(request.device);
@@ -141,8 +163,7 @@ absl::StatusOr<PlacedExtents> PlaceExtents(const PoolState& state, const ExtentR
     allowed = &narrowed.emplace();
     if (may) narrowed->Add(index);
   }
-  const PlacementTask task{state, request, *allowed,
-                           UnitTogether(request.unit_bytes, state.limits().extent_granule_bytes),
+  const PlacementTask task{state, request, *allowed, unit_bytes,
                            std::max<size_t>(request.max_extents, 1)};
   auto placed = policy.Place(task);
   if (!placed.has_value()) return WhyNotPlaced(policy, task);

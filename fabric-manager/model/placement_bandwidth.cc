@@ -16,6 +16,7 @@ namespace {
 constexpr uint32_t kMostWays = 16;
 constexpr uint32_t kMinGranularity = 256;
 constexpr uint32_t kMaxGranularity = 16384;
+constexpr size_t kMany = 256;  // So many devices are not compared each with each.
 
 bool MayBeWays(uint32_t ways) {
   return std::has_single_bit(ways) && ways >= 2 && ways <= kMostWays;
@@ -64,6 +65,7 @@ std::vector<DeviceSet> BehindOneBridge(const PlacementTask& task, uint32_t ways)
   for (const Bridge& bridge : runtime.bridges) {
     const BridgeOutlook outlook = LookAt(bridge, runtime, task.state.Occupied(host));
     if (!outlook.usable || outlook.free_slots.size() < ways) continue;
+    if (!task.state.topology().names_slots()) return {task.allowed};
     DeviceSet devices;
     task.allowed.ForEach([&](DeviceIndex device) {
       const Path* path = task.PathTo(device);
@@ -149,17 +151,47 @@ class Interleaving : public PlacementPolicy {
   std::optional<PlacedExtents> PlaceWays(const PlacementTask& task, uint32_t ways) const {
     if (!AtLeast(task.allowed, ways)) return std::nullopt;
     const bool choose = WaysAsked(task.request) == 0;
-    if (task.request.host.empty()) return PlaceAmong(task, ways);
+    if (task.request.host.empty()) return PlaceAmongSome(task, ways);
     const std::vector<DeviceSet> bridges = BehindOneBridge(task, ways);
     // Without a bridge for them, fewer ways are tried; the last are left to PlaceOnHost to refuse.
-    if (bridges.empty()) return choose && ways > 2 ? std::nullopt : PlaceAmong(task, ways);
+    if (bridges.empty()) {
+      const bool known = !task.state.Runtime(task.request.host).bridges.empty();
+      return choose && known && ways > 2 ? std::nullopt : PlaceAmongSome(task, ways);
+    }
     std::optional<PlacedExtents> best;
     for (const DeviceSet& devices : bridges) {
-      auto placed = PlaceAmong(task.On(devices), ways);
+      auto placed = PlaceAmongSome(task.On(devices), ways);
       if (!placed.has_value()) continue;
       if (!best || placed->extents.size() < best->extents.size()) best = std::move(placed);
     }
     return best;
+  }
+
+  // Of a large pool a few devices that have room are compared, others at each state of the pool:
+  // two for each way already leave the load even.
+  std::optional<PlacedExtents> PlaceAmongSome(const PlacementTask& task, uint32_t ways) const {
+    if (AtLeast(task.allowed, kMany)) {
+      const uint64_t share_bytes = task.request.size_bytes / ways;
+      DeviceSet some;
+      uint32_t found = 0;
+      // Anywhere, but the same on unchanged state.
+      const size_t start = (task.space().total_free_bytes() * 0x9E3779B97F4A7C15u) >> 52;
+      for (size_t i = 0; i <= DeviceSet::kWords && found < 2 * ways; ++i) {
+        const size_t word = (start / 64 + i) % DeviceSet::kWords;
+        uint64_t bits = task.allowed.word(word);
+        const uint64_t below = (uint64_t{1} << (start % 64)) - 1;
+        if (i == 0) bits &= ~below;
+        if (i == DeviceSet::kWords) bits &= below;
+        for (; bits != 0 && found < 2 * ways; bits &= bits - 1) {
+          const auto device = static_cast<DeviceIndex>(word * 64 + std::countr_zero(bits));
+          if (task.space().largest_free_bytes(device) < share_bytes) continue;
+          some.Add(device);
+          ++found;
+        }
+      }
+      if (auto placed = PlaceAmong(task.On(some).With(1), ways); placed.has_value()) return placed;
+    }
+    return PlaceAmong(task, ways);
   }
 
   std::optional<PlacedExtents> PlaceAmong(const PlacementTask& task, uint32_t ways) const {

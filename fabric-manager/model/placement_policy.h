@@ -33,7 +33,9 @@ struct PlacementTask {
 
   // What extents on the device are multiples of; 0: nothing fits 64 bits.
   uint64_t UnitOf(DeviceIndex device) const {
-    return CommonUnit(space().granule_bytes(device), unit_bytes).value_or(0);
+    const uint64_t granule = space().granule_bytes(device);
+    if (unit_bytes == granule || unit_bytes == 0) return granule;  // Without a division.
+    return CommonUnit(granule, unit_bytes).value_or(0);
   }
   // The longest extent that the device could take, whole units.
   uint64_t LongestOn(DeviceIndex device) const {
