@@ -79,9 +79,10 @@ absl::Status RunUnary(const Options& options, SliceRunner& runner, std::vector<R
 // Rows 1, 3 and 5: batches.
 absl::Status RunBatch(const Options& options, SliceRunner& runner, std::vector<Row>& rows) {
   std::vector<Side> sides = {{"ours", [&] { return runner.Manager(kBatched); }, Rate},
-                             {"echo", [&] { return runner.Echo(kBatched); }, Rate},
+                             {"echo", [&] { return runner.Echo(kBatched, true); }, Rate},
                              {"sqlite", [&] { return runner.Sqlite(); }, Rate},
-                             {"sync-p99-us", [&] { return runner.Sync(); }, High}};
+                             {"sync-p99-us", [&] { return runner.Sync(); }, High},
+                             {"bytes-echo", [&] { return runner.Echo(kBatched); }, Rate}};
   const bool etcd = !options.slice.etcd.empty();
   if (etcd) sides.push_back({"etcd-txn", [&] { return runner.Etcd(kEtcdTxns); }, Rate});
   std::cout << absl::StreamFormat("batched allocations, %d callers of %d: per second\n",
@@ -93,13 +94,16 @@ absl::Status RunBatch(const Options& options, SliceRunner& runner, std::vector<R
       "allocations/s", 0.8, Aim::kAtLeast, rounds.Compare(Of(0, Rate), Of(1, Rate))));
   if (etcd) {
     rows.push_back(MakeRow(3, "durable batched allocations by etcd txn of 100 puts", "records/s",
-                           25, Aim::kAtLeast, rounds.Compare(Of(0, Rate), Of(4, Rate))));
+                           25, Aim::kAtLeast, rounds.Compare(Of(0, Rate), Of(5, Rate))));
   }
   rows.push_back(MakeRow(3, "durable batched allocations by SQLite, one commit a row", "records/s",
                          150, Aim::kAtLeast, rounds.Compare(Of(0, Rate), Of(2, Rate))));
   rows.push_back(MakeRow(5, "acknowledgement of a batch under full load by fdatasync, p99", "us", 3,
                          Aim::kAtMost, rounds.Compare(Of(0, High), Of(3, High))));
   PrintCpu(rounds, {"ours", "echo"});
+  std::cout << absl::StreamFormat(
+      "  an echo that moves bytes and parses nothing: %.4g allocations/s, %.3f of it ours\n",
+      rounds.Median(Of(4, Rate)), Summarise(rounds.Compare(Of(0, Rate), Of(4, Rate)), 0, 1).ratio);
   return absl::OkStatus();
 }
 

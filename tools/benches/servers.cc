@@ -10,6 +10,7 @@
 #include <fstream>
 #include <iterator>
 #include <system_error>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "tools/benches/report.h"
@@ -61,12 +62,14 @@ absl::StatusOr<Server> StartManager(const std::string& program, const std::strin
 }
 
 absl::StatusOr<Server> StartEcho(const std::string& program, const std::string& directory,
-                                 const std::string& answer_file) {
+                                 const std::string& answer_file, bool parse) {
   auto address = FreeAddress();
   if (!address.ok()) return address.status();
   if (absl::Status status = MakeDirectory(directory); !status.ok()) return status;
   const std::string log = directory + "/echo.log";
-  auto child = Child::Start({program, *address, answer_file}, log);
+  std::vector<std::string> command = {program, *address, answer_file};
+  if (parse) command.push_back("parse");
+  auto child = Child::Start(command, log);
   if (!child.ok()) return child.status();
   return Server{*std::move(child), *address, log};
 }
