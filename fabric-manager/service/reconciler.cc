@@ -55,12 +55,11 @@ bool Settled(const Region& region) {
 }  // namespace
 
 Reconciler::Reconciler(Options options, Executor* executor, Clock* clock, Writer* writer,
-                       ViewHolder* views, FabricDriver* driver, HostSessions* sessions, Probe probe)
+                       FabricDriver* driver, HostSessions* sessions, Probe probe)
     : options_(options),
       executor_(executor),
       clock_(clock),
       writer_(writer),
-      views_(views),
       driver_(driver),
       sessions_(sessions),
       probe_(probe ? std::move(probe) : [](absl::string_view) {}) {}
@@ -130,12 +129,7 @@ void Reconciler::StepActive() {
   for (Key key : keys) Step(key);
 }
 
-RegionPtr Reconciler::Durable(Key key) const {
-  const RegionPtr* latest = writer_->state().FindRegion(key);
-  if (latest == nullptr) return nullptr;
-  RegionPtr seen = views_->Get()->regions.Find((*latest)->id);
-  return seen != nullptr && seen->key == key ? seen : nullptr;
-}
+RegionPtr Reconciler::Durable(Key key) const { return writer_->Durable(key); }
 
 Reconciler::Track& Reconciler::TrackOf(const Region& region, const Attachment& attachment) {
   Track& track = tracks_[attachment.generation];

@@ -40,7 +40,7 @@ class Reconciler {
     absl::Duration retry = absl::Milliseconds(500);      // After a failed driver call.
   };
 
-  Reconciler(Options options, Executor* executor, Clock* clock, Writer* writer, ViewHolder* views,
+  Reconciler(Options options, Executor* executor, Clock* clock, Writer* writer,
              FabricDriver* driver, HostSessions* sessions, Probe probe);
 
   // Takes up every Region of the state and reads the fabric; `done` once it has been read (or
@@ -138,7 +138,6 @@ class Reconciler {
   Executor* const executor_;
   Clock* const clock_;
   Writer* const writer_;
-  ViewHolder* const views_;
   FabricDriver* const driver_;
   HostSessions* const sessions_;
   const Probe probe_;

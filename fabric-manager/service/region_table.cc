@@ -1,83 +1,180 @@
 #include "fabric-manager/service/region_table.h"
 
 #include <algorithm>
-#include <map>
+#include <atomic>
 #include <utility>
 
 namespace cxlpool::fm {
 namespace {
 
+constexpr size_t kMax = 32;  // Entries of a node.
+constexpr size_t kMin = 8;   // A node below it is merged with a neighbour that has room.
+
 bool IdLess(const RegionPtr& region, absl::string_view id) {
   return absl::string_view(region->id) < id;
 }
 
+// The shortest text that is greater than `low` and not greater than `high`.
+std::string Separator(absl::string_view low, absl::string_view high) {
+  size_t same = 0;
+  while (same < low.size() && same < high.size() && low[same] == high[same]) ++same;
+  return std::string(high.substr(0, same + 1));
+}
+
 }  // namespace
 
-// The leaf that holds `id`, or would: the last whose first id is not greater.
-size_t RegionTable::LeafOf(absl::string_view id) const {
-  const auto after = std::upper_bound(
-      spine_.begin(), spine_.end(), id,
-      [](absl::string_view want, const auto& leaf) { return want < leaf->front()->id; });
-  return after == spine_.begin() ? 0 : static_cast<size_t>(after - spine_.begin()) - 1;
+// A leaf has Regions; an inner node has children, and between each two of them a separator that is
+// greater than all ids before it and not greater than any after.
+struct RegionTable::Node {
+  uint64_t edition = 0;  // Of the With that made it, and may still edit it.
+  std::vector<RegionPtr> regions;
+  std::vector<std::string> separators;
+  std::vector<NodePtr> children;
+
+  bool leaf() const { return children.empty(); }
+  size_t size() const { return leaf() ? regions.size() : children.size(); }
+  size_t ChildOf(absl::string_view id) const {
+    const auto after =
+        std::upper_bound(separators.begin(), separators.end(), id,
+                         [](absl::string_view want, const std::string& s) { return want < s; });
+    return static_cast<size_t>(after - separators.begin());
+  }
+};
+
+// What became too large gave its upper half away.
+struct RegionTable::Split {
+  std::string separator;
+  NodePtr upper;  // Null: nothing was split.
+};
+
+RegionTable::Node& RegionTable::Own(NodePtr& node, uint64_t edition) {
+  if (node->edition != edition) {
+    node = std::make_shared<Node>(*node);
+    node->edition = edition;
+  }
+  return *node;
+}
+
+// Whether the id is new.
+bool RegionTable::Put(NodePtr& node, const RegionPtr& region, uint64_t edition, Split& split) {
+  Node& own = Own(node, edition);
+  bool fresh = true;
+  if (own.leaf()) {
+    const auto place = std::lower_bound(own.regions.begin(), own.regions.end(), region->id, IdLess);
+    fresh = place == own.regions.end() || (*place)->id != region->id;
+    if (fresh) {
+      own.regions.insert(place, region);
+    } else {
+      *place = region;
+    }
+  } else {
+    const size_t at = own.ChildOf(region->id);
+    Split below;
+    fresh = Put(own.children[at], region, edition, below);
+    if (below.upper != nullptr) {
+      const auto offset = static_cast<ptrdiff_t>(at);
+      own.separators.insert(own.separators.begin() + offset, std::move(below.separator));
+      own.children.insert(own.children.begin() + offset + 1, std::move(below.upper));
+    }
+  }
+  if (own.size() <= kMax) return fresh;
+  split.upper = std::make_shared<Node>();
+  split.upper->edition = edition;
+  const auto half = static_cast<ptrdiff_t>(own.size() / 2);
+  if (own.leaf()) {
+    split.upper->regions.assign(std::make_move_iterator(own.regions.begin() + half),
+                                std::make_move_iterator(own.regions.end()));
+    own.regions.resize(static_cast<size_t>(half));
+    split.separator = Separator(own.regions.back()->id, split.upper->regions.front()->id);
+  } else {
+    split.upper->children.assign(std::make_move_iterator(own.children.begin() + half),
+                                 std::make_move_iterator(own.children.end()));
+    split.upper->separators.assign(std::make_move_iterator(own.separators.begin() + half),
+                                   std::make_move_iterator(own.separators.end()));
+    split.separator = std::move(own.separators[static_cast<size_t>(half) - 1]);
+    own.children.resize(static_cast<size_t>(half));
+    own.separators.resize(static_cast<size_t>(half) - 1);
+  }
+  return fresh;
+}
+
+// `id` is there. The node may end empty, or smaller than kMin where no neighbour has room.
+void RegionTable::Take(NodePtr& node, absl::string_view id, uint64_t edition) {
+  Node& own = Own(node, edition);
+  if (own.leaf()) {
+    own.regions.erase(std::lower_bound(own.regions.begin(), own.regions.end(), id, IdLess));
+    return;
+  }
+  const size_t at = own.ChildOf(id);
+  Take(own.children[at], id, edition);
+  if (own.children[at]->size() >= kMin || own.children.size() == 1) return;
+  const size_t left = at == 0 ? 0 : at - 1;
+  if (own.children[left]->size() + own.children[left + 1]->size() > kMax) return;
+  Node& into = Own(own.children[left], edition);
+  const Node& from = *own.children[left + 1];
+  into.regions.insert(into.regions.end(), from.regions.begin(), from.regions.end());
+  if (!from.leaf()) into.separators.push_back(own.separators[left]);
+  into.separators.insert(into.separators.end(), from.separators.begin(), from.separators.end());
+  into.children.insert(into.children.end(), from.children.begin(), from.children.end());
+  own.separators.erase(own.separators.begin() + static_cast<ptrdiff_t>(left));
+  own.children.erase(own.children.begin() + static_cast<ptrdiff_t>(left) + 1);
 }
 
 RegionTable RegionTable::With(const std::vector<Edit>& edits) const {
-  // Which leaf each edit falls into is decided on the old spine; leaves are cut or dropped after.
-  std::map<size_t, Leaf> touched;
+  static std::atomic<uint64_t> editions{1};
+  const uint64_t edition = editions.fetch_add(1);
   RegionTable next = *this;
   for (const Edit& edit : edits) {
-    const size_t at = LeafOf(edit.id);
-    const auto [it, fresh] = touched.try_emplace(at);
-    if (fresh && at < spine_.size()) it->second = *spine_[at];
-    Leaf& leaf = it->second;
-    const auto place = std::lower_bound(leaf.begin(), leaf.end(), edit.id, IdLess);
-    const bool found = place != leaf.end() && (*place)->id == edit.id;
     if (edit.region == nullptr) {
-      if (!found) continue;
-      leaf.erase(place);
+      if (next.Find(edit.id) == nullptr) continue;
+      Take(next.root_, edit.id, edition);
       --next.size_;
-    } else if (found) {
-      *place = edit.region;
-    } else {
-      leaf.insert(place, edit.region);
-      ++next.size_;
+      while (next.root_ != nullptr && next.root_->size() <= 1 && !next.root_->leaf()) {
+        next.root_ = NodePtr(next.root_->children.front());
+      }
+      if (next.size_ == 0) next.root_ = nullptr;
+      continue;
     }
-  }
-  for (auto it = touched.rbegin(); it != touched.rend(); ++it) {
-    const auto& [at, leaf] = *it;
-    std::vector<std::shared_ptr<const Leaf>> parts;
-    const size_t count = (leaf.size() + kLeaf - 1) / kLeaf;
-    for (size_t part = 0; part < count; ++part) {
-      parts.push_back(std::make_shared<const Leaf>(
-          leaf.begin() + static_cast<ptrdiff_t>(leaf.size() * part / count),
-          leaf.begin() + static_cast<ptrdiff_t>(leaf.size() * (part + 1) / count)));
+    if (next.root_ == nullptr) {
+      next.root_ = std::make_shared<Node>();
+      next.root_->edition = edition;
     }
-    const auto position = next.spine_.begin() + static_cast<ptrdiff_t>(at);
-    if (at < spine_.size()) {
-      next.spine_.insert(next.spine_.erase(position), parts.begin(), parts.end());
-    } else {
-      next.spine_.insert(position, parts.begin(), parts.end());
-    }
+    Split split;
+    next.size_ += Put(next.root_, edit.region, edition, split);
+    if (split.upper == nullptr) continue;
+    auto root = std::make_shared<Node>();
+    root->edition = edition;
+    root->separators.push_back(std::move(split.separator));
+    root->children = {std::move(next.root_), std::move(split.upper)};
+    next.root_ = std::move(root);
   }
   return next;
 }
 
 RegionPtr RegionTable::Find(absl::string_view id) const {
-  if (spine_.empty()) return nullptr;
-  const Leaf& leaf = *spine_[LeafOf(id)];
-  const auto place = std::lower_bound(leaf.begin(), leaf.end(), id, IdLess);
-  return place != leaf.end() && (*place)->id == id ? *place : nullptr;
+  if (root_ == nullptr) return nullptr;
+  const Node* node = root_.get();
+  while (!node->leaf()) node = node->children[node->ChildOf(id)].get();
+  const auto place = std::lower_bound(node->regions.begin(), node->regions.end(), id, IdLess);
+  return place != node->regions.end() && (*place)->id == id ? *place : nullptr;
+}
+
+void RegionTable::List(const Node& node, absl::string_view after, size_t limit,
+                       std::vector<RegionPtr>& out) {
+  if (node.leaf()) {
+    auto place = std::lower_bound(node.regions.begin(), node.regions.end(), after, IdLess);
+    if (place != node.regions.end() && (*place)->id == after) ++place;
+    for (; place != node.regions.end() && out.size() < limit; ++place) out.push_back(*place);
+    return;
+  }
+  for (size_t at = node.ChildOf(after); at < node.children.size() && out.size() < limit; ++at) {
+    List(*node.children[at], after, limit, out);
+  }
 }
 
 std::vector<RegionPtr> RegionTable::List(absl::string_view after, size_t limit) const {
   std::vector<RegionPtr> out;
-  if (spine_.empty()) return out;
-  for (size_t at = LeafOf(after); at < spine_.size() && out.size() < limit; ++at) {
-    const Leaf& leaf = *spine_[at];
-    auto place = std::lower_bound(leaf.begin(), leaf.end(), after, IdLess);
-    if (place != leaf.end() && (*place)->id == after) ++place;
-    for (; place != leaf.end() && out.size() < limit; ++place) out.push_back(*place);
-  }
+  if (root_ != nullptr) List(*root_, after, limit, out);
   return out;
 }
 

@@ -1,11 +1,13 @@
 // All Regions in order of id, as an immutable value: readers keep one while the writer makes the
-// next, and the two share all but the leaves that changed.
+// next, and the two share all but what changed.
 //
-// Two levels: a spine of leaves of at most kLeaf entries. Making a successor copies the spine and
-// the touched leaves. Reads from any thread.
+// A B+ tree of which nodes are copied when they are first touched by an edit, and edited in place
+// by the rest of it: a successor costs a short path for each Region that changed. Reads from any
+// thread.
 #ifndef CXLPOOL_FABRIC_MANAGER_SERVICE_REGION_TABLE_H_
 #define CXLPOOL_FABRIC_MANAGER_SERVICE_REGION_TABLE_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -37,12 +39,17 @@ class RegionTable {
   size_t size() const { return size_; }
 
  private:
-  static constexpr size_t kLeaf = 256;
-  using Leaf = std::vector<RegionPtr>;  // In order of id; never empty in the spine.
+  struct Node;
+  using NodePtr = std::shared_ptr<Node>;
+  struct Split;
 
-  size_t LeafOf(absl::string_view id) const;
+  static Node& Own(NodePtr& node, uint64_t edition);
+  static bool Put(NodePtr& node, const RegionPtr& region, uint64_t edition, Split& split);
+  static void Take(NodePtr& node, absl::string_view id, uint64_t edition);
+  static void List(const Node& node, absl::string_view after, size_t limit,
+                   std::vector<RegionPtr>& out);
 
-  std::vector<std::shared_ptr<const Leaf>> spine_;
+  NodePtr root_;  // Null: empty. Never changed once this table is out of With.
   size_t size_ = 0;
 };
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <random>
 
@@ -21,11 +22,20 @@ TEST(RegionTableTest, AgreesWithAMapUnderRandomEdits) {
   std::mt19937 random(7);
   RegionTable table;
   std::map<std::string, RegionPtr> naive;
-  for (int round = 0; round < 400; ++round) {
+  RegionTable kept;
+  std::map<std::string, RegionPtr> naive_kept;
+  for (int round = 0; round < 1000; ++round) {
+    // Grows, shrinks, and grows again; an old one is looked at in the end.
+    const unsigned out_of = round < 400 ? 4 : round < 700 ? 1 : 3;
+    if (round == 300) {
+      kept = table;
+      naive_kept = naive;
+    }
     std::vector<RegionTable::Edit> edits;
     for (int i = 0; i < 20; ++i) {
       const std::string id = absl::StrCat("r-", random() % 3000);
-      RegionPtr region = random() % 3 == 0 ? nullptr : Make(id, static_cast<uint64_t>(round));
+      RegionPtr region =
+          random() % out_of == 0 && out_of < 4 ? nullptr : Make(id, static_cast<uint64_t>(round));
       edits.push_back({id, region});
       if (region == nullptr) {
         naive.erase(id);
@@ -49,6 +59,10 @@ TEST(RegionTableTest, AgreesWithAMapUnderRandomEdits) {
   }
   EXPECT_EQ(expected, naive.end());
   EXPECT_EQ(table.Find("zz"), nullptr);
+  const auto all = kept.List("", naive_kept.size() + 1);
+  ASSERT_EQ(all.size(), naive_kept.size());
+  EXPECT_TRUE(std::equal(all.begin(), all.end(), naive_kept.begin(),
+                         [](const RegionPtr& a, const auto& b) { return a == b.second; }));
 }
 
 TEST(RegionTableTest, AnOlderTableStaysAsItWas) {

@@ -242,7 +242,7 @@ class ServiceRig {
         fabric(world, {"host-a", "host-b"}),
         writer({.hardware_coherent = true}, &executor, &executor, &store_, &views, &watch),
         sessions({}, &executor, &executor, &writer),
-        reconciler({}, &executor, &executor, &writer, &views, &fabric, &sessions, std::move(probe)),
+        reconciler({}, &executor, &executor, &writer, &fabric, &sessions, std::move(probe)),
         leases(&executor, &executor, &writer),
         pool(&executor, &writer, &reconciler, &sessions) {
     writer.Open({.on_committed =

@@ -47,39 +47,53 @@ struct PoolView {
 };
 using PoolViewPtr = std::shared_ptr<const PoolView>;
 
+// What one commit makes of the view, in parts that cost little to make.
+struct Publication {
+  uint64_t revision = 0;
+  // A Region as it is now, by id; null: no Region has that id any more.
+  std::vector<RegionTable::Edit> regions;
+  // A tag and its Region's id; empty: no Region has that tag any more.
+  std::vector<std::pair<Uuid, std::string>> tags;
+  std::vector<std::shared_ptr<const HostView>> hosts;  // Those that changed.
+  // Numbers of every device and tenant, in order of id; what they are changes seldom.
+  struct DeviceNumbers {
+    DeviceUse use;
+    uint64_t largest_free_bytes = 0;
+  };
+  std::vector<DeviceNumbers> devices;
+  std::shared_ptr<const std::vector<DeviceView>> device_infos;
+  std::vector<TenantUse> tenants;
+  std::shared_ptr<const std::vector<TenantView>> tenant_infos;
+  std::shared_ptr<const Topology> topology;
+  Capacity capacity;
+};
+
 // Holds the latest, and an index of tags. Any thread.
+//
+// The writer hands over publications; whoever asks first after some puts them together. So a commit
+// costs the writer next to nothing while nobody looks.
 class ViewHolder {
  public:
-  PoolViewPtr Get() const {
-    MutexLock lock(mutex_);
-    return view_;
-  }
+  PoolViewPtr Get() const;
 
-  // Edits of the index: a tag and its Region's id, empty to take it away.
-  using TagEdits = std::vector<std::pair<Uuid, std::string>>;
-  void Set(PoolViewPtr view, const TagEdits& by_tag) {
-    MutexLock lock(mutex_);
-    view_.swap(view);
-    for (const auto& [tag, id] : by_tag) {
-      if (id.empty()) {
-        ids_by_tag_.erase(tag);
-      } else {
-        ids_by_tag_[tag] = id;
-      }
-    }
-  }
+  void Publish(Publication publication);
 
   // Empty if there is none.
-  std::string IdOfTag(const Uuid& tag) const {
-    MutexLock lock(mutex_);
-    const auto it = ids_by_tag_.find(tag);
-    return it == ids_by_tag_.end() ? std::string() : it->second;
-  }
+  std::string IdOfTag(const Uuid& tag) const;
 
  private:
+  // Beyond it the writer puts them together itself.
+  static constexpr size_t kMaxPending = 65536;
+
+  void Merge() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   mutable Mutex mutex_;
-  PoolViewPtr view_ ABSL_GUARDED_BY(mutex_) = std::make_shared<const PoolView>();
-  absl::flat_hash_map<Uuid, std::string> ids_by_tag_ ABSL_GUARDED_BY(mutex_);
+  mutable PoolViewPtr view_ ABSL_GUARDED_BY(mutex_) = MakeEmpty();
+  mutable absl::flat_hash_map<Uuid, std::string> ids_by_tag_ ABSL_GUARDED_BY(mutex_);
+  mutable Publication pending_ ABSL_GUARDED_BY(mutex_);  // All since the view was made, as one.
+  mutable bool stale_ ABSL_GUARDED_BY(mutex_) = false;
+
+  static PoolViewPtr MakeEmpty();
 };
 
 }  // namespace cxlpool::fm

@@ -190,6 +190,10 @@ absl::StatusOr<Committed> Writer::PlanOne(const Audit& audit, absl::StatusOr<Pro
       events_.push_back({revision, gone->region, true});
     }
   }
+  for (const Item& item : *inverse) {
+    const auto* before = std::get_if<RegionPtr>(&item);
+    undurable_.try_emplace(KeyOf(item), before == nullptr ? nullptr : *before);
+  }
   changes_.push_back(std::move(proposal->change));
   inverses_.push_back(*std::move(inverse));
   return committed;
@@ -288,6 +292,7 @@ void Writer::FinishGroup(const absl::Status& status) {
   group_.clear();
   changes_.clear();
   inverses_.clear();
+  undurable_.clear();
   puts_.clear();
   events_.clear();
   for (Planned& planned : group) Answer(std::move(planned), status);
@@ -319,60 +324,73 @@ std::shared_ptr<const HostView> Writer::LookAtHost(const Host& host) const {
       HostView{host, state_.Runtime(host.id), state_.Occupied(host.id)});
 }
 
-void Writer::PublishDevices(PoolView& view) const {
+// What devices and tenants are, apart from their numbers: read anew where it may have changed.
+void Writer::ReadInfos() {
   auto devices = std::make_shared<std::vector<DeviceView>>();
+  device_order_.clear();
   for (const auto& [id, device] : state_.devices()) {
-    const DeviceIndex index = *state_.IndexOf(Interned(id));
-    devices->push_back({device, state_.UseOf(index), state_.space().largest_free_bytes(index),
-                        state_.topology().DomainOf(id), state_.limits().max_lds_per_device});
+    device_order_.push_back(*state_.IndexOf(Interned(id)));
+    devices->push_back(
+        {device, {}, 0, state_.topology().DomainOf(id), state_.limits().max_lds_per_device});
   }
-  view.devices = std::move(devices);
-}
+  device_infos_ = std::move(devices);
 
-void Writer::PublishTenants(PoolView& view) const {
   auto tenants = std::make_shared<std::vector<TenantView>>();
-  const Interned standard(kDefaultTenant);
-  if (state_.FindTenant(standard) == nullptr) {
-    tenants->push_back({Tenant{.key = 0, .id = kDefaultTenant}, state_.UseOf(standard)});
+  if (state_.FindTenant(kDefaultTenant) == nullptr) {
+    tenants->push_back({Tenant{.key = 0, .id = kDefaultTenant}, {}});
   }
-  for (const auto& [id, tenant] : state_.tenants()) {
-    tenants->push_back({tenant, state_.UseOf(Interned(id))});
-  }
+  for (const auto& [id, tenant] : state_.tenants()) tenants->push_back({tenant, {}});
   std::sort(tenants->begin(), tenants->end(),
             [](const TenantView& a, const TenantView& b) { return a.tenant.id < b.tenant.id; });
-  view.tenants = std::move(tenants);
+  tenant_order_.clear();
+  for (const TenantView& tenant : *tenants) tenant_order_.emplace_back(tenant.tenant.id);
+  tenant_infos_ = std::move(tenants);
 }
 
 // `changes` name what may differ from the last view, old values and new; what is there now is
 // read from the state.
 void Writer::PublishView(const std::vector<const Change*>& changes) {
-  auto view = std::make_shared<PoolView>(*views_->Get());
-  view->revision = revision_;
-  view->topology = topology_;
-  std::vector<RegionTable::Edit> edits;
-  ViewHolder::TagEdits by_tag;
+  Publication publication;
+  publication.revision = revision_;
+  publication.topology = topology_;
   std::set<std::string> hosts = std::move(stale_hosts_);
   stale_hosts_.clear();
   for (const Change* change : changes) {
     for (const Item& item : *change) {
-      AddHosts(item, hosts);
       const auto* value = std::get_if<RegionPtr>(&item);
-      if (value == nullptr) continue;
+      if (value == nullptr) {
+        AddHosts(item, hosts);
+        stale_infos_ |= !std::holds_alternative<Tombstone>(item);
+        continue;
+      }
       const Region& named = **value;
+      AddHosts(item, hosts);
       const RegionPtr* now = state_.FindRegionById(named.id);
-      edits.push_back({named.id, now == nullptr ? nullptr : *now});
+      publication.regions.push_back({named.id, now == nullptr ? nullptr : *now});
       const RegionPtr* tagged = state_.FindRegionByTag(named.tag);
-      by_tag.emplace_back(named.tag, tagged == nullptr ? "" : (*tagged)->id);
+      publication.tags.emplace_back(named.tag, tagged == nullptr ? "" : (*tagged)->id);
     }
   }
-  view->regions = view->regions.With(edits);
   for (const std::string& id : hosts) {
-    if (const Host* host = state_.FindHost(id)) view->hosts[id] = LookAtHost(*host);
+    if (const Host* host = state_.FindHost(id)) publication.hosts.push_back(LookAtHost(*host));
   }
-  PublishDevices(*view);
-  PublishTenants(*view);
-  view->capacity = state_.GetCapacity();
-  views_->Set(std::move(view), by_tag);
+  if (stale_infos_) ReadInfos();
+  stale_infos_ = false;
+  publication.device_infos = device_infos_;
+  publication.devices.reserve(device_order_.size());
+  for (const DeviceIndex index : device_order_) {
+    publication.devices.push_back({state_.UseOf(index), state_.space().largest_free_bytes(index)});
+  }
+  publication.tenant_infos = tenant_infos_;
+  for (const Interned& tenant : tenant_order_) publication.tenants.push_back(state_.UseOf(tenant));
+  publication.capacity = state_.GetCapacity();
+  views_->Publish(std::move(publication));
+}
+
+RegionPtr Writer::Durable(Key key) const {
+  if (const auto before = undurable_.find(key); before != undurable_.end()) return before->second;
+  const RegionPtr* now = state_.FindRegion(key);
+  return now == nullptr ? nullptr : *now;
 }
 
 void Writer::SetRuntime(const std::string& host, HostRuntime runtime) {
@@ -383,6 +401,7 @@ void Writer::SetRuntime(const std::string& host, HostRuntime runtime) {
 
 void Writer::SetReachable(const std::string& device, bool reachable) {
   state_.SetReachable(device, reachable);
+  stale_infos_ = true;
   if (!committing_) PublishView({});
 }
 

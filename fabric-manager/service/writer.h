@@ -89,6 +89,9 @@ class Writer {
   const PoolState& state() const { return state_; }
   uint64_t revision() const { return revision_; }
 
+  // A Region as the last commit that succeeded left it; null: it is not there. On the executor.
+  RegionPtr Durable(Key key) const;
+
   // What the configuration and the driver say. Before Open.
   void SetTopology(Topology topology);
   void SetLimits(const FabricLimits& limits) { state_.SetLimits(limits); }
@@ -122,8 +125,7 @@ class Writer {
   void Answer(Planned planned, const absl::Status& status);
   void Publish();
   void PublishView(const std::vector<const Change*>& changes);
-  void PublishDevices(PoolView& view) const;
-  void PublishTenants(PoolView& view) const;
+  void ReadInfos();
   std::shared_ptr<const HostView> LookAtHost(const Host& host) const;
   absl::Status Load(const StoreImage& image);
   uint64_t NextId();
@@ -155,12 +157,18 @@ class Writer {
 
   std::set<std::string> stale_hosts_;  // Runtime changed since the last view.
   std::shared_ptr<const Topology> topology_ = std::make_shared<const Topology>();
+  bool stale_infos_ = true;  // So did what a device or a tenant is.
+  std::shared_ptr<const std::vector<DeviceView>> device_infos_;
+  std::vector<DeviceIndex> device_order_;
+  std::shared_ptr<const std::vector<TenantView>> tenant_infos_;
+  std::vector<Interned> tenant_order_;
 
   // The group under way.
   std::vector<Planned> group_;
   std::vector<Change> changes_;
   std::vector<Change> inverses_;
-  absl::flat_hash_map<Key, std::string> puts_;  // Empty value: erase.
+  absl::flat_hash_map<Key, RegionPtr> undurable_;  // What it changes, as it was before.
+  absl::flat_hash_map<Key, std::string> puts_;     // Empty value: erase.
   std::vector<WatchEvent> events_;
   uint64_t base_revision_ = 0;
 };

@@ -1,0 +1,77 @@
+#include "fabric-manager/service/view.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace cxlpool::fm {
+
+PoolViewPtr ViewHolder::MakeEmpty() {
+  auto view = std::make_shared<PoolView>();
+  view->devices = std::make_shared<const std::vector<DeviceView>>();
+  view->tenants = std::make_shared<const std::vector<TenantView>>();
+  return view;
+}
+
+PoolViewPtr ViewHolder::Get() const {
+  MutexLock lock(mutex_);
+  if (stale_) Merge();
+  return view_;
+}
+
+std::string ViewHolder::IdOfTag(const Uuid& tag) const {
+  MutexLock lock(mutex_);
+  if (stale_) Merge();
+  const auto it = ids_by_tag_.find(tag);
+  return it == ids_by_tag_.end() ? std::string() : it->second;
+}
+
+void ViewHolder::Publish(Publication publication) {
+  const auto append = [](auto& to, auto& from) {
+    to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
+    from = std::move(to);
+  };
+  MutexLock lock(mutex_);
+  append(pending_.regions, publication.regions);
+  append(pending_.tags, publication.tags);
+  append(pending_.hosts, publication.hosts);
+  pending_ = std::move(publication);
+  stale_ = true;
+  if (pending_.regions.size() > kMaxPending) Merge();
+}
+
+void ViewHolder::Merge() const {
+  auto view = std::make_shared<PoolView>(*view_);
+  view->revision = pending_.revision;
+  view->capacity = pending_.capacity;
+  view->topology = pending_.topology;
+  // In order of id, so that neighbours share the cost; of equal ids the last counts.
+  std::stable_sort(pending_.regions.begin(), pending_.regions.end(),
+                   [](const auto& a, const auto& b) { return a.id < b.id; });
+  view->regions = view->regions.With(pending_.regions);
+  for (auto& host : pending_.hosts) view->hosts[host->host.id] = std::move(host);
+
+  auto devices = std::make_shared<std::vector<DeviceView>>(*pending_.device_infos);
+  for (size_t i = 0; i < devices->size(); ++i) {
+    (*devices)[i].use = pending_.devices[i].use;
+    (*devices)[i].largest_free_bytes = pending_.devices[i].largest_free_bytes;
+  }
+  view->devices = std::move(devices);
+  auto tenants = std::make_shared<std::vector<TenantView>>(*pending_.tenant_infos);
+  for (size_t i = 0; i < tenants->size(); ++i) (*tenants)[i].use = pending_.tenants[i];
+  view->tenants = std::move(tenants);
+
+  for (auto& [tag, id] : pending_.tags) {
+    if (id.empty()) {
+      ids_by_tag_.erase(tag);
+    } else {
+      ids_by_tag_[tag] = std::move(id);
+    }
+  }
+  pending_.regions.clear();
+  pending_.tags.clear();
+  pending_.hosts.clear();
+  view_ = std::move(view);
+  stale_ = false;
+}
+
+}  // namespace cxlpool::fm
