@@ -1,8 +1,10 @@
 #include "fabric-manager/config.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
@@ -15,6 +17,9 @@ constexpr size_t kMaxDevices = 4096;
 constexpr size_t kMaxHosts = 4096;
 constexpr size_t kMaxSlots = 256;
 constexpr uint64_t kMaxSlotNumber = 8191;  // PCIe Slot Capabilities, 13 bits.
+
+constexpr uint64_t kMaxFigure = 1'000'000'000;  // Nanoseconds, or MiB a second.
+constexpr uint32_t kMaxHeads = 256;
 
 std::string ReadId(TomlReader& toml, std::set<std::string>& seen) {
   std::string id = toml.String("id");
@@ -63,6 +68,119 @@ FmConfig::Host ReadHost(TomlReader& toml, bool qemu, std::set<std::string>& seen
   return host;
 }
 
+// 0 where it is left out.
+uint32_t NumberIn(TomlReader& toml, const std::string& key, uint64_t max) {
+  const uint64_t value = toml.Number(key, 0);
+  if (value > max) toml.Fail(key, "is too large", absl::StrCat("use at most ", max));
+  return static_cast<uint32_t>(value);
+}
+
+std::string ReadDomain(TomlReader& toml) {
+  std::string domain = toml.String("failure_domain", "");
+  if (!domain.empty() && !CheckResourceId(domain).ok()) {
+    toml.Fail("failure_domain", "is not well formed",
+              "use 1 to 63 of a-z, 0-9 and '-', a letter first");
+  }
+  return domain;
+}
+
+TopologySpec::Switch ReadSwitch(TomlReader& toml, std::set<std::string>& seen) {
+  TopologySpec::Switch out;
+  out.id = ReadId(toml, seen);
+  out.latency_ns = NumberIn(toml, "latency_ns", kMaxFigure);
+  out.bandwidth_mib_per_second = NumberIn(toml, "bandwidth_mib", kMaxFigure);
+  out.failure_domain = ReadDomain(toml);
+  return out;
+}
+
+// What a [[device]] says of its place.
+TopologySpec::Device ReadPlace(TomlReader& toml, const std::string& id) {
+  TopologySpec::Device out;
+  out.id = id;
+  out.latency_ns = NumberIn(toml, "latency_ns", kMaxFigure);
+  out.bandwidth_mib_per_second = NumberIn(toml, "bandwidth_mib", kMaxFigure);
+  out.heads = NumberIn(toml, "heads", kMaxHeads);
+  out.failure_domain = ReadDomain(toml);
+  return out;
+}
+
+TopologySpec::Link ReadLink(TomlReader& toml, const FmConfig& config) {
+  TopologySpec::Link link;
+  link.a = toml.String("from");
+  link.b = toml.String("to");
+  link.latency_ns = NumberIn(toml, "latency_ns", kMaxFigure);
+  link.bandwidth_mib_per_second = NumberIn(toml, "bandwidth_mib", kMaxFigure);
+  if (!toml.Has("slots")) return link;
+  const auto host = std::find_if(
+      config.hosts.begin(), config.hosts.end(),
+      [&](const FmConfig::Host& each) { return each.id == link.a || each.id == link.b; });
+  // On QEMU the machine says which slots there are.
+  const bool any = host == config.hosts.end() || host->slots.empty();
+  for (const uint64_t slot : toml.Numbers("slots")) {
+    if (slot > kMaxSlotNumber ||
+        (!any && std::find(host->slots.begin(), host->slots.end(), slot) == host->slots.end())) {
+      toml.Fail("slots", absl::StrCat("holds ", slot, ", which the host does not have"),
+                "use slots of its [[host]]");
+    }
+    link.slots.push_back(static_cast<uint32_t>(slot));
+  }
+  return link;
+}
+
+// How many of the links, from the first, it takes for the topology to be refused.
+size_t LinksToRefusal(TopologySpec spec) {
+  const std::vector<TopologySpec::Link> links = std::move(spec.links);
+  const auto refused = [&](size_t count) {
+    spec.links.assign(links.begin(), links.begin() + static_cast<ptrdiff_t>(count));
+    return !Topology::Create(spec).ok();
+  };
+  size_t good = 0;
+  size_t bad = links.size();
+  if (refused(0)) return 0;
+  while (bad - good > 1) {
+    const size_t middle = good + (bad - good) / 2;
+    (refused(middle) ? bad : good) = middle;
+  }
+  return bad;
+}
+
+// Switches and links, on top of `spec.devices`.
+void ReadTopology(TomlReader& toml, FmConfig& config, TopologySpec spec) {
+  std::set<std::string> ids;
+  for (TomlReader& each : toml.Tables("switch")) spec.switches.push_back(ReadSwitch(each, ids));
+  std::vector<TomlReader> links = toml.Tables("link");
+  for (TomlReader& link : links) spec.links.push_back(ReadLink(link, config));
+  if (!links.empty()) {
+    for (const auto& host : config.hosts) spec.hosts.push_back(host.id);
+  }
+  auto topology = Topology::Create(spec);
+  if (topology.ok()) {
+    config.topology = *std::move(topology);
+    return;
+  }
+  const size_t link = LinksToRefusal(spec);
+  spec.links.resize(link);
+  const auto refusal = RefusalOf(Topology::Create(spec).status()).value_or(Refusal{});
+  if (link == 0) {
+    toml.Fail("link", absl::StrCat("makes no ", refusal.message), refusal.remedy);
+  } else {
+    links[link - 1].Fail("to", absl::StrCat("makes no ", refusal.message), refusal.remedy);
+  }
+}
+
+Policy ReadPolicy(TomlReader& toml) {
+  const std::string word = toml.String("default", "pack");
+  std::string known;
+  for (const Policy policy :
+       {Policy::kPack, Policy::kSpread, Policy::kBandwidth, Policy::kLatency, Policy::kIsolate}) {
+    const std::string name = absl::AsciiStrToLower(ToString(policy));
+    if (word == name) return policy;
+    absl::StrAppend(&known, known.empty() ? "\"" : ", \"", name, "\"");
+  }
+  toml.Fail("default", "is no placement policy", absl::StrCat("write one of ", known));
+  return Policy::kPack;
+}
+
 }  // namespace
 
 absl::StatusOr<FmConfig> ParseFmConfig(const std::string& text, const std::string& file) {
@@ -100,8 +218,10 @@ absl::StatusOr<FmConfig> ParseFmConfig(const std::string& text, const std::strin
   }
   const bool qemu = config.driver == FmConfig::Driver::kQemu;
   std::set<std::string> ids;
+  TopologySpec topology;
   for (TomlReader& device : toml->Tables("device")) {
     config.devices.push_back(ReadDevice(device, qemu, ids));
+    topology.devices.push_back(ReadPlace(device, config.devices.back().id));
   }
   if (config.devices.empty() || config.devices.size() > kMaxDevices) {
     toml->Fail("device", absl::StrCat("needs 1 to ", kMaxDevices), "add a [[device]]");
@@ -113,6 +233,9 @@ absl::StatusOr<FmConfig> ParseFmConfig(const std::string& text, const std::strin
   if (config.hosts.size() > kMaxHosts) {
     toml->Fail("host", absl::StrCat("stands more than ", kMaxHosts, " times"), "use fewer");
   }
+  ReadTopology(*toml, config, std::move(topology));
+  TomlReader placement = toml->Table("placement");
+  config.default_policy = ReadPolicy(placement);
 
   TomlReader sessions = toml->Table("sessions");
   config.heartbeat = sessions.Duration("heartbeat", config.heartbeat);

@@ -11,6 +11,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "fabric-manager/model/region.h"
+#include "fabric-manager/model/topology.h"
 
 namespace cxlpool::fm {
 
@@ -47,6 +49,8 @@ struct FmConfig {
   std::string qemu_state;  // Directory; empty: a host that ended while no manager ran is not known.
   std::vector<Device> devices;
   std::vector<Host> hosts;
+  Topology topology;  // Without any [[link]]: everybody reaches everything.
+  Policy default_policy = Policy::kPack;
   absl::Duration heartbeat = absl::Seconds(2);
   absl::Duration lease = absl::Seconds(10);
   absl::Duration attach_timeout = absl::Seconds(60);

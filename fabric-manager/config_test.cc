@@ -60,6 +60,119 @@ TEST(FmConfigTest, SaysWhatIsWrongAndWhere) {
   }
 }
 
+constexpr char kRack[] = R"(
+[[listen]]
+address = "unix:/run/cxlpool/fm.sock"
+insecure = true
+
+[store]
+kind = "memory"
+
+[fabric]
+driver = "emulated"
+root = "/run/cxlpool/fabric"
+
+[placement]
+default = "spread"
+
+[[switch]]
+id = "sw0"
+latency_ns = 70
+bandwidth_mib = 24000
+failure_domain = "shelf-1"
+
+[[device]]
+id = "cmm-0"
+capacity = "2GiB"
+latency_ns = 150
+bandwidth_mib = 20000
+
+[[device]]
+id = "cmm-1"
+capacity = "2GiB"
+heads = 1
+failure_domain = "shelf-2"
+
+[[host]]
+id = "host-a"
+slots = [1, 2, 3]
+
+[[host]]
+id = "host-b"
+slots = [1, 2]
+
+[[link]]
+from = "host-a"
+to = "sw0"
+latency_ns = 10
+bandwidth_mib = 30000
+slots = [1, 2]
+
+[[link]]
+from = "sw0"
+to = "cmm-0"
+
+[[link]]
+from = "cmm-1"
+to = "host-a"
+slots = [3]
+)";
+
+TEST(FmConfigTest, ReadsTheTopology) {
+  const auto config = ParseFmConfig(kRack, "fm.toml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->default_policy, Policy::kSpread);
+  const Topology& topology = config->topology;
+  EXPECT_FALSE(topology.connects_all());
+  const Path* path = topology.Find("host-a", "cmm-0");
+  ASSERT_NE(path, nullptr);
+  EXPECT_EQ(*path, (Path{{"sw0"}, 230, 20000, {1, 2}}));
+  path = topology.Find("host-a", "cmm-1");
+  ASSERT_NE(path, nullptr);
+  EXPECT_EQ(*path, (Path{{}, 0, 0, {3}}));
+  EXPECT_EQ(topology.Find("host-b", "cmm-0"), nullptr);
+  EXPECT_EQ(topology.DomainOf("cmm-1"), "shelf-2");
+}
+
+TEST(FmConfigTest, WithoutLinksEverybodyReachesEverything) {
+  const auto config = ParseFmConfig(kGood, "fm.toml");
+  ASSERT_TRUE(config.ok());
+  EXPECT_TRUE(config->topology.connects_all());
+  EXPECT_EQ(config->default_policy, Policy::kPack);
+}
+
+TEST(FmConfigTest, SaysWhatIsWrongWithTheTopologyAndWhere) {
+  const std::vector<std::pair<std::pair<std::string, std::string>, std::string>> cases = {
+      {{"\"spread\"", "\"widest\""},
+       "fm.toml:14: placement.default: is no placement policy (write one of \"pack\", \"spread\", "
+       "\"bandwidth\", \"latency\", \"isolate\")"},
+      {{"default = ", "defualt = "}, "placement.defualt: is not a key"},
+      {{"to = \"cmm-0\"", "to = \"cmm-7\""},
+       "fm.toml:51: link[1].to: makes no topology: link sw0 - cmm-7 names \"cmm-7\""},
+      {{"from = \"sw0\"", "from = \"cmm-1\""}, "fm.toml:51: link[1].to: makes no topology"},
+      {{"from = \"cmm-1\"", "from = \"host-b\""}, "fm.toml:55: link[2].to: makes no topology"},
+      {{"slots = [3]", "slots = [4]"}, "fm.toml:56: link[2].slots: holds 4"},
+      {{"to = \"cmm-0\"", "to = \"cmm-0\"\nslots = [1]"}, "link[1].to: makes no topology"},
+      {{"id = \"sw0\"", "id = \"host-b\""}, "\"host-b\" is there twice"},
+      {{"id = \"sw0\"", "id = \"SW0\""}, "fm.toml:17: switch[0].id: is not well formed"},
+      {{"shelf-1", "Shelf 1"}, "switch[0].failure_domain: is not well formed"},
+      {{"latency_ns = 150", "latency_ns = \"150\""}, "device[0].latency_ns"},
+      {{"latency_ns = 150", "latency_ns = 2000000000"}, "device[0].latency_ns: is too large"},
+      {{"heads = 1", "heads = 1000"}, "device[1].heads: is too large"},
+      {{"to = \"host-a\"\nslots = [3]",
+        "to = \"host-a\"\n[[link]]\nfrom = \"cmm-1\"\nto = \"host-b\""},
+       "link[3].to: makes no topology"},
+      {{"latency_ns = 10", "latency = 10"}, "link[0].latency: is not a key"},
+  };
+  for (const auto& [edit, expected] : cases) {
+    const std::string text = absl::StrReplaceAll(kRack, {{edit.first, edit.second}});
+    ASSERT_NE(text, kRack) << edit.first;
+    const absl::Status status = ParseFmConfig(text, "fm.toml").status();
+    EXPECT_EQ(ReasonOf(status), "BAD_CONFIG") << edit.second;
+    EXPECT_TRUE(absl::StrContains(status.message(), expected)) << status;
+  }
+}
+
 TEST(FmConfigTest, AMissingFileIsNamed) {
   EXPECT_EQ(ReasonOf(LoadFmConfig("/nowhere/fm.toml").status()), "NO_CONFIG");
 }

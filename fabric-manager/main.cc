@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdlib>
+#include <filesystem>
 #include <future>
 #include <iostream>
 #include <memory>
@@ -17,6 +18,7 @@
 #include "fabric-manager/adapters/store_sqlite/sqlite_store.h"
 #include "fabric-manager/config.h"
 #include "fabric-manager/rpc/server.h"
+#include "fabric-manager/service/lease_keeper.h"
 #include "proto/support/log.h"
 #include "proto/support/loop.h"
 #include "proto/support/service_notify.h"
@@ -68,6 +70,13 @@ absl::StatusOr<std::unique_ptr<Store>> MakeStore(const FmConfig& config) {
   return MakeSqliteStore(options);
 }
 
+// Absolute; empty where the store is in memory.
+std::string StoreDirectory(const FmConfig& config) {
+  if (config.store == FmConfig::StoreKind::kMemory) return "";
+  std::error_code error;
+  return std::filesystem::absolute(config.store_path, error).parent_path().string();
+}
+
 // CXLPOOL_CRASH_AT=RUNG[:N] ends this process by SIGKILL the Nth time it passes the rung: for the
 // kill tests, which restart it and see that it converges.
 Probe CrashProbe() {
@@ -97,18 +106,29 @@ class Manager {
         store_(std::move(store)),
         driver_(std::move(driver)),
         coherent_(driver_->capabilities().hardware_coherent),
-        writer_({.hardware_coherent = coherent_}, &loop_, &clock_, store_.get(), &views_, &watch_),
+        writer_({.hardware_coherent = coherent_, .default_policy = config_.default_policy}, &loop_,
+                &clock_, store_.get(), &views_, &watch_),
         sessions_({.heartbeat = config_.heartbeat, .lease = config_.lease}, &loop_, &clock_,
                   &writer_),
         reconciler_(
             {.attach_timeout = config_.attach_timeout, .discover_period = config_.discover_period},
-            &loop_, &clock_, &writer_, &views_, driver_.get(), &sessions_, CrashProbe()),
-        pool_(&loop_, &writer_, &reconciler_, &sessions_) {}
+            &loop_, &clock_, &writer_, driver_.get(), &sessions_, CrashProbe()),
+        leases_(&loop_, &clock_, &writer_),
+        pool_(&loop_, &writer_, &reconciler_, &sessions_) {
+    const FabricCapabilities fabric = driver_->capabilities();
+    writer_.SetTopology(config_.topology);
+    writer_.SetLimits({.extent_granule_bytes = fabric.extent_granule_bytes,
+                       .max_lds_per_device = fabric.max_lds_per_device});
+  }
 
   // `on_fatal` may be called from any thread, once serving.
   absl::Status Start(std::function<void(absl::Status)> on_fatal) {
     std::promise<absl::Status> opened;
-    writer_.Open({.on_committed = [this](const auto& changes) { reconciler_.OnCommitted(changes); },
+    writer_.Open({.on_committed =
+                      [this](const auto& changes) {
+                        reconciler_.OnCommitted(changes);
+                        leases_.OnCommitted(changes);
+                      },
                   .on_fatal = std::move(on_fatal)},
                  [&](absl::Status status) { opened.set_value(std::move(status)); });
     if (absl::Status status = opened.get_future().get(); !status.ok()) return status;
@@ -120,6 +140,7 @@ class Manager {
                            },
                        .on_session = [this](const auto& host,
                                             bool online) { reconciler_.OnSession(host, online); }});
+      leases_.Start();
       reconciler_.Start([&](absl::Status status) { discovered.set_value(std::move(status)); });
     });
     if (absl::Status status = discovered.get_future().get(); !status.ok()) {
@@ -128,14 +149,16 @@ class Manager {
     ServerOptions options{.listen = {},
                           .tls = std::nullopt,
                           .fabric = driver_->capabilities().driver,
-                          .hardware_coherent = coherent_};
+                          .hardware_coherent = coherent_,
+                          .store_directory = StoreDirectory(config_)};
     for (const auto& listen : config_.listen) {
       options.listen.push_back({listen.address, listen.insecure});
     }
     if (config_.tls.has_value()) {
       options.tls = TlsFiles{config_.tls->ca, config_.tls->cert, config_.tls->key};
     }
-    auto server = RpcServer::Start(options, &loop_, &pool_, &sessions_, &views_, &watch_);
+    auto server =
+        RpcServer::Start(options, &loop_, &pool_, &sessions_, store_.get(), &views_, &watch_);
     if (!server.ok()) return server.status();
     server_ = *std::move(server);
     server_->SetServing(true);
@@ -171,6 +194,7 @@ class Manager {
   Writer writer_;
   HostSessions sessions_;
   Reconciler reconciler_;
+  LeaseKeeper leases_;
   PoolService pool_;
   std::unique_ptr<RpcServer> server_;
 };

@@ -1,7 +1,8 @@
 #include "fabric-manager/rpc/authorize.h"
 
-#include <map>
+#include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "proto/support/refusal.h"
 
@@ -10,23 +11,38 @@ namespace {
 
 enum class Allowed { kOperator, kOperatorAndHost, kHost };
 
-const std::map<std::string, Allowed>& Rules() {
-  static const auto& rules = *new std::map<std::string, Allowed>{
-      // Applications' calls travel under their host's certificate, for that host alone.
+// Applications' calls travel under their host's certificate, for that host alone: each call that a
+// host may make looks at whose the Region is.
+const absl::flat_hash_map<absl::string_view, Allowed>& Rules() {
+  static const auto& rules = *new absl::flat_hash_map<absl::string_view, Allowed>{
       {"AllocateRegion", Allowed::kOperatorAndHost},
+      {"RenewRegion", Allowed::kOperatorAndHost},
       {"ReleaseRegion", Allowed::kOperatorAndHost},
       {"GetRegion", Allowed::kOperatorAndHost},
+      {"BatchAllocateRegions", Allowed::kOperator},
+      {"BatchReleaseRegions", Allowed::kOperator},
       {"ListRegions", Allowed::kOperator},
       {"AttachRegion", Allowed::kOperator},
       {"DetachRegion", Allowed::kOperator},
+      {"ResizeRegion", Allowed::kOperator},
+      {"RenameRegion", Allowed::kOperator},
       {"WatchRegions", Allowed::kOperator},
       {"GetCapacity", Allowed::kOperator},
       {"ListDevices", Allowed::kOperator},
+      {"AddDevice", Allowed::kOperator},
+      {"DrainDevice", Allowed::kOperator},
+      {"RemoveDevice", Allowed::kOperator},
+      {"FailDevice", Allowed::kOperator},
       {"ListHosts", Allowed::kOperator},
       {"EnrolHost", Allowed::kOperator},
       {"RetireHost", Allowed::kOperator},
       {"FenceHost", Allowed::kOperator},
+      {"SetTenant", Allowed::kOperator},
+      {"GetTenant", Allowed::kOperator},
+      {"ListTenants", Allowed::kOperator},
+      {"RemoveTenant", Allowed::kOperator},
       {"GetTopology", Allowed::kOperator},
+      {"Backup", Allowed::kOperator},
       // Which host an identity is, the session itself finds out: any may be enrolled.
       {"Session", Allowed::kHost},
   };
@@ -49,34 +65,42 @@ absl::string_view NameOf(Role role) {
 
 }  // namespace
 
-absl::StatusOr<Caller> Authorize(const grpc::ServerContextBase& context,
-                                 const std::string& method) {
+bool MayCall(Role role, absl::string_view method) {
+  const auto rule = Rules().find(method);
+  if (rule == Rules().end()) return false;
+  const bool host = role == Role::kHost || role == Role::kOther;
+  switch (rule->second) {
+    case Allowed::kOperator:
+      return role == Role::kOperator;
+    case Allowed::kOperatorAndHost:
+      return role == Role::kOperator || host;
+    case Allowed::kHost:
+      return host;
+  }
+  return false;
+}
+
+absl::StatusOr<Caller> Authorize(const grpc::ServerContextBase& context, absl::string_view method) {
   const auto auth = context.auth_context();
   auto identity = IdentityOf(*auth);
   if (!identity.ok()) return identity.status();
   Caller caller{*std::move(identity), !auth->IsPeerAuthenticated()};
-  const auto rule = Rules().find(method);
-  bool allowed = rule != Rules().end();
-  if (allowed && !caller.insecure_local) {
-    const Role role = caller.identity.role;
-    const bool host = role == Role::kHost || role == Role::kOther;
-    allowed = rule->second == Allowed::kHost
-                  ? host
-                  : role == Role::kOperator || (host && rule->second == Allowed::kOperatorAndHost);
-  }
+  const bool allowed =
+      caller.insecure_local ? Rules().contains(method) : MayCall(caller.identity.role, method);
   if (allowed) return caller;
   return Refusal{absl::StatusCode::kPermissionDenied,
                  "ROLE_NOT_ALLOWED",
                  absl::StrCat(caller.identity.uri, " is ", NameOf(caller.identity.role),
                               " and may not call ", method),
                  "use a certificate of another role (cxlpool pki issue)",
-                 {{"identity", caller.identity.uri}, {"method", method}}}
+                 {{"identity", caller.identity.uri}, {"method", std::string(method)}}}
       .ToStatus();
 }
 
-absl::StatusOr<std::string> ActingHost(const Caller& caller, const PoolView& view) {
-  if (caller.insecure_local || caller.identity.role == Role::kOperator) return std::string();
-  for (const auto& [id, host] : view.hosts) {
+absl::StatusOr<std::string> ActingHost(const Caller& caller, const ViewHolder& views) {
+  if (caller.speaks_for_pool()) return std::string();
+  const PoolViewPtr view = views.Get();
+  for (const auto& [id, host] : view->hosts) {
     if (!host->host.retired && host->host.identity == caller.identity.uri) return id;
   }
   return Refusal{absl::StatusCode::kPermissionDenied,

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "fabric-manager/service/view.h"
 #include "proto/support/peer_identity.h"
 
@@ -16,15 +17,20 @@ namespace cxlpool::fm {
 struct Caller {
   PeerIdentity identity;
   bool insecure_local = false;  // No TLS: the operator, and any host it claims to be.
+
+  bool speaks_for_pool() const { return insecure_local || identity.role == Role::kOperator; }
 };
 
-// Reads the peer and applies the rule of `method` ("AllocateRegion").
+// Whether a certificate of this role may call `method` ("AllocateRegion") at all.
+bool MayCall(Role role, absl::string_view method);
+
+// Reads the peer and applies the rule of `method`.
 // UNAUTHENTICATED/NO_IDENTITY; PERMISSION_DENIED/ROLE_NOT_ALLOWED names role, method and remedy.
-absl::StatusOr<Caller> Authorize(const grpc::ServerContextBase& context, const std::string& method);
+absl::StatusOr<Caller> Authorize(const grpc::ServerContextBase& context, absl::string_view method);
 
 // The host (id) that the caller speaks for: empty for an operator, who speaks for the pool.
 // PERMISSION_DENIED/NOT_ENROLLED: no host that is not retired has this identity.
-absl::StatusOr<std::string> ActingHost(const Caller& caller, const PoolView& view);
+absl::StatusOr<std::string> ActingHost(const Caller& caller, const ViewHolder& views);
 
 }  // namespace cxlpool::fm
 

@@ -1,32 +1,31 @@
-// Between the model's values and the API's messages (cxlpool.v1). Pure; no gRPC.
+// The model's values as the API's messages (cxlpool.v1). Pure; no gRPC.
+//
+// Messages that are made many at a time are filled in place: on an arena that copies nothing.
 #ifndef CXLPOOL_FABRIC_MANAGER_RPC_CONVERT_H_
 #define CXLPOOL_FABRIC_MANAGER_RPC_CONVERT_H_
 
 #include <string>
+#include <utility>
 
-#include "absl/status/statusor.h"
 #include "cxlpool/v1/inventory_service.pb.h"
 #include "cxlpool/v1/pool_service.pb.h"
-#include "fabric-manager/model/planner.h"
 #include "fabric-manager/service/view.h"
+#include "fabric-manager/service/writer.h"
 
 namespace cxlpool::fm {
 
+// `out` is empty.
+void FillRegion(const Region& region, bool hardware_coherent, v1::Region* out);
 v1::Region ToProto(const Region& region, bool hardware_coherent);
+
+// Why a dry run would make the Region so. Figures are of the paths to its first host.
+v1::PlacementPlan PlanToProto(const Committed& planned, const Topology& topology);
+
 v1::Device ToProto(const DeviceView& device);
 v1::Host ToProto(const HostView& host);
+v1::Tenant ToProto(const TenantView& tenant);
+v1::Path ToProto(const std::pair<std::string, std::string>& host_and_device, const Path& path);
 v1::Capacity ToProto(const PoolView& view);
-
-// Requests, with every field checked: INVALID_ARGUMENT names the field and says what to write
-// (BAD_REQUEST_ID, BAD_NAME, BAD_SIZE, BAD_ENUM, BAD_MAX_EXTENTS). `principal`: who asks.
-absl::StatusOr<AllocateSpec> FromProto(const v1::AllocateRegionRequest& request,
-                                       const std::string& principal);
-absl::StatusOr<AttachSpec> FromProto(const v1::AttachRegionRequest& request,
-                                     const std::string& principal);
-absl::StatusOr<DetachSpec> FromProto(const v1::DetachRegionRequest& request,
-                                     const std::string& principal);
-absl::StatusOr<ReleaseSpec> FromProto(const v1::ReleaseRegionRequest& request,
-                                      const std::string& principal);
 
 }  // namespace cxlpool::fm
 

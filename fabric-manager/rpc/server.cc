@@ -12,9 +12,11 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "fabric-manager/rpc/backup_rpc.h"
 #include "fabric-manager/rpc/host_rpc.h"
 #include "fabric-manager/rpc/inventory_rpc.h"
 #include "fabric-manager/rpc/pool_rpc.h"
+#include "proto/support/loop.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::fm {
@@ -28,9 +30,10 @@ constexpr int kMaxStreamsPerConnection = 256;
 class Server final : public RpcServer {
  public:
   Server(const ServerOptions& options, Executor* executor, PoolService* pool,
-         HostSessions* sessions, const ViewHolder* views, WatchHub* watch)
-      : pool_(pool, views, watch, options.hardware_coherent),
-        inventory_(pool, views, options.fabric),
+         HostSessions* sessions, Store* store, const ViewHolder* views, WatchHub* watch)
+      : backups_(store, options.store_directory, &answers_),
+        pool_(pool, views, watch, &answers_, options.hardware_coherent),
+        inventory_(pool, views, &backups_, &answers_, options.fabric),
         host_(executor, sessions) {}
 
   ~Server() override { Shutdown(absl::ZeroDuration()); }
@@ -108,6 +111,8 @@ class Server final : public RpcServer {
   std::vector<int> ports() const override { return {bound_.begin(), bound_.end()}; }
 
  private:
+  Loop answers_{"fm-answers"};
+  BackupStreams backups_;
   PoolRpc pool_;
   InventoryRpc inventory_;
   HostRpc host_;
@@ -119,10 +124,10 @@ class Server final : public RpcServer {
 
 absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const ServerOptions& options,
                                                             Executor* executor, PoolService* pool,
-                                                            HostSessions* sessions,
+                                                            HostSessions* sessions, Store* store,
                                                             const ViewHolder* views,
                                                             WatchHub* watch) {
-  auto server = std::make_unique<Server>(options, executor, pool, sessions, views, watch);
+  auto server = std::make_unique<Server>(options, executor, pool, sessions, store, views, watch);
   if (absl::Status status = server->Listen(options); !status.ok()) return status;
   return server;
 }

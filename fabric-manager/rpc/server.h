@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "fabric-manager/ports/store.h"
 #include "fabric-manager/service/host_sessions.h"
 #include "fabric-manager/service/pool_service.h"
 #include "fabric-manager/service/view.h"
@@ -27,6 +28,7 @@ struct ServerOptions {
   std::optional<TlsFiles> tls;  // Needed unless every address is insecure.
   std::string fabric;           // The driver's name.
   bool hardware_coherent = false;
+  std::string store_directory;  // Where a backup may be written; empty: the store has none.
 };
 
 class RpcServer {
@@ -35,7 +37,7 @@ class RpcServer {
   // address. Until SetServing the health service says NOT_SERVING.
   static absl::StatusOr<std::unique_ptr<RpcServer>> Start(const ServerOptions& options,
                                                           Executor* executor, PoolService* pool,
-                                                          HostSessions* sessions,
+                                                          HostSessions* sessions, Store* store,
                                                           const ViewHolder* views, WatchHub* watch);
   virtual ~RpcServer() = default;
 

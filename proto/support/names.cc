@@ -2,9 +2,8 @@
 
 #include <sys/random.h>
 
-#include <cstdlib>
-
 #include <array>
+#include <cstdlib>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
@@ -70,22 +69,27 @@ std::string ResourceName(absl::string_view collection, absl::string_view id) {
   return absl::StrCat(collection, "/", id);
 }
 
-absl::StatusOr<std::string> ParseUuid(absl::string_view text) {
-  std::string bytes(kUuidBytes, '\0');
-  bool good = text.size() == kUuidText;
+bool ParseUuid(absl::string_view text, Uuid& uuid) {
+  if (text.size() != kUuidText) return false;
+  std::array<char, kUuidBytes> bytes = {};
   size_t digits = 0;
-  for (size_t i = 0; good && i < text.size(); ++i) {
+  for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     if (IsDash(i)) {
-      good = c == '-';
+      if (c != '-') return false;
       continue;
     }
-    good = absl::ascii_isxdigit(c);
+    if (!absl::ascii_isxdigit(static_cast<unsigned char>(c))) return false;
     const int digit = c <= '9' ? c - '0' : (c | 0x20) - 'a' + 10;
     char& byte = bytes[digits++ / 2];
-    byte = static_cast<char>(byte << 4 | (digit & 0xf));
+    byte = static_cast<char>(byte << 4 | digit);
   }
-  if (good) return bytes;
+  uuid = Uuid(absl::string_view(bytes.data(), bytes.size()));
+  return true;
+}
+
+absl::StatusOr<std::string> ParseUuid(absl::string_view text) {
+  if (Uuid uuid; ParseUuid(text, uuid)) return uuid.str();
   return Refusal{.code = absl::StatusCode::kInvalidArgument,
                  .reason = "BAD_UUID",
                  .message = absl::StrCat(Quote(text), " is not a UUID"),

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "proto/support/uuid.h"
 
 namespace cxlpool {
 
@@ -25,6 +26,9 @@ std::string ResourceName(absl::string_view collection, absl::string_view id);
 
 // 16 bytes of a UUID in text of 36 characters, any case. INVALID_ARGUMENT/BAD_UUID.
 absl::StatusOr<std::string> ParseUuid(absl::string_view text);
+
+// The same in place. False: it is none, and `uuid` is as it was.
+bool ParseUuid(absl::string_view text, Uuid& uuid);
 
 // Lower-case text of 16 bytes.
 std::string FormatUuid(absl::string_view bytes);

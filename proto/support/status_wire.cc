@@ -33,14 +33,18 @@ std::string WireMessage(const absl::Status& status, const Refusal& refusal) {
   return absl::StrCat(Cut(refusal.message, kMaxMessageBytes - remedy.size()), remedy);
 }
 
+void FillInfo(const Refusal& refusal, v1::ErrorInfo* info) {
+  info->set_reason(Cut(refusal.reason, 128));
+  info->set_remedy(Cut(refusal.remedy, kMaxMessageBytes / 2));
+  for (const auto& [key, value] : refusal.metadata) {
+    (*info->mutable_metadata())[key] = value;
+    if (info->ByteSizeLong() > kMaxInfoBytes) info->mutable_metadata()->erase(key);
+  }
+}
+
 std::string WireInfo(const Refusal& refusal) {
   v1::ErrorInfo info;
-  info.set_reason(Cut(refusal.reason, 128));
-  info.set_remedy(Cut(refusal.remedy, kMaxMessageBytes / 2));
-  for (const auto& [key, value] : refusal.metadata) {
-    (*info.mutable_metadata())[key] = value;
-    if (info.ByteSizeLong() > kMaxInfoBytes) info.mutable_metadata()->erase(key);
-  }
+  FillInfo(refusal, &info);
   return info.SerializeAsString();
 }
 
@@ -76,6 +80,12 @@ grpc::Status ToWire(const absl::Status& status, grpc::ServerContextBase& context
   if (!refusal.reason.empty()) context.AddTrailingMetadata(kErrorInfoKey, WireInfo(refusal));
   // The two enumerations are the same canonical codes, number by number.
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), WireMessage(status, refusal));
+}
+
+void FillOutcome(const absl::Status& status, std::string* message, v1::ErrorInfo* info) {
+  const Refusal refusal = RefusalOf(status).value_or(Refusal{});
+  *message = WireMessage(status, refusal);
+  if (!refusal.reason.empty()) FillInfo(refusal, info);
 }
 
 absl::Status FromWire(const grpc::Status& status, const grpc::ClientContext& context,

@@ -9,8 +9,11 @@
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/status.h>
 
+#include <string>
+
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "cxlpool/v1/resources.pb.h"
 
 namespace cxlpool {
 
@@ -20,6 +23,10 @@ inline constexpr char kErrorInfoKey[] = "cxlpool-error-bin";
 // metadata of `context`. HTTP/2 peers refuse more than 8 KiB of trailers in all, so messages are
 // cut to 2 KiB (the remedy is kept), and metadata that does not fit into 3 KiB is left out.
 grpc::Status ToWire(const absl::Status& status, grpc::ServerContextBase& context);
+
+// For an answer that carries outcomes of several calls: the message and the ErrorInfo of one that
+// was refused, cut to the same limits.
+void FillOutcome(const absl::Status& status, std::string* message, v1::ErrorInfo* info);
 
 // For a client, after the call has finished: the same absl::Status, Refusal included. Transport
 // failures become UNAVAILABLE/MANAGER_UNREACHABLE with a remedy that names `peer`; a call that ran

@@ -1,0 +1,215 @@
+#include "fabric-manager/rpc/backup_rpc.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "proto/support/log.h"
+#include "proto/support/mutex.h"
+#include "proto/support/refusal.h"
+#include "proto/support/status_wire.h"
+#include "proto/support/unique_fd.h"
+
+namespace cxlpool::fm {
+namespace {
+
+constexpr char kPrefix[] = ".backup-";
+constexpr char kFile[] = "copy";
+
+absl::Status CannotCopy(const std::string& what, int error) {
+  return Refusal{absl::StatusCode::kUnavailable,
+                 "STORE_IO",
+                 absl::StrCat("the backup cannot be made: ", what, ": ", strerror(error)),
+                 "look at the manager's disk, then try again",
+                 {}}
+      .ToStatus();
+}
+
+// A directory that is ours alone, and gone with its file at the latest when this is.
+class CopyDirectory {
+ public:
+  ~CopyDirectory() { Remove(); }
+
+  absl::Status Make(const std::string& beside) {
+    std::string path = absl::StrCat(beside, "/", kPrefix, "XXXXXX");
+    if (mkdtemp(path.data()) == nullptr) return CannotCopy(absl::StrCat("mkdir ", path), errno);
+    path_ = std::move(path);
+    return absl::OkStatus();
+  }
+  // Of the copy; for a store that has no place empty, and it will say so.
+  std::string file() const { return path_.empty() ? path_ : absl::StrCat(path_, "/", kFile); }
+  void Remove() {
+    if (path_.empty()) return;
+    unlink(file().c_str());
+    rmdir(path_.c_str());
+    path_.clear();
+  }
+
+ private:
+  std::string path_;
+};
+
+class Refused : public grpc::ServerWriteReactor<v1::BackupResponse> {
+ public:
+  explicit Refused(const grpc::Status& status) { Finish(status); }
+  void OnDone() override { delete this; }
+};
+
+}  // namespace
+
+// The store's thread says when the copy is made, gRPC's when a piece is sent or the client gone.
+// Lives until gRPC is done with it, and the store too.
+class BackupStream : public grpc::ServerWriteReactor<v1::BackupResponse>,
+                     public std::enable_shared_from_this<BackupStream> {
+ public:
+  BackupStream(grpc::CallbackServerContext* context, BackupStreams* streams)
+      : context_(context), streams_(streams), busy_(streams->busy_) {}
+  ~BackupStream() override { *busy_ = false; }
+
+  void Begin() {
+    {
+      MutexLock lock(mutex_);
+      self_ = shared_from_this();
+      if (!streams_->directory_.empty()) {
+        if (absl::Status status = directory_.Make(streams_->directory_); !status.ok()) {
+          FinishLocked(status);
+          return;
+        }
+      }
+    }
+    streams_->timer_->PostAfter(BackupStreams::kLimit, [weak = weak_from_this()] {
+      if (const auto stream = weak.lock()) stream->OnLimit();
+    });
+    streams_->store_->Backup(FileName(),
+                             [self = shared_from_this()](absl::StatusOr<StoreBackup> made) {
+                               self->OnCopied(std::move(made));
+                             });
+  }
+
+ private:
+  std::string FileName() {
+    MutexLock lock(mutex_);
+    return directory_.file();
+  }
+
+  void OnCopied(absl::StatusOr<StoreBackup> made) {
+    MutexLock lock(mutex_);
+    if (made.ok()) file_.Reset(open(directory_.file().c_str(), O_RDONLY | O_CLOEXEC));
+    const int error = errno;
+    directory_.Remove();
+    if (finished_) return;
+    if (!made.ok()) return FinishLocked(made.status());
+    if (!file_.valid()) return FinishLocked(CannotCopy("open", error));
+    left_ = made->size_bytes;
+    message_.set_revision(made->revision);
+    message_.set_total_bytes(made->size_bytes);
+    SendPiece();
+  }
+
+  void OnWriteDone(bool ok) override {
+    MutexLock lock(mutex_);
+    if (finished_) return;
+    if (!ok) return FinishLocked(absl::CancelledError("the client went away"));
+    if (left_ == 0) return FinishLocked(absl::OkStatus());
+    message_.Clear();
+    SendPiece();
+  }
+
+  // Fills the rest of `message_` and sends it.
+  void SendPiece() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    std::string& data = *message_.mutable_data();
+    data.resize(std::min<uint64_t>(left_, BackupStreams::kPieceBytes));
+    size_t have = 0;
+    while (have < data.size()) {
+      const ssize_t got = read(file_.get(), data.data() + have, data.size() - have);
+      if (got < 0 && errno == EINTR) continue;
+      if (got <= 0) return FinishLocked(CannotCopy("read", got < 0 ? errno : EIO));
+      have += static_cast<size_t>(got);
+    }
+    left_ -= data.size();
+    message_.set_last(left_ == 0);
+    StartWrite(&message_);
+  }
+
+  void OnCancel() override {
+    MutexLock lock(mutex_);
+    FinishLocked(absl::CancelledError("the client went away"));
+  }
+
+  void OnLimit() {
+    MutexLock lock(mutex_);
+    if (finished_) return;
+    FinishLocked(Refusal{
+        absl::StatusCode::kDeadlineExceeded,
+        "BACKUP_TIMEOUT",
+        absl::StrCat("the backup was not taken within ",
+                     absl::FormatDuration(BackupStreams::kLimit)),
+        "try again from nearer by",
+        {}}.ToStatus());
+    context_->TryCancel();  // A write that nobody reads would keep the stream.
+  }
+
+  void OnDone() override {
+    std::shared_ptr<BackupStream> self;  // Maybe the last: goes after the lock.
+    MutexLock lock(mutex_);
+    self.swap(self_);
+  }
+
+  void FinishLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (finished_) return;
+    finished_ = true;
+    Finish(ToWire(status, *context_));
+  }
+
+  grpc::CallbackServerContext* const context_;
+  BackupStreams* const streams_;
+  const std::shared_ptr<std::atomic<bool>> busy_;  // The store may be done after the server is.
+
+  Mutex mutex_;
+  std::shared_ptr<BackupStream> self_ ABSL_GUARDED_BY(mutex_);  // Until OnDone.
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  CopyDirectory directory_ ABSL_GUARDED_BY(mutex_);
+  UniqueFd file_ ABSL_GUARDED_BY(mutex_);
+  uint64_t left_ ABSL_GUARDED_BY(mutex_) = 0;
+  v1::BackupResponse message_ ABSL_GUARDED_BY(mutex_);
+};
+
+BackupStreams::BackupStreams(Store* store, std::string directory, Executor* timer)
+    : store_(store), directory_(std::move(directory)), timer_(timer) {
+  if (directory_.empty()) return;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(directory_, error)) {
+    if (!absl::StartsWith(entry.path().filename().string(), kPrefix)) continue;
+    std::error_code ignored;
+    std::filesystem::remove_all(entry.path(), ignored);
+    LogInfo("backup", "removed what an earlier manager left: ", entry.path().string());
+  }
+}
+
+grpc::ServerWriteReactor<v1::BackupResponse>* BackupStreams::Start(
+    grpc::CallbackServerContext* context, const absl::Status& admitted) {
+  if (!admitted.ok()) return new Refused(ToWire(admitted, *context));
+  if (busy_->exchange(true)) {
+    return new Refused(ToWire(Refusal{absl::StatusCode::kResourceExhausted,
+                                      "BACKUP_IN_PROGRESS",
+                                      "another backup is being made or sent",
+                                      "wait until it is done",
+                                      {}}
+                                  .ToStatus(),
+                              *context));
+  }
+  auto stream = std::make_shared<BackupStream>(context, this);
+  stream->Begin();
+  return stream.get();
+}
+
+}  // namespace cxlpool::fm

@@ -1,0 +1,126 @@
+#include <map>
+
+#include "fabric-manager/rpc/convert.h"
+#include "fabric-manager/rpc/timestamps.h"
+#include "proto/support/names.h"
+
+namespace cxlpool::fm {
+namespace {
+
+v1::Device::State StateOf(const Device& device) {
+  switch (device.service) {
+    case DeviceService::kDraining:
+      return v1::Device::DRAINING;
+    case DeviceService::kFailed:
+      return v1::Device::FAILED;
+    case DeviceService::kRemoved:
+      return v1::Device::REMOVED;
+    case DeviceService::kInService:
+      break;
+  }
+  return device.reachable ? v1::Device::READY : v1::Device::UNREACHABLE;
+}
+
+void FillBridge(const Bridge& bridge, const HostView& host, v1::HostBridge* out) {
+  out->set_name(bridge.name);
+  out->set_max_regions(bridge.max_regions);
+  out->set_live_regions(bridge.live_regions);
+  out->set_window_bytes(bridge.window_bytes);
+  out->set_free_window_bytes(bridge.free_window_bytes);
+  const BridgeOutlook outlook = LookAt(bridge, host.runtime, host.occupied);
+  out->set_blocked(outlook.blocked);
+  if (!outlook.blocked_by.empty()) out->set_blocked_by(ResourceName("regions", outlook.blocked_by));
+}
+
+}  // namespace
+
+v1::Device ToProto(const DeviceView& device) {
+  v1::Device out;
+  out.set_name(ResourceName("devices", device.device.id));
+  out.set_serial(device.device.serial);
+  out.set_capacity_bytes(device.device.capacity_bytes);
+  out.set_granule_bytes(device.device.granule_bytes);
+  out.set_allocated_bytes(device.use.held_bytes);
+  out.set_scrubbing_bytes(device.use.scrubbing_bytes);
+  out.set_quarantined_bytes(device.use.quarantined_bytes);
+  out.set_largest_free_bytes(device.largest_free_bytes);
+  out.set_state(StateOf(device.device));
+  // A domain of its own goes without a name.
+  if (device.failure_domain != device.device.id) out.set_failure_domain(device.failure_domain);
+  out.set_lds(device.use.lds);
+  out.set_max_lds(device.max_lds);
+  return out;
+}
+
+v1::Host ToProto(const HostView& host) {
+  v1::Host out;
+  const HostRuntime& runtime = host.runtime;
+  out.set_name(ResourceName("hosts", host.host.id));
+  out.set_identity(host.host.identity);
+  out.set_state(host.host.retired ? v1::Host::RETIRED
+                : runtime.online  ? v1::Host::ONLINE
+                                  : v1::Host::ENROLLED);
+  out.set_incarnation(runtime.incarnation);
+  out.set_agent_version(runtime.agent_version);
+  out.set_kernel_release(runtime.kernel_release);
+  out.set_memory_block_bytes(runtime.memory_block_bytes);
+  out.set_page_struct_spare_bytes(runtime.page_struct_spare_bytes);
+  if (runtime.last_heartbeat != absl::InfinitePast()) {
+    FillTimestamp(runtime.last_heartbeat, out.mutable_last_heartbeat_time());
+  }
+  std::map<uint32_t, v1::Port> ports;
+  for (uint32_t slot : runtime.fabric_slots) ports[slot].set_slot(slot);
+  for (const Bridge& bridge : runtime.bridges) {
+    FillBridge(bridge, host, out.add_bridges());
+    for (uint32_t slot : bridge.slots) {
+      if (const auto port = ports.find(slot); port != ports.end()) {
+        port->second.set_host_bridge(bridge.name);
+      }
+    }
+  }
+  for (const OccupiedSlot& slot : host.occupied) {
+    v1::Port& port = ports[slot.slot];
+    port.set_slot(slot.slot);
+    port.set_region(ResourceName("regions", slot.region_id));
+    if (port.host_bridge().empty()) port.set_host_bridge(slot.host_bridge);
+  }
+  for (auto& [slot, port] : ports) *out.add_ports() = std::move(port);
+  return out;
+}
+
+v1::Tenant ToProto(const TenantView& tenant) {
+  v1::Tenant out;
+  out.set_name(ResourceName("tenants", tenant.tenant.id));
+  out.set_quota_bytes(tenant.tenant.quota_bytes);
+  out.set_reserved_bytes(tenant.tenant.reserved_bytes);
+  out.set_host_cap_bytes(tenant.tenant.host_cap_bytes);
+  out.set_used_bytes(tenant.use.held_bytes);
+  out.set_regions(tenant.use.regions);
+  return out;
+}
+
+v1::Path ToProto(const std::pair<std::string, std::string>& host_and_device, const Path& path) {
+  v1::Path out;
+  out.set_host(ResourceName("hosts", host_and_device.first));
+  out.set_device(ResourceName("devices", host_and_device.second));
+  for (const std::string& id : path.via) out.add_via(id);
+  out.set_latency_ns(path.latency_ns);
+  out.set_bandwidth_mib_per_second(path.bandwidth_mib_per_second);
+  out.mutable_slots()->Add(path.slots.begin(), path.slots.end());
+  return out;
+}
+
+v1::Capacity ToProto(const PoolView& view) {
+  v1::Capacity out;
+  out.set_total_bytes(view.capacity.total_bytes);
+  out.set_free_bytes(view.capacity.free_bytes);
+  out.set_allocated_bytes(view.capacity.held_bytes);
+  out.set_scrubbing_bytes(view.capacity.scrubbing_bytes);
+  out.set_quarantined_bytes(view.capacity.quarantined_bytes);
+  out.set_largest_free_bytes(view.capacity.largest_free_bytes);
+  out.set_regions(view.regions.size());
+  out.set_revision(view.revision);
+  return out;
+}
+
+}  // namespace cxlpool::fm

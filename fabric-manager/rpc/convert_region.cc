@@ -1,0 +1,123 @@
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "fabric-manager/rpc/convert.h"
+#include "fabric-manager/rpc/timestamps.h"
+#include "proto/support/names.h"
+
+namespace cxlpool::fm {
+namespace {
+
+void FillSegment(const Segment& segment, v1::Segment* out) {
+  out->set_extent_index(segment.extent_index);
+  out->set_slot(segment.slot);
+  out->set_host_bridge(segment.host_bridge);
+  out->set_serial(segment.serial);
+  out->set_memdev(segment.memdev);
+  out->set_host_region(segment.host_region);
+  out->set_dax_device(segment.dax_device);
+  if (segment.numa_node.has_value()) out->set_numa_node(*segment.numa_node);
+  out->set_hpa_bytes(segment.hpa_bytes);
+  out->set_online_blocks(segment.online_blocks);
+  out->set_total_blocks(segment.total_blocks);
+}
+
+void FillAttachment(const Attachment& attachment, bool hardware_coherent, v1::Attachment* out) {
+  out->set_host(ResourceName("hosts", attachment.host));
+  out->set_mode(static_cast<v1::AttachmentMode>(attachment.mode));
+  out->set_access(static_cast<v1::Access>(attachment.access));
+  out->set_coherence(hardware_coherent ? v1::HARDWARE : v1::SOFTWARE);
+  out->set_state(static_cast<v1::Attachment::State>(attachment.state));
+  // A tail that is stuck is what a person has to know of.
+  const bool of_tail = attachment.tail.has_value() && !attachment.tail->reason.empty();
+  out->set_state_reason(of_tail ? attachment.tail->reason : attachment.reason);
+  out->set_detaching(attachment.detaching);
+  out->set_generation(attachment.generation);
+  out->mutable_segments()->Reserve(static_cast<int>(attachment.segments.size()));
+  for (const Segment& segment : attachment.segments) FillSegment(segment, out->add_segments());
+}
+
+// Of the whole nothing is said unless it is known of every part.
+void FillFigures(const Region& region, const Topology& topology, v1::PlacementPlan* out) {
+  if (region.attachments.empty()) return;
+  const std::string& host = region.attachments.front().host;
+  std::set<absl::string_view> devices;
+  for (const Extent& extent : region.extents) devices.insert(extent.device);
+  uint32_t latency_ns = 0;
+  uint64_t bandwidth = 0;
+  bool latency_known = true;
+  bool bandwidth_known = true;
+  for (absl::string_view device : devices) {
+    const Path* path = topology.connects_all() ? nullptr : topology.Find(host, device);
+    if (path == nullptr) return;
+    latency_known = latency_known && path->latency_ns != 0;
+    bandwidth_known = bandwidth_known && path->bandwidth_mib_per_second != 0;
+    latency_ns = std::max(latency_ns, path->latency_ns);
+    bandwidth += path->bandwidth_mib_per_second;
+  }
+  if (latency_known) out->set_latency_ns(latency_ns);
+  if (bandwidth_known) {
+    out->set_bandwidth_mib_per_second(
+        static_cast<uint32_t>(std::min<uint64_t>(bandwidth, std::numeric_limits<uint32_t>::max())));
+  }
+}
+
+}  // namespace
+
+void FillRegion(const Region& region, bool hardware_coherent, v1::Region* out) {
+  out->set_name(ResourceName("regions", region.id));
+  out->set_tag(FormatUuid(region.tag.bytes()));
+  out->set_generation(region.generation);
+  out->set_tenant(ResourceName("tenants", region.tenant));
+  out->set_size_bytes(region.size_bytes());
+  out->set_requested_bytes(region.requested_bytes);
+  out->set_sharing(static_cast<v1::Sharing>(region.sharing));
+  out->set_state(static_cast<v1::Region::State>(region.state));
+  out->set_state_reason(region.state_reason);
+  out->mutable_extents()->Reserve(static_cast<int>(region.extents.size()));
+  for (const Extent& extent : region.extents) {
+    v1::Extent& to = *out->add_extents();
+    to.set_device(ResourceName("devices", extent.device));
+    to.set_dpa_bytes(extent.dpa_bytes);
+    to.set_length_bytes(extent.length_bytes);
+  }
+  for (const Attachment& attachment : region.attachments) {
+    FillAttachment(attachment, hardware_coherent, out->add_attachments());
+  }
+  FillTimestamp(region.create_time, out->mutable_create_time());
+  out->set_etag(region.etag());
+  out->set_revision(region.revision);
+  out->set_policy(static_cast<v1::PlacementPolicy>(region.policy));
+  out->set_interleave_ways(region.interleave_ways);
+  out->set_interleave_granularity_bytes(region.interleave_granularity_bytes);
+  out->set_resizing(region.resizing());
+  if (region.expire_time != absl::InfiniteFuture()) {
+    FillTimestamp(region.expire_time, out->mutable_expire_time());
+  }
+}
+
+v1::Region ToProto(const Region& region, bool hardware_coherent) {
+  v1::Region out;
+  FillRegion(region, hardware_coherent, &out);
+  return out;
+}
+
+v1::PlacementPlan PlanToProto(const Committed& planned, const Topology& topology) {
+  v1::PlacementPlan out;
+  const Region& region = *planned.region;
+  out.set_policy(static_cast<v1::PlacementPolicy>(region.policy));
+  out.set_interleave_ways(region.interleave_ways);
+  FillFigures(region, topology, &out);
+  for (const HostPlacement::OnBridge& bridge : planned.bridges) {
+    v1::PlannedBridge& to = *out.add_bridges();
+    to.set_host_bridge(bridge.host_bridge);
+    to.set_stack_depth(bridge.stack_depth);
+    for (const std::string& id : bridge.above) to.add_above(ResourceName("regions", id));
+    for (const std::string& id : bridge.unblocks) to.add_unblocks(ResourceName("regions", id));
+  }
+  return out;
+}
+
+}  // namespace cxlpool::fm

@@ -1,0 +1,290 @@
+#include "fabric-manager/rpc/convert_request.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "fabric-manager/rpc/request_hash.h"
+#include "fabric-manager/rpc/timestamps.h"
+#include "proto/support/names.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool::fm {
+namespace {
+
+constexpr size_t kMaxReason = 512;
+constexpr uint32_t kMaxWays = 16;
+constexpr uint32_t kMinGranularity = 256;
+constexpr uint32_t kMaxGranularity = 16384;
+
+absl::Status Bad(std::string reason, std::string message, std::string remedy) {
+  return Refusal{absl::StatusCode::kInvalidArgument,
+                 std::move(reason),
+                 std::move(message),
+                 std::move(remedy),
+                 {}}
+      .ToStatus();
+}
+
+// Callers are few and calls many: the last one is at hand without a lock.
+Interned Principal(const std::string& uri) {
+  thread_local Interned last;
+  if (last.str() != uri) last = Interned(uri);
+  return last;
+}
+
+template <typename Message>
+absl::Status ReadRequest(const Message& message, Interned method, const std::string& principal,
+                         Request& request) {
+  if (!ParseUuid(message.request_id(), request.id.id)) {
+    return Bad("BAD_REQUEST_ID", "field request_id is missing or not a UUID",
+               "make one UUID per logical call and keep it across retries");
+  }
+  request.id.principal = Principal(principal);
+  request.id.method = method;
+  request.payload_hash = PayloadHash(message);
+  return absl::OkStatus();
+}
+
+enum class Need { kOptional, kRequired };
+
+// The id of a resource name. Left out and optional: `id` stays.
+absl::Status ReadName(absl::string_view collection, const std::string& name, Need need,
+                      std::string& id) {
+  if (name.empty() && need == Need::kOptional) return absl::OkStatus();
+  const size_t prefix = collection.size() + 1;
+  const absl::string_view last = absl::string_view(name).substr(std::min(prefix, name.size()));
+  if (absl::StartsWith(name, collection) && name.size() > prefix && name[prefix - 1] == '/' &&
+      CheckResourceId(last, collection == "regions").ok()) {
+    id.assign(last.data(), last.size());
+    return absl::OkStatus();
+  }
+  return ParseResourceName(collection, name).status();
+}
+
+template <typename Message, typename Spec>
+absl::Status ReadTarget(const Message& message, Interned method, const std::string& principal,
+                        Spec& spec) {
+  if (absl::Status status = ReadRequest(message, method, principal, spec.request); !status.ok()) {
+    return status;
+  }
+  spec.etag = message.etag();
+  return ReadName("regions", message.name(), Need::kRequired, spec.region_id);
+}
+
+// Left out: `value` stays.
+template <typename To>
+absl::Status ReadEnum(absl::string_view field, int from, int highest, To& value) {
+  if (from < 0 || from > highest) {
+    return Bad("BAD_ENUM", absl::StrCat("field ", field, " has the unknown value ", from),
+               "use a value of this API version");
+  }
+  if (from != 0) value = static_cast<To>(from);
+  return absl::OkStatus();
+}
+
+template <typename Message, typename Spec>
+absl::Status ReadUse(const Message& message, Spec& spec) {
+  absl::Status status = ReadEnum("mode", message.mode(), v1::SYSTEM_RAM, spec.mode);
+  status.Update(ReadEnum("access", message.access(), v1::READ_ONLY, spec.access));
+  return status;
+}
+
+absl::Status ReadMaxExtents(uint32_t from, uint32_t& value) {
+  value = std::max(from, uint32_t{1});
+  if (value <= kMaxExtentsPerRegion) return absl::OkStatus();
+  return Bad("BAD_MAX_EXTENTS", absl::StrCat("field max_extents is ", from),
+             absl::StrCat("use 1 to ", kMaxExtentsPerRegion));
+}
+
+// What can be said without the pool's default policy: the rest the planner says.
+absl::Status ReadPlacement(const v1::AllocateRegionRequest& request, AllocateSpec& spec) {
+  const v1::PlacementPolicy policy = request.policy();
+  if (policy != v1::PLACEMENT_POLICY_UNSPECIFIED) {
+    Policy chosen = Policy::kPack;
+    if (absl::Status status = ReadEnum("policy", policy, v1::ISOLATE, chosen); !status.ok()) {
+      return status;
+    }
+    spec.policy = chosen;
+  }
+  const bool given = policy != v1::PLACEMENT_POLICY_UNSPECIFIED;
+  const uint32_t ways = request.interleave_ways();
+  if (ways > kMaxWays || (ways != 0 && !std::has_single_bit(ways)) ||
+      (ways == 1 && policy == v1::BANDWIDTH)) {
+    return Bad("BAD_INTERLEAVE", absl::StrCat("field interleave_ways is ", ways),
+               "use 2, 4, 8 or 16, or 0 for as many as there are devices for");
+  }
+  if (ways > 1 && given && policy != v1::BANDWIDTH) {
+    return Bad("BAD_INTERLEAVE",
+               absl::StrCat("field interleave_ways is ", ways, ", and the policy is ",
+                            v1::PlacementPolicy_Name(policy)),
+               "use policy BANDWIDTH, or leave interleave_ways out");
+  }
+  const uint32_t granularity = request.interleave_granularity_bytes();
+  if (granularity != 0 && (!std::has_single_bit(granularity) || granularity < kMinGranularity ||
+                           granularity > kMaxGranularity)) {
+    return Bad("BAD_INTERLEAVE",
+               absl::StrCat("field interleave_granularity_bytes is ", granularity),
+               absl::StrCat("use a power of two from ", kMinGranularity, " to ", kMaxGranularity));
+  }
+  if (static_cast<size_t>(request.isolate_from_size()) > kMaxIsolateFrom) {
+    return Bad("BAD_ISOLATE_FROM",
+               absl::StrCat("field isolate_from names ", request.isolate_from_size(), " Regions"),
+               absl::StrCat("name at most ", kMaxIsolateFrom));
+  }
+  if (request.isolate_from_size() > 0 && given && policy != v1::ISOLATE) {
+    return Bad("BAD_ISOLATE_FROM",
+               absl::StrCat("field isolate_from is given, and the policy is ",
+                            v1::PlacementPolicy_Name(policy)),
+               "use policy ISOLATE, or leave isolate_from out");
+  }
+  spec.interleave_ways = ways;
+  spec.interleave_granularity_bytes = granularity;
+  spec.isolate_from.resize(static_cast<size_t>(request.isolate_from_size()));
+  for (int i = 0; i < request.isolate_from_size(); ++i) {
+    if (absl::Status status = ReadName("regions", request.isolate_from(i), Need::kRequired,
+                                       spec.isolate_from[static_cast<size_t>(i)]);
+        !status.ok()) {
+      return status;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadTtl(const google::protobuf::Duration& from, absl::Duration& ttl) {
+  const auto duration = ReadDuration(from);
+  if (duration.has_value() && *duration >= kMinTtl && *duration <= kMaxTtl) {
+    ttl = *duration;
+    return absl::OkStatus();
+  }
+  return Bad("BAD_TTL",
+             duration.has_value() ? absl::StrCat("field ttl is ", absl::FormatDuration(*duration))
+                                  : std::string("field ttl is not a duration"),
+             "use 10 seconds to 10 years, or leave it out for ever");
+}
+
+absl::Status ReadLifetime(const google::protobuf::Duration& from, absl::Duration& lifetime) {
+  const auto duration = ReadDuration(from);
+  if (duration.has_value() && *duration > absl::ZeroDuration()) {
+    lifetime = absl::Ceil(*duration, absl::Seconds(1));
+    return absl::OkStatus();
+  }
+  return Bad("BAD_LIFETIME", "field expected_lifetime is not more than 0",
+             "say how long it is expected to stay, or leave it out");
+}
+
+}  // namespace
+
+absl::StatusOr<AllocateSpec> FromProto(const v1::AllocateRegionRequest& request,
+                                       const std::string& principal) {
+  static const Interned kMethod("AllocateRegion");
+  absl::StatusOr<AllocateSpec> answer(absl::in_place);
+  AllocateSpec& spec = *answer;
+  absl::Status status = ReadRequest(request, kMethod, principal, spec.request);
+  if (!status.ok()) return status;
+  spec.region_id = request.region_id();
+  if (!spec.region_id.empty()) status.Update(CheckResourceId(spec.region_id));
+  spec.size_bytes = request.size_bytes();
+  status.Update(ReadEnum("sharing", request.sharing(), v1::MULTI_WRITER, spec.sharing));
+  status.Update(ReadMaxExtents(request.max_extents(), spec.max_extents));
+  status.Update(ReadName("tenants", request.tenant(), Need::kOptional, spec.tenant));
+  status.Update(ReadName("hosts", request.host(), Need::kOptional, spec.host));
+  status.Update(ReadName("devices", request.device(), Need::kOptional, spec.device));
+  status.Update(ReadUse(request, spec));
+  status.Update(ReadPlacement(request, spec));
+  if (request.has_expected_lifetime()) {
+    status.Update(ReadLifetime(request.expected_lifetime(), spec.expected_lifetime));
+  }
+  if (request.has_ttl()) status.Update(ReadTtl(request.ttl(), spec.ttl));
+  if (!status.ok()) return status;
+  return answer;
+}
+
+absl::StatusOr<AttachSpec> FromProto(const v1::AttachRegionRequest& request,
+                                     const std::string& principal) {
+  static const Interned kMethod("AttachRegion");
+  AttachSpec spec;
+  absl::Status status = ReadTarget(request, kMethod, principal, spec);
+  status.Update(ReadName("hosts", request.host(), Need::kRequired, spec.host));
+  status.Update(ReadUse(request, spec));
+  if (!status.ok()) return status;
+  return spec;
+}
+
+absl::StatusOr<DetachSpec> FromProto(const v1::DetachRegionRequest& request,
+                                     const std::string& principal) {
+  static const Interned kMethod("DetachRegion");
+  DetachSpec spec;
+  absl::Status status = ReadTarget(request, kMethod, principal, spec);
+  status.Update(ReadName("hosts", request.host(), Need::kRequired, spec.host));
+  if (!status.ok()) return status;
+  return spec;
+}
+
+absl::StatusOr<ReleaseSpec> FromProto(const v1::ReleaseRegionRequest& request,
+                                      const std::string& principal) {
+  static const Interned kMethod("ReleaseRegion");
+  ReleaseSpec spec;
+  absl::Status status = ReadTarget(request, kMethod, principal, spec);
+  if (request.force()) status.Update(CheckReason(request.reason()));
+  if (!status.ok()) return status;
+  spec.detach_all = request.detach_all();
+  spec.force = request.force();
+  if (spec.force) spec.reason = request.reason();
+  return spec;
+}
+
+absl::StatusOr<ResizeSpec> FromProto(const v1::ResizeRegionRequest& request,
+                                     const std::string& principal) {
+  static const Interned kMethod("ResizeRegion");
+  ResizeSpec spec;
+  absl::Status status = ReadTarget(request, kMethod, principal, spec);
+  if (request.size_bytes() == 0) {
+    status.Update(Bad("BAD_SIZE", "field size_bytes is 0",
+                      "say how many bytes it is to have; ReleaseRegion gives all back"));
+  }
+  status.Update(ReadMaxExtents(request.max_extents(), spec.max_extents));
+  if (!status.ok()) return status;
+  spec.size_bytes = request.size_bytes();
+  return spec;
+}
+
+absl::StatusOr<RenameSpec> FromProto(const v1::RenameRegionRequest& request,
+                                     const std::string& principal) {
+  static const Interned kMethod("RenameRegion");
+  RenameSpec spec;
+  absl::Status status = ReadTarget(request, kMethod, principal, spec);
+  status.Update(CheckResourceId(request.new_region_id()));
+  if (!status.ok()) return status;
+  spec.new_region_id = request.new_region_id();
+  return spec;
+}
+
+absl::StatusOr<RenewSpec> FromProto(const v1::RenewRegionRequest& request,
+                                    const std::string& principal) {
+  static const Interned kMethod("RenewRegion");
+  RenewSpec spec;
+  absl::Status status = ReadTarget(request, kMethod, principal, spec);
+  if (request.has_ttl()) {
+    spec.ttl.emplace();
+    status.Update(ReadTtl(request.ttl(), *spec.ttl));
+  }
+  if (!status.ok()) return status;
+  return spec;
+}
+
+absl::Status CheckReason(const std::string& reason) {
+  if (reason.empty()) {
+    return Bad("REASON_REQUIRED", "field reason is empty",
+               "say why: it is kept in the audit record");
+  }
+  if (reason.size() > kMaxReason) {
+    return Bad("BAD_REASON", absl::StrCat("field reason has ", reason.size(), " characters"),
+               absl::StrCat("use at most ", kMaxReason));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace cxlpool::fm

@@ -1,0 +1,37 @@
+// The API's requests as specs of the model, with every field checked. Pure; no gRPC.
+//
+// INVALID_ARGUMENT names the field and says what to write: BAD_REQUEST_ID, BAD_NAME, BAD_SIZE,
+// BAD_ENUM, BAD_MAX_EXTENTS, BAD_INTERLEAVE, BAD_ISOLATE_FROM, BAD_TTL, BAD_LIFETIME, BAD_REASON,
+// REASON_REQUIRED. `principal`: identity URI of who asks.
+#ifndef CXLPOOL_FABRIC_MANAGER_RPC_CONVERT_REQUEST_H_
+#define CXLPOOL_FABRIC_MANAGER_RPC_CONVERT_REQUEST_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "cxlpool/v1/pool_service.pb.h"
+#include "fabric-manager/model/planner.h"
+
+namespace cxlpool::fm {
+
+absl::StatusOr<AllocateSpec> FromProto(const v1::AllocateRegionRequest& request,
+                                       const std::string& principal);
+absl::StatusOr<AttachSpec> FromProto(const v1::AttachRegionRequest& request,
+                                     const std::string& principal);
+absl::StatusOr<DetachSpec> FromProto(const v1::DetachRegionRequest& request,
+                                     const std::string& principal);
+absl::StatusOr<ReleaseSpec> FromProto(const v1::ReleaseRegionRequest& request,
+                                      const std::string& principal);
+absl::StatusOr<ResizeSpec> FromProto(const v1::ResizeRegionRequest& request,
+                                     const std::string& principal);
+absl::StatusOr<RenameSpec> FromProto(const v1::RenameRegionRequest& request,
+                                     const std::string& principal);
+absl::StatusOr<RenewSpec> FromProto(const v1::RenewRegionRequest& request,
+                                    const std::string& principal);
+
+// A text that is kept in the audit record: REASON_REQUIRED, BAD_REASON (longer than 512).
+absl::Status CheckReason(const std::string& reason);
+
+}  // namespace cxlpool::fm
+
+#endif  // CXLPOOL_FABRIC_MANAGER_RPC_CONVERT_REQUEST_H_

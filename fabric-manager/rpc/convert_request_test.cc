@@ -1,0 +1,225 @@
+#include "fabric-manager/rpc/convert_request.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "fabric-manager/rpc/request_hash.h"
+#include "proto/support/names.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool::fm {
+namespace {
+
+constexpr char kId[] = "0f8fad5b-d9cb-469f-a165-70867728950e";
+constexpr char kWho[] = "cxlpool://operator/alice";
+
+v1::AllocateRegionRequest Allocate() {
+  v1::AllocateRegionRequest request;
+  request.set_request_id(kId);
+  request.set_size_bytes(1 << 30);
+  return request;
+}
+
+TEST(ConvertRequestTest, WhatIsLeftOutIsTheDefault) {
+  const auto spec = FromProto(Allocate(), kWho);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->request.id.principal.str(), kWho);
+  EXPECT_EQ(spec->request.id.method.str(), "AllocateRegion");
+  EXPECT_EQ(FormatUuid(spec->request.id.id.bytes()), kId);
+  EXPECT_EQ(spec->request.payload_hash, PayloadHash(Allocate()));
+  EXPECT_EQ(spec->size_bytes, uint64_t{1} << 30);
+  EXPECT_EQ(spec->region_id, "");
+  EXPECT_EQ(spec->tenant, "default");
+  EXPECT_EQ(spec->sharing, Sharing::kExclusive);
+  EXPECT_EQ(spec->host, "");
+  EXPECT_EQ(spec->mode, Mode::kDevdax);
+  EXPECT_EQ(spec->access, Access::kReadWrite);
+  EXPECT_EQ(spec->max_extents, 1u);
+  EXPECT_EQ(spec->policy, std::nullopt);
+  EXPECT_EQ(spec->interleave_ways, 0u);
+  EXPECT_EQ(spec->interleave_granularity_bytes, 0u);
+  EXPECT_TRUE(spec->isolate_from.empty());
+  EXPECT_EQ(spec->expected_lifetime, absl::InfiniteDuration());
+  EXPECT_EQ(spec->ttl, absl::InfiniteDuration());
+}
+
+TEST(ConvertRequestTest, EveryFieldOfAllocateArrives) {
+  v1::AllocateRegionRequest request = Allocate();
+  request.set_region_id("kv");
+  request.set_tenant("tenants/ml");
+  request.set_sharing(v1::MULTI_WRITER);
+  request.set_host("hosts/host-a");
+  request.set_mode(v1::SYSTEM_RAM);
+  request.set_access(v1::READ_ONLY);
+  request.set_max_extents(16);
+  request.set_device("devices/cmm-1");
+  request.set_policy(v1::BANDWIDTH);
+  request.set_interleave_ways(8);
+  request.set_interleave_granularity_bytes(16384);
+  request.mutable_expected_lifetime()->set_nanos(1);
+  request.mutable_ttl()->set_seconds(10);
+  const auto spec = FromProto(request, kWho);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->region_id, "kv");
+  EXPECT_EQ(spec->tenant, "ml");
+  EXPECT_EQ(spec->sharing, Sharing::kMultiWriter);
+  EXPECT_EQ(spec->host, "host-a");
+  EXPECT_EQ(spec->mode, Mode::kSystemRam);
+  EXPECT_EQ(spec->access, Access::kReadOnly);
+  EXPECT_EQ(spec->max_extents, 16u);
+  EXPECT_EQ(spec->device, "cmm-1");
+  EXPECT_EQ(spec->policy, Policy::kBandwidth);
+  EXPECT_EQ(spec->interleave_ways, 8u);
+  EXPECT_EQ(spec->interleave_granularity_bytes, 16384u);
+  EXPECT_EQ(spec->expected_lifetime, absl::Seconds(1));
+  EXPECT_EQ(spec->ttl, absl::Seconds(10));
+
+  v1::AllocateRegionRequest apart = Allocate();
+  apart.set_policy(v1::ISOLATE);
+  apart.add_isolate_from("regions/a");
+  apart.add_isolate_from(absl::StrCat("regions/", kId));
+  EXPECT_EQ(FromProto(apart, kWho)->isolate_from, (std::vector<std::string>{"a", kId}));
+}
+
+TEST(ConvertRequestTest, ABadFieldOfAllocateIsNamed) {
+  using Edit = std::function<void(v1::AllocateRegionRequest&)>;
+  const std::vector<std::tuple<Edit, std::string, std::string>> cases = {
+      {[](auto& r) { r.set_request_id("1"); }, "BAD_REQUEST_ID", "request_id"},
+      {[](auto& r) { r.clear_request_id(); }, "BAD_REQUEST_ID", "request_id"},
+      {[](auto& r) { r.set_region_id("KV"); }, "BAD_NAME", "KV"},
+      {[](auto& r) { r.set_tenant("ml"); }, "BAD_NAME", "write it as tenants/NAME"},
+      {[](auto& r) { r.set_tenant("tenants/"); }, "BAD_NAME", "not well formed"},
+      {[](auto& r) { r.set_host("devices/a"); }, "BAD_NAME", "is not in hosts"},
+      {[](auto& r) { r.set_host("hostsxa"); }, "BAD_NAME", "is not in hosts"},
+      {[](auto& r) { r.set_device("devices/a_b"); }, "BAD_NAME", "not well formed"},
+      {[](auto& r) { r.set_sharing(static_cast<v1::Sharing>(4)); }, "BAD_ENUM", "sharing"},
+      {[](auto& r) { r.set_mode(static_cast<v1::AttachmentMode>(-1)); }, "BAD_ENUM", "mode"},
+      {[](auto& r) { r.set_access(static_cast<v1::Access>(9)); }, "BAD_ENUM", "access"},
+      {[](auto& r) { r.set_policy(static_cast<v1::PlacementPolicy>(6)); }, "BAD_ENUM", "policy"},
+      {[](auto& r) { r.set_max_extents(17); }, "BAD_MAX_EXTENTS", "17"},
+      {[](auto& r) { r.set_interleave_ways(3); }, "BAD_INTERLEAVE", "interleave_ways is 3"},
+      {[](auto& r) { r.set_interleave_ways(32); }, "BAD_INTERLEAVE", "interleave_ways is 32"},
+      {[](auto& r) {
+         r.set_policy(v1::BANDWIDTH);
+         r.set_interleave_ways(1);
+       },
+       "BAD_INTERLEAVE", "use 2, 4, 8 or 16"},
+      {[](auto& r) {
+         r.set_policy(v1::PACK);
+         r.set_interleave_ways(2);
+       },
+       "BAD_INTERLEAVE", "the policy is PACK"},
+      {[](auto& r) { r.set_interleave_granularity_bytes(128); }, "BAD_INTERLEAVE", "128"},
+      {[](auto& r) { r.set_interleave_granularity_bytes(300); }, "BAD_INTERLEAVE", "300"},
+      {[](auto& r) { r.set_interleave_granularity_bytes(32768); }, "BAD_INTERLEAVE", "32768"},
+      {[](auto& r) {
+         for (int i = 0; i < 65; ++i) r.add_isolate_from("regions/a");
+       },
+       "BAD_ISOLATE_FROM", "names 65 Regions"},
+      {[](auto& r) {
+         r.set_policy(v1::SPREAD);
+         r.add_isolate_from("regions/a");
+       },
+       "BAD_ISOLATE_FROM", "the policy is SPREAD"},
+      {[](auto& r) { r.add_isolate_from("a"); }, "BAD_NAME", "write it as regions/NAME"},
+      {[](auto& r) { r.mutable_expected_lifetime(); }, "BAD_LIFETIME", "expected_lifetime"},
+      {[](auto& r) { r.mutable_expected_lifetime()->set_seconds(-1); }, "BAD_LIFETIME",
+       "expected_lifetime"},
+      {[](auto& r) { r.mutable_ttl(); }, "BAD_TTL", "field ttl is 0"},
+      {[](auto& r) { r.mutable_ttl()->set_seconds(9); }, "BAD_TTL", "field ttl is 9s"},
+      {[](auto& r) { r.mutable_ttl()->set_seconds(11 * 366 * 86400); }, "BAD_TTL",
+       "10 seconds to 10 years"},
+      {[](auto& r) { r.mutable_ttl()->set_seconds(INT64_MAX); }, "BAD_TTL", "no"},
+      {[](auto& r) {
+         r.mutable_ttl()->set_seconds(20);
+         r.mutable_ttl()->set_nanos(-1);
+       },
+       "BAD_TTL", "not a duration"},
+  };
+  for (const auto& [edit, reason, text] : cases) {
+    v1::AllocateRegionRequest request = Allocate();
+    edit(request);
+    const absl::Status status = FromProto(request, kWho).status();
+    EXPECT_EQ(ReasonOf(status), reason) << request.ShortDebugString() << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), text)) << status;
+  }
+}
+
+TEST(ConvertRequestTest, TheOtherRequests) {
+  v1::ReleaseRegionRequest release;
+  release.set_request_id(kId);
+  release.set_name("regions/kv");
+  release.set_force(true);
+  EXPECT_EQ(ReasonOf(FromProto(release, kWho).status()), "REASON_REQUIRED");
+  release.set_reason(std::string(513, 'x'));
+  EXPECT_EQ(ReasonOf(FromProto(release, kWho).status()), "BAD_REASON");
+  release.set_reason("the host burned");
+  release.set_etag("e");
+  auto released = FromProto(release, kWho);
+  ASSERT_TRUE(released.ok());
+  EXPECT_TRUE(released->force);
+  EXPECT_EQ(released->reason, "the host burned");
+  EXPECT_EQ(released->etag, "e");
+  release.set_name("kv");
+  EXPECT_EQ(ReasonOf(FromProto(release, kWho).status()), "BAD_NAME");
+  release.set_name("");
+  EXPECT_EQ(ReasonOf(FromProto(release, kWho).status()), "BAD_NAME");
+
+  v1::ResizeRegionRequest resize;
+  resize.set_request_id(kId);
+  resize.set_name("regions/kv");
+  EXPECT_EQ(ReasonOf(FromProto(resize, kWho).status()), "BAD_SIZE");
+  resize.set_size_bytes(7);
+  EXPECT_EQ(FromProto(resize, kWho)->size_bytes, 7u);
+  EXPECT_EQ(FromProto(resize, kWho)->max_extents, 1u);
+
+  v1::RenameRegionRequest rename;
+  rename.set_request_id(kId);
+  rename.set_name(absl::StrCat("regions/", kId));
+  EXPECT_EQ(ReasonOf(FromProto(rename, kWho).status()), "BAD_NAME");
+  rename.set_new_region_id("regions/kv2");
+  EXPECT_EQ(ReasonOf(FromProto(rename, kWho).status()), "BAD_NAME");
+  rename.set_new_region_id("kv2");
+  EXPECT_EQ(FromProto(rename, kWho)->region_id, kId);
+  EXPECT_EQ(FromProto(rename, kWho)->new_region_id, "kv2");
+
+  v1::RenewRegionRequest renew;
+  renew.set_request_id(kId);
+  renew.set_name("regions/kv");
+  EXPECT_EQ(FromProto(renew, kWho)->ttl, std::nullopt);
+  EXPECT_FALSE(FromProto(renew, kWho)->by_operator);
+  renew.mutable_ttl()->set_seconds(60);
+  EXPECT_EQ(FromProto(renew, kWho)->ttl, absl::Minutes(1));
+  renew.mutable_ttl()->set_seconds(1);
+  EXPECT_EQ(ReasonOf(FromProto(renew, kWho).status()), "BAD_TTL");
+
+  v1::AttachRegionRequest attach;
+  attach.set_request_id(kId);
+  attach.set_name("regions/kv");
+  EXPECT_EQ(ReasonOf(FromProto(attach, kWho).status()), "BAD_NAME");
+  attach.set_host("hosts/host-a");
+  attach.set_etag("e");
+  EXPECT_EQ(FromProto(attach, kWho)->etag, "e");
+
+  v1::DetachRegionRequest detach;
+  detach.set_request_id(kId);
+  detach.set_name("regions/kv");
+  detach.set_host("hosts/host-a");
+  detach.set_etag("e");
+  EXPECT_EQ(FromProto(detach, kWho)->host, "host-a");
+  EXPECT_EQ(FromProto(detach, kWho)->etag, "e");
+}
+
+TEST(ConvertRequestTest, EachCallerKeepsItsOwnName) {
+  EXPECT_EQ(FromProto(Allocate(), "a")->request.id.principal.str(), "a");
+  EXPECT_EQ(FromProto(Allocate(), "b")->request.id.principal.str(), "b");
+  EXPECT_EQ(FromProto(Allocate(), "a")->request.id.principal.str(), "a");
+}
+
+}  // namespace
+}  // namespace cxlpool::fm

@@ -1,0 +1,238 @@
+#include "fabric-manager/rpc/list_regions.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "fabric-manager/rpc/convert.h"
+#include "fabric-manager/rpc/region_filter.h"
+#include "fabric-manager/rpc/request_hash.h"
+#include "proto/support/names.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool::fm {
+namespace {
+
+constexpr size_t kStep = 1000;  // Regions taken from the view at a time.
+
+absl::Status Bad(std::string reason, std::string message, std::string remedy) {
+  return Refusal{absl::StatusCode::kInvalidArgument,
+                 std::move(reason),
+                 std::move(message),
+                 std::move(remedy),
+                 {}}
+      .ToStatus();
+}
+
+struct Order {
+  enum class By { kName, kSizeBytes, kCreateTime, kRevision };
+  By by = By::kName;
+  bool descending = false;
+
+  static absl::StatusOr<Order> Parse(absl::string_view text) {
+    const std::vector<absl::string_view> words =
+        absl::StrSplit(text, absl::ByAnyChar(" \t"), absl::SkipEmpty());
+    Order order;
+    if (words.empty()) return order;
+    order.descending = words.size() == 2 && words[1] == "desc";
+    const bool known = words[0] == "name" || words[0] == "size_bytes" ||
+                       words[0] == "create_time" || words[0] == "revision";
+    if (!known || words.size() > 2 || (words.size() == 2 && !order.descending)) {
+      return Bad("BAD_ORDER_BY", "field order_by is not understood",
+                 "use name, size_bytes, create_time or revision, with \" desc\" after it for the "
+                 "other way");
+    }
+    order.by = words[0] == "size_bytes"    ? By::kSizeBytes
+               : words[0] == "create_time" ? By::kCreateTime
+               : words[0] == "revision"    ? By::kRevision
+                                           : By::kName;
+    return order;
+  }
+
+  // As the tables are kept: no sorting.
+  bool natural() const { return by == By::kName && !descending; }
+
+  uint64_t KeyOf(const Region& region) const {
+    switch (by) {
+      case By::kName:
+        return 0;  // The id decides.
+      case By::kSizeBytes:
+        return region.size_bytes();
+      case By::kCreateTime:
+        return static_cast<uint64_t>(absl::ToUnixMicros(region.create_time)) + (uint64_t{1} << 63);
+      case By::kRevision:
+        return region.revision;
+    }
+    return 0;
+  }
+};
+
+// Where a Region stands in the order.
+struct Place {
+  uint64_t key = 0;
+  absl::string_view id;
+
+  bool Before(const Place& other, const Order& order) const {
+    const auto a = std::make_pair(key, id);
+    const auto b = std::make_pair(other.key, other.id);
+    return order.descending ? b < a : a < b;
+  }
+};
+
+// "<what it fits, hex>-<key, hex>-<id>"
+std::string WriteToken(uint64_t fits, uint64_t key, absl::string_view id) {
+  return absl::StrCat(absl::Hex(fits, absl::kZeroPad16), "-", absl::Hex(key, absl::kZeroPad16), "-",
+                      id);
+}
+
+struct Token {
+  uint64_t key = 0;
+  std::string id;
+};
+
+absl::StatusOr<std::optional<Token>> ReadToken(const std::string& text, uint64_t fits) {
+  if (text.empty()) return std::optional<Token>();
+  const std::vector<std::string> parts = absl::StrSplit(text, absl::MaxSplits('-', 2));
+  uint64_t made_for = 0;
+  Token token;
+  if (parts.size() != 3 || parts[0].size() != 16 || parts[1].size() != 16 ||
+      !absl::SimpleHexAtoi(parts[0], &made_for) || !absl::SimpleHexAtoi(parts[1], &token.key) ||
+      !CheckResourceId(parts[2]).ok()) {
+    return Bad("BAD_PAGE_TOKEN", "field page_token was not made by this call",
+               "start again without one");
+  }
+  if (made_for != fits) {
+    return Bad("BAD_PAGE_TOKEN", "field page_token was made for another filter, order_by or host",
+               "start again without one");
+  }
+  token.id = parts[2];
+  return std::optional<Token>(std::move(token));
+}
+
+struct Query {
+  RegionFilter filter;
+  Order order;
+  std::string host;
+  std::optional<Token> after;
+  uint64_t fits = 0;  // Of its tokens.
+  size_t size = 0;
+
+  bool Wanted(const Region& region) const {
+    return (host.empty() || region.FindAttachment(absl::string_view(host)) != nullptr) &&
+           filter.Matches(region);
+  }
+};
+
+absl::StatusOr<Query> ReadQuery(const v1::ListRegionsRequest& request) {
+  Query query;
+  auto filter = RegionFilter::Parse(request.filter());
+  if (!filter.ok()) return filter.status();
+  query.filter = *std::move(filter);
+  auto order = Order::Parse(request.order_by());
+  if (!order.ok()) return order.status();
+  query.order = *order;
+  if (!request.host().empty()) {
+    auto id = ParseResourceName("hosts", request.host());
+    if (!id.ok()) return id.status();
+    query.host = *std::move(id);
+  }
+  query.fits = HashBytes(absl::StrCat(request.filter().size(), ":", request.filter(),
+                                      static_cast<int>(query.order.by),
+                                      query.order.descending ? "d" : "a", query.host));
+  auto after = ReadToken(request.page_token(), query.fits);
+  if (!after.ok()) return after.status();
+  query.after = *std::move(after);
+  query.size = std::min(request.page_size() == 0 ? kDefaultPage : request.page_size(), kMaxPage);
+  return query;
+}
+
+void ListByName(const PoolView& view, const Query& query, bool hardware_coherent,
+                v1::ListRegionsResponse* response) {
+  std::string after = query.after.has_value() ? query.after->id : std::string();
+  size_t examined = 0;
+  while (true) {
+    const std::vector<RegionPtr> step = view.regions.List(after, kStep);
+    for (const RegionPtr& region : step) {
+      if (static_cast<size_t>(response->regions_size()) == query.size || examined == kMaxExamined) {
+        response->set_next_page_token(WriteToken(query.fits, 0, after));
+        return;
+      }
+      ++examined;
+      after = region->id;
+      if (query.Wanted(*region)) FillRegion(*region, hardware_coherent, response->add_regions());
+    }
+    if (step.size() < kStep) return;
+  }
+}
+
+void ListSorted(const PoolView& view, const Query& query, bool hardware_coherent,
+                v1::ListRegionsResponse* response) {
+  const Order& order = query.order;
+  // The first of those after the token: the last of them on top of a heap, which a better one
+  // replaces.
+  using Entry = std::pair<uint64_t, RegionPtr>;
+  const auto place = [](const Entry& entry) { return Place{entry.first, entry.second->id}; };
+  const auto before = [&](const Entry& a, const Entry& b) {
+    return place(a).Before(place(b), order);
+  };
+  std::vector<Entry> heap;
+  bool more = false;
+  std::string after;
+  while (true) {
+    const std::vector<RegionPtr> step = view.regions.List(after, kStep);
+    for (const RegionPtr& region : step) {
+      Entry entry(order.KeyOf(*region), region);
+      if (query.after.has_value() &&
+          !Place{query.after->key, query.after->id}.Before(place(entry), order)) {
+        continue;
+      }
+      if (heap.size() == query.size && !before(entry, heap.front())) {
+        // No need to look whether it is wanted where another page follows anyway.
+        more = more || query.Wanted(*region);
+        continue;
+      }
+      if (!query.Wanted(*region)) continue;
+      if (heap.size() == query.size) {
+        more = true;
+        std::pop_heap(heap.begin(), heap.end(), before);
+        heap.pop_back();
+      }
+      heap.push_back(std::move(entry));
+      std::push_heap(heap.begin(), heap.end(), before);
+    }
+    if (step.size() < kStep) break;
+    after = step.back()->id;
+  }
+  std::sort_heap(heap.begin(), heap.end(), before);
+  for (const auto& [key, region] : heap) {
+    FillRegion(*region, hardware_coherent, response->add_regions());
+  }
+  if (more) {
+    response->set_next_page_token(
+        WriteToken(query.fits, heap.back().first, heap.back().second->id));
+  }
+}
+
+}  // namespace
+
+absl::Status ListRegions(const PoolView& view, const v1::ListRegionsRequest& request,
+                         bool hardware_coherent, v1::ListRegionsResponse* response) {
+  const auto query = ReadQuery(request);
+  if (!query.ok()) return query.status();
+  if (query->order.natural()) {
+    ListByName(view, *query, hardware_coherent, response);
+  } else {
+    ListSorted(view, *query, hardware_coherent, response);
+  }
+  response->set_revision(view.revision);
+  return absl::OkStatus();
+}
+
+}  // namespace cxlpool::fm
