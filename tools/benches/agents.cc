@@ -19,6 +19,8 @@ constexpr char kSession[] = "/cxlpool.v1.HostService/Session";
 constexpr int kEnrollers = 64;
 // Sending more seldom and more at once would flatter whoever reads.
 constexpr absl::Duration kTick = absl::Milliseconds(2);
+// The first ones' leases run while the last ones connect.
+constexpr absl::Duration kGreetEvery = absl::Seconds(2);
 
 std::string HelloFrom(const std::string& host, uint64_t number) {
   v1::AgentMessage message;
@@ -74,20 +76,35 @@ absl::StatusOr<std::unique_ptr<Agents>> Agents::Start(const std::string& address
   }
   auto streams = Streams::Open(options, limit);
   if (!streams.ok()) return streams.status();
-  if (absl::Status status = (*streams)->Await(hosts->size(), limit); !status.ok()) return status;
   std::unique_ptr<Agents> agents(new Agents());
-  for (size_t i = 0; i < hosts->size(); ++i) {
-    v1::ManagerMessage welcome;
-    if (!welcome.ParseFromString((*streams)->first_answer(i)) || !welcome.has_welcome()) {
-      return absl::InternalError("an agent was not welcomed");
-    }
-    v1::AgentMessage heartbeat;
-    heartbeat.set_session(welcome.session());
-    heartbeat.mutable_heartbeat();
-    agents->heartbeats_.push_back(heartbeat.SerializeAsString());
-  }
   agents->streams_ = *std::move(streams);
-  return agents;
+  agents->heartbeats_.resize(hosts->size());
+  const absl::Time end = absl::Now() + limit;
+  while (true) {
+    const absl::Status all = agents->streams_->Await(hosts->size(), kGreetEvery);
+    if (absl::Status status = agents->Greet(); !status.ok()) return status;
+    if (all.ok()) return agents;
+    if (!absl::IsDeadlineExceeded(all) || absl::Now() > end) return all;
+  }
+}
+
+absl::Status Agents::Greet() {
+  for (size_t i = 0; i < heartbeats_.size(); ++i) {
+    const std::string* answer = streams_->first_answer(i);
+    if (answer == nullptr) continue;
+    if (heartbeats_[i].empty()) {
+      v1::ManagerMessage welcome;
+      if (!welcome.ParseFromString(*answer) || !welcome.has_welcome()) {
+        return absl::InternalError("an agent was not welcomed");
+      }
+      v1::AgentMessage heartbeat;
+      heartbeat.set_session(welcome.session());
+      heartbeat.mutable_heartbeat();
+      heartbeats_[i] = heartbeat.SerializeAsString();
+    }
+    streams_->Send(i, heartbeats_[i]);
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<uint64_t> Agents::Beat(double per_second, absl::Duration duration) {

@@ -30,6 +30,9 @@ class Agents {
  private:
   Agents() = default;
 
+  // Learns the sessions of those that were welcomed meanwhile, and sends a heartbeat for each.
+  absl::Status Greet();
+
   std::unique_ptr<Streams> streams_;
   std::vector<std::string> heartbeats_;  // One an agent, with its session's number.
   size_t next_ = 0;

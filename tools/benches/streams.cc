@@ -62,8 +62,8 @@ class CallbackStreams final : public Streams {
         received(), " of ", count, " messages came within ", absl::FormatDuration(limit)));
   }
 
-  const std::string& first_answer(size_t index) const override {
-    return streams_[index]->first_answer();
+  const std::string* first_answer(size_t index) const override {
+    return streams_[index]->received() == 0 ? nullptr : &streams_[index]->first_answer();
   }
 
   bool Send(size_t index, const std::string& message) override {
@@ -97,7 +97,7 @@ class CallbackStreams final : public Streams {
       RemoveHold();
     }
 
-    uint64_t received() const { return received_.load(std::memory_order_relaxed); }
+    uint64_t received() const { return received_.load(std::memory_order_acquire); }
     const std::string& first_answer() const { return first_answer_; }
 
    private:
@@ -117,7 +117,7 @@ class CallbackStreams final : public Streams {
         }
       }
       incoming_.Clear();
-      received_.fetch_add(1, std::memory_order_relaxed);
+      received_.fetch_add(1, std::memory_order_release);
       all_->Received();
       StartRead(&incoming_);
     }

@@ -39,8 +39,8 @@ class Streams {
   // UNAVAILABLE: a stream has ended.
   virtual absl::Status Await(uint64_t count, absl::Duration limit) = 0;
 
-  // What stream `index` was sent first. Once Await said that it was.
-  virtual const std::string& first_answer(size_t index) const = 0;
+  // What stream `index` was sent first, if it was to be kept. Null: nothing yet.
+  virtual const std::string* first_answer(size_t index) const = 0;
 
   // Sends `message` on stream `index`; false: the one before is still under way.
   virtual bool Send(size_t index, const std::string& message) = 0;

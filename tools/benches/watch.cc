@@ -49,7 +49,7 @@ class WatchRunner {
     if (!streams.ok()) return streams.status();
     // The Region as it is, then SYNCED.
     if (absl::Status status = (*streams)->Await(2, kLimit); !status.ok()) return status;
-    event_ = (*streams)->first_answer(0);
+    event_ = *(*streams)->first_answer(0);
     RemoveDirectory(directory);
     return WriteFile(event_file(), event_);
   }
