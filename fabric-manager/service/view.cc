@@ -36,7 +36,8 @@ void ViewHolder::Publish(Publication publication) {
   append(pending_.hosts, publication.hosts);
   pending_ = std::move(publication);
   stale_ = true;
-  if (pending_.regions.size() > kMaxPending) Merge();
+  // Hosts too: their heartbeats are shown while nobody looks.
+  if (pending_.regions.size() + pending_.hosts.size() > kMaxPending) Merge();
 }
 
 void ViewHolder::Merge() const {
