@@ -109,6 +109,7 @@ absl::StatusOr<std::variant<Invocation, PrintText>> ParseCommandLine(int argc,
     AddRegionCommands(app, chosen);
     AddInventoryCommands(app, chosen);
     AddPkiCommands(app, chosen);
+    AddFsckCommand(app, chosen);
     app.require_subcommand(1);
     try {
       app.parse(argc, argv);

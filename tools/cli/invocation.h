@@ -71,6 +71,12 @@ struct PkiIssue {
   pki::LeafRequest leaf;
 };
 
+// Nor does fsck: it wants the manager stopped.
+struct FsckCommand {
+  std::string database;
+  bool repair = false;
+};
+
 using PoolCommand = std::variant<AllocateRegion, ListRegions, ShowRegion, AttachRegion,
                                  DetachRegion, ReleaseRegion, WatchRegions, ListHosts, EnrolHost,
                                  RetireHost, FenceHost, ListDevices, ShowCapacity, ShowTopology>;
@@ -93,7 +99,7 @@ struct Invocation {
   OutputFormat output = OutputFormat::kTable;
   ConnectionFlags connection;
   absl::Duration timeout = absl::Seconds(10);  // Of one call, its retries included.
-  std::variant<PoolCommand, PkiCommand> command;
+  std::variant<PoolCommand, PkiCommand, FsckCommand> command;
 };
 
 }  // namespace cxlpool::cli

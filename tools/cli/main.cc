@@ -13,6 +13,7 @@
 #include "tools/cli/connection.h"
 #include "tools/cli/execute.h"
 #include "tools/cli/exit_code.h"
+#include "tools/cli/fsck_command.h"
 #include "tools/cli/grpc_stub.h"
 #include "tools/cli/render/error_text.h"
 #include "tools/cli/render/printable.h"
@@ -36,11 +37,7 @@ class SayOnce : public RetryListener {
   bool said_ = false;
 };
 
-absl::Status Run(const Invocation& invocation) {
-  Printer printer{.out = std::cout,
-                  .err = std::cerr,
-                  .format = invocation.output,
-                  .progress = isatty(STDERR_FILENO) == 1};
+absl::Status Run(const Invocation& invocation, Printer& printer) {
   if (const auto* pki = std::get_if<PkiCommand>(&invocation.command)) return Execute(*pki, printer);
   const auto settings = ResolveSettings(invocation.connection, ReadEnvironment());
   if (!settings.ok()) return settings.status();
@@ -61,7 +58,14 @@ int Main(int argc, char** argv) {
     if (const auto* print = std::get_if<PrintText>(&*parsed)) {
       std::cout << print->text << std::flush;
     } else {
-      status = Run(std::get<Invocation>(*parsed));
+      const Invocation& invocation = std::get<Invocation>(*parsed);
+      Printer printer{.out = std::cout,
+                      .err = std::cerr,
+                      .format = invocation.output,
+                      .progress = isatty(STDERR_FILENO) == 1};
+      const auto* fsck = std::get_if<FsckCommand>(&invocation.command);
+      if (fsck != nullptr) return Execute(*fsck, printer);
+      status = Run(invocation, printer);
     }
   }
   if (!status.ok()) std::cerr << ErrorText(status);

@@ -16,7 +16,7 @@
 
 namespace cxlpool::cli {
 
-using Command = std::variant<PoolCommand, PkiCommand>;
+using Command = std::variant<PoolCommand, PkiCommand, FsckCommand>;
 
 // What the parser found.
 struct Chosen {
@@ -42,6 +42,7 @@ void OnChosen(CLI::App* app, Chosen& chosen, Make make) {
 void AddRegionCommands(CLI::App& app, Chosen& chosen);
 void AddInventoryCommands(CLI::App& app, Chosen& chosen);
 void AddPkiCommands(CLI::App& app, Chosen& chosen);
+void AddFsckCommand(CLI::App& app, Chosen& chosen);
 
 }  // namespace cxlpool::cli
 
