@@ -46,8 +46,9 @@ struct PlacedExtents {
 //   kPack       fewest extents; one best-fitting run on any device (smallest that fits; ties by the
 //               order in which devices were added); else the longest runs, and for the rest the run
 //               that fits it best
-//   kSpread     on the device that leaves the load most even (balanced_spread.h); several extents
-//               on several devices where max_extents allows
+//   kSpread     on the device that leaves the load most even; several extents on several devices
+//               where max_extents and the host's ports allow. A host of a sparse pod leaves most to
+//               those that it shares devices with (balanced_spread.h)
 //   kBandwidth  stripe sets of `ways` equal extents on distinct devices, the widest and least
 //               loaded ways first; falls back to no fewer ways than asked for
 //   kLatency    as kPack among the nearest devices, then among the next nearest, then among both

@@ -1,8 +1,10 @@
-// kSpread: where the load is most even.
+// kSpread: where the load is most even; in a sparse pod, where it leaves most to the other hosts.
 
 #include <algorithm>
+#include <map>
 #include <tuple>
 
+#include "fabric-manager/model/balanced_spread.h"
 #include "fabric-manager/model/placement_policy.h"
 
 namespace cxlpool::fm {
@@ -92,6 +94,70 @@ std::optional<PlacedExtents> OnSeveral(const PlacementTask& task, std::vector<Sh
   return Made(task, shares);
 }
 
+// Whether the host reaches some of the pool's devices only: others share them with it.
+bool IsSparse(const PlacementTask& task) {
+  if (task.request.host.empty() || task.state.topology().connects_all()) return false;
+  return !(task.state.usable() - task.state.ReachOf(task.request.host)).empty();
+}
+
+// What is attached to the host, by device.
+std::vector<uint64_t> BytesOf(const PoolState& state, const std::string& host) {
+  std::vector<uint64_t> bytes;
+  for (const OccupiedSlot& slot : state.Occupied(host)) {
+    const RegionPtr* region = state.FindRegion(slot.region);
+    const Attachment* there = region == nullptr ? nullptr : (*region)->FindAttachment(host);
+    if (there == nullptr) continue;
+    for (const Segment& segment : there->segments) {
+      if (segment.serial != slot.serial) continue;
+      const auto index = state.IndexOf((*region)->extents[segment.extent_index].device);
+      if (!index.has_value()) continue;
+      bytes.resize(std::max<size_t>(bytes.size(), *index + 1));
+      bytes[*index] += slot.length_bytes;
+    }
+  }
+  return bytes;
+}
+
+std::vector<SpreadPeer> PeersOf(const PlacementTask& task) {
+  std::vector<SpreadPeer> peers;
+  for (const auto& [id, host] : task.state.hosts()) {
+    if (id == task.request.host || host.retired) continue;
+    SpreadPeer peer{task.state.ReachOf(id)};
+    if ((peer.reach & task.allowed).empty()) continue;
+    for (const OccupiedSlot& slot : task.state.Occupied(id)) peer.most_bytes += slot.length_bytes;
+    peers.push_back(std::move(peer));
+  }
+  return peers;
+}
+
+// As many slices as there may be extents; those of one device become one extent.
+std::optional<PlacedExtents> InSparsePod(const PlacementTask& task, std::vector<Share> shares,
+                                         size_t most) {
+  if (shares.empty()) return std::nullopt;
+  const uint64_t unit = shares.front().unit_bytes;
+  const auto size = RoundUp(task.request.size_bytes, unit);
+  if (!size.has_value()) return std::nullopt;
+  const uint64_t slice = *RoundUp(*size / most + (*size % most != 0), unit);
+  SpreadRequest request{.among = {},
+                        .slice_bytes = slice,
+                        .slices = static_cast<uint32_t>((*size - 1) / slice + 1),
+                        .own_bytes = BytesOf(task.state, task.request.host),
+                        .peers = PeersOf(task)};
+  std::map<DeviceIndex, Share*> by_device;
+  for (Share& share : shares) {
+    if (share.unit_bytes != unit) return std::nullopt;  // Slices are alike.
+    request.among.Add(share.device);
+    by_device[share.device] = &share;
+  }
+  uint64_t rest = *size;
+  for (const DeviceIndex device : BalancedSpread(task.space(), request)) {
+    const uint64_t bytes = std::min(rest, slice);
+    by_device[device]->bytes += bytes;
+    rest -= bytes;
+  }
+  return rest == 0 ? Made(task, shares) : std::nullopt;
+}
+
 class Spreading : public PlacementPolicy {
  public:
   std::optional<PlacedExtents> Place(const PlacementTask& task) const override {
@@ -100,7 +166,11 @@ class Spreading : public PlacementPolicy {
     // No more pieces than the host has ports for.
     if (most > 1) most = std::min(most, std::max<size_t>(task.HostRoom(), 1));
     const std::vector<Share> shares = SharesOf(task);
-    auto placed = most == 1 ? OnOne(task, shares) : OnSeveral(task, shares, most);
+    std::optional<PlacedExtents> placed;
+    if (IsSparse(task)) placed = InSparsePod(task, shares, most);
+    if (!placed.has_value()) {
+      placed = most == 1 ? OnOne(task, shares) : OnSeveral(task, shares, most);
+    }
     // Runs are too short for an even spread: then what fits counts.
     return placed.has_value() ? std::move(placed) : Pack(task);
   }
