@@ -43,8 +43,14 @@ struct NaiveRegion {
   bool going = false;  // Released: holds its bytes until it is gone.
 };
 
+struct TenantLimits {
+  int quota = 0;  // 0: none.
+  int reserved = 0;
+};
+
 struct NaivePool {
   std::vector<NaiveDevice> devices;
+  std::map<std::string, TenantLimits> limits;
   std::map<Key, NaiveRegion> regions;  // Those that hold bytes.
   int lds_per_device = 0;              // 0: no limit.
 

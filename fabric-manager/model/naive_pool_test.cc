@@ -11,17 +11,13 @@
 
 #include "absl/strings/numbers.h"
 #include "fabric-manager/model/model_rig.h"
+#include "fabric-manager/model/naive_answers.h"
 
 namespace cxlpool::fm {
 namespace {
 
 constexpr int kDevices = 6;
 constexpr int kGranules = 16;
-
-struct TenantLimits {
-  int quota = 0;
-  int reserved = 0;
-};
 
 class Twins : protected ModelRig {
  public:
@@ -48,9 +44,9 @@ class Twins : protected ModelRig {
       for (Bridge& bridge : runtime.bridges) bridge.free_window_bytes = 1024 * kGiB;
       state().SetRuntime(host, runtime);
     }
-    limits_["default"] = {};
-    limits_["ml"] = {20, 0};
-    limits_["db"] = {0, 10};
+    naive_.limits["default"] = {};
+    naive_.limits["ml"] = {20, 0};
+    naive_.limits["db"] = {0, 10};
     for (const char* tenant : {"ml", "db"}) PutTenant(tenant);
   }
 
@@ -114,12 +110,13 @@ class Twins : protected ModelRig {
     if (!spec.region_id.empty() && state().FindRegionById(spec.region_id) != nullptr) {
       return Expect(Allocate(spec).status(), {"REGION_EXISTS"});
     }
-    Answer answer = WouldHold(spec.tenant, spec.size_bytes);
-    if (answer.reasons.empty()) answer = WouldPlace(spec, length, away, nullptr);
+    NaiveAnswer answer = answers_.WouldHold(spec.tenant, spec.size_bytes);
+    if (answer.reasons.empty()) answer = answers_.WouldPlace(spec, length, away, nullptr);
     const auto planned = PlanAllocate(state(), spec, context());
     if (!Agree(planned.status(), answer)) return;
     const Region& region = *planned->region;
-    ASSERT_TRUE(WouldHold(spec.tenant, region.held_bytes()).reasons.empty()) << "beyond quota";
+    ASSERT_TRUE(answers_.WouldHold(spec.tenant, region.held_bytes()).reasons.empty())
+        << "beyond quota";
     const NaiveRuns extents = RunsOf(region.extents);
     ExpectLegal(spec, length, away, extents, answer);
     Commit(planned->change);
@@ -234,7 +231,7 @@ class Twins : protected ModelRig {
     for (const NaiveRun& extent : naive.extents) now += extent.length;
     const int length = std::max(1, now + Roll(9) - 4);
     const uint32_t max_extents = 1 + Roll(4);
-    Answer answer;
+    NaiveAnswer answer;
     bool standing = true;
     for (const Attachment& a : region->attachments) {
       standing &= a.state == AttachmentState::kOnline && !a.detaching;
@@ -256,8 +253,8 @@ class Twins : protected ModelRig {
     } else if (length < now) {
       if (keep == naive.extents.size()) answer = {{"RESIZE_INSIDE_EXTENT"}, {}};
     } else {
-      answer = WouldHold(naive.tenant, (length - now) * kUnit);
-      if (answer.reasons.empty()) answer = WouldPlace(spec, length - now, {}, &naive);
+      answer = answers_.WouldHold(naive.tenant, (length - now) * kUnit);
+      if (answer.reasons.empty()) answer = answers_.WouldPlace(spec, length - now, {}, &naive);
     }
     const auto resized = ModelRig::Resize(region->id, length * kUnit, max_extents);
     if (!Agree(resized.status(), answer) || length == now) return;
@@ -305,120 +302,18 @@ class Twins : protected ModelRig {
 
   void SetSomeTenant() {
     const std::string tenant = OneIn(2) ? "ml" : "db";
-    TenantLimits limits = limits_[tenant];
+    TenantLimits limits = naive_.limits[tenant];
     (tenant == "ml" ? limits.quota : limits.reserved) = 5 + Roll(25);
-    std::swap(limits_[tenant], limits);
-    if (!PutTenant(tenant)) limits_[tenant] = limits;
+    std::swap(naive_.limits[tenant], limits);
+    if (!PutTenant(tenant)) naive_.limits[tenant] = limits;
   }
   bool PutTenant(const std::string& tenant) {
-    const TenantLimits& limits = limits_[tenant];
+    const TenantLimits& limits = naive_.limits[tenant];
     const auto change = PlanSetTenant(
         state(), {0, tenant, limits.quota * kUnit, limits.reserved * kUnit, 0}, context());
     if (!change.ok()) return false;
     if (!change->empty()) Commit(*change);
     return true;
-  }
-
-  // --- What the naive pool says -------------------------------------------------------------
-
-  // No reasons: yes. Else one of them is the right one. `exact` where there is one right answer.
-  struct Answer {
-    std::set<std::string> reasons;
-    std::optional<NaiveRuns> exact;
-  };
-
-  Answer WouldHold(const std::string& tenant, uint64_t bytes) {
-    const TenantLimits& limits = limits_[tenant];
-    const uint64_t held = naive_.Held(tenant) * kUnit;
-    if (limits.quota != 0 && held + bytes > limits.quota * kUnit) return {{"QUOTA_EXCEEDED"}, {}};
-    uint64_t promised = 0;
-    for (const auto& [other, theirs] : limits_) {
-      if (other != tenant) promised += std::max(0, theirs.reserved - naive_.Held(other)) * kUnit;
-    }
-    const uint64_t free = naive_.Free(naive_.Usable()) * kUnit;
-    if (promised > 0 && bytes <= free && bytes + promised > free) {
-      return {{"RESERVED_FOR_OTHERS"}, {}};
-    }
-    return {};
-  }
-
-  // Rounded up it may be too much for the tenant, which is seen once it is placed.
-  Answer AndHold(const std::string& tenant, int length, Answer answer) {
-    if (!answer.reasons.empty()) return answer;
-    const Answer hold = WouldHold(tenant, length * kUnit);
-    return hold.reasons.empty() ? answer : hold;
-  }
-
-  std::set<int> Among(const AllocateSpec& spec) {
-    std::set<int> among = naive_.Usable();
-    if (!spec.device.empty()) {
-      std::erase_if(among, [&](int i) { return naive_.devices[i].id != spec.device; });
-    }
-    return among;
-  }
-
-  Answer WouldPlace(const AllocateSpec& spec, int length, const std::vector<Key>& away,
-                    const NaiveRegion* grown) {
-    const std::set<int> among = Among(spec);
-    if (among.empty()) return {{"DEVICE_DRAINING"}, {}};
-    const std::string tenant = grown == nullptr ? spec.tenant : grown->tenant;
-    const int there = grown == nullptr ? 0 : static_cast<int>(grown->extents.size());
-    const int most = std::min<int>(spec.max_extents, kMaxExtentsPerRegion - there);
-    const std::string full = naive_.Free(among) < length ? "POOL_FULL" : "POOL_FRAGMENTED";
-    const int ways = grown == nullptr ? static_cast<int>(spec.interleave_ways) : grown->ways;
-    if (ways > 1) return WouldStripe(among, length, ways, there, most, tenant, full);
-    std::vector<std::set<int>> places = {among};
-    if (*spec.policy == Policy::kIsolate) places = Domains(among, away, grown);
-    bool fits = false;
-    bool fits_without_lds = false;
-    for (const std::set<int>& place : places) {
-      fits |= naive_.Pack(place, length, most).has_value();
-      fits_without_lds |= naive_.Pack(place, length, most, false).has_value();
-    }
-    Answer answer;
-    if (fits) {
-      if (*spec.policy == Policy::kPack) answer.exact = naive_.Pack(among, length, most);
-      return AndHold(tenant, length, answer);
-    }
-    if (fits_without_lds) return {{"LD_LIMIT"}, {}};
-    if (*spec.policy == Policy::kIsolate && naive_.Pack(among, length, most, false)) {
-      // With LDs at their limit either may be named first.
-      if (naive_.lds_per_device == 0) return {{"NOT_ISOLATED"}, {}};
-      return {{"NOT_ISOLATED", full}, {}};
-    }
-    return {{full}, {}};
-  }
-
-  Answer WouldStripe(const std::set<int>& among, int length, int ways, int there, int most,
-                     const std::string& tenant, const std::string& full) {
-    const int share = (length + ways - 1) / ways;
-    const bool room = there + ways <= static_cast<int>(kMaxExtentsPerRegion);
-    if (room && naive_.OneSet(among, share, ways)) return AndHold(tenant, share * ways, {});
-    Answer answer{{full, "LD_LIMIT"}, {}};
-    if (static_cast<int>(among.size()) < ways) return {{"TOO_FEW_DEVICES"}, {}};
-    // Several sets may do: the real one says, and it is judged by what it gives.
-    if (most > 1 && room) answer.reasons.insert({"", "QUOTA_EXCEEDED", "RESERVED_FOR_OTHERS"});
-    return answer;
-  }
-
-  // The failure domains that are left.
-  std::vector<std::set<int>> Domains(const std::set<int>& among, const std::vector<Key>& away,
-                                     const NaiveRegion* grown) {
-    std::set<std::string> out;
-    for (const Key key : away) out.merge(naive_.DomainsOf(key));
-    std::set<std::string> own;
-    if (grown != nullptr) {
-      for (const NaiveRun& e : grown->extents) own.insert(naive_.devices[e.device].domain);
-    }
-    std::map<std::string, std::set<int>> domains;
-    for (const int i : among) {
-      const std::string& domain = naive_.devices[i].domain;
-      if (out.contains(domain) || (grown != nullptr && !own.contains(domain))) continue;
-      domains[domain].insert(i);
-    }
-    std::vector<std::set<int>> places;
-    for (const auto& [domain, devices] : domains) places.push_back(devices);
-    return places;
   }
 
   // --- Comparing ----------------------------------------------------------------------------
@@ -430,7 +325,7 @@ class Twins : protected ModelRig {
   }
 
   // True: both say yes.
-  bool Agree(const absl::Status& status, const Answer& answer) {
+  bool Agree(const absl::Status& status, const NaiveAnswer& answer) {
     const std::string reason = ReasonOf(status);
     const bool yes = answer.reasons.empty() || answer.reasons.contains("");
     if (status.ok()) {
@@ -477,14 +372,14 @@ class Twins : protected ModelRig {
   }
 
   void ExpectLegal(const AllocateSpec& spec, int length, const std::vector<Key>& away,
-                   const NaiveRuns& extents, const Answer& answer) {
+                   const NaiveRuns& extents, const NaiveAnswer& answer) {
     const int ways = std::max(1, static_cast<int>(spec.interleave_ways));
     ExpectShape(extents, ways, length);
     ASSERT_LE(extents.size(), spec.max_extents * ways);
     ASSERT_LE(extents.size(), kMaxExtentsPerRegion);
     std::set<int> used;
     for (const NaiveRun& extent : extents) used.insert(extent.device);
-    const std::set<int> among = Among(spec);
+    const std::set<int> among = answers_.Among(spec);
     for (const int device : used) {
       ASSERT_TRUE(among.contains(device));
       const int here = static_cast<int>(std::count_if(
@@ -499,7 +394,7 @@ class Twins : protected ModelRig {
     if (*spec.policy == Policy::kLatency) ExpectNearest(among, length, most, used);
     if (*spec.policy == Policy::kIsolate) {
       bool inside = false;
-      for (const std::set<int>& domain : Domains(among, away, nullptr)) {
+      for (const std::set<int>& domain : answers_.Domains(among, away, nullptr)) {
         inside |= std::includes(domain.begin(), domain.end(), used.begin(), used.end());
       }
       ASSERT_TRUE(inside) << "not isolated";
@@ -546,14 +441,14 @@ class Twins : protected ModelRig {
     for (const auto& [key, region] : naive_.regions) {
       ASSERT_EQ((*state().FindRegionById(region.id))->key, key);
     }
-    for (const auto& [tenant, limits] : limits_) {
+    for (const auto& [tenant, limits] : naive_.limits) {
       ASSERT_EQ(state().UseOf(Interned(tenant)).held_bytes, naive_.Held(tenant) * kUnit);
     }
   }
 
   std::mt19937_64 random_;
   NaivePool naive_;
-  std::map<std::string, TenantLimits> limits_;
+  const NaiveAnswers answers_{naive_};
   std::vector<AllocateSpec> asked_;
   absl::flat_hash_map<RequestId, Key> made_;
 };
