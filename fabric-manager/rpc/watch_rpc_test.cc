@@ -104,15 +104,16 @@ class WatchRpcTest : public testing::Test {
   }
   // The view that new streams begin with.
   void Show(uint64_t revision, Key regions = 0) {
-    auto view = std::make_shared<PoolView>();
-    view->revision = revision;
-    std::vector<RegionTable::Edit> edits;
+    Publication publication;
+    publication.revision = revision;
     for (Key key = 1; key <= regions; ++key) {
       const RegionPtr region = MakeRegion(key, revision);
-      edits.push_back({region->id, region});
+      publication.regions.push_back({region->id, region});
     }
-    view->regions = view->regions.With(edits);
-    views_.Set(std::move(view), {});
+    publication.device_infos = std::make_shared<const std::vector<DeviceView>>();
+    publication.tenant_infos = std::make_shared<const std::vector<TenantView>>();
+    publication.topology = std::make_shared<const Topology>();
+    views_.Publish(std::move(publication));
   }
   void Change(Key key, uint64_t revision, bool removed = false) {
     std::vector<WatchEvent> events;
