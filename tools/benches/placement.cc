@@ -41,6 +41,7 @@ std::vector<Row> MeasurePods(const std::vector<Machine>& machines) {
            .name = "capacity of a sparse pod by a fully connected one, median of pods",
            .unit = "GiB",
            .target = kPodTarget,
+           .aim = Aim::kAtMost,
            .summary = Summarise(balanced, kPodTarget, kSeed, Aim::kAtMost)}};
 }
 

@@ -93,8 +93,8 @@ uint64_t SizeOf(const Machine& machine) {
   return static_cast<uint64_t>(std::ceil(machine.memory_gib * 4)) * kGranule;
 }
 
-// The trace from its beginning; `refused` and `step` are called after each event, and it ends when
-// they answer true.
+// The trace from its beginning; after each event step(whether it was refused), and the end when
+// that answers true.
 template <typename Step>
 void Play(const std::vector<Machine>& machines, const std::vector<TraceEvent>& events, Pool& pool,
           Step step) {
@@ -181,6 +181,7 @@ Row MakeRow(const char* name, const std::vector<std::pair<double, double>>& figu
           .name = name,
           .unit = "% full",
           .target = target,
+          .aim = Aim::kAtLeast,
           .summary = Summarise(rounds, target, seed)};
 }
 

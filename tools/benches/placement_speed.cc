@@ -341,6 +341,7 @@ Row MakeRow(const char* name, const std::vector<Round>& rounds, double target, u
           .name = name,
           .unit = aim == Aim::kAtMost ? "ns" : "decisions/s",
           .target = target,
+          .aim = aim,
           .summary = Summarise(rounds, target, seed, aim)};
 }
 
