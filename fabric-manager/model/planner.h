@@ -140,6 +140,22 @@ absl::StatusOr<Change> PlanRemoveDevice(const PoolState& state, const std::strin
 absl::StatusOr<Change> PlanFailDevice(const PoolState& state, const std::string& device,
                                       const std::string& reason, PlanContext& context);
 
+// LDs of one Attachment (tag, generation, host) that the fabric shows and no record intends, after a
+// store was put back, for example. Whatever of their bytes looks free is taken out of use: as a
+// Region on its way down, which unbinds and scrubs them like any other; or, where the tag belongs
+// to another Region or some bytes do, as a QUARANTINED one without a host, for an operator to
+// release with force once the host is fenced. Empty: there is nothing to take.
+struct StrayLd {
+  std::string host;
+  Uuid tag;
+  uint64_t generation = 0;
+  uint32_t ld_index = 0;
+  uint32_t slot = 0;
+  uint64_t serial = 0;
+  Extent extent;
+};
+Change PlanStray(const PoolState& state, const std::vector<StrayLd>& lds, PlanContext& context);
+
 // Tenants: likewise. `tenant.key` is ignored.
 absl::StatusOr<Change> PlanSetTenant(const PoolState& state, const Tenant& tenant,
                                      PlanContext& context);

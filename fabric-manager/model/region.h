@@ -84,6 +84,9 @@ struct Segment {
   uint32_t slot = 0;
   std::string host_bridge;
   uint64_t serial = 0;  // Unique for ever.
+  // The LD's number among those of its Attachment, by which the fabric knows it, where that is not
+  // the Extent's: of a stray that was taken in.
+  std::optional<uint32_t> ld_index;
 
   std::string memdev;
   std::string host_region;

@@ -122,7 +122,7 @@ class Reconciler {
   void Discover(Done done);
   void TakeView(const FabricView& view, uint64_t epoch);
   void AddDevices(const FabricView& view);
-  void AdoptStray(const BoundLd& ld);
+  void AdoptStrays(std::vector<BoundLd> lds);
   void FenceWhenQuiet(const std::string& host, Audit audit, absl::Duration deadline, Done done);
   void OnFabricEvent(const FabricEvent& event);
 

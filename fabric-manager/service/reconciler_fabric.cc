@@ -1,11 +1,13 @@
 // The reconciler's dealings with the fabric driver: bind, unbind, scrub, fence, and reading back.
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "fabric-manager/model/planner.h"
 #include "fabric-manager/service/offers.h"
 #include "fabric-manager/service/reconciler.h"
 #include "proto/support/log.h"
@@ -37,8 +39,9 @@ Slice SliceOf(const Extent& extent) {
 
 LdKey Reconciler::KeyFor(const Region& region, const Attachment& attachment,
                          uint32_t segment) const {
+  const Segment& own = attachment.segments[segment];
   return {attachment.host, FormatUuid(region.tag.bytes()), attachment.generation,
-          attachment.segments[segment].extent_index};
+          own.ld_index.value_or(own.extent_index)};
 }
 
 void Reconciler::DriverCallBegan(Track& track) {
@@ -240,7 +243,8 @@ void Reconciler::TakeView(const FabricView& view, uint64_t epoch) {
           reachable.contains(track.host) ? FabricSide::kUnbound : FabricSide::kUnknown;
       for (const BoundLd& ld : view.bound) {
         if (ld.key.generation == generation &&
-            ld.key.extent_index == attachment->segments[i].extent_index) {
+            ld.key.extent_index ==
+                attachment->segments[i].ld_index.value_or(attachment->segments[i].extent_index)) {
           side = ld.unbinding ? FabricSide::kUnbinding : FabricSide::kBound;
         }
       }
@@ -251,11 +255,13 @@ void Reconciler::TakeView(const FabricView& view, uint64_t epoch) {
       Touch(track.region);
     }
   }
+  std::map<uint64_t, std::vector<BoundLd>> strays;
   for (const BoundLd& ld : view.bound) {
     if (!tracks_.contains(ld.key.generation) && !strays_.contains(ld.key.generation)) {
-      AdoptStray(ld);
+      strays[ld.key.generation].push_back(ld);
     }
   }
+  for (auto& [generation, lds] : strays) AdoptStrays(std::move(lds));
   StepActive();
 }
 
@@ -302,49 +308,33 @@ void Reconciler::AddDevices(const FabricView& view) {
   }
 }
 
-// A LD that no record intends: its bytes are taken out of use as a Region of its own that is on
-// its way down, so that the ladder unbinds and scrubs it like any other.
-void Reconciler::AdoptStray(const BoundLd& ld) {
-  strays_.insert(ld.key.generation);
-  const auto tag = ParseUuid(ld.key.tag);
-  LogError("reconciler", "host ", ld.key.host, " slot ", ld.slot, " is bound to ", ld.slice.device,
-           " at ", ld.slice.dpa_bytes, " by no record of this pool: taking it down");
-  if (!tag.ok() || ld.key.extent_index != 0) return;
+// LDs of one Attachment that no record intends: PlanStray takes their bytes out of use.
+void Reconciler::AdoptStrays(std::vector<BoundLd> lds) {
+  const uint64_t generation = lds.front().key.generation;
+  strays_.insert(generation);
+  std::sort(lds.begin(), lds.end(), [](const BoundLd& a, const BoundLd& b) {
+    return a.key.extent_index < b.key.extent_index;
+  });
+  std::vector<StrayLd> found;
+  for (const BoundLd& ld : lds) {
+    LogError("reconciler", "host ", ld.key.host, " slot ", ld.slot, " is bound to ",
+             ld.slice.device, " at ", ld.slice.dpa_bytes,
+             " by no record of this pool: taking it down");
+    const auto tag = ParseUuid(ld.key.tag);
+    found.push_back({ld.key.host,
+                     tag.ok() ? Uuid(*tag) : Uuid(),
+                     generation,
+                     ld.key.extent_index,
+                     ld.slot,
+                     ld.serial,
+                     {ld.slice.device, ld.slice.dpa_bytes, ld.slice.length_bytes}});
+  }
   writer_->Submit(
       Audit{{}, "manager", "adopt-stray", "bound in the fabric, but in no record"},
-      [ld, tag = Uuid(*tag)](const PoolState& state,
-                             PlanContext& context) -> absl::StatusOr<Proposal> {
-        const Host* host = state.FindHost(ld.key.host);
-        if (host == nullptr || state.FindDevice(ld.slice.device) == nullptr ||
-            state.FindRegionByTag(tag) != nullptr) {
-          return absl::FailedPreconditionError("its host, device or tag is in other hands");
-        }
-        auto region = std::make_shared<Region>();
-        region->key = context.next_id();
-        region->tag = tag;
-        region->id = absl::StrCat("stray-", ld.key.generation);
-        region->tenant = kDefaultTenant;
-        region->generation = region->key;
-        region->requested_bytes = ld.slice.length_bytes;
-        region->state = RegionState::kReleasing;
-        region->state_reason = "STRAY: bound in the fabric, but in no record";
-        region->create_time = context.now;
-        region->revision = context.revision;
-        region->extents = {{ld.slice.device, ld.slice.dpa_bytes, ld.slice.length_bytes}};
-        Attachment attachment;
-        attachment.host = ld.key.host;
-        attachment.state = AttachmentState::kBound;
-        attachment.detaching = true;
-        attachment.generation = ld.key.generation;
-        Segment segment;
-        segment.slot = ld.slot;
-        segment.serial = ld.serial;
-        attachment.segments = {segment};
-        region->attachments = {attachment};
-        return Proposal::Of(RegionPtr(region), region);
+      [found](const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {
+        return Proposal{PlanStray(state, found, context), nullptr};
       },
-      [this, generation = ld.key.generation,
-       host = ld.key.host](const absl::StatusOr<Committed>& done) {
+      [this, generation, host = found.front().host](const absl::StatusOr<Committed>& done) {
         if (!done.ok()) {
           strays_.erase(generation);  // The next discovery tries again.
           LogError("reconciler", "cannot take down stray LD ", generation, " of ", host, ": ",

@@ -61,6 +61,7 @@ void Encode(const Segment& in, pb::SegmentRecord& out) {
   out.set_hpa_bytes(in.hpa_bytes);
   out.set_online_blocks(in.online_blocks);
   out.set_total_blocks(in.total_blocks);
+  if (in.ld_index.has_value()) out.set_ld_index(*in.ld_index);
 }
 
 void Encode(const Attachment& in, pb::AttachmentRecord& out) {
@@ -158,6 +159,7 @@ Segment DecodeSegment(const pb::SegmentRecord& in) {
   out.hpa_bytes = in.hpa_bytes();
   out.online_blocks = in.online_blocks();
   out.total_blocks = in.total_blocks();
+  if (in.has_ld_index()) out.ld_index = in.ld_index();
   return out;
 }
 

@@ -64,6 +64,7 @@ std::shared_ptr<Region> FullRegion() {
   s.hpa_bytes = uint64_t{1} << 40;
   s.online_blocks = 3;
   s.total_blocks = 4;
+  s.ld_index = 7;
   a.segments = {s};
   a.tail = Tail{.first_segment = 3,
                 .state = AttachmentState::kEjecting,

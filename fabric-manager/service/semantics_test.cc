@@ -202,6 +202,51 @@ TEST_F(SemanticsTest, AFailedDeviceQuarantinesAndForceLetsGoWithoutReuse) {
       "DEVICE_FAILED");
 }
 
+// A LD that the world has bound and no record knows.
+BoundLd StrayBound(const Uuid& tag, uint32_t index, uint32_t slot, uint64_t dpa) {
+  return BoundLd{{"host-a", FormatUuid(tag.bytes()), 9'000'000, index},
+                 slot,
+                 {"cmm-1", dpa, kGranule},
+                 false,
+                 kSerialBase | (9'000'001 + index),
+                 false};
+}
+
+TEST_F(SemanticsTest, LdsOfNoRecordAreTakenDownAndTheirBytesAreGivenToNobodyMeanwhile) {
+  const Uuid tag("0123456789abcdef");
+  // The first of its LDs is gone already.
+  for (uint32_t index : {1u, 2u}) {
+    const BoundLd ld = StrayBound(tag, index, index == 1 ? 10 : 30, index * kGranule);
+    world.bound[ld.serial] = {ld, v1::SEGMENT_ONLINE};
+  }
+  Restart();
+  EXPECT_TRUE(rig->RunUntil([&] { return world.bound.empty(); }));
+  EXPECT_TRUE(rig->RunUntil([&] { return rig->views.Get()->regions.size() == 0; }));
+  EXPECT_EQ(world.scrubbed.size(), 2u);
+  EXPECT_EQ(rig->views.Get()->capacity.free_bytes, 16 * kGranule);
+}
+
+TEST_F(SemanticsTest, AStrayOfARegionThatIsKnownIsQuarantinedUntilAnOperatorSays) {
+  Make(AllocateOn("kv", "", 1));
+  const BoundLd ld = StrayBound(rig->Find("kv")->tag, 1, 10, 4 * kGranule);
+  world.bound[ld.serial] = {ld, v1::SEGMENT_ONLINE};
+  Restart();
+  const auto regions = rig->views.Get()->regions.List("l", 10);
+  ASSERT_EQ(regions.size(), 1u);
+  EXPECT_EQ(regions[0]->state, RegionState::kQuarantined);
+  EXPECT_EQ(rig->views.Get()->capacity.quarantined_bytes, kGranule);
+  ASSERT_TRUE(rig->Do([&](Done done) {
+                   rig->pool.Fence("op", "host-a", "it was put back", std::move(done));
+                 })
+                  .ok());
+  ReleaseSpec force = ReleaseOf(regions[0]->id, 3);
+  force.force = true;
+  force.reason = "fenced";
+  ASSERT_TRUE(rig->Call(&PoolService::Release, force).ok());
+  EXPECT_TRUE(rig->RunUntil([&] { return rig->views.Get()->regions.size() == 1; }));
+  EXPECT_EQ(world.scrubbed.size(), 1u);
+}
+
 TEST_F(SemanticsTest, ABatchGivesEachItemItsOwnOutcomeInOneCommit) {
   std::vector<absl::StatusOr<AllocateSpec>> specs;
   for (char i = 0; i < 4; ++i) {

@@ -1,0 +1,92 @@
+// PlanStray.
+
+#include <algorithm>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "fabric-manager/model/planner.h"
+
+namespace cxlpool::fm {
+namespace {
+
+// The parts of `extent` that nobody holds.
+std::vector<Extent> FreeParts(const PoolState& state, const Extent& extent) {
+  std::vector<Extent> parts;
+  const auto index = state.IndexOf(extent.device);
+  if (!index.has_value()) return parts;
+  const uint64_t end = extent.dpa_bytes + extent.length_bytes;
+  for (const FreeSpace::Run& run : state.space().RunsOf(*index)) {
+    const uint64_t from = std::max(run.dpa_bytes, extent.dpa_bytes);
+    const uint64_t to = std::min(run.dpa_bytes + run.length_bytes, end);
+    if (from < to) parts.push_back({extent.device, from, to - from});
+  }
+  return parts;
+}
+
+std::shared_ptr<Region> NewRegion(const StrayLd& ld, PlanContext& context) {
+  auto region = std::make_shared<Region>();
+  region->key = context.next_id();
+  region->generation = region->key;
+  region->tenant = kDefaultTenant;
+  region->create_time = context.now;
+  region->revision = context.revision;
+  region->id = absl::StrCat("stray-", ld.generation, "-", region->key);
+  return region;
+}
+
+bool WholeAndFree(const PoolState& state, const std::vector<StrayLd>& lds) {
+  if (lds.size() > kMaxExtentsPerRegion || state.FindHost(lds.front().host) == nullptr ||
+      state.FindRegionByTag(lds.front().tag) != nullptr) {
+    return false;
+  }
+  return std::all_of(lds.begin(), lds.end(), [&](const StrayLd& ld) {
+    const std::vector<Extent> parts = FreeParts(state, ld.extent);
+    return parts.size() == 1 && parts.front() == ld.extent &&
+           state.FindRegionBySerial(ld.serial) == nullptr;
+  });
+}
+
+}  // namespace
+
+Change PlanStray(const PoolState& state, const std::vector<StrayLd>& lds, PlanContext& context) {
+  if (WholeAndFree(state, lds)) {
+    auto region = NewRegion(lds.front(), context);
+    region->tag = lds.front().tag;
+    region->state = RegionState::kReleasing;
+    region->state_reason = "STRAY: bound in the fabric, but in no record";
+    Attachment attachment;
+    attachment.host = lds.front().host;
+    attachment.state = AttachmentState::kBound;
+    attachment.detaching = true;
+    attachment.generation = lds.front().generation;
+    for (const StrayLd& ld : lds) {
+      Segment segment;
+      segment.extent_index = static_cast<uint32_t>(region->extents.size());
+      segment.slot = ld.slot;
+      segment.serial = ld.serial;
+      if (ld.ld_index != segment.extent_index) segment.ld_index = ld.ld_index;
+      attachment.segments.push_back(segment);
+      region->extents.push_back(ld.extent);
+      region->requested_bytes += ld.extent.length_bytes;
+    }
+    region->attachments = {attachment};
+    return {RegionPtr(region)};
+  }
+  Change change;
+  for (const StrayLd& ld : lds) {
+    for (const Extent& part : FreeParts(state, ld.extent)) {
+      auto region = NewRegion(ld, context);
+      region->tag = context.make_tag();
+      region->state = RegionState::kQuarantined;
+      region->state_reason =
+          absl::StrCat("STRAY: host \"", ld.host, "\" has it bound at slot ", ld.slot,
+                       ", which no record intends; fence that host, then release this with force");
+      region->extents = {part};
+      region->requested_bytes = part.length_bytes;
+      change.push_back(RegionPtr(region));
+    }
+  }
+  return change;
+}
+
+}  // namespace cxlpool::fm
