@@ -81,7 +81,8 @@ absl::StatusOr<Invocation> Finish(const GlobalFlags& flags, Chosen chosen,
                                   const std::string& path) {
   if (!chosen.command.ok()) return chosen.command.status();
   if (chosen.request_id.has_value() && !HasRequestId(*chosen.command)) {
-    return Usage(absl::StrCat("--request-id has no use for ", path, ": it changes nothing"), path);
+    return Usage(absl::StrCat("--request-id has no use for ", path, " here: it names one change"),
+                 path);
   }
   Invocation invocation;
   invocation.output = flags.output == "json" ? OutputFormat::kJson : OutputFormat::kTable;

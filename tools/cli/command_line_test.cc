@@ -121,6 +121,106 @@ TEST(CommandLineTest, TheOtherRegionCommands) {
   EXPECT_EQ(Pool<WatchRegions>({"region", "watch"}).limit, absl::InfiniteDuration());
 }
 
+TEST(CommandLineTest, AllocateSaysWhereTheBytesGo) {
+  const auto request =
+      Pool<AllocateRegion>({"region", "allocate", "kv", "--size", "1G", "--policy", "bandwidth",
+                            "--interleave-ways", "4", "--interleave-granularity", "4KiB",
+                            "--lifetime", "90m", "--ttl", "30d", "--dry-run"})
+          .request;
+  EXPECT_EQ(request.policy(), v1::BANDWIDTH);
+  EXPECT_EQ(request.interleave_ways(), 4u);
+  EXPECT_EQ(request.interleave_granularity_bytes(), 4096u);
+  EXPECT_EQ(request.expected_lifetime().seconds(), 5400);
+  EXPECT_EQ(request.ttl().seconds(), 30 * 86400);
+  EXPECT_TRUE(request.validate_only());
+  const auto apart =
+      Pool<AllocateRegion>({"region", "allocate", "--size", "1G", "--policy", "isolate",
+                            "--isolate-from", "a", "--isolate-from", "regions/b"})
+          .request;
+  EXPECT_THAT(apart.isolate_from(), testing::ElementsAre("regions/a", "regions/b"));
+  EXPECT_EQ(Pool<AllocateBatch>({"region", "allocate", "--batch", "-"}).file, "-");
+  EXPECT_EQ(ReasonFor({"region", "allocate", "--batch", "f", "--size", "1G"}), "USAGE");
+  EXPECT_EQ(ReasonFor({"region", "allocate", "kv", "--batch", "f"}), "USAGE");
+  EXPECT_EQ(ReasonFor({"region", "allocate", "--batch", "f", "--request-id", kId}), "USAGE");
+  EXPECT_EQ(ReasonFor({"region", "allocate", "--size", "1G", "--interleave-ways", "3"}), "USAGE");
+  EXPECT_EQ(ReasonFor({"region", "allocate", "--size", "1G", "--policy", "best"}), "BAD_VALUE");
+  EXPECT_EQ(ReasonFor({"region", "allocate", "--size", "1G", "--ttl", "4000d"}), "BAD_DURATION");
+  EXPECT_EQ(ReasonFor({"region", "allocate", "--size", "1G", "--ttl", "1w"}), "BAD_DURATION");
+}
+
+TEST(CommandLineTest, RegionsAreEdited) {
+  const auto resize = Pool<ResizeRegion>(
+      {"region", "resize", "kv", "2GiB", "--max-extents", "2", "--etag", "e1", "--wait"});
+  EXPECT_EQ(resize.request.name(), "regions/kv");
+  EXPECT_EQ(resize.request.size_bytes(), uint64_t{2} << 30);
+  EXPECT_EQ(resize.request.max_extents(), 2u);
+  EXPECT_EQ(resize.request.etag(), "e1");
+  EXPECT_TRUE(resize.wait.wait);
+  const auto rename = Pool<RenameRegion>({"region", "rename", "kv", "kv2", "--etag", "e1"});
+  EXPECT_EQ(rename.request.name(), "regions/kv");
+  EXPECT_EQ(rename.request.new_region_id(), "kv2");
+  const auto renew = Pool<RenewRegion>({"region", "renew", "kv", "--ttl", "60"});
+  EXPECT_EQ(renew.request.ttl().seconds(), 60);
+  EXPECT_FALSE(Pool<RenewRegion>({"region", "renew", "kv"}).request.has_ttl());
+  EXPECT_EQ(
+      Pool<AttachRegion>({"region", "attach", "kv", "--host", "a", "--etag", "e1"}).request.etag(),
+      "e1");
+  EXPECT_EQ(
+      Pool<DetachRegion>({"region", "detach", "kv", "--host", "a", "--etag", "e1"}).request.etag(),
+      "e1");
+  EXPECT_EQ(ReasonFor({"region", "resize", "kv"}), "USAGE");
+  EXPECT_EQ(ReasonFor({"region", "rename", "kv", "KV"}), "BAD_NAME");
+}
+
+TEST(CommandLineTest, OneIsReleasedByItselfAndManyAtOnce) {
+  const auto forced =
+      Pool<ReleaseRegion>({"region", "release", "kv", "--force", "--reason", "the host burned"});
+  EXPECT_TRUE(forced.request.force());
+  EXPECT_EQ(forced.request.reason(), "the host burned");
+  const auto many = Pool<ReleaseBatch>({"region", "release", "a", "b", "--detach-all", "--wait"});
+  ASSERT_EQ(many.request.requests_size(), 2);
+  EXPECT_EQ(many.request.requests(1).name(), "regions/b");
+  EXPECT_TRUE(many.request.requests(1).detach_all());
+  EXPECT_TRUE(many.wait.wait);
+  EXPECT_EQ(ReasonFor({"region", "release"}), "USAGE");
+  EXPECT_EQ(ReasonFor({"region", "release", "kv", "--force"}), "USAGE");
+  EXPECT_EQ(ReasonFor({"region", "release", "kv", "--reason", "x"}), "USAGE");
+  EXPECT_EQ(ReasonFor({"region", "release", "a", "b", "--etag", "e1"}), "USAGE");
+  EXPECT_EQ(ReasonFor({"region", "release", "a", "B"}), "BAD_NAME");
+}
+
+TEST(CommandLineTest, ListsAreFilteredAndOrdered) {
+  const auto request = Pool<ListRegions>({"region", "list", "--filter", "tenant = ml", "--order-by",
+                                          "size_bytes desc"})
+                           .request;
+  EXPECT_EQ(request.filter(), "tenant = ml");
+  EXPECT_EQ(request.order_by(), "size_bytes desc");
+}
+
+TEST(CommandLineTest, DevicesTenantsAndBackup) {
+  EXPECT_EQ(Pool<DrainDevice>({"device", "drain", "cmm-0"}).request.device(), "devices/cmm-0");
+  EXPECT_EQ(Pool<AddDevice>({"device", "add", "devices/cmm-0"}).request.device(), "devices/cmm-0");
+  EXPECT_EQ(Pool<RemoveDevice>({"device", "remove", "cmm-0"}).request.device(), "devices/cmm-0");
+  EXPECT_EQ(Pool<FailDevice>({"device", "fail", "cmm-0", "--reason", "smoke"}).request.reason(),
+            "smoke");
+  EXPECT_EQ(ReasonFor({"device", "fail", "cmm-0"}), "USAGE");
+
+  const auto set = Pool<SetTenant>(
+      {"tenant", "set", "ml", "--quota", "5GiB", "--reserved", "none", "--request-id", kId});
+  EXPECT_EQ(set.request.tenant().name(), "tenants/ml");
+  EXPECT_EQ(set.request.request_id(), kId);
+  EXPECT_EQ(set.quota_bytes, uint64_t{5} << 30);
+  EXPECT_EQ(set.reserved_bytes, 0u);
+  EXPECT_EQ(set.host_cap_bytes, std::nullopt);
+  EXPECT_EQ(Pool<ShowTenant>({"tenant", "get", "ml"}).request.name(), "tenants/ml");
+  EXPECT_EQ(Pool<RemoveTenant>({"tenant", "remove", "ml"}).request.name(), "tenants/ml");
+  Pool<ListTenants>({"tenant", "list"});
+  EXPECT_EQ(ReasonFor({"tenant", "set", "ml", "--quota", "much"}), "BAD_SIZE");
+
+  EXPECT_EQ(Pool<Backup>({"backup", "pool.db"}).file, "pool.db");
+  EXPECT_EQ(ReasonFor({"backup"}), "USAGE");
+}
+
 TEST(CommandLineTest, TheInventoryCommands) {
   EXPECT_EQ(
       Pool<EnrolHost>({"host", "enrol", "host-a", "--identity", "spiffe://x/a"}).request.identity(),

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <sstream>
 
 #include "proto/support/names.h"
@@ -207,6 +209,186 @@ TEST_F(ExecuteTest, InventoryCommandsSendTheirRequests) {
   EXPECT_TRUE(Run(ShowCapacity()).ok());
   fake_.manager.GetRegion_calls.answers = {Refused(absl::StatusCode::kNotFound, "UNKNOWN_REGION")};
   EXPECT_EQ(ReasonOf(Run(ShowRegion())), "UNKNOWN_REGION");
+}
+
+TEST_F(ExecuteTest, ADryRunTellsThePlan) {
+  AllocateRegion command = Allocate(false);
+  command.request.set_validate_only(true);
+  v1::AllocateRegionResponse planned = Answer(wanted_);
+  planned.mutable_plan()->set_latency_ns(230);
+  planned.mutable_plan()->add_bridges()->set_host_bridge("ACPI0016:07");
+  fake_.manager.AllocateRegion_calls.answers = {planned, planned};
+  ASSERT_TRUE(Run(command).ok());
+  EXPECT_THAT(out_.str(), HasSubstr("Paths from the host: 230 ns"));
+  EXPECT_THAT(out_.str(), HasSubstr("ACPI0016:07"));
+  out_.str("");
+  ASSERT_TRUE(Run(command, OutputFormat::kJson).ok());
+  EXPECT_THAT(out_.str(), HasSubstr("\"latency_ns\": 230"));
+}
+
+TEST_F(ExecuteTest, ResizeWaitsForTheNewSize) {
+  ResizeRegion command;
+  command.request.set_name("regions/kv");
+  command.request.set_size_bytes(uint64_t{1} << 30);
+  command.wait.wait = true;
+  R growing = MakeRegion(R::ALLOCATED, 6);
+  growing.set_resizing(true);
+  growing.add_extents()->set_length_bytes(uint64_t{512} << 20);
+  growing.add_extents()->set_length_bytes(uint64_t{512} << 20);
+  R grown = growing;
+  grown.set_revision(8);
+  grown.set_resizing(false);
+  grown.set_size_bytes(uint64_t{1} << 30);
+  R undone = MakeRegion(R::ALLOCATED, 8);
+  undone.set_state_reason("host-a could not bring it online");
+  v1::ResizeRegionResponse response;
+  *response.mutable_region() = growing;
+  response.set_revision(6);
+  fake_.manager.ResizeRegion_calls.answers = {response, response};
+  fake_.manager.streams = {{{Changed(grown)}, absl::OkStatus()},
+                           {{Changed(undone)}, absl::OkStatus()}};
+  ASSERT_TRUE(Run(command).ok());
+  EXPECT_THAT(out_.str(), HasSubstr("1 GiB"));
+  const absl::Status status = Run(command);
+  EXPECT_EQ(ReasonOf(status), "RESIZE_UNDONE");
+  EXPECT_THAT(std::string(status.message()), HasSubstr("could not bring it online"));
+}
+
+TEST_F(ExecuteTest, ATenantKeepsTheLimitsThatAreNotGiven) {
+  v1::Tenant known;
+  known.set_name("tenants/ml");
+  known.set_quota_bytes(7);
+  known.set_reserved_bytes(5);
+  known.set_host_cap_bytes(3);
+  fake_.manager.GetTenant_calls.answers = {
+      known, Refused(absl::StatusCode::kNotFound, "UNKNOWN_TENANT"),
+      Refused(absl::StatusCode::kPermissionDenied, "ROLE_NOT_ALLOWED")};
+  auto& calls = fake_.manager.SetTenant_calls;
+  calls.answers = {known, known};
+  SetTenant command;
+  command.request.mutable_tenant()->set_name("tenants/ml");
+  command.quota_bytes = 9;
+  command.host_cap_bytes = 0;
+  ASSERT_TRUE(Run(command).ok());
+  EXPECT_EQ(calls.requests[0].tenant().quota_bytes(), 9u);
+  EXPECT_EQ(calls.requests[0].tenant().reserved_bytes(), 5u);
+  EXPECT_EQ(calls.requests[0].tenant().host_cap_bytes(), 0u);
+  ASSERT_TRUE(Run(command).ok());
+  EXPECT_EQ(calls.requests[1].tenant().reserved_bytes(), 0u);
+  EXPECT_EQ(ReasonOf(Run(command)), "ROLE_NOT_ALLOWED");
+  EXPECT_EQ(calls.requests.size(), 2u);
+}
+
+class ExecuteFileTest : public ExecuteTest {
+ protected:
+  ExecuteFileTest() {
+    std::string name = (std::filesystem::temp_directory_path() / "cxlpool-cli-XXXXXX").string();
+    directory_ = mkdtemp(name.data());
+  }
+  ~ExecuteFileTest() override { std::filesystem::remove_all(directory_); }
+
+  std::string Write(const std::string& text) {
+    std::ofstream(directory_ / "file") << text;
+    return (directory_ / "file").string();
+  }
+  std::string Read(const std::string& name) const {
+    std::ifstream in(directory_ / name);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+
+  std::filesystem::path directory_;
+};
+
+TEST_F(ExecuteFileTest, ABatchIsReadLineByLineAndSentInThousands) {
+  std::string text = "# what the scheduler wants\n\n";
+  for (int i = 0; i < 1001; ++i) text += "{\"size_bytes\": \"1\"}\n";
+  auto& calls = fake_.manager.BatchAllocateRegions_calls;
+  v1::BatchAllocateRegionsResponse first, second;
+  *first.add_results()->mutable_region() = online_;
+  second.add_results()->set_code(static_cast<int>(absl::StatusCode::kResourceExhausted));
+  second.mutable_results(0)->set_message("no more");
+  second.mutable_results(0)->mutable_error()->set_reason("POOL_FULL");
+  calls.answers = {first, second};
+  const absl::Status status = Run(AllocateBatch{Write(text)});
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_EQ(ReasonOf(status), "BATCH_REFUSED");
+  ASSERT_EQ(calls.requests.size(), 2u);
+  EXPECT_EQ(calls.requests[0].requests_size(), 1000);
+  EXPECT_EQ(calls.requests[1].requests_size(), 1);
+  EXPECT_TRUE(ParseUuid(calls.requests[0].requests(7).request_id()).ok());
+  EXPECT_NE(calls.requests[0].requests(7).request_id(), calls.requests[0].requests(8).request_id());
+  EXPECT_THAT(out_.str(), HasSubstr("POOL_FULL"));
+  EXPECT_THAT(out_.str(), HasSubstr("2: no more"));
+}
+
+TEST_F(ExecuteFileTest, ABadLineIsNamedAndNothingIsSent) {
+  const absl::Status status =
+      Run(AllocateBatch{Write("{\"size_bytes\": \"1\"}\n{\"sise_bytes\": \"1\"}\n")});
+  EXPECT_EQ(ReasonOf(status), "BAD_BATCH_FILE");
+  EXPECT_THAT(std::string(status.message()), HasSubstr("file:2: "));
+  EXPECT_EQ(ReasonOf(Run(AllocateBatch{Write("\n")})), "BAD_BATCH_FILE");
+  EXPECT_EQ(ReasonOf(Run(AllocateBatch{(directory_ / "no").string()})), "NO_FILE");
+  EXPECT_TRUE(fake_.manager.BatchAllocateRegions_calls.requests.empty());
+}
+
+TEST_F(ExecuteFileTest, ManyAreReleasedAndWaitedForOneByOne) {
+  ReleaseBatch command;
+  command.request.add_requests()->set_name("regions/a");
+  command.request.add_requests()->set_name("regions/b");
+  command.wait.wait = true;
+  v1::BatchReleaseRegionsResponse response;
+  *response.add_results()->mutable_region() = MakeRegion(R::RELEASING, 6, "regions/a");
+  response.add_results()->set_code(static_cast<int>(absl::StatusCode::kNotFound));
+  fake_.manager.BatchReleaseRegions_calls.answers = {response};
+  fake_.manager.streams = {
+      {{Removed(MakeRegion(R::SCRUBBING, 7, "regions/a"), 8)}, absl::OkStatus()}};
+  EXPECT_TRUE(absl::IsNotFound(Run(command)));
+  EXPECT_THAT(out_.str(), HasSubstr("a is gone: 512 MiB scrubbed and free\n"));
+  const auto& sent = fake_.manager.BatchReleaseRegions_calls.requests[0];
+  EXPECT_TRUE(ParseUuid(sent.requests(1).request_id()).ok());
+}
+
+v1::BackupResponse Piece(const std::string& data, bool last = false) {
+  v1::BackupResponse piece;
+  piece.set_data(data);
+  piece.set_last(last);
+  return piece;
+}
+
+TEST_F(ExecuteFileTest, ABackupGetsItsNameOnceItIsWhole) {
+  auto& pieces = fake_.manager.backup_pieces;
+  pieces = {Piece("abc"), Piece("de", true)};
+  pieces[0].set_revision(41);
+  pieces[0].set_total_bytes(5);
+  const std::string file = (directory_ / "pool.db").string();
+  ASSERT_TRUE(Run(Backup{file}).ok());
+  EXPECT_EQ(Read("pool.db"), "abcde");
+  EXPECT_FALSE(std::filesystem::exists(file + ".part"));
+  EXPECT_EQ(out_.str(), file + ": the pool at revision 41, 5 B\n");
+  EXPECT_EQ(std::filesystem::status(file).permissions(), std::filesystem::perms(0600));
+
+  EXPECT_EQ(ReasonOf(Run(Backup{file})), "BACKUP_EXISTS");
+  const std::string next = (directory_ / "next.db").string();
+  out_.str("");
+  ASSERT_TRUE(Run(Backup{next}, OutputFormat::kJson).ok());
+  EXPECT_THAT(out_.str(), HasSubstr("\"revision\": \"41\""));
+}
+
+TEST_F(ExecuteFileTest, ABackupThatIsNotWholeLeavesNothing) {
+  auto& pieces = fake_.manager.backup_pieces;
+  const std::string file = (directory_ / "pool.db").string();
+  pieces = {Piece("abc"), Piece("de")};
+  pieces[0].set_total_bytes(9);
+  EXPECT_EQ(ReasonOf(Run(Backup{file})), "BACKUP_BROKEN");
+  pieces[1].set_last(true);
+  EXPECT_EQ(ReasonOf(Run(Backup{file})), "BACKUP_BROKEN");
+  fake_.manager.backup_end = Refused(absl::StatusCode::kResourceExhausted, "BACKUP_IN_PROGRESS");
+  EXPECT_EQ(ReasonOf(Run(Backup{file})), "BACKUP_IN_PROGRESS");
+  EXPECT_TRUE(std::filesystem::is_empty(directory_));
+  std::ofstream(file + ".part") << "another's";
+  EXPECT_EQ(ReasonOf(Run(Backup{file})), "BACKUP_EXISTS");
+  EXPECT_EQ(Read("pool.db.part"), "another's");
+  EXPECT_EQ(ReasonOf(Run(Backup{(directory_ / "no/pool.db").string()})), "NO_ACCESS");
 }
 
 TEST_F(ExecuteTest, PkiPrintsTheFilesItMade) {

@@ -17,6 +17,7 @@ namespace cxlpool::cli {
 namespace {
 
 constexpr absl::Duration kMaxPeriod = absl::Hours(24);
+constexpr absl::Duration kMaxTerm = absl::Hours(24 * 3652);
 constexpr size_t kMaxText = 1024;
 
 absl::Status Bad(std::string reason, absl::string_view flag, absl::string_view text,
@@ -52,9 +53,29 @@ constexpr std::array<Word<v1::AttachmentMode>, 2> kModes = {
     {{"devdax", v1::DEVDAX}, {"system-ram", v1::SYSTEM_RAM}}};
 constexpr std::array<Word<v1::Access>, 2> kAccesses = {
     {{"rw", v1::READ_WRITE}, {"ro", v1::READ_ONLY}}};
+constexpr std::array<Word<v1::PlacementPolicy>, 5> kPolicies = {{{"pack", v1::PACK},
+                                                                 {"spread", v1::SPREAD},
+                                                                 {"bandwidth", v1::BANDWIDTH},
+                                                                 {"latency", v1::LATENCY},
+                                                                 {"isolate", v1::ISOLATE}}};
 constexpr std::array<Word<v1::Sharing>, 3> kSharings = {{{"exclusive", v1::EXCLUSIVE},
                                                          {"single-writer", v1::SINGLE_WRITER},
                                                          {"multi-writer", v1::MULTI_WRITER}}};
+
+absl::StatusOr<absl::Duration> ReadPeriod(absl::string_view flag, absl::string_view text,
+                                          absl::Duration most, std::string how, std::string range) {
+  absl::Duration period;
+  const bool bare = !text.empty() && std::all_of(text.begin(), text.end(),
+                                                 [](char c) { return absl::ascii_isdigit(c); });
+  const std::string with_unit = bare ? absl::StrCat(text, "s") : std::string(text);
+  if (!absl::ParseDuration(with_unit, &period)) {
+    return Bad("BAD_DURATION", flag, text, "is not a period of time", std::move(how));
+  }
+  if (period <= absl::ZeroDuration() || period > most) {
+    return Bad("BAD_DURATION", flag, text, "is out of range", std::move(range));
+  }
+  return period;
+}
 
 }  // namespace
 
@@ -67,18 +88,19 @@ absl::StatusOr<std::string> FullName(absl::string_view collection, absl::string_
 }
 
 absl::StatusOr<absl::Duration> ParsePeriod(absl::string_view flag, absl::string_view text) {
-  absl::Duration period;
-  const bool bare = !text.empty() && std::all_of(text.begin(), text.end(),
-                                                 [](char c) { return absl::ascii_isdigit(c); });
-  const std::string with_unit = bare ? absl::StrCat(text, "s") : std::string(text);
-  if (!absl::ParseDuration(with_unit, &period)) {
-    return Bad("BAD_DURATION", flag, text, "is not a period of time",
-               "write it as 30s, 1m30s or 500ms");
+  return ReadPeriod(flag, text, kMaxPeriod, "write it as 30s, 1m30s or 500ms",
+                    "use more than 0 and at most 24h");
+}
+
+absl::StatusOr<absl::Duration> ParseTerm(absl::string_view flag, absl::string_view text) {
+  uint64_t days = 0;
+  absl::string_view number = text;
+  if (absl::ConsumeSuffix(&number, "d") && absl::SimpleAtoi(number, &days)) {
+    const uint64_t hours = std::min<uint64_t>(days, 1'000'000) * 24;
+    return ReadPeriod(flag, absl::StrCat(hours, "h"), kMaxTerm, "", "use at most 3652d");
   }
-  if (period <= absl::ZeroDuration() || period > kMaxPeriod) {
-    return Bad("BAD_DURATION", flag, text, "is out of range", "use more than 0 and at most 24h");
-  }
-  return period;
+  return ReadPeriod(flag, text, kMaxTerm, "write it as 90s, 12h or 30d",
+                    "use more than 0 and at most 3652d");
 }
 
 void Fields::Keep(const absl::Status& status) {
@@ -107,6 +129,15 @@ void Fields::Size(const Flag& text, const std::function<void(uint64_t)>& set) {
   set(*bytes);
 }
 
+void Fields::Limit(const Flag& text, std::optional<uint64_t>& bytes) {
+  if (!text.has_value()) return;
+  if (*text == "none") {
+    bytes = 0;
+    return;
+  }
+  Size(text, [&](uint64_t size) { bytes = size; });
+}
+
 void Fields::Number(absl::string_view flag, const Flag& text,
                     const std::function<void(uint64_t)>& set) {
   if (!text.has_value()) return;
@@ -122,6 +153,25 @@ void Fields::Period(absl::string_view flag, const Flag& text, absl::Duration& pe
   const auto parsed = ParsePeriod(flag, *text);
   if (!parsed.ok()) return Keep(parsed.status());
   period = *parsed;
+}
+
+void Fields::Term(absl::string_view flag, const Flag& text,
+                  const std::function<void(google::protobuf::Duration)>& set) {
+  if (!text.has_value()) return;
+  const auto parsed = ParseTerm(flag, *text);
+  if (!parsed.ok()) return Keep(parsed.status());
+  google::protobuf::Duration term;
+  absl::Duration rest = *parsed;
+  term.set_seconds(absl::IDivDuration(rest, absl::Seconds(1), &rest));
+  term.set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(rest)));
+  set(term);
+}
+
+void Fields::Policy(const Flag& text, const std::function<void(v1::PlacementPolicy)>& set) {
+  if (!text.has_value()) return;
+  const auto policy = OneOf("--policy", *text, kPolicies);
+  if (!policy.ok()) return Keep(policy.status());
+  set(*policy);
 }
 
 void Fields::Mode(const Flag& text, const std::function<void(v1::AttachmentMode)>& set) {

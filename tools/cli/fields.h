@@ -4,6 +4,8 @@
 #ifndef CXLPOOL_TOOLS_CLI_FIELDS_H_
 #define CXLPOOL_TOOLS_CLI_FIELDS_H_
 
+#include <google/protobuf/duration.pb.h>
+
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -27,6 +29,9 @@ absl::StatusOr<std::string> FullName(absl::string_view collection, absl::string_
 // INVALID_ARGUMENT/BAD_DURATION names `flag`.
 absl::StatusOr<absl::Duration> ParsePeriod(absl::string_view flag, absl::string_view text);
 
+// As ParsePeriod, and also "30d"; at most 10 years. For how long a Region is kept.
+absl::StatusOr<absl::Duration> ParseTerm(absl::string_view flag, absl::string_view text);
+
 class Fields {
  public:
   using SetText = std::function<void(std::string)>;
@@ -36,8 +41,13 @@ class Fields {
   void NewRegionId(const Flag& text, const SetText& set);
   // As ParseByteSize, and more than 0.
   void Size(const Flag& text, const std::function<void(uint64_t)>& set);
+  // As ParseByteSize, or "none" for 0.
+  void Limit(const Flag& text, std::optional<uint64_t>& bytes);
   void Number(absl::string_view flag, const Flag& text, const std::function<void(uint64_t)>& set);
   void Period(absl::string_view flag, const Flag& text, absl::Duration& period);
+  void Term(absl::string_view flag, const Flag& text,
+            const std::function<void(google::protobuf::Duration)>& set);
+  void Policy(const Flag& text, const std::function<void(v1::PlacementPolicy)>& set);
   void Mode(const Flag& text, const std::function<void(v1::AttachmentMode)>& set);
   void Access(const Flag& text, const std::function<void(v1::Access)>& set);
   void Sharing(const Flag& text, const std::function<void(v1::Sharing)>& set);

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -39,54 +40,13 @@ class GrpcStub : public ManagerStub {
         inventory_(v1::InventoryService::NewStub(channel)),
         peer_(std::move(peer)) {}
 
-  Answer<v1::AllocateRegionResponse> AllocateRegion(const v1::AllocateRegionRequest& request,
-                                                    absl::Duration limit) override {
-    return Call(*pool_, &Pool::AllocateRegion, request, limit);
+#define CXLPOOL_GRPC_METHOD(service, method, request_type, response_type)                 \
+  Answer<v1::response_type> method(const v1::request_type& request, absl::Duration limit) \
+      override {                                                                          \
+    return Call(&service::method, request, limit);                                        \
   }
-  Answer<v1::Region> GetRegion(const v1::GetRegionRequest& request, absl::Duration limit) override {
-    return Call(*pool_, &Pool::GetRegion, request, limit);
-  }
-  Answer<v1::ListRegionsResponse> ListRegions(const v1::ListRegionsRequest& request,
-                                              absl::Duration limit) override {
-    return Call(*pool_, &Pool::ListRegions, request, limit);
-  }
-  Answer<v1::AttachRegionResponse> AttachRegion(const v1::AttachRegionRequest& request,
-                                                absl::Duration limit) override {
-    return Call(*pool_, &Pool::AttachRegion, request, limit);
-  }
-  Answer<v1::DetachRegionResponse> DetachRegion(const v1::DetachRegionRequest& request,
-                                                absl::Duration limit) override {
-    return Call(*pool_, &Pool::DetachRegion, request, limit);
-  }
-  Answer<v1::ReleaseRegionResponse> ReleaseRegion(const v1::ReleaseRegionRequest& request,
-                                                  absl::Duration limit) override {
-    return Call(*pool_, &Pool::ReleaseRegion, request, limit);
-  }
-  Answer<v1::Capacity> GetCapacity(const v1::GetCapacityRequest& request,
-                                   absl::Duration limit) override {
-    return Call(*pool_, &Pool::GetCapacity, request, limit);
-  }
-  Answer<v1::ListDevicesResponse> ListDevices(const v1::ListDevicesRequest& request,
-                                              absl::Duration limit) override {
-    return Call(*inventory_, &Inventory::ListDevices, request, limit);
-  }
-  Answer<v1::ListHostsResponse> ListHosts(const v1::ListHostsRequest& request,
-                                          absl::Duration limit) override {
-    return Call(*inventory_, &Inventory::ListHosts, request, limit);
-  }
-  Answer<v1::Host> EnrolHost(const v1::EnrolHostRequest& request, absl::Duration limit) override {
-    return Call(*inventory_, &Inventory::EnrolHost, request, limit);
-  }
-  Answer<v1::Host> RetireHost(const v1::RetireHostRequest& request, absl::Duration limit) override {
-    return Call(*inventory_, &Inventory::RetireHost, request, limit);
-  }
-  Answer<v1::Host> FenceHost(const v1::FenceHostRequest& request, absl::Duration limit) override {
-    return Call(*inventory_, &Inventory::FenceHost, request, limit);
-  }
-  Answer<v1::Topology> GetTopology(const v1::GetTopologyRequest& request,
-                                   absl::Duration limit) override {
-    return Call(*inventory_, &Inventory::GetTopology, request, limit);
-  }
+  CXLPOOL_MANAGER_METHODS(CXLPOOL_GRPC_METHOD)
+#undef CXLPOOL_GRPC_METHOD
 
   absl::Status WatchRegions(const v1::WatchRegionsRequest& request, absl::Duration limit,
                             OnEvent on_event) override {
@@ -104,17 +64,42 @@ class GrpcStub : public ManagerStub {
     return Told(reader->Finish(), context);
   }
 
+  absl::Status Backup(const v1::BackupRequest& request, absl::Duration limit,
+                      OnPiece on_piece) override {
+    grpc::ClientContext context;
+    context.set_deadline(Deadline(limit));
+    if (absl::Status status = Dial(limit); !status.ok()) return status;
+    const auto reader = inventory_->Backup(&context, request);
+    v1::BackupResponse piece;
+    while (reader->Read(&piece)) {
+      const absl::Status status = on_piece(piece);
+      if (status.ok()) continue;
+      context.TryCancel();
+      reader->Finish();
+      return status;
+    }
+    return Told(reader->Finish(), context);
+  }
+
  private:
+  template <typename Stub>
+  Stub& StubOf() {
+    if constexpr (std::is_same_v<Stub, Pool>) {
+      return *pool_;
+    } else {
+      return *inventory_;
+    }
+  }
+
   template <typename Stub, typename Request, typename Response>
-  absl::StatusOr<Response> Call(Stub& stub,
-                                grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
+  absl::StatusOr<Response> Call(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
                                                              Response*),
                                 const Request& request, absl::Duration limit) {
     grpc::ClientContext context;
     context.set_deadline(Deadline(limit));
     if (absl::Status status = Dial(limit); !status.ok()) return status;
     Response response;
-    const grpc::Status status = (stub.*method)(&context, request, &response);
+    const grpc::Status status = (StubOf<Stub>().*method)(&context, request, &response);
     if (status.ok()) return response;
     return Told(status, context);
   }

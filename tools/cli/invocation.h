@@ -25,6 +25,10 @@ struct AllocateRegion {
   v1::AllocateRegionRequest request;
   WaitOptions wait;
 };
+// Requests as in the lines of a file.
+struct AllocateBatch {
+  std::string file;  // "-": standard input.
+};
 struct ListRegions {
   v1::ListRegionsRequest request;
 };
@@ -43,6 +47,21 @@ struct ReleaseRegion {
   v1::ReleaseRegionRequest request;
   WaitOptions wait;
 };
+// Several at once.
+struct ReleaseBatch {
+  v1::BatchReleaseRegionsRequest request;
+  WaitOptions wait;
+};
+struct ResizeRegion {
+  v1::ResizeRegionRequest request;
+  WaitOptions wait;
+};
+struct RenameRegion {
+  v1::RenameRegionRequest request;
+};
+struct RenewRegion {
+  v1::RenewRegionRequest request;
+};
 struct WatchRegions {
   v1::WatchRegionsRequest request;
   absl::Duration limit = absl::InfiniteDuration();
@@ -58,8 +77,37 @@ struct FenceHost {
   v1::FenceHostRequest request;
 };
 struct ListDevices {};
+struct AddDevice {
+  v1::AddDeviceRequest request;
+};
+struct DrainDevice {
+  v1::DrainDeviceRequest request;
+};
+struct RemoveDevice {
+  v1::RemoveDeviceRequest request;
+};
+struct FailDevice {
+  v1::FailDeviceRequest request;
+};
+struct ListTenants {};
+struct ShowTenant {
+  v1::GetTenantRequest request;
+};
+// Limits that are not given stay as they are.
+struct SetTenant {
+  v1::SetTenantRequest request;  // The name alone; the limits are below.
+  std::optional<uint64_t> quota_bytes = std::nullopt;
+  std::optional<uint64_t> reserved_bytes = std::nullopt;
+  std::optional<uint64_t> host_cap_bytes = std::nullopt;
+};
+struct RemoveTenant {
+  v1::RemoveTenantRequest request;
+};
 struct ShowCapacity {};
 struct ShowTopology {};
+struct Backup {
+  std::string file;
+};
 
 // The pki commands need no manager.
 struct PkiInit {
@@ -77,9 +125,12 @@ struct FsckCommand {
   bool repair = false;
 };
 
-using PoolCommand = std::variant<AllocateRegion, ListRegions, ShowRegion, AttachRegion,
-                                 DetachRegion, ReleaseRegion, WatchRegions, ListHosts, EnrolHost,
-                                 RetireHost, FenceHost, ListDevices, ShowCapacity, ShowTopology>;
+using PoolCommand =
+    std::variant<AllocateRegion, AllocateBatch, ListRegions, ShowRegion, AttachRegion, DetachRegion,
+                 ReleaseRegion, ReleaseBatch, ResizeRegion, RenameRegion, RenewRegion, WatchRegions,
+                 ListHosts, EnrolHost, RetireHost, FenceHost, ListDevices, AddDevice, DrainDevice,
+                 RemoveDevice, FailDevice, ListTenants, ShowTenant, SetTenant, RemoveTenant,
+                 ShowCapacity, ShowTopology, Backup>;
 using PkiCommand = std::variant<PkiInit, PkiIssue>;
 
 enum class OutputFormat { kTable, kJson };

@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "cxlpool/v1/inventory_service.pb.h"
 #include "cxlpool/v1/pool_service.pb.h"
+#include "tools/cli/manager_methods.h"
 
 namespace cxlpool::cli {
 
@@ -21,39 +22,25 @@ class ManagerStub {
   using Answer = absl::StatusOr<T>;
   // False ends the stream.
   using OnEvent = absl::FunctionRef<bool(const v1::WatchRegionsResponse&)>;
+  using OnPiece = absl::FunctionRef<absl::Status(const v1::BackupResponse&)>;
 
   virtual ~ManagerStub() = default;
 
-  virtual Answer<v1::AllocateRegionResponse> AllocateRegion(
-      const v1::AllocateRegionRequest& request, absl::Duration limit) = 0;
-  virtual Answer<v1::Region> GetRegion(const v1::GetRegionRequest& request,
-                                       absl::Duration limit) = 0;
-  virtual Answer<v1::ListRegionsResponse> ListRegions(const v1::ListRegionsRequest& request,
-                                                      absl::Duration limit) = 0;
-  virtual Answer<v1::AttachRegionResponse> AttachRegion(const v1::AttachRegionRequest& request,
-                                                        absl::Duration limit) = 0;
-  virtual Answer<v1::DetachRegionResponse> DetachRegion(const v1::DetachRegionRequest& request,
-                                                        absl::Duration limit) = 0;
-  virtual Answer<v1::ReleaseRegionResponse> ReleaseRegion(const v1::ReleaseRegionRequest& request,
-                                                          absl::Duration limit) = 0;
-  virtual Answer<v1::Capacity> GetCapacity(const v1::GetCapacityRequest& request,
+#define CXLPOOL_STUB_METHOD(service, method, request_type, response_type)   \
+  virtual Answer<v1::response_type> method(const v1::request_type& request, \
                                            absl::Duration limit) = 0;
+  CXLPOOL_MANAGER_METHODS(CXLPOOL_STUB_METHOD)
+#undef CXLPOOL_STUB_METHOD
 
   // Hands over events until `on_event` says false (then OK), the manager ends the stream (OK too),
   // it breaks, or `limit` is over (DEADLINE_EXCEEDED).
   virtual absl::Status WatchRegions(const v1::WatchRegionsRequest& request, absl::Duration limit,
                                     OnEvent on_event) = 0;
 
-  virtual Answer<v1::ListDevicesResponse> ListDevices(const v1::ListDevicesRequest& request,
-                                                      absl::Duration limit) = 0;
-  virtual Answer<v1::ListHostsResponse> ListHosts(const v1::ListHostsRequest& request,
-                                                  absl::Duration limit) = 0;
-  virtual Answer<v1::Host> EnrolHost(const v1::EnrolHostRequest& request, absl::Duration limit) = 0;
-  virtual Answer<v1::Host> RetireHost(const v1::RetireHostRequest& request,
-                                      absl::Duration limit) = 0;
-  virtual Answer<v1::Host> FenceHost(const v1::FenceHostRequest& request, absl::Duration limit) = 0;
-  virtual Answer<v1::Topology> GetTopology(const v1::GetTopologyRequest& request,
-                                           absl::Duration limit) = 0;
+  // Hands over the pieces in order until the last, `on_piece` fails (its status is the answer), the
+  // stream breaks, or `limit` is over.
+  virtual absl::Status Backup(const v1::BackupRequest& request, absl::Duration limit,
+                              OnPiece on_piece) = 0;
 };
 
 }  // namespace cxlpool::cli

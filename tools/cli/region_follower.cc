@@ -89,17 +89,17 @@ bool RegionFollower::Take(const Event& event, OnEvent on_event) {
 
 bool RegionFollower::TakeChanged(const Event& event, OnEvent on_event) {
   const v1::Region& region = event.region();
-  listed_.insert(region.name());
-  const auto it = known_.find(region.name());
-  const bool told = it != known_.end() && it->second.tag() == region.tag() &&
-                    it->second.revision() == region.revision() && region.revision() != 0;
+  listed_.insert(region.tag());
+  const auto it = known_.find(region.tag());
+  const bool told = it != known_.end() && it->second.revision() == region.revision() &&
+                    region.revision() != 0;
   if (told) return true;
-  known_[region.name()] = region;
+  known_[region.tag()] = region;
   return on_event(event);
 }
 
 bool RegionFollower::TakeRemoved(const Event& event, OnEvent on_event) {
-  known_.erase(event.region().name());
+  known_.erase(event.region().tag());
   return on_event(event);
 }
 

@@ -40,7 +40,7 @@ class RegionFollower {
       : connection_(connection), options_(std::move(options)) {}
 
   // A Region that the caller has seen already, as of `options.start_revision`.
-  void Know(const v1::Region& region) { known_[region.name()] = region; }
+  void Know(const v1::Region& region) { known_[region.tag()] = region; }
 
   // Tells events until `on_event` says false (kStopped) or `limit` is over (kTimeUp).
   // Errors: the manager's, where trying again cannot help; UNAVAILABLE after `patience`.
@@ -63,8 +63,8 @@ class RegionFollower {
   bool listing_ = false;  // Between asking for everything and SYNCED.
   bool synced_told_ = false;
   bool stopped_ = false;
-  std::map<std::string, v1::Region> known_;
-  std::set<std::string> listed_;  // Seen in this listing.
+  std::map<std::string, v1::Region> known_;  // By tag: a name may change.
+  std::set<std::string> listed_;             // Tags seen in this listing.
   absl::Status last_error_;
 };
 

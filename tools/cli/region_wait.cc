@@ -6,6 +6,7 @@
 #include "absl/strings/strip.h"
 #include "proto/support/refusal.h"
 #include "tools/cli/region_follower.h"
+#include "tools/cli/sizes.h"
 
 namespace cxlpool::cli {
 namespace {
@@ -59,7 +60,19 @@ bool IsDetached(const WaitGoal& goal, const v1::Region& region) {
   return attachment == nullptr || attachment->state() == v1::Attachment::UNBOUND;
 }
 
-bool IsWayUp(Kind kind) { return kind == Kind::kAllocated || kind == Kind::kOnline; }
+absl::StatusOr<bool> IsResized(const WaitGoal& goal, const v1::Region& region) {
+  if (region.resizing()) return false;
+  if (region.size_bytes() == goal.size_bytes) return true;
+  return Failed(
+      "RESIZE_UNDONE", region,
+      absl::StrCat("has ", FormatSize(region.size_bytes()), ", not ", FormatSize(goal.size_bytes)),
+      region.state_reason(), "mend that and resize it again");
+}
+
+// Whether the Region has to live on for it.
+bool IsWayUp(Kind kind) {
+  return kind == Kind::kAllocated || kind == Kind::kOnline || kind == Kind::kResized;
+}
 
 }  // namespace
 
@@ -82,6 +95,7 @@ absl::StatusOr<bool> Reached(const WaitGoal& goal, const v1::Region& region) {
       break;
   }
   if (goal.kind == Kind::kOnline) return IsOnline(goal, region);
+  if (goal.kind == Kind::kResized) return IsResized(goal, region);
   return region.state() == v1::Region::ALLOCATED;
 }
 
@@ -93,6 +107,7 @@ absl::Status ReachedByRemoval(const WaitGoal& goal, const v1::Region& last) {
 
 std::string DescribeProgress(const WaitGoal& goal, const v1::Region& region) {
   std::string out = absl::StrCat(region.name(), " is ", v1::Region::State_Name(region.state()));
+  if (region.resizing()) absl::StrAppend(&out, ", resizing");
   if (!region.state_reason().empty()) absl::StrAppend(&out, ": ", region.state_reason());
   for (const v1::Attachment& attachment : region.attachments()) {
     if (!goal.host.empty() && attachment.host() != goal.host) continue;
@@ -114,8 +129,11 @@ absl::StatusOr<v1::Region> WaitForRegion(Connection& connection, const WaitGoal&
   v1::Region last = region;
   absl::Status removal;
   const auto on_event = [&](const Event& event) {
-    if (event.event() == Event::SYNCED || event.region().name() != region.name()) return true;
+    // It may get another name meanwhile.
     const bool same = event.region().tag() == region.tag();
+    if (event.event() == Event::SYNCED || (!same && event.region().name() != region.name())) {
+      return true;
+    }
     const bool removed = event.event() == Event::REMOVED;
     if (removed && !same) return true;  // Of an earlier Region of that name.
     if (removed || !same) {

@@ -20,15 +20,17 @@ struct WaitGoal {
     kOnline,     // `host` can use it.
     kDetached,   // `host` has proven to have let go.
     kGone,       // The bytes are free again.
+    kResized,    // It has `size_bytes`, wherever it is attached.
   };
   Kind kind = Kind::kAllocated;
   std::string host;                    // hosts/{host}, for kOnline and kDetached.
   uint64_t attachment_generation = 0;  // Of the Attachment meant; 0: whichever comes.
+  uint64_t size_bytes = 0;             // For kResized.
 };
 
 // `region` is the Region the wait is about: the same tag.
 // True: reached. False: not yet. ABORTED/REGION_FAILED, REGION_QUARANTINED, REGION_RELEASING,
-// ATTACHMENT_FAILED: it will never be; the message carries the manager's reason.
+// ATTACHMENT_FAILED, RESIZE_UNDONE: it will never be; the message carries the manager's reason.
 absl::StatusOr<bool> Reached(const WaitGoal& goal, const v1::Region& region);
 
 // The same once the Region is gone; `last` is what it was before.

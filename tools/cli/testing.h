@@ -67,25 +67,13 @@ class FakeManager : public ManagerStub {
     }
   };
 
-#define CXLPOOL_FAKE_METHOD(name, request_type, response_type)                             \
-  Method<request_type, response_type> name##_calls;                                        \
-  Answer<response_type> name(const request_type& request, absl::Duration limit) override { \
-    return name##_calls.Answer(pacer_, request, limit);                                    \
+#define CXLPOOL_FAKE_METHOD(service, method, request_type, response_type)                 \
+  Method<v1::request_type, v1::response_type> method##_calls;                             \
+  Answer<v1::response_type> method(const v1::request_type& request, absl::Duration limit) \
+      override {                                                                          \
+    return method##_calls.Answer(pacer_, request, limit);                                 \
   }
-
-  CXLPOOL_FAKE_METHOD(AllocateRegion, v1::AllocateRegionRequest, v1::AllocateRegionResponse)
-  CXLPOOL_FAKE_METHOD(GetRegion, v1::GetRegionRequest, v1::Region)
-  CXLPOOL_FAKE_METHOD(ListRegions, v1::ListRegionsRequest, v1::ListRegionsResponse)
-  CXLPOOL_FAKE_METHOD(AttachRegion, v1::AttachRegionRequest, v1::AttachRegionResponse)
-  CXLPOOL_FAKE_METHOD(DetachRegion, v1::DetachRegionRequest, v1::DetachRegionResponse)
-  CXLPOOL_FAKE_METHOD(ReleaseRegion, v1::ReleaseRegionRequest, v1::ReleaseRegionResponse)
-  CXLPOOL_FAKE_METHOD(GetCapacity, v1::GetCapacityRequest, v1::Capacity)
-  CXLPOOL_FAKE_METHOD(ListDevices, v1::ListDevicesRequest, v1::ListDevicesResponse)
-  CXLPOOL_FAKE_METHOD(ListHosts, v1::ListHostsRequest, v1::ListHostsResponse)
-  CXLPOOL_FAKE_METHOD(EnrolHost, v1::EnrolHostRequest, v1::Host)
-  CXLPOOL_FAKE_METHOD(RetireHost, v1::RetireHostRequest, v1::Host)
-  CXLPOOL_FAKE_METHOD(FenceHost, v1::FenceHostRequest, v1::Host)
-  CXLPOOL_FAKE_METHOD(GetTopology, v1::GetTopologyRequest, v1::Topology)
+  CXLPOOL_MANAGER_METHODS(CXLPOOL_FAKE_METHOD)
 #undef CXLPOOL_FAKE_METHOD
 
   absl::Status WatchRegions(const v1::WatchRegionsRequest& request, absl::Duration limit,
@@ -102,7 +90,18 @@ class FakeManager : public ManagerStub {
     return stream.end;
   }
 
+  absl::Status Backup(const v1::BackupRequest&, absl::Duration limit, OnPiece on_piece) override {
+    backup_limits.push_back(limit);
+    for (const v1::BackupResponse& piece : backup_pieces) {
+      if (absl::Status status = on_piece(piece); !status.ok()) return status;
+    }
+    return backup_end;
+  }
+
   std::deque<ScriptedStream> streams;
+  std::vector<v1::BackupResponse> backup_pieces;
+  absl::Status backup_end;
+  std::vector<absl::Duration> backup_limits;
   std::vector<v1::WatchRegionsRequest> watches;
   std::vector<absl::Duration> watch_limits;
 
@@ -126,10 +125,10 @@ inline ScriptedStream Quiet(std::vector<v1::WatchRegionsResponse> events = {}) {
 
 inline v1::Region MakeRegion(v1::Region::State state, uint64_t revision,
                              const std::string& name = "regions/kv",
-                             const std::string& tag = "tag-1") {
+                             const std::string& tag = "") {
   v1::Region region;
   region.set_name(name);
-  region.set_tag(tag);
+  region.set_tag(tag.empty() ? "tag of " + name : tag);
   region.set_size_bytes(uint64_t{512} << 20);
   region.set_state(state);
   region.set_revision(revision);

@@ -3,11 +3,20 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "tools/cli/render/printable.h"
 #include "tools/cli/render/table.h"
 #include "tools/cli/render/words.h"
 #include "tools/cli/sizes.h"
 
 namespace cxlpool::cli {
+namespace {
+
+std::string LdsText(const v1::Device& device) {
+  return device.max_lds() == 0 ? absl::StrCat(device.lds())
+                               : absl::StrCat(device.lds(), "/", device.max_lds());
+}
+
+}  // namespace
 
 uint64_t FreeBytes(const v1::Device& device) {
   const uint64_t taken =
@@ -25,13 +34,46 @@ std::string DeviceTable(const v1::ListDevicesResponse& devices) {
                {"SCRUBBING", Align::kRight},
                {"QUARANTINED", Align::kRight},
                {"LARGEST EXTENT", Align::kRight},
-               {"GRANULE", Align::kRight}});
+               {"GRANULE", Align::kRight},
+               {"LDS", Align::kRight},
+               {"FAILURE DOMAIN"}});
   for (const v1::Device& device : devices.devices()) {
     table.AddRow({ShortName(device.name()), v1::Device::State_Name(device.state()), device.serial(),
                   FormatSize(device.capacity_bytes()), FormatSize(FreeBytes(device)),
                   FormatSize(device.allocated_bytes()), FormatSize(device.scrubbing_bytes()),
                   FormatSize(device.quarantined_bytes()), FormatSize(device.largest_free_bytes()),
-                  FormatSize(device.granule_bytes())});
+                  FormatSize(device.granule_bytes()), LdsText(device), device.failure_domain()});
+  }
+  return table.ToString();
+}
+
+std::string DrainText(const v1::DrainDeviceResponse& drained) {
+  v1::ListDevicesResponse one;
+  *one.add_devices() = drained.device();
+  std::string out = DeviceTable(one);
+  if (drained.region_count() == 0) return absl::StrCat(out, "\nNobody has bytes there.\n");
+  absl::StrAppend(&out, "\nRegions with bytes there: ", drained.region_count(), "\n");
+  for (const std::string& name : drained.regions()) {
+    absl::StrAppend(&out, "  ", Printable(ShortName(name)), "\n");
+  }
+  if (drained.region_count() > static_cast<uint64_t>(drained.regions_size())) {
+    absl::StrAppend(&out, "  and more: see `cxlpool region list --filter \"device = ",
+                    ShortName(drained.device().name()), "\"`\n");
+  }
+  return out;
+}
+
+std::string TenantTable(const v1::ListTenantsResponse& tenants) {
+  Table table({{"NAME"},
+               {"USED", Align::kRight},
+               {"QUOTA", Align::kRight},
+               {"RESERVED", Align::kRight},
+               {"HOST CAP", Align::kRight},
+               {"REGIONS", Align::kRight}});
+  for (const v1::Tenant& tenant : tenants.tenants()) {
+    table.AddRow({ShortName(tenant.name()), FormatSize(tenant.used_bytes()),
+                  LimitText(tenant.quota_bytes()), LimitText(tenant.reserved_bytes()),
+                  LimitText(tenant.host_cap_bytes()), absl::StrCat(tenant.regions())});
   }
   return table.ToString();
 }

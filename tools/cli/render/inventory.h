@@ -10,6 +10,9 @@
 namespace cxlpool::cli {
 
 std::string DeviceTable(const v1::ListDevicesResponse& devices);
+// The device, and who has bytes there.
+std::string DrainText(const v1::DrainDeviceResponse& drained);
+std::string TenantTable(const v1::ListTenantsResponse& tenants);
 std::string HostTable(const v1::ListHostsResponse& hosts);
 
 // Bytes that nobody holds, and that are neither being scrubbed nor quarantined.

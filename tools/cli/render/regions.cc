@@ -25,6 +25,23 @@ std::string Devices(const v1::Region& region) {
   return absl::StrJoin(devices, ", ");
 }
 
+std::string StateText(const v1::Region& region) {
+  return absl::StrCat(v1::Region::State_Name(region.state()), region.resizing() ? " resizing" : "");
+}
+
+std::string InterleaveText(const v1::Region& region) {
+  if (region.interleave_ways() <= 1) return "";
+  return absl::StrCat(region.interleave_ways(), " ways, ",
+                      FormatSize(region.interleave_granularity_bytes()), " a stripe");
+}
+
+// Short names, or "-".
+std::string Names(const google::protobuf::RepeatedPtrField<std::string>& names) {
+  return absl::StrJoin(names, ", ", [](std::string* out, const std::string& name) {
+    absl::StrAppend(out, ShortName(name));
+  });
+}
+
 // A line for each reason, so that no table cell has to hold a sentence.
 std::string Reasons(const v1::Region& region) {
   const std::string name = ShortName(region.name());
@@ -107,9 +124,9 @@ std::string RegionTable(const v1::ListRegionsResponse& regions) {
                {"ATTACHMENTS"}});
   std::string reasons;
   for (const v1::Region& region : regions.regions()) {
-    table.AddRow({ShortName(region.name()), FormatSize(region.size_bytes()),
-                  v1::Region::State_Name(region.state()), Word(region.sharing()),
-                  ShortName(region.tenant()), Devices(region), AttachmentsText(region)});
+    table.AddRow({ShortName(region.name()), FormatSize(region.size_bytes()), StateText(region),
+                  Word(region.sharing()), ShortName(region.tenant()), Devices(region),
+                  AttachmentsText(region)});
     absl::StrAppend(&reasons, Reasons(region));
   }
   return absl::StrCat(table.ToString(), reasons.empty() ? "" : "\n", reasons);
@@ -118,14 +135,17 @@ std::string RegionTable(const v1::ListRegionsResponse& regions) {
 std::string RegionDetails(const v1::Region& region) {
   Sheet sheet;
   sheet.Add("Region", ShortName(region.name()));
-  sheet.Add("State", v1::Region::State_Name(region.state()));
+  sheet.Add("State", StateText(region));
   sheet.Add("Reason", region.state_reason());
   sheet.Add("Size", SizeText(region));
   sheet.Add("Sharing", Word(region.sharing()));
+  sheet.Add("Policy", Word(region.policy()));
+  sheet.Add("Interleave", InterleaveText(region));
   sheet.Add("Tenant", ShortName(region.tenant()));
   sheet.Add("Tag", region.tag());
   sheet.Add("Generation", region.generation() == 0 ? "" : absl::StrCat(region.generation()));
   sheet.Add("Created", TimeText(region.has_create_time(), region.create_time()));
+  sheet.Add("Expires", TimeText(region.has_expire_time(), region.expire_time()));
   sheet.Add("Etag", region.etag());
   sheet.Add("Revision", region.revision() == 0 ? "" : absl::StrCat(region.revision()));
   std::string out = sheet.ToString();
@@ -134,6 +154,42 @@ std::string RegionDetails(const v1::Region& region) {
     absl::StrAppend(&out, AttachmentDetails(attachment));
   }
   return out;
+}
+
+std::string PlanText(const v1::PlacementPlan& plan) {
+  const std::string figures = FiguresText(plan.latency_ns(), plan.bandwidth_mib_per_second());
+  std::string out;
+  if (!figures.empty()) out = absl::StrCat("\nPaths from the host: ", figures, "\n");
+  if (plan.bridges().empty()) return out;
+  Table table({{"BRIDGE"}, {"DECODERS", Align::kRight}, {"LIES ON"}, {"ITS RELEASE UNBLOCKS"}});
+  for (const v1::PlannedBridge& bridge : plan.bridges()) {
+    table.AddRow({bridge.host_bridge(), absl::StrCat(bridge.stack_depth()), Names(bridge.above()),
+                  Names(bridge.unblocks())});
+  }
+  return absl::StrCat(out, "\n", table.ToString(2));
+}
+
+std::string BatchTable(const google::protobuf::RepeatedPtrField<v1::BatchResult>& results) {
+  Table table({{"#", Align::kRight},
+               {"NAME"},
+               {"SIZE", Align::kRight},
+               {"STATE"},
+               {"DEVICES"},
+               {"RESULT"}});
+  std::string refusals;
+  int number = 0;
+  for (const v1::BatchResult& result : results) {
+    ++number;
+    const v1::Region& region = result.region();
+    if (result.code() == 0) {
+      table.AddRow({absl::StrCat(number), ShortName(region.name()), FormatSize(region.size_bytes()),
+                    StateText(region), Devices(region), "OK"});
+      continue;
+    }
+    table.AddRow({absl::StrCat(number), "", "", "", "", result.error().reason()});
+    absl::StrAppend(&refusals, number, ": ", Printable(result.message()), "\n");
+  }
+  return absl::StrCat(table.ToString(), refusals.empty() ? "" : "\n", refusals);
 }
 
 // Lines come one by one, so the columns are wide enough for most rather than for all.

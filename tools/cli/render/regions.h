@@ -14,6 +14,12 @@ std::string RegionTable(const v1::ListRegionsResponse& regions);
 // All of one Region: its Extents and Attachments too.
 std::string RegionDetails(const v1::Region& region);
 
+// What a dry run plans beside the Region: figures, and where it enters the host.
+std::string PlanText(const v1::PlacementPlan& plan);
+
+// One row a request of a batch, and below them why some were refused.
+std::string BatchTable(const google::protobuf::RepeatedPtrField<v1::BatchResult>& results);
+
 // `region watch` prints this first, then a line an event.
 std::string WatchHeader();
 std::string WatchLine(const v1::WatchRegionsResponse& event);

@@ -79,6 +79,61 @@ TEST(RenderTest, Capacity) {
   ExpectGolden("capacity.txt", CapacityTable(capacity));
 }
 
+TEST(RenderTest, Plan) {
+  v1::PlacementPlan plan;
+  EXPECT_EQ(PlanText(plan), "");
+  plan.set_policy(v1::LATENCY);
+  plan.set_latency_ns(230);
+  plan.set_bandwidth_mib_per_second(20000);
+  v1::PlannedBridge* bridge = plan.add_bridges();
+  bridge->set_host_bridge("ACPI0016:00");
+  bridge->set_stack_depth(3);
+  bridge->add_above("regions/kv");
+  bridge->add_above("regions/cache");
+  bridge->add_unblocks("regions/cache");
+  bridge = plan.add_bridges();
+  bridge->set_host_bridge("ACPI0016:01");
+  bridge->set_stack_depth(1);
+  ExpectGolden("plan.txt", PlanText(plan));
+}
+
+TEST(RenderTest, Batch) {
+  v1::BatchAllocateRegionsResponse batch;
+  *batch.add_results()->mutable_region() = Regions().regions(0);
+  v1::BatchResult& refused = *batch.add_results();
+  refused.set_code(8);
+  refused.set_message("tenant \"blue\" would hold 6 GiB of its 5 GiB (release something)");
+  refused.mutable_error()->set_reason("QUOTA_EXCEEDED");
+  *batch.add_results()->mutable_region() = Regions().regions(1);
+  ExpectGolden("batch.txt", BatchTable(batch.results()));
+}
+
+TEST(RenderTest, Tenants) {
+  v1::ListTenantsResponse tenants;
+  v1::Tenant& blue = *tenants.add_tenants();
+  blue.set_name("tenants/blue");
+  blue.set_quota_bytes(uint64_t{5} << 30);
+  blue.set_reserved_bytes(uint64_t{1} << 30);
+  blue.set_host_cap_bytes(uint64_t{2} << 30);
+  blue.set_used_bytes(uint64_t{3} << 29);
+  blue.set_regions(2);
+  tenants.add_tenants()->set_name("tenants/default");
+  ExpectGolden("tenant-list.txt", TenantTable(tenants));
+}
+
+TEST(RenderTest, Drain) {
+  v1::DrainDeviceResponse drained;
+  *drained.mutable_device() = ReadMessage<v1::Topology>("topology.textproto").devices(0);
+  drained.mutable_device()->set_state(v1::Device::DRAINING);
+  std::string all = DrainText(drained) + "----\n";
+  drained.add_regions("regions/cache");
+  drained.add_regions("regions/kv");
+  drained.set_region_count(2);
+  all += DrainText(drained) + "----\n";
+  drained.set_region_count(3000);
+  ExpectGolden("device-drain.txt", all + DrainText(drained));
+}
+
 TEST(RenderTest, Json) {
   const auto json = ToJson(Regions());
   ASSERT_TRUE(json.ok());

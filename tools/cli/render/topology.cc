@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "tools/cli/render/inventory.h"
 #include "tools/cli/render/printable.h"
 #include "tools/cli/render/words.h"
@@ -57,10 +58,11 @@ std::map<std::string, std::vector<Use>> UsesByDevice(const v1::ListRegionsRespon
 }
 
 Node DeviceNode(const v1::Device& device, const std::vector<Use>& uses) {
-  Node node{absl::StrCat("device ", ShortName(device.name()), "  ",
-                         v1::Device::State_Name(device.state()), "  ",
-                         FormatSize(device.capacity_bytes()), ", ", FormatSize(FreeBytes(device)),
-                         " free, largest extent ", FormatSize(device.largest_free_bytes())),
+  Node node{absl::StrCat(
+                "device ", ShortName(device.name()), "  ", v1::Device::State_Name(device.state()),
+                "  ", FormatSize(device.capacity_bytes()), ", ", FormatSize(FreeBytes(device)),
+                " free, largest extent ", FormatSize(device.largest_free_bytes()),
+                device.failure_domain().empty() ? "" : ", fails with ", device.failure_domain()),
             {}};
   for (const Use& use : uses) {
     node.children.push_back(
@@ -86,6 +88,22 @@ std::string BridgeText(const v1::HostBridge& bridge) {
                                                 : ShortName(bridge.blocked_by()) + " goes");
   }
   return out;
+}
+
+// "reaches cmm-0 by sw0, sw1: 230 ns, 20000 MiB/s, from slots 17, 18"
+Node PathNode(const v1::Path& path) {
+  std::string text = absl::StrCat("reaches ", ShortName(path.device()));
+  if (path.via().empty()) {
+    absl::StrAppend(&text, " directly");
+  } else {
+    absl::StrAppend(&text, " by ", absl::StrJoin(path.via(), ", "));
+  }
+  const std::string figures = FiguresText(path.latency_ns(), path.bandwidth_mib_per_second());
+  if (!figures.empty()) absl::StrAppend(&text, ": ", figures);
+  if (!path.slots().empty()) {
+    absl::StrAppend(&text, ", from slots ", absl::StrJoin(path.slots(), ", "));
+  }
+  return {std::move(text), {}};
 }
 
 Node HostNode(const v1::Host& host) {
@@ -121,7 +139,14 @@ std::string TopologyTree(const v1::Topology& topology, const v1::ListRegionsResp
   for (const v1::Device& device : topology.devices()) {
     root.children.push_back(DeviceNode(device, uses[device.name()]));
   }
-  for (const v1::Host& host : topology.hosts()) root.children.push_back(HostNode(host));
+  std::map<std::string, std::vector<const v1::Path*>> paths;
+  for (const v1::Path& path : topology.paths()) paths[path.host()].push_back(&path);
+  for (const v1::Host& host : topology.hosts()) {
+    root.children.push_back(HostNode(host));
+    for (const v1::Path* path : paths[host.name()]) {
+      root.children.back().children.push_back(PathNode(*path));
+    }
+  }
   std::string out = absl::StrCat(Printable(root.text), "\n");
   Append(root, "", out);
   return out;

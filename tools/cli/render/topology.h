@@ -1,5 +1,5 @@
 // How the pool hangs together, as a tree: device -> extents and who holds them, host -> bridges ->
-// slots and what is bound there. Pure.
+// slots and what is bound there, and the devices it reaches. Pure.
 #ifndef CXLPOOL_TOOLS_CLI_RENDER_TOPOLOGY_H_
 #define CXLPOOL_TOOLS_CLI_RENDER_TOPOLOGY_H_
 

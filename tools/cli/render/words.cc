@@ -1,8 +1,10 @@
 #include "tools/cli/render/words.h"
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
+#include "tools/cli/sizes.h"
 
 namespace cxlpool::cli {
 
@@ -55,6 +57,22 @@ std::string Word(v1::Coherence coherence) {
     default:
       return "";
   }
+}
+
+std::string Word(v1::PlacementPolicy policy) {
+  if (policy == v1::PLACEMENT_POLICY_UNSPECIFIED || !v1::PlacementPolicy_IsValid(policy)) return "";
+  return absl::AsciiStrToLower(v1::PlacementPolicy_Name(policy));
+}
+
+std::string LimitText(uint64_t bytes) { return bytes == 0 ? "-" : FormatSize(bytes); }
+
+std::string FiguresText(uint32_t latency_ns, uint32_t bandwidth_mib_per_second) {
+  std::string out;
+  if (latency_ns != 0) absl::StrAppend(&out, latency_ns, " ns");
+  if (bandwidth_mib_per_second != 0) {
+    absl::StrAppend(&out, out.empty() ? "" : ", ", bandwidth_mib_per_second, " MiB/s");
+  }
+  return out;
 }
 
 std::string TimeText(bool is_set, const google::protobuf::Timestamp& time) {

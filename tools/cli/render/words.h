@@ -15,9 +15,16 @@ std::string Word(v1::AttachmentMode mode);
 std::string Word(v1::Access access);
 std::string Word(v1::Sharing sharing);
 std::string Word(v1::Coherence coherence);
+std::string Word(v1::PlacementPolicy policy);
 
 // "2026-01-31T12:00:00Z"; empty where it is not set or out of range.
 std::string TimeText(bool is_set, const google::protobuf::Timestamp& time);
+
+// "512 MiB", or "-" for 0: no limit.
+std::string LimitText(uint64_t bytes);
+
+// "230 ns, 20000 MiB/s"; what is not known is left out.
+std::string FiguresText(uint32_t latency_ns, uint32_t bandwidth_mib_per_second);
 
 // "0x10000000"
 std::string Hex(uint64_t value);

@@ -1,0 +1,136 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "google/protobuf/struct.pb.h"
+#include "proto/support/refusal.h"
+#include "proto/support/unique_fd.h"
+#include "tools/cli/print.h"
+#include "tools/cli/run.h"
+#include "tools/cli/sizes.h"
+
+namespace cxlpool::cli {
+namespace {
+
+constexpr absl::Duration kLimit = absl::Minutes(30);
+
+absl::Status Refuse(absl::StatusCode code, std::string reason, std::string message,
+                    std::string remedy) {
+  return Refusal{.code = code,
+                 .reason = std::move(reason),
+                 .message = std::move(message),
+                 .remedy = std::move(remedy),
+                 .metadata = {}}
+      .ToStatus();
+}
+
+absl::Status Exists(const std::string& file, std::string remedy) {
+  return Refuse(absl::StatusCode::kAlreadyExists, "BACKUP_EXISTS",
+                absl::StrCat(file, " is there already"), std::move(remedy));
+}
+
+absl::Status CannotWrite(const std::string& file, int error) {
+  return Refuse(absl::StatusCode::kFailedPrecondition, "NO_ACCESS",
+                absl::StrCat("cannot write ", file, ": ", strerror(error)),
+                "check the path, its mode, and the space there");
+}
+
+// FILE.part while it grows; FILE once it is whole and on the disk.
+class PartFile {
+ public:
+  explicit PartFile(std::string file) : file_(std::move(file)), part_(file_ + ".part") {}
+  ~PartFile() {
+    if (made_) unlink(part_.c_str());
+  }
+
+  absl::Status Make() {
+    struct stat found = {};
+    if (lstat(file_.c_str(), &found) == 0) return Exists(file_, "choose another name");
+    fd_.Reset(open(part_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+    if (fd_.valid()) {
+      made_ = true;
+      return absl::OkStatus();
+    }
+    if (errno == EEXIST) {
+      return Exists(part_,
+                    "a backup that was broken off left it, or is still under way: remove it");
+    }
+    return CannotWrite(part_, errno);
+  }
+
+  absl::Status Append(absl::string_view data) {
+    while (!data.empty()) {
+      const ssize_t put = write(fd_.get(), data.data(), data.size());
+      if (put < 0 && errno == EINTR) continue;
+      if (put < 0) return CannotWrite(part_, errno);
+      size_ += static_cast<size_t>(put);
+      data.remove_prefix(static_cast<size_t>(put));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Publish() {
+    if (fsync(fd_.get()) != 0) return CannotWrite(part_, errno);
+    // Replaces nothing, whatever came meanwhile.
+    if (renameat2(AT_FDCWD, part_.c_str(), AT_FDCWD, file_.c_str(), RENAME_NOREPLACE) != 0) {
+      return errno == EEXIST ? Exists(file_, "choose another name") : CannotWrite(file_, errno);
+    }
+    made_ = false;
+    const std::filesystem::path parent = std::filesystem::path(file_).parent_path();
+    const UniqueFd directory(
+        open(parent.empty() ? "." : parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!directory.valid() || fsync(directory.get()) != 0) return CannotWrite(file_, errno);
+    return absl::OkStatus();
+  }
+
+  uint64_t size() const { return size_; }
+
+ private:
+  const std::string file_;
+  const std::string part_;
+  UniqueFd fd_;
+  bool made_ = false;
+  uint64_t size_ = 0;
+};
+
+}  // namespace
+
+// JSON: {"file": PATH, "revision": "N", "size_bytes": "N"}.
+absl::Status Run(Backup& command, Connection& connection, Printer& printer) {
+  PartFile file(command.file);
+  if (absl::Status status = file.Make(); !status.ok()) return status;
+  uint64_t revision = 0;
+  uint64_t total = 0;
+  bool last = false;
+  const absl::Status streamed =
+      connection.stub().Backup(v1::BackupRequest(), kLimit, [&](const v1::BackupResponse& piece) {
+        if (revision == 0) revision = piece.revision();
+        if (total == 0) total = piece.total_bytes();
+        last = piece.last();
+        return file.Append(piece.data());
+      });
+  if (!streamed.ok()) return streamed;
+  if (!last || file.size() != total) {
+    return Refuse(
+        absl::StatusCode::kUnavailable, "BACKUP_BROKEN",
+        absl::StrCat("the manager sent ", file.size(), " of ", total, " bytes and no end"),
+        "make it again");
+  }
+  if (absl::Status status = file.Publish(); !status.ok()) return status;
+  google::protobuf::Struct json;
+  auto& fields = *json.mutable_fields();
+  fields["file"].set_string_value(command.file);
+  fields["revision"].set_string_value(absl::StrCat(revision));
+  fields["size_bytes"].set_string_value(absl::StrCat(total));
+  return Print(printer, json,
+               absl::StrCat(command.file, ": the pool at revision ", revision, ", ",
+                            FormatSize(total), "\n"));
+}
+
+}  // namespace cxlpool::cli

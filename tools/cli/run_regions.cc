@@ -1,0 +1,193 @@
+#include "absl/strings/str_cat.h"
+#include "tools/cli/print.h"
+#include "tools/cli/region_follower.h"
+#include "tools/cli/render/json.h"
+#include "tools/cli/render/printable.h"
+#include "tools/cli/render/regions.h"
+#include "tools/cli/render/words.h"
+#include "tools/cli/run.h"
+#include "tools/cli/sizes.h"
+
+namespace cxlpool::cli {
+namespace {
+
+constexpr uint32_t kPageSize = 1000;
+constexpr int kMaxPages = 100'000;
+constexpr char kDryRun[] = "Dry run: nothing is changed.\n";
+
+uint64_t AttachmentGeneration(const v1::Region& region, const std::string& host) {
+  for (const v1::Attachment& attachment : region.attachments()) {
+    if (attachment.host() == host) return attachment.generation();
+  }
+  return 0;
+}
+
+WaitGoal GoalOn(WaitGoal::Kind kind, const std::string& host, const v1::Region& region) {
+  return {.kind = kind,
+          .host = host,
+          .attachment_generation = AttachmentGeneration(region, host),
+          .size_bytes = 0};
+}
+WaitGoal GoalOf(WaitGoal::Kind kind) {
+  return {.kind = kind, .host = "", .attachment_generation = 0, .size_bytes = 0};
+}
+
+absl::Status PrintRegion(Printer& printer, const v1::Region& region, bool dry_run = false) {
+  return Print(printer, region, absl::StrCat(dry_run ? kDryRun : "", RegionDetails(region)));
+}
+
+// Calls, waits where asked to, and prints the Region. `goal(region)`: what to wait for.
+template <typename Command, typename Request, typename Response, typename Goal>
+absl::Status Change(Command& command, Connection& connection, Printer& printer,
+                    absl::StatusOr<Response> (ManagerStub::*method)(const Request&, absl::Duration),
+                    Goal goal) {
+  const auto response = connection.Call(method, command.request);
+  if (!response.ok()) return response.status();
+  const v1::Region& now = response->region();
+  auto region = Settle(connection, printer, command.wait, goal(now), now, response->revision());
+  if (!region.ok()) return region.status();
+  bool dry_run = false;
+  if constexpr (requires { command.request.validate_only(); }) {
+    dry_run = command.request.validate_only();
+  }
+  return PrintRegion(printer, *region, dry_run);
+}
+
+// The size once the last Extents have come or gone.
+uint64_t SizeToCome(const v1::Region& region, uint64_t asked) {
+  if (!region.resizing() || asked <= region.size_bytes()) return region.size_bytes();
+  uint64_t all = 0;
+  for (const v1::Extent& extent : region.extents()) all += extent.length_bytes();
+  return all;
+}
+
+}  // namespace
+
+absl::StatusOr<v1::ListRegionsResponse> AllRegions(Connection& connection,
+                                                   v1::ListRegionsRequest request) {
+  request.set_page_size(kPageSize);
+  v1::ListRegionsResponse all;
+  for (int page = 0; page < kMaxPages; ++page) {
+    auto response = connection.Call(&ManagerStub::ListRegions, request);
+    if (!response.ok()) return response.status();
+    // Watching from the first page's revision misses nothing.
+    if (page == 0) all.set_revision(response->revision());
+    all.mutable_regions()->MergeFrom(response->regions());
+    if (response->next_page_token().empty()) return all;
+    request.set_page_token(response->next_page_token());
+  }
+  return absl::InternalError(
+      absl::StrCat("the manager's list did not end in ", kMaxPages, " pages"));
+}
+
+absl::StatusOr<v1::Region> Settle(Connection& connection, Printer& printer, const WaitOptions& wait,
+                                  const WaitGoal& goal, const v1::Region& region,
+                                  uint64_t revision) {
+  if (!wait.wait) return region;
+  return WaitForRegion(connection, goal, region, revision, wait.limit, [&](const v1::Region& now) {
+    if (!printer.progress) return;
+    printer.err << "cxlpool: " << Printable(DescribeProgress(goal, now)) << std::endl;
+  });
+}
+
+std::string Gone(const v1::Region& region) {
+  return absl::StrCat(ShortName(region.name()), " is gone: ", FormatSize(region.size_bytes()),
+                      " scrubbed and free\n");
+}
+
+absl::Status Run(AllocateRegion& command, Connection& connection, Printer& printer) {
+  if (command.request.validate_only()) {
+    const auto response = connection.Call(&ManagerStub::AllocateRegion, command.request);
+    if (!response.ok()) return response.status();
+    return Print(
+        printer, *response,
+        absl::StrCat(kDryRun, RegionDetails(response->region()), PlanText(response->plan())));
+  }
+  const std::string& host = command.request.host();
+  return Change(command, connection, printer, &ManagerStub::AllocateRegion,
+                [&](const v1::Region& region) {
+                  return host.empty() ? GoalOf(WaitGoal::Kind::kAllocated)
+                                      : GoalOn(WaitGoal::Kind::kOnline, host, region);
+                });
+}
+
+absl::Status Run(ListRegions& command, Connection& connection, Printer& printer) {
+  const auto regions = AllRegions(connection, command.request);
+  if (!regions.ok()) return regions.status();
+  return Print(printer, *regions, RegionTable(*regions));
+}
+
+absl::Status Run(ShowRegion& command, Connection& connection, Printer& printer) {
+  const auto region = connection.Call(&ManagerStub::GetRegion, command.request);
+  if (!region.ok()) return region.status();
+  return PrintRegion(printer, *region);
+}
+
+absl::Status Run(AttachRegion& command, Connection& connection, Printer& printer) {
+  return Change(command, connection, printer, &ManagerStub::AttachRegion,
+                [&](const v1::Region& region) {
+                  return GoalOn(WaitGoal::Kind::kOnline, command.request.host(), region);
+                });
+}
+
+absl::Status Run(DetachRegion& command, Connection& connection, Printer& printer) {
+  return Change(command, connection, printer, &ManagerStub::DetachRegion,
+                [&](const v1::Region& region) {
+                  return GoalOn(WaitGoal::Kind::kDetached, command.request.host(), region);
+                });
+}
+
+absl::Status Run(ReleaseRegion& command, Connection& connection, Printer& printer) {
+  const auto response = connection.Call(&ManagerStub::ReleaseRegion, command.request);
+  if (!response.ok()) return response.status();
+  const auto region = Settle(connection, printer, command.wait, GoalOf(WaitGoal::Kind::kGone),
+                             response->region(), response->revision());
+  if (!region.ok()) return region.status();
+  return Print(printer, *region, command.wait.wait ? Gone(*region) : RegionDetails(*region));
+}
+
+absl::Status Run(ResizeRegion& command, Connection& connection, Printer& printer) {
+  return Change(command, connection, printer, &ManagerStub::ResizeRegion,
+                [&](const v1::Region& region) {
+                  WaitGoal goal = GoalOf(WaitGoal::Kind::kResized);
+                  goal.size_bytes = SizeToCome(region, command.request.size_bytes());
+                  return goal;
+                });
+}
+
+absl::Status Run(RenameRegion& command, Connection& connection, Printer& printer) {
+  const auto response = connection.Call(&ManagerStub::RenameRegion, command.request);
+  if (!response.ok()) return response.status();
+  return PrintRegion(printer, response->region());
+}
+
+absl::Status Run(RenewRegion& command, Connection& connection, Printer& printer) {
+  const auto response = connection.Call(&ManagerStub::RenewRegion, command.request);
+  if (!response.ok()) return response.status();
+  return PrintRegion(printer, response->region());
+}
+
+absl::Status Run(WatchRegions& command, Connection& connection, Printer& printer) {
+  RegionFollower follower(connection, {.name = command.request.name(),
+                                       .start_revision = command.request.start_revision(),
+                                       .limit = command.limit,
+                                       .patience = connection.timeout()});
+  const bool json = printer.format == OutputFormat::kJson;
+  absl::Status written = json ? absl::OkStatus() : Write(printer, WatchHeader());
+  if (!written.ok()) return written;
+  const auto end = follower.Follow([&](const v1::WatchRegionsResponse& event) {
+    absl::StatusOr<std::string> line =
+        json ? ToJson(event, JsonLayout::kOneLine) : WatchLine(event);
+    written = line.ok() ? Write(printer, *line) : line.status();
+    return written.ok();
+  });
+  return end.ok() ? written : end.status();
+}
+
+absl::Status Run(ShowCapacity&, Connection& connection, Printer& printer) {
+  const auto capacity = connection.Call(&ManagerStub::GetCapacity, v1::GetCapacityRequest());
+  if (!capacity.ok()) return capacity.status();
+  return Print(printer, *capacity, CapacityTable(*capacity));
+}
+
+}  // namespace cxlpool::cli
