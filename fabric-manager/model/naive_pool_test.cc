@@ -65,24 +65,24 @@ class Twins : protected ModelRig {
   bool OneIn(int n) { return Roll(n) == 0; }
   std::string AnyHost() { return std::string("host-") + static_cast<char>('a' + Roll(3)); }
   std::string AnyTenant() { return std::array{"default", "ml", "db"}[Roll(3)]; }
-  const RegionPtr* AnyRegion() {
+  RegionPtr AnyRegion() {
     if (naive_.regions.empty()) return nullptr;
     auto it = naive_.regions.begin();
     std::advance(it, Roll(static_cast<int>(naive_.regions.size())));
-    return state().FindRegion(it->first);
+    return *state().FindRegion(it->first);
   }
 
   void Step() {
-    const RegionPtr* region = AnyRegion();
+    const RegionPtr region = AnyRegion();  // Outlives its record.
     const int dice = region == nullptr ? 0 : Roll(100);
     if (dice < 30) return AskForOne();
-    if (dice < 40) return Attach(**region);
-    if (dice < 48) return Detach(**region);
-    if (dice < 56) return Release(**region);
-    if (dice < 76) return Progress(*region);
+    if (dice < 40) return Attach(*region);
+    if (dice < 48) return Detach(*region);
+    if (dice < 56) return Release(*region);
+    if (dice < 76) return Progress(region);
     if (dice < 82) return Retry();
-    if (dice < 86) return Rename(**region);
-    if (dice < 94) return Resize(*region);
+    if (dice < 86) return Rename(*region);
+    if (dice < 94) return Resize(region);
     if (dice < 98) return Service();
     SetSomeTenant();
   }
@@ -102,9 +102,9 @@ class Twins : protected ModelRig {
     if (OneIn(8)) spec.device = absl::StrCat("cmm-", Roll(kDevices));
     std::vector<Key> away;
     if (*spec.policy == Policy::kIsolate && OneIn(2)) {
-      if (const RegionPtr* other = AnyRegion()) {
-        spec.isolate_from.push_back((*other)->id);
-        away.push_back((*other)->key);
+      if (const RegionPtr other = AnyRegion()) {
+        spec.isolate_from.push_back(other->id);
+        away.push_back(other->key);
       }
     }
     if (!spec.region_id.empty() && state().FindRegionById(spec.region_id) != nullptr) {
