@@ -1,5 +1,6 @@
 // cxlpool-fm: the fabric manager. Picks the adapters, makes the threads, and stops in order.
 
+#include <malloc.h>
 #include <signal.h>
 #include <sys/signalfd.h>
 
@@ -132,6 +133,7 @@ class Manager {
                   .on_fatal = std::move(on_fatal)},
                  [&](absl::Status status) { opened.set_value(std::move(status)); });
     if (absl::Status status = opened.get_future().get(); !status.ok()) return status;
+    malloc_trim(0);  // What reading the store took and needs no more, a million records' worth.
     std::promise<absl::Status> discovered;
     loop_.Post([&] {
       sessions_.Start({.on_segments =

@@ -129,7 +129,8 @@ class World : protected ModelRig {
                          context());
     } else if (what < 11) {
       plan = PlanResize(state(),
-                        {NewRequest("ResizeRegion"), region->id, 1 + random_() % (kUnit * 4),
+                        {NewRequest("ResizeRegion"), region->id,
+                         OneIn(2) ? region->extents[0].length_bytes : 1 + random_() % (kUnit * 4),
                          static_cast<uint32_t>(1 + Roll(2)), ""},
                         nullptr, context());
       if (plan.ok()) ExpectClean(*plan->region, region->extents.size());
@@ -488,7 +489,7 @@ class World : protected ModelRig {
 uint64_t Seeds() {
   const char* text = std::getenv("CXLPOOL_SEEDS");
   uint64_t seeds = 0;
-  return text != nullptr && absl::SimpleAtoi(text, &seeds) && seeds > 0 ? seeds : 4;
+  return text != nullptr && absl::SimpleAtoi(text, &seeds) && seeds > 0 ? seeds : 16;
 }
 
 void RunSeeds(uint64_t first, bool calm) {
@@ -502,9 +503,9 @@ void RunSeeds(uint64_t first, bool calm) {
     if (testing::Test::HasFailure()) return;
     for (const auto& [what, count] : world.counts) counts[what] += count;
   }
-  for (const char* what : {"planned", "retried", "undone", "gave up", "gone", "BOUND", "ONLINE",
-                           "OFFLINE", "EJECTING", "UNBOUND", "RELEASE_BLOCKED", "grown", "shrunk",
-                           "joined", "tail left"}) {
+  for (const char* what :
+       {"planned", "retried", "undone", "gave up", "gone", "BOUND", "ONLINE", "OFFLINE", "EJECTING",
+        "UNBOUND", "RELEASE_BLOCKED", "grown", "shrunk", "joined", "tail left"}) {
     EXPECT_GE(counts[what], 3) << "void: hardly any " << what;
   }
   std::string all;

@@ -138,7 +138,7 @@ size_t PlacementTask::HostRoom() const {
 }
 
 Extent MakeExtent(const PoolState& state, const FreeSpace::Run& run) {
-  return {Interned(state.DeviceAt(run.device).id), run.dpa_bytes, run.length_bytes};
+  return {state.NameAt(run.device), run.dpa_bytes, run.length_bytes};
 }
 
 absl::StatusOr<PlacedExtents> PlaceExtents(const PoolState& state, const ExtentRequest& request) {

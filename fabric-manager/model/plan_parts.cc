@@ -156,7 +156,8 @@ absl::StatusOr<std::vector<Segment>> MakeSegments(const PoolState& state, absl::
                                     .label = std::string(label),
                                     .extents = extents,
                                     .interleave_ways = region.interleave_ways,
-                                    .expected_lifetime = region.expected_lifetime});
+                                    .expected_lifetime = region.expected_lifetime,
+                                    .region = region.key});
   if (!placed.ok()) return placed.status();
   uint64_t more = 0;
   for (const Extent& extent : extents) more += extent.length_bytes;

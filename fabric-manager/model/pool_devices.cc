@@ -84,12 +84,19 @@ absl::StatusOr<DeviceIndex> PoolState::AddIndex(const Device& device) {
   if (!index.ok()) return Broken("device \"", device.id, "\": ", index.status().message());
   if (by_index_.size() <= *index) {
     by_index_.resize(*index + 1);
+    names_.resize(*index + 1);
     use_.resize(*index + 1);
+    domain_of_.resize(*index + 1);
   }
   by_index_[*index] = &(devices_[device.id] = device);
   use_[*index] = {};
-  index_of_[Interned(device.id)] = *index;
-  UpdateTopology();
+  names_[*index] = device.id;
+  index_of_[names_[*index]] = *index;
+  if (topology_.connects_all()) {
+    AddToDomain(*index);
+  } else if (!restoring_) {
+    UpdateTopology();
+  }
   UpdateUsable(*index);
   return *index;
 }
@@ -118,18 +125,20 @@ void PoolState::UpdateUsable(DeviceIndex index) {
   usable&& below ? placeable_.Add(index) : placeable_.Remove(index);
 }
 
+void PoolState::AddToDomain(DeviceIndex index) {
+  const auto [it, fresh] =
+      domain_numbers_.try_emplace(topology_.DomainOf(by_index_[index]->id), domains_.size());
+  if (fresh) domains_.emplace_back();
+  domains_[it->second].Add(index);
+  domain_of_[index] = it->second;
+}
+
 void PoolState::UpdateTopology() {
   reach_.clear();
   domains_.clear();
-  domain_of_.assign(by_index_.size(), 0);
-  std::map<std::string, size_t> numbers;
+  domain_numbers_.clear();
   for (size_t i = 0; i < by_index_.size(); ++i) {
-    if (by_index_[i] == nullptr) continue;
-    const auto [it, fresh] =
-        numbers.try_emplace(topology_.DomainOf(by_index_[i]->id), domains_.size());
-    if (fresh) domains_.emplace_back();
-    domains_[it->second].Add(static_cast<DeviceIndex>(i));
-    domain_of_[i] = it->second;
+    if (by_index_[i] != nullptr) AddToDomain(static_cast<DeviceIndex>(i));
   }
   for (const auto& [ends, path] : topology_.paths()) {
     if (const auto index = IndexOf(Interned(ends.second))) reach_[ends.first].Add(*index);

@@ -129,7 +129,8 @@ absl::Status PoolState::CheckShape(const Region& region) {
 }
 
 unsigned PoolState::PartsThatDiffer(const Region& before, const Region& after) {
-  unsigned parts = kNames;  // The index holds the Region itself.
+  unsigned parts = 0;
+  if (before.id != after.id || before.tag != after.tag) parts |= kNames;
   if (before.requests != after.requests) parts |= kRequests;
   const auto use = [](RegionState state) {
     return state == RegionState::kScrubbing || state == RegionState::kQuarantined
@@ -148,50 +149,28 @@ unsigned PoolState::PartsThatDiffer(const Region& before, const Region& after) {
   return parts;
 }
 
-absl::Status PoolState::CheckRequests(const Region& region) const {
-  for (size_t i = 0; i < region.requests.size(); ++i) {
-    const RequestId& id = region.requests[i].id;
-    const bool twice = std::any_of(region.requests.begin(), region.requests.begin() + i,
-                                   [&](const Request& other) { return other.id == id; });
-    if (twice || requests_.contains(id)) {
-      return Broken("region \"", region.id, "\": a request of ", id.method.str(),
-                    " made another change already");
+absl::Status PoolState::CheckAttachments(const Region& region) const {
+  for (const Attachment& attachment : region.attachments) {
+    if (generations_.contains(attachment.generation)) {
+      return Broken("region \"", region.id, "\": generation ", attachment.generation, " twice");
+    }
+    const std::vector<OccupiedSlot>& occupied = Occupied(attachment.host);
+    absl::flat_hash_set<uint32_t> own;
+    for (size_t i = 0; i < attachment.segments.size(); ++i) {
+      const Segment& segment = attachment.segments[i];
+      if (by_serial_.contains(segment.serial)) {
+        return Broken("region \"", region.id, "\": serial ", segment.serial, " twice");
+      }
+      if (!Occupies(attachment, i)) continue;
+      const bool taken = std::any_of(occupied.begin(), occupied.end(),
+                                     [&](const auto& other) { return other.slot == segment.slot; });
+      if (taken || !own.insert(segment.slot).second) {
+        return Broken("region \"", region.id, "\": slot ", segment.slot, " of host \"",
+                      attachment.host, "\" is taken");
+      }
     }
   }
   return absl::OkStatus();
-}
-
-absl::Status PoolState::CheckUnique(const Region& region, unsigned parts) const {
-  if (parts & kNames) {
-    if (by_id_.contains(region.id)) return Broken("there is a region \"", region.id, "\" already");
-    if (by_tag_.contains(region.tag)) {
-      return Broken("region \"", region.id, "\": its tag belongs to another");
-    }
-  }
-  if (parts & kAttachments) {
-    for (const Attachment& attachment : region.attachments) {
-      if (generations_.contains(attachment.generation)) {
-        return Broken("region \"", region.id, "\": generation ", attachment.generation, " twice");
-      }
-      const std::vector<OccupiedSlot>& occupied = Occupied(attachment.host);
-      absl::flat_hash_set<uint32_t> own;
-      for (size_t i = 0; i < attachment.segments.size(); ++i) {
-        const Segment& segment = attachment.segments[i];
-        if (by_serial_.contains(segment.serial)) {
-          return Broken("region \"", region.id, "\": serial ", segment.serial, " twice");
-        }
-        if (!Occupies(attachment, i)) continue;
-        const bool taken = std::any_of(occupied.begin(), occupied.end(), [&](const auto& other) {
-          return other.slot == segment.slot;
-        });
-        if (taken || !own.insert(segment.slot).second) {
-          return Broken("region \"", region.id, "\": slot ", segment.slot, " of host \"",
-                        attachment.host, "\" is taken");
-        }
-      }
-    }
-  }
-  return parts & kRequests ? CheckRequests(region) : absl::OkStatus();
 }
 
 absl::Status PoolState::TakeExtents(const Region& region) {
@@ -275,20 +254,44 @@ void PoolState::UnindexAttachments(const Region& region) {
   }
 }
 
-absl::Status PoolState::Index(const RegionPtr& region, unsigned parts) {
-  if (absl::Status status = CheckUnique(*region, parts); !status.ok()) return status;
-  if (parts & kExtents) {
-    if (absl::Status status = TakeExtents(*region); !status.ok()) return status;
+absl::Status PoolState::IndexNames(const RegionPtr& region) {
+  if (!by_id_.insert(region).second) {
+    return Broken("there is a region \"", region->id, "\" already");
   }
-  if (parts & kNames) {
-    by_id_.insert(region);
-    by_tag_.insert(region);
+  if (by_tag_.insert(region).second) return absl::OkStatus();
+  by_id_.erase(region->id);
+  return Broken("region \"", region->id, "\": its tag belongs to another");
+}
+
+absl::Status PoolState::IndexRequests(const Region& region) {
+  for (size_t i = 0; i < region.requests.size(); ++i) {
+    const RequestId& id = region.requests[i].id;
+    if (requests_.try_emplace(id, region.key).second) continue;
+    for (size_t before = 0; before < i; ++before) requests_.erase(region.requests[before].id);
+    return Broken("region \"", region.id, "\": a request of ", id.method.str(),
+                  " made another change already");
   }
-  if (parts & kRequests) {
-    for (const Request& request : region->requests) requests_[request.id] = region->key;
-  }
-  if (parts & kAttachments) IndexAttachments(*region);
   return absl::OkStatus();
+}
+
+absl::Status PoolState::Index(const RegionPtr& region, unsigned parts) {
+  absl::Status status;
+  unsigned done = 0;
+  const auto index = [&](unsigned part, const auto& add) {
+    if ((parts & part) == 0 || !status.ok()) return;
+    status = add();
+    if (status.ok()) done |= part;
+  };
+  index(kNames, [&] { return IndexNames(region); });
+  index(kRequests, [&] { return IndexRequests(*region); });
+  index(kExtents, [&] { return TakeExtents(*region); });
+  index(kAttachments, [&] {
+    absl::Status fits = CheckAttachments(*region);
+    if (fits.ok()) IndexAttachments(*region);
+    return fits;
+  });
+  if (!status.ok()) Unindex(region, done);
+  return status;
 }
 
 void PoolState::Unindex(const RegionPtr& region, unsigned parts) {

@@ -51,6 +51,31 @@ absl::StatusOr<Change> PoolState::Apply(const Change& change) {
   return status;
 }
 
+absl::Status PoolState::Restore(const Change& records) {
+  regions_.reserve(records.size());
+  by_id_.reserve(records.size());
+  by_tag_.reserve(records.size());
+  requests_.reserve(records.size());
+  // Regions hold bytes of devices.
+  const auto restore = [&](bool devices) {
+    for (const Item& item : records) {
+      if (std::holds_alternative<Device>(item) != devices) continue;
+      const auto undo = ApplyOne(item);
+      if (!undo.ok()) return undo.status();
+      if (!std::holds_alternative<Erased>(*undo))
+        return Broken("record ", KeyOf(item), " is twice");
+    }
+    return absl::OkStatus();
+  };
+  restoring_ = true;
+  absl::Status status = restore(true);
+  restoring_ = false;
+  UpdateTopology();
+  if (status.ok()) status = restore(false);
+  if (status.ok()) status = CheckHostsOf(records, {});
+  return status;
+}
+
 // Whatever the order within the change, in the end each Attachment's host is known.
 absl::Status PoolState::CheckHostsOf(const Change& change, const Change& inverse) const {
   for (const Item& item : change) {
@@ -112,6 +137,11 @@ absl::StatusOr<Item> PoolState::PutRegion(const RegionPtr& region) {
     if (!Index(before, parts).ok()) std::abort();
     return status;
   }
+  if ((parts & kNames) == 0) {
+    // Found by the same id and tag as before.
+    const_cast<RegionPtr&>(*by_id_.find(region->id)) = region;
+    const_cast<RegionPtr&>(*by_tag_.find(region->tag)) = region;
+  }
   it->second = region;
   return Item(before);
 }
@@ -129,7 +159,7 @@ absl::StatusOr<Item> PoolState::PutTombstone(const Tombstone& tombstone) {
     before = gone->second;
     BuryRequests(gone->second, false);
   }
-  if (absl::Status status = CheckRequests(region); !status.ok()) {
+  if (absl::Status status = IndexRequests(region); !status.ok()) {
     if (const auto* live = std::get_if<RegionPtr>(&before)) {
       if (!Index(*live, kAllParts).ok()) std::abort();
     } else if (const auto* gone = std::get_if<Tombstone>(&before)) {

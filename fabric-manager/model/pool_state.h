@@ -79,6 +79,10 @@ class PoolState {
   // known keeps its `reachable`.
   absl::StatusOr<Change> Apply(const Change& change);
 
+  // The same for the records of a store, in any order, into a state that is empty; what remains of
+  // it after an error is of no use.
+  absl::Status Restore(const Change& records);
+
   // Reads. Pointers live until the next Apply. Null: there is none.
   const RegionPtr* FindRegion(Key key) const;
   const RegionPtr* FindRegionById(absl::string_view id) const;  // Name's last segment.
@@ -94,6 +98,7 @@ class PoolState {
   const FreeSpace& space() const { return space_; }
   std::optional<DeviceIndex> IndexOf(Interned device) const;
   const Device& DeviceAt(DeviceIndex index) const { return *by_index_[index]; }
+  Interned NameAt(DeviceIndex index) const { return names_[index]; }
   const DeviceUse& UseOf(DeviceIndex index) const { return use_[index]; }
   // Devices that the fabric shows, in service: `placeable` also below the limit of LDs.
   const DeviceSet& usable() const { return usable_; }
@@ -198,8 +203,9 @@ class PoolState {
   static absl::Status CheckShape(const Region& region);
   absl::Status CheckHostsOf(const Change& change, const Change& inverse) const;
   absl::Status CheckNewKey(Key key, absl::string_view id) const;
-  absl::Status CheckRequests(const Region& region) const;
-  absl::Status CheckUnique(const Region& region, unsigned parts) const;
+  absl::Status CheckAttachments(const Region& region) const;
+  absl::Status IndexNames(const RegionPtr& region);
+  absl::Status IndexRequests(const Region& region);
   absl::Status TakeExtents(const Region& region);
   void GiveExtents(const Region& region);
   void IndexAttachments(const Region& region);
@@ -216,6 +222,7 @@ class PoolState {
   absl::Status Reshape(const Device& before, const Device& after);
   void UpdateUsable(DeviceIndex index);
   void UpdateTopology();
+  void AddToDomain(DeviceIndex index);
 
   absl::flat_hash_map<Key, RegionPtr> regions_;
   absl::flat_hash_set<RegionPtr, ById, ById> by_id_;
@@ -238,12 +245,15 @@ class PoolState {
   FreeSpace space_;
   absl::flat_hash_map<Interned, DeviceIndex> index_of_;
   std::vector<const Device*> by_index_;
+  std::vector<Interned> names_;
   std::vector<DeviceUse> use_;
   DeviceSet usable_;
   DeviceSet placeable_;
   std::map<std::string, DeviceSet, std::less<>> reach_;
   std::vector<DeviceSet> domains_;
   std::vector<size_t> domain_of_;
+  std::map<std::string, size_t, std::less<>> domain_numbers_;
+  bool restoring_ = false;  // The topology is looked at once, in the end.
   Topology topology_;
   FabricLimits limits_;
 };

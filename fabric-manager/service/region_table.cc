@@ -120,6 +120,44 @@ void RegionTable::Take(NodePtr& node, absl::string_view id, uint64_t edition) {
   own.children.erase(own.children.begin() + static_cast<ptrdiff_t>(left) + 1);
 }
 
+RegionTable RegionTable::Of(std::vector<RegionPtr> regions) {
+  constexpr size_t kFill = kMax * 3 / 4;  // Room for a few more before a node is split.
+  RegionTable table;
+  table.size_ = regions.size();
+  // Nodes of one level, and the text before each but the first.
+  std::vector<NodePtr> level;
+  std::vector<std::string> before;
+  for (size_t from = 0; from < regions.size(); from += kFill) {
+    auto leaf = std::make_shared<Node>();
+    const size_t to = std::min(from + kFill, regions.size());
+    if (from > 0) before.push_back(Separator(regions[from - 1]->id, regions[from]->id));
+    leaf->regions.assign(regions.begin() + static_cast<ptrdiff_t>(from),
+                         regions.begin() + static_cast<ptrdiff_t>(to));
+    level.push_back(std::move(leaf));
+  }
+  while (level.size() > 1) {
+    std::vector<NodePtr> upper;
+    std::vector<std::string> upper_before;
+    for (size_t from = 0; from < level.size(); from += kFill) {
+      // Two at least: the last is not left alone.
+      size_t to = std::min(from + kFill, level.size());
+      if (level.size() - to == 1) ++to;
+      auto node = std::make_shared<Node>();
+      if (from > 0) upper_before.push_back(std::move(before[from - 1]));
+      for (size_t i = from; i < to; ++i) {
+        if (i > from) node->separators.push_back(std::move(before[i - 1]));
+        node->children.push_back(std::move(level[i]));
+      }
+      upper.push_back(std::move(node));
+      if (to == level.size()) break;
+    }
+    level = std::move(upper);
+    before = std::move(upper_before);
+  }
+  if (!level.empty()) table.root_ = std::move(level.front());
+  return table;
+}
+
 RegionTable RegionTable::With(const std::vector<Edit>& edits) const {
   static std::atomic<uint64_t> editions{1};
   const uint64_t edition = editions.fetch_add(1);

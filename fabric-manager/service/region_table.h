@@ -27,6 +27,9 @@ class RegionTable {
     RegionPtr region;
   };
 
+  // Of Regions in order of id, each id once.
+  static RegionTable Of(std::vector<RegionPtr> regions);
+
   // The table after `edits`, in their order.
   RegionTable With(const std::vector<Edit>& edits) const;
 

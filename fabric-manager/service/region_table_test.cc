@@ -65,6 +65,23 @@ TEST(RegionTableTest, AgreesWithAMapUnderRandomEdits) {
                          [](const RegionPtr& a, const auto& b) { return a == b.second; }));
 }
 
+TEST(RegionTableTest, ATableMadeAtOnceIsLikeOneMadeByEdits) {
+  for (const int size : {0, 1, 2, 23, 24, 25, 26, 576, 577, 600, 601, 5000}) {
+    std::vector<RegionPtr> regions;
+    for (int i = 0; i < size; ++i) regions.push_back(Make(absl::StrCat("r-", 10000 + i), 1));
+    RegionTable table = RegionTable::Of(regions);
+    EXPECT_EQ(table.size(), regions.size());
+    EXPECT_EQ(table.List("", regions.size() + 1), regions);
+    for (const RegionPtr& region : regions) ASSERT_EQ(table.Find(region->id), region);
+    std::vector<RegionTable::Edit> edits = {{"r-9", Make("r-9", 2)}, {"a", Make("a", 2)}};
+    for (int i = 0; i < size; i += 2)
+      edits.push_back({regions[static_cast<size_t>(i)]->id, nullptr});
+    table = table.With(edits);
+    EXPECT_EQ(table.size(), static_cast<size_t>(size / 2 + 2));
+    EXPECT_NE(table.Find("r-9"), nullptr);
+  }
+}
+
 TEST(RegionTableTest, AnOlderTableStaysAsItWas) {
   const RegionTable empty;
   const RegionTable one = empty.With({{"a", Make("a", 1)}});

@@ -21,8 +21,8 @@ PoolViewPtr ViewHolder::Get() const {
 std::string ViewHolder::IdOfTag(const Uuid& tag) const {
   MutexLock lock(mutex_);
   if (stale_) Merge();
-  const auto it = ids_by_tag_.find(tag);
-  return it == ids_by_tag_.end() ? std::string() : it->second;
+  const auto it = by_tag_.find(tag);
+  return it == by_tag_.end() ? std::string() : it->second->id;
 }
 
 void ViewHolder::Publish(Publication publication) {
@@ -46,9 +46,22 @@ void ViewHolder::Merge() const {
   view->capacity = pending_.capacity;
   view->topology = pending_.topology;
   // In order of id, so that neighbours share the cost; of equal ids the last counts.
-  std::stable_sort(pending_.regions.begin(), pending_.regions.end(),
+  auto& edits = pending_.regions;
+  std::stable_sort(edits.begin(), edits.end(),
                    [](const auto& a, const auto& b) { return a.id < b.id; });
-  view->regions = view->regions.With(pending_.regions);
+  const bool fresh =
+      view->regions.size() == 0 &&
+      std::all_of(edits.begin(), edits.end(), [](const auto& e) { return e.region != nullptr; }) &&
+      std::adjacent_find(edits.begin(), edits.end(),
+                         [](const auto& a, const auto& b) { return a.id == b.id; }) == edits.end();
+  if (fresh) {
+    std::vector<RegionPtr> regions;
+    regions.reserve(edits.size());
+    for (auto& edit : edits) regions.push_back(std::move(edit.region));
+    view->regions = RegionTable::Of(std::move(regions));
+  } else {
+    view->regions = view->regions.With(edits);
+  }
   for (auto& host : pending_.hosts) view->hosts[host->host.id] = std::move(host);
 
   auto devices = std::make_shared<std::vector<DeviceView>>(*pending_.device_infos);
@@ -61,16 +74,18 @@ void ViewHolder::Merge() const {
   for (size_t i = 0; i < tenants->size(); ++i) (*tenants)[i].use = pending_.tenants[i];
   view->tenants = std::move(tenants);
 
-  for (auto& [tag, id] : pending_.tags) {
-    if (id.empty()) {
-      ids_by_tag_.erase(tag);
+  by_tag_.reserve(by_tag_.size() + pending_.tags.size());
+  for (auto& [tag, region] : pending_.tags) {
+    if (region == nullptr) {
+      by_tag_.erase(tag);
     } else {
-      ids_by_tag_[tag] = std::move(id);
+      by_tag_[tag] = std::move(region);
     }
   }
-  pending_.regions.clear();
-  pending_.tags.clear();
-  pending_.hosts.clear();
+  // Not cleared: what a load of a million took is given back.
+  pending_.regions = {};
+  pending_.tags = {};
+  pending_.hosts = {};
   view_ = std::move(view);
   stale_ = false;
 }

@@ -52,8 +52,8 @@ struct Publication {
   uint64_t revision = 0;
   // A Region as it is now, by id; null: no Region has that id any more.
   std::vector<RegionTable::Edit> regions;
-  // A tag and its Region's id; empty: no Region has that tag any more.
-  std::vector<std::pair<Uuid, std::string>> tags;
+  // A tag and its Region; null: no Region has that tag any more.
+  std::vector<std::pair<Uuid, RegionPtr>> tags;
   std::vector<std::shared_ptr<const HostView>> hosts;  // Those that changed.
   // Numbers of every device and tenant, in order of id; what they are changes seldom.
   struct DeviceNumbers {
@@ -89,7 +89,7 @@ class ViewHolder {
 
   mutable Mutex mutex_;
   mutable PoolViewPtr view_ ABSL_GUARDED_BY(mutex_) = MakeEmpty();
-  mutable absl::flat_hash_map<Uuid, std::string> ids_by_tag_ ABSL_GUARDED_BY(mutex_);
+  mutable absl::flat_hash_map<Uuid, RegionPtr> by_tag_ ABSL_GUARDED_BY(mutex_);
   mutable Publication pending_ ABSL_GUARDED_BY(mutex_);  // All since the view was made, as one.
   mutable bool stale_ ABSL_GUARDED_BY(mutex_) = false;
 

@@ -71,36 +71,52 @@ void Writer::Open(Listener listener, Done done) {
   listener_ = std::move(listener);
   store_->Open([this, done = std::move(done)](absl::StatusOr<StoreImage> image) mutable {
     executor_->Post([this, image = std::move(image), done = std::move(done)]() mutable {
-      std::move(done)(image.ok() ? Load(*image) : image.status());
+      std::move(done)(image.ok() ? Load(*std::move(image)) : image.status());
     });
   });
 }
 
-absl::Status Writer::Load(const StoreImage& image) {
+absl::Status Writer::Load(StoreImage image) {
   epoch_ = image.epoch;
   revision_ = image.revision;
-  Change change;
-  for (const Row& row : image.rows) {
+  Change records;
+  records.reserve(image.rows.size());
+  for (Row& row : image.rows) {
     auto record = DecodeRecord(row.key, row.value);
     if (!record.ok()) return record.status();
+    std::string().swap(row.value);  // A million of them are a lot of memory.
     if (auto* meta = std::get_if<PoolMeta>(&*record)) {
       meta_ = *meta;
       continue;
     }
-    change.push_back(std::move(std::get<Item>(*record)));
+    records.push_back(std::move(std::get<Item>(*record)));
   }
-  // Devices first: Regions hold bytes of them.
-  std::stable_partition(change.begin(), change.end(),
-                        [](const Item& item) { return std::holds_alternative<Device>(item); });
-  if (auto inverse = state_.Apply(change); !inverse.ok()) {
+  std::vector<Row>().swap(image.rows);
+  if (absl::Status status = state_.Restore(records); !status.ok()) {
     return absl::DataLossError(
-        absl::StrCat("the store's records do not make a sound pool: ", inverse.status().message(),
-                     "; restore the store from a backup"));
+        absl::StrCat("the store's records do not make a sound pool: ", status.message(),
+                     "; run `cxlpool fsck`, or restore a backup"));
   }
   next_id_ = meta_.next_id;
   watch_->Reset(revision_);
-  PublishView({&change});
+  PublishLoaded(records);
   return absl::OkStatus();
+}
+
+// As PublishView; but what the records say is what there is.
+void Writer::PublishLoaded(const Change& records) {
+  Publication publication;
+  publication.regions.reserve(records.size());
+  publication.tags.reserve(records.size());
+  for (const Item& item : records) {
+    if (const auto* region = std::get_if<RegionPtr>(&item)) {
+      publication.regions.push_back({(*region)->id, *region});
+      publication.tags.emplace_back((*region)->tag, *region);
+    } else if (const auto* host = std::get_if<Host>(&item)) {
+      publication.hosts.push_back(LookAtHost(*host));
+    }
+  }
+  Publish(std::move(publication));
 }
 
 void Writer::SetTopology(Topology topology) {
@@ -285,7 +301,7 @@ void Writer::FinishGroup(const absl::Status& status) {
   } else {
     // Before the view: whoever watches from a revision that he was shown finds it known.
     watch_->Advance(revision_);
-    if (!changes_.empty()) Publish();
+    if (!changes_.empty()) PublishGroup();
   }
   const std::vector<Change> changes = status.ok() ? std::move(changes_) : std::vector<Change>();
   std::vector<Planned> group = std::move(group_);
@@ -311,7 +327,7 @@ void Writer::Answer(Planned planned, const absl::Status& status) {
   }
 }
 
-void Writer::Publish() {
+void Writer::PublishGroup() {
   std::vector<const Change*> all;
   for (const Change& change : changes_) all.push_back(&change);
   for (const Change& inverse : inverses_) all.push_back(&inverse);
@@ -351,8 +367,6 @@ void Writer::ReadInfos() {
 // read from the state.
 void Writer::PublishView(const std::vector<const Change*>& changes) {
   Publication publication;
-  publication.revision = revision_;
-  publication.topology = topology_;
   std::set<std::string> hosts = std::move(stale_hosts_);
   stale_hosts_.clear();
   for (const Change* change : changes) {
@@ -368,12 +382,19 @@ void Writer::PublishView(const std::vector<const Change*>& changes) {
       const RegionPtr* now = state_.FindRegionById(named.id);
       publication.regions.push_back({named.id, now == nullptr ? nullptr : *now});
       const RegionPtr* tagged = state_.FindRegionByTag(named.tag);
-      publication.tags.emplace_back(named.tag, tagged == nullptr ? "" : (*tagged)->id);
+      publication.tags.emplace_back(named.tag, tagged == nullptr ? nullptr : *tagged);
     }
   }
   for (const std::string& id : hosts) {
     if (const Host* host = state_.FindHost(id)) publication.hosts.push_back(LookAtHost(*host));
   }
+  Publish(std::move(publication));
+}
+
+// With what every publication tells.
+void Writer::Publish(Publication publication) {
+  publication.revision = revision_;
+  publication.topology = topology_;
   if (stale_infos_) ReadInfos();
   stale_infos_ = false;
   publication.device_infos = device_infos_;

@@ -123,11 +123,13 @@ class Writer {
                                     uint64_t revision);
   void FinishGroup(const absl::Status& status);
   void Answer(Planned planned, const absl::Status& status);
-  void Publish();
+  void PublishGroup();
+  void PublishLoaded(const Change& records);
+  void Publish(Publication publication);
   void PublishView(const std::vector<const Change*>& changes);
   void ReadInfos();
   std::shared_ptr<const HostView> LookAtHost(const Host& host) const;
-  absl::Status Load(const StoreImage& image);
+  absl::Status Load(StoreImage image);
   uint64_t NextId();
 
   const Options options_;
