@@ -73,7 +73,6 @@ class BackupStream : public grpc::ServerWriteReactor<v1::BackupResponse>,
  public:
   BackupStream(grpc::CallbackServerContext* context, BackupStreams* streams)
       : context_(context), streams_(streams), busy_(streams->busy_) {}
-  ~BackupStream() override { *busy_ = false; }
 
   void Begin() {
     {
@@ -85,6 +84,7 @@ class BackupStream : public grpc::ServerWriteReactor<v1::BackupResponse>,
           return;
         }
       }
+      copying_ = true;
     }
     streams_->timer_->PostAfter(BackupStreams::kLimit, [weak = weak_from_this()] {
       if (const auto stream = weak.lock()) stream->OnLimit();
@@ -103,10 +103,14 @@ class BackupStream : public grpc::ServerWriteReactor<v1::BackupResponse>,
 
   void OnCopied(absl::StatusOr<StoreBackup> made) {
     MutexLock lock(mutex_);
+    copying_ = false;
     if (made.ok()) file_.Reset(open(directory_.file().c_str(), O_RDONLY | O_CLOEXEC));
     const int error = errno;
     directory_.Remove();
-    if (finished_) return;
+    if (finished_) {
+      *busy_ = false;
+      return;
+    }
     if (!made.ok()) return FinishLocked(made.status());
     if (!file_.valid()) return FinishLocked(CannotCopy("open", error));
     left_ = made->size_bytes;
@@ -167,6 +171,7 @@ class BackupStream : public grpc::ServerWriteReactor<v1::BackupResponse>,
   void FinishLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (finished_) return;
     finished_ = true;
+    if (!copying_) *busy_ = false;  // Before the client hears of the end, and asks again.
     Finish(ToWire(status, *context_));
   }
 
@@ -177,6 +182,7 @@ class BackupStream : public grpc::ServerWriteReactor<v1::BackupResponse>,
   Mutex mutex_;
   std::shared_ptr<BackupStream> self_ ABSL_GUARDED_BY(mutex_);  // Until OnDone.
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  bool copying_ ABSL_GUARDED_BY(mutex_) = false;  // The store is at it: nobody else may.
   CopyDirectory directory_ ABSL_GUARDED_BY(mutex_);
   UniqueFd file_ ABSL_GUARDED_BY(mutex_);
   uint64_t left_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -1,0 +1,286 @@
+// The services as a client sees them, over a Unix socket in one process: batches and backup, whose
+// answers are made on other threads than the calls.
+#include "fabric-manager/rpc/server.h"
+
+#include <grpc/grpc.h>
+#include <grpcpp/create_channel.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "cxlpool/v1/inventory_service.grpc.pb.h"
+#include "cxlpool/v1/pool_service.grpc.pb.h"
+#include "fabric-manager/service/service_rig.h"
+#include "proto/support/loop.h"
+#include "proto/support/status_wire.h"
+
+namespace cxlpool::fm {
+namespace {
+
+// Writes what a test says, when it says so.
+class BackupStore : public MemoryStore {
+ public:
+  using MemoryStore::MemoryStore;
+
+  void Backup(std::string path, DoneWith<StoreBackup> done) override {
+    done_ = std::move(done);
+    path_.set_value(std::move(path));
+  }
+  // The path of the one that is under way.
+  std::string Asked() { return path_.get_future().get(); }
+  void Answer(absl::StatusOr<StoreBackup> answer) {
+    path_ = std::promise<std::string>();
+    std::exchange(done_, nullptr)(std::move(answer));
+  }
+
+ private:
+  std::promise<std::string> path_;
+  DoneWith<StoreBackup> done_;
+};
+
+class ServerTest : public testing::Test {
+ protected:
+  // gRPC 1.51 goes down with its last user, and after a cancelled stream that can take 10 s.
+  static void SetUpTestSuite() { grpc_init(); }
+
+  void SetUp() override {
+    std::string name = (std::filesystem::temp_directory_path() / "cxlpool-rpc-XXXXXX").string();
+    directory_ = mkdtemp(name.data());
+    std::filesystem::create_directory(directory_ / "store");
+    std::promise<absl::Status> opened;
+    writer_.Open({.on_committed = [](const auto&) {}, .on_fatal = [](const absl::Status&) {}},
+                 [&](absl::Status status) { opened.set_value(std::move(status)); });
+    ASSERT_TRUE(opened.get_future().get().ok());
+    std::promise<void> added;
+    writer_.Submit(
+        Audit{{}, "test", "test", ""},
+        [](const PoolState&, PlanContext& context) -> absl::StatusOr<Proposal> {
+          return Proposal::Of(Device{.key = context.next_id(),
+                                     .id = "cmm-0",
+                                     .serial = "1",
+                                     .capacity_bytes = 2000 * kGranule,
+                                     .granule_bytes = kGranule,
+                                     .service_reason = {}},
+                              nullptr);
+        },
+        [&](const absl::StatusOr<Committed>& got) {
+          ASSERT_TRUE(got.ok()) << got.status();
+          writer_.SetReachable("cmm-0", true);
+          added.set_value();
+        });
+    added.get_future().get();
+    const std::string address = absl::StrCat("unix:", (directory_ / "fm.sock").string());
+    ServerOptions options;
+    options.listen = {{address, true}};
+    options.fabric = "fake";
+    options.store_directory = (directory_ / "store").string();
+    auto server = RpcServer::Start(options, &loop_, &pool_, &sessions_, &store_, &views_, &watch_);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    const auto channel = grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
+    regions_ = v1::PoolService::NewStub(channel);
+    inventory_ = v1::InventoryService::NewStub(channel);
+  }
+  void TearDown() override {
+    if (server_ != nullptr) server_->Shutdown(absl::Seconds(1));
+    loop_.Stop();
+    std::filesystem::remove_all(directory_);
+  }
+
+  template <typename Stub, typename Request, typename Response>
+  absl::Status Call(Stub& stub,
+                    grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+                    const Request& request, Response* response) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    return FromWire((stub.*method)(&context, request, response), context, "test");
+  }
+  absl::Status Allocate(const v1::BatchAllocateRegionsRequest& request,
+                        v1::BatchAllocateRegionsResponse* response) {
+    return Call(*regions_, &v1::PoolService::Stub::BatchAllocateRegions, request, response);
+  }
+
+  static v1::AllocateRegionRequest One(const std::string& id) {
+    v1::AllocateRegionRequest request;
+    request.set_request_id(FormatUuid(RandomUuid()));
+    request.set_region_id(id);
+    request.set_size_bytes(1);
+    return request;
+  }
+
+  // Nothing of a backup lies in the store's directory any more.
+  bool StoreIsClean() const { return std::filesystem::is_empty(directory_ / "store"); }
+  std::filesystem::path directory_;
+  SystemClock clock_;
+  Loop loop_{"server-test"};
+  World world_;
+  BackupStore store_{std::make_shared<MemoryDisk>(), &loop_};
+  ViewHolder views_;
+  WatchHub watch_;
+  Writer writer_{{}, &loop_, &clock_, &store_, &views_, &watch_};
+  FakeFabric fabric_{&world_, {}};
+  HostSessions sessions_{{}, &loop_, &clock_, &writer_};
+  Reconciler reconciler_{{}, &loop_, &clock_, &writer_, &fabric_, &sessions_, nullptr};
+  PoolService pool_{&loop_, &writer_, &reconciler_, &sessions_};
+  std::unique_ptr<RpcServer> server_;
+  std::unique_ptr<v1::PoolService::Stub> regions_;
+  std::unique_ptr<v1::InventoryService::Stub> inventory_;
+};
+
+TEST_F(ServerTest, ABatchAnswersEachInItsPlace) {
+  v1::BatchAllocateRegionsRequest request;
+  for (int i = 0; i < 1000; ++i) *request.add_requests() = One(absl::StrCat("r-", i));
+  request.mutable_requests(7)->set_region_id("r-6");
+  request.mutable_requests(8)->set_request_id("no uuid");
+  request.mutable_requests(9)->set_size_bytes(uint64_t{1} << 60);
+  v1::BatchAllocateRegionsResponse response;
+  ASSERT_TRUE(Allocate(request, &response).ok());
+  ASSERT_EQ(response.results_size(), 1000);
+  for (int i = 0; i < 1000; ++i) {
+    const v1::BatchResult& result = response.results(i);
+    EXPECT_EQ(result.request_id(), request.requests(i).request_id());
+    if (i >= 7 && i <= 9) {
+      EXPECT_NE(result.code(), 0);
+      EXPECT_FALSE(result.has_region());
+      continue;
+    }
+    EXPECT_EQ(result.code(), 0) << result.message();
+    EXPECT_EQ(result.region().name(), absl::StrCat("regions/r-", i));
+    EXPECT_EQ(result.revision(), result.region().revision());
+  }
+  EXPECT_EQ(response.results(7).error().reason(), "REGION_EXISTS");
+  EXPECT_EQ(response.results(8).error().reason(), "BAD_REQUEST_ID");
+  EXPECT_EQ(response.results(9).error().reason(), "POOL_FULL");
+  EXPECT_NE(response.results(9).message(), "");
+
+  v1::BatchReleaseRegionsRequest release;
+  for (const char* name : {"regions/r-0", "regions/nobody", "regions/r-1"}) {
+    v1::ReleaseRegionRequest& one = *release.add_requests();
+    one.set_request_id(FormatUuid(RandomUuid()));
+    one.set_name(name);
+  }
+  v1::BatchReleaseRegionsResponse released;
+  ASSERT_TRUE(
+      Call(*regions_, &v1::PoolService::Stub::BatchReleaseRegions, release, &released).ok());
+  EXPECT_EQ(released.results(0).region().name(), "regions/r-0");
+  EXPECT_EQ(released.results(1).error().reason(), "UNKNOWN_REGION");
+  EXPECT_EQ(released.results(2).code(), 0);
+}
+
+TEST_F(ServerTest, ABatchThatIsWrongAsAWholeDoesNothing) {
+  v1::BatchAllocateRegionsRequest request;
+  v1::BatchAllocateRegionsResponse response;
+  EXPECT_EQ(ReasonOf(Allocate(request, &response)), "BAD_BATCH");
+  for (int i = 0; i < 1001; ++i) *request.add_requests() = One("");
+  EXPECT_EQ(ReasonOf(Allocate(request, &response)), "BATCH_TOO_LARGE");
+  request.mutable_requests()->DeleteSubrange(2, 999);
+  request.mutable_requests(1)->set_validate_only(true);
+  EXPECT_EQ(ReasonOf(Allocate(request, &response)), "BAD_BATCH");
+  EXPECT_EQ(views_.Get()->regions.size(), 0u);
+  request.mutable_requests(0)->set_validate_only(true);
+  ASSERT_TRUE(Allocate(request, &response).ok());
+  EXPECT_EQ(response.results(1).region().size_bytes(), kGranule);
+  EXPECT_EQ(views_.Get()->regions.size(), 0u);
+}
+
+// One Backup call.
+struct Download {
+  explicit Download(v1::InventoryService::Stub& stub) {
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    reader = stub.Backup(&context, v1::BackupRequest());
+  }
+  absl::Status ReadAll() {
+    v1::BackupResponse piece;
+    while (reader->Read(&piece)) {
+      EXPECT_FALSE(last);
+      EXPECT_LE(piece.data().size(), size_t{1} << 20);
+      if (data.empty()) {
+        revision = piece.revision();
+        total = piece.total_bytes();
+      }
+      data += piece.data();
+      last = piece.last();
+    }
+    return FromWire(reader->Finish(), context, "test");
+  }
+
+  grpc::ClientContext context;
+  std::unique_ptr<grpc::ClientReader<v1::BackupResponse>> reader;
+  std::string data;
+  uint64_t revision = 0, total = 0;
+  bool last = false;
+};
+
+TEST_F(ServerTest, ABackupComesInPiecesAndLeavesNothing) {
+  std::string text(5'000'000, 'x');
+  for (size_t i = 0; i < text.size(); i += 1000) text[i] = static_cast<char>('a' + i / 1000 % 26);
+  for (int again = 0; again < 2; ++again) {
+    Download download(*inventory_);
+    const std::string path = store_.Asked();
+    EXPECT_TRUE(path.starts_with((directory_ / "store/.backup-").string())) << path;
+    {
+      Download second(*inventory_);
+      EXPECT_EQ(ReasonOf(second.ReadAll()), "BACKUP_IN_PROGRESS");
+    }
+    std::ofstream(path) << text;
+    store_.Answer(StoreBackup{41, text.size()});
+    ASSERT_TRUE(download.ReadAll().ok());
+    EXPECT_TRUE(download.last);
+    EXPECT_EQ(download.revision, 41u);
+    EXPECT_EQ(download.total, text.size());
+    EXPECT_EQ(download.data, text);
+    EXPECT_TRUE(StoreIsClean());
+  }
+}
+
+TEST_F(ServerTest, ABackupThatCannotBeMadeSaysWhy) {
+  {
+    Download download(*inventory_);
+    store_.Asked();
+    store_.Answer(
+        Refusal{absl::StatusCode::kResourceExhausted, "STORE_FULL", "no space", "make some", {}}
+            .ToStatus());
+    EXPECT_EQ(ReasonOf(download.ReadAll()), "STORE_FULL");
+  }
+  {
+    Download download(*inventory_);
+    std::ofstream(store_.Asked()) << "short";
+    store_.Answer(StoreBackup{41, 100});
+    EXPECT_EQ(ReasonOf(download.ReadAll()), "STORE_IO");
+  }
+  EXPECT_TRUE(StoreIsClean());
+}
+
+TEST_F(ServerTest, AClientThatGoesAwayEndsItsBackup) {
+  {
+    // While the copy is being made: the next has to wait for the store all the same.
+    Download download(*inventory_);
+    const std::string path = store_.Asked();
+    download.context.TryCancel();
+    EXPECT_TRUE(absl::IsCancelled(download.ReadAll()));
+    std::ofstream(path) << "x";
+    store_.Answer(StoreBackup{41, 1});
+  }
+  EXPECT_TRUE(StoreIsClean());
+  {
+    // While it is being sent.
+    Download download(*inventory_);
+    std::ofstream(store_.Asked()) << std::string(64 << 20, 'x');
+    store_.Answer(StoreBackup{41, 64 << 20});
+    v1::BackupResponse piece;
+    ASSERT_TRUE(download.reader->Read(&piece));
+    download.context.TryCancel();
+    EXPECT_TRUE(absl::IsCancelled(download.ReadAll()));
+  }
+  EXPECT_TRUE(StoreIsClean());
+}
+
+}  // namespace
+}  // namespace cxlpool::fm
