@@ -92,6 +92,8 @@ absl::Status Verdict(const google::protobuf::RepeatedPtrField<v1::BatchResult>& 
 absl::Status Run(AllocateBatch& command, Connection& connection, Printer& printer) {
   auto requests = ReadFile(command.file);
   if (!requests.ok()) return requests.status();
+  std::vector<std::string> asked;
+  for (const v1::AllocateRegionRequest& request : *requests) asked.push_back(request.region_id());
   v1::BatchAllocateRegionsResponse all;
   absl::Status status;
   for (size_t begin = 0; begin < requests->size() && status.ok(); begin += kMaxBatch) {
@@ -104,7 +106,7 @@ absl::Status Run(AllocateBatch& command, Connection& connection, Printer& printe
   }
   // What was done is told, also where the rest could not be.
   if (all.results_size() > 0 || status.ok()) {
-    absl::Status printed = Print(printer, all, BatchTable(all.results()));
+    absl::Status printed = Print(printer, all, BatchTable(all.results(), asked));
     status.Update(printed);
   }
   status.Update(Verdict(all.results()));
@@ -112,8 +114,10 @@ absl::Status Run(AllocateBatch& command, Connection& connection, Printer& printe
 }
 
 absl::Status Run(ReleaseBatch& command, Connection& connection, Printer& printer) {
+  std::vector<std::string> asked;
   for (v1::ReleaseRegionRequest& request : *command.request.mutable_requests()) {
     FillRequestId(request);
+    asked.push_back(request.name());
   }
   auto response = connection.Call(&ManagerStub::BatchReleaseRegions, command.request);
   if (!response.ok()) return response.status();
@@ -133,7 +137,7 @@ absl::Status Run(ReleaseBatch& command, Connection& connection, Printer& printer
     }
   }
   absl::Status printed =
-      Print(printer, *response, absl::StrCat(BatchTable(response->results()), gone));
+      Print(printer, *response, absl::StrCat(BatchTable(response->results(), asked), gone));
   if (!printed.ok()) return printed;
   waited.Update(Verdict(response->results()));
   return waited;

@@ -169,7 +169,8 @@ std::string PlanText(const v1::PlacementPlan& plan) {
   return absl::StrCat(out, "\n", table.ToString(2));
 }
 
-std::string BatchTable(const google::protobuf::RepeatedPtrField<v1::BatchResult>& results) {
+std::string BatchTable(const google::protobuf::RepeatedPtrField<v1::BatchResult>& results,
+                       const std::vector<std::string>& asked) {
   Table table({{"#", Align::kRight},
                {"NAME"},
                {"SIZE", Align::kRight},
@@ -177,8 +178,9 @@ std::string BatchTable(const google::protobuf::RepeatedPtrField<v1::BatchResult>
                {"DEVICES"},
                {"RESULT"}});
   std::string refusals;
-  int number = 0;
+  size_t number = 0;
   for (const v1::BatchResult& result : results) {
+    const std::string name = number < asked.size() ? ShortName(asked[number]) : "";
     ++number;
     const v1::Region& region = result.region();
     if (result.code() == 0) {
@@ -186,7 +188,7 @@ std::string BatchTable(const google::protobuf::RepeatedPtrField<v1::BatchResult>
                     StateText(region), Devices(region), "OK"});
       continue;
     }
-    table.AddRow({absl::StrCat(number), "", "", "", "", result.error().reason()});
+    table.AddRow({absl::StrCat(number), name, "", "", "", result.error().reason()});
     absl::StrAppend(&refusals, number, ": ", Printable(result.message()), "\n");
   }
   return absl::StrCat(table.ToString(), refusals.empty() ? "" : "\n", refusals);

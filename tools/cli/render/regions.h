@@ -3,6 +3,7 @@
 #define CXLPOOL_TOOLS_CLI_RENDER_REGIONS_H_
 
 #include <string>
+#include <vector>
 
 #include "cxlpool/v1/pool_service.pb.h"
 
@@ -17,8 +18,10 @@ std::string RegionDetails(const v1::Region& region);
 // What a dry run plans beside the Region: figures, and where it enters the host.
 std::string PlanText(const v1::PlacementPlan& plan);
 
-// One row a request of a batch, and below them why some were refused.
-std::string BatchTable(const google::protobuf::RepeatedPtrField<v1::BatchResult>& results);
+// One row a request of a batch, and below them why some were refused. `asked`: the name that each
+// asked for; empty: none.
+std::string BatchTable(const google::protobuf::RepeatedPtrField<v1::BatchResult>& results,
+                       const std::vector<std::string>& asked);
 
 // `region watch` prints this first, then a line an event.
 std::string WatchHeader();
