@@ -1,6 +1,10 @@
 // cxlpool-fm: the fabric manager. Picks the adapters, makes the threads, and stops in order.
 
+#ifdef CXLPOOL_TCMALLOC
+#include <gperftools/malloc_extension_c.h>
+#else
 #include <malloc.h>
+#endif
 #include <signal.h>
 #include <sys/signalfd.h>
 
@@ -99,6 +103,14 @@ int Fail(const absl::Status& status) {
   return EXIT_FAILURE;
 }
 
+void GiveBackMemory() {
+#ifdef CXLPOOL_TCMALLOC
+  MallocExtension_ReleaseFreeMemory();
+#else
+  malloc_trim(0);
+#endif
+}
+
 // Everything that runs, made in the order it depends on.
 class Manager {
  public:
@@ -133,7 +145,7 @@ class Manager {
                   .on_fatal = std::move(on_fatal)},
                  [&](absl::Status status) { opened.set_value(std::move(status)); });
     if (absl::Status status = opened.get_future().get(); !status.ok()) return status;
-    malloc_trim(0);  // What reading the store took and needs no more, a million records' worth.
+    GiveBackMemory();  // What reading the store took and needs no more: a million records' worth.
     std::promise<absl::Status> discovered;
     loop_.Post([&] {
       sessions_.Start({.on_segments =

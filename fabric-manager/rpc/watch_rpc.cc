@@ -248,6 +248,8 @@ WatchStreams::WatchStreams(const ViewHolder* views, WatchHub* hub, bool hardware
       hub_(hub),
       hardware_coherent_(hardware_coherent),
       subscription_(hub->Subscribe([this] {
+        // A stream that opens just now looks for itself, after it was counted.
+        if (open_count_ == 0) return;
         if (!beginning_.exchange(true)) loop_.Post([this] { BeginRound(); });
       })) {}
 
@@ -272,6 +274,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* WatchStreams::Start(
     MutexLock lock(mutex_);
     if (open_.size() >= kMaxStreams) return new Refused(ToWire(TooMany(), *context));
     open_.insert(watch);
+    open_count_ = open_.size();
   }
   watch->Begin(watch);
   return watch.get();
@@ -280,6 +283,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* WatchStreams::Start(
 void WatchStreams::Leave(const std::shared_ptr<Watch>& watch) {
   MutexLock lock(mutex_);
   open_.erase(watch);
+  open_count_ = open_.size();
 }
 
 void WatchStreams::BeginRound() {

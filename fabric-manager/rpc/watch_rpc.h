@@ -62,6 +62,7 @@ class WatchStreams {
   std::atomic<bool> beginning_{false};  // BeginRound is posted, and has not begun.
   Mutex mutex_;
   absl::flat_hash_set<std::shared_ptr<Watch>> open_ ABSL_GUARDED_BY(mutex_);
+  std::atomic<size_t> open_count_{0};                     // Of them.
   std::shared_ptr<Round> round_ ABSL_GUARDED_BY(mutex_);  // Null: none, or all is seen to.
   uint64_t handed_ = 0;  // Events up to this revision had a round. On loop_.
   Loop loop_{"fm-watch"};

@@ -428,6 +428,11 @@ void Reconciler::OnCommitted(const std::vector<Change>& changes) {
     for (const Item& item : change) {
       const auto* region = std::get_if<RegionPtr>(&item);
       if (region == nullptr) continue;
+      // Nothing to do, and nothing was: most Regions of a pool that is not attached yet.
+      if ((*region)->attachments.empty() && Settled(**region) &&
+          !regions_.contains((*region)->key) && !active_.contains((*region)->key)) {
+        continue;
+      }
       Touch((*region)->key);
       for (const Attachment& attachment : (*region)->attachments) {
         // A new name, or a tail that is part of it now: what stands is told anew.
@@ -451,7 +456,7 @@ void Reconciler::OnCommitted(const std::vector<Change>& changes) {
       });
     }
   }
-  if (step_posted_) return;
+  if (step_posted_ || active_.empty()) return;
   step_posted_ = true;
   executor_->Post([this] { StepActive(); });
 }

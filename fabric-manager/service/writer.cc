@@ -35,6 +35,14 @@ absl::Status StoreFailed(const absl::Status& why) {
       .ToStatus();
 }
 
+// Whether `change` has the Region still, under the same name.
+bool StaysAs(const Region& before, const Change& change) {
+  return std::any_of(change.begin(), change.end(), [&](const Item& item) {
+    const auto* now = std::get_if<RegionPtr>(&item);
+    return now != nullptr && (*now)->key == before.key && (*now)->id == before.id;
+  });
+}
+
 // Hosts whose slots an item concerns.
 void AddHosts(const Item& item, std::set<std::string>& hosts) {
   if (const auto* region = std::get_if<RegionPtr>(&item)) {
@@ -293,7 +301,8 @@ void Writer::FinishGroup(const absl::Status& status) {
     // Ids of the failed group stay given out; the next group writes the bound again.
     revision_ = base_revision_;
     meta_.next_id = next_id_;
-    PublishView({});
+    changes_.clear();
+    PublishView();
     if (ReasonOf(status) != "STORE_FULL") {
       failed_ = true;
       listener_.on_fatal(status);
@@ -328,10 +337,7 @@ void Writer::Answer(Planned planned, const absl::Status& status) {
 }
 
 void Writer::PublishGroup() {
-  std::vector<const Change*> all;
-  for (const Change& change : changes_) all.push_back(&change);
-  for (const Change& inverse : inverses_) all.push_back(&inverse);
-  PublishView(all);
+  PublishView();
   watch_->Publish(std::move(events_));
 }
 
@@ -363,26 +369,27 @@ void Writer::ReadInfos() {
   tenant_infos_ = std::move(tenants);
 }
 
-// `changes` name what may differ from the last view, old values and new; what is there now is
-// read from the state.
-void Writer::PublishView(const std::vector<const Change*>& changes) {
+// What the group's changes made of the view, in their order; of each one what it replaced first.
+void Writer::PublishView() {
   Publication publication;
   std::set<std::string> hosts = std::move(stale_hosts_);
   stale_hosts_.clear();
-  for (const Change* change : changes) {
-    for (const Item& item : *change) {
-      const auto* value = std::get_if<RegionPtr>(&item);
-      if (value == nullptr) {
-        AddHosts(item, hosts);
-        stale_infos_ |= !std::holds_alternative<Tombstone>(item);
-        continue;
-      }
-      const Region& named = **value;
+  for (size_t i = 0; i < changes_.size(); ++i) {
+    for (const Item& item : inverses_[i]) {
       AddHosts(item, hosts);
-      const RegionPtr* now = state_.FindRegionById(named.id);
-      publication.regions.push_back({named.id, now == nullptr ? nullptr : *now});
-      const RegionPtr* tagged = state_.FindRegionByTag(named.tag);
-      publication.tags.emplace_back(named.tag, tagged == nullptr ? nullptr : *tagged);
+      const auto* before = std::get_if<RegionPtr>(&item);
+      if (before == nullptr || StaysAs(**before, changes_[i])) continue;
+      publication.regions.push_back({(*before)->id, nullptr});
+      publication.tags.emplace_back((*before)->tag, nullptr);
+    }
+    for (const Item& item : changes_[i]) {
+      AddHosts(item, hosts);
+      if (const auto* now = std::get_if<RegionPtr>(&item)) {
+        publication.regions.push_back({(*now)->id, *now});
+        publication.tags.emplace_back((*now)->tag, *now);
+      } else {
+        stale_infos_ |= !std::holds_alternative<Tombstone>(item);
+      }
     }
   }
   for (const std::string& id : hosts) {
@@ -417,13 +424,13 @@ RegionPtr Writer::Durable(Key key) const {
 void Writer::SetRuntime(const std::string& host, HostRuntime runtime) {
   state_.SetRuntime(host, std::move(runtime));
   stale_hosts_.insert(host);
-  if (!committing_) PublishView({});  // A commit under way publishes in a moment.
+  if (!committing_) PublishView();  // A commit under way publishes in a moment.
 }
 
 void Writer::SetReachable(const std::string& device, bool reachable) {
   state_.SetReachable(device, reachable);
   stale_infos_ = true;
-  if (!committing_) PublishView({});
+  if (!committing_) PublishView();
 }
 
 }  // namespace cxlpool::fm

@@ -126,7 +126,7 @@ class Writer {
   void PublishGroup();
   void PublishLoaded(const Change& records);
   void Publish(Publication publication);
-  void PublishView(const std::vector<const Change*>& changes);
+  void PublishView();
   void ReadInfos();
   std::shared_ptr<const HostView> LookAtHost(const Host& host) const;
   absl::Status Load(StoreImage image);
