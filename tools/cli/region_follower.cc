@@ -91,8 +91,8 @@ bool RegionFollower::TakeChanged(const Event& event, OnEvent on_event) {
   const v1::Region& region = event.region();
   listed_.insert(region.tag());
   const auto it = known_.find(region.tag());
-  const bool told = it != known_.end() && it->second.revision() == region.revision() &&
-                    region.revision() != 0;
+  const bool told =
+      it != known_.end() && it->second.revision() == region.revision() && region.revision() != 0;
   if (told) return true;
   known_[region.tag()] = region;
   return on_event(event);

@@ -124,8 +124,7 @@ inline ScriptedStream Quiet(std::vector<v1::WatchRegionsResponse> events = {}) {
 }
 
 inline v1::Region MakeRegion(v1::Region::State state, uint64_t revision,
-                             const std::string& name = "regions/kv",
-                             const std::string& tag = "") {
+                             const std::string& name = "regions/kv", const std::string& tag = "") {
   v1::Region region;
   region.set_name(name);
   region.set_tag(tag.empty() ? "tag of " + name : tag);
