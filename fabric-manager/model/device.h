@@ -26,7 +26,7 @@ struct Device {
   uint64_t granule_bytes = 0;
   bool reachable = false;
   DeviceService service = DeviceService::kInService;
-  std::string service_reason = {};  // Of the operator who failed it.
+  std::string service_reason = {};  // Of the operator who failed it, also once it is removed.
   friend bool operator==(const Device&, const Device&) = default;
 };
 

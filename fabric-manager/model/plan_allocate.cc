@@ -84,8 +84,7 @@ absl::StatusOr<Plan> PlanAllocate(const PoolState& state, const AllocateSpec& sp
       return status;
     }
   }
-  const Interned tenant(spec.tenant);
-  if (absl::Status status = CheckTenant(state, label, tenant, spec.size_bytes); !status.ok()) {
+  if (absl::Status status = CheckTenant(state, label, spec.tenant, spec.size_bytes); !status.ok()) {
     return status;
   }
   const bool others = spec.host.empty() || spec.sharing != Sharing::kExclusive;
@@ -113,7 +112,7 @@ absl::StatusOr<Plan> PlanAllocate(const PoolState& state, const AllocateSpec& sp
   if (absl::Status status = NameRegion(state, context, *region); !status.ok()) return status;
   region->key = context.next_id();
   region->generation = context.next_id();
-  region->tenant = tenant;
+  region->tenant = spec.tenant;
   region->requested_bytes = spec.size_bytes;
   region->sharing = spec.sharing;
   region->state = RegionState::kAllocated;
@@ -128,7 +127,8 @@ absl::StatusOr<Plan> PlanAllocate(const PoolState& state, const AllocateSpec& sp
   region->revision = context.revision;
   Remember(*region, spec.request);
   // Once more: what is held is rounded up.
-  if (absl::Status status = CheckTenant(state, label, tenant, region->held_bytes()); !status.ok()) {
+  if (absl::Status status = CheckTenant(state, label, spec.tenant, region->held_bytes());
+      !status.ok()) {
     return status;
   }
   Plan plan;

@@ -31,10 +31,12 @@ absl::Status Failed(const Device& device) {
 absl::StatusOr<Change> Put(const PoolState& state, const std::string& id, DeviceService service) {
   auto device = Get(state, id);
   if (!device.ok()) return device.status();
-  if (device->service == DeviceService::kFailed) return Failed(*device);
+  // Also once it was removed: what was on it was never cleared.
+  if (device->service == DeviceService::kFailed || !device->service_reason.empty()) {
+    return Failed(*device);
+  }
   if (device->service == service) return Change{};
   device->service = service;
-  device->service_reason.clear();
   return Change{*device};
 }
 

@@ -198,15 +198,16 @@ absl::StatusOr<Attachment> MakeAttachment(const PoolState& state, absl::string_v
   return attachment;
 }
 
-absl::Status CheckTenant(const PoolState& state, absl::string_view label, Interned tenant,
+absl::Status CheckTenant(const PoolState& state, absl::string_view label, const std::string& id,
                          uint64_t more_bytes) {
-  const Tenant* known = state.FindTenant(tenant);
-  if (known == nullptr && tenant.str() != kDefaultTenant) {
+  const Tenant* known = state.FindTenant(id);
+  if (known == nullptr && id != kDefaultTenant) {
     return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_TENANT",
-                  absl::StrCat("there is no tenant ", Quoted(tenant.str())),
+                  absl::StrCat("there is no tenant ", Quoted(id)),
                   "see `cxlpool tenant list`, or make it with `cxlpool tenant set`",
-                  {{"tenant", tenant.str()}});
+                  {{"tenant", id}});
   }
+  const Interned tenant(id);  // Only now: names that somebody made up are not kept.
   const uint64_t held = state.UseOf(tenant).held_bytes;
   if (known != nullptr && known->quota_bytes != 0 &&
       more_bytes > known->quota_bytes - std::min(known->quota_bytes, held)) {

@@ -71,7 +71,7 @@ absl::Status CheckReady(const Region& region);
 
 // Whether the tenant may hold so much more. NOT_FOUND/UNKNOWN_TENANT; RESOURCE_EXHAUSTED:
 // QUOTA_EXCEEDED, RESERVED_FOR_OTHERS.
-absl::Status CheckTenant(const PoolState& state, absl::string_view label, Interned tenant,
+absl::Status CheckTenant(const PoolState& state, absl::string_view label, const std::string& id,
                          uint64_t more_bytes);
 
 // What extents must be multiples of, beyond the device's granule, so that `host` can use them

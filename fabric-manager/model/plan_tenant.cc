@@ -1,5 +1,7 @@
 // PlanSetTenant and PlanRemoveTenant.
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/model/bytes.h"
 #include "fabric-manager/model/plan_parts.h"
@@ -26,7 +28,8 @@ absl::StatusOr<Change> PlanSetTenant(const PoolState& state, const Tenant& tenan
   }
   uint64_t reserved = tenant.reserved_bytes;
   for (const auto& [id, other] : state.tenants()) {
-    if (id != tenant.id) reserved += other.reserved_bytes;
+    if (id == tenant.id) continue;
+    reserved += std::min(other.reserved_bytes, UINT64_MAX - reserved);
   }
   const bool more = known == nullptr || tenant.reserved_bytes > known->reserved_bytes;
   const uint64_t total = state.GetCapacity().total_bytes;

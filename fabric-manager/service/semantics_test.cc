@@ -197,6 +197,8 @@ TEST_F(SemanticsTest, AFailedDeviceQuarantinesAndForceLetsGoWithoutReuse) {
   const Capacity capacity = rig->views.Get()->capacity;
   EXPECT_EQ(capacity.free_bytes, 8 * kGranule);
   EXPECT_EQ(capacity.quarantined_bytes, 8 * kGranule);
+  ASSERT_TRUE(
+      rig->Do([&](Done done) { rig->pool.RemoveDevice("op", "cmm-0", std::move(done)); }).ok());
   EXPECT_EQ(
       ReasonOf(rig->Do([&](Done done) { rig->pool.AddDevice("op", "cmm-0", std::move(done)); })),
       "DEVICE_FAILED");

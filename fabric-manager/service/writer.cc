@@ -15,6 +15,7 @@ namespace {
 // How many ids one pool record makes available: a commit of it once in so many.
 constexpr uint64_t kIdBlock = 4096;
 constexpr size_t kTombstonesPerCommit = 64;
+constexpr size_t kLoneCallers = 2;
 
 absl::Status QueueFull(size_t limit) {
   return Refusal{.code = absl::StatusCode::kResourceExhausted,
@@ -166,8 +167,8 @@ void Writer::Enqueue(Pending pending) {
     if (pump_posted_) return;
     pump_posted_ = true;
   }
-  // Posted, not called: requests that come meanwhile join its group.
-  executor_->Post([this] { Pump(); });
+  // Who comes meanwhile joins the next group.
+  executor_->RunOrPost([this] { Pump(); });
 }
 
 uint64_t Writer::NextId() {
@@ -255,7 +256,7 @@ void Writer::Pump() {
     }
   }
   if (changes_.empty() && puts_.empty()) {
-    FinishGroup(absl::OkStatus());
+    Tell(FinishGroup(absl::OkStatus()));
     executor_->Post([this] { Pump(); });
     return;
   }
@@ -283,16 +284,21 @@ void Writer::Pump() {
     }
   }
   committing_ = true;
-  store_->Commit(std::move(batch), [this](absl::Status status) {
-    executor_->Post([this, status = std::move(status)] {
+  // A lone caller's answer is worth no other thread's waking; many answers are.
+  const bool lone = group_.size() <= kLoneCallers;
+  store_->Commit(std::move(batch), [this, lone](absl::Status status) {
+    Task finish = [this, status = std::move(status)] {
       committing_ = false;
-      FinishGroup(status);
-      Pump();
-    });
+      Finished finished = FinishGroup(status);
+      Pump();  // The next group is made durable while this one is answered.
+      Tell(std::move(finished));
+    };
+    lone ? executor_->RunOrPost(std::move(finish)) : executor_->Post(std::move(finish));
   });
 }
 
-void Writer::FinishGroup(const absl::Status& status) {
+// Takes the group off the writer: applied and published, or undone.
+Writer::Finished Writer::FinishGroup(const absl::Status& status) {
   if (!status.ok()) {
     for (auto inverse = inverses_.rbegin(); inverse != inverses_.rend(); ++inverse) {
       const auto undone = state_.Apply(*inverse);
@@ -312,16 +318,19 @@ void Writer::FinishGroup(const absl::Status& status) {
     watch_->Advance(revision_);
     if (!changes_.empty()) PublishGroup();
   }
-  const std::vector<Change> changes = status.ok() ? std::move(changes_) : std::vector<Change>();
-  std::vector<Planned> group = std::move(group_);
+  Finished finished{status, std::move(group_), std::move(changes_)};
   group_.clear();
   changes_.clear();
   inverses_.clear();
   undurable_.clear();
   puts_.clear();
   events_.clear();
-  for (Planned& planned : group) Answer(std::move(planned), status);
-  if (!changes.empty()) listener_.on_committed(changes);
+  return finished;
+}
+
+void Writer::Tell(Finished finished) {
+  for (Planned& planned : finished.group) Answer(std::move(planned), finished.status);
+  if (!finished.changes.empty()) listener_.on_committed(finished.changes);
 }
 
 void Writer::Answer(Planned planned, const absl::Status& status) {
@@ -407,7 +416,9 @@ void Writer::Publish(Publication publication) {
   publication.device_infos = device_infos_;
   publication.devices.reserve(device_order_.size());
   for (const DeviceIndex index : device_order_) {
-    publication.devices.push_back({state_.UseOf(index), state_.space().largest_free_bytes(index)});
+    const bool placeable = state_.placeable().Contains(index);
+    publication.devices.push_back(
+        {state_.UseOf(index), placeable ? state_.space().largest_free_bytes(index) : 0});
   }
   publication.tenant_infos = tenant_infos_;
   for (const Interned& tenant : tenant_order_) publication.tenants.push_back(state_.UseOf(tenant));

@@ -5,7 +5,8 @@
 // whole if the commit fails. Nobody outside hears of a change, or of a refusal that rests on one,
 // before the commit.
 //
-// Submit: any thread. Everything else: the executor.
+// Submit: any thread that holds no lock which an answer takes, for the answer may come before it
+// returns. Everything else: the executor.
 #ifndef CXLPOOL_FABRIC_MANAGER_SERVICE_WRITER_H_
 #define CXLPOOL_FABRIC_MANAGER_SERVICE_WRITER_H_
 
@@ -116,12 +117,20 @@ class Writer {
     OutcomesDone batch_done;
   };
 
+  // A group that is through; its changes are empty if it was undone.
+  struct Finished {
+    absl::Status status;
+    std::vector<Planned> group;
+    std::vector<Change> changes;
+  };
+
   void Enqueue(Pending pending);
   void Pump();
   void PlanAll(Pending pending);
   absl::StatusOr<Committed> PlanOne(const Audit& audit, absl::StatusOr<Proposal> proposal,
                                     uint64_t revision);
-  void FinishGroup(const absl::Status& status);
+  Finished FinishGroup(const absl::Status& status);
+  void Tell(Finished finished);
   void Answer(Planned planned, const absl::Status& status);
   void PublishGroup();
   void PublishLoaded(const Change& records);

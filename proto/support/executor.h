@@ -1,11 +1,13 @@
 // Where a core's work runs, and what time it is: the two ports that every core here shares.
 //
-// A core owns no thread and never blocks. It runs wholly on one Executor; whatever takes time
+// A core owns no thread and never blocks. It runs wholly on one Executor, one task after the other; whatever takes time
 // (disk, fabric, kernel, network) is asked for through a port and answers by a completion that
 // the asker posts back to that Executor. main.cc supplies a thread (loop.h); a simulator supplies
 // a seeded queue.
 #ifndef CXLPOOL_PROTO_SUPPORT_EXECUTOR_H_
 #define CXLPOOL_PROTO_SUPPORT_EXECUTOR_H_
+
+#include <utility>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
@@ -14,7 +16,7 @@
 
 namespace cxlpool {
 
-// Runs once, on the thread of the Executor it was posted to. Never throws.
+// Runs once, on the Executor it was posted to. Never throws.
 using Task = absl::AnyInvocable<void() &&>;
 
 // How a port answers. Called exactly once, from any thread and possibly before the call that
@@ -29,6 +31,10 @@ class Executor {
 
   // Runs `task` after everything posted before it. Any thread.
   virtual void Post(Task task) = 0;
+
+  // As Post; but where nothing runs or waits, at once and on the caller's thread, so that nobody
+  // has to be woken. For a caller that holds no lock and may do a little of the core's work.
+  virtual void RunOrPost(Task task) { Post(std::move(task)); }
 
   // Runs `task` once `delay` has passed, never earlier. Any thread. There is no cancel: a task
   // that is no longer wanted finds that out by itself.

@@ -25,7 +25,24 @@ void Loop::Post(Task task) {
   MutexLock lock(mutex_);
   if (stopping_) return;
   ready_.push_back(std::move(task));
-  wake_.notify_one();
+  if (!running_) wake_.notify_one();  // Who runs now looks again when it is through.
+}
+
+void Loop::RunOrPost(Task task) {
+  {
+    MutexLock lock(mutex_);
+    if (stopping_) return;
+    if (running_ || !ready_.empty()) {
+      ready_.push_back(std::move(task));
+      if (!running_) wake_.notify_one();
+      return;
+    }
+    running_ = true;
+  }
+  std::move(task)();
+  MutexLock lock(mutex_);
+  running_ = false;
+  if (!ready_.empty() || stopping_) wake_.notify_one();
 }
 
 void Loop::PostAfter(absl::Duration delay, Task task) {
@@ -56,7 +73,8 @@ void Loop::Run() {
           ready_.push_back(std::move(timers_.top().task));
           timers_.pop();
         }
-        if (!ready_.empty() || stopping_) break;
+        // Where somebody else runs a task, he wakes this thread if there is more.
+        if (!running_ && (!ready_.empty() || stopping_)) break;
         if (timers_.empty()) {
           wake_.wait(lock.native());
         } else {
@@ -64,10 +82,13 @@ void Loop::Run() {
         }
       }
       if (ready_.empty()) return;
+      running_ = true;
       batch.swap(ready_);
     }
     for (Task& task : batch) std::move(task)();
     batch.clear();
+    MutexLock lock(mutex_);
+    running_ = false;
   }
 }
 

@@ -30,6 +30,7 @@ class Loop : public Executor {
   ~Loop() override;
 
   void Post(Task task) override;
+  void RunOrPost(Task task) override;
   void PostAfter(absl::Duration delay, Task task) override;
 
   // Runs what was posted before, drops what is delayed, and joins. Tasks posted afterwards are
@@ -57,6 +58,7 @@ class Loop : public Executor {
   std::priority_queue<Timer, std::vector<Timer>, std::greater<>> timers_ ABSL_GUARDED_BY(mutex_);
   uint64_t order_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool running_ ABSL_GUARDED_BY(mutex_) = false;  // A task is, on whichever thread.
   std::thread thread_;
 };
 

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <future>
+#include <thread>
 #include <vector>
 
 namespace cxlpool {
@@ -34,6 +37,49 @@ TEST(LoopTest, DelayedTasksRunInOrderOfTimeAndNotEarly) {
   loop.PostAfter(absl::Milliseconds(1), [&] { order.push_back(1); });
   EXPECT_GE(late.get_future().get() - start, absl::Milliseconds(20));
   EXPECT_EQ(order, (std::vector<int>{1, 2}));
+}
+
+TEST(LoopTest, AnIdleLoopRunsOnTheCallersThreadAndNeverTwoTasksAtOnce) {
+  std::atomic<int> inside{0};
+  int ran = 0;  // Guarded by the loop itself.
+  std::atomic<bool> overlapped{false};
+  {
+    Loop loop("test");
+    const auto task = [&] {
+      if (inside.fetch_add(1) != 0) overlapped = true;
+      ++ran;
+      inside.fetch_sub(1);
+    };
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t) {
+      threads.emplace_back([&, t] {
+        for (int i = 0; i < 5000; ++i) {
+          if (i % 7 == 0) loop.PostAfter(absl::Microseconds(i % 50), [] {});
+          t % 2 == 0 ? loop.RunOrPost(task) : loop.Post(task);
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+  EXPECT_FALSE(overlapped);
+  EXPECT_EQ(ran, 20000);
+
+  Loop idle("test");
+  bool here = false;
+  bool nested_later = false;
+  idle.RunOrPost([&] {
+    here = !idle.OnThread();
+    idle.RunOrPost([&] { nested_later = true; });
+    EXPECT_FALSE(nested_later) << "a task within a task waits its turn";
+  });
+  EXPECT_TRUE(here);
+  // A timer is not forgotten because a task ran elsewhere meanwhile.
+  std::promise<void> fired;
+  idle.PostAfter(absl::Milliseconds(5), [&] { fired.set_value(); });
+  for (int i = 0; i < 100; ++i) idle.RunOrPost([] {});
+  EXPECT_EQ(fired.get_future().wait_for(std::chrono::seconds(10)), std::future_status::ready);
+  idle.Stop();
+  EXPECT_TRUE(nested_later);
 }
 
 TEST(LoopTest, StopDropsWhatIsDelayed) {

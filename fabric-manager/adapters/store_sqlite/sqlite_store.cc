@@ -134,9 +134,11 @@ void SqliteStore::Commit(StoreBatch batch, Done done) {
     if (refused.ok()) {
       queued_bytes_ += bytes;
       queue_.push_back({std::move(batch), std::move(done), bytes});
-      work_.notify_all();
-      return;
     }
+  }
+  if (refused.ok()) {
+    work_.notify_one();  // Its thread alone waits; it finds the lock free.
+    return;
   }
   std::move(done)(std::move(refused));
 }
