@@ -108,7 +108,7 @@ absl::StatusOr<Plan> PlanDetach(const PoolState& state, const DetachSpec& spec,
   const auto found = GetRegion(state, spec.region_id);
   if (!found.ok()) return found.status();
   const Attachment* present = (*found)->FindAttachment(absl::string_view(spec.host));
-  if (present == nullptr || present->detaching) return Plan{*found, {}};
+  if (present == nullptr || present->detaching) return Unchanged(*found, spec.request, context);
   if (absl::Status status = CheckEtag(**found, spec.etag); !status.ok()) return status;
   auto edited = Edit(**found, spec.request, context);
   Attachment& attachment = *edited->FindAttachment(absl::string_view(spec.host));

@@ -1,5 +1,6 @@
 // PlanRename and PlanRenew: what changes a Region and moves no byte.
 
+#include <algorithm>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
@@ -77,6 +78,13 @@ absl::StatusOr<Plan> PlanRenew(const PoolState& state, const RenewSpec& spec,
                   "give a ttl to put it under one", {{"region", region.id}});
   }
   auto edited = Edit(region, spec.request, context);
+  // Renewals come for ever; the last one is all that a retry can be of.
+  if (edited->requests.size() > 2) {
+    edited->requests.erase(
+        std::remove_if(edited->requests.begin() + 1, edited->requests.end() - 1,
+                       [&](const Request& r) { return r.id.method == spec.request.id.method; }),
+        edited->requests.end() - 1);
+  }
   edited->ttl = ttl;
   edited->expire_time = context.now + ttl;
   return Plan{edited, {RegionPtr(edited)}};

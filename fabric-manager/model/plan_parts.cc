@@ -65,6 +65,12 @@ std::shared_ptr<Region> Edit(const Region& region, const Request& request,
   return edited;
 }
 
+Plan Unchanged(const RegionPtr& region, const Request& request, const PlanContext& context) {
+  if (request.id.id.empty()) return Plan{region, {}};
+  const RegionPtr kept = Edit(*region, request, context);
+  return Plan{kept, {kept}};
+}
+
 absl::Status CheckSharing(absl::string_view label, Sharing sharing,
                           const std::vector<Attachment>& present, absl::string_view host, Mode mode,
                           Access access) {

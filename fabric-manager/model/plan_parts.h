@@ -38,6 +38,10 @@ void Remember(Region& region, const Request& request);
 std::shared_ptr<Region> Edit(const Region& region, const Request& request,
                              const PlanContext& context);
 
+// For a call that finds things as it wants them: nothing changes but that the request is kept, so
+// that a late retry does not undo what came after it.
+Plan Unchanged(const RegionPtr& region, const Request& request, const PlanContext& context);
+
 // Whether (mode, access) on `host` goes with the Attachments that are there.
 // FAILED_PRECONDITION/SHARING_CONFLICT names them (metadata holders).
 absl::Status CheckSharing(absl::string_view label, Sharing sharing,

@@ -90,7 +90,9 @@ absl::StatusOr<Plan> PlanRelease(const PoolState& state, const ReleaseSpec& spec
                        (*found)->FindAttachment(absl::string_view(spec.only_host)) != nullptr;
   const bool sworn = std::all_of((*found)->attachments.begin(), (*found)->attachments.end(),
                                  [](const Attachment& a) { return a.sworn; });
-  if (may_see && GoesDownAlready(**found) && (!spec.force || sworn)) return Plan{*found, {}};
+  if (may_see && GoesDownAlready(**found) && (!spec.force || sworn)) {
+    return Unchanged(*found, spec.request, context);
+  }
   if (absl::Status status = CheckMayRelease(**found, spec); !status.ok()) return status;
   auto edited = Edit(**found, spec.request, context);
   if (!GoesDownAlready(**found)) StartRelease(*edited, "the Region is released");

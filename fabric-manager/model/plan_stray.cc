@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/model/planner.h"
@@ -35,9 +36,19 @@ std::shared_ptr<Region> NewRegion(const StrayLd& ld, PlanContext& context) {
 }
 
 bool WholeAndFree(const PoolState& state, const std::vector<StrayLd>& lds) {
-  if (lds.size() > kMaxExtentsPerRegion || state.FindHost(lds.front().host) == nullptr ||
-      state.FindRegionByTag(lds.front().tag) != nullptr) {
+  const StrayLd& first = lds.front();
+  if (lds.size() > kMaxExtentsPerRegion || state.FindHost(first.host) == nullptr ||
+      first.tag.empty() || state.FindRegionByTag(first.tag) != nullptr ||
+      state.KnowsGeneration(first.generation)) {
     return false;
+  }
+  std::set<uint64_t> serials;
+  std::set<uint32_t> slots;
+  for (const OccupiedSlot& slot : state.Occupied(first.host)) slots.insert(slot.slot);
+  for (const StrayLd& ld : lds) {
+    if (ld.serial == 0 || !serials.insert(ld.serial).second || !slots.insert(ld.slot).second) {
+      return false;
+    }
   }
   return std::all_of(lds.begin(), lds.end(), [&](const StrayLd& ld) {
     const std::vector<Extent> parts = FreeParts(state, ld.extent);

@@ -129,6 +129,7 @@ class PoolState {
   std::optional<Remembered> FindRequest(const RequestId& id) const;
 
   const absl::flat_hash_map<Key, RegionPtr>& regions() const { return regions_; }
+  bool KnowsGeneration(uint64_t generation) const { return generations_.contains(generation); }
   std::vector<Key> RegionKeys() const;  // Ascending.
   const std::map<std::string, Host, std::less<>>& hosts() const { return hosts_; }
   const std::map<std::string, Device, std::less<>>& devices() const { return devices_; }

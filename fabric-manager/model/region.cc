@@ -95,6 +95,10 @@ absl::string_view ToString(Access access) {
 void Attachment::TurnDown(const std::string& why) {
   detaching = true;
   reason = why;
+  // What has left already stays away: its slots may be somebody else's.
+  if (tail.has_value() && tail->state == AttachmentState::kUnbound) {
+    segments.resize(tail->first_segment);
+  }
   tail.reset();
 }
 

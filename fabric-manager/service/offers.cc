@@ -18,7 +18,9 @@ v1::Offer MakeOffer(const Region& region, const Attachment& attachment, const Of
   offer.set_region_tag(FormatUuid(region.tag.bytes()));
   offer.set_region_name(ResourceName("regions", region.id));
   offer.set_attachment_generation(attachment.generation);
-  offer.set_want(wants.base);
+  // An Offer wants something; that of a base which is not bound is its tail's.
+  const auto want_all = wants.base == v1::Offer::WANT_UNSPECIFIED ? wants.tail : wants.base;
+  offer.set_want(want_all);
   offer.set_mode(attachment.mode == Mode::kSystemRam ? v1::SYSTEM_RAM : v1::DEVDAX);
   offer.set_access(attachment.access == Access::kReadOnly ? v1::READ_ONLY : v1::READ_WRITE);
   offer.set_sharing(static_cast<v1::Sharing>(region.sharing));
@@ -34,7 +36,7 @@ v1::Offer MakeOffer(const Region& region, const Attachment& attachment, const Of
       v1::OfferedSegment& offered = *offer.add_segments();
       offered.set_extent_index(segment.extent_index);
       offered.set_host_bridge(segment.host_bridge);
-      if (want != wants.base) offered.set_want(want);
+      if (want != want_all) offered.set_want(want);
       if (region.interleave_ways > 1) {
         offered.set_interleave_granularity_bytes(region.interleave_granularity_bytes);
       }

@@ -152,7 +152,13 @@ void Reconciler::TouchHost(const std::string& host) {
 
 void Reconciler::Step(Key key) {
   const RegionPtr region = Durable(key);
-  if (region == nullptr) return;  // Not committed yet, or about to be gone.
+  if (region == nullptr) {  // Not committed yet, or gone.
+    if (writer_->state().FindRegion(key) == nullptr) {
+      active_.erase(key);
+      regions_.erase(key);
+    }
+    return;
+  }
   if (regions_[key].committing) return;
   if (Settled(*region)) active_.erase(key);
   for (const Attachment& attachment : region->attachments) {
@@ -201,7 +207,7 @@ void Reconciler::StepPart(const Region& region, const Attachment& attachment, co
   }
   std::vector<SegmentKnown> known(track.known.begin() + part.first, track.known.begin() + part.end);
   // On an operator's word, where the fabric cannot be asked and nothing is under way.
-  if (attachment.sworn && view.detaching && track.driver_calls == 0 &&
+  if (attachment.sworn && view.detaching && track.driver_calls == 0 && viewed_ &&
       !writer_->state().Runtime(attachment.host).fabric_reachable) {
     for (SegmentKnown& segment : known) {
       if (segment.fabric == FabricSide::kUnknown) segment.fabric = FabricSide::kUnbound;
@@ -219,6 +225,16 @@ void Reconciler::StepPart(const Region& region, const Attachment& attachment, co
       }
       break;
     case MoveKind::kBind:
+      if (std::any_of(move.segments.begin(), move.segments.end(),
+                      [&](uint32_t i) { return track.met.contains(view.segments[i].serial); })) {
+        // It was bound under this serial, and lost before that was recorded.
+        RecordMove(region, attachment, part,
+                   Move{.kind = MoveKind::kSetState,
+                        .segments = {},
+                        .state = AttachmentState::kWanted,
+                        .reason = view.reason});
+        break;
+      }
       Bind(region, attachment, part, move);
       break;
     case MoveKind::kBeginUnbind:
@@ -424,41 +440,54 @@ void Reconciler::Submit(Key key, const std::string& rung, const std::string& rea
 }
 
 void Reconciler::OnCommitted(const std::vector<Change>& changes) {
+  std::set<Key> keys;
   for (const Change& change : changes) {
     for (const Item& item : change) {
       const auto* region = std::get_if<RegionPtr>(&item);
       if (region == nullptr) continue;
+      const Key key = (*region)->key;
       // Nothing to do, and nothing was: most Regions of a pool that is not attached yet.
-      if ((*region)->attachments.empty() && Settled(**region) &&
-          !regions_.contains((*region)->key) && !active_.contains((*region)->key)) {
-        continue;
-      }
-      Touch((*region)->key);
-      for (const Attachment& attachment : (*region)->attachments) {
-        // A new name, or a tail that is part of it now: what stands is told anew.
-        const auto track = tracks_.find(attachment.generation);
-        if (track == tracks_.end() || track->second.wants == OfferedWants{}) continue;
-        if (!attachment.tail.has_value()) track->second.wants.tail = v1::Offer::WANT_UNSPECIFIED;
-        sessions_->SetOffer(attachment.host, MakeOffer(**region, attachment, track->second.wants,
-                                                       driver_->capabilities().hardware_coherent));
-      }
-      // Others on the same bridges may have waited for this one.
-      for (const Attachment& attachment : (*region)->attachments) {
-        if (attachment.state == AttachmentState::kOnline || attachment.detaching) {
-          TouchHost(attachment.host);
-        }
-      }
-      std::erase_if(tracks_, [&](const auto& entry) {
-        const auto& [generation, track] = entry;
-        return track.region == (*region)->key && track.driver_calls == 0 &&
-               std::none_of((*region)->attachments.begin(), (*region)->attachments.end(),
-                            [g = generation](const Attachment& a) { return a.generation == g; });
-      });
+      const bool at_rest = (*region)->attachments.empty() && Settled(**region);
+      if (!at_rest || regions_.contains(key) || active_.contains(key)) keys.insert(key);
     }
+  }
+  // As they are now: a group may have changed one several times.
+  for (const Key key : keys) {
+    Touch(key);
+    if (const RegionPtr region = Durable(key)) FollowCommitted(*region);
   }
   if (step_posted_ || active_.empty()) return;
   step_posted_ = true;
   executor_->Post([this] { StepActive(); });
+}
+
+void Reconciler::FollowCommitted(const Region& region) {
+  for (const Attachment& attachment : region.attachments) {
+    // Others on the same bridges may have waited for this one.
+    if (attachment.state == AttachmentState::kOnline || attachment.detaching) {
+      TouchHost(attachment.host);
+    }
+    // A new name, or a tail that is part of it now: what stands is told anew.
+    const auto track = tracks_.find(attachment.generation);
+    if (track == tracks_.end() || track->second.wants == OfferedWants{}) continue;
+    OfferedWants& wants = track->second.wants;
+    if (!attachment.tail.has_value() && wants.tail != v1::Offer::WANT_UNSPECIFIED) {
+      // It went down with the rest: the next step says what is wanted of all.
+      if (attachment.detaching) continue;
+      wants.tail = v1::Offer::WANT_UNSPECIFIED;
+    }
+    sessions_->SetOffer(attachment.host, MakeOffer(region, attachment, wants,
+                                                   driver_->capabilities().hardware_coherent));
+  }
+  std::erase_if(tracks_, [&](const auto& entry) {
+    const auto& [generation, track] = entry;
+    if (track.region != region.key || track.driver_calls > 0) return false;
+    const bool there =
+        std::any_of(region.attachments.begin(), region.attachments.end(),
+                    [g = generation](const Attachment& a) { return a.generation == g; });
+    if (!there) sessions_->Withdraw(track.host, FormatUuid(region.tag.bytes()), generation);
+    return !there;
+  });
 }
 
 void Reconciler::OnSession(const std::string& host, bool online) {

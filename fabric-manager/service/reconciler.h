@@ -70,8 +70,9 @@ class Reconciler {
     uint64_t driver_epoch = 0;      // Of the last driver call that began or ended.
     // Since when a part is on its way up: the base, the tail.
     absl::Duration way_up_since[2] = {absl::InfiniteDuration(), absl::InfiniteDuration()};
-    OfferedWants wants;  // What stands with the agent.
-    uint32_t opens = 0;  // Bits: segments that applications have open, as the agent last said.
+    OfferedWants wants;      // What stands with the agent.
+    std::set<uint64_t> met;  // Serials that a Bind succeeded for: the host may have met them.
+    uint32_t opens = 0;      // Bits: segments that applications have open, as the agent last said.
     absl::Duration not_before = absl::ZeroDuration();  // Backoff after a failed call.
     absl::Duration next_discover = absl::ZeroDuration();
     std::string stuck;  // Why the unbind is not proven yet.
@@ -83,6 +84,7 @@ class Reconciler {
     absl::Duration not_before = absl::ZeroDuration();
   };
 
+  void FollowCommitted(const Region& region);
   void OfferAsRecorded(const Region& region, const Attachment& attachment);
   void Offer(const Region& region, const Attachment& attachment, const Part& part,
              v1::Offer::Want want);
@@ -123,6 +125,8 @@ class Reconciler {
   void TakeView(const FabricView& view, uint64_t epoch);
   void AddDevices(const FabricView& view);
   void AdoptStrays(std::vector<BoundLd> lds);
+  bool IsNamed(const BoundLd& ld) const;
+  const BoundLd* NamelessOn(const Slice& slice) const;
   void FenceWhenQuiet(const std::string& host, Audit audit, absl::Duration deadline, Done done);
   void OnFabricEvent(const FabricEvent& event);
 
@@ -144,9 +148,11 @@ class Reconciler {
 
   std::map<uint64_t, Track> tracks_;  // By Attachment generation.
   std::map<Key, RegionTrack> regions_;
-  std::set<Key> active_;           // Not settled: stepped by every tick.
-  std::set<std::string> fencing_;  // Hosts where nothing may be bound now.
-  std::set<uint64_t> strays_;      // Generations of LDs taken in hand.
+  std::set<Key> active_;                            // Not settled: stepped by every tick.
+  std::set<std::string> fencing_;                   // Hosts where nothing may be bound now.
+  std::set<std::pair<uint64_t, uint32_t>> strays_;  // Generation and index of LDs taken in hand.
+  std::vector<BoundLd> nameless_;  // LDs of the last view that no record named then.
+  bool viewed_ = false;            // The fabric was read in this life.
   bool step_posted_ = false;
   bool discovering_ = false;
   uint64_t driver_epoch_ = 1;

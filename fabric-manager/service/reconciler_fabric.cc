@@ -31,6 +31,23 @@ bool NothingWasDone(const absl::Status& status) {
 
 constexpr absl::Duration kFenceWait = absl::Seconds(20);
 
+// Whether the Region has this very LD: by key, place, serial and bytes.
+bool Names(const Region& region, const BoundLd& ld) {
+  for (const Attachment& attachment : region.attachments) {
+    if (attachment.generation != ld.key.generation || attachment.host != ld.key.host) continue;
+    for (const Segment& segment : attachment.segments) {
+      const Extent& extent = region.extents[segment.extent_index];
+      if (segment.ld_index.value_or(segment.extent_index) == ld.key.extent_index &&
+          segment.slot == ld.slot && segment.serial == ld.serial &&
+          extent.device.str() == ld.slice.device && extent.dpa_bytes == ld.slice.dpa_bytes &&
+          extent.length_bytes == ld.slice.length_bytes) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
 Slice SliceOf(const Extent& extent) {
   return {extent.device.str(), extent.dpa_bytes, extent.length_bytes};
 }
@@ -89,11 +106,12 @@ void Reconciler::Bind(const Region& region, const Attachment& attachment, const 
                         .serial = segment.serial};
     DriverCallBegan(track);
     probe_("before-bind");
-    driver_->Bind(std::move(request), [this, generation = attachment.generation,
-                                       index](absl::StatusOr<BoundLd> bound) {
+    driver_->Bind(std::move(request), [this, generation = attachment.generation, index,
+                                       serial = segment.serial](absl::StatusOr<BoundLd> bound) {
       DriverCallEnded(generation, index,
-                      [this, status = bound.status()](Track& own, SegmentKnown& known) {
+                      [this, status = bound.status(), serial](Track& own, SegmentKnown& known) {
                         if (status.ok()) {
+                          own.met.insert(serial);
                           probe_("after-bind");
                           known.fabric = FabricSide::kBound;
                           known.fabric_error.clear();
@@ -178,8 +196,16 @@ void Reconciler::Eject(const Region& region, const Attachment& attachment, const
 void Reconciler::Scrub(const Region& region, const RegionMove& move) {
   RegionTrack& track = regions_[region.key];
   if (track.scrubbing || move.extents.empty() || clock_->Elapsed() < track.not_before) return;
-  track.scrubbing = true;
   const uint32_t index = move.extents.front();
+  if (const BoundLd* ld = NamelessOn(SliceOf(region.extents[index]))) {
+    track.not_before = clock_->Elapsed() + options_.retry;
+    LogWarning("reconciler", "regions/", region.id, " waits: host ", ld->key.host, " slot ",
+               ld->slot, " reaches its bytes by no record; `cxlpool host fence ", ld->key.host,
+               " --reason WHY`");
+    Discover([](const absl::Status&) {});
+    return;
+  }
+  track.scrubbing = true;
   probe_("before-scrub");
   driver_->Scrub(FormatUuid(region.tag.bytes()), index, SliceOf(region.extents[index]),
                  [this, key = region.key, index](absl::Status status) {
@@ -232,6 +258,9 @@ void Reconciler::TakeView(const FabricView& view, uint64_t epoch) {
     if (host.reachable) runtime.fabric_slots = host.slots;
     writer_->SetRuntime(host.id, std::move(runtime));
   }
+  viewed_ = true;
+  std::multimap<uint64_t, const BoundLd*> bound;  // By generation.
+  for (const BoundLd& ld : view.bound) bound.emplace(ld.key.generation, &ld);
   for (auto& [generation, track] : tracks_) {
     if (track.driver_calls > 0 || track.driver_epoch > epoch) continue;
     const RegionPtr region = Durable(track.region);
@@ -241,12 +270,15 @@ void Reconciler::TakeView(const FabricView& view, uint64_t epoch) {
     for (size_t i = 0; i < std::min(track.known.size(), attachment->segments.size()); ++i) {
       FabricSide side =
           reachable.contains(track.host) ? FabricSide::kUnbound : FabricSide::kUnknown;
-      for (const BoundLd& ld : view.bound) {
-        if (ld.key.generation == generation &&
-            ld.key.extent_index ==
-                attachment->segments[i].ld_index.value_or(attachment->segments[i].extent_index)) {
-          side = ld.unbinding ? FabricSide::kUnbinding : FabricSide::kBound;
-        }
+      const auto [from, to] = bound.equal_range(generation);
+      for (auto at = from; at != to; ++at) {
+        const BoundLd& ld = *at->second;
+        const Segment& segment = attachment->segments[i];
+        if (ld.key.extent_index != segment.ld_index.value_or(segment.extent_index)) continue;
+        // Another LD by this one's key is neither this one nor its absence.
+        side = !Names(*region, ld) ? FabricSide::kUnknown
+               : ld.unbinding      ? FabricSide::kUnbinding
+                                   : FabricSide::kBound;
       }
       if (track.known[i].fabric == side) continue;
       // A host that is gone for certain does not become uncertain because it cannot be asked.
@@ -256,13 +288,47 @@ void Reconciler::TakeView(const FabricView& view, uint64_t epoch) {
     }
   }
   std::map<uint64_t, std::vector<BoundLd>> strays;
+  nameless_.clear();
   for (const BoundLd& ld : view.bound) {
-    if (!tracks_.contains(ld.key.generation) && !strays_.contains(ld.key.generation)) {
+    // A call that is under way may have made it, or be about to unmake it.
+    const auto track = tracks_.find(ld.key.generation);
+    const bool stale = track != tracks_.end() &&
+                       (track->second.driver_calls > 0 || track->second.driver_epoch > epoch);
+    if (stale || IsNamed(ld)) continue;
+    nameless_.push_back(ld);
+    if (!strays_.contains({ld.key.generation, ld.key.extent_index})) {
       strays[ld.key.generation].push_back(ld);
     }
   }
   for (auto& [generation, lds] : strays) AdoptStrays(std::move(lds));
   StepActive();
+}
+
+// Whether a record, as it is now or as it is about to be, has this very LD.
+bool Reconciler::IsNamed(const BoundLd& ld) const {
+  std::set<Key> keys;
+  if (const RegionPtr* region = writer_->state().FindRegionBySerial(ld.serial)) {
+    keys.insert((*region)->key);
+  }
+  const auto track = tracks_.find(ld.key.generation);
+  if (track != tracks_.end()) keys.insert(track->second.region);
+  return std::any_of(keys.begin(), keys.end(), [&](Key key) {
+    const RegionPtr* planned = writer_->state().FindRegion(key);
+    const RegionPtr durable = Durable(key);
+    return (planned != nullptr && Names(**planned, ld)) ||
+           (durable != nullptr && Names(*durable, ld));
+  });
+}
+
+// A LD that reaches bytes of the slice and that no record has: nothing may be cleared under it.
+const BoundLd* Reconciler::NamelessOn(const Slice& slice) const {
+  for (const BoundLd& ld : nameless_) {
+    const bool overlaps = ld.slice.device == slice.device &&
+                          ld.slice.dpa_bytes < slice.dpa_bytes + slice.length_bytes &&
+                          slice.dpa_bytes < ld.slice.dpa_bytes + ld.slice.length_bytes;
+    if (overlaps && !IsNamed(ld)) return &ld;
+  }
+  return nullptr;
 }
 
 void Reconciler::AddDevices(const FabricView& view) {
@@ -311,7 +377,7 @@ void Reconciler::AddDevices(const FabricView& view) {
 // LDs of one Attachment that no record intends: PlanStray takes their bytes out of use.
 void Reconciler::AdoptStrays(std::vector<BoundLd> lds) {
   const uint64_t generation = lds.front().key.generation;
-  strays_.insert(generation);
+  for (const BoundLd& ld : lds) strays_.insert({generation, ld.key.extent_index});
   std::sort(lds.begin(), lds.end(), [](const BoundLd& a, const BoundLd& b) {
     return a.key.extent_index < b.key.extent_index;
   });
@@ -336,7 +402,8 @@ void Reconciler::AdoptStrays(std::vector<BoundLd> lds) {
       },
       [this, generation, host = found.front().host](const absl::StatusOr<Committed>& done) {
         if (!done.ok()) {
-          strays_.erase(generation);  // The next discovery tries again.
+          // The next discovery tries again.
+          std::erase_if(strays_, [&](const auto& ld) { return ld.first == generation; });
           LogError("reconciler", "cannot take down stray LD ", generation, " of ", host, ": ",
                    done.status().message(), "; `cxlpool host fence ", host, " --reason WHY` does");
         }

@@ -249,6 +249,54 @@ TEST_F(SemanticsTest, AStrayOfARegionThatIsKnownIsQuarantinedUntilAnOperatorSays
   EXPECT_EQ(world.scrubbed.size(), 1u);
 }
 
+// A store that was put back: the fabric is ahead of it.
+TEST_F(SemanticsTest, AnExtentGrownAfterTheBackupIsKeptFromOthers) {
+  Make(AllocateOn("kv", "host-a", 1));
+  const Attachment attachment = rig->Find("kv")->attachments[0];
+  const Uuid tag = rig->Find("kv")->tag;
+  BoundLd ld = StrayBound(tag, 1, 30, 5 * kGranule);
+  ld.key.generation = attachment.generation;
+  world.bound[ld.serial] = {ld, v1::SEGMENT_ONLINE};
+  Restart();
+  rig->RunUntil([] { return false; }, absl::Seconds(15));
+  EXPECT_EQ(rig->views.Get()->capacity.quarantined_bytes, kGranule);
+  EXPECT_TRUE(Online(rig->Find("kv"))) << "what the record names stays as it is";
+  EXPECT_EQ(world.scrubbed.size(), 0u);
+}
+
+TEST_F(SemanticsTest, AnotherLdByTheSameKeyIsNotTakenForTheOneThatIsMeant) {
+  Make(AllocateOn("kv", "host-a", 1));
+  const uint64_t serial = rig->Find("kv")->attachments[0].segments[0].serial;
+  World::HostLd moved = world.bound.at(serial);
+  world.bound.erase(serial);
+  moved.ld.slice = {"cmm-1", 4 * kGranule, 2 * kGranule};
+  moved.ld.serial = serial + 4096;
+  world.bound[moved.ld.serial] = moved;
+  Restart();
+  rig->RunUntil([] { return false; }, absl::Seconds(15));
+  EXPECT_EQ(rig->views.Get()->capacity.quarantined_bytes, 2 * kGranule);
+  EXPECT_EQ(world.bound.size(), 1u) << "and nothing is bound over it";
+}
+
+TEST_F(SemanticsTest, NothingIsClearedUnderALdThatNoRecordHas) {
+  Make(AllocateOn("kv", "", 1));
+  const Extent extent = rig->Find("kv")->extents[0];
+  BoundLd ld = StrayBound(Uuid("another-region--"), 0, 10, extent.dpa_bytes);
+  ld.slice = {extent.device.str(), extent.dpa_bytes, extent.length_bytes};
+  world.bound[ld.serial] = {ld, v1::SEGMENT_ONLINE};
+  Restart();
+  ASSERT_TRUE(rig->Call(&PoolService::Release, ReleaseOf("kv", 2)).ok());
+  rig->RunUntil([] { return false; }, absl::Seconds(15));
+  EXPECT_NE(rig->Find("kv"), nullptr);
+  EXPECT_TRUE(world.scrubbed.empty());
+  ASSERT_TRUE(rig->Do([&](Done done) {
+                   rig->pool.Fence("op", "host-a", "it was put back", std::move(done));
+                 })
+                  .ok());
+  EXPECT_TRUE(rig->RunUntil([&] { return rig->Find("kv") == nullptr; }));
+  EXPECT_EQ(world.scrubbed.size(), 1u);
+}
+
 TEST_F(SemanticsTest, ABatchGivesEachItemItsOwnOutcomeInOneCommit) {
   std::vector<absl::StatusOr<AllocateSpec>> specs;
   for (char i = 0; i < 4; ++i) {

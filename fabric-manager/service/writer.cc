@@ -302,7 +302,10 @@ Writer::Finished Writer::FinishGroup(const absl::Status& status) {
   if (!status.ok()) {
     for (auto inverse = inverses_.rbegin(); inverse != inverses_.rend(); ++inverse) {
       const auto undone = state_.Apply(*inverse);
-      if (!undone.ok()) LogError("writer", "cannot undo: ", undone.status().message());
+      if (undone.ok()) continue;
+      // The state is ahead of the store: begin again from what is durable.
+      failed_ = true;
+      listener_.on_fatal(undone.status());
     }
     // Ids of the failed group stay given out; the next group writes the bound again.
     revision_ = base_revision_;
@@ -316,7 +319,11 @@ Writer::Finished Writer::FinishGroup(const absl::Status& status) {
   } else {
     // Before the view: whoever watches from a revision that he was shown finds it known.
     watch_->Advance(revision_);
-    if (!changes_.empty()) PublishGroup();
+    if (!changes_.empty()) {
+      PublishGroup();
+    } else if (!stale_hosts_.empty() || stale_infos_) {
+      PublishView();
+    }
   }
   Finished finished{status, std::move(group_), std::move(changes_)};
   group_.clear();
