@@ -140,8 +140,8 @@ absl::StatusOr<Change> PlanRemoveDevice(const PoolState& state, const std::strin
 absl::StatusOr<Change> PlanFailDevice(const PoolState& state, const std::string& device,
                                       const std::string& reason, PlanContext& context);
 
-// LDs of one Attachment (tag, generation, host) that the fabric shows and no record intends, after a
-// store was put back, for example. Whatever of their bytes looks free is taken out of use: as a
+// LDs of one Attachment (tag, generation, host) that the fabric shows and no record intends, after
+// a store was put back, for example. Whatever of their bytes looks free is taken out of use: as a
 // Region on its way down, which unbinds and scrubs them like any other; or, where the tag belongs
 // to another Region or some bytes do, as a QUARANTINED one without a host, for an operator to
 // release with force once the host is fenced. Empty: there is nothing to take.

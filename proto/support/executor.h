@@ -1,9 +1,9 @@
 // Where a core's work runs, and what time it is: the two ports that every core here shares.
 //
-// A core owns no thread and never blocks. It runs wholly on one Executor, one task after the other; whatever takes time
-// (disk, fabric, kernel, network) is asked for through a port and answers by a completion that
-// the asker posts back to that Executor. main.cc supplies a thread (loop.h); a simulator supplies
-// a seeded queue.
+// A core owns no thread and never blocks. It runs wholly on one Executor, one task after the other;
+// whatever takes time (disk, fabric, kernel, network) is asked for through a port and answers by a
+// completion that the asker posts back to that Executor. main.cc supplies a thread (loop.h); a
+// simulator supplies a seeded queue.
 #ifndef CXLPOOL_PROTO_SUPPORT_EXECUTOR_H_
 #define CXLPOOL_PROTO_SUPPORT_EXECUTOR_H_
 
