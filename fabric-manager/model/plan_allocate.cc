@@ -23,13 +23,7 @@ absl::Status CheckSpec(const AllocateSpec& spec) {
                   "size_bytes is 0: a Region has at least one byte", "say how much memory you need",
                   {{"field", "size_bytes"}});
   }
-  if (spec.max_extents > kMaxExtentsPerRegion) {
-    return Refuse(
-        absl::StatusCode::kInvalidArgument, "BAD_MAX_EXTENTS",
-        absl::StrCat("max_extents is ", spec.max_extents, "; at most ", kMaxExtentsPerRegion),
-        absl::StrCat("ask for 1 to ", kMaxExtentsPerRegion, " extents"),
-        {{"field", "max_extents"}});
-  }
+  if (absl::Status status = CheckMaxExtents(spec.max_extents); !status.ok()) return status;
   if (spec.isolate_from.size() > kMaxIsolateFrom) {
     return Refuse(absl::StatusCode::kInvalidArgument, "BAD_ISOLATE_FROM",
                   absl::StrCat("isolate_from names ", spec.isolate_from.size(), " Regions"),

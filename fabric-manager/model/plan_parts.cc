@@ -204,6 +204,14 @@ absl::StatusOr<Attachment> MakeAttachment(const PoolState& state, absl::string_v
   return attachment;
 }
 
+absl::Status CheckMaxExtents(uint32_t max_extents) {
+  if (max_extents <= kMaxExtentsPerRegion) return absl::OkStatus();
+  return Refuse(absl::StatusCode::kInvalidArgument, "BAD_MAX_EXTENTS",
+                absl::StrCat("max_extents is ", max_extents, "; at most ", kMaxExtentsPerRegion),
+                absl::StrCat("ask for 1 to ", kMaxExtentsPerRegion, " extents"),
+                {{"field", "max_extents"}});
+}
+
 absl::Status CheckTenant(const PoolState& state, absl::string_view label, const std::string& id,
                          uint64_t more_bytes) {
   const Tenant* known = state.FindTenant(id);

@@ -73,6 +73,9 @@ absl::Status CheckEtag(const Region& region, absl::string_view etag);
 // REGION_QUARANTINED, RESIZE_IN_PROGRESS.
 absl::Status CheckReady(const Region& region);
 
+// INVALID_ARGUMENT/BAD_MAX_EXTENTS.
+absl::Status CheckMaxExtents(uint32_t max_extents);
+
 // Whether the tenant may hold so much more. NOT_FOUND/UNKNOWN_TENANT; RESOURCE_EXHAUSTED:
 // QUOTA_EXCEEDED, RESERVED_FOR_OTHERS.
 absl::Status CheckTenant(const PoolState& state, absl::string_view label, const std::string& id,

@@ -162,13 +162,7 @@ absl::StatusOr<Plan> PlanResize(const PoolState& state, const ResizeSpec& spec,
                   "size_bytes is 0: a Region has at least one byte", "release it instead",
                   {{"field", "size_bytes"}});
   }
-  if (spec.max_extents > kMaxExtentsPerRegion) {
-    return Refuse(
-        absl::StatusCode::kInvalidArgument, "BAD_MAX_EXTENTS",
-        absl::StrCat("max_extents is ", spec.max_extents, "; at most ", kMaxExtentsPerRegion),
-        absl::StrCat("ask for 1 to ", kMaxExtentsPerRegion, " extents"),
-        {{"field", "max_extents"}});
-  }
+  if (absl::Status status = CheckMaxExtents(spec.max_extents); !status.ok()) return status;
   const auto found = GetRegion(state, spec.region_id);
   if (!found.ok()) return found.status();
   const Region& region = **found;

@@ -90,6 +90,11 @@ void Reconciler::OfferAsRecorded(const Region& region, const Attachment& attachm
   }
   TrackOf(region, attachment).wants = wants;
   if (wants == OfferedWants{}) return;
+  SendOffer(region, attachment, wants);
+}
+
+void Reconciler::SendOffer(const Region& region, const Attachment& attachment,
+                           const OfferedWants& wants) {
   sessions_->SetOffer(attachment.host, MakeOffer(region, attachment, wants,
                                                  driver_->capabilities().hardware_coherent));
 }
@@ -98,8 +103,7 @@ void Reconciler::Offer(const Region& region, const Attachment& attachment, const
                        v1::Offer::Want want) {
   Track& track = TrackOf(region, attachment);
   (part.tail ? track.wants.tail : track.wants.base) = want;
-  sessions_->SetOffer(attachment.host, MakeOffer(region, attachment, track.wants,
-                                                 driver_->capabilities().hardware_coherent));
+  SendOffer(region, attachment, track.wants);
 }
 
 std::vector<std::string> Reconciler::HostsUsing(const Region& region, size_t keep_extents) const {
@@ -261,87 +265,6 @@ void Reconciler::StepPart(const Region& region, const Attachment& attachment, co
   }
 }
 
-void Reconciler::RecordMove(const Region& region, const Attachment& attachment, const Part& part,
-                            const Move& move) {
-  Track& track = TrackOf(region, attachment);
-  const bool again = move.state == AttachmentState::kWanted;
-  // An Offer to bring it online must not stand while the fabric begins to unbind.
-  if (move.state == AttachmentState::kOffline) {
-    Offer(region, attachment, part, v1::Offer::WANT_OFFLINE);
-  }
-  const std::vector<Segment> observed = track.observed;
-  const std::vector<SegmentKnown> known = track.known;
-  Record(region, attachment, std::string(ToString(move.state)), move.reason,
-         [move, part, again, observed, known](Region& edited_region, Attachment& edited,
-                                              PlanContext& context) {
-           cxlpool::fm::RecordMove(edited_region, edited.generation, part, move);
-           for (size_t i = part.first; i < part.end; ++i) {
-             Segment& segment = edited.segments[i];
-             // The host has met the old serial in this incarnation: never again.
-             if (again && known[i].fabric != FabricSide::kBound) {
-               segment.serial = kSerialBase | context.next_id();
-             } else if (observed[i].serial == segment.serial) {
-               segment = observed[i];
-             }
-           }
-         });
-  if (!again) return;
-  for (size_t i = part.first; i < part.end; ++i) {
-    const FabricSide side = track.known[i].fabric;
-    track.known[i] = SegmentKnown{};
-    track.known[i].fabric = side;
-  }
-}
-
-void Reconciler::GiveUp(const Region& region, const Attachment& attachment, const Part& part,
-                        const Move& move) {
-  LogWarning("reconciler", "regions/", region.id, " on ", attachment.host, ": giving up",
-             part.tail ? " to grow it" : "", ": ", move.reason);
-  Record(region, attachment, "give-up", move.reason,
-         [part, move](Region& edited_region, Attachment& edited, PlanContext&) {
-           cxlpool::fm::RecordMove(edited_region, edited.generation, part, move);
-         });
-}
-
-void Reconciler::Drop(const Region& region, const Attachment& attachment, const Part& part,
-                      const Move& move) {
-  if (part.tail) {
-    // Those segments are no longer named.
-    Attachment rest = attachment;
-    rest.segments.resize(part.first);
-    rest.tail.reset();
-    Track& track = TrackOf(region, attachment);
-    track.wants.tail = v1::Offer::WANT_UNSPECIFIED;
-    sessions_->SetOffer(attachment.host, MakeOffer(region, rest, track.wants,
-                                                   driver_->capabilities().hardware_coherent));
-  } else {
-    sessions_->Withdraw(attachment.host, FormatUuid(region.tag.bytes()), attachment.generation);
-  }
-  Record(region, attachment, part.tail ? "drop-tail" : "drop",
-         part.tail ? attachment.tail->reason : attachment.reason,
-         [part, move](Region& edited_region, Attachment& edited, PlanContext&) {
-           cxlpool::fm::RecordMove(edited_region, edited.generation, part, move);
-         });
-}
-
-// What the host says of itself is recorded too, once it differs.
-void Reconciler::RecordObserved(const Region& region, const Attachment& attachment) {
-  const Track& track = TrackOf(region, attachment);
-  for (size_t i = 0; i < attachment.segments.size(); ++i) {
-    const Segment& seen = track.observed[i];
-    if (seen.serial != attachment.segments[i].serial || seen == attachment.segments[i]) continue;
-    Record(region, attachment, "observed", "",
-           [observed = track.observed](Region&, Attachment& edited, PlanContext&) {
-             for (size_t k = 0; k < edited.segments.size(); ++k) {
-               if (observed[k].serial == edited.segments[k].serial) {
-                 edited.segments[k] = observed[k];
-               }
-             }
-           });
-    return;
-  }
-}
-
 void Reconciler::StepRegion(const Region& region) {
   RegionTrack& track = regions_[region.key];
   // Bytes of a broken device are given to nobody: there is nothing to clear for.
@@ -373,70 +296,6 @@ void Reconciler::StepRegion(const Region& region) {
       StepTail(region, move.kind);
       return;
   }
-}
-
-void Reconciler::StepTail(const Region& region, RegionMoveKind move) {
-  const std::string rung = move == RegionMoveKind::kJoinTail   ? "join-tail"
-                           : move == RegionMoveKind::kTurnTail ? "turn-tail"
-                                                               : "shrunk";
-  if (move == RegionMoveKind::kDropTail) regions_[region.key].scrubbed.clear();
-  Submit(region.key, rung, region.state_reason,
-         [move](Region& edited, PlanContext&) { return RecordTailMove(edited, move); });
-}
-
-void Reconciler::Bury(const Region& region) {
-  regions_[region.key].committing = true;
-  probe_("before-commit-gone");
-  writer_->Submit(
-      Audit{{}, "manager", "gone", region.state_reason},
-      [key = region.key](const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {
-        const RegionPtr* now = state.FindRegion(key);
-        if (now == nullptr || !(*now)->attachments.empty()) return Proposal{};
-        auto last = std::make_shared<Region>(**now);
-        last->revision = context.revision;
-        return Proposal::Of(Tombstone{last, context.now}, last);
-      },
-      [this, key = region.key](absl::StatusOr<Committed> done) {
-        regions_[key].committing = false;
-        if (!done.ok()) return;  // Stays active: the next tick tries again.
-        probe_("after-commit-gone");
-        Forget(key);
-      });
-}
-
-void Reconciler::Record(const Region& region, const Attachment& seen, const std::string& rung,
-                        const std::string& reason,
-                        std::function<void(Region&, Attachment&, PlanContext&)> edit) {
-  Submit(region.key, rung, reason,
-         [seen, edit = std::move(edit)](Region& edited, PlanContext& context) {
-           Attachment* attachment = edited.FindAttachment(seen.host);
-           // A request came between: look again at what it made.
-           if (attachment == nullptr || *attachment != seen) return false;
-           edit(edited, *attachment, context);
-           return true;
-         });
-}
-
-void Reconciler::Submit(Key key, const std::string& rung, const std::string& reason,
-                        std::function<bool(Region&, PlanContext&)> edit) {
-  regions_[key].committing = true;
-  probe_(absl::StrCat("before-commit-", rung));
-  writer_->Submit(
-      Audit{{}, "manager", rung, reason},
-      [key, edit = std::move(edit)](const PoolState& state,
-                                    PlanContext& context) -> absl::StatusOr<Proposal> {
-        const RegionPtr* now = state.FindRegion(key);
-        if (now == nullptr) return Proposal{};
-        auto edited = std::make_shared<Region>(**now);
-        if (!edit(*edited, context)) return Proposal{};
-        edited->revision = context.revision;
-        return Proposal::Of(RegionPtr(edited), edited);
-      },
-      [this, key, rung](absl::StatusOr<Committed> done) {
-        regions_[key].committing = false;
-        Touch(key);
-        if (done.ok()) probe_(absl::StrCat("after-commit-", rung));
-      });
 }
 
 void Reconciler::OnCommitted(const std::vector<Change>& changes) {
@@ -476,8 +335,7 @@ void Reconciler::FollowCommitted(const Region& region) {
       if (attachment.detaching) continue;
       wants.tail = v1::Offer::WANT_UNSPECIFIED;
     }
-    sessions_->SetOffer(attachment.host, MakeOffer(region, attachment, wants,
-                                                   driver_->capabilities().hardware_coherent));
+    SendOffer(region, attachment, wants);
   }
   std::erase_if(tracks_, [&](const auto& entry) {
     const auto& [generation, track] = entry;

@@ -86,6 +86,7 @@ class Reconciler {
 
   void FollowCommitted(const Region& region);
   void OfferAsRecorded(const Region& region, const Attachment& attachment);
+  void SendOffer(const Region& region, const Attachment& attachment, const OfferedWants& wants);
   void Offer(const Region& region, const Attachment& attachment, const Part& part,
              v1::Offer::Want want);
   void Tick();

@@ -1,13 +1,11 @@
-// The reconciler's dealings with the fabric driver: bind, unbind, scrub, fence, and reading back.
+// The reconciler's dealings with the fabric driver: bind, unbind, scrub and fence.
 
 #include <algorithm>
-#include <map>
 #include <memory>
 #include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "fabric-manager/model/planner.h"
 #include "fabric-manager/service/offers.h"
 #include "fabric-manager/service/reconciler.h"
 #include "proto/support/log.h"
@@ -30,23 +28,6 @@ bool NothingWasDone(const absl::Status& status) {
 }
 
 constexpr absl::Duration kFenceWait = absl::Seconds(20);
-
-// Whether the Region has this very LD: by key, place, serial and bytes.
-bool Names(const Region& region, const BoundLd& ld) {
-  for (const Attachment& attachment : region.attachments) {
-    if (attachment.generation != ld.key.generation || attachment.host != ld.key.host) continue;
-    for (const Segment& segment : attachment.segments) {
-      const Extent& extent = region.extents[segment.extent_index];
-      if (segment.ld_index.value_or(segment.extent_index) == ld.key.extent_index &&
-          segment.slot == ld.slot && segment.serial == ld.serial &&
-          extent.device.str() == ld.slice.device && extent.dpa_bytes == ld.slice.dpa_bytes &&
-          extent.length_bytes == ld.slice.length_bytes) {
-        return true;
-      }
-    }
-  }
-  return false;
-}
 
 Slice SliceOf(const Extent& extent) {
   return {extent.device.str(), extent.dpa_bytes, extent.length_bytes};
@@ -223,191 +204,6 @@ void Reconciler::Scrub(const Region& region, const RegionMove& move) {
                      Step(key);
                    });
                  });
-}
-
-void Reconciler::Discover(Done done) {
-  if (discovering_) {
-    std::move(done)(absl::OkStatus());
-    return;
-  }
-  discovering_ = true;
-  next_discover_ = clock_->Elapsed() + options_.discover_period;
-  driver_->Discover([this, epoch = driver_epoch_,
-                     done = std::move(done)](absl::StatusOr<FabricView> view) mutable {
-    executor_->Post([this, epoch, view = std::move(view), done = std::move(done)]() mutable {
-      discovering_ = false;
-      if (view.ok()) {
-        TakeView(*view, epoch);
-      } else {
-        LogWarning("reconciler", "discovery: ", view.status().message());
-      }
-      std::move(done)(view.status());
-    });
-  });
-}
-
-// `epoch`: driver calls that began or ended after it make the view stale for their Attachment.
-void Reconciler::TakeView(const FabricView& view, uint64_t epoch) {
-  AddDevices(view);
-  std::set<std::string> reachable;
-  for (const FabricHost& host : view.hosts) {
-    if (host.reachable) reachable.insert(host.id);
-    HostRuntime runtime = writer_->state().Runtime(host.id);
-    if (runtime.fabric_reachable == host.reachable && runtime.fabric_slots == host.slots) continue;
-    runtime.fabric_reachable = host.reachable;
-    if (host.reachable) runtime.fabric_slots = host.slots;
-    writer_->SetRuntime(host.id, std::move(runtime));
-  }
-  viewed_ = true;
-  std::multimap<uint64_t, const BoundLd*> bound;  // By generation.
-  for (const BoundLd& ld : view.bound) bound.emplace(ld.key.generation, &ld);
-  for (auto& [generation, track] : tracks_) {
-    if (track.driver_calls > 0 || track.driver_epoch > epoch) continue;
-    const RegionPtr region = Durable(track.region);
-    const Attachment* attachment = region == nullptr ? nullptr : region->FindAttachment(track.host);
-    if (attachment == nullptr || attachment->generation != generation) continue;
-    // As long as they agree: an Attachment that was resized is looked at again by its next step.
-    for (size_t i = 0; i < std::min(track.known.size(), attachment->segments.size()); ++i) {
-      FabricSide side =
-          reachable.contains(track.host) ? FabricSide::kUnbound : FabricSide::kUnknown;
-      const auto [from, to] = bound.equal_range(generation);
-      for (auto at = from; at != to; ++at) {
-        const BoundLd& ld = *at->second;
-        const Segment& segment = attachment->segments[i];
-        if (ld.key.extent_index != segment.ld_index.value_or(segment.extent_index)) continue;
-        // Another LD by this one's key is neither this one nor its absence.
-        side = !Names(*region, ld) ? FabricSide::kUnknown
-               : ld.unbinding      ? FabricSide::kUnbinding
-                                   : FabricSide::kBound;
-      }
-      if (track.known[i].fabric == side) continue;
-      // A host that is gone for certain does not become uncertain because it cannot be asked.
-      if (side == FabricSide::kUnknown && track.known[i].fabric == FabricSide::kUnbound) continue;
-      track.known[i].fabric = side;
-      Touch(track.region);
-    }
-  }
-  std::map<uint64_t, std::vector<BoundLd>> strays;
-  nameless_.clear();
-  for (const BoundLd& ld : view.bound) {
-    // A call that is under way may have made it, or be about to unmake it.
-    const auto track = tracks_.find(ld.key.generation);
-    const bool stale = track != tracks_.end() &&
-                       (track->second.driver_calls > 0 || track->second.driver_epoch > epoch);
-    if (stale || IsNamed(ld)) continue;
-    nameless_.push_back(ld);
-    if (!strays_.contains({ld.key.generation, ld.key.extent_index})) {
-      strays[ld.key.generation].push_back(ld);
-    }
-  }
-  for (auto& [generation, lds] : strays) AdoptStrays(std::move(lds));
-  StepActive();
-}
-
-// Whether a record, as it is now or as it is about to be, has this very LD.
-bool Reconciler::IsNamed(const BoundLd& ld) const {
-  std::set<Key> keys;
-  if (const RegionPtr* region = writer_->state().FindRegionBySerial(ld.serial)) {
-    keys.insert((*region)->key);
-  }
-  const auto track = tracks_.find(ld.key.generation);
-  if (track != tracks_.end()) keys.insert(track->second.region);
-  return std::any_of(keys.begin(), keys.end(), [&](Key key) {
-    const RegionPtr* planned = writer_->state().FindRegion(key);
-    const RegionPtr durable = Durable(key);
-    return (planned != nullptr && Names(**planned, ld)) ||
-           (durable != nullptr && Names(*durable, ld));
-  });
-}
-
-// A LD that reaches bytes of the slice and that no record has: nothing may be cleared under it.
-const BoundLd* Reconciler::NamelessOn(const Slice& slice) const {
-  for (const BoundLd& ld : nameless_) {
-    const bool overlaps = ld.slice.device == slice.device &&
-                          ld.slice.dpa_bytes < slice.dpa_bytes + slice.length_bytes &&
-                          slice.dpa_bytes < ld.slice.dpa_bytes + ld.slice.length_bytes;
-    if (overlaps && !IsNamed(ld)) return &ld;
-  }
-  return nullptr;
-}
-
-void Reconciler::AddDevices(const FabricView& view) {
-  Change change;
-  for (const FabricDevice& seen : view.devices) {
-    const Device* known = writer_->state().FindDevice(seen.id);
-    if (known == nullptr) {
-      writer_->Submit(
-          Audit{{}, "manager", "add-device", ""},
-          [seen](const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {
-            if (state.FindDevice(seen.id) != nullptr) return Proposal{};
-            return Proposal::Of(Device{.key = context.next_id(),
-                                       .id = seen.id,
-                                       .serial = seen.serial,
-                                       .capacity_bytes = seen.capacity_bytes,
-                                       .granule_bytes = seen.granule_bytes,
-                                       .reachable = true,
-                                       .service_reason = {}},
-                                nullptr);
-          },
-          [this, id = seen.id](const absl::StatusOr<Committed>& done) {
-            if (done.ok()) writer_->SetReachable(id, true);
-          });
-      continue;
-    }
-    const bool same = known->serial == seen.serial &&
-                      known->capacity_bytes == seen.capacity_bytes &&
-                      known->granule_bytes == seen.granule_bytes;
-    if (!same && known->reachable) {
-      LogError("reconciler", "device ", seen.id, " is not what the store knows by that name ",
-               "(serial, capacity or granule differ): nothing will be placed on it; give the new ",
-               "device a new name");
-    }
-    if (known->reachable != same) writer_->SetReachable(seen.id, same);
-  }
-  for (const auto& [id, device] : writer_->state().devices()) {
-    const bool seen = std::any_of(view.devices.begin(), view.devices.end(),
-                                  [&, name = id](const FabricDevice& d) { return d.id == name; });
-    if (!seen && device.reachable) {
-      LogWarning("reconciler", "device ", id, " is no longer seen by the fabric");
-      writer_->SetReachable(id, false);
-    }
-  }
-}
-
-// LDs of one Attachment that no record intends: PlanStray takes their bytes out of use.
-void Reconciler::AdoptStrays(std::vector<BoundLd> lds) {
-  const uint64_t generation = lds.front().key.generation;
-  for (const BoundLd& ld : lds) strays_.insert({generation, ld.key.extent_index});
-  std::sort(lds.begin(), lds.end(), [](const BoundLd& a, const BoundLd& b) {
-    return a.key.extent_index < b.key.extent_index;
-  });
-  std::vector<StrayLd> found;
-  for (const BoundLd& ld : lds) {
-    LogError("reconciler", "host ", ld.key.host, " slot ", ld.slot, " is bound to ",
-             ld.slice.device, " at ", ld.slice.dpa_bytes,
-             " by no record of this pool: taking it down");
-    const auto tag = ParseUuid(ld.key.tag);
-    found.push_back({ld.key.host,
-                     tag.ok() ? Uuid(*tag) : Uuid(),
-                     generation,
-                     ld.key.extent_index,
-                     ld.slot,
-                     ld.serial,
-                     {ld.slice.device, ld.slice.dpa_bytes, ld.slice.length_bytes}});
-  }
-  writer_->Submit(
-      Audit{{}, "manager", "adopt-stray", "bound in the fabric, but in no record"},
-      [found](const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {
-        return Proposal{PlanStray(state, found, context), nullptr};
-      },
-      [this, generation, host = found.front().host](const absl::StatusOr<Committed>& done) {
-        if (!done.ok()) {
-          // The next discovery tries again.
-          std::erase_if(strays_, [&](const auto& ld) { return ld.first == generation; });
-          LogError("reconciler", "cannot take down stray LD ", generation, " of ", host, ": ",
-                   done.status().message(), "; `cxlpool host fence ", host, " --reason WHY` does");
-        }
-      });
 }
 
 void Reconciler::OnFabricEvent(const FabricEvent& event) {
