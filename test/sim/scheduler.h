@@ -1,0 +1,117 @@
+// The simulated machine room's time: one queue of events in one thread, and a seeded source of
+// chance. Nothing else in a simulation may know what time it is or throw dice.
+//
+// A Life is one process from its start to its end. What a process asked for may take effect after
+// it died; that it is told so may not. So an event says whose it is: kWorld, which never dies, or a
+// Life, and an event of a Life that is over is dropped.
+#ifndef CXLPOOL_TEST_SIM_SCHEDULER_H_
+#define CXLPOOL_TEST_SIM_SCHEDULER_H_
+
+#include <cstdint>
+#include <deque>
+#include <utility>
+#include <vector>
+
+#include "proto/support/executor.h"
+
+namespace cxlpool::sim {
+
+// Chance: SplitMix64. The same seed gives the same numbers on every machine.
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed) {}
+
+  uint64_t Next() {
+    uint64_t z = (state_ += 0x9e3779b97f4a7c15);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+    return z ^ (z >> 31);
+  }
+  // 0 to `below` - 1; `below` > 0.
+  uint64_t Below(uint64_t below) { return Next() % below; }
+  // `low` to `high`, both included.
+  int64_t Between(int64_t low, int64_t high) {
+    return low + static_cast<int64_t>(Below(static_cast<uint64_t>(high - low + 1)));
+  }
+  bool OneIn(uint64_t n) { return n > 0 && Below(n) == 0; }
+  bool Percent(uint32_t percent) { return Below(100) < percent; }
+
+ private:
+  uint64_t state_;
+};
+
+using LifeId = uint32_t;
+inline constexpr LifeId kWorld = 0;
+
+class Scheduler {
+ public:
+  Scheduler() : lives_(1) {}
+
+  LifeId Begin();         // A new process.
+  void End(LifeId life);  // It is gone: no event of it will run.
+  bool Alive(LifeId life) const { return lives_[life].alive; }
+
+  // Until `until` (of now_us) no event of `life` runs: the machine it runs on is paused. They run
+  // after that, in order.
+  void Pause(LifeId life, int64_t until_us);
+
+  void At(LifeId life, int64_t delay_us, Task task);
+
+  // Microseconds since the simulation began.
+  int64_t now_us() const { return now_us_; }
+
+  // Runs the next event. False: none is left.
+  bool RunOne();
+  // Runs what comes up to and with `until_us`; then it is that time.
+  void RunUntil(int64_t until_us);
+
+  uint64_t events() const { return events_; }
+
+ private:
+  struct LifeState {
+    bool alive = true;
+    int64_t paused_until_us = 0;
+  };
+  struct Event {
+    int64_t at_us;
+    uint64_t order;
+    LifeId life;
+    mutable Task task;
+    bool operator<(const Event& other) const {  // For a heap with the earliest on top.
+      return at_us != other.at_us ? at_us > other.at_us : order > other.order;
+    }
+  };
+
+  void Run(Event event);
+
+  std::vector<LifeState> lives_;
+  std::deque<Event> ready_;  // Of now, in order: what was posted without a delay.
+  std::vector<Event> later_;
+  uint64_t order_ = 0;
+  uint64_t events_ = 0;
+  int64_t now_us_ = 0;
+};
+
+// The Executor and Clock of one process. Its clock of the wall may be wrong.
+class SimExecutor : public Executor, public Clock {
+ public:
+  SimExecutor(Scheduler* scheduler, LifeId life, int64_t wall_skew_us = 0)
+      : scheduler_(scheduler), life_(life), wall_skew_us_(wall_skew_us) {}
+
+  void Post(Task task) override { scheduler_->At(life_, 0, std::move(task)); }
+  void PostAfter(absl::Duration delay, Task task) override;
+  absl::Time Now() const override;
+  absl::Duration Elapsed() const override;
+
+  void JumpWall(int64_t by_us) { wall_skew_us_ += by_us; }
+  LifeId life() const { return life_; }
+
+ private:
+  Scheduler* const scheduler_;
+  const LifeId life_;
+  int64_t wall_skew_us_;
+};
+
+}  // namespace cxlpool::sim
+
+#endif  // CXLPOOL_TEST_SIM_SCHEDULER_H_
