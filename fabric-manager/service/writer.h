@@ -62,6 +62,7 @@ class Writer {
     size_t max_group = 1024;   // Submissions in one commit.
     bool hardware_coherent = false;
     Policy default_policy = Policy::kPack;
+    std::function<Uuid()> make_tag = nullptr;  // Of new Regions; null: random ones.
   };
   struct Listener {
     // Records that changed in a commit, as they are now. On the executor.

@@ -17,8 +17,10 @@ constexpr size_t kMaxLine = 4096;
 
 void SetLogLevel(LogLevel level) { max_level = static_cast<int>(level); }
 
+bool LogsAt(LogLevel level) { return static_cast<int>(level) <= max_level; }
+
 void LogLine(LogLevel level, absl::string_view subject, absl::string_view message) {
-  if (static_cast<int>(level) > max_level) return;
+  if (!LogsAt(level)) return;
   static const bool terminal = isatty(STDERR_FILENO) != 0;
   std::string line;
   if (!terminal) absl::StrAppend(&line, "<", static_cast<int>(level), ">");

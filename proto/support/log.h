@@ -12,22 +12,23 @@ namespace cxlpool {
 
 enum class LogLevel { kError = 3, kWarning = 4, kInfo = 6, kDebug = 7 };
 
-// Lines above this level are dropped. Default kInfo.
+// Lines above this level are dropped, and not even made. Default kInfo.
 void SetLogLevel(LogLevel level);
+bool LogsAt(LogLevel level);
 
 void LogLine(LogLevel level, absl::string_view subject, absl::string_view message);
 
 template <typename... Args>
 void LogInfo(absl::string_view subject, const Args&... args) {
-  LogLine(LogLevel::kInfo, subject, absl::StrCat(args...));
+  if (LogsAt(LogLevel::kInfo)) LogLine(LogLevel::kInfo, subject, absl::StrCat(args...));
 }
 template <typename... Args>
 void LogWarning(absl::string_view subject, const Args&... args) {
-  LogLine(LogLevel::kWarning, subject, absl::StrCat(args...));
+  if (LogsAt(LogLevel::kWarning)) LogLine(LogLevel::kWarning, subject, absl::StrCat(args...));
 }
 template <typename... Args>
 void LogError(absl::string_view subject, const Args&... args) {
-  LogLine(LogLevel::kError, subject, absl::StrCat(args...));
+  if (LogsAt(LogLevel::kError)) LogLine(LogLevel::kError, subject, absl::StrCat(args...));
 }
 
 }  // namespace cxlpool
