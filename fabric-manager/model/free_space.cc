@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/model/bytes.h"
+#include "proto/support/mutant.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -303,9 +304,10 @@ absl::Status FreeSpace::Take(DeviceIndex device, uint64_t dpa_bytes, uint64_t le
 }
 
 absl::Status FreeSpace::Give(DeviceIndex device, uint64_t dpa_bytes, uint64_t length_bytes) {
+  const uint32_t one_more = CXLPOOL_MUTANT("free-one-granule-more") ? 1 : 0;
   const auto granules = WholeGranules(device, dpa_bytes, length_bytes);
   const std::optional<FreeRuns::Change> change =
-      granules.has_value() ? all_[device].runs.Give(granules->first, granules->second)
+      granules.has_value() ? all_[device].runs.Give(granules->first, granules->second + one_more)
                            : std::nullopt;
   if (!change.has_value()) {
     return absl::FailedPreconditionError(absl::StrCat(length_bytes, " bytes at ", dpa_bytes,

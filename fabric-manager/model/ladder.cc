@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "proto/support/mutant.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -144,7 +145,9 @@ Move Repair(const Attachment& attachment, const Known& known, bool may_go_down) 
 
 // ONLINE, and meant to stay.
 Move StayOnline(const Attachment& attachment, const Known& known, bool may_go_down) {
-  if (IsLost(known)) return Repair(attachment, known, may_go_down);
+  if (!CXLPOOL_MUTANT("ignore-lost-ld") && IsLost(known)) {
+    return Repair(attachment, known, may_go_down);
+  }
   if (All(known, HostSide::kOnline)) {
     // Reported lost, and yet it is there.
     if (IsRepair(attachment)) return Reach(attachment.state, "");
@@ -184,7 +187,7 @@ Move TakeOffline(const Attachment& attachment, const Known& known, bool may_go_d
     }
     return Do(may_go_down ? MoveKind::kOfferOffline : MoveKind::kNone);
   }
-  const bool away = Any(known, HostSide::kUnknown);
+  const bool away = !CXLPOOL_MUTANT("away-is-offline") && Any(known, HostSide::kUnknown);
   if (!AnyHostRegion(known) && !away) {
     const bool was_blocked = attachment.state == AttachmentState::kReleaseBlocked;
     return Reach(AttachmentState::kOffline, was_blocked ? "" : attachment.reason);
@@ -202,13 +205,15 @@ Move TakeOffline(const Attachment& attachment, const Known& known, bool may_go_d
 
 // OFFLINE and EJECTING: driver and host alternate until the proof.
 Move Unbind(const Attachment& attachment, const Known& known) {
-  if (All(known, FabricSide::kUnbound)) {
+  const bool one = CXLPOOL_MUTANT("one-proof-for-all") && Any(known, FabricSide::kUnbound);
+  if (one || All(known, FabricSide::kUnbound)) {
     return Reach(AttachmentState::kUnbound, attachment.reason);
   }
   if (Any(known, FabricSide::kUnknown)) return Do(MoveKind::kDiscover);
   const bool begun = attachment.state == AttachmentState::kEjecting;
   // Made again meanwhile, by whatever means: never pull the slot from under a host region.
-  if (!begun && AnyHostRegion(known)) return Do(MoveKind::kOfferOffline);
+  const bool up = !CXLPOOL_MUTANT("unbind-under-host-region") && AnyHostRegion(known);
+  if (!begun && up) return Do(MoveKind::kOfferOffline);
   if (Any(known, FabricSide::kBound)) {
     return DoWith(MoveKind::kBeginUnbind, Those(known, FabricSide::kBound));
   }
@@ -233,9 +238,11 @@ RegionMoveKind NextTailMove(const Region& region) {
   }
   if (region.tail_leaving) {
     if (some_up) return RegionMoveKind::kTurnTail;
+    if (CXLPOOL_MUTANT("scrub-tail-before-proof")) return RegionMoveKind::kScrub;
     return any ? RegionMoveKind::kNone : RegionMoveKind::kScrub;
   }
   if (some_down) return RegionMoveKind::kTurnTail;
+  if (CXLPOOL_MUTANT("join-tail-early")) return RegionMoveKind::kJoinTail;
   return all_up ? RegionMoveKind::kJoinTail : RegionMoveKind::kNone;
 }
 
@@ -298,6 +305,7 @@ RegionMove NextRegionMove(const Region& region, const absl::flat_hash_set<uint32
   const auto scrub = [&](size_t first, RegionMoveKind then) {
     RegionMove move{.kind = RegionMoveKind::kScrub, .state = region.state, .extents = {}};
     for (uint32_t i = static_cast<uint32_t>(first); i < region.extents.size(); ++i) {
+      if (CXLPOOL_MUTANT("skip-scrub")) continue;
       if (!scrubbed.contains(i)) move.extents.push_back(i);
     }
     if (move.extents.empty()) move.kind = then;

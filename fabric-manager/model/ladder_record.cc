@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "proto/support/mutant.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -13,11 +14,11 @@ void GiveUp(Region& region, Attachment& attachment, const Part& part, const std:
     attachment.tail->reason = why;
     region.state_reason = absl::StrCat("RESIZE_FAILED: ", why);
     // At once: nobody may take what is left for a Region that has grown.
-    region.tail_leaving = true;
+    region.tail_leaving = !CXLPOOL_MUTANT("failed-growth-stays");
     return;
   }
   attachment.TurnDown(why);
-  if (region.state == RegionState::kReserved) {
+  if (!CXLPOOL_MUTANT("half-made-stays") && region.state == RegionState::kReserved) {
     region.compensating = true;
     region.state_reason = why;
   }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "fabric-manager/model/bytes.h"
 #include "fabric-manager/model/placement.h"
+#include "proto/support/mutant.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
 
@@ -27,7 +28,9 @@ absl::StatusOr<std::optional<Plan>> FindRetry(const PoolState& state, const Requ
   if (request.id.id.empty()) return std::nullopt;
   const auto remembered = state.FindRequest(request.id);
   if (!remembered.has_value()) return std::nullopt;
-  if (remembered->payload_hash == request.payload_hash) return Plan{remembered->region, {}};
+  const bool same =
+      CXLPOOL_MUTANT("ignore-payload-hash") || remembered->payload_hash == request.payload_hash;
+  if (same) return Plan{remembered->region, {}};
   const std::string& region = remembered->region->id;
   return Refuse(absl::StatusCode::kAlreadyExists, "REQUEST_ID_REUSED",
                 absl::StrCat("this request_id belongs to an earlier ", request.id.method.str(),
@@ -101,6 +104,7 @@ absl::Status CheckSharing(absl::string_view label, Sharing sharing,
       all_leaving &= other.detaching;
     }
   }
+  if (CXLPOOL_MUTANT("share-exclusive")) return absl::OkStatus();
   if (holders.empty() || sharing == Sharing::kMultiWriter) return absl::OkStatus();
   const std::string names = absl::StrJoin(holders, ", ");
   std::string remedy =
@@ -118,7 +122,8 @@ absl::Status CheckSharing(absl::string_view label, Sharing sharing,
 std::string LabelOf(const Region& region) { return absl::StrCat("region \"", region.id, "\""); }
 
 absl::Status CheckEtag(const Region& region, absl::string_view etag) {
-  if (etag.empty() || etag == region.etag()) return absl::OkStatus();
+  if (CXLPOOL_MUTANT("ignore-etag") || etag.empty() || etag == region.etag())
+    return absl::OkStatus();
   return Refuse(absl::StatusCode::kFailedPrecondition, "ETAG_MISMATCH",
                 absl::StrCat(LabelOf(region), " has changed since it was read: its etag is ",
                              region.etag(), ", not ", Quoted(etag)),
@@ -197,7 +202,7 @@ absl::StatusOr<Attachment> MakeAttachment(const PoolState& state, absl::string_v
   attachment.host = host;
   attachment.mode = mode;
   attachment.access = access;
-  attachment.generation = context.next_id();
+  attachment.generation = CXLPOOL_MUTANT("reuse-generation") ? region.key : context.next_id();
   auto segments = MakeSegments(state, label, region, region.extents, 0, host, context, bridges);
   if (!segments.ok()) return segments.status();
   attachment.segments = *std::move(segments);

@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "fabric-manager/model/plan_parts.h"
 #include "fabric-manager/model/planner.h"
+#include "proto/support/mutant.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -37,7 +38,8 @@ absl::Status CheckMayRelease(const Region& region, const ReleaseSpec& spec) {
                                "\": a host releases only what it uses"),
                   "let an operator release it", {{"region", region.id}, {"host", spec.only_host}});
   }
-  if (region.state == RegionState::kQuarantined && !spec.force) {
+  const bool forced = CXLPOOL_MUTANT("release-quarantined") || spec.force;
+  if (region.state == RegionState::kQuarantined && !forced) {
     return Refuse(absl::StatusCode::kFailedPrecondition, "REGION_QUARANTINED",
                   absl::StrCat(label, " is quarantined: ", region.state_reason),
                   "release it with force and a reason (--force --reason), if you know that nobody "
@@ -46,7 +48,7 @@ absl::Status CheckMayRelease(const Region& region, const ReleaseSpec& spec) {
   }
   if (absl::Status status = CheckEtag(region, spec.etag); !status.ok()) return status;
   const std::vector<std::string> hosts = Blockers(region, spec);
-  if (hosts.empty()) return absl::OkStatus();
+  if (CXLPOOL_MUTANT("release-under-others") || hosts.empty()) return absl::OkStatus();
   const std::string names = absl::StrJoin(hosts, ", ");
   return Refuse(absl::StatusCode::kFailedPrecondition, "REGION_ATTACHED",
                 absl::StrCat(label, " is attached to ", names),
@@ -113,6 +115,7 @@ Change PlanExpiry(const PoolState& state, Key region, absl::Time expire_time,
   }
   auto edited = Edit(**found, Request{}, context);
   StartRelease(*edited, "LEASE_EXPIRED: nobody renewed it");
+  if (CXLPOOL_MUTANT("expiry-is-proof")) edited->attachments.clear();
   edited->state_reason = "LEASE_EXPIRED: nobody renewed it in time";
   return {RegionPtr(edited)};
 }

@@ -8,6 +8,7 @@
 #include "fabric-manager/model/bytes.h"
 #include "fabric-manager/model/plan_parts.h"
 #include "fabric-manager/model/planner.h"
+#include "proto/support/mutant.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -125,7 +126,7 @@ absl::StatusOr<Plan> Shrink(const Region& region, const ResizeSpec& spec, const 
   const size_t keep = KeepFor(region, spec.size_bytes);
   if (keep == region.extents.size()) return InsideExtent(region, spec.size_bytes);
   const std::vector<std::string> users = in_use ? in_use(region, keep) : std::vector<std::string>();
-  if (!users.empty()) {
+  if (!CXLPOOL_MUTANT("shrink-under-users") && !users.empty()) {
     return Refuse(absl::StatusCode::kFailedPrecondition, "REGION_IN_USE",
                   absl::StrCat(LabelOf(region), " is open on ", absl::StrJoin(users, ", "),
                                " where it would shrink"),

@@ -175,6 +175,17 @@ TEST_F(PlannerTest, AllocateInSeveralExtents) {
 
 // Retries.
 
+TEST_F(PlannerTest, QuotaCountsWhatIsHeldNotWhatWasAskedFor) {
+  SetTenant("ml", 3 * kUnit - 1);
+  AllocateSpec spec = Allocation("kv", 2 * kUnit + 1);
+  spec.tenant = "ml";
+  ExpectRefusal(Allocate(spec).status(), StatusCode::kResourceExhausted, "QUOTA_EXCEEDED");
+  spec.size_bytes = 2 * kUnit;
+  ASSERT_TRUE(Allocate(spec).ok());
+  ExpectRefusal(Resize("kv", 2 * kUnit + 1).status(), StatusCode::kResourceExhausted,
+                "QUOTA_EXCEEDED");
+}
+
 TEST_F(PlannerTest, ARetryGetsTheSameRegionAndChangesNothing) {
   const AllocateSpec spec = Allocation("kv", kUnit);
   const RegionPtr first = *Allocate(spec);

@@ -6,6 +6,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/model/pool_state.h"
+#include "proto/support/mutant.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -209,6 +210,7 @@ void PoolState::Charge(const Region& region, int64_t sign) {
     use.lds += static_cast<uint32_t>(sign);
     if (limits_.max_lds_per_device != 0) UpdateUsable(index);
   }
+  if (CXLPOOL_MUTANT("quota-forgets-scrubbing") && region.state == RegionState::kScrubbing) return;
   ChargeTenant(region.tenant, sign * static_cast<int64_t>(region.held_bytes()), sign);
 }
 
@@ -264,6 +266,7 @@ absl::Status PoolState::IndexNames(const RegionPtr& region) {
 }
 
 absl::Status PoolState::IndexRequests(const Region& region) {
+  if (CXLPOOL_MUTANT("restart-forgets-requests") && restoring_) return absl::OkStatus();
   for (size_t i = 0; i < region.requests.size(); ++i) {
     const RequestId& id = region.requests[i].id;
     if (requests_.try_emplace(id, region.key).second) continue;

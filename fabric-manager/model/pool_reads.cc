@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "fabric-manager/model/pool_state.h"
+#include "proto/support/mutant.h"
 
 namespace cxlpool::fm {
 
@@ -138,7 +139,8 @@ Change PoolState::ExpiredTombstones(absl::Time now, size_t limit) const {
   size_t beyond = tombstones_.size() - std::min(tombstones_.size(), kMaxTombstones);
   for (const auto& [gone_time, key] : by_gone_time_) {
     if (change.size() >= limit) break;
-    if (beyond == 0 && now - gone_time <= kTombstoneLife) break;
+    const bool keep = !CXLPOOL_MUTANT("tombstones-expire-at-once");
+    if (keep && beyond == 0 && now - gone_time <= kTombstoneLife) break;
     if (beyond > 0) --beyond;
     change.emplace_back(Erased{key});
   }

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/support/log.h"
+#include "proto/support/mutant.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
 
@@ -115,7 +116,8 @@ absl::Status HostSessions::Admit(const SessionPeer& peer, const SessionIdentity&
                   {{"host", host}});
   }
   const auto session = sessions_.find(host);
-  if (session != sessions_.end() && session->second.incarnation == hello.incarnation() &&
+  if (!CXLPOOL_MUTANT("two-agents-of-one-boot") && session != sessions_.end() &&
+      session->second.incarnation == hello.incarnation() &&
       session->second.agent_id != hello.agent_id()) {
     return Refuse(absl::StatusCode::kFailedPrecondition, "SESSION_ACTIVE",
                   absl::StrCat("another agent of host \"", host, "\" is connected from ",
@@ -163,12 +165,15 @@ void HostSessions::OnHello(std::shared_ptr<SessionPeer> peer, const SessionIdent
 
 HostSessions::SessionMap::iterator HostSessions::Find(const SessionPeer* peer) {
   const auto it = sessions_.find(peer->host_);
+  if (CXLPOOL_MUTANT("hear-old-sessions")) return it;
   return it != sessions_.end() && it->second.peer.get() == peer ? it : sessions_.end();
 }
 
 void HostSessions::OnMessage(SessionPeer* peer, const v1::AgentMessage& message) {
   const auto it = Find(peer);
-  if (it == sessions_.end() || message.session() != it->second.number) return;
+  if (it == sessions_.end()) return;
+  const bool current = message.session() == it->second.number;
+  if (!CXLPOOL_MUTANT("hear-old-sessions") && !current) return;
   OnHeartbeat(*peer, message.session());
   if (!message.has_report()) return;
   const std::string host = it->first;

@@ -7,6 +7,7 @@
 #include "fabric-manager/model/ladder_record.h"
 #include "fabric-manager/service/offers.h"
 #include "proto/support/log.h"
+#include "proto/support/mutant.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
 
@@ -89,7 +90,7 @@ void Reconciler::OfferAsRecorded(const Region& region, const Attachment& attachm
     wants.tail = RecordedWant(attachment.tail->state, attachment.tail->detaching);
   }
   TrackOf(region, attachment).wants = wants;
-  if (wants == OfferedWants{}) return;
+  if (CXLPOOL_MUTANT("restart-offers-nothing") || wants == OfferedWants{}) return;
   SendOffer(region, attachment, wants);
 }
 
@@ -174,6 +175,7 @@ void Reconciler::Step(Key key) {
 
 // The decoder stack of a bridge must not lose a region while another is being made on it.
 bool Reconciler::MayGoDown(const Attachment& attachment) const {
+  if (CXLPOOL_MUTANT("down-beside-way-up")) return true;
   for (const OccupiedSlot& other : writer_->state().Occupied(attachment.host)) {
     if (!other.pending() || other.generation == attachment.generation) continue;
     // One that is stuck on its way up must not hold others: it may be waiting for them to go.
@@ -211,8 +213,9 @@ void Reconciler::StepPart(const Region& region, const Attachment& attachment, co
   }
   std::vector<SegmentKnown> known(track.known.begin() + part.first, track.known.begin() + part.end);
   // On an operator's word, where the fabric cannot be asked and nothing is under way.
-  if (attachment.sworn && view.detaching && track.driver_calls == 0 && viewed_ &&
-      !writer_->state().Runtime(attachment.host).fabric_reachable) {
+  const bool mute = CXLPOOL_MUTANT("word-beats-fabric") ||
+                    !writer_->state().Runtime(attachment.host).fabric_reachable;
+  if (attachment.sworn && view.detaching && track.driver_calls == 0 && viewed_ && mute) {
     for (SegmentKnown& segment : known) {
       if (segment.fabric == FabricSide::kUnknown) segment.fabric = FabricSide::kUnbound;
     }
@@ -349,11 +352,15 @@ void Reconciler::FollowCommitted(const Region& region) {
 }
 
 void Reconciler::OnSession(const std::string& host, bool online) {
-  if (!online) {
+  if (!CXLPOOL_MUTANT("forget-incarnation") && !online) {
     // What it said is no longer known to hold.
     for (auto& [generation, track] : tracks_) {
       if (track.host != host) continue;
-      for (SegmentKnown& known : track.known) known.host = HostSide::kUnknown;
+      for (SegmentKnown& known : track.known) {
+        known.host = HostSide::kUnknown;
+        if (CXLPOOL_MUTANT("session-end-is-absence")) known.host = HostSide::kAbsent;
+        if (CXLPOOL_MUTANT("session-end-is-proof")) known.fabric = FabricSide::kUnbound;
+      }
     }
   }
   TouchHost(host);
@@ -361,7 +368,7 @@ void Reconciler::OnSession(const std::string& host, bool online) {
 
 void Reconciler::OnSegments(const std::string& host, const std::vector<v1::SegmentReport>& reports,
                             bool complete) {
-  if (complete) {
+  if (!CXLPOOL_MUTANT("forget-incarnation") && complete) {
     for (auto& [generation, track] : tracks_) {
       if (track.host != host) continue;
       track.opens = 0;

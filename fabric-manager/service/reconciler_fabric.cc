@@ -9,6 +9,7 @@
 #include "fabric-manager/service/offers.h"
 #include "fabric-manager/service/reconciler.h"
 #include "proto/support/log.h"
+#include "proto/support/mutant.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
 
@@ -24,6 +25,7 @@ bool IsPermanent(const absl::Status& status) {
 
 // Whether a failed Bind left the slot as it was. Of a conflicting LD the key is bound.
 bool NothingWasDone(const absl::Status& status) {
+  if (CXLPOOL_MUTANT("failed-bind-is-unbound")) return true;
   return absl::IsUnavailable(status) || (IsPermanent(status) && !absl::IsAlreadyExists(status));
 }
 
@@ -79,7 +81,7 @@ void Reconciler::Bind(const Region& region, const Attachment& attachment, const 
     const uint32_t index = part.first + in_part;
     const Segment& segment = attachment.segments[index];
     // From here on nobody may take it for unbound: a detach that comes now waits for the answer.
-    track.known[index].fabric = FabricSide::kUnknown;
+    if (!CXLPOOL_MUTANT("forget-bind-under-way")) track.known[index].fabric = FabricSide::kUnknown;
     BindRequest request{.key = KeyFor(region, attachment, index),
                         .slot = segment.slot,
                         .slice = SliceOf(region.extents[segment.extent_index]),
@@ -126,6 +128,7 @@ void Reconciler::BeginUnbind(const Region& region, const Attachment& attachment,
                         if (status.ok()) {
                           probe_("after-unbind");
                           known.fabric = FabricSide::kUnbinding;
+                          if (CXLPOOL_MUTANT("begun-is-proof")) known.fabric = FabricSide::kUnbound;
                           known.fabric_error.clear();
                           return;
                         }
@@ -151,7 +154,7 @@ void Reconciler::Eject(const Region& region, const Attachment& attachment, const
           DriverCallEnded(
               generation, index,
               [this, status = std::move(status)](Track& own, SegmentKnown& known) {
-                if (status.ok()) {
+                if (CXLPOOL_MUTANT("timeout-is-proof") || status.ok()) {
                   probe_("after-proof");
                   known.fabric = FabricSide::kUnbound;
                   own.stuck.clear();
@@ -178,7 +181,8 @@ void Reconciler::Scrub(const Region& region, const RegionMove& move) {
   RegionTrack& track = regions_[region.key];
   if (track.scrubbing || move.extents.empty() || clock_->Elapsed() < track.not_before) return;
   const uint32_t index = move.extents.front();
-  if (const BoundLd* ld = NamelessOn(SliceOf(region.extents[index]))) {
+  const BoundLd* ld = NamelessOn(SliceOf(region.extents[index]));
+  if (!CXLPOOL_MUTANT("scrub-under-stray") && ld != nullptr) {
     track.not_before = clock_->Elapsed() + options_.retry;
     LogWarning("reconciler", "regions/", region.id, " waits: host ", ld->key.host, " slot ",
                ld->slot, " reaches its bytes by no record; `cxlpool host fence ", ld->key.host,
@@ -193,7 +197,7 @@ void Reconciler::Scrub(const Region& region, const RegionMove& move) {
                    executor_->Post([this, key, index, status = std::move(status)] {
                      RegionTrack& own = regions_[key];
                      own.scrubbing = false;
-                     if (status.ok()) {
+                     if (CXLPOOL_MUTANT("failed-scrub-is-done") || status.ok()) {
                        probe_("after-scrub");
                        own.scrubbed.insert(index);
                      } else {
@@ -254,6 +258,7 @@ void Reconciler::Fence(const std::string& host, Audit audit, Done done) {
 void Reconciler::FenceWhenQuiet(const std::string& host, Audit audit, absl::Duration deadline,
                                 Done done) {
   const bool busy = std::any_of(tracks_.begin(), tracks_.end(), [&](const auto& entry) {
+    if (CXLPOOL_MUTANT("fence-beside-calls")) return false;
     return entry.second.host == host && entry.second.driver_calls > 0;
   });
   if (busy && clock_->Elapsed() >= deadline) {
@@ -276,12 +281,12 @@ void Reconciler::FenceWhenQuiet(const std::string& host, Audit audit, absl::Dura
                         done = std::move(done)](absl::Status status) mutable {
     executor_->Post([this, host, audit = std::move(audit), done = std::move(done),
                      status = std::move(status)]() mutable {
-      if (!status.ok()) {
+      if (!CXLPOOL_MUTANT("failed-fence-is-done") && !status.ok()) {
         std::move(done)(std::move(status));
         return;
       }
       for (auto& [generation, track] : tracks_) {
-        if (track.host != host) continue;
+        if (!CXLPOOL_MUTANT("fence-unbinds-others") && track.host != host) continue;
         track.driver_epoch = ++driver_epoch_;
         for (SegmentKnown& known : track.known) known.fabric = FabricSide::kUnbound;
       }

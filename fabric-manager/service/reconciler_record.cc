@@ -9,6 +9,7 @@
 #include "fabric-manager/model/ladder_record.h"
 #include "fabric-manager/service/reconciler.h"
 #include "proto/support/log.h"
+#include "proto/support/mutant.h"
 #include "proto/support/names.h"
 
 namespace cxlpool::fm {
@@ -30,7 +31,8 @@ void Reconciler::RecordMove(const Region& region, const Attachment& attachment, 
            for (size_t i = part.first; i < part.end; ++i) {
              Segment& segment = edited.segments[i];
              // The host has met the old serial in this incarnation: never again.
-             if (again && known[i].fabric != FabricSide::kBound) {
+             const bool fresh = !CXLPOOL_MUTANT("rebind-old-serial") && again;
+             if (fresh && known[i].fabric != FabricSide::kBound) {
                segment.serial = kSerialBase | context.next_id();
              } else if (observed[i].serial == segment.serial) {
                segment = observed[i];
@@ -129,7 +131,8 @@ void Reconciler::Record(const Region& region, const Attachment& seen, const std:
          [seen, edit = std::move(edit)](Region& edited, PlanContext& context) {
            Attachment* attachment = edited.FindAttachment(seen.host);
            // A request came between: look again at what it made.
-           if (attachment == nullptr || *attachment != seen) return false;
+           if (attachment == nullptr) return false;
+           if (!CXLPOOL_MUTANT("record-over-newer") && *attachment != seen) return false;
            edit(edited, *attachment, context);
            return true;
          });

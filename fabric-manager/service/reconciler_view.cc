@@ -10,6 +10,7 @@
 #include "fabric-manager/model/planner.h"
 #include "fabric-manager/service/reconciler.h"
 #include "proto/support/log.h"
+#include "proto/support/mutant.h"
 #include "proto/support/names.h"
 
 namespace cxlpool::fm {
@@ -71,23 +72,25 @@ void Reconciler::TakeView(const FabricView& view, uint64_t epoch) {
   std::multimap<uint64_t, const BoundLd*> bound;  // By generation.
   for (const BoundLd& ld : view.bound) bound.emplace(ld.key.generation, &ld);
   for (auto& [generation, track] : tracks_) {
-    if (track.driver_calls > 0 || track.driver_epoch > epoch) continue;
+    const bool old = track.driver_calls > 0 || track.driver_epoch > epoch;
+    if (!CXLPOOL_MUTANT("believe-old-view") && old) continue;
     const RegionPtr region = Durable(track.region);
     const Attachment* attachment = region == nullptr ? nullptr : region->FindAttachment(track.host);
     if (attachment == nullptr || attachment->generation != generation) continue;
     // As long as they agree: an Attachment that was resized is looked at again by its next step.
     for (size_t i = 0; i < std::min(track.known.size(), attachment->segments.size()); ++i) {
-      FabricSide side =
-          reachable.contains(track.host) ? FabricSide::kUnbound : FabricSide::kUnknown;
+      const bool seen = CXLPOOL_MUTANT("unreachable-is-unbound") || reachable.contains(track.host);
+      FabricSide side = seen ? FabricSide::kUnbound : FabricSide::kUnknown;
       const auto [from, to] = bound.equal_range(generation);
       for (auto at = from; at != to; ++at) {
         const BoundLd& ld = *at->second;
         const Segment& segment = attachment->segments[i];
         if (ld.key.extent_index != segment.ld_index.value_or(segment.extent_index)) continue;
         // Another LD by this one's key is neither this one nor its absence.
-        side = !Names(*region, ld) ? FabricSide::kUnknown
-               : ld.unbinding      ? FabricSide::kUnbinding
-                                   : FabricSide::kBound;
+        const bool same = CXLPOOL_MUTANT("forget-ld-conflicts") || Names(*region, ld);
+        side = !same          ? FabricSide::kUnknown
+               : ld.unbinding ? FabricSide::kUnbinding
+                              : FabricSide::kBound;
       }
       if (track.known[i].fabric == side) continue;
       // A host that is gone for certain does not become uncertain because it cannot be asked.
@@ -103,7 +106,7 @@ void Reconciler::TakeView(const FabricView& view, uint64_t epoch) {
     const auto track = tracks_.find(ld.key.generation);
     const bool stale = track != tracks_.end() &&
                        (track->second.driver_calls > 0 || track->second.driver_epoch > epoch);
-    if (stale || IsNamed(ld)) continue;
+    if (CXLPOOL_MUTANT("ignore-strays") || stale || IsNamed(ld)) continue;
     nameless_.push_back(ld);
     if (!strays_.contains({ld.key.generation, ld.key.extent_index})) {
       strays[ld.key.generation].push_back(ld);

@@ -36,6 +36,10 @@ struct World {
   int binds = 0;
   bool slow_binds = false;  // Binds take effect, and answer, when `slow` is run.
   std::vector<std::function<void()>> slow;
+  bool lose_binds = false;  // Binds take effect, and answer that nobody knows.
+  int failing_scrubs = 0;   // So many fail.
+  bool refuse_fence = false;
+  std::set<std::string> unreachable;  // Hosts that the fabric cannot be asked about.
 };
 
 class FakeFabric : public FabricDriver {
@@ -57,9 +61,11 @@ class FakeFabric : public FabricDriver {
     for (const char* id : {"cmm-0", "cmm-1"})
       view.devices.push_back({id, id, 8 * kGranule, kGranule});
     for (const std::string& host : hosts_) {
-      view.hosts.push_back({host, true, "1", {10, 11, 30, 31}});
+      view.hosts.push_back({host, !world_->unreachable.contains(host), "1", {10, 11, 30, 31}});
     }
-    for (const auto& [serial, host] : world_->bound) view.bound.push_back(host.ld);
+    for (const auto& [serial, host] : world_->bound) {
+      if (!world_->unreachable.contains(host.ld.key.host)) view.bound.push_back(host.ld);
+    }
     std::move(done)(std::move(view));
   }
   void Bind(BindRequest request, DoneWith<BoundLd> done) override {
@@ -87,6 +93,10 @@ class FakeFabric : public FabricDriver {
     ++world_->binds;
     BoundLd ld{request.key, request.slot, request.slice, request.read_only, request.serial, false};
     world_->bound[request.serial] = {ld, v1::SEGMENT_ABSENT};
+    if (world_->lose_binds) {
+      std::move(done)(absl::DeadlineExceededError("the switch does not answer"));
+      return;
+    }
     std::move(done)(ld);
   }
   void BeginUnbind(LdKey key, Done done) override {
@@ -107,6 +117,10 @@ class FakeFabric : public FabricDriver {
     std::move(done)(absl::OkStatus());
   }
   void Fence(std::string host, Done done) override {
+    if (world_->refuse_fence) {
+      std::move(done)(absl::FailedPreconditionError("the host's power cannot be cut"));
+      return;
+    }
     std::erase_if(world_->bound,
                   [&](const auto& entry) { return entry.second.ld.key.host == host; });
     std::move(done)(absl::OkStatus());
@@ -115,6 +129,11 @@ class FakeFabric : public FabricDriver {
     if (dead) return;
     for (const auto& [serial, host] : world_->bound) {
       if (host.ld.slice == slice) std::abort();  // Somebody can still reach the bytes.
+    }
+    if (world_->failing_scrubs > 0) {
+      --world_->failing_scrubs;
+      std::move(done)(absl::UnavailableError("the device is busy"));
+      return;
     }
     world_->scrubbed.push_back(slice);
     std::move(done)(absl::OkStatus());

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/support/log.h"
+#include "proto/support/mutant.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
 
@@ -71,7 +72,8 @@ Writer::Writer(Options options, Executor* executor, Clock* clock, Store* store, 
       views_(views),
       watch_(watch) {
   context_.next_id = [this] { return NextId(); };
-  context_.make_tag = [] { return Uuid(RandomUuid()); };
+  context_.make_tag = options_.make_tag;
+  if (!context_.make_tag) context_.make_tag = [] { return Uuid(RandomUuid()); };
   context_.hardware_coherent = options_.hardware_coherent;
   context_.default_policy = options_.default_policy;
 }
@@ -172,7 +174,7 @@ void Writer::Enqueue(Pending pending) {
 }
 
 uint64_t Writer::NextId() {
-  if (next_id_ >= meta_.next_id) {
+  if (!CXLPOOL_MUTANT("ids-not-durable") && next_id_ >= meta_.next_id) {
     meta_.next_id = next_id_ + kIdBlock;
     puts_[kPoolKey] = EncodePool(meta_, Audit{clock_->Now(), "manager", "reserve-ids", ""});
   }
@@ -286,6 +288,9 @@ void Writer::Pump() {
   committing_ = true;
   // A lone caller's answer is worth no other thread's waking; many answers are.
   const bool lone = group_.size() <= kLoneCallers;
+  if (CXLPOOL_MUTANT("ack-before-commit")) Tell({absl::OkStatus(), std::exchange(group_, {}), {}});
+  if (CXLPOOL_MUTANT("publish-before-commit")) PublishGroup();
+  if (CXLPOOL_MUTANT("act-before-commit")) listener_.on_committed(changes_);
   store_->Commit(std::move(batch), [this, lone](absl::Status status) {
     Task finish = [this, status = std::move(status)] {
       committing_ = false;
@@ -299,7 +304,7 @@ void Writer::Pump() {
 
 // Takes the group off the writer: applied and published, or undone.
 Writer::Finished Writer::FinishGroup(const absl::Status& status) {
-  if (!status.ok()) {
+  if (!CXLPOOL_MUTANT("apply-failed-commit") && !status.ok()) {
     for (auto inverse = inverses_.rbegin(); inverse != inverses_.rend(); ++inverse) {
       const auto undone = state_.Apply(*inverse);
       if (undone.ok()) continue;
@@ -343,6 +348,7 @@ void Writer::Tell(Finished finished) {
 void Writer::Answer(Planned planned, const absl::Status& status) {
   queued_.fetch_sub(planned.answers.size());
   for (size_t i = 0; i < planned.answers.size(); ++i) {
+    if (CXLPOOL_MUTANT("ack-failed-commit")) break;
     if (!status.ok() && planned.depends_on_commit[i]) planned.answers[i] = StoreFailed(status);
   }
   if (planned.done) {
@@ -434,7 +440,9 @@ void Writer::Publish(Publication publication) {
 }
 
 RegionPtr Writer::Durable(Key key) const {
-  if (const auto before = undurable_.find(key); before != undurable_.end()) return before->second;
+  const auto before = undurable_.find(key);
+  const bool planned = CXLPOOL_MUTANT("act-before-commit") || before == undurable_.end();
+  if (!planned) return before->second;
   const RegionPtr* now = state_.FindRegion(key);
   return now == nullptr ? nullptr : *now;
 }
@@ -442,6 +450,7 @@ RegionPtr Writer::Durable(Key key) const {
 void Writer::SetRuntime(const std::string& host, HostRuntime runtime) {
   state_.SetRuntime(host, std::move(runtime));
   stale_hosts_.insert(host);
+  if (CXLPOOL_MUTANT("show-uncommitted")) PublishView();
   if (!committing_) PublishView();  // A commit under way publishes in a moment.
 }
 

@@ -4,6 +4,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "proto/support/mutant.h"
 
 namespace cxlpool::agent {
 namespace {
@@ -59,7 +60,8 @@ bool SlotTaken(uint32_t slot, const HostObservation& host) {
 bool InMode(const DesiredSegment& desired, const ObservedHostRegion& region) {
   if (desired.mode == Mode::kDevdax) return region.dax_driver == DaxDriver::kDeviceDax;
   return region.dax_driver == DaxDriver::kKmem && region.total_blocks > 0 &&
-         region.online_blocks == region.total_blocks && region.all_movable;
+         (CXLPOOL_MUTANT("online-before-blocks") || region.online_blocks == region.total_blocks) &&
+         (CXLPOOL_MUTANT("online-in-any-zone") || region.all_movable);
 }
 
 // Takes the DAX device out of whatever has it: the first half of every way down, and of changing
@@ -166,7 +168,8 @@ Step StepUp(const DesiredSegment& desired, const HostObservation& host, bool ear
 }
 
 Step StepDown(const DesiredSegment& desired, const HostObservation& host) {
-  if (const ObservedHostRegion* region = RegionOf(desired, host)) {
+  const bool pull = CXLPOOL_MUTANT("power-off-under-region") && desired.want == Want::kEjected;
+  if (const ObservedHostRegion* region = RegionOf(desired, host); region != nullptr && !pull) {
     if (!NoOtherTargets(desired, *region) && PresentTargets(desired, host) > 0) {
       return Refuse("FOREIGN_HOST_REGION",
                     absl::StrCat("host region ", region->name, " spans the memdev of serial ",

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "host-agent/service/reports.h"
 #include "proto/support/log.h"
+#include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::agent {
@@ -189,7 +190,7 @@ void AgentCore::OnWelcome(const v1::Welcome& welcome) {
     offered.push_back(KeyOf(offer));
     TakeOffer(offer);
   }
-  attachments_.KeepOnly(offered);
+  if (!CXLPOOL_MUTANT("keep-old-offers")) attachments_.KeepOnly(offered);
   Advance();
 }
 
@@ -258,9 +259,9 @@ void AgentCore::OnObserved(uint64_t epoch, absl::StatusOr<HostObservation> seen)
 
 void AgentCore::Advance() {
   if (stopped_ || !observed_) return;
-  if (rung_.has_value()) {
+  if (!CXLPOOL_MUTANT("two-rungs-at-once") && rung_.has_value()) {
     SendReports();
-  } else if (observed_epoch_ != epoch_) {
+  } else if (!CXLPOOL_MUTANT("plan-on-old-sight") && observed_epoch_ != epoch_) {
     Look();  // Comes back here.
   } else {
     std::optional<Rung> next = Plan();
@@ -322,9 +323,9 @@ bool AgentCore::PlanSegment(const AttachmentKey& key, Segment& segment, const St
   if (!prepared_.ok()) return refuse(ErrorOf(prepared_));
   if (step.kind == Step::Kind::kOfflineBlocks || step.kind == Step::Kind::kUnbindDax) {
     const std::vector<int> users = opens_.UsersOf(key, segment.desired.first_serial());
-    if (!users.empty()) return refuse(HoldersError(users));
+    if (!CXLPOOL_MUTANT("ignore-opens") && !users.empty()) return refuse(HoldersError(users));
   }
-  if (!segment.last_succeeded.has_value()) return true;
+  if (CXLPOOL_MUTANT("believe-exit-codes") || !segment.last_succeeded.has_value()) return true;
   if (SameRung(*segment.last_succeeded, step)) {
     v1::SegmentError error;
     error.set_reason("NO_EFFECT");
@@ -398,6 +399,7 @@ void AgentCore::UnbindUnlessHeld(uint64_t serial, Done done) {
   memory_->FindHolders(serial, OnCore([this, serial, done = std::move(done)](
                                           absl::StatusOr<std::vector<int>> holders) mutable {
                          if (!holders.ok()) return std::move(done)(holders.status());
+                         if (CXLPOOL_MUTANT("unbind-while-held")) holders->clear();
                          if (holders->empty()) return memory_->UnbindDax(serial, std::move(done));
                          rung_->holders = *std::move(holders);
                          std::move(done)(absl::FailedPreconditionError("the DAX device is held"));

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::agent {
@@ -128,6 +129,8 @@ size_t UsableSegments(const Attachment& attachment, const HostObservation& host)
 absl::Status AttachmentTable::Put(v1::Offer offer) {
   if (absl::Status s = CheckOffer(offer); !s.ok()) return s;
   const AttachmentKey key = KeyOf(offer);
+  const bool newer = !map_.contains(key) && FindByTag(key.tag) != nullptr;
+  if (CXLPOOL_MUTANT("drop-newer-offer") && newer) return absl::OkStatus();
   if (map_.size() >= kMaxAttachments && map_.find(key) == map_.end()) {
     return BadOffer(offer, absl::StrCat("is one more than ", kMaxAttachments));
   }

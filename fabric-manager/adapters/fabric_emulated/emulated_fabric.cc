@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/support/log.h"
+#include "proto/support/mutant.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
 
@@ -257,7 +258,7 @@ absl::StatusOr<BoundLd> EmulatedFabric::BindNow(const BindRequest& request) {
   if (absl::Status status = Reload(request.key.host, request.slot, slot); !status.ok()) {
     return status;
   }
-  if (slot.ld.has_value()) {
+  if (!CXLPOOL_MUTANT("bind-over-bound") && slot.ld.has_value()) {
     return Refuse(absl::StatusCode::kResourceExhausted, "NO_FREE_PORT",
                   absl::StrCat("slot ", request.slot, " of host ", request.key.host,
                                " holds extent ", ExtentOf(*slot.ld)),
@@ -320,6 +321,7 @@ absl::StatusOr<bool> EmulatedFabric::TryUnbind(const LdKey& key) {
   const auto let_go = [&]() -> absl::StatusOr<bool> {
     auto side = slot->files.ReadHostSide();
     if (!side.ok()) return side.status();
+    if (CXLPOOL_MUTANT("unbind-while-powered")) return true;
     // A serial that is not ours is an older LD's: ours was never powered on.
     return !side->has_value() || (*side)->serial() != slot->ld->serial || !(*side)->powered();
   };
@@ -404,12 +406,13 @@ bool EmulatedFabric::BoundElsewhere(const std::string& extent, const std::string
 absl::Status EmulatedFabric::ScrubNow(const std::string& tag, uint32_t extent_index) {
   if (auto uuid = ParseUuid(tag); !uuid.ok()) return uuid.status();
   const std::string extent = ExtentFileName(tag, extent_index);
-  if (BoundElsewhere(extent, /*host=*/"") || BeingFenced(extent)) {
+  const bool bound = BoundElsewhere(extent, /*host=*/"") || BeingFenced(extent);
+  if (!CXLPOOL_MUTANT("scrub-while-bound") && bound) {
     return Refuse(absl::StatusCode::kFailedPrecondition, "STILL_BOUND",
                   absl::StrCat("extent ", extent, " is still bound to a host"),
                   "unbind it everywhere before it is scrubbed");
   }
-  return extents_->Scrub(extent);
+  return CXLPOOL_MUTANT("scrub-leaves-bytes") ? absl::OkStatus() : extents_->Scrub(extent);
 }
 
 }  // namespace cxlpool::fm

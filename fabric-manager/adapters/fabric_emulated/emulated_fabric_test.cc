@@ -149,6 +149,20 @@ TEST_F(EmulatedFabricTest, FenceThatWouldHitAnotherHostIsRefused) {
   EXPECT_TRUE(Fence("host-a").ok());
 }
 
+TEST_F(EmulatedFabricTest, WhatAFencedHostHasOpenReachesTheBytesNoMore) {
+  Open();
+  ASSERT_TRUE(Bind(Request("host-a", 1, 7)).ok());
+  const std::string path = absl::StrCat(root_, "/fabric/extents/", kTag, ".0");
+  std::fstream held(path, std::ios::in | std::ios::out | std::ios::binary);
+  held << 'a' << std::flush;
+  ASSERT_TRUE(Fence("host-a").ok());
+  held << 'b' << std::flush;
+  ASSERT_TRUE(held.good());
+  std::ifstream now(path, std::ios::binary);
+  EXPECT_EQ(now.get(), 'a') << "the Region keeps its bytes";
+  EXPECT_EQ(now.get(), 0);
+}
+
 TEST_F(EmulatedFabricTest, ScrubOfABoundExtentIsRefused) {
   Open();
   ASSERT_TRUE(Bind(Request("host-a", 1, 7)).ok());

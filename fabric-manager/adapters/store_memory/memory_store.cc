@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::fm {
@@ -21,7 +22,7 @@ StoreImage MemoryDisk::TakeOver() {
 
 absl::Status MemoryDisk::Apply(const StoreBatch& batch) {
   MutexLock lock(mutex_);
-  absl::Status status = guard_.Check(batch);
+  absl::Status status = CXLPOOL_MUTANT("store-unfenced") ? absl::OkStatus() : guard_.Check(batch);
   if (status.ok() && bytes_ + BatchBytes(batch) > max_bytes_) {
     status = Refusal{
         absl::StatusCode::kResourceExhausted,
@@ -41,6 +42,7 @@ absl::Status MemoryDisk::Apply(const StoreBatch& batch) {
     value = row.value;
   }
   for (const uint64_t key : batch.erases) {
+    if (CXLPOOL_MUTANT("store-skips-erases")) break;
     const auto found = rows_.find(key);
     if (found == rows_.end()) continue;
     bytes_ -= found->second.size();

@@ -1,0 +1,220 @@
+// A fabric that fails or does not answer, and hosts that go silent or reboot: what is not proven
+// is not believed, and nothing is taken from one host that only another has lost.
+
+#include <gtest/gtest.h>
+
+#include "absl/strings/match.h"
+#include "fabric-manager/service/service_rig.h"
+
+namespace cxlpool::fm {
+namespace {
+
+bool Online(const RegionPtr& region) {
+  return region != nullptr && region->state == RegionState::kAllocated &&
+         std::all_of(region->attachments.begin(), region->attachments.end(),
+                     [](const auto& a) { return a.state == AttachmentState::kOnline; });
+}
+
+// An agent that says hello and nothing more.
+class SilentAgent : public SessionPeer {
+ public:
+  void Send(const v1::ManagerMessage&) override {}
+  void Close(const absl::Status&) override {}
+  std::string address() const override { return "test:silent"; }
+};
+
+class DistrustTest : public testing::Test {
+ protected:
+  DistrustTest() { Restart(); }
+  void Restart() {
+    rig.reset();
+    rig = std::make_unique<ServiceRig>(disk, &world);
+  }
+  void Make(const AllocateSpec& spec) {
+    const auto made = rig->Allocate(spec);
+    ASSERT_TRUE(made.ok()) << made.status();
+    ASSERT_TRUE(rig->RunUntil([&] { return Online(rig->Find(spec.region_id)); }));
+  }
+  absl::Status Release(const std::string& id, char request) {
+    return rig->Call(&PoolService::Release, ReleaseOf(id, request)).status();
+  }
+  // Its agent's stream ends, and nobody dials again.
+  void GoSilent(const std::string& host) {
+    rig->sessions.OnClosed(rig->agents[host].get());
+    rig->agents.erase(host);
+  }
+  AttachmentState StateOf(const std::string& id) { return rig->Find(id)->attachments.at(0).state; }
+
+  World world;
+  std::shared_ptr<MemoryDisk> disk = std::make_shared<MemoryDisk>();
+  std::unique_ptr<ServiceRig> rig;
+};
+
+TEST_F(DistrustTest, AFailedScrubIsTriedAgainAndItsBytesAreHeldMeanwhile) {
+  Make(AllocateOn("kv", "host-a", 1));
+  world.failing_scrubs = 1'000'000;
+  ASSERT_TRUE(Release("kv", 2).ok());
+  rig->Run(absl::Seconds(30));
+  ASSERT_NE(rig->Find("kv"), nullptr);
+  EXPECT_EQ(rig->Find("kv")->state, RegionState::kScrubbing);
+  EXPECT_EQ(rig->views.Get()->capacity.free_bytes, 14 * kGranule);
+  world.failing_scrubs = 1;
+  ASSERT_TRUE(rig->RunUntil([&] { return rig->Find("kv") == nullptr; }));
+  EXPECT_EQ(world.scrubbed.size(), 1u);
+}
+
+TEST_F(DistrustTest, QuotaCountsBytesUntilTheyAreScrubbed) {
+  ASSERT_TRUE(rig->Do([&](Done done) {
+                   rig->pool.SetTenant("op", {0, "ml", 2 * kGranule, 0, 0}, std::move(done));
+                 })
+                  .ok());
+  AllocateSpec spec = AllocateOn("kv", "host-a", 1);
+  spec.tenant = "ml";
+  Make(spec);
+  world.failing_scrubs = 1'000'000;
+  ASSERT_TRUE(Release("kv", 2).ok());
+  ASSERT_TRUE(rig->RunUntil([&] { return rig->Find("kv")->state == RegionState::kScrubbing; }));
+  AllocateSpec next = AllocateOn("kw", "host-a", 3);
+  next.tenant = "ml";
+  EXPECT_EQ(ReasonOf(rig->Allocate(next).status()), "QUOTA_EXCEEDED");
+  world.failing_scrubs = 0;
+  ASSERT_TRUE(rig->RunUntil([&] { return rig->Find("kv") == nullptr; }));
+  EXPECT_TRUE(rig->Allocate(next).ok());
+}
+
+TEST_F(DistrustTest, AFenceThatFailsProvesNothing) {
+  Make(AllocateOn("kv", "host-a", 1));
+  world.refuse_fence = true;
+  EXPECT_FALSE(
+      rig->Do([&](Done done) { rig->pool.Fence("op", "host-a", "it hangs", std::move(done)); })
+          .ok());
+  rig->Run(absl::Seconds(5));
+  EXPECT_EQ(rig->Find("kv")->attachments.size(), 1u);
+  EXPECT_EQ(world.bound.size(), 1u);
+}
+
+// The world aborts if bytes are scrubbed under a bound LD.
+TEST_F(DistrustTest, AFenceProvesNothingOfOtherHosts) {
+  Make(AllocateOn("kv", "host-a", 1));
+  Make(AllocateOn("kw", "host-b", 2));
+  world.hold_offline = true;
+  ASSERT_TRUE(Release("kw", 3).ok());
+  ASSERT_TRUE(rig->RunUntil([&] { return StateOf("kw") == AttachmentState::kReleaseBlocked; }));
+  ASSERT_TRUE(
+      rig->Do([&](Done done) { rig->pool.Fence("op", "host-a", "it hangs", std::move(done)); })
+          .ok());
+  rig->Run(absl::Seconds(5));
+  ASSERT_NE(rig->Find("kw"), nullptr);
+  EXPECT_EQ(StateOf("kw"), AttachmentState::kReleaseBlocked);
+  EXPECT_EQ(world.bound.size(), 1u);
+}
+
+// A Bind that took effect though its answer was lost. A release that comes before anybody looked
+// has to look.
+TEST_F(DistrustTest, ABindOfUnknownOutcomeIsNotTakenForNone) {
+  world.lose_binds = true;
+  ASSERT_TRUE(rig->Allocate(AllocateOn("kv", "host-a", 1)).ok());
+  ASSERT_EQ(world.binds, 1);
+  ASSERT_TRUE(Release("kv", 2).ok());
+  ASSERT_TRUE(rig->RunUntil([&] { return rig->Find("kv") == nullptr; }));
+  EXPECT_TRUE(world.bound.empty());
+  EXPECT_EQ(world.scrubbed.size(), 1u);
+}
+
+TEST_F(DistrustTest, AnOperatorsWordDoesNotBeatAFabricThatCanBeAsked) {
+  world.lose_binds = true;
+  ASSERT_TRUE(rig->Allocate(AllocateOn("kv", "host-a", 1)).ok());
+  ASSERT_EQ(world.binds, 1);
+  ReleaseSpec force = ReleaseOf("kv", 2);
+  force.force = true;
+  force.reason = "nobody uses it";
+  ASSERT_TRUE(rig->Call(&PoolService::Release, force).ok());
+  ASSERT_TRUE(rig->RunUntil([&] { return rig->Find("kv") == nullptr; }));
+  EXPECT_TRUE(world.bound.empty());
+  EXPECT_EQ(world.scrubbed.size(), 1u);
+}
+
+TEST_F(DistrustTest, AHostThatCannotBeAskedAboutIsNotUnbound) {
+  Make(AllocateOn("kv", "host-a", 1));
+  world.unreachable = {"host-a"};
+  GoSilent("host-a");
+  ASSERT_TRUE(Release("kv", 2).ok());
+  rig->Run(absl::Minutes(1));
+  ASSERT_NE(rig->Find("kv"), nullptr);
+  EXPECT_EQ(rig->Find("kv")->attachments.size(), 1u);
+  EXPECT_TRUE(world.scrubbed.empty());
+}
+
+TEST_F(DistrustTest, WhileItsAgentIsAwayNothingIsPulledFromUnderAHost) {
+  Make(AllocateOn("kv", "host-a", 1));
+  GoSilent("host-a");
+  ASSERT_TRUE(Release("kv", 2).ok());
+  rig->Run(absl::Minutes(1));
+  ASSERT_NE(rig->Find("kv"), nullptr);
+  EXPECT_EQ(StateOf("kv"), AttachmentState::kOnline);
+  ASSERT_EQ(world.bound.size(), 1u);
+  EXPECT_FALSE(world.bound.begin()->second.ld.unbinding);
+  rig->Connect("host-a");
+  ASSERT_TRUE(rig->RunUntil([&] { return rig->Find("kv") == nullptr; }));
+}
+
+TEST_F(DistrustTest, WhatARebootedHostHadIsNotWhatItHas) {
+  Make(AllocateOn("kv", "host-a", 1));
+  v1::Hello hello = rig->agents["host-a"]->Hello();
+  rig->agents.erase("host-a");
+  hello.set_incarnation("boot-2");
+  hello.set_agent_id("00000000-0000-4000-8000-000000000009");
+  hello.clear_segments();
+  rig->sessions.OnHello(std::make_shared<SilentAgent>(), {"", true}, hello);
+  rig->Run(absl::Seconds(1));
+  EXPECT_EQ(StateOf("kv"), AttachmentState::kBound);
+  EXPECT_TRUE(absl::StartsWith(rig->Find("kv")->attachments[0].reason, "HOST_RESTARTED"))
+      << rig->Find("kv")->attachments[0].reason;
+}
+
+TEST_F(DistrustTest, ARestartedManagerOffersAgainWhatStands) {
+  Make(AllocateOn("kv", "host-a", 1));
+  Restart();
+  rig->Run(absl::Seconds(15));
+  EXPECT_EQ(rig->agents["host-a"]->offers.size(), 1u);
+}
+
+// The decoders of a bridge are a stack: none goes while another is being made on it.
+TEST_F(DistrustTest, NothingGoesDownOnABridgeWhereAnotherComesUp) {
+  Make(AllocateOn("kv", "host-a", 1));
+  const std::string bridge = rig->Find("kv")->attachments[0].segments[0].host_bridge;
+  world.slow_binds = true;
+  // Two bridges of two slots each: one of these is beside the first.
+  for (char i = 2; i < 5; ++i) {
+    ASSERT_TRUE(rig->Allocate(AllocateOn(std::string(1, 'a' + i), "host-a", i)).ok());
+  }
+  ASSERT_TRUE(Release("kv", 9).ok());
+  rig->Run(absl::Seconds(10));
+  EXPECT_EQ(StateOf("kv"), AttachmentState::kOnline) << "on " << bridge;
+  EXPECT_EQ(rig->agents["host-a"]->offers.begin()->second.want(), v1::Offer::WANT_ONLINE);
+  world.slow_binds = false;
+  for (const auto& bind : world.slow) bind();
+  world.slow.clear();
+  EXPECT_TRUE(rig->RunUntil([&] { return rig->Find("kv") == nullptr; }));
+}
+
+// By an Attachment's key the fabric shows other bytes than the record's: neither bound nor gone.
+TEST_F(DistrustTest, AnotherLdByTheSameKeyIsNotUnbound) {
+  Make(AllocateOn("kv", "host-a", 1));
+  const uint64_t serial = rig->Find("kv")->attachments[0].segments[0].serial;
+  World::HostLd moved = world.bound.at(serial);
+  world.bound.erase(serial);
+  moved.ld.slice = {"cmm-1", 4 * kGranule, 2 * kGranule};
+  moved.ld.serial = serial + 4096;
+  world.bound[moved.ld.serial] = moved;
+  Restart();
+  ASSERT_TRUE(Release("kv", 2).ok());
+  rig->Run(absl::Seconds(30));
+  ASSERT_NE(rig->Find("kv"), nullptr);
+  ASSERT_EQ(world.bound.size(), 1u);
+  EXPECT_FALSE(world.bound.begin()->second.ld.unbinding);
+  EXPECT_TRUE(world.scrubbed.empty());
+}
+
+}  // namespace
+}  // namespace cxlpool::fm
