@@ -8,7 +8,8 @@
 //                   the bytes are zero or this Region's own; the intent is durable
 //   Scrub           nobody can reach the bytes; they are on their way out of their Region
 //   host stores     only into what is bound to the host
-//   taken down      no host region of an Attachment that is to stay is destroyed or ejected
+//   taken down      nothing of an Attachment that is to stay is offlined, unbound from its driver,
+//                   destroyed or powered off
 //
 // Legal faults of the rack, and no others:
 //   a call is slow, fails before it did anything, or did it and answers UNKNOWN or too late;
@@ -29,15 +30,19 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "fabric-manager/ports/fabric_driver.h"
 #include "host-agent/model/observation.h"
+#include "host-agent/ports/host_memory.h"
 #include "test/sim/scheduler.h"
 
 namespace cxlpool::sim {
 
 inline constexpr uint64_t kGranule = 256ull << 20;  // Of devices, extents, host regions, blocks.
+inline constexpr uint64_t kWindowGranules = 64;     // Of host physical addresses, a bridge.
 
 struct RackDevice {
   std::string id;
@@ -51,6 +56,9 @@ struct PluggedLd {
   size_t device = 0;
   uint64_t first = 0, end = 0;  // Granules.
   bool powered = false;         // The memdev is there.
+  uint32_t bridge = 0;          // Index into the host's.
+  uint32_t hash = 0;            // HashOf its tag: what its host stores.
+  std::string memdev;           // Name, while powered.
 };
 
 struct RackBridge {
@@ -70,7 +78,11 @@ struct RackHost {
   std::vector<agent::ObservedHostRegion> regions;  // Of its kernel, in order of address.
   std::set<uint64_t> serials_seen;                 // In this incarnation of the fabric.
   bool refuses_offline = false;                    // Blocks stay online.
-  std::set<uint64_t> held;  // Serials (first of a host region) that a foreign process has open.
+  std::set<uint64_t> held;      // Serials (first of a host region) that a foreign process has open.
+  bool prepared = false;        // The kernel takes no new DAX device by itself, since this boot.
+  std::set<uint64_t> hopeless;  // First serials of host regions that its kernel cannot make.
+  uint32_t names = 0;           // Of memdevs and kernel regions given out in this boot.
+  std::vector<LifeId> fabric_calls;  // Of whom calls are about to take effect here.
 
   std::string incarnation() const;  // Boot id.
   const RackBridge* BridgeOf(uint32_t slot) const;
@@ -93,54 +105,89 @@ class Rack {
   // The first breach, with the time; later ones are not heard of.
   using Violation = std::function<void(const std::string& what)>;
 
+  // What the judge lacks is not judged.
   Rack(Scheduler* scheduler, Judge judge, Violation violation)
       : scheduler_(scheduler), judge_(std::move(judge)), violation_(std::move(violation)) {}
+  Rack(const Rack&) = delete;
+  Rack& operator=(const Rack&) = delete;
 
   std::vector<RackDevice> devices;
   std::map<std::string, RackHost> hosts;
   uint32_t max_lds_per_device = 0;
 
-  // --- The fabric's hand (sim_fabric.cc). Errors as in fabric_driver.h.
+  // Told of every move as a line, where there is somebody to tell.
+  std::function<void(absl::string_view)> trace;
+  // A host went dark, by Fence or PowerLost: its agent is over. Called when it is done.
+  std::function<void(const std::string& host)> on_dark;
+
+  RackHost* FindHost(const std::string& id);
+  RackDevice* FindDevice(const std::string& id);
+
+  // --- The fabric's hand (rack.cc). Errors as in fabric_driver.h.
   absl::StatusOr<fm::BoundLd> Bind(const fm::BindRequest& request);
-  void BeginUnbind(const fm::LdKey& key);
+  absl::Status BeginUnbind(const fm::LdKey& key);
   bool IsBound(const fm::LdKey& key) const;  // Also on a host that is not reachable.
-  void Fence(const std::string& host);       // Powers it off: kernel, LDs and all.
+  // As far as the fabric can ask: true on a host that it cannot ask.
+  bool MayBeBound(const fm::LdKey& key) const;
+  void Fence(const std::string& host);  // Powers it off: kernel, LDs and all.
   // Clears granules [first, first + count) of the slice; the judge looks at the whole slice.
   void Scrub(const std::string& tag, const fm::Slice& slice, uint64_t first, uint64_t count);
   fm::FabricView Look() const;
 
-  // --- A host's hand (sim_host_memory.cc).
+  // --- A host's hand (rack_host.cc). Errors as in host_memory.h.
   // The memdev of `serial` appears, if the LD is in the slot. False: it is not there (yet).
   bool PowerOn(RackHost& host, uint32_t slot, uint64_t serial);
-  // Makes it; the host's applications store into it at once. Errors as in host_memory.h.
-  absl::Status CreateHostRegion(RackHost& host, const std::string& bridge,
-                                const std::vector<uint64_t>& serials, uint64_t size_bytes);
-  // Takes it away, also a half-made one.
-  void DestroyHostRegion(RackHost& host, uint64_t serial);
+  // Makes it; the host's applications store into it at once.
+  absl::Status CreateHostRegion(RackHost& host, const agent::HostRegionSpec& spec);
+  absl::Status BindDax(RackHost& host, uint64_t serial, agent::DaxDriver driver);
+  absl::Status OnlineBlocks(RackHost& host, uint64_t serial);
+  // Where the host refuses, half of them goes.
+  absl::Status OfflineBlocks(RackHost& host, uint64_t serial);
+  absl::Status UnbindDax(RackHost& host, uint64_t serial);
+  absl::Status DestroyHostRegion(RackHost& host, uint64_t serial);
   // Ejects: the LD is gone from the slot, if the fabric has begun the unbind; else the memdev
   // alone.
   absl::Status PowerOff(RackHost& host, uint32_t slot, uint64_t serial);
   agent::HostObservation Observe(const RackHost& host) const;
 
-  // --- What happens by itself.
+  // --- What happens by itself (rack_host.cc).
   // The applications of the host store into everything that they can reach.
   void Store(RackHost& host);
   void Remove(RackHost& host, uint32_t slot);  // Surprise. Nothing there: no effect.
   void Reset(RackHost& host);                  // New incarnation; LDs stay plugged, unpowered.
-  void PowerLost(RackHost& host);              // Off, LDs gone.
+  void PowerLost(RackHost& host);              // Off, LDs gone, new fabric incarnation.
   void PowerBack(RackHost& host);              // New incarnation, nothing plugged.
 
-  // Called with every LD that left a slot, whatever took it.
-  std::function<void(const fm::BoundLd&)> on_gone;
+  // Why an LD left its slot.
+  enum class Gone { kUnbound, kRemoved, kDark };
+  using OnGone = std::function<void(const fm::BoundLd&, Gone)>;
+  // Until Unsubscribe: told of every LD that left a slot, after it did.
+  uint32_t Subscribe(OnGone on_gone);
+  void Unsubscribe(uint32_t subscription);
 
   static uint32_t HashOf(const std::string& tag);  // Never 0.
 
+  // For what the two hands find themselves.
+  void Breach(const std::string& what);
+
  private:
-  void Breach(const std::string& what) { violation_(what); }
+  absl::Status CheckBind(const fm::BindRequest& request) const;
+  void JudgeBind(const RackHost& host, const fm::BindRequest& request, const PluggedLd& plugged);
+  // Whoever reaches granules of the device; null for nobody.
+  const PluggedLd* Reaches(size_t device, uint64_t first, uint64_t end,
+                           const std::string& except_tag) const;
+  // One that is to stay goes: a breach.
+  void JudgeDown(const RackHost& host, const std::vector<uint64_t>& serials, const char* how);
+  void LeaveSlot(RackHost& host, uint32_t slot, Gone gone);
+  void ForgetKernel(RackHost& host);
+  void StoreInto(RackHost& host, const agent::ObservedHostRegion& region);
+  void Say(absl::string_view what, const RackHost& host, uint64_t serial);
 
   Scheduler* const scheduler_;
   const Judge judge_;
   const Violation violation_;
+  std::vector<std::pair<uint32_t, OnGone>> on_gone_;
+  uint32_t subscriptions_ = 0;
 };
 
 }  // namespace cxlpool::sim

@@ -1,15 +1,22 @@
 // The FabricDriver of one life of the manager, on the simulated rack.
 //
-// Each call takes effect on the rack after one seeded delay and answers after another. The effect
-// takes place even if the manager died meanwhile; the answer does not. Faults that wait in
-// FabricFaults are used up by the next calls of their kind; which are legal: rack.h.
+// Each call takes effect on the rack after one seeded delay and answers after another. What is on
+// its way to a host takes effect even if the manager dies meanwhile; the answer does not come. The
+// next manager's calls and looks queue behind it, for a host's side of the fabric does one thing
+// after another. Not on its way: what a slow driver still holds, and a scrub, which the manager
+// does itself, a piece at a time: these end with it.
+//
+// Faults that wait in FabricFaults are used up by the next calls of their kind; which are legal:
+// rack.h. Every call answers within kDeadlineUs; AwaitUnbound when its own time-out is over.
 #ifndef CXLPOOL_TEST_SIM_SIM_FABRIC_H_
 #define CXLPOOL_TEST_SIM_SIM_FABRIC_H_
 
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "fabric-manager/ports/fabric_driver.h"
 #include "test/sim/rack.h"
@@ -17,7 +24,10 @@
 
 namespace cxlpool::sim {
 
+inline constexpr int64_t kDeadlineUs = 3'000'000;
+
 enum class FabricCall { kDiscover, kBind, kBeginUnbind, kAwaitUnbound, kFence, kScrub };
+inline constexpr int kFabricCalls = 6;
 
 // How the next call of a kind goes wrong.
 struct FabricFault {
@@ -28,9 +38,15 @@ struct FabricFault {
     kSlow,         // Takes ten times as long, up to the driver's deadline.
     kLies,         // Bind alone: done, and answers UNAVAILABLE as if it were not.
   };
+  static constexpr int kKinds = 5;
   FabricCall call;
   Kind kind;
 };
+
+// A kind that is not of the call is kFails.
+bool Legal(FabricCall call, FabricFault::Kind kind);
+// "bind-unknown-done": what on_fault is told.
+const char* NameOf(FabricCall call, FabricFault::Kind kind);
 
 // Outlives the managers: what is about to go wrong, and what did.
 struct FabricFaults {
@@ -44,6 +60,7 @@ class SimFabric : public fm::FabricDriver {
   // All outlive this. `life`: of the manager. Delays: a few hundred microseconds to some
   // milliseconds; `random` is this driver's own.
   SimFabric(Scheduler* scheduler, LifeId life, Rack* rack, FabricFaults* faults, Random random);
+  ~SimFabric() override;
 
   fm::FabricCapabilities capabilities() const override;
   void Start(absl::AnyInvocable<void(fm::FabricEvent)> sink) override;
@@ -58,12 +75,48 @@ class SimFabric : public fm::FabricDriver {
   void Emit(fm::FabricEvent event);
 
  private:
+  // How one call goes.
+  struct Course {
+    int64_t queue_us = 0;   // In the driver.
+    int64_t effect_us = 0;  // On its way, after that.
+    int64_t answer_us = 0;  // On its way back, after that.
+    bool acts = true;
+    absl::Status instead;  // The answer where it is not OK; else what came of it.
+    std::optional<FabricFault::Kind> fault;
+  };
+  struct Waiter {
+    uint64_t id = 0;
+    fm::LdKey key;
+    int64_t answer_us = 0;
+    Done done;
+  };
+
+  Course Plan(FabricCall call);
+  // Takes `effect` to the host and its answer back.
+  template <typename Answer, typename Effect>
+  void Send(const std::string& host, Course course, bool in_turn, Effect effect,
+            absl::AnyInvocable<void(Answer) &&> done);
+  // Whether something of a manager before this one is on its way there.
+  bool IsBusy(const RackHost& host) const;
+  void LookAround(Course course, DoneWith<fm::FabricView> done);
+  void LookForProof(fm::LdKey key, int64_t deadline_us, Course course, Done done);
+  void OnGone(const fm::BoundLd& ld, Rack::Gone gone);
+  void Proven(size_t waiter);
+  void Expire(uint64_t waiter);
+  void PollUnreachable();
+  template <typename Answer>
+  void AnswerLater(int64_t delay_us, Answer answer, absl::AnyInvocable<void(Answer) &&> done);
+
   Scheduler* const scheduler_;
   const LifeId life_;
   Rack* const rack_;
   FabricFaults* const faults_;
+  const uint32_t subscription_;
   Random random_;
   absl::AnyInvocable<void(fm::FabricEvent)> sink_;
+  std::vector<Waiter> waiters_;
+  uint64_t last_waiter_ = 0;
+  bool polling_ = false;
 };
 
 }  // namespace cxlpool::sim

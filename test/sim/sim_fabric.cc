@@ -1,0 +1,355 @@
+#include "test/sim/sim_fabric.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool::sim {
+namespace {
+
+using Kind = FabricFault::Kind;
+
+constexpr int64_t kTurnUs = 100;      // Until a call that found the host busy tries again.
+constexpr int64_t kPollUs = 20'000;   // Of a host that cannot be asked.
+constexpr int64_t kMargin = 200'000;  // Below the deadline, for the longest way there and back.
+
+absl::Status Refuse(absl::StatusCode code, const char* reason, std::string message,
+                    const char* remedy) {
+  return Refusal{code, reason, std::move(message), remedy, {}}.ToStatus();
+}
+
+absl::Status UnknownHost(const std::string& host) {
+  return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_HOST",
+                absl::StrCat("the rack has no host ", host), "use one that it has");
+}
+
+absl::Status NotProven(const fm::LdKey& key) {
+  return Refuse(absl::StatusCode::kDeadlineExceeded, "UNBIND_NOT_PROVEN",
+                absl::StrCat("host ", key.host, " has not let go of tag ", key.tag),
+                "wait for its agent, or fence the host");
+}
+
+// What a fault makes of the answer; OK for those that leave it.
+absl::Status AnswerOf(FabricCall call, Kind kind) {
+  switch (kind) {
+    case Kind::kFails:
+    case Kind::kLies:
+      return Refuse(absl::StatusCode::kUnavailable, "HOST_UNREACHABLE",
+                    "the fabric does not do it now", "try again later");
+    case Kind::kUnknownDone:
+      return absl::UnknownError("the fabric's answer was lost");
+    case Kind::kUnknownNot:
+      if (call == FabricCall::kAwaitUnbound) return NotProven({});
+      return absl::DeadlineExceededError("the fabric did not answer in time");
+    case Kind::kSlow:
+      break;
+  }
+  return absl::OkStatus();
+}
+
+constexpr const char* kNames[kFabricCalls][FabricFault::kKinds] = {
+    {"discover-fails", "discover-unknown-done", "discover-unknown-not", "discover-slow", ""},
+    {"bind-fails", "bind-unknown-done", "bind-unknown-not", "bind-slow", "bind-lies"},
+    {"unbind-fails", "unbind-unknown-done", "unbind-unknown-not", "unbind-slow", ""},
+    {"await-fails", "", "await-unknown-not", "await-slow", ""},
+    {"fence-fails", "", "fence-unknown-not", "fence-slow", ""},
+    {"scrub-fails", "scrub-unknown-done", "scrub-unknown-not", "scrub-slow", ""},
+};
+
+}  // namespace
+
+const char* NameOf(FabricCall call, FabricFault::Kind kind) {
+  return kNames[static_cast<int>(call)][static_cast<int>(kind)];
+}
+
+bool Legal(FabricCall call, FabricFault::Kind kind) { return *NameOf(call, kind) != '\0'; }
+
+SimFabric::SimFabric(Scheduler* scheduler, LifeId life, Rack* rack, FabricFaults* faults,
+                     Random random)
+    : scheduler_(scheduler),
+      life_(life),
+      rack_(rack),
+      faults_(faults),
+      subscription_(
+          rack->Subscribe([this](const fm::BoundLd& ld, Rack::Gone gone) { OnGone(ld, gone); })),
+      random_(random) {}
+
+SimFabric::~SimFabric() { rack_->Unsubscribe(subscription_); }
+
+fm::FabricCapabilities SimFabric::capabilities() const {
+  return {.driver = "simulated",
+          .extent_granule_bytes = kGranule,
+          .max_lds_per_device = rack_->max_lds_per_device,
+          .enforces_read_only = true,
+          .hardware_coherent = true,
+          .can_fence = true};
+}
+
+void SimFabric::Start(absl::AnyInvocable<void(fm::FabricEvent)> sink) { sink_ = std::move(sink); }
+
+void SimFabric::Emit(fm::FabricEvent event) {
+  scheduler_->At(life_, random_.Between(20, 400), [this, event = std::move(event)]() mutable {
+    if (sink_) sink_(std::move(event));
+  });
+}
+
+SimFabric::Course SimFabric::Plan(FabricCall call) {
+  Course course;
+  const bool scrub = call == FabricCall::kScrub;
+  course.effect_us = scrub ? random_.Between(1000, 5000) : random_.Between(50, 800);
+  course.answer_us = random_.Between(20, 400);
+  const auto fault = std::find_if(faults_->next.begin(), faults_->next.end(),
+                                  [=](const FabricFault& f) { return f.call == call; });
+  if (fault == faults_->next.end()) return course;
+  const Kind kind = Legal(call, fault->kind) ? fault->kind : Kind::kFails;
+  faults_->next.erase(fault);
+  course.fault = kind;
+  course.acts = kind != Kind::kFails && kind != Kind::kUnknownNot;
+  course.instead = AnswerOf(call, kind);
+  if (kind == Kind::kUnknownNot) course.answer_us += random_.Between(1000, kDeadlineUs / 2);
+  if (kind == Kind::kSlow) {
+    course.effect_us *= 10;
+    course.answer_us *= 10;
+    if (random_.Percent(30)) course.queue_us = random_.Between(10'000, kDeadlineUs - kMargin);
+  }
+  faults_->on_fault(NameOf(call, kind));
+  return course;
+}
+
+template <typename Answer>
+void SimFabric::AnswerLater(int64_t delay_us, Answer answer,
+                            absl::AnyInvocable<void(Answer) &&> done) {
+  scheduler_->At(life_, delay_us, [answer = std::move(answer), done = std::move(done)]() mutable {
+    std::move(done)(std::move(answer));
+  });
+}
+
+bool SimFabric::IsBusy(const RackHost& host) const {
+  return std::any_of(host.fabric_calls.begin(), host.fabric_calls.end(),
+                     [this](LifeId life) { return life != life_; });
+}
+
+// What happens in the world knows nothing of this driver, which may be gone by then.
+template <typename Answer, typename Effect>
+void SimFabric::Send(const std::string& host_id, Course course, bool in_turn, Effect effect,
+                     absl::AnyInvocable<void(Answer) &&> done) {
+  RackHost* host = rack_->FindHost(host_id);
+  if (host == nullptr) {
+    return AnswerLater<Answer>(course.answer_us, UnknownHost(host_id), std::move(done));
+  }
+  if (course.queue_us > 0 || (in_turn && IsBusy(*host))) {
+    const int64_t delay_us = std::max(course.queue_us, kTurnUs);
+    course.queue_us = 0;
+    scheduler_->At(life_, delay_us,
+                   [this, host_id, course, in_turn, effect = std::move(effect),
+                    done = std::move(done)]() mutable {
+                     Send<Answer>(host_id, std::move(course), in_turn, std::move(effect),
+                                  std::move(done));
+                   });
+    return;
+  }
+  host->fabric_calls.push_back(life_);
+  const int64_t effect_us = course.effect_us;
+  scheduler_->At(kWorld, effect_us,
+                 [scheduler = scheduler_, life = life_, rack = rack_, host,
+                  boots = host->fabric_boots, in_turn, course = std::move(course),
+                  effect = std::move(effect), done = std::move(done)]() mutable {
+                   host->fabric_calls.erase(
+                       std::find(host->fabric_calls.begin(), host->fabric_calls.end(), life));
+                   Answer answer = absl::UnavailableError("");
+                   if (in_turn && host->fabric_boots != boots) {
+                     answer = Refuse(absl::StatusCode::kUnavailable, "HOST_UNREACHABLE",
+                                     absl::StrCat("host ", host->id, " went dark meanwhile"),
+                                     "try again later");
+                   } else if (course.acts) {
+                     answer = effect(*rack);
+                   }
+                   if (!course.instead.ok()) answer = std::move(course.instead);
+                   scheduler->At(life, course.answer_us,
+                                 [answer = std::move(answer), done = std::move(done)]() mutable {
+                                   std::move(done)(std::move(answer));
+                                 });
+                 });
+}
+
+void SimFabric::Bind(fm::BindRequest request, DoneWith<fm::BoundLd> done) {
+  const std::string host = request.key.host;
+  Send<absl::StatusOr<fm::BoundLd>>(
+      host, Plan(FabricCall::kBind), /*in_turn=*/true,
+      [request = std::move(request)](Rack& rack) { return rack.Bind(request); }, std::move(done));
+}
+
+void SimFabric::BeginUnbind(fm::LdKey key, Done done) {
+  const std::string host = key.host;
+  Send<absl::Status>(
+      host, Plan(FabricCall::kBeginUnbind), /*in_turn=*/true,
+      [key = std::move(key)](Rack& rack) { return rack.BeginUnbind(key); }, std::move(done));
+}
+
+// Past whatever is on its way: that finds the host dark.
+void SimFabric::Fence(std::string host, Done done) {
+  Course course = Plan(FabricCall::kFence);
+  if (!faults_->can_fence && course.instead.ok()) {
+    course.acts = false;
+    course.instead = Refuse(absl::StatusCode::kFailedPrecondition, "FENCE_FAILED",
+                            absl::StrCat("nobody confirms that host ", host, " is off"),
+                            "cut its power by hand");
+  }
+  Send<absl::Status>(
+      host, std::move(course), /*in_turn=*/false,
+      [host](Rack& rack) {
+        rack.Fence(host);
+        return absl::OkStatus();
+      },
+      std::move(done));
+}
+
+// --- Looking.
+
+void SimFabric::Discover(DoneWith<fm::FabricView> done) {
+  Course course = Plan(FabricCall::kDiscover);
+  const int64_t delay_us = course.queue_us + course.effect_us;
+  scheduler_->At(life_, delay_us,
+                 [this, course = std::move(course), done = std::move(done)]() mutable {
+                   LookAround(std::move(course), std::move(done));
+                 });
+}
+
+void SimFabric::LookAround(Course course, DoneWith<fm::FabricView> done) {
+  const bool busy = std::any_of(rack_->hosts.begin(), rack_->hosts.end(),
+                                [this](const auto& entry) { return IsBusy(entry.second); });
+  if (busy) {
+    scheduler_->At(life_, kTurnUs,
+                   [this, course = std::move(course), done = std::move(done)]() mutable {
+                     LookAround(std::move(course), std::move(done));
+                   });
+    return;
+  }
+  absl::StatusOr<fm::FabricView> answer = absl::UnknownError("");
+  if (course.instead.ok()) {
+    answer = rack_->Look();
+  } else {
+    answer = std::move(course.instead);
+  }
+  AnswerLater(course.answer_us, std::move(answer), std::move(done));
+}
+
+void SimFabric::AwaitUnbound(fm::LdKey key, absl::Duration timeout, Done done) {
+  Course course = Plan(FabricCall::kAwaitUnbound);
+  const int64_t now_us = scheduler_->now_us();
+  const int64_t deadline_us = now_us + std::max<int64_t>(0, absl::ToInt64Microseconds(timeout));
+  const int64_t delay_us = course.queue_us + course.effect_us;
+  scheduler_->At(life_, delay_us,
+                 [this, key = std::move(key), deadline_us, course = std::move(course),
+                  done = std::move(done)]() mutable {
+                   LookForProof(std::move(key), deadline_us, std::move(course), std::move(done));
+                 });
+}
+
+void SimFabric::LookForProof(fm::LdKey key, int64_t deadline_us, Course course, Done done) {
+  const RackHost* host = rack_->FindHost(key.host);
+  if (host == nullptr) {
+    return AnswerLater(course.answer_us, UnknownHost(key.host), std::move(done));
+  }
+  if (!course.instead.ok()) {
+    return AnswerLater(course.answer_us, std::move(course.instead), std::move(done));
+  }
+  if (IsBusy(*host)) {
+    scheduler_->At(life_, kTurnUs,
+                   [this, key = std::move(key), deadline_us, course = std::move(course),
+                    done = std::move(done)]() mutable {
+                     LookForProof(std::move(key), deadline_us, std::move(course), std::move(done));
+                   });
+    return;
+  }
+  if (!rack_->MayBeBound(key)) {
+    return AnswerLater(course.answer_us, absl::OkStatus(), std::move(done));
+  }
+  const int64_t left_us = deadline_us - scheduler_->now_us();
+  if (left_us <= 0) return AnswerLater(course.answer_us, NotProven(key), std::move(done));
+  const uint64_t id = ++last_waiter_;
+  waiters_.push_back({id, std::move(key), course.answer_us, std::move(done)});
+  scheduler_->At(life_, left_us, [this, id] { Expire(id); });
+  PollUnreachable();
+}
+
+void SimFabric::Proven(size_t waiter) {
+  Waiter proven = std::move(waiters_[waiter]);
+  waiters_.erase(waiters_.begin() + static_cast<ptrdiff_t>(waiter));
+  AnswerLater(proven.answer_us, absl::OkStatus(), std::move(proven.done));
+}
+
+void SimFabric::Expire(uint64_t waiter) {
+  for (size_t i = 0; i < waiters_.size(); ++i) {
+    if (waiters_[i].id != waiter) continue;
+    Waiter late = std::move(waiters_[i]);
+    waiters_.erase(waiters_.begin() + static_cast<ptrdiff_t>(i));
+    std::move(late.done)(NotProven(late.key));
+    return;
+  }
+}
+
+// A host that cannot be asked does not say either when it can be asked again.
+void SimFabric::PollUnreachable() {
+  bool unreachable = false;
+  for (size_t i = 0; i < waiters_.size();) {
+    unreachable |= !rack_->FindHost(waiters_[i].key.host)->reachable;
+    if (rack_->MayBeBound(waiters_[i].key)) {
+      ++i;
+    } else {
+      Proven(i);
+    }
+  }
+  if (!unreachable || polling_) return;
+  polling_ = true;
+  scheduler_->At(life_, kPollUs, [this] {
+    polling_ = false;
+    PollUnreachable();
+  });
+}
+
+void SimFabric::OnGone(const fm::BoundLd& ld, Rack::Gone gone) {
+  if (!scheduler_->Alive(life_)) return;
+  PollUnreachable();
+  if (gone == Rack::Gone::kRemoved && rack_->FindHost(ld.key.host)->reachable) {
+    Emit({fm::FabricEvent::Kind::kLdLost, ld.key.host, ld.key});
+  }
+}
+
+// --- Scrubbing: the manager's own work, so it ends with it.
+
+void SimFabric::Scrub(std::string tag, uint32_t, fm::Slice slice, Done done) {
+  Course course = Plan(FabricCall::kScrub);
+  const RackDevice* device = rack_->FindDevice(slice.device);
+  const uint64_t granules = slice.length_bytes / kGranule;
+  if (device == nullptr || granules == 0 ||
+      slice.dpa_bytes / kGranule + granules > device->content.size()) {
+    return AnswerLater(course.answer_us,
+                       Refuse(absl::StatusCode::kNotFound, "UNKNOWN_DEVICE",
+                              absl::StrCat("the rack has no such bytes on device ", slice.device),
+                              "use a device that it has"),
+                       std::move(done));
+  }
+  // In two pieces. A failed one ends somewhere, one that was not done before the first.
+  uint64_t cleared = granules;
+  if (course.fault == Kind::kFails) cleared = random_.Below(granules);
+  if (course.fault == Kind::kUnknownNot) cleared = 0;
+  const uint64_t half = cleared / 2;
+  const int64_t half_us = course.effect_us / 2;
+  scheduler_->At(life_, course.queue_us + half_us,
+                 [this, tag = std::move(tag), slice = std::move(slice), half, cleared, half_us,
+                  course = std::move(course), done = std::move(done)]() mutable {
+                   if (half > 0) rack_->Scrub(tag, slice, 0, half);
+                   scheduler_->At(
+                       life_, half_us,
+                       [this, tag = std::move(tag), slice = std::move(slice), half, cleared,
+                        course = std::move(course), done = std::move(done)]() mutable {
+                         if (cleared > half) rack_->Scrub(tag, slice, half, cleared - half);
+                         AnswerLater(course.answer_us, std::move(course.instead), std::move(done));
+                       });
+                 });
+}
+
+}  // namespace cxlpool::sim
