@@ -1,5 +1,5 @@
-// The changes that the kill test's child makes: each follows from its revision alone, so that the
-// parent knows what a store at any revision must hold.
+// The changes that crash trials make: each follows from its revision alone, so that a checker knows
+// what a store at any revision must hold.
 #ifndef CXLPOOL_FABRIC_MANAGER_ADAPTERS_STORE_SQLITE_COMMIT_SCRIPT_H_
 #define CXLPOOL_FABRIC_MANAGER_ADAPTERS_STORE_SQLITE_COMMIT_SCRIPT_H_
 
@@ -12,11 +12,17 @@
 
 namespace cxlpool::fm {
 
+using ScriptedPool = std::map<uint64_t, std::string>;  // Values by key.
+
 // The change that makes `revision` out of the one before it: puts of new and old keys, erases.
-inline StoreBatch ScriptedBatch(uint64_t epoch, uint64_t revision) {
-  std::minstd_rand random(static_cast<uint32_t>(revision * 2654435761u + 1));
+// Values are as large as a Region's record is, now and then as one with many Attachments.
+inline StoreBatch ScriptedBatch(uint64_t epoch, uint64_t revision, uint64_t script = 0) {
+  std::minstd_rand random(static_cast<uint32_t>((revision + script * 1000003) * 2654435761u + 1));
   StoreBatch batch{epoch, revision - 1, revision, {}, {}};
-  const auto value = [&] { return std::string(20 + random() % 400, static_cast<char>(random())); };
+  const auto value = [&] {
+    const size_t size = random() % 32 == 0 ? random() % 9000 : 20 + random() % 600;
+    return std::string(size, static_cast<char>(random()));
+  };
   batch.puts.push_back({revision, value()});
   for (unsigned i = random() % 4; i > 0; --i)
     batch.puts.push_back({1 + random() % revision, value()});
@@ -24,14 +30,15 @@ inline StoreBatch ScriptedBatch(uint64_t epoch, uint64_t revision) {
   return batch;
 }
 
-inline std::map<uint64_t, std::string> ScriptedRows(uint64_t revision) {
-  std::map<uint64_t, std::string> rows;
-  for (uint64_t r = 1; r <= revision; ++r) {
-    const StoreBatch batch = ScriptedBatch(0, r);
-    for (const Row& row : batch.puts) rows[row.key] = row.value;
-    for (const uint64_t key : batch.erases) rows.erase(key);
-  }
-  return rows;
+inline void ApplyBatch(const StoreBatch& batch, ScriptedPool& pool) {
+  for (const Row& row : batch.puts) pool[row.key] = row.value;
+  for (const uint64_t key : batch.erases) pool.erase(key);
+}
+
+inline ScriptedPool ScriptedRows(uint64_t revision) {
+  ScriptedPool pool;
+  for (uint64_t r = 1; r <= revision; ++r) ApplyBatch(ScriptedBatch(0, r), pool);
+  return pool;
 }
 
 }  // namespace cxlpool::fm

@@ -16,6 +16,7 @@
 #include "fabric-manager/adapters/store_sqlite/backup_job.h"
 #include "fabric-manager/adapters/store_sqlite/database.h"
 #include "fabric-manager/ports/store_guard.h"
+#include "proto/support/mutant.h"
 #include "proto/support/mutex.h"
 #include "proto/support/refusal.h"
 
@@ -23,6 +24,11 @@ namespace cxlpool::fm {
 namespace {
 
 using SteadyClock = std::chrono::steady_clock;
+
+absl::Status Check(const StoreGuard& guard, const StoreBatch& batch) {
+  if (CXLPOOL_MUTANT("store-ignore-base-revision")) return CheckBatchLimits(batch);
+  return guard.Check(batch);
+}
 
 class SqliteStore : public Store {
  public:
@@ -279,7 +285,9 @@ void SqliteStore::Serve(Group group) {
     }
     in_flight_until_ = SteadyClock::now() + absl::ToChronoNanoseconds(options_.commit_deadline);
   }
-  std::vector<absl::Status> results = CommitGroup(batches);
+  const bool early = CXLPOOL_MUTANT("store-ack-before-commit");
+  std::vector<absl::Status> results =
+      early ? std::vector<absl::Status>(batches.size()) : CommitGroup(batches);
   std::vector<Done> answers;
   {
     MutexLock lock(mutex_);
@@ -287,6 +295,7 @@ void SqliteStore::Serve(Group group) {
     in_flight_until_.reset();
   }
   for (size_t i = 0; i < answers.size(); ++i) std::move(answers[i])(std::move(results[i]));
+  if (early) CommitGroup(batches);
 }
 
 std::vector<absl::Status> SqliteStore::CommitGroup(const std::vector<StoreBatch>& batches) {
@@ -295,7 +304,7 @@ std::vector<absl::Status> SqliteStore::CommitGroup(const std::vector<StoreBatch>
   std::vector<const StoreBatch*> admitted;
   StoreGuard guard = guard_;
   for (size_t i = 0; i < batches.size(); ++i) {
-    results[i] = guard.Check(batches[i]);
+    results[i] = Check(guard, batches[i]);
     if (results[i].ok()) {
       guard.Applied(batches[i]);
       admitted.push_back(&batches[i]);
@@ -342,7 +351,7 @@ absl::Status SqliteStore::CommitOne(const StoreBatch& batch) {
     MutexLock lock(mutex_);
     if (!broken_.ok()) return broken_;
   }
-  absl::Status status = guard_.Check(batch);
+  absl::Status status = Check(guard_, batch);
   if (status.ok()) {
     status = database_->Commit({&batch});
     if (!status.ok() && !absl::IsResourceExhausted(status)) {

@@ -12,7 +12,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "fabric-manager/adapters/store_sqlite/fault_vfs.h"
+#include "fabric-manager/adapters/store_sqlite/disk_faults.h"
 #include "proto/support/refusal.h"
 #include "test/contract/store_client.h"
 
@@ -230,8 +230,8 @@ TEST_F(SqliteStoreTest, OpenCanBeTriedAgainOnceTheOtherIsGone) {
 }
 
 TEST_F(SqliteStoreTest, FullDiskRefusesChangesUntilThereIsSpace) {
-  Faults& faults = FaultVfs();
-  options_.vfs = kFaultVfs;
+  DiskSwitches faults;
+  options_.vfs = kWatchedVfs;
   auto client = Client();
   ASSERT_TRUE(client->Open().ok());
   ASSERT_TRUE(client->CommitNext({{1, "one"}}).ok());
@@ -247,8 +247,8 @@ TEST_F(SqliteStoreTest, FullDiskRefusesChangesUntilThereIsSpace) {
 }
 
 TEST_F(SqliteStoreTest, ErasingWorksOnAFullDisk) {
-  Faults& faults = FaultVfs();
-  options_.vfs = kFaultVfs;
+  DiskSwitches faults;
+  options_.vfs = kWatchedVfs;
   auto client = Client();
   ASSERT_TRUE(client->Open().ok());
   for (uint64_t key = 1; key <= 50; ++key) {
@@ -261,8 +261,8 @@ TEST_F(SqliteStoreTest, ErasingWorksOnAFullDisk) {
 }
 
 TEST_F(SqliteStoreTest, FailedSyncIsAnUnknownOutcomeAndStopsTheStore) {
-  Faults& faults = FaultVfs();
-  options_.vfs = kFaultVfs;
+  DiskSwitches faults;
+  options_.vfs = kWatchedVfs;
   auto client = Client();
   ASSERT_TRUE(client->Open().ok());
   ASSERT_TRUE(client->CommitNext({{1, "one"}}).ok());
@@ -285,8 +285,8 @@ TEST_F(SqliteStoreTest, FailedSyncIsAnUnknownOutcomeAndStopsTheStore) {
 }
 
 TEST_F(SqliteStoreTest, HungDiskIsAnsweredAtTheDeadline) {
-  Faults& faults = FaultVfs();
-  options_.vfs = kFaultVfs;
+  DiskSwitches faults;
+  options_.vfs = kWatchedVfs;
   options_.commit_deadline = absl::Milliseconds(100);
   auto client = Client();
   ASSERT_TRUE(client->Open().ok());
@@ -302,8 +302,8 @@ TEST_F(SqliteStoreTest, HungDiskIsAnsweredAtTheDeadline) {
 }
 
 TEST_F(SqliteStoreTest, WaitingCommitsShareATransaction) {
-  Faults& faults = FaultVfs();
-  options_.vfs = kFaultVfs;
+  DiskSwitches faults;
+  options_.vfs = kWatchedVfs;
   auto client = Client();
   ASSERT_TRUE(client->Open().ok());
   faults.sync_hangs = true;
@@ -320,8 +320,8 @@ TEST_F(SqliteStoreTest, WaitingCommitsShareATransaction) {
 }
 
 TEST_F(SqliteStoreTest, FullQueueRefusesAndGoesOn) {
-  Faults& faults = FaultVfs();
-  options_.vfs = kFaultVfs;
+  DiskSwitches faults;
+  options_.vfs = kWatchedVfs;
   options_.max_queued_batches = 4;
   auto client = Client();
   ASSERT_TRUE(client->Open().ok());
@@ -438,8 +438,8 @@ TEST_F(MigrationTest, OldDatabaseWithoutSpaceToMigrateStaysAsItWas) {
 
 TEST_F(SqliteStoreTest, BackupWithoutSpaceLeavesNothingBehind) {
   Fill(2000);
-  Faults& faults = FaultVfs();
-  options_.vfs = kFaultVfs;
+  DiskSwitches faults;
+  options_.vfs = kWatchedVfs;
   auto client = Client();
   ASSERT_TRUE(client->Open().ok());
   faults.disk_is_full = true;
@@ -466,8 +466,8 @@ TEST_F(SqliteStoreTest, LateBackupIsGivenUpAndLeavesNothingBehind) {
 
 TEST_F(SqliteStoreTest, BackupBehindAHungDiskIsAnsweredAtItsDeadline) {
   Fill(100);
-  Faults& faults = FaultVfs();
-  options_.vfs = kFaultVfs;
+  DiskSwitches faults;
+  options_.vfs = kWatchedVfs;
   options_.commit_deadline = absl::Milliseconds(100);
   options_.backup_deadline = absl::Milliseconds(100);
   auto client = Client();

@@ -1,6 +1,7 @@
 #include "fabric-manager/adapters/store_sqlite/store_file.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -141,6 +142,15 @@ absl::Status WriteAll(int fd, absl::string_view bytes, const std::string& name) 
   return absl::OkStatus();
 }
 
+// Moves `from` to the name `to`, never in place of another file. In one step: between a link and an
+// unlink a power cut would leave a file of two names, which CheckFile refuses. On failure: errno.
+bool GiveName(const std::string& from, const std::string& to) {
+  if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return true;
+  if (errno != EINVAL && errno != ENOSYS) return false;
+  // A file system that has no such call (NFS): there it takes two.
+  return link(from.c_str(), to.c_str()) == 0 && unlink(from.c_str()) == 0;
+}
+
 }  // namespace
 
 bool StoreFileExists(const std::string& path) {
@@ -179,10 +189,11 @@ absl::Status CreateStoreFile(const std::string& path, absl::string_view bytes) {
                     "let the manager's user write that directory");
   }
   absl::Status status = WriteAll(fd.get(), bytes, temporary);
-  if (status.ok() && link(temporary.c_str(), path.c_str()) != 0 && errno != EEXIST) {
+  const bool named = status.ok() && GiveName(temporary, path);
+  if (status.ok() && !named && errno != EEXIST) {
     status = Unusable(absl::StrCat("cannot make ", path), errno, "check that file system");
   }
-  unlink(temporary.c_str());
+  if (!named) unlink(temporary.c_str());
   if (status.ok()) status = SyncDirectory(DirectoryOf(path));
   return status;
 }
@@ -219,13 +230,15 @@ absl::StatusOr<uint64_t> PublishPartFile(const std::string& part, const std::str
   const UniqueFd fd(open(part.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   if (!fd.valid() || fstat(fd.get(), &found) != 0 || fsync(fd.get()) != 0) {
     status = Unusable(absl::StrCat("cannot sync ", part), errno, "check the disk");
-  } else if (link(part.c_str(), path.c_str()) != 0) {
+  } else if (!GiveName(part, path)) {
     status = errno == EEXIST
                  ? BackupExists(path)
                  : Unusable(absl::StrCat("cannot make ", path), errno, "check the disk");
   }
-  unlink(part.c_str());
-  if (!status.ok()) return status;
+  if (!status.ok()) {
+    unlink(part.c_str());
+    return status;
+  }
   if (status = SyncDirectory(DirectoryOf(path)); !status.ok()) {
     unlink(path.c_str());
     return status;
@@ -242,8 +255,13 @@ absl::Status ReplaceStoreFile(const std::string& fresh, const std::string& path)
   if (SizeOf(log) > 0) {
     return absl::InternalError(absl::StrCat(log, " still has changes that ", path, " has not"));
   }
-  // First the log: a log that lies beside another file would be read into it.
-  if ((unlink(log.c_str()) != 0 && errno != ENOENT) || rename(fresh.c_str(), path.c_str()) != 0) {
+  // The log goes first, for good: after a power cut, the old log beside the new file would be read
+  // into it. Emptying it is not enough, for nobody has synced that.
+  if (unlink(log.c_str()) != 0 && errno != ENOENT) {
+    return Unusable(absl::StrCat("cannot remove ", log), errno, "check the disk");
+  }
+  if (absl::Status status = SyncDirectory(DirectoryOf(path)); !status.ok()) return status;
+  if (rename(fresh.c_str(), path.c_str()) != 0) {
     return Unusable(absl::StrCat("cannot replace ", path), errno, "check the disk");
   }
   return SyncDirectory(DirectoryOf(path));
