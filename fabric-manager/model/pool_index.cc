@@ -266,7 +266,6 @@ absl::Status PoolState::IndexNames(const RegionPtr& region) {
 }
 
 absl::Status PoolState::IndexRequests(const Region& region) {
-  if (CXLPOOL_MUTANT("restart-forgets-requests") && restoring_) return absl::OkStatus();
   for (size_t i = 0; i < region.requests.size(); ++i) {
     const RequestId& id = region.requests[i].id;
     if (requests_.try_emplace(id, region.key).second) continue;

@@ -26,9 +26,25 @@ class SilentAgent : public SessionPeer {
 class DistrustTest : public testing::Test {
  protected:
   DistrustTest() { Restart(); }
+  ~DistrustTest() override { ExpectLegalEdges(); }
   void Restart() {
     rig.reset();
     rig = std::make_unique<ServiceRig>(disk, &world);
+  }
+  // No Attachment went from one state to another by an edge that the ladder has not.
+  void ExpectLegalEdges() {
+    std::map<uint64_t, AttachmentState> last;
+    const auto events = rig->watch.Read(rig->watch_floor, 100'000);
+    ASSERT_TRUE(events.ok()) << events.status();
+    for (const WatchEvent& event : *events) {
+      for (const Attachment& attachment : event.region->attachments) {
+        const auto [at, first] = last.try_emplace(attachment.generation, attachment.state);
+        EXPECT_TRUE(MayFollow(at->second, attachment.state))
+            << event.region->id << " on " << attachment.host << ": " << ToString(at->second)
+            << " to " << ToString(attachment.state);
+        at->second = attachment.state;
+      }
+    }
   }
   void Make(const AllocateSpec& spec) {
     const auto made = rig->Allocate(spec);
@@ -107,6 +123,31 @@ TEST_F(DistrustTest, AFenceProvesNothingOfOtherHosts) {
   ASSERT_NE(rig->Find("kw"), nullptr);
   EXPECT_EQ(StateOf("kw"), AttachmentState::kReleaseBlocked);
   EXPECT_EQ(world.bound.size(), 1u);
+}
+
+// While the fence is being recorded the reconciler goes on with what was recorded before it.
+TEST_F(DistrustTest, AFenceIsNotUndoneByAStepThatCameBetween) {
+  for (int ms = 0; ms < 256; ++ms) {
+    SCOPED_TRACE(ms);
+    world = World();
+    disk = std::make_shared<MemoryDisk>();
+    Restart();
+    AllocateSpec spec = AllocateOn("kv", "host-a", 1);
+    spec.sharing = Sharing::kMultiWriter;
+    Make(spec);
+    world.slow_binds = true;  // On host-b it stays on its way up, so every tick looks at both.
+    rig->pool.Attach(
+        {.request = TestRequest("AttachRegion", 2), .region_id = "kv", .host = "host-b"}, false,
+        [](const absl::StatusOr<Committed>&) {});
+    rig->Run(absl::Milliseconds(100));
+    rig->executor.Advance(absl::Milliseconds(ms));
+    ASSERT_TRUE(
+        rig->Do([&](Done done) { rig->pool.Fence("op", "host-a", "it hangs", std::move(done)); })
+            .ok());
+    rig->Run(absl::Seconds(1));
+    EXPECT_EQ(rig->Find("kv")->FindAttachment("host-a"), nullptr);
+    ExpectLegalEdges();
+  }
 }
 
 // A Bind that took effect though its answer was lost. A release that comes before anybody looked

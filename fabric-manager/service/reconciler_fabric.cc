@@ -23,12 +23,6 @@ bool IsPermanent(const absl::Status& status) {
          status.code() == absl::StatusCode::kInvalidArgument || ReasonOf(status) == "NO_FREE_PORT";
 }
 
-// Whether a failed Bind left the slot as it was. Of a conflicting LD the key is bound.
-bool NothingWasDone(const absl::Status& status) {
-  if (CXLPOOL_MUTANT("failed-bind-is-unbound")) return true;
-  return absl::IsUnavailable(status) || (IsPermanent(status) && !absl::IsAlreadyExists(status));
-}
-
 constexpr absl::Duration kFenceWait = absl::Seconds(20);
 
 Slice SliceOf(const Extent& extent) {
@@ -103,8 +97,10 @@ void Reconciler::Bind(const Region& region, const Attachment& attachment, const 
                         }
                         known.fabric_error = std::string(status.message());
                         known.fabric_error_permanent = IsPermanent(status);
-                        // Unbound still, where the driver says that nothing was done.
-                        if (NothingWasDone(status)) known.fabric = FabricSide::kUnbound;
+                        // Whatever it says of what was done: the fabric is read back.
+                        if (CXLPOOL_MUTANT("failed-bind-is-unbound")) {
+                          known.fabric = FabricSide::kUnbound;
+                        }
                         own.not_before = clock_->Elapsed() + options_.retry;
                         LogWarning("reconciler", "bind on ", own.host, ": ", status.message());
                       });

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "cxlpool/store/v1/record.pb.h"
+#include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::fm {
@@ -239,6 +240,7 @@ Problem DecodeRegion(Key key, const pb::RegionRecord& in, Region& out) {
   if (Problem p = DecodeTime("create_time", in.create_time_unix_us(), out.create_time)) return p;
   for (const pb::RequestRecord& request : in.requests()) {
     if (request.request_id().size() != kUuidBytes) return "a request_id is not of 16 bytes";
+    if (CXLPOOL_MUTANT("restart-forgets-requests")) continue;
     out.requests.push_back({{request.principal(), request.method(), Uuid(request.request_id())},
                             request.payload_hash()});
   }

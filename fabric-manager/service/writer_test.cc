@@ -71,6 +71,16 @@ TEST_F(WriterTest, NobodyHearsBeforeTheCommit) {
   EXPECT_EQ(answer->revision, disk->revision());
 }
 
+TEST_F(WriterTest, WhatAHostSaysMeanwhileShowsNothingOfACommitUnderWay) {
+  Submit(Allocate("a", 1 << 28, 1));
+  executor.RunReady();
+  writer.SetRuntime("host-a", HostRuntime{});
+  writer.SetReachable("cmm-0", true);
+  EXPECT_EQ(views.Get()->regions.Find("a"), nullptr);
+  executor.Advance(absl::Milliseconds(2));
+  EXPECT_NE(views.Get()->regions.Find("a"), nullptr);
+}
+
 TEST_F(WriterTest, AGroupSharesOneCommitAndSeesItself) {
   absl::StatusOr<Committed> answers[3] = {absl::UnknownError(""), absl::UnknownError(""),
                                           absl::UnknownError("")};

@@ -281,6 +281,20 @@ TEST(AgentCoreTest, WelcomeForgetsOffersThatAreNotInIt) {
   EXPECT_EQ(rig.Reported(0x51), v1::SEGMENT_ONLINE);
 }
 
+TEST(AgentCoreTest, ANewGenerationIsTakenBesideTheOldOneOfItsRegion) {
+  CoreRig rig;
+  rig.memory.plugged = {{1, 0x51}};
+  rig.Start();
+  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
+  ASSERT_EQ(rig.Reported(0x51), v1::SEGMENT_ONLINE);
+  rig.memory.plugged[3] = 0x52;
+  v1::Offer newer = MakeOffer(2, kOnline, {{3, 0x52}});
+  newer.set_region_tag("tag-1");
+  rig.Offer(newer);
+  EXPECT_EQ(rig.Reported(0x52), v1::SEGMENT_ONLINE);
+  EXPECT_EQ(rig.core->attachments().FindByTag("tag-1")->first.generation, 2u);
+}
+
 TEST(AgentCoreTest, WithdrawForgets) {
   CoreRig rig;
   rig.memory.plugged[1] = 0x51;
