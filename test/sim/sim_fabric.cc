@@ -337,8 +337,9 @@ void SimFabric::Scrub(std::string tag, uint32_t, fm::Slice slice, Done done) {
   if (course.fault == Kind::kFails) cleared = random_.Below(granules);
   if (course.fault == Kind::kUnknownNot) cleared = 0;
   const uint64_t half = cleared / 2;
+  const int64_t first_us = course.queue_us + course.effect_us / 2;
   const int64_t half_us = course.effect_us / 2;
-  scheduler_->At(life_, course.queue_us + half_us,
+  scheduler_->At(life_, first_us,
                  [this, tag = std::move(tag), slice = std::move(slice), half, cleared, half_us,
                   course = std::move(course), done = std::move(done)]() mutable {
                    if (half > 0) rack_->Scrub(tag, slice, 0, half);

@@ -82,7 +82,7 @@ struct SimHostMemory::Rung {
   absl::AnyInvocable<void(absl::Status) &&> answer;  // Empty: was given before.
 };
 
-SimHostMemory::SimHostMemory(Scheduler* scheduler, LifeId life, Rack* rack, std::string host,
+SimHostMemory::SimHostMemory(Scheduler* scheduler, LifeId life, Rack* rack, const std::string& host,
                              HostFaults* faults, Random random)
     : scheduler_(scheduler),
       life_(life),

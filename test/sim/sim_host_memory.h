@@ -47,8 +47,8 @@ struct HostFaults {
 class SimHostMemory : public agent::HostMemory {
  public:
   // `life`: of the agent. `host` is the rack's id of it, which it has.
-  SimHostMemory(Scheduler* scheduler, LifeId life, Rack* rack, std::string host, HostFaults* faults,
-                Random random);
+  SimHostMemory(Scheduler* scheduler, LifeId life, Rack* rack, const std::string& host,
+                HostFaults* faults, Random random);
 
   void Prepare(Done done) override;
   void Observe(DoneWith<agent::HostObservation> done) override;
