@@ -36,6 +36,7 @@ class Pool:
     """Call start() of a subclass, then use; close() ends everything."""
 
     driver = ''
+    manager_toml = ''  # More of the manager's configuration: tables of its own.
 
     def __init__(self, build: Path, directory: Path):
         self.build, self.directory = Path(build), Path(directory)
@@ -76,6 +77,7 @@ path = "{store}/pool.db"
 [fabric]
 driver = "{self.driver}"
 {self.fabric_toml()}
+{self.manager_toml}
 ''')
         self.manager = Daemon('cxlpool-fm', [self.build / 'bin/cxlpool-fm', '--config', path], self.directory / 'fm.log')
 

@@ -27,8 +27,9 @@ class RackPool(Pool):
     driver = 'qemu'
 
     def __init__(self, build, directory, topology='two-hosts', image=None, programs=()):
+        """`topology`: a file, a name of qemu-cxl/topologies, or its table."""
         super().__init__(build, directory)
-        self.topology = topologies.parse(topologies.load(topology))
+        self.topology = topologies.parse(topology if isinstance(topology, dict) else topologies.load(topology))
         self.topology_name = topology
         self.image, self.programs = image, programs
         self.rack = None
