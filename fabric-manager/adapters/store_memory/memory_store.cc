@@ -22,7 +22,8 @@ StoreImage MemoryDisk::TakeOver() {
 
 absl::Status MemoryDisk::Apply(const StoreBatch& batch) {
   MutexLock lock(mutex_);
-  absl::Status status = CXLPOOL_MUTANT("store-unfenced") ? absl::OkStatus() : guard_.Check(batch);
+  absl::Status status =
+      CXLPOOL_MUTANT("memory-store-unfenced") ? absl::OkStatus() : guard_.Check(batch);
   if (status.ok() && bytes_ + BatchBytes(batch) > max_bytes_) {
     status = Refusal{
         absl::StatusCode::kResourceExhausted,
@@ -42,7 +43,7 @@ absl::Status MemoryDisk::Apply(const StoreBatch& batch) {
     value = row.value;
   }
   for (const uint64_t key : batch.erases) {
-    if (CXLPOOL_MUTANT("store-skips-erases")) break;
+    if (CXLPOOL_MUTANT("memory-store-skips-erases")) break;
     const auto found = rows_.find(key);
     if (found == rows_.end()) continue;
     bytes_ -= found->second.size();

@@ -1,0 +1,62 @@
+"""The list of seeded defects is that of the code; and what runs it tells caught, survived, hung and void apart."""
+
+import stat
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import run  # noqa: E402
+import seeded  # noqa: E402
+from testbed.testing import main  # noqa: E402
+
+
+class ListTest(unittest.TestCase):
+    def test_list_and_code_name_the_same_defects(self):
+        self.assertEqual([], seeded.differences())
+
+
+class RunTest(unittest.TestCase):
+    """On tests that are scripts."""
+
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory(prefix='cxlpool-test-')
+        self.addCleanup(directory.cleanup)
+        self.directory = Path(directory.name)
+
+    def outcome(self, script, mutant='some-defect', limit_s=20):
+        path = self.directory / 'script_test'
+        path.write_text(f'#!/bin/sh\n{script}\n')
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        return run.run_test(run.find_binaries(self.directory, {'script_test'}), 'script_test one two', mutant, limit_s)
+
+    def test_the_defect_is_switched_on_for_the_test_alone(self):
+        self.assertEqual('failed', self.outcome('[ "$CXLPOOL_MUTANT" != some-defect ]').kind)
+        self.assertEqual('passed', self.outcome('[ -z "${CXLPOOL_MUTANT+set}" ]', None).kind)
+
+    def test_failures_and_crashes_are_told_with_the_test_that_had_them(self):
+        failed = self.outcome("echo '[  FAILED  ] OneTest.Fails (3 ms)'; exit 1")
+        self.assertEqual(('failed', 'OneTest.Fails'), (failed.kind, failed.what))
+        crashed = self.outcome("echo '[ RUN      ] OneTest.Crashes'; kill -ABRT $$")
+        self.assertEqual(('failed', 'OneTest.Crashes'), (crashed.kind, crashed.what))
+        seed = self.outcome("echo 'cxlpool-sim: seed 7 FAILED: lost'; exit 1")
+        self.assertEqual('cxlpool-sim: seed 7 FAILED: lost', seed.what)
+
+    def test_what_tried_nothing_is_neither_passed_nor_failed(self):
+        self.assertEqual('void', self.outcome('exit 3').kind)
+        self.assertEqual('void', self.outcome("echo '[==========] Running 0 tests from 0 test suites.'").kind)
+
+    def test_one_that_is_stuck_is_ended(self):
+        self.assertEqual('hung', self.outcome('sleep 600', limit_s=0.2).kind)
+
+    def test_a_defect_that_every_test_passes_with_was_not_caught(self):
+        self.outcome('exit 0')
+        mutant = seeded.Mutant('some-defect', 'wrong', (1,), ('script_test',))
+        by, _, caught = run.hunt(run.find_binaries(self.directory, {'script_test'}), mutant, {'script_test': 0.1})
+        self.assertEqual(('NOT CAUGHT', False), (by, caught))
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+"""Can the tests fail? Switches on one seeded defect after the other, and sees that some test does.
+
+    test/mutants/run.py [NAME...]     all of mutants.toml, or those named (tools/test --mutants)
+
+    --with TEST   tries each with this command line alone, say 'cxlpool-sim --seeds 300'
+    --build DIR   where the build with the defects is, and is brought up to date: build/mutants
+    --no-build    takes it as it is
+    --jobs N      so many tests at a time (2)
+
+First every test runs without a defect, and must pass. Exits 0 if each defect was caught and the switches
+in the code are those of the list; 1 otherwise.
+"""
+
+import argparse
+import concurrent.futures
+import dataclasses
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+
+import seeded  # noqa: E402
+
+# A defect may make a test slow; one that is stuck is told apart by far.
+LEAST_LIMIT_S = 60
+LIMIT_FACTOR = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    kind: str  # 'passed', 'failed', 'hung', 'void'
+    what: str  # The test that failed, as it calls itself.
+    seconds: float
+    output: str = ''
+
+
+def find_binaries(build, names):
+    """Where the build has each of the targets."""
+    found = {}
+    for directory, folders, files in os.walk(build):
+        folders[:] = [f for f in folders if f not in ('CMakeFiles', '_deps')]
+        for name in names.intersection(files):
+            path = Path(directory, name)
+            if os.access(path, os.X_OK):
+                found[name] = path
+    return found
+
+
+def what_failed(output):
+    """The first test that an output complains of."""
+    failed = re.search(r'^\[  FAILED  \] ([\w/.]+)', output, re.M)
+    if failed:
+        return failed.group(1)
+    begun = re.findall(r'^\[ RUN      \] ([\w/.]+)', output, re.M)
+    if begun:
+        return begun[-1]
+    seed = re.search(r'^.*\bseed \d+.*$', output, re.M)
+    return seed.group(0).strip()[:60] if seed else ''
+
+
+def run_test(binaries, command, mutant, limit_s):
+    """Runs one command line of the list, with the defect `mutant` switched on, if any."""
+    words = shlex.split(command)
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix='cxlpool-mutant-') as scratch:
+        environment = {**os.environ, 'TMPDIR': scratch, 'TEST_TMPDIR': scratch}
+        environment.pop('CXLPOOL_MUTANT', None)
+        if mutant:
+            environment['CXLPOOL_MUTANT'] = mutant
+        child = subprocess.Popen(['prlimit', '--core=0', binaries[words[0]], *words[1:]], cwd=scratch, env=environment,
+                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+        try:
+            output = child.communicate(timeout=limit_s)[0].decode(errors='replace')
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)
+            output = child.communicate()[0].decode(errors='replace')
+            return Outcome('hung', what_failed(output), time.monotonic() - began, output)
+    seconds = time.monotonic() - began
+    none_ran = re.search(r'^\[==========\] Running 0 tests', output, re.M)
+    if child.returncode == 0 and not none_ran:
+        return Outcome('passed', '', seconds, output)
+    # 1: a test or a seed failed. Below 0: it crashed. Others: it could not try.
+    kind = 'failed' if child.returncode == 1 or child.returncode < 0 else 'void'
+    return Outcome(kind, what_failed(output), seconds, output)
+
+
+def check_without(binaries, commands, jobs):
+    """Every test without a defect. Command -> seconds; None if one does not pass."""
+    took = {}
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        outcomes = pool.map(lambda command: run_test(binaries, command, None, 600), commands)
+        for command, outcome in zip(commands, outcomes):
+            if outcome.kind != 'passed':
+                print(outcome.output[-4000:])
+                print(f'{command}: {outcome.kind} without any defect')
+                return None
+            took[command] = outcome.seconds
+    return took
+
+
+def hunt(binaries, mutant, took):
+    """The first of the mutant's tests that fails, and how; the whole time."""
+    seconds = 0.0
+    for command in mutant.tests:
+        outcome = run_test(binaries, command, mutant.name, max(LEAST_LIMIT_S, LIMIT_FACTOR * took[command]))
+        seconds += outcome.seconds
+        if outcome.kind == 'void':
+            return f'COULD NOT TRY {command}: {outcome.output[-200:].strip()}', seconds, False
+        if outcome.kind != 'passed':
+            how = ' (hung)' if outcome.kind == 'hung' else ''
+            return f'{shlex.split(command)[0]} {outcome.what}{how}', seconds, True
+    return 'NOT CAUGHT', seconds, False
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('names', nargs='*', metavar='NAME')
+    parser.add_argument('--with', dest='test', metavar='TEST')
+    parser.add_argument('--build', type=Path, default=seeded.REPOSITORY / 'build/mutants')
+    parser.add_argument('--no-build', action='store_true')
+    parser.add_argument('--jobs', type=int, default=2)
+    arguments = parser.parse_args()
+
+    wrong = seeded.differences()
+    mutants = [m for m in seeded.listed() if not arguments.names or m.name in arguments.names]
+    wrong += [f'{name}: is not in {seeded.LIST.name}' for name in arguments.names if name not in {m.name for m in mutants}]
+    if wrong:
+        print('\n'.join(wrong))
+        return 1
+
+    if arguments.test:
+        mutants = [dataclasses.replace(mutant, tests=(arguments.test,)) for mutant in mutants]
+    commands = sorted({command for mutant in mutants for command in mutant.tests})
+    targets = {shlex.split(command)[0] for command in commands}
+    if not arguments.no_build:
+        subprocess.run([seeded.REPOSITORY / 'tools/build', 'mutants', *sorted(targets)], check=True,
+                       stdout=subprocess.DEVNULL)
+    binaries = find_binaries(arguments.build, targets)
+    if missing := targets - set(binaries):
+        print(f'{arguments.build} lacks {", ".join(sorted(missing))}')
+        return 1
+    took = check_without(binaries, commands, arguments.jobs)
+    if took is None:
+        return 1
+    print(f'{len(commands)} tests pass without a defect\n')
+
+    width = max(len(mutant.name) for mutant in mutants)
+    print(f'{"mutant":{width}}  {"seconds":>7}  caught by', flush=True)
+    survivors = []
+    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
+        for mutant, (by, seconds, caught) in zip(mutants, pool.map(lambda m: hunt(binaries, m, took), mutants)):
+            print(f'{mutant.name:{width}}  {seconds:7.1f}  {by}', flush=True)
+            if not caught:
+                survivors.append(mutant)
+    print(f'\n{len(mutants) - len(survivors)} of {len(mutants)} defects were caught')
+    for mutant in survivors:
+        print(f'not caught: {mutant.name}: {mutant.wrong}')
+    return 1 if survivors else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""The list of seeded defects (mutants.toml), and the switches in the code that it must match."""
+
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+LIST = Path(__file__).with_name('mutants.toml')
+CODE = ('proto', 'fabric-manager', 'host-agent', 'libpool')
+SWITCH = re.compile(r'CXLPOOL_MUTANT\("([^"]*)"\)')
+NAME = re.compile(r'[a-z0-9]+(-[a-z0-9]+)*')
+KEYS = {'name', 'wrong', 'rows', 'tests'}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    name: str  # As in CXLPOOL_MUTANT(name).
+    wrong: str  # What goes wrong, in a sentence.
+    rows: tuple  # Promises that it breaks.
+    tests: tuple  # Command lines, the first word a target of the build; one of them must fail.
+
+
+def listed():
+    """Every Mutant of mutants.toml, in its order."""
+    entries = tomllib.loads(LIST.read_text())['mutant']
+    for entry in entries:
+        if set(entry) != KEYS or not entry['tests'] or not entry['rows'] or not NAME.fullmatch(entry['name']):
+            raise ValueError(f'{LIST.name}: {entry.get("name")}: wants {", ".join(sorted(KEYS))}, none of them empty')
+    return [Mutant(e['name'], e['wrong'], tuple(e['rows']), tuple(e['tests'])) for e in entries]
+
+
+def switches():
+    """Name of every switch in the code -> where it is."""
+    found = {}
+    for folder in CODE:
+        for path in sorted((REPOSITORY / folder).rglob('*')):
+            if path.suffix not in ('.h', '.cc') or path.name == 'mutant.h':
+                continue
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                for name in SWITCH.findall(line):
+                    found.setdefault(name, []).append(f'{path.relative_to(REPOSITORY)}:{number}')
+    return found
+
+
+def differences():
+    """What is wrong between list and code, a line each."""
+    names = [mutant.name for mutant in listed()]
+    code = switches()
+    wrong = [f'{name}: is listed twice' for name in sorted(set(names)) if names.count(name) > 1]
+    wrong += [f'{name}: is listed, and no code has it' for name in sorted(set(names) - set(code))]
+    wrong += [f'{name}: {", ".join(places)} has it, and it is not listed'
+              for name, places in sorted(code.items()) if name not in names]
+    places = [place for all_places in code.values() for place in all_places]
+    wrong += [f'{place}: two switches on one line' for place in sorted(set(places)) if places.count(place) > 1]
+    return wrong
