@@ -1,0 +1,312 @@
+#include "test/crash/audit.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "absl/strings/str_cat.h"
+#include "test/crash/bytes.h"
+
+namespace cxlpool::crash {
+namespace {
+
+using Seen = std::map<std::string, const v1::Region*>;  // By tag.
+
+absl::Status Broken(const std::string& what, const v1::Region& region) {
+  return absl::InternalError(absl::StrCat(what, ": ", region.ShortDebugString()));
+}
+
+bool GoesDown(const v1::Region& region) {
+  return region.state() == v1::Region::RELEASING || region.state() == v1::Region::SCRUBBING;
+}
+
+// Extents as acknowledged; while it is resized, with a tail behind them.
+absl::Status CheckLiveExtents(const Known& known, const v1::Region& found, const Call* pending) {
+  const v1::Region& told = known.region;
+  const auto* resize =
+      pending == nullptr ? nullptr : std::get_if<v1::ResizeRegionRequest>(&pending->request);
+  int same = 0;
+  while (same < std::min(told.extents_size(), found.extents_size()) &&
+         SameExtent(told.extents(same), found.extents(same))) {
+    ++same;
+  }
+  if (same == told.extents_size() && (same == found.extents_size() || found.resizing())) {
+    return absl::OkStatus();
+  }
+  if (resize != nullptr) {
+    const int keep = ExtentsFor(told, resize->size_bytes());
+    const bool shrunk = keep < told.extents_size() && same == keep && found.extents_size() == keep;
+    const bool grown = same == told.extents_size() &&
+                       ExtentsFor(found, resize->size_bytes()) == found.extents_size();
+    if (shrunk || grown) return absl::OkStatus();
+  }
+  return Broken(
+      absl::StrCat("it was acknowledged with other extents (", told.ShortDebugString(), ")"),
+      found);
+}
+
+absl::Status CheckHosts(const Known& known, const v1::Region& found, const Call* pending) {
+  std::string moving;  // The host that the call without an answer is about.
+  if (pending != nullptr) {
+    if (const auto* attach = std::get_if<v1::AttachRegionRequest>(&pending->request)) {
+      moving = attach->host();
+    } else if (const auto* detach = std::get_if<v1::DetachRegionRequest>(&pending->request)) {
+      moving = detach->host();
+    }
+  }
+  std::set<std::string> attached;
+  for (const v1::Attachment& attachment : found.attachments()) {
+    if (!attachment.detaching()) attached.insert(attachment.host());
+  }
+  for (const auto& [host, told] : known.hosts) {
+    if (told && attached.erase(host) == 0 && host != moving) {
+      return Broken(absl::StrCat("it was attached to ", host), found);
+    }
+  }
+  attached.erase(moving);
+  if (attached.empty()) return absl::OkStatus();
+  return Broken(absl::StrCat("nobody attached it to ", *attached.begin()), found);
+}
+
+absl::Status CheckLive(const Known& known, const v1::Region& found, const Call* pending) {
+  const v1::Region& told = known.region;
+  if (pending != nullptr && pending->releases() && GoesDown(found)) return absl::OkStatus();
+  if (found.state() != v1::Region::RESERVED && found.state() != v1::Region::ALLOCATED) {
+    return Broken("it was acknowledged, and nobody released it", found);
+  }
+  const auto* rename =
+      pending == nullptr ? nullptr : std::get_if<v1::RenameRegionRequest>(&pending->request);
+  const bool renamed = rename != nullptr && found.name() == "regions/" + rename->new_region_id();
+  if (!renamed && (found.name() != told.name() || found.generation() != told.generation())) {
+    return Broken(absl::StrCat("its name was ", told.name(), ", ", told.generation()), found);
+  }
+  if (found.tenant() != told.tenant() || found.sharing() != told.sharing()) {
+    return Broken("tenant or sharing changed", found);
+  }
+  if (absl::Status status = CheckLiveExtents(known, found, pending); !status.ok()) return status;
+  return CheckHosts(known, found, pending);
+}
+
+// Whether `region`, which no client was told of, is what `call` asks for.
+bool AskedForBy(const Call& call, const v1::Region& region) {
+  const auto asks = [&](const v1::AllocateRegionRequest& request) {
+    return region.requested_bytes() == request.size_bytes() &&
+           region.tenant() == (request.tenant().empty() ? "tenants/default" : request.tenant()) &&
+           (request.region_id().empty() || region.name() == "regions/" + request.region_id()) &&
+           (region.state() == v1::Region::RESERVED || region.state() == v1::Region::ALLOCATED);
+  };
+  if (const auto* one = std::get_if<v1::AllocateRegionRequest>(&call.request)) return asks(*one);
+  const auto* batch = std::get_if<v1::BatchAllocateRegionsRequest>(&call.request);
+  return batch != nullptr && std::any_of(batch->requests().begin(), batch->requests().end(), asks);
+}
+
+// Of a batch without an answer: all or nothing, as far as its items cannot be refused one by one.
+absl::Status CheckBatchWhole(const Ledger& ledger, const Seen& found) {
+  if (!ledger.pending.has_value()) return absl::OkStatus();
+  int done = 0, not_done = 0;
+  const auto count = [&](bool is_done) { ++(is_done ? done : not_done); };
+  if (const auto* made = std::get_if<v1::BatchAllocateRegionsRequest>(&ledger.pending->request)) {
+    for (const v1::AllocateRegionRequest& request : made->requests()) {
+      const bool plain = request.tenant().empty() && request.host().empty() &&
+                         request.device().empty() && request.policy() != v1::SPREAD;
+      // Sizes are drawn to the byte: they tell the items apart.
+      if (plain) {
+        count(std::any_of(found.begin(), found.end(), [&](const auto& region) {
+          return region.second->requested_bytes() == request.size_bytes() &&
+                 ledger.regions.count(region.first) == 0;
+        }));
+      }
+    }
+  } else if (std::holds_alternative<v1::BatchReleaseRegionsRequest>(ledger.pending->request)) {
+    for (const std::string& tag : ledger.pending->tags) {
+      const auto region = found.find(tag);
+      count(region == found.end() || GoesDown(*region->second));
+    }
+  }
+  if (done == 0 || not_done == 0) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat(NameOf(*ledger.pending), " was carried out for ", done,
+                                          " items and not for ", not_done));
+}
+
+// Those that nobody was told of belong to calls without an answer, one each at most.
+absl::Status CheckUntold(const Seen& untold, const Lanes& lanes) {
+  std::map<const Lane*, int> made;
+  for (const auto& [tag, region] : untold) {
+    const Lane* owner = nullptr;
+    for (const auto& lane : lanes) {
+      const auto& pending = lane->ledger().pending;
+      if (!pending.has_value() || !AskedForBy(*pending, *region)) continue;
+      const auto* batch = std::get_if<v1::BatchAllocateRegionsRequest>(&pending->request);
+      if (made[lane.get()] < (batch == nullptr ? 1 : batch->requests_size())) owner = lane.get();
+      if (owner != nullptr) break;
+    }
+    if (owner == nullptr) return Broken("nobody asked for it", *region);
+    ++made[owner];
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckTenants(const PoolSeen& seen, const Lanes& lanes) {
+  std::map<std::string, uint64_t> used;
+  for (const v1::Region& region : seen.regions.regions()) {
+    for (const v1::Extent& extent : region.extents()) {
+      used[region.tenant()] += extent.length_bytes();
+    }
+  }
+  for (const v1::Tenant& tenant : seen.tenants.tenants()) {
+    if (tenant.name() == kTightTenant &&
+        (tenant.quota_bytes() != kTightQuota || used[tenant.name()] > kTightQuota)) {
+      return absl::InternalError(absl::StrCat("quota is exceeded: ", used[tenant.name()],
+                                              " bytes of ", tenant.ShortDebugString()));
+    }
+    for (const auto& lane : lanes) {
+      const Ledger& ledger = lane->ledger();
+      const auto told = ledger.quota.find(tenant.name());
+      if (told == ledger.quota.end() || told->second == tenant.quota_bytes()) continue;
+      const auto* set = ledger.pending.has_value()
+                            ? std::get_if<v1::SetTenantRequest>(&ledger.pending->request)
+                            : nullptr;
+      if (set != nullptr && set->tenant().quota_bytes() == tenant.quota_bytes()) continue;
+      return absl::InternalError(absl::StrCat("its quota was acknowledged as ", told->second, ": ",
+                                              tenant.ShortDebugString()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckSums(const PoolSeen& seen, const PoolLayout& layout) {
+  const auto held = CheckExtents(seen.regions, layout);
+  if (!held.ok()) return held.status();
+  uint64_t total = 0;
+  for (const auto& [id, capacity] : layout.devices) total += capacity;
+  const v1::Capacity& capacity = seen.capacity;
+  const uint64_t out = capacity.allocated_bytes() + capacity.scrubbing_bytes();
+  if (capacity.total_bytes() != total || capacity.quarantined_bytes() != 0 || out != *held ||
+      capacity.free_bytes() + out != total) {
+    return absl::InternalError(absl::StrCat("bytes are lost: Regions hold ", *held, " of ", total,
+                                            "; ", capacity.ShortDebugString()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<PoolSeen> Look(Client& client) {
+  constexpr int kTries = 100;
+  for (int i = 0; i < kTries; ++i) {
+    PoolSeen seen;
+    auto tenants = client.Call(&InventoryStub::ListTenants, v1::ListTenantsRequest());
+    if (!tenants.ok()) return tenants.status();
+    auto regions = client.Regions();
+    if (!regions.ok()) return regions.status();
+    auto capacity = client.Call(&PoolStub::GetCapacity, v1::GetCapacityRequest());
+    if (!capacity.ok()) return capacity.status();
+    // What is released goes on being scrubbed: both have to be of one moment.
+    if (capacity->revision() != regions->revision()) continue;
+    return PoolSeen{*std::move(regions), *std::move(capacity), *std::move(tenants)};
+  }
+  return absl::InternalError("the pool does not stand still for a moment");
+}
+
+absl::StatusOr<uint64_t> CheckExtents(const v1::ListRegionsResponse& regions,
+                                      const PoolLayout& layout) {
+  std::vector<std::tuple<std::string, uint64_t, uint64_t, std::string>> runs;
+  uint64_t held = 0;
+  for (const v1::Region& region : regions.regions()) {
+    for (const v1::Extent& extent : region.extents()) {
+      const auto device =
+          layout.devices.find(extent.device().substr(std::string("devices/").size()));
+      const uint64_t end = extent.dpa_bytes() + extent.length_bytes();
+      if (device == layout.devices.end() || end > device->second || extent.length_bytes() == 0) {
+        return Broken("an extent outside its device", region);
+      }
+      runs.emplace_back(extent.device(), extent.dpa_bytes(), end, region.name());
+      held += extent.length_bytes();
+    }
+  }
+  std::sort(runs.begin(), runs.end());
+  for (size_t i = 1; i < runs.size(); ++i) {
+    const auto& [device, begin, end, owner] = runs[i];
+    const auto& [other_device, other_begin, other_end, other] = runs[i - 1];
+    if (device == other_device && begin < other_end) {
+      return absl::InternalError(
+          absl::StrCat(owner, " and ", other, " both own byte ", begin, " of ", device));
+    }
+  }
+  return held;
+}
+
+absl::Status Audit(const Pool& pool, const PoolSeen& seen, const Lanes& lanes) {
+  if (absl::Status status = CheckSums(seen, pool.layout()); !status.ok()) return status;
+  if (absl::Status status = CheckTenants(seen, lanes); !status.ok()) return status;
+  Seen untold;
+  for (const v1::Region& region : seen.regions.regions()) untold[region.tag()] = &region;
+  for (const auto& lane : lanes) {
+    Ledger& ledger = lane->ledger();
+    if (absl::Status status = CheckBatchWhole(ledger, untold); !status.ok()) return status;
+    for (auto at = ledger.regions.begin(); at != ledger.regions.end();) {
+      const auto& [tag, known] = *at;
+      const Call* pending =
+          ledger.pending.has_value() && ledger.pending->About(tag) ? &*ledger.pending : nullptr;
+      const auto found = untold.find(tag);
+      if (found == untold.end()) {
+        // A release that nobody was told of, and all the way.
+        const bool may_be_gone = !known.live() || (pending != nullptr && pending->releases());
+        if (!may_be_gone) return Broken("it was acknowledged, and is lost", known.region);
+        at = known.live() ? std::next(at) : ledger.regions.erase(at);
+        continue;
+      }
+      if (!known.live() && !GoesDown(*found->second)) {
+        return Broken("its release was acknowledged", *found->second);
+      }
+      if (known.live()) {
+        if (absl::Status status = CheckLive(known, *found->second, pending); !status.ok()) {
+          return status;
+        }
+      }
+      untold.erase(found);
+      ++at;
+    }
+  }
+  return CheckUntold(untold, lanes);
+}
+
+absl::Status AuditBytes(const Pool& pool, const PoolSeen& seen, const Lanes& lanes) {
+  Seen regions;
+  for (const v1::Region& region : seen.regions.regions()) regions[region.tag()] = &region;
+  for (const std::string& file : pool.ExtentFiles()) {
+    if (regions.count(file.substr(0, file.find('.'))) == 0) {
+      return absl::InternalError(absl::StrCat("nobody has the extent file ", file, " any more"));
+    }
+  }
+  for (const auto& lane : lanes) {
+    Ledger& ledger = lane->ledger();
+    for (auto& [tag, known] : ledger.regions) {
+      const auto found = regions.find(tag);
+      const bool sure = !ledger.pending.has_value() || !ledger.pending->About(tag);
+      if (!known.live() || !sure || found == regions.end() || found->second->resizing()) continue;
+      const auto& attachments = found->second->attachments();
+      const bool online =
+          std::any_of(attachments.begin(), attachments.end(), [](const v1::Attachment& a) {
+            return a.state() == v1::Attachment::ONLINE && !a.detaching();
+          });
+      for (int i = 0; i < known.region.extents_size(); ++i) {
+        const std::string path = pool.extents_directory() + "/" + ExtentFile(tag, i);
+        absl::Status status;
+        if (const auto mark = known.written.find(i); mark != known.written.end()) {
+          status = ExpectMark(path, mark->second);
+        } else if (online) {
+          status = ExpectZero(path);
+          const uint64_t made = found->second->generation() * 64 + static_cast<uint64_t>(i) + 1;
+          if (status.ok()) status = WriteMark(path, made);
+          if (status.ok()) known.written[i] = made;
+        }
+        if (!status.ok()) return Broken(std::string(status.message()), *found->second);
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace cxlpool::crash

@@ -1,0 +1,43 @@
+// In which phase kills landed: a run in which one of them was never hit is void.
+#ifndef CXLPOOL_TEST_CRASH_HITS_H_
+#define CXLPOOL_TEST_CRASH_HITS_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "test/trials/trial.h"
+
+namespace cxlpool::crash {
+
+class Hits {
+ public:
+  void Add(const std::string& phase, uint64_t times = 1) { hits_[phase] += times; }
+
+  // "allocate 512, backup 31".
+  std::string Text() const {
+    std::string text;
+    for (const auto& [phase, times] : hits_) {
+      absl::StrAppend(&text, text.empty() ? "" : ", ", phase, " ", WithCommas(times));
+    }
+    return text;
+  }
+
+  // Of `wanted` those that were never hit; empty: none.
+  std::string Missing(const std::vector<std::string>& wanted) const {
+    std::string text;
+    for (const std::string& phase : wanted) {
+      if (hits_.count(phase) == 0) absl::StrAppend(&text, "no ", phase, "; ");
+    }
+    return text;
+  }
+
+ private:
+  std::map<std::string, uint64_t> hits_;
+};
+
+}  // namespace cxlpool::crash
+
+#endif  // CXLPOOL_TEST_CRASH_HITS_H_

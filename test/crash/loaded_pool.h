@@ -1,0 +1,79 @@
+// A pool that goes through many lives of its manager under the same clients: each life begins with
+// an audit of what the kill before it left, and ends by a kill.
+//
+// One thread.
+#ifndef CXLPOOL_TEST_CRASH_LOADED_POOL_H_
+#define CXLPOOL_TEST_CRASH_LOADED_POOL_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "test/crash/audit.h"
+#include "test/crash/hits.h"
+#include "test/crash/pool.h"
+
+namespace cxlpool::crash {
+
+class LoadedPool {
+ public:
+  // How a life goes on once it is under load. It returns when the manager is dead.
+  using Kill = std::function<absl::Status(Process& manager)>;
+
+  // Makes the pool, its hosts and tenants. `hits` outlives this.
+  static absl::StatusOr<std::unique_ptr<LoadedPool>> Make(Hits* hits);
+
+  // A life that ends before it serves, after a time of [0, longest).
+  absl::Status KillInStart(std::mt19937_64& random, absl::Duration longest);
+
+  struct Life {
+    std::string crash_at;  // Of the manager.
+    bool hosted = false;   // Agents are there, and Regions are attached.
+    Kill kill;
+  };
+  // Start, audit, load, kill.
+  absl::Status Live(std::mt19937_64& random, const Life& life);
+
+  // As Live, and an agent is killed under the load (`crash_at`, or at a moment) and comes back:
+  // what was online is online again within 10 s, with its bytes.
+  absl::Status LiveThroughAgentDeath(std::mt19937_64& random, const std::string& agent_crash_at);
+
+  // Releases everything; every byte is free again, no slot is bound, no file is left; then SIGTERM,
+  // and fsck finds nothing.
+  absl::Status Finish();
+
+  Pool& pool() { return *pool_; }
+  const Lanes& lanes() const { return lanes_; }
+  uint64_t lives() const { return lives_; }
+  uint64_t answered() const;
+  uint64_t retried() const;
+
+ private:
+  explicit LoadedPool(Hits* hits) : hits_(hits) {}
+  absl::Status SetUp();
+  // Starts the manager, and audits. CANCELLED: it died meanwhile, as `crash_at` wanted.
+  absl::Status Begin(const std::string& crash_at);
+  absl::Status BringAgents(bool restart);
+  absl::Status AwaitHosts(absl::Duration limit, bool* online);
+  absl::Status AwaitAttached(absl::Duration limit);
+  absl::Status Load(std::mt19937_64& random, bool hosted, const Kill& kill);
+  absl::Status Settle();
+  void CountHits();
+
+  Hits* const hits_;
+  std::unique_ptr<Pool> pool_;
+  std::unique_ptr<Client> client_;  // Of this life.
+  Lanes lanes_;
+  uint64_t lives_ = 0;
+};
+
+// Kills at a moment of [0, longest) from now.
+LoadedPool::Kill AtAMoment(std::mt19937_64& random, absl::Duration longest);
+
+}  // namespace cxlpool::crash
+
+#endif  // CXLPOOL_TEST_CRASH_LOADED_POOL_H_

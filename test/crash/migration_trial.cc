@@ -1,0 +1,136 @@
+#include "test/crash/migration_trial.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "test/crash/client.h"
+#include "test/crash/pool.h"
+#include "test/crash/stored_pool.h"
+
+namespace cxlpool::crash {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kOldSchema = 1;
+constexpr uint64_t kLog_bytes = 40 << 10;  // The migration writes so much into the WAL.
+constexpr uint64_t kStart_us = 25000;
+constexpr absl::Duration kMigrates = absl::Seconds(20);
+
+// As test/data/stores/README.md says.
+PoolLayout Layout() {
+  return {.devices = {{"cmm-0", 2 * kGiB}, {"cmm-1", 2 * kGiB}, {"cmm-2", 4 * kGiB}},
+          .hosts = {"host-a", "host-b"},
+          .granule_bytes = 256 * kMiB};
+}
+
+uint64_t LogBytes(const Pool& pool) {
+  struct stat found = {};
+  return stat((pool.store_file() + "-wal").c_str(), &found) == 0
+             ? static_cast<uint64_t>(found.st_size)
+             : 0;
+}
+
+absl::Status Copy(const std::string& from, const std::string& to) {
+  std::error_code error;
+  fs::copy_file(from, to, fs::copy_options::overwrite_existing, error);
+  if (error) return absl::UnavailableError(absl::StrCat(from, ": ", error.message()));
+  return absl::OkStatus();
+}
+
+// What a manager that opens the store now would find; looked up in a copy.
+absl::StatusOr<StoredPool> LookUp(const Pool& pool) {
+  const std::string directory = pool.directory() + "/copy";
+  std::error_code ignored;
+  fs::remove_all(directory, ignored);
+  fs::create_directory(directory, ignored);
+  fs::permissions(directory, fs::perms::owner_all, ignored);
+  const std::string file = directory + "/pool.db";
+  if (absl::Status status = Copy(pool.store_file(), file); !status.ok()) return status;
+  if (LogBytes(pool) > 0) {
+    if (absl::Status status = Copy(pool.store_file() + "-wal", file + "-wal"); !status.ok()) {
+      return status;
+    }
+  }
+  return ReadStoredPool(file);
+}
+
+// One life that ends at a moment of the migration: when the log has some bytes, or by the clock.
+absl::Status KillOnce(Pool& pool, std::mt19937_64& random) {
+  if (absl::Status status = pool.StartManager(); !status.ok()) return status;
+  if (random() % 4 == 0) {
+    absl::SleepFor(absl::Microseconds(random() % kStart_us));
+  } else {
+    const uint64_t bytes = random() % kLog_bytes;
+    const absl::Time end = absl::Now() + kMigrates;
+    while (LogBytes(pool) <= bytes && !pool.Serving() && absl::Now() < end) {
+    }
+  }
+  pool.manager().Kill();
+  return absl::OkStatus();
+}
+
+absl::Status CheckServed(Pool& pool, const StoredPool& before) {
+  if (absl::Status status = pool.StartManager(); !status.ok()) return status;
+  if (absl::Status status = pool.AwaitServing(); !status.ok()) return pool.WithLogs(status);
+  Client client(pool.socket());
+  const auto regions = client.Regions();
+  if (!regions.ok()) return regions.status();
+  if (regions->regions_size() != static_cast<int>(before.regions.size())) {
+    return absl::InternalError(
+        absl::StrCat("of ", before.regions.size(), " Regions there are ", regions->regions_size()));
+  }
+  for (const v1::Region& region : regions->regions()) {
+    const auto was = before.regions.find(region.tag());
+    bool same = was != before.regions.end() && region.state() == v1::Region::ALLOCATED &&
+                region.name() == "regions/" + was->second->id &&
+                region.generation() == was->second->generation &&
+                region.attachments_size() == static_cast<int>(was->second->attachments.size()) &&
+                region.extents_size() == static_cast<int>(was->second->extents.size());
+    for (int i = 0; same && i < region.extents_size(); ++i) {
+      const fm::Extent& extent = was->second->extents[static_cast<size_t>(i)];
+      same = region.extents(i).device() == absl::StrCat("devices/", extent.device.str()) &&
+             region.extents(i).dpa_bytes() == extent.dpa_bytes &&
+             region.extents(i).length_bytes() == extent.length_bytes;
+    }
+    if (!same) return absl::InternalError("not as it was: " + region.ShortDebugString());
+  }
+  pool.manager().Kill();
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status KillInMigration(std::mt19937_64& random, Hits& hits) {
+  auto pool = Pool::Make(Layout());
+  if (!pool.ok()) return pool.status();
+  if (absl::Status status = Copy(CXLPOOL_STORES "/first-release.db", (*pool)->store_file());
+      !status.ok()) {
+    return status;
+  }
+  std::error_code ignored;
+  fs::permissions((*pool)->store_file(), fs::perms::owner_read | fs::perms::owner_write, ignored);
+  const auto before = LookUp(**pool);
+  if (!before.ok()) return before.status();
+  bool old = true;
+  for (uint64_t kills = 1 + random() % 3; kills > 0 && old; --kills) {
+    if (absl::Status status = KillOnce(**pool, random); !status.ok()) return status;
+    const auto left = LookUp(**pool);
+    if (!left.ok()) return (*pool)->WithLogs(left.status());
+    old = left->schema == kOldSchema;
+    hits.Add(!old ? "migrated" : LogBytes(**pool) > 0 ? "migration" : "start");
+  }
+  for (int i = 0; i < 2; ++i) {
+    if (absl::Status status = CheckServed(**pool, *before); !status.ok()) {
+      return (*pool)->WithLogs(status);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace cxlpool::crash

@@ -1,0 +1,188 @@
+#include "test/crash/pool.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "proto/support/unique_fd.h"
+
+namespace cxlpool::crash {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kFirstSlot = 17;
+constexpr int kSlotsApart = 20;
+
+absl::Status WriteFile(const std::string& path, const std::string& text) {
+  std::ofstream file(path);
+  file << text;
+  file.close();
+  return file ? absl::OkStatus() : absl::UnavailableError(absl::StrCat("cannot write ", path));
+}
+
+std::vector<int> SlotsOf(int bridge) {
+  const int first = kFirstSlot + kSlotsApart * bridge;
+  return {first, first + 1};
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Pool>> Pool::Make(PoolLayout layout) {
+  auto pool = std::unique_ptr<Pool>(new Pool(std::move(layout)));
+  std::error_code error;
+  pool->programs_ = fs::read_symlink("/proc/self/exe", error).parent_path().string();
+  std::string path = (fs::temp_directory_path(error) / "cxlpool-crash-XXXXXX").string();
+  if (mkdtemp(path.data()) == nullptr) {
+    return absl::UnavailableError(absl::StrCat("mkdir ", path, ": ", strerror(errno)));
+  }
+  pool->directory_ = path;
+  if (mkdir(pool->store_directory().c_str(), 0700) != 0) {
+    return absl::UnavailableError(absl::StrCat("mkdir: ", strerror(errno)));
+  }
+  if (absl::Status status = pool->WriteConfigs(); !status.ok()) return status;
+  return pool;
+}
+
+Pool::~Pool() {
+  manager_.Kill();
+  agents_.clear();
+  std::error_code ignored;
+  if (!directory_.empty()) fs::remove_all(directory_, ignored);
+}
+
+absl::Status Pool::WriteConfigs() {
+  std::string fm = absl::StrCat("[[listen]]\naddress = \"unix:", socket(),
+                                "\"\ninsecure = true\n[store]\npath = \"", store_file(),
+                                "\"\n[fabric]\ndriver = \"emulated\"\nroot = \"", directory_,
+                                "/fabric\"\n[reconciler]\nattach_timeout = \"10m\"\n");
+  for (const auto& [id, capacity] : layout_.devices) {
+    absl::StrAppend(&fm, "[[device]]\nid = \"", id, "\"\ncapacity = ", capacity,
+                    "\ngranule = ", layout_.granule_bytes, "\n");
+  }
+  for (const std::string& host : layout_.hosts) {
+    std::vector<int> slots;
+    std::string agent = absl::StrCat(
+        "host = \"", host, "\"\nadapter = \"emulated\"\nobserve_interval = \"100ms\"\n[manager]\n",
+        "address = \"unix:", socket(), "\"\ninsecure = true\n[applications]\nsocket = \"",
+        agent_socket(host), "\"\n[emulated]\nroot = \"", directory_, "/fabric\"\n");
+    for (int bridge = 0; bridge < layout_.bridges; ++bridge) {
+      const std::vector<int> here = SlotsOf(bridge);
+      slots.insert(slots.end(), here.begin(), here.end());
+      absl::StrAppend(&agent, "[[emulated.bridge]]\nname = \"ACPI0016:0", bridge, "\"\nslots = [",
+                      absl::StrJoin(here, ", "), "]\nmax_regions = 4\nwindow = \"64GiB\"\n");
+    }
+    absl::StrAppend(&fm, "[[host]]\nid = \"", host, "\"\nslots = [", absl::StrJoin(slots, ", "),
+                    "]\n");
+    if (absl::Status status = WriteFile(absl::StrCat(directory_, "/", host, ".toml"), agent);
+        !status.ok()) {
+      return status;
+    }
+  }
+  return WriteFile(directory_ + "/fm.toml", fm);
+}
+
+std::string Pool::Program(const std::string& name) const { return programs_ + "/" + name; }
+
+std::string Pool::agent_socket(const std::string& host) const {
+  return absl::StrCat(directory_, "/", host, ".sock");
+}
+
+absl::Status Pool::StartManager(const std::string& crash_at) {
+  std::vector<std::string> environment;
+  if (!crash_at.empty()) environment.push_back("CXLPOOL_CRASH_AT=" + crash_at);
+  auto started = Process::Start({Program("cxlpool-fm"), "--config", directory_ + "/fm.toml"},
+                                directory_ + "/fm.log", environment);
+  if (!started.ok()) return started.status();
+  manager_ = *std::move(started);
+  return absl::OkStatus();
+}
+
+absl::Status Pool::StartAgent(const std::string& host, const std::string& crash_at) {
+  std::vector<std::string> environment;
+  if (!crash_at.empty()) environment.push_back("CXLPOOL_CRASH_AT=" + crash_at);
+  auto started = Process::Start(
+      {Program("cxlpool-agent"), "--config", absl::StrCat(directory_, "/", host, ".toml")},
+      absl::StrCat(directory_, "/", host, ".log"), environment);
+  if (!started.ok()) return started.status();
+  agents_[host] = *std::move(started);
+  return absl::OkStatus();
+}
+
+bool Pool::Serving() const {
+  const UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string path = socket();
+  if (path.size() >= sizeof(address.sun_path)) return false;
+  memcpy(address.sun_path, path.data(), path.size());
+  return connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+}
+
+absl::Status Pool::AwaitServing(absl::Duration limit) {
+  const absl::Time end = absl::Now() + limit;
+  while (!Serving()) {
+    const auto ended = manager_.Wait(absl::Milliseconds(1));
+    if (ended.ok()) {
+      return absl::InternalError(
+          absl::StrCat("the manager ended with ", *ended, " before it served"));
+    }
+    if (absl::Now() > end) {
+      return absl::InternalError(
+          absl::StrCat("the manager does not serve within ", absl::FormatDuration(limit)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::vector<std::string> Pool::BoundSlots() const {
+  std::vector<std::string> bound;
+  std::error_code error;
+  for (const auto& entry : fs::recursive_directory_iterator(directory_ + "/fabric/hosts", error)) {
+    if (entry.path().filename() == "fabric.textproto") bound.push_back(entry.path().string());
+  }
+  return bound;
+}
+
+bool Pool::BackupUnderWay() const {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(store_directory(), error)) {
+    if (absl::StartsWith(entry.path().filename().string(), ".backup-")) return true;
+  }
+  return false;
+}
+
+std::vector<std::string> Pool::ExtentFiles() const {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(extents_directory(), error)) {
+    names.push_back(entry.path().filename().string());
+  }
+  return names;
+}
+
+absl::Status Pool::WithLogs(const absl::Status& status) const {
+  if (status.ok()) return status;
+  std::string text(status.message());
+  absl::StrAppend(&text, "\n--- fm.log\n", TailOf(directory_ + "/fm.log"));
+  for (const std::string& host : layout_.hosts) {
+    absl::StrAppend(&text, "--- ", host, ".log\n",
+                    TailOf(absl::StrCat(directory_, "/", host, ".log")));
+  }
+  return absl::Status(status.code(), text);
+}
+
+}  // namespace cxlpool::crash

@@ -1,0 +1,82 @@
+// A pool of real processes in a directory of its own: one cxlpool-fm on a SQLite store, the
+// emulated fabric and a Unix socket, and a cxlpool-agent a host. Everything ends, and the directory
+// goes, with this.
+//
+// Not thread-safe: one thread makes it, starts its processes and ends it.
+#ifndef CXLPOOL_TEST_CRASH_POOL_H_
+#define CXLPOOL_TEST_CRASH_POOL_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "test/crash/process.h"
+
+namespace cxlpool::crash {
+
+inline constexpr uint64_t kMiB = uint64_t{1} << 20;
+inline constexpr uint64_t kGiB = uint64_t{1} << 30;
+inline constexpr uint64_t kGranule = 2 * kMiB;
+
+struct PoolLayout {
+  std::map<std::string, uint64_t> devices;  // Id -> capacity.
+  std::vector<std::string> hosts;
+  int bridges = 8;  // Of each host, with slots 20 n + 17 and 20 n + 18.
+  uint64_t granule_bytes = kGranule;
+};
+
+class Pool {
+ public:
+  // The programs are those beside this one. No process runs yet.
+  static absl::StatusOr<std::unique_ptr<Pool>> Make(PoolLayout layout);
+  ~Pool();
+
+  // Starts a life of the manager. `crash_at`: as CXLPOOL_CRASH_AT; empty: none.
+  absl::Status StartManager(const std::string& crash_at = "");
+  // Waits until it takes connections. The status has its log's end if it does not, or ended.
+  absl::Status AwaitServing(absl::Duration limit = absl::Seconds(20));
+  bool Serving() const;  // It takes connections now.
+  Process& manager() { return manager_; }
+
+  absl::Status StartAgent(const std::string& host, const std::string& crash_at = "");
+  Process& agent(const std::string& host) { return agents_[host]; }
+
+  // A program that was built beside this one.
+  std::string Program(const std::string& name) const;
+
+  const PoolLayout& layout() const { return layout_; }
+  const std::string& directory() const { return directory_; }
+  std::string socket() const { return directory_ + "/fm.sock"; }
+  std::string store_directory() const { return directory_ + "/store"; }
+  std::string store_file() const { return directory_ + "/store/pool.db"; }
+  std::string extents_directory() const { return directory_ + "/fabric/extents"; }
+  std::string agent_socket(const std::string& host) const;
+
+  // Slots where something is bound, as paths: fabric.textproto is there.
+  std::vector<std::string> BoundSlots() const;
+  // The manager has a backup's copy beside its store.
+  bool BackupUnderWay() const;
+  // Names of the files that hold Extents' bytes.
+  std::vector<std::string> ExtentFiles() const;
+
+  // `status` with the ends of all logs.
+  absl::Status WithLogs(const absl::Status& status) const;
+
+ private:
+  explicit Pool(PoolLayout layout) : layout_(std::move(layout)) {}
+  absl::Status WriteConfigs();
+
+  const PoolLayout layout_;
+  std::string programs_;
+  std::string directory_;
+  Process manager_;
+  std::map<std::string, Process> agents_;
+};
+
+}  // namespace cxlpool::crash
+
+#endif  // CXLPOOL_TEST_CRASH_POOL_H_

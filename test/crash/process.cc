@@ -1,0 +1,112 @@
+#include "test/crash/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/support/unique_fd.h"
+
+namespace cxlpool::crash {
+namespace {
+
+absl::Status Failed(absl::string_view what) {
+  return absl::UnavailableError(absl::StrCat(what, ": ", strerror(errno)));
+}
+
+std::vector<char*> Pointers(std::vector<std::string>& words) {
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+}  // namespace
+
+absl::StatusOr<Process> Process::Start(const std::vector<std::string>& command,
+                                       const std::string& log,
+                                       const std::vector<std::string>& environment) {
+  const UniqueFd output(open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  const UniqueFd input(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (!output.valid() || !input.valid()) return Failed(absl::StrCat("cannot open ", log));
+  std::vector<std::string> words = command, variables = environment;
+  for (char** variable = environ; *variable != nullptr; ++variable) variables.push_back(*variable);
+  const std::vector<char*> arguments = Pointers(words), environs = Pointers(variables);
+  const std::string complaint = absl::StrCat("cannot run ", command[0], "\n");
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid < 0) return Failed("cannot fork");
+  if (pid == 0) {
+    // Only what is safe between fork and exec in a program with threads.
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(127);
+    dup2(input.get(), STDIN_FILENO);
+    dup2(output.get(), STDOUT_FILENO);
+    dup2(output.get(), STDERR_FILENO);
+    execve(arguments[0], arguments.data(), environs.data());
+    if (write(STDERR_FILENO, complaint.data(), complaint.size()) < 0) _exit(126);
+    _exit(127);
+  }
+  Process process;
+  process.pid_ = pid;
+  return process;
+}
+
+Process::Process(Process&& other) noexcept : pid_(std::exchange(other.pid_, -1)) {}
+
+Process& Process::operator=(Process&& other) noexcept {
+  if (this != &other) {
+    Kill();
+    pid_ = std::exchange(other.pid_, -1);
+  }
+  return *this;
+}
+
+Process::~Process() { Kill(); }
+
+void Process::Signal(int signal) const {
+  if (pid_ > 0) kill(pid_, signal);
+}
+
+absl::StatusOr<int> Process::Wait(absl::Duration limit) {
+  if (pid_ < 0) return absl::FailedPreconditionError("no process to wait for");
+  const UniqueFd handle(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
+  if (!handle.valid()) return Failed("cannot open the process");
+  pollfd ended{handle.get(), POLLIN, 0};
+  if (poll(&ended, 1, static_cast<int>(absl::ToInt64Milliseconds(limit))) == 0) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("process ", pid_, " goes on after ", absl::FormatDuration(limit)));
+  }
+  int status = 0;
+  while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+  }
+  pid_ = -1;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+void Process::Kill() {
+  if (pid_ < 0) return;
+  kill(pid_, SIGKILL);
+  while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  pid_ = -1;
+}
+
+std::string TailOf(const std::string& path, size_t bytes) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (text.size() > bytes) text.erase(0, text.size() - bytes);
+  return text;
+}
+
+}  // namespace cxlpool::crash
