@@ -172,6 +172,7 @@ absl::StatusOr<StoreImage> Database::TakeOver() {
     return status;
   }
   sqlite3_db_config(db_, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0, nullptr);
+  opened_ = true;
   meta_ = next;
   image.epoch = meta_.epoch;
   image.revision = meta_.revision;
@@ -289,6 +290,17 @@ absl::Status Database::Apply(const std::vector<Edit>& edits, StoreMeta& meta) {
   return absl::OkStatus();
 }
 
+absl::Status Database::StepFailed(const Statement& statement) {
+  absl::Status status = Failed("read");  // Before the reset, which a connection may forget it by.
+  sqlite3_reset(statement.get());
+  return status;
+}
+
+// In a change, or in the move from an older schema, which is a part of opening.
+absl::Status Database::Failed(absl::string_view doing) {
+  return opened_ ? CommitError(db_, path_, doing) : OpenError(db_, path_, doing);
+}
+
 // Applies those of the edits, from the first on, that fall into the same pack; answers the next.
 absl::StatusOr<const Edit*> Database::ApplyToOnePack(const Edit* begin, const Edit* end,
                                                      PackSums& sums) {
@@ -296,15 +308,11 @@ absl::StatusOr<const Edit*> Database::ApplyToOnePack(const Edit* begin, const Ed
   sqlite3_bind_int64(find_next_.get(), 1, key);
   const int found_next = sqlite3_step(find_next_.get());
   const auto next_first = static_cast<uint64_t>(sqlite3_column_int64(find_next_.get(), 0));
+  if (found_next != SQLITE_ROW && found_next != SQLITE_DONE) return StepFailed(find_next_);
   sqlite3_reset(find_next_.get());
   sqlite3_bind_int64(find_.get(), 1, key);
   const int found = sqlite3_step(find_.get());
-  if ((found != SQLITE_ROW && found != SQLITE_DONE) ||
-      (found_next != SQLITE_ROW && found_next != SQLITE_DONE)) {
-    absl::Status status = CommitError(db_, path_, "read");
-    sqlite3_reset(find_.get());
-    return status;
-  }
+  if (found != SQLITE_ROW && found != SQLITE_DONE) return StepFailed(find_);
   const bool at_end = found_next == SQLITE_DONE;
   if (!at_end) {
     end = std::find_if(begin, end, [&](const Edit& edit) { return edit.key >= next_first; });
@@ -329,12 +337,12 @@ absl::StatusOr<const Edit*> Database::ApplyToOnePack(const Edit* begin, const Ed
 absl::Status Database::WritePacks(uint64_t first, const std::vector<Pack>& packs) {
   if (packs.empty()) {
     sqlite3_bind_int64(erase_.get(), 1, static_cast<sqlite3_int64>(first));
-    if (Run(erase_) != SQLITE_OK) return CommitError(db_, path_, "write to");
+    if (Run(erase_) != SQLITE_OK) return Failed("write to");
   }
   for (const Pack& pack : packs) {
     sqlite3_bind_int64(put_.get(), 1, static_cast<sqlite3_int64>(pack.first));
     sqlite3_bind_blob64(put_.get(), 2, pack.body.data(), pack.body.size(), SQLITE_STATIC);
-    if (Run(put_) != SQLITE_OK) return CommitError(db_, path_, "write to");
+    if (Run(put_) != SQLITE_OK) return Failed("write to");
   }
   return absl::OkStatus();
 }

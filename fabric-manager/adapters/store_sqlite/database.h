@@ -101,6 +101,8 @@ class Database {
   absl::Status Transact(const std::vector<const StoreBatch*>& batches);
   absl::Status Apply(const std::vector<Edit>& edits, StoreMeta& meta);
   absl::StatusOr<const Edit*> ApplyToOnePack(const Edit* begin, const Edit* end, PackSums& sums);
+  absl::Status StepFailed(const Statement& statement);
+  absl::Status Failed(absl::string_view doing);
   absl::Status WritePacks(uint64_t first, const std::vector<Pack>& packs);
   int WriteMeta(const StoreMeta& meta);
   void Rollback();
@@ -112,6 +114,7 @@ class Database {
   Statement begin_, commit_, rollback_, find_, find_next_, put_, erase_, write_meta_;
   StoreMeta meta_;
   int wal_pages_ = 0;
+  bool opened_ = false;  // TakeOver is through.
 };
 
 }  // namespace cxlpool::fm

@@ -126,7 +126,7 @@ PowerCutDisk::PowerCutDisk(const std::string& directory,
     const std::string name = entry.path().filename().string();
     base_.names[name] = base_.files.size();
     base_.files.push_back(ReadFile(entry.path()));
-    first_names_.push_back(name);
+    file_names_.push_back(name);
   }
   names_ = base_.names;
 }
@@ -169,9 +169,9 @@ int PowerCutDisk::Opened(const std::string& path, bool made) {
   const auto found = names_.find(name);
   if (found != names_.end()) return static_cast<int>(found->second);
   if (!made) return -1;
-  const int file = static_cast<int>(first_names_.size());
-  names_[name] = first_names_.size();
-  first_names_.push_back(name);
+  const int file = static_cast<int>(file_names_.size());
+  names_[name] = file_names_.size();
+  file_names_.push_back(name);
   events_.push_back({DiskOp::kOpen, file, 0, "", name, ""});
   return file;
 }
@@ -192,13 +192,16 @@ void PowerCutDisk::After(const DiskCall& call) {
       const auto found = names_.find(event.name);
       if (found == names_.end()) return;
       event.file = static_cast<int>(found->second);
-      if (call.op != DiskOp::kUnlink) names_[event.to] = found->second;
+      if (call.op != DiskOp::kUnlink) {
+        names_[event.to] = found->second;
+        file_names_[found->second] = event.to;
+      }
       if (call.op != DiskOp::kLink) names_.erase(event.name);
       break;
     }
     default:
       if (call.file < 0) return;
-      if (call.op == DiskOp::kSync && lies_ != nullptr && lies_(first_names_[call.file])) return;
+      if (call.op == DiskOp::kSync && lies_ != nullptr && lies_(file_names_[call.file])) return;
   }
   events_.push_back(std::move(event));
 }
@@ -206,8 +209,8 @@ void PowerCutDisk::After(const DiskCall& call) {
 DiskImage PowerCutDisk::Cut(size_t position, uint64_t seed, CutCounts* counts) const {
   MutexLock lock(mutex_);
   DiskImage disk = base_;
-  disk.files.resize(first_names_.size());
-  std::vector<size_t> synced(first_names_.size(), 0);  // What happened before is on the disk.
+  disk.files.resize(file_names_.size());
+  std::vector<size_t> synced(file_names_.size(), 0);  // What happened before is on the disk.
   size_t names_synced = 0, unsynced = 0;
   for (size_t i = std::min(position, events_.size()); i-- > 0;) {
     const Event& event = events_[i];
@@ -253,7 +256,7 @@ std::string PowerCutDisk::Describe(size_t position) const {
   MutexLock lock(mutex_);
   if (position >= events_.size()) return "the end";
   const Event& event = events_[position];
-  const std::string file = event.file < 0 ? "" : first_names_[event.file];
+  const std::string file = event.file < 0 ? "" : file_names_[event.file];
   switch (event.op) {
     case DiskOp::kOpen:
       return absl::StrCat("make ", event.name);

@@ -90,9 +90,9 @@ class PowerCutDisk : public DiskWatcher {
   const std::function<bool(absl::string_view)> lies_;
 
   mutable Mutex mutex_;
-  DiskImage base_;                        // Synced before anything.
-  std::map<std::string, size_t> names_;   // Now.
-  std::vector<std::string> first_names_;  // Of every file, by number.
+  DiskImage base_;                       // Synced before anything.
+  std::map<std::string, size_t> names_;  // Now.
+  std::vector<std::string> file_names_;  // The last name of every file, by number.
   std::vector<Event> events_;
 };
 

@@ -226,31 +226,34 @@ absl::StatusOr<PowerStory> TellMigration(const std::string& directory, uint64_t 
   return story;
 }
 
+absl::StatusOr<StoreWithLog> MakeStoreWithLog(const std::string& directory, uint64_t script,
+                                              uint64_t operations) {
+  PowerStory story;
+  story.history = PowerHistory(script, 0, {});
+  Teller teller(story, directory, script);
+  absl::Status status = teller.Open(0);
+  if (status.ok()) status = teller.Commit(operations - 1);
+  teller.Close();  // All of it in the database; then the log has a part.
+  if (status.ok()) status = teller.Open(operations - 1);
+  if (status.ok()) status = teller.Commit(operations);
+  if (!status.ok()) return status;
+  const size_t end = story.disk->position();
+  teller.Close();
+  StoreWithLog made{story.disk->Cut(end, script), story.history, NoteAt(story.notes, end)};
+  made.note.position = 0;
+  return made;
+}
+
 absl::StatusOr<PowerStory> TellRepair(const std::string& directory, uint64_t script) {
-  PowerStory before, story;
-  before.history = PowerHistory(script, 0, {});
-  DiskImage image;
-  {
-    Teller teller(before, directory, script);
-    absl::Status status = teller.Open(0);
-    if (status.ok()) status = teller.Commit(kRepairOperations - 1);
-    teller.Close();  // All in the database; then the log has a part of it.
-    if (status.ok()) status = teller.Open(kRepairOperations - 1);
-    if (status.ok()) status = teller.Commit(kRepairOperations);
-    if (!status.ok()) return status;
-    const size_t end = before.disk->position();
-    teller.Close();
-    image = before.disk->Cut(end, script);  // The log has its last changes: every one is synced.
-  }
-  if (absl::Status status = WriteImage(image, directory); !status.ok()) return status;
+  absl::StatusOr<StoreWithLog> before = MakeStoreWithLog(directory, script, kRepairOperations);
+  if (!before.ok()) return before.status();
+  if (absl::Status status = WriteImage(before->files, directory); !status.ok()) return status;
+  PowerStory story;
   story.name = "repair";
-  story.history = story.without_repair = before.history;
+  story.history = story.without_repair = before->history;
   story.copy = absl::StrCat(kDatabaseName, ".before-fsck");
   Teller teller(story, directory, script);
-  teller.Note([&](PowerNote& note) {
-    note = NoteAt(before.notes, before.disk->position());
-    note.asked = note.acknowledged;
-  });
+  story.notes.push_back(before->note);
   if (absl::Status status = Repair(story, teller); !status.ok()) return status;
   return story;
 }

@@ -62,6 +62,13 @@ struct PowerStory {
   std::string copy;  // The name of a second database that is made on the way; empty: none.
 };
 
+// A database whose log holds the last of `operations` changes, as a killed process leaves it.
+struct StoreWithLog {
+  DiskImage files;
+  PowerHistory history{0, 0, {}};
+  PowerNote note;  // Position 0.
+};
+
 using DiskLies = std::function<bool(absl::string_view name)>;
 
 // Each in an empty directory of its own. The watched VFS is the default one.
@@ -70,6 +77,9 @@ absl::StatusOr<PowerStory> TellCommits(const std::string& directory, uint64_t sc
 absl::StatusOr<PowerStory> TellMigration(const std::string& directory, uint64_t script,
                                          const std::string& first_release);
 absl::StatusOr<PowerStory> TellRepair(const std::string& directory, uint64_t script);
+
+absl::StatusOr<StoreWithLog> MakeStoreWithLog(const std::string& directory, uint64_t script,
+                                              uint64_t operations);
 
 }  // namespace cxlpool::fm
 

@@ -39,6 +39,7 @@ class Damaged : public DamagedDatabase {
 
  private:
   absl::StatusOr<int64_t> Pragma(const char* sql);
+  int Seen(int code);
   void CheckIntegrity(Salvage& out);
   void ReadMeta(Salvage& out);
   void ReadTable(Salvage& out);
@@ -55,6 +56,7 @@ class Damaged : public DamagedDatabase {
   sqlite3*& db_ = connection_.db;
   std::set<uint64_t> scanned_;  // Row ids.
   uint64_t crc_sum_ = 0;        // As stored, over all records that were found.
+  bool out_of_memory_ = false;
 };
 
 bool LogIsEmpty(const std::string& path) {
@@ -106,20 +108,36 @@ absl::StatusOr<Salvage> Damaged::Read() {
   out.schema = schema_;
   scanned_.clear();
   crc_sum_ = 0;
+  out_of_memory_ = false;
   CheckIntegrity(out);
   ReadMeta(out);
   ReadTable(out);
   ReadQuarantine(out);
   CheckSums(out);
+  // What memory was missing for is no damage, and must not be repaired.
+  if (out_of_memory_) {
+    return Refusal{absl::StatusCode::kUnavailable,
+                   "STORE_IO",
+                   absl::StrCat("cannot read ", path_, ": SQLite is out of memory"),
+                   "make memory free, then try again",
+                   {}}
+        .ToStatus();
+  }
   return out;
+}
+
+// Remembers what is not the file's fault.
+int Damaged::Seen(int code) {
+  out_of_memory_ = out_of_memory_ || (code & 0xff) == SQLITE_NOMEM;
+  return code;
 }
 
 void Damaged::CheckIntegrity(Salvage& out) {
   Statement check;
-  int code =
-      check.Prepare(db_, absl::StrCat("PRAGMA integrity_check(", kMaxDamageLines, ")").c_str());
+  int code = Seen(
+      check.Prepare(db_, absl::StrCat("PRAGMA integrity_check(", kMaxDamageLines, ")").c_str()));
   while (code == SQLITE_OK || code == SQLITE_ROW) {
-    code = sqlite3_step(check.get());
+    code = Seen(sqlite3_step(check.get()));
     if (code != SQLITE_ROW) break;
     const std::string line(Blob(check, 0));
     if (line != "ok") out.damage.push_back(absl::StrCat("the file's structure: ", line));
@@ -131,10 +149,10 @@ void Damaged::CheckIntegrity(Salvage& out) {
 
 void Damaged::ReadMeta(Salvage& out) {
   Statement read;
-  const bool found =
-      read.Prepare(db_, "SELECT epoch, revision, row_count, crc_sum, crc FROM meta WHERE id = 1") ==
-          SQLITE_OK &&
-      sqlite3_step(read.get()) == SQLITE_ROW;
+  const bool found = Seen(read.Prepare(db_,
+                                       "SELECT epoch, revision, row_count, crc_sum, crc FROM meta"
+                                       " WHERE id = 1")) == SQLITE_OK &&
+                     Seen(sqlite3_step(read.get())) == SQLITE_ROW;
   if (found) out.meta = {Word(read, 0), Word(read, 1), Word(read, 2), Word(read, 3)};
   if (found && Word(read, 4) == out.meta.Crc()) return;
   out.meta = {};
@@ -169,9 +187,9 @@ void Damaged::ReadTable(Salvage& out) {
 
 bool Damaged::Scan(const std::string& sql, Salvage& out) {
   Statement read;
-  if (read.Prepare(db_, sql.c_str()) != SQLITE_OK) return false;
+  if (Seen(read.Prepare(db_, sql.c_str())) != SQLITE_OK) return false;
   int code = 0;
-  while ((code = sqlite3_step(read.get())) == SQLITE_ROW) {
+  while ((code = Seen(sqlite3_step(read.get()))) == SQLITE_ROW) {
     const uint64_t id = Word(read, 0);
     if (!scanned_.insert(id).second) return true;  // From both ends they have met.
     if (schema_ == kRowsSchemaVersion) {
@@ -207,13 +225,18 @@ void Damaged::TakeRecord(uint64_t key, uint32_t crc, absl::string_view value, Sa
 
 void Damaged::ReadQuarantine(Salvage& out) {
   Statement read;
-  if (read.Prepare(db_, "SELECT key, value, crc, reason, time FROM quarantine") != SQLITE_OK) {
-    return;  // Nothing was ever set aside.
-  }
-  while (sqlite3_step(read.get()) == SQLITE_ROW) {
+  int code = Seen(read.Prepare(db_, "SELECT key, value, crc, reason, time FROM quarantine"));
+  if ((code & 0xff) == SQLITE_ERROR) return;  // No such table: nothing was ever set aside.
+  while (code == SQLITE_OK || code == SQLITE_ROW) {
+    code = Seen(sqlite3_step(read.get()));
+    if (code != SQLITE_ROW) break;
     out.quarantined.push_back({Word(read, 0), std::string(Blob(read, 1)),
                                static_cast<uint32_t>(Word(read, 2)), std::string(Blob(read, 3)),
                                std::string(Blob(read, 4))});
+  }
+  if (code != SQLITE_DONE) {
+    out.damage.push_back(
+        absl::StrCat("what was set aside before cannot be read: ", sqlite3_errmsg(db_)));
   }
 }
 

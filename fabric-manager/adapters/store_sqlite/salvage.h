@@ -43,7 +43,8 @@ class DamagedDatabase {
   static absl::StatusOr<std::unique_ptr<DamagedDatabase>> Open(const std::string& path);
   virtual ~DamagedDatabase() = default;
 
-  virtual absl::StatusOr<Salvage> Read() = 0;  // Changes nothing.
+  // Changes nothing. UNAVAILABLE/STORE_IO: there is no memory for it.
+  virtual absl::StatusOr<Salvage> Read() = 0;
 
   // Copies the file to PATH.before-fsck (ALREADY_EXISTS/BACKUP_EXISTS), then puts a new database
   // in its place in one step: these records and `quarantined`. Its revision is `meta`'s; its counts

@@ -9,10 +9,28 @@
 namespace cxlpool::fm {
 namespace {
 
+// SQLite calls a medium that cannot be read a malformed database. The file knows better: an I/O
+// error there, 0 if there was none. Nobody should restore a backup over a cable that is loose.
+int ReadErrno(sqlite3* db) {
+  if ((sqlite3_errcode(db) & 0xff) != SQLITE_CORRUPT) return 0;
+  for (const int which : {SQLITE_FCNTL_FILE_POINTER, SQLITE_FCNTL_JOURNAL_POINTER}) {
+    sqlite3_file* file = nullptr;
+    int error = 0;
+    if (sqlite3_file_control(db, "main", which, &file) == SQLITE_OK && file != nullptr &&
+        file->pMethods != nullptr &&
+        file->pMethods->xFileControl(file, SQLITE_FCNTL_LAST_ERRNO, &error) == SQLITE_OK &&
+        (error == EIO || error == ENXIO)) {
+      return error;
+    }
+  }
+  return 0;
+}
+
 std::string Describe(sqlite3* db, const std::string& path, absl::string_view doing) {
   std::string text = absl::StrCat("cannot ", doing, " ", path, ": ", sqlite3_errmsg(db), " (code ",
                                   sqlite3_extended_errcode(db));
-  const int error = sqlite3_system_errno(db);
+  const int read_error = ReadErrno(db);
+  const int error = read_error != 0 ? read_error : sqlite3_system_errno(db);
   if (error != 0) absl::StrAppend(&text, ", ", std::strerror(error));
   return text + ")";
 }
@@ -50,7 +68,7 @@ absl::Status CorruptError(const std::string& path, absl::string_view what) {
 absl::Status OpenError(sqlite3* db, const std::string& path, absl::string_view doing) {
   const std::string text = Describe(db, path, doing);
   if (IsFull(db)) return FullError(db, path, doing);
-  switch (sqlite3_errcode(db) & 0xff) {
+  switch (ReadErrno(db) != 0 ? SQLITE_IOERR : sqlite3_errcode(db) & 0xff) {
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
       return Refusal{absl::StatusCode::kFailedPrecondition,
@@ -73,6 +91,13 @@ absl::Status OpenError(sqlite3* db, const std::string& path, absl::string_view d
                      "let the manager's user, and nobody else, read and write it",
                      {}}
           .ToStatus();
+    case SQLITE_NOMEM:
+      return Refusal{absl::StatusCode::kUnavailable,
+                     "STORE_IO",
+                     text,
+                     "give the manager more memory, then start again",
+                     {}}
+          .ToStatus();
     default:
       return Refusal{absl::StatusCode::kUnavailable,
                      "STORE_IO",
@@ -86,14 +111,15 @@ absl::Status OpenError(sqlite3* db, const std::string& path, absl::string_view d
 absl::Status CommitError(sqlite3* db, const std::string& path, absl::string_view doing) {
   if (IsFull(db)) return FullError(db, path, doing);
   const int code = sqlite3_errcode(db) & 0xff;
-  if (code == SQLITE_CORRUPT || code == SQLITE_NOTADB) {
+  if ((code == SQLITE_CORRUPT && ReadErrno(db) == 0) || code == SQLITE_NOTADB) {
     return CorruptError(path, Describe(db, path, doing));
   }
   return Refusal{absl::StatusCode::kDataLoss,
                  "STORE_IO",
                  Describe(db, path, doing),
-                 "check the disk and the kernel log, then restart the manager: it reads what was "
-                 "really stored",
+                 absl::StrCat(code == SQLITE_NOMEM ? "give the manager more memory"
+                                                   : "check the disk and the kernel log",
+                              ", then restart the manager: it reads what was really stored"),
                  {}}
       .ToStatus();
 }

@@ -23,6 +23,7 @@ struct WatchedFile {
   const char* path;     // SQLite's, for as long as the file is open. Null: a temporary file.
   int file;             // As the watcher names it.
   bool sync_directory;  // With the next sync.
+  int last_errno;       // Of a read that failed, as the default VFS keeps it.
   sqlite3_file* real;   // In the memory after this struct.
 };
 
@@ -61,6 +62,7 @@ int Close(sqlite3_file* file) { return Real(file)->pMethods->xClose(Real(file));
 int Read(sqlite3_file* file, void* to, int size, sqlite3_int64 at) {
   const DiskVerdict verdict = CurrentDiskWatcher().Before(CallOn(file, DiskOp::kRead));
   if (verdict.error != 0) {
+    Watched(file)->last_errno = verdict.error;
     return Failed(verdict, verdict.error == EIO ? SQLITE_IOERR_CORRUPTFS : SQLITE_IOERR_READ);
   }
   return Real(file)->pMethods->xRead(Real(file), to, size, at);
@@ -118,6 +120,10 @@ int CheckReservedLock(sqlite3_file* file, int* held) {
   return Real(file)->pMethods->xCheckReservedLock(Real(file), held);
 }
 int FileControl(sqlite3_file* file, int op, void* argument) {
+  if (op == SQLITE_FCNTL_LAST_ERRNO && Watched(file)->last_errno != 0) {
+    *static_cast<int*>(argument) = Watched(file)->last_errno;
+    return SQLITE_OK;
+  }
   return Real(file)->pMethods->xFileControl(Real(file), op, argument);
 }
 int SectorSize(sqlite3_file* file) { return Real(file)->pMethods->xSectorSize(Real(file)); }
@@ -156,6 +162,7 @@ int Open(sqlite3_vfs*, sqlite3_filename name, sqlite3_file* file, int flags, int
   watched->base.pMethods = nullptr;
   watched->path = name;
   watched->file = -1;
+  watched->last_errno = 0;
   watched->sync_directory = (flags & SQLITE_OPEN_CREATE) != 0 && (flags & kJournals) != 0;
   watched->real = reinterpret_cast<sqlite3_file*>(watched + 1);
   DiskCall call;
