@@ -167,6 +167,9 @@ absl::StatusOr<StoreImage> Database::TakeOver() {
   if (status.ok() && (WriteMeta(next) != SQLITE_OK || Run(commit_) != SQLITE_OK)) {
     status = OpenError(db_, path_, "take over");
   }
+  // The log is there now. SQLite syncs its name, too, but does not look whether that succeeds; and
+  // every commit from here on is in it.
+  if (status.ok()) status = SyncStoreDirectory(path_);
   if (!status.ok()) {
     Rollback();
     return status;

@@ -29,6 +29,7 @@ class DiskSwitches : public DiskWatcher {
   std::atomic<bool> log_is_full{false};   // Writes past the log's present end.
   std::atomic<bool> disk_is_full{false};  // All writes past the end of any file.
   std::atomic<bool> sync_fails{false};
+  std::atomic<bool> directory_sync_fails{false};
   std::atomic<bool> sync_hangs{false};
   std::atomic<int> syncs{0};
 
@@ -37,6 +38,7 @@ class DiskSwitches : public DiskWatcher {
       const bool log = call.path.size() > 4 && call.path.substr(call.path.size() - 4) == "-wal";
       return {disk_is_full || (log && log_is_full) ? ENOSPC : 0, 0};
     }
+    if (call.op == DiskOp::kSyncDirectory) return {directory_sync_fails ? EIO : 0, 0};
     if (call.op != DiskOp::kSync) return {};
     ++syncs;
     sync_hangs.wait(true);

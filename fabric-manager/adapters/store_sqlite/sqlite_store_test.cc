@@ -284,6 +284,19 @@ TEST_F(SqliteStoreTest, FailedSyncIsAnUnknownOutcomeAndStopsTheStore) {
   }
 }
 
+// A power cut would lose the log, with every commit in it.
+TEST_F(SqliteStoreTest, LogWhoseNameIsNotDurableIsNotUsed) {
+  Fill(3);
+  ASSERT_FALSE(fs::exists(options_.path + "-wal"));
+  DiskSwitches faults;
+  options_.vfs = kWatchedVfs;
+  faults.directory_sync_fails = true;
+  const auto image = OpenOnce();
+  EXPECT_EQ(ReasonOf(image.status()), "STORE_UNUSABLE") << image.status();
+  faults.directory_sync_fails = false;
+  EXPECT_EQ(OpenOnce()->rows.size(), 3u);
+}
+
 TEST_F(SqliteStoreTest, HungDiskIsAnsweredAtTheDeadline) {
   DiskSwitches faults;
   options_.vfs = kWatchedVfs;

@@ -198,6 +198,10 @@ absl::Status CreateStoreFile(const std::string& path, absl::string_view bytes) {
   return status;
 }
 
+absl::Status SyncStoreDirectory(const std::string& path) {
+  return SyncDirectory(DirectoryOf(path));
+}
+
 absl::StatusOr<std::string> CreatePartFile(const std::string& path) {
   if (path.empty() || path[0] != '/' || BaseOf(path).empty()) {
     return Refusal{absl::StatusCode::kInvalidArgument,

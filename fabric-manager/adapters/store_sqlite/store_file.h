@@ -27,6 +27,9 @@ bool StoreFileExists(const std::string& path);
 // already (another manager was faster) is left alone: OK.
 absl::Status CreateStoreFile(const std::string& path, absl::string_view bytes);
 
+// Makes the names of `path` and of the files beside it durable. FAILED_PRECONDITION/STORE_UNUSABLE.
+absl::Status SyncStoreDirectory(const std::string& path);
+
 // A new, empty file PATH.part-XXXXXX, 0600, for a copy that is to become `path`: its name.
 // INVALID_ARGUMENT/BACKUP_BAD_PATH: `path` is not absolute or names no file.
 // ALREADY_EXISTS/BACKUP_EXISTS: something is there. FAILED_PRECONDITION/STORE_UNSAFE_PATH: others
