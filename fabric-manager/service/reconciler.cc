@@ -69,7 +69,10 @@ void Reconciler::Start(Done done) {
   for (const Key key : writer_->state().RegionKeys()) {
     const Region& region = **writer_->state().FindRegion(key);
     for (const Attachment& attachment : region.attachments) {
-      TrackOf(region, attachment);
+      // An earlier manager may have bound any of them, and the fabric lost it since.
+      for (const Segment& segment : attachment.segments) {
+        TrackOf(region, attachment).met.insert(segment.serial);
+      }
       OfferAsRecorded(region, attachment);
     }
     if (!Settled(region)) Touch(key);
@@ -234,7 +237,7 @@ void Reconciler::StepPart(const Region& region, const Attachment& attachment, co
     case MoveKind::kBind:
       if (std::any_of(move.segments.begin(), move.segments.end(),
                       [&](uint32_t i) { return track.met.contains(view.segments[i].serial); })) {
-        // It was bound under this serial, and lost before that was recorded.
+        // It may have been bound under this serial, and lost before that was recorded.
         RecordMove(region, attachment, part,
                    Move{.kind = MoveKind::kSetState,
                         .segments = {},

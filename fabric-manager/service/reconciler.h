@@ -71,7 +71,7 @@ class Reconciler {
     // Since when a part is on its way up: the base, the tail.
     absl::Duration way_up_since[2] = {absl::InfiniteDuration(), absl::InfiniteDuration()};
     OfferedWants wants;      // What stands with the agent.
-    std::set<uint64_t> met;  // Serials that a Bind succeeded for: the host may have met them.
+    std::set<uint64_t> met;  // Serials that a Bind was asked for: the host may have met them.
     uint32_t opens = 0;      // Bits: segments that applications have open, as the agent last said.
     absl::Duration not_before = absl::ZeroDuration();  // Backoff after a failed call.
     absl::Duration next_discover = absl::ZeroDuration();

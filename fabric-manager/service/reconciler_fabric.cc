@@ -87,8 +87,8 @@ void Reconciler::Bind(const Region& region, const Attachment& attachment, const 
                                        serial = segment.serial](absl::StatusOr<BoundLd> bound) {
       DriverCallEnded(generation, index,
                       [this, status = bound.status(), serial](Track& own, SegmentKnown& known) {
+                        own.met.insert(serial);
                         if (status.ok()) {
-                          own.met.insert(serial);
                           probe_("after-bind");
                           known.fabric = FabricSide::kBound;
                           known.fabric_error.clear();
