@@ -251,6 +251,8 @@ void AgentCore::OnObserved(uint64_t epoch, absl::StatusOr<HostObservation> seen)
   observation_ = *std::move(seen);
   observed_ = true;
   observed_epoch_ = epoch;
+  // Before a Welcome nobody knows what is to stay.
+  if (welcomed_) attachments_.TakeRemains(observation_);
   AnswerHellos(absl::OkStatus());
   Advance();
 }
@@ -281,6 +283,7 @@ std::optional<AgentCore::Rung> AgentCore::Plan() {
   for (auto& [key, attachment] : attachments_.all()) {
     for (Segment& segment : attachment.segments) {
       const std::string& bridge = segment.desired.host_bridge;
+      ForgetPowerOff(segment);
       const Step step = NextStep(segment.desired, observation_, pending_bridges.contains(bridge));
       const bool ready = PlanSegment(key, segment, step);
       if (!segment.error.has_value() && AwaitsHostRegion(segment.desired, observation_)) {
@@ -301,6 +304,12 @@ std::optional<AgentCore::Rung> AgentCore::Plan() {
   }
   WakeAt(wake);
   return down.has_value() ? std::move(down) : std::move(up);
+}
+
+// Without a session the Offer may be old, and the slot another's.
+void AgentCore::ForgetPowerOff(Segment& segment) const {
+  if (!session_up_ || clock_->Elapsed() - segment.powered_off_at < kRepeatPowerOff) return;
+  for (DesiredTarget& target : segment.desired.targets) target.powered_off = false;
 }
 
 // Settles what the plan says without a rung; true if `step` is a rung to be taken when its time
@@ -420,6 +429,7 @@ void AgentCore::OnRungEnded(absl::Status status) {
       std::vector<DesiredTarget>& targets = segment->desired.targets;
       if (rung.step.kind == Step::Kind::kPowerOff && rung.step.target < targets.size()) {
         targets[rung.step.target].powered_off = true;
+        segment->powered_off_at = clock_->Elapsed();
       }
     } else {
       v1::SegmentError error = rung.holders.empty() ? ErrorOf(status) : HoldersError(rung.holders);

@@ -8,7 +8,8 @@
 // rung is under way on a host. A rung that fails is tried again after a backoff that doubles up to
 // 5 s; other segments go on meanwhile, and the error stands in the reports until a rung succeeds.
 // While the manager is away the core converges towards the last Offers and serves what is
-// attached. What no Offer names is reported, and left alone.
+// attached. What no Offer names is reported and left alone, but for the remains of what was
+// unplugged (AttachmentTable::TakeRemains).
 //
 // A step function: owns no thread, never blocks, runs wholly on its Executor. Public calls are
 // for the Executor's thread, and so is the destructor; the ports' completions may come from any.
@@ -32,6 +33,9 @@ namespace cxlpool::agent {
 
 inline constexpr absl::Duration kFirstBackoff = absl::Milliseconds(100);
 inline constexpr absl::Duration kMaxBackoff = absl::Seconds(5);
+// A slot that was powered off, and that the manager still wants ejected, is powered off again:
+// where there was no memdev nobody can see whether it was.
+inline constexpr absl::Duration kRepeatPowerOff = absl::Seconds(5);
 inline constexpr uint32_t kProtocolVersion = 1;
 
 struct AgentOptions {
@@ -110,6 +114,7 @@ class AgentCore {
 
   void Advance();
   std::optional<Rung> Plan();
+  void ForgetPowerOff(Segment& segment) const;
   bool PlanSegment(const AttachmentKey& key, Segment& segment, const Step& step);
   void RunRung(Rung rung);
   void Ask(const Segment& segment, const Step& step, Done done);

@@ -10,6 +10,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
+using testing::SizeIs;
 
 constexpr v1::Offer::Want kOnline = v1::Offer::WANT_ONLINE;
 constexpr v1::Offer::Want kOffline = v1::Offer::WANT_OFFLINE;
@@ -308,16 +309,67 @@ TEST(AgentCoreTest, WithdrawForgets) {
   EXPECT_THAT(rig.core->attachments().all(), IsEmpty());
 }
 
-TEST(AgentCoreTest, EachEjectOfferPowersAnEmptySlotOffOnce) {
+TEST(AgentCoreTest, AnEmptySlotIsPoweredOffAgainForAsLongAsThatIsWanted) {
   CoreRig rig;
   rig.Start();
   rig.Connect({MakeOffer(1, kEjected, {{1, 0x51}})});
   EXPECT_EQ(rig.Calls("PowerOff 0x51"), 1);
-  rig.executor.Advance(absl::Minutes(1));
+  rig.executor.Advance(kRepeatPowerOff - absl::Seconds(1));
   EXPECT_EQ(rig.Calls("PowerOff 0x51"), 1);
-  rig.Offer(MakeOffer(1, kEjected, {{1, 0x51}}));
+  // It may have said so and done nothing: there was no memdev that could be seen to go.
+  rig.executor.Advance(absl::Seconds(3));
   EXPECT_EQ(rig.Calls("PowerOff 0x51"), 2);
+  rig.Offer(MakeOffer(1, kEjected, {{1, 0x51}}));
+  EXPECT_EQ(rig.Calls("PowerOff 0x51"), 3);
   EXPECT_EQ(rig.ReportedError(0x51), "");
+  rig.link.handlers.on_lost(absl::UnavailableError("cut"), false);
+  rig.executor.Advance(absl::Minutes(1));
+  EXPECT_EQ(rig.Calls("PowerOff 0x51"), 3) << "without a session the Offer may be old";
+}
+
+TEST(AgentCoreTest, TheRemainsOfAnUnpluggedMemdevAreClearedAway) {
+  CoreRig rig;
+  rig.memory.plugged = {{1, 0x51}, {3, 0x52}};
+  rig.Start();
+  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}}), MakeOffer(2, kOnline, {{3, 0x52}})});
+  ASSERT_THAT(rig.memory.host.regions, SizeIs(2));
+  rig.memory.Unplug(1);
+  rig.executor.Advance(absl::Seconds(10));
+  EXPECT_THAT(rig.memory.host.regions, SizeIs(2)) << "an Offer names it: the manager says when";
+  v1::Withdraw withdraw;
+  withdraw.set_region_tag(MakeOffer(1, kOnline, {{1, 0x51}}).region_tag());
+  withdraw.set_attachment_generation(1);
+  rig.link.handlers.on_withdraw(withdraw);
+  rig.executor.Advance(absl::Seconds(10));
+  ASSERT_THAT(rig.memory.host.regions, SizeIs(1));
+  EXPECT_EQ(rig.memory.host.regions[0].serials[0], 0x52u);
+}
+
+TEST(AgentCoreTest, ARestartedAgentClearsRemainsOnlyOnceItIsWelcome) {
+  CoreRig rig;
+  rig.memory.plugged[1] = 0x51;
+  rig.Start();
+  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
+  rig.memory.Unplug(1);
+  rig.NewCore();
+  rig.Start();
+  rig.executor.Advance(absl::Seconds(10));
+  EXPECT_THAT(rig.memory.host.regions, SizeIs(1));
+  rig.Connect();
+  rig.executor.Advance(absl::Seconds(10));
+  EXPECT_THAT(rig.memory.host.regions, IsEmpty());
+}
+
+TEST(AgentCoreTest, WhatHasAMemdevIsNoRemains) {
+  CoreRig rig;
+  rig.memory.plugged[1] = 0x51;
+  rig.Start();
+  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
+  rig.NewCore();
+  rig.Start();
+  rig.Connect();
+  rig.executor.Advance(absl::Minutes(1));
+  EXPECT_THAT(rig.memory.host.regions, SizeIs(1));
 }
 
 TEST(AgentCoreTest, AChangeOfMindTurnsAroundOnTheLadder) {

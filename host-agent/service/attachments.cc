@@ -155,6 +155,30 @@ void AttachmentTable::KeepOnly(const std::vector<AttachmentKey>& keys) {
   });
 }
 
+void AttachmentTable::TakeRemains(const HostObservation& host) {
+  Attachment remains;
+  remains.offer.set_want(v1::Offer::WANT_OFFLINE);
+  const Attachment before = map_.contains(kRemains) ? map_[kRemains] : Attachment{};
+  map_.erase(kRemains);
+  for (const ObservedHostRegion& region : host.regions) {
+    Segment segment;
+    segment.desired.want = Want::kOffline;
+    segment.desired.length_bytes = region.size_bytes;
+    bool in_use = false;
+    for (const uint64_t serial : region.serials) {
+      in_use |= serial != 0 && (NamesSerial(serial) || FindMemdev(host, serial) != nullptr);
+      if (serial != 0) segment.desired.targets.push_back({.slot = 0, .serial = serial});
+    }
+    // By what serial should it be called?
+    if (in_use || segment.desired.targets.empty()) continue;
+    for (const Segment& old : before.segments) {
+      if (old.desired.first_serial() == segment.desired.first_serial()) CarryProgress(old, segment);
+    }
+    remains.segments.push_back(std::move(segment));
+  }
+  if (!remains.segments.empty()) map_[kRemains] = std::move(remains);
+}
+
 const std::pair<const AttachmentKey, Attachment>* AttachmentTable::FindByName(
     const std::string& name) const {
   for (auto it = map_.rbegin(); it != map_.rend(); ++it) {

@@ -30,6 +30,9 @@ struct AttachmentKey {
   friend auto operator<=>(const AttachmentKey&, const AttachmentKey&) = default;
 };
 
+// Of no Offer: see TakeRemains.
+inline const AttachmentKey kRemains = {};
+
 // One host region to make or take away, and how that goes.
 struct Segment {
   uint32_t extent_index = 0;
@@ -43,6 +46,7 @@ struct Segment {
   int failures = 0;                    // In a row.
   absl::Duration retry_at;             // On the clock's Elapsed; no rung before.
   std::optional<Step> last_succeeded;  // Planned again next: it had no effect.
+  absl::Duration powered_off_at;       // The last time that it succeeded.
 };
 
 struct Attachment {
@@ -66,6 +70,11 @@ class AttachmentTable {
 
   // Forgets all that are not in `keys`.
   void KeepOnly(const std::vector<AttachmentKey>& keys);
+
+  // Takes in hand what remains of LDs that were unplugged: host regions that no Offer names and of
+  // whose memdevs none is there. No bytes are behind them, and each keeps a decoder; they stand
+  // under kRemains, as if an Offer wanted them OFFLINE, until they are gone.
+  void TakeRemains(const HostObservation& host);
 
   // The newest Attachment of a Region name; null if there is none.
   const std::pair<const AttachmentKey, Attachment>* FindByName(const std::string& name) const;

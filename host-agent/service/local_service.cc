@@ -406,6 +406,7 @@ LocalReply LocalService::List(const LocalPeer& peer) const {
   LocalReply reply;
   v1::LocalListResponse& list = *reply.response.mutable_list();
   for (const auto& [key, attachment] : core_->attachments().all()) {
+    if (key == kRemains) continue;
     const v1::Offer& offer = attachment.offer;
     if (!CheckTenant(peer, offer).ok()) continue;
     v1::LocalRegion& region = *list.add_regions();
