@@ -291,8 +291,6 @@ Move NextMove(const Attachment& attachment, const std::vector<SegmentKnown>& kno
       if (!attachment.detaching) return StayOnline(attachment, all, may_go_down);
       break;
     case kReleaseBlocked:
-      // Blocked on a way that is not wanted any more.
-      if (!attachment.detaching) return Reach(kOnline, "");
       break;
   }
   return TakeOffline(attachment, all, may_go_down);

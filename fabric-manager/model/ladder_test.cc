@@ -271,10 +271,6 @@ TEST(LadderTest, UnboundIsDropped) {
   ExpectMoves(kUnbound, false, {{"?u", "drop"}});
 }
 
-TEST(LadderTest, BlockedButNotDetachingIsOnline) {
-  ExpectMoves(kReleaseBlocked, false, {{"ob", "-> ONLINE"}});
-}
-
 TEST(LadderTest, MissingKnowledgeIsUnknown) {
   EXPECT_EQ(Text(NextMove(Make(kWanted, false, 2), {}, true, false)), "discover");
   EXPECT_EQ(Text(NextMove(Make(kEjecting, true, 2), Known("au"), true, false)), "discover");

@@ -140,7 +140,7 @@ bool MayFollow(AttachmentState from, AttachmentState to) {
     case kOnline:
       return to == kOffline || to == kReleaseBlocked || to == kBound || to == kWanted;
     case kReleaseBlocked:
-      return to == kOffline || to == kOnline;
+      return to == kOffline;
     case kOffline:
       return to == kEjecting;
     case kEjecting:
@@ -153,12 +153,11 @@ bool MayFollow(AttachmentState from, AttachmentState to) {
 bool MayFollow(RegionState from, RegionState to) {
   using enum RegionState;
   if (from == to) return true;
-  if (to == kQuarantined) return true;
   switch (from) {
     case kReserved:
-      return to == kAllocated || to == kReleasing || to == kFailed;
+      return to == kAllocated || to == kReleasing || to == kFailed || to == kQuarantined;
     case kAllocated:
-      return to == kReleasing;
+      return to == kReleasing || to == kQuarantined;
     case kReleasing:
       return to == kScrubbing;
     case kQuarantined:

@@ -206,7 +206,7 @@ using RegionPtr = std::shared_ptr<const Region>;
 //   any -> UNBOUND              proof: the host was fenced, ejected it by itself, or never had it
 // and a Region
 //   RESERVED -> RELEASING       released while its first Attachment was under way
-//   any -> QUARANTINED          its bytes cannot be proven free
+//   RESERVED, ALLOCATED -> QUARANTINED   its bytes cannot be proven free
 //   QUARANTINED -> RELEASING    an operator says that they are
 bool MayFollow(AttachmentState from, AttachmentState to);
 bool MayFollow(RegionState from, RegionState to);
