@@ -76,9 +76,7 @@ void Rack::Unsubscribe(uint32_t subscription) {
   std::erase_if(on_gone_, [=](const auto& entry) { return entry.first == subscription; });
 }
 
-void Rack::Breach(const std::string& what) {
-  violation_(absl::StrCat("at ", scheduler_->now_us(), " us: ", what));
-}
+void Rack::Breach(const std::string& what) { violation_(what); }
 
 // --- Bind.
 

@@ -103,7 +103,7 @@ class SimExecutor : public Executor, public Clock {
   absl::Time Now() const override;
   absl::Duration Elapsed() const override;
 
-  void JumpWall(int64_t by_us) { wall_skew_us_ += by_us; }
+  void SetWallSkew(int64_t skew_us) { wall_skew_us_ = skew_us; }
   LifeId life() const { return life_; }
 
  private:

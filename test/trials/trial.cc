@@ -29,6 +29,7 @@ std::string WithCommas(uint64_t number) {
 
 int RunTrials(int argc, char** argv, const TrialProgram& program) {
   CLI::App app{program.name + ": " + program.what};
+  app.footer(program.more);
   uint64_t seeds = program.ci_seeds;
   uint64_t first = 1;
   double minutes = 0;

@@ -23,6 +23,7 @@ namespace cxlpool {
 struct TrialProgram {
   std::string name;         // As it is called.
   std::string what;         // In a few words, for --help and the summary.
+  std::string more = {};    // For the end of --help.
   uint64_t ci_seeds = 100;  // Without arguments.
 
   // Tries one seed; an error is a failure of the promise, and says what was seen. `trace`: also

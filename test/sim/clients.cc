@@ -1,0 +1,442 @@
+#include "test/sim/clients.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool::sim {
+namespace {
+
+constexpr int64_t kTimeout_us = 1'200'000;
+constexpr int64_t kRetry_us = 30'000;
+constexpr int kMaxAttempts = 4;
+
+// The last few names are those that are given to others.
+constexpr int64_t kFirstRenamed = 9;
+
+constexpr int64_t kShapeOfLease = 7;
+
+std::string Renamed(int64_t region) {
+  return Clients::RegionName(kFirstRenamed + region % (kRegionNames - kFirstRenamed));
+}
+std::string TenantName(int64_t tenant) { return tenant == 0 ? fm::kDefaultTenant : "t1"; }
+std::string DeviceName(int64_t device) { return absl::StrCat("cmm-", device); }
+
+// What of a call an allocation is made of: the same for every attempt.
+fm::AllocateSpec AllocateSpecOf(const Step& step, const fm::Request& request, int64_t region) {
+  fm::AllocateSpec spec;
+  spec.request = request;
+  spec.region_id = Clients::RegionName(region);
+  spec.tenant = TenantName(step.Get("tenant"));
+  spec.size_bytes = static_cast<uint64_t>(step.Get("granules")) * kGranule;
+  if (step.verb == Verb::kAllocateBatch) return spec;
+  if (step.Get("host") < kHosts) spec.host = HostName(static_cast<int>(step.Get("host")));
+  spec.mode = step.Get("mode") == 1 ? fm::Mode::kSystemRam : fm::Mode::kDevdax;
+  spec.access = step.Get("mode") == 2 ? fm::Access::kReadOnly : fm::Access::kReadWrite;
+  switch (step.Get("shape")) {
+    case 1:
+      spec.max_extents = 4;
+      break;
+    case 2:
+    case 3:
+      spec.policy = fm::Policy::kBandwidth;
+      spec.interleave_ways = step.Get("shape") == 2 ? 2 : 4;
+      spec.max_extents = 4;
+      break;
+    case 4:
+      spec.policy = fm::Policy::kSpread;
+      break;
+    case 5:
+      spec.policy = fm::Policy::kIsolate;
+      spec.isolate_from = {Clients::RegionName((region + 1) % kRegionNames)};
+      break;
+    case 6:
+      spec.sharing = fm::Sharing::kMultiWriter;
+      break;
+    case kShapeOfLease:
+      spec.ttl = absl::Seconds(10);
+      break;
+    case 8:
+      spec.policy = fm::Policy::kLatency;
+      spec.expected_lifetime = absl::Seconds(60);
+      break;
+    default:
+      break;
+  }
+  return spec;
+}
+
+fm::ReleaseSpec ReleaseSpecOf(const Step& step, const fm::Request& request, int64_t region) {
+  fm::ReleaseSpec spec;
+  spec.request = request;
+  spec.region_id = Clients::RegionName(region);
+  spec.detach_all = step.verb != Verb::kRelease || step.Get("all") != 0;
+  spec.force = step.verb == Verb::kForceRelease;
+  if (spec.force) spec.reason = "the simulation says so";
+  return spec;
+}
+
+// Requests of the items of a batch, and of anything else that has one.
+fm::Request RequestOf(const std::string& method, uint64_t number, uint64_t item) {
+  std::string id(16, '\0');
+  for (int i = 0; i < 8; ++i) id[i] = static_cast<char>(number >> (8 * i));
+  id[8] = static_cast<char>(item + 1);
+  return fm::Request{{"cxlpool://operator/sim", method, Uuid(id)}, 1};
+}
+
+absl::Status UnknownRegion() {
+  return Refusal{absl::StatusCode::kNotFound, "UNKNOWN_REGION", "there is none", "list them", {}}
+      .ToStatus();
+}
+
+// What is written down of a call before it is answered: nothing, if it is not about a Region.
+std::optional<ClientOp> OpOf(const Step& step, int64_t item) {
+  ClientOp op;
+  op.client = static_cast<int>(step.Get("client"));
+  op.region_id = Clients::RegionName((step.Get("region") + item) % kRegionNames);
+  op.size_granules = static_cast<uint64_t>(step.Get("granules"));
+  if (step.Get("host") < kHosts) op.host = HostName(static_cast<int>(step.Get("host")));
+  switch (step.verb) {
+    case Verb::kAllocateBatch:
+      op.host.clear();
+      [[fallthrough]];
+    case Verb::kAllocate:
+      op.kind = ClientOp::kAllocate;
+      op.lease = step.Get("shape") == kShapeOfLease;
+      return op;
+    case Verb::kGet:
+      op.kind = ClientOp::kGet;
+      return op;
+    case Verb::kResize:
+      op.kind = ClientOp::kResize;
+      return op;
+    case Verb::kRename:
+      op.kind = ClientOp::kRename;
+      op.region_id = Renamed(step.Get("region"));
+      op.new_region_id = Renamed(step.Get("to"));
+      return op;
+    case Verb::kAttach:
+      op.kind = ClientOp::kAttach;
+      return op;
+    case Verb::kDetach:
+      op.kind = ClientOp::kDetach;
+      return op;
+    case Verb::kRenew:
+      op.kind = ClientOp::kRenew;
+      op.lease = true;
+      return op;
+    case Verb::kRelease:
+    case Verb::kReleaseBatch:
+    case Verb::kForceRelease:
+      op.kind = ClientOp::kRelease;
+      op.detach_all = step.verb != Verb::kRelease || step.Get("all") != 0;
+      op.force = step.verb == Verb::kForceRelease;
+      return op;
+    default:
+      return std::nullopt;
+  }
+}
+
+// Whether an error says that nothing was done, or leaves it open.
+bool LeavesOpen(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+         absl::IsCancelled(status) || absl::IsUnknown(status) || absl::IsDataLoss(status);
+}
+
+void WriteDown(const absl::StatusOr<fm::Committed>& answer, ClientOp& op) {
+  if (!answer.ok()) {
+    op.outcome = LeavesOpen(answer.status()) ? ClientOp::kUnknown : ClientOp::kRefused;
+    op.reason = ReasonOf(answer.status());
+    return;
+  }
+  if (answer->region == nullptr) return;
+  const fm::Region& region = *answer->region;
+  op.outcome = ClientOp::kOk;
+  op.tag = std::string(region.tag.bytes());
+  op.generation = region.generation;
+  op.revision = region.revision;
+  op.answered_granules = region.size_bytes() / kGranule;
+  op.resizing = region.resizing();
+  op.state = std::string(ToString(region.state));
+  for (const fm::Attachment& attachment : region.attachments) {
+    op.hosts.push_back({attachment.host, attachment.detaching});
+  }
+}
+
+bool WorthTryingAgain(const absl::Status& status) {
+  return absl::IsUnavailable(status) || ReasonOf(status) == "QUEUE_FULL";
+}
+
+}  // namespace
+
+struct Clients::Call {
+  Step step;
+  uint32_t copies = 0;        // That may reach the manager.
+  std::vector<ClientOp> ops;  // What is written down: of a batch an item each.
+  uint64_t request = 0;
+  int attempts = 0;
+  bool finished = false;
+  int64_t invoked_us = 0;
+  int client() const { return static_cast<int>(step.Get("client")); }
+};
+
+std::string Clients::RegionName(int64_t region) { return absl::StrCat("r", region); }
+
+void Clients::Do(const Step& step) {
+  auto call = std::make_shared<Call>();
+  call->step = step;
+  call->request = ++requests_;
+  call->invoked_us = world_.scheduler->now_us();
+  ++under_way_;
+  ++world_.coverage->operations;
+  const auto items = std::max<int64_t>(1, step.Get("count"));
+  for (int64_t item = 0; item < items; ++item) {
+    auto op = OpOf(step, item);
+    if (!op.has_value()) break;
+    op->request = call->request;
+    op->invoke_us = call->invoked_us;
+    call->ops.push_back(*std::move(op));
+  }
+  calls_.push_back(call);
+  Send(call);
+}
+
+std::vector<ClientOp> Clients::History() const {
+  std::vector<ClientOp> history;
+  for (const CallPtr& call : calls_) {
+    for (ClientOp op : call->ops) {
+      op.sends = std::max<uint32_t>(1, call->copies);
+      history.push_back(std::move(op));
+    }
+  }
+  return history;
+}
+
+void Clients::Send(const CallPtr& call) {
+  const int attempt = ++call->attempts;
+  const Network::Copies copies = world_.network->OfClient(call->client());
+  call->copies += static_cast<uint32_t>(copies.count);
+  for (int i = 0; i < copies.count; ++i) {
+    world_.scheduler->At(kWorld, copies.delay_us[static_cast<size_t>(i)],
+                         [this, call] { Arrive(call); });
+  }
+  world_.scheduler->At(kWorld, kTimeout_us, [this, call, attempt] {
+    if (call->finished || call->attempts != attempt) return;
+    if (attempt >= kMaxAttempts)
+      return Finish(call, absl::DeadlineExceededError("no answer"), nullptr);
+    Send(call);
+  });
+}
+
+void Clients::Arrive(const CallPtr& call) {
+  ManagerProcess* manager = world_.manager();
+  if (manager != nullptr && manager->serving()) return Serve(*manager, call);
+  // The connection is refused.
+  if (call->finished) return;
+  Answer(kWorld, call, absl::UnavailableError("nobody answers"));
+}
+
+void Clients::Serve(ManagerProcess& manager, const CallPtr& call) {
+  const Step& step = call->step;
+  const LifeId life = manager.life();
+  fm::PoolService& pool = manager.pool();
+  const std::string principal = "cxlpool://operator/sim";
+  const int64_t region = step.Get("region");
+  const auto request = [&](const char* method) { return RequestOf(method, call->request, 0); };
+  const auto one = [this, life, call](const absl::StatusOr<fm::Committed>& answer) {
+    Answer(life, call, answer);
+  };
+  const auto plain = [this, life, call](const absl::Status& status) {
+    if (status.ok()) return Answer(life, call, fm::Committed{});
+    Answer(life, call, status);
+  };
+  const auto many = [this, life, call](const fm::Outcomes& outcomes) {
+    AnswerAll(life, call, outcomes);
+  };
+  const auto host = [&] { return HostName(static_cast<int>(step.Get("host"))); };
+  switch (step.verb) {
+    case Verb::kAllocate:
+      return pool.Allocate(AllocateSpecOf(step, request("AllocateRegion"), region), false, one);
+    case Verb::kAllocateBatch: {
+      std::vector<absl::StatusOr<fm::AllocateSpec>> specs;
+      for (int64_t i = 0; i < step.Get("count"); ++i) {
+        specs.emplace_back(AllocateSpecOf(
+            step, RequestOf("AllocateRegion", call->request, static_cast<uint64_t>(i)),
+            (region + i) % kRegionNames));
+      }
+      return pool.AllocateBatch(std::move(specs), false, many);
+    }
+    case Verb::kAttach:
+      return pool.Attach(
+          {.request = request("AttachRegion"),
+           .region_id = RegionName(region),
+           .host = host(),
+           .mode = step.Get("mode") == 1 ? fm::Mode::kSystemRam : fm::Mode::kDevdax,
+           .access = step.Get("mode") == 2 ? fm::Access::kReadOnly : fm::Access::kReadWrite},
+          false, one);
+    case Verb::kDetach:
+      return pool.Detach(
+          {.request = request("DetachRegion"), .region_id = RegionName(region), .host = host()},
+          one);
+    case Verb::kResize:
+      return pool.Resize({.request = request("ResizeRegion"),
+                          .region_id = RegionName(region),
+                          .size_bytes = static_cast<uint64_t>(step.Get("granules")) * kGranule,
+                          .max_extents = static_cast<uint32_t>(step.Get("extents"))},
+                         false, one);
+    case Verb::kRename:
+      return pool.Rename({.request = request("RenameRegion"),
+                          .region_id = Renamed(region),
+                          .new_region_id = Renamed(step.Get("to"))},
+                         one);
+    case Verb::kRenew:
+      return pool.Renew({.request = request("RenewRegion"),
+                         .region_id = RegionName(region),
+                         .ttl = absl::Seconds(12),
+                         .by_operator = true},
+                        one);
+    case Verb::kForceRelease:
+      if (!MaySwear(RegionName(region))) return one(absl::CancelledError("not on one's word"));
+      [[fallthrough]];
+    case Verb::kRelease:
+      return pool.Release(ReleaseSpecOf(step, request("ReleaseRegion"), region), one);
+    case Verb::kReleaseBatch: {
+      std::vector<absl::StatusOr<fm::ReleaseSpec>> specs;
+      for (int64_t i = 0; i < step.Get("count"); ++i) {
+        specs.emplace_back(
+            ReleaseSpecOf(step, RequestOf("ReleaseRegion", call->request, static_cast<uint64_t>(i)),
+                          (region + i) % kRegionNames));
+      }
+      return pool.ReleaseBatch(std::move(specs), many);
+    }
+    case Verb::kGet: {
+      const auto view = manager.views().Get();
+      const fm::RegionPtr found = view->regions.Find(RegionName(region));
+      if (found == nullptr) return one(UnknownRegion());
+      return one(fm::Committed{found, view->revision});
+    }
+    case Verb::kSetTenant: {
+      fm::Tenant tenant;
+      tenant.id = TenantName(step.Get("tenant"));
+      tenant.quota_bytes = static_cast<uint64_t>(step.Get("quota")) * kGranule;
+      tenant.reserved_bytes = static_cast<uint64_t>(step.Get("reserved")) * kGranule;
+      return pool.SetTenant(principal, tenant, plain);
+    }
+    case Verb::kDrainDevice:
+      return pool.DrainDevice(principal, DeviceName(step.Get("device")), plain);
+    case Verb::kAddDevice:
+      return pool.AddDevice(principal, DeviceName(step.Get("device")), plain);
+    case Verb::kFailDevice:
+      return pool.FailDevice(principal, DeviceName(step.Get("device")), "it broke", plain);
+    case Verb::kFenceHost:
+      return pool.Fence(principal, host(), "the simulation says so", plain);
+    case Verb::kRetireHost:
+      return pool.Retire(principal, host(), plain);
+    case Verb::kEnrolHost:
+      return pool.Enrol(principal, host(), absl::StrCat("cxlpool://host/", host()), plain);
+    default:
+      return;  // Not a client's.
+  }
+}
+
+// Nobody may swear falsely: what happens then is on him.
+bool Clients::MaySwear(const std::string& id) const {
+  for (const auto& [key, region] : world_.reference->regions()) {
+    if (region->id == id && !world_.may_swear(*region)) return false;
+  }
+  return true;
+}
+
+// --- Answers.
+
+void Clients::Answer(LifeId manager, const CallPtr& call,
+                     const absl::StatusOr<fm::Committed>& answer,
+                     const std::shared_ptr<const fm::Outcomes>& items) {
+  if (!world_.scheduler->Alive(manager)) return;
+  if (answer.ok()) {
+    world_.reference->Acknowledged(answer->region, answer->revision, world_.disk->revision());
+  }
+  const Network::Copies copies = world_.network->OfClient(call->client());
+  if (copies.count == 0) return;
+  world_.scheduler->At(kWorld, copies.delay_us[0], [this, call, answer, items] {
+    if (call->finished) return;
+    if (!answer.ok() && WorthTryingAgain(answer.status()) && call->attempts < kMaxAttempts) {
+      // Unless another attempt is under way already.
+      world_.scheduler->At(kWorld, kRetry_us, [this, call, attempt = call->attempts] {
+        if (!call->finished && call->attempts == attempt) Send(call);
+      });
+      return;
+    }
+    Finish(call, answer, items.get());
+  });
+}
+
+// A batch's items are held against the disk one by one; the call itself is answered as a whole.
+void Clients::AnswerAll(LifeId manager, const CallPtr& call, const fm::Outcomes& outcomes) {
+  if (!world_.scheduler->Alive(manager)) return;
+  for (const auto& outcome : outcomes) {
+    world_.coverage->Answer(outcome.ok() ? "OK" : ReasonOf(outcome.status()));
+    if (!outcome.ok()) continue;
+    world_.reference->Acknowledged(outcome->region, outcome->revision, world_.disk->revision());
+  }
+  Answer(manager, call, fm::Committed{}, std::make_shared<const fm::Outcomes>(outcomes));
+}
+
+void Clients::Finish(const CallPtr& call, const absl::StatusOr<fm::Committed>& answer,
+                     const fm::Outcomes* items) {
+  call->finished = true;
+  --under_way_;
+  const std::string reason = answer.ok() ? "OK" : ReasonOf(answer.status());
+  world_.coverage->Answer(reason.empty() ? absl::StatusCodeToString(answer.status().code())
+                                         : reason);
+  if (trace_) {
+    trace_(absl::StrCat("client ", call->client(), " ", InfoOf(call->step.verb).name,
+                        " region=", call->step.Get("region"), ": ",
+                        answer.ok() ? "OK" : std::string(answer.status().message())));
+  }
+  for (size_t i = 0; i < call->ops.size(); ++i) {
+    WriteDown(items == nullptr ? answer : (*items)[i], call->ops[i]);
+    call->ops[i].return_us = world_.scheduler->now_us();
+  }
+}
+
+void Clients::Enrol(int host) {
+  ManagerProcess* manager = world_.manager();
+  if (manager == nullptr || !manager->serving()) return;
+  manager->pool().Enrol("cxlpool://operator/sim", HostName(host),
+                        absl::StrCat("cxlpool://host/", HostName(host)),
+                        [](const absl::Status&) {});
+}
+
+void Clients::ReleaseAll() {
+  ManagerProcess* manager = world_.manager();
+  if (manager == nullptr || !manager->serving()) return;
+  for (const auto& [key, region] : world_.reference->regions()) {
+    fm::ReleaseSpec spec;
+    spec.request = RequestOf("ReleaseRegion", ++requests_, 0);
+    spec.region_id = region->id;
+    spec.detach_all = true;
+    spec.force = region->state == fm::RegionState::kQuarantined;
+    if (spec.force) spec.reason = "the end of the simulation";
+    auto call = std::make_shared<Call>();
+    ClientOp& op = call->ops.emplace_back();
+    op.kind = ClientOp::kRelease;
+    op.region_id = region->id;
+    op.request = requests_;
+    op.invoke_us = world_.scheduler->now_us();
+    op.detach_all = true;
+    op.force = spec.force;
+    calls_.push_back(call);
+    manager->pool().Release(std::move(spec), [this, call, life = manager->life()](
+                                                 const absl::StatusOr<fm::Committed>& answer) {
+      if (!world_.scheduler->Alive(life)) return;
+      WriteDown(answer, call->ops.front());
+      call->ops.front().return_us = world_.scheduler->now_us();
+    });
+  }
+}
+
+}  // namespace cxlpool::sim

@@ -1,0 +1,77 @@
+// The clients: each step that is an operation becomes a call over the simulated network, is tried
+// again under its request_id until there is an answer, and is written down for the checks.
+#ifndef CXLPOOL_TEST_SIM_CLIENTS_H_
+#define CXLPOOL_TEST_SIM_CLIENTS_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "test/sim/processes.h"
+#include "test/sim/region_history.h"
+#include "test/sim/script.h"
+
+namespace cxlpool::sim {
+
+class Clients {
+ public:
+  struct World {
+    Scheduler* scheduler;
+    Network* network;
+    Reference* reference;
+    Coverage* coverage;
+    fm::MemoryDisk* disk;
+    std::function<ManagerProcess*()> manager;  // Null, or not serving: nobody answers.
+    // Whether an operator can swear that no host reaches the Region: its hosts have no power.
+    std::function<bool(const fm::Region&)> may_swear;
+  };
+
+  explicit Clients(World world) : world_(std::move(world)) {}
+
+  void SetTrace(std::function<void(const std::string& line)> trace) { trace_ = std::move(trace); }
+
+  // Begins it.
+  void Do(const Step& step);
+
+  // An operator's call that is made right at the manager, with no network between: for setting up
+  // and for clearing away.
+  void Enrol(int host);
+  void ReleaseAll();
+
+  // Calls that have not been answered or given up.
+  size_t under_way() const { return under_way_; }
+
+  // Every call that had to do with a Region, as far as it is over; the others as not answered.
+  std::vector<ClientOp> History() const;
+
+  static std::string RegionName(int64_t region);
+
+ private:
+  struct Call;
+  using CallPtr = std::shared_ptr<Call>;
+
+  void Send(const CallPtr& call);
+  void Arrive(const CallPtr& call);
+  void Serve(ManagerProcess& manager, const CallPtr& call);
+  // The manager's answer, on its way back. `committed`: how an OK is held against the disk.
+  void Answer(LifeId manager, const CallPtr& call, const absl::StatusOr<fm::Committed>& answer,
+              const std::shared_ptr<const fm::Outcomes>& items = nullptr);
+  void AnswerAll(LifeId manager, const CallPtr& call, const fm::Outcomes& outcomes);
+  bool MaySwear(const std::string& id) const;
+  // `items`: of a batch that was answered.
+  void Finish(const CallPtr& call, const absl::StatusOr<fm::Committed>& answer,
+              const fm::Outcomes* items);
+
+  const World world_;
+  std::function<void(const std::string& line)> trace_;
+  uint64_t requests_ = 0;
+  std::deque<CallPtr> calls_;
+  size_t under_way_ = 0;
+};
+
+}  // namespace cxlpool::sim
+
+#endif  // CXLPOOL_TEST_SIM_CLIENTS_H_

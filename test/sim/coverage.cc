@@ -1,0 +1,111 @@
+#include "test/sim/coverage.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace cxlpool::sim {
+namespace {
+
+// The last of each enum; the first is 1.
+constexpr int kLastRegionState = static_cast<int>(fm::RegionState::kQuarantined);
+constexpr int kLastAttachmentState = static_cast<int>(fm::AttachmentState::kReleaseBlocked);
+
+}  // namespace
+
+struct Coverage::Tally {
+  int states = 0, all_states = 0;
+  int edges = 0, all_edges = 0;
+  int faults = 0, all_faults = 0;
+  std::vector<std::string> missing;
+};
+
+void Coverage::Add(const Coverage& other) {
+  for (size_t i = 0; i < kStates; ++i) {
+    for (size_t k = 0; k < kStates; ++k) {
+      region_[i][k] += other.region_[i][k];
+      attachment_[i][k] += other.attachment_[i][k];
+      tail_[i][k] += other.tail_[i][k];
+    }
+  }
+  for (size_t i = 0; i < verbs_.size(); ++i) verbs_[i] += other.verbs_[i];
+  for (const auto& [reason, count] : other.answers_) answers_[reason] += count;
+  operations += other.operations;
+  acknowledged += other.acknowledged;
+  histories += other.histories;
+  gave_up += other.gave_up;
+  events += other.events;
+  commits += other.commits;
+  lives += other.lives;
+  simulated_us += other.simulated_us;
+}
+
+template <typename State>
+void Coverage::Walk(const Matrix& matrix, int last, int& visited, int& all,
+                    std::vector<std::string>& missing, std::string* table) const {
+  for (int from = 1; from <= last; ++from) {
+    for (int to = 1; to <= last; ++to) {
+      const auto a = static_cast<State>(from);
+      const auto b = static_cast<State>(to);
+      const uint64_t count = matrix[Index(a)][Index(b)];
+      if (from == to || (!MayFollow(a, b) && count == 0)) continue;
+      const std::string name = absl::StrCat(fm::ToString(a), "->", fm::ToString(b));
+      ++all;
+      count > 0 ? (void)++visited : missing.push_back(name);
+      if (table != nullptr) absl::StrAppend(table, "  ", name, ": ", count, "\n");
+    }
+  }
+}
+
+Coverage::Tally Coverage::Count(std::string* table) const {
+  Tally tally;
+  Walk<fm::RegionState>(region_, kLastRegionState, tally.edges, tally.all_edges, tally.missing,
+                        table);
+  Walk<fm::AttachmentState>(attachment_, kLastAttachmentState, tally.edges, tally.all_edges,
+                            tally.missing, table);
+  const auto entered = [&](const Matrix& matrix, int last) {
+    for (int to = 1; to <= last; ++to) {
+      uint64_t count = 0;
+      for (const auto& from : matrix) count += from[static_cast<size_t>(to)];
+      ++tally.all_states;
+      tally.states += count > 0;
+    }
+  };
+  entered(region_, kLastRegionState);
+  entered(attachment_, kLastAttachmentState);
+  for (int v = static_cast<int>(kFirstFault); v < kVerbs; ++v) {
+    const auto name = std::string(InfoOf(static_cast<Verb>(v)).name);
+    const uint64_t count = verbs_[static_cast<size_t>(v)];
+    ++tally.all_faults;
+    count > 0 ? (void)++tally.faults : tally.missing.push_back(name);
+    if (table != nullptr) absl::StrAppend(table, "  ", name, ": ", count, "\n");
+  }
+  if (table != nullptr) {
+    for (const auto& [reason, count] : answers_) {
+      absl::StrAppend(table, "  answer ", reason, ": ", count, "\n");
+    }
+  }
+  return tally;
+}
+
+std::string Coverage::Summary() const {
+  const Tally tally = Count(nullptr);
+  return absl::StrCat(tally.states, " of ", tally.all_states, " states, ", tally.edges, " of ",
+                      tally.all_edges, " edges, ", tally.faults, " of ", tally.all_faults,
+                      " faults; ", operations, " operations, ", acknowledged, " acknowledged, ",
+                      histories, " histories",
+                      gave_up > 0 ? absl::StrCat(" (", gave_up, " given up)") : "", ", ", lives,
+                      " managers, ", simulated_us / 1'000'000, " s simulated");
+}
+
+std::string Coverage::Missing() const {
+  const Tally tally = Count(nullptr);
+  return tally.missing.empty() ? "" : absl::StrCat("never: ", absl::StrJoin(tally.missing, ", "));
+}
+
+std::string Coverage::Table() const {
+  std::string table;
+  Count(&table);
+  return table;
+}
+
+}  // namespace cxlpool::sim

@@ -1,0 +1,72 @@
+// What a run has visited: states and edges of the ladder, kinds of fault, kinds of answer. A run
+// that did not visit all of them proves less than it says, and is void.
+#ifndef CXLPOOL_TEST_SIM_COVERAGE_H_
+#define CXLPOOL_TEST_SIM_COVERAGE_H_
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "fabric-manager/model/region.h"
+#include "test/sim/script.h"
+
+namespace cxlpool::sim {
+
+class Coverage {
+ public:
+  void Begins(fm::RegionState state) { ++region_[0][Index(state)]; }
+  void Begins(fm::AttachmentState state) { ++attachment_[0][Index(state)]; }
+  void Edge(fm::RegionState from, fm::RegionState to) { ++region_[Index(from)][Index(to)]; }
+  void Edge(fm::AttachmentState from, fm::AttachmentState to) {
+    ++attachment_[Index(from)][Index(to)];
+  }
+  // A tail's are counted by themselves.
+  void TailEdge(fm::AttachmentState from, fm::AttachmentState to) {
+    ++tail_[Index(from)][Index(to)];
+  }
+  void Struck(Verb fault) { ++verbs_[static_cast<size_t>(fault)]; }
+  void Answer(const std::string& reason) { ++answers_[reason]; }  // "OK" or the refusal's.
+
+  void Add(const Coverage& other);
+
+  uint64_t operations = 0;
+  uint64_t acknowledged = 0;
+  uint64_t histories = 0;  // Held against the model of a Region.
+  uint64_t gave_up = 0;    // Of those: too many ways to look at.
+  uint64_t events = 0;
+  uint64_t commits = 0;
+  uint64_t lives = 0;  // Of managers.
+  int64_t simulated_us = 0;
+
+  // "12 of 12 states, 31 of 31 edges, 28 of 28 faults": of all that MayFollow allows.
+  std::string Summary() const;
+  // What was not visited; empty: nothing.
+  std::string Missing() const;
+  // Everything with its count, a line each.
+  std::string Table() const;
+
+ private:
+  static constexpr size_t kStates = 8;
+  using Matrix = std::array<std::array<uint64_t, kStates>, kStates>;
+  template <typename State>
+  static size_t Index(State state) {
+    return static_cast<size_t>(state);
+  }
+  template <typename State>
+  void Walk(const Matrix& matrix, int last, int& visited, int& all,
+            std::vector<std::string>& missing, std::string* table) const;
+  struct Tally;
+  Tally Count(std::string* table) const;
+
+  Matrix region_ = {};
+  Matrix attachment_ = {};
+  Matrix tail_ = {};
+  std::array<uint64_t, kVerbs> verbs_ = {};
+  std::map<std::string, uint64_t> answers_;
+};
+
+}  // namespace cxlpool::sim
+
+#endif  // CXLPOOL_TEST_SIM_COVERAGE_H_

@@ -1,0 +1,149 @@
+#include <algorithm>
+
+#include "test/sim/scheduler.h"
+#include "test/sim/script.h"
+
+namespace cxlpool::sim {
+namespace {
+
+// How often each operation comes, in parts.
+struct Weight {
+  Verb verb;
+  int parts;
+};
+constexpr Weight kOperations[] = {
+    {Verb::kAllocate, 26}, {Verb::kAllocateBatch, 2}, {Verb::kAttach, 9},
+    {Verb::kDetach, 8},    {Verb::kResize, 7},        {Verb::kRename, 2},
+    {Verb::kRenew, 2},     {Verb::kRelease, 19},      {Verb::kReleaseBatch, 1},
+    {Verb::kGet, 10},      {Verb::kSetTenant, 2},     {Verb::kDrainDevice, 1},
+    {Verb::kAddDevice, 2}, {Verb::kOpen, 5},          {Verb::kClose, 4},
+};
+// Of those that take part of the pool out of use, at most a few a seed.
+constexpr Weight kDrastic[] = {
+    {Verb::kForceRelease, 3}, {Verb::kFailDevice, 1}, {Verb::kFenceHost, 4},
+    {Verb::kRetireHost, 1},   {Verb::kEnrolHost, 2},
+};
+constexpr Verb kFaults[] = {
+    Verb::kPartitionHost, Verb::kCutSession,      Verb::kPartitionClient, Verb::kSlowStore,
+    Verb::kFullStore,     Verb::kFailStore,       Verb::kLoseCommit,      Verb::kKillManager,
+    Verb::kKillManagerAt, Verb::kFabricFails,     Verb::kFabricUnknown,   Verb::kFabricSlow,
+    Verb::kFabricLies,    Verb::kSurpriseRemoval, Verb::kUnreachableHost, Verb::kFalseEvent,
+    Verb::kNoFence,       Verb::kKillAgent,       Verb::kKillAgentAt,     Verb::kPauseHost,
+    Verb::kResetHost,     Verb::kPowerLoss,       Verb::kRefuseOffline,   Verb::kHoldMemory,
+    Verb::kRungFails,     Verb::kAgentLies,       Verb::kOldState,        Verb::kWallJumps,
+};
+
+class Maker {
+ public:
+  Maker(uint64_t seed, int operations) : random_(seed), operations_(operations) {
+    script_.seed = seed;
+  }
+
+  Script Make() {
+    // Dense scripts meet more of each other, sparse ones see whole lifecycles.
+    const int64_t spacing_us = random_.Between(2, 30) * 1000;
+    const int64_t end_us = spacing_us * operations_;
+    for (int i = 0; i < operations_; ++i) {
+      const bool drastic = drastic_left_ > 0 && random_.OneIn(60);
+      if (drastic) --drastic_left_;
+      Add(drastic ? Pick(kDrastic) : Pick(kOperations), random_.Between(0, end_us));
+    }
+    AddFaults(end_us);
+    std::stable_sort(script_.steps.begin(), script_.steps.end(),
+                     [](const Step& a, const Step& b) { return a.at_us < b.at_us; });
+    return std::move(script_);
+  }
+
+ private:
+  template <size_t N>
+  Verb Pick(const Weight (&weights)[N]) {
+    int sum = 0;
+    for (const Weight& w : weights) sum += w.parts;
+    int at = static_cast<int>(random_.Below(static_cast<uint64_t>(sum)));
+    for (const Weight& w : weights) {
+      if ((at -= w.parts) < 0) return w.verb;
+    }
+    return weights[0].verb;
+  }
+
+  void AddFaults(int64_t end_us) {
+    if (random_.Percent(60)) {
+      Step weather{0, Verb::kWeather, {}};
+      weather.Set("drop", random_.Between(0, 5)).Set("duplicate", random_.Between(0, 5));
+      weather.Set("late", random_.Between(0, 10));
+      script_.steps.push_back(weather);
+    }
+    if (random_.Percent(8)) return;
+    // Kinds that this seed has: a few, so that they meet more often than by chance.
+    std::vector<Verb> kinds;
+    const int64_t kind_count = random_.Percent(25) ? 1 : random_.Between(2, 8);
+    for (int64_t i = 0; i < kind_count; ++i)
+      kinds.push_back(kFaults[random_.Below(std::size(kFaults))]);
+    const int64_t count = random_.Between(1, std::max(2, operations_ / 8));
+    for (int64_t i = 0; i < count; ++i) {
+      Add(kinds[random_.Below(kinds.size())], random_.Between(0, end_us));
+    }
+  }
+
+  void Add(Verb verb, int64_t at_us) {
+    Step step{at_us, verb, {}};
+    const VerbInfo& info = InfoOf(verb);
+    for (size_t i = 0; i < info.arguments.size() && !info.arguments[i].empty(); ++i) {
+      step.arguments[i] = Value(verb, info.arguments[i]);
+    }
+    script_.steps.push_back(step);
+  }
+
+  int64_t Value(Verb verb, absl::string_view name) {
+    if (name == "client") return random_.Between(0, kClients - 1);
+    if (name == "region" || name == "to") return random_.Between(0, kRegionNames - 1);
+    if (name == "granules")
+      return random_.Percent(85) ? random_.Between(1, 4) : random_.Between(5, 24);
+    if (name == "host") return Host(verb);
+    if (name == "mode") return random_.Between(0, 2);  // devdax, system-ram, read-only devdax.
+    if (name == "shape") return random_.Percent(50) ? 0 : random_.Between(1, 8);
+    if (name == "tenant") return random_.Between(0, kTenants - 1);
+    if (name == "count") return random_.Between(2, 5);
+    if (name == "extents") return random_.Between(1, 3);
+    if (name == "all") return random_.Percent(80);
+    if (name == "quota") return random_.Percent(50) ? 0 : random_.Between(4, 48);
+    if (name == "reserved") return random_.Percent(70) ? 0 : random_.Between(1, 8);
+    if (name == "device") return random_.Between(0, kDevices - 1);
+    if (name == "connection") return random_.Between(1, 3);
+    if (name == "for") return Duration(verb);
+    if (name == "cut") return random_.Between(0, 2);
+    if (name == "done") return random_.Between(0, 1);
+    if (name == "probe") return random_.Between(0, 60);
+    if (name == "call") return random_.Between(0, 5);
+    if (name == "slot") return random_.Between(0, kSlotsPerHost - 1);
+    if (name == "kind") return random_.Between(0, 2);
+    if (name == "how") return random_.Percent(95) ? random_.Between(0, 3) : 4;
+    if (name == "ahead") return random_.Between(-1'500, 1'500) * 1'000'000;
+    return 0;
+  }
+
+  int64_t Host(Verb verb) {
+    if (verb == Verb::kAllocate && random_.Percent(35)) return kNoHost;
+    return random_.Between(0, kHosts - 1);
+  }
+
+  // Short ones mostly, and some that outlast every lease and deadline.
+  int64_t Duration(Verb verb) {
+    const bool long_one = random_.Percent(15);
+    if (verb == Verb::kKillManager || verb == Verb::kKillManagerAt) {
+      return random_.Between(1, long_one ? 5'000 : 100) * 1000;
+    }
+    return random_.Between(1, long_one ? 12'000 : 600) * 1000;
+  }
+
+  Script script_;
+  Random random_;
+  const int operations_;
+  int drastic_left_ = 3;
+};
+
+}  // namespace
+
+Script MakeScript(uint64_t seed, int operations) { return Maker(seed, operations).Make(); }
+
+}  // namespace cxlpool::sim

@@ -1,0 +1,96 @@
+// The two programs, each as main.cc would put it together, for one life under the simulator.
+//
+// Deadlines are shorter than in production, so that a few simulated seconds meet them all.
+#ifndef CXLPOOL_TEST_SIM_PROCESSES_H_
+#define CXLPOOL_TEST_SIM_PROCESSES_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "fabric-manager/service/lease_keeper.h"
+#include "fabric-manager/service/pool_service.h"
+#include "host-agent/service/agent_core.h"
+#include "host-agent/service/local_service.h"
+#include "test/sim/reference.h"
+#include "test/sim/sessions.h"
+#include "test/sim/sim_fabric.h"
+#include "test/sim/sim_host_memory.h"
+#include "test/sim/sim_store.h"
+
+namespace cxlpool::sim {
+
+// What outlives a manager.
+struct ManagerWorld {
+  Scheduler* scheduler;
+  Rack* rack;
+  FabricFaults* fabric_faults;
+  std::shared_ptr<fm::MemoryDisk> disk;
+  StoreFaults* store_faults;
+  Reference* reference;
+  ManagerDoor* door;
+  std::function<Uuid()> make_tag;
+};
+
+class ManagerProcess {
+ public:
+  // `on_fatal`: the process would end now. `on_serving`: clients may call.
+  ManagerProcess(const ManagerWorld& world, LifeId life, Random random, int64_t wall_skew_us,
+                 fm::Probe probe, std::function<void(absl::Status)> on_fatal,
+                 std::function<void()> on_serving);
+  // After Scheduler::End of its life.
+  ~ManagerProcess();
+
+  fm::PoolService& pool() { return pool_; }
+  fm::Writer& writer() { return writer_; }
+  fm::ViewHolder& views() { return views_; }
+  SimFabric& fabric() { return fabric_; }
+  SimExecutor& executor() { return executor_; }
+  LifeId life() const { return life_; }
+  bool serving() const { return serving_; }
+
+ private:
+  void Serve();
+
+  const ManagerWorld world_;
+  const LifeId life_;
+  const std::function<void()> on_serving_;
+  bool serving_ = false;
+  SimExecutor executor_;
+  SimStore store_;
+  SimFabric fabric_;
+  fm::ViewHolder views_;
+  fm::WatchHub watch_;
+  fm::Writer writer_;
+  fm::HostSessions sessions_;
+  fm::Reconciler reconciler_;
+  fm::LeaseKeeper leases_;
+  fm::PoolService pool_;
+};
+
+class AgentProcess {
+ public:
+  AgentProcess(SimLink::World world, Rack* rack, HostFaults* faults, LifeId life, int host,
+               const std::string& agent_id, Random random, agent::Probe probe);
+
+  SimLink& link() { return link_; }
+  agent::LocalService& local() { return local_; }
+  agent::AgentCore& core() { return core_; }
+  LifeId life() const { return life_; }
+
+ private:
+  const LifeId life_;
+  SimExecutor executor_;
+  SimHostMemory memory_;
+  SimLink link_;
+  agent::AgentCore core_;
+  agent::LocalService local_;
+};
+
+// "host-a", and its number.
+std::string HostName(int host);
+int HostNumber(const std::string& name);
+
+}  // namespace cxlpool::sim
+
+#endif  // CXLPOOL_TEST_SIM_PROCESSES_H_

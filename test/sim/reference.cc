@@ -1,0 +1,313 @@
+#include "test/sim/reference.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "proto/support/names.h"
+#include "test/sim/rack.h"
+
+namespace cxlpool::sim {
+namespace {
+
+// The manager's own check of everything is slow.
+constexpr uint64_t kGroupsPerAudit = 64;
+
+const fm::Attachment* FindGeneration(const fm::Region& region, uint64_t generation) {
+  for (const fm::Attachment& attachment : region.attachments) {
+    if (attachment.generation == generation) return &attachment;
+  }
+  return nullptr;
+}
+
+std::string Name(const fm::Region& region) {
+  return absl::StrCat("regions/", region.id, " (key ", region.key, ", ", ToString(region.state),
+                      ", revision ", region.revision, ")");
+}
+
+uint64_t First(const fm::Extent& extent) { return extent.dpa_bytes / kGranule; }
+uint64_t End(const fm::Extent& extent) {
+  return (extent.dpa_bytes + extent.length_bytes) / kGranule;
+}
+
+}  // namespace
+
+// --- What became durable.
+
+void Reference::Reload(const fm::PoolState& state) {
+  for (auto& [id, device] : devices_) device.owner.clear();
+  devices_.clear();
+  regions_.clear();
+  by_tag_.clear();
+  by_serial_.clear();
+  made_by_.clear();
+  leaving_from_.clear();
+  gone_.clear();
+  for (const auto& [id, device] : state.devices()) {
+    devices_[id] = {std::vector<fm::Key>(device.capacity_bytes / kGranule), device.service};
+  }
+  tenants_ = {state.tenants().begin(), state.tenants().end()};
+  for (const fm::Item& item : state.ExpiredTombstones(absl::InfiniteFuture(), SIZE_MAX)) {
+    gone_[fm::KeyOf(item)] = UINT64_MAX;
+  }
+  for (const fm::Key key : state.RegionKeys()) {
+    const fm::RegionPtr& region = *state.FindRegion(key);
+    Take(*region);
+    Put(region);
+  }
+  for (const auto& [key, revision] : acknowledged_) {
+    const auto region = regions_.find(key);
+    const bool there = region != regions_.end() && region->second->revision >= revision;
+    if (there || gone_.contains(key)) continue;
+    Fail(absl::StrCat("an acknowledged change is lost: key ", key, " at revision ", revision,
+                      region == regions_.end() ? " is not there" : " is older"));
+  }
+}
+
+void Reference::Committed(const std::vector<fm::Change>& changes, const fm::PoolState& state,
+                          uint64_t planned) {
+  uint64_t revision = 0;
+  for (const fm::Change& change : changes) {
+    ++coverage_->commits;
+    // Bytes may go from one record to another in one change.
+    for (const fm::Item& item : change) {
+      if (const auto old = regions_.find(fm::KeyOf(item)); old != regions_.end()) {
+        Give(*old->second);
+      }
+    }
+    for (const fm::Item& item : change) {
+      const fm::Key key = fm::KeyOf(item);
+      if (const auto* region = std::get_if<fm::RegionPtr>(&item)) {
+        revision = (*region)->revision;
+        const auto old = regions_.find(key);
+        const fm::Region* before = old == regions_.end() ? nullptr : old->second.get();
+        before == nullptr ? coverage_->Begins((*region)->state) : CountEdges(*before, **region);
+        if (before == nullptr) {
+          for (const auto& attachment : (*region)->attachments) coverage_->Begins(attachment.state);
+        }
+        Take(**region);
+        CheckQuota(before, **region);
+        Put(*region);
+      } else if (const auto* tombstone = std::get_if<fm::Tombstone>(&item)) {
+        Remove(key);
+        gone_[key] = tombstone->region->revision;
+      } else if (const auto* device = std::get_if<fm::Device>(&item)) {
+        DeviceBytes& bytes = devices_[device->id];
+        bytes.owner.resize(device->capacity_bytes / kGranule);
+        bytes.service = device->service;
+      } else if (const auto* tenant = std::get_if<fm::Tenant>(&item)) {
+        tenants_[tenant->id] = *tenant;
+      } else if (std::holds_alternative<fm::Erased>(item)) {
+        std::erase_if(tenants_, [key](const auto& entry) { return entry.second.key == key; });
+      }
+    }
+  }
+  if (revision != planned) return;  // The manager is ahead: another group is on its way.
+  if (++groups_ % kGroupsPerAudit == 0) {
+    if (absl::Status sound = state.CheckInvariants(); !sound.ok()) {
+      Fail(std::string(sound.message()));
+    }
+  }
+  uint64_t held = 0;
+  uint64_t all = 0;
+  for (const auto& [id, device] : devices_) {
+    if (device.service == fm::DeviceService::kRemoved) continue;
+    all += device.owner.size();
+    if (device.service == fm::DeviceService::kFailed) {
+      held += device.owner.size();  // All of it is out of use.
+      continue;
+    }
+    held += static_cast<uint64_t>(device.owner.size()) -
+            static_cast<uint64_t>(std::count(device.owner.begin(), device.owner.end(), fm::Key{0}));
+  }
+  const fm::Capacity capacity = state.GetCapacity();
+  const uint64_t told = capacity.held_bytes + capacity.scrubbing_bytes + capacity.quarantined_bytes;
+  if (told != held * kGranule || capacity.total_bytes != all * kGranule) {
+    Fail(absl::StrCat("capacity: the records hold ", held, " of ", all,
+                      " granules, the manager counts ", told / kGranule, " of ",
+                      capacity.total_bytes / kGranule));
+  }
+}
+
+void Reference::Put(const fm::RegionPtr& region) {
+  for (const fm::Request& request : region->requests) {
+    if (absl::string_view(request.id.method) != "AllocateRegion") continue;
+    const auto [made, fresh] = made_by_.try_emplace(request.id, region->key);
+    if (!fresh && made->second != region->key) {
+      Fail(absl::StrCat("one request made two Regions: keys ", made->second, " and ", region->key));
+    }
+  }
+  by_tag_[region->tag] = region->key;
+  for (const fm::Attachment& attachment : region->attachments) {
+    for (const fm::Segment& segment : attachment.segments) by_serial_[segment.serial] = region->key;
+  }
+  const bool all =
+      region->state == fm::RegionState::kScrubbing || region->state == fm::RegionState::kFailed;
+  if (all || region->tail_leaving) {
+    leaving_from_[region->key] = all ? 0 : region->settled_extents();
+  } else if (!region->resizing() && region->state == fm::RegionState::kAllocated) {
+    leaving_from_.erase(region->key);  // The tail has left.
+  }
+  regions_[region->key] = region;
+}
+
+void Reference::Remove(fm::Key key) {
+  const auto found = regions_.find(key);
+  if (found == regions_.end()) return;
+  if (!found->second->attachments.empty()) {
+    Fail(absl::StrCat(Name(*found->second), " is gone while it is attached"));
+  }
+  by_tag_.erase(found->second->tag);
+  leaving_from_.erase(key);
+  regions_.erase(found);
+}
+
+void Reference::Take(const fm::Region& region) {
+  for (const fm::Extent& extent : region.extents) {
+    const auto device = devices_.find(absl::string_view(extent.device));
+    if (device == devices_.end() || End(extent) > device->second.owner.size()) {
+      return Fail(absl::StrCat(Name(region), " has bytes that no device has"));
+    }
+    for (uint64_t i = First(extent); i < End(extent); ++i) {
+      fm::Key& owner = device->second.owner[i];
+      if (owner != 0) {
+        return Fail(absl::StrCat("granule ", i, " of ", absl::string_view(extent.device),
+                                 " has two owners: key ", owner, " and ", Name(region)));
+      }
+      owner = region.key;
+    }
+  }
+}
+
+void Reference::Give(const fm::Region& region) {
+  for (const fm::Extent& extent : region.extents) {
+    const auto device = devices_.find(absl::string_view(extent.device));
+    if (device == devices_.end()) continue;
+    for (uint64_t i = First(extent); i < End(extent) && i < device->second.owner.size(); ++i) {
+      device->second.owner[i] = 0;
+    }
+  }
+}
+
+void Reference::CountEdges(const fm::Region& before, const fm::Region& after) {
+  if (!MayFollow(before.state, after.state)) {
+    Fail(absl::StrCat(Name(after), " came from ", ToString(before.state)));
+  }
+  if (before.state != after.state) coverage_->Edge(before.state, after.state);
+  for (const fm::Attachment& now : after.attachments) {
+    const fm::Attachment* then = FindGeneration(before, now.generation);
+    if (then == nullptr) {
+      coverage_->Begins(now.state);
+      continue;
+    }
+    if (!MayFollow(then->state, now.state)) {
+      Fail(absl::StrCat(Name(after), " on ", now.host, ": ", ToString(now.state), " came from ",
+                        ToString(then->state)));
+    }
+    if (then->state != now.state) coverage_->Edge(then->state, now.state);
+    if (then->tail.has_value() && now.tail.has_value() && then->tail->state != now.tail->state) {
+      coverage_->TailEdge(then->tail->state, now.tail->state);
+    }
+  }
+}
+
+void Reference::CheckQuota(const fm::Region* before, const fm::Region& after) {
+  const auto tenant = tenants_.find(absl::string_view(after.tenant));
+  if (tenant == tenants_.end() || tenant->second.quota_bytes == 0) return;
+  if (before != nullptr && after.held_bytes() <= before->held_bytes()) return;
+  uint64_t held = after.held_bytes();
+  for (const auto& [key, region] : regions_) {
+    if (key != after.key && region->tenant == after.tenant) held += region->held_bytes();
+  }
+  if (held > tenant->second.quota_bytes) {
+    Fail(absl::StrCat(Name(after), " takes tenant ", absl::string_view(after.tenant), " to ",
+                      held / kGranule, " granules; its quota is ",
+                      tenant->second.quota_bytes / kGranule));
+  }
+}
+
+// --- What clients are told.
+
+void Reference::Acknowledged(const fm::RegionPtr& region, uint64_t revision, uint64_t disk) {
+  ++coverage_->acknowledged;
+  if (revision > disk) {
+    Fail(absl::StrCat("revision ", revision, " was acknowledged; the disk has ", disk));
+  }
+  if (region == nullptr) return;
+  if (region->revision > disk) {
+    Fail(absl::StrCat(Name(*region), " was shown; the disk has revision ", disk));
+  }
+  uint64_t& newest = acknowledged_[region->key];
+  newest = std::max(newest, region->revision);
+}
+
+// --- What the judge asks.
+
+const fm::RegionPtr* Reference::FindByTag(const std::string& tag) const {
+  Uuid uuid;
+  if (!ParseUuid(tag, uuid)) return nullptr;
+  const auto key = by_tag_.find(uuid);
+  if (key == by_tag_.end()) return nullptr;
+  const auto region = regions_.find(key->second);
+  return region == regions_.end() ? nullptr : &region->second;
+}
+
+bool Reference::Intends(const fm::LdKey& key, const fm::Slice& slice, const std::string& host,
+                        uint32_t slot, uint64_t serial) const {
+  const fm::RegionPtr* region = FindByTag(key.tag);
+  if (region == nullptr) return false;
+  const fm::Attachment* attachment = FindGeneration(**region, key.generation);
+  if (attachment == nullptr || attachment->host != host) return false;
+  for (const fm::Segment& segment : attachment->segments) {
+    if (segment.serial != serial || segment.slot != slot) continue;
+    const fm::Extent& extent = (*region)->extents[segment.extent_index];
+    return absl::string_view(extent.device) == slice.device &&
+           extent.dpa_bytes == slice.dpa_bytes && extent.length_bytes == slice.length_bytes;
+  }
+  return false;
+}
+
+// What once is on its way out does not come back, whatever becomes of its Region.
+bool Reference::Leaving(const std::string& tag, const fm::Slice& slice) const {
+  if (DeviceFailed(slice.device)) return true;  // For good: nobody is given it.
+  const fm::RegionPtr* region = FindByTag(tag);
+  if (region == nullptr) return false;
+  const auto& extents = (*region)->extents;
+  const auto leaving = leaving_from_.find((*region)->key);
+  if (leaving == leaving_from_.end()) return false;
+  for (size_t i = leaving->second; i < extents.size(); ++i) {
+    if (absl::string_view(extents[i].device) == slice.device &&
+        extents[i].dpa_bytes == slice.dpa_bytes && extents[i].length_bytes == slice.length_bytes) {
+      return true;
+    }
+  }
+  return false;
+}
+
+const fm::Attachment* Reference::ThatStays(const std::string& host, uint64_t serial) const {
+  const auto key = by_serial_.find(serial);
+  if (key == by_serial_.end()) return nullptr;
+  const auto found = regions_.find(key->second);
+  if (found == regions_.end()) return nullptr;
+  const fm::Region& region = *found->second;
+  if (region.state != fm::RegionState::kAllocated) return nullptr;
+  const fm::Attachment* attachment = region.FindAttachment(absl::string_view(host));
+  if (attachment == nullptr || attachment->detaching ||
+      attachment->state != fm::AttachmentState::kOnline) {
+    return nullptr;
+  }
+  for (size_t i = 0; i < attachment->segments.size(); ++i) {
+    if (attachment->segments[i].serial != serial) continue;
+    const bool in_tail = attachment->tail.has_value() && i >= attachment->tail->first_segment;
+    return in_tail ? nullptr : attachment;
+  }
+  return nullptr;
+}
+
+bool Reference::DeviceFailed(const std::string& id) const {
+  const auto device = devices_.find(id);
+  return device != devices_.end() && device->second.service == fm::DeviceService::kFailed;
+}
+
+}  // namespace cxlpool::sim

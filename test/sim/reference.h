@@ -1,0 +1,84 @@
+// The pool as one would keep it on a napkin: an owner for every granule, and the Regions as last
+// committed. It hears of commits once they are durable, and never looks into the manager's own
+// indices, so what both of them say alike is right.
+//
+// It holds against promises.md
+//   each commit     no granule has two owners; held bytes are what the manager counts; a request_id
+//                   makes one Region; quota is kept; states follow the ladder (MayFollow)
+//   each answer     what is acknowledged is on the disk
+//   each new life   all that was acknowledged is still there
+// and says what the rack's judge asks: who is meant to be bound where.
+#ifndef CXLPOOL_TEST_SIM_REFERENCE_H_
+#define CXLPOOL_TEST_SIM_REFERENCE_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "fabric-manager/model/pool_state.h"
+#include "fabric-manager/ports/fabric_driver.h"
+#include "test/sim/coverage.h"
+
+namespace cxlpool::sim {
+
+class Reference {
+ public:
+  using Violation = std::function<void(const std::string& what)>;
+
+  Reference(Coverage* coverage, Violation violation)
+      : coverage_(coverage), violation_(std::move(violation)) {}
+
+  // A manager has loaded its records.
+  void Reload(const fm::PoolState& state);
+  // Became durable, in this order. `state`: the manager's, as of revision `planned`.
+  void Committed(const std::vector<fm::Change>& changes, const fm::PoolState& state,
+                 uint64_t planned);
+  // Told to a client: `region` may be null. `disk`: the revision that is on the disk.
+  void Acknowledged(const fm::RegionPtr& region, uint64_t revision, uint64_t disk);
+
+  // For the rack's judge.
+  bool Intends(const fm::LdKey& key, const fm::Slice& slice, const std::string& host, uint32_t slot,
+               uint64_t serial) const;
+  bool Leaving(const std::string& tag, const fm::Slice& slice) const;
+  // The Attachment that is ONLINE, is to stay, and has this serial; null: there is none.
+  const fm::Attachment* ThatStays(const std::string& host, uint64_t serial) const;
+
+  const std::map<fm::Key, fm::RegionPtr>& regions() const { return regions_; }
+  bool DeviceFailed(const std::string& id) const;
+
+ private:
+  struct DeviceBytes {
+    std::vector<fm::Key> owner;  // Of each granule; 0: nobody.
+    fm::DeviceService service = fm::DeviceService::kInService;
+  };
+
+  void Put(const fm::RegionPtr& region);
+  void Remove(fm::Key key);
+  void Take(const fm::Region& region);
+  void Give(const fm::Region& region);
+  void CountEdges(const fm::Region& before, const fm::Region& after);
+  void CheckQuota(const fm::Region* before, const fm::Region& after);
+  const fm::RegionPtr* FindByTag(const std::string& tag) const;
+  void Fail(const std::string& what) { violation_(what); }
+
+  Coverage* const coverage_;
+  const Violation violation_;
+  std::map<std::string, DeviceBytes, std::less<>> devices_;
+  std::map<std::string, fm::Tenant, std::less<>> tenants_;
+  std::map<fm::Key, fm::RegionPtr> regions_;
+  absl::flat_hash_map<Uuid, fm::Key> by_tag_;
+  absl::flat_hash_map<uint64_t, fm::Key> by_serial_;     // May name one that has moved on.
+  absl::flat_hash_map<fm::RequestId, fm::Key> made_by_;  // Of AllocateRegion.
+  absl::flat_hash_map<fm::Key, size_t>
+      leaving_from_;                             // Extents from there on are on their way out.
+  absl::flat_hash_map<fm::Key, uint64_t> gone_;  // Tombstones: the last revision.
+  absl::flat_hash_map<fm::Key, uint64_t> acknowledged_;  // The newest revision that was told.
+  uint64_t groups_ = 0;
+};
+
+}  // namespace cxlpool::sim
+
+#endif  // CXLPOOL_TEST_SIM_REFERENCE_H_

@@ -1,0 +1,141 @@
+#include "test/sim/script.h"
+
+#include <algorithm>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+namespace cxlpool::sim {
+namespace {
+
+// In the order of Verb.
+constexpr std::array<VerbInfo, kVerbs> kInfos = {{
+    {"allocate", {"client", "region", "granules", "host", "mode", "shape", "tenant"}},
+    {"allocate-batch", {"client", "region", "count", "granules", "tenant"}},
+    {"attach", {"client", "region", "host", "mode"}},
+    {"detach", {"client", "region", "host"}},
+    {"resize", {"client", "region", "granules", "extents"}},
+    {"rename", {"client", "region", "to"}},
+    {"renew", {"client", "region"}},
+    {"release", {"client", "region", "all"}},
+    {"force-release", {"client", "region"}},
+    {"release-batch", {"client", "region", "count"}},
+    {"get", {"client", "region"}},
+    {"set-tenant", {"client", "tenant", "quota", "reserved"}},
+    {"drain-device", {"client", "device"}},
+    {"add-device", {"client", "device"}},
+    {"fail-device", {"client", "device"}},
+    {"fence-host", {"client", "host"}},
+    {"retire-host", {"client", "host"}},
+    {"enrol-host", {"client", "host"}},
+    {"open", {"host", "region", "connection"}},
+    {"close", {"host", "connection"}},
+    {"weather", {"drop", "duplicate", "late"}},
+    {"partition-host", {"host", "for", "cut"}},
+    {"cut-session", {"host"}},
+    {"partition-client", {"client", "for"}},
+    {"slow-store", {"for"}},
+    {"full-store", {"for"}},
+    {"fail-store", {"done"}},
+    {"lose-commit", {"for"}},
+    {"kill-manager", {"for"}},
+    {"kill-manager-at", {"probe", "for"}},
+    {"fabric-fails", {"call"}},
+    {"fabric-unknown", {"call", "done"}},
+    {"fabric-slow", {"call"}},
+    {"fabric-lies", {}},
+    {"surprise-removal", {"host", "slot"}},
+    {"unreachable-host", {"host", "for"}},
+    {"false-event", {"host", "kind"}},
+    {"no-fence", {"for"}},
+    {"kill-agent", {"host", "for"}},
+    {"kill-agent-at", {"host", "probe", "for"}},
+    {"pause-host", {"host", "for"}},
+    {"reset-host", {"host", "for"}},
+    {"power-loss", {"host", "for"}},
+    {"refuse-offline", {"host", "for"}},
+    {"hold-memory", {"host", "for"}},
+    {"rung-fails", {"host", "how"}},
+    {"agent-lies", {"host", "for"}},
+    {"old-state", {"host"}},
+    {"wall-jumps", {"ahead"}},
+}};
+
+absl::Status BadLine(size_t line, absl::string_view why) {
+  return absl::InvalidArgumentError(absl::StrCat("line ", line, ": ", why));
+}
+
+}  // namespace
+
+const VerbInfo& InfoOf(Verb verb) { return kInfos[static_cast<size_t>(verb)]; }
+
+int64_t Step::Get(absl::string_view name) const {
+  const auto& names = InfoOf(verb).arguments;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (names[i] == name) return arguments[i];
+  }
+  return 0;
+}
+
+Step& Step::Set(absl::string_view name, int64_t value) {
+  const auto& names = InfoOf(verb).arguments;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (names[i] == name) arguments[i] = value;
+  }
+  return *this;
+}
+
+std::string ToText(const Step& step) {
+  std::string text = absl::StrCat(step.at_us, " ", InfoOf(step.verb).name);
+  for (size_t i = 0; i < step.arguments.size(); ++i) {
+    if (step.arguments[i] == 0) continue;
+    absl::StrAppend(&text, " ", InfoOf(step.verb).arguments[i], "=", step.arguments[i]);
+  }
+  return text;
+}
+
+std::string ToText(const Script& script) {
+  std::string text = absl::StrCat("seed ", script.seed, "\n");
+  for (const Step& step : script.steps) absl::StrAppend(&text, ToText(step), "\n");
+  return text;
+}
+
+absl::StatusOr<Script> ParseScript(absl::string_view text) {
+  Script script;
+  size_t number = 0;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    ++number;
+    const std::vector<absl::string_view> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    if (words.empty() || words[0][0] == '#') continue;
+    if (words[0] == "seed") {
+      if (words.size() != 2 || !absl::SimpleAtoi(words[1], &script.seed)) {
+        return BadLine(number, "seed needs a number");
+      }
+      continue;
+    }
+    Step step;
+    if (words.size() < 2 || !absl::SimpleAtoi(words[0], &step.at_us)) {
+      return BadLine(number, "a step is a time in microseconds, a verb, and name=value");
+    }
+    const auto info = std::find_if(kInfos.begin(), kInfos.end(),
+                                   [&](const VerbInfo& i) { return i.name == words[1]; });
+    if (info == kInfos.end()) return BadLine(number, absl::StrCat("unknown verb ", words[1]));
+    step.verb = static_cast<Verb>(info - kInfos.begin());
+    for (size_t i = 2; i < words.size(); ++i) {
+      const std::vector<absl::string_view> pair = absl::StrSplit(words[i], '=');
+      const auto& names = info->arguments;
+      int64_t value = 0;
+      if (pair.size() != 2 || pair[0].empty() ||
+          std::find(names.begin(), names.end(), pair[0]) == names.end() ||
+          !absl::SimpleAtoi(pair[1], &value)) {
+        return BadLine(number, absl::StrCat(words[1], " does not take ", words[i]));
+      }
+      step.Set(pair[0], value);
+    }
+    script.steps.push_back(step);
+  }
+  return script;
+}
+
+}  // namespace cxlpool::sim

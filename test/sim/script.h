@@ -1,0 +1,131 @@
+// What happens in one simulation: operations that clients ask for and faults that strike, each at
+// its time. A seed makes a script; a script can be written down, shortened and run again.
+//
+// As text, a line a step, in order of time:
+//
+//   seed 42
+//   1200 allocate client=1 region=3 granules=4 host=2 mode=1
+//   5000 kill-manager for=20000
+//
+// Times and durations are in microseconds. Numbers of clients, regions, hosts, devices and tenants
+// count from 0; host=9 is none. What is left out is 0.
+#ifndef CXLPOOL_TEST_SIM_SCRIPT_H_
+#define CXLPOOL_TEST_SIM_SCRIPT_H_
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace cxlpool::sim {
+
+inline constexpr int kHosts = 3;
+inline constexpr int kDevices = 4;
+inline constexpr int kGranulesPerDevice = 16;
+inline constexpr int kSlotsPerHost = 8;  // On two bridges.
+inline constexpr int kClients = 4;
+inline constexpr int kRegionNames = 12;
+inline constexpr int kTenants = 2;
+inline constexpr int kNoHost = 9;
+
+enum class Verb : uint8_t {
+  // Of clients.
+  kAllocate,
+  kAllocateBatch,
+  kAttach,
+  kDetach,
+  kResize,
+  kRename,
+  kRenew,
+  kRelease,
+  kForceRelease,
+  kReleaseBatch,
+  kGet,
+  kSetTenant,
+  kDrainDevice,
+  kAddDevice,
+  kFailDevice,
+  kFenceHost,
+  kRetireHost,
+  kEnrolHost,
+  // Of applications on hosts.
+  kOpen,
+  kClose,
+  // Faults: of the network,
+  kWeather,
+  kPartitionHost,
+  kCutSession,
+  kPartitionClient,
+  // the store,
+  kSlowStore,
+  kFullStore,
+  kFailStore,
+  kLoseCommit,
+  // the manager,
+  kKillManager,
+  kKillManagerAt,
+  // the fabric,
+  kFabricFails,
+  kFabricUnknown,
+  kFabricSlow,
+  kFabricLies,
+  kSurpriseRemoval,
+  kUnreachableHost,
+  kFalseEvent,
+  kNoFence,
+  // and hosts.
+  kKillAgent,
+  kKillAgentAt,
+  kPauseHost,
+  kResetHost,
+  kPowerLoss,
+  kRefuseOffline,
+  kHoldMemory,
+  kRungFails,
+  kAgentLies,
+  kOldState,
+  kWallJumps,
+};
+inline constexpr int kVerbs = static_cast<int>(Verb::kWallJumps) + 1;
+inline constexpr Verb kFirstFault = Verb::kWeather;
+
+inline constexpr int kMaxArguments = 7;
+
+struct VerbInfo {
+  absl::string_view name;
+  std::array<absl::string_view, kMaxArguments> arguments;  // Empty: no more.
+};
+const VerbInfo& InfoOf(Verb verb);
+inline bool IsFault(Verb verb) { return verb >= kFirstFault; }
+
+struct Step {
+  int64_t at_us = 0;
+  Verb verb = Verb::kGet;
+  std::array<int64_t, kMaxArguments> arguments = {};
+
+  // By name; 0 for one that the verb does not have.
+  int64_t Get(absl::string_view name) const;
+  Step& Set(absl::string_view name, int64_t value);
+  friend bool operator==(const Step&, const Step&) = default;
+};
+
+struct Script {
+  uint64_t seed = 1;  // Of every delay and chance that the steps do not fix.
+  std::vector<Step> steps;
+};
+
+std::string ToText(const Step& step);
+std::string ToText(const Script& script);
+// INVALID_ARGUMENT names the line.
+absl::StatusOr<Script> ParseScript(absl::string_view text);
+
+// `operations` steps of clients and applications, and faults among them as the seed has it: some
+// seeds have none, some one kind alone, most a mixture.
+Script MakeScript(uint64_t seed, int operations);
+
+}  // namespace cxlpool::sim
+
+#endif  // CXLPOOL_TEST_SIM_SCRIPT_H_

@@ -1,0 +1,68 @@
+// The Store of one life of the manager, on a disk that outlives it.
+//
+// Legal faults: a commit takes long; the disk is full for a while (STORE_FULL, nothing changed); a
+// commit fails for good (DATA_LOSS) and either took place or did not; and when the manager dies, of
+// the commits that were outstanding any number, in order, took place: the last writes before a
+// crash are torn off somewhere. A commit is never made in part: that the real store keeps this
+// under torn and reordered sectors is tried in fabric-manager/adapters/store_sqlite.
+#ifndef CXLPOOL_TEST_SIM_SIM_STORE_H_
+#define CXLPOOL_TEST_SIM_SIM_STORE_H_
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+
+#include "fabric-manager/adapters/store_memory/memory_store.h"
+#include "fabric-manager/ports/store.h"
+#include "test/sim/scheduler.h"
+
+namespace cxlpool::sim {
+
+// Outlives the managers.
+struct StoreFaults {
+  int64_t slow_until_us = 0;
+  int64_t full_until_us = 0;
+  enum class Next { kNone, kFailsDone, kFailsNotDone } next = Next::kNone;
+};
+
+class SimStore : public fm::Store {
+ public:
+  // All outlive this. `life`: of the manager.
+  SimStore(Scheduler* scheduler, LifeId life, std::shared_ptr<fm::MemoryDisk> disk,
+           StoreFaults* faults, Random random)
+      : scheduler_(scheduler),
+        life_(life),
+        disk_(std::move(disk)),
+        faults_(faults),
+        random_(random) {}
+
+  // The manager died: what was outstanding is torn off somewhere.
+  ~SimStore() override;
+
+  void Open(DoneWith<fm::StoreImage> done) override;
+  void Commit(fm::StoreBatch batch, Done done) override;
+  void Backup(std::string path, DoneWith<fm::StoreBackup> done) override;  // NO_BACKUP
+
+ private:
+  struct Pending {
+    fm::StoreBatch batch;
+    Done done;
+  };
+
+  void ServeOne();
+  absl::Status Serve(const fm::StoreBatch& batch);
+
+  Scheduler* const scheduler_;
+  const LifeId life_;
+  const std::shared_ptr<fm::MemoryDisk> disk_;
+  StoreFaults* const faults_;
+  Random random_;
+  std::deque<Pending> pending_;
+  int64_t last_due_us_ = 0;
+  absl::Status broken_;
+};
+
+}  // namespace cxlpool::sim
+
+#endif  // CXLPOOL_TEST_SIM_SIM_STORE_H_
