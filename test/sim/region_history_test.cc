@@ -279,6 +279,14 @@ TEST(RegionHistoryTest, ARetryIsAnsweredAlsoWhenTheRegionIsGone) {
   EXPECT_EQ(h.Why(kCalm), "");
 }
 
+TEST(RegionHistoryTest, ARetryOfAResizeToTheSameSizeDoesNothing) {
+  History h;
+  h.Ok(ClientOp::kAllocate, {.state = "RESERVED", .hosts = {{"h1"}}}).host = "h1";
+  h.Ok(ClientOp::kDetach, {.revision = 7, .hosts = {{"h1", true}}}).host = "h1";
+  h.Ok(ClientOp::kResize, {.revision = 7, .hosts = {{"h1", true}}}).sends = 2;
+  EXPECT_EQ(h.Why(), "");
+}
+
 TEST(RegionHistoryTest, ARetryTakesEffectOnce) {
   // The second copy attached it anew after it had been detached.
   History h;

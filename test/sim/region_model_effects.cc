@@ -104,15 +104,14 @@ void RegionModel::EffectOfResize(const State& state, const RegionEvent& event, N
       next.push_back(before);
       continue;
     }
-    before.seen.down = 0;
     const uint64_t size = before.seen.size;
     if (event.size == size || (before.at_least && event.size > size)) {
       State same = before;
       same.seen.size = event.size;
       same.at_least = false;
-      if (state.seen.down != 0) same.exact = false;
-      next.push_back(same);
+      next.push_back(same);  // Nothing is done, also where a host lets go of it.
     }
+    before.seen.down = 0;
     before.exact = false;
     if (event.size > size) {
       State grown = before;
