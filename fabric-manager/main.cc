@@ -31,7 +31,9 @@
 namespace cxlpool::fm {
 namespace {
 
-constexpr absl::Duration kShutdownGrace = absl::Seconds(3);
+// For calls that are being answered, which takes milliseconds. Streams, and connections whose
+// client looks at nothing, end no sooner: every stop takes so long.
+constexpr absl::Duration kShutdownGrace = absl::Seconds(1);
 constexpr absl::Duration kStopDeadline = absl::Seconds(9);
 
 absl::StatusOr<std::unique_ptr<FabricDriver>> MakeDriver(const FmConfig& config) {

@@ -297,6 +297,9 @@ absl::Status LoadedPool::Finish() {
         absl::StrCat("left over: ", files.size(), " extent files, ", slots.size(),
                      " bound slots: ", files.empty() ? slots[0] : files[0])));
   }
+  // Connections that nobody ends are waited for; how long, the stop trials look at.
+  for (const std::string& host : pool_->layout().hosts) pool_->agent(host).Kill();
+  client_.reset();
   pool_->manager().Signal(SIGTERM);
   const auto code = pool_->manager().Wait(kStopLimit);
   if (!code.ok() || *code != 0) {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "test/crash/client.h"
+#include "test/crash/old_store.h"
 #include "test/crash/pool.h"
 #include "test/crash/stored_pool.h"
 
@@ -18,8 +19,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kOldSchema = 1;
-constexpr uint64_t kLog_bytes = 40 << 10;  // The migration writes so much into the WAL.
-constexpr uint64_t kStart_us = 25000;
+constexpr int kTenants = 4000;              // It takes a while to move them.
+constexpr uint64_t kLog_bytes = 500 << 10;  // What the migration writes into the WAL, and less.
+constexpr uint64_t kStart_us = 40000;
 constexpr absl::Duration kMigrates = absl::Seconds(20);
 
 // As test/data/stores/README.md says.
@@ -100,6 +102,11 @@ absl::Status CheckServed(Pool& pool, const StoredPool& before) {
     }
     if (!same) return absl::InternalError("not as it was: " + region.ShortDebugString());
   }
+  const auto tenants = client.Call(&InventoryStub::ListTenants, v1::ListTenantsRequest());
+  if (!tenants.ok()) return tenants.status();
+  if (tenants->tenants_size() != kTenants + 1) {
+    return absl::InternalError(absl::StrCat("there are ", tenants->tenants_size(), " tenants"));
+  }
   pool.manager().Kill();
   return absl::OkStatus();
 }
@@ -115,6 +122,9 @@ absl::Status KillInMigration(std::mt19937_64& random, Hits& hits) {
   }
   std::error_code ignored;
   fs::permissions((*pool)->store_file(), fs::perms::owner_read | fs::perms::owner_write, ignored);
+  if (absl::Status status = AddTenantsToOldStore((*pool)->store_file(), kTenants); !status.ok()) {
+    return status;
+  }
   const auto before = LookUp(**pool);
   if (!before.ok()) return before.status();
   bool old = true;

@@ -174,12 +174,14 @@ std::vector<std::string> Pool::ExtentFiles() const {
   return names;
 }
 
-absl::Status Pool::WithLogs(const absl::Status& status) const {
+absl::Status Pool::WithLogs(const absl::Status& status) {
   if (status.ok()) return status;
   std::string text(status.message());
   absl::StrAppend(&text, "\n--- fm.log\n", TailOf(directory_ + "/fm.log"));
   for (const std::string& host : layout_.hosts) {
-    absl::StrAppend(&text, "--- ", host, ".log\n",
+    const auto ended = agents_[host].Wait(absl::ZeroDuration());
+    absl::StrAppend(&text, "--- ", host, ".log",
+                    ended.ok() ? absl::StrCat(" (ended with ", *ended, ")") : "", "\n",
                     TailOf(absl::StrCat(directory_, "/", host, ".log")));
   }
   return absl::Status(status.code(), text);

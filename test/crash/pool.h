@@ -63,8 +63,8 @@ class Pool {
   // Names of the files that hold Extents' bytes.
   std::vector<std::string> ExtentFiles() const;
 
-  // `status` with the ends of all logs.
-  absl::Status WithLogs(const absl::Status& status) const;
+  // `status` with the ends of all logs, and which agents have ended.
+  absl::Status WithLogs(const absl::Status& status);
 
  private:
   explicit Pool(PoolLayout layout) : layout_(std::move(layout)) {}
