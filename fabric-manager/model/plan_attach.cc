@@ -69,7 +69,7 @@ absl::StatusOr<Plan> PlanAttach(const PoolState& state, const AttachSpec& spec,
   if (const Attachment* present = region.FindAttachment(absl::string_view(spec.host));
       present != nullptr && !going_down) {
     if (absl::Status status = CheckSame(region, *present, spec); !status.ok()) return status;
-    return Plan{*found, {}};
+    return Unchanged(*found, spec.request, context);
   }
   if (absl::Status status = CheckEtag(region, spec.etag); !status.ok()) return status;
   if (absl::Status status = CheckReady(region); !status.ok()) return status;

@@ -86,7 +86,9 @@ absl::StatusOr<Change> PlanFailDevice(const PoolState& state, const std::string&
   Change change{*device};
   for (const RegionPtr& region : state.RegionsOn(id)) {
     // What goes down already goes on: its bytes there need no scrub, for nobody gets them.
-    if (region->state != RegionState::kAllocated && region->state != RegionState::kReserved) {
+    const bool stays = region->state == RegionState::kAllocated ||
+                       (region->state == RegionState::kReserved && !region->compensating);
+    if (!stays) {
       continue;
     }
     auto edited = std::make_shared<Region>(*region);

@@ -35,7 +35,7 @@ absl::StatusOr<Plan> PlanRename(const PoolState& state, const RenameSpec& spec,
   if (!found.ok()) return found.status();
   const Region& region = **found;
   if (absl::Status status = CheckEtag(region, spec.etag); !status.ok()) return status;
-  if (region.id == spec.new_region_id) return Plan{*found, {}};
+  if (region.id == spec.new_region_id) return Unchanged(*found, spec.request, context);
   if (GoesDown(region)) return Releasing(region);
   if (state.FindRegionById(spec.new_region_id) != nullptr) {
     return Refuse(absl::StatusCode::kAlreadyExists, "REGION_EXISTS",

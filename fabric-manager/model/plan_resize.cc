@@ -169,7 +169,7 @@ absl::StatusOr<Plan> PlanResize(const PoolState& state, const ResizeSpec& spec,
   const Region& region = **found;
   if (absl::Status status = CheckEtag(region, spec.etag); !status.ok()) return status;
   if (absl::Status status = CheckReady(region); !status.ok()) return status;
-  if (spec.size_bytes == region.size_bytes()) return Plan{*found, {}};
+  if (spec.size_bytes == region.size_bytes()) return Unchanged(*found, spec.request, context);
   if (absl::Status status = CheckSettled(region); !status.ok()) return status;
   if (spec.size_bytes > region.size_bytes()) return Grow(state, region, spec, context);
   return Shrink(region, spec, in_use, context);

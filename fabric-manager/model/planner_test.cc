@@ -281,10 +281,50 @@ TEST_F(PlannerTest, AttachingAgainWithEqualArgumentsIsOk) {
   const RegionPtr before = Now("kv");
   const auto again = Attach("kv", "host-a");  // Though it is still RESERVED.
   ASSERT_TRUE(again.ok()) << again.status();
-  EXPECT_EQ(*again, before);
+  EXPECT_EQ((*again)->attachments, before->attachments);
   const absl::Status other = Attach("kv", "host-a", Access::kReadOnly).status();
   ExpectRefusal(other, StatusCode::kFailedPrecondition, "SHARING_CONFLICT");
   EXPECT_EQ(MetadataOf(other, "holders"), "host-a");
+}
+
+// A call that found nothing to do is remembered like any other: a copy of it that comes late undoes
+// nothing that came after it.
+TEST_F(PlannerTest, ALateCopyOfACallThatChangedNothingChangesNothing) {
+  AllocateOnline("kv", "host-a");
+  const AttachSpec attach{
+      .request = NewRequest("AttachRegion"), .region_id = "kv", .host = "host-a"};
+  const ResizeSpec resize{
+      .request = NewRequest("ResizeRegion"), .region_id = "kv", .size_bytes = kUnit};
+  const RenameSpec rename{
+      .request = NewRequest("RenameRegion"), .region_id = "kv", .new_region_id = "kv"};
+  const auto take = [&](const absl::StatusOr<Plan>& plan) {
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    Commit(plan->change);
+  };
+  const auto call = [&] {
+    take(PlanAttach(state(), attach, context()));
+    take(PlanResize(state(), resize, nullptr, context()));
+    take(PlanRename(state(), rename, context()));
+  };
+  call();
+  Rewrite("kv", [](Region& r) { r.attachments.clear(); });
+  ASSERT_TRUE(Resize("kv", 2 * kUnit).ok());
+  ASSERT_TRUE(Rename("kv", "cache").ok());
+  const uint64_t size = Now("cache")->size_bytes();
+  call();
+  EXPECT_EQ(state().FindRegionById("kv"), nullptr);
+  EXPECT_TRUE(Now("cache")->attachments.empty());
+  EXPECT_EQ(Now("cache")->size_bytes(), size);
+}
+
+TEST_F(PlannerTest, AFailedDeviceDoesNotQuarantineWhatGoesDown) {
+  ASSERT_TRUE(Allocate(Allocation("kv", kUnit, "host-a")).ok());
+  Rewrite("kv", [](Region& r) { r.compensating = true; });
+  const std::string device = Now("kv")->extents[0].device.str();
+  const auto failed = PlanFailDevice(state(), device, "smoke", context());
+  ASSERT_TRUE(failed.ok()) << failed.status();
+  Commit(*failed);
+  EXPECT_EQ(Now("kv")->state, RegionState::kReserved) << "it goes on, and ends FAILED";
 }
 
 TEST_F(PlannerTest, AttachWaitsForTheFirstOne) {
