@@ -68,6 +68,19 @@ bool IsRepair(const Attachment& attachment) {
          absl::StartsWith(attachment.reason, kRestarted);
 }
 
+// Of a repair that the host cannot make: what keeps it, with the remedy. It is tried again all the
+// while. Empty: nothing new to say.
+std::string WhyRepairWaits(const Attachment& attachment, const Known& known) {
+  if (!IsRepair(attachment)) return "";
+  const auto stuck = std::find_if(known.begin(), known.end(),
+                                  [](const SegmentKnown& k) { return !k.host_error.empty(); });
+  if (stuck == known.end()) return "";
+  const std::string why =
+      absl::StrCat(absl::StartsWith(attachment.reason, kLost) ? kLost : kRestarted,
+                   ": it is to be brought online again, but ", stuck->host_error);
+  return why == attachment.reason ? "" : why;
+}
+
 // Why the way up cannot succeed, or "".
 std::string WhyGiveUp(const Attachment& attachment, const Known& known, bool deadline_passed) {
   std::string last;
@@ -120,6 +133,9 @@ Move BringOnline(const Attachment& attachment, const Known& known, bool may_go_d
     return GiveUp(why);
   }
   if (Any(known, FabricSide::kUnknown)) return Do(MoveKind::kDiscover);
+  if (std::string why = WhyRepairWaits(attachment, known); !lost && !why.empty()) {
+    return Reach(attachment.state, why);
+  }
   if (!lost) return Do(MoveKind::kOfferOnline);
   if (auto move = ClearAway(known, may_go_down); move.has_value()) return *std::move(move);
   return Reach(AttachmentState::kWanted,
@@ -151,7 +167,8 @@ Move StayOnline(const Attachment& attachment, const Known& known, bool may_go_do
   if (All(known, HostSide::kOnline)) {
     // Reported lost, and yet it is there.
     if (IsRepair(attachment)) return Reach(attachment.state, "");
-    return Do(MoveKind::kNone);
+    // Also where the rest was to be cleared away for a part that was lost, and has left since.
+    return Do(MoveKind::kOfferOnline);
   }
   // An agent that is away takes nothing with it.
   if (Any(known, HostSide::kUnknown)) return Do(MoveKind::kNone);

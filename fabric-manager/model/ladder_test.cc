@@ -164,9 +164,9 @@ TEST(LadderTest, BoundThatTheFabricLostIsClearedAwayAsAWholeAndWantedAgain) {
 
 TEST(LadderTest, OnlineStays) {
   ExpectMoves(kOnline, false,
-              {{"ob", "none"},
-               {"ob ob", "none"},
-               {"o?", "none"},
+              {{"ob", "offer-online"},
+               {"ob ob", "offer-online"},
+               {"o?", "offer-online"},
                {"?b", "none"},  // The agent is away: nothing follows from that.
                {"??", "none"},
                {"?b ab", "none"}});
@@ -269,6 +269,22 @@ TEST(LadderTest, EjectingAlternatesUntilTheProof) {
 TEST(LadderTest, UnboundIsDropped) {
   ExpectMoves(kUnbound, true, {{"??", "drop"}, {"ob", "drop"}});
   ExpectMoves(kUnbound, false, {{"?u", "drop"}});
+}
+
+// LD_LOST stays what it is, and says what keeps it from being mended.
+TEST(LadderTest, ARepairThatTheHostCannotMakeNamesTheBlocker) {
+  std::vector<SegmentKnown> known = Known("pb");
+  known[0].host_error = "BRIDGE_BLOCKED: a region below a live one was freed";
+  Attachment attachment = Make(kBound, false, 1, "LD_LOST: gone");
+  const Move move = NextMove(attachment, known, true, true);
+  EXPECT_EQ(Text(move), "-> BOUND");
+  EXPECT_EQ(move.reason,
+            "LD_LOST: it is to be brought online again, but BRIDGE_BLOCKED: a region below a live "
+            "one was freed");
+  attachment.reason = move.reason;
+  EXPECT_EQ(Text(NextMove(attachment, known, true, true)), "offer-online") << "once is enough";
+  known[0].host = HostSide::kOnline;
+  EXPECT_EQ(Text(NextMove(attachment, known, true, true)), "-> ONLINE");
 }
 
 TEST(LadderTest, MissingKnowledgeIsUnknown) {

@@ -162,6 +162,56 @@ TEST_F(DistrustTest, ABindOfUnknownOutcomeIsNotTakenForNone) {
   EXPECT_EQ(world.scrubbed.size(), 1u);
 }
 
+// Not even an error that says so is a proof that nothing was done.
+TEST_F(DistrustTest, ABindThatSaysItDidNothingIsReadBack) {
+  world.lose_binds = true;
+  for (const absl::Status& lie :
+       {absl::UnavailableError("the host is down"), absl::NotFoundError("no such slot")}) {
+    world.lost_bind = lie;
+    world.scrubbed.clear();
+    const std::string id = absl::IsNotFound(lie) ? "kv-1" : "kv-2";
+    const char request = absl::IsNotFound(lie) ? 1 : 3;
+    ASSERT_TRUE(rig->Allocate(AllocateOn(id, "host-a", request)).ok());
+    ASSERT_FALSE(world.bound.empty());
+    ASSERT_TRUE(Release(id, static_cast<char>(request + 1)).ok());
+    ASSERT_TRUE(rig->RunUntil([&] { return rig->Find(id) == nullptr; }));
+    EXPECT_TRUE(world.bound.empty());
+    EXPECT_EQ(world.scrubbed.size(), 1u);
+  }
+}
+
+// It was bound, lost, and the manager restarted before any of it was recorded: the host may have
+// met the serial. (The world aborts where a serial is bound twice.)
+TEST_F(DistrustTest, AfterARestartNothingIsBoundUnderASerialFromBefore) {
+  world.lose_binds = true;
+  ASSERT_TRUE(rig->Allocate(AllocateOn("kv", "host-a", 1)).ok());
+  ASSERT_EQ(world.binds, 1);
+  rig->Kill();
+  world.bound.clear();
+  world.lose_binds = false;
+  Restart();
+  ASSERT_TRUE(rig->RunUntil([&] { return Online(rig->Find("kv")); }));
+  EXPECT_EQ(world.binds, 2);
+}
+
+// What the host said is forgotten with the serials it was said of, and not before: an agent says
+// nothing twice.
+TEST_F(DistrustTest, ACommitThatFailedForgetsNothing) {
+  bool failed = false;
+  rig = std::make_unique<ServiceRig>(disk, &world, [&](absl::string_view point) {
+    if (failed || point != "before-commit-WANTED") return;
+    failed = true;
+    const Refusal full{absl::StatusCode::kResourceExhausted, "STORE_FULL", "full", "wait", {}};
+    rig->store().FailNextCommit({full.ToStatus(), false});
+  });
+  Make(AllocateOn("kv", "host-a", 1));
+  const BoundLd lost = world.bound.begin()->second.ld;
+  world.bound.clear();
+  rig->fabric.Emit({FabricEvent::Kind::kLdLost, "host-a", lost.key});
+  ASSERT_TRUE(rig->RunUntil([&] { return world.binds == 2 && Online(rig->Find("kv")); }));
+  EXPECT_TRUE(failed);
+}
+
 TEST_F(DistrustTest, AnOperatorsWordDoesNotBeatAFabricThatCanBeAsked) {
   world.lose_binds = true;
   ASSERT_TRUE(rig->Allocate(AllocateOn("kv", "host-a", 1)).ok());

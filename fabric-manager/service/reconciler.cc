@@ -251,6 +251,7 @@ void Reconciler::StepPart(const Region& region, const Attachment& attachment, co
       BeginUnbind(region, attachment, part, move);
       break;
     case MoveKind::kOfferOnline:
+      if ((part.tail ? track.wants.tail : track.wants.base) == v1::Offer::WANT_ONLINE) break;
       Offer(region, attachment, part, v1::Offer::WANT_ONLINE);
       break;
     case MoveKind::kOfferOffline:

@@ -114,13 +114,16 @@ class Reconciler {
   void DriverCallEnded(uint64_t generation, uint32_t segment,
                        std::function<void(Track&, SegmentKnown&)> then);
 
-  // Commits `edit` of the Attachment if it still is what `seen` was.
+  // Commits `edit` of the Attachment if it still is what `seen` was; `then` once it is durable.
   void Record(const Region& region, const Attachment& seen, const std::string& rung,
               const std::string& reason,
-              std::function<void(Region&, Attachment&, PlanContext&)> edit);
+              std::function<void(Region&, Attachment&, PlanContext&)> edit,
+              std::function<void()> then = nullptr);
   // Commits what `edit` makes of the Region as it is then; false: nothing to do after all.
   void Submit(Key key, const std::string& rung, const std::string& reason,
-              std::function<bool(Region&, PlanContext&)> edit);
+              std::function<bool(Region&, PlanContext&)> edit,
+              std::function<void()> then = nullptr);
+  void ForgetHostSide(uint64_t generation, const Part& part);
 
   void Discover(Done done);
   void TakeView(const FabricView& view, uint64_t epoch);

@@ -24,26 +24,36 @@ void Reconciler::RecordMove(const Region& region, const Attachment& attachment, 
   }
   const std::vector<Segment> observed = track.observed;
   const std::vector<SegmentKnown> known = track.known;
-  Record(region, attachment, std::string(ToString(move.state)), move.reason,
-         [move, part, again, observed, known](Region& edited_region, Attachment& edited,
-                                              PlanContext& context) {
-           cxlpool::fm::RecordMove(edited_region, edited.generation, part, move);
-           for (size_t i = part.first; i < part.end; ++i) {
-             Segment& segment = edited.segments[i];
-             // The host has met the old serial in this incarnation: never again.
-             const bool fresh = !CXLPOOL_MUTANT("rebind-old-serial") && again;
-             if (fresh && known[i].fabric != FabricSide::kBound) {
-               segment.serial = kSerialBase | context.next_id();
-             } else if (observed[i].serial == segment.serial) {
-               segment = observed[i];
-             }
-           }
-         });
-  if (!again) return;
-  for (size_t i = part.first; i < part.end; ++i) {
-    const FabricSide side = track.known[i].fabric;
-    track.known[i] = SegmentKnown{};
-    track.known[i].fabric = side;
+  Record(
+      region, attachment, std::string(ToString(move.state)), move.reason,
+      [move, part, again, observed, known](Region& edited_region, Attachment& edited,
+                                           PlanContext& context) {
+        cxlpool::fm::RecordMove(edited_region, edited.generation, part, move);
+        for (size_t i = part.first; i < part.end; ++i) {
+          Segment& segment = edited.segments[i];
+          // The host has met the old serial in this incarnation: never again.
+          const bool fresh = !CXLPOOL_MUTANT("rebind-old-serial") && again;
+          if (fresh && known[i].fabric != FabricSide::kBound) {
+            segment.serial = kSerialBase | context.next_id();
+          } else if (observed[i].serial == segment.serial) {
+            segment = observed[i];
+          }
+        }
+      },
+      [this, again, part, generation = attachment.generation] {
+        if (again) ForgetHostSide(generation, part);
+      });
+}
+
+// What the host said was of the old serials.
+void Reconciler::ForgetHostSide(uint64_t generation, const Part& part) {
+  const auto track = tracks_.find(generation);
+  if (track == tracks_.end()) return;
+  std::vector<SegmentKnown>& known = track->second.known;
+  for (size_t i = part.first; i < std::min<size_t>(part.end, known.size()); ++i) {
+    const FabricSide side = known[i].fabric;
+    known[i] = SegmentKnown{};
+    known[i].fabric = side;
   }
 }
 
@@ -126,20 +136,24 @@ void Reconciler::Bury(const Region& region) {
 
 void Reconciler::Record(const Region& region, const Attachment& seen, const std::string& rung,
                         const std::string& reason,
-                        std::function<void(Region&, Attachment&, PlanContext&)> edit) {
-  Submit(region.key, rung, reason,
-         [seen, edit = std::move(edit)](Region& edited, PlanContext& context) {
-           Attachment* attachment = edited.FindAttachment(seen.host);
-           // A request came between: look again at what it made.
-           if (attachment == nullptr) return false;
-           if (!CXLPOOL_MUTANT("record-over-newer") && *attachment != seen) return false;
-           edit(edited, *attachment, context);
-           return true;
-         });
+                        std::function<void(Region&, Attachment&, PlanContext&)> edit,
+                        std::function<void()> then) {
+  Submit(
+      region.key, rung, reason,
+      [seen, edit = std::move(edit)](Region& edited, PlanContext& context) {
+        Attachment* attachment = edited.FindAttachment(seen.host);
+        // A request came between: look again at what it made.
+        if (attachment == nullptr) return false;
+        if (!CXLPOOL_MUTANT("record-over-newer") && *attachment != seen) return false;
+        edit(edited, *attachment, context);
+        return true;
+      },
+      std::move(then));
 }
 
 void Reconciler::Submit(Key key, const std::string& rung, const std::string& reason,
-                        std::function<bool(Region&, PlanContext&)> edit) {
+                        std::function<bool(Region&, PlanContext&)> edit,
+                        std::function<void()> then) {
   regions_[key].committing = true;
   probe_(absl::StrCat("before-commit-", rung));
   writer_->Submit(
@@ -153,10 +167,12 @@ void Reconciler::Submit(Key key, const std::string& rung, const std::string& rea
         edited->revision = context.revision;
         return Proposal::Of(RegionPtr(edited), edited);
       },
-      [this, key, rung](absl::StatusOr<Committed> done) {
+      [this, key, rung, then = std::move(then)](absl::StatusOr<Committed> done) {
         regions_[key].committing = false;
         Touch(key);
-        if (done.ok()) probe_(absl::StrCat("after-commit-", rung));
+        if (!done.ok()) return;
+        if (done->region != nullptr && then) then();
+        probe_(absl::StrCat("after-commit-", rung));
       });
 }
 

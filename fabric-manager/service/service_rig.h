@@ -36,8 +36,9 @@ struct World {
   int binds = 0;
   bool slow_binds = false;  // Binds take effect, and answer, when `slow` is run.
   std::vector<std::function<void()>> slow;
-  bool lose_binds = false;  // Binds take effect, and answer that nobody knows.
-  int failing_scrubs = 0;   // So many fail.
+  bool lose_binds = false;  // Binds take effect, and answer `lost_bind`.
+  absl::Status lost_bind = absl::DeadlineExceededError("the switch does not answer");
+  int failing_scrubs = 0;  // So many fail.
   bool refuse_fence = false;
   std::set<std::string> unreachable;  // Hosts that the fabric cannot be asked about.
 };
@@ -94,7 +95,7 @@ class FakeFabric : public FabricDriver {
     BoundLd ld{request.key, request.slot, request.slice, request.read_only, request.serial, false};
     world_->bound[request.serial] = {ld, v1::SEGMENT_ABSENT};
     if (world_->lose_binds) {
-      std::move(done)(absl::DeadlineExceededError("the switch does not answer"));
+      std::move(done)(world_->lost_bind);
       return;
     }
     std::move(done)(ld);
@@ -343,6 +344,7 @@ class ServiceRig {
     return answer;
   }
 
+  MemoryStore& store() { return store_; }
   RegionPtr Find(const std::string& id) const { return views.Get()->regions.Find(id); }
 
   bool RunUntil(const std::function<bool()>& condition, absl::Duration limit = absl::Seconds(30)) {
