@@ -22,6 +22,11 @@ constexpr int64_t kShapeOfLease = 7;
 std::string Renamed(int64_t region) {
   return Clients::RegionName(kFirstRenamed + region % (kRegionNames - kFirstRenamed));
 }
+// Always another.
+std::string NewName(const Step& step) {
+  const std::string to = Renamed(step.Get("to"));
+  return to == Renamed(step.Get("region")) ? Renamed(step.Get("to") + 1) : to;
+}
 std::string TenantName(int64_t tenant) { return tenant == 0 ? fm::kDefaultTenant : "t1"; }
 std::string DeviceName(int64_t device) { return absl::StrCat("cmm-", device); }
 
@@ -116,7 +121,7 @@ std::optional<ClientOp> OpOf(const Step& step, int64_t item) {
     case Verb::kRename:
       op.kind = ClientOp::kRename;
       op.region_id = Renamed(step.Get("region"));
-      op.new_region_id = Renamed(step.Get("to"));
+      op.new_region_id = NewName(step);
       return op;
     case Verb::kAttach:
       op.kind = ClientOp::kAttach;
@@ -144,6 +149,13 @@ std::optional<ClientOp> OpOf(const Step& step, int64_t item) {
 bool LeavesOpen(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
          absl::IsCancelled(status) || absl::IsUnknown(status) || absl::IsDataLoss(status);
+}
+
+bool SeesHosts(ManagerProcess& manager, const fm::Region& region) {
+  return std::all_of(region.attachments.begin(), region.attachments.end(),
+                     [&](const fm::Attachment& attachment) {
+                       return manager.writer().state().Runtime(attachment.host).fabric_reachable;
+                     });
 }
 
 void WriteDown(const absl::StatusOr<fm::Committed>& answer, ClientOp& op) {
@@ -290,7 +302,7 @@ void Clients::Serve(ManagerProcess& manager, const CallPtr& call) {
     case Verb::kRename:
       return pool.Rename({.request = request("RenameRegion"),
                           .region_id = Renamed(region),
-                          .new_region_id = Renamed(step.Get("to"))},
+                          .new_region_id = NewName(step)},
                          one);
     case Verb::kRenew:
       return pool.Renew({.request = request("RenewRegion"),
@@ -415,16 +427,20 @@ void Clients::ReleaseAll() {
   ManagerProcess* manager = world_.manager();
   if (manager == nullptr || !manager->serving()) return;
   for (const auto& [key, region] : world_.reference->regions()) {
+    const bool quarantined = region->state == fm::RegionState::kQuarantined;
+    // As an operator would, who looks first at what the manager knows of the hosts.
+    if (quarantined && !SeesHosts(*manager, *region)) continue;
     fm::ReleaseSpec spec;
     spec.request = RequestOf("ReleaseRegion", ++requests_, 0);
     spec.region_id = region->id;
     spec.detach_all = true;
-    spec.force = region->state == fm::RegionState::kQuarantined;
+    spec.force = quarantined;
     if (spec.force) spec.reason = "the end of the simulation";
     auto call = std::make_shared<Call>();
     ClientOp& op = call->ops.emplace_back();
     op.kind = ClientOp::kRelease;
-    op.region_id = region->id;
+    // One that the manager made of a stray LD has no history.
+    if (region->id.front() == 'r') op.region_id = region->id;
     op.request = requests_;
     op.invoke_us = world_.scheduler->now_us();
     op.detach_all = true;

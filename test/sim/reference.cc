@@ -4,6 +4,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/support/names.h"
 #include "test/sim/rack.h"
@@ -197,6 +198,7 @@ void Reference::CountEdges(const fm::Region& before, const fm::Region& after) {
   if (before.state != after.state) coverage_->Edge(before.state, after.state);
   for (const fm::Attachment& now : after.attachments) {
     const fm::Attachment* then = FindGeneration(before, now.generation);
+    if (absl::StartsWith(now.reason, "LD_LOST")) repaired_.insert(now.generation);
     if (then == nullptr) {
       coverage_->Begins(now.state);
       continue;
@@ -293,8 +295,10 @@ const fm::Attachment* Reference::ThatStays(const std::string& host, uint64_t ser
   const fm::Region& region = *found->second;
   if (region.state != fm::RegionState::kAllocated) return nullptr;
   const fm::Attachment* attachment = region.FindAttachment(absl::string_view(host));
+  // An Offer that cleared it away for a repair may still be on its way.
   if (attachment == nullptr || attachment->detaching ||
-      attachment->state != fm::AttachmentState::kOnline) {
+      attachment->state != fm::AttachmentState::kOnline ||
+      repaired_.contains(attachment->generation)) {
     return nullptr;
   }
   for (size_t i = 0; i < attachment->segments.size(); ++i) {

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "fabric-manager/model/pool_state.h"
 #include "fabric-manager/ports/fabric_driver.h"
 #include "test/sim/coverage.h"
@@ -43,7 +44,7 @@ class Reference {
   bool Intends(const fm::LdKey& key, const fm::Slice& slice, const std::string& host, uint32_t slot,
                uint64_t serial) const;
   bool Leaving(const std::string& tag, const fm::Slice& slice) const;
-  // The Attachment that is ONLINE, is to stay, and has this serial; null: there is none.
+  // The Attachment that is ONLINE, is to stay, was never lost, and has this serial; null: none.
   const fm::Attachment* ThatStays(const std::string& host, uint64_t serial) const;
 
   const std::map<fm::Key, fm::RegionPtr>& regions() const { return regions_; }
@@ -76,6 +77,7 @@ class Reference {
       leaving_from_;                             // Extents from there on are on their way out.
   absl::flat_hash_map<fm::Key, uint64_t> gone_;  // Tombstones: the last revision.
   absl::flat_hash_map<fm::Key, uint64_t> acknowledged_;  // The newest revision that was told.
+  absl::flat_hash_set<uint64_t> repaired_;  // Generations of Attachments that were lost once.
   uint64_t groups_ = 0;
 };
 

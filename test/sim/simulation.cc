@@ -15,6 +15,8 @@ namespace {
 
 constexpr int64_t kSecond_us = 1'000'000;
 constexpr uint64_t kConnections = 3;  // Of applications, on each host.
+// Pauses, and hosts without power, have ends of their own, at most twelve seconds away.
+constexpr int64_t kToSettle_us = 30 * kSecond_us;
 constexpr int64_t kToEmpty_us = 60 * kSecond_us;
 
 class Simulation {
@@ -52,6 +54,11 @@ class Simulation {
   // The end.
   void MakeWell();
   bool NobodyReaches(const fm::Region& region) const;
+  // Why the records and the rack do not rest yet, and are not the same; empty: they are.
+  std::string WhyNotSettled() const;
+  std::string WhyNotThere(const fm::Region& region, const fm::Attachment& attachment) const;
+  void Settle();
+  void BringBack();
   bool Empty() const;
   // Whether the host has to keep it. Where it lost a part, it clears the rest away as well.
   bool Stays(const std::string& host, uint64_t serial) const;
@@ -527,6 +534,94 @@ bool Simulation::NobodyReaches(const fm::Region& region) const {
                      [this](const fm::Attachment& a) { return !rack_.hosts.at(a.host).powered; });
 }
 
+// Every LD bound, every host region made, in its mode and whole.
+std::string Simulation::WhyNotThere(const fm::Region& region,
+                                    const fm::Attachment& attachment) const {
+  const RackHost& host = rack_.hosts.at(attachment.host);
+  for (const fm::Segment& segment : attachment.segments) {
+    const auto slot = host.slots.find(segment.slot);
+    const auto made = std::find_if(
+        host.regions.begin(), host.regions.end(), [&](const agent::ObservedHostRegion& r) {
+          return std::find(r.serials.begin(), r.serials.end(), segment.serial) != r.serials.end();
+        });
+    std::string why;
+    if (slot == host.slots.end() || slot->second.ld.serial != segment.serial) {
+      why = "no LD in slot ";
+    } else if (made == host.regions.end()) {
+      why = "no host region for the LD in slot ";
+    } else if (attachment.mode == fm::Mode::kDevdax
+                   ? made->dax_driver != agent::DaxDriver::kDeviceDax
+                   : made->dax_driver != agent::DaxDriver::kKmem ||
+                         made->online_blocks != made->total_blocks) {
+      why = "not in its mode is what is in slot ";
+    }
+    if (!why.empty()) {
+      return absl::StrCat("; regions/", region.id, " is ONLINE on ", attachment.host, ", but ", why,
+                          segment.slot);
+    }
+  }
+  return "";
+}
+
+std::string Simulation::WhyNotSettled() const {
+  std::string why;
+  if (manager_ == nullptr || !manager_->serving()) return "; no manager serves";
+  if (clients_.under_way() > 0) return "; calls are under way";
+  size_t lds = 0;
+  for (const auto& [key, region] : reference_.regions()) {
+    const bool rests = region->state == fm::RegionState::kQuarantined ||
+                       (region->state == fm::RegionState::kAllocated && !region->resizing());
+    if (!rests) {
+      absl::StrAppend(&why, "; regions/", region->id, " is ", ToString(region->state),
+                      region->resizing() ? ", resizing" : "", " (", region->state_reason, ")");
+    }
+    for (const fm::Attachment& attachment : region->attachments) {
+      lds += attachment.segments.size();
+      // What was lost cannot come back under one that stayed: decoders are a stack.
+      if (attachment.reason.find("BRIDGE_BLOCKED") != std::string::npos) continue;
+      if (attachment.state != fm::AttachmentState::kOnline || attachment.detaching) {
+        absl::StrAppend(&why, "; regions/", region->id, " is ", ToString(attachment.state), " on ",
+                        attachment.host, attachment.detaching ? ", detaching (" : " (",
+                        attachment.reason, ")");
+      } else if (rests) {
+        absl::StrAppend(&why, WhyNotThere(*region, attachment));
+      }
+    }
+  }
+  size_t plugged = 0;
+  for (const auto& [id, host] : rack_.hosts) plugged += host.slots.size();
+  if (why.empty() && plugged != lds) {
+    absl::StrAppend(&why, "; ", plugged, " LDs are bound, the records have ", lds);
+  }
+  return why;
+}
+
+// Hosts without agent or enrolment, and applications that are done.
+void Simulation::BringBack() {
+  for (int host = 0; host < kHosts; ++host) {
+    const auto& agent = hosts_[static_cast<size_t>(host)].agent;
+    if (agent == nullptr) StartAgent(host);
+    for (uint64_t connection = 1; agent != nullptr && connection <= kConnections; ++connection) {
+      agent->local().ConnectionEnded(connection);
+    }
+    clients_.Enrol(host);
+  }
+}
+
+// Whatever was asked for comes to its end: ONLINE, or gone.
+void Simulation::Settle() {
+  const int64_t end_us = scheduler_.now_us() + kToSettle_us;
+  std::string why = "begins";
+  while (result_.violation.empty() && !why.empty() && scheduler_.now_us() < end_us) {
+    BringBack();
+    for (int i = 0; i < 20 && result_.violation.empty() && !why.empty(); ++i) {
+      scheduler_.RunUntil(scheduler_.now_us() + 50'000);
+      why = WhyNotSettled();
+    }
+  }
+  if (!why.empty()) Violate(absl::StrCat("half a minute after all was well", why));
+}
+
 bool Simulation::Empty() const {
   if (manager_ == nullptr || !manager_->serving() || !reference_.regions().empty()) return false;
   if (clients_.under_way() > 0 || manager_->writer().revision() != disk_->revision()) return false;
@@ -595,17 +690,10 @@ SimulationResult Simulation::Run() {
   }
   scheduler_.RunUntil(scheduler_.now_us() + 50'000);
   MakeWell();
+  Settle();
   const int64_t end_us = scheduler_.now_us() + kToEmpty_us;
-  // Pauses and hosts without power have ends of their own.
   while (result_.violation.empty() && !Empty() && scheduler_.now_us() < end_us) {
-    for (int host = 0; host < kHosts; ++host) {
-      const auto& agent = hosts_[static_cast<size_t>(host)].agent;
-      if (agent == nullptr) StartAgent(host);
-      for (uint64_t connection = 1; agent != nullptr && connection <= kConnections; ++connection) {
-        agent->local().ConnectionEnded(connection);
-      }
-      clients_.Enrol(host);
-    }
+    BringBack();
     clients_.ReleaseAll();
     const int64_t until_us = scheduler_.now_us() + kSecond_us;
     while (result_.violation.empty() && !Empty() && scheduler_.now_us() < until_us) {
