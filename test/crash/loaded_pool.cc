@@ -245,6 +245,7 @@ absl::Status LoadedPool::LiveThroughAgentDeath(std::mt19937_64& random,
   const absl::Time died = absl::Now();
   if (status = pool_->StartAgent(host); !status.ok()) return status;
   if (status = AwaitAttached(kReadopted - (absl::Now() - died)); !status.ok()) return status;
+  hits_->Took("readopted", absl::Now() - died);
   const auto after = Look(*client_);
   if (!after.ok()) return after.status();
   status = Audit(*pool_, *after, lanes_);

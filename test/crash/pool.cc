@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
@@ -24,6 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr absl::string_view kPrefix = "cxlpool-crash-";
 constexpr int kFirstSlot = 17;
 constexpr int kSlotsApart = 20;
 
@@ -32,6 +34,21 @@ absl::Status WriteFile(const std::string& path, const std::string& text) {
   file << text;
   file.close();
   return file ? absl::OkStatus() : absl::UnavailableError(absl::StrCat("cannot write ", path));
+}
+
+// What a trial program left that was itself killed: its number is in the directory's name.
+void RemoveOrphans(const fs::path& parent) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(parent, error)) {
+    const std::string name = entry.path().filename().string();
+    int pid = 0;
+    if (!absl::StartsWith(name, kPrefix) ||
+        !absl::SimpleAtoi(name.substr(kPrefix.size(), name.rfind('-') - kPrefix.size()), &pid)) {
+      continue;
+    }
+    std::error_code ignored;
+    if (!fs::exists(absl::StrCat("/proc/", pid), ignored)) fs::remove_all(entry.path(), ignored);
+  }
 }
 
 std::vector<int> SlotsOf(int bridge) {
@@ -45,7 +62,9 @@ absl::StatusOr<std::unique_ptr<Pool>> Pool::Make(PoolLayout layout) {
   auto pool = std::unique_ptr<Pool>(new Pool(std::move(layout)));
   std::error_code error;
   pool->programs_ = fs::read_symlink("/proc/self/exe", error).parent_path().string();
-  std::string path = (fs::temp_directory_path(error) / "cxlpool-crash-XXXXXX").string();
+  const fs::path parent = fs::temp_directory_path(error);
+  RemoveOrphans(parent);
+  std::string path = (parent / absl::StrCat(kPrefix, getpid(), "-XXXXXX")).string();
   if (mkdtemp(path.data()) == nullptr) {
     return absl::UnavailableError(absl::StrCat("mkdir ", path, ": ", strerror(errno)));
   }

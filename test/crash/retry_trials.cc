@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "proto/support/names.h"
+#include "proto/support/refusal.h"
 #include "test/crash/client.h"
 #include "test/crash/hits.h"
 #include "test/crash/lossy_proxy.h"
@@ -204,7 +205,19 @@ class RetryTrials {
       return absl::InternalError(
           absl::StrCat("there are ", *count, " Regions where ", regions_, " were asked for"));
     }
+    if (absl::Status status = SendAnother(batch); !status.ok()) return status;
     return random_() % 10 == 0 ? SendAfterRelease(batch, *again) : absl::OkStatus();
+  }
+
+  // The same request_id for something else is refused.
+  absl::Status SendAnother(const Batch& batch) {
+    v1::AllocateRegionRequest request = batch.requests(0);
+    request.set_size_bytes(request.size_bytes() + 1);
+    const auto answer = direct_->Call(&PoolStub::AllocateRegion, request);
+    // An item of a batch has its id among those of single calls, too.
+    if (ReasonOf(answer.status()) == "REQUEST_ID_REUSED") return absl::OkStatus();
+    return absl::InternalError(
+        absl::StrCat("another request under the same id: ", answer.status().ToString()));
   }
 
   // The Regions go; then the calls that made them come once more, and make nothing.
