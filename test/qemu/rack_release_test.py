@@ -150,6 +150,35 @@ class RackReleaseTest(RackTrials):
             self.pool.release(name)
         self.assert_sound()
 
+    def test_6_a_host_that_pulls_the_wrong_way_proves_nothing(self):
+        guest = self.pool.hosts['host-a']
+        self.take('a6', 'host-a', 'cmm-0')
+        self.write('host-a', 'a6', 61)
+        segment = self.segment('a6', 'host-a')
+        self.stop_agent('host-a')
+        [ld] = self.witness.reach(guest)
+        # Slot Control before the power: the LD is in no list any more, and still loads and stores.
+        guest.qmp('device_del', {'id': ld})
+        guest.output(f'slot=/sys/bus/pci/slots/{segment["slot"]}; '
+                     'port=$(basename $(readlink -f /sys/class/pci_bus/$(cut -d: -f1,2 $slot/address)/device)); '
+                     'setpci -s $port CAP_EXP+18.w=0700:0700')
+        wait_until(lambda: self.witness.reach(guest) == {}, 30, 'no list has it any more')
+        address = int(segment['hpa_bytes']) + 4096
+        guest.output(f'busybox devmem {address:#x} 64 0x6161616161616161')
+        with open(self.file('cmm-0'), 'rb') as f:
+            f.seek(4096)
+            self.assertEqual(f.read(8), b'a' * 8, 'QEMU has mended its ways: this trial shows nothing any more')
+        self.asked_to_release('a6')
+        self.assert_refused('b6', 'host-b', 'cmm-0', 3)
+        self.restart_manager(online='host-b')
+        self.assert_refused('b6', 'host-b', 'cmm-0', 3)
+        self.pool.cli('host', 'fence', 'host-a', '--reason', 'it pulled the wrong way', timeout='40s')
+        self.wait_gone('a6')
+        self.granted('b6', 'host-b', 'cmm-0')
+        self.pool.release('b6')
+        guest.boot()
+        self.assert_sound()
+
 
 if __name__ == '__main__':
     main()

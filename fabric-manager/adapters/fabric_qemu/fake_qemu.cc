@@ -46,6 +46,7 @@ class Model {
     if (command == "object-del") return DeleteObject(arguments.value("id", ""));
     if (command == "device_add") return AddDevice(arguments);
     if (command == "device_del") return DeleteDevice(arguments.value("id", ""));
+    if (command == "human-monitor-command") return MemoryTree();
     if (command == "quit") _exit(0);
     return Error("CommandNotFound", "The command " + command + " has not been found");
   }
@@ -61,6 +62,14 @@ class Model {
       return event;
     }
     return nullptr;
+  }
+
+  // In no list any more, and mapped for ever.
+  void Botch(uint32_t slot) {
+    for (const auto& [id, device] : devices_) {
+      if (ports_.at(device.at("bus")) == slot) remains_.push_back(device.at("volatile-memdev"));
+    }
+    Eject(slot);
   }
 
   uint32_t busy = 0;
@@ -112,6 +121,17 @@ class Model {
       return Generic("Property '" + property + "' not found");
     }
     return Return(object->at(property));
+  }
+
+  // As much of `info mtree -f` as says which backends are mapped.
+  json MemoryTree() const {
+    std::string text = "FlatView #0\r\n AS \"memory\", root: system\r\n";
+    const auto add = [&](const std::string& backend) {
+      text += "  0000000110000000-000000011fffffff (prio 0, ram): " + backend + "\r\n";
+    };
+    for (const auto& [id, device] : devices_) add(device.at("volatile-memdev"));
+    for (const std::string& backend : remains_) add(backend);
+    return Return(text);
   }
 
   json AddObject(const json& arguments) {
@@ -170,6 +190,7 @@ class Model {
   std::map<std::string, uint32_t> ports_;
   std::map<std::string, json> devices_;
   std::map<std::string, json> objects_;
+  std::vector<std::string> remains_;  // Backends that are mapped by no device that is listed.
 };
 
 class Server {
@@ -217,6 +238,9 @@ class Server {
     if (verb == "eject") {
       if (const json event = model_.Eject(number); !event.is_null()) Send(event);
     }
+    if (verb == "vanish") unsaid_ = model_.Eject(number);
+    if (verb == "botch") model_.Botch(number);
+    if (verb == "announce") Send(unsaid_);
     Acknowledge();
   }
 
@@ -255,6 +279,7 @@ class Server {
   UniqueFd listener_;
   UniqueFd client_;
   std::string buffer_;
+  json unsaid_;  // The event of what vanished.
 };
 
 }  // namespace
@@ -279,6 +304,9 @@ FakeQemu::FakeQemu(const std::string& socket, const std::vector<uint32_t>& slots
 FakeQemu::~FakeQemu() { Kill(); }
 
 void FakeQemu::Eject(uint32_t slot) { Order("eject " + std::to_string(slot)); }
+void FakeQemu::Vanish(uint32_t slot) { Order("vanish " + std::to_string(slot)); }
+void FakeQemu::Botch(uint32_t slot) { Order("botch " + std::to_string(slot)); }
+void FakeQemu::Announce() { Order("announce"); }
 void FakeQemu::BeBusy(uint32_t times) { Order("busy " + std::to_string(times)); }
 void FakeQemu::HangUp() { Order("hangup"); }
 void FakeQemu::Freeze() { kill(pid_, SIGSTOP); }

@@ -30,6 +30,15 @@ class FakeQemu {
   // The guest powers the slot off: what sits in it is gone, asked for or not.
   void Eject(uint32_t slot);
 
+  // The same, but DEVICE_DELETED comes with Announce alone: QEMU frees what it unplugged once
+  // nothing refers to it any more, which is seen to take up to 30 ms.
+  void Vanish(uint32_t slot);
+  void Announce();
+
+  // The guest writes Slot Control without powering the slot off first: the device is in no list any
+  // more and no event ever comes, but its memory stays mapped.
+  void Botch(uint32_t slot);
+
   // The next `times` requests to unplug are refused because the guest is busy.
   void BeBusy(uint32_t times);
 

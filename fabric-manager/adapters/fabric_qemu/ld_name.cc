@@ -1,5 +1,6 @@
 #include "fabric-manager/adapters/fabric_qemu/ld_name.h"
 
+#include <cstring>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -40,6 +41,12 @@ std::optional<LdKey> ParseLdDeviceId(absl::string_view id, absl::string_view hos
   // Leading zeros, signs and spaces were not written by us.
   if (LdDeviceId(key) != id) return std::nullopt;
   return key;
+}
+
+std::optional<LdKey> ParseLdBackendId(absl::string_view id, absl::string_view host) {
+  const size_t nonce = id.rfind('-');
+  if (nonce == absl::string_view::npos || !absl::ConsumePrefix(&id, "be-")) return std::nullopt;
+  return ParseLdDeviceId(absl::StrCat(kPrefix, id.substr(0, nonce - std::strlen("be-"))), host);
 }
 
 }  // namespace cxlpool::fm

@@ -26,6 +26,9 @@ std::string LdBackendId(const LdKey& key, uint64_t nonce);
 // The key that LdDeviceId gave `id`; nothing for every other id. The host is not in the name.
 std::optional<LdKey> ParseLdDeviceId(absl::string_view id, absl::string_view host);
 
+// The same of a backend's id.
+std::optional<LdKey> ParseLdBackendId(absl::string_view id, absl::string_view host);
+
 }  // namespace cxlpool::fm
 
 #endif  // CXLPOOL_FABRIC_MANAGER_ADAPTERS_FABRIC_QEMU_LD_NAME_H_

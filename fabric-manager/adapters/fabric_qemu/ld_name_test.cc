@@ -32,6 +32,10 @@ TEST(LdNameTest, BackendsDifferByTheirNonce) {
   const LdKey key{"host-a", kTag, 1, 0};
   EXPECT_NE(LdBackendId(key, 1), LdBackendId(key, 2));
   EXPECT_FALSE(ParseLdDeviceId(LdBackendId(key, 1), "host-a").has_value());
+  EXPECT_EQ(ParseLdBackendId(LdBackendId(key, 1), "host-a"), key);
+  for (const char* id : {"", "-", "be-", "be--", "be-1-2-3-4", "be", "ld-1"}) {
+    EXPECT_FALSE(ParseLdBackendId(id, "host-a").has_value()) << id;
+  }
 }
 
 TEST(LdNameTest, OtherIdsAreNotOurs) {

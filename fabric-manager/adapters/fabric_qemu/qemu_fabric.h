@@ -2,8 +2,9 @@
 // device a file, and a slice of it is bound by plugging a cxl-type3 with that slice as its memory
 // into a cxl-downstream port.
 //
-//   proof of an unbind   DEVICE_DELETED, or the device's absence in the same QEMU process, or that
-//                        process' end. Never the host agent's word.
+//   proof of an unbind   the device is not plugged into the same QEMU process any more and no
+//                        address space of it maps its memory; or that process' end. Never the
+//                        host agent's word, nor DEVICE_DELETED alone: it may be of an earlier LD.
 //   fence                SIGKILL to the QEMU, confirmed by its pidfd.
 //   read-only            by the memory itself: a host's stores vanish.
 //

@@ -201,6 +201,65 @@ TEST_F(QemuFabricTest, UnplugThatNoClientHeardIsSeenAfterTheReconnect) {
   EXPECT_EQ(bound_[0].key, Request(2).key);
 }
 
+TEST_F(QemuFabricTest, LateNewsOfAnEarlierLdIsNoProofForItsSuccessor) {
+  config_.timing.recheck = absl::Minutes(1);
+  Boot();
+  OpenReachable();
+  BindRequest request = Request(1);
+  ASSERT_TRUE(Bind(request).ok());
+  qemu_->Vanish(10);
+  DiscoverHost();
+  ASSERT_TRUE(bound_.empty());
+  request.serial = 2;  // Lost, and so bound again, by the same key.
+  ASSERT_TRUE(Bind(request).ok());
+  ASSERT_TRUE(BeginUnbind(request.key).ok());
+  Forget();
+  const absl::Status proof = WaitForAnswer<absl::Status>([&](auto done) {
+    fabric_->AwaitUnbound(request.key, absl::Milliseconds(300), std::move(done));
+    DiscoverHost();
+    qemu_->Announce();
+  });
+  EXPECT_EQ(ReasonOf(proof), "UNBIND_NOT_PROVEN") << proof;
+  DiscoverHost();
+  ASSERT_EQ(bound_.size(), 1u);
+  EXPECT_EQ(bound_[0].serial, 2u);
+  EXPECT_TRUE(bound_[0].unbinding);
+  qemu_->Eject(10);
+  EXPECT_TRUE(AwaitUnbound(request.key).ok());
+}
+
+TEST_F(QemuFabricTest, LdThatIsInNoListButStillMappedIsNotProvenUnbound) {
+  Boot();
+  OpenReachable();
+  const BindRequest request = Request(1);
+  ASSERT_TRUE(Bind(request).ok());
+  ASSERT_TRUE(BeginUnbind(request.key).ok());
+  qemu_->Botch(10);
+  const absl::Duration briefly = absl::Milliseconds(100);
+  EXPECT_EQ(ReasonOf(AwaitUnbound(request.key, briefly)), "UNBIND_NOT_PROVEN");
+  // Nor for a manager that did not see it go.
+  OpenReachable();
+  EXPECT_EQ(ReasonOf(AwaitUnbound(request.key, briefly)), "UNBIND_NOT_PROVEN");
+  DiscoverHost();
+  ASSERT_EQ(bound_.size(), 1u);
+  EXPECT_EQ(bound_[0].key, request.key);
+  EXPECT_EQ(bound_[0].slice, request.slice);
+  EXPECT_TRUE(bound_[0].unbinding);
+  EXPECT_TRUE(Fence().ok());
+  EXPECT_TRUE(AwaitUnbound(request.key).ok());
+}
+
+TEST_F(QemuFabricTest, LdThatIsPulledAndStillMappedIsLost) {
+  Boot();
+  OpenReachable();
+  ASSERT_TRUE(Bind(Request(1)).ok());
+  qemu_->Botch(10);
+  DiscoverHost();
+  EXPECT_TRUE(Saw(Kind::kLdLost));
+  ASSERT_EQ(bound_.size(), 1u);
+  EXPECT_TRUE(bound_[0].unbinding);
+}
+
 TEST_F(QemuFabricTest, BusyGuestIsAskedAgain) {
   Boot();
   OpenReachable();

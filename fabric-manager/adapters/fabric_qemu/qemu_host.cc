@@ -172,6 +172,7 @@ void QemuHost::RunWork() {
 }
 
 absl::Duration QemuHost::NextMoment() const {
+  if (look_again_ && client_ != nullptr) return clock_.Elapsed();
   absl::Duration next = clock_.Elapsed() + absl::Minutes(1);
   if (client_ == nullptr) next = std::min(next, next_connect_);
   for (const Unbind& unbind : unbinds_) next = std::min(next, unbind.next_try);

@@ -4,9 +4,11 @@
 // that process shows; when it has ended, as its pidfd says, nothing is. As long as it has not
 // ended, no other process is taken for the host, even one that answers on the same socket.
 //
-// `known_` is what the process shows: read whole at each connection, kept current by DEVICE_DELETED
-// and by our own binds, and read again before anything is decided on it. An event that came while
-// no connection stood is made good by that reading: absence in the same process is as good.
+// `known_` is what the process shows: read whole at each connection, kept current by our own binds,
+// and read again whenever DEVICE_DELETED comes and before anything is decided on it. The event is
+// no more than a reason to look: it can come late, when another LD is plugged by the same id, or
+// while no connection stood. An LD is gone when it is not plugged in and no address space of the
+// process maps its memory; the one without the other is not enough.
 //
 // Public calls: any thread; they never block. Completions and events: this host's thread.
 #ifndef CXLPOOL_FABRIC_MANAGER_ADAPTERS_FABRIC_QEMU_QEMU_HOST_H_
@@ -20,6 +22,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -29,6 +32,7 @@
 #include "absl/time/time.h"
 #include "fabric-manager/adapters/fabric_qemu/qemu_config.h"
 #include "fabric-manager/adapters/fabric_qemu/qemu_process.h"
+#include "fabric-manager/adapters/fabric_qemu/qemu_tree.h"
 #include "fabric-manager/adapters/fabric_qemu/qmp_client.h"
 #include "fabric-manager/ports/fabric_driver.h"
 #include "proto/support/loop.h"
@@ -112,8 +116,14 @@ class QemuHost {
   // qemu_host_lds.cc: what is plugged in.
   absl::Status Refresh();
   absl::Status ReadNew(const std::string& device_id);
+  // Of what is no longer plugged in: what the host cannot reach any more is gone.
+  absl::Status SortOutRemains(const std::set<std::string>& plugged);
+  absl::Status ReadRemains(const std::string& device_id, const LdKey& key,
+                           const std::string& backend);
+  // Looks what is there if something was said to be gone.
   void TakeDeleted();
   void Gone(const std::string& device_id);
+  BoundLd MakeLd(const LdKey& key, const QemuMemory& memory) const;
   Report ReportNow();
   absl::StatusOr<BoundLd> BindNow(const BindRequest& request);
   absl::Status Plug(const BindRequest& request, const std::string& port);
@@ -144,10 +154,14 @@ class QemuHost {
   std::unique_ptr<QmpClient> client_;  // Null: not reachable.
   std::optional<QemuProcess> process_;
   std::string ended_;  // Name of the process that was the host and has ended; empty: none.
-  std::map<uint32_t, std::string> ports_;       // Slot number to port id.
-  std::map<std::string, BoundLd> known_;        // By device id.
-  std::map<std::string, std::string> foreign_;  // Device id to port id, of CXL memory not ours.
-  std::vector<std::string> deleted_;            // DEVICE_DELETED, not looked at yet.
+  std::map<uint32_t, std::string> ports_;        // Slot number to port id.
+  std::map<std::string, BoundLd> known_;         // By device id.
+  std::map<std::string, std::string> backends_;  // Of what is known: device id to backend id.
+  bool looked_for_remains_ = false;              // Since it was connected.
+  std::map<std::string, std::string> foreign_;   // Device id to port id, of CXL memory not ours.
+  // DEVICE_DELETED came. It is only a reason to look: it may come later than the list lacks the
+  // device, when another has been plugged by the same id.
+  bool look_again_ = false;
   std::list<Unbind> unbinds_;
   std::list<Waiter> waiters_;
   absl::Duration operation_deadline_;

@@ -55,11 +55,7 @@ absl::Status QemuHost::Refresh() {
   auto listed = ListPeripherals(call, "cxl-type3");
   if (!listed.ok()) return listed.status();
   const std::set<std::string> ids(listed->begin(), listed->end());
-  std::vector<std::string> gone;
-  for (const auto& [id, ld] : known_) {
-    if (ids.count(id) == 0) gone.push_back(id);
-  }
-  for (const std::string& id : gone) Gone(id);
+  if (absl::Status status = SortOutRemains(ids); !status.ok()) return status;
   std::erase_if(foreign_, [&](const auto& entry) { return ids.count(entry.first) == 0; });
   for (const std::string& id : ids) {
     if (known_.count(id) != 0 || foreign_.count(id) != 0) continue;
@@ -67,6 +63,77 @@ absl::Status QemuHost::Refresh() {
     if (!status.ok() && !absl::IsNotFound(status)) return status;
   }
   return absl::OkStatus();
+}
+
+absl::Status QemuHost::SortOutRemains(const std::set<std::string>& plugged) {
+  std::vector<std::string> missing;
+  for (const auto& [id, ld] : known_) {
+    if (plugged.count(id) == 0) missing.push_back(id);
+  }
+  if (missing.empty() && looked_for_remains_) return absl::OkStatus();
+  auto mapped =
+      ListMappedBackends([this](const std::string& command, const nlohmann::json& arguments) {
+        return Call(command, arguments);
+      });
+  if (!mapped.ok()) return mapped.status();
+  for (const std::string& id : missing) {
+    if (mapped->count(backends_[id]) == 0) {
+      Gone(id);
+    } else if (BoundLd& ld = known_.at(id); !std::exchange(ld.unbinding, true)) {
+      LogWarning(kLogSubject, "host ", config_.id, ": ", id, " was pulled from slot ", ld.slot,
+                 ", and its memory is still mapped");
+      Emit(FabricEvent::Kind::kLdLost, ld.key);
+    }
+  }
+  for (const std::string& backend : *mapped) {
+    const auto key = ParseLdBackendId(backend, config_.id);
+    if (!key.has_value()) continue;
+    const std::string id = LdDeviceId(*key);
+    if (plugged.count(id) != 0 || known_.count(id) != 0) continue;
+    if (absl::Status status = ReadRemains(id, *key, backend); !status.ok()) return status;
+  }
+  looked_for_remains_ = true;
+  return absl::OkStatus();
+}
+
+// Pulled while no manager watched. Its slot and its serial nobody knows any more, so that it is
+// taken neither for the LD of a record nor for its absence.
+absl::Status QemuHost::ReadRemains(const std::string& device_id, const LdKey& key,
+                                   const std::string& backend) {
+  auto memory = ReadBackendMemory(
+      [this](const std::string& command, const nlohmann::json& arguments) {
+        return Call(command, arguments);
+      },
+      backend);
+  if (!memory.ok()) return memory.status();
+  LogWarning(kLogSubject, "host ", config_.id, ": ", device_id,
+             " was pulled, and its memory is still mapped");
+  known_[device_id] = MakeLd(key, *memory);
+  known_[device_id].unbinding = true;
+  backends_[device_id] = backend;
+  return absl::OkStatus();
+}
+
+BoundLd QemuHost::MakeLd(const LdKey& key, const QemuMemory& memory) const {
+  BoundLd ld{.key = key,
+             .slot = 0,
+             .slice = {.device = "",
+                       .dpa_bytes = memory.offset_bytes,
+                       .length_bytes = memory.length_bytes},
+             .read_only = memory.read_only,
+             .serial = memory.serial,
+             .unbinding = false};
+  for (const auto& [slot, port] : ports_) {
+    if (port == memory.port) ld.slot = slot;
+  }
+  for (const QemuDeviceConfig& device : devices_) {
+    if (device.path == memory.path) ld.slice.device = device.id;
+  }
+  if (ld.slice.device.empty()) {
+    LogError(kLogSubject, "host ", config_.id, ": ", LdDeviceId(key), " shows ", memory.path,
+             ", which is no pool device");
+  }
+  return ld;
 }
 
 absl::Status QemuHost::ReadNew(const std::string& device_id) {
@@ -82,32 +149,15 @@ absl::Status QemuHost::ReadNew(const std::string& device_id) {
   }
   auto memory = ReadMemory(call, device_id);
   if (!memory.ok()) return memory.status();
-  BoundLd ld{.key = *key,
-             .slot = 0,
-             .slice = {.device = "",
-                       .dpa_bytes = memory->offset_bytes,
-                       .length_bytes = memory->length_bytes},
-             .read_only = memory->read_only,
-             .serial = memory->serial,
-             .unbinding = false};
-  for (const auto& [slot, port] : ports_) {
-    if (port == memory->port) ld.slot = slot;
-  }
-  for (const QemuDeviceConfig& device : devices_) {
-    if (device.path == memory->path) ld.slice.device = device.id;
-  }
-  if (ld.slice.device.empty()) {
-    LogError(kLogSubject, "host ", config_.id, ": ", device_id, " shows ", memory->path,
-             ", which is no pool device");
-  }
-  known_[device_id] = std::move(ld);
+  known_[device_id] = MakeLd(*key, *memory);
+  backends_[device_id] = memory->backend;
   return absl::OkStatus();
 }
 
 void QemuHost::TakeDeleted() {
-  for (const std::string& id : std::exchange(deleted_, {})) {
-    foreign_.erase(id);
-    Gone(id);
+  // Another can come while we look; what is then left is taken up by the next turn of the thread.
+  for (int i = 0; i < 3 && std::exchange(look_again_, false); ++i) {
+    if (client_ != nullptr) (void)Refresh();
   }
 }
 
@@ -116,6 +166,7 @@ void QemuHost::Gone(const std::string& device_id) {
   if (found == known_.end()) return;
   const BoundLd ld = std::move(found->second);
   known_.erase(found);
+  backends_.erase(device_id);
   if (ld.unbinding) return;
   LogWarning(kLogSubject, "host ", config_.id, ": ", device_id, " vanished from slot ", ld.slot);
   Emit(FabricEvent::Kind::kLdLost, ld.key);
@@ -293,7 +344,7 @@ absl::Status QemuHost::Proof(const std::string& device_id) const {
   if (client_ == nullptr) return Unreachable();
   if (known_.count(device_id) == 0) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat(device_id, " is still plugged into host ", config_.id));
+      absl::StrCat(device_id, " is still plugged into host ", config_.id, ", or mapped there"));
 }
 
 void QemuHost::AwaitUnbound(LdKey key, absl::Duration timeout, Done done) {

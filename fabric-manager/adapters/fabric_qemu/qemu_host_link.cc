@@ -70,11 +70,7 @@ void QemuHost::Connect() {
 absl::Status QemuHost::TryConnect() {
   auto client =
       QmpClient::Connect(config_.qmp_socket, interrupt_.get(), [this](const QmpMessage& event) {
-        if (event.name != "DEVICE_DELETED") return;
-        const auto device = event.value.find("device");
-        if (device != event.value.end() && device->is_string()) {
-          deleted_.push_back(device->get<std::string>());
-        }
+        if (event.name == "DEVICE_DELETED") look_again_ = true;
       });
   if (!client.ok()) return client.status();
   std::optional<QemuProcess> fresh;
@@ -90,7 +86,9 @@ absl::Status QemuHost::TryConnect() {
     process_ = std::move(fresh);
     ended_.clear();
     known_.clear();
+    backends_.clear();
   }
+  looked_for_remains_ = false;
   foreign_.clear();
   ports_ = std::move(*ports);
   client_ = std::move(*client);
@@ -147,7 +145,8 @@ void QemuHost::OnProcessExit() {
   ended_ = FormatProcessName(process_->name());
   process_.reset();
   known_.clear();
-  deleted_.clear();
+  backends_.clear();
+  look_again_ = false;
   client_.reset();
   next_connect_ = clock_.Elapsed();
   down_ = absl::UnavailableError(absl::StrCat("its QEMU, process ", ended_, ", has ended"));

@@ -1,5 +1,6 @@
 #include "fabric-manager/adapters/fabric_qemu/qemu_tree.h"
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "fabric-manager/adapters/fabric_qemu/qmp_message.h"
@@ -43,6 +44,7 @@ absl::Status ReadBackend(QmpCall call, const std::string& backend, QemuMemory& m
   auto size = offset.ok() ? GetUint(call, backend, "size") : offset.status();
   auto read_only = size.ok() ? GetBool(call, backend, "readonly") : size.status();
   if (!read_only.ok()) return read_only.status();
+  memory.backend = backend.substr(backend.rfind('/') + 1);
   memory.path = *path;
   memory.offset_bytes = *offset;
   memory.length_bytes = *size;
@@ -110,6 +112,34 @@ absl::StatusOr<QemuMemory> ReadMemory(QmpCall call, const std::string& device_id
   memory.serial = *serial;
   if (absl::Status status = ReadBackend(call, *backend, memory); !status.ok()) return status;
   return memory;
+}
+
+absl::StatusOr<QemuMemory> ReadBackendMemory(QmpCall call, const std::string& backend_id) {
+  QemuMemory memory;
+  absl::Status status = ReadBackend(call, absl::StrCat("/objects/", backend_id), memory);
+  if (!status.ok()) return status;
+  return memory;
+}
+
+absl::StatusOr<std::set<std::string>> ListMappedBackends(QmpCall call) {
+  auto value = call("human-monitor-command", {{"command-line", "info mtree -f"}});
+  if (!value.ok()) return value.status();
+  auto text = ParseQomString(*value);
+  if (!text.ok()) return text.status();
+  // Another text than we know must not be taken for one that maps nothing.
+  if (!absl::StrContains(*text, "FlatView")) {
+    return absl::FailedPreconditionError("QEMU's `info mtree -f` shows no FlatView");
+  }
+  // ...(prio 0, ram): be-TAG-INDEX-GENERATION-NONCE[ @OFFSET]
+  constexpr absl::string_view kBefore = ": be-";
+  std::set<std::string> backends;
+  for (size_t at = text->find(kBefore.data()); at != std::string::npos;
+       at = text->find(kBefore.data(), at + 1)) {
+    const size_t from = at + 2;
+    const size_t end = text->find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-", from);
+    backends.insert(text->substr(from, end == std::string::npos ? end : end - from));
+  }
+  return backends;
 }
 
 }  // namespace cxlpool::fm

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,7 @@ absl::StatusOr<std::string> ReadPortOf(QmpCall call, const std::string& device_i
 
 // A cxl-type3 and the slice of a file behind it.
 struct QemuMemory {
+  std::string backend;  // Its id.
   std::string port;
   std::string path;
   uint64_t offset_bytes = 0;
@@ -44,6 +46,14 @@ struct QemuMemory {
 };
 // NOT_FOUND: the device has gone. INVALID_ARGUMENT: its memory is no slice of a file.
 absl::StatusOr<QemuMemory> ReadMemory(QmpCall call, const std::string& device_id);
+
+// The same of a backend that no device is known of: no port, no serial.
+absl::StatusOr<QemuMemory> ReadBackendMemory(QmpCall call, const std::string& backend_id);
+
+// Ids of all backends of LDs that an address space of this QEMU still maps. A guest that writes
+// Slot Control without powering the slot off first makes the device vanish from every list, and
+// goes on loading and storing: this alone says whether it can.
+absl::StatusOr<std::set<std::string>> ListMappedBackends(QmpCall call);
 
 }  // namespace cxlpool::fm
 
