@@ -65,7 +65,7 @@ class Teller {
   absl::Status Backup() {
     std::promise<absl::Status> made;
     store_->Backup(absl::StrCat(directory_, "/", story_.copy),
-                   [&](absl::StatusOr<StoreBackup> backup) {
+                   [&](const absl::StatusOr<StoreBackup>& backup) {
                      if (backup.ok()) Note([](PowerNote& note) { note.copied = true; });
                      made.set_value(backup.status());
                    });
@@ -89,14 +89,13 @@ class Teller {
     const uint64_t last = std::min(now.acknowledged + batches, until_);
     Note([&](PowerNote& note) { note.asked = last; });
     for (uint64_t revision = first; revision <= last; ++revision) {
-      store_->Commit(story_.history.Batch(epoch, revision),
-                     [this, revision, last](absl::Status status) {
-                       Answered(revision, last, std::move(status));
-                     });
+      store_->Commit(
+          story_.history.Batch(epoch, revision),
+          [this, revision, last](const absl::Status& status) { Answered(revision, last, status); });
     }
   }
 
-  void Answered(uint64_t revision, uint64_t last, absl::Status status) {
+  void Answered(uint64_t revision, uint64_t last, const absl::Status& status) {
     if (status.ok()) Note([&](PowerNote& note) { note.acknowledged = revision; });
     if (!status.ok() && failed_.ok()) failed_ = status;
     if (revision != last) return;

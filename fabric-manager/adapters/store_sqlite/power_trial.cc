@@ -80,6 +80,8 @@ class Afterlife {
     const uint64_t first = notes_.back().acknowledged + 1, last = first + count - 1;
     std::vector<StoreBatch> batches;
     std::vector<const StoreBatch*> group;
+    batches.reserve(count);
+    group.reserve(count);
     for (uint64_t r = first; r <= last; ++r) batches.push_back(story_.history.Batch(epoch_, r));
     for (const StoreBatch& batch : batches) group.push_back(&batch);
     Note(first - 1, last);

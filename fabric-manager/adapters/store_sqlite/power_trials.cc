@@ -38,7 +38,7 @@ class TemporaryDirectory {
   const std::string& path() const { return path_; }
 
   std::string Empty(const std::string& name) const {
-    const std::string directory = absl::StrCat(path_, "/", name);
+    std::string directory = absl::StrCat(path_, "/", name);
     fs::remove_all(directory);
     fs::create_directory(directory);
     fs::permissions(directory, fs::perms::owner_all);

@@ -74,6 +74,7 @@ int GiveName(DiskOp op, const char* from, const char* to, Carry carry) {
 
 }  // namespace
 
+// NOLINTBEGIN(bugprone-reserved-identifier): the linker's names.
 extern "C" {
 
 int __real_open(const char* path, int flags, ...);
@@ -171,3 +172,4 @@ int __wrap_unlink(const char* path) {
   return result;
 }
 }
+// NOLINTEND(bugprone-reserved-identifier)
