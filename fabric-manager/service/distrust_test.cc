@@ -212,6 +212,26 @@ TEST_F(DistrustTest, ACommitThatFailedForgetsNothing) {
   EXPECT_TRUE(failed);
 }
 
+// What is on a failed device needs no scrub; but not before it is durable that it failed.
+TEST_F(DistrustTest, ADeviceWhoseFailureIsNotRecordedIsScrubbed) {
+  const Refusal full{absl::StatusCode::kResourceExhausted, "STORE_FULL", "full", "wait", {}};
+  AllocateSpec spec = AllocateOn("kv", "", 1);
+  spec.device = "cmm-0";
+  ASSERT_TRUE(rig->Allocate(spec).ok());
+  world.failing_scrubs = 1'000'000;
+  ASSERT_TRUE(Release("kv", 2).ok());
+  rig->Run(absl::Seconds(1));
+  rig->store().FailNextCommit({full.ToStatus(), false});
+  absl::Status failed;
+  rig->pool.FailDevice("op", "cmm-0", "smoke", [&](absl::Status status) { failed = status; });
+  rig->reconciler.OnSegments("host-a", {}, false);  // It looks at everything, before the commit.
+  rig->Run(absl::Seconds(1));
+  ASSERT_EQ(ReasonOf(failed), "STORE_FULL") << failed;
+  world.failing_scrubs = 0;
+  ASSERT_TRUE(rig->RunUntil([&] { return rig->Find("kv") == nullptr; }));
+  EXPECT_EQ(world.scrubbed.size(), 1u);
+}
+
 TEST_F(DistrustTest, AnOperatorsWordDoesNotBeatAFabricThatCanBeAsked) {
   world.lose_binds = true;
   ASSERT_TRUE(rig->Allocate(AllocateOn("kv", "host-a", 1)).ok());

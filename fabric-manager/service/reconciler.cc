@@ -274,10 +274,12 @@ void Reconciler::StepPart(const Region& region, const Attachment& attachment, co
 
 void Reconciler::StepRegion(const Region& region) {
   RegionTrack& track = regions_[region.key];
-  // Bytes of a broken device are given to nobody: there is nothing to clear for.
+  // Bytes of a broken device are given to nobody: there is nothing to clear for. Once that is
+  // durable.
   for (uint32_t i = 0; i < region.extents.size(); ++i) {
     const Device* device = writer_->state().FindDevice(region.extents[i].device);
-    if (device != nullptr && device->service == DeviceService::kFailed) track.scrubbed.insert(i);
+    if (device == nullptr || device->service != DeviceService::kFailed) continue;
+    if (writer_->IsDurable(device->key)) track.scrubbed.insert(i);
   }
   const RegionMove move = NextRegionMove(region, track.scrubbed);
   switch (move.kind) {

@@ -93,6 +93,9 @@ class Writer {
 
   // A Region as the last commit that succeeded left it; null: it is not there. On the executor.
   RegionPtr Durable(Key key) const;
+  // Whether the record in state() is the durable one: no commit under way changes it. On the
+  // executor.
+  bool IsDurable(Key key) const { return !undurable_.contains(key); }
 
   // What the configuration and the driver say. Before Open.
   void SetTopology(Topology topology);
