@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "proto/support/refusal.h"
 
@@ -34,7 +35,7 @@ std::string DeviceName(int64_t device) { return absl::StrCat("cmm-", device); }
 fm::AllocateSpec AllocateSpecOf(const Step& step, const fm::Request& request, int64_t region) {
   fm::AllocateSpec spec;
   spec.request = request;
-  spec.region_id = Clients::RegionName(region);
+  if (region < kRegionNames) spec.region_id = Clients::RegionName(region);
   spec.tenant = TenantName(step.Get("tenant"));
   spec.size_bytes = static_cast<uint64_t>(step.Get("granules")) * kGranule;
   if (step.verb == Verb::kAllocateBatch) return spec;
@@ -100,6 +101,7 @@ absl::Status UnknownRegion() {
 // What is written down of a call before it is answered: nothing, if it is not about a Region.
 std::optional<ClientOp> OpOf(const Step& step, int64_t item) {
   ClientOp op;
+  if (step.Get("region") >= kRegionNames) return std::nullopt;  // Nobody can ask for it by name.
   op.client = static_cast<int>(step.Get("client"));
   op.region_id = Clients::RegionName((step.Get("region") + item) % kRegionNames);
   op.size_granules = static_cast<uint64_t>(step.Get("granules"));
@@ -439,8 +441,8 @@ void Clients::ReleaseAll() {
     auto call = std::make_shared<Call>();
     ClientOp& op = call->ops.emplace_back();
     op.kind = ClientOp::kRelease;
-    // One that the manager made of a stray LD has no history.
-    if (region->id.front() == 'r') op.region_id = region->id;
+    // What the manager named itself has no history.
+    if (absl::ascii_isdigit(static_cast<unsigned char>(region->id[1]))) op.region_id = region->id;
     op.request = requests_;
     op.invoke_us = world_.scheduler->now_us();
     op.detach_all = true;

@@ -96,6 +96,8 @@ class Maker {
 
   int64_t Value(Verb verb, absl::string_view name) {
     if (name == "client") return random_.Between(0, kClients - 1);
+    // One more than there are: the manager is to choose a name.
+    if (name == "region" && verb == Verb::kAllocate && random_.OneIn(12)) return kRegionNames;
     if (name == "region" || name == "to") return random_.Between(0, kRegionNames - 1);
     if (name == "granules")
       return random_.Percent(85) ? random_.Between(1, 4) : random_.Between(5, 24);

@@ -139,6 +139,9 @@ void Reference::Put(const fm::RegionPtr& region) {
       Fail(absl::StrCat("one request made two Regions: keys ", made->second, " and ", region->key));
     }
   }
+  if (region->sharing == fm::Sharing::kExclusive && region->attachments.size() > 1) {
+    Fail(absl::StrCat(Name(*region), " is EXCLUSIVE and attached to several hosts"));
+  }
   by_tag_[region->tag] = region->key;
   for (const fm::Attachment& attachment : region->attachments) {
     for (const fm::Segment& segment : attachment.segments) by_serial_[segment.serial] = region->key;
@@ -196,6 +199,14 @@ void Reference::CountEdges(const fm::Region& before, const fm::Region& after) {
     Fail(absl::StrCat(Name(after), " came from ", ToString(before.state)));
   }
   if (before.state != after.state) coverage_->Edge(before.state, after.state);
+  const bool joined = after.state == fm::RegionState::kAllocated && before.resizing() &&
+                      !before.tail_leaving && !after.resizing() &&
+                      after.extents.size() == before.extents.size();
+  for (const fm::Attachment& attachment : before.attachments) {
+    if (!joined || !attachment.tail.has_value()) continue;
+    if (attachment.tail->state == fm::AttachmentState::kOnline) continue;
+    Fail(absl::StrCat(Name(after), " has grown before ", attachment.host, " has it all"));
+  }
   for (const fm::Attachment& now : after.attachments) {
     const fm::Attachment* then = FindGeneration(before, now.generation);
     if (absl::StartsWith(now.reason, "LD_LOST")) repaired_.insert(now.generation);

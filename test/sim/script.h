@@ -8,7 +8,8 @@
 //   5000 kill-manager for=20000
 //
 // Times and durations are in microseconds. Numbers of clients, regions, hosts, devices and tenants
-// count from 0; host=9 is none. What is left out is 0.
+// count from 0; host=9 is none, and so is region=12 of an allocation: the manager names it. What is
+// left out is 0.
 #ifndef CXLPOOL_TEST_SIM_SCRIPT_H_
 #define CXLPOOL_TEST_SIM_SCRIPT_H_
 
