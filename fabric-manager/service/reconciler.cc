@@ -49,7 +49,9 @@ bool Settled(const Region& region) {
   if (region.state == RegionState::kQuarantined) return region.attachments.empty();
   return region.state == RegionState::kAllocated && !region.resizing() &&
          std::all_of(region.attachments.begin(), region.attachments.end(), [](const auto& a) {
-           return a.state == AttachmentState::kOnline && !a.detaching && !a.tail.has_value();
+           // A reason is why it is about to leave that state.
+           return a.state == AttachmentState::kOnline && !a.detaching && !a.tail.has_value() &&
+                  a.reason.empty();
          });
 }
 

@@ -123,7 +123,7 @@ class Reconciler {
   void Submit(Key key, const std::string& rung, const std::string& reason,
               std::function<bool(Region&, PlanContext&)> edit,
               std::function<void()> then = nullptr);
-  void ForgetHostSide(uint64_t generation, const Part& part);
+  void ForgetHostSide(Key key, uint64_t generation, const std::vector<uint64_t>& before);
 
   void Discover(Done done);
   void TakeView(const FabricView& view, uint64_t epoch);

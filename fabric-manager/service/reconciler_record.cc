@@ -13,6 +13,15 @@
 #include "proto/support/names.h"
 
 namespace cxlpool::fm {
+namespace {
+
+std::vector<uint64_t> SerialsOf(const Attachment& attachment) {
+  std::vector<uint64_t> serials;
+  for (const Segment& segment : attachment.segments) serials.push_back(segment.serial);
+  return serials;
+}
+
+}  // namespace
 
 void Reconciler::RecordMove(const Region& region, const Attachment& attachment, const Part& part,
                             const Move& move) {
@@ -40,17 +49,22 @@ void Reconciler::RecordMove(const Region& region, const Attachment& attachment, 
           }
         }
       },
-      [this, again, part, generation = attachment.generation] {
-        if (again) ForgetHostSide(generation, part);
+      [this, again, serials = SerialsOf(attachment), key = region.key,
+       generation = attachment.generation] {
+        if (again) ForgetHostSide(key, generation, serials);
       });
 }
 
-// What the host said was of the old serials.
-void Reconciler::ForgetHostSide(uint64_t generation, const Part& part) {
+// What the host said was of the old serials. Of those that stayed it says nothing twice.
+void Reconciler::ForgetHostSide(Key key, uint64_t generation, const std::vector<uint64_t>& before) {
   const auto track = tracks_.find(generation);
-  if (track == tracks_.end()) return;
+  const RegionPtr region = Durable(key);
+  if (track == tracks_.end() || region == nullptr) return;
+  const Attachment* now = region->FindAttachment(absl::string_view(track->second.host));
+  if (now == nullptr || now->generation != generation) return;
   std::vector<SegmentKnown>& known = track->second.known;
-  for (size_t i = part.first; i < std::min<size_t>(part.end, known.size()); ++i) {
+  for (size_t i = 0; i < std::min({known.size(), before.size(), now->segments.size()}); ++i) {
+    if (now->segments[i].serial == before[i]) continue;
     const FabricSide side = known[i].fabric;
     known[i] = SegmentKnown{};
     known[i].fabric = side;
