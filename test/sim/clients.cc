@@ -15,82 +15,8 @@ constexpr int64_t kTimeout_us = 1'200'000;
 constexpr int64_t kRetry_us = 30'000;
 constexpr int kMaxAttempts = 4;
 
-// The last few names are those that are given to others.
-constexpr int64_t kFirstRenamed = 9;
-
-constexpr int64_t kShapeOfLease = 7;
-
-std::string Renamed(int64_t region) {
-  return Clients::RegionName(kFirstRenamed + region % (kRegionNames - kFirstRenamed));
-}
-// Always another.
-std::string NewName(const Step& step) {
-  const std::string to = Renamed(step.Get("to"));
-  return to == Renamed(step.Get("region")) ? Renamed(step.Get("to") + 1) : to;
-}
-std::string TenantName(int64_t tenant) { return tenant == 0 ? fm::kDefaultTenant : "t1"; }
-std::string DeviceName(int64_t device) { return absl::StrCat("cmm-", device); }
-
-// What of a call an allocation is made of: the same for every attempt.
-fm::AllocateSpec AllocateSpecOf(const Step& step, const fm::Request& request, int64_t region) {
-  fm::AllocateSpec spec;
-  spec.request = request;
-  if (region < kRegionNames) spec.region_id = Clients::RegionName(region);
-  spec.tenant = TenantName(step.Get("tenant"));
-  spec.size_bytes = static_cast<uint64_t>(step.Get("granules")) * kGranule;
-  if (step.verb == Verb::kAllocateBatch) return spec;
-  if (step.Get("host") < kHosts) spec.host = HostName(static_cast<int>(step.Get("host")));
-  spec.mode = step.Get("mode") == 1 ? fm::Mode::kSystemRam : fm::Mode::kDevdax;
-  spec.access = step.Get("mode") == 2 ? fm::Access::kReadOnly : fm::Access::kReadWrite;
-  switch (step.Get("shape")) {
-    case 1:
-      spec.max_extents = 4;
-      break;
-    case 2:
-    case 3:
-      spec.policy = fm::Policy::kBandwidth;
-      spec.interleave_ways = step.Get("shape") == 2 ? 2 : 4;
-      spec.max_extents = 4;
-      break;
-    case 4:
-      spec.policy = fm::Policy::kSpread;
-      break;
-    case 5:
-      spec.policy = fm::Policy::kIsolate;
-      spec.isolate_from = {Clients::RegionName((region + 1) % kRegionNames)};
-      break;
-    case 6:
-      spec.sharing = fm::Sharing::kMultiWriter;
-      break;
-    case kShapeOfLease:
-      spec.ttl = absl::Seconds(10);
-      break;
-    case 8:
-      spec.policy = fm::Policy::kLatency;
-      spec.expected_lifetime = absl::Seconds(60);
-      break;
-    default:
-      break;
-  }
-  return spec;
-}
-
-fm::ReleaseSpec ReleaseSpecOf(const Step& step, const fm::Request& request, int64_t region) {
-  fm::ReleaseSpec spec;
-  spec.request = request;
-  spec.region_id = Clients::RegionName(region);
-  spec.detach_all = step.verb != Verb::kRelease || step.Get("all") != 0;
-  spec.force = step.verb == Verb::kForceRelease;
-  if (spec.force) spec.reason = "the simulation says so";
-  return spec;
-}
-
-// Requests of the items of a batch, and of anything else that has one.
-fm::Request RequestOf(const std::string& method, uint64_t number, uint64_t item) {
-  std::string id(16, '\0');
-  for (int i = 0; i < 8; ++i) id[i] = static_cast<char>(number >> (8 * i));
-  id[8] = static_cast<char>(item + 1);
-  return fm::Request{{"cxlpool://operator/sim", method, Uuid(id)}, 1};
+bool WorthTryingAgain(const absl::Status& status) {
+  return absl::IsUnavailable(status) || ReasonOf(status) == "QUEUE_FULL";
 }
 
 absl::Status UnknownRegion() {
@@ -98,90 +24,11 @@ absl::Status UnknownRegion() {
       .ToStatus();
 }
 
-// What is written down of a call before it is answered: nothing, if it is not about a Region.
-std::optional<ClientOp> OpOf(const Step& step, int64_t item) {
-  ClientOp op;
-  if (step.Get("region") >= kRegionNames) return std::nullopt;  // Nobody can ask for it by name.
-  op.client = static_cast<int>(step.Get("client"));
-  op.region_id = Clients::RegionName((step.Get("region") + item) % kRegionNames);
-  op.size_granules = static_cast<uint64_t>(step.Get("granules"));
-  if (step.Get("host") < kHosts) op.host = HostName(static_cast<int>(step.Get("host")));
-  switch (step.verb) {
-    case Verb::kAllocateBatch:
-      op.host.clear();
-      [[fallthrough]];
-    case Verb::kAllocate:
-      op.kind = ClientOp::kAllocate;
-      op.lease = step.Get("shape") == kShapeOfLease;
-      return op;
-    case Verb::kGet:
-      op.kind = ClientOp::kGet;
-      return op;
-    case Verb::kResize:
-      op.kind = ClientOp::kResize;
-      return op;
-    case Verb::kRename:
-      op.kind = ClientOp::kRename;
-      op.region_id = Renamed(step.Get("region"));
-      op.new_region_id = NewName(step);
-      return op;
-    case Verb::kAttach:
-      op.kind = ClientOp::kAttach;
-      return op;
-    case Verb::kDetach:
-      op.kind = ClientOp::kDetach;
-      return op;
-    case Verb::kRenew:
-      op.kind = ClientOp::kRenew;
-      op.lease = true;
-      return op;
-    case Verb::kRelease:
-    case Verb::kReleaseBatch:
-    case Verb::kForceRelease:
-      op.kind = ClientOp::kRelease;
-      op.detach_all = step.verb != Verb::kRelease || step.Get("all") != 0;
-      op.force = step.verb == Verb::kForceRelease;
-      return op;
-    default:
-      return std::nullopt;
-  }
-}
-
-// Whether an error says that nothing was done, or leaves it open.
-bool LeavesOpen(const absl::Status& status) {
-  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
-         absl::IsCancelled(status) || absl::IsUnknown(status) || absl::IsDataLoss(status);
-}
-
 bool SeesHosts(ManagerProcess& manager, const fm::Region& region) {
   return std::all_of(region.attachments.begin(), region.attachments.end(),
                      [&](const fm::Attachment& attachment) {
                        return manager.writer().state().Runtime(attachment.host).fabric_reachable;
                      });
-}
-
-void WriteDown(const absl::StatusOr<fm::Committed>& answer, ClientOp& op) {
-  if (!answer.ok()) {
-    op.outcome = LeavesOpen(answer.status()) ? ClientOp::kUnknown : ClientOp::kRefused;
-    op.reason = ReasonOf(answer.status());
-    return;
-  }
-  if (answer->region == nullptr) return;
-  const fm::Region& region = *answer->region;
-  op.outcome = ClientOp::kOk;
-  op.tag = std::string(region.tag.bytes());
-  op.generation = region.generation;
-  op.revision = region.revision;
-  op.answered_granules = region.size_bytes() / kGranule;
-  op.resizing = region.resizing();
-  op.state = std::string(ToString(region.state));
-  for (const fm::Attachment& attachment : region.attachments) {
-    op.hosts.push_back({attachment.host, attachment.detaching});
-  }
-}
-
-bool WorthTryingAgain(const absl::Status& status) {
-  return absl::IsUnavailable(status) || ReasonOf(status) == "QUEUE_FULL";
 }
 
 }  // namespace
@@ -196,8 +43,6 @@ struct Clients::Call {
   int64_t invoked_us = 0;
   int client() const { return static_cast<int>(step.Get("client")); }
 };
-
-std::string Clients::RegionName(int64_t region) { return absl::StrCat("r", region); }
 
 void Clients::Do(const Step& step) {
   auto call = std::make_shared<Call>();

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "test/sim/calls.h"
 #include "test/sim/processes.h"
-#include "test/sim/region_history.h"
 #include "test/sim/script.h"
 
 namespace cxlpool::sim {
@@ -46,8 +46,6 @@ class Clients {
 
   // Every call that had to do with a Region, as far as it is over; the others as not answered.
   std::vector<ClientOp> History() const;
-
-  static std::string RegionName(int64_t region);
 
  private:
   struct Call;
