@@ -16,6 +16,7 @@ namespace fs = std::filesystem;
 
 constexpr absl::Duration kBegins = absl::Seconds(5);  // Within which it is under way.
 constexpr absl::Duration kCommandLimit = absl::Seconds(20);
+constexpr absl::Duration kPoll = absl::Microseconds(50);
 constexpr uint64_t kLonger_us = 4000;  // A backup takes so long, more or less.
 
 bool Exists(const std::string& path) {
@@ -61,7 +62,8 @@ absl::Status CheckWhole(const std::string& file, const Lanes& lanes) {
 absl::Status KillInBackup(LoadedPool& pool, std::mt19937_64& random, Hits& hits) {
   const std::string file = pool.pool().directory() + "/backup.db";
   const absl::Duration longer = absl::Microseconds(random() % kLonger_us);
-  const bool kill_command = random() % 4 == 0;
+  const uint64_t dice = random() % 8;
+  const bool kill_command = dice < 2, let_it_end = dice == 7;
   absl::StatusOr<int> code = -1;
   const auto kill = [&](Process& manager) -> absl::Status {
     absl::SleepFor(absl::Milliseconds(5));  // Something is there to be copied.
@@ -71,9 +73,10 @@ absl::Status KillInBackup(LoadedPool& pool, std::mt19937_64& random, Hits& hits)
     if (!command.ok()) return command.status();
     const absl::Time end = absl::Now() + kBegins;
     while (!UnderWay(pool.pool(), file) && !Exists(file) && absl::Now() < end) {
-      absl::SleepFor(absl::Microseconds(50));
+      absl::SleepFor(kPoll);
     }
     absl::SleepFor(longer);
+    while (let_it_end && !Exists(file) && absl::Now() < end) absl::SleepFor(kPoll);
     if (kill_command) command->Signal(SIGKILL);
     const bool under_way = UnderWay(pool.pool(), file);
     manager.Kill();

@@ -87,7 +87,7 @@ class KillTrials {
   // Ends the pool there is: everything is released, and has to come back.
   absl::Status End() {
     if (pool_ == nullptr) return absl::OkStatus();
-    const absl::Status status = pool_->Finish();
+    absl::Status status = pool_->Finish();
     answered_ += pool_->answered();
     retried_ += pool_->retried();
     pool_.reset();
@@ -119,7 +119,7 @@ class KillTrials {
       say("killed in a backup");
       return KillInBackup(*pool_, random, hits_);
     }
-    if (dice < 20) {
+    if (dice < 21) {
       say("killed in a migration");
       return KillInMigration(random, hits_);
     }

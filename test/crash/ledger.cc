@@ -113,9 +113,9 @@ absl::Status Ledger::Take(const Call& call, const v1::BatchAllocateRegionsRespon
   for (int i = 0; i < answer.results_size(); ++i) {
     const v1::BatchResult& result = answer.results(i);
     const Call item{batch.requests(i), {}, call.sent};
-    const absl::Status status =
-        result.code() == 0 ? TakeAllocated(batch.requests(i), result.region(), result.revision())
-                           : TakeRefusal(item, OfOutcome(result));
+    absl::Status status = result.code() == 0
+                              ? TakeAllocated(batch.requests(i), result.region(), result.revision())
+                              : TakeRefusal(item, OfOutcome(result));
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
@@ -142,9 +142,9 @@ absl::Status Ledger::Take(const Call& call, const v1::BatchReleaseRegionsRespons
   for (int i = 0; i < answer.results_size(); ++i) {
     const v1::BatchResult& result = answer.results(i);
     const Call item{batch.requests(i), {call.tags[static_cast<size_t>(i)]}, call.sent};
-    const absl::Status status = result.code() == 0
-                                    ? TakeReleased(item.tags[0], result.region(), result.revision())
-                                    : TakeRefusal(item, OfOutcome(result));
+    absl::Status status = result.code() == 0
+                              ? TakeReleased(item.tags[0], result.region(), result.revision())
+                              : TakeRefusal(item, OfOutcome(result));
     if (!status.ok()) return status;
   }
   return absl::OkStatus();

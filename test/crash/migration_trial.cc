@@ -1,5 +1,6 @@
 #include "test/crash/migration_trial.h"
 
+#include <signal.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -21,6 +22,7 @@ namespace fs = std::filesystem;
 constexpr int kOldSchema = 1;
 constexpr int kTenants = 4000;              // It takes a while to move them.
 constexpr uint64_t kLog_bytes = 500 << 10;  // What the migration writes into the WAL, and less.
+constexpr absl::Duration kSlice = absl::Microseconds(200);
 constexpr uint64_t kStart_us = 40000;
 constexpr absl::Duration kMigrates = absl::Seconds(20);
 
@@ -68,9 +70,13 @@ absl::Status KillOnce(Pool& pool, std::mt19937_64& random) {
   if (random() % 4 == 0) {
     absl::SleepFor(absl::Microseconds(random() % kStart_us));
   } else {
+    // It runs by slices: on a machine that is busy it would be past the moment before we look.
     const uint64_t bytes = random() % kLog_bytes;
     const absl::Time end = absl::Now() + kMigrates;
     while (LogBytes(pool) <= bytes && !pool.Serving() && absl::Now() < end) {
+      pool.manager().Signal(SIGCONT);
+      absl::SleepFor(kSlice);
+      pool.manager().Signal(SIGSTOP);
     }
   }
   pool.manager().Kill();

@@ -142,7 +142,7 @@ class StopTrials {
       absl::SleepFor(kPoll);
     }
     absl::SleepFor(absl::Microseconds(random_() % kMoment_us));
-    const absl::Status status = Stop(pool_->manager(), "the manager", &manager_took_);
+    absl::Status status = Stop(pool_->manager(), "the manager", &manager_took_);
     events_ += busy.events();
     batches_ += busy.batches();
     return status;
