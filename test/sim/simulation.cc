@@ -192,8 +192,7 @@ void SimulationRun::Application(const Step& step) {
     if (step.verb == Verb::kClose) return agent.local().ConnectionEnded(connection);
     v1::LocalRequest request;
     request.set_protocol_version(agent::kLocalProtocolVersion);
-    request.mutable_open()->set_name(
-        absl::StrCat("regions/", RegionName(step.Get("region"))));
+    request.mutable_open()->set_name(absl::StrCat("regions/", RegionName(step.Get("region"))));
     request.mutable_open()->set_wait_ms(100);
     const agent::LocalPeer peer{.connection = connection, .uid = 0, .pid = 4242};
     agent.local().Handle(peer, std::move(request), [this](agent::LocalReply reply) {
