@@ -16,21 +16,39 @@ void Scheduler::Pause(LifeId life, int64_t until_us) {
 }
 
 void Scheduler::At(LifeId life, int64_t delay_us, Task task) {
+  Event event{order_++, life, std::move(task)};
   if (delay_us <= 0) {
-    ready_.push_back({now_us_, order_++, life, std::move(task)});
-    return;
+    ready_.push_back(std::move(event));
+  } else {
+    Put(now_us_ + delay_us, std::move(event));
   }
-  later_.push_back({now_us_ + delay_us, order_++, life, std::move(task)});
+}
+
+void Scheduler::Put(int64_t at_us, Event event) {
+  const uint64_t order = event.order;
+  size_t place = waiting_.size();
+  if (free_places_.empty()) {
+    waiting_.push_back(std::move(event));
+  } else {
+    place = free_places_.back();
+    free_places_.pop_back();
+    waiting_[place] = std::move(event);
+  }
+  later_.push_back({at_us, order, place});
   std::push_heap(later_.begin(), later_.end());
+}
+
+Scheduler::Event Scheduler::TakeEarliest() {
+  std::pop_heap(later_.begin(), later_.end());
+  const size_t place = later_.back().place;
+  later_.pop_back();
+  free_places_.push_back(place);
+  return std::move(waiting_[place]);
 }
 
 bool Scheduler::RunOne() {
   // What became due comes before what is posted while it runs.
-  if (!later_.empty() && later_.front().at_us <= now_us_) {
-    std::pop_heap(later_.begin(), later_.end());
-    ready_.push_back(std::move(later_.back()));
-    later_.pop_back();
-  }
+  if (!later_.empty() && later_.front().at_us <= now_us_) ready_.push_back(TakeEarliest());
   if (!ready_.empty()) {
     Event event = std::move(ready_.front());
     ready_.pop_front();
@@ -38,22 +56,15 @@ bool Scheduler::RunOne() {
     return true;
   }
   if (later_.empty()) return false;
-  std::pop_heap(later_.begin(), later_.end());
-  Event event = std::move(later_.back());
-  later_.pop_back();
-  now_us_ = std::max(now_us_, event.at_us);
-  Run(std::move(event));
+  now_us_ = std::max(now_us_, later_.front().at_us);
+  Run(TakeEarliest());
   return true;
 }
 
 void Scheduler::Run(Event event) {
   const LifeState& life = lives_[event.life];
   if (!life.alive) return;
-  if (life.paused_until_us > now_us_) {
-    later_.push_back({life.paused_until_us, event.order, event.life, std::move(event.task)});
-    std::push_heap(later_.begin(), later_.end());
-    return;
-  }
+  if (life.paused_until_us > now_us_) return Put(life.paused_until_us, std::move(event));
   ++events_;
   std::move(event.task)();
 }

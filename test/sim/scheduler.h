@@ -73,20 +73,29 @@ class Scheduler {
     int64_t paused_until_us = 0;
   };
   struct Event {
-    int64_t at_us;
     uint64_t order;
     LifeId life;
-    mutable Task task;
-    bool operator<(const Event& other) const {  // For a heap with the earliest on top.
+    Task task;
+  };
+  // When an event comes up. Small, for a heap moves it about a lot; a task is dear to move.
+  struct Due {
+    int64_t at_us;
+    uint64_t order;
+    size_t place;                             // In waiting_.
+    bool operator<(const Due& other) const {  // For a heap with the earliest on top.
       return at_us != other.at_us ? at_us > other.at_us : order > other.order;
     }
   };
 
   void Run(Event event);
+  void Put(int64_t at_us, Event event);
+  Event TakeEarliest();
 
   std::vector<LifeState> lives_;
   std::deque<Event> ready_;  // Of now, in order: what was posted without a delay.
-  std::vector<Event> later_;
+  std::vector<Due> later_;   // A heap.
+  std::vector<Event> waiting_;
+  std::vector<size_t> free_places_;
   uint64_t order_ = 0;
   uint64_t events_ = 0;
   int64_t now_us_ = 0;
