@@ -74,7 +74,7 @@ class Linearizer {
       unanswered_left_ = unanswered;
       wanted_more_ = false;
       ++fewest_left_;  // As far with more of them says more.
-      seen_.clear();
+      hopeless_.clear();
       if (Search(initial)) {
         found_.answer = Linearizable::kYes;
         found_.order = Named(order_);
@@ -101,7 +101,7 @@ class Linearizer {
       return H::combine(std::move(h), p.state);
     }
   };
-  // The sets of loose operations that were done when the search came to a place.
+  // The sets of loose operations that were done when the search left a place.
   using LooseSets = absl::InlinedVector<Bits, 1>;
   // An operation, by its place in order of call.
   struct Op {
@@ -134,6 +134,7 @@ class Linearizer {
     fewest_left_ = left_ + 1;
   }
 
+  bool IsLoose(size_t op) const { return (loose_[op / 64] >> (op % 64) & 1) != 0; }
   bool IsDone(size_t op) const { return (done_[op / 64] >> (op % 64) & 1) != 0; }
   void Flip(size_t op) { done_[op / 64] ^= uint64_t{1} << (op % 64); }
 
@@ -154,23 +155,35 @@ class Linearizer {
     return found;
   }
 
-  // Whether the search has not been where `done_` and `state` are. Nor where fewer loose operations
-  // were done, all else equal: from there everything can follow that can follow from here.
-  bool IsNew(const State& state) {
-    Place place{done_, state};
-    Bits loose = done_;
+  // Where the search is: what is done, apart from the loose operations, and those.
+  std::pair<Place, Bits> Here(const State& state) const {
+    std::pair<Place, Bits> here{{done_, state}, done_};
     for (size_t i = 0; i < done_.size(); ++i) {
-      place.done[i] &= ~loose_[i];
-      loose[i] &= loose_[i];
+      here.first.done[i] &= ~loose_[i];
+      here.second[i] &= loose_[i];
     }
-    LooseSets& sets = seen_[std::move(place)];
-    for (const Bits& other : sets) {
+    return here;
+  }
+
+  // Whether the search has failed from where `done_` and `state` are. Or from where fewer loose
+  // operations were done, all else equal: from there everything can follow that can follow from
+  // here.
+  bool IsHopeless(const State& state) const {
+    if (hopeless_.empty()) return false;
+    const auto [place, loose] = Here(state);
+    const auto sets = hopeless_.find(place);
+    if (sets == hopeless_.end()) return false;
+    for (const Bits& other : sets->second) {
       bool fewer = true;
       for (size_t i = 0; i < loose.size(); ++i) fewer &= (other[i] & ~loose[i]) == 0;
-      if (fewer) return false;
+      if (fewer) return true;
     }
-    sets.push_back(std::move(loose));
-    return true;
+    return false;
+  }
+
+  void NoteHopeless(const State& state) {
+    auto [place, loose] = Here(state);
+    hopeless_[std::move(place)].push_back(std::move(loose));
   }
 
   bool Search(const State& state) {
@@ -198,11 +211,14 @@ class Linearizer {
       (has_answer ? left_ : unanswered_left_) -= 1;
       order_.push_back(op);
       for (const State& then : next) {
+        // What changes nothing, and need not be done, only makes more sets of the same place.
+        if (!has_answer && IsLoose(op) && then == state) continue;
         // Where there is one way on alone, the place it leads to needs no note.
         const bool one_way = candidates.size() == 1 && next.size() == 1;
-        if (!one_way && !IsNew(then)) continue;
+        if (!one_way && IsHopeless(then)) continue;
         if (Search(then)) return true;
         if (found_.states > max_states_) return false;
+        if (!one_way) NoteHopeless(then);
       }
       order_.pop_back();
       (has_answer ? left_ : unanswered_left_) += 1;
@@ -235,7 +251,7 @@ class Linearizer {
   size_t unanswered_left_ = 0;  // So many more may be done,
   bool wanted_more_ = false;    // which was not enough somewhere.
   std::vector<size_t> order_;
-  absl::flat_hash_map<Place, LooseSets> seen_;
+  absl::flat_hash_map<Place, LooseSets> hopeless_;  // From there nothing that fits follows.
   size_t fewest_left_ = 0;
   Linearization<State> found_;
 };
