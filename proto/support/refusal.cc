@@ -15,15 +15,22 @@ void Append(std::string& out, absl::string_view field) {
   absl::StrAppend(&out, field.size(), ":", field);
 }
 
-bool Take(absl::string_view& in, std::string& field) {
+bool Take(absl::string_view& in, absl::string_view& field) {
   const size_t colon = in.find(':');
   size_t size = 0;
   if (colon == absl::string_view::npos || !absl::SimpleAtoi(in.substr(0, colon), &size) ||
       in.size() - colon - 1 < size) {
     return false;
   }
-  field = std::string(in.substr(colon + 1, size));
+  field = in.substr(colon + 1, size);
   in.remove_prefix(colon + 1 + size);
+  return true;
+}
+
+bool Take(absl::string_view& in, std::string& field) {
+  absl::string_view view;
+  if (!Take(in, view)) return false;
+  field = std::string(view);
   return true;
 }
 
@@ -60,8 +67,17 @@ std::optional<Refusal> RefusalOf(const absl::Status& status) {
 }
 
 std::string ReasonOf(const absl::Status& status) {
+  if (status.ok()) return "";
+  const auto payload = status.GetPayload(kPayloadUrl);
+  if (!payload.has_value()) return "";
+  // Asked for often, and the first field.
+  if (const auto flat = payload->TryFlat()) {
+    absl::string_view in = *flat;
+    absl::string_view reason;
+    return Take(in, reason) ? std::string(reason) : "";
+  }
   const auto refusal = RefusalOf(status);
-  return refusal.has_value() ? refusal->reason : std::string();
+  return refusal.has_value() ? refusal->reason : "";
 }
 
 }  // namespace cxlpool
