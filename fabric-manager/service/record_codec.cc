@@ -1,6 +1,7 @@
 #include "fabric-manager/service/record_codec.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <memory>
 #include <optional>
@@ -8,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "cxlpool/store/v1/record.pb.h"
+#include "google/protobuf/arena.h"
 #include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
 
@@ -55,9 +57,9 @@ void Encode(const Segment& in, pb::SegmentRecord& out) {
   out.set_slot(in.slot);
   out.set_host_bridge(Text(in.host_bridge));
   out.set_serial(in.serial);
-  out.set_memdev(Text(in.memdev));
-  out.set_host_region(Text(in.host_region));
-  out.set_dax_device(Text(in.dax_device));
+  if (!in.memdev.empty()) out.set_memdev(Text(in.memdev));
+  if (!in.host_region.empty()) out.set_host_region(Text(in.host_region));
+  if (!in.dax_device.empty()) out.set_dax_device(Text(in.dax_device));
   if (in.numa_node.has_value()) out.set_numa_node(*in.numa_node);
   out.set_hpa_bytes(in.hpa_bytes);
   out.set_online_blocks(in.online_blocks);
@@ -116,6 +118,25 @@ void Encode(const Region& in, pb::RegionRecord& out) {
   out.set_tail_leaving(in.tail_leaving);
   out.set_forced(in.forced);
 }
+
+// A record whose parts all are in one place, most of them on the stack: every change makes one, and
+// to allocate and free each part by itself takes longer than to encode it.
+class RecordInPlace {
+ public:
+  pb::Record& record() { return *record_; }
+
+ private:
+  google::protobuf::ArenaOptions InBytes() {
+    google::protobuf::ArenaOptions options;
+    options.initial_block = bytes_.data();
+    options.initial_block_size = bytes_.size();
+    return options;
+  }
+
+  alignas(8) std::array<char, 4096> bytes_;
+  google::protobuf::Arena arena_{InBytes()};
+  pb::Record* const record_ = google::protobuf::Arena::CreateMessage<pb::Record>(&arena_);
+};
 
 std::string Serialize(pb::Record& record, const Audit& audit) {
   pb::Audit& out = *record.mutable_audit();
@@ -327,7 +348,8 @@ absl::Status BadRecord(Key key, const std::string& why) {
 }  // namespace
 
 std::string EncodeItem(const Item& item, const Audit& audit) {
-  pb::Record record;
+  RecordInPlace in_place;
+  pb::Record& record = in_place.record();
   if (const auto* region = std::get_if<RegionPtr>(&item)) {
     Encode(**region, *record.mutable_region());
   } else if (const auto* host = std::get_if<Host>(&item)) {
