@@ -157,7 +157,7 @@ void HostSessions::OnHello(std::shared_ptr<SessionPeer> peer, const SessionIdent
   welcome.set_heartbeat_ms(static_cast<uint32_t>(absl::ToInt64Milliseconds(options_.heartbeat)));
   welcome.set_lease_ms(static_cast<uint32_t>(absl::ToInt64Milliseconds(options_.lease)));
   welcome.set_manager_version(CXLPOOL_VERSION);
-  for (const auto& [generation, offer] : offers_[host]) *welcome.add_offers() = offer;
+  for (const auto& [generation, kept] : offers_[host]) *welcome.add_offers() = kept.offer;
   session.peer->Send(message);
   listener_.on_session(host, true);
   listener_.on_segments(host, {hello.segments().begin(), hello.segments().end()}, true);
@@ -236,9 +236,11 @@ void HostSessions::Drop(const std::string& host, const absl::Status& why) {
 }
 
 void HostSessions::SetOffer(const std::string& host, const v1::Offer& offer) {
-  v1::Offer& kept = offers_[host][offer.attachment_generation()];
-  if (kept.SerializeAsString() == offer.SerializeAsString()) return;
-  kept = offer;
+  KeptOffer& kept = offers_[host][offer.attachment_generation()];
+  std::string bytes = offer.SerializeAsString();
+  if (kept.bytes == bytes) return;
+  kept.offer = offer;
+  kept.bytes = std::move(bytes);
   const auto session = sessions_.find(host);
   if (session == sessions_.end()) return;
   v1::ManagerMessage message;

@@ -122,7 +122,11 @@ class HostSessions {
   uint64_t next_session_ = 1;
   SessionMap sessions_;
   std::string shown_;  // The last host that ShowHeartbeats looked at.
-  std::map<std::string, std::map<uint64_t, v1::Offer>> offers_;  // By host id and generation.
+  struct KeptOffer {
+    v1::Offer offer;
+    std::string bytes;  // The same, to see whether another is.
+  };
+  std::map<std::string, std::map<uint64_t, KeptOffer>> offers_;  // By host id and generation.
 };
 
 }  // namespace cxlpool::fm

@@ -101,6 +101,10 @@ void Reconciler::OfferAsRecorded(const Region& region, const Attachment& attachm
 
 void Reconciler::SendOffer(const Region& region, const Attachment& attachment,
                            const OfferedWants& wants) {
+  Track& track = tracks_[attachment.generation];
+  if (track.offered_revision == region.revision && track.offered_wants == wants) return;
+  track.offered_revision = region.revision;
+  track.offered_wants = wants;
   sessions_->SetOffer(attachment.host, MakeOffer(region, attachment, wants,
                                                  driver_->capabilities().hardware_coherent));
 }

@@ -70,7 +70,10 @@ class Reconciler {
     uint64_t driver_epoch = 0;      // Of the last driver call that began or ended.
     // Since when a part is on its way up: the base, the tail.
     absl::Duration way_up_since[2] = {absl::InfiniteDuration(), absl::InfiniteDuration()};
-    OfferedWants wants;      // What stands with the agent.
+    OfferedWants wants;  // What stands with the agent.
+    // The Offer that was made last, by what it was made of; revision 0: none stands.
+    uint64_t offered_revision = 0;
+    OfferedWants offered_wants;
     std::set<uint64_t> met;  // Serials that a Bind was asked for: the host may have met them.
     uint32_t opens = 0;      // Bits: segments that applications have open, as the agent last said.
     absl::Duration not_before = absl::ZeroDuration();  // Backoff after a failed call.

@@ -93,6 +93,7 @@ void Reconciler::Drop(const Region& region, const Attachment& attachment, const 
     SendOffer(region, rest, track.wants);
   } else {
     sessions_->Withdraw(attachment.host, FormatUuid(region.tag.bytes()), attachment.generation);
+    tracks_[attachment.generation].offered_revision = 0;
   }
   Record(region, attachment, part.tail ? "drop-tail" : "drop",
          part.tail ? attachment.tail->reason : attachment.reason,
