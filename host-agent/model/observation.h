@@ -51,6 +51,7 @@ struct ObservedBridge {
   uint64_t blocking_serial = 0;  // A target of the topmost live host region.
   uint64_t window_bytes = 0;
   uint64_t free_window_bytes = 0;
+  friend bool operator==(const ObservedBridge&, const ObservedBridge&) = default;
 };
 
 struct HostObservation {

@@ -164,12 +164,12 @@ void AgentCore::AnswerHellos(const absl::Status& status) {
   hello.set_kernel_release(options_.kernel_release);
   if (status.ok()) {
     *hello.mutable_inventory() = InventoryOf(observation_);
-    told_inventory_ = hello.inventory();
+    told_inventory_ = observation_;
     told_segments_.clear();
-    for (v1::SegmentReport& report : ReportsOf(attachments_, opens_, observation_)) {
-      told_segments_[report.serial()] = NewsIn(report);
-      *hello.add_segments() = std::move(report);
-    }
+    ReportAll(attachments_, opens_, observation_, [&](v1::SegmentReport& report) {
+      NewsIn(report, told_segments_[report.serial()].news);
+      *hello.add_segments() = report;
+    });
   }
   for (DoneWith<v1::Hello>& done : std::exchange(hellos_, {})) {
     if (status.ok()) {
@@ -452,27 +452,30 @@ void AgentCore::Fail(Segment& segment, v1::SegmentError error) {
 void AgentCore::SendReports() {
   if (!session_up_) return;
   v1::Report changes;
-  std::map<uint64_t, std::string> now;
-  for (v1::SegmentReport& report : ReportsOf(attachments_, opens_, observation_)) {
-    const uint64_t serial = report.serial();
-    std::string bytes = NewsIn(report);
-    const auto told = told_segments_.find(serial);
-    if (told == told_segments_.end() || told->second != bytes) {
-      *changes.add_segments() = std::move(report);
+  ++report_round_;
+  ReportAll(attachments_, opens_, observation_, [&](v1::SegmentReport& report) {
+    Told& told = told_segments_[report.serial()];
+    NewsIn(report, told.now);
+    if (told.news.empty() || told.news != told.now) *changes.add_segments() = report;
+    told.round = report_round_;
+  });
+  for (auto it = told_segments_.begin(); it != told_segments_.end();) {
+    auto& [serial, told] = *it;
+    if (told.round == report_round_) {
+      std::swap(told.news, told.now);
+      ++it;
+      continue;
     }
-    now[serial] = std::move(bytes);
+    if (FindMemdev(observation_, serial) == nullptr) {
+      v1::SegmentReport& gone = *changes.add_segments();  // Was found, or withdrawn; is no more.
+      gone.set_serial(serial);
+      gone.set_state(v1::SEGMENT_ABSENT);
+    }
+    it = told_segments_.erase(it);
   }
-  for (const auto& [serial, bytes] : told_segments_) {
-    if (now.contains(serial) || FindMemdev(observation_, serial) != nullptr) continue;
-    v1::SegmentReport& gone = *changes.add_segments();  // Was found, or withdrawn; is no more.
-    gone.set_serial(serial);
-    gone.set_state(v1::SEGMENT_ABSENT);
-  }
-  told_segments_ = std::move(now);
-  v1::HostInventory inventory = InventoryOf(observation_);
-  if (InventoryChanged(told_inventory_, inventory)) {
-    told_inventory_ = inventory;
-    *changes.mutable_inventory() = std::move(inventory);
+  if (InventoryChanged(told_inventory_, observation_)) {
+    told_inventory_ = observation_;
+    *changes.mutable_inventory() = InventoryOf(observation_);
   }
   if (changes.segments_size() == 0 && !changes.has_inventory()) return;
   if (probe_) probe_("before-Report");

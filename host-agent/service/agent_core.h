@@ -154,8 +154,14 @@ class AgentCore {
   std::string last_lost_;  // Why the last session ended or was refused.
   bool welcomed_ = false;
   std::vector<DoneWith<v1::Hello>> hellos_;
-  v1::HostInventory told_inventory_;
-  std::map<uint64_t, std::string> told_segments_;  // First serial → NewsIn its report.
+  HostObservation told_inventory_;  // Of what was seen then.
+  struct Told {
+    std::string news;  // In the report that was told last.
+    std::string now;   // In this round's.
+    uint64_t round = 0;
+  };
+  std::map<uint64_t, Told> told_segments_;  // By first serial.
+  uint64_t report_round_ = 0;
 
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

@@ -54,13 +54,12 @@ v1::HostInventory InventoryOf(const HostObservation& host) {
   return inventory;
 }
 
-bool InventoryChanged(const v1::HostInventory& told, const v1::HostInventory& now) {
-  const uint64_t before = told.page_struct_spare_bytes();
-  const uint64_t after = now.page_struct_spare_bytes();
+bool InventoryChanged(const HostObservation& told, const HostObservation& now) {
+  const uint64_t before = told.page_struct_spare_bytes;
+  const uint64_t after = now.page_struct_spare_bytes;
   if ((before > after ? before - after : after - before) > before / 8) return true;
-  v1::HostInventory same_spare = now;
-  same_spare.set_page_struct_spare_bytes(before);
-  return told.SerializeAsString() != same_spare.SerializeAsString();
+  return told.memory_block_bytes != now.memory_block_bytes ||
+         told.region_granule_bytes != now.region_granule_bytes || told.bridges != now.bridges;
 }
 
 v1::SegmentState SegmentStateOf(const Segment& segment, const HostObservation& host) {
@@ -79,8 +78,7 @@ v1::SegmentState SegmentStateOf(const Segment& segment, const HostObservation& h
   return v1::SEGMENT_STATE_UNSPECIFIED;
 }
 
-v1::Segment SegmentMessage(const Segment& segment, const HostObservation& host) {
-  v1::Segment message;
+void FillSegment(const Segment& segment, const HostObservation& host, v1::Segment& message) {
   const DesiredSegment& desired = segment.desired;
   message.set_extent_index(segment.extent_index);
   message.set_slot(desired.targets.front().slot);
@@ -88,42 +86,49 @@ v1::Segment SegmentMessage(const Segment& segment, const HostObservation& host) 
   message.set_serial(desired.first_serial());
   FillFrom(FindMemdev(host, desired.first_serial()), FindHostRegion(host, desired.first_serial()),
            message);
+}
+
+v1::Segment SegmentMessage(const Segment& segment, const HostObservation& host) {
+  v1::Segment message;
+  FillSegment(segment, host, message);
   return message;
 }
 
-std::vector<v1::SegmentReport> ReportsOf(const AttachmentTable& attachments,
-                                         const OpensTable& opens, const HostObservation& host) {
-  std::vector<v1::SegmentReport> reports;
+void ReportAll(const AttachmentTable& attachments, const OpensTable& opens,
+               const HostObservation& host, const std::function<void(v1::SegmentReport&)>& tell) {
+  v1::SegmentReport report;
   for (const auto& [key, attachment] : attachments.all()) {
     for (const Segment& segment : attachment.segments) {
       const uint64_t serial = segment.desired.first_serial();
-      v1::SegmentReport report;
       report.set_region_tag(key.tag);
       report.set_attachment_generation(key.generation);
       report.set_serial(serial);
       report.set_state(SegmentStateOf(segment, host));
-      *report.mutable_segment() = SegmentMessage(segment, host);
+      report.mutable_segment()->Clear();
+      FillSegment(segment, host, *report.mutable_segment());
+      report.clear_error();
       if (segment.error.has_value()) *report.mutable_error() = *segment.error;
       report.set_opens(static_cast<uint32_t>(opens.UsersOf(key, serial).size()));
-      reports.push_back(std::move(report));
+      tell(report);
     }
   }
   for (const ObservedMemdev& memdev : host.memdevs) {
     if (attachments.NamesSerial(memdev.serial)) continue;
     const ObservedHostRegion* region = FindHostRegion(host, memdev.serial);
-    v1::SegmentReport report;
+    report.Clear();
     report.set_serial(memdev.serial);
     report.set_state(FoundState(region));
     report.mutable_segment()->set_serial(memdev.serial);
     FillFrom(&memdev, region, *report.mutable_segment());
-    reports.push_back(std::move(report));
+    tell(report);
   }
-  return reports;
 }
 
-std::string NewsIn(v1::SegmentReport report) {
-  report.set_opens(report.opens() != 0 ? 1 : 0);
-  return report.SerializeAsString();
+void NewsIn(v1::SegmentReport& report, std::string& bytes) {
+  const uint32_t opens = report.opens();
+  report.set_opens(opens != 0 ? 1 : 0);
+  report.SerializeToString(&bytes);
+  report.set_opens(opens);
 }
 
 v1::SegmentError ErrorOf(const absl::Status& status) {
