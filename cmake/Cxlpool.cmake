@@ -30,23 +30,28 @@ if(CXLPOOL_SANITIZE)
   target_link_options(cxlpool_flags INTERFACE -fsanitize=${CXLPOOL_SANITIZE})
 endif()
 
-# cxlpool_library(NAME SRCS file... DEPS target...): a static library; sources may be empty.
+include(cmake/Precompiled.cmake)
+
+# cxlpool_library(NAME SRCS file... DEPS target... [PCH std|messages|grpc|none]): a static library;
+# sources may be empty. PCH: the precompiled headers that its sources begin with; default: std.
 function(cxlpool_library name)
-  cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "PCH" "SRCS;DEPS" ${ARGN})
   if(ARG_SRCS)
     add_library(${name} STATIC ${ARG_SRCS})
     target_link_libraries(${name} PUBLIC cxlpool_flags ${ARG_DEPS})
+    cxlpool_begin_with(${name} "${ARG_PCH}" std)
   else()
     add_library(${name} INTERFACE)
     target_link_libraries(${name} INTERFACE cxlpool_flags ${ARG_DEPS})
   endif()
 endfunction()
 
-# cxlpool_binary(NAME SRCS file... DEPS target...): an executable, in build/bin.
+# cxlpool_binary(NAME SRCS file... DEPS target... [PCH as of a library]): an executable, in build/bin.
 function(cxlpool_binary name)
-  cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "PCH" "SRCS;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SRCS})
   target_link_libraries(${name} PRIVATE cxlpool_flags ${ARG_DEPS})
+  cxlpool_begin_with(${name} "${ARG_PCH}" std)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
 endfunction()
 
@@ -64,6 +69,7 @@ function(cxlpool_test name)
   target_link_libraries(${name} PRIVATE cxlpool_flags ${ARG_DEPS} GTest::gmock GTest::gtest_main)
   # What is tested is optimised; the tests' own code compiles in half the time without.
   target_compile_options(${name} PRIVATE -O0)
+  cxlpool_begin_with(${name} test test)
   if(ARG_NOT_ALONE)
     return()
   endif()
