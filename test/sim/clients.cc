@@ -158,7 +158,8 @@ void Clients::Serve(ManagerProcess& manager, const CallPtr& call) {
                          .by_operator = true},
                         one);
     case Verb::kForceRelease:
-      if (!MaySwear(RegionName(region))) return one(absl::CancelledError("not on one's word"));
+      if (!MaySwear(manager, RegionName(region)))
+        return one(absl::CancelledError("not on one's word"));
       [[fallthrough]];
     case Verb::kRelease:
       return pool.Release(ReleaseSpecOf(step, request("ReleaseRegion"), region), one);
@@ -201,12 +202,12 @@ void Clients::Serve(ManagerProcess& manager, const CallPtr& call) {
   }
 }
 
-// Nobody may swear falsely: what happens then is on him.
-bool Clients::MaySwear(const std::string& id) const {
-  for (const auto& [key, region] : world_.reference->regions()) {
-    if (region->id == id && !world_.may_swear(*region)) return false;
-  }
-  return true;
+// Nobody may swear falsely: what happens then is on him. Nor of what he has not seen.
+bool Clients::MaySwear(ManagerProcess& manager, const std::string& id) const {
+  const fm::RegionPtr* region = manager.writer().state().FindRegionById(id);
+  if (region == nullptr) return false;
+  const bool stands = (*region)->state == fm::RegionState::kQuarantined;
+  return (stands || !(*region)->attachments.empty()) && world_.may_swear(**region);
 }
 
 // --- Answers.

@@ -58,7 +58,7 @@ class Clients {
   void Answer(LifeId manager, const CallPtr& call, const absl::StatusOr<fm::Committed>& answer,
               const std::shared_ptr<const fm::Outcomes>& items = nullptr);
   void AnswerAll(LifeId manager, const CallPtr& call, const fm::Outcomes& outcomes);
-  bool MaySwear(const std::string& id) const;
+  bool MaySwear(ManagerProcess& manager, const std::string& id) const;
   // `items`: of a batch that was answered.
   void Finish(const CallPtr& call, const absl::StatusOr<fm::Committed>& answer,
               const fm::Outcomes* items);
