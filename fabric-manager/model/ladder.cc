@@ -287,8 +287,12 @@ Attachment ViewOf(const Attachment& attachment, const Part& part) {
 
 Move NextMove(const Attachment& attachment, const std::vector<SegmentKnown>& known,
               bool may_go_down, bool deadline_passed) {
-  Known all = known;
-  all.resize(attachment.segments.size());
+  if (known.size() != attachment.segments.size()) {
+    Known all = known;
+    all.resize(attachment.segments.size());
+    return NextMove(attachment, all, may_go_down, deadline_passed);
+  }
+  const Known& all = known;
   using enum AttachmentState;
   switch (attachment.state) {
     case kUnbound:

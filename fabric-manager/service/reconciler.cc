@@ -1,6 +1,7 @@
 #include "fabric-manager/service/reconciler.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -211,7 +212,11 @@ void Reconciler::StepAttachment(const Region& region, const Attachment& attachme
 
 void Reconciler::StepPart(const Region& region, const Attachment& attachment, const Part& part) {
   Track& track = TrackOf(region, attachment);
-  const Attachment view = ViewOf(attachment, part);
+  // Most have no tail: the part is the whole, and this is done at every step of every active
+  // Region.
+  const std::optional<Attachment> of_part =
+      attachment.tail.has_value() ? std::optional(ViewOf(attachment, part)) : std::nullopt;
+  const Attachment& view = of_part.has_value() ? *of_part : attachment;
   const absl::Duration now = clock_->Elapsed();
   const bool way_up = !view.detaching && view.state != AttachmentState::kOnline;
   absl::Duration& since = track.way_up_since[part.tail];
@@ -220,15 +225,23 @@ void Reconciler::StepPart(const Region& region, const Attachment& attachment, co
   } else if (since == absl::InfiniteDuration()) {
     since = now;
   }
-  std::vector<SegmentKnown> known(track.known.begin() + part.first, track.known.begin() + part.end);
+  const auto mute = [&] {
+    return CXLPOOL_MUTANT("word-beats-fabric") ||
+           !writer_->state().Runtime(attachment.host).fabric_reachable;
+  };
   // On an operator's word, where the fabric cannot be asked and nothing is under way.
-  const bool mute = CXLPOOL_MUTANT("word-beats-fabric") ||
-                    !writer_->state().Runtime(attachment.host).fabric_reachable;
-  if (attachment.sworn && view.detaching && track.driver_calls == 0 && viewed_ && mute) {
-    for (SegmentKnown& segment : known) {
+  const bool sworn =
+      attachment.sworn && view.detaching && track.driver_calls == 0 && viewed_ && mute();
+  std::optional<std::vector<SegmentKnown>> known_of_part;
+  if (sworn || part.first != 0 || part.end != track.known.size()) {
+    known_of_part.emplace(track.known.begin() + part.first, track.known.begin() + part.end);
+  }
+  if (sworn) {
+    for (SegmentKnown& segment : *known_of_part) {
       if (segment.fabric == FabricSide::kUnknown) segment.fabric = FabricSide::kUnbound;
     }
   }
+  const std::vector<SegmentKnown>& known = known_of_part ? *known_of_part : track.known;
   const bool late = way_up && now - since > options_.attach_timeout;
   const Move move = NextMove(view, known, MayGoDown(attachment), late);
   switch (move.kind) {
