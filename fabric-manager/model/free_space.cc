@@ -368,7 +368,9 @@ uint64_t FreeSpace::free_bytes(DeviceIndex device) const {
 }
 
 uint64_t FreeSpace::largest_free_bytes(DeviceIndex device) const {
-  return LongestOn(device).length * granule_bytes(device);
+  const uint32_t length = all_[device].long_runs == 0 ? LastLength(lengths_[device])
+                                                      : all_[device].runs.Longest()->length;
+  return length * granule_bytes(device);
 }
 
 std::vector<FreeSpace::Run> FreeSpace::RunsOf(DeviceIndex device) const {
