@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "proto/support/log.h"
@@ -284,6 +285,7 @@ void HostSessions::Tick() {
 
 void HostSessions::ShowHeartbeats() {
   const absl::Duration now = clock_->Elapsed();
+  std::vector<std::pair<std::string, HostRuntime>> runtimes;
   auto it = sessions_.upper_bound(shown_);
   for (int n = std::min<int>(kShownPerTick, sessions_.size()); n > 0; --n, ++it) {
     if (it == sessions_.end()) it = sessions_.begin();
@@ -291,8 +293,9 @@ void HostSessions::ShowHeartbeats() {
     const absl::Duration ago = now - absl::Nanoseconds(it->second.peer->last_heard_ns_.load());
     HostRuntime runtime = writer_->state().Runtime(shown_);
     runtime.last_heartbeat = clock_->Now() - ago;
-    writer_->SetRuntime(shown_, std::move(runtime));
+    runtimes.emplace_back(shown_, std::move(runtime));
   }
+  if (!runtimes.empty()) writer_->SetRuntimes(std::move(runtimes));
 }
 
 }  // namespace cxlpool::fm

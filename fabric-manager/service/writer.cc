@@ -141,10 +141,10 @@ void Writer::Submit(Audit audit, PlanFn plan, DoneWith<Committed> done) {
     std::move(done)(QueueFull(options_.max_queue));
     return;
   }
-  Pending pending;
-  pending.audit = std::move(audit);
-  pending.plan = std::move(plan);
-  pending.done = std::move(done);
+  auto pending = std::make_unique<Pending>();
+  pending->audit = std::move(audit);
+  pending->plan = std::move(plan);
+  pending->done = std::move(done);
   Enqueue(std::move(pending));
 }
 
@@ -154,15 +154,15 @@ void Writer::SubmitBatch(Audit audit, size_t count, PlanItemFn plan, OutcomesDon
     std::move(done)(Outcomes(count, QueueFull(options_.max_queue)));
     return;
   }
-  Pending pending;
-  pending.audit = std::move(audit);
-  pending.count = count;
-  pending.plan_item = std::move(plan);
-  pending.batch_done = std::move(done);
+  auto pending = std::make_unique<Pending>();
+  pending->audit = std::move(audit);
+  pending->count = count;
+  pending->plan_item = std::move(plan);
+  pending->batch_done = std::move(done);
   Enqueue(std::move(pending));
 }
 
-void Writer::Enqueue(Pending pending) {
+void Writer::Enqueue(std::unique_ptr<Pending> pending) {
   {
     MutexLock lock(inbox_mutex_);
     inbox_.push_back(std::move(pending));
@@ -181,7 +181,7 @@ uint64_t Writer::NextId() {
   return next_id_++;
 }
 
-void Writer::PlanAll(Pending pending) {
+void Writer::PlanAll(Pending& pending) {
   pending.audit.time = context_.now;
   Planned planned;
   planned.done = std::move(pending.done);
@@ -231,7 +231,7 @@ void Writer::Pump() {
   if (committing_) return;
   {
     MutexLock lock(inbox_mutex_);
-    for (Pending& pending : inbox_) queue_.push_back(std::move(pending));
+    for (auto& pending : inbox_) queue_.push_back(std::move(pending));
     inbox_.clear();
     if (queue_.empty()) {
       pump_posted_ = false;
@@ -241,9 +241,10 @@ void Writer::Pump() {
   base_revision_ = revision_;
   context_.now = clock_->Now();
   for (size_t planned = 0; !queue_.empty();) {
-    if (planned > 0 && planned + queue_.front().count > options_.max_group) break;
-    Pending pending = std::move(queue_.front());
+    if (planned > 0 && planned + queue_.front()->count > options_.max_group) break;
+    const std::unique_ptr<Pending> own = std::move(queue_.front());
     queue_.pop_front();
+    Pending& pending = *own;
     planned += pending.count;
     if (failed_) {
       queued_.fetch_sub(pending.count);
@@ -254,7 +255,7 @@ void Writer::Pump() {
         std::move(pending.batch_done)(Outcomes(pending.count, closed));
       }
     } else {
-      PlanAll(std::move(pending));
+      PlanAll(pending);
     }
   }
   if (changes_.empty() && puts_.empty()) {
@@ -448,8 +449,16 @@ RegionPtr Writer::Durable(Key key) const {
 }
 
 void Writer::SetRuntime(const std::string& host, HostRuntime runtime) {
-  state_.SetRuntime(host, std::move(runtime));
-  stale_hosts_.insert(host);
+  std::vector<std::pair<std::string, HostRuntime>> of_hosts;
+  of_hosts.emplace_back(host, std::move(runtime));
+  SetRuntimes(std::move(of_hosts));
+}
+
+void Writer::SetRuntimes(std::vector<std::pair<std::string, HostRuntime>> of_hosts) {
+  for (auto& [host, runtime] : of_hosts) {
+    state_.SetRuntime(host, std::move(runtime));
+    stale_hosts_.insert(host);
+  }
   if (CXLPOOL_MUTANT("show-uncommitted")) PublishView();
   if (!committing_) PublishView();  // A commit under way publishes in a moment.
 }

@@ -14,8 +14,10 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -103,6 +105,7 @@ class Writer {
 
   // Volatile knowledge; readers see it at once.
   void SetRuntime(const std::string& host, HostRuntime runtime);
+  void SetRuntimes(std::vector<std::pair<std::string, HostRuntime>> of_hosts);  // In one view.
   void SetReachable(const std::string& device, bool reachable);
 
  private:
@@ -128,9 +131,9 @@ class Writer {
     std::vector<Change> changes;
   };
 
-  void Enqueue(Pending pending);
+  void Enqueue(std::unique_ptr<Pending> pending);
   void Pump();
-  void PlanAll(Pending pending);
+  void PlanAll(Pending& pending);
   absl::StatusOr<Committed> PlanOne(const Audit& audit, absl::StatusOr<Proposal> proposal,
                                     uint64_t revision);
   Finished FinishGroup(const absl::Status& status);
@@ -156,7 +159,7 @@ class Writer {
 
   // Submissions not yet planned. While a group is being committed nobody is woken for more.
   Mutex inbox_mutex_;
-  std::vector<Pending> inbox_ ABSL_GUARDED_BY(inbox_mutex_);
+  std::vector<std::unique_ptr<Pending>> inbox_ ABSL_GUARDED_BY(inbox_mutex_);
   bool pump_posted_ ABSL_GUARDED_BY(inbox_mutex_) = false;  // Or a commit is under way.
 
   // On the executor.
@@ -168,7 +171,7 @@ class Writer {
   uint64_t revision_ = 0;
   bool failed_ = false;
   bool committing_ = false;
-  std::deque<Pending> queue_;
+  std::deque<std::unique_ptr<Pending>> queue_;
 
   std::set<std::string> stale_hosts_;  // Runtime changed since the last view.
   std::shared_ptr<const Topology> topology_ = std::make_shared<const Topology>();
