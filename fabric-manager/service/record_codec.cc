@@ -26,6 +26,9 @@ constexpr int64_t kMaxUnixMicros = 253402300799'000'000;  // The year 9999.
 // cannot be read again would be worse than a '?'.
 std::string Text(absl::string_view in) {
   std::string out(in);
+  char any = 0;
+  for (const char c : in) any = static_cast<char>(any | c);
+  if (static_cast<unsigned char>(any) < 0x80) return out;
   for (char& c : out) {
     if (static_cast<unsigned char>(c) >= 0x80) c = '?';
   }

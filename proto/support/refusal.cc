@@ -14,6 +14,7 @@ constexpr char kPayloadUrl[] = "cxlpool.v1/refusal";
 void Append(std::string& out, absl::string_view field) {
   absl::StrAppend(&out, field.size(), ":", field);
 }
+constexpr size_t kMostBeforeField = 8;  // Of fields of sizes that there are.
 
 bool Take(absl::string_view& in, absl::string_view& field) {
   const size_t colon = in.find(':');
@@ -39,6 +40,9 @@ bool Take(absl::string_view& in, std::string& field) {
 absl::Status Refusal::ToStatus() const {
   absl::Status status(code, remedy.empty() ? message : absl::StrCat(message, " (", remedy, ")"));
   std::string payload;
+  size_t size = reason.size() + message.size() + remedy.size();
+  for (const auto& [key, value] : metadata) size += key.size() + value.size();
+  payload.reserve(size + (3 + 2 * metadata.size()) * kMostBeforeField);
   for (const std::string* field : {&reason, &message, &remedy}) Append(payload, *field);
   for (const auto& [key, value] : metadata) {
     Append(payload, key);
