@@ -65,6 +65,7 @@ void Clients::Do(const Step& step) {
 
 std::vector<ClientOp> Clients::History() const {
   std::vector<ClientOp> history;
+  history.reserve(calls_.size() + calls_.size() / 4);  // A batch has several.
   for (const CallPtr& call : calls_) {
     for (ClientOp op : call->ops) {
       op.sends = std::max<uint32_t>(1, call->copies);
