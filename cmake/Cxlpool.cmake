@@ -32,14 +32,21 @@ endif()
 
 include(cmake/Precompiled.cmake)
 
-# cxlpool_library(NAME SRCS file... DEPS target... [PCH std|messages|grpc|none]): a static library;
-# sources may be empty. PCH: the precompiled headers that its sources begin with; default: std.
+# cxlpool_library(NAME SRCS file... DEPS target... [PCH std|messages|grpc|none] [AS_ONE]): a static
+# library; sources may be empty. PCH: the precompiled headers that its sources begin with; default:
+# std. AS_ONE: its sources may be compiled as one; for those that share a header that costs seconds.
 function(cxlpool_library name)
-  cmake_parse_arguments(ARG "" "PCH" "SRCS;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "AS_ONE" "PCH" "SRCS;DEPS" ${ARGN})
   if(ARG_SRCS)
     add_library(${name} STATIC ${ARG_SRCS})
     target_link_libraries(${name} PUBLIC cxlpool_flags ${ARG_DEPS})
     cxlpool_begin_with(${name} "${ARG_PCH}" std)
+    if(ARG_AS_ONE AND CXLPOOL_PCH)
+      set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
+      # Never built: so that compile_commands.json has each source, for clang-tidy.
+      add_library(${name}_each OBJECT EXCLUDE_FROM_ALL ${ARG_SRCS})
+      target_link_libraries(${name}_each PRIVATE cxlpool_flags ${ARG_DEPS})
+    endif()
   else()
     add_library(${name} INTERFACE)
     target_link_libraries(${name} INTERFACE cxlpool_flags ${ARG_DEPS})
