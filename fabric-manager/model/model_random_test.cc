@@ -219,6 +219,9 @@ class World : protected ModelRig {
                                    {known.begin() + part.first, known.begin() + part.end},
                                    MayGoDown(attachment), late);
         if (move.kind == MoveKind::kNone || move.kind == MoveKind::kDiscover) continue;
+        // What is online is told to stay so.
+        const Attachment view = ViewOf(attachment, part);
+        if (move.kind == MoveKind::kOfferOnline && view.state == AttachmentState::kOnline) continue;
         Do(region, attachment, part, move);
         return true;
       }

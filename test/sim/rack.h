@@ -102,7 +102,7 @@ class Rack {
     std::function<bool(const std::string& host, uint64_t serial)> stays;
   };
 
-  // The first breach, with the time; later ones are not heard of.
+  // Told of every breach.
   using Violation = std::function<void(const std::string& what)>;
 
   // What the judge lacks is not judged.
