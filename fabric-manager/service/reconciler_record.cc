@@ -31,6 +31,11 @@ void Reconciler::RecordMove(const Region& region, const Attachment& attachment, 
   if (move.state == AttachmentState::kOffline) {
     Offer(region, attachment, part, v1::Offer::WANT_OFFLINE);
   }
+  // Nor one to eject it while it is bound again.
+  const v1::Offer::Want want = part.tail ? track.wants.tail : track.wants.base;
+  if (again && want == v1::Offer::WANT_EJECTED) {
+    Offer(region, attachment, part, v1::Offer::WANT_OFFLINE);
+  }
   const std::vector<Segment> observed = track.observed;
   const std::vector<SegmentKnown> known = track.known;
   Record(

@@ -327,29 +327,32 @@ TEST(AgentCoreTest, AnEmptySlotIsPoweredOffAgainForAsLongAsThatIsWanted) {
   EXPECT_EQ(rig.Calls("PowerOff 0x51"), 3) << "without a session the Offer may be old";
 }
 
+// A serial as managers give them.
+constexpr uint64_t kOurs = 0x0c00'0000'0000'0051;
+
 TEST(AgentCoreTest, TheRemainsOfAnUnpluggedMemdevAreClearedAway) {
   CoreRig rig;
-  rig.memory.plugged = {{1, 0x51}, {3, 0x52}};
+  rig.memory.plugged = {{1, kOurs}, {3, kOurs + 1}};
   rig.Start();
-  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}}), MakeOffer(2, kOnline, {{3, 0x52}})});
+  rig.Connect({MakeOffer(1, kOnline, {{1, kOurs}}), MakeOffer(2, kOnline, {{3, kOurs + 1}})});
   ASSERT_THAT(rig.memory.host.regions, SizeIs(2));
   rig.memory.Unplug(1);
   rig.executor.Advance(absl::Seconds(10));
   EXPECT_THAT(rig.memory.host.regions, SizeIs(2)) << "an Offer names it: the manager says when";
   v1::Withdraw withdraw;
-  withdraw.set_region_tag(MakeOffer(1, kOnline, {{1, 0x51}}).region_tag());
+  withdraw.set_region_tag(MakeOffer(1, kOnline, {{1, kOurs}}).region_tag());
   withdraw.set_attachment_generation(1);
   rig.link.handlers.on_withdraw(withdraw);
   rig.executor.Advance(absl::Seconds(10));
   ASSERT_THAT(rig.memory.host.regions, SizeIs(1));
-  EXPECT_EQ(rig.memory.host.regions[0].serials[0], 0x52u);
+  EXPECT_EQ(rig.memory.host.regions[0].serials[0], kOurs + 1);
 }
 
 TEST(AgentCoreTest, ARestartedAgentClearsRemainsOnlyOnceItIsWelcome) {
   CoreRig rig;
-  rig.memory.plugged[1] = 0x51;
+  rig.memory.plugged[1] = kOurs;
   rig.Start();
-  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
+  rig.Connect({MakeOffer(1, kOnline, {{1, kOurs}})});
   rig.memory.Unplug(1);
   rig.NewCore();
   rig.Start();
@@ -362,9 +365,23 @@ TEST(AgentCoreTest, ARestartedAgentClearsRemainsOnlyOnceItIsWelcome) {
 
 TEST(AgentCoreTest, WhatHasAMemdevIsNoRemains) {
   CoreRig rig;
+  rig.memory.plugged[1] = kOurs;
+  rig.Start();
+  rig.Connect({MakeOffer(1, kOnline, {{1, kOurs}})});
+  rig.NewCore();
+  rig.Start();
+  rig.Connect();
+  rig.executor.Advance(absl::Minutes(1));
+  EXPECT_THAT(rig.memory.host.regions, SizeIs(1));
+}
+
+// A host's own CXL card may sit where no slot shows it.
+TEST(AgentCoreTest, WhatIsNotOfAPoolIsLeftAlone) {
+  CoreRig rig;
   rig.memory.plugged[1] = 0x51;
   rig.Start();
   rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
+  rig.memory.Unplug(1);
   rig.NewCore();
   rig.Start();
   rig.Connect();

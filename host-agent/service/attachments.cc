@@ -166,13 +166,16 @@ void AttachmentTable::TakeRemains(const HostObservation& host) {
     segment.desired.length_bytes = region.size_bytes;
     bool in_use = false;
     for (const uint64_t serial : region.serials) {
-      in_use |= serial != 0 && (NamesSerial(serial) || FindMemdev(host, serial) != nullptr);
+      in_use |= serial != 0 && (!IsPoolSerial(serial) || NamesSerial(serial) ||
+                                FindMemdev(host, serial) != nullptr);
       if (serial != 0) segment.desired.targets.push_back({.slot = 0, .serial = serial});
     }
     // By what serial should it be called?
     if (in_use || segment.desired.targets.empty()) continue;
     for (const Segment& old : before.segments) {
-      if (old.desired.first_serial() == segment.desired.first_serial()) CarryProgress(old, segment);
+      if (old.desired.first_serial() != segment.desired.first_serial()) continue;
+      CarryProgress(old, segment);
+      segment.last_succeeded = old.last_succeeded;
     }
     remains.segments.push_back(std::move(segment));
   }

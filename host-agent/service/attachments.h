@@ -33,6 +33,10 @@ struct AttachmentKey {
 // Of no Offer: see TakeRemains.
 inline const AttachmentKey kRemains = {};
 
+// Whether a pool's manager gave the serial: theirs begin with this byte, a vendor's device's do
+// not. A host may have CXL memory of its own, which is none of our business.
+inline bool IsPoolSerial(uint64_t serial) { return serial >> 56 == 0x0c; }
+
 // One host region to make or take away, and how that goes.
 struct Segment {
   uint32_t extent_index = 0;
@@ -71,9 +75,10 @@ class AttachmentTable {
   // Forgets all that are not in `keys`.
   void KeepOnly(const std::vector<AttachmentKey>& keys);
 
-  // Takes in hand what remains of LDs that were unplugged: host regions that no Offer names and of
-  // whose memdevs none is there. No bytes are behind them, and each keeps a decoder; they stand
-  // under kRemains, as if an Offer wanted them OFFLINE, until they are gone.
+  // Takes in hand what remains of LDs that were unplugged: host regions on a pool's serials alone
+  // that no Offer names and of whose memdevs none is there. No bytes are behind them, and each
+  // keeps a decoder; they stand under kRemains, as if an Offer wanted them OFFLINE, until they are
+  // gone.
   void TakeRemains(const HostObservation& host);
 
   // The newest Attachment of a Region name; null if there is none.
