@@ -1,7 +1,6 @@
 #include "fabric-manager/service/host_sessions.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -41,12 +40,14 @@ Bridge ToBridge(const v1::BridgeInventory& in) {
 
 absl::Status CheckInventory(const v1::HostInventory& inventory) {
   bool good = static_cast<size_t>(inventory.bridges_size()) <= kMaxBridges;
-  std::set<uint32_t> slots;
+  std::vector<uint32_t> slots;
   for (const v1::BridgeInventory& bridge : inventory.bridges()) {
     good = good && static_cast<size_t>(bridge.slots_size()) <= kMaxSlotsPerBridge &&
            bridge.name().size() <= kMaxName;
-    for (uint32_t slot : bridge.slots()) good = good && slots.insert(slot).second;
+    if (good) slots.insert(slots.end(), bridge.slots().begin(), bridge.slots().end());
   }
+  std::sort(slots.begin(), slots.end());
+  good = good && std::adjacent_find(slots.begin(), slots.end()) == slots.end();
   // Units of everybody's Regions follow these: an agent must not be able to spoil them.
   for (uint64_t unit : {inventory.region_granule_bytes(), inventory.memory_block_bytes()}) {
     good = good && unit <= kMaxUnitBytes && (unit & (unit - 1)) == 0;
@@ -158,10 +159,10 @@ void HostSessions::OnHello(std::shared_ptr<SessionPeer> peer, const SessionIdent
   welcome.set_heartbeat_ms(static_cast<uint32_t>(absl::ToInt64Milliseconds(options_.heartbeat)));
   welcome.set_lease_ms(static_cast<uint32_t>(absl::ToInt64Milliseconds(options_.lease)));
   welcome.set_manager_version(CXLPOOL_VERSION);
-  for (const auto& [generation, kept] : offers_[host]) *welcome.add_offers() = kept.offer;
+  for (const auto& [generation, offer] : offers_[host]) *welcome.add_offers() = offer;
   session.peer->Send(message);
   listener_.on_session(host, true);
-  listener_.on_segments(host, {hello.segments().begin(), hello.segments().end()}, true);
+  listener_.on_segments(host, hello.segments(), true);
 }
 
 HostSessions::SessionMap::iterator HostSessions::Find(const SessionPeer* peer) {
@@ -186,7 +187,7 @@ void HostSessions::OnMessage(SessionPeer* peer, const v1::AgentMessage& message)
     return;
   }
   if (report.has_inventory()) TakeInventory(host, report.inventory(), nullptr);
-  listener_.on_segments(host, {report.segments().begin(), report.segments().end()}, false);
+  listener_.on_segments(host, report.segments(), false);
 }
 
 void HostSessions::OnHeartbeat(SessionPeer& peer, uint64_t session) const {
@@ -236,17 +237,14 @@ void HostSessions::Drop(const std::string& host, const absl::Status& why) {
   listener_.on_session(host, false);
 }
 
-void HostSessions::SetOffer(const std::string& host, const v1::Offer& offer) {
-  KeptOffer& kept = offers_[host][offer.attachment_generation()];
-  std::string bytes = offer.SerializeAsString();
-  if (kept.bytes == bytes) return;
-  kept.offer = offer;
-  kept.bytes = std::move(bytes);
+void HostSessions::SetOffer(const std::string& host, v1::Offer offer) {
+  v1::Offer& kept = offers_[host][offer.attachment_generation()];
+  kept = std::move(offer);
   const auto session = sessions_.find(host);
   if (session == sessions_.end()) return;
   v1::ManagerMessage message;
   message.set_session(session->second.number);
-  *message.mutable_offer() = offer;
+  *message.mutable_offer() = kept;
   session->second.peer->Send(message);
 }
 
@@ -290,7 +288,9 @@ void HostSessions::ShowHeartbeats() {
   for (int n = std::min<int>(kShownPerTick, sessions_.size()); n > 0; --n, ++it) {
     if (it == sessions_.end()) it = sessions_.begin();
     shown_ = it->first;
-    const absl::Duration ago = now - absl::Nanoseconds(it->second.peer->last_heard_ns_.load());
+    const int64_t heard_ns = it->second.peer->last_heard_ns_.load(std::memory_order_relaxed);
+    if (std::exchange(it->second.shown_ns, heard_ns) == heard_ns) continue;
+    const absl::Duration ago = now - absl::Nanoseconds(heard_ns);
     HostRuntime runtime = writer_->state().Runtime(shown_);
     runtime.last_heartbeat = clock_->Now() - ago;
     runtimes.emplace_back(shown_, std::move(runtime));

@@ -27,6 +27,8 @@ namespace cxlpool::fm {
 
 inline constexpr uint32_t kHostProtocolVersion = 1;
 
+using SegmentReports = google::protobuf::RepeatedPtrField<v1::SegmentReport>;
+
 // One connected stream. Calls from the executor; they do not block.
 class SessionPeer {
  public:
@@ -63,9 +65,7 @@ class HostSessions {
   };
   struct Listener {
     // What the agent says of segments; `complete`: of every one on the host.
-    std::function<void(const std::string& host, const std::vector<v1::SegmentReport>&,
-                       bool complete)>
-        on_segments;
+    std::function<void(const std::string& host, const SegmentReports&, bool complete)> on_segments;
     // A session of `host` began or ended.
     std::function<void(const std::string& host, bool online)> on_session;
   };
@@ -84,8 +84,8 @@ class HostSessions {
   // The stream is over, whoever ended it.
   void OnClosed(const SessionPeer* peer);
 
-  // What the manager wants of an Attachment, until replaced or withdrawn.
-  void SetOffer(const std::string& host, const v1::Offer& offer);
+  // What the manager wants of an Attachment, until replaced or withdrawn. Each is sent.
+  void SetOffer(const std::string& host, v1::Offer offer);
   void Withdraw(const std::string& host, const std::string& tag, uint64_t generation);
 
   // Ends the host's session, if it has one.
@@ -99,6 +99,7 @@ class HostSessions {
     std::shared_ptr<SessionPeer> peer;
     std::string incarnation;
     std::string agent_id;
+    int64_t shown_ns = -1;  // What ShowHeartbeats last showed of the peer's last_heard_ns_.
   };
 
   using SessionMap = std::map<std::string, Session>;  // By host id.
@@ -122,11 +123,7 @@ class HostSessions {
   uint64_t next_session_ = 1;
   SessionMap sessions_;
   std::string shown_;  // The last host that ShowHeartbeats looked at.
-  struct KeptOffer {
-    v1::Offer offer;
-    std::string bytes;  // The same, to see whether another is.
-  };
-  std::map<std::string, std::map<uint64_t, KeptOffer>> offers_;  // By host id and generation.
+  std::map<std::string, std::map<uint64_t, v1::Offer>> offers_;  // By host id and generation.
 };
 
 }  // namespace cxlpool::fm

@@ -72,11 +72,10 @@ void Reconciler::Start(Done done) {
   for (const Key key : writer_->state().RegionKeys()) {
     const Region& region = **writer_->state().FindRegion(key);
     for (const Attachment& attachment : region.attachments) {
+      Track& track = TrackOf(region, attachment);
       // An earlier manager may have bound any of them, and the fabric lost it since.
-      for (const Segment& segment : attachment.segments) {
-        TrackOf(region, attachment).met.insert(segment.serial);
-      }
-      OfferAsRecorded(region, attachment);
+      for (const Segment& segment : attachment.segments) track.met.insert(segment.serial);
+      OfferAsRecorded(region, attachment, track);
     }
     if (!Settled(region)) Touch(key);
   }
@@ -90,31 +89,32 @@ void Reconciler::Start(Done done) {
 }
 
 // Agents forget nothing that a session tells them, but a restarted one knows nothing.
-void Reconciler::OfferAsRecorded(const Region& region, const Attachment& attachment) {
+void Reconciler::OfferAsRecorded(const Region& region, const Attachment& attachment, Track& track) {
   OfferedWants wants{.base = RecordedWant(attachment.state, attachment.detaching)};
   if (attachment.tail.has_value()) {
     wants.tail = RecordedWant(attachment.tail->state, attachment.tail->detaching);
   }
-  TrackOf(region, attachment).wants = wants;
+  track.wants = wants;
   if (CXLPOOL_MUTANT("restart-offers-nothing") || wants == OfferedWants{}) return;
-  SendOffer(region, attachment, wants);
+  SendOffer(region, attachment, track);
 }
 
-void Reconciler::SendOffer(const Region& region, const Attachment& attachment,
-                           const OfferedWants& wants) {
-  Track& track = tracks_[attachment.generation];
-  if (track.offered_revision == region.revision && track.offered_wants == wants) return;
+void Reconciler::SendOffer(const Region& region, const Attachment& attachment, Track& track) {
+  if (track.offered_revision == region.revision && track.offered_wants == track.wants) return;
+  const bool stands = track.offered_revision != 0;
   track.offered_revision = region.revision;
-  track.offered_wants = wants;
-  sessions_->SetOffer(attachment.host, MakeOffer(region, attachment, wants,
+  track.offered_wants = track.wants;
+  OfferTerms terms = TermsOf(region, attachment, track.wants);
+  if (stands && terms == track.offered) return;
+  sessions_->SetOffer(attachment.host, MakeOffer(region.tag, attachment.generation, terms,
                                                  driver_->capabilities().hardware_coherent));
+  track.offered = std::move(terms);
 }
 
 void Reconciler::Offer(const Region& region, const Attachment& attachment, const Part& part,
-                       v1::Offer::Want want) {
-  Track& track = TrackOf(region, attachment);
+                       Track& track, v1::Offer::Want want) {
   (part.tail ? track.wants.tail : track.wants.base) = want;
-  SendOffer(region, attachment, track.wants);
+  SendOffer(region, attachment, track);
 }
 
 std::vector<std::string> Reconciler::HostsUsing(const Region& region, size_t keep_extents) const {
@@ -147,11 +147,17 @@ void Reconciler::StepActive() {
 RegionPtr Reconciler::Durable(Key key) const { return writer_->Durable(key); }
 
 Reconciler::Track& Reconciler::TrackOf(const Region& region, const Attachment& attachment) {
-  Track& track = tracks_[attachment.generation];
-  track.region = region.key;
-  track.host = attachment.host;
-  track.known.resize(attachment.segments.size());
-  track.observed.resize(attachment.segments.size());
+  const auto [it, is_new] = tracks_.try_emplace(attachment.generation);
+  Track& track = it->second;
+  if (is_new) {
+    track.region = region.key;
+    track.host = attachment.host;
+  }
+  if (track.known.size() != attachment.segments.size()) {
+    track.known.resize(attachment.segments.size());
+    track.observed.resize(attachment.segments.size());
+    track.observed_revision = 0;
+  }
   return track;
 }
 
@@ -174,13 +180,14 @@ void Reconciler::Step(Key key) {
     }
     return;
   }
-  if (regions_[key].committing) return;
+  RegionTrack& own = regions_[key];
+  if (own.committing) return;
   if (Settled(*region)) active_.erase(key);
   for (const Attachment& attachment : region->attachments) {
-    StepAttachment(*region, attachment);
-    if (regions_[key].committing) return;
+    StepAttachment(*region, attachment, own);
+    if (own.committing) return;
   }
-  StepRegion(*region);
+  StepRegion(*region, own);
 }
 
 // The decoder stack of a bridge must not lose a region while another is being made on it.
@@ -202,28 +209,34 @@ bool Reconciler::MayGoDown(const Attachment& attachment) const {
   return true;
 }
 
-void Reconciler::StepAttachment(const Region& region, const Attachment& attachment) {
-  for (const Part& part : PartsOf(attachment)) {
-    StepPart(region, attachment, part);
-    if (regions_[region.key].committing) return;
+// `own` is the Region's.
+void Reconciler::StepAttachment(const Region& region, const Attachment& attachment,
+                                const RegionTrack& own) {
+  Track& track = TrackOf(region, attachment);
+  if (!attachment.tail.has_value()) {
+    StepPart(region, attachment, {0, static_cast<uint32_t>(track.known.size()), false}, track);
+  } else {
+    for (const Part& part : PartsOf(attachment)) {
+      StepPart(region, attachment, part, track);
+      if (own.committing) return;
+    }
   }
-  RecordObserved(region, attachment);
+  if (own.committing) return;
+  RecordObserved(region, attachment, track);
 }
 
-void Reconciler::StepPart(const Region& region, const Attachment& attachment, const Part& part) {
-  Track& track = TrackOf(region, attachment);
-  // Most have no tail: the part is the whole, and this is done at every step of every active
-  // Region.
-  const std::optional<Attachment> of_part =
-      attachment.tail.has_value() ? std::optional(ViewOf(attachment, part)) : std::nullopt;
-  const Attachment& view = of_part.has_value() ? *of_part : attachment;
-  const absl::Duration now = clock_->Elapsed();
+// `view` is the part as an Attachment of its own.
+Move Reconciler::NextMoveOf(const Attachment& attachment, const Attachment& view, const Part& part,
+                            Track& track) const {
   const bool way_up = !view.detaching && view.state != AttachmentState::kOnline;
   absl::Duration& since = track.way_up_since[part.tail];
-  if (!way_up) {
+  bool late = false;
+  if (way_up) {
+    const absl::Duration now = clock_->Elapsed();
+    if (since == absl::InfiniteDuration()) since = now;
+    late = now - since > options_.attach_timeout;
+  } else {
     since = absl::InfiniteDuration();
-  } else if (since == absl::InfiniteDuration()) {
-    since = now;
   }
   const auto mute = [&] {
     return CXLPOOL_MUTANT("word-beats-fabric") ||
@@ -242,13 +255,28 @@ void Reconciler::StepPart(const Region& region, const Attachment& attachment, co
     }
   }
   const std::vector<SegmentKnown>& known = known_of_part ? *known_of_part : track.known;
-  const bool late = way_up && now - since > options_.attach_timeout;
-  const Move move = NextMove(view, known, MayGoDown(attachment), late);
+  Move move = NextMove(view, known, true, late);
+  // Only these are held back by what else goes on there, which takes a look at the whole host.
+  const bool down =
+      move.kind == MoveKind::kOfferOffline ||
+      (move.kind == MoveKind::kSetState && move.state == AttachmentState::kReleaseBlocked);
+  if (down && !MayGoDown(attachment)) move = NextMove(view, known, false, late);
+  return move;
+}
+
+void Reconciler::StepPart(const Region& region, const Attachment& attachment, const Part& part,
+                          Track& track) {
+  // Most have no tail: the part is the whole, and this is done at every step of every active
+  // Region.
+  const std::optional<Attachment> of_part =
+      attachment.tail.has_value() ? std::optional(ViewOf(attachment, part)) : std::nullopt;
+  const Attachment& view = of_part.has_value() ? *of_part : attachment;
+  const Move move = NextMoveOf(attachment, view, part, track);
   switch (move.kind) {
     case MoveKind::kNone:
       break;
     case MoveKind::kDiscover:
-      if (now >= track.next_discover) {
+      if (const absl::Duration now = clock_->Elapsed(); now >= track.next_discover) {
         track.next_discover = now + options_.retry;
         Discover([](const absl::Status&) {});
       }
@@ -257,50 +285,51 @@ void Reconciler::StepPart(const Region& region, const Attachment& attachment, co
       if (std::any_of(move.segments.begin(), move.segments.end(),
                       [&](uint32_t i) { return track.met.contains(view.segments[i].serial); })) {
         // It may have been bound under this serial, and lost before that was recorded.
-        RecordMove(region, attachment, part,
+        RecordMove(region, attachment, part, track,
                    Move{.kind = MoveKind::kSetState,
                         .segments = {},
                         .state = AttachmentState::kWanted,
                         .reason = view.reason});
         break;
       }
-      Bind(region, attachment, part, move);
+      Bind(region, attachment, part, track, move);
       break;
     case MoveKind::kBeginUnbind:
-      BeginUnbind(region, attachment, part, move);
+      BeginUnbind(region, attachment, part, track, move);
       break;
     case MoveKind::kOfferOnline:
       if ((part.tail ? track.wants.tail : track.wants.base) == v1::Offer::WANT_ONLINE) break;
-      Offer(region, attachment, part, v1::Offer::WANT_ONLINE);
+      Offer(region, attachment, part, track, v1::Offer::WANT_ONLINE);
       break;
     case MoveKind::kOfferOffline:
-      Offer(region, attachment, part, v1::Offer::WANT_OFFLINE);
+      Offer(region, attachment, part, track, v1::Offer::WANT_OFFLINE);
       break;
     case MoveKind::kOfferEject:
-      Eject(region, attachment, part);
+      Eject(region, attachment, part, track);
       break;
     case MoveKind::kSetState:
-      RecordMove(region, attachment, part, move);
+      RecordMove(region, attachment, part, track, move);
       break;
     case MoveKind::kGiveUp:
       GiveUp(region, attachment, part, move);
       break;
     case MoveKind::kDrop:
-      Drop(region, attachment, part, move);
+      Drop(region, attachment, part, track, move);
       break;
   }
 }
 
-void Reconciler::StepRegion(const Region& region) {
-  RegionTrack& track = regions_[region.key];
+void Reconciler::StepRegion(const Region& region, RegionTrack& own) {
+  const bool clears = region.state == RegionState::kScrubbing ||
+                      region.state == RegionState::kFailed || region.resizing();
   // Bytes of a broken device are given to nobody: there is nothing to clear for. Once that is
   // durable.
-  for (uint32_t i = 0; i < region.extents.size(); ++i) {
+  for (uint32_t i = 0; clears && i < region.extents.size(); ++i) {
     const Device* device = writer_->state().FindDevice(region.extents[i].device);
     if (device == nullptr || device->service != DeviceService::kFailed) continue;
-    if (writer_->IsDurable(device->key)) track.scrubbed.insert(i);
+    if (writer_->IsDurable(device->key)) own.scrubbed.insert(i);
   }
-  const RegionMove move = NextRegionMove(region, track.scrubbed);
+  const RegionMove move = NextRegionMove(region, own.scrubbed);
   switch (move.kind) {
     case RegionMoveKind::kNone:
       return;
@@ -313,7 +342,7 @@ void Reconciler::StepRegion(const Region& region) {
              });
       return;
     case RegionMoveKind::kScrub:
-      Scrub(region, move);
+      Scrub(region, own, move);
       return;
     case RegionMoveKind::kRemove:
       Bury(region);
@@ -363,7 +392,7 @@ void Reconciler::FollowCommitted(const Region& region) {
       if (attachment.detaching) continue;
       wants.tail = v1::Offer::WANT_UNSPECIFIED;
     }
-    SendOffer(region, attachment, wants);
+    SendOffer(region, attachment, track->second);
   }
   std::erase_if(tracks_, [&](const auto& entry) {
     const auto& [generation, track] = entry;
@@ -391,8 +420,7 @@ void Reconciler::OnSession(const std::string& host, bool online) {
   TouchHost(host);
 }
 
-void Reconciler::OnSegments(const std::string& host, const std::vector<v1::SegmentReport>& reports,
-                            bool complete) {
+void Reconciler::OnSegments(const std::string& host, const SegmentReports& reports, bool complete) {
   if (!CXLPOOL_MUTANT("forget-incarnation") && complete) {
     for (auto& [generation, track] : tracks_) {
       if (track.host != host) continue;
@@ -422,6 +450,7 @@ void Reconciler::OnSegments(const std::string& host, const std::vector<v1::Segme
     if (named == attachment->segments.end()) continue;
     // A stripe set is one host region, and goes by the serial of its first target.
     const uint32_t ways = (*region)->interleave_ways;
+    track.observed_revision = 0;
     for (size_t i = 0; i < attachment->segments.size(); ++i) {
       if (attachment->segments[i].extent_index / ways != named->extent_index / ways) continue;
       SegmentKnown& known = track.known[i];

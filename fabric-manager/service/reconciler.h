@@ -52,8 +52,7 @@ class Reconciler {
   std::vector<std::string> HostsUsing(const Region& region, size_t keep_extents) const;
 
   void OnCommitted(const std::vector<Change>& changes);
-  void OnSegments(const std::string& host, const std::vector<v1::SegmentReport>& reports,
-                  bool complete);
+  void OnSegments(const std::string& host, const SegmentReports& reports, bool complete);
   void OnSession(const std::string& host, bool online);
 
   // Cuts `host` off and takes its Attachments as unbound.
@@ -65,15 +64,17 @@ class Reconciler {
     Key region = 0;
     std::string host;
     std::vector<SegmentKnown> known;
-    std::vector<Segment> observed;  // As the agent last reported; serial 0: not yet.
-    int driver_calls = 0;           // Under way.
-    uint64_t driver_epoch = 0;      // Of the last driver call that began or ended.
+    std::vector<Segment> observed;   // As the agent last reported; serial 0: not yet.
+    uint64_t observed_revision = 0;  // Of the Region that records it already; 0: look.
+    int driver_calls = 0;            // Under way.
+    uint64_t driver_epoch = 0;       // Of the last driver call that began or ended.
     // Since when a part is on its way up: the base, the tail.
     absl::Duration way_up_since[2] = {absl::InfiniteDuration(), absl::InfiniteDuration()};
     OfferedWants wants;  // What stands with the agent.
-    // The Offer that was made last, by what it was made of; revision 0: none stands.
+    // The Offer that was made last, and what it was made of; revision 0: none stands.
     uint64_t offered_revision = 0;
     OfferedWants offered_wants;
+    OfferTerms offered;
     std::set<uint64_t> met;  // Serials that a Bind was asked for: the host may have met them.
     uint32_t opens = 0;      // Bits: segments that applications have open, as the agent last said.
     absl::Duration not_before = absl::ZeroDuration();  // Backoff after a failed call.
@@ -88,31 +89,36 @@ class Reconciler {
   };
 
   void FollowCommitted(const Region& region);
-  void OfferAsRecorded(const Region& region, const Attachment& attachment);
-  void SendOffer(const Region& region, const Attachment& attachment, const OfferedWants& wants);
-  void Offer(const Region& region, const Attachment& attachment, const Part& part,
+  void OfferAsRecorded(const Region& region, const Attachment& attachment, Track& track);
+  // As track.wants says.
+  void SendOffer(const Region& region, const Attachment& attachment, Track& track);
+  void Offer(const Region& region, const Attachment& attachment, const Part& part, Track& track,
              v1::Offer::Want want);
   void Tick();
   void StepActive();
   void Step(Key key);
-  void StepAttachment(const Region& region, const Attachment& attachment);
-  void StepPart(const Region& region, const Attachment& attachment, const Part& part);
+  void StepAttachment(const Region& region, const Attachment& attachment, const RegionTrack& own);
+  void StepPart(const Region& region, const Attachment& attachment, const Part& part, Track& track);
+  Move NextMoveOf(const Attachment& attachment, const Attachment& view, const Part& part,
+                  Track& track) const;
   void RecordMove(const Region& region, const Attachment& attachment, const Part& part,
-                  const Move& move);
+                  Track& track, const Move& move);
   void GiveUp(const Region& region, const Attachment& attachment, const Part& part,
               const Move& move);
-  void Drop(const Region& region, const Attachment& attachment, const Part& part, const Move& move);
-  void RecordObserved(const Region& region, const Attachment& attachment);
-  void StepRegion(const Region& region);
+  void Drop(const Region& region, const Attachment& attachment, const Part& part, Track& track,
+            const Move& move);
+  void RecordObserved(const Region& region, const Attachment& attachment, Track& track);
+  void StepRegion(const Region& region, RegionTrack& own);
   void StepTail(const Region& region, RegionMoveKind move);
   void Bury(const Region& region);
 
   // Of a part; segments of `move` count from the part's first.
-  void Bind(const Region& region, const Attachment& attachment, const Part& part, const Move& move);
+  void Bind(const Region& region, const Attachment& attachment, const Part& part, Track& track,
+            const Move& move);
   void BeginUnbind(const Region& region, const Attachment& attachment, const Part& part,
-                   const Move& move);
-  void Eject(const Region& region, const Attachment& attachment, const Part& part);
-  void Scrub(const Region& region, const RegionMove& move);
+                   Track& track, const Move& move);
+  void Eject(const Region& region, const Attachment& attachment, const Part& part, Track& track);
+  void Scrub(const Region& region, RegionTrack& own, const RegionMove& move);
   void DriverCallBegan(Track& track);
   void DriverCallEnded(uint64_t generation, uint32_t segment,
                        std::function<void(Track&, SegmentKnown&)> then);

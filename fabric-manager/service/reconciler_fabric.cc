@@ -67,8 +67,7 @@ void Reconciler::DriverCallEnded(uint64_t generation, uint32_t segment,
 }
 
 void Reconciler::Bind(const Region& region, const Attachment& attachment, const Part& part,
-                      const Move& move) {
-  Track& track = tracks_[attachment.generation];
+                      Track& track, const Move& move) {
   if (track.driver_calls > 0 || clock_->Elapsed() < track.not_before) return;
   if (fencing_.contains(attachment.host)) return;
   for (uint32_t in_part : move.segments) {
@@ -109,8 +108,7 @@ void Reconciler::Bind(const Region& region, const Attachment& attachment, const 
 }
 
 void Reconciler::BeginUnbind(const Region& region, const Attachment& attachment, const Part& part,
-                             const Move& move) {
-  Track& track = tracks_[attachment.generation];
+                             Track& track, const Move& move) {
   if (track.driver_calls > 0 || clock_->Elapsed() < track.not_before) return;
   for (uint32_t in_part : move.segments) {
     const uint32_t index = part.first + in_part;
@@ -137,9 +135,9 @@ void Reconciler::BeginUnbind(const Region& region, const Attachment& attachment,
   }
 }
 
-void Reconciler::Eject(const Region& region, const Attachment& attachment, const Part& part) {
-  Offer(region, attachment, part, v1::Offer::WANT_EJECTED);
-  Track& track = tracks_[attachment.generation];
+void Reconciler::Eject(const Region& region, const Attachment& attachment, const Part& part,
+                       Track& track) {
+  Offer(region, attachment, part, track, v1::Offer::WANT_EJECTED);
   if (track.driver_calls > 0 || clock_->Elapsed() < track.not_before) return;
   for (uint32_t index = part.first; index < part.end; ++index) {
     if (track.known[index].fabric == FabricSide::kUnbound) continue;
@@ -173,31 +171,30 @@ void Reconciler::Eject(const Region& region, const Attachment& attachment, const
   }
 }
 
-void Reconciler::Scrub(const Region& region, const RegionMove& move) {
-  RegionTrack& track = regions_[region.key];
-  if (track.scrubbing || move.extents.empty() || clock_->Elapsed() < track.not_before) return;
+void Reconciler::Scrub(const Region& region, RegionTrack& own, const RegionMove& move) {
+  if (own.scrubbing || move.extents.empty() || clock_->Elapsed() < own.not_before) return;
   const uint32_t index = move.extents.front();
   const BoundLd* ld = NamelessOn(SliceOf(region.extents[index]));
   if (!CXLPOOL_MUTANT("scrub-under-stray") && ld != nullptr) {
-    track.not_before = clock_->Elapsed() + options_.retry;
+    own.not_before = clock_->Elapsed() + options_.retry;
     LogWarning("reconciler", "regions/", region.id, " waits: host ", ld->key.host, " slot ",
                ld->slot, " reaches its bytes by no record; `cxlpool host fence ", ld->key.host,
                " --reason WHY`");
     Discover([](const absl::Status&) {});
     return;
   }
-  track.scrubbing = true;
+  own.scrubbing = true;
   probe_("before-scrub");
   driver_->Scrub(FormatUuid(region.tag.bytes()), index, SliceOf(region.extents[index]),
                  [this, key = region.key, index](absl::Status status) {
                    executor_->Post([this, key, index, status = std::move(status)] {
-                     RegionTrack& own = regions_[key];
-                     own.scrubbing = false;
+                     RegionTrack& then = regions_[key];
+                     then.scrubbing = false;
                      if (CXLPOOL_MUTANT("failed-scrub-is-done") || status.ok()) {
                        probe_("after-scrub");
-                       own.scrubbed.insert(index);
+                       then.scrubbed.insert(index);
                      } else {
-                       own.not_before = clock_->Elapsed() + options_.retry;
+                       then.not_before = clock_->Elapsed() + options_.retry;
                        LogWarning("reconciler", "scrub: ", status.message());
                      }
                      Touch(key);

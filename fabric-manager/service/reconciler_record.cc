@@ -24,24 +24,21 @@ std::vector<uint64_t> SerialsOf(const Attachment& attachment) {
 }  // namespace
 
 void Reconciler::RecordMove(const Region& region, const Attachment& attachment, const Part& part,
-                            const Move& move) {
-  Track& track = TrackOf(region, attachment);
+                            Track& track, const Move& move) {
   const bool again = move.state == AttachmentState::kWanted;
   // An Offer to bring it online must not stand while the fabric begins to unbind.
   if (move.state == AttachmentState::kOffline) {
-    Offer(region, attachment, part, v1::Offer::WANT_OFFLINE);
+    Offer(region, attachment, part, track, v1::Offer::WANT_OFFLINE);
   }
   // Nor one to eject it while it is bound again.
   const v1::Offer::Want want = part.tail ? track.wants.tail : track.wants.base;
   if (again && want == v1::Offer::WANT_EJECTED) {
-    Offer(region, attachment, part, v1::Offer::WANT_OFFLINE);
+    Offer(region, attachment, part, track, v1::Offer::WANT_OFFLINE);
   }
-  const std::vector<Segment> observed = track.observed;
-  const std::vector<SegmentKnown> known = track.known;
   Record(
       region, attachment, std::string(ToString(move.state)), move.reason,
-      [move, part, again, observed, known](Region& edited_region, Attachment& edited,
-                                           PlanContext& context) {
+      [move = move, part, again, observed = track.observed, known = track.known](
+          Region& edited_region, Attachment& edited, PlanContext& context) {
         cxlpool::fm::RecordMove(edited_region, edited.generation, part, move);
         for (size_t i = part.first; i < part.end; ++i) {
           Segment& segment = edited.segments[i];
@@ -81,35 +78,34 @@ void Reconciler::GiveUp(const Region& region, const Attachment& attachment, cons
   LogWarning("reconciler", "regions/", region.id, " on ", attachment.host, ": giving up",
              part.tail ? " to grow it" : "", ": ", move.reason);
   Record(region, attachment, "give-up", move.reason,
-         [part, move](Region& edited_region, Attachment& edited, PlanContext&) {
+         [part, move = move](Region& edited_region, Attachment& edited, PlanContext&) {
            cxlpool::fm::RecordMove(edited_region, edited.generation, part, move);
          });
 }
 
 void Reconciler::Drop(const Region& region, const Attachment& attachment, const Part& part,
-                      const Move& move) {
+                      Track& track, const Move& move) {
   if (part.tail) {
     // Those segments are no longer named.
     Attachment rest = attachment;
     rest.segments.resize(part.first);
     rest.tail.reset();
-    Track& track = TrackOf(region, attachment);
     track.wants.tail = v1::Offer::WANT_UNSPECIFIED;
-    SendOffer(region, rest, track.wants);
+    SendOffer(region, rest, track);
   } else {
     sessions_->Withdraw(attachment.host, FormatUuid(region.tag.bytes()), attachment.generation);
-    tracks_[attachment.generation].offered_revision = 0;
+    track.offered_revision = 0;
   }
   Record(region, attachment, part.tail ? "drop-tail" : "drop",
          part.tail ? attachment.tail->reason : attachment.reason,
-         [part, move](Region& edited_region, Attachment& edited, PlanContext&) {
+         [part, move = move](Region& edited_region, Attachment& edited, PlanContext&) {
            cxlpool::fm::RecordMove(edited_region, edited.generation, part, move);
          });
 }
 
 // What the host says of itself is recorded too, once it differs.
-void Reconciler::RecordObserved(const Region& region, const Attachment& attachment) {
-  const Track& track = TrackOf(region, attachment);
+void Reconciler::RecordObserved(const Region& region, const Attachment& attachment, Track& track) {
+  if (track.observed_revision == region.revision) return;
   for (size_t i = 0; i < attachment.segments.size(); ++i) {
     const Segment& seen = track.observed[i];
     if (seen.serial != attachment.segments[i].serial || seen == attachment.segments[i]) continue;
@@ -123,6 +119,7 @@ void Reconciler::RecordObserved(const Region& region, const Attachment& attachme
            });
     return;
   }
+  track.observed_revision = region.revision;
 }
 
 void Reconciler::StepTail(const Region& region, RegionMoveKind move) {
@@ -160,7 +157,7 @@ void Reconciler::Record(const Region& region, const Attachment& seen, const std:
                         std::function<void()> then) {
   Submit(
       region.key, rung, reason,
-      [seen, edit = std::move(edit)](Region& edited, PlanContext& context) {
+      [seen = seen, edit = std::move(edit)](Region& edited, PlanContext& context) {
         Attachment* attachment = edited.FindAttachment(seen.host);
         // A request came between: look again at what it made.
         if (attachment == nullptr) return false;

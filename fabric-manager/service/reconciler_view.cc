@@ -59,11 +59,12 @@ void Reconciler::Discover(Done done) {
 // `epoch`: driver calls that began or ended after it make the view stale for their Attachment.
 void Reconciler::TakeView(const FabricView& view, uint64_t epoch) {
   AddDevices(view);
-  std::set<std::string> reachable;
+  std::set<absl::string_view> reachable;
   for (const FabricHost& host : view.hosts) {
     if (host.reachable) reachable.insert(host.id);
-    HostRuntime runtime = writer_->state().Runtime(host.id);
-    if (runtime.fabric_reachable == host.reachable && runtime.fabric_slots == host.slots) continue;
+    const HostRuntime& known = writer_->state().Runtime(host.id);
+    if (known.fabric_reachable == host.reachable && known.fabric_slots == host.slots) continue;
+    HostRuntime runtime = known;
     runtime.fabric_reachable = host.reachable;
     if (host.reachable) runtime.fabric_slots = host.slots;
     writer_->SetRuntime(host.id, std::move(runtime));
@@ -77,11 +78,11 @@ void Reconciler::TakeView(const FabricView& view, uint64_t epoch) {
     const RegionPtr region = Durable(track.region);
     const Attachment* attachment = region == nullptr ? nullptr : region->FindAttachment(track.host);
     if (attachment == nullptr || attachment->generation != generation) continue;
+    const bool seen = CXLPOOL_MUTANT("unreachable-is-unbound") || reachable.contains(track.host);
+    const auto [from, to] = bound.equal_range(generation);
     // As long as they agree: an Attachment that was resized is looked at again by its next step.
     for (size_t i = 0; i < std::min(track.known.size(), attachment->segments.size()); ++i) {
-      const bool seen = CXLPOOL_MUTANT("unreachable-is-unbound") || reachable.contains(track.host);
       FabricSide side = seen ? FabricSide::kUnbound : FabricSide::kUnknown;
-      const auto [from, to] = bound.equal_range(generation);
       for (auto at = from; at != to; ++at) {
         const BoundLd& ld = *at->second;
         const Segment& segment = attachment->segments[i];
@@ -118,18 +119,16 @@ void Reconciler::TakeView(const FabricView& view, uint64_t epoch) {
 
 // Whether a record, as it is now or as it is about to be, has this very LD.
 bool Reconciler::IsNamed(const BoundLd& ld) const {
-  std::set<Key> keys;
-  if (const RegionPtr* region = writer_->state().FindRegionBySerial(ld.serial)) {
-    keys.insert((*region)->key);
-  }
-  const auto track = tracks_.find(ld.key.generation);
-  if (track != tracks_.end()) keys.insert(track->second.region);
-  return std::any_of(keys.begin(), keys.end(), [&](Key key) {
+  const auto names_it = [&](Key key) {
     const RegionPtr* planned = writer_->state().FindRegion(key);
+    if (planned != nullptr && Names(**planned, ld)) return true;
     const RegionPtr durable = Durable(key);
-    return (planned != nullptr && Names(**planned, ld)) ||
-           (durable != nullptr && Names(*durable, ld));
-  });
+    return durable != nullptr && Names(*durable, ld);
+  };
+  const RegionPtr* region = writer_->state().FindRegionBySerial(ld.serial);
+  if (region != nullptr && names_it((*region)->key)) return true;
+  const auto track = tracks_.find(ld.key.generation);
+  return track != tracks_.end() && names_it(track->second.region);
 }
 
 // A LD that reaches bytes of the slice and that no record has: nothing may be cleared under it.

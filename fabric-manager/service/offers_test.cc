@@ -1,0 +1,105 @@
+#include "fabric-manager/service/offers.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+namespace cxlpool::fm {
+namespace {
+
+constexpr OfferedWants kOnline{.base = v1::Offer::WANT_ONLINE};
+
+// Two extents on one host; the second one is the tail, if there is one.
+Region TwoExtents() {
+  Region region;
+  region.tag = Uuid(std::string(16, 'a'));
+  region.id = "kv";
+  region.tenant = "default";
+  region.extents = {{"cmm-0", 0, 256}, {"cmm-1", 0, 512}};
+  Attachment attachment;
+  attachment.host = "host-a";
+  attachment.generation = 7;
+  for (uint32_t i = 0; i < 2; ++i) {
+    Segment segment;
+    segment.extent_index = i;
+    segment.slot = 10 + i;
+    segment.host_bridge = "ACPI0016:00";
+    segment.serial = kSerialBase | (100 + i);
+    attachment.segments.push_back(segment);
+  }
+  region.attachments.push_back(attachment);
+  return region;
+}
+
+OfferTerms Terms(const Region& region, const OfferedWants& wants = kOnline) {
+  return TermsOf(region, region.attachments[0], wants);
+}
+
+std::string Bytes(const Region& region, const OfferedWants& wants = kOnline) {
+  return MakeOffer(region.tag, 7, Terms(region, wants), true).SerializeAsString();
+}
+
+TEST(OffersTest, WhatTheHostReportsDoesNotChangeTheTerms) {
+  const Region before = TwoExtents();
+  Region after = before;
+  after.revision = 9;
+  after.attachments[0].state = AttachmentState::kOnline;
+  after.attachments[0].reason = "LD_LOST";
+  after.attachments[0].segments[0].dax_device = "dax0.0";
+  after.attachments[0].segments[1].online_blocks = 4;
+  EXPECT_EQ(Terms(before), Terms(after));
+  EXPECT_EQ(Bytes(before), Bytes(after));
+}
+
+TEST(OffersTest, WhateverChangesTheOfferChangesTheTerms) {
+  const Region before = TwoExtents();
+  const std::vector<std::function<void(Region&, Attachment&)>> changes = {
+      [](Region& r, Attachment&) { r.id = "kv-2"; },
+      [](Region& r, Attachment&) { r.tenant = "ml"; },
+      [](Region& r, Attachment&) { r.sharing = Sharing::kMultiWriter; },
+      [](Region& r, Attachment&) { r.extents[1].length_bytes = 768; },
+      [](Region& r, Attachment&) {
+        r.interleave_ways = 2;
+        r.interleave_granularity_bytes = 256;
+      },
+      [](Region&, Attachment& a) { a.mode = Mode::kSystemRam; },
+      [](Region&, Attachment& a) { a.access = Access::kReadOnly; },
+      [](Region&, Attachment& a) { a.segments[0].serial = kSerialBase | 200; },
+      [](Region&, Attachment& a) { a.segments[0].slot = 12; },
+      [](Region&, Attachment& a) { a.segments[0].host_bridge = "ACPI0016:01"; },
+      [](Region&, Attachment& a) { a.segments.pop_back(); },
+      [](Region&, Attachment& a) { a.tail = Tail{.first_segment = 1}; },
+  };
+  for (size_t i = 0; i < changes.size(); ++i) {
+    Region after = before;
+    changes[i](after, after.attachments[0]);
+    EXPECT_NE(Bytes(before), Bytes(after)) << "change " << i;
+    EXPECT_NE(Terms(before), Terms(after)) << "change " << i;
+  }
+  const OfferedWants offline{.base = v1::Offer::WANT_OFFLINE};
+  EXPECT_NE(Terms(before), Terms(before, offline));
+  EXPECT_NE(Bytes(before), Bytes(before, offline));
+}
+
+TEST(OffersTest, ATailThatJoinsIsNotOfferedAnew) {
+  const Region joined = TwoExtents();
+  Region growing = joined;
+  growing.attachments[0].tail = Tail{.first_segment = 1};
+  const OfferedWants both{.base = v1::Offer::WANT_ONLINE, .tail = v1::Offer::WANT_ONLINE};
+  EXPECT_EQ(Terms(growing, both), Terms(joined));
+  EXPECT_EQ(Bytes(growing, both), Bytes(joined));
+}
+
+TEST(OffersTest, EachStripeSetIsOneSegment) {
+  Region region = TwoExtents();
+  region.interleave_ways = 2;
+  region.interleave_granularity_bytes = 256;
+  const v1::Offer offer = MakeOffer(region.tag, 7, Terms(region), false);
+  ASSERT_EQ(offer.segments_size(), 1);
+  EXPECT_EQ(offer.segments(0).length_bytes(), 768u);
+  EXPECT_EQ(offer.segments(0).targets_size(), 2);
+  EXPECT_EQ(offer.segments(0).interleave_granularity_bytes(), 256u);
+}
+
+}  // namespace
+}  // namespace cxlpool::fm
