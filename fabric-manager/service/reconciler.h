@@ -95,6 +95,7 @@ class Reconciler {
   void Offer(const Region& region, const Attachment& attachment, const Part& part, Track& track,
              v1::Offer::Want want);
   void Tick();
+  void PostStep();  // Once for all that asks for it meanwhile.
   void StepActive();
   void Step(Key key);
   void StepAttachment(const Region& region, const Attachment& attachment, const RegionTrack& own);
@@ -143,6 +144,7 @@ class Reconciler {
   void FenceWhenQuiet(const std::string& host, Audit audit, absl::Duration deadline, Done done);
   void OnFabricEvent(const FabricEvent& event);
 
+  void Pass(absl::string_view moment, absl::string_view rung);  // Tells the probe.
   RegionPtr Durable(Key key) const;
   Track& TrackOf(const Region& region, const Attachment& attachment);
   void Forget(Key key);
@@ -168,6 +170,7 @@ class Reconciler {
   bool viewed_ = false;            // The fabric was read in this life.
   bool step_posted_ = false;
   bool discovering_ = false;
+  std::string passed_;  // Kept for its memory.
   uint64_t driver_epoch_ = 1;
   absl::Duration next_discover_ = absl::ZeroDuration();
 };

@@ -5,7 +5,6 @@
 #include <memory>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "fabric-manager/model/ladder_record.h"
 #include "fabric-manager/service/reconciler.h"
 #include "proto/support/log.h"
@@ -172,7 +171,7 @@ void Reconciler::Submit(Key key, const std::string& rung, const std::string& rea
                         std::function<bool(Region&, PlanContext&)> edit,
                         std::function<void()> then) {
   regions_[key].committing = true;
-  probe_(absl::StrCat("before-commit-", rung));
+  Pass("before-commit-", rung);
   writer_->Submit(
       Audit{{}, "manager", rung, reason},
       [key, edit = std::move(edit)](const PoolState& state,
@@ -189,7 +188,7 @@ void Reconciler::Submit(Key key, const std::string& rung, const std::string& rea
         Touch(key);
         if (!done.ok()) return;
         if (done->region != nullptr && then) then();
-        probe_(absl::StrCat("after-commit-", rung));
+        Pass("after-commit-", rung);
       });
 }
 
