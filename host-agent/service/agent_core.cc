@@ -155,6 +155,19 @@ void AgentCore::MakeHello(DoneWith<v1::Hello> done) {
 
 void AgentCore::AnswerHellos(const absl::Status& status) {
   if (hellos_.empty()) return;
+  std::vector<DoneWith<v1::Hello>> hellos = std::exchange(hellos_, {});
+  if (!status.ok()) {
+    for (DoneWith<v1::Hello>& done : hellos) std::move(done)(status);
+    return;
+  }
+  v1::Hello hello = TellAll();
+  DoneWith<v1::Hello> last = std::move(hellos.back());
+  hellos.pop_back();
+  for (DoneWith<v1::Hello>& done : hellos) std::move(done)(hello);
+  std::move(last)(std::move(hello));
+}
+
+v1::Hello AgentCore::TellAll() {
   v1::Hello hello;
   hello.set_protocol_version(kProtocolVersion);
   hello.set_host(options_.host);
@@ -162,33 +175,26 @@ void AgentCore::AnswerHellos(const absl::Status& status) {
   hello.set_agent_id(options_.agent_id);
   hello.set_agent_version(options_.agent_version);
   hello.set_kernel_release(options_.kernel_release);
-  if (status.ok()) {
-    *hello.mutable_inventory() = InventoryOf(observation_);
-    told_inventory_ = observation_;
-    told_segments_.clear();
-    ReportAll(attachments_, opens_, observation_, [&](v1::SegmentReport& report) {
-      NewsIn(report, told_segments_[report.serial()].news);
-      *hello.add_segments() = report;
-    });
-  }
-  for (DoneWith<v1::Hello>& done : std::exchange(hellos_, {})) {
-    if (status.ok()) {
-      std::move(done)(hello);
-    } else {
-      std::move(done)(status);
-    }
-  }
+  *hello.mutable_inventory() = InventoryOf(observation_);
+  told_inventory_ = observation_;
+  told_segments_.clear();
+  ForEachStatus(attachments_, opens_, observation_,
+                [&](const SegmentStatus& status, uint32_t opens) {
+                  FillReport(status, opens, *hello.add_segments());
+                  told_segments_[status.serial].last = status;
+                });
+  return hello;
 }
 
-void AgentCore::OnWelcome(const v1::Welcome& welcome) {
+void AgentCore::OnWelcome(v1::Welcome welcome) {
   LogInfo(kSubject, "session with manager ", welcome.manager_version(), ", ", welcome.offers_size(),
           " offers");
   session_up_ = true;
   welcomed_ = true;
   std::vector<AttachmentKey> offered;
-  for (const v1::Offer& offer : welcome.offers()) {
+  for (v1::Offer& offer : *welcome.mutable_offers()) {
     offered.push_back(KeyOf(offer));
-    TakeOffer(offer);
+    TakeOffer(std::move(offer));
   }
   if (!CXLPOOL_MUTANT("keep-old-offers")) attachments_.KeepOnly(offered);
   Advance();
@@ -284,7 +290,7 @@ std::optional<AgentCore::Rung> AgentCore::Plan() {
     for (Segment& segment : attachment.segments) {
       const std::string& bridge = segment.desired.host_bridge;
       ForgetPowerOff(segment);
-      const Step step = NextStep(segment.desired, observation_, pending_bridges.contains(bridge));
+      Step step = NextStep(segment.desired, observation_, pending_bridges.contains(bridge));
       const bool ready = PlanSegment(key, segment, step);
       if (!segment.error.has_value() && AwaitsHostRegion(segment.desired, observation_)) {
         pending_bridges.insert(bridge);
@@ -298,7 +304,7 @@ std::optional<AgentCore::Rung> AgentCore::Plan() {
       std::optional<Rung>& choice = step.is_down() ? down : up;
       int& failures = step.is_down() ? down_failures : up_failures;
       if (choice.has_value() && failures <= segment.failures) continue;
-      choice = Rung{key, segment.desired.first_serial(), step, {}};
+      choice = Rung{key, segment.desired.first_serial(), std::move(step), {}};
       failures = segment.failures;
     }
   }
@@ -308,8 +314,11 @@ std::optional<AgentCore::Rung> AgentCore::Plan() {
 
 // Without a session the Offer may be old, and the slot another's.
 void AgentCore::ForgetPowerOff(Segment& segment) const {
-  if (!session_up_ || clock_->Elapsed() - segment.powered_off_at < kRepeatPowerOff) return;
-  for (DesiredTarget& target : segment.desired.targets) target.powered_off = false;
+  if (!session_up_) return;
+  for (DesiredTarget& target : segment.desired.targets) {
+    target.powered_off =
+        target.powered_off && clock_->Elapsed() - segment.powered_off_at < kRepeatPowerOff;
+  }
 }
 
 // Settles what the plan says without a rung; true if `step` is a rung to be taken when its time
@@ -363,8 +372,9 @@ void AgentCore::RunRung(Rung rung) {
   const Segment* segment = attachments_.FindSegment(rung.key, rung.first_serial);
   if (probe_) probe_(absl::StrCat("before-", StepName(rung.step.kind)));
   ++epoch_;
-  rung_ = rung;
-  Ask(*segment, rung.step, OnCore([this](absl::Status status) { OnRungEnded(std::move(status)); }));
+  rung_ = std::move(rung);
+  Ask(*segment, rung_->step,
+      OnCore([this](absl::Status status) { OnRungEnded(std::move(status)); }));
 }
 
 void AgentCore::Ask(const Segment& segment, const Step& step, Done done) {
@@ -453,16 +463,19 @@ void AgentCore::SendReports() {
   if (!session_up_) return;
   v1::Report changes;
   ++report_round_;
-  ReportAll(attachments_, opens_, observation_, [&](v1::SegmentReport& report) {
-    Told& told = told_segments_[report.serial()];
-    NewsIn(report, told.now);
-    if (told.news.empty() || told.news != told.now) *changes.add_segments() = report;
-    told.round = report_round_;
-  });
+  ForEachStatus(attachments_, opens_, observation_,
+                [&](const SegmentStatus& status, uint32_t opens) {
+                  Told& told = told_segments_[status.serial];
+                  told.round = report_round_;
+                  told.next.reset();
+                  if (told.last == status) return;
+                  FillReport(status, opens, *changes.add_segments());
+                  told.next = status;
+                });
   for (auto it = told_segments_.begin(); it != told_segments_.end();) {
     auto& [serial, told] = *it;
     if (told.round == report_round_) {
-      std::swap(told.news, told.now);
+      if (told.next.has_value()) told.last = std::move(told.next);
       ++it;
       continue;
     }

@@ -28,6 +28,7 @@
 #include "host-agent/service/attachments.h"
 #include "host-agent/service/opens.h"
 #include "host-agent/service/probe.h"
+#include "host-agent/service/reports.h"
 
 namespace cxlpool::agent {
 
@@ -102,7 +103,7 @@ class AgentCore {
   void Tick();
 
   void MakeHello(DoneWith<v1::Hello> done);
-  void OnWelcome(const v1::Welcome& welcome);
+  void OnWelcome(v1::Welcome welcome);
   void OnOffer(v1::Offer offer);
   void OnWithdraw(const v1::Withdraw& withdraw);
   void OnLost(absl::Status why, bool permanent);
@@ -111,6 +112,7 @@ class AgentCore {
   void Look();
   void OnObserved(uint64_t epoch, absl::StatusOr<HostObservation> seen);
   void AnswerHellos(const absl::Status& status);
+  v1::Hello TellAll();
 
   void Advance();
   std::optional<Rung> Plan();
@@ -156,9 +158,9 @@ class AgentCore {
   std::vector<DoneWith<v1::Hello>> hellos_;
   HostObservation told_inventory_;  // Of what was seen then.
   struct Told {
-    std::string news;  // In the report that was told last.
-    std::string now;   // In this round's.
-    uint64_t round = 0;
+    std::optional<SegmentStatus> last;  // Nothing yet: told in this round for the first time.
+    std::optional<SegmentStatus> next;  // What this round tells, if it is news.
+    uint64_t round = 0;                 // The last one that had the segment.
   };
   std::map<uint64_t, Told> told_segments_;  // By first serial.
   uint64_t report_round_ = 0;

@@ -7,21 +7,53 @@
 namespace cxlpool::agent {
 namespace {
 
-void FillFrom(const ObservedMemdev* memdev, const ObservedHostRegion* region,
-              v1::Segment& segment) {
-  if (memdev != nullptr) {
-    segment.set_slot(memdev->slot);
-    segment.set_host_bridge(memdev->host_bridge);
-    segment.set_memdev(memdev->name);
+// What is said of the host region; null: nothing.
+void FillFrom(const ObservedHostRegion* region, SegmentStatus& status) {
+  static const ObservedHostRegion kNone;
+  const ObservedHostRegion& seen = region != nullptr ? *region : kNone;
+  const bool has_blocks = seen.dax_driver == DaxDriver::kKmem;
+  status.host_region = seen.name;
+  status.dax_device = seen.dax_device;
+  status.hpa_bytes = seen.hpa_bytes;
+  status.numa_node = has_blocks ? seen.numa_node : std::nullopt;
+  status.online_blocks = has_blocks ? seen.online_blocks : 0;
+  status.total_blocks = has_blocks ? seen.total_blocks : 0;
+}
+
+void FillFrom(const ObservedMemdev& memdev, SegmentStatus& status) {
+  status.slot = memdev.slot;
+  status.host_bridge = memdev.host_bridge;
+  status.memdev = memdev.name;
+}
+
+// An offered segment, all but its key, its error and who has it open.
+void FillFrom(const Segment& segment, const HostObservation& host, SegmentStatus& status) {
+  const DesiredSegment& desired = segment.desired;
+  status.serial = desired.first_serial();
+  status.state = SegmentStateOf(segment, host);
+  status.extent_index = segment.extent_index;
+  if (const ObservedMemdev* memdev = FindMemdev(host, status.serial)) {
+    FillFrom(*memdev, status);
+  } else {
+    status.slot = desired.targets.front().slot;
+    status.host_bridge = desired.host_bridge;
+    status.memdev.clear();
   }
-  if (region == nullptr) return;
-  segment.set_host_region(region->name);
-  segment.set_dax_device(region->dax_device);
-  segment.set_hpa_bytes(region->hpa_bytes);
-  if (region->dax_driver != DaxDriver::kKmem) return;
-  if (region->numa_node.has_value()) segment.set_numa_node(*region->numa_node);
-  segment.set_online_blocks(region->online_blocks);
-  segment.set_total_blocks(region->total_blocks);
+  FillFrom(FindHostRegion(host, status.serial), status);
+}
+
+void FillMessage(const SegmentStatus& status, v1::Segment& message) {
+  message.set_extent_index(status.extent_index);
+  message.set_slot(status.slot);
+  message.set_host_bridge(status.host_bridge);
+  message.set_serial(status.serial);
+  message.set_memdev(status.memdev);
+  message.set_host_region(status.host_region);
+  message.set_dax_device(status.dax_device);
+  if (status.numa_node.has_value()) message.set_numa_node(*status.numa_node);
+  message.set_hpa_bytes(status.hpa_bytes);
+  message.set_online_blocks(status.online_blocks);
+  message.set_total_blocks(status.total_blocks);
 }
 
 // A memdev that nobody asked for: how far up the ladder somebody brought it.
@@ -78,56 +110,48 @@ v1::SegmentState SegmentStateOf(const Segment& segment, const HostObservation& h
   return v1::SEGMENT_STATE_UNSPECIFIED;
 }
 
-void FillSegment(const Segment& segment, const HostObservation& host, v1::Segment& message) {
-  const DesiredSegment& desired = segment.desired;
-  message.set_extent_index(segment.extent_index);
-  message.set_slot(desired.targets.front().slot);
-  message.set_host_bridge(desired.host_bridge);
-  message.set_serial(desired.first_serial());
-  FillFrom(FindMemdev(host, desired.first_serial()), FindHostRegion(host, desired.first_serial()),
-           message);
-}
-
 v1::Segment SegmentMessage(const Segment& segment, const HostObservation& host) {
+  SegmentStatus status;
+  FillFrom(segment, host, status);
   v1::Segment message;
-  FillSegment(segment, host, message);
+  FillMessage(status, message);
   return message;
 }
 
-void ReportAll(const AttachmentTable& attachments, const OpensTable& opens,
-               const HostObservation& host, const std::function<void(v1::SegmentReport&)>& tell) {
-  v1::SegmentReport report;
+void ForEachStatus(const AttachmentTable& attachments, const OpensTable& opens,
+                   const HostObservation& host,
+                   absl::FunctionRef<void(const SegmentStatus& status, uint32_t opens)> tell) {
+  SegmentStatus status;  // One for all: its strings keep their room.
   for (const auto& [key, attachment] : attachments.all()) {
+    status.key = key;
     for (const Segment& segment : attachment.segments) {
-      const uint64_t serial = segment.desired.first_serial();
-      report.set_region_tag(key.tag);
-      report.set_attachment_generation(key.generation);
-      report.set_serial(serial);
-      report.set_state(SegmentStateOf(segment, host));
-      report.mutable_segment()->Clear();
-      FillSegment(segment, host, *report.mutable_segment());
-      report.clear_error();
-      if (segment.error.has_value()) *report.mutable_error() = *segment.error;
-      report.set_opens(static_cast<uint32_t>(opens.UsersOf(key, serial).size()));
-      tell(report);
+      FillFrom(segment, host, status);
+      status.error.reset();
+      if (segment.error.has_value()) status.error = SegmentStatus::Error{*segment.error};
+      const auto users = static_cast<uint32_t>(opens.UsersOf(key, status.serial).size());
+      status.is_open = users != 0;
+      tell(status, users);
     }
   }
   for (const ObservedMemdev& memdev : host.memdevs) {
     if (attachments.NamesSerial(memdev.serial)) continue;
     const ObservedHostRegion* region = FindHostRegion(host, memdev.serial);
-    report.Clear();
-    report.set_serial(memdev.serial);
-    report.set_state(FoundState(region));
-    report.mutable_segment()->set_serial(memdev.serial);
-    FillFrom(&memdev, region, *report.mutable_segment());
-    tell(report);
+    SegmentStatus found;
+    found.serial = memdev.serial;
+    found.state = FoundState(region);
+    FillFrom(memdev, found);
+    FillFrom(region, found);
+    tell(found, 0);
   }
 }
 
-void NewsIn(v1::SegmentReport& report, std::string& bytes) {
-  const uint32_t opens = report.opens();
-  report.set_opens(opens != 0 ? 1 : 0);
-  report.SerializeToString(&bytes);
+void FillReport(const SegmentStatus& status, uint32_t opens, v1::SegmentReport& report) {
+  report.set_region_tag(status.key.tag);
+  report.set_attachment_generation(status.key.generation);
+  report.set_serial(status.serial);
+  report.set_state(status.state);
+  FillMessage(status, *report.mutable_segment());
+  if (status.error.has_value()) *report.mutable_error() = status.error->message;
   report.set_opens(opens);
 }
 

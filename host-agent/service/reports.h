@@ -4,9 +4,11 @@
 #ifndef CXLPOOL_HOST_AGENT_SERVICE_REPORTS_H_
 #define CXLPOOL_HOST_AGENT_SERVICE_REPORTS_H_
 
-#include <functional>
+#include <cstdint>
+#include <optional>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "cxlpool/v1/host_service.pb.h"
 #include "host-agent/model/observation.h"
@@ -25,22 +27,47 @@ bool InventoryChanged(const HostObservation& told, const HostObservation& now);
 
 v1::SegmentState SegmentStateOf(const Segment& segment, const HostObservation& host);
 
-// Tells everything: each offered segment, then each memdev that no Offer names. `tell` may have the
-// report until it returns: the next is made in the same place, for this is asked for at every turn
-// and seldom has news.
-void ReportAll(const AttachmentTable& attachments, const OpensTable& opens,
-               const HostObservation& host, const std::function<void(v1::SegmentReport&)>& tell);
+// What a SegmentReport says, in plain values: they are looked at on every turn and seldom have
+// news, so they are compared as they are, and only news are made a message of.
+struct SegmentStatus {
+  struct Error {
+    v1::SegmentError message;
+    friend bool operator==(const Error& a, const Error& b) {
+      return a.message.SerializeAsString() == b.message.SerializeAsString();
+    }
+  };
 
-// The report in bytes, to tell whether there is news. How many have it open is no news, but whether
-// anybody has. `report` is as before afterwards.
-void NewsIn(v1::SegmentReport& report, std::string& bytes);
+  AttachmentKey key;  // Empty: no Offer names it.
+  uint64_t serial = 0;
+  v1::SegmentState state = v1::SEGMENT_STATE_UNSPECIFIED;
+  uint32_t extent_index = 0;
+  uint32_t slot = 0;
+  std::string host_bridge;
+  std::string memdev;
+  std::string host_region;
+  std::string dax_device;
+  std::optional<int> numa_node;
+  uint64_t hpa_bytes = 0;
+  uint32_t online_blocks = 0;
+  uint32_t total_blocks = 0;
+  std::optional<Error> error;
+  bool is_open = false;  // How many have it open is no news, but whether anybody has.
+  friend bool operator==(const SegmentStatus&, const SegmentStatus&) = default;
+};
+
+// Each offered segment, then each memdev that no Offer names. `opens`: how many have it open.
+void ForEachStatus(const AttachmentTable& attachments, const OpensTable& opens,
+                   const HostObservation& host,
+                   absl::FunctionRef<void(const SegmentStatus& status, uint32_t opens)> tell);
+
+// Into an empty `report`.
+void FillReport(const SegmentStatus& status, uint32_t opens, v1::SegmentReport& report);
 
 // A failed step. INVALID_ARGUMENT and UNIMPLEMENTED will not get better by trying: permanent.
 v1::SegmentError ErrorOf(const absl::Status& status);
 
 // What the segment is now, as the API shows it.
 v1::Segment SegmentMessage(const Segment& segment, const HostObservation& host);
-void FillSegment(const Segment& segment, const HostObservation& host, v1::Segment& message);
 
 }  // namespace cxlpool::agent
 
