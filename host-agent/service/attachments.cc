@@ -156,30 +156,35 @@ void AttachmentTable::KeepOnly(const std::vector<AttachmentKey>& keys) {
 }
 
 void AttachmentTable::TakeRemains(const HostObservation& host) {
-  Attachment remains;
-  remains.offer.set_want(v1::Offer::WANT_OFFLINE);
-  const Attachment before = map_.contains(kRemains) ? map_[kRemains] : Attachment{};
-  map_.erase(kRemains);
+  const Map::node_type before = map_.extract(kRemains);  // From here on Offers alone name serials.
+  std::vector<Segment> remains;
   for (const ObservedHostRegion& region : host.regions) {
+    if (std::any_of(region.serials.begin(), region.serials.end(), [&](uint64_t serial) {
+          return serial != 0 && (!IsPoolSerial(serial) || FindMemdev(host, serial) != nullptr ||
+                                 NamesSerial(serial));
+        })) {
+      continue;
+    }
     Segment segment;
     segment.desired.want = Want::kOffline;
     segment.desired.length_bytes = region.size_bytes;
-    bool in_use = false;
     for (const uint64_t serial : region.serials) {
-      in_use |= serial != 0 && (!IsPoolSerial(serial) || NamesSerial(serial) ||
-                                FindMemdev(host, serial) != nullptr);
       if (serial != 0) segment.desired.targets.push_back({.slot = 0, .serial = serial});
     }
-    // By what serial should it be called?
-    if (in_use || segment.desired.targets.empty()) continue;
-    for (const Segment& old : before.segments) {
-      if (old.desired.first_serial() != segment.desired.first_serial()) continue;
-      CarryProgress(old, segment);
-      segment.last_succeeded = old.last_succeeded;
+    if (segment.desired.targets.empty()) continue;  // By what serial should it be called?
+    if (!before.empty()) {
+      for (const Segment& old : before.mapped().segments) {
+        if (old.desired.first_serial() != segment.desired.first_serial()) continue;
+        CarryProgress(old, segment);
+        segment.last_succeeded = old.last_succeeded;
+      }
     }
-    remains.segments.push_back(std::move(segment));
+    remains.push_back(std::move(segment));
   }
-  if (!remains.segments.empty()) map_[kRemains] = std::move(remains);
+  if (remains.empty()) return;
+  Attachment& standing = map_[kRemains];
+  standing.offer.set_want(v1::Offer::WANT_OFFLINE);
+  standing.segments = std::move(remains);
 }
 
 const std::pair<const AttachmentKey, Attachment>* AttachmentTable::FindByName(
