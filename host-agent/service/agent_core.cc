@@ -16,7 +16,6 @@ namespace cxlpool::agent {
 namespace {
 
 constexpr char kSubject[] = "agent";
-constexpr size_t kMaxWaitingHellos = 8;
 
 absl::Duration Backoff(int failures) {
   absl::Duration delay = kFirstBackoff;
@@ -141,99 +140,6 @@ void AgentCore::TellOpens() {
   executor_->Post(OnCore([this] {
     if (observed_ && !stopped_) SendReports();
   }));
-}
-
-// --- The manager.
-
-void AgentCore::MakeHello(DoneWith<v1::Hello> done) {
-  if (hellos_.size() >= kMaxWaitingHellos) {
-    return std::move(done)(absl::ResourceExhaustedError("too many sessions are being opened"));
-  }
-  hellos_.push_back(std::move(done));
-  Look();
-}
-
-void AgentCore::AnswerHellos(const absl::Status& status) {
-  if (hellos_.empty()) return;
-  std::vector<DoneWith<v1::Hello>> hellos = std::exchange(hellos_, {});
-  if (!status.ok()) {
-    for (DoneWith<v1::Hello>& done : hellos) std::move(done)(status);
-    return;
-  }
-  v1::Hello hello = TellAll();
-  DoneWith<v1::Hello> last = std::move(hellos.back());
-  hellos.pop_back();
-  for (DoneWith<v1::Hello>& done : hellos) std::move(done)(hello);
-  std::move(last)(std::move(hello));
-}
-
-v1::Hello AgentCore::TellAll() {
-  v1::Hello hello;
-  hello.set_protocol_version(kProtocolVersion);
-  hello.set_host(options_.host);
-  hello.set_incarnation(options_.incarnation);
-  hello.set_agent_id(options_.agent_id);
-  hello.set_agent_version(options_.agent_version);
-  hello.set_kernel_release(options_.kernel_release);
-  *hello.mutable_inventory() = InventoryOf(observation_);
-  told_inventory_ = observation_;
-  told_segments_.clear();
-  ForEachStatus(attachments_, opens_, observation_,
-                [&](const SegmentStatus& status, uint32_t opens) {
-                  FillReport(status, opens, *hello.add_segments());
-                  told_segments_[status.serial].last = status;
-                });
-  return hello;
-}
-
-void AgentCore::OnWelcome(v1::Welcome welcome) {
-  LogInfo(kSubject, "session with manager ", welcome.manager_version(), ", ", welcome.offers_size(),
-          " offers");
-  session_up_ = true;
-  welcomed_ = true;
-  std::vector<AttachmentKey> offered;
-  for (v1::Offer& offer : *welcome.mutable_offers()) {
-    offered.push_back(KeyOf(offer));
-    TakeOffer(std::move(offer));
-  }
-  if (!CXLPOOL_MUTANT("keep-old-offers")) attachments_.KeepOnly(offered);
-  Advance();
-}
-
-void AgentCore::OnOffer(v1::Offer offer) {
-  if (TakeOffer(std::move(offer))) Advance();
-}
-
-bool AgentCore::TakeOffer(v1::Offer offer) {
-  const AttachmentKey key = KeyOf(offer);
-  const absl::Status status = attachments_.Put(std::move(offer));
-  if (status.ok()) return true;
-  LogError(kSubject, status.message());
-  v1::Report report;
-  v1::SegmentReport& segment = *report.add_segments();
-  segment.set_region_tag(key.tag);
-  segment.set_attachment_generation(key.generation);
-  *segment.mutable_error() = ErrorOf(status);
-  link_->Send(std::move(report));
-  return false;
-}
-
-void AgentCore::OnWithdraw(const v1::Withdraw& withdraw) {
-  attachments_.Erase(
-      {.generation = withdraw.attachment_generation(), .tag = withdraw.region_tag()});
-  Advance();
-}
-
-void AgentCore::OnLost(absl::Status why, bool permanent) {
-  // The link dials for as long as it takes: each reason is said once, not once a try.
-  const std::string said(why.message());
-  if (permanent || (!session_up_ && !ReasonOf(why).empty() && said != last_lost_)) {
-    LogError(kSubject, "the manager refuses this agent: ", said);
-  } else if (session_up_) {
-    LogWarning(kSubject, "lost the manager: ", said);
-  }
-  last_lost_ = said;
-  session_up_ = false;
 }
 
 // --- Looking.
@@ -455,44 +361,6 @@ void AgentCore::Fail(Segment& segment, v1::SegmentError error) {
   segment.error = std::move(error);
   segment.last_succeeded.reset();
   segment.retry_at = clock_->Elapsed() + Backoff(++segment.failures);
-}
-
-// --- Reports.
-
-void AgentCore::SendReports() {
-  if (!session_up_) return;
-  v1::Report changes;
-  ++report_round_;
-  ForEachStatus(attachments_, opens_, observation_,
-                [&](const SegmentStatus& status, uint32_t opens) {
-                  Told& told = told_segments_[status.serial];
-                  told.round = report_round_;
-                  told.next.reset();
-                  if (told.last == status) return;
-                  FillReport(status, opens, *changes.add_segments());
-                  told.next = status;
-                });
-  for (auto it = told_segments_.begin(); it != told_segments_.end();) {
-    auto& [serial, told] = *it;
-    if (told.round == report_round_) {
-      if (told.next.has_value()) told.last = std::move(told.next);
-      ++it;
-      continue;
-    }
-    if (FindMemdev(observation_, serial) == nullptr) {
-      v1::SegmentReport& gone = *changes.add_segments();  // Was found, or withdrawn; is no more.
-      gone.set_serial(serial);
-      gone.set_state(v1::SEGMENT_ABSENT);
-    }
-    it = told_segments_.erase(it);
-  }
-  if (InventoryChanged(told_inventory_, observation_)) {
-    told_inventory_ = observation_;
-    *changes.mutable_inventory() = InventoryOf(observation_);
-  }
-  if (changes.segments_size() == 0 && !changes.has_inventory()) return;
-  if (probe_) probe_("before-Report");
-  link_->Send(std::move(changes));
 }
 
 }  // namespace cxlpool::agent

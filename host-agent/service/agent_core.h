@@ -13,6 +13,9 @@
 //
 // A step function: owns no thread, never blocks, runs wholly on its Executor. Public calls are
 // for the Executor's thread, and so is the destructor; the ports' completions may come from any.
+//
+// In agent_core.cc: life, looking, planning and the rungs. In agent_core_session.cc: the session
+// with the manager.
 #ifndef CXLPOOL_HOST_AGENT_SERVICE_AGENT_CORE_H_
 #define CXLPOOL_HOST_AGENT_SERVICE_AGENT_CORE_H_
 
@@ -102,17 +105,19 @@ class AgentCore {
   void OnPrepared(absl::Status status, Done started);
   void Tick();
 
+  // The session with the manager: agent_core_session.cc.
   void MakeHello(DoneWith<v1::Hello> done);
+  void AnswerHellos(const absl::Status& status);
+  v1::Hello TellAll();
   void OnWelcome(v1::Welcome welcome);
   void OnOffer(v1::Offer offer);
   void OnWithdraw(const v1::Withdraw& withdraw);
   void OnLost(absl::Status why, bool permanent);
   bool TakeOffer(v1::Offer offer);
+  void SendReports();
 
   void Look();
   void OnObserved(uint64_t epoch, absl::StatusOr<HostObservation> seen);
-  void AnswerHellos(const absl::Status& status);
-  v1::Hello TellAll();
 
   void Advance();
   std::optional<Rung> Plan();
@@ -124,7 +129,6 @@ class AgentCore {
   void OnRungEnded(absl::Status status);
   void Fail(Segment& segment, v1::SegmentError error);
   void WakeAt(absl::Duration when);
-  void SendReports();
 
   const AgentOptions options_;
   Executor* const executor_;
