@@ -10,8 +10,26 @@
 #include "cxlpool/v1/host_service.pb.h"
 #include "cxlpool/v1/pool_service.pb.h"
 #include "proto/support/executor.h"
+#include "proto/support/refusal.h"
 
 namespace cxlpool::agent {
+
+// Whether dialling again soon is of no use after a session that ended so. SESSION_ACTIVE is not
+// such: after a restart of the agent the manager may hold the old session for a while.
+inline bool IsPermanent(const absl::Status& why) {
+  switch (why.code()) {
+    case absl::StatusCode::kFailedPrecondition:
+      return ReasonOf(why) != "SESSION_ACTIVE";
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kUnauthenticated:
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kUnimplemented:
+      return true;
+    default:
+      return false;
+  }
+}
 
 class ManagerLink {
  public:
@@ -23,7 +41,7 @@ class ManagerLink {
     absl::AnyInvocable<void(v1::Welcome)> on_welcome;
     absl::AnyInvocable<void(v1::Offer)> on_offer;
     absl::AnyInvocable<void(v1::Withdraw)> on_withdraw;
-    // The session is over; the link dials again by itself unless `permanent` (refused with a
+    // The session is over; the link dials again by itself unless `permanent` (IsPermanent: with a
     // reason that only an operator can change; it then dials once a minute).
     absl::AnyInvocable<void(absl::Status why, bool permanent)> on_lost;
   };

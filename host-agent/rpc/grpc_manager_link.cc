@@ -38,23 +38,6 @@ absl::Status ProtocolError(const std::string& message) {
       .ToStatus();
 }
 
-// Whether dialling again soon is of no use. SESSION_ACTIVE is not such: after a restart of the
-// agent the manager may hold the old session for a while.
-bool IsPermanent(const absl::Status& why) {
-  switch (why.code()) {
-    case absl::StatusCode::kFailedPrecondition:
-      return ReasonOf(why) != "SESSION_ACTIVE";
-    case absl::StatusCode::kNotFound:
-    case absl::StatusCode::kPermissionDenied:
-    case absl::StatusCode::kUnauthenticated:
-    case absl::StatusCode::kInvalidArgument:
-    case absl::StatusCode::kUnimplemented:
-      return true;
-    default:
-      return false;
-  }
-}
-
 class GrpcManagerLink final : public ManagerLink {
  public:
   GrpcManagerLink(const GrpcLinkOptions& options, std::shared_ptr<grpc::Channel> channel)

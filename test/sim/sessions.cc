@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "proto/support/refusal.h"
-
 namespace cxlpool::sim {
 namespace {
 
@@ -12,20 +10,6 @@ constexpr int64_t kWelcomeTimeout_us = 1'500'000;
 constexpr int64_t kFirstBackoff_us = 5'000;
 constexpr int64_t kMaxBackoff_us = 400'000;
 constexpr int64_t kRefusedRetry_us = 1'000'000;
-
-// As host-agent/rpc decides it.
-bool IsPermanent(const absl::Status& why) {
-  switch (why.code()) {
-    case absl::StatusCode::kFailedPrecondition:
-      return ReasonOf(why) != "SESSION_ACTIVE";
-    case absl::StatusCode::kNotFound:
-    case absl::StatusCode::kPermissionDenied:
-    case absl::StatusCode::kInvalidArgument:
-      return true;
-    default:
-      return false;
-  }
-}
 
 // Delay from now at which the next message of a direction arrives: never before the one before it.
 int64_t InOrder(int64_t& due_us, int64_t now_us, int64_t delay_us) {
@@ -66,7 +50,7 @@ class SimPeer : public fm::SessionPeer {
     world_.scheduler->At(stream->agent, delay, [link = link_, stream, attempt = attempt_, status] {
       const auto to = link.lock();
       if (to == nullptr || !stream->agent_open) return;
-      (*to)->Lost(attempt, status, IsPermanent(status));
+      (*to)->Lost(attempt, status, agent::IsPermanent(status));
     });
     // gRPC tells the server that the stream is over.
     world_.scheduler->At(stream->manager, 1, [world = world_, peer = stream->peer] {
