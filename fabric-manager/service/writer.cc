@@ -74,6 +74,7 @@ Writer::Writer(Options options, Executor* executor, Clock* clock, Store* store, 
   context_.next_id = [this] { return NextId(); };
   context_.make_tag = options_.make_tag;
   if (!context_.make_tag) context_.make_tag = [] { return Uuid(RandomUuid()); };
+  if (!options_.encode) options_.encode = EncodeItem;
   context_.hardware_coherent = options_.hardware_coherent;
   context_.default_policy = options_.default_policy;
 }
@@ -210,7 +211,7 @@ absl::StatusOr<Committed> Writer::PlanOne(const Audit& audit, absl::StatusOr<Pro
   revision_ = committed.revision = revision;
   for (const Item& item : proposal->change) {
     const bool erased = std::holds_alternative<Erased>(item);
-    puts_[KeyOf(item)] = erased ? std::string() : EncodeItem(item, audit);
+    puts_[KeyOf(item)] = erased ? std::string() : options_.encode(item, audit);
     if (const auto* region = std::get_if<RegionPtr>(&item)) {
       events_.push_back({revision, *region, false});
     } else if (const auto* gone = std::get_if<Tombstone>(&item)) {
@@ -366,7 +367,7 @@ void Writer::PublishGroup() {
 
 std::shared_ptr<const HostView> Writer::LookAtHost(const Host& host) const {
   return std::make_shared<const HostView>(
-      HostView{host, state_.Runtime(host.id), state_.Occupied(host.id)});
+      HostView{host, state_.RuntimeOf(host.id), state_.Occupied(host.id)});
 }
 
 // What devices and tenants are, apart from their numbers: read anew where it may have changed.

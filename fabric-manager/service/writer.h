@@ -65,6 +65,8 @@ class Writer {
     bool hardware_coherent = false;
     Policy default_policy = Policy::kPack;
     std::function<Uuid()> make_tag = nullptr;  // Of new Regions; null: random ones.
+    // What becomes the row's value; null: EncodeItem.
+    std::function<std::string(const Item&, const Audit&)> encode = nullptr;
   };
   struct Listener {
     // Records that changed in a commit, as they are now. On the executor.
@@ -148,7 +150,7 @@ class Writer {
   absl::Status Load(StoreImage image);
   uint64_t NextId();
 
-  const Options options_;
+  Options options_;
   Executor* const executor_;
   Clock* const clock_;
   Store* const store_;

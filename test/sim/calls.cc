@@ -18,7 +18,15 @@ bool LeavesOpen(const absl::Status& status) {
 
 }  // namespace
 
-std::string RegionName(int64_t region) { return absl::StrCat("r", region); }
+std::string RegionName(int64_t region) {
+  static const std::vector<std::string>& kNames = *new auto([] {
+    std::vector<std::string> names;
+    for (int i = 0; i < 2 * kRegionNames; ++i) names.push_back(absl::StrCat("r", i));
+    return names;
+  }());
+  const auto number = static_cast<size_t>(region);
+  return number < kNames.size() ? kNames[number] : absl::StrCat("r", region);
+}
 std::string Renamed(int64_t region) {
   return RegionName(kFirstRenamed + region % (kRegionNames - kFirstRenamed));
 }
@@ -86,7 +94,8 @@ fm::Request RequestOf(const std::string& method, uint64_t number, uint64_t item)
   std::string id(16, '\0');
   for (int i = 0; i < 8; ++i) id[i] = static_cast<char>(number >> (8 * i));
   id[8] = static_cast<char>(item + 1);
-  return fm::Request{{"cxlpool://operator/sim", method, Uuid(id)}, 1};
+  static const Interned kPrincipal("cxlpool://operator/sim");
+  return fm::Request{{kPrincipal, method, Uuid(id)}, 1};
 }
 
 std::optional<ClientOp> OpOf(const Step& step, int64_t item) {

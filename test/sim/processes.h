@@ -26,6 +26,7 @@ struct ManagerWorld {
   Rack* rack;
   FabricFaults* fabric_faults;
   std::shared_ptr<fm::MemoryDisk> disk;
+  RecordShelf* shelf;
   StoreFaults* store_faults;
   Reference* reference;
   ManagerDoor* door;

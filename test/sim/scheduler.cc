@@ -1,8 +1,15 @@
 #include "test/sim/scheduler.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace cxlpool::sim {
+namespace {
+
+constexpr int64_t kWindow_us = 50'000;
+constexpr int64_t kEver = std::numeric_limits<int64_t>::max();
+
+}  // namespace
 
 LifeId Scheduler::Begin() {
   lives_.emplace_back();
@@ -16,61 +23,69 @@ void Scheduler::Pause(LifeId life, int64_t until_us) {
 }
 
 void Scheduler::At(LifeId life, int64_t delay_us, Task task) {
-  Event event{order_++, life, std::move(task)};
+  if (free_.empty()) free_.push_back(&events_.emplace_back());
+  Event* const event = free_.back();
+  free_.pop_back();
+  event->order = order_++;
+  event->life = life;
+  event->task = std::move(task);
   if (delay_us <= 0) {
-    ready_.push_back(std::move(event));
+    ready_.push_back(event);
   } else {
-    Put(now_us_ + delay_us, std::move(event));
+    Put(now_us_ + delay_us, event);
   }
 }
 
-void Scheduler::Put(int64_t at_us, Event event) {
-  const uint64_t order = event.order;
-  size_t place = waiting_.size();
-  if (free_places_.empty()) {
-    waiting_.push_back(std::move(event));
-  } else {
-    place = free_places_.back();
-    free_places_.pop_back();
-    waiting_[place] = std::move(event);
-  }
-  later_.push_back({at_us, order, place});
-  std::push_heap(later_.begin(), later_.end());
+void Scheduler::Put(int64_t at_us, Event* event) {
+  if (at_us >= horizon_us_) return late_.push_back({at_us, event->order, event});
+  soon_.push_back({at_us, event->order, event});
+  std::push_heap(soon_.begin(), soon_.end());
 }
 
-Scheduler::Event Scheduler::TakeEarliest() {
-  std::pop_heap(later_.begin(), later_.end());
-  const size_t place = later_.back().place;
-  later_.pop_back();
-  free_places_.push_back(place);
-  return std::move(waiting_[place]);
+void Scheduler::MoveHorizon() {
+  horizon_us_ = kWindow_us + std::max_element(late_.begin(), late_.end())->at_us;
+  const auto soon = std::partition(late_.begin(), late_.end(),
+                                   [this](const Due& due) { return due.at_us >= horizon_us_; });
+  soon_.assign(soon, late_.end());
+  late_.erase(soon, late_.end());
+  std::make_heap(soon_.begin(), soon_.end());
+}
+
+Scheduler::Event* Scheduler::TakeEarliest() {
+  std::pop_heap(soon_.begin(), soon_.end());
+  Event* const event = soon_.back().event;
+  soon_.pop_back();
+  return event;
 }
 
 bool Scheduler::RunOne() {
   // What became due comes before what is posted while it runs.
-  if (!later_.empty() && later_.front().at_us <= now_us_) ready_.push_back(TakeEarliest());
+  if (AnyDue(now_us_)) ready_.push_back(TakeEarliest());
   if (!ready_.empty()) {
-    Event event = std::move(ready_.front());
+    Event* const event = ready_.front();
     ready_.pop_front();
-    Run(std::move(event));
+    Run(event);
     return true;
   }
-  if (later_.empty()) return false;
-  now_us_ = std::max(now_us_, later_.front().at_us);
+  if (!AnyDue(kEver)) return false;
+  now_us_ = std::max(now_us_, soon_.front().at_us);
   Run(TakeEarliest());
   return true;
 }
 
-void Scheduler::Run(Event event) {
-  const LifeState& life = lives_[event.life];
-  if (!life.alive) return;
-  if (life.paused_until_us > now_us_) return Put(life.paused_until_us, std::move(event));
-  ++events_;
-  std::move(event.task)();
+void Scheduler::Run(Event* event) {
+  const LifeState& life = lives_[event->life];
+  if (life.alive && life.paused_until_us > now_us_) return Put(life.paused_until_us, event);
+  if (life.alive) {
+    ++run_;
+    std::move(event->task)();
+  }
+  event->task = nullptr;
+  free_.push_back(event);
 }
 
 void Scheduler::RunUntil(int64_t until_us) {
-  while (!ready_.empty() || (!later_.empty() && later_.front().at_us <= until_us)) RunOne();
+  while (!ready_.empty() || AnyDue(until_us)) RunOne();
   now_us_ = std::max(now_us_, until_us);
 }
 

@@ -65,39 +65,49 @@ class Scheduler {
   // Runs what comes up to and with `until_us`; then it is that time.
   void RunUntil(int64_t until_us);
 
-  uint64_t events() const { return events_; }
+  uint64_t events() const { return run_; }
 
  private:
   struct LifeState {
     bool alive = true;
     int64_t paused_until_us = 0;
   };
+  // Stays where it was put until it ran: a task is dear to move.
   struct Event {
-    uint64_t order;
-    LifeId life;
+    uint64_t order = 0;
+    LifeId life = kWorld;
     Task task;
   };
-  // When an event comes up. Small, for a heap moves it about a lot; a task is dear to move.
+  // When an event comes up. Small, for a heap moves it about a lot.
   struct Due {
     int64_t at_us;
     uint64_t order;
-    size_t place;                             // In waiting_.
+    Event* event;
     bool operator<(const Due& other) const {  // For a heap with the earliest on top.
       return at_us != other.at_us ? at_us > other.at_us : order > other.order;
     }
   };
 
-  void Run(Event event);
-  void Put(int64_t at_us, Event event);
-  Event TakeEarliest();
+  void Run(Event* event);
+  void Put(int64_t at_us, Event* event);
+  bool AnyDue(int64_t until_us) {
+    if (soon_.empty() && !late_.empty()) MoveHorizon();
+    return !soon_.empty() && soon_.front().at_us <= until_us;
+  }
+  void MoveHorizon();
+  Event* TakeEarliest();  // After AnyDue.
 
   std::vector<LifeState> lives_;
-  std::deque<Event> ready_;  // Of now, in order: what was posted without a delay.
-  std::vector<Due> later_;   // A heap.
-  std::vector<Event> waiting_;
-  std::vector<size_t> free_places_;
+  std::deque<Event> events_;  // All that there ever were at a time.
+  std::vector<Event*> free_;  // Of them, to be used again.
+  std::deque<Event*> ready_;  // Of now, in order: what was posted without a delay.
+  // Most events are soon due, and most of those that wait are not (deadlines, as a rule): a heap of
+  // all that are due before the horizon, and the rest in no order.
+  std::vector<Due> soon_;
+  std::vector<Due> late_;
+  int64_t horizon_us_ = 0;
   uint64_t order_ = 0;
-  uint64_t events_ = 0;
+  uint64_t run_ = 0;
   int64_t now_us_ = 0;
 };
 

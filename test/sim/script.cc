@@ -73,7 +73,8 @@ const VerbInfo& InfoOf(Verb verb) { return kInfos[static_cast<size_t>(verb)]; }
 int64_t Step::Get(absl::string_view name) const {
   const auto& names = InfoOf(verb).arguments;
   for (size_t i = 0; i < names.size(); ++i) {
-    if (names[i] == name) return arguments[i];
+    if (names[i].size() != name.size()) continue;
+    if (names[i].data() == name.data() || names[i] == name) return arguments[i];
   }
   return 0;
 }

@@ -12,7 +12,21 @@ absl::Status Refuse(absl::StatusCode code, const std::string& reason, const std:
   return Refusal{code, reason, message, "nothing: it is a simulation", {}}.ToStatus();
 }
 
+// No record begins with it: it would be a field of a number that there is not.
+constexpr char kOnShelf = '\xff';
+
 }  // namespace
+
+std::string RecordShelf::Keep(const fm::Item& item, const fm::Audit& audit) {
+  records_.emplace_back(item, audit);
+  return kOnShelf + std::to_string(records_.size() - 1);
+}
+
+std::string RecordShelf::Encode(std::string value) const {
+  if (value.empty() || value[0] != kOnShelf) return value;
+  const auto& [item, audit] = records_.at(std::stoul(value.substr(1)));
+  return fm::EncodeItem(item, audit);
+}
 
 SimStore::~SimStore() {
   if (!broken_.ok()) return;
@@ -21,8 +35,10 @@ SimStore::~SimStore() {
 }
 
 void SimStore::Open(DoneWith<fm::StoreImage> done) {
+  fm::StoreImage image = disk_->TakeOver();
+  for (fm::Row& row : image.rows) row.value = shelf_->Encode(std::move(row.value));
   scheduler_->At(life_, random_.Between(100, 2000),
-                 [image = disk_->TakeOver(), done = std::move(done)]() mutable {
+                 [image = std::move(image), done = std::move(done)]() mutable {
                    std::move(done)(std::move(image));
                  });
 }

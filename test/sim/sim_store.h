@@ -12,9 +12,12 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "fabric-manager/adapters/store_memory/memory_store.h"
 #include "fabric-manager/ports/store.h"
+#include "fabric-manager/service/record_codec.h"
 #include "test/sim/scheduler.h"
 
 namespace cxlpool::sim {
@@ -26,14 +29,28 @@ struct StoreFaults {
   enum class Next { kNone, kFailsDone, kFailsNotDone } next = Next::kNone;
 };
 
+// Records on their way to the disk. Most of them are written over before anybody reads them: so
+// the disk holds where a record lies, and a manager that opens the store gets it encoded.
+class RecordShelf {
+ public:
+  // Stands for the record, as a row's value.
+  std::string Keep(const fm::Item& item, const fm::Audit& audit);
+  // What the value stands for, encoded; the value itself where it is no record of the shelf.
+  std::string Encode(std::string value) const;
+
+ private:
+  std::vector<std::pair<fm::Item, fm::Audit>> records_;
+};
+
 class SimStore : public fm::Store {
  public:
   // All outlive this. `life`: of the manager.
   SimStore(Scheduler* scheduler, LifeId life, std::shared_ptr<fm::MemoryDisk> disk,
-           StoreFaults* faults, Random random)
+           const RecordShelf* shelf, StoreFaults* faults, Random random)
       : scheduler_(scheduler),
         life_(life),
         disk_(std::move(disk)),
+        shelf_(shelf),
         faults_(faults),
         random_(random) {}
 
@@ -56,6 +73,7 @@ class SimStore : public fm::Store {
   Scheduler* const scheduler_;
   const LifeId life_;
   const std::shared_ptr<fm::MemoryDisk> disk_;
+  const RecordShelf* const shelf_;
   StoreFaults* const faults_;
   Random random_;
   std::deque<Pending> pending_;

@@ -79,6 +79,7 @@ void SimulationRun::StartManager() {
                    .rack = &rack_,
                    .fabric_faults = &fabric_faults_,
                    .disk = disk_,
+                   .shelf = &shelf_,
                    .store_faults = &store_faults_,
                    .reference = &reference_,
                    .door = &door_,

@@ -95,6 +95,7 @@ class SimulationRun {
   FabricFaults fabric_faults_;
   StoreFaults store_faults_;
   const std::shared_ptr<fm::MemoryDisk> disk_ = std::make_shared<fm::MemoryDisk>();
+  RecordShelf shelf_;
   Network network_;
   ManagerDoor door_;
   Clients clients_;
