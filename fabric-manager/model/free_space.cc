@@ -355,18 +355,6 @@ void FreeSpace::Went(DeviceIndex device, FreeRuns::Run run, bool none_left) {
   if (group.shorts[bit].empty()) group.present[bit / 64] &= ~(uint64_t{1} << (bit % 64));
 }
 
-uint64_t FreeSpace::capacity_bytes(DeviceIndex device) const {
-  return all_[device].runs.granules() * granule_bytes(device);
-}
-
-uint64_t FreeSpace::granule_bytes(DeviceIndex device) const {
-  return groups_[all_[device].group].granule_bytes;
-}
-
-uint64_t FreeSpace::free_bytes(DeviceIndex device) const {
-  return all_[device].runs.free() * granule_bytes(device);
-}
-
 uint64_t FreeSpace::largest_free_bytes(DeviceIndex device) const {
   const uint32_t length = all_[device].long_runs == 0 ? LastLength(lengths_[device])
                                                       : all_[device].runs.Longest()->length;

@@ -68,9 +68,15 @@ class FreeSpace {
   absl::Status Give(DeviceIndex device, uint64_t dpa_bytes, uint64_t length_bytes);
 
   // Of a device that was added.
-  uint64_t capacity_bytes(DeviceIndex device) const;
-  uint64_t granule_bytes(DeviceIndex device) const;
-  uint64_t free_bytes(DeviceIndex device) const;
+  uint64_t capacity_bytes(DeviceIndex device) const {
+    return all_[device].runs.granules() * granule_bytes(device);
+  }
+  uint64_t granule_bytes(DeviceIndex device) const {
+    return groups_[all_[device].group].granule_bytes;
+  }
+  uint64_t free_bytes(DeviceIndex device) const {
+    return all_[device].runs.free() * granule_bytes(device);
+  }
   uint64_t largest_free_bytes(DeviceIndex device) const;
   std::vector<Run> RunsOf(DeviceIndex device) const;  // In order of address.
 

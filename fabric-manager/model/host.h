@@ -8,6 +8,7 @@
 #define CXLPOOL_FABRIC_MANAGER_MODEL_HOST_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,7 @@ struct HostRuntime {
   absl::Time last_heartbeat = absl::InfinitePast();
   friend bool operator==(const HostRuntime&, const HostRuntime&) = default;
 };
+using HostRuntimePtr = std::shared_ptr<const HostRuntime>;
 
 // A segment that occupies a slot of the host, from the moment it is planned until the proof that
 // it is unbound.

@@ -42,7 +42,7 @@ absl::StatusOr<std::optional<Plan>> FindRetry(const PoolState& state, const Requ
 absl::StatusOr<RegionPtr> GetRegion(const PoolState& state, absl::string_view region_id) {
   const RegionPtr* found = state.FindRegionById(region_id);
   if (found == nullptr) {
-    if (const auto tag = ParseUuid(region_id); tag.ok()) found = state.FindRegionByTag(Uuid(*tag));
+    if (Uuid tag; ParseUuid(region_id, tag)) found = state.FindRegionByTag(tag);
   }
   if (found != nullptr) return *found;
   return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_REGION",

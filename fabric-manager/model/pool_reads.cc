@@ -86,10 +86,10 @@ std::vector<RegionPtr> PoolState::RegionsOn(absl::string_view device) const {
   return found;
 }
 
-const HostRuntime& PoolState::Runtime(absl::string_view host) const {
-  static const HostRuntime* const kNone = new HostRuntime();
+const HostRuntimePtr& PoolState::RuntimeOf(absl::string_view host) const {
+  static const auto& kNone = *new HostRuntimePtr(std::make_shared<const HostRuntime>());
   const auto it = host_use_.find(host);
-  return it == host_use_.end() ? *kNone : it->second.runtime;
+  return it == host_use_.end() || it->second.runtime == nullptr ? kNone : it->second.runtime;
 }
 
 const std::vector<OccupiedSlot>& PoolState::Occupied(absl::string_view host) const {
@@ -115,7 +115,8 @@ std::optional<PoolState::Remembered> PoolState::FindRequest(const RequestId& id)
 
 Capacity PoolState::GetCapacity() const {
   Capacity capacity;
-  for (const auto& [id, index] : index_of_) {
+  for (DeviceIndex index = 0; index < by_index_.size(); ++index) {
+    if (by_index_[index] == nullptr) continue;
     if (by_index_[index]->service == DeviceService::kRemoved) continue;
     const DeviceUse& use = use_[index];
     const uint64_t free = space_.free_bytes(index);

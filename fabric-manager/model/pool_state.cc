@@ -285,7 +285,7 @@ void PoolState::BuryRequests(const Tombstone& tombstone, bool bury) {
 }
 
 void PoolState::SetRuntime(absl::string_view host, HostRuntime runtime) {
-  host_use_[std::string(host)].runtime = std::move(runtime);
+  host_use_[std::string(host)].runtime = std::make_shared<const HostRuntime>(std::move(runtime));
 }
 
 }  // namespace cxlpool::fm

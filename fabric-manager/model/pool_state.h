@@ -91,7 +91,9 @@ class PoolState {
   const Host* FindHost(absl::string_view id) const;
   const Host* FindHostByIdentity(absl::string_view uri) const;  // Retired ones left out.
   const Device* FindDevice(absl::string_view id) const;
-  const HostRuntime& Runtime(absl::string_view host) const;  // Default-made if unknown.
+  // Default-made if unknown. The pointer is never null, and what it points to never changes.
+  const HostRuntime& Runtime(absl::string_view host) const { return *RuntimeOf(host); }
+  const HostRuntimePtr& RuntimeOf(absl::string_view host) const;
   const std::vector<OccupiedSlot>& Occupied(absl::string_view host) const;  // In order of slot.
 
   // Where there is room. Every device that is known has an index, also one that may not be used.
@@ -154,7 +156,7 @@ class PoolState {
 
  private:
   struct HostUse {
-    HostRuntime runtime;
+    HostRuntimePtr runtime;  // Null: nobody said anything yet.
     std::vector<OccupiedSlot> occupied;
     std::map<Interned, uint64_t> attached;  // Bytes by tenant.
   };

@@ -27,7 +27,7 @@ void FillBridge(const Bridge& bridge, const HostView& host, v1::HostBridge* out)
   out->set_live_regions(bridge.live_regions);
   out->set_window_bytes(bridge.window_bytes);
   out->set_free_window_bytes(bridge.free_window_bytes);
-  const BridgeOutlook outlook = LookAt(bridge, host.runtime, host.occupied);
+  const BridgeOutlook outlook = LookAt(bridge, *host.runtime, host.occupied);
   out->set_blocked(outlook.blocked);
   if (!outlook.blocked_by.empty()) out->set_blocked_by(ResourceName("regions", outlook.blocked_by));
 }
@@ -54,7 +54,7 @@ v1::Device ToProto(const DeviceView& device) {
 
 v1::Host ToProto(const HostView& host) {
   v1::Host out;
-  const HostRuntime& runtime = host.runtime;
+  const HostRuntime& runtime = *host.runtime;
   out.set_name(ResourceName("hosts", host.host.id));
   out.set_identity(host.host.identity);
   out.set_state(host.host.retired ? v1::Host::RETIRED

@@ -107,7 +107,8 @@ TEST_F(HostSessionsTest, HeartbeatsOfTheCurrentSessionAloneKeepItAlive) {
     rig.Run(absl::Seconds(1));
   }
   EXPECT_TRUE(agent->closed.ok());
-  EXPECT_GE(rig.views.Get()->hosts.at("host-a")->runtime.last_heartbeat, began + absl::Seconds(18));
+  EXPECT_GE(rig.views.Get()->hosts.at("host-a")->runtime->last_heartbeat,
+            began + absl::Seconds(18));
   for (int i = 0; i < 20; ++i) {
     rig.sessions.OnHeartbeat(*agent, current + 77);
     rig.Run(absl::Seconds(1));

@@ -19,7 +19,7 @@ namespace cxlpool::fm {
 // A host with what it can take and what sits in its slots.
 struct HostView {
   Host host;
-  HostRuntime runtime;
+  HostRuntimePtr runtime;  // Never null.
   std::vector<OccupiedSlot> occupied;
 };
 

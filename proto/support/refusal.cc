@@ -12,7 +12,10 @@ constexpr char kPayloadUrl[] = "cxlpool.v1/refusal";
 // Fields as "<length>:<bytes>", one after another: reason, message, remedy, then key and value
 // of each metadata pair. Private to this file.
 void Append(std::string& out, absl::string_view field) {
-  absl::StrAppend(&out, field.size(), ":", field);
+  const absl::AlphaNum size(field.size());
+  out.append(size.data(), size.size());
+  out.push_back(':');
+  out.append(field.data(), field.size());
 }
 constexpr size_t kMostBeforeField = 8;  // Of fields of sizes that there are.
 
