@@ -1,6 +1,8 @@
 // cxlpool-agent: the host agent. Picks the adapters, makes the threads, and stops in order.
 //
 // SIGTERM or SIGINT: stops within 10 s and leaves memory as it is; a second one exits at once.
+//
+// `cxlpool-agent check` examines the machine instead (check.h).
 
 #include <signal.h>
 #include <sys/utsname.h>
@@ -14,9 +16,11 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "host-agent/adapters/emulated/emulated_host_memory.h"
 #include "host-agent/adapters/linux/linux_host_memory.h"
+#include "host-agent/check.h"
 #include "host-agent/config.h"
 #include "host-agent/local/local_server.h"
 #include "host-agent/rpc/grpc_manager_link.h"
@@ -30,6 +34,7 @@ namespace {
 
 constexpr char kSubject[] = "cxlpool-agent";
 constexpr absl::Duration kStopDeadline = absl::Seconds(9);
+constexpr absl::Duration kAskTimeout = absl::Seconds(3);  // Of `check`, for the manager's answer.
 
 int Fail(const absl::Status& status) {
   LogError(kSubject, status.message());
@@ -74,14 +79,18 @@ absl::StatusOr<AgentOptions> OptionsOf(const AgentConfig& config) {
   return options;
 }
 
-absl::StatusOr<std::unique_ptr<ManagerLink>> MakeLink(const AgentConfig& config) {
+GrpcLinkOptions LinkOptionsOf(const AgentConfig& config) {
   GrpcLinkOptions options;
   options.address = config.manager_address;
   if (config.tls.has_value()) {
     options.tls = TlsFiles{.ca = config.tls->ca, .cert = config.tls->cert, .key = config.tls->key};
     options.server_name = config.tls->server_name;
   }
-  return MakeGrpcManagerLink(options);
+  return options;
+}
+
+absl::StatusOr<std::unique_ptr<ManagerLink>> MakeLink(const AgentConfig& config) {
+  return MakeGrpcManagerLink(LinkOptionsOf(config));
 }
 
 absl::StatusOr<std::unique_ptr<HostMemory>> MakeMemory(const AgentConfig& config, Loop* loop,
@@ -219,25 +228,53 @@ int Run(const AgentConfig& config) {
   return EXIT_SUCCESS;
 }
 
+// 0: fit; 1: something is missing.
+int Check(const std::string& config_file, bool json, bool offline) {
+  CheckQuestions questions;
+  questions.credentials = [](const AgentConfig& config) { return MakeLink(config).status(); };
+  if (!offline) {
+    questions.manager = [](const AgentConfig& config) {
+      return AskManager(LinkOptionsOf(config), kAskTimeout);
+    };
+  }
+  const std::vector<Finding> findings = CheckAgent(HostFiles(), config_file, questions);
+  std::cout << (json ? CheckJson(findings) : CheckTable(findings)) << std::flush;
+  return IsFit(findings) && std::cout.good() ? 0 : 1;
+}
+
 }  // namespace
 }  // namespace cxlpool::agent
 
 int main(int argc, char** argv) {
   CLI::App app{"cxlpool-agent: turns what the CXL fabric shows to this host into memory"};
   std::string file = "/etc/cxlpool/agent.toml";
-  bool check = false;
+  bool only_config = false;
   app.add_option("--config", file, "Configuration, TOML")->capture_default_str();
-  app.add_flag("--check-config", check, "Check the configuration and exit");
+  app.add_flag("--check-config", only_config, "Check the configuration and exit");
   app.set_version_flag("--version", "cxlpool-agent " CXLPOOL_VERSION);
-  CLI11_PARSE(app, argc, argv);
+  CLI::App* check = app.add_subcommand(
+      "check", "Examine this machine: what is missing, and how to mend it. Exits 0 if it is fit");
+  std::string output = "table";
+  bool offline = false;
+  check->add_option("-o,--output", output, "For people or for programs")
+      ->check(CLI::IsMember({"table", "json"}))
+      ->capture_default_str();
+  check->add_flag("--offline", offline, "Do not ask the fabric manager");
+  check->fallthrough();  // --config may stand behind it.
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  if (check->parsed()) return cxlpool::agent::Check(file, output == "json", offline);
   const auto config = cxlpool::agent::LoadAgentConfig(file);
   absl::Status status = config.status();
-  if (status.ok() && check) status = cxlpool::agent::MakeLink(*config).status();
+  if (status.ok() && only_config) status = cxlpool::agent::MakeLink(*config).status();
   if (!status.ok()) {
     std::cerr << "cxlpool-agent: " << status.message() << "\n";
     return 2;
   }
-  if (check) {
+  if (only_config) {
     std::cout << file << ": OK\n";
     return 0;
   }

@@ -255,9 +255,7 @@ void GrpcManagerLink::Lost(uint64_t attempt, absl::Status why, bool permanent) {
   loop_.PostAfter(wait, [this] { Dial(); });
 }
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<ManagerLink>> MakeGrpcManagerLink(const GrpcLinkOptions& options) {
+absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const GrpcLinkOptions& options) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTime_ms);
@@ -282,8 +280,30 @@ absl::StatusOr<std::unique_ptr<ManagerLink>> MakeGrpcManagerLink(const GrpcLinkO
     if (absl::Status status = CheckInsecureAddress(options.address); !status.ok()) return status;
     credentials = grpc::InsecureChannelCredentials();
   }
-  return std::make_unique<GrpcManagerLink>(
-      options, grpc::CreateCustomChannel(options.address, credentials, arguments));
+  return grpc::CreateCustomChannel(options.address, credentials, arguments);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ManagerLink>> MakeGrpcManagerLink(const GrpcLinkOptions& options) {
+  auto channel = MakeChannel(options);
+  if (!channel.ok()) return channel.status();
+  return std::make_unique<GrpcManagerLink>(options, *std::move(channel));
+}
+
+// A Region that is not there is asked for: the manager says so to a host that is enrolled.
+absl::Status AskManager(const GrpcLinkOptions& options, absl::Duration timeout) {
+  auto channel = MakeChannel(options);
+  if (!channel.ok()) return channel.status();
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+  v1::GetRegionRequest request;
+  request.set_name("regions/no-such-region");
+  v1::Region region;
+  const absl::Status status =
+      FromWire(v1::PoolService::NewStub(*channel)->GetRegion(&context, request, &region), context,
+               options.address);
+  return absl::IsNotFound(status) ? absl::OkStatus() : status;
 }
 
 }  // namespace cxlpool::agent

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "host-agent/ports/manager_link.h"
@@ -36,6 +37,12 @@ struct GrpcLinkOptions {
 //
 // FAILED_PRECONDITION/INSECURE_ADDRESS, and the errors of CheckTlsFiles.
 absl::StatusOr<std::unique_ptr<ManagerLink>> MakeGrpcManagerLink(const GrpcLinkOptions& options);
+
+// Whether the manager would answer this host. It reads, and begins no session: the one that a
+// running agent has goes on. Waits for at most `timeout`.
+// OK; UNAVAILABLE/MANAGER_UNREACHABLE, DEADLINE_EXCEEDED/NO_ANSWER, the manager's refusals
+// (PERMISSION_DENIED/NOT_ENROLLED), and the errors of MakeGrpcManagerLink.
+absl::Status AskManager(const GrpcLinkOptions& options, absl::Duration timeout);
 
 }  // namespace cxlpool::agent
 

@@ -1,0 +1,42 @@
+// `cxlpool-agent check`: what is missing before this machine can use pool memory, and how to mend
+// it.
+//
+// Changes nothing, on the machine or at the manager; an agent that runs goes on meanwhile.
+#ifndef CXLPOOL_HOST_AGENT_CHECK_H_
+#define CXLPOOL_HOST_AGENT_CHECK_H_
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "host-agent/adapters/linux/host_files.h"
+#include "host-agent/adapters/linux/host_needs.h"
+#include "host-agent/config.h"
+
+namespace cxlpool::agent {
+
+struct CheckQuestions {
+  // Whether the credentials can be used.
+  std::function<absl::Status(const AgentConfig&)> credentials;
+  // Whether the manager answers this host; none: not asked.
+  std::function<absl::Status(const AgentConfig&)> manager;
+};
+
+// The machine, as far as the configured adapter needs it (ExamineHost), then the configuration, the
+// credentials and the manager. Texts are of one line, printable ASCII.
+std::vector<Finding> CheckAgent(const HostFiles& files, const std::string& config_file,
+                                const CheckQuestions& questions);
+
+// Whether nothing is missing; warnings do not count.
+bool IsFit(const std::vector<Finding>& findings);
+
+// For people, 80 columns; what is not in order has its remedy under it.
+std::string CheckTable(const std::vector<Finding>& findings);
+
+// {"fit": false, "findings": [{"id", "verdict": "ok"|"warning"|"missing", "what", "remedy"}]}
+std::string CheckJson(const std::vector<Finding>& findings);
+
+}  // namespace cxlpool::agent
+
+#endif  // CXLPOOL_HOST_AGENT_CHECK_H_
