@@ -153,6 +153,10 @@ Step StepUp(const DesiredSegment& desired, const HostObservation& host, bool ear
                                " bytes; wanted are ", desired.length_bytes),
                   "detach the Region from this host and attach it again");
   }
+  if (region->dax_device.empty()) {
+    return Rung(desired.failed_remakes < kMaxRemakes ? Step::Kind::kCreateHostRegion
+                                                     : Step::Kind::kDestroyHostRegion);
+  }
   if (InMode(desired, *region)) return Rung(Step::Kind::kDone);
   const DaxDriver wanted = desired.mode == Mode::kDevdax ? DaxDriver::kDeviceDax : DaxDriver::kKmem;
   if (region->dax_driver == DaxDriver::kNone) {
@@ -251,6 +255,11 @@ bool AwaitsHostRegion(const DesiredSegment& desired, const HostObservation& host
   if (desired.want != Want::kOnline) return false;
   const ObservedHostRegion* region = RegionOf(desired, host);
   return region == nullptr || !region->committed;
+}
+
+bool LacksDaxDevice(const DesiredSegment& desired, const HostObservation& host) {
+  const ObservedHostRegion* region = RegionOf(desired, host);
+  return region != nullptr && region->committed && region->dax_device.empty();
 }
 
 Step NextStep(const DesiredSegment& desired, const HostObservation& host, bool earlier_pending) {

@@ -28,6 +28,10 @@ namespace cxlpool::agent {
 inline constexpr uint32_t kMinInterleaveGranularityBytes = 256;
 inline constexpr uint32_t kMaxInterleaveGranularityBytes = 16384;
 
+// How often making the DAX device of a committed host region again is tried before the host region
+// goes and is made afresh.
+inline constexpr int kMaxRemakes = 3;
+
 enum class Want {
   kOnline,   // Usable in its mode.
   kOffline,  // Host region destroyed; the memdev stays.
@@ -52,6 +56,10 @@ struct DesiredSegment {
   std::vector<DesiredTarget> targets;  // At least one, in target order.
   uint32_t interleave_granularity_bytes = 0;
   uint64_t length_bytes = 0;
+
+  // Failures in a row to make the DAX device of the committed host region again. The kernel takes
+  // it away after a fatal PCIe error, and leaves host region and memdevs.
+  int failed_remakes = 0;
 
   uint64_t first_serial() const { return targets.front().serial; }
 };
@@ -96,6 +104,9 @@ uint64_t SerialOfRegion(const DesiredSegment& desired, const HostObservation& ho
 // Whether the segment still has to make its host region: a later one on the same bridge must
 // wait, because decoders are committed in ascending order of address.
 bool AwaitsHostRegion(const DesiredSegment& desired, const HostObservation& host);
+
+// Whether the host region is committed and has no DAX device: kCreateHostRegion makes that alone.
+bool LacksDaxDevice(const DesiredSegment& desired, const HostObservation& host);
 
 // `earlier_pending`: a segment of an earlier Attachment still has to make its host region on the
 // same bridge.

@@ -82,6 +82,9 @@ const std::map<std::string, HostObservation>& States() {
     HostObservation orphan = WithRegion();
     orphan.memdevs.clear();
     states->emplace("orphan", orphan);
+    HostObservation no_dax = WithRegion();
+    no_dax.regions[0].dax_device.clear();
+    states->emplace("no dax", no_dax);
     HostObservation other_size = WithRegion();
     other_size.regions[0].size_bytes = kSize / 2;
     states->emplace("other size", other_size);
@@ -115,6 +118,7 @@ TEST(OnlinePlanTest, NextStepOfEveryStateWantAndMode) {
       {"half made", "DestroyHostRegion", "DestroyHostRegion", "DestroyHostRegion",
        "DestroyHostRegion"},
       {"region", "BindDax devdax", "BindDax kmem", "DestroyHostRegion", "DestroyHostRegion"},
+      {"no dax", "CreateHostRegion", "CreateHostRegion", "DestroyHostRegion", "DestroyHostRegion"},
       {"devdax", "Done", "UnbindDax unless held", "UnbindDax unless held", "UnbindDax unless held"},
       {"kmem offline", "UnbindDax", "OnlineBlocks", "UnbindDax", "UnbindDax"},
       {"kmem partly", "OfflineBlocks", "OnlineBlocks", "OfflineBlocks", "OfflineBlocks"},
@@ -150,6 +154,7 @@ TEST(OnlinePlanTest, StateOfEveryStateWantAndMode) {
       {"memdev", kPresent, kPresent, kPresent},
       {"half made", kPresent, kPresent, kStopping},
       {"region", kRegion, kRegion, kStopping},
+      {"no dax", kRegion, kRegion, kStopping},
       {"devdax", kOnline, kRegion, kStopping},
       {"kmem offline", kRegion, kRegion, kStopping},
       {"kmem partly", kRegion, kRegion, kStopping},
@@ -218,6 +223,23 @@ TEST(OnlinePlanTest, OnlyWhatHasNoCommittedRegionHoldsLaterOnesBack) {
   EXPECT_TRUE(AwaitsHostRegion(up, States().at("half made")));
   EXPECT_FALSE(AwaitsHostRegion(up, WithRegion()));
   EXPECT_FALSE(AwaitsHostRegion(Desired(Want::kOffline, Mode::kDevdax), WithMemdev()));
+}
+
+TEST(OnlinePlanTest, HostRegionWhoseDaxDeviceDoesNotComeBackIsTakenDown) {
+  HostObservation host = States().at("no dax");
+  DesiredSegment desired = Desired(Want::kOnline, Mode::kDevdax);
+  EXPECT_TRUE(LacksDaxDevice(desired, host));
+  desired.failed_remakes = kMaxRemakes - 1;
+  EXPECT_EQ(NextStep(desired, host, false).kind, Step::Kind::kCreateHostRegion);
+  // Its decoders are taken already: whatever holds others back does not hold this back.
+  EXPECT_EQ(NextStep(desired, host, true).kind, Step::Kind::kCreateHostRegion);
+  desired.failed_remakes = kMaxRemakes;
+  EXPECT_EQ(NextStep(desired, host, false).kind, Step::Kind::kDestroyHostRegion);
+  // A host region that has its DAX device is not judged by what failed before.
+  EXPECT_EQ(NextStep(desired, WithRegion(), false).kind, Step::Kind::kBindDax);
+  EXPECT_FALSE(LacksDaxDevice(desired, WithRegion()));
+  EXPECT_FALSE(LacksDaxDevice(desired, WithMemdev()));
+  EXPECT_FALSE(LacksDaxDevice(desired, States().at("half made")));
 }
 
 TEST(OnlinePlanTest, EjectIsDoneOnlyAfterThisAgentPoweredTheSlotOff) {

@@ -196,6 +196,7 @@ std::optional<AgentCore::Rung> AgentCore::Plan() {
     for (Segment& segment : attachment.segments) {
       const std::string& bridge = segment.desired.host_bridge;
       ForgetPowerOff(segment);
+      if (!LacksDaxDevice(segment.desired, observation_)) segment.desired.failed_remakes = 0;
       Step step = NextStep(segment.desired, observation_, pending_bridges.contains(bridge));
       const bool ready = PlanSegment(key, segment, step);
       if (!segment.error.has_value() && AwaitsHostRegion(segment.desired, observation_)) {
@@ -256,7 +257,7 @@ bool AgentCore::PlanSegment(const AttachmentKey& key, Segment& segment, const St
     error.set_message(absl::StrCat(StepName(step.kind),
                                    " reported success, but the kernel shows no change (see the "
                                    "kernel log of this host)"));
-    Fail(segment, std::move(error));
+    Fail(segment, step, std::move(error));
   } else {
     segment.failures = 0;  // That rung is behind us.
   }
@@ -351,13 +352,16 @@ void AgentCore::OnRungEnded(absl::Status status) {
       v1::SegmentError error = rung.holders.empty() ? ErrorOf(status) : HoldersError(rung.holders);
       LogWarning(kSubject, StepName(rung.step.kind), ": ",
                  Describe(rung.key, rung.first_serial, rung.step), ": ", error.message());
-      Fail(*segment, std::move(error));
+      Fail(*segment, rung.step, std::move(error));
     }
   }
   Advance();
 }
 
-void AgentCore::Fail(Segment& segment, v1::SegmentError error) {
+void AgentCore::Fail(Segment& segment, const Step& step, v1::SegmentError error) {
+  if (step.kind == Step::Kind::kCreateHostRegion && LacksDaxDevice(segment.desired, observation_)) {
+    ++segment.desired.failed_remakes;
+  }
   segment.error = std::move(error);
   segment.last_succeeded.reset();
   segment.retry_at = clock_->Elapsed() + Backoff(++segment.failures);

@@ -127,7 +127,7 @@ class AgentCore {
   void Ask(const Segment& segment, const Step& step, Done done);
   void UnbindUnlessHeld(uint64_t serial, Done done);
   void OnRungEnded(absl::Status status);
-  void Fail(Segment& segment, v1::SegmentError error);
+  void Fail(Segment& segment, const Step& step, v1::SegmentError error);
   void WakeAt(absl::Duration when);
 
   const AgentOptions options_;

@@ -145,6 +145,74 @@ TEST(AgentCoreTest, ARungThatLiesIsFoundOutAndBackedOff) {
   EXPECT_EQ(rig.Reported(0x51), v1::SEGMENT_PRESENT);
 }
 
+TEST(AgentCoreTest, ALostDaxDeviceIsMadeAgain) {
+  CoreRig rig;
+  rig.memory.plugged[1] = 0x51;
+  rig.Start();
+  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
+  rig.memory.calls.clear();
+  rig.memory.LoseDax(0x51);
+  rig.executor.Advance(absl::Seconds(2));
+  EXPECT_THAT(rig.memory.calls, ElementsAre("CreateHostRegion 0x51", "BindDax 0x51"));
+  EXPECT_EQ(rig.Reported(0x51), v1::SEGMENT_ONLINE);
+  EXPECT_THAT(rig.memory.host.regions, SizeIs(1));
+}
+
+TEST(AgentCoreTest, AHostRegionWhoseDaxDeviceStaysAwayIsTakenDownAndMadeAfresh) {
+  CoreRig rig;
+  rig.memory.plugged[1] = 0x51;
+  rig.Start();
+  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
+  rig.memory.calls.clear();
+  rig.memory.LoseDax(0x51);
+  rig.memory.failures["CreateHostRegion"] = Refusal{
+      .code = absl::StatusCode::kNotFound,
+      .reason = "NO_DAX_DEVICE",
+      .message = "host region region0 has no DAX device",
+      .remedy = "",
+      .metadata = {}}.ToStatus();
+  rig.executor.Advance(absl::Seconds(2));
+  EXPECT_EQ(rig.Reported(0x51), v1::SEGMENT_REGION);
+  EXPECT_EQ(rig.ReportedError(0x51), "NO_DAX_DEVICE");
+  rig.executor.Advance(absl::Seconds(8));
+  EXPECT_EQ(rig.Calls("DestroyHostRegion 0x51"), 1);
+  EXPECT_GT(rig.Calls("CreateHostRegion 0x51"), kMaxRemakes);
+  EXPECT_EQ(rig.Calls("BindDax 0x51"), 0);
+  EXPECT_THAT(rig.memory.host.regions, IsEmpty());
+  rig.memory.failures.clear();
+  rig.executor.Advance(absl::Seconds(6));
+  EXPECT_EQ(rig.Reported(0x51), v1::SEGMENT_ONLINE);
+  EXPECT_EQ(rig.Calls("DestroyHostRegion 0x51"), 1);
+}
+
+TEST(AgentCoreTest, ADaxDeviceThatIsSaidToBeThereAndIsNotEndsInANewHostRegion) {
+  CoreRig rig;
+  rig.memory.plugged[1] = 0x51;
+  rig.Start();
+  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
+  rig.memory.LoseDax(0x51);
+  rig.memory.lies = {"CreateHostRegion"};
+  rig.executor.Advance(absl::Seconds(10));
+  EXPECT_EQ(rig.Calls("DestroyHostRegion 0x51"), 1);
+  rig.memory.lies.clear();
+  rig.executor.Advance(absl::Seconds(6));
+  EXPECT_EQ(rig.Reported(0x51), v1::SEGMENT_ONLINE);
+}
+
+TEST(AgentCoreTest, AHostRegionWithoutDaxDeviceGoesDownAtOnce) {
+  CoreRig rig;
+  rig.memory.plugged[1] = 0x51;
+  rig.Start();
+  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
+  rig.memory.LoseDax(0x51);
+  rig.memory.failures["CreateHostRegion"] = absl::NotFoundError("no DAX device");
+  rig.executor.Advance(absl::Seconds(2));
+  rig.memory.calls.clear();
+  rig.Offer(MakeOffer(1, kEjected, {{1, 0x51}}));
+  EXPECT_THAT(rig.memory.calls, ElementsAre("DestroyHostRegion 0x51", "PowerOff 0x51"));
+  EXPECT_EQ(rig.Reported(0x51), v1::SEGMENT_ABSENT);
+}
+
 TEST(AgentCoreTest, ABlockedBridgeIsRefusedWithoutTryingAndRecoversByItself) {
   CoreRig rig;
   rig.memory.plugged[1] = 0x51;

@@ -106,6 +106,7 @@ void CarryProgress(const Segment& old, Segment& segment) {
   segment.refused = old.refused;
   segment.failures = old.failures;
   segment.retry_at = old.retry_at;
+  segment.desired.failed_remakes = old.desired.failed_remakes;
 }
 
 }  // namespace

@@ -55,6 +55,14 @@ class FakeHostMemory : public HostMemory {
     std::erase_if(host.memdevs, [&](const ObservedMemdev& m) { return m.slot == slot; });
   }
 
+  // As after a fatal PCIe error: host region and memdev stay.
+  void LoseDax(uint64_t serial) {
+    ObservedHostRegion& region = *Region(serial);
+    region.dax_device.clear();
+    region.dax_driver = DaxDriver::kNone;
+    region.online_blocks = region.total_blocks = 0;
+  }
+
   void Prepare(Done done) override {
     executor_->Post([this, done = std::move(done)]() mutable { std::move(done)(prepare); });
   }
@@ -77,6 +85,10 @@ class FakeHostMemory : public HostMemory {
   void CreateHostRegion(HostRegionSpec spec, Done done) override {
     Do("CreateHostRegion", spec.serials[0], std::move(done), [this, spec]() {
       specs.push_back(spec);
+      if (ObservedHostRegion* there = Region(spec.serials[0])) {
+        there->dax_device = "dax9.0";
+        return absl::OkStatus();
+      }
       ObservedHostRegion region;
       region.name = absl::StrCat("region", host.regions.size());
       region.serials = spec.serials;

@@ -16,6 +16,9 @@ namespace {
 
 constexpr absl::Duration kPoll = absl::Milliseconds(20);
 
+// A DAX device that is made again comes within milliseconds or not at all; other rungs wait.
+constexpr absl::Duration kRemakeTimeout = absl::Seconds(5);
+
 absl::StatusOr<CxlSnapshot> Look(KnownTargets& known) {
   absl::StatusOr<CxlSnapshot> snapshot = ReadCxlSnapshot();
   if (snapshot.ok()) known.Complete(*snapshot);
@@ -99,7 +102,7 @@ absl::Status MakeHostRegion(const HostFiles& files, KnownTargets& known, const H
     if (!there->enabled) {
       if (absl::Status status = EnableRegion(there->name); !status.ok()) return status;
     }
-    return AwaitDax(known, first, deadline);
+    return AwaitDax(known, first, Deadline::In(std::min(deadline.left(), kRemakeTimeout)));
   }
   if (absl::Status status = ClearLeftOvers(files, *snapshot, spec); !status.ok()) return status;
   snapshot = Look(known);

@@ -19,8 +19,10 @@ namespace cxlpool::agent {
 
 // Returns once the region is committed and its DAX device is there. What an interrupted call left
 // (half a region of these memdevs, regions in the same window that have no target any more) is
-// taken away first. Errors as in HostMemory::CreateHostRegion and region_plan.h;
-// ALREADY_EXISTS/OTHER_REGION: a committed region with this first target but another shape.
+// taken away first. A committed region of this shape that lost its DAX device (the kernel
+// takes that away after a fatal PCIe error) gets it back, or NO_DAX_DEVICE. Errors as in
+// HostMemory::CreateHostRegion and region_plan.h; ALREADY_EXISTS/OTHER_REGION: a committed region
+// with this first target but another shape.
 absl::Status MakeHostRegion(const HostFiles& files, KnownTargets& known, const HostRegionSpec& spec,
                             const Deadline& deadline);
 
