@@ -10,6 +10,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <future>
 #include <iostream>
@@ -95,7 +96,12 @@ absl::StatusOr<std::unique_ptr<ManagerLink>> MakeLink(const AgentConfig& config)
 
 absl::StatusOr<std::unique_ptr<HostMemory>> MakeMemory(const AgentConfig& config, Loop* loop,
                                                        Clock* clock) {
-  if (config.adapter == AgentConfig::Adapter::kLinux) return MakeLinuxHostMemory({});
+  if (config.adapter == AgentConfig::Adapter::kLinux) {
+    LinuxHostMemoryOptions options;
+    options.known_regions_file =
+        std::filesystem::path(config.socket).replace_filename("known-regions").string();
+    return MakeLinuxHostMemory(std::move(options));
+  }
   EmulatedOptions options;
   options.root = config.emulated_root;
   options.host = config.host;

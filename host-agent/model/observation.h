@@ -12,6 +12,10 @@
 
 namespace cxlpool::agent {
 
+// Whether a pool's manager gave the serial: theirs begin with this byte, a vendor's device's do
+// not. A host may have CXL memory of its own, which is none of our business.
+inline bool IsPoolSerial(uint64_t serial) { return serial >> 56 == 0x0c; }
+
 enum class DaxDriver { kNone, kDeviceDax, kKmem };
 
 // A memdev that the fabric plugged into a slot.

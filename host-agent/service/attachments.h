@@ -33,10 +33,6 @@ struct AttachmentKey {
 // Of no Offer: see TakeRemains.
 inline const AttachmentKey kRemains = {};
 
-// Whether a pool's manager gave the serial: theirs begin with this byte, a vendor's device's do
-// not. A host may have CXL memory of its own, which is none of our business.
-inline bool IsPoolSerial(uint64_t serial) { return serial >> 56 == 0x0c; }
-
 // One host region to make or take away, and how that goes.
 struct Segment {
   uint32_t extent_index = 0;

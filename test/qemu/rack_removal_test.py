@@ -45,9 +45,13 @@ class RackRemovalTest(RackTrials):
         def bridges():
             return [(b['live_regions'], b['blocked']) for b in self.host_state(HOST)['bridges']]
         wait_until(lambda: bridges() == [(0, False)] * 4, 30, 'every host bridge is free')
-        for what in ('-R', '-M'):
-            self.assertEqual(json.loads(self.guest.output(f'cxl list {what}') or '[]'), [])
+        # -i: also a region that is disabled, as all are whose memdevs were pulled out.
+        for what in ('-Ri', '-M'):
+            wait_until(lambda: self.cxl_list(what) == [], 20, f'cxl list {what} is empty')
         self.assert_sound()
+
+    def cxl_list(self, what):
+        return json.loads(self.guest.output(f'cxl list {what}') or '[]')
 
     def test_1_bound_and_no_agent_to_see_it(self):
         self.agent_dies_at(HOST, 'before-PowerOn')
@@ -142,6 +146,18 @@ class RackRemovalTest(RackTrials):
         serial = self.pull_ld_of('ram')
         self.wait_bound_again('ram', serial)
         self.end('ram')
+
+    def test_a_pulled_between_two_agents(self):
+        """The new agent finds a host region without targets, and knows whose it was by the word of the one before."""
+        self.take('husk', HOST, 'cmm-0')
+        self.stop_agent(HOST)
+        self.pull_ld_of('husk')
+        self.pool.release('husk')  # Nobody has a record of it any more.
+        [region] = self.cxl_list('-Ri')
+        self.assertEqual(region.get('decode_state', 'reset'), 'reset', region)
+        self.start_agent(HOST)
+        wait_until(lambda: self.cxl_list('-Ri') == [], 20, 'the host region is gone')
+        self.end('husk')
 
 
 if __name__ == '__main__':

@@ -1,5 +1,7 @@
 #include "host-agent/adapters/linux/cxl_snapshot.h"
 
+#include <algorithm>
+
 namespace cxlpool::agent {
 
 const CxlMemdev* FindMemdev(const CxlSnapshot& snapshot, uint64_t serial) {
@@ -32,6 +34,17 @@ const CxlHostRegion* FindRegionWith(const CxlSnapshot& snapshot, uint64_t serial
     }
   }
   return nullptr;
+}
+
+bool IsHusk(const CxlHostRegion& region) {
+  return !region.committed &&
+         std::all_of(region.targets.begin(), region.targets.end(),
+                     [](const CxlRegionTarget& t) { return t.decoder.empty(); });
+}
+
+bool IsAnonymousHusk(const CxlHostRegion& region) {
+  return IsHusk(region) && std::all_of(region.targets.begin(), region.targets.end(),
+                                       [](const CxlRegionTarget& t) { return t.serial == 0; });
 }
 
 }  // namespace cxlpool::agent

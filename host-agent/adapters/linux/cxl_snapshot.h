@@ -68,6 +68,9 @@ struct CxlHostRegion {
   bool enabled = false;  // The region driver has it.
   uint32_t interleave_granularity_bytes = 0;
   std::vector<CxlRegionTarget> targets;  // By position.
+  // Which making of this name it is: the inode of its folder in sysfs, which the kernel gives once
+  // in a boot. 0: unknown.
+  uint64_t inode = 0;
 };
 
 struct CxlSnapshot {
@@ -97,6 +100,13 @@ const CxlHostRegion* FindRegion(const CxlSnapshot& snapshot, uint64_t serial);
 
 // The host region that has `serial` among its targets; null if there is none.
 const CxlHostRegion* FindRegionWith(const CxlSnapshot& snapshot, uint64_t serial);
+
+// No target left, and the kernel uses none of its addresses, which it keeps: what remains of a
+// region whose memdevs were pulled out.
+bool IsHusk(const CxlHostRegion& region);
+
+// A husk of which nobody knows whose it was.
+bool IsAnonymousHusk(const CxlHostRegion& region);
 
 }  // namespace cxlpool::agent
 

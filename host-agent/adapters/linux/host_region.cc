@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "host-agent/adapters/linux/dax_driver.h"
+#include "host-agent/adapters/linux/free_window.h"
 #include "host-agent/adapters/linux/libcxl_region.h"
 #include "host-agent/adapters/linux/libcxl_snapshot.h"
 #include "host-agent/adapters/linux/refuse.h"
@@ -21,15 +22,10 @@ constexpr absl::Duration kRemakeTimeout = absl::Seconds(5);
 
 absl::StatusOr<CxlSnapshot> Look(KnownTargets& known) {
   absl::StatusOr<CxlSnapshot> snapshot = ReadCxlSnapshot();
-  if (snapshot.ok()) known.Complete(*snapshot);
+  if (!snapshot.ok()) return snapshot;
+  known.Complete(*snapshot);
+  CountHusks(*snapshot);
   return snapshot;
-}
-
-// No target left, and the kernel uses none of its addresses.
-bool IsHusk(const CxlHostRegion& region) {
-  return !region.committed &&
-         std::all_of(region.targets.begin(), region.targets.end(),
-                     [](const CxlRegionTarget& t) { return t.decoder.empty(); });
 }
 
 absl::Status Destroy(const HostFiles& files, const CxlHostRegion& region) {
@@ -127,10 +123,7 @@ absl::Status DestroyHostRegionOf(const HostFiles& files, KnownTargets& known, ui
   }
   absl::Status status;
   for (const CxlHostRegion& region : snapshot->regions) {
-    const bool anonymous =
-        IsHusk(region) && std::all_of(region.targets.begin(), region.targets.end(),
-                                      [](const CxlRegionTarget& t) { return t.serial == 0; });
-    if (anonymous) status.Update(Destroy(files, region));
+    if (IsAnonymousHusk(region)) status.Update(Destroy(files, region));
   }
   return status;
 }

@@ -3,15 +3,27 @@
 #include <algorithm>
 #include <utility>
 
+#include "host-agent/adapters/linux/known_targets_file.h"
+#include "proto/support/log.h"
+
 namespace cxlpool::agent {
+
+KnownTargets::KnownTargets(std::string file, std::string boot_id)
+    : file_(std::move(file)), boot_id_(std::move(boot_id)) {
+  if (file_.empty()) return;
+  MutexLock lock(mutex_);
+  saved_ = ReadKnownRegions(file_, boot_id_);
+  regions_ = saved_;
+}
 
 void KnownTargets::Complete(CxlSnapshot& snapshot) {
   MutexLock lock(mutex_);
-  std::map<std::string, Known> now;
+  KnownRegions now;
   for (CxlHostRegion& region : snapshot.regions) {
-    Known known{region.hpa_bytes, {}};
+    KnownRegion known{region.hpa_bytes, region.inode, {}};
     const auto before = regions_.find(region.name);
-    if (before != regions_.end() && before->second.hpa_bytes == region.hpa_bytes) {
+    if (before != regions_.end() && before->second.hpa_bytes == region.hpa_bytes &&
+        before->second.inode == region.inode) {
       known = before->second;
     }
     const size_t ways = std::max(region.targets.size(), known.serials.size());
@@ -24,6 +36,18 @@ void KnownTargets::Complete(CxlSnapshot& snapshot) {
     now.emplace(region.name, std::move(known));
   }
   regions_ = std::move(now);
+  if (!file_.empty()) Save();
+}
+
+void KnownTargets::Save() {
+  KnownRegions wanted = WorthKeeping(regions_);
+  if (wanted == saved_) return;
+  const absl::Status status = WriteKnownRegions(file_, boot_id_, wanted);
+  if (status.ok()) {
+    saved_ = std::move(wanted);
+  } else if (!std::exchange(complained_, true)) {
+    LogWarning("host-memory", status.message());
+  }
 }
 
 }  // namespace cxlpool::agent

@@ -1,5 +1,7 @@
 #include "host-agent/adapters/linux/libcxl_snapshot.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <climits>
 
@@ -107,10 +109,17 @@ CxlWindow ReadWindow(cxl_decoder* decoder) {
   return window;
 }
 
+uint64_t InodeOf(const std::string& region) {
+  const std::string path = HostFiles().Path(absl::StrCat("sys/bus/cxl/devices/", region));
+  struct stat folder = {};
+  return stat(path.c_str(), &folder) == 0 ? folder.st_ino : 0;
+}
+
 CxlHostRegion ReadRegion(cxl_region* region, const std::string& window) {
   CxlHostRegion read;
   read.name = Text(cxl_region_get_devname(region));
   read.window = window;
+  read.inode = InodeOf(read.name);
   read.hpa_bytes = KnownOrZero(cxl_region_get_resource(region));
   read.size_bytes = KnownOrZero(cxl_region_get_size(region));
   read.committed = cxl_region_decode_is_committed(region) == 1;

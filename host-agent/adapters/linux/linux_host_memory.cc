@@ -25,6 +25,10 @@ namespace {
 
 // What the jobs touch; they share it, so that one stuck in the kernel may outlive the adapter.
 struct Machine {
+  explicit Machine(const std::string& known_regions_file)
+      : known(known_regions_file,
+              files.Read("proc/sys/kernel/random/boot_id").value_or(std::string())) {}
+
   const HostFiles files;
   KnownTargets known;  // Guards itself.
   OfflineChild child;  // Of the rungs' thread alone.
@@ -59,7 +63,7 @@ absl::Status WithDax(Machine& machine, uint64_t serial, Rung rung) {
 class LinuxHostMemory : public HostMemory {
  public:
   explicit LinuxHostMemory(const LinuxHostMemoryOptions& options)
-      : options_(options), machine_(std::make_shared<Machine>()) {}
+      : options_(options), machine_(std::make_shared<Machine>(options.known_regions_file)) {}
 
   void Prepare(Done done) override {
     rungs_.Run(

@@ -4,13 +4,15 @@
 // Prepare says what is missing. All rungs run on one thread, Observe and FindHolders on a second,
 // so that looking goes on while a rung waits for the kernel.
 //
-// Limits: a region whose memdevs were all pulled out while this process was not running shows
-// serial 0; DestroyHostRegion(0) takes such regions away, and so does CreateHostRegion. If the
+// Limits: a region whose memdevs were all pulled out while this process was not running is known by
+// the word of the one before (known_regions_file). Without that it shows serial 0;
+// DestroyHostRegion(0) takes such regions away, and so does CreateHostRegion. If the
 // process is killed while it binds to kmem, the kernel's auto_online_blocks stays "offline".
 #ifndef CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_LINUX_HOST_MEMORY_H_
 #define CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_LINUX_HOST_MEMORY_H_
 
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -24,6 +26,8 @@ struct LinuxHostMemoryOptions {
   absl::Duration look_timeout = absl::Seconds(15);    // Observe, FindHolders.
   absl::Duration rung_timeout = absl::Seconds(30);    // Every rung but the next.
   absl::Duration blocks_timeout = absl::Seconds(60);  // OnlineBlocks, OfflineBlocks.
+  // Where word is left for the next agent of this boot (known_targets_file.h); "": nowhere.
+  std::string known_regions_file;
 };
 
 // INVALID_ARGUMENT/BAD_OPTIONS: a deadline that is not positive.

@@ -1,0 +1,18 @@
+// The room that husks leave in a fixed memory window. Pure.
+//
+// The kernel keeps the addresses of a region that lost all its targets, and libcxl does not count
+// them everywhere (Linux 7). An anonymous husk takes nothing away: CreateHostRegion clears it
+// before it looks for room.
+#ifndef CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_FREE_WINDOW_H_
+#define CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_FREE_WINDOW_H_
+
+#include "host-agent/adapters/linux/cxl_snapshot.h"
+
+namespace cxlpool::agent {
+
+// Lowers largest_free_bytes of the windows to what lies between regions, known husks among them.
+void CountHusks(CxlSnapshot& snapshot);
+
+}  // namespace cxlpool::agent
+
+#endif  // CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_FREE_WINDOW_H_

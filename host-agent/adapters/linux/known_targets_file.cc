@@ -1,0 +1,118 @@
+#include "host-agent/adapters/linux/known_targets_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "host-agent/adapters/linux/host_files.h"
+#include "host-agent/adapters/linux/kernel_text.h"
+#include "host-agent/model/observation.h"
+#include "proto/support/unique_fd.h"
+
+namespace cxlpool::agent {
+namespace {
+
+constexpr size_t kMaxTargets = 16;       // CXL 3.1, 8.2.4.20: HDM decoder interleave ways.
+constexpr size_t kMaxBytes = 256 << 10;  // More than kMaxKnownRegions lines of the longest kind.
+
+std::string FirstLine(const std::string& boot_id) {
+  return absl::StrCat("cxlpool known regions 1 ", boot_id);
+}
+
+bool IsWorthKeeping(const KnownRegion& region) {
+  return region.hpa_bytes != 0 && region.inode != 0 && !region.serials.empty() &&
+         region.serials.size() <= kMaxTargets &&
+         std::all_of(region.serials.begin(), region.serials.end(), IsPoolSerial);
+}
+
+// The whole text; nothing if it is not this user's own regular file.
+std::optional<std::string> ReadOwn(const std::string& path) {
+  UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  struct stat file = {};
+  if (!fd.valid() || fstat(fd.get(), &file) != 0 || !S_ISREG(file.st_mode) ||
+      file.st_uid != geteuid() || (file.st_mode & (S_IWGRP | S_IWOTH)) != 0 ||
+      file.st_size > static_cast<off_t>(kMaxBytes)) {
+    return std::nullopt;
+  }
+  std::string text(static_cast<size_t>(file.st_size), '\0');
+  const ssize_t got = read(fd.get(), text.data(), text.size());
+  if (got != file.st_size) return std::nullopt;
+  return text;
+}
+
+std::optional<std::pair<std::string, KnownRegion>> ParseLine(absl::string_view line) {
+  const std::vector<std::string> words = absl::StrSplit(line, ' ');
+  if (words.size() < 4 || !absl::StartsWith(words[0], "region")) return std::nullopt;
+  std::vector<uint64_t> numbers;
+  for (size_t i = 1; i < words.size(); ++i) {
+    const std::optional<uint64_t> number = ParseKernelNumber(words[i]);
+    if (!number.has_value()) return std::nullopt;
+    numbers.push_back(*number);
+  }
+  KnownRegion region{numbers[0], numbers[1], {numbers.begin() + 2, numbers.end()}};
+  if (!IsWorthKeeping(region)) return std::nullopt;
+  return std::make_pair(words[0], std::move(region));
+}
+
+absl::Status CannotWrite(const std::string& path, int error) {
+  return absl::UnavailableError(
+      absl::StrCat(path, " cannot be written: ", ErrnoText(error),
+                   "; if an LD is pulled out while no agent runs, what is left of its host region "
+                   "stays until the next one is made (make the folder writable to the agent)"));
+}
+
+}  // namespace
+
+KnownRegions WorthKeeping(const KnownRegions& regions) {
+  KnownRegions worth;
+  for (const auto& [name, region] : regions) {
+    if (worth.size() == kMaxKnownRegions) break;
+    if (IsWorthKeeping(region)) worth.emplace(name, region);
+  }
+  return worth;
+}
+
+KnownRegions ReadKnownRegions(const std::string& path, const std::string& boot_id) {
+  const std::optional<std::string> text = ReadOwn(path);
+  if (boot_id.empty() || !text.has_value() || !absl::EndsWith(*text, "\n")) return {};
+  const std::vector<std::string> lines = absl::StrSplit(absl::StripSuffix(*text, "\n"), '\n');
+  if (lines.size() > kMaxKnownRegions + 1 || lines.front() != FirstLine(boot_id)) return {};
+  KnownRegions regions;
+  for (size_t i = 1; i < lines.size(); ++i) {
+    std::optional<std::pair<std::string, KnownRegion>> region = ParseLine(lines[i]);
+    if (!region.has_value() || !regions.insert(*std::move(region)).second) return {};
+  }
+  return regions;
+}
+
+absl::Status WriteKnownRegions(const std::string& path, const std::string& boot_id,
+                               const KnownRegions& regions) {
+  std::string text = absl::StrCat(FirstLine(boot_id), "\n");
+  for (const auto& [name, region] : regions) {
+    absl::StrAppend(&text, name, " 0x", absl::Hex(region.hpa_bytes), " ", region.inode);
+    for (const uint64_t serial : region.serials) absl::StrAppend(&text, " 0x", absl::Hex(serial));
+    text += '\n';
+  }
+  const std::string fresh = path + ".new";
+  if (unlink(fresh.c_str()) != 0 && errno != ENOENT) return CannotWrite(fresh, errno);
+  UniqueFd fd(
+      open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR));
+  if (!fd.valid()) return CannotWrite(fresh, errno);
+  const ssize_t put = write(fd.get(), text.data(), text.size());
+  if (put != static_cast<ssize_t>(text.size())) return CannotWrite(fresh, put < 0 ? errno : ENOSPC);
+  if (rename(fresh.c_str(), path.c_str()) != 0) return CannotWrite(path, errno);
+  return absl::OkStatus();
+}
+
+}  // namespace cxlpool::agent
