@@ -12,7 +12,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <future>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -25,6 +24,7 @@
 #include "host-agent/config.h"
 #include "host-agent/local/local_server.h"
 #include "host-agent/rpc/grpc_manager_link.h"
+#include "host-agent/service/readiness.h"
 #include "proto/support/log.h"
 #include "proto/support/loop.h"
 #include "proto/support/names.h"
@@ -142,6 +142,9 @@ class Agent {
     agent->core_ =
         std::make_unique<AgentCore>(*std::move(options), &agent->loop_, &agent->clock_,
                                     agent->memory_.get(), agent->link_.get(), CrashProbe());
+    agent->readiness_ = std::make_unique<Readiness>(
+        agent->core_.get(), config.manager_address, &agent->loop_, &agent->clock_,
+        [](absl::string_view text) { NotifyService(text).IgnoreError(); });
     agent->service_ =
         std::make_unique<LocalService>(PolicyOf(config), agent->core_.get(), &agent->loop_,
                                        &agent->clock_, agent->memory_.get(), agent->link_.get());
@@ -150,16 +153,14 @@ class Agent {
     return agent;
   }
 
-  // Returns once the host has been looked at and applications are served.
+  // Returns once applications are served. When the host is as the manager wants it, the service
+  // manager hears.
   absl::Status Start() {
     if (absl::Status status = server_->Start(); !status.ok()) return status;
-    std::promise<absl::Status> prepared;
-    loop_.Post(
-        [&] { core_->Start([&](absl::Status status) { prepared.set_value(std::move(status)); }); });
-    if (const absl::Status status = prepared.get_future().get(); !status.ok()) {
-      // The core goes on trying, and tells the manager why it makes nothing.
-      NotifyService(absl::StrCat("STATUS=", status.message())).IgnoreError();
-    }
+    loop_.Post([this] {
+      core_->Start([](absl::Status) {});  // The core says what is wrong, and goes on trying.
+      readiness_->Start();
+    });
     return absl::OkStatus();
   }
 
@@ -183,6 +184,7 @@ class Agent {
   std::unique_ptr<ManagerLink> link_;
   std::unique_ptr<HostMemory> memory_;
   std::unique_ptr<AgentCore> core_;
+  std::unique_ptr<Readiness> readiness_;
   std::unique_ptr<LocalService> service_;
   std::unique_ptr<LocalServer> server_;
 };
@@ -224,7 +226,6 @@ int Run(const AgentConfig& config) {
   }
   LogInfo(kSubject, "serving applications on ", config.socket, ", manager at ",
           config.manager_address);
-  NotifyService("READY=1").IgnoreError();
   WaitForSignal(**agent, signals);
   NotifyService("STOPPING=1").IgnoreError();
   LogInfo(kSubject, "stopping; memory stays as it is");

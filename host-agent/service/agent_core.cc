@@ -179,6 +179,7 @@ void AgentCore::Advance() {
     Look();  // Comes back here.
   } else {
     std::optional<Rung> next = Plan();
+    if (welcomed_ && prepared_.ok() && !next.has_value()) reconciled_ = true;
     SendReports();
     if (next.has_value()) RunRung(*std::move(next));
   }

@@ -89,6 +89,15 @@ class AgentCore {
   // Whether a manager has said what it wants since this agent started.
   bool welcomed() const { return welcomed_; }
 
+  // How far it has come, for the service manager.
+  struct Progress {
+    absl::Status prepared;  // Not OK: nothing is made on this host, and why.
+    bool observed = false;
+    bool session_up = false;
+    bool reconciled = false;  // Since the first Welcome there was a moment with no rung to take.
+  };
+  Progress progress() const { return {prepared_, observed_, session_up_, reconciled_}; }
+
  private:
   struct Rung {
     AttachmentKey key;
@@ -159,6 +168,7 @@ class AgentCore {
   bool session_up_ = false;
   std::string last_lost_;  // Why the last session ended or was refused.
   bool welcomed_ = false;
+  bool reconciled_ = false;
   std::vector<DoneWith<v1::Hello>> hellos_;
   HostObservation told_inventory_;  // Of what was seen then.
   struct Told {

@@ -26,9 +26,12 @@ class NotifySocket:
         self.socket.close()
 
     def expect(self, word):
+        """Waits for it; returns what came until then, it included."""
+        came = []
         while True:
-            if word in self.socket.recv(4096).decode():
-                return
+            came.append(self.socket.recv(4096).decode())
+            if word in came[-1]:
+                return came
 
 
 class ServiceManagerTest(PoolTest):
@@ -50,6 +53,23 @@ class ServiceManagerTest(PoolTest):
 
     def test_the_agent(self):
         self.check(self.pool.hosts['host-a'].agent, 'agent')
+        self.pool.wait_hosts_online()
+
+    def test_the_agent_is_not_ready_while_its_manager_is_away(self):
+        agent, manager = self.pool.hosts['host-a'].agent, self.pool.manager
+        with NotifySocket(self.directory / 'away.notify') as notify:
+            agent.kill()
+            manager.kill()
+            agent.start({'NOTIFY_SOCKET': notify.path})
+            came = notify.expect('STATUS=waiting for the fabric manager at')
+            manager.start()
+            came += notify.expect('READY=1')
+            # Whichever of the two is said first, the other follows at once.
+            came += [] if any('in a session with' in text for text in came) else notify.expect('in a session with')
+            self.assertEqual([text for text in came if text.startswith('READY')], ['READY=1'])
+        agent.kill()
+        agent.start()
+        self.pool.wait_manager()
         self.pool.wait_hosts_online()
 
     def test_the_manager(self):

@@ -1,0 +1,126 @@
+#include "host-agent/service/readiness.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "host-agent/service/core_rig.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool::agent {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uint64_t kSerial = 0xc000000000000001;
+
+struct ReadinessTest : testing::Test {
+  CoreRig rig;
+  std::vector<std::string> told;
+  Readiness readiness{rig.core.get(), "10.0.0.1:7600", &rig.executor, &rig.executor,
+                      [this](absl::string_view text) { told.emplace_back(text); }};
+
+  void Start() {
+    rig.core->Start([](absl::Status) {});
+    readiness.Start();
+    rig.executor.RunReady();
+  }
+  int Readies() const { return static_cast<int>(std::count(told.begin(), told.end(), "READY=1")); }
+  std::string Status() const {
+    const auto status = std::find_if(told.rbegin(), told.rend(), [](const std::string& text) {
+      return text.rfind("STATUS=", 0) == 0;
+    });
+    return status == told.rend() ? "" : *status;
+  }
+};
+
+TEST_F(ReadinessTest, ReadyOnceTheHostIsAsTheManagerWantsIt) {
+  Start();
+  EXPECT_EQ(told[0], "STATUS=the host is being prepared");
+  rig.executor.Advance(absl::Seconds(1));
+  EXPECT_EQ(Readies(), 0);
+  EXPECT_THAT(Status(), HasSubstr("waiting for the fabric manager at 10.0.0.1:7600"));
+  rig.Connect();
+  rig.executor.Advance(absl::Milliseconds(200));
+  EXPECT_EQ(Readies(), 1);
+  EXPECT_EQ(Status(), "STATUS=in a session with the fabric manager at 10.0.0.1:7600");
+  rig.executor.Advance(absl::Minutes(5));
+  EXPECT_EQ(Readies(), 1);
+}
+
+TEST_F(ReadinessTest, NotReadyWhileTheFirstOffersAreCarriedOut) {
+  rig.memory.plugged[1] = kSerial;
+  rig.memory.silent.insert("PowerOn");
+  Start();
+  rig.Connect({MakeOffer(1, v1::Offer::WANT_ONLINE, {{1, kSerial}})});
+  rig.executor.Advance(absl::Seconds(5));
+  EXPECT_EQ(Readies(), 0);
+  EXPECT_EQ(Status(), "STATUS=bringing the host to what the fabric manager wants");
+  rig.memory.Resume();
+  rig.executor.Advance(absl::Seconds(1));
+  EXPECT_EQ(Readies(), 1);
+}
+
+TEST_F(ReadinessTest, RungThatFailsDoesNotHoldItUp) {
+  rig.memory.failures["PowerOn"] = absl::DeadlineExceededError("no memdev");
+  Start();
+  rig.Connect({MakeOffer(1, v1::Offer::WANT_ONLINE, {{1, kSerial}})});
+  rig.executor.Advance(absl::Seconds(1));
+  EXPECT_EQ(Readies(), 1);
+}
+
+TEST_F(ReadinessTest, WithoutAManagerReadyAfterTheDeadline) {
+  Start();
+  rig.executor.Advance(kReadyDeadline - absl::Milliseconds(1));
+  EXPECT_EQ(Readies(), 0);
+  rig.executor.Advance(absl::Milliseconds(200));
+  EXPECT_EQ(Readies(), 1);
+  EXPECT_THAT(Status(), HasSubstr("waiting for the fabric manager"));
+  rig.Connect();
+  rig.executor.Advance(absl::Seconds(2));
+  EXPECT_EQ(Readies(), 1);
+  EXPECT_THAT(Status(), HasSubstr("in a session with the fabric manager"));
+}
+
+TEST_F(ReadinessTest, UnfitHostIsNotReadyBeforeTheDeadlineAndSaysWhy) {
+  rig.memory.prepare = Refusal{
+      absl::StatusCode::kFailedPrecondition,
+      "HOST_UNFIT",
+      "no driver\nkmem",
+      "modprobe kmem",
+      {}}.ToStatus();
+  Start();
+  rig.Connect();
+  rig.executor.Advance(kReadyDeadline - absl::Milliseconds(1));
+  EXPECT_EQ(Readies(), 0);
+  rig.executor.Advance(absl::Milliseconds(200));
+  EXPECT_EQ(Readies(), 1);
+  EXPECT_EQ(Status(),
+            "STATUS=HOST_UNFIT: no driver kmem (modprobe kmem); cxlpool-agent check tells more");
+}
+
+TEST_F(ReadinessTest, HostThatIsMendedInTimeIsReadyThen) {
+  rig.memory.prepare = absl::FailedPreconditionError("not yet");
+  Start();
+  rig.Connect();
+  rig.executor.Advance(absl::Seconds(1));
+  EXPECT_EQ(Status(), "STATUS=not yet");
+  rig.memory.prepare = absl::OkStatus();
+  rig.executor.Advance(kMaxBackoff);
+  EXPECT_EQ(Readies(), 1);
+  EXPECT_THAT(Status(), HasSubstr("in a session with"));
+}
+
+TEST_F(ReadinessTest, SessionThatIsLostIsTold) {
+  Start();
+  rig.Connect();
+  rig.executor.Advance(absl::Seconds(1));
+  rig.link.handlers.on_lost(absl::UnavailableError("gone"), false);
+  rig.executor.Advance(absl::Seconds(2));
+  EXPECT_THAT(Status(), HasSubstr("STATUS=no session with the fabric manager"));
+  EXPECT_EQ(Readies(), 1);
+}
+
+}  // namespace
+}  // namespace cxlpool::agent
