@@ -103,6 +103,13 @@ void ReadApplications(TomlReader toml, AgentConfig& config) {
       NumberIn(toml, "max_connections_per_uid", config.max_connections_per_uid, 1, kMaxConnections);
 }
 
+void ReadRelease(TomlReader toml, AgentConfig& config) {
+  config.offline_deadline = toml.Duration("offline_deadline", config.offline_deadline);
+  if (config.offline_deadline < absl::Seconds(1) || config.offline_deadline > absl::Minutes(1)) {
+    toml.Fail("offline_deadline", "is out of range", "write from \"1s\" to \"1m\"");
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<AgentConfig> ParseAgentConfig(const std::string& text, const std::string& file) {
@@ -140,6 +147,7 @@ absl::StatusOr<AgentConfig> ParseAgentConfig(const std::string& text, const std:
                                   tls.String("server_name", "fm.cxlpool")};
   }
   ReadApplications(toml->Table("applications"), config);
+  ReadRelease(toml->Table("release"), config);
   if (absl::Status status = toml->Finish(); !status.ok()) return status;
   return config;
 }

@@ -21,6 +21,9 @@
 //   max_connections = 256
 //   max_connections_per_uid = 64
 //
+//   [release]
+//   offline_deadline = "10s"          # Of a segment's first try to bring its memory offline.
+//
 //   [emulated]                        # adapter = "emulated"
 //   root = "/var/lib/cxlpool/fabric"  # The manager's fabric.root.
 //   [[emulated.bridge]]
@@ -66,6 +69,7 @@ struct AgentConfig {
   std::vector<uint32_t> allowed_uids;
   size_t max_connections = 256;
   size_t max_connections_per_uid = 64;
+  absl::Duration offline_deadline = absl::Seconds(10);
   std::string emulated_root;
   std::vector<Bridge> emulated_bridges;
 };

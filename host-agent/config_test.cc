@@ -65,6 +65,7 @@ TEST(AgentConfigTest, ReadsALinuxHostWithDefaults) {
   EXPECT_EQ(config->socket, "/run/cxlpool/agent.sock");
   EXPECT_EQ(config->tenant, "tenants/default");
   EXPECT_EQ(config->observe_interval, absl::Seconds(2));
+  EXPECT_EQ(config->offline_deadline, absl::Seconds(10));
 }
 
 TEST(AgentConfigTest, ErrorsNameFileKeyAndRemedy) {
@@ -93,6 +94,9 @@ TEST(AgentConfigTest, ErrorsNameFileKeyAndRemedy) {
       {"max_regions = 2", "max_region = 2", "max_region"},
       {"tenant = \"blue\"", "max_connections = 0", "max_connections"},
       {"host = \"host-a\"", "host = \"host-a\"\nobserve_interval = \"1ms\"", "observe_interval"},
+      {"[manager]", "[release]\noffline_deadline = \"999ms\"\n[manager]", "offline_deadline"},
+      {"[manager]", "[release]\noffline_deadline = \"61s\"\n[manager]", "offline_deadline"},
+      {"[manager]", "[release]\ndeadline = \"5s\"\n[manager]", "deadline"},
   };
   for (const Row& row : kTable) {
     const std::string text = absl::StrReplaceAll(kEmulated, {{row.replace, row.by}});

@@ -77,6 +77,7 @@ absl::StatusOr<AgentOptions> OptionsOf(const AgentConfig& config) {
   options.agent_version = CXLPOOL_VERSION;
   options.kernel_release = kernel.release;
   options.observe_interval = config.observe_interval;
+  options.offline_deadline = config.offline_deadline;
   return options;
 }
 

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "host-agent/model/observation.h"
 #include "proto/support/executor.h"
 #include "proto/support/unique_fd.h"
@@ -60,10 +61,12 @@ class HostMemory {
   // Brings every block online in ZONE_MOVABLE.
   virtual void OnlineBlocks(uint64_t serial, Done done) = 0;
 
-  // Brings every block offline, in a child process that is killed at the deadline.
-  // FAILED_PRECONDITION/BLOCKS_BUSY: some stay online; retry later. Partial progress is kept and
+  // Brings every block offline, in a child process that is killed after `patience`: the kernel
+  // itself sets no limit, and no other rung of the host is taken meanwhile.
+  // FAILED_PRECONDITION/BLOCKS_BUSY: some stay online; retry later. Metadata "cause" is busy,
+  // timeout (it was killed) or no_room. Partial progress is kept and
   // seen by Observe.
-  virtual void OfflineBlocks(uint64_t serial, Done done) = 0;
+  virtual void OfflineBlocks(uint64_t serial, absl::Duration patience, Done done) = 0;
 
   // Takes the DAX device from its driver. FAILED_PRECONDITION/BLOCKS_BUSY while a block is
   // online (the kernel would say success and leave it broken).

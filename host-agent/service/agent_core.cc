@@ -35,6 +35,16 @@ v1::SegmentError HoldersError(const std::vector<int>& pids) {
   return error;
 }
 
+// An OfflineBlocks that ended because its time was up, not because the kernel said no.
+bool RanIntoDeadline(const absl::Status& status) {
+  if (absl::IsDeadlineExceeded(status)) return true;
+  const std::optional<Refusal> refusal = RefusalOf(status);
+  if (!refusal.has_value()) return false;
+  const std::pair<std::string, std::string> timeout("cause", "timeout");
+  return std::find(refusal->metadata.begin(), refusal->metadata.end(), timeout) !=
+         refusal->metadata.end();
+}
+
 std::string Describe(const AttachmentKey& key, uint64_t serial, const Step& step) {
   return absl::StrCat("Region ", key.tag, " generation ", key.generation, " serial 0x",
                       absl::Hex(serial),
@@ -191,6 +201,7 @@ std::optional<AgentCore::Rung> AgentCore::Plan() {
   std::optional<Rung> down;
   int up_failures = 0;
   int down_failures = 0;
+  bool down_hung = false;
   absl::Duration wake = absl::InfiniteDuration();
   std::set<std::string> pending_bridges;
   for (auto& [key, attachment] : attachments_.all()) {
@@ -212,11 +223,14 @@ std::optional<AgentCore::Rung> AgentCore::Plan() {
       std::optional<Rung>& choice = step.is_down() ? down : up;
       int& failures = step.is_down() ? down_failures : up_failures;
       if (choice.has_value() && failures <= segment.failures) continue;
+      if (step.is_down()) down_hung = segment.hung > 0;
       choice = Rung{key, segment.desired.first_serial(), std::move(step), {}};
       failures = segment.failures;
     }
   }
   WakeAt(wake);
+  // It may take all of its deadline again.
+  if (down_hung && up.has_value() && up_failures < down_failures) return up;
   return down.has_value() ? std::move(down) : std::move(up);
 }
 
@@ -285,6 +299,13 @@ void AgentCore::RunRung(Rung rung) {
       OnCore([this](absl::Status status) { OnRungEnded(std::move(status)); }));
 }
 
+// Others wait while it runs, so it begins short; what only takes long gets there in the end.
+absl::Duration AgentCore::OfflineDeadline(const Segment& segment) const {
+  absl::Duration deadline = options_.offline_deadline;
+  for (int i = 0; i < segment.hung && deadline < kMaxOfflineDeadline; ++i) deadline *= 2;
+  return std::min(deadline, kMaxOfflineDeadline);
+}
+
 void AgentCore::Ask(const Segment& segment, const Step& step, Done done) {
   const DesiredSegment& desired = segment.desired;
   const uint64_t serial = desired.first_serial();
@@ -307,7 +328,7 @@ void AgentCore::Ask(const Segment& segment, const Step& step, Done done) {
     case Step::Kind::kOnlineBlocks:
       return memory_->OnlineBlocks(serial, std::move(done));
     case Step::Kind::kOfflineBlocks:
-      return memory_->OfflineBlocks(serial, std::move(done));
+      return memory_->OfflineBlocks(serial, OfflineDeadline(segment), std::move(done));
     case Step::Kind::kUnbindDax:
       if (step.check_holders) return UnbindUnlessHeld(serial, std::move(done));
       return memory_->UnbindDax(serial, std::move(done));
@@ -343,6 +364,7 @@ void AgentCore::OnRungEnded(absl::Status status) {
       LogInfo(kSubject, StepName(rung.step.kind), ": ",
               Describe(rung.key, rung.first_serial, rung.step));
       segment->error.reset();
+      segment->hung = 0;
       segment->last_succeeded = rung.step;
       std::vector<DesiredTarget>& targets = segment->desired.targets;
       if (rung.step.kind == Step::Kind::kPowerOff && rung.step.target < targets.size()) {
@@ -350,6 +372,7 @@ void AgentCore::OnRungEnded(absl::Status status) {
         segment->powered_off_at = clock_->Elapsed();
       }
     } else {
+      if (rung.step.kind == Step::Kind::kOfflineBlocks && RanIntoDeadline(status)) ++segment->hung;
       v1::SegmentError error = rung.holders.empty() ? ErrorOf(status) : HoldersError(rung.holders);
       LogWarning(kSubject, StepName(rung.step.kind), ": ",
                  Describe(rung.key, rung.first_serial, rung.step), ": ", error.message());

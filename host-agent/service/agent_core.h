@@ -7,6 +7,8 @@
 // read from the kernel, so whatever an earlier agent left is taken up as it stands. At most one
 // rung is under way on a host. A rung that fails is tried again after a backoff that doubles up to
 // 5 s; other segments go on meanwhile, and the error stands in the reports until a rung succeeds.
+// Offlining may hang for as long as it is let: its deadline is short at first and doubles with
+// each try that ran into it, and what hung waits for the rungs of others.
 // While the manager is away the core converges towards the last Offers and serves what is
 // attached. What no Offer names is reported and left alone, but for the remains of what was
 // unplugged (AttachmentTable::TakeRemains).
@@ -37,6 +39,7 @@ namespace cxlpool::agent {
 
 inline constexpr absl::Duration kFirstBackoff = absl::Milliseconds(100);
 inline constexpr absl::Duration kMaxBackoff = absl::Seconds(5);
+inline constexpr absl::Duration kMaxOfflineDeadline = absl::Minutes(1);
 // A slot that was powered off, and that the manager still wants ejected, is powered off again:
 // where there was no memdev nobody can see whether it was.
 inline constexpr absl::Duration kRepeatPowerOff = absl::Seconds(5);
@@ -48,7 +51,8 @@ struct AgentOptions {
   std::string agent_id;     // UUID of this process.
   std::string agent_version;
   std::string kernel_release;
-  absl::Duration observe_interval = absl::Seconds(2);  // To see what changed by itself.
+  absl::Duration observe_interval = absl::Seconds(2);   // To see what changed by itself.
+  absl::Duration offline_deadline = absl::Seconds(10);  // Of a segment's first OfflineBlocks.
 };
 
 class AgentCore {
@@ -133,6 +137,7 @@ class AgentCore {
   void ForgetPowerOff(Segment& segment) const;
   bool PlanSegment(const AttachmentKey& key, Segment& segment, const Step& step);
   void RunRung(Rung rung);
+  absl::Duration OfflineDeadline(const Segment& segment) const;
   void Ask(const Segment& segment, const Step& step, Done done);
   void UnbindUnlessHeld(uint64_t serial, Done done);
   void OnRungEnded(absl::Status status);

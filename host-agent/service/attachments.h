@@ -44,6 +44,7 @@ struct Segment {
   std::optional<v1::SegmentError> error;
   bool refused = false;                // `error` came from the plan, not from a rung.
   int failures = 0;                    // In a row.
+  int hung = 0;                        // Offlinings in a row that ran into their deadline.
   absl::Duration retry_at;             // On the clock's Elapsed; no rung before.
   std::optional<Step> last_succeeded;  // Planned again next: it had no effect.
   absl::Duration powered_off_at;       // The last time that it succeeded.

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "host-agent/model/online_plan.h"
 #include "host-agent/ports/host_memory.h"
+#include "proto/support/refusal.h"
 
 namespace cxlpool::agent {
 
@@ -37,6 +38,7 @@ class FakeHostMemory : public HostMemory {
   std::vector<std::string> calls;                // "PowerOn 0x51", in order.
   std::map<std::string, absl::Status> failures;  // By call name, until taken out.
   std::set<std::string> lies;                    // Report success, do nothing.
+  std::set<uint64_t> hangs;                      // Serials whose offlining runs into its deadline.
   std::set<std::string> silent;                  // Answer only when Resume is called.
   std::vector<int> holders;
   absl::Status prepare;
@@ -115,7 +117,20 @@ class FakeHostMemory : public HostMemory {
       return absl::OkStatus();
     });
   }
-  void OfflineBlocks(uint64_t serial, Done done) override {
+  void OfflineBlocks(uint64_t serial, absl::Duration patience, Done done) override {
+    if (hangs.contains(serial)) {
+      calls.push_back(absl::StrCat("OfflineBlocks 0x", absl::Hex(serial), " hangs for ",
+                                   absl::FormatDuration(patience)));
+      return executor_->PostAfter(patience, [done = std::move(done)]() mutable {
+        std::move(done)(Refusal{
+            absl::StatusCode::kFailedPrecondition,
+            "BLOCKS_BUSY",
+            "stopped",
+            "",
+            {{"cause",
+              "timeout"}}}.ToStatus());
+      });
+    }
     Do("OfflineBlocks", serial, std::move(done), [this, serial]() {
       Region(serial)->online_blocks = 0;
       return absl::OkStatus();

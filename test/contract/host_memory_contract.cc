@@ -18,6 +18,7 @@ namespace cxlpool::agent {
 namespace {
 
 constexpr std::chrono::seconds kPatience(120);
+const absl::Duration kOfflinePatience = absl::Minutes(1);
 constexpr size_t kMapBytes = size_t{2} << 20;
 
 // A process that has `fd` mapped, until it is ended.
@@ -67,7 +68,7 @@ void HostMemoryContract::TearDown() {
   // Down whatever ladder a failed test left, topmost first.
   for (auto ld = taken_.rbegin(); ld != taken_.rend(); ++ld) {
     Do([&](HostMemory& m, Done done) {
-      m.OfflineBlocks(ld->serial, std::move(done));
+      m.OfflineBlocks(ld->serial, kOfflinePatience, std::move(done));
     }).IgnoreError();
     Unbind(*ld).IgnoreError();
     Destroy(*ld).IgnoreError();
@@ -359,7 +360,9 @@ TEST_P(HostMemoryContract, SystemRamGoesOnlineAndOffline) {
   EXPECT_EQ(region.total_blocks, region.size_bytes / Observe().memory_block_bytes);
 
   auto online = [&](HostMemory& m, Done done) { m.OnlineBlocks(ld.serial, std::move(done)); };
-  auto offline = [&](HostMemory& m, Done done) { m.OfflineBlocks(ld.serial, std::move(done)); };
+  auto offline = [&](HostMemory& m, Done done) {
+    m.OfflineBlocks(ld.serial, kOfflinePatience, std::move(done));
+  };
   status = Do(online);
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_TRUE(Do(online).ok());

@@ -169,8 +169,8 @@ class WaitingMemory : public agent::HostMemory {
     memory_->OnlineBlocks(serial, std::move(done));
     Pass();
   }
-  void OfflineBlocks(uint64_t serial, Done done) override {
-    memory_->OfflineBlocks(serial, std::move(done));
+  void OfflineBlocks(uint64_t serial, absl::Duration patience, Done done) override {
+    memory_->OfflineBlocks(serial, patience, std::move(done));
     Pass();
   }
   void UnbindDax(uint64_t serial, Done done) override {

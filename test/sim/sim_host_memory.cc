@@ -209,7 +209,7 @@ void SimHostMemory::OnlineBlocks(uint64_t serial, Done done) {
        KernelFailed, std::move(done));
 }
 
-void SimHostMemory::OfflineBlocks(uint64_t serial, Done done) {
+void SimHostMemory::OfflineBlocks(uint64_t serial, absl::Duration, Done done) {
   Take([serial](Rack& rack, RackHost& host) { return rack.OfflineBlocks(host, serial); },
        BlocksBusy, std::move(done));
 }

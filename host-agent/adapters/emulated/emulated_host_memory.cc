@@ -101,7 +101,7 @@ void EmulatedHostMemory::OnlineBlocks(uint64_t serial, Done done) {
   Run([this, serial] { return SetOnline(serial, true); }, std::move(done));
 }
 
-void EmulatedHostMemory::OfflineBlocks(uint64_t serial, Done done) {
+void EmulatedHostMemory::OfflineBlocks(uint64_t serial, absl::Duration, Done done) {
   Run([this, serial] { return SetOnline(serial, false); }, std::move(done));
 }
 

@@ -123,9 +123,9 @@ class LinuxHostMemory : public HostMemory {
         std::move(done));
   }
 
-  void OfflineBlocks(uint64_t serial, Done done) override {
+  void OfflineBlocks(uint64_t serial, absl::Duration patience, Done done) override {
     rungs_.Run(
-        "bringing memory offline", options_.blocks_timeout,
+        "bringing memory offline", patience,
         [machine = machine_, serial](const Deadline& deadline) {
           return WithDax(*machine, serial, [&](const DaxDevice& dax) {
             return OfflineMemoryBlocks(machine->files, dax, machine->child, deadline);

@@ -24,8 +24,8 @@ namespace cxlpool::agent {
 // seconds later.
 struct LinuxHostMemoryOptions {
   absl::Duration look_timeout = absl::Seconds(15);    // Observe, FindHolders.
-  absl::Duration rung_timeout = absl::Seconds(30);    // Every rung but the next.
-  absl::Duration blocks_timeout = absl::Seconds(60);  // OnlineBlocks, OfflineBlocks.
+  absl::Duration rung_timeout = absl::Seconds(30);    // Every rung but the next two.
+  absl::Duration blocks_timeout = absl::Seconds(60);  // OnlineBlocks; OfflineBlocks is told.
   // Where word is left for the next agent of this boot (known_targets_file.h); "": nowhere.
   std::string known_regions_file;
 };
