@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "host-agent/adapters/linux/autoprobe.h"
 #include "host-agent/adapters/linux/dax_driver.h"
 #include "host-agent/adapters/linux/free_window.h"
 #include "host-agent/adapters/linux/libcxl_region.h"
@@ -96,6 +97,7 @@ absl::Status MakeHostRegion(const HostFiles& files, KnownTargets& known, const H
                     "destroy it first");
     }
     if (!there->enabled) {
+      if (absl::Status status = SwitchAutoprobeOff(files); !status.ok()) return status;
       if (absl::Status status = EnableRegion(there->name); !status.ok()) return status;
     }
     return AwaitDax(known, first, Deadline::In(std::min(deadline.left(), kRemakeTimeout)));
@@ -105,6 +107,8 @@ absl::Status MakeHostRegion(const HostFiles& files, KnownTargets& known, const H
   if (!snapshot.ok()) return snapshot.status();
   absl::StatusOr<RegionPlan> plan = PlanHostRegion(*snapshot, spec);
   if (!plan.ok()) return plan.status();
+  // Somebody may have switched it on since Prepare.
+  if (absl::Status status = SwitchAutoprobeOff(files); !status.ok()) return status;
   if (absl::Status status = ProgramRegion(files, *plan); !status.ok()) return status;
   absl::Status status = AwaitDax(known, first, deadline);
   if (status.ok()) return status;

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "gtest/gtest.h"
+#include "host-agent/adapters/linux/autoprobe.h"
 #include "host-agent/adapters/linux/fake_host_for_test.h"
 #include "proto/support/refusal.h"
 
@@ -30,6 +31,28 @@ TEST_F(PrepareHostTest, SwitchesAutoprobeOff) {
   const absl::Status status = PrepareHost(host_.files(), "6.12.0");
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_EQ(host_.files().Read("sys/bus/dax/drivers_autoprobe"), "0");
+}
+
+TEST_F(PrepareHostTest, SwitchesOffWhatSomebodySwitchedOnLater) {
+  ASSERT_TRUE(PrepareHost(host_.files(), "6.12.0").ok());
+  host_.Put("sys/bus/dax/drivers_autoprobe", "1\n");
+  const absl::Status status = SwitchAutoprobeOff(host_.files());
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(host_.files().Read("sys/bus/dax/drivers_autoprobe"), "0");
+}
+
+TEST_F(PrepareHostTest, AutoprobeThatStaysOnIsRefused) {
+  std::filesystem::remove(host_.Path("sys/bus/dax/drivers_autoprobe"));
+  EXPECT_TRUE(absl::IsNotFound(SwitchAutoprobeOff(host_.files())));
+  // Takes what is written to it, and does not show it.
+  host_.Link("sys/bus/dax/drivers_autoprobe", "takes-all");
+  std::filesystem::create_symlink("/dev/null", host_.Path("takes-all"));
+  const absl::Status status = SwitchAutoprobeOff(host_.files());
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ReasonOf(status), "HOST_UNFIT");
+  EXPECT_NE(status.message().find("stays on"), absl::string_view::npos) << status;
+  EXPECT_NE(PrepareHost(host_.files(), "6.12.0").message().find("stays on"),
+            absl::string_view::npos);
 }
 
 TEST_F(PrepareHostTest, ListsEverythingThatIsMissing) {
