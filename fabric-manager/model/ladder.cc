@@ -180,7 +180,8 @@ Move StayOnline(const Attachment& attachment, const Known& known, bool may_go_do
 }
 
 bool SaysBlocked(absl::string_view error) {
-  return absl::StartsWith(error, "HOLDERS") || absl::StartsWith(error, "BLOCKS_BUSY");
+  return absl::StartsWith(error, "HOLDERS") || absl::StartsWith(error, "BLOCKS_BUSY") ||
+         absl::StartsWith(error, "OFFLINE_STUCK");
 }
 
 // What keeps the host from letting go, or "". An error of the way up may still be standing.

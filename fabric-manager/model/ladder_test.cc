@@ -388,6 +388,18 @@ TEST(LadderTest, AnyErrorOfTheWayDownBlocks) {
   EXPECT_EQ(Text(NextMove(Make(kOnline, true, 1), known, true, false)), "-> RELEASE_BLOCKED");
 }
 
+// Also of one that was never reported online: nothing else begins so.
+TEST(LadderTest, WhatCannotBeBroughtOfflineBlocks) {
+  for (const char* error : {"BLOCKS_BUSY: dax0.0: block 35 (1 of 2) stays online in zone Normal",
+                            "OFFLINE_STUCK: process 7 is stuck in the kernel"}) {
+    auto known = Known("ob");
+    known[0].host_error = error;
+    const Move move = NextMove(Make(kBound, true, 1), known, true, false);
+    EXPECT_EQ(Text(move), "-> RELEASE_BLOCKED");
+    EXPECT_EQ(move.reason, error);
+  }
+}
+
 TEST(LadderTest, LeftOversThatTheHostCannotClearUpDoNotHoldTheProofBack) {
   auto known = Known("ou");
   known[0].host_error = "HOLDERS: 12";

@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::agent {
@@ -63,6 +65,19 @@ v1::SegmentState FoundState(const ObservedHostRegion* region) {
   const bool all_online = region->dax_driver == DaxDriver::kKmem && region->total_blocks > 0 &&
                           region->online_blocks == region->total_blocks;
   return all_online ? v1::SEGMENT_ONLINE : v1::SEGMENT_REGION;
+}
+
+// What a BLOCKS_BUSY says besides its message.
+void AddDetail(const std::string& name, const std::string& value, v1::SegmentError& error) {
+  if (name == "cause") error.set_cause(value);
+  if (name == "zone") error.set_zone(value);
+  if (name != "blocks") return;
+  for (const absl::string_view block : absl::StrSplit(value, ',', absl::SkipEmpty())) {
+    uint64_t index = 0;
+    if (error.blocks_size() < kMaxReportedBlocks && absl::SimpleAtoi(block, &index)) {
+      error.add_blocks(index);
+    }
+  }
 }
 
 }  // namespace
@@ -162,6 +177,9 @@ v1::SegmentError ErrorOf(const absl::Status& status) {
   error.set_reason(reason);
   error.set_message(std::string(status.message()));
   error.set_permanent(absl::IsInvalidArgument(status) || absl::IsUnimplemented(status));
+  if (const std::optional<Refusal> refusal = RefusalOf(status)) {
+    for (const auto& [name, value] : refusal->metadata) AddDetail(name, value, error);
+  }
   return error;
 }
 

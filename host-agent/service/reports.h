@@ -18,6 +18,7 @@
 namespace cxlpool::agent {
 
 inline constexpr size_t kMaxReportedHolders = 32;
+inline constexpr int kMaxReportedBlocks = 32;
 
 v1::HostInventory InventoryOf(const HostObservation& host);
 

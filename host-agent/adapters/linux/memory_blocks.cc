@@ -4,6 +4,8 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/types/span.h"
 #include "host-agent/adapters/linux/kernel_text.h"
 #include "host-agent/adapters/linux/node_room.h"
 #include "host-agent/adapters/linux/refuse.h"
@@ -13,6 +15,8 @@ namespace {
 
 constexpr absl::string_view kMemory = "sys/devices/system/memory";
 constexpr uint64_t kMaxBlocks = 1 << 20;
+constexpr size_t kMaxNamedBlocks = 32;  // To programs.
+constexpr size_t kMaxToldBlocks = 8;    // To people.
 
 std::string BlockPath(uint64_t index, absl::string_view attribute) {
   return absl::StrCat(kMemory, "/memory", index, "/", attribute);
@@ -24,18 +28,42 @@ absl::Status NoBlocks(const DaxDevice& dax) {
                 "bind it to kmem first");
 }
 
-absl::Status Busy(const DaxDevice& dax, std::string cause, std::string message,
-                  std::string remedy) {
-  return Refuse(absl::StatusCode::kFailedPrecondition, "BLOCKS_BUSY",
-                absl::StrCat(dax.name, ": ", message), std::move(remedy),
-                {{"cause", std::move(cause)}});
+// Those of `blocks` that are online stay so: "blocks 34, 35 (2 of 4) stay online in zone Normal".
+absl::Status Busy(const DaxDevice& dax, const std::vector<MemoryBlock>& blocks, std::string cause,
+                  const std::string& why, std::string remedy) {
+  std::vector<uint64_t> online;
+  std::vector<std::string> zones;
+  for (const MemoryBlock& block : blocks) {
+    if (block.offline) continue;
+    online.push_back(block.index);
+    if (!block.zone.empty() && std::find(zones.begin(), zones.end(), block.zone) == zones.end()) {
+      zones.push_back(block.zone);
+    }
+  }
+  const bool one = online.size() == 1;
+  const std::string zone = absl::StrJoin(zones, ", ");
+  const absl::Span<const uint64_t> all(online);
+  std::string told = absl::StrJoin(all.subspan(0, kMaxToldBlocks), ", ");
+  if (online.size() > kMaxToldBlocks) {
+    absl::StrAppend(&told, " and ", online.size() - kMaxToldBlocks, " more");
+  }
+  return Refuse(
+      absl::StatusCode::kFailedPrecondition, "BLOCKS_BUSY",
+      absl::StrCat(dax.name, ": block", one ? " " : "s ", told, " (", online.size(), " of ",
+                   blocks.size(), one ? ") stays" : ") stay", " online in zone",
+                   zones.size() > 1 ? "s " : " ", zone.empty() ? "unknown" : zone, ": ", why),
+      std::move(remedy),
+      {{"cause", std::move(cause)},
+       {"blocks", absl::StrJoin(all.subspan(0, kMaxNamedBlocks), ",")},
+       {"zone", zone}});
 }
 
 // OK if what is in these blocks can go elsewhere.
-absl::Status CheckRoom(const HostFiles& files, const DaxDevice& dax, uint64_t online_bytes) {
+absl::Status CheckRoom(const HostFiles& files, const DaxDevice& dax,
+                       const std::vector<MemoryBlock>& blocks, uint64_t online_bytes) {
   const NodeRoom room = ReadNodeRoom(files, dax.target_node.value_or(-1), online_bytes);
   if (room.wanted_bytes <= room.free_elsewhere_bytes) return absl::OkStatus();
-  return Busy(dax, "no_room",
+  return Busy(dax, blocks, "no_room",
               absl::StrCat("up to ", room.wanted_bytes, " bytes are in use on NUMA node ",
                            dax.target_node.value_or(-1), " and the other nodes have room for ",
                            room.free_elsewhere_bytes),
@@ -59,9 +87,11 @@ std::vector<MemoryBlock> ReadMemoryBlocks(const HostFiles& files, uint64_t hpa_b
   for (uint64_t index = first; index < end; ++index) {
     const std::optional<std::string> state = files.Read(BlockPath(index, "state"));
     if (!state.has_value()) continue;
-    MemoryBlock block{index, *state == "offline", false};
-    if (!block.offline) block.movable = files.Read(BlockPath(index, "valid_zones")) == "Movable";
-    blocks.push_back(block);
+    MemoryBlock block{.index = index, .offline = *state == "offline", .zone = {}};
+    if (!block.offline) block.zone = files.Read(BlockPath(index, "valid_zones")).value_or("");
+    if (block.zone == "none") block.zone.clear();
+    block.movable = block.zone == "Movable";
+    blocks.push_back(std::move(block));
   }
   return blocks;
 }
@@ -103,7 +133,7 @@ absl::Status OfflineMemoryBlocks(const HostFiles& files, const DaxDevice& dax, O
   std::vector<MemoryBlock> blocks = ReadMemoryBlocks(files, dax.hpa_bytes, dax.size_bytes);
   const uint64_t online_bytes = CountOnline(blocks) * MemoryBlockBytes(files);
   if (online_bytes == 0) return absl::OkStatus();
-  if (absl::Status status = CheckRoom(files, dax, online_bytes); !status.ok()) return status;
+  if (absl::Status s = CheckRoom(files, dax, blocks, online_bytes); !s.ok()) return s;
   std::vector<std::string> state_files;
   for (auto it = blocks.rbegin(); it != blocks.rend(); ++it) {
     if (!it->offline) state_files.push_back(files.Path(BlockPath(it->index, "state")));
@@ -111,12 +141,10 @@ absl::Status OfflineMemoryBlocks(const HostFiles& files, const DaxDevice& dax, O
   const absl::StatusOr<OfflineChild::Outcome> outcome = child.Run(state_files, deadline);
   if (!outcome.ok()) return outcome.status();
   blocks = ReadMemoryBlocks(files, dax.hpa_bytes, dax.size_bytes);
-  const uint32_t online = CountOnline(blocks);
-  if (online == 0) return absl::OkStatus();
-  return Busy(dax, outcome->killed ? "timeout" : "busy",
-              absl::StrCat(online, " of ", blocks.size(), " memory blocks stay online: ",
-                           outcome->killed ? "the kernel took too long and was stopped"
-                                           : ErrnoText(outcome->error)),
+  if (CountOnline(blocks) == 0) return absl::OkStatus();
+  return Busy(dax, blocks, outcome->killed ? "timeout" : "busy",
+              outcome->killed ? "the kernel took too long and was stopped"
+                              : absl::StrCat("the kernel says ", ErrnoText(outcome->error)),
               "stop the programs that use or pin this memory; it is tried again");
 }
 

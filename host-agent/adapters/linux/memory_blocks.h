@@ -22,6 +22,7 @@ struct MemoryBlock {
   uint64_t index = 0;    // memoryN.
   bool offline = false;  // Anything else ("online", "going-offline") counts as online.
   bool movable = false;  // Online in ZONE_MOVABLE.
+  std::string zone;      // Online in it: "Movable", "Normal", ...; empty: in none or several.
 };
 
 // Bytes in a memory block; 0 on a kernel without memory hot-plug.
@@ -38,8 +39,10 @@ uint32_t CountOnline(const std::vector<MemoryBlock>& blocks);
 // another zone before. INTERNAL/BLOCK_ONLINE: the kernel refuses.
 absl::Status OnlineMemoryBlocks(const HostFiles& files, const DaxDevice& dax);
 
-// FAILED_PRECONDITION/BLOCKS_BUSY: some stay online, or the other nodes have no room for what is
-// in them (nothing was tried then; metadata "cause" is "no_room").
+// FAILED_PRECONDITION/BLOCKS_BUSY: some stay online. Message and metadata say which ("blocks": the
+// first 32, with commas), in which zones ("zone") and why ("cause"): the kernel refuses (busy),
+// took too long and was stopped (timeout), or the other nodes have no room for what is in them
+// (no_room; nothing was tried).
 absl::Status OfflineMemoryBlocks(const HostFiles& files, const DaxDevice& dax, OfflineChild& child,
                                  const Deadline& deadline);
 

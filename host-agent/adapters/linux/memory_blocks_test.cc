@@ -25,6 +25,20 @@ class MemoryBlocksTest : public testing::Test {
                            " MemFree: ", free_kb, " kB\nNode ", node, " Active(file): 0 kB\nNode ",
                            node, " Inactive(file): 0 kB\n"));
   }
+  // Reads as online, and the kernel refuses every write.
+  void Stuck(uint64_t index) const {
+    const std::string state = absl::StrCat("sys/devices/system/memory/memory", index, "/state");
+    std::filesystem::remove(host_.Path(state));
+    host_.Link(state, "/proc/version");
+  }
+  static std::string Detail(const absl::Status& status, const std::string& name) {
+    const std::optional<Refusal> refusal = RefusalOf(status);
+    if (!refusal.has_value()) return "";
+    for (const auto& [key, value] : refusal->metadata) {
+      if (key == name) return value;
+    }
+    return "";
+  }
   std::string State(uint64_t index) const {
     return host_.files()
         .Read(absl::StrCat("sys/devices/system/memory/memory", index, "/state"))
@@ -97,8 +111,47 @@ TEST_F(MemoryBlocksTest, OfflineTriesNothingWithoutRoomElsewhere) {
   const absl::Status status =
       OfflineMemoryBlocks(host_.files(), dax_, child_, Deadline::In(absl::Seconds(30)));
   EXPECT_EQ(ReasonOf(status), "BLOCKS_BUSY");
-  EXPECT_EQ(RefusalOf(status)->metadata[0].second, "no_room");
+  EXPECT_EQ(Detail(status, "cause"), "no_room");
+  EXPECT_EQ(Detail(status, "blocks"), "8,9");
+  EXPECT_EQ(Detail(status, "zone"), "Movable");
+  EXPECT_NE(status.message().find("blocks 8, 9 (2 of 2) stay online in zone Movable: up to "),
+            absl::string_view::npos)
+      << status;
   EXPECT_EQ(State(8), "online");
+}
+
+TEST_F(MemoryBlocksTest, ABlockThatStaysOnlineIsNamedWithItsZone) {
+  Block(8, "online", "Movable");
+  Block(9, "online", "Normal");
+  Stuck(9);
+  const absl::Status status =
+      OfflineMemoryBlocks(host_.files(), dax_, child_, Deadline::In(absl::Seconds(30)));
+  EXPECT_EQ(ReasonOf(status), "BLOCKS_BUSY");
+  EXPECT_EQ(Detail(status, "cause"), "busy");
+  EXPECT_EQ(Detail(status, "blocks"), "9");
+  EXPECT_EQ(Detail(status, "zone"), "Normal");
+  EXPECT_NE(status.message().find(
+                "dax0.0: block 9 (1 of 2) stays online in zone Normal: the kernel says "),
+            absl::string_view::npos)
+      << status;
+  EXPECT_EQ(State(8), "offline");
+}
+
+TEST_F(MemoryBlocksTest, OfManyBlocksTheFirstAreNamed) {
+  const DaxDevice dax{"dax0.0", "region0", 8 * kBlock, 40 * kBlock, 2 << 20, 1, 252, 0};
+  for (uint64_t index = 8; index < 48; ++index) {
+    Block(index, "online", index == 8 ? "Normal" : index == 9 ? "none" : "Movable");
+    Stuck(index);
+  }
+  const absl::Status status =
+      OfflineMemoryBlocks(host_.files(), dax, child_, Deadline::In(absl::Seconds(30)));
+  EXPECT_NE(status.message().find("blocks 8, 9, 10, 11, 12, 13, 14, 15 and 32 more (40 of 40) stay "
+                                  "online in zones Normal, Movable: "),
+            absl::string_view::npos)
+      << status;
+  const std::string blocks = Detail(status, "blocks");
+  EXPECT_EQ(blocks.substr(0, 5), "8,9,1");
+  EXPECT_EQ(blocks.substr(blocks.size() - 3), ",39");
 }
 
 TEST_F(MemoryBlocksTest, OfflineWithNothingOnlineIsDone) {
