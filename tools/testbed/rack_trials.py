@@ -1,6 +1,7 @@
 """What trials on QEMU hosts share: a witness that looks at the machines themselves all the while, what must hold after
 each trial, and how hosts, agents and the manager are brought into trouble."""
 
+import re
 import threading
 import time
 
@@ -16,6 +17,9 @@ SLICE = 256 * MiB
 
 # A short lease: it runs out in many trials.
 SESSIONS = '[sessions]\nheartbeat = "1s"\nlease = "4s"\n'
+
+# An agent that has trouble with the kernel answers all the same.
+ANSWERS_WITHIN_MS = 1000
 
 _LOOK_EVERY_S = 0.2
 _AGENT_RUNS = 'grep -qsE "^(cxlpool-agent|agent-superviso)$" /proc/[0-9]*/comm'  # Or who starts it again.
@@ -227,6 +231,24 @@ class RackTrials(PoolTest):
         pid = self.pool.hosts[host].output(f'{" ".join(map(str, command))} >{log} 2>&1 & echo $!')
         self.pool.hosts[host].wait_for(f'grep -q "{says}" {log}', timeout=60)
         return int(pid), log
+
+    def ask(self, host, name):
+        """Asks the agent from now on, as applications do; the function that ends it and sees how it answered."""
+        began = time.monotonic()
+        pid, log = self.hold(host, 'pool-ask', name, says='asking')
+
+        def answered():
+            self.pool.hosts[host].output(f'kill {pid}')
+            self.pool.hosts[host].wait_for(f'! kill -0 {pid}')
+            real_ms = 1000 * (time.monotonic() - began)
+            said = self.pool.hosts[host].output(f'cat {log}').splitlines()[-1]
+            self.assertRegex(said, r'^\d+ answers in \d+ ms, the slowest after \d+ ms$')
+            _, guest_ms, slowest_ms = map(int, re.findall(r'\d+', said))
+            # A host that booted on a busy machine may have a clock that runs several times too fast.
+            slowest_ms *= min(1, real_ms / guest_ms)
+            print(f'{self._testMethodName}: {said}; by this clock {slowest_ms:.0f} ms')
+            self.assertLess(slowest_ms, ANSWERS_WITHIN_MS)
+        return answered
 
     def stop_agent(self, host):
         """kill -9, and it stays dead."""
