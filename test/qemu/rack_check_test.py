@@ -1,0 +1,76 @@
+"""`cxlpool-agent check` in a machine with CXL: nothing is missing; then each thing is taken away, and named alone."""
+
+import json
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+from cxlrack.rack import Rack
+from testbed.testing import BUILD, REPOSITORY, main, require_qemu
+
+CONFIG = r'host = \"host-a\"\nadapter = \"linux\"\n[manager]\naddress = \"unix:/run/fm.sock\"\ninsecure = true\n'
+SETPRIV = '/usr/local/bin/setpriv'  # Busybox's knows less.
+
+
+class RackCheckTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        require_qemu()
+        cls.directory = Path(tempfile.mkdtemp(prefix='cxlpool-check-'))
+        cls.addClassCleanup(shutil.rmtree, cls.directory, ignore_errors=True)
+        image = cls.directory / 'image'
+        subprocess.run([REPOSITORY / 'qemu-cxl/mkimage', '--out', image, '--bin',
+                        f'{BUILD}/bin/cxlpool-agent=/usr/local/bin/cxlpool-agent',
+                        '--bin', f'{shutil.which("setpriv")}={SETPRIV}'], check=True, stdout=subprocess.DEVNULL)
+        rack = Rack.up('one-bridge', cls.directory / 'rack', image)
+        cls.addClassCleanup(rack.down)
+        cls.host = rack.host('host-a')
+        cls.run_in_host(f'printf "{CONFIG}" > /tmp/agent.toml')
+
+    @classmethod
+    def run_in_host(cls, command):
+        done = cls.host.run(command, timeout=120)
+        if done.status != 0:
+            raise AssertionError(f'{command}: {done.status}: {done.out}{done.err}')
+
+    def complaints(self, under=''):
+        """What is not in order, as id: verdict; and that the exit status fits."""
+        done = self.host.run(f'{under} cxlpool-agent check --offline -o json --config /tmp/agent.toml', timeout=120)
+        self.assertIn(done.status, (0, 1), done.err)
+        report = json.loads(done.out)
+        self.assertEqual(done.status, 0 if report['fit'] else 1)
+        return {f['id']: f['verdict'] for f in report['findings'] if f['verdict'] != 'ok'}
+
+    def test_1_a_good_machine_whose_image_left_its_policy_on(self):
+        self.assertEqual(self.complaints(), {'dax_autoprobe': 'warning', 'auto_online': 'warning'})
+        self.run_in_host('echo 0 > /sys/bus/dax/drivers_autoprobe')
+        self.assertEqual(self.complaints(), {'auto_online': 'warning'})
+        self.run_in_host('echo offline > /sys/devices/system/memory/auto_online_blocks')
+        self.assertEqual(self.complaints(), {})
+
+    def test_2_each_module_that_is_missing_is_named_alone(self):
+        # Those that Debian's kernels have as modules.
+        for module in ('kmem', 'device_dax', 'dax_cxl', 'cxl_mem', 'cxl_pci', 'cxl_acpi'):
+            with self.subTest(module):
+                self.run_in_host(f'rmmod {module}')
+                self.assertEqual(self.complaints(), {module: 'missing'})
+                self.run_in_host(f'modprobe {module}')
+                self.assertEqual(self.complaints(), {})
+
+    def test_3_the_rights_of_the_unit_are_enough_and_fewer_are_not(self):
+        unit = (REPOSITORY / 'packaging/cxlpool-agent.service').read_text()
+        [line] = re.findall(r'(?m)^CapabilityBoundingSet=(.*)$', unit)
+        words = [word.removeprefix('CAP_').lower() for word in line.split()]
+        as_in_unit = f'{SETPRIV} --no-new-privs --bounding-set -all,' + ','.join(f'+{word}' for word in words)
+        self.assertEqual(self.complaints(as_in_unit), {})
+        for word in words:
+            with self.subTest(word):
+                self.assertEqual(self.complaints(as_in_unit.replace(f',+{word}', '')), {'permissions': 'missing'})
+        self.assertEqual(self.complaints(f'{SETPRIV} --reuid 65534'), {'permissions': 'missing'})
+
+
+if __name__ == '__main__':
+    main()
