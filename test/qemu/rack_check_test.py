@@ -50,6 +50,8 @@ class RackCheckTest(unittest.TestCase):
         self.assertEqual(self.complaints(), {'auto_online': 'warning'})
         self.run_in_host('echo offline > /sys/devices/system/memory/auto_online_blocks')
         self.assertEqual(self.complaints(), {})
+        table = self.host.run('cxlpool-agent check --offline --config /tmp/agent.toml', timeout=120).out
+        self.assertIn('host bridges, by their decoders: 1 with 4\n', table)
 
     def test_2_each_module_that_is_missing_is_named_alone(self):
         # Those that Debian's kernels have as modules.

@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -127,15 +128,20 @@ Finding ExamineWindowSpace(const HostFiles& files) {
                  "release a Region of this host, or enlarge the windows in the firmware");
 }
 
+// "decoder1.0"; "decoders_committed" beside it is a number.
+bool IsDecoder(absl::string_view name) {
+  return absl::ConsumePrefix(&name, "decoder") && !name.empty() && absl::ascii_isdigit(name[0]);
+}
+
 // Linux 7 counts a bridge's decoders when its first memory device comes.
 Finding ExamineDecoders(const HostFiles& files) {
   std::map<size_t, int> bridges;  // By how many decoders they have.
   for (const std::string& name : files.List(kRoot)) {
     if (!absl::StartsWith(name, "port")) continue;
     const std::vector<std::string> children = files.List(absl::StrCat(kRoot, "/", name));
-    ++bridges[static_cast<size_t>(std::count_if(
-        children.begin(), children.end(),
-        [](const std::string& child) { return absl::StartsWith(child, "decoder"); }))];
+    ++bridges[static_cast<size_t>(
+        std::count_if(children.begin(), children.end(),
+                      [](const std::string& child) { return IsDecoder(child); }))];
   }
   if (bridges.empty()) {
     return Warning("decoders", "no CXL host bridge has come up",

@@ -45,6 +45,7 @@ class ExamineHostTest : public testing::Test {
       for (const char* decoder : {"decoder1.0", "decoder1.1", "decoder1.2", "decoder1.3"}) {
         host_.Folder(root + port + "/" + decoder);
       }
+      host_.Put(root + port + "/decoders_committed", "0\n");
     }
   }
 
