@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "fabric-manager/model/ladder_record.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -522,6 +523,19 @@ TEST(LadderTest, ScrubbingGoesOnWithWhatIsNotScrubbed) {
     EXPECT_EQ(Text(NextRegionMove(MakeRegion(state, {Make(kEjecting, true, 1)}), {0, 1, 2})),
               "none");
   }
+}
+
+TEST(LadderTest, AGrowthThatOneHostGivesUpIsTurnedRoundForAll) {
+  Region region = MakeRegion(RegionState::kAllocated, {Make(kOnline, false, 3)});
+  region.tail_extents = 1;
+  Attachment& attachment = region.attachments.front();
+  attachment.tail = Tail{.first_segment = 2, .state = kBound};
+  RecordMove(region, attachment.generation, PartsOf(attachment).front(),
+             {.kind = MoveKind::kGiveUp, .segments = {}, .reason = "no room"});
+  EXPECT_TRUE(region.tail_leaving);
+  EXPECT_TRUE(region.attachments.front().tail->detaching);
+  EXPECT_FALSE(region.attachments.front().detaching);
+  EXPECT_EQ(region.state_reason, "RESIZE_FAILED: no room");
 }
 
 TEST(LadderTest, AllocatedAndQuarantinedRegionsStay) {
