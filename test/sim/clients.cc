@@ -63,11 +63,11 @@ void Clients::Do(const Step& step) {
   Send(call);
 }
 
-std::vector<ClientOp> Clients::History() const {
+std::vector<ClientOp> Clients::TakeHistory() {
   std::vector<ClientOp> history;
   history.reserve(calls_.size() + calls_.size() / 4);  // A batch has several.
   for (const CallPtr& call : calls_) {
-    for (ClientOp op : call->ops) {
+    for (ClientOp& op : call->ops) {
       op.sends = std::max<uint32_t>(1, call->copies);
       history.push_back(std::move(op));
     }
@@ -103,7 +103,7 @@ void Clients::Serve(ManagerProcess& manager, const CallPtr& call) {
   const Step& step = call->step;
   const LifeId life = manager.life();
   fm::PoolService& pool = manager.pool();
-  const std::string principal = "cxlpool://operator/sim";
+  static const std::string& principal = *new std::string("cxlpool://operator/sim");
   const int64_t region = step.Get("region");
   const auto request = [&](const char* method) { return RequestOf(method, call->request, 0); };
   const auto one = [this, life, call](const absl::StatusOr<fm::Committed>& answer) {

@@ -45,7 +45,8 @@ class Clients {
   size_t under_way() const { return under_way_; }
 
   // Every call that had to do with a Region, as far as it is over; the others as not answered.
-  std::vector<ClientOp> History() const;
+  // Once, in the end.
+  std::vector<ClientOp> TakeHistory();
 
  private:
   struct Call;

@@ -1,5 +1,8 @@
 #include "test/sim/coverage.h"
 
+#include <map>
+#include <string>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
@@ -80,7 +83,8 @@ Coverage::Tally Coverage::Count(std::string* table) const {
     if (table != nullptr) absl::StrAppend(table, "  ", name, ": ", count, "\n");
   }
   if (table != nullptr) {
-    for (const auto& [reason, count] : answers_) {
+    const std::map<std::string, uint64_t> in_order(answers_.begin(), answers_.end());
+    for (const auto& [reason, count] : in_order) {
       absl::StrAppend(table, "  answer ", reason, ": ", count, "\n");
     }
   }

@@ -5,10 +5,10 @@
 
 #include <array>
 #include <cstdint>
-#include <map>
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "fabric-manager/model/region.h"
 #include "test/sim/script.h"
 
@@ -64,7 +64,7 @@ class Coverage {
   Matrix attachment_ = {};
   Matrix tail_ = {};
   std::array<uint64_t, kVerbs> verbs_ = {};
-  std::map<std::string, uint64_t> answers_;
+  absl::flat_hash_map<std::string, uint64_t> answers_;
 };
 
 }  // namespace cxlpool::sim

@@ -44,9 +44,8 @@ ManagerProcess::ManagerProcess(const ManagerWorld& world, LifeId life, Random ra
       fabric_(world.scheduler, life, world.rack, world.fabric_faults, Random(random.Next())),
       writer_({.hardware_coherent = true,
                .make_tag = world.make_tag,
-               .encode = [shelf = world.shelf](
-                             const fm::Item& item,
-                             const fm::Audit& audit) { return shelf->Keep(item, audit); }},
+               .encode = [shelf = world.shelf](const fm::Item& item,
+                                               const fm::Audit&) { return shelf->Keep(item); }},
               &executor_, &executor_, &store_, &views_, &watch_),
       sessions_(kSessions, &executor_, &executor_, &writer_),
       reconciler_(kReconciler, &executor_, &executor_, &writer_, &fabric_, &sessions_,

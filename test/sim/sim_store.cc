@@ -17,15 +17,14 @@ constexpr char kOnShelf = '\xff';
 
 }  // namespace
 
-std::string RecordShelf::Keep(const fm::Item& item, const fm::Audit& audit) {
-  records_.emplace_back(item, audit);
+std::string RecordShelf::Keep(const fm::Item& item) {
+  records_.push_back(item);
   return kOnShelf + std::to_string(records_.size() - 1);
 }
 
 std::string RecordShelf::Encode(std::string value) const {
   if (value.empty() || value[0] != kOnShelf) return value;
-  const auto& [item, audit] = records_.at(std::stoul(value.substr(1)));
-  return fm::EncodeItem(item, audit);
+  return fm::EncodeItem(records_.at(std::stoul(value.substr(1))), fm::Audit());
 }
 
 SimStore::~SimStore() {

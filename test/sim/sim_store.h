@@ -30,16 +30,17 @@ struct StoreFaults {
 };
 
 // Records on their way to the disk. Most of them are written over before anybody reads them: so
-// the disk holds where a record lies, and a manager that opens the store gets it encoded.
+// the disk holds where a record lies, and a manager that opens the store gets it encoded (without
+// its audit, which no manager reads).
 class RecordShelf {
  public:
   // Stands for the record, as a row's value.
-  std::string Keep(const fm::Item& item, const fm::Audit& audit);
+  std::string Keep(const fm::Item& item);
   // What the value stands for, encoded; the value itself where it is no record of the shelf.
   std::string Encode(std::string value) const;
 
  private:
-  std::vector<std::pair<fm::Item, fm::Audit>> records_;
+  std::vector<fm::Item> records_;
 };
 
 class SimStore : public fm::Store {

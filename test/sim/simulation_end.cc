@@ -202,7 +202,7 @@ void SimulationRun::CheckHistory() {
   };
   const bool calm = std::none_of(script_.steps.begin(), script_.steps.end(), disturbs);
   const RegionHistoryResult checked = CheckRegionHistory(
-      clients_.History(), {.model = {.attachments_fail = !calm, .devices_fail = !calm}});
+      clients_.TakeHistory(), {.model = {.attachments_fail = !calm, .devices_fail = !calm}});
   result_.coverage.histories = checked.names;
   result_.coverage.gave_up = checked.gave_up;
   if (!checked.ok()) Violate(checked.why);
