@@ -1,5 +1,6 @@
 #include "fabric-manager/rpc/server.h"
 
+#include <grpc/grpc.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
@@ -8,6 +9,7 @@
 #include <sys/stat.h>
 
 #include <list>
+#include <mutex>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -39,6 +41,10 @@ class Server final : public RpcServer {
   ~Server() override { Shutdown(absl::ZeroDuration()); }
 
   absl::Status Listen(const ServerOptions& options) {
+    // Once more than it is shut down: the end of the library itself may wait 10 s for a poller of
+    // connections that are gone (gRPC 1.51, tcp_posix.cc), and nothing here needs it.
+    static std::once_flag stays_up;
+    std::call_once(stays_up, grpc_init);
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     grpc::ServerBuilder builder;
