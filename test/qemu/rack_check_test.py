@@ -51,15 +51,18 @@ class RackCheckTest(unittest.TestCase):
         self.run_in_host('echo offline > /sys/devices/system/memory/auto_online_blocks')
         self.assertEqual(self.complaints(), {})
         table = self.host.run('cxlpool-agent check --offline --config /tmp/agent.toml', timeout=120).out
-        self.assertIn('host bridges, by their decoders: 1 with 4\n', table)
+        # 7.x counts a bridge's decoders once something is under it.
+        self.assertRegex(table, r'host bridges, by their decoders: 1 (with 4|not known before\s+its first memory device)\n')
 
     def test_2_each_module_that_is_missing_is_named_alone(self):
         # Those that Debian's kernels have as modules.
         for module in ('kmem', 'device_dax', 'dax_cxl', 'cxl_mem', 'cxl_pci', 'cxl_acpi'):
             with self.subTest(module):
-                self.run_in_host(f'rmmod {module}')
-                self.assertEqual(self.complaints(), {module: 'missing'})
-                self.run_in_host(f'modprobe {module}')
+                # Those that use it go first: on 7.x cxl_pci uses cxl_mem.
+                gone = [*self.host.output(f'ls /sys/module/{module}/holders').split(), module]
+                self.run_in_host(f'rmmod {" ".join(gone)}')
+                self.assertEqual(self.complaints(), {name: 'missing' for name in gone})
+                self.run_in_host(f'modprobe {gone[0]}')
                 self.assertEqual(self.complaints(), {})
 
     def test_3_the_rights_of_the_unit_are_enough_and_fewer_are_not(self):

@@ -15,9 +15,11 @@ from cxlrack import topology as topologies  # noqa: E402
 GUEST_MANAGER = 'fm.cxlpool:7600'
 
 
-def make_image(build: Path, image: Path, programs=()):
-    """The machine image with the programs just built; `programs` are further ones of build/bin."""
+def make_image(build: Path, image: Path, programs=(), applications=()):
+    """The machine image with the programs just built, for the kernel $CXLPOOL_RACK_KERNEL; `programs` are further ones of
+    build/bin, `applications` those that qemu-cxl/fetch --with has fetched."""
     extra = [word for name in programs for word in ('--bin', str(build / 'bin' / name))]
+    extra += [word for name in applications for word in ('--with', name)]
     subprocess.run([str(REPOSITORY / 'qemu-cxl/mkimage'), '--build', str(build), '--out', str(image), *extra],
                    check=True, stdout=subprocess.DEVNULL)
     return image
@@ -26,12 +28,12 @@ def make_image(build: Path, image: Path, programs=()):
 class RackPool(Pool):
     driver = 'qemu'
 
-    def __init__(self, build, directory, topology='two-hosts', image=None, programs=()):
+    def __init__(self, build, directory, topology='two-hosts', image=None, programs=(), applications=()):
         """`topology`: a file, a name of qemu-cxl/topologies, or its table."""
         super().__init__(build, directory)
         self.topology = topologies.parse(topology if isinstance(topology, dict) else topologies.load(topology))
         self.topology_name = topology
-        self.image, self.programs = image, programs
+        self.image, self.programs, self.applications = image, programs, applications
         self.rack = None
 
     def host_names(self):
@@ -69,7 +71,7 @@ socket = "/run/cxlpool/agent.sock"
 
     def start(self):
         if self.image is None:
-            self.image = make_image(self.build, self.directory / 'image', self.programs)
+            self.image = make_image(self.build, self.directory / 'image', self.programs, self.applications)
         self.make_pki()
         self.rack = Rack.up(self.topology_name, self.directory / 'rack', self.image,
                             {name: self.overlay(name) for name in self.host_names()}, manager_port=self.port)

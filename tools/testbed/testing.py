@@ -13,12 +13,14 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get('CXLPOOL_BUILD', REPOSITORY / 'build/dev'))
 
 
-def require_qemu():
-    """Skips, with the reason, where the emulated rack cannot be had. In CI that is a failure."""
-    done = subprocess.run([REPOSITORY / 'qemu-cxl/fetch', '--check'], capture_output=True, text=True)
+def require_qemu(*applications):
+    """Skips, with the reason, where the emulated rack cannot be had, with the kernel of $CXLPOOL_RACK_KERNEL and these
+    applications. In CI that is a failure."""
+    wanted = [word for name in applications for word in ('--with', name)]
+    done = subprocess.run([REPOSITORY / 'qemu-cxl/fetch', '--check', *wanted], capture_output=True, text=True)
     if done.returncode == 0:
         return
-    reason = f'the emulated rack is not here: {(done.stderr or done.stdout).strip()}; run qemu-cxl/fetch'
+    reason = f'the emulated rack is not here: {(done.stderr or done.stdout).strip()}'
     if os.environ.get('CI'):
         raise AssertionError(reason)
     raise unittest.SkipTest(reason)
