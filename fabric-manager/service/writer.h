@@ -141,16 +141,19 @@ class Writer {
   Finished FinishGroup(const absl::Status& status);
   void Tell(Finished finished);
   void Answer(Planned planned, const absl::Status& status);
+  absl::Status Load(StoreImage image);
+  uint64_t NextId();
+
+  // writer_publish.cc, as are the setters of what is not durable.
   void PublishGroup();
   void PublishLoaded(const Change& records);
   void Publish(Publication publication);
   void PublishView();
   void ReadInfos();
   std::shared_ptr<const HostView> LookAtHost(const Host& host) const;
-  absl::Status Load(StoreImage image);
-  uint64_t NextId();
 
-  Options options_;
+  const Options options_;
+  const std::function<std::string(const Item&, const Audit&)> encode_;
   Executor* const executor_;
   Clock* const clock_;
   Store* const store_;

@@ -35,16 +35,6 @@ v1::SegmentError HoldersError(const std::vector<int>& pids) {
   return error;
 }
 
-// An OfflineBlocks that ended because its time was up, not because the kernel said no.
-bool RanIntoDeadline(const absl::Status& status) {
-  if (absl::IsDeadlineExceeded(status)) return true;
-  const std::optional<Refusal> refusal = RefusalOf(status);
-  if (!refusal.has_value()) return false;
-  const std::pair<std::string, std::string> timeout("cause", "timeout");
-  return std::find(refusal->metadata.begin(), refusal->metadata.end(), timeout) !=
-         refusal->metadata.end();
-}
-
 std::string Describe(const AttachmentKey& key, uint64_t serial, const Step& step) {
   return absl::StrCat("Region ", key.tag, " generation ", key.generation, " serial 0x",
                       absl::Hex(serial),
@@ -372,8 +362,10 @@ void AgentCore::OnRungEnded(absl::Status status) {
         segment->powered_off_at = clock_->Elapsed();
       }
     } else {
-      if (rung.step.kind == Step::Kind::kOfflineBlocks && RanIntoDeadline(status)) ++segment->hung;
       v1::SegmentError error = rung.holders.empty() ? ErrorOf(status) : HoldersError(rung.holders);
+      // Its time was up; not that the kernel said no.
+      const bool timed_out = absl::IsDeadlineExceeded(status) || error.cause() == "timeout";
+      if (rung.step.kind == Step::Kind::kOfflineBlocks && timed_out) ++segment->hung;
       LogWarning(kSubject, StepName(rung.step.kind), ": ",
                  Describe(rung.key, rung.first_serial, rung.step), ": ", error.message());
       Fail(*segment, rung.step, std::move(error));

@@ -106,12 +106,7 @@ Finding ExaminePermissions(const HostFiles& files) {
 Finding ExamineWindowSpace(const HostFiles& files) {
   uint64_t total = 0;
   uint64_t free = 0;
-  for (const std::string& name : files.List(kRoot)) {
-    const std::string decoder = absl::StrCat(kRoot, "/", name);
-    if (!absl::StartsWith(name, "decoder") ||
-        !files.Exists(absl::StrCat(decoder, "/create_ram_region"))) {
-      continue;
-    }
+  for (const std::string& decoder : VolatileWindows(files)) {
     const uint64_t size = files.ReadNumber(absl::StrCat(decoder, "/size")).value_or(0);
     uint64_t used = 0;
     for (const std::string& child : files.List(decoder)) {

@@ -40,16 +40,8 @@ constexpr Need kNeeds[] = {
      "no memory hot-plug (CONFIG_MEMORY_HOTPLUG)", "use a kernel that has it"},
 };
 
-// A root decoder that volatile regions can be made under.
 Finding ExamineWindows(const HostFiles& files) {
-  constexpr absl::string_view kRoot = "sys/bus/cxl/devices/root0";
-  int windows = 0;
-  for (const std::string& name : files.List(kRoot)) {
-    if (absl::StartsWith(name, "decoder") &&
-        files.Exists(absl::StrCat(kRoot, "/", name, "/create_ram_region"))) {
-      ++windows;
-    }
-  }
+  const size_t windows = VolatileWindows(files).size();
   if (windows > 0) {
     return {"volatile_window", Verdict::kOk,
             absl::StrCat("memory windows that take volatile regions: ", windows), ""};
@@ -68,6 +60,19 @@ Finding ExamineSlots(const HostFiles& files) {
 }
 
 }  // namespace
+
+std::vector<std::string> VolatileWindows(const HostFiles& files) {
+  constexpr absl::string_view kRoot = "sys/bus/cxl/devices/root0";
+  std::vector<std::string> windows;
+  for (const std::string& name : files.List(kRoot)) {
+    std::string decoder = absl::StrCat(kRoot, "/", name);
+    if (absl::StartsWith(name, "decoder") &&
+        files.Exists(absl::StrCat(decoder, "/create_ram_region"))) {
+      windows.push_back(std::move(decoder));
+    }
+  }
+  return windows;
+}
 
 std::vector<Finding> ExamineNeeds(const HostFiles& files) {
   std::vector<Finding> findings;

@@ -26,6 +26,9 @@ struct Finding {
   std::string remedy;  // What to do; empty for kOk.
 };
 
+// The root decoders that volatile regions can be made under, by their folders.
+std::vector<std::string> VolatileWindows(const HostFiles& files);
+
 // Each need, kOk or kMissing, in the order in which a person would mend them.
 std::vector<Finding> ExamineNeeds(const HostFiles& files);
 

@@ -7,9 +7,9 @@
 #include "absl/strings/str_format.h"
 #include "host-agent/adapters/linux/autoprobe.h"
 #include "host-agent/adapters/linux/dax_driver.h"
-#include "host-agent/adapters/linux/free_window.h"
 #include "host-agent/adapters/linux/libcxl_region.h"
 #include "host-agent/adapters/linux/libcxl_snapshot.h"
+#include "host-agent/adapters/linux/look_at_cxl.h"
 #include "host-agent/adapters/linux/refuse.h"
 #include "host-agent/adapters/linux/region_plan.h"
 
@@ -20,14 +20,6 @@ constexpr absl::Duration kPoll = absl::Milliseconds(20);
 
 // A DAX device that is made again comes within milliseconds or not at all; other rungs wait.
 constexpr absl::Duration kRemakeTimeout = absl::Seconds(5);
-
-absl::StatusOr<CxlSnapshot> Look(KnownTargets& known) {
-  absl::StatusOr<CxlSnapshot> snapshot = ReadCxlSnapshot();
-  if (!snapshot.ok()) return snapshot;
-  known.Complete(*snapshot);
-  CountHusks(*snapshot);
-  return snapshot;
-}
 
 absl::Status Destroy(const HostFiles& files, const CxlHostRegion& region) {
   absl::StatusOr<std::vector<DaxDevice>> devices = ReadDaxDevices();
@@ -84,7 +76,7 @@ absl::Status AwaitDax(KnownTargets& known, uint64_t serial, const Deadline& dead
 
 absl::Status MakeHostRegion(const HostFiles& files, KnownTargets& known, const HostRegionSpec& spec,
                             const Deadline& deadline) {
-  absl::StatusOr<CxlSnapshot> snapshot = Look(known);
+  absl::StatusOr<CxlSnapshot> snapshot = LookAtCxl(known);
   if (!snapshot.ok()) return snapshot.status();
   const uint64_t first = spec.serials.empty() ? 0 : spec.serials.front();
   const CxlHostRegion* const there = FindRegion(*snapshot, first);
@@ -103,7 +95,7 @@ absl::Status MakeHostRegion(const HostFiles& files, KnownTargets& known, const H
     return AwaitDax(known, first, Deadline::In(std::min(deadline.left(), kRemakeTimeout)));
   }
   if (absl::Status status = ClearLeftOvers(files, *snapshot, spec); !status.ok()) return status;
-  snapshot = Look(known);
+  snapshot = LookAtCxl(known);
   if (!snapshot.ok()) return snapshot.status();
   absl::StatusOr<RegionPlan> plan = PlanHostRegion(*snapshot, spec);
   if (!plan.ok()) return plan.status();
@@ -112,14 +104,14 @@ absl::Status MakeHostRegion(const HostFiles& files, KnownTargets& known, const H
   if (absl::Status status = ProgramRegion(files, *plan); !status.ok()) return status;
   absl::Status status = AwaitDax(known, first, deadline);
   if (status.ok()) return status;
-  snapshot = Look(known);
+  snapshot = LookAtCxl(known);
   const CxlHostRegion* const made = snapshot.ok() ? FindRegion(*snapshot, first) : nullptr;
   if (made != nullptr) Destroy(files, *made).IgnoreError();  // `status` says why.
   return status;
 }
 
 absl::Status DestroyHostRegionOf(const HostFiles& files, KnownTargets& known, uint64_t serial) {
-  absl::StatusOr<CxlSnapshot> snapshot = Look(known);
+  absl::StatusOr<CxlSnapshot> snapshot = LookAtCxl(known);
   if (!snapshot.ok()) return snapshot.status();
   if (serial != 0) {
     const CxlHostRegion* const region = FindRegionWith(*snapshot, serial);
@@ -133,7 +125,7 @@ absl::Status DestroyHostRegionOf(const HostFiles& files, KnownTargets& known, ui
 }
 
 absl::StatusOr<DaxDevice> DaxOfHostRegion(KnownTargets& known, uint64_t serial) {
-  absl::StatusOr<CxlSnapshot> snapshot = Look(known);
+  absl::StatusOr<CxlSnapshot> snapshot = LookAtCxl(known);
   if (!snapshot.ok()) return snapshot.status();
   const CxlHostRegion* const region = FindRegion(*snapshot, serial);
   if (region == nullptr) {

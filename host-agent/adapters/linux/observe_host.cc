@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "host-agent/adapters/linux/bridge_view.h"
 #include "host-agent/adapters/linux/dax_driver.h"
-#include "host-agent/adapters/linux/free_window.h"
 #include "host-agent/adapters/linux/libcxl_snapshot.h"
+#include "host-agent/adapters/linux/look_at_cxl.h"
 #include "host-agent/adapters/linux/memory_blocks.h"
 #include "host-agent/adapters/linux/node_room.h"
 
@@ -52,10 +52,8 @@ ObservedHostRegion ViewRegion(const HostFiles& files, const CxlHostRegion& regio
 }
 
 absl::StatusOr<HostObservation> ObserveHost(const HostFiles& files, KnownTargets& known) {
-  absl::StatusOr<CxlSnapshot> snapshot = ReadCxlSnapshot();
+  absl::StatusOr<CxlSnapshot> snapshot = LookAtCxl(known);
   if (!snapshot.ok()) return snapshot.status();
-  known.Complete(*snapshot);
-  CountHusks(*snapshot);
   absl::StatusOr<std::vector<DaxDevice>> devices = ReadDaxDevices();
   if (!devices.ok()) return devices.status();
   const std::vector<PciSlot> slots = ReadPciSlots(files);

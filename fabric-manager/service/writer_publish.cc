@@ -1,0 +1,153 @@
+// What the Writer shows to readers: the view after each commit, after the load, and of what is not
+// durable.
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fabric-manager/service/writer.h"
+#include "proto/support/mutant.h"
+
+namespace cxlpool::fm {
+namespace {
+
+// Whether `change` has the Region still, under the same name.
+bool StaysAs(const Region& before, const Change& change) {
+  return std::any_of(change.begin(), change.end(), [&](const Item& item) {
+    const auto* now = std::get_if<RegionPtr>(&item);
+    return now != nullptr && (*now)->key == before.key && (*now)->id == before.id;
+  });
+}
+
+// Hosts whose slots an item concerns.
+void AddHosts(const Item& item, std::set<std::string>& hosts) {
+  if (const auto* region = std::get_if<RegionPtr>(&item)) {
+    for (const Attachment& attachment : (*region)->attachments) hosts.insert(attachment.host);
+  } else if (const auto* host = std::get_if<Host>(&item)) {
+    hosts.insert(host->id);
+  }
+}
+
+}  // namespace
+
+void Writer::PublishGroup() {
+  PublishView();
+  watch_->Publish(std::move(events_));
+}
+
+// As PublishView; but what the records say is what there is.
+void Writer::PublishLoaded(const Change& records) {
+  Publication publication;
+  publication.regions.reserve(records.size());
+  publication.tags.reserve(records.size());
+  for (const Item& item : records) {
+    if (const auto* region = std::get_if<RegionPtr>(&item)) {
+      publication.regions.push_back({(*region)->id, *region});
+      publication.tags.emplace_back((*region)->tag, *region);
+    } else if (const auto* host = std::get_if<Host>(&item)) {
+      publication.hosts.push_back(LookAtHost(*host));
+    }
+  }
+  Publish(std::move(publication));
+}
+
+// What the group's changes made of the view, in their order; of each one what it replaced first.
+void Writer::PublishView() {
+  Publication publication;
+  std::set<std::string> hosts = std::move(stale_hosts_);
+  stale_hosts_.clear();
+  for (size_t i = 0; i < changes_.size(); ++i) {
+    for (const Item& item : inverses_[i]) {
+      AddHosts(item, hosts);
+      const auto* before = std::get_if<RegionPtr>(&item);
+      if (before == nullptr || StaysAs(**before, changes_[i])) continue;
+      publication.regions.push_back({(*before)->id, nullptr});
+      publication.tags.emplace_back((*before)->tag, nullptr);
+    }
+    for (const Item& item : changes_[i]) {
+      AddHosts(item, hosts);
+      if (const auto* now = std::get_if<RegionPtr>(&item)) {
+        publication.regions.push_back({(*now)->id, *now});
+        publication.tags.emplace_back((*now)->tag, *now);
+      } else {
+        stale_infos_ |= !std::holds_alternative<Tombstone>(item);
+      }
+    }
+  }
+  for (const std::string& id : hosts) {
+    if (const Host* host = state_.FindHost(id)) publication.hosts.push_back(LookAtHost(*host));
+  }
+  Publish(std::move(publication));
+}
+
+// With what every publication tells.
+void Writer::Publish(Publication publication) {
+  publication.revision = revision_;
+  publication.topology = topology_;
+  if (stale_infos_) ReadInfos();
+  stale_infos_ = false;
+  publication.device_infos = device_infos_;
+  publication.devices.reserve(device_order_.size());
+  for (const DeviceIndex index : device_order_) {
+    const bool placeable = state_.placeable().Contains(index);
+    publication.devices.push_back(
+        {state_.UseOf(index), placeable ? state_.space().largest_free_bytes(index) : 0});
+  }
+  publication.tenant_infos = tenant_infos_;
+  for (const Interned& tenant : tenant_order_) publication.tenants.push_back(state_.UseOf(tenant));
+  publication.capacity = state_.GetCapacity();
+  views_->Publish(std::move(publication));
+}
+
+std::shared_ptr<const HostView> Writer::LookAtHost(const Host& host) const {
+  return std::make_shared<const HostView>(
+      HostView{host, state_.RuntimeOf(host.id), state_.Occupied(host.id)});
+}
+
+// What devices and tenants are, apart from their numbers: read anew where it may have changed.
+void Writer::ReadInfos() {
+  auto devices = std::make_shared<std::vector<DeviceView>>();
+  device_order_.clear();
+  for (const auto& [id, device] : state_.devices()) {
+    device_order_.push_back(*state_.IndexOf(Interned(id)));
+    devices->push_back(
+        {device, {}, 0, state_.topology().DomainOf(id), state_.limits().max_lds_per_device});
+  }
+  device_infos_ = std::move(devices);
+
+  auto tenants = std::make_shared<std::vector<TenantView>>();
+  if (state_.FindTenant(kDefaultTenant) == nullptr) {
+    tenants->push_back({Tenant{.key = 0, .id = kDefaultTenant}, {}});
+  }
+  for (const auto& [id, tenant] : state_.tenants()) tenants->push_back({tenant, {}});
+  std::sort(tenants->begin(), tenants->end(),
+            [](const TenantView& a, const TenantView& b) { return a.tenant.id < b.tenant.id; });
+  tenant_order_.clear();
+  for (const TenantView& tenant : *tenants) tenant_order_.emplace_back(tenant.tenant.id);
+  tenant_infos_ = std::move(tenants);
+}
+
+void Writer::SetRuntime(const std::string& host, HostRuntime runtime) {
+  std::vector<std::pair<std::string, HostRuntime>> of_hosts;
+  of_hosts.emplace_back(host, std::move(runtime));
+  SetRuntimes(std::move(of_hosts));
+}
+
+void Writer::SetRuntimes(std::vector<std::pair<std::string, HostRuntime>> of_hosts) {
+  for (auto& [host, runtime] : of_hosts) {
+    state_.SetRuntime(host, std::move(runtime));
+    stale_hosts_.insert(host);
+  }
+  if (CXLPOOL_MUTANT("show-uncommitted")) PublishView();
+  if (!committing_) PublishView();  // A commit under way publishes in a moment.
+}
+
+void Writer::SetReachable(const std::string& device, bool reachable) {
+  state_.SetReachable(device, reachable);
+  stale_infos_ = true;
+  if (!committing_) PublishView();
+}
+
+}  // namespace cxlpool::fm
