@@ -119,6 +119,7 @@ absl::StatusOr<Plan> PlanAllocate(const PoolState& state, const AllocateSpec& sp
   region->create_time = context.now;
   region->ttl = spec.ttl;
   region->expire_time = context.now + spec.ttl;
+  region->owner = spec.owner;
   region->revision = context.revision;
   Remember(*region, spec.request);
   // Once more: what is held is rounded up.
@@ -131,6 +132,7 @@ absl::StatusOr<Plan> PlanAllocate(const PoolState& state, const AllocateSpec& sp
     auto attachment = MakeAttachment(state, label, *region, spec.host, spec.mode, spec.access,
                                      context, plan.bridges);
     if (!attachment.ok()) return attachment.status();
+    attachment->zone = spec.zone;
     region->state = RegionState::kReserved;
     region->attachments.push_back(*std::move(attachment));
   }

@@ -21,7 +21,9 @@ absl::Status CheckSame(const Region& region, const Attachment& present, const At
                   "retry when it is gone from there",
                   {{"region", region.id}, {"host", present.host}});
   }
-  if (present.mode == spec.mode && present.access == spec.access) return absl::OkStatus();
+  if (present.mode == spec.mode && present.zone == spec.zone && present.access == spec.access) {
+    return absl::OkStatus();
+  }
   return Refuse(absl::StatusCode::kFailedPrecondition, "SHARING_CONFLICT",
                 absl::StrCat(LabelOf(region), " is attached to host \"", present.host, "\" as ",
                              ToString(present.mode), " ", ToString(present.access), " already"),
@@ -90,6 +92,7 @@ absl::StatusOr<Plan> PlanAttach(const PoolState& state, const AttachSpec& spec,
   auto attachment = MakeAttachment(state, LabelOf(region), region, spec.host, spec.mode,
                                    spec.access, context, plan.bridges);
   if (!attachment.ok()) return attachment.status();
+  attachment->zone = spec.zone;
   auto edited = Edit(region, spec.request, context);
   const auto at = std::find_if(edited->attachments.begin(), edited->attachments.end(),
                                [&](const Attachment& a) { return spec.host < a.host; });

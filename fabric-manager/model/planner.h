@@ -34,6 +34,7 @@ struct AllocateSpec {
   Sharing sharing = Sharing::kExclusive;
   std::string host;  // Empty: no Attachment.
   Mode mode = Mode::kDevdax;
+  Zone zone = Zone::kMovable;
   Access access = Access::kReadWrite;
   uint32_t max_extents = 1;
   std::string device;
@@ -43,6 +44,7 @@ struct AllocateSpec {
   std::vector<std::string> isolate_from;  // Region ids.
   absl::Duration expected_lifetime = absl::InfiniteDuration();
   absl::Duration ttl = absl::InfiniteDuration();  // Infinite: no lease.
+  std::optional<Owner> owner;                     // Nothing: it is persistent.
 };
 inline constexpr size_t kMaxIsolateFrom = 64;
 inline constexpr absl::Duration kMinTtl = absl::Seconds(10);
@@ -55,6 +57,7 @@ struct AttachSpec {
   Mode mode = Mode::kDevdax;
   Access access = Access::kReadWrite;
   std::string etag = {};
+  Zone zone = Zone::kMovable;
 };
 
 struct DetachSpec {

@@ -56,6 +56,16 @@ absl::string_view ToString(Sharing sharing) {
   return "UNKNOWN";
 }
 
+absl::string_view ToString(Zone zone) {
+  switch (zone) {
+    case Zone::kMovable:
+      return "MOVABLE";
+    case Zone::kKernel:
+      return "KERNEL";
+  }
+  return "UNKNOWN";
+}
+
 absl::string_view ToString(Mode mode) {
   switch (mode) {
     case Mode::kDevdax:

@@ -35,7 +35,24 @@ struct Extent {
   friend bool operator==(const Extent&, const Extent&) = default;
 };
 
+// That one Extent of a Region has lost bytes: what, and where, for people.
+struct BadExtent {
+  uint32_t extent_index = 0;
+  std::string reason;
+  friend bool operator==(const BadExtent&, const BadExtent&) = default;
+};
+
+// The process that a Region lives as long as. Its host's agent watches it.
+struct Owner {
+  uint32_t uid = 0;
+  uint32_t pid = 0;
+  uint64_t start_ticks = 0;  // Since boot: tells it from a later process of the same pid.
+  std::string incarnation;   // Kernel boot id.
+  friend bool operator==(const Owner&, const Owner&) = default;
+};
+
 enum class Mode : uint8_t { kDevdax = 1, kSystemRam = 2 };
+enum class Zone : uint8_t { kMovable = 1, kKernel = 2 };  // Of system-ram.
 enum class Access : uint8_t { kReadWrite = 1, kReadOnly = 2 };
 enum class Sharing : uint8_t { kExclusive = 1, kSingleWriter = 2, kMultiWriter = 3 };
 
@@ -71,6 +88,7 @@ absl::string_view ToString(RegionState state);
 absl::string_view ToString(AttachmentState state);
 absl::string_view ToString(Sharing sharing);
 absl::string_view ToString(Mode mode);
+absl::string_view ToString(Zone zone);
 absl::string_view ToString(Access access);
 absl::string_view ToString(Policy policy);
 
@@ -112,6 +130,7 @@ struct Tail {
 struct Attachment {
   std::string host;
   Mode mode = Mode::kDevdax;
+  Zone zone = Zone::kMovable;
   Access access = Access::kReadWrite;
   AttachmentState state = AttachmentState::kWanted;
   bool detaching = false;   // Wanted down.
@@ -174,7 +193,9 @@ struct Region {
   // A lease: released by itself at expire_time, which a renewal puts off by `ttl`.
   absl::Duration ttl = absl::InfiniteDuration();  // Infinite: no lease.
   absl::Time expire_time = absl::InfiniteFuture();
+  std::optional<Owner> owner;           // Nothing: it is persistent.
   std::vector<Extent> extents;          // In Region order.
+  std::vector<BadExtent> bad;           // In Region order, one an extent at most.
   std::vector<Attachment> attachments;  // In order of host.
   absl::Time create_time;
   std::vector<Request> requests;

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/rpc/convert.h"
 #include "fabric-manager/rpc/timestamps.h"
+#include "fabric-manager/service/offers.h"
 #include "proto/support/names.h"
 
 namespace cxlpool::fm {
@@ -27,6 +28,9 @@ void FillSegment(const Segment& segment, v1::Segment* out) {
 void FillAttachment(const Attachment& attachment, bool hardware_coherent, v1::Attachment* out) {
   out->set_host(ResourceName("hosts", attachment.host));
   out->set_mode(static_cast<v1::AttachmentMode>(attachment.mode));
+  if (attachment.mode == Mode::kSystemRam) {
+    out->set_zone(static_cast<v1::MemoryZone>(attachment.zone));
+  }
   out->set_access(static_cast<v1::Access>(attachment.access));
   out->set_coherence(hardware_coherent ? v1::HARDWARE : v1::SOFTWARE);
   out->set_state(static_cast<v1::Attachment::State>(attachment.state));
@@ -83,6 +87,9 @@ void FillRegion(const Region& region, bool hardware_coherent, v1::Region* out) {
     to.set_dpa_bytes(extent.dpa_bytes);
     to.set_length_bytes(extent.length_bytes);
   }
+  for (const BadExtent& bad : region.bad) {
+    out->mutable_extents(static_cast<int>(bad.extent_index))->set_bad_reason(bad.reason);
+  }
   for (const Attachment& attachment : region.attachments) {
     FillAttachment(attachment, hardware_coherent, out->add_attachments());
   }
@@ -96,6 +103,7 @@ void FillRegion(const Region& region, bool hardware_coherent, v1::Region* out) {
   if (region.expire_time != absl::InfiniteFuture()) {
     FillTimestamp(region.expire_time, out->mutable_expire_time());
   }
+  if (region.owner.has_value()) *out->mutable_owner() = ToProto(*region.owner);
 }
 
 v1::Region ToProto(const Region& region, bool hardware_coherent) {

@@ -89,6 +89,11 @@ template <typename Message, typename Spec>
 absl::Status ReadUse(const Message& message, Spec& spec) {
   absl::Status status = ReadEnum("mode", message.mode(), v1::SYSTEM_RAM, spec.mode);
   status.Update(ReadEnum("access", message.access(), v1::READ_ONLY, spec.access));
+  status.Update(ReadEnum("zone", message.zone(), v1::KERNEL, spec.zone));
+  if (status.ok() && message.zone() != 0 && spec.mode != Mode::kSystemRam) {
+    status = Bad("ZONE_NEEDS_SYSTEM_RAM", "field zone is given, and the mode is DEVDAX",
+                 "use mode SYSTEM_RAM, or leave zone out");
+  }
   return status;
 }
 

@@ -95,6 +95,8 @@ uint64_t PayloadHash(const v1::AllocateRegionRequest& request) {
     hash.Block(16, request.expected_lifetime().SerializeAsString());
   }
   if (request.has_ttl()) hash.Block(17, request.ttl().SerializeAsString());
+  hash.Enum(18, request.zone() == v1::MOVABLE ? 0 : request.zone());
+  if (request.has_owner()) hash.Block(19, request.owner().SerializeAsString());
   return hash.Finish(request);
 }
 
@@ -107,6 +109,7 @@ uint64_t PayloadHash(const v1::AttachRegionRequest& request) {
       .Enum(5, Default(request.access(), v1::READ_WRITE))
       .Number(6, request.validate_only() ? 1 : 0)
       .Text(7, request.etag())
+      .Enum(8, request.zone() == v1::MOVABLE ? 0 : request.zone())
       .Finish(request);
 }
 

@@ -22,11 +22,13 @@ v1::AllocateRegionRequest Canonical(v1::AllocateRegionRequest request) {
   if (request.tenant().empty()) request.set_tenant("tenants/default");
   if (request.interleave_ways() == 1) request.set_interleave_ways(0);
   if (request.interleave_granularity_bytes() == 256) request.set_interleave_granularity_bytes(0);
+  if (request.zone() == v1::MOVABLE) request.clear_zone();
   return request;
 }
 v1::AttachRegionRequest Canonical(v1::AttachRegionRequest request) {
   if (request.mode() == 0) request.set_mode(v1::DEVDAX);
   if (request.access() == 0) request.set_access(v1::READ_WRITE);
+  if (request.zone() == v1::MOVABLE) request.clear_zone();
   return request;
 }
 v1::ResizeRegionRequest Canonical(v1::ResizeRegionRequest request) {

@@ -12,16 +12,27 @@ v1::Offer::Want RecordedWant(AttachmentState state, bool detaching) {
   return v1::Offer::WANT_ONLINE;
 }
 
+v1::Owner ToProto(const Owner& owner) {
+  v1::Owner out;
+  out.set_uid(owner.uid);
+  out.set_pid(owner.pid);
+  out.set_start_ticks(owner.start_ticks);
+  out.set_incarnation(owner.incarnation);
+  return out;
+}
+
 OfferTerms TermsOf(const Region& region, const Attachment& attachment, const OfferedWants& wants) {
   OfferTerms terms{.region_id = region.id,
                    .tenant = region.tenant,
                    // An Offer wants something; that of a base which is not bound is its tail's.
                    .want = wants.base == v1::Offer::WANT_UNSPECIFIED ? wants.tail : wants.base,
                    .mode = attachment.mode,
+                   .zone = attachment.zone,
                    .access = attachment.access,
                    .sharing = region.sharing,
                    .interleave_ways = region.interleave_ways,
                    .interleave_granularity_bytes = region.interleave_granularity_bytes,
+                   .owner = region.owner,
                    .targets = {}};
   terms.targets.reserve(attachment.segments.size());
   for (size_t i = 0; i < attachment.segments.size(); ++i) {
@@ -50,6 +61,8 @@ v1::Offer MakeOffer(const Uuid& tag, uint64_t generation, const OfferTerms& term
   offer.set_access(terms.access == Access::kReadOnly ? v1::READ_ONLY : v1::READ_WRITE);
   offer.set_sharing(static_cast<v1::Sharing>(terms.sharing));
   offer.set_coherence(hardware_coherent ? v1::HARDWARE : v1::SOFTWARE);
+  if (terms.mode == Mode::kSystemRam) offer.set_zone(static_cast<v1::MemoryZone>(terms.zone));
+  if (terms.owner.has_value()) *offer.mutable_owner() = ToProto(*terms.owner);
   offer.set_tenant(ResourceName("tenants", terms.tenant));
   for (const OfferTerms::Target& part : terms.targets) {
     if (part.extent_index % terms.interleave_ways == 0) {

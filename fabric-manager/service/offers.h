@@ -3,6 +3,7 @@
 #define CXLPOOL_FABRIC_MANAGER_SERVICE_OFFERS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,8 @@
 #include "fabric-manager/model/region.h"
 
 namespace cxlpool::fm {
+
+v1::Owner ToProto(const Owner& owner);
 
 // What is wanted of each part. WANT_UNSPECIFIED: the part is not offered (yet), because the fabric
 // does not show it to the host.
@@ -38,10 +41,12 @@ struct OfferTerms {
   Interned tenant;
   v1::Offer::Want want = v1::Offer::WANT_UNSPECIFIED;
   Mode mode = Mode::kDevdax;
+  Zone zone = Zone::kMovable;
   Access access = Access::kReadWrite;
   Sharing sharing = Sharing::kExclusive;
   uint32_t interleave_ways = 1;
   uint32_t interleave_granularity_bytes = 0;
+  std::optional<Owner> owner;
   std::vector<Target> targets;  // Of the parts that are offered.
   friend bool operator==(const OfferTerms&, const OfferTerms&) = default;
 };

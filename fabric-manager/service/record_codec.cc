@@ -73,6 +73,7 @@ void Encode(const Segment& in, pb::SegmentRecord& out) {
 void Encode(const Attachment& in, pb::AttachmentRecord& out) {
   out.set_host(Text(in.host));
   out.set_mode(static_cast<uint32_t>(in.mode));
+  if (in.zone != Zone::kMovable) out.set_zone(static_cast<uint32_t>(in.zone));
   out.set_access(static_cast<uint32_t>(in.access));
   out.set_state(static_cast<uint32_t>(in.state));
   out.set_detaching(in.detaching);
@@ -104,6 +105,9 @@ void Encode(const Region& in, pb::RegionRecord& out) {
     record.set_dpa_bytes(extent.dpa_bytes);
     record.set_length_bytes(extent.length_bytes);
   }
+  for (const BadExtent& bad : in.bad) {
+    out.mutable_extents(static_cast<int>(bad.extent_index))->set_bad_reason(Text(bad.reason));
+  }
   for (const Attachment& attachment : in.attachments) Encode(attachment, *out.add_attachments());
   out.set_create_time_unix_us(Micros(in.create_time));
   for (const Request& request : in.requests) Encode(request, *out.add_requests());
@@ -120,6 +124,13 @@ void Encode(const Region& in, pb::RegionRecord& out) {
   out.set_tail_extents(in.tail_extents);
   out.set_tail_leaving(in.tail_leaving);
   out.set_forced(in.forced);
+  if (in.owner.has_value()) {
+    pb::OwnerRecord& owner = *out.mutable_owner();
+    owner.set_uid(in.owner->uid);
+    owner.set_pid(in.owner->pid);
+    owner.set_start_ticks(in.owner->start_ticks);
+    owner.set_incarnation(Text(in.owner->incarnation));
+  }
 }
 
 // A record whose parts all are in one place, most of them on the stack: every change makes one, and
@@ -191,6 +202,9 @@ Segment DecodeSegment(const pb::SegmentRecord& in) {
 Problem DecodeAttachment(const pb::AttachmentRecord& in, size_t extents, Attachment& out) {
   out.host = in.host();
   if (Problem p = DecodeEnum("mode", in.mode(), Mode::kSystemRam, out.mode)) return p;
+  if (in.zone() != 0) {
+    if (Problem p = DecodeEnum("zone", in.zone(), Zone::kKernel, out.zone)) return p;
+  }
   if (Problem p = DecodeEnum("access", in.access(), Access::kReadOnly, out.access)) return p;
   if (Problem p =
           DecodeEnum("attachment state", in.state(), AttachmentState::kReleaseBlocked, out.state)) {
@@ -237,6 +251,10 @@ Problem DecodePlacement(const pb::RegionRecord& in, Region& out) {
   out.tail_extents = in.tail_extents();
   out.tail_leaving = in.tail_leaving();
   out.forced = in.forced();
+  if (in.has_owner()) {
+    out.owner = Owner{in.owner().uid(), in.owner().pid(), in.owner().start_ticks(),
+                      in.owner().incarnation()};
+  }
   return std::nullopt;
 }
 
@@ -253,6 +271,9 @@ Problem DecodeRegion(Key key, const pb::RegionRecord& in, Region& out) {
   if (Problem p = DecodeEnum("state", in.state(), RegionState::kQuarantined, out.state)) return p;
   out.state_reason = in.state_reason();
   for (const pb::ExtentRecord& extent : in.extents()) {
+    if (!extent.bad_reason().empty()) {
+      out.bad.push_back({static_cast<uint32_t>(out.extents.size()), extent.bad_reason()});
+    }
     out.extents.push_back({extent.device(), extent.dpa_bytes(), extent.length_bytes()});
   }
   for (const pb::AttachmentRecord& attachment : in.attachments()) {

@@ -200,6 +200,7 @@ void GrpcManagerLink::OnMessage(uint64_t attempt, v1::ManagerMessage message) {
       return handlers_.on_withdraw(std::move(*message.mutable_withdraw()));
     case v1::ManagerMessage::kWelcome:
       return Lost(attempt, ProtocolError("has sent a second Welcome in one session"));
+    case v1::ManagerMessage::kEventsSeen:
     case v1::ManagerMessage::BODY_NOT_SET:
       return;  // From a later release: not for us.
   }

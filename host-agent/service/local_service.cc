@@ -149,6 +149,7 @@ void LocalService::Handle(const LocalPeer& peer, v1::LocalRequest request, Local
       return std::move(pending.done)(List(peer));
     case v1::LocalRequest::kClose:
       return std::move(pending.done)(Close(peer, request.close()));
+    case v1::LocalRequest::kFaults:
     case v1::LocalRequest::BODY_NOT_SET:
       break;
   }
