@@ -20,6 +20,7 @@
 #include "absl/strings/strip.h"
 #include "host-agent/adapters/linux/kernel_text.h"
 #include "host-agent/adapters/linux/node_room.h"
+#include "host-agent/adapters/linux/trace_instance.h"
 
 namespace cxlpool::agent {
 namespace {
@@ -290,10 +291,29 @@ Finding ExaminePageStructs(const HostFiles& files) {
   return Warning("page_structs", what, "free memory of this host: each Region needs 1/64 of it");
 }
 
+// tracefs is root's: nobody else can see what is in it.
+Finding ExamineEvents(const HostFiles& files) {
+  const std::string tracefs = FindTracefs(files);
+  if (tracefs.empty()) {
+    return Warning("trace_events",
+                   "no tracefs: poison and media errors of pool memory stay unknown, unless they "
+                   "hit a program",
+                   "mount -t tracefs tracefs /sys/kernel/tracing; use a kernel with tracing");
+  }
+  if (!files.Exists(absl::StrCat(tracefs, "/events/cxl"))) {
+    return Warning("trace_events",
+                   "the kernel has no trace events of CXL memory: poison and media errors of pool "
+                   "memory stay unknown, unless they hit a program",
+                   "load the module cxl_core; use Linux 6.12 or later");
+  }
+  return Ok("trace_events", "the kernel tells of poison and media errors");
+}
+
 }  // namespace
 
 std::vector<Finding> ExamineHost(const HostFiles& files) {
   std::vector<Finding> findings = {ExamineKernel(files), ExaminePermissions(files)};
+  const bool is_root = findings.back().verdict == Verdict::kOk;
   for (Finding& need : ExamineNeeds(files)) findings.push_back(std::move(need));
   if (files.Exists(kRoot)) {
     findings.push_back(ExamineWindowSpace(files));
@@ -309,6 +329,7 @@ std::vector<Finding> ExamineHost(const HostFiles& files) {
   findings.push_back(ExamineLockdown(files));
   findings.push_back(ExamineProcessor(files));
   findings.push_back(ExaminePageStructs(files));
+  if (is_root) findings.push_back(ExamineEvents(files));
   return findings;
 }
 

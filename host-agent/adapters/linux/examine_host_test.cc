@@ -21,7 +21,8 @@ class ExamineHostTest : public testing::Test {
           "sys/bus/cxl/drivers/cxl_region", "sys/bus/cxl/drivers/cxl_dax_region",
           "sys/bus/pci/drivers/cxl_pci", "sys/bus/pci/slots/10", "sys/bus/pci/slots/11",
           "sys/bus/pci_express/drivers/pciehp", "sys/bus/dax/drivers/device_dax",
-          "sys/bus/dax/drivers/kmem"}) {
+          "sys/bus/dax/drivers/kmem", "sys/kernel/tracing/instances",
+          "sys/kernel/tracing/events/cxl"}) {
       host_.Folder(folder);
     }
     host_.Put("proc/sys/kernel/osrelease", "6.12.95+deb12-amd64\n");
@@ -84,6 +85,13 @@ TEST_F(ExamineHostTest, GoodHostHasNoComplaint) {
   EXPECT_EQ(Of("window_space").what, "7.0 GiB of 8.0 GiB of window space is free");
   EXPECT_EQ(Of("decoders").what, "host bridges, by their decoders: 2 with 4");
   EXPECT_EQ(Of("hotplug_slots").what, "PCIe hot-plug slots: 2");
+}
+
+TEST_F(ExamineHostTest, KernelThatCannotTellOfPoison) {
+  Remove("sys/kernel/tracing/events/cxl");
+  EXPECT_EQ(Complaints(), "trace_events warning;");
+  Remove("sys/kernel/tracing");
+  EXPECT_EQ(Complaints(), "trace_events warning;");
 }
 
 TEST_F(ExamineHostTest, EachNeedThatIsMissingIsNamedAlone) {
