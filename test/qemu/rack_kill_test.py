@@ -1,5 +1,8 @@
 """kill -9 of the manager and of the agent at every rung of an allocation and of a release, on QEMU."""
 
+import itertools
+import time
+
 from testbed.process import TestbedError, wait_until
 from testbed.rack import RackPool
 from testbed.testing import BUILD, PoolTest, main, require_qemu
@@ -11,10 +14,15 @@ MANAGER_DOWN = ('before-commit-OFFLINE', 'after-commit-OFFLINE', 'before-unbind'
                 'before-commit-EJECTING', 'after-commit-EJECTING', 'after-proof', 'before-commit-UNBOUND',
                 'after-commit-UNBOUND', 'before-commit-drop', 'after-commit-drop', 'before-commit-SCRUBBING',
                 'after-commit-SCRUBBING', 'before-scrub', 'after-scrub', 'before-commit-gone', 'after-commit-gone')
-AGENT_UP = ('before-PowerOn', 'after-PowerOn', 'before-CreateHostRegion', 'after-CreateHostRegion', 'before-BindDax',
-            'after-BindDax', 'before-OnlineBlocks', 'after-OnlineBlocks', 'before-Report')
-AGENT_DOWN = ('before-OfflineBlocks', 'after-OfflineBlocks', 'before-UnbindDax', 'after-UnbindDax',
-              'before-DestroyHostRegion', 'after-DestroyHostRegion', 'before-PowerOff', 'after-PowerOff')
+_AGENT_UP = ('before-PowerOn', 'after-PowerOn', 'before-CreateHostRegion', 'after-CreateHostRegion', 'before-BindDax',
+             'after-BindDax')
+_AGENT_DOWN = ('before-UnbindDax', 'after-UnbindDax', 'before-DestroyHostRegion', 'after-DestroyHostRegion',
+               'before-PowerOff', 'after-PowerOff')
+# Mode -> the agent's rungs on the way up, and on the way down.
+AGENT = {'devdax': ((*_AGENT_UP, 'before-Report'), _AGENT_DOWN),
+         'system-ram': ((*_AGENT_UP, 'before-OnlineBlocks', 'after-OnlineBlocks', 'before-Report'),
+                        ('before-OfflineBlocks', 'after-OfflineBlocks', *_AGENT_DOWN))}
+READOPTED_WITHIN_S = 10
 
 
 class RackKillTest(PoolTest):
@@ -85,27 +93,54 @@ class RackKillTest(PoolTest):
             print(self.pool.hosts['host-a'].run('tail -30 /var/log/cxlpool-agent.log').out)
             raise
 
-    def test_agent_killed_on_the_way_up(self):
-        for i, rung in enumerate(AGENT_UP):
-            with self.subTest(rung):
-                name = f'au{i}'
-                pid = self.crash_agent_at(rung)
-                command = self.pool.spawn_cli(*self.allocating(name, 'system-ram'))
-                self.wait_crashed(pid, rung)
-                self.pool.finish_cli(command)
-                self.assert_one_online(name)
-                self.pool.release(name)
-                self.assert_pool_empty()
+    def test_agent_killed_on_every_rung(self):
+        for mode, (up, down) in AGENT.items():
+            for i, (rung, rung_down) in enumerate(itertools.zip_longest(up, down)):
+                name = f'a{mode[0]}{i}'
+                with self.subTest(rung, mode=mode):
+                    pid = self.crash_agent_at(rung)
+                    command = self.pool.spawn_cli(*self.allocating(name, mode))
+                    self.wait_crashed(pid, rung)
+                    self.pool.finish_cli(command)
+                    self.assert_one_online(name)
+                with self.subTest(rung_down, mode=mode):
+                    pid = self.crash_agent_at(rung_down) if rung_down else None
+                    self.pool.release(name, wait=False)
+                    if pid:
+                        self.wait_crashed(pid, rung_down)
+                    self.gone()
 
-    def test_agent_killed_on_the_way_down(self):
-        for i, rung in enumerate(AGENT_DOWN):
-            with self.subTest(rung):
-                name = f'ad{i}'
-                self.pool.allocate(name, '256MiB', 'host-a', '--mode', 'system-ram')
-                pid = self.crash_agent_at(rung)
-                self.pool.release(name, wait=False)
-                self.wait_crashed(pid, rung)
-                self.gone()
+    def test_agent_killed_with_memory_online(self):
+        """Nobody but the agent notices: not who uses the memory, not the kernel, not the manager's accounts."""
+        guest = self.pool.hosts['host-a']
+        self.pool.allocate('dax', '256MiB', 'host-a')
+        self.pool.allocate('ram', '256MiB', 'host-a', '--mode', 'system-ram')
+        guest.output('pool-write --region dax --seed 7')
+        holder = guest.output('pool-verify --region dax --seed 7 --hold 600 >/tmp/holder 2>&1 & echo $!')
+        guest.wait_for('grep -q verified /tmp/holder')
+
+        def facts():
+            capacity = {key: value for key, value in self.pool.cli('capacity').items() if key != 'revision'}
+            attachments = [self.pool.attachment(name, 'host-a') for name in ('dax', 'ram')]
+            return capacity, [(a['state'], a['segments']) for a in attachments], guest.output('grep MemTotal /proc/meminfo')
+        before = facts()
+        for _ in range(3):
+            killed, began = self.pid(), time.monotonic()
+            guest.output(f'kill -9 {killed}')
+            # The new agent hands out what the old one had put there.
+            while not guest.run('pool-verify --region dax --seed 7 && pool-verify --region ram --node --bytes 4MiB').ok:
+                self.assertLess(time.monotonic() - began, READOPTED_WITHIN_S)
+                self.assertEqual(facts(), before)
+            took = time.monotonic() - began
+            print(f'readopted after {took:.1f} s')
+            self.assertLess(took, READOPTED_WITHIN_S)
+            self.assertNotIn(self.pid(), ('', killed))
+            self.pool.wait_hosts_online()
+            self.assertEqual(facts(), before)
+        guest.output(f'kill -0 {holder} && kill {holder}')
+        for name in ('dax', 'ram'):
+            self.pool.release(name)
+        self.assert_pool_empty()
 
 
 if __name__ == '__main__':
