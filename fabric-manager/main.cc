@@ -150,12 +150,14 @@ class Manager {
     GiveBackMemory();  // What reading the store took and needs no more: a million records' worth.
     std::promise<absl::Status> discovered;
     loop_.Post([&] {
-      sessions_.Start({.on_segments =
-                           [this](const auto& host, const auto& reports, bool complete) {
-                             reconciler_.OnSegments(host, reports, complete);
-                           },
-                       .on_session = [this](const auto& host,
-                                            bool online) { reconciler_.OnSession(host, online); }});
+      sessions_.Start(
+          {.on_segments = [this](
+                              const auto& host, const auto& reports,
+                              bool complete) { reconciler_.OnSegments(host, reports, complete); },
+           .on_events = [this](const auto& host,
+                               const auto& events) { reconciler_.OnEvents(host, events); },
+           .on_session = [this](const auto& host,
+                                bool online) { reconciler_.OnSession(host, online); }});
       leases_.Start();
       reconciler_.Start([&](absl::Status status) { discovered.set_value(std::move(status)); });
     });

@@ -86,6 +86,9 @@ class Examiner {
       greatest_id_ = std::max(greatest_id_, GreatestIdOf(*region));
       out_.greatest_revision = std::max(out_.greatest_revision, region->revision());
     }
+    for (const pb::ExtentRecord& extent : record.region().extents()) {
+      if (!extent.bad_reason().empty()) bad_.emplace_back(RangeOf(extent), extent.bad_reason());
+    }
     if (parsed && record.has_pool() && status.ok()) {
       next_id_ = record.pool().next_id();
       pool_ = std::move(record);
@@ -208,7 +211,18 @@ class Examiner {
     if (outvoted_.contains(key)) return;  // That does more.
     pb::Record record = records_.at(key);
     SetQuarantined(*record.mutable_region(), ReasonOf(reasons));
+    for (pb::ExtentRecord& extent : *record.mutable_region()->mutable_extents()) MarkIfBad(extent);
     Put(key, std::move(record), ReasonOf(reasons));
+  }
+
+  // Whoever held the bytes when they were lost: who holds them now has them lost.
+  void MarkIfBad(pb::ExtentRecord& extent) const {
+    const ByteRange range = RangeOf(extent);
+    for (const auto& [bad, reason] : bad_) {
+      const bool overlaps =
+          bad.device == range.device && bad.begin < range.end && range.begin < bad.end;
+      if (overlaps && extent.bad_reason().empty()) extent.set_bad_reason(reason);
+    }
   }
 
   static void SetQuarantined(pb::RegionRecord& region, const std::string& reason) {
@@ -267,6 +281,7 @@ class Examiner {
         extent.set_device(ranges[j].device);
         extent.set_dpa_bytes(ranges[j].begin);
         extent.set_length_bytes(ranges[j].end - ranges[j].begin);
+        MarkIfBad(extent);
         bytes_.Hold(ranges[j], key);
       }
       Put(key, std::move(record), region.state_reason());
@@ -417,7 +432,8 @@ class Examiner {
   bool unknown_bytes_ = false;
   std::set<uint64_t> twice_;  // Devices with another record.
   HeldBytes bytes_;
-  std::map<std::string, uint64_t> claims_;  // Text -> who had it first.
+  std::vector<std::pair<ByteRange, std::string>> bad_;  // Of all Regions: bytes that were lost.
+  std::map<std::string, uint64_t> claims_;              // Text -> who had it first.
   std::map<uint64_t, std::set<std::string>> disputed_, outvoted_, contested_;
   std::vector<pb::RegionRecord> orphans_;  // Taken out; their bytes are known.
 };

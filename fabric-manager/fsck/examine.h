@@ -6,7 +6,8 @@
 // without Attachments on those of its bytes that nobody else holds. A record that cannot be read is
 // taken out, kept word for word (Removed); where its bytes are not known, everything that is free
 // is held by QUARANTINED Regions named fsck-hold-N. An operator releases them, by force, once the
-// hosts are known to have let go.
+// hosts are known to have let go. Bytes that were lost (ExtentRecord.bad_reason) stay marked,
+// whoever holds them after the repair.
 //
 // Pure: values in, values out.
 #ifndef CXLPOOL_FABRIC_MANAGER_FSCK_EXAMINE_H_

@@ -185,6 +185,30 @@ TEST_F(ExamineTest, OverlapQuarantinesBothAndHoldsEachByteOnce) {
   EXPECT_EQ(done.removed[0].value, records_[60].SerializeAsString()) << "as it was";
 }
 
+TEST_F(ExamineTest, LostBytesStayMarkedWhoeverHoldsThem) {
+  AddRegion(100, "first", {{"cmm-0", 0, 4}});
+  pb::RegionRecord& second = AddRegion(200, "second", {{"cmm-0", 2, 4}, {"cmm-1", 0, 2}});
+  second.mutable_extents(0)->set_bad_reason("POISON on device cmm-0");
+  pb::RegionRecord& lost = AddRegion(300, "lost", {{"cmm-1", 8, 2}, {"cmm-1", 16, 2}});
+  lost.mutable_extents(1)->set_bad_reason("POISON on device cmm-1");
+  lost.clear_tag();  // The manager cannot read it.
+  const auto records = ExpectRepaired(Check(Rows()));
+  EXPECT_EQ(records.at(100).region().extents(0).bad_reason(), "POISON on device cmm-0");
+  ASSERT_EQ(records.at(200).region().extents_size(), 2);
+  EXPECT_EQ(records.at(200).region().extents(0).bad_reason(), "POISON on device cmm-0");
+  EXPECT_EQ(records.at(200).region().extents(1).bad_reason(), "");
+  size_t held = 0;
+  for (const auto& [key, record] : records) {
+    if (!absl::StartsWith(record.region().id(), "fsck-hold-")) continue;
+    for (const pb::ExtentRecord& extent : record.region().extents()) {
+      const bool bad = extent.dpa_bytes() == 16 * kGranule;
+      EXPECT_EQ(extent.bad_reason(), bad ? "POISON on device cmm-1" : "");
+      ++held;
+    }
+  }
+  EXPECT_EQ(held, 2u);
+}
+
 TEST_F(ExamineTest, RegionWithoutAByteOfItsOwnIsSetAside) {
   AddRegion(40, "kv", {{"cmm-0", 0, 4}});
   AddRegion(60, "web", {{"cmm-0", 1, 2}});

@@ -83,7 +83,8 @@ Move NextMove(const Attachment& attachment, const std::vector<SegmentKnown>& kno
               bool may_go_down, bool deadline_passed);
 
 // The same for the Region itself, once its Attachments are what they are. `scrubbed`: indices of
-// extents whose scrub succeeded or is not needed; what is not in it is scrubbed (again).
+// extents whose scrub succeeded or is not needed; what is not in it is scrubbed (again), but for
+// bad extents.
 enum class RegionMoveKind : uint8_t {
   kNone,
   kSetState,

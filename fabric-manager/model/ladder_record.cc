@@ -2,11 +2,22 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "fabric-manager/model/plan_media.h"
 #include "proto/support/mutant.h"
 
 namespace cxlpool::fm {
 namespace {
+
+// What the Extents that are gone had lost is no longer said of the Region.
+void DropBad(Region& region) {
+  std::erase_if(region.bad,
+                [&](const BadExtent& bad) { return bad.extent_index >= region.extents.size(); });
+  if (absl::StartsWith(region.state_reason, "MEDIA_ERROR")) {
+    region.state_reason = MediaReasonOf(region);
+  }
+}
 
 void GiveUp(Region& region, Attachment& attachment, const Part& part, const std::string& why) {
   if (part.tail) {
@@ -79,6 +90,7 @@ bool RecordTailMove(Region& region, RegionMoveKind move) {
         return false;
       }
       region.extents.resize(region.settled_extents());
+      if (!region.bad.empty()) DropBad(region);
       region.tail_extents = 0;
       region.tail_leaving = false;
       region.requested_bytes = std::min(region.requested_bytes, region.size_bytes());

@@ -15,7 +15,9 @@ namespace cxlpool::fm {
 // up the rest stays as it is; where the first Attachment of a Region does, the Region goes down.
 void RecordMove(Region& region, uint64_t generation, const Part& part, const Move& move);
 
-// kJoinTail, kTurnTail and kDropTail. False: the Region is not at that rung any more.
+// kJoinTail, kTurnTail and kDropTail. False: the Region is not at that rung any more. Whoever
+// records kDropTail keeps the bad Extents of the tail from everybody in the same change
+// (plan_media.h).
 bool RecordTailMove(Region& region, RegionMoveKind move);
 
 }  // namespace cxlpool::fm

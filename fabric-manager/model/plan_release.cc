@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "fabric-manager/model/plan_media.h"
 #include "fabric-manager/model/plan_parts.h"
 #include "fabric-manager/model/planner.h"
 #include "proto/support/mutant.h"
@@ -97,6 +98,8 @@ absl::StatusOr<Plan> PlanRelease(const PoolState& state, const ReleaseSpec& spec
   }
   if (absl::Status status = CheckMayRelease(**found, spec); !status.ok()) return status;
   auto edited = Edit(**found, spec.request, context);
+  // The operator's word is of the bytes themselves: they may be used again.
+  if (spec.force && KeepsBadAlone(**found)) edited->bad.clear();
   if (!GoesDownAlready(**found)) StartRelease(*edited, "the Region is released");
   if (spec.force) {
     edited->forced = true;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "fabric-manager/model/bytes.h"
+#include "fabric-manager/model/plan_media.h"
 #include "fabric-manager/model/plan_parts.h"
 #include "fabric-manager/model/planner.h"
 #include "proto/support/mutant.h"
@@ -73,7 +74,7 @@ absl::StatusOr<Plan> Grow(const PoolState& state, const Region& region, const Re
     return status;
   }
   edited->requested_bytes = spec.size_bytes;
-  edited->state_reason.clear();
+  edited->state_reason = MediaReasonOf(*edited);
   edited->extents.insert(edited->extents.end(), placed->extents.begin(), placed->extents.end());
   for (Attachment& attachment : edited->attachments) {
     auto segments = MakeSegments(state, label, region, placed->extents, region.extents.size(),
@@ -135,7 +136,7 @@ absl::StatusOr<Plan> Shrink(const Region& region, const ResizeSpec& spec, const 
   }
   auto edited = Edit(region, spec.request, context);
   edited->requested_bytes = spec.size_bytes;
-  edited->state_reason.clear();
+  edited->state_reason = MediaReasonOf(*edited);
   edited->tail_extents = static_cast<uint32_t>(region.extents.size() - keep);
   edited->tail_leaving = true;
   for (Attachment& attachment : edited->attachments) {

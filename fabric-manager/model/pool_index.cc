@@ -71,9 +71,9 @@ bool Distinct(std::vector<T> values) {
   return std::adjacent_find(values.begin(), values.end()) == values.end();
 }
 
-// Where bytes are counted.
-uint64_t& Counter(DeviceUse& use, RegionState state) {
-  switch (state) {
+// Where bytes are counted. Those of a bad Extent are lost to the pool at once.
+uint64_t& Counter(DeviceUse& use, RegionState state, bool bad) {
+  switch (bad ? RegionState::kQuarantined : state) {
     case RegionState::kScrubbing:
       return use.scrubbing_bytes;
     case RegionState::kQuarantined:
@@ -100,6 +100,13 @@ absl::Status PoolState::CheckShape(const Region& region) {
   if (region.interleave_ways == 0 || region.extents.size() % region.interleave_ways != 0 ||
       region.tail_extents % region.interleave_ways != 0) {
     return broken("has ", region.extents.size(), " extents, ", region.interleave_ways, " ways");
+  }
+  for (size_t i = 0; i < region.bad.size(); ++i) {
+    const BadExtent& bad = region.bad[i];
+    if (bad.extent_index >= region.extents.size() || bad.reason.empty() ||
+        (i > 0 && bad.extent_index <= region.bad[i - 1].extent_index)) {
+      return broken("has a bad extent ", bad.extent_index, " that is none, or is twice");
+    }
   }
   if (region.attachments.empty()) return absl::OkStatus();
   if (region.attachments.size() > kMaxAttachmentsPerRegion) {
@@ -138,7 +145,7 @@ unsigned PoolState::PartsThatDiffer(const Region& before, const Region& after) {
                ? state
                : RegionState::kAllocated;
   };
-  if (before.extents != after.extents || before.tenant != after.tenant ||
+  if (before.extents != after.extents || before.tenant != after.tenant || before.bad != after.bad ||
       use(before.state) != use(after.state)) {
     parts |= kExtents;
   }
@@ -203,10 +210,14 @@ void PoolState::GiveExtents(const Region& region) {
 }
 
 void PoolState::Charge(const Region& region, int64_t sign) {
-  for (const Extent& extent : region.extents) {
+  auto bad = region.bad.begin();
+  for (size_t i = 0; i < region.extents.size(); ++i) {
+    const Extent& extent = region.extents[i];
     const DeviceIndex index = *IndexOf(extent.device);
     DeviceUse& use = use_[index];
-    Counter(use, region.state) += sign * extent.length_bytes;
+    const bool is_bad = bad != region.bad.end() && bad->extent_index == i;
+    if (is_bad) ++bad;
+    Counter(use, region.state, is_bad) += sign * extent.length_bytes;
     use.lds += static_cast<uint32_t>(sign);
     if (limits_.max_lds_per_device != 0) UpdateUsable(index);
   }

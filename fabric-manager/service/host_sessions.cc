@@ -181,6 +181,7 @@ void HostSessions::OnMessage(SessionPeer* peer, const v1::AgentMessage& message)
   const std::string host = it->first;
   const v1::Report& report = message.report();
   if (static_cast<size_t>(report.segments_size()) > options_.max_segments ||
+      static_cast<size_t>(report.events_size()) > options_.max_events ||
       (report.has_inventory() && !CheckInventory(report.inventory()).ok())) {
     Drop(host, Refuse(absl::StatusCode::kInvalidArgument, "BAD_REPORT",
                       "a report is larger than any host can be", "update cxlpool-agent"));
@@ -188,6 +189,7 @@ void HostSessions::OnMessage(SessionPeer* peer, const v1::AgentMessage& message)
   }
   if (report.has_inventory()) TakeInventory(host, report.inventory(), nullptr);
   listener_.on_segments(host, report.segments(), false);
+  if (!report.events().empty()) listener_.on_events(host, report.events());
 }
 
 void HostSessions::OnHeartbeat(SessionPeer& peer, uint64_t session) const {
@@ -256,6 +258,15 @@ void HostSessions::Withdraw(const std::string& host, const std::string& tag, uin
   message.set_session(session->second.number);
   message.mutable_withdraw()->set_region_tag(tag);
   message.mutable_withdraw()->set_attachment_generation(generation);
+  session->second.peer->Send(message);
+}
+
+void HostSessions::SendEventsSeen(const std::string& host, uint64_t sequence) {
+  const auto session = sessions_.find(host);
+  if (session == sessions_.end()) return;
+  v1::ManagerMessage message;
+  message.set_session(session->second.number);
+  message.mutable_events_seen()->set_sequence(sequence);
   session->second.peer->Send(message);
 }
 

@@ -28,6 +28,7 @@ namespace cxlpool::fm {
 inline constexpr uint32_t kHostProtocolVersion = 1;
 
 using SegmentReports = google::protobuf::RepeatedPtrField<v1::SegmentReport>;
+using HostEvents = google::protobuf::RepeatedPtrField<v1::HostEvent>;
 
 // One connected stream. Calls from the executor; they do not block.
 class SessionPeer {
@@ -62,10 +63,13 @@ class HostSessions {
     absl::Duration heartbeat = absl::Seconds(2);
     absl::Duration lease = absl::Seconds(10);
     size_t max_segments = 4096;  // In one message.
+    size_t max_events = 256;     // Likewise.
   };
   struct Listener {
     // What the agent says of segments; `complete`: of every one on the host.
     std::function<void(const std::string& host, const SegmentReports&, bool complete)> on_segments;
+    // What its kernel told, in the current session; SendEventsSeen answers.
+    std::function<void(const std::string& host, const HostEvents&)> on_events;
     // A session of `host` began or ended.
     std::function<void(const std::string& host, bool online)> on_session;
   };
@@ -87,6 +91,9 @@ class HostSessions {
   // What the manager wants of an Attachment, until replaced or withdrawn. Each is sent.
   void SetOffer(const std::string& host, v1::Offer offer);
   void Withdraw(const std::string& host, const std::string& tag, uint64_t generation);
+
+  // In the host's session, if it has one: what it told up to `sequence` is durable.
+  void SendEventsSeen(const std::string& host, uint64_t sequence);
 
   // Ends the host's session, if it has one.
   void End(const std::string& host, const absl::Status& why);

@@ -32,7 +32,8 @@ Reconciler::Reconciler(Options options, Executor* executor, Clock* clock, Writer
       writer_(writer),
       driver_(driver),
       sessions_(sessions),
-      probe_(probe ? std::move(probe) : [](absl::string_view) {}) {}
+      probe_(probe ? std::move(probe) : [](absl::string_view) {}),
+      media_({}, executor, clock, writer, sessions) {}
 
 void Reconciler::Start(Done done) {
   for (const Key key : writer_->state().RegionKeys()) {

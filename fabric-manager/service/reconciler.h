@@ -21,6 +21,7 @@
 #include "fabric-manager/model/ladder.h"
 #include "fabric-manager/ports/fabric_driver.h"
 #include "fabric-manager/service/host_sessions.h"
+#include "fabric-manager/service/media_keeper.h"
 #include "fabric-manager/service/offers.h"
 #include "fabric-manager/service/writer.h"
 
@@ -54,6 +55,7 @@ class Reconciler {
   void OnCommitted(const std::vector<Change>& changes);
   void OnSegments(const std::string& host, const SegmentReports& reports, bool complete);
   void OnSession(const std::string& host, bool online);
+  void OnEvents(const std::string& host, const HostEvents& events);
 
   // Cuts `host` off and takes its Attachments as unbound.
   void Fence(const std::string& host, Audit audit, Done done);
@@ -160,6 +162,7 @@ class Reconciler {
   FabricDriver* const driver_;
   HostSessions* const sessions_;
   const Probe probe_;
+  MediaKeeper media_;
 
   std::map<uint64_t, Track> tracks_;  // By Attachment generation.
   std::map<Key, RegionTrack> regions_;

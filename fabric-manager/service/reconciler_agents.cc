@@ -104,6 +104,11 @@ void Reconciler::OnSession(const std::string& host, bool online) {
     }
   }
   TouchHost(host);
+  media_.OnSession(host);
+}
+
+void Reconciler::OnEvents(const std::string& host, const HostEvents& events) {
+  media_.OnEvents(host, events);
 }
 
 void Reconciler::OnSegments(const std::string& host, const SegmentReports& reports, bool complete) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "fabric-manager/model/ladder_record.h"
+#include "fabric-manager/model/plan_media.h"
 #include "fabric-manager/service/reconciler.h"
 #include "proto/support/log.h"
 #include "proto/support/mutant.h"
@@ -140,7 +141,12 @@ void Reconciler::Bury(const Region& region) {
         if (now == nullptr || !(*now)->attachments.empty()) return Proposal{};
         auto last = std::make_shared<Region>(**now);
         last->revision = context.revision;
-        return Proposal::Of(Tombstone{last, context.now}, last);
+        Proposal proposal = Proposal::Of(Tombstone{last, context.now}, last);
+        // Not free for a moment: in the same change.
+        for (Item& kept : QuarantineBad(state, *last, 0, context)) {
+          proposal.change.push_back(std::move(kept));
+        }
+        return proposal;
       },
       [this, key = region.key](absl::StatusOr<Committed> done) {
         regions_[key].committing = false;
@@ -181,7 +187,13 @@ void Reconciler::Submit(Key key, const std::string& rung, const std::string& rea
         auto edited = std::make_shared<Region>(**now);
         if (!edit(*edited, context)) return Proposal{};
         edited->revision = context.revision;
-        return Proposal::Of(RegionPtr(edited), edited);
+        Proposal proposal = Proposal::Of(RegionPtr(edited), edited);
+        if (!(*now)->bad.empty() && edited->extents.size() < (*now)->extents.size()) {
+          for (Item& kept : QuarantineBad(state, **now, edited->extents.size(), context)) {
+            proposal.change.push_back(std::move(kept));
+          }
+        }
+        return proposal;
       },
       [this, key, rung, then = std::move(then)](absl::StatusOr<Committed> done) {
         regions_[key].committing = false;

@@ -158,6 +158,7 @@ class FakeAgent : public SessionPeer {
     session_ = message.session();
     for (const v1::Offer& offer : message.welcome().offers()) Follow(offer);
     if (message.has_offer()) Follow(message.offer());
+    if (message.has_events_seen()) events_seen = message.events_seen().sequence();
   }
   void Close(const absl::Status& status) override { closed = status; }
   std::string address() const override { return "test:" + host_; }
@@ -194,6 +195,7 @@ class FakeAgent : public SessionPeer {
 
   absl::Status closed;
   std::map<uint64_t, v1::Offer> offers;
+  uint64_t events_seen = 0;
 
  private:
   v1::SegmentReport Of(uint64_t serial) const {
@@ -278,6 +280,8 @@ class ServiceRig {
     sessions.Start(
         {.on_segments = [this](const auto& host, const auto& reports,
                                bool complete) { reconciler.OnSegments(host, reports, complete); },
+         .on_events = [this](const auto& host,
+                             const auto& events) { reconciler.OnEvents(host, events); },
          .on_session = [this](const auto& host,
                               bool online) { reconciler.OnSession(host, online); }});
     reconciler.Start([](const absl::Status&) {});

@@ -73,6 +73,8 @@ void ManagerProcess::Serve() {
   sessions_.Start(
       {.on_segments = [this](const auto& host, const auto& reports,
                              bool complete) { reconciler_.OnSegments(host, reports, complete); },
+       .on_events = [this](const auto& host,
+                           const auto& events) { reconciler_.OnEvents(host, events); },
        .on_session = [this](const auto& host,
                             bool online) { reconciler_.OnSession(host, online); }});
   leases_.Start();

@@ -1,0 +1,114 @@
+#include "fabric-manager/service/media_keeper.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "proto/support/log.h"
+#include "proto/support/mutant.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool::fm {
+namespace {
+
+constexpr size_t kMaxText = 256;
+
+}  // namespace
+
+void MediaKeeper::OnSession(const std::string& host) {
+  const auto from = hosts_.find(host);
+  if (from != hosts_.end()) from->second.told = 0;
+}
+
+void MediaKeeper::OnEvents(const std::string& host, const HostEvents& events) {
+  if (events.empty()) return;
+  FromHost& from = hosts_[host];
+  for (const v1::HostEvent& event : events) {
+    Log(host, from, event);
+    from.told = std::max(from.told, event.sequence());
+    if (!event.bytes_lost()) continue;
+    from.waiting.try_emplace(event.serial(),
+                             MediaError{event.serial(), event.dpa_bytes(), event.length_bytes(),
+                                        v1::HostEvent::Kind_Name(event.kind())});
+  }
+  if (from.waiting.size() > options_.max_waiting) {
+    // Told again in the next session, and by then some of it is durable.
+    from.waiting.clear();
+    sessions_->End(host, Refusal{absl::StatusCode::kInvalidArgument,
+                                 "BAD_REPORT",
+                                 absl::StrCat("the host tells of lost bytes in more than ",
+                                              options_.max_waiting, " memdevs at once"),
+                                 "update cxlpool-agent",
+                                 {}}
+                             .ToStatus());
+    return;
+  }
+  if (CXLPOOL_MUTANT("ack-events-early")) Acknowledge(host, from);
+  Commit(host, from);
+}
+
+void MediaKeeper::Log(const std::string& host, FromHost& from, const v1::HostEvent& event) {
+  const absl::Duration now = clock_->Elapsed();
+  if (now - from.minute >= absl::Minutes(1)) {
+    if (from.lines > options_.max_lines) {
+      LogWarning("events", "host=", host, " and ", from.lines - options_.max_lines, " more");
+    }
+    from.minute = now;
+    from.lines = 0;
+  }
+  if (++from.lines > options_.max_lines) return;
+  const LogLevel level = event.bytes_lost() ? LogLevel::kWarning : LogLevel::kInfo;
+  if (!LogsAt(level)) return;
+  const RegionPtr* region = writer_->state().FindRegionBySerial(event.serial());
+  const bool own = region != nullptr && (*region)->FindAttachment(absl::string_view(host));
+  LogLine(level, "events",
+          absl::StrCat("host=", host, " region=", own ? (*region)->id : "-", " serial=0x",
+                       absl::Hex(event.serial()), " kind=", v1::HostEvent::Kind_Name(event.kind()),
+                       " severity=", v1::HostEvent::Severity_Name(event.severity()),
+                       " bytes_lost=", event.bytes_lost() ? 1 : 0, " dpa=0x",
+                       absl::Hex(event.dpa_bytes()), " length=", event.length_bytes(),
+                       " text=", event.text().substr(0, kMaxText)));
+}
+
+void MediaKeeper::Commit(const std::string& host, FromHost& from) {
+  if (from.committing) return;
+  if (from.waiting.empty()) {
+    Acknowledge(host, from);
+    return;
+  }
+  from.committing = true;
+  std::vector<MediaError> errors;
+  errors.reserve(from.waiting.size());
+  for (const auto& [serial, error] : from.waiting) errors.push_back(error);
+  std::vector<uint64_t> serials;
+  for (const MediaError& error : errors) serials.push_back(error.serial);
+  writer_->Submit(
+      Audit{{}, "manager", "media-error", absl::StrCat("told by host ", host)},
+      [host, errors = std::move(errors)](const PoolState& state,
+                                         PlanContext& context) -> absl::StatusOr<Proposal> {
+        return Proposal{PlanMediaErrors(state, host, errors, context), nullptr};
+      },
+      [this, host, serials = std::move(serials)](const absl::StatusOr<Committed>& done) {
+        if (!done.ok()) {
+          LogWarning("events", "host=", host, " cannot be heard: ", done.status().message());
+          executor_->PostAfter(options_.retry, [this, host] {
+            FromHost& again = hosts_[host];
+            again.committing = false;
+            Commit(host, again);
+          });
+          return;
+        }
+        FromHost& then = hosts_[host];
+        then.committing = false;
+        for (const uint64_t serial : serials) then.waiting.erase(serial);
+        Commit(host, then);
+      });
+}
+
+void MediaKeeper::Acknowledge(const std::string& host, FromHost& from) {
+  if (from.told == 0) return;
+  sessions_->SendEventsSeen(host, std::exchange(from.told, 0));
+}
+
+}  // namespace cxlpool::fm
