@@ -159,6 +159,29 @@ class RackRemovalTest(RackTrials):
         wait_until(lambda: self.cxl_list('-Ri') == [], 20, 'the host region is gone')
         self.end('husk')
 
+    def test_b_a_fatal_error_takes_the_dax_device_away(self):
+        """The kernel resets the link and says that the device recovered: host region and memdev are there, the DAX device is
+        not, and who had it mapped gets a SIGBUS."""
+        if not self.guest.output('uname -r').startswith('6.'):
+            self.skipTest('from 7.x on this kernel hears nothing of what QEMU injects')
+        self.take('fatal', HOST, 'cmm-0')
+        self.write(HOST, 'fatal', 31)
+        _, log = self.hold(HOST, 'pool-touch', 'fatal', 31, 600, says='touching')
+        [ld] = self.witness.reach(self.guest)
+        memdev = self.segment('fatal', HOST)['memdev']
+        function = self.guest.output(f'basename $(dirname $(readlink -f /sys/bus/cxl/devices/{memdev}))')
+        # Internal errors are masked at first: bit 22 of the Uncorrectable Error Mask.
+        self.guest.output(f'setpci -s {function} ECAP_AER+8.l=0:400000')
+        self.guest.qmp('cxl-inject-uncorrectable-errors', {
+            'path': f'/machine/peripheral/{ld}', 'errors': [{'type': 'cache-address-parity', 'header': list(range(32))}]})
+        self.guest.wait_for(f'grep -q "SIGBUS BUS_ADRERR, and it lives on" {log}', timeout=60)
+        self.guest.wait_for('dmesg | grep -q "device recovery successful"', timeout=60)
+        driver = '/sys/bus/dax/devices/dax*/driver'
+        wait_until(lambda: self.guest.run(f'readlink {driver}').out.strip().endswith('device_dax')
+                   and self.state('fatal', HOST) == 'ONLINE', 60, 'the DAX device was made again')
+        self.verify(HOST, 'fatal', 31)  # The bytes were safe in the pool.
+        self.end('fatal')
+
 
 if __name__ == '__main__':
     main()
