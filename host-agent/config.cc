@@ -20,6 +20,8 @@ constexpr uint64_t kMaxSlotNumber = 8191;  // PCIe Slot Capabilities, 13 bits.
 constexpr uint64_t kMaxDecoders = 32;      // CXL 3.1, 8.2.4.20.1.
 constexpr size_t kMaxSocketPath = 107;
 constexpr uint64_t kMaxConnections = 4096;
+constexpr size_t kMaxUserRules = 256;
+constexpr uint64_t kMaxUserRegions = 1024;
 
 uint64_t NumberIn(TomlReader& toml, const std::string& key, uint64_t otherwise, uint64_t min,
                   uint64_t max) {
@@ -73,34 +75,84 @@ void ReadEmulated(TomlReader toml, AgentConfig& config) {
   }
 }
 
+// tenants/{tenant}
+std::string ReadTenant(TomlReader& toml, const std::string& otherwise) {
+  const std::string tenant = toml.String("tenant", otherwise);
+  if (!CheckResourceId(tenant).ok()) {
+    toml.Fail("tenant", "is not well formed", "use 1 to 63 of a-z, 0-9 and '-', a letter first");
+  }
+  return ResourceName("tenants", tenant);
+}
+
+// Numeric ids of users or groups. `without`: what to do where there are to be none.
+std::vector<uint32_t> ReadIds(TomlReader& toml, const std::string& key, absl::string_view kind,
+                              const std::string& without) {
+  std::vector<uint32_t> ids;
+  const std::vector<uint64_t> numbers = toml.Numbers(key);
+  if (numbers.empty() || numbers.size() > kMaxUids) {
+    toml.Fail(key, absl::StrCat("needs 1 to ", kMaxUids, " ", kind, " ids"), without);
+  }
+  for (uint64_t id : numbers) {
+    if (id >= std::numeric_limits<uint32_t>::max()) {
+      toml.Fail(key, absl::StrCat("holds ", id, ", which is no ", kind, " id"),
+                absl::StrCat("write numeric ", kind, " ids"));
+    }
+    ids.push_back(static_cast<uint32_t>(id));
+  }
+  return ids;
+}
+
+UserRule ReadUser(TomlReader& toml, const std::string& tenant) {
+  UserRule rule;
+  if (toml.Has("uids")) {
+    rule.uids = ReadIds(toml, "uids", "user", "leave the key out and use gids");
+  }
+  if (toml.Has("gids")) {
+    rule.gids = ReadIds(toml, "gids", "group", "leave the key out and use uids");
+  }
+  if (rule.uids.empty() && rule.gids.empty()) {
+    toml.Fail("uids", "is missing, and gids as well", "say for whom the table is");
+  }
+  rule.tenant = ReadTenant(toml, tenant);
+  rule.may_allocate = toml.Bool("may_allocate", rule.may_allocate);
+  rule.persistent = toml.Bool("persistent", rule.persistent);
+  if (toml.Has("max_bytes")) {
+    rule.max_bytes = toml.Size("max_bytes");
+    if (*rule.max_bytes == 0) {
+      toml.Fail("max_bytes", "is 0", "write may_allocate = false to give nothing");
+    }
+  }
+  if (toml.Has("max_regions")) {
+    rule.max_regions = NumberIn(toml, "max_regions", 1, 1, kMaxUserRegions);
+  }
+  if (rule.persistent && (rule.max_bytes.has_value() || rule.max_regions.has_value())) {
+    toml.Fail("persistent",
+              "contradicts max_bytes and max_regions: what has no owner is not counted",
+              "remove it or the limits; a tenant's quota bounds both");
+  }
+  return rule;
+}
+
 void ReadApplications(TomlReader toml, AgentConfig& config) {
   config.socket = toml.String("socket", "/run/cxlpool/agent.sock");
   if (config.socket.empty() || config.socket[0] != '/' || config.socket.size() > kMaxSocketPath) {
     toml.Fail("socket", "is no absolute path of at most 107 bytes", "write a shorter path in full");
   }
-  const std::string tenant = toml.String("tenant", "default");
-  if (!CheckResourceId(tenant).ok()) {
-    toml.Fail("tenant", "is not well formed", "use 1 to 63 of a-z, 0-9 and '-', a letter first");
-  }
-  config.tenant = ResourceName("tenants", tenant);
+  config.tenant = ReadTenant(toml, "default");
   if (toml.Has("allowed_uids")) {
-    const std::vector<uint64_t> uids = toml.Numbers("allowed_uids");
-    if (uids.empty() || uids.size() > kMaxUids) {
-      toml.Fail("allowed_uids", absl::StrCat("needs 1 to ", kMaxUids, " user ids"),
-                "leave the key out to let every user in");
-    }
-    for (uint64_t uid : uids) {
-      if (uid >= std::numeric_limits<uint32_t>::max()) {
-        toml.Fail("allowed_uids", absl::StrCat("holds ", uid, ", which is no user id"),
-                  "write numeric user ids");
-      }
-      config.allowed_uids.push_back(static_cast<uint32_t>(uid));
-    }
+    config.allowed_uids =
+        ReadIds(toml, "allowed_uids", "user", "leave the key out to let every user in");
   }
   config.max_connections =
       NumberIn(toml, "max_connections", config.max_connections, 1, kMaxConnections);
   config.max_connections_per_uid =
       NumberIn(toml, "max_connections_per_uid", config.max_connections_per_uid, 1, kMaxConnections);
+  const std::string tenant = toml.String("tenant", "default");
+  for (TomlReader& user : toml.Tables("user")) config.users.push_back(ReadUser(user, tenant));
+  if (config.users.size() > kMaxUserRules) {
+    toml.Fail("user", absl::StrCat("stands more than ", kMaxUserRules, " times"),
+              "name more users or groups in one");
+  }
 }
 
 void ReadRelease(TomlReader toml, AgentConfig& config) {

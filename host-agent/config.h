@@ -20,6 +20,14 @@
 //   allowed_uids = [1000, 1001]       # Absent: every user. Root and the agent's own always.
 //   max_connections = 256
 //   max_connections_per_uid = 64
+//   [[applications.user]]             # The first that names a user holds for them.
+//   uids = [1000]                     # Or gids: one of them has at least one.
+//   gids = [100]
+//   tenant = "ml"                     # Absent: applications.tenant.
+//   may_allocate = true
+//   persistent = false                # May make Regions that outlive the process.
+//   max_bytes = "8GiB"                # Of what their processes own. Absent: no limit.
+//   max_regions = 4
 //
 //   [release]
 //   offline_deadline = "10s"          # Of a segment's first try to bring its memory offline.
@@ -43,6 +51,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "host-agent/model/user_policy.h"
 
 namespace cxlpool::agent {
 
@@ -67,6 +76,7 @@ struct AgentConfig {
   std::string socket;
   std::string tenant = "tenants/default";
   std::vector<uint32_t> allowed_uids;
+  std::vector<UserRule> users;
   size_t max_connections = 256;
   size_t max_connections_per_uid = 64;
   absl::Duration offline_deadline = absl::Seconds(10);

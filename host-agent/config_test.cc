@@ -68,6 +68,38 @@ TEST(AgentConfigTest, ReadsALinuxHostWithDefaults) {
   EXPECT_EQ(config->offline_deadline, absl::Seconds(10));
 }
 
+TEST(AgentConfigTest, ReadsTheRulesOfUsersInOrder) {
+  const std::string text = absl::StrReplaceAll(kEmulated, {{"[emulated]", R"([[applications.user]]
+uids = [1000]
+gids = [50, 60]
+tenant = "ml"
+max_bytes = "8GiB"
+max_regions = 4
+[[applications.user]]
+gids = [70]
+may_allocate = false
+persistent = true
+[emulated])"}});
+  const auto config = ParseAgentConfig(text, "agent.toml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  ASSERT_EQ(config->users.size(), 2u);
+  const UserRule& first = config->users[0];
+  EXPECT_EQ(first.uids, std::vector<uint32_t>{1000});
+  EXPECT_EQ(first.gids, (std::vector<uint32_t>{50, 60}));
+  EXPECT_EQ(first.tenant, "tenants/ml");
+  EXPECT_TRUE(first.may_allocate);
+  EXPECT_FALSE(first.persistent);
+  EXPECT_EQ(first.max_bytes, uint64_t{8} << 30);
+  EXPECT_EQ(first.max_regions, 4u);
+  const UserRule& second = config->users[1];
+  EXPECT_TRUE(second.uids.empty());
+  EXPECT_EQ(second.tenant, "tenants/blue");  // That of [applications].
+  EXPECT_FALSE(second.may_allocate);
+  EXPECT_TRUE(second.persistent);
+  EXPECT_EQ(second.max_bytes, std::nullopt);
+  EXPECT_EQ(second.max_regions, std::nullopt);
+}
+
 TEST(AgentConfigTest, ErrorsNameFileKeyAndRemedy) {
   struct Row {
     const char* replace;
@@ -97,6 +129,19 @@ TEST(AgentConfigTest, ErrorsNameFileKeyAndRemedy) {
       {"[manager]", "[release]\noffline_deadline = \"999ms\"\n[manager]", "offline_deadline"},
       {"[manager]", "[release]\noffline_deadline = \"61s\"\n[manager]", "offline_deadline"},
       {"[manager]", "[release]\ndeadline = \"5s\"\n[manager]", "deadline"},
+      {"[emulated]", "[[applications.user]]\ntenant = \"a\"\n[emulated]", "uids"},
+      {"[emulated]", "[[applications.user]]\nuids = []\n[emulated]", "uids"},
+      {"[emulated]", "[[applications.user]]\ngids = [-1]\n[emulated]", "gids"},
+      {"[emulated]", "[[applications.user]]\nuids = [1]\ntenant = \"A\"\n[emulated]", "tenant"},
+      {"[emulated]", "[[applications.user]]\nuids = [1]\nmax_bytes = \"0\"\n[emulated]",
+       "max_bytes"},
+      {"[emulated]", "[[applications.user]]\nuids = [1]\nmax_regions = 0\n[emulated]",
+       "max_regions"},
+      {"[emulated]", "[[applications.user]]\nuids = [1]\nmay_release = true\n[emulated]",
+       "may_release"},
+      {"[emulated]",
+       "[[applications.user]]\nuids = [1]\npersistent = true\nmax_regions = 1\n[emulated]",
+       "persistent"},
   };
   for (const Row& row : kTable) {
     const std::string text = absl::StrReplaceAll(kEmulated, {{row.replace, row.by}});

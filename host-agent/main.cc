@@ -23,7 +23,9 @@
 #include "host-agent/check.h"
 #include "host-agent/config.h"
 #include "host-agent/local/local_server.h"
+#include "host-agent/local/pidfd_watch.h"
 #include "host-agent/rpc/grpc_manager_link.h"
+#include "host-agent/service/owners.h"
 #include "host-agent/service/readiness.h"
 #include "proto/support/log.h"
 #include "proto/support/loop.h"
@@ -116,7 +118,10 @@ absl::StatusOr<std::unique_ptr<HostMemory>> MakeMemory(const AgentConfig& config
 }
 
 LocalPolicy PolicyOf(const AgentConfig& config) {
-  return {.tenant = config.tenant, .allowed_uids = config.allowed_uids, .agent_uid = ::geteuid()};
+  return {.tenant = config.tenant,
+          .allowed_uids = config.allowed_uids,
+          .agent_uid = ::geteuid(),
+          .users = config.users};
 }
 
 LocalServerOptions ServerOptionsOf(const AgentConfig& config) {
@@ -143,6 +148,9 @@ class Agent {
     agent->core_ =
         std::make_unique<AgentCore>(*std::move(options), &agent->loop_, &agent->clock_,
                                     agent->memory_.get(), agent->link_.get(), CrashProbe());
+    agent->owners_ =
+        std::make_unique<Owners>(agent->core_.get(), &agent->loop_, &agent->clock_,
+                                 &agent->processes_, agent->link_.get());
     agent->readiness_ = std::make_unique<Readiness>(
         agent->core_.get(), config.manager_address, &agent->loop_, &agent->clock_,
         [](absl::string_view text) { NotifyService(text).IgnoreError(); });
@@ -157,6 +165,7 @@ class Agent {
   // Returns once applications are served. When the host is as the manager wants it, the service
   // manager hears.
   absl::Status Start() {
+    if (absl::Status status = processes_.Start(); !status.ok()) return status;
     if (absl::Status status = server_->Start(); !status.ok()) return status;
     loop_.Post([this] {
       core_->Start([](absl::Status) {});  // The core says what is wrong, and goes on trying.
@@ -168,6 +177,7 @@ class Agent {
   void Stop() {
     loop_.Post([this] { core_->Stop(); });
     server_->Stop();
+    processes_.Stop();
     link_->Stop();
     memory_loop_.Stop();
     loop_.Stop();
@@ -182,9 +192,11 @@ class Agent {
   SystemClock clock_;
   Loop loop_{"agent-core"};
   Loop memory_loop_{"host-memory"};
+  PidfdWatch processes_;
   std::unique_ptr<ManagerLink> link_;
   std::unique_ptr<HostMemory> memory_;
   std::unique_ptr<AgentCore> core_;
+  std::unique_ptr<Owners> owners_;
   std::unique_ptr<Readiness> readiness_;
   std::unique_ptr<LocalService> service_;
   std::unique_ptr<LocalServer> server_;

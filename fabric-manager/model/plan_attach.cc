@@ -116,6 +116,11 @@ absl::StatusOr<Plan> PlanDetach(const PoolState& state, const DetachSpec& spec,
   auto edited = Edit(**found, spec.request, context);
   Attachment& attachment = *edited->FindAttachment(absl::string_view(spec.host));
   attachment.TurnDown("detached by request");
+  // Where no host has it any more, no agent watches its owner: whoever detached it keeps it.
+  if (std::all_of(edited->attachments.begin(), edited->attachments.end(),
+                  [](const Attachment& a) { return a.detaching; })) {
+    edited->owner.reset();
+  }
   return Plan{edited, {RegionPtr(edited)}};
 }
 

@@ -213,6 +213,23 @@ TEST_F(PlannerTest, ARetryAfterTheReleaseGetsTheReleasedRegion) {
   EXPECT_TRUE(again->change.empty());
 }
 
+TEST_F(PlannerTest, WhoeverDetachesAnOwnedRegionFromItsLastHostKeepsIt) {
+  AllocateSpec spec = Allocation("kv", kUnit, "host-a");
+  spec.sharing = Sharing::kMultiWriter;
+  spec.owner = Owner{.uid = 1000, .pid = 4711, .start_ticks = 99, .incarnation = "boot-1"};
+  EXPECT_EQ((*Allocate(spec))->owner, spec.owner);
+  BringUp("kv");
+  ASSERT_TRUE(Attach("kv", "host-b").ok());
+  const auto detach = [&](const char* host) {
+    return PlanDetach(state(), {NewRequest("DetachRegion"), "kv", host}, context());
+  };
+  const auto first = detach("host-b");
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(first->region->owner, spec.owner);
+  Commit(first->change);
+  EXPECT_EQ(detach("host-a")->region->owner, std::nullopt);
+}
+
 TEST_F(PlannerTest, EveryMethodKnowsItsRetries) {
   AllocateOnline("kv", "host-a", Sharing::kMultiWriter);
   const AttachSpec attach{NewRequest("AttachRegion"), "kv", "host-b", Mode::kDevdax,

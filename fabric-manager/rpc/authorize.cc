@@ -111,4 +111,22 @@ absl::StatusOr<std::string> ActingHost(const Caller& caller, const ViewHolder& v
       .ToStatus();
 }
 
+absl::Status CheckOwner(const Caller& caller, const std::string& acting_host,
+                        const std::string& first_host) {
+  if (caller.insecure_local || (!acting_host.empty() && acting_host == first_host)) {
+    return absl::OkStatus();
+  }
+  return Refusal{
+      absl::StatusCode::kPermissionDenied,
+      "OWNER_NOT_YOURS",
+      acting_host.empty()
+          ? absl::StrCat(caller.identity.uri, " is ", NameOf(caller.identity.role),
+                         ", which has no processes that could own a Region")
+          : absl::StrCat("host \"", acting_host,
+                         "\" names an owner for a Region whose first host is \"", first_host, "\""),
+      "leave owner out, or allocate from the host that the process is on",
+      {{"identity", caller.identity.uri}}}
+      .ToStatus();
+}
+
 }  // namespace cxlpool::fm

@@ -32,6 +32,12 @@ absl::StatusOr<Caller> Authorize(const grpc::ServerContextBase& context, absl::s
 // PERMISSION_DENIED/NOT_ENROLLED: no host that is not retired has this identity.
 absl::StatusOr<std::string> ActingHost(const Caller& caller, const ViewHolder& views);
 
+// Whether the caller, who speaks for `acting_host` (ActingHost), may name a process as owner of a
+// Region whose first host is `first_host`: the host's own agent alone knows its processes, and
+// hears when one ends. PERMISSION_DENIED/OWNER_NOT_YOURS.
+absl::Status CheckOwner(const Caller& caller, const std::string& acting_host,
+                        const std::string& first_host);
+
 }  // namespace cxlpool::fm
 
 #endif  // CXLPOOL_FABRIC_MANAGER_RPC_AUTHORIZE_H_

@@ -10,6 +10,7 @@
 #include "cxlpool/v1/host_service.pb.h"
 #include "cxlpool/v1/inventory_service.pb.h"
 #include "cxlpool/v1/pool_service.pb.h"
+#include "proto/support/refusal.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -50,6 +51,20 @@ TEST(AuthorizeTest, EachRoleMayCallWhatItsRuleSays) {
   for (const Role role : {Role::kOperator, Role::kHost, Role::kManager, Role::kOther}) {
     EXPECT_FALSE(MayCall(role, "MadeUp"));
     EXPECT_FALSE(MayCall(role, ""));
+  }
+}
+
+TEST(AuthorizeTest, AHostNamesOwnersOfItsOwnRegionsAlone) {
+  const Caller host{{.uri = "cxlpool://host/host-a", .role = Role::kHost}, false};
+  const Caller person{{.uri = "cxlpool://operator/alice", .role = Role::kOperator}, false};
+  const Caller local{{}, true};
+  EXPECT_TRUE(CheckOwner(host, "host-a", "host-a").ok());
+  EXPECT_TRUE(CheckOwner(local, "", "host-a").ok());  // Any host it claims to be.
+  for (const absl::Status& refused :
+       {CheckOwner(host, "host-a", "host-b"), CheckOwner(host, "host-a", ""),
+        CheckOwner(person, "", "host-a"), CheckOwner(person, "", "")}) {
+    EXPECT_EQ(refused.code(), absl::StatusCode::kPermissionDenied);
+    EXPECT_EQ(ReasonOf(refused), "OWNER_NOT_YOURS");
   }
 }
 

@@ -15,6 +15,7 @@ namespace cxlpool::fm {
 namespace {
 
 constexpr size_t kMaxReason = 512;
+constexpr size_t kMaxIncarnation = 64;
 constexpr uint32_t kMaxWays = 16;
 constexpr uint32_t kMinGranularity = 256;
 constexpr uint32_t kMaxGranularity = 16384;
@@ -180,6 +181,26 @@ absl::Status ReadLifetime(const google::protobuf::Duration& from, absl::Duration
              "say how long it is expected to stay, or leave it out");
 }
 
+absl::Status ReadOwner(const v1::AllocateRegionRequest& request, AllocateSpec& spec) {
+  const v1::Owner& from = request.owner();
+  const absl::string_view wrong = from.pid() == 0              ? "its pid is 0"
+                                  : from.start_ticks() == 0    ? "its start_ticks is 0"
+                                  : from.incarnation().empty() ? "its incarnation is empty"
+                                  : from.incarnation().size() > kMaxIncarnation
+                                      ? "its incarnation is too long"
+                                  : request.host().empty() ? "no host is"
+                                                           : "";
+  if (!wrong.empty()) {
+    return Bad("BAD_OWNER", absl::StrCat("field owner is given, and ", wrong),
+               "name a process of the Region's first host, or leave owner out");
+  }
+  spec.owner = Owner{.uid = from.uid(),
+                     .pid = from.pid(),
+                     .start_ticks = from.start_ticks(),
+                     .incarnation = from.incarnation()};
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<AllocateSpec> FromProto(const v1::AllocateRegionRequest& request,
@@ -203,6 +224,7 @@ absl::StatusOr<AllocateSpec> FromProto(const v1::AllocateRegionRequest& request,
     status.Update(ReadLifetime(request.expected_lifetime(), spec.expected_lifetime));
   }
   if (request.has_ttl()) status.Update(ReadTtl(request.ttl(), spec.ttl));
+  if (request.has_owner()) status.Update(ReadOwner(request, spec));
   if (!status.ok()) return status;
   return answer;
 }

@@ -1,8 +1,8 @@
 // The API's requests as specs of the model, with every field checked. Pure; no gRPC.
 //
 // INVALID_ARGUMENT names the field and says what to write: BAD_REQUEST_ID, BAD_NAME, BAD_SIZE,
-// BAD_ENUM, BAD_MAX_EXTENTS, BAD_INTERLEAVE, BAD_ISOLATE_FROM, BAD_TTL, BAD_LIFETIME, BAD_REASON,
-// REASON_REQUIRED. `principal`: identity URI of who asks.
+// BAD_ENUM, BAD_MAX_EXTENTS, BAD_INTERLEAVE, BAD_ISOLATE_FROM, BAD_TTL, BAD_LIFETIME, BAD_OWNER,
+// BAD_REASON, REASON_REQUIRED. `principal`: identity URI of who asks.
 #ifndef CXLPOOL_FABRIC_MANAGER_RPC_CONVERT_REQUEST_H_
 #define CXLPOOL_FABRIC_MANAGER_RPC_CONVERT_REQUEST_H_
 

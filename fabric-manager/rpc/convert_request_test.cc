@@ -46,6 +46,7 @@ TEST(ConvertRequestTest, WhatIsLeftOutIsTheDefault) {
   EXPECT_TRUE(spec->isolate_from.empty());
   EXPECT_EQ(spec->expected_lifetime, absl::InfiniteDuration());
   EXPECT_EQ(spec->ttl, absl::InfiniteDuration());
+  EXPECT_EQ(spec->owner, std::nullopt);
 }
 
 TEST(ConvertRequestTest, EveryFieldOfAllocateArrives) {
@@ -63,6 +64,10 @@ TEST(ConvertRequestTest, EveryFieldOfAllocateArrives) {
   request.set_interleave_granularity_bytes(16384);
   request.mutable_expected_lifetime()->set_nanos(1);
   request.mutable_ttl()->set_seconds(10);
+  request.mutable_owner()->set_uid(1000);
+  request.mutable_owner()->set_pid(4711);
+  request.mutable_owner()->set_start_ticks(99);
+  request.mutable_owner()->set_incarnation("boot-1");
   const auto spec = FromProto(request, kWho);
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_EQ(spec->region_id, "kv");
@@ -78,12 +83,38 @@ TEST(ConvertRequestTest, EveryFieldOfAllocateArrives) {
   EXPECT_EQ(spec->interleave_granularity_bytes, 16384u);
   EXPECT_EQ(spec->expected_lifetime, absl::Seconds(1));
   EXPECT_EQ(spec->ttl, absl::Seconds(10));
+  EXPECT_EQ(spec->owner,
+            (Owner{.uid = 1000, .pid = 4711, .start_ticks = 99, .incarnation = "boot-1"}));
 
   v1::AllocateRegionRequest apart = Allocate();
   apart.set_policy(v1::ISOLATE);
   apart.add_isolate_from("regions/a");
   apart.add_isolate_from(absl::StrCat("regions/", kId));
   EXPECT_EQ(FromProto(apart, kWho)->isolate_from, (std::vector<std::string>{"a", kId}));
+}
+
+TEST(ConvertRequestTest, AnOwnerIsWholeOrRefused) {
+  using Edit = std::function<void(v1::AllocateRegionRequest&)>;
+  const std::vector<std::pair<Edit, std::string>> cases = {
+      {[](auto& r) { r.mutable_owner()->clear_pid(); }, "pid is 0"},
+      {[](auto& r) { r.mutable_owner()->clear_start_ticks(); }, "start_ticks is 0"},
+      {[](auto& r) { r.mutable_owner()->clear_incarnation(); }, "incarnation is empty"},
+      {[](auto& r) { r.mutable_owner()->set_incarnation(std::string(65, 'b')); }, "too long"},
+      {[](auto& r) { r.clear_host(); }, "no host is"},
+  };
+  for (const auto& [edit, what] : cases) {
+    SCOPED_TRACE(what);
+    v1::AllocateRegionRequest request = Allocate();
+    request.set_host("hosts/host-a");
+    request.mutable_owner()->set_pid(4711);
+    request.mutable_owner()->set_start_ticks(99);
+    request.mutable_owner()->set_incarnation("boot-1");
+    EXPECT_TRUE(FromProto(request, kWho).ok());
+    edit(request);
+    const absl::Status status = FromProto(request, kWho).status();
+    EXPECT_EQ(ReasonOf(status), "BAD_OWNER");
+    EXPECT_TRUE(absl::StrContains(status.message(), what)) << status;
+  }
 }
 
 TEST(ConvertRequestTest, ABadFieldOfAllocateIsNamed) {

@@ -146,6 +146,7 @@ Reactor* PoolRpc::Batch(Context* context, absl::string_view method, const Reques
 absl::Status PoolRpc::Restrict(const Caller& caller, AllocateSpec& spec) const {
   auto host = ActingHost(caller, *views_);
   if (!host.ok()) return host.status();
+  if (spec.owner.has_value()) return CheckOwner(caller, *host, spec.host);
   return host->empty() || spec.host == *host ? absl::OkStatus() : NotYourHost(*host);
 }
 

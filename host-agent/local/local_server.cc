@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "host-agent/local/packet.h"
+#include "host-agent/local/processes.h"
 #include "proto/support/log.h"
 #include "proto/support/refusal.h"
 
@@ -185,7 +186,11 @@ void LocalServer::Accept() {
   epoll_event event = {.events = EPOLLIN, .data = {.u64 = id}};
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0) return;
   Connection& connection = connections_[id];
-  connection.peer = {.connection = id, .uid = credentials.uid, .pid = credentials.pid};
+  connection.peer = {.connection = id,
+                     .uid = credentials.uid,
+                     .pid = credentials.pid,
+                     .start_ticks = PeerStartTicks(socket.get(), credentials.pid),
+                     .gids = PeerGroups(socket.get(), credentials.gid)};
   connection.socket = std::move(socket);
   if (!too_many) return;
   connection.closing = true;

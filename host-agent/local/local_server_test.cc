@@ -3,9 +3,12 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -13,7 +16,10 @@
 #include <future>
 
 #include "host-agent/local/packet.h"
+#include "host-agent/local/pidfd_watch.h"
+#include "host-agent/local/processes.h"
 #include "host-agent/service/core_rig.h"
+#include "host-agent/service/owners.h"
 
 namespace cxlpool::agent {
 namespace {
@@ -29,8 +35,10 @@ class LocalServerTest : public testing::Test {
 
   void TearDown() override {
     if (server_ != nullptr) server_->Stop();
+    processes_.Stop();
     loop_.Stop();
     service_.reset();
+    owners_.reset();
     core_.reset();
     std::filesystem::remove_all(directory_);
   }
@@ -44,6 +52,8 @@ class LocalServerTest : public testing::Test {
     service_ = std::make_unique<LocalService>(LocalPolicy{}, core_.get(), &loop_, &clock_, &memory_,
                                               &link_);
     server_ = std::make_unique<LocalServer>(options, service_.get(), &loop_);
+    EXPECT_TRUE(processes_.Start().ok());
+    owners_ = std::make_unique<Owners>(core_.get(), &loop_, &clock_, &processes_, &link_);
     std::promise<void> started;
     loop_.Post([&] { core_->Start([&](absl::Status) { started.set_value(); }); });
     started.get_future().wait();
@@ -121,6 +131,33 @@ class LocalServerTest : public testing::Test {
     return request;
   }
 
+  // A process that sends the request on a connection of its own and lives until it is killed.
+  pid_t Spawn(const v1::LocalRequest& request) {
+    const std::string bytes = request.SerializeAsString();
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    std::strcpy(address.sun_path, path_.c_str());
+    const pid_t child = ::fork();
+    if (child != 0) return child;
+    const int socket = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (::connect(socket, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 ||
+        ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL) < 0) {
+      ::_exit(1);
+    }
+    while (true) ::pause();
+  }
+
+  // Evaluates on the core's thread until it holds.
+  bool Becomes(const std::function<bool()>& holds) {
+    for (int i = 0; i < 2000; ++i) {
+      std::promise<bool> answer;
+      loop_.Post([&] { answer.set_value(holds()); });
+      if (answer.get_future().get()) return true;
+      ::poll(nullptr, 0, 5);
+    }
+    return false;
+  }
+
   // Asks until the answer is as wanted; it comes from another thread.
   bool OpensBecome(int socket, uint32_t opens) {
     for (int i = 0; i < 2000; ++i) {
@@ -141,6 +178,8 @@ class LocalServerTest : public testing::Test {
   FakeHostMemory memory_{&loop_};
   FakeLink link_;
   std::unique_ptr<AgentCore> core_;
+  PidfdWatch processes_;
+  std::unique_ptr<Owners> owners_;
   std::unique_ptr<LocalService> service_;
   std::unique_ptr<LocalServer> server_;
 };
@@ -189,6 +228,40 @@ TEST_F(LocalServerTest, EndWhileWaitingDropsTheWait) {
   Offer(v1::Offer::WANT_ONLINE);
   UniqueFd watcher = Connect();
   EXPECT_TRUE(OpensBecome(watcher.get(), 0));
+}
+
+TEST_F(LocalServerTest, AKilledOwnersRegionIsReleasedAndAnotherStays) {
+  ASSERT_TRUE(Start().ok());
+  v1::LocalRequest request;
+  request.set_protocol_version(1);
+  request.mutable_allocate()->set_request_id("9b2d1c1e-0000-4000-8000-000000000001");
+  request.mutable_allocate()->set_size_bytes(kTestLength);
+  const pid_t owner = Spawn(request);
+  request.mutable_allocate()->set_request_id("9b2d1c1e-0000-4000-8000-000000000002");
+  const pid_t other = Spawn(request);
+  ASSERT_TRUE(Becomes([&] { return link_.allocates.size() == 2; }));
+  v1::Welcome welcome;
+  for (const auto& [asked, done] : link_.allocates) {
+    const auto pid = static_cast<pid_t>(asked.owner().pid());
+    EXPECT_TRUE(pid == owner || pid == other);
+    EXPECT_EQ(asked.owner().uid(), ::geteuid());
+    EXPECT_EQ(asked.owner().start_ticks(), StartTicksOf(asked.owner().pid()));
+    v1::Offer offer = MakeOffer(pid == owner ? 1 : 2, v1::Offer::WANT_ONLINE, {});
+    *offer.mutable_owner() = asked.owner();
+    *welcome.add_offers() = std::move(offer);
+  }
+  link_.handlers.on_welcome(welcome);
+  ASSERT_TRUE(Becomes([&] { return core_->attachments().all().size() == 2; }));
+  EXPECT_TRUE(link_.releases.empty());
+  ::kill(owner, SIGKILL);
+  EXPECT_TRUE(Becomes([&] { return !link_.releases.empty(); }));
+  EXPECT_TRUE(Becomes([&] {
+    return link_.releases.size() == 1 && link_.releases[0].first.name() == "regions/tag-1";
+  }));
+  ::kill(other, SIGKILL);
+  EXPECT_TRUE(Becomes([&] { return link_.releases.size() == 2; }));
+  ::waitpid(owner, nullptr, 0);
+  ::waitpid(other, nullptr, 0);
 }
 
 TEST_F(LocalServerTest, AnswersInOrder) {

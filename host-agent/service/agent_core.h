@@ -74,6 +74,12 @@ class AgentCore {
 
   // Looks for holders again at once: a user closed a Region.
   void Reconsider();
+  // Calls `on_offers` when one Offer came or went, with its key, and with null once a Welcome has
+  // replaced them all.
+  void SetOnOffers(absl::AnyInvocable<void(const AttachmentKey*)> on_offers) {
+    on_offers_ = std::move(on_offers);
+  }
+
 
   // Soon tells the manager who has what open: a user opened a Region.
   void TellOpens();
@@ -107,6 +113,7 @@ class AgentCore {
     AttachmentKey key;
     uint64_t first_serial = 0;
     Step step;
+  bool session_up() const { return session_up_; }
     std::vector<int> holders;  // Why it was not taken.
   };
 
@@ -164,6 +171,7 @@ class AgentCore {
   HostObservation observation_;
   bool observed_ = false;
   bool looking_ = false;
+  absl::AnyInvocable<void(const AttachmentKey*)> on_offers_;
   uint64_t epoch_ = 1;
   uint64_t observed_epoch_ = 0;
 

@@ -67,10 +67,14 @@ void AgentCore::OnWelcome(v1::Welcome welcome) {
   }
   if (!CXLPOOL_MUTANT("keep-old-offers")) attachments_.KeepOnly(offered);
   Advance();
+  if (on_offers_) on_offers_(nullptr);
 }
 
 void AgentCore::OnOffer(v1::Offer offer) {
-  if (TakeOffer(std::move(offer))) Advance();
+  const AttachmentKey key = KeyOf(offer);
+  if (!TakeOffer(std::move(offer))) return;
+  if (on_offers_) on_offers_(&key);
+  Advance();
 }
 
 bool AgentCore::TakeOffer(v1::Offer offer) {
@@ -88,8 +92,10 @@ bool AgentCore::TakeOffer(v1::Offer offer) {
 }
 
 void AgentCore::OnWithdraw(const v1::Withdraw& withdraw) {
-  attachments_.Erase(
-      {.generation = withdraw.attachment_generation(), .tag = withdraw.region_tag()});
+  const AttachmentKey key = {.generation = withdraw.attachment_generation(),
+                             .tag = withdraw.region_tag()};
+  attachments_.Erase(key);
+  if (on_offers_) on_offers_(&key);
   Advance();
 }
 

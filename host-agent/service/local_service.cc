@@ -172,20 +172,31 @@ bool LocalService::Privileged(const LocalPeer& peer) const {
 
 absl::Status LocalService::CheckPeer(const LocalPeer& peer) const {
   const std::vector<uint32_t>& allowed = policy_.allowed_uids;
-  if (Privileged(peer) || allowed.empty() ||
+  if (Privileged(peer) || allowed.empty() || RuleOf(peer) != nullptr ||
+const UserRule* LocalService::RuleOf(const LocalPeer& peer) const {
+  return FindRule(policy_.users, peer.uid, peer.gids);
+}
+
+const std::string& LocalService::TenantFor(const LocalPeer& peer) const {
+  const UserRule* rule = RuleOf(peer);
+  return rule == nullptr ? policy_.tenant : rule->tenant;
+}
+
       std::find(allowed.begin(), allowed.end(), peer.uid) != allowed.end()) {
     return absl::OkStatus();
   }
-  return Refuse(absl::StatusCode::kPermissionDenied, "USER_NOT_ALLOWED",
-                absl::StrCat("user id ", peer.uid, " may not use this host's agent"),
-                "ask the operator to list it in applications.allowed_uids");
+  return Refuse(
+      absl::StatusCode::kPermissionDenied, "USER_NOT_ALLOWED",
+      absl::StrCat("user id ", peer.uid, " may not use this host's agent"),
+      "ask the operator to list it in applications.allowed_uids or [[applications.user]]");
 }
 
 absl::Status LocalService::CheckTenant(const LocalPeer& peer, const v1::Offer& offer) const {
-  if (Privileged(peer) || TenantOf(offer) == policy_.tenant) return absl::OkStatus();
+  const std::string& tenant = TenantFor(peer);
+  if (Privileged(peer) || TenantOf(offer) == tenant) return absl::OkStatus();
   return Refuse(absl::StatusCode::kPermissionDenied, "WRONG_TENANT",
-                absl::StrCat(offer.region_name(), " belongs to ", TenantOf(offer),
-                             "; users of this host act for ", policy_.tenant),
+                absl::StrCat(offer.region_name(), " belongs to ", TenantOf(offer), "; user id ",
+                             peer.uid, " acts for ", tenant, " on this host"),
                 "ask the operator for a Region of that tenant");
 }
 
@@ -326,8 +337,39 @@ void LocalService::Allocate(const v1::LocalAllocateRequest& request, Pending pen
   v1::AllocateRegionRequest forward;
   forward.set_request_id(request.request_id());
   forward.set_region_id(request.region_id());
-  forward.set_tenant(policy_.tenant);
+absl::Status LocalService::Admit(const LocalPeer& peer, const v1::LocalAllocateRequest& request) {
+  if (!request.persistent() && (peer.pid <= 0 || peer.start_ticks == 0)) {
+    return Refuse(absl::StatusCode::kFailedPrecondition, "OWNER_UNKNOWN",
+                  "the Region is to live as long as the calling process, which the agent cannot "
+                  "see: it is in a PID namespace of its own, or has ended",
+                  "allocate it persistent, or run the program in the agent's PID namespace");
+  }
+  const UserRule* rule = RuleOf(peer);
+  if (rule == nullptr) return absl::OkStatus();
+  const std::string name =
+      request.region_id().empty() ? "" : ResourceName("regions", request.region_id());
+  const UserUsage used =
+      usage_.Of(peer.uid, request.request_id(), name, core_->attachments(), clock_->Elapsed());
+  if (absl::Status s =
+          CheckAllocate(*rule, peer.uid, used, request.size_bytes(), request.persistent());
+      !s.ok() || request.persistent()) {
+    return s;
+  }
+  return usage_.Begin(request.request_id(), peer.uid, request.size_bytes(), clock_->Elapsed());
+}
+
+  forward.set_tenant(TenantFor(pending.peer));
+  if (absl::Status s = Admit(pending.peer, request); !s.ok()) {
+    return std::move(pending.done)(RefusedReply(s));
+  }
   forward.set_size_bytes(request.size_bytes());
+  if (!request.persistent()) {
+    v1::Owner& owner = *forward.mutable_owner();
+    owner.set_uid(pending.peer.uid);
+    owner.set_pid(static_cast<uint32_t>(pending.peer.pid));
+    owner.set_start_ticks(pending.peer.start_ticks);
+    owner.set_incarnation(core_->options().incarnation);
+  }
   forward.set_sharing(request.sharing());
   forward.set_host(core_->options().host);
   forward.set_mode(request.mode());
@@ -335,17 +377,20 @@ void LocalService::Allocate(const v1::LocalAllocateRequest& request, Pending pen
   forward.set_max_extents(request.max_extents());
   const uint64_t connection = pending.peer.connection;
   const uint64_t number = pending.number;
+  forward.set_zone(request.zone());
   pending.allocated = true;
   pending.deadline =
       clock_->Elapsed() + (request.wait_ms() == 0
                                ? kDefaultAllocateWait
                                : std::min(absl::Milliseconds(request.wait_ms()), kMaxLocalWait));
   Keep(std::move(pending));
-  link_->Allocate(std::move(forward), [this, connection, number, executor = executor_,
-                                       alive = std::weak_ptr<bool>(alive_)](
+  link_->Allocate(std::move(forward), [this, connection, number, id = request.request_id(),
+                                       executor = executor_, alive = std::weak_ptr<bool>(alive_)](
                                           absl::StatusOr<v1::AllocateRegionResponse> response) {
-    executor->Post([this, connection, number, alive, response = std::move(response)]() mutable {
-      if (!alive.expired()) OnAllocated(connection, number, std::move(response));
+    executor->Post([this, connection, number, id, alive, response = std::move(response)]() mutable {
+      if (alive.expired()) return;
+      usage_.End(id, response, clock_->Elapsed());
+      OnAllocated(connection, number, std::move(response));
     });
   });
 }

@@ -3,7 +3,8 @@
 //
 // Open and List are answered from what is attached, with or without the manager; Allocate and
 // Release go through it. A READ_ONLY Attachment gives O_RDONLY descriptors alone. From the moment
-// the manager wants an Attachment down nothing more is opened.
+// the manager wants an Attachment down nothing more is opened. What is allocated is owned by the
+// calling process (owners.h), unless it asks for a persistent Region.
 //
 // One request at a time a connection; an answer for a connection that has ended is dropped. On
 // the core's thread only. Waits end by their deadline.
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "cxlpool/v1/local.pb.h"
+#include "host-agent/model/user_policy.h"
 #include "host-agent/service/agent_core.h"
 #include "proto/support/unique_fd.h"
 
@@ -31,16 +33,19 @@ inline constexpr absl::Duration kDefaultAllocateWait = absl::Seconds(60);
 
 // Who may use the local socket, and in whose name.
 struct LocalPolicy {
-  std::string tenant = "tenants/default";  // Of every user but root and the agent's own.
-  std::vector<uint32_t> allowed_uids;      // Empty: every user. Root and the agent's own always.
+  std::string tenant = "tenants/default";   // Of every user but root and the agent's own.
+  std::vector<uint32_t> allowed_uids = {};  // Empty: every user. Root and the agent's own always.
   uint32_t agent_uid = 0;
 };
 
-// The other end of a connection, as the kernel knows it (SO_PEERCRED).
+  std::vector<UserRule> users = {};  // For whom one holds, the tenant and the list above do not.
+// The other end of a connection, as the kernel knows it (SO_PEERCRED): the process that made it.
 struct LocalPeer {
   uint64_t connection = 0;  // Never used twice.
   uint32_t uid = 0;
-  int pid = 0;
+  int pid = 0;               // 0: in another PID namespace.
+  uint64_t start_ticks = 0;  // 0: not known.
+  std::vector<uint32_t> gids = {};
 };
 
 struct LocalReply {
@@ -88,6 +93,9 @@ class LocalService {
   bool Privileged(const LocalPeer& peer) const;
 
   void Open(const v1::LocalOpenRequest& request, Pending pending);
+  const UserRule* RuleOf(const LocalPeer& peer) const;
+  const std::string& TenantFor(const LocalPeer& peer) const;
+  absl::Status Admit(const LocalPeer& peer, const v1::LocalAllocateRequest& request);
   void Allocate(const v1::LocalAllocateRequest& request, Pending pending);
   void OnAllocated(uint64_t connection, uint64_t number,
                    absl::StatusOr<v1::AllocateRegionResponse> response);
@@ -119,5 +127,6 @@ class LocalService {
 };
 
 }  // namespace cxlpool::agent
+  UserUsageTable usage_;
 
 #endif  // CXLPOOL_HOST_AGENT_SERVICE_LOCAL_SERVICE_H_

@@ -9,7 +9,7 @@ namespace {
 
 constexpr v1::Offer::Want kOnline = v1::Offer::WANT_ONLINE;
 constexpr v1::Offer::Want kOffline = v1::Offer::WANT_OFFLINE;
-constexpr LocalPeer kUser = {.connection = 10, .uid = 1000, .pid = 4711};
+const LocalPeer kUser = {.connection = 10, .uid = 1000, .pid = 4711, .start_ticks = 99};
 
 struct Rig : CoreRig {
   explicit Rig(LocalPolicy policy = {}) {
@@ -427,6 +427,116 @@ TEST(LocalServiceTest, WhatWasOpenIsOpenedAgainAsItWas) {
 
   again.mutable_open()->set_tag("tag-9");  // Gone: what has the name is opened.
   EXPECT_EQ(rig.AskNow(kUser, again).open().tag(), "tag-2");
+}
+
+TEST(LocalServiceTest, WhatIsAllocatedBelongsToTheCallingProcess) {
+  Rig rig;
+  rig.Connect();
+  rig.Ask(kUser, Rig::AllocateOf());
+  ASSERT_EQ(rig.link.allocates.size(), 1u);
+  const v1::AllocateRegionRequest& owned = rig.link.allocates[0].first;
+  ASSERT_TRUE(owned.has_owner());
+  EXPECT_EQ(owned.owner().uid(), 1000u);
+  EXPECT_EQ(owned.owner().pid(), 4711u);
+  EXPECT_EQ(owned.owner().start_ticks(), 99u);
+  EXPECT_EQ(owned.owner().incarnation(), "boot-1");
+
+  v1::LocalRequest persistent = Rig::AllocateOf();
+  persistent.mutable_allocate()->set_persistent(true);
+  // Whoever the agent cannot see may own nothing.
+  for (const LocalPeer& unseen : {LocalPeer{.connection = 11, .uid = 1000},
+                                  LocalPeer{.connection = 12, .uid = 1000, .pid = 5}}) {
+    EXPECT_EQ(rig.AskNow(unseen, Rig::AllocateOf()).error().reason(), "OWNER_UNKNOWN");
+    rig.Ask(unseen, persistent);
+  }
+  ASSERT_EQ(rig.link.allocates.size(), 3u);
+  EXPECT_FALSE(rig.link.allocates[1].first.has_owner());
+  EXPECT_FALSE(rig.link.allocates[2].first.has_owner());
+}
+
+UserRule RuleFor(uint32_t uid) {
+  UserRule rule;
+  rule.uids = {uid};
+  rule.tenant = "tenants/ml";
+  return rule;
+}
+
+v1::Offer OwnedOffer(uint64_t generation, uint64_t serial, uint32_t uid) {
+  v1::Offer offer = MakeOffer(generation, kOnline, {{static_cast<uint32_t>(generation), serial}});
+  offer.mutable_owner()->set_uid(uid);
+  offer.mutable_owner()->set_incarnation("boot-1");
+  offer.set_tenant("tenants/ml");
+  return offer;
+}
+
+TEST(LocalServiceTest, ARuleGivesTheTenantAndLetsIn) {
+  Rig rig({.tenant = "tenants/default", .allowed_uids = {7}, .users = {RuleFor(1000)}});
+  rig.Connect({OwnedOffer(1, 0x51, 1000), MakeOffer(2, kOnline, {{2, 0x52}})});
+  EXPECT_TRUE(rig.AskNow(kUser, Rig::OpenOf("regions/r1")).has_open());
+  EXPECT_EQ(rig.AskNow(kUser, Rig::OpenOf("regions/r2")).error().reason(), "WRONG_TENANT");
+  rig.Ask(kUser, Rig::AllocateOf());
+  EXPECT_EQ(rig.link.allocates.back().first.tenant(), "tenants/ml");
+  const LocalPeer listed = {.connection = 11, .uid = 7, .pid = 1, .start_ticks = 1};
+  EXPECT_TRUE(rig.AskNow(listed, Rig::OpenOf("regions/r2")).has_open());
+  const LocalPeer other = {.connection = 12, .uid = 8, .pid = 1, .start_ticks = 1};
+  EXPECT_EQ(rig.AskNow(other, Rig::OpenOf("regions/r2")).error().reason(), "USER_NOT_ALLOWED");
+}
+
+TEST(LocalServiceTest, ARuleSaysWhoMayAllocateWhat) {
+  UserRule reader = RuleFor(1000);
+  reader.may_allocate = false;
+  Rig rig({.users = {reader, RuleFor(1001)}});
+  rig.Connect();
+  EXPECT_EQ(rig.AskNow(kUser, Rig::AllocateOf()).error().reason(), "ALLOCATE_NOT_ALLOWED");
+  const LocalPeer other = {.connection = 11, .uid = 1001, .pid = 1, .start_ticks = 1};
+  v1::LocalRequest persistent = Rig::AllocateOf();
+  persistent.mutable_allocate()->set_persistent(true);
+  EXPECT_EQ(rig.AskNow(other, persistent).error().reason(), "PERSISTENT_NOT_ALLOWED");
+  EXPECT_TRUE(rig.link.allocates.empty());
+  rig.Ask(other, Rig::AllocateOf());
+  EXPECT_EQ(rig.link.allocates.size(), 1u);
+}
+
+// What of a user counts: Offers, calls under way, and what was answered and is not offered yet.
+TEST(LocalServiceTest, ALimitCountsWhatAUsersProcessesOwnOrAreAboutTo) {
+  UserRule rule = RuleFor(1000);
+  rule.max_regions = 2;
+  Rig rig({.users = {rule}});
+  rig.Connect({OwnedOffer(1, 0x51, 1000), OwnedOffer(3, 0x53, 1001)});
+  const auto peer = [](uint64_t connection) {
+    return LocalPeer{.connection = connection, .uid = 1000, .pid = 4711, .start_ticks = 99};
+  };
+  const auto request = [](int number) {
+    v1::LocalRequest made = Rig::AllocateOf();
+    made.mutable_allocate()->set_request_id(absl::StrCat("request-", number));
+    return made;
+  };
+  rig.Ask(peer(1), request(1));
+  EXPECT_EQ(rig.AskNow(peer(2), request(2)).error().reason(), "USER_LIMIT");
+  rig.service->ConnectionEnded(1);  // The call goes on without it.
+  rig.Ask(peer(3), request(1));     // And is the same one, made again.
+  EXPECT_EQ(rig.link.allocates.size(), 2u);
+  rig.AnswerAllocate(2);
+  EXPECT_EQ(rig.AskNow(peer(2), request(2)).error().reason(), "USER_LIMIT");
+  rig.Offer(OwnedOffer(2, 0x52, 1000));
+  EXPECT_EQ(rig.AskNow(peer(2), request(2)).error().reason(), "USER_LIMIT");
+  v1::Withdraw gone;
+  gone.set_region_tag("tag-1");
+  gone.set_attachment_generation(1);
+  rig.link.handlers.on_withdraw(gone);
+  rig.executor.RunReady();
+  rig.Ask(peer(2), request(2));
+  EXPECT_EQ(rig.link.allocates.size(), 3u);
+  std::move(rig.link.allocates.back().second)(absl::ResourceExhaustedError("full"));
+  rig.executor.RunReady();
+  rig.Ask(peer(2), request(3));  // What was refused counts no more.
+  EXPECT_EQ(rig.link.allocates.size(), 4u);
+  std::move(rig.link.allocates.back().second)(absl::UnavailableError("lost"));
+  rig.executor.RunReady();
+  EXPECT_EQ(rig.AskNow(peer(2), request(4)).error().reason(), "USER_LIMIT");
+  rig.executor.Advance(UserUsageTable::kOutcomeUnknown);
+  rig.Ask(peer(2), request(4));
+  EXPECT_EQ(rig.link.allocates.size(), 5u);
 }
 
 TEST(LocalServiceTest, OneRequestAtATimeAConnection) {

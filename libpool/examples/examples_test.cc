@@ -73,7 +73,11 @@ TEST_F(ExamplesTest, AllocatesByNameAndSize) {
   EXPECT_EQ(outcome.code, 0) << outcome.output;
   EXPECT_THAT(outcome.output, HasSubstr("wrote 2097152 bytes of regions/mine"));
   EXPECT_EQ(agent_.Requests().at(0).allocate().sharing(), v1::SINGLE_WRITER);
+  EXPECT_FALSE(agent_.Requests().at(0).allocate().persistent());
   EXPECT_EQ(Run("pool-verify --region mine").code, 0);
+  const size_t before = agent_.Requests().size();
+  EXPECT_EQ(Run("pool-write --allocate 2MiB --name kept --persistent").code, 0);
+  EXPECT_TRUE(agent_.Requests().at(before).allocate().persistent());
 }
 
 TEST_F(ExamplesTest, TryWriteSucceedsWhereItIsRefused) {
@@ -96,7 +100,8 @@ TEST_F(ExamplesTest, RefusalsAreExitCodeThreeAndSayWhatToDo) {
 TEST_F(ExamplesTest, BadUsageIsExitCodeTwo) {
   for (const char* command :
        {"pool-write", "pool-write --region a --allocate 1MiB", "pool-write --region a --name b",
-        "pool-write --allocate lots", "pool-write --region a --seed x", "pool-verify",
+        "pool-write --allocate lots", "pool-write --region a --persistent",
+        "pool-write --region a --seed x", "pool-verify",
         "pool-verify --region a --try-write --node", "pool-verify --region a --bytes 1"}) {
     EXPECT_EQ(Run(command).code, 2) << command;
   }

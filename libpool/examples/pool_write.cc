@@ -18,6 +18,7 @@ struct Flags {
   uint64_t allocate_bytes = 0;
   std::string name;
   Sharing sharing = Sharing::kExclusive;
+  bool persistent = false;
   uint64_t seed = 1;
   double hold_seconds = 0;
   double wait_seconds = 120;
@@ -29,6 +30,7 @@ absl::StatusOr<Region> Obtain(Client& client, const Flags& flags) {
     return client.Allocate({.name = flags.name,
                             .size_bytes = flags.allocate_bytes,
                             .sharing = flags.sharing,
+                            .persistent = flags.persistent,
                             .wait = wait});
   }
   return client.Open(flags.region, {.access = Access::kReadWrite, .wait = wait});
@@ -68,6 +70,9 @@ int Main(int argc, char** argv) {
       ->needs(allocate)
       ->transform(CLI::CheckedTransformer(sharings, CLI::ignore_case))
       ->default_str("exclusive");
+  app.add_flag("--persistent", flags.persistent,
+               "Keep the Region to allocate when this program has ended.")
+      ->needs(allocate);
   app.add_option("--seed", flags.seed, "What the pattern is made from.");
   app.add_option("--hold", flags.hold_seconds, "Keep the mapping for so many seconds.")
       ->check(CLI::Range(0.0, 86400.0));

@@ -89,6 +89,7 @@ absl::StatusOr<Region> Client::Allocate(const AllocateOptions& options) {
   allocate.set_sharing(ToProto(options.sharing));
   allocate.set_mode(options.mode == Mode::kSystemRam ? v1::SYSTEM_RAM : v1::DEVDAX);
   allocate.set_max_extents(options.max_extents);
+  allocate.set_persistent(options.persistent);
   auto opened = session_->Open(std::move(request), options.wait);
   if (!opened.ok()) return opened.status();
   return Region(*std::move(opened));

@@ -72,6 +72,7 @@ TEST_F(ClientTest, AllocatesAndOpensWhatItAskedFor) {
                                        .size_bytes = 1 << 20,
                                        .sharing = Sharing::kSingleWriter,
                                        .max_extents = 3,
+                                       .persistent = true,
                                        .wait = absl::Seconds(7)});
   ASSERT_TRUE(region.ok()) << region.status();
   EXPECT_EQ(region->name(), "regions/kv");
@@ -88,6 +89,7 @@ TEST_F(ClientTest, AllocatesAndOpensWhatItAskedFor) {
   EXPECT_EQ(request.allocate().sharing(), v1::SINGLE_WRITER);
   EXPECT_EQ(request.allocate().mode(), v1::DEVDAX);
   EXPECT_EQ(request.allocate().max_extents(), 3u);
+  EXPECT_TRUE(request.allocate().persistent());
   EXPECT_GT(request.allocate().wait_ms(), 6000u);
   EXPECT_LE(request.allocate().wait_ms(), 7000u);
 }

@@ -69,7 +69,8 @@ class EmulatedChainTest(PoolTest):
         self.assert_pool_empty()
 
     def test_5_an_application_allocates_and_releases_by_itself(self):
-        done = self.pool.hosts['host-b'].run(['pool-write', '--allocate', '256MiB', '--name', 'own', '--seed', '3'])
+        done = self.pool.hosts['host-b'].run(['pool-write', '--allocate', '256MiB', '--name', 'own', '--seed', '3',
+                                               '--persistent'])
         self.assertEqual(done.status, 0, done.err)
         self.assertEqual(self.pool.attachment('own', 'host-b')['state'], 'ONLINE')
         self.pool.release('own')

@@ -51,6 +51,11 @@ struct AllocateOptions {
   Mode mode = Mode::kDevdax;
   uint32_t max_extents = 0;  // In how many pieces it may come. 0: the manager's default.
 
+  // false: the Region lives as long as this process, and is released when it has ended, in whatever
+  // way. exec keeps it; a child does not. true: it stays until somebody releases it, and comes back
+  // after a reboot of the host.
+  bool persistent = false;
+
   // How long the memory may take to come online. 0 to 10 minutes.
   absl::Duration wait = absl::Minutes(2);
 };
@@ -75,7 +80,10 @@ class Client {
 
   // Allocates a Region on this host, waits until it is online, and opens it for writing.
   // DEADLINE_EXCEEDED: it may be under way still; Open it by name, or Release it (so give a
-  // name). ALREADY_EXISTS: the name is taken. RESOURCE_EXHAUSTED says what would fit.
+  // name). ALREADY_EXISTS: the name is taken. RESOURCE_EXHAUSTED says what would fit, or that this
+  // user has all that it may (USER_LIMIT). PERMISSION_DENIED: this user may not
+  // (ALLOCATE_NOT_ALLOWED, PERSISTENT_NOT_ALLOWED). FAILED_PRECONDITION/OWNER_UNKNOWN: the agent
+  // cannot see this process (another PID namespace); allocate it persistent.
   absl::StatusOr<Region> Allocate(const AllocateOptions& options);
 
   // Opens a Region that is attached to this host.

@@ -3,7 +3,7 @@
 // Made by Client::Allocate and Client::Open. While it (or a Mapping of it) lives, the host agent
 // counts the Region as used and will not take it away without force. Destroying the last of them
 // tells the agent, which takes one exchange with it; the bytes stay in the Region until somebody
-// releases it.
+// releases it, or until the process ends that allocated it without `persistent`.
 //
 // Name and size are those of the moment it was opened. A Region that is renamed stays open. One
 // that grows stays as it was here: open it again to see the new bytes, and give the old object up

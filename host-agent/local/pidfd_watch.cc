@@ -1,0 +1,115 @@
+#include "host-agent/local/pidfd_watch.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "host-agent/local/processes.h"
+
+namespace cxlpool::agent {
+namespace {
+
+constexpr uint64_t kWake = 0;  // Towards epoll; watches count from 1.
+
+absl::Status CannotWatch() {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("a process cannot be watched now: ", std::strerror(errno)));
+}
+
+absl::Status Cancelled() { return absl::CancelledError("it is not watched any more"); }
+
+}  // namespace
+
+absl::Status PidfdWatch::Start() {
+  epoll_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
+  wake_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  epoll_event event = {.events = EPOLLIN, .data = {.u64 = kWake}};
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &event) != 0) return CannotWatch();
+  MutexLock lock(mutex_);
+  stopped_ = false;
+  thread_ = std::thread([this] { Run(); });
+  return absl::OkStatus();
+}
+
+void PidfdWatch::Stop() {
+  std::map<ProcessId, Watched> left;
+  {
+    MutexLock lock(mutex_);
+    stopped_ = true;
+    left.swap(watched_);
+    by_id_.clear();
+  }
+  for (auto& [process, watched] : left) std::move(watched.ended)(Cancelled());
+  if (!thread_.joinable()) return;
+  ::eventfd_write(wake_.get(), 1);
+  thread_.join();
+}
+
+void PidfdWatch::Watch(const ProcessId& process, Done ended) {
+  absl::Status answer;
+  UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0)));
+  const int why = errno;
+  // Read behind the descriptor: whoever had the pid by then, the descriptor is of no later one.
+  if (StartTicksOf(process.pid) != process.start_ticks) return std::move(ended)(absl::OkStatus());
+  if (!pidfd.valid()) {
+    errno = why;
+    return std::move(ended)(why == ESRCH ? absl::OkStatus() : CannotWatch());
+  }
+  {
+    MutexLock lock(mutex_);
+    if (stopped_) {
+      answer = Cancelled();
+    } else {
+      epoll_event event = {.events = EPOLLIN | EPOLLONESHOT, .data = {.u64 = ++last_id_}};
+      if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, pidfd.get(), &event) == 0) {
+        by_id_[last_id_] = process;
+        watched_[process] = {last_id_, std::move(pidfd), std::move(ended)};
+        return;
+      }
+      answer = CannotWatch();
+    }
+  }
+  std::move(ended)(std::move(answer));
+}
+
+void PidfdWatch::Forget(const ProcessId& process) {
+  Watched watched;
+  {
+    MutexLock lock(mutex_);
+    const auto it = watched_.find(process);
+    if (it == watched_.end()) return;
+    watched = std::move(it->second);
+    by_id_.erase(watched.id);
+    watched_.erase(it);
+  }
+  std::move(watched.ended)(Cancelled());
+}
+
+void PidfdWatch::Run() {
+  std::array<epoll_event, 64> events;
+  while (true) {
+    const int count = ::epoll_wait(epoll_.get(), events.data(), events.size(), -1);
+    std::vector<Watched> ended;
+    {
+      MutexLock lock(mutex_);
+      if (stopped_) return;
+      for (int i = 0; i < count; ++i) {
+        const auto it = by_id_.find(events[static_cast<size_t>(i)].data.u64);
+        if (it == by_id_.end()) continue;  // Forgotten meanwhile.
+        ended.push_back(std::move(watched_.extract(it->second).mapped()));
+        by_id_.erase(it);
+      }
+    }
+    for (Watched& watched : ended) std::move(watched.ended)(absl::OkStatus());
+  }
+}
+
+}  // namespace cxlpool::agent

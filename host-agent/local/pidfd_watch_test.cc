@@ -1,0 +1,133 @@
+#include "host-agent/local/pidfd_watch.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <future>
+#include <memory>
+
+#include "host-agent/local/processes.h"
+
+namespace cxlpool::agent {
+namespace {
+
+constexpr auto kSoon = std::chrono::seconds(20);
+
+// A child that does nothing until it is killed.
+class Child {
+ public:
+  Child() : pid_(::fork()) {
+    if (pid_ == 0) {
+      while (true) ::pause();
+    }
+  }
+  ~Child() {
+    Kill();
+    ::waitpid(pid_, nullptr, 0);
+  }
+  void Kill() const { ::kill(pid_, SIGKILL); }
+  ProcessId id() const {
+    const auto pid = static_cast<uint32_t>(pid_);
+    return {.pid = pid, .start_ticks = StartTicksOf(pid)};
+  }
+
+ private:
+  const pid_t pid_;
+};
+
+class PidfdWatchTest : public testing::Test {
+ protected:
+  void SetUp() override { ASSERT_TRUE(watch_.Start().ok()); }
+
+  std::future<absl::Status> Watch(const ProcessId& process) {
+    auto heard = std::make_shared<std::promise<absl::Status>>();
+    auto future = heard->get_future();
+    watch_.Watch(process, [heard](absl::Status status) { heard->set_value(std::move(status)); });
+    return future;
+  }
+  static bool Ready(std::future<absl::Status>& future) {
+    return future.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  }
+
+  PidfdWatch watch_;
+};
+
+TEST_F(PidfdWatchTest, HearsOfTheEndBeforeTheParentDoes) {
+  const Child child, other;
+  auto ended = Watch(child.id());
+  auto lives = Watch(other.id());
+  EXPECT_FALSE(Ready(ended));
+  child.Kill();  // A zombie until it is waited for.
+  ASSERT_EQ(ended.wait_for(kSoon), std::future_status::ready);
+  EXPECT_TRUE(ended.get().ok());
+  EXPECT_FALSE(Ready(lives));
+}
+
+TEST_F(PidfdWatchTest, ALaterProcessOfTheSamePidIsAnother) {
+  const Child child;
+  ProcessId earlier = child.id();
+  --earlier.start_ticks;
+  auto ended = Watch(earlier);
+  ASSERT_TRUE(Ready(ended));
+  EXPECT_TRUE(ended.get().ok());
+}
+
+TEST_F(PidfdWatchTest, WhatIsNotThereHasEnded) {
+  auto ended = Watch({.pid = 0x7ffffffe, .start_ticks = 1});
+  ASSERT_TRUE(Ready(ended));
+  EXPECT_TRUE(ended.get().ok());
+}
+
+TEST_F(PidfdWatchTest, WhatIsForgottenIsToldOnceAndCanBeWatchedAgain) {
+  const Child child;
+  auto first = Watch(child.id());
+  watch_.Forget(child.id());
+  watch_.Forget(child.id());
+  ASSERT_TRUE(Ready(first));
+  EXPECT_TRUE(absl::IsCancelled(first.get()));
+  auto second = Watch(child.id());
+  child.Kill();
+  ASSERT_EQ(second.wait_for(kSoon), std::future_status::ready);
+  EXPECT_TRUE(second.get().ok());
+}
+
+TEST_F(PidfdWatchTest, StopAnswersEveryWatch) {
+  const Child child;
+  auto ended = Watch(child.id());
+  watch_.Stop();
+  ASSERT_TRUE(Ready(ended));
+  EXPECT_TRUE(absl::IsCancelled(ended.get()));
+  auto late = Watch(child.id());
+  ASSERT_TRUE(Ready(late));
+  EXPECT_TRUE(absl::IsCancelled(late.get()));
+}
+
+TEST(ProcessesTest, StartTicksStandBehindANameThatMayHoldAnything) {
+  const std::string fields = "S 1 2 2 0 -1 4194560 100 0 0 0 1 2 0 0 20 0 1 0 8675309 1000 10";
+  EXPECT_EQ(ParseStartTicks("42 (cat) " + fields), 8675309u);
+  EXPECT_EQ(ParseStartTicks("42 (a) R 1 (b) c) " + fields + "\n"), 8675309u);
+  EXPECT_EQ(ParseStartTicks("42 (cat) S 1 2 2 0 -1"), 0u);
+  EXPECT_EQ(ParseStartTicks(""), 0u);
+  EXPECT_EQ(ParseStartTicks("42 (cat) S 1 2 2 0 -1 4194560 100 0 0 0 1 2 0 0 20 0 1 0 x 10"), 0u);
+  EXPECT_GT(StartTicksOf(static_cast<uint32_t>(::getpid())), 0u);
+  EXPECT_EQ(StartTicksOf(0x7ffffffe), 0u);
+}
+
+TEST(ProcessesTest, ThePeerOfASocketIsKnown) {
+  int pair[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+  const UniqueFd here(pair[0]), there(pair[1]);
+  const auto pid = static_cast<uint32_t>(::getpid());
+  EXPECT_EQ(PeerStartTicks(here.get(), ::getpid()), StartTicksOf(pid));
+  EXPECT_EQ(PeerStartTicks(here.get(), 0), 0u);  // Of another PID namespace.
+  const std::vector<uint32_t> groups = PeerGroups(here.get(), ::getegid());
+  EXPECT_NE(std::find(groups.begin(), groups.end(), ::getegid()), groups.end());
+}
+
+}  // namespace
+}  // namespace cxlpool::agent

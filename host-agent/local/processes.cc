@@ -1,0 +1,85 @@
+#include "host-agent/local/processes.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "proto/support/unique_fd.h"
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77  // Linux 6.5; not in Debian 12's headers.
+#endif
+
+namespace cxlpool::agent {
+namespace {
+
+constexpr size_t kStartField = 22;
+constexpr size_t kFieldsBehindName = 3;  // The first of them.
+
+// A pidfd becomes readable when its process ends.
+bool IsThere(int fd, short events) {
+  pollfd state = {.fd = fd, .events = events, .revents = 0};
+  return ::poll(&state, 1, 0) == 0;
+}
+
+}  // namespace
+
+uint64_t ParseStartTicks(absl::string_view stat) {
+  const size_t name_end = stat.rfind(") ");
+  if (name_end == absl::string_view::npos) return 0;
+  const std::vector<absl::string_view> fields = absl::StrSplit(
+      absl::StripAsciiWhitespace(stat.substr(name_end + 2)), absl::MaxSplits(' ', kStartField));
+  uint64_t ticks = 0;
+  if (fields.size() <= kStartField - kFieldsBehindName ||
+      !absl::SimpleAtoi(fields[kStartField - kFieldsBehindName], &ticks)) {
+    return 0;
+  }
+  return ticks;
+}
+
+uint64_t StartTicksOf(uint32_t pid) {
+  const UniqueFd file(::open(absl::StrCat("/proc/", pid, "/stat").c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.valid()) return 0;
+  char text[1024];  // 52 fields and a name of 16 bytes.
+  const ssize_t size = ::read(file.get(), text, sizeof(text));
+  return size <= 0 ? 0 : ParseStartTicks(absl::string_view(text, static_cast<size_t>(size)));
+}
+
+uint64_t PeerStartTicks(int socket, int pid) {
+  if (pid <= 0) return 0;
+  int got = -1;
+  socklen_t size = sizeof(got);
+  const bool told = ::getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &got, &size) == 0;
+  if (!told && errno != ENOPROTOOPT) return 0;
+  const UniqueFd handle(told ? got : static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (!handle.valid()) return 0;
+  const uint64_t ticks = StartTicksOf(static_cast<uint32_t>(pid));
+  if (!IsThere(handle.get(), POLLIN)) return 0;
+  // Else it may be gone since it connected, and `handle` another's.
+  return told || IsThere(socket, 0) ? ticks : 0;
+}
+
+std::vector<uint32_t> PeerGroups(int socket, uint32_t primary) {
+  static_assert(sizeof(gid_t) == sizeof(uint32_t));
+  std::vector<uint32_t> groups(32);
+  auto size = static_cast<socklen_t>(groups.size() * sizeof(gid_t));
+  int result = ::getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, groups.data(), &size);
+  if (result != 0 && errno == ERANGE) {  // `size` says how much it takes.
+    groups.resize(size / sizeof(gid_t));
+    result = ::getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, groups.data(), &size);
+  }
+  groups.resize(result == 0 ? size / sizeof(gid_t) : 0);
+  groups.push_back(primary);
+  return groups;
+}
+
+}  // namespace cxlpool::agent

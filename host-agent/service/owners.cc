@@ -1,0 +1,203 @@
+#include "host-agent/service/owners.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/support/log.h"
+#include "proto/support/mutant.h"
+#include "proto/support/names.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool::agent {
+namespace {
+
+constexpr char kSubject[] = "owners";
+
+ProcessId ProcessOf(const v1::Owner& owner) {
+  return {.pid = owner.pid(), .start_ticks = owner.start_ticks()};
+}
+
+absl::Duration Backoff(int failures) {
+  absl::Duration delay = kFirstBackoff;
+  for (int i = 1; i < failures && delay < kMaxReleaseBackoff; ++i) delay *= 2;
+  return std::min(delay, kMaxReleaseBackoff);
+}
+
+}  // namespace
+
+// The tag's own bytes, each changed by the same constant: no two tags give the same. Version 8
+// (RFC 9562, 5.8), so that it is no tag itself, which are random ones of version 4.
+std::string OwnerGoneRequestId(const std::string& tag) {
+  constexpr char kWhat[] = "owner-is-dead-00";
+  Uuid uuid;
+  if (!ParseUuid(tag, uuid)) uuid = Uuid(tag);
+  std::string bytes = uuid.str();
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(bytes[i] ^ kWhat[i]);
+  bytes[6] = static_cast<char>((bytes[6] & 0x0f) | 0x80);
+  bytes[8] = static_cast<char>((bytes[8] & 0x3f) | 0x80);
+  return FormatUuid(bytes);
+}
+
+template <typename F>
+auto Owners::Posted(F function) {
+  return [executor = executor_, alive = std::weak_ptr<bool>(alive_),
+          function = std::move(function)](auto... args) mutable {
+    executor->Post([alive, function = std::move(function),
+                    packed = std::make_tuple(std::move(args)...)]() mutable {
+      if (alive.expired()) return;
+      std::apply([&](auto&... a) { function(std::move(a)...); }, packed);
+    });
+  };
+}
+
+Owners::Owners(AgentCore* core, Executor* executor, Clock* clock, ProcessWatch* watch,
+               ManagerLink* link)
+    : core_(core), executor_(executor), clock_(clock), watch_(watch), link_(link) {
+  core_->SetOnOffers([this](const AttachmentKey* changed) { OnOffers(changed); });
+}
+
+Owners::~Owners() {
+  core_->SetOnOffers({});
+  for (const auto& [process, tags] : processes_) watch_->Forget(process);
+}
+
+// --- Who owns what.
+
+void Owners::OnOffers(const AttachmentKey* changed) {
+  const AttachmentTable::Map& offers = core_->attachments().all();
+  if (changed != nullptr) {
+    const auto it = offers.find(*changed);
+    if (it == offers.end()) return Drop(*changed);
+    Take(it->first, it->second);
+    if (const auto owned = owned_.find(changed->tag); owned != owned_.end()) {
+      Release(owned->first, owned->second);
+    }
+    return;
+  }
+  // A Welcome: all that stands. What stood in the way may be over; and a manager whose records were
+  // put back wants a Region online that was released.
+  const std::map<std::string, Owned> before = std::exchange(owned_, {});
+  for (const auto& [key, attachment] : offers) Take(key, attachment);
+  for (auto& [tag, owned] : owned_) {
+    const auto it = before.find(tag);
+    if (it == before.end()) continue;
+    owned.calling = it->second.calling;
+    owned.released = it->second.released && !owned.wanted_online;
+  }
+  for (auto it = processes_.begin(); it != processes_.end();) {
+    std::erase_if(it->second, [&](const std::string& tag) { return !owned_.contains(tag); });
+    const bool needed = !it->second.empty();
+    if (!needed) watch_->Forget(it->first);
+    it = needed ? std::next(it) : processes_.erase(it);
+  }
+  ReleaseDead();
+}
+
+void Owners::Take(const AttachmentKey& key, const Attachment& attachment) {
+  if (!attachment.offer.has_owner()) return Drop(key);
+  const auto [it, is_new] = owned_.try_emplace(key.tag);
+  Owned& owned = it->second;
+  owned.name = attachment.offer.region_name();
+  owned.wanted_online = attachment.wanted_online();
+  owned.generations.insert(key.generation);
+  if (!is_new) return;
+  owned.owner = attachment.offer.owner();
+  if (owned.owner.incarnation() != core_->options().incarnation) {
+    owned.dead = true;
+    return;
+  }
+  const ProcessId process = ProcessOf(owned.owner);
+  const auto [watched, unknown] = processes_.try_emplace(process);
+  watched->second.insert(key.tag);
+  if (unknown) Watch(process);
+}
+
+void Owners::Drop(const AttachmentKey& key) {
+  const auto it = owned_.find(key.tag);
+  if (it == owned_.end()) return;
+  it->second.generations.erase(key.generation);
+  if (!it->second.generations.empty()) return;
+  const auto watched = processes_.find(ProcessOf(it->second.owner));
+  owned_.erase(it);
+  if (watched == processes_.end()) return;
+  watched->second.erase(key.tag);
+  if (!watched->second.empty()) return;
+  watch_->Forget(watched->first);
+  processes_.erase(watched);
+}
+
+// --- Whether it is alive.
+
+void Owners::Watch(const ProcessId& process) {
+  watch_->Watch(process,
+                Posted([this, process](const absl::Status& status) { OnEnded(process, status); }));
+}
+
+void Owners::OnEnded(const ProcessId& process, const absl::Status& status) {
+  const auto it = processes_.find(process);
+  if (it == processes_.end() || absl::IsCancelled(status)) return;
+  if (!status.ok()) {
+    return executor_->PostAfter(kWatchAgain, Posted([this, process] {
+                                  if (processes_.contains(process)) Watch(process);
+                                }));
+  }
+  const std::set<std::string> tags = std::move(it->second);
+  processes_.erase(it);
+  for (const std::string& tag : tags) {
+    const auto owned = owned_.find(tag);
+    if (owned == owned_.end()) continue;
+    owned->second.dead = true;
+    LogInfo(kSubject, "process ", process.pid, ", the owner of ", owned->second.name,
+            ", has ended");
+    Release(tag, owned->second);
+  }
+}
+
+// --- Its Regions.
+
+void Owners::ReleaseDead() {
+  for (auto& [tag, owned] : owned_) Release(tag, owned);
+}
+
+void Owners::Release(const std::string& tag, Owned& owned) {
+  if (!owned.dead || owned.calling || owned.released || calls_ >= kMaxReleasesAtOnce ||
+      !core_->session_up() || owned.retry_at > clock_->Elapsed()) {
+    return;
+  }
+  owned.calling = true;
+  ++calls_;
+  v1::ReleaseRegionRequest request;
+  request.set_request_id(CXLPOOL_MUTANT("release-owner-twice") ? FormatUuid(RandomUuid())
+                                                               : OwnerGoneRequestId(tag));
+  request.set_name(ResourceName("regions", tag));  // Its name may be another's by now.
+  request.set_detach_all(true);
+  link_->Release(std::move(request),
+                 Posted([this, tag](const absl::StatusOr<v1::ReleaseRegionResponse>& response) {
+                   OnReleased(tag, response.status());
+                 }));
+}
+
+void Owners::OnReleased(const std::string& tag, const absl::Status& status) {
+  --calls_;
+  if (const auto it = owned_.find(tag); it != owned_.end()) {
+    Owned& owned = it->second;
+    owned.calling = false;
+    owned.released = status.ok() || absl::IsNotFound(status);
+    if (!owned.released) {
+      const absl::Duration wait = Backoff(++owned.failures);
+      owned.retry_at = clock_->Elapsed() + wait;
+      executor_->PostAfter(wait, Posted([this] { ReleaseDead(); }));
+      if (std::string why(status.message()); why != owned.refused) {
+        LogWarning(kSubject, owned.name, ": its owner has ended; cannot release it yet: ", why);
+        owned.refused = std::move(why);
+      }
+    } else if (status.ok()) {
+      LogInfo(kSubject, "released ", owned.name, ": its owner has ended");
+    }
+  }
+  ReleaseDead();  // Those that had to wait for a place.
+}
+
+}  // namespace cxlpool::agent

@@ -1,0 +1,54 @@
+// What the processes of each local user own on this host: for the limits of [[applications.user]].
+//
+// Counted are the Offers that name one of them as owner, on their way down as well, and the
+// allocations that the manager has been asked for and whose Offer is not here yet. What nobody
+// knows the outcome of counts for kOutcomeUnknown. Persistent Regions have no owner and are not
+// counted. Not thread-safe; owned by LocalService.
+#ifndef CXLPOOL_HOST_AGENT_SERVICE_USER_USAGE_H_
+#define CXLPOOL_HOST_AGENT_SERVICE_USER_USAGE_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "cxlpool/v1/pool_service.pb.h"
+#include "host-agent/model/user_policy.h"
+#include "host-agent/service/attachments.h"
+
+namespace cxlpool::agent {
+
+class UserUsageTable {
+ public:
+  static constexpr size_t kMaxUnderWay = 1024;
+  static constexpr absl::Duration kOutcomeUnknown = absl::Seconds(5);
+  static constexpr absl::Duration kOfferComes = absl::Minutes(1);
+
+  // Without what the call `request_id` may have got already: a retry must not stand in its own way.
+  // `name`: of the Region it asks for, regions/{region}; empty: the manager names it.
+  UserUsage Of(uint32_t uid, const std::string& request_id, const std::string& name,
+               const AttachmentTable& offers, absl::Duration now) const;
+
+  // The manager is asked. RESOURCE_EXHAUSTED/QUEUE_FULL: too many are under way.
+  absl::Status Begin(const std::string& request_id, uint32_t uid, uint64_t bytes,
+                     absl::Duration now);
+
+  // It answered, or nobody knows what it did. Not begun: no effect.
+  void End(const std::string& request_id,
+           const absl::StatusOr<v1::AllocateRegionResponse>& response, absl::Duration now);
+
+ private:
+  struct UnderWay {
+    uint32_t uid = 0;
+    uint64_t bytes = 0;
+    std::string tag;  // Empty: not known.
+    absl::Duration until = absl::InfiniteDuration();
+  };
+  std::map<std::string, UnderWay> under_way_;  // By request_id.
+};
+
+}  // namespace cxlpool::agent
+
+#endif  // CXLPOOL_HOST_AGENT_SERVICE_USER_USAGE_H_
