@@ -9,6 +9,22 @@ HOST = 'host-a'
 POLICY = '/sys/devices/system/memory/auto_online_blocks'
 AUTOPROBE = '/sys/bus/dax/drivers_autoprobe'
 
+# Says of each memory block that was not there at first in which zone it is online, unless it is Movable.
+WATCH_ZONES = """#!/bin/sh
+blocks=/sys/devices/system/memory
+own=" $(ls $blocks | tr '\\n' ' ') "
+echo watching
+while :; do
+  for block in $(ls $blocks | grep memory); do
+    case $own in *" $block "*) continue ;; esac
+    { read -r before; read -r zone rest <$blocks/$block/valid_zones; read -r after <$blocks/$block/state; } \\
+      2>/dev/null <$blocks/$block/state || continue
+    [ "$before $after" != 'online online' ] || [ "$zone" = Movable ] || echo "$block $zone"
+  done
+  usleep 20000
+done
+"""
+
 
 class RackStuckTest(RackTrials):
     topology = {'device': [{'name': f'cmm-{i}', 'size': '256 MiB'} for i in range(2)],
@@ -130,17 +146,39 @@ class RackStuckTest(RackTrials):
         return sum('UnbindDax: ' in line and 'in use' not in line
                    for line in self.guest.output('cat /var/log/cxlpool-agent.log').splitlines())
 
+    def watch_zones(self):
+        """Looks at all memory blocks all the while; the function that ends it and says which were online where none may be."""
+        self.guest.put('/tmp/watch-zones', WATCH_ZONES.encode(), mode=0o755)
+        pid, log = self.hold(HOST, '/tmp/watch-zones', says='watching')
+
+        def seen():
+            self.guest.output(f'kill {pid}')
+            return self.guest.output(f'grep ^memory {log}; true')
+        return seen
+
     def test_4_autoprobe_and_auto_online_left_on(self):
         self.stop_agent(HOST)
         self.guest.output(f'echo 1 >{AUTOPROBE}; echo online >{POLICY}')
+        self.assertEqual(self.guest.output(f'cat {AUTOPROBE} {POLICY}').split(), ['1', 'online'])
+        seen = self.watch_zones()
         self.start_agent(HOST)
         self.agent = self.guest.output('cat /run/cxlpool-agent.pid')
         self.pool.wait_hosts_online()
-        node = self.take_ram('auto')
-        zones = self.guest.output(f'cat /sys/devices/system/node/node{node}/memory*/valid_zones').split('\n')
-        self.assertEqual(zones, ['Movable'] * 2)
-        self.assertEqual(self.guest.output(f'cat {POLICY}'), 'online')  # It is this host's, not the pool's.
-        self.pool.release('auto')
+        self.guest.wait_for(f'grep -q 0 {AUTOPROBE}')
+        for again in range(2):
+            node = self.take_ram('auto')
+            zones = self.guest.output(f'cat /sys/devices/system/node/node{node}/memory*/valid_zones').split('\n')
+            self.assertEqual(zones, ['Movable'] * 2)
+            self.take('dax', HOST, 'cmm-1')
+            driver = f'/sys/bus/dax/devices/{self.segment("dax", HOST)["dax_device"]}/driver'
+            self.assertEqual(self.guest.output(f'basename $(readlink {driver})'), 'device_dax')
+            self.assertEqual(self.guest.output(f'cat {POLICY}'), 'online')  # It is this host's, not the pool's.
+            self.pool.release('auto')
+            self.pool.release('dax')
+            # Somebody switches it on under the agent, as udev or modprobe may.
+            self.guest.output(f'echo {1 - again} >{AUTOPROBE}')
+        self.assertEqual(seen(), '')
+        self.assertEqual(self.guest.output(f'cat {POLICY}'), 'online')
         self.end()
 
     def test_5_pages_that_cannot_move(self):
