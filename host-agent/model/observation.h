@@ -38,7 +38,7 @@ struct ObservedHostRegion {
   uint32_t interleave_granularity_bytes = 0;
   std::string dax_device;  // daxN.M; empty until the kernel made it.
   DaxDriver dax_driver = DaxDriver::kNone;
-  std::optional<int> numa_node;  // target_node of the DAX device.
+  std::optional<int> numa_node;  // target_node of the DAX device; nothing: it has none (-1).
   uint64_t dax_align_bytes = 0;
   uint32_t online_blocks = 0;  // kmem only: memory blocks online,
   uint32_t total_blocks = 0;   // of so many;
@@ -50,6 +50,8 @@ struct ObservedBridge {
   std::string name;  // ACPI name, for example "ACPI0016:00". Stable within a boot.
   std::vector<uint32_t> slots;
   uint32_t max_regions = 0;
+  bool depth_unknown =
+      false;  // `max_regions` is what every bridge has; the kernel has yet to look.
   uint32_t live_regions = 0;
   bool blocked = false;          // A freed decoder lies under a live one.
   uint64_t blocking_serial = 0;  // A target of the topmost live host region.
@@ -64,7 +66,8 @@ struct HostObservation {
   std::vector<ObservedHostRegion> regions;
   uint64_t memory_block_bytes = 0;
   uint64_t region_granule_bytes = uint64_t{256} << 20;  // Host regions are multiples of this.
-  uint64_t page_struct_spare_bytes = 0;
+  uint64_t page_struct_spare_bytes = 0;                 // 0: not known.
+  std::vector<int> own_nodes;                           // NUMA nodes of the host's own memory.
 };
 
 }  // namespace cxlpool::agent

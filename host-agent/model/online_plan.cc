@@ -1,6 +1,8 @@
 #include "host-agent/model/online_plan.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -14,9 +16,10 @@ std::string Serial(uint64_t serial) { return absl::StrCat("0x", absl::Hex(serial
 Step Rung(Step::Kind kind) { return Step{.kind = kind}; }
 
 Step Refuse(std::string reason, std::string message, std::string remedy,
-            std::vector<std::pair<std::string, std::string>> metadata = {}) {
+            std::vector<std::pair<std::string, std::string>> metadata = {},
+            absl::StatusCode code = absl::StatusCode::kFailedPrecondition) {
   Step step{.kind = Step::Kind::kRefuse};
-  step.refusal = Refusal{.code = absl::StatusCode::kFailedPrecondition,
+  step.refusal = Refusal{.code = code,
                          .reason = std::move(reason),
                          .message = std::move(message),
                          .remedy = std::move(remedy),
@@ -24,18 +27,20 @@ Step Refuse(std::string reason, std::string message, std::string remedy,
   return step;
 }
 
-// The host region that uses any of the targets.
-const ObservedHostRegion* RegionOf(const DesiredSegment& desired, const HostObservation& host) {
-  for (const DesiredTarget& target : desired.targets) {
-    if (const auto* region = FindHostRegion(host, target.serial)) return region;
-  }
-  return nullptr;
-}
-
 bool SerialsMatch(const DesiredSegment& desired, const ObservedHostRegion& region) {
   return std::equal(desired.targets.begin(), desired.targets.end(), region.serials.begin(),
                     region.serials.end(),
                     [](const DesiredTarget& t, uint64_t serial) { return t.serial == serial; });
+}
+
+// The host region can be named by its first target, or by another where the kernel has lost that.
+Step DestroyRegionOf(const DesiredSegment& desired, const HostObservation& host) {
+  Step step = Rung(Step::Kind::kDestroyHostRegion);
+  for (const DesiredTarget& target : desired.targets) {
+    step.serial = target.serial;
+    if (FindHostRegion(host, target.serial) != nullptr) break;
+  }
+  return step;
 }
 
 // Whether nothing but the segment's targets is in the region: it may have lost some.
@@ -57,11 +62,54 @@ bool SlotTaken(uint32_t slot, const HostObservation& host) {
                      [slot](const ObservedMemdev& m) { return m.slot == slot; });
 }
 
-bool InMode(const DesiredSegment& desired, const ObservedHostRegion& region) {
-  if (desired.mode == Mode::kDevdax) return region.dax_driver == DaxDriver::kDeviceDax;
-  return region.dax_driver == DaxDriver::kKmem && region.total_blocks > 0 &&
-         (CXLPOOL_MUTANT("online-before-blocks") || region.online_blocks == region.total_blocks) &&
-         (CXLPOOL_MUTANT("online-in-any-zone") || region.all_movable);
+// Whether every byte is in a memory block.
+bool IsInBlocks(const ObservedHostRegion& region, const HostObservation& host) {
+  const uint64_t block_bytes = host.memory_block_bytes;
+  return block_bytes == 0 || region.total_blocks * block_bytes == region.size_bytes;
+}
+
+// Why the kernel has no room for what it keeps of each page, in the host's own memory.
+std::optional<Step> RefusePageStructs(const DesiredSegment& desired, const HostObservation& host) {
+  const uint64_t needed = desired.length_bytes / kBytesPerPageStructByte;
+  const uint64_t spare = host.page_struct_spare_bytes;
+  if (desired.mode != Mode::kSystemRam || spare == 0 || needed <= spare) return std::nullopt;
+  return Refuse(
+      "PAGE_STRUCT_SPACE",
+      absl::StrCat("system-ram of ", desired.length_bytes, " bytes needs ", needed,
+                   " bytes of the host's own memory for page structs, which can spare ", spare),
+      "end programs on this host, or attach less to it",
+      {{"needed_bytes", absl::StrCat(needed)}, {"spare_bytes", absl::StrCat(spare)}},
+      absl::StatusCode::kResourceExhausted);
+}
+
+// Why the DAX device may not become system-ram.
+std::optional<Step> RefuseSystemRam(const DesiredSegment& desired, const ObservedHostRegion& region,
+                                    const HostObservation& host) {
+  const auto& own = host.own_nodes;
+  const std::optional<int> node = region.numa_node;
+  if (!node.has_value() || std::find(own.begin(), own.end(), *node) != own.end()) {
+    const std::string where =
+        node.has_value() ? absl::StrCat("on NUMA node ", *node, ", which is the host's own memory")
+                         : "on no NUMA node";
+    return Refuse("NO_OWN_NODE",
+                  absl::StrCat("host region ", region.name, " would come ", where,
+                               ": the firmware gives its memory window none of its own"),
+                  "attach it as devdax, or have the firmware describe the window (SRAT, CEDT)",
+                  {{"node", node.has_value() ? absl::StrCat(*node) : ""}},
+                  absl::StatusCode::kUnimplemented);
+  }
+  return RefusePageStructs(desired, host);
+}
+
+Step RefuseBlocks(const ObservedHostRegion& region, const HostObservation& host) {
+  const uint64_t block_bytes = host.memory_block_bytes;
+  return Refuse(
+      "BLOCK_ALIGNMENT",
+      absl::StrCat("host region ", region.name, " at 0x", absl::Hex(region.hpa_bytes), " has ",
+                   region.size_bytes, " bytes, and the kernel uses ", region.total_blocks,
+                   " memory blocks of ", block_bytes, " bytes of it: the rest would be lost"),
+      "attach it as devdax, or boot the host with smaller memory blocks",
+      {{"memory_block_bytes", absl::StrCat(block_bytes)}}, absl::StatusCode::kUnimplemented);
 }
 
 // Takes the DAX device out of whatever has it: the first half of every way down, and of changing
@@ -123,8 +171,9 @@ Step CreateOrRefuse(const DesiredSegment& desired, const HostObservation& host,
 }
 
 Step StepUp(const DesiredSegment& desired, const HostObservation& host, bool earlier_pending) {
-  const ObservedHostRegion* region = RegionOf(desired, host);
+  const ObservedHostRegion* region = HostRegionOf(desired, host);
   if (region == nullptr) {
+    if (auto refusal = RefusePageStructs(desired, host)) return *std::move(refusal);
     for (size_t i = 0; i < desired.targets.size(); ++i) {
       if (FindMemdev(host, desired.targets[i].serial) != nullptr) continue;
       Step step = Rung(Step::Kind::kPowerOn);
@@ -146,7 +195,7 @@ Step StepUp(const DesiredSegment& desired, const HostObservation& host, bool ear
                      Serial(desired.first_serial()), " together with targets nobody asked for"),
         absl::StrCat("destroy ", region->name, " by hand, if nothing uses it"));
   }
-  if (!region->committed) return Rung(Step::Kind::kDestroyHostRegion);  // Half made: start again.
+  if (!region->committed) return DestroyRegionOf(desired, host);  // Half made: start again.
   if (region->size_bytes != desired.length_bytes) {
     return Refuse("SIZE_MISMATCH",
                   absl::StrCat("host region ", region->name, " has ", region->size_bytes,
@@ -154,17 +203,21 @@ Step StepUp(const DesiredSegment& desired, const HostObservation& host, bool ear
                   "detach the Region from this host and attach it again");
   }
   if (region->dax_device.empty()) {
-    return Rung(desired.failed_remakes < kMaxRemakes ? Step::Kind::kCreateHostRegion
-                                                     : Step::Kind::kDestroyHostRegion);
+    return desired.failed_remakes < kMaxRemakes ? Rung(Step::Kind::kCreateHostRegion)
+                                                : DestroyRegionOf(desired, host);
   }
-  if (InMode(desired, *region)) return Rung(Step::Kind::kDone);
+  if (InMode(desired, *region, host)) return Rung(Step::Kind::kDone);
   const DaxDriver wanted = desired.mode == Mode::kDevdax ? DaxDriver::kDeviceDax : DaxDriver::kKmem;
   if (region->dax_driver == DaxDriver::kNone) {
+    if (wanted == DaxDriver::kKmem) {
+      if (auto refusal = RefuseSystemRam(desired, *region, host)) return *std::move(refusal);
+    }
     Step step = Rung(Step::Kind::kBindDax);
     step.driver = wanted;
     return step;
   }
   if (region->dax_driver != wanted) return LeaveDriver(*region);
+  if (!IsInBlocks(*region, host)) return RefuseBlocks(*region, host);
   // kmem, and not all online. What somebody else put online outside ZONE_MOVABLE comes off first:
   // it might never leave again.
   if (region->online_blocks > 0 && !region->all_movable) return Rung(Step::Kind::kOfflineBlocks);
@@ -173,7 +226,7 @@ Step StepUp(const DesiredSegment& desired, const HostObservation& host, bool ear
 
 Step StepDown(const DesiredSegment& desired, const HostObservation& host) {
   const bool pull = CXLPOOL_MUTANT("power-off-under-region") && desired.want == Want::kEjected;
-  if (const ObservedHostRegion* region = RegionOf(desired, host); region != nullptr && !pull) {
+  if (const ObservedHostRegion* region = HostRegionOf(desired, host); region != nullptr && !pull) {
     if (!NoOtherTargets(desired, *region) && PresentTargets(desired, host) > 0) {
       return Refuse("FOREIGN_HOST_REGION",
                     absl::StrCat("host region ", region->name, " spans the memdev of serial ",
@@ -181,7 +234,7 @@ Step StepDown(const DesiredSegment& desired, const HostObservation& host) {
                     absl::StrCat("destroy ", region->name, " by hand, if nothing uses it"));
     }
     if (region->dax_driver != DaxDriver::kNone) return LeaveDriver(*region);
-    return Rung(Step::Kind::kDestroyHostRegion);
+    return DestroyRegionOf(desired, host);
   }
   if (desired.want == Want::kEjected) {
     for (size_t i = 0; i < desired.targets.size(); ++i) {
@@ -229,7 +282,7 @@ const char* StepName(Step::Kind kind) {
 }
 
 LadderState StateOf(const DesiredSegment& desired, const HostObservation& host) {
-  const ObservedHostRegion* region = RegionOf(desired, host);
+  const ObservedHostRegion* region = HostRegionOf(desired, host);
   const size_t present = PresentTargets(desired, host);
   if (desired.want != Want::kOnline) {
     if (region != nullptr) return LadderState::kStopping;
@@ -239,26 +292,35 @@ LadderState StateOf(const DesiredSegment& desired, const HostObservation& host) 
   if (region == nullptr || !region->committed || !SerialsMatch(desired, *region)) {
     return LadderState::kPresent;
   }
-  return InMode(desired, *region) && region->size_bytes == desired.length_bytes
+  return InMode(desired, *region, host) && region->size_bytes == desired.length_bytes
              ? LadderState::kOnline
              : LadderState::kRegion;
 }
 
-uint64_t SerialOfRegion(const DesiredSegment& desired, const HostObservation& host) {
-  for (const DesiredTarget& target : desired.targets) {
-    if (FindHostRegion(host, target.serial) != nullptr) return target.serial;
-  }
-  return desired.first_serial();
-}
-
 bool AwaitsHostRegion(const DesiredSegment& desired, const HostObservation& host) {
   if (desired.want != Want::kOnline) return false;
-  const ObservedHostRegion* region = RegionOf(desired, host);
+  const ObservedHostRegion* region = HostRegionOf(desired, host);
   return region == nullptr || !region->committed;
 }
 
+const ObservedHostRegion* HostRegionOf(const DesiredSegment& desired, const HostObservation& host) {
+  for (const DesiredTarget& target : desired.targets) {
+    if (const auto* region = FindHostRegion(host, target.serial)) return region;
+  }
+  return nullptr;
+}
+
+bool InMode(const DesiredSegment& desired, const ObservedHostRegion& region,
+            const HostObservation& host) {
+  if (desired.mode == Mode::kDevdax) return region.dax_driver == DaxDriver::kDeviceDax;
+  return region.dax_driver == DaxDriver::kKmem && region.total_blocks > 0 &&
+         IsInBlocks(region, host) &&
+         (CXLPOOL_MUTANT("online-before-blocks") || region.online_blocks == region.total_blocks) &&
+         (CXLPOOL_MUTANT("online-in-any-zone") || region.all_movable);
+}
+
 bool LacksDaxDevice(const DesiredSegment& desired, const HostObservation& host) {
-  const ObservedHostRegion* region = RegionOf(desired, host);
+  const ObservedHostRegion* region = HostRegionOf(desired, host);
   return region != nullptr && region->committed && region->dax_device.empty();
 }
 
@@ -276,9 +338,12 @@ const ObservedMemdev* FindMemdev(const HostObservation& host, uint64_t serial) {
 
 const ObservedHostRegion* FindHostRegion(const HostObservation& host, uint64_t serial) {
   for (const ObservedHostRegion& region : host.regions) {
-    if (std::find(region.serials.begin(), region.serials.end(), serial) != region.serials.end()) {
-      return &region;
-    }
+    const bool found =
+        serial != 0 ? std::find(region.serials.begin(), region.serials.end(), serial) !=
+                          region.serials.end()
+                    : !region.committed && std::all_of(region.serials.begin(), region.serials.end(),
+                                                       [](uint64_t s) { return s == 0; });
+    if (found) return &region;
   }
   return nullptr;
 }

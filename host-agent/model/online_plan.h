@@ -8,8 +8,9 @@
 //
 // Level-triggered: nothing is remembered between two calls, so a plan that is interrupted
 // anywhere, by an error or by a kill, goes on from what is really there. What cannot work (a
-// bridge whose decoder stack is blocked or full, CXL 3.1 8.2.4.20) is refused with its reason and
-// not tried.
+// bridge whose decoder stack is blocked or full, CXL 3.1 8.2.4.20; page structs that the host's own
+// memory has no room for; memory that would share a NUMA node with it) is refused with its reason
+// and not tried.
 //
 // Pure functions, any thread.
 #ifndef CXLPOOL_HOST_AGENT_MODEL_ONLINE_PLAN_H_
@@ -27,6 +28,9 @@ namespace cxlpool::agent {
 // Of HDM decoders (CXL 3.1, 8.2.4.20.7).
 inline constexpr uint32_t kMinInterleaveGranularityBytes = 256;
 inline constexpr uint32_t kMaxInterleaveGranularityBytes = 16384;
+
+// Linux keeps a struct of 64 bytes for each page of 4096.
+inline constexpr uint64_t kBytesPerPageStructByte = 4096 / 64;
 
 // How often making the DAX device of a committed host region again is tried before the host region
 // goes and is made afresh.
@@ -83,6 +87,7 @@ struct Step {
   };
   Kind kind = Kind::kDone;
   size_t target = 0;                    // kPowerOn, kPowerOff: index into targets.
+  uint64_t serial = 0;                  // kDestroyHostRegion: a target's, by which it is named.
   DaxDriver driver = DaxDriver::kNone;  // kBindDax.
   bool check_holders = false;           // kUnbindDax: nobody may have the DAX device open.
   Refusal refusal = {};                 // kRefuse.
@@ -97,13 +102,16 @@ const char* StepName(Step::Kind kind);
 // How far up the ladder the segment is.
 LadderState StateOf(const DesiredSegment& desired, const HostObservation& host);
 
-// A serial by which the segment's host region can be named: its first target's, or that of another
-// where the kernel has lost the first.
-uint64_t SerialOfRegion(const DesiredSegment& desired, const HostObservation& host);
-
 // Whether the segment still has to make its host region: a later one on the same bridge must
 // wait, because decoders are committed in ascending order of address.
 bool AwaitsHostRegion(const DesiredSegment& desired, const HostObservation& host);
+
+// The host region that uses any of the targets; null if there is none.
+const ObservedHostRegion* HostRegionOf(const DesiredSegment& desired, const HostObservation& host);
+
+// Whether the host region, whole, is what the segment's mode makes of it.
+bool InMode(const DesiredSegment& desired, const ObservedHostRegion& region,
+            const HostObservation& host);
 
 // Whether the host region is committed and has no DAX device: kCreateHostRegion makes that alone.
 bool LacksDaxDevice(const DesiredSegment& desired, const HostObservation& host);
@@ -112,7 +120,8 @@ bool LacksDaxDevice(const DesiredSegment& desired, const HostObservation& host);
 // same bridge.
 Step NextStep(const DesiredSegment& desired, const HostObservation& host, bool earlier_pending);
 
-// The memdev, or the host region, of a serial; null if the host has none.
+// The memdev, or the host region, of a serial; null if the host has none. Serial 0 stands for a
+// host region that has lost all its targets, and of which nobody knows whose it was.
 const ObservedMemdev* FindMemdev(const HostObservation& host, uint64_t serial);
 const ObservedHostRegion* FindHostRegion(const HostObservation& host, uint64_t serial);
 const ObservedBridge* FindBridge(const HostObservation& host, const std::string& name);

@@ -53,6 +53,7 @@ HostObservation WithRegion(DaxDriver driver = DaxDriver::kNone, uint32_t online 
   region.committed = true;
   region.size_bytes = kSize;
   region.dax_device = "dax0.0";
+  region.numa_node = 1;
   region.dax_driver = driver;
   region.online_blocks = online;
   region.total_blocks = total;

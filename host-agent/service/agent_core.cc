@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "host-agent/model/step_effect.h"
 #include "host-agent/service/reports.h"
 #include "proto/support/log.h"
 #include "proto/support/mutant.h"
@@ -40,8 +41,6 @@ std::string Describe(const AttachmentKey& key, uint64_t serial, const Step& step
                       absl::Hex(serial),
                       step.target == 0 ? "" : absl::StrCat(" target ", step.target));
 }
-
-bool SameRung(const Step& a, const Step& b) { return a.kind == b.kind && a.target == b.target; }
 
 }  // namespace
 
@@ -236,6 +235,7 @@ void AgentCore::ForgetPowerOff(Segment& segment) const {
 // Settles what the plan says without a rung; true if `step` is a rung to be taken when its time
 // has come.
 bool AgentCore::PlanSegment(const AttachmentKey& key, Segment& segment, const Step& step) {
+  const std::optional<Step> taken = std::exchange(segment.last_succeeded, std::nullopt);
   if (segment.refused) segment.error.reset();
   segment.refused = false;
   auto refuse = [&segment](v1::SegmentError error) {
@@ -247,7 +247,6 @@ bool AgentCore::PlanSegment(const AttachmentKey& key, Segment& segment, const St
   if (!step.is_rung()) {
     segment.error.reset();
     segment.failures = 0;
-    segment.last_succeeded.reset();
     return false;
   }
   if (!prepared_.ok()) return refuse(ErrorOf(prepared_));
@@ -255,16 +254,16 @@ bool AgentCore::PlanSegment(const AttachmentKey& key, Segment& segment, const St
     const std::vector<int> users = opens_.UsersOf(key, segment.desired.first_serial());
     if (!CXLPOOL_MUTANT("ignore-opens") && !users.empty()) return refuse(HoldersError(users));
   }
-  if (CXLPOOL_MUTANT("believe-exit-codes") || !segment.last_succeeded.has_value()) return true;
-  if (SameRung(*segment.last_succeeded, step)) {
+  if (CXLPOOL_MUTANT("believe-exit-codes") || !taken.has_value()) return true;
+  if (PostconditionHolds(*taken, segment.desired, observation_)) {
+    if (taken->kind == segment.failed) segment.failures = 0;  // That rung is behind us.
+  } else {
     v1::SegmentError error;
     error.set_reason("NO_EFFECT");
-    error.set_message(absl::StrCat(StepName(step.kind),
-                                   " reported success, but the kernel shows no change (see the "
-                                   "kernel log of this host)"));
-    Fail(segment, step, std::move(error));
-  } else {
-    segment.failures = 0;  // That rung is behind us.
+    error.set_message(
+        absl::StrCat(StepName(taken->kind), " reported success, but the kernel does not show ",
+                     PostconditionText(taken->kind), " (see the kernel log of this host)"));
+    Fail(segment, *taken, std::move(error));
   }
   return true;
 }
@@ -323,7 +322,7 @@ void AgentCore::Ask(const Segment& segment, const Step& step, Done done) {
       if (step.check_holders) return UnbindUnlessHeld(serial, std::move(done));
       return memory_->UnbindDax(serial, std::move(done));
     case Step::Kind::kDestroyHostRegion:
-      return memory_->DestroyHostRegion(SerialOfRegion(desired, observation_), std::move(done));
+      return memory_->DestroyHostRegion(step.serial, std::move(done));
     case Step::Kind::kDone:
     case Step::Kind::kWait:
     case Step::Kind::kRefuse:
@@ -379,6 +378,7 @@ void AgentCore::Fail(Segment& segment, const Step& step, v1::SegmentError error)
     ++segment.desired.failed_remakes;
   }
   segment.error = std::move(error);
+  segment.failed = step.kind;
   segment.last_succeeded.reset();
   segment.retry_at = clock_->Elapsed() + Backoff(++segment.failures);
 }

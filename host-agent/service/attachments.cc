@@ -105,6 +105,7 @@ void CarryProgress(const Segment& old, Segment& segment) {
   segment.error = old.error;
   segment.refused = old.refused;
   segment.failures = old.failures;
+  segment.failed = old.failed;
   segment.hung = old.hung;
   segment.retry_at = old.retry_at;
   segment.desired.failed_remakes = old.desired.failed_remakes;

@@ -42,11 +42,12 @@ struct Segment {
   bool appended = false;
 
   std::optional<v1::SegmentError> error;
-  bool refused = false;                // `error` came from the plan, not from a rung.
-  int failures = 0;                    // In a row.
+  bool refused = false;  // `error` came from the plan, not from a rung.
+  int failures = 0;      // Of rung `failed`, without success in between.
+  Step::Kind failed = Step::Kind::kDone;
   int hung = 0;                        // Offlinings in a row that ran into their deadline.
   absl::Duration retry_at;             // On the clock's Elapsed; no rung before.
-  std::optional<Step> last_succeeded;  // Planned again next: it had no effect.
+  std::optional<Step> last_succeeded;  // Its postcondition is yet to be read back.
   absl::Duration powered_off_at;       // The last time that it succeeded.
 };
 

@@ -38,6 +38,7 @@ class FakeHostMemory : public HostMemory {
   std::vector<std::string> calls;                // "PowerOn 0x51", in order.
   std::map<std::string, absl::Status> failures;  // By call name, until taken out.
   std::set<std::string> lies;                    // Report success, do nothing.
+  bool kernel_picks_zone = false;                // Blocks come online outside of ZONE_MOVABLE.
   std::set<uint64_t> hangs;                      // Serials whose offlining runs into its deadline.
   std::set<std::string> silent;                  // Answer only when Resume is called.
   std::vector<int> holders;
@@ -113,7 +114,7 @@ class FakeHostMemory : public HostMemory {
   void OnlineBlocks(uint64_t serial, Done done) override {
     Do("OnlineBlocks", serial, std::move(done), [this, serial]() {
       Region(serial)->online_blocks = Region(serial)->total_blocks;
-      Region(serial)->all_movable = true;
+      Region(serial)->all_movable = !kernel_picks_zone;
       return absl::OkStatus();
     });
   }
