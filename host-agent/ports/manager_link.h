@@ -41,6 +41,7 @@ class ManagerLink {
     absl::AnyInvocable<void(v1::Welcome)> on_welcome;
     absl::AnyInvocable<void(v1::Offer)> on_offer;
     absl::AnyInvocable<void(v1::Withdraw)> on_withdraw;
+    absl::AnyInvocable<void(v1::EventsSeen)> on_events_seen;
     // The session is over; the link dials again by itself unless `permanent` (IsPermanent: with a
     // reason that only an operator can change; it then dials once a minute).
     absl::AnyInvocable<void(absl::Status why, bool permanent)> on_lost;

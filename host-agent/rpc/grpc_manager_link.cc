@@ -201,6 +201,7 @@ void GrpcManagerLink::OnMessage(uint64_t attempt, v1::ManagerMessage message) {
     case v1::ManagerMessage::kWelcome:
       return Lost(attempt, ProtocolError("has sent a second Welcome in one session"));
     case v1::ManagerMessage::kEventsSeen:
+      return handlers_.on_events_seen(message.events_seen());
     case v1::ManagerMessage::BODY_NOT_SET:
       return;  // From a later release: not for us.
   }

@@ -110,6 +110,7 @@ void AgentCore::OnPrepared(absl::Status status, Done started) {
     handlers.on_welcome = handler(&AgentCore::OnWelcome);
     handlers.on_offer = handler(&AgentCore::OnOffer);
     handlers.on_withdraw = handler(&AgentCore::OnWithdraw);
+    handlers.on_events_seen = handler(&AgentCore::OnEventsSeen);
     handlers.on_lost = handler(&AgentCore::OnLost);
     link_->Start(std::move(handlers));
     std::move(started)(std::move(status));
@@ -153,12 +154,14 @@ void AgentCore::Look() {
 
 void AgentCore::OnObserved(uint64_t epoch, absl::StatusOr<HostObservation> seen) {
   looking_ = false;
+  if (std::exchange(look_again_, false)) Look();
   if (!seen.ok()) {
     // Tick looks again; until then nothing is planned.
     LogError(kSubject, "cannot read the host's CXL state: ", seen.status().message());
     AnswerHellos(seen.status());
     return;
   }
+  CompareMemdevs(*seen);
   observation_ = *std::move(seen);
   observed_ = true;
   observed_epoch_ = epoch;
@@ -182,6 +185,7 @@ void AgentCore::Advance() {
     SendReports();
     if (next.has_value()) RunRung(*std::move(next));
   }
+  faults_.Place(attachments_, observation_);
   if (on_change_) on_change_();
 }
 

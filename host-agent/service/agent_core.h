@@ -17,7 +17,7 @@
 // for the Executor's thread, and so is the destructor; the ports' completions may come from any.
 //
 // In agent_core.cc: life, looking, planning and the rungs. In agent_core_session.cc: the session
-// with the manager.
+// with the manager. In agent_core_events.cc: what the kernel tells by itself.
 #ifndef CXLPOOL_HOST_AGENT_SERVICE_AGENT_CORE_H_
 #define CXLPOOL_HOST_AGENT_SERVICE_AGENT_CORE_H_
 
@@ -31,6 +31,8 @@
 #include "host-agent/ports/host_memory.h"
 #include "host-agent/ports/manager_link.h"
 #include "host-agent/service/attachments.h"
+#include "host-agent/service/fault_table.h"
+#include "host-agent/service/host_event_log.h"
 #include "host-agent/service/opens.h"
 #include "host-agent/service/probe.h"
 #include "host-agent/service/reports.h"
@@ -81,6 +83,10 @@ class AgentCore {
   }
 
 
+  // Takes what the kernel told (host_events.h): the manager and applications hear of it, and the
+  // core looks at once.
+  void TakeEvents(std::vector<v1::HostEvent> events);
+
   // Soon tells the manager who has what open: a user opened a Region.
   void TellOpens();
 
@@ -89,6 +95,7 @@ class AgentCore {
   const HostObservation& observation() const { return observation_; }
   OpensTable& opens() { return opens_; }
   const OpensTable& opens() const { return opens_; }
+  const FaultTable& faults() const { return faults_; }
 
   // Whether a rung that takes the segment down is under way: it may be gone at any moment.
   bool TakingDown(const AttachmentKey& key, uint64_t first_serial) const {
@@ -136,6 +143,12 @@ class AgentCore {
   bool TakeOffer(v1::Offer offer);
   void SendReports();
 
+  // What the kernel told: agent_core_events.cc.
+  bool AddEvent(v1::HostEvent event);  // False: no news.
+  void CompareMemdevs(const HostObservation& seen);
+  void OnEventsSeen(const v1::EventsSeen& seen);
+  void SendEvents();
+
   void Look();
   void OnObserved(uint64_t epoch, absl::StatusOr<HostObservation> seen);
 
@@ -161,6 +174,8 @@ class AgentCore {
 
   AttachmentTable attachments_;
   OpensTable opens_;
+  HostEventLog events_;
+  FaultTable faults_;
 
   absl::Status prepared_ = absl::UnavailableError("the host is being prepared");
   int prepare_failures_ = 0;
@@ -171,6 +186,7 @@ class AgentCore {
   HostObservation observation_;
   bool observed_ = false;
   bool looking_ = false;
+  bool look_again_ = false;  // Something happened since that look began.
   absl::AnyInvocable<void(const AttachmentKey*)> on_offers_;
   uint64_t epoch_ = 1;
   uint64_t observed_epoch_ = 0;

@@ -59,6 +59,7 @@ void AgentCore::OnWelcome(v1::Welcome welcome) {
   LogInfo(kSubject, "session with manager ", welcome.manager_version(), ", ", welcome.offers_size(),
           " offers");
   session_up_ = true;
+  events_.Rewind();
   welcomed_ = true;
   std::vector<AttachmentKey> offered;
   for (v1::Offer& offer : *welcome.mutable_offers()) {
@@ -113,6 +114,7 @@ void AgentCore::OnLost(absl::Status why, bool permanent) {
 
 void AgentCore::SendReports() {
   if (!session_up_) return;
+  SendEvents();
   v1::Report changes;
   ++report_round_;
   ForEachStatus(attachments_, opens_, observation_,

@@ -110,7 +110,8 @@ LocalService::LocalService(LocalPolicy policy, AgentCore* core, Executor* execut
       executor_(executor),
       clock_(clock),
       memory_(memory),
-      link_(link) {
+      link_(link),
+      faults_(core, executor, clock) {
   core_->SetOnChange([this] { ServeWaiters(); });
 }
 
@@ -118,7 +119,7 @@ LocalService::~LocalService() { core_->SetOnChange({}); }
 
 void LocalService::Handle(const LocalPeer& peer, v1::LocalRequest request, LocalDone done) {
   auto refuse = [&done](const absl::Status& status) { std::move(done)(RefusedReply(status)); };
-  if (pending_.contains(peer.connection)) {
+  if (pending_.contains(peer.connection) || faults_.Waits(peer.connection)) {
     return refuse(Refuse(absl::StatusCode::kResourceExhausted, "REQUEST_PENDING",
                          "the previous request of this connection is not answered yet",
                          "wait for its answer"));
@@ -150,6 +151,7 @@ void LocalService::Handle(const LocalPeer& peer, v1::LocalRequest request, Local
     case v1::LocalRequest::kClose:
       return std::move(pending.done)(Close(peer, request.close()));
     case v1::LocalRequest::kFaults:
+      return Faults(request.faults(), std::move(pending));
     case v1::LocalRequest::BODY_NOT_SET:
       break;
   }
@@ -160,6 +162,7 @@ void LocalService::Handle(const LocalPeer& peer, v1::LocalRequest request, Local
 
 void LocalService::ConnectionEnded(uint64_t connection) {
   pending_.erase(connection);
+  faults_.Forget(connection);
   core_->opens().CloseConnection(connection);
   core_->Reconsider();
 }
@@ -329,6 +332,7 @@ void LocalService::ServeWaiters() {
     const bool finished = !it->second.name.empty() && TryToFinish(it->second);
     it = finished ? pending_.erase(it) : std::next(it);
   }
+  faults_.Serve();
 }
 
 // --- Through the manager.
@@ -447,6 +451,17 @@ void LocalService::Release(const v1::LocalReleaseRequest& request, Pending pendi
 }
 
 // --- From what is attached.
+
+void LocalService::Faults(const v1::LocalFaultsRequest& request, Pending pending) {
+  faults_.Ask(
+      pending.peer.connection, request,
+      [this, peer = pending.peer](const v1::Offer& offer) { return CheckTenant(peer, offer).ok(); },
+      [done = std::move(pending.done)](v1::LocalFaultsResponse response) mutable {
+        LocalReply reply;
+        *reply.response.mutable_faults() = std::move(response);
+        std::move(done)(std::move(reply));
+      });
+}
 
 LocalReply LocalService::List(const LocalPeer& peer) const {
   LocalReply reply;

@@ -1,4 +1,4 @@
-// What the agent does for applications on its host: Open, Allocate, Release, List and Close of
+// What the agent does for applications on its host: Open, Allocate, Release, List, Close and Faults of
 // local.proto.
 //
 // Open and List are answered from what is attached, with or without the manager; Allocate and
@@ -21,6 +21,7 @@
 #include "cxlpool/v1/local.pb.h"
 #include "host-agent/model/user_policy.h"
 #include "host-agent/service/agent_core.h"
+#include "host-agent/service/fault_service.h"
 #include "proto/support/unique_fd.h"
 
 namespace cxlpool::agent {
@@ -102,6 +103,7 @@ class LocalService {
   void Release(const v1::LocalReleaseRequest& request, Pending pending);
   LocalReply List(const LocalPeer& peer) const;
   LocalReply Close(const LocalPeer& peer, const v1::LocalCloseRequest& request);
+  void Faults(const v1::LocalFaultsRequest& request, Pending pending);
 
   // Opens now, or says why not. UNAVAILABLE/NOT_ONLINE_YET: waiting may help.
   absl::StatusOr<LocalReply> OpenNow(const Pending& pending);
@@ -121,6 +123,7 @@ class LocalService {
   HostMemory* const memory_;
   ManagerLink* const link_;
 
+  FaultService faults_;
   uint64_t last_number_ = 0;
   std::map<uint64_t, Pending> pending_;  // By connection.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

@@ -141,6 +141,7 @@ void SimLink::OnMessage(uint64_t attempt, const v1::ManagerMessage& message) {
   if (message.session() != session_) return;
   if (message.has_offer()) handlers_.on_offer(message.offer());
   if (message.has_withdraw()) handlers_.on_withdraw(message.withdraw());
+  if (message.has_events_seen()) handlers_.on_events_seen(message.events_seen());
 }
 
 void SimLink::Beat(uint64_t attempt) {

@@ -1,0 +1,63 @@
+// Tells applications of the lost bytes of their Regions: the LocalFaults of local.proto.
+//
+// A request waits until there is something to tell, or until its time is up. On the core's thread
+// only; what asks is told only of Regions that it may open.
+#ifndef CXLPOOL_HOST_AGENT_SERVICE_FAULT_SERVICE_H_
+#define CXLPOOL_HOST_AGENT_SERVICE_FAULT_SERVICE_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+
+#include "absl/functional/any_invocable.h"
+#include "cxlpool/v1/local.pb.h"
+#include "host-agent/service/agent_core.h"
+
+namespace cxlpool::agent {
+
+inline constexpr absl::Duration kMaxFaultsWait = absl::Minutes(1);
+inline constexpr int kMaxFaultsAnAnswer = 256;
+inline constexpr size_t kMaxFaultsBytes = 48 << 10;  // A packet has 64 KiB.
+
+class FaultService {
+ public:
+  using MayOpen = absl::AnyInvocable<bool(const v1::Offer&) const>;
+  using FaultsDone = absl::AnyInvocable<void(v1::LocalFaultsResponse) &&>;
+
+  // All outlive this.
+  FaultService(const AgentCore* core, Executor* executor, Clock* clock)
+      : core_(core), executor_(executor), clock_(clock) {}
+
+  // `done` is called on the core's thread, perhaps before this returns; never after Forget. The
+  // connection has no other request that waits.
+  void Ask(uint64_t connection, const v1::LocalFaultsRequest& request, MayOpen may_open,
+           FaultsDone done);
+
+  bool Waits(uint64_t connection) const { return waiting_.contains(connection); }
+  void Forget(uint64_t connection) { waiting_.erase(connection); }
+
+  // Answers those for whom something has come.
+  void Serve();
+
+ private:
+  struct Waiting {
+    uint64_t after = 0;
+    MayOpen may_open;
+    FaultsDone done;
+    absl::Duration deadline;
+  };
+
+  v1::LocalFaultsResponse Collect(const Waiting& waiting) const;
+  // True if answered.
+  bool TryToFinish(Waiting& waiting);
+
+  const AgentCore* const core_;
+  Executor* const executor_;
+  Clock* const clock_;
+  std::map<uint64_t, Waiting> waiting_;  // By connection.
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace cxlpool::agent
+
+#endif  // CXLPOOL_HOST_AGENT_SERVICE_FAULT_SERVICE_H_

@@ -1,0 +1,101 @@
+#include "host-agent/service/fault_table.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace cxlpool::agent {
+namespace {
+
+// The segment's byte that is the memdev's byte `dpa`, on target `position` of `ways`.
+uint64_t OffsetInSegment(uint64_t dpa, uint64_t position, uint64_t ways, uint64_t granularity) {
+  return (dpa / granularity * ways + position) * granularity + dpa % granularity;
+}
+
+std::optional<RegionRange> RangeInSegment(const DesiredSegment& segment, size_t position,
+                                          uint64_t granularity, uint64_t dpa, uint64_t length) {
+  const uint64_t ways = segment.targets.size();
+  const uint64_t share = segment.length_bytes / ways;
+  if (dpa >= share || length == 0) return std::nullopt;
+  length = std::min(length, share - dpa);
+  if (ways == 1) return RegionRange{dpa, length};
+  if (granularity == 0) return RegionRange{0, segment.length_bytes};  // Not known: all of it.
+  const uint64_t first = OffsetInSegment(dpa, position, ways, granularity);
+  const uint64_t last = OffsetInSegment(dpa + length - 1, position, ways, granularity);
+  return RegionRange{first, last + 1 - first};
+}
+
+}  // namespace
+
+std::optional<RegionRange> RangeInRegion(const Attachment& attachment, const HostObservation& host,
+                                         uint64_t serial, uint64_t dpa_bytes,
+                                         uint64_t length_bytes) {
+  uint64_t begin = 0;
+  for (const Segment& segment : attachment.segments) {
+    const DesiredSegment& desired = segment.desired;
+    for (size_t i = 0; i < desired.targets.size(); ++i) {
+      if (desired.targets[i].serial != serial) continue;
+      uint64_t granularity = desired.interleave_granularity_bytes;
+      if (const ObservedHostRegion* region = FindHostRegion(host, serial);
+          region != nullptr && region->interleave_granularity_bytes != 0) {
+        granularity = region->interleave_granularity_bytes;
+      }
+      std::optional<RegionRange> range =
+          RangeInSegment(desired, i, granularity, dpa_bytes, length_bytes);
+      if (range.has_value()) range->offset_bytes += begin;
+      return range;
+    }
+    begin += desired.length_bytes;
+  }
+  return std::nullopt;
+}
+
+void FaultTable::Add(const v1::HostEvent& event) {
+  if (!event.bytes_lost() || lost_count_ >= kMaxLost) return;
+  std::vector<Lost>& lost = lost_[event.serial()];
+  // Poison is found by more than one kind of event.
+  if (std::any_of(lost.begin(), lost.end(), [&event](const Lost& l) {
+        return l.dpa_bytes == event.dpa_bytes() && l.length_bytes == event.length_bytes();
+      })) {
+    return;
+  }
+  lost.push_back({.dpa_bytes = event.dpa_bytes(),
+                  .length_bytes = event.length_bytes(),
+                  .message = event.text(),
+                  .placed = std::nullopt});
+  ++lost_count_;
+}
+
+size_t FaultTable::CountOf(const AttachmentKey& key) const {
+  return static_cast<size_t>(std::count_if(faults_.begin(), faults_.end(),
+                                           [&key](const Fault& f) { return f.key == key; }));
+}
+
+void FaultTable::Place(const AttachmentTable& attachments, const HostObservation& host) {
+  if (lost_.empty()) return;
+  std::erase_if(faults_,
+                [&](const Fault& fault) { return !attachments.all().contains(fault.key); });
+  for (const auto& [key, attachment] : attachments.all()) {
+    if (key == kRemains) continue;
+    for (const Segment& segment : attachment.segments) {
+      for (const DesiredTarget& target : segment.desired.targets) {
+        const auto losses = lost_.find(target.serial);
+        if (losses == lost_.end()) continue;
+        for (Lost& lost : losses->second) {
+          if (lost.placed == key || CountOf(key) >= kMaxFaults) continue;
+          lost.placed = key;
+          const std::optional<RegionRange> range =
+              RangeInRegion(attachment, host, target.serial, lost.dpa_bytes, lost.length_bytes);
+          if (range.has_value()) faults_.push_back({++last_sequence_, key, *range, lost.message});
+        }
+      }
+    }
+  }
+  for (auto it = lost_.begin(); it != lost_.end();) {
+    const bool is_gone =
+        FindMemdev(host, it->first) == nullptr && !attachments.NamesSerial(it->first);
+    if (is_gone) lost_count_ -= it->second.size();
+    it = is_gone ? lost_.erase(it) : std::next(it);
+  }
+}
+
+}  // namespace cxlpool::agent

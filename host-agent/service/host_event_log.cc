@@ -1,0 +1,103 @@
+#include "host-agent/service/host_event_log.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace cxlpool::agent {
+namespace {
+
+bool IsOfferedAndNotToGo(uint64_t serial, const AttachmentTable& attachments) {
+  for (const auto& [key, attachment] : attachments.all()) {
+    if (key == kRemains) continue;
+    for (const Segment& segment : attachment.segments) {
+      if (segment.desired.want == Want::kEjected) continue;
+      const auto& targets = segment.desired.targets;
+      if (std::any_of(targets.begin(), targets.end(),
+                      [serial](const DesiredTarget& t) { return t.serial == serial; })) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+bool HostEventLog::Add(v1::HostEvent event, absl::Duration now) {
+  const Key key = {event.serial(), event.kind(), event.dpa_bytes(), event.length_bytes()};
+  const auto known = known_.find(key);
+  if (known != known_.end()) {
+    if (known->second.bytes_lost && event.bytes_lost()) return false;
+    if (!event.bytes_lost() && now - known->second.told_at < kRepeatEvent) return false;
+  }
+  if (!MakeRoom(event, now)) return false;
+  Known& entry = known_[key];
+  entry.told_at = now;
+  entry.bytes_lost |= event.bytes_lost();
+  event.set_sequence(++last_sequence_);
+  waiting_.push_back(std::move(event));
+  return true;
+}
+
+bool HostEventLog::MakeRoom(const v1::HostEvent& event, absl::Duration now) {
+  if (known_.size() >= kMaxKnown) {
+    std::erase_if(known_, [now](const auto& entry) {
+      return !entry.second.bytes_lost && now - entry.second.told_at >= kRepeatEvent;
+    });
+    if (known_.size() >= kMaxKnown) return false;
+  }
+  if (waiting_.size() < kMaxWaiting) return true;
+  const auto lesser = std::find_if(waiting_.begin(), waiting_.end(),
+                                   [](const v1::HostEvent& e) { return !e.bytes_lost(); });
+  if (lesser == waiting_.end() || !event.bytes_lost()) return false;
+  waiting_.erase(lesser);
+  return true;
+}
+
+void HostEventLog::OnSeen(uint64_t sequence) {
+  while (!waiting_.empty() && waiting_.front().sequence() <= sequence) waiting_.pop_front();
+}
+
+bool HostEventLog::Tell(v1::Report& report) {
+  if (told_ == last_sequence_) return false;
+  auto next = std::upper_bound(
+      waiting_.begin(), waiting_.end(), told_,
+      [](uint64_t told, const v1::HostEvent& event) { return told < event.sequence(); });
+  for (; next != waiting_.end() && report.events_size() < kMaxEventsAReport; ++next) {
+    *report.add_events() = *next;
+  }
+  told_ = next == waiting_.end() ? last_sequence_ : std::prev(next)->sequence();
+  return report.events_size() > 0;
+}
+
+void HostEventLog::ForgetGone(const HostObservation& host) {
+  std::erase_if(known_, [&host](const auto& entry) {
+    return std::none_of(
+        host.memdevs.begin(), host.memdevs.end(),
+        [&entry](const ObservedMemdev& m) { return m.serial == entry.first.serial; });
+  });
+}
+
+std::vector<v1::HostEvent> SurpriseRemovals(const HostObservation& before,
+                                            const HostObservation& now,
+                                            const AttachmentTable& attachments) {
+  std::vector<v1::HostEvent> events;
+  for (const ObservedMemdev& memdev : before.memdevs) {
+    if (std::any_of(now.memdevs.begin(), now.memdevs.end(),
+                    [&](const ObservedMemdev& m) { return m.serial == memdev.serial; }) ||
+        !IsOfferedAndNotToGo(memdev.serial, attachments)) {
+      continue;
+    }
+    v1::HostEvent event;
+    event.set_serial(memdev.serial);
+    event.set_kind(v1::HostEvent::SURPRISE_REMOVAL);
+    event.set_severity(v1::HostEvent::FATAL);
+    event.set_text(absl::StrCat(memdev.name, " in slot ", memdev.slot, " is gone"));
+    events.push_back(std::move(event));
+  }
+  return events;
+}
+
+}  // namespace cxlpool::agent
