@@ -74,14 +74,14 @@ class AgentCore {
   // Calls `on_change` whenever an Offer, a segment or the observation may have changed.
   void SetOnChange(absl::AnyInvocable<void()> on_change) { on_change_ = std::move(on_change); }
 
-  // Looks for holders again at once: a user closed a Region.
-  void Reconsider();
   // Calls `on_offers` when one Offer came or went, with its key, and with null once a Welcome has
   // replaced them all.
   void SetOnOffers(absl::AnyInvocable<void(const AttachmentKey*)> on_offers) {
     on_offers_ = std::move(on_offers);
   }
 
+  // Looks for holders again at once: a user closed a Region.
+  void Reconsider();
 
   // Takes what the kernel told (host_events.h): the manager and applications hear of it, and the
   // core looks at once.
@@ -113,6 +113,7 @@ class AgentCore {
     bool session_up = false;
     bool reconciled = false;  // Since the first Welcome there was a moment with no rung to take.
   };
+  bool session_up() const { return session_up_; }
   Progress progress() const { return {prepared_, observed_, session_up_, reconciled_}; }
 
  private:
@@ -120,7 +121,6 @@ class AgentCore {
     AttachmentKey key;
     uint64_t first_serial = 0;
     Step step;
-  bool session_up() const { return session_up_; }
     std::vector<int> holders;  // Why it was not taken.
   };
 
@@ -171,6 +171,7 @@ class AgentCore {
   ManagerLink* const link_;
   Probe probe_;
   absl::AnyInvocable<void()> on_change_;
+  absl::AnyInvocable<void(const AttachmentKey*)> on_offers_;
 
   AttachmentTable attachments_;
   OpensTable opens_;
@@ -187,7 +188,6 @@ class AgentCore {
   bool observed_ = false;
   bool looking_ = false;
   bool look_again_ = false;  // Something happened since that look began.
-  absl::AnyInvocable<void(const AttachmentKey*)> on_offers_;
   uint64_t epoch_ = 1;
   uint64_t observed_epoch_ = 0;
 

@@ -67,8 +67,8 @@ void AgentCore::OnWelcome(v1::Welcome welcome) {
     TakeOffer(std::move(offer));
   }
   if (!CXLPOOL_MUTANT("keep-old-offers")) attachments_.KeepOnly(offered);
-  Advance();
   if (on_offers_) on_offers_(nullptr);
+  Advance();
 }
 
 void AgentCore::OnOffer(v1::Offer offer) {
