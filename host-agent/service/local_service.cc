@@ -173,9 +173,6 @@ bool LocalService::Privileged(const LocalPeer& peer) const {
   return peer.uid == 0 || peer.uid == policy_.agent_uid;
 }
 
-absl::Status LocalService::CheckPeer(const LocalPeer& peer) const {
-  const std::vector<uint32_t>& allowed = policy_.allowed_uids;
-  if (Privileged(peer) || allowed.empty() || RuleOf(peer) != nullptr ||
 const UserRule* LocalService::RuleOf(const LocalPeer& peer) const {
   return FindRule(policy_.users, peer.uid, peer.gids);
 }
@@ -185,6 +182,9 @@ const std::string& LocalService::TenantFor(const LocalPeer& peer) const {
   return rule == nullptr ? policy_.tenant : rule->tenant;
 }
 
+absl::Status LocalService::CheckPeer(const LocalPeer& peer) const {
+  const std::vector<uint32_t>& allowed = policy_.allowed_uids;
+  if (Privileged(peer) || allowed.empty() || RuleOf(peer) != nullptr ||
       std::find(allowed.begin(), allowed.end(), peer.uid) != allowed.end()) {
     return absl::OkStatus();
   }
@@ -337,10 +337,6 @@ void LocalService::ServeWaiters() {
 
 // --- Through the manager.
 
-void LocalService::Allocate(const v1::LocalAllocateRequest& request, Pending pending) {
-  v1::AllocateRegionRequest forward;
-  forward.set_request_id(request.request_id());
-  forward.set_region_id(request.region_id());
 absl::Status LocalService::Admit(const LocalPeer& peer, const v1::LocalAllocateRequest& request) {
   if (!request.persistent() && (peer.pid <= 0 || peer.start_ticks == 0)) {
     return Refuse(absl::StatusCode::kFailedPrecondition, "OWNER_UNKNOWN",
@@ -362,11 +358,11 @@ absl::Status LocalService::Admit(const LocalPeer& peer, const v1::LocalAllocateR
   return usage_.Begin(request.request_id(), peer.uid, request.size_bytes(), clock_->Elapsed());
 }
 
-  forward.set_tenant(TenantFor(pending.peer));
+void LocalService::Allocate(const v1::LocalAllocateRequest& request, Pending pending) {
   if (absl::Status s = Admit(pending.peer, request); !s.ok()) {
     return std::move(pending.done)(RefusedReply(s));
   }
-  forward.set_size_bytes(request.size_bytes());
+  v1::AllocateRegionRequest forward;
   if (!request.persistent()) {
     v1::Owner& owner = *forward.mutable_owner();
     owner.set_uid(pending.peer.uid);
@@ -374,14 +370,18 @@ absl::Status LocalService::Admit(const LocalPeer& peer, const v1::LocalAllocateR
     owner.set_start_ticks(pending.peer.start_ticks);
     owner.set_incarnation(core_->options().incarnation);
   }
+  forward.set_request_id(request.request_id());
+  forward.set_region_id(request.region_id());
+  forward.set_tenant(TenantFor(pending.peer));
+  forward.set_size_bytes(request.size_bytes());
   forward.set_sharing(request.sharing());
   forward.set_host(core_->options().host);
   forward.set_mode(request.mode());
+  forward.set_zone(request.zone());
   forward.set_access(v1::READ_WRITE);
   forward.set_max_extents(request.max_extents());
   const uint64_t connection = pending.peer.connection;
   const uint64_t number = pending.number;
-  forward.set_zone(request.zone());
   pending.allocated = true;
   pending.deadline =
       clock_->Elapsed() + (request.wait_ms() == 0

@@ -1,5 +1,5 @@
-// What the agent does for applications on its host: Open, Allocate, Release, List, Close and Faults of
-// local.proto.
+// What the agent does for applications on its host: Open, Allocate, Release, List, Close and Faults
+// of local.proto.
 //
 // Open and List are answered from what is attached, with or without the manager; Allocate and
 // Release go through it. A READ_ONLY Attachment gives O_RDONLY descriptors alone. From the moment
@@ -22,6 +22,7 @@
 #include "host-agent/model/user_policy.h"
 #include "host-agent/service/agent_core.h"
 #include "host-agent/service/fault_service.h"
+#include "host-agent/service/user_usage.h"
 #include "proto/support/unique_fd.h"
 
 namespace cxlpool::agent {
@@ -37,9 +38,9 @@ struct LocalPolicy {
   std::string tenant = "tenants/default";   // Of every user but root and the agent's own.
   std::vector<uint32_t> allowed_uids = {};  // Empty: every user. Root and the agent's own always.
   uint32_t agent_uid = 0;
+  std::vector<UserRule> users = {};  // For whom one holds, the tenant and the list above do not.
 };
 
-  std::vector<UserRule> users = {};  // For whom one holds, the tenant and the list above do not.
 // The other end of a connection, as the kernel knows it (SO_PEERCRED): the process that made it.
 struct LocalPeer {
   uint64_t connection = 0;  // Never used twice.
@@ -92,11 +93,11 @@ class LocalService {
   absl::Status CheckPeer(const LocalPeer& peer) const;
   absl::Status CheckTenant(const LocalPeer& peer, const v1::Offer& offer) const;
   bool Privileged(const LocalPeer& peer) const;
-
-  void Open(const v1::LocalOpenRequest& request, Pending pending);
   const UserRule* RuleOf(const LocalPeer& peer) const;
   const std::string& TenantFor(const LocalPeer& peer) const;
   absl::Status Admit(const LocalPeer& peer, const v1::LocalAllocateRequest& request);
+
+  void Open(const v1::LocalOpenRequest& request, Pending pending);
   void Allocate(const v1::LocalAllocateRequest& request, Pending pending);
   void OnAllocated(uint64_t connection, uint64_t number,
                    absl::StatusOr<v1::AllocateRegionResponse> response);
@@ -126,10 +127,10 @@ class LocalService {
   FaultService faults_;
   uint64_t last_number_ = 0;
   std::map<uint64_t, Pending> pending_;  // By connection.
+  UserUsageTable usage_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 
 }  // namespace cxlpool::agent
-  UserUsageTable usage_;
 
 #endif  // CXLPOOL_HOST_AGENT_SERVICE_LOCAL_SERVICE_H_
