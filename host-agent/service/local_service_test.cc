@@ -539,6 +539,19 @@ TEST(LocalServiceTest, ALimitCountsWhatAUsersProcessesOwnOrAreAboutTo) {
   EXPECT_EQ(rig.link.allocates.size(), 5u);
 }
 
+TEST(LocalServiceTest, ARetryDoesNotStandInItsOwnWay) {
+  UserRule rule = RuleFor(1000);
+  rule.max_bytes = kTestLength;
+  Rig rig({.users = {rule}});
+  // Allocated by way of an agent that has restarted since, or lost the answer.
+  rig.Connect({OwnedOffer(1, 0x51, 1000)});
+  v1::LocalRequest retry = Rig::AllocateOf();
+  EXPECT_EQ(rig.AskNow(kUser, retry).error().reason(), "USER_LIMIT");
+  retry.mutable_allocate()->set_region_id("r1");
+  rig.Ask(kUser, retry);
+  EXPECT_EQ(rig.link.allocates.size(), 1u);
+}
+
 TEST(LocalServiceTest, OneRequestAtATimeAConnection) {
   Rig rig;
   rig.Connect();
