@@ -65,6 +65,12 @@ std::string SizeText(const v1::Region& region) {
   return absl::StrCat(size, " (", FormatSize(region.requested_bytes()), " requested)");
 }
 
+// The process that the Region lives as long as.
+std::string OwnerText(const v1::Region& region) {
+  if (!region.has_owner()) return "";
+  return absl::StrCat("uid ", region.owner().uid(), " pid ", region.owner().pid());
+}
+
 std::string ExtentTable(const v1::Region& region) {
   Table table(
       {{"EXTENT", Align::kRight}, {"DEVICE"}, {"DPA", Align::kRight}, {"LENGTH", Align::kRight}});
@@ -73,7 +79,12 @@ std::string ExtentTable(const v1::Region& region) {
     table.AddRow({absl::StrCat(index++), ShortName(extent.device()), Hex(extent.dpa_bytes()),
                   FormatSize(extent.length_bytes())});
   }
-  return table.ToString(2);
+  std::string out = table.ToString(2);
+  for (int i = 0; i < region.extents_size(); ++i) {
+    const std::string& bad = region.extents(i).bad_reason();
+    if (!bad.empty()) absl::StrAppend(&out, "  extent ", i, " is bad: ", Printable(bad), "\n");
+  }
+  return out;
 }
 
 std::string SegmentTable(const v1::Attachment& attachment) {
@@ -120,13 +131,14 @@ std::string RegionTable(const v1::ListRegionsResponse& regions) {
                {"STATE"},
                {"SHARING"},
                {"TENANT"},
+               {"OWNER"},
                {"DEVICES"},
                {"ATTACHMENTS"}});
   std::string reasons;
   for (const v1::Region& region : regions.regions()) {
     table.AddRow({ShortName(region.name()), FormatSize(region.size_bytes()), StateText(region),
-                  Word(region.sharing()), ShortName(region.tenant()), Devices(region),
-                  AttachmentsText(region)});
+                  Word(region.sharing()), ShortName(region.tenant()), OwnerText(region),
+                  Devices(region), AttachmentsText(region)});
     absl::StrAppend(&reasons, Reasons(region));
   }
   return absl::StrCat(table.ToString(), reasons.empty() ? "" : "\n", reasons);
@@ -142,6 +154,7 @@ std::string RegionDetails(const v1::Region& region) {
   sheet.Add("Policy", Word(region.policy()));
   sheet.Add("Interleave", InterleaveText(region));
   sheet.Add("Tenant", ShortName(region.tenant()));
+  sheet.Add("Owner", OwnerText(region));
   sheet.Add("Tag", region.tag());
   sheet.Add("Generation", region.generation() == 0 ? "" : absl::StrCat(region.generation()));
   sheet.Add("Created", TimeText(region.has_create_time(), region.create_time()));

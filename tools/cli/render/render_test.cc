@@ -21,7 +21,7 @@ v1::ListRegionsResponse Regions() {
 TEST(RenderTest, RegionTable) { ExpectGolden("region-list.txt", RegionTable(Regions())); }
 
 TEST(RenderTest, EmptyTableIsItsHeader) {
-  EXPECT_EQ(RegionTable({}), "NAME  SIZE  STATE  SHARING  TENANT  DEVICES  ATTACHMENTS\n");
+  EXPECT_EQ(RegionTable({}), "NAME  SIZE  STATE  SHARING  TENANT  OWNER  DEVICES  ATTACHMENTS\n");
 }
 
 TEST(RenderTest, RegionDetails) {
@@ -31,6 +31,14 @@ TEST(RenderTest, RegionDetails) {
     all += RegionDetails(region) + "----\n";
   }
   ExpectGolden("region-show.txt", all);
+}
+
+TEST(RenderTest, RegionDetailsSayWhichExtentIsBad) {
+  v1::Region region = Regions().regions(0);
+  EXPECT_THAT(RegionDetails(region), testing::Not(testing::HasSubstr("is bad")));
+  region.mutable_extents(1)->set_bad_reason("POISON on device cmm-1 at 0x1000-0x103f");
+  EXPECT_THAT(RegionDetails(region),
+              testing::HasSubstr("\n  extent 1 is bad: POISON on device cmm-1 at 0x1000-0x103f\n"));
 }
 
 TEST(RenderTest, Watch) {
