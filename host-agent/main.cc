@@ -18,7 +18,9 @@
 #include <thread>
 #include <vector>
 
+#include "host-agent/adapters/emulated/emulated_host_events.h"
 #include "host-agent/adapters/emulated/emulated_host_memory.h"
+#include "host-agent/adapters/linux/linux_host_events.h"
 #include "host-agent/adapters/linux/linux_host_memory.h"
 #include "host-agent/check.h"
 #include "host-agent/config.h"
@@ -117,6 +119,17 @@ absl::StatusOr<std::unique_ptr<HostMemory>> MakeMemory(const AgentConfig& config
   return std::make_unique<EmulatedHostMemory>(std::move(options), loop, clock);
 }
 
+std::unique_ptr<HostEvents> MakeEvents(const AgentConfig& config, Loop* loop) {
+  if (config.adapter == AgentConfig::Adapter::kLinux) return MakeLinuxHostEvents();
+  EmulatedEventsOptions options;
+  options.root = config.emulated_root;
+  options.host = config.host;
+  for (const AgentConfig::Bridge& bridge : config.emulated_bridges) {
+    options.slots.insert(options.slots.end(), bridge.slots.begin(), bridge.slots.end());
+  }
+  return std::make_unique<EmulatedHostEvents>(std::move(options), loop);
+}
+
 LocalPolicy PolicyOf(const AgentConfig& config) {
   return {.tenant = config.tenant,
           .allowed_uids = config.allowed_uids,
@@ -145,12 +158,12 @@ class Agent {
     auto memory = MakeMemory(config, &agent->memory_loop_, &agent->clock_);
     if (!memory.ok()) return memory.status();
     agent->memory_ = *std::move(memory);
+    agent->events_ = MakeEvents(config, &agent->memory_loop_);
     agent->core_ =
         std::make_unique<AgentCore>(*std::move(options), &agent->loop_, &agent->clock_,
                                     agent->memory_.get(), agent->link_.get(), CrashProbe());
-    agent->owners_ =
-        std::make_unique<Owners>(agent->core_.get(), &agent->loop_, &agent->clock_,
-                                 &agent->processes_, agent->link_.get());
+    agent->owners_ = std::make_unique<Owners>(agent->core_.get(), &agent->loop_, &agent->clock_,
+                                              &agent->processes_, agent->link_.get());
     agent->readiness_ = std::make_unique<Readiness>(
         agent->core_.get(), config.manager_address, &agent->loop_, &agent->clock_,
         [](absl::string_view text) { NotifyService(text).IgnoreError(); });
@@ -171,11 +184,16 @@ class Agent {
       core_->Start([](absl::Status) {});  // The core says what is wrong, and goes on trying.
       readiness_->Start();
     });
+    events_->Start([this](std::vector<v1::HostEvent> events) {
+      loop_.Post(
+          [this, events = std::move(events)]() mutable { core_->TakeEvents(std::move(events)); });
+    });
     return absl::OkStatus();
   }
 
   void Stop() {
     loop_.Post([this] { core_->Stop(); });
+    events_->Stop();
     server_->Stop();
     processes_.Stop();
     link_->Stop();
@@ -195,6 +213,7 @@ class Agent {
   PidfdWatch processes_;
   std::unique_ptr<ManagerLink> link_;
   std::unique_ptr<HostMemory> memory_;
+  std::unique_ptr<HostEvents> events_;
   std::unique_ptr<AgentCore> core_;
   std::unique_ptr<Owners> owners_;
   std::unique_ptr<Readiness> readiness_;

@@ -1,10 +1,10 @@
 #include "cxlpool/client.h"
 
-#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "libpool/src/connect_options.h"
 #include "libpool/src/errors.h"
 #include "libpool/src/reply.h"
 #include "libpool/src/session.h"
@@ -15,16 +15,7 @@ namespace {
 
 using libpool::BadArgument;
 
-constexpr char kDefaultSocket[] = "/run/cxlpool/agent.sock";
-constexpr char kSocketVariable[] = "CXLPOOL_SOCKET";
-constexpr absl::Duration kLongestTimeout = absl::Hours(1);
 constexpr absl::Duration kLongestWait = absl::Minutes(10);
-
-std::string SocketPath(const ConnectOptions& options) {
-  if (!options.socket_path.empty()) return options.socket_path;
-  const char* path = std::getenv(kSocketVariable);
-  return path != nullptr && *path != '\0' ? path : kDefaultSocket;
-}
 
 absl::Status CheckWait(absl::Duration wait) {
   if (wait >= absl::ZeroDuration() && wait <= kLongestWait) return absl::OkStatus();
@@ -65,11 +56,8 @@ Client& Client::operator=(Client&&) noexcept = default;
 Client::~Client() = default;
 
 absl::StatusOr<Client> Client::Connect(const ConnectOptions& options) {
-  if (options.timeout <= absl::ZeroDuration() || options.timeout > kLongestTimeout) {
-    return BadArgument(absl::StrCat("timeout is ", absl::FormatDuration(options.timeout)),
-                       "give more than 0 and at most an hour");
-  }
-  auto session = libpool::Session::Connect(SocketPath(options), options.timeout);
+  if (absl::Status status = libpool::CheckTimeout(options); !status.ok()) return status;
+  auto session = libpool::Session::Connect(libpool::SocketPath(options), options.timeout);
   if (!session.ok()) return session.status();
   return Client(*std::move(session));
 }

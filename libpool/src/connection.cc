@@ -126,6 +126,8 @@ absl::Status Connection::Send(const v1::LocalRequest& request, Deadline deadline
   return absl::OkStatus();
 }
 
+void Connection::Interrupt() const { ::shutdown(socket_.get(), SHUT_RDWR); }
+
 absl::StatusOr<Reply> Connection::Receive(Deadline deadline) {
   std::vector<char> packet(kMaxPacketBytes);
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxDescriptors)];

@@ -41,6 +41,10 @@ class Connection {
   // still to come.
   absl::StatusOr<Reply> Receive(Deadline deadline);
 
+  // Ends the connection: a Send or Receive that another thread is in returns AGENT_LOST soon. The
+  // one call that any thread may make.
+  void Interrupt() const;
+
  private:
   Connection(UniqueFd socket, std::string path)
       : socket_(std::move(socket)), path_(std::move(path)) {}

@@ -200,6 +200,7 @@ void FakeAgent::Serve(int listener_fd) {
     uint64_t drained = 0;
     (void)!::read(wake_.get(), &drained, sizeof drained);
     if (paused) continue;
+    for (Peer& peer : peers) AnswerWaiting(peer);
     size_t i = 2;
     for (auto peer = peers.begin(); peer != peers.end(); ++i) {
       const bool over = polled[i].revents != 0 && !HandlePacket(*peer);
@@ -210,7 +211,8 @@ void FakeAgent::Serve(int listener_fd) {
       peer = over ? peers.erase(peer) : std::next(peer);
     }
     if (polled[1].revents != 0) {
-      peers.push_back({UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)), {}});
+      peers.push_back(
+          {UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)), {}, {}});
     }
   }
   ::unlink(socket_path_.c_str());
@@ -232,6 +234,10 @@ bool FakeAgent::HandlePacket(Peer& peer) {
     mishaps_.pop_front();
   }
   if (mishap.what == Mishap::kDropBeforeWork) return false;
+  if (HasToWait(request)) {
+    peer.waiting = request;
+    return true;
+  }
   Answer answer = Work(peer, request);
   if (mishap.what == Mishap::kDropAfterWork) return false;
   if (mishap.edit) mishap.edit(answer.response);
@@ -244,6 +250,27 @@ bool FakeAgent::HandlePacket(Peer& peer) {
              mishap.what == Mishap::kSendRaw ? mishap.raw : answer.response.SerializeAsString(),
              fds);
   return true;
+}
+
+void FakeAgent::AddFault(v1::LocalFault fault) {
+  {
+    MutexLock lock(mutex_);
+    faults_.push_back(std::move(fault));
+  }
+  Wake();
+}
+
+// Whether the request is answered later: one for faults, while there are none.
+bool FakeAgent::HasToWait(const v1::LocalRequest& request) const {
+  return request.has_faults() && request.faults().wait_ms() > 0 &&
+         request.faults().after() >= faults_.size();
+}
+
+void FakeAgent::AnswerWaiting(Peer& peer) {
+  MutexLock lock(mutex_);
+  if (!peer.waiting.has_value() || HasToWait(*peer.waiting)) return;
+  SendPacket(peer.socket.get(), Work(peer, *peer.waiting).response.SerializeAsString(), {});
+  peer.waiting.reset();
 }
 
 FakeAgent::Answer FakeAgent::Work(Peer& peer, const v1::LocalRequest& request) {
@@ -260,6 +287,12 @@ FakeAgent::Answer FakeAgent::Work(Peer& peer, const v1::LocalRequest& request) {
     case v1::LocalRequest::kClose:
       opens_[request.close().name()] -= static_cast<int>(peer.opens.erase(request.close().name()));
       answer.response.mutable_close();
+      return answer;
+    case v1::LocalRequest::kFaults:
+      for (size_t i = request.faults().after(); i < faults_.size(); ++i) {
+        *answer.response.mutable_faults()->add_faults() = faults_[i];
+      }
+      answer.response.mutable_faults()->set_last(faults_.size());
       return answer;
     default:
       break;

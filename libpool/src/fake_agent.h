@@ -10,6 +10,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -67,6 +68,9 @@ class FakeAgent {
   void Remove(const std::string& name);
   std::string FilePath(const std::string& name, size_t segment) const;
 
+  // Tells of a fault from now on, in order.
+  void AddFault(v1::LocalFault fault);
+
   // What to do with the next request instead of answering it; several apply one after another.
   struct Mishap {
     enum What { kDropAfterWork, kDropBeforeWork, kSendRaw, kEdit };
@@ -91,10 +95,13 @@ class FakeAgent {
   struct Peer {
     UniqueFd socket;
     std::set<std::string> opens;
+    std::optional<v1::LocalRequest> waiting = {};  // For faults, without end.
   };
 
   void Serve(int listener);
   bool HandlePacket(Peer& peer);  // False: the connection is over.
+  bool HasToWait(const v1::LocalRequest& request) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AnswerWaiting(Peer& peer);
   Answer Work(Peer& peer, const v1::LocalRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Answer OpenFor(Peer& peer, const std::string& name, v1::Access access)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -113,6 +120,7 @@ class FakeAgent {
   bool pause_wanted_ ABSL_GUARDED_BY(mutex_) = false;
   bool paused_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<std::string, FakeRegion> regions_ ABSL_GUARDED_BY(mutex_);
+  std::vector<v1::LocalFault> faults_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::string> allocated_ ABSL_GUARDED_BY(mutex_);  // request_id to name.
   std::deque<Mishap> mishaps_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::LocalRequest> requests_ ABSL_GUARDED_BY(mutex_);

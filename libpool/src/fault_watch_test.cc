@@ -1,0 +1,155 @@
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "cxlpool/error.h"
+#include "cxlpool/faults.h"
+#include "libpool/src/fake_agent.h"
+#include "proto/support/mutex.h"
+
+namespace cxlpool::libpool {
+namespace {
+
+v1::LocalFault FaultAt(uint64_t offset, const std::string& tag = "tag-1") {
+  v1::LocalFault fault;
+  fault.set_name("regions/kv");
+  fault.set_tag(tag);
+  fault.set_region_offset_bytes(offset);
+  fault.set_length_bytes(64);
+  fault.set_message("poison, source Internal");
+  return fault;
+}
+
+class FaultWatchTest : public ::testing::Test {
+ protected:
+  absl::StatusOr<FaultWatch> Watch() {
+    return FaultWatch::Start({.socket_path = agent_.socket_path(), .timeout = absl::Seconds(5)},
+                             [this](const Fault& fault) {
+                               MutexLock lock(mutex_);
+                               heard_.push_back(fault);
+                             });
+  }
+  std::vector<uint64_t> Offsets() {
+    MutexLock lock(mutex_);
+    std::vector<uint64_t> offsets;
+    for (const Fault& fault : heard_) offsets.push_back(fault.region_offset_bytes);
+    return offsets;
+  }
+  template <typename Condition>
+  bool Await(Condition condition) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (!condition()) {
+      if (std::chrono::steady_clock::now() > deadline) return false;
+      ::poll(nullptr, 0, 1);
+    }
+    return true;
+  }
+  bool AwaitHeard(size_t count) {
+    return Await([&] { return Offsets().size() >= count; });
+  }
+
+  FakeAgent agent_;
+  Mutex mutex_;
+  std::vector<Fault> heard_ ABSL_GUARDED_BY(mutex_);
+};
+
+TEST_F(FaultWatchTest, WhatWasThereAndWhatComes) {
+  agent_.AddFault(FaultAt(4096));
+  auto watch = Watch();
+  ASSERT_TRUE(watch.ok()) << watch.status();
+  EXPECT_TRUE(AwaitHeard(1));
+  agent_.AddFault(FaultAt(8192));
+  EXPECT_TRUE(AwaitHeard(2));
+  EXPECT_TRUE(watch->Check().ok());
+  MutexLock lock(mutex_);
+  EXPECT_EQ(heard_[1].name, "regions/kv");
+  EXPECT_EQ(heard_[1].tag, "tag-1");
+  EXPECT_EQ(heard_[1].region_offset_bytes, 8192u);
+  EXPECT_EQ(heard_[1].length_bytes, 64u);
+  EXPECT_EQ(heard_[1].message, "poison, source Internal");
+}
+
+TEST_F(FaultWatchTest, AnAgentThatRestartsTellsNothingTwice) {
+  agent_.AddFault(FaultAt(0));
+  auto watch = Watch();
+  ASSERT_TRUE(watch.ok());
+  EXPECT_TRUE(AwaitHeard(1));
+  agent_.Stop();
+  EXPECT_TRUE(Await([&] { return ErrorReason(watch->Check()) == "AGENT_NOT_RUNNING"; }));
+  agent_.Start();
+  agent_.AddFault(FaultAt(64));
+  agent_.AddFault(FaultAt(0, "tag-2"));
+  EXPECT_TRUE(AwaitHeard(3));
+  EXPECT_EQ(Offsets(), (std::vector<uint64_t>{0, 64, 0}));
+  EXPECT_TRUE(Await([&] { return watch->Check().ok(); }));
+}
+
+TEST_F(FaultWatchTest, AWaitIsCutShortByTheEnd) {
+  const auto begin = std::chrono::steady_clock::now();
+  {
+    auto watch = Watch();
+    ASSERT_TRUE(watch.ok());
+    EXPECT_TRUE(Await([&] { return agent_.Requests().size() >= 2; }));  // It waits for 30 s.
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+}
+
+TEST_F(FaultWatchTest, AnAgentThatIsGoneDoesNotHoldTheEndUp) {
+  auto watch = Watch();
+  ASSERT_TRUE(watch.ok());
+  agent_.Stop();
+  EXPECT_TRUE(Await([&] { return !watch->Check().ok(); }));
+}
+
+TEST_F(FaultWatchTest, MovesLikeAnyValue) {
+  auto watch = Watch();
+  ASSERT_TRUE(watch.ok());
+  FaultWatch moved = *std::move(watch);
+  agent_.AddFault(FaultAt(0));
+  EXPECT_TRUE(AwaitHeard(1));
+  EXPECT_TRUE(moved.Check().ok());
+}
+
+TEST_F(FaultWatchTest, FaultsThatCannotBeAreIgnored) {
+  v1::LocalFault fault = FaultAt(0);
+  fault.set_length_bytes(0);
+  agent_.AddFault(fault);
+  fault = FaultAt(~uint64_t{0});
+  agent_.AddFault(fault);
+  agent_.AddFault(FaultAt(128));
+  auto watch = Watch();
+  ASSERT_TRUE(watch.ok());
+  EXPECT_TRUE(AwaitHeard(1));
+  EXPECT_EQ(Offsets(), std::vector<uint64_t>{128});
+}
+
+TEST_F(FaultWatchTest, AnAnswerToAnotherQuestionIsSaid) {
+  agent_.Next({.what = FakeAgent::Mishap::kEdit,
+               .edit = [](v1::LocalResponse& response) { response.mutable_close(); }});
+  EXPECT_EQ(ErrorReason(Watch().status()), "BAD_REPLY");
+}
+
+TEST_F(FaultWatchTest, RefusalsAreTheAgents) {
+  agent_.Next({.what = FakeAgent::Mishap::kEdit, .edit = [](v1::LocalResponse& response) {
+                 response.set_code(static_cast<int>(absl::StatusCode::kPermissionDenied));
+                 response.mutable_error()->set_reason("USER_NOT_ALLOWED");
+               }});
+  EXPECT_EQ(ErrorReason(Watch().status()), "USER_NOT_ALLOWED");
+}
+
+TEST_F(FaultWatchTest, BadArguments) {
+  EXPECT_EQ(ErrorReason(FaultWatch::Start({}, nullptr).status()), "BAD_ARGUMENT");
+  EXPECT_EQ(ErrorReason(
+                FaultWatch::Start({.timeout = absl::ZeroDuration()}, [](const Fault&) {}).status()),
+            "BAD_ARGUMENT");
+  EXPECT_EQ(
+      ErrorReason(
+          FaultWatch::Start({.socket_path = "/nowhere/agent.sock"}, [](const Fault&) {}).status()),
+      "AGENT_NOT_RUNNING");
+}
+
+}  // namespace
+}  // namespace cxlpool::libpool
