@@ -20,7 +20,7 @@ from cxlrack.process import Process
 from cxlrack.qmp import Qmp, QmpError
 from cxlrack.topology import HostSpec
 
-BOOT_TIMEOUT_S = 90.0
+BOOT_TIMEOUT_S = 300.0
 RUN_TIMEOUT_S = 60.0
 
 _BRIDGE_OF_SLOT = ('bus=$(cut -d: -f1,2 /sys/bus/pci/slots/%d/address); '
