@@ -83,6 +83,10 @@ uint64_t& Counter(DeviceUse& use, RegionState state, bool bad) {
   }
 }
 
+uint64_t UnusedOf(const Tenant& tenant, const TenantUse& use) {
+  return tenant.reserved_bytes - std::min(tenant.reserved_bytes, use.held_bytes);
+}
+
 }  // namespace
 
 // What a Region must be like by itself.
@@ -227,16 +231,15 @@ void PoolState::Charge(const Region& region, int64_t sign) {
 
 void PoolState::ChargeTenant(Interned tenant, int64_t bytes, int64_t regions) {
   const Tenant* known = tenants_.empty() ? nullptr : FindTenant(tenant);
-  if (known != nullptr) promised_bytes_ -= Unused(*known);
   TenantUse& use = tenant_use_[tenant];
+  if (known != nullptr) promised_bytes_ -= UnusedOf(*known, use);
   use.held_bytes += static_cast<uint64_t>(bytes);
   use.regions += static_cast<uint64_t>(regions);
-  if (known != nullptr) promised_bytes_ += Unused(*known);
+  if (known != nullptr) promised_bytes_ += UnusedOf(*known, use);
 }
 
 uint64_t PoolState::Unused(const Tenant& tenant) const {
-  const uint64_t held = UseOf(Interned(tenant.id)).held_bytes;
-  return tenant.reserved_bytes - std::min(tenant.reserved_bytes, held);
+  return UnusedOf(tenant, UseOf(Interned(tenant.id)));
 }
 
 void PoolState::IndexAttachments(const Region& region) {

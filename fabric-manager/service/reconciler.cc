@@ -313,10 +313,6 @@ void Reconciler::OnCommitted(const std::vector<Change>& changes) {
 
 void Reconciler::FollowCommitted(const Region& region) {
   for (const Attachment& attachment : region.attachments) {
-    // Others on the same bridges may have waited for this one.
-    if (attachment.state == AttachmentState::kOnline || attachment.detaching) {
-      TouchHost(attachment.host);
-    }
     // A new name, or a tail that is part of it now: what stands is told anew.
     const auto track = tracks_.find(attachment.generation);
     if (track == tracks_.end() || track->second.wants == OfferedWants{}) continue;

@@ -162,7 +162,7 @@ void Reconciler::OnSegments(const std::string& host, const SegmentReports& repor
     Pass("report-", v1::SegmentState_Name(report.state()));
     Touch((*region)->key);
   }
-  TouchHost(host);
+  if (complete) TouchHost(host);
   PostStep();
 }
 

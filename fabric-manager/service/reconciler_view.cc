@@ -143,7 +143,8 @@ const BoundLd* Reconciler::NamelessOn(const Slice& slice) const {
 }
 
 void Reconciler::AddDevices(const FabricView& view) {
-  Change change;
+  std::vector<std::string> found;
+  std::vector<std::string> lost;
   for (const FabricDevice& seen : view.devices) {
     const Device* known = writer_->state().FindDevice(seen.id);
     if (known == nullptr) {
@@ -173,16 +174,18 @@ void Reconciler::AddDevices(const FabricView& view) {
                "(serial, capacity or granule differ): nothing will be placed on it; give the new ",
                "device a new name");
     }
-    if (known->reachable != same) writer_->SetReachable(seen.id, same);
+    if (known->reachable != same) (same ? found : lost).push_back(seen.id);
   }
   for (const auto& [id, device] : writer_->state().devices()) {
     const bool seen = std::any_of(view.devices.begin(), view.devices.end(),
                                   [&, name = id](const FabricDevice& d) { return d.id == name; });
     if (!seen && device.reachable) {
       LogWarning("reconciler", "device ", id, " is no longer seen by the fabric");
-      writer_->SetReachable(id, false);
+      lost.push_back(id);
     }
   }
+  writer_->SetReachable(found, true);
+  writer_->SetReachable(lost, false);
 }
 
 // LDs of one Attachment that no record intends: PlanStray takes their bytes out of use.

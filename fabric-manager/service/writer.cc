@@ -155,12 +155,13 @@ void Writer::PlanAll(Pending& pending) {
   planned.done = std::move(pending.done);
   planned.batch_done = std::move(pending.batch_done);
   planned.answers.reserve(pending.count);
+  planned.first_dependent = pending.count;
   for (size_t item = 0; item < pending.count; ++item) {
     const uint64_t revision = context_.revision = revision_ + 1;
     absl::StatusOr<Proposal> proposal = pending.plan ? std::move(pending.plan)(state_, context_)
                                                      : pending.plan_item(item, state_, context_);
     planned.answers.push_back(PlanOne(pending.audit, std::move(proposal), revision));
-    planned.depends_on_commit.push_back(!changes_.empty());
+    if (!changes_.empty()) planned.first_dependent = std::min(planned.first_dependent, item);
   }
   group_.push_back(std::move(planned));
 }
@@ -316,9 +317,9 @@ void Writer::Tell(Finished finished) {
 
 void Writer::Answer(Planned planned, const absl::Status& status) {
   queued_.fetch_sub(planned.answers.size());
-  for (size_t i = 0; i < planned.answers.size(); ++i) {
-    if (CXLPOOL_MUTANT("ack-failed-commit")) break;
-    if (!status.ok() && planned.depends_on_commit[i]) planned.answers[i] = StoreFailed(status);
+  const bool failed = !status.ok() && !CXLPOOL_MUTANT("ack-failed-commit");
+  for (size_t i = planned.first_dependent; failed && i < planned.answers.size(); ++i) {
+    planned.answers[i] = StoreFailed(status);
   }
   if (planned.done) {
     std::move(planned.done)(std::move(planned.answers.front()));

@@ -109,6 +109,7 @@ class Writer {
   void SetRuntime(const std::string& host, HostRuntime runtime);
   void SetRuntimes(std::vector<std::pair<std::string, HostRuntime>> of_hosts);  // In one view.
   void SetReachable(const std::string& device, bool reachable);
+  void SetReachable(const std::vector<std::string>& devices, bool reachable);  // In one view.
 
  private:
   struct Pending {
@@ -121,8 +122,9 @@ class Writer {
   };
   struct Planned {
     Outcomes answers;
-    std::vector<bool> depends_on_commit;  // It, or one before it in the group, changed something.
-    DoneWith<Committed> done;             // Of one.
+    // From this answer on: it, or one before it in the group, changed something.
+    size_t first_dependent = 0;
+    DoneWith<Committed> done;  // Of one.
     OutcomesDone batch_done;
   };
 

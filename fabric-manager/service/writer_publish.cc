@@ -22,12 +22,17 @@ bool StaysAs(const Region& before, const Change& change) {
 }
 
 // Hosts whose slots an item concerns.
-void AddHosts(const Item& item, std::set<std::string>& hosts) {
+void AddHosts(const Item& item, std::vector<absl::string_view>& hosts) {
   if (const auto* region = std::get_if<RegionPtr>(&item)) {
-    for (const Attachment& attachment : (*region)->attachments) hosts.insert(attachment.host);
+    for (const Attachment& attachment : (*region)->attachments) hosts.push_back(attachment.host);
   } else if (const auto* host = std::get_if<Host>(&item)) {
-    hosts.insert(host->id);
+    hosts.push_back(host->id);
   }
+}
+
+// Whether it is of what ReadInfos reads.
+bool IsInfo(const Item& item) {
+  return std::holds_alternative<Device>(item) || std::holds_alternative<Tenant>(item);
 }
 
 }  // namespace
@@ -56,11 +61,15 @@ void Writer::PublishLoaded(const Change& records) {
 // What the group's changes made of the view, in their order; of each one what it replaced first.
 void Writer::PublishView() {
   Publication publication;
-  std::set<std::string> hosts = std::move(stale_hosts_);
-  stale_hosts_.clear();
+  const std::set<std::string> stale_hosts = std::exchange(stale_hosts_, {});
+  std::vector<absl::string_view> hosts(stale_hosts.begin(), stale_hosts.end());
+  hosts.reserve(hosts.size() + changes_.size());
+  publication.regions.reserve(changes_.size());
+  publication.tags.reserve(changes_.size());
   for (size_t i = 0; i < changes_.size(); ++i) {
     for (const Item& item : inverses_[i]) {
       AddHosts(item, hosts);
+      stale_infos_ |= IsInfo(item);
       const auto* before = std::get_if<RegionPtr>(&item);
       if (before == nullptr || StaysAs(**before, changes_[i])) continue;
       publication.regions.push_back({(*before)->id, nullptr});
@@ -72,11 +81,14 @@ void Writer::PublishView() {
         publication.regions.push_back({(*now)->id, *now});
         publication.tags.emplace_back((*now)->tag, *now);
       } else {
-        stale_infos_ |= !std::holds_alternative<Tombstone>(item);
+        stale_infos_ |= IsInfo(item);
       }
     }
   }
-  for (const std::string& id : hosts) {
+  std::sort(hosts.begin(), hosts.end());
+  hosts.erase(std::unique(hosts.begin(), hosts.end()), hosts.end());
+  publication.hosts.reserve(hosts.size());
+  for (const absl::string_view id : hosts) {
     if (const Host* host = state_.FindHost(id)) publication.hosts.push_back(LookAtHost(*host));
   }
   Publish(std::move(publication));
@@ -145,7 +157,12 @@ void Writer::SetRuntimes(std::vector<std::pair<std::string, HostRuntime>> of_hos
 }
 
 void Writer::SetReachable(const std::string& device, bool reachable) {
-  state_.SetReachable(device, reachable);
+  SetReachable(std::vector<std::string>{device}, reachable);
+}
+
+void Writer::SetReachable(const std::vector<std::string>& devices, bool reachable) {
+  if (devices.empty()) return;
+  for (const std::string& device : devices) state_.SetReachable(device, reachable);
   stale_infos_ = true;
   if (!committing_) PublishView();
 }

@@ -1,7 +1,9 @@
 #include "proto/support/refusal.h"
 
+#include <cstdint>
+#include <cstring>
+
 #include "absl/strings/cord.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
 namespace cxlpool {
@@ -9,25 +11,24 @@ namespace {
 
 constexpr char kPayloadUrl[] = "cxlpool.v1/refusal";
 
-// Fields as "<length>:<bytes>", one after another: reason, message, remedy, then key and value
-// of each metadata pair. Private to this file.
+// Fields as length and bytes, one after another: reason, message, remedy, then key and value of
+// each metadata pair. Private to this file and to one process.
+using Length = uint64_t;
+
 void Append(std::string& out, absl::string_view field) {
-  const absl::AlphaNum size(field.size());
-  out.append(size.data(), size.size());
-  out.push_back(':');
+  const Length length = field.size();
+  out.append(reinterpret_cast<const char*>(&length), sizeof(length));
   out.append(field.data(), field.size());
 }
-constexpr size_t kMostBeforeField = 8;  // Of fields of sizes that there are.
 
 bool Take(absl::string_view& in, absl::string_view& field) {
-  const size_t colon = in.find(':');
-  size_t size = 0;
-  if (colon == absl::string_view::npos || !absl::SimpleAtoi(in.substr(0, colon), &size) ||
-      in.size() - colon - 1 < size) {
-    return false;
-  }
-  field = in.substr(colon + 1, size);
-  in.remove_prefix(colon + 1 + size);
+  Length length = 0;
+  if (in.size() < sizeof(length)) return false;
+  std::memcpy(&length, in.data(), sizeof(length));
+  in.remove_prefix(sizeof(length));
+  if (in.size() < length) return false;
+  field = in.substr(0, length);
+  in.remove_prefix(length);
   return true;
 }
 
@@ -45,7 +46,7 @@ absl::Status Refusal::ToStatus() const {
   std::string payload;
   size_t size = reason.size() + message.size() + remedy.size();
   for (const auto& [key, value] : metadata) size += key.size() + value.size();
-  payload.reserve(size + (3 + 2 * metadata.size()) * kMostBeforeField);
+  payload.reserve(size + (3 + 2 * metadata.size()) * sizeof(Length));
   for (const std::string* field : {&reason, &message, &remedy}) Append(payload, *field);
   for (const auto& [key, value] : metadata) {
     Append(payload, key);

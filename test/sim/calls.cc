@@ -90,7 +90,7 @@ fm::ReleaseSpec ReleaseSpecOf(const Step& step, const fm::Request& request, int6
   return spec;
 }
 
-fm::Request RequestOf(const std::string& method, uint64_t number, uint64_t item) {
+fm::Request RequestOf(Interned method, uint64_t number, uint64_t item) {
   std::string id(16, '\0');
   for (int i = 0; i < 8; ++i) id[i] = static_cast<char>(number >> (8 * i));
   id[8] = static_cast<char>(item + 1);
@@ -100,11 +100,13 @@ fm::Request RequestOf(const std::string& method, uint64_t number, uint64_t item)
 
 std::optional<ClientOp> OpOf(const Step& step, int64_t item) {
   ClientOp op;
-  if (step.Get("region") >= kRegionNames) return std::nullopt;  // Nobody can ask for it by name.
+  const int64_t region = step.Get("region");
+  if (region >= kRegionNames) return std::nullopt;  // Nobody can ask for it by name.
   op.client = static_cast<int>(step.Get("client"));
-  op.region_id = RegionName((step.Get("region") + item) % kRegionNames);
+  op.region_id = RegionName((region + item) % kRegionNames);
   op.size_granules = static_cast<uint64_t>(step.Get("granules"));
-  if (step.Get("host") < kHosts) op.host = HostName(static_cast<int>(step.Get("host")));
+  const int64_t host = step.Get("host");
+  if (host < kHosts) op.host = HostName(static_cast<int>(host));
   switch (step.verb) {
     case Verb::kAllocateBatch:
       op.host.clear();
@@ -121,7 +123,7 @@ std::optional<ClientOp> OpOf(const Step& step, int64_t item) {
       return op;
     case Verb::kRename:
       op.kind = ClientOp::kRename;
-      op.region_id = Renamed(step.Get("region"));
+      op.region_id = Renamed(region);
       op.new_region_id = NewName(step);
       return op;
     case Verb::kAttach:

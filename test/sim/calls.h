@@ -20,7 +20,7 @@ std::string TenantName(int64_t tenant);
 std::string DeviceName(int64_t device);
 
 // The request_id of call `number`, or of an item of that batch: the same for every attempt.
-fm::Request RequestOf(const std::string& method, uint64_t number, uint64_t item);
+fm::Request RequestOf(Interned method, uint64_t number, uint64_t item);
 
 fm::AllocateSpec AllocateSpecOf(const Step& step, const fm::Request& request, int64_t region);
 fm::ReleaseSpec ReleaseSpecOf(const Step& step, const fm::Request& request, int64_t region);

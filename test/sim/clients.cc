@@ -16,7 +16,8 @@ constexpr int64_t kRetry_us = 30'000;
 constexpr int kMaxAttempts = 4;
 
 bool WorthTryingAgain(const absl::Status& status) {
-  return absl::IsUnavailable(status) || ReasonOf(status) == "QUEUE_FULL";
+  return absl::IsUnavailable(status) ||
+         (absl::IsResourceExhausted(status) && ReasonOf(status) == "QUEUE_FULL");
 }
 
 absl::Status UnknownRegion() {
@@ -29,6 +30,21 @@ bool SeesHosts(ManagerProcess& manager, const fm::Region& region) {
                      [&](const fm::Attachment& attachment) {
                        return manager.writer().state().Runtime(attachment.host).fabric_reachable;
                      });
+}
+
+// As request ids are scoped to.
+struct Methods {
+  Interned allocate = "AllocateRegion";
+  Interned attach = "AttachRegion";
+  Interned detach = "DetachRegion";
+  Interned resize = "ResizeRegion";
+  Interned rename = "RenameRegion";
+  Interned renew = "RenewRegion";
+  Interned release = "ReleaseRegion";
+};
+const Methods& AllMethods() {
+  static const Methods methods;
+  return methods;
 }
 
 }  // namespace
@@ -105,7 +121,8 @@ void Clients::Serve(ManagerProcess& manager, const CallPtr& call) {
   fm::PoolService& pool = manager.pool();
   static const std::string& principal = *new std::string("cxlpool://operator/sim");
   const int64_t region = step.Get("region");
-  const auto request = [&](const char* method) { return RequestOf(method, call->request, 0); };
+  const Methods& methods = AllMethods();
+  const auto request = [&](Interned method) { return RequestOf(method, call->request, 0); };
   const auto one = [this, life, call](const absl::StatusOr<fm::Committed>& answer) {
     Answer(life, call, answer);
   };
@@ -119,19 +136,19 @@ void Clients::Serve(ManagerProcess& manager, const CallPtr& call) {
   const auto host = [&] { return HostName(static_cast<int>(step.Get("host"))); };
   switch (step.verb) {
     case Verb::kAllocate:
-      return pool.Allocate(AllocateSpecOf(step, request("AllocateRegion"), region), false, one);
+      return pool.Allocate(AllocateSpecOf(step, request(methods.allocate), region), false, one);
     case Verb::kAllocateBatch: {
       std::vector<absl::StatusOr<fm::AllocateSpec>> specs;
       for (int64_t i = 0; i < step.Get("count"); ++i) {
         specs.emplace_back(AllocateSpecOf(
-            step, RequestOf("AllocateRegion", call->request, static_cast<uint64_t>(i)),
+            step, RequestOf(methods.allocate, call->request, static_cast<uint64_t>(i)),
             (region + i) % kRegionNames));
       }
       return pool.AllocateBatch(std::move(specs), false, many);
     }
     case Verb::kAttach:
       return pool.Attach(
-          {.request = request("AttachRegion"),
+          {.request = request(methods.attach),
            .region_id = RegionName(region),
            .host = host(),
            .mode = step.Get("mode") == 1 ? fm::Mode::kSystemRam : fm::Mode::kDevdax,
@@ -139,21 +156,21 @@ void Clients::Serve(ManagerProcess& manager, const CallPtr& call) {
           false, one);
     case Verb::kDetach:
       return pool.Detach(
-          {.request = request("DetachRegion"), .region_id = RegionName(region), .host = host()},
+          {.request = request(methods.detach), .region_id = RegionName(region), .host = host()},
           one);
     case Verb::kResize:
-      return pool.Resize({.request = request("ResizeRegion"),
+      return pool.Resize({.request = request(methods.resize),
                           .region_id = RegionName(region),
                           .size_bytes = static_cast<uint64_t>(step.Get("granules")) * kGranule,
                           .max_extents = static_cast<uint32_t>(step.Get("extents"))},
                          false, one);
     case Verb::kRename:
-      return pool.Rename({.request = request("RenameRegion"),
+      return pool.Rename({.request = request(methods.rename),
                           .region_id = Renamed(region),
                           .new_region_id = NewName(step)},
                          one);
     case Verb::kRenew:
-      return pool.Renew({.request = request("RenewRegion"),
+      return pool.Renew({.request = request(methods.renew),
                          .region_id = RegionName(region),
                          .ttl = absl::Seconds(12),
                          .by_operator = true},
@@ -163,12 +180,12 @@ void Clients::Serve(ManagerProcess& manager, const CallPtr& call) {
         return one(absl::CancelledError("not on one's word"));
       [[fallthrough]];
     case Verb::kRelease:
-      return pool.Release(ReleaseSpecOf(step, request("ReleaseRegion"), region), one);
+      return pool.Release(ReleaseSpecOf(step, request(methods.release), region), one);
     case Verb::kReleaseBatch: {
       std::vector<absl::StatusOr<fm::ReleaseSpec>> specs;
       for (int64_t i = 0; i < step.Get("count"); ++i) {
         specs.emplace_back(
-            ReleaseSpecOf(step, RequestOf("ReleaseRegion", call->request, static_cast<uint64_t>(i)),
+            ReleaseSpecOf(step, RequestOf(methods.release, call->request, static_cast<uint64_t>(i)),
                           (region + i) % kRegionNames));
       }
       return pool.ReleaseBatch(std::move(specs), many);
@@ -280,7 +297,7 @@ void Clients::ReleaseAll() {
     // As an operator would, who looks first at what the manager knows of the hosts.
     if (quarantined && !SeesHosts(*manager, *region)) continue;
     fm::ReleaseSpec spec;
-    spec.request = RequestOf("ReleaseRegion", ++requests_, 0);
+    spec.request = RequestOf(AllMethods().release, ++requests_, 0);
     spec.region_id = region->id;
     spec.detach_all = true;
     spec.force = quarantined;
