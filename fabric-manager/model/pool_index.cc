@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/model/pool_state.h"
 #include "proto/support/mutant.h"
@@ -65,8 +66,8 @@ absl::Status CheckTail(const Region& region, const Attachment& attachment) {
 }
 
 // Pairwise different; there are a few at most, or it is rare.
-template <typename T>
-bool Distinct(std::vector<T> values) {
+template <typename Values>
+bool Distinct(Values values) {
   std::sort(values.begin(), values.end());
   return std::adjacent_find(values.begin(), values.end()) == values.end();
 }
@@ -118,8 +119,8 @@ absl::Status PoolState::CheckShape(const Region& region) {
   }
   if (region.state == RegionState::kScrubbing)
     return broken("is being scrubbed while it is attached");
-  std::vector<uint64_t> serials;
-  std::vector<uint64_t> generations;
+  absl::InlinedVector<uint64_t, kMaxExtentsPerRegion> serials;
+  absl::InlinedVector<uint64_t, 8> generations;
   for (size_t i = 0; i < region.attachments.size(); ++i) {
     const Attachment& attachment = region.attachments[i];
     if (i > 0 && !(region.attachments[i - 1].host < attachment.host)) {

@@ -25,16 +25,24 @@ std::string ViewHolder::IdOfTag(const Uuid& tag) const {
   return it == by_tag_.end() ? std::string() : it->second->id;
 }
 
-void ViewHolder::Publish(Publication publication) {
+void ViewHolder::Publish(Publication& publication) {
   const auto append = [](auto& to, auto& from) {
     to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
-    from = std::move(to);
+    from.clear();
   };
   MutexLock lock(mutex_);
   append(pending_.regions, publication.regions);
   append(pending_.tags, publication.tags);
   append(pending_.hosts, publication.hosts);
-  pending_ = std::move(publication);
+  pending_.revision = publication.revision;
+  pending_.devices.swap(publication.devices);
+  pending_.device_infos = publication.device_infos;
+  pending_.tenants.swap(publication.tenants);
+  pending_.tenant_infos = publication.tenant_infos;
+  pending_.topology = publication.topology;
+  pending_.capacity = publication.capacity;
+  publication.devices.clear();
+  publication.tenants.clear();
   stale_ = true;
   // Hosts too: their heartbeats are shown while nobody looks.
   if (pending_.regions.size() + pending_.hosts.size() > kMaxPending) Merge();

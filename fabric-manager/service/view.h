@@ -76,7 +76,8 @@ class ViewHolder {
  public:
   PoolViewPtr Get() const;
 
-  void Publish(Publication publication);
+  // Leaves the lists of `publication` empty, with room for the next.
+  void Publish(Publication& publication);
 
   // Empty if there is none.
   std::string IdOfTag(const Uuid& tag) const;

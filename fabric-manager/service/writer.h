@@ -149,7 +149,7 @@ class Writer {
   // writer_publish.cc, as are the setters of what is not durable.
   void PublishGroup();
   void PublishLoaded(const Change& records);
-  void Publish(Publication publication);
+  void Publish(Publication& publication);
   void PublishView();
   void ReadInfos();
   std::shared_ptr<const HostView> LookAtHost(const Host& host) const;
@@ -180,6 +180,7 @@ class Writer {
   bool committing_ = false;
   std::deque<std::unique_ptr<Pending>> queue_;
 
+  Publication publication_;            // Empty between; its room is used again.
   std::set<std::string> stale_hosts_;  // Runtime changed since the last view.
   std::shared_ptr<const Topology> topology_ = std::make_shared<const Topology>();
   bool stale_infos_ = true;  // So did what a device or a tenant is.

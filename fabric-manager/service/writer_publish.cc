@@ -55,17 +55,15 @@ void Writer::PublishLoaded(const Change& records) {
       publication.hosts.push_back(LookAtHost(*host));
     }
   }
-  Publish(std::move(publication));
+  Publish(publication);
 }
 
 // What the group's changes made of the view, in their order; of each one what it replaced first.
 void Writer::PublishView() {
-  Publication publication;
+  Publication& publication = publication_;
   const std::set<std::string> stale_hosts = std::exchange(stale_hosts_, {});
   std::vector<absl::string_view> hosts(stale_hosts.begin(), stale_hosts.end());
   hosts.reserve(hosts.size() + changes_.size());
-  publication.regions.reserve(changes_.size());
-  publication.tags.reserve(changes_.size());
   for (size_t i = 0; i < changes_.size(); ++i) {
     for (const Item& item : inverses_[i]) {
       AddHosts(item, hosts);
@@ -87,21 +85,19 @@ void Writer::PublishView() {
   }
   std::sort(hosts.begin(), hosts.end());
   hosts.erase(std::unique(hosts.begin(), hosts.end()), hosts.end());
-  publication.hosts.reserve(hosts.size());
   for (const absl::string_view id : hosts) {
     if (const Host* host = state_.FindHost(id)) publication.hosts.push_back(LookAtHost(*host));
   }
-  Publish(std::move(publication));
+  Publish(publication);
 }
 
 // With what every publication tells.
-void Writer::Publish(Publication publication) {
+void Writer::Publish(Publication& publication) {
   publication.revision = revision_;
   publication.topology = topology_;
   if (stale_infos_) ReadInfos();
   stale_infos_ = false;
   publication.device_infos = device_infos_;
-  publication.devices.reserve(device_order_.size());
   for (const DeviceIndex index : device_order_) {
     const bool placeable = state_.placeable().Contains(index);
     publication.devices.push_back(
@@ -110,7 +106,7 @@ void Writer::Publish(Publication publication) {
   publication.tenant_infos = tenant_infos_;
   for (const Interned& tenant : tenant_order_) publication.tenants.push_back(state_.UseOf(tenant));
   publication.capacity = state_.GetCapacity();
-  views_->Publish(std::move(publication));
+  views_->Publish(publication);
 }
 
 std::shared_ptr<const HostView> Writer::LookAtHost(const Host& host) const {

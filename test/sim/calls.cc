@@ -98,10 +98,9 @@ fm::Request RequestOf(Interned method, uint64_t number, uint64_t item) {
   return fm::Request{{kPrincipal, method, Uuid(id)}, 1};
 }
 
-std::optional<ClientOp> OpOf(const Step& step, int64_t item) {
-  ClientOp op;
+bool FillOp(const Step& step, int64_t item, ClientOp& op) {
   const int64_t region = step.Get("region");
-  if (region >= kRegionNames) return std::nullopt;  // Nobody can ask for it by name.
+  if (region >= kRegionNames) return false;  // Nobody can ask for it by name.
   op.client = static_cast<int>(step.Get("client"));
   op.region_id = RegionName((region + item) % kRegionNames);
   op.size_granules = static_cast<uint64_t>(step.Get("granules"));
@@ -114,37 +113,37 @@ std::optional<ClientOp> OpOf(const Step& step, int64_t item) {
     case Verb::kAllocate:
       op.kind = ClientOp::kAllocate;
       op.lease = step.Get("shape") == kShapeOfLease;
-      return op;
+      return true;
     case Verb::kGet:
       op.kind = ClientOp::kGet;
-      return op;
+      return true;
     case Verb::kResize:
       op.kind = ClientOp::kResize;
-      return op;
+      return true;
     case Verb::kRename:
       op.kind = ClientOp::kRename;
       op.region_id = Renamed(region);
       op.new_region_id = NewName(step);
-      return op;
+      return true;
     case Verb::kAttach:
       op.kind = ClientOp::kAttach;
-      return op;
+      return true;
     case Verb::kDetach:
       op.kind = ClientOp::kDetach;
-      return op;
+      return true;
     case Verb::kRenew:
       op.kind = ClientOp::kRenew;
       op.lease = true;
-      return op;
+      return true;
     case Verb::kRelease:
     case Verb::kReleaseBatch:
     case Verb::kForceRelease:
       op.kind = ClientOp::kRelease;
       op.detach_all = step.verb != Verb::kRelease || step.Get("all") != 0;
       op.force = step.verb == Verb::kForceRelease;
-      return op;
+      return true;
     default:
-      return std::nullopt;
+      return false;
   }
 }
 

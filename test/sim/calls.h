@@ -3,7 +3,6 @@
 #define CXLPOOL_TEST_SIM_CALLS_H_
 
 #include <cstdint>
-#include <optional>
 #include <string>
 
 #include "fabric-manager/service/pool_service.h"
@@ -25,9 +24,9 @@ fm::Request RequestOf(Interned method, uint64_t number, uint64_t item);
 fm::AllocateSpec AllocateSpecOf(const Step& step, const fm::Request& request, int64_t region);
 fm::ReleaseSpec ReleaseSpecOf(const Step& step, const fm::Request& request, int64_t region);
 
-// What is written down of a call before it is answered, of a batch's item by itself: nothing, if it
-// is not about a Region that has a name.
-std::optional<ClientOp> OpOf(const Step& step, int64_t item);
+// What is written down of a call before it is answered, of a batch's item by itself. False:
+// nothing, for it is not about a Region that has a name.
+bool FillOp(const Step& step, int64_t item, ClientOp& op);
 
 // And its answer.
 void WriteDown(const absl::StatusOr<fm::Committed>& answer, ClientOp& op);

@@ -68,12 +68,14 @@ void Clients::Do(const Step& step) {
   ++under_way_;
   ++world_.coverage->operations;
   const auto items = std::max<int64_t>(1, step.Get("count"));
+  call->ops.reserve(static_cast<size_t>(items));
   for (int64_t item = 0; item < items; ++item) {
-    auto op = OpOf(step, item);
-    if (!op.has_value()) break;
-    op->request = call->request;
-    op->invoke_us = call->invoked_us;
-    call->ops.push_back(*std::move(op));
+    ClientOp& op = call->ops.emplace_back();
+    op.request = call->request;
+    op.invoke_us = call->invoked_us;
+    if (FillOp(step, item, op)) continue;
+    call->ops.pop_back();
+    break;
   }
   calls_.push_back(call);
   Send(call);
