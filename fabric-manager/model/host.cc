@@ -78,7 +78,7 @@ BridgeOutlook LookAt(const Bridge& bridge, const HostRuntime& runtime,
   const uint32_t reported =
       bridge.live_regions - std::min(bridge.live_regions, Count(std::move(committed)));
   outlook.stack = std::max(Count(std::move(live)), reported) + Count(std::move(pending));
-  outlook.full = outlook.stack >= bridge.max_regions;
+  outlook.full = outlook.stack >= bridge.depth();
 
   const OccupiedSlot* blocker = Blocker(entries);
   if (blocker == nullptr && bridge.blocked) {

@@ -27,16 +27,26 @@ struct Host {
   friend bool operator==(const Host&, const Host&) = default;
 };
 
+// How deep the stack of a bridge is taken to be that nobody has looked at yet. Where that is too
+// deep the agent refuses what is too much (DECODERS_FULL), and the Attachment is turned round.
+inline constexpr uint32_t kAssumedDepth = 4;
+
 // As the agent reported it.
 struct Bridge {
   std::string name;
   std::vector<uint32_t> slots;
   uint32_t max_regions = 0;
+  bool depth_unknown = false;  // The kernel tells `max_regions` with the first memdev only.
   uint32_t live_regions = 0;
   bool blocked = false;
   uint64_t blocking_serial = 0;  // Of a target of the topmost live host region; 0: none.
   uint64_t window_bytes = 0;
   uint64_t free_window_bytes = 0;
+
+  // Of its decoder stack, to plan with.
+  uint32_t depth() const {
+    return depth_unknown && max_regions < kAssumedDepth ? kAssumedDepth : max_regions;
+  }
   friend bool operator==(const Bridge&, const Bridge&) = default;
 };
 
@@ -52,6 +62,7 @@ struct HostRuntime {
   uint64_t region_granule_bytes = 0;  // Host regions are multiples of this; 256 MiB on Linux.
   uint64_t memory_block_bytes = 0;
   uint64_t page_struct_spare_bytes = 0;
+  std::string unfit_reason;  // Why it can take nothing at all, as its agent says; empty: it can.
   absl::Time last_heartbeat = absl::InfinitePast();
   friend bool operator==(const HostRuntime&, const HostRuntime&) = default;
 };

@@ -133,6 +133,11 @@ absl::Status CheckHost(const PoolState& state, absl::string_view host) {
     return refuse(absl::StatusCode::kFailedPrecondition, "HOST_NOT_ONLINE",
                   "has no agent connected now", "start cxlpool-agent there");
   }
+  if (!runtime.unfit_reason.empty()) {
+    return refuse(absl::StatusCode::kFailedPrecondition, "HOST_UNFIT",
+                  absl::StrCat("is unfit: ", runtime.unfit_reason),
+                  "mend that there; `cxlpool-agent check` on it tells more");
+  }
   if (!runtime.fabric_reachable) {
     return refuse(absl::StatusCode::kUnavailable, "HOST_UNREACHABLE",
                   "cannot be reached by the fabric now", "check its power and retry");

@@ -131,9 +131,27 @@ TEST_F(LookAtTest, ALiveStripeSetCountsOnce) {
   EXPECT_EQ(Look().stack, 1u);
 }
 
-TEST_F(LookAtTest, AnUnknownDepthTakesNothing) {
+TEST_F(LookAtTest, ABridgeWithoutDecodersTakesNothing) {
   bridge_.max_regions = 0;
   EXPECT_FALSE(Look().usable);
+}
+
+TEST_F(LookAtTest, ADepthThatIsNotKnownYetIsTakenToBeUsual) {
+  bridge_.slots = {1, 2, 3, 4, 5, 6};
+  runtime_.fabric_slots = bridge_.slots;
+  bridge_.max_regions = 1;
+  for (uint32_t slot = 1; slot <= kAssumedDepth; ++slot) {
+    bridge_.depth_unknown = true;
+    EXPECT_TRUE(Look().usable) << slot;
+    bridge_.depth_unknown = false;
+    EXPECT_EQ(Look().usable, slot == 1) << slot;
+    Add("r", slot, kWanted, false);
+  }
+  bridge_.depth_unknown = true;
+  EXPECT_TRUE(Look().full);
+  // What is known to be deeper stays so.
+  bridge_.max_regions = kAssumedDepth + 1;
+  EXPECT_TRUE(Look().usable);
 }
 
 TEST_F(LookAtTest, TheAgentsWordBlocksAndItsSerialNamesTheRegion) {

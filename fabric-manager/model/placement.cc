@@ -132,7 +132,7 @@ size_t PlacementTask::HostRoom() const {
   for (const Bridge& bridge : runtime.bridges) {
     const BridgeOutlook outlook = LookAt(bridge, runtime, state.Occupied(request.host));
     if (!outlook.usable) continue;
-    room += std::min<size_t>(outlook.free_slots.size(), bridge.max_regions - outlook.stack);
+    room += std::min<size_t>(outlook.free_slots.size(), bridge.depth() - outlook.stack);
   }
   return room;
 }

@@ -202,18 +202,21 @@ class Scenario : protected ModelRig {
     runtime.page_struct_spare_bytes = options.Bytes("spare");
     const std::string now = options.Text("now", "online");
     runtime.online = now != "offline";
+    if (now == "unfit") runtime.unfit_reason = "no driver kmem (modprobe kmem)";
     runtime.fabric_reachable = now != "unreachable";
     state().SetRuntime(id, runtime);
     spec_.hosts.push_back(id);
   }
 
-  // bridge bridge-0 host host-a [blocked-by REGION] [window BYTES]
+  // bridge bridge-0 host host-a [blocked-by REGION] [window BYTES] [depth N] [depth-unknown yes]
   void GivenBridge(const std::string& name, Options& options) {
     const std::string host = options.Text("host");
     HostRuntime runtime = state().Runtime(host);
     for (Bridge& bridge : runtime.bridges) {
       if (bridge.name != name) continue;
       bridge.free_window_bytes = options.Bytes("window", bridge.free_window_bytes);
+      bridge.max_regions = static_cast<uint32_t>(options.Number("depth", bridge.max_regions));
+      bridge.depth_unknown = options.Text("depth-unknown") == "yes";
       if (const std::string by = options.Text("blocked-by"); !by.empty()) {
         bridge.blocked = true;
         const Attachment* there = (*state().FindRegionById(by))->FindAttachment(host);
@@ -251,8 +254,10 @@ class Scenario : protected ModelRig {
       attachment.host = options.Text("host");
       attachment.access = AccessOf(options);
       attachment.generation = context().next_id();
-      attachment.state = AttachmentState::kOnline;
-      attachment.detaching = options.Text("now") == "leaving";
+      const std::string now = options.Text("now");
+      const bool coming = now == "coming";
+      attachment.state = coming ? AttachmentState::kWanted : AttachmentState::kOnline;
+      attachment.detaching = now == "leaving";
       for (const uint32_t slot : options.Numbers("slots")) {
         Segment segment;
         segment.extent_index = static_cast<uint32_t>(attachment.segments.size());
@@ -260,7 +265,7 @@ class Scenario : protected ModelRig {
         segment.host_bridge = BridgeOf(attachment.host, slot);
         segment.serial = kSerialBase | context().next_id();
         if (segment.extent_index % region->interleave_ways == 0) hpa_bytes_ += 64 * kGiB;
-        segment.hpa_bytes = hpa_bytes_;
+        segment.hpa_bytes = coming ? 0 : hpa_bytes_;
         attachment.segments.push_back(segment);
       }
       region->attachments.push_back(attachment);
@@ -409,13 +414,14 @@ TEST(ScenariosTest, EveryPolicyAndEveryRefusalOfPlacementHasOne) {
     all += std::string(std::istreambuf_iterator<char>(in), {});
   }
   for (const char* text :
-       {" PACK\n",           " SPREAD\n",          " BANDWIDTH,",         " LATENCY\n",
-        " ISOLATE\n",        "POOL_FULL",          "POOL_FRAGMENTED",     "LD_LIMIT",
-        "UNKNOWN_DEVICE",    "DEVICE_UNREACHABLE", "DEVICE_DRAINING",     "DEVICE_FAILED",
-        "NO_PATH",           "NOT_ISOLATED",       "TOO_FEW_DEVICES",     "BAD_INTERLEAVE",
-        "NO_FREE_PORT",      "BRIDGE_BLOCKED",     "BRIDGE_FULL",         "WINDOW_FULL",
-        "PAGE_STRUCT_SPACE", "HOST_NOT_ONLINE",    "HOST_UNREACHABLE",    "UNKNOWN_HOST",
-        "SHARING_CONFLICT",  "QUOTA_EXCEEDED",     "RESERVED_FOR_OTHERS", "HOST_CAP_EXCEEDED"}) {
+       {" PACK\n",           " SPREAD\n",          " BANDWIDTH,",      " LATENCY\n",
+        " ISOLATE\n",        "POOL_FULL",          "POOL_FRAGMENTED",  "LD_LIMIT",
+        "UNKNOWN_DEVICE",    "DEVICE_UNREACHABLE", "DEVICE_DRAINING",  "DEVICE_FAILED",
+        "NO_PATH",           "NOT_ISOLATED",       "TOO_FEW_DEVICES",  "BAD_INTERLEAVE",
+        "NO_FREE_PORT",      "BRIDGE_BLOCKED",     "BRIDGE_FULL",      "WINDOW_FULL",
+        "PAGE_STRUCT_SPACE", "HOST_NOT_ONLINE",    "HOST_UNREACHABLE", "UNKNOWN_HOST",
+        "HOST_UNFIT",        "SHARING_CONFLICT",   "QUOTA_EXCEEDED",   "RESERVED_FOR_OTHERS",
+        "HOST_CAP_EXCEEDED"}) {
     EXPECT_NE(all.find(text), std::string::npos) << "no scenario shows " << text;
   }
 }

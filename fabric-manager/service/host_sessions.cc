@@ -16,6 +16,7 @@ namespace {
 constexpr size_t kMaxBridges = 256;
 constexpr size_t kMaxSlotsPerBridge = 256;
 constexpr size_t kMaxName = 64;
+constexpr size_t kMaxUnfitReason = 1024;
 // Each costs a new view of all hosts.
 constexpr int kShownPerTick = 32;
 constexpr uint64_t kMaxUnitBytes = uint64_t{64} << 30;
@@ -30,6 +31,7 @@ Bridge ToBridge(const v1::BridgeInventory& in) {
   Bridge bridge{.name = in.name(),
                 .slots = {in.slots().begin(), in.slots().end()},
                 .max_regions = in.max_regions(),
+                .depth_unknown = in.depth_unknown(),
                 .live_regions = in.live_regions(),
                 .blocked = in.blocked(),
                 .blocking_serial = in.blocking_serial(),
@@ -221,6 +223,7 @@ void HostSessions::TakeInventory(const std::string& host, const v1::HostInventor
   runtime.memory_block_bytes = inventory.memory_block_bytes();
   runtime.region_granule_bytes = inventory.region_granule_bytes();
   runtime.page_struct_spare_bytes = inventory.page_struct_spare_bytes();
+  runtime.unfit_reason = inventory.unfit_reason().substr(0, kMaxUnfitReason);
   writer_->SetRuntime(host, std::move(runtime));
 }
 

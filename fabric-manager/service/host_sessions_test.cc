@@ -89,6 +89,23 @@ TEST_F(HostSessionsTest, RefusesMalformedHellos) {
   }
 }
 
+TEST_F(HostSessionsTest, TakesAnAgentsWordForWhatItsHostCannot) {
+  const auto agent = Hello(rig, world, kLocal, [](v1::Hello& h) {
+    h.mutable_inventory()->set_unfit_reason(std::string(5000, 'x'));
+    h.mutable_inventory()->mutable_bridges(0)->set_depth_unknown(true);
+  });
+  EXPECT_TRUE(agent->closed.ok()) << agent->closed;
+  const HostRuntime before = rig.writer.state().Runtime("host-a");
+  EXPECT_EQ(before.unfit_reason, std::string(1024, 'x'));
+  EXPECT_TRUE(before.bridges.at(0).depth_unknown);
+  EXPECT_FALSE(before.bridges.at(1).depth_unknown);
+  v1::AgentMessage mended;
+  mended.set_session(agent->session());
+  *mended.mutable_report()->mutable_inventory() = agent->Hello().inventory();
+  rig.sessions.OnMessage(agent.get(), mended);
+  EXPECT_EQ(rig.writer.state().Runtime("host-a").unfit_reason, "");
+}
+
 TEST_F(HostSessionsTest, SilenceEndsASessionAndProvesNothing) {
   ASSERT_TRUE(rig.Allocate(AllocateOn("kv", "host-a", 1)).ok());
   rig.Run(absl::Seconds(1));

@@ -200,6 +200,7 @@ class AgentCore {
   bool reconciled_ = false;
   std::vector<DoneWith<v1::Hello>> hellos_;
   HostObservation told_inventory_;  // Of what was seen then.
+  absl::Status told_prepared_;
   struct Told {
     std::optional<SegmentStatus> last;  // Nothing yet: told in this round for the first time.
     std::optional<SegmentStatus> next;  // What this round tells, if it is news.

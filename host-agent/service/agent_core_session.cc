@@ -44,8 +44,9 @@ v1::Hello AgentCore::TellAll() {
   hello.set_agent_id(options_.agent_id);
   hello.set_agent_version(options_.agent_version);
   hello.set_kernel_release(options_.kernel_release);
-  *hello.mutable_inventory() = InventoryOf(observation_);
+  *hello.mutable_inventory() = InventoryOf(observation_, prepared_);
   told_inventory_ = observation_;
+  told_prepared_ = prepared_;
   told_segments_.clear();
   ForEachStatus(attachments_, opens_, observation_,
                 [&](const SegmentStatus& status, uint32_t opens) {
@@ -140,9 +141,10 @@ void AgentCore::SendReports() {
     }
     it = told_segments_.erase(it);
   }
-  if (InventoryChanged(told_inventory_, observation_)) {
+  if (InventoryChanged(told_inventory_, observation_) || told_prepared_ != prepared_) {
     told_inventory_ = observation_;
-    *changes.mutable_inventory() = InventoryOf(observation_);
+    told_prepared_ = prepared_;
+    *changes.mutable_inventory() = InventoryOf(observation_, prepared_);
   }
   if (changes.segments_size() == 0 && !changes.has_inventory()) return;
   if (probe_) probe_("before-Report");

@@ -515,9 +515,16 @@ TEST(AgentCoreTest, NothingIsMadeOnAHostThatCouldNotBePrepared) {
   rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
   EXPECT_THAT(rig.memory.calls, IsEmpty());
   EXPECT_EQ(rig.ReportedError(0x51), "NO_CXL_MODULE");
+  EXPECT_EQ(rig.Connect().inventory().unfit_reason(), "no cxl_acpi (load it)");
+  rig.link.handlers.on_offer(MakeOffer(1, kOnline, {{1, 0x51}}));
   rig.memory.prepare = absl::OkStatus();
   rig.executor.Advance(absl::Seconds(8));
   EXPECT_EQ(rig.Reported(0x51), v1::SEGMENT_ONLINE);
+  // The manager hears as soon as it is mended.
+  const auto told = std::find_if(rig.link.reports.begin(), rig.link.reports.end(),
+                                 [](const v1::Report& r) { return r.has_inventory(); });
+  ASSERT_NE(told, rig.link.reports.end());
+  EXPECT_EQ(told->inventory().unfit_reason(), "");
 }
 
 TEST(AgentCoreTest, ABadOfferIsRefusedForGoodAndHarmsNoOther) {

@@ -82,8 +82,11 @@ void AddDetail(const std::string& name, const std::string& value, v1::SegmentErr
 
 }  // namespace
 
-v1::HostInventory InventoryOf(const HostObservation& host) {
+v1::HostInventory InventoryOf(const HostObservation& host, const absl::Status& prepared) {
   v1::HostInventory inventory;
+  if (!prepared.ok()) {
+    inventory.set_unfit_reason(std::string(prepared.message().substr(0, kMaxUnfitReason)));
+  }
   inventory.set_memory_block_bytes(host.memory_block_bytes);
   inventory.set_region_granule_bytes(host.region_granule_bytes);
   inventory.set_page_struct_spare_bytes(host.page_struct_spare_bytes);
@@ -92,6 +95,7 @@ v1::HostInventory InventoryOf(const HostObservation& host) {
     bridge.set_name(seen.name);
     for (uint32_t slot : seen.slots) bridge.add_slots(slot);
     bridge.set_max_regions(seen.max_regions);
+    bridge.set_depth_unknown(seen.depth_unknown);
     bridge.set_live_regions(seen.live_regions);
     bridge.set_blocked(seen.blocked);
     bridge.set_blocking_serial(seen.blocking_serial);

@@ -19,8 +19,10 @@ namespace cxlpool::agent {
 
 inline constexpr size_t kMaxReportedHolders = 32;
 inline constexpr int kMaxReportedBlocks = 32;
+inline constexpr size_t kMaxUnfitReason = 1024;
 
-v1::HostInventory InventoryOf(const HostObservation& host);
+// `prepared`: how HostMemory::Prepare went; what it says is why the host takes nothing.
+v1::HostInventory InventoryOf(const HostObservation& host, const absl::Status& prepared);
 
 // Whether the manager needs to hear the inventory of `now` after that of `told`. Spare DRAM
 // flickers: only a change by an eighth counts.

@@ -78,7 +78,8 @@ std::vector<ObservedBridge> ViewBridges(const CxlSnapshot& snapshot,
       view.blocked = view.blocked || hole || above;
     }
     // Not enumerated yet: every port has at least one (CXL 3.1, 8.2.4.20.1).
-    if (view.max_regions == 0) view.max_regions = 1;
+    view.depth_unknown = view.max_regions == 0;
+    if (view.depth_unknown) view.max_regions = 1;
     views.push_back(std::move(view));
   }
   return views;

@@ -20,8 +20,9 @@ namespace cxlpool::agent {
 // free run where there are several; null where there is none.
 const CxlWindow* WindowOf(const CxlSnapshot& snapshot, const std::vector<std::string>& bridges);
 
-// The CXL host bridges by ACPI name, with the slots behind each. max_regions is 1 as long as the
-// kernel has not enumerated a bridge's decoders (Linux 7, before its first memdev).
+// The CXL host bridges by ACPI name, with the slots behind each. max_regions is 1, and
+// depth_unknown, as long as the kernel has not enumerated a bridge's decoders (Linux 7, before its
+// first memdev).
 std::vector<ObservedBridge> ViewBridges(const CxlSnapshot& snapshot,
                                         const std::vector<PciSlot>& slots);
 

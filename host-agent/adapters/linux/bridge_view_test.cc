@@ -70,8 +70,14 @@ TEST(BridgeViewTest, DecodersNotEnumeratedYetCountAsOne) {
   CxlSnapshot snapshot = OneBridge();
   snapshot.bridges[0].stacks = {EmptyStack("port1", 0)};
   EXPECT_EQ(ViewBridges(snapshot, {})[0].max_regions, 1u);
+  EXPECT_TRUE(ViewBridges(snapshot, {})[0].depth_unknown);
   snapshot.bridges[0].stacks.clear();
   EXPECT_EQ(ViewBridges(snapshot, {})[0].max_regions, 1u);
+  EXPECT_TRUE(ViewBridges(snapshot, {})[0].depth_unknown);
+  // A bridge that really has one says so.
+  snapshot.bridges[0].stacks = {EmptyStack("port1", 1)};
+  EXPECT_EQ(ViewBridges(snapshot, {})[0].max_regions, 1u);
+  EXPECT_FALSE(ViewBridges(snapshot, {})[0].depth_unknown);
 }
 
 TEST(BridgeViewTest, WindowIsChosenByTargetsAndRoom) {
