@@ -45,6 +45,15 @@ struct ObservedHostRegion {
   bool all_movable = false;    // every online block is in ZONE_MOVABLE.
 };
 
+// No target left, nobody knows whose it was, and nothing uses it: what remains of a host region
+// whose LDs were pulled out. Or a person is about to make one.
+inline bool IsAnonymousHusk(const ObservedHostRegion& region) {
+  for (const uint64_t serial : region.serials) {
+    if (serial != 0) return false;
+  }
+  return !region.committed && region.dax_device.empty();
+}
+
 // A CXL host bridge and its decoder stack.
 struct ObservedBridge {
   std::string name;  // ACPI name, for example "ACPI0016:00". Stable within a boot.

@@ -338,11 +338,9 @@ const ObservedMemdev* FindMemdev(const HostObservation& host, uint64_t serial) {
 
 const ObservedHostRegion* FindHostRegion(const HostObservation& host, uint64_t serial) {
   for (const ObservedHostRegion& region : host.regions) {
-    const bool found =
-        serial != 0 ? std::find(region.serials.begin(), region.serials.end(), serial) !=
-                          region.serials.end()
-                    : !region.committed && std::all_of(region.serials.begin(), region.serials.end(),
-                                                       [](uint64_t s) { return s == 0; });
+    const bool found = serial != 0 ? std::find(region.serials.begin(), region.serials.end(),
+                                               serial) != region.serials.end()
+                                   : IsAnonymousHusk(region);
     if (found) return &region;
   }
   return nullptr;

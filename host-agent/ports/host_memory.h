@@ -73,7 +73,7 @@ class HostMemory {
   virtual void UnbindDax(uint64_t serial, Done done) = 0;
 
   // Destroys the host region with a target `serial`, also one that was left half made or whose
-  // memdevs vanished.
+  // memdevs vanished. Serial 0: every one without targets of which nobody knows whose it was.
   // FAILED_PRECONDITION/DAX_BOUND while a driver has its DAX device. No such region: OK.
   virtual void DestroyHostRegion(uint64_t serial, Done done) = 0;
 

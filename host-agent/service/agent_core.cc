@@ -166,7 +166,7 @@ void AgentCore::OnObserved(uint64_t epoch, absl::StatusOr<HostObservation> seen)
   observed_ = true;
   observed_epoch_ = epoch;
   // Before a Welcome nobody knows what is to stay.
-  if (welcomed_) attachments_.TakeRemains(observation_);
+  if (welcomed_) attachments_.TakeRemains(observation_, clock_->Elapsed());
   AnswerHellos(absl::OkStatus());
   Advance();
 }

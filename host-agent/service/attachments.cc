@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "proto/support/mutant.h"
@@ -158,7 +159,22 @@ void AttachmentTable::KeepOnly(const std::vector<AttachmentKey>& keys) {
   });
 }
 
-void AttachmentTable::TakeRemains(const HostObservation& host) {
+bool AttachmentTable::HusksAreOld(const HostObservation& host, absl::Duration now) {
+  std::map<std::string, Husk> before = std::exchange(husks_, {});
+  bool old = true;
+  for (const ObservedHostRegion& region : host.regions) {
+    if (!IsAnonymousHusk(region)) continue;
+    Husk husk{.hpa_bytes = region.hpa_bytes, .since = now};
+    const auto known = before.find(region.name);
+    if (known != before.end() && known->second.hpa_bytes == region.hpa_bytes) husk = known->second;
+    ++husk.looks;
+    old = old && husk.looks >= kHuskLooks && now - husk.since >= kHuskAge;
+    husks_.emplace(region.name, husk);
+  }
+  return old && !husks_.empty();
+}
+
+void AttachmentTable::TakeRemains(const HostObservation& host, absl::Duration now) {
   const Map::node_type before = map_.extract(kRemains);  // From here on Offers alone name serials.
   std::vector<Segment> remains;
   for (const ObservedHostRegion& region : host.regions) {
@@ -174,15 +190,21 @@ void AttachmentTable::TakeRemains(const HostObservation& host) {
     for (const uint64_t serial : region.serials) {
       if (serial != 0) segment.desired.targets.push_back({.slot = 0, .serial = serial});
     }
-    if (segment.desired.targets.empty()) continue;  // By what serial should it be called?
-    if (!before.empty()) {
-      for (const Segment& old : before.mapped().segments) {
-        if (old.desired.first_serial() != segment.desired.first_serial()) continue;
-        CarryProgress(old, segment);
-        segment.last_succeeded = old.last_succeeded;
-      }
+    if (!segment.desired.targets.empty()) remains.push_back(std::move(segment));
+  }
+  if (HusksAreOld(host, now)) {
+    Segment husks;
+    husks.desired.want = Want::kOffline;
+    husks.desired.targets = {{.slot = 0, .serial = 0}};
+    remains.push_back(std::move(husks));
+  }
+  for (Segment& segment : remains) {
+    if (before.empty()) break;
+    for (const Segment& old : before.mapped().segments) {
+      if (old.desired.first_serial() != segment.desired.first_serial()) continue;
+      CarryProgress(old, segment);
+      segment.last_succeeded = old.last_succeeded;
     }
-    remains.push_back(std::move(segment));
   }
   if (remains.empty()) return;
   Attachment& standing = map_[kRemains];

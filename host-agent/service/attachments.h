@@ -33,6 +33,9 @@ struct AttachmentKey {
 // Of no Offer: see TakeRemains.
 inline const AttachmentKey kRemains = {};
 
+inline constexpr absl::Duration kHuskAge = absl::Seconds(30);
+inline constexpr int kHuskLooks = 3;
+
 // One host region to make or take away, and how that goes.
 struct Segment {
   uint32_t extent_index = 0;
@@ -77,7 +80,11 @@ class AttachmentTable {
   // that no Offer names and of whose memdevs none is there. No bytes are behind them, and each
   // keeps a decoder; they stand under kRemains, as if an Offer wanted them OFFLINE, until they are
   // gone.
-  void TakeRemains(const HostObservation& host);
+  //
+  // Host regions without any target, of which nobody knows whose they were, go by serial 0, all
+  // together, once each has been there for kHuskAge and in kHuskLooks looks: it might be one that a
+  // person is about to make.
+  void TakeRemains(const HostObservation& host, absl::Duration now);
 
   // The newest Attachment of a Region name; null if there is none.
   const std::pair<const AttachmentKey, Attachment>* FindByName(const std::string& name) const;
@@ -92,7 +99,17 @@ class AttachmentTable {
   const Map& all() const { return map_; }
 
  private:
+  struct Husk {
+    uint64_t hpa_bytes = 0;
+    absl::Duration since;
+    int looks = 0;
+  };
+
+  // Whether there are husks, and each has been there for long enough.
+  bool HusksAreOld(const HostObservation& host, absl::Duration now);
+
   Map map_;
+  std::map<std::string, Husk> husks_;  // By name of the host region.
 };
 
 AttachmentKey KeyOf(const v1::Offer& offer);

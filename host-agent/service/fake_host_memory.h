@@ -147,7 +147,9 @@ class FakeHostMemory : public HostMemory {
   void DestroyHostRegion(uint64_t serial, Done done) override {
     Do("DestroyHostRegion", serial, std::move(done), [this, serial]() {
       const ObservedHostRegion* region = FindHostRegion(host, serial);
-      std::erase_if(host.regions, [=](const ObservedHostRegion& r) { return &r == region; });
+      std::erase_if(host.regions, [=](const ObservedHostRegion& r) {
+        return serial == 0 ? IsAnonymousHusk(r) : &r == region;
+      });
       return absl::OkStatus();
     });
   }

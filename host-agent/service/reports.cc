@@ -149,7 +149,7 @@ void ForEachStatus(const AttachmentTable& attachments, const OpensTable& opens,
       if (segment.error.has_value()) status.error = SegmentStatus::Error{*segment.error};
       const auto users = static_cast<uint32_t>(opens.UsersOf(key, status.serial).size());
       status.is_open = users != 0;
-      tell(status, users);
+      if (status.serial != 0) tell(status, users);  // Husks without a name are the host's own.
     }
   }
   for (const ObservedMemdev& memdev : host.memdevs) {

@@ -1,8 +1,11 @@
 #include "host-agent/adapters/linux/host_needs.h"
 
+#include <utility>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "host-agent/adapters/linux/pci_slots.h"
 
 namespace cxlpool::agent {
 namespace {
@@ -51,11 +54,11 @@ Finding ExamineWindows(const HostFiles& files) {
 }
 
 Finding ExamineSlots(const HostFiles& files) {
-  const size_t slots = files.List("sys/bus/pci/slots").size();
+  const size_t slots = CountSlotsForDevices(files);
   if (slots > 0) {
     return {"hotplug_slots", Verdict::kOk, absl::StrCat("PCIe hot-plug slots: ", slots), ""};
   }
-  return {"hotplug_slots", Verdict::kMissing, "no PCIe hot-plug slot",
+  return {"hotplug_slots", Verdict::kMissing, "no PCIe hot-plug slot that could take an LD",
           "use a kernel with CONFIG_HOTPLUG_PCI_PCIE, and check the firmware's hot-plug setting"};
 }
 

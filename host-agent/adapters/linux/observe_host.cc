@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "host-agent/adapters/linux/bridge_view.h"
 #include "host-agent/adapters/linux/dax_driver.h"
+#include "host-agent/adapters/linux/kernel_text.h"
 #include "host-agent/adapters/linux/libcxl_snapshot.h"
 #include "host-agent/adapters/linux/look_at_cxl.h"
 #include "host-agent/adapters/linux/memory_blocks.h"
@@ -51,6 +52,10 @@ ObservedHostRegion ViewRegion(const HostFiles& files, const CxlHostRegion& regio
   return view;
 }
 
+std::vector<int> ReadOwnNodes(const HostFiles& files) {
+  return ParseNumberList(files.Read("sys/devices/system/node/has_cpu").value_or(""));
+}
+
 absl::StatusOr<HostObservation> ObserveHost(const HostFiles& files, KnownTargets& known) {
   absl::StatusOr<CxlSnapshot> snapshot = LookAtCxl(known);
   if (!snapshot.ok()) return snapshot.status();
@@ -65,7 +70,9 @@ absl::StatusOr<HostObservation> ObserveHost(const HostFiles& files, KnownTargets
     observation.regions.push_back(ViewRegion(files, region, FindDax(*devices, region.name)));
   }
   observation.memory_block_bytes = MemoryBlockBytes(files);
-  observation.page_struct_spare_bytes = ReadPageStructSpare(files);
+  // 0 would say that it is not known.
+  observation.page_struct_spare_bytes = std::max<uint64_t>(1, ReadPageStructSpare(files));
+  observation.own_nodes = ReadOwnNodes(files);
   return observation;
 }
 

@@ -25,6 +25,9 @@ std::vector<ObservedMemdev> ViewMemdevs(const CxlSnapshot& snapshot,
 ObservedHostRegion ViewRegion(const HostFiles& files, const CxlHostRegion& region,
                               const DaxDevice* dax);
 
+// The nodes with processors: Linux puts memory there that the firmware gives no node of its own.
+std::vector<int> ReadOwnNodes(const HostFiles& files);
+
 }  // namespace cxlpool::agent
 
 #endif  // CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_OBSERVE_HOST_H_

@@ -1,5 +1,6 @@
 #include "host-agent/adapters/linux/observe_host.h"
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "host-agent/adapters/linux/fake_host_for_test.h"
 #include "host-agent/adapters/linux/snapshot_for_test.h"
@@ -51,6 +52,44 @@ TEST(ObserveHostTest, SystemRamShowsItsBlocks) {
   view = ViewRegion(host.files(), snapshot.regions[0], &dax);
   EXPECT_EQ(view.online_blocks, 2u);
   EXPECT_FALSE(view.all_movable);
+}
+
+TEST(ObserveHostTest, MemoryOutsideOfWholeBlocksIsNotCounted) {
+  FakeHost host;
+  CxlSnapshot snapshot = OneBridge();
+  AddRegion(snapshot, 0, 0x1001);
+  host.Link("sys/bus/dax/devices/dax0.0/driver", "sys/bus/dax/drivers/kmem");
+  host.Put("sys/devices/system/memory/block_size_bytes", "80000000");  // 2 GiB
+  for (const char* block : {"memory32", "memory33", "memory34"}) {
+    host.Put(absl::StrCat("sys/devices/system/memory/", block, "/state"), "offline");
+  }
+  // Half of a block at either end.
+  DaxDevice dax{"dax0.0", "region0", kWindowHpa + 1024 * kMiB, 4096 * kMiB, 2 * kMiB, 1, 252, 0};
+  EXPECT_EQ(ViewRegion(host.files(), snapshot.regions[0], &dax).total_blocks, 1u);
+  dax.hpa_bytes = kWindowHpa;
+  EXPECT_EQ(ViewRegion(host.files(), snapshot.regions[0], &dax).total_blocks, 2u);
+}
+
+TEST(ObserveHostTest, AlignmentAndNodeAreTheDevicesOwn) {
+  FakeHost host;
+  CxlSnapshot snapshot = OneBridge();
+  AddRegion(snapshot, 0, 0x1001);
+  host.Link("sys/bus/dax/devices/dax0.0/driver", "sys/bus/dax/drivers/device_dax");
+  for (const uint64_t align : {uint64_t{4096}, 2 * kMiB, 1024 * kMiB}) {
+    const DaxDevice dax{"dax0.0", "region0", kWindowHpa, 256 * kMiB, align, std::nullopt, 252, 0};
+    const ObservedHostRegion view = ViewRegion(host.files(), snapshot.regions[0], &dax);
+    EXPECT_EQ(view.dax_align_bytes, align);
+    EXPECT_EQ(view.dax_driver, DaxDriver::kDeviceDax);
+    EXPECT_FALSE(view.numa_node.has_value());
+  }
+}
+
+TEST(ObserveHostTest, NodesWithProcessorsAreTheHostsOwn) {
+  FakeHost host;
+  EXPECT_TRUE(ReadOwnNodes(host.files()).empty());
+  host.Put("sys/devices/system/node/has_cpu", "0-1\n");
+  host.Put("sys/devices/system/node/has_memory", "0-2\n");
+  EXPECT_EQ(ReadOwnNodes(host.files()), (std::vector<int>{0, 1}));
 }
 
 TEST(ObserveHostTest, MachineWithoutCxlShowsNothing) {

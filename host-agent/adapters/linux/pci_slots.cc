@@ -65,6 +65,15 @@ absl::StatusOr<PciSlot> FindPciSlot(const HostFiles& files, uint32_t number) {
       "compare the slot numbers that the fabric is configured with to /sys/bus/pci/slots");
 }
 
+size_t CountSlotsForDevices(const HostFiles& files) {
+  size_t slots = 0;
+  for (const std::string& name : files.List(kSlots)) {
+    const auto address = files.Read(absl::StrCat(kSlots, "/", name, "/address"));
+    if (!address.has_value() || !HoldsBridge(files, *address)) ++slots;
+  }
+  return slots;
+}
+
 bool SlotOccupied(const HostFiles& files, const PciSlot& slot) {
   return files.Exists(absl::StrCat("sys/bus/pci/devices/", slot.device, ".0"));
 }

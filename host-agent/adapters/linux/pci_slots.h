@@ -28,6 +28,9 @@ std::vector<PciSlot> ReadPciSlots(const HostFiles& files);
 // NOT_FOUND/NO_SLOT lists the slots that there are.
 absl::StatusOr<PciSlot> FindPciSlot(const HostFiles& files, uint32_t number);
 
+// How many slots can take an LD: those that hold a switch cannot.
+size_t CountSlotsForDevices(const HostFiles& files);
+
 // True if the PCI core has a function 0 in the slot.
 bool SlotOccupied(const HostFiles& files, const PciSlot& slot);
 

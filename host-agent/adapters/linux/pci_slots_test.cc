@@ -40,6 +40,13 @@ TEST_F(PciSlotsTest, SlotsWithTheirPortsAndBridges) {
   EXPECT_TRUE(SlotOccupied(host_.files(), slots[0]));
 }
 
+TEST_F(PciSlotsTest, ASlotWithASwitchTakesNoLd) {
+  EXPECT_EQ(CountSlotsForDevices(host_.files()), 3u);
+  host_.Put("sys/bus/pci/devices/0000:0f:00.0/class", "0x050210\n");  // A memdev.
+  EXPECT_EQ(CountSlotsForDevices(host_.files()), 3u);
+  EXPECT_EQ(CountSlotsForDevices(FakeHost().files()), 0u);
+}
+
 TEST_F(PciSlotsTest, UnknownSlotListsTheOthers) {
   const absl::Status status = FindPciSlot(host_.files(), 11).status();
   EXPECT_EQ(ReasonOf(status), "NO_SLOT");
