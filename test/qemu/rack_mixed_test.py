@@ -103,11 +103,22 @@ class RackMixedTest(RackTrials):
                 for b in self.host_state(host)['bridges']]
         return kernel.splitlines() + regions + lds + free
 
+    def warm_up(self, host):
+        """What is made once and stays: with the first Region of the host; 7.x makes a bridge's decoders with its first."""
+        guest = self.pool.hosts[host]
+        each = not guest.output('uname -r').startswith('6.')
+        first = []
+        while not first or each and not all(b['live_regions'] for b in self.host_state(host)['bridges']):
+            self.assertLess(len(first), DEPTH * guest.spec.bridges)
+            first.append(f'first-{len(first)}')
+            self.pool.allocate(first[-1], '256MiB', host)
+        for name in first:
+            self.pool.release(name)
+
     def test_mixed(self):
         hosts = list(self.pool.hosts)
-        for host in hosts:  # What is made once, with the first one, and stays.
-            self.pool.allocate('first', '256MiB', host)
-            self.pool.release('first')
+        for host in hosts:
+            self.warm_up(host)
         before = {host: self.inventory(host) for host in hosts}
         bridges = {host: self.host_state(host)['bridges'] for host in hosts}
         errors = []
