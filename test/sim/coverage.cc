@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -39,6 +40,9 @@ void Coverage::Add(const Coverage& other) {
   events += other.events;
   commits += other.commits;
   lives += other.lives;
+  bad_marked += other.bad_marked;
+  bad_kept += other.bad_kept;
+  bad_freed += other.bad_freed;
   simulated_us += other.simulated_us;
 }
 
@@ -82,6 +86,12 @@ Coverage::Tally Coverage::Count(std::string* table) const {
     count > 0 ? (void)++tally.faults : tally.missing.push_back(name);
     if (table != nullptr) absl::StrAppend(table, "  ", name, ": ", count, "\n");
   }
+  const std::pair<const char*, uint64_t> bad[] = {
+      {"lost bytes marked", bad_marked}, {"kept", bad_kept}, {"freed", bad_freed}};
+  for (const auto& [name, count] : bad) {
+    if (count == 0) tally.missing.emplace_back(name);
+    if (table != nullptr) absl::StrAppend(table, "  ", name, ": ", count, "\n");
+  }
   if (table != nullptr) {
     const std::map<std::string, uint64_t> in_order(answers_.begin(), answers_.end());
     for (const auto& [reason, count] : in_order) {
@@ -96,7 +106,7 @@ std::string Coverage::Summary() const {
   return absl::StrCat(tally.states, " of ", tally.all_states, " states, ", tally.edges, " of ",
                       tally.all_edges, " edges, ", tally.faults, " of ", tally.all_faults,
                       " faults; ", operations, " operations, ", acknowledged, " acknowledged, ",
-                      histories, " histories",
+                      bad_kept, " of ", bad_marked, " bad extents kept, ", histories, " histories",
                       gave_up > 0 ? absl::StrCat(" (", gave_up, " given up)") : "", ", ", lives,
                       " managers, ", simulated_us / 1'000'000, " s simulated");
 }

@@ -37,7 +37,10 @@ class Coverage {
   uint64_t gave_up = 0;    // Of those: too many ways to look at.
   uint64_t events = 0;
   uint64_t commits = 0;
-  uint64_t lives = 0;  // Of managers.
+  uint64_t lives = 0;       // Of managers.
+  uint64_t bad_marked = 0;  // Extents that lost bytes, as the records say,
+  uint64_t bad_kept = 0;    // that their Region let go of,
+  uint64_t bad_freed = 0;   // and that an operator freed.
   int64_t simulated_us = 0;
 
   // "12 of 12 states, 31 of 31 edges, 28 of 28 faults": of all that MayFollow allows.

@@ -83,6 +83,18 @@ class Maker {
     for (int64_t i = 0; i < count; ++i) {
       Add(kinds[random_.Below(kinds.size())], random_.Between(0, end_us));
     }
+    AddPoison(end_us);
+  }
+
+  // On top of what the others do, which it leaves as it is.
+  void AddPoison(int64_t end_us) {
+    Random own(script_.seed ^ 0x706f69736f6e);
+    if (!own.Percent(30)) return;
+    for (int64_t left = own.Between(1, 3); left > 0; --left) {
+      Step step{own.Between(end_us / 8, end_us), Verb::kPoison, {}};
+      step.Set("host", own.Between(0, kHosts - 1)).Set("slot", own.Between(0, kSlotsPerHost - 1));
+      script_.steps.push_back(step);
+    }
   }
 
   void Add(Verb verb, int64_t at_us) {

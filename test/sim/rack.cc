@@ -164,6 +164,13 @@ void Rack::JudgeBind(const RackHost& host, const fm::BindRequest& request,
           Reaches(plugged.device, plugged.first, plugged.end, request.key.tag)) {
     breach("its bytes are bound as ", Describe(other->ld));
   }
+  const std::vector<uint32_t>& poison = devices[plugged.device].poison;
+  for (uint64_t g = plugged.first; !poison.empty() && g < plugged.end; ++g) {
+    if (poison[g] == 0 || poison[g] == plugged.hash) continue;
+    breach("granule ", g, " has lost bytes, and they were somebody else's (tag hash ", poison[g],
+           ")");
+    return;
+  }
   const std::vector<uint32_t>& content = devices[plugged.device].content;
   for (uint64_t g = plugged.first; g < plugged.end; ++g) {
     if (content[g] == 0 || content[g] == plugged.hash) continue;
@@ -237,6 +244,7 @@ void Rack::Scrub(const std::string& tag, const fm::Slice& slice, uint64_t first,
   }
   for (uint64_t g = begin + first; g < std::min(begin + first + count, end); ++g) {
     device->content[g] = 0;
+    if (!device->poison.empty()) device->poison[g] = 0;
   }
   if (trace) {
     trace(absl::StrCat("rack: scrub ", count, " granules from ", first, " of ", Granules(slice),

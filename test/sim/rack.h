@@ -5,7 +5,8 @@
 // at that very moment, and the first breach ends the simulation (`violation`).
 //
 //   Bind            no byte is bound to two Regions; the serial is new in the host's incarnation;
-//                   the bytes are zero or this Region's own; the intent is durable
+//                   the bytes are zero or this Region's own, and so is poison in them; the intent
+//                   is durable
 //   Scrub           nobody can reach the bytes; they are on their way out of their Region
 //   host stores     only into what is bound to the host
 //   taken down      nothing of an Attachment that is to stay is offlined, unbound from its driver,
@@ -17,6 +18,8 @@
 //   an event comes that is not so (kLdLost of an LD that is there, kHostUnreachable), but never a
 //   false kHostGone: that one is proof; the fabric cannot be asked about a host for a while;
 //   a scrub that failed has cleared a part; a kernel refuses to offline, an application holds on;
+//   bytes are lost (poison); the kernel tells of it, perhaps twice, or loses that event, and tells
+//   of it again when the device's poison list is read;
 //   a host stops (pause), restarts (reset: its kernel forgets, LDs stay plugged), or loses power
 //   (kernel forgets, LDs are gone, new fabric incarnation).
 // Not legal, for nothing could be built on it: a proof that is false (AwaitUnbound, Fence,
@@ -48,6 +51,8 @@ struct RackDevice {
   std::string id;
   // What each granule holds: 0 is zeros, else who wrote it last (HashOf of the Region's tag).
   std::vector<uint32_t> content;
+  // What of each granule is lost: 0 is nothing, else whose it was (HashOf). Empty: none of any.
+  std::vector<uint32_t> poison = {};
 };
 
 // An LD that is bound, and what its host made of it.
@@ -157,6 +162,16 @@ class Rack {
   void Reset(RackHost& host);                  // New incarnation; LDs stay plugged, unpowered.
   void PowerLost(RackHost& host);              // Off, LDs gone, new fabric incarnation.
   void PowerBack(RackHost& host);              // New incarnation, nothing plugged.
+  // The last granule of what is in the slot has lost bytes, until it is scrubbed. False: there is
+  // no memdev that is on.
+  bool Poison(RackHost& host, uint32_t slot);
+  struct PoisonSeen {
+    uint64_t serial = 0;
+    uint64_t dpa_bytes = 0;  // Of the LD.
+  };
+  // The poison lists of the host's memdevs.
+  std::vector<PoisonSeen> PoisonOn(const RackHost& host) const;
+  bool AnyPoison() const;
 
   // Why an LD left its slot.
   enum class Gone { kUnbound, kRemoved, kDark };

@@ -332,6 +332,35 @@ void Rack::StoreInto(RackHost& host, const ObservedHostRegion& region) {
   }
 }
 
+bool Rack::Poison(RackHost& host, uint32_t slot) {
+  const auto plugged = host.slots.find(slot);
+  if (plugged == host.slots.end() || !plugged->second.powered) return false;
+  RackDevice& device = devices[plugged->second.device];
+  device.poison.resize(device.content.size());
+  device.poison[plugged->second.end - 1] = plugged->second.hash;
+  Say("loses bytes of", host, plugged->second.ld.serial);
+  return true;
+}
+
+std::vector<Rack::PoisonSeen> Rack::PoisonOn(const RackHost& host) const {
+  std::vector<PoisonSeen> seen;
+  for (const auto& [slot, plugged] : host.slots) {
+    const std::vector<uint32_t>& poison = devices[plugged.device].poison;
+    if (!plugged.powered || poison.empty()) continue;
+    for (uint64_t g = plugged.first; g < plugged.end; ++g) {
+      if (poison[g] != 0) seen.push_back({plugged.ld.serial, (g - plugged.first) * kGranule});
+    }
+  }
+  return seen;
+}
+
+bool Rack::AnyPoison() const {
+  return std::any_of(devices.begin(), devices.end(), [](const RackDevice& device) {
+    return std::any_of(device.poison.begin(), device.poison.end(),
+                       [](uint32_t granule) { return granule != 0; });
+  });
+}
+
 void Rack::Store(RackHost& host) {
   if (!host.powered) return;
   for (const ObservedHostRegion& region : host.regions) StoreInto(host, region);

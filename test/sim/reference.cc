@@ -37,8 +37,7 @@ uint64_t End(const fm::Extent& extent) {
 // --- What became durable.
 
 void Reference::Reload(const fm::PoolState& state) {
-  for (auto& [id, device] : devices_) device.owner.clear();
-  devices_.clear();
+  const auto before = std::exchange(devices_, {});
   regions_.clear();
   by_tag_.clear();
   by_serial_.clear();
@@ -47,6 +46,8 @@ void Reference::Reload(const fm::PoolState& state) {
   gone_.clear();
   for (const auto& [id, device] : state.devices()) {
     devices_[id] = {std::vector<fm::Key>(device.capacity_bytes / kGranule), device.service};
+    const auto was = before.find(id);
+    if (was != before.end()) devices_[id].bad = was->second.bad;
   }
   tenants_ = {state.tenants().begin(), state.tenants().end()};
   for (const fm::Item& item : state.ExpiredTombstones(absl::InfiniteFuture(), SIZE_MAX)) {
@@ -56,7 +57,12 @@ void Reference::Reload(const fm::PoolState& state) {
     const fm::RegionPtr& region = *state.FindRegion(key);
     Take(*region);
     Put(region);
+    // The commit that it rests on may be the one of which the last manager never heard.
+    const bool on_its_way = region->state == fm::RegionState::kReleasing ||
+                            region->state == fm::RegionState::kScrubbing;
+    if (any_bad_ && region->forced && on_its_way && region->bad.empty()) Unmark(*region);
   }
+  if (any_bad_) CheckMarks();
   for (const auto& [key, revision] : acknowledged_) {
     const auto region = regions_.find(key);
     const bool there = region != regions_.end() && region->second->revision >= revision;
@@ -84,6 +90,12 @@ void Reference::Committed(const std::vector<fm::Change>& changes, const fm::Pool
         const auto old = regions_.find(key);
         const fm::Region* before = old == regions_.end() ? nullptr : old->second.get();
         before == nullptr ? coverage_->Begins((*region)->state) : CountEdges(*before, **region);
+        const bool sworn = before != nullptr && (*region)->forced && (*region)->bad.empty() &&
+                           before->state == fm::RegionState::kQuarantined &&
+                           before->attachments.empty() &&
+                           before->bad.size() == before->extents.size();
+        if (sworn) Unmark(*before);
+        if (before == nullptr) coverage_->bad_kept += (*region)->bad.size();
         if (before == nullptr) {
           for (const auto& attachment : (*region)->attachments) coverage_->Begins(attachment.state);
         }
@@ -103,6 +115,7 @@ void Reference::Committed(const std::vector<fm::Change>& changes, const fm::Pool
         std::erase_if(tenants_, [key](const auto& entry) { return entry.second.key == key; });
       }
     }
+    if (any_bad_) CheckMarks();
   }
   if (revision != planned) return;  // The manager is ahead: another group is on its way.
   if (++groups_ % kGroupsPerAudit == 0) {
@@ -153,7 +166,72 @@ void Reference::Put(const fm::RegionPtr& region) {
   } else if (!region->resizing() && region->state == fm::RegionState::kAllocated) {
     leaving_from_.erase(region->key);  // The tail has left.
   }
+  if (!region->bad.empty()) Mark(*region);
   regions_[region->key] = region;
+}
+
+void Reference::Mark(const fm::Region& region) {
+  any_bad_ = true;
+  for (const fm::BadExtent& bad : region.bad) {
+    const fm::Extent& extent = region.extents[bad.extent_index];
+    const auto device = devices_.find(absl::string_view(extent.device));
+    if (device == devices_.end() || End(extent) > device->second.owner.size()) continue;
+    std::vector<bool>& granules = device->second.bad;
+    granules.resize(device->second.owner.size());
+    if (!granules[First(extent)]) ++coverage_->bad_marked;
+    std::fill(granules.begin() + static_cast<ptrdiff_t>(First(extent)),
+              granules.begin() + static_cast<ptrdiff_t>(End(extent)), true);
+  }
+}
+
+void Reference::Unmark(const fm::Region& region) {
+  for (const fm::Extent& extent : region.extents) {
+    const auto device = devices_.find(absl::string_view(extent.device));
+    if (device == devices_.end() || device->second.bad.empty()) continue;
+    std::vector<bool>& granules = device->second.bad;
+    if (granules[First(extent)]) ++coverage_->bad_freed;
+    std::fill(granules.begin() + static_cast<ptrdiff_t>(First(extent)),
+              granules.begin() + static_cast<ptrdiff_t>(End(extent)), false);
+  }
+}
+
+void Reference::CheckMarks() {
+  for (auto& [id, device] : devices_) {
+    // For good: nobody is given any of it.
+    if (device.service == fm::DeviceService::kFailed) device.bad.clear();
+    for (size_t i = 0; i < device.bad.size(); ++i) {
+      if (!device.bad[i]) continue;
+      const auto region = regions_.find(device.owner[i]);
+      if (region == regions_.end()) {
+        return Fail(absl::StrCat("granule ", i, " of ", id, " has lost bytes, and is free"));
+      }
+      const std::vector<fm::Extent>& extents = region->second->extents;
+      const std::vector<fm::BadExtent>& bad = region->second->bad;
+      const bool said = std::any_of(bad.begin(), bad.end(), [&](const fm::BadExtent& b) {
+        const fm::Extent& extent = extents[b.extent_index];
+        return absl::string_view(extent.device) == id && First(extent) <= i && i < End(extent);
+      });
+      if (said) continue;
+      return Fail(absl::StrCat("granule ", i, " of ", id, " has lost bytes, and ",
+                               Name(*region->second), " does not know"));
+    }
+  }
+}
+
+bool Reference::IsMarked(const std::string& host, uint64_t serial) const {
+  const auto key = by_serial_.find(serial);
+  const auto found = key == by_serial_.end() ? regions_.end() : regions_.find(key->second);
+  if (found == regions_.end()) return true;
+  const fm::Attachment* attachment = found->second->FindAttachment(absl::string_view(host));
+  if (attachment == nullptr) return true;
+  for (const fm::Segment& segment : attachment->segments) {
+    if (segment.serial != serial) continue;
+    const std::vector<fm::BadExtent>& bad = found->second->bad;
+    return std::any_of(bad.begin(), bad.end(), [&](const fm::BadExtent& b) {
+      return b.extent_index == segment.extent_index;
+    });
+  }
+  return true;
 }
 
 void Reference::Remove(fm::Key key) {
@@ -228,6 +306,8 @@ void Reference::CountEdges(const fm::Region& before, const fm::Region& after) {
 void Reference::CheckQuota(const fm::Region* before, const fm::Region& after) {
   const auto tenant = tenants_.find(absl::string_view(after.tenant));
   if (tenant == tenants_.end() || tenant->second.quota_bytes == 0) return;
+  // What is kept from everybody is the manager's, in the default tenant's name.
+  if (before == nullptr && after.state == fm::RegionState::kQuarantined) return;
   if (before != nullptr && after.held_bytes() <= before->held_bytes()) return;
   uint64_t held = after.held_bytes();
   for (const auto& [key, region] : regions_) {

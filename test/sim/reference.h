@@ -4,7 +4,8 @@
 //
 // It holds against promises.md
 //   each commit     no granule has two owners; held bytes are what the manager counts; a request_id
-//                   makes one Region; quota is kept; states follow the ladder (MayFollow)
+//                   makes one Region; quota is kept; states follow the ladder (MayFollow); an
+//                   Extent that lost bytes is free, or another's, only on an operator's word
 //   each answer     what is acknowledged is on the disk
 //   each new life   all that was acknowledged is still there
 // and says what the rack's judge asks: who is meant to be bound where.
@@ -47,6 +48,9 @@ class Reference {
   // The Attachment that is ONLINE, is to stay, was never lost, and has this serial; null: none.
   const fm::Attachment* ThatStays(const std::string& host, uint64_t serial) const;
 
+  // Whether the records say that the LD has lost bytes, or do not name it on that host.
+  bool IsMarked(const std::string& host, uint64_t serial) const;
+
   const std::map<fm::Key, fm::RegionPtr>& regions() const { return regions_; }
   bool DeviceFailed(const std::string& id) const;
 
@@ -54,12 +58,19 @@ class Reference {
   struct DeviceBytes {
     std::vector<fm::Key> owner;  // Of each granule; 0: nobody.
     fm::DeviceService service = fm::DeviceService::kInService;
+    std::vector<bool> bad = {};  // Granules that lost bytes; empty: none.
   };
 
   void Put(const fm::RegionPtr& region);
   void Remove(fm::Key key);
   void Take(const fm::Region& region);
   void Give(const fm::Region& region);
+  // What the Region's record says of lost bytes, beyond what is known.
+  void Mark(const fm::Region& region);
+  // An operator says that they can be used again.
+  void Unmark(const fm::Region& region);
+  // Each of them is with a Region that says so.
+  void CheckMarks();
   void CountEdges(const fm::Region& before, const fm::Region& after);
   void CheckQuota(const fm::Region* before, const fm::Region& after);
   const fm::RegionPtr* FindByTag(const std::string& tag) const;
@@ -79,6 +90,7 @@ class Reference {
   absl::flat_hash_map<fm::Key, uint64_t> acknowledged_;  // The newest revision that was told.
   absl::flat_hash_set<uint64_t> repaired_;  // Generations of Attachments that were lost once.
   uint64_t groups_ = 0;
+  bool any_bad_ = false;  // Some granule was, since this life began.
 };
 
 }  // namespace cxlpool::sim

@@ -60,6 +60,7 @@ constexpr std::array<VerbInfo, kVerbs> kInfos = {{
     {"agent-lies", {"host", "for"}},
     {"old-state", {"host"}},
     {"wall-jumps", {"ahead"}},
+    {"poison", {"host", "slot"}},
 }};
 
 absl::Status BadLine(size_t line, absl::string_view why) {

@@ -89,8 +89,10 @@ enum class Verb : uint8_t {
   kAgentLies,
   kOldState,
   kWallJumps,
+  // Bytes that are lost.
+  kPoison,
 };
-inline constexpr int kVerbs = static_cast<int>(Verb::kWallJumps) + 1;
+inline constexpr int kVerbs = static_cast<int>(Verb::kPoison) + 1;
 inline constexpr Verb kFirstFault = Verb::kWeather;
 
 inline constexpr int kMaxArguments = 7;

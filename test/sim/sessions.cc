@@ -141,7 +141,19 @@ void SimLink::OnMessage(uint64_t attempt, const v1::ManagerMessage& message) {
   if (message.session() != session_) return;
   if (message.has_offer()) handlers_.on_offer(message.offer());
   if (message.has_withdraw()) handlers_.on_withdraw(message.withdraw());
-  if (message.has_events_seen()) handlers_.on_events_seen(message.events_seen());
+  if (message.has_events_seen()) {
+    OnEventsSeen(message.events_seen().sequence());
+    handlers_.on_events_seen(message.events_seen());
+  }
+}
+
+void SimLink::OnEventsSeen(uint64_t sequence) {
+  const bool alive = stream_ != nullptr && world_.scheduler->Alive(stream_->manager);
+  for (const auto& [of, serial] : lost_) {
+    if (of > sequence || !alive || world_.on_events_seen == nullptr) continue;
+    (*world_.on_events_seen)(host_, serial);
+  }
+  std::erase_if(lost_, [sequence](const auto& told) { return told.first <= sequence; });
 }
 
 void SimLink::Beat(uint64_t attempt) {
@@ -207,6 +219,9 @@ void SimLink::CutThere(int64_t far_us) {
 void SimLink::Send(v1::Report report) {
   if (session_ == 0) return;
   for (v1::SegmentReport& segment : *report.mutable_segments()) Bend(&segment);
+  for (const v1::HostEvent& event : report.events()) {
+    if (event.bytes_lost()) lost_.emplace_back(event.sequence(), event.serial());
+  }
   v1::AgentMessage message;
   message.set_session(session_);
   *message.mutable_report() = std::move(report);

@@ -11,6 +11,8 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "fabric-manager/service/host_sessions.h"
 #include "host-agent/ports/manager_link.h"
@@ -50,6 +52,8 @@ class SimLink : public agent::ManagerLink {
     const ManagerDoor* door;
     Lies* lies;
     v1::Hello* last_hello;  // Kept of each session, for an agent that comes back with old state.
+    // Told of each serial whose lost bytes a manager, that is alive, has acknowledged. May be null.
+    const std::function<void(int host, uint64_t serial)>* on_events_seen = nullptr;
   };
 
   // `life`: of the agent on host number `host`.
@@ -82,6 +86,7 @@ class SimLink : public agent::ManagerLink {
   void SendUp(const std::shared_ptr<Stream>& stream, v1::AgentMessage message);
   void CloseManagerEnd(const std::shared_ptr<Stream>& stream, int64_t delay_us);
   void Bend(v1::SegmentReport* report);
+  void OnEventsSeen(uint64_t sequence);
 
   const World world_;
   const LifeId life_;
@@ -89,6 +94,7 @@ class SimLink : public agent::ManagerLink {
   Handlers handlers_;
   uint64_t attempt_ = 0;
   std::shared_ptr<Stream> stream_;
+  std::vector<std::pair<uint64_t, uint64_t>> lost_;  // Sequence and serial, told and not seen.
   uint64_t session_ = 0;
   int64_t heartbeat_us_ = 0;
   int backoff_ = 0;

@@ -33,7 +33,13 @@ SimulationRun::SimulationRun(const Script& script, const SimulationOptions& opti
                 .coverage = &result_.coverage,
                 .disk = disk_.get(),
                 .manager = [this] { return manager(); },
-                .may_swear = [this](const fm::Region& region) { return NobodyReaches(region); }}) {
+                .may_swear = [this](const fm::Region& region) { return NobodyReaches(region); }}),
+      poison_random_(script.seed ^ 0x6c6f7374),
+      on_events_seen_([this](int host, uint64_t serial) {
+        if (reference_.IsMarked(HostName(host), serial)) return;
+        Violate(absl::StrCat("lost bytes of serial ", serial, " on ", HostName(host),
+                             " are acknowledged, and no record says so"));
+      }) {
   for (int i = 0; i < kDevices; ++i) {
     RackDevice device;
     device.id = absl::StrCat("cmm-", i);
@@ -141,7 +147,8 @@ void SimulationRun::StartAgent(int number) {
                      .network = &network_,
                      .door = &door_,
                      .lies = &host.lies,
-                     .last_hello = &host.last_hello},
+                     .last_hello = &host.last_hello,
+                     .on_events_seen = &on_events_seen_},
       &rack_, &host.faults, life, number, FormatUuid(id), Random(random_.Next()),
       [this, life, number](absl::string_view point) {
         if (!scheduler_.Alive(life)) return;

@@ -113,6 +113,13 @@ std::string SimulationRun::WhyNotSettled() const {
   }
   size_t plugged = 0;
   for (const auto& [id, host] : rack_.hosts) plugged += host.slots.size();
+  for (const auto& [id, host] : rack_.hosts) {
+    for (const Rack::PoisonSeen& poison : rack_.PoisonOn(host)) {
+      if (reference_.IsMarked(id, poison.serial)) continue;
+      absl::StrAppend(&why, "; serial ", poison.serial, " on ", id,
+                      " has lost bytes, and no record says so");
+    }
+  }
   if (why.empty() && plugged != lds) {
     absl::StrAppend(&why, "; ", plugged, " LDs are bound, the records have ", lds);
   }

@@ -6,6 +6,11 @@
 #include "test/sim/simulation_run.h"
 
 namespace cxlpool::sim {
+namespace {
+
+constexpr int64_t kPollPoison_us = kSecond_us / 2;
+
+}  // namespace
 
 void SimulationRun::Strike(const Step& step) {
   result_.coverage.Struck(step.verb);
@@ -184,9 +189,51 @@ void SimulationRun::StrikeHost(const Step& step) {
       });
     case Verb::kOldState:
       return ComeBackAsOf(world, number, host.last_hello);
+    case Verb::kPoison: {
+      if (machine.slots.empty()) return;
+      auto slot = machine.slots.begin();
+      std::advance(slot, step.Get("slot") % static_cast<int64_t>(machine.slots.size()));
+      if (!rack_.Poison(machine, slot->first)) return;
+      for (int64_t times = poison_random_.Between(0, 2); times > 0; --times) {
+        TellPoison(number, poison_random_.Between(100, 50'000));
+      }
+      if (!std::exchange(polls_poison_, true)) PollPoison();
+      return;
+    }
     default:
       return;
   }
+}
+
+void SimulationRun::TellPoison(int number, int64_t delay_us) {
+  scheduler_.At(kWorld, delay_us, [this, number] {
+    const auto& agent = hosts_[static_cast<size_t>(number)].agent;
+    if (agent == nullptr || !scheduler_.Alive(agent->life())) return;
+    std::vector<v1::HostEvent> events;
+    for (const Rack::PoisonSeen& seen : rack_.PoisonOn(rack_host(number))) {
+      v1::HostEvent& event = events.emplace_back();
+      event.set_serial(seen.serial);
+      event.set_kind(v1::HostEvent::POISON);
+      event.set_severity(v1::HostEvent::FAILURE);
+      event.set_bytes_lost(true);
+      event.set_dpa_bytes(seen.dpa_bytes);
+      event.set_length_bytes(64);
+    }
+    if (events.empty()) return;
+    scheduler_.At(agent->life(), 1, [to = agent.get(), events = std::move(events)] {
+      to->core().TakeEvents(events);
+    });
+  });
+}
+
+// As an agent reads the poison lists: for as long as there is something on one.
+void SimulationRun::PollPoison() {
+  scheduler_.At(kWorld, kPollPoison_us, [this] {
+    polls_poison_ = rack_.AnyPoison();
+    if (!polls_poison_) return;
+    for (int host = 0; host < kHosts; ++host) TellPoison(host, poison_random_.Between(1, 1'000));
+    PollPoison();
+  });
 }
 
 // Fenced, or without power: its kernel and what was plugged are gone. It comes back later.

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -50,6 +51,9 @@ class SimulationRun {
   void StrikeFabric(const Step& step);
   void StrikeHost(const Step& step);
   void GoesDark(int host);
+  // The kernel of `host` tells its agent of what is on the poison lists: after `delay_us`.
+  void TellPoison(int host, int64_t delay_us);
+  void PollPoison();
   void RunStep(const Step& step);
   void Application(const Step& step);
 
@@ -105,6 +109,10 @@ class SimulationRun {
   int64_t wall_skew_us_ = 0;
   int64_t dark_for_us_ = 500'000;  // The next host that loses its power.
   std::array<Host, kHosts> hosts_;
+  // By itself, so that the rest of a simulation is as it is without.
+  Random poison_random_;
+  bool polls_poison_ = false;
+  std::function<void(int host, uint64_t serial)> on_events_seen_;
   uint64_t connections_ = 0;
   uint64_t tags_ = 0;
   bool ending_ = false;
