@@ -55,8 +55,8 @@ TEST(AuthorizeTest, EachRoleMayCallWhatItsRuleSays) {
 }
 
 TEST(AuthorizeTest, AHostNamesOwnersOfItsOwnRegionsAlone) {
-  const Caller host{{.uri = "cxlpool://host/host-a", .role = Role::kHost}, false};
-  const Caller person{{.uri = "cxlpool://operator/alice", .role = Role::kOperator}, false};
+  const Caller host{ParseIdentity("cxlpool://host/host-a"), false};
+  const Caller person{ParseIdentity("cxlpool://operator/alice"), false};
   const Caller local{{}, true};
   EXPECT_TRUE(CheckOwner(host, "host-a", "host-a").ok());
   EXPECT_TRUE(CheckOwner(local, "", "host-a").ok());  // Any host it claims to be.
