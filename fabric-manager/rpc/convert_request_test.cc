@@ -131,6 +131,8 @@ TEST(ConvertRequestTest, ABadFieldOfAllocateIsNamed) {
       {[](auto& r) { r.set_sharing(static_cast<v1::Sharing>(4)); }, "BAD_ENUM", "sharing"},
       {[](auto& r) { r.set_mode(static_cast<v1::AttachmentMode>(-1)); }, "BAD_ENUM", "mode"},
       {[](auto& r) { r.set_access(static_cast<v1::Access>(9)); }, "BAD_ENUM", "access"},
+      {[](auto& r) { r.set_zone(static_cast<v1::MemoryZone>(3)); }, "BAD_ENUM", "zone"},
+      {[](auto& r) { r.set_zone(v1::KERNEL); }, "ZONE_NEEDS_SYSTEM_RAM", "the mode is DEVDAX"},
       {[](auto& r) { r.set_policy(static_cast<v1::PlacementPolicy>(6)); }, "BAD_ENUM", "policy"},
       {[](auto& r) { r.set_max_extents(17); }, "BAD_MAX_EXTENTS", "17"},
       {[](auto& r) { r.set_interleave_ways(3); }, "BAD_INTERLEAVE", "interleave_ways is 3"},

@@ -17,6 +17,8 @@ namespace cxlpool::agent {
 inline bool IsPoolSerial(uint64_t serial) { return serial >> 56 == 0x0c; }
 
 enum class DaxDriver { kNone, kDeviceDax, kKmem };
+// Where system-ram memory is brought online.
+enum class MemoryZone { kMovable, kKernel };
 
 // A memdev that the fabric plugged into a slot.
 struct ObservedMemdev {

@@ -220,7 +220,9 @@ Step StepUp(const DesiredSegment& desired, const HostObservation& host, bool ear
   if (!IsInBlocks(*region, host)) return RefuseBlocks(*region, host);
   // kmem, and not all online. What somebody else put online outside ZONE_MOVABLE comes off first:
   // it might never leave again.
-  if (region->online_blocks > 0 && !region->all_movable) return Rung(Step::Kind::kOfflineBlocks);
+  if (desired.zone == MemoryZone::kMovable && region->online_blocks > 0 && !region->all_movable) {
+    return Rung(Step::Kind::kOfflineBlocks);
+  }
   return Rung(Step::Kind::kOnlineBlocks);
 }
 
@@ -316,7 +318,8 @@ bool InMode(const DesiredSegment& desired, const ObservedHostRegion& region,
   return region.dax_driver == DaxDriver::kKmem && region.total_blocks > 0 &&
          IsInBlocks(region, host) &&
          (CXLPOOL_MUTANT("online-before-blocks") || region.online_blocks == region.total_blocks) &&
-         (CXLPOOL_MUTANT("online-in-any-zone") || region.all_movable);
+         (CXLPOOL_MUTANT("online-in-any-zone") || desired.zone == MemoryZone::kKernel ||
+          region.all_movable);
 }
 
 bool LacksDaxDevice(const DesiredSegment& desired, const HostObservation& host) {

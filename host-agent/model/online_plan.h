@@ -56,6 +56,7 @@ struct DesiredTarget {
 struct DesiredSegment {
   Want want = Want::kOnline;
   Mode mode = Mode::kDevdax;
+  MemoryZone zone = MemoryZone::kMovable;  // kKernel: any zone will do.
   std::string host_bridge;
   std::vector<DesiredTarget> targets;  // At least one, in target order.
   uint32_t interleave_granularity_bytes = 0;

@@ -112,6 +112,17 @@ struct Row {
   const char* ejected;
 };
 
+// Memory that may lie in the kernel's zones is not taken off again to be brought back movable.
+TEST(OnlinePlanTest, AnyZoneWillDoForTheKernelZone) {
+  DesiredSegment desired = Desired(Want::kOnline, Mode::kSystemRam);
+  desired.zone = MemoryZone::kKernel;
+  EXPECT_EQ(Describe(NextStep(desired, States().at("kmem offline"), false)), "OnlineBlocks");
+  EXPECT_EQ(Describe(NextStep(desired, WithRegion(DaxDriver::kKmem, 2, 4, false), false)),
+            "OnlineBlocks");
+  EXPECT_EQ(Describe(NextStep(desired, States().at("kmem unmovable"), false)), "Done");
+  EXPECT_EQ(Describe(NextStep(desired, States().at("kmem online"), false)), "Done");
+}
+
 TEST(OnlinePlanTest, NextStepOfEveryStateWantAndMode) {
   const Row kTable[] = {
       {"nothing", "PowerOn", "PowerOn", "Done", "PowerOff"},

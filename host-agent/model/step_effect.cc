@@ -199,7 +199,7 @@ void ApplyStep(const Step& step, DesiredSegment& desired, HostObservation& host)
       return;
     case Step::Kind::kOnlineBlocks:
       region->online_blocks = region->total_blocks;
-      region->all_movable = true;
+      region->all_movable = desired.zone == MemoryZone::kMovable;
       return;
     case Step::Kind::kOfflineBlocks:
       region->online_blocks = 0;

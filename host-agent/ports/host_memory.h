@@ -58,8 +58,10 @@ class HostMemory {
   // the memory blocks appear offline. From one driver to the other goes through UnbindDax.
   virtual void BindDax(uint64_t serial, DaxDriver driver, Done done) = 0;
 
-  // Brings every block online in ZONE_MOVABLE.
-  virtual void OnlineBlocks(uint64_t serial, Done done) = 0;
+  // Brings every block online that is not: in ZONE_MOVABLE; or with kKernel in the zone that the
+  // kernel takes for its own memory, from where it may never go offline again.
+  // FAILED_PRECONDITION/NOT_MOVABLE: a block was online in another zone before.
+  virtual void OnlineBlocks(uint64_t serial, MemoryZone zone, Done done) = 0;
 
   // Brings every block offline, in a child process that is killed after `patience`: the kernel
   // itself sets no limit, and no other rung of the host is taken meanwhile.

@@ -319,7 +319,7 @@ void AgentCore::Ask(const Segment& segment, const Step& step, Done done) {
     case Step::Kind::kBindDax:
       return memory_->BindDax(serial, step.driver, std::move(done));
     case Step::Kind::kOnlineBlocks:
-      return memory_->OnlineBlocks(serial, std::move(done));
+      return memory_->OnlineBlocks(serial, desired.zone, std::move(done));
     case Step::Kind::kOfflineBlocks:
       return memory_->OfflineBlocks(serial, OfflineDeadline(segment), std::move(done));
     case Step::Kind::kUnbindDax:

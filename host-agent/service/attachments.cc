@@ -85,6 +85,7 @@ Segment SegmentOf(const v1::Offer& offer, const v1::OfferedSegment& offered) {
   segment.extent_index = offered.extent_index();
   segment.desired.want = WantOf(offer, offered);
   segment.desired.mode = offer.mode() == v1::SYSTEM_RAM ? Mode::kSystemRam : Mode::kDevdax;
+  if (offer.zone() == v1::KERNEL) segment.desired.zone = MemoryZone::kKernel;
   segment.desired.host_bridge = offered.host_bridge();
   segment.desired.interleave_granularity_bytes = offered.interleave_granularity_bytes();
   segment.desired.length_bytes = offered.length_bytes();

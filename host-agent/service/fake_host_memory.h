@@ -111,10 +111,10 @@ class FakeHostMemory : public HostMemory {
       return absl::OkStatus();
     });
   }
-  void OnlineBlocks(uint64_t serial, Done done) override {
-    Do("OnlineBlocks", serial, std::move(done), [this, serial]() {
+  void OnlineBlocks(uint64_t serial, MemoryZone zone, Done done) override {
+    Do("OnlineBlocks", serial, std::move(done), [this, serial, zone]() {
       Region(serial)->online_blocks = Region(serial)->total_blocks;
-      Region(serial)->all_movable = !kernel_picks_zone;
+      Region(serial)->all_movable = zone == MemoryZone::kMovable && !kernel_picks_zone;
       return absl::OkStatus();
     });
   }

@@ -359,7 +359,9 @@ TEST_P(HostMemoryContract, SystemRamGoesOnlineAndOffline) {
   EXPECT_EQ(region.online_blocks, 0u);  // Nobody but the agent brings it online.
   EXPECT_EQ(region.total_blocks, region.size_bytes / Observe().memory_block_bytes);
 
-  auto online = [&](HostMemory& m, Done done) { m.OnlineBlocks(ld.serial, std::move(done)); };
+  auto online = [&](HostMemory& m, Done done) {
+    m.OnlineBlocks(ld.serial, MemoryZone::kMovable, std::move(done));
+  };
   auto offline = [&](HostMemory& m, Done done) {
     m.OfflineBlocks(ld.serial, kOfflinePatience, std::move(done));
   };

@@ -145,7 +145,8 @@ class Rack {
   // Makes it; the host's applications store into it at once.
   absl::Status CreateHostRegion(RackHost& host, const agent::HostRegionSpec& spec);
   absl::Status BindDax(RackHost& host, uint64_t serial, agent::DaxDriver driver);
-  absl::Status OnlineBlocks(RackHost& host, uint64_t serial);
+  absl::Status OnlineBlocks(RackHost& host, uint64_t serial,
+                            agent::MemoryZone zone = agent::MemoryZone::kMovable);
   // Where the host refuses, half of them goes.
   absl::Status OfflineBlocks(RackHost& host, uint64_t serial);
   absl::Status UnbindDax(RackHost& host, uint64_t serial);

@@ -9,6 +9,7 @@ namespace cxlpool::sim {
 namespace {
 
 using agent::DaxDriver;
+using agent::MemoryZone;
 using agent::ObservedHostRegion;
 
 constexpr int kWindowShift = 40;  // Bridge b's window begins at (b + 1) << 40.
@@ -208,14 +209,14 @@ absl::Status Rack::BindDax(RackHost& host, uint64_t serial, DaxDriver driver) {
   return absl::OkStatus();
 }
 
-absl::Status Rack::OnlineBlocks(RackHost& host, uint64_t serial) {
+absl::Status Rack::OnlineBlocks(RackHost& host, uint64_t serial, MemoryZone zone) {
   ObservedHostRegion* region = FindRegion(host, serial);
   if (region == nullptr || region->dax_driver != DaxDriver::kKmem) {
     return Precondition("NOT_KMEM", absl::StrCat("serial ", serial, " is not with kmem"),
                         "bind the DAX device to kmem first");
   }
   region->online_blocks = region->total_blocks;
-  region->all_movable = true;
+  region->all_movable = zone == MemoryZone::kMovable;
   Say("brings online", host, serial);
   return absl::OkStatus();
 }

@@ -165,8 +165,8 @@ class WaitingMemory : public agent::HostMemory {
     memory_->BindDax(serial, driver, std::move(done));
     Pass();
   }
-  void OnlineBlocks(uint64_t serial, Done done) override {
-    memory_->OnlineBlocks(serial, std::move(done));
+  void OnlineBlocks(uint64_t serial, agent::MemoryZone zone, Done done) override {
+    memory_->OnlineBlocks(serial, zone, std::move(done));
     Pass();
   }
   void OfflineBlocks(uint64_t serial, absl::Duration patience, Done done) override {

@@ -204,8 +204,8 @@ void SimHostMemory::BindDax(uint64_t serial, agent::DaxDriver driver, Done done)
        KernelFailed, std::move(done));
 }
 
-void SimHostMemory::OnlineBlocks(uint64_t serial, Done done) {
-  Take([serial](Rack& rack, RackHost& host) { return rack.OnlineBlocks(host, serial); },
+void SimHostMemory::OnlineBlocks(uint64_t serial, agent::MemoryZone zone, Done done) {
+  Take([serial, zone](Rack& rack, RackHost& host) { return rack.OnlineBlocks(host, serial, zone); },
        KernelFailed, std::move(done));
 }
 

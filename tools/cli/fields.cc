@@ -51,6 +51,8 @@ absl::StatusOr<Enum> OneOf(absl::string_view flag, absl::string_view text,
 
 constexpr std::array<Word<v1::AttachmentMode>, 2> kModes = {
     {{"devdax", v1::DEVDAX}, {"system-ram", v1::SYSTEM_RAM}}};
+constexpr std::array<Word<v1::MemoryZone>, 2> kZones = {
+    {{"movable", v1::MOVABLE}, {"kernel", v1::KERNEL}}};
 constexpr std::array<Word<v1::Access>, 2> kAccesses = {
     {{"rw", v1::READ_WRITE}, {"ro", v1::READ_ONLY}}};
 constexpr std::array<Word<v1::PlacementPolicy>, 5> kPolicies = {{{"pack", v1::PACK},
@@ -179,6 +181,13 @@ void Fields::Mode(const Flag& text, const std::function<void(v1::AttachmentMode)
   const auto mode = OneOf("--mode", *text, kModes);
   if (!mode.ok()) return Keep(mode.status());
   set(*mode);
+}
+
+void Fields::Zone(const Flag& text, const std::function<void(v1::MemoryZone)>& set) {
+  if (!text.has_value()) return;
+  const auto zone = OneOf("--zone", *text, kZones);
+  if (!zone.ok()) return Keep(zone.status());
+  set(*zone);
 }
 
 void Fields::Access(const Flag& text, const std::function<void(v1::Access)>& set) {

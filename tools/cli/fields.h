@@ -49,6 +49,7 @@ class Fields {
             const std::function<void(google::protobuf::Duration)>& set);
   void Policy(const Flag& text, const std::function<void(v1::PlacementPolicy)>& set);
   void Mode(const Flag& text, const std::function<void(v1::AttachmentMode)>& set);
+  void Zone(const Flag& text, const std::function<void(v1::MemoryZone)>& set);
   void Access(const Flag& text, const std::function<void(v1::Access)>& set);
   void Sharing(const Flag& text, const std::function<void(v1::Sharing)>& set);
   void RequestId(const Flag& text, const SetText& set);

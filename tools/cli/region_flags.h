@@ -31,7 +31,7 @@ struct WaitFlags {
 };
 
 struct RegionFlags {
-  Flag name, host, size, mode, access, etag;
+  Flag name, host, size, mode, zone, access, etag;
   uint32_t max_extents = 0;
   bool dry_run = false;
   WaitFlags wait;
@@ -40,7 +40,13 @@ struct RegionFlags {
     return app->add_option("NAME", name, "Region, by name or tag")->type_name("")->required();
   }
   void AddUse(CLI::App* app) {
-    app->add_option("--mode", mode, "devdax (default) or system-ram")->type_name("MODE");
+    CLI::Option* option =
+        app->add_option("--mode", mode, "devdax (default) or system-ram")->type_name("MODE");
+    app->add_option(
+           "--zone", zone,
+           "Of system-ram: movable (default), or kernel, from where it may never come back")
+        ->type_name("ZONE")
+        ->needs(option);
     app->add_option("--access", access, "rw (default) or ro")->type_name("ACCESS");
   }
   void AddEtag(CLI::App* app) {
@@ -65,6 +71,7 @@ struct RegionFlags {
   void ReadUse(Fields& fields, Request& request) const {
     fields.Name("hosts", host, [&](std::string full) { request.set_host(full); });
     fields.Mode(mode, [&](v1::AttachmentMode value) { request.set_mode(value); });
+    fields.Zone(zone, [&](v1::MemoryZone value) { request.set_zone(value); });
     fields.Access(access, [&](v1::Access value) { request.set_access(value); });
     request.set_validate_only(dry_run);
   }

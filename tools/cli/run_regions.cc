@@ -95,7 +95,16 @@ std::string Gone(const v1::Region& region) {
                       " scrubbed and free\n");
 }
 
+// What nobody should find out when he wants the memory back.
+void SayOfZone(v1::MemoryZone zone, Printer& printer) {
+  if (zone != v1::KERNEL) return;
+  printer.err << "cxlpool: the host's kernel may put memory of its own there: what it keeps can "
+                 "not be released before that host is rebooted or fenced"
+              << std::endl;
+}
+
 absl::Status Run(AllocateRegion& command, Connection& connection, Printer& printer) {
+  SayOfZone(command.request.zone(), printer);
   if (command.request.validate_only()) {
     const auto response = connection.Call(&ManagerStub::AllocateRegion, command.request);
     if (!response.ok()) return response.status();
@@ -124,6 +133,7 @@ absl::Status Run(ShowRegion& command, Connection& connection, Printer& printer) 
 }
 
 absl::Status Run(AttachRegion& command, Connection& connection, Printer& printer) {
+  SayOfZone(command.request.zone(), printer);
   return Change(command, connection, printer, &ManagerStub::AttachRegion,
                 [&](const v1::Region& region) {
                   return GoalOn(WaitGoal::Kind::kOnline, command.request.host(), region);

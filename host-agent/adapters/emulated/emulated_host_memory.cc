@@ -97,7 +97,8 @@ void EmulatedHostMemory::BindDax(uint64_t serial, DaxDriver driver, Done done) {
   Run([this, serial, driver] { return BindNow(serial, driver); }, std::move(done));
 }
 
-void EmulatedHostMemory::OnlineBlocks(uint64_t serial, Done done) {
+// It has no zones: what is online is movable.
+void EmulatedHostMemory::OnlineBlocks(uint64_t serial, MemoryZone, Done done) {
   Run([this, serial] { return SetOnline(serial, true); }, std::move(done));
 }
 

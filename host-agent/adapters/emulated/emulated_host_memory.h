@@ -57,7 +57,7 @@ class EmulatedHostMemory : public HostMemory {
   void PowerOn(uint32_t slot, uint64_t serial, Done done) override;
   void CreateHostRegion(HostRegionSpec spec, Done done) override;
   void BindDax(uint64_t serial, DaxDriver driver, Done done) override;
-  void OnlineBlocks(uint64_t serial, Done done) override;
+  void OnlineBlocks(uint64_t serial, MemoryZone zone, Done done) override;
   void OfflineBlocks(uint64_t serial, absl::Duration patience, Done done) override;
   void UnbindDax(uint64_t serial, Done done) override;
   void DestroyHostRegion(uint64_t serial, Done done) override;

@@ -112,12 +112,12 @@ class LinuxHostMemory : public HostMemory {
         std::move(done));
   }
 
-  void OnlineBlocks(uint64_t serial, Done done) override {
+  void OnlineBlocks(uint64_t serial, MemoryZone zone, Done done) override {
     rungs_.Run(
         "bringing memory online", options_.blocks_timeout,
-        [machine = machine_, serial](const Deadline&) {
+        [machine = machine_, serial, zone](const Deadline&) {
           return WithDax(*machine, serial, [&](const DaxDevice& dax) {
-            return OnlineMemoryBlocks(machine->files, dax);
+            return OnlineMemoryBlocks(machine->files, dax, zone);
           });
         },
         std::move(done));

@@ -155,7 +155,9 @@ absl::Status OnRegion(HostMemory& host, const std::vector<std::string>& words) {
     return holders.status();
   }
   return Wait([&](Done done) {
-    if (command == "online") return host.OnlineBlocks(*serial, std::move(done));
+    if (command == "online") {
+      return host.OnlineBlocks(*serial, MemoryZone::kMovable, std::move(done));
+    }
     if (command == "offline") return host.OfflineBlocks(*serial, absl::Minutes(1), std::move(done));
     if (command == "unbind") return host.UnbindDax(*serial, std::move(done));
     if (command == "destroy") return host.DestroyHostRegion(*serial, std::move(done));

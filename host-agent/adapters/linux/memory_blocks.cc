@@ -101,18 +101,20 @@ uint32_t CountOnline(const std::vector<MemoryBlock>& blocks) {
       std::count_if(blocks.begin(), blocks.end(), [](const MemoryBlock& b) { return !b.offline; }));
 }
 
-absl::Status OnlineMemoryBlocks(const HostFiles& files, const DaxDevice& dax) {
+absl::Status OnlineMemoryBlocks(const HostFiles& files, const DaxDevice& dax, MemoryZone zone) {
+  const bool movable = zone == MemoryZone::kMovable;
   std::vector<MemoryBlock> blocks = ReadMemoryBlocks(files, dax.hpa_bytes, dax.size_bytes);
   if (blocks.empty()) return NoBlocks(dax);
   int error = 0;
   for (const MemoryBlock& block : blocks) {
     if (!block.offline) continue;
-    const int failed = files.Write(BlockPath(block.index, "state"), "online_movable");
+    const int failed =
+        files.Write(BlockPath(block.index, "state"), movable ? "online_movable" : "online_kernel");
     if (error == 0) error = failed;
   }
   blocks = ReadMemoryBlocks(files, dax.hpa_bytes, dax.size_bytes);
   for (const MemoryBlock& block : blocks) {
-    if (block.offline || block.movable) continue;
+    if (block.offline || block.movable || !movable) continue;
     return Refuse(absl::StatusCode::kFailedPrecondition, "NOT_MOVABLE",
                   absl::StrCat(dax.name, ": memory block ", block.index,
                                " is online outside ZONE_MOVABLE, from where it may never come "

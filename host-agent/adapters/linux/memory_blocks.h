@@ -36,8 +36,8 @@ std::vector<MemoryBlock> ReadMemoryBlocks(const HostFiles& files, uint64_t hpa_b
 uint32_t CountOnline(const std::vector<MemoryBlock>& blocks);
 
 // FAILED_PRECONDITION/NOT_SYSTEM_RAM: there are no blocks; /NOT_MOVABLE: a block was online in
-// another zone before. INTERNAL/BLOCK_ONLINE: the kernel refuses.
-absl::Status OnlineMemoryBlocks(const HostFiles& files, const DaxDevice& dax);
+// another zone before, and kMovable is asked for. INTERNAL/BLOCK_ONLINE: the kernel refuses.
+absl::Status OnlineMemoryBlocks(const HostFiles& files, const DaxDevice& dax, MemoryZone zone);
 
 // FAILED_PRECONDITION/BLOCKS_BUSY: some stay online. Message and metadata say which ("blocks": the
 // first 32, with commas), in which zones ("zone") and why ("cause"): the kernel refuses (busy),

@@ -81,12 +81,20 @@ TEST_F(MemoryBlocksTest, WithoutHotplugThereAreNone) {
 TEST_F(MemoryBlocksTest, OnlineWantsMovable) {
   Block(8, "offline", "Normal Movable");
   Block(9, "online", "Normal");
-  EXPECT_EQ(ReasonOf(OnlineMemoryBlocks(host_.files(), dax_)), "NOT_MOVABLE");
+  EXPECT_EQ(ReasonOf(OnlineMemoryBlocks(host_.files(), dax_, MemoryZone::kMovable)), "NOT_MOVABLE");
   EXPECT_EQ(State(8), "online_movable");
 }
 
+TEST_F(MemoryBlocksTest, OnlineInTheKernelsZoneTakesWhatIsOnlineAlready) {
+  Block(8, "offline", "Normal Movable");
+  Block(9, "online", "Normal");
+  EXPECT_TRUE(OnlineMemoryBlocks(host_.files(), dax_, MemoryZone::kKernel).ok());
+  EXPECT_EQ(State(8), "online_kernel");
+}
+
 TEST_F(MemoryBlocksTest, OnlineWithoutBlocks) {
-  EXPECT_EQ(ReasonOf(OnlineMemoryBlocks(host_.files(), dax_)), "NOT_SYSTEM_RAM");
+  EXPECT_EQ(ReasonOf(OnlineMemoryBlocks(host_.files(), dax_, MemoryZone::kMovable)),
+            "NOT_SYSTEM_RAM");
 }
 
 TEST_F(MemoryBlocksTest, OfflineGoesThroughEveryBlock) {

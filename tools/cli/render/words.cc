@@ -87,7 +87,8 @@ std::string Hex(uint64_t value) { return absl::StrFormat("0x%x", value); }
 std::string AttachmentText(const v1::Attachment& attachment) {
   return absl::StrCat(ShortName(attachment.host()), " ",
                       v1::Attachment::State_Name(attachment.state()), " ", Word(attachment.mode()),
-                      " ", Word(attachment.access()), attachment.detaching() ? " detaching" : "");
+                      attachment.zone() == v1::KERNEL ? " kernel-zone" : "", " ",
+                      Word(attachment.access()), attachment.detaching() ? " detaching" : "");
 }
 
 std::string AttachmentsText(const v1::Region& region) {
