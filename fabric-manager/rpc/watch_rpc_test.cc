@@ -113,7 +113,7 @@ class WatchRpcTest : public testing::Test {
     publication.device_infos = std::make_shared<const std::vector<DeviceView>>();
     publication.tenant_infos = std::make_shared<const std::vector<TenantView>>();
     publication.topology = std::make_shared<const Topology>();
-    views_.Publish(std::move(publication));
+    views_.Publish(publication);
   }
   void Change(Key key, uint64_t revision, bool removed = false) {
     std::vector<WatchEvent> events;
