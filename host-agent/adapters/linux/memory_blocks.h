@@ -15,6 +15,7 @@
 #include "host-agent/adapters/linux/deadline.h"
 #include "host-agent/adapters/linux/host_files.h"
 #include "host-agent/adapters/linux/offline_child.h"
+#include "host-agent/model/observation.h"
 
 namespace cxlpool::agent {
 
