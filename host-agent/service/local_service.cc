@@ -112,7 +112,10 @@ LocalService::LocalService(LocalPolicy policy, AgentCore* core, Executor* execut
       memory_(memory),
       link_(link),
       faults_(core, executor, clock) {
-  core_->SetOnChange([this] { ServeWaiters(); });
+  core_->SetOnChange([this] {
+    usage_.Saw(core_->attachments());
+    ServeWaiters();
+  });
 }
 
 LocalService::~LocalService() { core_->SetOnChange({}); }

@@ -539,6 +539,28 @@ TEST(LocalServiceTest, ALimitCountsWhatAUsersProcessesOwnOrAreAboutTo) {
   EXPECT_EQ(rig.link.allocates.size(), 5u);
 }
 
+TEST(LocalServiceTest, WhatCameAndWentCountsNoMore) {
+  UserRule rule = RuleFor(1000);
+  rule.max_regions = 1;
+  Rig rig({.users = {rule}});
+  rig.Connect();
+  v1::LocalRequest request = Rig::AllocateOf();
+  request.mutable_allocate()->set_request_id("request-1");
+  rig.Ask(kUser, request);
+  rig.AnswerAllocate(2);
+  rig.Offer(OwnedOffer(2, 0x52, 1000));
+  rig.executor.RunReady();
+  rig.service->ConnectionEnded(kUser.connection);
+  v1::Withdraw gone;
+  gone.set_region_tag("tag-2");
+  gone.set_attachment_generation(2);
+  rig.link.handlers.on_withdraw(gone);
+  rig.executor.RunReady();
+  request.mutable_allocate()->set_request_id("request-2");
+  rig.Ask(kUser, request);
+  EXPECT_EQ(rig.link.allocates.size(), 2u);
+}
+
 TEST(LocalServiceTest, ARetryDoesNotStandInItsOwnWay) {
   UserRule rule = RuleFor(1000);
   rule.max_bytes = kTestLength;

@@ -36,12 +36,18 @@ UserUsage UserUsageTable::Of(uint32_t uid, const std::string& request_id, const 
   }
   for (auto it = under_way_.begin(); it != under_way_.end(); ++it) {
     const UnderWay& call = it->second;
-    if (it == own || call.uid != uid || call.until <= now) continue;
+    if (it == own || call.uid != uid || call.until <= now || call.offered) continue;
     if (!call.tag.empty() && offers.FindByTag(call.tag) != nullptr) continue;  // Counted there.
     ++used.regions;
     used.bytes += call.bytes;
   }
   return used;
+}
+
+void UserUsageTable::Saw(const AttachmentTable& offers) {
+  for (auto& [id, call] : under_way_) {
+    if (!call.tag.empty() && offers.FindByTag(call.tag) != nullptr) call.offered = true;
+  }
 }
 
 absl::Status UserUsageTable::Begin(const std::string& request_id, uint32_t uid, uint64_t bytes,
@@ -58,6 +64,7 @@ absl::Status UserUsageTable::Begin(const std::string& request_id, uint32_t uid, 
   UnderWay& call = under_way_[request_id];
   call.uid = uid;
   call.bytes = bytes;
+  call.offered = false;
   call.until = absl::InfiniteDuration();
   return absl::OkStatus();
 }

@@ -35,6 +35,9 @@ class UserUsageTable {
   absl::Status Begin(const std::string& request_id, uint32_t uid, uint64_t bytes,
                      absl::Duration now);
 
+  // To be told of every change: what was offered counts by its Offer alone from then on.
+  void Saw(const AttachmentTable& offers);
+
   // It answered, or nobody knows what it did. Not begun: no effect.
   void End(const std::string& request_id,
            const absl::StatusOr<v1::AllocateRegionResponse>& response, absl::Duration now);
@@ -44,6 +47,7 @@ class UserUsageTable {
     uint32_t uid = 0;
     uint64_t bytes = 0;
     std::string tag;  // Empty: not known.
+    bool offered = false;
     absl::Duration until = absl::InfiniteDuration();
   };
   std::map<std::string, UnderWay> under_way_;  // By request_id.
