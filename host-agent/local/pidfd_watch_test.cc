@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "host-agent/local/processes.h"
+#include "proto/support/process_stat.h"
 
 namespace cxlpool::agent {
 namespace {
@@ -109,11 +110,12 @@ TEST_F(PidfdWatchTest, StopAnswersEveryWatch) {
 
 TEST(ProcessesTest, StartTicksStandBehindANameThatMayHoldAnything) {
   const std::string fields = "S 1 2 2 0 -1 4194560 100 0 0 0 1 2 0 0 20 0 1 0 8675309 1000 10";
-  EXPECT_EQ(ParseStartTicks("42 (cat) " + fields), 8675309u);
-  EXPECT_EQ(ParseStartTicks("42 (a) R 1 (b) c) " + fields + "\n"), 8675309u);
-  EXPECT_EQ(ParseStartTicks("42 (cat) S 1 2 2 0 -1"), 0u);
-  EXPECT_EQ(ParseStartTicks(""), 0u);
-  EXPECT_EQ(ParseStartTicks("42 (cat) S 1 2 2 0 -1 4194560 100 0 0 0 1 2 0 0 20 0 1 0 x 10"), 0u);
+  EXPECT_EQ(ParseStartTicks("42 (cat) " + fields).value_or(0), 8675309u);
+  EXPECT_EQ(ParseStartTicks("42 (a) R 1 (b) c) " + fields + "\n").value_or(0), 8675309u);
+  EXPECT_FALSE(ParseStartTicks("42 (cat) S 1 2 2 0 -1").ok());
+  EXPECT_FALSE(ParseStartTicks("").ok());
+  EXPECT_FALSE(
+      ParseStartTicks("42 (cat) S 1 2 2 0 -1 4194560 100 0 0 0 1 2 0 0 20 0 1 0 x 10").ok());
   EXPECT_GT(StartTicksOf(static_cast<uint32_t>(::getpid())), 0u);
   EXPECT_EQ(StartTicksOf(0x7ffffffe), 0u);
 }

@@ -9,10 +9,8 @@
 #include <cerrno>
 #include <string>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
+#include "proto/support/process_stat.h"
 #include "proto/support/unique_fd.h"
 
 #ifndef SO_PEERPIDFD
@@ -22,9 +20,6 @@
 namespace cxlpool::agent {
 namespace {
 
-constexpr size_t kStartField = 22;
-constexpr size_t kFieldsBehindName = 3;  // The first of them.
-
 // A pidfd becomes readable when its process ends.
 bool IsThere(int fd, short events) {
   pollfd state = {.fd = fd, .events = events, .revents = 0};
@@ -33,25 +28,13 @@ bool IsThere(int fd, short events) {
 
 }  // namespace
 
-uint64_t ParseStartTicks(absl::string_view stat) {
-  const size_t name_end = stat.rfind(") ");
-  if (name_end == absl::string_view::npos) return 0;
-  const std::vector<absl::string_view> fields = absl::StrSplit(
-      absl::StripAsciiWhitespace(stat.substr(name_end + 2)), absl::MaxSplits(' ', kStartField));
-  uint64_t ticks = 0;
-  if (fields.size() <= kStartField - kFieldsBehindName ||
-      !absl::SimpleAtoi(fields[kStartField - kFieldsBehindName], &ticks)) {
-    return 0;
-  }
-  return ticks;
-}
-
 uint64_t StartTicksOf(uint32_t pid) {
   const UniqueFd file(::open(absl::StrCat("/proc/", pid, "/stat").c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.valid()) return 0;
   char text[1024];  // 52 fields and a name of 16 bytes.
   const ssize_t size = ::read(file.get(), text, sizeof(text));
-  return size <= 0 ? 0 : ParseStartTicks(absl::string_view(text, static_cast<size_t>(size)));
+  if (size <= 0) return 0;
+  return ParseStartTicks(absl::string_view(text, static_cast<size_t>(size))).value_or(0);
 }
 
 uint64_t PeerStartTicks(int socket, int pid) {

@@ -1,20 +1,13 @@
 // What Linux says of processes: when one started, and who is behind a local socket.
 //
-// Field 22 of /proc/PID/stat is the start in clock ticks after boot: with the pid it names one
-// process for as long as the boot lasts. Any thread.
+// A start is what process_stat.h says. Any thread.
 #ifndef CXLPOOL_HOST_AGENT_LOCAL_PROCESSES_H_
 #define CXLPOOL_HOST_AGENT_LOCAL_PROCESSES_H_
 
 #include <cstdint>
 #include <vector>
 
-#include "absl/strings/string_view.h"
-
 namespace cxlpool::agent {
-
-// Field 22 of the text of a /proc/PID/stat; 0: it is none. The second field, the program's name,
-// may hold anything.
-uint64_t ParseStartTicks(absl::string_view stat);
 
 // 0: there is no such process.
 uint64_t StartTicksOf(uint32_t pid);

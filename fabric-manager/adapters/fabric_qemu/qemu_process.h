@@ -29,9 +29,6 @@ struct ProcessName {
 // "pid:start".
 std::string FormatProcessName(const ProcessName& name);
 
-// Field 22 of the text of /proc/PID/stat. The command's name in it may hold spaces and brackets.
-absl::StatusOr<uint64_t> ParseStartTicks(absl::string_view stat);
-
 class QemuProcess {
  public:
   // NOT_FOUND: it does not run any more.

@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "proto/support/process_stat.h"
+
 namespace cxlpool::fm {
 namespace {
 
