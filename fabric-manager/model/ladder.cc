@@ -324,12 +324,10 @@ RegionMove NextRegionMove(const Region& region, const absl::flat_hash_set<uint32
   };
   const auto scrub = [&](size_t first, RegionMoveKind then) {
     RegionMove move{.kind = RegionMoveKind::kScrub, .state = region.state, .extents = {}};
-    auto bad = region.bad.begin();
     for (uint32_t i = static_cast<uint32_t>(first); i < region.extents.size(); ++i) {
       if (CXLPOOL_MUTANT("skip-scrub")) continue;
       // Kept from everybody, and cleared when an operator gives it free (plan_media.h).
-      while (bad != region.bad.end() && bad->extent_index < i) ++bad;
-      if (bad != region.bad.end() && bad->extent_index == i) continue;
+      if (region.FindBad(i) != nullptr) continue;
       if (!scrubbed.contains(i)) move.extents.push_back(i);
     }
     if (move.extents.empty()) move.kind = then;

@@ -27,18 +27,12 @@ std::string ReasonOf(const Extent& extent, const MediaError& error) {
                       inside ? " at " : " somewhere in ", Hex(first), "-", Hex(first + bytes - 1));
 }
 
-std::vector<BadExtent>::iterator FindBad(Region& region, uint32_t extent) {
-  return std::lower_bound(
-      region.bad.begin(), region.bad.end(), extent,
-      [](const BadExtent& bad, uint32_t index) { return bad.extent_index < index; });
-}
-
-// False: it was marked before.
-bool Mark(Region& region, uint32_t extent, const MediaError& error) {
-  const auto at = FindBad(region, extent);
-  if (at != region.bad.end() && at->extent_index == extent) return false;
-  region.bad.insert(at, {extent, ReasonOf(region.extents[extent], error)});
-  return true;
+// Nothing if it was marked before.
+void Mark(Region& region, uint32_t extent, const MediaError& error) {
+  if (region.FindBad(extent) != nullptr) return;
+  const auto behind = std::find_if(region.bad.begin(), region.bad.end(),
+                                   [&](const BadExtent& bad) { return bad.extent_index > extent; });
+  region.bad.insert(behind, {extent, ReasonOf(region.extents[extent], error)});
 }
 
 // The Extent that `host` reaches by that serial; null: none.

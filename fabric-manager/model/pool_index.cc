@@ -215,14 +215,11 @@ void PoolState::GiveExtents(const Region& region) {
 }
 
 void PoolState::Charge(const Region& region, int64_t sign) {
-  auto bad = region.bad.begin();
   for (size_t i = 0; i < region.extents.size(); ++i) {
     const Extent& extent = region.extents[i];
     const DeviceIndex index = *IndexOf(extent.device);
     DeviceUse& use = use_[index];
-    const bool is_bad = bad != region.bad.end() && bad->extent_index == i;
-    if (is_bad) ++bad;
-    Counter(use, region.state, is_bad) += sign * extent.length_bytes;
+    Counter(use, region.state, region.FindBad(i) != nullptr) += sign * extent.length_bytes;
     use.lds += static_cast<uint32_t>(sign);
     if (limits_.max_lds_per_device != 0) UpdateUsable(index);
   }

@@ -124,6 +124,12 @@ uint64_t Region::held_bytes() const {
   return sum;
 }
 
+const BadExtent* Region::FindBad(size_t extent) const {
+  const auto at = std::find_if(bad.begin(), bad.end(),
+                               [&](const BadExtent& b) { return b.extent_index == extent; });
+  return at == bad.end() ? nullptr : &*at;
+}
+
 const Attachment* Region::FindAttachment(absl::string_view host) const {
   const auto it = std::find_if(attachments.begin(), attachments.end(),
                                [host](const Attachment& a) { return a.host == host; });

@@ -206,6 +206,7 @@ struct Region {
   uint64_t held_bytes() const;  // With it.
   size_t settled_extents() const { return extents.size() - tail_extents; }
   bool resizing() const { return tail_extents != 0; }
+  const BadExtent* FindBad(size_t extent) const;  // Null: it has lost nothing.
   const Attachment* FindAttachment(absl::string_view host) const;
   Attachment* FindAttachment(absl::string_view host);
   // Opaque text that changes with every change: it is made of generation and revision.
