@@ -30,7 +30,10 @@ struct PoolMeta {
   uint64_t next_id = 16;  // Ids below this may have been given out.
 };
 
-// `item` is not Erased.
+// The last time that a record can hold: the year 9999.
+inline constexpr int64_t kMaxRecordMicros = 253402300799'000'000;
+
+// record_encode.cc. `item` is not Erased.
 std::string EncodeItem(const Item& item, const Audit& audit);
 std::string EncodePool(const PoolMeta& meta, const Audit& audit);
 

@@ -1,0 +1,194 @@
+// Encoding.
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+
+#include "cxlpool/store/v1/record.pb.h"
+#include "fabric-manager/service/record_codec.h"
+#include "google/protobuf/arena.h"
+
+namespace cxlpool::fm {
+namespace {
+
+namespace pb = cxlpool::store::v1;
+
+// Protobuf strings must be UTF-8; what came from elsewhere (reasons) may not be, and a row that
+// cannot be read again would be worse than a '?'.
+std::string Text(absl::string_view in) {
+  std::string out(in);
+  char any = 0;
+  for (const char c : in) any = static_cast<char>(any | c);
+  if (static_cast<unsigned char>(any) < 0x80) return out;
+  for (char& c : out) {
+    if (static_cast<unsigned char>(c) >= 0x80) c = '?';
+  }
+  return out;
+}
+
+// A clock that is off must not make a row that cannot be read again.
+int64_t Micros(absl::Time time) {
+  return std::clamp<int64_t>(absl::ToUnixMicros(time), 0, kMaxRecordMicros);
+}
+
+// 0: none, which in the model is an infinite one.
+int64_t MicrosOrNone(absl::Duration duration) {
+  if (duration == absl::InfiniteDuration()) return 0;
+  return std::clamp<int64_t>(absl::ToInt64Microseconds(duration), 1, kMaxRecordMicros);
+}
+
+void Encode(const Request& in, pb::RequestRecord& out) {
+  out.set_principal(Text(in.id.principal));
+  out.set_method(Text(in.id.method));
+  out.set_request_id(in.id.id.str());
+  out.set_payload_hash(in.payload_hash);
+}
+
+void Encode(const Segment& in, pb::SegmentRecord& out) {
+  out.set_extent_index(in.extent_index);
+  out.set_slot(in.slot);
+  out.set_host_bridge(Text(in.host_bridge));
+  out.set_serial(in.serial);
+  if (!in.memdev.empty()) out.set_memdev(Text(in.memdev));
+  if (!in.host_region.empty()) out.set_host_region(Text(in.host_region));
+  if (!in.dax_device.empty()) out.set_dax_device(Text(in.dax_device));
+  if (in.numa_node.has_value()) out.set_numa_node(*in.numa_node);
+  out.set_hpa_bytes(in.hpa_bytes);
+  out.set_online_blocks(in.online_blocks);
+  out.set_total_blocks(in.total_blocks);
+  if (in.ld_index.has_value()) out.set_ld_index(*in.ld_index);
+}
+
+void Encode(const Attachment& in, pb::AttachmentRecord& out) {
+  out.set_host(Text(in.host));
+  out.set_mode(static_cast<uint32_t>(in.mode));
+  if (in.zone != Zone::kMovable) out.set_zone(static_cast<uint32_t>(in.zone));
+  out.set_access(static_cast<uint32_t>(in.access));
+  out.set_state(static_cast<uint32_t>(in.state));
+  out.set_detaching(in.detaching);
+  out.set_generation(in.generation);
+  for (const Segment& segment : in.segments) Encode(segment, *out.add_segments());
+  out.set_reason(Text(in.reason));
+  if (in.tail.has_value()) {
+    pb::TailRecord& tail = *out.mutable_tail();
+    tail.set_first_segment(in.tail->first_segment);
+    tail.set_state(static_cast<uint32_t>(in.tail->state));
+    tail.set_detaching(in.tail->detaching);
+    tail.set_reason(Text(in.tail->reason));
+  }
+  out.set_sworn(in.sworn);
+}
+
+void Encode(const Region& in, pb::RegionRecord& out) {
+  out.set_tag(in.tag.str());
+  out.set_id(Text(in.id));
+  out.set_tenant(Text(in.tenant));
+  out.set_generation(in.generation);
+  out.set_requested_bytes(in.requested_bytes);
+  out.set_sharing(static_cast<uint32_t>(in.sharing));
+  out.set_state(static_cast<uint32_t>(in.state));
+  out.set_state_reason(Text(in.state_reason));
+  for (const Extent& extent : in.extents) {
+    pb::ExtentRecord& record = *out.add_extents();
+    record.set_device(Text(extent.device));
+    record.set_dpa_bytes(extent.dpa_bytes);
+    record.set_length_bytes(extent.length_bytes);
+  }
+  for (const BadExtent& bad : in.bad) {
+    out.mutable_extents(static_cast<int>(bad.extent_index))->set_bad_reason(Text(bad.reason));
+  }
+  for (const Attachment& attachment : in.attachments) Encode(attachment, *out.add_attachments());
+  out.set_create_time_unix_us(Micros(in.create_time));
+  for (const Request& request : in.requests) Encode(request, *out.add_requests());
+  out.set_revision(in.revision);
+  out.set_compensating(in.compensating);
+  if (in.policy != Policy::kPack) out.set_policy(static_cast<uint32_t>(in.policy));
+  if (in.interleave_ways != 1) out.set_interleave_ways(in.interleave_ways);
+  out.set_interleave_granularity_bytes(in.interleave_granularity_bytes);
+  out.set_expected_lifetime_us(MicrosOrNone(in.expected_lifetime));
+  out.set_ttl_us(MicrosOrNone(in.ttl));
+  if (in.expire_time != absl::InfiniteFuture()) {
+    out.set_expire_time_unix_us(Micros(in.expire_time));
+  }
+  out.set_tail_extents(in.tail_extents);
+  out.set_tail_leaving(in.tail_leaving);
+  out.set_forced(in.forced);
+  if (in.owner.has_value()) {
+    pb::OwnerRecord& owner = *out.mutable_owner();
+    owner.set_uid(in.owner->uid);
+    owner.set_pid(in.owner->pid);
+    owner.set_start_ticks(in.owner->start_ticks);
+    owner.set_incarnation(Text(in.owner->incarnation));
+  }
+}
+
+// A record whose parts all are in one place, most of them on the stack: every change makes one, and
+// to allocate and free each part by itself takes longer than to encode it.
+class RecordInPlace {
+ public:
+  pb::Record& record() { return *record_; }
+
+ private:
+  google::protobuf::ArenaOptions InBytes() {
+    google::protobuf::ArenaOptions options;
+    options.initial_block = bytes_.data();
+    options.initial_block_size = bytes_.size();
+    return options;
+  }
+
+  alignas(8) std::array<char, 4096> bytes_;
+  google::protobuf::Arena arena_{InBytes()};
+  pb::Record* const record_ = google::protobuf::Arena::CreateMessage<pb::Record>(&arena_);
+};
+
+std::string Serialize(pb::Record& record, const Audit& audit) {
+  pb::Audit& out = *record.mutable_audit();
+  out.set_time_unix_us(Micros(audit.time));
+  out.set_principal(Text(audit.principal));
+  out.set_action(Text(audit.action));
+  out.set_reason(Text(audit.reason));
+  return record.SerializeAsString();
+}
+
+}  // namespace
+
+std::string EncodeItem(const Item& item, const Audit& audit) {
+  RecordInPlace in_place;
+  pb::Record& record = in_place.record();
+  if (const auto* region = std::get_if<RegionPtr>(&item)) {
+    Encode(**region, *record.mutable_region());
+  } else if (const auto* host = std::get_if<Host>(&item)) {
+    record.mutable_host()->set_id(Text(host->id));
+    record.mutable_host()->set_identity(Text(host->identity));
+    record.mutable_host()->set_retired(host->retired);
+  } else if (const auto* device = std::get_if<Device>(&item)) {
+    pb::DeviceRecord& out = *record.mutable_device();
+    out.set_id(Text(device->id));
+    out.set_serial(Text(device->serial));
+    out.set_capacity_bytes(device->capacity_bytes);
+    out.set_granule_bytes(device->granule_bytes);
+    out.set_service(static_cast<uint32_t>(device->service));
+    out.set_service_reason(Text(device->service_reason));
+  } else if (const auto* tenant = std::get_if<Tenant>(&item)) {
+    pb::TenantRecord& out = *record.mutable_tenant();
+    out.set_id(Text(tenant->id));
+    out.set_quota_bytes(tenant->quota_bytes);
+    out.set_reserved_bytes(tenant->reserved_bytes);
+    out.set_host_cap_bytes(tenant->host_cap_bytes);
+  } else if (const auto* tombstone = std::get_if<Tombstone>(&item)) {
+    Encode(*tombstone->region, *record.mutable_tombstone()->mutable_region());
+    record.mutable_tombstone()->set_gone_time_unix_us(Micros(tombstone->gone_time));
+  } else {
+    std::abort();  // An erased record has no value.
+  }
+  return Serialize(record, audit);
+}
+
+std::string EncodePool(const PoolMeta& meta, const Audit& audit) {
+  pb::Record record;
+  record.mutable_pool()->set_schema_version(meta.schema_version);
+  record.mutable_pool()->set_next_id(meta.next_id);
+  return Serialize(record, audit);
+}
+
+}  // namespace cxlpool::fm
