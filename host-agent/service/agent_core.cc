@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <set>
-#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "host-agent/model/step_effect.h"
+#include "host-agent/service/backoff.h"
+#include "host-agent/service/posted.h"
 #include "host-agent/service/reports.h"
 #include "proto/support/log.h"
 #include "proto/support/mutant.h"
@@ -17,12 +18,6 @@ namespace cxlpool::agent {
 namespace {
 
 constexpr char kSubject[] = "agent";
-
-absl::Duration Backoff(int failures) {
-  absl::Duration delay = kFirstBackoff;
-  for (int i = 1; i < failures && delay < kMaxBackoff; ++i) delay *= 2;
-  return std::min(delay, kMaxBackoff);
-}
 
 v1::SegmentError HoldersError(const std::vector<int>& pids) {
   v1::SegmentError error;
@@ -46,14 +41,7 @@ std::string Describe(const AttachmentKey& key, uint64_t serial, const Step& step
 
 template <typename F>
 auto AgentCore::OnCore(F function) {
-  return [executor = executor_, alive = std::weak_ptr<bool>(alive_),
-          function = std::move(function)](auto... args) mutable {
-    executor->Post([alive, function = std::move(function),
-                    packed = std::make_tuple(std::move(args)...)]() mutable {
-      if (alive.expired()) return;
-      std::apply([&](auto&... a) { function(std::move(a)...); }, packed);
-    });
-  };
+  return Posted(executor_, alive_, std::move(function));
 }
 
 AgentCore::AgentCore(AgentOptions options, Executor* executor, Clock* clock, HostMemory* memory,
@@ -87,7 +75,8 @@ void AgentCore::OnPrepared(absl::Status status, Done started) {
   const bool news = std::exchange(prepared_, status) != status;
   if (!status.ok()) {
     if (news) LogError(kSubject, "cannot prepare the host: ", status.message());
-    executor_->PostAfter(Backoff(++prepare_failures_), OnCore([this] { PrepareHost({}); }));
+    executor_->PostAfter(Backoff(++prepare_failures_, kFirstBackoff, kMaxBackoff),
+                         OnCore([this] { PrepareHost({}); }));
   } else if (prepare_failures_ > 0) {
     LogInfo(kSubject, "the host is prepared");
   }
@@ -384,7 +373,7 @@ void AgentCore::Fail(Segment& segment, const Step& step, v1::SegmentError error)
   segment.error = std::move(error);
   segment.failed = step.kind;
   segment.last_succeeded.reset();
-  segment.retry_at = clock_->Elapsed() + Backoff(++segment.failures);
+  segment.retry_at = clock_->Elapsed() + Backoff(++segment.failures, kFirstBackoff, kMaxBackoff);
 }
 
 }  // namespace cxlpool::agent

@@ -124,9 +124,8 @@ class AgentCore {
     std::vector<int> holders;  // Why it was not taken.
   };
 
-  // The function, posted to the executor, and run there only while this core lives.
   template <typename F>
-  auto OnCore(F function);
+  auto OnCore(F function);  // posted.h
 
   void PrepareHost(Done started);
   void OnPrepared(absl::Status status, Done started);

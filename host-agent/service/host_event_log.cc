@@ -74,9 +74,7 @@ bool HostEventLog::Tell(v1::Report& report) {
 
 void HostEventLog::ForgetGone(const HostObservation& host) {
   std::erase_if(known_, [&host](const auto& entry) {
-    return std::none_of(
-        host.memdevs.begin(), host.memdevs.end(),
-        [&entry](const ObservedMemdev& m) { return m.serial == entry.first.serial; });
+    return FindMemdev(host, entry.first.serial) == nullptr;
   });
 }
 
@@ -85,8 +83,7 @@ std::vector<v1::HostEvent> SurpriseRemovals(const HostObservation& before,
                                             const AttachmentTable& attachments) {
   std::vector<v1::HostEvent> events;
   for (const ObservedMemdev& memdev : before.memdevs) {
-    if (std::any_of(now.memdevs.begin(), now.memdevs.end(),
-                    [&](const ObservedMemdev& m) { return m.serial == memdev.serial; }) ||
+    if (FindMemdev(now, memdev.serial) != nullptr ||
         !IsOfferedAndNotToGo(memdev.serial, attachments)) {
       continue;
     }

@@ -60,6 +60,9 @@ using LocalDone = absl::AnyInvocable<void(LocalReply) &&>;
 // An error as a LocalResponse.
 LocalReply RefusedReply(const absl::Status& status);
 
+// REGION_RELEASING: nothing more of it may be opened.
+absl::Status Releasing(const std::string& name);
+
 class LocalService {
  public:
   // All outlive this. Takes the core's OnChange.
@@ -98,7 +101,7 @@ class LocalService {
   absl::Status Admit(const LocalPeer& peer, const v1::LocalAllocateRequest& request);
 
   void Open(const v1::LocalOpenRequest& request, Pending pending);
-  void Allocate(const v1::LocalAllocateRequest& request, Pending pending);
+  void Allocate(const v1::LocalAllocateRequest& request, Pending pending);  // _manager.cc
   void OnAllocated(uint64_t connection, uint64_t number,
                    absl::StatusOr<v1::AllocateRegionResponse> response);
   void Release(const v1::LocalReleaseRequest& request, Pending pending);

@@ -1,10 +1,10 @@
 #include "host-agent/service/owners.h"
 
-#include <algorithm>
-#include <tuple>
+#include <iterator>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "host-agent/service/backoff.h"
+#include "host-agent/service/posted.h"
 #include "proto/support/log.h"
 #include "proto/support/mutant.h"
 #include "proto/support/names.h"
@@ -17,12 +17,6 @@ constexpr char kSubject[] = "owners";
 
 ProcessId ProcessOf(const v1::Owner& owner) {
   return {.pid = owner.pid(), .start_ticks = owner.start_ticks()};
-}
-
-absl::Duration Backoff(int failures) {
-  absl::Duration delay = kFirstBackoff;
-  for (int i = 1; i < failures && delay < kMaxReleaseBackoff; ++i) delay *= 2;
-  return std::min(delay, kMaxReleaseBackoff);
 }
 
 }  // namespace
@@ -41,15 +35,8 @@ std::string OwnerGoneRequestId(const std::string& tag) {
 }
 
 template <typename F>
-auto Owners::Posted(F function) {
-  return [executor = executor_, alive = std::weak_ptr<bool>(alive_),
-          function = std::move(function)](auto... args) mutable {
-    executor->Post([alive, function = std::move(function),
-                    packed = std::make_tuple(std::move(args)...)]() mutable {
-      if (alive.expired()) return;
-      std::apply([&](auto&... a) { function(std::move(a)...); }, packed);
-    });
-  };
+auto Owners::OnCore(F function) {
+  return Posted(executor_, alive_, std::move(function));
 }
 
 Owners::Owners(AgentCore* core, Executor* executor, Clock* clock, ProcessWatch* watch,
@@ -132,14 +119,14 @@ void Owners::Drop(const AttachmentKey& key) {
 
 void Owners::Watch(const ProcessId& process) {
   watch_->Watch(process,
-                Posted([this, process](const absl::Status& status) { OnEnded(process, status); }));
+                OnCore([this, process](const absl::Status& status) { OnEnded(process, status); }));
 }
 
 void Owners::OnEnded(const ProcessId& process, const absl::Status& status) {
   const auto it = processes_.find(process);
   if (it == processes_.end() || absl::IsCancelled(status)) return;
   if (!status.ok()) {
-    return executor_->PostAfter(kWatchAgain, Posted([this, process] {
+    return executor_->PostAfter(kWatchAgain, OnCore([this, process] {
                                   if (processes_.contains(process)) Watch(process);
                                 }));
   }
@@ -174,7 +161,7 @@ void Owners::Release(const std::string& tag, Owned& owned) {
   request.set_name(ResourceName("regions", tag));  // Its name may be another's by now.
   request.set_detach_all(true);
   link_->Release(std::move(request),
-                 Posted([this, tag](const absl::StatusOr<v1::ReleaseRegionResponse>& response) {
+                 OnCore([this, tag](const absl::StatusOr<v1::ReleaseRegionResponse>& response) {
                    OnReleased(tag, response.status());
                  }));
 }
@@ -186,9 +173,9 @@ void Owners::OnReleased(const std::string& tag, const absl::Status& status) {
     owned.calling = false;
     owned.released = status.ok() || absl::IsNotFound(status);
     if (!owned.released) {
-      const absl::Duration wait = Backoff(++owned.failures);
+      const absl::Duration wait = Backoff(++owned.failures, kFirstBackoff, kMaxReleaseBackoff);
       owned.retry_at = clock_->Elapsed() + wait;
-      executor_->PostAfter(wait, Posted([this] { ReleaseDead(); }));
+      executor_->PostAfter(wait, OnCore([this] { ReleaseDead(); }));
       if (std::string why(status.message()); why != owned.refused) {
         LogWarning(kSubject, owned.name, ": its owner has ended; cannot release it yet: ", why);
         owned.refused = std::move(why);

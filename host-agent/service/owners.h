@@ -63,9 +63,8 @@ class Owners {
   void Release(const std::string& tag, Owned& owned);
   void OnReleased(const std::string& tag, const absl::Status& status);
 
-  // The function, posted to the executor, and run there only while this lives.
   template <typename F>
-  auto Posted(F function);
+  auto OnCore(F function);  // posted.h
 
   AgentCore* const core_;
   Executor* const executor_;
