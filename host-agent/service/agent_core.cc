@@ -175,7 +175,7 @@ void AgentCore::Advance() {
     if (next.has_value()) RunRung(*std::move(next));
   }
   faults_.Place(attachments_, observation_);
-  if (on_change_) on_change_();
+  TellOfChange();
 }
 
 std::optional<AgentCore::Rung> AgentCore::Plan() {

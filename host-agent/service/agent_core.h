@@ -71,8 +71,11 @@ class AgentCore {
   // Starts no further rung. Memory stays as it is.
   void Stop();
 
-  // Calls `on_change` whenever an Offer, a segment or the observation may have changed.
-  void SetOnChange(absl::AnyInvocable<void()> on_change) { on_change_ = std::move(on_change); }
+  // Calls `on_change`, besides what was given before, whenever an Offer, a segment or the
+  // observation may have changed. There is no way back: who ends before the core looks to itself.
+  void AddOnChange(absl::AnyInvocable<void()> on_change) {
+    on_change_.push_back(std::move(on_change));
+  }
 
   // Calls `on_offers` when one Offer came or went, with its key, and with null once a Welcome has
   // replaced them all.
@@ -148,6 +151,10 @@ class AgentCore {
   void OnEventsSeen(const v1::EventsSeen& seen);
   void SendEvents();
 
+  void TellOfChange() {
+    for (auto& on_change : on_change_) on_change();
+  }
+
   void Look();
   void OnObserved(uint64_t epoch, absl::StatusOr<HostObservation> seen);
 
@@ -169,7 +176,7 @@ class AgentCore {
   HostMemory* const memory_;
   ManagerLink* const link_;
   Probe probe_;
-  absl::AnyInvocable<void()> on_change_;
+  std::vector<absl::AnyInvocable<void()>> on_change_;
   absl::AnyInvocable<void(const AttachmentKey*)> on_offers_;
 
   AttachmentTable attachments_;

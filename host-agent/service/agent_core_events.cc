@@ -36,7 +36,7 @@ void AgentCore::TakeEvents(std::vector<v1::HostEvent> events) {
   if (!is_news) return;
   faults_.Place(attachments_, observation_);
   if (observed_) SendReports();
-  if (on_change_) on_change_();
+  TellOfChange();
   look_again_ = looking_;
   Look();
 }

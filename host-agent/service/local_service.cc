@@ -112,13 +112,14 @@ LocalService::LocalService(LocalPolicy policy, AgentCore* core, Executor* execut
       memory_(memory),
       link_(link),
       faults_(core, executor, clock) {
-  core_->SetOnChange([this] {
+  core_->AddOnChange([this, alive = std::weak_ptr<bool>(alive_)] {
+    if (alive.expired()) return;
     usage_.Saw(core_->attachments());
     ServeWaiters();
   });
 }
 
-LocalService::~LocalService() { core_->SetOnChange({}); }
+LocalService::~LocalService() = default;
 
 void LocalService::Handle(const LocalPeer& peer, v1::LocalRequest request, LocalDone done) {
   auto refuse = [&done](const absl::Status& status) { std::move(done)(RefusedReply(status)); };

@@ -65,7 +65,7 @@ absl::Status Releasing(const std::string& name);
 
 class LocalService {
  public:
-  // All outlive this. Takes the core's OnChange.
+  // All outlive this.
   LocalService(LocalPolicy policy, AgentCore* core, Executor* executor, Clock* clock,
                HostMemory* memory, ManagerLink* link);
   ~LocalService();
