@@ -18,8 +18,9 @@ namespace cxlpool::bench {
 // What one slice of one side gave. What a side does not measure stays 0.
 struct Sample {
   double per_second = 0;
-  double seconds = 0;     // Of one long thing.
-  double cpu_micros = 0;  // Of the server, for each operation.
+  double seconds = 0;       // Of one long thing,
+  double back_seconds = 0;  // and of undoing it.
+  double cpu_micros = 0;    // Of the server, for each operation.
   double p50_us = 0;
   double p99_us = 0;
 };
