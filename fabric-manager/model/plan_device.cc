@@ -94,8 +94,9 @@ absl::StatusOr<Change> PlanFailDevice(const PoolState& state, const std::string&
     auto edited = std::make_shared<Region>(*region);
     edited->revision = context.revision;
     edited->state = RegionState::kQuarantined;
-    edited->state_reason = absl::StrCat("DEVICE_FAILED: device \"", id,
-                                        "\": ", device->service_reason, "; release it with force");
+    edited->state_reason =
+        absl::StrCat("DEVICE_FAILED: device \"", id, "\": ", device->service_reason,
+                     "; detach it everywhere, then release it with force");
     change.push_back(RegionPtr(edited));
   }
   return change;

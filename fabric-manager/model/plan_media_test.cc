@@ -122,6 +122,7 @@ TEST_F(PlanMediaTest, WhatGoesDownKeepsItsReason) {
   spec.request = NewRequest("ReleaseRegion");
   spec.region_id = "kv";
   spec.force = true;
+  state().SetRuntime("host-a", {});
   spec.reason = "the host burned";
   Commit(PlanRelease(state(), spec, context())->change);
   TellPoison("kv");
@@ -179,6 +180,7 @@ TEST_F(PlanMediaTest, AForcedReleaseOfTheRegionItselfDoesNotFreeIt) {
   spec.request = NewRequest("ReleaseRegion");
   spec.region_id = "kv";
   spec.force = true;
+  state().SetRuntime("host-a", {});
   spec.reason = "the host burned";
   Commit(PlanRelease(state(), spec, context())->change);
   Rewrite("kv", [](Region& region) {

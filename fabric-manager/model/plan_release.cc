@@ -59,6 +59,31 @@ absl::Status CheckMayRelease(const Region& region, const ReleaseSpec& spec) {
                 {{"region", region.id}, {"hosts", absl::StrJoin(hosts, ",")}});
 }
 
+// The hosts that the operator's word may not stand for: it may be bound there, and the host's agent
+// is alive or the fabric reaches it, so that proof can be had. One that is fenced needs none.
+// `all`: also those that nobody hears of, for whom force alone takes the word.
+std::vector<std::string> HostsToFence(const PoolState& state, const Region& region, bool all) {
+  std::vector<std::string> hosts;
+  for (const Attachment& attachment : region.attachments) {
+    if (attachment.state == AttachmentState::kUnbound) continue;  // Fenced, or proven otherwise.
+    const HostRuntime& runtime = state.Runtime(attachment.host);
+    if (all || runtime.online || runtime.fabric_reachable) hosts.push_back(attachment.host);
+  }
+  return hosts;
+}
+
+absl::Status CheckWord(const PoolState& state, const Region& region, const ReleaseSpec& spec) {
+  const std::vector<std::string> hosts = HostsToFence(state, region, spec.fence);
+  if (hosts.empty() || CXLPOOL_MUTANT("word-without-fence")) return absl::OkStatus();
+  return Refuse(absl::StatusCode::kFailedPrecondition, "FENCE_REQUIRED",
+                absl::StrCat(LabelOf(region), " is attached to ", absl::StrJoin(hosts, ", "),
+                             ", and the pool is in touch with what may still use it"),
+                absl::StrCat("detach it there (without force), or cut the host off: `cxlpool host "
+                             "fence ",
+                             hosts[0], " --reason TEXT`, or --force --fence --reason TEXT"),
+                {{"region", region.id}, {"hosts", absl::StrJoin(hosts, ",")}});
+}
+
 constexpr size_t kMaxReason = 512;
 
 void StartRelease(Region& region, const std::string& why) {
@@ -81,6 +106,12 @@ absl::StatusOr<Plan> PlanRelease(const PoolState& state, const ReleaseSpec& spec
   if (!retry.ok()) return retry.status();
   if (retry->has_value()) return **std::move(retry);
 
+  if (spec.fence && !spec.force) {
+    return Refuse(absl::StatusCode::kInvalidArgument, "BAD_FENCE",
+                  "a release fences hosts with force alone",
+                  "set force and a reason (--force --fence --reason), or leave fence out",
+                  {{"field", "fence"}});
+  }
   if (spec.force && spec.reason.empty()) {
     return Refuse(absl::StatusCode::kInvalidArgument, "REASON_REQUIRED",
                   "a forced release rests on your word: say why it is safe",
@@ -97,6 +128,9 @@ absl::StatusOr<Plan> PlanRelease(const PoolState& state, const ReleaseSpec& spec
     return Unchanged(*found, spec.request, context);
   }
   if (absl::Status status = CheckMayRelease(**found, spec); !status.ok()) return status;
+  if (spec.force) {
+    if (absl::Status status = CheckWord(state, **found, spec); !status.ok()) return status;
+  }
   auto edited = Edit(**found, spec.request, context);
   // The operator's word is of the bytes themselves: they may be used again.
   if (spec.force && KeepsBadAlone(**found)) edited->bad.clear();

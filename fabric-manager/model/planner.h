@@ -75,6 +75,9 @@ struct ReleaseSpec {
   std::string only_host;  // Set for a call by a host: Attachments elsewhere are refused.
   bool force = false;     // On the operator's word; `reason` is then required.
   std::string reason = {};
+  // With force: FENCE_REQUIRED names every host that may still have it, silent ones too, for the
+  // caller to fence; then plan again. Without: those alone that are alive or can be reached.
+  bool fence = false;
 };
 
 struct ResizeSpec {

@@ -259,6 +259,7 @@ absl::StatusOr<ReleaseSpec> FromProto(const v1::ReleaseRegionRequest& request,
   if (!status.ok()) return status;
   spec.detach_all = request.detach_all();
   spec.force = request.force();
+  spec.fence = request.fence();
   if (spec.force) spec.reason = request.reason();
   return spec;
 }

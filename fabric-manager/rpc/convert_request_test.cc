@@ -196,8 +196,15 @@ TEST(ConvertRequestTest, TheOtherRequests) {
   auto released = FromProto(release, kWho);
   ASSERT_TRUE(released.ok());
   EXPECT_TRUE(released->force);
+  EXPECT_FALSE(released->fence);
+  const uint64_t hash = released->request.payload_hash;
   EXPECT_EQ(released->reason, "the host burned");
   EXPECT_EQ(released->etag, "e");
+  release.set_fence(true);
+  released = FromProto(release, kWho);
+  ASSERT_TRUE(released.ok());
+  EXPECT_TRUE(released->fence);
+  EXPECT_NE(released->request.payload_hash, hash) << "another call by the same request_id";
   release.set_name("kv");
   EXPECT_EQ(ReasonOf(FromProto(release, kWho).status()), "BAD_NAME");
   release.set_name("");

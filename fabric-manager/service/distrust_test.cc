@@ -54,6 +54,12 @@ class DistrustTest : public testing::Test {
   absl::Status Release(const std::string& id, char request) {
     return rig->Call(&PoolService::Release, ReleaseOf(id, request)).status();
   }
+  static ReleaseSpec Forced(const std::string& id, char request) {
+    ReleaseSpec spec = ReleaseOf(id, request);
+    spec.force = true;
+    spec.reason = "nobody uses it";
+    return spec;
+  }
   // Its agent's stream ends, and nobody dials again.
   void GoSilent(const std::string& host) {
     rig->sessions.OnClosed(rig->agents[host].get());
@@ -232,17 +238,109 @@ TEST_F(DistrustTest, ADeviceWhoseFailureIsNotRecordedIsScrubbed) {
   EXPECT_EQ(world.scrubbed.size(), 1u);
 }
 
+// The host was out of sight when he gave it, and is back before the bind under way has ended.
 TEST_F(DistrustTest, AnOperatorsWordDoesNotBeatAFabricThatCanBeAsked) {
+  world.slow_binds = true;
   world.lose_binds = true;
   ASSERT_TRUE(rig->Allocate(AllocateOn("kv", "host-a", 1)).ok());
-  ASSERT_EQ(world.binds, 1);
-  ReleaseSpec force = ReleaseOf("kv", 2);
-  force.force = true;
-  force.reason = "nobody uses it";
-  ASSERT_TRUE(rig->Call(&PoolService::Release, force).ok());
+  world.unreachable = {"host-a"};
+  rig->fabric.Emit({FabricEvent::Kind::kHostUnreachable, "host-a", {}});
+  GoSilent("host-a");
+  rig->Run(absl::Milliseconds(100));
+  ASSERT_TRUE(rig->Call(&PoolService::Release, Forced("kv", 2)).ok());
+  world.unreachable.clear();
+  rig->fabric.Emit({FabricEvent::Kind::kHostReachable, "host-a", {}});
+  rig->Run(absl::Milliseconds(100));
+  ASSERT_EQ(world.slow.size(), 1u);
+  world.slow.front()();
+  rig->Run(absl::Seconds(5));
+  ASSERT_NE(rig->Find("kv"), nullptr) << "it is bound";
+  rig->Connect("host-a");
   ASSERT_TRUE(rig->RunUntil([&] { return rig->Find("kv") == nullptr; }));
   EXPECT_TRUE(world.bound.empty());
   EXPECT_EQ(world.scrubbed.size(), 1u);
+}
+
+TEST_F(DistrustTest, ForceTakesTheWordForAHostThatNobodyHearsOf) {
+  Make(AllocateOn("kv", "host-a", 1));
+  world.unreachable = {"host-a"};
+  world.bound.clear();  // It burned.
+  GoSilent("host-a");
+  rig->fabric.Emit({FabricEvent::Kind::kHostUnreachable, "host-a", {}});
+  rig->Run(absl::Seconds(1));
+  ASSERT_TRUE(rig->Call(&PoolService::Release, Forced("kv", 2)).ok());
+  EXPECT_TRUE(rig->RunUntil([&] { return rig->Find("kv") == nullptr; }));
+}
+
+// It hangs on to the memory: force would have changed nothing, and was believed once the fabric
+// lost sight of the host.
+TEST_F(DistrustTest, ForceOnAHostThatIsThereIsRefusedAndLosesNothing) {
+  Make(AllocateOn("kv", "host-a", 1));
+  world.hold_offline = true;
+  EXPECT_EQ(ReasonOf(rig->Call(&PoolService::Release, Forced("kv", 2)).status()), "FENCE_REQUIRED");
+  rig->Run(absl::Seconds(5));
+  EXPECT_TRUE(Online(rig->Find("kv")));
+  EXPECT_FALSE(rig->Find("kv")->forced);
+  ASSERT_TRUE(Release("kv", 3).ok());
+  ASSERT_TRUE(rig->RunUntil([&] { return StateOf("kv") == AttachmentState::kReleaseBlocked; }));
+  EXPECT_EQ(ReasonOf(rig->Call(&PoolService::Release, Forced("kv", 4)).status()), "FENCE_REQUIRED");
+  GoSilent("host-a");
+  EXPECT_EQ(ReasonOf(rig->Call(&PoolService::Release, Forced("kv", 5)).status()), "FENCE_REQUIRED")
+      << "the fabric reaches it";
+  EXPECT_EQ(world.bound.size(), 1u);
+}
+
+TEST_F(DistrustTest, ForceWithAFenceFencesEveryHostThatHasItFirst) {
+  AllocateSpec spec = AllocateOn("kv", "host-a", 1);
+  spec.sharing = Sharing::kMultiWriter;
+  Make(spec);
+  rig->pool.Attach({.request = TestRequest("AttachRegion", 2), .region_id = "kv", .host = "host-b"},
+                   false, [](const absl::StatusOr<Committed>&) {});
+  ASSERT_TRUE(rig->RunUntil(
+      [&] { return Online(rig->Find("kv")) && rig->Find("kv")->attachments.size() == 2; }));
+  Make(AllocateOn("other", "host-a", 3));
+  world.hold_offline = true;
+  ReleaseSpec force = Forced("kv", 4);
+  force.fence = true;
+  const auto released = rig->Call(&PoolService::Release, force);
+  ASSERT_TRUE(released.ok()) << released.status();
+  EXPECT_TRUE(world.bound.empty());
+  EXPECT_TRUE(released->region->forced);
+  const auto again = rig->Call(&PoolService::Release, force);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->region->generation, released->region->generation);
+  ASSERT_TRUE(rig->RunUntil([&] { return rig->Find("kv") == nullptr; }));
+  EXPECT_EQ(rig->Find("other")->state, RegionState::kAllocated);
+  EXPECT_TRUE(rig->Find("other")->attachments.empty()) << "fenced, with all that the host had";
+}
+
+TEST_F(DistrustTest, AFenceThatFailsStopsTheForcedRelease) {
+  Make(AllocateOn("kv", "host-a", 1));
+  world.refuse_fence = true;
+  ReleaseSpec force = Forced("kv", 2);
+  force.fence = true;
+  EXPECT_EQ(rig->Call(&PoolService::Release, force).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  rig->Run(absl::Seconds(1));
+  EXPECT_EQ(rig->Find("kv")->state, RegionState::kAllocated);
+  EXPECT_FALSE(rig->Find("kv")->forced);
+  EXPECT_EQ(world.bound.size(), 1u);
+}
+
+TEST_F(DistrustTest, NobodyIsFencedForAReleaseThatIsRefusedAnyway) {
+  Make(AllocateOn("kv", "host-a", 1));
+  ReleaseSpec force = Forced("kv", 2);
+  force.fence = true;
+  force.etag = "another";
+  EXPECT_EQ(ReasonOf(rig->Call(&PoolService::Release, force).status()), "ETAG_MISMATCH");
+  force.etag.clear();
+  std::vector<absl::StatusOr<ReleaseSpec>> batch = {force};
+  Outcomes outcomes;
+  rig->pool.ReleaseBatch(std::move(batch), [&](Outcomes got) { outcomes = std::move(got); });
+  rig->Run(absl::Seconds(1));
+  ASSERT_EQ(outcomes.size(), 1u);
+  EXPECT_EQ(ReasonOf(outcomes[0].status()), "BAD_FENCE");
+  EXPECT_TRUE(Online(rig->Find("kv")));
 }
 
 TEST_F(DistrustTest, AHostThatCannotBeAskedAboutIsNotUnbound) {

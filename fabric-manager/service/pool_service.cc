@@ -1,5 +1,6 @@
 #include "fabric-manager/service/pool_service.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -67,6 +68,16 @@ Audit AuditOf(const ReleaseSpec& spec) {
   return Audit{{}, spec.request.id.principal, spec.request.id.method, spec.reason};
 }
 
+// The first that a release is refused for; empty: it is not, or for something else.
+std::string HostToFence(const absl::Status& status) {
+  if (ReasonOf(status) != "FENCE_REQUIRED") return "";
+  const auto refusal = RefusalOf(status);
+  for (const auto& [key, value] : refusal->metadata) {
+    if (key == "hosts") return value.substr(0, value.find(','));
+  }
+  return "";
+}
+
 }  // namespace
 
 PoolService::PoolService(Executor* executor, Writer* writer, Reconciler* reconciler,
@@ -91,9 +102,32 @@ void PoolService::Detach(DetachSpec spec, DoneWith<Committed> done) {
 }
 
 void PoolService::Release(ReleaseSpec spec, DoneWith<Committed> done) {
+  if (spec.fence && spec.force) return ReleaseWithFence(std::move(spec), {}, std::move(done));
   Audit audit = AuditOf(spec);
   writer_->Submit(std::move(audit), Planning(&PlanRelease, std::move(spec), false),
                   std::move(done));
+}
+
+void PoolService::ReleaseWithFence(ReleaseSpec spec, std::vector<std::string> fenced,
+                                   DoneWith<Committed> done) {
+  Audit audit = AuditOf(spec);
+  writer_->Submit(
+      std::move(audit), Planning(&PlanRelease, spec, false),
+      [this, spec, fenced = std::move(fenced),
+       done = std::move(done)](const absl::StatusOr<Committed>& answer) mutable {
+        std::string host = HostToFence(answer.status());
+        if (host.empty() || std::find(fenced.begin(), fenced.end(), host) != fenced.end()) {
+          std::move(done)(answer);
+          return;
+        }
+        fenced.push_back(host);
+        Fence(spec.request.id.principal, host, spec.reason,
+              [this, spec, fenced = std::move(fenced),
+               done = std::move(done)](const absl::Status& status) mutable {
+                if (!status.ok()) return std::move(done)(status);
+                ReleaseWithFence(std::move(spec), std::move(fenced), std::move(done));
+              });
+      });
 }
 
 void PoolService::Resize(ResizeSpec spec, bool validate_only, DoneWith<Committed> done) {
@@ -132,6 +166,15 @@ void PoolService::AllocateBatch(std::vector<absl::StatusOr<AllocateSpec>> specs,
 void PoolService::ReleaseBatch(std::vector<absl::StatusOr<ReleaseSpec>> specs, OutcomesDone done) {
   Audit audit = AuditOfBatch(specs);
   const size_t count = specs.size();
+  for (absl::StatusOr<ReleaseSpec>& spec : specs) {
+    if (!spec.ok() || !spec->fence) continue;
+    spec = Refusal{absl::StatusCode::kInvalidArgument,
+                   "BAD_FENCE",
+                   "a batch fences no hosts",
+                   "release this Region by itself, or fence the hosts first",
+                   {{"field", "fence"}}}
+               .ToStatus();
+  }
   writer_->SubmitBatch(std::move(audit), count,
                        PlanningBatch(&PlanRelease, std::move(specs), false), std::move(done));
 }

@@ -26,6 +26,9 @@ class PoolService {
   void Allocate(AllocateSpec spec, bool validate_only, DoneWith<Committed> done);
   void Attach(AttachSpec spec, bool validate_only, DoneWith<Committed> done);
   void Detach(DetachSpec spec, DoneWith<Committed> done);
+  // With spec.fence the hosts that have it are fenced first, one after the other, each as by Fence;
+  // only where nothing else stands in the release's way. An error of a fence is the answer: the
+  // Region stays as it is, and hosts that were fenced before stay fenced.
   void Release(ReleaseSpec spec, DoneWith<Committed> done);
   void Resize(ResizeSpec spec, bool validate_only, DoneWith<Committed> done);
   void Rename(RenameSpec spec, DoneWith<Committed> done);
@@ -36,6 +39,7 @@ class PoolService {
   // through. At most kMaxBatch items (the caller checks).
   void AllocateBatch(std::vector<absl::StatusOr<AllocateSpec>> specs, bool validate_only,
                      OutcomesDone done);
+  // A release that is to fence is BAD_FENCE here.
   void ReleaseBatch(std::vector<absl::StatusOr<ReleaseSpec>> specs, OutcomesDone done);
 
   // Errors as in inventory_service.proto. `principal`: identity URI of the caller, for the audit.
@@ -55,6 +59,9 @@ class PoolService {
  private:
   using PlanChange = std::function<absl::StatusOr<Change>(const PoolState&, PlanContext&)>;
   void SubmitChange(Audit audit, PlanChange plan, Done done);
+  // `fenced`: hosts that this release has fenced, in order.
+  void ReleaseWithFence(ReleaseSpec spec, std::vector<std::string> fenced,
+                        DoneWith<Committed> done);
 
   Executor* const executor_;
   Writer* const writer_;

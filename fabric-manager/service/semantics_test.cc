@@ -190,9 +190,17 @@ TEST_F(SemanticsTest, AFailedDeviceQuarantinesAndForceLetsGoWithoutReuse) {
   force.force = true;
   EXPECT_EQ(ReasonOf(rig->Call(&PoolService::Release, force).status()), "REASON_REQUIRED");
   force.reason = "we took the device out";
+  EXPECT_EQ(ReasonOf(rig->Call(&PoolService::Release, force).status()), "FENCE_REQUIRED")
+      << "the host has it";
+  ASSERT_TRUE(
+      rig->Call(&PoolService::Detach,
+                {.request = TestRequest("DetachRegion", 4), .region_id = "kv", .host = "host-a"})
+          .ok());
+  ASSERT_TRUE(rig->RunUntil([&] { return rig->Find("kv")->attachments.empty(); }));
+  EXPECT_TRUE(world.bound.empty());
+  EXPECT_EQ(rig->Find("kv")->state, RegionState::kQuarantined);
   ASSERT_TRUE(rig->Call(&PoolService::Release, force).ok());
   ASSERT_TRUE(rig->RunUntil([&] { return rig->Find("kv") == nullptr; }));
-  EXPECT_TRUE(world.bound.empty()) << "it went down all the same";
   EXPECT_TRUE(world.scrubbed.empty()) << "nobody will read those bytes";
   const Capacity capacity = rig->views.Get()->capacity;
   EXPECT_EQ(capacity.free_bytes, 8 * kGranule);

@@ -87,6 +87,7 @@ fm::ReleaseSpec ReleaseSpecOf(const Step& step, const fm::Request& request, int6
   spec.detach_all = step.verb != Verb::kRelease || step.Get("all") != 0;
   spec.force = step.verb == Verb::kForceRelease;
   if (spec.force) spec.reason = "the simulation says so";
+  spec.fence = step.Get("fence") != 0;
   return spec;
 }
 

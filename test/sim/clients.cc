@@ -25,13 +25,6 @@ absl::Status UnknownRegion() {
       .ToStatus();
 }
 
-bool SeesHosts(ManagerProcess& manager, const fm::Region& region) {
-  return std::all_of(region.attachments.begin(), region.attachments.end(),
-                     [&](const fm::Attachment& attachment) {
-                       return manager.writer().state().Runtime(attachment.host).fabric_reachable;
-                     });
-}
-
 // As request ids are scoped to.
 struct Methods {
   Interned allocate = "AllocateRegion";
@@ -178,7 +171,8 @@ void Clients::Serve(ManagerProcess& manager, const CallPtr& call) {
                          .by_operator = true},
                         one);
     case Verb::kForceRelease:
-      if (!MaySwear(manager, RegionName(region)))
+      // With a fence nothing rests on his word.
+      if (step.Get("fence") == 0 && !MaySwear(manager, RegionName(region)))
         return one(absl::CancelledError("not on one's word"));
       [[fallthrough]];
     case Verb::kRelease:
@@ -296,31 +290,51 @@ void Clients::ReleaseAll() {
   if (manager == nullptr || !manager->serving()) return;
   for (const auto& [key, region] : world_.reference->regions()) {
     const bool quarantined = region->state == fm::RegionState::kQuarantined;
-    // As an operator would, who looks first at what the manager knows of the hosts.
-    if (quarantined && !SeesHosts(*manager, *region)) continue;
+    if (quarantined && !region->attachments.empty()) {
+      // Force asks for a fence where a host still has it.
+      for (const fm::Attachment& attachment : region->attachments) {
+        if (attachment.detaching) continue;
+        const CallPtr call = BeginAtOnce(*region, ClientOp::kDetach);
+        call->ops.front().host = attachment.host;
+        manager->pool().Detach({.request = RequestOf(AllMethods().detach, requests_, 0),
+                                .region_id = region->id,
+                                .host = attachment.host},
+                               EndAtOnce(*manager, call));
+      }
+      continue;
+    }
     fm::ReleaseSpec spec;
-    spec.request = RequestOf(AllMethods().release, ++requests_, 0);
+    spec.request = RequestOf(AllMethods().release, requests_ + 1, 0);
     spec.region_id = region->id;
     spec.detach_all = true;
     spec.force = quarantined;
     if (spec.force) spec.reason = "the end of the simulation";
-    auto call = std::make_shared<Call>();
-    ClientOp& op = call->ops.emplace_back();
-    op.kind = ClientOp::kRelease;
-    // What the manager named itself has no history.
-    if (absl::ascii_isdigit(static_cast<unsigned char>(region->id[1]))) op.region_id = region->id;
-    op.request = requests_;
-    op.invoke_us = world_.scheduler->now_us();
-    op.detach_all = true;
-    op.force = spec.force;
-    calls_.push_back(call);
-    manager->pool().Release(std::move(spec), [this, call, life = manager->life()](
-                                                 const absl::StatusOr<fm::Committed>& answer) {
-      if (!world_.scheduler->Alive(life)) return;
-      WriteDown(answer, call->ops.front());
-      call->ops.front().return_us = world_.scheduler->now_us();
-    });
+    const CallPtr call = BeginAtOnce(*region, ClientOp::kRelease);
+    call->ops.front().detach_all = true;
+    call->ops.front().force = spec.force;
+    manager->pool().Release(std::move(spec), EndAtOnce(*manager, call));
   }
+}
+
+Clients::CallPtr Clients::BeginAtOnce(const fm::Region& region, ClientOp::Kind kind) {
+  auto call = std::make_shared<Call>();
+  ClientOp& op = call->ops.emplace_back();
+  op.kind = kind;
+  // What the manager named itself has no history.
+  if (absl::ascii_isdigit(static_cast<unsigned char>(region.id[1]))) op.region_id = region.id;
+  op.request = ++requests_;
+  op.invoke_us = world_.scheduler->now_us();
+  calls_.push_back(call);
+  return call;
+}
+
+std::function<void(const absl::StatusOr<fm::Committed>&)> Clients::EndAtOnce(
+    ManagerProcess& manager, const CallPtr& call) {
+  return [this, call, life = manager.life()](const absl::StatusOr<fm::Committed>& answer) {
+    if (!world_.scheduler->Alive(life)) return;
+    WriteDown(answer, call->ops.front());
+    call->ops.front().return_us = world_.scheduler->now_us();
+  };
 }
 
 }  // namespace cxlpool::sim

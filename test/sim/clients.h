@@ -52,6 +52,11 @@ class Clients {
   struct Call;
   using CallPtr = std::shared_ptr<Call>;
 
+  // Of calls with no network between.
+  CallPtr BeginAtOnce(const fm::Region& region, ClientOp::Kind kind);
+  std::function<void(const absl::StatusOr<fm::Committed>&)> EndAtOnce(ManagerProcess& manager,
+                                                                      const CallPtr& call);
+
   void Send(const CallPtr& call);
   void Arrive(const CallPtr& call);
   void Serve(ManagerProcess& manager, const CallPtr& call);

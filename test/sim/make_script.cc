@@ -119,6 +119,7 @@ class Maker {
     if (name == "tenant") return random_.Between(0, kTenants - 1);
     if (name == "count") return random_.Between(2, 5);
     if (name == "extents") return random_.Between(1, 3);
+    if (name == "fence") return random_.Percent(30);
     if (name == "all") return random_.Percent(80);
     if (name == "quota") return random_.Percent(50) ? 0 : random_.Between(4, 48);
     if (name == "reserved") return random_.Percent(70) ? 0 : random_.Between(1, 8);

@@ -19,7 +19,7 @@ constexpr std::array<VerbInfo, kVerbs> kInfos = {{
     {"rename", {"client", "region", "to"}},
     {"renew", {"client", "region"}},
     {"release", {"client", "region", "all"}},
-    {"force-release", {"client", "region"}},
+    {"force-release", {"client", "region", "fence"}},
     {"release-batch", {"client", "region", "count"}},
     {"get", {"client", "region"}},
     {"set-tenant", {"client", "tenant", "quota", "reserved"}},

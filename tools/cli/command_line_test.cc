@@ -176,6 +176,7 @@ TEST(CommandLineTest, OneIsReleasedByItselfAndManyAtOnce) {
   const auto forced =
       Pool<ReleaseRegion>({"region", "release", "kv", "--force", "--reason", "the host burned"});
   EXPECT_TRUE(forced.request.force());
+  EXPECT_FALSE(forced.request.fence());
   EXPECT_EQ(forced.request.reason(), "the host burned");
   const auto many = Pool<ReleaseBatch>({"region", "release", "a", "b", "--detach-all", "--wait"});
   ASSERT_EQ(many.request.requests_size(), 2);
@@ -185,6 +186,12 @@ TEST(CommandLineTest, OneIsReleasedByItselfAndManyAtOnce) {
   EXPECT_EQ(ReasonFor({"region", "release"}), "USAGE");
   EXPECT_EQ(ReasonFor({"region", "release", "kv", "--force"}), "USAGE");
   EXPECT_EQ(ReasonFor({"region", "release", "kv", "--reason", "x"}), "USAGE");
+  const auto fenced = Pool<ReleaseRegion>(
+      {"region", "release", "kv", "--force", "--fence", "--reason", "it hangs"});
+  EXPECT_TRUE(fenced.request.fence());
+  EXPECT_EQ(ReasonFor({"region", "release", "kv", "--fence"}), "USAGE");
+  EXPECT_EQ(ReasonFor({"region", "release", "a", "b", "--force", "--fence", "--reason", "x"}),
+            "USAGE");
   EXPECT_EQ(ReasonFor({"region", "release", "a", "b", "--etag", "e1"}), "USAGE");
   EXPECT_EQ(ReasonFor({"region", "release", "a", "B"}), "BAD_NAME");
 }

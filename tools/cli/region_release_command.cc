@@ -8,11 +8,13 @@ struct ReleaseFlags : RegionFlags {
   Flag reason;
   bool detach_all = false;
   bool force = false;
+  bool fence = false;
 
   void Read(Fields& fields, const std::string& which, v1::ReleaseRegionRequest& request) const {
     fields.Name("regions", which, [&](std::string full) { request.set_name(full); });
     request.set_detach_all(detach_all);
     request.set_force(force);
+    request.set_fence(fence);
     fields.Text("--reason", reason, [&](std::string text) { request.set_reason(text); });
     fields.Text("--etag", etag, [&](std::string text) { request.set_etag(text); });
   }
@@ -33,6 +35,8 @@ void AddReleaseCommand(CLI::App* region, Chosen& chosen) {
                      ->type_name("TEXT")
                      ->needs(force);
   force->needs(reason);
+  app->add_flag("--fence", flags->fence, "With --force: fence the hosts that have it first")
+      ->needs(force);
   flags->AddEtag(app);
   flags->wait.Add(app, "Wait until the bytes are scrubbed and free");
   OnChosen(app, chosen, [flags, &chosen](Fields& fields) -> Command {
@@ -47,6 +51,7 @@ void AddReleaseCommand(CLI::App* region, Chosen& chosen) {
     }
     if (flags->names.size() > 1000) throw CLI::ValidationError("NAME", "at most 1000 at a time");
     if (flags->etag.has_value()) throw CLI::ValidationError("--etag", "goes with one Region alone");
+    if (flags->fence) throw CLI::ValidationError("--fence", "goes with one Region alone");
     ReleaseBatch command;
     for (const std::string& name : flags->names) {
       flags->Read(fields, name, *command.request.add_requests());
