@@ -10,6 +10,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "host-agent/adapters/linux/examine_host.h"
+#include "host-agent/adapters/linux/host_policy.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::agent {
@@ -88,6 +89,9 @@ std::vector<Finding> CheckAgent(const HostFiles& files, const std::string& confi
   std::vector<Finding> findings;
   if (!config.ok() || config->adapter == AgentConfig::Adapter::kLinux) {
     findings = ExamineHost(files);
+    if (config.ok() && !config->tiering.empty()) {
+      findings.push_back(ExamineTiering(files, config->tiering));
+    }
   } else {
     findings.push_back({"adapter", Verdict::kOk, "emulated: the machine itself needs nothing", ""});
   }

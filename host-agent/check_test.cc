@@ -120,6 +120,23 @@ TEST(CheckTest, ManagerIsNotAskedWithCredentialsThatCannotBeUsed) {
   EXPECT_THAT(findings.back().remedy, Not(testing::IsEmpty()));
 }
 
+TEST(CheckTest, TieringIsExaminedWhereItIsConfigured) {
+  FakeHost host;
+  const std::string config =
+      "host = \"host-a\"\nadapter = \"linux\"\n[manager]\naddress = \"unix:/nowhere\"\n"
+      "insecure = true\n";
+  const CheckQuestions questions{.credentials = [](const AgentConfig&) { return absl::OkStatus(); },
+                                 .manager = {}};
+  auto verdicts = [&](const std::string& tiering) {
+    host.Put("agent.toml", config + tiering);
+    return Verdicts(CheckAgent(host.files(), host.Path("agent.toml"), questions));
+  };
+  EXPECT_THAT(verdicts(""), Not(HasSubstr("tiering")));
+  EXPECT_THAT(verdicts("[tiering]\ndemotion = true\n"), HasSubstr("tiering missing;config ok;"));
+  host.Put("sys/kernel/mm/numa/demotion_enabled", "false\n");
+  EXPECT_THAT(verdicts("[tiering]\ndemotion = true\n"), HasSubstr("tiering ok;config ok;"));
+}
+
 TEST(CheckTest, BrokenConfigurationIsAFindingWithItsLine) {
   FakeHost host;
   host.Put("agent.toml", "host = \"host-a\"\nadapter = \"linux\"\nwhat = 1\n");

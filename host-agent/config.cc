@@ -22,6 +22,7 @@ constexpr size_t kMaxSocketPath = 107;
 constexpr uint64_t kMaxConnections = 4096;
 constexpr size_t kMaxUserRules = 256;
 constexpr uint64_t kMaxUserRegions = 1024;
+constexpr uint64_t kMaxWeight = 255;  // Linux, Documentation/ABI/.../weighted_interleave.
 
 uint64_t NumberIn(TomlReader& toml, const std::string& key, uint64_t otherwise, uint64_t min,
                   uint64_t max) {
@@ -162,6 +163,26 @@ void ReadRelease(TomlReader toml, AgentConfig& config) {
   }
 }
 
+void ReadTiering(TomlReader toml, TieringConfig& tiering) {
+  if (toml.Has("demotion")) tiering.demotion = toml.Bool("demotion");
+  if (toml.Has("numa_balancing")) {
+    using Balancing = TieringConfig::NumaBalancing;
+    const std::string text = toml.String("numa_balancing");
+    if (text != "off" && text != "on" && text != "tiering") {
+      toml.Fail("numa_balancing", "is no mode", "write \"off\", \"on\" or \"tiering\"");
+    }
+    tiering.numa_balancing = text == "tiering" ? Balancing::kTiering
+                             : text == "on"    ? Balancing::kOn
+                                               : Balancing::kOff;
+  }
+  if (toml.Has("local_weight")) {
+    tiering.local_weight = static_cast<uint32_t>(NumberIn(toml, "local_weight", 1, 1, kMaxWeight));
+  }
+  if (toml.Has("pool_weight")) {
+    tiering.pool_weight = static_cast<uint32_t>(NumberIn(toml, "pool_weight", 1, 1, kMaxWeight));
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<AgentConfig> ParseAgentConfig(const std::string& text, const std::string& file) {
@@ -200,6 +221,11 @@ absl::StatusOr<AgentConfig> ParseAgentConfig(const std::string& text, const std:
   }
   ReadApplications(toml->Table("applications"), config);
   ReadRelease(toml->Table("release"), config);
+  if (toml->Has("tiering") && config.adapter == AgentConfig::Adapter::kEmulated) {
+    toml->Fail("tiering", "is for the memory of a real host, and the adapter is \"emulated\"",
+               "remove the table");
+  }
+  ReadTiering(toml->Table("tiering"), config.tiering);
   if (absl::Status status = toml->Finish(); !status.ok()) return status;
   return config;
 }

@@ -32,6 +32,12 @@
 //   [release]
 //   offline_deadline = "10s"          # Of a segment's first try to bring its memory offline.
 //
+//   [tiering]                         # While memory of the pool is system-ram. Absent: untouched.
+//   demotion = true                   # Pages go to slower memory before they are swapped out.
+//   numa_balancing = "tiering"        # Or "off", "on".
+//   local_weight = 3                  # Of weighted interleave: nodes with processors,
+//   pool_weight = 1                   # and nodes of the pool; 1 to 255.
+//
 //   [emulated]                        # adapter = "emulated"
 //   root = "/var/lib/cxlpool/fabric"  # The manager's fabric.root.
 //   [[emulated.bridge]]
@@ -51,6 +57,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "host-agent/model/tiering.h"
 #include "host-agent/model/user_policy.h"
 
 namespace cxlpool::agent {
@@ -80,6 +87,7 @@ struct AgentConfig {
   size_t max_connections = 256;
   size_t max_connections_per_uid = 64;
   absl::Duration offline_deadline = absl::Seconds(10);
+  TieringConfig tiering;
   std::string emulated_root;
   std::vector<Bridge> emulated_bridges;
 };

@@ -100,6 +100,51 @@ persistent = true
   EXPECT_EQ(second.max_regions, std::nullopt);
 }
 
+TEST(AgentConfigTest, ReadsTiering) {
+  EXPECT_TRUE(ParseAgentConfig(kLinux, "agent.toml")->tiering.empty());
+  auto config = ParseAgentConfig(std::string(kLinux) + R"(
+[tiering]
+demotion = true
+numa_balancing = "tiering"
+local_weight = 255
+pool_weight = 1
+)",
+                                 "agent.toml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->tiering.demotion, true);
+  EXPECT_EQ(config->tiering.numa_balancing, TieringConfig::NumaBalancing::kTiering);
+  EXPECT_EQ(config->tiering.local_weight, 255u);
+  EXPECT_EQ(config->tiering.pool_weight, 1u);
+  config = ParseAgentConfig(
+      std::string(kLinux) + "[tiering]\ndemotion = false\nnuma_balancing = \"off\"\n",
+      "agent.toml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->tiering.demotion, false);
+  EXPECT_EQ(config->tiering.numa_balancing, TieringConfig::NumaBalancing::kOff);
+  EXPECT_EQ(config->tiering.local_weight, std::nullopt);
+  EXPECT_EQ(config->tiering.pool_weight, std::nullopt);
+}
+
+TEST(AgentConfigTest, TieringThatCannotBeIsAnError) {
+  for (const auto& [line, key] : std::vector<std::pair<std::string, std::string>>{
+           {"demotion = 1", "demotion"},
+           {"numa_balancing = \"2\"", "numa_balancing"},
+           {"numa_balancing = true", "numa_balancing"},
+           {"local_weight = 0", "local_weight"},
+           {"pool_weight = 256", "pool_weight"},
+           {"weight = 1", "weight"}}) {
+    const absl::Status status =
+        ParseAgentConfig(std::string(kLinux) + "[tiering]\n" + line + "\n", "agent.toml").status();
+    EXPECT_EQ(ReasonOf(status), "BAD_CONFIG") << line;
+    EXPECT_NE(status.message().find(key), absl::string_view::npos) << status;
+  }
+  const absl::Status status =
+      ParseAgentConfig(std::string(kEmulated) + "[tiering]\ndemotion = true\n", "agent.toml")
+          .status();
+  EXPECT_EQ(ReasonOf(status), "BAD_CONFIG");
+  EXPECT_NE(status.message().find("emulated"), absl::string_view::npos) << status;
+}
+
 TEST(AgentConfigTest, ErrorsNameFileKeyAndRemedy) {
   struct Row {
     const char* replace;

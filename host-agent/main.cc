@@ -20,6 +20,7 @@
 
 #include "host-agent/adapters/emulated/emulated_host_events.h"
 #include "host-agent/adapters/emulated/emulated_host_memory.h"
+#include "host-agent/adapters/linux/host_policy.h"
 #include "host-agent/adapters/linux/linux_host_events.h"
 #include "host-agent/adapters/linux/linux_host_memory.h"
 #include "host-agent/check.h"
@@ -29,6 +30,7 @@
 #include "host-agent/rpc/grpc_manager_link.h"
 #include "host-agent/service/owners.h"
 #include "host-agent/service/readiness.h"
+#include "host-agent/service/tiering_keeper.h"
 #include "proto/support/log.h"
 #include "proto/support/loop.h"
 #include "proto/support/names.h"
@@ -99,12 +101,16 @@ absl::StatusOr<std::unique_ptr<ManagerLink>> MakeLink(const AgentConfig& config)
   return MakeGrpcManagerLink(LinkOptionsOf(config));
 }
 
+// A file that the next agent of this boot finds again.
+std::string RunFile(const AgentConfig& config, const char* name) {
+  return std::filesystem::path(config.socket).replace_filename(name).string();
+}
+
 absl::StatusOr<std::unique_ptr<HostMemory>> MakeMemory(const AgentConfig& config, Loop* loop,
                                                        Clock* clock) {
   if (config.adapter == AgentConfig::Adapter::kLinux) {
     LinuxHostMemoryOptions options;
-    options.known_regions_file =
-        std::filesystem::path(config.socket).replace_filename("known-regions").string();
+    options.known_regions_file = RunFile(config, "known-regions");
     return MakeLinuxHostMemory(std::move(options));
   }
   EmulatedOptions options;
@@ -162,6 +168,7 @@ class Agent {
     agent->core_ =
         std::make_unique<AgentCore>(*std::move(options), &agent->loop_, &agent->clock_,
                                     agent->memory_.get(), agent->link_.get(), CrashProbe());
+    if (config.adapter == AgentConfig::Adapter::kLinux) agent->FollowTiering(config);
     agent->owners_ = std::make_unique<Owners>(agent->core_.get(), &agent->loop_, &agent->clock_,
                                               &agent->processes_, agent->link_.get());
     agent->readiness_ = std::make_unique<Readiness>(
@@ -193,6 +200,7 @@ class Agent {
 
   void Stop() {
     loop_.Post([this] { core_->Stop(); });
+    if (tiering_ != nullptr) tiering_->Stop();
     events_->Stop();
     server_->Stop();
     processes_.Stop();
@@ -207,6 +215,14 @@ class Agent {
  private:
   Agent() = default;
 
+  void FollowTiering(const AgentConfig& config) {
+    policy_ = std::make_unique<LinuxHostPolicy>(HostFiles(), RunFile(config, "kernel-policy"));
+    tiering_ = std::make_unique<TieringKeeper>(config.tiering, &memory_loop_, policy_.get());
+    core_->AddOnChange([this] {
+      if (core_->progress().observed) tiering_->Update(TieringNodesOf(core_->observation()));
+    });
+  }
+
   SystemClock clock_;
   Loop loop_{"agent-core"};
   Loop memory_loop_{"host-memory"};
@@ -214,6 +230,8 @@ class Agent {
   std::unique_ptr<ManagerLink> link_;
   std::unique_ptr<HostMemory> memory_;
   std::unique_ptr<HostEvents> events_;
+  std::unique_ptr<HostPolicy> policy_;
+  std::unique_ptr<TieringKeeper> tiering_;  // None: the adapter is emulated.
   std::unique_ptr<AgentCore> core_;
   std::unique_ptr<Owners> owners_;
   std::unique_ptr<Readiness> readiness_;

@@ -1,12 +1,6 @@
 #include "host-agent/adapters/linux/known_targets_file.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
 #include <optional>
 #include <utility>
 
@@ -17,8 +11,8 @@
 #include "absl/strings/strip.h"
 #include "host-agent/adapters/linux/host_files.h"
 #include "host-agent/adapters/linux/kernel_text.h"
+#include "host-agent/adapters/linux/run_file.h"
 #include "host-agent/model/observation.h"
-#include "proto/support/unique_fd.h"
 
 namespace cxlpool::agent {
 namespace {
@@ -34,21 +28,6 @@ bool IsWorthKeeping(const KnownRegion& region) {
   return region.hpa_bytes != 0 && region.inode != 0 && !region.serials.empty() &&
          region.serials.size() <= kMaxTargets &&
          std::all_of(region.serials.begin(), region.serials.end(), IsPoolSerial);
-}
-
-// The whole text; nothing if it is not this user's own regular file.
-std::optional<std::string> ReadOwn(const std::string& path) {
-  UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  struct stat file = {};
-  if (!fd.valid() || fstat(fd.get(), &file) != 0 || !S_ISREG(file.st_mode) ||
-      file.st_uid != geteuid() || (file.st_mode & (S_IWGRP | S_IWOTH)) != 0 ||
-      file.st_size > static_cast<off_t>(kMaxBytes)) {
-    return std::nullopt;
-  }
-  std::string text(static_cast<size_t>(file.st_size), '\0');
-  const ssize_t got = read(fd.get(), text.data(), text.size());
-  if (got != file.st_size) return std::nullopt;
-  return text;
 }
 
 std::optional<std::pair<std::string, KnownRegion>> ParseLine(absl::string_view line) {
@@ -84,7 +63,7 @@ KnownRegions WorthKeeping(const KnownRegions& regions) {
 }
 
 KnownRegions ReadKnownRegions(const std::string& path, const std::string& boot_id) {
-  const std::optional<std::string> text = ReadOwn(path);
+  const std::optional<std::string> text = ReadRunFile(path, kMaxBytes);
   if (boot_id.empty() || !text.has_value() || !absl::EndsWith(*text, "\n")) return {};
   const std::vector<std::string> lines = absl::StrSplit(absl::StripSuffix(*text, "\n"), '\n');
   if (lines.size() > kMaxKnownRegions + 1 || lines.front() != FirstLine(boot_id)) return {};
@@ -104,14 +83,7 @@ absl::Status WriteKnownRegions(const std::string& path, const std::string& boot_
     for (const uint64_t serial : region.serials) absl::StrAppend(&text, " 0x", absl::Hex(serial));
     text += '\n';
   }
-  const std::string fresh = path + ".new";
-  if (unlink(fresh.c_str()) != 0 && errno != ENOENT) return CannotWrite(fresh, errno);
-  UniqueFd fd(
-      open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR));
-  if (!fd.valid()) return CannotWrite(fresh, errno);
-  const ssize_t put = write(fd.get(), text.data(), text.size());
-  if (put != static_cast<ssize_t>(text.size())) return CannotWrite(fresh, put < 0 ? errno : ENOSPC);
-  if (rename(fresh.c_str(), path.c_str()) != 0) return CannotWrite(path, errno);
+  if (const int error = WriteRunFile(path, text); error != 0) return CannotWrite(path, error);
   return absl::OkStatus();
 }
 

@@ -1,0 +1,122 @@
+#include "host-agent/model/tiering.h"
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+
+namespace cxlpool::agent {
+namespace {
+
+constexpr char kDemotion[] = "demotion_enabled";
+constexpr char kBalancing[] = "numa_balancing";
+// Sorts before the weights: it has to be off before one is set, and comes back after them.
+constexpr char kAutoWeights[] = "weighted_interleave/auto";
+constexpr char kWeightOf[] = "weighted_interleave/node";
+
+bool IsWeight(const std::string& name) { return absl::StartsWith(name, kWeightOf); }
+
+const std::string* Find(const PolicyValues& values, const std::string& name) {
+  const auto it = values.find(name);
+  return it == values.end() ? nullptr : &it->second;
+}
+
+// Whether somebody told the kernel to work the weights out again: then they are the kernel's.
+bool WeightsAreForeign(const SavedPolicy& saved, const PolicyValues& now) {
+  const auto automatic = saved.find(kAutoWeights);
+  const std::string* value = Find(now, kAutoWeights);
+  return automatic != saved.end() && value != nullptr && *value != automatic->second.ours;
+}
+
+}  // namespace
+
+TieringNodes TieringNodesOf(const HostObservation& host) {
+  TieringNodes nodes;
+  nodes.own.insert(host.own_nodes.begin(), host.own_nodes.end());
+  for (const ObservedHostRegion& region : host.regions) {
+    if (region.dax_driver == DaxDriver::kKmem && region.online_blocks > 0 &&
+        region.numa_node.has_value() &&
+        std::any_of(region.serials.begin(), region.serials.end(), IsPoolSerial)) {
+      nodes.pool.insert(*region.numa_node);
+    }
+  }
+  return nodes;
+}
+
+bool IsPolicyName(const std::string& name) {
+  if (name == kDemotion || name == kBalancing || name == kAutoWeights) return true;
+  absl::string_view node = name;
+  uint32_t number = 0;
+  return absl::ConsumePrefix(&node, kWeightOf) && absl::SimpleAtoi(node, &number) &&
+         absl::StrCat(number) == node;
+}
+
+PolicyValues WantedPolicy(const TieringConfig& config, const TieringNodes& nodes,
+                          const PolicyValues& now) {
+  PolicyValues wanted;
+  if (nodes.pool.empty()) return wanted;
+  if (config.demotion.has_value()) wanted[kDemotion] = *config.demotion ? "true" : "false";
+  if (config.numa_balancing.has_value()) {
+    wanted[kBalancing] = absl::StrCat(static_cast<int>(*config.numa_balancing));
+  }
+  if (!config.local_weight.has_value() && !config.pool_weight.has_value()) return wanted;
+  if (Find(now, kAutoWeights) != nullptr) wanted[kAutoWeights] = "false";
+  for (const int node : nodes.own) {
+    if (config.local_weight.has_value()) {
+      wanted[absl::StrCat(kWeightOf, node)] = absl::StrCat(*config.local_weight);
+    }
+  }
+  for (const int node : nodes.pool) {
+    if (config.pool_weight.has_value() && !nodes.own.contains(node)) {
+      wanted[absl::StrCat(kWeightOf, node)] = absl::StrCat(*config.pool_weight);
+    }
+  }
+  return wanted;
+}
+
+RestorePlan PlanRestore(const SavedPolicy& saved, const PolicyValues& wanted,
+                        const PolicyValues& now) {
+  RestorePlan plan;
+  const bool weights_are_foreign = WeightsAreForeign(saved, now);
+  for (auto it = saved.rbegin(); it != saved.rend(); ++it) {
+    const auto& [name, setting] = *it;
+    const std::string* want = Find(wanted, name);
+    if (want != nullptr && *want == setting.ours) continue;
+    const std::string* value = Find(now, name);
+    if (value != nullptr && *value == setting.before) {
+      plan.settled.push_back(name);
+    } else if (IsWeight(name) && weights_are_foreign) {
+      plan.foreign.push_back(name);
+    } else if (value == nullptr) {
+      // The kernel works out again what is not there now.
+      const auto automatic = saved.find(kAutoWeights);
+      const bool worked_out = IsWeight(name) && automatic != saved.end() &&
+                              automatic->second.before == "true" && !wanted.contains(kAutoWeights);
+      if (worked_out) plan.settled.push_back(name);
+    } else if (*value == setting.ours) {
+      plan.writes.emplace_back(name, setting.before);
+    } else {
+      plan.foreign.push_back(name);
+    }
+  }
+  return plan;
+}
+
+SetPlan PlanSet(const SavedPolicy& saved, const PolicyValues& wanted, const PolicyValues& now) {
+  SetPlan plan{saved, {}, {}};
+  for (const auto& [name, want] : wanted) {
+    const std::string* value = Find(now, name);
+    if (value == nullptr) {
+      plan.unsupported.push_back(name);
+      continue;
+    }
+    const SavedSetting& setting = plan.saved.try_emplace(name, *value, want).first->second;
+    // As before, though it is saved: an agent died in between.
+    if (*value == setting.before && *value != want) plan.writes.emplace_back(name, want);
+  }
+  return plan;
+}
+
+}  // namespace cxlpool::agent

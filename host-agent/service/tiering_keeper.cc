@@ -1,0 +1,112 @@
+#include "host-agent/service/tiering_keeper.h"
+
+#include <utility>
+
+#include "proto/support/log.h"
+
+namespace cxlpool::agent {
+namespace {
+
+constexpr char kSubject[] = "tiering";
+
+}  // namespace
+
+TieringKeeper::TieringKeeper(TieringConfig config, Executor* executor, HostPolicy* policy)
+    : config_(std::move(config)), executor_(executor), policy_(policy) {}
+
+void TieringKeeper::Update(const TieringNodes& nodes) {
+  if (told_ == nodes) return;
+  told_ = nodes;
+  executor_->Post([this, nodes, alive = std::weak_ptr<bool>(alive_)] {
+    if (alive.expired() || stopped_) return;
+    nodes_ = nodes;
+    Settle();
+  });
+}
+
+void TieringKeeper::Stop() {
+  executor_->Post([this, alive = std::weak_ptr<bool>(alive_)] {
+    if (alive.expired() || stopped_) return;
+    stopped_ = true;
+    nodes_.pool.clear();
+    Settle();
+  });
+}
+
+void TieringKeeper::Settle() {
+  if (!saved_.has_value()) saved_ = policy_->Saved();
+  if (config_.empty() && saved_->empty()) return;
+  const PolicyValues wanted = WantedPolicy(config_, nodes_, policy_->Read());
+  const bool restored = Restore(wanted);
+  if (Set(wanted) && restored) return failed_.clear();
+  if (stopped_ || std::exchange(retrying_, true)) return;
+  executor_->PostAfter(kTieringRetry, [this, alive = std::weak_ptr<bool>(alive_)] {
+    if (alive.expired()) return;
+    retrying_ = false;
+    if (!stopped_) Settle();
+  });
+}
+
+// False: something is yet to be taken back.
+bool TieringKeeper::Restore(const PolicyValues& wanted) {
+  const RestorePlan plan = PlanRestore(*saved_, wanted, policy_->Read());
+  SavedPolicy saved = *saved_;
+  bool done = true;
+  for (const std::string& name : plan.settled) saved.erase(name);
+  for (const std::string& name : plan.foreign) {
+    LogWarning(kSubject, name, " is not as the agent set it (", saved.at(name).ours,
+               "): somebody changed it, and it stays so; before it was ", saved.at(name).before);
+    saved.erase(name);
+  }
+  for (const auto& [name, value] : plan.writes) {
+    if (Write(name, value)) {
+      LogInfo(kSubject, name, " is ", value, " again");
+      saved.erase(name);
+    } else {
+      done = false;
+    }
+  }
+  return Save(saved) && done;
+}
+
+// False: something is not as it is wanted, and might be another time.
+bool TieringKeeper::Set(const PolicyValues& wanted) {
+  const SetPlan plan = PlanSet(*saved_, wanted, policy_->Read());
+  for (const std::string& name : plan.unsupported) {
+    if (!unsupported_.insert(name).second) continue;
+    LogWarning(kSubject, kTieringUnsupported, ": this kernel has no ", name,
+               "; memory of the pool is used without it (remove it from [tiering], or use a kernel "
+               "that has it)");
+  }
+  if (!Save(plan.saved)) return false;  // Nobody could take back what is set now.
+  bool done = true;
+  for (const auto& [name, value] : plan.writes) {
+    if (Write(name, value)) {
+      LogInfo(kSubject, name, " is ", value, ", and was ", plan.saved.at(name).before);
+    } else {
+      done = false;
+    }
+  }
+  return done;
+}
+
+bool TieringKeeper::Save(const SavedPolicy& saved) {
+  if (saved == *saved_) return true;
+  if (absl::Status status = policy_->Save(saved); !status.ok()) {
+    return Failed(std::string(status.message()));
+  }
+  saved_ = saved;
+  return true;
+}
+
+bool TieringKeeper::Write(const std::string& name, const std::string& value) {
+  const absl::Status status = policy_->Write(name, value);
+  return status.ok() || Failed(std::string(status.message()));
+}
+
+bool TieringKeeper::Failed(const std::string& text) {
+  if (failed_.insert(text).second) LogWarning(kSubject, text);
+  return false;
+}
+
+}  // namespace cxlpool::agent

@@ -1,0 +1,207 @@
+#include "host-agent/service/tiering_keeper.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "proto/support/manual_executor.h"
+
+namespace cxlpool::agent {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+const PolicyValues kBefore = {
+    {"demotion_enabled", "false"}, {"numa_balancing", "0"}, {"weighted_interleave/node0", "1"}};
+const PolicyValues kOurs = {
+    {"demotion_enabled", "true"}, {"numa_balancing", "2"}, {"weighted_interleave/node0", "1"}};
+const TieringConfig kConfig = {.demotion = true,
+                               .numa_balancing = TieringConfig::NumaBalancing::kTiering};
+const TieringNodes kNone = {{0}, {}};
+const TieringNodes kOnline = {{0}, {1}};
+
+// A kernel and the folder /run of one boot.
+struct FakePolicy : HostPolicy {
+  PolicyValues values = kBefore;
+  SavedPolicy saved;
+  std::vector<std::string> calls;  // Writes, and "save" where `saved` changed.
+  absl::Status write;
+  absl::Status save;
+
+  PolicyValues Read() override { return values; }
+  absl::Status Write(const std::string& name, const std::string& value) override {
+    calls.push_back(name + "=" + value);
+    if (write.ok()) values.at(name) = value;
+    return write;
+  }
+  SavedPolicy Saved() override { return saved; }
+  absl::Status Save(const SavedPolicy& policy) override {
+    calls.emplace_back("save");
+    if (save.ok()) saved = policy;
+    return save;
+  }
+};
+
+struct TieringKeeperTest : testing::Test {
+  ManualExecutor executor;
+  FakePolicy policy;
+  std::unique_ptr<TieringKeeper> keeper = New(kConfig);
+
+  std::unique_ptr<TieringKeeper> New(const TieringConfig& config) {
+    return std::make_unique<TieringKeeper>(config, &executor, &policy);
+  }
+  void Update(const TieringNodes& nodes) {
+    keeper->Update(nodes);
+    executor.RunReady();
+  }
+  void Stop() {
+    keeper->Stop();
+    executor.RunReady();
+  }
+};
+
+TEST_F(TieringKeeperTest, SavesThenSetsWithTheFirstMemoryThatIsOnline) {
+  Update(kNone);
+  EXPECT_THAT(policy.calls, IsEmpty());
+  Update(kOnline);
+  EXPECT_THAT(policy.calls, ElementsAre("save", "demotion_enabled=true", "numa_balancing=2"));
+  EXPECT_EQ(policy.values, kOurs);
+  EXPECT_EQ(policy.saved,
+            (SavedPolicy{{"demotion_enabled", {"false", "true"}}, {"numa_balancing", {"0", "2"}}}));
+  Update(kOnline);
+  Update({{0}, {1, 2}});
+  EXPECT_EQ(policy.calls.size(), 3u);
+}
+
+TEST_F(TieringKeeperTest, RestoresWhenTheLastMemoryGoes) {
+  Update(kOnline);
+  Update({{0}, {1, 2}});
+  Update({{0}, {2}});
+  EXPECT_EQ(policy.values, kOurs);
+  Update(kNone);
+  EXPECT_EQ(policy.values, kBefore);
+  EXPECT_THAT(policy.saved, IsEmpty());
+  Update(kOnline);
+  EXPECT_EQ(policy.values, kOurs);
+}
+
+TEST_F(TieringKeeperTest, RestoresOnStopAndDoesNothingMore) {
+  Update(kOnline);
+  Stop();
+  EXPECT_EQ(policy.values, kBefore);
+  EXPECT_THAT(policy.saved, IsEmpty());
+  Update({{0}, {1, 2}});
+  Stop();
+  EXPECT_EQ(policy.values, kBefore);
+}
+
+TEST_F(TieringKeeperTest, AfterACrashGoesOnWhereMemoryIsOnline) {
+  Update(kOnline);
+  policy.calls.clear();
+  keeper = New(kConfig);
+  Update(kOnline);
+  EXPECT_THAT(policy.calls, IsEmpty());
+  Update(kNone);
+  EXPECT_EQ(policy.values, kBefore);
+}
+
+TEST_F(TieringKeeperTest, AfterACrashRestoresWhereNothingNeedsIt) {
+  Update(kOnline);
+  keeper = New(kConfig);
+  Update(kNone);
+  EXPECT_EQ(policy.values, kBefore);
+  EXPECT_THAT(policy.saved, IsEmpty());
+}
+
+TEST_F(TieringKeeperTest, AfterACrashAStopBeforeTheFirstLookRestores) {
+  Update(kOnline);
+  keeper = New(kConfig);
+  Stop();
+  EXPECT_EQ(policy.values, kBefore);
+}
+
+TEST_F(TieringKeeperTest, AfterACrashWhatIsNoLongerConfiguredIsRestored) {
+  Update(kOnline);
+  keeper = New({.numa_balancing = TieringConfig::NumaBalancing::kOn});
+  Update(kOnline);
+  EXPECT_EQ(policy.values.at("demotion_enabled"), "false");
+  EXPECT_EQ(policy.values.at("numa_balancing"), "1");
+  EXPECT_EQ(policy.saved, (SavedPolicy{{"numa_balancing", {"0", "1"}}}));
+  keeper = New({});
+  Update(kOnline);
+  EXPECT_EQ(policy.values, kBefore);
+}
+
+TEST_F(TieringKeeperTest, WithoutConfigurationNothingIsTouched) {
+  keeper = New({});
+  Update(kOnline);
+  Update(kNone);
+  Stop();
+  EXPECT_THAT(policy.calls, IsEmpty());
+}
+
+TEST_F(TieringKeeperTest, WhatSomebodyElseChangedStays) {
+  Update(kOnline);
+  policy.values["numa_balancing"] = "1";
+  Update({{0}, {1, 2}});
+  EXPECT_EQ(policy.values.at("numa_balancing"), "1");
+  testing::internal::CaptureStderr();
+  Update(kNone);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              testing::HasSubstr("numa_balancing is not as the agent set it"));
+  EXPECT_EQ(policy.values.at("numa_balancing"), "1");
+  EXPECT_EQ(policy.values.at("demotion_enabled"), "false");
+  EXPECT_THAT(policy.saved, IsEmpty());
+}
+
+TEST_F(TieringKeeperTest, WhatTheKernelLacksIsSaidOnce) {
+  policy.values.erase("demotion_enabled");
+  testing::internal::CaptureStderr();
+  Update(kOnline);
+  Update(kNone);
+  Update(kOnline);
+  const std::string log = testing::internal::GetCapturedStderr();
+  const size_t first = log.find("TIERING_UNSUPPORTED: this kernel has no demotion_enabled");
+  ASSERT_NE(first, std::string::npos) << log;
+  EXPECT_EQ(log.find("TIERING_UNSUPPORTED", first + 1), std::string::npos) << log;
+  EXPECT_EQ(policy.values.at("numa_balancing"), "2");
+}
+
+TEST_F(TieringKeeperTest, NothingIsSetThatCouldNotBeSaved) {
+  policy.save = absl::UnavailableError("no space");
+  Update(kOnline);
+  EXPECT_EQ(policy.values, kBefore);
+  testing::internal::CaptureStderr();
+  executor.Advance(kTieringRetry);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");  // Said once.
+  policy.save = absl::OkStatus();
+  executor.Advance(kTieringRetry);
+  EXPECT_EQ(policy.values, kOurs);
+}
+
+TEST_F(TieringKeeperTest, WriteThatFailsIsTriedAgain) {
+  policy.write = absl::InternalError("refused");
+  Update(kOnline);
+  EXPECT_EQ(policy.values, kBefore);
+  policy.write = absl::OkStatus();
+  executor.Advance(kTieringRetry);
+  EXPECT_EQ(policy.values, kOurs);
+  policy.write = absl::InternalError("refused");
+  Update(kNone);
+  EXPECT_EQ(policy.values, kOurs);
+  EXPECT_EQ(policy.saved.size(), 2u);
+  policy.write = absl::OkStatus();
+  executor.Advance(kTieringRetry);
+  EXPECT_EQ(policy.values, kBefore);
+  EXPECT_THAT(policy.saved, IsEmpty());
+  policy.calls.clear();
+  executor.Advance(absl::Minutes(1));
+  EXPECT_THAT(policy.calls, IsEmpty());
+}
+
+}  // namespace
+}  // namespace cxlpool::agent
