@@ -6,8 +6,9 @@
 namespace cxlpool::sim {
 namespace {
 
-constexpr int64_t kWindow_us = 50'000;
 constexpr int64_t kEver = std::numeric_limits<int64_t>::max();
+constexpr int64_t kBegins_us = 1'700'000'000'000'000;  // By the wall.
+constexpr int64_t kHour_us = 3'600'000'000;
 
 }  // namespace
 
@@ -37,24 +38,15 @@ void Scheduler::At(LifeId life, int64_t delay_us, Task task) {
 }
 
 void Scheduler::Put(int64_t at_us, Event* event) {
-  if (at_us >= horizon_us_) return late_.push_back({at_us, event->order, event});
-  soon_.push_back({at_us, event->order, event});
-  std::push_heap(soon_.begin(), soon_.end());
-}
-
-void Scheduler::MoveHorizon() {
-  horizon_us_ = kWindow_us + std::max_element(late_.begin(), late_.end())->at_us;
-  const auto soon = std::partition(late_.begin(), late_.end(),
-                                   [this](const Due& due) { return due.at_us >= horizon_us_; });
-  soon_.assign(soon, late_.end());
-  late_.erase(soon, late_.end());
-  std::make_heap(soon_.begin(), soon_.end());
+  const Due due{at_us, event};
+  due_.insert(std::upper_bound(due_.begin(), due_.end(), due,
+                               [](const Due& a, const Due& b) { return b < a; }),
+              due);
 }
 
 Scheduler::Event* Scheduler::TakeEarliest() {
-  std::pop_heap(soon_.begin(), soon_.end());
-  Event* const event = soon_.back().event;
-  soon_.pop_back();
+  Event* const event = due_.back().event;
+  due_.pop_back();
   return event;
 }
 
@@ -68,7 +60,7 @@ bool Scheduler::RunOne() {
     return true;
   }
   if (!AnyDue(kEver)) return false;
-  now_us_ = std::max(now_us_, soon_.front().at_us);
+  now_us_ = std::max(now_us_, due_.back().at_us);
   Run(TakeEarliest());
   return true;
 }
@@ -94,13 +86,12 @@ void SimExecutor::PostAfter(absl::Duration delay, Task task) {
 }
 
 absl::Time SimExecutor::Now() const {
-  return absl::FromUnixSeconds(1'700'000'000) +
-         absl::Microseconds(scheduler_->now_us() + wall_skew_us_);
+  return absl::FromUnixMicros(kBegins_us + scheduler_->now_us() + wall_skew_us_);
 }
 
 // An hour has passed when it begins: nothing may take 0 for "never".
 absl::Duration SimExecutor::Elapsed() const {
-  return absl::Hours(1) + absl::Microseconds(scheduler_->now_us());
+  return absl::Microseconds(kHour_us + scheduler_->now_us());
 }
 
 }  // namespace cxlpool::sim

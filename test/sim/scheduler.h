@@ -78,34 +78,27 @@ class Scheduler {
     LifeId life = kWorld;
     Task task;
   };
-  // When an event comes up. Small, for a heap moves it about a lot.
+  // When an event comes up.
   struct Due {
     int64_t at_us;
-    uint64_t order;
     Event* event;
-    bool operator<(const Due& other) const {  // For a heap with the earliest on top.
-      return at_us != other.at_us ? at_us > other.at_us : order > other.order;
+    bool operator<(const Due& other) const {
+      return at_us != other.at_us ? at_us < other.at_us : event->order < other.event->order;
     }
   };
 
   void Run(Event* event);
   void Put(int64_t at_us, Event* event);
-  bool AnyDue(int64_t until_us) {
-    if (soon_.empty() && !late_.empty()) MoveHorizon();
-    return !soon_.empty() && soon_.front().at_us <= until_us;
-  }
-  void MoveHorizon();
+  bool AnyDue(int64_t until_us) const { return !due_.empty() && due_.back().at_us <= until_us; }
   Event* TakeEarliest();  // After AnyDue.
 
   std::vector<LifeState> lives_;
   std::deque<Event> events_;  // All that there ever were at a time.
   std::vector<Event*> free_;  // Of them, to be used again.
   std::deque<Event*> ready_;  // Of now, in order: what was posted without a delay.
-  // Most events are soon due, and most of those that wait are not (deadlines, as a rule): a heap of
-  // all that are due before the horizon, and the rest in no order.
-  std::vector<Due> soon_;
-  std::vector<Due> late_;
-  int64_t horizon_us_ = 0;
+  // In order, the earliest last: a hundred or so, most of which are deadlines far away, and most of
+  // what is put among them comes up next.
+  std::vector<Due> due_;
   uint64_t order_ = 0;
   uint64_t run_ = 0;
   int64_t now_us_ = 0;

@@ -73,11 +73,12 @@ const VerbInfo& InfoOf(Verb verb) { return kInfos[static_cast<size_t>(verb)]; }
 
 int64_t Step::Get(absl::string_view name) const {
   const auto& names = InfoOf(verb).arguments;
+  // As a rule both are one literal.
   for (size_t i = 0; i < names.size(); ++i) {
-    if (names[i].size() != name.size()) continue;
-    if (names[i].data() == name.data() || names[i] == name) return arguments[i];
+    if (names[i].data() == name.data() && names[i].size() == name.size()) return arguments[i];
   }
-  return 0;
+  const auto found = std::find(names.begin(), names.end(), name);
+  return found == names.end() ? 0 : arguments[static_cast<size_t>(found - names.begin())];
 }
 
 Step& Step::Set(absl::string_view name, int64_t value) {
