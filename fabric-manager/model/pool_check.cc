@@ -45,7 +45,7 @@ absl::Status PoolState::CheckInvariants() const {
   for (const auto& [id, tenant] : tenants_) change.push_back(tenant);
   for (const auto& [key, region] : regions_) change.push_back(region);
   for (const auto& [key, tombstone] : tombstones_) change.push_back(tombstone);
-  if (const auto built = fresh.Apply(change); !built.ok()) return built.status();
+  if (absl::Status built = fresh.Restore(change); !built.ok()) return built;
 
   if (fresh.by_id_.size() != by_id_.size()) return Broken("the index by name differs");
   if (fresh.by_tag_.size() != by_tag_.size()) return Broken("the index by tag differs");

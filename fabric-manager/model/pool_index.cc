@@ -47,6 +47,16 @@ OccupiedSlot SlotOf(const Region& region, const Attachment& attachment, size_t i
 
 bool BySlot(const OccupiedSlot& a, const OccupiedSlot& b) { return a.slot < b.slot; }
 
+// Whether the same LDs are meant in the same slots.
+bool SamePlaces(const Attachment& a, const Attachment& b) {
+  return a.generation == b.generation && a.host == b.host &&
+         std::equal(a.segments.begin(), a.segments.end(), b.segments.begin(), b.segments.end(),
+                    [](const Segment& x, const Segment& y) {
+                      return x.serial == y.serial && x.slot == y.slot &&
+                             x.extent_index == y.extent_index;
+                    });
+}
+
 uint64_t AttachedBytesOf(const Region& region, const Attachment& attachment) {
   uint64_t bytes = 0;
   for (const Segment& segment : attachment.segments) {
@@ -266,6 +276,34 @@ void PoolState::UnindexAttachments(const Region& region) {
     std::erase_if(use.occupied,
                   [&](const OccupiedSlot& slot) { return slot.region == region.key; });
   }
+}
+
+bool PoolState::MoveAttachments(const Region& before, const Region& now) {
+  if (before.attachments.size() != now.attachments.size()) return false;
+  for (size_t a = 0; a < now.attachments.size(); ++a) {
+    const Attachment& was = before.attachments[a];
+    const Attachment& is = now.attachments[a];
+    if (!SamePlaces(was, is)) return false;
+    for (size_t i = 0; i < is.segments.size(); ++i) {
+      if (Occupies(is, i) && !Occupies(was, i)) return false;
+    }
+  }
+  for (size_t a = 0; a < now.attachments.size(); ++a) {
+    const Attachment& is = now.attachments[a];
+    std::vector<OccupiedSlot>& occupied = host_use_.find(is.host)->second.occupied;
+    for (size_t i = 0; i < is.segments.size(); ++i) {
+      if (!Occupies(before.attachments[a], i)) continue;
+      const auto slot = std::find_if(
+          occupied.begin(), occupied.end(),
+          [&](const OccupiedSlot& other) { return other.slot == is.segments[i].slot; });
+      if (Occupies(is, i)) {
+        *slot = SlotOf(now, is, i);
+      } else {
+        occupied.erase(slot);
+      }
+    }
+  }
+  return true;
 }
 
 absl::Status PoolState::IndexNames(const RegionPtr& region) {

@@ -132,10 +132,12 @@ absl::StatusOr<Item> PoolState::PutRegion(const RegionPtr& region) {
   }
   const RegionPtr before = it->second;
   const unsigned parts = PartsThatDiffer(*before, *region);
-  Unindex(before, parts);
-  if (absl::Status status = Index(region, parts); !status.ok()) {
-    if (!Index(before, parts).ok()) std::abort();
-    return status;
+  if (parts != kAttachments || !MoveAttachments(*before, *region)) {
+    Unindex(before, parts);
+    if (absl::Status status = Index(region, parts); !status.ok()) {
+      if (!Index(before, parts).ok()) std::abort();
+      return status;
+    }
   }
   if ((parts & kNames) == 0) {
     // Found by the same id and tag as before.

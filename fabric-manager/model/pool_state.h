@@ -212,6 +212,9 @@ class PoolState {
   absl::Status TakeExtents(const Region& region);
   void GiveExtents(const Region& region);
   void IndexAttachments(const Region& region);
+  // The same Attachments with the same segments, each further on: nothing else of them is indexed
+  // anew. False, and nothing was done: they are others, or take what they had given back.
+  bool MoveAttachments(const Region& before, const Region& now);
   void UnindexAttachments(const Region& region);
   absl::Status Index(const RegionPtr& region, unsigned parts);  // All of it or nothing.
   void Unindex(const RegionPtr& region, unsigned parts);
