@@ -34,14 +34,14 @@ class Peer : public SessionPeer {
   Peer(Reactor* reactor, grpc::CallbackServerContext* context)
       : reactor_(reactor), context_(context), address_(context->peer()) {}
 
-  void Send(const v1::ManagerMessage& message) override {
+  void Send(v1::ManagerMessage message) override {
     MutexLock lock(mutex_);
     if (reactor_ == nullptr || closing_) return;
     if (queue_.size() >= kMaxQueue) {
       CloseLocked(TooSlow());
       return;
     }
-    queue_.push_back(message);
+    queue_.push_back(std::move(message));
     WriteLocked();
   }
 

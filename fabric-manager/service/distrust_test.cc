@@ -18,7 +18,7 @@ bool Online(const RegionPtr& region) {
 // An agent that says hello and nothing more.
 class SilentAgent : public SessionPeer {
  public:
-  void Send(const v1::ManagerMessage&) override {}
+  void Send(v1::ManagerMessage) override {}
   void Close(const absl::Status&) override {}
   std::string address() const override { return "test:silent"; }
 };

@@ -162,7 +162,7 @@ void HostSessions::OnHello(std::shared_ptr<SessionPeer> peer, const SessionIdent
   welcome.set_lease_ms(static_cast<uint32_t>(absl::ToInt64Milliseconds(options_.lease)));
   welcome.set_manager_version(CXLPOOL_VERSION);
   for (const auto& [generation, offer] : offers_[host]) *welcome.add_offers() = offer;
-  session.peer->Send(message);
+  session.peer->Send(std::move(message));
   listener_.on_session(host, true);
   listener_.on_segments(host, hello.segments(), true);
 }
@@ -250,7 +250,7 @@ void HostSessions::SetOffer(const std::string& host, v1::Offer offer) {
   v1::ManagerMessage message;
   message.set_session(session->second.number);
   *message.mutable_offer() = kept;
-  session->second.peer->Send(message);
+  session->second.peer->Send(std::move(message));
 }
 
 void HostSessions::Withdraw(const std::string& host, const std::string& tag, uint64_t generation) {
@@ -261,7 +261,7 @@ void HostSessions::Withdraw(const std::string& host, const std::string& tag, uin
   message.set_session(session->second.number);
   message.mutable_withdraw()->set_region_tag(tag);
   message.mutable_withdraw()->set_attachment_generation(generation);
-  session->second.peer->Send(message);
+  session->second.peer->Send(std::move(message));
 }
 
 void HostSessions::SendEventsSeen(const std::string& host, uint64_t sequence) {
@@ -270,7 +270,7 @@ void HostSessions::SendEventsSeen(const std::string& host, uint64_t sequence) {
   v1::ManagerMessage message;
   message.set_session(session->second.number);
   message.mutable_events_seen()->set_sequence(sequence);
-  session->second.peer->Send(message);
+  session->second.peer->Send(std::move(message));
 }
 
 void HostSessions::End(const std::string& host, const absl::Status& why) { Drop(host, why); }

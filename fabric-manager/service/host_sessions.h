@@ -36,7 +36,7 @@ class SessionPeer {
   virtual ~SessionPeer() = default;
 
   // Queues a message. A peer that does not read ends its stream when its queue is full.
-  virtual void Send(const v1::ManagerMessage& message) = 0;
+  virtual void Send(v1::ManagerMessage message) = 0;
 
   // Ends the stream with `status`. Again: no effect.
   virtual void Close(const absl::Status& status) = 0;

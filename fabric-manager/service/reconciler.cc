@@ -68,8 +68,8 @@ void Reconciler::PostStep() {
 
 void Reconciler::StepActive() {
   step_posted_ = false;
-  const std::vector<Key> keys(active_.begin(), active_.end());
-  for (Key key : keys) Step(key);
+  stepped_.assign(active_.begin(), active_.end());
+  for (Key key : stepped_) Step(key);
 }
 
 void Reconciler::Pass(absl::string_view moment, absl::string_view rung) {

@@ -163,9 +163,9 @@ RegionTable RegionTable::With(const std::vector<Edit>& edits) const {
   const uint64_t edition = editions.fetch_add(1);
   RegionTable next = *this;
   for (const Edit& edit : edits) {
-    if (edit.region == nullptr) {
-      if (next.Find(edit.id) == nullptr) continue;
-      Take(next.root_, edit.id, edition);
+    if (edit.taken_away) {
+      if (next.Find(edit.id()) == nullptr) continue;
+      Take(next.root_, edit.id(), edition);
       --next.size_;
       while (next.root_ != nullptr && next.root_->size() <= 1 && !next.root_->leaf()) {
         next.root_ = NodePtr(next.root_->children.front());

@@ -21,10 +21,11 @@ class RegionTable {
  public:
   RegionTable() = default;
 
-  // One edit: `region` replaces what has its id; null takes `id` away.
+  // One edit: `region` replaces what has its id, or what has it is taken away.
   struct Edit {
-    std::string id;
-    RegionPtr region;
+    RegionPtr region;  // Never null.
+    bool taken_away = false;
+    const std::string& id() const { return region->id; }
   };
 
   // Of Regions in order of id, each id once.

@@ -36,7 +36,7 @@ TEST(RegionTableTest, AgreesWithAMapUnderRandomEdits) {
       const std::string id = absl::StrCat("r-", random() % 3000);
       RegionPtr region =
           random() % out_of == 0 && out_of < 4 ? nullptr : Make(id, static_cast<uint64_t>(round));
-      edits.push_back({id, region});
+      edits.push_back({region != nullptr ? region : Make(id, 0), region == nullptr});
       if (region == nullptr) {
         naive.erase(id);
       } else {
@@ -73,9 +73,8 @@ TEST(RegionTableTest, ATableMadeAtOnceIsLikeOneMadeByEdits) {
     EXPECT_EQ(table.size(), regions.size());
     EXPECT_EQ(table.List("", regions.size() + 1), regions);
     for (const RegionPtr& region : regions) ASSERT_EQ(table.Find(region->id), region);
-    std::vector<RegionTable::Edit> edits = {{"r-9", Make("r-9", 2)}, {"a", Make("a", 2)}};
-    for (int i = 0; i < size; i += 2)
-      edits.push_back({regions[static_cast<size_t>(i)]->id, nullptr});
+    std::vector<RegionTable::Edit> edits = {{Make("r-9", 2)}, {Make("a", 2)}};
+    for (int i = 0; i < size; i += 2) edits.push_back({regions[static_cast<size_t>(i)], true});
     table = table.With(edits);
     EXPECT_EQ(table.size(), static_cast<size_t>(size / 2 + 2));
     EXPECT_NE(table.Find("r-9"), nullptr);
@@ -84,8 +83,8 @@ TEST(RegionTableTest, ATableMadeAtOnceIsLikeOneMadeByEdits) {
 
 TEST(RegionTableTest, AnOlderTableStaysAsItWas) {
   const RegionTable empty;
-  const RegionTable one = empty.With({{"a", Make("a", 1)}});
-  const RegionTable gone = one.With({{"a", nullptr}});
+  const RegionTable one = empty.With({{Make("a", 1)}});
+  const RegionTable gone = one.With({{Make("a", 0), true}});
   EXPECT_EQ(empty.size(), 0u);
   EXPECT_EQ(one.Find("a")->revision, 1u);
   EXPECT_EQ(gone.size(), 0u);

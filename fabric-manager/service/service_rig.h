@@ -154,7 +154,7 @@ class FakeAgent : public SessionPeer {
  public:
   FakeAgent(std::string host, World* world) : host_(std::move(host)), world_(world) {}
 
-  void Send(const v1::ManagerMessage& message) override {
+  void Send(v1::ManagerMessage message) override {
     session_ = message.session();
     for (const v1::Offer& offer : message.welcome().offers()) Follow(offer);
     if (message.has_offer()) Follow(message.offer());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 namespace cxlpool::fm {
 
@@ -35,33 +36,49 @@ void ViewHolder::Publish(Publication& publication) {
   append(pending_.tags, publication.tags);
   append(pending_.hosts, publication.hosts);
   pending_.revision = publication.revision;
-  pending_.devices.swap(publication.devices);
-  pending_.device_infos = publication.device_infos;
-  pending_.tenants.swap(publication.tenants);
-  pending_.tenant_infos = publication.tenant_infos;
   pending_.topology = publication.topology;
-  pending_.capacity = publication.capacity;
-  publication.devices.clear();
-  publication.tenants.clear();
+  if (std::exchange(publication.has_numbers, false)) {
+    pending_.has_numbers = true;
+    pending_.devices.swap(publication.devices);
+    pending_.device_infos = publication.device_infos;
+    pending_.tenants.swap(publication.tenants);
+    pending_.tenant_infos = publication.tenant_infos;
+    pending_.capacity = publication.capacity;
+    publication.devices.clear();
+    publication.tenants.clear();
+  }
   stale_ = true;
   // Hosts too: their heartbeats are shown while nobody looks.
   if (pending_.regions.size() + pending_.hosts.size() > kMaxPending) Merge();
 }
 
+void ViewHolder::MergeNumbers(PoolView& view) const {
+  view.capacity = pending_.capacity;
+  auto devices = std::make_shared<std::vector<DeviceView>>(*pending_.device_infos);
+  for (size_t i = 0; i < devices->size(); ++i) {
+    (*devices)[i].use = pending_.devices[i].use;
+    (*devices)[i].largest_free_bytes = pending_.devices[i].largest_free_bytes;
+  }
+  view.devices = std::move(devices);
+  auto tenants = std::make_shared<std::vector<TenantView>>(*pending_.tenant_infos);
+  for (size_t i = 0; i < tenants->size(); ++i) (*tenants)[i].use = pending_.tenants[i];
+  view.tenants = std::move(tenants);
+}
+
 void ViewHolder::Merge() const {
   auto view = std::make_shared<PoolView>(*view_);
   view->revision = pending_.revision;
-  view->capacity = pending_.capacity;
   view->topology = pending_.topology;
   // In order of id, so that neighbours share the cost; of equal ids the last counts.
   auto& edits = pending_.regions;
   std::stable_sort(edits.begin(), edits.end(),
-                   [](const auto& a, const auto& b) { return a.id < b.id; });
+                   [](const auto& a, const auto& b) { return a.id() < b.id(); });
   const bool fresh =
       view->regions.size() == 0 &&
-      std::all_of(edits.begin(), edits.end(), [](const auto& e) { return e.region != nullptr; }) &&
-      std::adjacent_find(edits.begin(), edits.end(),
-                         [](const auto& a, const auto& b) { return a.id == b.id; }) == edits.end();
+      std::all_of(edits.begin(), edits.end(), [](const auto& e) { return !e.taken_away; }) &&
+      std::adjacent_find(edits.begin(), edits.end(), [](const auto& a, const auto& b) {
+        return a.id() == b.id();
+      }) == edits.end();
   if (fresh) {
     std::vector<RegionPtr> regions;
     regions.reserve(edits.size());
@@ -72,15 +89,7 @@ void ViewHolder::Merge() const {
   }
   for (auto& host : pending_.hosts) view->hosts[host->host.id] = std::move(host);
 
-  auto devices = std::make_shared<std::vector<DeviceView>>(*pending_.device_infos);
-  for (size_t i = 0; i < devices->size(); ++i) {
-    (*devices)[i].use = pending_.devices[i].use;
-    (*devices)[i].largest_free_bytes = pending_.devices[i].largest_free_bytes;
-  }
-  view->devices = std::move(devices);
-  auto tenants = std::make_shared<std::vector<TenantView>>(*pending_.tenant_infos);
-  for (size_t i = 0; i < tenants->size(); ++i) (*tenants)[i].use = pending_.tenants[i];
-  view->tenants = std::move(tenants);
+  if (std::exchange(pending_.has_numbers, false)) MergeNumbers(*view);
 
   by_tag_.reserve(by_tag_.size() + pending_.tags.size());
   for (auto& [tag, region] : pending_.tags) {

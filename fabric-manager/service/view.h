@@ -50,12 +50,14 @@ using PoolViewPtr = std::shared_ptr<const PoolView>;
 // What one commit makes of the view, in parts that cost little to make.
 struct Publication {
   uint64_t revision = 0;
-  // A Region as it is now, by id; null: no Region has that id any more.
+  // A Region as it is now, or the last of its id.
   std::vector<RegionTable::Edit> regions;
   // A tag and its Region; null: no Region has that tag any more.
   std::vector<std::pair<Uuid, RegionPtr>> tags;
   std::vector<std::shared_ptr<const HostView>> hosts;  // Those that changed.
-  // Numbers of every device and tenant, in order of id; what they are changes seldom.
+  // Numbers of every device and tenant, in order of id, and their sums; what they are changes
+  // seldom. Without `has_numbers`: as before.
+  bool has_numbers = false;
   struct DeviceNumbers {
     DeviceUse use;
     uint64_t largest_free_bytes = 0;
@@ -64,8 +66,8 @@ struct Publication {
   std::shared_ptr<const std::vector<DeviceView>> device_infos;
   std::vector<TenantUse> tenants;
   std::shared_ptr<const std::vector<TenantView>> tenant_infos;
-  std::shared_ptr<const Topology> topology;
   Capacity capacity;
+  std::shared_ptr<const Topology> topology;
 };
 
 // Holds the latest, and an index of tags. Any thread.
@@ -87,6 +89,7 @@ class ViewHolder {
   static constexpr size_t kMaxPending = 65536;
 
   void Merge() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void MergeNumbers(PoolView& view) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   mutable Mutex mutex_;
   mutable PoolViewPtr view_ ABSL_GUARDED_BY(mutex_) = MakeEmpty();

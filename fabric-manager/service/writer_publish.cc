@@ -13,12 +13,19 @@
 namespace cxlpool::fm {
 namespace {
 
-// Whether `change` has the Region still, under the same name.
-bool StaysAs(const Region& before, const Change& change) {
-  return std::any_of(change.begin(), change.end(), [&](const Item& item) {
+// What `change` makes of the Region, under the same name; null: it is gone from there.
+const Region* NowOf(const Region& before, const Change& change) {
+  for (const Item& item : change) {
     const auto* now = std::get_if<RegionPtr>(&item);
-    return now != nullptr && (*now)->key == before.key && (*now)->id == before.id;
-  });
+    if (now != nullptr && (*now)->key == before.key && (*now)->id == before.id) return now->get();
+  }
+  return nullptr;
+}
+
+// Whether all bytes are counted where they were.
+bool SameNumbers(const Region& before, const Region& now) {
+  return before.state == now.state && before.tenant == now.tenant &&
+         before.extents == now.extents && before.bad == now.bad;
 }
 
 // Hosts whose slots an item concerns.
@@ -44,12 +51,13 @@ void Writer::PublishGroup() {
 
 // As PublishView; but what the records say is what there is.
 void Writer::PublishLoaded(const Change& records) {
+  stale_numbers_ = true;
   Publication publication;
   publication.regions.reserve(records.size());
   publication.tags.reserve(records.size());
   for (const Item& item : records) {
     if (const auto* region = std::get_if<RegionPtr>(&item)) {
-      publication.regions.push_back({(*region)->id, *region});
+      publication.regions.push_back({*region});
       publication.tags.emplace_back((*region)->tag, *region);
     } else if (const auto* host = std::get_if<Host>(&item)) {
       publication.hosts.push_back(LookAtHost(*host));
@@ -69,14 +77,17 @@ void Writer::PublishView() {
       AddHosts(item, hosts);
       stale_infos_ |= IsInfo(item);
       const auto* before = std::get_if<RegionPtr>(&item);
-      if (before == nullptr || StaysAs(**before, changes_[i])) continue;
-      publication.regions.push_back({(*before)->id, nullptr});
+      const Region* now = before == nullptr ? nullptr : NowOf(**before, changes_[i]);
+      stale_numbers_ |=
+          now == nullptr ? !std::holds_alternative<Host>(item) : !SameNumbers(**before, *now);
+      if (before == nullptr || now != nullptr) continue;
+      publication.regions.push_back({*before, true});
       publication.tags.emplace_back((*before)->tag, nullptr);
     }
     for (const Item& item : changes_[i]) {
       AddHosts(item, hosts);
       if (const auto* now = std::get_if<RegionPtr>(&item)) {
-        publication.regions.push_back({(*now)->id, *now});
+        publication.regions.push_back({*now});
         publication.tags.emplace_back((*now)->tag, *now);
       } else {
         stale_infos_ |= IsInfo(item);
@@ -95,8 +106,14 @@ void Writer::PublishView() {
 void Writer::Publish(Publication& publication) {
   publication.revision = revision_;
   publication.topology = topology_;
-  if (stale_infos_) ReadInfos();
-  stale_infos_ = false;
+  stale_numbers_ |= stale_infos_;
+  if (std::exchange(stale_infos_, false)) ReadInfos();
+  if (std::exchange(stale_numbers_, false)) ReadNumbers(publication);
+  views_->Publish(publication);
+}
+
+void Writer::ReadNumbers(Publication& publication) {
+  publication.has_numbers = true;
   publication.device_infos = device_infos_;
   for (const DeviceIndex index : device_order_) {
     const bool placeable = state_.placeable().Contains(index);
@@ -106,7 +123,6 @@ void Writer::Publish(Publication& publication) {
   publication.tenant_infos = tenant_infos_;
   for (const Interned& tenant : tenant_order_) publication.tenants.push_back(state_.UseOf(tenant));
   publication.capacity = state_.GetCapacity();
-  views_->Publish(publication);
 }
 
 std::shared_ptr<const HostView> Writer::LookAtHost(const Host& host) const {

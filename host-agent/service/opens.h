@@ -47,7 +47,21 @@ class OpensTable {
     return PidsOf(key, [](const Use&) { return true; });
   }
 
-  // The same of one segment.
+  // How many connections have this segment open.
+  uint32_t CountOf(const AttachmentKey& key, uint64_t first_serial) const {
+    const auto it = uses_.find(key);
+    if (it == uses_.end()) return 0;
+    uint32_t count = 0;
+    uint64_t last = 0;
+    for (const auto& [way, use] : it->second) {  // In order of connection.
+      if (way.connection == last || !use.serials.contains(first_serial)) continue;
+      last = way.connection;
+      ++count;
+    }
+    return count;
+  }
+
+  // Their process ids.
   std::vector<int> UsersOf(const AttachmentKey& key, uint64_t first_serial) const {
     return PidsOf(key, [=](const Use& use) { return use.serials.contains(first_serial); });
   }

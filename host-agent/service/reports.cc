@@ -147,7 +147,7 @@ void ForEachStatus(const AttachmentTable& attachments, const OpensTable& opens,
       FillFrom(segment, host, status);
       status.error.reset();
       if (segment.error.has_value()) status.error = SegmentStatus::Error{*segment.error};
-      const auto users = static_cast<uint32_t>(opens.UsersOf(key, status.serial).size());
+      const uint32_t users = opens.CountOf(key, status.serial);
       status.is_open = users != 0;
       if (status.serial != 0) tell(status, users);  // Husks without a name are the host's own.
     }

@@ -27,18 +27,20 @@ class SimPeer : public fm::SessionPeer {
           uint64_t attempt)
       : world_(world), stream_(std::move(stream)), link_(std::move(link)), attempt_(attempt) {}
 
-  void Send(const v1::ManagerMessage& message) override {
+  void Send(v1::ManagerMessage message) override {
     const auto stream = stream_.lock();
     if (stream == nullptr || !stream->manager_open || !world_.scheduler->Alive(stream->manager)) {
       return;
     }
     const int64_t delay = InOrder(stream->down_due_us, world_.scheduler->now_us(),
                                   world_.network->OfHost(stream->host));
-    world_.scheduler->At(stream->agent, delay, [link = link_, stream, attempt = attempt_, message] {
-      const auto to = link.lock();
-      if (to == nullptr || !stream->agent_open) return;
-      (*to)->OnMessage(attempt, message);
-    });
+    world_.scheduler->At(
+        stream->agent, delay,
+        [link = link_, stream, attempt = attempt_, message = std::move(message)]() mutable {
+          const auto to = link.lock();
+          if (to == nullptr || !stream->agent_open) return;
+          (*to)->OnMessage(attempt, std::move(message));
+        });
   }
 
   void Close(const absl::Status& status) override {
@@ -125,7 +127,7 @@ void SimLink::SendUp(const std::shared_ptr<Stream>& stream, v1::AgentMessage mes
                        });
 }
 
-void SimLink::OnMessage(uint64_t attempt, const v1::ManagerMessage& message) {
+void SimLink::OnMessage(uint64_t attempt, v1::ManagerMessage message) {
   if (attempt != attempt_) return;
   if (session_ == 0) {
     if (!message.has_welcome()) {
@@ -134,12 +136,12 @@ void SimLink::OnMessage(uint64_t attempt, const v1::ManagerMessage& message) {
     session_ = message.session();
     backoff_ = 0;
     heartbeat_us_ = int64_t{message.welcome().heartbeat_ms()} * 1000;
-    handlers_.on_welcome(message.welcome());
+    handlers_.on_welcome(std::move(*message.mutable_welcome()));
     world_.scheduler->At(life_, heartbeat_us_, [this, attempt] { Beat(attempt); });
     return;
   }
   if (message.session() != session_) return;
-  if (message.has_offer()) handlers_.on_offer(message.offer());
+  if (message.has_offer()) handlers_.on_offer(std::move(*message.mutable_offer()));
   if (message.has_withdraw()) handlers_.on_withdraw(message.withdraw());
   if (message.has_events_seen()) {
     OnEventsSeen(message.events_seen().sequence());

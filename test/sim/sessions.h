@@ -80,7 +80,7 @@ class SimLink : public agent::ManagerLink {
 
   void Dial();
   void OnHello(uint64_t attempt, absl::StatusOr<v1::Hello> hello);
-  void OnMessage(uint64_t attempt, const v1::ManagerMessage& message);
+  void OnMessage(uint64_t attempt, v1::ManagerMessage message);
   void Beat(uint64_t attempt);
   void Lost(uint64_t attempt, absl::Status why, bool permanent);
   void SendUp(const std::shared_ptr<Stream>& stream, v1::AgentMessage message);
