@@ -99,6 +99,10 @@ std::vector<Finding> CheckAgent(const HostFiles& files, const std::string& confi
       FindingOf("config", config.status(),
                 config.ok() ? absl::StrCat(config_file, ": host ", config->host) : ""));
   if (config.ok()) {
+    if (!config->drain_hook.empty() && questions.drain_hook) {
+      findings.push_back(FindingOf("drain-hook", questions.drain_hook(*config),
+                                   absl::StrCat(config->drain_hook, " can be run")));
+    }
     const absl::Status credentials = questions.credentials(*config);
     findings.push_back(FindingOf(
         "credentials", credentials,

@@ -19,6 +19,8 @@ namespace cxlpool::agent {
 struct CheckQuestions {
   // Whether the credentials can be used.
   std::function<absl::Status(const AgentConfig&)> credentials;
+  // Whether the drain hook is safe to run, where there is one.
+  std::function<absl::Status(const AgentConfig&)> drain_hook = {};
   // Whether the manager answers this host; none: not asked.
   std::function<absl::Status(const AgentConfig&)> manager;
 };

@@ -104,6 +104,22 @@ TEST(CheckTest, EmulatedAdapterNeedsNothingOfTheMachine) {
   EXPECT_EQ(findings.back().remedy, "start it");
 }
 
+TEST(CheckTest, TheDrainHookIsLookedAtWhereThereIsOne) {
+  FakeHost host;
+  CheckQuestions questions{.credentials = [](const AgentConfig&) { return absl::OkStatus(); },
+                           .manager = {}};
+  questions.drain_hook = [](const AgentConfig& config) {
+    return absl::FailedPreconditionError(config.drain_hook);
+  };
+  host.Put("agent.toml", kConfig);
+  EXPECT_EQ(Verdicts(CheckAgent(host.files(), host.Path("agent.toml"), questions)),
+            "adapter ok;config ok;credentials ok;");
+  host.Put("agent.toml", std::string(kConfig) + "[release]\ndrain_hook = \"/drain\"\n");
+  const auto findings = CheckAgent(host.files(), host.Path("agent.toml"), questions);
+  EXPECT_EQ(Verdicts(findings), "adapter ok;config ok;drain-hook missing;credentials ok;");
+  EXPECT_EQ(findings[2].what, "/drain");
+}
+
 TEST(CheckTest, ManagerIsNotAskedWithCredentialsThatCannotBeUsed) {
   FakeHost host;
   host.Put("agent.toml", kConfig);

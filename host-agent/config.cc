@@ -161,6 +161,18 @@ void ReadRelease(TomlReader toml, AgentConfig& config) {
   if (config.offline_deadline < absl::Seconds(1) || config.offline_deadline > absl::Minutes(1)) {
     toml.Fail("offline_deadline", "is out of range", "write from \"1s\" to \"1m\"");
   }
+  if (toml.Has("drain_hook")) {
+    config.drain_hook = toml.String("drain_hook");
+    if (!absl::StartsWith(config.drain_hook, "/")) {
+      toml.Fail("drain_hook", "is no absolute path", "write it in full");
+    }
+  } else if (toml.Has("drain_timeout")) {
+    toml.Fail("drain_timeout", "has nothing to limit", "give drain_hook, or remove it");
+  }
+  config.drain_timeout = toml.Duration("drain_timeout", config.drain_timeout);
+  if (config.drain_timeout < absl::Seconds(1) || config.drain_timeout > absl::Minutes(10)) {
+    toml.Fail("drain_timeout", "is out of range", "write from \"1s\" to \"10m\"");
+  }
 }
 
 void ReadTiering(TomlReader toml, TieringConfig& tiering) {

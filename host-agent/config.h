@@ -31,6 +31,8 @@
 //
 //   [release]
 //   offline_deadline = "10s"          # Of a segment's first try to bring its memory offline.
+//   drain_hook = "/usr/sbin/drain"    # Run before memory is taken from its users. Absent: none.
+//   drain_timeout = "30s"             # Then it is killed.
 //
 //   [tiering]                         # While memory of the pool is system-ram. Absent: untouched.
 //   demotion = true                   # Pages go to slower memory before they are swapped out.
@@ -87,6 +89,8 @@ struct AgentConfig {
   size_t max_connections = 256;
   size_t max_connections_per_uid = 64;
   absl::Duration offline_deadline = absl::Seconds(10);
+  std::string drain_hook;  // Absolute; empty: none. Whether it is safe to run is not looked at.
+  absl::Duration drain_timeout = absl::Seconds(30);
   TieringConfig tiering;
   std::string emulated_root;
   std::vector<Bridge> emulated_bridges;

@@ -66,6 +66,18 @@ TEST(AgentConfigTest, ReadsALinuxHostWithDefaults) {
   EXPECT_EQ(config->tenant, "tenants/default");
   EXPECT_EQ(config->observe_interval, absl::Seconds(2));
   EXPECT_EQ(config->offline_deadline, absl::Seconds(10));
+  EXPECT_EQ(config->drain_hook, "");
+}
+
+TEST(AgentConfigTest, ReadsTheDrainHook) {
+  const auto config = ParseAgentConfig(
+      absl::StrReplaceAll(kEmulated, {{"[manager]",
+                                       "[release]\ndrain_hook = \"/usr/local/sbin/drain\"\n"
+                                       "drain_timeout = \"10m\"\n[manager]"}}),
+      "agent.toml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->drain_hook, "/usr/local/sbin/drain");
+  EXPECT_EQ(config->drain_timeout, absl::Minutes(10));
 }
 
 TEST(AgentConfigTest, ReadsTheRulesOfUsersInOrder) {
@@ -174,6 +186,12 @@ TEST(AgentConfigTest, ErrorsNameFileKeyAndRemedy) {
       {"[manager]", "[release]\noffline_deadline = \"999ms\"\n[manager]", "offline_deadline"},
       {"[manager]", "[release]\noffline_deadline = \"61s\"\n[manager]", "offline_deadline"},
       {"[manager]", "[release]\ndeadline = \"5s\"\n[manager]", "deadline"},
+      {"[manager]", "[release]\ndrain_hook = \"drain\"\n[manager]", "drain_hook"},
+      {"[manager]", "[release]\ndrain_timeout = \"5s\"\n[manager]", "drain_timeout"},
+      {"[manager]", "[release]\ndrain_hook = \"/d\"\ndrain_timeout = \"0s\"\n[manager]",
+       "drain_timeout"},
+      {"[manager]", "[release]\ndrain_hook = \"/d\"\ndrain_timeout = \"11m\"\n[manager]",
+       "drain_timeout"},
       {"[emulated]", "[[applications.user]]\ntenant = \"a\"\n[emulated]", "uids"},
       {"[emulated]", "[[applications.user]]\nuids = []\n[emulated]", "uids"},
       {"[emulated]", "[[applications.user]]\ngids = [-1]\n[emulated]", "gids"},

@@ -25,6 +25,7 @@
 #include "host-agent/adapters/linux/linux_host_memory.h"
 #include "host-agent/check.h"
 #include "host-agent/config.h"
+#include "host-agent/local/drain_program.h"
 #include "host-agent/local/local_server.h"
 #include "host-agent/local/pidfd_watch.h"
 #include "host-agent/rpc/grpc_manager_link.h"
@@ -136,6 +137,12 @@ std::unique_ptr<HostEvents> MakeEvents(const AgentConfig& config, Loop* loop) {
   return std::make_unique<EmulatedHostEvents>(std::move(options), loop);
 }
 
+// OK where there is none.
+absl::Status CheckDrainHook(const AgentConfig& config) {
+  if (config.drain_hook.empty()) return absl::OkStatus();
+  return CheckDrainProgram(config.drain_hook).status();
+}
+
 LocalPolicy PolicyOf(const AgentConfig& config) {
   return {.tenant = config.tenant,
           .allowed_uids = config.allowed_uids,
@@ -169,6 +176,10 @@ class Agent {
         std::make_unique<AgentCore>(*std::move(options), &agent->loop_, &agent->clock_,
                                     agent->memory_.get(), agent->link_.get(), CrashProbe());
     if (config.adapter == AgentConfig::Adapter::kLinux) agent->FollowTiering(config);
+    if (!config.drain_hook.empty()) {
+      agent->drain_hook_ = std::make_unique<DrainProgram>(config.drain_hook, config.drain_timeout);
+      agent->core_->SetDrainHook(agent->drain_hook_.get());
+    }
     agent->owners_ = std::make_unique<Owners>(agent->core_.get(), &agent->loop_, &agent->clock_,
                                               &agent->processes_, agent->link_.get());
     agent->readiness_ = std::make_unique<Readiness>(
@@ -204,6 +215,7 @@ class Agent {
     events_->Stop();
     server_->Stop();
     processes_.Stop();
+    if (drain_hook_ != nullptr) drain_hook_->Stop();
     link_->Stop();
     memory_loop_.Stop();
     loop_.Stop();
@@ -231,7 +243,8 @@ class Agent {
   std::unique_ptr<HostMemory> memory_;
   std::unique_ptr<HostEvents> events_;
   std::unique_ptr<HostPolicy> policy_;
-  std::unique_ptr<TieringKeeper> tiering_;  // None: the adapter is emulated.
+  std::unique_ptr<TieringKeeper> tiering_;    // None: the adapter is emulated.
+  std::unique_ptr<DrainProgram> drain_hook_;  // Null: none.
   std::unique_ptr<AgentCore> core_;
   std::unique_ptr<Owners> owners_;
   std::unique_ptr<Readiness> readiness_;
@@ -289,6 +302,7 @@ int Run(const AgentConfig& config) {
 int Check(const std::string& config_file, bool json, bool offline) {
   CheckQuestions questions;
   questions.credentials = [](const AgentConfig& config) { return MakeLink(config).status(); };
+  questions.drain_hook = CheckDrainHook;
   if (!offline) {
     questions.manager = [](const AgentConfig& config) {
       return AskManager(LinkOptionsOf(config), kAskTimeout);
@@ -326,6 +340,7 @@ int main(int argc, char** argv) {
   if (check->parsed()) return cxlpool::agent::Check(file, output == "json", offline);
   const auto config = cxlpool::agent::LoadAgentConfig(file);
   absl::Status status = config.status();
+  if (status.ok()) status = cxlpool::agent::CheckDrainHook(*config);
   if (status.ok() && only_config) status = cxlpool::agent::MakeLink(*config).status();
   if (!status.ok()) {
     std::cerr << "cxlpool-agent: " << status.message() << "\n";

@@ -228,6 +228,10 @@ void AgentCore::ForgetPowerOff(Segment& segment) const {
 // Settles what the plan says without a rung; true if `step` is a rung to be taken when its time
 // has come.
 bool AgentCore::PlanSegment(const AttachmentKey& key, Segment& segment, const Step& step) {
+  const bool from_users =
+      step.kind == Step::Kind::kOfflineBlocks || step.kind == Step::Kind::kUnbindDax;
+  // What was said of it stands meanwhile.
+  if (from_users && prepared_.ok() && DrainFirst(key, segment)) return false;
   const std::optional<Step> taken = std::exchange(segment.last_succeeded, std::nullopt);
   if (segment.refused) segment.error.reset();
   segment.refused = false;
@@ -243,9 +247,12 @@ bool AgentCore::PlanSegment(const AttachmentKey& key, Segment& segment, const St
     return false;
   }
   if (!prepared_.ok()) return refuse(ErrorOf(prepared_));
-  if (step.kind == Step::Kind::kOfflineBlocks || step.kind == Step::Kind::kUnbindDax) {
+  if (from_users) {
     const std::vector<int> users = opens_.UsersOf(key, segment.desired.first_serial());
-    if (!CXLPOOL_MUTANT("ignore-opens") && !users.empty()) return refuse(HoldersError(users));
+    if (!CXLPOOL_MUTANT("ignore-opens") && !users.empty()) {
+      if (drain_hook_ != nullptr && segment.drain_at > clock_->Elapsed()) WakeAt(segment.drain_at);
+      return refuse(FoundHeld(segment, HoldersError(users)));
+    }
   }
   if (CXLPOOL_MUTANT("believe-exit-codes") || !taken.has_value()) return true;
   if (PostconditionHolds(*taken, segment.desired, observation_)) {
@@ -370,7 +377,7 @@ void AgentCore::Fail(Segment& segment, const Step& step, v1::SegmentError error)
   if (step.kind == Step::Kind::kCreateHostRegion && LacksDaxDevice(segment.desired, observation_)) {
     ++segment.desired.failed_remakes;
   }
-  segment.error = std::move(error);
+  segment.error = FoundHeld(segment, std::move(error));
   segment.failed = step.kind;
   segment.last_succeeded.reset();
   segment.retry_at = clock_->Elapsed() + Backoff(++segment.failures, kFirstBackoff, kMaxBackoff);

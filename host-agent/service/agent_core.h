@@ -9,6 +9,9 @@
 // 5 s; other segments go on meanwhile, and the error stands in the reports until a rung succeeds.
 // Offlining may hang for as long as it is let: its deadline is short at first and doubles with
 // each try that ran into it, and what hung waits for the rungs of others.
+// Before the rung that takes a segment from its users, and before each try after one that found it
+// held, the operator's drain hook is run, if there is one. It is no rung: it holds up this segment
+// alone, for no longer than the hook's own deadline, and its failure is only told.
 // While the manager is away the core converges towards the last Offers and serves what is
 // attached. What no Offer names is reported and left alone, but for the remains of what was
 // unplugged (AttachmentTable::TakeRemains).
@@ -17,7 +20,8 @@
 // for the Executor's thread, and so is the destructor; the ports' completions may come from any.
 //
 // In agent_core.cc: life, looking, planning and the rungs. In agent_core_session.cc: the session
-// with the manager. In agent_core_events.cc: what the kernel tells by itself.
+// with the manager. In agent_core_events.cc: what the kernel tells by itself. In
+// agent_core_drain.cc: the drain hook.
 #ifndef CXLPOOL_HOST_AGENT_SERVICE_AGENT_CORE_H_
 #define CXLPOOL_HOST_AGENT_SERVICE_AGENT_CORE_H_
 
@@ -25,9 +29,12 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "host-agent/ports/drain_hook.h"
 #include "host-agent/ports/host_memory.h"
 #include "host-agent/ports/manager_link.h"
 #include "host-agent/service/attachments.h"
@@ -63,6 +70,9 @@ class AgentCore {
   AgentCore(AgentOptions options, Executor* executor, Clock* clock, HostMemory* memory,
             ManagerLink* link, Probe probe = {});
   ~AgentCore();
+
+  // Before Start; it outlives this.
+  void SetDrainHook(DrainHook* hook) { drain_hook_ = hook; }
 
   // Prepares the host, looks at it and dials the manager. `started` hears how the first Prepare
   // went; after an error the core goes on and prepares again, and makes nothing until it succeeds.
@@ -170,11 +180,18 @@ class AgentCore {
   void Fail(Segment& segment, const Step& step, v1::SegmentError error);
   void WakeAt(absl::Duration when);
 
+  // The drain hook: agent_core_drain.cc.
+  bool DrainFirst(const AttachmentKey& key, const Segment& segment);
+  void Drain(const AttachmentKey& key, const Segment& segment);
+  void OnDrained(const AttachmentKey& key, uint64_t first_serial, const absl::Status& status);
+  static v1::SegmentError FoundHeld(Segment& segment, v1::SegmentError error);
+
   const AgentOptions options_;
   Executor* const executor_;
   Clock* const clock_;
   HostMemory* const memory_;
   ManagerLink* const link_;
+  DrainHook* drain_hook_ = nullptr;
   Probe probe_;
   std::vector<absl::AnyInvocable<void()>> on_change_;
   absl::AnyInvocable<void(const AttachmentKey*)> on_offers_;
@@ -199,6 +216,7 @@ class AgentCore {
 
   std::optional<Rung> rung_;
   absl::Duration wake_at_ = absl::InfiniteDuration();
+  std::set<std::pair<AttachmentKey, uint64_t>> draining_;  // By first serial: the hook runs.
 
   bool session_up_ = false;
   std::string last_lost_;  // Why the last session ended or was refused.

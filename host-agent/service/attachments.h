@@ -52,6 +52,12 @@ struct Segment {
   absl::Duration retry_at;             // On the clock's Elapsed; no rung before.
   std::optional<Step> last_succeeded;  // Its postcondition is yet to be read back.
   absl::Duration powered_off_at;       // The last time that it succeeded.
+
+  // The drain hook's runs on this way down.
+  int drains = 0;            // That have ended.
+  bool drain_again = false;  // The memory was found held since the last one.
+  absl::Duration drain_at;   // On the clock's Elapsed; no further run before.
+  std::string drain_error;   // Of the last one; empty: it ended well.
 };
 
 struct Attachment {

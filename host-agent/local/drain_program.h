@@ -1,0 +1,69 @@
+// DrainHook by a program of the operator's: run by itself, in a process group of its own, for no
+// longer than it may.
+//
+// It gets what it must know in the environment, and nothing else but PATH:
+//
+//   CXLPOOL_REGION  name        CXLPOOL_MODE  devdax | system-ram     CXLPOOL_PIDS    "17 4711"
+//   CXLPOOL_TAG     UUID        CXLPOOL_NODE  NUMA node, or empty     CXLPOOL_REASON  RELEASE |
+//   CXLPOOL_DAX     daxN.M, or empty                                    HOLDERS | BLOCKS_BUSY
+//
+// Its working directory is /, its input empty; the first 4 KiB of its output go to the log. When it
+// ends, or its time is up, what is left of its process group is killed.
+//
+// It runs with the agent's rights, so nobody else may be able to change it (CheckDrainProgram).
+#ifndef CXLPOOL_HOST_AGENT_LOCAL_DRAIN_PROGRAM_H_
+#define CXLPOOL_HOST_AGENT_LOCAL_DRAIN_PROGRAM_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "host-agent/ports/drain_hook.h"
+#include "proto/support/mutex.h"
+#include "proto/support/unique_fd.h"
+
+namespace cxlpool::agent {
+
+inline constexpr size_t kMaxDrainRuns = 64;  // At a time: a thread and a process each.
+inline constexpr size_t kMaxDrainOutput = size_t{4} << 10;
+
+// The file that `path` leads to, if it is safe to run: a file that may be executed, which root or
+// the agent's user owns and nobody else may write; and the same of each directory on the way to it
+// (others may write in one that is sticky). FAILED_PRECONDITION/HOOK_UNSAFE.
+absl::StatusOr<std::string> CheckDrainProgram(const std::string& path);
+
+// Thread-safe. Needs Linux 5.3.
+class DrainProgram : public DrainHook {
+ public:
+  DrainProgram(std::string path, absl::Duration timeout);
+  ~DrainProgram() override { Stop(); }
+
+  // Kills what runs; each run ends with CANCELLED. Later ones as well.
+  void Stop();
+
+  void Run(DrainRequest request, Done done) override;
+
+ private:
+  void Follow(uint64_t id, const DrainRequest& request, Done done);
+  void JoinEnded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const std::string path_;
+  const absl::Duration timeout_;
+  const UniqueFd stop_;  // eventfd: readable once Stop was called.
+
+  Mutex mutex_;
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<uint64_t, std::thread> runs_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::thread> ended_ ABSL_GUARDED_BY(mutex_);  // Of runs that are over: to join.
+};
+
+}  // namespace cxlpool::agent
+
+#endif  // CXLPOOL_HOST_AGENT_LOCAL_DRAIN_PROGRAM_H_

@@ -1,0 +1,98 @@
+// AgentCore: the operator's drain hook.
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "host-agent/service/agent_core.h"
+#include "host-agent/service/backoff.h"
+#include "host-agent/service/posted.h"
+#include "proto/support/log.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool::agent {
+namespace {
+
+constexpr char kSubject[] = "agent";
+
+bool SaysHeld(const v1::SegmentError& error) {
+  return error.reason() == "HOLDERS" || error.reason() == "BLOCKS_BUSY";
+}
+
+}  // namespace
+
+template <typename F>
+auto AgentCore::OnCore(F function) {
+  return Posted(executor_, alive_, std::move(function));
+}
+
+// Whether the hook has its turn before the segment is taken from its users; begins it.
+bool AgentCore::DrainFirst(const AttachmentKey& key, const Segment& segment) {
+  if (drain_hook_ == nullptr || key == kRemains || segment.desired.want == Want::kOnline) {
+    return false;
+  }
+  if (draining_.contains({key, segment.desired.first_serial()})) return true;
+  const absl::Duration now = clock_->Elapsed();
+  const bool due = segment.drains == 0 || (segment.drain_again && segment.drain_at <= now);
+  if (!due || segment.retry_at > now) return false;
+  Drain(key, segment);
+  return true;
+}
+
+void AgentCore::Drain(const AttachmentKey& key, const Segment& segment) {
+  const uint64_t serial = segment.desired.first_serial();
+  draining_.insert({key, serial});
+  const v1::Offer& offer = attachments_.all().at(key).offer;
+  DrainRequest request;
+  request.region = std::string(absl::StripPrefix(offer.region_name(), "regions/"));
+  request.tag = offer.region_tag();
+  request.mode = segment.desired.mode == Mode::kSystemRam ? "system-ram" : "devdax";
+  if (const ObservedHostRegion* region = HostRegionOf(segment.desired, observation_)) {
+    request.numa_node = region->numa_node;
+    request.dax_device = region->dax_device;
+  }
+  request.pids = opens_.UsersOf(key, serial);
+  const bool held = segment.error.has_value() && SaysHeld(*segment.error);
+  request.reason = held ? segment.error->reason() : "RELEASE";
+  LogInfo(kSubject, "drain hook: Region ", request.region, " serial 0x", absl::Hex(serial), ": ",
+          request.reason);
+  auto run = [this, key, serial, request = std::move(request)](
+                 const absl::StatusOr<std::vector<int>>& holders) mutable {
+    if (holders.ok()) {
+      request.pids.insert(request.pids.end(), holders->begin(), holders->end());
+      std::sort(request.pids.begin(), request.pids.end());
+      request.pids.erase(std::unique(request.pids.begin(), request.pids.end()), request.pids.end());
+    }
+    drain_hook_->Run(std::move(request), OnCore([this, key, serial](absl::Status status) {
+                       OnDrained(key, serial, status);
+                     }));
+  };
+  memory_->FindHolders(serial, OnCore(std::move(run)));
+}
+
+void AgentCore::OnDrained(const AttachmentKey& key, uint64_t first_serial,
+                          const absl::Status& status) {
+  draining_.erase({key, first_serial});
+  if (!status.ok()) LogWarning(kSubject, status.message());
+  // The Offer may have been replaced or withdrawn meanwhile.
+  Segment* segment = attachments_.FindSegment(key, first_serial);
+  if (segment != nullptr && segment->desired.want != Want::kOnline) {
+    segment->drain_at = clock_->Elapsed() + Backoff(++segment->drains, kFirstBackoff, kMaxBackoff);
+    segment->drain_again = false;
+    segment->drain_error =
+        status.ok() ? "" : absl::StrCat(ReasonOf(status), ": ", status.message());
+  }
+  Advance();
+}
+
+// The error of a segment whose users are in the way, with what became of the hook.
+v1::SegmentError AgentCore::FoundHeld(Segment& segment, v1::SegmentError error) {
+  if (!SaysHeld(error)) return error;
+  segment.drain_again = true;
+  if (!segment.drain_error.empty()) {
+    error.set_message(absl::StrCat(error.message(), "; ", segment.drain_error));
+  }
+  return error;
+}
+
+}  // namespace cxlpool::agent
