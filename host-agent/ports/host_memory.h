@@ -66,7 +66,8 @@ class HostMemory {
   // Brings every block offline, in a child process that is killed after `patience`: the kernel
   // itself sets no limit, and no other rung of the host is taken meanwhile.
   // FAILED_PRECONDITION/BLOCKS_BUSY: some stay online; retry later. Metadata "cause" is busy,
-  // timeout (it was killed) or no_room; "blocks" and "zone" name them as in v1::SegmentError.
+  // timeout (it was killed) or no_room; "blocks" and "zone" name them as in v1::SegmentError,
+  // "pids" (with commas) who is known to use their NUMA node.
   // Partial progress is kept and seen by Observe.
   virtual void OfflineBlocks(uint64_t serial, absl::Duration patience, Done done) = 0;
 

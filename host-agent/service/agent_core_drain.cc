@@ -54,15 +54,18 @@ void AgentCore::Drain(const AttachmentKey& key, const Segment& segment) {
   request.pids = opens_.UsersOf(key, serial);
   const bool held = segment.error.has_value() && SaysHeld(*segment.error);
   request.reason = held ? segment.error->reason() : "RELEASE";
+  if (request.reason == "BLOCKS_BUSY") {  // Holders are looked for anew.
+    const auto& pids = segment.error->holder_pids();
+    request.pids.insert(request.pids.end(), pids.begin(), pids.end());
+  }
   LogInfo(kSubject, "drain hook: Region ", request.region, " serial 0x", absl::Hex(serial), ": ",
           request.reason);
   auto run = [this, key, serial, request = std::move(request)](
                  const absl::StatusOr<std::vector<int>>& holders) mutable {
-    if (holders.ok()) {
-      request.pids.insert(request.pids.end(), holders->begin(), holders->end());
-      std::sort(request.pids.begin(), request.pids.end());
-      request.pids.erase(std::unique(request.pids.begin(), request.pids.end()), request.pids.end());
-    }
+    std::vector<int>& pids = request.pids;
+    if (holders.ok()) pids.insert(pids.end(), holders->begin(), holders->end());
+    std::sort(pids.begin(), pids.end());
+    pids.erase(std::unique(pids.begin(), pids.end()), pids.end());
     drain_hook_->Run(std::move(request), OnCore([this, key, serial](absl::Status status) {
                        OnDrained(key, serial, status);
                      }));

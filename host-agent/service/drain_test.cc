@@ -123,7 +123,8 @@ TEST_F(DrainTest, RunsAgainAfterBlocksThatStayOnline) {
       .reason = "BLOCKS_BUSY",
       .message = "4 of 4 stay online",
       .remedy = "",
-      .metadata = {{"cause", "busy"}}}.ToStatus();
+      .metadata = {{"cause", "busy"},
+                   {"pids", "4711,17"}}}.ToStatus();
   Release(v1::SYSTEM_RAM);
   ASSERT_EQ(hook.requests.size(), 1u);
   EXPECT_EQ(hook.requests[0].mode, "system-ram");
@@ -132,6 +133,7 @@ TEST_F(DrainTest, RunsAgainAfterBlocksThatStayOnline) {
   rig.executor.Advance(absl::Milliseconds(100));
   rig.memory.failures.clear();
   ASSERT_EQ(hook.running.size(), 1u);
+  EXPECT_THAT(hook.requests[1].pids, ElementsAre(17, 4711));
   End();
   EXPECT_THAT(Reasons(), ElementsAre("RELEASE", "BLOCKS_BUSY"));
   EXPECT_EQ(rig.Reported(0x51), v1::SEGMENT_PRESENT);

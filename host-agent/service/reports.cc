@@ -71,6 +71,15 @@ v1::SegmentState FoundState(const ObservedHostRegion* region) {
 void AddDetail(const std::string& name, const std::string& value, v1::SegmentError& error) {
   if (name == "cause") error.set_cause(value);
   if (name == "zone") error.set_zone(value);
+  if (name == "pids") {
+    for (const absl::string_view word : absl::StrSplit(value, ',', absl::SkipEmpty())) {
+      uint32_t pid = 0;
+      if (error.holder_pids_size() < static_cast<int>(kMaxReportedHolders) &&
+          absl::SimpleAtoi(word, &pid)) {
+        error.add_holder_pids(pid);
+      }
+    }
+  }
   if (name != "blocks") return;
   for (const absl::string_view block : absl::StrSplit(value, ',', absl::SkipEmpty())) {
     uint64_t index = 0;

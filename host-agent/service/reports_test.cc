@@ -33,6 +33,16 @@ TEST(ReportsTest, AnErrorNamesTheBlocksThatStayOnline) {
   EXPECT_FALSE(error.permanent());
 }
 
+TEST(ReportsTest, AnErrorNamesWhoUsesTheMemory) {
+  const v1::SegmentError error = ErrorOf(Refusal{
+      .code = absl::StatusCode::kFailedPrecondition,
+      .reason = "BLOCKS_BUSY",
+      .message = "",
+      .remedy = "",
+      .metadata = {{"pids", "17,4711,x"}}}.ToStatus());
+  EXPECT_THAT(error.holder_pids(), ElementsAre(17, 4711));
+}
+
 TEST(ReportsTest, AnErrorNamesNoMoreBlocksThanItMay) {
   std::vector<uint64_t> blocks(100);
   std::iota(blocks.begin(), blocks.end(), 1000);

@@ -1,5 +1,7 @@
 #include "host-agent/adapters/linux/memory_blocks.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <optional>
 
@@ -17,6 +19,7 @@ constexpr absl::string_view kMemory = "sys/devices/system/memory";
 constexpr uint64_t kMaxBlocks = 1 << 20;
 constexpr size_t kMaxNamedBlocks = 32;  // To programs.
 constexpr size_t kMaxToldBlocks = 8;    // To people.
+constexpr absl::Duration kUsersTimeout = absl::Seconds(2);
 
 std::string BlockPath(uint64_t index, absl::string_view attribute) {
   return absl::StrCat(kMemory, "/memory", index, "/", attribute);
@@ -29,8 +32,22 @@ absl::Status NoBlocks(const DaxDevice& dax) {
 }
 
 // Those of `blocks` that are online stay so: "blocks 34, 35 (2 of 4) stay online in zone Normal".
-absl::Status Busy(const DaxDevice& dax, const std::vector<MemoryBlock>& blocks, std::string cause,
-                  const std::string& why, std::string remedy) {
+// And who uses their node; theirs may be other blocks of it.
+absl::Status Busy(const HostFiles& files, const DaxDevice& dax,
+                  const std::vector<MemoryBlock>& blocks, std::string cause, std::string why,
+                  std::string remedy) {
+  std::vector<int> pids;
+  if (dax.target_node.has_value()) {
+    for (const NodeUser& user :
+         FindNodeUsers(files, *dax.target_node, getpid(), Deadline::In(kUsersTimeout))) {
+      pids.push_back(user.pid);
+    }
+  }
+  std::sort(pids.begin(), pids.end());  // The same from one try to the next.
+  if (!pids.empty()) {
+    absl::StrAppend(&why, "; NUMA node ", *dax.target_node, " is used most by process ",
+                    absl::StrJoin(pids, ", "));
+  }
   std::vector<uint64_t> online;
   std::vector<std::string> zones;
   for (const MemoryBlock& block : blocks) {
@@ -55,7 +72,8 @@ absl::Status Busy(const DaxDevice& dax, const std::vector<MemoryBlock>& blocks, 
       std::move(remedy),
       {{"cause", std::move(cause)},
        {"blocks", absl::StrJoin(all.subspan(0, kMaxNamedBlocks), ",")},
-       {"zone", zone}});
+       {"zone", zone},
+       {"pids", absl::StrJoin(pids, ",")}});
 }
 
 // OK if what is in these blocks can go elsewhere.
@@ -63,7 +81,7 @@ absl::Status CheckRoom(const HostFiles& files, const DaxDevice& dax,
                        const std::vector<MemoryBlock>& blocks, uint64_t online_bytes) {
   const NodeRoom room = ReadNodeRoom(files, dax.target_node.value_or(-1), online_bytes);
   if (room.wanted_bytes <= room.free_elsewhere_bytes) return absl::OkStatus();
-  return Busy(dax, blocks, "no_room",
+  return Busy(files, dax, blocks, "no_room",
               absl::StrCat("up to ", room.wanted_bytes, " bytes are in use on NUMA node ",
                            dax.target_node.value_or(-1), " and the other nodes have room for ",
                            room.free_elsewhere_bytes),
@@ -144,7 +162,7 @@ absl::Status OfflineMemoryBlocks(const HostFiles& files, const DaxDevice& dax, O
   if (!outcome.ok()) return outcome.status();
   blocks = ReadMemoryBlocks(files, dax.hpa_bytes, dax.size_bytes);
   if (CountOnline(blocks) == 0) return absl::OkStatus();
-  return Busy(dax, blocks, outcome->killed ? "timeout" : "busy",
+  return Busy(files, dax, blocks, outcome->killed ? "timeout" : "busy",
               outcome->killed ? "the kernel took too long and was stopped"
                               : absl::StrCat("the kernel says ", ErrnoText(outcome->error)),
               "stop the programs that use or pin this memory; it is tried again");

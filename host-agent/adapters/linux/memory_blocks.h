@@ -43,7 +43,8 @@ absl::Status OnlineMemoryBlocks(const HostFiles& files, const DaxDevice& dax, Me
 // FAILED_PRECONDITION/BLOCKS_BUSY: some stay online. Message and metadata say which ("blocks": the
 // first 32, with commas), in which zones ("zone") and why ("cause"): the kernel refuses (busy),
 // took too long and was stopped (timeout), or the other nodes have no room for what is in them
-// (no_room; nothing was tried).
+// (no_room; nothing was tried); and who uses their NUMA node most ("pids", by numa_maps, for which
+// it takes up to 2 s beyond the deadline).
 absl::Status OfflineMemoryBlocks(const HostFiles& files, const DaxDevice& dax, OfflineChild& child,
                                  const Deadline& deadline);
 

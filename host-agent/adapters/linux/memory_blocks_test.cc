@@ -145,6 +145,20 @@ TEST_F(MemoryBlocksTest, ABlockThatStaysOnlineIsNamedWithItsZone) {
   EXPECT_EQ(State(8), "offline");
 }
 
+TEST_F(MemoryBlocksTest, WhoUsesTheNodeOfABusyBlockIsNamed) {
+  Block(8, "online", "Movable");
+  Stuck(8);
+  host_.Put("proc/17/numa_maps", "1000 default N1=3 kernelpagesize_kB=4\n");
+  host_.Put("proc/4711/numa_maps", "1000 default N1=5 kernelpagesize_kB=4\n");
+  host_.Put("proc/5000/numa_maps", "1000 default N0=9 kernelpagesize_kB=4\n");
+  const absl::Status status =
+      OfflineMemoryBlocks(host_.files(), dax_, child_, Deadline::In(absl::Seconds(30)));
+  EXPECT_EQ(Detail(status, "pids"), "17,4711");
+  EXPECT_NE(status.message().find("; NUMA node 1 is used most by process 17, 4711"),
+            absl::string_view::npos)
+      << status;
+}
+
 TEST_F(MemoryBlocksTest, OfManyBlocksTheFirstAreNamed) {
   const DaxDevice dax{"dax0.0", "region0", 8 * kBlock, 40 * kBlock, 2 << 20, 1, 252, 0};
   for (uint64_t index = 8; index < 48; ++index) {

@@ -1,9 +1,17 @@
 #include "host-agent/adapters/linux/node_room.h"
 
-#include <algorithm>
+#include <fcntl.h>
 
+#include <algorithm>
+#include <array>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "host-agent/adapters/linux/kernel_text.h"
+#include "proto/support/unique_fd.h"
 
 namespace cxlpool::agent {
 namespace {
@@ -23,6 +31,25 @@ std::vector<NodeMemory> ReadNodes(const HostFiles& files, absl::string_view list
 }
 
 uint64_t LessMargin(uint64_t bytes, uint64_t margin) { return bytes - std::min(bytes, margin); }
+
+// Piece by piece: the kernel walks a process' page tables while it is read.
+uint64_t ReadNumaMaps(const std::string& path, int node, const Deadline& deadline) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  uint64_t bytes = 0;
+  std::string rest;
+  std::array<char, 16384> piece;
+  while (fd.valid() && !deadline.passed()) {
+    const ssize_t got = ::read(fd.get(), piece.data(), piece.size());
+    if (got <= 0) break;
+    rest.append(piece.data(), static_cast<size_t>(got));
+    size_t begin = 0;
+    for (size_t end; (end = rest.find('\n', begin)) != std::string::npos; begin = end + 1) {
+      bytes += NumaMapsLineBytes(absl::string_view(rest).substr(begin, end - begin), node);
+    }
+    rest.erase(0, begin);
+  }
+  return bytes;
+}
 
 }  // namespace
 
@@ -70,6 +97,39 @@ NodeRoom RoomFor(const std::vector<NodeMemory>& nodes, int node, uint64_t online
 
 NodeRoom ReadNodeRoom(const HostFiles& files, int node, uint64_t online_bytes) {
   return RoomFor(ReadNodes(files, "has_memory"), node, online_bytes);
+}
+
+uint64_t NumaMapsLineBytes(absl::string_view line, int node) {
+  const std::string wanted = absl::StrCat("N", node, "=");
+  uint64_t pages = 0;
+  uint64_t page_kib = 4;
+  for (absl::string_view word : absl::StrSplit(line, ' ', absl::SkipEmpty())) {
+    uint64_t number = 0;
+    if (absl::ConsumePrefix(&word, wanted)) {
+      if (absl::SimpleAtoi(word, &number)) pages = number;
+    } else if (absl::ConsumePrefix(&word, "kernelpagesize_kB=")) {
+      if (absl::SimpleAtoi(word, &number)) page_kib = number;
+    }
+  }
+  return pages * page_kib << 10;
+}
+
+std::vector<NodeUser> FindNodeUsers(const HostFiles& files, int node, int self,
+                                    const Deadline& deadline) {
+  std::vector<NodeUser> users;
+  for (const std::string& name : files.List("proc")) {
+    NodeUser user;
+    if (!absl::SimpleAtoi(name, &user.pid) || user.pid <= 0 || user.pid == self) continue;
+    if (deadline.passed()) break;
+    user.bytes =
+        ReadNumaMaps(files.Path(absl::StrCat("proc/", name, "/numa_maps")), node, deadline);
+    if (user.bytes > 0) users.push_back(user);
+  }
+  std::sort(users.begin(), users.end(), [](const NodeUser& a, const NodeUser& b) {
+    return a.bytes != b.bytes ? a.bytes > b.bytes : a.pid < b.pid;
+  });
+  if (users.size() > kMaxNodeUsers) users.resize(kMaxNodeUsers);
+  return users;
 }
 
 }  // namespace cxlpool::agent

@@ -1,5 +1,5 @@
 // How much ordinary memory the host can spare, for two questions: page structs of new memory, and
-// a place for what is in memory that goes away.
+// a place for what is in memory that goes away. And who uses what is to go.
 //
 // Estimates, on the careful side; nothing is reserved.
 #ifndef CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_NODE_ROOM_H_
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "host-agent/adapters/linux/deadline.h"
 #include "host-agent/adapters/linux/host_files.h"
 
 namespace cxlpool::agent {
@@ -44,6 +45,22 @@ struct NodeRoom {
 // elsewhere only beyond `online_bytes`.
 NodeRoom RoomFor(const std::vector<NodeMemory>& nodes, int node, uint64_t online_bytes);
 NodeRoom ReadNodeRoom(const HostFiles& files, int node, uint64_t online_bytes);
+
+// A process with pages on a node, by its numa_maps.
+struct NodeUser {
+  int pid = 0;
+  uint64_t bytes = 0;
+  friend bool operator==(const NodeUser&, const NodeUser&) = default;
+};
+inline constexpr size_t kMaxNodeUsers = 8;
+
+// What one line of numa_maps has on `node`.
+uint64_t NumaMapsLineBytes(absl::string_view line, int node);
+
+// Those with the most bytes on `node`, in that order, without `self`; at most kMaxNodeUsers. Of the
+// processes that this one may look at, as many as were read before the deadline.
+std::vector<NodeUser> FindNodeUsers(const HostFiles& files, int node, int self,
+                                    const Deadline& deadline);
 
 }  // namespace cxlpool::agent
 

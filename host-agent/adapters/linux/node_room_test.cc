@@ -1,6 +1,8 @@
 #include "host-agent/adapters/linux/node_room.h"
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "host-agent/adapters/linux/fake_host_for_test.h"
 
 namespace cxlpool::agent {
 namespace {
@@ -43,6 +45,45 @@ TEST(NodeRoomTest, WhatGoesMustFitElsewhere) {
   const NodeRoom some = RoomFor(nodes, 1, 2 * kGiB);
   EXPECT_EQ(some.wanted_bytes, 2 * kGiB);
   EXPECT_EQ(some.free_elsewhere_bytes, 9 * kGiB);  // And 6 - 2 on the node itself.
+}
+
+TEST(NodeRoomTest, ALineOfNumaMapsSaysHowMuchIsOnANode) {
+  const std::string line =
+      "7f3e4c000000 bind:2 anon=30 dirty=30 active=0 N0=10 N2=20 kernelpagesize_kB=4";
+  EXPECT_EQ(NumaMapsLineBytes(line, 2), 20u << 12);
+  EXPECT_EQ(NumaMapsLineBytes(line, 0), 10u << 12);
+  EXPECT_EQ(NumaMapsLineBytes(line, 1), 0u);
+  EXPECT_EQ(NumaMapsLineBytes("7f3e4c000000 default huge N1=3 kernelpagesize_kB=2048", 1),
+            3u << 21);
+  EXPECT_EQ(NumaMapsLineBytes("7f3e4c000000 default file=/N1=7 N1=x", 1), 0u);
+  EXPECT_EQ(NumaMapsLineBytes("", 1), 0u);
+}
+
+TEST(NodeRoomTest, TheProcessesWithMostOnTheNodeAreFound) {
+  FakeHost host;
+  const auto put = [&](int pid, const std::string& maps) {
+    host.Put(absl::StrCat("proc/", pid, "/numa_maps"), maps);
+  };
+  put(100, "1000 default N0=4000 kernelpagesize_kB=4\n");
+  put(200, "1000 default N1=1 kernelpagesize_kB=4\n2000 default N1=2 kernelpagesize_kB=4\n");
+  put(300, "1000 default N0=9 N1=7 kernelpagesize_kB=4\n");
+  put(400, "1000 default N1=99 kernelpagesize_kB=4\n");
+  host.Put("proc/500/maps", "");  // It may not be looked at.
+  host.Put("proc/self/numa_maps", "1000 default N1=5 kernelpagesize_kB=4\n");
+  const Deadline soon = Deadline::In(absl::Seconds(30));
+  EXPECT_EQ(FindNodeUsers(host.files(), 1, /*self=*/400, soon),
+            (std::vector<NodeUser>{{300, 7u << 12}, {200, 3u << 12}}));
+  EXPECT_TRUE(FindNodeUsers(host.files(), 2, 400, soon).empty());
+  for (int pid = 1000; pid < 1020; ++pid) {
+    // Longer than what is read at once.
+    std::string maps;
+    for (int i = 0; i < 1000; ++i) maps += "1000 default N1=1 kernelpagesize_kB=4\n";
+    put(pid, maps);
+  }
+  const auto most = FindNodeUsers(host.files(), 1, 400, soon);
+  ASSERT_EQ(most.size(), kMaxNodeUsers);
+  EXPECT_EQ(most[0], (NodeUser{1000, 1000u << 12}));
+  EXPECT_TRUE(FindNodeUsers(host.files(), 1, 400, Deadline::In(absl::ZeroDuration())).empty());
 }
 
 }  // namespace
