@@ -23,13 +23,6 @@ const std::string* Find(const PolicyValues& values, const std::string& name) {
   return it == values.end() ? nullptr : &it->second;
 }
 
-// Whether somebody told the kernel to work the weights out again: then they are the kernel's.
-bool WeightsAreForeign(const SavedPolicy& saved, const PolicyValues& now) {
-  const auto automatic = saved.find(kAutoWeights);
-  const std::string* value = Find(now, kAutoWeights);
-  return automatic != saved.end() && value != nullptr && *value != automatic->second.ours;
-}
-
 }  // namespace
 
 TieringNodes TieringNodesOf(const HostObservation& host) {
@@ -79,22 +72,21 @@ PolicyValues WantedPolicy(const TieringConfig& config, const TieringNodes& nodes
 RestorePlan PlanRestore(const SavedPolicy& saved, const PolicyValues& wanted,
                         const PolicyValues& now) {
   RestorePlan plan;
-  const bool weights_are_foreign = WeightsAreForeign(saved, now);
+  const std::string* automatic = Find(now, kAutoWeights);
+  const bool works_weights_out = automatic != nullptr && *automatic == "true";
+  // Somebody told the kernel to: they are the kernel's, and a write would end that.
+  const bool weights_are_foreign = works_weights_out && saved.contains(kAutoWeights);
   for (auto it = saved.rbegin(); it != saved.rend(); ++it) {
     const auto& [name, setting] = *it;
     const std::string* want = Find(wanted, name);
     if (want != nullptr && *want == setting.ours) continue;
     const std::string* value = Find(now, name);
-    if (value != nullptr && *value == setting.before) {
+    if (value == nullptr) {
+      if (IsWeight(name) && works_weights_out) plan.settled.push_back(name);
+    } else if (*value == setting.before) {
       plan.settled.push_back(name);
     } else if (IsWeight(name) && weights_are_foreign) {
       plan.foreign.push_back(name);
-    } else if (value == nullptr) {
-      // The kernel works out again what is not there now.
-      const auto automatic = saved.find(kAutoWeights);
-      const bool worked_out = IsWeight(name) && automatic != saved.end() &&
-                              automatic->second.before == "true" && !wanted.contains(kAutoWeights);
-      if (worked_out) plan.settled.push_back(name);
     } else if (*value == setting.ours) {
       plan.writes.emplace_back(name, setting.before);
     } else {

@@ -146,17 +146,20 @@ TEST(TieringTest, RestoresWeightsBeforeTheKernelWorksThemOutAgain) {
                              {"weighted_interleave/auto", {"true", "false"}},
                              {"weighted_interleave/node0", {"1", "3"}},
                              {"weighted_interleave/node1", {"5", "1"}}};
-  // Node 1 is gone; the kernel has its weight again from now on.
-  const RestorePlan plan = PlanRestore(saved, {},
-                                       {{"demotion_enabled", "true"},
-                                        {"numa_balancing", "0"},
-                                        {"weighted_interleave/auto", "false"},
-                                        {"weighted_interleave/node0", "3"}});
+  PolicyValues now = {{"demotion_enabled", "true"},
+                      {"numa_balancing", "0"},
+                      {"weighted_interleave/auto", "false"},
+                      {"weighted_interleave/node0", "3"}};  // Node 1 is gone.
+  const RestorePlan plan = PlanRestore(saved, {}, now);
   EXPECT_THAT(plan.writes, ElementsAre(Pair("weighted_interleave/node0", "1"),
                                        Pair("weighted_interleave/auto", "true"),
                                        Pair("demotion_enabled", "false")));
-  EXPECT_THAT(plan.settled, ElementsAre("weighted_interleave/node1", "numa_balancing"));
+  EXPECT_THAT(plan.settled, ElementsAre("numa_balancing"));
   EXPECT_THAT(plan.foreign, IsEmpty());
+  // The kernel has the weight of node 1 again, too.
+  now["weighted_interleave/auto"] = "true";
+  EXPECT_THAT(PlanRestore({{"weighted_interleave/node1", {"5", "1"}}}, {}, now).settled,
+              ElementsAre("weighted_interleave/node1"));
 }
 
 TEST(TieringTest, WeightsThatTheKernelWasToldToWorkOutAreLeftAlone) {

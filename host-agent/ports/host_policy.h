@@ -19,7 +19,8 @@ class HostPolicy {
   // Every setting that this kernel has, as it is now.
   virtual PolicyValues Read() = 0;
 
-  // OK: it reads so now. INTERNAL/POLICY_WRITE: it does not.
+  // OK: it reads so now. INTERNAL/POLICY_WRITE: it does not. UNIMPLEMENTED/TIERING_UNSUPPORTED:
+  // this host cannot, and never will.
   virtual absl::Status Write(const std::string& name, const std::string& value) = 0;
 
   // What was put down last, by this agent or one before it in this boot of the kernel. Never fails:

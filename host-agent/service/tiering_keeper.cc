@@ -37,7 +37,9 @@ void TieringKeeper::Settle() {
   if (!saved_.has_value()) saved_ = policy_->Saved();
   if (config_.empty() && saved_->empty()) return;
   const PolicyValues wanted = WantedPolicy(config_, nodes_, policy_->Read());
-  const bool restored = Restore(wanted);
+  // Once more: to see that it is so, and for weights of nodes that are gone, which the kernel takes
+  // back by itself.
+  const bool restored = Restore(wanted) && Restore(wanted);
   if (Set(wanted) && restored) return failed_.clear();
   if (stopped_ || std::exchange(retrying_, true)) return;
   executor_->PostAfter(kTieringRetry, [this, alive = std::weak_ptr<bool>(alive_)] {
@@ -49,6 +51,7 @@ void TieringKeeper::Settle() {
 
 // False: something is yet to be taken back.
 bool TieringKeeper::Restore(const PolicyValues& wanted) {
+  if (saved_->empty()) return true;
   const RestorePlan plan = PlanRestore(*saved_, wanted, policy_->Read());
   SavedPolicy saved = *saved_;
   bool done = true;
@@ -59,11 +62,16 @@ bool TieringKeeper::Restore(const PolicyValues& wanted) {
     saved.erase(name);
   }
   for (const auto& [name, value] : plan.writes) {
-    if (Write(name, value)) {
-      LogInfo(kSubject, name, " is ", value, " again");
-      saved.erase(name);
-    } else {
-      done = false;
+    switch (Write(name, value)) {
+      case Outcome::kDone:
+        LogInfo(kSubject, name, " is ", value, " again");
+        saved.erase(name);
+        break;
+      case Outcome::kNever:
+        saved.erase(name);
+        break;
+      case Outcome::kFailed:
+        done = false;
     }
   }
   return Save(saved) && done;
@@ -81,11 +89,11 @@ bool TieringKeeper::Set(const PolicyValues& wanted) {
   if (!Save(plan.saved)) return false;  // Nobody could take back what is set now.
   bool done = true;
   for (const auto& [name, value] : plan.writes) {
-    if (Write(name, value)) {
+    const Outcome outcome = Write(name, value);
+    if (outcome == Outcome::kDone) {
       LogInfo(kSubject, name, " is ", value, ", and was ", plan.saved.at(name).before);
-    } else {
-      done = false;
     }
+    done = done && outcome != Outcome::kFailed;
   }
   return done;
 }
@@ -99,9 +107,17 @@ bool TieringKeeper::Save(const SavedPolicy& saved) {
   return true;
 }
 
-bool TieringKeeper::Write(const std::string& name, const std::string& value) {
+TieringKeeper::Outcome TieringKeeper::Write(const std::string& name, const std::string& value) {
   const absl::Status status = policy_->Write(name, value);
-  return status.ok() || Failed(std::string(status.message()));
+  if (status.ok()) return Outcome::kDone;
+  if (absl::IsUnimplemented(status)) {
+    if (unsupported_.insert(name).second) {
+      LogWarning(kSubject, kTieringUnsupported, ": ", status.message());
+    }
+    return Outcome::kNever;
+  }
+  Failed(std::string(status.message()));
+  return Outcome::kFailed;
 }
 
 bool TieringKeeper::Failed(const std::string& text) {

@@ -35,11 +35,13 @@ class TieringKeeper {
   void Stop();
 
  private:
+  enum class Outcome { kDone, kFailed, kNever };  // Never: this host cannot.
+
   void Settle();
   bool Restore(const PolicyValues& wanted);
   bool Set(const PolicyValues& wanted);
   bool Save(const SavedPolicy& saved);
-  bool Write(const std::string& name, const std::string& value);
+  Outcome Write(const std::string& name, const std::string& value);
   bool Failed(const std::string& text);
 
   const TieringConfig config_;

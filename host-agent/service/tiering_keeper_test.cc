@@ -183,6 +183,45 @@ TEST_F(TieringKeeperTest, NothingIsSetThatCouldNotBeSaved) {
   EXPECT_EQ(policy.values, kOurs);
 }
 
+TEST_F(TieringKeeperTest, WhatTheHostCannotTakeBackIsSaidOnceAndNotTriedAgain) {
+  Update(kOnline);
+  policy.write = absl::UnimplementedError("no bandwidths");
+  testing::internal::CaptureStderr();
+  Update(kNone);
+  EXPECT_THAT(policy.saved, IsEmpty());
+  policy.calls.clear();
+  executor.Advance(absl::Minutes(1));
+  EXPECT_THAT(policy.calls, IsEmpty());
+  policy.values = kBefore;
+  Update(kOnline);
+  policy.calls.clear();
+  executor.Advance(absl::Minutes(1));
+  EXPECT_THAT(policy.calls, IsEmpty());
+  const std::string log = testing::internal::GetCapturedStderr();
+  size_t said = 0;
+  for (size_t at = log.find("no bandwidths"); at != std::string::npos;
+       at = log.find("no bandwidths", at + 1)) {
+    ++said;
+  }
+  EXPECT_EQ(said, 2u) << log;  // Of each of two settings.
+}
+
+TEST_F(TieringKeeperTest, WeightOfANodeThatIsGoneComesBackWithTheKernelsOwn) {
+  policy.values = {{"weighted_interleave/auto", "true"},
+                   {"weighted_interleave/node0", "1"},
+                   {"weighted_interleave/node1", "4"}};
+  keeper = New({.local_weight = 3, .pool_weight = 2});
+  Update(kOnline);
+  EXPECT_EQ(policy.values, (PolicyValues{{"weighted_interleave/auto", "false"},
+                                         {"weighted_interleave/node0", "3"},
+                                         {"weighted_interleave/node1", "2"}}));
+  policy.values.erase("weighted_interleave/node1");
+  Update(kNone);
+  EXPECT_EQ(policy.values, (PolicyValues{{"weighted_interleave/auto", "true"},
+                                         {"weighted_interleave/node0", "1"}}));
+  EXPECT_THAT(policy.saved, IsEmpty());
+}
+
 TEST_F(TieringKeeperTest, WriteThatFailsIsTriedAgain) {
   policy.write = absl::InternalError("refused");
   Update(kOnline);

@@ -10,6 +10,7 @@ SAVED = '/run/cxlpool/kernel-policy'
 DEMOTION = '/sys/kernel/mm/numa/demotion_enabled'
 BALANCING = '/proc/sys/kernel/numa_balancing'
 WEIGHTS = '/sys/kernel/mm/mempolicy/weighted_interleave'
+AUTO = f'{WEIGHTS}/auto'
 TIERING = """[tiering]
 demotion = true
 numa_balancing = "tiering"
@@ -56,14 +57,24 @@ class RackTieringTest(RackTrials):
         for node in nodes:
             self.guest.wait_for(f'grep -qx 2 {WEIGHTS}/node{node}')
         self.guest.output(f'test -e {SAVED}')
-        if f'{WEIGHTS}/auto' in self.own:
-            self.assertEqual(self.policy()[f'{WEIGHTS}/auto'], 'false')
+        if AUTO in self.own:
+            self.assertEqual(self.policy()[AUTO], 'false')
 
     def wait_own(self):
-        self.guest.wait_for(f'! [ -e {SAVED} ]')
+        self.wait_taken_back()
         # Linux 6.12 shows the weights of all nodes that there could be, Linux 7 of those that are.
         now = self.policy()
+        if now.get(AUTO) != self.own.get(AUTO):  # The firmware of these machines tells no bandwidths.
+            self.assertEqual(now[AUTO], 'false')
+            self.assertRegex(self.log(), r'TIERING_UNSUPPORTED: .*/auto cannot be set to true')
+            self.own[AUTO] = 'false'
         self.assertEqual({name: now[name] for name in self.own}, self.own)
+
+    def wait_taken_back(self):
+        """Nothing is saved any more but, on Linux 7, the weights of nodes that are gone."""
+        self.guest.wait_for(f'! grep -svE "^cxlpool |^weighted_interleave/node[1-9]" {SAVED}')
+        if AUTO not in self.own:
+            self.guest.wait_for(f'! [ -e {SAVED} ]')
 
     def log(self):
         return self.guest.output('cat /var/log/cxlpool-agent.log')
@@ -82,7 +93,7 @@ class RackTieringTest(RackTrials):
         self.wait_set(second)
         self.pool.release('second')
         self.wait_own()
-        self.assertNotIn('TIERING_UNSUPPORTED', self.log())
+        self.assertNotIn('this kernel has no', self.log())
         self.assert_sound()
 
     def test_2_stop_and_start(self):
@@ -130,7 +141,7 @@ class RackTieringTest(RackTrials):
         self.wait_set(node)
         self.guest.output(f'echo 1 >{BALANCING}')
         self.pool.release('kept')
-        self.guest.wait_for(f'! [ -e {SAVED} ]')
+        self.wait_taken_back()
         self.assertEqual(self.policy()[BALANCING], '1')
         self.assertIn('numa_balancing is not as the agent set it', self.log())
         self.guest.output(f'echo {self.own[BALANCING]} >{BALANCING}')

@@ -78,6 +78,12 @@ absl::Status LinuxHostPolicy::Write(const std::string& name, const std::string& 
   const std::string path = PathOf(name);
   const int error = files_.Write(path, value);
   if (error == 0 && files_.Read(path) == value) return absl::OkStatus();
+  if (error == ENODEV) {  // Linux 7, though it starts with "true" on such a host as well.
+    return Refuse(absl::StatusCode::kUnimplemented, kTieringUnsupported,
+                  absl::StrCat("/", path, " cannot be set to ", value,
+                               ": the firmware tells the kernel no bandwidths (ACPI HMAT, CDAT)"),
+                  "nothing; the weights are what they were");
+  }
   return Refuse(absl::StatusCode::kInternal, "POLICY_WRITE",
                 absl::StrCat("/", path, " cannot be set to ", value, ": ",
                              error == 0 ? "the kernel took it without effect" : ErrnoText(error)),
