@@ -1,5 +1,7 @@
 #include "host-agent/adapters/linux/dax_driver.h"
 
+#include <unistd.h>
+
 #include <cerrno>
 #include <optional>
 #include <vector>
@@ -7,12 +9,15 @@
 #include "absl/strings/str_cat.h"
 #include "host-agent/adapters/linux/memory_blocks.h"
 #include "host-agent/adapters/linux/refuse.h"
+#include "host-agent/adapters/linux/run_file.h"
 
 namespace cxlpool::agent {
 namespace {
 
 constexpr absl::string_view kDrivers = "sys/bus/dax/drivers";
 constexpr absl::string_view kAutoOnline = "sys/devices/system/memory/auto_online_blocks";
+constexpr absl::string_view kAutoOnlineWas = "run/cxlpool/auto-online";
+constexpr size_t kMaxWord = 256;
 
 absl::Status BindFailed(absl::string_view what, int error) {
   return Refuse(
@@ -22,14 +27,23 @@ absl::Status BindFailed(absl::string_view what, int error) {
       error == EACCES || error == EPERM ? "run as root" : "look at the kernel's log");
 }
 
-// Keeps new memory blocks offline for as long as it lives.
+// Of this boot: the file may be older.
+std::string AutoOnlineWas(const HostFiles& files, absl::string_view value) {
+  const std::optional<std::string> boot = files.Read("proc/sys/kernel/random/boot_id");
+  return boot.has_value() ? absl::StrCat("cxlpool auto online 1 ", *boot, "\n", value, "\n") : "";
+}
+
+// Keeps new memory blocks offline for as long as it lives, or until RestoreAutoOnline.
 class NoAutoOnline {
  public:
   explicit NoAutoOnline(const HostFiles& files) : files_(files), before_(files.Read(kAutoOnline)) {
-    if (before_.has_value() && *before_ != "offline") error_ = files_.Write(kAutoOnline, "offline");
+    if (!before_.has_value() || *before_ == "offline") return;
+    WriteRunFile(files_.Path(kAutoOnlineWas), AutoOnlineWas(files_, *before_));
+    error_ = files_.Write(kAutoOnline, "offline");
   }
   ~NoAutoOnline() {
-    if (before_.has_value() && *before_ != "offline") files_.Write(kAutoOnline, *before_);
+    if (!before_.has_value() || *before_ == "offline") return;
+    if (files_.Write(kAutoOnline, *before_) == 0) unlink(files_.Path(kAutoOnlineWas).c_str());
   }
   NoAutoOnline(const NoAutoOnline&) = delete;
   NoAutoOnline& operator=(const NoAutoOnline&) = delete;
@@ -61,6 +75,17 @@ int BindDeviceDax(const HostFiles& files, const std::string& dax) {
 }
 
 }  // namespace
+
+void RestoreAutoOnline(const HostFiles& files) {
+  const std::string path = files.Path(kAutoOnlineWas);
+  const std::optional<std::string> word = ReadRunFile(path, kMaxWord);
+  if (!word.has_value()) return;
+  for (const absl::string_view was : {"online", "online_kernel", "online_movable"}) {
+    if (*word != AutoOnlineWas(files, was) || files.Read(kAutoOnline) != "offline") continue;
+    if (files.Write(kAutoOnline, was) != 0) return;
+  }
+  unlink(path.c_str());
+}
 
 std::string DaxDriverName(const HostFiles& files, const std::string& dax) {
   return files.LinkName(absl::StrCat("sys/bus/dax/devices/", dax, "/driver"));

@@ -22,9 +22,13 @@ std::string DaxDriverName(const HostFiles& files, const std::string& dax);
 // still see it by name.
 DaxDriver DaxDriverOf(const HostFiles& files, const std::string& dax);
 
+// Takes auto_online_blocks back to what it was, if a process was killed between BindDaxDriver's two
+// writes to it, in this boot.
+void RestoreAutoOnline(const HostFiles& files);
+
 // For kKmem the kernel's auto_online_blocks is "offline" while it binds and then what it was: it
-// is one switch for all memory of the host. FAILED_PRECONDITION/DAX_BOUND: another driver has it;
-// INTERNAL/DAX_BIND.
+// is one switch for all memory of the host. What it was is in /run/cxlpool meanwhile.
+// FAILED_PRECONDITION/DAX_BOUND: another driver has it; INTERNAL/DAX_BIND.
 absl::Status BindDaxDriver(const HostFiles& files, const std::string& dax, DaxDriver driver);
 
 // FAILED_PRECONDITION/BLOCKS_BUSY: a memory block of it is online; unbinding would report success

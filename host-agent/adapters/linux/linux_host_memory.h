@@ -1,4 +1,4 @@
-// HostMemory on a real Linux host: libcxl and libdaxctl, and sysfs where they have no call.
+// HostMemory on a real Linux host: looks by sysfs, programs regions by libcxl, the rest by sysfs.
 //
 // Needs root (CAP_SYS_ADMIN), a kernel with DAX for CXL memory (Linux 6.3) and hot-plug slots;
 // Prepare says what is missing. All rungs run on one thread, Observe and FindHolders on a second,
@@ -7,7 +7,8 @@
 // Limits: a region whose memdevs were all pulled out while this process was not running is known by
 // the word of the one before (known_regions_file). Without that it shows serial 0;
 // DestroyHostRegion(0) takes such regions away, and so does CreateHostRegion. If the
-// process is killed while it binds to kmem, the kernel's auto_online_blocks stays "offline".
+// process is killed while it binds to kmem, the kernel's auto_online_blocks is "offline" until the
+// next one has prepared the host.
 #ifndef CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_LINUX_HOST_MEMORY_H_
 #define CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_LINUX_HOST_MEMORY_H_
 

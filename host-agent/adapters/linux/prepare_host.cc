@@ -5,11 +5,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "host-agent/adapters/linux/autoprobe.h"
+#include "host-agent/adapters/linux/dax_driver.h"
 #include "host-agent/adapters/linux/host_needs.h"
 #include "host-agent/adapters/linux/refuse.h"
 
 namespace cxlpool::agent {
 absl::Status PrepareHost(const HostFiles& files, const std::string& kernel) {
+  RestoreAutoOnline(files);
   std::vector<std::string> complaints;
   const absl::Status autoprobe = SwitchAutoprobeOff(files);
   if (!autoprobe.ok() && !absl::IsNotFound(autoprobe)) {  // No DAX bus: that is one of the needs.
