@@ -1,6 +1,6 @@
-// What libcxl and libdaxctl show of a host at one moment, as plain values.
+// What the kernel shows of a host at one moment, as plain values.
 //
-// The readers (libcxl_snapshot.h) fill it; everything that is decided from it is pure. Addresses
+// The readers (sysfs_snapshot.h) fill it; everything that is decided from it is pure. Addresses
 // and sizes in bytes.
 #ifndef CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_CXL_SNAPSHOT_H_
 #define CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_CXL_SNAPSHOT_H_
@@ -17,8 +17,8 @@ namespace cxlpool::agent {
 // them in a freed decoder.
 struct HdmDecoder {
   int id = 0;  // Position in its port's stack: the hardware wants them used in this order.
-  uint64_t hpa_bytes = 0;
-  std::string region;  // regionN; "" if free, or committed by firmware without a region.
+  uint64_t hpa_bytes = 0;  // While it is in use.
+  std::string region;      // regionN; "" if free, or committed by firmware without a region.
   bool in_use = false;
 };
 

@@ -26,18 +26,10 @@ uint64_t LongestRun(const CxlSnapshot& snapshot, const CxlWindow& window) {
   return longest;
 }
 
-bool HasKnownHusk(const CxlSnapshot& snapshot, const CxlWindow& window) {
-  return std::any_of(
-      snapshot.regions.begin(), snapshot.regions.end(), [&](const CxlHostRegion& region) {
-        return region.window == window.name && IsHusk(region) && !IsAnonymousHusk(region);
-      });
-}
-
 }  // namespace
 
-void CountHusks(CxlSnapshot& snapshot) {
+void CountFree(CxlSnapshot& snapshot) {
   for (CxlWindow& window : snapshot.windows) {
-    if (!HasKnownHusk(snapshot, window)) continue;  // libcxl's word stands.
     window.largest_free_bytes = std::min(window.largest_free_bytes, LongestRun(snapshot, window));
   }
 }

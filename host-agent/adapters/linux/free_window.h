@@ -1,8 +1,7 @@
-// The room that husks leave in a fixed memory window. Pure.
+// The room that regions and husks leave in a fixed memory window. Pure.
 //
-// The kernel keeps the addresses of a region that lost all its targets, and libcxl does not count
-// them everywhere (Linux 7). An anonymous husk takes nothing away: CreateHostRegion clears it
-// before it looks for room.
+// The kernel keeps the addresses of a region that lost all its targets. An anonymous husk takes
+// nothing away: CreateHostRegion clears it before it looks for room.
 #ifndef CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_FREE_WINDOW_H_
 #define CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_FREE_WINDOW_H_
 
@@ -11,7 +10,7 @@
 namespace cxlpool::agent {
 
 // Lowers largest_free_bytes of the windows to what lies between regions, known husks among them.
-void CountHusks(CxlSnapshot& snapshot);
+void CountFree(CxlSnapshot& snapshot);
 
 }  // namespace cxlpool::agent
 

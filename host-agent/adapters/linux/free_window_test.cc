@@ -17,7 +17,7 @@ TEST(FreeWindowTest, KnownHuskHoldsItsAddresses) {
   CxlSnapshot snapshot = OneBridge();
   AddRegion(snapshot, 0, 0x1001);
   MakeHusk(snapshot, 0, 0x1001);
-  CountHusks(snapshot);  // libcxl had said that all is free.
+  CountFree(snapshot);
   EXPECT_EQ(snapshot.windows[0].largest_free_bytes, (8192 - 256) * kMiB);
 }
 
@@ -26,16 +26,16 @@ TEST(FreeWindowTest, LongestRunIsBesideHusksAndLiveRegions) {
   for (int id = 0; id < 3; ++id) AddRegion(snapshot, id, 0x1001 + id);
   snapshot.regions[2].hpa_bytes = kWindowHpa + 6144 * kMiB;
   MakeHusk(snapshot, 2, 0x1003);
-  CountHusks(snapshot);
+  CountFree(snapshot);
   EXPECT_EQ(snapshot.windows[0].largest_free_bytes, (6144 - 512) * kMiB);
 }
 
-TEST(FreeWindowTest, WhatLibcxlSaysIsNeverRaised) {
+TEST(FreeWindowTest, WhatIsFreeIsNeverRaised) {
   CxlSnapshot snapshot = OneBridge();
   AddRegion(snapshot, 0, 0x1001);
   MakeHusk(snapshot, 0, 0x1001);
   snapshot.windows[0].largest_free_bytes = 512 * kMiB;
-  CountHusks(snapshot);
+  CountFree(snapshot);
   EXPECT_EQ(snapshot.windows[0].largest_free_bytes, 512 * kMiB);
 }
 
@@ -43,7 +43,7 @@ TEST(FreeWindowTest, AnonymousHuskIsClearedBeforeRoomIsNeeded) {
   CxlSnapshot snapshot = OneBridge();
   AddRegion(snapshot, 0, 0x1001);
   MakeHusk(snapshot, 0, 0);
-  CountHusks(snapshot);
+  CountFree(snapshot);
   EXPECT_EQ(snapshot.windows[0].largest_free_bytes, 8192 * kMiB);
 }
 
@@ -52,10 +52,10 @@ TEST(FreeWindowTest, HuskWithoutAddressesAndThoseOfOtherWindowsTakeNothing) {
   AddRegion(snapshot, 0, 0x1001);
   MakeHusk(snapshot, 0, 0x1001);
   snapshot.regions[0].hpa_bytes = 0;
-  CountHusks(snapshot);
+  CountFree(snapshot);
   snapshot.regions[0].hpa_bytes = kWindowHpa;
   snapshot.regions[0].window = "decoder0.7";
-  CountHusks(snapshot);
+  CountFree(snapshot);
   EXPECT_EQ(snapshot.windows[0].largest_free_bytes, 8192 * kMiB);
 }
 

@@ -79,12 +79,15 @@ std::vector<std::string> HostFiles::List(absl::string_view path) const {
   return names;
 }
 
-std::string HostFiles::LinkName(absl::string_view path) const {
+std::string HostFiles::LinkText(absl::string_view path) const {
   char target[PATH_MAX];
   const ssize_t length = readlink(Path(path).c_str(), target, sizeof target);
-  if (length <= 0) return "";
-  const absl::string_view text(target, static_cast<size_t>(length));
-  return std::string(text.substr(text.rfind('/') + 1));
+  return length <= 0 ? std::string() : std::string(target, static_cast<size_t>(length));
+}
+
+std::string HostFiles::LinkName(absl::string_view path) const {
+  const std::string text = LinkText(path);
+  return text.substr(text.rfind('/') + 1);
 }
 
 std::string HostFiles::Resolve(absl::string_view path) const {

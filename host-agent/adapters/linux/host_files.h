@@ -38,6 +38,9 @@ class HostFiles {
   // Names in a directory, sorted, without "." and ".."; none if it cannot be read.
   std::vector<std::string> List(absl::string_view path) const;
 
+  // Where a symbolic link points, as it is written there; "" if there is no such link.
+  std::string LinkText(absl::string_view path) const;
+
   // The last component of where a symbolic link points; "" if there is no such link.
   std::string LinkName(absl::string_view path) const;
 

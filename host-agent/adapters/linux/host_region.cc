@@ -7,11 +7,12 @@
 #include "absl/strings/str_format.h"
 #include "host-agent/adapters/linux/autoprobe.h"
 #include "host-agent/adapters/linux/dax_driver.h"
+#include "host-agent/adapters/linux/dax_lookup.h"
 #include "host-agent/adapters/linux/libcxl_region.h"
-#include "host-agent/adapters/linux/libcxl_snapshot.h"
 #include "host-agent/adapters/linux/look_at_cxl.h"
 #include "host-agent/adapters/linux/refuse.h"
 #include "host-agent/adapters/linux/region_plan.h"
+#include "host-agent/adapters/linux/sysfs_snapshot.h"
 
 namespace cxlpool::agent {
 namespace {
@@ -22,9 +23,8 @@ constexpr absl::Duration kPoll = absl::Milliseconds(20);
 constexpr absl::Duration kRemakeTimeout = absl::Seconds(5);
 
 absl::Status Destroy(const HostFiles& files, const CxlHostRegion& region) {
-  absl::StatusOr<std::vector<DaxDevice>> devices = ReadDaxDevices();
-  if (!devices.ok()) return devices.status();
-  const DaxDevice* const dax = FindDax(*devices, region.name);
+  const std::vector<DaxDevice> devices = ReadDaxDevices(files);
+  const DaxDevice* const dax = FindDax(devices, region.name);
   const std::string driver = dax == nullptr ? "" : DaxDriverName(files, dax->name);
   if (!driver.empty()) {
     return Refuse(absl::StatusCode::kFailedPrecondition, "DAX_BOUND",
@@ -35,9 +35,11 @@ absl::Status Destroy(const HostFiles& files, const CxlHostRegion& region) {
   return TakeRegionAway(files, region.name);
 }
 
-// Clears the way for `spec`: half-made regions on its memdevs and husks in their windows.
-absl::Status ClearLeftOvers(const HostFiles& files, const CxlSnapshot& snapshot,
-                            const HostRegionSpec& spec) {
+// Clears the way for `spec`: half-made regions on its memdevs and husks in their windows. Whether
+// there were any.
+absl::StatusOr<bool> ClearLeftOvers(const HostFiles& files, const CxlSnapshot& snapshot,
+                                    const HostRegionSpec& spec) {
+  bool cleared = false;
   for (const CxlHostRegion& region : snapshot.regions) {
     const bool ours = std::any_of(
         region.targets.begin(), region.targets.end(), [&](const CxlRegionTarget& target) {
@@ -46,8 +48,9 @@ absl::Status ClearLeftOvers(const HostFiles& files, const CxlSnapshot& snapshot,
         });
     if (!IsHusk(region) && (region.committed || !ours)) continue;
     if (absl::Status status = Destroy(files, region); !status.ok()) return status;
+    cleared = true;
   }
-  return absl::OkStatus();
+  return cleared;
 }
 
 bool SameShape(const CxlHostRegion& region, const HostRegionSpec& spec) {
@@ -63,10 +66,11 @@ bool SameShape(const CxlHostRegion& region, const HostRegionSpec& spec) {
          spec.interleave_granularity_bytes == region.interleave_granularity_bytes;
 }
 
-absl::Status AwaitDax(KnownTargets& known, uint64_t serial, const Deadline& deadline) {
+absl::Status AwaitDax(const HostFiles& files, KnownTargets& known, uint64_t serial,
+                      const Deadline& deadline) {
   absl::Status status;
   PollUntil(deadline, kPoll, [&] {
-    status = DaxOfHostRegion(known, serial).status();
+    status = DaxOfHostRegion(files, known, serial).status();
     return status.ok();
   });
   return status;
@@ -76,10 +80,9 @@ absl::Status AwaitDax(KnownTargets& known, uint64_t serial, const Deadline& dead
 
 absl::Status MakeHostRegion(const HostFiles& files, KnownTargets& known, const HostRegionSpec& spec,
                             const Deadline& deadline) {
-  absl::StatusOr<CxlSnapshot> snapshot = LookAtCxl(known);
-  if (!snapshot.ok()) return snapshot.status();
+  CxlSnapshot snapshot = LookAtCxl(files, known);
   const uint64_t first = spec.serials.empty() ? 0 : spec.serials.front();
-  const CxlHostRegion* const there = FindRegion(*snapshot, first);
+  const CxlHostRegion* const there = FindRegion(snapshot, first);
   if (there != nullptr && there->committed) {
     if (!SameShape(*there, spec)) {
       return Refuse(absl::StatusCode::kAlreadyExists, "OTHER_REGION",
@@ -92,50 +95,54 @@ absl::Status MakeHostRegion(const HostFiles& files, KnownTargets& known, const H
       if (absl::Status status = SwitchAutoprobeOff(files); !status.ok()) return status;
       if (absl::Status status = EnableRegion(there->name); !status.ok()) return status;
     }
-    return AwaitDax(known, first, Deadline::In(std::min(deadline.left(), kRemakeTimeout)));
+    return AwaitDax(files, known, first, Deadline::In(std::min(deadline.left(), kRemakeTimeout)));
   }
-  if (absl::Status status = ClearLeftOvers(files, *snapshot, spec); !status.ok()) return status;
-  snapshot = LookAtCxl(known);
-  if (!snapshot.ok()) return snapshot.status();
-  absl::StatusOr<RegionPlan> plan = PlanHostRegion(*snapshot, spec);
+  const absl::StatusOr<bool> cleared = ClearLeftOvers(files, snapshot, spec);
+  if (!cleared.ok()) return cleared.status();
+  if (*cleared) snapshot = LookAtCxl(files, known);
+  absl::StatusOr<RegionPlan> plan = PlanHostRegion(snapshot, spec);
   if (!plan.ok()) return plan.status();
   // Somebody may have switched it on since Prepare.
   if (absl::Status status = SwitchAutoprobeOff(files); !status.ok()) return status;
   if (absl::Status status = ProgramRegion(files, *plan); !status.ok()) return status;
-  absl::Status status = AwaitDax(known, first, deadline);
+  absl::Status status = AwaitDax(files, known, first, deadline);
   if (status.ok()) return status;
-  snapshot = LookAtCxl(known);
-  const CxlHostRegion* const made = snapshot.ok() ? FindRegion(*snapshot, first) : nullptr;
+  snapshot = LookAtCxl(files, known);
+  const CxlHostRegion* const made = FindRegion(snapshot, first);
   if (made != nullptr) Destroy(files, *made).IgnoreError();  // `status` says why.
   return status;
 }
 
 absl::Status DestroyHostRegionOf(const HostFiles& files, KnownTargets& known, uint64_t serial) {
-  absl::StatusOr<CxlSnapshot> snapshot = LookAtCxl(known);
-  if (!snapshot.ok()) return snapshot.status();
+  CxlSnapshot snapshot = LookAtCxl(files, known);
   if (serial != 0) {
-    const CxlHostRegion* const region = FindRegionWith(*snapshot, serial);
+    const CxlHostRegion* const region = FindRegionWith(snapshot, serial);
     return region == nullptr ? absl::OkStatus() : Destroy(files, *region);
   }
   absl::Status status;
-  for (const CxlHostRegion& region : snapshot->regions) {
+  for (const CxlHostRegion& region : snapshot.regions) {
     if (IsAnonymousHusk(region)) status.Update(Destroy(files, region));
   }
   return status;
 }
 
-absl::StatusOr<DaxDevice> DaxOfHostRegion(KnownTargets& known, uint64_t serial) {
-  absl::StatusOr<CxlSnapshot> snapshot = LookAtCxl(known);
-  if (!snapshot.ok()) return snapshot.status();
-  const CxlHostRegion* const region = FindRegion(*snapshot, serial);
+absl::StatusOr<DaxDevice> DaxOfHostRegion(const HostFiles& files, KnownTargets& known,
+                                          uint64_t serial) {
+  // The quick way first; it does not know what lost its memdev.
+  if (const absl::StatusOr<DaxNode> node = LookUpDax(files, serial); node.ok()) {
+    const std::vector<DaxDevice> devices = ReadDaxDevices(files);
+    const DaxDevice* const dax = FindDax(devices, node->region);
+    if (dax != nullptr) return *dax;
+  }
+  const CxlSnapshot snapshot = LookAtCxl(files, known);
+  const CxlHostRegion* const region = FindRegion(snapshot, serial);
   if (region == nullptr) {
     return Refuse(absl::StatusCode::kNotFound, "NO_HOST_REGION",
                   absl::StrFormat("no host region begins with the memdev of serial %#x", serial),
                   "make the host region first");
   }
-  absl::StatusOr<std::vector<DaxDevice>> devices = ReadDaxDevices();
-  if (!devices.ok()) return devices.status();
-  const DaxDevice* const dax = FindDax(*devices, region->name);
+  const std::vector<DaxDevice> devices = ReadDaxDevices(files);
+  const DaxDevice* const dax = FindDax(devices, region->name);
   if (dax != nullptr) return *dax;
   return Refuse(absl::StatusCode::kNotFound, "NO_DAX_DEVICE",
                 absl::StrCat("host region ", region->name, " has no DAX device"),

@@ -32,7 +32,8 @@ absl::Status DestroyHostRegionOf(const HostFiles& files, KnownTargets& known, ui
 
 // The DAX device of the host region whose first target is, or was, `serial`.
 // NOT_FOUND/NO_HOST_REGION, NO_DAX_DEVICE.
-absl::StatusOr<DaxDevice> DaxOfHostRegion(KnownTargets& known, uint64_t serial);
+absl::StatusOr<DaxDevice> DaxOfHostRegion(const HostFiles& files, KnownTargets& known,
+                                          uint64_t serial);
 
 }  // namespace cxlpool::agent
 

@@ -21,8 +21,6 @@ void KeepComplaint(cxl_ctx* context, int /*priority*/, const char* /*file*/, int
   absl::StripTrailingAsciiWhitespace(complaint);
 }
 
-void DropComplaint(daxctl_ctx*, int, const char*, int, const char*, const char*, va_list) {}
-
 absl::Status CannotStart(absl::string_view library, int error) {
   return Refuse(absl::StatusCode::kInternal, "LIBCXL",
                 absl::StrCat(library, " does not start: ", ErrnoText(-error)),
@@ -38,15 +36,6 @@ absl::StatusOr<CxlContext> CxlContext::Open() {
   opened.context_.reset(context);
   cxl_set_userdata(context, opened.complaint_.get());
   cxl_set_log_fn(context, &KeepComplaint);
-  return opened;
-}
-
-absl::StatusOr<DaxctlContext> DaxctlContext::Open() {
-  DaxctlContext opened;
-  daxctl_ctx* context = nullptr;
-  if (const int error = daxctl_new(&context); error < 0) return CannotStart("libdaxctl", error);
-  opened.context_.reset(context);
-  daxctl_set_log_fn(context, &DropComplaint);
   return opened;
 }
 

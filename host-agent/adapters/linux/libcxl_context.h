@@ -1,5 +1,5 @@
-// Owners of libcxl's and libdaxctl's contexts, which keep what the libraries say out of stderr
-// and for the error that a caller then writes.
+// Owner of a libcxl context, which keeps what the library says out of stderr and for the error that
+// a caller then writes.
 //
 // A context caches what it has read: open a new one to see what the kernel has now. Not
 // thread-safe; contexts are independent of each other.
@@ -7,7 +7,6 @@
 #define CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_LIBCXL_CONTEXT_H_
 
 #include <cxl/libcxl.h>
-#include <daxctl/libdaxctl.h>
 
 #include <memory>
 #include <string>
@@ -31,16 +30,6 @@ class CxlContext {
 
   std::unique_ptr<std::string> complaint_;  // Outlives the context, which points to it.
   std::unique_ptr<cxl_ctx, void (*)(cxl_ctx*)> context_{nullptr, [](cxl_ctx* c) { cxl_unref(c); }};
-};
-
-class DaxctlContext {
- public:
-  static absl::StatusOr<DaxctlContext> Open();
-  daxctl_ctx* get() const { return context_.get(); }
-
- private:
-  std::unique_ptr<daxctl_ctx, void (*)(daxctl_ctx*)> context_{
-      nullptr, [](daxctl_ctx* c) { daxctl_unref(c); }};
 };
 
 }  // namespace cxlpool::agent

@@ -13,12 +13,12 @@
 #include "host-agent/adapters/linux/dax_lookup.h"
 #include "host-agent/adapters/linux/host_region.h"
 #include "host-agent/adapters/linux/lane.h"
-#include "host-agent/adapters/linux/libcxl_snapshot.h"
 #include "host-agent/adapters/linux/memory_blocks.h"
 #include "host-agent/adapters/linux/observe_host.h"
 #include "host-agent/adapters/linux/prepare_host.h"
 #include "host-agent/adapters/linux/refuse.h"
 #include "host-agent/adapters/linux/slot_power.h"
+#include "host-agent/adapters/linux/sysfs_snapshot.h"
 
 namespace cxlpool::agent {
 namespace {
@@ -52,10 +52,10 @@ absl::Status CheckNoRegionUses(const CxlSnapshot& snapshot, uint64_t serial) {
   return absl::OkStatus();
 }
 
-// The rungs that take a DAX device take it by what libcxl says at that moment.
+// The rungs that take a DAX device take it by what sysfs says at that moment.
 template <typename Rung>
 absl::Status WithDax(Machine& machine, uint64_t serial, Rung rung) {
-  absl::StatusOr<DaxDevice> dax = DaxOfHostRegion(machine.known, serial);
+  absl::StatusOr<DaxDevice> dax = DaxOfHostRegion(machine.files, machine.known, serial);
   if (!dax.ok()) return dax.status();
   return rung(*dax);
 }
@@ -158,9 +158,7 @@ class LinuxHostMemory : public HostMemory {
     rungs_.Run(
         absl::StrCat("powering slot ", slot, " off"), options_.rung_timeout,
         [machine = machine_, slot, serial](const Deadline& deadline) {
-          absl::StatusOr<CxlSnapshot> snapshot = ReadCxlSnapshot();
-          if (!snapshot.ok()) return snapshot.status();
-          absl::Status status = CheckNoRegionUses(*snapshot, serial);
+          absl::Status status = CheckNoRegionUses(ReadCxlSnapshot(machine->files), serial);
           if (!status.ok()) return status;
           return PowerSlotOff(machine->files, slot, serial, deadline);
         },

@@ -7,10 +7,10 @@
 #include "host-agent/adapters/linux/bridge_view.h"
 #include "host-agent/adapters/linux/dax_driver.h"
 #include "host-agent/adapters/linux/kernel_text.h"
-#include "host-agent/adapters/linux/libcxl_snapshot.h"
 #include "host-agent/adapters/linux/look_at_cxl.h"
 #include "host-agent/adapters/linux/memory_blocks.h"
 #include "host-agent/adapters/linux/node_room.h"
+#include "host-agent/adapters/linux/sysfs_snapshot.h"
 
 namespace cxlpool::agent {
 
@@ -57,17 +57,15 @@ std::vector<int> ReadOwnNodes(const HostFiles& files) {
 }
 
 absl::StatusOr<HostObservation> ObserveHost(const HostFiles& files, KnownTargets& known) {
-  absl::StatusOr<CxlSnapshot> snapshot = LookAtCxl(known);
-  if (!snapshot.ok()) return snapshot.status();
-  absl::StatusOr<std::vector<DaxDevice>> devices = ReadDaxDevices();
-  if (!devices.ok()) return devices.status();
+  const CxlSnapshot snapshot = LookAtCxl(files, known);
+  const std::vector<DaxDevice> devices = ReadDaxDevices(files);
   const std::vector<PciSlot> slots = ReadPciSlots(files);
 
   HostObservation observation;
-  observation.bridges = ViewBridges(*snapshot, slots);
-  observation.memdevs = ViewMemdevs(*snapshot, slots);
-  for (const CxlHostRegion& region : snapshot->regions) {
-    observation.regions.push_back(ViewRegion(files, region, FindDax(*devices, region.name)));
+  observation.bridges = ViewBridges(snapshot, slots);
+  observation.memdevs = ViewMemdevs(snapshot, slots);
+  for (const CxlHostRegion& region : snapshot.regions) {
+    observation.regions.push_back(ViewRegion(files, region, FindDax(devices, region.name)));
   }
   observation.memory_block_bytes = MemoryBlockBytes(files);
   // 0 would say that it is not known.

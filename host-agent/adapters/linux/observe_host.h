@@ -1,4 +1,4 @@
-// Puts together one HostObservation from libcxl, libdaxctl and sysfs. Changes nothing.
+// Puts together one HostObservation from sysfs. Changes nothing.
 #ifndef CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_OBSERVE_HOST_H_
 #define CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_OBSERVE_HOST_H_
 

@@ -28,8 +28,9 @@ std::optional<PciSlot> ReadSlot(const HostFiles& files, const std::string& name)
   if (!number.has_value() || !address.has_value()) return std::nullopt;
   const size_t bus_end = address->rfind(':');  // domain:bus:device
   if (bus_end == std::string::npos) return std::nullopt;
+  // Not resolved: what the link says is the whole path, for one call instead of one a component.
   const std::string bus =
-      files.Resolve(absl::StrCat("sys/class/pci_bus/", address->substr(0, bus_end)));
+      files.LinkText(absl::StrCat("sys/class/pci_bus/", address->substr(0, bus_end)));
   std::vector<std::string> functions = PciFunctionsOf(bus);
   if (functions.empty()) return std::nullopt;  // On a root bus: no slot registers of its own.
   return PciSlot{*number, *address, std::move(functions.back()), PciHostBridgeOf(bus)};

@@ -6,10 +6,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "host-agent/adapters/linux/libcxl_snapshot.h"
 #include "host-agent/adapters/linux/pci_slots.h"
 #include "host-agent/adapters/linux/pcie_slot_control.h"
 #include "host-agent/adapters/linux/refuse.h"
+#include "host-agent/adapters/linux/sysfs_snapshot.h"
 
 namespace cxlpool::agent {
 namespace {
@@ -99,7 +99,9 @@ absl::Status PowerSlotOn(const HostFiles& files, uint32_t number, uint64_t seria
                   absl::StrFormat("the memdev with serial %#x is not in slot %d", serial, number),
                   "the fabric and this host disagree about the slot: reconcile the fabric first");
   }
-  if (PollUntil(deadline, kPoll, [&] { return MemdevReady(serial); })) return absl::OkStatus();
+  if (PollUntil(deadline, kPoll, [&] { return MemdevReady(files, serial); })) {
+    return absl::OkStatus();
+  }
   return Refuse(absl::StatusCode::kDeadlineExceeded, "MEMDEV_TIMEOUT",
                 absl::StrFormat("the memdev with serial %#x is in slot %d but its decoders are not "
                                 "ready",

@@ -1,4 +1,4 @@
-// A host of one bridge with two slots, as libcxl shows it, for tests to change.
+// A host of one bridge with two slots, as the kernel shows it, for tests to change.
 #ifndef CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_SNAPSHOT_FOR_TEST_H_
 #define CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_SNAPSHOT_FOR_TEST_H_
 
