@@ -85,9 +85,7 @@ RestorePlan PlanRestore(const SavedPolicy& saved, const PolicyValues& wanted,
       if (IsWeight(name) && works_weights_out) plan.settled.push_back(name);
     } else if (*value == setting.before) {
       plan.settled.push_back(name);
-    } else if (IsWeight(name) && weights_are_foreign) {
-      plan.foreign.push_back(name);
-    } else if (*value == setting.ours) {
+    } else if (*value == setting.ours && !(IsWeight(name) && weights_are_foreign)) {
       plan.writes.emplace_back(name, setting.before);
     } else {
       plan.foreign.push_back(name);
@@ -104,7 +102,8 @@ SetPlan PlanSet(const SavedPolicy& saved, const PolicyValues& wanted, const Poli
       plan.unsupported.push_back(name);
       continue;
     }
-    const SavedSetting& setting = plan.saved.try_emplace(name, *value, want).first->second;
+    const SavedSetting& setting =
+        plan.saved.try_emplace(name, SavedSetting{*value, want}).first->second;
     // As before, though it is saved: an agent died in between.
     if (*value == setting.before && *value != want) plan.writes.emplace_back(name, want);
   }

@@ -11,8 +11,8 @@ constexpr char kSubject[] = "tiering";
 
 }  // namespace
 
-TieringKeeper::TieringKeeper(TieringConfig config, Executor* executor, HostPolicy* policy)
-    : config_(std::move(config)), executor_(executor), policy_(policy) {}
+TieringKeeper::TieringKeeper(const TieringConfig& config, Executor* executor, HostPolicy* policy)
+    : config_(config), executor_(executor), policy_(policy) {}
 
 void TieringKeeper::Update(const TieringNodes& nodes) {
   if (told_ == nodes) return;

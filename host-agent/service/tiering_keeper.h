@@ -26,7 +26,7 @@ inline constexpr absl::Duration kTieringRetry = absl::Seconds(5);
 class TieringKeeper {
  public:
   // Both outlive this. An empty `config`: only takes back what an agent before left.
-  TieringKeeper(TieringConfig config, Executor* executor, HostPolicy* policy);
+  TieringKeeper(const TieringConfig& config, Executor* executor, HostPolicy* policy);
 
   // The host has been looked at. From one thread; quick where nothing has changed.
   void Update(const TieringNodes& nodes);
