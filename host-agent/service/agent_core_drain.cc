@@ -66,7 +66,7 @@ void AgentCore::Drain(const AttachmentKey& key, const Segment& segment) {
     if (holders.ok()) pids.insert(pids.end(), holders->begin(), holders->end());
     std::sort(pids.begin(), pids.end());
     pids.erase(std::unique(pids.begin(), pids.end()), pids.end());
-    drain_hook_->Run(std::move(request), OnCore([this, key, serial](absl::Status status) {
+    drain_hook_->Run(std::move(request), OnCore([this, key, serial](const absl::Status& status) {
                        OnDrained(key, serial, status);
                      }));
   };
