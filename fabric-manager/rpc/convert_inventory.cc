@@ -65,6 +65,7 @@ v1::Host ToProto(const HostView& host) {
   out.set_kernel_release(runtime.kernel_release);
   out.set_memory_block_bytes(runtime.memory_block_bytes);
   out.set_page_struct_spare_bytes(runtime.page_struct_spare_bytes);
+  out.set_unfit_reason(runtime.unfit_reason);
   if (runtime.last_heartbeat != absl::InfinitePast()) {
     FillTimestamp(runtime.last_heartbeat, out.mutable_last_heartbeat_time());
   }

@@ -95,7 +95,13 @@ std::string HostTable(const v1::ListHostsResponse& hosts) {
                   host.agent_version(), host.kernel_release(),
                   TimeText(host.has_last_heartbeat_time(), host.last_heartbeat_time())});
   }
-  return table.ToString();
+  std::string out = table.ToString();
+  for (const v1::Host& host : hosts.hosts()) {
+    if (host.unfit_reason().empty()) continue;
+    absl::StrAppend(&out, ShortName(host.name()),
+                    " takes nothing: ", Printable(host.unfit_reason()), "\n");
+  }
+  return out;
 }
 
 }  // namespace cxlpool::cli

@@ -107,7 +107,9 @@ Node PathNode(const v1::Path& path) {
 }
 
 Node HostNode(const v1::Host& host) {
-  Node node{absl::StrCat("host ", ShortName(host.name()), "  ", v1::Host::State_Name(host.state())),
+  Node node{absl::StrCat("host ", ShortName(host.name()), "  ", v1::Host::State_Name(host.state()),
+                         host.unfit_reason().empty() ? "" : ", takes nothing: ",
+                         Printable(host.unfit_reason())),
             {}};
   std::vector<const v1::Port*> ports;
   for (const v1::Port& port : host.ports()) ports.push_back(&port);
