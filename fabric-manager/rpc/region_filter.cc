@@ -52,7 +52,7 @@ class RegionFilterParser {
     Kind kind;
     absl::string_view collection;
   };
-  static constexpr std::array<FieldRule, 8> kFields = {{
+  static constexpr std::array<FieldRule, 9> kFields = {{
       {"name", Field::kName, Kind::kName, "regions/"},
       {"tenant", Field::kTenant, Kind::kCollection, "tenants/"},
       {"host", Field::kHost, Kind::kCollection, "hosts/"},
@@ -60,6 +60,7 @@ class RegionFilterParser {
       {"state", Field::kState, Kind::kState, ""},
       {"sharing", Field::kSharing, Kind::kSharing, ""},
       {"size_bytes", Field::kSizeBytes, Kind::kNumber, ""},
+      {"owner_uid", Field::kOwnerUid, Kind::kNumber, ""},
       {"revision", Field::kRevision, Kind::kNumber, ""},
   }};
 
@@ -76,7 +77,8 @@ class RegionFilterParser {
         std::find_if(kFields.begin(), kFields.end(),
                      [&](const FieldRule& candidate) { return candidate.word == word; });
     if (rule == kFields.end()) {
-      return BadAt(at, "use name, tenant, host, device, state, sharing, size_bytes or revision");
+      return BadAt(
+          at, "use name, tenant, host, device, state, sharing, size_bytes, owner_uid or revision");
     }
     comparison.field = rule->field;
     SkipSpace();
@@ -245,6 +247,9 @@ bool RegionFilter::Holds(const Comparison& comparison, const Region& region) {
       return compare(static_cast<uint64_t>(region.sharing));
     case Field::kSizeBytes:
       return compare(region.size_bytes());
+    case Field::kOwnerUid:
+      if (!region.owner.has_value()) return comparison.op == Operator::kNotEqual;
+      return compare(region.owner->uid);
     case Field::kRevision:
       return compare(region.revision);
   }

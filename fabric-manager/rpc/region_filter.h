@@ -2,13 +2,15 @@
 //
 //   filter     = comparison { "AND" comparison }        empty: all
 //   comparison = field operator value
-//   field      = name | tenant | host | device | state | sharing | size_bytes | revision
+//   field      = name | tenant | host | device | state | sharing | size_bytes | owner_uid
+//              | revision
 //   operator   = "=" | "!=" | ":" | "<" | "<=" | ">" | ">="
 //   value      = a word without spaces and operators | "text in quotes, with \" and \\ inside"
 //
 // `name : kv` holds where the name contains kv. A Region has several hosts and devices: `=` holds
-// where one of them is it, `!=` where none is. Names may be short or whole (`ml`, `tenants/ml`).
-// Pure; a parsed filter may be used by any thread.
+// where one of them is it, `!=` where none is. A Region without owner is nobody's: of owner_uid
+// `!=` holds alone. Names may be short or whole (`ml`, `tenants/ml`). Pure; a parsed filter may be
+// used by any thread.
 #ifndef CXLPOOL_FABRIC_MANAGER_RPC_REGION_FILTER_H_
 #define CXLPOOL_FABRIC_MANAGER_RPC_REGION_FILTER_H_
 
@@ -44,6 +46,7 @@ class RegionFilter {
     kState,
     kSharing,
     kSizeBytes,
+    kOwnerUid,
     kRevision,
   };
   enum class Operator : uint8_t {

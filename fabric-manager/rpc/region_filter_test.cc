@@ -22,6 +22,7 @@ Region Example() {
   region.attachments[0].host = "host-a";
   region.attachments[1].host = "host-b";
   region.revision = 41;
+  region.owner = Owner{.uid = 1000, .pid = 7, .start_ticks = 5, .incarnation = "boot-1"};
   return region;
 }
 
@@ -47,6 +48,8 @@ TEST(RegionFilterTest, EachFieldIsCompared) {
            "host = host-a",
            "host = hosts/host-b",
            "host != host-c",
+           "owner_uid = 1000",
+           "owner_uid < 1001 AND owner_uid != 0",
            "device = cmm-1",
            "device = devices/cmm-0",
            "device != cmm-2",
@@ -126,6 +129,15 @@ TEST(RegionFilterTest, ARefusalSaysWhere) {
 TEST(RegionFilterTest, QuotesTakeWhatWordsCannot) {
   EXPECT_TRUE(Holds("name != \"a \\\"b\\\" \\\\ = c\""));
   EXPECT_FALSE(Holds("name : \" \""));
+}
+
+TEST(RegionFilterTest, APersistentRegionIsNobodys) {
+  Region region = Example();
+  region.owner.reset();
+  for (const char* no : {"owner_uid = 0", "owner_uid < 1", "owner_uid >= 0"}) {
+    EXPECT_FALSE(RegionFilter::Parse(no)->Matches(region)) << no;
+  }
+  EXPECT_TRUE(RegionFilter::Parse("owner_uid != 0")->Matches(region));
 }
 
 // Any bytes: an answer or a refusal, never more.
