@@ -12,13 +12,6 @@
 namespace cxlpool::fm {
 namespace {
 
-bool Settled(const RegionPtr& region) {
-  return region != nullptr && region->state == RegionState::kAllocated && !region->resizing() &&
-         std::all_of(region->attachments.begin(), region->attachments.end(), [](const auto& a) {
-           return a.state == AttachmentState::kOnline && !a.tail.has_value();
-         });
-}
-
 class MediaKeeperTest : public testing::Test {
  protected:
   MediaKeeperTest() { Restart(); }

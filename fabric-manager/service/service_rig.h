@@ -397,6 +397,14 @@ class ServiceRig {
   std::map<std::string, std::shared_ptr<FakeAgent>> agents;
 };
 
+// Whether it is as it was last asked for.
+inline bool Settled(const RegionPtr& region) {
+  return region != nullptr && region->state == RegionState::kAllocated && !region->resizing() &&
+         std::all_of(region->attachments.begin(), region->attachments.end(), [](const auto& a) {
+           return a.state == AttachmentState::kOnline && !a.tail.has_value();
+         });
+}
+
 inline Request TestRequest(const std::string& method, char id) {
   return Request{{"test", method, Uuid(std::string(16, id))}, 1};
 }
