@@ -9,6 +9,8 @@ import tempfile
 import unittest
 from pathlib import Path
 
+from .supervisor import supervise
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get('CXLPOOL_BUILD', REPOSITORY / 'build/dev'))
 
@@ -71,7 +73,8 @@ class PoolTest(unittest.TestCase):
 
 
 def main():
-    """Like unittest.main, and leaves the counts in $CXLPOOL_RESULTS."""
+    """Like unittest.main; leaves the counts in $CXLPOOL_RESULTS, and nothing else (supervisor.py)."""
+    supervise()
     program = unittest.main(module='__main__', exit=False, verbosity=2)
     result = program.result
     directory = os.environ.get('CXLPOOL_RESULTS')
