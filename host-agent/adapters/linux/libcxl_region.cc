@@ -14,12 +14,15 @@ namespace {
 constexpr int kNameAttempts = 5;
 constexpr uint32_t kMaxWays = 16;
 
-absl::Status CommitFailed(const CxlContext& context, absl::string_view step, int error) {
+absl::Status CommitFailed(absl::string_view step, int error, const std::string& complaint = "") {
   return Refuse(absl::StatusCode::kInternal, "REGION_COMMIT",
                 absl::StrCat("the kernel refused to make the host region, ", step, ": ",
                              error < 0 ? ErrnoText(-error) : "no effect",
-                             context.complaint().empty() ? "" : "; libcxl: ", context.complaint()),
+                             complaint.empty() ? "" : "; libcxl: ", complaint),
                 "look at the kernel's log for cxl messages");
+}
+absl::Status CommitFailed(const CxlContext& context, absl::string_view step, int error) {
+  return CommitFailed(step, error, context.complaint());
 }
 
 cxl_region* FindByName(cxl_ctx* context, const std::string& name) {
@@ -36,17 +39,9 @@ cxl_region* FindByName(cxl_ctx* context, const std::string& name) {
   return nullptr;
 }
 
-// Makes an empty region under the window and returns its name.
-absl::StatusOr<std::string> CreateEmpty(const HostFiles& files, const CxlContext& context,
-                                        const std::string& window) {
-#ifdef CXLPOOL_HAVE_CREATE_RAM_REGION
-  cxl_decoder* const decoder = cxl_decoder_get_by_name(context.get(), window.c_str());
-  cxl_region* const region = decoder == nullptr ? nullptr : cxl_decoder_create_ram_region(decoder);
-  if (region == nullptr) return CommitFailed(context, "at create_ram_region", 0);
-  return std::string(cxl_region_get_devname(region));
-#else
-  // libcxl before 77 has no call for volatile regions. The file hands out the next name; whoever
-  // writes it back first has it.
+// Makes an empty region under the window and returns its name. By its file: libcxl before 77 has no
+// call for volatile regions. The file hands out the next name; whoever writes it back first has it.
+absl::StatusOr<std::string> CreateEmpty(const HostFiles& files, const std::string& window) {
   const std::string create = absl::StrCat("sys/bus/cxl/devices/", window, "/create_ram_region");
   int error = 0;
   for (int attempt = 0; attempt < kNameAttempts; ++attempt) {
@@ -55,8 +50,7 @@ absl::StatusOr<std::string> CreateEmpty(const HostFiles& files, const CxlContext
     error = files.Write(create, *name);
     if (error == 0) return *name;
   }
-  return CommitFailed(context, absl::StrCat("at ", window, "/create_ram_region"), -error);
-#endif
+  return CommitFailed(absl::StrCat("at ", window, "/create_ram_region"), -error);
 }
 
 cxl_memdev* FindBySerial(cxl_ctx* context, uint64_t serial) {
@@ -127,12 +121,10 @@ absl::Status Program(const CxlContext& context, cxl_region* region, const Region
 }  // namespace
 
 absl::Status ProgramRegion(const HostFiles& files, const RegionPlan& plan) {
-  absl::StatusOr<CxlContext> creating = CxlContext::Open();
-  if (!creating.ok()) return creating.status();
-  absl::StatusOr<std::string> name = CreateEmpty(files, *creating, plan.window);
+  absl::StatusOr<std::string> name = CreateEmpty(files, plan.window);
   if (!name.ok()) return name.status();
 
-  absl::StatusOr<CxlContext> context = CxlContext::Open();  // A new one, that sees the region.
+  absl::StatusOr<CxlContext> context = CxlContext::Open();  // It sees the region.
   if (!context.ok()) return context.status();
   std::vector<cxl_decoder*> taken;
   cxl_region* const region = FindByName(context->get(), *name);
