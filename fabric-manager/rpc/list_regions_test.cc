@@ -29,14 +29,16 @@ Region Make(int number) {
 class ListRegionsTest : public testing::Test {
  protected:
   void Put(const Region& region) {
-    view_.regions = view_.regions.With({{region.id, std::make_shared<const Region>(region)}});
+    view_.regions = view_.regions.With({{std::make_shared<const Region>(region)}});
   }
-  void Remove(const std::string& id) { view_.regions = view_.regions.With({{id, nullptr}}); }
+  void Remove(const std::string& id) {
+    view_.regions = view_.regions.With({{view_.regions.Find(id), true}});
+  }
   void PutMany(int count) {
     std::vector<RegionTable::Edit> edits;
     for (int i = 0; i < count; ++i) {
       const Region region = Make(i);
-      edits.push_back({region.id, std::make_shared<const Region>(region)});
+      edits.push_back({std::make_shared<const Region>(region)});
     }
     view_.regions = view_.regions.With(edits);
   }

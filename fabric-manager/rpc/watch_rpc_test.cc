@@ -108,8 +108,9 @@ class WatchRpcTest : public testing::Test {
     publication.revision = revision;
     for (Key key = 1; key <= regions; ++key) {
       const RegionPtr region = MakeRegion(key, revision);
-      publication.regions.push_back({region->id, region});
+      publication.regions.push_back({region});
     }
+    publication.has_numbers = true;
     publication.device_infos = std::make_shared<const std::vector<DeviceView>>();
     publication.tenant_infos = std::make_shared<const std::vector<TenantView>>();
     publication.topology = std::make_shared<const Topology>();
