@@ -24,6 +24,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/container/node_hash_map.h"
 #include "absl/hash/hash.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -241,7 +242,7 @@ class PoolState {
   std::map<std::string, Host, std::less<>> hosts_;
   std::map<std::string, Device, std::less<>> devices_;
   std::map<std::string, Tenant, std::less<>> tenants_;
-  std::map<std::string, HostUse, std::less<>> host_use_;
+  absl::node_hash_map<std::string, HostUse> host_use_;
   absl::flat_hash_map<Interned, TenantUse> tenant_use_;
   uint64_t promised_bytes_ = 0;  // Reserved and not used, over all tenants.
   enum class Kind : uint8_t { kHost, kDevice, kTenant };

@@ -32,8 +32,11 @@ v1::SegmentError HoldersError(const std::vector<int>& pids) {
 }
 
 std::string Describe(const AttachmentKey& key, uint64_t serial, const Step& step) {
-  return absl::StrCat("Region ", key.tag, " generation ", key.generation, " serial 0x",
-                      absl::Hex(serial),
+  if (serial == 0) return "husks whose memdevs nobody knows";
+  const std::string of = key.tag.empty()
+                             ? "no Offer's"
+                             : absl::StrCat("Region ", key.tag, " generation ", key.generation);
+  return absl::StrCat(of, " serial 0x", absl::Hex(serial),
                       step.target == 0 ? "" : absl::StrCat(" target ", step.target));
 }
 
@@ -350,8 +353,10 @@ void AgentCore::OnRungEnded(absl::Status status) {
   // The Offer may have been replaced or withdrawn meanwhile.
   if (Segment* segment = attachments_.FindSegment(rung.key, rung.first_serial)) {
     if (status.ok()) {
-      LogInfo(kSubject, StepName(rung.step.kind), ": ",
-              Describe(rung.key, rung.first_serial, rung.step));
+      if (LogsAt(LogLevel::kInfo)) {
+        LogInfo(kSubject, StepName(rung.step.kind), ": ",
+                Describe(rung.key, rung.first_serial, rung.step));
+      }
       segment->error.reset();
       segment->hung = 0;
       segment->last_succeeded = rung.step;

@@ -32,6 +32,12 @@ uint64_t End(const fm::Extent& extent) {
   return (extent.dpa_bytes + extent.length_bytes) / kGranule;
 }
 
+// Whether the item leaves the Region the bytes that it has.
+bool Keeps(const fm::Region& before, const fm::Item& item) {
+  const auto* now = std::get_if<fm::RegionPtr>(&item);
+  return now != nullptr && (*now)->extents == before.extents;
+}
+
 }  // namespace
 
 // --- What became durable.
@@ -79,9 +85,8 @@ void Reference::Committed(const std::vector<fm::Change>& changes, const fm::Pool
     ++coverage_->commits;
     // Bytes may go from one record to another in one change.
     for (const fm::Item& item : change) {
-      if (const auto old = regions_.find(fm::KeyOf(item)); old != regions_.end()) {
-        Give(*old->second);
-      }
+      const auto old = regions_.find(fm::KeyOf(item));
+      if (old != regions_.end() && !Keeps(*old->second, item)) Give(*old->second);
     }
     for (const fm::Item& item : change) {
       const fm::Key key = fm::KeyOf(item);
@@ -99,7 +104,7 @@ void Reference::Committed(const std::vector<fm::Change>& changes, const fm::Pool
         if (before == nullptr) {
           for (const auto& attachment : (*region)->attachments) coverage_->Begins(attachment.state);
         }
-        Take(**region);
+        if (before == nullptr || !Keeps(*before, item)) Take(**region);
         CheckQuota(before, **region);
         Put(*region);
       } else if (const auto* tombstone = std::get_if<fm::Tombstone>(&item)) {
@@ -108,6 +113,8 @@ void Reference::Committed(const std::vector<fm::Change>& changes, const fm::Pool
       } else if (const auto* device = std::get_if<fm::Device>(&item)) {
         DeviceBytes& bytes = devices_[device->id];
         bytes.owner.resize(device->capacity_bytes / kGranule);
+        bytes.taken = bytes.owner.size() - static_cast<uint64_t>(std::count(
+                                               bytes.owner.begin(), bytes.owner.end(), fm::Key{0}));
         bytes.service = device->service;
       } else if (const auto* tenant = std::get_if<fm::Tenant>(&item)) {
         tenants_[tenant->id] = *tenant;
@@ -132,8 +139,7 @@ void Reference::Committed(const std::vector<fm::Change>& changes, const fm::Pool
       held += device.owner.size();  // All of it is out of use.
       continue;
     }
-    held += static_cast<uint64_t>(device.owner.size()) -
-            static_cast<uint64_t>(std::count(device.owner.begin(), device.owner.end(), fm::Key{0}));
+    held += device.taken;
   }
   const fm::Capacity capacity = state.GetCapacity();
   const uint64_t told = capacity.held_bytes + capacity.scrubbing_bytes + capacity.quarantined_bytes;
@@ -145,8 +151,10 @@ void Reference::Committed(const std::vector<fm::Change>& changes, const fm::Pool
 }
 
 void Reference::Put(const fm::RegionPtr& region) {
+  fm::RegionPtr& known = regions_[region->key];
+  const bool news = known == nullptr || known->requests != region->requests;
   for (const fm::Request& request : region->requests) {
-    if (absl::string_view(request.id.method) != "AllocateRegion") continue;
+    if (!news || absl::string_view(request.id.method) != "AllocateRegion") continue;
     const auto [made, fresh] = made_by_.try_emplace(request.id, region->key);
     if (!fresh && made->second != region->key) {
       Fail(absl::StrCat("one request made two Regions: keys ", made->second, " and ", region->key));
@@ -155,7 +163,7 @@ void Reference::Put(const fm::RegionPtr& region) {
   if (region->sharing == fm::Sharing::kExclusive && region->attachments.size() > 1) {
     Fail(absl::StrCat(Name(*region), " is EXCLUSIVE and attached to several hosts"));
   }
-  by_tag_[region->tag] = region->key;
+  if (known == nullptr) by_tag_[region->tag] = region->key;
   for (const fm::Attachment& attachment : region->attachments) {
     for (const fm::Segment& segment : attachment.segments) by_serial_[segment.serial] = region->key;
   }
@@ -167,7 +175,7 @@ void Reference::Put(const fm::RegionPtr& region) {
     leaving_from_.erase(region->key);  // The tail has left.
   }
   if (!region->bad.empty()) Mark(*region);
-  regions_[region->key] = region;
+  known = region;
 }
 
 void Reference::Mark(const fm::Region& region) {
@@ -258,6 +266,7 @@ void Reference::Take(const fm::Region& region) {
                                  " has two owners: key ", owner, " and ", Name(region)));
       }
       owner = region.key;
+      ++device->second.taken;
     }
   }
 }
@@ -267,7 +276,7 @@ void Reference::Give(const fm::Region& region) {
     const auto device = devices_.find(absl::string_view(extent.device));
     if (device == devices_.end()) continue;
     for (uint64_t i = First(extent); i < End(extent) && i < device->second.owner.size(); ++i) {
-      device->second.owner[i] = 0;
+      device->second.taken -= std::exchange(device->second.owner[i], 0) != 0 ? 1 : 0;
     }
   }
 }

@@ -59,6 +59,7 @@ class Reference {
     std::vector<fm::Key> owner;  // Of each granule; 0: nobody.
     fm::DeviceService service = fm::DeviceService::kInService;
     std::vector<bool> bad = {};  // Granules that lost bytes; empty: none.
+    uint64_t taken = 0;          // Granules that somebody owns.
   };
 
   void Put(const fm::RegionPtr& region);
