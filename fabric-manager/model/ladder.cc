@@ -98,7 +98,8 @@ std::string WhyGiveUp(const Attachment& attachment, const Known& known, bool dea
 }
 
 // WANTED: the intent is durable; make the fabric show every segment to the host.
-Move Bind(const Attachment& attachment, const Known& known, bool deadline_passed) {
+Move Bind(const Attachment& attachment, const Known& known, bool may_go_down,
+          bool deadline_passed) {
   if (All(known, FabricSide::kBound)) {
     return Reach(AttachmentState::kBound, IsRepair(attachment) ? attachment.reason : "");
   }
@@ -106,6 +107,10 @@ Move Bind(const Attachment& attachment, const Known& known, bool deadline_passed
     return GiveUp(why);
   }
   if (Any(known, FabricSide::kUnknown)) return Do(MoveKind::kDiscover);
+  // In a repair the Offer of before still stands, and the host goes ahead with what is bound. A
+  // host region that it made cannot take in a part which was lost again and comes under a new
+  // serial.
+  if (AnyHostRegion(known)) return Do(may_go_down ? MoveKind::kOfferOffline : MoveKind::kNone);
   return DoWith(MoveKind::kBind, Those(known, FabricSide::kUnbound));
 }
 
@@ -302,7 +307,7 @@ Move NextMove(const Attachment& attachment, const std::vector<SegmentKnown>& kno
     case kEjecting:
       return Unbind(attachment, all);
     case kWanted:
-      if (!attachment.detaching) return Bind(attachment, all, deadline_passed);
+      if (!attachment.detaching) return Bind(attachment, all, may_go_down, deadline_passed);
       break;
     case kBound:
       if (!attachment.detaching) {

@@ -132,6 +132,17 @@ TEST(LadderTest, WantedIsBoundSegmentBySegment) {
                {"?x", "give-up"}});
 }
 
+// In a repair: the host went ahead with what was there.
+TEST(LadderTest, WantedBindsNothingUnderAHostRegion) {
+  ExpectMoves(kWanted, false,
+              {{"au rb", "offer-offline"},
+               {"ou ob", "offer-offline"},
+               {"su sb", "offer-offline"},
+               {"au pb", "bind 0"},
+               {"ob ob", "-> BOUND"}});
+  EXPECT_EQ(Text(NextMove(Make(kWanted, false, 2), Known("au ob"), false, false)), "none");
+}
+
 TEST(LadderTest, BoundIsBroughtOnline) {
   ExpectMoves(kBound, false,
               {{"?b", "offer-online"},
