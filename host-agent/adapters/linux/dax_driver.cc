@@ -17,6 +17,7 @@ namespace {
 constexpr absl::string_view kDrivers = "sys/bus/dax/drivers";
 constexpr absl::string_view kAutoOnline = "sys/devices/system/memory/auto_online_blocks";
 constexpr absl::string_view kAutoOnlineWas = "run/cxlpool/auto-online";
+constexpr absl::string_view kWhat = "auto online";
 constexpr size_t kMaxWord = 256;
 
 absl::Status BindFailed(absl::string_view what, int error) {
@@ -27,18 +28,13 @@ absl::Status BindFailed(absl::string_view what, int error) {
       error == EACCES || error == EPERM ? "run as root" : "look at the kernel's log");
 }
 
-// Of this boot: the file may be older.
-std::string AutoOnlineWas(const HostFiles& files, absl::string_view value) {
-  const std::optional<std::string> boot = files.Read("proc/sys/kernel/random/boot_id");
-  return boot.has_value() ? absl::StrCat("cxlpool auto online 1 ", *boot, "\n", value, "\n") : "";
-}
-
 // Keeps new memory blocks offline for as long as it lives, or until RestoreAutoOnline.
 class NoAutoOnline {
  public:
   explicit NoAutoOnline(const HostFiles& files) : files_(files), before_(files.Read(kAutoOnline)) {
     if (!before_.has_value() || *before_ == "offline") return;
-    WriteRunFile(files_.Path(kAutoOnlineWas), AutoOnlineWas(files_, *before_));
+    WriteRunFile(files_.Path(kAutoOnlineWas), kWhat, ReadBootId(files_),
+                 absl::StrCat(*before_, "\n"));
     error_ = files_.Write(kAutoOnline, "offline");
   }
   ~NoAutoOnline() {
@@ -78,10 +74,9 @@ int BindDeviceDax(const HostFiles& files, const std::string& dax) {
 
 void RestoreAutoOnline(const HostFiles& files) {
   const std::string path = files.Path(kAutoOnlineWas);
-  const std::optional<std::string> word = ReadRunFile(path, kMaxWord);
-  if (!word.has_value()) return;
-  for (const absl::string_view was : {"online", "online_kernel", "online_movable"}) {
-    if (*word != AutoOnlineWas(files, was) || files.Read(kAutoOnline) != "offline") continue;
+  const auto lines = ReadRunFile(path, kMaxWord, kWhat, ReadBootId(files));
+  for (const std::string was : {"online", "online_kernel", "online_movable"}) {
+    if (lines != std::vector{was} || files.Read(kAutoOnline) != "offline") continue;
     if (files.Write(kAutoOnline, was) != 0) return;
   }
   unlink(path.c_str());

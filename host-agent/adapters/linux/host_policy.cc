@@ -13,7 +13,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "host-agent/adapters/linux/observe_host.h"
 #include "host-agent/adapters/linux/refuse.h"
 #include "host-agent/adapters/linux/run_file.h"
@@ -21,6 +20,7 @@
 namespace cxlpool::agent {
 namespace {
 
+constexpr absl::string_view kWhat = "kernel policy";
 constexpr absl::string_view kWeights = "weighted_interleave";
 constexpr size_t kMaxBytes = 64 << 10;  // Of a line for each of 1024 nodes.
 constexpr size_t kMaxValue = 16;
@@ -51,10 +51,6 @@ PolicyValues ReadPolicy(const HostFiles& files) {
   return values;
 }
 
-std::string FirstLine(const std::string& boot_id) {
-  return absl::StrCat("cxlpool kernel policy 1 ", boot_id);
-}
-
 absl::Status CannotSave(const std::string& file, int error) {
   return absl::UnavailableError(
       absl::StrCat(file, " cannot be written: ", ErrnoText(error),
@@ -65,9 +61,7 @@ absl::Status CannotSave(const std::string& file, int error) {
 }  // namespace
 
 LinuxHostPolicy::LinuxHostPolicy(HostFiles files, std::string file)
-    : files_(std::move(files)),
-      file_(std::move(file)),
-      boot_id_(files_.Read("proc/sys/kernel/random/boot_id").value_or("")) {}
+    : files_(std::move(files)), file_(std::move(file)), boot_id_(ReadBootId(files_)) {}
 
 PolicyValues LinuxHostPolicy::Read() { return ReadPolicy(files_); }
 
@@ -92,13 +86,11 @@ absl::Status LinuxHostPolicy::Write(const std::string& name, const std::string& 
 }
 
 SavedPolicy LinuxHostPolicy::Saved() {
-  const std::optional<std::string> text = ReadRunFile(file_, kMaxBytes);
-  if (boot_id_.empty() || !text.has_value() || !absl::EndsWith(*text, "\n")) return {};
-  const std::vector<std::string> lines = absl::StrSplit(absl::StripSuffix(*text, "\n"), '\n');
-  if (lines.front() != FirstLine(boot_id_)) return {};
+  const auto lines = ReadRunFile(file_, kMaxBytes, kWhat, boot_id_);
+  if (!lines.has_value()) return {};
   SavedPolicy saved;
-  for (size_t i = 1; i < lines.size(); ++i) {
-    const std::vector<std::string> words = absl::StrSplit(lines[i], ' ');
+  for (const std::string& line : *lines) {
+    const std::vector<std::string> words = absl::StrSplit(line, ' ');
     if (words.size() != 3 || !IsPolicyName(words[0]) || !IsValue(words[1]) || !IsValue(words[2])) {
       return {};
     }
@@ -113,11 +105,11 @@ absl::Status LinuxHostPolicy::Save(const SavedPolicy& saved) {
     return CannotSave(file_, errno);
   }
   if (boot_id_.empty()) return CannotSave(file_, ENODATA);  // It would be ignored.
-  std::string text = absl::StrCat(FirstLine(boot_id_), "\n");
+  std::string text;
   for (const auto& [name, setting] : saved) {
     absl::StrAppend(&text, name, " ", setting.before, " ", setting.ours, "\n");
   }
-  const int error = WriteRunFile(file_, text);
+  const int error = WriteRunFile(file_, kWhat, boot_id_, text);
   return error == 0 ? absl::OkStatus() : CannotSave(file_, error);
 }
 

@@ -8,7 +8,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "host-agent/adapters/linux/host_files.h"
 #include "host-agent/adapters/linux/kernel_text.h"
 #include "host-agent/adapters/linux/run_file.h"
@@ -17,12 +16,9 @@
 namespace cxlpool::agent {
 namespace {
 
-constexpr size_t kMaxTargets = 16;       // CXL 3.1, 8.2.4.20: HDM decoder interleave ways.
+constexpr size_t kMaxTargets = 16;  // CXL 3.1, 8.2.4.20: HDM decoder interleave ways.
+constexpr absl::string_view kWhat = "known regions";
 constexpr size_t kMaxBytes = 256 << 10;  // More than kMaxKnownRegions lines of the longest kind.
-
-std::string FirstLine(const std::string& boot_id) {
-  return absl::StrCat("cxlpool known regions 1 ", boot_id);
-}
 
 bool IsWorthKeeping(const KnownRegion& region) {
   return region.hpa_bytes != 0 && region.inode != 0 && !region.serials.empty() &&
@@ -63,13 +59,11 @@ KnownRegions WorthKeeping(const KnownRegions& regions) {
 }
 
 KnownRegions ReadKnownRegions(const std::string& path, const std::string& boot_id) {
-  const std::optional<std::string> text = ReadRunFile(path, kMaxBytes);
-  if (boot_id.empty() || !text.has_value() || !absl::EndsWith(*text, "\n")) return {};
-  const std::vector<std::string> lines = absl::StrSplit(absl::StripSuffix(*text, "\n"), '\n');
-  if (lines.size() > kMaxKnownRegions + 1 || lines.front() != FirstLine(boot_id)) return {};
+  const auto lines = ReadRunFile(path, kMaxBytes, kWhat, boot_id);
+  if (!lines.has_value() || lines->size() > kMaxKnownRegions) return {};
   KnownRegions regions;
-  for (size_t i = 1; i < lines.size(); ++i) {
-    std::optional<std::pair<std::string, KnownRegion>> region = ParseLine(lines[i]);
+  for (const std::string& line : *lines) {
+    std::optional<std::pair<std::string, KnownRegion>> region = ParseLine(line);
     if (!region.has_value() || !regions.insert(*std::move(region)).second) return {};
   }
   return regions;
@@ -77,14 +71,14 @@ KnownRegions ReadKnownRegions(const std::string& path, const std::string& boot_i
 
 absl::Status WriteKnownRegions(const std::string& path, const std::string& boot_id,
                                const KnownRegions& regions) {
-  std::string text = absl::StrCat(FirstLine(boot_id), "\n");
+  std::string text;
   for (const auto& [name, region] : regions) {
     absl::StrAppend(&text, name, " 0x", absl::Hex(region.hpa_bytes), " ", region.inode);
     for (const uint64_t serial : region.serials) absl::StrAppend(&text, " 0x", absl::Hex(serial));
     text += '\n';
   }
-  if (const int error = WriteRunFile(path, text); error != 0) return CannotWrite(path, error);
-  return absl::OkStatus();
+  const int error = WriteRunFile(path, kWhat, boot_id, text);
+  return error == 0 ? absl::OkStatus() : CannotWrite(path, error);
 }
 
 }  // namespace cxlpool::agent

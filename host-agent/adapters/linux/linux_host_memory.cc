@@ -17,6 +17,7 @@
 #include "host-agent/adapters/linux/observe_host.h"
 #include "host-agent/adapters/linux/prepare_host.h"
 #include "host-agent/adapters/linux/refuse.h"
+#include "host-agent/adapters/linux/run_file.h"
 #include "host-agent/adapters/linux/slot_power.h"
 #include "host-agent/adapters/linux/sysfs_snapshot.h"
 
@@ -26,8 +27,7 @@ namespace {
 // What the jobs touch; they share it, so that one stuck in the kernel may outlive the adapter.
 struct Machine {
   explicit Machine(const std::string& known_regions_file)
-      : known(known_regions_file,
-              files.Read("proc/sys/kernel/random/boot_id").value_or(std::string())) {}
+      : known(known_regions_file, ReadBootId(files)) {}
 
   const HostFiles files;
   KnownTargets known;  // Guards itself.
