@@ -8,7 +8,6 @@
 #include "absl/strings/str_join.h"
 #include "host-agent/model/step_effect.h"
 #include "host-agent/service/backoff.h"
-#include "host-agent/service/posted.h"
 #include "host-agent/service/reports.h"
 #include "proto/support/log.h"
 #include "proto/support/mutant.h"
@@ -41,11 +40,6 @@ std::string Describe(const AttachmentKey& key, uint64_t serial, const Step& step
 }
 
 }  // namespace
-
-template <typename F>
-auto AgentCore::OnCore(F function) {
-  return Posted(executor_, alive_, std::move(function));
-}
 
 AgentCore::AgentCore(AgentOptions options, Executor* executor, Clock* clock, HostMemory* memory,
                      ManagerLink* link, Probe probe)

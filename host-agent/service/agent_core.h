@@ -41,6 +41,7 @@
 #include "host-agent/service/fault_table.h"
 #include "host-agent/service/host_event_log.h"
 #include "host-agent/service/opens.h"
+#include "host-agent/service/posted.h"
 #include "host-agent/service/probe.h"
 #include "host-agent/service/reports.h"
 
@@ -138,7 +139,9 @@ class AgentCore {
   };
 
   template <typename F>
-  auto OnCore(F function);  // posted.h
+  auto OnCore(F function) {
+    return Posted(executor_, alive_, std::move(function));
+  }
 
   void PrepareHost(Done started);
   void OnPrepared(absl::Status status, Done started);

@@ -6,7 +6,6 @@
 #include "absl/strings/strip.h"
 #include "host-agent/service/agent_core.h"
 #include "host-agent/service/backoff.h"
-#include "host-agent/service/posted.h"
 #include "proto/support/log.h"
 #include "proto/support/refusal.h"
 
@@ -20,11 +19,6 @@ bool SaysHeld(const v1::SegmentError& error) {
 }
 
 }  // namespace
-
-template <typename F>
-auto AgentCore::OnCore(F function) {
-  return Posted(executor_, alive_, std::move(function));
-}
 
 // Whether the hook has its turn before the segment is taken from its users; begins it.
 bool AgentCore::DrainFirst(const AttachmentKey& key, const Segment& segment) {

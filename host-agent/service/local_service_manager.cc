@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "host-agent/service/local_service.h"
+#include "host-agent/service/posted.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
 
@@ -63,15 +64,12 @@ void LocalService::Allocate(const v1::LocalAllocateRequest& request, Pending pen
                                ? kDefaultAllocateWait
                                : std::min(absl::Milliseconds(request.wait_ms()), kMaxLocalWait));
   Keep(std::move(pending));
-  link_->Allocate(std::move(forward), [this, connection, number, id = request.request_id(),
-                                       executor = executor_, alive = std::weak_ptr<bool>(alive_)](
-                                          absl::StatusOr<v1::AllocateRegionResponse> response) {
-    executor->Post([this, connection, number, id, alive, response = std::move(response)]() mutable {
-      if (alive.expired()) return;
-      usage_.End(id, response, clock_->Elapsed());
-      OnAllocated(connection, number, std::move(response));
-    });
-  });
+  auto answered = [this, connection, number,
+                   id = request.request_id()](absl::StatusOr<v1::AllocateRegionResponse> response) {
+    usage_.End(id, response, clock_->Elapsed());
+    OnAllocated(connection, number, std::move(response));
+  };
+  link_->Allocate(std::move(forward), Posted(executor_, alive_, std::move(answered)));
 }
 
 void LocalService::OnAllocated(uint64_t connection, uint64_t number,
@@ -109,20 +107,17 @@ void LocalService::Release(const v1::LocalReleaseRequest& request, Pending pendi
   const uint64_t connection = pending.peer.connection;
   const uint64_t number = pending.number;
   Keep(std::move(pending));
-  link_->Release(std::move(forward), [this, connection, number, executor = executor_,
-                                      alive = std::weak_ptr<bool>(alive_)](
-                                         absl::StatusOr<v1::ReleaseRegionResponse> response) {
-    executor->Post([this, connection, number, alive, status = response.status()] {
-      if (alive.expired()) return;
-      const auto it = pending_.find(connection);
-      if (it == pending_.end() || it->second.number != number) return;
-      LocalDone done = std::move(it->second.done);
-      pending_.erase(it);
-      LocalReply reply;
-      reply.response.mutable_release();
-      std::move(done)(status.ok() ? std::move(reply) : RefusedReply(status));
-    });
-  });
+  auto answered = [this, connection,
+                   number](const absl::StatusOr<v1::ReleaseRegionResponse>& response) {
+    const auto it = pending_.find(connection);
+    if (it == pending_.end() || it->second.number != number) return;
+    LocalDone done = std::move(it->second.done);
+    pending_.erase(it);
+    LocalReply reply;
+    reply.response.mutable_release();
+    std::move(done)(response.ok() ? std::move(reply) : RefusedReply(response.status()));
+  };
+  link_->Release(std::move(forward), Posted(executor_, alive_, std::move(answered)));
 }
 
 }  // namespace cxlpool::agent

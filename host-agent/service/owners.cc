@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "host-agent/service/backoff.h"
-#include "host-agent/service/posted.h"
 #include "proto/support/log.h"
 #include "proto/support/mutant.h"
 #include "proto/support/names.h"
@@ -32,11 +31,6 @@ std::string OwnerGoneRequestId(const std::string& tag) {
   bytes[6] = static_cast<char>((bytes[6] & 0x0f) | 0x80);
   bytes[8] = static_cast<char>((bytes[8] & 0x3f) | 0x80);
   return FormatUuid(bytes);
-}
-
-template <typename F>
-auto Owners::OnCore(F function) {
-  return Posted(executor_, alive_, std::move(function));
 }
 
 Owners::Owners(AgentCore* core, Executor* executor, Clock* clock, ProcessWatch* watch,

@@ -23,6 +23,7 @@
 
 #include "host-agent/ports/process_watch.h"
 #include "host-agent/service/agent_core.h"
+#include "host-agent/service/posted.h"
 
 namespace cxlpool::agent {
 
@@ -64,7 +65,9 @@ class Owners {
   void OnReleased(const std::string& tag, const absl::Status& status);
 
   template <typename F>
-  auto OnCore(F function);  // posted.h
+  auto OnCore(F function) {
+    return Posted(executor_, alive_, std::move(function));
+  }
 
   AgentCore* const core_;
   Executor* const executor_;
