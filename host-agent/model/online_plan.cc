@@ -33,9 +33,10 @@ bool SerialsMatch(const DesiredSegment& desired, const ObservedHostRegion& regio
                     [](const DesiredTarget& t, uint64_t serial) { return t.serial == serial; });
 }
 
-// The host region can be named by its first target, or by another where the kernel has lost that.
-Step DestroyRegionOf(const DesiredSegment& desired, const HostObservation& host) {
-  Step step = Rung(Step::Kind::kDestroyHostRegion);
+// A rung down. The host region can be named by its first target, or by another where the kernel
+// has lost that.
+Step RungDown(Step::Kind kind, const DesiredSegment& desired, const HostObservation& host) {
+  Step step = Rung(kind);
   for (const DesiredTarget& target : desired.targets) {
     step.serial = target.serial;
     if (FindHostRegion(host, target.serial) != nullptr) break;
@@ -43,11 +44,18 @@ Step DestroyRegionOf(const DesiredSegment& desired, const HostObservation& host)
   return step;
 }
 
-// Whether nothing but the segment's targets is in the region: it may have lost some.
-bool NoOtherTargets(const DesiredSegment& desired, const ObservedHostRegion& region) {
-  return std::equal(
-      desired.targets.begin(), desired.targets.end(), region.serials.begin(), region.serials.end(),
-      [](const DesiredTarget& t, uint64_t serial) { return serial == 0 || t.serial == serial; });
+bool IsGone(uint64_t serial, const HostObservation& host) {
+  return serial == 0 || FindMemdev(host, serial) == nullptr;
+}
+
+// Whether nothing but the segment's targets is in the region, besides what it lost: that may be
+// bound again by now, and have another serial.
+bool NoOtherTargets(const DesiredSegment& desired, const ObservedHostRegion& region,
+                    const HostObservation& host) {
+  return std::equal(desired.targets.begin(), desired.targets.end(), region.serials.begin(),
+                    region.serials.end(), [&](const DesiredTarget& t, uint64_t serial) {
+                      return t.serial == serial || IsGone(serial, host);
+                    });
 }
 
 size_t PresentTargets(const DesiredSegment& desired, const HostObservation& host) {
@@ -114,13 +122,34 @@ Step RefuseBlocks(const ObservedHostRegion& region, const HostObservation& host)
 
 // Takes the DAX device out of whatever has it: the first half of every way down, and of changing
 // the driver.
-Step LeaveDriver(const ObservedHostRegion& region) {
+Step LeaveDriver(const DesiredSegment& desired, const ObservedHostRegion& region,
+                 const HostObservation& host) {
   if (region.dax_driver == DaxDriver::kKmem && region.online_blocks > 0) {
-    return Rung(Step::Kind::kOfflineBlocks);
+    return RungDown(Step::Kind::kOfflineBlocks, desired, host);
   }
-  Step step = Rung(Step::Kind::kUnbindDax);
+  Step step = RungDown(Step::Kind::kUnbindDax, desired, host);
   step.check_holders = region.dax_driver == DaxDriver::kDeviceDax;
   return step;
+}
+
+// The region lost a target which was bound again and comes under another serial: it will never be
+// whole, and goes to make room. Nothing where that is not so.
+std::optional<Step> MakeRoom(const DesiredSegment& desired, const ObservedHostRegion& region,
+                             const HostObservation& host) {
+  if (!NoOtherTargets(desired, region, host)) return std::nullopt;
+  bool superseded = false;
+  for (size_t i = 0; i < desired.targets.size(); ++i) {
+    const bool present = FindMemdev(host, desired.targets[i].serial) != nullptr;
+    if (region.serials[i] == 0 && !present) {  // Nobody knows which one it lost: see what is there.
+      Step step = Rung(Step::Kind::kPowerOn);
+      step.target = i;
+      return step;
+    }
+    superseded |= region.serials[i] != desired.targets[i].serial;
+  }
+  if (!superseded || CXLPOOL_MUTANT("keep-stale-region")) return std::nullopt;
+  if (region.dax_driver != DaxDriver::kNone) return LeaveDriver(desired, region, host);
+  return RungDown(Step::Kind::kDestroyHostRegion, desired, host);
 }
 
 Step CreateOrRefuse(const DesiredSegment& desired, const HostObservation& host,
@@ -182,6 +211,7 @@ Step StepUp(const DesiredSegment& desired, const HostObservation& host, bool ear
     }
     return CreateOrRefuse(desired, host, earlier_pending);
   }
+  if (auto step = MakeRoom(desired, *region, host)) return *std::move(step);
   if (PresentTargets(desired, host) < desired.targets.size()) {
     return Refuse("MEMDEV_GONE",
                   absl::StrCat("a memdev under host region ", region->name,
@@ -195,7 +225,8 @@ Step StepUp(const DesiredSegment& desired, const HostObservation& host, bool ear
                      Serial(desired.first_serial()), " together with targets nobody asked for"),
         absl::StrCat("destroy ", region->name, " by hand, if nothing uses it"));
   }
-  if (!region->committed) return DestroyRegionOf(desired, host);  // Half made: start again.
+  if (!region->committed)
+    return RungDown(Step::Kind::kDestroyHostRegion, desired, host);  // Half made: start again.
   if (region->size_bytes != desired.length_bytes) {
     return Refuse("SIZE_MISMATCH",
                   absl::StrCat("host region ", region->name, " has ", region->size_bytes,
@@ -203,8 +234,9 @@ Step StepUp(const DesiredSegment& desired, const HostObservation& host, bool ear
                   "detach the Region from this host and attach it again");
   }
   if (region->dax_device.empty()) {
-    return desired.failed_remakes < kMaxRemakes ? Rung(Step::Kind::kCreateHostRegion)
-                                                : DestroyRegionOf(desired, host);
+    return desired.failed_remakes < kMaxRemakes
+               ? Rung(Step::Kind::kCreateHostRegion)
+               : RungDown(Step::Kind::kDestroyHostRegion, desired, host);
   }
   if (InMode(desired, *region, host)) return Rung(Step::Kind::kDone);
   const DaxDriver wanted = desired.mode == Mode::kDevdax ? DaxDriver::kDeviceDax : DaxDriver::kKmem;
@@ -216,12 +248,12 @@ Step StepUp(const DesiredSegment& desired, const HostObservation& host, bool ear
     step.driver = wanted;
     return step;
   }
-  if (region->dax_driver != wanted) return LeaveDriver(*region);
+  if (region->dax_driver != wanted) return LeaveDriver(desired, *region, host);
   if (!IsInBlocks(*region, host)) return RefuseBlocks(*region, host);
   // kmem, and not all online. What somebody else put online outside ZONE_MOVABLE comes off first:
   // it might never leave again.
   if (desired.zone == MemoryZone::kMovable && region->online_blocks > 0 && !region->all_movable) {
-    return Rung(Step::Kind::kOfflineBlocks);
+    return RungDown(Step::Kind::kOfflineBlocks, desired, host);
   }
   return Rung(Step::Kind::kOnlineBlocks);
 }
@@ -229,14 +261,14 @@ Step StepUp(const DesiredSegment& desired, const HostObservation& host, bool ear
 Step StepDown(const DesiredSegment& desired, const HostObservation& host) {
   const bool pull = CXLPOOL_MUTANT("power-off-under-region") && desired.want == Want::kEjected;
   if (const ObservedHostRegion* region = HostRegionOf(desired, host); region != nullptr && !pull) {
-    if (!NoOtherTargets(desired, *region) && PresentTargets(desired, host) > 0) {
+    if (!NoOtherTargets(desired, *region, host) && PresentTargets(desired, host) > 0) {
       return Refuse("FOREIGN_HOST_REGION",
                     absl::StrCat("host region ", region->name, " spans the memdev of serial ",
                                  Serial(desired.first_serial()), " and targets of another segment"),
                     absl::StrCat("destroy ", region->name, " by hand, if nothing uses it"));
     }
-    if (region->dax_driver != DaxDriver::kNone) return LeaveDriver(*region);
-    return DestroyRegionOf(desired, host);
+    if (region->dax_driver != DaxDriver::kNone) return LeaveDriver(desired, *region, host);
+    return RungDown(Step::Kind::kDestroyHostRegion, desired, host);
   }
   if (desired.want == Want::kEjected) {
     for (size_t i = 0; i < desired.targets.size(); ++i) {

@@ -87,8 +87,8 @@ struct Step {
     kPowerOff,
   };
   Kind kind = Kind::kDone;
-  size_t target = 0;                    // kPowerOn, kPowerOff: index into targets.
-  uint64_t serial = 0;                  // kDestroyHostRegion: a target's, by which it is named.
+  size_t target = 0;    // kPowerOn, kPowerOff: index into targets.
+  uint64_t serial = 0;  // Down from a host region: the target's by which it is named.
   DaxDriver driver = DaxDriver::kNone;  // kBindDax.
   bool check_holders = false;           // kUnbindDax: nobody may have the DAX device open.
   Refusal refusal = {};                 // kRefuse.

@@ -286,6 +286,44 @@ TEST(OnlinePlanTest, InterleavedTargetsArePoweredInTurnAndNeededTogether) {
   EXPECT_EQ(NextStep(desired, host, false).kind, Step::Kind::kDestroyHostRegion);
 }
 
+// The fabric lost a target and bound it again under a new serial: what the host has of the old one
+// comes down before the new one goes up, whatever is wanted.
+TEST(OnlinePlanTest, HostRegionWithATargetThatIsGoneMakesRoomForItsSuccessor) {
+  constexpr uint64_t kGone = kSerial + 9;
+  for (const Want want : {Want::kOnline, Want::kOffline, Want::kEjected}) {
+    DesiredSegment desired = Desired(want, Mode::kDevdax);
+    desired.targets.insert(desired.targets.begin(), {.slot = 4, .serial = kSerial + 1});
+    HostObservation host = WithRegion(DaxDriver::kDeviceDax);
+    host.regions[0].serials = {kGone, kSerial};
+    Step step = NextStep(desired, host, false);
+    EXPECT_EQ(Describe(step), "UnbindDax unless held");
+    EXPECT_EQ(step.serial, kSerial) << "it goes by what is left";
+    host.regions[0].dax_driver = DaxDriver::kNone;
+    step = NextStep(desired, host, false);
+    EXPECT_EQ(step.kind, Step::Kind::kDestroyHostRegion);
+    EXPECT_EQ(step.serial, kSerial);
+    // Both are there, and one of them belongs to somebody else: that is not ours to take down.
+    host.memdevs.push_back(host.memdevs[0]);
+    host.memdevs.back().serial = kGone;
+    host.memdevs.back().slot = 4;
+    EXPECT_EQ(NextStep(desired, host, false).kind, Step::Kind::kRefuse);
+  }
+}
+
+TEST(OnlinePlanTest, WhichTargetIsGoneMayBeUnknown) {
+  DesiredSegment desired = Desired(Want::kOnline, Mode::kDevdax);
+  desired.targets.insert(desired.targets.begin(), {.slot = 4, .serial = kSerial + 1});
+  HostObservation host = WithRegion(DaxDriver::kDeviceDax);
+  host.regions[0].serials = {0, kSerial};
+  Step step = NextStep(desired, host, false);
+  EXPECT_EQ(step.kind, Step::Kind::kPowerOn);
+  EXPECT_EQ(step.target, 0u);
+  host.memdevs.push_back(host.memdevs[0]);  // So it was bound again.
+  host.memdevs.back().serial = kSerial + 1;
+  host.memdevs.back().slot = 4;
+  EXPECT_EQ(Describe(NextStep(desired, host, false)), "UnbindDax unless held");
+}
+
 TEST(OnlinePlanTest, AnotherMemdevInTheSlotIsNotOurs) {
   HostObservation host = WithMemdev();
   host.memdevs[0].serial = kSerial + 5;

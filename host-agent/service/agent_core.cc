@@ -314,10 +314,10 @@ void AgentCore::Ask(const Segment& segment, const Step& step, Done done) {
     case Step::Kind::kOnlineBlocks:
       return memory_->OnlineBlocks(serial, desired.zone, std::move(done));
     case Step::Kind::kOfflineBlocks:
-      return memory_->OfflineBlocks(serial, OfflineDeadline(segment), std::move(done));
+      return memory_->OfflineBlocks(step.serial, OfflineDeadline(segment), std::move(done));
     case Step::Kind::kUnbindDax:
-      if (step.check_holders) return UnbindUnlessHeld(serial, std::move(done));
-      return memory_->UnbindDax(serial, std::move(done));
+      if (step.check_holders) return UnbindUnlessHeld(step.serial, std::move(done));
+      return memory_->UnbindDax(step.serial, std::move(done));
     case Step::Kind::kDestroyHostRegion:
       return memory_->DestroyHostRegion(step.serial, std::move(done));
     case Step::Kind::kDone:

@@ -4,6 +4,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
+#include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::agent {
@@ -32,6 +33,11 @@ void FillFrom(const ObservedMemdev& memdev, SegmentStatus& status) {
 void FillFrom(const Segment& segment, const HostObservation& host, SegmentStatus& status) {
   const DesiredSegment& desired = segment.desired;
   status.serial = desired.first_serial();
+  status.others.clear();
+  for (size_t i = 1; i < desired.targets.size(); ++i) {
+    if (CXLPOOL_MUTANT("other-set-is-no-news")) break;
+    status.others.push_back(desired.targets[i].serial);
+  }
   status.state = SegmentStateOf(segment, host);
   status.extent_index = segment.extent_index;
   if (const ObservedMemdev* memdev = FindMemdev(host, status.serial)) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -42,6 +43,7 @@ struct SegmentStatus {
 
   AttachmentKey key;  // Empty: no Offer names it.
   uint64_t serial = 0;
+  std::vector<uint64_t> others;  // Of a stripe set. Not told: but another set is news.
   v1::SegmentState state = v1::SEGMENT_STATE_UNSPECIFIED;
   uint32_t extent_index = 0;
   uint32_t slot = 0;

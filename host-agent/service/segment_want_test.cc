@@ -199,12 +199,55 @@ TEST(SegmentWantTest, AnInterleavedHostRegionThatLostATargetIsTakenAway) {
   rig.memory.Unplug(1);
   rig.memory.Region(0x52)->serials = {0, 0x52};  // What a restarted agent is shown.
   rig.memory.Region(0x52)->dax_driver = DaxDriver::kNone;
+  rig.memory.calls.clear();
   rig.executor.Advance(absl::Seconds(2));
-  EXPECT_EQ(rig.ReportedError(0x51), "MEMDEV_GONE");
+  ASSERT_FALSE(rig.memory.calls.empty());
+  EXPECT_EQ(rig.memory.calls.front(), "PowerOn 0x51");  // It may have been bound again.
+  EXPECT_NE(rig.ReportedError(0x51), "");
+  EXPECT_EQ(rig.memory.host.regions.size(), 1u);
   offer.set_want(kEjected);
   rig.Offer(offer);
   EXPECT_THAT(rig.memory.host.regions, IsEmpty());
   EXPECT_THAT(rig.memory.host.memdevs, IsEmpty());
+}
+
+// The fabric lost a target and bound it again, under a new serial.
+TEST(SegmentWantTest, AnInterleavedHostRegionMakesRoomForTheSuccessorOfATarget) {
+  for (const auto mode : {v1::DEVDAX, v1::SYSTEM_RAM}) {
+    GrowRig rig;
+    rig.memory.plugged = {{1, 0x51}, {2, 0x52}};
+    v1::Offer offer = OneSegment();
+    offer.set_mode(mode);
+    offer.mutable_segments(0)->add_targets()->set_slot(2);
+    offer.mutable_segments(0)->mutable_targets(1)->set_serial(0x52);
+    rig.Connect({offer});
+    EXPECT_EQ(rig.Reported(0x51), v1::SEGMENT_ONLINE);
+    rig.memory.Unplug(1);
+    rig.memory.plugged[1] = 0x53;
+    offer.mutable_segments(0)->mutable_targets(0)->set_serial(0x53);
+    rig.Offer(offer);
+    rig.executor.Advance(absl::Seconds(2));
+    EXPECT_EQ(rig.Reported(0x53), v1::SEGMENT_ONLINE);
+    ASSERT_EQ(rig.memory.host.regions.size(), 1u);
+    EXPECT_THAT(rig.memory.host.regions[0].serials, ElementsAre(0x53, 0x52));
+  }
+}
+
+// The manager forgot what was said of the set that it was.
+TEST(SegmentWantTest, AnotherSetOfTargetsIsNewsThoughTheFirstStays) {
+  GrowRig rig;
+  v1::Offer offer = OneSegment();
+  offer.set_want(v1::Offer::WANT_OFFLINE);
+  offer.mutable_segments(0)->add_targets()->set_slot(2);
+  offer.mutable_segments(0)->mutable_targets(1)->set_serial(0x52);
+  rig.Connect({offer});
+  const size_t before = rig.link.reports.size();
+  rig.Offer(offer);
+  EXPECT_EQ(rig.link.reports.size(), before);
+  offer.mutable_segments(0)->mutable_targets(1)->set_serial(0x53);
+  rig.Offer(offer);
+  EXPECT_EQ(rig.link.reports.size(), before + 1);
+  EXPECT_EQ(rig.Reported(0x51), v1::SEGMENT_ABSENT);
 }
 
 TEST(SegmentWantTest, OffersThatMakeNoSenseAreRefused) {

@@ -86,6 +86,26 @@ std::string SimulationRun::WhyNotThere(const fm::Region& region,
   return "";
 }
 
+namespace {
+
+// What was lost cannot come back under one that stayed: decoders are a stack.
+bool IsBlocked(const fm::Attachment& attachment) {
+  const auto names_it = [](const std::string& reason) {
+    return reason.find("BRIDGE_BLOCKED") != std::string::npos;
+  };
+  return names_it(attachment.reason) ||
+         (attachment.tail.has_value() && names_it(attachment.tail->reason));
+}
+
+// A resize ends when all have the new extents, or none.
+bool IsBlockedResize(const fm::Region& region) {
+  return region.resizing() &&
+         std::any_of(region.attachments.begin(), region.attachments.end(),
+                     [](const auto& a) { return a.tail.has_value() && IsBlocked(a); });
+}
+
+}  // namespace
+
 std::string SimulationRun::WhyNotSettled() const {
   std::string why;
   if (manager_ == nullptr || !manager_->serving()) return "; no manager serves";
@@ -93,15 +113,15 @@ std::string SimulationRun::WhyNotSettled() const {
   size_t lds = 0;
   for (const auto& [key, region] : reference_.regions()) {
     const bool rests = region->state == fm::RegionState::kQuarantined ||
-                       (region->state == fm::RegionState::kAllocated && !region->resizing());
+                       (region->state == fm::RegionState::kAllocated &&
+                        (!region->resizing() || IsBlockedResize(*region)));
     if (!rests) {
       absl::StrAppend(&why, "; regions/", region->id, " is ", ToString(region->state),
                       region->resizing() ? ", resizing" : "", " (", region->state_reason, ")");
     }
     for (const fm::Attachment& attachment : region->attachments) {
       lds += attachment.segments.size();
-      // What was lost cannot come back under one that stayed: decoders are a stack.
-      if (attachment.reason.find("BRIDGE_BLOCKED") != std::string::npos) continue;
+      if (IsBlocked(attachment)) continue;
       if (attachment.state != fm::AttachmentState::kOnline || attachment.detaching) {
         absl::StrAppend(&why, "; regions/", region->id, " is ", ToString(attachment.state), " on ",
                         attachment.host, attachment.detaching ? ", detaching (" : " (",
