@@ -97,11 +97,10 @@ bool IsBlocked(const fm::Attachment& attachment) {
          (attachment.tail.has_value() && names_it(attachment.tail->reason));
 }
 
-// A resize ends when all have the new extents, or none.
-bool IsBlockedResize(const fm::Region& region) {
-  return region.resizing() &&
-         std::any_of(region.attachments.begin(), region.attachments.end(),
-                     [](const auto& a) { return a.tail.has_value() && IsBlocked(a); });
+// It is ALLOCATED once it was online everywhere, and a resize ends when all have the new extents.
+bool WaitsForABridge(const fm::Region& region) {
+  if (region.state != fm::RegionState::kReserved && !region.resizing()) return false;
+  return std::any_of(region.attachments.begin(), region.attachments.end(), IsBlocked);
 }
 
 }  // namespace
@@ -113,8 +112,8 @@ std::string SimulationRun::WhyNotSettled() const {
   size_t lds = 0;
   for (const auto& [key, region] : reference_.regions()) {
     const bool rests = region->state == fm::RegionState::kQuarantined ||
-                       (region->state == fm::RegionState::kAllocated &&
-                        (!region->resizing() || IsBlockedResize(*region)));
+                       (region->state == fm::RegionState::kAllocated && !region->resizing()) ||
+                       WaitsForABridge(*region);
     if (!rests) {
       absl::StrAppend(&why, "; regions/", region->id, " is ", ToString(region->state),
                       region->resizing() ? ", resizing" : "", " (", region->state_reason, ")");
