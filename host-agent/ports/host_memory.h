@@ -54,7 +54,7 @@ class HostMemory {
   // UNIMPLEMENTED/INTERLEAVE_UNSUPPORTED: this host cannot, and never will.
   virtual void CreateHostRegion(HostRegionSpec spec, Done done) = 0;
 
-  // Gives the DAX device of the host region with first target `serial` to `driver`. For kKmem
+  // Gives the DAX device of the host region with a target `serial` to `driver`. For kKmem
   // the memory blocks appear offline. From one driver to the other goes through UnbindDax.
   virtual void BindDax(uint64_t serial, DaxDriver driver, Done done) = 0;
 

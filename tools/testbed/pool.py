@@ -102,7 +102,8 @@ driver = "{self.driver}"
         for host in self.host_names():
             self.cli('host', 'enrol', host)
 
-    def wait_hosts_online(self, timeout=60):
+    # An agent that came before its host was enrolled tries again a minute later.
+    def wait_hosts_online(self, timeout=150):
         wait_until(lambda: all(h.get('state') == 'ONLINE' for h in self.cli('host', 'list')['hosts']), timeout,
                    'every host is online')
 

@@ -29,11 +29,14 @@ const CxlHostRegion* FindRegion(const CxlSnapshot& snapshot, uint64_t serial) {
 const CxlHostRegion* FindRegionWith(const CxlSnapshot& snapshot, uint64_t serial) {
   if (serial == 0) return nullptr;
   for (const CxlHostRegion& region : snapshot.regions) {
-    for (const CxlRegionTarget& target : region.targets) {
-      if (target.serial == serial) return &region;
-    }
+    if (HasTarget(region, serial)) return &region;
   }
   return nullptr;
+}
+
+bool HasTarget(const CxlHostRegion& region, uint64_t serial) {
+  return std::any_of(region.targets.begin(), region.targets.end(),
+                     [&](const CxlRegionTarget& target) { return target.serial == serial; });
 }
 
 bool IsHusk(const CxlHostRegion& region) {

@@ -101,6 +101,8 @@ const CxlHostRegion* FindRegion(const CxlSnapshot& snapshot, uint64_t serial);
 // The host region that has `serial` among its targets; null if there is none.
 const CxlHostRegion* FindRegionWith(const CxlSnapshot& snapshot, uint64_t serial);
 
+bool HasTarget(const CxlHostRegion& region, uint64_t serial);
+
 // No target left, and the kernel uses none of its addresses, which it keeps: what remains of a
 // region whose memdevs were pulled out.
 bool IsHusk(const CxlHostRegion& region);

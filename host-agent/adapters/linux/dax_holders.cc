@@ -38,6 +38,10 @@ bool HasOpen(const HostFiles& files, int pid, const CharDevice& device) {
 
 }  // namespace
 
+bool NoDaxDeviceIsOpen(const HostFiles& files) {
+  return files.ReadNumber("sys/module/device_dax/refcnt") == 0;
+}
+
 absl::StatusOr<std::vector<int>> FindDeviceHolders(const HostFiles& files, const CharDevice& device,
                                                    int self, const Deadline& deadline) {
   MappedFile mapped{.base_name = device.name};

@@ -1,4 +1,4 @@
-// Finds the processes that have a character device open or mapped.
+// Finds the processes that have a character device open or mapped; and whether there can be any.
 //
 // The kernel asks nobody before it takes a DAX device away: who still maps it gets SIGBUS. Looks
 // through /proc: descriptors first, mappings then. It sees what may be seen with the caller's
@@ -23,6 +23,11 @@ struct CharDevice {
   std::string name;  // Of its file in /dev: "dax0.0".
   dev_t number = 0;
 };
+
+// Whether the driver device_dax counts no user. Each open file counts for one, and a mapping holds
+// its file open (Linux, fs/char_dev.c: chrdev_open). False if that cannot be known: a driver that
+// is built in has no count.
+bool NoDaxDeviceIsOpen(const HostFiles& files);
 
 // Process ids in ascending order, at most kMaxHolders, without `self`.
 // DEADLINE_EXCEEDED/KERNEL_TIMEOUT: too many processes for the time given.

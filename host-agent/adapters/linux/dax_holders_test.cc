@@ -58,6 +58,15 @@ TEST(DaxHoldersTest, NamesTheLowestThirtyTwo) {
   EXPECT_EQ(holders->back(), 131);
 }
 
+TEST(DaxHoldersTest, TheDriverCountsItsUsers) {
+  FakeHost host;
+  EXPECT_FALSE(NoDaxDeviceIsOpen(host.files()));  // Built in: nobody knows.
+  host.Put("sys/module/device_dax/refcnt", "1\n");
+  EXPECT_FALSE(NoDaxDeviceIsOpen(host.files()));
+  host.Put("sys/module/device_dax/refcnt", "0\n");
+  EXPECT_TRUE(NoDaxDeviceIsOpen(host.files()));
+}
+
 TEST(DaxHoldersTest, KeepsToItsDeadline) {
   FakeHost host;
   host.Put("proc/41/maps", "");

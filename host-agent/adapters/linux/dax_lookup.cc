@@ -15,40 +15,40 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "host-agent/adapters/linux/dax_driver.h"
+#include "host-agent/adapters/linux/kernel_text.h"
 #include "host-agent/adapters/linux/refuse.h"
 
 namespace cxlpool::agent {
 namespace {
 
 constexpr absl::string_view kCxl = "sys/bus/cxl/devices";
+constexpr int kMaxWays = 16;  // CXL 3.1, 8.2.4.20: HDM decoder interleave ways.
 
 // Serial of the memdev that an endpoint decoder belongs to.
 std::optional<uint64_t> SerialOfDecoder(const HostFiles& files, const std::string& decoder) {
-  // decoder4.0 is a decoder of endpoint4.
-  const std::vector<std::string> name = absl::StrSplit(decoder, '.');
-  if (name.size() != 2 || !absl::StartsWith(name[0], "decoder")) return std::nullopt;
-  const std::string endpoint = absl::StrCat("endpoint", name[0].substr(7));
-  return files.ReadNumber(absl::StrCat(kCxl, "/", endpoint, "/uport/serial"));
+  const std::optional<DecoderName> name = ParseDecoder(decoder);
+  if (!name.has_value()) return std::nullopt;
+  return files.ReadNumber(absl::StrCat(kCxl, "/endpoint", name->port, "/uport/serial"));
 }
 
 std::string RegionOf(const HostFiles& files, uint64_t serial) {
   for (const std::string& region : files.List(kCxl)) {
-    if (!absl::StartsWith(region, "region")) continue;
-    const std::optional<std::string> target =
-        files.Read(absl::StrCat(kCxl, "/", region, "/target0"));
-    if (target.has_value() && SerialOfDecoder(files, *target) == serial) return region;
+    if (!IsNumbered(region, "region")) continue;
+    for (int position = 0; position < kMaxWays; ++position) {
+      const std::optional<std::string> target =
+          files.Read(absl::StrCat(kCxl, "/", region, "/target", position));
+      if (!target.has_value()) break;
+      if (SerialOfDecoder(files, *target) == serial) return region;
+    }
   }
   return "";
 }
 
 // daxN.M below the region; "" until the kernel has made it.
 std::string DaxBelow(const HostFiles& files, const std::string& region) {
-  const std::string folder = absl::StrCat(kCxl, "/", region);
-  for (const std::string& dax_region : files.List(folder)) {
-    if (!absl::StartsWith(dax_region, "dax_region")) continue;
-    for (const std::string& dax : files.List(absl::StrCat(folder, "/", dax_region))) {
-      if (absl::StartsWith(dax, "dax") && absl::StrContains(dax, '.')) return dax;
-    }
+  // The kernel numbers a region's DAX region as the region.
+  for (const std::string& dax : files.List(absl::StrCat(kCxl, "/", region, "/dax_", region))) {
+    if (absl::StartsWith(dax, "dax") && absl::StrContains(dax, '.')) return dax;
   }
   return "";
 }
@@ -60,7 +60,7 @@ absl::StatusOr<DaxNode> LookUpDax(const HostFiles& files, uint64_t serial) {
   node.region = RegionOf(files, serial);
   if (node.region.empty()) {
     return Refuse(absl::StatusCode::kNotFound, "NO_HOST_REGION",
-                  absl::StrFormat("no host region begins with the memdev of serial %#x", serial),
+                  absl::StrFormat("no host region has the memdev of serial %#x", serial),
                   "make the host region first");
   }
   node.name = DaxBelow(files, node.region);

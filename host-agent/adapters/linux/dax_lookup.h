@@ -22,7 +22,7 @@ struct DaxNode {
   uint32_t minor = 0;
 };
 
-// The DAX device of the host region whose first target is `serial`.
+// The DAX device of the host region that has `serial` among its targets.
 // NOT_FOUND/NO_HOST_REGION, NO_DAX_DEVICE.
 absl::StatusOr<DaxNode> LookUpDax(const HostFiles& files, uint64_t serial);
 

@@ -37,6 +37,14 @@ TEST_F(DaxLookupTest, RegionWithoutTarget) {
   EXPECT_EQ(ReasonOf(LookUpDax(host_.files(), 0x1001).status()), "NO_HOST_REGION");
 }
 
+TEST_F(DaxLookupTest, ByALaterTargetWhereTheFirstIsGone) {
+  host_.Put("sys/bus/cxl/devices/region0/target0", "\n");
+  host_.Put("sys/bus/cxl/devices/region0/target1", "decoder4.0\n");
+  const absl::StatusOr<DaxNode> node = LookUpDax(host_.files(), 0x1001);
+  ASSERT_TRUE(node.ok()) << node.status();
+  EXPECT_EQ(node->name, "dax0.0");
+}
+
 TEST_F(DaxLookupTest, RegionWithoutDaxDevice) {
   host_.Put("sys/bus/cxl/devices/region1/target0", "decoder5.0\n");
   host_.Put("sys/bus/cxl/devices/endpoint5/uport/serial", "0x1002\n");

@@ -45,6 +45,8 @@ std::optional<std::string> HostFiles::Read(absl::string_view path) const {
     if (got < 0) return std::nullopt;
     if (got == 0) break;
     text.append(buffer, static_cast<size_t>(got));
+    // sysfs gives an attribute whole; asking whether there is more would double what a look costs.
+    if (static_cast<size_t>(got) < sizeof buffer && absl::StartsWith(path, "sys/")) break;
   }
   return std::string(absl::StripTrailingAsciiWhitespace(text));
 }
@@ -67,15 +69,21 @@ bool HostFiles::Exists(absl::string_view path) const {
   return access(Path(path).c_str(), F_OK) == 0;
 }
 
-std::vector<std::string> HostFiles::List(absl::string_view path) const {
-  std::vector<std::string> names;
+std::vector<HostFiles::Entry> HostFiles::Entries(absl::string_view path) const {
+  std::vector<Entry> entries;
   std::unique_ptr<DIR, int (*)(DIR*)> dir(opendir(Path(path).c_str()), &closedir);
-  if (dir == nullptr) return names;
+  if (dir == nullptr) return entries;
   while (const dirent* entry = readdir(dir.get())) {
     const absl::string_view name(entry->d_name);
-    if (name != "." && name != "..") names.emplace_back(name);
+    if (name != "." && name != "..") entries.push_back({std::string(name), entry->d_ino});
   }
-  std::sort(names.begin(), names.end());
+  std::sort(entries.begin(), entries.end());
+  return entries;
+}
+
+std::vector<std::string> HostFiles::List(absl::string_view path) const {
+  std::vector<std::string> names;
+  for (Entry& entry : Entries(path)) names.push_back(std::move(entry.name));
   return names;
 }
 

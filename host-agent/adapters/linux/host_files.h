@@ -35,7 +35,18 @@ class HostFiles {
 
   bool Exists(absl::string_view path) const;
 
-  // Names in a directory, sorted, without "." and ".."; none if it cannot be read.
+  // A name in a directory, and its inode: of the link, where it is one.
+  struct Entry {
+    std::string name;
+    uint64_t inode = 0;
+    friend bool operator==(const Entry&, const Entry&) = default;
+    friend auto operator<=>(const Entry&, const Entry&) = default;
+  };
+
+  // What is in a directory, by name, without "." and ".."; nothing if it cannot be read.
+  std::vector<Entry> Entries(absl::string_view path) const;
+
+  // The names alone.
   std::vector<std::string> List(absl::string_view path) const;
 
   // Where a symbolic link points, as it is written there; "" if there is no such link.

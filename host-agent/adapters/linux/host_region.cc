@@ -1,6 +1,7 @@
 #include "host-agent/adapters/linux/host_region.h"
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -8,16 +9,16 @@
 #include "host-agent/adapters/linux/autoprobe.h"
 #include "host-agent/adapters/linux/dax_driver.h"
 #include "host-agent/adapters/linux/dax_lookup.h"
-#include "host-agent/adapters/linux/libcxl_region.h"
 #include "host-agent/adapters/linux/look_at_cxl.h"
 #include "host-agent/adapters/linux/refuse.h"
 #include "host-agent/adapters/linux/region_plan.h"
+#include "host-agent/adapters/linux/sysfs_region.h"
 #include "host-agent/adapters/linux/sysfs_snapshot.h"
 
 namespace cxlpool::agent {
 namespace {
 
-constexpr absl::Duration kPoll = absl::Milliseconds(20);
+constexpr absl::Duration kPoll = absl::Milliseconds(2);
 
 // A DAX device that is made again comes within milliseconds or not at all; other rungs wait.
 constexpr absl::Duration kRemakeTimeout = absl::Seconds(5);
@@ -32,7 +33,7 @@ absl::Status Destroy(const HostFiles& files, const CxlHostRegion& region) {
                                dax->name),
                   "unbind it first");
   }
-  return TakeRegionAway(files, region.name);
+  return DeleteRegion(files, region);
 }
 
 // Clears the way for `spec`: half-made regions on its memdevs and husks in their windows. Whether
@@ -66,11 +67,10 @@ bool SameShape(const CxlHostRegion& region, const HostRegionSpec& spec) {
          spec.interleave_granularity_bytes == region.interleave_granularity_bytes;
 }
 
-absl::Status AwaitDax(const HostFiles& files, KnownTargets& known, uint64_t serial,
-                      const Deadline& deadline) {
+absl::Status AwaitDax(Machine& machine, uint64_t serial, const Deadline& deadline) {
   absl::Status status;
   PollUntil(deadline, kPoll, [&] {
-    status = DaxOfHostRegion(files, known, serial).status();
+    status = LookUpDax(machine.files, serial).status();
     return status.ok();
   });
   return status;
@@ -78,9 +78,10 @@ absl::Status AwaitDax(const HostFiles& files, KnownTargets& known, uint64_t seri
 
 }  // namespace
 
-absl::Status MakeHostRegion(const HostFiles& files, KnownTargets& known, const HostRegionSpec& spec,
+absl::Status MakeHostRegion(Machine& machine, const HostRegionSpec& spec,
                             const Deadline& deadline) {
-  CxlSnapshot snapshot = LookAtCxl(files, known);
+  const HostFiles& files = machine.files;
+  CxlSnapshot snapshot = LookAtCxl(machine);
   const uint64_t first = spec.serials.empty() ? 0 : spec.serials.front();
   const CxlHostRegion* const there = FindRegion(snapshot, first);
   if (there != nullptr && there->committed) {
@@ -93,28 +94,33 @@ absl::Status MakeHostRegion(const HostFiles& files, KnownTargets& known, const H
     }
     if (!there->enabled) {
       if (absl::Status status = SwitchAutoprobeOff(files); !status.ok()) return status;
-      if (absl::Status status = EnableRegion(there->name); !status.ok()) return status;
+      if (absl::Status status = EnableRegion(files, there->name); !status.ok()) return status;
     }
-    return AwaitDax(files, known, first, Deadline::In(std::min(deadline.left(), kRemakeTimeout)));
+    return AwaitDax(machine, first, Deadline::In(std::min(deadline.left(), kRemakeTimeout)));
   }
   const absl::StatusOr<bool> cleared = ClearLeftOvers(files, snapshot, spec);
   if (!cleared.ok()) return cleared.status();
-  if (*cleared) snapshot = LookAtCxl(files, known);
+  if (*cleared) snapshot = LookAtCxl(machine);
   absl::StatusOr<RegionPlan> plan = PlanHostRegion(snapshot, spec);
   if (!plan.ok()) return plan.status();
   // Somebody may have switched it on since Prepare.
   if (absl::Status status = SwitchAutoprobeOff(files); !status.ok()) return status;
   if (absl::Status status = ProgramRegion(files, *plan); !status.ok()) return status;
-  absl::Status status = AwaitDax(files, known, first, deadline);
+  absl::Status status = AwaitDax(machine, first, deadline);
   if (status.ok()) return status;
-  snapshot = LookAtCxl(files, known);
+  snapshot = LookAtCxl(machine);
   const CxlHostRegion* const made = FindRegion(snapshot, first);
   if (made != nullptr) Destroy(files, *made).IgnoreError();  // `status` says why.
   return status;
 }
 
-absl::Status DestroyHostRegionOf(const HostFiles& files, KnownTargets& known, uint64_t serial) {
-  CxlSnapshot snapshot = LookAtCxl(files, known);
+absl::Status DestroyHostRegionOf(Machine& machine, uint64_t serial) {
+  const HostFiles& files = machine.files;
+  // The quick way first; it does not know what lost its memdev.
+  for (const CxlHostRegion& region : ReadCxlRegions(files, machine.shapes)) {
+    if (serial != 0 && HasTarget(region, serial)) return Destroy(files, region);
+  }
+  const CxlSnapshot snapshot = LookAtCxl(machine);
   if (serial != 0) {
     const CxlHostRegion* const region = FindRegionWith(snapshot, serial);
     return region == nullptr ? absl::OkStatus() : Destroy(files, *region);
@@ -126,19 +132,18 @@ absl::Status DestroyHostRegionOf(const HostFiles& files, KnownTargets& known, ui
   return status;
 }
 
-absl::StatusOr<DaxDevice> DaxOfHostRegion(const HostFiles& files, KnownTargets& known,
-                                          uint64_t serial) {
+absl::StatusOr<DaxDevice> DaxOfHostRegion(Machine& machine, uint64_t serial) {
+  const HostFiles& files = machine.files;
   // The quick way first; it does not know what lost its memdev.
   if (const absl::StatusOr<DaxNode> node = LookUpDax(files, serial); node.ok()) {
-    const std::vector<DaxDevice> devices = ReadDaxDevices(files);
-    const DaxDevice* const dax = FindDax(devices, node->region);
-    if (dax != nullptr) return *dax;
+    const std::optional<DaxDevice> dax = ReadDaxDevice(files, node->name);
+    if (dax.has_value() && dax->region == node->region) return *dax;
   }
-  const CxlSnapshot snapshot = LookAtCxl(files, known);
-  const CxlHostRegion* const region = FindRegion(snapshot, serial);
+  const CxlSnapshot snapshot = LookAtCxl(machine);
+  const CxlHostRegion* const region = FindRegionWith(snapshot, serial);
   if (region == nullptr) {
     return Refuse(absl::StatusCode::kNotFound, "NO_HOST_REGION",
-                  absl::StrFormat("no host region begins with the memdev of serial %#x", serial),
+                  absl::StrFormat("no host region has the memdev of serial %#x", serial),
                   "make the host region first");
   }
   const std::vector<DaxDevice> devices = ReadDaxDevices(files);

@@ -1,4 +1,4 @@
-// Makes and destroys the kernel's CXL regions through libcxl.
+// Makes and destroys the kernel's CXL regions.
 //
 // For the one thread that runs the rungs: two creators race for the name that the kernel hands
 // out, and concurrent teardown below one switch has corrupted kernels.
@@ -11,8 +11,7 @@
 #include "absl/status/statusor.h"
 #include "host-agent/adapters/linux/cxl_snapshot.h"
 #include "host-agent/adapters/linux/deadline.h"
-#include "host-agent/adapters/linux/host_files.h"
-#include "host-agent/adapters/linux/known_targets.h"
+#include "host-agent/adapters/linux/machine.h"
 #include "host-agent/ports/host_memory.h"
 
 namespace cxlpool::agent {
@@ -23,17 +22,15 @@ namespace cxlpool::agent {
 // takes that away after a fatal PCIe error) gets it back, or NO_DAX_DEVICE. Errors as in
 // HostMemory::CreateHostRegion and region_plan.h; ALREADY_EXISTS/OTHER_REGION: a committed region
 // with this first target but another shape. HOST_UNFIT: no DAX device may appear (autoprobe.h).
-absl::Status MakeHostRegion(const HostFiles& files, KnownTargets& known, const HostRegionSpec& spec,
-                            const Deadline& deadline);
+absl::Status MakeHostRegion(Machine& machine, const HostRegionSpec& spec, const Deadline& deadline);
 
 // Serial 0 stands for every region that has lost all its targets and whose targets are not known.
 // FAILED_PRECONDITION/DAX_BOUND; INTERNAL/REGION_DESTROY.
-absl::Status DestroyHostRegionOf(const HostFiles& files, KnownTargets& known, uint64_t serial);
+absl::Status DestroyHostRegionOf(Machine& machine, uint64_t serial);
 
-// The DAX device of the host region whose first target is, or was, `serial`.
+// The DAX device of the host region that has, or had, `serial` among its targets.
 // NOT_FOUND/NO_HOST_REGION, NO_DAX_DEVICE.
-absl::StatusOr<DaxDevice> DaxOfHostRegion(const HostFiles& files, KnownTargets& known,
-                                          uint64_t serial);
+absl::StatusOr<DaxDevice> DaxOfHostRegion(Machine& machine, uint64_t serial);
 
 }  // namespace cxlpool::agent
 

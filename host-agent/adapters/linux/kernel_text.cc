@@ -83,6 +83,24 @@ std::optional<uint32_t> ParseSlotNumber(absl::string_view name) {
   return static_cast<uint32_t>(*number);
 }
 
+bool IsNumbered(absl::string_view name, absl::string_view kind) {
+  int number = 0;
+  return absl::StartsWith(name, kind) && absl::SimpleAtoi(name.substr(kind.size()), &number);
+}
+
+std::optional<DecoderName> ParseDecoder(absl::string_view name) {
+  if (!absl::ConsumePrefix(&name, "decoder")) return std::nullopt;
+  const size_t dot = name.find('.');
+  int port = 0;
+  DecoderName decoder;
+  if (dot == name.npos || !absl::SimpleAtoi(name.substr(0, dot), &port) ||
+      !absl::SimpleAtoi(name.substr(dot + 1), &decoder.id)) {
+    return std::nullopt;
+  }
+  decoder.port = std::string(name.substr(0, dot));
+  return decoder;
+}
+
 std::string PciHostBridgeOf(absl::string_view resolved_path) {
   for (absl::string_view part : absl::StrSplit(resolved_path, '/')) {
     if (absl::StartsWith(part, "pci") && absl::StrContains(part, ':')) return std::string(part);

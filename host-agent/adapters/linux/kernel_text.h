@@ -28,6 +28,16 @@ std::optional<uint64_t> MeminfoBytes(absl::string_view meminfo, absl::string_vie
 // The number of a PCI slot's folder: "10" gives 10. Nothing for others ("10-1", "eth").
 std::optional<uint32_t> ParseSlotNumber(absl::string_view name);
 
+// Of a CXL device: "port" and a number; not "ports", not "portal1".
+bool IsNumbered(absl::string_view name, absl::string_view kind);
+
+// "decoder2.3" is decoder 3 of the root, port or endpoint with number 2.
+struct DecoderName {
+  std::string port;
+  int id = 0;
+};
+std::optional<DecoderName> ParseDecoder(absl::string_view name);
+
 // The host bridge in a resolved sysfs path of a PCI device: of
 // "sys/devices/pci0000:0c/0000:0c:00.0/..." it is "pci0000:0c". "" if there is none.
 std::string PciHostBridgeOf(absl::string_view resolved_path);

@@ -68,5 +68,19 @@ TEST(KernelTextTest, MapsByInodeOrByName) {
   EXPECT_TRUE(MapsShow("1-2 rw-s 0 00:06 131   /old/dev/dax0.0 (deleted)", {"dax0.0", 1, 1, 1}));
 }
 
+TEST(KernelTextTest, NamesOfCxlDevices) {
+  EXPECT_TRUE(IsNumbered("port12", "port"));
+  for (const char* name : {"ports", "portal1", "port", "endpoint1"}) {
+    EXPECT_FALSE(IsNumbered(name, "port")) << name;
+  }
+  const auto decoder = ParseDecoder("decoder12.3");
+  ASSERT_TRUE(decoder.has_value());
+  EXPECT_EQ(decoder->port, "12");
+  EXPECT_EQ(decoder->id, 3);
+  for (const char* name : {"decoder", "decoder1", "decoder1.", "decoder.1", "decoders1.2", ""}) {
+    EXPECT_FALSE(ParseDecoder(name).has_value()) << name;
+  }
+}
+
 }  // namespace
 }  // namespace cxlpool::agent

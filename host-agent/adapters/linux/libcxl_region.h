@@ -1,4 +1,7 @@
-// The libcxl calls that program one CXL region, and those that undo them.
+// The libcxl calls that undo a CXL region, whatever state it is in.
+//
+// A new context looks each port and device of the host up among the kernel's modules: slow, and for
+// what did not go the straight way (sysfs_region.h).
 #ifndef CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_LIBCXL_REGION_H_
 #define CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_LIBCXL_REGION_H_
 
@@ -6,16 +9,8 @@
 
 #include "absl/status/status.h"
 #include "host-agent/adapters/linux/host_files.h"
-#include "host-agent/adapters/linux/region_plan.h"
 
 namespace cxlpool::agent {
-
-// Creates, programs, commits and enables a region. INTERNAL/REGION_COMMIT names the step and what
-// libcxl said; what was half made has been taken away (or the message says that it was not).
-absl::Status ProgramRegion(const HostFiles& files, const RegionPlan& plan);
-
-// Gives an existing, committed region to the region driver. INTERNAL/REGION_COMMIT.
-absl::Status EnableRegion(const std::string& name);
 
 // Disables, uncommits, clears the targets, frees their DPA and deletes the region. Goes as far as
 // it can: only the region's being gone counts. INTERNAL/REGION_DESTROY.

@@ -25,12 +25,10 @@ namespace cxlpool::agent {
 namespace {
 
 // What the jobs touch; they share it, so that one stuck in the kernel may outlive the adapter.
-struct Machine {
-  explicit Machine(const std::string& known_regions_file)
-      : known(known_regions_file, ReadBootId(files)) {}
+struct SharedMachine : Machine {
+  explicit SharedMachine(const std::string& known_regions_file)
+      : Machine(HostFiles(), known_regions_file, ReadBootId(HostFiles())) {}
 
-  const HostFiles files;
-  KnownTargets known;  // Guards itself.
   OfflineChild child;  // Of the rungs' thread alone.
 };
 
@@ -54,8 +52,8 @@ absl::Status CheckNoRegionUses(const CxlSnapshot& snapshot, uint64_t serial) {
 
 // The rungs that take a DAX device take it by what sysfs says at that moment.
 template <typename Rung>
-absl::Status WithDax(Machine& machine, uint64_t serial, Rung rung) {
-  absl::StatusOr<DaxDevice> dax = DaxOfHostRegion(machine.files, machine.known, serial);
+absl::Status WithDax(SharedMachine& machine, uint64_t serial, Rung rung) {
+  absl::StatusOr<DaxDevice> dax = DaxOfHostRegion(machine, serial);
   if (!dax.ok()) return dax.status();
   return rung(*dax);
 }
@@ -63,7 +61,7 @@ absl::Status WithDax(Machine& machine, uint64_t serial, Rung rung) {
 class LinuxHostMemory : public HostMemory {
  public:
   explicit LinuxHostMemory(const LinuxHostMemoryOptions& options)
-      : options_(options), machine_(std::make_shared<Machine>(options.known_regions_file)) {}
+      : options_(options), machine_(std::make_shared<SharedMachine>(options.known_regions_file)) {}
 
   void Prepare(Done done) override {
     rungs_.Run(
@@ -77,10 +75,7 @@ class LinuxHostMemory : public HostMemory {
   void Observe(DoneWith<HostObservation> done) override {
     looks_.RunWith<HostObservation>(
         "observing the host", options_.look_timeout,
-        [machine = machine_](const Deadline&) {
-          return ObserveHost(machine->files, machine->known);
-        },
-        std::move(done));
+        [machine = machine_](const Deadline&) { return ObserveHost(*machine); }, std::move(done));
   }
 
   void PowerOn(uint32_t slot, uint64_t serial, Done done) override {
@@ -96,7 +91,7 @@ class LinuxHostMemory : public HostMemory {
     rungs_.Run(
         "creating a host region", options_.rung_timeout,
         [machine = machine_, spec = std::move(spec)](const Deadline& deadline) {
-          return MakeHostRegion(machine->files, machine->known, spec, deadline);
+          return MakeHostRegion(*machine, spec, deadline);
         },
         std::move(done));
   }
@@ -105,9 +100,11 @@ class LinuxHostMemory : public HostMemory {
     rungs_.Run(
         "binding a DAX device", options_.rung_timeout,
         [machine = machine_, serial, driver](const Deadline&) {
-          return WithDax(*machine, serial, [&](const DaxDevice& dax) {
-            return BindDaxDriver(machine->files, dax.name, driver);
-          });
+          absl::StatusOr<DaxNode> dax = LookUpDax(machine->files, serial);
+          if (!dax.ok()) return dax.status();
+          absl::Status status = BindDaxDriver(machine->files, dax->name, driver);
+          if (driver == DaxDriver::kKmem) machine->page_struct_spare.Forget();
+          return status;
         },
         std::move(done));
   }
@@ -149,7 +146,7 @@ class LinuxHostMemory : public HostMemory {
     rungs_.Run(
         "destroying a host region", options_.rung_timeout,
         [machine = machine_, serial](const Deadline&) {
-          return DestroyHostRegionOf(machine->files, machine->known, serial);
+          return DestroyHostRegionOf(*machine, serial);
         },
         std::move(done));
   }
@@ -169,10 +166,11 @@ class LinuxHostMemory : public HostMemory {
     looks_.RunWith<std::vector<int>>(
         "looking for holders", options_.look_timeout,
         [machine = machine_, serial](const Deadline& deadline) -> absl::StatusOr<std::vector<int>> {
-          absl::StatusOr<DaxNode> node = LookUpDax(machine->files, serial);
-          if (absl::IsNotFound(node.status())) return std::vector<int>();  // Nothing to hold.
-          if (!node.ok()) return node.status();
-          return FindDeviceHolders(machine->files, {node->name, makedev(node->major, node->minor)},
+          if (NoDaxDeviceIsOpen(machine->files)) return std::vector<int>();
+          absl::StatusOr<DaxDevice> dax = DaxOfHostRegion(*machine, serial);
+          if (absl::IsNotFound(dax.status())) return std::vector<int>();  // Nothing to hold.
+          if (!dax.ok()) return dax.status();
+          return FindDeviceHolders(machine->files, {dax->name, makedev(dax->major, dax->minor)},
                                    getpid(), deadline);
         },
         std::move(done));
@@ -184,7 +182,7 @@ class LinuxHostMemory : public HostMemory {
 
  private:
   const LinuxHostMemoryOptions options_;
-  const std::shared_ptr<Machine> machine_;
+  const std::shared_ptr<SharedMachine> machine_;
   Lane rungs_;
   Lane looks_;
 };

@@ -1,4 +1,4 @@
-// HostMemory on a real Linux host: looks by sysfs, programs regions by libcxl, the rest by sysfs.
+// HostMemory on a real Linux host: by sysfs; libcxl undoes what went wrong.
 //
 // Needs root (CAP_SYS_ADMIN), a kernel with DAX for CXL memory (Linux 6.3) and hot-plug slots;
 // Prepare says what is missing. All rungs run on one thread, Observe and FindHolders on a second,

@@ -5,9 +5,9 @@
 
 namespace cxlpool::agent {
 
-CxlSnapshot LookAtCxl(const HostFiles& files, KnownTargets& known) {
-  CxlSnapshot snapshot = ReadCxlSnapshot(files);
-  known.Complete(snapshot);
+CxlSnapshot LookAtCxl(Machine& machine) {
+  CxlSnapshot snapshot = ReadCxlSnapshot(machine.files, machine.shapes);
+  machine.known.Complete(snapshot);
   CountFree(snapshot);
   return snapshot;
 }

@@ -3,13 +3,13 @@
 #define CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_LOOK_AT_CXL_H_
 
 #include "host-agent/adapters/linux/cxl_snapshot.h"
-#include "host-agent/adapters/linux/host_files.h"
-#include "host-agent/adapters/linux/known_targets.h"
+#include "host-agent/adapters/linux/machine.h"
 
 namespace cxlpool::agent {
 
-// ReadCxlSnapshot, completed by `known`, and what is free in the windows counted. Any thread.
-CxlSnapshot LookAtCxl(const HostFiles& files, KnownTargets& known);
+// ReadCxlSnapshot, completed by what is known of targets that are gone, and what is free in the
+// windows counted. Any thread.
+CxlSnapshot LookAtCxl(Machine& machine);
 
 }  // namespace cxlpool::agent
 

@@ -79,6 +79,20 @@ uint64_t ReadPageStructSpare(const HostFiles& files) {
                               MeminfoBytes(*meminfo, "MemAvailable").value_or(0));
 }
 
+uint64_t PageStructSpare::Read(absl::Time now) {
+  const MutexLock lock(mutex_);
+  if (now < read_at_ || now - read_at_ >= kMaxAge) {
+    bytes_ = ReadPageStructSpare(files_);
+    read_at_ = now;
+  }
+  return bytes_;
+}
+
+void PageStructSpare::Forget() {
+  const MutexLock lock(mutex_);
+  read_at_ = absl::InfinitePast();
+}
+
 NodeRoom RoomFor(const std::vector<NodeMemory>& nodes, int node, uint64_t online_bytes) {
   NodeRoom room;
   uint64_t total = 0;

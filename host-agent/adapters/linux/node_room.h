@@ -11,8 +11,11 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "host-agent/adapters/linux/deadline.h"
 #include "host-agent/adapters/linux/host_files.h"
+#include "proto/support/mutex.h"
 
 namespace cxlpool::agent {
 
@@ -34,6 +37,26 @@ std::optional<NodeMemory> ParseNodeMeminfo(int node, absl::string_view meminfo);
 uint64_t PageStructSpareBytes(const std::vector<NodeMemory>& normal_nodes,
                               uint64_t available_bytes);
 uint64_t ReadPageStructSpare(const HostFiles& files);
+
+// The same, remembered for a moment: the kernel adds up what each processor has, for every reader,
+// and from one look to the next it is another number anyway. Thread-safe.
+class PageStructSpare {
+ public:
+  static constexpr absl::Duration kMaxAge = absl::Milliseconds(500);
+
+  explicit PageStructSpare(const HostFiles& files) : files_(files) {}
+
+  uint64_t Read(absl::Time now = absl::Now());
+
+  // Page structs were just made.
+  void Forget();
+
+ private:
+  const HostFiles& files_;
+  Mutex mutex_;
+  absl::Time read_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  uint64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+};
 
 struct NodeRoom {
   uint64_t wanted_bytes = 0;          // May have to move; at most what goes offline.

@@ -36,6 +36,29 @@ TEST(NodeRoomTest, SpareLeavesAMarginAndHalfTheCache) {
   EXPECT_EQ(PageStructSpareBytes({}, 20 * kGiB), 0u);
 }
 
+TEST(NodeRoomTest, SpareIsReadAnewAfterAMoment) {
+  FakeHost host;
+  PageStructSpare spare(host.files());
+  const auto put = [&](const char* free) {
+    host.Put("sys/devices/system/node/has_normal_memory", "0\n");
+    host.Put("sys/devices/system/node/node0/meminfo",
+             absl::StrCat("Node 0 MemTotal: 16384 kB\nNode 0 MemFree: ", free,
+                          " kB\nNode 0 Active(file): 0 kB\nNode 0 Inactive(file): 0 kB\n"));
+    host.Put("proc/meminfo", absl::StrCat("MemAvailable: ", free, " kB\n"));
+  };
+  const absl::Time now = absl::UnixEpoch() + absl::Hours(1);
+  put("8192");
+  const uint64_t before = spare.Read(now);
+  EXPECT_EQ(before, ReadPageStructSpare(host.files()));
+  put("4096");
+  EXPECT_EQ(spare.Read(now + PageStructSpare::kMaxAge / 2), before);
+  const uint64_t after = spare.Read(now + PageStructSpare::kMaxAge);
+  EXPECT_LT(after, before);
+  put("8192");
+  spare.Forget();
+  EXPECT_EQ(spare.Read(now + PageStructSpare::kMaxAge), before);
+}
+
 TEST(NodeRoomTest, WhatGoesMustFitElsewhere) {
   const std::vector<NodeMemory> nodes = {{0, 32 * kGiB, 5 * kGiB, 2 * kGiB},
                                          {1, 8 * kGiB, 6 * kGiB, 0}};

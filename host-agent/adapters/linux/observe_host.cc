@@ -56,10 +56,11 @@ std::vector<int> ReadOwnNodes(const HostFiles& files) {
   return ParseNumberList(files.Read("sys/devices/system/node/has_cpu").value_or(""));
 }
 
-absl::StatusOr<HostObservation> ObserveHost(const HostFiles& files, KnownTargets& known) {
-  const CxlSnapshot snapshot = LookAtCxl(files, known);
+absl::StatusOr<HostObservation> ObserveHost(Machine& machine) {
+  const HostFiles& files = machine.files;
+  const CxlSnapshot snapshot = LookAtCxl(machine);
   const std::vector<DaxDevice> devices = ReadDaxDevices(files);
-  const std::vector<PciSlot> slots = ReadPciSlots(files);
+  const std::vector<PciSlot> slots = machine.slots.Read();
 
   HostObservation observation;
   observation.bridges = ViewBridges(snapshot, slots);
@@ -69,7 +70,7 @@ absl::StatusOr<HostObservation> ObserveHost(const HostFiles& files, KnownTargets
   }
   observation.memory_block_bytes = MemoryBlockBytes(files);
   // 0 would say that it is not known.
-  observation.page_struct_spare_bytes = std::max<uint64_t>(1, ReadPageStructSpare(files));
+  observation.page_struct_spare_bytes = std::max<uint64_t>(1, machine.page_struct_spare.Read());
   observation.own_nodes = ReadOwnNodes(files);
   return observation;
 }

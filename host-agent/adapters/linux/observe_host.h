@@ -7,14 +7,14 @@
 #include "absl/status/statusor.h"
 #include "host-agent/adapters/linux/cxl_snapshot.h"
 #include "host-agent/adapters/linux/host_files.h"
-#include "host-agent/adapters/linux/known_targets.h"
+#include "host-agent/adapters/linux/machine.h"
 #include "host-agent/adapters/linux/pci_slots.h"
 #include "host-agent/model/observation.h"
 
 namespace cxlpool::agent {
 
-// INTERNAL/LIBCXL.
-absl::StatusOr<HostObservation> ObserveHost(const HostFiles& files, KnownTargets& known);
+// What is not there is left out; never refused.
+absl::StatusOr<HostObservation> ObserveHost(Machine& machine);
 
 // The memdevs that sit in hot-plug slots; those soldered in, or without a serial, are not the
 // fabric's.

@@ -94,8 +94,8 @@ TEST(ObserveHostTest, NodesWithProcessorsAreTheHostsOwn) {
 
 TEST(ObserveHostTest, MachineWithoutCxlShowsNothing) {
   FakeHost host;
-  KnownTargets known;
-  const absl::StatusOr<HostObservation> seen = ObserveHost(host.files(), known);
+  Machine machine(host.files());
+  const absl::StatusOr<HostObservation> seen = ObserveHost(machine);
   ASSERT_TRUE(seen.ok()) << seen.status();
   EXPECT_EQ(seen->memory_block_bytes, 0u);
 }

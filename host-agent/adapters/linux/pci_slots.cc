@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -49,6 +50,17 @@ std::vector<PciSlot> ReadPciSlots(const HostFiles& files) {
   std::sort(slots.begin(), slots.end(),
             [](const PciSlot& a, const PciSlot& b) { return a.number < b.number; });
   return slots;
+}
+
+std::vector<PciSlot> PciSlots::Read(absl::Time now) {
+  std::vector<HostFiles::Entry> seen = files_.Entries(kSlots);
+  const MutexLock lock(mutex_);
+  const bool young = now >= read_at_ && now - read_at_ < kMaxAge;
+  if (young && seen == seen_) return slots_;
+  slots_ = ReadPciSlots(files_);
+  seen_ = std::move(seen);
+  read_at_ = now;
+  return slots_;
 }
 
 absl::StatusOr<PciSlot> FindPciSlot(const HostFiles& files, uint32_t number) {

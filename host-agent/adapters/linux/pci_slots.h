@@ -1,7 +1,7 @@
 // The host's hot-plug slots: their numbers, the ports in front of them, the host bridges above.
 //
 // Read from sysfs: libcxl knows ports and memdevs but no slots, and an empty slot is known to the
-// PCI core alone. Stateless; any thread.
+// PCI core alone. The functions are stateless, the class guards itself; any thread.
 #ifndef CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_PCI_SLOTS_H_
 #define CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_PCI_SLOTS_H_
 
@@ -10,7 +10,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "host-agent/adapters/linux/host_files.h"
+#include "proto/support/mutex.h"
 
 namespace cxlpool::agent {
 
@@ -24,6 +27,24 @@ struct PciSlot {
 // Every slot that a device can be put in; a slot that holds a bridge (a switch) is not one.
 // Sorted by number.
 std::vector<PciSlot> ReadPciSlots(const HostFiles& files);
+
+// The same, remembered while there are the same slots: a switch that is plugged in brings its own.
+// One without slots is noticed after kMaxAge.
+class PciSlots {
+ public:
+  static constexpr absl::Duration kMaxAge = absl::Minutes(1);
+
+  explicit PciSlots(const HostFiles& files) : files_(files) {}
+
+  std::vector<PciSlot> Read(absl::Time now = absl::Now());
+
+ private:
+  const HostFiles& files_;
+  Mutex mutex_;
+  std::vector<HostFiles::Entry> seen_ ABSL_GUARDED_BY(mutex_);
+  absl::Time read_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  std::vector<PciSlot> slots_ ABSL_GUARDED_BY(mutex_);
+};
 
 // NOT_FOUND/NO_SLOT lists the slots that there are.
 absl::StatusOr<PciSlot> FindPciSlot(const HostFiles& files, uint32_t number);

@@ -47,6 +47,18 @@ TEST_F(PciSlotsTest, ASlotWithASwitchTakesNoLd) {
   EXPECT_EQ(CountSlotsForDevices(FakeHost().files()), 0u);
 }
 
+TEST_F(PciSlotsTest, RememberedWhileThereAreTheSameSlots) {
+  const absl::Time now = absl::UnixEpoch() + absl::Hours(1);
+  PciSlots slots(host_.files());
+  ASSERT_EQ(slots.Read(now).size(), 1u);
+  host_.Put("sys/bus/pci/devices/0000:0f:00.0/class", "0x060400\n");  // A switch without slots.
+  EXPECT_EQ(slots.Read(now + PciSlots::kMaxAge / 2).size(), 1u);
+  EXPECT_TRUE(slots.Read(now + PciSlots::kMaxAge).empty());
+  host_.Put("sys/bus/pci/devices/0000:0f:00.0/class", "0x050210\n");
+  host_.Put("sys/bus/pci/slots/11/address", "0000:78:00\n");
+  EXPECT_EQ(slots.Read(now + PciSlots::kMaxAge).size(), 1u);
+}
+
 TEST_F(PciSlotsTest, UnknownSlotListsTheOthers) {
   const absl::Status status = FindPciSlot(host_.files(), 11).status();
   EXPECT_EQ(ReasonOf(status), "NO_SLOT");

@@ -3,9 +3,11 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <map>
+#include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -16,49 +18,75 @@
 namespace cxlpool::agent {
 namespace {
 
-constexpr absl::string_view kCxl = "sys/bus/cxl/devices";
 constexpr absl::string_view kDax = "sys/bus/dax/devices";
 constexpr size_t kMaxWays = 16;  // CXL 3.1, 8.2.4.20: HDM decoder interleave ways.
 
 std::string At(absl::string_view device, absl::string_view attribute) {
-  return absl::StrCat(kCxl, "/", device, "/", attribute);
+  return absl::StrCat(kCxlDevices, "/", device, "/", attribute);
 }
 
-// "port" and a number; not "ports", not "portal1".
-bool IsNumbered(absl::string_view name, absl::string_view kind) {
-  int number = 0;
-  return absl::StartsWith(name, kind) && absl::SimpleAtoi(name.substr(kind.size()), &number);
+// The window that a region lies in; "" if the region is gone.
+std::string WindowOf(const HostFiles& files, const std::string& region) {
+  const std::string link = files.LinkText(absl::StrCat(kCxlDevices, "/", region));
+  const std::vector<absl::string_view> path = absl::StrSplit(link, '/');
+  return path.size() < 2 ? "" : std::string(path[path.size() - 2]);
 }
 
-// The number of "decoder2.3" in its port, if the port's is `port`.
-std::optional<int> DecoderOf(absl::string_view name, absl::string_view port) {
-  int id = 0;
-  const std::string prefix = absl::StrCat("decoder", port, ".");
-  if (!absl::StartsWith(name, prefix) || !absl::SimpleAtoi(name.substr(prefix.size()), &id)) {
-    return std::nullopt;
-  }
-  return id;
-}
-
-// What is under /sys/bus/cxl/devices, each name once.
+// What is on the bus at one moment.
 class CxlBus {
  public:
-  explicit CxlBus(const HostFiles& files) : files_(files) {
-    // As libcxl does: memdevs are bound by a work queue.
-    files.Write("sys/bus/cxl/flush", "1");
-    names_ = files.List(kCxl);
-    for (const std::string& name : names_) {
-      if (IsNumbered(name, "endpoint")) {
-        endpoint_of_[files.LinkName(At(name, "uport"))] = name;
-      } else if (IsNumbered(name, "port")) {
-        paths_[name] = absl::StrCat(files.LinkText(absl::StrCat(kCxl, "/", name)), "/");
-        hosts_[name] = files.LinkName(At(name, "uport"));
-      }
+  CxlBus(const HostFiles& files, CxlShapes& shapes) : files_(files) {
+    std::vector<HostFiles::Entry> lasting = files.Entries(kCxlDevices);
+    std::set<std::string> windows_in_use;
+    // Regions come and go, and change nothing in what they lie on: region0, dax_region0.
+    std::erase_if(lasting, [&](const HostFiles::Entry& entry) {
+      if (!absl::StrContains(entry.name, "region")) return false;
+      std::string window = IsNumbered(entry.name, "region") ? WindowOf(files, entry.name) : "";
+      if (!window.empty()) windows_in_use.insert(window);
+      if (!window.empty()) regions_.emplace_back(entry.name, std::move(window));
+      return true;
+    });
+    shape_ = shapes.Read(std::move(lasting), windows_in_use);
+    for (const CxlWindow& window : shape_->windows) {
+      if (!windows_in_use.contains(window.name)) continue;
+      bridges_in_use_.insert(window.bridges.begin(), window.bridges.end());
     }
   }
 
-  const std::vector<std::string>& names() const { return names_; }
+  std::vector<CxlHostBridge> Bridges() const {
+    std::vector<CxlHostBridge> bridges;
+    for (const CxlShape::Bridge& shape : shape_->bridges) {
+      CxlHostBridge& bridge = bridges.emplace_back();
+      bridge.acpi_name = shape.acpi_name;
+      bridge.pci_name = shape.pci_name;
+      const bool in_use = bridges_in_use_.contains(shape.pci_name);
+      for (const CxlShape::Port& port : shape.ports) bridge.stacks.push_back(Stack(port, in_use));
+    }
+    return bridges;
+  }
 
+  const std::vector<CxlWindow>& windows() const { return shape_->windows; }
+
+  std::vector<CxlMemdev> Memdevs() const {
+    std::vector<CxlMemdev> memdevs;
+    for (const CxlShape::Memdev& shape : shape_->memdevs) {
+      CxlMemdev& memdev = memdevs.emplace_back(shape.memdev);
+      memdev.ready = !shape.endpoint.empty() && IsBound(memdev.name) && IsBound(shape.endpoint);
+    }
+    return memdevs;
+  }
+
+  // By address.
+  std::vector<CxlHostRegion> Regions() const {
+    std::vector<CxlHostRegion> regions;
+    for (const auto& [name, window] : regions_) regions.push_back(Region(name, window));
+    std::sort(regions.begin(), regions.end(), [](const CxlHostRegion& a, const CxlHostRegion& b) {
+      return a.hpa_bytes < b.hpa_bytes;
+    });
+    return regions;
+  }
+
+ private:
   uint64_t Number(absl::string_view device, absl::string_view attribute) const {
     const uint64_t value = files_.ReadNumber(At(device, attribute)).value_or(0);
     return value == ~uint64_t{0} ? 0 : value;  // The kernel's word for none.
@@ -68,31 +96,33 @@ class CxlBus {
     return files_.Read(At(device, attribute)).value_or("");
   }
 
-  // The serial of the memdev that this endpoint decoder belongs to; 0 if it is gone.
-  uint64_t SerialOfDecoder(absl::string_view decoder) const {
-    const std::vector<absl::string_view> parts = absl::StrSplit(decoder, '.');
-    return parts.size() == 2 && absl::StartsWith(parts[0], "decoder")
-               ? Number(absl::StrCat("endpoint", parts[0].substr(7)), "uport/serial")
-               : 0;
+  bool IsBound(const std::string& device) const {
+    return !files_.LinkName(At(device, "driver")).empty();
   }
 
-  DecoderStack Stack(const std::string& port) const {
+  // The serial of the memdev that this endpoint decoder belongs to; 0 if it is gone.
+  uint64_t SerialOfDecoder(absl::string_view decoder) const {
+    const std::optional<DecoderName> name = ParseDecoder(decoder);
+    if (!name.has_value()) return 0;
+    const auto serial = shape_->serials.find(name->port);
+    return serial == shape_->serials.end() ? 0 : serial->second;
+  }
+
+  // `in_use`: whether a region lies in a window of the bridge; else none is on its decoders.
+  DecoderStack Stack(const CxlShape::Port& port, bool in_use) const {
     DecoderStack stack;
-    stack.port = port;
-    const absl::string_view number = absl::string_view(port).substr(4);
-    for (const std::string& name : names_) {
-      const std::optional<int> id = DecoderOf(name, number);
-      if (!id.has_value()) continue;
-      HdmDecoder decoder;
-      decoder.id = *id;
-      decoder.region = Text(name, "region");
-      stack.decoders.push_back(std::move(decoder));
+    stack.port = port.name;
+    const absl::string_view number = absl::string_view(port.name).substr(4);
+    for (const int id : port.decoders) {
+      HdmDecoder& decoder = stack.decoders.emplace_back();
+      decoder.id = id;
+      if (in_use) decoder.region = Text(absl::StrCat("decoder", number, ".", id), "region");
     }
-    std::sort(stack.decoders.begin(), stack.decoders.end(),
-              [](const HdmDecoder& a, const HdmDecoder& b) { return a.id < b.id; });
     // Counted up to the topmost. A committed decoder without a region is one that firmware
     // programmed, unless a region lies above it: then it was freed and waits for its turn.
-    const auto committed = static_cast<int>(Number(port, "decoders_committed"));
+    const bool read = in_use || !port.committed_by_firmware.has_value();
+    const int committed = read ? static_cast<int>(Number(port.name, "decoders_committed"))
+                               : *port.committed_by_firmware;
     bool region_above = false;
     for (auto it = stack.decoders.rbegin(); it != stack.decoders.rend(); ++it) {
       it->in_use = !it->region.empty() || (!region_above && it->id < committed);
@@ -104,66 +134,18 @@ class CxlBus {
     return stack;
   }
 
-  // Of the root, by the number of its downstream port.
-  std::map<uint64_t, CxlHostBridge> Bridges(const std::string& root) const {
-    std::map<uint64_t, CxlHostBridge> bridges;
-    for (const std::string& name : files_.List(absl::StrCat(kCxl, "/", root))) {
-      uint64_t id = 0;
-      if (!absl::StartsWith(name, "dport") || !absl::SimpleAtoi(name.substr(5), &id)) continue;
-      CxlHostBridge bridge;
-      bridge.pci_name = files_.LinkName(At(root, name));
-      bridge.acpi_name = files_.LinkName(At(root, absl::StrCat(name, "/firmware_node")));
-      if (bridge.acpi_name.empty()) bridge.acpi_name = bridge.pci_name;
-      for (const auto& [port, path] : paths_) {
-        if (!absl::EndsWith(path, absl::StrCat("/", root, "/", port, "/")) ||
-            hosts_.at(port) != bridge.pci_name) {
-          continue;
-        }
-        bridge.stacks.push_back(Stack(port));
-        for (const auto& [below, its_path] : paths_) {
-          if (below != port && absl::StartsWith(its_path, path)) {
-            bridge.stacks.push_back(Stack(below));
-          }
-        }
-        break;
-      }
-      bridges.emplace(id, std::move(bridge));
-    }
-    return bridges;
-  }
-
-  CxlWindow Window(const std::string& name,
-                   const std::map<uint64_t, CxlHostBridge>& bridges) const {
-    CxlWindow window;
-    window.name = name;
-    window.hpa_bytes = Number(name, "start");
-    window.size_bytes = Number(name, "size");
-    window.largest_free_bytes = window.size_bytes;
-    window.interleave_granularity_bytes =
-        static_cast<uint32_t>(Number(name, "interleave_granularity"));
-    window.volatile_capable = Number(name, "cap_ram") == 1;
-    for (absl::string_view target : absl::StrSplit(Text(name, "target_list"), ',')) {
-      uint64_t id = 0;
-      if (!absl::SimpleAtoi(target, &id) || window.bridges.size() == kMaxWays) break;
-      const auto bridge = bridges.find(id);
-      window.bridges.push_back(bridge == bridges.end() ? "" : bridge->second.pci_name);
-    }
-    return window;
-  }
-
-  std::optional<CxlHostRegion> Region(const std::string& name) const {
-    const std::string folder = absl::StrCat(kCxl, "/", name);
-    const std::vector<std::string> path = absl::StrSplit(files_.LinkText(folder), '/');
-    if (path.size() < 2) return std::nullopt;
+  CxlHostRegion Region(const std::string& name, const std::string& window) const {
     CxlHostRegion region;
     region.name = name;
-    region.window = path[path.size() - 2];
+    region.window = window;
     struct stat status = {};
-    if (stat(files_.Path(folder).c_str(), &status) == 0) region.inode = status.st_ino;
+    if (stat(files_.Path(absl::StrCat(kCxlDevices, "/", name)).c_str(), &status) == 0) {
+      region.inode = status.st_ino;
+    }
     region.hpa_bytes = Number(name, "resource");
     region.size_bytes = Number(name, "size");
     region.committed = Number(name, "commit") == 1;
-    region.enabled = !files_.LinkName(At(name, "driver")).empty();
+    region.enabled = IsBound(name);
     region.interleave_granularity_bytes =
         static_cast<uint32_t>(Number(name, "interleave_granularity"));
     const uint64_t ways = Number(name, "interleave_ways");
@@ -177,115 +159,92 @@ class CxlBus {
     return region;
   }
 
-  std::optional<CxlMemdev> Memdev(const std::string& name) const {
-    const std::string path = files_.Resolve(absl::StrCat(kCxl, "/", name));
-    const std::vector<std::string> parts = absl::StrSplit(path, '/');
-    if (parts.size() < 2) return std::nullopt;
-    CxlMemdev memdev;
-    memdev.name = name;
-    memdev.serial = Number(name, "serial");
-    memdev.size_bytes = Number(name, "ram/size");
-    memdev.pci_device = parts[parts.size() - 2];
-    memdev.pci_bridge = PciHostBridgeOf(path);
-    const auto endpoint = endpoint_of_.find(name);
-    memdev.ready = endpoint != endpoint_of_.end() && IsBound(name) && IsBound(endpoint->second) &&
-                   HasDecoder(endpoint->second);
-    return memdev;
-  }
-
- private:
-  bool IsBound(const std::string& device) const {
-    return !files_.LinkName(At(device, "driver")).empty();
-  }
-
-  bool HasDecoder(const std::string& endpoint) const {
-    return std::any_of(names_.begin(), names_.end(), [&](const std::string& name) {
-      return DecoderOf(name, absl::string_view(endpoint).substr(8)).has_value();
-    });
-  }
-
   const HostFiles& files_;
-  std::vector<std::string> names_;
-  std::map<std::string, std::string> paths_;        // Of ports: where the bus's link points.
-  std::map<std::string, std::string> hosts_;        // Of ports: whose they are, pci0000:0c.
-  std::map<std::string, std::string> endpoint_of_;  // By memdev.
+  std::shared_ptr<const CxlShape> shape_;
+  std::vector<std::pair<std::string, std::string>> regions_;  // With their windows.
+  std::set<std::string> bridges_in_use_;                      // By pci_name.
 };
+
+// Waits for the work queue on which memdevs are bound.
+void FlushBus(const HostFiles& files) { files.Write("sys/bus/cxl/flush", "1"); }
+
+CxlSnapshot ReadOnce(const HostFiles& files, CxlShapes& shapes) {
+  const CxlBus bus(files, shapes);
+  return {.bridges = bus.Bridges(),
+          .windows = bus.windows(),
+          .memdevs = bus.Memdevs(),
+          .regions = bus.Regions()};
+}
+
+bool AllReady(const CxlSnapshot& snapshot) {
+  return std::all_of(snapshot.memdevs.begin(), snapshot.memdevs.end(),
+                     [](const CxlMemdev& memdev) { return memdev.ready; });
+}
 
 }  // namespace
 
+CxlSnapshot ReadCxlSnapshot(const HostFiles& files, CxlShapes& shapes) {
+  CxlSnapshot snapshot = ReadOnce(files, shapes);
+  if (AllReady(snapshot)) return snapshot;
+  FlushBus(files);
+  return ReadOnce(files, shapes);
+}
+
 CxlSnapshot ReadCxlSnapshot(const HostFiles& files) {
-  const CxlBus bus(files);
-  CxlSnapshot snapshot;
-  for (const std::string& name : bus.names()) {
-    if (IsNumbered(name, "root")) {
-      const std::map<uint64_t, CxlHostBridge> bridges = bus.Bridges(name);
-      for (const std::string& decoder : bus.names()) {
-        if (DecoderOf(decoder, absl::string_view(name).substr(4)).has_value()) {
-          snapshot.windows.push_back(bus.Window(decoder, bridges));
-        }
-      }
-      for (const auto& [id, bridge] : bridges) snapshot.bridges.push_back(bridge);
-    } else if (IsNumbered(name, "region")) {
-      if (auto region = bus.Region(name)) snapshot.regions.push_back(*std::move(region));
-    } else if (IsNumbered(name, "mem")) {
-      if (auto memdev = bus.Memdev(name)) snapshot.memdevs.push_back(*std::move(memdev));
-    }
+  CxlShapes shapes(files);
+  return ReadCxlSnapshot(files, shapes);
+}
+
+std::vector<CxlHostRegion> ReadCxlRegions(const HostFiles& files, CxlShapes& shapes) {
+  return CxlBus(files, shapes).Regions();
+}
+
+std::optional<DaxDevice> ReadDaxDevice(const HostFiles& files, const std::string& name) {
+  const std::string folder = absl::StrCat(kDax, "/", name);
+  // .../root0/decoder0.0/region0/dax_region0/dax0.0: only CXL puts a DAX region below a regionN.
+  const std::vector<std::string> path = absl::StrSplit(files.LinkText(folder), '/');
+  if (path.size() < 4 || !absl::StartsWith(path[path.size() - 2], "dax_region") ||
+      !absl::StartsWith(path[path.size() - 3], "region") ||
+      !absl::StartsWith(path[path.size() - 4], "decoder")) {
+    return std::nullopt;
   }
-  std::sort(snapshot.windows.begin(), snapshot.windows.end(),
-            [](const CxlWindow& a, const CxlWindow& b) { return a.hpa_bytes < b.hpa_bytes; });
-  std::sort(
-      snapshot.bridges.begin(), snapshot.bridges.end(),
-      [](const CxlHostBridge& a, const CxlHostBridge& b) { return a.acpi_name < b.acpi_name; });
-  std::sort(
-      snapshot.regions.begin(), snapshot.regions.end(),
-      [](const CxlHostRegion& a, const CxlHostRegion& b) { return a.hpa_bytes < b.hpa_bytes; });
-  return snapshot;
+  const auto number = [&](absl::string_view attribute) {
+    return files.ReadNumber(absl::StrCat(folder, "/", attribute)).value_or(0);
+  };
+  DaxDevice device;
+  device.name = name;
+  device.region = path[path.size() - 3];
+  device.hpa_bytes = number("resource");
+  device.size_bytes = number("size");
+  device.align_bytes = number("align");
+  int node = -1;
+  if (absl::SimpleAtoi(files.Read(absl::StrCat(folder, "/target_node")).value_or(""), &node) &&
+      node >= 0) {
+    device.target_node = node;
+  }
+  const std::string numbers = files.Read(absl::StrCat(folder, "/dev")).value_or("");
+  const std::vector<absl::string_view> parts = absl::StrSplit(numbers, ':');
+  if (parts.size() != 2 || !absl::SimpleAtoi(parts[0], &device.major) ||
+      !absl::SimpleAtoi(parts[1], &device.minor)) {
+    return std::nullopt;  // It is going.
+  }
+  return device;
 }
 
 std::vector<DaxDevice> ReadDaxDevices(const HostFiles& files) {
   std::vector<DaxDevice> devices;
   for (const std::string& name : files.List(kDax)) {
-    const std::string folder = absl::StrCat(kDax, "/", name);
-    // .../root0/decoder0.0/region0/dax_region0/dax0.0: only CXL puts a DAX region below a regionN.
-    const std::vector<std::string> path = absl::StrSplit(files.LinkText(folder), '/');
-    if (path.size() < 4 || !absl::StartsWith(path[path.size() - 2], "dax_region") ||
-        !absl::StartsWith(path[path.size() - 3], "region") ||
-        !absl::StartsWith(path[path.size() - 4], "decoder")) {
-      continue;
-    }
-    const auto number = [&](absl::string_view attribute) {
-      return files.ReadNumber(absl::StrCat(folder, "/", attribute)).value_or(0);
-    };
-    DaxDevice device;
-    device.name = name;
-    device.region = path[path.size() - 3];
-    device.hpa_bytes = number("resource");
-    device.size_bytes = number("size");
-    device.align_bytes = number("align");
-    int node = -1;
-    if (absl::SimpleAtoi(files.Read(absl::StrCat(folder, "/target_node")).value_or(""), &node) &&
-        node >= 0) {
-      device.target_node = node;
-    }
-    const std::string numbers = files.Read(absl::StrCat(folder, "/dev")).value_or("");
-    const std::vector<absl::string_view> parts = absl::StrSplit(numbers, ':');
-    if (parts.size() != 2 || !absl::SimpleAtoi(parts[0], &device.major) ||
-        !absl::SimpleAtoi(parts[1], &device.minor)) {
-      continue;  // It is going.
-    }
-    devices.push_back(std::move(device));
+    if (auto device = ReadDaxDevice(files, name)) devices.push_back(*std::move(device));
   }
   return devices;
 }
 
 bool MemdevReady(const HostFiles& files, uint64_t serial) {
-  const CxlBus bus(files);
-  for (const std::string& name : bus.names()) {
-    if (!IsNumbered(name, "mem") || bus.Number(name, "serial") != serial) continue;
-    const std::optional<CxlMemdev> memdev = bus.Memdev(name);
-    return memdev.has_value() && memdev->ready;
-  }
-  return false;
+  FlushBus(files);
+  CxlShapes shapes(files);
+  const CxlSnapshot snapshot = ReadOnce(files, shapes);
+  const CxlMemdev* const memdev = FindMemdev(snapshot, serial);
+  return memdev != nullptr && memdev->ready;
 }
 
 }  // namespace cxlpool::agent

@@ -1,5 +1,6 @@
 #include "host-agent/adapters/linux/sysfs_snapshot.h"
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -160,6 +161,28 @@ TEST(SysfsSnapshotTest, RegionWithoutTargetsOrAddressesIsAHusk) {
   ASSERT_EQ(seen.regions.size(), 1u);
   EXPECT_TRUE(IsAnonymousHusk(seen.regions[0]));
   EXPECT_EQ(seen.regions[0].hpa_bytes, 0u);
+}
+
+TEST(SysfsSnapshotTest, WhatComesAndGoesIsReadAnew) {
+  const FakeCxl host;
+  CxlShapes shapes(host.files());
+  CxlSnapshot seen = ReadCxlSnapshot(host.files(), shapes);
+  EXPECT_TRUE(seen.bridges[1].stacks[0].decoders[0].in_use);
+  host.Put(kRegion + "/commit", "0\n");
+  host.Put(kPort + "/decoder2.0/region", "\n");
+  host.Put(kPort + "/decoders_committed", "0\n");
+  seen = ReadCxlSnapshot(host.files(), shapes);
+  EXPECT_FALSE(seen.regions[0].committed);
+  EXPECT_FALSE(seen.bridges[1].stacks[0].decoders[0].in_use);
+
+  std::filesystem::remove(host.Path("sys/bus/cxl/devices/mem0"));
+  const std::string another = "sys/devices/pci0000:11/0000:11:00.0/0000:12:00.0/mem0";
+  host.OnBus("cxl", another);
+  host.Put(another + "/serial", "0x1002\n");
+  seen = ReadCxlSnapshot(host.files(), shapes);
+  ASSERT_EQ(seen.memdevs.size(), 1u);
+  EXPECT_EQ(seen.memdevs[0].serial, 0x1002u);
+  EXPECT_EQ(seen.memdevs[0].pci_bridge, "pci0000:11");
 }
 
 TEST(SysfsSnapshotTest, MemdevIsReadyOnceItsEndpointHasDecoders) {

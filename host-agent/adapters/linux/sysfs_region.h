@@ -1,0 +1,31 @@
+// Programs one CXL region by the files of the kernel's ABI
+// (Documentation/ABI/testing/sysfs-bus-cxl), and takes it away in the same straight way.
+//
+// A dozen writes in an order that the kernel insists on. Where one of them fails libcxl clears up
+// (libcxl_region.h): it looks at everything anew, and undoes whatever it finds.
+#ifndef CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_SYSFS_REGION_H_
+#define CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_SYSFS_REGION_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "host-agent/adapters/linux/cxl_snapshot.h"
+#include "host-agent/adapters/linux/host_files.h"
+#include "host-agent/adapters/linux/region_plan.h"
+
+namespace cxlpool::agent {
+
+// Creates, programs, commits and enables a region. INTERNAL/REGION_COMMIT names the file; what was
+// half made has been taken away (or the message says that it was not).
+absl::Status ProgramRegion(const HostFiles& files, const RegionPlan& plan);
+
+// Gives an existing, committed region to the region driver. INTERNAL/REGION_COMMIT.
+absl::Status EnableRegion(const HostFiles& files, const std::string& name);
+
+// Disables, uncommits, clears the targets, frees their DPA and deletes the region. Only its being
+// gone counts. INTERNAL/REGION_DESTROY.
+absl::Status DeleteRegion(const HostFiles& files, const CxlHostRegion& region);
+
+}  // namespace cxlpool::agent
+
+#endif  // CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_SYSFS_REGION_H_
