@@ -69,7 +69,7 @@ def main():
     parser.add_argument('--dir', type=Path, help='where the rack lies meanwhile')
     parser.add_argument('--json', type=Path, help='write the figures there')
     parser.add_argument('--rounds', type=int, default=9)
-    parser.add_argument('--seconds', type=float, default=1)
+    parser.add_argument('--seconds', type=float, default=2)
     parser.add_argument('--mode', choices=MODES, action='append', help='one of them alone')
     parser.add_argument('--steps', action='store_true', help='print when each rung of ours begins and ends')
     options = parser.parse_args()
