@@ -14,6 +14,8 @@ namespace cxlpool::agent {
 
 // Whether a pool's manager gave the serial: theirs begin with this byte, a vendor's device's do
 // not. A host may have CXL memory of its own, which is none of our business.
+inline constexpr uint64_t kNoSerial = ~uint64_t{0};
+
 inline bool IsPoolSerial(uint64_t serial) { return serial >> 56 == 0x0c; }
 
 enum class DaxDriver { kNone, kDeviceDax, kKmem };
@@ -34,6 +36,7 @@ struct ObservedHostRegion {
   std::string name;               // regionN; not stable.
   std::vector<uint64_t> serials;  // Of its targets in position order. Where the target is gone: its
                                   // serial if the adapter still knows it, else 0.
+                                  // kNoSerial: there, and without one.
   bool committed = false;
   uint64_t hpa_bytes = 0;
   uint64_t size_bytes = 0;

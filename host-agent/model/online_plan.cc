@@ -44,8 +44,9 @@ Step RungDown(Step::Kind kind, const DesiredSegment& desired, const HostObservat
   return step;
 }
 
+// Only of a pool's serial: others may be of memdevs that are in no slot, which nobody observes.
 bool IsGone(uint64_t serial, const HostObservation& host) {
-  return serial == 0 || FindMemdev(host, serial) == nullptr;
+  return serial == 0 || (IsPoolSerial(serial) && FindMemdev(host, serial) == nullptr);
 }
 
 // Whether nothing but the segment's targets is in the region, besides what it lost: that may be
@@ -136,20 +137,24 @@ Step LeaveDriver(const DesiredSegment& desired, const ObservedHostRegion& region
 // whole, and goes to make room. Nothing where that is not so.
 std::optional<Step> MakeRoom(const DesiredSegment& desired, const ObservedHostRegion& region,
                              const HostObservation& host) {
-  if (!NoOtherTargets(desired, region, host)) return std::nullopt;
+  std::optional<size_t> unknown;
   bool superseded = false;
   for (size_t i = 0; i < desired.targets.size(); ++i) {
     const bool present = FindMemdev(host, desired.targets[i].serial) != nullptr;
-    if (region.serials[i] == 0 && !present) {  // Nobody knows which one it lost: see what is there.
-      Step step = Rung(Step::Kind::kPowerOn);
-      step.target = i;
-      return step;
+    if (region.serials[i] == 0 && !present) {
+      unknown = i;
+    } else {
+      superseded |= region.serials[i] != desired.targets[i].serial;
     }
-    superseded |= region.serials[i] != desired.targets[i].serial;
   }
-  if (!superseded || CXLPOOL_MUTANT("keep-stale-region")) return std::nullopt;
-  if (region.dax_driver != DaxDriver::kNone) return LeaveDriver(desired, region, host);
-  return RungDown(Step::Kind::kDestroyHostRegion, desired, host);
+  if (superseded && !CXLPOOL_MUTANT("keep-stale-region")) {
+    if (region.dax_driver != DaxDriver::kNone) return LeaveDriver(desired, region, host);
+    return RungDown(Step::Kind::kDestroyHostRegion, desired, host);
+  }
+  if (!unknown.has_value() || SlotTaken(desired.targets[*unknown].slot, host)) return std::nullopt;
+  Step step = Rung(Step::Kind::kPowerOn);  // Nobody knows which one it lost: see what is there.
+  step.target = *unknown;
+  return step;
 }
 
 Step CreateOrRefuse(const DesiredSegment& desired, const HostObservation& host,
@@ -211,19 +216,19 @@ Step StepUp(const DesiredSegment& desired, const HostObservation& host, bool ear
     }
     return CreateOrRefuse(desired, host, earlier_pending);
   }
+  if (!NoOtherTargets(desired, *region, host)) {
+    return Refuse(
+        "FOREIGN_HOST_REGION",
+        absl::StrCat("host region ", region->name, " has the memdev of serial ",
+                     Serial(desired.first_serial()), " together with targets nobody asked for"),
+        absl::StrCat("destroy ", region->name, " by hand, if nothing uses it"));
+  }
   if (auto step = MakeRoom(desired, *region, host)) return *std::move(step);
   if (PresentTargets(desired, host) < desired.targets.size()) {
     return Refuse("MEMDEV_GONE",
                   absl::StrCat("a memdev under host region ", region->name,
                                " was unplugged behind the host's back"),
                   "detach the Region from this host");
-  }
-  if (!SerialsMatch(desired, *region)) {
-    return Refuse(
-        "FOREIGN_HOST_REGION",
-        absl::StrCat("host region ", region->name, " has the memdev of serial ",
-                     Serial(desired.first_serial()), " together with targets nobody asked for"),
-        absl::StrCat("destroy ", region->name, " by hand, if nothing uses it"));
   }
   if (!region->committed)
     return RungDown(Step::Kind::kDestroyHostRegion, desired, host);  // Half made: start again.

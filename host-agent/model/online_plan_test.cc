@@ -289,7 +289,7 @@ TEST(OnlinePlanTest, InterleavedTargetsArePoweredInTurnAndNeededTogether) {
 // The fabric lost a target and bound it again under a new serial: what the host has of the old one
 // comes down before the new one goes up, whatever is wanted.
 TEST(OnlinePlanTest, HostRegionWithATargetThatIsGoneMakesRoomForItsSuccessor) {
-  constexpr uint64_t kGone = kSerial + 9;
+  constexpr uint64_t kGone = uint64_t{0x0c} << 56 | 9;  // A pool's.
   for (const Want want : {Want::kOnline, Want::kOffline, Want::kEjected}) {
     DesiredSegment desired = Desired(want, Mode::kDevdax);
     desired.targets.insert(desired.targets.begin(), {.slot = 4, .serial = kSerial + 1});
@@ -306,7 +306,11 @@ TEST(OnlinePlanTest, HostRegionWithATargetThatIsGoneMakesRoomForItsSuccessor) {
     host.memdevs.push_back(host.memdevs[0]);
     host.memdevs.back().serial = kGone;
     host.memdevs.back().slot = 4;
-    EXPECT_EQ(NextStep(desired, host, false).kind, Step::Kind::kRefuse);
+    EXPECT_EQ(Describe(NextStep(desired, host, false)), "FOREIGN_HOST_REGION");
+    // Nor is what has a memdev that no pool has, wherever that is.
+    host.memdevs.pop_back();
+    host.regions[0].serials = {kSerial + 9, kSerial};
+    EXPECT_EQ(Describe(NextStep(desired, host, false)), "FOREIGN_HOST_REGION");
   }
 }
 
@@ -318,7 +322,11 @@ TEST(OnlinePlanTest, WhichTargetIsGoneMayBeUnknown) {
   Step step = NextStep(desired, host, false);
   EXPECT_EQ(step.kind, Step::Kind::kPowerOn);
   EXPECT_EQ(step.target, 0u);
-  host.memdevs.push_back(host.memdevs[0]);  // So it was bound again.
+  host.memdevs.push_back(host.memdevs[0]);  // Not ours.
+  host.memdevs.back().serial = kSerial + 2;
+  host.memdevs.back().slot = 4;
+  EXPECT_EQ(Describe(NextStep(desired, host, false)), "MEMDEV_GONE");
+  host.memdevs.back() = host.memdevs[0];  // So it was bound again.
   host.memdevs.back().serial = kSerial + 1;
   host.memdevs.back().slot = 4;
   EXPECT_EQ(Describe(NextStep(desired, host, false)), "UnbindDax unless held");

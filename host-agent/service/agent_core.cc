@@ -228,7 +228,7 @@ bool AgentCore::PlanSegment(const AttachmentKey& key, Segment& segment, const St
   const bool from_users =
       step.kind == Step::Kind::kOfflineBlocks || step.kind == Step::Kind::kUnbindDax;
   // What was said of it stands meanwhile.
-  if (from_users && prepared_.ok() && DrainFirst(key, segment)) return false;
+  if (from_users && prepared_.ok() && DrainFirst(key, segment, step)) return false;
   const std::optional<Step> taken = std::exchange(segment.last_succeeded, std::nullopt);
   if (segment.refused) segment.error.reset();
   segment.refused = false;

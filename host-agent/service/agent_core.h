@@ -184,8 +184,8 @@ class AgentCore {
   void WakeAt(absl::Duration when);
 
   // The drain hook: agent_core_drain.cc.
-  bool DrainFirst(const AttachmentKey& key, const Segment& segment);
-  void Drain(const AttachmentKey& key, const Segment& segment);
+  bool DrainFirst(const AttachmentKey& key, const Segment& segment, const Step& step);
+  void Drain(const AttachmentKey& key, const Segment& segment, uint64_t region_serial);
   void OnDrained(const AttachmentKey& key, uint64_t first_serial, const absl::Status& status);
   static v1::SegmentError FoundHeld(Segment& segment, v1::SegmentError error);
 

@@ -21,7 +21,7 @@ bool SaysHeld(const v1::SegmentError& error) {
 }  // namespace
 
 // Whether the hook has its turn before the segment is taken from its users; begins it.
-bool AgentCore::DrainFirst(const AttachmentKey& key, const Segment& segment) {
+bool AgentCore::DrainFirst(const AttachmentKey& key, const Segment& segment, const Step& step) {
   if (drain_hook_ == nullptr || key == kRemains || segment.desired.want == Want::kOnline) {
     return false;
   }
@@ -29,11 +29,11 @@ bool AgentCore::DrainFirst(const AttachmentKey& key, const Segment& segment) {
   const absl::Duration now = clock_->Elapsed();
   const bool due = segment.drains == 0 || (segment.drain_again && segment.drain_at <= now);
   if (!due || segment.retry_at > now) return false;
-  Drain(key, segment);
+  Drain(key, segment, step.serial);
   return true;
 }
 
-void AgentCore::Drain(const AttachmentKey& key, const Segment& segment) {
+void AgentCore::Drain(const AttachmentKey& key, const Segment& segment, uint64_t region_serial) {
   const uint64_t serial = segment.desired.first_serial();
   draining_.insert({key, serial});
   const v1::Offer& offer = attachments_.all().at(key).offer;
@@ -64,7 +64,7 @@ void AgentCore::Drain(const AttachmentKey& key, const Segment& segment) {
                        OnDrained(key, serial, status);
                      }));
   };
-  memory_->FindHolders(serial, OnCore(std::move(run)));
+  memory_->FindHolders(region_serial, OnCore(std::move(run)));
 }
 
 void AgentCore::OnDrained(const AttachmentKey& key, uint64_t first_serial,

@@ -213,15 +213,17 @@ TEST(SegmentWantTest, AnInterleavedHostRegionThatLostATargetIsTakenAway) {
 
 // The fabric lost a target and bound it again, under a new serial.
 TEST(SegmentWantTest, AnInterleavedHostRegionMakesRoomForTheSuccessorOfATarget) {
+  constexpr uint64_t kLost = uint64_t{0x0c} << 56 | 0x51;
   for (const auto mode : {v1::DEVDAX, v1::SYSTEM_RAM}) {
     GrowRig rig;
-    rig.memory.plugged = {{1, 0x51}, {2, 0x52}};
+    rig.memory.plugged = {{1, kLost}, {2, 0x52}};
     v1::Offer offer = OneSegment();
     offer.set_mode(mode);
+    offer.mutable_segments(0)->mutable_targets(0)->set_serial(kLost);
     offer.mutable_segments(0)->add_targets()->set_slot(2);
     offer.mutable_segments(0)->mutable_targets(1)->set_serial(0x52);
     rig.Connect({offer});
-    EXPECT_EQ(rig.Reported(0x51), v1::SEGMENT_ONLINE);
+    EXPECT_EQ(rig.Reported(kLost), v1::SEGMENT_ONLINE);
     rig.memory.Unplug(1);
     rig.memory.plugged[1] = 0x53;
     offer.mutable_segments(0)->mutable_targets(0)->set_serial(0x53);

@@ -88,19 +88,26 @@ std::string SimulationRun::WhyNotThere(const fm::Region& region,
 
 namespace {
 
-// What was lost cannot come back under one that stayed: decoders are a stack.
+// What was lost cannot come back under one that stayed: decoders are a stack. What is to go, goes.
+bool IsBlocked(bool detaching, const std::string& reason) {
+  const bool repair = reason.starts_with("LD_LOST") || reason.starts_with("HOST_RESTARTED");
+  return !detaching && repair && reason.find("BRIDGE_BLOCKED") != std::string::npos;
+}
 bool IsBlocked(const fm::Attachment& attachment) {
-  const auto names_it = [](const std::string& reason) {
-    return reason.find("BRIDGE_BLOCKED") != std::string::npos;
-  };
-  return names_it(attachment.reason) ||
-         (attachment.tail.has_value() && names_it(attachment.tail->reason));
+  return IsBlocked(attachment.detaching, attachment.reason);
+}
+bool IsTailBlocked(const fm::Attachment& attachment) {
+  return attachment.tail.has_value() &&
+         IsBlocked(attachment.tail->detaching, attachment.tail->reason);
 }
 
 // It is ALLOCATED once it was online everywhere, and a resize ends when all have the new extents.
 bool WaitsForABridge(const fm::Region& region) {
-  if (region.state != fm::RegionState::kReserved && !region.resizing()) return false;
-  return std::any_of(region.attachments.begin(), region.attachments.end(), IsBlocked);
+  const bool reserved = region.state == fm::RegionState::kReserved && !region.compensating;
+  const bool grows = region.resizing() && !region.tail_leaving;
+  if (!reserved && !grows) return false;
+  return std::any_of(region.attachments.begin(), region.attachments.end(),
+                     [](const auto& a) { return IsBlocked(a) || IsTailBlocked(a); });
 }
 
 }  // namespace
@@ -125,7 +132,7 @@ std::string SimulationRun::WhyNotSettled() const {
         absl::StrAppend(&why, "; regions/", region->id, " is ", ToString(attachment.state), " on ",
                         attachment.host, attachment.detaching ? ", detaching (" : " (",
                         attachment.reason, ")");
-      } else if (rests) {
+      } else if (rests && !IsTailBlocked(attachment)) {
         absl::StrAppend(&why, WhyNotThere(*region, attachment));
       }
     }

@@ -168,6 +168,12 @@ class Reader {
 
 }  // namespace
 
+std::string WindowOfRegion(const HostFiles& files, const std::string& region) {
+  const std::string link = files.LinkText(absl::StrCat(kCxlDevices, "/", region));
+  const std::vector<absl::string_view> path = absl::StrSplit(link, '/');
+  return path.size() < 2 ? "" : std::string(path[path.size() - 2]);
+}
+
 CxlShape ReadCxlShape(const HostFiles& files, const std::vector<HostFiles::Entry>& devices,
                       const std::set<std::string>& windows_in_use) {
   return Reader(files, devices, windows_in_use).Read();
@@ -179,7 +185,13 @@ std::shared_ptr<const CxlShape> CxlShapes::Read(std::vector<HostFiles::Entry> de
   const MutexLock lock(mutex_);
   const bool young = now >= read_at_ && now - read_at_ < kMaxAge;
   if (shape_ != nullptr && shape_->complete && young && devices == devices_) return shape_;
-  shape_ = std::make_shared<const CxlShape>(ReadCxlShape(files_, devices, windows_in_use));
+  CxlShape shape = ReadCxlShape(files_, devices, windows_in_use);
+  // A region that was made meanwhile: its decoder may have been counted as the firmware's.
+  for (const HostFiles::Entry& entry : files_.Entries(kCxlDevices)) {
+    if (!IsNumbered(entry.name, "region")) continue;
+    shape.complete &= windows_in_use.contains(WindowOfRegion(files_, entry.name));
+  }
+  shape_ = std::make_shared<const CxlShape>(std::move(shape));
   devices_ = std::move(devices);
   read_at_ = now;
   return shape_;

@@ -47,7 +47,10 @@ struct CxlShape {
   bool complete = true;                     // Nothing was still to come while it was read.
 };
 
-// `names`: what is on the bus. `windows_in_use`: those with a region.
+// The window that a region lies in; "" if the region is gone.
+std::string WindowOfRegion(const HostFiles& files, const std::string& region);
+
+// `devices`: what is on the bus. `windows_in_use`: those with a region.
 CxlShape ReadCxlShape(const HostFiles& files, const std::vector<HostFiles::Entry>& devices,
                       const std::set<std::string>& windows_in_use);
 

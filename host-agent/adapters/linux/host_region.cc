@@ -18,7 +18,11 @@
 namespace cxlpool::agent {
 namespace {
 
-constexpr absl::Duration kPoll = absl::Milliseconds(2);
+constexpr absl::Duration kPoll = absl::Milliseconds(20);
+
+// It is there at once, or some milliseconds later (Linux 7).
+constexpr absl::Duration kSoon = absl::Milliseconds(100);
+constexpr absl::Duration kPollSoon = absl::Milliseconds(2);
 
 // A DAX device that is made again comes within milliseconds or not at all; other rungs wait.
 constexpr absl::Duration kRemakeTimeout = absl::Seconds(5);
@@ -69,10 +73,12 @@ bool SameShape(const CxlHostRegion& region, const HostRegionSpec& spec) {
 
 absl::Status AwaitDax(Machine& machine, uint64_t serial, const Deadline& deadline) {
   absl::Status status;
-  PollUntil(deadline, kPoll, [&] {
+  const auto there = [&] {
     status = LookUpDax(machine.files, serial).status();
     return status.ok();
-  });
+  };
+  if (PollUntil(Deadline::In(std::min(kSoon, deadline.left())), kPollSoon, there)) return status;
+  PollUntil(deadline, kPoll, there);
   return status;
 }
 

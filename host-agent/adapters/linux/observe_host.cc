@@ -32,7 +32,10 @@ ObservedHostRegion ViewRegion(const HostFiles& files, const CxlHostRegion& regio
                               const DaxDevice* dax) {
   ObservedHostRegion view;
   view.name = region.name;
-  for (const CxlRegionTarget& target : region.targets) view.serials.push_back(target.serial);
+  for (const CxlRegionTarget& target : region.targets) {
+    const bool there = !target.decoder.empty();
+    view.serials.push_back(there && target.serial == 0 ? kNoSerial : target.serial);
+  }
   view.committed = region.committed;
   view.hpa_bytes = region.hpa_bytes;
   view.size_bytes = region.size_bytes;

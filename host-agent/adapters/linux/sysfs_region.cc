@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "host-agent/adapters/linux/kernel_text.h"
-#include "host-agent/adapters/linux/libcxl_region.h"
 #include "host-agent/adapters/linux/refuse.h"
 
 namespace cxlpool::agent {
@@ -123,14 +122,14 @@ absl::Status Program(const HostFiles& files, const std::string& region, const Re
 
 }  // namespace
 
-absl::Status ProgramRegion(const HostFiles& files, const RegionPlan& plan) {
+absl::Status ProgramRegion(const HostFiles& files, const RegionPlan& plan, CleanUp clean_up) {
   absl::StatusOr<std::string> name = CreateEmpty(files, plan.window);
   if (!name.ok()) return name.status();
   std::vector<std::string> taken;
   absl::Status status = Program(files, *name, plan, taken);
   if (status.ok()) return status;
 
-  absl::Status undone = TakeRegionAway(files, *name);
+  absl::Status undone = clean_up(files, *name);
   // DPA that no target had yet is not found by way of the region.
   for (auto it = taken.rbegin(); it != taken.rend(); ++it) {
     files.Write(At(*it, "dpa_size"), "0");
@@ -147,7 +146,7 @@ absl::Status EnableRegion(const HostFiles& files, const std::string& name) {
   return CommitFailed("binding the region driver", error);
 }
 
-absl::Status DeleteRegion(const HostFiles& files, const CxlHostRegion& region) {
+absl::Status DeleteRegion(const HostFiles& files, const CxlHostRegion& region, CleanUp clean_up) {
   bool straight = true;
   const auto put = [&](const std::string& path, absl::string_view text) {
     straight = straight && files.Write(path, text) == 0;
@@ -162,7 +161,12 @@ absl::Status DeleteRegion(const HostFiles& files, const CxlHostRegion& region) {
   }
   put(At(region.window, "delete_region"), region.name);
   if (straight && !files.Exists(absl::StrCat(kCxl, "/", region.name))) return absl::OkStatus();
-  return TakeRegionAway(files, region.name);
+  absl::Status status = clean_up(files, region.name);
+  // The targets may be cleared already, and then it does not know them.
+  for (auto it = region.targets.rbegin(); it != region.targets.rend(); ++it) {
+    if (!it->decoder.empty()) files.Write(At(it->decoder, "dpa_size"), "0");
+  }
+  return status;
 }
 
 }  // namespace cxlpool::agent

@@ -8,23 +8,30 @@
 
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "host-agent/adapters/linux/cxl_snapshot.h"
 #include "host-agent/adapters/linux/host_files.h"
+#include "host-agent/adapters/linux/libcxl_region.h"
 #include "host-agent/adapters/linux/region_plan.h"
 
 namespace cxlpool::agent {
 
+// What takes a region away that does not go the straight way.
+using CleanUp = absl::FunctionRef<absl::Status(const HostFiles&, const std::string& name)>;
+
 // Creates, programs, commits and enables a region. INTERNAL/REGION_COMMIT names the file; what was
 // half made has been taken away (or the message says that it was not).
-absl::Status ProgramRegion(const HostFiles& files, const RegionPlan& plan);
+absl::Status ProgramRegion(const HostFiles& files, const RegionPlan& plan,
+                           CleanUp clean_up = TakeRegionAway);
 
 // Gives an existing, committed region to the region driver. INTERNAL/REGION_COMMIT.
 absl::Status EnableRegion(const HostFiles& files, const std::string& name);
 
 // Disables, uncommits, clears the targets, frees their DPA and deletes the region. Only its being
 // gone counts. INTERNAL/REGION_DESTROY.
-absl::Status DeleteRegion(const HostFiles& files, const CxlHostRegion& region);
+absl::Status DeleteRegion(const HostFiles& files, const CxlHostRegion& region,
+                          CleanUp clean_up = TakeRegionAway);
 
 }  // namespace cxlpool::agent
 

@@ -46,6 +46,11 @@ struct FakeRegions : FakeHost {
   std::string Get(const std::string& path) const { return files().Read(kDevices + path).value(); }
 };
 
+// In place of libcxl, which knows this machine's own regions alone.
+absl::Status SayThatItStays(const HostFiles&, const std::string& name) {
+  return absl::InternalError(name + " is still there");
+}
+
 RegionPlan Plan(const std::vector<uint64_t>& serials) {
   return {.window = "decoder0.0",
           .interleave_granularity_bytes = 256,
@@ -82,13 +87,13 @@ TEST(SysfsRegionTest, AFailureNamesTheFileAndGivesTheDpaBack) {
   const FakeRegions host;
   const std::string target1 = host.Path(kDevices + "region7/target1");
   std::filesystem::remove(target1);
-  const absl::Status status = ProgramRegion(host.files(), Plan({0x1004, 0x1005}));
+  const absl::Status status = ProgramRegion(host.files(), Plan({0x1004, 0x1005}), SayThatItStays);
   EXPECT_EQ(ReasonOf(status), "REGION_COMMIT");
   EXPECT_THAT(std::string(status.message()), HasSubstr("region7/target1: No such file"));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("is still there"));  // These files stay.
+  EXPECT_THAT(std::string(status.message()), HasSubstr("; and region7 is still there"));
   EXPECT_EQ(host.Get("decoder4.0/dpa_size"), "0");
   EXPECT_EQ(host.Get("decoder5.0/dpa_size"), "0");
-  EXPECT_THAT(std::string(ProgramRegion(host.files(), Plan({0x1009})).message()),
+  EXPECT_THAT(std::string(ProgramRegion(host.files(), Plan({0x1009}), SayThatItStays).message()),
               HasSubstr("memdev 0x1009 has no endpoint"));
 }
 
@@ -103,7 +108,7 @@ TEST(SysfsRegionTest, DeletingUndoesEachStep) {
   host.Put(kDevices + "region7/target2", "decoder5.0\n");
   host.Put(kDevices + "region7/target1", "gone\n");
   // The folder stays, which is what is complained about.
-  EXPECT_EQ(ReasonOf(DeleteRegion(host.files(), region)), "REGION_DESTROY");
+  EXPECT_EQ(DeleteRegion(host.files(), region, SayThatItStays).message(), "region7 is still there");
   EXPECT_EQ(host.files().Read(kUnbind), "region7");
   EXPECT_EQ(host.Get("region7/commit"), "0");
   EXPECT_EQ(host.Get("region7/target0"), "");
@@ -112,6 +117,25 @@ TEST(SysfsRegionTest, DeletingUndoesEachStep) {
   EXPECT_EQ(host.Get("decoder4.0/dpa_size"), "0");
   EXPECT_EQ(host.Get("decoder5.0/dpa_size"), "0");
   EXPECT_EQ(host.Get("decoder0.0/delete_region"), "region7");
+}
+
+TEST(SysfsRegionTest, DpaIsFreedAlsoWhereTheStraightWayEnds) {
+  const FakeRegions host;
+  CxlHostRegion region;
+  region.name = "region7";
+  region.window = "decoder0.0";
+  region.committed = true;
+  region.targets = {{"decoder4.0", 0x1004}};
+  std::filesystem::remove(host.Path(kDevices + "region7/commit"));
+  host.Put(kDevices + "decoder4.0/dpa_size", "0x10000000\n");
+  std::string cleared;
+  const auto clean_up = [&](const HostFiles&, const std::string& name) {
+    cleared = name;
+    return absl::OkStatus();
+  };
+  EXPECT_EQ(DeleteRegion(host.files(), region, clean_up), absl::OkStatus());
+  EXPECT_EQ(cleared, "region7");
+  EXPECT_EQ(host.Get("decoder4.0/dpa_size"), "0");
 }
 
 }  // namespace

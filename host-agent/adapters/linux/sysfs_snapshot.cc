@@ -25,13 +25,6 @@ std::string At(absl::string_view device, absl::string_view attribute) {
   return absl::StrCat(kCxlDevices, "/", device, "/", attribute);
 }
 
-// The window that a region lies in; "" if the region is gone.
-std::string WindowOf(const HostFiles& files, const std::string& region) {
-  const std::string link = files.LinkText(absl::StrCat(kCxlDevices, "/", region));
-  const std::vector<absl::string_view> path = absl::StrSplit(link, '/');
-  return path.size() < 2 ? "" : std::string(path[path.size() - 2]);
-}
-
 // What is on the bus at one moment.
 class CxlBus {
  public:
@@ -41,7 +34,8 @@ class CxlBus {
     // Regions come and go, and change nothing in what they lie on: region0, dax_region0.
     std::erase_if(lasting, [&](const HostFiles::Entry& entry) {
       if (!absl::StrContains(entry.name, "region")) return false;
-      std::string window = IsNumbered(entry.name, "region") ? WindowOf(files, entry.name) : "";
+      std::string window =
+          IsNumbered(entry.name, "region") ? WindowOfRegion(files, entry.name) : "";
       if (!window.empty()) windows_in_use.insert(window);
       if (!window.empty()) regions_.emplace_back(entry.name, std::move(window));
       return true;
