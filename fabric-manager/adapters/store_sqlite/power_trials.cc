@@ -72,6 +72,7 @@ class Trials {
     }
     found_ = at_.Empty("found");
     script_ = script;
+    visited_ = 0;
     return absl::OkStatus();
   }
 
@@ -83,7 +84,8 @@ class Trials {
     if (absl::Status status = Tell(script); !status.ok()) return status;
     Moment moment = moments_[number % moments_.size()];
     const uint64_t round = number / moments_.size();
-    if (script == 1 && round == 0) ++visited_;
+    if (round == 0) ++visited_;
+    visited_all_ |= visited_ == moments_.size();
     PowerStory& story = stories_[moment.story];
     if (round % 3 == 2) moment.position = Seeded(seed).Below(story.disk->position() + 1);
     return TryPowerCut(story, moment.position, seed, found_, trace, counts_);
@@ -101,7 +103,7 @@ class Trials {
   }
 
   std::string Missing() const {
-    if (visited_ < moments_.size()) {
+    if (!visited_all_) {
       return absl::StrCat("only ", visited_, " of ", moments_.size(), " moments; give more seeds");
     }
     const CutCounts& cuts = counts_.cuts;
@@ -128,7 +130,8 @@ class Trials {
   std::vector<PowerStory> stories_;
   std::vector<Moment> moments_;
   PowerTrialCounts counts_;
-  uint64_t visited_ = 0;
+  uint64_t visited_ = 0;      // Moments of this script.
+  bool visited_all_ = false;  // Of some script.
 };
 
 }  // namespace
