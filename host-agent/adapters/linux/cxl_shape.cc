@@ -7,16 +7,11 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "host-agent/adapters/linux/age.h"
 #include "host-agent/adapters/linux/kernel_text.h"
 
 namespace cxlpool::agent {
 namespace {
-
-constexpr size_t kMaxWays = 16;  // CXL 3.1, 8.2.4.20: HDM decoder interleave ways.
-
-std::string At(absl::string_view device, absl::string_view attribute) {
-  return absl::StrCat(kCxlDevices, "/", device, "/", attribute);
-}
 
 // Reads one shape.
 class Reader {
@@ -51,11 +46,11 @@ class Reader {
     } else if (IsNumbered(name, "mem")) {
       memdevs_.push_back(name);
     } else if (IsNumbered(name, "endpoint")) {
-      endpoint_of_[Expect(files_.LinkName(At(name, "uport")))] = name;
+      endpoint_of_[Expect(files_.LinkName(CxlFile(name, "uport")))] = name;
       shape_.serials[name.substr(8)] = Number(name, "uport/serial");
     } else if (IsNumbered(name, "port")) {
       ports_.push_back({name, files_.LinkText(absl::StrCat(kCxlDevices, "/", name)) + "/",
-                        Expect(files_.LinkName(At(name, "uport")))});
+                        Expect(files_.LinkName(CxlFile(name, "uport")))});
     } else if (const auto decoder = ParseDecoder(name)) {
       decoders_[decoder->port].push_back(decoder->id);
     }
@@ -68,9 +63,9 @@ class Reader {
   }
 
   uint64_t Number(absl::string_view device, absl::string_view attribute) {
-    const std::optional<uint64_t> number = files_.ReadNumber(At(device, attribute));
+    const std::optional<uint64_t> number = files_.ReadNumber(CxlFile(device, attribute));
     if (!number.has_value()) shape_.complete = false;
-    return number == ~uint64_t{0} ? 0 : number.value_or(0);  // The kernel's word for none.
+    return KnownOrZero(number);
   }
 
   // With its windows and bridges.
@@ -80,8 +75,8 @@ class Reader {
       uint64_t id = 0;
       if (!absl::StartsWith(name, "dport") || !absl::SimpleAtoi(name.substr(5), &id)) continue;
       CxlShape::Bridge bridge;
-      bridge.pci_name = Expect(files_.LinkName(At(root, name)));
-      bridge.acpi_name = files_.LinkName(At(root, absl::StrCat(name, "/firmware_node")));
+      bridge.pci_name = Expect(files_.LinkName(CxlFile(root, name)));
+      bridge.acpi_name = files_.LinkName(CxlFile(root, absl::StrCat(name, "/firmware_node")));
       if (bridge.acpi_name.empty()) bridge.acpi_name = bridge.pci_name;
       bridges.emplace(id, std::move(bridge));
     }
@@ -108,11 +103,11 @@ class Reader {
     window.largest_free_bytes = window.size_bytes;
     window.interleave_granularity_bytes =
         static_cast<uint32_t>(Number(name, "interleave_granularity"));
-    window.volatile_capable = files_.ReadNumber(At(name, "cap_ram")) == 1;
-    const std::string targets = files_.Read(At(name, "target_list")).value_or("");
+    window.volatile_capable = files_.ReadNumber(CxlFile(name, "cap_ram")) == 1;
+    const std::string targets = files_.Read(CxlFile(name, "target_list")).value_or("");
     for (absl::string_view target : absl::StrSplit(targets, ',')) {
       uint64_t id = 0;
-      if (!absl::SimpleAtoi(target, &id) || window.bridges.size() == kMaxWays) break;
+      if (!absl::SimpleAtoi(target, &id) || window.bridges.size() == kMaxInterleaveWays) break;
       const auto bridge = bridges.find(id);
       window.bridges.push_back(bridge == bridges.end() ? "" : bridge->second.pci_name);
     }
@@ -146,7 +141,7 @@ class Reader {
     CxlShape::Memdev found;
     found.memdev.name = name;
     found.memdev.serial = Number(name, "serial");
-    found.memdev.size_bytes = files_.ReadNumber(At(name, "ram/size")).value_or(0);
+    found.memdev.size_bytes = files_.ReadNumber(CxlFile(name, "ram/size")).value_or(0);
     found.memdev.pci_device = parts[parts.size() - 2];
     found.memdev.pci_bridge = PciHostBridgeOf(path);
     const auto endpoint = endpoint_of_.find(name);
@@ -183,7 +178,7 @@ std::shared_ptr<const CxlShape> CxlShapes::Read(std::vector<HostFiles::Entry> de
                                                 const std::set<std::string>& windows_in_use,
                                                 absl::Time now) {
   const MutexLock lock(mutex_);
-  const bool young = now >= read_at_ && now - read_at_ < kMaxAge;
+  const bool young = IsYoung(read_at_, now, kMaxAge);
   if (shape_ != nullptr && shape_->complete && young && devices == devices_) return shape_;
   CxlShape shape = ReadCxlShape(files_, devices, windows_in_use);
   // A region that was made meanwhile: its decoder may have been counted as the firmware's.

@@ -22,8 +22,6 @@
 
 namespace cxlpool::agent {
 
-inline constexpr absl::string_view kCxlDevices = "sys/bus/cxl/devices";
-
 struct CxlShape {
   struct Port {
     std::string name;           // portN.

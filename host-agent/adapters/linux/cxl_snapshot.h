@@ -12,6 +12,8 @@
 
 namespace cxlpool::agent {
 
+inline constexpr size_t kMaxInterleaveWays = 16;  // CXL 3.1, 8.2.4.20: of an HDM decoder.
+
 // One HDM decoder of a host bridge or switch. In use from the moment a region's target takes it
 // until the region lets go of it. Its address and size tell nothing about that: the kernel leaves
 // them in a freed decoder.

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "host-agent/adapters/linux/cxl_snapshot.h"
 #include "host-agent/adapters/linux/dax_driver.h"
 #include "host-agent/adapters/linux/kernel_text.h"
 #include "host-agent/adapters/linux/refuse.h"
@@ -21,22 +22,19 @@
 namespace cxlpool::agent {
 namespace {
 
-constexpr absl::string_view kCxl = "sys/bus/cxl/devices";
-constexpr int kMaxWays = 16;  // CXL 3.1, 8.2.4.20: HDM decoder interleave ways.
-
 // Serial of the memdev that an endpoint decoder belongs to.
 std::optional<uint64_t> SerialOfDecoder(const HostFiles& files, const std::string& decoder) {
   const std::optional<DecoderName> name = ParseDecoder(decoder);
   if (!name.has_value()) return std::nullopt;
-  return files.ReadNumber(absl::StrCat(kCxl, "/endpoint", name->port, "/uport/serial"));
+  return files.ReadNumber(absl::StrCat(kCxlDevices, "/endpoint", name->port, "/uport/serial"));
 }
 
 std::string RegionOf(const HostFiles& files, uint64_t serial) {
-  for (const std::string& region : files.List(kCxl)) {
+  for (const std::string& region : files.List(kCxlDevices)) {
     if (!IsNumbered(region, "region")) continue;
-    for (int position = 0; position < kMaxWays; ++position) {
+    for (size_t position = 0; position < kMaxInterleaveWays; ++position) {
       const std::optional<std::string> target =
-          files.Read(absl::StrCat(kCxl, "/", region, "/target", position));
+          files.Read(absl::StrCat(kCxlDevices, "/", region, "/target", position));
       if (!target.has_value()) break;
       if (SerialOfDecoder(files, *target) == serial) return region;
     }
@@ -47,7 +45,8 @@ std::string RegionOf(const HostFiles& files, uint64_t serial) {
 // daxN.M below the region; "" until the kernel has made it.
 std::string DaxBelow(const HostFiles& files, const std::string& region) {
   // The kernel numbers a region's DAX region as the region.
-  for (const std::string& dax : files.List(absl::StrCat(kCxl, "/", region, "/dax_", region))) {
+  for (const std::string& dax :
+       files.List(absl::StrCat(kCxlDevices, "/", region, "/dax_", region))) {
     if (absl::StartsWith(dax, "dax") && absl::StrContains(dax, '.')) return dax;
   }
   return "";

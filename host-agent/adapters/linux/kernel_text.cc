@@ -83,6 +83,14 @@ std::optional<uint32_t> ParseSlotNumber(absl::string_view name) {
   return static_cast<uint32_t>(*number);
 }
 
+std::string CxlFile(absl::string_view device, absl::string_view attribute) {
+  return absl::StrCat(kCxlDevices, "/", device, "/", attribute);
+}
+
+uint64_t KnownOrZero(std::optional<uint64_t> number) {
+  return number == ~uint64_t{0} ? 0 : number.value_or(0);
+}
+
 bool IsNumbered(absl::string_view name, absl::string_view kind) {
   int number = 0;
   return absl::StartsWith(name, kind) && absl::SimpleAtoi(name.substr(kind.size()), &number);

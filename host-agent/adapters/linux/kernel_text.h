@@ -28,6 +28,14 @@ std::optional<uint64_t> MeminfoBytes(absl::string_view meminfo, absl::string_vie
 // The number of a PCI slot's folder: "10" gives 10. Nothing for others ("10-1", "eth").
 std::optional<uint32_t> ParseSlotNumber(absl::string_view name);
 
+inline constexpr absl::string_view kCxlDevices = "sys/bus/cxl/devices";
+
+// An attribute or link of a CXL device, as a path for HostFiles.
+std::string CxlFile(absl::string_view device, absl::string_view attribute);
+
+// A number as the kernel writes it: all ones is its word for none. 0: none, or unknown.
+uint64_t KnownOrZero(std::optional<uint64_t> number);
+
 // Of a CXL device: "port" and a number; not "ports", not "portal1".
 bool IsNumbered(absl::string_view name, absl::string_view kind);
 

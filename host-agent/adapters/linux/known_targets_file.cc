@@ -16,13 +16,12 @@
 namespace cxlpool::agent {
 namespace {
 
-constexpr size_t kMaxTargets = 16;  // CXL 3.1, 8.2.4.20: HDM decoder interleave ways.
 constexpr absl::string_view kWhat = "known regions";
 constexpr size_t kMaxBytes = 256 << 10;  // More than kMaxKnownRegions lines of the longest kind.
 
 bool IsWorthKeeping(const KnownRegion& region) {
   return region.hpa_bytes != 0 && region.inode != 0 && !region.serials.empty() &&
-         region.serials.size() <= kMaxTargets &&
+         region.serials.size() <= kMaxInterleaveWays &&
          std::all_of(region.serials.begin(), region.serials.end(), IsPoolSerial);
 }
 

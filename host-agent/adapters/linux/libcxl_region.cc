@@ -3,13 +3,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "host-agent/adapters/linux/cxl_snapshot.h"
+#include "host-agent/adapters/linux/kernel_text.h"
 #include "host-agent/adapters/linux/libcxl_context.h"
 #include "host-agent/adapters/linux/refuse.h"
 
 namespace cxlpool::agent {
 namespace {
-
-constexpr uint32_t kMaxWays = 16;
 
 cxl_region* FindByName(cxl_ctx* context, const std::string& name) {
   cxl_bus* bus = nullptr;
@@ -36,7 +36,7 @@ absl::Status TakeRegionAway(const HostFiles& files, const std::string& name) {
   if (region != nullptr) {
     std::vector<cxl_decoder*> targets;
     const unsigned int ways = cxl_region_get_interleave_ways(region);
-    const int positions = ways > kMaxWays ? 0 : static_cast<int>(ways);
+    const int positions = ways > kMaxInterleaveWays ? 0 : static_cast<int>(ways);
     for (int i = 0; i < positions; ++i) {
       cxl_decoder* const target = cxl_region_get_target_decoder(region, i);
       if (target != nullptr) targets.push_back(target);
@@ -49,7 +49,7 @@ absl::Status TakeRegionAway(const HostFiles& files, const std::string& name) {
     }
     keep(cxl_region_delete(region));
   }
-  if (!files.Exists(absl::StrCat("sys/bus/cxl/devices/", name))) return absl::OkStatus();
+  if (!files.Exists(absl::StrCat(kCxlDevices, "/", name))) return absl::OkStatus();
   return Refuse(
       absl::StatusCode::kInternal, "REGION_DESTROY",
       absl::StrCat("host region ", name,

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "host-agent/adapters/linux/age.h"
 #include "host-agent/adapters/linux/kernel_text.h"
 #include "proto/support/unique_fd.h"
 
@@ -81,7 +82,7 @@ uint64_t ReadPageStructSpare(const HostFiles& files) {
 
 uint64_t PageStructSpare::Read(absl::Time now) {
   const MutexLock lock(mutex_);
-  if (now < read_at_ || now - read_at_ >= kMaxAge) {
+  if (!IsYoung(read_at_, now, kMaxAge)) {
     bytes_ = ReadPageStructSpare(files_);
     read_at_ = now;
   }

@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "host-agent/adapters/linux/age.h"
 #include "host-agent/adapters/linux/kernel_text.h"
 #include "host-agent/adapters/linux/refuse.h"
 
@@ -55,8 +56,7 @@ std::vector<PciSlot> ReadPciSlots(const HostFiles& files) {
 std::vector<PciSlot> PciSlots::Read(absl::Time now) {
   std::vector<HostFiles::Entry> seen = files_.Entries(kSlots);
   const MutexLock lock(mutex_);
-  const bool young = now >= read_at_ && now - read_at_ < kMaxAge;
-  if (young && seen == seen_) return slots_;
+  if (IsYoung(read_at_, now, kMaxAge) && seen == seen_) return slots_;
   slots_ = ReadPciSlots(files_);
   seen_ = std::move(seen);
   read_at_ = now;

@@ -6,12 +6,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "host-agent/adapters/linux/kernel_text.h"
 #include "host-agent/model/observation.h"
 
 namespace cxlpool::agent {
 namespace {
-
-constexpr absl::string_view kDevices = "sys/bus/cxl/devices";
 
 // "mem3"; "memory..." is none.
 bool IsMemdev(absl::string_view name) {
@@ -22,10 +21,10 @@ bool IsMemdev(absl::string_view name) {
 
 std::vector<PoolMemdev> ReadPoolMemdevs(const HostFiles& files) {
   std::vector<PoolMemdev> memdevs;
-  for (const std::string& name : files.List(kDevices)) {
+  for (const std::string& name : files.List(kCxlDevices)) {
     if (!IsMemdev(name)) continue;
     PoolMemdev memdev;
-    memdev.path = absl::StrCat(kDevices, "/", name);
+    memdev.path = absl::StrCat(kCxlDevices, "/", name);
     memdev.serial = files.ReadNumber(absl::StrCat(memdev.path, "/serial")).value_or(0);
     if (!IsPoolSerial(memdev.serial)) continue;
     memdev.device = files.Resolve(memdev.path);

@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "host-agent/adapters/linux/kernel_text.h"
 #include "host-agent/adapters/linux/pci_slots.h"
 #include "host-agent/adapters/linux/pcie_slot_control.h"
 #include "host-agent/adapters/linux/refuse.h"
@@ -14,7 +15,6 @@
 namespace cxlpool::agent {
 namespace {
 
-constexpr absl::string_view kMemdevs = "sys/bus/cxl/devices";
 constexpr absl::Duration kPoll = absl::Milliseconds(20);
 constexpr absl::Duration kPokeAgain = absl::Seconds(1);
 
@@ -56,9 +56,9 @@ absl::Status PowerFailed(const PciSlot& slot, absl::string_view what, int error)
 }  // namespace
 
 std::string MemdevBySerial(const HostFiles& files, uint64_t serial) {
-  for (const std::string& name : files.List(kMemdevs)) {
+  for (const std::string& name : files.List(kCxlDevices)) {
     if (absl::StartsWith(name, "mem") &&
-        files.ReadNumber(absl::StrCat(kMemdevs, "/", name, "/serial")) == serial) {
+        files.ReadNumber(absl::StrCat(kCxlDevices, "/", name, "/serial")) == serial) {
       return name;
     }
   }

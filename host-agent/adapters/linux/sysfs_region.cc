@@ -15,13 +15,8 @@
 namespace cxlpool::agent {
 namespace {
 
-constexpr absl::string_view kCxl = "sys/bus/cxl/devices";
 constexpr absl::string_view kDriver = "sys/bus/cxl/drivers/cxl_region";
 constexpr int kNameAttempts = 5;
-
-std::string At(absl::string_view device, absl::string_view attribute) {
-  return absl::StrCat(kCxl, "/", device, "/", attribute);
-}
 
 absl::Status CommitFailed(absl::string_view step, int error) {
   return Refuse(absl::StatusCode::kInternal, "REGION_COMMIT",
@@ -32,7 +27,7 @@ absl::Status CommitFailed(absl::string_view step, int error) {
 
 absl::Status Put(const HostFiles& files, absl::string_view device, absl::string_view attribute,
                  absl::string_view text) {
-  const int error = files.Write(At(device, attribute), text);
+  const int error = files.Write(CxlFile(device, attribute), text);
   return error == 0 ? absl::OkStatus()
                     : CommitFailed(absl::StrCat("at ", device, "/", attribute), error);
 }
@@ -40,7 +35,7 @@ absl::Status Put(const HostFiles& files, absl::string_view device, absl::string_
 // Makes an empty region under the window and returns its name. The file hands out the next name;
 // whoever writes it back first has it.
 absl::StatusOr<std::string> CreateEmpty(const HostFiles& files, const std::string& window) {
-  const std::string create = At(window, "create_ram_region");
+  const std::string create = CxlFile(window, "create_ram_region");
   int error = 0;
   for (int attempt = 0; attempt < kNameAttempts; ++attempt) {
     const std::optional<std::string> name = files.Read(create);
@@ -72,17 +67,17 @@ absl::StatusOr<std::string> TakeEndpointDecoder(const HostFiles& files,
                                                 uint64_t serial, uint64_t bytes) {
   const auto endpoint = std::find_if(names.begin(), names.end(), [&](const std::string& name) {
     return absl::StartsWith(name, "endpoint") &&
-           files.ReadNumber(At(name, "uport/serial")) == serial;
+           files.ReadNumber(CxlFile(name, "uport/serial")) == serial;
   });
   if (endpoint == names.end()) {
     return CommitFailed(absl::StrFormat("memdev %#x has no endpoint", serial), 0);
   }
   std::string lowest_free;
   for (const std::string& decoder : DecodersOf(names, absl::string_view(*endpoint).substr(8))) {
-    const std::optional<uint64_t> held = files.ReadNumber(At(decoder, "dpa_size"));
+    const std::optional<uint64_t> held = files.ReadNumber(CxlFile(decoder, "dpa_size"));
     if (!held.has_value()) continue;  // It is going.
     if (*held != 0) {                 // Without DPA it is in no region.
-      if (files.Read(At(decoder, "region")) != "") continue;
+      if (files.Read(CxlFile(decoder, "region")) != "") continue;
       if (!Put(files, decoder, "dpa_size", "0").ok()) continue;
     }
     lowest_free = decoder;
@@ -104,7 +99,7 @@ absl::Status Program(const HostFiles& files, const std::string& region, const Re
       Put(files, region, "interleave_granularity", absl::StrCat(plan.interleave_granularity_bytes));
   if (status.ok()) status = Put(files, region, "interleave_ways", absl::StrCat(ways));
   if (!status.ok()) return status;
-  const std::vector<std::string> names = files.List(kCxl);
+  const std::vector<std::string> names = files.List(kCxlDevices);
   for (const uint64_t serial : plan.serials) {
     absl::StatusOr<std::string> decoder =
         TakeEndpointDecoder(files, names, serial, plan.size_bytes / ways);
@@ -132,7 +127,7 @@ absl::Status ProgramRegion(const HostFiles& files, const RegionPlan& plan, Clean
   absl::Status undone = clean_up(files, *name);
   // DPA that no target had yet is not found by way of the region.
   for (auto it = taken.rbegin(); it != taken.rend(); ++it) {
-    files.Write(At(*it, "dpa_size"), "0");
+    files.Write(CxlFile(*it, "dpa_size"), "0");
   }
   if (undone.ok()) return status;
   return Refuse(absl::StatusCode::kInternal, "REGION_COMMIT",
@@ -142,7 +137,7 @@ absl::Status ProgramRegion(const HostFiles& files, const RegionPlan& plan, Clean
 
 absl::Status EnableRegion(const HostFiles& files, const std::string& name) {
   const int error = files.Write(absl::StrCat(kDriver, "/bind"), name);
-  if (!files.LinkName(At(name, "driver")).empty()) return absl::OkStatus();
+  if (!files.LinkName(CxlFile(name, "driver")).empty()) return absl::OkStatus();
   return CommitFailed("binding the region driver", error);
 }
 
@@ -152,19 +147,21 @@ absl::Status DeleteRegion(const HostFiles& files, const CxlHostRegion& region, C
     straight = straight && files.Write(path, text) == 0;
   };
   if (region.enabled) put(absl::StrCat(kDriver, "/unbind"), region.name);
-  if (region.committed) put(At(region.name, "commit"), "0");
+  if (region.committed) put(CxlFile(region.name, "commit"), "0");
   for (size_t i = 0; i < region.targets.size(); ++i) {
-    if (!region.targets[i].decoder.empty()) put(At(region.name, absl::StrCat("target", i)), "\n");
+    if (!region.targets[i].decoder.empty())
+      put(CxlFile(region.name, absl::StrCat("target", i)), "\n");
   }
   for (auto it = region.targets.rbegin(); it != region.targets.rend(); ++it) {
-    if (!it->decoder.empty()) put(At(it->decoder, "dpa_size"), "0");
+    if (!it->decoder.empty()) put(CxlFile(it->decoder, "dpa_size"), "0");
   }
-  put(At(region.window, "delete_region"), region.name);
-  if (straight && !files.Exists(absl::StrCat(kCxl, "/", region.name))) return absl::OkStatus();
+  put(CxlFile(region.window, "delete_region"), region.name);
+  if (straight && !files.Exists(absl::StrCat(kCxlDevices, "/", region.name)))
+    return absl::OkStatus();
   absl::Status status = clean_up(files, region.name);
   // The targets may be cleared already, and then it does not know them.
   for (auto it = region.targets.rbegin(); it != region.targets.rend(); ++it) {
-    if (!it->decoder.empty()) files.Write(At(it->decoder, "dpa_size"), "0");
+    if (!it->decoder.empty()) files.Write(CxlFile(it->decoder, "dpa_size"), "0");
   }
   return status;
 }

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -58,6 +59,16 @@ RegionPlan Plan(const std::vector<uint64_t>& serials) {
           .serials = serials};
 }
 
+// region7 as a look shows it.
+CxlHostRegion Seen(std::vector<CxlRegionTarget> targets) {
+  CxlHostRegion region;
+  region.name = "region7";
+  region.window = "decoder0.0";
+  region.committed = true;
+  region.targets = std::move(targets);
+  return region;
+}
+
 TEST(SysfsRegionTest, ProgramsARegionOverItsMemdevsInOrder) {
   const FakeRegions host;
   ASSERT_EQ(ProgramRegion(host.files(), Plan({0x1005, 0x1004})), absl::OkStatus());
@@ -100,11 +111,8 @@ TEST(SysfsRegionTest, AFailureNamesTheFileAndGivesTheDpaBack) {
 TEST(SysfsRegionTest, DeletingUndoesEachStep) {
   const FakeRegions host;
   ASSERT_EQ(ProgramRegion(host.files(), Plan({0x1004, 0x1005})), absl::OkStatus());
-  CxlHostRegion region;
-  region.name = "region7";
-  region.window = "decoder0.0";
-  region.enabled = region.committed = true;
-  region.targets = {{"decoder4.0", 0x1004}, {"", 0}, {"decoder5.0", 0x1005}};
+  CxlHostRegion region = Seen({{"decoder4.0", 0x1004}, {"", 0}, {"decoder5.0", 0x1005}});
+  region.enabled = true;
   host.Put(kDevices + "region7/target2", "decoder5.0\n");
   host.Put(kDevices + "region7/target1", "gone\n");
   // The folder stays, which is what is complained about.
@@ -121,11 +129,7 @@ TEST(SysfsRegionTest, DeletingUndoesEachStep) {
 
 TEST(SysfsRegionTest, DpaIsFreedAlsoWhereTheStraightWayEnds) {
   const FakeRegions host;
-  CxlHostRegion region;
-  region.name = "region7";
-  region.window = "decoder0.0";
-  region.committed = true;
-  region.targets = {{"decoder4.0", 0x1004}};
+  const CxlHostRegion region = Seen({{"decoder4.0", 0x1004}});
   std::filesystem::remove(host.Path(kDevices + "region7/commit"));
   host.Put(kDevices + "decoder4.0/dpa_size", "0x10000000\n");
   std::string cleared;

@@ -19,12 +19,6 @@ namespace cxlpool::agent {
 namespace {
 
 constexpr absl::string_view kDax = "sys/bus/dax/devices";
-constexpr size_t kMaxWays = 16;  // CXL 3.1, 8.2.4.20: HDM decoder interleave ways.
-
-std::string At(absl::string_view device, absl::string_view attribute) {
-  return absl::StrCat(kCxlDevices, "/", device, "/", attribute);
-}
-
 // What is on the bus at one moment.
 class CxlBus {
  public:
@@ -82,16 +76,15 @@ class CxlBus {
 
  private:
   uint64_t Number(absl::string_view device, absl::string_view attribute) const {
-    const uint64_t value = files_.ReadNumber(At(device, attribute)).value_or(0);
-    return value == ~uint64_t{0} ? 0 : value;  // The kernel's word for none.
+    return KnownOrZero(files_.ReadNumber(CxlFile(device, attribute)));
   }
 
   std::string Text(absl::string_view device, absl::string_view attribute) const {
-    return files_.Read(At(device, attribute)).value_or("");
+    return files_.Read(CxlFile(device, attribute)).value_or("");
   }
 
   bool IsBound(const std::string& device) const {
-    return !files_.LinkName(At(device, "driver")).empty();
+    return !files_.LinkName(CxlFile(device, "driver")).empty();
   }
 
   // The serial of the memdev that this endpoint decoder belongs to; 0 if it is gone.
@@ -143,7 +136,7 @@ class CxlBus {
     region.interleave_granularity_bytes =
         static_cast<uint32_t>(Number(name, "interleave_granularity"));
     const uint64_t ways = Number(name, "interleave_ways");
-    if (ways > kMaxWays) return region;
+    if (ways > kMaxInterleaveWays) return region;
     for (uint64_t position = 0; position < ways; ++position) {
       CxlRegionTarget target;
       target.decoder = Text(name, absl::StrCat("target", position));
@@ -236,9 +229,10 @@ std::vector<DaxDevice> ReadDaxDevices(const HostFiles& files) {
 bool MemdevReady(const HostFiles& files, uint64_t serial) {
   FlushBus(files);
   CxlShapes shapes(files);
-  const CxlSnapshot snapshot = ReadOnce(files, shapes);
-  const CxlMemdev* const memdev = FindMemdev(snapshot, serial);
-  return memdev != nullptr && memdev->ready;
+  const std::vector<CxlMemdev> memdevs = CxlBus(files, shapes).Memdevs();
+  return std::any_of(memdevs.begin(), memdevs.end(), [serial](const CxlMemdev& memdev) {
+    return memdev.serial == serial && memdev.ready;
+  });
 }
 
 }  // namespace cxlpool::agent
