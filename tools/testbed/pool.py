@@ -102,8 +102,7 @@ driver = "{self.driver}"
         for host in self.host_names():
             self.cli('host', 'enrol', host)
 
-    # An agent that came before its host was enrolled tries again a minute later.
-    def wait_hosts_online(self, timeout=150):
+    def wait_hosts_online(self, timeout=60):
         wait_until(lambda: all(h.get('state') == 'ONLINE' for h in self.cli('host', 'list')['hosts']), timeout,
                    'every host is online')
 

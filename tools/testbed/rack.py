@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from .pool import Pool
+from .pool import Pool, free_port
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPOSITORY / 'qemu-cxl'))
@@ -76,11 +76,20 @@ socket = "/run/cxlpool/agent.sock"
         self.rack = Rack.up(self.topology_name, self.directory / 'rack', self.image,
                             {name: self.overlay(name) for name in self.host_names()}, manager_port=self.port)
         self.hosts = {name: self.rack.host(name) for name in self.host_names()}
+        self.enrol_unheard()
+        self.write_manager_config()
+        self.start_manager()
+        self.wait_hosts_online()
+        return self
+
+    def enrol_unheard(self):
+        """Where no agent dials yet: one that comes before its host is enrolled tries again a minute later."""
+        dialled, self.port = self.port, free_port()
         self.write_manager_config()
         self.start_manager()
         self.enrol_hosts()
-        self.wait_hosts_online()
-        return self
+        self.manager.kill()
+        self.port = dialled
 
     def close(self):
         if self.manager:
