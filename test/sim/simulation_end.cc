@@ -11,6 +11,28 @@ namespace {
 // Pauses, and hosts without power, have ends of their own, at most twelve seconds away.
 constexpr int64_t kToSettle_us = 30 * kSecond_us;
 
+// What was lost cannot come back under one that stayed: decoders are a stack. What is to go, goes.
+bool IsBlocked(bool detaching, const std::string& reason) {
+  const bool repair = reason.starts_with("LD_LOST") || reason.starts_with("HOST_RESTARTED");
+  return !detaching && repair && reason.find("BRIDGE_BLOCKED") != std::string::npos;
+}
+bool IsBlocked(const fm::Attachment& attachment) {
+  return IsBlocked(attachment.detaching, attachment.reason);
+}
+bool IsTailBlocked(const fm::Attachment& attachment) {
+  return attachment.tail.has_value() &&
+         IsBlocked(attachment.tail->detaching, attachment.tail->reason);
+}
+
+// It is ALLOCATED once it was online everywhere, and a resize ends when all have the new extents.
+bool WaitsForABridge(const fm::Region& region) {
+  const bool reserved = region.state == fm::RegionState::kReserved && !region.compensating;
+  const bool grows = region.resizing() && !region.tail_leaving;
+  if (!reserved && !grows) return false;
+  return std::any_of(region.attachments.begin(), region.attachments.end(),
+                     [](const auto& a) { return IsBlocked(a) || IsTailBlocked(a); });
+}
+
 }  // namespace
 
 // --- The end.
@@ -85,32 +107,6 @@ std::string SimulationRun::WhyNotThere(const fm::Region& region,
   }
   return "";
 }
-
-namespace {
-
-// What was lost cannot come back under one that stayed: decoders are a stack. What is to go, goes.
-bool IsBlocked(bool detaching, const std::string& reason) {
-  const bool repair = reason.starts_with("LD_LOST") || reason.starts_with("HOST_RESTARTED");
-  return !detaching && repair && reason.find("BRIDGE_BLOCKED") != std::string::npos;
-}
-bool IsBlocked(const fm::Attachment& attachment) {
-  return IsBlocked(attachment.detaching, attachment.reason);
-}
-bool IsTailBlocked(const fm::Attachment& attachment) {
-  return attachment.tail.has_value() &&
-         IsBlocked(attachment.tail->detaching, attachment.tail->reason);
-}
-
-// It is ALLOCATED once it was online everywhere, and a resize ends when all have the new extents.
-bool WaitsForABridge(const fm::Region& region) {
-  const bool reserved = region.state == fm::RegionState::kReserved && !region.compensating;
-  const bool grows = region.resizing() && !region.tail_leaving;
-  if (!reserved && !grows) return false;
-  return std::any_of(region.attachments.begin(), region.attachments.end(),
-                     [](const auto& a) { return IsBlocked(a) || IsTailBlocked(a); });
-}
-
-}  // namespace
 
 std::string SimulationRun::WhyNotSettled() const {
   std::string why;
