@@ -40,6 +40,8 @@ absl::Status PoolState::CheckInvariants() const {
   if (absl::Status status = CheckDisjoint(regions_); !status.ok()) return status;
   PoolState fresh;
   Change change;
+  change.reserve(devices_.size() + hosts_.size() + tenants_.size() + regions_.size() +
+                 tombstones_.size());
   for (const auto& [id, device] : devices_) change.push_back(device);
   for (const auto& [id, host] : hosts_) change.push_back(host);
   for (const auto& [id, tenant] : tenants_) change.push_back(tenant);

@@ -11,7 +11,6 @@
 namespace cxlpool::sim {
 namespace {
 
-constexpr int64_t kTimeout_us = 1'200'000;
 constexpr int64_t kRetry_us = 30'000;
 constexpr int kMaxAttempts = 4;
 
@@ -43,6 +42,9 @@ const Methods& AllMethods() {
 }  // namespace
 
 struct Clients::Call {
+  explicit Call(Clients* clients) : clients(clients) {}
+
+  Clients* const clients;
   Step step;
   uint32_t copies = 0;        // That may reach the manager.
   std::vector<ClientOp> ops;  // What is written down: of a batch an item each.
@@ -54,7 +56,7 @@ struct Clients::Call {
 };
 
 void Clients::Do(const Step& step) {
-  auto call = std::make_shared<Call>();
+  const CallPtr call = calls_.emplace_back(std::make_shared<Call>(this)).get();
   call->step = step;
   call->request = ++requests_;
   call->invoked_us = world_.scheduler->now_us();
@@ -70,14 +72,13 @@ void Clients::Do(const Step& step) {
     call->ops.pop_back();
     break;
   }
-  calls_.push_back(call);
   Send(call);
 }
 
 std::vector<ClientOp> Clients::TakeHistory() {
   std::vector<ClientOp> history;
   history.reserve(calls_.size() + calls_.size() / 4);  // A batch has several.
-  for (const CallPtr& call : calls_) {
+  for (const auto& call : calls_) {
     for (ClientOp& op : call->ops) {
       op.sends = std::max<uint32_t>(1, call->copies);
       history.push_back(std::move(op));
@@ -86,7 +87,7 @@ std::vector<ClientOp> Clients::TakeHistory() {
   return history;
 }
 
-void Clients::Send(const CallPtr& call) {
+void Clients::Send(CallPtr call) {
   const int attempt = ++call->attempts;
   const Network::Copies copies = world_.network->OfClient(call->client());
   call->copies += static_cast<uint32_t>(copies.count);
@@ -94,15 +95,15 @@ void Clients::Send(const CallPtr& call) {
     world_.scheduler->At(kWorld, copies.delay_us[static_cast<size_t>(i)],
                          [this, call] { Arrive(call); });
   }
-  world_.scheduler->At(kWorld, kTimeout_us, [this, call, attempt] {
+  // No more than a task keeps in itself: there are many.
+  world_.scheduler->At(kWorld, Scheduler::kDeadline_us, [call, attempt] {
     if (call->finished || call->attempts != attempt) return;
-    if (attempt >= kMaxAttempts)
-      return Finish(call, absl::DeadlineExceededError("no answer"), nullptr);
-    Send(call);
+    if (attempt < kMaxAttempts) return call->clients->Send(call);
+    call->clients->Finish(call, absl::DeadlineExceededError("no answer"), nullptr);
   });
 }
 
-void Clients::Arrive(const CallPtr& call) {
+void Clients::Arrive(CallPtr call) {
   ManagerProcess* manager = world_.manager();
   if (manager != nullptr && manager->serving()) return Serve(*manager, call);
   // The connection is refused.
@@ -110,7 +111,7 @@ void Clients::Arrive(const CallPtr& call) {
   Answer(kWorld, call, absl::UnavailableError("nobody answers"));
 }
 
-void Clients::Serve(ManagerProcess& manager, const CallPtr& call) {
+void Clients::Serve(ManagerProcess& manager, CallPtr call) {
   const Step& step = call->step;
   const LifeId life = manager.life();
   fm::PoolService& pool = manager.pool();
@@ -226,8 +227,7 @@ bool Clients::MaySwear(ManagerProcess& manager, const std::string& id) const {
 
 // --- Answers.
 
-void Clients::Answer(LifeId manager, const CallPtr& call,
-                     const absl::StatusOr<fm::Committed>& answer,
+void Clients::Answer(LifeId manager, CallPtr call, const absl::StatusOr<fm::Committed>& answer,
                      const std::shared_ptr<const fm::Outcomes>& items) {
   if (!world_.scheduler->Alive(manager)) return;
   if (answer.ok()) {
@@ -249,7 +249,7 @@ void Clients::Answer(LifeId manager, const CallPtr& call,
 }
 
 // A batch's items are held against the disk one by one; the call itself is answered as a whole.
-void Clients::AnswerAll(LifeId manager, const CallPtr& call, const fm::Outcomes& outcomes) {
+void Clients::AnswerAll(LifeId manager, CallPtr call, const fm::Outcomes& outcomes) {
   if (!world_.scheduler->Alive(manager)) return;
   for (const auto& outcome : outcomes) {
     world_.coverage->Answer(outcome.ok() ? "OK" : ReasonOf(outcome.status()));
@@ -259,7 +259,7 @@ void Clients::AnswerAll(LifeId manager, const CallPtr& call, const fm::Outcomes&
   Answer(manager, call, fm::Committed{}, std::make_shared<const fm::Outcomes>(outcomes));
 }
 
-void Clients::Finish(const CallPtr& call, const absl::StatusOr<fm::Committed>& answer,
+void Clients::Finish(CallPtr call, const absl::StatusOr<fm::Committed>& answer,
                      const fm::Outcomes* items) {
   call->finished = true;
   --under_way_;
@@ -317,19 +317,18 @@ void Clients::ReleaseAll() {
 }
 
 Clients::CallPtr Clients::BeginAtOnce(const fm::Region& region, ClientOp::Kind kind) {
-  auto call = std::make_shared<Call>();
+  const CallPtr call = calls_.emplace_back(std::make_shared<Call>(this)).get();
   ClientOp& op = call->ops.emplace_back();
   op.kind = kind;
   // What the manager named itself has no history.
   if (absl::ascii_isdigit(static_cast<unsigned char>(region.id[1]))) op.region_id = region.id;
   op.request = ++requests_;
   op.invoke_us = world_.scheduler->now_us();
-  calls_.push_back(call);
   return call;
 }
 
 std::function<void(const absl::StatusOr<fm::Committed>&)> Clients::EndAtOnce(
-    ManagerProcess& manager, const CallPtr& call) {
+    ManagerProcess& manager, CallPtr call) {
   return [this, call, life = manager.life()](const absl::StatusOr<fm::Committed>& answer) {
     if (!world_.scheduler->Alive(life)) return;
     WriteDown(answer, call->ops.front());

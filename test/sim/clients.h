@@ -50,29 +50,28 @@ class Clients {
 
  private:
   struct Call;
-  using CallPtr = std::shared_ptr<Call>;
+  using CallPtr = Call*;  // There to the end.
 
   // Of calls with no network between.
   CallPtr BeginAtOnce(const fm::Region& region, ClientOp::Kind kind);
   std::function<void(const absl::StatusOr<fm::Committed>&)> EndAtOnce(ManagerProcess& manager,
-                                                                      const CallPtr& call);
+                                                                      CallPtr call);
 
-  void Send(const CallPtr& call);
-  void Arrive(const CallPtr& call);
-  void Serve(ManagerProcess& manager, const CallPtr& call);
+  void Send(CallPtr call);
+  void Arrive(CallPtr call);
+  void Serve(ManagerProcess& manager, CallPtr call);
   // The manager's answer, on its way back. `committed`: how an OK is held against the disk.
-  void Answer(LifeId manager, const CallPtr& call, const absl::StatusOr<fm::Committed>& answer,
+  void Answer(LifeId manager, CallPtr call, const absl::StatusOr<fm::Committed>& answer,
               const std::shared_ptr<const fm::Outcomes>& items = nullptr);
-  void AnswerAll(LifeId manager, const CallPtr& call, const fm::Outcomes& outcomes);
+  void AnswerAll(LifeId manager, CallPtr call, const fm::Outcomes& outcomes);
   bool MaySwear(ManagerProcess& manager, const std::string& id) const;
   // `items`: of a batch that was answered.
-  void Finish(const CallPtr& call, const absl::StatusOr<fm::Committed>& answer,
-              const fm::Outcomes* items);
+  void Finish(CallPtr call, const absl::StatusOr<fm::Committed>& answer, const fm::Outcomes* items);
 
   const World world_;
   std::function<void(const std::string& line)> trace_;
   uint64_t requests_ = 0;
-  std::deque<CallPtr> calls_;
+  std::deque<std::shared_ptr<Call>> calls_;
   size_t under_way_ = 0;
 };
 

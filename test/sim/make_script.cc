@@ -106,7 +106,7 @@ class Maker {
     script_.steps.push_back(step);
   }
 
-  int64_t Value(Verb verb, absl::string_view name) {
+  int64_t Value(Verb verb, Argument name) {
     if (name == "client") return random_.Between(0, kClients - 1);
     // One more than there are: the manager is to choose a name.
     if (name == "region" && verb == Verb::kAllocate && random_.OneIn(12)) return kRegionNames;

@@ -23,7 +23,7 @@ void Scheduler::Pause(LifeId life, int64_t until_us) {
   lives_[life].paused_until_us = std::max(lives_[life].paused_until_us, until_us);
 }
 
-void Scheduler::At(LifeId life, int64_t delay_us, Task task) {
+void Scheduler::At(LifeId life, int64_t delay_us, Task&& task) {
   if (free_.empty()) free_.push_back(&events_.emplace_back());
   Event* const event = free_.back();
   free_.pop_back();
@@ -32,6 +32,8 @@ void Scheduler::At(LifeId life, int64_t delay_us, Task task) {
   event->task = std::move(task);
   if (delay_us <= 0) {
     ready_.push_back(event);
+  } else if (delay_us == kDeadline_us) {
+    deadlines_.push_back({now_us_ + delay_us, event});
   } else {
     Put(now_us_ + delay_us, event);
   }
@@ -44,15 +46,20 @@ void Scheduler::Put(int64_t at_us, Event* event) {
               due);
 }
 
-Scheduler::Event* Scheduler::TakeEarliest() {
-  Event* const event = due_.back().event;
+Scheduler::Due Scheduler::TakeEarliest() {
+  if (due_.empty() || (!deadlines_.empty() && deadlines_.front() < due_.back())) {
+    const Due first = deadlines_.front();
+    deadlines_.pop_front();
+    return first;
+  }
+  const Due first = due_.back();
   due_.pop_back();
-  return event;
+  return first;
 }
 
 bool Scheduler::RunOne() {
   // What became due comes before what is posted while it runs.
-  if (AnyDue(now_us_)) ready_.push_back(TakeEarliest());
+  if (AnyDue(now_us_)) ready_.push_back(TakeEarliest().event);
   if (!ready_.empty()) {
     Event* const event = ready_.front();
     ready_.pop_front();
@@ -60,8 +67,9 @@ bool Scheduler::RunOne() {
     return true;
   }
   if (!AnyDue(kEver)) return false;
-  now_us_ = std::max(now_us_, due_.back().at_us);
-  Run(TakeEarliest());
+  const Due next = TakeEarliest();
+  now_us_ = std::max(now_us_, next.at_us);
+  Run(next.event);
   return true;
 }
 

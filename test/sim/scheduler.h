@@ -45,6 +45,9 @@ inline constexpr LifeId kWorld = 0;
 
 class Scheduler {
  public:
+  // How long calls wait for their answers: the one delay that so many have.
+  static constexpr int64_t kDeadline_us = 1'200'000;
+
   Scheduler() : lives_(1) {}
 
   LifeId Begin();         // A new process.
@@ -55,7 +58,7 @@ class Scheduler {
   // after that, in order.
   void Pause(LifeId life, int64_t until_us);
 
-  void At(LifeId life, int64_t delay_us, Task task);
+  void At(LifeId life, int64_t delay_us, Task&& task);
 
   // Microseconds since the simulation began.
   int64_t now_us() const { return now_us_; }
@@ -89,16 +92,19 @@ class Scheduler {
 
   void Run(Event* event);
   void Put(int64_t at_us, Event* event);
-  bool AnyDue(int64_t until_us) const { return !due_.empty() && due_.back().at_us <= until_us; }
-  Event* TakeEarliest();  // After AnyDue.
+  bool AnyDue(int64_t until_us) const {
+    return (!due_.empty() && due_.back().at_us <= until_us) ||
+           (!deadlines_.empty() && deadlines_.front().at_us <= until_us);
+  }
+  Due TakeEarliest();  // After AnyDue.
 
   std::vector<LifeState> lives_;
   std::deque<Event> events_;  // All that there ever were at a time.
   std::vector<Event*> free_;  // Of them, to be used again.
   std::deque<Event*> ready_;  // Of now, in order: what was posted without a delay.
-  // In order, the earliest last: a hundred or so, most of which are deadlines far away, and most of
-  // what is put among them comes up next.
+  // In order, the earliest last: most of what is put among them comes up next.
   std::vector<Due> due_;
+  std::deque<Due> deadlines_;  // In order, as they came.
   uint64_t order_ = 0;
   uint64_t run_ = 0;
   int64_t now_us_ = 0;

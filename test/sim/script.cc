@@ -63,6 +63,21 @@ constexpr std::array<VerbInfo, kVerbs> kInfos = {{
     {"poison", {"host", "slot"}},
 }};
 
+constexpr uint8_t kNoPlace = kMaxArguments;
+
+// Where each verb has each argument.
+const auto kPlaces = [] {
+  std::array<std::array<uint8_t, kArgumentNames.size()>, kVerbs> places = {};
+  for (size_t verb = 0; verb < places.size(); ++verb) {
+    places[verb].fill(kNoPlace);
+    for (uint8_t i = 0; i < kMaxArguments; ++i) {
+      const Argument argument = kInfos[verb].arguments[i];
+      if (!argument.empty()) places[verb][argument.number()] = i;
+    }
+  }
+  return places;
+}();
+
 absl::Status BadLine(size_t line, absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat("line ", line, ": ", why));
 }
@@ -71,21 +86,14 @@ absl::Status BadLine(size_t line, absl::string_view why) {
 
 const VerbInfo& InfoOf(Verb verb) { return kInfos[static_cast<size_t>(verb)]; }
 
-int64_t Step::Get(absl::string_view name) const {
-  const auto& names = InfoOf(verb).arguments;
-  // As a rule both are one literal.
-  for (size_t i = 0; i < names.size(); ++i) {
-    if (names[i].data() == name.data() && names[i].size() == name.size()) return arguments[i];
-  }
-  const auto found = std::find(names.begin(), names.end(), name);
-  return found == names.end() ? 0 : arguments[static_cast<size_t>(found - names.begin())];
+int64_t Step::Get(Argument argument) const {
+  const uint8_t place = kPlaces[static_cast<size_t>(verb)][argument.number()];
+  return place == kNoPlace ? 0 : arguments[place];
 }
 
-Step& Step::Set(absl::string_view name, int64_t value) {
-  const auto& names = InfoOf(verb).arguments;
-  for (size_t i = 0; i < names.size(); ++i) {
-    if (names[i] == name) arguments[i] = value;
-  }
+Step& Step::Set(Argument argument, int64_t value) {
+  const uint8_t place = kPlaces[static_cast<size_t>(verb)][argument.number()];
+  if (place != kNoPlace) arguments[place] = value;
   return *this;
 }
 
@@ -93,7 +101,7 @@ std::string ToText(const Step& step) {
   std::string text = absl::StrCat(step.at_us, " ", InfoOf(step.verb).name);
   for (size_t i = 0; i < step.arguments.size(); ++i) {
     if (step.arguments[i] == 0) continue;
-    absl::StrAppend(&text, " ", InfoOf(step.verb).arguments[i], "=", step.arguments[i]);
+    absl::StrAppend(&text, " ", InfoOf(step.verb).arguments[i].name(), "=", step.arguments[i]);
   }
   return text;
 }
@@ -129,12 +137,13 @@ absl::StatusOr<Script> ParseScript(absl::string_view text) {
       const std::vector<absl::string_view> pair = absl::StrSplit(words[i], '=');
       const auto& names = info->arguments;
       int64_t value = 0;
-      if (pair.size() != 2 || pair[0].empty() ||
-          std::find(names.begin(), names.end(), pair[0]) == names.end() ||
-          !absl::SimpleAtoi(pair[1], &value)) {
+      const auto argument = std::find_if(names.begin(), names.end(), [&](Argument a) {
+        return !a.empty() && a.name() == pair[0];
+      });
+      if (pair.size() != 2 || argument == names.end() || !absl::SimpleAtoi(pair[1], &value)) {
         return BadLine(number, absl::StrCat(words[1], " does not take ", words[i]));
       }
-      step.Set(pair[0], value);
+      step.Set(*argument, value);
     }
     script.steps.push_back(step);
   }

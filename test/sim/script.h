@@ -97,9 +97,38 @@ inline constexpr Verb kFirstFault = Verb::kWeather;
 
 inline constexpr int kMaxArguments = 7;
 
+// What an argument may be called, of any verb.
+inline constexpr auto kArgumentNames = std::to_array<absl::string_view>(
+    {"",         "ahead", "all",  "call",      "client",  "connection", "count", "cut",
+     "device",   "done",  "drop", "duplicate", "extents", "fence",      "for",   "granules",
+     "host",     "how",   "kind", "late",      "mode",    "probe",      "quota", "region",
+     "reserved", "shape", "slot", "tenant",    "to"});
+
+// One of them, by its place there. A literal that is none does not compile.
+class Argument {
+ public:
+  constexpr Argument() = default;  // None.
+  template <size_t N>
+  consteval Argument(const char (&name)[N]) : number_(NumberOf({name, N - 1})) {}
+
+  constexpr size_t number() const { return number_; }
+  constexpr bool empty() const { return number_ == 0; }
+  constexpr absl::string_view name() const { return kArgumentNames[number_]; }
+  friend constexpr bool operator==(Argument, Argument) = default;
+
+ private:
+  static consteval uint8_t NumberOf(absl::string_view name) {
+    uint8_t number = 0;
+    while (kArgumentNames[number] != name) ++number;
+    return number;
+  }
+
+  uint8_t number_ = 0;
+};
+
 struct VerbInfo {
   absl::string_view name;
-  std::array<absl::string_view, kMaxArguments> arguments;  // Empty: no more.
+  std::array<Argument, kMaxArguments> arguments;  // Empty: no more.
 };
 const VerbInfo& InfoOf(Verb verb);
 inline bool IsFault(Verb verb) { return verb >= kFirstFault; }
@@ -109,9 +138,9 @@ struct Step {
   Verb verb = Verb::kGet;
   std::array<int64_t, kMaxArguments> arguments = {};
 
-  // By name; 0 for one that the verb does not have.
-  int64_t Get(absl::string_view name) const;
-  Step& Set(absl::string_view name, int64_t value);
+  // 0 for one that the verb does not have.
+  int64_t Get(Argument argument) const;
+  Step& Set(Argument argument, int64_t value);
   friend bool operator==(const Step&, const Step&) = default;
 };
 
