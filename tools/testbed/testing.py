@@ -80,8 +80,8 @@ def main():
     directory = os.environ.get('CXLPOOL_RESULTS')
     if directory:
         failed = len(result.failures) + len(result.errors) + len(result.unexpectedSuccesses)
-        skipped = len(result.skipped)
-        counts = {'passed': max(0, result.testsRun - failed - skipped), 'failed': failed, 'skipped': skipped}
+        skipped = [(test.id().removeprefix('__main__.'), reason) for test, reason in result.skipped]
+        counts = {'passed': max(0, result.testsRun - failed - len(skipped)), 'failed': failed, 'skipped': skipped}
         name = Path(sys.argv[0]).stem
         (Path(directory) / f'{name}-{os.getpid()}.json').write_text(json.dumps(counts))
     sys.exit(0 if result.wasSuccessful() else 1)
