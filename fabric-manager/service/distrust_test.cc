@@ -218,6 +218,37 @@ TEST_F(DistrustTest, ACommitThatFailedForgetsNothing) {
   EXPECT_TRUE(failed);
 }
 
+// A report of the old serials comes while the change to new ones is under way, which then fails.
+TEST_F(DistrustTest, WhatIsSaidDuringACommitThatFailsIsKept) {
+  uint64_t serial = 0;
+  const auto say = [&](v1::SegmentState state) {
+    SegmentReports reports;
+    reports.Add()->set_serial(serial);
+    reports.at(0).set_state(state);
+    rig->reconciler.OnSegments("host-a", reports, false);
+  };
+  bool failed = false;
+  rig = std::make_unique<ServiceRig>(disk, &world, [&](absl::string_view point) {
+    if (failed || point != "before-commit-WANTED") return;
+    failed = true;
+    const Refusal full{absl::StatusCode::kResourceExhausted, "STORE_FULL", "full", "wait", {}};
+    rig->store().FailNextCommit({full.ToStatus(), false});
+    say(v1::SEGMENT_STOPPING);
+    rig->executor.PostAfter(absl::Microseconds(500), [&] { say(v1::SEGMENT_ABSENT); });
+  });
+  Make(AllocateOn("kv", "host-a", 1));
+  const BoundLd lost = world.bound.begin()->second.ld;
+  serial = lost.serial;
+  rig->agents.erase("host-a");  // From here on only what this test says is heard.
+  world.bound.clear();
+  rig->fabric.Emit({FabricEvent::Kind::kLdLost, "host-a", lost.key});
+  rig->Run(absl::Milliseconds(100));
+  say(v1::SEGMENT_ABSENT);
+  rig->Run(absl::Milliseconds(500));
+  EXPECT_TRUE(failed);
+  EXPECT_EQ(world.binds, 2);
+}
+
 // What is on a failed device needs no scrub; but not before it is durable that it failed.
 TEST_F(DistrustTest, ADeviceWhoseFailureIsNotRecordedIsScrubbed) {
   const Refusal full{absl::StatusCode::kResourceExhausted, "STORE_FULL", "full", "wait", {}};

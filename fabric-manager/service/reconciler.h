@@ -148,6 +148,7 @@ class Reconciler {
 
   void Pass(absl::string_view moment, absl::string_view rung);  // Tells the probe.
   RegionPtr Durable(Key key) const;
+  RegionPtr FindBySerial(const std::string& host, uint64_t serial) const;
   Track& TrackOf(const Region& region, const Attachment& attachment);
   void Forget(Key key);
   bool MayGoDown(const Attachment& attachment) const;

@@ -111,6 +111,23 @@ void Reconciler::OnEvents(const std::string& host, const HostEvents& events) {
   media_.OnEvents(host, events);
 }
 
+// Also as it was before a change that is not durable, and so may fail: the agent says nothing
+// twice.
+RegionPtr Reconciler::FindBySerial(const std::string& host, uint64_t serial) const {
+  if (const RegionPtr* planned = writer_->state().FindRegionBySerial(serial)) return *planned;
+  for (const auto& [generation, track] : tracks_) {
+    if (track.host != host) continue;
+    const RegionPtr durable = Durable(track.region);
+    const Attachment* attachment =
+        durable == nullptr ? nullptr : durable->FindAttachment(absl::string_view(host));
+    if (attachment == nullptr) continue;
+    const bool named = std::any_of(attachment->segments.begin(), attachment->segments.end(),
+                                   [=](const Segment& s) { return s.serial == serial; });
+    if (named) return durable;
+  }
+  return nullptr;
+}
+
 void Reconciler::OnSegments(const std::string& host, const SegmentReports& reports, bool complete) {
   if (!CXLPOOL_MUTANT("forget-incarnation") && complete) {
     for (auto& [generation, track] : tracks_) {
@@ -124,9 +141,9 @@ void Reconciler::OnSegments(const std::string& host, const SegmentReports& repor
     }
   }
   for (const v1::SegmentReport& report : reports) {
-    const RegionPtr* region = writer_->state().FindRegionBySerial(report.serial());
+    const RegionPtr region = FindBySerial(host, report.serial());
     const Attachment* attachment =
-        region == nullptr ? nullptr : (*region)->FindAttachment(absl::string_view(host));
+        region == nullptr ? nullptr : region->FindAttachment(absl::string_view(host));
     if (attachment == nullptr) {
       if (complete) {
         LogWarning("reconciler", "host ", host, " holds serial ", absl::Hex(report.serial()), " (",
@@ -134,13 +151,13 @@ void Reconciler::OnSegments(const std::string& host, const SegmentReports& repor
       }
       continue;
     }
-    Track& track = TrackOf(**region, *attachment);
+    Track& track = TrackOf(*region, *attachment);
     const auto named =
         std::find_if(attachment->segments.begin(), attachment->segments.end(),
                      [&](const Segment& segment) { return segment.serial == report.serial(); });
     if (named == attachment->segments.end()) continue;
     // A stripe set is one host region, and goes by the serial of its first target.
-    const uint32_t ways = (*region)->interleave_ways;
+    const uint32_t ways = region->interleave_ways;
     track.observed_revision = 0;
     for (size_t i = 0; i < attachment->segments.size(); ++i) {
       if (attachment->segments[i].extent_index / ways != named->extent_index / ways) continue;
@@ -160,7 +177,7 @@ void Reconciler::OnSegments(const std::string& host, const SegmentReports& repor
       }
     }
     Pass("report-", v1::SegmentState_Name(report.state()));
-    Touch((*region)->key);
+    Touch(region->key);
   }
   if (complete) TouchHost(host);
   PostStep();
