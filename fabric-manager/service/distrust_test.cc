@@ -31,6 +31,21 @@ class DistrustTest : public testing::Test {
     rig.reset();
     rig = std::make_unique<ServiceRig>(disk, &world);
   }
+  // As Restart; the first commit of a way back to WANTED fails, and `meanwhile` is called before
+  // it.
+  void RestartWithAFailingWayBack(std::function<void()> meanwhile = [] {}) {
+    rig = std::make_unique<ServiceRig>(
+        disk, &world, [this, meanwhile = std::move(meanwhile)](absl::string_view point) {
+          if (way_back_failed || point != "before-commit-WANTED") return;
+          way_back_failed = true;
+          rig->store().FailNextCommit({StoreFull(), false});
+          meanwhile();
+        });
+  }
+  static absl::Status StoreFull() {
+    return Refusal{absl::StatusCode::kResourceExhausted, "STORE_FULL", "full", "wait", {}}
+        .ToStatus();
+  }
   // No Attachment went from one state to another by an edge that the ladder has not.
   void ExpectLegalEdges() {
     std::map<uint64_t, AttachmentState> last;
@@ -67,6 +82,7 @@ class DistrustTest : public testing::Test {
   }
   AttachmentState StateOf(const std::string& id) { return rig->Find(id)->attachments.at(0).state; }
 
+  bool way_back_failed = false;
   World world;
   std::shared_ptr<MemoryDisk> disk = std::make_shared<MemoryDisk>();
   std::unique_ptr<ServiceRig> rig;
@@ -203,19 +219,13 @@ TEST_F(DistrustTest, AfterARestartNothingIsBoundUnderASerialFromBefore) {
 // What the host said is forgotten with the serials it was said of, and not before: an agent says
 // nothing twice.
 TEST_F(DistrustTest, ACommitThatFailedForgetsNothing) {
-  bool failed = false;
-  rig = std::make_unique<ServiceRig>(disk, &world, [&](absl::string_view point) {
-    if (failed || point != "before-commit-WANTED") return;
-    failed = true;
-    const Refusal full{absl::StatusCode::kResourceExhausted, "STORE_FULL", "full", "wait", {}};
-    rig->store().FailNextCommit({full.ToStatus(), false});
-  });
+  RestartWithAFailingWayBack();
   Make(AllocateOn("kv", "host-a", 1));
   const BoundLd lost = world.bound.begin()->second.ld;
   world.bound.clear();
   rig->fabric.Emit({FabricEvent::Kind::kLdLost, "host-a", lost.key});
   ASSERT_TRUE(rig->RunUntil([&] { return world.binds == 2 && Online(rig->Find("kv")); }));
-  EXPECT_TRUE(failed);
+  EXPECT_TRUE(way_back_failed);
 }
 
 // A report of the old serials comes while the change to new ones is under way, which then fails.
@@ -227,12 +237,7 @@ TEST_F(DistrustTest, WhatIsSaidDuringACommitThatFailsIsKept) {
     reports.at(0).set_state(state);
     rig->reconciler.OnSegments("host-a", reports, false);
   };
-  bool failed = false;
-  rig = std::make_unique<ServiceRig>(disk, &world, [&](absl::string_view point) {
-    if (failed || point != "before-commit-WANTED") return;
-    failed = true;
-    const Refusal full{absl::StatusCode::kResourceExhausted, "STORE_FULL", "full", "wait", {}};
-    rig->store().FailNextCommit({full.ToStatus(), false});
+  RestartWithAFailingWayBack([&] {
     say(v1::SEGMENT_STOPPING);
     rig->executor.PostAfter(absl::Microseconds(500), [&] { say(v1::SEGMENT_ABSENT); });
   });
@@ -245,20 +250,19 @@ TEST_F(DistrustTest, WhatIsSaidDuringACommitThatFailsIsKept) {
   rig->Run(absl::Milliseconds(100));
   say(v1::SEGMENT_ABSENT);
   rig->Run(absl::Milliseconds(500));
-  EXPECT_TRUE(failed);
+  EXPECT_TRUE(way_back_failed);
   EXPECT_EQ(world.binds, 2);
 }
 
 // What is on a failed device needs no scrub; but not before it is durable that it failed.
 TEST_F(DistrustTest, ADeviceWhoseFailureIsNotRecordedIsScrubbed) {
-  const Refusal full{absl::StatusCode::kResourceExhausted, "STORE_FULL", "full", "wait", {}};
   AllocateSpec spec = AllocateOn("kv", "", 1);
   spec.device = "cmm-0";
   ASSERT_TRUE(rig->Allocate(spec).ok());
   world.failing_scrubs = 1'000'000;
   ASSERT_TRUE(Release("kv", 2).ok());
   rig->Run(absl::Seconds(1));
-  rig->store().FailNextCommit({full.ToStatus(), false});
+  rig->store().FailNextCommit({StoreFull(), false});
   absl::Status failed;
   rig->pool.FailDevice("op", "cmm-0", "smoke", [&](absl::Status status) { failed = status; });
   rig->reconciler.OnSegments("host-a", {}, false);  // It looks at everything, before the commit.
