@@ -65,8 +65,9 @@ int RunTrials(int argc, char** argv, const TrialProgram& program) {
               << "\n  again: " << program.name << " --seed " << s << " --trace" << std::endl;
   }
   const double seconds = SecondsSince(start);
-  std::cout << absl::StrFormat("%s: %s trials, %d failed, %.1f/s", program.name, WithCommas(trials),
-                               failures, static_cast<double>(trials) / std::max(seconds, 1e-9));
+  std::cout << absl::StrFormat("%s: %s trials, %d failed, %.1f seeds/s", program.name,
+                               WithCommas(trials), failures,
+                               static_cast<double>(trials) / std::max(seconds, 1e-9));
   if (failures == 0 && trials > 0) {
     std::cout << absl::StrFormat("; fails in less than %.2g of them (95 %%)",
                                  3.0 / static_cast<double>(trials));

@@ -5,7 +5,7 @@
 //   --seed S [--trace]         that one alone, and what happened in it
 //
 // Zero failures in N trials bound the rate of failure at 3/N with 95 % confidence, so N is printed,
-// with trials a second. A seed that failed is printed as the command that tries it again.
+// with seeds a second. A seed that failed is printed as the command that tries it again.
 //
 // Exit codes: 0 all held; 1 one did not; 2 bad arguments; 3 void: all held, but too little was
 // tried.
