@@ -14,6 +14,32 @@ from testbed.testing import BUILD, REPOSITORY, main, require_qemu
 CONFIG = r'host = \"host-a\"\nadapter = \"linux\"\n[manager]\naddress = \"unix:/run/fm.sock\"\ninsecure = true\n'
 SETPRIV = '/usr/local/bin/setpriv'  # Busybox's knows less.
 
+# What cannot be unloaded: how it is hidden from one process, by mounts of its own; and what is complained of then.
+HIDDEN = [
+    ('echo 6.1.0-rc1 > /tmp/f; mount --bind /tmp/f /proc/sys/kernel/osrelease', {'kernel': 'missing'}),
+    ('mount -o remount,bind,ro /sys', {'permissions': 'missing'}),
+    ('hide /sys/bus', dict.fromkeys(['cxl_bus', 'cxl_acpi', 'cxl_pci', 'cxl_port', 'cxl_mem', 'cxl_region', 'dax_cxl',
+                                     'dax_bus', 'device_dax', 'kmem', 'hotplug_slots'], 'missing')),
+    ('hide /sys/bus/cxl/drivers cxl_mem cxl_region cxl_dax_region', {'cxl_port': 'missing'}),
+    ('hide /sys/bus/cxl/drivers cxl_mem cxl_port cxl_dax_region', {'cxl_region': 'missing'}),
+    ('hide /sys/bus/dax drivers/device_dax drivers/kmem', {'dax_bus': 'missing'}),
+    ('hide /sys/devices/system/memory', {'memory_hotplug': 'missing'}),
+    ('hide /sys/bus/cxl/devices/root0/decoder0.0', {'volatile_window': 'missing', 'window_space': 'warning'}),
+    ('hide /sys/bus/pci/slots', {'hotplug_slots': 'missing'}),
+    ('hide /sys/bus/pci_express/drivers', {'pciehp': 'warning'}),
+    ('''hide /run udev/rules.d; echo 'SUBSYSTEM=="memory", ATTR{state}="online"' > /run/udev/rules.d/40-online.rules''',
+     {'udev_rules': 'warning'}),
+    ('hide /etc daxctl.conf.d; echo "[reconfigure-device all]" > /etc/daxctl.conf.d/all.conf', {'daxctl_conf': 'warning'}),
+    ('hide /sys/kernel/security; echo "none [integrity]" > /sys/kernel/security/lockdown', {'lockdown': 'warning'}),
+    ('sed "s/^flags.*/& hypervisor/" /proc/cpuinfo > /tmp/f; mount --bind /tmp/f /proc/cpuinfo',
+     {'processor': 'warning'}),
+    ('echo MemAvailable: 0 kB > /tmp/f; mount --bind /tmp/f /proc/meminfo', {'page_structs': 'warning'}),
+    ('umount /sys/kernel/tracing /sys/kernel/debug', {'trace_events': 'warning'}),
+    ('hide /tmp', {'config': 'missing'}),
+]
+# An empty folder in place of one, with these in it.
+HIDE = 'hide() { mount -t tmpfs none $1 && cd $1 && shift && for name; do mkdir -p $name; done; }; '
+
 
 class RackCheckTest(unittest.TestCase):
     @classmethod
@@ -75,6 +101,23 @@ class RackCheckTest(unittest.TestCase):
             with self.subTest(word):
                 self.assertEqual(self.complaints(as_in_unit.replace(f',+{word}', '')), {'permissions': 'missing'})
         self.assertEqual(self.complaints(f'{SETPRIV} --reuid 65534'), {'permissions': 'missing'})
+
+    def test_4_each_other_thing_that_is_missing_is_named_alone(self):
+        for hidden, complaints in HIDDEN:
+            with self.subTest(hidden):
+                self.host.put('/tmp/hidden.sh', f'set -e; {HIDE}{hidden}\ncd /; exec "$@"'.encode())
+                self.assertEqual(self.complaints('unshare -m sh /tmp/hidden.sh'), complaints)
+        self.assertEqual(self.complaints(), {})
+
+    def test_5_certificates_and_the_manager(self):
+        done = self.host.run('cxlpool-agent check -o json --config /tmp/agent.toml', timeout=120)
+        verdicts = {f['id']: f['verdict'] for f in json.loads(done.out)['findings'] if f['verdict'] != 'ok'}
+        self.assertEqual(verdicts, {'manager': 'missing'})
+        with_tls = CONFIG.replace('unix:/run/fm.sock', '127.0.0.1:1').replace('insecure = true', '[tls]') + \
+            r'ca = \"/tmp/ca.pem\"\ncert = \"/tmp/host.pem\"\nkey = \"/tmp/host.key\"\n'
+        self.run_in_host(f'printf "{with_tls}" > /tmp/agent.toml')
+        self.addCleanup(self.run_in_host, f'printf "{CONFIG}" > /tmp/agent.toml')
+        self.assertEqual(self.complaints(), {'credentials': 'missing'})
 
 
 if __name__ == '__main__':
