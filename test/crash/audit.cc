@@ -101,32 +101,42 @@ bool AskedForBy(const Call& call, const v1::Region& region) {
   return batch != nullptr && std::any_of(batch->requests().begin(), batch->requests().end(), asks);
 }
 
+bool IsTold(const Lanes& lanes, const std::string& tag) {
+  return std::any_of(lanes.begin(), lanes.end(),
+                     [&](const auto& lane) { return lane->ledger().regions.count(tag) > 0; });
+}
+
 // Of a batch without an answer: all or nothing, as far as its items cannot be refused one by one.
-absl::Status CheckBatchWhole(const Ledger& ledger, const Seen& found) {
+absl::Status CheckBatchWhole(const Ledger& ledger, const Seen& found, const Lanes& lanes) {
   if (!ledger.pending.has_value()) return absl::OkStatus();
-  int done = 0, not_done = 0;
-  const auto count = [&](bool is_done) { ++(is_done ? done : not_done); };
+  std::string done, not_done;
+  const auto add = [&](bool is_done, const auto& item) {
+    absl::StrAppend(is_done ? &done : &not_done, " {", item.ShortDebugString(), "}");
+  };
   if (const auto* made = std::get_if<v1::BatchAllocateRegionsRequest>(&ledger.pending->request)) {
     for (const v1::AllocateRegionRequest& request : made->requests()) {
       const bool plain = request.tenant().empty() && request.host().empty() &&
                          request.device().empty() && request.policy() != v1::SPREAD;
-      // Sizes are drawn to the byte: they tell the items apart.
+      // The size tells an item from every other (Lane::Size), a resized Region's from none.
       if (plain) {
-        count(std::any_of(found.begin(), found.end(), [&](const auto& region) {
-          return region.second->requested_bytes() == request.size_bytes() &&
-                 ledger.regions.count(region.first) == 0;
-        }));
+        add(std::any_of(found.begin(), found.end(),
+                        [&](const auto& region) {
+                          return region.second->requested_bytes() == request.size_bytes() &&
+                                 !IsTold(lanes, region.first);
+                        }),
+            request);
       }
     }
-  } else if (std::holds_alternative<v1::BatchReleaseRegionsRequest>(ledger.pending->request)) {
-    for (const std::string& tag : ledger.pending->tags) {
-      const auto region = found.find(tag);
-      count(region == found.end() || GoesDown(*region->second));
+  } else if (const auto* gone =
+                 std::get_if<v1::BatchReleaseRegionsRequest>(&ledger.pending->request)) {
+    for (int i = 0; i < gone->requests_size(); ++i) {
+      const auto region = found.find(ledger.pending->tags[static_cast<size_t>(i)]);
+      add(region == found.end() || GoesDown(*region->second), gone->requests(i));
     }
   }
-  if (done == 0 || not_done == 0) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat(NameOf(*ledger.pending), " was carried out for ", done,
-                                          " items and not for ", not_done));
+  if (done.empty() || not_done.empty()) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat(NameOf(*ledger.pending), " was carried out for", done,
+                                          " and not for", not_done));
 }
 
 // Those that nobody was told of belong to calls without an answer, one each at most.
@@ -244,7 +254,7 @@ absl::Status Audit(const Pool& pool, const PoolSeen& seen, const Lanes& lanes) {
   for (const v1::Region& region : seen.regions.regions()) untold[region.tag()] = &region;
   for (const auto& lane : lanes) {
     Ledger& ledger = lane->ledger();
-    if (absl::Status status = CheckBatchWhole(ledger, untold); !status.ok()) return status;
+    if (absl::Status status = CheckBatchWhole(ledger, untold, lanes); !status.ok()) return status;
     for (auto at = ledger.regions.begin(); at != ledger.regions.end();) {
       const auto& [tag, known] = *at;
       const Call* pending =

@@ -13,6 +13,7 @@ namespace {
 constexpr size_t kFew = 6;    // Live Regions; then it rather allocates,
 constexpr size_t kMany = 40;  // and with so many it releases.
 constexpr size_t kMaxBatch = 12;
+constexpr uint64_t kMaxLanes = 16;
 
 auto CallOf(Client& client, const v1::AllocateRegionRequest& request) {
   return client.Call(&PoolStub::AllocateRegion, request);
@@ -81,6 +82,11 @@ std::string Lane::RequestId() {
   return FormatUuid(bytes);
 }
 
+uint64_t Lane::Size() {
+  const uint64_t rest = (next_size_++ * kMaxLanes + static_cast<uint64_t>(number_)) % kGranule;
+  return Draw(8) * kGranule + rest + 1;
+}
+
 const Known& Lane::Any(const std::vector<const Known*>& live) { return *live[Draw(live.size())]; }
 
 Call Lane::Choose(const LaneLife& life) {
@@ -126,7 +132,7 @@ v1::AllocateRegionRequest Lane::Allocation(const LaneLife& life) {
   if (dice < 2) request.set_tenant(kTightTenant);
   if (dice == 2) request.set_tenant(tenant_);
   if (dice == 3) request.set_device(absl::StrCat("devices/", kSmallDevice));
-  request.set_size_bytes(1 + Draw(8 * kGranule));
+  request.set_size_bytes(Size());
   request.set_max_extents(static_cast<uint32_t>(1 + Draw(3)));
   if (Draw(3) == 0) request.set_policy(v1::SPREAD);
   request.set_sharing(Draw(4) == 0 ? v1::MULTI_WRITER : v1::EXCLUSIVE);

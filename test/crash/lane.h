@@ -28,7 +28,7 @@ struct LaneLife {
 
 class Lane {
  public:
-  explicit Lane(int number);
+  explicit Lane(int number);  // Below 16, and no other lane's.
 
   // Sends what was not answered in the life before, then one call after the other, until one is not
   // answered or `stop`. An error is a broken promise.
@@ -55,11 +55,15 @@ class Lane {
   const Known& Any(const std::vector<const Known*>& live);
   uint64_t Draw(uint64_t below) { return random_() % below; }
   std::string RequestId();
+  // Up to 8 granules, as a rule in no whole ones. No two Regions that are there at one time were
+  // asked for with the same size, by whichever lanes: it tells what became of a batch's items.
+  uint64_t Size();
 
   const int number_;
   const std::string tenant_;
   std::mt19937_64 random_;
   uint64_t next_name_ = 1;
+  uint64_t next_size_ = 0;
   uint64_t answered_ = 0;
   uint64_t retried_ = 0;
   Ledger ledger_;
