@@ -8,6 +8,7 @@
 #include "fabric-manager/model/placement.h"
 #include "fabric-manager/model/plan_parts.h"
 #include "fabric-manager/model/planner.h"
+#include "proto/support/mutant.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -111,6 +112,14 @@ absl::StatusOr<Plan> PlanDetach(const PoolState& state, const DetachSpec& spec,
   const auto found = GetRegion(state, spec.region_id);
   if (!found.ok()) return found.status();
   const Attachment* present = (*found)->FindAttachment(absl::string_view(spec.host));
+  // A name that nobody has is more likely misspelt than detached.
+  if (present == nullptr && state.FindHost(spec.host) == nullptr &&
+      !CXLPOOL_MUTANT("detach-from-nobody")) {
+    return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_HOST",
+                  absl::StrCat("host ", Quoted(spec.host), " is not enrolled, and ",
+                               LabelOf(**found), " is not attached there"),
+                  "see `cxlpool host list`", {{"host", spec.host.substr(0, 80)}});
+  }
   if (present == nullptr || present->detaching) return Unchanged(*found, spec.request, context);
   if (absl::Status status = CheckEtag(**found, spec.etag); !status.ok()) return status;
   auto edited = Edit(**found, spec.request, context);

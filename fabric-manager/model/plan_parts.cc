@@ -70,8 +70,10 @@ std::shared_ptr<Region> Edit(const Region& region, const Request& request,
 
 Plan Unchanged(const RegionPtr& region, const Request& request, const PlanContext& context) {
   if (request.id.id.empty()) return Plan{region, {}};
-  const RegionPtr kept = Edit(*region, request, context);
-  return Plan{kept, {kept}};
+  auto kept = std::make_shared<Region>(*region);
+  Remember(*kept, request);
+  if (CXLPOOL_MUTANT("no-op-is-a-change")) kept->revision = context.revision;
+  return Plan{kept, {RegionPtr(kept)}};
 }
 
 absl::Status CheckSharing(absl::string_view label, Sharing sharing,

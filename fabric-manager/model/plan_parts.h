@@ -38,8 +38,9 @@ void Remember(Region& region, const Request& request);
 std::shared_ptr<Region> Edit(const Region& region, const Request& request,
                              const PlanContext& context);
 
-// For a call that finds things as it wants them: nothing changes but that the request is kept, so
-// that a late retry does not undo what came after it.
+// For a call that finds things as it wants them. The Region keeps its revision, and so its etag,
+// and watchers hear nothing. The request is kept all the same, so that a late retry does not undo
+// what came after it.
 Plan Unchanged(const RegionPtr& region, const Request& request, const PlanContext& context);
 
 // Whether (mode, access) on `host` goes with the Attachments that are there.

@@ -440,7 +440,6 @@ TEST_F(PlannerTest, AttachmentsHaveALimit) {
 }
 
 // Detach.
-
 TEST_F(PlannerTest, DetachTurnsOneHostRoundAndKeepsTheBytes) {
   AllocateOnline("kv", "host-a", Sharing::kMultiWriter);
   ASSERT_TRUE(Attach("kv", "host-b").ok());
@@ -460,6 +459,7 @@ TEST_F(PlannerTest, DetachingWhatIsNotAttachedIsOk) {
   Commit(nothing->change);
   ASSERT_TRUE(Detach("kv", "host-a").ok());
   EXPECT_TRUE(Detach("kv", "host-a").ok());
+  ExpectRefusal(Detach("kv", "host-z").status(), StatusCode::kNotFound, "UNKNOWN_HOST");
   // A late retry of what found nothing to do undoes nothing that came after it.
   Rewrite("kv", [](Region& r) { r.attachments.clear(); });
   ASSERT_TRUE(Attach("kv", "host-b").ok());

@@ -108,6 +108,64 @@ TEST_F(SemanticsTest, ARenamedRegionIsFoundByItsNewNameAndItsAgentHearsOfIt) {
   EXPECT_NE(rig->Find("kx"), nullptr);
 }
 
+// For every call that changes something: no etag, no event and, of what is no Region, no revision.
+TEST_F(SemanticsTest, ACallThatFindsNothingToDoChangesNothing) {
+  Make(AllocateOn("kv", "host-a", 1));
+  Make(AllocateOn("kw", "host-a", 2));
+  const auto tenant = [&](Done done) { rig->pool.SetTenant("op", {0, "ml"}, std::move(done)); };
+  ASSERT_TRUE(rig->Do(tenant).ok());
+  ASSERT_TRUE(rig->Do([&](Done done) { rig->pool.Retire("op", "host-b", std::move(done)); }).ok());
+  const RegionPtr kv = rig->Find("kv");
+  const RegionPtr kw = rig->Find("kw");
+  const uint64_t newest = rig->watch.newest();
+
+  const AttachSpec attach{
+      .request = TestRequest("AttachRegion", 3), .region_id = "kv", .host = "host-a"};
+  const auto attached = rig->Do([&](Done done) {
+    rig->pool.Attach(attach, false,
+                     [done = std::move(done)](const absl::StatusOr<Committed>& answer) mutable {
+                       std::move(done)(answer.status());
+                     });
+  });
+  EXPECT_TRUE(attached.ok()) << attached;
+  EXPECT_TRUE(
+      rig->Call(&PoolService::Detach, DetachSpec{TestRequest("DetachRegion", 4), "kv", "host-b"})
+          .ok());
+  EXPECT_TRUE(rig->Resize("kv", kv->size_bytes(), 5).ok());
+  RenameSpec rename;
+  rename.request = TestRequest("RenameRegion", 6);
+  rename.region_id = rename.new_region_id = "kv";
+  EXPECT_TRUE(rig->Call(&PoolService::Rename, rename).ok());
+  EXPECT_EQ(rig->Find("kv")->etag(), kv->etag());
+  EXPECT_EQ(rig->Find("kv")->revision, kv->revision);
+  EXPECT_EQ(rig->watch.newest(), newest);
+
+  const uint64_t revision = rig->writer.revision();
+  EXPECT_TRUE(rig->Do(tenant).ok());
+  EXPECT_TRUE(rig->Do([&](Done done) {
+                   rig->pool.Enrol("op", "host-a", "cxlpool://host/host-a", std::move(done));
+                 })
+                  .ok());
+  EXPECT_TRUE(rig->Do([&](Done done) { rig->pool.Retire("op", "host-b", std::move(done)); }).ok());
+  EXPECT_TRUE(
+      rig->Do([&](Done done) { rig->pool.AddDevice("op", "cmm-0", std::move(done)); }).ok());
+  EXPECT_EQ(rig->writer.revision(), revision);
+  EXPECT_EQ(rig->Find("kw")->etag(), kw->etag());
+
+  // A second release of what goes already.
+  world.hold_offline = true;
+  ReleaseSpec release = ReleaseOf("kw", 7);
+  release.detach_all = true;
+  ASSERT_TRUE(rig->Call(&PoolService::Release, release).ok());
+  rig->Run(absl::Milliseconds(300));
+  const RegionPtr going = rig->Find("kw");
+  const uint64_t told = rig->watch.newest();
+  release.request = TestRequest("ReleaseRegion", 8);
+  ASSERT_TRUE(rig->Call(&PoolService::Release, release).ok());
+  EXPECT_EQ(rig->Find("kw")->etag(), going->etag());
+  EXPECT_EQ(rig->watch.newest(), told);
+}
+
 TEST_F(SemanticsTest, QuotaReservationAndHostCapHold) {
   const auto set = [&](const Tenant& tenant) {
     return rig->Do([&](Done done) { rig->pool.SetTenant("op", tenant, std::move(done)); });

@@ -181,7 +181,8 @@ absl::StatusOr<Committed> Writer::PlanOne(const Audit& audit, absl::StatusOr<Pro
     const bool erased = std::holds_alternative<Erased>(item);
     puts_[KeyOf(item)] = erased ? std::string() : encode_(item, audit);
     if (const auto* region = std::get_if<RegionPtr>(&item)) {
-      events_.push_back({revision, *region, false});
+      // A Region that keeps its revision did not change: it only remembers one more request.
+      if ((*region)->revision == revision) events_.push_back({revision, *region, false});
     } else if (const auto* gone = std::get_if<Tombstone>(&item)) {
       events_.push_back({revision, gone->region, true});
     }

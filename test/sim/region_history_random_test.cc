@@ -193,6 +193,8 @@ class ToyPool {
         if (!down && !op.detach_all && !op.force) return "REGION_ATTACHED";
       }
       region.Release();
+    } else if (!op.force) {
+      return "";
     }
     Changed(region);
     return "";
@@ -211,10 +213,11 @@ class ToyPool {
       case ClientOp::kRelease:
         return Release(*region, op);
       case ClientOp::kDetach:
-        if (const auto at = region->hosts.find(op.host); at != region->hosts.end()) {
+        if (const auto at = region->hosts.find(op.host); at != region->hosts.end() && !at->second) {
           at->second = true;
+          break;
         }
-        break;
+        return "";
       case ClientOp::kRename:
         if (region->name == op.new_region_id) return "";
         if (region->going()) return "REGION_RELEASING";

@@ -167,15 +167,14 @@ bool RegionModel::Attached(const State& state, const RegionEvent& event, State& 
 bool RegionModel::Detached(const State& state, const RegionEvent& event, State& after) const {
   const RegionSeen& seen = event.answer;
   if ((seen.up & event.host) != 0) return No("the host still has it");
+  if (Settle(state, seen, after)) return true;  // It was detached there: nothing changed.
+  if ((seen.down & event.host) == 0) return false;
   RegionSeen before = Before(seen);
-  bool fits = Settle(state, before, after);  // It was detached there.
-  if (!fits && (seen.down & event.host) != 0) {
-    before.down &= ~event.host;
-    before.up |= event.host;
-    fits = Settle(state, before, after);
-  }
+  before.down &= ~event.host;
+  before.up |= event.host;
+  if (!Settle(state, before, after)) return false;
   after.seen = seen;
-  return fits;
+  return true;
 }
 
 bool RegionModel::Released(const State& state, const RegionEvent& event, State& after) const {
@@ -184,8 +183,13 @@ bool RegionModel::Released(const State& state, const RegionEvent& event, State& 
   // It was on its way down, also one that could not be made and does not say so yet.
   if (IsOnItsWayDown(seen.phase) ||
       (seen.phase == Phase::kReserved && (state.going || options_.attachments_fail))) {
-    if (Settle(state, Before(seen), after)) {
+    // Nothing changed; but an operator's word is something new.
+    bool fits = Settle(state, seen, after);
+    if (!fits && event.force && Settle(state, Before(seen), after)) {
       after.seen = seen;
+      fits = true;
+    }
+    if (fits) {
       after.going = true;
       after.lease = false;
       return true;

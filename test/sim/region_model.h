@@ -4,7 +4,8 @@
 // growth joins or is undone, a first Attachment cannot come up, a lease runs out) are not
 // operations of their own. A state says what was seen last, and what may have become of it since:
 // an answer fits if hidden steps lead from there to what it shows. Every step, hidden or not, gives
-// the Region a new revision; so two answers of one revision show the same.
+// the Region a new revision, and a call that finds nothing to do gives it none; so two answers of
+// one revision show the same.
 //
 // The rules are those of fabric-manager/model/planner.h and ladder.h, written down once more and
 // from outside: nothing of the manager is included here.

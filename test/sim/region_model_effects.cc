@@ -84,7 +84,8 @@ void RegionModel::EffectOfRelease(const State& state, const RegionEvent& event, 
   State after = state;
   after.exact = false;
   if (state.goes_down()) {
-    next.push_back(after);
+    next.push_back(state);                   // Nothing is done,
+    if (event.force) next.push_back(after);  // but that the operator's word is kept.
   } else if (state.any || (state.seen.phase == Phase::kQuarantined && event.force)) {
     next.push_back(Releasing(state));
   } else if (state.live() &&
@@ -158,6 +159,7 @@ void RegionModel::StepEffect(const State& state, const RegionEvent& event, Next&
     case Kind::kRelease:
       return EffectOfRelease(after, event, next);
     case Kind::kDetach:
+      if ((after.seen.up & event.host) == 0) break;  // Nothing is done.
       after.exact = false;
       after.seen.down |= after.seen.up & event.host;
       after.seen.up &= ~event.host;
