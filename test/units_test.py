@@ -1,0 +1,115 @@
+"""The units say what they have to: as closed as systemd-analyze can tell, started again however often they end, and with
+limits that the configurations fit into. test/systemd runs them under a real systemd."""
+
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+from testbed.testing import REPOSITORY, main
+
+UNITS = {daemon: REPOSITORY / f'packaging/cxlpool-{daemon}.service' for daemon in ('fm', 'agent')}
+# What `systemd-analyze security` may give, of 10. The agent is root, with three capabilities.
+HIGHEST = {'fm': 1.5, 'agent': 3.0}
+
+
+def exposure(unit):
+    """What `systemd-analyze security` gives a unit file: 0.0 (closed) to 10.0 (open)."""
+    done = subprocess.run(['systemd-analyze', 'security', '--offline=true', '--no-pager', unit], capture_output=True,
+                          text=True, timeout=30, env={'PATH': '/usr/sbin:/usr/bin:/sbin:/bin', 'LC_ALL': 'C.UTF-8'})
+    found = re.search(r'Overall exposure level for \S+: (\d+\.\d+)', done.stdout)
+    if not found:
+        raise AssertionError(f'systemd-analyze gave no score: {done.stdout[-500:]}{done.stderr[-500:]}')
+    return float(found.group(1))
+
+
+def settings(unit):
+    """Key -> values, in order, of all sections."""
+    found = {}
+    for key, value in re.findall(r'^(\w+)=(.*)$', Path(unit).read_text(), re.M):
+        found.setdefault(key, []).append(value)
+    return found
+
+
+def constant(name, source):
+    """What a config.cc bounds a key with."""
+    return int(re.search(rf'constexpr \w+ {name} = (\d+);', (REPOSITORY / source).read_text()).group(1))
+
+
+class ExposureTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        if not shutil.which('systemd-analyze'):
+            raise unittest.SkipTest('systemd-analyze is not on this machine')
+        done = subprocess.run(['systemd-analyze', 'security', '--help'], capture_output=True, text=True, timeout=30)
+        if '--offline' not in done.stdout:
+            raise unittest.SkipTest('systemd-analyze of this machine cannot look at a unit file (systemd 250 can)')
+
+    def test_both_units(self):
+        for daemon, unit in UNITS.items():
+            with self.subTest(daemon):
+                self.assertLessEqual(exposure(unit), HIGHEST[daemon])
+
+    def test_a_unit_without_settings_does_not_pass(self):
+        with tempfile.TemporaryDirectory() as directory:
+            unit = Path(directory) / 'open.service'
+            unit.write_text('[Service]\nExecStart=/bin/true\n')
+            self.assertGreater(exposure(unit), max(HIGHEST.values()))
+
+
+class SettingsTest(unittest.TestCase):
+    def setUp(self):
+        self.units = {daemon: settings(unit) for daemon, unit in UNITS.items()}
+
+    def test_no_limit_of_starts_leaves_a_daemon_dead(self):
+        for daemon, unit in self.units.items():
+            with self.subTest(daemon):
+                self.assertEqual(unit['Restart'], ['always'])
+                self.assertEqual(unit['StartLimitIntervalSec'], ['0'])
+
+    def test_a_wrong_configuration_is_not_tried_again(self):
+        for daemon, unit in self.units.items():
+            with self.subTest(daemon):
+                self.assertEqual(unit['RestartPreventExitStatus'], ['78'])
+
+    def test_the_manager_is_a_user_of_its_own_without_capabilities(self):
+        unit = self.units['fm']
+        self.assertEqual((unit['User'], unit['Group']), (['cxlpool'], ['cxlpool']))
+        self.assertEqual((unit['CapabilityBoundingSet'], unit['AmbientCapabilities']), ([''], ['']))
+
+    def test_directories_are_not_shared(self):
+        """systemd gives the whole of a RuntimeDirectory to the user of the unit that starts: with one for both, the
+        manager's user would own what the agent, who is root, reads."""
+        self.assertEqual(self.units['fm']['RuntimeDirectory'], ['cxlpool-fm'])
+        self.assertEqual(self.units['agent']['RuntimeDirectory'], ['cxlpool'])
+
+    def test_descriptors_are_enough_for_the_greatest_configuration(self):
+        """The agent's: a connection each, and a pidfd for the process that owns a Region."""
+        connections = constant('kMaxConnections', 'host-agent/config.cc')
+        self.assertGreaterEqual(int(self.units['agent']['LimitNOFILE'][0]), 2 * connections + 1024)
+        self.assertGreaterEqual(int(self.units['fm']['LimitNOFILE'][0]), 65536)
+
+    def test_memory_and_tasks_are_bounded(self):
+        self.assertRegex(self.units['fm']['MemoryMax'][0], r'^\d+G$')
+        # The qemu driver has a thread for each host.
+        self.assertGreaterEqual(int(self.units['fm']['TasksMax'][0]), constant('kMaxHosts', 'fabric-manager/config.cc') + 256)
+        self.assertGreaterEqual(int(self.units['agent']['TasksMax'][0]), 256)
+
+
+class ModulesTest(unittest.TestCase):
+    def test_modules_are_loaded_before_the_agent(self):
+        """It can load none itself, and DeviceAllow= knows char-dax only by the module dax."""
+        unit = UNITS['agent'].read_text()
+        self.assertRegex(unit, r'(?m)^After=.*\bsystemd-modules-load\.service\b')
+        self.assertIn('\nDeviceAllow=char-dax rw\n', unit)
+        lines = (REPOSITORY / 'packaging/modules-load.d/cxlpool.conf').read_text().splitlines()
+        modules = [line for line in lines if not line.startswith('#')]
+        self.assertEqual(sorted(set(modules)), sorted(modules))
+        self.assertLessEqual({'dax', 'device_dax', 'kmem', 'cxl_acpi', 'cxl_port', 'cxl_pci', 'cxl_mem', 'dax_cxl'},
+                             set(modules))
+
+
+if __name__ == '__main__':
+    main()
