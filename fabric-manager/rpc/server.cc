@@ -18,6 +18,7 @@
 #include "fabric-manager/rpc/host_rpc.h"
 #include "fabric-manager/rpc/inventory_rpc.h"
 #include "fabric-manager/rpc/pool_rpc.h"
+#include "proto/support/address.h"
 #include "proto/support/loop.h"
 #include "proto/support/refusal.h"
 

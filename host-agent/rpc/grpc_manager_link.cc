@@ -13,6 +13,7 @@
 #include "host-agent/rpc/backoff.h"
 #include "host-agent/rpc/session_stream.h"
 #include "host-agent/rpc/unary_calls.h"
+#include "proto/support/address.h"
 #include "proto/support/loop.h"
 #include "proto/support/mutex.h"
 #include "proto/support/refusal.h"

@@ -1,7 +1,7 @@
 #include "proto/support/tls.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
+#include <grpc/grpc_security.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/x509.h>
@@ -11,13 +11,12 @@
 
 #include <cerrno>
 #include <cstring>
-#include <vector>
+#include <utility>
 
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "absl/time/time.h"
+#include "proto/support/mutant.h"
+#include "proto/support/peer_identity.h"
 #include "proto/support/refusal.h"
 #include "proto/support/unique_fd.h"
 
@@ -25,7 +24,6 @@ namespace cxlpool {
 namespace {
 
 constexpr size_t kMaxFileBytes = 1 << 20;
-constexpr char kIssue[] = "issue a new one: cxlpool pki issue";
 
 template <auto free>
 struct Free {
@@ -37,11 +35,6 @@ struct Free {
 using Bio = std::unique_ptr<BIO, Free<BIO_free_all>>;
 using Certificate = std::unique_ptr<X509, Free<X509_free>>;
 using Key = std::unique_ptr<EVP_PKEY, Free<EVP_PKEY_free>>;
-
-// What the three files hold, read once, so that what was checked is what is used.
-struct Material {
-  std::string ca, cert, key;
-};
 
 absl::Status Refuse(absl::StatusCode code, const std::string& reason, const std::string& message,
                     const std::string& remedy) {
@@ -102,35 +95,46 @@ std::vector<Certificate> ParseCertificates(const std::string& pem) {
   return certificates;
 }
 
-std::string TimeText(const ASN1_TIME* time) {
-  const Bio bio(BIO_new(BIO_s_mem()));
-  ASN1_TIME_print(bio.get(), time);
-  char* data = nullptr;
-  const long size = BIO_get_mem_data(bio.get(), &data);
-  return std::string(data, size);
+absl::Status Precondition(const std::string& reason, const std::string& message,
+                          const std::string& remedy) {
+  return Refuse(absl::StatusCode::kFailedPrecondition, reason, message, remedy);
 }
 
-absl::Status CheckTimes(X509* certificate, const std::string& path) {
-  const std::string now =
-      absl::FormatTime("%b %e %H:%M:%S %Y GMT", absl::Now(), absl::UTCTimeZone());
-  if (X509_cmp_current_time(X509_get0_notAfter(certificate)) < 0) {
-    return Refuse(absl::StatusCode::kFailedPrecondition, "TLS_EXPIRED",
-                  absl::StrCat(path, " expired on ", TimeText(X509_get0_notAfter(certificate)),
-                               "; it is now ", now),
-                  kIssue);
+// The command that makes a certificate like `leaf` anew, where it is one of cxlpool pki's.
+std::string RenewCommand(const CertificateFacts& leaf) {
+  const PeerIdentity identity = ParseIdentity(leaf.uris.size() == 1 ? leaf.uris[0] : "");
+  const char* const role = identity.role == Role::kManager    ? "manager"
+                           : identity.role == Role::kHost     ? "host"
+                           : identity.role == Role::kOperator ? "operator"
+                                                              : nullptr;
+  if (role == nullptr) return "have its authority issue a new one";
+  return absl::StrCat("issue a new one where the pool's authority is kept (cxlpool pki renew ",
+                      role, " ", identity.name, ") and put it in its place");
+}
+
+absl::Status CheckTimes(const CertificateFacts& facts, const std::string& file,
+                        const std::string& remedy) {
+  const absl::Time now = absl::Now();
+  if (!CXLPOOL_MUTANT("expired-certificate-is-fit") && facts.ExpiredAt(now)) {
+    return Precondition("TLS_EXPIRED",
+                        absl::StrCat("the certificate in ", file, " EXPIRED: it expired on ",
+                                     DateText(facts.not_after), "; it is now ", DateText(now)),
+                        remedy);
   }
-  if (X509_cmp_current_time(X509_get0_notBefore(certificate)) > 0) {
-    return Refuse(absl::StatusCode::kFailedPrecondition, "TLS_NOT_YET_VALID",
-                  absl::StrCat(path, " is valid from ", TimeText(X509_get0_notBefore(certificate)),
-                               "; it is now ", now),
-                  "set this machine's clock");
+  if (now < facts.not_before) {
+    return Precondition("TLS_NOT_YET_VALID",
+                        absl::StrCat("the certificate in ", file, " is valid from ",
+                                     DateText(facts.not_before), "; it is now ", DateText(now)),
+                        "set this machine's clock");
   }
   return absl::OkStatus();
 }
 
-// That `leaf` leads to one of `authorities`, by way of the rest of its own file.
-absl::Status CheckChain(const std::vector<Certificate>& authorities,
-                        const std::vector<Certificate>& chain, const TlsFiles& files) {
+// That the first of `chain` leads to one of `authorities` by way of the rest of its own file;
+// answers the authority. Those that it does not need may have ended: while an authority is replaced
+// the old one and the new one stand in one file.
+absl::StatusOr<size_t> CheckChain(const std::vector<Certificate>& authorities,
+                                  const std::vector<Certificate>& chain, const TlsFiles& files) {
   const std::unique_ptr<X509_STORE, Free<X509_STORE_free>> store(X509_STORE_new());
   const std::unique_ptr<X509_STORE_CTX, Free<X509_STORE_CTX_free>> context(X509_STORE_CTX_new());
   const std::unique_ptr<STACK_OF(X509), void (*)(STACK_OF(X509)*)> between(
@@ -138,19 +142,87 @@ absl::Status CheckChain(const std::vector<Certificate>& authorities,
   for (const Certificate& authority : authorities)
     X509_STORE_add_cert(store.get(), authority.get());
   for (size_t i = 1; i < chain.size(); ++i) sk_X509_push(between.get(), chain[i].get());
-  if (X509_STORE_CTX_init(context.get(), store.get(), chain[0].get(), between.get()) == 1 &&
-      X509_verify_cert(context.get()) == 1) {
-    return absl::OkStatus();
+  bool good = X509_STORE_CTX_init(context.get(), store.get(), chain[0].get(), between.get()) == 1;
+  // The times are judged by CheckTimes, with dates and remedies.
+  if (good) X509_STORE_CTX_set_flags(context.get(), X509_V_FLAG_NO_CHECK_TIME);
+  good = good && X509_verify_cert(context.get()) == 1;
+  const STACK_OF(X509)* const way = good ? X509_STORE_CTX_get0_chain(context.get()) : nullptr;
+  for (size_t i = 0; way != nullptr && i < authorities.size(); ++i) {
+    const X509* const last = sk_X509_value(way, sk_X509_num(way) - 1);
+    if (X509_cmp(last, authorities[i].get()) == 0) return i;
   }
-  return Refuse(
-      absl::StatusCode::kFailedPrecondition, "TLS_WRONG_CA",
+  return Precondition(
+      "TLS_WRONG_CA",
       absl::StrCat(files.cert, " was not issued by the authority in ", files.ca, ": ",
                    X509_verify_cert_error_string(X509_STORE_CTX_get_error(context.get()))),
       "use the ca.pem and the certificate of one pool");
 }
 
-absl::StatusOr<Material> LoadChecked(const TlsFiles& files) {
-  Material material;
+}  // namespace
+
+CertificateUse CertificateUse::Manager(std::string server_name) {
+  return {
+      .side = Side::kManager, .server_name = std::move(server_name), .host = {}, .identity = {}};
+}
+
+CertificateUse CertificateUse::Agent(std::string host, std::string identity) {
+  return {.side = Side::kAgent,
+          .server_name = {},
+          .host = std::move(host),
+          .identity = std::move(identity)};
+}
+
+absl::Status JudgeCertificate(const CertificateFacts& leaf, const CertificateUse& use,
+                              absl::string_view file) {
+  if (use.side == CertificateUse::Side::kAny) return absl::OkStatus();
+  const bool manager = use.side == CertificateUse::Side::kManager;
+  const std::string wanted = !use.identity.empty() ? use.identity
+                             : manager             ? "cxlpool://manager/NAME"
+                                                   : absl::StrCat("cxlpool://host/", use.host);
+  const std::string issue =
+      manager ? "make one for the manager: cxlpool pki issue manager fm"
+              : absl::StrCat("use this host's own certificate: cxlpool pki issue host ", use.host);
+  if (leaf.uris.size() != 1) {
+    return Precondition(
+        "NO_IDENTITY",
+        absl::StrCat("the certificate in ", file, " has ", leaf.uris.size(),
+                     " URIs as subject alternative names; want exactly one: ", wanted),
+        issue);
+  }
+  const std::string& uri = leaf.uris[0];
+  const Role role = ParseIdentity(uri).role;
+  // A URI of another scheme may be enrolled for a host; the manager knows whether it is.
+  const bool fits = manager                 ? role == Role::kManager
+                    : !use.identity.empty() ? uri == use.identity
+                    : role == Role::kHost   ? uri == wanted
+                                            : role == Role::kOther;
+  if (!CXLPOOL_MUTANT("any-role-will-do") && !fits) {
+    return Precondition(
+        "TLS_WRONG_ROLE",
+        absl::StrCat("the certificate is for ", uri, ", but ",
+                     manager ? "a fabric manager" : absl::StrCat("host \"", use.host, "\""),
+                     " needs one for ", wanted, ": ", file),
+        issue);
+  }
+  if (manager && !HasDnsName(leaf, use.server_name)) {
+    return Precondition("TLS_WRONG_NAME",
+                        absl::StrCat("the certificate in ", file, " has no DNS name \"",
+                                     use.server_name, "\": no client would believe it"),
+                        absl::StrCat(issue, " --dns ", use.server_name,
+                                     ", or set tls.server_name to the name that clients look for"));
+  }
+  if (manager ? leaf.server_auth : leaf.client_auth) return absl::OkStatus();
+  return Precondition("TLS_WRONG_USAGE",
+                      absl::StrCat("the certificate in ", file, " may not be used by a TLS ",
+                                   manager ? "server (serverAuth)" : "client (clientAuth)",
+                                   ": its extended key usage leaves that out"),
+                      issue);
+}
+
+// The files are read once, so that what was checked is what is used.
+absl::StatusOr<TlsMaterial> LoadTls(const TlsFiles& files, const CertificateUse& use) {
+  TlsMaterial material;
+  material.cert_file = files.cert;
   const struct {
     const std::string& path;
     const char* what;
@@ -182,70 +254,164 @@ absl::StatusOr<Material> LoadChecked(const TlsFiles& files) {
                   absl::StrCat("the key ", files.key, " does not belong to ", files.cert),
                   "name the pair that was issued together");
   }
-  for (const Certificate& authority : authorities) {
-    if (absl::Status status = CheckTimes(authority.get(), files.ca); !status.ok()) return status;
+  absl::StatusOr<std::vector<CertificateFacts>> leaf = ReadCertificates(material.cert);
+  if (!leaf.ok()) return leaf.status();
+  material.leaf = leaf->front();
+  const absl::StatusOr<size_t> authority = CheckChain(authorities, chain, files);
+  if (!authority.ok()) return authority.status();
+  absl::StatusOr<std::vector<CertificateFacts>> all = ReadCertificates(material.ca);
+  if (!all.ok()) return all.status();
+  material.authority = (*all)[*authority];
+  if (absl::Status status = CheckTimes(material.authority, files.ca,
+                                       "make a new authority (cxlpool pki init --force) and issue "
+                                       "every certificate anew");
+      !status.ok()) {
+    return status;
   }
-  if (absl::Status status = CheckTimes(chain[0].get(), files.cert); !status.ok()) return status;
-  if (absl::Status status = CheckChain(authorities, chain, files); !status.ok()) return status;
+  if (absl::Status status = CheckTimes(material.leaf, files.cert, RenewCommand(material.leaf));
+      !status.ok()) {
+    return status;
+  }
+  if (absl::Status status = JudgeCertificate(material.leaf, use, files.cert); !status.ok()) {
+    return status;
+  }
   return material;
 }
 
-// 1 to 65535 (0, any free port, too: tests listen so).
-bool IsPort(absl::string_view text) {
-  int port = -1;
-  return !text.empty() && text.size() <= 5 && absl::SimpleAtoi(text, &port) && port >= 0 &&
-         port <= 65535;
+absl::Status CheckTlsFiles(const TlsFiles& files, const CertificateUse& use) {
+  return LoadTls(files, use).status();
 }
 
-bool IsLoopback(const std::string& host) {
-  in_addr v4;
-  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
-  in6_addr v6;
-  if (inet_pton(AF_INET6, host.c_str(), &v6) == 1) return IN6_IS_ADDR_LOOPBACK(&v6);
-  return host == "localhost";
+std::vector<std::string> ExpiryWarnings(const TlsMaterial& material, absl::Time now) {
+  std::vector<std::string> warnings;
+  const struct {
+    const CertificateFacts& facts;
+    std::string what, remedy;
+  } all[] = {
+      {material.leaf, absl::StrCat("the certificate in ", material.cert_file),
+       absl::StrCat(RenewCommand(material.leaf), ", then reload (SIGHUP)")},
+      {material.authority, "the pool's authority",
+       "make a new one and issue every certificate anew (docs/operations.md, Certificates)"}};
+  for (const auto& [facts, what, remedy] : all) {
+    if (!facts.ExpiredAt(now) && !facts.EndsSoonAt(now)) continue;
+    warnings.push_back(absl::StrCat(what, " ", EndText(facts, now), " (", remedy, ")"));
+  }
+  return warnings;
 }
+
+TlsSource::TlsSource(TlsFiles files, CertificateUse use, TlsMaterial material)
+    : files_(std::move(files)),
+      use_(std::move(use)),
+      current_(std::make_shared<const TlsMaterial>(std::move(material))) {}
+
+absl::StatusOr<std::shared_ptr<TlsSource>> TlsSource::Load(TlsFiles files, CertificateUse use) {
+  absl::StatusOr<TlsMaterial> material = LoadTls(files, use);
+  if (!material.ok()) return material.status();
+  return std::shared_ptr<TlsSource>(
+      new TlsSource(std::move(files), std::move(use), *std::move(material)));
+}
+
+absl::Status TlsSource::Reload() {
+  absl::StatusOr<TlsMaterial> material = LoadTls(files_, use_);
+  MutexLock lock(mutex_);
+  if (CXLPOOL_MUTANT("reload-drops-the-old") && !material.ok()) {
+    current_ = std::make_shared<const TlsMaterial>();
+    ++version_;
+  }
+  if (!material.ok()) return material.status();
+  current_ = std::make_shared<const TlsMaterial>(*std::move(material));
+  ++version_;
+  return absl::OkStatus();
+}
+
+std::shared_ptr<const TlsMaterial> TlsSource::current() const {
+  MutexLock lock(mutex_);
+  return current_;
+}
+
+uint64_t TlsSource::version() const {
+  MutexLock lock(mutex_);
+  return version_;
+}
+
+namespace {
+
+// What gRPC asks before each handshake with one listening address: whether there are newer files.
+struct CertificateFetcher {
+  std::shared_ptr<TlsSource> source;
+  uint64_t fetched = 0;  // The source's version. gRPC's core calls Fetch under a lock of its own.
+
+  // Gives `config` away.
+  static grpc_ssl_certificate_config_reload_status Fetch(
+      void* self, grpc_ssl_server_certificate_config** config) {
+    auto& fetcher = *static_cast<CertificateFetcher*>(self);
+    const uint64_t version = fetcher.source->version();
+    if (version == fetcher.fetched) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
+    const std::shared_ptr<const TlsMaterial> material = fetcher.source->current();
+    const grpc_ssl_pem_key_cert_pair pair = {material->key.c_str(), material->cert.c_str()};
+    *config = grpc_ssl_server_certificate_config_create(material->ca.c_str(), &pair, 1);
+    if (*config == nullptr) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_FAIL;
+    fetcher.fetched = version;
+    return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
+  }
+};
+
+// gRPC tells nobody when it asks for the last time: a handshake may begin while its server goes
+// away, after the credentials' own end. So these stay, one for each address a process listened on.
+CertificateFetcher* KeepFetcher(std::shared_ptr<TlsSource> source) {
+  static Mutex mutex;
+  static auto& kept = *new std::vector<std::unique_ptr<CertificateFetcher>>;
+  MutexLock lock(mutex);
+  kept.push_back(std::make_unique<CertificateFetcher>());
+  kept.back()->source = std::move(source);
+  return kept.back().get();
+}
+
+// gRPC's C++ credentials hold their files for good; its core's can be asked to fetch newer ones.
+class ReloadableServerCredentials final : public grpc::ServerCredentials {
+ public:
+  explicit ReloadableServerCredentials(std::shared_ptr<TlsSource> source)
+      : core_(grpc_ssl_server_credentials_create_with_options(
+            grpc_ssl_server_credentials_create_options_using_config_fetcher(
+                GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY,
+                &CertificateFetcher::Fetch, KeepFetcher(std::move(source))))) {}
+  ~ReloadableServerCredentials() override { grpc_server_credentials_release(core_); }
+
+  // Nothing here makes decisions by a call's metadata.
+  void SetAuthMetadataProcessor(const std::shared_ptr<grpc::AuthMetadataProcessor>&) override {}
+
+ private:
+  int AddPortToServer(const std::string& address, grpc_server* server) override {
+    return grpc_server_add_http2_port(server, address.c_str(), core_);
+  }
+
+  grpc_server_credentials* const core_;
+};
 
 }  // namespace
 
-absl::Status CheckTlsFiles(const TlsFiles& files) { return LoadChecked(files).status(); }
-
-absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> ServerTls(const TlsFiles& files) {
-  absl::StatusOr<Material> material = LoadChecked(files);
-  if (!material.ok()) return material.status();
-  grpc::SslServerCredentialsOptions options(
-      GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
-  options.pem_root_certs = material->ca;
-  options.pem_key_cert_pairs.push_back({material->key, material->cert});
-  return grpc::SslServerCredentials(options);
+std::shared_ptr<grpc::ServerCredentials> ServerTls(std::shared_ptr<TlsSource> source) {
+  return std::make_shared<ReloadableServerCredentials>(std::move(source));
 }
 
-absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> ClientTls(const TlsFiles& files) {
-  absl::StatusOr<Material> material = LoadChecked(files);
-  if (!material.ok()) return material.status();
+absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> ServerTls(const TlsFiles& files) {
+  absl::StatusOr<std::shared_ptr<TlsSource>> source = TlsSource::Load(files, {});
+  if (!source.ok()) return source.status();
+  return ServerTls(*std::move(source));
+}
+
+std::shared_ptr<grpc::ChannelCredentials> ClientTlsOf(const TlsMaterial& material) {
   grpc::SslCredentialsOptions options;
-  options.pem_root_certs = material->ca;
-  options.pem_private_key = material->key;
-  options.pem_cert_chain = material->cert;
+  options.pem_root_certs = material.ca;
+  options.pem_private_key = material.key;
+  options.pem_cert_chain = material.cert;
   return grpc::SslCredentials(options);
 }
 
-absl::Status CheckInsecureAddress(const std::string& address) {
-  if (absl::StartsWith(address, "unix:") && address.size() > 5) return absl::OkStatus();
-  const size_t colon = address.rfind(':');
-  if (colon != std::string::npos && IsPort(absl::string_view(address).substr(colon + 1))) {
-    std::string host = address.substr(0, colon);
-    const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
-    if (bracketed) host = host.substr(1, host.size() - 2);
-    // A bare IPv6 address is ambiguous: its last group would be the port.
-    if ((bracketed || host.find(':') == std::string::npos) && IsLoopback(host)) {
-      return absl::OkStatus();
-    }
-  }
-  return Refuse(absl::StatusCode::kFailedPrecondition, "INSECURE_ADDRESS",
-                absl::StrCat("\"", address,
-                             "\" may not be used without TLS: it is neither unix:PATH nor a "
-                             "loopback address with a port"),
-                "configure tls, or use unix:PATH or 127.0.0.1:PORT");
+absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> ClientTls(const TlsFiles& files) {
+  absl::StatusOr<TlsMaterial> material = LoadTls(files);
+  if (!material.ok()) return material.status();
+  return ClientTlsOf(*material);
 }
 
 }  // namespace cxlpool

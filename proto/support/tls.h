@@ -1,39 +1,109 @@
 // Credentials: mutual TLS everywhere, except a Unix socket or a loopback address that the
 // configuration explicitly marks insecure.
+//
+// One judgement of certificates (LoadTls) serves the daemons, their --check-config, `cxlpool-agent
+// check` and the CLI: what is checked is what is used.
 #ifndef CXLPOOL_PROTO_SUPPORT_TLS_H_
 #define CXLPOOL_PROTO_SUPPORT_TLS_H_
 
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/security/server_credentials.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "proto/support/certificate.h"
+#include "proto/support/mutex.h"
 
 namespace cxlpool {
 
+// The DNS name that managers' certificates carry and clients look for, unless configured otherwise.
+inline constexpr char kManagerServerName[] = "fm.cxlpool";
+
 struct TlsFiles {
-  std::string ca;    // PEM, the pool's own CA: nobody else's certificates are believed.
+  std::string ca;    // PEM, the pool's own CAs: nobody else's certificates are believed.
   std::string cert;  // PEM, the leaf first.
   std::string key;   // PEM; refused if others than its owner can read it.
 };
 
-// Reads and checks the files. INVALID_ARGUMENT/NOT_FOUND/FAILED_PRECONDITION name the file, what
-// is wrong (missing, not PEM, key does not match, expired, not yet valid, key readable by others)
-// and the command that mends it.
-absl::Status CheckTlsFiles(const TlsFiles& files);
+// What the other side will want of the certificate.
+struct CertificateUse {
+  enum class Side { kAny, kAgent, kManager };
+  Side side = Side::kAny;
+  std::string server_name;  // kManager: the DNS name that clients look for.
+  std::string host;         // kAgent: the host's id.
+  std::string identity;     // kAgent: as it is enrolled; empty: cxlpool://host/HOST.
 
-// Requires and verifies a client certificate.
+  static CertificateUse Manager(std::string server_name = kManagerServerName);
+  static CertificateUse Agent(std::string host, std::string identity = "");
+};
+
+// What the three files held when they were read, and what the leaf says.
+struct TlsMaterial {
+  std::string ca, cert, key;
+  std::string cert_file;  // For messages.
+  CertificateFacts leaf;
+  CertificateFacts authority;  // Of `ca`: the one that the leaf leads to.
+};
+
+// Reads and judges the files, now. The error names the file, what is wrong and the remedy:
+// TLS_FILE (missing, unreadable), TLS_KEY_EXPOSED (readable by others), TLS_NOT_PEM,
+// TLS_KEY_MISMATCH, TLS_EXPIRED, TLS_NOT_YET_VALID, TLS_WRONG_CA, and for `use`: NO_IDENTITY,
+// TLS_WRONG_ROLE (another role's, or another host's), TLS_WRONG_NAME (not the name that clients
+// look for), TLS_WRONG_USAGE (extended key usage).
+absl::StatusOr<TlsMaterial> LoadTls(const TlsFiles& files, const CertificateUse& use = {});
+
+// LoadTls for its judgement alone.
+absl::Status CheckTlsFiles(const TlsFiles& files, const CertificateUse& use = {});
+
+// Whether `leaf`, from `file`, will do for `use`; times and issuer are not looked at.
+absl::Status JudgeCertificate(const CertificateFacts& leaf, const CertificateUse& use,
+                              absl::string_view file);
+
+// What should be said of certificates that have ended or end within kCertificateWarning, with the
+// remedy; a line each. Empty: nothing.
+std::vector<std::string> ExpiryWarnings(const TlsMaterial& material, absl::Time now);
+
+// What a process shows to its peers and believes of them, from files that can be read anew.
+// Any thread.
+class TlsSource {
+ public:
+  // Errors as LoadTls.
+  static absl::StatusOr<std::shared_ptr<TlsSource>> Load(TlsFiles files, CertificateUse use);
+
+  // Reads the files again. Handshakes that begin from now on use what they hold; connections that
+  // stand go on. On an error (as LoadTls) what was in use stays in use.
+  absl::Status Reload();
+
+  std::shared_ptr<const TlsMaterial> current() const;
+  // Grows with each successful Reload.
+  uint64_t version() const;
+
+ private:
+  TlsSource(TlsFiles files, CertificateUse use, TlsMaterial material);
+
+  const TlsFiles files_;
+  const CertificateUse use_;
+  mutable Mutex mutex_;
+  std::shared_ptr<const TlsMaterial> current_ ABSL_GUARDED_BY(mutex_);
+  uint64_t version_ ABSL_GUARDED_BY(mutex_) = 1;
+};
+
+// Requires and verifies a client certificate. Each handshake uses what `source` has then. For one
+// listening address.
+std::shared_ptr<grpc::ServerCredentials> ServerTls(std::shared_ptr<TlsSource> source);
+// The same, of files that are not read again.
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> ServerTls(const TlsFiles& files);
 
 // For a channel; pass the name the peer must show by ChannelArguments::SetSslTargetNameOverride
 // ("fm.cxlpool") where it differs from the address.
+std::shared_ptr<grpc::ChannelCredentials> ClientTlsOf(const TlsMaterial& material);
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> ClientTls(const TlsFiles& files);
-
-// OK if `address` may be used without TLS: unix:PATH, or a loopback IP or localhost with port.
-// FAILED_PRECONDITION/INSECURE_ADDRESS otherwise.
-absl::Status CheckInsecureAddress(const std::string& address);
 
 }  // namespace cxlpool
 

@@ -251,17 +251,129 @@ TEST_F(TlsTest, ExpiredAndFutureCertificatesAreRefusedWithTheirDates) {
   EXPECT_THAT(std::string(future.message()), HasSubstr("clock"));
 }
 
-TEST(InsecureAddressTest, OnlyUnixSocketsAndLoopbackAreAllowed) {
-  for (const char* good : {"unix:/run/cxlpool/fm.sock", "unix:fm.sock", "127.0.0.1:7420",
-                           "127.8.9.10:1", "[::1]:7420", "localhost:7420"}) {
-    EXPECT_TRUE(CheckInsecureAddress(good).ok()) << good;
-  }
-  for (const char* bad :
-       {"", "unix:", "0.0.0.0:7420", "[::]:7420", "10.0.0.1:7420", "127.0.0.1", "127.0.0.1:",
-        "127.0.0.1:99999", "127.0.0.1:http", "127.0.0.1.example.com:7420", "fm.cxlpool:7420",
-        "localhost.example.com:7420", "::1:7420", "unix-abstract:x", "[::ffff:10.0.0.1]:7420"}) {
-    EXPECT_EQ(ReasonOf(CheckInsecureAddress(bad)), "INSECURE_ADDRESS") << bad;
-  }
+TEST_F(TlsTest, WhatEachSideNeedsOfItsCertificateIsJudged) {
+  const CertificateUse manager = CertificateUse::Manager(), agent = CertificateUse::Agent("host-a");
+  const auto reason = [&](const pki::CertificateRequest& request, const CertificateUse& use) {
+    return ReasonOf(CheckTlsFiles(Leaf("leaf", request), use));
+  };
+  pki::CertificateRequest fm = Request("cxlpool://manager/fm", /*server=*/true);
+  const pki::CertificateRequest host = Request("cxlpool://host/host-a");
+  EXPECT_EQ(reason(fm, manager), "");
+  EXPECT_EQ(reason(host, agent), "");
+  // Another role's.
+  EXPECT_EQ(reason(Request("cxlpool://operator/alice"), manager), "TLS_WRONG_ROLE");
+  EXPECT_EQ(reason(Request("cxlpool://operator/alice", true), manager), "TLS_WRONG_ROLE");
+  EXPECT_EQ(reason(Request("cxlpool://operator/alice"), agent), "TLS_WRONG_ROLE");
+  EXPECT_EQ(reason(host, manager), "TLS_WRONG_ROLE");
+  EXPECT_EQ(reason(fm, agent), "TLS_WRONG_ROLE");
+  EXPECT_EQ(reason(Request("spiffe://rack/fm", true), manager), "TLS_WRONG_ROLE");
+  EXPECT_EQ(reason(Request("cxlpool://host/host-b"), agent), "TLS_WRONG_ROLE");
+  // No identity at all.
+  EXPECT_EQ(reason(Request(""), agent), "NO_IDENTITY");
+  EXPECT_EQ(reason(Request("", true), manager), "NO_IDENTITY");
+  // Not for the name that clients look for, or not for servers.
+  EXPECT_EQ(reason(fm, CertificateUse::Manager("fm.elsewhere")), "TLS_WRONG_NAME");
+  fm.dns = {"localhost"};
+  EXPECT_EQ(reason(fm, manager), "TLS_WRONG_NAME");
+  fm = Request("cxlpool://manager/fm");
+  fm.dns = {"fm.cxlpool"};
+  EXPECT_EQ(reason(fm, manager), "TLS_WRONG_USAGE");
+  EXPECT_EQ(reason(Request("cxlpool://host/host-a", /*server=*/true), agent), "TLS_WRONG_USAGE");
+}
+
+TEST_F(TlsTest, AnIdentityThatIsEnrolledForAHostIsTheOneItNeeds) {
+  const TlsFiles foreign = Leaf("foreign", Request("spiffe://rack/a"));
+  EXPECT_TRUE(CheckTlsFiles(foreign, CertificateUse::Agent("host-a")).ok());
+  EXPECT_TRUE(CheckTlsFiles(foreign, CertificateUse::Agent("host-a", "spiffe://rack/a")).ok());
+  EXPECT_EQ(ReasonOf(CheckTlsFiles(foreign, CertificateUse::Agent("host-a", "spiffe://rack/b"))),
+            "TLS_WRONG_ROLE");
+  const TlsFiles other = Leaf("other", Request("cxlpool://host/old-name"));
+  EXPECT_TRUE(
+      CheckTlsFiles(other, CertificateUse::Agent("host-a", "cxlpool://host/old-name")).ok());
+}
+
+TEST_F(TlsTest, AnExpiredCertificateIsCalledThatWithDateAndRemedy) {
+  pki::CertificateRequest request = Request("cxlpool://host/host-a");
+  request.not_after = absl::Now() - absl::Hours(1);
+  const std::string said(CheckTlsFiles(Leaf("old", request)).message());
+  EXPECT_THAT(said, HasSubstr("EXPIRED"));
+  EXPECT_THAT(said, HasSubstr(DateText(request.not_after)));
+  EXPECT_THAT(said, HasSubstr("cxlpool pki renew host host-a"));
+}
+
+TEST_F(TlsTest, WhatEndsWithinThirtyDaysIsWarnedOf) {
+  pki::CertificateRequest request = Request("cxlpool://host/host-a");
+  authority_ = *pki::MakeAuthority("long", absl::Now(), absl::Now() + absl::Hours(24 * 400));
+  Write("ca.pem", authority_.cert, 0644);
+  request.not_after = absl::Now() + absl::Hours(24 * 60);
+  const auto material = LoadTls(Leaf("host", request));
+  ASSERT_TRUE(material.ok()) << material.status();
+  EXPECT_THAT(ExpiryWarnings(*material, absl::Now()), testing::IsEmpty());
+  const auto soon = ExpiryWarnings(*material, absl::Now() + absl::Hours(24 * 40));
+  ASSERT_EQ(soon.size(), 1u);
+  EXPECT_THAT(soon[0], HasSubstr("in 19 days"));
+  EXPECT_THAT(soon[0], HasSubstr(material->cert_file));
+  EXPECT_THAT(soon[0], HasSubstr("cxlpool pki renew host host-a"));
+  const auto late = ExpiryWarnings(*material, absl::Now() + absl::Hours(24 * 390));
+  ASSERT_EQ(late.size(), 2u);
+  EXPECT_THAT(late[0], HasSubstr("EXPIRED on"));
+  EXPECT_THAT(late[1], HasSubstr("authority ends on"));
+}
+
+TEST_F(TlsTest, OneFileMayHoldTwoAuthoritiesAndTheOldOneMayHaveEnded) {
+  const TlsFiles host = Leaf("host", Request("cxlpool://host/host-a"));
+  const pki::PemPair old =
+      *pki::MakeAuthority("old", absl::Now() - absl::Hours(48), absl::Now() - absl::Hours(24));
+  Write("ca.pem", old.cert + authority_.cert, 0644);
+  EXPECT_TRUE(CheckTlsFiles(host).ok()) << CheckTlsFiles(host);
+  // But what the ended one issued is not believed.
+  pki::CertificateRequest request = Request("cxlpool://host/host-a");
+  request.not_before = absl::Now() - absl::Hours(47);
+  EXPECT_EQ(ReasonOf(CheckTlsFiles(Leaf("of-old", request, &old))), "TLS_EXPIRED");
+}
+
+// One server through a change of everything: a client that stands goes on, a new one needs what the
+// files hold now, and files that will not do change nothing.
+TEST_F(TlsTest, ReloadedFilesServeTheNextHandshake) {
+  const TlsFiles files = Leaf("manager", Request("cxlpool://manager/fm", /*server=*/true));
+  const auto source = TlsSource::Load(files, CertificateUse::Manager());
+  ASSERT_TRUE(source.ok()) << source.status();
+  Serve(ServerTls(*source));
+  const TlsFiles client = Leaf("client", Request("cxlpool://operator/alice"));
+  const auto credentials = ClientTls(client);
+  ASSERT_TRUE(credentials.ok());
+  grpc::ChannelArguments arguments;
+  arguments.SetSslTargetNameOverride("fm.cxlpool");
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  const auto standing = grpc::CreateCustomChannel(address_, *credentials, arguments);
+  const auto ask_standing = [&] {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+    v1::Topology answer;
+    return v1::InventoryService::NewStub(standing)->GetTopology(&context, {}, &answer).ok();
+  };
+  ASSERT_TRUE(ask_standing());
+  EXPECT_EQ(*AskAs(client), "cxlpool://operator/alice");
+
+  // A bad file is refused, and the old ones stay in use.
+  const std::string good = (*source)->current()->cert;
+  Write("manager.pem", "nonsense", 0644);
+  EXPECT_EQ(ReasonOf((*source)->Reload()), "TLS_NOT_PEM");
+  Write("manager.pem", client.cert, 0644);
+  EXPECT_FALSE((*source)->Reload().ok());
+  EXPECT_EQ((*source)->version(), 1u);
+  EXPECT_EQ(*AskAs(client), "cxlpool://operator/alice");
+
+  // New authority, certificate and key.
+  const pki::PemPair old_authority = authority_;
+  authority_ = NewAuthority();
+  Leaf("manager", Request("cxlpool://manager/fm", /*server=*/true));
+  Write("ca.pem", authority_.cert, 0644);
+  ASSERT_TRUE((*source)->Reload().ok()) << (*source)->Reload();
+  const TlsFiles renewed = Leaf("client2", Request("cxlpool://operator/bob"));
+  EXPECT_EQ(*AskAs(renewed), "cxlpool://operator/bob");
+  EXPECT_EQ(ReasonOf(Ask(*credentials).status()), "MANAGER_UNREACHABLE");
+  EXPECT_TRUE(ask_standing());
 }
 
 TEST(PeerIdentityTest, UrisAreReadByTheirRole) {

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "cxlpool/v1/inventory_service.grpc.pb.h"
 #include "cxlpool/v1/pool_service.grpc.pb.h"
+#include "proto/support/address.h"
 #include "proto/support/refusal.h"
 #include "proto/support/status_wire.h"
 #include "proto/support/tls.h"

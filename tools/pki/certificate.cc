@@ -225,7 +225,7 @@ absl::StatusOr<PemPair> MakeLeaf(const PemPair& authority, const CertificateRequ
       !AddExtension(certificate, issuer.get(), NID_basic_constraints, "critical,CA:FALSE") ||
       !AddExtension(certificate, issuer.get(), NID_key_usage, "critical,digitalSignature") ||
       !AddExtension(certificate, issuer.get(), NID_ext_key_usage,
-                    request.server ? "serverAuth,clientAuth" : "clientAuth") ||
+                    request.server ? "serverAuth" : "clientAuth") ||
       !AddExtension(certificate, issuer.get(), NID_subject_key_identifier, "hash") ||
       !AddExtension(certificate, issuer.get(), NID_authority_key_identifier, "keyid") ||
       (!names->empty() && !AddExtension(certificate, issuer.get(), NID_subject_alt_name, *names)) ||

@@ -22,7 +22,7 @@ struct CertificateRequest {
   std::string uri;          // URI SAN: the identity. Empty: none.
   std::vector<std::string> dns;
   std::vector<std::string> ips;
-  bool server = false;  // Extended key usage serverAuth; all get clientAuth.
+  bool server = false;  // Extended key usage serverAuth and nothing else; otherwise clientAuth.
   absl::Time not_before;
   absl::Time not_after;  // Cut to the authority's own end.
 };

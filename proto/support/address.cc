@@ -1,0 +1,112 @@
+#include "proto/support/address.h"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool {
+namespace {
+
+constexpr size_t kMaxSocketPath = 107;  // sockaddr_un, with the NUL.
+constexpr size_t kMaxHostName = 253;    // RFC 1035.
+constexpr char kForms[] = "write HOST:PORT with a port from 1 to 65535, [IPV6]:PORT, or unix:/PATH";
+
+absl::Status Bad(absl::string_view text, absl::string_view what) {
+  return Refusal{absl::StatusCode::kInvalidArgument,
+                 "BAD_ADDRESS",
+                 absl::StrCat("\"", text, "\" is no address: ", what),
+                 kForms,
+                 {}}
+      .ToStatus();
+}
+
+bool IsIpv6(const std::string& text) {
+  in6_addr address;
+  return inet_pton(AF_INET6, text.c_str(), &address) == 1;
+}
+
+bool IsHostName(absl::string_view text) {
+  return !text.empty() && text.size() <= kMaxHostName &&
+         std::all_of(text.begin(), text.end(), [](char c) {
+           return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '.' ||
+                  c == '_';
+         });
+}
+
+absl::StatusOr<Address> ParseUnix(absl::string_view text, absl::string_view path) {
+  if (!absl::StartsWith(path, "/")) return Bad(text, "the path of its socket is not absolute");
+  if (path.size() > kMaxSocketPath) {
+    return Bad(text, absl::StrCat("the path of a socket has at most ", kMaxSocketPath, " bytes"));
+  }
+  Address address;
+  address.path = std::string(path);
+  return address;
+}
+
+// With a port of `least` to 65535.
+absl::StatusOr<Address> ParseHostAndPort(absl::string_view text, int least) {
+  const size_t colon = text.rfind(':');
+  const size_t bracket = text.rfind(']');
+  if (colon == absl::string_view::npos || (bracket != absl::string_view::npos && bracket > colon)) {
+    return Bad(text, "it has no port");
+  }
+  Address address;
+  address.host = std::string(text.substr(0, colon));
+  const bool bracketed =
+      address.host.size() > 2 && address.host.front() == '[' && address.host.back() == ']';
+  if (bracketed) address.host = address.host.substr(1, address.host.size() - 2);
+  if (bracketed ? !IsIpv6(address.host) : !IsHostName(address.host)) {
+    return Bad(text, !bracketed && absl::StrContains(address.host, ':')
+                         ? "an IPv6 address stands in brackets, and its port behind them"
+                         : "what stands before the port is neither a host name nor an IP address");
+  }
+  const absl::string_view port = text.substr(colon + 1);
+  const bool digits = !port.empty() && port.size() <= 5 &&
+                      std::all_of(port.begin(), port.end(), absl::ascii_isdigit);
+  if (!digits || !absl::SimpleAtoi(port, &address.port) || address.port < least ||
+      address.port > 65535) {
+    return Bad(text, port.empty() ? "it has no port"
+                                  : absl::StrCat("its port \"", port, "\" is not 1 to 65535"));
+  }
+  return address;
+}
+
+}  // namespace
+
+bool Address::is_local() const {
+  if (is_unix()) return true;
+  in_addr v4;
+  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
+  in6_addr v6;
+  if (inet_pton(AF_INET6, host.c_str(), &v6) == 1) return IN6_IS_ADDR_LOOPBACK(&v6);
+  return host == "localhost";
+}
+
+absl::StatusOr<Address> ParseAddress(absl::string_view text) {
+  absl::string_view path = text;
+  if (absl::ConsumePrefix(&path, "unix:")) return ParseUnix(text, path);
+  return ParseHostAndPort(text, 1);
+}
+
+absl::Status CheckInsecureAddress(const std::string& address) {
+  if (absl::StartsWith(address, "unix:") && address.size() > 5) return absl::OkStatus();
+  const absl::StatusOr<Address> parsed = ParseHostAndPort(address, 0);
+  if (parsed.ok() && parsed->is_local()) return absl::OkStatus();
+  return Refusal{absl::StatusCode::kFailedPrecondition,
+                 "INSECURE_ADDRESS",
+                 absl::StrCat("\"", address,
+                              "\" may not be used without TLS: it is neither unix:PATH nor a "
+                              "loopback address with a port"),
+                 "configure tls, or use unix:PATH or 127.0.0.1:PORT",
+                 {}}
+      .ToStatus();
+}
+
+}  // namespace cxlpool
