@@ -138,7 +138,7 @@ absl::StatusOr<std::string> CanonicalSerial(absl::string_view text) {
   if (good && !digits.empty() && digits.size() <= 2 * kMaxSerialBytes) return digits;
   return Refusal{
       absl::StatusCode::kInvalidArgument,
-      "BAD_SERIAL",
+      "BAD_SERIAL_NUMBER",
       absl::StrCat("\"", text.substr(0, 64), "\" is not the serial number of a certificate"),
       "give up to 40 hexadecimal digits, as `cxlpool pki show FILE` prints them",
       {}}

@@ -43,7 +43,7 @@ absl::StatusOr<std::vector<CertificateFacts>> ReadCertificates(const std::string
 bool HasDnsName(const CertificateFacts& facts, absl::string_view name);
 
 // A serial number as it is compared: "0x7A:01", "7A01" and "007a01" are all "7a01".
-// INVALID_ARGUMENT/BAD_SERIAL: not 1 to 20 bytes (RFC 5280, 4.1.2.2) in hexadecimal digits.
+// INVALID_ARGUMENT/BAD_SERIAL_NUMBER: not 1 to 20 bytes (RFC 5280, 4.1.2.2) in hexadecimal digits.
 absl::StatusOr<std::string> CanonicalSerial(absl::string_view text);
 
 // "2027-11-22 09:30 UTC".

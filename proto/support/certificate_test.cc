@@ -88,7 +88,7 @@ TEST(CertificateTest, SerialsAreComparedInOneForm) {
   EXPECT_TRUE(CanonicalSerial(std::string(40, 'f')).ok());
   for (const std::string& bad : {std::string(), std::string("0"), std::string("xyz"),
                                  std::string("7a 01"), std::string(41, 'f'), std::string("-1")}) {
-    EXPECT_EQ(ReasonOf(CanonicalSerial(bad).status()), "BAD_SERIAL") << bad;
+    EXPECT_EQ(ReasonOf(CanonicalSerial(bad).status()), "BAD_SERIAL_NUMBER") << bad;
   }
 }
 

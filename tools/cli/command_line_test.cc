@@ -252,6 +252,19 @@ TEST(CommandLineTest, ThePkiCommands) {
   EXPECT_EQ(leaf.name, "fm");
   EXPECT_THAT(leaf.dns, testing::ElementsAre("fm.example", "fm2.example"));
   EXPECT_THAT(leaf.ips, testing::ElementsAre("10.0.0.1"));
+  EXPECT_EQ(leaf.days, 365);
+  const Invocation week = Parsed({"pki", "issue", "host", "host-a", "--days", "7"});
+  EXPECT_EQ(std::get<PkiIssue>(std::get<PkiCommand>(week.command)).leaf.days, 7);
+  const Invocation renew =
+      Parsed({"pki", "renew", "operator", "alice", "--dir", "d", "--days", "30"});
+  const auto& renewed = std::get<PkiRenew>(std::get<PkiCommand>(renew.command));
+  EXPECT_EQ(renewed.role, pki::LeafRole::kOperator);
+  EXPECT_EQ(renewed.name, "alice");
+  EXPECT_EQ(renewed.dir, "d");
+  EXPECT_EQ(renewed.days, 30);
+  const Invocation show = Parsed({"pki", "show", "alice.pem"});
+  EXPECT_EQ(std::get<PkiShow>(std::get<PkiCommand>(show.command)).file, "alice.pem");
+  EXPECT_EQ(ReasonFor({"pki", "issue", "host", "host-a", "--days", "soon"}), "BAD_VALUE");
   EXPECT_EQ(ReasonFor({"pki", "issue", "manager", "../fm"}), "BAD_NAME");
   EXPECT_EQ(ReasonFor({"pki", "issue", "butler", "fm"}), "USAGE");
 }

@@ -406,6 +406,18 @@ TEST_F(ExecuteTest, PkiPrintsTheFilesItMade) {
                             "/operator-alice.pem\",\n \"key\": \"" + pki_dir +
                             "/operator-alice.key\"\n}\n");
   EXPECT_EQ(ReasonOf(Execute(PkiCommand(PkiIssue{pki_dir, leaf}), printer)), "CERT_EXISTS");
+  EXPECT_TRUE(
+      Execute(PkiCommand(PkiRenew{pki_dir, pki::LeafRole::kOperator, "alice"}), printer).ok());
+  out_.str("");
+  EXPECT_TRUE(Execute(PkiCommand(PkiShow{pki_dir + "/operator-alice.pem"}), printer).ok());
+  EXPECT_THAT(out_.str(), HasSubstr("\"identity\": \"cxlpool://operator/alice\""));
+  EXPECT_THAT(out_.str(), HasSubstr("\"server\": false"));
+  EXPECT_THAT(out_.str(), HasSubstr("\"expired\": false"));
+  printer.format = OutputFormat::kTable;
+  out_.str("");
+  EXPECT_TRUE(Execute(PkiCommand(PkiShow{pki_dir + "/operator-alice.pem"}), printer).ok());
+  EXPECT_THAT(out_.str(), HasSubstr("cxlpool://operator/alice"));
+  EXPECT_THAT(out_.str(), HasSubstr("in 364 days"));
   std::filesystem::remove_all(dir);
 }
 

@@ -118,6 +118,15 @@ struct PkiIssue {
   std::string dir;
   pki::LeafRequest leaf;
 };
+struct PkiRenew {
+  std::string dir;
+  pki::LeafRole role = pki::LeafRole::kHost;
+  std::string name;
+  int days = pki::kLeafDays;
+};
+struct PkiShow {
+  std::string file;
+};
 
 // Nor does fsck: it wants the manager stopped.
 struct FsckCommand {
@@ -131,7 +140,7 @@ using PoolCommand =
                  ListHosts, EnrolHost, RetireHost, FenceHost, ListDevices, AddDevice, DrainDevice,
                  RemoveDevice, FailDevice, ListTenants, ShowTenant, SetTenant, RemoveTenant,
                  ShowCapacity, ShowTopology, Backup>;
-using PkiCommand = std::variant<PkiInit, PkiIssue>;
+using PkiCommand = std::variant<PkiInit, PkiIssue, PkiRenew, PkiShow>;
 
 enum class OutputFormat { kTable, kJson };
 

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "tools/cli/subcommands.h"
 
@@ -19,12 +21,12 @@ void AddInit(CLI::App* pki, Chosen& chosen) {
 struct IssueFlags {
   std::string role;
   std::string name;
+  Flag days;
   PkiIssue command;
 };
 
-void AddIssue(CLI::App* pki, Chosen& chosen) {
-  auto* app = pki->add_subcommand("issue", "Make a key and its certificate, for one year");
-  auto flags = std::make_shared<IssueFlags>();
+// ROLE and NAME, --dir and --days: for whom a certificate is, where it is kept and for how long.
+void AddLeaf(CLI::App* app, const std::shared_ptr<IssueFlags>& flags) {
   flags->command.dir = kDefaultDir;
   app->add_option("ROLE", flags->role, "host, operator or manager")
       ->type_name("")
@@ -32,6 +34,29 @@ void AddIssue(CLI::App* pki, Chosen& chosen) {
       ->check(CLI::IsMember({"host", "operator", "manager"}));
   app->add_option("NAME", flags->name, "Its name: cxlpool://ROLE/NAME")->type_name("")->required();
   app->add_option("--dir", flags->command.dir, kDirHelp)->type_name("DIR");
+  app->add_option("--days", flags->days, "How long it is valid from now, 1 to 3650 (default 365)")
+      ->type_name("N");
+}
+
+// Reads them into `flags.command.leaf`.
+void ReadLeaf(Fields& fields, IssueFlags& flags) {
+  pki::LeafRequest& leaf = flags.command.leaf;
+  leaf.role = flags.role == "host"       ? pki::LeafRole::kHost
+              : flags.role == "operator" ? pki::LeafRole::kOperator
+                                         : pki::LeafRole::kManager;
+  const std::string collection = flags.role == "host" ? "hosts" : flags.role;
+  fields.Name(collection, flags.name,
+              [&](std::string name) { leaf.name = name.substr(collection.size() + 1); });
+  // Beyond what a certificate may have it is refused there, with the limits.
+  fields.Number("--days", flags.days, [&](uint64_t days) {
+    leaf.days = static_cast<int>(std::min<uint64_t>(days, pki::kMaxLeafDays + 1));
+  });
+}
+
+void AddIssue(CLI::App* pki, Chosen& chosen) {
+  auto* app = pki->add_subcommand("issue", "Make a key and its certificate");
+  auto flags = std::make_shared<IssueFlags>();
+  AddLeaf(app, flags);
   app->add_option("--dns", flags->command.leaf.dns,
                   "Manager: a DNS name more (fm.cxlpool and localhost come by themselves)")
       ->type_name("DNS-NAME")
@@ -40,17 +65,31 @@ void AddIssue(CLI::App* pki, Chosen& chosen) {
                   "Manager: an address more (127.0.0.1 and ::1 come by themselves)")
       ->type_name("IP")
       ->allow_extra_args(false);
-  app->add_flag("--force", flags->command.leaf.force, "Replace one that is there");
+  app->add_flag("--force", flags->command.leaf.force,
+                "Replace one that is there. The old one is believed until it ends or is revoked");
   OnChosen(app, chosen, [flags](Fields& fields) -> Command {
-    PkiIssue command = flags->command;
-    command.leaf.role = flags->role == "host"       ? pki::LeafRole::kHost
-                        : flags->role == "operator" ? pki::LeafRole::kOperator
-                                                    : pki::LeafRole::kManager;
-    const std::string collection = flags->role == "host" ? "hosts" : flags->role;
-    fields.Name(collection, flags->name,
-                [&](std::string name) { command.leaf.name = name.substr(collection.size() + 1); });
-    return PkiCommand(command);
+    ReadLeaf(fields, *flags);
+    return PkiCommand(flags->command);
   });
+}
+
+void AddPkiRenew(CLI::App* pki, Chosen& chosen) {
+  auto* app = pki->add_subcommand(
+      "renew", "Replace a certificate by one that ends later, with the same names and key");
+  auto flags = std::make_shared<IssueFlags>();
+  AddLeaf(app, flags);
+  OnChosen(app, chosen, [flags](Fields& fields) -> Command {
+    ReadLeaf(fields, *flags);
+    const pki::LeafRequest& leaf = flags->command.leaf;
+    return PkiCommand(PkiRenew{flags->command.dir, leaf.role, leaf.name, leaf.days});
+  });
+}
+
+void AddPkiShow(CLI::App* pki, Chosen& chosen) {
+  auto* app = pki->add_subcommand("show", "Say for whom a certificate is, and until when");
+  auto command = std::make_shared<PkiShow>();
+  app->add_option("FILE", command->file, "The certificate, PEM")->type_name("")->required();
+  OnChosen(app, chosen, [command](Fields&) -> Command { return PkiCommand(*command); });
 }
 
 }  // namespace
@@ -60,6 +99,8 @@ void AddPkiCommands(CLI::App& app, Chosen& chosen) {
   pki->require_subcommand(1);
   AddInit(pki, chosen);
   AddIssue(pki, chosen);
+  AddPkiRenew(pki, chosen);
+  AddPkiShow(pki, chosen);
 }
 
 }  // namespace cxlpool::cli

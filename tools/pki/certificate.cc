@@ -67,14 +67,20 @@ std::string TextOf(const Bio& bio) {
   return std::string(data, size);
 }
 
+absl::StatusOr<std::string> CertificatePem(X509* certificate) {
+  const Bio bio(BIO_new(BIO_s_mem()));
+  if (PEM_write_bio_X509(bio.get(), certificate) != 1) return OpensslError("write PEM");
+  return TextOf(bio);
+}
+
 absl::StatusOr<PemPair> ToPem(X509* certificate, EVP_PKEY* key) {
-  const Bio cert_bio(BIO_new(BIO_s_mem())), key_bio(BIO_new(BIO_s_mem()));
-  if (PEM_write_bio_X509(cert_bio.get(), certificate) != 1 ||
-      PEM_write_bio_PKCS8PrivateKey(key_bio.get(), key, nullptr, nullptr, 0, nullptr, nullptr) !=
-          1) {
+  absl::StatusOr<std::string> cert = CertificatePem(certificate);
+  if (!cert.ok()) return cert.status();
+  const Bio bio(BIO_new(BIO_s_mem()));
+  if (PEM_write_bio_PKCS8PrivateKey(bio.get(), key, nullptr, nullptr, 0, nullptr, nullptr) != 1) {
     return OpensslError("write PEM");
   }
-  return PemPair{TextOf(cert_bio), TextOf(key_bio)};
+  return PemPair{*std::move(cert), TextOf(bio)};
 }
 
 bool SetSerial(X509* certificate) {
@@ -183,6 +189,37 @@ Certificate ParseCertificate(const std::string& pem) {
 // Never asks at the terminal: an encrypted key is an error.
 int NoPassword(char*, int, int, void*) { return -1; }
 
+// A certificate for the holder of `key`.
+absl::StatusOr<Certificate> SignLeaf(const PemPair& authority, const CertificateRequest& request,
+                                     EVP_PKEY* key) {
+  const Certificate issuer = ParseCertificate(authority.cert);
+  if (issuer == nullptr) return BadAuthority("the authority's certificate is not PEM");
+  const Key issuer_key(
+      PEM_read_bio_PrivateKey(ReadBio(authority.key).get(), nullptr, NoPassword, nullptr));
+  if (issuer_key == nullptr) return BadAuthority("the authority's key is not PEM, or is encrypted");
+  if (X509_check_private_key(issuer.get(), issuer_key.get()) != 1) {
+    return BadAuthority("the authority's key does not belong to its certificate");
+  }
+  const absl::StatusOr<std::string> names = SubjectAltName(request);
+  if (!names.ok()) return names.status();
+  const absl::Time end = std::min(request.not_after, TimeOf(X509_get0_notAfter(issuer.get())));
+  absl::StatusOr<Certificate> begun = Begin(key, request.common_name, request.not_before, end);
+  if (!begun.ok()) return begun.status();
+  X509* const certificate = begun->get();
+  if (X509_set_issuer_name(certificate, X509_get_subject_name(issuer.get())) != 1 ||
+      !AddExtension(certificate, issuer.get(), NID_basic_constraints, "critical,CA:FALSE") ||
+      !AddExtension(certificate, issuer.get(), NID_key_usage, "critical,digitalSignature") ||
+      !AddExtension(certificate, issuer.get(), NID_ext_key_usage,
+                    request.server ? "serverAuth" : "clientAuth") ||
+      !AddExtension(certificate, issuer.get(), NID_subject_key_identifier, "hash") ||
+      !AddExtension(certificate, issuer.get(), NID_authority_key_identifier, "keyid") ||
+      (!names->empty() && !AddExtension(certificate, issuer.get(), NID_subject_alt_name, *names)) ||
+      X509_sign(certificate, issuer_key.get(), EVP_sha256()) == 0) {
+    return OpensslError("sign a certificate");
+  }
+  return begun;
+}
+
 }  // namespace
 
 absl::StatusOr<PemPair> MakeAuthority(const std::string& common_name, absl::Time not_before,
@@ -204,35 +241,24 @@ absl::StatusOr<PemPair> MakeAuthority(const std::string& common_name, absl::Time
 }
 
 absl::StatusOr<PemPair> MakeLeaf(const PemPair& authority, const CertificateRequest& request) {
-  const Certificate issuer = ParseCertificate(authority.cert);
-  if (issuer == nullptr) return BadAuthority("the authority's certificate is not PEM");
-  const Key issuer_key(
-      PEM_read_bio_PrivateKey(ReadBio(authority.key).get(), nullptr, NoPassword, nullptr));
-  if (issuer_key == nullptr) return BadAuthority("the authority's key is not PEM, or is encrypted");
-  if (X509_check_private_key(issuer.get(), issuer_key.get()) != 1) {
-    return BadAuthority("the authority's key does not belong to its certificate");
-  }
-  const absl::StatusOr<std::string> names = SubjectAltName(request);
-  if (!names.ok()) return names.status();
   const Key key(EVP_EC_gen("P-256"));
   if (key == nullptr) return OpensslError("make a key");
-  const absl::Time end = std::min(request.not_after, TimeOf(X509_get0_notAfter(issuer.get())));
-  absl::StatusOr<Certificate> begun =
-      Begin(key.get(), request.common_name, request.not_before, end);
-  if (!begun.ok()) return begun.status();
-  X509* const certificate = begun->get();
-  if (X509_set_issuer_name(certificate, X509_get_subject_name(issuer.get())) != 1 ||
-      !AddExtension(certificate, issuer.get(), NID_basic_constraints, "critical,CA:FALSE") ||
-      !AddExtension(certificate, issuer.get(), NID_key_usage, "critical,digitalSignature") ||
-      !AddExtension(certificate, issuer.get(), NID_ext_key_usage,
-                    request.server ? "serverAuth" : "clientAuth") ||
-      !AddExtension(certificate, issuer.get(), NID_subject_key_identifier, "hash") ||
-      !AddExtension(certificate, issuer.get(), NID_authority_key_identifier, "keyid") ||
-      (!names->empty() && !AddExtension(certificate, issuer.get(), NID_subject_alt_name, *names)) ||
-      X509_sign(certificate, issuer_key.get(), EVP_sha256()) == 0) {
-    return OpensslError("sign a certificate");
+  absl::StatusOr<Certificate> certificate = SignLeaf(authority, request, key.get());
+  if (!certificate.ok()) return certificate.status();
+  return ToPem(certificate->get(), key.get());
+}
+
+absl::StatusOr<std::string> MakeLeafForKeyOf(const std::string& old, const PemPair& authority,
+                                             const CertificateRequest& request) {
+  const Certificate before = ParseCertificate(old);
+  EVP_PKEY* const key = before == nullptr ? nullptr : X509_get0_pubkey(before.get());
+  if (key == nullptr) {
+    ERR_clear_error();
+    return absl::InvalidArgumentError("not a PEM certificate");
   }
-  return ToPem(certificate, key.get());
+  absl::StatusOr<Certificate> certificate = SignLeaf(authority, request, key);
+  if (!certificate.ok()) return certificate.status();
+  return CertificatePem(certificate->get());
 }
 
 absl::StatusOr<absl::Time> EndOf(const std::string& pem) {

@@ -35,6 +35,11 @@ absl::StatusOr<PemPair> MakeAuthority(const std::string& common_name, absl::Time
 // its key is another's.
 absl::StatusOr<PemPair> MakeLeaf(const PemPair& authority, const CertificateRequest& request);
 
+// As MakeLeaf, for the key of the first certificate in `old`; answers the certificate.
+// INVALID_ARGUMENT: `old` is not PEM.
+absl::StatusOr<std::string> MakeLeafForKeyOf(const std::string& old, const PemPair& authority,
+                                             const CertificateRequest& request);
+
 // When the first certificate in `pem` ends. INVALID_ARGUMENT: not PEM.
 absl::StatusOr<absl::Time> EndOf(const std::string& pem);
 

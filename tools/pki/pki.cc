@@ -13,7 +13,6 @@ namespace {
 
 constexpr absl::Duration kBackdated = absl::Hours(24);
 constexpr absl::Duration kAuthorityLife = absl::Hours(24 * 3650);
-constexpr absl::Duration kLeafLife = absl::Hours(24 * 365);
 constexpr mode_t kKeyMode = 0600;
 constexpr mode_t kCertMode = 0644;
 
@@ -54,7 +53,7 @@ absl::StatusOr<PemPair> LoadAuthority(const std::string& dir) {
     return Refusal{absl::StatusCode::kFailedPrecondition,
                    "NO_CA",
                    absl::StrCat(dir, " holds no authority: ca.pem and ca.key"),
-                   absl::StrCat("run cxlpool pki init ", dir),
+                   absl::StrCat("run cxlpool pki init --dir ", dir),
                    {}}
         .ToStatus();
   }
@@ -63,15 +62,57 @@ absl::StatusOr<PemPair> LoadAuthority(const std::string& dir) {
   absl::StatusOr<std::string> key = ReadPemFile(files.key);
   if (!key.ok()) return key.status();
   if (const absl::StatusOr<absl::Time> end = EndOf(*cert); end.ok() && *end < absl::Now()) {
-    return Refusal{absl::StatusCode::kFailedPrecondition,
-                   "CA_EXPIRED",
-                   absl::StrCat("the authority in ", dir, " ended on ",
-                                absl::FormatTime("%Y-%m-%d", *end, absl::UTCTimeZone())),
-                   absl::StrCat("run cxlpool pki init --force ", dir, ", then issue all anew"),
-                   {}}
+    return Refusal{
+        absl::StatusCode::kFailedPrecondition,
+        "CA_EXPIRED",
+        absl::StrCat("the authority in ", dir, " ended on ",
+                     absl::FormatTime("%Y-%m-%d", *end, absl::UTCTimeZone())),
+        absl::StrCat("run cxlpool pki init --force --dir ", dir, ", then issue all anew"),
+        {}}
         .ToStatus();
   }
   return PemPair{*std::move(cert), *std::move(key)};
+}
+
+std::string StemOf(LeafRole role, const std::string& name) {
+  return absl::StrCat(RoleName(role), "-", name);
+}
+
+// What must hold before anything is read or made.
+absl::Status CheckRequest(const LeafRequest& request) {
+  if (absl::Status status = CheckResourceId(request.name); !status.ok()) return status;
+  if (request.days < 1 || request.days > kMaxLeafDays) {
+    return Refusal{absl::StatusCode::kInvalidArgument,
+                   "BAD_DAYS",
+                   absl::StrCat("a certificate cannot be for ", request.days, " days"),
+                   absl::StrCat("give --days from 1 to ", kMaxLeafDays),
+                   {}}
+        .ToStatus();
+  }
+  if (request.role == LeafRole::kManager || (request.dns.empty() && request.ips.empty())) {
+    return absl::OkStatus();
+  }
+  return Refusal{absl::StatusCode::kInvalidArgument,
+                 "NOT_A_SERVER",
+                 absl::StrCat("the certificate of ", RoleName(request.role), " ", request.name,
+                              " is a client's: nobody dials it by a name or an address"),
+                 "leave --dns and --ip out; they are for a manager's certificate",
+                 {}}
+      .ToStatus();
+}
+
+// Everything but a manager's names.
+CertificateRequest Describe(const LeafRequest& request) {
+  CertificateRequest leaf;
+  leaf.common_name = request.name;
+  leaf.uri = absl::StrCat("cxlpool://", RoleName(request.role), "/", request.name);
+  leaf.dns = request.dns;
+  leaf.ips = request.ips;
+  leaf.server = request.role == LeafRole::kManager;
+  const absl::Time now = absl::Now();
+  leaf.not_before = now - kBackdated;
+  leaf.not_after = now + request.days * absl::Hours(24);
+  return leaf;
 }
 
 }  // namespace
@@ -94,33 +135,76 @@ absl::StatusOr<IssuedFiles> InitAuthority(const std::string& dir, bool force) {
 }
 
 absl::StatusOr<IssuedFiles> IssueLeaf(const std::string& dir, const LeafRequest& request) {
-  if (absl::Status status = CheckResourceId(request.name); !status.ok()) return status;
+  if (absl::Status status = CheckRequest(request); !status.ok()) return status;
   const absl::StatusOr<PemPair> authority = LoadAuthority(dir);
   if (!authority.ok()) return authority.status();
   if (absl::Status status = PrepareDirectory(dir); !status.ok()) return status;
-  const std::string role(RoleName(request.role));
-  const IssuedFiles files = FilesOf(dir, absl::StrCat(role, "-", request.name));
+  const IssuedFiles files = FilesOf(dir, StemOf(request.role, request.name));
   if (!request.force && (FileExists(files.cert) || FileExists(files.key))) {
     return Exists("CERT_EXISTS", FileExists(files.cert) ? files.cert : files.key,
-                  "--force replaces it by a new one");
+                  "cxlpool pki renew makes a new certificate for its key; --force replaces both");
   }
-  CertificateRequest leaf;
-  leaf.common_name = request.name;
-  leaf.uri = absl::StrCat("cxlpool://", role, "/", request.name);
-  leaf.dns = request.dns;
-  leaf.ips = request.ips;
-  leaf.server = request.role == LeafRole::kManager;
+  CertificateRequest leaf = Describe(request);
   if (leaf.server) {
     leaf.dns.insert(leaf.dns.begin(), {"fm.cxlpool", "localhost"});
     leaf.ips.insert(leaf.ips.begin(), {"127.0.0.1", "::1"});
   }
-  const absl::Time now = absl::Now();
-  leaf.not_before = now - kBackdated;
-  leaf.not_after = now + kLeafLife;
   const absl::StatusOr<PemPair> pair = MakeLeaf(*authority, leaf);
   if (!pair.ok()) return pair.status();
   if (absl::Status status = WritePair(files, *pair, request.force); !status.ok()) return status;
   return files;
+}
+
+absl::StatusOr<IssuedFiles> RenewLeaf(const std::string& dir, LeafRole role,
+                                      const std::string& name, int days) {
+  LeafRequest request;
+  request.role = role;
+  request.name = name;
+  request.days = days;
+  if (absl::Status status = CheckRequest(request); !status.ok()) return status;
+  const absl::StatusOr<PemPair> authority = LoadAuthority(dir);
+  if (!authority.ok()) return authority.status();
+  const IssuedFiles files = FilesOf(dir, StemOf(role, name));
+  const absl::StatusOr<std::string> old = ReadPemFile(files.cert);
+  if (!old.ok()) return old.status();
+  const absl::StatusOr<CertificateFacts> facts = ShowCertificate(files.cert);
+  if (!facts.ok()) return facts.status();
+  CertificateRequest leaf = Describe(request);
+  if (facts->uris != std::vector<std::string>{leaf.uri}) {
+    return Refusal{absl::StatusCode::kFailedPrecondition,
+                   "TLS_WRONG_ROLE",
+                   absl::StrCat(files.cert, " is not the certificate of ", leaf.uri),
+                   absl::StrCat("make a new pair: cxlpool pki issue ", RoleName(role), " ", name,
+                                " --force --dir ", dir),
+                   {}}
+        .ToStatus();
+  }
+  if (leaf.server) {
+    leaf.dns = facts->dns;
+    leaf.ips = facts->ips;
+  }
+  const absl::StatusOr<std::string> cert = MakeLeafForKeyOf(*old, *authority, leaf);
+  if (!cert.ok()) return cert.status();
+  if (absl::Status status = WritePemFile(files.cert, *cert, kCertMode, /*replace=*/true);
+      !status.ok()) {
+    return status;
+  }
+  return files;
+}
+
+absl::StatusOr<CertificateFacts> ShowCertificate(const std::string& file) {
+  const absl::StatusOr<std::string> pem = ReadPemFile(file);
+  if (!pem.ok()) return pem.status();
+  absl::StatusOr<std::vector<CertificateFacts>> all = ReadCertificates(*pem);
+  if (!all.ok()) {
+    return Refusal{absl::StatusCode::kInvalidArgument,
+                   "TLS_NOT_PEM",
+                   absl::StrCat(file, " holds no PEM certificate"),
+                   "name the right file: a certificate ends in .pem",
+                   {}}
+        .ToStatus();
+  }
+  return all->front();
 }
 
 }  // namespace cxlpool::pki

@@ -147,6 +147,7 @@ TEST_F(PkiTest, BadNamesAreRefusedAndLeaveNothing) {
     request.name = name;
     EXPECT_EQ(ReasonOf(IssueLeaf(dir_, request).status()), "BAD_NAME") << name;
   }
+  request.role = LeafRole::kManager;
   request.name = "fm";
   request.dns = {"a,URI:cxlpool://operator/root"};
   EXPECT_EQ(ReasonOf(IssueLeaf(dir_, request).status()), "BAD_DNS_NAME");
@@ -200,6 +201,94 @@ TEST_F(PkiTest, LeafIsNeverOverwrittenUnlessForced) {
   EXPECT_EQ(ReasonOf(IssueLeaf(dir_, request).status()), "CERT_EXISTS");
   request.force = true;
   EXPECT_TRUE(IssueLeaf(dir_, request).ok());
+}
+
+TEST_F(PkiTest, EachRoleMayDoItsPartAndNoMore) {
+  ASSERT_TRUE(InitAuthority(dir_, false).ok());
+  const CertificateFacts manager = *ShowCertificate(Issue(LeafRole::kManager, "fm").cert);
+  EXPECT_TRUE(manager.server_auth);
+  EXPECT_FALSE(manager.client_auth);
+  for (const LeafRole role : {LeafRole::kHost, LeafRole::kOperator}) {
+    const CertificateFacts client = *ShowCertificate(Issue(role, "a").cert);
+    EXPECT_FALSE(client.server_auth);
+    EXPECT_TRUE(client.client_auth);
+  }
+}
+
+TEST_F(PkiTest, NamesToDialAreForManagersOnly) {
+  ASSERT_TRUE(InitAuthority(dir_, false).ok());
+  for (const LeafRole role : {LeafRole::kHost, LeafRole::kOperator}) {
+    LeafRequest request;
+    request.role = role;
+    request.name = "x";
+    request.dns = {"fm.cxlpool"};
+    EXPECT_EQ(ReasonOf(IssueLeaf(dir_, request).status()), "NOT_A_SERVER");
+    request.dns = {};
+    request.ips = {"127.0.0.1"};
+    EXPECT_EQ(ReasonOf(IssueLeaf(dir_, request).status()), "NOT_A_SERVER");
+  }
+  EXPECT_EQ(std::distance(fs::directory_iterator(dir_), fs::directory_iterator()), 2);
+}
+
+TEST_F(PkiTest, DaysAreTheTermAndHaveBounds) {
+  ASSERT_TRUE(InitAuthority(dir_, false).ok());
+  LeafRequest request;
+  request.name = "host-a";
+  request.days = 7;
+  const absl::StatusOr<IssuedFiles> files = IssueLeaf(dir_, request);
+  ASSERT_TRUE(files.ok()) << files.status();
+  EXPECT_NEAR(absl::ToDoubleHours(ShowCertificate(files->cert)->not_after - absl::Now()), 24 * 7,
+              0.1);
+  request.force = true;
+  for (const int days : {0, -1, kMaxLeafDays + 1}) {
+    request.days = days;
+    EXPECT_EQ(ReasonOf(IssueLeaf(dir_, request).status()), "BAD_DAYS") << days;
+  }
+  request.days = kMaxLeafDays;
+  EXPECT_TRUE(IssueLeaf(dir_, request).ok());
+}
+
+TEST_F(PkiTest, RenewingKeepsIdentityNamesAndKey) {
+  ASSERT_TRUE(InitAuthority(dir_, false).ok());
+  LeafRequest request;
+  request.role = LeafRole::kManager;
+  request.name = "fm";
+  request.dns = {"rack7.example.com"};
+  request.ips = {"192.0.2.7"};
+  request.days = 1;
+  const absl::StatusOr<IssuedFiles> files = IssueLeaf(dir_, request);
+  ASSERT_TRUE(files.ok()) << files.status();
+  const CertificateFacts before = *ShowCertificate(files->cert);
+  const std::string key = *ReadPemFile(files->key);
+  const X509Ptr old = Load(files->cert);
+
+  ASSERT_TRUE(RenewLeaf(dir_, LeafRole::kManager, "fm", 100).ok());
+  const CertificateFacts after = *ShowCertificate(files->cert);
+  EXPECT_EQ(after.uris, before.uris);
+  EXPECT_EQ(after.dns, before.dns);
+  EXPECT_EQ(after.ips, before.ips);
+  EXPECT_EQ(after.common_name, before.common_name);
+  EXPECT_EQ(after.server_auth, before.server_auth);
+  EXPECT_EQ(after.client_auth, before.client_auth);
+  EXPECT_NE(after.serial, before.serial);
+  EXPECT_NEAR(absl::ToDoubleHours(after.not_after - absl::Now()), 24 * 100, 0.1);
+  EXPECT_EQ(*ReadPemFile(files->key), key);
+  const X509Ptr renewed = Load(files->cert);
+  EXPECT_EQ(EVP_PKEY_eq(X509_get0_pubkey(old.get()), X509_get0_pubkey(renewed.get())), 1);
+  EXPECT_EQ(X509_verify(renewed.get(), X509_get0_pubkey(Load(files->ca).get())), 1);
+}
+
+TEST_F(PkiTest, RenewingNeedsTheRightCertificate) {
+  ASSERT_TRUE(InitAuthority(dir_, false).ok());
+  EXPECT_EQ(ReasonOf(RenewLeaf(dir_, LeafRole::kHost, "host-a").status()), "NO_FILE");
+  const IssuedFiles alice = Issue(LeafRole::kOperator, "alice");
+  const std::string text = *ReadPemFile(alice.cert);
+  ASSERT_TRUE(WritePemFile(dir_ + "/host-host-a.pem", text, 0644, false).ok());
+  EXPECT_EQ(ReasonOf(RenewLeaf(dir_, LeafRole::kHost, "host-a").status()), "TLS_WRONG_ROLE");
+  EXPECT_EQ(*ReadPemFile(dir_ + "/host-host-a.pem"), text);
+  EXPECT_EQ(ReasonOf(RenewLeaf(dir_, LeafRole::kOperator, "alice", 0).status()), "BAD_DAYS");
+  EXPECT_EQ(ReasonOf(RenewLeaf(dir_, LeafRole::kOperator, "../alice").status()), "BAD_NAME");
+  EXPECT_EQ(ReasonOf(ShowCertificate(alice.key).status()), "TLS_NOT_PEM");
 }
 
 TEST_F(PkiTest, DirectoryThatOthersCanWriteIsRefused) {
