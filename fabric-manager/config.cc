@@ -1,6 +1,7 @@
 #include "fabric-manager/config.h"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 #include <utility>
 
@@ -20,6 +21,13 @@ constexpr uint64_t kMaxSlotNumber = 8191;  // PCIe Slot Capabilities, 13 bits.
 
 constexpr uint64_t kMaxFigure = 1'000'000'000;  // Nanoseconds, or MiB a second.
 constexpr uint32_t kMaxHeads = 256;
+constexpr size_t kMaxSocketPath = 107;  // sockaddr_un.
+
+// Shorter ones keep the manager busy with itself; longer ones are as good as never.
+constexpr absl::Duration kMinHeartbeat = absl::Milliseconds(50), kMaxHeartbeat = absl::Minutes(1);
+constexpr absl::Duration kMaxLease = absl::Hours(1);
+constexpr absl::Duration kMinAttachTimeout = absl::Seconds(1), kMaxAttachTimeout = absl::Hours(1);
+constexpr absl::Duration kMinDiscover = absl::Milliseconds(100), kMaxDiscover = absl::Hours(1);
 
 std::string ReadId(TomlReader& toml, std::set<std::string>& seen) {
   std::string id = toml.String("id");
@@ -42,7 +50,7 @@ FmConfig::Device ReadDevice(TomlReader& toml, bool qemu, std::set<std::string>& 
     toml.Fail("capacity", "is not a multiple of the granule",
               absl::StrCat("use a multiple of ", device.granule_bytes, " bytes"));
   }
-  if (qemu) device.path = toml.String("path");
+  if (qemu) device.path = toml.AbsolutePath("path");
   return device;
 }
 
@@ -50,7 +58,11 @@ FmConfig::Host ReadHost(TomlReader& toml, bool qemu, std::set<std::string>& seen
   FmConfig::Host host;
   host.id = ReadId(toml, seen);
   if (qemu) {
-    host.qmp = toml.String("qmp");
+    host.qmp = toml.AbsolutePath("qmp");
+    if (host.qmp.size() > kMaxSocketPath) {
+      toml.Fail("qmp", absl::StrCat("is longer than ", kMaxSocketPath, " bytes"),
+                "move the socket to a shorter path");
+    }
     return host;
   }
   std::set<uint64_t> slots;
@@ -64,7 +76,13 @@ FmConfig::Host ReadHost(TomlReader& toml, bool qemu, std::set<std::string>& seen
   if (host.slots.empty() || host.slots.size() > kMaxSlots) {
     toml.Fail("slots", absl::StrCat("needs 1 to ", kMaxSlots, " slots"), "write [1, 2]");
   }
-  if (toml.Has("uid")) host.uid = static_cast<uint32_t>(toml.Number("uid"));
+  if (toml.Has("uid")) {
+    const uint64_t uid = toml.Number("uid");
+    if (uid >= std::numeric_limits<uint32_t>::max()) {
+      toml.Fail("uid", "is no user id", "write the agent's numeric user id");
+    }
+    host.uid = static_cast<uint32_t>(uid);
+  }
   return host;
 }
 
@@ -168,6 +186,14 @@ void ReadTopology(TomlReader& toml, FmConfig& config, TopologySpec spec) {
   }
 }
 
+void ReadTls(TomlReader tls, FmConfig& config) {
+  config.tls = FmConfig::Tls{tls.AbsolutePath("ca"), tls.AbsolutePath("cert"),
+                             tls.AbsolutePath("key"), tls.String("server_name", "fm.cxlpool")};
+  for (const char* key : {"ca", "cert", "key"}) {
+    config.where[absl::StrCat("tls.", key)] = tls.Where(key);
+  }
+}
+
 Policy ReadPolicy(TomlReader& toml) {
   const std::string word = toml.String("default", "pack");
   std::string known;
@@ -188,18 +214,23 @@ absl::StatusOr<FmConfig> ParseFmConfig(const std::string& text, const std::strin
   if (!toml.ok()) return toml.status();
   FmConfig config;
   for (TomlReader& listen : toml->Tables("listen")) {
-    config.listen.push_back({listen.String("address"), listen.Bool("insecure", false)});
+    const bool insecure = listen.Bool("insecure", false);
+    config.listen.push_back({listen.AddressText("address", insecure), insecure});
+    if (!insecure && !toml->Has("tls")) {
+      listen.Fail(
+          "address", "needs TLS, and there is no [tls]",
+          "add [tls] with ca, cert and key (cxlpool pki makes them), or insecure = true for "
+          "a Unix socket or a loopback address");
+    }
   }
   if (config.listen.empty()) toml->Fail("listen", "is missing", "add a [[listen]] with an address");
-  if (toml->Has("tls")) {
-    TomlReader tls = toml->Table("tls");
-    config.tls = FmConfig::Tls{tls.String("ca"), tls.String("cert"), tls.String("key")};
-  }
+  if (toml->Has("tls")) ReadTls(toml->Table("tls"), config);
 
   TomlReader store = toml->Table("store");
   const std::string kind = store.String("kind", "sqlite");
   if (kind == "sqlite") {
-    config.store_path = store.String("path");
+    config.store_path = store.AbsolutePath("path");
+    config.where["store.path"] = store.Where("path");
   } else if (kind == "memory") {
     config.store = FmConfig::StoreKind::kMemory;
   } else {
@@ -209,10 +240,12 @@ absl::StatusOr<FmConfig> ParseFmConfig(const std::string& text, const std::strin
   TomlReader fabric = toml->Table("fabric");
   const std::string driver = fabric.String("driver");
   if (driver == "emulated") {
-    config.emulated_root = fabric.String("root");
+    config.emulated_root = fabric.AbsolutePath("root");
+    config.where["fabric.root"] = fabric.Where("root");
   } else if (driver == "qemu") {
     config.driver = FmConfig::Driver::kQemu;
-    config.qemu_state = fabric.String("state", "");
+    config.qemu_state = fabric.AbsolutePath("state", "");
+    config.where["fabric.state"] = fabric.Where("state");
   } else {
     fabric.Fail("driver", "is no fabric driver", "write \"emulated\" or \"qemu\"");
   }
@@ -238,14 +271,17 @@ absl::StatusOr<FmConfig> ParseFmConfig(const std::string& text, const std::strin
   config.default_policy = ReadPolicy(placement);
 
   TomlReader sessions = toml->Table("sessions");
-  config.heartbeat = sessions.Duration("heartbeat", config.heartbeat);
-  config.lease = sessions.Duration("lease", config.lease);
+  config.heartbeat =
+      sessions.DurationIn("heartbeat", config.heartbeat, kMinHeartbeat, kMaxHeartbeat);
+  config.lease = sessions.DurationIn("lease", config.lease, 2 * kMinHeartbeat, kMaxLease);
   if (config.lease < 2 * config.heartbeat) {
     sessions.Fail("lease", "is shorter than two heartbeats", "make it longer");
   }
   TomlReader reconciler = toml->Table("reconciler");
-  config.attach_timeout = reconciler.Duration("attach_timeout", config.attach_timeout);
-  config.discover_period = reconciler.Duration("discover_period", config.discover_period);
+  config.attach_timeout = reconciler.DurationIn("attach_timeout", config.attach_timeout,
+                                                kMinAttachTimeout, kMaxAttachTimeout);
+  config.discover_period =
+      reconciler.DurationIn("discover_period", config.discover_period, kMinDiscover, kMaxDiscover);
   if (absl::Status status = toml->Finish(); !status.ok()) return status;
   return config;
 }

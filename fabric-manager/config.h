@@ -5,6 +5,7 @@
 #define CXLPOOL_FABRIC_MANAGER_CONFIG_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,6 +24,7 @@ struct FmConfig {
   };
   struct Tls {
     std::string ca, cert, key;
+    std::string server_name;  // That clients look for in the certificate.
   };
   struct Device {
     std::string id;
@@ -55,6 +57,8 @@ struct FmConfig {
   absl::Duration lease = absl::Seconds(10);
   absl::Duration attach_timeout = absl::Seconds(60);
   absl::Duration discover_period = absl::Seconds(10);
+  // Where keys that name files stand, for messages: "tls.cert" -> "fm.toml:9: tls.cert".
+  std::map<std::string, std::string> where;
 };
 
 // INVALID_ARGUMENT/BAD_CONFIG: "FILE:LINE: KEY: what is wrong (what to write)".

@@ -51,6 +51,33 @@ TEST(FmConfigTest, SaysWhatIsWrongAndWhere) {
       {{"[store]", "[shop]"}, "store.path: is missing"},
       {{"root =", "rood ="}, "fabric.root: is missing"},
       {{"slots =", "uid = 5\nodd = 1\nslots ="}, "host[0].odd: is not a key"},
+      {{"slots =", "uid = 4294967296\nslots ="}, "host[0].uid: is no user id"},
+      // Addresses.
+      {{"unix:/run/cxlpool/fm.sock", "127.0.0.1"}, "fm.toml:3: listen[0].address: is wrong"},
+      {{"unix:/run/cxlpool/fm.sock", "127.0.0.1:0"}, "1 to 65535"},
+      {{"unix:/run/cxlpool/fm.sock", "127.0.0.1:99999"}, "1 to 65535"},
+      {{"unix:/run/cxlpool/fm.sock", "0.0.0.0:7600"}, "listen[0].address: is wrong"},
+      {{"unix:/run/cxlpool/fm.sock", "unix:fm.sock"}, "not absolute"},
+      {{"insecure = true", ""}, "listen[0].address: needs TLS"},
+      // Paths.
+      {{"/var/lib/cxlpool/pool.db", "pool.db"}, "store.path: is no absolute path"},
+      {{"/run/cxlpool/fabric", "fabric"}, "fabric.root: is no absolute path"},
+      {{"[store]", "[tls]\nca = \"ca.pem\"\ncert = \"/c\"\nkey = \"/k\"\n[store]"},
+       "tls.ca: is no absolute path"},
+      // Durations.
+      {{"[store]", "[sessions]\nheartbeat = \"1ns\"\n[store]"},
+       "sessions.heartbeat: is out of range (write from \"50ms\" to \"1m\")"},
+      {{"[store]", "[sessions]\nheartbeat = \"inf\"\n[store]"}, "sessions.heartbeat: is out of"},
+      {{"[store]", "[sessions]\nlease = \"inf\"\n[store]"}, "sessions.lease: is out of range"},
+      {{"[store]", "[sessions]\nlease = \"3s\"\n[store]"}, "sessions.lease: is shorter than two"},
+      {{"[store]", "[reconciler]\nattach_timeout = \"1us\"\n[store]"},
+       "reconciler.attach_timeout: is out of range"},
+      {{"[store]", "[reconciler]\nattach_timeout = \"inf\"\n[store]"},
+       "reconciler.attach_timeout: is out of range"},
+      {{"[store]", "[reconciler]\ndiscover_period = \"1ns\"\n[store]"},
+       "reconciler.discover_period: is out of range"},
+      {{"[store]", "[reconciler]\ndiscover_period = \"100000h\"\n[store]"},
+       "reconciler.discover_period: is out of range"},
   };
   for (const auto& [edit, expected] : cases) {
     const std::string text = absl::StrReplaceAll(kGood, {{edit.first, edit.second}});

@@ -6,11 +6,10 @@
 #include <malloc.h>
 #endif
 #include <signal.h>
-#include <sys/signalfd.h>
+#include <sysexits.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdlib>
-#include <filesystem>
 #include <future>
 #include <iostream>
 #include <memory>
@@ -24,12 +23,18 @@
 #include "fabric-manager/config.h"
 #include "fabric-manager/rpc/server.h"
 #include "fabric-manager/service/lease_keeper.h"
+#include "fabric-manager/setup.h"
+#include "proto/support/certificate_keeper.h"
 #include "proto/support/log.h"
 #include "proto/support/loop.h"
+#include "proto/support/refusal.h"
 #include "proto/support/service_notify.h"
 
 namespace cxlpool::fm {
 namespace {
+
+constexpr char kSubject[] = "cxlpool-fm";
+constexpr int kBadUsage = 2;  // Of a wrong command line, and of --check-config.
 
 // For calls that are being answered, which takes milliseconds. Streams, and connections whose
 // client looks at nothing, end no sooner: every stop takes so long.
@@ -37,34 +42,8 @@ constexpr absl::Duration kShutdownGrace = absl::Seconds(1);
 constexpr absl::Duration kStopDeadline = absl::Seconds(9);
 
 absl::StatusOr<std::unique_ptr<FabricDriver>> MakeDriver(const FmConfig& config) {
-  if (config.driver == FmConfig::Driver::kEmulated) {
-    EmulatedFabricConfig emulated;
-    emulated.root_directory = config.emulated_root;
-    for (const auto& device : config.devices) {
-      emulated.devices.push_back(
-          {device.id, device.serial, device.capacity_bytes, device.granule_bytes});
-    }
-    for (const auto& host : config.hosts) {
-      EmulatedHostConfig to;
-      to.id = host.id;
-      to.slots = host.slots;
-      to.agent_uid = host.uid;
-      emulated.hosts.push_back(std::move(to));
-    }
-    return EmulatedFabric::Open(std::move(emulated));
-  }
-  QemuFabricConfig qemu;
-  qemu.state_directory = config.qemu_state;
-  for (const auto& device : config.devices) {
-    qemu.devices.push_back({.id = device.id,
-                            .serial = device.serial,
-                            .path = device.path,
-                            .capacity_bytes = device.capacity_bytes,
-                            .granule_bytes = device.granule_bytes});
-  }
-  for (const auto& host : config.hosts)
-    qemu.hosts.push_back({.id = host.id, .qmp_socket = host.qmp});
-  return QemuFabric::Open(std::move(qemu));
+  if (config.driver == FmConfig::Driver::kQemu) return QemuFabric::Open(QemuConfigOf(config));
+  return EmulatedFabric::Open(EmulatedConfigOf(config));
 }
 
 absl::StatusOr<std::unique_ptr<Store>> MakeStore(const FmConfig& config) {
@@ -72,16 +51,7 @@ absl::StatusOr<std::unique_ptr<Store>> MakeStore(const FmConfig& config) {
     LogWarning("store", "in memory: everything is forgotten when this process ends");
     return std::make_unique<MemoryStore>(std::make_shared<MemoryDisk>());
   }
-  SqliteStoreOptions options;
-  options.path = config.store_path;
-  return MakeSqliteStore(options);
-}
-
-// Absolute; empty where the store is in memory.
-std::string StoreDirectory(const FmConfig& config) {
-  if (config.store == FmConfig::StoreKind::kMemory) return "";
-  std::error_code error;
-  return std::filesystem::absolute(config.store_path, error).parent_path().string();
+  return MakeSqliteStore(StoreOptionsOf(config));
 }
 
 // CXLPOOL_CRASH_AT=RUNG[:N] ends this process by SIGKILL the Nth time it passes the rung: for the
@@ -100,9 +70,17 @@ Probe CrashProbe() {
   };
 }
 
+// The exit status of a daemon that ends for this reason: EX_CONFIG for a configuration that nobody
+// but its author can put right, so that it is not started again; 1 for everything that may be
+// different the next time, certificates on the disk included.
+int ExitStatusOf(const absl::Status& status) {
+  const std::string reason = ReasonOf(status);
+  return reason == "BAD_CONFIG" || reason == "NO_CONFIG" ? EX_CONFIG : EXIT_FAILURE;
+}
+
 int Fail(const absl::Status& status) {
-  LogError("cxlpool-fm", std::string(status.message()));
-  return EXIT_FAILURE;
+  LogError(kSubject, std::string(status.message()));
+  return ExitStatusOf(status);
 }
 
 void GiveBackMemory() {
@@ -116,18 +94,17 @@ void GiveBackMemory() {
 // Everything that runs, made in the order it depends on.
 class Manager {
  public:
-  Manager(FmConfig config, std::unique_ptr<Store> store, std::unique_ptr<FabricDriver> driver)
+  Manager(FmConfig config, std::unique_ptr<Store> store, std::unique_ptr<FabricDriver> driver,
+          std::shared_ptr<TlsSource> tls)
       : config_(std::move(config)),
         store_(std::move(store)),
         driver_(std::move(driver)),
-        coherent_(driver_->capabilities().hardware_coherent),
-        writer_({.hardware_coherent = coherent_, .default_policy = config_.default_policy}, &loop_,
-                &clock_, store_.get(), &views_, &watch_),
-        sessions_({.heartbeat = config_.heartbeat, .lease = config_.lease}, &loop_, &clock_,
-                  &writer_),
-        reconciler_(
-            {.attach_timeout = config_.attach_timeout, .discover_period = config_.discover_period},
-            &loop_, &clock_, &writer_, driver_.get(), &sessions_, CrashProbe()),
+        tls_(std::move(tls)),
+        writer_(WriterOptionsOf(config_, driver_->capabilities()), &loop_, &clock_, store_.get(),
+                &views_, &watch_),
+        sessions_(SessionOptionsOf(config_), &loop_, &clock_, &writer_),
+        reconciler_(ReconcilerOptionsOf(config_), &loop_, &clock_, &writer_, driver_.get(),
+                    &sessions_, CrashProbe()),
         leases_(&loop_, &clock_, &writer_),
         pool_(&loop_, &writer_, &reconciler_, &sessions_) {
     const FabricCapabilities fabric = driver_->capabilities();
@@ -162,27 +139,17 @@ class Manager {
       reconciler_.Start([&](absl::Status status) { discovered.set_value(std::move(status)); });
     });
     if (absl::Status status = discovered.get_future().get(); !status.ok()) {
-      LogWarning("cxlpool-fm", "the fabric could not be read yet: ", status.message());
+      LogWarning(kSubject, "the fabric could not be read yet: ", status.message());
     }
-    ServerOptions options{.listen = {},
-                          .tls = std::nullopt,
-                          .fabric = driver_->capabilities().driver,
-                          .hardware_coherent = coherent_,
-                          .store_directory = StoreDirectory(config_)};
-    for (const auto& listen : config_.listen) {
-      options.listen.push_back({listen.address, listen.insecure});
-    }
-    if (config_.tls.has_value()) {
-      options.tls = TlsFiles{config_.tls->ca, config_.tls->cert, config_.tls->key};
-    }
+    const ServerOptions options = ServerOptionsOf(config_, driver_->capabilities(), tls_);
     auto server =
         RpcServer::Start(options, &loop_, &pool_, &sessions_, store_.get(), &views_, &watch_);
     if (!server.ok()) return server.status();
     server_ = *std::move(server);
     server_->SetServing(true);
     for (size_t i = 0; i < config_.listen.size(); ++i) {
-      LogInfo("cxlpool-fm", "serving on ", config_.listen[i].address,
-              server_->ports()[i] > 0 ? absl::StrCat(" (port ", server_->ports()[i], ")") : "");
+      LogInfo(kSubject, "serving on ", config_.listen[i].address,
+              config_.listen[i].insecure ? ", without TLS" : "");
     }
     return absl::OkStatus();
   }
@@ -207,7 +174,7 @@ class Manager {
   WatchHub watch_;
   std::unique_ptr<Store> store_;
   std::unique_ptr<FabricDriver> driver_;
-  const bool coherent_;
+  const std::shared_ptr<TlsSource> tls_;  // Null: every address is insecure.
   Loop loop_{"fm-writer"};
   Writer writer_;
   HostSessions sessions_;
@@ -217,51 +184,90 @@ class Manager {
   std::unique_ptr<RpcServer> server_;
 };
 
-// Waits for SIGTERM or SIGINT, feeding the watchdog meanwhile.
-void WaitForSignal(Manager& manager, const sigset_t& signals) {
+// Waits for SIGTERM or SIGINT, feeding the watchdog meanwhile. SIGHUP reads the certificates anew.
+void WaitForSignal(Manager& manager, CertificateKeeper& certificates, const sigset_t& signals) {
   const absl::Duration interval = std::min(WatchdogInterval(), absl::Hours(1));
   while (true) {
     const timespec wait = absl::ToTimespec(interval);
     const int got = sigtimedwait(&signals, nullptr, &wait);
     if (got == SIGTERM || got == SIGINT) return;
+    if (got == SIGHUP) certificates.Reload();
+    certificates.Warn();
     manager.Ping([] { NotifyService("WATCHDOG=1").IgnoreError(); });
   }
 }
 
-int Run(const FmConfig& config) {
+// For this thread and all that it starts: WaitForSignal takes them. First of all, so that a reload
+// that comes early waits and ends nothing.
+sigset_t BlockSignals() {
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
+  return signals;
+}
 
+int Run(const std::string& file) {
+  const sigset_t signals = BlockSignals();
+  const auto loaded = LoadFmConfig(file);
+  if (!loaded.ok()) return Fail(loaded.status());
+  const FmConfig& config = *loaded;
+  auto tls = LoadTlsOf(config);
+  if (!tls.ok()) return Fail(tls.status());
+  if (absl::Status status = CheckPaths(config); !status.ok()) return Fail(status);
   auto store = MakeStore(config);
   if (!store.ok()) return Fail(store.status());
   auto driver = MakeDriver(config);
   if (!driver.ok()) return Fail(driver.status());
-  Manager manager(config, *std::move(store), *std::move(driver));
+  CertificateKeeper certificates(kSubject, *tls);
+  Manager manager(config, *std::move(store), *std::move(driver), *std::move(tls));
   const absl::Status started = manager.Start([](const absl::Status& status) {
     // What was acknowledged is durable; what was not is answered by nobody. Start afresh.
-    Fail(status);
-    _exit(EXIT_FAILURE);
+    _exit(Fail(status));
   });
   if (!started.ok()) {
-    Fail(started);
     manager.Stop();
-    return EXIT_FAILURE;
+    return Fail(started);
   }
   NotifyService("READY=1").IgnoreError();
-  WaitForSignal(manager, signals);
+  certificates.Warn();
+  WaitForSignal(manager, certificates, signals);
   NotifyService("STOPPING=1").IgnoreError();
-  LogInfo("cxlpool-fm", "stopping");
+  LogInfo(kSubject, "stopping");
   // Durable state needs no goodbye: if something hangs, go.
   std::thread([] {
     std::this_thread::sleep_for(absl::ToChronoMilliseconds(kStopDeadline));
-    LogError("cxlpool-fm", "could not stop in time: exiting");
+    LogError(kSubject, "could not stop in time: exiting");
     _exit(EXIT_FAILURE);
   }).detach();
   manager.Stop();
+  return EXIT_SUCCESS;
+}
+
+// What `--check-config` says: what Run would say of the configuration and of the files it names.
+int CheckConfig(const std::string& file) {
+  const auto config = LoadFmConfig(file);
+  absl::Status status = config.status();
+  std::shared_ptr<TlsSource> tls;
+  if (status.ok()) {
+    auto loaded = LoadTlsOf(*config);
+    status = loaded.status();
+    if (status.ok()) tls = *loaded;
+  }
+  if (status.ok()) status = CheckPaths(*config);
+  if (!status.ok()) {
+    std::cerr << kSubject << ": " << status.message() << "\n";
+    return kBadUsage;
+  }
+  if (tls != nullptr) {
+    for (const std::string& warning : ExpiryWarnings(*tls->current(), absl::Now())) {
+      std::cerr << kSubject << ": warning: " << warning << "\n";
+    }
+  }
+  std::cout << file << ": OK\n";
   return EXIT_SUCCESS;
 }
 
@@ -275,15 +281,13 @@ int main(int argc, char** argv) {
   app.add_option("--config", file, "Configuration, TOML")->capture_default_str();
   app.add_flag("--check-config", check, "Check the configuration and exit");
   app.set_version_flag("--version", "cxlpool-fm " CXLPOOL_VERSION);
-  CLI11_PARSE(app, argc, argv);
-  const auto config = cxlpool::fm::LoadFmConfig(file);
-  if (!config.ok()) {
-    std::cerr << "cxlpool-fm: " << config.status().message() << "\n";
-    return 2;
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);
+    std::cerr << "cxlpool-fm: " << error.what() << " (see cxlpool-fm --help)\n";
+    return cxlpool::fm::kBadUsage;
   }
-  if (check) {
-    std::cout << file << ": OK\n";
-    return 0;
-  }
-  return cxlpool::fm::Run(*config);
+  if (check) return cxlpool::fm::CheckConfig(file);
+  return cxlpool::fm::Run(file);
 }

@@ -66,18 +66,16 @@ class Server final : public RpcServer {
         if (absl::Status status = CheckInsecureAddress(listen.address); !status.ok()) return status;
         credentials = grpc::InsecureServerCredentials();
       } else {
-        if (!options.tls.has_value()) {
+        if (options.tls == nullptr) {
           return Refusal{absl::StatusCode::kInvalidArgument,
                          "NO_TLS",
                          absl::StrCat("address ", listen.address, " needs TLS"),
-                         "set [tls] ca, cert and key (cxlpool pki init, pki issue --manager), or "
+                         "set [tls] ca, cert and key (cxlpool pki init, pki issue manager fm), or "
                          "mark a loopback address insecure",
                          {}}
               .ToStatus();
         }
-        auto tls = ServerTls(*options.tls);
-        if (!tls.ok()) return tls.status();
-        credentials = *std::move(tls);
+        credentials = ServerTls(options.tls);
       }
       bound_.push_back(0);
       builder.AddListeningPort(listen.address, credentials, &bound_.back());

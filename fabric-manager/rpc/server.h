@@ -3,7 +3,6 @@
 #define CXLPOOL_FABRIC_MANAGER_RPC_SERVER_H_
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,8 +24,8 @@ struct ListenAddress {
 
 struct ServerOptions {
   std::vector<ListenAddress> listen;
-  std::optional<TlsFiles> tls;  // Needed unless every address is insecure.
-  std::string fabric;           // The driver's name.
+  std::shared_ptr<TlsSource> tls;  // Needed unless every address is insecure.
+  std::string fabric;              // The driver's name.
   bool hardware_coherent = false;
   std::string store_directory;  // Where a backup may be written; empty: the store has none.
 };

@@ -1,6 +1,9 @@
 #include "proto/support/toml_reader.h"
 
+#include <cerrno>
 #include <cmath>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -13,6 +16,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "proto/support/address.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool {
@@ -68,15 +72,19 @@ absl::StatusOr<uint64_t> ParseByteSize(absl::string_view text) {
 }
 
 absl::StatusOr<std::string> ReadConfigFile(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
-  if (!in) {
+  const auto unreadable = [&](absl::string_view why) {
     return Refusal{absl::StatusCode::kNotFound,
                    "NO_CONFIG",
-                   absl::StrCat("cannot read ", file),
-                   "name the file with --config",
+                   absl::StrCat("cannot read ", file, ": ", why),
+                   "name the file with --config, and let this program's user read it",
                    {}}
         .ToStatus();
-  }
+  };
+  errno = 0;
+  std::ifstream in(file, std::ios::binary);
+  if (!in) return unreadable(std::strerror(errno));
+  std::error_code error;
+  if (std::filesystem::is_directory(file, error)) return unreadable("it is a directory");
   std::string text(kMaxFileBytes + 1, '\0');
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(in.gcount()));
@@ -132,14 +140,19 @@ absl::StatusOr<TomlReader> TomlReader::Parse(absl::string_view text, const std::
 void TomlReader::Fail(const std::string& key, const std::string& message,
                       const std::string& remedy) {
   if (!file_->error.ok()) return;
-  const toml::node* node = node_->Find(key);
+  node_->Find(key);  // It was asked for, and is not called unknown besides.
+  file_->error = BadConfig(Where(key), message, remedy);
+}
+
+std::string TomlReader::Where(const std::string& key) const {
+  const toml::node* node = node_->table == nullptr ? nullptr : node_->table->get(key);
   std::string where = file_->name;
   if (node != nullptr) {
     absl::StrAppend(&where, ":", node->source().begin.line);
   } else if (node_->table != nullptr && node_->table->source().begin.line != 0) {
     absl::StrAppend(&where, ":", node_->table->source().begin.line);
   }
-  file_->error = BadConfig(absl::StrCat(where, ": ", node_->Full(key)), message, remedy);
+  return absl::StrCat(where, ": ", node_->Full(key));
 }
 
 std::string TomlReader::String(const std::string& key, std::optional<std::string> otherwise) {
@@ -196,6 +209,38 @@ absl::Duration TomlReader::Duration(const std::string& key,
     Fail(key, "is not a duration above 0", "write a text like \"250ms\", \"10s\" or \"2m\"");
   }
   return duration;
+}
+
+absl::Duration TomlReader::DurationIn(const std::string& key, absl::Duration otherwise,
+                                      absl::Duration min, absl::Duration max) {
+  const absl::Duration duration = Duration(key, otherwise);
+  if (duration < min || duration > max) {
+    Fail(key, "is out of range",
+         absl::StrCat("write from \"", absl::FormatDuration(min), "\" to \"",
+                      absl::FormatDuration(max), "\""));
+  }
+  return duration;
+}
+
+std::string TomlReader::AbsolutePath(const std::string& key, std::optional<std::string> otherwise) {
+  std::string path = String(key, std::move(otherwise));
+  if (Has(key) && (path.empty() || path[0] != '/')) {
+    Fail(key, "is no absolute path", "write it in full, from the first /");
+  }
+  return path;
+}
+
+std::string TomlReader::AddressText(const std::string& key, bool local) {
+  std::string text = String(key);
+  const absl::StatusOr<Address> address = ParseAddress(text);
+  if (!address.ok()) {
+    const auto refusal = RefusalOf(address.status()).value_or(Refusal{});
+    Fail(key, absl::StrCat("is wrong: ", refusal.message), refusal.remedy);
+  } else if (local && !address->is_local()) {
+    const auto refusal = RefusalOf(CheckInsecureAddress(text)).value_or(Refusal{});
+    Fail(key, absl::StrCat("is wrong: ", refusal.message), refusal.remedy);
+  }
+  return text;
 }
 
 std::vector<std::string> TomlReader::Strings(const std::string& key) {

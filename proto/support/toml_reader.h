@@ -42,6 +42,14 @@ class TomlReader {
   uint64_t Size(const std::string& key, std::optional<uint64_t> otherwise = std::nullopt);
   absl::Duration Duration(const std::string& key,
                           std::optional<absl::Duration> otherwise = std::nullopt);  // "250ms"
+  // The same, from `min` to `max`.
+  absl::Duration DurationIn(const std::string& key, absl::Duration otherwise, absl::Duration min,
+                            absl::Duration max);
+  // A path that begins with "/". Empty only where `otherwise` is.
+  std::string AbsolutePath(const std::string& key,
+                           std::optional<std::string> otherwise = std::nullopt);
+  // As ParseAddress takes it (address.h); `local`: one that may do without TLS.
+  std::string AddressText(const std::string& key, bool local);
   std::vector<std::string> Strings(const std::string& key);
   std::vector<uint64_t> Numbers(const std::string& key);
   bool Has(const std::string& key) const;
@@ -52,6 +60,9 @@ class TomlReader {
 
   // Keeps `message` and `remedy` as the error of `key`, with its line, if there is none yet.
   void Fail(const std::string& key, const std::string& message, const std::string& remedy);
+
+  // Where `key` stands, as errors name it: "FILE:LINE: TABLE.KEY".
+  std::string Where(const std::string& key) const;
 
   // The first error, of this reader and all that came from it; else the first unknown key.
   absl::Status Finish();

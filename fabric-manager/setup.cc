@@ -1,0 +1,169 @@
+#include "fabric-manager/setup.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "fabric-manager/adapters/store_sqlite/store_file.h"
+#include "proto/support/mutant.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool::fm {
+namespace {
+
+// `status` behind where `key` stands in the configuration.
+absl::Status At(const FmConfig& config, const std::string& key, const absl::Status& status) {
+  const auto where = config.where.find(key);
+  std::optional<Refusal> refusal = RefusalOf(status);
+  if (status.ok() || !refusal.has_value() || where == config.where.end()) return status;
+  refusal->message = absl::StrCat(where->second, ": ", refusal->message);
+  return refusal->ToStatus();
+}
+
+// Which of the three keys a refusal of LoadTls is about: it names the file.
+std::string TlsKeyOf(const FmConfig::Tls& tls, const absl::Status& status) {
+  if (absl::StrContains(status.message(), tls.key)) return "tls.key";
+  if (absl::StrContains(status.message(), tls.cert)) return "tls.cert";
+  return absl::StrContains(status.message(), tls.ca) ? "tls.ca" : "tls.cert";
+}
+
+absl::Status NoAccess(const std::string& message, const std::string& remedy) {
+  return Refusal{absl::StatusCode::kFailedPrecondition, "NO_ACCESS", message, remedy, {}}
+      .ToStatus();
+}
+
+// Whether `path` is a directory of ours, or one that can be made: with `parents`, those above it
+// are made as well.
+absl::Status CheckDirectory(const std::string& path, bool parents) {
+  struct stat found;
+  if (::lstat(path.c_str(), &found) == 0) {
+    if (!S_ISDIR(found.st_mode)) {
+      return NoAccess(absl::StrCat(path, " is not a directory"), "name a directory");
+    }
+    if (found.st_uid == ::geteuid()) return absl::OkStatus();
+    return NoAccess(absl::StrCat(path, " belongs to user ", found.st_uid, ", the manager runs as ",
+                                 ::geteuid()),
+                    absl::StrCat("chown it, or run the manager as its owner"));
+  }
+  std::filesystem::path above = std::filesystem::path(path).parent_path();
+  std::error_code error;
+  while (parents && above.has_relative_path() && !std::filesystem::exists(above, error)) {
+    above = above.parent_path();
+  }
+  if (std::filesystem::is_directory(above, error) && ::access(above.c_str(), W_OK | X_OK) == 0) {
+    return absl::OkStatus();
+  }
+  return NoAccess(absl::StrCat(path, " is not there and cannot be made in ", above.string(), ": ",
+                               std::strerror(errno)),
+                  absl::StrCat("make it, owned by the manager's user: install -d -m 0700 ", path));
+}
+
+absl::Status CheckStore(const FmConfig& config) {
+  if (config.store == FmConfig::StoreKind::kMemory) return absl::OkStatus();
+  const std::string directory = std::filesystem::path(config.store_path).parent_path().string();
+  struct stat found;
+  // Where the directory is there, CheckStorePath makes nothing.
+  if (::lstat(directory.c_str(), &found) == 0) return CheckStorePath(config.store_path).status();
+  return CheckDirectory(directory, /*parents=*/false);
+}
+
+}  // namespace
+
+EmulatedFabricConfig EmulatedConfigOf(const FmConfig& config) {
+  EmulatedFabricConfig emulated;
+  emulated.root_directory = config.emulated_root;
+  for (const FmConfig::Device& device : config.devices) {
+    emulated.devices.push_back(
+        {device.id, device.serial, device.capacity_bytes, device.granule_bytes});
+  }
+  for (const FmConfig::Host& host : config.hosts) {
+    emulated.hosts.push_back({.id = host.id, .slots = host.slots, .agent_uid = host.uid});
+  }
+  return emulated;
+}
+
+QemuFabricConfig QemuConfigOf(const FmConfig& config) {
+  QemuFabricConfig qemu;
+  qemu.state_directory = config.qemu_state;
+  for (const FmConfig::Device& device : config.devices) {
+    qemu.devices.push_back({.id = device.id,
+                            .serial = device.serial,
+                            .path = device.path,
+                            .capacity_bytes = device.capacity_bytes,
+                            .granule_bytes = device.granule_bytes});
+  }
+  for (const FmConfig::Host& host : config.hosts) {
+    qemu.hosts.push_back({.id = host.id, .qmp_socket = host.qmp});
+  }
+  return qemu;
+}
+
+SqliteStoreOptions StoreOptionsOf(const FmConfig& config) {
+  SqliteStoreOptions options;
+  options.path = config.store_path;
+  return options;
+}
+
+Writer::Options WriterOptionsOf(const FmConfig& config, const FabricCapabilities& fabric) {
+  Writer::Options options;
+  options.hardware_coherent = fabric.hardware_coherent;
+  if (!CXLPOOL_MUTANT("default-policy-is-lost")) options.default_policy = config.default_policy;
+  return options;
+}
+
+HostSessions::Options SessionOptionsOf(const FmConfig& config) {
+  HostSessions::Options options;
+  options.heartbeat = config.heartbeat;
+  if (!CXLPOOL_MUTANT("lease-is-lost")) options.lease = config.lease;
+  return options;
+}
+
+Reconciler::Options ReconcilerOptionsOf(const FmConfig& config) {
+  Reconciler::Options options;
+  options.attach_timeout = config.attach_timeout;
+  options.discover_period = config.discover_period;
+  return options;
+}
+
+ServerOptions ServerOptionsOf(const FmConfig& config, const FabricCapabilities& fabric,
+                              std::shared_ptr<TlsSource> tls) {
+  ServerOptions options;
+  for (const FmConfig::Listen& listen : config.listen) {
+    options.listen.push_back({listen.address, listen.insecure});
+  }
+  options.tls = std::move(tls);
+  options.fabric = fabric.driver;
+  options.hardware_coherent = fabric.hardware_coherent;
+  if (config.store == FmConfig::StoreKind::kSqlite) {
+    options.store_directory = std::filesystem::path(config.store_path).parent_path().string();
+  }
+  return options;
+}
+
+absl::StatusOr<std::shared_ptr<TlsSource>> LoadTlsOf(const FmConfig& config) {
+  if (!config.tls.has_value()) return nullptr;
+  const FmConfig::Tls& tls = *config.tls;
+  auto source = TlsSource::Load({.ca = tls.ca, .cert = tls.cert, .key = tls.key},
+                                CertificateUse::Manager(tls.server_name));
+  if (source.ok()) return source;
+  return At(config, TlsKeyOf(tls, source.status()), source.status());
+}
+
+absl::Status CheckPaths(const FmConfig& config) {
+  if (absl::Status status = At(config, "store.path", CheckStore(config)); !status.ok()) {
+    return status;
+  }
+  if (config.driver == FmConfig::Driver::kEmulated) {
+    return At(config, "fabric.root", CheckDirectory(config.emulated_root, /*parents=*/true));
+  }
+  if (config.qemu_state.empty()) return absl::OkStatus();
+  return At(config, "fabric.state", CheckDirectory(config.qemu_state, /*parents=*/false));
+}
+
+}  // namespace cxlpool::fm

@@ -1,0 +1,45 @@
+// From the configuration to what each part of the manager is given, and whether this machine is as
+// the configuration says. main.cc does nothing with a key but by these functions, and
+// `--check-config` asks the same ones, so that it says what the manager would say.
+#ifndef CXLPOOL_FABRIC_MANAGER_SETUP_H_
+#define CXLPOOL_FABRIC_MANAGER_SETUP_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "fabric-manager/adapters/fabric_emulated/emulated_fabric.h"
+#include "fabric-manager/adapters/fabric_qemu/qemu_config.h"
+#include "fabric-manager/adapters/store_sqlite/sqlite_store.h"
+#include "fabric-manager/config.h"
+#include "fabric-manager/rpc/server.h"
+#include "fabric-manager/service/host_sessions.h"
+#include "fabric-manager/service/reconciler.h"
+#include "fabric-manager/service/writer.h"
+#include "proto/support/tls.h"
+
+namespace cxlpool::fm {
+
+EmulatedFabricConfig EmulatedConfigOf(const FmConfig& config);
+QemuFabricConfig QemuConfigOf(const FmConfig& config);
+SqliteStoreOptions StoreOptionsOf(const FmConfig& config);
+Writer::Options WriterOptionsOf(const FmConfig& config, const FabricCapabilities& fabric);
+HostSessions::Options SessionOptionsOf(const FmConfig& config);
+Reconciler::Options ReconcilerOptionsOf(const FmConfig& config);
+// `tls` as LoadTlsOf answers it.
+ServerOptions ServerOptionsOf(const FmConfig& config, const FabricCapabilities& fabric,
+                              std::shared_ptr<TlsSource> tls);
+
+// The manager's certificate, key and authorities; null without [tls]. Errors as LoadTls, behind the
+// file, line and key of the configuration.
+absl::StatusOr<std::shared_ptr<TlsSource>> LoadTlsOf(const FmConfig& config);
+
+// Whether the directories of the store and of the fabric are there, or can be made, and belong to
+// this user. Makes nothing. STORE_UNSAFE_PATH, STORE_UNUSABLE, STORE_CORRUPT as CheckStorePath;
+// FAILED_PRECONDITION/NO_ACCESS; each behind the file, line and key of the configuration.
+absl::Status CheckPaths(const FmConfig& config);
+
+}  // namespace cxlpool::fm
+
+#endif  // CXLPOOL_FABRIC_MANAGER_SETUP_H_

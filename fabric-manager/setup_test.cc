@@ -1,0 +1,253 @@
+// Every key of the configuration reaches the part that it is for, and what the configuration names
+// is judged before anything is done.
+#include "fabric-manager/setup.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_replace.h"
+#include "absl/time/clock.h"
+#include "proto/support/refusal.h"
+#include "tools/pki/pki.h"
+
+namespace cxlpool::fm {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr char kRest[] = R"(
+[[listen]]
+address = "[::1]:7600"
+
+[[listen]]
+address = "unix:DIR/fm.sock"
+insecure = true
+
+[tls]
+ca = "DIR/pki/ca.pem"
+cert = "DIR/pki/manager-fm.pem"
+key = "DIR/pki/manager-fm.key"
+server_name = "localhost"
+
+[store]
+path = "DIR/store/pool.db"
+
+[placement]
+default = "latency"
+
+[sessions]
+heartbeat = "3s"
+lease = "31s"
+
+[reconciler]
+attach_timeout = "62s"
+discover_period = "13s"
+
+[[link]]
+from = "host-a"
+to = "cmm-0"
+)";
+
+constexpr char kEmulated[] = R"(
+[fabric]
+driver = "emulated"
+root = "DIR/fabric"
+
+[[device]]
+id = "cmm-0"
+serial = "S0"
+capacity = "2GiB"
+granule = "512MiB"
+
+[[host]]
+id = "host-a"
+slots = [3, 4]
+uid = 1234
+)";
+
+constexpr char kQemu[] = R"(
+[fabric]
+driver = "qemu"
+state = "DIR/state"
+
+[[device]]
+id = "cmm-0"
+serial = "S0"
+capacity = "2GiB"
+granule = "512MiB"
+path = "DIR/cmm-0"
+
+[[host]]
+id = "host-a"
+qmp = "DIR/qmp"
+)";
+
+class SetupTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern =
+        (std::filesystem::temp_directory_path() / "cxlpool-setup-XXXXXX").string();
+    directory_ = mkdtemp(pattern.data());
+    ASSERT_TRUE(pki::InitAuthority(directory_ + "/pki", false).ok());
+    Issue(pki::LeafRole::kManager, "fm");
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  void Issue(pki::LeafRole role, const std::string& name, int days = 365) {
+    pki::LeafRequest leaf;
+    leaf.role = role;
+    leaf.name = name;
+    leaf.days = days;
+    leaf.force = true;
+    ASSERT_TRUE(pki::IssueLeaf(directory_ + "/pki", leaf).ok());
+  }
+
+  FmConfig Parse(const std::string& fabric,
+                 const std::vector<std::pair<std::string, std::string>>& edits = {}) {
+    std::string text = std::string(kRest) + fabric;
+    for (const auto& [from, to] : edits) {
+      EXPECT_THAT(text, HasSubstr(from));
+      text = absl::StrReplaceAll(text, {{from, to}});
+    }
+    const auto config = ParseFmConfig(absl::StrReplaceAll(text, {{"DIR", directory_}}), "fm.toml");
+    EXPECT_TRUE(config.ok()) << config.status();
+    return config.value_or(FmConfig());
+  }
+
+  absl::Status Tls(const std::string& from, const std::string& to) {
+    return LoadTlsOf(Parse(kEmulated, {{from, to}})).status();
+  }
+
+  std::string directory_;
+};
+
+TEST_F(SetupTest, EveryKeyReachesItsPart) {
+  const FmConfig config = Parse(kEmulated);
+  // Whoever adds a field names it here, and says below whom it reaches.
+  const auto& [listen, tls, store, store_path, driver, emulated_root, qemu_state, devices, hosts,
+               topology, default_policy, heartbeat, lease, attach_timeout, discover_period, where] =
+      config;
+  FabricCapabilities fabric;
+  fabric.driver = "fake";
+  fabric.hardware_coherent = true;
+
+  const Writer::Options writer = WriterOptionsOf(config, fabric);
+  EXPECT_EQ(writer.default_policy, Policy::kLatency);
+  EXPECT_TRUE(writer.hardware_coherent);
+  const HostSessions::Options sessions = SessionOptionsOf(config);
+  EXPECT_EQ(sessions.heartbeat, absl::Seconds(3));
+  EXPECT_EQ(sessions.lease, absl::Seconds(31));
+  const Reconciler::Options reconciler = ReconcilerOptionsOf(config);
+  EXPECT_EQ(reconciler.attach_timeout, absl::Seconds(62));
+  EXPECT_EQ(reconciler.discover_period, absl::Seconds(13));
+  EXPECT_EQ(StoreOptionsOf(config).path, directory_ + "/store/pool.db");
+
+  const auto source = LoadTlsOf(config);
+  ASSERT_TRUE(source.ok()) << source.status();
+  const ServerOptions server = ServerOptionsOf(config, fabric, *source);
+  ASSERT_EQ(server.listen.size(), 2u);
+  EXPECT_EQ(server.listen[0].address, "[::1]:7600");
+  EXPECT_FALSE(server.listen[0].insecure);
+  EXPECT_EQ(server.listen[1].address, "unix:" + directory_ + "/fm.sock");
+  EXPECT_TRUE(server.listen[1].insecure);
+  EXPECT_EQ(server.tls, *source);
+  EXPECT_EQ(server.fabric, "fake");
+  EXPECT_TRUE(server.hardware_coherent);
+  EXPECT_EQ(server.store_directory, directory_ + "/store");
+  EXPECT_EQ((*source)->current()->cert_file, tls->cert);
+
+  EXPECT_NE(config.topology.Find("host-a", "cmm-0"), nullptr);
+  EXPECT_FALSE(config.topology.connects_all());
+}
+
+TEST_F(SetupTest, EveryKeyOfAnEmulatedFabricReachesIt) {
+  const EmulatedFabricConfig emulated = EmulatedConfigOf(Parse(kEmulated));
+  const auto& [root, devices, hosts, poll, watch] = emulated;
+  EXPECT_EQ(root, directory_ + "/fabric");
+  ASSERT_EQ(devices.size(), 1u);
+  const auto& [id, serial, capacity, granule] = devices[0];
+  EXPECT_EQ(id, "cmm-0");
+  EXPECT_EQ(serial, "S0");
+  EXPECT_EQ(capacity, uint64_t{2} << 30);
+  EXPECT_EQ(granule, uint64_t{512} << 20);
+  ASSERT_EQ(hosts.size(), 1u);
+  const auto& [host, slots, uid] = hosts[0];
+  EXPECT_EQ(host, "host-a");
+  EXPECT_THAT(slots, ElementsAre(3, 4));
+  EXPECT_EQ(uid, 1234u);
+}
+
+TEST_F(SetupTest, EveryKeyOfAQemuFabricReachesIt) {
+  const QemuFabricConfig qemu = QemuConfigOf(Parse(kQemu));
+  const auto& [devices, hosts, state, timing] = qemu;
+  EXPECT_EQ(state, directory_ + "/state");
+  ASSERT_EQ(devices.size(), 1u);
+  const auto& [id, serial, path, capacity, granule] = devices[0];
+  EXPECT_EQ(id, "cmm-0");
+  EXPECT_EQ(serial, "S0");
+  EXPECT_EQ(path, directory_ + "/cmm-0");
+  EXPECT_EQ(capacity, uint64_t{2} << 30);
+  EXPECT_EQ(granule, uint64_t{512} << 20);
+  ASSERT_EQ(hosts.size(), 1u);
+  const auto& [host, socket] = hosts[0];
+  EXPECT_EQ(host, "host-a");
+  EXPECT_EQ(socket, directory_ + "/qmp");
+}
+
+TEST_F(SetupTest, AMemoryStoreHasNoDirectory) {
+  const FmConfig config = Parse(kEmulated, {{"path = \"DIR/store/pool.db\"", "kind = \"memory\""}});
+  EXPECT_EQ(ServerOptionsOf(config, {}, nullptr).store_directory, "");
+  EXPECT_TRUE(CheckPaths(config).ok());
+}
+
+TEST_F(SetupTest, ACertificateThatNoClientWouldBelieveIsRefusedWithItsKey) {
+  EXPECT_TRUE(LoadTlsOf(Parse(kEmulated)).ok());
+  Issue(pki::LeafRole::kOperator, "alice");
+  const absl::Status role = Tls("manager-fm", "operator-alice");
+  EXPECT_EQ(ReasonOf(role), "TLS_WRONG_ROLE");
+  EXPECT_THAT(std::string(role.message()), HasSubstr("fm.toml:11: tls.cert: "));
+  EXPECT_THAT(std::string(role.message()), HasSubstr("cxlpool pki issue manager fm"));
+  EXPECT_EQ(ReasonOf(Tls("\"localhost\"", "\"fm.elsewhere\"")), "TLS_WRONG_NAME");
+  const absl::Status missing = Tls("manager-fm.key", "absent.key");
+  EXPECT_EQ(ReasonOf(missing), "TLS_FILE");
+  EXPECT_THAT(std::string(missing.message()), HasSubstr("fm.toml:12: tls.key: "));
+  const absl::Status authority = Tls("ca.pem", "absent.pem");
+  EXPECT_THAT(std::string(authority.message()), HasSubstr("fm.toml:10: tls.ca: "));
+  chmod((directory_ + "/pki/manager-fm.key").c_str(), 0644);
+  EXPECT_EQ(ReasonOf(LoadTlsOf(Parse(kEmulated)).status()), "TLS_KEY_EXPOSED");
+}
+
+TEST_F(SetupTest, PathsAreThereOrCanBeMadeAndNothingIsMade) {
+  const FmConfig config = Parse(kEmulated);
+  EXPECT_TRUE(CheckPaths(config).ok()) << CheckPaths(config);
+  EXPECT_FALSE(std::filesystem::exists(directory_ + "/store"));
+  EXPECT_FALSE(std::filesystem::exists(directory_ + "/fabric"));
+  EXPECT_TRUE(CheckPaths(Parse(kEmulated, {{"DIR/fabric", "DIR/a/b/fabric"}})).ok());
+  EXPECT_TRUE(CheckPaths(Parse(kQemu)).ok());
+
+  const auto refusal = [&](const std::string& fabric, const std::string& from,
+                           const std::string& to, const std::string& key) {
+    const absl::Status status = CheckPaths(Parse(fabric, {{from, to}}));
+    EXPECT_THAT(std::string(status.message()), HasSubstr(": " + key + ": ")) << to;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("fm.toml:")) << to;
+    return ReasonOf(status);
+  };
+  std::ofstream(directory_ + "/file") << "x";
+  EXPECT_EQ(refusal(kEmulated, "DIR/store/", "DIR/no/store/", "store.path"), "NO_ACCESS");
+  EXPECT_EQ(refusal(kEmulated, "DIR/store/", "DIR/file/", "store.path"), "STORE_UNSAFE_PATH");
+  EXPECT_EQ(refusal(kEmulated, "DIR/fabric", "DIR/file", "fabric.root"), "NO_ACCESS");
+  EXPECT_EQ(refusal(kEmulated, "DIR/fabric", "DIR/file/fabric", "fabric.root"), "NO_ACCESS");
+  EXPECT_EQ(refusal(kQemu, "DIR/state", "DIR/no/state", "fabric.state"), "NO_ACCESS");
+  std::filesystem::create_directory(directory_ + "/store");
+  chmod((directory_ + "/store").c_str(), 0777);
+  EXPECT_EQ(refusal(kEmulated, "DIR/store/", "DIR/store/", "store.path"), "STORE_UNSAFE_PATH");
+}
+
+}  // namespace
+}  // namespace cxlpool::fm

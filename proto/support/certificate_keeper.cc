@@ -1,0 +1,45 @@
+#include "proto/support/certificate_keeper.h"
+
+#include <utility>
+
+#include "proto/support/log.h"
+
+namespace cxlpool {
+namespace {
+
+constexpr absl::Duration kWarnEvery = absl::Hours(24);
+
+}  // namespace
+
+CertificateKeeper::CertificateKeeper(std::string subject, std::shared_ptr<TlsSource> source,
+                                     std::function<absl::Time()> now)
+    : subject_(std::move(subject)), source_(std::move(source)), now_(std::move(now)) {}
+
+bool CertificateKeeper::Reload() {
+  if (source_ == nullptr) {
+    LogInfo(subject_, "told to reload: there is no [tls], so nothing is read anew");
+    return true;
+  }
+  if (absl::Status status = source_->Reload(); !status.ok()) {
+    LogError(subject_, "told to reload: ", status.message(),
+             "; the certificates in use stay in use");
+    return false;
+  }
+  const std::shared_ptr<const TlsMaterial> material = source_->current();
+  LogInfo(subject_, "certificates read anew: ", material->cert_file, ", serial ",
+          material->leaf.serial, ", ", EndText(material->leaf, now_()));
+  warned_ = absl::InfinitePast();
+  return true;
+}
+
+void CertificateKeeper::Warn() {
+  // A clock that was set back must not keep it quiet.
+  const absl::Time now = now_();
+  if (source_ == nullptr || (now >= warned_ && now < warned_ + kWarnEvery)) return;
+  warned_ = now;
+  for (const std::string& warning : ExpiryWarnings(*source_->current(), now)) {
+    LogWarning(subject_, warning);
+  }
+}
+
+}  // namespace cxlpool

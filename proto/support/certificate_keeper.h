@@ -1,0 +1,40 @@
+// What a daemon does with its certificates while it runs: reads them anew when it is told (SIGHUP),
+// and warns of their end in its log, once a day.
+#ifndef CXLPOOL_PROTO_SUPPORT_CERTIFICATE_KEEPER_H_
+#define CXLPOOL_PROTO_SUPPORT_CERTIFICATE_KEEPER_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "proto/support/tls.h"
+
+namespace cxlpool {
+
+// Not thread-safe: the thread that waits for signals has it.
+class CertificateKeeper {
+ public:
+  // `source` may be null: no TLS, nothing to do. Log lines come under `subject`; `now` is for
+  // tests.
+  CertificateKeeper(std::string subject, std::shared_ptr<TlsSource> source,
+                    std::function<absl::Time()> now = absl::Now);
+
+  // Reads the files again, and says in the log what came of it. False: they will not do, and what
+  // was in use stays in use.
+  bool Reload();
+
+  // Says what ends soon or has ended, unless it did so within a day. Call it at least every hour.
+  void Warn();
+
+ private:
+  const std::string subject_;
+  const std::shared_ptr<TlsSource> source_;
+  const std::function<absl::Time()> now_;
+  absl::Time warned_ = absl::InfinitePast();
+};
+
+}  // namespace cxlpool
+
+#endif  // CXLPOOL_PROTO_SUPPORT_CERTIFICATE_KEEPER_H_
