@@ -58,6 +58,9 @@ function(cxlpool_precompile set)
   add_library(cxlpool_pch_${set} OBJECT ${CMAKE_CURRENT_BINARY_DIR}/pch/${set}.cc)
   target_link_libraries(cxlpool_pch_${set} PRIVATE cxlpool_flags ${ARG_DEPS})
   target_precompile_headers(cxlpool_pch_${set} PRIVATE ${ARG_HEADERS})
+  # Not by ccache: its preprocessor finds the former precompiled header beside the new one's source,
+  # takes that for the text, and gives the former one back.
+  set_target_properties(cxlpool_pch_${set} PROPERTIES CXX_COMPILER_LAUNCHER "")
 endfunction()
 
 cxlpool_precompile(std HEADERS ${std_headers})
