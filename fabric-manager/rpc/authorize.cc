@@ -1,6 +1,8 @@
 #include "fabric-manager/rpc/authorize.h"
 
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
@@ -11,41 +13,79 @@ namespace {
 
 enum class Allowed { kOperator, kOperatorAndHost, kHost };
 
-// Applications' calls travel under their host's certificate, for that host alone: each call that a
+// The rules of one service. Rules are per service, so that a method of another service that happens
+// to have the same name gets none of them.
+struct ServiceRules {
+  absl::string_view service;
+  std::vector<std::pair<absl::string_view, Allowed>> methods;
+};
+
+// Applications' calls travel under their host's certificate, for that host only: each call that a
 // host may make looks at whose the Region is.
-const absl::flat_hash_map<absl::string_view, Allowed>& Rules() {
-  static const auto& rules = *new absl::flat_hash_map<absl::string_view, Allowed>{
-      {"AllocateRegion", Allowed::kOperatorAndHost},
-      {"RenewRegion", Allowed::kOperatorAndHost},
-      {"ReleaseRegion", Allowed::kOperatorAndHost},
-      {"GetRegion", Allowed::kOperatorAndHost},
-      {"BatchAllocateRegions", Allowed::kOperator},
-      {"BatchReleaseRegions", Allowed::kOperator},
-      {"ListRegions", Allowed::kOperator},
-      {"AttachRegion", Allowed::kOperator},
-      {"DetachRegion", Allowed::kOperator},
-      {"ResizeRegion", Allowed::kOperator},
-      {"RenameRegion", Allowed::kOperator},
-      {"WatchRegions", Allowed::kOperator},
-      {"GetCapacity", Allowed::kOperator},
-      {"ListDevices", Allowed::kOperator},
-      {"AddDevice", Allowed::kOperator},
-      {"DrainDevice", Allowed::kOperator},
-      {"RemoveDevice", Allowed::kOperator},
-      {"FailDevice", Allowed::kOperator},
-      {"ListHosts", Allowed::kOperator},
-      {"EnrolHost", Allowed::kOperator},
-      {"RetireHost", Allowed::kOperator},
-      {"FenceHost", Allowed::kOperator},
-      {"SetTenant", Allowed::kOperator},
-      {"GetTenant", Allowed::kOperator},
-      {"ListTenants", Allowed::kOperator},
-      {"RemoveTenant", Allowed::kOperator},
-      {"GetTopology", Allowed::kOperator},
-      {"Backup", Allowed::kOperator},
-      // Which host an identity is, the session itself finds out: any may be enrolled.
-      {"Session", Allowed::kHost},
+std::vector<ServiceRules> AllRules() {
+  return {
+      {"cxlpool.v1.PoolService",
+       {
+           {"AllocateRegion", Allowed::kOperatorAndHost},
+           {"RenewRegion", Allowed::kOperatorAndHost},
+           {"ReleaseRegion", Allowed::kOperatorAndHost},
+           {"GetRegion", Allowed::kOperatorAndHost},
+           {"BatchAllocateRegions", Allowed::kOperator},
+           {"BatchReleaseRegions", Allowed::kOperator},
+           {"ListRegions", Allowed::kOperator},
+           {"AttachRegion", Allowed::kOperator},
+           {"DetachRegion", Allowed::kOperator},
+           {"ResizeRegion", Allowed::kOperator},
+           {"RenameRegion", Allowed::kOperator},
+           {"WatchRegions", Allowed::kOperator},
+           {"GetCapacity", Allowed::kOperator},
+       }},
+      {"cxlpool.v1.InventoryService",
+       {
+           {"ListDevices", Allowed::kOperator},
+           {"AddDevice", Allowed::kOperator},
+           {"DrainDevice", Allowed::kOperator},
+           {"RemoveDevice", Allowed::kOperator},
+           {"FailDevice", Allowed::kOperator},
+           {"ListHosts", Allowed::kOperator},
+           {"EnrolHost", Allowed::kOperator},
+           {"RetireHost", Allowed::kOperator},
+           {"FenceHost", Allowed::kOperator},
+           {"SetTenant", Allowed::kOperator},
+           {"GetTenant", Allowed::kOperator},
+           {"ListTenants", Allowed::kOperator},
+           {"RemoveTenant", Allowed::kOperator},
+           {"GetTopology", Allowed::kOperator},
+           {"Backup", Allowed::kOperator},
+       }},
+      {"cxlpool.v1.HostService",
+       {
+           {"Session", Allowed::kHost},
+       }},
+      // Whether the manager serves: for agents, and for an operator's monitoring.
+      {"grpc.health.v1.Health",
+       {
+           {"Check", Allowed::kOperatorAndHost},
+           {"Watch", Allowed::kOperator},
+       }},
+      {"grpc.reflection.v1alpha.ServerReflection",
+       {
+           {"ServerReflectionInfo", Allowed::kOperator},
+       }},
   };
+}
+
+// By path.
+const absl::flat_hash_map<std::string, Allowed>& Rules() {
+  static const auto& rules = *[] {
+    auto* by_path = new absl::flat_hash_map<std::string, Allowed>();
+    for (const ServiceRules& of : AllRules()) {
+      for (const auto& [method, allowed] : of.methods) {
+        by_path->emplace(absl::StrCat("/", of.service, "/", method), allowed);
+      }
+    }
+    return by_path;
+  }();
   return rules;
 }
 
@@ -63,10 +103,35 @@ absl::string_view NameOf(Role role) {
   return "";
 }
 
+absl::Status RoleNotAllowed(const PeerIdentity& identity, absl::string_view path) {
+  const std::string method(path.substr(path.rfind('/') + 1));
+  return Refusal{
+      absl::StatusCode::kPermissionDenied,
+      "ROLE_NOT_ALLOWED",
+      absl::StrCat(identity.uri, " is ", NameOf(identity.role), " and may not call ", method),
+      "use a certificate of another role (cxlpool pki issue)",
+      {{"identity", identity.uri}, {"method", method}}}
+      .ToStatus();
+}
+
+// Says the same of an identity that nobody ever enrolled and of one whose host is retired.
+absl::Status NotEnrolled(const PeerIdentity& identity) {
+  const std::string enrol =
+      identity.role == Role::kHost
+          ? absl::StrCat("`cxlpool host enrol ", identity.name, "`")
+          : absl::StrCat("`cxlpool host enrol HOST --identity ", identity.uri, "`");
+  return Refusal{absl::StatusCode::kPermissionDenied,
+                 "NOT_ENROLLED",
+                 absl::StrCat("no host in service is enrolled as ", identity.uri),
+                 absl::StrCat("run ", enrol),
+                 {{"identity", identity.uri}}}
+      .ToStatus();
+}
+
 }  // namespace
 
-bool MayCall(Role role, absl::string_view method) {
-  const auto rule = Rules().find(method);
+bool MayCall(Role role, absl::string_view path) {
+  const auto rule = Rules().find(path);
   if (rule == Rules().end()) return false;
   const bool host = role == Role::kHost || role == Role::kOther;
   switch (rule->second) {
@@ -80,49 +145,43 @@ bool MayCall(Role role, absl::string_view method) {
   return false;
 }
 
-absl::StatusOr<Caller> Authorize(const grpc::ServerContextBase& context, absl::string_view method) {
-  const auto auth = context.auth_context();
-  auto identity = IdentityOf(*auth);
+absl::StatusOr<Caller> Authorize(const grpc::AuthContext& peer, absl::string_view path,
+                                 const ViewHolder& views) {
+  auto identity = IdentityOf(peer);
   if (!identity.ok()) return identity.status();
-  Caller caller{*std::move(identity), !auth->IsPeerAuthenticated()};
-  const bool allowed =
-      caller.insecure_local ? Rules().contains(method) : MayCall(caller.identity.role, method);
-  if (allowed) return caller;
-  return Refusal{absl::StatusCode::kPermissionDenied,
-                 "ROLE_NOT_ALLOWED",
-                 absl::StrCat(caller.identity.uri, " is ", NameOf(caller.identity.role),
-                              " and may not call ", method),
-                 "use a certificate of another role (cxlpool pki issue)",
-                 {{"identity", caller.identity.uri}, {"method", std::string(method)}}}
-      .ToStatus();
-}
-
-absl::StatusOr<std::string> ActingHost(const Caller& caller, const ViewHolder& views) {
-  if (caller.speaks_for_pool()) return std::string();
-  const PoolViewPtr view = views.Get();
-  for (const auto& [id, host] : view->hosts) {
-    if (!host->host.retired && host->host.identity == caller.identity.uri) return id;
+  Caller caller{*std::move(identity), !peer.IsPeerAuthenticated(), ""};
+  const bool has_rule = Rules().contains(path);
+  if (!caller.insecure_local) {
+    const Role role = caller.identity.role;
+    // A role that may not make the call is told so first: that its certificate is of the wrong kind
+    // is the more useful answer to somebody who is not enrolled either.
+    if (has_rule && !MayCall(role, path)) return RoleNotAllowed(caller.identity, path);
+    if (role == Role::kManager) return RoleNotAllowed(caller.identity, path);
+    if (role != Role::kOperator) {
+      caller.host = views.HostOfIdentity(caller.identity.uri);
+      if (caller.host.empty()) return NotEnrolled(caller.identity);
+    }
   }
-  return Refusal{absl::StatusCode::kPermissionDenied,
-                 "NOT_ENROLLED",
-                 absl::StrCat("no host is enrolled as ", caller.identity.uri),
-                 "run `cxlpool host enrol`",
-                 {{"identity", caller.identity.uri}}}
+  if (has_rule) return caller;
+  return Refusal{absl::StatusCode::kUnimplemented,
+                 "UNKNOWN_METHOD",
+                 absl::StrCat("this manager (", CXLPOOL_VERSION, ") has no method ", path),
+                 "use a client of the manager's version",
+                 {{"method", std::string(path)}}}
       .ToStatus();
 }
 
-absl::Status CheckOwner(const Caller& caller, const std::string& acting_host,
-                        const std::string& first_host) {
-  if (caller.insecure_local || (!acting_host.empty() && acting_host == first_host)) {
+absl::Status CheckOwner(const Caller& caller, const std::string& first_host) {
+  if (caller.insecure_local || (!caller.host.empty() && caller.host == first_host)) {
     return absl::OkStatus();
   }
   return Refusal{
       absl::StatusCode::kPermissionDenied,
       "OWNER_NOT_YOURS",
-      acting_host.empty()
+      caller.host.empty()
           ? absl::StrCat(caller.identity.uri, " is ", NameOf(caller.identity.role),
                          ", which has no processes that could own a Region")
-          : absl::StrCat("host \"", acting_host,
+          : absl::StrCat("host \"", caller.host,
                          "\" names an owner for a Region whose first host is \"", first_host, "\""),
       "leave owner out, or allocate from the host that the process is on",
       {{"identity", caller.identity.uri}}}

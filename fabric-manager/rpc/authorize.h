@@ -1,8 +1,8 @@
-// Who may call what: one rule an RPC. A method without a rule is refused to everybody.
+// Who may call what: one rule for each RPC. A method without a rule is refused to everybody.
 #ifndef CXLPOOL_FABRIC_MANAGER_RPC_AUTHORIZE_H_
 #define CXLPOOL_FABRIC_MANAGER_RPC_AUTHORIZE_H_
 
-#include <grpcpp/server_context.h>
+#include <grpcpp/security/auth_context.h>
 
 #include <string>
 
@@ -13,30 +13,31 @@
 
 namespace cxlpool::fm {
 
-// The caller of one RPC.
+// The caller of one RPC, once it is known that he may make it.
 struct Caller {
   PeerIdentity identity;
   bool insecure_local = false;  // No TLS: the operator, and any host it claims to be.
-
-  bool speaks_for_pool() const { return insecure_local || identity.role == Role::kOperator; }
+  std::string host;  // The host (id) that it speaks for; empty: the pool, as operators do.
 };
 
-// Whether a certificate of this role may call `method` ("AllocateRegion") at all.
-bool MayCall(Role role, absl::string_view method);
+// Whether a certificate of this role may call the method at `path`
+// ("/cxlpool.v1.PoolService/AllocateRegion") at all.
+bool MayCall(Role role, absl::string_view path);
 
-// Reads the peer and applies the rule of `method`.
-// UNAUTHENTICATED/NO_IDENTITY; PERMISSION_DENIED/ROLE_NOT_ALLOWED names role, method and remedy.
-absl::StatusOr<Caller> Authorize(const grpc::ServerContextBase& context, absl::string_view method);
+// Judges a call by what is known before any of its body is read: the peer's certificate, the rule
+// of the method, and for hosts whether the certificate is one that is enrolled. This is the only
+// place where an identity is judged; a session's hello is then held against Caller::host.
+//
+// UNAUTHENTICATED/NO_IDENTITY: no certificate, or one that does not name exactly one identity.
+// PERMISSION_DENIED/ROLE_NOT_ALLOWED names role, method and remedy; NOT_ENROLLED: no host that is
+// not retired has this identity. UNIMPLEMENTED/UNKNOWN_METHOD: only to somebody who may call
+// others.
+absl::StatusOr<Caller> Authorize(const grpc::AuthContext& peer, absl::string_view path,
+                                 const ViewHolder& views);
 
-// The host (id) that the caller speaks for: empty for an operator, who speaks for the pool.
-// PERMISSION_DENIED/NOT_ENROLLED: no host that is not retired has this identity.
-absl::StatusOr<std::string> ActingHost(const Caller& caller, const ViewHolder& views);
-
-// Whether the caller, who speaks for `acting_host` (ActingHost), may name a process as owner of a
-// Region whose first host is `first_host`: the host's own agent alone knows its processes, and
-// hears when one ends. PERMISSION_DENIED/OWNER_NOT_YOURS.
-absl::Status CheckOwner(const Caller& caller, const std::string& acting_host,
-                        const std::string& first_host);
+// Whether the caller may name a process as owner of a Region whose first host is `first_host`:
+// agents alone, each for its own host. PERMISSION_DENIED/OWNER_NOT_YOURS.
+absl::Status CheckOwner(const Caller& caller, const std::string& first_host);
 
 }  // namespace cxlpool::fm
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "cxlpool/v1/host_service.pb.h"
 #include "cxlpool/v1/inventory_service.pb.h"
 #include "cxlpool/v1/pool_service.pb.h"
@@ -15,54 +16,57 @@
 namespace cxlpool::fm {
 namespace {
 
-std::vector<std::string> MethodsOf(const google::protobuf::FileDescriptor* file) {
-  std::vector<std::string> methods;
+std::vector<std::string> PathsOf(const google::protobuf::FileDescriptor* file) {
+  std::vector<std::string> paths;
   for (int s = 0; s < file->service_count(); ++s) {
-    for (int m = 0; m < file->service(s)->method_count(); ++m) {
-      methods.push_back(file->service(s)->method(m)->name());
+    const auto* service = file->service(s);
+    for (int m = 0; m < service->method_count(); ++m) {
+      paths.push_back(absl::StrCat("/", service->full_name(), "/", service->method(m)->name()));
     }
   }
-  return methods;
+  return paths;
 }
 
-const std::set<std::string> kForHosts = {"AllocateRegion", "RenewRegion", "ReleaseRegion",
-                                         "GetRegion"};
+const std::set<std::string> kForHosts = {
+    "/cxlpool.v1.PoolService/AllocateRegion", "/cxlpool.v1.PoolService/RenewRegion",
+    "/cxlpool.v1.PoolService/ReleaseRegion", "/cxlpool.v1.PoolService/GetRegion"};
 
 // Every RPC there is has a rule, and it is the one that the .proto promises.
 TEST(AuthorizeTest, EachRoleMayCallWhatItsRuleSays) {
   int methods = 0;
   for (const auto* file :
        {v1::GetRegionRequest::descriptor()->file(), v1::ListHostsRequest::descriptor()->file()}) {
-    for (const std::string& method : MethodsOf(file)) {
+    for (const std::string& path : PathsOf(file)) {
       ++methods;
-      EXPECT_TRUE(MayCall(Role::kOperator, method)) << method << " has no rule";
-      EXPECT_EQ(MayCall(Role::kHost, method), kForHosts.contains(method)) << method;
-      EXPECT_EQ(MayCall(Role::kOther, method), kForHosts.contains(method)) << method;
-      EXPECT_FALSE(MayCall(Role::kManager, method)) << method;
+      EXPECT_TRUE(MayCall(Role::kOperator, path)) << path << " has no rule";
+      EXPECT_EQ(MayCall(Role::kHost, path), kForHosts.contains(path)) << path;
+      EXPECT_EQ(MayCall(Role::kOther, path), kForHosts.contains(path)) << path;
+      EXPECT_FALSE(MayCall(Role::kManager, path)) << path;
     }
   }
   EXPECT_GT(methods, 25);
-  for (const std::string& method : MethodsOf(v1::Hello::descriptor()->file())) {
-    EXPECT_TRUE(MayCall(Role::kHost, method)) << method << " has no rule";
-    EXPECT_TRUE(MayCall(Role::kOther, method)) << method;
-    EXPECT_FALSE(MayCall(Role::kOperator, method)) << method;
-    EXPECT_FALSE(MayCall(Role::kManager, method)) << method;
+  for (const std::string& path : PathsOf(v1::Hello::descriptor()->file())) {
+    EXPECT_TRUE(MayCall(Role::kHost, path)) << path << " has no rule";
+    EXPECT_TRUE(MayCall(Role::kOther, path)) << path;
+    EXPECT_FALSE(MayCall(Role::kOperator, path)) << path;
+    EXPECT_FALSE(MayCall(Role::kManager, path)) << path;
   }
   for (const Role role : {Role::kOperator, Role::kHost, Role::kManager, Role::kOther}) {
     EXPECT_FALSE(MayCall(role, "MadeUp"));
+    EXPECT_FALSE(MayCall(role, "AllocateRegion"));
+    EXPECT_FALSE(MayCall(role, "/cxlpool.v1.OtherService/AllocateRegion"));
     EXPECT_FALSE(MayCall(role, ""));
   }
 }
 
 TEST(AuthorizeTest, AHostNamesOwnersOfItsOwnRegionsAlone) {
-  const Caller host{ParseIdentity("cxlpool://host/host-a"), false};
-  const Caller person{ParseIdentity("cxlpool://operator/alice"), false};
-  const Caller local{{}, true};
-  EXPECT_TRUE(CheckOwner(host, "host-a", "host-a").ok());
-  EXPECT_TRUE(CheckOwner(local, "", "host-a").ok());  // Any host it claims to be.
-  for (const absl::Status& refused :
-       {CheckOwner(host, "host-a", "host-b"), CheckOwner(host, "host-a", ""),
-        CheckOwner(person, "", "host-a"), CheckOwner(person, "", "")}) {
+  const Caller host{ParseIdentity("cxlpool://host/host-a"), false, "host-a"};
+  const Caller person{ParseIdentity("cxlpool://operator/alice"), false, ""};
+  const Caller local{{}, true, ""};
+  EXPECT_TRUE(CheckOwner(host, "host-a").ok());
+  EXPECT_TRUE(CheckOwner(local, "host-a").ok());  // Any host it claims to be.
+  for (const absl::Status& refused : {CheckOwner(host, "host-b"), CheckOwner(host, ""),
+                                      CheckOwner(person, "host-a"), CheckOwner(person, "")}) {
     EXPECT_EQ(refused.code(), absl::StatusCode::kPermissionDenied);
     EXPECT_EQ(ReasonOf(refused), "OWNER_NOT_YOURS");
   }

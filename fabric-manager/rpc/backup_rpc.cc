@@ -13,6 +13,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "cxlpool/v1/inventory_service.pb.h"
 #include "proto/support/log.h"
 #include "proto/support/mutex.h"
 #include "proto/support/refusal.h"
@@ -30,6 +31,15 @@ absl::Status CannotCopy(const std::string& what, int error) {
                  "STORE_IO",
                  absl::StrCat("the backup cannot be made: ", what, ": ", strerror(error)),
                  "look at the manager's disk, then try again",
+                 {}}
+      .ToStatus();
+}
+
+absl::Status InProgress() {
+  return Refusal{absl::StatusCode::kResourceExhausted,
+                 "BACKUP_IN_PROGRESS",
+                 "another backup is being made or sent",
+                 "wait until it is done",
                  {}}
       .ToStatus();
 }
@@ -58,30 +68,37 @@ class CopyDirectory {
   std::string path_;
 };
 
-class Refused : public grpc::ServerWriteReactor<v1::BackupResponse> {
- public:
-  explicit Refused(const grpc::Status& status) { Finish(status); }
-  void OnDone() override { delete this; }
-};
-
 }  // namespace
 
 // The store's thread says when the copy is made, gRPC's when a piece is sent or the client gone.
 // Lives until gRPC is done with it, and the store too.
-class BackupStream : public grpc::ServerWriteReactor<v1::BackupResponse>,
-                     public std::enable_shared_from_this<BackupStream> {
+class BackupStream : public OneRequestCall, public std::enable_shared_from_this<BackupStream> {
  public:
-  BackupStream(grpc::CallbackServerContext* context, BackupStreams* streams)
-      : context_(context), streams_(streams), busy_(streams->busy_) {}
+  BackupStream(Admitted admitted, BackupStreams* streams)
+      : OneRequestCall(std::move(admitted)), streams_(streams), busy_(streams->busy_) {}
 
-  void Begin() {
+  void Begin(Calls* calls) {
     {
       MutexLock lock(mutex_);
       self_ = shared_from_this();
+    }
+    ReadRequest(calls);
+  }
+
+ private:
+  void OnRequest(grpc::ByteBuffer& bytes) override {
+    v1::BackupRequest request;
+    const absl::Status parsed = ParseRequest(bytes, {}, &request);
+    {
+      MutexLock lock(mutex_);
+      asked_ = true;
+      if (cancelled_) return FinishLocked(absl::CancelledError("the client went away"));
+      if (!parsed.ok()) return FinishLocked(parsed);
+      busy_is_ours_ = !busy_->exchange(true);
+      if (!busy_is_ours_) return FinishLocked(InProgress());
       if (!streams_->directory_.empty()) {
         if (absl::Status status = directory_.Make(streams_->directory_); !status.ok()) {
-          FinishLocked(status);
-          return;
+          return FinishLocked(status);
         }
       }
       copying_ = true;
@@ -95,7 +112,6 @@ class BackupStream : public grpc::ServerWriteReactor<v1::BackupResponse>,
                              });
   }
 
- private:
   std::string FileName() {
     MutexLock lock(mutex_);
     return directory_.file();
@@ -108,7 +124,7 @@ class BackupStream : public grpc::ServerWriteReactor<v1::BackupResponse>,
     const int error = errno;
     directory_.Remove();
     if (finished_) {
-      *busy_ = false;
+      LetGo();
       return;
     }
     if (!made.ok()) return FinishLocked(made.status());
@@ -141,12 +157,15 @@ class BackupStream : public grpc::ServerWriteReactor<v1::BackupResponse>,
     }
     left_ -= data.size();
     message_.set_last(left_ == 0);
-    StartWrite(&message_);
+    piece_ = ToBytes(message_);
+    StartWrite(&piece_);
   }
 
   void OnCancel() override {
     MutexLock lock(mutex_);
-    FinishLocked(absl::CancelledError("the client went away"));
+    cancelled_ = true;
+    // Before there is a request, the read that fails ends the call.
+    if (asked_) FinishLocked(absl::CancelledError("the client went away"));
   }
 
   void OnLimit() {
@@ -159,7 +178,7 @@ class BackupStream : public grpc::ServerWriteReactor<v1::BackupResponse>,
                      absl::FormatDuration(BackupStreams::kLimit)),
         "try again from nearer by",
         {}}.ToStatus());
-    context_->TryCancel();  // A write that nobody reads would keep the stream.
+    context()->TryCancel();  // A write that nobody reads would keep the stream.
   }
 
   void OnDone() override {
@@ -171,22 +190,31 @@ class BackupStream : public grpc::ServerWriteReactor<v1::BackupResponse>,
   void FinishLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (finished_) return;
     finished_ = true;
-    if (!copying_) *busy_ = false;  // Before the client hears of the end, and asks again.
-    Finish(ToWire(status, *context_));
+    if (!copying_) LetGo();  // Before the client hears of the end, and asks again.
+    GiveBackPlace();
+    Finish(ToWire(status, *context()));
   }
 
-  grpc::CallbackServerContext* const context_;
+  // The next backup may begin.
+  void LetGo() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (std::exchange(busy_is_ours_, false)) *busy_ = false;
+  }
+
   BackupStreams* const streams_;
   const std::shared_ptr<std::atomic<bool>> busy_;  // The store may be done after the server is.
 
   Mutex mutex_;
   std::shared_ptr<BackupStream> self_ ABSL_GUARDED_BY(mutex_);  // Until OnDone.
+  bool asked_ ABSL_GUARDED_BY(mutex_) = false;                  // The request came.
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  bool busy_is_ours_ ABSL_GUARDED_BY(mutex_) = false;
   bool copying_ ABSL_GUARDED_BY(mutex_) = false;  // The store is at it: nobody else may.
   CopyDirectory directory_ ABSL_GUARDED_BY(mutex_);
   UniqueFd file_ ABSL_GUARDED_BY(mutex_);
   uint64_t left_ ABSL_GUARDED_BY(mutex_) = 0;
   v1::BackupResponse message_ ABSL_GUARDED_BY(mutex_);
+  grpc::ByteBuffer piece_ ABSL_GUARDED_BY(mutex_);  // The message as it is being sent.
 };
 
 BackupStreams::BackupStreams(Store* store, std::string directory, Executor* timer)
@@ -201,20 +229,9 @@ BackupStreams::BackupStreams(Store* store, std::string directory, Executor* time
   }
 }
 
-grpc::ServerWriteReactor<v1::BackupResponse>* BackupStreams::Start(
-    grpc::CallbackServerContext* context, const absl::Status& admitted) {
-  if (!admitted.ok()) return new Refused(ToWire(admitted, *context));
-  if (busy_->exchange(true)) {
-    return new Refused(ToWire(Refusal{absl::StatusCode::kResourceExhausted,
-                                      "BACKUP_IN_PROGRESS",
-                                      "another backup is being made or sent",
-                                      "wait until it is done",
-                                      {}}
-                                  .ToStatus(),
-                              *context));
-  }
-  auto stream = std::make_shared<BackupStream>(context, this);
-  stream->Begin();
+grpc::ServerGenericBidiReactor* BackupStreams::Start(Calls* calls, Admitted admitted) {
+  auto stream = std::make_shared<BackupStream>(std::move(admitted), this);
+  stream->Begin(calls);
   return stream.get();
 }
 

@@ -6,16 +6,13 @@
 #ifndef CXLPOOL_FABRIC_MANAGER_RPC_BACKUP_RPC_H_
 #define CXLPOOL_FABRIC_MANAGER_RPC_BACKUP_RPC_H_
 
-#include <grpcpp/support/server_callback.h>
-
 #include <atomic>
 #include <memory>
 #include <string>
 
-#include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "cxlpool/v1/inventory_service.pb.h"
 #include "fabric-manager/ports/store.h"
+#include "fabric-manager/rpc/calls.h"
 
 namespace cxlpool::fm {
 
@@ -28,9 +25,8 @@ class BackupStreams {
   // `directory` is the store's; empty: it has none. `timer` ends streams at kLimit.
   BackupStreams(Store* store, std::string directory, Executor* timer);
 
-  // `admitted` that is not OK ends the stream with that. Errors as in inventory_service.proto.
-  grpc::ServerWriteReactor<v1::BackupResponse>* Start(grpc::CallbackServerContext* context,
-                                                      const absl::Status& admitted);
+  // Starts a stream once its request is read. Errors as in inventory_service.proto.
+  grpc::ServerGenericBidiReactor* Start(Calls* calls, Admitted admitted);
 
  private:
   friend class BackupStream;

@@ -6,7 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "fabric-manager/rpc/authorize.h"
+#include "cxlpool/v1/host_service.pb.h"
+#include "proto/support/mutant.h"
 #include "proto/support/mutex.h"
 #include "proto/support/refusal.h"
 #include "proto/support/status_wire.h"
@@ -14,8 +15,11 @@
 namespace cxlpool::fm {
 namespace {
 
-constexpr size_t kMaxQueue = 16384;  // Messages that an agent has not read.
-constexpr int kMaxStreams = 16384;
+// What an agent has not read yet of what it was sent.
+constexpr size_t kMaxQueue = 16384;
+constexpr size_t kMaxQueueBytes = size_t{8} << 20;
+// Of one message: as many segments and slots as HostSessions takes.
+constexpr RequestLimits kMessageLimits{.max_bytes = size_t{4} << 20, .max_elements = 131072};
 
 absl::Status TooSlow() {
   return Refusal{absl::StatusCode::kResourceExhausted,
@@ -26,7 +30,17 @@ absl::Status TooSlow() {
       .ToStatus();
 }
 
-using Reactor = grpc::ServerBidiReactor<v1::AgentMessage, v1::ManagerMessage>;
+absl::Status NoHello() {
+  return Refusal{
+      absl::StatusCode::kDeadlineExceeded,
+      "BAD_HELLO",
+      absl::StrCat("the agent said no hello within ", absl::FormatDuration(HostRpc::kHelloTime)),
+      "nothing: it dials again",
+      {}}
+      .ToStatus();
+}
+
+using Reactor = grpc::ServerGenericBidiReactor;
 
 // The part that outlives the stream: HostSessions may hold it after gRPC let go.
 class Peer : public SessionPeer {
@@ -37,11 +51,13 @@ class Peer : public SessionPeer {
   void Send(v1::ManagerMessage message) override {
     MutexLock lock(mutex_);
     if (reactor_ == nullptr || closing_) return;
-    if (queue_.size() >= kMaxQueue) {
+    grpc::ByteBuffer bytes = ToBytes(message);
+    if (queue_.size() >= kMaxQueue || queued_bytes_ + bytes.Length() > kMaxQueueBytes) {
       CloseLocked(TooSlow());
       return;
     }
-    queue_.push_back(std::move(message));
+    queued_bytes_ += bytes.Length();
+    queue_.push_back(std::move(bytes));
     WriteLocked();
   }
 
@@ -52,11 +68,20 @@ class Peer : public SessionPeer {
 
   std::string address() const override { return address_; }
 
-  // From the reactor.
+  void EndUnlessGreeted() {
+    MutexLock lock(mutex_);
+    if (!greeted_) CloseLocked(NoHello());
+  }
+
+  // From the reactor: a message came. True: it is the first.
+  bool OnHeard() {
+    MutexLock lock(mutex_);
+    return !std::exchange(greeted_, true);
+  }
   void OnWritten(bool ok) {
     MutexLock lock(mutex_);
     writing_ = false;
-    if (!ok) queue_.clear();
+    if (!ok) ForgetQueue();
     WriteLocked();
   }
 
@@ -77,8 +102,9 @@ class Peer : public SessionPeer {
   void WriteLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (reactor_ == nullptr || writing_ || finished_) return;
     if (!queue_.empty()) {
-      message_ = std::move(queue_.front());
+      message_.Swap(&queue_.front());
       queue_.pop_front();
+      queued_bytes_ -= message_.Length();
       writing_ = true;
       reactor_->StartWrite(&message_);
     } else if (closing_) {
@@ -91,18 +117,25 @@ class Peer : public SessionPeer {
     if (reactor_ == nullptr || closing_) return;
     closing_ = true;
     end_ = ToWire(status, *context_);
-    queue_.clear();
+    ForgetQueue();
     // A write that the agent does not take would hold the end back for as long as it lives.
     if (writing_) context_->TryCancel();
     WriteLocked();
+  }
+
+  void ForgetQueue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    queue_.clear();
+    queued_bytes_ = 0;
   }
 
   Mutex mutex_;
   Reactor* reactor_ ABSL_GUARDED_BY(mutex_);  // Null once the stream is over.
   grpc::CallbackServerContext* const context_;
   const std::string address_;
-  std::deque<v1::ManagerMessage> queue_ ABSL_GUARDED_BY(mutex_);
-  v1::ManagerMessage message_ ABSL_GUARDED_BY(mutex_);
+  std::deque<grpc::ByteBuffer> queue_ ABSL_GUARDED_BY(mutex_);
+  size_t queued_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  grpc::ByteBuffer message_ ABSL_GUARDED_BY(mutex_);
+  bool greeted_ ABSL_GUARDED_BY(mutex_) = false;
   grpc::Status end_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
@@ -111,29 +144,18 @@ class Peer : public SessionPeer {
 
 class Stream : public Reactor {
  public:
-  Stream(grpc::CallbackServerContext* context, Executor* executor, HostSessions* sessions,
-         std::atomic<int>* streams)
+  Stream(Admitted admitted, Executor* executor, HostSessions* sessions)
       : executor_(executor),
         sessions_(sessions),
-        streams_(streams),
-        peer_(std::make_shared<Peer>(this, context)) {
-    const bool room = streams_->fetch_add(1) < kMaxStreams;
-    auto caller = Authorize(*context, "Session");
-    absl::Status status = caller.status();
-    if (status.ok() && !room) {
-      status = Refusal{
-          absl::StatusCode::kResourceExhausted,
-          "TOO_MANY_AGENTS",
-          absl::StrCat(kMaxStreams, " agents are connected already"),
-          "nothing: the agent dials again",
-          {}}.ToStatus();
+        place_(std::move(admitted.place)),
+        identity_{admitted.caller.identity.uri, admitted.caller.insecure_local},
+        peer_(std::make_shared<Peer>(this, admitted.context)) {
+    if (!CXLPOOL_MUTANT("no-hello-deadline")) {
+      executor_->PostAfter(HostRpc::kHelloTime, [weak = std::weak_ptr<Peer>(peer_)] {
+        if (const auto peer = weak.lock()) peer->EndUnlessGreeted();
+      });
     }
-    if (!status.ok()) {
-      peer_->Close(status);
-      return;
-    }
-    identity_ = {caller->identity.uri, caller->insecure_local};
-    StartRead(&incoming_);
+    StartRead(&bytes_);
   }
 
  private:
@@ -142,9 +164,13 @@ class Stream : public Reactor {
       peer_->Close(absl::CancelledError("the agent ended the stream"));
       return;
     }
-    const bool hello = !greeted_;
-    greeted_ = true;
-    if (hello != incoming_.has_hello()) {
+    v1::AgentMessage message;
+    if (absl::Status status = ParseRequest(bytes_, kMessageLimits, &message); !status.ok()) {
+      peer_->Close(status);
+      return;
+    }
+    const bool hello = peer_->OnHeard();
+    if (hello != message.has_hello()) {
       peer_->Close(Refusal{
           absl::StatusCode::kInvalidArgument,
           "BAD_HELLO",
@@ -153,20 +179,20 @@ class Stream : public Reactor {
           {}}.ToStatus());
       return;
     }
-    if (incoming_.has_heartbeat()) {
-      sessions_->OnHeartbeat(*peer_, incoming_.session());
-      peer_->Read([this] { StartRead(&incoming_); });
+    if (message.has_heartbeat()) {
+      sessions_->OnHeartbeat(*peer_, message.session());
+      peer_->Read([this] { StartRead(&bytes_); });
       return;
     }
     // The next message is read once this one was dealt with: an agent cannot flood the executor.
     executor_->Post([this, sessions = sessions_, peer = peer_, identity = identity_,
-                     message = std::move(incoming_), hello] {
+                     message = std::move(message), hello] {
       if (hello) {
         sessions->OnHello(peer, identity, message.hello());
       } else {
         sessions->OnMessage(peer.get(), message);
       }
-      peer->Read([this] { StartRead(&incoming_); });
+      peer->Read([this] { StartRead(&bytes_); });
     });
   }
 
@@ -177,17 +203,15 @@ class Stream : public Reactor {
   void OnDone() override {
     peer_->Detach();
     executor_->Post([sessions = sessions_, peer = peer_] { sessions->OnClosed(peer.get()); });
-    streams_->fetch_sub(1);
     delete this;
   }
 
   Executor* const executor_;
   HostSessions* const sessions_;
-  std::atomic<int>* const streams_;
+  const Place place_;
+  const SessionIdentity identity_;
   const std::shared_ptr<Peer> peer_;
-  SessionIdentity identity_;
-  v1::AgentMessage incoming_;
-  bool greeted_ = false;
+  grpc::ByteBuffer bytes_;
 };
 
 }  // namespace
@@ -195,9 +219,11 @@ class Stream : public Reactor {
 HostRpc::HostRpc(Executor* executor, HostSessions* sessions)
     : executor_(executor), sessions_(sessions) {}
 
-grpc::ServerBidiReactor<v1::AgentMessage, v1::ManagerMessage>* HostRpc::Session(
-    grpc::CallbackServerContext* context) {
-  return new Stream(context, executor_, sessions_, &streams_);
+void HostRpc::AddTo(Calls& calls) {
+  calls.Add("/cxlpool.v1.HostService/Session", Admission::Kind::kSession,
+            [this](Admitted admitted) -> grpc::ServerGenericBidiReactor* {
+              return new Stream(std::move(admitted), executor_, sessions_);
+            });
 }
 
 }  // namespace cxlpool::fm

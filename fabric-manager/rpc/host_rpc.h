@@ -2,25 +2,26 @@
 #ifndef CXLPOOL_FABRIC_MANAGER_RPC_HOST_RPC_H_
 #define CXLPOOL_FABRIC_MANAGER_RPC_HOST_RPC_H_
 
-#include <atomic>
-
-#include "cxlpool/v1/host_service.grpc.pb.h"
+#include "absl/time/time.h"
+#include "fabric-manager/rpc/calls.h"
 #include "fabric-manager/service/host_sessions.h"
 #include "proto/support/executor.h"
 
 namespace cxlpool::fm {
 
-class HostRpc final : public v1::HostService::CallbackService {
+class HostRpc final {
  public:
+  // A stream that has not said hello within this time is ended.
+  static constexpr absl::Duration kHelloTime = absl::Seconds(5);
+
   HostRpc(Executor* executor, HostSessions* sessions);
 
-  grpc::ServerBidiReactor<v1::AgentMessage, v1::ManagerMessage>* Session(
-      grpc::CallbackServerContext* context) override;
+  // Adds each method of the service. This outlives `calls`.
+  void AddTo(Calls& calls);
 
  private:
   Executor* const executor_;
   HostSessions* const sessions_;
-  std::atomic<int> streams_{0};
 };
 
 }  // namespace cxlpool::fm

@@ -6,16 +6,13 @@
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/rpc/convert.h"
 #include "fabric-manager/rpc/convert_request.h"
-#include "fabric-manager/rpc/unary.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::fm {
 namespace {
 
-using Context = InventoryRpc::Context;
-using Reactor = InventoryRpc::Reactor;
-
+constexpr char kService[] = "/cxlpool.v1.InventoryService/";
 constexpr size_t kMaxText = 512;
 constexpr int kMaxOwners = 1000;
 constexpr size_t kStep = 1000;  // Regions taken from a view at a time.
@@ -80,131 +77,140 @@ InventoryRpc::InventoryRpc(PoolService* service, const ViewHolder* views, Backup
       answers_(answers),
       fabric_(std::move(fabric)) {}
 
-template <typename Fill>
-Reactor* InventoryRpc::Read(Context* context, absl::string_view method, Fill fill) {
-  auto caller = Authorize(*context, method);
-  if (!caller.ok()) return FinishNow(context, caller.status());
-  const PoolViewPtr view = views_->Get();
-  return FinishNow(context, fill(*view));
+void InventoryRpc::AddTo(Calls& calls) {
+  const auto add = [&](const char* method, auto handler) {
+    calls.AddUnary(absl::StrCat(kService, method), this, handler);
+  };
+  add("ListDevices", &InventoryRpc::ListDevices);
+  add("AddDevice", &InventoryRpc::AddDevice);
+  add("DrainDevice", &InventoryRpc::DrainDevice);
+  add("RemoveDevice", &InventoryRpc::RemoveDevice);
+  add("FailDevice", &InventoryRpc::FailDevice);
+  add("ListHosts", &InventoryRpc::ListHosts);
+  add("EnrolHost", &InventoryRpc::EnrolHost);
+  add("RetireHost", &InventoryRpc::RetireHost);
+  add("FenceHost", &InventoryRpc::FenceHost);
+  add("SetTenant", &InventoryRpc::SetTenant);
+  add("GetTenant", &InventoryRpc::GetTenant);
+  add("ListTenants", &InventoryRpc::ListTenants);
+  add("RemoveTenant", &InventoryRpc::RemoveTenant);
+  add("GetTopology", &InventoryRpc::GetTopology);
+  calls.Add(
+      absl::StrCat(kService, "Backup"), Admission::Kind::kCall,
+      [this, &calls](Admitted admitted) { return backups_->Start(&calls, std::move(admitted)); });
 }
 
-template <typename Start, typename Fill>
-Reactor* InventoryRpc::Change(Context* context, absl::string_view method,
-                              absl::string_view collection, const std::string& name, Start start,
-                              Fill fill) {
-  auto caller = Authorize(*context, method);
-  if (!caller.ok()) return FinishNow(context, caller.status());
+template <typename Request, typename Response, typename Fill>
+void InventoryRpc::Read(UnaryCall<Request, Response>& call, Fill fill) {
+  const PoolViewPtr view = views_->Get();
+  call.Finish(fill(*view));
+}
+
+template <typename Request, typename Response, typename Start, typename Fill>
+void InventoryRpc::Change(UnaryCall<Request, Response>& call, absl::string_view collection,
+                          const std::string& name, Start start, Fill fill) {
   auto id = ParseResourceName(collection, name);
-  if (!id.ok()) return FinishNow(context, id.status());
-  Reactor* reactor = context->DefaultReactor();
-  const auto answer = [=, this, id = *id](const absl::Status& status) {
+  if (!id.ok()) return call.Finish(id.status());
+  const auto answer = [this, &call, fill, id = *id](const absl::Status& status) {
     if (status.ok()) fill(*views_->Get(), id);
-    reactor->Finish(ToWire(status, *context));
+    call.Finish(status);
   };
   const absl::Status refused =
-      start(caller->identity.uri, *id, [this, answer](absl::Status status) {
+      start(call.caller().identity.uri, *id, [this, answer](absl::Status status) {
         answers_->Post([answer, status = std::move(status)] { answer(status); });
       });
   if (!refused.ok()) answer(refused);
-  return reactor;
 }
 
-Reactor* InventoryRpc::ListDevices(Context* context, const v1::ListDevicesRequest*,
-                                   v1::ListDevicesResponse* response) {
-  return Read(context, "ListDevices", [&](const PoolView& view) {
-    for (const DeviceView& device : *view.devices) *response->add_devices() = ToProto(device);
+void InventoryRpc::ListDevices(UnaryCall<v1::ListDevicesRequest, v1::ListDevicesResponse>& call) {
+  Read(call, [&](const PoolView& view) {
+    for (const DeviceView& device : *view.devices)
+      *call.response()->add_devices() = ToProto(device);
     return absl::OkStatus();
   });
 }
 
-Reactor* InventoryRpc::AddDevice(Context* context, const v1::AddDeviceRequest* request,
-                                 v1::Device* response) {
-  return Change(
-      context, "AddDevice", "devices", request->device(),
+void InventoryRpc::AddDevice(UnaryCall<v1::AddDeviceRequest, v1::Device>& call) {
+  Change(
+      call, "devices", call.request().device(),
       [this](const std::string& principal, const std::string& id, Done done) {
         service_->AddDevice(principal, id, std::move(done));
         return absl::OkStatus();
       },
-      FillDevice(response));
+      FillDevice(call.response()));
 }
 
-Reactor* InventoryRpc::DrainDevice(Context* context, const v1::DrainDeviceRequest* request,
-                                   v1::DrainDeviceResponse* response) {
-  return Change(
-      context, "DrainDevice", "devices", request->device(),
+void InventoryRpc::DrainDevice(UnaryCall<v1::DrainDeviceRequest, v1::DrainDeviceResponse>& call) {
+  Change(
+      call, "devices", call.request().device(),
       [this](const std::string& principal, const std::string& id, Done done) {
         service_->DrainDevice(principal, id, std::move(done));
         return absl::OkStatus();
       },
-      [response](const PoolView& view, const std::string& id) {
-        FillDevice(response->mutable_device())(view, id);
-        FillOwners(view, id, response);
+      [&call](const PoolView& view, const std::string& id) {
+        FillDevice(call.response()->mutable_device())(view, id);
+        FillOwners(view, id, call.response());
       });
 }
 
-Reactor* InventoryRpc::RemoveDevice(Context* context, const v1::RemoveDeviceRequest* request,
-                                    v1::Device* response) {
-  return Change(
-      context, "RemoveDevice", "devices", request->device(),
+void InventoryRpc::RemoveDevice(UnaryCall<v1::RemoveDeviceRequest, v1::Device>& call) {
+  Change(
+      call, "devices", call.request().device(),
       [this](const std::string& principal, const std::string& id, Done done) {
         service_->RemoveDevice(principal, id, std::move(done));
         return absl::OkStatus();
       },
-      FillDevice(response));
+      FillDevice(call.response()));
 }
 
-Reactor* InventoryRpc::FailDevice(Context* context, const v1::FailDeviceRequest* request,
-                                  v1::Device* response) {
-  return Change(
-      context, "FailDevice", "devices", request->device(),
-      [this, request](const std::string& principal, const std::string& id, Done done) {
-        absl::Status status = CheckReason(request->reason());
+void InventoryRpc::FailDevice(UnaryCall<v1::FailDeviceRequest, v1::Device>& call) {
+  Change(
+      call, "devices", call.request().device(),
+      [this, &call](const std::string& principal, const std::string& id, Done done) {
+        absl::Status status = CheckReason(call.request().reason());
         if (status.ok()) {
-          service_->FailDevice(principal, id, request->reason(), std::move(done));
+          service_->FailDevice(principal, id, call.request().reason(), std::move(done));
         }
         return status;
       },
-      FillDevice(response));
+      FillDevice(call.response()));
 }
 
-Reactor* InventoryRpc::ListHosts(Context* context, const v1::ListHostsRequest*,
-                                 v1::ListHostsResponse* response) {
-  return Read(context, "ListHosts", [&](const PoolView& view) {
-    for (const auto& [id, host] : view.hosts) *response->add_hosts() = ToProto(*host);
+void InventoryRpc::ListHosts(UnaryCall<v1::ListHostsRequest, v1::ListHostsResponse>& call) {
+  Read(call, [&](const PoolView& view) {
+    for (const auto& [id, host] : view.hosts) *call.response()->add_hosts() = ToProto(*host);
     return absl::OkStatus();
   });
 }
 
-Reactor* InventoryRpc::EnrolHost(Context* context, const v1::EnrolHostRequest* request,
-                                 v1::Host* response) {
-  return Change(
-      context, "EnrolHost", "hosts", request->host(),
-      [this, request](const std::string& principal, const std::string& id, Done done) {
-        const std::string identity =
-            request->identity().empty() ? absl::StrCat("cxlpool://host/", id) : request->identity();
+void InventoryRpc::EnrolHost(UnaryCall<v1::EnrolHostRequest, v1::Host>& call) {
+  Change(
+      call, "hosts", call.request().host(),
+      [this, &call](const std::string& principal, const std::string& id, Done done) {
+        const std::string identity = call.request().identity().empty()
+                                         ? absl::StrCat("cxlpool://host/", id)
+                                         : call.request().identity();
         service_->Enrol(principal, id, identity, std::move(done));
         return absl::OkStatus();
       },
-      FillHost(response));
+      FillHost(call.response()));
 }
 
-Reactor* InventoryRpc::RetireHost(Context* context, const v1::RetireHostRequest* request,
-                                  v1::Host* response) {
-  return Change(
-      context, "RetireHost", "hosts", request->host(),
+void InventoryRpc::RetireHost(UnaryCall<v1::RetireHostRequest, v1::Host>& call) {
+  Change(
+      call, "hosts", call.request().host(),
       [this](const std::string& principal, const std::string& id, Done done) {
         service_->Retire(principal, id, std::move(done));
         return absl::OkStatus();
       },
-      FillHost(response));
+      FillHost(call.response()));
 }
 
-Reactor* InventoryRpc::FenceHost(Context* context, const v1::FenceHostRequest* request,
-                                 v1::Host* response) {
-  return Change(
-      context, "FenceHost", "hosts", request->host(),
-      [this, request](const std::string& principal, const std::string& id, Done done) {
-        if (request->reason().empty() || request->reason().size() > kMaxText) {
+void InventoryRpc::FenceHost(UnaryCall<v1::FenceHostRequest, v1::Host>& call) {
+  Change(
+      call, "hosts", call.request().host(),
+      [this, &call](const std::string& principal, const std::string& id, Done done) {
+        if (call.request().reason().empty() || call.request().reason().size() > kMaxText) {
           return Refusal{absl::StatusCode::kInvalidArgument,
                          "BAD_REASON",
                          absl::StrCat("field reason needs 1 to ", kMaxText, " characters"),
@@ -212,62 +218,60 @@ Reactor* InventoryRpc::FenceHost(Context* context, const v1::FenceHostRequest* r
                          {}}
               .ToStatus();
         }
-        service_->Fence(principal, id, request->reason(), std::move(done));
+        service_->Fence(principal, id, call.request().reason(), std::move(done));
         return absl::OkStatus();
       },
-      FillHost(response));
+      FillHost(call.response()));
 }
 
-Reactor* InventoryRpc::SetTenant(Context* context, const v1::SetTenantRequest* request,
-                                 v1::Tenant* response) {
-  return Change(
-      context, "SetTenant", "tenants", request->tenant().name(),
-      [this, request](const std::string& principal, const std::string& id, Done done) {
+void InventoryRpc::SetTenant(UnaryCall<v1::SetTenantRequest, v1::Tenant>& call) {
+  Change(
+      call, "tenants", call.request().tenant().name(),
+      [this, &call](const std::string& principal, const std::string& id, Done done) {
         Tenant tenant;
         tenant.id = id;
-        tenant.quota_bytes = request->tenant().quota_bytes();
-        tenant.reserved_bytes = request->tenant().reserved_bytes();
-        tenant.host_cap_bytes = request->tenant().host_cap_bytes();
+        tenant.quota_bytes = call.request().tenant().quota_bytes();
+        tenant.reserved_bytes = call.request().tenant().reserved_bytes();
+        tenant.host_cap_bytes = call.request().tenant().host_cap_bytes();
         service_->SetTenant(principal, tenant, std::move(done));
         return absl::OkStatus();
       },
-      [response](const PoolView& view, const std::string& id) {
+      [&call](const PoolView& view, const std::string& id) {
         const TenantView* tenant = FindTenant(view, id);
-        if (tenant != nullptr) *response = ToProto(*tenant);
+        if (tenant != nullptr) *call.response() = ToProto(*tenant);
       });
 }
 
-Reactor* InventoryRpc::GetTenant(Context* context, const v1::GetTenantRequest* request,
-                                 v1::Tenant* response) {
-  return Read(context, "GetTenant", [&](const PoolView& view) -> absl::Status {
-    const auto id = ParseResourceName("tenants", request->name());
+void InventoryRpc::GetTenant(UnaryCall<v1::GetTenantRequest, v1::Tenant>& call) {
+  Read(call, [&](const PoolView& view) -> absl::Status {
+    const auto id = ParseResourceName("tenants", call.request().name());
     if (!id.ok()) return id.status();
     const TenantView* tenant = FindTenant(view, *id);
     if (tenant == nullptr) {
       return Refusal{absl::StatusCode::kNotFound,
                      "UNKNOWN_TENANT",
-                     absl::StrCat("there is no ", request->name()),
+                     absl::StrCat("there is no ", call.request().name()),
                      "see `cxlpool tenant list`",
-                     {{"tenant", request->name()}}}
+                     {{"tenant", call.request().name()}}}
           .ToStatus();
     }
-    *response = ToProto(*tenant);
+    *call.response() = ToProto(*tenant);
     return absl::OkStatus();
   });
 }
 
-Reactor* InventoryRpc::ListTenants(Context* context, const v1::ListTenantsRequest*,
-                                   v1::ListTenantsResponse* response) {
-  return Read(context, "ListTenants", [&](const PoolView& view) {
-    for (const TenantView& tenant : *view.tenants) *response->add_tenants() = ToProto(tenant);
+void InventoryRpc::ListTenants(UnaryCall<v1::ListTenantsRequest, v1::ListTenantsResponse>& call) {
+  Read(call, [&](const PoolView& view) {
+    for (const TenantView& tenant : *view.tenants)
+      *call.response()->add_tenants() = ToProto(tenant);
     return absl::OkStatus();
   });
 }
 
-Reactor* InventoryRpc::RemoveTenant(Context* context, const v1::RemoveTenantRequest* request,
-                                    v1::RemoveTenantResponse*) {
-  return Change(
-      context, "RemoveTenant", "tenants", request->name(),
+void InventoryRpc::RemoveTenant(
+    UnaryCall<v1::RemoveTenantRequest, v1::RemoveTenantResponse>& call) {
+  Change(
+      call, "tenants", call.request().name(),
       [this](const std::string& principal, const std::string& id, Done done) {
         service_->RemoveTenant(principal, id, std::move(done));
         return absl::OkStatus();
@@ -275,23 +279,17 @@ Reactor* InventoryRpc::RemoveTenant(Context* context, const v1::RemoveTenantRequ
       [](const PoolView&, const std::string&) {});
 }
 
-Reactor* InventoryRpc::GetTopology(Context* context, const v1::GetTopologyRequest*,
-                                   v1::Topology* response) {
-  return Read(context, "GetTopology", [&](const PoolView& view) {
-    response->set_fabric(fabric_);
-    for (const DeviceView& device : *view.devices) *response->add_devices() = ToProto(device);
-    for (const auto& [id, host] : view.hosts) *response->add_hosts() = ToProto(*host);
+void InventoryRpc::GetTopology(UnaryCall<v1::GetTopologyRequest, v1::Topology>& call) {
+  Read(call, [&](const PoolView& view) {
+    call.response()->set_fabric(fabric_);
+    for (const DeviceView& device : *view.devices)
+      *call.response()->add_devices() = ToProto(device);
+    for (const auto& [id, host] : view.hosts) *call.response()->add_hosts() = ToProto(*host);
     for (const auto& [ends, path] : view.topology->paths()) {
-      *response->add_paths() = ToProto(ends, path);
+      *call.response()->add_paths() = ToProto(ends, path);
     }
     return absl::OkStatus();
   });
-}
-
-grpc::ServerWriteReactor<v1::BackupResponse>* InventoryRpc::Backup(Context* context,
-                                                                   const v1::BackupRequest*) {
-  auto caller = Authorize(*context, "Backup");
-  return backups_->Start(context, caller.status());
 }
 
 }  // namespace cxlpool::fm

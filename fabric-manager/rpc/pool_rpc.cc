@@ -8,15 +8,15 @@
 #include "fabric-manager/rpc/convert.h"
 #include "fabric-manager/rpc/convert_request.h"
 #include "fabric-manager/rpc/list_regions.h"
-#include "fabric-manager/rpc/unary.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::fm {
 namespace {
 
-using Context = PoolRpc::Context;
-using Reactor = PoolRpc::Reactor;
+constexpr char kService[] = "/cxlpool.v1.PoolService/";
+// Of a batch. A request to allocate has some 20 fields.
+constexpr RequestLimits kBatchLimits{.max_bytes = size_t{4} << 20, .max_elements = 64 * kMaxBatch};
 
 absl::Status NotYourHost(const std::string& host) {
   return Refusal{absl::StatusCode::kPermissionDenied,
@@ -81,79 +81,80 @@ PoolRpc::PoolRpc(PoolService* service, const ViewHolder* views, WatchHub* watch,
       views_(views),
       answers_(answers),
       hardware_coherent_(hardware_coherent),
-      watch_(views, watch, hardware_coherent) {
-  SetMessageAllocatorFor_BatchAllocateRegions(&allocates_);
-  SetMessageAllocatorFor_BatchReleaseRegions(&releases_);
+      watch_(views, watch, hardware_coherent) {}
+
+void PoolRpc::AddTo(Calls& calls) {
+  const auto add = [&](const char* method, auto handler, const RequestLimits& limits = {}) {
+    calls.AddUnary(absl::StrCat(kService, method), this, handler, limits);
+  };
+  add("AllocateRegion", &PoolRpc::AllocateRegion);
+  add("BatchAllocateRegions", &PoolRpc::BatchAllocateRegions, kBatchLimits);
+  add("GetRegion", &PoolRpc::GetRegion);
+  add("ListRegions", &PoolRpc::ListRegions);
+  add("AttachRegion", &PoolRpc::AttachRegion);
+  add("DetachRegion", &PoolRpc::DetachRegion);
+  add("ReleaseRegion", &PoolRpc::ReleaseRegion);
+  add("BatchReleaseRegions", &PoolRpc::BatchReleaseRegions, kBatchLimits);
+  add("ResizeRegion", &PoolRpc::ResizeRegion);
+  add("RenameRegion", &PoolRpc::RenameRegion);
+  add("RenewRegion", &PoolRpc::RenewRegion);
+  add("GetCapacity", &PoolRpc::GetCapacity);
+  calls.Add(
+      absl::StrCat(kService, "WatchRegions"), Admission::Kind::kWatch,
+      [this, &calls](Admitted admitted) { return watch_.Start(&calls, std::move(admitted)); });
 }
 
 template <typename Request, typename Response, typename Start, typename More>
-Reactor* PoolRpc::Change(Context* context, absl::string_view method, const Request& request,
-                         Response* response, Start start, More more) {
-  auto caller = Authorize(*context, method);
-  if (!caller.ok()) return FinishNow(context, caller.status());
-  auto spec = FromProto(request, caller->identity.uri);
-  if (!spec.ok()) return FinishNow(context, spec.status());
-  if (absl::Status status = Restrict(*caller, *spec); !status.ok()) {
-    return FinishNow(context, status);
+void PoolRpc::Change(UnaryCall<Request, Response>& call, Start start, More more) {
+  auto spec = FromProto(call.request(), call.caller().identity.uri);
+  if (!spec.ok()) return call.Finish(spec.status());
+  if (absl::Status status = Restrict(call.caller(), *spec); !status.ok()) {
+    return call.Finish(status);
   }
-  Reactor* reactor = context->DefaultReactor();
-  start(*std::move(spec), [=, this](absl::StatusOr<Committed> committed) {
+  start(*std::move(spec), [this, &call, more](const absl::StatusOr<Committed>& committed) {
     if (committed.ok()) {
-      FillRegion(*committed->region, hardware_coherent_, response->mutable_region());
-      response->set_revision(committed->revision);
+      FillRegion(*committed->region, hardware_coherent_, call.response()->mutable_region());
+      call.response()->set_revision(committed->revision);
       more(*committed);
     }
-    reactor->Finish(ToWire(committed.status(), *context));
+    call.Finish(committed.status());
   });
-  return reactor;
 }
 
 template <typename Request, typename Response, typename Start>
-Reactor* PoolRpc::Change(Context* context, absl::string_view method, const Request& request,
-                         Response* response, Start start) {
-  return Change(context, method, request, response, std::move(start), [](const Committed&) {});
+void PoolRpc::Change(UnaryCall<Request, Response>& call, Start start) {
+  Change(call, std::move(start), [](const Committed&) {});
 }
 
 template <typename Request, typename Response, typename Start>
-Reactor* PoolRpc::Batch(Context* context, absl::string_view method, const Request& request,
-                        Response* response, Start start) {
-  auto caller = Authorize(*context, method);
-  if (!caller.ok()) return FinishNow(context, caller.status());
-  if (absl::Status status = CheckBatch(request.requests()); !status.ok()) {
-    return FinishNow(context, status);
-  }
-  std::vector<decltype(FromProto(request.requests(0), std::string()))> specs;
-  specs.reserve(static_cast<size_t>(request.requests_size()));
-  for (const auto& item : request.requests()) {
-    specs.push_back(FromProto(item, caller->identity.uri));
-  }
-  Reactor* reactor = context->DefaultReactor();
+void PoolRpc::Batch(UnaryCall<Request, Response>& call, Start start) {
+  const auto& requests = call.request().requests();
+  if (absl::Status status = CheckBatch(requests); !status.ok()) return call.Finish(status);
+  std::vector<decltype(FromProto(requests.at(0), std::string()))> specs;
+  specs.reserve(static_cast<size_t>(requests.size()));
+  for (const auto& item : requests) specs.push_back(FromProto(item, call.caller().identity.uri));
   // The request stays until the call is finished.
-  start(std::move(specs), [=, this, &request](Outcomes outcomes) {
-    answers_->Post([=, this, &request, outcomes = std::move(outcomes)] {
-      response->mutable_results()->Reserve(request.requests_size());
-      for (int i = 0; i < request.requests_size(); ++i) {
-        v1::BatchResult* result = response->add_results();
-        result->set_request_id(request.requests(i).request_id());
+  start(std::move(specs), [this, &call, &requests](Outcomes outcomes) {
+    answers_->Post([this, &call, &requests, outcomes = std::move(outcomes)] {
+      call.response()->mutable_results()->Reserve(requests.size());
+      for (int i = 0; i < requests.size(); ++i) {
+        v1::BatchResult* result = call.response()->add_results();
+        result->set_request_id(requests.at(i).request_id());
         FillResult(outcomes[static_cast<size_t>(i)], hardware_coherent_, result);
       }
-      reactor->Finish(grpc::Status::OK);
+      call.Finish(absl::OkStatus());
     });
   });
-  return reactor;
 }
 
 absl::Status PoolRpc::Restrict(const Caller& caller, AllocateSpec& spec) const {
-  auto host = ActingHost(caller, *views_);
-  if (!host.ok()) return host.status();
-  if (spec.owner.has_value()) return CheckOwner(caller, *host, spec.host);
-  return host->empty() || spec.host == *host ? absl::OkStatus() : NotYourHost(*host);
+  if (spec.owner.has_value()) return CheckOwner(caller, spec.host);
+  return caller.host.empty() || spec.host == caller.host ? absl::OkStatus()
+                                                         : NotYourHost(caller.host);
 }
 
 absl::Status PoolRpc::Restrict(const Caller& caller, ReleaseSpec& spec) const {
-  auto host = ActingHost(caller, *views_);
-  if (!host.ok()) return host.status();
-  if (!host->empty() && spec.force) {
+  if (!caller.host.empty() && spec.force) {
     return Refusal{absl::StatusCode::kPermissionDenied,
                    "ROLE_NOT_ALLOWED",
                    absl::StrCat(caller.identity.uri, " may not release with force"),
@@ -161,14 +162,12 @@ absl::Status PoolRpc::Restrict(const Caller& caller, ReleaseSpec& spec) const {
                    {{"identity", caller.identity.uri}}}
         .ToStatus();
   }
-  spec.only_host = *std::move(host);
+  spec.only_host = caller.host;
   return absl::OkStatus();
 }
 
 absl::Status PoolRpc::Restrict(const Caller& caller, RenewSpec& spec) const {
-  auto host = ActingHost(caller, *views_);
-  if (!host.ok()) return host.status();
-  spec.by_operator = host->empty();
+  spec.by_operator = caller.host.empty();
   return absl::OkStatus();
 }
 
@@ -190,117 +189,89 @@ absl::StatusOr<RegionPtr> PoolRpc::Find(const std::string& name) const {
       .ToStatus();
 }
 
-Reactor* PoolRpc::AllocateRegion(Context* context, const v1::AllocateRegionRequest* request,
-                                 v1::AllocateRegionResponse* response) {
-  const bool dry = request->validate_only();
-  return Change(
-      context, "AllocateRegion", *request, response,
+void PoolRpc::AllocateRegion(
+    UnaryCall<v1::AllocateRegionRequest, v1::AllocateRegionResponse>& call) {
+  const bool dry = call.request().validate_only();
+  Change(
+      call,
       [this, dry](AllocateSpec spec, auto done) {
         service_->Allocate(std::move(spec), dry, std::move(done));
       },
-      [this, dry, response](const Committed& planned) {
+      [this, dry, &call](const Committed& planned) {
         if (!dry) return;
-        *response->mutable_plan() = PlanToProto(planned, *views_->Get()->topology);
+        *call.response()->mutable_plan() = PlanToProto(planned, *views_->Get()->topology);
       });
 }
 
-Reactor* PoolRpc::BatchAllocateRegions(Context* context,
-                                       const v1::BatchAllocateRegionsRequest* request,
-                                       v1::BatchAllocateRegionsResponse* response) {
-  return Batch(context, "BatchAllocateRegions", *request, response,
-               [this, request](auto specs, auto done) {
-                 service_->AllocateBatch(std::move(specs), request->requests(0).validate_only(),
-                                         std::move(done));
-               });
+void PoolRpc::BatchAllocateRegions(
+    UnaryCall<v1::BatchAllocateRegionsRequest, v1::BatchAllocateRegionsResponse>& call) {
+  Batch(call, [this, &call](auto specs, auto done) {
+    service_->AllocateBatch(std::move(specs), call.request().requests(0).validate_only(),
+                            std::move(done));
+  });
 }
 
-Reactor* PoolRpc::GetRegion(Context* context, const v1::GetRegionRequest* request,
-                            v1::Region* response) {
-  auto caller = Authorize(*context, "GetRegion");
-  if (!caller.ok()) return FinishNow(context, caller.status());
-  auto host = ActingHost(*caller, *views_);
-  if (!host.ok()) return FinishNow(context, host.status());
-  auto region = Find(request->name());
-  if (!region.ok()) return FinishNow(context, region.status());
-  if (!host->empty() && (*region)->FindAttachment(absl::string_view(*host)) == nullptr) {
-    return FinishNow(context, NotYourHost(*host));
+void PoolRpc::GetRegion(UnaryCall<v1::GetRegionRequest, v1::Region>& call) {
+  const std::string& host = call.caller().host;
+  auto region = Find(call.request().name());
+  if (!region.ok()) return call.Finish(region.status());
+  if (!host.empty() && (*region)->FindAttachment(absl::string_view(host)) == nullptr) {
+    return call.Finish(NotYourHost(host));
   }
-  FillRegion(**region, hardware_coherent_, response);
-  return FinishNow(context, absl::OkStatus());
+  FillRegion(**region, hardware_coherent_, call.response());
+  call.Finish(absl::OkStatus());
 }
 
-Reactor* PoolRpc::ListRegions(Context* context, const v1::ListRegionsRequest* request,
-                              v1::ListRegionsResponse* response) {
-  auto caller = Authorize(*context, "ListRegions");
-  if (!caller.ok()) return FinishNow(context, caller.status());
+void PoolRpc::ListRegions(UnaryCall<v1::ListRegionsRequest, v1::ListRegionsResponse>& call) {
   const PoolViewPtr view = views_->Get();
-  return FinishNow(context, fm::ListRegions(*view, *request, hardware_coherent_, response));
+  call.Finish(fm::ListRegions(*view, call.request(), hardware_coherent_, call.response()));
 }
 
-Reactor* PoolRpc::AttachRegion(Context* context, const v1::AttachRegionRequest* request,
-                               v1::AttachRegionResponse* response) {
-  return Change(context, "AttachRegion", *request, response,
-                [this, request](AttachSpec spec, auto done) {
-                  service_->Attach(std::move(spec), request->validate_only(), std::move(done));
-                });
+void PoolRpc::AttachRegion(UnaryCall<v1::AttachRegionRequest, v1::AttachRegionResponse>& call) {
+  Change(call, [this, &call](AttachSpec spec, auto done) {
+    service_->Attach(std::move(spec), call.request().validate_only(), std::move(done));
+  });
 }
 
-Reactor* PoolRpc::DetachRegion(Context* context, const v1::DetachRegionRequest* request,
-                               v1::DetachRegionResponse* response) {
-  return Change(context, "DetachRegion", *request, response, [this](DetachSpec spec, auto done) {
+void PoolRpc::DetachRegion(UnaryCall<v1::DetachRegionRequest, v1::DetachRegionResponse>& call) {
+  Change(call, [this](DetachSpec spec, auto done) {
     service_->Detach(std::move(spec), std::move(done));
   });
 }
 
-Reactor* PoolRpc::ReleaseRegion(Context* context, const v1::ReleaseRegionRequest* request,
-                                v1::ReleaseRegionResponse* response) {
-  return Change(context, "ReleaseRegion", *request, response, [this](ReleaseSpec spec, auto done) {
+void PoolRpc::ReleaseRegion(UnaryCall<v1::ReleaseRegionRequest, v1::ReleaseRegionResponse>& call) {
+  Change(call, [this](ReleaseSpec spec, auto done) {
     service_->Release(std::move(spec), std::move(done));
   });
 }
 
-Reactor* PoolRpc::BatchReleaseRegions(Context* context,
-                                      const v1::BatchReleaseRegionsRequest* request,
-                                      v1::BatchReleaseRegionsResponse* response) {
-  return Batch(context, "BatchReleaseRegions", *request, response, [this](auto specs, auto done) {
+void PoolRpc::BatchReleaseRegions(
+    UnaryCall<v1::BatchReleaseRegionsRequest, v1::BatchReleaseRegionsResponse>& call) {
+  Batch(call, [this](auto specs, auto done) {
     service_->ReleaseBatch(std::move(specs), std::move(done));
   });
 }
 
-Reactor* PoolRpc::ResizeRegion(Context* context, const v1::ResizeRegionRequest* request,
-                               v1::ResizeRegionResponse* response) {
-  return Change(context, "ResizeRegion", *request, response,
-                [this, request](ResizeSpec spec, auto done) {
-                  service_->Resize(std::move(spec), request->validate_only(), std::move(done));
-                });
+void PoolRpc::ResizeRegion(UnaryCall<v1::ResizeRegionRequest, v1::ResizeRegionResponse>& call) {
+  Change(call, [this, &call](ResizeSpec spec, auto done) {
+    service_->Resize(std::move(spec), call.request().validate_only(), std::move(done));
+  });
 }
 
-Reactor* PoolRpc::RenameRegion(Context* context, const v1::RenameRegionRequest* request,
-                               v1::RenameRegionResponse* response) {
-  return Change(context, "RenameRegion", *request, response, [this](RenameSpec spec, auto done) {
+void PoolRpc::RenameRegion(UnaryCall<v1::RenameRegionRequest, v1::RenameRegionResponse>& call) {
+  Change(call, [this](RenameSpec spec, auto done) {
     service_->Rename(std::move(spec), std::move(done));
   });
 }
 
-Reactor* PoolRpc::RenewRegion(Context* context, const v1::RenewRegionRequest* request,
-                              v1::RenewRegionResponse* response) {
-  return Change(context, "RenewRegion", *request, response, [this](RenewSpec spec, auto done) {
-    service_->Renew(std::move(spec), std::move(done));
-  });
+void PoolRpc::RenewRegion(UnaryCall<v1::RenewRegionRequest, v1::RenewRegionResponse>& call) {
+  Change(call,
+         [this](RenewSpec spec, auto done) { service_->Renew(std::move(spec), std::move(done)); });
 }
 
-grpc::ServerWriteReactor<grpc::ByteBuffer>* PoolRpc::WatchRegions(Context* context,
-                                                                  const grpc::ByteBuffer* request) {
-  auto caller = Authorize(*context, "WatchRegions");
-  return watch_.Start(context, caller.status(), *request);
-}
-
-Reactor* PoolRpc::GetCapacity(Context* context, const v1::GetCapacityRequest*,
-                              v1::Capacity* response) {
-  auto caller = Authorize(*context, "GetCapacity");
-  if (!caller.ok()) return FinishNow(context, caller.status());
-  *response = ToProto(*views_->Get());
-  return FinishNow(context, absl::OkStatus());
+void PoolRpc::GetCapacity(UnaryCall<v1::GetCapacityRequest, v1::Capacity>& call) {
+  *call.response() = ToProto(*views_->Get());
+  call.Finish(absl::OkStatus());
 }
 
 }  // namespace cxlpool::fm

@@ -14,7 +14,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "fabric-manager/rpc/admission.h"
 #include "fabric-manager/rpc/backup_rpc.h"
+#include "fabric-manager/rpc/calls.h"
 #include "fabric-manager/rpc/host_rpc.h"
 #include "fabric-manager/rpc/inventory_rpc.h"
 #include "fabric-manager/rpc/pool_rpc.h"
@@ -37,7 +39,12 @@ class Server final : public RpcServer {
       : backups_(store, options.store_directory, &answers_),
         pool_(pool, views, watch, &answers_, options.hardware_coherent),
         inventory_(pool, views, &backups_, &answers_, options.fabric),
-        host_(executor, sessions) {}
+        host_(executor, sessions),
+        calls_(views, &admission_, &answers_) {
+    pool_.AddTo(calls_);
+    inventory_.AddTo(calls_);
+    host_.AddTo(calls_);
+  }
 
   ~Server() override { Shutdown(absl::ZeroDuration()); }
 
@@ -80,9 +87,7 @@ class Server final : public RpcServer {
       bound_.push_back(0);
       builder.AddListeningPort(listen.address, credentials, &bound_.back());
     }
-    builder.RegisterService(&pool_);
-    builder.RegisterService(&inventory_);
-    builder.RegisterService(&host_);
+    builder.RegisterCallbackGenericService(&calls_);
     // A Unix socket is the operator's alone from the moment it is there.
     const mode_t mask = umask(0177);
     server_ = builder.BuildAndStart();
@@ -111,6 +116,7 @@ class Server final : public RpcServer {
     server_->Shutdown(absl::ToChronoTime(absl::Now() + grace));
     server_->Wait();
     server_.reset();
+    answers_.Stop();  // Its timers know of calls and streams.
   }
 
   std::vector<int> ports() const override { return {bound_.begin(), bound_.end()}; }
@@ -121,6 +127,8 @@ class Server final : public RpcServer {
   PoolRpc pool_;
   InventoryRpc inventory_;
   HostRpc host_;
+  Admission admission_;
+  Calls calls_;
   std::list<int> bound_;  // gRPC keeps pointers to its elements.
   std::unique_ptr<grpc::Server> server_;
 };

@@ -4,9 +4,11 @@
 
 #include <grpc/grpc.h>
 #include <grpcpp/create_channel.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <condition_variable>
 #include <filesystem>
 #include <fstream>
 #include <future>
@@ -19,10 +21,14 @@
 #include "cxlpool/v1/pool_service.grpc.pb.h"
 #include "fabric-manager/service/service_rig.h"
 #include "proto/support/loop.h"
+#include "proto/support/mutex.h"
 #include "proto/support/status_wire.h"
 
 namespace cxlpool::fm {
 namespace {
+
+// No wait of a test is longer.
+constexpr std::chrono::seconds kPatience{60};
 
 // Writes what a test says, when it says so.
 class BackupStore : public MemoryStore {
@@ -30,19 +36,44 @@ class BackupStore : public MemoryStore {
   using MemoryStore::MemoryStore;
 
   void Backup(std::string path, DoneWith<StoreBackup> done) override {
+    MutexLock lock(mutex_);
+    if (full_) {
+      std::move(done)(
+          Refusal{absl::StatusCode::kResourceExhausted, "STORE_FULL", "no space", "make some", {}}
+              .ToStatus());
+      return;
+    }
     done_ = std::move(done);
-    path_.set_value(std::move(path));
+    path_ = std::move(path);
+    asked_.notify_all();
   }
-  // The path of the one that is under way.
-  std::string Asked() { return path_.get_future().get(); }
+  // The path of the one that is under way; empty: there is none, and none begins.
+  std::string Asked() {
+    MutexLock lock(mutex_);
+    asked_.wait_for(lock.native(), kPatience,
+                    [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return done_ != nullptr; });
+    return done_ == nullptr ? "" : path_;
+  }
+  // Whether every backup fails at once.
+  void SetFull(bool full) {
+    MutexLock lock(mutex_);
+    full_ = full;
+  }
   void Answer(absl::StatusOr<StoreBackup> answer) {
-    path_ = std::promise<std::string>();
-    std::exchange(done_, nullptr)(std::move(answer));
+    DoneWith<StoreBackup> done;
+    {
+      MutexLock lock(mutex_);
+      done = std::exchange(done_, nullptr);
+    }
+    std::move(done)(std::move(answer));
   }
 
  private:
-  std::promise<std::string> path_;
-  DoneWith<StoreBackup> done_;
+  Mutex mutex_;
+  std::condition_variable asked_;
+  bool full_ ABSL_GUARDED_BY(mutex_) = false;
+  std::string path_ ABSL_GUARDED_BY(mutex_);
+  DoneWith<StoreBackup> done_ ABSL_GUARDED_BY(mutex_);  // Null: no backup is under way.
 };
 
 class ServerTest : public testing::Test {
@@ -84,9 +115,9 @@ class ServerTest : public testing::Test {
     auto server = RpcServer::Start(options, &loop_, &pool_, &sessions_, &store_, &views_, &watch_);
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
-    const auto channel = grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
-    regions_ = v1::PoolService::NewStub(channel);
-    inventory_ = v1::InventoryService::NewStub(channel);
+    channel_ = grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
+    regions_ = v1::PoolService::NewStub(channel_);
+    inventory_ = v1::InventoryService::NewStub(channel_);
   }
   void TearDown() override {
     if (server_ != nullptr) server_->Shutdown(absl::Seconds(1));
@@ -99,7 +130,7 @@ class ServerTest : public testing::Test {
                     grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
                     const Request& request, Response* response) {
     grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    context.set_deadline(std::chrono::system_clock::now() + kPatience);
     return FromWire((stub.*method)(&context, request, response), context, "test");
   }
   absl::Status Allocate(const v1::BatchAllocateRegionsRequest& request,
@@ -130,6 +161,7 @@ class ServerTest : public testing::Test {
   Reconciler reconciler_{{}, &loop_, &clock_, &writer_, &fabric_, &sessions_, nullptr};
   PoolService pool_{&loop_, &writer_, &reconciler_, &sessions_};
   std::unique_ptr<RpcServer> server_;
+  std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::PoolService::Stub> regions_;
   std::unique_ptr<v1::InventoryService::Stub> inventory_;
 };
@@ -193,7 +225,7 @@ TEST_F(ServerTest, ABatchThatIsWrongAsAWholeDoesNothing) {
 // One Backup call.
 struct Download {
   explicit Download(v1::InventoryService::Stub& stub) {
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    context.set_deadline(std::chrono::system_clock::now() + kPatience);
     reader = stub.Backup(&context, v1::BackupRequest());
   }
   absl::Status ReadAll() {
@@ -217,6 +249,19 @@ struct Download {
   uint64_t revision = 0, total = 0;
   bool last = false;
 };
+
+// A cancelled call is over for its client at once. The server may hear of that later, and refuses
+// another backup until then. False: it never did.
+bool AwaitTheEndOfBackups(v1::InventoryService::Stub& stub, BackupStore& store) {
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  std::string reason;
+  store.SetFull(true);
+  do {
+    reason = ReasonOf(Download(stub).ReadAll());
+  } while (reason == "BACKUP_IN_PROGRESS" && std::chrono::steady_clock::now() < until);
+  store.SetFull(false);
+  return reason == "STORE_FULL";
+}
 
 TEST_F(ServerTest, ABackupComesInPiecesAndLeavesNothing) {
   std::string text(5'000'000, 'x');
@@ -263,12 +308,14 @@ TEST_F(ServerTest, AClientThatGoesAwayEndsItsBackup) {
     // While the copy is being made: the next has to wait for the store all the same.
     Download download(*inventory_);
     const std::string path = store_.Asked();
+    ASSERT_NE(path, "");
     download.context.TryCancel();
     EXPECT_TRUE(absl::IsCancelled(download.ReadAll()));
     std::ofstream(path) << "x";
     store_.Answer(StoreBackup{41, 1});
   }
   EXPECT_TRUE(StoreIsClean());
+  ASSERT_TRUE(AwaitTheEndOfBackups(*inventory_, store_));
   {
     // While it is being sent.
     Download download(*inventory_);
@@ -280,6 +327,81 @@ TEST_F(ServerTest, AClientThatGoesAwayEndsItsBackup) {
     EXPECT_TRUE(absl::IsCancelled(download.ReadAll()));
   }
   EXPECT_TRUE(StoreIsClean());
+}
+
+// A call by path, with bytes that gRPC does not look at.
+class RawCall {
+ public:
+  RawCall(const std::shared_ptr<grpc::Channel>& channel, const std::string& path) : stub_(channel) {
+    context_.set_deadline(std::chrono::system_clock::now() + kPatience);
+    stream_ = stub_.PrepareCall(&context_, path, &queue_);
+    stream_->StartCall(this);
+    Await();
+  }
+  ~RawCall() {
+    queue_.Shutdown();
+    void* tag;
+    bool ok;
+    while (queue_.Next(&tag, &ok)) {
+    }
+  }
+
+  // Sends one message; `last`: and no more.
+  void Send(const std::string& text, bool last) {
+    const grpc::Slice slice(text);
+    stream_->Write(grpc::ByteBuffer(&slice, 1),
+                   last ? grpc::WriteOptions().set_last_message() : grpc::WriteOptions(), this);
+    Await();
+  }
+  absl::Status End() {
+    grpc::Status status;
+    stream_->Finish(&status, this);
+    Await();
+    return FromWire(status, context_, "test");
+  }
+
+ private:
+  void Await() {
+    void* tag;
+    bool ok;
+    queue_.Next(&tag, &ok);
+  }
+
+  grpc::GenericStub stub_;
+  grpc::ClientContext context_;
+  grpc::CompletionQueue queue_;
+  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream_;
+};
+
+TEST_F(ServerTest, WhatDoesNotParseIsToldSo) {
+  for (const char* path :
+       {"/cxlpool.v1.PoolService/AllocateRegion", "/cxlpool.v1.PoolService/WatchRegions",
+        "/cxlpool.v1.InventoryService/Backup", "/cxlpool.v1.HostService/Session"}) {
+    RawCall call(channel_, path);
+    call.Send("\xff\xff\xff", true);
+    EXPECT_EQ(ReasonOf(call.End()), "BAD_REQUEST") << path;
+  }
+}
+
+TEST_F(ServerTest, AMethodThatIsNotThereIsNamed) {
+  RawCall call(channel_, "/cxlpool.v1.PoolService/FoldRegion");
+  const absl::Status end = call.End();
+  EXPECT_EQ(ReasonOf(end), "UNKNOWN_METHOD") << end;
+  EXPECT_NE(end.message().find("FoldRegion"), std::string::npos) << end;
+}
+
+TEST_F(ServerTest, ASessionThatSaysNothingIsEnded) {
+  const auto began = std::chrono::steady_clock::now();
+  RawCall call(channel_, "/cxlpool.v1.HostService/Session");
+  EXPECT_EQ(ReasonOf(call.End()), "BAD_HELLO");
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(30));
+}
+
+TEST_F(ServerTest, ARequestThatDoesNotComeIsNotWaitedFor) {
+  const auto began = std::chrono::steady_clock::now();
+  RawCall call(channel_, "/cxlpool.v1.PoolService/GetCapacity");
+  EXPECT_EQ(ReasonOf(call.End()), "REQUEST_TIMEOUT");
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(40));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "cxlpool/v1/pool_service.pb.h"
 #include "fabric-manager/rpc/convert.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
@@ -37,12 +38,23 @@ Frame MakeFrame(v1::WatchRegionsResponse::Event kind, const RegionPtr& region, u
   return std::make_shared<const grpc::ByteBuffer>(&slice, 1);
 }
 
-// A stream that is refused.
-class Refused : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
- public:
-  explicit Refused(const grpc::Status& status) { Finish(status); }
-  void OnDone() override { delete this; }
-};
+// The id of the only Region to watch; empty: all. It need not be there yet.
+absl::StatusOr<std::string> OnlyRegion(const v1::WatchRegionsRequest& request,
+                                       const ViewHolder& views) {
+  if (request.name().empty()) return std::string();
+  auto id = ParseResourceName("regions", request.name());
+  if (!id.ok()) return id.status();
+  Uuid tag;
+  if (!ParseUuid(*id, tag)) return *std::move(id);
+  std::string only = views.IdOfTag(tag);
+  if (!only.empty()) return only;
+  return Refusal{absl::StatusCode::kNotFound,
+                 "UNKNOWN_REGION",
+                 absl::StrCat("there is no ", request.name()),
+                 "see `cxlpool region list`",
+                 {{"region", request.name()}}}
+      .ToStatus();
+}
 
 }  // namespace
 
@@ -50,19 +62,14 @@ class Refused : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
 // and the one that starts the stream. Each calls Pump; one mutex decides who writes next, and at
 // most one write is under way. It lives until gRPC is done with it and nobody is about to wake it.
 // A stream that keeps up takes no lock but its own.
-class Watch : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
+class Watch : public OneRequestCall {
  public:
-  Watch(grpc::CallbackServerContext* context, uint64_t start_revision, std::string only,
-        WatchStreams* streams)
-      : context_(context), streams_(streams), revision_(start_revision), only_(std::move(only)) {
-    if (revision_ != 0) return;
-    snapshot_ = streams_->views_->Get();
-    revision_ = snapshot_->revision;
-  }
+  Watch(Admitted admitted, WatchStreams* streams)
+      : OneRequestCall(std::move(admitted)), streams_(streams) {}
 
-  void Begin(std::shared_ptr<Watch> self) {
+  void Begin(Calls* calls, std::shared_ptr<Watch> self) {
     self_ = std::move(self);
-    Pump();
+    ReadRequest(calls);
   }
 
   // Has nothing to send, and looks for nothing. Who finds it so after an event came has to Wake it:
@@ -82,6 +89,30 @@ class Watch : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   }
 
  private:
+  void OnRequest(grpc::ByteBuffer& bytes) override {
+    v1::WatchRegionsRequest request;
+    absl::Status status = ParseRequest(bytes, {}, &request);
+    std::string only;
+    if (status.ok()) {
+      auto found = OnlyRegion(request, *streams_->views_);
+      status = found.status();
+      if (found.ok()) only = *std::move(found);
+    }
+    {
+      MutexLock lock(mutex_);
+      asked_ = true;
+      if (!status.ok()) return FinishLocked(status);
+      only_ = std::move(only);
+      revision_ = request.start_revision();
+      if (revision_ == 0) {
+        snapshot_ = streams_->views_->Get();
+        revision_ = snapshot_->revision;
+      }
+    }
+    streams_->Join(self_);
+    Pump();
+  }
+
   void OnWriteDone(bool ok) override {
     {
       MutexLock lock(mutex_);
@@ -101,6 +132,7 @@ class Watch : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   void OnDone() override {
     const std::shared_ptr<Watch> self = std::move(self_);
     streams_->Leave(self);
+    GiveBackPlace();  // Rounds may keep the stream for a while yet.
   }
 
   void Pump() {
@@ -110,7 +142,8 @@ class Watch : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
 
   // Starts the next write, or the end, if neither is under way.
   void PumpLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (writing_ || finished_) return;
+    // Before there is a request, the read that fails ends the call.
+    if (!asked_ || writing_ || finished_) return;
     if (cancelled_) {
       FinishLocked(absl::CancelledError("the watcher went away"));
       return;
@@ -189,15 +222,15 @@ class Watch : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
 
   void FinishLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     finished_ = true;
-    Finish(ToWire(status, *context_));
+    Finish(ToWire(status, *context()));
   }
 
-  grpc::CallbackServerContext* const context_;
   WatchStreams* const streams_;
 
   std::atomic<bool> idle_{false};
   Mutex mutex_;
-  std::shared_ptr<Watch> self_;                 // Until OnDone. Set before the first write.
+  std::shared_ptr<Watch> self_;                 // Until OnDone. Set before the first read.
+  bool asked_ ABSL_GUARDED_BY(mutex_) = false;  // The request came.
   bool began_ ABSL_GUARDED_BY(mutex_) = false;  // To write.
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool checked_ ABSL_GUARDED_BY(mutex_) = false;  // That the ring goes back to revision_.
@@ -207,41 +240,10 @@ class Watch : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   Frame frame_ ABSL_GUARDED_BY(mutex_);
   PoolViewPtr snapshot_ ABSL_GUARDED_BY(mutex_);
   std::string after_ ABSL_GUARDED_BY(mutex_);
-  uint64_t revision_ ABSL_GUARDED_BY(mutex_);
-  const std::string only_;  // Empty: all.
+  uint64_t revision_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::string only_ ABSL_GUARDED_BY(mutex_);  // Empty: all.
   Key only_key_ ABSL_GUARDED_BY(mutex_) = 0;
 };
-
-namespace {
-
-// The id of the only Region to watch; empty: all. It need not be there yet.
-absl::StatusOr<std::string> OnlyRegion(const v1::WatchRegionsRequest& request,
-                                       const ViewHolder& views) {
-  if (request.name().empty()) return std::string();
-  auto id = ParseResourceName("regions", request.name());
-  if (!id.ok()) return id.status();
-  Uuid tag;
-  if (!ParseUuid(*id, tag)) return *std::move(id);
-  std::string only = views.IdOfTag(tag);
-  if (!only.empty()) return only;
-  return Refusal{absl::StatusCode::kNotFound,
-                 "UNKNOWN_REGION",
-                 absl::StrCat("there is no ", request.name()),
-                 "see `cxlpool region list`",
-                 {{"region", request.name()}}}
-      .ToStatus();
-}
-
-absl::Status TooMany() {
-  return Refusal{absl::StatusCode::kResourceExhausted,
-                 "TOO_MANY_WATCHERS",
-                 absl::StrCat(WatchStreams::kMaxStreams, " watchers are connected already"),
-                 "retry later, or share one watcher",
-                 {}}
-      .ToStatus();
-}
-
-}  // namespace
 
 WatchStreams::WatchStreams(const ViewHolder* views, WatchHub* hub, bool hardware_coherent)
     : views_(views),
@@ -258,26 +260,16 @@ WatchStreams::~WatchStreams() {
   loop_.Stop();
 }
 
-grpc::ServerWriteReactor<grpc::ByteBuffer>* WatchStreams::Start(
-    grpc::CallbackServerContext* context, const absl::Status& admitted,
-    const grpc::ByteBuffer& request) {
-  if (!admitted.ok()) return new Refused(ToWire(admitted, *context));
-  v1::WatchRegionsRequest message;
-  grpc::ByteBuffer bytes(request);
-  const grpc::Status parsed =
-      grpc::SerializationTraits<v1::WatchRegionsRequest>::Deserialize(&bytes, &message);
-  if (!parsed.ok()) return new Refused(parsed);
-  auto only = OnlyRegion(message, *views_);
-  if (!only.ok()) return new Refused(ToWire(only.status(), *context));
-  auto watch = std::make_shared<Watch>(context, message.start_revision(), *std::move(only), this);
-  {
-    MutexLock lock(mutex_);
-    if (open_.size() >= kMaxStreams) return new Refused(ToWire(TooMany(), *context));
-    open_.insert(watch);
-    open_count_ = open_.size();
-  }
-  watch->Begin(watch);
+grpc::ServerGenericBidiReactor* WatchStreams::Start(Calls* calls, Admitted admitted) {
+  auto watch = std::make_shared<Watch>(std::move(admitted), this);
+  watch->Begin(calls, watch);
   return watch.get();
+}
+
+void WatchStreams::Join(const std::shared_ptr<Watch>& watch) {
+  MutexLock lock(mutex_);
+  open_.insert(watch);
+  open_count_ = open_.size();
 }
 
 void WatchStreams::Leave(const std::shared_ptr<Watch>& watch) {

@@ -9,8 +9,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
-#include "absl/status/status.h"
-#include "cxlpool/v1/pool_service.grpc.pb.h"
+#include "fabric-manager/rpc/calls.h"
 #include "fabric-manager/service/view.h"
 #include "fabric-manager/service/watch_hub.h"
 #include "proto/support/loop.h"
@@ -26,20 +25,16 @@ class Watch;
 // for events when they are ready. Any thread; outlives its streams.
 class WatchStreams {
  public:
-  static constexpr size_t kMaxStreams = 16384;
-
   WatchStreams(const ViewHolder* views, WatchHub* hub, bool hardware_coherent);
   ~WatchStreams();
 
-  // Starts a stream; `admitted` that is not OK ends it with that. `request` is a
-  // WatchRegionsRequest as it came. Errors as in pool_service.proto.
-  grpc::ServerWriteReactor<grpc::ByteBuffer>* Start(grpc::CallbackServerContext* context,
-                                                    const absl::Status& admitted,
-                                                    const grpc::ByteBuffer& request);
+  // Starts a stream once its request is read. Errors as in pool_service.proto.
+  grpc::ServerGenericBidiReactor* Start(Calls* calls, Admitted admitted);
 
  private:
   friend class Watch;
 
+  void Join(const std::shared_ptr<Watch>& watch);
   void Leave(const std::shared_ptr<Watch>& watch);
   // A round: the newest events for every stream that has nothing to do.
   struct Round {

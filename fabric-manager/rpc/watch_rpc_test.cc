@@ -14,25 +14,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "cxlpool/v1/pool_service.grpc.pb.h"
 #include "proto/support/refusal.h"
 #include "proto/support/status_wire.h"
 
 namespace cxlpool::fm {
 namespace {
-
-using Base = v1::PoolService::WithRawCallbackMethod_WatchRegions<v1::PoolService::CallbackService>;
-
-class WatchService final : public Base {
- public:
-  WatchService(const ViewHolder* views, WatchHub* hub) : streams_(views, hub, true) {}
-  grpc::ServerWriteReactor<grpc::ByteBuffer>* WatchRegions(
-      grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) override {
-    return streams_.Start(context, absl::OkStatus(), *request);
-  }
-
- private:
-  WatchStreams streams_;
-};
 
 // One stream, read by hand.
 class Reader {
@@ -90,10 +77,15 @@ class WatchRpcTest : public testing::Test {
     Show(10);
     grpc::ServerBuilder builder;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
-    builder.RegisterService(&service_);
+    calls_.Add("/cxlpool.v1.PoolService/WatchRegions", Admission::Kind::kWatch,
+               [this](Admitted admitted) { return streams_.Start(&calls_, std::move(admitted)); });
+    builder.RegisterCallbackGenericService(&calls_);
     server_ = builder.BuildAndStart();
   }
-  ~WatchRpcTest() override { server_->Shutdown(); }
+  ~WatchRpcTest() override {
+    server_->Shutdown();
+    timer_.Stop();
+  }
 
   static RegionPtr MakeRegion(Key key, uint64_t revision) {
     Region region;
@@ -124,7 +116,10 @@ class WatchRpcTest : public testing::Test {
 
   ViewHolder views_;
   WatchHub hub_{kRing};
-  WatchService service_{&views_, &hub_};
+  WatchStreams streams_{&views_, &hub_, true};
+  Admission admission_;
+  Loop timer_{"watch-test"};
+  Calls calls_{&views_, &admission_, &timer_};
   std::unique_ptr<grpc::Server> server_;
   int port_ = 0;
 };

@@ -99,6 +99,18 @@ absl::Status HostSessions::Admit(const SessionPeer& peer, const SessionIdentity&
   }
   if (absl::Status status = CheckInventory(hello.inventory()); !status.ok()) return status;
   const Host* known = writer_->state().FindHost(host);
+  if (!identity.insecure_local &&
+      (known == nullptr || known->retired || identity.uri != known->identity)) {
+    // One answer for a host that is not there and one that is somebody else's: a host learns
+    // nothing of others by asking.
+    return Refuse(absl::StatusCode::kPermissionDenied, "WRONG_IDENTITY",
+                  absl::StrCat("the certificate is for ", identity.uri, ", and host \"", host,
+                               "\" is not enrolled with it"),
+                  absl::StrCat("give the agent the certificate of this host, or run `cxlpool host "
+                               "enrol ",
+                               host, " --identity ", identity.uri, "`"),
+                  {{"host", host}});
+  }
   if (known == nullptr) {
     return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_HOST",
                   absl::StrCat("host \"", host, "\" is not enrolled"),
@@ -108,15 +120,6 @@ absl::Status HostSessions::Admit(const SessionPeer& peer, const SessionIdentity&
     return Refuse(absl::StatusCode::kFailedPrecondition, "HOST_RETIRED",
                   absl::StrCat("host \"", host, "\" is retired"),
                   absl::StrCat("run `cxlpool host enrol ", host, "` to bring it back"),
-                  {{"host", host}});
-  }
-  if (!identity.insecure_local && identity.uri != known->identity) {
-    return Refuse(absl::StatusCode::kPermissionDenied, "WRONG_IDENTITY",
-                  absl::StrCat("the certificate is for ", identity.uri, ", but host \"", host,
-                               "\" is enrolled as ", known->identity),
-                  absl::StrCat("give the agent the certificate of this host, or run `cxlpool host "
-                               "enrol ",
-                               host, " --identity ", identity.uri, "`"),
                   {{"host", host}});
   }
   const auto session = sessions_.find(host);

@@ -26,6 +26,13 @@ std::string ViewHolder::IdOfTag(const Uuid& tag) const {
   return it == by_tag_.end() ? std::string() : it->second->id;
 }
 
+std::string ViewHolder::HostOfIdentity(absl::string_view identity) const {
+  MutexLock lock(mutex_);
+  if (stale_) Merge();
+  const auto it = by_identity_.find(identity);
+  return it == by_identity_.end() ? std::string() : it->second;
+}
+
 void ViewHolder::Publish(Publication& publication) {
   const auto append = [](auto& to, auto& from) {
     to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
@@ -50,6 +57,18 @@ void ViewHolder::Publish(Publication& publication) {
   stale_ = true;
   // Hosts too: their heartbeats are shown while nobody looks.
   if (pending_.regions.size() + pending_.hosts.size() > kMaxPending) Merge();
+}
+
+// Replaces the host in `view`. The index holds identities of hosts in service only, each under the
+// host that has it now: an identity that a retired host left behind may be another host's already.
+void ViewHolder::MergeHost(PoolView& view, std::shared_ptr<const HostView> host) const {
+  std::shared_ptr<const HostView>& place = view.hosts[host->host.id];
+  if (place != nullptr) {
+    const auto old = by_identity_.find(place->host.identity);
+    if (old != by_identity_.end() && old->second == place->host.id) by_identity_.erase(old);
+  }
+  if (!host->host.retired) by_identity_[host->host.identity] = host->host.id;
+  place = std::move(host);
 }
 
 void ViewHolder::MergeNumbers(PoolView& view) const {
@@ -87,7 +106,7 @@ void ViewHolder::Merge() const {
   } else {
     view->regions = view->regions.With(edits);
   }
-  for (auto& host : pending_.hosts) view->hosts[host->host.id] = std::move(host);
+  for (auto& host : pending_.hosts) MergeHost(*view, std::move(host));
 
   if (std::exchange(pending_.has_numbers, false)) MergeNumbers(*view);
 

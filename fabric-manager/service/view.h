@@ -70,7 +70,7 @@ struct Publication {
   std::shared_ptr<const Topology> topology;
 };
 
-// Holds the latest, and an index of tags. Any thread.
+// Holds the latest, and indices of tags and of hosts' identities. Any thread.
 //
 // The writer hands over publications; whoever asks first after some puts them together. So a commit
 // costs the writer next to nothing while nobody looks.
@@ -84,16 +84,22 @@ class ViewHolder {
   // Empty if there is none.
   std::string IdOfTag(const Uuid& tag) const;
 
+  // The id of the host that is enrolled under this identity and not retired; empty: there is none.
+  std::string HostOfIdentity(absl::string_view identity) const;
+
  private:
   // Beyond it the writer puts them together itself.
   static constexpr size_t kMaxPending = 65536;
 
   void Merge() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void MergeHost(PoolView& view, std::shared_ptr<const HostView> host) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void MergeNumbers(PoolView& view) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   mutable Mutex mutex_;
   mutable PoolViewPtr view_ ABSL_GUARDED_BY(mutex_) = MakeEmpty();
   mutable absl::flat_hash_map<Uuid, RegionPtr> by_tag_ ABSL_GUARDED_BY(mutex_);
+  mutable absl::flat_hash_map<std::string, std::string> by_identity_ ABSL_GUARDED_BY(mutex_);
   mutable Publication pending_ ABSL_GUARDED_BY(mutex_);  // All since the view was made, as one.
   mutable bool stale_ ABSL_GUARDED_BY(mutex_) = false;
 

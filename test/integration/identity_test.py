@@ -47,8 +47,7 @@ class IdentityTest(PoolTest):
         agent = self.pool.hosts['host-b'].agent
         agent.log.write_text('')
         agent.start()
-        wait_until(lambda: 'is retired' in agent.log.read_text() or 'no host is enrolled' in agent.log.read_text(), 20,
-                   'the retired host is refused')
+        wait_until(lambda: 'no host in service is enrolled as' in agent.log.read_text(), 20, 'the retired host is refused')
         agent.kill()
         self.pool.cli('host', 'enrol', 'host-b')
         agent.start()
@@ -62,7 +61,7 @@ class IdentityTest(PoolTest):
         (self.directory / 'fabric-x/hosts/host-x').mkdir(parents=True, exist_ok=True)
         for slot in (1, 2):
             (self.directory / f'fabric-x/hosts/host-x/slot-{slot}').mkdir(exist_ok=True)
-        self.assert_refused(agent, 'is not enrolled')
+        self.assert_refused(agent, 'no host in service is enrolled as cxlpool://host/host-x')
 
     def test_a_hosts_certificate_may_not_operate_the_pool(self):
         command = self.pool.cli_command('region', 'list')

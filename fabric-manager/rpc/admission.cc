@@ -1,0 +1,88 @@
+#include "fabric-manager/rpc/admission.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/support/mutant.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool::fm {
+namespace {
+
+const Admission::Limits& LimitsOf(Admission::Kind kind) {
+  switch (kind) {
+    case Admission::Kind::kCall:
+      return Admission::kCalls;
+    case Admission::Kind::kSession:
+      return Admission::kSessions;
+    case Admission::Kind::kWatch:
+      return Admission::kWatches;
+  }
+  return Admission::kCalls;
+}
+
+// `whose`: empty where the limit is that of all together.
+absl::Status TooMany(Admission::Kind kind, int limit, const std::string& whose) {
+  struct Words {
+    const char* reason;
+    const char* what;
+    const char* remedy;
+  };
+  static constexpr Words kWords[] = {
+      {"TOO_MANY_CALLS", "calls are under way", "wait for answers, then call again"},
+      {"TOO_MANY_AGENTS", "sessions are open", "nothing: the agent dials again"},
+      {"TOO_MANY_WATCHERS", "watchers are connected", "retry later, or share one watcher"}};
+  const Words& words = kWords[static_cast<size_t>(kind)];
+  return Refusal{absl::StatusCode::kResourceExhausted,
+                 words.reason,
+                 absl::StrCat(limit, " ", words.what, whose.empty() ? "" : " of ", whose,
+                              ", which is as many as may be"),
+                 words.remedy,
+                 {{"max", absl::StrCat(limit)}}}
+      .ToStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Place> Admission::Enter(Kind kind, const Caller& caller) {
+  const Limits& limits = LimitsOf(kind);
+  const auto index = static_cast<size_t>(kind);
+  const std::string identity = caller.insecure_local ? "" : caller.identity.uri;
+  MutexLock lock(mutex_);
+  if (in_all_[index] >= limits.in_all) return TooMany(kind, limits.in_all, "");
+  if (!identity.empty()) {
+    int& own = of_one_[identity][index];
+    if (own >= limits.of_one && !CXLPOOL_MUTANT("no-cap-by-identity")) {
+      return TooMany(kind, limits.of_one, identity);
+    }
+    ++own;
+  }
+  ++in_all_[index];
+  return Place(this, kind, identity);
+}
+
+void Admission::Leave(Kind kind, const std::string& identity) {
+  const auto index = static_cast<size_t>(kind);
+  MutexLock lock(mutex_);
+  --in_all_[index];
+  if (identity.empty()) return;
+  const auto own = of_one_.find(identity);
+  --own->second[index];
+  if (own->second == std::array<int, 3>{}) of_one_.erase(own);
+}
+
+Place& Place::operator=(Place&& other) noexcept {
+  if (this == &other) return *this;
+  GiveBack();
+  admission_ = std::exchange(other.admission_, nullptr);
+  kind_ = other.kind_;
+  identity_ = std::move(other.identity_);
+  return *this;
+}
+
+void Place::GiveBack() {
+  if (admission_ == nullptr) return;
+  std::exchange(admission_, nullptr)->Leave(kind_, identity_);
+}
+
+}  // namespace cxlpool::fm

@@ -1,0 +1,73 @@
+// How many calls and streams may be under way: in all, and of one identity.
+//
+// The numbers bound the manager's memory and keep one caller from taking the places of all others.
+// A place is taken once a caller is authorized, so that nobody without a right ever holds one. What
+// comes without TLS has no identity to count by: only the number in all holds for it.
+#ifndef CXLPOOL_FABRIC_MANAGER_RPC_ADMISSION_H_
+#define CXLPOOL_FABRIC_MANAGER_RPC_ADMISSION_H_
+
+#include <array>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "fabric-manager/rpc/authorize.h"
+#include "proto/support/mutex.h"
+
+namespace cxlpool::fm {
+
+class Place;
+
+// Any thread. Outlives its places.
+class Admission {
+ public:
+  enum class Kind { kCall, kSession, kWatch };
+
+  struct Limits {
+    int in_all;
+    int of_one;  // Identity.
+  };
+  static constexpr Limits kCalls{8192, 512};
+  // An agent has one session. A second one replaces it, and a third may be dialled meanwhile.
+  static constexpr Limits kSessions{16384, 4};
+  // A change is told to each watcher: more of them make everybody's calls slower.
+  static constexpr Limits kWatches{8192, 256};
+
+  // RESOURCE_EXHAUSTED: TOO_MANY_CALLS, TOO_MANY_AGENTS, TOO_MANY_WATCHERS.
+  absl::StatusOr<Place> Enter(Kind kind, const Caller& caller);
+
+ private:
+  friend class Place;
+
+  void Leave(Kind kind, const std::string& identity);
+
+  Mutex mutex_;
+  std::array<int, 3> in_all_ ABSL_GUARDED_BY(mutex_) = {};
+  // By identity: those that have a place.
+  absl::flat_hash_map<std::string, std::array<int, 3>> of_one_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Given back at the latest when it goes.
+class Place {
+ public:
+  Place() = default;
+  Place(Place&& other) noexcept { *this = std::move(other); }
+  Place& operator=(Place&& other) noexcept;
+  ~Place() { GiveBack(); }
+
+  void GiveBack();
+
+ private:
+  friend class Admission;
+
+  Place(Admission* admission, Admission::Kind kind, std::string identity)
+      : admission_(admission), kind_(kind), identity_(std::move(identity)) {}
+
+  Admission* admission_ = nullptr;  // Null: no place.
+  Admission::Kind kind_ = Admission::Kind::kCall;
+  std::string identity_;  // Empty: it is counted in all only.
+};
+
+}  // namespace cxlpool::fm
+
+#endif  // CXLPOOL_FABRIC_MANAGER_RPC_ADMISSION_H_

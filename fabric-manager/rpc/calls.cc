@@ -1,0 +1,204 @@
+#include "fabric-manager/rpc/calls.h"
+
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/wire_format_lite.h>
+#include <grpcpp/support/proto_buffer_reader.h>
+#include <grpcpp/support/proto_buffer_writer.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/support/mutant.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool::fm {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::internal::WireFormatLite;
+using google::protobuf::io::CodedInputStream;
+
+constexpr absl::Duration kTick = absl::Seconds(1);
+constexpr int kMaxDepth = 32;
+
+// Takes from `left` one for each field on the wire, and for each element that is packed into one,
+// in `in` up to its limit and in the messages inside; false once there are more. Where the bytes
+// are no message of `type` the count ends early: the parser ends there, too.
+bool CountElements(CodedInputStream& in, const Descriptor* type, int depth, size_t& left) {
+  while (const uint32_t tag = in.ReadTag()) {
+    if (left == 0) return false;
+    --left;
+    if (WireFormatLite::GetTagWireType(tag) != WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
+      if (!WireFormatLite::SkipField(&in, tag)) return true;
+      continue;
+    }
+    int length = 0;
+    if (!in.ReadVarintSizeAsInt(&length)) return true;
+    const FieldDescriptor* field = type->FindFieldByNumber(WireFormatLite::GetTagFieldNumber(tag));
+    if (field != nullptr && field->type() == FieldDescriptor::TYPE_MESSAGE && depth < kMaxDepth) {
+      const auto limit = in.PushLimit(length);
+      if (!CountElements(in, field->message_type(), depth + 1, left)) return false;
+      if (in.BytesUntilLimit() > 0) return true;
+      in.PopLimit(limit);
+      continue;
+    }
+    if (field != nullptr && field->is_packable()) {
+      // A byte for each element at least.
+      if (left < static_cast<size_t>(length)) return false;
+      left -= static_cast<size_t>(length);
+    }
+    if (!in.Skip(length)) return true;
+  }
+  return true;
+}
+
+absl::Status TooLarge(const Descriptor& type, const std::string& what, size_t max) {
+  return Refusal{absl::StatusCode::kInvalidArgument,
+                 "REQUEST_TOO_LARGE",
+                 absl::StrCat("the ", type.name(), " has ", what),
+                 "send less in one call",
+                 {{"max", absl::StrCat(max)}}}
+      .ToStatus();
+}
+
+}  // namespace
+
+absl::Status ParseRequest(grpc::ByteBuffer& bytes, const RequestLimits& limits,
+                          google::protobuf::Message* message) {
+  const Descriptor& type = *message->GetDescriptor();
+  const size_t size = bytes.Length();
+  if (size > limits.max_bytes) {
+    return TooLarge(type, absl::StrCat(size, " bytes; at most ", limits.max_bytes, " are taken"),
+                    limits.max_bytes);
+  }
+  // A field takes two bytes at least, but for the last: less than this cannot hold too many.
+  if (size > limits.max_elements && !CXLPOOL_MUTANT("elements-not-counted")) {
+    grpc::ProtoBufferReader reader(&bytes);
+    CodedInputStream in(&reader);
+    size_t left = limits.max_elements;
+    if (!CountElements(in, &type, 0, left)) {
+      return TooLarge(type, absl::StrCat("more than ", limits.max_elements, " fields"),
+                      limits.max_elements);
+    }
+  }
+  if (grpc::SerializationTraits<google::protobuf::Message>::Deserialize(&bytes, message).ok()) {
+    return absl::OkStatus();
+  }
+  return Refusal{absl::StatusCode::kInvalidArgument,
+                 "BAD_REQUEST",
+                 absl::StrCat("what was sent is no ", type.full_name()),
+                 "use a client of the manager's version",
+                 {}}
+      .ToStatus();
+}
+
+grpc::ByteBuffer ToBytes(const google::protobuf::Message& message) {
+  grpc::ByteBuffer bytes;
+  bool own = false;
+  // Fails for messages beyond 2 GiB only, which no answer of ours is.
+  grpc::SerializationTraits<google::protobuf::Message>::Serialize(message, &bytes, &own);
+  return bytes;
+}
+
+void OneRequestCall::ReadRequest(Calls* calls) {
+  calls->Link(this);
+  StartRead(&request_);
+}
+
+void OneRequestCall::OnReadDone(bool ok) {
+  // Only the first message is ever read, so this comes once.
+  if (!calls_->Unlink(this)) return;
+  if (!ok) {
+    GiveBackPlace();
+    Finish(ToWire(Refusal{absl::StatusCode::kInvalidArgument,
+                          "BAD_REQUEST",
+                          "the call ended without a request",
+                          "use a client of the manager's version",
+                          {}}
+                      .ToStatus(),
+                  *context()));
+    return;
+  }
+  OnRequest(request_);
+}
+
+Calls::Calls(const ViewHolder* views, Admission* admission, Executor* timer)
+    : views_(views), admission_(admission), timer_(timer) {}
+
+void Calls::Add(const std::string& path, Admission::Kind kind, Start start) {
+  methods_[path] = Method{kind, std::move(start)};
+}
+
+// Everything that happens before a byte of the request is asked for.
+grpc::ServerGenericBidiReactor* Calls::CreateReactor(grpc::GenericCallbackServerContext* context) {
+  absl::StatusOr<Caller> caller = Authorize(*context->auth_context(), context->method(), *views_);
+  if (!caller.ok()) return new RefusedCall(*context, caller.status());
+  const auto method = methods_.find(context->method());
+  if (method == methods_.end()) {
+    // There is a rule for it, and no method: a seam of ours is broken.
+    return new RefusedCall(*context, absl::InternalError("the method is not served"));
+  }
+  absl::StatusOr<Place> place = admission_->Enter(method->second.kind, *caller);
+  if (!place.ok()) return new RefusedCall(*context, place.status());
+  return method->second.start(Admitted{context, *std::move(caller), *std::move(place)});
+}
+
+void Calls::Link(OneRequestCall* call) {
+  bool begin = false;
+  {
+    MutexLock lock(mutex_);
+    call->calls_ = this;
+    call->since_ = clock_.Elapsed();
+    call->earlier_ = newest_;
+    (newest_ == nullptr ? oldest_ : newest_->later_) = call;
+    newest_ = call;
+    begin = !std::exchange(ticking_, true);
+  }
+  if (begin) timer_->PostAfter(kTick, [this] { EndLate(); });
+}
+
+bool Calls::Unlink(OneRequestCall* call) {
+  MutexLock lock(mutex_);
+  // The only one of a list has no neighbours either.
+  if (call->earlier_ == nullptr && call->later_ == nullptr && oldest_ != call) return false;
+  UnlinkLocked(call);
+  return true;
+}
+
+void Calls::UnlinkLocked(OneRequestCall* call) {
+  (call->earlier_ == nullptr ? oldest_ : call->earlier_->later_) = call->later_;
+  (call->later_ == nullptr ? newest_ : call->later_->earlier_) = call->earlier_;
+  call->earlier_ = nullptr;
+  call->later_ = nullptr;
+}
+
+// Ends calls whose request has not come in time. A call that was unlinked here is finished here,
+// and stays until then: gRPC lets go of a reactor only after Finish.
+void Calls::EndLate() {
+  while (true) {
+    OneRequestCall* late = nullptr;
+    {
+      MutexLock lock(mutex_);
+      if (oldest_ == nullptr) {
+        ticking_ = false;
+        return;
+      }
+      if (clock_.Elapsed() - oldest_->since_ < kRequestTime) break;
+      late = oldest_;
+      UnlinkLocked(late);
+    }
+    late->GiveBackPlace();
+    late->Finish(ToWire(Refusal{absl::StatusCode::kDeadlineExceeded,
+                                "REQUEST_TIMEOUT",
+                                absl::StrCat("the request did not come within ",
+                                             absl::FormatDuration(kRequestTime)),
+                                "call again",
+                                {}}
+                            .ToStatus(),
+                        *late->context()));
+  }
+  timer_->PostAfter(kTick, [this] { EndLate(); });
+}
+
+}  // namespace cxlpool::fm

@@ -1,0 +1,202 @@
+// How a call comes in: judged by its headers, then read, then parsed. All services are reached
+// through here.
+//
+// gRPC's own services read and parse a request before a handler sees who sent it. Here the methods
+// are a table, and gRPC hands over each call as soon as its headers are there: who may not make the
+// call is refused with none of its body read, kept or parsed. A request of somebody who may is
+// bounded in bytes, in elements (2 bytes on the wire can become 130 in memory) and in time.
+#ifndef CXLPOOL_FABRIC_MANAGER_RPC_CALLS_H_
+#define CXLPOOL_FABRIC_MANAGER_RPC_CALLS_H_
+
+#include <google/protobuf/arena.h>
+#include <google/protobuf/message.h>
+#include <grpcpp/generic/async_generic_service.h>
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "fabric-manager/rpc/admission.h"
+#include "fabric-manager/rpc/authorize.h"
+#include "proto/support/loop.h"
+#include "proto/support/mutex.h"
+#include "proto/support/status_wire.h"
+
+namespace cxlpool::fm {
+
+class Calls;
+
+// A call that was let in.
+struct Admitted {
+  grpc::CallbackServerContext* context;
+  Caller caller;
+  Place place;  // Its place among the calls of its kind; given back when the call is over.
+};
+
+// How much of a request is taken.
+struct RequestLimits {
+  size_t max_bytes = size_t{64} << 10;
+  size_t max_elements = 8192;  // Fields, and what is packed into them, at all depths.
+};
+
+// A reactor that refuses a call.
+class RefusedCall final : public grpc::ServerGenericBidiReactor {
+ public:
+  RefusedCall(grpc::CallbackServerContext& context, const absl::Status& status) {
+    Finish(ToWire(status, context));
+  }
+  void OnDone() override { delete this; }
+};
+
+// Parses `bytes`, which is empty afterwards; its elements are counted before anything is made of
+// them. INVALID_ARGUMENT: REQUEST_TOO_LARGE; BAD_REQUEST: it is no message of that type.
+absl::Status ParseRequest(grpc::ByteBuffer& bytes, const RequestLimits& limits,
+                          google::protobuf::Message* message);
+
+grpc::ByteBuffer ToBytes(const google::protobuf::Message& message);
+
+// A call with one request: unary, or with a stream of answers. It reads the request, within
+// Calls::kRequestTime, and then calls OnRequest once, unless the call has ended before.
+class OneRequestCall : public grpc::ServerGenericBidiReactor {
+ public:
+  // Starts to read. Right after construction.
+  void ReadRequest(Calls* calls);
+
+ protected:
+  explicit OneRequestCall(Admitted admitted) : admitted_(std::move(admitted)) {}
+
+  // On a thread of gRPC's. Finishes the call now or later, or goes on with writes.
+  virtual void OnRequest(grpc::ByteBuffer& request) = 0;
+
+  grpc::CallbackServerContext* context() const { return admitted_.context; }
+  const Caller& caller() const { return admitted_.caller; }
+  // Before the call is finished: whoever made it may make the next as soon as he has the answer.
+  void GiveBackPlace() { admitted_.place.GiveBack(); }
+
+ private:
+  friend class Calls;
+
+  void OnReadDone(bool ok) final;
+
+  Admitted admitted_;
+  grpc::ByteBuffer request_;
+  // Among the calls whose request is being read. Guarded by Calls::mutex_.
+  Calls* calls_ = nullptr;
+  absl::Duration since_;  // Of Clock::Elapsed.
+  OneRequestCall* earlier_ = nullptr;
+  OneRequestCall* later_ = nullptr;
+};
+
+// A unary call whose request is parsed: `handler` gets it and answers with Finish, now or later,
+// from any thread. Request and response stay until then, and are made and forgotten together.
+template <typename Request, typename Response>
+class UnaryCall final : public OneRequestCall {
+ public:
+  using Handler = std::function<void(UnaryCall&)>;
+
+  UnaryCall(Admitted admitted, Handler handler, const RequestLimits& limits)
+      : OneRequestCall(std::move(admitted)), handler_(std::move(handler)), limits_(limits) {}
+
+  using OneRequestCall::caller;
+  using OneRequestCall::context;
+  const Request& request() const { return *request_; }
+  Response* response() { return response_; }
+
+  void Finish(const absl::Status& status) {
+    GiveBackPlace();
+    if (!status.ok()) {
+      grpc::ServerGenericBidiReactor::Finish(ToWire(status, *context()));
+      return;
+    }
+    answer_ = ToBytes(*response_);
+    StartWriteAndFinish(&answer_, grpc::WriteOptions(), grpc::Status::OK);
+  }
+
+ private:
+  void OnRequest(grpc::ByteBuffer& bytes) override {
+    google::protobuf::ArenaOptions options;
+    options.start_block_size = std::clamp(bytes.Length() * 4, size_t{1} << 10, size_t{64} << 10);
+    options.max_block_size = size_t{256} << 10;
+    arena_.emplace(options);
+    request_ = google::protobuf::Arena::CreateMessage<Request>(&*arena_);
+    response_ = google::protobuf::Arena::CreateMessage<Response>(&*arena_);
+    if (absl::Status status = ParseRequest(bytes, limits_, request_); !status.ok()) {
+      return Finish(status);
+    }
+    handler_(*this);
+  }
+  void OnDone() override { delete this; }
+
+  const Handler handler_;
+  const RequestLimits limits_;
+  std::optional<google::protobuf::Arena> arena_;
+  Request* request_ = nullptr;
+  Response* response_ = nullptr;
+  grpc::ByteBuffer answer_;
+};
+
+// The table of methods, and what every call passes first. Methods are added before the server
+// starts; then any thread.
+class Calls final : public grpc::CallbackGenericService {
+ public:
+  static constexpr absl::Duration kRequestTime = absl::Seconds(5);
+
+  // Makes the reactor of an admitted call.
+  using Start = std::function<grpc::ServerGenericBidiReactor*(Admitted)>;
+
+  // `timer` ends calls whose request does not come. All outlive this, which outlives its calls.
+  Calls(const ViewHolder* views, Admission* admission, Executor* timer);
+
+  void Add(const std::string& path, Admission::Kind kind, Start start);
+
+  // A unary method that `service`, which outlives this, answers by `handler`.
+  template <typename Service, typename Request, typename Response>
+  void AddUnary(const std::string& path, Service* service,
+                void (Service::*handler)(UnaryCall<Request, Response>&),
+                const RequestLimits& limits = {}) {
+    Add(path, Admission::Kind::kCall, [this, service, handler, limits](Admitted admitted) {
+      auto* call = new UnaryCall<Request, Response>(
+          std::move(admitted), [service, handler](auto& of) { (service->*handler)(of); }, limits);
+      call->ReadRequest(this);
+      return call;
+    });
+  }
+
+  grpc::ServerGenericBidiReactor* CreateReactor(
+      grpc::GenericCallbackServerContext* context) override;
+
+ private:
+  friend class OneRequestCall;
+
+  struct Method {
+    Admission::Kind kind;
+    Start start;
+  };
+
+  void Link(OneRequestCall* call);
+  // False: the call has been ended already.
+  bool Unlink(OneRequestCall* call);
+  void UnlinkLocked(OneRequestCall* call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EndLate();
+
+  const ViewHolder* const views_;
+  Admission* const admission_;
+  Executor* const timer_;
+  const SystemClock clock_;
+  absl::flat_hash_map<std::string, Method> methods_;
+
+  Mutex mutex_;
+  // The calls whose request is being read, the oldest first.
+  OneRequestCall* oldest_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  OneRequestCall* newest_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  bool ticking_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace cxlpool::fm
+
+#endif  // CXLPOOL_FABRIC_MANAGER_RPC_CALLS_H_
