@@ -58,9 +58,12 @@ function(cxlpool_precompile set)
   add_library(cxlpool_pch_${set} OBJECT ${CMAKE_CURRENT_BINARY_DIR}/pch/${set}.cc)
   target_link_libraries(cxlpool_pch_${set} PRIVATE cxlpool_flags ${ARG_DEPS})
   target_precompile_headers(cxlpool_pch_${set} PRIVATE ${ARG_HEADERS})
-  # Not by ccache: its preprocessor finds the former precompiled header beside the new one's source,
-  # takes that for the text, and gives the former one back.
-  set_target_properties(cxlpool_pch_${set} PROPERTIES CXX_COMPILER_LAUNCHER "")
+  if(CMAKE_CXX_COMPILER_LAUNCHER MATCHES "ccache")
+    # Without its preprocessor: that one finds the former precompiled header beside the new one's
+    # source, takes it for the text, and ccache gives the former one back.
+    set_target_properties(cxlpool_pch_${set} PROPERTIES CXX_COMPILER_LAUNCHER
+      "env;CCACHE_DEPEND=1;${CMAKE_CXX_COMPILER_LAUNCHER}")
+  endif()
 endfunction()
 
 cxlpool_precompile(std HEADERS ${std_headers})
