@@ -78,6 +78,7 @@ struct ReleaseSpec {
   // With force: FENCE_REQUIRED names every host that may still have it, silent ones too, for the
   // caller to fence; then plan again. Without: those alone that are alive or can be reached.
   bool fence = false;
+  bool validate_only = false;
 };
 
 struct ResizeSpec {

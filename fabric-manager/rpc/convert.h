@@ -18,6 +18,10 @@ namespace cxlpool::fm {
 void FillRegion(const Region& region, bool hardware_coherent, v1::Region* out);
 v1::Region ToProto(const Region& region, bool hardware_coherent);
 
+// Takes out of a planned Region what it would only get when it is made or changed. `is_new`: the
+// Region itself would be, under a name that the caller gave if `named`.
+void ForgetMadeUp(bool is_new, bool named, v1::Region* region);
+
 // Why a dry run would make the Region so. Figures are of the paths to its first host.
 v1::PlacementPlan PlanToProto(const Committed& planned, const Topology& topology);
 

@@ -55,10 +55,13 @@ v1::Device ToProto(const DeviceView& device) {
 v1::Host ToProto(const HostView& host) {
   v1::Host out;
   const HostRuntime& runtime = *host.runtime;
+  // What the manager heard itself is lost when it ends; what is attached there is not.
+  const bool seen = runtime.last_heartbeat != absl::InfinitePast() || !host.occupied.empty();
   out.set_name(ResourceName("hosts", host.host.id));
   out.set_identity(host.host.identity);
   out.set_state(host.host.retired ? v1::Host::RETIRED
                 : runtime.online  ? v1::Host::ONLINE
+                : seen            ? v1::Host::OFFLINE
                                   : v1::Host::ENROLLED);
   out.set_incarnation(runtime.incarnation);
   out.set_agent_version(runtime.agent_version);

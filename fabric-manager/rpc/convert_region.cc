@@ -6,6 +6,7 @@
 #include "fabric-manager/rpc/convert.h"
 #include "fabric-manager/rpc/timestamps.h"
 #include "fabric-manager/service/offers.h"
+#include "fabric-manager/service/pool_service.h"
 #include "proto/support/names.h"
 
 namespace cxlpool::fm {
@@ -104,6 +105,20 @@ void FillRegion(const Region& region, bool hardware_coherent, v1::Region* out) {
     FillTimestamp(region.expire_time, out->mutable_expire_time());
   }
   if (region.owner.has_value()) *out->mutable_owner() = ToProto(*region.owner);
+}
+
+void ForgetMadeUp(bool is_new, bool named, v1::Region* region) {
+  region->clear_etag();
+  region->clear_revision();
+  if (region->generation() >= kDryRunIds) region->clear_generation();
+  if (is_new) region->clear_tag();
+  if (is_new && !named) region->clear_name();
+  for (v1::Attachment& attachment : *region->mutable_attachments()) {
+    if (attachment.generation() >= kDryRunIds) attachment.clear_generation();
+    for (v1::Segment& segment : *attachment.mutable_segments()) {
+      if ((segment.serial() & ~kSerialBase) >= kDryRunIds) segment.clear_serial();
+    }
+  }
 }
 
 v1::Region ToProto(const Region& region, bool hardware_coherent) {

@@ -260,6 +260,7 @@ absl::StatusOr<ReleaseSpec> FromProto(const v1::ReleaseRegionRequest& request,
   spec.detach_all = request.detach_all();
   spec.force = request.force();
   spec.fence = request.fence();
+  spec.validate_only = request.validate_only();
   if (spec.force) spec.reason = request.reason();
   return spec;
 }

@@ -62,10 +62,22 @@ absl::Status CheckBatch(const Requests& requests) {
   return absl::OkStatus();
 }
 
-void FillResult(const absl::StatusOr<Committed>& outcome, bool hardware_coherent,
-                v1::BatchResult* out) {
+// Of a call that was only a question the answer says nothing that was made up for it.
+template <typename Request>
+void ForgetIfDry(const Request& request, v1::Region* region) {
+  if constexpr (requires { request.region_id(); }) {
+    if (request.validate_only()) ForgetMadeUp(true, !request.region_id().empty(), region);
+  } else if constexpr (requires { request.validate_only(); }) {
+    if (request.validate_only()) ForgetMadeUp(false, true, region);
+  }
+}
+
+template <typename Request>
+void FillResult(const Request& request, const absl::StatusOr<Committed>& outcome,
+                bool hardware_coherent, v1::BatchResult* out) {
   if (outcome.ok()) {
     FillRegion(*outcome->region, hardware_coherent, out->mutable_region());
+    ForgetIfDry(request, out->mutable_region());
     out->set_revision(outcome->revision);
     return;
   }
@@ -114,6 +126,7 @@ void PoolRpc::Change(UnaryCall<Request, Response>& call, Start start, More more)
   start(*std::move(spec), [this, &call, more](const absl::StatusOr<Committed>& committed) {
     if (committed.ok()) {
       FillRegion(*committed->region, hardware_coherent_, call.response()->mutable_region());
+      ForgetIfDry(call.request(), call.response()->mutable_region());
       call.response()->set_revision(committed->revision);
       more(*committed);
     }
@@ -140,7 +153,7 @@ void PoolRpc::Batch(UnaryCall<Request, Response>& call, Start start) {
       for (int i = 0; i < requests.size(); ++i) {
         v1::BatchResult* result = call.response()->add_results();
         result->set_request_id(requests.at(i).request_id());
-        FillResult(outcomes[static_cast<size_t>(i)], hardware_coherent_, result);
+        FillResult(requests.at(i), outcomes[static_cast<size_t>(i)], hardware_coherent_, result);
       }
       call.Finish(absl::OkStatus());
     });

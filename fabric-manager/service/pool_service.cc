@@ -5,13 +5,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::fm {
 namespace {
-
-// Ids for a plan that is thrown away: they must not cost a commit.
-constexpr uint64_t kDryRunIds = uint64_t{1} << 48;
 
 // Plans, and keeps nothing of it where only the plan is wanted.
 template <typename PlanIt>
@@ -19,6 +17,7 @@ absl::StatusOr<Proposal> Propose(const PlanIt& plan, bool validate_only, PlanCon
   PlanContext dry;
   if (validate_only) {
     dry = context;
+    // They must not cost a commit.
     dry.next_id = [next = kDryRunIds]() mutable { return next++; };
   }
   absl::StatusOr<Plan> made = plan(validate_only ? dry : context);
@@ -102,9 +101,12 @@ void PoolService::Detach(DetachSpec spec, DoneWith<Committed> done) {
 }
 
 void PoolService::Release(ReleaseSpec spec, DoneWith<Committed> done) {
-  if (spec.fence && spec.force) return ReleaseWithFence(std::move(spec), {}, std::move(done));
+  const bool validate_only = spec.validate_only && !CXLPOOL_MUTANT("dry-run-releases");
+  if (spec.fence && spec.force && !validate_only) {
+    return ReleaseWithFence(std::move(spec), {}, std::move(done));
+  }
   Audit audit = AuditOf(spec);
-  writer_->Submit(std::move(audit), Planning(&PlanRelease, std::move(spec), false),
+  writer_->Submit(std::move(audit), Planning(&PlanRelease, std::move(spec), validate_only),
                   std::move(done));
 }
 
@@ -125,6 +127,8 @@ void PoolService::ReleaseWithFence(ReleaseSpec spec, std::vector<std::string> fe
               [this, spec, fenced = std::move(fenced),
                done = std::move(done)](const absl::Status& status) mutable {
                 if (!status.ok()) return std::move(done)(status);
+                // It was current when the fence was found to be needed. The fence has changed it.
+                if (!CXLPOOL_MUTANT("fence-spoils-etag")) spec.etag.clear();
                 ReleaseWithFence(std::move(spec), std::move(fenced), std::move(done));
               });
       });
@@ -175,8 +179,12 @@ void PoolService::ReleaseBatch(std::vector<absl::StatusOr<ReleaseSpec>> specs, O
                    {{"field", "fence"}}}
                .ToStatus();
   }
+  const bool validate_only = std::any_of(specs.begin(), specs.end(), [](const auto& spec) {
+    return spec.ok() && spec->validate_only;
+  });
   writer_->SubmitBatch(std::move(audit), count,
-                       PlanningBatch(&PlanRelease, std::move(specs), false), std::move(done));
+                       PlanningBatch(&PlanRelease, std::move(specs), validate_only),
+                       std::move(done));
 }
 
 void PoolService::SubmitChange(Audit audit, PlanChange plan, Done done) {

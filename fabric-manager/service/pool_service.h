@@ -18,6 +18,9 @@ namespace cxlpool::fm {
 
 inline constexpr size_t kMaxBatch = 1000;  // Items of one batch.
 
+// Ids in a plan that is thrown away begin here: nothing ever has them.
+inline constexpr uint64_t kDryRunIds = uint64_t{1} << 48;
+
 class PoolService {
  public:
   PoolService(Executor* executor, Writer* writer, Reconciler* reconciler, HostSessions* sessions);
@@ -28,7 +31,8 @@ class PoolService {
   void Detach(DetachSpec spec, DoneWith<Committed> done);
   // With spec.fence the hosts that have it are fenced first, one after the other, each as by Fence;
   // only where nothing else stands in the release's way. An error of a fence is the answer: the
-  // Region stays as it is, and hosts that were fenced before stay fenced.
+  // Region stays as it is, and hosts that were fenced before stay fenced. With spec.validate_only
+  // nothing is fenced: FENCE_REQUIRED names who would be.
   void Release(ReleaseSpec spec, DoneWith<Committed> done);
   void Resize(ResizeSpec spec, bool validate_only, DoneWith<Committed> done);
   void Rename(RenameSpec spec, DoneWith<Committed> done);

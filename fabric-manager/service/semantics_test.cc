@@ -166,6 +166,41 @@ TEST_F(SemanticsTest, ACallThatFindsNothingToDoChangesNothing) {
   EXPECT_EQ(rig->watch.newest(), told);
 }
 
+TEST_F(SemanticsTest, AReleaseThatIsOnlyAskedAboutChangesNothing) {
+  Make(AllocateOn("kv", "host-a", 1));
+  const std::string etag = rig->Find("kv")->etag();
+  ReleaseSpec release = ReleaseOf("kv", 2);
+  release.validate_only = true;
+  EXPECT_EQ(ReasonOf(rig->Call(&PoolService::Release, release).status()), "REGION_ATTACHED");
+  release.detach_all = true;
+  const auto planned = rig->Call(&PoolService::Release, release);
+  ASSERT_TRUE(planned.ok()) << planned.status();
+  EXPECT_EQ(planned->region->state, RegionState::kReleasing);
+  // Nothing is fenced either: it is said who would be.
+  release.force = release.fence = true;
+  release.reason = "it hangs";
+  const absl::Status fence = rig->Call(&PoolService::Release, release).status();
+  EXPECT_EQ(ReasonOf(fence), "FENCE_REQUIRED");
+  rig->Run(absl::Milliseconds(300));
+  EXPECT_EQ(rig->Find("kv")->etag(), etag);
+  EXPECT_TRUE(Online(rig->Find("kv")));
+}
+
+// The fence itself changes the Region: the etag was current when the caller asked.
+TEST_F(SemanticsTest, AReleaseThatFencesTakesAnEtag) {
+  Make(AllocateOn("kv", "host-a", 1));
+  ReleaseSpec release = ReleaseOf("kv", 2);
+  release.force = release.fence = true;
+  release.reason = "it hangs";
+  release.etag = "stale";
+  EXPECT_EQ(ReasonOf(rig->Call(&PoolService::Release, release).status()), "ETAG_MISMATCH");
+  EXPECT_TRUE(Online(rig->Find("kv")));
+  release.etag = rig->Find("kv")->etag();
+  const auto released = rig->Call(&PoolService::Release, release);
+  EXPECT_TRUE(released.ok()) << released.status();
+  EXPECT_TRUE(rig->RunUntil([&] { return rig->Find("kv") == nullptr; }));
+}
+
 TEST_F(SemanticsTest, QuotaReservationAndHostCapHold) {
   const auto set = [&](const Tenant& tenant) {
     return rig->Do([&](Done done) { rig->pool.SetTenant("op", tenant, std::move(done)); });

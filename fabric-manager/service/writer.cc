@@ -90,7 +90,7 @@ absl::Status Writer::Load(StoreImage image) {
   if (absl::Status status = state_.Restore(records); !status.ok()) {
     return absl::DataLossError(
         absl::StrCat("the store's records do not make a sound pool: ", status.message(),
-                     "; run `cxlpool fsck`, or restore a backup"));
+                     "; run `cxlpool fsck DB`, or restore a backup"));
   }
   next_id_ = meta_.next_id;
   watch_->Reset(revision_);
