@@ -21,6 +21,9 @@ namespace cxlpool::fm {
 namespace {
 
 constexpr size_t kStep = 1000;  // Regions taken from the view at a time.
+// gRPC clients take messages of 4 MiB unless they are told otherwise, and one Region more may go
+// beyond this.
+constexpr size_t kPageBytes = 3 << 20;
 
 absl::Status Bad(std::string reason, std::string message, std::string remedy) {
   return Refusal{absl::StatusCode::kInvalidArgument,
@@ -157,16 +160,21 @@ void ListByName(const PoolView& view, const Query& query, bool hardware_coherent
                 v1::ListRegionsResponse* response) {
   std::string after = query.after.has_value() ? query.after->id : std::string();
   size_t examined = 0;
+  size_t bytes = 0;
   while (true) {
     const std::vector<RegionPtr> step = view.regions.List(after, kStep);
     for (const RegionPtr& region : step) {
-      if (static_cast<size_t>(response->regions_size()) == query.size || examined == kMaxExamined) {
+      if (static_cast<size_t>(response->regions_size()) == query.size || examined == kMaxExamined ||
+          bytes >= kPageBytes) {
         response->set_next_page_token(WriteToken(query.fits, 0, after));
         return;
       }
       ++examined;
       after = region->id;
-      if (query.Wanted(*region)) FillRegion(*region, hardware_coherent, response->add_regions());
+      if (!query.Wanted(*region)) continue;
+      v1::Region* const added = response->add_regions();
+      FillRegion(*region, hardware_coherent, added);
+      bytes += added->ByteSizeLong();
     }
     if (step.size() < kStep) return;
   }
@@ -211,13 +219,62 @@ void ListSorted(const PoolView& view, const Query& query, bool hardware_coherent
     after = step.back()->id;
   }
   std::sort_heap(heap.begin(), heap.end(), before);
-  for (const auto& [key, region] : heap) {
-    FillRegion(*region, hardware_coherent, response->add_regions());
+  size_t filled = 0;
+  for (size_t bytes = 0; filled < heap.size() && bytes < kPageBytes; ++filled) {
+    v1::Region* const added = response->add_regions();
+    FillRegion(*heap[filled].second, hardware_coherent, added);
+    bytes += added->ByteSizeLong();
   }
-  if (more) {
-    response->set_next_page_token(
-        WriteToken(query.fits, heap.back().first, heap.back().second->id));
+  if (more || filled < heap.size()) {
+    const Entry& last = heap[filled - 1];
+    response->set_next_page_token(WriteToken(query.fits, last.first, last.second->id));
   }
+}
+
+// Whether some Region is attached there, though nobody enrolled the host: the fabric may know it.
+bool IsUsed(const PoolView& view, const std::string& host) {
+  std::string after;
+  while (true) {
+    const std::vector<RegionPtr> step = view.regions.List(after, kStep);
+    for (const RegionPtr& region : step) {
+      if (region->FindAttachment(absl::string_view(host)) != nullptr) return true;
+    }
+    if (step.size() < kStep) return false;
+    after = step.back()->id;
+  }
+}
+
+// A name that nothing has would give an empty list, which looks like an answer.
+absl::Status CheckNames(const PoolView& view, const Query& query) {
+  using Field = RegionFilter::Field;
+  std::vector<std::pair<Field, std::string>> names = query.filter.Names();
+  if (!query.host.empty()) names.emplace_back(Field::kHost, query.host);
+  for (const auto& [field, id] : names) {
+    const auto unknown = [&, id = id](const char* what, const char* reason) {
+      return Refusal{absl::StatusCode::kNotFound,
+                     reason,
+                     absl::StrCat("there is no ", what, " \"", id.substr(0, 80), "\""),
+                     absl::StrCat("see `cxlpool ", what, " list`"),
+                     {{what, id.substr(0, 80)}}}
+          .ToStatus();
+    };
+    const auto has = [id = id](const auto& list, auto id_of) {
+      return list == nullptr || std::any_of(list->begin(), list->end(),
+                                            [&](const auto& one) { return id_of(one) == id; });
+    };
+    if (field == Field::kHost && !view.hosts.contains(id) && !IsUsed(view, id)) {
+      return unknown("host", "UNKNOWN_HOST");
+    }
+    if (field == Field::kDevice &&
+        !has(view.devices, [](const DeviceView& one) { return one.device.id; })) {
+      return unknown("device", "UNKNOWN_DEVICE");
+    }
+    if (field == Field::kTenant &&
+        !has(view.tenants, [](const TenantView& one) { return one.tenant.id; })) {
+      return unknown("tenant", "UNKNOWN_TENANT");
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -226,6 +283,9 @@ absl::Status ListRegions(const PoolView& view, const v1::ListRegionsRequest& req
                          bool hardware_coherent, v1::ListRegionsResponse* response) {
   const auto query = ReadQuery(request);
   if (!query.ok()) return query.status();
+  if (!query->after.has_value()) {
+    if (absl::Status status = CheckNames(view, *query); !status.ok()) return status;
+  }
   if (query->order.natural()) {
     ListByName(view, *query, hardware_coherent, response);
   } else {

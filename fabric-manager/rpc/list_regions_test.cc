@@ -28,6 +28,8 @@ Region Make(int number) {
 
 class ListRegionsTest : public testing::Test {
  protected:
+  ListRegionsTest() { view_.hosts["host-a"] = std::make_shared<HostView>(); }
+
   void Put(const Region& region) {
     view_.regions = view_.regions.With({{std::make_shared<const Region>(region)}});
   }
@@ -200,6 +202,48 @@ TEST_F(ListRegionsTest, RefusesWhatItDoesNotKnow) {
   v1::ListRegionsRequest request;
   request.set_host("Host A");
   EXPECT_EQ(ReasonFor(List(request)), "BAD_NAME");
+}
+
+TEST_F(ListRegionsTest, ANameThatNothingHasIsAnErrorAndNoEmptyList) {
+  Put(Make(1));
+  Region attached = Make(2);
+  attached.attachments.emplace_back();
+  attached.attachments[0].host = "host-b";  // Known to the fabric, enrolled by nobody.
+  Put(attached);
+  auto devices = std::make_shared<std::vector<DeviceView>>(1);
+  devices->front().device.id = "cmm-0";
+  view_.devices = devices;
+  auto tenants = std::make_shared<std::vector<TenantView>>(1);
+  tenants->front().tenant.id = "odd";
+  view_.tenants = tenants;
+  const auto reason = [&](const std::string& filter) {
+    return ReasonOf(List(Ask(8, filter, "")).status());
+  };
+  EXPECT_EQ(reason("host = host-z"), "UNKNOWN_HOST");
+  EXPECT_EQ(reason("host != host-z"), "UNKNOWN_HOST");
+  EXPECT_EQ(reason("host = host-b"), "");
+  EXPECT_EQ(reason("device = cmm-9"), "UNKNOWN_DEVICE");
+  EXPECT_EQ(reason("device = cmm-0"), "");
+  EXPECT_EQ(reason("tenant = nobody"), "UNKNOWN_TENANT");
+  EXPECT_EQ(reason("tenant = odd"), "");
+  v1::ListRegionsRequest request;
+  request.set_host("hosts/host-z");
+  EXPECT_EQ(ReasonOf(List(request).status()), "UNKNOWN_HOST");
+}
+
+TEST_F(ListRegionsTest, APageEndsBeforeItIsTooLargeForAClient) {
+  for (int i = 0; i < 40; ++i) {
+    Region large = Make(i);
+    large.state_reason = std::string(300'000, 'x');
+    Put(large);
+  }
+  for (const char* order : {"", "size_bytes desc"}) {
+    const auto page = List(Ask(1000, "", order));
+    ASSERT_TRUE(page.ok());
+    EXPECT_LT(page->ByteSizeLong(), 4u << 20);
+    EXPECT_NE(page->next_page_token(), "");
+    EXPECT_EQ(ListAll(Ask(1000, "", order)).size(), 40u);
+  }
 }
 
 }  // namespace

@@ -10,7 +10,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
+#include "proto/support/byte_size.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::fm {
@@ -45,7 +47,7 @@ class RegionFilterParser {
   using Field = RegionFilter::Field;
   using Operator = RegionFilter::Operator;
 
-  enum class Kind { kName, kCollection, kState, kSharing, kNumber };
+  enum class Kind { kName, kCollection, kState, kSharing, kSize, kNumber };
   struct FieldRule {
     absl::string_view word;
     Field field;
@@ -59,7 +61,7 @@ class RegionFilterParser {
       {"device", Field::kDevice, Kind::kCollection, "devices/"},
       {"state", Field::kState, Kind::kState, ""},
       {"sharing", Field::kSharing, Kind::kSharing, ""},
-      {"size_bytes", Field::kSizeBytes, Kind::kNumber, ""},
+      {"size_bytes", Field::kSizeBytes, Kind::kSize, ""},
       {"owner_uid", Field::kOwnerUid, Kind::kNumber, ""},
       {"revision", Field::kRevision, Kind::kNumber, ""},
   }};
@@ -125,12 +127,13 @@ class RegionFilterParser {
 
   static bool MayStand(Kind kind, Operator op) {
     if (op == Operator::kEqual || op == Operator::kNotEqual) return true;
-    return op == Operator::kContains ? kind == Kind::kName : kind == Kind::kNumber;
+    return op == Operator::kContains ? kind == Kind::kName
+                                     : kind == Kind::kNumber || kind == Kind::kSize;
   }
   static absl::string_view Operators(Kind kind) {
-    return kind == Kind::kName     ? "=, != or :"
-           : kind == Kind::kNumber ? "=, !=, <, <=, > or >="
-                                   : "= or !=";
+    if (kind == Kind::kName) return "=, != or :";
+    const bool ordered = kind == Kind::kNumber || kind == Kind::kSize;
+    return ordered ? "=, !=, <, <=, > or >=" : "= or !=";
   }
 
   bool ReadValue(std::string& value) {
@@ -159,6 +162,13 @@ class RegionFilterParser {
       case Kind::kNumber:
         if (absl::SimpleAtoi(value, &comparison.number)) return absl::OkStatus();
         return BadAt(at, absl::StrCat("write ", rule.word, " as a whole number"));
+      case Kind::kSize: {
+        const auto size = ParseByteSize(value);
+        if (!size.ok())
+          return BadAt(at, absl::StrCat("write ", rule.word, " in bytes, or as 1GiB"));
+        comparison.number = *size;
+        return absl::OkStatus();
+      }
       case Kind::kState:
         return ReadEnum(at, value, comparison.number, RegionState::kReserved,
                         RegionState::kQuarantined);
@@ -171,10 +181,11 @@ class RegionFilterParser {
   template <typename Enum>
   absl::Status ReadEnum(size_t at, const std::string& value, uint64_t& number, Enum first,
                         Enum last) {
+    const std::string wanted = absl::StrReplaceAll(absl::AsciiStrToUpper(value), {{"-", "_"}});
     std::string known;
     for (auto i = static_cast<uint64_t>(first); i <= static_cast<uint64_t>(last); ++i) {
       const absl::string_view word = ToString(static_cast<Enum>(i));
-      if (value == word) {
+      if (wanted == word) {
         number = i;
         return absl::OkStatus();
       }
@@ -205,6 +216,17 @@ class RegionFilterParser {
 
 absl::StatusOr<RegionFilter> RegionFilter::Parse(absl::string_view text) {
   return RegionFilterParser(text).Parse();
+}
+
+std::vector<std::pair<RegionFilter::Field, std::string>> RegionFilter::Names() const {
+  std::vector<std::pair<Field, std::string>> names;
+  for (const Comparison& comparison : all_) {
+    const Field field = comparison.field;
+    if (field == Field::kHost || field == Field::kDevice || field == Field::kTenant) {
+      names.emplace_back(field, comparison.text);
+    }
+  }
+  return names;
 }
 
 bool RegionFilter::Matches(const Region& region) const {

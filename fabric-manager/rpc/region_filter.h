@@ -9,13 +9,15 @@
 //
 // `name : kv` holds where the name contains kv. A Region has several hosts and devices: `=` holds
 // where one of them is it, `!=` where none is. A Region without owner is nobody's: of owner_uid
-// `!=` holds alone. Names may be short or whole (`ml`, `tenants/ml`). Pure; a parsed filter may be
-// used by any thread.
+// `!=` holds alone. Names may be short or whole (`ml`, `tenants/ml`), sizes with a unit (`1GiB`),
+// states and sharings in any case and with "-" for "_" (`single-writer`). Pure; a parsed filter may
+// be used by any thread.
 #ifndef CXLPOOL_FABRIC_MANAGER_RPC_REGION_FILTER_H_
 #define CXLPOOL_FABRIC_MANAGER_RPC_REGION_FILTER_H_
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -35,9 +37,6 @@ class RegionFilter {
 
   bool Matches(const Region& region) const;
 
- private:
-  friend class RegionFilterParser;
-
   enum class Field : uint8_t {
     kName,
     kTenant,
@@ -49,6 +48,12 @@ class RegionFilter {
     kOwnerUid,
     kRevision,
   };
+  // The hosts, devices and tenants that it names, without their collection.
+  std::vector<std::pair<Field, std::string>> Names() const;
+
+ private:
+  friend class RegionFilterParser;
+
   enum class Operator : uint8_t {
     kEqual,
     kNotEqual,
