@@ -217,10 +217,10 @@ absl::StatusOr<FmConfig> ParseFmConfig(const std::string& text, const std::strin
     const bool insecure = listen.Bool("insecure", false);
     config.listen.push_back({listen.AddressText("address", insecure), insecure});
     if (!insecure && !toml->Has("tls")) {
-      listen.Fail(
-          "address", "needs TLS, and there is no [tls]",
-          "add [tls] with ca, cert and key (cxlpool pki makes them), or insecure = true for "
-          "a Unix socket or a loopback address");
+      listen.Fail("address", "needs TLS, and there is no [tls]",
+                  "add [tls] with ca, cert and key (`cxlpool pki issue manager fm` makes them), or "
+                  "insecure = true for "
+                  "a Unix socket or a loopback address");
     }
   }
   if (config.listen.empty()) toml->Fail("listen", "is missing", "add a [[listen]] with an address");

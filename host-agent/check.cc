@@ -45,9 +45,9 @@ Finding FindingOf(std::string id, const absl::Status& status, std::string what) 
   std::optional<Refusal> refusal = RefusalOf(status);
   if (!refusal.has_value()) {
     return {std::move(id), Verdict::kMissing, std::string(status.message()),
-            "mend what it says and check again"};
+            "fix what it says and check again"};
   }
-  if (refusal->remedy.empty()) refusal->remedy = "mend what it says and check again";
+  if (refusal->remedy.empty()) refusal->remedy = "fix what it says and check again";
   return {std::move(id), Verdict::kMissing, std::move(refusal->message),
           std::move(refusal->remedy)};
 }

@@ -324,7 +324,7 @@ int main(int argc, char** argv) {
   app.add_flag("--check-config", only_config, "Check the configuration and exit");
   app.set_version_flag("--version", "cxlpool-agent " CXLPOOL_VERSION);
   CLI::App* check = app.add_subcommand(
-      "check", "Examine this machine: what is missing, and how to mend it. Exits 0 if it is fit");
+      "check", "Examine this machine: what is missing, and how to fix it. Exits 0 if it is fit");
   std::string output = "table";
   bool offline = false;
   check->add_option("-o,--output", output, "For people or for programs")
@@ -335,7 +335,9 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version.
+    std::cerr << "cxlpool-agent: " << error.what() << " (see cxlpool-agent --help)\n";
+    return 2;
   }
   if (check->parsed()) return cxlpool::agent::Check(file, output == "json", offline);
   const auto config = cxlpool::agent::LoadAgentConfig(file);

@@ -2,8 +2,6 @@
 
 #include <numeric>
 
-#include "absl/strings/str_cat.h"
-
 namespace cxlpool::fm {
 
 std::optional<uint64_t> RoundUp(uint64_t bytes, uint64_t unit) {
@@ -19,14 +17,6 @@ std::optional<uint64_t> CommonUnit(uint64_t a, uint64_t b) {
   const uint64_t factor = b / std::gcd(a, b);
   if (a > UINT64_MAX / factor) return std::nullopt;
   return a * factor;
-}
-
-std::string FormatBytes(uint64_t bytes) {
-  if (bytes == 0) return "0 bytes";
-  if (bytes % kGiB == 0) return absl::StrCat(bytes / kGiB, " GiB");
-  if (bytes % kMiB == 0) return absl::StrCat(bytes / kMiB, " MiB");
-  if (bytes % kKiB == 0) return absl::StrCat(bytes / kKiB, " KiB");
-  return absl::StrCat(bytes, " bytes");
 }
 
 }  // namespace cxlpool::fm

@@ -8,6 +8,8 @@
 #include <optional>
 #include <string>
 
+#include "proto/support/byte_size.h"
+
 namespace cxlpool::fm {
 
 inline constexpr uint64_t kKiB = uint64_t{1} << 10;
@@ -21,8 +23,8 @@ std::optional<uint64_t> RoundUp(uint64_t bytes, uint64_t unit);
 // The smallest unit that is a multiple of both; 0 counts as "no demand". Nothing on overflow.
 std::optional<uint64_t> CommonUnit(uint64_t a, uint64_t b);
 
-// For people, exact: in the largest unit that divides it ("48 GiB", "1536 MiB", "1000 bytes").
-std::string FormatBytes(uint64_t bytes);
+// For people.
+inline std::string FormatBytes(uint64_t bytes) { return FormatByteSize(bytes); }
 
 }  // namespace cxlpool::fm
 

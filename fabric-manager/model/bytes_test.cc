@@ -26,13 +26,5 @@ TEST(BytesTest, ACommonUnitSuitsBoth) {
   EXPECT_EQ(CommonUnit(UINT64_MAX, UINT64_MAX - 1), std::nullopt);
 }
 
-TEST(BytesTest, FormatsExactly) {
-  EXPECT_EQ(FormatBytes(48 * kGiB), "48 GiB");
-  EXPECT_EQ(FormatBytes(1536 * kMiB), "1536 MiB");
-  EXPECT_EQ(FormatBytes(4096), "4 KiB");
-  EXPECT_EQ(FormatBytes(1000), "1000 bytes");
-  EXPECT_EQ(FormatBytes(0), "0 bytes");
-}
-
 }  // namespace
 }  // namespace cxlpool::fm

@@ -136,7 +136,7 @@ absl::Status CheckHost(const PoolState& state, absl::string_view host) {
   if (!runtime.unfit_reason.empty()) {
     return refuse(absl::StatusCode::kFailedPrecondition, "HOST_UNFIT",
                   absl::StrCat("is unfit: ", runtime.unfit_reason),
-                  "mend that there; `cxlpool-agent check` on it tells more");
+                  "fix that there; `cxlpool-agent check` on it tells more");
   }
   if (!runtime.fabric_reachable) {
     return refuse(absl::StatusCode::kUnavailable, "HOST_UNREACHABLE",

@@ -49,7 +49,7 @@ absl::Status Unseen(const ExtentRequest& request) {
                                 : absl::StrCat("device \"", request.device, "\" is not");
   return Unfit("DEVICE_UNREACHABLE",
                absl::StrCat(request.label, ": ", which, " seen by the fabric now"),
-               "mend the fabric, or name another device",
+               "fix the fabric, or name another device",
                request.device.empty() ? RefusalData() : RefusalData{{"device", request.device}});
 }
 
@@ -66,7 +66,11 @@ absl::Status NoneInService(const PlacementTask& task) {
   return Unfit(draining ? "DEVICE_DRAINING" : "DEVICE_FAILED",
                absl::StrCat(task.request.label, ": none of the pool's devices is in service; \"",
                             best->id, "\" ", draining ? "is draining" : "has failed"),
-               "add a device (cxlpool device add)", {{"device", best->id}});
+               draining
+                   ? absl::StrCat("put it back: `cxlpool device add ", best->id, "`")
+                   : "put devices back that were removed (`cxlpool device list`), or configure "
+                     "new ones",
+               {{"device", best->id}});
 }
 
 absl::Status NoPath(const ExtentRequest& request) {
@@ -76,7 +80,7 @@ absl::Status NoPath(const ExtentRequest& request) {
   if (!request.device.empty()) metadata.emplace_back("device", request.device);
   return Unfit("NO_PATH",
                absl::StrCat(request.label, ": no path leads host \"", request.host, "\" to ", what),
-               request.device.empty() ? "use another host, or mend the topology (cxlpool topology)"
+               request.device.empty() ? "use another host, or fix the topology (`cxlpool topology`)"
                                       : "name another device, or use another host",
                std::move(metadata));
 }

@@ -97,7 +97,7 @@ TEST_F(PlaceExtentsTest, FragmentedSaysWhatWouldFit) {
   EXPECT_EQ(MetadataOf(status, "largest_free_bytes"), absl::StrCat(2560 * kMiB));
   EXPECT_EQ(MetadataOf(status, "extents"), "2");
   EXPECT_EQ(status.message(),
-            "region \"kv\" needs 3 GiB in one extent; largest free is 2560 MiB on cmm-1 "
+            "region \"kv\" needs 3 GiB in one extent; largest free is 2.5 GiB on cmm-1 "
             "(use --max-extents 2)");
 }
 

@@ -41,7 +41,7 @@ absl::Status CheckExtents(const PoolState& state, const Region& region, const At
       return Refuse(absl::StatusCode::kFailedPrecondition, "DEVICE_UNREACHABLE",
                     absl::StrCat(LabelOf(region), " has bytes on device \"", extent.device.str(),
                                  "\", which the fabric does not see now"),
-                    "mend the fabric and retry", {{"device", extent.device.str()}});
+                    "fix the fabric and retry", {{"device", extent.device.str()}});
     }
     for (const uint64_t unit : {runtime.region_granule_bytes, block}) {
       if (unit == 0 || extent.length_bytes % unit == 0) continue;

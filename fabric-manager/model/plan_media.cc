@@ -109,9 +109,9 @@ Change QuarantineBad(const PoolState& state, const Region& region, size_t first_
     kept->create_time = context.now;
     kept->revision = context.revision;
     kept->state = RegionState::kQuarantined;
-    kept->state_reason =
-        absl::StrCat("MEDIA_ERROR: ", bad.reason, ", when Region \"", region.id,
-                     "\" had it; release it with force once the device is mended or trusted again");
+    kept->state_reason = absl::StrCat(
+        "MEDIA_ERROR: ", bad.reason, ", when Region \"", region.id,
+        "\" had it; release it with force once the device is repaired or trusted again");
     kept->extents = {extent};
     kept->requested_bytes = extent.length_bytes;
     kept->bad = {{0, bad.reason}};

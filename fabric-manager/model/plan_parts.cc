@@ -178,15 +178,18 @@ absl::StatusOr<std::vector<Segment>> MakeSegments(const PoolState& state, absl::
   const uint64_t attached = state.AttachedBytes(host, region.tenant);
   if (tenant != nullptr && tenant->host_cap_bytes != 0 &&
       more > tenant->host_cap_bytes - std::min(tenant->host_cap_bytes, attached)) {
-    return Refuse(absl::StatusCode::kResourceExhausted, "HOST_CAP_EXCEEDED",
-                  absl::StrCat(label, " would bring ", FormatBytes(more), " to host \"", host,
-                               "\"; tenant \"", tenant->id, "\" has ", FormatBytes(attached),
-                               " there and may have ", FormatBytes(tenant->host_cap_bytes)),
-                  "detach a Region of the tenant there, or raise its cap (cxlpool tenant set)",
-                  {{"tenant", tenant->id},
-                   {"host", host},
-                   {"attached_bytes", absl::StrCat(attached)},
-                   {"host_cap_bytes", absl::StrCat(tenant->host_cap_bytes)}});
+    return Refuse(
+        absl::StatusCode::kResourceExhausted, "HOST_CAP_EXCEEDED",
+        absl::StrCat(label, " would bring ", FormatBytes(more), " to host \"", host,
+                     "\"; tenant \"", tenant->id, "\" has ", FormatBytes(attached),
+                     " there and may have ", FormatBytes(tenant->host_cap_bytes)),
+        absl::StrCat("detach a Region of the tenant there, or raise its cap: `cxlpool tenant "
+                     "set ",
+                     tenant->id, " --host-cap SIZE`"),
+        {{"tenant", tenant->id},
+         {"host", host},
+         {"attached_bytes", absl::StrCat(attached)},
+         {"host_cap_bytes", absl::StrCat(tenant->host_cap_bytes)}});
   }
   for (Segment& segment : placed->segments) {
     segment.extent_index += static_cast<uint32_t>(first_extent);
@@ -225,21 +228,24 @@ absl::Status CheckTenant(const PoolState& state, absl::string_view label, const 
   if (known == nullptr && id != kDefaultTenant) {
     return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_TENANT",
                   absl::StrCat("there is no tenant ", Quoted(id)),
-                  "see `cxlpool tenant list`, or make it with `cxlpool tenant set`",
+                  absl::StrCat("see `cxlpool tenant list`, or make it: `cxlpool tenant set ",
+                               id.substr(0, 80), "`"),
                   {{"tenant", id}});
   }
   const Interned tenant(id);  // Only now: names that somebody made up are not kept.
   const uint64_t held = state.UseOf(tenant).held_bytes;
   if (known != nullptr && known->quota_bytes != 0 &&
       more_bytes > known->quota_bytes - std::min(known->quota_bytes, held)) {
-    return Refuse(absl::StatusCode::kResourceExhausted, "QUOTA_EXCEEDED",
-                  absl::StrCat(label, " needs ", FormatBytes(more_bytes), "; tenant \"",
-                               tenant.str(), "\" holds ", FormatBytes(held), " of its quota of ",
-                               FormatBytes(known->quota_bytes)),
-                  "release a Region of the tenant, or raise its quota (cxlpool tenant set)",
-                  {{"tenant", tenant.str()},
-                   {"held_bytes", absl::StrCat(held)},
-                   {"quota_bytes", absl::StrCat(known->quota_bytes)}});
+    return Refuse(
+        absl::StatusCode::kResourceExhausted, "QUOTA_EXCEEDED",
+        absl::StrCat(label, " needs ", FormatBytes(more_bytes), "; tenant \"", tenant.str(),
+                     "\" holds ", FormatBytes(held), " of its quota of ",
+                     FormatBytes(known->quota_bytes)),
+        absl::StrCat("release a Region of the tenant, or raise its quota: `cxlpool tenant set ",
+                     tenant.str(), " --quota SIZE`"),
+        {{"tenant", tenant.str()},
+         {"held_bytes", absl::StrCat(held)},
+         {"quota_bytes", absl::StrCat(known->quota_bytes)}});
   }
   const uint64_t promised = state.ReservedForOthers(tenant);
   if (promised == 0) return absl::OkStatus();
@@ -251,7 +257,7 @@ absl::Status CheckTenant(const PoolState& state, absl::string_view label, const 
       absl::StatusCode::kResourceExhausted, "RESERVED_FOR_OTHERS",
       absl::StrCat(label, " needs ", FormatBytes(more_bytes), "; of ", FormatBytes(free),
                    " that are free, ", FormatBytes(promised), " are reserved for other tenants"),
-      "release a Region, or lower a reservation (cxlpool tenant list)",
+      "release a Region, or lower a reservation (`cxlpool tenant list`)",
       {{"tenant", tenant.str()},
        {"free_bytes", absl::StrCat(free)},
        {"reserved_bytes", absl::StrCat(promised)}});
@@ -271,7 +277,7 @@ absl::StatusOr<uint64_t> UnitFor(const PoolState& state, absl::string_view host,
       return Refuse(absl::StatusCode::kFailedPrecondition, "GRANULE_MISMATCH",
                     absl::StrCat("no size is a multiple of what the hosts report; host \"", id,
                                  "\" has regions of ", FormatBytes(runtime.region_granule_bytes)),
-                    "see `cxlpool host list`, and mend that host's agent", {{"host", id}});
+                    "see `cxlpool host list`, and fix that host's agent", {{"host", id}});
     }
   }
   return *unit;

@@ -51,7 +51,9 @@ absl::StatusOr<Change> PlanRemoveTenant(const PoolState& state, const std::strin
   if (tenant == kDefaultTenant) {
     return Refuse(absl::StatusCode::kFailedPrecondition, "TENANT_IS_DEFAULT",
                   "tenant \"default\" is always there",
-                  "set its limits to 0 instead (cxlpool tenant set default)", {{"tenant", tenant}});
+                  "take its limits away instead: `cxlpool tenant set default --quota none "
+                  "--reserved none --host-cap none`",
+                  {{"tenant", tenant}});
   }
   const Tenant* known = state.FindTenant(tenant);
   if (known == nullptr) {

@@ -65,7 +65,7 @@ absl::Status CheckLink(const TopologySpec::Link& link, const Kinds& kinds) {
   for (const std::string& end : {link.a, link.b}) {
     if (kinds.contains(end)) continue;
     return bad(absl::StrCat("names \"", end, "\", which is no host, switch or device"),
-               "mend the name, or add the node");
+               "fix the name, or add the node");
   }
   const Kind a = kinds.at(link.a);
   const Kind b = kinds.at(link.b);
@@ -91,7 +91,7 @@ absl::Status CheckLinks(const TopologySpec& spec, const Kinds& kinds) {
     if (device.heads == 0 || links[device.id] <= device.heads) continue;
     return Bad(absl::StrCat("device \"", device.id, "\" has ", links[device.id], " links and ",
                             device.heads, " heads"),
-               "take links away, or mend `heads`", {{"node", device.id}});
+               "take links away, or fix `heads`", {{"node", device.id}});
   }
   return absl::OkStatus();
 }

@@ -77,7 +77,7 @@ TEST(TopologyTest, ASparsePodHasNoSwitch) {
   EXPECT_EQ(topology.Find("host-a", "cmm-2")->slots, (Slots{4}));
   spec.links.push_back(Link("host-c", "cmm-0"));
   EXPECT_EQ(Refusal(spec),
-            "topology: device \"cmm-0\" has 3 links and 2 heads (take links away, or mend "
+            "topology: device \"cmm-0\" has 3 links and 2 heads (take links away, or fix "
             "`heads`)");
 }
 
@@ -190,7 +190,7 @@ TEST(BadTopologyTest, NamesWhatIsWrong) {
     return Refusal(bad);
   };
   EXPECT_EQ(with(Link("host-a", "sw9")),
-            "topology: link host-a - sw9 names \"sw9\", which is no host, switch or device (mend "
+            "topology: link host-a - sw9 names \"sw9\", which is no host, switch or device (fix "
             "the name, or add the node)");
   EXPECT_EQ(with(Link("host-a", "host-b")),
             "topology: link host-a - host-b is between two hosts (link each of them to a switch, "

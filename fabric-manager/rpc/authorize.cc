@@ -109,7 +109,7 @@ absl::Status RoleNotAllowed(const PeerIdentity& identity, absl::string_view path
       absl::StatusCode::kPermissionDenied,
       "ROLE_NOT_ALLOWED",
       absl::StrCat(identity.uri, " is ", NameOf(identity.role), " and may not call ", method),
-      "use a certificate of another role (cxlpool pki issue)",
+      "use a certificate of another role (`cxlpool pki issue operator NAME`)",
       {{"identity", identity.uri}, {"method", method}}}
       .ToStatus();
 }

@@ -77,8 +77,8 @@ class Server final : public RpcServer {
           return Refusal{absl::StatusCode::kInvalidArgument,
                          "NO_TLS",
                          absl::StrCat("address ", listen.address, " needs TLS"),
-                         "set [tls] ca, cert and key (cxlpool pki init, pki issue manager fm), or "
-                         "mark a loopback address insecure",
+                         "set [tls] ca, cert and key (`cxlpool pki issue manager fm` makes them), "
+                         "or mark a loopback address insecure",
                          {}}
               .ToStatus();
         }

@@ -36,7 +36,7 @@ v1::ManagerMessage Offer(const std::string& name, uint64_t session = kSession) {
 }
 
 absl::Status Refused(absl::StatusCode code, const std::string& reason) {
-  return Refusal{code, reason, "refused", "mend it", {}}.ToStatus();
+  return Refusal{code, reason, "refused", "fix it", {}}.ToStatus();
 }
 
 class GrpcManagerLinkTest : public ::testing::Test {

@@ -11,7 +11,7 @@ absl::Status UnaryCalls::Enter(const std::shared_ptr<grpc::ClientContext>& conte
     return Refusal{absl::StatusCode::kUnavailable,
                    "MANAGER_UNREACHABLE",
                    "the host agent is stopping",
-                   "retry with the same request_id once it runs again",
+                   "call again once it runs again",
                    {}}
         .ToStatus();
   }
@@ -19,7 +19,7 @@ absl::Status UnaryCalls::Enter(const std::shared_ptr<grpc::ClientContext>& conte
     return Refusal{absl::StatusCode::kResourceExhausted,
                    "QUEUE_FULL",
                    absl::StrCat(kMaxCalls, " calls to the fabric manager are under way"),
-                   "retry later with the same request_id",
+                   "call again later",
                    {}}
         .ToStatus();
   }

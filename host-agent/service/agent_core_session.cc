@@ -105,7 +105,8 @@ void AgentCore::OnLost(absl::Status why, bool permanent) {
   // The link dials for as long as it takes: each reason is said once, not once a try.
   const std::string said(why.message());
   if (permanent || (!session_up_ && !ReasonOf(why).empty() && said != last_lost_)) {
-    LogError(kSubject, "the manager refuses this agent: ", said);
+    const bool refused = permanent || !(absl::IsUnavailable(why) || absl::IsDeadlineExceeded(why));
+    LogError(kSubject, refused ? "the manager refuses this agent: " : "", said);
   } else if (session_up_) {
     LogWarning(kSubject, "lost the manager: ", said);
   }

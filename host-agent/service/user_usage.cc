@@ -57,7 +57,7 @@ absl::Status UserUsageTable::Begin(const std::string& request_id, uint32_t uid, 
     return Refusal{absl::StatusCode::kResourceExhausted,
                    "QUEUE_FULL",
                    absl::StrCat(kMaxUnderWay, " allocations of users with limits are under way"),
-                   "retry later with the same request_id",
+                   "call again later",
                    {}}
         .ToStatus();
   }

@@ -38,8 +38,9 @@ int VerifyBytes(const Region& region, const Flags& flags) {
   const Stopwatch stopwatch;
   const Mismatches mismatches = flags.expect_zero ? VerifyZero(mapping->bytes())
                                                   : VerifyPattern(mapping->bytes(), flags.seed);
-  PrintRate(flags.expect_zero ? "verified zero in" : "verified", mapping->bytes().size(),
-            region.name(), stopwatch.Seconds());
+  const char* const verified = flags.expect_zero ? "verified zero in" : "verified";
+  PrintRate(mismatches.words == 0 ? verified : "read", mapping->bytes().size(), region.name(),
+            stopwatch.Seconds());
   const int outcome = Judge(kProgram, mismatches, mapping->bytes().size());
   HoldFor(flags.hold_seconds);
   return outcome;
@@ -96,7 +97,8 @@ int UseNode(const Region& region, const Flags& flags) {
   const Stopwatch stopwatch;
   FillPattern(range, flags.seed);
   const Mismatches mismatches = VerifyPattern(range, flags.seed);
-  PrintRate("wrote and verified", bytes, "node " + std::to_string(node), stopwatch.Seconds());
+  PrintRate(mismatches.words == 0 ? "wrote and verified" : "wrote and read", bytes,
+            "node " + std::to_string(node), stopwatch.Seconds());
   const int placed = ReportPages(range, node);
   const int judged = Judge(kProgram, mismatches, bytes);
   HoldFor(flags.hold_seconds);

@@ -48,7 +48,7 @@ absl::StatusOr<PeerIdentity> IdentityOf(const grpc::AuthContext& context) {
                    "NO_IDENTITY",
                    absl::StrCat("the certificate has ", uris.size(),
                                 " URIs as subject alternative names; want exactly one"),
-                   "issue it with cxlpool pki issue",
+                   "issue it with `cxlpool pki issue ROLE NAME`",
                    {}}
         .ToStatus();
   }

@@ -60,12 +60,12 @@ absl::Status TransportStatus(absl::StatusCode code, const std::string& message,
     refusal.reason = "MANAGER_UNREACHABLE";
     refusal.message = absl::StrCat("cannot reach the fabric manager at ", peer, ": ", message);
     refusal.remedy = tls ? "check tls.ca, tls.cert, tls.key and tls.server_name on both sides"
-                         : "check that cxlpool-fm runs there and that both sides use TLS, or "
-                           "neither; then retry with the same request_id";
+                         : "check that cxlpool-fm runs there, and that both sides use TLS or "
+                           "neither";
   } else if (code == absl::StatusCode::kDeadlineExceeded) {
     refusal.reason = "NO_ANSWER";
     refusal.message = absl::StrCat("the fabric manager at ", peer, " has not answered in time");
-    refusal.remedy = "retry with the same request_id";
+    refusal.remedy = "try again, or allow more time";
   } else {
     return absl::Status(code, message);
   }

@@ -49,7 +49,7 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, absl::string_view 
     return Refuse(missing ? absl::StatusCode::kNotFound : absl::StatusCode::kFailedPrecondition,
                   "TLS_FILE",
                   absl::StrCat("cannot read ", what, " ", path, ": ", std::strerror(errno)),
-                  missing ? "make it with cxlpool pki, or name the right file"
+                  missing ? "make it with `cxlpool pki issue ROLE NAME`, or name the right file"
                           : "let this program's user read it");
   }
   struct stat found;
@@ -108,8 +108,8 @@ std::string RenewCommand(const CertificateFacts& leaf) {
                            : identity.role == Role::kOperator ? "operator"
                                                               : nullptr;
   if (role == nullptr) return "have its authority issue a new one";
-  return absl::StrCat("issue a new one where the pool's authority is kept (cxlpool pki renew ",
-                      role, " ", identity.name, ") and put it in its place");
+  return absl::StrCat("issue a new one where the pool's authority is kept (`cxlpool pki renew ",
+                      role, " ", identity.name, "`) and put it in its place");
 }
 
 absl::Status CheckTimes(const CertificateFacts& facts, const std::string& file,
@@ -180,8 +180,9 @@ absl::Status JudgeCertificate(const CertificateFacts& leaf, const CertificateUse
                              : manager             ? "cxlpool://manager/NAME"
                                                    : absl::StrCat("cxlpool://host/", use.host);
   const std::string issue =
-      manager ? "make one for the manager: cxlpool pki issue manager fm"
-              : absl::StrCat("use this host's own certificate: cxlpool pki issue host ", use.host);
+      manager ? "make one for the manager: `cxlpool pki issue manager fm`"
+              : absl::StrCat("use this host's own certificate: `cxlpool pki issue host ", use.host,
+                             "`");
   if (leaf.uris.size() != 1) {
     return Precondition(
         "NO_IDENTITY",
@@ -262,9 +263,10 @@ absl::StatusOr<TlsMaterial> LoadTls(const TlsFiles& files, const CertificateUse&
   absl::StatusOr<std::vector<CertificateFacts>> all = ReadCertificates(material.ca);
   if (!all.ok()) return all.status();
   material.authority = (*all)[*authority];
-  if (absl::Status status = CheckTimes(material.authority, files.ca,
-                                       "make a new authority (cxlpool pki init --force) and issue "
-                                       "every certificate anew");
+  if (absl::Status status =
+          CheckTimes(material.authority, files.ca,
+                     "make a new authority (`cxlpool pki init --force`) and issue "
+                     "every certificate anew");
       !status.ok()) {
     return status;
   }

@@ -17,6 +17,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "proto/support/address.h"
+#include "proto/support/byte_size.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool {
@@ -35,41 +36,6 @@ absl::Status BadConfig(const std::string& where, const std::string& message,
 }
 
 }  // namespace
-
-absl::StatusOr<uint64_t> ParseByteSize(absl::string_view text) {
-  const auto bad = [&] {
-    return Refusal{absl::StatusCode::kInvalidArgument,
-                   "BAD_SIZE",
-                   absl::StrCat("\"", text.substr(0, 40), "\" is not a size in whole bytes"),
-                   "write bytes or a number with K, M, G or T (powers of 1024), like 512MiB",
-                   {}}
-        .ToStatus();
-  };
-  absl::string_view number = absl::StripAsciiWhitespace(text);
-  size_t end = 0;
-  while (end < number.size() && (absl::ascii_isdigit(number[end]) || number[end] == '.')) ++end;
-  const std::string unit = absl::AsciiStrToUpper(absl::StripAsciiWhitespace(number.substr(end)));
-  number = number.substr(0, end);
-  int shift = 0;
-  if (!unit.empty() && unit != "B") {
-    const size_t power = absl::string_view("KMGTP").find(unit[0]);
-    const absl::string_view rest = absl::string_view(unit).substr(1);
-    if (power == absl::string_view::npos || !(rest.empty() || rest == "B" || rest == "IB")) {
-      return bad();
-    }
-    shift = static_cast<int>(power + 1) * 10;
-  }
-  uint64_t whole = 0;
-  if (absl::SimpleAtoi(number, &whole)) {
-    if (shift > 0 && whole > (UINT64_MAX >> shift)) return bad();
-    return whole << shift;
-  }
-  double fraction = 0;
-  if (!absl::SimpleAtod(number, &fraction)) return bad();
-  const double bytes = std::ldexp(fraction, shift);
-  if (bytes >= 9e18 || bytes != std::floor(bytes)) return bad();
-  return static_cast<uint64_t>(bytes);
-}
 
 absl::StatusOr<std::string> ReadConfigFile(const std::string& file) {
   const auto unreadable = [&](absl::string_view why) {
@@ -316,7 +282,7 @@ absl::Status TomlReader::Finish() {
       if (node->asked.contains(name)) continue;
       return BadConfig(
           absl::StrCat(file_->name, ":", value.source().begin.line, ": ", node->Full(name)),
-          "is not a key that this program knows", "mend its name or take it away");
+          "is not a key that this program knows", "fix its name or take it away");
     }
   }
   return absl::OkStatus();

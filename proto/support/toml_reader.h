@@ -19,10 +19,6 @@
 
 namespace cxlpool {
 
-// "512MiB", "1.5GiB", "4G", "268435456": bytes, powers of 1024 whether written K, KB or KiB. The
-// result is whole. INVALID_ARGUMENT/BAD_SIZE.
-absl::StatusOr<uint64_t> ParseByteSize(absl::string_view text);
-
 // The whole file. NOT_FOUND/NO_CONFIG names it; larger than 1 MiB: INVALID_ARGUMENT/BAD_CONFIG.
 absl::StatusOr<std::string> ReadConfigFile(const std::string& file);
 

@@ -8,21 +8,6 @@
 namespace cxlpool {
 namespace {
 
-TEST(ParseByteSizeTest, PowersOf1024) {
-  EXPECT_EQ(ParseByteSize("512MiB").value(), 512ull << 20);
-  EXPECT_EQ(ParseByteSize("1.5GiB").value(), 3ull << 29);
-  EXPECT_EQ(ParseByteSize(" 4G ").value(), 4ull << 30);
-  EXPECT_EQ(ParseByteSize("4 gb").value(), 4ull << 30);
-  EXPECT_EQ(ParseByteSize("268435456").value(), 256ull << 20);
-  EXPECT_EQ(ParseByteSize("0").value(), 0u);
-}
-
-TEST(ParseByteSizeTest, RefusesWhatIsNotWholeBytes) {
-  for (const char* text : {"", "G", "-1", "1X", "1.3B", "1GiBs", "99999999999T", "1e3", "0x10"}) {
-    EXPECT_EQ(ReasonOf(ParseByteSize(text).status()), "BAD_SIZE") << text;
-  }
-}
-
 TEST(TomlReaderTest, ReadsTypedValues) {
   auto toml = TomlReader::Parse(
       "name = 'a'\nsize = '2GiB'\nwait = '250ms'\nslots = [1, 2]\n"

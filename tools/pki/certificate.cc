@@ -52,7 +52,7 @@ absl::Status BadAuthority(const std::string& message) {
   return Refusal{absl::StatusCode::kFailedPrecondition,
                  "BAD_CA",
                  message,
-                 "restore ca.pem and ca.key, or make a new authority with cxlpool pki init --force",
+                 "restore ca.pem and ca.key, or make a new authority: `cxlpool pki init --force`",
                  {}}
       .ToStatus();
 }

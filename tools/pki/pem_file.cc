@@ -83,7 +83,7 @@ absl::StatusOr<std::string> ReadPemFile(const std::string& path) {
     return Refusal{absl::StatusCode::kNotFound,
                    "NO_FILE",
                    absl::StrCat(path, " does not exist"),
-                   "check the path, or make it with cxlpool pki",
+                   "check the path, or make it: `cxlpool pki issue ROLE NAME`",
                    {}}
         .ToStatus();
   }

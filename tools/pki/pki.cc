@@ -53,7 +53,7 @@ absl::StatusOr<PemPair> LoadAuthority(const std::string& dir) {
     return Refusal{absl::StatusCode::kFailedPrecondition,
                    "NO_CA",
                    absl::StrCat(dir, " holds no authority: ca.pem and ca.key"),
-                   absl::StrCat("run cxlpool pki init --dir ", dir),
+                   absl::StrCat("run `cxlpool pki init --dir ", dir, "`"),
                    {}}
         .ToStatus();
   }
@@ -67,7 +67,7 @@ absl::StatusOr<PemPair> LoadAuthority(const std::string& dir) {
         "CA_EXPIRED",
         absl::StrCat("the authority in ", dir, " ended on ",
                      absl::FormatTime("%Y-%m-%d", *end, absl::UTCTimeZone())),
-        absl::StrCat("run cxlpool pki init --force --dir ", dir, ", then issue all anew"),
+        absl::StrCat("run `cxlpool pki init --force --dir ", dir, "`, then issue all anew"),
         {}}
         .ToStatus();
   }
@@ -141,8 +141,10 @@ absl::StatusOr<IssuedFiles> IssueLeaf(const std::string& dir, const LeafRequest&
   if (absl::Status status = PrepareDirectory(dir); !status.ok()) return status;
   const IssuedFiles files = FilesOf(dir, StemOf(request.role, request.name));
   if (!request.force && (FileExists(files.cert) || FileExists(files.key))) {
-    return Exists("CERT_EXISTS", FileExists(files.cert) ? files.cert : files.key,
-                  "cxlpool pki renew makes a new certificate for its key; --force replaces both");
+    return Exists(
+        "CERT_EXISTS", FileExists(files.cert) ? files.cert : files.key,
+        "`cxlpool pki renew ROLE NAME` makes a new certificate for its key; --force replaces "
+        "both");
   }
   CertificateRequest leaf = Describe(request);
   if (leaf.server) {
@@ -174,8 +176,8 @@ absl::StatusOr<IssuedFiles> RenewLeaf(const std::string& dir, LeafRole role,
     return Refusal{absl::StatusCode::kFailedPrecondition,
                    "TLS_WRONG_ROLE",
                    absl::StrCat(files.cert, " is not the certificate of ", leaf.uri),
-                   absl::StrCat("make a new pair: cxlpool pki issue ", RoleName(role), " ", name,
-                                " --force --dir ", dir),
+                   absl::StrCat("make a new pair: `cxlpool pki issue ", RoleName(role), " ", name,
+                                " --force --dir ", dir, "`"),
                    {}}
         .ToStatus();
   }

@@ -26,7 +26,7 @@ absl::Status PrepareHost(const HostFiles& files, const std::string& kernel) {
   return Refuse(absl::StatusCode::kFailedPrecondition, "HOST_UNFIT",
                 absl::StrCat("this host (Linux ", kernel,
                              ") cannot use pool memory: ", absl::StrJoin(complaints, "; ")),
-                "mend what is listed and start again", {{"kernel", kernel}});
+                "fix what is listed and start again", {{"kernel", kernel}});
 }
 
 }  // namespace cxlpool::agent
