@@ -2,6 +2,7 @@
 have how much, what becomes of devices, and a backup that a new manager takes up."""
 
 import json
+import os
 import subprocess
 
 from testbed.emulated import EmulatedPool
@@ -58,6 +59,60 @@ class ApiTest(PoolTest):
         done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, status, done.stderr)
         return json.loads(done.stdout)['results']
+
+
+class CommandTest(ApiTest):
+    def run_command(self, *arguments, **env):
+        return subprocess.run(self.pool.cli_command(*arguments), capture_output=True, text=True, timeout=60,
+                              stdin=subprocess.DEVNULL, env={**os.environ, **env})
+
+    def test_no_proxy_is_used(self):
+        proxies = {name: 'http://127.0.0.1:9' for name in ('http_proxy', 'https_proxy', 'grpc_proxy', 'HTTP_PROXY')}
+        done = self.run_command('capacity', '--fail-fast', **proxies)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_what_destroys_is_listed_and_wants_a_yes(self):
+        self.pool.allocate('kv', '512MiB', 'host-a')
+        before = self.pool.regions()['kv']
+        self.refused(2, 'CONFIRM_REQUIRED', 'host', 'fence', 'host-a', '--reason', 'it hangs')
+        self.refused(2, 'CONFIRM_REQUIRED', 'device', 'fail', 'cmm-0', '--reason', 'smoke')
+        self.refused(2, 'CONFIRM_REQUIRED', 'region', 'release', 'kv', '--force', '--reason', 'why')
+        along = self.pool.cli('host', 'fence', 'host-a', '--reason', 'it hangs', '--dry-run')
+        self.assertEqual([r['name'] for r in along['regions']], ['regions/kv'])
+        said = self.run_command('region', 'release', 'kv', '--force', '--fence', '--reason', 'why', '--dry-run').stdout
+        self.assertIn('Fenced first, with all that they have: host-a', said)
+        self.refused(4, 'REGION_ATTACHED', 'region', 'release', 'kv', '--dry-run')
+        self.pool.cli('region', 'release', 'kv', '--detach-all', '--dry-run')
+        self.assertEqual(self.pool.regions()['kv'], before)
+
+    def test_what_is_not_there_is_an_error(self):
+        self.refused(3, 'UNKNOWN_HOST', 'region', 'list', '--host', 'host-z')
+        self.refused(3, 'UNKNOWN_DEVICE', 'region', 'list', '--filter', 'device = cmm-9')
+        self.refused(3, 'UNKNOWN_REGION', 'region', 'watch', 'nope')
+        self.refused(2, 'REVISION_UNKNOWN', 'region', 'watch', '--from-revision', '1000000', '--for', '5s')
+        self.pool.allocate('kv', '256MiB')
+        self.refused(3, 'UNKNOWN_HOST', 'region', 'detach', 'kv', '--host', 'host-z')
+
+    def test_a_call_that_finds_nothing_to_do_changes_nothing(self):
+        before = self.pool.allocate('kv', '256MiB', 'host-a')
+        for again in (('attach', 'kv', '--host', 'host-a'), ('detach', 'kv', '--host', 'host-b'), ('resize', 'kv', '256MiB'),
+                      ('rename', 'kv', 'kv')):
+            self.assertEqual(self.pool.cli('region', *again)['etag'], before['etag'], again)
+        self.assertIn('nothing was changed', self.run_command('region', 'detach', 'kv', '--host', 'host-b').stdout)
+
+    def test_a_dry_run_tells_nothing_that_nothing_would_have(self):
+        planned = self.pool.cli('region', 'allocate', '--size', '256MiB', '--host', 'host-a', '--dry-run')['region']
+        for field in ('name', 'tag', 'etag'):
+            self.assertEqual(planned[field], '', field)
+        for field in (planned['generation'], planned['attachments'][0]['generation'],
+                      planned['attachments'][0]['segments'][0]['serial']):
+            self.assertEqual(field, '0')
+
+    def test_a_host_whose_agent_ended_is_offline(self):
+        self.pool.hosts['host-b'].agent.kill()
+        wait_until(lambda: self.pool.cli('host', 'show', 'host-b')['state'] == 'OFFLINE', 30, 'host-b is OFFLINE')
+        self.pool.hosts['host-b'].agent.start()
+        self.pool.wait_hosts_online()
 
 
 class PlacementTest(ApiTest):
@@ -191,10 +246,10 @@ class DeviceTest(ApiTest):
         self.assertEqual(drained['regions'], ['regions/kv'])
         self.assertEqual(drained['device']['state'], 'DRAINING')
         self.refused(4, 'DEVICE_DRAINING', 'region', 'allocate', 'x', '--size', '256MiB', '--device', 'cmm-3')
-        self.refused(4, 'DEVICE_NOT_EMPTY', 'device', 'remove', 'cmm-3')
+        self.refused(4, 'DEVICE_NOT_EMPTY', 'device', 'remove', 'cmm-3', '--yes')
         self.pool.release('kv')
         self.assertEqual(self.pool.cli('device', 'drain', 'cmm-3')['region_count'], '0')
-        self.assertEqual(self.pool.cli('device', 'remove', 'cmm-3')['state'], 'REMOVED')
+        self.assertEqual(self.pool.cli('device', 'remove', 'cmm-3', '--yes')['state'], 'REMOVED')
         self.refused(5, 'POOL_FULL', 'region', 'allocate', 'x', '--size', '7GiB', '--max-extents', '16')
         self.assertEqual(self.pool.cli('device', 'add', 'cmm-3')['state'], 'READY')
         self.pool.allocate('x', '7GiB', None, '--max-extents', '16')
@@ -263,13 +318,13 @@ class FailedDeviceTest(PoolTest):
     def test_what_was_on_a_broken_device_is_released_on_ones_word(self):
         self.pool.allocate('lost', '256MiB', None, '--device', 'cmm-1')
         self.pool.allocate('kept', '256MiB', None, '--device', 'cmm-0')
-        self.assertEqual(self.pool.cli('device', 'fail', 'cmm-1', '--reason', 'smoke')['state'], 'FAILED')
+        self.assertEqual(self.pool.cli('device', 'fail', 'cmm-1', '--reason', 'smoke', '--yes')['state'], 'FAILED')
         self.assertEqual(self.pool.regions()['lost']['state'], 'QUARANTINED')
         with self.assertRaisesRegex(CliError, 'REGION_QUARANTINED'):
             self.pool.cli('region', 'release', 'lost')
         with self.assertRaisesRegex(CliError, 'DEVICE_FAILED'):
             self.pool.cli('device', 'add', 'cmm-1')
-        self.pool.cli('region', 'release', 'lost', '--force', '--reason', 'the device burned')
+        self.pool.cli('region', 'release', 'lost', '--force', '--reason', 'the device burned', '--yes')
         wait_until(lambda: set(self.pool.regions()) == {'kept'}, 30, 'it is gone')
         with self.assertRaisesRegex(CliError, 'DEVICE_FAILED'):
             self.pool.cli('region', 'allocate', 'x', '--size', '256MiB', '--device', 'cmm-1')

@@ -80,10 +80,10 @@ class EmulatedEventsTest(PoolTest):
         self.assertTrue(bad.startswith('bad-'), bad)
         with self.assertRaises(CliError) as refused:
             self.pool.allocate('next', '1GiB', HOST, '--max-extents', '4', wait=False)
-        self.assertIn('reason: POOL_', refused.exception.stderr)
+        self.assertIn('"reason": "POOL_', refused.exception.stderr)
         self.pool.allocate('next', str(1024 * MiB - sizes[1]), HOST, '--max-extents', '4')
         self.pool.release('next')
-        self.pool.release(bad, '--force', '--reason', 'the poison was injected')
+        self.pool.release(bad, '--force', '--reason', 'the poison was injected', '--yes')
         wait_until(lambda: not self.pool.regions(), 30, 'it is scrubbed')
         self.assert_pool_empty()
 
@@ -102,7 +102,7 @@ class EmulatedEventsTest(PoolTest):
         self.assertEqual([int(offset) for _, offset, _, _ in heard()], [0, 4096])
         self.pool.release('kv')
         [bad] = self.pool.regions()
-        self.pool.release(bad, '--force', '--reason', 'the poison was injected')
+        self.pool.release(bad, '--force', '--reason', 'the poison was injected', '--yes')
         wait_until(lambda: not self.pool.regions(), 30, 'it is scrubbed')
         self.assert_pool_empty()
 

@@ -31,10 +31,10 @@ class EmulatedReleaseTest(PoolTest):
     def test_1_force_on_a_host_that_is_there_needs_a_fence(self):
         self.pool.allocate('held', '256MiB', 'host-a')
         self.hold('held')
-        with self.assertRaisesRegex(CliError, 'attached to host-a(.|\n)*FENCE_REQUIRED'):
-            self.pool.cli('region', 'release', 'held', '--force', '--reason', 'it hangs')
+        with self.assertRaisesRegex(CliError, 'FENCE_REQUIRED(.|\n)*attached to host-a'):
+            self.pool.cli('region', 'release', 'held', '--force', '--reason', 'it hangs', '--yes')
         self.assertEqual(self.pool.attachment('held', 'host-a')['state'], 'ONLINE')
-        self.pool.cli('region', 'release', 'held', '--force', '--fence', '--reason', 'it hangs')
+        self.pool.cli('region', 'release', 'held', '--force', '--fence', '--reason', 'it hangs', '--yes')
         wait_until(lambda: not self.pool.regions(), 30, 'it is gone, whoever holds it')
         self.pool.wait_hosts_online()
 

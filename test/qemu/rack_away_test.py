@@ -24,7 +24,7 @@ class RackAwayTest(RackTrials):
                 with self.assertRaises(CliError) as refused:
                     self.take('big', HOST, 'big', '--mode', mode)
                 self.assertEqual(refused.exception.status, 5, refused.exception.stderr)
-                self.assertIn('reason: PAGE_STRUCT_SPACE', refused.exception.stderr)
+                self.assertIn('"reason": "PAGE_STRUCT_SPACE"', refused.exception.stderr)
                 self.assert_accounts()
                 self.assertEqual(self.pool.regions(), {})
         self.take('small', HOST, 'cmm-0', '--mode', 'system-ram')

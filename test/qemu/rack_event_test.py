@@ -43,7 +43,7 @@ class RackEventTest(RackTrials):
 
     def release_bad(self):
         [bad] = [name for name in self.pool.regions() if name.startswith('bad-')]
-        self.pool.release(bad, '--force', '--reason', 'the poison was injected')
+        self.pool.release(bad, '--force', '--reason', 'the poison was injected', '--yes')
         self.wait_gone(bad)
 
     def test_1_poison_under_a_mapping(self):

@@ -77,7 +77,7 @@ class RackReleaseTest(RackTrials):
         self.wait_session_over('host-a')
         self.assert_refused('b3', 'host-b', 'cmm-0', 1)
         process = guest.process
-        self.pool.cli('host', 'fence', 'host-a', '--reason', 'it does not answer', timeout='40s')
+        self.pool.cli('host', 'fence', 'host-a', '--reason', 'it does not answer', '--yes', timeout='40s')
         self.assertFalse(process.alive())
         self.wait_gone('a3')
         self.granted('b3', 'host-b', 'cmm-0')
@@ -172,7 +172,7 @@ class RackReleaseTest(RackTrials):
         self.assert_refused('b6', 'host-b', 'cmm-0', 3)
         self.restart_manager(online='host-b')
         self.assert_refused('b6', 'host-b', 'cmm-0', 3)
-        self.pool.cli('host', 'fence', 'host-a', '--reason', 'it pulled the wrong way', timeout='40s')
+        self.pool.cli('host', 'fence', 'host-a', '--reason', 'it pulled the wrong way', '--yes', timeout='40s')
         self.wait_gone('a6')
         self.granted('b6', 'host-b', 'cmm-0')
         self.pool.release('b6')

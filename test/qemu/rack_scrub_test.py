@@ -44,7 +44,7 @@ class RackScrubTest(RackTrials):
                 self.take('new', host, DEVICE)
                 return True
             except CliError as e:
-                self.assertRegex(e.stderr, 'reason: (POOL_FULL|POOL_FRAGMENTED|HOST_NOT_ONLINE)')
+                self.assertRegex(e.stderr, '"reason": "(POOL_FULL|POOL_FRAGMENTED|HOST_NOT_ONLINE)"')
                 return False
         wait_until(granted, 90, 'the bytes are granted')
         check_zero(self, self.file)

@@ -205,7 +205,7 @@ class RackStuckTest(RackTrials):
         answered()
         self.assertEqual(self.guest.output('cat /run/cxlpool-agent.pid'), self.agent)
         # Some such pages nobody can free: what is left is the fence, which is written down.
-        self.pool.cli('host', 'fence', HOST, '--reason', 'its kernel keeps the memory', timeout='40s')
+        self.pool.cli('host', 'fence', HOST, '--reason', 'its kernel keeps the memory', '--yes', timeout='40s')
         self.wait_gone('kernel')
         self.guest.boot()
         self.assert_sound()

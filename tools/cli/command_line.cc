@@ -1,7 +1,11 @@
 #include "tools/cli/command_line.h"
 
-#include <sstream>
+#include <algorithm>
+#include <utility>
+#include <vector>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/support/refusal.h"
 #include "tools/cli/exit_code.h"
@@ -10,20 +14,27 @@
 namespace cxlpool::cli {
 namespace {
 
+constexpr char kVersion[] = "cxlpool " CXLPOOL_VERSION;
+
 struct GlobalFlags {
   std::string output = "table";
+  bool no_headers = false;
+  bool fail_fast = false;
   Flag timeout;
   ConnectionFlags connection;
 };
 
 void AddGlobals(CLI::App& app, GlobalFlags& flags, Chosen& chosen) {
-  app.add_option("-o,--output", flags.output, "table (default) or json")
-      ->check(CLI::IsMember({"table", "json"}));
+  app.add_option("-o,--output", flags.output, "table (default), json, or name: names alone")
+      ->type_name("FORMAT")
+      ->check(CLI::IsMember({"table", "json", "name"}));
+  app.add_flag("--no-headers", flags.no_headers, "Tables without the names of their columns");
   app.add_option("--manager", flags.connection.manager,
                  "HOST:PORT or unix:PATH (else CXLPOOL_MANAGER, else the configuration file)")
       ->type_name("ADDRESS");
   app.add_option("--timeout", flags.timeout, "Of one call with all its retries (default 10s)")
       ->type_name("DURATION");
+  app.add_flag("--fail-fast", flags.fail_fast, "Try each call once, for programs that try again");
   app.add_option("--request-id", chosen.request_id,
                  "UUID, to repeat a call that changes something (default: a new one)")
       ->type_name("UUID");
@@ -56,11 +67,85 @@ const CLI::App* Innermost(const CLI::App& app, std::string& path) {
   return at;
 }
 
+// How many letters have to be put in, taken away, changed or swapped with their neighbour.
+size_t Distance(absl::string_view a, absl::string_view b) {
+  std::vector<std::vector<size_t>> at(a.size() + 1, std::vector<size_t>(b.size() + 1));
+  for (size_t i = 0; i <= a.size(); ++i) at[i][0] = i;
+  for (size_t j = 0; j <= b.size(); ++j) at[0][j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    for (size_t j = 1; j <= b.size(); ++j) {
+      at[i][j] = std::min(
+          {at[i - 1][j] + 1, at[i][j - 1] + 1, at[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        at[i][j] = std::min(at[i][j], at[i - 2][j - 2] + 1);
+      }
+    }
+  }
+  return at[a.size()][b.size()];
+}
+
+// The known word that was most likely meant; empty: none is near. A word that begins with what was
+// written counts as near.
+std::string Nearest(absl::string_view word, const std::vector<std::string>& known) {
+  std::string nearest;
+  size_t least = word.size() < 4 ? 2 : 3;  // Not so many.
+  for (const std::string& candidate : known) {
+    const bool begins = word.size() >= 3 && absl::StartsWith(candidate, word);
+    const size_t distance = begins ? 1 : Distance(word, candidate);
+    if (distance < least) {
+      least = distance;
+      nearest = candidate;
+    }
+  }
+  return nearest;
+}
+
+// Habits from other programs, by what they are called here.
+std::string ByHabit(absl::string_view word) {
+  constexpr std::pair<absl::string_view, absl::string_view> kHabits[] = {
+      {"create", "allocate"}, {"alloc", "allocate"}, {"describe", "show"}, {"info", "show"},
+      {"status", "show"},     {"free", "release"},   {"new", "allocate"},  {"enroll", "enrol"}};
+  for (const auto& [habit, name] : kHabits) {
+    if (word == habit) return std::string(name);
+  }
+  return "";
+}
+
+// What no command and no option takes, and what was probably meant; empty: there is no such word.
+std::string UnknownWord(const CLI::App& app, const CLI::App& at) {
+  for (const std::string& word : app.remaining(true)) {
+    if (word == "--") continue;
+    std::vector<std::string> known;
+    const bool option = absl::StartsWith(word, "-");
+    if (option) {
+      for (const CLI::App* from : {&at, &app}) {
+        for (const CLI::Option* one : from->get_options()) {
+          for (const std::string& name : one->get_lnames()) known.push_back("--" + name);
+        }
+      }
+    } else {
+      const auto subcommands = at.get_subcommands([](const CLI::App*) { return true; });
+      if (subcommands.empty()) break;  // A word too many.
+      for (const CLI::App* one : subcommands) {
+        known.push_back(one->get_name());
+        known.insert(known.end(), one->get_aliases().begin(), one->get_aliases().end());
+      }
+    }
+    std::string meant = option ? "" : ByHabit(word);
+    if (std::find(known.begin(), known.end(), meant) == known.end()) meant = "";
+    if (meant.empty()) meant = Nearest(word.substr(0, word.find('=')), known);
+    return absl::StrCat(option ? "unknown option \"" : "unknown command \"",
+                        absl::CHexEscape(word.substr(0, 80)), "\"",
+                        meant.empty() ? "" : absl::StrCat("; did you mean \"", meant, "\"?"));
+  }
+  return "";
+}
+
 absl::Status Usage(std::string message, absl::string_view command) {
   return Refusal{.code = absl::StatusCode::kInvalidArgument,
                  .reason = "USAGE",
                  .message = std::move(message),
-                 .remedy = absl::StrCat("read ", command, " --help"),
+                 .remedy = absl::StrCat("read `", command, " --help`"),
                  .metadata = {}}
       .ToStatus();
 }
@@ -77,6 +162,15 @@ bool HasRequestId(const Command& command) {
       *pool);
 }
 
+// Whether its answer is of resources that have names.
+bool HasNames(const Command& command) {
+  const auto* pool = std::get_if<PoolCommand>(&command);
+  return pool != nullptr && !std::holds_alternative<ShowCapacity>(*pool) &&
+         !std::holds_alternative<ShowTopology>(*pool) && !std::holds_alternative<Backup>(*pool) &&
+         !std::holds_alternative<WatchRegions>(*pool) &&
+         !std::holds_alternative<RemoveTenant>(*pool);
+}
+
 absl::StatusOr<Invocation> Finish(const GlobalFlags& flags, Chosen chosen,
                                   const std::string& path) {
   if (!chosen.command.ok()) return chosen.command.status();
@@ -85,13 +179,39 @@ absl::StatusOr<Invocation> Finish(const GlobalFlags& flags, Chosen chosen,
                  path);
   }
   Invocation invocation;
-  invocation.output = flags.output == "json" ? OutputFormat::kJson : OutputFormat::kTable;
+  invocation.output = flags.output == "json"   ? OutputFormat::kJson
+                      : flags.output == "name" ? OutputFormat::kName
+                                               : OutputFormat::kTable;
+  if (invocation.output == OutputFormat::kName && !HasNames(*chosen.command)) {
+    return Usage(absl::StrCat("-o name: what ", path, " tells has no names"), path);
+  }
+  invocation.headers = !flags.no_headers;
+  invocation.fail_fast = flags.fail_fast;
   invocation.connection = flags.connection;
   invocation.command = *std::move(chosen.command);
   Fields fields;
   fields.Period("--timeout", flags.timeout, invocation.timeout);
   if (!fields.status().ok()) return fields.status();
   return invocation;
+}
+
+void AddHelpAndVersion(CLI::App& app, Chosen& chosen) {
+  app.set_version_flag("-v,--version", kVersion);
+  app.add_subcommand("version", "Show the version")->callback([&chosen] {
+    chosen.wants_version = true;
+  });
+  CLI::App* help = app.add_subcommand("help", "Show the help of a command");
+  auto words = std::make_shared<std::vector<std::string>>();
+  help->add_option("COMMAND", *words, "Its words, as in: help region release")->type_name("");
+  help->callback([words, &chosen] { chosen.wants_help = *words; });
+}
+
+// "cxlpool help region release" as "cxlpool region release --help".
+absl::StatusOr<std::variant<Invocation, PrintText>> Help(const std::vector<std::string>& words) {
+  std::vector<const char*> argv = {"cxlpool"};
+  for (const std::string& word : words) argv.push_back(word.c_str());
+  argv.push_back("--help");
+  return ParseCommandLine(static_cast<int>(argv.size()), argv.data());
 }
 
 }  // namespace
@@ -103,34 +223,52 @@ absl::StatusOr<std::variant<Invocation, PrintText>> ParseCommandLine(int argc,
   try {
     GlobalFlags flags;
     Chosen chosen;
-    app.footer(ExitCodeHelp());
+    // Commands take it over as they are added.
+    app.footer(
+        "Options for all commands (-o json, --manager, --timeout, ...) and exit codes: "
+        "cxlpool --help");
     app.fallthrough();
-    app.set_version_flag("--version", std::string("cxlpool " CXLPOOL_VERSION));
     AddGlobals(app, flags, chosen);
     AddRegionCommands(app, chosen);
     AddInventoryCommands(app, chosen);
     AddPkiCommands(app, chosen);
     AddFsckCommand(app, chosen);
+    AddHelpAndVersion(app, chosen);
+    app.footer(ExitCodeHelp());
     app.require_subcommand(1);
     try {
       app.parse(argc, argv);
     } catch (const CLI::CallForHelp&) {
+      const CLI::App* at = Innermost(app, path);
+      const std::string unknown = UnknownWord(app, *at);
+      if (!unknown.empty()) return Usage(unknown, path);
       return PrintText{app.help()};
-    } catch (const CLI::CallForAllHelp&) {
-      return PrintText{app.help("", CLI::AppFormatMode::All)};
-    } catch (const CLI::CallForVersion& version) {
-      return PrintText{absl::StrCat(version.what(), "\n")};
+    } catch (const CLI::CallForVersion&) {
+      chosen.wants_version = true;
     }
+    if (chosen.wants_version) return PrintText{kVersion + std::string("\n")};
+    if (chosen.wants_help.has_value()) return Help(*chosen.wants_help);
     Innermost(app, path);
     absl::StatusOr<Invocation> invocation = Finish(flags, std::move(chosen), path);
     if (!invocation.ok()) return invocation.status();
     return *std::move(invocation);
   } catch (const CLI::ParseError& error) {
-    Innermost(app, path);
-    return Usage(error.what(), path);
+    const std::string unknown = UnknownWord(app, *Innermost(app, path));
+    return Usage(unknown.empty() ? error.what() : unknown, path);
   } catch (const std::exception& error) {
     return absl::InternalError(error.what());
   }
+}
+
+bool WantsJson(int argc, const char* const* argv) {
+  for (int i = 1; i < argc; ++i) {
+    const absl::string_view word = argv[i];
+    if (word == "-ojson" || word == "-o=json" || word == "--output=json") return true;
+    if ((word == "-o" || word == "--output") && i + 1 < argc) {
+      return absl::string_view(argv[i + 1]) == "json";
+    }
+  }
+  return false;
 }
 
 }  // namespace cxlpool::cli

@@ -15,10 +15,14 @@ struct PrintText {
   std::string text;
 };
 
-// INVALID_ARGUMENT: USAGE (unknown or missing words; the remedy names the --help to read),
+// INVALID_ARGUMENT: USAGE (unknown words, with what was probably meant, or missing ones; the remedy
+// names the --help to read),
 // BAD_NAME, BAD_SIZE, BAD_DURATION, BAD_VALUE, BAD_UUID. `argv[0]` is not looked at.
 absl::StatusOr<std::variant<Invocation, PrintText>> ParseCommandLine(int argc,
                                                                      const char* const* argv);
+
+// Whether the line asks for JSON, also one that cannot be parsed: then its error is JSON, too.
+bool WantsJson(int argc, const char* const* argv);
 
 }  // namespace cxlpool::cli
 

@@ -321,17 +321,84 @@ TEST(CommandLineTest, RefusesBadValuesByName) {
 
 TEST(CommandLineTest, AUsageErrorNamesTheHelpToRead) {
   const auto parsed = Parse({"region", "allocate", "kv"});
-  EXPECT_EQ(RefusalOf(parsed.status())->remedy, "read cxlpool region allocate --help");
+  EXPECT_EQ(RefusalOf(parsed.status())->remedy, "read `cxlpool region allocate --help`");
   EXPECT_THAT(RefusalOf(parsed.status())->message, HasSubstr("--size"));
 }
 
-TEST(CommandLineTest, HelpEndsWithTheExitCodes) {
-  for (const std::string& help : {TextOf({"--help"}), TextOf({"region", "--help"}),
-                                  TextOf({"region", "allocate", "--help"})}) {
-    EXPECT_THAT(help, HasSubstr("Exit codes:\n  0  done\n"));
+TEST(CommandLineTest, AnUnknownWordIsNamedWithTheOneThatWasMeant) {
+  const auto said = [](std::vector<const char*> words) {
+    const auto refusal = RefusalOf(Parse(std::move(words)).status());
+    return refusal.has_value() ? refusal->message : "";
+  };
+  EXPECT_EQ(said({"regoin", "list"}), "unknown command \"regoin\"; did you mean \"region\"?");
+  EXPECT_EQ(said({"-o", "json", "regoin", "list"}),
+            "unknown command \"regoin\"; did you mean \"region\"?");
+  EXPECT_EQ(said({"region", "lsit"}), "unknown command \"lsit\"; did you mean \"list\"?");
+  EXPECT_EQ(said({"region", "describe", "kv"}),
+            "unknown command \"describe\"; did you mean \"show\"?");
+  EXPECT_EQ(said({"region", "create", "kv"}),
+            "unknown command \"create\"; did you mean \"allocate\"?");
+  EXPECT_EQ(said({"host", "enroll", "a"}), "unknown command \"enroll\"; did you mean \"enrol\"?");
+  EXPECT_EQ(said({"completion", "bash"}), "unknown command \"completion\"");
+  EXPECT_EQ(said({"region", "allocate", "--szie", "1G"}),
+            "unknown option \"--szie\"; did you mean \"--size\"?");
+  EXPECT_EQ(said({"capacity", "--manger=x"}),
+            "unknown option \"--manger=x\"; did you mean \"--manager\"?");
+  EXPECT_EQ(said({"regoin", "--help"}), "unknown command \"regoin\"; did you mean \"region\"?");
+  EXPECT_THAT(said({"region", "show", "kv", "kw"}), HasSubstr("kw"));
+  // What is named may be called as a command is.
+  EXPECT_EQ(Pool<ShowRegion>({"region", "show", "host"}).request.name(), "regions/host");
+}
+
+TEST(CommandLineTest, WordsOfOtherProgramsWork) {
+  EXPECT_EQ(Pool<ShowRegion>({"region", "get", "kv"}).request.name(), "regions/kv");
+  EXPECT_EQ(Pool<ReleaseRegion>({"region", "rm", "kv"}).request.name(), "regions/kv");
+  EXPECT_EQ(Pool<ReleaseRegion>({"region", "delete", "kv"}).request.name(), "regions/kv");
+  Pool<ListRegions>({"region", "ls"});
+  Pool<ListHosts>({"host", "ls"});
+  EXPECT_EQ(Pool<ShowHost>({"host", "get", "host-a"}).name, "hosts/host-a");
+  EXPECT_EQ(Pool<ShowDevice>({"device", "show", "cmm-0"}).name, "devices/cmm-0");
+  EXPECT_EQ(Pool<ShowTenant>({"tenant", "show", "ml"}).request.name(), "tenants/ml");
+}
+
+TEST(CommandLineTest, WhatDestroysTakesConsent) {
+  EXPECT_TRUE(Pool<FenceHost>({"host", "fence", "a", "--reason", "x", "--yes"}).consent.yes);
+  EXPECT_TRUE(Pool<FailDevice>({"device", "fail", "a", "--reason", "x", "-y"}).consent.yes);
+  EXPECT_TRUE(Pool<RemoveDevice>({"device", "remove", "a", "--dry-run"}).consent.dry_run);
+  EXPECT_TRUE(Pool<RetireHost>({"host", "retire", "a", "--dry-run"}).consent.dry_run);
+  EXPECT_TRUE(Pool<ReleaseRegion>({"region", "release", "kv", "--dry-run"}).consent.dry_run);
+  EXPECT_TRUE(Pool<ReleaseBatch>({"region", "release", "a", "b", "-y"}).consent.yes);
+  EXPECT_EQ(ReasonFor({"region", "release", "kv", "--dry-run", "--wait"}), "USAGE");
+  EXPECT_EQ(ReasonFor({"device", "remove", "a", "--dry-run", "--yes"}), "USAGE");
+  EXPECT_EQ(ReasonFor({"region", "show", "kv", "--yes"}), "USAGE");
+}
+
+TEST(CommandLineTest, OutputIsForPeopleForProgramsOrNames) {
+  EXPECT_EQ(Parsed({"region", "list", "-o", "name"}).output, OutputFormat::kName);
+  EXPECT_FALSE(Parsed({"region", "list", "--no-headers"}).headers);
+  EXPECT_TRUE(Parsed({"region", "list", "--fail-fast"}).fail_fast);
+  for (const char* command : {"capacity", "topology"}) {
+    EXPECT_EQ(ReasonFor({command, "-o", "name"}), "USAGE");
   }
-  EXPECT_THAT(TextOf({"region", "allocate", "--help"}), HasSubstr("--max-extents"));
-  EXPECT_THAT(TextOf({"--version"}), testing::StartsWith("cxlpool "));
+  EXPECT_EQ(ReasonFor({"backup", "f", "-o", "name"}), "USAGE");
+  EXPECT_EQ(ReasonFor({"backup", "-"}), "USAGE");
+  const char* const json[] = {"cxlpool", "region", "-o", "json", "nonsense"};
+  EXPECT_TRUE(WantsJson(5, json));
+  EXPECT_FALSE(WantsJson(2, json));
+}
+
+TEST(CommandLineTest, HelpIsForOneCommandAndSaysWhereTheRestIs) {
+  EXPECT_THAT(TextOf({"--help"}), HasSubstr("Exit codes:\n  0  done\n"));
+  const std::string help = TextOf({"region", "allocate", "--help"});
+  EXPECT_THAT(help, HasSubstr("--max-extents"));
+  EXPECT_THAT(help, HasSubstr("Options for all commands (-o json, --manager,"));
+  EXPECT_THAT(help, testing::Not(HasSubstr("Exit codes:")));
+  EXPECT_EQ(TextOf({"help", "region", "resize"}), TextOf({"region", "resize", "--help"}));
+  EXPECT_THAT(TextOf({"help"}), HasSubstr("Exit codes:\n  0  done\n"));
+  EXPECT_EQ(ReasonFor({"help", "regoin"}), "USAGE");
+  for (const char* version : {"--version", "-v", "version"}) {
+    EXPECT_THAT(TextOf({version}), testing::StartsWith("cxlpool "));
+  }
 }
 
 }  // namespace

@@ -8,14 +8,14 @@ namespace cxlpool::cli {
 namespace {
 
 // What the operator reads once the time is over.
-absl::Status GaveUp(const absl::Status& status, absl::Duration timeout,
+absl::Status GaveUp(const absl::Status& status, const std::string& after,
                     const std::string& request_id) {
   Refusal refusal = RefusalOf(status).value_or(Refusal{.code = status.code(),
                                                        .reason = "NO_ANSWER",
                                                        .message = std::string(status.message()),
                                                        .remedy = "",
                                                        .metadata = {}});
-  absl::StrAppend(&refusal.message, "; gave up after ", absl::FormatDuration(timeout));
+  absl::StrAppend(&refusal.message, "; gave up after ", after);
   if (refusal.remedy.empty()) refusal.remedy = "check that the manager runs, or raise --timeout";
   if (!request_id.empty()) {
     absl::StrAppend(&refusal.remedy, "; it may have been carried out all the same: repeat it with ",
@@ -34,21 +34,22 @@ bool IsTransient(const absl::Status& status) {
 absl::Status Connection::Retry(const std::string& request_id,
                                absl::FunctionRef<absl::Status(absl::Duration left)> attempt) {
   const absl::Duration end = pacer_.Elapsed() + timeout_;
+  const std::string after = fail_fast_ ? "one try" : absl::FormatDuration(timeout_);
   Backoff backoff;
   absl::Duration left = timeout_;
   while (true) {
     const absl::Status status = attempt(left);
     left = end - pacer_.Elapsed();
     if (absl::IsDeadlineExceeded(status) && left <= absl::ZeroDuration()) {
-      return GaveUp(status, timeout_, request_id);
+      return GaveUp(status, after, request_id);
     }
     if (!IsTransient(status)) return status;
     const absl::Duration pause = backoff.Next();
-    if (left <= pause) return GaveUp(status, timeout_, request_id);
+    if (fail_fast_ || left <= pause) return GaveUp(status, after, request_id);
     listener_.OnRetry(status, left);
     pacer_.Sleep(pause);
     left = end - pacer_.Elapsed();
-    if (left <= absl::ZeroDuration()) return GaveUp(status, timeout_, request_id);
+    if (left <= absl::ZeroDuration()) return GaveUp(status, after, request_id);
   }
 }
 

@@ -30,9 +30,11 @@ class RetryListener {
 
 class Connection {
  public:
-  // `timeout` bounds a call with all its retries. All three must outlive this.
-  Connection(ManagerStub& stub, Pacer& pacer, RetryListener& listener, absl::Duration timeout)
-      : stub_(stub), pacer_(pacer), listener_(listener), timeout_(timeout) {}
+  // `timeout` bounds a call with all its retries; with `fail_fast` there are none. The others must
+  // outlive this.
+  Connection(ManagerStub& stub, Pacer& pacer, RetryListener& listener, absl::Duration timeout,
+             bool fail_fast = false)
+      : stub_(stub), pacer_(pacer), listener_(listener), timeout_(timeout), fail_fast_(fail_fast) {}
 
   // connection.Call(&ManagerStub::AllocateRegion, request). The last error, once `timeout` is
   // over, says how long it tried and how to repeat the call safely.
@@ -52,10 +54,19 @@ class Connection {
     return response;
   }
 
+  // The same, by the request alone: each call has a request of its own type.
+#define CXLPOOL_SEND(service, method, request_type, response_type)          \
+  absl::StatusOr<v1::response_type> Send(const v1::request_type& request) { \
+    return Call(&ManagerStub::method, request);                             \
+  }
+  CXLPOOL_MANAGER_METHODS(CXLPOOL_SEND)
+#undef CXLPOOL_SEND
+
   ManagerStub& stub() { return stub_; }
   Pacer& pacer() { return pacer_; }
   RetryListener& listener() { return listener_; }
   absl::Duration timeout() const { return timeout_; }
+  bool fail_fast() const { return fail_fast_; }
 
  private:
   absl::Status Retry(const std::string& request_id,
@@ -65,6 +76,7 @@ class Connection {
   Pacer& pacer_;
   RetryListener& listener_;
   const absl::Duration timeout_;
+  const bool fail_fast_;
 };
 
 }  // namespace cxlpool::cli

@@ -106,5 +106,20 @@ TEST(BackoffTest, DoublesToItsMostAndStartsAgain) {
   EXPECT_LE(backoff.Next(), Backoff::kFirst);
 }
 
+TEST(ConnectionTest, FailFastTriesOnce) {
+  FakeConnection fake;
+  Connection once(fake.manager, fake.pacer, fake.listener, absl::Seconds(10), true);
+  fake.manager.AllocateRegion_calls.answers = {absl::UnavailableError("down")};
+  v1::AllocateRegionRequest request;
+  request.set_request_id("00000000-0000-4000-8000-000000000001");
+  const absl::Status status = once.Send(request).status();
+  EXPECT_TRUE(absl::IsUnavailable(status));
+  EXPECT_EQ(fake.manager.AllocateRegion_calls.requests.size(), 1u);
+  EXPECT_TRUE(fake.pacer.sleeps.empty());
+  EXPECT_EQ(fake.listener.retries, 0);
+  EXPECT_NE(RefusalOf(status)->message.find("gave up after one try"), std::string::npos);
+  EXPECT_NE(RefusalOf(status)->remedy.find("--request-id"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace cxlpool::cli

@@ -4,6 +4,7 @@
 #ifndef CXLPOOL_TOOLS_CLI_EXECUTE_H_
 #define CXLPOOL_TOOLS_CLI_EXECUTE_H_
 
+#include <istream>
 #include <ostream>
 
 #include "absl/status/status.h"
@@ -17,6 +18,9 @@ struct Printer {
   std::ostream& err;
   OutputFormat format = OutputFormat::kTable;
   bool progress = false;  // Tell `err` what a wait sees.
+  bool headers = true;    // Begin a table with the names of its columns.
+  // Where a person at a terminal answers what `err` asks; null: there is nobody to ask.
+  std::istream* answers = nullptr;
 };
 
 // Requests that change something and have no request_id get one here, once.

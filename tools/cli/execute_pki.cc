@@ -1,13 +1,11 @@
 #include "absl/status/statusor.h"
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
-#include "google/protobuf/struct.pb.h"
 #include "proto/support/certificate.h"
 #include "tools/cli/execute.h"
 #include "tools/cli/print.h"
-#include "tools/cli/render/json.h"
+#include "tools/cli/render/error_text.h"
 #include "tools/cli/render/table.h"
 
 namespace cxlpool::cli {
@@ -22,14 +20,6 @@ absl::StatusOr<pki::IssuedFiles> Make(const PkiCommand& command) {
   }
   const auto& issue = std::get<PkiIssue>(command);
   return pki::IssueLeaf(issue.dir, issue.leaf);
-}
-
-// A JSON string.
-std::string Quoted(const std::string& text) {
-  google::protobuf::Value value;
-  value.set_string_value(text);
-  const absl::StatusOr<std::string> json = ToJson(value, JsonLayout::kOneLine);
-  return json.ok() ? std::string(absl::StripAsciiWhitespace(*json)) : "\"\"";
 }
 
 std::string QuotedList(const std::vector<std::string>& texts) {
@@ -91,7 +81,7 @@ absl::Status Execute(const PkiCommand& command, Printer& printer) {
   sheet.Add("ca", files->ca);
   sheet.Add("cert", files->cert);
   sheet.Add("key", files->key);
-  if (printer.format == OutputFormat::kTable) return Write(printer, sheet.ToString());
+  if (printer.format != OutputFormat::kJson) return Write(printer, sheet.ToString());
   return Write(printer, absl::StrCat("{\n \"ca\": ", Quoted(files->ca),
                                      ",\n \"cert\": ", Quoted(files->cert),
                                      ",\n \"key\": ", Quoted(files->key), "\n}\n"));

@@ -23,7 +23,8 @@ using R = v1::Region;
 class ExecuteTest : public testing::Test {
  protected:
   absl::Status Run(PoolCommand command, OutputFormat format = OutputFormat::kTable) {
-    Printer printer{.out = out_, .err = err_, .format = format, .progress = true};
+    Printer printer{
+        .out = out_, .err = err_, .format = format, .progress = true, .headers = headers_};
     return Execute(std::move(command), fake_.connection, printer);
   }
 
@@ -44,6 +45,7 @@ class ExecuteTest : public testing::Test {
   FakeConnection fake_;
   std::ostringstream out_;
   std::ostringstream err_;
+  bool headers_ = true;
   const R wanted_ = WithAttachment(MakeRegion(R::RESERVED, 2), A::WANTED);
   const R online_ = WithAttachment(MakeRegion(R::ALLOCATED, 5), A::ONLINE);
 };
@@ -158,13 +160,135 @@ TEST_F(ExecuteTest, WatchPrintsALineAnEvent) {
   command.limit = absl::Seconds(30);
   fake_.manager.streams = {Quiet({Changed(online_), Synced(5)})};
   ASSERT_TRUE(Run(command).ok());
-  EXPECT_THAT(out_.str(), StartsWith("REVISION"));
+  EXPECT_THAT(out_.str(), StartsWith("TIME"));
   fake_.manager.streams = {Quiet({Changed(online_), Synced(5)})};
   out_.str("");
   ASSERT_TRUE(Run(command, OutputFormat::kJson).ok());
   const std::string json = out_.str();
   EXPECT_EQ(std::count(json.begin(), json.end(), '\n'), 2);
   EXPECT_THAT(json, StartsWith("{\"event\":\"CHANGED\",\"region\":{\"name\":\"regions/kv\""));
+}
+
+TEST_F(ExecuteTest, WatchTellsAStateOnceInTheTable) {
+  R growing = online_;
+  growing.set_resizing(true);
+  std::vector<v1::WatchRegionsResponse> events = {Changed(online_), Synced(5)};
+  for (uint64_t i = 0; i < 12; ++i) {
+    growing.set_revision(6 + i);
+    events.push_back(Changed(growing));
+  }
+  WatchRegions command;
+  command.limit = absl::Seconds(30);
+  fake_.manager.streams = {Quiet(events)};
+  ASSERT_TRUE(Run(command).ok());
+  const std::string table = out_.str();
+  EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 4);
+  EXPECT_THAT(table, HasSubstr("ALLOCATED resizing"));
+  out_.str("");
+  fake_.manager.streams = {Quiet(events)};
+  ASSERT_TRUE(Run(command, OutputFormat::kJson).ok());
+  const std::string json = out_.str();
+  EXPECT_EQ(std::count(json.begin(), json.end(), '\n'), 14);
+}
+
+TEST_F(ExecuteTest, WatchFromARevisionThatIsForgottenIsAnError) {
+  WatchRegions command;
+  command.request.set_start_revision(1);
+  fake_.manager.streams = {{{}, Refused(absl::StatusCode::kOutOfRange, "REVISION_COMPACTED")}};
+  EXPECT_EQ(ReasonOf(Run(command)), "REVISION_COMPACTED");
+}
+
+TEST_F(ExecuteTest, WatchTellsOfAGap) {
+  WatchRegions command;
+  command.limit = absl::Seconds(30);
+  R later = online_;
+  later.set_revision(9);
+  later.set_size_bytes(uint64_t{1} << 30);
+  fake_.manager.streams = {{{Changed(online_), Synced(5)}, absl::UnavailableError("a restart")},
+                           {{}, Refused(absl::StatusCode::kOutOfRange, "REVISION_UNKNOWN")},
+                           Quiet({Changed(later), Synced(9)})};
+  ASSERT_TRUE(Run(command).ok());
+  EXPECT_THAT(out_.str(), HasSubstr("  GAP\n"));
+  EXPECT_THAT(out_.str(), HasSubstr("1 GiB"));
+  EXPECT_THAT(err_.str(), HasSubstr("changes were missed"));
+}
+
+TEST_F(ExecuteTest, WatchOfARegionThatIsNotThereIsAnError) {
+  WatchRegions command;
+  command.request.set_name("regions/nope");
+  fake_.manager.GetRegion_calls.answers = {Refused(absl::StatusCode::kNotFound, "UNKNOWN_REGION")};
+  EXPECT_EQ(ReasonOf(Run(command)), "UNKNOWN_REGION");
+}
+
+TEST_F(ExecuteTest, DetachOfWhatIsNotAttachedSaysSo) {
+  DetachRegion command;
+  command.request.set_host("hosts/host-b");
+  command.wait.wait = true;
+  v1::DetachRegionResponse response;
+  *response.mutable_region() = online_;
+  fake_.manager.DetachRegion_calls.answers = {response};
+  ASSERT_TRUE(Run(command).ok());
+  EXPECT_EQ(out_.str(), "kv is not attached to host-b: nothing was changed\n");
+}
+
+TEST_F(ExecuteTest, DetachOfAQuarantinedRegionWaitsForTheHostAlone) {
+  DetachRegion command;
+  command.request.set_host("hosts/host-a");
+  command.wait.wait = true;
+  v1::DetachRegionResponse response;
+  *response.mutable_region() = WithAttachment(MakeRegion(R::QUARANTINED, 6), A::ONLINE);
+  response.mutable_region()->mutable_attachments(0)->set_detaching(true);
+  response.set_revision(6);
+  fake_.manager.DetachRegion_calls.answers = {response};
+  fake_.manager.streams = {{{Changed(MakeRegion(R::QUARANTINED, 8))}, absl::OkStatus()}};
+  EXPECT_TRUE(Run(command).ok());
+}
+
+TEST_F(ExecuteTest, AnAllocationThatIsUndoneNamesNothingThatGoesWithIt) {
+  R undone = WithAttachment(MakeRegion(R::RESERVED, 4), A::WANTED);
+  undone.mutable_attachments(0)->set_detaching(true);
+  fake_.manager.AllocateRegion_calls.answers = {Answer(wanted_)};
+  fake_.manager.streams = {{{Changed(undone)}, absl::OkStatus()}};
+  const absl::Status status = Run(Allocate(true));
+  EXPECT_EQ(ReasonOf(status), "REGION_FAILED");
+  EXPECT_THAT(RefusalOf(status)->remedy, Not(HasSubstr("region show")));
+}
+
+TEST_F(ExecuteTest, NamesAloneAndTablesWithoutHeaders) {
+  v1::ListRegionsResponse regions;
+  *regions.add_regions() = MakeRegion(R::ALLOCATED, 2, "regions/a");
+  *regions.add_regions() = MakeRegion(R::ALLOCATED, 3, "regions/b");
+  fake_.manager.ListRegions_calls.answers = {regions, regions};
+  ASSERT_TRUE(Run(ListRegions(), OutputFormat::kName).ok());
+  EXPECT_EQ(out_.str(), "a\nb\n");
+  out_.str("");
+  headers_ = false;
+  ASSERT_TRUE(Run(ListRegions()).ok());
+  EXPECT_THAT(out_.str(), StartsWith("a "));
+}
+
+TEST_F(ExecuteTest, OneHostAndOneDeviceAreShown) {
+  v1::ListHostsResponse hosts;
+  v1::Host& host = *hosts.add_hosts();
+  host.set_name("hosts/host-a");
+  host.set_state(v1::Host::ONLINE);
+  host.set_unfit_reason("kmem is missing");
+  host.add_ports()->set_slot(17);
+  fake_.manager.ListHosts_calls.answers = {hosts, hosts};
+  ASSERT_TRUE(Run(ShowHost{"hosts/host-a"}).ok());
+  EXPECT_THAT(out_.str(), HasSubstr("UNFIT"));
+  EXPECT_THAT(out_.str(), HasSubstr("17"));
+  EXPECT_EQ(ReasonOf(Run(ShowHost{"hosts/host-z"})), "UNKNOWN_HOST");
+  v1::ListDevicesResponse devices;
+  v1::Device& device = *devices.add_devices();
+  device.set_name("devices/cmm-0");
+  device.set_state(v1::Device::FAILED);
+  device.set_capacity_bytes(uint64_t{4} << 30);
+  fake_.manager.ListDevices_calls.answers = {devices};
+  fake_.manager.ListRegions_calls.answers = {v1::ListRegionsResponse()};
+  out_.str("");
+  ASSERT_TRUE(Run(ShowDevice{"devices/cmm-0"}).ok());
+  EXPECT_THAT(out_.str(), HasSubstr("Free:            0 B"));
 }
 
 TEST_F(ExecuteTest, WatchStopsWhereNobodyReads) {
@@ -200,7 +324,9 @@ TEST_F(ExecuteTest, InventoryCommandsSendTheirRequests) {
       Refused(absl::StatusCode::kFailedPrecondition, "HOST_HAS_ATTACHMENTS")};
   EXPECT_EQ(ReasonOf(Run(RetireHost())), "HOST_HAS_ATTACHMENTS");
   fake_.manager.FenceHost_calls.answers = {host};
-  EXPECT_TRUE(Run(FenceHost()).ok());
+  FenceHost fence;
+  fence.consent.yes = true;
+  EXPECT_TRUE(Run(fence).ok());
   fake_.manager.ListHosts_calls.answers = {v1::ListHostsResponse()};
   EXPECT_TRUE(Run(ListHosts()).ok());
   fake_.manager.ListDevices_calls.answers = {v1::ListDevicesResponse()};
@@ -319,6 +445,35 @@ TEST_F(ExecuteFileTest, ABatchIsReadLineByLineAndSentInThousands) {
   EXPECT_NE(calls.requests[0].requests(7).request_id(), calls.requests[0].requests(8).request_id());
   EXPECT_THAT(out_.str(), HasSubstr("POOL_FULL"));
   EXPECT_THAT(out_.str(), HasSubstr("2: no more"));
+}
+
+TEST_F(ExecuteFileTest, ABatchTakesTheCommandLinesWords) {
+  fake_.manager.BatchAllocateRegions_calls.answers = {v1::BatchAllocateRegionsResponse()};
+  ASSERT_TRUE(Run(AllocateBatch{Write(
+                      R"({"region_id": "kv", "size_bytes": "256MiB", "tenant": "ml", "host": "a",)"
+                      R"( "policy": "spread", "sharing": "single-writer", "ttl": "12h",)"
+                      R"( "isolateFrom": ["other"]})"
+                      "\n"
+                      R"({"region_id": "kw", "size_bytes": 1073741824, "tenant": "tenants/ml",)"
+                      R"( "policy": "SPREAD", "expected_lifetime": "90s"})"
+                      "\n")})
+                  .ok());
+  const auto& requests = fake_.manager.BatchAllocateRegions_calls.requests[0].requests();
+  EXPECT_EQ(requests[0].size_bytes(), uint64_t{256} << 20);
+  EXPECT_EQ(requests[0].tenant(), "tenants/ml");
+  EXPECT_EQ(requests[0].host(), "hosts/a");
+  EXPECT_EQ(requests[0].policy(), v1::SPREAD);
+  EXPECT_EQ(requests[0].sharing(), v1::SINGLE_WRITER);
+  EXPECT_EQ(requests[0].ttl().seconds(), 43200);
+  EXPECT_EQ(requests[0].isolate_from(0), "regions/other");
+  EXPECT_EQ(requests[1].size_bytes(), uint64_t{1} << 30);
+  EXPECT_EQ(requests[1].tenant(), "tenants/ml");
+  EXPECT_EQ(requests[1].policy(), v1::SPREAD);
+  EXPECT_EQ(requests[1].expected_lifetime().seconds(), 90);
+  for (const char* line : {R"({"size_bytes": "much"})", R"({"size_bytes": 1e17})",
+                           R"({"size_bytes": "1", "policy": "best"})"}) {
+    EXPECT_EQ(ReasonOf(Run(AllocateBatch{Write(line)})), "BAD_BATCH_FILE") << line;
+  }
 }
 
 TEST_F(ExecuteFileTest, ABadLineIsNamedAndNothingIsSent) {

@@ -9,9 +9,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "proto/support/byte_size.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
-#include "proto/support/toml_reader.h"
 
 namespace cxlpool::cli {
 namespace {
@@ -133,11 +133,9 @@ void Fields::Size(const Flag& text, const std::function<void(uint64_t)>& set) {
 
 void Fields::Limit(const Flag& text, std::optional<uint64_t>& bytes) {
   if (!text.has_value()) return;
-  if (*text == "none") {
-    bytes = 0;
-    return;
-  }
-  Size(text, [&](uint64_t size) { bytes = size; });
+  const auto size = ParseByteSize(*text == "none" ? "0" : *text);
+  if (!size.ok()) return Keep(size.status());
+  bytes = *size;
 }
 
 void Fields::Number(absl::string_view flag, const Flag& text,

@@ -41,7 +41,7 @@ class Fields {
   void NewRegionId(const Flag& text, const SetText& set);
   // As ParseByteSize, and more than 0.
   void Size(const Flag& text, const std::function<void(uint64_t)>& set);
-  // As ParseByteSize, or "none" for 0.
+  // As ParseByteSize; 0 or "none": no limit.
   void Limit(const Flag& text, std::optional<uint64_t>& bytes);
   void Number(absl::string_view flag, const Flag& text, const std::function<void(uint64_t)>& set);
   void Period(absl::string_view flag, const Flag& text, absl::Duration& period);

@@ -116,12 +116,25 @@ class GrpcStub : public ManagerStub {
                      .reason = "MANAGER_NOT_TRUSTED",
                      .message = absl::StrCat(peer_, " shows a certificate that is not believed: ",
                                              status.error_message()),
-                     .remedy = "check ca and server_name in cli.toml against the manager's",
+                     .remedy =
+                         "check ca and server_name (--ca, --server-name, or cli.toml) "
+                         "against the manager's certificate, and that it has not expired",
                      .metadata = {{"manager", peer_}}}
           .ToStatus();
     }
-    last_failure_ = told;
-    return told;
+    const bool unknown_name =
+        absl::StrContains(said, "dns resolution") || absl::StrContains(said, "c-ares");
+    last_failure_ = unknown_name ? NoSuchName() : told;
+    return last_failure_;
+  }
+
+  absl::Status NoSuchName() const {
+    return Refusal{.code = absl::StatusCode::kUnavailable,
+                   .reason = "MANAGER_UNREACHABLE",
+                   .message = absl::StrCat("the host name in ", peer_, " cannot be resolved"),
+                   .remedy = "check the address (--manager, CXLPOOL_MANAGER, or cli.toml), and DNS",
+                   .metadata = {{"manager", peer_}}}
+        .ToStatus();
   }
 
   // Until connected, or one dial has failed (then the call says why). A call that fails at once
@@ -167,6 +180,8 @@ grpc::ChannelArguments Arguments(const ConnectionSettings& settings) {
   // No more often than a server with default settings takes; it also bounds unacknowledged data.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 310'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
+  // The way to the manager is the one that was configured; the agent's is, too.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   if (!settings.insecure) arguments.SetSslTargetNameOverride(settings.server_name);
   return arguments;
 }

@@ -21,10 +21,53 @@ struct WaitOptions {
   absl::Duration limit = absl::Minutes(5);
 };
 
-struct AllocateRegion {
-  v1::AllocateRegionRequest request;
-  WaitOptions wait;
+// A call that is sent as it is, and whose answer is printed.
+template <typename Message>
+struct Call {
+  Message request;
 };
+using ShowRegion = Call<v1::GetRegionRequest>;
+using RenameRegion = Call<v1::RenameRegionRequest>;
+using RenewRegion = Call<v1::RenewRegionRequest>;
+using ListHosts = Call<v1::ListHostsRequest>;
+using EnrolHost = Call<v1::EnrolHostRequest>;
+using ListDevices = Call<v1::ListDevicesRequest>;
+using AddDevice = Call<v1::AddDeviceRequest>;
+using DrainDevice = Call<v1::DrainDeviceRequest>;
+using ListTenants = Call<v1::ListTenantsRequest>;
+using ShowTenant = Call<v1::GetTenantRequest>;
+using RemoveTenant = Call<v1::RemoveTenantRequest>;
+using ShowCapacity = Call<v1::GetCapacityRequest>;
+
+// What a command that may destroy more than it names does first. Without any of it: on a terminal
+// it lists what goes along and asks; elsewhere it goes on only if nothing goes along.
+struct Consent {
+  bool yes = false;      // Do not ask.
+  bool dry_run = false;  // List what goes along, and change nothing.
+};
+
+// The same of a call that destroys.
+template <typename Message>
+struct GuardedCall {
+  Message request;
+  Consent consent = {};
+};
+using RetireHost = GuardedCall<v1::RetireHostRequest>;
+using FenceHost = GuardedCall<v1::FenceHostRequest>;
+using RemoveDevice = GuardedCall<v1::RemoveDeviceRequest>;
+using FailDevice = GuardedCall<v1::FailDeviceRequest>;
+
+// A call whose outcome can be waited for.
+template <typename Message>
+struct WaitedCall {
+  Message request;
+  WaitOptions wait = {};
+};
+using AllocateRegion = WaitedCall<v1::AllocateRegionRequest>;
+using AttachRegion = WaitedCall<v1::AttachRegionRequest>;
+using DetachRegion = WaitedCall<v1::DetachRegionRequest>;
+using ResizeRegion = WaitedCall<v1::ResizeRegionRequest>;
+
 // Requests as in the lines of a file.
 struct AllocateBatch {
   std::string file;  // "-": standard input.
@@ -32,66 +75,26 @@ struct AllocateBatch {
 struct ListRegions {
   v1::ListRegionsRequest request;
 };
-struct ShowRegion {
-  v1::GetRegionRequest request;
-};
-struct AttachRegion {
-  v1::AttachRegionRequest request;
-  WaitOptions wait;
-};
-struct DetachRegion {
-  v1::DetachRegionRequest request;
-  WaitOptions wait;
-};
 struct ReleaseRegion {
   v1::ReleaseRegionRequest request;
-  WaitOptions wait;
+  WaitOptions wait = {};
+  Consent consent = {};
 };
 // Several at once.
 struct ReleaseBatch {
   v1::BatchReleaseRegionsRequest request;
-  WaitOptions wait;
-};
-struct ResizeRegion {
-  v1::ResizeRegionRequest request;
-  WaitOptions wait;
-};
-struct RenameRegion {
-  v1::RenameRegionRequest request;
-};
-struct RenewRegion {
-  v1::RenewRegionRequest request;
+  WaitOptions wait = {};
+  Consent consent = {};
 };
 struct WatchRegions {
   v1::WatchRegionsRequest request;
   absl::Duration limit = absl::InfiniteDuration();
 };
-struct ListHosts {};
-struct EnrolHost {
-  v1::EnrolHostRequest request;
+struct ShowHost {
+  std::string name;  // hosts/{host}
 };
-struct RetireHost {
-  v1::RetireHostRequest request;
-};
-struct FenceHost {
-  v1::FenceHostRequest request;
-};
-struct ListDevices {};
-struct AddDevice {
-  v1::AddDeviceRequest request;
-};
-struct DrainDevice {
-  v1::DrainDeviceRequest request;
-};
-struct RemoveDevice {
-  v1::RemoveDeviceRequest request;
-};
-struct FailDevice {
-  v1::FailDeviceRequest request;
-};
-struct ListTenants {};
-struct ShowTenant {
-  v1::GetTenantRequest request;
+struct ShowDevice {
+  std::string name;  // devices/{device}
 };
 // Limits that are not given stay as they are.
 struct SetTenant {
@@ -100,10 +103,6 @@ struct SetTenant {
   std::optional<uint64_t> reserved_bytes = std::nullopt;
   std::optional<uint64_t> host_cap_bytes = std::nullopt;
 };
-struct RemoveTenant {
-  v1::RemoveTenantRequest request;
-};
-struct ShowCapacity {};
 struct ShowTopology {};
 struct Backup {
   std::string file;
@@ -137,12 +136,12 @@ struct FsckCommand {
 using PoolCommand =
     std::variant<AllocateRegion, AllocateBatch, ListRegions, ShowRegion, AttachRegion, DetachRegion,
                  ReleaseRegion, ReleaseBatch, ResizeRegion, RenameRegion, RenewRegion, WatchRegions,
-                 ListHosts, EnrolHost, RetireHost, FenceHost, ListDevices, AddDevice, DrainDevice,
-                 RemoveDevice, FailDevice, ListTenants, ShowTenant, SetTenant, RemoveTenant,
-                 ShowCapacity, ShowTopology, Backup>;
+                 ListHosts, ShowHost, EnrolHost, RetireHost, FenceHost, ListDevices, ShowDevice,
+                 AddDevice, DrainDevice, RemoveDevice, FailDevice, ListTenants, ShowTenant,
+                 SetTenant, RemoveTenant, ShowCapacity, ShowTopology, Backup>;
 using PkiCommand = std::variant<PkiInit, PkiIssue, PkiRenew, PkiShow>;
 
-enum class OutputFormat { kTable, kJson };
+enum class OutputFormat { kTable, kJson, kName };
 
 // As given on the command line; settings.h adds the environment and the configuration file.
 struct ConnectionFlags {
@@ -157,8 +156,10 @@ struct ConnectionFlags {
 
 struct Invocation {
   OutputFormat output = OutputFormat::kTable;
+  bool headers = true;  // Of tables.
   ConnectionFlags connection;
   absl::Duration timeout = absl::Seconds(10);  // Of one call, its retries included.
+  bool fail_fast = false;                      // One try of each call.
   std::variant<PoolCommand, PkiCommand, FsckCommand> command;
 };
 

@@ -45,9 +45,12 @@ absl::Status Run(const Invocation& invocation, Printer& printer) {
   if (!stub.ok()) return stub.status();
   SystemPacer pacer;
   SayOnce listener;
-  Connection connection(**stub, pacer, listener, invocation.timeout);
+  Connection connection(**stub, pacer, listener, invocation.timeout, invocation.fail_fast);
   return Execute(std::get<PoolCommand>(invocation.command), connection, printer);
 }
+
+// Somebody sees what is asked, and can answer.
+bool AtTerminal() { return isatty(STDIN_FILENO) == 1 && isatty(STDERR_FILENO) == 1; }
 
 int Main(int argc, char** argv) {
   // gRPC's own log would mix with ours on stderr; what it knows is in the status.
@@ -62,13 +65,17 @@ int Main(int argc, char** argv) {
       Printer printer{.out = std::cout,
                       .err = std::cerr,
                       .format = invocation.output,
-                      .progress = isatty(STDERR_FILENO) == 1};
+                      .progress = isatty(STDERR_FILENO) == 1,
+                      .headers = invocation.headers,
+                      .answers = AtTerminal() ? &std::cin : nullptr};
       const auto* fsck = std::get_if<FsckCommand>(&invocation.command);
       if (fsck != nullptr) return Execute(*fsck, printer);
       status = Run(invocation, printer);
     }
   }
-  if (!status.ok()) std::cerr << ErrorText(status);
+  if (!status.ok()) {
+    std::cerr << (WantsJson(argc, argv) ? ErrorJson(status) : ErrorText(status));
+  }
   return static_cast<int>(ExitCodeOf(status));
 }
 

@@ -1,9 +1,41 @@
 #include "tools/cli/print.h"
 
+#include "absl/strings/str_cat.h"
 #include "proto/support/refusal.h"
 #include "tools/cli/render/json.h"
+#include "tools/cli/render/printable.h"
+#include "tools/cli/render/words.h"
 
 namespace cxlpool::cli {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+
+// A line for each resource: the message itself where it has a name, else each of the messages in
+// it that has one.
+std::string NamesOf(const google::protobuf::Message& message) {
+  const auto* reflection = message.GetReflection();
+  const FieldDescriptor* name = message.GetDescriptor()->FindFieldByName("name");
+  if (name != nullptr && name->cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
+    return absl::StrCat(Printable(ShortName(reflection->GetString(message, name))), "\n");
+  }
+  std::string out;
+  std::vector<const FieldDescriptor*> set;
+  reflection->ListFields(message, &set);
+  for (const FieldDescriptor* field : set) {
+    if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) continue;
+    if (!field->is_repeated()) {
+      absl::StrAppend(&out, NamesOf(reflection->GetMessage(message, field)));
+      continue;
+    }
+    for (int i = 0; i < reflection->FieldSize(message, field); ++i) {
+      absl::StrAppend(&out, NamesOf(reflection->GetRepeatedMessage(message, field, i)));
+    }
+  }
+  return out;
+}
+
+}  // namespace
 
 absl::Status Write(Printer& printer, const std::string& text) {
   printer.out << text << std::flush;
@@ -17,11 +49,17 @@ absl::Status Write(Printer& printer, const std::string& text) {
 }
 
 absl::Status Print(Printer& printer, const google::protobuf::Message& message,
-                   const std::string& table) {
-  if (printer.format == OutputFormat::kTable) return Write(printer, table);
+                   const std::string& text) {
+  if (printer.format == OutputFormat::kTable) return Write(printer, text);
+  if (printer.format == OutputFormat::kName) return Write(printer, NamesOf(message));
   const absl::StatusOr<std::string> json = ToJson(message);
   if (!json.ok()) return json.status();
   return Write(printer, *json);
+}
+
+absl::Status PrintTable(Printer& printer, const google::protobuf::Message& message,
+                        const std::string& table) {
+  return Print(printer, message, printer.headers ? table : table.substr(table.find('\n') + 1));
 }
 
 }  // namespace cxlpool::cli

@@ -1,4 +1,4 @@
-// One answer, as a table or as JSON, whichever was asked for.
+// One answer, as a table, as JSON, or as names alone, whichever was asked for.
 #ifndef CXLPOOL_TOOLS_CLI_PRINT_H_
 #define CXLPOOL_TOOLS_CLI_PRINT_H_
 
@@ -14,9 +14,13 @@ namespace cxlpool::cli {
 // Writes and flushes. INTERNAL/OUTPUT_LOST if `out` cannot be written (a full disk).
 absl::Status Write(Printer& printer, const std::string& text);
 
-// `table` for people, `message` for programs.
+// `text` for people, `message` for programs, and for -o name the short names that it holds.
 absl::Status Print(Printer& printer, const google::protobuf::Message& message,
-                   const std::string& table);
+                   const std::string& text);
+
+// The same of a table, whose first line goes where headers are not wanted.
+absl::Status PrintTable(Printer& printer, const google::protobuf::Message& message,
+                        const std::string& table);
 
 }  // namespace cxlpool::cli
 

@@ -8,11 +8,11 @@ struct ListFlags {
 };
 
 void AddList(CLI::App* region, Chosen& chosen) {
-  auto* app = region->add_subcommand("list", "List Regions");
+  auto* app = region->add_subcommand("list", "List Regions")->alias("ls");
   auto flags = std::make_shared<ListFlags>();
   app->add_option("--host", flags->host, "Only those attached there")->type_name("HOST");
   app->add_option("--filter", flags->filter,
-                  "Only those, for example: tenant = ml AND size_bytes >= 1073741824")
+                  "Only those, for example: tenant = ml AND size_bytes >= 1GiB")
       ->type_name("FILTER");
   app->add_option("--order-by", flags->order,
                   "name (default), size_bytes, create_time or revision, \" desc\" after it")
@@ -24,17 +24,6 @@ void AddList(CLI::App* region, Chosen& chosen) {
                 [&](std::string filter) { command.request.set_filter(filter); });
     fields.Text("--order-by", flags->order,
                 [&](std::string order) { command.request.set_order_by(order); });
-    return PoolCommand(command);
-  });
-}
-
-void AddShow(CLI::App* region, Chosen& chosen) {
-  auto* app = region->add_subcommand("show", "Show one Region, its Extents and its Attachments");
-  auto flags = std::make_shared<RegionFlags>();
-  flags->AddName(app);
-  OnChosen(app, chosen, [flags](Fields& fields) -> Command {
-    ShowRegion command;
-    fields.Name("regions", flags->name, [&](std::string name) { command.request.set_name(name); });
     return PoolCommand(command);
   });
 }
@@ -101,7 +90,9 @@ void AddRegionCommands(CLI::App& app, Chosen& chosen) {
   region->require_subcommand(1);
   AddAllocateCommand(region, chosen);
   AddList(region, chosen);
-  AddShow(region, chosen);
+  AddCall<ShowRegion>(region, "show", "Show one Region, its Extents and its Attachments", kRegion,
+                      chosen)
+      ->alias("get");
   AddAttach(region, chosen);
   AddDetach(region, chosen);
   AddEditCommands(region, chosen);

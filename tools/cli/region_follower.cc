@@ -49,6 +49,10 @@ absl::StatusOr<RegionFollower::End> RegionFollower::Follow(OnEvent on_event) {
       continue;
     }
     if (absl::IsOutOfRange(status) && request.start_revision() != 0) {
+      // Whoever knows no Region could not tell what a listing has that is new.
+      const bool asked_for = request.start_revision() == options_.start_revision;
+      if (asked_for && known_.empty()) return status;
+      if (on_gap_) on_gap_(status);
       ListAgain();
       continue;
     }

@@ -11,6 +11,7 @@
 #define CXLPOOL_TOOLS_CLI_REGION_FOLLOWER_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -32,6 +33,8 @@ class RegionFollower {
     absl::Duration patience = absl::InfiniteDuration();
   };
   enum class End { kStopped, kTimeUp };
+  // Changes between what was seen last and what comes next are not told: why.
+  using OnGap = std::function<void(const absl::Status&)>;
   using OnEvent = ManagerStub::OnEvent;
 
   static constexpr absl::Duration kStreamLife = absl::Seconds(60);
@@ -39,11 +42,16 @@ class RegionFollower {
   RegionFollower(Connection& connection, Options options)
       : connection_(connection), options_(std::move(options)) {}
 
+  // Hears of each gap. A listing follows that begins with what is different.
+  void ListenForGaps(OnGap on_gap) { on_gap_ = std::move(on_gap); }
+
   // A Region that the caller has seen already, as of `options.start_revision`.
   void Know(const v1::Region& region) { known_[region.tag()] = region; }
 
   // Tells events until `on_event` says false (kStopped) or `limit` is over (kTimeUp).
-  // Errors: the manager's, where trying again cannot help; UNAVAILABLE after `patience`.
+  // Errors: the manager's, where trying again cannot help; UNAVAILABLE after `patience`;
+  // OUT_OF_RANGE if it does not know the changes after `options.start_revision` (any more) and the
+  // caller, who knows no Region, asked for these alone.
   absl::StatusOr<End> Follow(OnEvent on_event);
 
   // Why the manager is out of reach now; OK if it is not.
@@ -65,6 +73,7 @@ class RegionFollower {
   bool stopped_ = false;
   std::map<std::string, v1::Region> known_;  // By tag: a name may change.
   std::set<std::string> listed_;             // Tags seen in this listing.
+  OnGap on_gap_;
   absl::Status last_error_;
 };
 

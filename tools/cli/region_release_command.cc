@@ -9,6 +9,7 @@ struct ReleaseFlags : RegionFlags {
   bool detach_all = false;
   bool force = false;
   bool fence = false;
+  Consent consent;
 
   void Read(Fields& fields, const std::string& which, v1::ReleaseRegionRequest& request) const {
     fields.Name("regions", which, [&](std::string full) { request.set_name(full); });
@@ -23,7 +24,9 @@ struct ReleaseFlags : RegionFlags {
 }  // namespace
 
 void AddReleaseCommand(CLI::App* region, Chosen& chosen) {
-  auto* app = region->add_subcommand("release", "Give the bytes back: detach, scrub, free");
+  auto* app = region->add_subcommand("release", "Give the bytes back: detach, scrub, free")
+                  ->alias("delete")
+                  ->alias("rm");
   auto flags = std::make_shared<ReleaseFlags>();
   app->add_option("NAME", flags->names, "Regions, by name or tag: at most 1000")
       ->type_name("")
@@ -38,7 +41,9 @@ void AddReleaseCommand(CLI::App* region, Chosen& chosen) {
   app->add_flag("--fence", flags->fence, "With --force: fence the hosts that have it first")
       ->needs(force);
   flags->AddEtag(app);
-  flags->wait.Add(app, "Wait until the bytes are scrubbed and free");
+  auto* wait = flags->wait.Add(app, "Wait until the bytes are scrubbed and free");
+  AddConsent(app, flags->consent);
+  app->get_option("--dry-run")->excludes(wait);
   OnChosen(app, chosen, [flags, &chosen](Fields& fields) -> Command {
     const WaitOptions wait = flags->wait.Read(fields);
     if (flags->names.size() == 1) {
@@ -47,16 +52,19 @@ void AddReleaseCommand(CLI::App* region, Chosen& chosen) {
                        [&](std::string id) { command.request.set_request_id(id); });
       flags->Read(fields, flags->names[0], command.request);
       command.wait = wait;
+      command.consent = flags->consent;
       return PoolCommand(command);
     }
     if (flags->names.size() > 1000) throw CLI::ValidationError("NAME", "at most 1000 at a time");
-    if (flags->etag.has_value()) throw CLI::ValidationError("--etag", "goes with one Region alone");
-    if (flags->fence) throw CLI::ValidationError("--fence", "goes with one Region alone");
+    if (flags->etag.has_value())
+      throw CLI::ValidationError("--etag", "goes with one Region at a time");
+    if (flags->fence) throw CLI::ValidationError("--fence", "goes with one Region at a time");
     ReleaseBatch command;
     for (const std::string& name : flags->names) {
       flags->Read(fields, name, *command.request.add_requests());
     }
     command.wait = wait;
+    command.consent = flags->consent;
     return PoolCommand(command);
   });
 }

@@ -4,9 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "proto/support/byte_size.h"
 #include "proto/support/refusal.h"
 #include "tools/cli/region_follower.h"
-#include "tools/cli/sizes.h"
 
 namespace cxlpool::cli {
 namespace {
@@ -36,13 +36,14 @@ const v1::Attachment* Find(const WaitGoal& goal, const v1::Region& region) {
 }
 
 std::string ShowCommand(const v1::Region& region) {
-  return absl::StrCat("cxlpool region show ", absl::StripPrefix(region.name(), "regions/"));
+  const absl::string_view name = absl::StripPrefix(region.name(), "regions/");
+  return absl::StrCat("`cxlpool region show ", name, "`");
 }
 
 absl::Status AttachmentFailed(const WaitGoal& goal, const v1::Region& region,
                               absl::string_view why) {
   return Failed("ATTACHMENT_FAILED", region, absl::StrCat("could not be attached to ", goal.host),
-                why, absl::StrCat("mend that and attach it again; see ", ShowCommand(region)));
+                why, absl::StrCat("fix that and attach it again; see ", ShowCommand(region)));
 }
 
 absl::StatusOr<bool> IsOnline(const WaitGoal& goal, const v1::Region& region) {
@@ -51,7 +52,14 @@ absl::StatusOr<bool> IsOnline(const WaitGoal& goal, const v1::Region& region) {
     if (goal.attachment_generation == 0) return false;
     return AttachmentFailed(goal, region, "its Attachment was undone");
   }
-  if (attachment->detaching()) return AttachmentFailed(goal, region, attachment->state_reason());
+  if (attachment->detaching()) {
+    // Of a Region that is being made it was the first: the Region goes with it.
+    if (region.state() == v1::Region::RESERVED) {
+      return Failed("REGION_FAILED", region, "could not be made and is undone",
+                    attachment->state_reason(), "fix that and allocate it again: nothing is kept");
+    }
+    return AttachmentFailed(goal, region, attachment->state_reason());
+  }
   return region.state() == v1::Region::ALLOCATED && attachment->state() == v1::Attachment::ONLINE;
 }
 
@@ -63,10 +71,10 @@ bool IsDetached(const WaitGoal& goal, const v1::Region& region) {
 absl::StatusOr<bool> IsResized(const WaitGoal& goal, const v1::Region& region) {
   if (region.resizing()) return false;
   if (region.size_bytes() == goal.size_bytes) return true;
-  return Failed(
-      "RESIZE_UNDONE", region,
-      absl::StrCat("has ", FormatSize(region.size_bytes()), ", not ", FormatSize(goal.size_bytes)),
-      region.state_reason(), "mend that and resize it again");
+  return Failed("RESIZE_UNDONE", region,
+                absl::StrCat("has ", FormatByteSize(region.size_bytes()), ", not ",
+                             FormatByteSize(goal.size_bytes)),
+                region.state_reason(), "fix that and resize it again");
 }
 
 // Whether the Region has to live on for it.
@@ -78,7 +86,8 @@ bool IsWayUp(Kind kind) {
 
 absl::StatusOr<bool> Reached(const WaitGoal& goal, const v1::Region& region) {
   if (goal.kind == Kind::kDetached && IsDetached(goal, region)) return true;
-  if (region.state() == v1::Region::QUARANTINED) {
+  // A quarantine keeps no host from letting go.
+  if (goal.kind != Kind::kDetached && region.state() == v1::Region::QUARANTINED) {
     return Failed("REGION_QUARANTINED", region, "is quarantined", region.state_reason(),
                   absl::StrCat("see ", ShowCommand(region)));
   }
@@ -86,7 +95,7 @@ absl::StatusOr<bool> Reached(const WaitGoal& goal, const v1::Region& region) {
   switch (region.state()) {
     case v1::Region::FAILED:
       return Failed("REGION_FAILED", region, "could not be made and is undone",
-                    region.state_reason(), "mend that and allocate again");
+                    region.state_reason(), "fix that and allocate it again: nothing is kept");
     case v1::Region::RELEASING:
     case v1::Region::SCRUBBING:
       return Failed("REGION_RELEASING", region, "is being released", region.state_reason(),

@@ -1,4 +1,5 @@
-// How each command runs: one function a command; execute.cc picks. Internal to execute.h's side.
+// How each command runs: one function a command, and one for all calls that are sent as they are;
+// execute.cc picks. Internal to execute.h's side.
 //
 // Results go to the printer, errors are returned. One thread.
 #ifndef CXLPOOL_TOOLS_CLI_RUN_H_
@@ -10,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "proto/support/names.h"
 #include "tools/cli/connection.h"
+#include "tools/cli/consent.h"
 #include "tools/cli/execute.h"
 #include "tools/cli/invocation.h"
 #include "tools/cli/region_wait.h"
@@ -19,31 +21,55 @@ namespace cxlpool::cli {
 absl::Status Run(AllocateRegion& command, Connection& connection, Printer& printer);
 absl::Status Run(AllocateBatch& command, Connection& connection, Printer& printer);
 absl::Status Run(ListRegions& command, Connection& connection, Printer& printer);
-absl::Status Run(ShowRegion& command, Connection& connection, Printer& printer);
 absl::Status Run(AttachRegion& command, Connection& connection, Printer& printer);
 absl::Status Run(DetachRegion& command, Connection& connection, Printer& printer);
 absl::Status Run(ReleaseRegion& command, Connection& connection, Printer& printer);
 absl::Status Run(ReleaseBatch& command, Connection& connection, Printer& printer);
 absl::Status Run(ResizeRegion& command, Connection& connection, Printer& printer);
-absl::Status Run(RenameRegion& command, Connection& connection, Printer& printer);
-absl::Status Run(RenewRegion& command, Connection& connection, Printer& printer);
 absl::Status Run(WatchRegions& command, Connection& connection, Printer& printer);
-absl::Status Run(ListHosts& command, Connection& connection, Printer& printer);
-absl::Status Run(EnrolHost& command, Connection& connection, Printer& printer);
-absl::Status Run(RetireHost& command, Connection& connection, Printer& printer);
-absl::Status Run(FenceHost& command, Connection& connection, Printer& printer);
-absl::Status Run(ListDevices& command, Connection& connection, Printer& printer);
-absl::Status Run(AddDevice& command, Connection& connection, Printer& printer);
-absl::Status Run(DrainDevice& command, Connection& connection, Printer& printer);
-absl::Status Run(RemoveDevice& command, Connection& connection, Printer& printer);
-absl::Status Run(FailDevice& command, Connection& connection, Printer& printer);
-absl::Status Run(ListTenants& command, Connection& connection, Printer& printer);
-absl::Status Run(ShowTenant& command, Connection& connection, Printer& printer);
+absl::Status Run(ShowHost& command, Connection& connection, Printer& printer);
+absl::Status Run(ShowDevice& command, Connection& connection, Printer& printer);
 absl::Status Run(SetTenant& command, Connection& connection, Printer& printer);
 absl::Status Run(RemoveTenant& command, Connection& connection, Printer& printer);
-absl::Status Run(ShowCapacity& command, Connection& connection, Printer& printer);
 absl::Status Run(ShowTopology& command, Connection& connection, Printer& printer);
 absl::Status Run(Backup& command, Connection& connection, Printer& printer);
+
+// The answers of the calls that are sent as they are.
+absl::Status PrintAnswer(Printer& printer, const v1::Region& region);
+absl::Status PrintAnswer(Printer& printer, const v1::RenameRegionResponse& renamed);
+absl::Status PrintAnswer(Printer& printer, const v1::RenewRegionResponse& renewed);
+absl::Status PrintAnswer(Printer& printer, const v1::Capacity& capacity);
+absl::Status PrintAnswer(Printer& printer, const v1::Host& host);
+absl::Status PrintAnswer(Printer& printer, const v1::ListHostsResponse& hosts);
+absl::Status PrintAnswer(Printer& printer, const v1::Device& device);
+absl::Status PrintAnswer(Printer& printer, const v1::ListDevicesResponse& devices);
+absl::Status PrintAnswer(Printer& printer, const v1::DrainDeviceResponse& drained);
+absl::Status PrintAnswer(Printer& printer, const v1::Tenant& tenant);
+absl::Status PrintAnswer(Printer& printer, const v1::ListTenantsResponse& tenants);
+
+template <typename Request>
+absl::Status Run(Call<Request>& command, Connection& connection, Printer& printer) {
+  const auto answer = connection.Send(command.request);
+  if (!answer.ok()) return answer.status();
+  return PrintAnswer(printer, *answer);
+}
+
+template <typename Request>
+absl::Status Run(GuardedCall<Request>& command, Connection& connection, Printer& printer) {
+  const auto decision = Decide(command.consent, command.request, connection, printer);
+  if (!decision.ok()) return decision.status();
+  if (*decision == Decision::kToldOnly) return absl::OkStatus();
+  const auto answer = connection.Send(command.request);
+  if (!answer.ok()) return answer.status();
+  return PrintAnswer(printer, *answer);
+}
+
+// By full name. NOT_FOUND: UNKNOWN_HOST, UNKNOWN_DEVICE.
+absl::StatusOr<v1::Host> FindHost(Connection& connection, const std::string& name);
+absl::StatusOr<v1::Device> FindDevice(Connection& connection, const std::string& name);
+
+// Those with bytes on the device.
+v1::ListRegionsRequest RegionsOn(const v1::Device& device);
 
 // Gives a request that changes something its request_id, where it has none.
 template <typename Request>

@@ -9,11 +9,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/struct.pb.h"
+#include "proto/support/byte_size.h"
 #include "proto/support/refusal.h"
 #include "proto/support/unique_fd.h"
 #include "tools/cli/print.h"
 #include "tools/cli/run.h"
-#include "tools/cli/sizes.h"
 
 namespace cxlpool::cli {
 namespace {
@@ -130,7 +130,7 @@ absl::Status Run(Backup& command, Connection& connection, Printer& printer) {
   fields["size_bytes"].set_string_value(absl::StrCat(total));
   return Print(printer, json,
                absl::StrCat(command.file, ": the pool at revision ", revision, ", ",
-                            FormatSize(total), "\n"));
+                            FormatByteSize(total), "\n"));
 }
 
 }  // namespace cxlpool::cli

@@ -1,6 +1,8 @@
+#include <google/protobuf/struct.pb.h>
 #include <google/protobuf/util/json_util.h>
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <iostream>
 #include <utility>
@@ -8,7 +10,9 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "proto/support/byte_size.h"
 #include "proto/support/refusal.h"
+#include "tools/cli/fields.h"
 #include "tools/cli/print.h"
 #include "tools/cli/render/regions.h"
 #include "tools/cli/run.h"
@@ -20,6 +24,19 @@ constexpr size_t kMaxBatch = 1000;  // Of one call.
 constexpr size_t kMaxLine = 64 << 10;
 constexpr size_t kMaxRequests = 1'000'000;
 
+// Larger whole numbers are not exact as JSON's numbers.
+constexpr double kExactNumber = 9007199254740992;
+
+// "regionId" as "region_id".
+std::string SnakeCase(absl::string_view name) {
+  std::string out;
+  for (const char c : name) {
+    if (absl::ascii_isupper(c)) out += '_';
+    out += absl::ascii_tolower(c);
+  }
+  return out;
+}
+
 absl::Status BadFile(const std::string& file, size_t line, absl::string_view what,
                      std::string remedy) {
   return Refusal{.code = absl::StatusCode::kInvalidArgument,
@@ -28,6 +45,80 @@ absl::Status BadFile(const std::string& file, size_t line, absl::string_view wha
                  .remedy = std::move(remedy),
                  .metadata = {}}
       .ToStatus();
+}
+
+// The command line's word for a value of the API, in the API's: "spread", "256MiB", "ml", "12h".
+// What is none stays as it is: it may be the API's already.
+std::string ApiWord(absl::string_view field, const std::string& text) {
+  const auto full = [&](absl::string_view collection) {
+    const auto name = FullName(collection, text);
+    return name.ok() ? *name : text;
+  };
+  if (field == "tenant") return full("tenants");
+  if (field == "host") return full("hosts");
+  if (field == "device") return full("devices");
+  if (field == "isolate_from") return full("regions");
+  if (field == "size_bytes" || field == "interleave_granularity_bytes") {
+    const auto bytes = ParseByteSize(text);
+    return bytes.ok() ? absl::StrCat(*bytes) : text;
+  }
+  if (field == "ttl" || field == "expected_lifetime") {
+    const auto term = ParseTerm(field, text);
+    return term.ok() ? absl::StrCat(absl::ToInt64Seconds(*term), "s") : text;
+  }
+  Fields words;
+  int value = 0;
+  const auto keep = [&value](auto read) { value = read; };
+  const google::protobuf::EnumDescriptor* names = nullptr;
+  if (field == "policy") {
+    words.Policy(text, keep);
+    names = v1::PlacementPolicy_descriptor();
+  } else if (field == "mode") {
+    words.Mode(text, keep);
+    names = v1::AttachmentMode_descriptor();
+  } else if (field == "zone") {
+    words.Zone(text, keep);
+    names = v1::MemoryZone_descriptor();
+  } else if (field == "access") {
+    words.Access(text, keep);
+    names = v1::Access_descriptor();
+  } else if (field == "sharing") {
+    words.Sharing(text, keep);
+    names = v1::Sharing_descriptor();
+  }
+  if (names == nullptr || !words.status().ok()) return text;
+  return std::string(names->FindValueByNumber(value)->name());
+}
+
+// One request, in the API's words or in those of the command line's options.
+absl::StatusOr<v1::AllocateRegionRequest> ReadLine(absl::string_view text) {
+  namespace json = google::protobuf::util;
+  google::protobuf::Struct line;
+  auto parsed =
+      json::JsonStringToMessage(google::protobuf::StringPiece(text.data(), text.size()), &line);
+  if (!parsed.ok()) return absl::InvalidArgumentError(parsed.ToString());
+  for (auto& [key, value] : *line.mutable_fields()) {
+    // The mapping knows each field by two names.
+    const std::string field = SnakeCase(key);
+    if (value.has_string_value()) {
+      value.set_string_value(ApiWord(field, value.string_value()));
+    } else if (value.has_number_value() && std::abs(value.number_value()) > kExactNumber) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(key, " is too large for a number of JSON: write it in quotes"));
+    } else if (value.has_list_value()) {
+      for (auto& element : *value.mutable_list_value()->mutable_values()) {
+        if (!element.has_string_value()) continue;
+        element.set_string_value(ApiWord(field, element.string_value()));
+      }
+    }
+  }
+  std::string api;
+  parsed = json::MessageToJsonString(line, &api);
+  if (!parsed.ok()) return absl::InvalidArgumentError(parsed.ToString());
+  v1::AllocateRegionRequest request;
+  parsed = json::JsonStringToMessage(api, &request);
+  if (!parsed.ok()) return absl::InvalidArgumentError(parsed.ToString());
+  return request;
 }
 
 // Of each line that is neither empty nor a comment.
@@ -43,14 +134,13 @@ absl::StatusOr<std::vector<v1::AllocateRegionRequest>> ReadRequests(std::istream
                      absl::StrCat("use lines of at most ", kMaxLine, " bytes, and at most ",
                                   kMaxRequests, " of them"));
     }
-    v1::AllocateRegionRequest request;
-    const auto parsed = google::protobuf::util::JsonStringToMessage(
-        google::protobuf::StringPiece(text.data(), text.size()), &request);
+    auto parsed = ReadLine(text);
     if (!parsed.ok()) {
-      return BadFile(file, number, parsed.ToString(),
+      return BadFile(file, number, parsed.status().message(),
                      "write an AllocateRegionRequest as JSON, as "
-                     "{\"region_id\": \"kv\", \"size_bytes\": \"1073741824\"}");
+                     "{\"region_id\": \"kv\", \"size_bytes\": \"1GiB\", \"tenant\": \"ml\"}");
     }
+    v1::AllocateRegionRequest request = *std::move(parsed);
     FillRequestId(request);
     requests.push_back(std::move(request));
   }
@@ -82,7 +172,7 @@ absl::Status Verdict(const google::protobuf::RepeatedPtrField<v1::BatchResult>& 
   return Refusal{.code = static_cast<absl::StatusCode>(first->code()),
                  .reason = "BATCH_REFUSED",
                  .message = absl::StrCat(refused, " of ", results.size(), " requests were refused"),
-                 .remedy = "mend what is said of each and send those again",
+                 .remedy = "fix what is said of each and send those again",
                  .metadata = {{"reason", first->error().reason()}}}
       .ToStatus();
 }
@@ -119,7 +209,16 @@ absl::Status Run(ReleaseBatch& command, Connection& connection, Printer& printer
     FillRequestId(request);
     asked.push_back(request.name());
   }
-  auto response = connection.Call(&ManagerStub::BatchReleaseRegions, command.request);
+  const auto decision = Decide(command.consent, command.request, connection, printer);
+  if (!decision.ok()) return decision.status();
+  if (*decision == Decision::kToldOnly) {
+    for (v1::ReleaseRegionRequest& request : *command.request.mutable_requests()) {
+      request.set_validate_only(true);
+    }
+    const auto checked = connection.Send(command.request);
+    return checked.ok() ? Verdict(checked->results()) : checked.status();
+  }
+  auto response = connection.Send(command.request);
   if (!response.ok()) return response.status();
   std::string gone;
   const WaitGoal goal{

@@ -1,4 +1,10 @@
+#include <map>
+
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "proto/support/byte_size.h"
+#include "proto/support/refusal.h"
 #include "tools/cli/print.h"
 #include "tools/cli/region_follower.h"
 #include "tools/cli/render/json.h"
@@ -6,7 +12,6 @@
 #include "tools/cli/render/regions.h"
 #include "tools/cli/render/words.h"
 #include "tools/cli/run.h"
-#include "tools/cli/sizes.h"
 
 namespace cxlpool::cli {
 namespace {
@@ -91,7 +96,7 @@ absl::StatusOr<v1::Region> Settle(Connection& connection, Printer& printer, cons
 }
 
 std::string Gone(const v1::Region& region) {
-  return absl::StrCat(ShortName(region.name()), " is gone: ", FormatSize(region.size_bytes()),
+  return absl::StrCat(ShortName(region.name()), " is gone: ", FormatByteSize(region.size_bytes()),
                       " scrubbed and free\n");
 }
 
@@ -123,13 +128,29 @@ absl::Status Run(AllocateRegion& command, Connection& connection, Printer& print
 absl::Status Run(ListRegions& command, Connection& connection, Printer& printer) {
   const auto regions = AllRegions(connection, command.request);
   if (!regions.ok()) return regions.status();
-  return Print(printer, *regions, RegionTable(*regions));
+  return PrintTable(printer, *regions, RegionTable(*regions));
 }
 
-absl::Status Run(ShowRegion& command, Connection& connection, Printer& printer) {
-  const auto region = connection.Call(&ManagerStub::GetRegion, command.request);
-  if (!region.ok()) return region.status();
-  return PrintRegion(printer, *region);
+absl::Status PrintAnswer(Printer& printer, const v1::Region& region) {
+  return PrintRegion(printer, region);
+}
+
+absl::Status PrintAnswer(Printer& printer, const v1::RenameRegionResponse& renamed) {
+  return PrintRegion(printer, renamed.region());
+}
+
+absl::Status PrintAnswer(Printer& printer, const v1::RenewRegionResponse& renewed) {
+  return PrintRegion(printer, renewed.region());
+}
+
+absl::Status PrintAnswer(Printer& printer, const v1::Capacity& capacity) {
+  return PrintTable(printer, capacity, CapacityTable(capacity));
+}
+
+v1::ListRegionsRequest RegionsOn(const v1::Device& device) {
+  v1::ListRegionsRequest request;
+  request.set_filter(absl::StrCat("device = ", ShortName(device.name())));
+  return request;
 }
 
 absl::Status Run(AttachRegion& command, Connection& connection, Printer& printer) {
@@ -141,13 +162,37 @@ absl::Status Run(AttachRegion& command, Connection& connection, Printer& printer
 }
 
 absl::Status Run(DetachRegion& command, Connection& connection, Printer& printer) {
-  return Change(command, connection, printer, &ManagerStub::DetachRegion,
-                [&](const v1::Region& region) {
-                  return GoalOn(WaitGoal::Kind::kDetached, command.request.host(), region);
-                });
+  const std::string& host = command.request.host();
+  const auto response = connection.Send(command.request);
+  if (!response.ok()) return response.status();
+  const v1::Region& now = response->region();
+  const bool attached =
+      std::any_of(now.attachments().begin(), now.attachments().end(),
+                  [&](const v1::Attachment& attachment) { return attachment.host() == host; });
+  // OK for a script that wants it gone from there; but nothing was done.
+  if (!attached && printer.format == OutputFormat::kTable) {
+    return Write(printer, absl::StrCat(ShortName(now.name()), " is not attached to ",
+                                       ShortName(host), ": nothing was changed\n"));
+  }
+  const auto region =
+      Settle(connection, printer, command.wait, GoalOn(WaitGoal::Kind::kDetached, host, now), now,
+             response->revision());
+  if (!region.ok()) return region.status();
+  return PrintRegion(printer, *region);
+}
+
+// Whether the manager would refuse the release. That hosts have to be fenced is no refusal where
+// they would be.
+absl::Status WouldBeReleased(v1::ReleaseRegionRequest request, Connection& connection) {
+  request.set_validate_only(true);
+  const absl::Status status = connection.Send(request).status();
+  return request.fence() && ReasonOf(status) == "FENCE_REQUIRED" ? absl::OkStatus() : status;
 }
 
 absl::Status Run(ReleaseRegion& command, Connection& connection, Printer& printer) {
+  const auto decision = Decide(command.consent, command.request, connection, printer);
+  if (!decision.ok()) return decision.status();
+  if (*decision == Decision::kToldOnly) return WouldBeReleased(command.request, connection);
   const auto response = connection.Call(&ManagerStub::ReleaseRegion, command.request);
   if (!response.ok()) return response.status();
   const auto region = Settle(connection, printer, command.wait, GoalOf(WaitGoal::Kind::kGone),
@@ -165,39 +210,51 @@ absl::Status Run(ResizeRegion& command, Connection& connection, Printer& printer
                 });
 }
 
-absl::Status Run(RenameRegion& command, Connection& connection, Printer& printer) {
-  const auto response = connection.Call(&ManagerStub::RenameRegion, command.request);
-  if (!response.ok()) return response.status();
-  return PrintRegion(printer, response->region());
-}
-
-absl::Status Run(RenewRegion& command, Connection& connection, Printer& printer) {
-  const auto response = connection.Call(&ManagerStub::RenewRegion, command.request);
-  if (!response.ok()) return response.status();
-  return PrintRegion(printer, response->region());
-}
-
+// Prints events until `command.limit` is over, nobody reads, or the manager stays away.
+//
+// The table tells each Region's state once, however often its record changes under it; JSON tells
+// every event. Changes that were missed (the manager no longer knows them) are said on stderr and,
+// in the table, by a line GAP; where they were asked for by --from-revision that is an error.
 absl::Status Run(WatchRegions& command, Connection& connection, Printer& printer) {
-  RegionFollower follower(connection, {.name = command.request.name(),
+  const std::string& name = command.request.name();
+  if (!name.empty() && command.request.start_revision() == 0) {
+    // One that is not there would be waited for in silence.
+    v1::GetRegionRequest which;
+    which.set_name(name);
+    const auto there = connection.Send(which);
+    if (!there.ok()) return there.status();
+  }
+  RegionFollower follower(connection, {.name = name,
                                        .start_revision = command.request.start_revision(),
                                        .limit = command.limit,
-                                       .patience = connection.timeout()});
+                                       .patience = connection.fail_fast() ? absl::ZeroDuration()
+                                                                          : connection.timeout()});
   const bool json = printer.format == OutputFormat::kJson;
-  absl::Status written = json ? absl::OkStatus() : Write(printer, WatchHeader());
+  absl::Status written =
+      json || !printer.headers ? absl::OkStatus() : Write(printer, WatchHeader());
   if (!written.ok()) return written;
+  follower.ListenForGaps([&](const absl::Status& why) {
+    const auto refusal = RefusalOf(why);
+    printer.err << "cxlpool: changes were missed: "
+                << Printable(refusal.has_value() ? refusal->message : why.message())
+                << "; what is different now follows" << std::endl;
+    if (!json) written.Update(Write(printer, WatchGapLine(absl::Now())));
+  });
+  std::map<std::string, std::string> shown;  // By tag: the last line, without time and revision.
   const auto end = follower.Follow([&](const v1::WatchRegionsResponse& event) {
-    absl::StatusOr<std::string> line =
-        json ? ToJson(event, JsonLayout::kOneLine) : WatchLine(event);
-    written = line.ok() ? Write(printer, *line) : line.status();
+    if (json) {
+      const absl::StatusOr<std::string> line = ToJson(event, JsonLayout::kOneLine);
+      written = line.ok() ? Write(printer, *line) : line.status();
+      return written.ok();
+    }
+    const std::string text = WatchText(event);
+    std::string& before = shown[event.region().tag()];
+    if (before == text) return true;
+    before = text;
+    written = Write(printer, WatchLine(event, absl::Now()));
     return written.ok();
   });
   return end.ok() ? written : end.status();
-}
-
-absl::Status Run(ShowCapacity&, Connection& connection, Printer& printer) {
-  const auto capacity = connection.Call(&ManagerStub::GetCapacity, v1::GetCapacityRequest());
-  if (!capacity.ok()) return capacity.status();
-  return Print(printer, *capacity, CapacityTable(*capacity));
 }
 
 }  // namespace cxlpool::cli

@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "proto/support/address.h"
 #include "proto/support/refusal.h"
 #include "tools/cli/config_file.h"
 
@@ -50,8 +51,8 @@ absl::Status CheckTls(const ConnectionSettings& settings) {
     return Missing("NO_TLS",
                    absl::StrCat("no ", key, " file is given for manager ", settings.manager),
                    absl::StrCat("set ", key, " in the configuration file or by --", key,
-                                " (cxlpool pki issue operator NAME makes them), or give --insecure "
-                                "for a loopback address"));
+                                " (`cxlpool pki issue operator NAME` makes them), or give "
+                                "--insecure for a loopback address"));
   }
   return absl::OkStatus();
 }
@@ -89,6 +90,7 @@ absl::StatusOr<ConnectionSettings> ResolveSettings(const ConnectionFlags& flags,
                    "give --manager ADDRESS, set CXLPOOL_MANAGER, or write manager = \"...\" into "
                    "~/.config/cxlpool/cli.toml or /etc/cxlpool/cli.toml");
   }
+  if (const auto address = ParseAddress(settings->manager); !address.ok()) return address.status();
 
   // A flag for TLS outweighs the file's "insecure", and the other way round.
   const bool tls_flags = flags.ca.has_value() || flags.cert.has_value() || flags.key.has_value();

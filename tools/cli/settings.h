@@ -33,8 +33,9 @@ struct Environment {
 Environment ReadEnvironment();
 
 // INVALID_ARGUMENT/BAD_CONFIG names the file, line and key; NOT_FOUND/NO_CONFIG: a file that was
-// named is not there; INVALID_ARGUMENT/NO_MANAGER: no address anywhere; INVALID_ARGUMENT/NO_TLS: a
-// TLS file is not given and the address needs it.
+// named is not there; INVALID_ARGUMENT/NO_MANAGER: no address anywhere;
+// INVALID_ARGUMENT/BAD_ADDRESS: it is none; INVALID_ARGUMENT/NO_TLS: a TLS file is not given and
+// the address needs it.
 absl::StatusOr<ConnectionSettings> ResolveSettings(const ConnectionFlags& flags,
                                                    const Environment& environment);
 

@@ -80,6 +80,13 @@ TEST_F(SettingsTest, SaysWhatIsMissing) {
   EXPECT_THAT(settings.status().message(), HasSubstr("no cert file"));
 }
 
+TEST_F(SettingsTest, AnAddressIsHostAndPort) {
+  for (const char* address : {"foo", "fm.example:0", "fm.example:99999", "unix:relative", ":"}) {
+    const auto settings = ResolveSettings({.manager = address, .insecure = true}, {});
+    EXPECT_EQ(ReasonOf(settings.status()), "BAD_ADDRESS") << address;
+  }
+}
+
 TEST_F(SettingsTest, NoTlsOnlyWhereItIsAskedForOrASocket) {
   EXPECT_TRUE(ResolveSettings({.manager = "unix:/run/x"}, {})->insecure);
   EXPECT_TRUE(ResolveSettings({.manager = "127.0.0.1:1", .insecure = true}, {})->insecure);

@@ -7,8 +7,11 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "tools/cli/fields.h"
@@ -21,11 +24,12 @@ using Command = std::variant<PoolCommand, PkiCommand, FsckCommand>;
 // What the parser found.
 struct Chosen {
   Flag request_id;
+  bool wants_version = false;
+  std::optional<std::vector<std::string>> wants_help;  // Of the command that the words name.
   absl::StatusOr<Command> command = absl::InvalidArgumentError("no command");
 };
 
-// Calls `make(fields, request_id)` when `app` is chosen, and keeps its answer, or the first bad
-// field instead.
+// Calls `make(fields)` when `app` is chosen, and keeps its answer, or the first bad field instead.
 template <typename Make>
 void OnChosen(CLI::App* app, Chosen& chosen, Make make) {
   app->callback([&chosen, make = std::move(make)] {
@@ -37,6 +41,75 @@ void OnChosen(CLI::App* app, Chosen& chosen, Make make) {
       chosen.command = fields.status();
     }
   });
+}
+
+// What a command names: how its help calls it, and the collection that the name is in.
+struct Noun {
+  const char* word;
+  const char* collection;
+  const char* help;
+};
+inline constexpr Noun kRegion = {"NAME", "regions", "Region, by name or tag"};
+inline constexpr Noun kHost = {"HOST", "hosts", "Its name"};
+inline constexpr Noun kDevice = {"DEVICE", "devices", "Its name"};
+inline constexpr Noun kTenant = {"TENANT", "tenants", "Its name"};
+
+// --yes and --dry-run, for commands that destroy.
+inline void AddConsent(CLI::App* app, Consent& consent) {
+  auto* yes = app->add_flag("-y,--yes", consent.yes, "Do not ask, whatever it takes along");
+  app->add_flag("--dry-run", consent.dry_run, "List what it takes along and change nothing")
+      ->excludes(yes);
+}
+
+// A command that is one call and says no more than its request does: the name of `noun`, and
+// whichever of request_id, reason and consent it has. `reason`: why one is wanted.
+template <typename Call>
+CLI::App* AddCall(CLI::App* parent, const char* verb, const char* help, const Noun& noun,
+                  Chosen& chosen, const char* reason = "Why, for the audit record") {
+  struct Words {
+    Flag name, reason;
+    Consent consent;
+  };
+  auto* app = parent->add_subcommand(verb, help);
+  auto words = std::make_shared<Words>();
+  using Request = decltype(Call::request);
+  constexpr bool kHasReason = requires(Request r) { r.set_reason(std::string()); };
+  constexpr bool kAsks = requires(Call c) { c.consent; };
+  app->add_option(noun.word, words->name, noun.help)->type_name("")->required();
+  if (kHasReason) {
+    app->add_option("--reason", words->reason, reason)->type_name("TEXT")->required();
+  }
+  if (kAsks) AddConsent(app, words->consent);
+  OnChosen(app, chosen, [words, &noun, &chosen](Fields& fields) -> Command {
+    Call command;
+    Request& request = command.request;
+    if constexpr (requires { request.set_request_id(std::string()); }) {
+      fields.RequestId(chosen.request_id, [&](std::string id) { request.set_request_id(id); });
+    }
+    fields.Name(noun.collection, words->name, [&](std::string name) {
+      if constexpr (requires { request.set_host(name); }) {
+        request.set_host(name);
+      } else if constexpr (requires { request.set_device(name); }) {
+        request.set_device(name);
+      } else {
+        request.set_name(name);
+      }
+    });
+    if constexpr (kHasReason) {
+      fields.Text("--reason", words->reason, [&](std::string text) { request.set_reason(text); });
+    }
+    if constexpr (kAsks) command.consent = words->consent;
+    return PoolCommand(command);
+  });
+  return app;
+}
+
+// A command without words of its own.
+template <typename Bare>
+CLI::App* AddBare(CLI::App* parent, const char* verb, const char* help, Chosen& chosen) {
+  auto* app = parent->add_subcommand(verb, help);
+  OnChosen(app, chosen, [](Fields&) -> Command { return PoolCommand(Bare{}); });
+  return app;
 }
 
 void AddRegionCommands(CLI::App& app, Chosen& chosen);

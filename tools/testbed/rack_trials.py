@@ -175,7 +175,7 @@ class RackTrials(PoolTest):
             with self.assertRaises(CliError) as refused:
                 self.pool.allocate(name, self.size_of(device), host, '--device', device, wait=False)
             self.assertEqual(refused.exception.status, 5, refused.exception.stderr)
-            self.assertRegex(refused.exception.stderr, 'reason: POOL_(FULL|FRAGMENTED)')
+            self.assertRegex(refused.exception.stderr, '"reason": "POOL_(FULL|FRAGMENTED)"')
             asked += 1
         self.assert_accounts()
 

@@ -3,13 +3,37 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "proto/support/byte_size.h"
 #include "tools/cli/render/printable.h"
 #include "tools/cli/render/table.h"
 #include "tools/cli/render/words.h"
-#include "tools/cli/sizes.h"
 
 namespace cxlpool::cli {
 namespace {
+
+Table SlotTable(const v1::Host& host) {
+  Table table({{"SLOT", Align::kRight}, {"BRIDGE"}, {"REGION"}});
+  for (const v1::Port& port : host.ports()) {
+    table.AddRow({absl::StrCat(port.slot()), port.host_bridge(),
+                  port.region().empty() ? "free" : ShortName(port.region())});
+  }
+  return table;
+}
+
+Table BridgeTable(const v1::Host& host) {
+  Table table({{"BRIDGE"},
+               {"HOST REGIONS", Align::kRight},
+               {"WINDOW FREE", Align::kRight},
+               {"WINDOW", Align::kRight},
+               {"BLOCKED BY"}});
+  for (const v1::HostBridge& bridge : host.bridges()) {
+    const std::string by = bridge.blocked_by().empty() ? "?" : ShortName(bridge.blocked_by());
+    table.AddRow({bridge.name(), absl::StrCat(bridge.live_regions(), "/", bridge.max_regions()),
+                  FormatByteSize(bridge.free_window_bytes()), FormatByteSize(bridge.window_bytes()),
+                  bridge.blocked() ? by : ""});
+  }
+  return table;
+}
 
 std::string LdsText(const v1::Device& device) {
   return device.max_lds() == 0 ? absl::StrCat(device.lds())
@@ -18,7 +42,13 @@ std::string LdsText(const v1::Device& device) {
 
 }  // namespace
 
+std::string StateWord(const v1::Host& host) {
+  const bool unfit = host.state() == v1::Host::ONLINE && !host.unfit_reason().empty();
+  return unfit ? "UNFIT" : v1::Host::State_Name(host.state());
+}
+
 uint64_t FreeBytes(const v1::Device& device) {
+  if (device.state() == v1::Device::FAILED || device.state() == v1::Device::REMOVED) return 0;
   const uint64_t taken =
       device.allocated_bytes() + device.scrubbing_bytes() + device.quarantined_bytes();
   return device.capacity_bytes() - std::min(taken, device.capacity_bytes());
@@ -38,11 +68,12 @@ std::string DeviceTable(const v1::ListDevicesResponse& devices) {
                {"LDS", Align::kRight},
                {"FAILURE DOMAIN"}});
   for (const v1::Device& device : devices.devices()) {
-    table.AddRow({ShortName(device.name()), v1::Device::State_Name(device.state()), device.serial(),
-                  FormatSize(device.capacity_bytes()), FormatSize(FreeBytes(device)),
-                  FormatSize(device.allocated_bytes()), FormatSize(device.scrubbing_bytes()),
-                  FormatSize(device.quarantined_bytes()), FormatSize(device.largest_free_bytes()),
-                  FormatSize(device.granule_bytes()), LdsText(device), device.failure_domain()});
+    table.AddRow(
+        {ShortName(device.name()), v1::Device::State_Name(device.state()), device.serial(),
+         FormatByteSize(device.capacity_bytes()), FormatByteSize(FreeBytes(device)),
+         FormatByteSize(device.allocated_bytes()), FormatByteSize(device.scrubbing_bytes()),
+         FormatByteSize(device.quarantined_bytes()), FormatByteSize(device.largest_free_bytes()),
+         FormatByteSize(device.granule_bytes()), LdsText(device), device.failure_domain()});
   }
   return table.ToString();
 }
@@ -71,7 +102,7 @@ std::string TenantTable(const v1::ListTenantsResponse& tenants) {
                {"HOST CAP", Align::kRight},
                {"REGIONS", Align::kRight}});
   for (const v1::Tenant& tenant : tenants.tenants()) {
-    table.AddRow({ShortName(tenant.name()), FormatSize(tenant.used_bytes()),
+    table.AddRow({ShortName(tenant.name()), FormatByteSize(tenant.used_bytes()),
                   LimitText(tenant.quota_bytes()), LimitText(tenant.reserved_bytes()),
                   LimitText(tenant.host_cap_bytes()), absl::StrCat(tenant.regions())});
   }
@@ -90,7 +121,7 @@ std::string HostTable(const v1::ListHostsResponse& hosts) {
   for (const v1::Host& host : hosts.hosts()) {
     const auto free = std::count_if(host.ports().begin(), host.ports().end(),
                                     [](const v1::Port& port) { return port.region().empty(); });
-    table.AddRow({ShortName(host.name()), v1::Host::State_Name(host.state()), host.identity(),
+    table.AddRow({ShortName(host.name()), StateWord(host), host.identity(),
                   absl::StrCat(free, "/", host.ports_size()), absl::StrCat(host.bridges_size()),
                   host.agent_version(), host.kernel_release(),
                   TimeText(host.has_last_heartbeat_time(), host.last_heartbeat_time())});
@@ -102,6 +133,51 @@ std::string HostTable(const v1::ListHostsResponse& hosts) {
                     " takes nothing: ", Printable(host.unfit_reason()), "\n");
   }
   return out;
+}
+
+std::string HostDetails(const v1::Host& host) {
+  Sheet sheet;
+  sheet.Add("Host", ShortName(host.name()));
+  sheet.Add("State", StateWord(host));
+  sheet.Add("Takes nothing", host.unfit_reason());
+  sheet.Add("Identity", host.identity());
+  sheet.Add("Agent", host.agent_version());
+  sheet.Add("Kernel", host.kernel_release());
+  sheet.Add("Boot", host.incarnation());
+  sheet.Add("Last heartbeat", TimeText(host.has_last_heartbeat_time(), host.last_heartbeat_time()));
+  sheet.Add("Memory block",
+            host.memory_block_bytes() == 0 ? "" : FormatByteSize(host.memory_block_bytes()));
+  std::string out = sheet.ToString();
+  if (!host.ports().empty()) absl::StrAppend(&out, "\n", SlotTable(host).ToString(2));
+  if (!host.bridges().empty()) absl::StrAppend(&out, "\n", BridgeTable(host).ToString(2));
+  return out;
+}
+
+std::string DeviceDetails(const v1::Device& device, const v1::ListRegionsResponse& regions) {
+  Sheet sheet;
+  sheet.Add("Device", ShortName(device.name()));
+  sheet.Add("State", v1::Device::State_Name(device.state()));
+  sheet.Add("Serial", device.serial());
+  sheet.Add("Capacity", FormatByteSize(device.capacity_bytes()));
+  sheet.Add("Free", FormatByteSize(FreeBytes(device)));
+  sheet.Add("Allocated", FormatByteSize(device.allocated_bytes()));
+  sheet.Add("Scrubbing", FormatByteSize(device.scrubbing_bytes()));
+  sheet.Add("Quarantined", FormatByteSize(device.quarantined_bytes()));
+  sheet.Add("Largest extent", FormatByteSize(device.largest_free_bytes()));
+  sheet.Add("Granule", FormatByteSize(device.granule_bytes()));
+  sheet.Add("LDs", LdsText(device));
+  sheet.Add("Failure domain", device.failure_domain());
+  Table table({{"REGION"}, {"STATE"}, {"DPA", Align::kRight}, {"LENGTH", Align::kRight}});
+  bool any = false;
+  for (const v1::Region& region : regions.regions()) {
+    for (const v1::Extent& extent : region.extents()) {
+      if (extent.device() != device.name()) continue;
+      any = true;
+      table.AddRow({ShortName(region.name()), v1::Region::State_Name(region.state()),
+                    Hex(extent.dpa_bytes()), FormatByteSize(extent.length_bytes())});
+    }
+  }
+  return absl::StrCat(sheet.ToString(), any ? "\n" : "", any ? table.ToString(2) : "");
 }
 
 }  // namespace cxlpool::cli

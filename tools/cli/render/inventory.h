@@ -6,6 +6,7 @@
 #include <string>
 
 #include "cxlpool/v1/inventory_service.pb.h"
+#include "cxlpool/v1/pool_service.pb.h"
 
 namespace cxlpool::cli {
 
@@ -15,7 +16,16 @@ std::string DrainText(const v1::DrainDeviceResponse& drained);
 std::string TenantTable(const v1::ListTenantsResponse& tenants);
 std::string HostTable(const v1::ListHostsResponse& hosts);
 
-// Bytes that nobody holds, and that are neither being scrubbed nor quarantined.
+// All of one host: its slots and bridges too.
+std::string HostDetails(const v1::Host& host);
+// All of one device, and the Regions with bytes there.
+std::string DeviceDetails(const v1::Device& device, const v1::ListRegionsResponse& regions);
+
+// As the API has it, but UNFIT for an ONLINE host whose agent says that it can take nothing.
+std::string StateWord(const v1::Host& host);
+
+// Bytes that can be given to somebody: nobody holds them, they are neither being scrubbed nor
+// quarantined, and the device is neither FAILED nor REMOVED.
 uint64_t FreeBytes(const v1::Device& device);
 
 }  // namespace cxlpool::cli

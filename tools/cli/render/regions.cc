@@ -3,10 +3,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "proto/support/byte_size.h"
 #include "tools/cli/render/printable.h"
 #include "tools/cli/render/table.h"
 #include "tools/cli/render/words.h"
-#include "tools/cli/sizes.h"
 
 namespace cxlpool::cli {
 namespace {
@@ -32,7 +32,7 @@ std::string StateText(const v1::Region& region) {
 std::string InterleaveText(const v1::Region& region) {
   if (region.interleave_ways() <= 1) return "";
   return absl::StrCat(region.interleave_ways(), " ways, ",
-                      FormatSize(region.interleave_granularity_bytes()), " a stripe");
+                      FormatByteSize(region.interleave_granularity_bytes()), " a stripe");
 }
 
 // Short names, or "-".
@@ -60,9 +60,13 @@ std::string Reasons(const v1::Region& region) {
 }
 
 std::string SizeText(const v1::Region& region) {
-  const std::string size = FormatSize(region.size_bytes());
+  const std::string size = FormatByteSize(region.size_bytes());
   if (region.requested_bytes() == 0 || region.requested_bytes() == region.size_bytes()) return size;
-  return absl::StrCat(size, " (", FormatSize(region.requested_bytes()), " requested)");
+  const std::string requested = FormatByteSize(region.requested_bytes());
+  // Here what was asked for is told to the byte.
+  return absl::StrCat(
+      size, " (", requested[0] == '~' ? absl::StrCat(region.requested_bytes(), " B") : requested,
+      " requested)");
 }
 
 // The process that the Region lives as long as.
@@ -77,7 +81,7 @@ std::string ExtentTable(const v1::Region& region) {
   int index = 0;
   for (const v1::Extent& extent : region.extents()) {
     table.AddRow({absl::StrCat(index++), ShortName(extent.device()), Hex(extent.dpa_bytes()),
-                  FormatSize(extent.length_bytes())});
+                  FormatByteSize(extent.length_bytes())});
   }
   std::string out = table.ToString(2);
   for (int i = 0; i < region.extents_size(); ++i) {
@@ -100,8 +104,8 @@ std::string SegmentTable(const v1::Attachment& attachment) {
                {"BLOCKS", Align::kRight}});
   for (const v1::Segment& segment : attachment.segments()) {
     table.AddRow({absl::StrCat(segment.extent_index()), absl::StrCat(segment.slot()),
-                  segment.host_bridge(), Hex(segment.serial()), segment.memdev(),
-                  segment.host_region(), segment.dax_device(),
+                  segment.host_bridge(), segment.serial() == 0 ? "" : Hex(segment.serial()),
+                  segment.memdev(), segment.host_region(), segment.dax_device(),
                   segment.has_numa_node() ? absl::StrCat(segment.numa_node()) : "",
                   segment.hpa_bytes() == 0 ? "" : Hex(segment.hpa_bytes()),
                   segment.total_blocks() == 0
@@ -115,7 +119,10 @@ std::string AttachmentDetails(const v1::Attachment& attachment) {
   std::string out = absl::StrCat("\nAttachment: ", Printable(AttachmentText(attachment)));
   const std::string coherence = Word(attachment.coherence());
   if (!coherence.empty()) absl::StrAppend(&out, ", coherence by ", coherence);
-  absl::StrAppend(&out, ", generation ", attachment.generation(), "\n");
+  if (attachment.generation() != 0) {
+    absl::StrAppend(&out, ", generation ", attachment.generation());
+  }
+  absl::StrAppend(&out, "\n");
   if (!attachment.state_reason().empty()) {
     absl::StrAppend(&out, "  ", Printable(attachment.state_reason()), "\n");
   }
@@ -136,7 +143,7 @@ std::string RegionTable(const v1::ListRegionsResponse& regions) {
                {"ATTACHMENTS"}});
   std::string reasons;
   for (const v1::Region& region : regions.regions()) {
-    table.AddRow({ShortName(region.name()), FormatSize(region.size_bytes()), StateText(region),
+    table.AddRow({ShortName(region.name()), FormatByteSize(region.size_bytes()), StateText(region),
                   Word(region.sharing()), ShortName(region.tenant()), OwnerText(region),
                   Devices(region), AttachmentsText(region)});
     absl::StrAppend(&reasons, Reasons(region));
@@ -146,7 +153,7 @@ std::string RegionTable(const v1::ListRegionsResponse& regions) {
 
 std::string RegionDetails(const v1::Region& region) {
   Sheet sheet;
-  sheet.Add("Region", ShortName(region.name()));
+  sheet.Add("Region", region.name().empty() ? "(named when it is made)" : ShortName(region.name()));
   sheet.Add("State", StateText(region));
   sheet.Add("Reason", region.state_reason());
   sheet.Add("Size", SizeText(region));
@@ -197,8 +204,8 @@ std::string BatchTable(const google::protobuf::RepeatedPtrField<v1::BatchResult>
     ++number;
     const v1::Region& region = result.region();
     if (result.code() == 0) {
-      table.AddRow({absl::StrCat(number), ShortName(region.name()), FormatSize(region.size_bytes()),
-                    StateText(region), Devices(region), "OK"});
+      table.AddRow({absl::StrCat(number), ShortName(region.name()),
+                    FormatByteSize(region.size_bytes()), StateText(region), Devices(region), "OK"});
       continue;
     }
     table.AddRow({absl::StrCat(number), name, "", "", "", result.error().reason()});
@@ -209,19 +216,29 @@ std::string BatchTable(const google::protobuf::RepeatedPtrField<v1::BatchResult>
 
 // Lines come one by one, so the columns are wide enough for most rather than for all.
 std::string WatchHeader() {
-  return absl::StrFormat("%-10s  %-8s  %-20s  %-11s  %10s  %s\n", "REVISION", "EVENT", "REGION",
-                         "STATE", "SIZE", "ATTACHMENTS");
+  return absl::StrFormat("%-20s  %-10s  %-8s  %-20s  %-18s  %10s  %s\n", "TIME", "REVISION",
+                         "EVENT", "REGION", "STATE", "SIZE", "ATTACHMENTS");
 }
 
-std::string WatchLine(const Event& event) {
-  const std::string revision = absl::StrCat(event.revision());
-  if (event.event() == Event::SYNCED) return absl::StrFormat("%-10s  SYNCED\n", revision);
+std::string WatchText(const Event& event) {
+  if (event.event() == Event::SYNCED) return "SYNCED\n";
   const v1::Region& region = event.region();
   const std::string attachments = AttachmentsText(region);
-  return absl::StrFormat("%-10s  %-8s  %-20s  %-11s  %10s  %s\n", revision,
-                         Event::Event_Name(event.event()), Printable(ShortName(region.name())),
-                         v1::Region::State_Name(region.state()), FormatSize(region.size_bytes()),
+  return absl::StrFormat("%-8s  %-20s  %-18s  %10s  %s\n", Event::Event_Name(event.event()),
+                         Printable(ShortName(region.name())), StateText(region),
+                         FormatByteSize(region.size_bytes()),
                          attachments.empty() ? "-" : Printable(attachments));
+}
+
+std::string WatchLine(const Event& event, absl::Time now) {
+  return absl::StrFormat("%s  %-10d  %s",
+                         absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", now, absl::UTCTimeZone()),
+                         event.revision(), WatchText(event));
+}
+
+std::string WatchGapLine(absl::Time now) {
+  return absl::StrFormat("%s  %-10s  GAP\n",
+                         absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", now, absl::UTCTimeZone()), "-");
 }
 
 std::string CapacityTable(const v1::Capacity& capacity) {
@@ -233,10 +250,11 @@ std::string CapacityTable(const v1::Capacity& capacity) {
                {"LARGEST EXTENT", Align::kRight},
                {"REGIONS", Align::kRight},
                {"REVISION", Align::kRight}});
-  table.AddRow({FormatSize(capacity.total_bytes()), FormatSize(capacity.free_bytes()),
-                FormatSize(capacity.allocated_bytes()), FormatSize(capacity.scrubbing_bytes()),
-                FormatSize(capacity.quarantined_bytes()), FormatSize(capacity.largest_free_bytes()),
-                absl::StrCat(capacity.regions()), absl::StrCat(capacity.revision())});
+  table.AddRow(
+      {FormatByteSize(capacity.total_bytes()), FormatByteSize(capacity.free_bytes()),
+       FormatByteSize(capacity.allocated_bytes()), FormatByteSize(capacity.scrubbing_bytes()),
+       FormatByteSize(capacity.quarantined_bytes()), FormatByteSize(capacity.largest_free_bytes()),
+       absl::StrCat(capacity.regions()), absl::StrCat(capacity.revision())});
   return table.ToString();
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "cxlpool/v1/pool_service.pb.h"
 
 namespace cxlpool::cli {
@@ -23,9 +24,13 @@ std::string PlanText(const v1::PlacementPlan& plan);
 std::string BatchTable(const google::protobuf::RepeatedPtrField<v1::BatchResult>& results,
                        const std::vector<std::string>& asked);
 
-// `region watch` prints this first, then a line an event.
+// `region watch` prints this first, then a line an event with the time when it came.
 std::string WatchHeader();
-std::string WatchLine(const v1::WatchRegionsResponse& event);
+std::string WatchLine(const v1::WatchRegionsResponse& event, absl::Time now);
+// Its part that is not the time and the revision: two events of which it is equal look the same.
+std::string WatchText(const v1::WatchRegionsResponse& event);
+// Changes were missed.
+std::string WatchGapLine(absl::Time now);
 
 std::string CapacityTable(const v1::Capacity& capacity);
 

@@ -50,14 +50,14 @@ TEST(RenderTest, Watch) {
     event.set_event(v1::WatchRegionsResponse::CHANGED);
     *event.mutable_region() = region;
     event.set_revision(revision++);
-    all += WatchLine(event);
+    all += WatchLine(event, absl::UnixEpoch());
   }
   event.set_event(v1::WatchRegionsResponse::REMOVED);
-  all += WatchLine(event);
+  all += WatchLine(event, absl::UnixEpoch());
   event.Clear();
   event.set_event(v1::WatchRegionsResponse::SYNCED);
   event.set_revision(revision);
-  all += WatchLine(event);
+  all += WatchLine(event, absl::UnixEpoch());
   ExpectGolden("region-watch.txt", all);
 }
 
@@ -162,6 +162,29 @@ TEST(RenderTest, ErrorText) {
             "  remedy: raise --max-extents\n");
   EXPECT_EQ(ErrorText(absl::InternalError("a\nb")),
             "cxlpool: error: a\\x0ab\n  reason: INTERNAL\n");
+}
+
+TEST(RenderTest, ErrorJson) {
+  const Refusal refusal{.code = absl::StatusCode::kNotFound,
+                        .reason = "UNKNOWN_REGION",
+                        .message = "there is no region \"kv\"",
+                        .remedy = "see `cxlpool region list`",
+                        .metadata = {{"region", "kv"}}};
+  EXPECT_EQ(ErrorJson(refusal.ToStatus()),
+            R"({"error": {"code": "NOT_FOUND", "reason": "UNKNOWN_REGION", )"
+            R"("message": "there is no region \"kv\"", "remedy": "see `cxlpool region list`", )"
+            R"("metadata": {"region": "kv"}}})"
+            "\n");
+  EXPECT_EQ(ErrorJson(absl::InternalError("x")),
+            R"({"error": {"code": "INTERNAL", "reason": "INTERNAL", "message": "x", "remedy": "", )"
+            R"("metadata": {}}})"
+            "\n");
+}
+
+TEST(RenderTest, OneHostAndOneDevice) {
+  const auto topology = ReadMessage<v1::Topology>("topology.textproto");
+  ExpectGolden("host-show.txt", HostDetails(topology.hosts(0)));
+  ExpectGolden("device-show.txt", DeviceDetails(topology.devices(0), Regions()));
 }
 
 TEST(PrintableTest, DefusesWhatSteersATerminal) {

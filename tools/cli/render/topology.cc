@@ -8,10 +8,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "proto/support/byte_size.h"
 #include "tools/cli/render/inventory.h"
 #include "tools/cli/render/printable.h"
 #include "tools/cli/render/words.h"
-#include "tools/cli/sizes.h"
 
 namespace cxlpool::cli {
 namespace {
@@ -58,15 +58,17 @@ std::map<std::string, std::vector<Use>> UsesByDevice(const v1::ListRegionsRespon
 }
 
 Node DeviceNode(const v1::Device& device, const std::vector<Use>& uses) {
-  Node node{absl::StrCat(
-                "device ", ShortName(device.name()), "  ", v1::Device::State_Name(device.state()),
-                "  ", FormatSize(device.capacity_bytes()), ", ", FormatSize(FreeBytes(device)),
-                " free, largest extent ", FormatSize(device.largest_free_bytes()),
-                device.failure_domain().empty() ? "" : ", fails with ", device.failure_domain()),
-            {}};
+  Node node{
+      absl::StrCat("device ", ShortName(device.name()), "  ",
+                   v1::Device::State_Name(device.state()), "  ",
+                   FormatByteSize(device.capacity_bytes()), ", ", FormatByteSize(FreeBytes(device)),
+                   " free, largest extent ", FormatByteSize(device.largest_free_bytes()),
+                   device.failure_domain().empty() ? "" : ", fails with ", device.failure_domain()),
+      {}};
   for (const Use& use : uses) {
     node.children.push_back(
-        {absl::StrFormat("%-12s %10s  %s", Hex(use.dpa), FormatSize(use.length), use.text), {}});
+        {absl::StrFormat("%-12s %10s  %s", Hex(use.dpa), FormatByteSize(use.length), use.text),
+         {}});
   }
   return node;
 }
@@ -80,8 +82,8 @@ Node SlotNode(const v1::Port& port) {
 std::string BridgeText(const v1::HostBridge& bridge) {
   std::string out =
       absl::StrCat("bridge ", bridge.name(), "  ", bridge.live_regions(), "/", bridge.max_regions(),
-                   " host regions, window ", FormatSize(bridge.free_window_bytes()), " free of ",
-                   FormatSize(bridge.window_bytes()));
+                   " host regions, window ", FormatByteSize(bridge.free_window_bytes()),
+                   " free of ", FormatByteSize(bridge.window_bytes()));
   if (bridge.blocked()) {
     absl::StrAppend(&out, ", BLOCKED until ",
                     bridge.blocked_by().empty() ? "an unknown host region goes"
@@ -107,7 +109,7 @@ Node PathNode(const v1::Path& path) {
 }
 
 Node HostNode(const v1::Host& host) {
-  Node node{absl::StrCat("host ", ShortName(host.name()), "  ", v1::Host::State_Name(host.state()),
+  Node node{absl::StrCat("host ", ShortName(host.name()), "  ", StateWord(host),
                          host.unfit_reason().empty() ? "" : ", takes nothing: ",
                          Printable(host.unfit_reason())),
             {}};

@@ -4,7 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
-#include "tools/cli/sizes.h"
+#include "proto/support/byte_size.h"
 
 namespace cxlpool::cli {
 
@@ -64,7 +64,7 @@ std::string Word(v1::PlacementPolicy policy) {
   return absl::AsciiStrToLower(v1::PlacementPolicy_Name(policy));
 }
 
-std::string LimitText(uint64_t bytes) { return bytes == 0 ? "-" : FormatSize(bytes); }
+std::string LimitText(uint64_t bytes) { return bytes == 0 ? "-" : FormatByteSize(bytes); }
 
 std::string FiguresText(uint32_t latency_ns, uint32_t bandwidth_mib_per_second) {
   std::string out;
