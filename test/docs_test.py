@@ -112,26 +112,6 @@ class CommandsTest(unittest.TestCase):
                 wrong += [(name, line.strip()) for option in re.findall(r'(--[\w-]+)', match.group(2)) if option not in body]
         self.assertEqual([], wrong)
 
-    def test_commands_of_the_operator_exist(self):
-        source = ''.join(p.read_text() for p in sorted((REPOSITORY / 'tools/cli').glob('*.cc')))
-        subcommands = set(re.findall(r'add_subcommand\("([\w-]+)"', source))
-        options = set(re.findall(r'"(?:-\w,)?(--[\w-]+)"', source))
-        wrong = []
-        for name in ('README.md', 'docs/adr/0004-proof-frees-bytes.md', 'docs/cli.md', 'ARCHITECTURE.md'):
-            text = read(name)
-            lines = [line for block in blocks(text) for line in block.splitlines()] + code_words(text)
-            for line in lines:
-                match = re.match(r'(?:\$ )?cxlpool (?:\[GLOBAL\] )?((?:[a-z-]+ ?)+)(.*)', line)
-                if not match:
-                    continue
-                words = match.group(1).split()
-                known = words[0] in subcommands and (
-                    words[0] not in ('region', 'host', 'device', 'pki') or len(words) == 1 or words[1] in subcommands)
-                unknown = [o for o in re.findall(r'(--[\w-]+)', match.group(2)) if o not in options]
-                if not known or unknown:
-                    wrong.append((name, line))
-        self.assertEqual([], wrong)
-
 
 class ApiTest(unittest.TestCase):
     def test_everything_in_the_protos_is_described(self):

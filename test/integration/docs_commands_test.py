@@ -1,0 +1,303 @@
+"""Each command that README, docs and man pages print is one that works: it runs as printed, on a pool that is prepared for
+it, or, where that cannot be had here, it is at least read by the real command line, with the reason."""
+
+import itertools
+import re
+import shlex
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+from testbed.emulated import EmulatedPool
+from testbed.pool import free_port
+from testbed.testing import BUILD, REPOSITORY, PoolTest, main
+
+BIN = BUILD / 'bin'
+TEXTS = ['README.md', 'CHANGELOG.md', *sorted(str(p.relative_to(REPOSITORY)) for p in REPOSITORY.glob('docs/*.md'))]
+PAGES = sorted(str(p.relative_to(REPOSITORY)) for p in REPOSITORY.glob('packaging/man/*.[158]'))
+OURS = r'(?:cxlpool|cxlpool-fm|cxlpool-agent|pool-[a-z]+)'
+
+# What the texts write where a reader puts his own.
+PLACEHOLDERS = {'HOST': 'host-a', 'NAME': 'kv', 'DEVICE': 'cmm-0', 'TENANT': 'ml', 'WHY': 'why', 'TEXT': 'why', 'ROLE': 'operator',
+                'SIZE': '1GiB', 'FILE': 'some-file', 'DB': 'some-file', 'DIR': 'some-dir', 'REGION': 'kv'}
+
+# Not even read by the command line here: what is in these blocks is run by a test of its own, or is no command of ours.
+ELSEWHERE = {'docs/install.md': 'test/install_test.py'}
+
+
+def read(name):
+    return (REPOSITORY / name).read_text()
+
+
+def plain(page):
+    """A man page without its markup."""
+    text = re.sub(r'^\.(?:B|I|BR|BI|RB|IR|RI) "?(.*?)"?$', r'\1', page, flags=re.M)
+    return re.sub(r'\\f[BIRP]', '', text).replace('\\-', '-')
+
+
+def blocks(name):
+    """Fenced blocks of a text, .nf blocks of a page."""
+    if name in PAGES:
+        return re.findall(r'^\.nf\n(.*?)^\.fi$', plain(read(name)), flags=re.M | re.S)
+    return re.findall(r'^```[^\n]*\n(.*?)^```$', read(name), flags=re.M | re.S)
+
+
+def inline(name):
+    if name in PAGES:
+        return []
+    prose = re.sub(r'^```.*?^```$', '', read(name), flags=re.M | re.S)
+    return [c for c in re.findall(r'`([^`]+)`', prose) if re.match(OURS + r'\s', c)]
+
+
+def is_synopsis(line):
+    """Shows what may be given, and is not to be typed: it has brackets, choices or dots."""
+    bare = re.sub(r"'[^']*'", '', line)
+    return bool(re.search(r'\[[A-Za-z-]|\w\|\w|\w \| \w|\.\.\.', bare))
+
+
+def commands(name):
+    """The lines of a text that are commands of ours, each as it is printed."""
+    if name in ELSEWHERE:
+        return
+    for block in blocks(name):
+        for line in block.splitlines():
+            line = re.sub(r'\s+#.*$', '', line.strip().removeprefix('$ '))
+            if re.match(r'(?:CXLPOOL_\w+=\S+ )?(?:build/dev/bin/)?' + OURS + r'\s', line):
+                yield line, True
+    for command in inline(name):
+        yield re.sub(r'\s+', ' ', command), False
+
+
+def words_of(command):
+    return [PLACEHOLDERS.get(word, word) for word in shlex.split(command)]
+
+
+class DocsPool(PoolTest):
+    """Runs what a text prints, in the order in which it prints it."""
+    ran, parsed, synopses = [], [], []
+
+    @classmethod
+    def make_pool(cls, directory):
+        return EmulatedPool(BUILD, directory)
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.work = cls.directory / 'work'
+        cls.work.mkdir()
+        cls.pool.cli('tenant', 'set', 'ml')
+        (cls.directory / 'cli.toml').write_text(
+            f'manager = "127.0.0.1:{cls.pool.port}"\nca = "{cls.pool.pki}/ca.pem"\n'
+            f'cert = "{cls.pool.pki}/operator-admin.pem"\nkey = "{cls.pool.pki}/operator-admin.key"\n')
+
+    def tearDown(self):
+        for device in ('cmm-0', 'cmm-1'):
+            self.pool.cli('device', 'add', device)
+        for name in self.pool.regions():
+            self.pool.release(name)
+
+    def shell(self, line, status=0, host=None):
+        """Runs one printed line as it is, with our programs on the path."""
+        line = re.sub(r'CXLPOOL_SOCKET=/tmp/\.\.\./(host-[ab])/agent\.sock build/dev/bin/',
+                      lambda m: f'CXLPOOL_SOCKET={self.pool.hosts[m[1]].socket} ', line)
+        env = {'PATH': f'{BIN}:/usr/bin:/bin', 'HOME': str(self.work), 'CXLPOOL_CONFIG': str(self.directory / 'cli.toml')}
+        if host:
+            env['CXLPOOL_SOCKET'] = str(self.pool.hosts[host].socket)
+        done = subprocess.run(['bash', '-c', line], cwd=self.work, env=env, capture_output=True, text=True, timeout=120,
+                              stdin=subprocess.DEVNULL)
+        self.assertEqual(done.returncode, status, f'{line}\n{done.stdout}{done.stderr}')
+        self.ran.append(line)
+        return done.stdout + done.stderr
+
+
+class ReadmeTest(DocsPool):
+    def test_the_tour(self):
+        tour = [c for c, block in commands('README.md') if block]
+        for line in tour[:tour.index(next(c for c in tour if 'tenant set' in c))]:
+            self.shell(line, status=4 if line.endswith('region release kv') else 0)
+
+    def test_what_an_operator_can_do(self):
+        block = next(b for b in blocks('README.md') if 'tenant set' in b)
+        for line in block.splitlines():
+            if line.startswith('cxlpool-agent check'):
+                continue  # Of the real machine.
+            said = self.shell(line)
+            if 'device drain' in line:
+                self.assertIn('DRAINING', said)
+
+
+class CliPageTest(DocsPool):
+    def setUp(self):
+        super().setUp()
+        self.pool.allocate('kv', '512MiB', 'host-a', '--tenant', 'ml')
+
+    def test_its_examples(self):
+        session = next(b for b in blocks('docs/cli.md') if 'pki init --dir pki' in b and 'cat >' in b)
+        for line, block in commands('docs/cli.md'):
+            placeholder = PLACEHOLDERS.keys() & set(line.split())
+            if not block or is_synopsis(line) or placeholder or line in session or line.startswith('cxlpool: '):
+                continue
+            self.shell(line)
+
+    def test_its_batch(self):
+        block = next(b for b in blocks('docs/cli.md') if b.startswith('{"region_id"'))
+        (self.work / 'requests.jsonl').write_text(block)
+        self.shell('cxlpool region allocate --batch requests.jsonl')
+        self.assertIn('kv-1', self.pool.regions())
+
+    def test_its_cli_toml_is_read(self):
+        block = next(b for b in blocks('docs/cli.md') if b.startswith('manager = '))
+        (self.work / 'cli.toml').write_text(block)
+        # It is read, and the files that it names are looked for beside it.
+        self.assertIn(f'{self.work}/ca.pem', self.shell('CXLPOOL_CONFIG=$PWD/cli.toml cxlpool capacity', status=3))
+
+
+class LibpoolPageTest(DocsPool):
+    def test_its_programs(self):
+        lines = [c for c, block in commands('docs/libpool.md') if block and c.startswith('pool-')]
+        self.pool.allocate('ram', '512MiB', 'host-a')  # Without a NUMA node: the emulated host has none to give.
+        statuses = {'pool-verify --region kv --expect-zero': 1, 'pool-verify --region ram --node': 3, 'pool-watch': 1}
+        for line in lines:
+            if line.startswith('pool-watch'):
+                line = line.replace('60', '1')  # It ends with 1 where nothing was lost.
+            self.shell(line, status=statuses.get(line.split(' --for')[0], 0), host='host-a')
+
+
+class OperationsPageTest(DocsPool):
+    def test_its_commands(self):
+        self.pool.allocate('kv', '512MiB', 'host-a')
+        for line, block in commands('docs/operations.md'):
+            if block and line.startswith('cxlpool ') and not is_synopsis(line):
+                self.shell(line)
+        self.shell('cxlpool fsck pool-2026-11-21.db')
+        self.shell('cxlpool fsck pool-2026-11-21.db --repair')
+
+
+class ManPageTest(DocsPool):
+    def test_its_examples(self):
+        examples = plain(read('packaging/man/cxlpool.1')).split('.SH EXAMPLES')[1]
+        for line in re.search(r'\.nf\n(.*?)\.fi', examples, flags=re.S)[1].splitlines():
+            if 'backup' in line:
+                line = line.replace('/var/backups/', '')
+            self.shell(line)
+
+
+class FirstSessionTest(unittest.TestCase):
+    """docs/cli.md, "A first session", from an empty directory."""
+
+    def test_it_runs_as_printed(self):
+        session = next(b for b in blocks('docs/cli.md') if 'pki init --dir pki' in b and 'cat >' in b)
+        with tempfile.TemporaryDirectory(prefix='cxlpool-session-') as directory:
+            script = session.replace('127.0.0.1:7600', f'127.0.0.1:{free_port()}')
+            done = subprocess.run(['bash', '-e', '-c', script + 'wait\n'], cwd=directory, capture_output=True, text=True,
+                                  timeout=120, env={'PATH': f'{BIN}:/usr/bin:/bin', 'HOME': directory})
+            logs = ''.join(p.read_text() for p in Path(directory).glob('*.log'))
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr + logs)
+            self.assertRegex(done.stdout, r'kv is gone: 512 MiB')
+        DocsPool.ran += [c for c in session.splitlines() if re.match(OURS + r'\s', c)]
+
+
+class ParseTest(unittest.TestCase):
+    """Every printed command is read by the real command line: its words exist, its options are complete. Nothing is done: the
+    manager's address leads nowhere, and what needs no manager is given a name that is not there."""
+
+    def parse(self, words, where):
+        program = words[0]
+        if program != 'cxlpool':
+            # These have no dry run: that their options exist is seen from their help.
+            out = subprocess.run([BIN / program, *[w for w in words[1:] if w == 'check'], '--help'], capture_output=True,
+                                 text=True, timeout=30).stdout
+            for word in words[1:]:
+                if word.startswith('-'):
+                    self.assertIn(word.split('=')[0], out, where)
+            return
+        if words[1:2] and words[1] in ('pki', 'fsck', 'backup'):
+            words = words[:2] + ['--help'] if words[1] != 'pki' else words[:3] + ['--help']
+        done = subprocess.run([BIN / program, *words[1:], '--manager', 'unix:/nonexistent/fm.sock', '--fail-fast'],
+                              capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL,
+                              env={'PATH': '/usr/bin:/bin', 'HOME': '/nonexistent'})
+        # Read, and then: nobody to ask, no such file, no manager.
+        allowed = re.search('CONFIRM_REQUIRED|NO_FILE', done.stderr) or done.returncode in (0, 6)
+        self.assertTrue(allowed, f'{where}: {shlex.join(words)}\n{done.stderr}')
+
+    def test_every_command_is_read(self):
+        for name in [*TEXTS, *PAGES]:
+            for line, block in commands(name):
+                if line.startswith('cxlpool: ') or '$(' in line or '>' in line:
+                    continue
+                if is_synopsis(line):
+                    DocsPool.synopses.append(line)
+                    continue
+                if line in DocsPool.ran:
+                    continue
+                with self.subTest(name=name, command=line):
+                    if name == 'CHANGELOG.md' or (not block and incomplete(line)):
+                        self.known_words(line, name)
+                    else:
+                        self.parse(words_of(re.sub(r'^CXLPOOL_\w+=\S+ (build/dev/bin/)?', '', line)), f'{name}: {line}')
+                    DocsPool.parsed.append(line)
+
+    def known_words(self, line, where):
+        """A command that prose only names (`cxlpool host enrol`): it exists, and so do the options that are named with it."""
+        words = shlex.split(line)
+        program = words[0]
+        path = list(itertools.takewhile(lambda w: re.fullmatch(r'[a-z]+', w), words[1:]))[:2]
+        if program != 'cxlpool':
+            return self.parse(words, f'{where}: {line}')
+        out = ''
+        while path and not out:
+            done = subprocess.run([BIN / program, *path, '--help'], capture_output=True, text=True, timeout=30)
+            out = done.stdout if done.returncode == 0 else ''
+            if not out:
+                self.assertGreater(len(path), 1, f'{where}: {line}: there is no such command\n{done.stderr}')
+                path = path[:-1]
+        top = subprocess.run([BIN / program, '--help'], capture_output=True, text=True, timeout=30).stdout
+        for word in words[1:]:
+            if word.startswith('-'):
+                self.assertIn(word.split('=')[0], out + top, f'{where}: {line}')
+
+    def test_every_option_of_the_synopses_exists(self):
+        for name in ('docs/cli.md', 'packaging/man/cxlpool.1'):
+            synopsis = next(b for b in blocks(name) if '[GLOBAL] region allocate [NAME]' in b)
+            joined = re.sub(r'\n\s+', ' ', synopsis)
+            for line in joined.splitlines():
+                for part in re.split(r' \| (?=host|device|tenant|version)', line):
+                    words = part.replace('cxlpool', '').replace('[GLOBAL]', '').split()
+                    path = []
+                    for word in words:
+                        if not re.fullmatch(r'[a-z]+', word):
+                            break
+                        path.append(word)
+                    with self.subTest(name=name, command=part):
+                        done = subprocess.run([BIN / 'cxlpool', *path, '--help'], capture_output=True, text=True, timeout=30)
+                        self.assertEqual(done.returncode, 0, done.stderr)
+                        for option in re.findall(r'--[a-z][a-z-]*', part):
+                            self.assertIn(option, done.stdout)
+
+
+def incomplete(line):
+    """Prose that names a command and not all that it takes: `cxlpool tenant set`."""
+    return not any(word in PLACEHOLDERS or '=' in word or word.startswith('-') for word in line.split()[2:]) and \
+        len(line.split()) <= 3
+
+
+class Counts(unittest.TestCase):
+    @classmethod
+    def tearDownClass(cls):
+        print(f'docs-commands: {len(set(DocsPool.ran))} run, {len(set(DocsPool.parsed))} parsed, '
+              f'{len(set(DocsPool.synopses))} synopses', flush=True)
+
+    def test_that_there_are_many(self):
+        self.assertGreater(len(set(DocsPool.ran)), 40)
+        self.assertGreater(len(set(DocsPool.parsed)), 30)
+
+
+def load_tests(loader, _tests, _pattern):
+    """The counts come last."""
+    order = (ReadmeTest, CliPageTest, LibpoolPageTest, OperationsPageTest, ManPageTest, FirstSessionTest, ParseTest, Counts)
+    return unittest.TestSuite(loader.loadTestsFromTestCase(case) for case in order)
+
+
+if __name__ == '__main__':
+    main()
