@@ -3,6 +3,7 @@ have how much, what becomes of devices, and a backup that a new manager takes up
 
 import json
 import os
+import pty
 import subprocess
 
 from testbed.emulated import EmulatedPool
@@ -84,6 +85,23 @@ class CommandTest(ApiTest):
         self.refused(4, 'REGION_ATTACHED', 'region', 'release', 'kv', '--dry-run')
         self.pool.cli('region', 'release', 'kv', '--detach-all', '--dry-run')
         self.assertEqual(self.pool.regions()['kv'], before)
+
+    def test_a_person_at_a_terminal_is_asked(self):
+        self.pool.allocate('kv', '256MiB', 'host-a')
+        for answer, status in (('n', 4), ('y', 0)):
+            person, terminal = pty.openpty()
+            process = subprocess.Popen(self.pool.cli_command('region', 'release', 'kv', '--detach-all', '--wait'), stdin=terminal,
+                                       stdout=subprocess.PIPE, stderr=terminal, text=True)
+            os.close(terminal)
+            said = b''
+            while b'Go on? [y/N]' not in said:
+                said += os.read(person, 4096)
+            self.assertIn(b'detached first from host-a', said)
+            os.write(person, answer.encode() + b'\n')
+            self.assertEqual(process.wait(60), status)
+            process.stdout.close()
+            os.close(person)
+            self.assertEqual('kv' in self.pool.regions(), answer == 'n')
 
     def test_what_is_not_there_is_an_error(self):
         self.refused(3, 'UNKNOWN_HOST', 'region', 'list', '--host', 'host-z')

@@ -65,6 +65,8 @@ TEST_F(FsckCommandTest, WhatCannotBeCheckedEndsWithTwo) {
   EXPECT_EQ(Run(false), kFsckCannotRun);
   EXPECT_THAT(err_.str(), HasSubstr("STORE_MISSING"));
   EXPECT_EQ(out_.str(), "");
+  EXPECT_EQ(Run(false, OutputFormat::kJson), kFsckCannotRun);
+  EXPECT_THAT(err_.str(), HasSubstr("\"reason\": \"STORE_MISSING\""));
 }
 
 TEST_F(FsckCommandTest, IsReadFromTheCommandLine) {
