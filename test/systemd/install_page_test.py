@@ -1,0 +1,107 @@
+"""docs/install.md, followed to the letter: every command and every file of it, on three machines with systemd.
+
+What is not run as it is printed: tools/setup and tools/build (the build that is tested takes the place of the
+release), and scp, which copies between the machines here.
+"""
+
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+from testbed.machines import Machine, require_machines
+from testbed.testing import BUILD, REPOSITORY, main
+
+PAGE = REPOSITORY / 'docs/install.md'
+PLACES = ('fm', 'host-a', 'host-b')
+
+
+def blocks():
+    """The page's blocks in order, as (kind, places, text): `sh` with the machines, `toml` with MACHINE:PATH."""
+    for info, text in re.findall(r'^```([^\n]*)\n(.*?)^```$', PAGE.read_text(), re.M | re.S):
+        kind, *places = info.split()
+        yield kind, places, text
+
+
+class InstallPageTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        root = require_machines()
+        cls.directory = Path(tempfile.mkdtemp(prefix='cxlpool-page-'))
+        cls.addClassCleanup(shutil.rmtree, cls.directory)
+        cls.machines = {}
+        for name in PLACES:
+            shares = {'/var/lib/cxlpool/fabric': cls.directory / 'fabric', '/transfer': cls.directory / 'transfer'}
+            for directory in shares.values():
+                directory.mkdir(exist_ok=True)
+            machine = Machine(name, root, cls.directory / f'{name}.log', network_of=cls.machines.get('fm'), shares=shares)
+            cls.addClassCleanup(machine.stop)
+            cls.machines[name] = machine.start()
+            machine.run("echo '127.0.0.1 fm.rack7.example' >> /etc/hosts")
+
+    def build(self, text):
+        """On this machine, with the build that is tested in the place of the release."""
+        work = self.directory / 'sources'
+        (work / 'build').mkdir(parents=True)
+        (work / 'build/release').symlink_to(BUILD)
+        lines = [line for line in text.splitlines() if not line.startswith('tools/')]
+        subprocess.run(['sh', '-euc', '\n'.join(lines)], cwd=work, check=True, capture_output=True, timeout=120)
+        shutil.move(work / 'cxlpool.tar.gz', self.directory / 'transfer')
+        for machine in self.machines.values():
+            machine.run('cp /transfer/cxlpool.tar.gz /root')
+
+    def copy(self, here, words):
+        """scp FILE... TO, where one side is root@MACHINE:PATH."""
+        *files, to = words
+        machine, path = here, to
+        if remote := re.fullmatch(r'root@([\w-]+):(.*)', to):
+            machine, path = self.machines[remote.group(1)], remote.group(2)
+        shutil.rmtree(self.directory / 'transfer/scp', ignore_errors=True)
+        for file in files:
+            source = here
+            if remote := re.fullmatch(r'root@([\w-]+):(.*)', file):
+                source, file = self.machines[remote.group(1)], remote.group(2)
+            source.run(f'mkdir -p /transfer/scp && cp {file} /transfer/scp')
+        machine.run(f'cp /transfer/scp/{"*" if len(files) > 1 else Path(files[0].partition(":")[2] or files[0]).name} {path}')
+
+    def follow(self, kind, places, text):
+        """Returns what was said, a machine after the other."""
+        said = ''
+        if places == ['build']:
+            self.build(text)
+        elif kind == 'toml':
+            (place,) = places
+            name, path = place.split(':')
+            self.machines[name].write(path, text)
+        else:
+            for place in places:
+                for line in text.splitlines():
+                    if line.startswith('scp '):
+                        self.copy(self.machines[place], line.split()[1:])
+                    else:
+                        said += self.machines[place].output(line) + '\n'
+        return said
+
+    def test_the_page(self):
+        said = []
+        for kind, places, text in blocks():
+            self.assertIn(kind, ('sh', 'toml'))
+            self.assertTrue(places and set(p.split(':')[0] for p in places) <= {'build', *PLACES}, places)
+            said.append(self.follow(kind, places, text))
+        everything = '\n'.join(said)
+        self.assertIn('cxlpool-fm.service - cxlpool fabric manager', everything)
+        self.assertIn('This machine can use pool memory', everything)
+        self.assertRegex(everything, r'wrote 536870912 bytes of regions/kv')
+        self.assertRegex(everything, r'verified 536870912 bytes of regions/kv')
+        self.assertIn('kv is gone: 512 MiB', everything)
+        left = self.machines['host-b'].output("find / -xdev -name '*cxlpool*' -not -path '/transfer*' -not -path '/root/*' "
+                                              "-not -path '/proc/*' -not -path '/var/lib/systemd/*'")
+        # The user stays: its number must not become somebody else's. The rest is the emulated fabric's.
+        self.assertEqual(set(left.split()) - {'/var/lib/cxlpool', '/usr/share/doc/cxlpool', '/usr/lib/cmake/cxlpool',
+                                              '/usr/include/cxlpool'}, set())
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,99 @@
+"""Small machines with a real systemd, for the tests of units and of the installation: containers of systemd-nspawn.
+
+All run the same root, made by test/systemd/fetch, and write into memory: what they change is gone with them. They
+share one network, which leads nowhere else.
+"""
+
+import json
+import os
+import subprocess
+import unittest
+from pathlib import Path
+
+from .process import TestbedError, wait_until
+from .testing import REPOSITORY
+
+PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
+
+
+def require_machines():
+    """The root that machines run. Skips, with the reason, where there can be none; in CI that is a failure."""
+    done = subprocess.run([REPOSITORY / 'test/systemd/fetch', '--check'], capture_output=True, text=True)
+    if done.returncode == 0:
+        return Path(done.stdout.strip())
+    reason = f'no machines with systemd here: {done.stderr.strip()}'
+    if os.environ.get('CI'):
+        raise AssertionError(reason)
+    raise unittest.SkipTest(reason)
+
+
+class Machine:
+    """One container. `shares`: its path -> a directory of this machine."""
+
+    def __init__(self, name, root, log, *, network_of=None, shares=None):
+        self.name, self.root, self.log = name, root, Path(log)
+        self.network_of, self.shares = network_of, dict(shares or {})
+        self.process, self.leader = None, None
+
+    def start(self):
+        network = ['--private-network']
+        if self.network_of:
+            network = [f'--network-namespace-path=/proc/{self.network_of.leader}/ns/net']
+        shares = [f'--bind={here}:{there}' for there, here in self.shares.items()]
+        with open(self.log, 'ab') as log:
+            self.process = subprocess.Popen(
+                ['systemd-nspawn', '--quiet', f'--directory={self.root}', '--volatile=overlay', '--boot', '--register=no',
+                 '--keep-unit', f'--machine={self.name}', '--console=pipe', *network, *shares],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self.leader = wait_until(self.find_leader, 20, f'{self.name} begins to boot')
+        wait_until(self.is_up, 60, f'{self.name} is up')
+        return self
+
+    def find_leader(self):
+        if self.process.poll() is not None:
+            raise TestbedError(f'{self.name} does not boot:\n{self.log.read_text()[-2000:]}')
+        children = Path(f'/proc/{self.process.pid}/task/{self.process.pid}/children').read_text().split()
+        named = [pid for pid in children if Path(f'/proc/{pid}/comm').read_text().strip() == 'systemd']
+        return named[0] if named else None
+
+    def is_up(self):
+        return self.run('systemctl is-system-running', check=False).stdout.strip() in ('running', 'degraded')
+
+    def run(self, script, *, check=True, timeout=120):
+        """Runs a shell script there, as root; AssertionError with all that it said where it fails and `check`."""
+        done = subprocess.run(
+            ['nsenter', f'--target={self.leader}', '--mount', '--uts', '--ipc', '--net', '--pid', '--', '/usr/bin/env', '-i',
+             f'PATH={PATH}', 'HOME=/root', 'LC_ALL=C.UTF-8', 'sh', '-euc', f'cd /root\n{script}'],
+            capture_output=True, text=True, timeout=timeout)
+        if check and done.returncode:
+            raise AssertionError(f'on {self.name}, exit {done.returncode}:\n{script}\n{done.stdout[-3000:]}{done.stderr[-3000:]}'
+                                 f'--- {self.name}\'s journal:\n{self.journal()}')
+        return done
+
+    def output(self, script, **options):
+        return self.run(script, **options).stdout.strip()
+
+    def json(self, script, **options):
+        return json.loads(self.output(script, **options))
+
+    def write(self, path, text):
+        self.run(f"mkdir -p \"$(dirname {path})\"; cat > {path} <<'END-OF-FILE'\n{text}\nEND-OF-FILE")
+
+    def unit(self, name, *properties):
+        """What `systemctl show` says of a unit, by property."""
+        lines = self.output(f'systemctl show {name} {" ".join(f"-p {p}" for p in properties)}').splitlines()
+        return dict(line.split('=', 1) for line in lines)
+
+    def journal(self, unit='cxlpool-*', lines=40):
+        return self.run(f"journalctl --no-pager -o cat -n {lines} -u '{unit}'", check=False).stdout
+
+    def stop(self):
+        """Powers it off; it is gone afterwards in any case."""
+        if self.process is None or self.process.poll() is not None:
+            return
+        self.run('systemctl poweroff --force --force', check=False, timeout=20)
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
