@@ -210,5 +210,33 @@ TEST(LifecycleTest, ConvergesAfterAKillAtAnyRung) {
   }
 }
 
+// Whoever is served after it allocates at once, also in a pool that is new.
+TEST(LifecycleTest, AStartEndsWhenTheDevicesAreThere) {
+  World world;
+  ServiceRig rig(std::make_shared<MemoryDisk>(), &world);
+  EXPECT_TRUE(rig.started.ok()) << rig.started;
+  EXPECT_EQ(rig.devices_at_start, 2u);
+}
+
+TEST(LifecycleTest, AStartWaitsForAFabricThatCannotBeRead) {
+  World world;
+  world.failing_discovers = 3;
+  ServiceRig rig(std::make_shared<MemoryDisk>(), &world);
+  EXPECT_TRUE(absl::IsUnknown(rig.started)) << rig.started;
+  rig.Run(absl::Seconds(2));
+  EXPECT_TRUE(rig.started.ok()) << rig.started;
+  EXPECT_EQ(rig.devices_at_start, 2u);
+}
+
+TEST(LifecycleTest, AStartDoesNotWaitForeverForTheFabric) {
+  World world;
+  world.failing_discovers = 1'000'000;
+  ServiceRig rig(std::make_shared<MemoryDisk>(), &world);
+  rig.Run(absl::Seconds(9));
+  EXPECT_TRUE(absl::IsUnknown(rig.started)) << rig.started;
+  rig.Run(absl::Seconds(2));
+  EXPECT_TRUE(absl::IsUnavailable(rig.started)) << rig.started;
+}
+
 }  // namespace
 }  // namespace cxlpool::fm

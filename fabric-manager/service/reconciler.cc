@@ -49,9 +49,31 @@ void Reconciler::Start(Done done) {
   driver_->Start([this](FabricEvent event) {
     executor_->Post([this, event = std::move(event)] { OnFabricEvent(event); });
   });
-  Discover([this, done = std::move(done)](absl::Status status) mutable {
-    std::move(done)(std::move(status));
+  LookFirst(clock_->Elapsed() + options_.first_look, std::move(done));
+}
+
+// Reads the fabric until it could be read, at most until `give_up`, and answers when what it showed
+// is durable: whoever is served then finds the pool's devices.
+void Reconciler::LookFirst(absl::Duration give_up, Done done) {
+  Discover([this, give_up, done = std::move(done)](absl::Status status) mutable {
+    if (!viewed_ && clock_->Elapsed() < give_up) {
+      executor_->PostAfter(options_.retry, [this, give_up, done = std::move(done)]() mutable {
+        LookFirst(give_up, std::move(done));
+      });
+      return;
+    }
     Tick();
+    if (!status.ok() || CXLPOOL_MUTANT("ready-before-devices")) {
+      std::move(done)(std::move(status));
+      return;
+    }
+    // New devices are in the writer's queue. A plan that changes nothing is answered behind them.
+    writer_->Submit(
+        Audit{{}, "manager", "look-first", ""},
+        [](const PoolState&, PlanContext&) -> absl::StatusOr<Proposal> { return Proposal{}; },
+        [done = std::move(done)](const absl::StatusOr<Committed>& behind_them) mutable {
+          std::move(done)(behind_them.status());
+        });
   });
 }
 

@@ -39,13 +39,15 @@ class Reconciler {
     absl::Duration discover_period = absl::Seconds(10);  // Looks for differences by itself.
     absl::Duration unbind_wait = absl::Seconds(5);       // One wait for a proof; then again.
     absl::Duration retry = absl::Milliseconds(500);      // After a failed driver call.
+    absl::Duration first_look = absl::Seconds(10);       // Of Start, for the fabric to be read.
   };
 
   Reconciler(Options options, Executor* executor, Clock* clock, Writer* writer,
              FabricDriver* driver, HostSessions* sessions, Probe probe);
 
-  // Takes up every Region of the state and reads the fabric; `done` once it has been read (or
-  // could not be: it goes on trying).
+  // Takes up every Region of the state and reads the fabric. `done` once what it showed is durable,
+  // new devices with it; or with the error, where it could not be read for Options::first_look: it
+  // goes on trying.
   void Start(Done done);
 
   // Hosts where an application has a segment beyond the first `keep_extents` extents open, as their
@@ -137,6 +139,7 @@ class Reconciler {
               std::function<void()> then = nullptr);
   void ForgetHostSide(Key key, uint64_t generation, const std::vector<uint64_t>& before);
 
+  void LookFirst(absl::Duration give_up, Done done);
   void Discover(Done done);
   void TakeView(const FabricView& view, uint64_t epoch);
   void AddDevices(const FabricView& view);

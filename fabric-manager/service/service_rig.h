@@ -41,6 +41,7 @@ struct World {
   int failing_scrubs = 0;  // So many fail.
   bool refuse_fence = false;
   std::set<std::string> unreachable;  // Hosts that the fabric cannot be asked about.
+  int failing_discovers = 0;          // So many fail.
 };
 
 class FakeFabric : public FabricDriver {
@@ -58,6 +59,11 @@ class FakeFabric : public FabricDriver {
   }
   void Start(absl::AnyInvocable<void(FabricEvent)> sink) override { sink_ = std::move(sink); }
   void Discover(DoneWith<FabricView> done) override {
+    if (world_->failing_discovers > 0) {
+      --world_->failing_discovers;
+      std::move(done)(absl::UnavailableError("the switch does not answer"));
+      return;
+    }
     FabricView view;
     for (const char* id : {"cmm-0", "cmm-1"})
       view.devices.push_back({id, id, 8 * kGranule, kGranule});
@@ -284,7 +290,10 @@ class ServiceRig {
                              const auto& events) { reconciler.OnEvents(host, events); },
          .on_session = [this](const auto& host,
                               bool online) { reconciler.OnSession(host, online); }});
-    reconciler.Start([](const absl::Status&) {});
+    reconciler.Start([this](absl::Status status) {
+      started = std::move(status);
+      devices_at_start = views.Get()->devices->size();
+    });
     leases.Start();
     Run(absl::Milliseconds(100));
     for (const char* host : {"host-a", "host-b"}) {
@@ -369,6 +378,8 @@ class ServiceRig {
   uint64_t watch_floor = 0;  // Revision when this life began.
   absl::Status opened = absl::UnknownError("not opened");
   absl::Status fatal;
+  absl::Status started = absl::UnknownError("not started");  // What Reconciler::Start answered.
+  size_t devices_at_start = 0;                               // That readers saw by then.
 
  private:
   void KeepAlive() {
