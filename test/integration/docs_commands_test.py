@@ -23,7 +23,7 @@ PLACEHOLDERS = {'HOST': 'host-a', 'NAME': 'kv', 'DEVICE': 'cmm-0', 'TENANT': 'ml
                 'SIZE': '1GiB', 'FILE': 'some-file', 'DB': 'some-file', 'DIR': 'some-dir', 'REGION': 'kv'}
 
 # Not even read by the command line here: what is in these blocks is run by a test of its own, or is no command of ours.
-ELSEWHERE = {'docs/install.md': 'test/install_test.py'}
+ELSEWHERE = {'docs/install.md': 'test/systemd/install_page_test.py'}
 
 
 def read(name):
