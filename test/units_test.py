@@ -74,6 +74,14 @@ class SettingsTest(unittest.TestCase):
             with self.subTest(daemon):
                 self.assertEqual(unit['RestartPreventExitStatus'], ['78'])
 
+    def test_what_they_start_is_on_every_system(self):
+        """systemd finds a program by its path; /bin/kill is procps', which small systems lack."""
+        for daemon, unit in self.units.items():
+            with self.subTest(daemon):
+                self.assertTrue(unit['ExecStart'][0].startswith(f'/usr/sbin/cxlpool-{daemon} '))
+                for command in unit.get('ExecReload', []):
+                    self.assertEqual(command, '/bin/sh -c "kill -HUP $MAINPID"')
+
     def test_the_manager_is_a_user_of_its_own_without_capabilities(self):
         unit = self.units['fm']
         self.assertEqual((unit['User'], unit['Group']), (['cxlpool'], ['cxlpool']))
