@@ -1,4 +1,4 @@
-// PlanEnrol and PlanRetire.
+// PlanEnrol, PlanRetire and PlanRemoveHost.
 
 #include <algorithm>
 #include <set>
@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "fabric-manager/model/plan_parts.h"
 #include "fabric-manager/model/planner.h"
+#include "proto/support/mutant.h"
 #include "proto/support/names.h"
 
 namespace cxlpool::fm {
@@ -48,6 +49,26 @@ absl::Status CheckIdentity(const std::string& host, const std::string& identity)
   return absl::OkStatus();
 }
 
+// The host, if it may leave: nothing is attached there.
+absl::StatusOr<Host> MayLeave(const PoolState& state, const std::string& host) {
+  const Host* known = state.FindHost(host);
+  if (known == nullptr) {
+    return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_HOST",
+                  absl::StrCat("host ", Quoted(host), " is not enrolled"),
+                  "see `cxlpool host list`", {{"host", host.substr(0, 80)}});
+  }
+  std::set<std::string> regions;
+  for (const OccupiedSlot& slot : state.Occupied(host)) regions.insert(slot.region_id);
+  if (regions.empty() || CXLPOOL_MUTANT("remove-attached-host")) return *known;
+  const size_t shown = std::min<size_t>(regions.size(), 16);
+  const std::string names = absl::StrJoin(regions.begin(), std::next(regions.begin(), shown), ",");
+  return Refuse(absl::StatusCode::kFailedPrecondition, "HOST_HAS_ATTACHMENTS",
+                absl::StrCat("host \"", host, "\" has ", regions.size(),
+                             " Regions attached: ", names, shown < regions.size() ? ",..." : ""),
+                "detach or release them first, or fence the host",
+                {{"host", host}, {"regions", names}});
+}
+
 }  // namespace
 
 absl::StatusOr<Change> PlanEnrol(const PoolState& state, const std::string& host,
@@ -72,28 +93,17 @@ absl::StatusOr<Change> PlanEnrol(const PoolState& state, const std::string& host
 
 absl::StatusOr<Change> PlanRetire(const PoolState& state, const std::string& host,
                                   PlanContext& /*context*/) {
-  const Host* known = state.FindHost(host);
-  if (known == nullptr) {
-    return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_HOST",
-                  absl::StrCat("host ", Quoted(host), " is not enrolled"),
-                  "see `cxlpool host list`", {{"host", host.substr(0, 80)}});
-  }
-  if (known->retired) return Change{};
-  std::set<std::string> regions;
-  for (const OccupiedSlot& slot : state.Occupied(host)) regions.insert(slot.region_id);
-  if (!regions.empty()) {
-    const size_t shown = std::min<size_t>(regions.size(), 16);
-    const std::string names =
-        absl::StrJoin(regions.begin(), std::next(regions.begin(), shown), ",");
-    return Refuse(absl::StatusCode::kFailedPrecondition, "HOST_HAS_ATTACHMENTS",
-                  absl::StrCat("host \"", host, "\" has ", regions.size(),
-                               " Regions attached: ", names, shown < regions.size() ? ",..." : ""),
-                  "detach or release them first, or fence the host",
-                  {{"host", host}, {"regions", names}});
-  }
-  Host retired = *known;
-  retired.retired = true;
-  return Change{retired};
+  if (const Host* known = state.FindHost(host); known != nullptr && known->retired) return Change{};
+  absl::StatusOr<Host> leaving = MayLeave(state, host);
+  if (!leaving.ok()) return leaving.status();
+  leaving->retired = true;
+  return Change{*leaving};
+}
+
+absl::StatusOr<Change> PlanRemoveHost(const PoolState& state, const std::string& host) {
+  const absl::StatusOr<Host> leaving = MayLeave(state, host);
+  if (!leaving.ok()) return leaving.status();
+  return Change{Erased{leaving->key}};
 }
 
 }  // namespace cxlpool::fm

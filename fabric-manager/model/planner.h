@@ -137,6 +137,7 @@ Change PlanExpiry(const PoolState& state, Key region, absl::Time expire_time, Pl
 // Enrols, replaces or brings back a host. The Change is empty if nothing differs.
 absl::StatusOr<Change> PlanEnrol(const PoolState& state, const std::string& host,
                                  const std::string& identity, PlanContext& context);
+absl::StatusOr<Change> PlanRemoveHost(const PoolState& state, const std::string& host);
 absl::StatusOr<Change> PlanRetire(const PoolState& state, const std::string& host,
                                   PlanContext& context);
 

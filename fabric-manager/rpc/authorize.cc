@@ -50,6 +50,7 @@ std::vector<ServiceRules> AllRules() {
            {"ListHosts", Allowed::kOperator},
            {"EnrolHost", Allowed::kOperator},
            {"RetireHost", Allowed::kOperator},
+           {"RemoveHost", Allowed::kOperator},
            {"FenceHost", Allowed::kOperator},
            {"SetTenant", Allowed::kOperator},
            {"GetTenant", Allowed::kOperator},

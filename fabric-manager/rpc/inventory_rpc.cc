@@ -89,6 +89,7 @@ void InventoryRpc::AddTo(Calls& calls) {
   add("ListHosts", &InventoryRpc::ListHosts);
   add("EnrolHost", &InventoryRpc::EnrolHost);
   add("RetireHost", &InventoryRpc::RetireHost);
+  add("RemoveHost", &InventoryRpc::RemoveHost);
   add("FenceHost", &InventoryRpc::FenceHost);
   add("SetTenant", &InventoryRpc::SetTenant);
   add("GetTenant", &InventoryRpc::GetTenant);
@@ -204,6 +205,16 @@ void InventoryRpc::RetireHost(UnaryCall<v1::RetireHostRequest, v1::Host>& call) 
         return absl::OkStatus();
       },
       FillHost(call.response()));
+}
+
+void InventoryRpc::RemoveHost(UnaryCall<v1::RemoveHostRequest, v1::RemoveHostResponse>& call) {
+  Change(
+      call, "hosts", call.request().host(),
+      [this](const std::string& principal, const std::string& id, Done done) {
+        service_->RemoveHost(principal, id, std::move(done));
+        return absl::OkStatus();
+      },
+      [](const PoolView&, const std::string&) {});
 }
 
 void InventoryRpc::FenceHost(UnaryCall<v1::FenceHostRequest, v1::Host>& call) {

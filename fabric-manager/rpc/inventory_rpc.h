@@ -31,6 +31,7 @@ class InventoryRpc final {
   void ListHosts(UnaryCall<v1::ListHostsRequest, v1::ListHostsResponse>& call);
   void EnrolHost(UnaryCall<v1::EnrolHostRequest, v1::Host>& call);
   void RetireHost(UnaryCall<v1::RetireHostRequest, v1::Host>& call);
+  void RemoveHost(UnaryCall<v1::RemoveHostRequest, v1::RemoveHostResponse>& call);
   void FenceHost(UnaryCall<v1::FenceHostRequest, v1::Host>& call);
   void SetTenant(UnaryCall<v1::SetTenantRequest, v1::Tenant>& call);
   void GetTenant(UnaryCall<v1::GetTenantRequest, v1::Tenant>& call);

@@ -299,6 +299,23 @@ void PoolService::Retire(const std::string& principal, const std::string& host, 
       });
 }
 
+void PoolService::RemoveHost(const std::string& principal, const std::string& host, Done done) {
+  SubmitChange(
+      Audit{{}, principal, "RemoveHost", ""},
+      [host](const PoolState& state, PlanContext&) { return PlanRemoveHost(state, host); },
+      [this, host, done = std::move(done)](const absl::Status& status) mutable {
+        if (status.ok()) {
+          sessions_->End(host, Refusal{absl::StatusCode::kNotFound,
+                                       "UNKNOWN_HOST",
+                                       absl::StrCat("host \"", host, "\" was removed"),
+                                       absl::StrCat("run `cxlpool host enrol ", host, "`"),
+                                       {}}
+                                   .ToStatus());
+        }
+        std::move(done)(status);
+      });
+}
+
 void PoolService::Fence(const std::string& principal, const std::string& host,
                         const std::string& reason, Done done) {
   executor_->Post([this, principal, host, reason, done = std::move(done)]() mutable {

@@ -50,6 +50,7 @@ class PoolService {
   void Enrol(const std::string& principal, const std::string& host, const std::string& identity,
              Done done);
   void Retire(const std::string& principal, const std::string& host, Done done);
+  void RemoveHost(const std::string& principal, const std::string& host, Done done);
   void Fence(const std::string& principal, const std::string& host, const std::string& reason,
              Done done);
   void AddDevice(const std::string& principal, const std::string& device, Done done);

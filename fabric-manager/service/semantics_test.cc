@@ -166,11 +166,33 @@ TEST_F(SemanticsTest, ACallThatFindsNothingToDoChangesNothing) {
   EXPECT_EQ(rig->watch.newest(), told);
 }
 
+TEST_F(SemanticsTest, ARemovedHostIsForgottenAndItsIdentityIsFree) {
+  Make(AllocateOn("kv", "host-a", 1));
+  const auto remove = [&](const std::string& host) {
+    return rig->Do([&](Done done) { rig->pool.RemoveHost("op", host, std::move(done)); });
+  };
+  EXPECT_EQ(ReasonOf(remove("host-a")), "HOST_HAS_ATTACHMENTS");
+  EXPECT_EQ(ReasonOf(remove("host-z")), "UNKNOWN_HOST");
+  ASSERT_TRUE(remove("host-b").ok());
+  EXPECT_EQ(ReasonOf(rig->agents["host-b"]->closed), "UNKNOWN_HOST");
+  EXPECT_FALSE(rig->views.Get()->hosts.contains("host-b"));
+  EXPECT_TRUE(rig->views.Get()->hosts.contains("host-a"));
+  EXPECT_EQ(rig->views.HostOfIdentity("cxlpool://host/host-b"), "");
+  EXPECT_EQ(ReasonOf(remove("host-b")), "UNKNOWN_HOST");
+  EXPECT_TRUE(rig->Do([&](Done done) {
+                   rig->pool.Enrol("op", "host-c", "cxlpool://host/host-c", std::move(done));
+                 })
+                  .ok());
+  EXPECT_TRUE(rig->views.Get()->hosts.contains("host-c"));
+  rig->agents.erase("host-b");
+}
+
 TEST_F(SemanticsTest, AReleaseThatIsOnlyAskedAboutChangesNothing) {
   Make(AllocateOn("kv", "host-a", 1));
   const std::string etag = rig->Find("kv")->etag();
   ReleaseSpec release = ReleaseOf("kv", 2);
   release.validate_only = true;
+  release.detach_all = false;
   EXPECT_EQ(ReasonOf(rig->Call(&PoolService::Release, release).status()), "REGION_ATTACHED");
   release.detach_all = true;
   const auto planned = rig->Call(&PoolService::Release, release);

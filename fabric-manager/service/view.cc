@@ -67,6 +67,10 @@ void ViewHolder::MergeHost(PoolView& view, std::shared_ptr<const HostView> host)
     const auto old = by_identity_.find(place->host.identity);
     if (old != by_identity_.end() && old->second == place->host.id) by_identity_.erase(old);
   }
+  if (host->gone) {
+    view.hosts.erase(host->host.id);
+    return;
+  }
   if (!host->host.retired) by_identity_[host->host.identity] = host->host.id;
   place = std::move(host);
 }

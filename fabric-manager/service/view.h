@@ -21,6 +21,7 @@ struct HostView {
   Host host;
   HostRuntimePtr runtime;  // Never null.
   std::vector<OccupiedSlot> occupied;
+  bool gone = false;  // In a publication: there is no host of this id any more. All else is empty.
 };
 
 struct DeviceView {

@@ -97,7 +97,16 @@ void Writer::PublishView() {
   std::sort(hosts.begin(), hosts.end());
   hosts.erase(std::unique(hosts.begin(), hosts.end()), hosts.end());
   for (const absl::string_view id : hosts) {
-    if (const Host* host = state_.FindHost(id)) publication.hosts.push_back(LookAtHost(*host));
+    const Host* host = state_.FindHost(id);
+    if (host != nullptr) {
+      publication.hosts.push_back(LookAtHost(*host));
+    } else if (!CXLPOOL_MUTANT("removed-host-stays-visible")) {
+      // Removed; or some Region is attached where nobody is enrolled, and nothing goes.
+      HostView gone;
+      gone.host.id = std::string(id);
+      gone.gone = true;
+      publication.hosts.push_back(std::make_shared<const HostView>(std::move(gone)));
+    }
   }
   Publish(publication);
 }

@@ -126,6 +126,13 @@ class CommandTest(ApiTest):
                       planned['attachments'][0]['segments'][0]['serial']):
             self.assertEqual(field, '0')
 
+    def test_a_host_that_was_enrolled_by_mistake_is_removed(self):
+        self.pool.cli('host', 'enrol', 'host-x')
+        self.assertEqual(self.pool.cli('host', 'show', 'host-x')['state'], 'ENROLLED')
+        self.refused(2, 'CONFIRM_REQUIRED', 'host', 'remove', 'host-x')
+        self.pool.cli('host', 'remove', 'host-x', '--yes')
+        self.refused(3, 'UNKNOWN_HOST', 'host', 'show', 'host-x')
+
     def test_a_host_whose_agent_ended_is_offline(self):
         self.pool.hosts['host-b'].agent.kill()
         wait_until(lambda: self.pool.cli('host', 'show', 'host-b')['state'] == 'OFFLINE', 30, 'host-b is OFFLINE')

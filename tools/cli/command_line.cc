@@ -168,7 +168,7 @@ bool HasNames(const Command& command) {
   return pool != nullptr && !std::holds_alternative<ShowCapacity>(*pool) &&
          !std::holds_alternative<ShowTopology>(*pool) && !std::holds_alternative<Backup>(*pool) &&
          !std::holds_alternative<WatchRegions>(*pool) &&
-         !std::holds_alternative<RemoveTenant>(*pool);
+         !std::holds_alternative<RemoveHost>(*pool) && !std::holds_alternative<RemoveTenant>(*pool);
 }
 
 absl::StatusOr<Invocation> Finish(const GlobalFlags& flags, Chosen chosen,

@@ -366,6 +366,7 @@ TEST(CommandLineTest, WhatDestroysTakesConsent) {
   EXPECT_TRUE(Pool<FailDevice>({"device", "fail", "a", "--reason", "x", "-y"}).consent.yes);
   EXPECT_TRUE(Pool<RemoveDevice>({"device", "remove", "a", "--dry-run"}).consent.dry_run);
   EXPECT_TRUE(Pool<RetireHost>({"host", "retire", "a", "--dry-run"}).consent.dry_run);
+  EXPECT_TRUE(Pool<RemoveHost>({"host", "rm", "a", "--yes"}).consent.yes);
   EXPECT_TRUE(Pool<ReleaseRegion>({"region", "release", "kv", "--dry-run"}).consent.dry_run);
   EXPECT_TRUE(Pool<ReleaseBatch>({"region", "release", "a", "b", "-y"}).consent.yes);
   EXPECT_EQ(ReasonFor({"region", "release", "kv", "--dry-run", "--wait"}), "USAGE");

@@ -119,6 +119,19 @@ absl::StatusOr<Along> AlongOf(v1::RetireHostRequest& request, Connection& connec
   return along;
 }
 
+absl::StatusOr<Along> AlongOf(v1::RemoveHostRequest& request, Connection& connection) {
+  auto regions = RegionsOnHost(request.host(), connection);
+  if (!regions.ok()) return regions.status();
+  Along along;
+  along.what = absl::StrCat("Removing ", ShortName(request.host()),
+                            " ends its agent's session and forgets its identity.\n");
+  if (!regions->regions().empty()) {
+    absl::StrAppend(&along.what, "It will be refused: Regions are attached there.\n");
+  }
+  along.regions = *std::move(regions);
+  return along;
+}
+
 absl::StatusOr<Along> AlongOf(v1::RemoveDeviceRequest& request, Connection& connection) {
   const auto device = FindDevice(connection, request.device());
   if (!device.ok()) return device.status();

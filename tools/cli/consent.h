@@ -24,6 +24,7 @@ struct Along {
 // Whether it goes beyond what it names, or cannot be taken back, so that a script has to say --yes.
 inline bool GoesBeyond(const v1::FenceHostRequest&) { return true; }
 inline bool GoesBeyond(const v1::RetireHostRequest&) { return false; }
+inline bool GoesBeyond(const v1::RemoveHostRequest&) { return true; }
 inline bool GoesBeyond(const v1::RemoveDeviceRequest&) { return true; }
 inline bool GoesBeyond(const v1::FailDeviceRequest&) { return true; }
 inline bool GoesBeyond(const v1::ReleaseRegionRequest& request) { return request.force(); }
@@ -32,6 +33,7 @@ bool GoesBeyond(const v1::BatchReleaseRegionsRequest& request);
 // Errors: the manager's. UNKNOWN_HOST, UNKNOWN_DEVICE and UNKNOWN_REGION among them.
 absl::StatusOr<Along> AlongOf(v1::FenceHostRequest& request, Connection& connection);
 absl::StatusOr<Along> AlongOf(v1::RetireHostRequest& request, Connection& connection);
+absl::StatusOr<Along> AlongOf(v1::RemoveHostRequest& request, Connection& connection);
 absl::StatusOr<Along> AlongOf(v1::RemoveDeviceRequest& request, Connection& connection);
 absl::StatusOr<Along> AlongOf(v1::FailDeviceRequest& request, Connection& connection);
 // Sets the etag, where none is given: what is released is what was told.

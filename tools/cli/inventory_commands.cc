@@ -91,6 +91,9 @@ void AddInventoryCommands(CLI::App& app, Chosen& chosen) {
   AddShow<ShowHost>(host, "Show one host, its slots and its bridges", kHost, chosen)->alias("get");
   AddEnrol(host, chosen);
   AddCall<RetireHost>(host, "retire", "Refuse a host's agent from now on", kHost, chosen);
+  AddCall<RemoveHost>(host, "remove", "Forget a host that nothing is attached to", kHost, chosen)
+      ->alias("rm")
+      ->alias("delete");
   AddCall<FenceHost>(host, "fence", "Cut a host off for certain. Destroys what runs there; audited",
                      kHost, chosen);
 

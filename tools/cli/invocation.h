@@ -53,6 +53,7 @@ struct GuardedCall {
   Consent consent = {};
 };
 using RetireHost = GuardedCall<v1::RetireHostRequest>;
+using RemoveHost = GuardedCall<v1::RemoveHostRequest>;
 using FenceHost = GuardedCall<v1::FenceHostRequest>;
 using RemoveDevice = GuardedCall<v1::RemoveDeviceRequest>;
 using FailDevice = GuardedCall<v1::FailDeviceRequest>;
@@ -136,9 +137,9 @@ struct FsckCommand {
 using PoolCommand =
     std::variant<AllocateRegion, AllocateBatch, ListRegions, ShowRegion, AttachRegion, DetachRegion,
                  ReleaseRegion, ReleaseBatch, ResizeRegion, RenameRegion, RenewRegion, WatchRegions,
-                 ListHosts, ShowHost, EnrolHost, RetireHost, FenceHost, ListDevices, ShowDevice,
-                 AddDevice, DrainDevice, RemoveDevice, FailDevice, ListTenants, ShowTenant,
-                 SetTenant, RemoveTenant, ShowCapacity, ShowTopology, Backup>;
+                 ListHosts, ShowHost, EnrolHost, RetireHost, RemoveHost, FenceHost, ListDevices,
+                 ShowDevice, AddDevice, DrainDevice, RemoveDevice, FailDevice, ListTenants,
+                 ShowTenant, SetTenant, RemoveTenant, ShowCapacity, ShowTopology, Backup>;
 using PkiCommand = std::variant<PkiInit, PkiIssue, PkiRenew, PkiShow>;
 
 enum class OutputFormat { kTable, kJson, kName };

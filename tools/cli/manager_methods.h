@@ -24,6 +24,7 @@
   X(Inventory, ListHosts, ListHostsRequest, ListHostsResponse)                             \
   X(Inventory, EnrolHost, EnrolHostRequest, Host)                                          \
   X(Inventory, RetireHost, RetireHostRequest, Host)                                        \
+  X(Inventory, RemoveHost, RemoveHostRequest, RemoveHostResponse)                          \
   X(Inventory, FenceHost, FenceHostRequest, Host)                                          \
   X(Inventory, SetTenant, SetTenantRequest, Tenant)                                        \
   X(Inventory, GetTenant, GetTenantRequest, Tenant)                                        \

@@ -30,6 +30,7 @@ absl::Status Run(WatchRegions& command, Connection& connection, Printer& printer
 absl::Status Run(ShowHost& command, Connection& connection, Printer& printer);
 absl::Status Run(ShowDevice& command, Connection& connection, Printer& printer);
 absl::Status Run(SetTenant& command, Connection& connection, Printer& printer);
+absl::Status Run(RemoveHost& command, Connection& connection, Printer& printer);
 absl::Status Run(RemoveTenant& command, Connection& connection, Printer& printer);
 absl::Status Run(ShowTopology& command, Connection& connection, Printer& printer);
 absl::Status Run(Backup& command, Connection& connection, Printer& printer);

@@ -108,6 +108,15 @@ absl::Status Run(SetTenant& command, Connection& connection, Printer& printer) {
   return PrintAnswer(printer, *set);
 }
 
+absl::Status Run(RemoveHost& command, Connection& connection, Printer& printer) {
+  const auto decision = Decide(command.consent, command.request, connection, printer);
+  if (!decision.ok()) return decision.status();
+  if (*decision == Decision::kToldOnly) return absl::OkStatus();
+  const auto removed = connection.Send(command.request);
+  if (!removed.ok()) return removed.status();
+  return Print(printer, *removed, absl::StrCat(ShortName(command.request.host()), " is gone\n"));
+}
+
 absl::Status Run(RemoveTenant& command, Connection& connection, Printer& printer) {
   const auto removed = connection.Send(command.request);
   if (!removed.ok()) return removed.status();
