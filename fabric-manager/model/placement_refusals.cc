@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/support/refusal.h"
+#include "proto/support/text.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -178,7 +179,7 @@ std::string NamesOf(const PoolState& state, const DeviceSet& devices, const char
 }
 
 absl::Status UnknownDevice(const ExtentRequest& request) {
-  const std::string id = request.device.substr(0, 80);
+  const std::string id = CutText(request.device, 80);
   return Refusal{.code = absl::StatusCode::kNotFound,
                  .reason = "UNKNOWN_DEVICE",
                  .message = absl::StrCat(request.label, ": the pool has no device \"",

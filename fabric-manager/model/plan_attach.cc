@@ -9,6 +9,7 @@
 #include "fabric-manager/model/plan_parts.h"
 #include "fabric-manager/model/planner.h"
 #include "proto/support/mutant.h"
+#include "proto/support/text.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -118,7 +119,7 @@ absl::StatusOr<Plan> PlanDetach(const PoolState& state, const DetachSpec& spec,
     return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_HOST",
                   absl::StrCat("host ", Quoted(spec.host), " is not enrolled, and ",
                                LabelOf(**found), " is not attached there"),
-                  "see `cxlpool host list`", {{"host", spec.host.substr(0, 80)}});
+                  "see `cxlpool host list`", {{"host", CutText(spec.host, 80)}});
   }
   if (present == nullptr || present->detaching) return Unchanged(*found, spec.request, context);
   if (absl::Status status = CheckEtag(**found, spec.etag); !status.ok()) return status;

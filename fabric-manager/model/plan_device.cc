@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "fabric-manager/model/plan_parts.h"
 #include "fabric-manager/model/planner.h"
+#include "proto/support/text.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -18,7 +19,7 @@ absl::StatusOr<Device> Get(const PoolState& state, const std::string& id) {
   if (known != nullptr) return *known;
   return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_DEVICE",
                 absl::StrCat("the pool has no device ", Quoted(id)), "see `cxlpool device list`",
-                {{"device", id.substr(0, 80)}});
+                {{"device", CutText(id, 80)}});
 }
 
 absl::Status Failed(const Device& device) {
@@ -82,7 +83,7 @@ absl::StatusOr<Change> PlanFailDevice(const PoolState& state, const std::string&
   if (!device.ok()) return device.status();
   if (device->service == DeviceService::kFailed) return Change{};
   device->service = DeviceService::kFailed;
-  device->service_reason = reason.substr(0, kMaxReason);
+  device->service_reason = CutText(reason, kMaxReason);
   Change change{*device};
   for (const RegionPtr& region : state.RegionsOn(id)) {
     // What goes down already goes on: its bytes there need no scrub, for nobody gets them.

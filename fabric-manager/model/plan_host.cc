@@ -11,6 +11,7 @@
 #include "fabric-manager/model/planner.h"
 #include "proto/support/mutant.h"
 #include "proto/support/names.h"
+#include "proto/support/text.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -55,7 +56,7 @@ absl::StatusOr<Host> MayLeave(const PoolState& state, const std::string& host) {
   if (known == nullptr) {
     return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_HOST",
                   absl::StrCat("host ", Quoted(host), " is not enrolled"),
-                  "see `cxlpool host list`", {{"host", host.substr(0, 80)}});
+                  "see `cxlpool host list`", {{"host", CutText(host, 80)}});
   }
   std::set<std::string> regions;
   for (const OccupiedSlot& slot : state.Occupied(host)) regions.insert(slot.region_id);

@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/support/mutant.h"
+#include "proto/support/text.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -23,7 +24,7 @@ std::string ReasonOf(const Extent& extent, const MediaError& error) {
   const bool inside = error.length_bytes > 0 && error.dpa_bytes < length;
   const uint64_t first = extent.dpa_bytes + (inside ? error.dpa_bytes : 0);
   const uint64_t bytes = inside ? std::min(error.length_bytes, length - error.dpa_bytes) : length;
-  return absl::StrCat(error.what.substr(0, kMaxWhat), " on device ", extent.device.str(),
+  return absl::StrCat(CutText(error.what, kMaxWhat), " on device ", extent.device.str(),
                       inside ? " at " : " somewhere in ", Hex(first), "-", Hex(first + bytes - 1));
 }
 

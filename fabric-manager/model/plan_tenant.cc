@@ -7,6 +7,7 @@
 #include "fabric-manager/model/plan_parts.h"
 #include "fabric-manager/model/planner.h"
 #include "proto/support/names.h"
+#include "proto/support/text.h"
 
 namespace cxlpool::fm {
 
@@ -59,7 +60,7 @@ absl::StatusOr<Change> PlanRemoveTenant(const PoolState& state, const std::strin
   if (known == nullptr) {
     return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_TENANT",
                   absl::StrCat("there is no tenant ", Quoted(tenant)), "see `cxlpool tenant list`",
-                  {{"tenant", tenant.substr(0, 80)}});
+                  {{"tenant", CutText(tenant, 80)}});
   }
   if (const TenantUse use = state.UseOf(Interned(tenant)); use.regions != 0) {
     return Refuse(absl::StatusCode::kFailedPrecondition, "TENANT_HAS_REGIONS",

@@ -9,6 +9,7 @@
 #include "proto/support/mutant.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
+#include "proto/support/text.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -216,8 +217,8 @@ void HostSessions::TakeInventory(const std::string& host, const v1::HostInventor
   runtime.last_heartbeat = clock_->Now();
   if (hello != nullptr) {
     runtime.incarnation = hello->incarnation();
-    runtime.agent_version = hello->agent_version().substr(0, 64);
-    runtime.kernel_release = hello->kernel_release().substr(0, 128);
+    runtime.agent_version = CutText(hello->agent_version(), 64);
+    runtime.kernel_release = CutText(hello->kernel_release(), 128);
   }
   runtime.bridges.clear();
   for (const v1::BridgeInventory& bridge : inventory.bridges()) {
@@ -226,7 +227,7 @@ void HostSessions::TakeInventory(const std::string& host, const v1::HostInventor
   runtime.memory_block_bytes = inventory.memory_block_bytes();
   runtime.region_granule_bytes = inventory.region_granule_bytes();
   runtime.page_struct_spare_bytes = inventory.page_struct_spare_bytes();
-  runtime.unfit_reason = inventory.unfit_reason().substr(0, kMaxUnfitReason);
+  runtime.unfit_reason = CutText(inventory.unfit_reason(), kMaxUnfitReason);
   writer_->SetRuntime(host, std::move(runtime));
 }
 

@@ -8,6 +8,7 @@
 #include "proto/support/log.h"
 #include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
+#include "proto/support/text.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -68,7 +69,7 @@ void MediaKeeper::Log(const std::string& host, FromHost& from, const v1::HostEve
                        " severity=", v1::HostEvent::Severity_Name(event.severity()),
                        " bytes_lost=", event.bytes_lost() ? 1 : 0, " dpa=0x",
                        absl::Hex(event.dpa_bytes()), " length=", event.length_bytes(),
-                       " text=", event.text().substr(0, kMaxText)));
+                       " text=", CutText(event.text(), kMaxText)));
 }
 
 void MediaKeeper::Commit(const std::string& host, FromHost& from) {

@@ -10,6 +10,7 @@
 #include "fabric-manager/service/reconciler.h"
 #include "proto/support/log.h"
 #include "proto/support/mutant.h"
+#include "proto/support/text.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -34,9 +35,9 @@ HostSide ToHostSide(v1::SegmentState state) {
 // What the agent read back, in the model's words; placement stays the manager's own.
 Segment Observed(const Segment& planned, const v1::Segment& seen) {
   Segment segment = planned;
-  segment.memdev = seen.memdev().substr(0, 64);
-  segment.host_region = seen.host_region().substr(0, 64);
-  segment.dax_device = seen.dax_device().substr(0, 64);
+  segment.memdev = CutText(seen.memdev(), 64);
+  segment.host_region = CutText(seen.host_region(), 64);
+  segment.dax_device = CutText(seen.dax_device(), 64);
   segment.numa_node.reset();
   if (seen.has_numa_node()) segment.numa_node = seen.numa_node();
   segment.hpa_bytes = seen.hpa_bytes();
@@ -167,7 +168,7 @@ void Reconciler::OnSegments(const std::string& host, const SegmentReports& repor
       known.host_error_permanent = false;
       if (report.has_error()) {
         known.host_error =
-            absl::StrCat(report.error().reason(), ": ", report.error().message()).substr(0, 1024);
+            CutText(absl::StrCat(report.error().reason(), ": ", report.error().message()), 1024);
         known.host_error_permanent = report.error().permanent();
       }
       track.observed[i] = Observed(attachment->segments[i], report.segment());

@@ -6,6 +6,7 @@
 #include "absl/strings/str_split.h"
 #include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
+#include "proto/support/text.h"
 
 namespace cxlpool::agent {
 namespace {
@@ -100,7 +101,7 @@ void AddDetail(const std::string& name, const std::string& value, v1::SegmentErr
 v1::HostInventory InventoryOf(const HostObservation& host, const absl::Status& prepared) {
   v1::HostInventory inventory;
   if (!prepared.ok()) {
-    inventory.set_unfit_reason(std::string(prepared.message().substr(0, kMaxUnfitReason)));
+    inventory.set_unfit_reason(CutText(prepared.message(), kMaxUnfitReason));
   }
   inventory.set_memory_block_bytes(host.memory_block_bytes);
   inventory.set_region_granule_bytes(host.region_granule_bytes);

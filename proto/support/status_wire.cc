@@ -8,21 +8,38 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "cxlpool/v1/resources.pb.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
 #include "proto/support/refusal.h"
+#include "proto/support/text.h"
 
 namespace cxlpool {
 namespace {
 
-constexpr size_t kMaxMessageBytes = 2048;
-constexpr size_t kMaxInfoBytes = 3072;
+// Together less than the 8 KiB of trailers that a peer takes, also where it wants binary values in
+// base64.
+constexpr size_t kMaxMessageBytes = 2048;  // As it is sent: other than plain ASCII is %XX.
+constexpr size_t kMaxInfoBytes = 2816;
+constexpr size_t kMaxDetailsBytes = 1536;
 constexpr size_t kMaxTakenInfoBytes = 16384;  // From a peer.
 
-// At most `limit` bytes of `text`, never half a UTF-8 character.
+size_t SentBytes(unsigned char c) { return c >= 0x20 && c < 0x7f && c != '%' ? 1 : 3; }
+
+size_t SentBytes(absl::string_view text) {
+  size_t size = 0;
+  for (const char c : text) size += SentBytes(static_cast<unsigned char>(c));
+  return size;
+}
+
+// The beginning of `text` that is sent as at most `limit` bytes, "..." included where it is cut.
 std::string Cut(absl::string_view text, size_t limit) {
-  if (text.size() <= limit) return std::string(text);
-  size_t end = limit - 3;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
-  return absl::StrCat(text.substr(0, end), "...");
+  if (SentBytes(text) <= limit) return std::string(text);
+  size_t end = 0;
+  for (size_t size = 3; end < text.size(); ++end) {
+    size += SentBytes(static_cast<unsigned char>(text[end]));
+    if (size > limit) break;
+  }
+  return absl::StrCat(CutText(text, end), "...");
 }
 
 std::string WireMessage(const absl::Status& status, const Refusal& refusal) {
@@ -30,22 +47,44 @@ std::string WireMessage(const absl::Status& status, const Refusal& refusal) {
   const std::string remedy =
       refusal.remedy.empty() ? ""
                              : absl::StrCat(" (", Cut(refusal.remedy, kMaxMessageBytes / 2), ")");
-  return absl::StrCat(Cut(refusal.message, kMaxMessageBytes - remedy.size()), remedy);
+  return absl::StrCat(Cut(refusal.message, kMaxMessageBytes - SentBytes(remedy)), remedy);
+}
+
+// Adds what fits of the refusal's metadata, so that `info` is no larger than `limit`.
+template <typename Info>
+void FillMetadata(const Refusal& refusal, size_t limit, Info* info) {
+  for (const auto& [key, value] : refusal.metadata) {
+    (*info->mutable_metadata())[key] = value;
+    if (info->ByteSizeLong() > limit) info->mutable_metadata()->erase(key);
+  }
 }
 
 void FillInfo(const Refusal& refusal, v1::ErrorInfo* info) {
   info->set_reason(Cut(refusal.reason, 128));
   info->set_remedy(Cut(refusal.remedy, kMaxMessageBytes / 2));
-  for (const auto& [key, value] : refusal.metadata) {
-    (*info->mutable_metadata())[key] = value;
-    if (info->ByteSizeLong() > kMaxInfoBytes) info->mutable_metadata()->erase(key);
-  }
+  FillMetadata(refusal, kMaxInfoBytes, info);
 }
 
 std::string WireInfo(const Refusal& refusal) {
   v1::ErrorInfo info;
   FillInfo(refusal, &info);
   return info.SerializeAsString();
+}
+
+// The same for tools that know gRPC's standard details only: google.rpc.Status with an ErrorInfo.
+std::string WireDetails(const absl::Status& status, const std::string& message,
+                        const Refusal& refusal) {
+  google::rpc::ErrorInfo info;
+  info.set_reason(Cut(refusal.reason, 128));
+  info.set_domain("cxlpool");
+  const size_t rest = kMaxDetailsBytes - std::min<size_t>(message.size(), 1024) - 128;
+  FillMetadata({status.code(), "", "", "", {{"remedy", refusal.remedy}}}, rest, &info);
+  FillMetadata(refusal, rest, &info);
+  google::rpc::Status details;
+  details.set_code(static_cast<int>(status.code()));
+  details.set_message(message.size() <= 1024 ? message : Cut(message, 1024));
+  details.add_details()->PackFrom(info);
+  return details.SerializeAsString();
 }
 
 // The gRPC library's own failures, in the operator's words.
@@ -77,9 +116,13 @@ absl::Status TransportStatus(absl::StatusCode code, const std::string& message,
 grpc::Status ToWire(const absl::Status& status, grpc::ServerContextBase& context) {
   if (status.ok()) return grpc::Status::OK;
   const Refusal refusal = RefusalOf(status).value_or(Refusal{});
-  if (!refusal.reason.empty()) context.AddTrailingMetadata(kErrorInfoKey, WireInfo(refusal));
+  const std::string message = WireMessage(status, refusal);
+  if (!refusal.reason.empty()) {
+    context.AddTrailingMetadata(kErrorInfoKey, WireInfo(refusal));
+    context.AddTrailingMetadata(kDetailsKey, WireDetails(status, message, refusal));
+  }
   // The two enumerations are the same canonical codes, number by number.
-  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), WireMessage(status, refusal));
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), message);
 }
 
 void FillOutcome(const absl::Status& status, std::string* message, v1::ErrorInfo* info) {

@@ -8,6 +8,8 @@
 #include <string>
 
 #include "cxlpool/v1/inventory_service.grpc.pb.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool {
@@ -85,7 +87,10 @@ TEST_F(StatusWireTest, StatusWithoutARefusalKeepsCodeAndMessage) {
 TEST_F(StatusWireTest, OversizedRefusalIsCutButArrives) {
   Refusal refusal{absl::StatusCode::kInvalidArgument, "BAD_NAME", "", "shorten it", {}};
   for (int i = 0; i < 4000; ++i) refusal.message += "\xc3\xbc";
-  refusal.metadata = {{"host", "host-a"}, {"huge", std::string(20000, 'x')}, {"region", "kv"}};
+  refusal.metadata = {{"host", "host-a"},
+                      {"huge", std::string(20000, 'x')},
+                      {"region", "kv"},
+                      {"regions", std::string(2000, 'x')}};
   const absl::Status got = RoundTrip(refusal.ToStatus());
   EXPECT_EQ(got.code(), absl::StatusCode::kInvalidArgument);
   const auto back = RefusalOf(got);
@@ -93,8 +98,35 @@ TEST_F(StatusWireTest, OversizedRefusalIsCutButArrives) {
   EXPECT_EQ(back->reason, "BAD_NAME");
   EXPECT_EQ(back->remedy, "shorten it");
   EXPECT_LE(got.message().size(), 2048u);
-  EXPECT_EQ(back->metadata, (std::vector<std::pair<std::string, std::string>>{{"host", "host-a"},
-                                                                              {"region", "kv"}}));
+  EXPECT_EQ(back->metadata,
+            (std::vector<std::pair<std::string, std::string>>{
+                {"host", "host-a"}, {"region", "kv"}, {"regions", std::string(2000, 'x')}}));
+}
+
+// What grpcurl, buf curl and gateways look at.
+TEST_F(StatusWireTest, ARefusalTravelsAsStandardDetailsToo) {
+  service_.status = Refusal{
+      absl::StatusCode::kNotFound,
+      "UNKNOWN_REGION",
+      "there is no regions/kv",
+      "see `cxlpool region list`",
+      {{"region",
+        "regions/kv"}}}.ToStatus();
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+  v1::Topology answer;
+  const grpc::Status got = stub_->GetTopology(&context, {}, &answer);
+  google::rpc::Status details;
+  ASSERT_TRUE(details.ParseFromString(got.error_details()));
+  EXPECT_EQ(details.code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(details.message(), got.error_message());
+  ASSERT_EQ(details.details_size(), 1);
+  google::rpc::ErrorInfo info;
+  ASSERT_TRUE(details.details(0).UnpackTo(&info));
+  EXPECT_EQ(info.reason(), "UNKNOWN_REGION");
+  EXPECT_EQ(info.domain(), "cxlpool");
+  EXPECT_EQ(info.metadata().at("region"), "regions/kv");
+  EXPECT_EQ(info.metadata().at("remedy"), "see `cxlpool region list`");
 }
 
 TEST_F(StatusWireTest, GarbageInPlaceOfErrorInfoIsLeftOut) {

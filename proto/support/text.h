@@ -1,0 +1,18 @@
+// Texts that other programs wrote, cut to a size.
+#ifndef CXLPOOL_PROTO_SUPPORT_TEXT_H_
+#define CXLPOOL_PROTO_SUPPORT_TEXT_H_
+
+#include <cstddef>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace cxlpool {
+
+// The beginning of `text`, of at most `max_bytes`, and never half a UTF-8 character: a string field
+// of a message that ends in half of one makes the whole message unreadable for everybody.
+std::string CutText(absl::string_view text, size_t max_bytes);
+
+}  // namespace cxlpool
+
+#endif  // CXLPOOL_PROTO_SUPPORT_TEXT_H_
