@@ -186,8 +186,9 @@ TEST_F(SessionTest, LateRepliesAreNotTakenForLaterOnes) {
   ASSERT_TRUE(held.ok());
   agent_.Add({.name = "regions/late"});
   agent_.Pause();
-  EXPECT_EQ(ErrorReason(client.List().status()), "AGENT_TIMEOUT");
+  // The Open is sent, and its caller goes; the List waits for the reply that is owed, in vain.
   EXPECT_EQ(ErrorReason(client.Open("late").status()), "AGENT_TIMEOUT");
+  EXPECT_EQ(ErrorReason(client.List().status()), "AGENT_TIMEOUT");
   agent_.Resume();
 
   // Whatever the machine's load: a call succeeds in the end, and always by its own reply.
@@ -205,6 +206,14 @@ TEST_F(SessionTest, LateRepliesAreNotTakenForLaterOnes) {
   EXPECT_EQ(agent_.Opens(kName), 1) << "the connection stayed";
   for (int i = 0; i < 200 && agent_.Opens("regions/late") != 0; ++i) (void)client.List();
   EXPECT_EQ(agent_.Opens("regions/late"), 0) << "opened for nobody";
+  // The agent did open it: what is closed now was open.
+  int opened = 0, closed = 0;
+  for (const v1::LocalRequest& request : agent_.Requests()) {
+    opened += request.has_open() && request.open().name() == "regions/late" ? 1 : 0;
+    closed += request.has_close() && request.close().name() == "regions/late" ? 1 : 0;
+  }
+  EXPECT_EQ(opened, 1);
+  EXPECT_EQ(closed, 1);
 }
 
 TEST_F(SessionTest, ARegionEndsWithoutWaitingForOtherCalls) {
