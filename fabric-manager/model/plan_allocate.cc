@@ -94,8 +94,9 @@ absl::StatusOr<Plan> PlanAllocate(const PoolState& state, const AllocateSpec& sp
                         .host = spec.host,
                         .interleave_ways = spec.interleave_ways,
                         .interleave_granularity_bytes = spec.interleave_granularity_bytes};
+  const std::string caller = HostOf(state, spec.request.id.principal);
   for (const std::string& id : spec.isolate_from) {
-    auto other = GetRegion(state, id);
+    auto other = GetRegionFor(state, id, caller);
     if (!other.ok()) return other.status();
     request.isolate_from.push_back(*std::move(other));
   }

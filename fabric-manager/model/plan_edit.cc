@@ -59,11 +59,17 @@ absl::StatusOr<Plan> PlanRenew(const PoolState& state, const RenewSpec& spec,
                   absl::StrCat("ttl is ", absl::FormatDuration(*spec.ttl)), "give 10 s to 10 years",
                   {{"field", "ttl"}});
   }
+  const std::string& principal = spec.request.id.principal;
+  const std::string host = spec.by_operator ? "" : HostOf(state, principal);
   const auto found = GetRegion(state, spec.region_id);
+  const bool owner = found.ok() && !(*found)->requests.empty() &&
+                     (*found)->requests.front().id.principal == principal;
+  if (!owner && !host.empty()) {
+    // It may renew what it allocated, wherever that is; of the rest it sees what is attached to it.
+    if (auto seen = GetRegionFor(state, spec.region_id, host); !seen.ok()) return seen.status();
+  }
   if (!found.ok()) return found.status();
   const Region& region = **found;
-  const bool owner =
-      !region.requests.empty() && region.requests.front().id.principal == spec.request.id.principal;
   if (!owner && !spec.by_operator) {
     return Refuse(absl::StatusCode::kPermissionDenied, "NOT_OWNER",
                   absl::StrCat(LabelOf(region), " was allocated by somebody else"),

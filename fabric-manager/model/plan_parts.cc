@@ -11,6 +11,7 @@
 #include "proto/support/mutant.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
+#include "proto/support/text.h"
 
 namespace cxlpool::fm {
 
@@ -48,7 +49,28 @@ absl::StatusOr<RegionPtr> GetRegion(const PoolState& state, absl::string_view re
   return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_REGION",
                 absl::StrCat("there is no region ", Quoted(region_id)),
                 "see `cxlpool region list`; it may have been released",
-                {{"region", std::string(region_id.substr(0, 80))}});
+                {{"region", CutText(region_id, 80)}});
+}
+
+absl::StatusOr<RegionPtr> GetRegionFor(const PoolState& state, absl::string_view region_id,
+                                       absl::string_view host) {
+  auto found = GetRegion(state, region_id);
+  if (host.empty()) return found;
+  const bool here = found.ok() && (*found)->FindAttachment(host) != nullptr;
+  if (here || (found.ok() && CXLPOOL_MUTANT("hosts-see-all-regions"))) return found;
+  return NoRegionHere(region_id, host);
+}
+
+absl::Status NoRegionHere(absl::string_view region_id, absl::string_view host) {
+  return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_REGION",
+                absl::StrCat("host ", Quoted(host), " has no region ", Quoted(region_id)),
+                "see which Regions the host has; an operator sees all (`cxlpool region list`)",
+                {{"region", CutText(region_id, 80)}});
+}
+
+std::string HostOf(const PoolState& state, const std::string& identity) {
+  const Host* host = state.FindHostByIdentity(identity);
+  return host == nullptr ? std::string() : host->id;
 }
 
 void Remember(Region& region, const Request& request) {

@@ -31,6 +31,18 @@ absl::StatusOr<std::optional<Plan>> FindRetry(const PoolState& state, const Requ
 // By id or UUID. NOT_FOUND/UNKNOWN_REGION.
 absl::StatusOr<RegionPtr> GetRegion(const PoolState& state, absl::string_view region_id);
 
+// The same for a call by `host` (empty: an operator), which sees only Regions that are attached to
+// it. Of others it is told the same as of those that are not there, so that nobody finds out the
+// names of other hosts' Regions by asking.
+absl::StatusOr<RegionPtr> GetRegionFor(const PoolState& state, absl::string_view region_id,
+                                       absl::string_view host);
+
+// What it is told. NOT_FOUND/UNKNOWN_REGION.
+absl::Status NoRegionHere(absl::string_view region_id, absl::string_view host);
+
+// The id of the host that has this identity; empty: it is no host's.
+std::string HostOf(const PoolState& state, const std::string& identity);
+
 // Keeps `request` with the Region; the oldest but the first makes room.
 void Remember(Region& region, const Request& request);
 

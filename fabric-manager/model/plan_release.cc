@@ -9,6 +9,7 @@
 #include "fabric-manager/model/plan_parts.h"
 #include "fabric-manager/model/planner.h"
 #include "proto/support/mutant.h"
+#include "proto/support/text.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -32,13 +33,6 @@ std::vector<std::string> Blockers(const Region& region, const ReleaseSpec& spec)
 
 absl::Status CheckMayRelease(const Region& region, const ReleaseSpec& spec) {
   const std::string label = LabelOf(region);
-  if (!spec.only_host.empty() &&
-      region.FindAttachment(absl::string_view(spec.only_host)) == nullptr) {
-    return Refuse(absl::StatusCode::kPermissionDenied, "NOT_ATTACHED_HERE",
-                  absl::StrCat(label, " is not attached to host \"", spec.only_host,
-                               "\": a host releases only what it uses"),
-                  "let an operator release it", {{"region", region.id}, {"host", spec.only_host}});
-  }
   const bool forced = CXLPOOL_MUTANT("release-quarantined") || spec.force;
   if (region.state == RegionState::kQuarantined && !forced) {
     return Refuse(absl::StatusCode::kFailedPrecondition, "REGION_QUARANTINED",
@@ -118,13 +112,11 @@ absl::StatusOr<Plan> PlanRelease(const PoolState& state, const ReleaseSpec& spec
                   "give a reason (--reason); it is kept in the audit record",
                   {{"field", "reason"}});
   }
-  const auto found = GetRegion(state, spec.region_id);
+  const auto found = GetRegionFor(state, spec.region_id, spec.only_host);
   if (!found.ok()) return found.status();
-  const bool may_see = spec.only_host.empty() ||
-                       (*found)->FindAttachment(absl::string_view(spec.only_host)) != nullptr;
   const bool sworn = std::all_of((*found)->attachments.begin(), (*found)->attachments.end(),
                                  [](const Attachment& a) { return a.sworn; });
-  if (may_see && GoesDownAlready(**found) && (!spec.force || sworn)) {
+  if (GoesDownAlready(**found) && (!spec.force || sworn)) {
     return Unchanged(*found, spec.request, context);
   }
   if (absl::Status status = CheckMayRelease(**found, spec); !status.ok()) return status;
@@ -137,7 +129,7 @@ absl::StatusOr<Plan> PlanRelease(const PoolState& state, const ReleaseSpec& spec
   if (!GoesDownAlready(**found)) StartRelease(*edited, "the Region is released");
   if (spec.force) {
     edited->forced = true;
-    edited->state_reason = absl::StrCat("FORCED: ", spec.reason.substr(0, kMaxReason));
+    edited->state_reason = absl::StrCat("FORCED: ", CutText(spec.reason, kMaxReason));
     for (Attachment& attachment : edited->attachments) attachment.sworn = true;
   }
   return Plan{edited, {RegionPtr(edited)}};

@@ -184,7 +184,8 @@ absl::Status PoolRpc::Restrict(const Caller& caller, RenewSpec& spec) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<RegionPtr> PoolRpc::Find(const std::string& name) const {
+// A host is told the same of Regions that are not attached to it and of those that are not there.
+absl::StatusOr<RegionPtr> PoolRpc::Find(const std::string& name, const std::string& host) const {
   auto id = ParseResourceName("regions", name);
   if (!id.ok()) return id.status();
   RegionPtr region = views_->Get()->regions.Find(*id);
@@ -193,10 +194,13 @@ absl::StatusOr<RegionPtr> PoolRpc::Find(const std::string& name) const {
       region = views_->Get()->regions.Find(views_->IdOfTag(tag));
     }
   }
-  if (region != nullptr) return region;
+  const bool seen = region != nullptr &&
+                    (host.empty() || region->FindAttachment(absl::string_view(host)) != nullptr);
+  if (seen) return region;
   return Refusal{absl::StatusCode::kNotFound,
                  "UNKNOWN_REGION",
-                 absl::StrCat("there is no ", name),
+                 host.empty() ? absl::StrCat("there is no ", name)
+                              : absl::StrCat("host \"", host, "\" has no ", name),
                  "see `cxlpool region list`",
                  {{"region", name}}}
       .ToStatus();
@@ -225,12 +229,8 @@ void PoolRpc::BatchAllocateRegions(
 }
 
 void PoolRpc::GetRegion(UnaryCall<v1::GetRegionRequest, v1::Region>& call) {
-  const std::string& host = call.caller().host;
-  auto region = Find(call.request().name());
+  auto region = Find(call.request().name(), call.caller().host);
   if (!region.ok()) return call.Finish(region.status());
-  if (!host.empty() && (*region)->FindAttachment(absl::string_view(host)) == nullptr) {
-    return call.Finish(NotYourHost(host));
-  }
   FillRegion(**region, hardware_coherent_, call.response());
   call.Finish(absl::OkStatus());
 }

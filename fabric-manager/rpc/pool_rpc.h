@@ -59,7 +59,8 @@ class PoolRpc final {
     return absl::OkStatus();  // For operators alone.
   }
 
-  absl::StatusOr<RegionPtr> Find(const std::string& name) const;
+  // `host`: who asks; empty: an operator. NOT_FOUND/UNKNOWN_REGION.
+  absl::StatusOr<RegionPtr> Find(const std::string& name, const std::string& host) const;
 
   PoolService* const service_;
   const ViewHolder* const views_;

@@ -72,6 +72,10 @@ TEST_F(SemanticsTest, ALeaseIsRenewedByItsOwnerOrAnOperatorAlone) {
   renew.request = Request{{"somebody", "RenewRegion", Uuid(std::string(16, 3))}, 1};
   renew.region_id = "kv";
   EXPECT_EQ(ReasonOf(rig->Call(&PoolService::Renew, renew).status()), "NOT_OWNER");
+  renew.request.id.principal = "cxlpool://host/host-a";  // It is attached there.
+  EXPECT_EQ(ReasonOf(rig->Call(&PoolService::Renew, renew).status()), "NOT_OWNER");
+  renew.request.id.principal = "cxlpool://host/host-b";
+  EXPECT_EQ(ReasonOf(rig->Call(&PoolService::Renew, renew).status()), "UNKNOWN_REGION");
   renew.by_operator = true;
   EXPECT_TRUE(rig->Call(&PoolService::Renew, renew).ok());
   renew.request.id.id = Uuid(std::string(16, 4));

@@ -58,7 +58,7 @@ RefusalNeeds NeedsOf(ClientOp::Kind kind, const std::string& reason) {
   if (reason == "DETACH_IN_PROGRESS") return RefusalNeeds::kDetaching;
   if (OneOf(reason, {"REGION_EXISTS", "ETAG_MISMATCH", "NOT_RESIZABLE", "RESIZE_INSIDE_EXTENT",
                      "REGION_IN_USE", "TOO_MANY_EXTENTS", "TOO_MANY_ATTACHMENTS", "NO_LEASE",
-                     "NOT_OWNER", "NOT_ATTACHED_HERE", "FENCE_REQUIRED"})) {
+                     "NOT_OWNER", "FENCE_REQUIRED"})) {
     return RefusalNeeds::kPresent;
   }
   if (OneOf(reason,
