@@ -25,6 +25,7 @@
 #include "fabric-manager/service/lease_keeper.h"
 #include "fabric-manager/setup.h"
 #include "proto/support/certificate_keeper.h"
+#include "proto/support/grpc_log.h"
 #include "proto/support/log.h"
 #include "proto/support/loop.h"
 #include "proto/support/refusal.h"
@@ -141,7 +142,8 @@ class Manager {
     if (absl::Status status = discovered.get_future().get(); !status.ok()) {
       LogWarning(kSubject, "the fabric could not be read yet: ", status.message());
     }
-    const ServerOptions options = ServerOptionsOf(config_, driver_->capabilities(), tls_);
+    ServerOptions options = ServerOptionsOf(config_, driver_->capabilities(), tls_);
+    options.connections = ConnectionLimits::For(RaiseDescriptorLimit());
     auto server =
         RpcServer::Start(options, &loop_, &pool_, &sessions_, store_.get(), &views_, &watch_);
     if (!server.ok()) return server.status();
@@ -164,8 +166,11 @@ class Manager {
     store_.reset();
   }
 
-  // Posts a task that the writer runs: that it does is what the watchdog wants to know.
-  void Ping(std::function<void()> then) { loop_.Post(std::move(then)); }
+  // Runs `then` once the writer's thread, and then the one that accepts connections, has come to
+  // it: that they do is what the watchdog wants to know.
+  void Ping(std::function<void()> then) {
+    loop_.Post([this, then = std::move(then)]() mutable { server_->Ping(std::move(then)); });
+  }
 
  private:
   const FmConfig config_;
@@ -212,6 +217,7 @@ sigset_t BlockSignals() {
 
 int Run(const std::string& file) {
   const sigset_t signals = BlockSignals();
+  RouteGrpcLog();
   const auto loaded = LoadFmConfig(file);
   if (!loaded.ok()) return Fail(loaded.status());
   const FmConfig& config = *loaded;

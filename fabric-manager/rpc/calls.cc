@@ -123,24 +123,35 @@ void OneRequestCall::OnReadDone(bool ok) {
   OnRequest(request_);
 }
 
-Calls::Calls(const ViewHolder* views, Admission* admission, Executor* timer)
-    : views_(views), admission_(admission), timer_(timer) {}
+Calls::Calls(const ViewHolder* views, Admission* admission, Executor* timer, Hooks hooks)
+    : views_(views), admission_(admission), timer_(timer), hooks_(std::move(hooks)) {}
 
 void Calls::Add(const std::string& path, Admission::Kind kind, Start start) {
   methods_[path] = Method{kind, std::move(start)};
 }
 
-// Everything that happens before a byte of the request is asked for.
 grpc::ServerGenericBidiReactor* Calls::CreateReactor(grpc::GenericCallbackServerContext* context) {
+  auto reactor = LetIn(context);
+  if (reactor.ok()) return *reactor;
+  if (hooks_.refused != nullptr) hooks_.refused(context->peer(), reactor.status());
+  return new RefusedCall(*context, reactor.status());
+}
+
+// Everything that happens before a byte of the request is asked for.
+absl::StatusOr<grpc::ServerGenericBidiReactor*> Calls::LetIn(
+    grpc::GenericCallbackServerContext* context) {
   absl::StatusOr<Caller> caller = Authorize(*context->auth_context(), context->method(), *views_);
-  if (!caller.ok()) return new RefusedCall(*context, caller.status());
+  if (!caller.ok()) return caller.status();
   const auto method = methods_.find(context->method());
   if (method == methods_.end()) {
     // There is a rule for it, and no method: a seam of ours is broken.
-    return new RefusedCall(*context, absl::InternalError("the method is not served"));
+    return absl::InternalError(absl::StrCat(context->method(), " has a rule and is not served"));
+  }
+  if (hooks_.let_in != nullptr) {
+    if (absl::Status status = hooks_.let_in(context->peer(), *caller); !status.ok()) return status;
   }
   absl::StatusOr<Place> place = admission_->Enter(method->second.kind, *caller);
-  if (!place.ok()) return new RefusedCall(*context, place.status());
+  if (!place.ok()) return place.status();
   return method->second.start(Admitted{context, *std::move(caller), *std::move(place)});
 }
 

@@ -149,8 +149,17 @@ class Calls final : public grpc::CallbackGenericService {
   // Makes the reactor of an admitted call.
   using Start = std::function<grpc::ServerGenericBidiReactor*(Admitted)>;
 
+  // What the connections' side hears.
+  struct Hooks {
+    // A call of `caller` from `peer` (grpc::ServerContext::peer) is about to be let in; an error
+    // refuses it.
+    std::function<absl::Status(const std::string& peer, const Caller& caller)> let_in;
+    // A call was refused before its request was read.
+    std::function<void(const std::string& peer, const absl::Status& why)> refused;
+  };
+
   // `timer` ends calls whose request does not come. All outlive this, which outlives its calls.
-  Calls(const ViewHolder* views, Admission* admission, Executor* timer);
+  Calls(const ViewHolder* views, Admission* admission, Executor* timer, Hooks hooks = {});
 
   void Add(const std::string& path, Admission::Kind kind, Start start);
 
@@ -173,6 +182,10 @@ class Calls final : public grpc::CallbackGenericService {
  private:
   friend class OneRequestCall;
 
+  // The method's reactor, or why there is none.
+  absl::StatusOr<grpc::ServerGenericBidiReactor*> LetIn(
+      grpc::GenericCallbackServerContext* context);
+
   struct Method {
     Admission::Kind kind;
     Start start;
@@ -187,6 +200,7 @@ class Calls final : public grpc::CallbackGenericService {
   const ViewHolder* const views_;
   Admission* const admission_;
   Executor* const timer_;
+  const Hooks hooks_;
   const SystemClock clock_;
   absl::flat_hash_map<std::string, Method> methods_;
 

@@ -1,18 +1,13 @@
 #include "fabric-manager/rpc/server.h"
 
 #include <grpc/grpc.h>
-#include <grpcpp/ext/proto_server_reflection_plugin.h>
-#include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
-#include <sys/stat.h>
 
-#include <list>
 #include <mutex>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/rpc/admission.h"
 #include "fabric-manager/rpc/backup_rpc.h"
@@ -20,6 +15,7 @@
 #include "fabric-manager/rpc/host_rpc.h"
 #include "fabric-manager/rpc/inventory_rpc.h"
 #include "fabric-manager/rpc/pool_rpc.h"
+#include "fabric-manager/rpc/standard_rpc.h"
 #include "proto/support/address.h"
 #include "proto/support/loop.h"
 #include "proto/support/refusal.h"
@@ -31,6 +27,9 @@ constexpr int kMaxMessageBytes = 4 << 20;
 constexpr size_t kMaxMemoryBytes = size_t{512} << 20;  // gRPC's own buffers.
 constexpr int kMaxThreads = 64;
 constexpr int kMaxStreamsPerConnection = 256;
+constexpr int kHandshakeMs = 5000;  // From the hand-over to the first frame of HTTP/2.
+constexpr int kIdleMs =
+    5 * 60'000;  // A connection without calls; clients dial again by themselves.
 
 class Server final : public RpcServer {
  public:
@@ -40,10 +39,17 @@ class Server final : public RpcServer {
         pool_(pool, views, watch, &answers_, options.hardware_coherent),
         inventory_(pool, views, &backups_, &answers_, options.fabric),
         host_(executor, sessions),
-        calls_(views, &admission_, &answers_) {
+        calls_(
+            views, &admission_, &answers_,
+            {.let_in = [this](const auto& peer,
+                              const Caller& caller) { return LetIn(peer, caller); },
+             .refused = [this](const auto& peer, const absl::Status& why) { Refused(peer, why); }}),
+        listener_(options.connections, &refused_) {
     pool_.AddTo(calls_);
     inventory_.AddTo(calls_);
     host_.AddTo(calls_);
+    health_.AddTo(calls_);
+    AddReflection(calls_);
   }
 
   ~Server() override { Shutdown(absl::ZeroDuration()); }
@@ -53,65 +59,25 @@ class Server final : public RpcServer {
     // connections that are gone (gRPC 1.51, tcp_posix.cc), and nothing here needs it.
     static std::once_flag stays_up;
     std::call_once(stays_up, grpc_init);
-    grpc::EnableDefaultHealthCheckService(true);
-    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+    grpc::EnableDefaultHealthCheckService(false);
     grpc::ServerBuilder builder;
-    grpc::ResourceQuota quota("cxlpool-fm");
-    quota.Resize(kMaxMemoryBytes).SetMaxThreads(kMaxThreads);
-    builder.SetResourceQuota(quota);
-    builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
-    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-    // Agents ping every 10 s even when they have nothing to say.
-    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 20000);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
-    for (const ListenAddress& listen : options.listen) {
-      std::shared_ptr<grpc::ServerCredentials> credentials;
-      if (listen.insecure) {
-        if (absl::Status status = CheckInsecureAddress(listen.address); !status.ok()) return status;
-        credentials = grpc::InsecureServerCredentials();
-      } else {
-        if (options.tls == nullptr) {
-          return Refusal{absl::StatusCode::kInvalidArgument,
-                         "NO_TLS",
-                         absl::StrCat("address ", listen.address, " needs TLS"),
-                         "set [tls] ca, cert and key (`cxlpool pki issue manager fm` makes them), "
-                         "or mark a loopback address insecure",
-                         {}}
-              .ToStatus();
-        }
-        credentials = ServerTls(options.tls);
-      }
-      bound_.push_back(0);
-      builder.AddListeningPort(listen.address, credentials, &bound_.back());
-    }
+    SetLimits(builder);
     builder.RegisterCallbackGenericService(&calls_);
-    // A Unix socket is the operator's alone from the moment it is there.
-    const mode_t mask = umask(0177);
-    server_ = builder.BuildAndStart();
-    umask(mask);
-    if (server_ == nullptr) {
-      std::string addresses;
-      for (const ListenAddress& listen : options.listen) {
-        absl::StrAppend(&addresses, addresses.empty() ? "" : ", ", listen.address);
-      }
-      return Refusal{absl::StatusCode::kUnavailable,
-                     "CANNOT_LISTEN",
-                     absl::StrCat("cannot listen on ", addresses),
-                     "see whether another process has the address (ss -ltnp)",
-                     {}}
-          .ToStatus();
+    for (const ListenAddress& listen : options.listen) {
+      if (absl::Status status = ListenOn(listen, options, builder); !status.ok()) return status;
     }
+    server_ = builder.BuildAndStart();
+    if (server_ == nullptr) return absl::InternalError("gRPC's server does not start");
+    listener_.Start();
     return absl::OkStatus();
   }
 
-  void SetServing(bool serving) override {
-    server_->GetHealthCheckService()->SetServingStatus(serving);
-  }
+  void SetServing(bool serving) override { health_.SetServing(serving); }
+
+  void Ping(Task task) override { listener_.Ping(std::move(task)); }
 
   void Shutdown(absl::Duration grace) override {
+    listener_.Stop();
     if (server_ == nullptr) return;
     server_->Shutdown(absl::ToChronoTime(absl::Now() + grace));
     server_->Wait();
@@ -119,17 +85,87 @@ class Server final : public RpcServer {
     answers_.Stop();  // Its timers know of calls and streams.
   }
 
-  std::vector<int> ports() const override { return {bound_.begin(), bound_.end()}; }
+  std::vector<int> ports() const override { return ports_; }
 
  private:
+  static void SetLimits(grpc::ServerBuilder& builder) {
+    grpc::ResourceQuota quota("cxlpool-fm");
+    quota.Resize(kMaxMemoryBytes).SetMaxThreads(kMaxThreads);
+    builder.SetResourceQuota(quota);
+    builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+    // A message that is compressed could become any size: gRPC refuses the call when its headers
+    // say so, with UNIMPLEMENTED and the name of the algorithm.
+    builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
+    builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
+    builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
+    // What a stream may send before it is read stays at HTTP/2's 64 KiB.
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+    builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMs);
+    // Agents ping every 10 s even when they have nothing to say.
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 20000);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
+  }
+
+  // Connections to the address are accepted by `listener_` and become gRPC's by an acceptor that
+  // knows the credentials.
+  absl::Status ListenOn(const ListenAddress& listen, const ServerOptions& options,
+                        grpc::ServerBuilder& builder) {
+    std::shared_ptr<grpc::ServerCredentials> credentials;
+    if (listen.insecure) {
+      if (absl::Status status = CheckInsecureAddress(listen.address); !status.ok()) return status;
+      credentials = grpc::InsecureServerCredentials();
+    } else {
+      if (options.tls == nullptr) {
+        return Refusal{absl::StatusCode::kInvalidArgument,
+                       "NO_TLS",
+                       absl::StrCat("address ", listen.address, " needs TLS"),
+                       "set [tls] ca, cert and key (`cxlpool pki issue manager fm` makes them), or "
+                       "mark a loopback address insecure",
+                       {}}
+            .ToStatus();
+      }
+      credentials = ServerTls(options.tls);
+    }
+    acceptors_.push_back(builder.experimental().AddExternalConnectionAcceptor(
+        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials));
+    auto port = listener_.Listen(
+        listen.address, !listen.insecure, [acceptor = acceptors_.back().get()](int fd) {
+          grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+          connection.fd = fd;
+          acceptor->HandleNewConnection(&connection);
+        });
+    if (!port.ok()) return port.status();
+    ports_.push_back(*port);
+    return absl::OkStatus();
+  }
+
+  absl::Status LetIn(const std::string& peer, const Caller& caller) {
+    return listener_.Prove(peer, caller.insecure_local ? "" : caller.identity.uri,
+                           !caller.host.empty());
+  }
+  void Refused(const std::string& peer, const absl::Status& why) {
+    const size_t colon = peer.rfind(':');
+    refused_.Note("a call", colon == std::string::npos ? peer : peer.substr(0, colon),
+                  ReasonOf(why), why.message());
+  }
+
+  SystemClock clock_;
+  RefusedPeers refused_{&clock_};
   Loop answers_{"fm-answers"};
   BackupStreams backups_;
   PoolRpc pool_;
   InventoryRpc inventory_;
   HostRpc host_;
   Admission admission_;
+  HealthRpc health_;
   Calls calls_;
-  std::list<int> bound_;  // gRPC keeps pointers to its elements.
+  std::vector<int> ports_;
+  std::vector<std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor>> acceptors_;
+  Listener listener_;
   std::unique_ptr<grpc::Server> server_;
 };
 

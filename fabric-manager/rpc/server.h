@@ -1,4 +1,5 @@
-// The gRPC server: the three services, reflection, health, credentials and limits.
+// The gRPC server: the three services, reflection, health, credentials and limits. Connections are
+// accepted by listener.h, calls are let in by calls.h.
 #ifndef CXLPOOL_FABRIC_MANAGER_RPC_SERVER_H_
 #define CXLPOOL_FABRIC_MANAGER_RPC_SERVER_H_
 
@@ -9,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "fabric-manager/ports/store.h"
+#include "fabric-manager/rpc/listener.h"
 #include "fabric-manager/service/host_sessions.h"
 #include "fabric-manager/service/pool_service.h"
 #include "fabric-manager/service/view.h"
@@ -27,6 +29,7 @@ struct ServerOptions {
   std::shared_ptr<TlsSource> tls;  // Needed unless every address is insecure.
   std::string fabric;              // The driver's name.
   bool hardware_coherent = false;
+  ConnectionLimits connections;
   std::string store_directory;  // Where a backup may be written; empty: the store has none.
 };
 
@@ -41,6 +44,9 @@ class RpcServer {
   virtual ~RpcServer() = default;
 
   virtual void SetServing(bool serving) = 0;
+
+  // Runs `task` on the thread that accepts connections.
+  virtual void Ping(Task task) = 0;
 
   // Ends calls and streams; those that are not over by `grace` are cancelled.
   virtual void Shutdown(absl::Duration grace) = 0;
