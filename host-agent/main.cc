@@ -32,6 +32,7 @@
 #include "host-agent/service/owners.h"
 #include "host-agent/service/readiness.h"
 #include "host-agent/service/tiering_keeper.h"
+#include "proto/support/grpc_log.h"
 #include "proto/support/log.h"
 #include "proto/support/loop.h"
 #include "proto/support/names.h"
@@ -339,6 +340,7 @@ int main(int argc, char** argv) {
     std::cerr << "cxlpool-agent: " << error.what() << " (see cxlpool-agent --help)\n";
     return 2;
   }
+  cxlpool::RouteGrpcLog();
   if (check->parsed()) return cxlpool::agent::Check(file, output == "json", offline);
   const auto config = cxlpool::agent::LoadAgentConfig(file);
   absl::Status status = config.status();

@@ -378,10 +378,16 @@ void Listener::Add(size_t index, UniqueFd fd) {
     memcpy(&address, key.data(), 16);
     if (IN6_IS_ADDR_V4MAPPED(&address)) {
       inet_ntop(AF_INET, &key[12], text.data(), text.size());
+      connection->address = text.data();
+    } else if (IN6_IS_ADDR_LOOPBACK(&address) || IN6_IS_ADDR_LINKLOCAL(&address)) {
+      inet_ntop(AF_INET6, &address, text.data(), text.size());
+      connection->address = text.data();
     } else {
-      inet_ntop(AF_INET6, key.data(), text.data(), text.size());
+      // A machine has as many addresses of its network as it likes: they count as one.
+      memset(&address.s6_addr[8], 0, 8);
+      inet_ntop(AF_INET6, &address, text.data(), text.size());
+      connection->address = absl::StrCat(text.data(), "/64");
     }
-    connection->address = text.data();
     key[16] = static_cast<uint8_t>(port >> 8);
     key[17] = static_cast<uint8_t>(port & 0xff);
     const int on = 1;
@@ -553,10 +559,15 @@ void Listener::MoveTo(Connection* connection, Phase phase) {
 void Listener::MakeRoom(Phase phase) {
   if (CXLPOOL_MUTANT("no-cap-on-beginners")) return;
   const auto index = static_cast<size_t>(phase);
-  const auto most =
-      std::max_element(peers_.begin(), peers_.end(), [&](const auto& a, const auto& b) {
-        return a.second.by_phase[index].size() < b.second.by_phase[index].size();
-      });
+  // Where several have as many, the one that is waiting longest: somebody who means it has only
+  // just come.
+  const auto less = [&](const auto& a, const auto& b) {
+    const Connections& ours = a.second.by_phase[index];
+    const Connections& theirs = b.second.by_phase[index];
+    if (ours.size() != theirs.size() || ours.empty()) return ours.size() < theirs.size();
+    return ours.front()->since > theirs.front()->since;
+  };
+  const auto most = std::max_element(peers_.begin(), peers_.end(), less);
   if (most == peers_.end() || most->second.by_phase[index].empty()) return;
   HangUp(most->second.by_phase[index].front().get(), kCrowd);
 }

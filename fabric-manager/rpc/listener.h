@@ -124,7 +124,7 @@ class Listener {
     Phase phase;
     absl::Duration since;
     size_t socket;        // That accepted it.
-    std::string address;  // Without the port.
+    std::string address;  // Without the port; of IPv6 the network.
     bool has_key;         // Not so: a Unix socket's.
     PeerKey key;
     std::string identity;  // Established ones': by which it is counted; may be empty.

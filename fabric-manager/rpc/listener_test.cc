@@ -62,7 +62,11 @@ class Client {
  public:
   Client() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {}
 
-  void Connect(int port) {
+  void Connect(int port, const char* from = "127.0.0.1") {
+    sockaddr_in own{};
+    own.sin_family = AF_INET;
+    inet_pton(AF_INET, from, &own.sin_addr);
+    ASSERT_EQ(bind(fd_.get(), reinterpret_cast<sockaddr*>(&own), sizeof(own)), 0);
     sockaddr_in to{};
     to.sin_family = AF_INET;
     to.sin_port = htons(static_cast<uint16_t>(port));
@@ -173,6 +177,21 @@ TEST_F(ListenerTest, TheOldestOfTooManyBeginnersGo) {
   }
   EXPECT_TRUE(first->HungUp());
   EXPECT_FALSE(half.back()->HungUp(absl::ZeroDuration()));
+}
+
+// 127.0.0.1 comes first in whatever order addresses have, and last in time.
+TEST_F(ListenerTest, WhoHasJustComeIsNotTheOneToGo) {
+  Start({.waiting = 3});
+  std::vector<std::unique_ptr<Client>> silent;
+  for (const char* from : {"127.0.0.9", "127.0.0.8", "127.0.0.7", "127.0.0.1"}) {
+    silent.push_back(std::make_unique<Client>());
+    silent.back()->Connect(port_, from);
+  }
+  EXPECT_TRUE(silent[0]->HungUp());
+  const auto more = Dial();  // The second of 127.0.0.1, and yet the last to come.
+  EXPECT_TRUE(silent[1]->HungUp());
+  EXPECT_FALSE(more->HungUp(absl::Milliseconds(100)));
+  EXPECT_FALSE(silent[3]->HungUp(absl::ZeroDuration()));
 }
 
 TEST_F(ListenerTest, WhereAllPlacesAreTakenNewOnesAreRefusedUntilOneIsFree) {

@@ -8,6 +8,7 @@
 #include "fabric-manager/rpc/convert.h"
 #include "fabric-manager/rpc/convert_request.h"
 #include "fabric-manager/rpc/list_regions.h"
+#include "proto/support/mutant.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
 
@@ -175,12 +176,12 @@ absl::Status PoolRpc::Restrict(const Caller& caller, ReleaseSpec& spec) const {
                    {{"identity", caller.identity.uri}}}
         .ToStatus();
   }
-  spec.only_host = caller.host;
+  if (!CXLPOOL_MUTANT("host-releases-as-operator")) spec.only_host = caller.host;
   return absl::OkStatus();
 }
 
 absl::Status PoolRpc::Restrict(const Caller& caller, RenewSpec& spec) const {
-  spec.by_operator = caller.host.empty();
+  spec.by_operator = caller.host.empty() || CXLPOOL_MUTANT("host-renews-as-operator");
   return absl::OkStatus();
 }
 

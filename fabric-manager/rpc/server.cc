@@ -18,6 +18,7 @@
 #include "fabric-manager/rpc/standard_rpc.h"
 #include "proto/support/address.h"
 #include "proto/support/loop.h"
+#include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::fm {
@@ -95,9 +96,10 @@ class Server final : public RpcServer {
     builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
     // A message that is compressed could become any size: gRPC refuses the call when its headers
     // say so, with UNIMPLEMENTED and the name of the algorithm.
-    builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
-    builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
-    builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
+    const bool compression = CXLPOOL_MUTANT("compressed-is-inflated");
+    builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, compression);
+    builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, compression);
+    builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, compression ? 1 : 0);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
     // What a stream may send before it is read stays at HTTP/2's 64 KiB.
     builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);

@@ -2,16 +2,13 @@
 // answers are made on other threads than the calls.
 #include "fabric-manager/rpc/server.h"
 
-#include <grpc/grpc.h>
 #include <grpcpp/create_channel.h>
-#include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
 #include <condition_variable>
 #include <filesystem>
 #include <fstream>
-#include <future>
 #include <memory>
 #include <string>
 #include <utility>
@@ -19,16 +16,12 @@
 #include "absl/strings/str_cat.h"
 #include "cxlpool/v1/inventory_service.grpc.pb.h"
 #include "cxlpool/v1/pool_service.grpc.pb.h"
-#include "fabric-manager/service/service_rig.h"
-#include "proto/support/loop.h"
+#include "fabric-manager/rpc/server_rig.h"
 #include "proto/support/mutex.h"
 #include "proto/support/status_wire.h"
 
 namespace cxlpool::fm {
 namespace {
-
-// No wait of a test is longer.
-constexpr std::chrono::seconds kPatience{60};
 
 // Writes what a test says, when it says so.
 class BackupStore : public MemoryStore {
@@ -78,51 +71,14 @@ class BackupStore : public MemoryStore {
 
 class ServerTest : public testing::Test {
  protected:
-  // gRPC 1.51 goes down with its last user, and after a cancelled stream that can take 10 s.
-  static void SetUpTestSuite() { grpc_init(); }
-
   void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "cxlpool-rpc-XXXXXX").string();
-    directory_ = mkdtemp(name.data());
-    std::filesystem::create_directory(directory_ / "store");
-    std::promise<absl::Status> opened;
-    writer_.Open({.on_committed = [](const auto&) {}, .on_fatal = [](const absl::Status&) {}},
-                 [&](absl::Status status) { opened.set_value(std::move(status)); });
-    ASSERT_TRUE(opened.get_future().get().ok());
-    std::promise<void> added;
-    writer_.Submit(
-        Audit{{}, "test", "test", ""},
-        [](const PoolState&, PlanContext& context) -> absl::StatusOr<Proposal> {
-          return Proposal::Of(Device{.key = context.next_id(),
-                                     .id = "cmm-0",
-                                     .serial = "1",
-                                     .capacity_bytes = 2000 * kGranule,
-                                     .granule_bytes = kGranule,
-                                     .service_reason = {}},
-                              nullptr);
-        },
-        [&](const absl::StatusOr<Committed>& got) {
-          ASSERT_TRUE(got.ok()) << got.status();
-          writer_.SetReachable("cmm-0", true);
-          added.set_value();
-        });
-    added.get_future().get();
-    const std::string address = absl::StrCat("unix:", (directory_ / "fm.sock").string());
+    const std::string address = absl::StrCat("unix:", (rig_.directory / "fm.sock").string());
     ServerOptions options;
     options.listen = {{address, true}};
-    options.fabric = "fake";
-    options.store_directory = (directory_ / "store").string();
-    auto server = RpcServer::Start(options, &loop_, &pool_, &sessions_, &store_, &views_, &watch_);
-    ASSERT_TRUE(server.ok()) << server.status();
-    server_ = *std::move(server);
+    rig_.Serve(options);
     channel_ = grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
     regions_ = v1::PoolService::NewStub(channel_);
     inventory_ = v1::InventoryService::NewStub(channel_);
-  }
-  void TearDown() override {
-    if (server_ != nullptr) server_->Shutdown(absl::Seconds(1));
-    loop_.Stop();
-    std::filesystem::remove_all(directory_);
   }
 
   template <typename Stub, typename Request, typename Response>
@@ -147,20 +103,10 @@ class ServerTest : public testing::Test {
   }
 
   // Nothing of a backup lies in the store's directory any more.
-  bool StoreIsClean() const { return std::filesystem::is_empty(directory_ / "store"); }
-  std::filesystem::path directory_;
-  SystemClock clock_;
-  Loop loop_{"server-test"};
-  World world_;
-  BackupStore store_{std::make_shared<MemoryDisk>(), &loop_};
-  ViewHolder views_;
-  WatchHub watch_;
-  Writer writer_{{}, &loop_, &clock_, &store_, &views_, &watch_};
-  FakeFabric fabric_{&world_, {}};
-  HostSessions sessions_{{}, &loop_, &clock_, &writer_};
-  Reconciler reconciler_{{}, &loop_, &clock_, &writer_, &fabric_, &sessions_, nullptr};
-  PoolService pool_{&loop_, &writer_, &reconciler_, &sessions_};
-  std::unique_ptr<RpcServer> server_;
+  bool StoreIsClean() const { return std::filesystem::is_empty(rig_.directory / "store"); }
+
+  ServerRig<BackupStore> rig_;
+  BackupStore& store_ = rig_.store;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::PoolService::Stub> regions_;
   std::unique_ptr<v1::InventoryService::Stub> inventory_;
@@ -215,11 +161,11 @@ TEST_F(ServerTest, ABatchThatIsWrongAsAWholeDoesNothing) {
   request.mutable_requests()->DeleteSubrange(2, 999);
   request.mutable_requests(1)->set_validate_only(true);
   EXPECT_EQ(ReasonOf(Allocate(request, &response)), "BAD_BATCH");
-  EXPECT_EQ(views_.Get()->regions.size(), 0u);
+  EXPECT_EQ(rig_.views.Get()->regions.size(), 0u);
   request.mutable_requests(0)->set_validate_only(true);
   ASSERT_TRUE(Allocate(request, &response).ok());
   EXPECT_EQ(response.results(1).region().size_bytes(), kGranule);
-  EXPECT_EQ(views_.Get()->regions.size(), 0u);
+  EXPECT_EQ(rig_.views.Get()->regions.size(), 0u);
 }
 
 // One Backup call.
@@ -269,7 +215,7 @@ TEST_F(ServerTest, ABackupComesInPiecesAndLeavesNothing) {
   for (int again = 0; again < 2; ++again) {
     Download download(*inventory_);
     const std::string path = store_.Asked();
-    EXPECT_TRUE(path.starts_with((directory_ / "store/.backup-").string())) << path;
+    EXPECT_TRUE(path.starts_with((rig_.directory / "store/.backup-").string())) << path;
     {
       Download second(*inventory_);
       EXPECT_EQ(ReasonOf(second.ReadAll()), "BACKUP_IN_PROGRESS");
@@ -328,50 +274,6 @@ TEST_F(ServerTest, AClientThatGoesAwayEndsItsBackup) {
   }
   EXPECT_TRUE(StoreIsClean());
 }
-
-// A call by path, with bytes that gRPC does not look at.
-class RawCall {
- public:
-  RawCall(const std::shared_ptr<grpc::Channel>& channel, const std::string& path) : stub_(channel) {
-    context_.set_deadline(std::chrono::system_clock::now() + kPatience);
-    stream_ = stub_.PrepareCall(&context_, path, &queue_);
-    stream_->StartCall(this);
-    Await();
-  }
-  ~RawCall() {
-    queue_.Shutdown();
-    void* tag;
-    bool ok;
-    while (queue_.Next(&tag, &ok)) {
-    }
-  }
-
-  // Sends one message; `last`: and no more.
-  void Send(const std::string& text, bool last) {
-    const grpc::Slice slice(text);
-    stream_->Write(grpc::ByteBuffer(&slice, 1),
-                   last ? grpc::WriteOptions().set_last_message() : grpc::WriteOptions(), this);
-    Await();
-  }
-  absl::Status End() {
-    grpc::Status status;
-    stream_->Finish(&status, this);
-    Await();
-    return FromWire(status, context_, "test");
-  }
-
- private:
-  void Await() {
-    void* tag;
-    bool ok;
-    queue_.Next(&tag, &ok);
-  }
-
-  grpc::GenericStub stub_;
-  grpc::ClientContext context_;
-  grpc::CompletionQueue queue_;
-  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream_;
-};
 
 TEST_F(ServerTest, WhatDoesNotParseIsToldSo) {
   for (const char* path :

@@ -4,6 +4,8 @@
 #include <iterator>
 #include <utility>
 
+#include "proto/support/mutant.h"
+
 namespace cxlpool::fm {
 
 PoolViewPtr ViewHolder::MakeEmpty() {
@@ -71,7 +73,9 @@ void ViewHolder::MergeHost(PoolView& view, std::shared_ptr<const HostView> host)
     view.hosts.erase(host->host.id);
     return;
   }
-  if (!host->host.retired) by_identity_[host->host.identity] = host->host.id;
+  if (!host->host.retired || CXLPOOL_MUTANT("retired-hosts-act")) {
+    by_identity_[host->host.identity] = host->host.id;
+  }
   place = std::move(host);
 }
 

@@ -313,5 +313,14 @@ TEST(OwnersTest, TheRequestIdIsOneAUUIDForEachTag) {
   EXPECT_EQ(OwnerGoneRequestId(a)[14], '8');
 }
 
+// An Offer's tag is known to be not empty, and no more.
+TEST(OwnersTest, ARequestIdIsMadeOfAnyTag) {
+  Uuid uuid;
+  for (const char* tag :
+       {"t", "tag-1", "0123456789abcdef", "a tag that is longer than any UUID is"}) {
+    EXPECT_TRUE(ParseUuid(OwnerGoneRequestId(tag), uuid)) << tag;
+  }
+}
+
 }  // namespace
 }  // namespace cxlpool::agent

@@ -53,6 +53,7 @@ def meter(port, pki, stop, result):
             break
         stream += 2
         time.sleep(0.004)
+    connection.close()
     result.put(times)
 
 
@@ -105,6 +106,9 @@ def silent_sessions(port, pki, seconds):
     burst = b''.join(http2.headers(1 + 2 * i, SESSION) for i in range(250))
     connections = []
     while time.monotonic() < end:
+        for connection in connections:
+            if connection.closed:
+                connection.close()
         connections = [c for c in connections if not c.closed]
         if len(connections) < 67:
             try:
@@ -117,6 +121,24 @@ def silent_sessions(port, pki, seconds):
         for connection in connections:
             connection.read()
         time.sleep(0.01)
+    for connection in connections:
+        connection.close()
+    return tried
+
+
+def strangers(port, pki, seconds):
+    """Connections with a good handshake, and no call."""
+    context, end, tried, connections = http2.tls_context(pki, 'host-host-x'), time.monotonic() + seconds, 0, []
+    while time.monotonic() < end:
+        try:
+            connections.append(http2.Connection(port, context))
+            tried += 1
+        except OSError:
+            continue
+        if len(connections) > 600:
+            connections.pop(0).close()
+    for connection in connections:
+        connection.close()
     return tried
 
 
@@ -215,6 +237,9 @@ class AttackFloodsTest(PoolTest):
 
     def test_silent_sessions_of_a_certificate_that_nobody_enrolled(self):
         self.measure('silent sessions', silent_sessions)
+
+    def test_handshakes_without_a_call(self):
+        self.measure('handshakes without a call', strangers)
 
     def test_messages_that_inflate(self):
         bomb = inflating_message()

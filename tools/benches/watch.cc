@@ -181,7 +181,7 @@ int main(int argc, char** argv) {
   app.add_option("--dir", options.directory, "Empty directory on a disk")->required();
   app.add_option("--watchers", options.watchers, "How many")
       ->capture_default_str()
-      ->check(CLI::Range(1, 16000));
+      ->check(CLI::Range(1, 8192));
   app.add_option("--rounds", options.rounds, "Rounds")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000));

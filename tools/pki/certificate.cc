@@ -152,12 +152,14 @@ bool IsIp(const std::string& text) {
 // In the syntax of X509V3_EXT_conf_nid, where commas separate: every part is checked first.
 absl::StatusOr<std::string> SubjectAltName(const CertificateRequest& request) {
   std::vector<std::string> parts;
-  if (!request.uri.empty()) {
-    if (request.uri.find_first_of(", \n") != std::string::npos) {
-      return BadArgument("BAD_IDENTITY", absl::StrCat("\"", request.uri, "\" is not a URI"),
+  std::vector<std::string> uris = request.more_uris;
+  if (!request.uri.empty()) uris.insert(uris.begin(), request.uri);
+  for (const std::string& uri : uris) {
+    if (uri.find_first_of(", \n") != std::string::npos) {
+      return BadArgument("BAD_IDENTITY", absl::StrCat("\"", uri, "\" is not a URI"),
                          "leave out spaces and commas");
     }
-    parts.push_back(absl::StrCat("URI:", request.uri));
+    parts.push_back(absl::StrCat("URI:", uri));
   }
   for (const std::string& name : request.dns) {
     if (!IsDnsName(name)) {

@@ -18,8 +18,9 @@ struct PemPair {
 };
 
 struct CertificateRequest {
-  std::string common_name;  // For people; nobody checks it.
-  std::string uri;          // URI SAN: the identity. Empty: none.
+  std::string common_name;             // For people; nobody checks it.
+  std::string uri;                     // URI SAN: the identity. Empty: none.
+  std::vector<std::string> more_uris;  // More of them, which nobody takes for an identity.
   std::vector<std::string> dns;
   std::vector<std::string> ips;
   bool server = false;  // Extended key usage serverAuth and nothing else; otherwise clientAuth.

@@ -1,0 +1,460 @@
+// Who may do what, as calls: every method there is, by callers with every kind of certificate, over
+// TLS. What is expected is written down here, and not read from the rules.
+#include <google/protobuf/descriptor.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <fstream>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "cxlpool/v1/host_service.pb.h"
+#include "cxlpool/v1/inventory_service.grpc.pb.h"
+#include "cxlpool/v1/pool_service.grpc.pb.h"
+#include "fabric-manager/rpc/admission.h"
+#include "fabric-manager/rpc/server_rig.h"
+#include "grpc/health/v1/health.pb.h"
+#include "grpc/reflection/v1alpha/reflection.pb.h"
+#include "proto/support/refusal.h"
+#include "proto/support/tls.h"
+#include "tools/pki/certificate.h"
+
+namespace cxlpool::fm {
+namespace {
+
+// What a caller is to the manager.
+enum class Kind {
+  kOperator,
+  kHost,        // Enrolled, in service.
+  kStranger,    // A good certificate that is no host's.
+  kManager,     // A manager's: it calls nobody.
+  kNoIdentity,  // A certificate that does not say who it is for.
+  kNobody,      // No connection: no certificate of the pool.
+};
+
+const std::set<std::string> kHostsToo = {
+    "/cxlpool.v1.PoolService/AllocateRegion", "/cxlpool.v1.PoolService/RenewRegion",
+    "/cxlpool.v1.PoolService/ReleaseRegion", "/cxlpool.v1.PoolService/GetRegion",
+    "/grpc.health.v1.Health/Check"};
+constexpr char kSession[] = "/cxlpool.v1.HostService/Session";
+constexpr char kMadeUp[] = "/cxlpool.v1.PoolService/FoldRegion";
+
+// The reason that a call of `path` is refused with whose request is no message at all: one of
+// BAD_REQUEST was let in.
+std::string Expected(Kind kind, const std::string& path) {
+  const bool for_hosts = kHostsToo.contains(path) || path == kSession;
+  const bool for_operators = path != kSession;
+  switch (kind) {
+    case Kind::kOperator:
+      return path == kMadeUp ? "UNKNOWN_METHOD"
+             : for_operators ? "BAD_REQUEST"
+                             : "ROLE_NOT_ALLOWED";
+    case Kind::kHost:
+      return path == kMadeUp ? "UNKNOWN_METHOD" : for_hosts ? "BAD_REQUEST" : "ROLE_NOT_ALLOWED";
+    case Kind::kStranger:
+      return path == kMadeUp || for_hosts ? "NOT_ENROLLED" : "ROLE_NOT_ALLOWED";
+    case Kind::kManager:
+      return "ROLE_NOT_ALLOWED";
+    case Kind::kNoIdentity:
+      return "NO_IDENTITY";
+    case Kind::kNobody:
+      return "MANAGER_UNREACHABLE";
+  }
+  return "";
+}
+
+std::vector<std::string> AllPaths() {
+  std::vector<std::string> paths = {kMadeUp};
+  for (const auto* file :
+       {v1::GetRegionRequest::descriptor()->file(), v1::ListHostsRequest::descriptor()->file(),
+        v1::Hello::descriptor()->file(), grpc::health::v1::HealthCheckRequest::descriptor()->file(),
+        grpc::reflection::v1alpha::ServerReflectionRequest::descriptor()->file()}) {
+    for (int s = 0; s < file->service_count(); ++s) {
+      for (int m = 0; m < file->service(s)->method_count(); ++m) {
+        paths.push_back(absl::StrCat("/", file->service(s)->full_name(), "/",
+                                     file->service(s)->method(m)->name()));
+      }
+    }
+  }
+  return paths;
+}
+
+class RightsTest : public testing::Test {
+ protected:
+  using Pair = pki::PemPair;
+
+  void SetUp() override {
+    authority_ = NewAuthority();
+    const Pair manager = Leaf("cxlpool://manager/fm", {.server = true});
+    TlsFiles files{Write("ca.pem", authority_.cert), Write("fm.pem", manager.cert),
+                   Write("fm.key", manager.key)};
+    auto tls = TlsSource::Load(files, CertificateUse::Manager());
+    ASSERT_TRUE(tls.ok()) << tls.status();
+    ServerOptions options;
+    options.listen = {{"127.0.0.1:0", false}};
+    options.tls = *tls;
+    rig_.Serve(options);
+    rig_.server->SetServing(true);
+    address_ = absl::StrCat("127.0.0.1:", rig_.server->ports()[0]);
+    operator_ = Channel(Leaf("cxlpool://operator/alice"));
+    for (const auto& [host, identity] : std::map<std::string, std::string>{
+             {"host-a", ""}, {"host-b", ""}, {"host-r", ""}, {"host-s", "spiffe://site/host-s"}}) {
+      v1::EnrolHostRequest enrol;
+      enrol.set_host(absl::StrCat("hosts/", host));
+      enrol.set_identity(identity);
+      ASSERT_EQ(Ask(operator_, "InventoryService/EnrolHost", enrol), "") << host;
+    }
+    v1::RetireHostRequest retire;
+    retire.set_host("hosts/host-r");
+    ASSERT_EQ(Ask(operator_, "InventoryService/RetireHost", retire), "");
+  }
+
+  static Pair NewAuthority() {
+    return *pki::MakeAuthority("test", absl::Now() - absl::Hours(24),
+                               absl::Now() + absl::Hours(24));
+  }
+  struct LeafOptions {
+    bool server = false;
+    bool expired = false;
+    std::vector<std::string> more_uris = {};
+    const Pair* issuer = nullptr;  // Null: the pool's authority.
+  };
+  Pair Leaf(const std::string& uri, const LeafOptions& options) const {
+    pki::CertificateRequest request;
+    request.common_name = "test";
+    request.uri = uri;
+    request.more_uris = options.more_uris;
+    request.server = options.server;
+    request.dns = {"fm.cxlpool"};
+    request.not_before = absl::Now() - absl::Hours(24);
+    request.not_after = absl::Now() + (options.expired ? -absl::Hours(1) : absl::Hours(24));
+    auto pair = pki::MakeLeaf(options.issuer == nullptr ? authority_ : *options.issuer, request);
+    EXPECT_TRUE(pair.ok()) << pair.status();
+    return *std::move(pair);
+  }
+  Pair Leaf(const std::string& uri) const { return Leaf(uri, LeafOptions()); }
+  std::string Write(const std::string& name, const std::string& text) const {
+    const std::string path = (rig_.directory / name).string();
+    std::ofstream(path) << text;
+    chmod(path.c_str(), 0600);
+    return path;
+  }
+
+  // A connection of its own, with this certificate; one without any.
+  std::shared_ptr<grpc::Channel> Channel(const Pair& pair) const {
+    grpc::SslCredentialsOptions options;
+    options.pem_root_certs = authority_.cert;
+    options.pem_private_key = pair.key;
+    options.pem_cert_chain = pair.cert;
+    grpc::ChannelArguments arguments;
+    arguments.SetSslTargetNameOverride("fm.cxlpool");
+    arguments.SetInt("cxlpool.test", ++channels_);  // Shared with no other channel.
+    return grpc::CreateCustomChannel(address_, grpc::SslCredentials(options), arguments);
+  }
+  std::shared_ptr<grpc::Channel> ChannelOf(const std::string& uri) const {
+    return Channel(Leaf(uri));
+  }
+
+  // The status of a unary call of cxlpool.v1.
+  template <typename Request>
+  static absl::Status Call(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
+                           const Request& request) {
+    RawCall call(channel, absl::StrCat("/cxlpool.v1.", method));
+    call.Send(request.SerializeAsString(), true);
+    call.Skip();
+    return call.End();
+  }
+  // Why it was refused; empty: it was not.
+  template <typename Request>
+  static std::string Ask(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
+                         const Request& request) {
+    const absl::Status status = Call(channel, method, request);
+    return status.ok() || !ReasonOf(status).empty() ? ReasonOf(status)
+                                                    : std::string(status.message());
+  }
+
+  static std::string NewId() { return FormatUuid(RandomUuid()); }
+
+  ServerRig<MemoryStore> rig_;
+  Pair authority_;
+  std::string address_;
+  std::shared_ptr<grpc::Channel> operator_;
+  mutable int channels_ = 0;
+};
+
+TEST_F(RightsTest, EveryMethodByEveryKindOfCaller) {
+  const Pair other_authority = NewAuthority();
+  const std::string alice = "cxlpool://operator/alice", host = "cxlpool://host/host-a";
+  struct Tried {
+    std::string who;
+    Kind kind;
+    std::shared_ptr<grpc::Channel> channel;
+  };
+  const std::vector<Tried> callers = {
+      {"an operator", Kind::kOperator, operator_},
+      {"a host", Kind::kHost, ChannelOf(host)},
+      {"a host with an identity of its site", Kind::kHost, ChannelOf("spiffe://site/host-s")},
+      {"a host that nobody enrolled", Kind::kStranger, ChannelOf("cxlpool://host/host-x")},
+      {"a host that is retired", Kind::kStranger, ChannelOf("cxlpool://host/host-r")},
+      {"a host by the name that it is not enrolled with", Kind::kStranger,
+       ChannelOf("cxlpool://host/host-s")},
+      {"an identity of the site that nobody enrolled", Kind::kStranger,
+       ChannelOf("spiffe://site/host-x")},
+      {"an operator in capitals", Kind::kStranger, ChannelOf("CXLPOOL://operator/alice")},
+      {"an operator without a name", Kind::kStranger, ChannelOf("cxlpool://operator/")},
+      {"an operator with a path", Kind::kStranger, ChannelOf("cxlpool://operator/a/b")},
+      {"an operator in another writing", Kind::kStranger, ChannelOf("cxlpool://operator/%61lice")},
+      {"a manager", Kind::kManager, ChannelOf("cxlpool://manager/fm")},
+      {"names without an identity", Kind::kNoIdentity, ChannelOf("")},
+      {"an operator who is a host", Kind::kNoIdentity, Channel(Leaf(alice, {.more_uris = {host}}))},
+      {"a host that is an operator", Kind::kNoIdentity,
+       Channel(Leaf(host, {.more_uris = {alice}}))},
+      {"an operator twice", Kind::kNoIdentity, Channel(Leaf(alice, {.more_uris = {alice}}))},
+      {"an operator of another authority", Kind::kNobody,
+       Channel(Leaf(alice, {.issuer = &other_authority}))},
+      {"an operator whose time is over", Kind::kNobody, Channel(Leaf(alice, {.expired = true}))},
+      {"nobody", Kind::kNobody, Channel({})},
+      {"somebody without TLS", Kind::kNobody,
+       grpc::CreateChannel(address_, grpc::InsecureChannelCredentials())},
+  };
+  int calls = 0;
+  for (const Tried& caller : callers) {
+    for (const std::string& path : AllPaths()) {
+      const std::string expected = Expected(caller.kind, path);
+      ++calls;
+      {
+        RawCall call(caller.channel, path);
+        call.Send("\xff\xff\xff", true);
+        const absl::Status status = call.End();
+        EXPECT_EQ(ReasonOf(status), expected) << caller.who << " " << path << ": " << status;
+      }
+      if (expected == "BAD_REQUEST" || caller.kind == Kind::kNobody) continue;
+      // Nothing of the body is waited for.
+      RawCall call(caller.channel, path, std::chrono::seconds(4));
+      const absl::Status status = call.End();
+      EXPECT_EQ(ReasonOf(status), expected) << caller.who << " " << path << ": " << status;
+    }
+  }
+  EXPECT_GT(calls, 600);
+  std::cout << "rights: " << calls
+            << " trials, each method by each kind of caller, 0 let in wrongly\n";
+}
+
+// A Region of host-a; what host-b is told of it is what it is told of one that is not there.
+TEST_F(RightsTest, AHostActsForItselfAloneAndLearnsNothingOfOthers) {
+  rig_.OnCore([this] {
+    for (const char* host : {"host-a", "host-b"}) {
+      HostRuntime runtime = rig_.writer.state().Runtime(host);
+      runtime.online = true;
+      runtime.fabric_reachable = true;
+      runtime.fabric_slots = {1, 2, 3, 4};
+      runtime.region_granule_bytes = kGranule;
+      runtime.bridges = {Bridge{.name = "b0",
+                                .slots = {1, 2, 3, 4},
+                                .max_regions = 4,
+                                .window_bytes = 64 * kGranule,
+                                .free_window_bytes = 64 * kGranule}};
+      rig_.writer.SetRuntime(host, std::move(runtime));
+    }
+  });
+  const auto host_a = ChannelOf("cxlpool://host/host-a");
+  const auto host_b = ChannelOf("cxlpool://host/host-b");
+  v1::AllocateRegionRequest allocate;
+  allocate.set_request_id(NewId());
+  allocate.set_region_id("kv");
+  allocate.set_size_bytes(1);
+  allocate.set_host("hosts/host-a");
+  allocate.mutable_ttl()->set_seconds(600);
+  ASSERT_EQ(Ask(operator_, "PoolService/AllocateRegion", allocate), "");
+
+  const auto same_of_both = [&](const auto& ask) {
+    const absl::Status there = ask("regions/kv"), nowhere = ask("regions/kx");
+    EXPECT_EQ(ReasonOf(there), "UNKNOWN_REGION") << there;
+    EXPECT_EQ(absl::StrReplaceAll(std::string(nowhere.message()), {{"kx", "kv"}}), there.message());
+    EXPECT_EQ(there.code(), nowhere.code());
+  };
+  same_of_both([&](const std::string& name) {
+    v1::GetRegionRequest request;
+    request.set_name(name);
+    return Call(host_b, "PoolService/GetRegion", request);
+  });
+  same_of_both([&](const std::string& name) {
+    v1::RenewRegionRequest request;
+    request.set_request_id(NewId());
+    request.set_name(name);
+    request.mutable_ttl()->set_seconds(10);
+    return Call(host_b, "PoolService/RenewRegion", request);
+  });
+  for (const bool detach_all : {false, true}) {
+    same_of_both([&](const std::string& name) {
+      v1::ReleaseRegionRequest request;
+      request.set_request_id(NewId());
+      request.set_name(name);
+      request.set_detach_all(detach_all);
+      return Call(host_b, "PoolService/ReleaseRegion", request);
+    });
+  }
+  same_of_both([&](const std::string& name) {
+    v1::AllocateRegionRequest request;
+    request.set_request_id(NewId());
+    request.set_size_bytes(1);
+    request.set_host("hosts/host-b");
+    request.set_policy(v1::ISOLATE);
+    request.add_isolate_from(name);
+    return Call(host_b, "PoolService/AllocateRegion", request);
+  });
+
+  v1::ReleaseRegionRequest force;
+  force.set_request_id(NewId());
+  force.set_name("regions/kv");
+  force.set_force(true);
+  force.set_reason("I say so");
+  EXPECT_EQ(Ask(host_b, "PoolService/ReleaseRegion", force), "ROLE_NOT_ALLOWED");
+  EXPECT_EQ(Ask(host_a, "PoolService/ReleaseRegion", force), "ROLE_NOT_ALLOWED");
+
+  for (const char* other : {"hosts/host-a", ""}) {
+    allocate.set_request_id(NewId());
+    allocate.set_region_id("");
+    allocate.set_host(other);
+    EXPECT_EQ(Ask(host_b, "PoolService/AllocateRegion", allocate), "NOT_YOUR_HOST") << other;
+  }
+  // Its own.
+  v1::GetRegionRequest get;
+  get.set_name("regions/kv");
+  EXPECT_EQ(Ask(host_a, "PoolService/GetRegion", get), "");
+  v1::RenewRegionRequest renew;
+  renew.set_request_id(NewId());
+  renew.set_name("regions/kv");
+  EXPECT_EQ(Ask(host_a, "PoolService/RenewRegion", renew), "NOT_OWNER");
+  v1::ReleaseRegionRequest release;
+  release.set_request_id(NewId());
+  release.set_name("regions/kv");
+  EXPECT_EQ(Ask(host_a, "PoolService/ReleaseRegion", release), "");
+
+  v1::RetireHostRequest retire;
+  retire.set_host("hosts/host-b");
+  ASSERT_EQ(Ask(operator_, "InventoryService/RetireHost", retire), "");
+  EXPECT_EQ(Ask(host_b, "PoolService/GetRegion", get), "NOT_ENROLLED");
+}
+
+TEST_F(RightsTest, ASessionIsForTheHostOfTheCertificateAndTellsNothingOfOthers) {
+  rig_.OnCore([this] {
+    rig_.sessions.Start({.on_segments = [](const auto&, const auto&, bool) {},
+                         .on_events = [](const auto&, const auto&) {},
+                         .on_session = [](const auto&, bool) {}});
+  });
+  const auto say_hello = [&](const std::string& host) {
+    RawCall call(ChannelOf("cxlpool://host/host-b"), kSession);
+    v1::AgentMessage message;
+    v1::Hello& hello = *message.mutable_hello();
+    hello.set_protocol_version(kHostProtocolVersion);
+    hello.set_host(absl::StrCat("hosts/", host));
+    hello.set_incarnation("boot-1");
+    hello.set_agent_id(NewId());
+    call.Send(message.SerializeAsString(), false);
+    v1::ManagerMessage answer;
+    return call.Read(&answer) ? absl::OkStatus() : call.End();
+  };
+  EXPECT_TRUE(say_hello("host-b").ok());
+  // One that is enrolled, one that is retired, one with another identity, and one that is not
+  // there.
+  const absl::Status nobody = say_hello("nobody");
+  EXPECT_EQ(ReasonOf(nobody), "WRONG_IDENTITY") << nobody;
+  for (const char* host : {"host-a", "host-r", "host-s"}) {
+    const absl::Status status = say_hello(host);
+    EXPECT_EQ(absl::StrReplaceAll(std::string(status.message()), {{host, "nobody"}}),
+              nobody.message());
+    EXPECT_EQ(status.code(), nobody.code());
+  }
+}
+
+TEST_F(RightsTest, WhatIsCompressedIsRefused) {
+  for (const grpc_compression_algorithm algorithm : {GRPC_COMPRESS_GZIP, GRPC_COMPRESS_DEFLATE}) {
+    const auto stub = v1::PoolService::NewStub(operator_);
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + kPatience);
+    context.set_compression_algorithm(algorithm);
+    v1::GetRegionRequest request;
+    request.set_name(absl::StrCat("regions/", std::string(4000, 'k')));
+    v1::Region region;
+    const grpc::Status status = stub->GetRegion(&context, request, &region);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED) << status.error_message();
+    EXPECT_NE(status.error_message().find("is disabled"), std::string::npos)
+        << status.error_message();
+  }
+}
+
+TEST_F(RightsTest, AHostHasOnlySoManySessions) {
+  const auto channel = ChannelOf("cxlpool://host/host-a");
+  std::vector<std::unique_ptr<RawCall>> silent;
+  for (int i = 0; i < Admission::kSessions.of_one + 2; ++i) {
+    silent.push_back(std::make_unique<RawCall>(channel, kSession));
+  }
+  // Which of them comes too late is the threads' affair.
+  std::map<std::string, int> ends;
+  for (const auto& call : silent) ++ends[ReasonOf(call->End())];
+  EXPECT_EQ(ends["TOO_MANY_AGENTS"], 2);
+  EXPECT_EQ(ends["BAD_HELLO"], Admission::kSessions.of_one);
+  // Their places are free again.
+  std::string reason = "TOO_MANY_AGENTS";
+  for (int i = 0; i < 1000 && reason == "TOO_MANY_AGENTS"; ++i) {
+    RawCall call(channel, kSession);
+    call.Send("\xff", true);
+    reason = ReasonOf(call.End());
+  }
+  EXPECT_EQ(reason, "BAD_REQUEST");
+}
+
+TEST_F(RightsTest, GenericToolsCanAskForHealthAndShape) {
+  grpc::health::v1::HealthCheckRequest check;
+  grpc::health::v1::HealthCheckResponse health;
+  for (const char* service : {"", "cxlpool.v1.PoolService"}) {
+    check.set_service(service);
+    RawCall call(operator_, "/grpc.health.v1.Health/Check");
+    call.Send(check.SerializeAsString(), true);
+    ASSERT_TRUE(call.Read(&health)) << call.End();
+    EXPECT_EQ(health.status(), grpc::health::v1::HealthCheckResponse::SERVING);
+  }
+  check.set_service("made.Up");
+  {
+    RawCall call(operator_, "/grpc.health.v1.Health/Check");
+    call.Send(check.SerializeAsString(), true);
+    EXPECT_EQ(call.End().code(), absl::StatusCode::kNotFound);
+  }
+  {
+    RawCall watch(operator_, "/grpc.health.v1.Health/Watch");
+    watch.Send("", true);
+    ASSERT_TRUE(watch.Read(&health));
+    EXPECT_EQ(health.status(), grpc::health::v1::HealthCheckResponse::SERVING);
+    rig_.server->SetServing(false);
+    ASSERT_TRUE(watch.Read(&health));
+    EXPECT_EQ(health.status(), grpc::health::v1::HealthCheckResponse::NOT_SERVING);
+  }
+  RawCall reflect(operator_, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo");
+  grpc::reflection::v1alpha::ServerReflectionRequest request;
+  grpc::reflection::v1alpha::ServerReflectionResponse response;
+  request.set_list_services("*");
+  reflect.Send(request.SerializeAsString(), false);
+  ASSERT_TRUE(reflect.Read(&response)) << reflect.End();
+  ASSERT_EQ(response.list_services_response().service_size(), 5);
+  for (const auto& service : response.list_services_response().service()) {
+    request.set_file_containing_symbol(service.name());
+    grpc::reflection::v1alpha::ServerReflectionResponse file;
+    reflect.Send(request.SerializeAsString(), false);
+    ASSERT_TRUE(reflect.Read(&file)) << service.name();
+    EXPECT_GT(file.file_descriptor_response().file_descriptor_proto_size(), 0) << service.name();
+  }
+  request.set_file_containing_symbol("made.Up");
+  reflect.Send(request.SerializeAsString(), true);
+  ASSERT_TRUE(reflect.Read(&response));
+  EXPECT_EQ(response.error_response().error_code(), grpc::StatusCode::NOT_FOUND);
+}
+
+}  // namespace
+}  // namespace cxlpool::fm
