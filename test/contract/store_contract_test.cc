@@ -45,6 +45,7 @@ class SqliteHarness : public StoreHarness {
     EXPECT_EQ(std::filesystem::status(path).permissions(),
               std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
     std::filesystem::rename(path, directory_ + "/state/pool.db");
+    std::filesystem::remove(directory_ + "/state/pool.db-head");  // Of the store that is replaced.
     for (const auto& entry : std::filesystem::recursive_directory_iterator(directory_)) {
       EXPECT_EQ(entry.path().string().find(".part"), std::string::npos) << "left behind";
       EXPECT_NE(entry.path().extension(), ".db-wal");

@@ -93,7 +93,7 @@ absl::Status KillInBackup(LoadedPool& pool, std::mt19937_64& random, Hits& hits)
     status = CheckWhole(file, pool.lanes());
   }
   std::error_code ignored;
-  for (const char* end : {"", ".part", "-wal", "-shm"}) fs::remove(file + end, ignored);
+  for (const char* end : {"", ".part", "-wal", "-head"}) fs::remove(file + end, ignored);
   return status;
 }
 

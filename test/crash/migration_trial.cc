@@ -56,8 +56,9 @@ absl::StatusOr<StoredPool> LookUp(const Pool& pool) {
   fs::permissions(directory, fs::perms::owner_all, ignored);
   const std::string file = directory + "/pool.db";
   if (absl::Status status = Copy(pool.store_file(), file); !status.ok()) return status;
-  if (LogBytes(pool) > 0) {
-    if (absl::Status status = Copy(pool.store_file() + "-wal", file + "-wal"); !status.ok()) {
+  for (const char* suffix : {"-wal", "-head"}) {
+    if (!fs::exists(pool.store_file() + suffix)) continue;
+    if (absl::Status status = Copy(pool.store_file() + suffix, file + suffix); !status.ok()) {
       return status;
     }
   }

@@ -73,8 +73,8 @@ class OldStore {
   }
 
   bool WriteMeta() {
-    return Execute(absl::StrCat("UPDATE meta SET row_count=", meta_.row_count,
-                                ", crc_sum=", meta_.crc_sum, ", crc=", meta_.Crc()));
+    return Execute(absl::StrCat("UPDATE meta SET row_count=", meta_.row_count, ", crc_sum=",
+                                meta_.crc_sum, ", crc=", meta_.Crc(fm::kRowsSchemaVersion)));
   }
 
   absl::StatusOr<fm::PoolMeta> ReadPool() {

@@ -28,21 +28,62 @@ absl::StatusOr<std::unique_ptr<BackupCopy>> BackupCopy::Start(sqlite3* source,
 }
 
 absl::Status BackupCopy::Prepare(sqlite3* source) {
-  constexpr int kFlags =
-      SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW | SQLITE_OPEN_EXRESCODE;
   sqlite3_vfs* vfs = nullptr;
   sqlite3_file_control(source, "main", SQLITE_FCNTL_VFS_POINTER, &vfs);
-  // Half a copy is thrown away, so it needs no journal; Publish syncs it once.
-  if (sqlite3_open_v2(part_.c_str(), &copy_.db, kFlags, vfs == nullptr ? nullptr : vfs->zName) !=
-          SQLITE_OK ||
-      sqlite3_exec(copy_.db,
-                   "PRAGMA locking_mode=EXCLUSIVE;PRAGMA journal_mode=OFF;"
-                   "PRAGMA synchronous=OFF",
-                   nullptr, nullptr, nullptr) != SQLITE_OK) {
-    return Failed();
-  }
+  if (vfs != nullptr) vfs_ = vfs->zName;
+  absl::Status status = Connect();
+  if (status.ok()) status = UseNoJournal();
+  if (!status.ok()) return status;
   backup_ = sqlite3_backup_init(copy_.db, "main", source, "main");
   return backup_ == nullptr ? Failed() : absl::OkStatus();
+}
+
+// Half a copy is thrown away, so it needs no journal; Publish syncs it once.
+absl::Status BackupCopy::Connect() {
+  constexpr int kFlags =
+      SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW | SQLITE_OPEN_EXRESCODE;
+  if (sqlite3_open_v2(part_.c_str(), &copy_.db, kFlags, vfs_.empty() ? nullptr : vfs_.c_str()) !=
+      SQLITE_OK) {
+    return Failed();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BackupCopy::UseNoJournal() {
+  return sqlite3_exec(
+             copy_.db,
+             "PRAGMA synchronous=OFF;PRAGMA locking_mode=EXCLUSIVE;PRAGMA journal_mode=OFF",
+             nullptr, nullptr, nullptr) == SQLITE_OK
+             ? absl::OkStatus()
+             : Failed();
+}
+
+// The pages are those of a store in use. The copy is whole by itself, and says so.
+absl::Status BackupCopy::MarkClean() {
+  if (sqlite3_close(std::exchange(copy_.db, nullptr)) != SQLITE_OK) {
+    return absl::InternalError("the backup's connection has open statements");
+  }
+  if (absl::Status status = Connect(); !status.ok()) return status;
+  // It has no log, and must not get one by being written to: bytes 18 and 19 of the header say
+  // whether a database has. They are changed before SQLite has looked at them.
+  sqlite3_file* file = nullptr;
+  int code = sqlite3_file_control(copy_.db, "main", SQLITE_FCNTL_FILE_POINTER, &file);
+  if (code == SQLITE_OK) code = file->pMethods->xWrite(file, "\1\1", 2, 18);
+  if (code != SQLITE_OK) {
+    const bool full = code == SQLITE_FULL;
+    return Refusal{
+        full ? absl::StatusCode::kResourceExhausted : absl::StatusCode::kUnavailable,
+        full ? "STORE_FULL" : "STORE_IO",
+        absl::StrCat("cannot write the backup ", part_, ": ", sqlite3_errstr(code)),
+        full ? "make space on that file system" : "check the disk, then make the backup again",
+        {}}
+        .ToStatus();
+  }
+  if (absl::Status status = UseNoJournal(); !status.ok()) return status;
+  StoreMeta meta;
+  if (ReadMetaRow(copy_.db, kSchemaVersion, meta) != MetaRow::kSound) return Failed();
+  meta.clean = true;
+  return ReplaceMetaRow(copy_.db, meta) == SQLITE_OK ? absl::OkStatus() : Failed();
 }
 
 BackupCopy::~BackupCopy() {
@@ -57,6 +98,7 @@ absl::StatusOr<bool> BackupCopy::Step(absl::Duration budget) {
     if (code == SQLITE_OK) continue;
     const int finished = sqlite3_backup_finish(std::exchange(backup_, nullptr));
     if (code != SQLITE_DONE || finished != SQLITE_OK) return Failed();
+    if (absl::Status status = MarkClean(); !status.ok()) return status;
     return true;
   } while (absl::Now() < end);
   return false;

@@ -35,10 +35,14 @@ class BackupCopy {
  private:
   explicit BackupCopy(const std::string& path) : path_(path) {}
   absl::Status Prepare(sqlite3* source);
+  absl::Status Connect();
+  absl::Status UseNoJournal();
+  absl::Status MarkClean();
   absl::Status Failed();
 
   const std::string path_;
   std::string part_;  // The file while it grows; empty: there is none.
+  std::string vfs_;
   Connection copy_;
   sqlite3_backup* backup_ = nullptr;
 };

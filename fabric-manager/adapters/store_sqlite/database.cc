@@ -1,11 +1,13 @@
 #include "fabric-manager/adapters/store_sqlite/database.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/adapters/store_sqlite/record_crc.h"
 #include "fabric-manager/adapters/store_sqlite/sqlite_error.h"
+#include "fabric-manager/adapters/store_sqlite/store_end.h"
 #include "fabric-manager/adapters/store_sqlite/store_file.h"
 #include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
@@ -42,6 +44,17 @@ std::vector<Edit> FinalEdits(const std::vector<const StoreBatch*>& batches) {
   return edits;
 }
 
+// A failure while the store is being opened: nothing was acknowledged yet, and the next try reads
+// what is there.
+absl::Status WhileOpening(const absl::Status& status) {
+  std::optional<Refusal> refusal = RefusalOf(status);
+  if (!absl::IsDataLoss(status) || !refusal.has_value() || refusal->reason != "STORE_IO") {
+    return status;
+  }
+  refusal->code = absl::StatusCode::kUnavailable;
+  return refusal->ToStatus();
+}
+
 }  // namespace
 
 absl::string_view Blob(const Statement& statement, int column) {
@@ -59,16 +72,25 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path
     if (!empty.ok()) return empty.status();
     if (absl::Status status = CreateStoreFile(*real, *empty); !status.ok()) return status;
   }
-  std::unique_ptr<Database> database(new Database(*std::move(real)));
-  absl::Status status = database->Connect(max_size_bytes, vfs);
+  std::unique_ptr<Database> database(new Database(*std::move(real), vfs));
+  absl::Status status = database->Connect(max_size_bytes);
   if (!status.ok()) return status;
   return database;
 }
 
-absl::Status Database::Connect(uint64_t max_size_bytes, const std::string& vfs) {
+Database::~Database() {
+  if (opened_ && !is_evidence_) EndInOrder();
+  // One that was refused is left without the empty log that looking at it has made.
+  if (made_log_ && !opened_) RemoveEmptyLog(path_);
+}
+
+// Opens the connection, and with the first read locks the database for good. Nothing is written
+// before CheckEnd has said that nothing is missing.
+absl::Status Database::Connect(uint64_t max_size_bytes) {
+  const bool had_log = StoreFileExists(path_ + "-wal");
   constexpr int kFlags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE |
                          SQLITE_OPEN_NOFOLLOW | SQLITE_OPEN_EXRESCODE;
-  if (sqlite3_open_v2(path_.c_str(), &db_, kFlags, vfs.empty() ? nullptr : vfs.c_str()) !=
+  if (sqlite3_open_v2(path_.c_str(), &db_, kFlags, vfs_.empty() ? nullptr : vfs_.c_str()) !=
       SQLITE_OK) {
     return OpenError(db_, path_, "open");
   }
@@ -85,6 +107,9 @@ absl::Status Database::Connect(uint64_t max_size_bytes, const std::string& vfs) 
   }
   const absl::StatusOr<int64_t> version = CheckHeader();
   if (!version.ok()) return version.status();
+  schema_ = *version;
+  made_log_ = !had_log;  // Locked by now: if there is one, it is nobody else's.
+  if (absl::Status status = CheckEnd(); !status.ok()) return status;
   const std::string setup = absl::StrCat(
       "PRAGMA journal_mode=WAL;PRAGMA synchronous=",
       CXLPOOL_MUTANT("store-no-sync") ? "OFF" : "FULL",
@@ -102,7 +127,39 @@ absl::Status Database::Connect(uint64_t max_size_bytes, const std::string& vfs) 
         return SQLITE_OK;
       },
       this);
-  return *version == kRowsSchemaVersion ? MigrateFromRows() : PrepareAll();
+  return schema_ < kSchemaVersion ? Migrate() : PrepareAll();
+}
+
+// Holds the database, as SQLite shows it with its log, against the other files of the store. The
+// log has been recovered, which reads it and writes nothing.
+absl::Status Database::CheckEnd() {
+  if (absl::Status status = LoadMeta(); !status.ok()) return status;
+  const absl::StatusOr<StoreEnd> end = StoreEnd::Read(path_);
+  if (!end.ok()) return end.status();
+  const absl::StatusOr<std::string> missing =
+      WhatIsMissing(*end, schema_, meta_, [this] { return ReadMainFile(db_, path_); });
+  if (!missing.ok()) return missing.status();
+  if (!missing->empty()) return IncompleteError(path_, *missing);
+  return end->log.has_more() ? TrimLog(end->log.committed_end()) : absl::OkStatus();
+}
+
+// Cuts off what a power cut has left of a transaction that was never synced. What this process
+// writes next comes in its place, and rests of it behind that would later pass for commits that
+// follow a damaged frame.
+absl::Status Database::TrimLog(uint64_t end) {
+  sqlite3_file* log = nullptr;
+  int code = sqlite3_file_control(db_, "main", SQLITE_FCNTL_JOURNAL_POINTER, &log);
+  if (code == SQLITE_OK && (log == nullptr || log->pMethods == nullptr)) code = SQLITE_NOTFOUND;
+  if (code == SQLITE_OK) code = log->pMethods->xTruncate(log, static_cast<sqlite3_int64>(end));
+  if (code == SQLITE_OK) code = log->pMethods->xSync(log, SQLITE_SYNC_NORMAL);
+  if (code == SQLITE_OK) return absl::OkStatus();
+  return Refusal{
+      absl::StatusCode::kUnavailable,
+      "STORE_IO",
+      absl::StrCat("cannot cut the unfinished end off ", path_, "-wal: ", sqlite3_errstr(code)),
+      "check the disk and the kernel log, then start again",
+      {}}
+      .ToStatus();
 }
 
 absl::StatusOr<int64_t> Database::ReadPragma(const std::string& name) {
@@ -135,8 +192,9 @@ absl::Status Database::PrepareAll() {
       {&erase_, "DELETE FROM packs WHERE first = ?1"},
       // The guards are compared here, inside the transaction: no row, no commit.
       {&write_meta_,
-       "UPDATE meta SET epoch = ?1, revision = ?2, row_count = ?3, crc_sum = ?4, crc = ?5"
-       " WHERE id = 1 AND epoch = ?6 AND revision = ?7"},
+       "UPDATE meta SET epoch = ?1, revision = ?2, row_count = ?3, crc_sum = ?4, clean = ?5, crc = "
+       "?6"
+       " WHERE id = 1 AND epoch = ?7 AND revision = ?8"},
   };
   for (const auto& [statement, sql] : statements) {
     if (absl::Status status = Prepare(sql, *statement); !status.ok()) return status;
@@ -153,17 +211,28 @@ absl::Status Database::Prepare(const char* sql, Statement& statement) {
   return OpenError(db_, path_, "read");
 }
 
+// In this order, so that each power cut and each kill in between leaves a store that opens: the
+// head file is durable before the mark `clean` goes; the mark goes in a transaction of the log,
+// whose name is durable before the database itself says that there is a log; and nothing is
+// acknowledged before the end of it.
 absl::StatusOr<StoreImage> Database::TakeOver() {
   if (Run(begin_) != SQLITE_OK) return OpenError(db_, path_, "lock");
   StoreImage image;
+  schema_ = kSchemaVersion;
   absl::Status status = LoadMeta();
   if (status.ok()) {
     absl::StatusOr<std::vector<Row>> rows = LoadRows();
     status = rows.status();
     if (rows.ok()) image.rows = *std::move(rows);
   }
+  if (status.ok()) {
+    absl::StatusOr<std::unique_ptr<HeadFile>> head = HeadFile::Open(path_, vfs_, meta_);
+    status = WhileOpening(head.status());
+    if (head.ok()) head_ = *std::move(head);
+  }
   StoreMeta next = meta_;
   ++next.epoch;
+  next.clean = meta_.clean && CXLPOOL_MUTANT("store-stays-clean");
   if (status.ok() && (WriteMeta(next) != SQLITE_OK || Run(commit_) != SQLITE_OK)) {
     status = OpenError(db_, path_, "take over");
   }
@@ -174,30 +243,52 @@ absl::StatusOr<StoreImage> Database::TakeOver() {
     Rollback();
     return status;
   }
+  meta_ = next;
+  // On a full disk the log alone says that the store is in use; that is no reason not to start.
+  status = Checkpoint();
+  if (!status.ok() && !absl::IsResourceExhausted(status)) return WhileOpening(status);
+  status = head_->Write(meta_);
+  if (status.ok()) status = head_->Settle();
+  if (!status.ok()) return WhileOpening(status);
   sqlite3_db_config(db_, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0, nullptr);
   opened_ = true;
-  meta_ = next;
   image.epoch = meta_.epoch;
   image.revision = meta_.revision;
   return image;
 }
 
-absl::Status Database::LoadMeta() {
-  Statement read;
-  if (absl::Status status =
-          Prepare("SELECT epoch, revision, row_count, crc_sum, crc FROM meta WHERE id = 1", read);
-      !status.ok()) {
-    return status;
+// The last transaction of an orderly stop says that it is one. If it cannot be made, the next start
+// finds a store that was not closed in order, which is true and does no harm.
+void Database::EndInOrder() {
+  StoreMeta last = meta_;
+  last.clean = true;
+  if (Run(begin_) != SQLITE_OK || WriteMeta(last) != SQLITE_OK || Run(commit_) != SQLITE_OK) {
+    Rollback();
+    LeaveAsIs();  // Closing would copy the log and remove it, which the next start takes for
+                  // damage.
+    return;
   }
-  const int code = sqlite3_step(read.get());
-  if (code == SQLITE_DONE) return CorruptError(path_, "its meta row is missing");
-  if (code != SQLITE_ROW) return OpenError(db_, path_, "read");
-  const auto word = [&](int column) {
-    return static_cast<uint64_t>(sqlite3_column_int64(read.get(), column));
-  };
-  meta_ = {word(0), word(1), word(2), word(3)};
-  if (word(4) != meta_.Crc()) return CorruptError(path_, "its meta row fails its checksum");
-  return absl::OkStatus();
+  meta_ = last;
+  if (!Checkpoint().ok()) return;
+  if (head_->Write(meta_).ok()) head_->Settle().IgnoreError();
+}
+
+absl::Status Database::LoadMeta() {
+  switch (ReadMetaRow(db_, schema_, meta_)) {
+    case MetaRow::kSound:
+      return absl::OkStatus();
+    case MetaRow::kMissing:
+      return CorruptError(path_, "its meta row is missing");
+    case MetaRow::kDamaged:
+      return CorruptError(path_, "its meta row fails its checksum");
+    case MetaRow::kUnreadable:
+      break;
+  }
+  // A table of ours that is not there is damage, not a mistake in the SQL.
+  if ((sqlite3_errcode(db_) & 0xff) == SQLITE_ERROR) {
+    return CorruptError(path_, sqlite3_errmsg(db_));
+  }
+  return OpenError(db_, path_, "read");
 }
 
 absl::StatusOr<std::vector<Row>> Database::LoadRows() {
@@ -239,6 +330,8 @@ absl::StatusOr<std::vector<Row>> Database::LoadRows() {
   return rows;
 }
 
+// A commit that was synced is put down in the head file before it is acknowledged: so the head file
+// never names what the log has not, and after a kill it names the last change of all.
 absl::Status Database::Commit(const std::vector<const StoreBatch*>& batches) {
   absl::Status status = Transact(batches);
   if (absl::IsResourceExhausted(status) && wal_pages_ > 0) {
@@ -247,12 +340,16 @@ absl::Status Database::Commit(const std::vector<const StoreBatch*>& batches) {
     if (absl::Status copied = Checkpoint(); absl::IsDataLoss(copied)) return copied;
     status = Transact(batches);
   }
+  if (status.ok() && !CXLPOOL_MUTANT("store-head-left-behind")) status = head_->Write(meta_);
   if (absl::IsDataLoss(status)) LeaveAsIs();
   return status;
 }
 
 // What is on the disk is evidence now: closing must not write to it.
-void Database::LeaveAsIs() { sqlite3_db_config(db_, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr); }
+void Database::LeaveAsIs() {
+  is_evidence_ = true;
+  sqlite3_db_config(db_, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
+}
 
 absl::Status Database::Transact(const std::vector<const StoreBatch*>& batches) {
   if (Run(begin_) != SQLITE_OK) return CommitError(db_, path_, "begin a change of");
@@ -353,8 +450,9 @@ absl::Status Database::WritePacks(uint64_t first, const std::vector<Pack>& packs
 // SQLITE_ABORT: the row in the database is not the one that was read (meta_).
 int Database::WriteMeta(const StoreMeta& meta) {
   int column = 0;
-  for (const uint64_t word : {meta.epoch, meta.revision, meta.row_count, meta.crc_sum,
-                              uint64_t{meta.Crc()}, meta_.epoch, meta_.revision}) {
+  for (const uint64_t word :
+       {meta.epoch, meta.revision, meta.row_count, meta.crc_sum, uint64_t{meta.clean ? 1u : 0u},
+        uint64_t{meta.Crc()}, meta_.epoch, meta_.revision}) {
     sqlite3_bind_int64(write_meta_.get(), ++column, static_cast<sqlite3_int64>(word));
   }
   if (const int code = Run(write_meta_); code != SQLITE_OK) return code;
@@ -375,7 +473,14 @@ absl::Status Database::Checkpoint() {
     return status;
   }
   wal_pages_ = pages - copied;
-  return absl::OkStatus();
+  return Settle();
+}
+
+absl::Status Database::Settle() {
+  if (settled()) return absl::OkStatus();
+  absl::Status status = head_->Settle();
+  if (!status.ok()) LeaveAsIs();
+  return status;
 }
 
 }  // namespace cxlpool::fm

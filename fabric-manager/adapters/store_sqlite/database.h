@@ -1,14 +1,18 @@
 // The records on disk, and the transactions that change them. One connection, one thread.
 //
 //   packs    first INTEGER PRIMARY KEY · body BLOB: some ten records, each with its crc (pack.h)
-//   meta     one row: epoch · revision · row_count · crc_sum · crc
+//   meta     one row: epoch · revision · row_count · crc_sum · clean · store_id · crc (schema.h)
 //   header   application_id "CXLP" · user_version: the schema's version
 //
 // `row_count` and `crc_sum` (the sum of all records' crc, mod 2^64) catch a record that is missing
 // or came back from the past, as a lost page write would have it. The meta row has a CRC of its
 // own.
 //
-// Schema 1 had a row a record. It is moved over in one transaction when it is opened; why the
+// Beside it lie the log (PATH-wal, SQLite's) and the head file (PATH-head, head_file.h). Before
+// anything is read for good, the three are held against each other: a store that lacks something
+// that was acknowledged is refused and left as it is (store_end.h, docs/adr/0023).
+//
+// Databases of schema 1 and 2 are moved over in one transaction when they are opened; why the
 // records are packed: docs/adr/0010.
 #ifndef CXLPOOL_FABRIC_MANAGER_ADAPTERS_STORE_SQLITE_DATABASE_H_
 #define CXLPOOL_FABRIC_MANAGER_ADAPTERS_STORE_SQLITE_DATABASE_H_
@@ -23,6 +27,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "fabric-manager/adapters/store_sqlite/head_file.h"
 #include "fabric-manager/adapters/store_sqlite/pack.h"
 #include "fabric-manager/adapters/store_sqlite/schema.h"
 #include "fabric-manager/ports/store.h"
@@ -66,7 +71,12 @@ class Database {
                                                         uint64_t max_size_bytes,
                                                         const std::string& vfs);
 
-  // Reads and checks everything and makes the next epoch durable.
+  // Ends the store in order, if it was taken over and nothing failed since: marks it clean and
+  // copies the log into the database.
+  ~Database();
+
+  // Reads and checks everything, makes the next epoch durable, and marks the store as in use in the
+  // database itself.
   absl::StatusOr<StoreImage> TakeOver();
 
   // Makes `batches`, each planned on the one before, durable in one transaction: all or none.
@@ -82,15 +92,23 @@ class Database {
   int wal_pages() const { return wal_pages_; }
 
   // Copies the log into the database, so that it starts again from its beginning.
+  // Makes the head file durable as well.
   // RESOURCE_EXHAUSTED: no space to do so; the log goes on. DATA_LOSS: do not go on.
   absl::Status Checkpoint();
 
- private:
-  explicit Database(std::string path) : path_(std::move(path)) {}
+  // Makes the head file durable: for when nothing else is to be done. DATA_LOSS: do not go on.
+  bool settled() const { return head_ == nullptr || head_->settled(); }
+  absl::Status Settle();
 
-  absl::Status Connect(uint64_t max_size_bytes, const std::string& vfs);
+ private:
+  Database(std::string path, std::string vfs) : path_(std::move(path)), vfs_(std::move(vfs)) {}
+
+  absl::Status Connect(uint64_t max_size_bytes);
   absl::StatusOr<int64_t> CheckHeader();
-  absl::Status MigrateFromRows();
+  absl::Status CheckEnd();
+  absl::Status TrimLog(uint64_t end);
+  absl::Status Migrate();
+  absl::Status MakeMetaTableAnew();
   absl::Status CopyRowsToPacks();
   absl::Status PrepareAll();
   absl::Status Prepare(const char* sql, Statement& statement);
@@ -106,15 +124,21 @@ class Database {
   absl::Status WritePacks(uint64_t first, const std::vector<Pack>& packs);
   int WriteMeta(const StoreMeta& meta);
   void Rollback();
+  void EndInOrder();
   void LeaveAsIs();
 
   const std::string path_;
+  const std::string vfs_;
   Connection connection_;
   sqlite3*& db_ = connection_.db;
   Statement begin_, commit_, rollback_, find_, find_next_, put_, erase_, write_meta_;
+  int64_t schema_ = kSchemaVersion;  // Of the database as it was found.
   StoreMeta meta_;
+  std::unique_ptr<HeadFile> head_;
   int wal_pages_ = 0;
-  bool opened_ = false;  // TakeOver is through.
+  bool made_log_ = false;     // There was none.
+  bool opened_ = false;       // TakeOver is through.
+  bool is_evidence_ = false;  // Something failed: closing must not write.
 };
 
 }  // namespace cxlpool::fm

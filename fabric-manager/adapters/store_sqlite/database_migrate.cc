@@ -13,20 +13,36 @@ absl::Status Database::Execute(const char* sql, absl::string_view doing) {
              : OpenError(db_, path_, doing);
 }
 
-// From schema 1. Twice the space is needed for as long as it takes; what the rows had is used
-// again.
-absl::Status Database::MigrateFromRows() {
+// Moves a database of an earlier schema over, in one transaction. From schema 1 twice the space is
+// needed for as long as it takes; what the rows had is used again.
+//
+// The result is marked clean, for its head file is not there yet: TakeOver makes one before
+// anything is acknowledged.
+absl::Status Database::Migrate() {
   if (absl::Status status = Execute("BEGIN IMMEDIATE", "lock"); !status.ok()) return status;
   absl::Status status = LoadMeta();
-  if (status.ok()) status = Execute(kPacksTable, "migrate");
+  if (status.ok() && schema_ == kRowsSchemaVersion) status = Execute(kPacksTable, "migrate");
+  if (status.ok()) status = MakeMetaTableAnew();
   if (status.ok()) status = PrepareAll();
-  if (status.ok()) status = CopyRowsToPacks();
+  if (status.ok() && schema_ == kRowsSchemaVersion) {
+    status = CopyRowsToPacks();
+    if (status.ok()) status = Execute("DROP TABLE records", "migrate");
+  }
   if (status.ok()) {
-    status = Execute(
-        absl::StrCat("DROP TABLE records;PRAGMA user_version=", kSchemaVersion, ";COMMIT").c_str(),
-        "migrate");
+    status =
+        Execute(absl::StrCat("PRAGMA user_version=", kSchemaVersion, ";COMMIT").c_str(), "migrate");
   }
   if (!status.ok()) Rollback();
+  return status;
+}
+
+absl::Status Database::MakeMetaTableAnew() {
+  meta_.clean = true;
+  meta_.store_id = NewStoreId();
+  absl::Status status = Execute(absl::StrCat("DROP TABLE meta;", kMetaTable).c_str(), "migrate");
+  if (status.ok() && ReplaceMetaRow(db_, meta_) != SQLITE_OK) {
+    status = OpenError(db_, path_, "migrate");
+  }
   return status;
 }
 

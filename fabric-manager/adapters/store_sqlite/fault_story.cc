@@ -115,6 +115,7 @@ absl::Status FaultStory::RunStore() {
   options.vfs = kWatchedVfs;
   options.checkpoint_pages = 3;
   options.checkpoint_idle = absl::Hours(1);
+  options.settle_idle = absl::Hours(1);
   absl::StatusOr<std::unique_ptr<Store>> store = MakeSqliteStore(options);
   if (!store.ok()) return store.status();
   const auto open = [&](DoneWith<StoreImage> done) { (*store)->Open(std::move(done)); };

@@ -39,6 +39,7 @@ class Teller {
     options.vfs = kWatchedVfs;
     options.checkpoint_pages = 12;  // Four times as many make one, at once.
     options.checkpoint_idle = absl::Hours(1);
+    options.settle_idle = absl::Hours(1);
     absl::StatusOr<std::unique_ptr<Store>> store = MakeSqliteStore(options);
     if (!store.ok()) return store.status();
     store_ = *std::move(store);

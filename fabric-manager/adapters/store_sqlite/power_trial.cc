@@ -133,8 +133,12 @@ absl::Status CheckCopy(PowerStory& story, const PowerNote& known, const DiskImag
   }
   ++counts.copies;
   DiskImage alone;
-  alone.names[kDatabaseName] = 0;
-  alone.files.push_back(image.files[found->second]);
+  for (const char* suffix : {"", "-wal", "-head"}) {
+    const auto part = image.names.find(story.copy + suffix);
+    if (part == image.names.end()) continue;
+    alone.names[absl::StrCat(kDatabaseName, suffix)] = alone.files.size();
+    alone.files.push_back(image.files[part->second]);
+  }
   if (absl::Status status = WriteImage(alone, directory); !status.ok()) return status;
   PowerNote any = known;  // Which revision it has is for its maker to say.
   any.acknowledged = any.epoch = 0;

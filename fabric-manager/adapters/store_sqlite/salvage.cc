@@ -1,32 +1,24 @@
 #include "fabric-manager/adapters/store_sqlite/salvage.h"
 
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "fabric-manager/adapters/store_sqlite/backup.h"
 #include "fabric-manager/adapters/store_sqlite/database.h"
-#include "fabric-manager/adapters/store_sqlite/record_crc.h"
+#include "fabric-manager/adapters/store_sqlite/pack.h"
 #include "fabric-manager/adapters/store_sqlite/sqlite_error.h"
+#include "fabric-manager/adapters/store_sqlite/store_end.h"
 #include "fabric-manager/adapters/store_sqlite/store_file.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::fm {
 namespace {
 
-constexpr int kMaxDamageLines = 20;
 constexpr char kQuarantineTable[] =
     "CREATE TABLE quarantine (key INTEGER NOT NULL, value BLOB NOT NULL, crc INTEGER NOT NULL,"
     " reason TEXT NOT NULL, time TEXT NOT NULL) STRICT;";
-
-uint64_t Word(const Statement& statement, int column) {
-  return static_cast<uint64_t>(sqlite3_column_int64(statement.get(), column));
-}
 
 class Damaged : public DamagedDatabase {
  public:
@@ -39,40 +31,25 @@ class Damaged : public DamagedDatabase {
 
  private:
   absl::StatusOr<int64_t> Pragma(const char* sql);
-  int Seen(int code);
-  void CheckIntegrity(Salvage& out);
-  void ReadMeta(Salvage& out);
-  void ReadTable(Salvage& out);
-  bool Scan(const std::string& sql, Salvage& out);
-  void TakePack(uint64_t first, absl::string_view body, Salvage& out);
-  void TakeRecord(uint64_t key, uint32_t crc, absl::string_view value, Salvage& out);
-  void ReadQuarantine(Salvage& out);
-  void CheckSums(Salvage& out);
+  absl::Status Keep();
+  absl::Status EndInOrder();
 
   const std::string path_;
-  bool had_log_ = false;
+  bool made_log_ = false;  // Only looking at the database has made it.
+  bool is_whole_ = false;  // As far as Read could see, a manager could go on with it.
   int64_t schema_ = 0;
   Connection connection_;
   sqlite3*& db_ = connection_.db;
-  std::set<uint64_t> scanned_;  // Row ids.
-  uint64_t crc_sum_ = 0;        // As stored, over all records that were found.
-  bool out_of_memory_ = false;
 };
 
-bool LogIsEmpty(const std::string& path) {
-  struct stat found;
-  return stat((path + "-wal").c_str(), &found) == 0 && found.st_size == 0;
-}
-
 Damaged::~Damaged() {
-  // A log that only looking at the database has made. It is locked: nobody else has it open.
-  if (db_ != nullptr && !had_log_ && LogIsEmpty(path_)) unlink((path_ + "-wal").c_str());
+  if (made_log_) RemoveEmptyLog(path_);
 }
 
 absl::Status Damaged::Connect() {
   constexpr int kFlags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE |
                          SQLITE_OPEN_NOFOLLOW | SQLITE_OPEN_EXRESCODE;
-  had_log_ = StoreFileExists(path_ + "-wal");
+  const bool had_log = StoreFileExists(path_ + "-wal");
   if (sqlite3_open_v2(path_.c_str(), &db_, kFlags, nullptr) != SQLITE_OK) {
     return OpenError(db_, path_, "open");
   }
@@ -84,6 +61,7 @@ absl::Status Damaged::Connect() {
                    nullptr) != SQLITE_OK) {
     return OpenError(db_, path_, "lock");
   }
+  made_log_ = !had_log;
   const absl::StatusOr<int64_t> application = Pragma("PRAGMA application_id");
   if (!application.ok()) return application.status();
   const absl::StatusOr<int64_t> version = Pragma("PRAGMA user_version");
@@ -103,159 +81,66 @@ absl::StatusOr<int64_t> Damaged::Pragma(const char* sql) {
   return sqlite3_column_int64(pragma.get(), 0);
 }
 
+// The latest moment that the head file names, whichever store's it is: for a meta row that is lost.
+std::optional<StoreMeta> AnyHead(const StoreEnd& end) {
+  std::optional<StoreMeta> latest;
+  for (const std::optional<StoreMeta>& slot : end.head) {
+    if (slot.has_value() && (!latest.has_value() || slot->IsAfter(*latest))) latest = slot;
+  }
+  return latest;
+}
+
+void Raise(StoreMeta& newest, const StoreMeta& to) {
+  newest.epoch = std::max(newest.epoch, to.epoch);
+  newest.revision = std::max(newest.revision, to.revision);
+}
+
+bool IsWhole(const Salvage& found) {
+  return found.damage.empty() && found.unsound.empty() && !found.records_lost;
+}
+
+// Reads the store as a manager would see it. Where that lacks what was acknowledged, it is tried
+// with all frames of the log that verify by themselves: a damaged frame often holds a page that was
+// written again behind it, and then nothing is lost.
 absl::StatusOr<Salvage> Damaged::Read() {
-  Salvage out;
-  out.schema = schema_;
-  scanned_.clear();
-  crc_sum_ = 0;
-  out_of_memory_ = false;
-  CheckIntegrity(out);
-  ReadMeta(out);
-  ReadTable(out);
-  ReadQuarantine(out);
-  CheckSums(out);
-  // What memory was missing for is no damage, and must not be repaired.
-  if (out_of_memory_) {
-    return Refusal{absl::StatusCode::kUnavailable,
-                   "STORE_IO",
-                   absl::StrCat("cannot read ", path_, ": SQLite is out of memory"),
-                   "make memory free, then try again",
-                   {}}
-        .ToStatus();
+  const absl::StatusOr<StoreEnd> end = StoreEnd::Read(path_);
+  if (!end.ok()) return end.status();
+  const absl::StatusOr<std::string> main = ReadMainFile(db_, path_);
+  if (!main.ok()) return main.status();
+  const std::optional<StoreMeta> head = AnyHead(*end);
+  absl::StatusOr<Salvage> found = ReadImage(end->log.CopyInto(*main, false), schema_, head);
+  if (!found.ok()) return found.status();
+  absl::StatusOr<std::string> missing = std::string();
+  if (found->has_meta) {
+    missing = WhatIsMissing(*end, schema_, found->meta, [&] { return main; });
+    if (!missing.ok()) return missing.status();
   }
-  return out;
-}
-
-// Remembers what is not the file's fault.
-int Damaged::Seen(int code) {
-  out_of_memory_ = out_of_memory_ || (code & 0xff) == SQLITE_NOMEM;
-  return code;
-}
-
-void Damaged::CheckIntegrity(Salvage& out) {
-  Statement check;
-  int code = Seen(
-      check.Prepare(db_, absl::StrCat("PRAGMA integrity_check(", kMaxDamageLines, ")").c_str()));
-  while (code == SQLITE_OK || code == SQLITE_ROW) {
-    code = Seen(sqlite3_step(check.get()));
-    if (code != SQLITE_ROW) break;
-    const std::string line(Blob(check, 0));
-    if (line != "ok") out.damage.push_back(absl::StrCat("the file's structure: ", line));
-  }
-  if (code != SQLITE_DONE) {
-    out.damage.push_back(absl::StrCat("the file's structure: ", sqlite3_errmsg(db_)));
-  }
-}
-
-void Damaged::ReadMeta(Salvage& out) {
-  Statement read;
-  const bool found = Seen(read.Prepare(db_,
-                                       "SELECT epoch, revision, row_count, crc_sum, crc FROM meta"
-                                       " WHERE id = 1")) == SQLITE_OK &&
-                     Seen(sqlite3_step(read.get())) == SQLITE_ROW;
-  if (found) out.meta = {Word(read, 0), Word(read, 1), Word(read, 2), Word(read, 3)};
-  if (found && Word(read, 4) == out.meta.Crc()) return;
-  out.meta = {};
-  out.damage.push_back(found ? "the meta row fails its checksum" : "the meta row is missing");
-  out.records_lost = true;  // How many there were cannot be told.
-}
-
-// Forwards as far as it goes; where that is not to the end, backwards from there, too.
-void Damaged::ReadTable(Salvage& out) {
-  const std::string sql = schema_ == kRowsSchemaVersion
-                              ? "SELECT key, value, crc FROM records ORDER BY key"
-                              : "SELECT first, body, 0 FROM packs ORDER BY first";
-  if (!Scan(sql, out)) {
-    out.damage.push_back(absl::StrCat("records cannot be read: ", sqlite3_errmsg(db_)));
-    out.records_lost = true;
-    Scan(sql + " DESC", out);
-  }
-  const auto by_key = [](const Row& a, const Row& b) { return a.key < b.key; };
-  std::stable_sort(out.rows.begin(), out.rows.end(), by_key);
-  size_t kept = 0;
-  for (Row& row : out.rows) {
-    if (kept > 0 && out.rows[kept - 1].key == row.key) {
-      const uint32_t crc = RecordCrc(row.key, row.value);
-      out.unsound.push_back({row.key, std::move(row.value), crc, "another record has its key", ""});
-      continue;
-    }
-    if (&out.rows[kept] != &row) out.rows[kept] = std::move(row);
-    ++kept;
-  }
-  out.rows.resize(kept);
-}
-
-bool Damaged::Scan(const std::string& sql, Salvage& out) {
-  Statement read;
-  if (Seen(read.Prepare(db_, sql.c_str())) != SQLITE_OK) return false;
-  int code = 0;
-  while ((code = Seen(sqlite3_step(read.get()))) == SQLITE_ROW) {
-    const uint64_t id = Word(read, 0);
-    if (!scanned_.insert(id).second) return true;  // From both ends they have met.
-    if (schema_ == kRowsSchemaVersion) {
-      TakeRecord(id, static_cast<uint32_t>(Word(read, 2)), Blob(read, 1), out);
-    } else {
-      TakePack(id, Blob(read, 1), out);
+  is_whole_ = found->has_meta && missing->empty();
+  if (!is_whole_) {
+    absl::StatusOr<Salvage> later = ReadImage(end->log.CopyInto(*main, true), schema_, head);
+    if (!later.ok()) return later.status();
+    const bool is_newest =
+        head.has_value() ? !head->IsAfter(later->meta) && head->store_id == later->meta.store_id
+                         : schema_ <= kPacksSchemaVersion;
+    if (IsWhole(*later) && is_newest && (!found->has_meta || later->meta.IsAfter(found->meta))) {
+      if (missing->empty()) missing = found->damage.front();
+      found = std::move(later);
+      found->damage.push_back(absl::StrCat(*missing, "; all of it could be read all the same"));
+    } else if (!missing->empty()) {
+      found->damage.push_back(absl::StrCat("STORE_INCOMPLETE: ", *missing));
+      found->records_lost = found->maybe_stale = true;
     }
   }
-  return code == SQLITE_DONE;
-}
-
-void Damaged::TakePack(uint64_t first, absl::string_view body, Salvage& out) {
-  size_t read = 0;
-  const bool framed = ReadPack(body, [&](const Entry& entry) {
-    read += kEntryHeaderBytes + entry.value.size();
-    TakeRecord(entry.key, entry.crc, entry.value, out);
-  });
-  if (framed) return;
-  out.damage.push_back(absl::StrCat("the pack of records from ", first, " is broken"));
-  out.unsound.push_back(
-      {first, std::string(body.substr(read)), 0, "the end of a broken pack of records", ""});
-  out.records_lost = true;
-}
-
-void Damaged::TakeRecord(uint64_t key, uint32_t crc, absl::string_view value, Salvage& out) {
-  crc_sum_ += crc;
-  if (crc == RecordCrc(key, value)) {
-    out.rows.push_back({key, std::string(value)});
-  } else {
-    out.unsound.push_back({key, std::string(value), crc, "it fails its checksum", ""});
-  }
-}
-
-void Damaged::ReadQuarantine(Salvage& out) {
-  Statement read;
-  int code = Seen(read.Prepare(db_, "SELECT key, value, crc, reason, time FROM quarantine"));
-  if ((code & 0xff) == SQLITE_ERROR) return;  // No such table: nothing was ever set aside.
-  while (code == SQLITE_OK || code == SQLITE_ROW) {
-    code = Seen(sqlite3_step(read.get()));
-    if (code != SQLITE_ROW) break;
-    out.quarantined.push_back({Word(read, 0), std::string(Blob(read, 1)),
-                               static_cast<uint32_t>(Word(read, 2)), std::string(Blob(read, 3)),
-                               std::string(Blob(read, 4))});
-  }
-  if (code != SQLITE_DONE) {
-    out.damage.push_back(
-        absl::StrCat("what was set aside before cannot be read: ", sqlite3_errmsg(db_)));
-  }
-}
-
-void Damaged::CheckSums(Salvage& out) {
-  if (out.records_lost) return;  // Known already, or not to be known.
-  const uint64_t found = out.rows.size() + out.unsound.size();
-  if (found == out.meta.row_count && crc_sum_ == out.meta.crc_sum) return;
-  out.damage.push_back(found == out.meta.row_count
-                           ? "a record came back from the past"
-                           : absl::StrCat("there are ", found, " records where ",
-                                          out.meta.row_count, " were written"));
-  out.records_lost = true;
+  found->newest = found->meta;
+  if (head.has_value()) Raise(found->newest, *head);
+  return found;
 }
 
 // Fills the new database at `path`.
 absl::Status Fill(const std::string& path, StoreMeta meta, const std::vector<Row>& rows,
                   const std::vector<SetAside>& quarantined) {
   Connection connection;
-  Statement put, put_meta, put_aside;
+  Statement put, put_aside;
   if (sqlite3_open_v2(path.c_str(), &connection.db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_EXRESCODE,
                       nullptr) != SQLITE_OK ||
       sqlite3_exec(
@@ -265,8 +150,6 @@ absl::Status Fill(const std::string& path, StoreMeta meta, const std::vector<Row
           nullptr, nullptr, nullptr) != SQLITE_OK ||
       put.Prepare(connection.db, "INSERT INTO packs VALUES (?1, ?2)") != SQLITE_OK ||
       put_aside.Prepare(connection.db, "INSERT INTO quarantine VALUES (?1, ?2, ?3, ?4, ?5)") !=
-          SQLITE_OK ||
-      put_meta.Prepare(connection.db, "UPDATE meta SET row_count = ?1, crc_sum = ?2, crc = ?3") !=
           SQLITE_OK) {
     return OpenError(connection.db, path, "make");
   }
@@ -298,34 +181,63 @@ absl::Status Fill(const std::string& path, StoreMeta meta, const std::vector<Row
   }
   meta.row_count = static_cast<uint64_t>(sums.records);
   meta.crc_sum = sums.crc_sum;
-  sqlite3_bind_int64(put_meta.get(), 1, static_cast<sqlite3_int64>(meta.row_count));
-  sqlite3_bind_int64(put_meta.get(), 2, static_cast<sqlite3_int64>(meta.crc_sum));
-  sqlite3_bind_int64(put_meta.get(), 3, meta.Crc());
-  good = good && run(put_meta) &&
+  meta.clean = true;
+  meta.store_id = NewStoreId();
+  good = good && ReplaceMetaRow(connection.db, meta) == SQLITE_OK &&
          sqlite3_exec(connection.db, "COMMIT", nullptr, nullptr, nullptr) == SQLITE_OK;
   return good ? absl::OkStatus() : OpenError(connection.db, path, "fill");
 }
 
+// The files as they were found, for whoever looks into it later. The database's name comes last:
+// where it is, its log and its head file are.
+absl::Status Damaged::Keep() {
+  const std::string kept = path_ + ".before-fsck";
+  for (const char* suffix : {"", "-wal", "-head"}) {
+    if (StoreFileExists(kept + suffix)) return BackupExistsError(kept + suffix);
+  }
+  for (const char* suffix : {"-wal", "-head"}) {
+    if (!StoreFileExists(path_ + suffix)) continue;
+    const absl::StatusOr<std::string> bytes = ReadStoreFile(path_ + suffix);
+    if (!bytes.ok()) return bytes.status();
+    if (absl::Status status = PublishBytes(*bytes, kept + suffix); !status.ok()) return status;
+  }
+  const absl::StatusOr<std::string> main = ReadMainFile(db_, path_);
+  return main.ok() ? PublishBytes(*main, kept) : main.status();
+}
+
+// So that a power cut or a fault during the replacement leaves the old store as one that opens: its
+// log goes away first, for the new database must not meet it.
+absl::Status Damaged::EndInOrder() {
+  StoreMeta meta;
+  bool done = sqlite3_exec(db_, "BEGIN IMMEDIATE", nullptr, nullptr, nullptr) == SQLITE_OK;
+  if (done && schema_ == kSchemaVersion) {
+    const MetaRow row = ReadMetaRow(db_, schema_, meta);
+    meta.clean = true;
+    done = row == MetaRow::kSound ? ReplaceMetaRow(db_, meta) == SQLITE_OK
+                                  : row != MetaRow::kUnreadable;  // It opens for nobody.
+  }
+  done = done && sqlite3_exec(db_, "COMMIT", nullptr, nullptr, nullptr) == SQLITE_OK &&
+         sqlite3_wal_checkpoint_v2(db_, nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr, nullptr) ==
+             SQLITE_OK;
+  if (done) return absl::OkStatus();
+  const absl::Status status = OpenError(db_, path_, "copy the log into");
+  if (sqlite3_get_autocommit(db_) == 0) {
+    sqlite3_exec(db_, "ROLLBACK", nullptr, nullptr, nullptr);
+  }
+  // Damage is why it is replaced.
+  return absl::IsDataLoss(status) ? absl::OkStatus() : status;
+}
+
 absl::Status Damaged::Replace(const StoreMeta& meta, const std::vector<Row>& rows,
                               const std::vector<SetAside>& quarantined) {
-  auto copy = BackupCopy::Start(db_, path_ + ".before-fsck");
-  if (!copy.ok()) return copy.status();
-  if (const auto whole = (*copy)->Step(absl::InfiniteDuration()); !whole.ok()) {
-    return whole.status();
-  }
-  if (const auto size = (*copy)->Publish(); !size.ok()) return size.status();
-
+  if (absl::Status status = Keep(); !status.ok()) return status;
   const absl::StatusOr<std::string> empty = EmptyDatabase(path_, meta);
   if (!empty.ok()) return empty.status();
   const std::string fresh = path_ + ".fsck";
   unlink(fresh.c_str());  // Of a repair that was interrupted.
   absl::Status status = CreateStoreFile(fresh, *empty);
   if (status.ok()) status = Fill(fresh, meta, rows, quarantined);
-  // The old log belongs to the old file, and is in it before the new file takes its name.
-  if (status.ok() && sqlite3_wal_checkpoint_v2(db_, nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr,
-                                               nullptr) != SQLITE_OK) {
-    status = OpenError(db_, path_, "copy the log into");
-  }
+  if (status.ok() && is_whole_) status = EndInOrder();
   if (status.ok()) status = ReplaceStoreFile(fresh, path_);
   if (!status.ok()) unlink(fresh.c_str());
   return status;

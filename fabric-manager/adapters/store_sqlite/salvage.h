@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,13 +29,27 @@ struct SetAside {
 
 struct Salvage {
   int64_t schema = 0;
-  StoreMeta meta;                     // As far as it can be read.
+  StoreMeta meta;  // As far as it can be read; what it counts is `rows` and `unsound`, if nothing
+                   // is lost.
+  bool has_meta = false;
+  // The greatest epoch and revision that anything here names: no later one was acknowledged, unless
+  // records are lost.
+  StoreMeta newest;
   std::vector<Row> rows;              // Whose checksum fits: ascending, one a key.
   std::vector<SetAside> unsound;      // Whose checksum does not, or that cannot be told apart.
   std::vector<SetAside> quarantined;  // By an earlier repair.
   std::vector<std::string> damage;    // To the file itself, a sentence each.
   bool records_lost = false;          // There may have been records that are neither of these.
+  // `rows` may be of an earlier moment than what was acknowledged last: any of them may have
+  // changed.
+  bool maybe_stale = false;
 };
+
+// What can be read of `image`, the bytes of a database of `schema` with its log copied into it: by
+// SQL, and where that does not come to the end, from each page by itself. `head`: what the head
+// file knows, which may stand in for the meta row. UNAVAILABLE/STORE_IO: there is no memory for it.
+absl::StatusOr<Salvage> ReadImage(std::string image, int64_t schema,
+                                  const std::optional<StoreMeta>& head);
 
 class DamagedDatabase {
  public:
@@ -46,9 +61,10 @@ class DamagedDatabase {
   // Changes nothing. UNAVAILABLE/STORE_IO: there is no memory for it.
   virtual absl::StatusOr<Salvage> Read() = 0;
 
-  // Copies the file to PATH.before-fsck (ALREADY_EXISTS/BACKUP_EXISTS), then puts a new database
-  // in its place in one step: these records and `quarantined`. Its revision is `meta`'s; its counts
-  // are made here. Close this, then open it.
+  // Copies the store's files to PATH.before-fsck, PATH.before-fsck-wal and PATH.before-fsck-head
+  // (ALREADY_EXISTS/BACKUP_EXISTS), then puts a new database in its place in one step: these
+  // records and `quarantined`. Its revision is `meta`'s; its counts are made here. Close this, then
+  // open it.
   virtual absl::Status Replace(const StoreMeta& meta, const std::vector<Row>& rows,
                                const std::vector<SetAside>& quarantined) = 0;
 };

@@ -10,21 +10,71 @@
 namespace cxlpool::fm {
 namespace {
 
-constexpr char kMetaTable[] =
-    "CREATE TABLE meta (id INTEGER PRIMARY KEY CHECK (id = 1), epoch INTEGER NOT NULL,"
-    " revision INTEGER NOT NULL, row_count INTEGER NOT NULL, crc_sum INTEGER NOT NULL,"
-    " crc INTEGER NOT NULL) STRICT;";
-
 void AppendWord(std::string& out, uint64_t word) {
   for (int i = 0; i < 8; ++i) out.push_back(static_cast<char>(word >> (8 * i)));
 }
 
 }  // namespace
 
-uint32_t StoreMeta::Crc() const {
+uint32_t StoreMeta::Crc(int64_t schema) const {
   std::string words;
   for (const uint64_t word : {epoch, revision, row_count, crc_sum}) AppendWord(words, word);
+  if (schema > kPacksSchemaVersion) {
+    AppendWord(words, clean ? 1 : 0);
+    AppendWord(words, store_id);
+  }
   return Crc32(0, words);
+}
+
+uint64_t NewStoreId() {
+  uint64_t id = 0;
+  sqlite3_randomness(sizeof(id), &id);
+  return id == 0 ? 1 : id;
+}
+
+MetaRow ReadMetaRow(sqlite3* db, int64_t schema, StoreMeta& out) {
+  const char* const sql =
+      schema > kPacksSchemaVersion
+          ? "SELECT epoch, revision, row_count, crc_sum, crc, clean, store_id FROM meta WHERE id = "
+            "1"
+          : "SELECT epoch, revision, row_count, crc_sum, crc, 0, 0 FROM meta WHERE id = 1";
+  sqlite3_stmt* read = nullptr;
+  if (sqlite3_prepare_v2(db, sql, -1, &read, nullptr) != SQLITE_OK) return MetaRow::kUnreadable;
+  const int code = sqlite3_step(read);
+  const auto word = [&](int column) {
+    return static_cast<uint64_t>(sqlite3_column_int64(read, column));
+  };
+  MetaRow found = code == SQLITE_DONE  ? MetaRow::kMissing
+                  : code == SQLITE_ROW ? MetaRow::kSound
+                                       : MetaRow::kUnreadable;
+  if (found == MetaRow::kSound) {
+    out = {.epoch = word(0),
+           .revision = word(1),
+           .row_count = word(2),
+           .crc_sum = word(3),
+           .clean = word(5) == 1,
+           .store_id = word(6)};
+    // What is neither 0 nor 1 fails with the rest: the checksum is of one of them.
+    if (word(4) != out.Crc(schema) || word(5) > 1) found = MetaRow::kDamaged;
+  }
+  sqlite3_finalize(read);
+  return found;
+}
+
+int ReplaceMetaRow(sqlite3* db, const StoreMeta& meta) {
+  sqlite3_stmt* put = nullptr;
+  int code = sqlite3_prepare_v2(db, "REPLACE INTO meta VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, ?7)", -1,
+                                &put, nullptr);
+  if (code != SQLITE_OK) return code;
+  int column = 0;
+  for (const uint64_t word :
+       {meta.epoch, meta.revision, meta.row_count, meta.crc_sum, uint64_t{meta.clean ? 1u : 0u},
+        meta.store_id, uint64_t{meta.Crc()}}) {
+    sqlite3_bind_int64(put, ++column, static_cast<sqlite3_int64>(word));
+  }
+  code = sqlite3_step(put);
+  const int finished = sqlite3_finalize(put);
+  return code == SQLITE_DONE ? SQLITE_OK : finished;
 }
 
 absl::Status CheckVersion(const std::string& path, int64_t application_id, int64_t user_version) {
@@ -52,16 +102,17 @@ absl::Status CheckVersion(const std::string& path, int64_t application_id, int64
 }
 
 absl::StatusOr<std::string> EmptyDatabase(const std::string& path, const StoreMeta& meta) {
-  const StoreMeta fresh{meta.epoch, meta.revision, 0, 0};
+  const StoreMeta fresh{
+      .epoch = meta.epoch, .revision = meta.revision, .clean = true, .store_id = NewStoreId()};
   sqlite3* db = nullptr;
-  const std::string sql = absl::StrCat(
-      "PRAGMA page_size=", kPageBytes, ";", kPacksTable, kMetaTable, "INSERT INTO meta VALUES (1,",
-      fresh.epoch, ",", fresh.revision, ",0,0,", fresh.Crc(),
-      ");PRAGMA application_id=", kApplicationId, ";PRAGMA user_version=", kSchemaVersion, ";");
+  const std::string sql = absl::StrCat("PRAGMA page_size=", kPageBytes, ";", kPacksTable,
+                                       kMetaTable, "PRAGMA application_id=", kApplicationId,
+                                       ";PRAGMA user_version=", kSchemaVersion);
   unsigned char* bytes = nullptr;
   sqlite3_int64 size = 0;
   if (sqlite3_open(":memory:", &db) == SQLITE_OK &&
-      sqlite3_exec(db, sql.c_str(), nullptr, nullptr, nullptr) == SQLITE_OK) {
+      sqlite3_exec(db, sql.c_str(), nullptr, nullptr, nullptr) == SQLITE_OK &&
+      ReplaceMetaRow(db, fresh) == SQLITE_OK) {
     bytes = sqlite3_serialize(db, "main", &size, 0);
   }
   absl::Status status = bytes == nullptr ? OpenError(db, path, "make") : absl::OkStatus();

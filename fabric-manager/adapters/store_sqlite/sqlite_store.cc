@@ -58,6 +58,7 @@ class SqliteStore : public Store {
   std::vector<absl::Status> CommitOneByOne(const std::vector<StoreBatch>& batches);
   absl::Status CommitOne(const StoreBatch& batch);
   void Checkpoint();
+  void Settle();
   void StepBackup();
 
   // The watchdog's thread.
@@ -221,8 +222,8 @@ void SqliteStore::StepBackup() {
   if (backup != nullptr && backup->copying()) backup->Step(database_.get(), state);
 }
 
-// Takes what is to be done next. While nothing is, brings the log back to its beginning. False:
-// stopping, and everything is done.
+// Takes what is to be done next. While nothing is, brings the log back to its beginning once it is
+// long, and makes the head file durable. False: stopping, and everything is done.
 bool SqliteStore::WaitForWork(Group& group, DoneWith<StoreImage>& open) {
   const auto ready = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
     return stopping_ || open_.has_value() || !queue_.empty() ||
@@ -232,8 +233,10 @@ bool SqliteStore::WaitForWork(Group& group, DoneWith<StoreImage>& open) {
     {
       MutexLock lock(mutex_);
       const bool log_is_long = database_ != nullptr && database_->wal_pages() >= checkpoint_pages_;
-      if (log_is_long) {
-        work_.wait_for(lock.native(), absl::ToChronoNanoseconds(options_.checkpoint_idle), ready);
+      const bool unsettled = database_ != nullptr && !database_->settled() && broken_.ok();
+      if (log_is_long || unsettled) {
+        const absl::Duration idle = log_is_long ? options_.checkpoint_idle : options_.settle_idle;
+        work_.wait_for(lock.native(), absl::ToChronoNanoseconds(idle), ready);
       } else {
         work_.wait(lock.native(), ready);
       }
@@ -246,7 +249,12 @@ bool SqliteStore::WaitForWork(Group& group, DoneWith<StoreImage>& open) {
       if (stopping_) return false;
       if (backup_ != nullptr && backup_->copying()) return true;
     }
-    Checkpoint();
+    if (database_ == nullptr) continue;
+    if (database_->wal_pages() >= checkpoint_pages_) {
+      Checkpoint();
+    } else {
+      Settle();
+    }
   }
 }
 
@@ -378,6 +386,13 @@ void SqliteStore::Checkpoint() {
     MutexLock lock(mutex_);
     if (broken_.ok()) broken_ = status;
   }
+}
+
+void SqliteStore::Settle() {
+  const absl::Status status = database_->Settle();
+  if (status.ok()) return;
+  MutexLock lock(mutex_);
+  if (broken_.ok()) broken_ = status;
 }
 
 // Answers for the writer when the disk hangs; a system call that hangs cannot be called off. It

@@ -34,6 +34,9 @@ struct SqliteStoreOptions {
   int checkpoint_pages = 2000;
   absl::Duration checkpoint_idle = absl::Milliseconds(20);
 
+  // The head file (head_file.h) is synced when nothing has arrived for so long.
+  absl::Duration settle_idle = absl::Seconds(1);
+
   // A transaction that takes longer answers UNKNOWN/STORE_STUCK: the disk hangs.
   absl::Duration commit_deadline = absl::Seconds(30);
 
@@ -51,6 +54,8 @@ struct SqliteStoreOptions {
 //   FAILED_PRECONDITION: STORE_UNSAFE_PATH, STORE_UNUSABLE (permissions), STORE_FOREIGN (another
 //     program's database); each with a remedy.
 //   UNAVAILABLE/STORE_IO: the disk failed; nothing was changed.
+//   DATA_LOSS/STORE_INCOMPLETE: something acknowledged may be missing; the files are left as they
+//   are.
 // and Commit: DATA_LOSS/STORE_IO and UNKNOWN/STORE_STUCK (outcome unknown: every later commit is
 // refused alike; restart the manager, which reads what was really stored).
 absl::StatusOr<std::unique_ptr<Store>> MakeSqliteStore(const SqliteStoreOptions& options);

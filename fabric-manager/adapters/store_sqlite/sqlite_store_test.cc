@@ -83,7 +83,7 @@ TEST_F(SqliteStoreTest, FilesAreForTheOwnerAlone) {
     EXPECT_EQ(found.st_mode & 0777, 0600u) << entry.path();
     ++files;
   }
-  EXPECT_EQ(files, 2);  // The database and its log; no shared memory.
+  EXPECT_EQ(files, 3);  // The database, its log and its head file; no shared memory.
 }
 
 TEST_F(SqliteStoreTest, SecondManagerIsKeptOutAndToldWhatToDo) {

@@ -34,20 +34,12 @@ absl::Status Unusable(const std::string& message, int error, const std::string& 
 }
 
 absl::Status Corrupt(const std::string& message) {
-  return Refusal{absl::StatusCode::kDataLoss,
-                 "STORE_CORRUPT",
-                 message,
-                 "restore the database from a backup; for a new, empty pool move both files away",
-                 {}}
-      .ToStatus();
-}
-
-absl::Status BackupExists(const std::string& path) {
-  return Refusal{absl::StatusCode::kAlreadyExists,
-                 "BACKUP_EXISTS",
-                 absl::StrCat(path, " is there already"),
-                 "name another file, or move it away",
-                 {}}
+  return Refusal{
+      absl::StatusCode::kDataLoss,
+      "STORE_CORRUPT",
+      message,
+      "restore the database from a backup; for a new, empty pool move what is there away",
+      {}}
       .ToStatus();
 }
 
@@ -153,6 +145,15 @@ bool GiveName(const std::string& from, const std::string& to) {
 
 }  // namespace
 
+absl::Status BackupExistsError(const std::string& path) {
+  return Refusal{absl::StatusCode::kAlreadyExists,
+                 "BACKUP_EXISTS",
+                 absl::StrCat(path, " is there already"),
+                 "name another file, or move it away",
+                 {}}
+      .ToStatus();
+}
+
 bool StoreFileExists(const std::string& path) {
   struct stat found;
   return lstat(path.c_str(), &found) == 0;
@@ -170,15 +171,49 @@ absl::StatusOr<std::string> CheckStorePath(const std::string& path) {
   }
   const std::string real = absl::StrCat(resolved, "/", BaseOf(path));
   free(resolved);
-  for (const char* suffix : {"", "-wal", "-journal", "-shm"}) {
+  for (const char* suffix : {"", "-wal", "-head", "-journal", "-shm"}) {
     if (absl::Status status = CheckFile(real + suffix); !status.ok()) return status;
   }
   if (StoreFileExists(real) && SizeOf(real) == 0) return Corrupt(absl::StrCat(real, " is empty"));
-  if (!StoreFileExists(real) && SizeOf(real + "-wal") > 0) {
-    return Corrupt(
-        absl::StrCat(real, " is missing, but its write-ahead log ", real, "-wal is there"));
+  if (!StoreFileExists(real)) {
+    if (SizeOf(real + "-wal") > 0) {
+      return Corrupt(
+          absl::StrCat(real, " is missing, but its write-ahead log ", real, "-wal is there"));
+    }
+    if (StoreFileExists(real + "-head")) {
+      return Corrupt(
+          absl::StrCat(real, " is missing, but ", real, "-head is there, which belongs ", "to it"));
+    }
   }
   return real;
+}
+
+absl::StatusOr<std::string> ReadStoreFile(const std::string& path) {
+  const auto failed = [&](int error) {
+    return Refusal{absl::StatusCode::kUnavailable,
+                   "STORE_IO",
+                   absl::StrCat("cannot read ", path, ": ", std::strerror(error)),
+                   "check the disk and the kernel log, then start again",
+                   {}}
+        .ToStatus();
+  };
+  std::string bytes;
+  if (!StoreFileExists(path)) return bytes;
+  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (!fd.valid()) return failed(errno);
+  struct stat found;
+  if (fstat(fd.get(), &found) != 0) return failed(errno);
+  bytes.resize(static_cast<size_t>(found.st_size));
+  size_t read_bytes = 0;
+  while (read_bytes < bytes.size()) {
+    const ssize_t got = read(fd.get(), bytes.data() + read_bytes, bytes.size() - read_bytes);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return failed(errno);
+    if (got == 0) break;
+    read_bytes += static_cast<size_t>(got);
+  }
+  bytes.resize(read_bytes);
+  return bytes;
 }
 
 absl::Status CreateStoreFile(const std::string& path, absl::string_view bytes) {
@@ -211,7 +246,7 @@ absl::StatusOr<std::string> CreatePartFile(const std::string& path) {
                    {}}
         .ToStatus();
   }
-  if (StoreFileExists(path)) return BackupExists(path);
+  if (StoreFileExists(path)) return BackupExistsError(path);
   struct stat found;
   const std::string directory = DirectoryOf(path);
   if (stat(directory.c_str(), &found) == 0 && (found.st_mode & 022) != 0 &&
@@ -236,7 +271,7 @@ absl::StatusOr<uint64_t> PublishPartFile(const std::string& part, const std::str
     status = Unusable(absl::StrCat("cannot sync ", part), errno, "check the disk");
   } else if (!GiveName(part, path)) {
     status = errno == EEXIST
-                 ? BackupExists(path)
+                 ? BackupExistsError(path)
                  : Unusable(absl::StrCat("cannot make ", path), errno, "check the disk");
   }
   if (!status.ok()) {
@@ -250,19 +285,40 @@ absl::StatusOr<uint64_t> PublishPartFile(const std::string& part, const std::str
   return static_cast<uint64_t>(found.st_size);
 }
 
+void RemoveEmptyLog(const std::string& path) {
+  const std::string log = path + "-wal";
+  if (StoreFileExists(log) && SizeOf(log) == 0) unlink(log.c_str());
+}
+
+absl::Status PublishBytes(absl::string_view bytes, const std::string& path) {
+  absl::StatusOr<std::string> part = CreatePartFile(path);
+  if (!part.ok()) return part.status();
+  absl::Status status;
+  {
+    const UniqueFd fd(open(part->c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW));
+    status = fd.valid() ? WriteAll(fd.get(), bytes, *part)
+                        : Unusable(absl::StrCat("cannot write ", *part), errno, "check the disk");
+  }
+  if (!status.ok()) {
+    unlink(part->c_str());
+    return status;
+  }
+  return PublishPartFile(*part, path).status();
+}
+
 absl::Status ReplaceStoreFile(const std::string& fresh, const std::string& path) {
   const UniqueFd fd(open(fresh.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   if (!fd.valid() || fsync(fd.get()) != 0) {
     return Unusable(absl::StrCat("cannot sync ", fresh), errno, "check the disk");
   }
-  const std::string log = path + "-wal";
-  if (SizeOf(log) > 0) {
-    return absl::InternalError(absl::StrCat(log, " still has changes that ", path, " has not"));
-  }
-  // The log goes first, for good: after a power cut, the old log beside the new file would be read
-  // into it. Emptying it is not enough, for nobody has synced that.
-  if (unlink(log.c_str()) != 0 && errno != ENOENT) {
-    return Unusable(absl::StrCat("cannot remove ", log), errno, "check the disk");
+  // The files beside it go first, for good: after a power cut, the old log beside the new file
+  // would be read into it, and the old head file would speak of another store. Emptying them is not
+  // enough, for nobody has synced that.
+  for (const char* suffix : {"-wal", "-head"}) {
+    const std::string name = path + suffix;
+    if (unlink(name.c_str()) != 0 && errno != ENOENT) {
+      return Unusable(absl::StrCat("cannot remove ", name), errno, "check the disk");
+    }
   }
   if (absl::Status status = SyncDirectory(DirectoryOf(path)); !status.ok()) return status;
   if (rename(fresh.c_str(), path.c_str()) != 0) {

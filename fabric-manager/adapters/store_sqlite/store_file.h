@@ -17,11 +17,15 @@ namespace cxlpool::fm {
 // The last directory is made (0700) where it is missing. A missing file is OK.
 // FAILED_PRECONDITION/STORE_UNSAFE_PATH: a link, not a regular file, another owner, writable by
 //   others, more than one name. STORE_UNUSABLE: cannot be read or made.
-// DATA_LOSS/STORE_CORRUPT: the file is empty, or is missing beside a WAL that belongs to it.
+// DATA_LOSS/STORE_CORRUPT: the file is empty, or is missing beside a log or a head file of it.
 absl::StatusOr<std::string> CheckStorePath(const std::string& path);
 
 // Whether there is a database at `path`.
 bool StoreFileExists(const std::string& path);
+
+// The whole file at `path`; no bytes where there is none. UNAVAILABLE/STORE_IO: it cannot be read,
+// which says nothing about what is in it.
+absl::StatusOr<std::string> ReadStoreFile(const std::string& path);
 
 // Makes the file at `path` with these bytes, 0600, durable, all or nothing. A file that is there
 // already (another manager was faster) is left alone: OK.
@@ -40,8 +44,19 @@ absl::StatusOr<std::string> CreatePartFile(const std::string& path);
 // where `path` has appeared meanwhile (BACKUP_EXISTS), `part` is removed and `path` left alone.
 absl::StatusOr<uint64_t> PublishPartFile(const std::string& part, const std::string& path);
 
+// Makes a file at `path` with these bytes, as PublishPartFile does: it is there whole or not at
+// all, and nothing is replaced.
+absl::Status PublishBytes(absl::string_view bytes, const std::string& path);
+
+// ALREADY_EXISTS/BACKUP_EXISTS: `path` is there.
+absl::Status BackupExistsError(const std::string& path);
+
+// Removes the log beside `path` if there is nothing in it. The database must be locked: a manager
+// that just starts has an empty log as well.
+void RemoveEmptyLog(const std::string& path);
+
 // Makes the file `fresh` durable and gives it the name `path` in place of the database there, whose
-// log must be empty: it is removed.
+// log and head file are removed first.
 absl::Status ReplaceStoreFile(const std::string& fresh, const std::string& path);
 
 }  // namespace cxlpool::fm
