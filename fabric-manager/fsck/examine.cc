@@ -13,6 +13,7 @@
 #include "fabric-manager/fsck/region_rules.h"
 #include "fabric-manager/model/pool_state.h"
 #include "fabric-manager/service/record_codec.h"
+#include "proto/support/mutant.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -51,6 +52,7 @@ class Examiner {
     for (auto& [key, record] : records_) {
       if (record.has_region()) CheckRegion(key, *record.mutable_region());
     }
+    if (options_.maybe_stale && !CXLPOOL_MUTANT("fsck-trusts-old-records")) DistrustAll();
     for (const auto& [key, reasons] : disputed_) Quarantine(key, reasons);
     for (const auto& [key, reasons] : outvoted_) Shrink(key, reasons);
     CheckThatItLoads();
@@ -193,6 +195,27 @@ class Examiner {
     bytes_.Hold(range, key);
   }
 
+  // Any of them may have been released since, and its bytes given to a Region of which nothing is
+  // known. A host that has one keeps it.
+  void DistrustAll() {
+    constexpr char kWhy[] =
+        "changes of the pool are lost, and this record may be of before them; find out who uses "
+        "its "
+        "bytes, then release it with force";
+    size_t distrusted = 0;
+    for (const auto& [key, record] : records_) {
+      if (!record.has_region() ||
+          record.region().state() == static_cast<uint32_t>(RegionState::kQuarantined)) {
+        continue;
+      }
+      disputed_[key].insert(kWhy);
+      ++distrusted;
+    }
+    if (distrusted == 0) return;
+    Find(0, absl::StrCat("the records of ", distrusted, " Regions may be of an earlier moment"),
+         "all of them become QUARANTINED");
+  }
+
   // `later` claims what `earlier` has.
   void Dispute(uint64_t earlier, uint64_t later, const std::string& what) {
     Find(earlier, absl::StrCat(what, later, " as well"), kQuarantine);
@@ -314,12 +337,14 @@ class Examiner {
   }
 
   void HoldEverythingFree() {
+    if (CXLPOOL_MUTANT("fsck-without-hold")) return;
     const std::vector<ByteRange> free = bytes_.Free();
-    if (free.empty()) return;
     if (options_.records_lost) {
       Find(0, "records were lost; what they held is not known",
-           "all free bytes are held by QUARANTINED Regions");
+           "all free bytes are held by QUARANTINED Regions, and so is each device that no record "
+           "knows");
     }
+    if (free.empty()) return;
     HoldRanges(free, "FSCK: a record was lost, and may have had these bytes");
   }
 
@@ -391,7 +416,7 @@ class Examiner {
 
   void CheckPool() {
     if (!next_id_.has_value()) {
-      if (records_.empty() && out_.findings.empty()) return;  // A new store.
+      if (records_.empty() && out_.findings.empty() && !unknown_bytes_) return;  // A new store.
       Find(kPoolKey, "the record of the pool is missing",
            "it is made again, with ids above all that are known");
     } else if (*next_id_ <= greatest_found_) {
@@ -399,8 +424,13 @@ class Examiner {
            absl::StrCat("ids from ", *next_id_, " on would be given out again; ", greatest_found_,
                         " is in use"),
            "ids start above it");
-    } else if (greatest_id_ == unused_id_ && !options_.records_lost) {
+    } else if (greatest_id_ == unused_id_ && !unknown_bytes_) {
       return;
+    }
+    if (unknown_bytes_ && !CXLPOOL_MUTANT("fsck-without-hold")) {
+      pool_.mutable_pool()->set_hold_reason(
+          absl::StrCat("records were lost, as a repair found on ",
+                       absl::FormatTime("%Y-%m-%d", options_.now, absl::UTCTimeZone())));
     }
     pool_.mutable_pool()->set_schema_version(PoolMeta{}.schema_version);
     pool_.mutable_pool()->set_next_id(greatest_id_ + kIdMargin);

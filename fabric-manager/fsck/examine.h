@@ -5,9 +5,10 @@
 // the one with the lower key stays as it is, QUARANTINED; the other becomes a QUARANTINED Region
 // without Attachments on those of its bytes that nobody else holds. A record that cannot be read is
 // taken out, kept word for word (Removed); where its bytes are not known, everything that is free
-// is held by QUARANTINED Regions named fsck-hold-N. An operator releases them, by force, once the
-// hosts are known to have let go. Bytes that were lost (ExtentRecord.bad_reason) stay marked,
-// whoever holds them after the repair.
+// is held by QUARANTINED Regions named fsck-hold-N, and the pool's record says that devices which
+// no record knows are to be held, too. Where records may be of an earlier moment, every Region is
+// QUARANTINED. An operator releases them, by force, once the hosts are known to have let go. Bytes
+// that were lost (ExtentRecord.bad_reason) stay marked, whoever holds them after the repair.
 //
 // Pure: values in, values out.
 #ifndef CXLPOOL_FABRIC_MANAGER_FSCK_EXAMINE_H_
@@ -39,6 +40,9 @@ struct Removed {
 struct ExamineOptions {
   // Records were lost that were not found: what they held is not known.
   bool records_lost = false;
+  // The records may be of an earlier moment than the last that was acknowledged: every Region of
+  // them may have changed since, or be gone.
+  bool maybe_stale = false;
   absl::Time now;
   std::function<std::string()> make_tag;  // 16 bytes, a UUID never used before.
 };

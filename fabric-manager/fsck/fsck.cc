@@ -7,11 +7,15 @@
 #include "cxlpool/store/v1/record.pb.h"
 #include "fabric-manager/adapters/store_sqlite/salvage.h"
 #include "fabric-manager/service/record_codec.h"
+#include "proto/support/mutant.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::fm {
 namespace {
+
+// Where records are lost, what they knew of may have had greater revisions and epochs.
+constexpr uint64_t kLostRevisions = 1'000'000;
 
 // A later release may have written what this one would take for damage.
 absl::Status CheckRecordVersion(const std::string& path, const std::vector<Row>& rows) {
@@ -51,10 +55,12 @@ absl::Status Repair(DamagedDatabase& database, const Salvage& salvage, const Exa
   for (const Removed& removed : found.removed) {
     aside.push_back({removed.key, removed.value, 0, removed.reason, time});
   }
-  // A revision and an epoch that nobody has seen: watchers list again, and old plans are refused.
-  StoreMeta meta = salvage.meta;
-  meta.revision = std::max(meta.revision, found.greatest_revision) + 1;
-  ++meta.epoch;
+  // A revision and an epoch that nobody has seen: watchers list again, etags of before fit nothing,
+  // and old plans are refused.
+  const uint64_t seen = CXLPOOL_MUTANT("fsck-revision-again") ? 0 : found.greatest_revision;
+  const uint64_t margin = salvage.records_lost ? kLostRevisions : 1;
+  const StoreMeta meta{.epoch = salvage.newest.epoch + margin,
+                       .revision = std::max(salvage.newest.revision, seen) + margin};
   return database.Replace(meta, found.rows, aside);
 }
 
@@ -79,8 +85,10 @@ absl::StatusOr<FsckReport> RunFsck(const std::string& path, bool repair, absl::T
     report.findings.push_back({record.key, record.reason, "it is set aside"});
   }
   const bool lost = salvage->records_lost || !salvage->unsound.empty();
-  const Examination found =
-      Examine(salvage->rows, {.records_lost = lost, .now = now, .make_tag = RandomUuid});
+  const Examination found = Examine(salvage->rows, {.records_lost = lost,
+                                                    .maybe_stale = salvage->maybe_stale,
+                                                    .now = now,
+                                                    .make_tag = RandomUuid});
   report.findings.insert(report.findings.end(), found.findings.begin(), found.findings.end());
   if (!repair || report.findings.empty()) return report;
   if (absl::Status status = Repair(**database, *salvage, found, now); !status.ok()) return status;

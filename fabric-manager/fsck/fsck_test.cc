@@ -135,7 +135,7 @@ TEST_F(FsckTest, FirstReleasesDatabaseIsSoundBeforeAndAfterItIsMovedOver) {
   Migrate();
   report = Run(/*repair=*/true);
   ASSERT_TRUE(report.ok()) << report.status();
-  EXPECT_EQ(report->schema, 2);
+  EXPECT_EQ(report->schema, 3);
   EXPECT_TRUE(report->findings.empty());
   EXPECT_EQ(report->copy, "") << "nothing to repair";
   const auto records = OpenAsManager();
@@ -205,6 +205,106 @@ TEST_F(FsckTest, LostRecordsAreFoundByTheirSum) {
   EXPECT_TRUE(records.contains(1));
 }
 
+// The way to the records is broken, and nothing else: no byte may look free for that.
+TEST_F(FsckTest, ABrokenSchemaLosesNothing) {
+  Migrate();
+  const auto before = OpenAsManager();
+  std::string bytes = Bytes(path_);
+  for (const char* table : {"CREATE TABLE packs", "CREATE TABLE meta"}) {
+    const size_t at = bytes.find(table);
+    ASSERT_NE(at, std::string::npos);
+    bytes[at + 3] = '#';
+  }
+  std::ofstream(path_, std::ios::binary) << bytes;
+  EXPECT_EQ(ReasonOf(Client()->Open().status()), "STORE_CORRUPT");
+  const auto records = ExpectRepairs();
+  ASSERT_EQ(records.size(), before.size());
+  for (const auto& [key, record] : before) {
+    EXPECT_EQ(records.at(key).SerializeAsString(), record.SerializeAsString()) << key;
+  }
+}
+
+// Nothing can be read: what comes of it may give nothing away, though there is no device to hold.
+TEST_F(FsckTest, WhereEveryRecordIsLostEveryDeviceIsHeld) {
+  Migrate();
+  std::string bytes = Bytes(path_);
+  for (size_t page = 1; page * 4096 < bytes.size(); ++page) {
+    bytes.replace(page * 4096, 4096, std::string(4096, '\x7f'));
+  }
+  std::ofstream(path_, std::ios::binary) << bytes;
+  const auto records = ExpectRepairs();
+  ASSERT_EQ(records.size(), 1u);
+  EXPECT_NE(records.at(1).pool().hold_reason(), "");
+  EXPECT_GT(records.at(1).pool().next_id(), 1'000'000u);
+}
+
+TEST_F(FsckTest, ADeviceWhoseRecordIsLostIsHeldWhenItComesBack) {
+  Migrate();
+  std::string bytes = Bytes(path_);
+  const size_t at = bytes.find("cmm-1");  // Of the device's record, which is the first to name it.
+  ASSERT_NE(at, std::string::npos);
+  bytes[at] = 'C';
+  std::ofstream(path_, std::ios::binary) << bytes;
+  const auto records = ExpectRepairs();
+  EXPECT_NE(records.at(1).pool().hold_reason(), "");
+}
+
+// Etags, watches and plans go by these numbers.
+TEST_F(FsckTest, RevisionsAndEpochsAreNotGivenOutAgain) {
+  Migrate();
+  const auto before = Client()->Open();
+  ASSERT_TRUE(before.ok());
+  Sql("DELETE FROM meta");
+  ExpectRepairs();
+  auto after = Client()->Open();
+  ASSERT_TRUE(after.ok());
+  EXPECT_GT(after->revision, before->revision);
+  EXPECT_GT(after->epoch, before->epoch + 1);
+  // Also where the records alone know of them.
+  for (const char* suffix : {"", "-wal", "-head"}) fs::remove(path_ + ".before-fsck" + suffix);
+  Edit(22, [](auto& record) { record.mutable_region()->set_revision(90'000'000); });
+  Sql("DELETE FROM meta");
+  fs::remove(path_ + "-head");
+  ExpectRepairs();
+  after = Client()->Open();
+  ASSERT_TRUE(after.ok());
+  EXPECT_GT(after->revision, 90'000'000u);
+}
+
+// The log is gone, and with it changes: what the database knows may no longer be so.
+TEST_F(FsckTest, WhereChangesAreMissingEveryRegionIsHeldForAnOperator) {
+  Migrate();
+  const std::string killed = directory_ + "/killed";
+  {
+    auto client = Client();
+    ASSERT_TRUE(client->Open().ok());
+    ASSERT_TRUE(client->CommitNext({}, {22}).ok());  // "kv" goes.
+    fs::create_directory(killed);
+    fs::copy(path_, killed + "/pool.db");
+    fs::copy(path_ + "-head", killed + "/pool.db-head");
+  }
+  fs::permissions(killed, fs::perms::owner_all);
+  path_ = killed + "/pool.db";
+  EXPECT_EQ(ReasonOf(Client()->Open().status()), "STORE_INCOMPLETE");
+  fs::remove(path_ + "-wal");  // Of no bytes; looking made it.
+  const auto found = Run();
+  ASSERT_TRUE(found.ok()) << found.status();
+  ASSERT_FALSE(found->findings.empty());
+  EXPECT_TRUE(absl::StrContains(found->findings[0].what, "STORE_INCOMPLETE"))
+      << found->findings[0].what;
+  const auto records = ExpectRepairs();
+  int regions = 0;
+  for (const auto& [key, record] : records) {
+    if (!record.has_region()) continue;
+    ++regions;
+    EXPECT_EQ(record.region().state(), 6u) << record.region().id();
+  }
+  EXPECT_GT(regions, 6);
+  EXPECT_EQ(records.at(22).region().id(), "kv")
+      << "it came back, and cannot be released by its user";
+  EXPECT_NE(records.at(1).pool().hold_reason(), "");
+}
+
 TEST_F(FsckTest, LostOrForgedMetaRowIsMadeAgain) {
   for (const char* damage : {"DELETE FROM meta", "UPDATE meta SET revision = 9e18"}) {
     TearDown();
@@ -271,7 +371,7 @@ TEST_F(FsckTest, LaterReleasesRecordsAreLeftAlone) {
 TEST_F(FsckTest, WhatWasSetAsideStaysThroughLaterRepairs) {
   Edit(44, [](auto& record) { record.mutable_region()->mutable_extents(1)->set_dpa_bytes(0); });
   ExpectRepairs();
-  fs::remove(path_ + ".before-fsck");
+  for (const char* suffix : {"", "-wal", "-head"}) fs::remove(path_ + ".before-fsck" + suffix);
   Edit(40, [](auto& record) { record.mutable_region()->set_state(77); });
   ExpectRepairs();
   EXPECT_EQ(Run()->set_aside_before, 2u);

@@ -43,6 +43,30 @@ absl::StatusOr<Change> Put(const PoolState& state, const std::string& id, Device
 
 }  // namespace
 
+Change PlanSeenDevice(const PoolState& state, Device seen, PlanContext& context) {
+  if (state.FindDevice(seen.id) != nullptr) return {};
+  seen.key = context.next_id();
+  Change change{seen};
+  if (context.hold_reason.empty()) return change;
+  // Its record may be one of those that were lost, and so may be what its bytes are of.
+  auto hold = std::make_shared<Region>();
+  hold->key = context.next_id();
+  hold->generation = hold->key;
+  hold->id = absl::StrCat("fsck-hold-", hold->key);
+  hold->tag = context.make_tag();
+  hold->tenant = kDefaultTenant;
+  hold->create_time = context.now;
+  hold->revision = context.revision;
+  hold->state = RegionState::kQuarantined;
+  hold->state_reason = absl::StrCat(
+      "FSCK: ", context.hold_reason, "; if device \"", seen.id,
+      "\" is new to the pool, or nothing on it is needed any more, release this with force");
+  hold->extents = {{seen.id, 0, seen.capacity_bytes}};
+  hold->requested_bytes = seen.capacity_bytes;
+  change.push_back(RegionPtr(hold));
+  return change;
+}
+
 absl::StatusOr<Change> PlanAddDevice(const PoolState& state, const std::string& device) {
   return Put(state, device, DeviceService::kInService);
 }

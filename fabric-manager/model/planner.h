@@ -24,6 +24,7 @@ struct PlanContext {
   uint64_t revision = 0;  // Of the change.
   bool hardware_coherent = false;
   Policy default_policy = Policy::kPack;  // The pool's.
+  std::string hold_reason = {};  // Not empty: records were lost; devices that come in are held.
 };
 
 struct AllocateSpec {
@@ -142,6 +143,9 @@ absl::StatusOr<Change> PlanRetire(const PoolState& state, const std::string& hos
                                   PlanContext& context);
 
 // Devices: errors as in inventory_service.proto. The Change is empty if nothing differs.
+// What the fabric shows and no record knows comes in free; where records were lost, held whole by a
+// QUARANTINED Region `fsck-hold-N`. `seen.key` is ignored. The Change is empty if it is known.
+Change PlanSeenDevice(const PoolState& state, Device seen, PlanContext& context);
 absl::StatusOr<Change> PlanAddDevice(const PoolState& state, const std::string& device);
 absl::StatusOr<Change> PlanDrainDevice(const PoolState& state, const std::string& device);
 absl::StatusOr<Change> PlanRemoveDevice(const PoolState& state, const std::string& device);

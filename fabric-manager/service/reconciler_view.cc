@@ -151,15 +151,15 @@ void Reconciler::AddDevices(const FabricView& view) {
       writer_->Submit(
           Audit{{}, "manager", "add-device", ""},
           [seen](const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {
-            if (state.FindDevice(seen.id) != nullptr) return Proposal{};
-            return Proposal::Of(Device{.key = context.next_id(),
-                                       .id = seen.id,
-                                       .serial = seen.serial,
-                                       .capacity_bytes = seen.capacity_bytes,
-                                       .granule_bytes = seen.granule_bytes,
-                                       .reachable = true,
-                                       .service_reason = {}},
-                                nullptr);
+            return Proposal{PlanSeenDevice(state,
+                                           Device{.id = seen.id,
+                                                  .serial = seen.serial,
+                                                  .capacity_bytes = seen.capacity_bytes,
+                                                  .granule_bytes = seen.granule_bytes,
+                                                  .reachable = true,
+                                                  .service_reason = {}},
+                                           context),
+                            nullptr};
           },
           [this, id = seen.id](const absl::StatusOr<Committed>& done) {
             if (done.ok()) writer_->SetReachable(id, true);

@@ -158,7 +158,8 @@ using Decoded = std::variant<Item, PoolMeta>;
 Problem DecodeBody(Key key, const pb::Record& record, Decoded& out) {
   switch (record.body_case()) {
     case pb::Record::kPool: {
-      const PoolMeta meta{record.pool().schema_version(), record.pool().next_id()};
+      const PoolMeta meta{record.pool().schema_version(), record.pool().next_id(),
+                          record.pool().hold_reason()};
       if (key != kPoolKey) return "it is the pool's record under another key";
       if (meta.schema_version != kSchemaVersion) {
         return absl::StrCat("schema version ", meta.schema_version, " is not ", kSchemaVersion);

@@ -110,6 +110,7 @@ TEST(RecordCodecTest, ThePoolsOwnRecord) {
   ASSERT_TRUE(decoded.ok()) << decoded.status();
   EXPECT_EQ(std::get<PoolMeta>(*decoded).next_id, 4242u);
   EXPECT_EQ(ReasonOf(DecodeRecord(kPoolKey + 1, value).status()), "BAD_RECORD");
+  EXPECT_EQ(std::get<PoolMeta>(*decoded).hold_reason, "records were lost");
   EXPECT_EQ(ReasonOf(DecodeRecord(kPoolKey, EncodePool({2, 4242}, kAudit)).status()), "BAD_RECORD");
 }
 

@@ -188,6 +188,7 @@ std::string EncodePool(const PoolMeta& meta, const Audit& audit) {
   pb::Record record;
   record.mutable_pool()->set_schema_version(meta.schema_version);
   record.mutable_pool()->set_next_id(meta.next_id);
+  record.mutable_pool()->set_hold_reason(Text(meta.hold_reason));
   return Serialize(record, audit);
 }
 

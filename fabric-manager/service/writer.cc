@@ -93,6 +93,7 @@ absl::Status Writer::Load(StoreImage image) {
                      "; run `cxlpool fsck DB`, or restore a backup"));
   }
   next_id_ = meta_.next_id;
+  context_.hold_reason = meta_.hold_reason;
   watch_->Reset(revision_);
   PublishLoaded(records);
   return absl::OkStatus();

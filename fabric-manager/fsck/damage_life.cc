@@ -1,0 +1,201 @@
+// LiveForDamage: a small pool at work.
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "fabric-manager/adapters/store_sqlite/database.h"
+#include "fabric-manager/adapters/store_sqlite/power_story.h"
+#include "fabric-manager/adapters/store_sqlite/seeded.h"
+#include "fabric-manager/adapters/store_sqlite/watched_vfs.h"
+#include "fabric-manager/fsck/damage_trial.h"
+#include "fabric-manager/service/record_codec.h"
+
+namespace cxlpool::fm {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kGranule = 256 << 20;
+constexpr uint64_t kMaxSizeBytes = 64 << 20;
+constexpr uint64_t kMostCommits = 60;
+constexpr uint64_t kMostHosts = 1500;  // Many records make a tree of many pages.
+
+DiskImage FilesIn(const std::string& directory) {
+  DiskImage image;
+  for (const auto& entry : fs::directory_iterator(directory)) {
+    std::ifstream in(entry.path(), std::ios::binary);
+    image.names[entry.path().filename().string()] = image.files.size();
+    image.files.emplace_back(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
+  }
+  return image;
+}
+
+class Pool {
+ public:
+  Pool(const std::string& directory, uint64_t seed) : directory_(directory), random_(seed) {}
+
+  absl::StatusOr<DamageLife> Live() {
+    absl::Status status = Open();
+    if (status.ok()) status = Commit(FirstRecords());
+    const uint64_t commits = 1 + random_.Below(kMostCommits);
+    for (uint64_t i = 0; status.ok() && i < commits; ++i) {
+      status = Commit(SomeChanges());
+      if (status.ok() && random_.Below(12) == 0) status = database_->Checkpoint();
+      if (status.ok() && random_.Below(12) == 0) status = database_->Settle();
+      if (random_.Below(6) == 0 || i + 1 == commits) Take(true);
+      if (status.ok() && random_.Below(25) == 0) {
+        database_.reset();
+        Take(false);
+        status = Open();
+      }
+    }
+    if (!status.ok()) return status;
+    database_.reset();
+    Take(false);
+    return std::move(life_);
+  }
+
+ private:
+  absl::Status Open() {
+    auto database =
+        Database::Open(absl::StrCat(directory_, "/", kDatabaseName), kMaxSizeBytes, kWatchedVfs);
+    if (!database.ok()) return database.status();
+    database_ = *std::move(database);
+    const absl::StatusOr<StoreImage> image = database_->TakeOver();
+    if (!image.ok()) return image.status();
+    now_.epoch = image->epoch;
+    return absl::OkStatus();
+  }
+
+  void Take(bool killed) {
+    DamageMoment moment = now_;
+    moment.files = FilesIn(directory_);
+    moment.killed = killed;
+    for (const auto& [key, region] : regions_) moment.regions.push_back(region);
+    life_.moments.push_back(std::move(moment));
+  }
+
+  absl::Status Commit(StoreBatch batch) {
+    batch.epoch = now_.epoch;
+    batch.base_revision = now_.revision;
+    batch.revision = now_.revision + 1;
+    // Ids are reserved in blocks; here in each change, so that the record is often written.
+    PoolMeta pool;
+    pool.next_id = now_.next_id;
+    batch.puts.push_back({kPoolKey, EncodePool(pool, {})});
+    if (absl::Status status = database_->Commit({&batch}); !status.ok()) return status;
+    now_.revision = batch.revision;
+    for (const Row& row : batch.puts) now_.rows[row.key] = row.value;
+    for (const uint64_t key : batch.erases) now_.rows.erase(key);
+    return absl::OkStatus();
+  }
+
+  uint64_t NewId() { return now_.next_id++; }
+
+  StoreBatch FirstRecords() {
+    StoreBatch batch;
+    now_.next_id = 16;
+    for (const uint64_t granules : {64, 32}) {
+      Device device;
+      device.key = NewId();
+      device.id = absl::StrCat("cmm-", life_.devices.size());
+      device.capacity_bytes = granules * kGranule;
+      device.granule_bytes = kGranule;
+      life_.devices.push_back(device);
+      batch.puts.push_back({device.key, EncodeItem(device, {})});
+      for (uint64_t i = 0; i < granules; ++i) free_.insert({device.id, i * kGranule});
+    }
+    const uint64_t hosts = random_.Below(3) == 0 ? random_.Below(kMostHosts) : 2;
+    for (uint64_t i = 0; i < hosts; ++i) {
+      Host host;
+      host.key = NewId();
+      host.id = absl::StrCat("host-", i);
+      host.identity = absl::StrCat("cxlpool://host/host-", i);
+      host.retired = i > 1;
+      batch.puts.push_back({host.key, EncodeItem(host, {})});
+    }
+    return batch;
+  }
+
+  StoreBatch SomeChanges() {
+    StoreBatch batch;
+    for (uint64_t n = 1 + random_.Below(3); n > 0; --n) {
+      const uint64_t dice = random_.Below(10);
+      if (regions_.empty() || (dice < 6 && free_.size() > 4)) {
+        Allocate(batch);
+      } else if (dice < 8) {
+        Release(batch);
+      } else {
+        Change(batch);
+      }
+    }
+    return batch;
+  }
+
+  void Allocate(StoreBatch& batch) {
+    auto region = std::make_shared<Region>();
+    region->key = NewId();
+    region->generation = NewId();
+    region->id = absl::StrCat("r-", region->key);
+    std::string tag(16, '\0');
+    for (char& c : tag) c = static_cast<char>(random_.Next());
+    region->tag = Uuid(tag);
+    region->tenant = kDefaultTenant;
+    region->state = RegionState::kAllocated;
+    for (uint64_t extents = 1 + random_.Below(3); extents > 0 && !free_.empty(); --extents) {
+      auto at = free_.begin();
+      std::advance(at, random_.Below(free_.size()));
+      region->extents.push_back({at->first, at->second, kGranule});
+      free_.erase(at);
+    }
+    if (region->extents.empty()) return;
+    region->requested_bytes = region->extents.size() * kGranule;
+    Put(region, batch);
+  }
+
+  void Release(StoreBatch& batch) {
+    auto at = regions_.begin();
+    std::advance(at, random_.Below(regions_.size()));
+    for (const Extent& extent : at->second->extents) {
+      free_.insert({extent.device.str(), extent.dpa_bytes});
+    }
+    // One that was put in this very change is erased after all puts.
+    batch.erases.push_back(at->first);
+    regions_.erase(at);
+  }
+
+  void Change(StoreBatch& batch) {
+    auto at = regions_.begin();
+    std::advance(at, random_.Below(regions_.size()));
+    auto edited = std::make_shared<Region>(*at->second);
+    edited->state_reason = std::string(random_.Below(600), 'x');
+    Put(edited, batch);
+  }
+
+  void Put(const std::shared_ptr<Region>& region, StoreBatch& batch) {
+    region->revision = now_.revision + 1;
+    regions_[region->key] = region;
+    batch.puts.push_back({region->key, EncodeItem(RegionPtr(region), {})});
+  }
+
+  const std::string directory_;
+  Seeded random_;
+  DamageLife life_;
+  DamageMoment now_;
+  std::unique_ptr<Database> database_;
+  std::map<uint64_t, RegionPtr> regions_;
+  std::set<std::pair<std::string, uint64_t>> free_;
+};
+
+}  // namespace
+
+absl::StatusOr<DamageLife> LiveForDamage(const std::string& directory, uint64_t seed) {
+  SeedSqlite(seed);
+  return Pool(directory, seed).Live();
+}
+
+}  // namespace cxlpool::fm
