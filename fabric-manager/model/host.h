@@ -76,6 +76,7 @@ struct OccupiedSlot {
   uint64_t generation = 0;  // Of the Attachment: order of creation on a bridge.
   AttachmentState state = AttachmentState::kWanted;
   bool detaching = false;
+  bool held = false;  // Of a stray: it may hold a decoder, and is on no way.
   uint32_t slot = 0;
   std::string host_bridge;
   uint64_t serial = 0;
@@ -89,11 +90,13 @@ struct OccupiedSlot {
 
   // Holds a decoder now.
   bool live() const {
-    return state == AttachmentState::kOnline || state == AttachmentState::kReleaseBlocked;
+    return state == AttachmentState::kOnline || state == AttachmentState::kReleaseBlocked ||
+           (held && !detaching);
   }
   // Will hold one.
   bool pending() const {
-    return !detaching && (state == AttachmentState::kWanted || state == AttachmentState::kBound);
+    return !detaching && !held &&
+           (state == AttachmentState::kWanted || state == AttachmentState::kBound);
   }
   // On its way down, and holds a decoder or (turned round half-way) may hold one.
   bool leaving() const { return detaching && (live() || state == AttachmentState::kBound); }

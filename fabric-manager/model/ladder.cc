@@ -300,6 +300,9 @@ Move NextMove(const Attachment& attachment, const std::vector<SegmentKnown>& kno
   }
   const Known& all = known;
   using enum AttachmentState;
+  // A stray waits for an operator's decision, and stays as it is until then.
+  const bool waits = attachment.held && !attachment.detaching && attachment.state != kUnbound;
+  if (waits && !CXLPOOL_MUTANT("stray-comes-online")) return Do(MoveKind::kNone);
   switch (attachment.state) {
     case kUnbound:
       return Do(MoveKind::kDrop);

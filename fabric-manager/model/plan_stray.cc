@@ -5,7 +5,9 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "fabric-manager/model/planner.h"
+#include "proto/support/mutant.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -60,16 +62,18 @@ bool WholeAndFree(const PoolState& state, const std::vector<StrayLd>& lds) {
 }  // namespace
 
 Change PlanStray(const PoolState& state, const std::vector<StrayLd>& lds, PlanContext& context) {
+  const std::string& host = lds.front().host;
   if (WholeAndFree(state, lds)) {
     auto region = NewRegion(lds.front(), context);
     region->tag = lds.front().tag;
-    region->state = RegionState::kReleasing;
-    region->state_reason = "STRAY: bound in the fabric, but in no record";
+    region->state = RegionState::kQuarantined;
     Attachment attachment;
-    attachment.host = lds.front().host;
+    attachment.host = host;
     attachment.state = AttachmentState::kBound;
-    attachment.detaching = true;
+    attachment.held = true;
     attachment.generation = lds.front().generation;
+    attachment.reason = "STRAY: found bound, and held until you decide";
+    std::vector<uint32_t> slots;
     for (const StrayLd& ld : lds) {
       Segment segment;
       segment.extent_index = static_cast<uint32_t>(region->extents.size());
@@ -79,8 +83,19 @@ Change PlanStray(const PoolState& state, const std::vector<StrayLd>& lds, PlanCo
       attachment.segments.push_back(segment);
       region->extents.push_back(ld.extent);
       region->requested_bytes += ld.extent.length_bytes;
+      slots.push_back(ld.slot);
     }
     region->attachments = {attachment};
+    region->state_reason = absl::StrCat(
+        "STRAY: host \"", host, "\" has it bound at slot ", absl::StrJoin(slots, ", "),
+        " and no record knew it: save what is needed, then `cxlpool region detach ", region->id,
+        " --host ", host, "` (or `cxlpool host fence ", host,
+        " --reason WHY`), then `cxlpool region release ", region->id, " --force --reason WHY`");
+    // What a tired person would do: nobody knows it, so it goes.
+    if (CXLPOOL_MUTANT("stray-goes-down")) {
+      region->state = RegionState::kReleasing;
+      region->attachments[0].detaching = true;
+    }
     return {RegionPtr(region)};
   }
   Change change;
@@ -89,9 +104,10 @@ Change PlanStray(const PoolState& state, const std::vector<StrayLd>& lds, PlanCo
       auto region = NewRegion(ld, context);
       region->tag = context.make_tag();
       region->state = RegionState::kQuarantined;
-      region->state_reason =
-          absl::StrCat("STRAY: host \"", ld.host, "\" has it bound at slot ", ld.slot,
-                       ", which no record intends; fence that host, then release this with force");
+      region->state_reason = absl::StrCat(
+          "STRAY: host \"", ld.host, "\" has it bound at slot ", ld.slot,
+          ", which no record intends: `cxlpool host fence ", ld.host,
+          " --reason WHY`, then `cxlpool region release ", region->id, " --force --reason WHY`");
       region->extents = {part};
       region->requested_bytes = part.length_bytes;
       change.push_back(RegionPtr(region));

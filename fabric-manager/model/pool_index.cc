@@ -34,6 +34,7 @@ OccupiedSlot SlotOf(const Region& region, const Attachment& attachment, size_t i
   slot.generation = attachment.generation;
   slot.state = tail && !attachment.detaching ? attachment.tail->state : attachment.state;
   slot.detaching = attachment.detaching || (tail && attachment.tail->detaching);
+  slot.held = attachment.held;
   slot.slot = segment.slot;
   slot.host_bridge = segment.host_bridge;
   slot.serial = segment.serial;

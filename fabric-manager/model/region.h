@@ -141,6 +141,9 @@ struct Attachment {
   // An operator says that the host let go, and was audited: what the fabric cannot be asked about
   // is taken for unbound.
   bool sworn = false;
+  // It was found bound and no record had it: nothing is done with it until somebody sends it down,
+  // by a detach or a fence.
+  bool held = false;
 
   // Sends the whole of it down; a tail that was on a way of its own goes with it.
   void TurnDown(const std::string& why);

@@ -170,10 +170,12 @@ class Reconciler {
 
   std::map<uint64_t, Track> tracks_;  // By Attachment generation.
   std::map<Key, RegionTrack> regions_;
-  std::set<Key> active_;                            // Not settled: stepped by every tick.
-  std::vector<Key> stepped_;                        // Of them, in StepActive alone.
-  std::set<std::string> fencing_;                   // Hosts where nothing may be bound now.
-  std::set<std::pair<uint64_t, uint32_t>> strays_;  // Generation and index of LDs taken in hand.
+  std::set<Key> active_;           // Not settled: stepped by every tick.
+  std::vector<Key> stepped_;       // Of them, in StepActive alone.
+  std::set<std::string> fencing_;  // Hosts where nothing may be bound now.
+  // LDs of no record that were taken in hand: whose they say that they are, and their number.
+  using StrayOf = std::tuple<uint64_t, std::string, std::string>;  // Generation, host, tag.
+  std::set<std::pair<StrayOf, uint32_t>> strays_;
   std::vector<BoundLd> nameless_;  // LDs of the last view that no record named then.
   bool viewed_ = false;            // The fabric was read in this life.
   bool step_posted_ = false;

@@ -54,6 +54,8 @@ void Reconciler::OfferAsRecorded(const Region& region, const Attachment& attachm
   if (attachment.tail.has_value()) {
     wants.tail = RecordedWant(attachment.tail->state, attachment.tail->detaching);
   }
+  // Of a stray the agent hears nothing: what no Offer names, it leaves alone.
+  if (attachment.held && !attachment.detaching) wants = {};
   track.wants = wants;
   if (CXLPOOL_MUTANT("restart-offers-nothing") || wants == OfferedWants{}) return;
   SendOffer(region, attachment, track);

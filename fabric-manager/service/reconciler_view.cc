@@ -100,7 +100,7 @@ void Reconciler::TakeView(const FabricView& view, uint64_t epoch) {
       Touch(track.region);
     }
   }
-  std::map<uint64_t, std::vector<BoundLd>> strays;
+  std::map<StrayOf, std::vector<BoundLd>> strays;
   nameless_.clear();
   for (const BoundLd& ld : view.bound) {
     // A call that is under way may have made it, or be about to unmake it.
@@ -109,11 +109,11 @@ void Reconciler::TakeView(const FabricView& view, uint64_t epoch) {
                        (track->second.driver_calls > 0 || track->second.driver_epoch > epoch);
     if (CXLPOOL_MUTANT("ignore-strays") || stale || IsNamed(ld)) continue;
     nameless_.push_back(ld);
-    if (!strays_.contains({ld.key.generation, ld.key.extent_index})) {
-      strays[ld.key.generation].push_back(ld);
-    }
+    // After two restores, LDs of two hosts may bear one generation.
+    const StrayOf of{ld.key.generation, ld.key.host, ld.key.tag};
+    if (!strays_.contains({of, ld.key.extent_index})) strays[of].push_back(ld);
   }
-  for (auto& [generation, lds] : strays) AdoptStrays(std::move(lds));
+  for (auto& [of, lds] : strays) AdoptStrays(std::move(lds));
   StepActive();
 }
 
@@ -188,10 +188,34 @@ void Reconciler::AddDevices(const FabricView& view) {
   writer_->SetReachable(lost, false);
 }
 
-// LDs of one Attachment that no record intends: PlanStray takes their bytes out of use.
+void Reconciler::FailDevice(Audit audit, const std::string& device, Done done) {
+  auto changed = std::make_shared<bool>(false);
+  writer_->Submit(
+      audit,
+      [device, changed, reason = audit.reason](const PoolState& state,
+                                               PlanContext& context) -> absl::StatusOr<Proposal> {
+        absl::StatusOr<Change> change = PlanFailDevice(state, device, reason, context);
+        if (!change.ok()) return change.status();
+        *changed = !change->empty();
+        return Proposal{*std::move(change), nullptr};
+      },
+      [this, audit, device, changed,
+       done = std::move(done)](const absl::StatusOr<Committed>& committed) mutable {
+        if (!committed.ok() || !*changed) {
+          std::move(done)(committed.status());
+          return;
+        }
+        FailDevice(std::move(audit), device, std::move(done));
+      });
+}
+
+// LDs of one Attachment that no record intends: PlanStray holds their bytes, and what uses them,
+// for an operator's decision.
 void Reconciler::AdoptStrays(std::vector<BoundLd> lds) {
-  const uint64_t generation = lds.front().key.generation;
-  for (const BoundLd& ld : lds) strays_.insert({generation, ld.key.extent_index});
+  const LdKey& key = lds.front().key;
+  const StrayOf of{key.generation, key.host, key.tag};
+  const uint64_t generation = key.generation;
+  for (const BoundLd& ld : lds) strays_.insert({of, ld.key.extent_index});
   std::sort(lds.begin(), lds.end(), [](const BoundLd& a, const BoundLd& b) {
     return a.key.extent_index < b.key.extent_index;
   });
@@ -199,7 +223,7 @@ void Reconciler::AdoptStrays(std::vector<BoundLd> lds) {
   for (const BoundLd& ld : lds) {
     LogError("reconciler", "host ", ld.key.host, " slot ", ld.slot, " is bound to ",
              ld.slice.device, " at ", ld.slice.dpa_bytes,
-             " by no record of this pool: taking it down");
+             " by no record of this pool: held for your decision, see `cxlpool region list`");
     const auto tag = ParseUuid(ld.key.tag);
     found.push_back({ld.key.host,
                      tag.ok() ? Uuid(*tag) : Uuid(),
@@ -217,9 +241,10 @@ void Reconciler::AdoptStrays(std::vector<BoundLd> lds) {
       [this, generation, host = found.front().host](const absl::StatusOr<Committed>& done) {
         if (!done.ok()) {
           // The next discovery tries again.
-          std::erase_if(strays_, [&](const auto& ld) { return ld.first == generation; });
-          LogError("reconciler", "cannot take down stray LD ", generation, " of ", host, ": ",
-                   done.status().message(), "; `cxlpool host fence ", host, " --reason WHY` does");
+          std::erase_if(strays_, [&](const auto& ld) { return ld.first == of; });
+          LogError("reconciler", "cannot hold stray LD ", generation, " of ", host, ": ",
+                   done.status().message(), "; `cxlpool host fence ", host,
+                   " --reason WHY` takes it from the host");
         }
       });
 }

@@ -77,6 +77,7 @@ Problem DecodeAttachment(const pb::AttachmentRecord& in, size_t extents, Attachm
   }
   out.reason = in.reason();
   out.sworn = in.sworn();
+  out.held = in.held();
   if (!in.has_tail()) return std::nullopt;
   Tail& tail = out.tail.emplace();
   tail.first_segment = in.tail().first_segment();

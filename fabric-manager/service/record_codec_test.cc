@@ -71,6 +71,7 @@ std::shared_ptr<Region> FullRegion() {
                 .detaching = true,
                 .reason = "shrunk"};
   a.sworn = true;
+  a.held = true;
   region->attachments = {a};
   return region;
 }

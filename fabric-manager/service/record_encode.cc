@@ -77,6 +77,7 @@ void Encode(const Attachment& in, pb::AttachmentRecord& out) {
     tail.set_reason(Text(in.tail->reason));
   }
   out.set_sworn(in.sworn);
+  out.set_held(in.held);
 }
 
 void Encode(const Region& in, pb::RegionRecord& out) {
