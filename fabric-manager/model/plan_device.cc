@@ -105,17 +105,20 @@ absl::StatusOr<Change> PlanFailDevice(const PoolState& state, const std::string&
   }
   auto device = Get(state, id);
   if (!device.ok()) return device.status();
-  if (device->service == DeviceService::kFailed) return Change{};
-  device->service = DeviceService::kFailed;
-  device->service_reason = CutText(reason, kMaxReason);
-  Change change{*device};
+  Change change;
+  // The device first: from then on nothing is placed there, and what is left to do is known.
+  if (device->service != DeviceService::kFailed) {
+    device->service = DeviceService::kFailed;
+    device->service_reason = CutText(reason, kMaxReason);
+    change.push_back(*device);
+  }
+  size_t regions = 0;
   for (const RegionPtr& region : state.RegionsOn(id)) {
     // What goes down already goes on: its bytes there need no scrub, for nobody gets them.
     const bool stays = region->state == RegionState::kAllocated ||
                        (region->state == RegionState::kReserved && !region->compensating);
-    if (!stays) {
-      continue;
-    }
+    if (!stays) continue;
+    if (++regions > kFailedRegionsAChange) break;
     auto edited = std::make_shared<Region>(*region);
     edited->revision = context.revision;
     edited->state = RegionState::kQuarantined;

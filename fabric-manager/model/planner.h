@@ -149,6 +149,10 @@ Change PlanSeenDevice(const PoolState& state, Device seen, PlanContext& context)
 absl::StatusOr<Change> PlanAddDevice(const PoolState& state, const std::string& device);
 absl::StatusOr<Change> PlanDrainDevice(const PoolState& state, const std::string& device);
 absl::StatusOr<Change> PlanRemoveDevice(const PoolState& state, const std::string& device);
+// At most kFailedRegionsAChange Regions are QUARANTINED at a time: call it again until the Change
+// is empty. A device can be full of Regions, and one change of them all would be more than a store
+// takes.
+inline constexpr size_t kFailedRegionsAChange = 1024;
 absl::StatusOr<Change> PlanFailDevice(const PoolState& state, const std::string& device,
                                       const std::string& reason, PlanContext& context);
 

@@ -224,12 +224,7 @@ void PoolService::RemoveDevice(const std::string& principal, const std::string& 
 
 void PoolService::FailDevice(const std::string& principal, const std::string& device,
                              const std::string& reason, Done done) {
-  SubmitChange(
-      Audit{{}, principal, "FailDevice", reason},
-      [device, reason](const PoolState& state, PlanContext& context) {
-        return PlanFailDevice(state, device, reason, context);
-      },
-      std::move(done));
+  reconciler_->FailDevice(Audit{{}, principal, "FailDevice", reason}, device, std::move(done));
 }
 
 void PoolService::SetTenant(const std::string& principal, const Tenant& tenant, Done done) {

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "proto/support/log.h"
 #include "proto/support/mutant.h"
 #include "proto/support/names.h"
 
@@ -45,6 +46,13 @@ void Reconciler::Start(Done done) {
       OfferAsRecorded(region, attachment, track);
     }
     if (!Settled(region)) Touch(key);
+  }
+  for (const auto& [id, device] : writer_->state().devices()) {
+    if (device.service != DeviceService::kFailed) continue;
+    FailDevice(Audit{{}, "manager", "FailDevice", device.service_reason}, id,
+               [id = id](const absl::Status& status) {
+                 if (!status.ok()) LogError("reconciler", "device ", id, ": ", status.message());
+               });
   }
   driver_->Start([this](FabricEvent event) {
     executor_->Post([this, event = std::move(event)] { OnFabricEvent(event); });

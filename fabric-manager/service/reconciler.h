@@ -15,6 +15,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
@@ -58,6 +59,10 @@ class Reconciler {
   void OnSegments(const std::string& host, const SegmentReports& reports, bool complete);
   void OnSession(const std::string& host, bool online);
   void OnEvents(const std::string& host, const HostEvents& events);
+
+  // Takes `device` out of service for good, for the reason that `audit` gives, and QUARANTINES what
+  // is on it, in as many changes as that takes. After a restart in between it goes on by itself.
+  void FailDevice(Audit audit, const std::string& device, Done done);
 
   // Cuts `host` off and takes its Attachments as unbound.
   void Fence(const std::string& host, Audit audit, Done done);

@@ -238,7 +238,7 @@ void Reconciler::AdoptStrays(std::vector<BoundLd> lds) {
       [found](const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {
         return Proposal{PlanStray(state, found, context), nullptr};
       },
-      [this, generation, host = found.front().host](const absl::StatusOr<Committed>& done) {
+      [this, of, generation, host = found.front().host](const absl::StatusOr<Committed>& done) {
         if (!done.ok()) {
           // The next discovery tries again.
           std::erase_if(strays_, [&](const auto& ld) { return ld.first == of; });

@@ -106,7 +106,7 @@ TEST(RecordCodecTest, HostsAndDevicesKeepEveryDurableField) {
 }
 
 TEST(RecordCodecTest, ThePoolsOwnRecord) {
-  const std::string value = EncodePool({1, 4242}, kAudit);
+  const std::string value = EncodePool({1, 4242, "records were lost"}, kAudit);
   const auto decoded = DecodeRecord(kPoolKey, value);
   ASSERT_TRUE(decoded.ok()) << decoded.status();
   EXPECT_EQ(std::get<PoolMeta>(*decoded).next_id, 4242u);
@@ -128,6 +128,26 @@ TEST(RecordCodecTest, WhatAHostSaidInOtherEncodingsStaysReadable) {
   const auto region = FullRegion();
   region->attachments[0].reason = "caf\xe9";
   EXPECT_EQ(std::get<RegionPtr>(RoundTrip(RegionPtr(region)))->attachments[0].reason, "caf?");
+}
+
+TEST(RecordCodecTest, CharactersOfEveryLanguageStayAsTheyAre) {
+  const auto region = FullRegion();
+  const auto back = [&](const std::string& reason) {
+    region->state_reason = reason;
+    return std::get<RegionPtr>(RoundTrip(RegionPtr(region)))->state_reason;
+  };
+  for (const char* text : {"caf\xc3\xa9", "\xe3\x83\xa1\xe3\x83\xa2\xe3\x83\xaa full",
+                           "\xf0\x9f\x92\xbe burned", "\xf4\x8f\xbf\xbf", "\xed\x9f\xbf"}) {
+    EXPECT_EQ(back(text), text);
+  }
+  // A character cut in half, one that is longer than it need be, a surrogate, beyond the last.
+  EXPECT_EQ(back("caf\xc3\xa9 \xe3\x83"), "caf\xc3\xa9 ??");
+  EXPECT_EQ(back("\xc0\xaf"), "??");
+  EXPECT_EQ(back("\xe0\x80\xaf"), "???");
+  EXPECT_EQ(back("\xed\xa0\x80"), "???");
+  EXPECT_EQ(back("\xf4\x90\x80\x80"), "????");
+  EXPECT_EQ(back("\xf8\x88\x80\x80\x80"), "?????");
+  EXPECT_EQ(back("\xc3x"), "?x");
 }
 
 TEST(RecordCodecTest, AClockThatIsOffMakesNoUnreadableRow) {

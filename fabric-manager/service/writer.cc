@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "proto/support/log.h"
 #include "proto/support/mutant.h"
@@ -17,6 +18,31 @@ namespace {
 constexpr uint64_t kIdBlock = 4096;
 constexpr size_t kTombstonesPerCommit = 64;
 constexpr size_t kLoneCallers = 2;
+// A full store is told of once, and then at most so often, however it comes and goes.
+constexpr absl::Duration kTellsFullEvery = absl::Minutes(1);
+
+// What the store takes in one commit, less what the Writer adds by itself: tombstones that expired,
+// and the pool's own record.
+constexpr size_t kMostRows = kMaxBatchRows - 4096;
+constexpr size_t kMostBytes = kMaxBatchBytes - (1 << 20);
+
+// A store that refused a batch without changing anything goes on; see ports/store.h.
+bool ChangedNothing(const absl::Status& status) {
+  return absl::IsResourceExhausted(status) || absl::IsInvalidArgument(status);
+}
+
+absl::Status ChangeTooLarge(size_t rows, size_t bytes) {
+  return Refusal{
+      .code = absl::StatusCode::kResourceExhausted,
+      .reason = "CHANGE_TOO_LARGE",
+      .message = absl::StrCat("the change is more than the store takes at once: with what "
+                              "it is a part of, ",
+                              rows, " records of ", bytes, " bytes; at most ", kMostRows, " of ",
+                              kMostBytes),
+      .remedy = "ask for it in smaller parts",
+      .metadata = {}}
+      .ToStatus();
+}
 
 absl::Status QueueFull(size_t limit) {
   return Refusal{.code = absl::StatusCode::kResourceExhausted,
@@ -28,7 +54,7 @@ absl::Status QueueFull(size_t limit) {
 }
 
 absl::Status StoreFailed(const absl::Status& why) {
-  if (ReasonOf(why) == "STORE_FULL") return why;
+  if (ChangedNothing(why)) return why;
   return Refusal{.code = absl::StatusCode::kUnavailable,
                  .reason = "STORE_FAILED",
                  .message = absl::StrCat("the change could not be made durable: ", why.message()),
@@ -172,15 +198,29 @@ absl::StatusOr<Committed> Writer::PlanOne(const Audit& audit, absl::StatusOr<Pro
   if (!proposal.ok()) return proposal.status();
   Committed committed{std::move(proposal->region), revision_, std::move(proposal->bridges)};
   if (proposal->change.empty()) return committed;
+  absl::InlinedVector<std::string, 2> values;
+  size_t bytes = put_bytes_;
+  bool too_large = puts_.size() + proposal->change.size() > kMostRows;
+  for (const Item& item : proposal->change) {
+    values.push_back(std::holds_alternative<Erased>(item) ? std::string() : encode_(item, audit));
+    bytes += values.back().size();
+    too_large |= values.back().size() > kMaxRowBytes;
+  }
+  if ((too_large || bytes > kMostBytes) && !CXLPOOL_MUTANT("group-without-bound")) {
+    return ChangeTooLarge(puts_.size() + proposal->change.size(), bytes);
+  }
   auto inverse = state_.Apply(proposal->change);
   if (!inverse.ok()) {
     LogError("writer", "refused a plan of ", audit.action, ": ", inverse.status().message());
     return inverse.status();
   }
   revision_ = committed.revision = revision;
-  for (const Item& item : proposal->change) {
-    const bool erased = std::holds_alternative<Erased>(item);
-    puts_[KeyOf(item)] = erased ? std::string() : encode_(item, audit);
+  for (size_t i = 0; i < proposal->change.size(); ++i) {
+    const Item& item = proposal->change[i];
+    std::string& put = puts_[KeyOf(item)];
+    put_bytes_ -= put.size();
+    put = std::move(values[i]);
+    put_bytes_ += put.size();
     if (const auto* region = std::get_if<RegionPtr>(&item)) {
       // A Region that keeps its revision did not change: it only remembers one more request.
       if ((*region)->revision == revision) events_.push_back({revision, *region, false});
@@ -195,6 +235,27 @@ absl::StatusOr<Committed> Writer::PlanOne(const Audit& audit, absl::StatusOr<Pro
   changes_.push_back(std::move(proposal->change));
   inverses_.push_back(*std::move(inverse));
   return committed;
+}
+
+// Whether `more` items are to wait for the next commit. Half of what the store takes is left to
+// them, which is more than any one of them needs.
+bool Writer::GroupIsFull(size_t planned, size_t more) const {
+  return planned + more > options_.max_group || puts_.size() > kMostRows / 2 ||
+         put_bytes_ > kMostBytes / 2;
+}
+
+// A store that is full refuses every change for as long as it is, and every caller hears of it. The
+// log has one line when that begins and one when it is over.
+void Writer::TellWhetherFull(const absl::Status& committed) {
+  if (ReasonOf(committed) == "STORE_FULL") {
+    store_is_full_ = true;
+    if (told_full_ || clock_->Elapsed() - told_full_at_ < kTellsFullEvery) return;
+    told_full_ = true;
+    told_full_at_ = clock_->Elapsed();
+    LogError("store", "full, changes are refused until there is space: ", committed.message());
+  } else if (committed.ok() && std::exchange(store_is_full_, false)) {
+    if (std::exchange(told_full_, false)) LogInfo("store", "there is space again: changes go on");
+  }
 }
 
 // Runs while pump_posted_ is set, which keeps everybody else from posting another.
@@ -212,7 +273,7 @@ void Writer::Pump() {
   base_revision_ = revision_;
   context_.now = clock_->Now();
   for (size_t planned = 0; !queue_.empty();) {
-    if (planned > 0 && planned + queue_.front()->count > options_.max_group) break;
+    if (planned > 0 && GroupIsFull(planned, queue_.front()->count)) break;
     const std::unique_ptr<Pending> own = std::move(queue_.front());
     queue_.pop_front();
     Pending& pending = *own;
@@ -266,6 +327,7 @@ void Writer::Pump() {
   store_->Commit(std::move(batch), [this, lone](absl::Status status) {
     Task finish = [this, status = std::move(status)] {
       committing_ = false;
+      TellWhetherFull(status);
       Finished finished = FinishGroup(status);
       Pump();  // The next group is made durable while this one is answered.
       Tell(std::move(finished));
@@ -289,7 +351,8 @@ Writer::Finished Writer::FinishGroup(const absl::Status& status) {
     meta_.next_id = next_id_;
     changes_.clear();
     PublishView();
-    if (ReasonOf(status) != "STORE_FULL") {
+    // A refusal that changed nothing is the caller's to hear, and no reason to end.
+    if (!ChangedNothing(status) || CXLPOOL_MUTANT("refused-batch-is-fatal")) {
       failed_ = true;
       listener_.on_fatal(status);
     }
@@ -308,6 +371,7 @@ Writer::Finished Writer::FinishGroup(const absl::Status& status) {
   inverses_.clear();
   undurable_.clear();
   puts_.clear();
+  put_bytes_ = 0;
   events_.clear();
   return finished;
 }

@@ -83,7 +83,8 @@ class Writer {
   void Open(Listener listener, Done done);
 
   // Plans on the executor, commits, answers. `audit` says who and what (its time is filled in).
-  // RESOURCE_EXHAUSTED/QUEUE_FULL: nothing was done. RESOURCE_EXHAUSTED/STORE_FULL and
+  // RESOURCE_EXHAUSTED/QUEUE_FULL: nothing was done. RESOURCE_EXHAUSTED/CHANGE_TOO_LARGE: it is
+  // more than the store takes in one commit. RESOURCE_EXHAUSTED/STORE_FULL and
   // UNAVAILABLE/STORE_FAILED: nothing was changed that anybody will see.
   void Submit(Audit audit, PlanFn plan, DoneWith<Committed> done);
 
@@ -136,6 +137,8 @@ class Writer {
   };
 
   void Enqueue(std::unique_ptr<Pending> pending);
+  bool GroupIsFull(size_t planned, size_t more) const;
+  void TellWhetherFull(const absl::Status& committed);
   void Pump();
   void PlanAll(Pending& pending);
   absl::StatusOr<Committed> PlanOne(const Audit& audit, absl::StatusOr<Proposal> proposal,
@@ -179,6 +182,9 @@ class Writer {
   uint64_t revision_ = 0;
   bool failed_ = false;
   bool committing_ = false;
+  bool store_is_full_ = false;
+  bool told_full_ = false;  // In the log, and not yet that it is over.
+  absl::Duration told_full_at_ = -absl::InfiniteDuration();
   std::deque<std::unique_ptr<Pending>> queue_;
 
   Publication publication_;            // Empty between; its room is used again.
@@ -197,6 +203,7 @@ class Writer {
   std::vector<Change> inverses_;
   absl::flat_hash_map<Key, RegionPtr> undurable_;  // What it changes, as it was before.
   absl::flat_hash_map<Key, std::string> puts_;     // Empty value: erase.
+  size_t put_bytes_ = 0;                           // Of their values.
   std::vector<WatchEvent> events_;
   uint64_t base_revision_ = 0;
 };

@@ -115,6 +115,137 @@ TEST_F(WriterTest, AFailedCommitIsUndoneWhole) {
   EXPECT_TRUE(writer.state().CheckInvariants().ok());
 }
 
+TEST_F(WriterTest, ABatchThatTheStoreRefusesIsNotTheEnd) {
+  store.FailNextCommit({.status = Refusal{
+                            absl::StatusCode::kInvalidArgument,
+                            "STORE_BAD_BATCH",
+                            "a change of 70000 rows",
+                            "split it",
+                            {}}.ToStatus()});
+  absl::StatusOr<Committed> answer = absl::UnknownError("");
+  Submit(Allocate("a", 1 << 28, 1), &answer);
+  executor.Advance(absl::Milliseconds(5));
+  EXPECT_EQ(ReasonOf(answer.status()), "STORE_BAD_BATCH") << "which nobody tries again";
+  EXPECT_TRUE(fatal.ok()) << fatal;
+  Submit(Allocate("a", 1 << 28, 1), &answer);
+  executor.Advance(absl::Milliseconds(5));
+  EXPECT_TRUE(answer.ok()) << answer.status();
+}
+
+// A writer whose records have the size that a test wants.
+class LargeRecords : public WriterTest {
+ protected:
+  void SetUp() override {
+    large.Open({.on_committed = [](const auto&) {},
+                .on_fatal = [this](absl::Status status) { fatal = std::move(status); }},
+               [](const absl::Status& status) { ASSERT_TRUE(status.ok()) << status; });
+    executor.RunReady();
+    large.Submit(
+        Audit{{}, "test", "test", ""},
+        [](const PoolState&, PlanContext& context) -> absl::StatusOr<Proposal> {
+          return Proposal::Of(Device{.key = context.next_id(),
+                                     .id = "cmm-0",
+                                     .serial = "1",
+                                     .capacity_bytes = 1ull << 40,
+                                     .granule_bytes = 256ull << 20},
+                              nullptr);
+        },
+        [](const absl::StatusOr<Committed>& done) { ASSERT_TRUE(done.ok()) << done.status(); });
+    executor.Advance(absl::Milliseconds(10));
+    large.SetReachable("cmm-0", true);
+  }
+
+  void Ask(const std::string& id, char request) {
+    large.Submit(Audit{{}, "test", "test", ""}, Allocate(id, 1 << 28, request),
+                 [this](const absl::StatusOr<Committed>& done) {
+                   ++answered;
+                   reasons.insert(done.ok() ? "OK" : ReasonOf(done.status()));
+                 });
+  }
+
+  size_t bytes = 900 << 10;
+  size_t answered = 0;
+  std::multiset<std::string> reasons;
+  Writer large{{.encode =
+                    [this](const Item& item, const Audit&) {
+                      const auto* region = std::get_if<RegionPtr>(&item);
+                      return std::string(region == nullptr ? 100 : bytes, 'x');
+                    }},
+               &executor,
+               &executor,
+               &store,
+               &views,
+               &watch};
+};
+
+TEST_F(LargeRecords, AGroupHasNoMoreThanTheStoreTakes) {
+  for (char i = 1; i <= 100; ++i) Ask(absl::StrCat("r", static_cast<int>(i)), i);
+  executor.Advance(absl::Milliseconds(50));
+  EXPECT_EQ(answered, 100u);
+  EXPECT_EQ(reasons.count("OK"), 100u);
+  EXPECT_TRUE(fatal.ok()) << fatal;
+  EXPECT_TRUE(large.state().CheckInvariants().ok());
+}
+
+TEST_F(LargeRecords, OneThatIsTooLargeByItselfIsRefusedAndHarmsNoOther) {
+  Ask("before", 1);
+  bytes = (1 << 20) + 1;
+  Ask("huge", 2);
+  executor.Advance(absl::Milliseconds(50));
+  EXPECT_EQ(reasons.count("CHANGE_TOO_LARGE"), 2u) << "both are planned with that size";
+  bytes = 100;
+  Ask("after", 3);
+  executor.Advance(absl::Milliseconds(50));
+  EXPECT_EQ(reasons.count("OK"), 1u);
+  EXPECT_EQ(large.state().FindRegionById("huge"), nullptr);
+  EXPECT_TRUE(fatal.ok()) << fatal;
+  EXPECT_TRUE(large.state().CheckInvariants().ok());
+}
+
+TEST_F(LargeRecords, OfABatchTheItemsThatFitAreMade) {
+  Outcomes outcomes;
+  large.SubmitBatch(
+      Audit{{}, "test", "test", ""}, 100,
+      [this](size_t item, const PoolState& state, PlanContext& context) {
+        return Allocate(absl::StrCat("r", item), 1 << 28, static_cast<char>(item + 1))(state,
+                                                                                       context);
+      },
+      [&](Outcomes got) { outcomes = std::move(got); });
+  executor.Advance(absl::Milliseconds(50));
+  ASSERT_EQ(outcomes.size(), 100u);
+  EXPECT_TRUE(outcomes[0].ok()) << outcomes[0].status();
+  EXPECT_EQ(ReasonOf(outcomes[99].status()), "CHANGE_TOO_LARGE");
+  EXPECT_TRUE(fatal.ok()) << fatal;
+  EXPECT_TRUE(large.state().CheckInvariants().ok());
+}
+
+TEST_F(WriterTest, AFullStoreIsInTheLogWhenItBeginsAndWhenItIsOver) {
+  const auto full = [this] {
+    store.FailNextCommit({.status = Refusal{
+                              absl::StatusCode::kResourceExhausted,
+                              "STORE_FULL",
+                              "no space on /store",
+                              "make some",
+                              {}}.ToStatus()});
+  };
+  char request = 1;
+  const auto allocate = [&](bool is_full) {
+    if (is_full) full();
+    Submit(Allocate(absl::StrCat("r", static_cast<int>(request)), 1 << 28, request));
+    ++request;
+    testing::internal::CaptureStderr();
+    executor.Advance(absl::Milliseconds(5));
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_NE(allocate(true).find("no space on /store"), std::string::npos);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(allocate(true), "") << "said once";
+  EXPECT_NE(allocate(false).find("there is space again"), std::string::npos);
+  EXPECT_EQ(allocate(false), "");
+  EXPECT_EQ(allocate(true), "") << "it comes and goes: not a line each time";
+  executor.Advance(absl::Minutes(2));
+  EXPECT_NE(allocate(true).find("no space on /store"), std::string::npos) << "it is still so";
+}
+
 TEST_F(WriterTest, AnUnknownOutcomeEndsTheManager) {
   store.FailNextCommit({.status = absl::UnknownError("the disk hangs"), .applied = true});
   absl::StatusOr<Committed> answer = absl::UnknownError("");
