@@ -110,8 +110,8 @@ TEST(RecordCodecTest, ThePoolsOwnRecord) {
   const auto decoded = DecodeRecord(kPoolKey, value);
   ASSERT_TRUE(decoded.ok()) << decoded.status();
   EXPECT_EQ(std::get<PoolMeta>(*decoded).next_id, 4242u);
-  EXPECT_EQ(ReasonOf(DecodeRecord(kPoolKey + 1, value).status()), "BAD_RECORD");
   EXPECT_EQ(std::get<PoolMeta>(*decoded).hold_reason, "records were lost");
+  EXPECT_EQ(ReasonOf(DecodeRecord(kPoolKey + 1, value).status()), "BAD_RECORD");
   EXPECT_EQ(ReasonOf(DecodeRecord(kPoolKey, EncodePool({2, 4242}, kAudit)).status()), "BAD_RECORD");
 }
 

@@ -454,6 +454,50 @@ TEST_F(SemanticsTest, LdsOfNoRecordStayAsTheyAreUntilAnOperatorDecides) {
   EXPECT_EQ(rig->views.Get()->capacity.free_bytes, 16 * kGranule);
 }
 
+TEST_F(SemanticsTest, StraysOfTwoHostsAreTwoThoughTheyBearOneGeneration) {
+  const BoundLd one = StrayBound(Uuid("0123456789abcdef"), 0, 10, kGranule);
+  BoundLd two = StrayBound(Uuid("0123456789abcdef"), 1, 10, 3 * kGranule);
+  two.key.host = "host-b";
+  world.bound[one.serial] = {one, v1::SEGMENT_ONLINE};
+  world.bound[two.serial] = {two, v1::SEGMENT_ONLINE};
+  Restart();
+  const auto held = rig->views.Get()->regions.List("", 10);
+  ASSERT_EQ(held.size(), 2u);
+  EXPECT_EQ(rig->views.Get()->capacity.quarantined_bytes, 2 * kGranule);
+  for (const RegionPtr& region : held) {
+    EXPECT_EQ(region->extents.size(), 1u) << "no Attachment is made of the LDs of two hosts";
+  }
+}
+
+// The hold of a repair looks like any other QUARANTINED Region, and its bytes may be anybody's:
+// they are cleared before they are free, also where a driver's Bind clears nothing.
+TEST_F(SemanticsTest, AHoldThatIsReleasedByForceIsScrubbed) {
+  PlanContext context;
+  auto hold = std::make_shared<Region>();
+  rig->writer.Submit(
+      Audit{{}, "test", "hold", ""},
+      [&](const PoolState&, PlanContext& plan) -> absl::StatusOr<Proposal> {
+        hold->key = plan.next_id();
+        hold->generation = hold->key;
+        hold->id = "fsck-hold-1";
+        hold->tag = plan.make_tag();
+        hold->tenant = kDefaultTenant;
+        hold->state = RegionState::kQuarantined;
+        hold->extents = {{"cmm-1", 0, 2 * kGranule}, {"cmm-1", 4 * kGranule, kGranule}};
+        hold->requested_bytes = 3 * kGranule;
+        hold->revision = plan.revision;
+        return Proposal::Of(RegionPtr(hold), nullptr);
+      },
+      [](const absl::StatusOr<Committed>& done) { EXPECT_TRUE(done.ok()) << done.status(); });
+  rig->Run(absl::Seconds(1));
+  ReleaseSpec force = ReleaseOf("fsck-hold-1", 3);
+  force.force = true;
+  force.reason = "nobody has them";
+  ASSERT_TRUE(rig->Call(&PoolService::Release, force).ok());
+  EXPECT_TRUE(rig->RunUntil([&] { return rig->Find("fsck-hold-1") == nullptr; }));
+  EXPECT_EQ(world.scrubbed.size(), 2u) << "both extents";
+}
+
 TEST_F(SemanticsTest, AStrayOfARegionThatIsKnownIsQuarantinedUntilAnOperatorSays) {
   Make(AllocateOn("kv", "", 1));
   const BoundLd ld = StrayBound(rig->Find("kv")->tag, 1, 10, 4 * kGranule);
@@ -553,50 +597,6 @@ TEST_F(SemanticsTest, ABatchGivesEachItemItsOwnOutcomeInOneCommit) {
   EXPECT_TRUE(outcomes[0].ok());
   EXPECT_EQ(ReasonOf(outcomes[1].status()), "UNKNOWN_REGION");
   EXPECT_TRUE(rig->RunUntil([&] { return rig->views.Get()->regions.size() == 0; }));
-TEST_F(SemanticsTest, StraysOfTwoHostsAreTwoThoughTheyBearOneGeneration) {
-  const BoundLd one = StrayBound(Uuid("0123456789abcdef"), 0, 10, kGranule);
-  BoundLd two = StrayBound(Uuid("0123456789abcdef"), 1, 10, 3 * kGranule);
-  two.key.host = "host-b";
-  world.bound[one.serial] = {one, v1::SEGMENT_ONLINE};
-  world.bound[two.serial] = {two, v1::SEGMENT_ONLINE};
-  Restart();
-  const auto held = rig->views.Get()->regions.List("", 10);
-  ASSERT_EQ(held.size(), 2u);
-  EXPECT_EQ(rig->views.Get()->capacity.quarantined_bytes, 2 * kGranule);
-  for (const RegionPtr& region : held) {
-    EXPECT_EQ(region->extents.size(), 1u) << "no Attachment is made of the LDs of two hosts";
-  }
-}
-
-// The hold of a repair looks like any other QUARANTINED Region, and its bytes may be anybody's:
-// they are cleared before they are free, also where a driver's Bind clears nothing.
-TEST_F(SemanticsTest, AHoldThatIsReleasedByForceIsScrubbed) {
-  PlanContext context;
-  auto hold = std::make_shared<Region>();
-  rig->writer.Submit(
-      Audit{{}, "test", "hold", ""},
-      [&](const PoolState&, PlanContext& plan) -> absl::StatusOr<Proposal> {
-        hold->key = plan.next_id();
-        hold->generation = hold->key;
-        hold->id = "fsck-hold-1";
-        hold->tag = plan.make_tag();
-        hold->tenant = kDefaultTenant;
-        hold->state = RegionState::kQuarantined;
-        hold->extents = {{"cmm-1", 0, 2 * kGranule}, {"cmm-1", 4 * kGranule, kGranule}};
-        hold->requested_bytes = 3 * kGranule;
-        hold->revision = plan.revision;
-        return Proposal::Of(RegionPtr(hold), nullptr);
-      },
-      [](const absl::StatusOr<Committed>& done) { EXPECT_TRUE(done.ok()) << done.status(); });
-  rig->Run(absl::Seconds(1));
-  ReleaseSpec force = ReleaseOf("fsck-hold-1", 3);
-  force.force = true;
-  force.reason = "nobody has them";
-  ASSERT_TRUE(rig->Call(&PoolService::Release, force).ok());
-  EXPECT_TRUE(rig->RunUntil([&] { return rig->Find("fsck-hold-1") == nullptr; }));
-  EXPECT_EQ(world.scrubbed.size(), 2u) << "both extents";
-}
-
 }
 
 }  // namespace
