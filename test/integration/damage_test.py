@@ -21,6 +21,11 @@ class Damaged(PoolTest):
     def make_pool(cls, directory):
         return EmulatedPool(BUILD, directory)
 
+    def bytes_of(self, tag):
+        """What lies in the fabric for a Region: its slots' files say who has it, its extents what is in it."""
+        return {path.relative_to(self.pool.directory): path.read_bytes()
+                for path in sorted((self.pool.directory / 'fabric').rglob('*')) if path.is_file() and tag in path.name}
+
     def setUp(self):
         self.store = self.pool.directory / 'store/pool.db'
         self.pool.allocate('live', '512MiB', 'host-a')
@@ -28,6 +33,7 @@ class Damaged(PoolTest):
         self.pool.allocate('cold', '512MiB', 'host-a')
         self.write('cold')
         self.pool.cli('region', 'detach', 'cold', '--host', 'host-a', '--wait')
+        self.tags = {name: region['tag'] for name, region in self.pool.regions().items()}
         self.pool.manager.kill()
 
     def tearDown(self):
@@ -86,6 +92,8 @@ class BitTest(Damaged):
 
 class LogTest(Damaged):
     def test_a_log_that_is_gone_gives_nothing_away(self):
+        before = {name: self.bytes_of(tag) for name, tag in self.tags.items()}
+        self.assertTrue(all(before.values()), before.keys())
         self.file('-wal').unlink()
         self.assert_refused()
         self.assertEqual(self.fsck('--repair'), 1)
@@ -94,7 +102,7 @@ class LogTest(Damaged):
                 self.assertTrue(self.file('.before-fsck' + suffix).exists())
         self.start_again()
         self.assert_full()
-        self.assert_live()
+        self.assertEqual(before, {name: self.bytes_of(tag) for name, tag in self.tags.items()})
         self.assertTrue(all(region['state'] == 'QUARANTINED' for region in self.pool.regions().values()))
 
 

@@ -1,4 +1,4 @@
-"""The list of seeded defects (mutants.toml), and the switches in the code that it must match."""
+"""The lists of seeded defects (mutants.toml, store.toml), and the switches in the code that they must match."""
 
 import re
 import tomllib
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-LIST = Path(__file__).with_name('mutants.toml')
+LISTS = [Path(__file__).with_name(name) for name in ('mutants.toml', 'store.toml')]
 CODE = ('proto', 'fabric-manager', 'host-agent', 'libpool')
 SWITCH = re.compile(r'CXLPOOL_MUTANT\("([^"]*)"\)')
 NAME = re.compile(r'[a-z0-9]+(-[a-z0-9]+)*')
@@ -22,11 +22,11 @@ class Mutant:
 
 
 def listed():
-    """Every Mutant of mutants.toml, in its order."""
-    entries = tomllib.loads(LIST.read_text())['mutant']
+    """Every Mutant of the lists, in their order."""
+    entries = [entry for path in LISTS for entry in tomllib.loads(path.read_text())['mutant']]
     for entry in entries:
         if set(entry) != KEYS or not entry['tests'] or not entry['rows'] or not NAME.fullmatch(entry['name']):
-            raise ValueError(f'{LIST.name}: {entry.get("name")}: wants {", ".join(sorted(KEYS))}, none of them empty')
+            raise ValueError(f'{entry.get("name")}: wants {", ".join(sorted(KEYS))}, none of them empty')
     return [Mutant(e['name'], e['wrong'], tuple(e['rows']), tuple(e['tests'])) for e in entries]
 
 
