@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/adapters/store_sqlite/store_file.h"
 #include "proto/support/mutant.h"
@@ -24,13 +23,6 @@ absl::Status At(const FmConfig& config, const std::string& key, const absl::Stat
   if (status.ok() || !refusal.has_value() || where == config.where.end()) return status;
   refusal->message = absl::StrCat(where->second, ": ", refusal->message);
   return refusal->ToStatus();
-}
-
-// Which of the three keys a refusal of LoadTls is about: it names the file.
-std::string TlsKeyOf(const FmConfig::Tls& tls, const absl::Status& status) {
-  if (absl::StrContains(status.message(), tls.key)) return "tls.key";
-  if (absl::StrContains(status.message(), tls.cert)) return "tls.cert";
-  return absl::StrContains(status.message(), tls.ca) ? "tls.ca" : "tls.cert";
 }
 
 absl::Status NoAccess(const std::string& message, const std::string& remedy) {
@@ -149,10 +141,10 @@ ServerOptions ServerOptionsOf(const FmConfig& config, const FabricCapabilities& 
 absl::StatusOr<std::shared_ptr<TlsSource>> LoadTlsOf(const FmConfig& config) {
   if (!config.tls.has_value()) return nullptr;
   const FmConfig::Tls& tls = *config.tls;
-  auto source = TlsSource::Load({.ca = tls.ca, .cert = tls.cert, .key = tls.key},
-                                CertificateUse::Manager(tls.server_name));
+  const TlsFiles files = {.ca = tls.ca, .cert = tls.cert, .key = tls.key};
+  auto source = TlsSource::Load(files, CertificateUse::Manager(tls.server_name));
   if (source.ok()) return source;
-  return At(config, TlsKeyOf(tls, source.status()), source.status());
+  return TlsErrorAt(source.status(), files, config.where);
 }
 
 absl::Status CheckPaths(const FmConfig& config) {

@@ -64,6 +64,8 @@ struct HostRuntime {
   uint64_t page_struct_spare_bytes = 0;
   std::string unfit_reason;  // Why it can take nothing at all, as its agent says; empty: it can.
   absl::Time last_heartbeat = absl::InfinitePast();
+  std::string certificate_serial;  // Shown in the last session; empty: none was.
+  absl::Time certificate_end;
   friend bool operator==(const HostRuntime&, const HostRuntime&) = default;
 };
 using HostRuntimePtr = std::shared_ptr<const HostRuntime>;

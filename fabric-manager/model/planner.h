@@ -177,6 +177,13 @@ absl::StatusOr<Change> PlanSetTenant(const PoolState& state, const Tenant& tenan
                                      PlanContext& context);
 absl::StatusOr<Change> PlanRemoveTenant(const PoolState& state, const std::string& tenant);
 
+// Certificates and identities that are not to be believed any more. `revocation.key` and `time` are
+// ignored. What is revoked already stays as it is. RESOURCE_EXHAUSTED/TOO_MANY_REVOCATIONS.
+absl::StatusOr<Change> PlanRevoke(const PoolState& state, const Revocation& revocation,
+                                  PlanContext& context);
+// Takes it back. NOT_FOUND/NOT_REVOKED.
+absl::StatusOr<Change> PlanRestore(const PoolState& state, const std::string& subject);
+
 }  // namespace cxlpool::fm
 
 #endif  // CXLPOOL_FABRIC_MANAGER_MODEL_PLANNER_H_

@@ -40,11 +40,12 @@ absl::Status PoolState::CheckInvariants() const {
   if (absl::Status status = CheckDisjoint(regions_); !status.ok()) return status;
   PoolState fresh;
   Change change;
-  change.reserve(devices_.size() + hosts_.size() + tenants_.size() + regions_.size() +
-                 tombstones_.size());
+  change.reserve(devices_.size() + hosts_.size() + tenants_.size() + revocations_.size() +
+                 regions_.size() + tombstones_.size());
   for (const auto& [id, device] : devices_) change.push_back(device);
   for (const auto& [id, host] : hosts_) change.push_back(host);
   for (const auto& [id, tenant] : tenants_) change.push_back(tenant);
+  for (const auto& [subject, revocation] : revocations_) change.push_back(revocation);
   for (const auto& [key, region] : regions_) change.push_back(region);
   for (const auto& [key, tombstone] : tombstones_) change.push_back(tombstone);
   if (absl::Status built = fresh.Restore(change); !built.ok()) return built;

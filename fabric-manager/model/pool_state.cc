@@ -24,6 +24,7 @@ Key KeyOf(const Item& item) {
     Key operator()(const Tombstone& tombstone) const { return tombstone.region->key; }
     Key operator()(const Erased& erased) const { return erased.key; }
     Key operator()(const Tenant& tenant) const { return tenant.key; }
+    Key operator()(const Revocation& revocation) const { return revocation.key; }
   };
   return std::visit(Visitor{}, item);
 }
@@ -106,6 +107,7 @@ absl::StatusOr<Item> PoolState::ApplyOne(const Item& item) {
   if (const auto* host = std::get_if<Host>(&item)) return PutHost(*host);
   if (const auto* device = std::get_if<Device>(&item)) return PutDevice(*device);
   if (const auto* tenant = std::get_if<Tenant>(&item)) return PutTenant(*tenant);
+  if (const auto* revocation = std::get_if<Revocation>(&item)) return PutRevocation(*revocation);
   if (named_.contains(key) || key == 0) return Broken("record ", key, " is not a Region's");
   const auto* tombstone = std::get_if<Tombstone>(&item);
   return tombstone != nullptr ? PutTombstone(*tombstone) : PutRegion(std::get<RegionPtr>(item));
@@ -216,6 +218,11 @@ absl::StatusOr<Item> PoolState::EraseNamed(Key key) {
       tenants_.erase(id);
       break;
     }
+    case Kind::kRevocation: {
+      before = revocations_.at(id);
+      revocations_.erase(id);
+      break;
+    }
   }
   named_.erase(key);
   return before;
@@ -237,6 +244,25 @@ absl::StatusOr<Item> PoolState::PutTenant(const Tenant& tenant) {
   promised_bytes_ -= Unused(it->second);
   it->second = tenant;
   promised_bytes_ += Unused(tenant);
+  return before;
+}
+
+absl::StatusOr<Item> PoolState::PutRevocation(const Revocation& revocation) {
+  const auto [it, fresh] = revocations_.try_emplace(revocation.subject, revocation);
+  if (fresh) {
+    if (absl::Status status = CheckNewKey(revocation.key, revocation.subject); !status.ok()) {
+      revocations_.erase(it);
+      return status;
+    }
+    named_[revocation.key] = {Kind::kRevocation, revocation.subject};
+    return Item(Erased{revocation.key});
+  }
+  if (it->second.key != revocation.key) {
+    return Broken("the revocation of ", revocation.subject, " is record ", it->second.key, ", not ",
+                  revocation.key);
+  }
+  Item before = it->second;
+  it->second = revocation;
   return before;
 }
 

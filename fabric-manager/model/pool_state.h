@@ -32,6 +32,7 @@
 #include "fabric-manager/model/free_space.h"
 #include "fabric-manager/model/host.h"
 #include "fabric-manager/model/region.h"
+#include "fabric-manager/model/revocation.h"
 #include "fabric-manager/model/tenant.h"
 #include "fabric-manager/model/topology.h"
 
@@ -49,7 +50,7 @@ inline constexpr absl::Duration kTombstoneLife = absl::Hours(1);
 struct Erased {
   Key key = 0;
 };
-using Item = std::variant<RegionPtr, Host, Device, Tombstone, Erased, Tenant>;
+using Item = std::variant<RegionPtr, Host, Device, Tombstone, Erased, Tenant, Revocation>;
 Key KeyOf(const Item& item);
 
 // What one request changes; applied whole or not at all, in order. At most one item a key.
@@ -119,6 +120,7 @@ class PoolState {
   const Tenant* FindTenant(absl::string_view id) const;
   const std::map<std::string, Tenant, std::less<>>& tenants() const { return tenants_; }
   TenantUse UseOf(Interned tenant) const;
+  const Revocations& revocations() const { return revocations_; }
   // Bytes of the tenant's Regions attached to the host, whatever their Attachments' states.
   uint64_t AttachedBytes(absl::string_view host, Interned tenant) const;
   // What is promised to tenants other than `tenant` and not used by them.
@@ -201,6 +203,7 @@ class PoolState {
   absl::StatusOr<Item> PutHost(const Host& host);
   absl::StatusOr<Item> PutDevice(const Device& device);
   absl::StatusOr<Item> PutTenant(const Tenant& tenant);
+  absl::StatusOr<Item> PutRevocation(const Revocation& revocation);
   absl::StatusOr<Item> Erase(Key key);
   absl::StatusOr<Item> EraseNamed(Key key);
 
@@ -242,10 +245,11 @@ class PoolState {
   std::map<std::string, Host, std::less<>> hosts_;
   std::map<std::string, Device, std::less<>> devices_;
   std::map<std::string, Tenant, std::less<>> tenants_;
+  Revocations revocations_;
   absl::node_hash_map<std::string, HostUse> host_use_;
   absl::flat_hash_map<Interned, TenantUse> tenant_use_;
   uint64_t promised_bytes_ = 0;  // Reserved and not used, over all tenants.
-  enum class Kind : uint8_t { kHost, kDevice, kTenant };
+  enum class Kind : uint8_t { kHost, kDevice, kTenant, kRevocation };
   absl::flat_hash_map<Key, std::pair<Kind, std::string>> named_;
   absl::flat_hash_map<std::string, std::string> by_identity_;  // Of hosts not retired.
 

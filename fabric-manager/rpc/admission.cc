@@ -44,7 +44,8 @@ absl::Status TooMany(Admission::Kind kind, int limit, const std::string& whose) 
 
 }  // namespace
 
-absl::StatusOr<Place> Admission::Enter(Kind kind, const Caller& caller) {
+absl::StatusOr<Place> Admission::Enter(Kind kind, const Caller& caller,
+                                       grpc::ServerContextBase* context) {
   const Limits& limits = LimitsOf(kind);
   const auto index = static_cast<size_t>(kind);
   const std::string identity = caller.insecure_local ? "" : caller.identity.uri;
@@ -58,12 +59,25 @@ absl::StatusOr<Place> Admission::Enter(Kind kind, const Caller& caller) {
     ++own;
   }
   ++in_all_[index];
-  return Place(this, kind, identity);
+  if (kind == Kind::kSession || caller.insecure_local) context = nullptr;
+  if (context != nullptr) under_way_.insert(context);
+  return Place(this, kind, identity, context);
 }
 
-void Admission::Leave(Kind kind, const std::string& identity) {
+// gRPC tells a call that it is cancelled on threads of its own, so none of them comes back here
+// while the lock is held; and no context goes before its place, which needs the lock.
+void Admission::EndRevoked(const Revocations& revocations) {
+  MutexLock lock(mutex_);
+  for (grpc::ServerContextBase* context : under_way_) {
+    const bool believed = CheckBelieved(*context->auth_context(), revocations).ok();
+    if (!believed && !CXLPOOL_MUTANT("revoked-streams-stand")) context->TryCancel();
+  }
+}
+
+void Admission::Leave(Kind kind, const std::string& identity, grpc::ServerContextBase* context) {
   const auto index = static_cast<size_t>(kind);
   MutexLock lock(mutex_);
+  if (context != nullptr) under_way_.erase(context);
   --in_all_[index];
   if (identity.empty()) return;
   const auto own = of_one_.find(identity);
@@ -77,12 +91,13 @@ Place& Place::operator=(Place&& other) noexcept {
   admission_ = std::exchange(other.admission_, nullptr);
   kind_ = other.kind_;
   identity_ = std::move(other.identity_);
+  context_ = other.context_;
   return *this;
 }
 
 void Place::GiveBack() {
   if (admission_ == nullptr) return;
-  std::exchange(admission_, nullptr)->Leave(kind_, identity_);
+  std::exchange(admission_, nullptr)->Leave(kind_, identity_, context_);
 }
 
 }  // namespace cxlpool::fm

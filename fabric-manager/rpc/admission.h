@@ -3,13 +3,18 @@
 // The numbers bound the manager's memory and keep one caller from taking the places of all others.
 // A place is taken once a caller is authorized, so that nobody without a right ever holds one. What
 // comes without TLS has no identity to count by: only the number in all holds for it.
+//
+// Who holds a place is known besides, so that what a revoked peer has under way can be ended.
 #ifndef CXLPOOL_FABRIC_MANAGER_RPC_ADMISSION_H_
 #define CXLPOOL_FABRIC_MANAGER_RPC_ADMISSION_H_
+
+#include <grpcpp/server_context.h>
 
 #include <array>
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "fabric-manager/rpc/authorize.h"
 #include "proto/support/mutex.h"
@@ -34,15 +39,22 @@ class Admission {
   static constexpr Limits kWatches{8192, 256};
 
   // RESOURCE_EXHAUSTED: TOO_MANY_CALLS, TOO_MANY_AGENTS, TOO_MANY_WATCHERS.
-  absl::StatusOr<Place> Enter(Kind kind, const Caller& caller);
+  // `context` is the call's, and lives until the place is given back.
+  absl::StatusOr<Place> Enter(Kind kind, const Caller& caller,
+                              grpc::ServerContextBase* context = nullptr);
+
+  // Cancels the calls and watches of peers that are not believed any more. Sessions end by
+  // HostSessions, which tells the agent why. Not from one of gRPC's own callbacks.
+  void EndRevoked(const Revocations& revocations);
 
  private:
   friend class Place;
 
-  void Leave(Kind kind, const std::string& identity);
+  void Leave(Kind kind, const std::string& identity, grpc::ServerContextBase* context);
 
   Mutex mutex_;
   std::array<int, 3> in_all_ ABSL_GUARDED_BY(mutex_) = {};
+  absl::flat_hash_set<grpc::ServerContextBase*> under_way_ ABSL_GUARDED_BY(mutex_);
   // By identity: those that have a place.
   absl::flat_hash_map<std::string, std::array<int, 3>> of_one_ ABSL_GUARDED_BY(mutex_);
 };
@@ -60,12 +72,14 @@ class Place {
  private:
   friend class Admission;
 
-  Place(Admission* admission, Admission::Kind kind, std::string identity)
-      : admission_(admission), kind_(kind), identity_(std::move(identity)) {}
+  Place(Admission* admission, Admission::Kind kind, std::string identity,
+        grpc::ServerContextBase* context)
+      : admission_(admission), kind_(kind), identity_(std::move(identity)), context_(context) {}
 
   Admission* admission_ = nullptr;  // Null: no place.
   Admission::Kind kind_ = Admission::Kind::kCall;
-  std::string identity_;  // Empty: it is counted in all only.
+  std::string identity_;                        // Empty: it is counted in all only.
+  grpc::ServerContextBase* context_ = nullptr;  // Null: it is not to be ended.
 };
 
 }  // namespace cxlpool::fm

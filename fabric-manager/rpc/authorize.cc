@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
@@ -58,11 +59,15 @@ std::vector<ServiceRules> AllRules() {
            {"ListTenants", Allowed::kOperator},
            {"RemoveTenant", Allowed::kOperator},
            {"GetTopology", Allowed::kOperator},
+           {"RevokeCertificate", Allowed::kOperator},
+           {"RestoreCertificate", Allowed::kOperator},
+           {"ListRevocations", Allowed::kOperator},
            {"Backup", Allowed::kOperator},
        }},
       {"cxlpool.v1.HostService",
        {
            {"Session", Allowed::kHost},
+           {"CheckSession", Allowed::kHost},
        }},
       // Whether the manager serves: for agents, and for an operator's monitoring.
       {"grpc.health.v1.Health",
@@ -151,6 +156,10 @@ absl::StatusOr<Caller> Authorize(const grpc::AuthContext& peer, absl::string_vie
                                  const ViewHolder& views) {
   auto identity = IdentityOf(peer);
   if (!identity.ok()) return identity.status();
+  if (!CXLPOOL_MUTANT("revoked-in-sessions-only") || absl::EndsWith(path, "/Session")) {
+    absl::Status status = CheckBelieved(peer, *views.GetRevocations());
+    if (!status.ok()) return status;
+  }
   Caller caller{*std::move(identity), !peer.IsPeerAuthenticated(), ""};
   const bool has_rule = Rules().contains(path);
   if (!caller.insecure_local) {
@@ -173,6 +182,15 @@ absl::StatusOr<Caller> Authorize(const grpc::AuthContext& peer, absl::string_vie
                  "use a client of the manager's version",
                  {{"method", std::string(path)}}}
       .ToStatus();
+}
+
+absl::Status CheckBelieved(const grpc::AuthContext& peer, const Revocations& revocations) {
+  // A certificate is parsed only where something is revoked: that takes longer than all the rest.
+  if (revocations.empty() || !peer.IsPeerAuthenticated()) return absl::OkStatus();
+  const auto identity = IdentityOf(peer);
+  if (!identity.ok()) return identity.status();
+  const std::optional<CertificateFacts> facts = CertificateOf(peer);
+  return CheckRevoked(revocations, identity->uri, facts.has_value() ? facts->serial : "");
 }
 
 absl::Status CheckOwner(const Caller& caller, const std::string& first_host) {

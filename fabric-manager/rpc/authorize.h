@@ -29,11 +29,16 @@ bool MayCall(Role role, absl::string_view path);
 // place where an identity is judged; a session's hello is then held against Caller::host.
 //
 // UNAUTHENTICATED/NO_IDENTITY: no certificate, or one that does not name exactly one identity.
+// PERMISSION_DENIED/CERTIFICATE_REVOKED: it, or the identity, is not believed any more.
 // PERMISSION_DENIED/ROLE_NOT_ALLOWED names role, method and remedy; NOT_ENROLLED: no host that is
 // not retired has this identity. UNIMPLEMENTED/UNKNOWN_METHOD: only to somebody who may call
 // others.
 absl::StatusOr<Caller> Authorize(const grpc::AuthContext& peer, absl::string_view path,
                                  const ViewHolder& views);
+
+// Whether the peer is still believed: OK, or CERTIFICATE_REVOKED as above. Peers without TLS show
+// nothing that could be revoked.
+absl::Status CheckBelieved(const grpc::AuthContext& peer, const Revocations& revocations);
 
 // Whether the caller may name a process as owner of a Region whose first host is `first_host`:
 // agents alone, each for its own host. PERMISSION_DENIED/OWNER_NOT_YOURS.

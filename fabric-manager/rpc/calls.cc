@@ -140,6 +140,7 @@ grpc::ServerGenericBidiReactor* Calls::CreateReactor(grpc::GenericCallbackServer
 // Everything that happens before a byte of the request is asked for.
 absl::StatusOr<grpc::ServerGenericBidiReactor*> Calls::LetIn(
     grpc::GenericCallbackServerContext* context) {
+  const auto judged_by = views_->GetRevocations();
   absl::StatusOr<Caller> caller = Authorize(*context->auth_context(), context->method(), *views_);
   if (CXLPOOL_MUTANT("judged-after-the-request") && !caller.ok()) caller = Caller();
   if (!caller.ok()) return caller.status();
@@ -151,8 +152,13 @@ absl::StatusOr<grpc::ServerGenericBidiReactor*> Calls::LetIn(
   if (hooks_.let_in != nullptr) {
     if (absl::Status status = hooks_.let_in(context->peer(), *caller); !status.ok()) return status;
   }
-  absl::StatusOr<Place> place = admission_->Enter(method->second.kind, *caller);
+  absl::StatusOr<Place> place = admission_->Enter(method->second.kind, *caller, context);
   if (!place.ok()) return place.status();
+  // A revocation since Authorize has not found this call among those under way.
+  if (const auto now = views_->GetRevocations(); now != judged_by) {
+    absl::Status status = CheckBelieved(*context->auth_context(), *now);
+    if (!status.ok()) return status;
+  }
   return method->second.start(Admitted{context, *std::move(caller), *std::move(place)});
 }
 

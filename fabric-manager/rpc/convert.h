@@ -28,6 +28,7 @@ v1::PlacementPlan PlanToProto(const Committed& planned, const Topology& topology
 v1::Device ToProto(const DeviceView& device);
 v1::Host ToProto(const HostView& host);
 v1::Tenant ToProto(const TenantView& tenant);
+v1::Revocation ToProto(const Revocation& revocation);
 v1::Path ToProto(const std::pair<std::string, std::string>& host_and_device, const Path& path);
 v1::Capacity ToProto(const PoolView& view);
 

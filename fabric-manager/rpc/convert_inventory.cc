@@ -72,6 +72,10 @@ v1::Host ToProto(const HostView& host) {
   if (runtime.last_heartbeat != absl::InfinitePast()) {
     FillTimestamp(runtime.last_heartbeat, out.mutable_last_heartbeat_time());
   }
+  if (!runtime.certificate_serial.empty()) {
+    FillTimestamp(runtime.certificate_end, out.mutable_certificate_expire_time());
+    out.set_certificate_serial(runtime.certificate_serial);
+  }
   std::map<uint32_t, v1::Port> ports;
   for (uint32_t slot : runtime.fabric_slots) ports[slot].set_slot(slot);
   for (const Bridge& bridge : runtime.bridges) {
@@ -89,6 +93,15 @@ v1::Host ToProto(const HostView& host) {
     if (port.host_bridge().empty()) port.set_host_bridge(slot.host_bridge);
   }
   for (auto& [slot, port] : ports) *out.add_ports() = std::move(port);
+  return out;
+}
+
+v1::Revocation ToProto(const Revocation& revocation) {
+  v1::Revocation out;
+  out.set_subject(revocation.subject);
+  out.set_reason(revocation.reason);
+  out.set_revoked_by(revocation.principal);
+  FillTimestamp(revocation.time, out.mutable_revoke_time());
   return out;
 }
 

@@ -4,10 +4,12 @@
 #include <bit>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/rpc/request_hash.h"
 #include "fabric-manager/rpc/timestamps.h"
+#include "proto/support/certificate.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
 
@@ -15,6 +17,7 @@ namespace cxlpool::fm {
 namespace {
 
 constexpr size_t kMaxReason = 512;
+constexpr size_t kMaxIdentity = 255;
 constexpr size_t kMaxIncarnation = 64;
 constexpr uint32_t kMaxWays = 16;
 constexpr uint32_t kMinGranularity = 256;
@@ -314,6 +317,29 @@ absl::Status CheckReason(const std::string& reason) {
                absl::StrCat("use at most ", kMaxReason));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> ReadRevocationSubject(const std::string& text) {
+  if (absl::StatusOr<std::string> serial = CanonicalSerial(text); serial.ok()) return serial;
+  const size_t colon = text.find(':');
+  const bool uri = text.size() <= kMaxIdentity && colon != std::string::npos && colon > 0 &&
+                   std::all_of(text.begin(), text.end(), absl::ascii_isgraph);
+  if (uri) return text;
+  return Bad("BAD_IDENTITY",
+             "field subject is neither the serial number of a certificate nor an identity",
+             "give up to 40 hexadecimal digits, or a URI such as cxlpool://operator/alice");
+}
+
+absl::StatusOr<Revocation> FromProto(const v1::RevokeCertificateRequest& request,
+                                     const std::string& principal) {
+  absl::StatusOr<std::string> subject = ReadRevocationSubject(request.subject());
+  if (!subject.ok()) return subject.status();
+  if (absl::Status status = CheckReason(request.reason()); !status.ok()) return status;
+  Revocation revocation;
+  revocation.subject = *std::move(subject);
+  revocation.reason = request.reason();
+  revocation.principal = principal;
+  return revocation;
 }
 
 }  // namespace cxlpool::fm

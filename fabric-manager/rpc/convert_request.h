@@ -9,6 +9,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "cxlpool/v1/inventory_service.pb.h"
 #include "cxlpool/v1/pool_service.pb.h"
 #include "fabric-manager/model/planner.h"
 
@@ -31,6 +32,12 @@ absl::StatusOr<RenewSpec> FromProto(const v1::RenewRegionRequest& request,
 
 // A text that is kept in the audit record: REASON_REQUIRED, BAD_REASON (longer than 512).
 absl::Status CheckReason(const std::string& reason);
+
+// A certificate's serial number or an identity, in the one form in which they are compared.
+// INVALID_ARGUMENT/BAD_IDENTITY: neither.
+absl::StatusOr<std::string> ReadRevocationSubject(const std::string& text);
+absl::StatusOr<Revocation> FromProto(const v1::RevokeCertificateRequest& request,
+                                     const std::string& principal);
 
 }  // namespace cxlpool::fm
 

@@ -40,6 +40,16 @@ absl::Status NoHello() {
       .ToStatus();
 }
 
+SessionIdentity SessionIdentityOf(const Caller& caller, const grpc::ServerContextBase& context) {
+  SessionIdentity identity{caller.identity.uri, caller.insecure_local};
+  const std::optional<CertificateFacts> shown = CertificateOf(*context.auth_context());
+  if (shown.has_value()) {
+    identity.serial = shown->serial;
+    identity.end = shown->not_after;
+  }
+  return identity;
+}
+
 using Reactor = grpc::ServerGenericBidiReactor;
 
 // The part that outlives the stream: HostSessions may hold it after gRPC let go.
@@ -148,7 +158,7 @@ class Stream : public Reactor {
       : executor_(executor),
         sessions_(sessions),
         place_(std::move(admitted.place)),
-        identity_{admitted.caller.identity.uri, admitted.caller.insecure_local},
+        identity_(SessionIdentityOf(admitted.caller, *admitted.context)),
         peer_(std::make_shared<Peer>(this, admitted.context)) {
     if (!CXLPOOL_MUTANT("no-hello-deadline")) {
       executor_->PostAfter(HostRpc::kHelloTime, [weak = std::weak_ptr<Peer>(peer_)] {
@@ -224,6 +234,17 @@ void HostRpc::AddTo(Calls& calls) {
             [this](Admitted admitted) -> grpc::ServerGenericBidiReactor* {
               return new Stream(std::move(admitted), executor_, sessions_);
             });
+  calls.AddUnary("/cxlpool.v1.HostService/CheckSession", this, &HostRpc::CheckSession,
+                 kMessageLimits);
+}
+
+void HostRpc::CheckSession(UnaryCall<v1::CheckSessionRequest, v1::CheckSessionResponse>& call) {
+  executor_->Post([this, &call] {
+    absl::StatusOr<v1::CheckSessionResponse> answer =
+        sessions_->Check(SessionIdentityOf(call.caller(), *call.context()), call.request().hello());
+    if (answer.ok()) *call.response() = *std::move(answer);
+    call.Finish(answer.status());
+  });
 }
 
 }  // namespace cxlpool::fm

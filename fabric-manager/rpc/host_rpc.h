@@ -3,6 +3,7 @@
 #define CXLPOOL_FABRIC_MANAGER_RPC_HOST_RPC_H_
 
 #include "absl/time/time.h"
+#include "cxlpool/v1/host_service.pb.h"
 #include "fabric-manager/rpc/calls.h"
 #include "fabric-manager/service/host_sessions.h"
 #include "proto/support/executor.h"
@@ -20,6 +21,8 @@ class HostRpc final {
   void AddTo(Calls& calls);
 
  private:
+  void CheckSession(UnaryCall<v1::CheckSessionRequest, v1::CheckSessionResponse>& call);
+
   Executor* const executor_;
   HostSessions* const sessions_;
 };

@@ -31,6 +31,24 @@ const TenantView* FindTenant(const PoolView& view, const std::string& id) {
   return nullptr;
 }
 
+// Whether the call is made with what `subject` names.
+template <typename Call>
+bool IsOwn(const Call& call, const std::string& subject) {
+  if (call.caller().insecure_local) return false;
+  const std::optional<CertificateFacts> shown = CertificateOf(*call.context()->auth_context());
+  return subject == call.caller().identity.uri || (shown.has_value() && subject == shown->serial);
+}
+
+absl::Status RevokesCaller(const std::string& subject) {
+  return Refusal{
+      absl::StatusCode::kFailedPrecondition,
+      "REVOKES_CALLER",
+      absl::StrCat(subject, " is what this call is made with: you would lock yourself out"),
+      "call with another certificate, or say --yes (allow_own) if you mean it",
+      {{"subject", subject}}}
+      .ToStatus();
+}
+
 auto FillHost(v1::Host* response) {
   return [response](const PoolView& view, const std::string& id) {
     const auto it = view.hosts.find(id);
@@ -70,10 +88,11 @@ void FillOwners(const PoolView& view, const std::string& id, v1::DrainDeviceResp
 }  // namespace
 
 InventoryRpc::InventoryRpc(PoolService* service, const ViewHolder* views, BackupStreams* backups,
-                           Executor* answers, std::string fabric)
+                           Admission* admission, Executor* answers, std::string fabric)
     : service_(service),
       views_(views),
       backups_(backups),
+      admission_(admission),
       answers_(answers),
       fabric_(std::move(fabric)) {}
 
@@ -95,6 +114,9 @@ void InventoryRpc::AddTo(Calls& calls) {
   add("GetTenant", &InventoryRpc::GetTenant);
   add("ListTenants", &InventoryRpc::ListTenants);
   add("RemoveTenant", &InventoryRpc::RemoveTenant);
+  add("RevokeCertificate", &InventoryRpc::RevokeCertificate);
+  add("RestoreCertificate", &InventoryRpc::RestoreCertificate);
+  add("ListRevocations", &InventoryRpc::ListRevocations);
   add("GetTopology", &InventoryRpc::GetTopology);
   calls.Add(
       absl::StrCat(kService, "Backup"), Admission::Kind::kCall,
@@ -301,6 +323,44 @@ void InventoryRpc::GetTopology(UnaryCall<v1::GetTopologyRequest, v1::Topology>& 
     }
     return absl::OkStatus();
   });
+}
+
+// The list changes first; then the peer's sessions (PoolService) and whatever else it has under way
+// end; then the operator hears of it. What comes afterwards meets the list.
+void InventoryRpc::RevokeCertificate(
+    UnaryCall<v1::RevokeCertificateRequest, v1::Revocation>& call) {
+  auto revocation = FromProto(call.request(), call.caller().identity.uri);
+  if (!revocation.ok()) return call.Finish(revocation.status());
+  const std::string subject = revocation->subject;
+  if (IsOwn(call, subject) && !call.request().allow_own()) {
+    return call.Finish(RevokesCaller(subject));
+  }
+  service_->Revoke(*std::move(revocation), [this, &call, subject](absl::Status status) {
+    answers_->Post([this, &call, subject, status = std::move(status)] {
+      const auto all = views_->GetRevocations();
+      if (const auto it = all->find(subject); it != all->end()) {
+        *call.response() = ToProto(it->second);
+      }
+      call.Finish(status);  // First: it may be the caller's own that is ended.
+      admission_->EndRevoked(*all);
+    });
+  });
+}
+
+void InventoryRpc::RestoreCertificate(
+    UnaryCall<v1::RestoreCertificateRequest, v1::RestoreCertificateResponse>& call) {
+  auto subject = ReadRevocationSubject(call.request().subject());
+  if (!subject.ok()) return call.Finish(subject.status());
+  service_->Restore(call.caller().identity.uri, *std::move(subject),
+                    [&call](const absl::Status& status) { call.Finish(status); });
+}
+
+void InventoryRpc::ListRevocations(
+    UnaryCall<v1::ListRevocationsRequest, v1::ListRevocationsResponse>& call) {
+  for (const auto& [subject, revocation] : *views_->GetRevocations()) {
+    *call.response()->add_revocations() = ToProto(revocation);
+  }
+  call.Finish(absl::OkStatus());
 }
 
 }  // namespace cxlpool::fm

@@ -16,8 +16,9 @@ class InventoryRpc final {
  public:
   // `fabric`: the driver's name, for GetTopology. `backups` outlives this. `answers` runs what
   // builds answers to changes, so that the writer does not.
+  // `admission`: what is under way, so that a revocation ends it.
   InventoryRpc(PoolService* service, const ViewHolder* views, BackupStreams* backups,
-               Executor* answers, std::string fabric);
+               Admission* admission, Executor* answers, std::string fabric);
 
   // Adds each method of the service. This outlives `calls`.
   void AddTo(Calls& calls);
@@ -37,6 +38,10 @@ class InventoryRpc final {
   void GetTenant(UnaryCall<v1::GetTenantRequest, v1::Tenant>& call);
   void ListTenants(UnaryCall<v1::ListTenantsRequest, v1::ListTenantsResponse>& call);
   void RemoveTenant(UnaryCall<v1::RemoveTenantRequest, v1::RemoveTenantResponse>& call);
+  void RevokeCertificate(UnaryCall<v1::RevokeCertificateRequest, v1::Revocation>& call);
+  void RestoreCertificate(
+      UnaryCall<v1::RestoreCertificateRequest, v1::RestoreCertificateResponse>& call);
+  void ListRevocations(UnaryCall<v1::ListRevocationsRequest, v1::ListRevocationsResponse>& call);
   void GetTopology(UnaryCall<v1::GetTopologyRequest, v1::Topology>& call);
 
   // Answers from the latest view: `fill(view)` gives the status.
@@ -52,6 +57,7 @@ class InventoryRpc final {
   PoolService* const service_;
   const ViewHolder* const views_;
   BackupStreams* const backups_;
+  Admission* const admission_;
   Executor* const answers_;
   const std::string fabric_;
 };

@@ -38,7 +38,7 @@ class Server final : public RpcServer {
          HostSessions* sessions, Store* store, const ViewHolder* views, WatchHub* watch)
       : backups_(store, options.store_directory, &answers_),
         pool_(pool, views, watch, &answers_, options.hardware_coherent),
-        inventory_(pool, views, &backups_, &answers_, options.fabric),
+        inventory_(pool, views, &backups_, &admission_, &answers_, options.fabric),
         host_(executor, sessions),
         calls_(
             views, &admission_, &answers_,

@@ -4,7 +4,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "proto/support/certificate.h"
 #include "proto/support/log.h"
 #include "proto/support/mutant.h"
 #include "proto/support/names.h"
@@ -73,8 +75,8 @@ void HostSessions::Start(Listener listener) {
   Tick();
 }
 
-absl::Status HostSessions::Admit(const SessionPeer& peer, const SessionIdentity& identity,
-                                 const v1::Hello& hello, std::string& host) const {
+absl::Status HostSessions::Admit(const SessionIdentity& identity, const v1::Hello& hello,
+                                 std::string& host) const {
   const std::string versions = absl::StrCat("the agent speaks protocol ", hello.protocol_version(),
                                             ", this manager ", kHostProtocolVersion);
   if (hello.protocol_version() < kHostProtocolVersion) {
@@ -99,6 +101,11 @@ absl::Status HostSessions::Admit(const SessionPeer& peer, const SessionIdentity&
                   "update cxlpool-agent on this host");
   }
   if (absl::Status status = CheckInventory(hello.inventory()); !status.ok()) return status;
+  if (!identity.insecure_local) {
+    absl::Status status =
+        CheckRevoked(writer_->state().revocations(), identity.uri, identity.serial);
+    if (!status.ok()) return status;
+  }
   const Host* known = writer_->state().FindHost(host);
   if (!identity.insecure_local &&
       (known == nullptr || known->retired || identity.uri != known->identity)) {
@@ -107,9 +114,14 @@ absl::Status HostSessions::Admit(const SessionPeer& peer, const SessionIdentity&
     return Refuse(absl::StatusCode::kPermissionDenied, "WRONG_IDENTITY",
                   absl::StrCat("the certificate is for ", identity.uri, ", and host \"", host,
                                "\" is not enrolled with it"),
-                  absl::StrCat("give the agent the certificate of this host, or run `cxlpool host "
-                               "enrol ",
-                               host, " --identity ", identity.uri, "`"),
+                  // An identity of our own is its host's and cannot be enrolled for another.
+                  absl::StartsWith(identity.uri, "cxlpool://")
+                      ? absl::StrCat("give the agent the certificate of this host: `cxlpool pki "
+                                     "issue host ",
+                                     host, "`")
+                      : absl::StrCat("give the agent the certificate of this host, or run `cxlpool "
+                                     "host enrol ",
+                                     host, " --identity ", identity.uri, "`"),
                   {{"host", host}});
   }
   if (known == nullptr) {
@@ -123,6 +135,11 @@ absl::Status HostSessions::Admit(const SessionPeer& peer, const SessionIdentity&
                   absl::StrCat("run `cxlpool host enrol ", host, "` to bring it back"),
                   {{"host", host}});
   }
+  return absl::OkStatus();
+}
+
+absl::Status HostSessions::CheckRival(const SessionPeer& peer, const v1::Hello& hello,
+                                      const std::string& host) const {
   const auto session = sessions_.find(host);
   if (!CXLPOOL_MUTANT("two-agents-of-one-boot") && session != sessions_.end() &&
       session->second.incarnation == hello.incarnation() &&
@@ -139,7 +156,9 @@ absl::Status HostSessions::Admit(const SessionPeer& peer, const SessionIdentity&
 void HostSessions::OnHello(std::shared_ptr<SessionPeer> peer, const SessionIdentity& identity,
                            const v1::Hello& hello) {
   std::string host;
-  if (absl::Status status = Admit(*peer, identity, hello, host); !status.ok()) {
+  absl::Status status = Admit(identity, hello, host);
+  if (status.ok()) status = CheckRival(*peer, hello, host);
+  if (!status.ok()) {
     LogWarning("sessions", "refused agent at ", peer->address(), ": ", status.message());
     peer->Close(status);
     return;
@@ -151,13 +170,15 @@ void HostSessions::OnHello(std::shared_ptr<SessionPeer> peer, const SessionIdent
   session = Session{.number = next_session_++,
                     .peer = std::move(peer),
                     .incarnation = hello.incarnation(),
-                    .agent_id = hello.agent_id()};
+                    .agent_id = hello.agent_id(),
+                    .identity = identity};
   session.peer->host_ = host;
   session.peer->session_ = session.number;
   OnHeartbeat(*session.peer, session.number);
   LogInfo("sessions", "host ", host, " is online: session ", session.number, ", agent ",
           hello.agent_version(), ", kernel ", hello.kernel_release());
   TakeInventory(host, hello.inventory(), &hello);
+  WarnOf(host, session);
   v1::ManagerMessage message;
   message.set_session(session.number);
   v1::Welcome& welcome = *message.mutable_welcome();
@@ -219,6 +240,9 @@ void HostSessions::TakeInventory(const std::string& host, const v1::HostInventor
     runtime.incarnation = hello->incarnation();
     runtime.agent_version = CutText(hello->agent_version(), 64);
     runtime.kernel_release = CutText(hello->kernel_release(), 128);
+    const SessionIdentity& identity = sessions_.at(host).identity;
+    runtime.certificate_serial = identity.serial;
+    runtime.certificate_end = identity.end;
   }
   runtime.bridges.clear();
   for (const v1::BridgeInventory& bridge : inventory.bridges()) {
@@ -279,6 +303,49 @@ void HostSessions::SendEventsSeen(const std::string& host, uint64_t sequence) {
 
 void HostSessions::End(const std::string& host, const absl::Status& why) { Drop(host, why); }
 
+absl::StatusOr<v1::CheckSessionResponse> HostSessions::Check(const SessionIdentity& identity,
+                                                             const v1::Hello& hello) const {
+  std::string host;
+  if (absl::Status status = Admit(identity, hello, host); !status.ok()) return status;
+  v1::CheckSessionResponse answer;
+  answer.set_identity(writer_->state().FindHost(host)->identity);
+  answer.set_manager_version(CXLPOOL_VERSION);
+  if (const auto session = sessions_.find(host); session != sessions_.end()) {
+    answer.set_active_peer(session->second.peer->address());
+  }
+  return answer;
+}
+
+void HostSessions::EndRevoked() {
+  std::vector<std::pair<std::string, absl::Status>> revoked;
+  for (const auto& [host, session] : sessions_) {
+    if (session.identity.insecure_local) continue;
+    absl::Status status =
+        CheckRevoked(writer_->state().revocations(), session.identity.uri, session.identity.serial);
+    if (!status.ok()) revoked.emplace_back(host, std::move(status));
+  }
+  if (CXLPOOL_MUTANT("revoked-sessions-stand")) return;
+  for (const auto& [host, status] : revoked) Drop(host, status);
+}
+
+void HostSessions::WarnOf(const std::string& host, const Session& session) const {
+  const absl::Time now = clock_->Now();
+  if (session.identity.end > now + kCertificateWarning) return;
+  CertificateFacts facts;
+  facts.not_after = session.identity.end;
+  LogWarning("sessions", "the certificate of host ", host, " (", session.identity.serial, ") ",
+             EndText(facts, now), " (`cxlpool pki renew host ", host,
+             "`, put it in its place on the host, and reload the agent)");
+}
+
+void HostSessions::WarnOfCertificates() {
+  // A clock that was set back must not keep it quiet.
+  const absl::Time now = clock_->Now();
+  if (now >= warned_ && now < warned_ + absl::Hours(24)) return;
+  warned_ = now;
+  for (const auto& [host, session] : sessions_) WarnOf(host, session);
+}
+
 bool HostSessions::Online(const std::string& host) const { return sessions_.contains(host); }
 
 void HostSessions::Tick() {
@@ -296,6 +363,7 @@ void HostSessions::Tick() {
                       "nothing: the agent dials again; its memory stays as it is"));
   }
   ShowHeartbeats();
+  WarnOfCertificates();
   executor_->PostAfter(options_.heartbeat / 2, [this] { Tick(); });
 }
 

@@ -55,6 +55,8 @@ class SessionPeer {
 struct SessionIdentity {
   std::string uri;              // URI SAN of the certificate.
   bool insecure_local = false;  // No TLS: a Unix socket or a loopback address marked insecure.
+  std::string serial = {};      // Of the certificate; empty without TLS.
+  absl::Time end = absl::InfiniteFuture();
 };
 
 class HostSessions {
@@ -81,6 +83,10 @@ class HostSessions {
   // A stream's first message. Answers Welcome, or closes the peer with the refusal.
   void OnHello(std::shared_ptr<SessionPeer> peer, const SessionIdentity& identity,
                const v1::Hello& hello);
+  // What OnHello would say, and nothing changes. That an agent of this host has a session already
+  // is no refusal here: the answer's `active_peer` says so.
+  absl::StatusOr<v1::CheckSessionResponse> Check(const SessionIdentity& identity,
+                                                 const v1::Hello& hello) const;
   // Later ones. Of a session that is not current: dropped.
   void OnMessage(SessionPeer* peer, const v1::AgentMessage& message);
   // A Heartbeat. Any thread.
@@ -98,6 +104,9 @@ class HostSessions {
   // Ends the host's session, if it has one.
   void End(const std::string& host, const absl::Status& why);
 
+  // Ends the sessions of peers whose certificate or identity is revoked.
+  void EndRevoked();
+
   bool Online(const std::string& host) const;
 
  private:
@@ -106,6 +115,7 @@ class HostSessions {
     std::shared_ptr<SessionPeer> peer;
     std::string incarnation;
     std::string agent_id;
+    SessionIdentity identity;
     int64_t shown_ns = -1;  // What ShowHeartbeats last showed of the peer's last_heard_ns_.
   };
 
@@ -115,12 +125,19 @@ class HostSessions {
   SessionMap::iterator Find(const SessionPeer* peer);
   // Shows what OnHeartbeat noted, of a few hosts in turn.
   void ShowHeartbeats();
-  absl::Status Admit(const SessionPeer& peer, const SessionIdentity& identity,
-                     const v1::Hello& hello, std::string& host) const;
+  // Whether the peer may speak for the host at all.
+  absl::Status Admit(const SessionIdentity& identity, const v1::Hello& hello,
+                     std::string& host) const;
+  // Whether it may now, beside the session that the host has.
+  absl::Status CheckRival(const SessionPeer& peer, const v1::Hello& hello,
+                          const std::string& host) const;
   void Drop(const std::string& host, const absl::Status& why);
   void TakeInventory(const std::string& host, const v1::HostInventory& inventory,
                      const v1::Hello* hello);
   void Tick();
+  // Says in the log, once a day, whose certificates end soon or have ended.
+  void WarnOfCertificates();
+  void WarnOf(const std::string& host, const Session& session) const;
 
   const Options options_;
   Executor* const executor_;
@@ -129,7 +146,8 @@ class HostSessions {
   Listener listener_;
   uint64_t next_session_ = 1;
   SessionMap sessions_;
-  std::string shown_;  // The last host that ShowHeartbeats looked at.
+  absl::Time warned_ = absl::InfinitePast();  // When WarnOfCertificates did.
+  std::string shown_;                         // The last host that ShowHeartbeats looked at.
   std::map<std::string, std::map<uint64_t, v1::Offer>> offers_;  // By host id and generation.
 };
 

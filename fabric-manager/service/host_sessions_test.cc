@@ -69,6 +69,31 @@ TEST_F(HostSessionsTest, RefusesTheWrongCertificate) {
   EXPECT_TRUE(right->closed.ok()) << right->closed;
 }
 
+TEST_F(HostSessionsTest, RefusesWhatIsRevokedAndEndsTheSessionThatStands) {
+  const auto revoke = [&](const std::string& subject) {
+    Revocation revocation;
+    revocation.subject = subject;
+    revocation.reason = "lost";
+    revocation.principal = "test";
+    rig.pool.Revoke(revocation, [](const absl::Status&) {});
+    rig.Run(absl::Milliseconds(100));
+  };
+  const SessionIdentity old{"cxlpool://host/host-a", false, "7a01"};
+  const SessionIdentity next{"cxlpool://host/host-a", false, "7a02"};
+  const auto first = Hello(rig, world, old, kAsItIs);
+  EXPECT_TRUE(first->closed.ok()) << first->closed;
+  revoke("7a01");
+  EXPECT_EQ(ReasonOf(first->closed), "CERTIFICATE_REVOKED");
+  EXPECT_FALSE(rig.sessions.Online("host-a"));
+  EXPECT_EQ(ReasonOf(Hello(rig, world, old, kAsItIs)->closed), "CERTIFICATE_REVOKED");
+  const auto second = Hello(rig, world, next, kAsItIs);
+  EXPECT_TRUE(second->closed.ok()) << second->closed;
+  revoke("cxlpool://host/host-a");
+  EXPECT_EQ(ReasonOf(second->closed), "CERTIFICATE_REVOKED");
+  // Without TLS nothing is shown that could be revoked.
+  EXPECT_TRUE(Hello(rig, world, kLocal, kAsItIs)->closed.ok());
+}
+
 TEST_F(HostSessionsTest, RefusesRetiredAndUnknownHosts) {
   rig.pool.Retire("test", "host-a", [](const absl::Status&) {});
   rig.Run(absl::Milliseconds(100));

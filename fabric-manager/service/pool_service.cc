@@ -243,6 +243,25 @@ void PoolService::RemoveTenant(const std::string& principal, const std::string& 
       std::move(done));
 }
 
+void PoolService::Revoke(Revocation revocation, Done done) {
+  SubmitChange(
+      Audit{{}, revocation.principal, "RevokeCertificate", revocation.reason},
+      [revocation](const PoolState& state, PlanContext& context) {
+        return PlanRevoke(state, revocation, context);
+      },
+      [this, done = std::move(done)](const absl::Status& status) mutable {
+        if (status.ok()) sessions_->EndRevoked();
+        std::move(done)(status);
+      });
+}
+
+void PoolService::Restore(const std::string& principal, const std::string& subject, Done done) {
+  SubmitChange(
+      Audit{{}, principal, "RestoreCertificate", subject},
+      [subject](const PoolState& state, PlanContext&) { return PlanRestore(state, subject); },
+      std::move(done));
+}
+
 void PoolService::Enrol(const std::string& principal, const std::string& host,
                         const std::string& identity, Done done) {
   auto replaced = std::make_shared<bool>(false);

@@ -60,6 +60,9 @@ class PoolService {
                   const std::string& reason, Done done);
   void SetTenant(const std::string& principal, const Tenant& tenant, Done done);
   void RemoveTenant(const std::string& principal, const std::string& tenant, Done done);
+  // Sessions of what is revoked have ended before `done`. `revocation.principal` is the caller.
+  void Revoke(Revocation revocation, Done done);
+  void Restore(const std::string& principal, const std::string& subject, Done done);
 
  private:
   using PlanChange = std::function<absl::StatusOr<Change>(const PoolState&, PlanContext&)>;

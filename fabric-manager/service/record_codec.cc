@@ -215,6 +215,14 @@ Problem DecodeBody(Key key, const pb::Record& record, Decoded& out) {
       out = Item(Tenant{key, in.id(), in.quota_bytes(), in.reserved_bytes(), in.host_cap_bytes()});
       return std::nullopt;
     }
+    case pb::Record::kRevocation: {
+      const pb::RevocationRecord& in = record.revocation();
+      if (in.subject().empty()) return "a revocation of nothing";
+      Revocation revocation{key, in.subject(), in.reason(), in.principal(), {}};
+      if (Problem p = DecodeTime("time", in.time_unix_us(), revocation.time)) return p;
+      out = Item(std::move(revocation));
+      return std::nullopt;
+    }
     case pb::Record::BODY_NOT_SET:
       break;
   }

@@ -105,6 +105,14 @@ TEST(RecordCodecTest, HostsAndDevicesKeepEveryDurableField) {
   EXPECT_FALSE(std::get<Device>(RoundTrip(device)).reachable);
 }
 
+TEST(RecordCodecTest, RevocationsKeepEveryField) {
+  const Revocation revocation{7, "7a01", "lost laptop", "cxlpool://operator/bob",
+                              absl::FromUnixMicros(1'600'000'000'000'001)};
+  // A field that is added is to be kept, too.
+  [[maybe_unused]] const auto& [key, subject, reason, principal, time] = revocation;
+  EXPECT_EQ(std::get<Revocation>(RoundTrip(revocation)), revocation);
+}
+
 TEST(RecordCodecTest, ThePoolsOwnRecord) {
   const std::string value = EncodePool({1, 4242, "records were lost"}, kAudit);
   const auto decoded = DecodeRecord(kPoolKey, value);

@@ -200,6 +200,12 @@ std::string EncodeItem(const Item& item, const Audit& audit) {
     out.set_quota_bytes(tenant->quota_bytes);
     out.set_reserved_bytes(tenant->reserved_bytes);
     out.set_host_cap_bytes(tenant->host_cap_bytes);
+  } else if (const auto* revocation = std::get_if<Revocation>(&item)) {
+    pb::RevocationRecord& out = *record.mutable_revocation();
+    out.set_subject(Text(revocation->subject));
+    out.set_reason(Text(revocation->reason));
+    out.set_principal(Text(revocation->principal));
+    out.set_time_unix_us(Micros(revocation->time));
   } else if (const auto* tombstone = std::get_if<Tombstone>(&item)) {
     Encode(*tombstone->region, *record.mutable_tombstone()->mutable_region());
     record.mutable_tombstone()->set_gone_time_unix_us(Micros(tombstone->gone_time));

@@ -21,6 +21,11 @@ PoolViewPtr ViewHolder::Get() const {
   return view_;
 }
 
+std::shared_ptr<const Revocations> ViewHolder::GetRevocations() const {
+  MutexLock lock(mutex_);
+  return revocations_;
+}
+
 std::string ViewHolder::IdOfTag(const Uuid& tag) const {
   MutexLock lock(mutex_);
   if (stale_) Merge();
@@ -46,6 +51,7 @@ void ViewHolder::Publish(Publication& publication) {
   append(pending_.hosts, publication.hosts);
   pending_.revision = publication.revision;
   pending_.topology = publication.topology;
+  if (publication.revocations != nullptr) revocations_ = publication.revocations;
   if (std::exchange(publication.has_numbers, false)) {
     pending_.has_numbers = true;
     pending_.devices.swap(publication.devices);

@@ -69,6 +69,7 @@ struct Publication {
   std::shared_ptr<const std::vector<TenantView>> tenant_infos;
   Capacity capacity;
   std::shared_ptr<const Topology> topology;
+  std::shared_ptr<const Revocations> revocations;
 };
 
 // Holds the latest, and indices of tags and of hosts' identities. Any thread.
@@ -81,6 +82,9 @@ class ViewHolder {
 
   // Leaves the lists of `publication` empty, with room for the next.
   void Publish(Publication& publication);
+
+  // What is not believed any more, as of the latest publication. Costs no more than a lock.
+  std::shared_ptr<const Revocations> GetRevocations() const;
 
   // Empty if there is none.
   std::string IdOfTag(const Uuid& tag) const;
@@ -103,6 +107,8 @@ class ViewHolder {
   mutable absl::flat_hash_map<std::string, std::string> by_identity_ ABSL_GUARDED_BY(mutex_);
   mutable Publication pending_ ABSL_GUARDED_BY(mutex_);  // All since the view was made, as one.
   mutable bool stale_ ABSL_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<const Revocations> revocations_ ABSL_GUARDED_BY(mutex_) =
+      std::make_shared<const Revocations>();
 
   static PoolViewPtr MakeEmpty();
 };

@@ -190,8 +190,9 @@ class Writer {
   Publication publication_;            // Empty between; its room is used again.
   std::set<std::string> stale_hosts_;  // Runtime changed since the last view.
   std::shared_ptr<const Topology> topology_ = std::make_shared<const Topology>();
-  bool stale_infos_ = true;    // So did what a device or a tenant is.
-  bool stale_numbers_ = true;  // So did a count of bytes.
+  std::shared_ptr<const Revocations> revocations_;  // As published; null: to be read anew.
+  bool stale_infos_ = true;                         // So did what a device or a tenant is.
+  bool stale_numbers_ = true;                       // So did a count of bytes.
   std::shared_ptr<const std::vector<DeviceView>> device_infos_;
   std::vector<DeviceIndex> device_order_;
   std::shared_ptr<const std::vector<TenantView>> tenant_infos_;

@@ -42,6 +42,8 @@ bool IsInfo(const Item& item) {
   return std::holds_alternative<Device>(item) || std::holds_alternative<Tenant>(item);
 }
 
+bool IsRevocation(const Item& item) { return std::holds_alternative<Revocation>(item); }
+
 }  // namespace
 
 void Writer::PublishGroup() {
@@ -76,6 +78,8 @@ void Writer::PublishView() {
     for (const Item& item : inverses_[i]) {
       AddHosts(item, hosts);
       stale_infos_ |= IsInfo(item);
+      // What is revoked replaces Erased; what is restored, the revocation.
+      if (IsRevocation(item)) revocations_ = nullptr;
       const auto* before = std::get_if<RegionPtr>(&item);
       const Region* now = before == nullptr ? nullptr : NowOf(**before, changes_[i]);
       stale_numbers_ |=
@@ -91,6 +95,7 @@ void Writer::PublishView() {
         publication.tags.emplace_back((*now)->tag, *now);
       } else {
         stale_infos_ |= IsInfo(item);
+        if (IsRevocation(item)) revocations_ = nullptr;
       }
     }
   }
@@ -115,6 +120,10 @@ void Writer::PublishView() {
 void Writer::Publish(Publication& publication) {
   publication.revision = revision_;
   publication.topology = topology_;
+  if (revocations_ == nullptr) {
+    revocations_ = std::make_shared<const Revocations>(state_.revocations());
+  }
+  publication.revocations = revocations_;
   stale_numbers_ |= stale_infos_;
   if (std::exchange(stale_infos_, false)) ReadInfos();
   if (std::exchange(stale_numbers_, false)) ReadNumbers(publication);

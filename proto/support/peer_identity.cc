@@ -57,4 +57,13 @@ absl::StatusOr<PeerIdentity> IdentityOf(const grpc::AuthContext& context) {
   return ParseIdentity({uris[0].data(), uris[0].size()});
 }
 
+std::optional<CertificateFacts> CertificateOf(const grpc::AuthContext& context) {
+  const auto pems = context.FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME);
+  if (pems.empty()) return std::nullopt;
+  absl::StatusOr<std::vector<CertificateFacts>> all =
+      ReadCertificates({pems[0].data(), pems[0].size()});
+  if (!all.ok()) return std::nullopt;
+  return all->front();
+}
+
 }  // namespace cxlpool

@@ -4,10 +4,12 @@
 
 #include <grpcpp/security/auth_context.h>
 
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "proto/support/certificate.h"
 
 namespace cxlpool {
 
@@ -27,6 +29,9 @@ PeerIdentity ParseIdentity(absl::string_view uri);
 // insecure loopback address is taken for the operator, and for any host it claims to be.
 // UNAUTHENTICATED/NO_IDENTITY: a certificate without exactly one URI SAN.
 absl::StatusOr<PeerIdentity> IdentityOf(const grpc::AuthContext& context);
+
+// What the certificate of a call's peer says; nothing without TLS.
+std::optional<CertificateFacts> CertificateOf(const grpc::AuthContext& context);
 
 }  // namespace cxlpool
 

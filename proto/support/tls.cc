@@ -13,6 +13,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "proto/support/mutant.h"
@@ -60,7 +61,9 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, absl::string_view 
   if (secret && (found.st_mode & 077) != 0) {
     return Refuse(absl::StatusCode::kFailedPrecondition, "TLS_KEY_EXPOSED",
                   absl::StrCat(what, " ", path, " can be read by others than its owner"),
-                  absl::StrCat("chmod 0600 ", path, "; if others had access, issue a new one"));
+                  absl::StrCat("chmod 0600 ", path,
+                               "; if others had access, issue a new one and revoke "
+                               "the old (`cxlpool certificate revoke CERTIFICATE --reason WHY`)"));
   }
   std::string text(kMaxFileBytes, '\0');
   size_t size = 0;
@@ -112,9 +115,11 @@ std::string RenewCommand(const CertificateFacts& leaf) {
                       role, " ", identity.name, "`) and put it in its place");
 }
 
-absl::Status CheckTimes(const CertificateFacts& facts, const std::string& file,
-                        const std::string& remedy) {
-  const absl::Time now = absl::Now();
+// A URI of our own scheme.
+bool IsOurs(absl::string_view uri) { return absl::StartsWithIgnoreCase(uri, "cxlpool:"); }
+
+absl::Status CheckTime(const CertificateFacts& facts, const std::string& file, absl::Time now,
+                       const std::string& remedy) {
   if (!CXLPOOL_MUTANT("expired-certificate-is-fit") && facts.ExpiredAt(now)) {
     return Precondition("TLS_EXPIRED",
                         absl::StrCat("the certificate in ", file, " EXPIRED: it expired on ",
@@ -143,7 +148,7 @@ absl::StatusOr<size_t> CheckChain(const std::vector<Certificate>& authorities,
     X509_STORE_add_cert(store.get(), authority.get());
   for (size_t i = 1; i < chain.size(); ++i) sk_X509_push(between.get(), chain[i].get());
   bool good = X509_STORE_CTX_init(context.get(), store.get(), chain[0].get(), between.get()) == 1;
-  // The times are judged by CheckTimes, with dates and remedies.
+  // The times are judged by CheckTime, with dates and remedies.
   if (good) X509_STORE_CTX_set_flags(context.get(), X509_V_FLAG_NO_CHECK_TIME);
   good = good && X509_verify_cert(context.get()) == 1;
   const STACK_OF(X509)* const way = good ? X509_STORE_CTX_get0_chain(context.get()) : nullptr;
@@ -161,24 +166,19 @@ absl::StatusOr<size_t> CheckChain(const std::vector<Certificate>& authorities,
 }  // namespace
 
 CertificateUse CertificateUse::Manager(std::string server_name) {
-  return {
-      .side = Side::kManager, .server_name = std::move(server_name), .host = {}, .identity = {}};
+  return {.side = Side::kManager, .server_name = std::move(server_name), .host = {}};
 }
 
-CertificateUse CertificateUse::Agent(std::string host, std::string identity) {
-  return {.side = Side::kAgent,
-          .server_name = {},
-          .host = std::move(host),
-          .identity = std::move(identity)};
+CertificateUse CertificateUse::Agent(std::string host) {
+  return {.side = Side::kAgent, .server_name = {}, .host = std::move(host)};
 }
 
 absl::Status JudgeCertificate(const CertificateFacts& leaf, const CertificateUse& use,
                               absl::string_view file) {
   if (use.side == CertificateUse::Side::kAny) return absl::OkStatus();
   const bool manager = use.side == CertificateUse::Side::kManager;
-  const std::string wanted = !use.identity.empty() ? use.identity
-                             : manager             ? "cxlpool://manager/NAME"
-                                                   : absl::StrCat("cxlpool://host/", use.host);
+  const std::string wanted =
+      manager ? "cxlpool://manager/NAME" : absl::StrCat("cxlpool://host/", use.host);
   const std::string issue =
       manager ? "make one for the manager: `cxlpool pki issue manager fm`"
               : absl::StrCat("use this host's own certificate: `cxlpool pki issue host ", use.host,
@@ -192,11 +192,10 @@ absl::Status JudgeCertificate(const CertificateFacts& leaf, const CertificateUse
   }
   const std::string& uri = leaf.uris[0];
   const Role role = ParseIdentity(uri).role;
-  // A URI of another scheme may be enrolled for a host; the manager knows whether it is.
-  const bool fits = manager                 ? role == Role::kManager
-                    : !use.identity.empty() ? uri == use.identity
-                    : role == Role::kHost   ? uri == wanted
-                                            : role == Role::kOther;
+  // A URI of another scheme may be enrolled for a host.
+  const bool fits = manager               ? role == Role::kManager
+                    : role == Role::kHost ? uri == wanted
+                                          : role == Role::kOther && !IsOurs(uri);
   if (!CXLPOOL_MUTANT("any-role-will-do") && !fits) {
     return Precondition(
         "TLS_WRONG_ROLE",
@@ -263,21 +262,37 @@ absl::StatusOr<TlsMaterial> LoadTls(const TlsFiles& files, const CertificateUse&
   absl::StatusOr<std::vector<CertificateFacts>> all = ReadCertificates(material.ca);
   if (!all.ok()) return all.status();
   material.authority = (*all)[*authority];
-  if (absl::Status status =
-          CheckTimes(material.authority, files.ca,
-                     "make a new authority (`cxlpool pki init --force`) and issue "
-                     "every certificate anew");
-      !status.ok()) {
-    return status;
-  }
-  if (absl::Status status = CheckTimes(material.leaf, files.cert, RenewCommand(material.leaf));
-      !status.ok()) {
-    return status;
-  }
+  material.ca_file = files.ca;
+  if (absl::Status status = CheckTimes(material, absl::Now()); !status.ok()) return status;
   if (absl::Status status = JudgeCertificate(material.leaf, use, files.cert); !status.ok()) {
     return status;
   }
   return material;
+}
+
+absl::Status CheckTimes(const TlsMaterial& material, absl::Time now) {
+  absl::Status status = CheckTime(material.authority, material.ca_file, now,
+                                  "make a new authority and issue every certificate anew "
+                                  "(docs/operations.md, Certificates)");
+  if (!status.ok()) return status;
+  return CheckTime(material.leaf, material.cert_file, now, RenewCommand(material.leaf));
+}
+
+absl::Status TlsErrorAt(const absl::Status& status, const TlsFiles& files,
+                        const std::map<std::string, std::string>& where) {
+  // The messages name the file.
+  const char* key = "tls.cert";
+  if (absl::StrContains(status.message(), files.key)) {
+    key = "tls.key";
+  } else if (!absl::StrContains(status.message(), files.cert) &&
+             absl::StrContains(status.message(), files.ca)) {
+    key = "tls.ca";
+  }
+  const auto place = where.find(key);
+  std::optional<Refusal> refusal = RefusalOf(status);
+  if (!refusal.has_value() || place == where.end()) return status;
+  refusal->message = absl::StrCat(place->second, ": ", refusal->message);
+  return refusal->ToStatus();
 }
 
 absl::Status CheckTlsFiles(const TlsFiles& files, const CertificateUse& use) {

@@ -10,6 +10,7 @@
 #include <grpcpp/security/server_credentials.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -36,17 +37,18 @@ struct CertificateUse {
   enum class Side { kAny, kAgent, kManager };
   Side side = Side::kAny;
   std::string server_name;  // kManager: the DNS name that clients look for.
-  std::string host;         // kAgent: the host's id.
-  std::string identity;     // kAgent: as it is enrolled; empty: cxlpool://host/HOST.
+  // kAgent: the host's id. Of our own URIs it needs cxlpool://host/HOST; whether one of another
+  // scheme is enrolled for it, the manager knows.
+  std::string host;
 
   static CertificateUse Manager(std::string server_name = kManagerServerName);
-  static CertificateUse Agent(std::string host, std::string identity = "");
+  static CertificateUse Agent(std::string host);
 };
 
 // What the three files held when they were read, and what the leaf says.
 struct TlsMaterial {
   std::string ca, cert, key;
-  std::string cert_file;  // For messages.
+  std::string ca_file, cert_file;  // For messages.
   CertificateFacts leaf;
   CertificateFacts authority;  // Of `ca`: the one that the leaf leads to.
 };
@@ -61,6 +63,11 @@ absl::StatusOr<TlsMaterial> LoadTls(const TlsFiles& files, const CertificateUse&
 // LoadTls for its judgement alone.
 absl::Status CheckTlsFiles(const TlsFiles& files, const CertificateUse& use = {});
 
+// An error of LoadTls behind where the configuration names the file that it is about: `where` has
+// the places of "tls.ca", "tls.cert" and "tls.key" ("fm.toml:9: tls.cert").
+absl::Status TlsErrorAt(const absl::Status& status, const TlsFiles& files,
+                        const std::map<std::string, std::string>& where);
+
 // Whether `leaf`, from `file`, will do for `use`; times and issuer are not looked at.
 absl::Status JudgeCertificate(const CertificateFacts& leaf, const CertificateUse& use,
                               absl::string_view file);
@@ -68,6 +75,10 @@ absl::Status JudgeCertificate(const CertificateFacts& leaf, const CertificateUse
 // What should be said of certificates that have ended or end within kCertificateWarning, with the
 // remedy; a line each. Empty: nothing.
 std::vector<std::string> ExpiryWarnings(const TlsMaterial& material, absl::Time now);
+
+// That neither the leaf nor its authority has ended by `now`. FAILED_PRECONDITION/TLS_EXPIRED,
+// TLS_NOT_YET_VALID as LoadTls.
+absl::Status CheckTimes(const TlsMaterial& material, absl::Time now);
 
 // What a process shows to its peers and believes of them, from files that can be read anew.
 // Any thread.

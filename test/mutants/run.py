@@ -132,7 +132,7 @@ def main():
 
     wrong = seeded.differences()
     mutants = [m for m in seeded.listed() if not arguments.names or m.name in arguments.names]
-    wrong += [f'{name}: is not in {seeded.LIST.name}' for name in arguments.names if name not in {m.name for m in mutants}]
+    wrong += [f'{name}: is not in test/mutants' for name in arguments.names if name not in {m.name for m in mutants}]
     if wrong:
         print('\n'.join(wrong))
         return 1

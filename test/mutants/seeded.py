@@ -1,4 +1,4 @@
-"""The lists of seeded defects (mutants.toml, store.toml), and the switches in the code that they must match."""
+"""The lists of seeded defects (mutants.toml and those beside it), and the switches in the code that they must match."""
 
 import re
 import tomllib
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-LISTS = [Path(__file__).with_name(name) for name in ('mutants.toml', 'store.toml')]
+LISTS = [Path(__file__).with_name(name) for name in ('mutants.toml', 'store.toml', 'certificates.toml')]
 CODE = ('proto', 'fabric-manager', 'host-agent', 'libpool')
 SWITCH = re.compile(r'CXLPOOL_MUTANT\("([^"]*)"\)')
 NAME = re.compile(r'[a-z0-9]+(-[a-z0-9]+)*')

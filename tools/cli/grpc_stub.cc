@@ -6,6 +6,7 @@
 #include <grpcpp/create_channel.h>
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -19,6 +20,7 @@
 #include "proto/support/refusal.h"
 #include "proto/support/status_wire.h"
 #include "proto/support/tls.h"
+#include "proto/support/tls_diagnosis.h"
 
 namespace cxlpool::cli {
 namespace {
@@ -28,6 +30,7 @@ using Inventory = v1::InventoryService::StubInterface;
 
 // A page of 1000 Regions, or the topology of a large rack.
 constexpr int kMaxAnswerBytes = 64 * 1024 * 1024;
+constexpr absl::Duration kDiagnosisTimeout = absl::Seconds(3);
 
 std::chrono::system_clock::time_point Deadline(absl::Duration limit) {
   return std::chrono::system_clock::now() + absl::ToChronoMilliseconds(limit);
@@ -35,8 +38,12 @@ std::chrono::system_clock::time_point Deadline(absl::Duration limit) {
 
 class GrpcStub : public ManagerStub {
  public:
-  GrpcStub(std::shared_ptr<grpc::Channel> channel, std::string peer)
-      : channel_(channel),
+  // `tls`: what is shown to the manager; nothing without TLS.
+  GrpcStub(std::shared_ptr<grpc::Channel> channel, std::string peer, std::optional<TlsMaterial> tls,
+           std::string server_name)
+      : tls_(std::move(tls)),
+        server_name_(std::move(server_name)),
+        channel_(channel),
         pool_(v1::PoolService::NewStub(channel)),
         inventory_(v1::InventoryService::NewStub(channel)),
         peer_(std::move(peer)) {}
@@ -110,6 +117,11 @@ class GrpcStub : public ManagerStub {
     const absl::Status told = FromWire(status, context, peer_);
     if (ReasonOf(told) != "MANAGER_UNREACHABLE") return told;
     const std::string said = absl::AsciiStrToLower(status.error_message());
+    // gRPC does not say what is wrong with a certificate, or that the manager refuses ours.
+    if (tls_.has_value() && !absl::StrContains(said, "failed to connect to remote host")) {
+      absl::Status found = DiagnoseManager(peer_, server_name_, *tls_, kDiagnosisTimeout);
+      if (!found.ok()) return found;
+    }
     if (absl::StrContains(said, "certificate verify failed") ||
         absl::StrContains(said, "is not in peer certificate")) {
       return Refusal{.code = absl::StatusCode::kUnauthenticated,
@@ -162,6 +174,8 @@ class GrpcStub : public ManagerStub {
         .ToStatus();
   }
 
+  const std::optional<TlsMaterial> tls_;
+  const std::string server_name_;
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<Pool> pool_;
   const std::unique_ptr<Inventory> inventory_;
@@ -198,20 +212,24 @@ void KeepGrpcUp() {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ManagerStub>> MakeGrpcStub(const ConnectionSettings& settings) {
+absl::StatusOr<std::unique_ptr<ManagerStub>> MakeGrpcStub(const ConnectionSettings& settings,
+                                                          std::vector<std::string>* warnings) {
   KeepGrpcUp();
   std::shared_ptr<grpc::ChannelCredentials> credentials;
+  std::optional<TlsMaterial> material;
   if (settings.insecure) {
     if (absl::Status status = CheckInsecureAddress(settings.manager); !status.ok()) return status;
     credentials = grpc::InsecureChannelCredentials();
   } else {
-    auto tls = ClientTls({.ca = settings.ca, .cert = settings.cert, .key = settings.key});
+    auto tls = LoadTls({.ca = settings.ca, .cert = settings.cert, .key = settings.key});
     if (!tls.ok()) return tls.status();
-    credentials = *std::move(tls);
+    credentials = ClientTlsOf(*tls);
+    if (warnings != nullptr) *warnings = ExpiryWarnings(*tls, absl::Now());
+    material = *std::move(tls);
   }
   return std::make_unique<GrpcStub>(
       grpc::CreateCustomChannel(settings.manager, credentials, Arguments(settings)),
-      settings.manager);
+      settings.manager, std::move(material), settings.server_name);
 }
 
 }  // namespace cxlpool::cli

@@ -3,6 +3,8 @@
 #define CXLPOOL_TOOLS_CLI_GRPC_STUB_H_
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "tools/cli/manager_stub.h"
@@ -11,8 +13,10 @@
 namespace cxlpool::cli {
 
 // Checks the TLS files (or that the address may go without) and makes a channel; dials with the
-// first call. Errors as CheckTlsFiles and CheckInsecureAddress (proto/support/tls.h).
-absl::StatusOr<std::unique_ptr<ManagerStub>> MakeGrpcStub(const ConnectionSettings& settings);
+// first call. `warnings`: what is to be said of certificates that end soon. Errors as LoadTls
+// (proto/support/tls.h) and CheckInsecureAddress (address.h).
+absl::StatusOr<std::unique_ptr<ManagerStub>> MakeGrpcStub(
+    const ConnectionSettings& settings, std::vector<std::string>* warnings = nullptr);
 
 }  // namespace cxlpool::cli
 

@@ -82,6 +82,53 @@ void AddBackup(CLI::App& app, Chosen& chosen) {
   });
 }
 
+struct RevocationFlags {
+  Flag subject, reason;
+  bool yes = false;
+};
+
+void AddSubject(CLI::App* app, RevocationFlags& flags) {
+  app->add_option("CERTIFICATE", flags.subject,
+                  "Its serial number or its file (.pem); or an identity, whatever it shows")
+      ->type_name("")
+      ->required();
+}
+
+void AddRevoke(CLI::App* certificate, Chosen& chosen) {
+  auto* app = certificate->add_subcommand(
+      "revoke", "Believe a certificate no longer; its calls and sessions end at once");
+  auto flags = std::make_shared<RevocationFlags>();
+  AddSubject(app, *flags);
+  app->add_option("--reason", flags->reason, "Why, for the list and the audit record")
+      ->type_name("TEXT")
+      ->required();
+  app->add_flag("--yes", flags->yes, "Also if it is the one that this command is run with");
+  OnChosen(app, chosen, [flags, &chosen](Fields& fields) -> Command {
+    RevokeCertificate command;
+    v1::RevokeCertificateRequest& request = command.request;
+    fields.RequestId(chosen.request_id, [&](std::string id) { request.set_request_id(id); });
+    fields.Text("CERTIFICATE", flags->subject,
+                [&](std::string text) { request.set_subject(text); });
+    fields.Text("--reason", flags->reason, [&](std::string text) { request.set_reason(text); });
+    request.set_allow_own(flags->yes);
+    return PoolCommand(command);
+  });
+}
+
+void AddRestore(CLI::App* certificate, Chosen& chosen) {
+  auto* app = certificate->add_subcommand("restore", "Believe it again");
+  auto flags = std::make_shared<RevocationFlags>();
+  AddSubject(app, *flags);
+  OnChosen(app, chosen, [flags, &chosen](Fields& fields) -> Command {
+    RestoreCertificate command;
+    v1::RestoreCertificateRequest& request = command.request;
+    fields.RequestId(chosen.request_id, [&](std::string id) { request.set_request_id(id); });
+    fields.Text("CERTIFICATE", flags->subject,
+                [&](std::string text) { request.set_subject(text); });
+    return PoolCommand(command);
+  });
+}
+
 }  // namespace
 
 void AddInventoryCommands(CLI::App& app, Chosen& chosen) {
@@ -120,6 +167,13 @@ void AddInventoryCommands(CLI::App& app, Chosen& chosen) {
   AddCall<RemoveTenant>(tenant, "remove", "Forget a tenant without Regions", kTenant, chosen)
       ->alias("rm")
       ->alias("delete");
+
+  CLI::App* certificate =
+      app.add_subcommand("certificate", "Revoke certificates, list and restore them");
+  certificate->require_subcommand(1);
+  AddBare<ListRevocations>(certificate, "list", "List what is revoked", chosen)->alias("ls");
+  AddRevoke(certificate, chosen);
+  AddRestore(certificate, chosen);
 
   AddBare<ShowCapacity>(&app, "capacity", "Bytes free and held, and what would fit", chosen);
   AddBare<ShowTopology>(&app, "topology", "Devices, hosts, bridges, slots and paths as a tree",

@@ -37,6 +37,7 @@ using DrainDevice = Call<v1::DrainDeviceRequest>;
 using ListTenants = Call<v1::ListTenantsRequest>;
 using ShowTenant = Call<v1::GetTenantRequest>;
 using RemoveTenant = Call<v1::RemoveTenantRequest>;
+using ListRevocations = Call<v1::ListRevocationsRequest>;
 using ShowCapacity = Call<v1::GetCapacityRequest>;
 
 // What a command that may destroy more than it names does first. Without any of it: on a terminal
@@ -104,6 +105,13 @@ struct SetTenant {
   std::optional<uint64_t> reserved_bytes = std::nullopt;
   std::optional<uint64_t> host_cap_bytes = std::nullopt;
 };
+// The subject is what the command line says; run_certificates.cc reads a file that it names.
+struct RevokeCertificate {
+  v1::RevokeCertificateRequest request;
+};
+struct RestoreCertificate {
+  v1::RestoreCertificateRequest request;
+};
 struct ShowTopology {};
 struct Backup {
   std::string file;
@@ -139,7 +147,8 @@ using PoolCommand =
                  ReleaseRegion, ReleaseBatch, ResizeRegion, RenameRegion, RenewRegion, WatchRegions,
                  ListHosts, ShowHost, EnrolHost, RetireHost, RemoveHost, FenceHost, ListDevices,
                  ShowDevice, AddDevice, DrainDevice, RemoveDevice, FailDevice, ListTenants,
-                 ShowTenant, SetTenant, RemoveTenant, ShowCapacity, ShowTopology, Backup>;
+                 ShowTenant, SetTenant, RemoveTenant, RevokeCertificate, RestoreCertificate,
+                 ListRevocations, ShowCapacity, ShowTopology, Backup>;
 using PkiCommand = std::variant<PkiInit, PkiIssue, PkiRenew, PkiShow>;
 
 enum class OutputFormat { kTable, kJson, kName };

@@ -41,8 +41,12 @@ absl::Status Run(const Invocation& invocation, Printer& printer) {
   if (const auto* pki = std::get_if<PkiCommand>(&invocation.command)) return Execute(*pki, printer);
   const auto settings = ResolveSettings(invocation.connection, ReadEnvironment());
   if (!settings.ok()) return settings.status();
-  const auto stub = MakeGrpcStub(*settings);
+  std::vector<std::string> warnings;
+  const auto stub = MakeGrpcStub(*settings, &warnings);
   if (!stub.ok()) return stub.status();
+  for (const std::string& warning : warnings) {
+    std::cerr << "cxlpool: warning: " << Printable(warning) << std::endl;
+  }
   SystemPacer pacer;
   SayOnce listener;
   Connection connection(**stub, pacer, listener, invocation.timeout, invocation.fail_fast);

@@ -30,6 +30,9 @@
   X(Inventory, GetTenant, GetTenantRequest, Tenant)                                        \
   X(Inventory, ListTenants, ListTenantsRequest, ListTenantsResponse)                       \
   X(Inventory, RemoveTenant, RemoveTenantRequest, RemoveTenantResponse)                    \
+  X(Inventory, RevokeCertificate, RevokeCertificateRequest, Revocation)                    \
+  X(Inventory, RestoreCertificate, RestoreCertificateRequest, RestoreCertificateResponse)  \
+  X(Inventory, ListRevocations, ListRevocationsRequest, ListRevocationsResponse)           \
   X(Inventory, GetTopology, GetTopologyRequest, Topology)
 
 #endif  // CXLPOOL_TOOLS_CLI_MANAGER_METHODS_H_

@@ -32,6 +32,8 @@ absl::Status Run(ShowDevice& command, Connection& connection, Printer& printer);
 absl::Status Run(SetTenant& command, Connection& connection, Printer& printer);
 absl::Status Run(RemoveHost& command, Connection& connection, Printer& printer);
 absl::Status Run(RemoveTenant& command, Connection& connection, Printer& printer);
+absl::Status Run(RevokeCertificate& command, Connection& connection, Printer& printer);
+absl::Status Run(RestoreCertificate& command, Connection& connection, Printer& printer);
 absl::Status Run(ShowTopology& command, Connection& connection, Printer& printer);
 absl::Status Run(Backup& command, Connection& connection, Printer& printer);
 
@@ -47,6 +49,8 @@ absl::Status PrintAnswer(Printer& printer, const v1::ListDevicesResponse& device
 absl::Status PrintAnswer(Printer& printer, const v1::DrainDeviceResponse& drained);
 absl::Status PrintAnswer(Printer& printer, const v1::Tenant& tenant);
 absl::Status PrintAnswer(Printer& printer, const v1::ListTenantsResponse& tenants);
+absl::Status PrintAnswer(Printer& printer, const v1::Revocation& revocation);
+absl::Status PrintAnswer(Printer& printer, const v1::ListRevocationsResponse& revocations);
 
 template <typename Request>
 absl::Status Run(Call<Request>& command, Connection& connection, Printer& printer) {

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/support/byte_size.h"
+#include "proto/support/certificate.h"
 #include "tools/cli/render/printable.h"
 #include "tools/cli/render/table.h"
 #include "tools/cli/render/words.h"
@@ -109,7 +110,17 @@ std::string TenantTable(const v1::ListTenantsResponse& tenants) {
   return table.ToString();
 }
 
-std::string HostTable(const v1::ListHostsResponse& hosts) {
+std::string RevocationTable(const v1::ListRevocationsResponse& revocations) {
+  Table table({{"REVOKED"}, {"WHEN"}, {"BY"}, {"REASON"}});
+  for (const v1::Revocation& revocation : revocations.revocations()) {
+    table.AddRow({revocation.subject(),
+                  TimeText(revocation.has_revoke_time(), revocation.revoke_time()),
+                  revocation.revoked_by(), revocation.reason()});
+  }
+  return table.ToString();
+}
+
+std::string HostTable(const v1::ListHostsResponse& hosts, absl::Time now) {
   Table table({{"NAME"},
                {"STATE"},
                {"IDENTITY"},
@@ -117,20 +128,31 @@ std::string HostTable(const v1::ListHostsResponse& hosts) {
                {"BRIDGES", Align::kRight},
                {"AGENT"},
                {"KERNEL"},
-               {"LAST HEARTBEAT"}});
+               {"LAST HEARTBEAT"},
+               {"CERTIFICATE ENDS"}});
   for (const v1::Host& host : hosts.hosts()) {
     const auto free = std::count_if(host.ports().begin(), host.ports().end(),
                                     [](const v1::Port& port) { return port.region().empty(); });
     table.AddRow({ShortName(host.name()), StateWord(host), host.identity(),
                   absl::StrCat(free, "/", host.ports_size()), absl::StrCat(host.bridges_size()),
                   host.agent_version(), host.kernel_release(),
-                  TimeText(host.has_last_heartbeat_time(), host.last_heartbeat_time())});
+                  TimeText(host.has_last_heartbeat_time(), host.last_heartbeat_time()),
+                  TimeText(host.has_certificate_expire_time(), host.certificate_expire_time())});
   }
   std::string out = table.ToString();
   for (const v1::Host& host : hosts.hosts()) {
     if (host.unfit_reason().empty()) continue;
     absl::StrAppend(&out, ShortName(host.name()),
                     " takes nothing: ", Printable(host.unfit_reason()), "\n");
+  }
+  for (const v1::Host& host : hosts.hosts()) {
+    if (!host.has_certificate_expire_time()) continue;
+    CertificateFacts facts;
+    facts.not_after = absl::FromUnixSeconds(host.certificate_expire_time().seconds());
+    if (!facts.ExpiredAt(now) && !facts.EndsSoonAt(now)) continue;
+    const std::string name = Printable(ShortName(host.name()));
+    absl::StrAppend(&out, "the certificate of ", name, " ", EndText(facts, now),
+                    ": `cxlpool pki renew host ", name, "`\n");
   }
   return out;
 }

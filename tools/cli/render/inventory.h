@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "cxlpool/v1/inventory_service.pb.h"
 #include "cxlpool/v1/pool_service.pb.h"
 
@@ -14,7 +16,9 @@ std::string DeviceTable(const v1::ListDevicesResponse& devices);
 // The device, and who has bytes there.
 std::string DrainText(const v1::DrainDeviceResponse& drained);
 std::string TenantTable(const v1::ListTenantsResponse& tenants);
-std::string HostTable(const v1::ListHostsResponse& hosts);
+std::string RevocationTable(const v1::ListRevocationsResponse& revocations);
+// `now`: what has ended then, or ends soon, is said.
+std::string HostTable(const v1::ListHostsResponse& hosts, absl::Time now = absl::Now());
 
 // All of one host: its slots and bridges too.
 std::string HostDetails(const v1::Host& host);

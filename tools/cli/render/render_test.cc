@@ -71,6 +71,28 @@ TEST(RenderTest, Inventory) {
   ExpectGolden("host-list.txt", HostTable(hosts));
 }
 
+TEST(RenderTest, CertificatesOfHostsThatEndSoonAreSaid) {
+  const absl::Time now = absl::FromUnixSeconds(1'800'000'000);
+  v1::ListHostsResponse hosts;
+  const auto add = [&](const char* name, absl::Duration left) {
+    v1::Host& host = *hosts.add_hosts();
+    host.set_name(name);
+    host.mutable_certificate_expire_time()->set_seconds(absl::ToUnixSeconds(now + left));
+  };
+  add("hosts/late", -absl::Hours(1));
+  add("hosts/soon", absl::Hours(24 * 9));
+  add("hosts/fine", absl::Hours(24 * 90));
+  hosts.add_hosts()->set_name("hosts/none");
+  const std::string table = HostTable(hosts, now);
+  EXPECT_THAT(table, testing::HasSubstr("2027-01-15T07:00:00Z"));
+  EXPECT_THAT(table, testing::HasSubstr("the certificate of late EXPIRED on 2027-01-15 07:00 UTC: "
+                                        "`cxlpool pki renew host late`\n"));
+  EXPECT_THAT(table, testing::HasSubstr("the certificate of soon ends on 2027-01-24 08:00 UTC, in "
+                                        "9 days: `cxlpool pki renew host soon`\n"));
+  EXPECT_THAT(table, testing::Not(testing::HasSubstr("certificate of fine")));
+  EXPECT_THAT(table, testing::Not(testing::HasSubstr("certificate of none")));
+}
+
 TEST(RenderTest, TopologyTree) {
   ExpectGolden("topology.txt",
                TopologyTree(ReadMessage<v1::Topology>("topology.textproto"), Regions()));
