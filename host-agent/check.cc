@@ -93,7 +93,9 @@ std::vector<Finding> CheckAgent(const HostFiles& files, const std::string& confi
       findings.push_back(ExamineTiering(files, config->tiering));
     }
   } else {
-    findings.push_back({"adapter", Verdict::kOk, "emulated: the machine itself needs nothing", ""});
+    const absl::Status fabric =
+        questions.emulated_fabric ? questions.emulated_fabric(*config) : absl::OkStatus();
+    findings.push_back(FindingOf("adapter", fabric, "emulated: the machine itself needs nothing"));
   }
   findings.push_back(
       FindingOf("config", config.status(),
@@ -107,10 +109,15 @@ std::vector<Finding> CheckAgent(const HostFiles& files, const std::string& confi
     findings.push_back(FindingOf(
         "credentials", credentials,
         config->tls.has_value() ? "TLS files can be used" : "none: the address needs no TLS"));
+    if (credentials.ok() && questions.expiry) {
+      for (std::string& warning : questions.expiry(*config)) {
+        findings.push_back({"certificate", Verdict::kWarning, std::move(warning),
+                            "renew it before it ends: then nobody is kept out"});
+      }
+    }
     if (credentials.ok() && questions.manager) {
-      findings.push_back(
-          FindingOf("manager", questions.manager(*config),
-                    absl::StrCat("the fabric manager answers at ", config->manager_address)));
+      const absl::StatusOr<std::string> answer = questions.manager(*config);
+      findings.push_back(FindingOf("manager", answer.status(), answer.value_or("")));
     }
   }
   for (Finding& finding : findings) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "host-agent/adapters/linux/host_files.h"
 #include "host-agent/adapters/linux/host_needs.h"
 #include "host-agent/config.h"
@@ -19,10 +20,14 @@ namespace cxlpool::agent {
 struct CheckQuestions {
   // Whether the credentials can be used.
   std::function<absl::Status(const AgentConfig&)> credentials;
+  // What ends soon of credentials that can: a line each.
+  std::function<std::vector<std::string>(const AgentConfig&)> expiry = {};
+  // Whether an emulated fabric is as the configuration says.
+  std::function<absl::Status(const AgentConfig&)> emulated_fabric = {};
   // Whether the drain hook is safe to run, where there is one.
   std::function<absl::Status(const AgentConfig&)> drain_hook = {};
-  // Whether the manager answers this host; none: not asked.
-  std::function<absl::Status(const AgentConfig&)> manager;
+  // What the manager says of this host, where it would take a session; none: not asked.
+  std::function<absl::StatusOr<std::string>(const AgentConfig&)> manager;
 };
 
 // The machine, as far as the configured adapter needs it (ExamineHost), then the configuration, the

@@ -219,17 +219,20 @@ absl::StatusOr<AgentConfig> ParseAgentConfig(const std::string& text, const std:
   }
 
   TomlReader manager = toml->Table("manager");
-  config.manager_address = manager.String("address");
   const bool insecure = manager.Bool("insecure", false);
   if (insecure == toml->Has("tls")) {
     toml->Fail("tls", insecure ? "contradicts manager.insecure" : "is missing",
                insecure ? "remove one of them"
                         : "add [tls], or manager.insecure = true for a unix: or loopback address");
   }
+  config.manager_address = manager.AddressText("address", insecure);
   if (toml->Has("tls")) {
     TomlReader tls = toml->Table("tls");
-    config.tls = AgentConfig::Tls{tls.String("ca"), tls.String("cert"), tls.String("key"),
-                                  tls.String("server_name", "fm.cxlpool")};
+    config.tls = AgentConfig::Tls{tls.AbsolutePath("ca"), tls.AbsolutePath("cert"),
+                                  tls.AbsolutePath("key"), tls.String("server_name", "fm.cxlpool")};
+    for (const char* key : {"ca", "cert", "key"}) {
+      config.where[absl::StrCat("tls.", key)] = tls.Where(key);
+    }
   }
   ReadApplications(toml->Table("applications"), config);
   ReadRelease(toml->Table("release"), config);

@@ -53,6 +53,7 @@
 #define CXLPOOL_HOST_AGENT_CONFIG_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -94,6 +95,8 @@ struct AgentConfig {
   TieringConfig tiering;
   std::string emulated_root;
   std::vector<Bridge> emulated_bridges;
+  // Where keys that name files stand, for messages: "tls.cert" -> "agent.toml:9: tls.cert".
+  std::map<std::string, std::string> where;
 };
 
 // INVALID_ARGUMENT/BAD_CONFIG: "FILE:LINE: KEY: what is wrong (what to write)".

@@ -6,12 +6,15 @@
 
 #include <signal.h>
 #include <sys/utsname.h>
+#include <sysexits.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -25,6 +28,7 @@
 #include "host-agent/adapters/linux/linux_host_memory.h"
 #include "host-agent/check.h"
 #include "host-agent/config.h"
+#include "host-agent/credentials.h"
 #include "host-agent/local/drain_program.h"
 #include "host-agent/local/local_server.h"
 #include "host-agent/local/pidfd_watch.h"
@@ -32,22 +36,29 @@
 #include "host-agent/service/owners.h"
 #include "host-agent/service/readiness.h"
 #include "host-agent/service/tiering_keeper.h"
+#include "proto/support/certificate_keeper.h"
 #include "proto/support/grpc_log.h"
 #include "proto/support/log.h"
 #include "proto/support/loop.h"
 #include "proto/support/names.h"
+#include "proto/support/refusal.h"
 #include "proto/support/service_notify.h"
 
 namespace cxlpool::agent {
 namespace {
 
 constexpr char kSubject[] = "cxlpool-agent";
+constexpr int kBadUsage = 2;  // Of a wrong command line, and of --check-config.
 constexpr absl::Duration kStopDeadline = absl::Seconds(9);
 constexpr absl::Duration kAskTimeout = absl::Seconds(3);  // Of `check`, for the manager's answer.
 
+// The exit status of a daemon that ends for this reason: EX_CONFIG for a configuration that nobody
+// but its author can put right, so that it is not started again; 1 for everything that may be
+// different the next time, certificates on the disk included.
 int Fail(const absl::Status& status) {
   LogError(kSubject, status.message());
-  return EXIT_FAILURE;
+  const std::string reason = ReasonOf(status);
+  return reason == "BAD_CONFIG" || reason == "NO_CONFIG" ? EX_CONFIG : EXIT_FAILURE;
 }
 
 // CXLPOOL_CRASH_AT=POINT[:N] ends this process by SIGKILL the Nth time it passes the point
@@ -89,18 +100,13 @@ absl::StatusOr<AgentOptions> OptionsOf(const AgentConfig& config) {
   return options;
 }
 
-GrpcLinkOptions LinkOptionsOf(const AgentConfig& config) {
+// `tls` as LoadTlsOf answers it.
+GrpcLinkOptions LinkOptionsOf(const AgentConfig& config, std::shared_ptr<TlsSource> tls) {
   GrpcLinkOptions options;
   options.address = config.manager_address;
-  if (config.tls.has_value()) {
-    options.tls = TlsFiles{.ca = config.tls->ca, .cert = config.tls->cert, .key = config.tls->key};
-    options.server_name = config.tls->server_name;
-  }
+  options.tls = std::move(tls);
+  if (config.tls.has_value()) options.server_name = config.tls->server_name;
   return options;
-}
-
-absl::StatusOr<std::unique_ptr<ManagerLink>> MakeLink(const AgentConfig& config) {
-  return MakeGrpcManagerLink(LinkOptionsOf(config));
 }
 
 // A file that the next agent of this boot finds again.
@@ -108,13 +114,7 @@ std::string RunFile(const AgentConfig& config, const char* name) {
   return std::filesystem::path(config.socket).replace_filename(name).string();
 }
 
-absl::StatusOr<std::unique_ptr<HostMemory>> MakeMemory(const AgentConfig& config, Loop* loop,
-                                                       Clock* clock) {
-  if (config.adapter == AgentConfig::Adapter::kLinux) {
-    LinuxHostMemoryOptions options;
-    options.known_regions_file = RunFile(config, "known-regions");
-    return MakeLinuxHostMemory(std::move(options));
-  }
+EmulatedOptions EmulatedOptionsOf(const AgentConfig& config) {
   EmulatedOptions options;
   options.root = config.emulated_root;
   options.host = config.host;
@@ -124,7 +124,17 @@ absl::StatusOr<std::unique_ptr<HostMemory>> MakeMemory(const AgentConfig& config
                                .max_regions = bridge.max_regions,
                                .window_bytes = bridge.window_bytes});
   }
-  return std::make_unique<EmulatedHostMemory>(std::move(options), loop, clock);
+  return options;
+}
+
+absl::StatusOr<std::unique_ptr<HostMemory>> MakeMemory(const AgentConfig& config, Loop* loop,
+                                                       Clock* clock) {
+  if (config.adapter == AgentConfig::Adapter::kLinux) {
+    LinuxHostMemoryOptions options;
+    options.known_regions_file = RunFile(config, "known-regions");
+    return MakeLinuxHostMemory(std::move(options));
+  }
+  return std::make_unique<EmulatedHostMemory>(EmulatedOptionsOf(config), loop, clock);
 }
 
 std::unique_ptr<HostEvents> MakeEvents(const AgentConfig& config, Loop* loop) {
@@ -162,11 +172,12 @@ LocalServerOptions ServerOptionsOf(const AgentConfig& config) {
 // Everything that runs, made in the order it depends on.
 class Agent {
  public:
-  static absl::StatusOr<std::unique_ptr<Agent>> Make(const AgentConfig& config) {
+  static absl::StatusOr<std::unique_ptr<Agent>> Make(const AgentConfig& config,
+                                                     std::shared_ptr<TlsSource> tls) {
     auto agent = std::unique_ptr<Agent>(new Agent);
     absl::StatusOr<AgentOptions> options = OptionsOf(config);
     if (!options.ok()) return options.status();
-    auto link = MakeLink(config);
+    auto link = MakeGrpcManagerLink(LinkOptionsOf(config, std::move(tls)));
     if (!link.ok()) return link.status();
     agent->link_ = *std::move(link);
     auto memory = MakeMemory(config, &agent->memory_loop_, &agent->clock_);
@@ -253,35 +264,67 @@ class Agent {
   std::unique_ptr<LocalServer> server_;
 };
 
-// Waits for SIGTERM or SIGINT, feeding the watchdog meanwhile.
-void WaitForSignal(Agent& agent, const sigset_t& signals) {
+// Waits for SIGTERM or SIGINT, feeding the watchdog meanwhile. SIGHUP reads the certificates anew.
+void WaitForSignal(Agent& agent, CertificateKeeper& certificates, const sigset_t& signals) {
   const absl::Duration interval = std::min(WatchdogInterval(), absl::Hours(1));
   while (true) {
     const timespec wait = absl::ToTimespec(interval);
     const int got = ::sigtimedwait(&signals, nullptr, &wait);
     if (got == SIGTERM || got == SIGINT) return;
+    if (got == SIGHUP) certificates.Reload();
+    certificates.Warn();
     agent.Ping([] { NotifyService("WATCHDOG=1").IgnoreError(); });
   }
 }
 
 // Ends the process if it cannot stop in time, or is told again. What is online needs no goodbye.
 void ExitWhenOverdue(const sigset_t& signals) {
-  const timespec wait = absl::ToTimespec(kStopDeadline);
-  if (::sigtimedwait(&signals, nullptr, &wait) < 0) {
-    LogError(kSubject, "could not stop in time: exiting");
+  const absl::Time deadline = absl::Now() + kStopDeadline;
+  int got = SIGHUP;
+  while (got == SIGHUP) {  // There is nothing to reload any more.
+    const timespec wait = absl::ToTimespec(std::max(deadline - absl::Now(), absl::ZeroDuration()));
+    got = ::sigtimedwait(&signals, nullptr, &wait);
   }
+  if (got < 0) LogError(kSubject, "could not stop in time: exiting");
   ::_exit(EXIT_FAILURE);
 }
 
-int Run(const AgentConfig& config) {
+// For this thread and all that it starts: WaitForSignal takes them. First of all, so that a reload
+// that comes early waits and ends nothing.
+sigset_t BlockSignals() {
   sigset_t signals;
   ::sigemptyset(&signals);
   ::sigaddset(&signals, SIGTERM);
   ::sigaddset(&signals, SIGINT);
+  ::sigaddset(&signals, SIGHUP);
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
+  return signals;
+}
 
-  auto agent = Agent::Make(config);
+// What the configuration says and names, as it has to be before anything is done.
+struct Checked {
+  AgentConfig config;
+  std::shared_ptr<TlsSource> tls;
+};
+
+absl::StatusOr<Checked> LoadChecked(const std::string& file) {
+  absl::StatusOr<AgentConfig> config = LoadAgentConfig(file);
+  if (!config.ok()) return config.status();
+  if (absl::Status status = CheckDrainHook(*config); !status.ok()) return status;
+  auto tls = LoadTlsOf(*config);
+  if (!tls.ok()) return tls.status();
+  return Checked{*std::move(config), *std::move(tls)};
+}
+
+int Run(const std::string& file) {
+  const sigset_t signals = BlockSignals();
+  const absl::StatusOr<Checked> checked = LoadChecked(file);
+  if (!checked.ok()) return Fail(checked.status());
+  const AgentConfig& config = checked->config;
+  CertificateKeeper certificates(kSubject, checked->tls);
+  certificates.Warn();
+  auto agent = Agent::Make(config, checked->tls);
   if (!agent.ok()) return Fail(agent.status());
   if (absl::Status status = (*agent)->Start(); !status.ok()) {
     Fail(status);
@@ -290,7 +333,7 @@ int Run(const AgentConfig& config) {
   }
   LogInfo(kSubject, "serving applications on ", config.socket, ", manager at ",
           config.manager_address);
-  WaitForSignal(**agent, signals);
+  WaitForSignal(**agent, certificates, signals);
   NotifyService("STOPPING=1").IgnoreError();
   LogInfo(kSubject, "stopping; memory stays as it is");
   std::thread([signals] { ExitWhenOverdue(signals); }).detach();
@@ -299,19 +342,80 @@ int Run(const AgentConfig& config) {
   return EXIT_SUCCESS;
 }
 
+// Whether the emulated fabric is there, and has this host's slots: what the agent looks at first.
+absl::Status CheckEmulatedFabric(const AgentConfig& config) {
+  SystemClock clock;
+  Loop loop("check");
+  EmulatedHostMemory memory(EmulatedOptionsOf(config), &loop, &clock);
+  std::promise<absl::Status> looked;
+  memory.Prepare([&](const absl::Status& prepared) {
+    if (!prepared.ok()) return looked.set_value(prepared);
+    memory.Observe(
+        [&](const absl::StatusOr<HostObservation>& seen) { looked.set_value(seen.status()); });
+  });
+  absl::Status status = looked.get_future().get();
+  loop.Stop();
+  return status;
+}
+
+// A Hello of this host, without what it holds: for a question.
+absl::StatusOr<v1::Hello> QuestionOf(const AgentConfig& config) {
+  absl::StatusOr<AgentOptions> options = OptionsOf(config);
+  if (!options.ok()) return options.status();
+  v1::Hello hello;
+  hello.set_protocol_version(kProtocolVersion);
+  hello.set_host(options->host);
+  hello.set_incarnation(options->incarnation);
+  hello.set_agent_id(options->agent_id);
+  hello.set_agent_version(options->agent_version);
+  hello.set_kernel_release(options->kernel_release);
+  return hello;
+}
+
 // 0: fit; 1: something is missing.
 int Check(const std::string& config_file, bool json, bool offline) {
   CheckQuestions questions;
-  questions.credentials = [](const AgentConfig& config) { return MakeLink(config).status(); };
+  questions.credentials = [](const AgentConfig& config) { return LoadTlsOf(config).status(); };
+  questions.expiry = [](const AgentConfig& config) {
+    const auto tls = LoadTlsOf(config);
+    return tls.ok() && *tls != nullptr ? ExpiryWarnings(*(*tls)->current(), absl::Now())
+                                       : std::vector<std::string>();
+  };
   questions.drain_hook = CheckDrainHook;
+  questions.emulated_fabric = CheckEmulatedFabric;
   if (!offline) {
-    questions.manager = [](const AgentConfig& config) {
-      return AskManager(LinkOptionsOf(config), kAskTimeout);
+    questions.manager = [](const AgentConfig& config) -> absl::StatusOr<std::string> {
+      auto tls = LoadTlsOf(config);
+      if (!tls.ok()) return tls.status();
+      const absl::StatusOr<v1::Hello> hello = QuestionOf(config);
+      if (!hello.ok()) return hello.status();
+      return AskManager(LinkOptionsOf(config, *std::move(tls)), *hello, kAskTimeout);
     };
   }
   const std::vector<Finding> findings = CheckAgent(HostFiles(), config_file, questions);
   std::cout << (json ? CheckJson(findings) : CheckTable(findings)) << std::flush;
   return IsFit(findings) && std::cout.good() ? 0 : 1;
+}
+
+// What `--check-config` says: what Run would say of the configuration and of the files it names.
+int CheckConfig(const std::string& file) {
+  const absl::StatusOr<Checked> checked = LoadChecked(file);
+  if (!checked.ok()) {
+    std::cerr << kSubject << ": " << checked.status().message() << "\n";
+    return kBadUsage;
+  }
+  std::vector<std::string> warnings;
+  if (checked->tls != nullptr) warnings = ExpiryWarnings(*checked->tls->current(), absl::Now());
+  // The agent would start, find the host unfit, and wait until it is not.
+  if (checked->config.adapter == AgentConfig::Adapter::kEmulated) {
+    const absl::Status fabric = CheckEmulatedFabric(checked->config);
+    if (!fabric.ok()) warnings.emplace_back(fabric.message());
+  }
+  for (const std::string& warning : warnings) {
+    std::cerr << kSubject << ": warning: " << warning << "\n";
+  }
+  std::cout << file << ": OK\n";
+  return EXIT_SUCCESS;
 }
 
 }  // namespace
@@ -336,23 +440,12 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version.
+    if (error.get_exit_code() == 0) return app.exit(error);
     std::cerr << "cxlpool-agent: " << error.what() << " (see cxlpool-agent --help)\n";
-    return 2;
+    return cxlpool::agent::kBadUsage;
   }
   cxlpool::RouteGrpcLog();
   if (check->parsed()) return cxlpool::agent::Check(file, output == "json", offline);
-  const auto config = cxlpool::agent::LoadAgentConfig(file);
-  absl::Status status = config.status();
-  if (status.ok()) status = cxlpool::agent::CheckDrainHook(*config);
-  if (status.ok() && only_config) status = cxlpool::agent::MakeLink(*config).status();
-  if (!status.ok()) {
-    std::cerr << "cxlpool-agent: " << status.message() << "\n";
-    return 2;
-  }
-  if (only_config) {
-    std::cout << file << ": OK\n";
-    return 0;
-  }
-  return cxlpool::agent::Run(*config);
+  if (only_config) return cxlpool::agent::CheckConfig(file);
+  return cxlpool::agent::Run(file);
 }

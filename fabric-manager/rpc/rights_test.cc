@@ -43,13 +43,15 @@ const std::set<std::string> kHostsToo = {
     "/cxlpool.v1.PoolService/ReleaseRegion", "/cxlpool.v1.PoolService/GetRegion",
     "/grpc.health.v1.Health/Check"};
 constexpr char kSession[] = "/cxlpool.v1.HostService/Session";
+constexpr char kCheckSession[] = "/cxlpool.v1.HostService/CheckSession";
 constexpr char kMadeUp[] = "/cxlpool.v1.PoolService/FoldRegion";
 
 // The reason that a call of `path` is refused with whose request is no message at all: one of
 // BAD_REQUEST was let in.
 std::string Expected(Kind kind, const std::string& path) {
-  const bool for_hosts = kHostsToo.contains(path) || path == kSession;
-  const bool for_operators = path != kSession;
+  const bool for_agents = path == kSession || path == kCheckSession;
+  const bool for_hosts = kHostsToo.contains(path) || for_agents;
+  const bool for_operators = !for_agents;
   switch (kind) {
     case Kind::kOperator:
       return path == kMadeUp ? "UNKNOWN_METHOD"

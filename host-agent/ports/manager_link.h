@@ -43,7 +43,7 @@ class ManagerLink {
     absl::AnyInvocable<void(v1::Withdraw)> on_withdraw;
     absl::AnyInvocable<void(v1::EventsSeen)> on_events_seen;
     // The session is over; the link dials again by itself unless `permanent` (IsPermanent: with a
-    // reason that only an operator can change; it then dials once a minute).
+    // reason that only an operator can change; it then dials every few seconds).
     absl::AnyInvocable<void(absl::Status why, bool permanent)> on_lost;
   };
 

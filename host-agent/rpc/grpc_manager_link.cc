@@ -17,6 +17,7 @@
 #include "proto/support/loop.h"
 #include "proto/support/mutex.h"
 #include "proto/support/refusal.h"
+#include "proto/support/tls_diagnosis.h"
 
 namespace cxlpool::agent {
 namespace {
@@ -29,6 +30,7 @@ constexpr absl::Duration kMinHeartbeat = absl::Milliseconds(50);
 constexpr absl::Duration kMaxHeartbeat = absl::Minutes(1);
 // A session that lasts so long was a success; one that ends at once must not be dialled at once.
 constexpr absl::Duration kSettled = absl::Seconds(1);
+constexpr absl::Duration kDiagnosisTimeout = absl::Seconds(2);
 
 absl::Status ProtocolError(const std::string& message) {
   return Refusal{absl::StatusCode::kInternal,
@@ -39,15 +41,27 @@ absl::Status ProtocolError(const std::string& message) {
       .ToStatus();
 }
 
+absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const GrpcLinkOptions& options);
+
+// A channel and what speaks over it, with the credentials of one moment.
+struct Wire {
+  explicit Wire(std::shared_ptr<grpc::Channel> over)
+      : channel(std::move(over)),
+        host(v1::HostService::NewStub(channel)),
+        pool(v1::PoolService::NewStub(channel)) {}
+  const std::shared_ptr<grpc::Channel> channel;
+  const std::unique_ptr<v1::HostService::Stub> host;
+  const std::unique_ptr<v1::PoolService::Stub> pool;
+};
+
 class GrpcManagerLink final : public ManagerLink {
  public:
   GrpcManagerLink(const GrpcLinkOptions& options, std::shared_ptr<grpc::Channel> channel)
       : options_(options),
         backoff_(options.backoff_min, options.backoff_max, std::random_device()()),
         calls_(options.address, options.call_timeout),
-        channel_(std::move(channel)),
-        host_stub_(v1::HostService::NewStub(channel_)),
-        pool_stub_(v1::PoolService::NewStub(channel_)),
+        wire_(std::make_shared<Wire>(std::move(channel))),
+        wired_with_(VersionOf(options)),
         loop_("manager-link") {
     MutexLock lock(door_->mutex);
     door_->link = this;
@@ -92,15 +106,15 @@ class GrpcManagerLink final : public ManagerLink {
 
   void Allocate(v1::AllocateRegionRequest request,
                 DoneWith<v1::AllocateRegionResponse> done) override {
-    calls_.Call(std::move(request), std::move(done), [this](auto... arguments) {
-      pool_stub_->async()->AllocateRegion(std::move(arguments)...);
+    calls_.Call(std::move(request), std::move(done), [wire = CurrentWire()](auto... arguments) {
+      wire->pool->async()->AllocateRegion(std::move(arguments)...);
     });
   }
 
   void Release(v1::ReleaseRegionRequest request,
                DoneWith<v1::ReleaseRegionResponse> done) override {
-    calls_.Call(std::move(request), std::move(done), [this](auto... arguments) {
-      pool_stub_->async()->ReleaseRegion(std::move(arguments)...);
+    calls_.Call(std::move(request), std::move(done), [wire = CurrentWire()](auto... arguments) {
+      wire->pool->async()->ReleaseRegion(std::move(arguments)...);
     });
   }
 
@@ -116,6 +130,15 @@ class GrpcManagerLink final : public ManagerLink {
   void Refused(uint64_t attempt, const absl::Status& why) { Lost(attempt, why, IsPermanent(why)); }
   void Lost(uint64_t attempt, absl::Status why, bool permanent = false);
   void SendInSession(v1::AgentMessage message);
+  static uint64_t VersionOf(const GrpcLinkOptions& options) {
+    return options.tls == nullptr ? 0 : options.tls->version();
+  }
+  // With the certificates of now. gRPC's channels hold theirs for good, and dial again with them.
+  std::shared_ptr<Wire> CurrentWire();
+  // That our own certificate has not ended: an agent may run for longer.
+  absl::Status CheckOwnCertificate() const;
+  // `why`, or what is wrong with a certificate where that is the reason.
+  absl::Status Explained(absl::Status why) const;
 
   // By which a Hello comes back; the core may answer when the link is no more.
   struct Door {
@@ -127,26 +150,52 @@ class GrpcManagerLink final : public ManagerLink {
   const std::shared_ptr<Door> door_ = std::make_shared<Door>();
   Backoff backoff_;
   UnaryCalls calls_;
-  const std::shared_ptr<grpc::Channel> channel_;
-  const std::unique_ptr<v1::HostService::Stub> host_stub_;
-  const std::unique_ptr<v1::PoolService::Stub> pool_stub_;
 
   // The loop's.
   Handlers handlers_;
   bool stopping_ = false;
   uint64_t attempt_ = 0;
   std::shared_ptr<SessionStream> stream_;
-  uint64_t session_ = 0;  // 0: no Welcome yet.
+  std::shared_ptr<Wire> stream_wire_;  // Under stream_.
+  uint64_t session_ = 0;               // 0: no Welcome yet.
   absl::Duration heartbeat_;
   absl::Duration welcomed_at_;
 
   Mutex mutex_;
   std::condition_variable streams_gone_;
   int live_streams_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::shared_ptr<Wire> wire_ ABSL_GUARDED_BY(mutex_);
+  uint64_t wired_with_ ABSL_GUARDED_BY(mutex_);  // The version of options_.tls.
 
   SystemClock clock_;
   Loop loop_;  // Last: its thread uses all of the above.
 };
+
+std::shared_ptr<Wire> GrpcManagerLink::CurrentWire() {
+  MutexLock lock(mutex_);
+  const uint64_t version = VersionOf(options_);
+  if (version == wired_with_) return wire_;
+  auto channel = MakeChannel(options_);
+  if (!channel.ok()) return wire_;  // As at the start: its address is one, and so it is.
+  wire_ = std::make_shared<Wire>(*std::move(channel));
+  wired_with_ = version;
+  return wire_;
+}
+
+absl::Status GrpcManagerLink::CheckOwnCertificate() const {
+  if (options_.tls == nullptr) return absl::OkStatus();
+  absl::Status status = CheckTimes(*options_.tls->current(), absl::Now());
+  // Maybe it has been renewed, and nobody told this process.
+  if (!status.ok() && options_.tls->Reload().ok()) return absl::OkStatus();
+  return status;
+}
+
+absl::Status GrpcManagerLink::Explained(absl::Status why) const {
+  if (options_.tls == nullptr || ReasonOf(why) != "MANAGER_UNREACHABLE") return why;
+  absl::Status found = DiagnoseManager(options_.address, options_.server_name,
+                                       *options_.tls->current(), kDiagnosisTimeout);
+  return found.ok() ? why : found;
+}
 
 void GrpcManagerLink::Dial() {
   if (stopping_) return;
@@ -164,6 +213,7 @@ void GrpcManagerLink::Dial() {
 void GrpcManagerLink::OnHello(uint64_t attempt, absl::StatusOr<v1::Hello> hello) {
   if (attempt != attempt_ || stream_ != nullptr) return;
   if (!hello.ok()) return Lost(attempt, hello.status());
+  if (absl::Status status = CheckOwnCertificate(); !status.ok()) return Refused(attempt, status);
   v1::AgentMessage first;
   *first.mutable_hello() = *std::move(hello);
   SessionStream::Events events;
@@ -172,6 +222,7 @@ void GrpcManagerLink::OnHello(uint64_t attempt, absl::StatusOr<v1::Hello> hello)
   };
   events.on_done = [this, attempt](absl::Status why) {
     if (why.ok()) why = absl::UnavailableError("the fabric manager has ended the session");
+    if (attempt == attempt_ && session_ == 0) why = Explained(std::move(why));
     Refused(attempt, why);
   };
   events.on_gone = [this] {
@@ -183,8 +234,9 @@ void GrpcManagerLink::OnHello(uint64_t attempt, absl::StatusOr<v1::Hello> hello)
     MutexLock lock(mutex_);
     ++live_streams_;
   }
-  stream_ = SessionStream::Start(host_stub_.get(), options_.address, &loop_, std::move(first),
-                                 std::move(events));
+  stream_wire_ = CurrentWire();
+  stream_ = SessionStream::Start(stream_wire_->host.get(), options_.address, &loop_,
+                                 std::move(first), std::move(events));
 }
 
 void GrpcManagerLink::OnMessage(uint64_t attempt, v1::ManagerMessage message) {
@@ -274,10 +326,8 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const GrpcLinkOptions
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   std::shared_ptr<grpc::ChannelCredentials> credentials;
-  if (options.tls.has_value()) {
-    auto tls = ClientTls(*options.tls);
-    if (!tls.ok()) return tls.status();
-    credentials = *std::move(tls);
+  if (options.tls != nullptr) {
+    credentials = ClientTlsOf(*options.tls->current());
     if (!options.server_name.empty()) arguments.SetSslTargetNameOverride(options.server_name);
   } else {
     if (absl::Status status = CheckInsecureAddress(options.address); !status.ok()) return status;
@@ -294,19 +344,32 @@ absl::StatusOr<std::unique_ptr<ManagerLink>> MakeGrpcManagerLink(const GrpcLinkO
   return std::make_unique<GrpcManagerLink>(options, *std::move(channel));
 }
 
-// A Region that is not there is asked for: the manager says so to a host that is enrolled.
-absl::Status AskManager(const GrpcLinkOptions& options, absl::Duration timeout) {
+absl::StatusOr<std::string> AskManager(const GrpcLinkOptions& options, const v1::Hello& hello,
+                                       absl::Duration timeout) {
   auto channel = MakeChannel(options);
   if (!channel.ok()) return channel.status();
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
-  v1::GetRegionRequest request;
-  request.set_name("regions/no-such-region");
-  v1::Region region;
-  const absl::Status status =
-      FromWire(v1::PoolService::NewStub(*channel)->GetRegion(&context, request, &region), context,
-               options.address);
-  return absl::IsNotFound(status) ? absl::OkStatus() : status;
+  v1::CheckSessionRequest request;
+  *request.mutable_hello() = hello;
+  v1::CheckSessionResponse answer;
+  absl::Status status =
+      FromWire(v1::HostService::NewStub(*channel)->CheckSession(&context, request, &answer),
+               context, options.address);
+  if (status.ok()) {
+    return absl::StrCat(
+        "the fabric manager at ", options.address, " takes ", hello.host(), " as ",
+        answer.identity(),
+        answer.active_peer().empty()
+            ? ""
+            : absl::StrCat("; its agent has a session from ", answer.active_peer()));
+  }
+  if (ReasonOf(status) == "MANAGER_UNREACHABLE" && options.tls != nullptr) {
+    absl::Status found =
+        DiagnoseManager(options.address, options.server_name, *options.tls->current(), timeout);
+    if (!found.ok()) return found;
+  }
+  return status;
 }
 
 }  // namespace cxlpool::agent

@@ -3,17 +3,18 @@
 // It dials, asks the core for a Hello, and has a session once the manager's Welcome is there. From
 // then on it sends a Heartbeat every Welcome.heartbeat_ms, and the session number with everything.
 // A session that ends is dialled again after a backoff; a refusal that only an operator can change
-// is tried again once a minute. HTTP/2 pings find a connection that went dead.
+// is tried again every few seconds, so that the operator who changes it sees the host come. HTTP/2
+// pings find a connection that went dead.
 #ifndef CXLPOOL_HOST_AGENT_RPC_GRPC_MANAGER_LINK_H_
 #define CXLPOOL_HOST_AGENT_RPC_GRPC_MANAGER_LINK_H_
 
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "cxlpool/v1/host_service.pb.h"
 #include "host-agent/ports/manager_link.h"
 #include "proto/support/tls.h"
 
@@ -21,28 +22,31 @@ namespace cxlpool::agent {
 
 struct GrpcLinkOptions {
   std::string address;                     // As gRPC has it: HOST:PORT, or unix:PATH.
-  std::optional<TlsFiles> tls;             // Unset: without TLS; unix: and loopback addresses only.
+  std::shared_ptr<TlsSource> tls;          // Null: without TLS; unix: and loopback addresses only.
   std::string server_name = "fm.cxlpool";  // What the manager's certificate must be for.
 
   absl::Duration backoff_min = absl::Milliseconds(200);
   absl::Duration backoff_max = absl::Seconds(5);
-  absl::Duration refused_retry = absl::Minutes(1);     // After a permanent refusal.
+  absl::Duration refused_retry = absl::Seconds(4);     // After a permanent refusal.
   absl::Duration welcome_timeout = absl::Seconds(15);  // From dialling, for a slow first handshake.
   absl::Duration call_timeout = absl::Seconds(30);     // Of Allocate and Release.
 };
 
-// Reads and checks the TLS files; connects only at Start. The link has a thread of its own, and
+// Connects only at Start. What `tls` holds after a reload is used for each connection that is made
+// afterwards; a session that stands goes on. The link has a thread of its own, and
 // its handlers run there; completions of Allocate and Release run on gRPC's threads. Stop, and
 // the destructor, wait until every call has been answered; not from a handler or a completion.
 //
-// FAILED_PRECONDITION/INSECURE_ADDRESS, and the errors of CheckTlsFiles.
+// FAILED_PRECONDITION/INSECURE_ADDRESS.
 absl::StatusOr<std::unique_ptr<ManagerLink>> MakeGrpcManagerLink(const GrpcLinkOptions& options);
 
-// Whether the manager would answer this host. It reads, and begins no session: the one that a
-// running agent has goes on. Waits for at most `timeout`.
-// OK; UNAVAILABLE/MANAGER_UNREACHABLE, DEADLINE_EXCEEDED/NO_ANSWER, the manager's refusals
-// (PERMISSION_DENIED/NOT_ENROLLED), and the errors of MakeGrpcManagerLink.
-absl::Status AskManager(const GrpcLinkOptions& options, absl::Duration timeout);
+// Whether the manager would take a session that begins with `hello`, and what it says of the host,
+// for people. It reads, and begins no session: the one that a running agent has goes on. Waits for
+// about `timeout` at most.
+// UNAVAILABLE/MANAGER_UNREACHABLE, DEADLINE_EXCEEDED/NO_ANSWER; what DiagnoseManager finds; the
+// manager's refusals of Session; and the errors of MakeGrpcManagerLink.
+absl::StatusOr<std::string> AskManager(const GrpcLinkOptions& options, const v1::Hello& hello,
+                                       absl::Duration timeout);
 
 }  // namespace cxlpool::agent
 

@@ -337,7 +337,8 @@ TEST(GrpcManagerLinkTlsTest, SessionRunsOverMutualTlsToANameThatIsNotTheAddress)
   bool welcomed = false;
   GrpcLinkOptions options;
   options.address = manager.address();
-  options.tls = TlsFiles{host->ca, host->cert, host->key};
+  options.tls =
+      *TlsSource::Load({host->ca, host->cert, host->key}, CertificateUse::Agent("host-a"));
   auto link = MakeGrpcManagerLink(options);
   ASSERT_TRUE(link.ok()) << link.status();
   ManagerLink::Handlers handlers;

@@ -125,10 +125,11 @@ class AgentCore {
     absl::Status prepared;  // Not OK: nothing is made on this host, and why.
     bool observed = false;
     bool session_up = false;
+    absl::Status refused;     // Not OK: the manager will have no session with this host, and why.
     bool reconciled = false;  // Since the first Welcome there was a moment with no rung to take.
   };
   bool session_up() const { return session_up_; }
-  Progress progress() const { return {prepared_, observed_, session_up_, reconciled_}; }
+  Progress progress() const { return {prepared_, observed_, session_up_, refused_, reconciled_}; }
 
  private:
   struct Rung {
@@ -222,7 +223,9 @@ class AgentCore {
   std::set<std::pair<AttachmentKey, uint64_t>> draining_;  // By first serial: the hook runs.
 
   bool session_up_ = false;
-  std::string last_lost_;  // Why the last session ended or was refused.
+  std::string last_lost_;        // Why the last session ended or was refused.
+  absl::Duration said_lost_at_;  // When the log said so.
+  absl::Status refused_;         // Why the manager will have none; OK: it may.
   bool welcomed_ = false;
   bool reconciled_ = false;
   std::vector<DoneWith<v1::Hello>> hellos_;

@@ -11,6 +11,7 @@ namespace {
 
 constexpr char kSubject[] = "agent";
 constexpr size_t kMaxWaitingHellos = 8;
+constexpr absl::Duration kSayAgain = absl::Minutes(10);  // What only an operator can change.
 
 }  // namespace
 
@@ -60,6 +61,8 @@ void AgentCore::OnWelcome(v1::Welcome welcome) {
   LogInfo(kSubject, "session with manager ", welcome.manager_version(), ", ", welcome.offers_size(),
           " offers");
   session_up_ = true;
+  refused_ = absl::OkStatus();
+  last_lost_.clear();
   events_.Rewind();
   welcomed_ = true;
   std::vector<AttachmentKey> offered;
@@ -102,16 +105,22 @@ void AgentCore::OnWithdraw(const v1::Withdraw& withdraw) {
 }
 
 void AgentCore::OnLost(absl::Status why, bool permanent) {
-  // The link dials for as long as it takes: each reason is said once, not once a try.
+  // The link dials for as long as it takes: each reason is said once, not once a try; one that only
+  // an operator can change, again after kSayAgain.
   const std::string said(why.message());
-  if (permanent || (!session_up_ && !ReasonOf(why).empty() && said != last_lost_)) {
-    const bool refused = permanent || !(absl::IsUnavailable(why) || absl::IsDeadlineExceeded(why));
-    LogError(kSubject, refused ? "the manager refuses this agent: " : "", said);
-  } else if (session_up_) {
+  const absl::Duration now = clock_->Elapsed();
+  const bool news = said != last_lost_ || (permanent && now - said_lost_at_ >= kSayAgain);
+  if (session_up_ && !permanent) {
     LogWarning(kSubject, "lost the manager: ", said);
+  } else if (news && permanent) {
+    LogError(kSubject, "the manager refuses this agent: ", said);
+  } else if (news && !ReasonOf(why).empty()) {
+    LogError(kSubject, "no session with the manager: ", said);
   }
+  if (news) said_lost_at_ = now;
   last_lost_ = said;
   session_up_ = false;
+  refused_ = permanent ? std::move(why) : absl::OkStatus();
 }
 
 void AgentCore::SendReports() {

@@ -56,6 +56,10 @@ std::string Readiness::Status() const {
                         reason.empty() ? "" : "; cxlpool-agent check tells more");
   }
   if (!progress.observed) return "looking at the host";
+  if (!progress.refused.ok()) {
+    return absl::StrCat("refused: ", ReasonOf(progress.refused), ": ", progress.refused.message(),
+                        "; what is attached stays as it is");
+  }
   if (!core_->welcomed()) {
     return absl::StrCat("waiting for the fabric manager at ", manager_,
                         "; what is attached stays as it is");

@@ -100,6 +100,24 @@ TEST_F(ReadinessTest, UnfitHostIsNotReadyBeforeTheDeadlineAndSaysWhy) {
             "STATUS=HOST_UNFIT: no driver kmem (modprobe kmem); cxlpool-agent check tells more");
 }
 
+TEST_F(ReadinessTest, ARefusalIsTheStatus) {
+  Start();
+  rig.executor.Advance(absl::Seconds(1));
+  const absl::Status refusal = Refusal{
+      absl::StatusCode::kPermissionDenied,
+      "NOT_ENROLLED",
+      "no host in service is enrolled as cxlpool://host/host-a",
+      "run `cxlpool host enrol host-a`",
+      {}}.ToStatus();
+  rig.link.handlers.on_lost(refusal, true);
+  rig.executor.Advance(absl::Seconds(2));
+  EXPECT_THAT(Status(), HasSubstr("STATUS=refused: NOT_ENROLLED: no host in service is enrolled"));
+  EXPECT_THAT(Status(), HasSubstr("cxlpool host enrol host-a"));
+  rig.Connect();
+  rig.executor.Advance(absl::Seconds(2));
+  EXPECT_THAT(Status(), HasSubstr("in a session with"));
+}
+
 TEST_F(ReadinessTest, HostThatIsMendedInTimeIsReadyThen) {
   rig.memory.prepare = absl::FailedPreconditionError("not yet");
   Start();

@@ -1,6 +1,7 @@
 """`cxlpool-agent check`: what it says of this machine, of an agent's configuration, and of the manager."""
 
 import json
+import shutil
 import subprocess
 import time
 import unittest
@@ -92,7 +93,14 @@ class ConfigurationTest(PoolTest):
 
     def test_a_certificate_that_nobody_enrolled(self):
         self.pool.run_cli('pki', 'issue', 'host', 'host-x', '--dir', self.pool.pki)
-        status, _, complaints = self.check(config=self.edited('host-host-a.', 'host-host-x.'))
+        config = self.edited('host-host-a.', 'host-host-x.')
+        config.write_text(config.read_text().replace('host = "host-a"', 'host = "host-x"'))
+        (self.directory / 'fabric/hosts/host-x').mkdir(exist_ok=True)
+        for slot in (1, 2):
+            (self.directory / f'fabric/hosts/host-x/slot-{slot}').mkdir(exist_ok=True)
+            for file in (self.directory / f'fabric/hosts/host-a/slot-{slot}').iterdir():
+                shutil.copy(file, self.directory / f'fabric/hosts/host-x/slot-{slot}')
+        status, _, complaints = self.check(config=config)
         self.assertEqual((status, list(complaints)), (1, ['manager']))
         self.assertIn('enrol', complaints['manager']['remedy'])
 
