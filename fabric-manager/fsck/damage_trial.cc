@@ -283,7 +283,7 @@ class Judge {
     context.make_tag = [] { return Uuid(std::string(16, 'n')); };
     context.hold_reason = pool.hold_reason;
     for (const Device& device : life_.devices) {
-      const Change change = PlanSeenDevice(state, device, context);
+      const Change change = PlanSeenDevice(state, device, false, context);
       if (change.empty()) continue;
       context.make_tag = [] { return Uuid(std::string(16, 'm')); };
       if (const auto applied = state.Apply(change); !applied.ok()) return applied.status();

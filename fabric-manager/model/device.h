@@ -24,7 +24,10 @@ struct Device {
   std::string serial;
   uint64_t capacity_bytes = 0;
   uint64_t granule_bytes = 0;
+  // What stands behind the name (FabricDevice::identity); empty: an earlier release did not ask.
+  std::string identity = {};
   bool reachable = false;
+  std::string unreachable_reason = {};  // For people.
   DeviceService service = DeviceService::kInService;
   std::string service_reason = {};  // Of the operator who failed it, also once it is removed.
   friend bool operator==(const Device&, const Device&) = default;

@@ -24,6 +24,10 @@ struct Host {
   std::string id;
   std::string identity;  // URI SAN its agent's certificate must carry.
   bool retired = false;
+  // The life of its side of the fabric that anything may be bound in
+  // (FabricHost::fabric_incarnation): recorded before the first bind in it. Empty: the fabric has
+  // not shown it yet.
+  std::string fabric_incarnation = {};
   friend bool operator==(const Host&, const Host&) = default;
 };
 
@@ -54,6 +58,7 @@ struct Bridge {
 struct HostRuntime {
   bool online = false;            // Its agent has a session.
   bool fabric_reachable = false;  // The driver can bind there.
+  std::string fabric_reason;      // Why it cannot, for people.
   std::string incarnation;
   std::string agent_version;
   std::string kernel_release;

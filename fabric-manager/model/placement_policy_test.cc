@@ -355,7 +355,7 @@ TEST_F(PolicyTest, FullSaysWhatIsFreeElsewhere) {
   FarAndNear(4);
   AddDevice("alone", kGiB, kUnit);
   SetService("cmm-0", DeviceService::kDraining);
-  state().SetReachable("cmm-1", false);
+  state().SetReachable("cmm-1", "not seen");
   ExtentRequest want = Want(Policy::kPack, 9 * kGiB, 16);
   want.host = "host-a";
   const absl::Status status = Refusal(want, StatusCode::kResourceExhausted, "POOL_FULL");

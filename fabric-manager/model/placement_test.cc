@@ -62,16 +62,16 @@ TEST_F(PlaceExtentsTest, PlacesOnlyOnTheDeviceThatIsNamed) {
   EXPECT_EQ(ExtentsOf(want)[0].device, "cmm-1");
   want.device = "cmm-7";
   EXPECT_EQ(ReasonOf(Refusal(want)), "UNKNOWN_DEVICE");
-  state().SetReachable("cmm-1", false);
+  state().SetReachable("cmm-1", "not seen");
   want.device = "cmm-1";
   EXPECT_EQ(ReasonOf(Refusal(want)), "DEVICE_UNREACHABLE");
 }
 
 TEST_F(PlaceExtentsTest, UnreachableDevicesTakeNothing) {
-  state().SetReachable("cmm-0", false);
+  state().SetReachable("cmm-0", "not seen");
   EXPECT_EQ(ExtentsOf(Want(kGiB))[0].device, "cmm-1");
   EXPECT_EQ(ReasonOf(Refusal(Want(5 * kGiB))), "POOL_FULL");
-  state().SetReachable("cmm-1", false);
+  state().SetReachable("cmm-1", "not seen");
   EXPECT_EQ(ReasonOf(Refusal(Want(kGiB))), "DEVICE_UNREACHABLE");
 }
 

@@ -51,11 +51,21 @@ Device New(uint64_t capacity_bytes) {
 
 TEST_F(PlanDeviceTest, ADeviceThatIsSeenComesInFree) {
   Device seen = New(5 * kUnit);
-  const Change change = PlanSeenDevice(state(), seen, context());
+  const Change change = PlanSeenDevice(state(), seen, false, context());
   ASSERT_EQ(change.size(), 1u);
   Commit(change);
   EXPECT_EQ(state().UseOf(*state().IndexOf(Interned("new"))).quarantined_bytes, 0u);
-  EXPECT_TRUE(PlanSeenDevice(state(), seen, context()).empty()) << "it is known";
+  EXPECT_TRUE(PlanSeenDevice(state(), seen, false, context()).empty()) << "it is known";
+}
+
+TEST_F(PlanDeviceTest, ADeviceThatHasBytesAlreadyIsHeldWhole) {
+  const Device seen = New(5 * kUnit);
+  Commit(PlanSeenDevice(state(), seen, true, context()));
+  const auto on_it = state().RegionsOn("new");
+  ASSERT_EQ(on_it.size(), 1u);
+  EXPECT_EQ((*on_it.begin())->id.substr(0, 10), "found-new-");
+  EXPECT_EQ((*on_it.begin())->state, RegionState::kQuarantined);
+  EXPECT_EQ((*on_it.begin())->size_bytes(), 5 * kUnit);
 }
 
 // Its record may be one of those that a damaged store lost, and its bytes somebody's.
@@ -63,7 +73,7 @@ TEST_F(PlanDeviceTest, WhereRecordsWereLostADeviceThatIsSeenIsHeldWhole) {
   PlanContext lossy = context();
   lossy.hold_reason = "records were lost, as a repair found on 2026-11-22";
   const Device seen = New(5 * kUnit);
-  Commit(PlanSeenDevice(state(), seen, lossy));
+  Commit(PlanSeenDevice(state(), seen, false, lossy));
   const auto on_it = state().RegionsOn("new");
   ASSERT_EQ(on_it.size(), 1u);
   const Region& hold = **on_it.begin();

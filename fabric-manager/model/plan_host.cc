@@ -88,6 +88,8 @@ absl::StatusOr<Change> PlanEnrol(const PoolState& state, const std::string& host
               .id = host,
               .identity = uri,
               .retired = false};
+  // A retired host had nothing attached: it may come back in whatever life it is found.
+  if (known != nullptr && !known->retired) wanted.fabric_incarnation = known->fabric_incarnation;
   if (known != nullptr && *known == wanted) return Change{};
   return Change{wanted};
 }

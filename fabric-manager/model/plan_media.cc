@@ -6,13 +6,13 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "fabric-manager/model/plan_parts.h"
 #include "proto/support/mutant.h"
 #include "proto/support/text.h"
 
 namespace cxlpool::fm {
 namespace {
 
-constexpr size_t kMaxResourceId = 63;
 constexpr size_t kMaxWhat = 64;
 
 std::string Hex(uint64_t value) { return absl::StrCat("0x", absl::Hex(value)); }
@@ -44,17 +44,6 @@ const Segment* FindSegment(const Region& region, absl::string_view host, uint64_
     if (segment.serial == serial) return &segment;
   }
   return nullptr;
-}
-
-std::string NameFor(const PoolState& state, const Extent& extent, PlanContext& context, Key& key) {
-  for (;;) {
-    key = context.next_id();
-    const std::string number = absl::StrCat("-", key);
-    std::string name = absl::StrCat("bad-", extent.device.str());
-    name.resize(std::min(name.size(), kMaxResourceId - number.size()));
-    name += number;
-    if (state.FindRegionById(name) == nullptr) return name;
-  }
 }
 
 }  // namespace
@@ -103,7 +92,7 @@ Change QuarantineBad(const PoolState& state, const Region& region, size_t first_
     const Device* device = state.FindDevice(extent.device);
     if (device != nullptr && device->service == DeviceService::kFailed) continue;
     auto kept = std::make_shared<Region>();
-    kept->id = NameFor(state, extent, context, kept->key);
+    kept->id = KeptId(state, "bad", extent.device.str(), context, kept->key);
     kept->generation = kept->key;
     kept->tag = context.make_tag();
     kept->tenant = kDefaultTenant;

@@ -20,6 +20,19 @@ absl::Status Refuse(absl::StatusCode code, const std::string& reason, const std:
   return Refusal{code, reason, message, remedy, std::move(metadata)}.ToStatus();
 }
 
+std::string KeptId(const PoolState& state, absl::string_view prefix, absl::string_view device,
+                   PlanContext& context, Key& key) {
+  constexpr size_t kMaxResourceId = 63;
+  for (;;) {
+    key = context.next_id();
+    const std::string number = absl::StrCat("-", key);
+    std::string id = absl::StrCat(prefix, "-", device);
+    id.resize(std::min(id.size(), kMaxResourceId - number.size()));
+    id += number;
+    if (state.FindRegionById(id) == nullptr) return id;
+  }
+}
+
 std::string Quoted(absl::string_view text) {
   return absl::StrCat("\"", absl::CHexEscape(text.substr(0, 80)), text.size() > 80 ? "..." : "",
                       "\"");

@@ -24,6 +24,11 @@ absl::Status Refuse(absl::StatusCode code, const std::string& reason, const std:
 // In quotes, escaped, cut to 80 characters: what a caller wrote may be anything.
 std::string Quoted(absl::string_view text);
 
+// "PREFIX-DEVICE-KEY": the id of a Region that keeps bytes of a device from everybody, under a new
+// key. A long device id is cut.
+std::string KeptId(const PoolState& state, absl::string_view prefix, absl::string_view device,
+                   PlanContext& context, Key& key);
+
 // The answer of an earlier call with this request_id, or nothing: plan on.
 // ALREADY_EXISTS/REQUEST_ID_REUSED: it had another payload.
 absl::StatusOr<std::optional<Plan>> FindRetry(const PoolState& state, const Request& request);

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "fabric-manager/model/bytes.h"
 #include "fabric-manager/model/plan_media.h"
 #include "fabric-manager/model/plan_parts.h"
 #include "fabric-manager/model/planner.h"
@@ -147,6 +148,29 @@ Change PlanExpiry(const PoolState& state, Key region, absl::Time expire_time,
   if (CXLPOOL_MUTANT("expiry-is-proof")) edited->attachments.clear();
   edited->state_reason = "LEASE_EXPIRED: nobody renewed it in time";
   return {RegionPtr(edited)};
+}
+
+std::string EndOfBytes(const PoolState& state, const Region& region) {
+  uint64_t freed_bytes = 0;
+  std::vector<std::string> kept;
+  for (uint32_t i = 0; i < region.extents.size(); ++i) {
+    const Extent& extent = region.extents[i];
+    const Device* device = state.FindDevice(extent.device);
+    const bool failed = device == nullptr || device->service == DeviceService::kFailed;
+    if (failed && !CXLPOOL_MUTANT("say-all-is-scrubbed")) {
+      kept.push_back(absl::StrCat(FormatBytes(extent.length_bytes), " stay on failed device ",
+                                  extent.device.str(), ", NOT scrubbed"));
+    } else if (region.FindBad(i) != nullptr) {
+      kept.push_back(absl::StrCat(FormatBytes(extent.length_bytes), " of ", extent.device.str(),
+                                  " have lost bytes and are kept from everybody, NOT scrubbed"));
+    } else {
+      freed_bytes += extent.length_bytes;
+    }
+  }
+  if (freed_bytes > 0 || kept.empty()) {
+    kept.insert(kept.begin(), absl::StrCat(FormatBytes(freed_bytes), " scrubbed and free"));
+  }
+  return absl::StrJoin(kept, "; ");
 }
 
 }  // namespace cxlpool::fm

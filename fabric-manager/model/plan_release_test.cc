@@ -49,6 +49,25 @@ class PlanReleaseTest : public testing::Test, protected ModelRig {
   RegionPtr Now() { return *state().FindRegionById("kv"); }
 };
 
+TEST_F(PlanReleaseTest, TheEndSaysOfEachByteWhatBecameOfIt) {
+  Region region = *Now();
+  region.extents = {{"cmm-0", 0, 256ull << 20}, {"cmm-1", 0, 512ull << 20}};
+  EXPECT_EQ(EndOfBytes(state(), region), "768 MiB scrubbed and free");
+  region.bad = {{1, "poison"}};
+  EXPECT_EQ(
+      EndOfBytes(state(), region),
+      "256 MiB scrubbed and free; 512 MiB of cmm-1 have lost bytes and are kept from everybody, "
+      "NOT scrubbed");
+  const auto failed = PlanFailDevice(state(), "cmm-0", "it smokes", context());
+  ASSERT_TRUE(failed.ok()) << failed.status();
+  Commit(*failed);
+  region.bad.clear();
+  EXPECT_EQ(EndOfBytes(state(), region),
+            "512 MiB scrubbed and free; 256 MiB stay on failed device cmm-0, NOT scrubbed");
+  region.extents.pop_back();
+  EXPECT_EQ(EndOfBytes(state(), region), "256 MiB stay on failed device cmm-0, NOT scrubbed");
+}
+
 TEST_F(PlanReleaseTest, ForceNeedsAFenceWhereAHostIsThere) {
   const RegionPtr before = Now();
   EXPECT_EQ(ToFence(Force()), "host-a,host-b");

@@ -26,13 +26,19 @@ std::vector<Extent> FreeParts(const PoolState& state, const Extent& extent) {
   return parts;
 }
 
-std::shared_ptr<Region> NewRegion(const StrayLd& ld, PlanContext& context) {
+// Without a name, a tag and bytes.
+std::shared_ptr<Region> NewRegion(Key key, const PlanContext& context) {
   auto region = std::make_shared<Region>();
-  region->key = context.next_id();
-  region->generation = region->key;
+  region->key = key;
+  region->generation = key;
   region->tenant = kDefaultTenant;
   region->create_time = context.now;
   region->revision = context.revision;
+  return region;
+}
+
+std::shared_ptr<Region> NewRegion(const StrayLd& ld, PlanContext& context) {
+  auto region = NewRegion(context.next_id(), context);
   region->id = absl::StrCat("stray-", ld.generation, "-", region->key);
   return region;
 }

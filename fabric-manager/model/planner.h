@@ -143,9 +143,10 @@ absl::StatusOr<Change> PlanRetire(const PoolState& state, const std::string& hos
                                   PlanContext& context);
 
 // Devices: errors as in inventory_service.proto. The Change is empty if nothing differs.
-// What the fabric shows and no record knows comes in free; where records were lost, held whole by a
-// QUARANTINED Region `fsck-hold-N`. `seen.key` is ignored. The Change is empty if it is known.
-Change PlanSeenDevice(const PoolState& state, Device seen, PlanContext& context);
+// What the fabric shows and no record knows comes in free. Where records were lost, or `has_bytes`
+// says that the device is not empty, a QUARANTINED Region holds it whole (`fsck-hold-N`, or
+// `found-DEVICE-N`). `seen.key` is ignored. The Change is empty if the device is known.
+Change PlanSeenDevice(const PoolState& state, Device seen, bool has_bytes, PlanContext& context);
 absl::StatusOr<Change> PlanAddDevice(const PoolState& state, const std::string& device);
 absl::StatusOr<Change> PlanDrainDevice(const PoolState& state, const std::string& device);
 absl::StatusOr<Change> PlanRemoveDevice(const PoolState& state, const std::string& device);
@@ -170,6 +171,11 @@ struct StrayLd {
   uint64_t serial = 0;
   Extent extent;
 };
+// What becomes of the bytes of a Region that is about to be gone, for people: "512 MiB scrubbed and
+// free; 256 MiB stay on failed device cmm-3, NOT scrubbed". Says of no byte that it was scrubbed
+// that was not.
+std::string EndOfBytes(const PoolState& state, const Region& region);
+
 Change PlanStray(const PoolState& state, const std::vector<StrayLd>& lds, PlanContext& context);
 
 // Tenants: likewise. `tenant.key` is ignored.

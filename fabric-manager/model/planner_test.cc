@@ -421,7 +421,7 @@ TEST_F(PlannerTest, ExtentsMustSuitTheHost) {
 TEST_F(PlannerTest, AttachNeedsHostAndDevice) {
   AllocateOnline("kv", "");
   ExpectRefusal(Attach("kv", "host-z").status(), StatusCode::kNotFound, "UNKNOWN_HOST");
-  state().SetReachable(Now("kv")->extents[0].device, false);
+  state().SetReachable(Now("kv")->extents[0].device, "not seen");
   ExpectRefusal(Attach("kv", "host-a").status(), StatusCode::kFailedPrecondition,
                 "DEVICE_UNREACHABLE");
 }

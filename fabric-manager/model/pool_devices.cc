@@ -36,6 +36,7 @@ absl::StatusOr<Item> PoolState::PutDevice(const Device& device) {
   Device& now = devices_.at(device.id);
   now = device;
   now.reachable = before.reachable;
+  now.unreachable_reason = before.unreachable_reason;
   UpdateUsable(*IndexOf(Interned(device.id)));
   return Item(before);
 }
@@ -145,10 +146,11 @@ void PoolState::UpdateTopology() {
   }
 }
 
-void PoolState::SetReachable(absl::string_view device, bool reachable) {
+void PoolState::SetReachable(absl::string_view device, absl::string_view why_not) {
   const auto it = devices_.find(device);
   if (it == devices_.end()) return;
-  it->second.reachable = reachable;
+  it->second.reachable = why_not.empty();
+  it->second.unreachable_reason = std::string(why_not);
   UpdateUsable(*IndexOf(Interned(device)));
 }
 

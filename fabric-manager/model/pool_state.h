@@ -150,7 +150,8 @@ class PoolState {
   // Not durable, so no Change: what a host can take, whether a device is seen, how they hang
   // together.
   void SetRuntime(absl::string_view host, HostRuntime runtime);
-  void SetReachable(absl::string_view device, bool reachable);
+  // `why_not`: for people; empty: it can be reached.
+  void SetReachable(absl::string_view device, absl::string_view why_not);
   void SetTopology(Topology topology);
   void SetLimits(const FabricLimits& limits);
 

@@ -203,7 +203,7 @@ TEST_F(PoolStateTest, CapacityFollowsTheStateOfRegions) {
   EXPECT_EQ(capacity.total_bytes, 8 * kGiB);
   EXPECT_EQ(capacity.free_bytes, 8 * kGiB - 3 * kUnit);
   EXPECT_EQ(capacity.largest_free_bytes, 4 * kGiB - kUnit);
-  state().SetReachable("cmm-0", false);
+  state().SetReachable("cmm-0", "not seen");
   EXPECT_EQ(state().GetCapacity().largest_free_bytes, 4 * kGiB - 2 * kUnit);
 }
 

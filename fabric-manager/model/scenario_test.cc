@@ -182,7 +182,7 @@ class Scenario : protected ModelRig {
                                                 {"removed", DeviceService::kRemoved}});
     device.service_reason = options.Text("reason");
     Commit({device});
-    state().SetReachable(id, now != "unseen");
+    state().SetReachable(id, now == "unseen" ? "not seen" : "");
     spec_.devices.push_back({id, static_cast<uint32_t>(options.Number("latency")),
                              static_cast<uint32_t>(options.Number("bandwidth")),
                              static_cast<uint32_t>(options.Number("heads")),

@@ -12,6 +12,11 @@
 //   driver: AwaitUnbound         sees the proof that the host cannot reach the bytes
 // Only that proof, or Fence's, lets bytes go to somebody else.
 //
+// Not to be seen is not proof. What the records know and the configuration no longer names, or
+// names by something else, is unknown: a driver is told at its start by which identities the pool
+// knew its devices and hosts (KnownFabric), and what it finds in their place it reports as not
+// reachable.
+//
 // Calls come from the core's thread and must not block; completions come from any thread. Each
 // completion arrives within the deadline the driver was configured with (DEADLINE_EXCEEDED).
 // The contract is test/contract/fabric_driver_contract.h.
@@ -19,6 +24,7 @@
 #define CXLPOOL_FABRIC_MANAGER_PORTS_FABRIC_DRIVER_H_
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -50,6 +56,9 @@ struct BindRequest {
   Slice slice;
   bool read_only = false;  // The fabric itself drops the host's stores.
   uint64_t serial = 0;     // What the host shall see; unique for ever (the core counts them).
+  // FabricHost::fabric_incarnation as the core's records have it. Under another one nothing is
+  // bound: where the manager restarts, the records are all it has to tell the host from another.
+  std::string incarnation = {};
 };
 
 // What the fabric shows a host, read back.
@@ -67,15 +76,24 @@ struct FabricDevice {
   std::string serial;
   uint64_t capacity_bytes = 0;
   uint64_t granule_bytes = 0;
+  // What stands behind the name, whatever the configuration calls it: differs where other storage
+  // took its place. Empty: this fabric cannot tell.
+  std::string identity = {};
+  // Holds bytes that somebody has written. Where no record knows the device they are somebody's.
+  bool has_bytes = false;
 };
 
 struct FabricHost {
   std::string id;
   bool reachable = false;  // The fabric can be asked about it now.
-  // Changes whenever the host's side of the fabric was torn down (its QEMU process, its power):
-  // nothing that was bound under another value is still bound.
+  // Names one life of the host's side of the fabric (its QEMU process, its power) for ever. A
+  // driver shows the host as reachable under a new value only once nothing that was bound under the
+  // former one is bound any more, over restarts of the manager as well (KnownFabric).
   std::string fabric_incarnation;
   std::vector<uint32_t> slots;  // Where a LD can be bound, free or not.
+  // Where one may still be bound, but none is bound any more: no longer configured.
+  std::vector<uint32_t> closed_slots = {};
+  std::string unreachable_reason = {};  // For people, where it is not reachable.
 };
 
 // Everything the driver can see. LDs of hosts that are not reachable are unknown, not absent.
@@ -100,11 +118,18 @@ struct FabricEvent {
     kLdLost,           // The LD of `key` is gone: surprise removal, or the host ejected it.
     kHostReachable,    // Ask Discover again.
     kHostUnreachable,  // Says nothing about what is bound.
-    kHostGone,         // Proof: the host's side ended; nothing is bound on it any more.
+    // Proof: the host's side ended, so that nothing is bound under `incarnation` any more.
+    kHostGone,
   };
   Kind kind = Kind::kHostReachable;
   std::string host;
-  LdKey key;  // kLdLost only.
+  LdKey key;                     // kLdLost only.
+  std::string incarnation = {};  // kHostGone only.
+};
+
+// What the pool's records know of the fabric, from the life of an earlier manager.
+struct KnownFabric {
+  std::map<std::string, std::string> hosts;  // Id to the fabric_incarnation it was last seen in.
 };
 
 class FabricDriver {
@@ -114,7 +139,7 @@ class FabricDriver {
   virtual FabricCapabilities capabilities() const = 0;
 
   // Starts reporting events to `sink`, from any thread. Call once, before anything else.
-  virtual void Start(absl::AnyInvocable<void(FabricEvent)> sink) = 0;
+  virtual void Start(KnownFabric known, absl::AnyInvocable<void(FabricEvent)> sink) = 0;
 
   // Reads back what is really there.
   virtual void Discover(DoneWith<FabricView> done) = 0;
@@ -123,15 +148,17 @@ class FabricDriver {
   // RESOURCE_EXHAUSTED/NO_FREE_PORT: another LD sits in the slot.
   // ALREADY_EXISTS/LD_CONFLICT: this key is bound with other arguments.
   // NOT_FOUND: UNKNOWN_HOST, UNKNOWN_DEVICE, UNKNOWN_SLOT.
-  // UNAVAILABLE/HOST_UNREACHABLE: the fabric's side of the host is down; nothing was done.
+  // UNAVAILABLE/HOST_UNREACHABLE: the fabric's side of the host is down, or lives another life than
+  // `request.incarnation`; nothing was done.
   // DEADLINE_EXCEEDED, UNKNOWN: unknown outcome: Discover.
   virtual void Bind(BindRequest request, DoneWith<BoundLd> done) = 0;
 
   // Asks the host to let go. Not bound, or begun before: OK.
   virtual void BeginUnbind(LdKey key, Done done) = 0;
 
-  // OK is proof: the host cannot load or store these bytes any more. Not bound: OK at once.
-  // DEADLINE_EXCEEDED/UNBIND_NOT_PROVEN: no proof yet; call again, or Fence.
+  // OK is proof: the host cannot load or store these bytes any more. Not bound: OK at once, where
+  // the host is one that the driver can look at. DEADLINE_EXCEEDED/UNBIND_NOT_PROVEN: no proof yet;
+  // call again, or Fence.
   virtual void AwaitUnbound(LdKey key, absl::Duration timeout, Done done) = 0;
 
   // Ends the host's side of the fabric for certain. OK is proof for all of the host's LDs.

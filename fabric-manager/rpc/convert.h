@@ -22,6 +22,10 @@ v1::Region ToProto(const Region& region, bool hardware_coherent);
 // Region itself would be, under a name that the caller gave if `named`.
 void ForgetMadeUp(bool is_new, bool named, v1::Region* region);
 
+// As it is now: with what is not recorded, for whom each Attachment waits that is on a way.
+void FillRegion(const Region& region, bool hardware_coherent, const PoolView& view,
+                v1::Region* out);
+
 // Why a dry run would make the Region so. Figures are of the paths to its first host.
 v1::PlacementPlan PlanToProto(const Committed& planned, const Topology& topology);
 

@@ -45,6 +45,8 @@ v1::Device ToProto(const DeviceView& device) {
   out.set_quarantined_bytes(device.use.quarantined_bytes);
   out.set_largest_free_bytes(device.largest_free_bytes);
   out.set_state(StateOf(device.device));
+  out.set_state_reason(out.state() == v1::Device::UNREACHABLE ? device.device.unreachable_reason
+                                                              : device.device.service_reason);
   // A domain of its own goes without a name.
   if (device.failure_domain != device.device.id) out.set_failure_domain(device.failure_domain);
   out.set_lds(device.use.lds);
@@ -69,6 +71,7 @@ v1::Host ToProto(const HostView& host) {
   out.set_memory_block_bytes(runtime.memory_block_bytes);
   out.set_page_struct_spare_bytes(runtime.page_struct_spare_bytes);
   out.set_unfit_reason(runtime.unfit_reason);
+  out.set_fabric_reason(runtime.fabric_reason);
   if (runtime.last_heartbeat != absl::InfinitePast()) {
     FillTimestamp(runtime.last_heartbeat, out.mutable_last_heartbeat_time());
   }

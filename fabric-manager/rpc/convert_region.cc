@@ -1,8 +1,11 @@
 #include <algorithm>
 #include <limits>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "fabric-manager/rpc/convert.h"
 #include "fabric-manager/rpc/timestamps.h"
 #include "fabric-manager/service/offers.h"
@@ -118,6 +121,46 @@ void ForgetMadeUp(bool is_new, bool named, v1::Region* region) {
     for (v1::Segment& segment : *attachment.mutable_segments()) {
       if ((segment.serial() & ~kSerialBase) >= kDryRunIds) segment.clear_serial();
     }
+  }
+}
+
+namespace {
+
+// For whom an Attachment waits that is neither settled nor moved on by the manager itself.
+std::string WaitsFor(const std::string& host, const HostView& view) {
+  std::vector<std::string> waits;
+  const HostRuntime& runtime = *view.runtime;
+  if (!runtime.online) {
+    const std::string heard =
+        runtime.last_heartbeat == absl::InfinitePast()
+            ? "not heard of since the manager started"
+            : absl::StrCat("last heard of at ",
+                           absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", runtime.last_heartbeat,
+                                            absl::UTCTimeZone()));
+    waits.push_back(absl::StrCat("waits for the agent of host ", host, ", which is away (", heard,
+                                 "): start it, or `cxlpool host fence ", host, " --reason WHY`"));
+  }
+  if (!runtime.fabric_reachable) {
+    waits.push_back(
+        absl::StrCat("the fabric cannot be asked about host ", host, ": ", runtime.fabric_reason));
+  }
+  return absl::StrJoin(waits, "; ");
+}
+
+}  // namespace
+
+void FillRegion(const Region& region, bool hardware_coherent, const PoolView& view,
+                v1::Region* out) {
+  FillRegion(region, hardware_coherent, out);
+  for (size_t i = 0; i < region.attachments.size(); ++i) {
+    const Attachment& attachment = region.attachments[i];
+    if (attachment.state == AttachmentState::kOnline && !attachment.detaching) continue;
+    const auto host = view.hosts.find(attachment.host);
+    if (host == view.hosts.end()) continue;
+    const std::string waits = WaitsFor(attachment.host, *host->second);
+    if (waits.empty()) continue;
+    std::string* reason = out->mutable_attachments(static_cast<int>(i))->mutable_state_reason();
+    absl::StrAppend(reason, reason->empty() ? "" : "; ", waits);
   }
 }
 

@@ -173,7 +173,7 @@ void ListByName(const PoolView& view, const Query& query, bool hardware_coherent
       after = region->id;
       if (!query.Wanted(*region)) continue;
       v1::Region* const added = response->add_regions();
-      FillRegion(*region, hardware_coherent, added);
+      FillRegion(*region, hardware_coherent, view, added);
       bytes += added->ByteSizeLong();
     }
     if (step.size() < kStep) return;
@@ -222,7 +222,7 @@ void ListSorted(const PoolView& view, const Query& query, bool hardware_coherent
   size_t filled = 0;
   for (size_t bytes = 0; filled < heap.size() && bytes < kPageBytes; ++filled) {
     v1::Region* const added = response->add_regions();
-    FillRegion(*heap[filled].second, hardware_coherent, added);
+    FillRegion(*heap[filled].second, hardware_coherent, view, added);
     bytes += added->ByteSizeLong();
   }
   if (more || filled < heap.size()) {

@@ -232,7 +232,7 @@ void PoolRpc::BatchAllocateRegions(
 void PoolRpc::GetRegion(UnaryCall<v1::GetRegionRequest, v1::Region>& call) {
   auto region = Find(call.request().name(), call.caller().host);
   if (!region.ok()) return call.Finish(region.status());
-  FillRegion(**region, hardware_coherent_, call.response());
+  FillRegion(**region, hardware_coherent_, *views_->Get(), call.response());
   call.Finish(absl::OkStatus());
 }
 

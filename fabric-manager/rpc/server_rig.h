@@ -58,7 +58,7 @@ class ServerRig {
         },
         [&](const absl::StatusOr<Committed>& got) {
           EXPECT_TRUE(got.ok()) << got.status();
-          writer.SetReachable("cmm-0", true);
+          writer.SetReachable({{"cmm-0", ""}});
           added.set_value();
         });
     added.get_future().get();

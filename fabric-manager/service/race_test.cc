@@ -75,7 +75,7 @@ class RaceTest : public testing::Test {
                     .service_reason = {}};
     });
     OnLoop([&] {
-      writer_.SetReachable(id, true);
+      writer_.SetReachable({{id, ""}});
       return true;
     });
   }

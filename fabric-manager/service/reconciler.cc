@@ -54,7 +54,9 @@ void Reconciler::Start(Done done) {
                  if (!status.ok()) LogError("reconciler", "device ", id, ": ", status.message());
                });
   }
-  driver_->Start([this](FabricEvent event) {
+  KnownFabric known;
+  for (const auto& [id, host] : writer_->state().hosts()) known.hosts[id] = host.fabric_incarnation;
+  driver_->Start(std::move(known), [this](FabricEvent event) {
     executor_->Post([this, event = std::move(event)] { OnFabricEvent(event); });
   });
   LookFirst(clock_->Elapsed() + options_.first_look, std::move(done));
@@ -323,6 +325,7 @@ void Reconciler::OnCommitted(const std::vector<Change>& changes) {
   std::vector<Key> keys;
   for (const Change& change : changes) {
     for (const Item& item : change) {
+      if (const auto* host = std::get_if<Host>(&item)) RecordLife(host->id);
       const auto* region = std::get_if<RegionPtr>(&item);
       if (region == nullptr) continue;
       const Key key = (*region)->key;

@@ -129,6 +129,7 @@ class Reconciler {
                    Track& track, const Move& move);
   void Eject(const Region& region, const Attachment& attachment, const Part& part, Track& track);
   void Scrub(const Region& region, RegionTrack& own, const RegionMove& move);
+  void Waits(const Region& region, const std::string& what);
   void DriverCallBegan(Track& track);
   void DriverCallEnded(uint64_t generation, uint32_t segment,
                        std::function<void(Track&, SegmentKnown&)> then);
@@ -147,7 +148,18 @@ class Reconciler {
   void LookFirst(absl::Duration give_up, Done done);
   void Discover(Done done);
   void TakeView(const FabricView& view, uint64_t epoch);
-  void AddDevices(const FabricView& view);
+  void TakeHosts(const FabricView& view);
+  // Makes the life in which the fabric shows the host durable, so that something may be bound in
+  // it.
+  void RecordLife(const std::string& host);
+  // That the host lives, in the fabric, as the records have it; empty: it does not, or nobody can
+  // say.
+  std::string LifeOf(const std::string& host) const;
+  // Whether all that was bound in the life that the records have of it is proven to be gone.
+  bool IsGone(const std::string& host) const;
+  void TakeDevices(const FabricView& view);
+  void AddDevice(const FabricDevice& seen);
+  void RecordIdentity(const FabricDevice& seen);
   void AdoptStrays(std::vector<BoundLd> lds);
   bool IsNamed(const BoundLd& ld) const;
   const BoundLd* NamelessOn(const Slice& slice) const;
@@ -183,6 +195,10 @@ class Reconciler {
   std::set<std::pair<StrayOf, uint32_t>> strays_;
   std::vector<BoundLd> nameless_;  // LDs of the last view that no record named then.
   bool viewed_ = false;            // The fabric was read in this life.
+  std::set<std::string> renamed_;  // Devices that were told of as known under another name.
+  std::map<std::string, std::string> lives_;  // Host to the incarnation that it was last seen in.
+  std::map<std::string, std::string>
+      gone_;  // Host to the incarnation that the fabric said has ended.
   bool step_posted_ = false;
   bool discovering_ = false;
   std::string passed_;  // Kept for its memory.

@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/service/offers.h"
 #include "fabric-manager/service/reconciler.h"
@@ -24,6 +25,7 @@ bool IsPermanent(const absl::Status& status) {
 }
 
 constexpr absl::Duration kFenceWait = absl::Seconds(20);
+constexpr char kWaits[] = "WAITS: ";
 
 Slice SliceOf(const Extent& extent) {
   return {extent.device.str(), extent.dpa_bytes, extent.length_bytes};
@@ -70,6 +72,16 @@ void Reconciler::Bind(const Region& region, const Attachment& attachment, const 
                       Track& track, const Move& move) {
   if (track.driver_calls > 0 || clock_->Elapsed() < track.not_before) return;
   if (fencing_.contains(attachment.host)) return;
+  // Nothing is bound in a life of the host that the records do not know: after a restart nobody
+  // could tell it from another.
+  std::string life = LifeOf(attachment.host);
+  if (life.empty()) return RecordLife(attachment.host);
+  for (const Extent& extent : region.extents) {
+    const Device* device = writer_->state().FindDevice(extent.device);
+    if (device != nullptr && device->reachable) continue;
+    track.not_before = clock_->Elapsed() + options_.retry;
+    return;
+  }
   for (uint32_t in_part : move.segments) {
     const uint32_t index = part.first + in_part;
     const Segment& segment = attachment.segments[index];
@@ -79,7 +91,8 @@ void Reconciler::Bind(const Region& region, const Attachment& attachment, const 
                         .slot = segment.slot,
                         .slice = SliceOf(region.extents[segment.extent_index]),
                         .read_only = attachment.access == Access::kReadOnly,
-                        .serial = segment.serial};
+                        .serial = segment.serial,
+                        .incarnation = life};
     DriverCallBegan(track);
     probe_("before-bind");
     driver_->Bind(std::move(request), [this, generation = attachment.generation, index,
@@ -174,15 +187,23 @@ void Reconciler::Eject(const Region& region, const Attachment& attachment, const
 void Reconciler::Scrub(const Region& region, RegionTrack& own, const RegionMove& move) {
   if (own.scrubbing || move.extents.empty() || clock_->Elapsed() < own.not_before) return;
   const uint32_t index = move.extents.front();
+  // What stands behind the device's name now may be another's: its zeroes would say nothing.
+  const Device* device = writer_->state().FindDevice(region.extents[index].device);
+  if (device == nullptr || !device->reachable) {
+    own.not_before = clock_->Elapsed() + options_.retry;
+    return Waits(region, absl::StrCat("device ", region.extents[index].device.str(),
+                                      " has to be reached to clear its bytes: ",
+                                      device == nullptr ? "" : device->unreachable_reason));
+  }
   const BoundLd* ld = NamelessOn(SliceOf(region.extents[index]));
   if (!CXLPOOL_MUTANT("scrub-under-stray") && ld != nullptr) {
     own.not_before = clock_->Elapsed() + options_.retry;
-    LogWarning("reconciler", "regions/", region.id, " waits: host ", ld->key.host, " slot ",
-               ld->slot, " reaches its bytes by no record; `cxlpool host fence ", ld->key.host,
-               " --reason WHY`");
     Discover([](const absl::Status&) {});
-    return;
+    return Waits(region, absl::StrCat("host ", ld->key.host, " slot ", ld->slot,
+                                      " reaches its bytes by no record; `cxlpool host fence ",
+                                      ld->key.host, " --reason WHY` ends that"));
   }
+  if (absl::StartsWith(region.state_reason, kWaits)) return Waits(region, "");
   own.scrubbing = true;
   probe_("before-scrub");
   driver_->Scrub(FormatUuid(region.tag.bytes()), index, SliceOf(region.extents[index]),
@@ -203,12 +224,28 @@ void Reconciler::Scrub(const Region& region, RegionTrack& own, const RegionMove&
                  });
 }
 
+// Says in the Region for what its release waits; empty: for nothing any more.
+void Reconciler::Waits(const Region& region, const std::string& what) {
+  const std::string reason = what.empty() ? "" : absl::StrCat(kWaits, what);
+  if (region.state_reason == reason) return;
+  if (!what.empty()) LogWarning("reconciler", "regions/", region.id, " waits: ", what);
+  Submit(region.key, "waits", reason,
+         [from = region.state_reason, reason](Region& edited, PlanContext&) {
+           if (edited.state_reason != from) return false;
+           edited.state_reason = reason;
+           return true;
+         });
+}
+
 void Reconciler::OnFabricEvent(const FabricEvent& event) {
   switch (event.kind) {
     case FabricEvent::Kind::kLdLost:
       LogWarning("reconciler", "host ", event.host, " lost a LD of Region ", event.key.tag);
       break;
     case FabricEvent::Kind::kHostGone:
+      gone_[event.host] = event.incarnation;
+      // The end of another life than the one that anything was bound in proves nothing.
+      if (!IsGone(event.host) && !CXLPOOL_MUTANT("any-end-is-proof")) break;
       LogWarning("reconciler", "host ", event.host, " is gone: nothing is bound there any more");
       for (auto& [generation, track] : tracks_) {
         if (track.host != event.host || track.driver_calls > 0) continue;

@@ -5,8 +5,10 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "fabric-manager/model/ladder_record.h"
 #include "fabric-manager/model/plan_media.h"
+#include "fabric-manager/model/planner.h"
 #include "fabric-manager/service/reconciler.h"
 #include "proto/support/log.h"
 #include "proto/support/mutant.h"
@@ -141,6 +143,9 @@ void Reconciler::Bury(const Region& region) {
         if (now == nullptr || !(*now)->attachments.empty()) return Proposal{};
         auto last = std::make_shared<Region>(**now);
         last->revision = context.revision;
+        const std::string end = EndOfBytes(state, *last);
+        last->state_reason =
+            last->state_reason.empty() ? end : absl::StrCat(last->state_reason, "; ", end);
         Proposal proposal = Proposal::Of(Tombstone{last, context.now}, last);
         // Not free for a moment: in the same change.
         for (Item& kept : QuarantineBad(state, *last, 0, context)) {

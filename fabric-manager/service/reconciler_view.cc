@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "fabric-manager/model/bytes.h"
 #include "fabric-manager/model/planner.h"
 #include "fabric-manager/service/reconciler.h"
 #include "proto/support/log.h"
@@ -58,16 +60,14 @@ void Reconciler::Discover(Done done) {
 
 // `epoch`: driver calls that began or ended after it make the view stale for their Attachment.
 void Reconciler::TakeView(const FabricView& view, uint64_t epoch) {
-  AddDevices(view);
-  std::set<absl::string_view> reachable;
+  TakeDevices(view);
+  TakeHosts(view);
+  std::map<absl::string_view, std::set<uint32_t>> reachable;  // Hosts, with the slots to be seen.
   for (const FabricHost& host : view.hosts) {
-    if (host.reachable) reachable.insert(host.id);
-    const HostRuntime& known = writer_->state().Runtime(host.id);
-    if (known.fabric_reachable == host.reachable && known.fabric_slots == host.slots) continue;
-    HostRuntime runtime = known;
-    runtime.fabric_reachable = host.reachable;
-    if (host.reachable) runtime.fabric_slots = host.slots;
-    writer_->SetRuntime(host.id, std::move(runtime));
+    if (!host.reachable) continue;
+    std::set<uint32_t>& slots = reachable[host.id];
+    slots.insert(host.slots.begin(), host.slots.end());
+    slots.insert(host.closed_slots.begin(), host.closed_slots.end());
   }
   viewed_ = true;
   std::multimap<uint64_t, const BoundLd*> bound;  // By generation.
@@ -78,14 +78,19 @@ void Reconciler::TakeView(const FabricView& view, uint64_t epoch) {
     const RegionPtr region = Durable(track.region);
     const Attachment* attachment = region == nullptr ? nullptr : region->FindAttachment(track.host);
     if (attachment == nullptr || attachment->generation != generation) continue;
-    const bool seen = CXLPOOL_MUTANT("unreachable-is-unbound") || reachable.contains(track.host);
+    const auto host = reachable.find(track.host);
+    const bool all_seen = CXLPOOL_MUTANT("unreachable-is-unbound") || IsGone(track.host);
     const auto [from, to] = bound.equal_range(generation);
     // As long as they agree: an Attachment that was resized is looked at again by its next step.
     for (size_t i = 0; i < std::min(track.known.size(), attachment->segments.size()); ++i) {
+      const Segment& segment = attachment->segments[i];
+      // What is not shown is absent only where the fabric can look: in a slot that it knows.
+      const bool seen =
+          all_seen || (host != reachable.end() && (CXLPOOL_MUTANT("unseen-slot-is-unbound") ||
+                                                   host->second.contains(segment.slot)));
       FabricSide side = seen ? FabricSide::kUnbound : FabricSide::kUnknown;
       for (auto at = from; at != to; ++at) {
         const BoundLd& ld = *at->second;
-        const Segment& segment = attachment->segments[i];
         if (ld.key.extent_index != segment.ld_index.value_or(segment.extent_index)) continue;
         // Another LD by this one's key is neither this one nor its absence.
         const bool same = CXLPOOL_MUTANT("forget-ld-conflicts") || Names(*region, ld);
@@ -109,6 +114,10 @@ void Reconciler::TakeView(const FabricView& view, uint64_t epoch) {
                        (track->second.driver_calls > 0 || track->second.driver_epoch > epoch);
     if (CXLPOOL_MUTANT("ignore-strays") || stale || IsNamed(ld)) continue;
     nameless_.push_back(ld);
+    // Of other storage than the records know by that name: whose bytes it shows nobody can say.
+    const Device* device = writer_->state().FindDevice(ld.slice.device);
+    const bool other = device != nullptr && !device->reachable;
+    if (!CXLPOOL_MUTANT("adopt-unknown-storage") && other) continue;
     // After two restores, LDs of two hosts may bear one generation.
     const StrayOf of{ld.key.generation, ld.key.host, ld.key.tag};
     if (!strays_.contains({of, ld.key.extent_index})) strays[of].push_back(ld);
@@ -142,50 +151,172 @@ const BoundLd* Reconciler::NamelessOn(const Slice& slice) const {
   return nullptr;
 }
 
-void Reconciler::AddDevices(const FabricView& view) {
-  std::vector<std::string> found;
-  std::vector<std::string> lost;
+// What the view says of the hosts themselves; a host that it lacks cannot be asked.
+void Reconciler::TakeHosts(const FabricView& view) {
+  std::map<std::string, const FabricHost*> shown;
+  for (const FabricHost& host : view.hosts) shown[host.id] = &host;
+  for (const auto& [id, host] : writer_->state().hosts()) shown.try_emplace(id, nullptr);
+  for (const auto& [id, host] : shown) {
+    const HostRuntime& known = writer_->state().Runtime(id);
+    HostRuntime runtime = known;
+    runtime.fabric_reachable = host != nullptr && host->reachable;
+    if (runtime.fabric_reachable) {
+      runtime.fabric_slots = host->slots;
+      runtime.fabric_reason.clear();
+      lives_[id] = host->fabric_incarnation;
+    } else {
+      runtime.fabric_reason =
+          host != nullptr ? host->unreachable_reason
+                          : "the manager's configuration has no [[host]] of this id; add it again";
+      lives_.erase(id);
+    }
+    RecordLife(id);
+    if (runtime == known) continue;
+    if (!runtime.fabric_reason.empty() && runtime.fabric_reason != known.fabric_reason) {
+      LogWarning("reconciler", "host ", id,
+                 " cannot be asked what is bound there: ", runtime.fabric_reason);
+    }
+    writer_->SetRuntime(id, std::move(runtime));
+  }
+}
+
+// A driver shows a host in another life only once everything that was bound in the former one is
+// gone.
+void Reconciler::RecordLife(const std::string& host) {
+  const auto life = lives_.find(host);
+  const Host* known = writer_->state().FindHost(host);
+  if (known == nullptr || life == lives_.end() || known->fabric_incarnation == life->second) return;
+  writer_->Submit(
+      Audit{{}, "manager", "see-host", life->second},
+      [host, seen = life->second](const PoolState& state,
+                                  PlanContext&) -> absl::StatusOr<Proposal> {
+        const Host* now = state.FindHost(host);
+        if (now == nullptr || now->fabric_incarnation == seen) return Proposal{};
+        Host edited = *now;
+        edited.fabric_incarnation = seen;
+        return Proposal::Of(edited, nullptr);
+      },
+      [this, host](const absl::StatusOr<Committed>&) {
+        TouchHost(host);
+        PostStep();
+      });
+}
+
+std::string Reconciler::LifeOf(const std::string& host) const {
+  const Host* known = writer_->state().FindHost(host);
+  const auto life = lives_.find(host);
+  if (known == nullptr || life == lives_.end() || known->fabric_incarnation != life->second) {
+    return "";
+  }
+  const bool durable =
+      writer_->IsDurable(known->key) || CXLPOOL_MUTANT("bind-before-life-is-durable");
+  return durable ? known->fabric_incarnation : "";
+}
+
+bool Reconciler::IsGone(const std::string& host) const {
+  const auto gone = gone_.find(host);
+  const Host* known = writer_->state().FindHost(host);
+  if (gone == gone_.end() || known == nullptr) return false;
+  return known->fabric_incarnation.empty() || known->fabric_incarnation == gone->second;
+}
+
+// Compares what the fabric shows with what the records know by that name: what differs is another
+// device, and nothing is done with it.
+void Reconciler::TakeDevices(const FabricView& view) {
+  std::map<std::string, std::string> why_not;  // Of each that the records know.
+  for (const auto& [id, device] : writer_->state().devices()) {
+    why_not[id] = "the fabric does not show it; is its [[device]] still in the configuration?";
+  }
   for (const FabricDevice& seen : view.devices) {
     const Device* known = writer_->state().FindDevice(seen.id);
     if (known == nullptr) {
-      writer_->Submit(
-          Audit{{}, "manager", "add-device", ""},
-          [seen](const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {
-            return Proposal{PlanSeenDevice(state,
-                                           Device{.id = seen.id,
-                                                  .serial = seen.serial,
-                                                  .capacity_bytes = seen.capacity_bytes,
-                                                  .granule_bytes = seen.granule_bytes,
-                                                  .reachable = true,
-                                                  .service_reason = {}},
-                                           context),
-                            nullptr};
-          },
-          [this, id = seen.id](const absl::StatusOr<Committed>& done) {
-            if (done.ok()) writer_->SetReachable(id, true);
-          });
+      AddDevice(seen);
       continue;
     }
-    const bool same = known->serial == seen.serial &&
-                      known->capacity_bytes == seen.capacity_bytes &&
-                      known->granule_bytes == seen.granule_bytes;
-    if (!same && known->reachable) {
-      LogError("reconciler", "device ", seen.id, " is not what the store knows by that name ",
-               "(serial, capacity or granule differ): nothing will be placed on it; give the new ",
-               "device a new name");
+    const bool other_storage = !known->identity.empty() && known->identity != seen.identity;
+    std::string& why = why_not[seen.id];
+    why.clear();
+    if (known->serial != seen.serial) {
+      why = absl::StrCat("its serial is ", seen.serial, ", and the pool's records say ",
+                         known->serial);
+    } else if (known->capacity_bytes != seen.capacity_bytes) {
+      why = absl::StrCat("its capacity is ", FormatBytes(seen.capacity_bytes),
+                         ", and the pool's records say ", FormatBytes(known->capacity_bytes));
+    } else if (known->granule_bytes != seen.granule_bytes) {
+      why = absl::StrCat("its granule is ", FormatBytes(seen.granule_bytes),
+                         ", and the pool's records say ", FormatBytes(known->granule_bytes));
+    } else if (other_storage && !CXLPOOL_MUTANT("any-storage-will-do")) {
+      why = "other storage stands behind its name than the pool's records know";
+    } else if (known->identity != seen.identity) {
+      RecordIdentity(seen);
     }
-    if (known->reachable != same) (same ? found : lost).push_back(seen.id);
+    if (!why.empty()) {
+      absl::StrAppend(&why, "; set the configuration back, or give what is new an id of its own");
+    }
   }
+  std::erase_if(why_not, [this](const auto& entry) {
+    const Device& known = *writer_->state().FindDevice(entry.first);
+    return known.reachable == entry.second.empty() && known.unreachable_reason == entry.second;
+  });
+  for (const auto& [id, why] : why_not) {
+    if (why.empty()) {
+      LogInfo("reconciler", "device ", id, " is seen by the fabric");
+    } else {
+      LogError("reconciler", "device ", id, " cannot be used: ", why);
+    }
+  }
+  writer_->SetReachable(why_not);
+  for (const auto& [id, why] : why_not) {
+    for (const RegionPtr& region : writer_->state().RegionsOn(id)) Touch(region->key);
+  }
+}
+
+// Bytes that are there already are somebody's of whom the records know nothing: kept from everybody
+// until an operator says otherwise, by a forced release, which scrubs them.
+void Reconciler::AddDevice(const FabricDevice& seen) {
+  // The same storage under two names would give each byte to two owners.
   for (const auto& [id, device] : writer_->state().devices()) {
-    const bool seen = std::any_of(view.devices.begin(), view.devices.end(),
-                                  [&, name = id](const FabricDevice& d) { return d.id == name; });
-    if (!seen && device.reachable) {
-      LogWarning("reconciler", "device ", id, " is no longer seen by the fabric");
-      lost.push_back(id);
+    if (seen.identity.empty() || device.identity != seen.identity ||
+        device.service == DeviceService::kRemoved || CXLPOOL_MUTANT("one-storage-two-devices")) {
+      continue;
     }
+    if (renamed_.insert(seen.id).second) {
+      LogError("reconciler", "device ", seen.id,
+               " is not added: it is the storage that the pool's ", "records know as device ", id,
+               "; call it so again");
+    }
+    return;
   }
-  writer_->SetReachable(found, true);
-  writer_->SetReachable(lost, false);
+  writer_->Submit(
+      Audit{{}, "manager", "add-device", ""},
+      [seen](const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {
+        return Proposal{PlanSeenDevice(state,
+                                       Device{.id = seen.id,
+                                              .serial = seen.serial,
+                                              .capacity_bytes = seen.capacity_bytes,
+                                              .granule_bytes = seen.granule_bytes,
+                                              .identity = seen.identity,
+                                              .reachable = true,
+                                              .service_reason = {}},
+                                       seen.has_bytes, context),
+                        nullptr};
+      },
+      [this, id = seen.id](const absl::StatusOr<Committed>& done) {
+        if (done.ok()) writer_->SetReachable({{id, ""}});
+      });
+}
+
+void Reconciler::RecordIdentity(const FabricDevice& seen) {
+  writer_->Submit(
+      Audit{{}, "manager", "see-device", seen.identity},
+      [seen](const PoolState& state, PlanContext&) -> absl::StatusOr<Proposal> {
+        const Device* now = state.FindDevice(seen.id);
+        if (now == nullptr || !now->identity.empty()) return Proposal{};
+        Device edited = *now;
+        edited.identity = seen.identity;
+        return Proposal::Of(edited, nullptr);
+      },
+      [](const absl::StatusOr<Committed>&) {});
 }
 
 void Reconciler::FailDevice(Audit audit, const std::string& device, Done done) {

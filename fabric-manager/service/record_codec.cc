@@ -182,13 +182,18 @@ Problem DecodeBody(Key key, const pb::Record& record, Decoded& out) {
       }
       device.service = static_cast<DeviceService>(in.service());
       device.service_reason = in.service_reason();
+      device.identity = in.identity();
       out = Item(std::move(device));
       return std::nullopt;
     }
     case pb::Record::kHost: {
       const pb::HostRecord& in = record.host();
       if (in.id().empty()) return "a host without an id";
-      out = Item(Host{key, in.id(), in.identity(), in.retired()});
+      out = Item(Host{.key = key,
+                      .id = in.id(),
+                      .identity = in.identity(),
+                      .retired = in.retired(),
+                      .fabric_incarnation = in.fabric_incarnation()});
       return std::nullopt;
     }
     case pb::Record::kRegion: {

@@ -97,9 +97,20 @@ TEST(RecordCodecTest, TombstonesKeepEveryField) {
 }
 
 TEST(RecordCodecTest, HostsAndDevicesKeepEveryDurableField) {
-  const Host host{5, "host-a", "cxlpool://host/host-a", true};
+  const Host host{.key = 5,
+                  .id = "host-a",
+                  .identity = "cxlpool://host/host-a",
+                  .retired = true,
+                  .fabric_incarnation = "boot/17:5"};
   EXPECT_EQ(std::get<Host>(RoundTrip(host)), host);
-  Device device{6, "cmm-0", "0x1234", 1 << 30, 1 << 21, false};
+  Device device{.key = 6,
+                .id = "cmm-0",
+                .serial = "0x1234",
+                .capacity_bytes = 1 << 30,
+                .granule_bytes = 1 << 21,
+                .identity = "a file",
+                .service = DeviceService::kFailed,
+                .service_reason = "it smokes"};
   EXPECT_EQ(std::get<Device>(RoundTrip(device)), device);
   device.reachable = true;
   EXPECT_FALSE(std::get<Device>(RoundTrip(device)).reachable);

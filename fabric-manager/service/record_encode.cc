@@ -186,6 +186,7 @@ std::string EncodeItem(const Item& item, const Audit& audit) {
     record.mutable_host()->set_id(Text(host->id));
     record.mutable_host()->set_identity(Text(host->identity));
     record.mutable_host()->set_retired(host->retired);
+    record.mutable_host()->set_fabric_incarnation(Text(host->fabric_incarnation));
   } else if (const auto* device = std::get_if<Device>(&item)) {
     pb::DeviceRecord& out = *record.mutable_device();
     out.set_id(Text(device->id));
@@ -194,6 +195,7 @@ std::string EncodeItem(const Item& item, const Audit& audit) {
     out.set_granule_bytes(device->granule_bytes);
     out.set_service(static_cast<uint32_t>(device->service));
     out.set_service_reason(Text(device->service_reason));
+    out.set_identity(Text(device->identity));
   } else if (const auto* tenant = std::get_if<Tenant>(&item)) {
     pb::TenantRecord& out = *record.mutable_tenant();
     out.set_id(Text(tenant->id));

@@ -40,14 +40,25 @@ struct World {
   absl::Status lost_bind = absl::DeadlineExceededError("the switch does not answer");
   int failing_scrubs = 0;  // So many fail.
   bool refuse_fence = false;
-  std::set<std::string> unreachable;  // Hosts that the fabric cannot be asked about.
-  int failing_discovers = 0;          // So many fail.
+  std::set<std::string> unreachable;         // Hosts that the fabric cannot be asked about.
+  int failing_discovers = 0;                 // So many fail.
+  std::map<std::string, std::string> lives;  // Of hosts' sides of the fabric; not here: "1".
+  // What the configuration names, and what stands behind it.
+  std::vector<std::string> hosts;
+  std::vector<uint32_t> slots = {10, 11, 30, 31};
+  std::vector<FabricDevice> devices = {{"cmm-0", "cmm-0", 8 * kGranule, kGranule, "first"},
+                                       {"cmm-1", "cmm-1", 8 * kGranule, kGranule, "second"}};
+  std::string LifeOf(const std::string& host) const {
+    const auto life = lives.find(host);
+    return life == lives.end() ? "1" : life->second;
+  }
 };
 
 class FakeFabric : public FabricDriver {
  public:
-  FakeFabric(World* world, std::vector<std::string> hosts)
-      : world_(world), hosts_(std::move(hosts)) {}
+  FakeFabric(World* world, std::vector<std::string> hosts) : world_(world) {
+    if (world_->hosts.empty()) world_->hosts = std::move(hosts);
+  }
 
   FabricCapabilities capabilities() const override {
     return {.driver = "fake",
@@ -57,7 +68,10 @@ class FakeFabric : public FabricDriver {
             .hardware_coherent = true,
             .can_fence = true};
   }
-  void Start(absl::AnyInvocable<void(FabricEvent)> sink) override { sink_ = std::move(sink); }
+  void Start(KnownFabric known, absl::AnyInvocable<void(FabricEvent)> sink) override {
+    started_with = std::move(known);
+    sink_ = std::move(sink);
+  }
   void Discover(DoneWith<FabricView> done) override {
     if (world_->failing_discovers > 0) {
       --world_->failing_discovers;
@@ -65,13 +79,15 @@ class FakeFabric : public FabricDriver {
       return;
     }
     FabricView view;
-    for (const char* id : {"cmm-0", "cmm-1"})
-      view.devices.push_back({id, id, 8 * kGranule, kGranule});
-    for (const std::string& host : hosts_) {
-      view.hosts.push_back({host, !world_->unreachable.contains(host), "1", {10, 11, 30, 31}});
-    }
-    for (const auto& [serial, host] : world_->bound) {
-      if (!world_->unreachable.contains(host.ld.key.host)) view.bound.push_back(host.ld);
+    view.devices = world_->devices;
+    for (const std::string& host : world_->hosts) {
+      const bool reachable = !world_->unreachable.contains(host);
+      view.hosts.push_back({host, reachable, world_->LifeOf(host), world_->slots});
+      for (const auto& [serial, on] : world_->bound) {
+        const bool seen =
+            reachable && std::count(world_->slots.begin(), world_->slots.end(), on.ld.slot) != 0;
+        if (on.ld.key.host == host && seen) view.bound.push_back(on.ld);
+      }
     }
     std::move(done)(std::move(view));
   }
@@ -87,6 +103,10 @@ class FakeFabric : public FabricDriver {
     BindNow(std::move(request), std::move(done));
   }
   void BindNow(BindRequest request, DoneWith<BoundLd> done) {
+    if (request.incarnation != world_->LifeOf(request.key.host)) {
+      std::move(done)(absl::UnavailableError("another life"));
+      return;
+    }
     for (const auto& [serial, host] : world_->bound) {
       const BoundLd& ld = host.ld;
       if (ld.key == request.key) {
@@ -148,10 +168,10 @@ class FakeFabric : public FabricDriver {
   void Emit(FabricEvent event) { sink_(std::move(event)); }
 
   bool dead = false;  // The manager is: nobody calls any more.
+  KnownFabric started_with;
 
  private:
   World* const world_;
-  const std::vector<std::string> hosts_;
   absl::AnyInvocable<void(FabricEvent)> sink_;
 };
 

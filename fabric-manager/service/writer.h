@@ -109,8 +109,8 @@ class Writer {
   // Volatile knowledge; readers see it at once.
   void SetRuntime(const std::string& host, HostRuntime runtime);
   void SetRuntimes(std::vector<std::pair<std::string, HostRuntime>> of_hosts);  // In one view.
-  void SetReachable(const std::string& device, bool reachable);
-  void SetReachable(const std::vector<std::string>& devices, bool reachable);  // In one view.
+  // Of devices, why each cannot be reached; empty: it can. In one view.
+  void SetReachable(const std::map<std::string, std::string>& why_not);
 
  private:
   struct Pending {

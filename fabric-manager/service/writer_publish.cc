@@ -186,13 +186,9 @@ void Writer::SetRuntimes(std::vector<std::pair<std::string, HostRuntime>> of_hos
   if (!committing_) PublishView();  // A commit under way publishes in a moment.
 }
 
-void Writer::SetReachable(const std::string& device, bool reachable) {
-  SetReachable(std::vector<std::string>{device}, reachable);
-}
-
-void Writer::SetReachable(const std::vector<std::string>& devices, bool reachable) {
-  if (devices.empty()) return;
-  for (const std::string& device : devices) state_.SetReachable(device, reachable);
+void Writer::SetReachable(const std::map<std::string, std::string>& why_not) {
+  if (why_not.empty()) return;
+  for (const auto& [device, why] : why_not) state_.SetReachable(device, why);
   stale_infos_ = true;
   if (!committing_) PublishView();
 }

@@ -26,7 +26,7 @@ class WriterTest : public testing::Test {
                           nullptr);
     });
     executor.Advance(absl::Milliseconds(10));
-    writer.SetReachable("cmm-0", true);
+    writer.SetReachable({{"cmm-0", ""}});
     committed = 0;
   }
 
@@ -75,7 +75,7 @@ TEST_F(WriterTest, WhatAHostSaysMeanwhileShowsNothingOfACommitUnderWay) {
   Submit(Allocate("a", 1 << 28, 1));
   executor.RunReady();
   writer.SetRuntime("host-a", HostRuntime{});
-  writer.SetReachable("cmm-0", true);
+  writer.SetReachable({{"cmm-0", ""}});
   EXPECT_EQ(views.Get()->regions.Find("a"), nullptr);
   executor.Advance(absl::Milliseconds(2));
   EXPECT_NE(views.Get()->regions.Find("a"), nullptr);

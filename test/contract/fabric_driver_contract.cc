@@ -37,7 +37,7 @@ void FabricDriverContract::TearDown() {
 
 void FabricDriverContract::StartDriver() {
   events_ = std::make_shared<FabricEventLog>();
-  driver().Start([log = events_](FabricEvent event) { log->Add(std::move(event)); });
+  driver().Start(known_, [log = events_](FabricEvent event) { log->Add(std::move(event)); });
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (true) {
     auto view = Discover();
@@ -52,8 +52,21 @@ void FabricDriverContract::StartDriver() {
 }
 
 void FabricDriverContract::Restart() {
+  auto view = Discover();
+  ASSERT_TRUE(view.ok()) << view.status();
+  for (const FabricHost& host : view->hosts) known_.hosts[host.id] = host.fabric_incarnation;
   rig_->Restart();
   StartDriver();
+}
+
+std::string FabricDriverContract::LifeOf(const std::string& host) {
+  auto view = Discover();
+  EXPECT_TRUE(view.ok()) << view.status();
+  if (!view.ok()) return "";
+  for (const FabricHost& seen : view->hosts) {
+    if (seen.id == host) return seen.fabric_incarnation;
+  }
+  return "";
 }
 
 absl::StatusOr<FabricView> FabricDriverContract::Discover() {
@@ -105,7 +118,8 @@ BindRequest FabricDriverContract::Request(size_t host_index, size_t slot_index,
                                .dpa_bytes = granule_index * device.granule_bytes,
                                .length_bytes = device.granule_bytes},
                      .read_only = false,
-                     .serial = next_serial_++};
+                     .serial = next_serial_++,
+                     .incarnation = LifeOf(host.id)};
 }
 
 std::optional<BoundLd> FabricDriverContract::Find(const LdKey& key) {
@@ -397,6 +411,72 @@ TEST_P(FabricDriverContract, LdRemovedBehindItsBackIsReported) {
   EXPECT_TRUE(AwaitUnbound(ld->key).ok());
 }
 
+// Not to know a host is no proof that it has nothing.
+TEST_P(FabricDriverContract, NothingIsProvenOfAnUnknownHost) {
+  LdKey key = Request(0, 0, 0).key;
+  key.host = "nowhere";
+  EXPECT_EQ(ReasonOf(BeginUnbind(key)), "UNKNOWN_HOST");
+  const absl::Status proof = AwaitUnbound(key, absl::Milliseconds(50));
+  EXPECT_FALSE(proof.ok());
+}
+
+TEST_P(FabricDriverContract, NothingIsBoundInALifeThatTheRecordsDoNotKnow) {
+  for (const std::string& life : {std::string(), std::string("of another host")}) {
+    BindRequest request = Request(0, 0, 0);
+    request.incarnation = life;
+    auto bound = Bind(request);
+    EXPECT_TRUE(absl::IsUnavailable(bound.status())) << bound.status();
+    EXPECT_EQ(ReasonOf(bound.status()), "HOST_UNREACHABLE");
+    EXPECT_FALSE(Find(request.key).has_value());
+  }
+}
+
+// The configuration was pointed at another host: what the records know may be bound anywhere.
+TEST_P(FabricDriverContract, AHostThatTheRecordsKnowInAnotherLifeIsNotReachable) {
+  const std::string other = rig_->AnotherLife();
+  if (other.empty()) GTEST_SKIP() << "this rig has no other host to be mistaken for";
+  const LdKey key = Request(0, 0, 0).key;
+  known_.hosts[key.host] = other;
+  rig_->Restart();
+  events_ = std::make_shared<FabricEventLog>();
+  driver().Start(known_, [log = events_](FabricEvent event) { log->Add(std::move(event)); });
+  EXPECT_FALSE(events_->WaitFor(
+      [&](const FabricEvent& event) {
+        return event.host == key.host && (event.kind == FabricEvent::Kind::kHostGone ||
+                                          event.kind == FabricEvent::Kind::kHostReachable);
+      },
+      std::chrono::milliseconds(300)));
+  auto view = Discover();
+  ASSERT_TRUE(view.ok()) << view.status();
+  for (const FabricHost& host : view->hosts) {
+    EXPECT_EQ(host.reachable, host.id != key.host) << host.id;
+    EXPECT_NE(host.unreachable_reason.empty(), host.id == key.host) << host.id;
+  }
+  EXPECT_FALSE(BeginUnbind(key).ok());
+  EXPECT_FALSE(AwaitUnbound(key, absl::Milliseconds(50)).ok());
+  EXPECT_EQ(ReasonOf(Bind(Request(0, 0, 0)).status()), "HOST_UNREACHABLE");
+  EXPECT_FALSE(Fence(key.host).ok());
+}
+
+TEST_P(FabricDriverContract, TheEndOfAHostNamesTheLifeThatEnded) {
+  if (!rig_->may_fence()) GTEST_SKIP() << "this rack's hosts are not to be ended";
+  const std::string host = start_.hosts[0].id;
+  const std::string life = LifeOf(host);
+  KnownFabric known;
+  known.hosts[host] = life;
+  ASSERT_TRUE(Fence(host).ok());
+  // Also to a driver that is made later, by records that know the host in that life.
+  rig_->Restart();
+  events_ = std::make_shared<FabricEventLog>();
+  driver().Start(known, [log = events_](FabricEvent event) { log->Add(std::move(event)); });
+  EXPECT_TRUE(events_->WaitFor([&](const FabricEvent& event) {
+    return event.kind == FabricEvent::Kind::kHostGone && event.host == host &&
+           event.incarnation == life;
+  }));
+  EXPECT_TRUE(
+      AwaitUnbound(LdKey{.host = host, .tag = FormatUuid(RandomUuid()), .generation = 7}).ok());
+}
+
 TEST_P(FabricDriverContract, FenceOfAnUnknownHostIsNotFound) {
   EXPECT_EQ(ReasonOf(Fence("nowhere")), "UNKNOWN_HOST");
 }
@@ -422,7 +502,8 @@ TEST_P(FabricDriverContract, FenceProvesAllOfAHostUnboundAndNoOther) {
   EXPECT_TRUE(Fence(a0->key.host).ok()) << "again";
   auto view = Discover();
   ASSERT_TRUE(view.ok()) << view.status();
-  EXPECT_NE(view->hosts[0].fabric_incarnation, start_.hosts[0].fabric_incarnation);
+  EXPECT_TRUE(!view->hosts[0].reachable ||
+              view->hosts[0].fabric_incarnation != start_.hosts[0].fabric_incarnation);
   EXPECT_EQ(view->hosts[1].fabric_incarnation, start_.hosts[1].fabric_incarnation);
 }
 

@@ -47,6 +47,9 @@ class FabricRig {
   virtual absl::Status Store(const BoundLd& ld, uint64_t offset, const std::string& bytes) = 0;
   virtual absl::StatusOr<std::string> Load(const BoundLd& ld, uint64_t offset, size_t size) = 0;
 
+  // The life of another host, which has not ended and may be anywhere; empty: this rig has none.
+  virtual std::string AnotherLife() { return ""; }
+
   // Whether a host may be ended for good.
   virtual bool may_fence() const { return true; }
 };
@@ -59,7 +62,8 @@ class FabricDriverContract : public ::testing::TestWithParam<FabricRigFactory> {
   void SetUp() override;
   void TearDown() override;
 
-  // Starts the rig's driver, with a log of its own, and waits until all hosts are reachable.
+  // Starts the rig's driver by what the records know, with a log of its own, and waits until all
+  // hosts are reachable.
   void StartDriver();
   void Restart();
 
@@ -77,12 +81,16 @@ class FabricDriverContract : public ::testing::TestWithParam<FabricRigFactory> {
   // A new Region's LD: one granule of the first device, in slot number `slot_index` of a host.
   BindRequest Request(size_t host_index, size_t slot_index, uint64_t granule_index);
 
+  // The host's fabric_incarnation now.
+  std::string LifeOf(const std::string& host);
+
   // What Discover says is bound under `key`.
   std::optional<BoundLd> Find(const LdKey& key);
 
   std::unique_ptr<FabricRig> rig_;
   std::shared_ptr<FabricEventLog> events_;
   FabricView start_;  // As found.
+  KnownFabric known_;
   uint64_t next_serial_ = 0;
 };
 

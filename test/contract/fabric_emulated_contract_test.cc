@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "cxlpool/emulated/v1/slot.pb.h"
 #include "fabric-manager/adapters/fabric_emulated/emulated_fabric.h"
+#include "proto/support/names.h"
 #include "proto/support/unique_fd.h"
 #include "test/contract/fabric_driver_contract.h"
 
@@ -36,6 +37,8 @@ class EmulatedRig : public FabricRig {
     driver_.reset();
     Open();
   }
+
+  std::string AnotherLife() override { return FormatUuid(RandomUuid()); }
 
   void PowerOn(const BoundLd& ld) override { WriteHostSide(ld, true); }
   void PowerOff(const BoundLd& ld) override { WriteHostSide(ld, false); }

@@ -57,7 +57,6 @@ class QemuRig : public FabricRig {
   QemuRig() {
     std::string pattern = (std::filesystem::temp_directory_path() / "cxlpool-XXXXXX").string();
     directory_ = ::mkdtemp(pattern.data());
-    config_.state_directory = directory_ + "/state";
   }
   ~QemuRig() override { std::filesystem::remove_all(directory_); }
 
@@ -89,6 +88,11 @@ class FakeRig : public QemuRig {
     OpenDriver();
   }
   ~FakeRig() override { driver_.reset(); }
+
+  // This process, which runs and is no QEMU.
+  std::string AnotherLife() override {
+    return FormatIncarnation(QemuProcess::Open(::getpid())->name());
+  }
 
   void PowerOn(const BoundLd&) override {}
   void PowerOff(const BoundLd& ld) override { qemus_.at(ld.key.host)->Eject(ld.slot); }

@@ -120,6 +120,12 @@ absl::Status Rack::CheckBind(const fm::BindRequest& request) const {
 absl::StatusOr<fm::BoundLd> Rack::Bind(const fm::BindRequest& request) {
   if (absl::Status status = CheckBind(request); !status.ok()) return status;
   RackHost& host = hosts.at(request.key.host);
+  if (request.incarnation != host.life()) {
+    return Refuse(
+        absl::StatusCode::kUnavailable, "HOST_UNREACHABLE",
+        absl::StrCat("host ", host.id, " lives in ", host.life(), ", not in ", request.incarnation),
+        "look at the fabric again");
+  }
   for (const auto& [slot, plugged] : host.slots) {
     if (!(plugged.ld.key == request.key)) continue;
     if (SameArguments(plugged.ld, request)) return plugged.ld;
@@ -263,7 +269,7 @@ fm::FabricView Rack::Look() const {
     fm::FabricHost& seen = view.hosts.emplace_back();
     seen.id = id;
     seen.reachable = host.reachable && host.powered;
-    seen.fabric_incarnation = std::to_string(host.fabric_boots);
+    seen.fabric_incarnation = host.life();
     for (const RackBridge& bridge : host.bridges) {
       seen.slots.insert(seen.slots.end(), bridge.slots.begin(), bridge.slots.end());
     }

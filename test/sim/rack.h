@@ -76,8 +76,9 @@ struct RackHost {
   std::string id;
   uint32_t boots = 1;         // Of its kernel: the incarnation.
   uint32_t fabric_boots = 1;  // Of its side of the fabric.
-  bool powered = true;        // Off: there is nothing.
-  bool reachable = true;      // The fabric can be asked about it.
+  std::string life() const { return std::to_string(fabric_boots); }  // Its fabric_incarnation.
+  bool powered = true;                                               // Off: there is nothing.
+  bool reachable = true;  // The fabric can be asked about it.
   std::vector<RackBridge> bridges;
   std::map<uint32_t, PluggedLd> slots;             // What is plugged, by slot.
   std::vector<agent::ObservedHostRegion> regions;  // Of its kernel, in order of address.

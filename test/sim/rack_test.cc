@@ -36,6 +36,7 @@ class RackTest : public ::testing::Test {
   static fm::BindRequest Request(uint32_t slot, uint64_t serial, const std::string& tag = kRed,
                                  uint64_t first = 0, const std::string& host = "host-a") {
     fm::BindRequest request;
+    request.incarnation = "1";
     request.key = {host, tag, serial, 0};
     request.slot = slot;
     request.slice = {"cmm-0", first * kGranule, 2 * kGranule};

@@ -44,8 +44,8 @@ class WaitingFabric : public fm::FabricDriver {
   WaitingFabric(Room* room, fm::FabricDriver* fabric) : room_(room), fabric_(fabric) {}
 
   fm::FabricCapabilities capabilities() const override { return fabric_->capabilities(); }
-  void Start(absl::AnyInvocable<void(fm::FabricEvent)> sink) override {
-    fabric_->Start(std::move(sink));
+  void Start(fm::KnownFabric known, absl::AnyInvocable<void(fm::FabricEvent)> sink) override {
+    fabric_->Start(std::move(known), std::move(sink));
   }
   void Discover(DoneWith<fm::FabricView> done) override {
     Wait<absl::StatusOr<fm::FabricView>>([&](auto d) { fabric_->Discover(std::move(d)); },
@@ -224,6 +224,7 @@ class MemoryRig : public agent::HostMemoryRig {
       request.slot = slot;
       request.slice = {"cmm-0", next_granule_++ * kGranule, kGranule};
       request.serial = last_serial_;
+      request.incarnation = host().life();
       const absl::StatusOr<fm::BoundLd> ld = room_.rack.Bind(request);
       if (!ld.ok()) return ld.status();
       keys_[ld->serial] = ld->key;

@@ -87,7 +87,14 @@ fm::FabricCapabilities SimFabric::capabilities() const {
           .can_fence = true};
 }
 
-void SimFabric::Start(absl::AnyInvocable<void(fm::FabricEvent)> sink) { sink_ = std::move(sink); }
+void SimFabric::Start(fm::KnownFabric known, absl::AnyInvocable<void(fm::FabricEvent)> sink) {
+  sink_ = std::move(sink);
+  for (const auto& [id, life] : known.hosts) {
+    const RackHost* host = rack_->FindHost(id);
+    if (host == nullptr || life.empty() || life == host->life()) continue;
+    Emit({.kind = fm::FabricEvent::Kind::kHostGone, .host = id, .key = {}, .incarnation = life});
+  }
+}
 
 void SimFabric::Emit(fm::FabricEvent event) {
   scheduler_->At(life_, random_.Between(20, 400), [this, event = std::move(event)]() mutable {
@@ -314,7 +321,10 @@ void SimFabric::OnGone(const fm::BoundLd& ld, Rack::Gone gone) {
   if (!scheduler_->Alive(life_)) return;
   PollUnreachable();
   if (gone == Rack::Gone::kRemoved && rack_->FindHost(ld.key.host)->reachable) {
-    Emit({fm::FabricEvent::Kind::kLdLost, ld.key.host, ld.key});
+    Emit({.kind = fm::FabricEvent::Kind::kLdLost,
+          .host = ld.key.host,
+          .key = ld.key,
+          .incarnation = {}});
   }
 }
 

@@ -63,7 +63,7 @@ class SimFabric : public fm::FabricDriver {
   ~SimFabric() override;
 
   fm::FabricCapabilities capabilities() const override;
-  void Start(absl::AnyInvocable<void(fm::FabricEvent)> sink) override;
+  void Start(fm::KnownFabric known, absl::AnyInvocable<void(fm::FabricEvent)> sink) override;
   void Discover(DoneWith<fm::FabricView> done) override;
   void Bind(fm::BindRequest request, DoneWith<fm::BoundLd> done) override;
   void BeginUnbind(fm::LdKey key, Done done) override;

@@ -104,9 +104,11 @@ TEST_F(ExecuteTest, ReleaseWaitsUntilGone) {
   *response.mutable_region() = MakeRegion(R::RELEASING, 6);
   response.set_revision(6);
   fake_.manager.ReleaseRegion_calls.answers = {response};
-  fake_.manager.streams = {{{Removed(MakeRegion(R::SCRUBBING, 7), 8)}, absl::OkStatus()}};
+  v1::Region gone = MakeRegion(R::SCRUBBING, 7);
+  gone.set_state_reason("256 MiB stay on failed device cmm-3, NOT scrubbed");
+  fake_.manager.streams = {{{Removed(gone, 8)}, absl::OkStatus()}};
   ASSERT_TRUE(Run(command).ok());
-  EXPECT_EQ(out_.str(), "kv is gone: 512 MiB scrubbed and free\n");
+  EXPECT_EQ(out_.str(), "kv is gone: 256 MiB stay on failed device cmm-3, NOT scrubbed\n");
 }
 
 TEST_F(ExecuteTest, DetachWaitsForThatAttachment) {
@@ -495,8 +497,9 @@ TEST_F(ExecuteFileTest, ManyAreReleasedAndWaitedForOneByOne) {
   *response.add_results()->mutable_region() = MakeRegion(R::RELEASING, 6, "regions/a");
   response.add_results()->set_code(static_cast<int>(absl::StatusCode::kNotFound));
   fake_.manager.BatchReleaseRegions_calls.answers = {response};
-  fake_.manager.streams = {
-      {{Removed(MakeRegion(R::SCRUBBING, 7, "regions/a"), 8)}, absl::OkStatus()}};
+  v1::Region gone = MakeRegion(R::SCRUBBING, 7, "regions/a");
+  gone.set_state_reason("512 MiB scrubbed and free");
+  fake_.manager.streams = {{{Removed(gone, 8)}, absl::OkStatus()}};
   EXPECT_TRUE(absl::IsNotFound(Run(command)));
   EXPECT_THAT(out_.str(), HasSubstr("a is gone: 512 MiB scrubbed and free\n"));
   const auto& sent = fake_.manager.BatchReleaseRegions_calls.requests[0];

@@ -145,6 +145,7 @@ absl::StatusOr<v1::Region> WaitForRegion(Connection& connection, const WaitGoal&
     }
     const bool removed = event.event() == Event::REMOVED;
     if (removed && !same) return true;  // Of an earlier Region of that name.
+    if (removed) last = event.region();
     if (removed || !same) {
       removal = ReachedByRemoval(goal, last);
       reached = true;

@@ -93,7 +93,7 @@ absl::StatusOr<v1::Region> Settle(Connection& connection, Printer& printer, cons
                                   const WaitGoal& goal, const v1::Region& region,
                                   uint64_t revision);
 
-// "kv is gone: 512 MiB scrubbed and free"
+// "kv is gone: 512 MiB scrubbed and free"; of a Region as the manager last told of it.
 std::string Gone(const v1::Region& region);
 
 }  // namespace cxlpool::cli

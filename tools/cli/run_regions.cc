@@ -96,8 +96,10 @@ absl::StatusOr<v1::Region> Settle(Connection& connection, Printer& printer, cons
 }
 
 std::string Gone(const v1::Region& region) {
-  return absl::StrCat(ShortName(region.name()), " is gone: ", FormatByteSize(region.size_bytes()),
-                      " scrubbed and free\n");
+  // What became of the bytes the manager alone knows.
+  const std::string& end = region.state_reason();
+  return absl::StrCat(ShortName(region.name()), " is gone", end.empty() ? "" : ": ", Printable(end),
+                      "\n");
 }
 
 // What nobody should find out when he wants the memory back.

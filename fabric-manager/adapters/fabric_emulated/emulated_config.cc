@@ -5,12 +5,16 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <map>
+#include <optional>
 #include <set>
 #include <system_error>
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "fabric-manager/adapters/fabric_emulated/emulated_fabric.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
@@ -73,7 +77,38 @@ absl::Status MakeDirectory(const std::string& path) {
                    "choose a directory that is the manager's own");
 }
 
+// The number of a directory called "slot-N".
+std::optional<uint32_t> SlotNumber(absl::string_view name) {
+  uint32_t number = 0;
+  if (!absl::ConsumePrefix(&name, "slot-") || !absl::SimpleAtoi(name, &number) ||
+      name != absl::StrCat(number)) {
+    return std::nullopt;
+  }
+  return number;
+}
+
 }  // namespace
+
+// The target of a symbolic link is its value: made and replaced in one step, and never half
+// written.
+absl::StatusOr<std::string> ReadValue(const std::string& path) {
+  char value[64];
+  const ssize_t size = ::readlink(path.c_str(), value, sizeof(value));
+  if (size < 0 && errno == ENOENT) return std::string();
+  if (size <= 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path));
+  return std::string(value, static_cast<size_t>(size));
+}
+
+absl::Status WriteValue(const std::string& path, const std::string& value) {
+  const std::string fresh = absl::StrCat(path, ".new");
+  if (::unlink(fresh.c_str()) != 0 && errno != ENOENT) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot remove ", fresh));
+  }
+  if (::symlink(value.c_str(), fresh.c_str()) != 0 || ::rename(fresh.c_str(), path.c_str()) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", path));
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<std::unique_ptr<EmulatedFabric>> EmulatedFabric::Open(EmulatedFabricConfig config) {
   if (!absl::StartsWith(config.root_directory, "/")) {
@@ -92,7 +127,8 @@ absl::Status EmulatedFabric::Prepare() {
   const std::string& root = config_.root_directory;
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(root).parent_path(), error);
-  for (const std::string& path : {root, absl::StrCat(root, "/hosts")}) {
+  for (const std::string& path :
+       {root, absl::StrCat(root, "/hosts"), absl::StrCat(root, "/slices")}) {
     if (absl::Status status = MakeDirectory(path); !status.ok()) return status;
   }
   const std::string lock = absl::StrCat(root, "/lock");
@@ -106,6 +142,14 @@ absl::Status EmulatedFabric::Prepare() {
                    .metadata = {}}
         .ToStatus();
   }
+  const std::string identity = absl::StrCat(root, "/identity");
+  auto value = ReadValue(identity);
+  if (value.ok() && value->empty()) {
+    value = FormatUuid(RandomUuid());
+    if (absl::Status status = WriteValue(identity, *value); !status.ok()) return status;
+  }
+  if (!value.ok()) return value.status();
+  identity_ = *std::move(value);
   auto extents = ExtentFiles::Open(absl::StrCat(root, "/extents"));
   if (!extents.ok()) return extents.status();
   extents_ = std::move(*extents);
@@ -120,20 +164,34 @@ absl::Status EmulatedFabric::PrepareHost(const EmulatedHostConfig& config) {
   host.config = config;
   host.directory = absl::StrCat(config_.root_directory, "/hosts/", config.id);
   if (absl::Status status = MakeDirectory(host.directory); !status.ok()) return status;
-  // Its link's target is the value: made and replaced in one step, and never half written.
-  char value[64];
-  const std::string path = absl::StrCat(host.directory, "/incarnation");
-  const ssize_t size = ::readlink(path.c_str(), value, sizeof(value));
-  if (size > 0) {
-    host.incarnation.assign(value, static_cast<size_t>(size));
-  } else if (absl::Status status = RenewIncarnation(host); !status.ok()) {
-    return status;
+  auto incarnation = ReadValue(absl::StrCat(host.directory, "/incarnation"));
+  if (!incarnation.ok()) return incarnation.status();
+  host.incarnation = *std::move(incarnation);
+  if (host.incarnation.empty()) {
+    if (absl::Status status = RenewIncarnation(host); !status.ok()) return status;
   }
-  for (uint32_t number : config.slots) {
+  return AddSlots(host);
+}
+
+// The configured slots, and those of an earlier configuration: what is bound there stays known.
+absl::Status EmulatedFabric::AddSlots(Host& host) {
+  std::map<uint32_t, bool> slots;  // Number to whether it is closed.
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(host.directory, error)) {
+    if (const auto number = SlotNumber(entry.path().filename().string())) slots[*number] = true;
+  }
+  if (error) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot list ", host.directory, ": ", error.message()));
+  }
+  for (const uint32_t number : host.config.slots) slots[number] = false;
+  for (const auto& [number, closed] : slots) {
     SlotFiles files(absl::StrCat(host.directory, "/slot-", number), host.agent_uid());
     if (absl::Status status = files.Prepare(); !status.ok()) return status;
     Slot& slot = host.slots.emplace(number, Slot(std::move(files))).first->second;
-    if (absl::Status status = Reload(config.id, number, slot); !status.ok()) return status;
+    slot.closed = closed;
+    (void)Reload(host.config.id, number,
+                 slot);  // Damage makes the host unreachable, not the fabric.
   }
   return absl::OkStatus();
 }

@@ -1,10 +1,16 @@
 #include "fabric-manager/adapters/fabric_emulated/emulated_fabric.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "proto/support/log.h"
 #include "proto/support/mutant.h"
 #include "proto/support/names.h"
@@ -33,6 +39,12 @@ absl::Status Overloaded() {
 }
 
 absl::Status Stopping() { return absl::CancelledError("the emulated fabric is stopping"); }
+
+absl::Status UnknownHost(const std::string& host) {
+  return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_HOST",
+                absl::StrCat("the emulated fabric has no host ", host),
+                "add its [[host]] to the manager's configuration");
+}
 
 emulated::v1::FabricSide ToSide(const BoundLd& ld, std::string extent_path) {
   emulated::v1::FabricSide side;
@@ -100,11 +112,44 @@ bool EmulatedFabric::Admit(Task task) {
   return true;
 }
 
-void EmulatedFabric::Start(absl::AnyInvocable<void(FabricEvent)> sink) {
-  loop_->Post([this, sink = std::move(sink)]() mutable {
+void EmulatedFabric::Start(KnownFabric known, absl::AnyInvocable<void(FabricEvent)> sink) {
+  loop_->Post([this, known = std::move(known), sink = std::move(sink)]() mutable {
     sink_ = std::move(sink);
+    for (auto& [id, host] : hosts_) Recognize(id, host, known);
     Watch();
   });
+}
+
+// The records know the host in one life. It goes on, or it is written down as ended, which proves
+// that nothing of it is bound any more; anything else is another host's directory.
+void EmulatedFabric::Recognize(const std::string& id, Host& host, const KnownFabric& known) {
+  const auto life = known.hosts.find(id);
+  if (life == known.hosts.end() || life->second.empty() || life->second == host.incarnation ||
+      CXLPOOL_MUTANT("any-root-will-do")) {
+    return;
+  }
+  const auto ended = ReadValue(absl::StrCat(host.directory, "/ended"));
+  if (ended.ok() && *ended == life->second) {
+    sink_({.kind = FabricEvent::Kind::kHostGone, .host = id, .key = {}, .incarnation = *ended});
+    return;
+  }
+  host.unknown =
+      Refuse(absl::StatusCode::kUnavailable, "HOST_UNREACHABLE",
+             absl::StrCat(host.directory,
+                          " is not the directory in which the pool's records know host ", id),
+             "set fabric.root to the pool's own directory, or restore it");
+  LogError(kLogSubject, host.unknown.message());
+}
+
+absl::Status EmulatedFabric::CheckHost(const std::string& id) {
+  const auto found = hosts_.find(id);
+  if (found == hosts_.end()) return UnknownHost(id);
+  Host& host = found->second;
+  if (!host.unknown.ok()) return host.unknown;
+  for (auto& [number, slot] : host.slots) {
+    if (absl::Status status = Reload(id, number, slot); !status.ok()) return status;
+  }
+  return absl::OkStatus();
 }
 
 // A completion is shared between the task and the refusal of the task.
@@ -147,9 +192,7 @@ void EmulatedFabric::Fence(std::string host, Done done) {
   if (!Admit([this, shared, host = std::move(host)] {
         const auto found = hosts_.find(host);
         if (found == hosts_.end()) {
-          std::move (*shared)(Refuse(absl::StatusCode::kNotFound, "UNKNOWN_HOST",
-                                     absl::StrCat("the emulated fabric has no host ", host),
-                                     "list its hosts in the manager's configuration"));
+          std::move (*shared)(UnknownHost(host));
         } else {
           StartFence(found->second, std::move(*shared));
         }
@@ -158,10 +201,10 @@ void EmulatedFabric::Fence(std::string host, Done done) {
   }
 }
 
-void EmulatedFabric::Scrub(std::string tag, uint32_t extent_index, Slice, Done done) {
+void EmulatedFabric::Scrub(std::string tag, uint32_t extent_index, Slice slice, Done done) {
   auto shared = std::make_shared<Done>(std::move(done));
-  if (!Admit([this, shared, extent_index, tag = std::move(tag)] {
-        std::move (*shared)(ScrubNow(tag, extent_index));
+  if (!Admit([this, shared, extent_index, tag = std::move(tag), slice = std::move(slice)] {
+        std::move (*shared)(ScrubNow(tag, extent_index, slice));
       })) {
     std::move (*shared)(Overloaded());
   }
@@ -169,7 +212,14 @@ void EmulatedFabric::Scrub(std::string tag, uint32_t extent_index, Slice, Done d
 
 absl::Status EmulatedFabric::Reload(const std::string& host, uint32_t number, Slot& slot) {
   auto side = slot.files.ReadFabricSide();
-  if (!side.ok()) return side.status();
+  if (!side.ok()) {
+    slot.unreadable = Refuse(absl::StatusCode::kUnavailable, "HOST_UNREACHABLE",
+                             absl::StrCat("what host ", host, " has in slot ", number,
+                                          " is not known: ", side.status().message()),
+                             "restore that file, or end the host and remove it");
+    return slot.unreadable;
+  }
+  slot.unreadable = absl::OkStatus();
   if (side->has_value()) {
     slot.ld = FromSide(**side, host, number);
   } else {
@@ -181,17 +231,25 @@ absl::Status EmulatedFabric::Reload(const std::string& host, uint32_t number, Sl
 absl::StatusOr<FabricView> EmulatedFabric::DiscoverNow() {
   FabricView view;
   for (const EmulatedDeviceConfig& device : config_.devices) {
-    view.devices.push_back({device.id, device.serial, device.capacity_bytes, device.granule_bytes});
+    // An Extent's file is made when it is first bound: no device shows what somebody else wrote.
+    view.devices.push_back({.id = device.id,
+                            .serial = device.serial,
+                            .capacity_bytes = device.capacity_bytes,
+                            .granule_bytes = device.granule_bytes,
+                            .identity = absl::StrCat(identity_, "/", device.id),
+                            .has_bytes = false});
   }
   for (auto& [id, host] : hosts_) {
-    view.hosts.push_back({.id = id,
-                          .reachable = true,
-                          .fabric_incarnation = host.incarnation,
-                          .slots = host.config.slots});
-    for (auto& [number, slot] : host.slots) {
-      CheckSlot(id, number, slot);
-      if (absl::Status status = Reload(id, number, slot); !status.ok()) return status;
-      if (slot.ld.has_value()) view.bound.push_back(*slot.ld);
+    for (auto& [number, slot] : host.slots) CheckSlot(id, number, slot);
+    const absl::Status known = CheckHost(id);
+    FabricHost& shown = view.hosts.emplace_back();
+    shown.id = id;
+    shown.reachable = known.ok();
+    shown.fabric_incarnation = host.incarnation;
+    shown.unreachable_reason = std::string(known.message());
+    for (const auto& [number, slot] : host.slots) {
+      (slot.closed ? shown.closed_slots : shown.slots).push_back(number);
+      if (known.ok() && slot.ld.has_value()) view.bound.push_back(*slot.ld);
     }
   }
   return view;
@@ -199,12 +257,16 @@ absl::StatusOr<FabricView> EmulatedFabric::DiscoverNow() {
 
 absl::Status EmulatedFabric::CheckBind(const BindRequest& request) const {
   const auto host = hosts_.find(request.key.host);
-  if (host == hosts_.end()) {
-    return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_HOST",
-                  absl::StrCat("the emulated fabric has no host ", request.key.host),
-                  "list it in the manager's configuration");
+  if (host == hosts_.end()) return UnknownHost(request.key.host);
+  if (!host->second.unknown.ok()) return host->second.unknown;
+  if (request.incarnation != host->second.incarnation && !CXLPOOL_MUTANT("bind-in-any-life")) {
+    return Refuse(absl::StatusCode::kUnavailable, "HOST_UNREACHABLE",
+                  absl::StrCat("host ", request.key.host, " lives in ", host->second.incarnation,
+                               " now, and the records know it in ", request.incarnation),
+                  "read the fabric and try again");
   }
-  if (host->second.slots.count(request.slot) == 0) {
+  const auto slot = host->second.slots.find(request.slot);
+  if (slot == host->second.slots.end() || slot->second.closed) {
     return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_SLOT",
                   absl::StrCat("host ", request.key.host, " has no slot ", request.slot),
                   "use a slot of that host's configuration");
@@ -243,8 +305,10 @@ absl::StatusOr<BoundLd> EmulatedFabric::BindNow(const BindRequest& request) {
   if (absl::Status status = CheckBind(request); !status.ok()) return status;
   Host& host = hosts_.at(request.key.host);
   Slot& slot = host.slots.at(request.slot);
-  if (Slot* same = FindSlot(request.key); same != nullptr) {
-    const BoundLd& ld = *same->ld;
+  const absl::StatusOr<Slot*> same = FindSlot(request.key);
+  if (!same.ok()) return same.status();
+  if (*same != nullptr) {
+    const BoundLd& ld = *(*same)->ld;
     if (ld.slot == request.slot && ld.slice == request.slice && ld.read_only == request.read_only &&
         ld.serial == request.serial) {
       return ld;
@@ -271,6 +335,7 @@ absl::StatusOr<BoundLd> EmulatedFabric::BindNow(const BindRequest& request) {
         absl::StrCat("extent ", extent, " or host ", request.key.host, " is just being fenced"),
         "try again when the fence has ended");
   }
+  if (absl::Status status = NoteSlice(request.slice, extent); !status.ok()) return status;
   if (absl::Status status = extents_->Ensure(extent, request.slice.length_bytes, host.agent_uid(),
                                              BoundElsewhere(extent, request.key.host));
       !status.ok()) {
@@ -290,19 +355,27 @@ absl::StatusOr<BoundLd> EmulatedFabric::BindNow(const BindRequest& request) {
   return ld;
 }
 
-EmulatedFabric::Slot* EmulatedFabric::FindSlot(const LdKey& key) {
+absl::StatusOr<EmulatedFabric::Slot*> EmulatedFabric::FindSlot(const LdKey& key) {
   const auto host = hosts_.find(key.host);
-  if (host == hosts_.end()) return nullptr;
+  if (host == hosts_.end()) return UnknownHost(key.host);
+  if (!host->second.unknown.ok()) return host->second.unknown;
+  absl::Status unreadable;
   for (auto& [number, slot] : host->second.slots) {
+    // It may be the one: as long as it cannot be read, the LD cannot be said to be absent.
+    if (!slot.unreadable.ok()) unreadable.Update(Reload(key.host, number, slot));
     if (!slot.ld.has_value() || !(slot.ld->key == key)) continue;
     CheckSlot(key.host, number, slot);
+    if (!slot.unreadable.ok()) return slot.unreadable;
     return slot.ld.has_value() ? &slot : nullptr;
   }
+  if (!unreadable.ok()) return unreadable;
   return nullptr;
 }
 
 absl::Status EmulatedFabric::BeginUnbindNow(const LdKey& key) {
-  Slot* slot = FindSlot(key);
+  const absl::StatusOr<Slot*> found = FindSlot(key);
+  if (!found.ok()) return found.status();
+  Slot* slot = *found;
   if (slot == nullptr || slot->ld->unbinding) return absl::OkStatus();
   BoundLd ld = *slot->ld;
   ld.unbinding = true;
@@ -315,7 +388,9 @@ absl::Status EmulatedFabric::BeginUnbindNow(const LdKey& key) {
 }
 
 absl::StatusOr<bool> EmulatedFabric::TryUnbind(const LdKey& key) {
-  Slot* slot = FindSlot(key);
+  const absl::StatusOr<Slot*> found = FindSlot(key);
+  if (!found.ok()) return found.status();
+  Slot* slot = *found;
   if (slot == nullptr) return true;
   if (hosts_.at(key.host).fence.has_value() || !slot->ld->unbinding) return false;
   const auto let_go = [&]() -> absl::StatusOr<bool> {
@@ -368,7 +443,7 @@ void EmulatedFabric::PollWaiters() {
 }
 
 void EmulatedFabric::CheckSlot(const std::string& host, uint32_t number, Slot& slot) {
-  if (!slot.ld.has_value()) return;
+  if (!slot.ld.has_value() || !slot.unreadable.ok()) return;
   const BoundLd was = *slot.ld;
   if (absl::Status status = Reload(host, number, slot); !status.ok()) {
     LogError(kLogSubject, "host ", host, " slot ", number, ": ", status.message());
@@ -382,7 +457,8 @@ void EmulatedFabric::CheckSlot(const std::string& host, uint32_t number, Slot& s
     slot.ld.reset();
   }
   LogWarning(kLogSubject, "extent ", ExtentOf(was), " vanished from host ", host, " slot ", number);
-  if (sink_) sink_({FabricEvent::Kind::kLdLost, host, was.key});
+  if (sink_)
+    sink_({.kind = FabricEvent::Kind::kLdLost, .host = host, .key = was.key, .incarnation = {}});
 }
 
 void EmulatedFabric::Watch() {
@@ -403,9 +479,56 @@ bool EmulatedFabric::BoundElsewhere(const std::string& extent, const std::string
   return false;
 }
 
-absl::Status EmulatedFabric::ScrubNow(const std::string& tag, uint32_t extent_index) {
+absl::Status EmulatedFabric::NoteSlice(const Slice& slice, const std::string& extent) const {
+  return WriteValue(absl::StrCat(config_.root_directory, "/slices/", slice.device, "@",
+                                 slice.dpa_bytes, "+", slice.length_bytes),
+                    extent);
+}
+
+absl::StatusOr<std::vector<EmulatedFabric::NotedSlice>> EmulatedFabric::NotedOn(
+    const Slice& slice) const {
+  std::vector<NotedSlice> noted;
+  std::error_code error;
+  const std::string directory = absl::StrCat(config_.root_directory, "/slices");
+  for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
+    const std::vector<std::string> parts =
+        absl::StrSplit(entry.path().filename().string(), absl::ByAnyChar("@+"));
+    uint64_t dpa = 0, length = 0;
+    if (parts.size() != 3 || parts[0] != slice.device || !absl::SimpleAtoi(parts[1], &dpa) ||
+        !absl::SimpleAtoi(parts[2], &length) || dpa >= slice.dpa_bytes + slice.length_bytes ||
+        slice.dpa_bytes >= dpa + length) {
+      continue;
+    }
+    auto extent = ReadValue(entry.path().string());
+    if (!extent.ok()) return extent.status();
+    noted.push_back({entry.path().string(), *std::move(extent)});
+  }
+  if (error) {
+    return absl::UnavailableError(absl::StrCat("cannot list ", directory, ": ", error.message()));
+  }
+  return noted;
+}
+
+// The file of that tag and index, and whatever else was bound at these bytes: a LD that no record
+// knew has another tag, or another index, than the Region that it became.
+absl::Status EmulatedFabric::ScrubNow(const std::string& tag, uint32_t extent_index,
+                                      const Slice& slice) {
   if (auto uuid = ParseUuid(tag); !uuid.ok()) return uuid.status();
-  const std::string extent = ExtentFileName(tag, extent_index);
+  auto noted = NotedOn(slice);
+  if (!noted.ok()) return noted.status();
+  if (absl::Status status = ScrubExtent(ExtentFileName(tag, extent_index)); !status.ok()) {
+    return status;
+  }
+  for (const NotedSlice& other : *noted) {
+    if (absl::Status status = ScrubExtent(other.extent); !status.ok()) return status;
+    if (::unlink(other.path.c_str()) != 0 && errno != ENOENT) {
+      return absl::ErrnoToStatus(errno, absl::StrCat("cannot remove ", other.path));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status EmulatedFabric::ScrubExtent(const std::string& extent) {
   const bool bound = BoundElsewhere(extent, /*host=*/"") || BeingFenced(extent);
   if (!CXLPOOL_MUTANT("scrub-while-bound") && bound) {
     return Refuse(absl::StatusCode::kFailedPrecondition, "STILL_BOUND",

@@ -8,6 +8,14 @@
 //                        Where the agent runs as a user of its own it cannot open the new ones;
 //                        where it runs as the manager's user it must heed the absent FabricSide.
 //   read-only            not enforced here; the agent opens the extent O_RDONLY.
+//   identity             ROOT/identity names the directory for ever, hosts/HOST/incarnation one
+//   life of
+//                        a host's side, hosts/HOST/ended the life before it. In another directory,
+//                        or one that was made anew, a host that the records know is not reachable.
+//
+// A slot that is no longer configured is closed and not forgotten: what is bound there shows, and
+// can be unbound. A file of ours that cannot be read makes its host unreachable: nobody knows what
+// it said.
 //
 // All file work runs on one thread of the driver's own; so do all completions and events.
 #ifndef CXLPOOL_FABRIC_MANAGER_ADAPTERS_FABRIC_EMULATED_EMULATED_FABRIC_H_
@@ -55,6 +63,10 @@ struct EmulatedFabricConfig {
   absl::Duration watch_interval = absl::Milliseconds(250);  // For LDs removed behind our back.
 };
 
+// A short value that is kept as a symbolic link's target. Reading: empty where there is none.
+absl::StatusOr<std::string> ReadValue(const std::string& path);
+absl::Status WriteValue(const std::string& path, const std::string& value);
+
 class EmulatedFabric : public FabricDriver {
  public:
   // INVALID_ARGUMENT/BAD_CONFIG. FAILED_PRECONDITION/FABRIC_BUSY: another driver has the root.
@@ -64,7 +76,7 @@ class EmulatedFabric : public FabricDriver {
   ~EmulatedFabric() override;
 
   FabricCapabilities capabilities() const override;
-  void Start(absl::AnyInvocable<void(FabricEvent)> sink) override;
+  void Start(KnownFabric known, absl::AnyInvocable<void(FabricEvent)> sink) override;
   void Discover(DoneWith<FabricView> done) override;
   void Bind(BindRequest request, DoneWith<BoundLd> done) override;
   void BeginUnbind(LdKey key, Done done) override;
@@ -77,6 +89,8 @@ class EmulatedFabric : public FabricDriver {
     explicit Slot(SlotFiles slot_files) : files(std::move(slot_files)) {}
     SlotFiles files;
     std::optional<BoundLd> ld;  // As last read or written.
+    bool closed = false;        // Not configured any more: nothing new is bound here.
+    absl::Status unreadable;    // Why nobody knows what is bound here; OK: `ld` says it.
   };
   struct FenceJob {
     std::list<std::string> extents;  // Still to swap.
@@ -89,6 +103,7 @@ class EmulatedFabric : public FabricDriver {
     std::string incarnation;
     std::map<uint32_t, Slot> slots;
     std::optional<FenceJob> fence;
+    absl::Status unknown;  // Why nothing can be said of it; OK: something can.
     uid_t agent_uid() const;
   };
   struct Waiter {
@@ -109,14 +124,28 @@ class EmulatedFabric : public FabricDriver {
   absl::StatusOr<BoundLd> BindNow(const BindRequest& request);
   absl::Status CheckBind(const BindRequest& request) const;
   absl::Status BeginUnbindNow(const LdKey& key);
-  absl::Status ScrubNow(const std::string& tag, uint32_t extent_index);
+  absl::Status ScrubNow(const std::string& tag, uint32_t extent_index, const Slice& slice);
+  absl::Status ScrubExtent(const std::string& extent);
+  // Which files hold bytes of a slice: ROOT/slices/DEVICE@DPA+LENGTH leads to the extent's name,
+  // from before its first bind until its scrub.
+  absl::Status NoteSlice(const Slice& slice, const std::string& extent) const;
+  struct NotedSlice {
+    std::string path;
+    std::string extent;
+  };
+  absl::StatusOr<std::vector<NotedSlice>> NotedOn(const Slice& slice) const;
   // True: proven, and the FabricSide is gone.
   absl::StatusOr<bool> TryUnbind(const LdKey& key);
   absl::Status Reload(const std::string& host, uint32_t number, Slot& slot);
+  // Looks whether the host is the one that the records know.
+  void Recognize(const std::string& id, Host& host, const KnownFabric& known);
+  // Reads all its slots. HOST_UNREACHABLE: it is not the one that the records know, or a file of
+  // its slots cannot be read; UNKNOWN_HOST.
+  absl::Status CheckHost(const std::string& id);
   // Reports the LD as lost if it is not there any more.
   void CheckSlot(const std::string& host, uint32_t number, Slot& slot);
-  // Checked; null where the LD is not bound.
-  Slot* FindSlot(const LdKey& key);
+  // Checked; null where the LD is not bound. Errors as of CheckHost: nobody can tell.
+  absl::StatusOr<Slot*> FindSlot(const LdKey& key);
   bool BoundElsewhere(const std::string& extent, const std::string& host) const;
   bool BeingFenced(const std::string& extent) const;
   void PollWaiters();
@@ -126,6 +155,7 @@ class EmulatedFabric : public FabricDriver {
   absl::Status FinishFence(Host& host);
   void EndFence(Host& host, absl::Status status);
   absl::Status RenewIncarnation(Host& host) const;
+  absl::Status AddSlots(Host& host);
 
   const EmulatedFabricConfig config_;
   const SystemClock clock_;
@@ -133,6 +163,7 @@ class EmulatedFabric : public FabricDriver {
 
   // Touched by the thread alone, once it runs.
   UniqueFd lock_;
+  std::string identity_;  // Of the root directory.
   std::optional<ExtentFiles> extents_;
   std::map<std::string, Host> hosts_;
   std::list<Waiter> waiters_;

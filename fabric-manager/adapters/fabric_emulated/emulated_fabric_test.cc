@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "proto/support/names.h"
 #include "proto/support/refusal.h"
 #include "test/contract/fabric_event_log.h"
 
@@ -32,12 +33,21 @@ class EmulatedFabricTest : public ::testing::Test {
     std::filesystem::remove_all(root_);
   }
 
-  void Open() {
+  void Open(KnownFabric known = {}) {
+    fabric_.reset();
     auto fabric = EmulatedFabric::Open(config_);
     ASSERT_TRUE(fabric.ok()) << fabric.status();
     fabric_ = std::move(*fabric);
     events_ = std::make_shared<FabricEventLog>();
-    fabric_->Start([log = events_](FabricEvent event) { log->Add(std::move(event)); });
+    fabric_->Start(std::move(known),
+                   [log = events_](FabricEvent event) { log->Add(std::move(event)); });
+  }
+
+  FabricView Discover() {
+    auto view = WaitForAnswer<absl::StatusOr<FabricView>>(
+        [&](auto done) { fabric_->Discover(std::move(done)); });
+    EXPECT_TRUE(view.ok()) << view.status();
+    return view.value_or(FabricView());
   }
 
   static BindRequest Request(const std::string& host, uint32_t slot, uint64_t serial) {
@@ -45,10 +55,14 @@ class EmulatedFabricTest : public ::testing::Test {
             .slot = slot,
             .slice = {.device = "cmm-0", .dpa_bytes = 0, .length_bytes = kGranule},
             .read_only = false,
-            .serial = serial};
+            .serial = serial,
+            .incarnation = ""};
   }
 
-  absl::StatusOr<BoundLd> Bind(const BindRequest& request) {
+  absl::StatusOr<BoundLd> Bind(BindRequest request) {
+    for (const FabricHost& host : Discover().hosts) {
+      if (host.id == request.key.host) request.incarnation = host.fabric_incarnation;
+    }
     return WaitForAnswer<absl::StatusOr<BoundLd>>(
         [&](auto done) { fabric_->Bind(request, std::move(done)); });
   }
@@ -68,8 +82,9 @@ class EmulatedFabricTest : public ::testing::Test {
   }
 
   absl::Status Scrub(const std::string& tag) {
-    return WaitForAnswer<absl::Status>(
-        [&](auto done) { fabric_->Scrub(tag, 0, {}, std::move(done)); });
+    return WaitForAnswer<absl::Status>([&](auto done) {
+      fabric_->Scrub(tag, 0, {"cmm-0", 0, kGranule}, std::move(done));
+    });
   }
 
   void WriteHostSide(const std::string& text) {
@@ -128,6 +143,60 @@ TEST_F(EmulatedFabricTest, UnreadableHostStateIsNoProofAndIsNamed) {
   EXPECT_NE(std::string(status.message()).find("host.textproto"), std::string::npos) << status;
 }
 
+TEST_F(EmulatedFabricTest, ASlotThatIsNoLongerConfiguredIsClosedAndNotForgotten) {
+  Open();
+  auto ld = Bind(Request("host-a", 1, 7));
+  ASSERT_TRUE(ld.ok()) << ld.status();
+  WriteHostSide("serial: 7 powered: true");
+  config_.hosts[0].slots = {2};
+  Open();
+  const FabricView view = Discover();
+  ASSERT_EQ(view.bound.size(), 1u);
+  EXPECT_EQ(view.bound[0].key, ld->key);
+  EXPECT_EQ(view.hosts[0].slots, std::vector<uint32_t>{2});
+  EXPECT_EQ(view.hosts[0].closed_slots, std::vector<uint32_t>{1});
+  EXPECT_EQ(ReasonOf(Bind(Request("host-a", 1, 9)).status()), "UNKNOWN_SLOT");
+  ASSERT_TRUE(BeginUnbind(ld->key).ok());
+  EXPECT_EQ(ReasonOf(AwaitUnbound(ld->key, absl::Milliseconds(50))), "UNBIND_NOT_PROVEN");
+  EXPECT_EQ(ReasonOf(Scrub(kTag)), "STILL_BOUND");
+  WriteHostSide("serial: 7 powered: false");
+  EXPECT_TRUE(AwaitUnbound(ld->key, absl::Seconds(10)).ok());
+}
+
+TEST_F(EmulatedFabricTest, ADamagedSlotIsNotAnEmptyOne) {
+  Open();
+  auto ld = Bind(Request("host-a", 1, 7));
+  ASSERT_TRUE(ld.ok()) << ld.status();
+  const std::string file = root_ + "/fabric/hosts/host-a/slot-1/fabric.textproto";
+  for (const char* text : {"", "tag: 5", "nonsense"}) {
+    std::ofstream(file, std::ios::trunc) << text;
+    for (const bool restarted : {false, true}) {
+      if (restarted) Open();
+      const FabricView view = Discover();
+      EXPECT_FALSE(view.hosts[0].reachable) << text;
+      EXPECT_NE(view.hosts[0].unreachable_reason.find("slot-1"), std::string::npos);
+      EXPECT_TRUE(view.hosts[1].reachable) << "the others go on";
+      EXPECT_FALSE(BeginUnbind(ld->key).ok()) << text;
+      EXPECT_FALSE(AwaitUnbound(ld->key, absl::Milliseconds(50)).ok()) << text;
+      EXPECT_FALSE(Fence("host-a").ok()) << text;
+    }
+  }
+}
+
+TEST_F(EmulatedFabricTest, AnotherRootIsAnotherFabric) {
+  Open();
+  const FabricView before = Discover();
+  KnownFabric known;
+  for (const FabricHost& host : before.hosts) known.hosts[host.id] = host.fabric_incarnation;
+  Open(known);
+  EXPECT_EQ(Discover().devices[0].identity, before.devices[0].identity);
+  EXPECT_TRUE(Discover().hosts[0].reachable);
+  config_.root_directory = root_ + "/other";
+  Open(known);
+  EXPECT_NE(Discover().devices[0].identity, before.devices[0].identity);
+  EXPECT_FALSE(Discover().hosts[0].reachable);
+}
+
 TEST_F(EmulatedFabricTest, VanishedExtentIsALostLd) {
   Open();
   auto ld = Bind(Request("host-a", 1, 7));
@@ -167,6 +236,23 @@ TEST_F(EmulatedFabricTest, ScrubOfABoundExtentIsRefused) {
   Open();
   ASSERT_TRUE(Bind(Request("host-a", 1, 7)).ok());
   EXPECT_EQ(ReasonOf(Scrub(kTag)), "STILL_BOUND");
+}
+
+// A LD that was found without a record becomes a Region of another tag or index: its bytes go all
+// the same.
+TEST_F(EmulatedFabricTest, BytesAreScrubbedByTheirPlaceAndNotOnlyByTheirName) {
+  Open();
+  auto ld = Bind(Request("host-a", 1, 7));
+  ASSERT_TRUE(ld.ok()) << ld.status();
+  const std::string file = absl::StrCat(root_, "/fabric/extents/", kTag, ".0");
+  ASSERT_TRUE(std::filesystem::exists(file));
+  const std::string other = FormatUuid(RandomUuid());
+  EXPECT_EQ(ReasonOf(Scrub(other)), "STILL_BOUND");
+  ASSERT_TRUE(BeginUnbind(ld->key).ok());
+  ASSERT_TRUE(AwaitUnbound(ld->key, absl::Seconds(10)).ok());
+  const absl::Status scrubbed = Scrub(other);
+  EXPECT_TRUE(scrubbed.ok()) << scrubbed;
+  EXPECT_FALSE(std::filesystem::exists(file));
 }
 
 TEST_F(EmulatedFabricTest, TagThatIsNoUuidNeverBecomesAPath) {

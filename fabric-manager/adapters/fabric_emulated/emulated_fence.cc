@@ -29,15 +29,19 @@ absl::Status FenceFailed(const std::string& host, absl::string_view why, std::st
 
 uid_t EmulatedFabric::Host::agent_uid() const { return config.agent_uid.value_or(::geteuid()); }
 
+// The life that ends is written down first: a driver that is started later, by records that know
+// the host in it, finds there that it has ended.
 absl::Status EmulatedFabric::RenewIncarnation(Host& host) const {
-  const std::string value = FormatUuid(RandomUuid());
-  const std::string path = absl::StrCat(host.directory, "/incarnation");
-  const std::string fresh = absl::StrCat(host.directory, "/.incarnation.new");
-  if (::unlink(fresh.c_str()) != 0 && errno != ENOENT) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot remove ", fresh));
+  if (!host.incarnation.empty()) {
+    if (absl::Status status = WriteValue(absl::StrCat(host.directory, "/ended"), host.incarnation);
+        !status.ok()) {
+      return status;
+    }
   }
-  if (::symlink(value.c_str(), fresh.c_str()) != 0 || ::rename(fresh.c_str(), path.c_str()) != 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", path));
+  const std::string value = FormatUuid(RandomUuid());
+  if (absl::Status status = WriteValue(absl::StrCat(host.directory, "/incarnation"), value);
+      !status.ok()) {
+    return status;
   }
   host.incarnation = value;
   return absl::OkStatus();
@@ -52,9 +56,16 @@ bool EmulatedFabric::BeingFenced(const std::string& extent) const {
   return false;
 }
 
+// A host of which nobody knows what it shows cannot be fenced: its extents are not known either.
 void EmulatedFabric::StartFence(Host& host, Done done) {
   if (host.fence.has_value()) {
     host.fence->waiting.push_back(std::move(done));
+    return;
+  }
+  if (absl::Status status = CheckHost(host.config.id); !status.ok()) {
+    std::move(done)(FenceFailed(host.config.id, status.message(),
+                                "set that right and fence it again, or end the host by hand and "
+                                "release its Regions with force"));
     return;
   }
   host.fence.emplace();

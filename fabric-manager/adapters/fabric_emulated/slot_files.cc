@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
 #include "proto/support/unique_fd.h"
 
@@ -32,7 +33,7 @@ absl::Status Corrupt(absl::string_view path, absl::string_view why) {
   return Refusal{.code = absl::StatusCode::kDataLoss,
                  .reason = "SLOT_CORRUPT",
                  .message = absl::StrCat(path, " ", why),
-                 .remedy = "restart the host agent that writes it",
+                 .remedy = "restart the process that writes it, or restore the file",
                  .metadata = {}}
       .ToStatus();
 }
@@ -115,12 +116,14 @@ absl::StatusOr<std::optional<emulated::v1::FabricSide>> SlotFiles::ReadFabricSid
   if (!directory.ok()) return directory.status();
   auto text = ReadSmall(directory->get(), kFabricFile, absl::StrCat(directory_, "/", kFabricFile),
                         ::geteuid());
-  if (absl::IsDataLoss(text.status())) return std::nullopt;
   if (!text.ok()) return text.status();
-  if (!text->has_value()) return std::nullopt;
+  if (!text->has_value() || CXLPOOL_MUTANT("damaged-slot-is-empty")) return std::nullopt;
   emulated::v1::FabricSide side;
-  // The path is written last, so its presence says that the text is whole.
-  if (!Parse(**text, side) || side.extent_path().empty()) return std::nullopt;
+  // Not the absence of a LD: it is there as a whole or not at all, so this is damage.
+  if (!Parse(**text, side) || side.extent_path().empty()) {
+    return Corrupt(absl::StrCat(directory_, "/", kFabricFile),
+                   "is not a FabricSide in text format");
+  }
   return side;
 }
 
@@ -139,6 +142,7 @@ absl::Status SlotFiles::WriteFabricSide(const emulated::v1::FabricSide& side) co
                          O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!file.valid()) return Errno("make", path);
   if (absl::Status status = WriteAll(file.get(), text, path); !status.ok()) return status;
+  if (::fdatasync(file.get()) != 0) return Errno("sync", path);
   // Readable by the agent, to whom the directory is open and to no other user; never writable.
   if (::fchmod(file.get(), 0644) != 0) return Errno("set the mode of", path);
   if (::renameat(directory->get(), kNewFabricFile, directory->get(), kFabricFile) != 0) {

@@ -26,12 +26,12 @@ class SlotFiles {
   // Makes the directory, mode 0700, the agent's. There already: puts owner and mode right.
   absl::Status Prepare() const;
 
-  // What the driver wrote. Nothing where the file is absent, is not the driver's own or does not
-  // parse: all three mean that no LD is bound here.
+  // What the driver wrote; nothing where the file is absent: no LD is bound here.
+  // DATA_LOSS/SLOT_CORRUPT: it is there, but is not the driver's own or does not parse, so that
+  // nobody knows what is bound.
   absl::StatusOr<std::optional<emulated::v1::FabricSide>> ReadFabricSide() const;
 
-  // Replaces the file by rename. Not synced: after a crash of the machine no emulated host has
-  // anything mapped either, so a lost or torn file reads as what is true.
+  // Replaces the file by rename; synced first, so that it is whole after a crash of the machine.
   absl::Status WriteFabricSide(const emulated::v1::FabricSide& side) const;
 
   // Absent: OK.

@@ -1,9 +1,11 @@
-// A pool device that is a file: slices of it are scrubbed here. Blocking; one thread.
+// A pool device that is a file: which file it is for certain, and its slices scrubbed. Blocking;
+// one thread.
 #ifndef CXLPOOL_FABRIC_MANAGER_ADAPTERS_FABRIC_QEMU_POOL_FILE_H_
 #define CXLPOOL_FABRIC_MANAGER_ADAPTERS_FABRIC_QEMU_POOL_FILE_H_
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -11,13 +13,40 @@
 
 namespace cxlpool::fm {
 
+// The file behind a pool device, held and locked as long as this lives. PATH.id beside it names it
+// for ever: a UUID, made where it is missing.
+class PoolFile {
+ public:
+  // FAILED_PRECONDITION: BAD_POOL_FILE (absent, no regular file, shorter than `capacity_bytes`, or
+  // its identity can be neither read nor made), FABRIC_BUSY (another manager has it).
+  static absl::StatusOr<PoolFile> Open(const std::string& path, uint64_t capacity_bytes);
+
+  const std::string& path() const { return path_; }  // Canonical: the one that QEMU is given, too.
+  const std::string& identity() const { return identity_; }
+  int fd() const { return file_.get(); }
+
+  // Whether the path still leads to this very file.
+  absl::Status CheckInPlace() const;
+
+  // Whether some byte of the device is not zero. Holes are not read.
+  absl::StatusOr<bool> HasBytes() const;
+
+ private:
+  PoolFile(std::string path, uint64_t capacity_bytes)
+      : path_(std::move(path)), capacity_bytes_(capacity_bytes) {}
+
+  std::string path_;
+  uint64_t capacity_bytes_;
+  UniqueFd file_;
+  std::string identity_;
+};
+
 // One scrub under way: first every byte is cleared, then all are synced, then every byte is looked
 // at. Call Step until it returns true. Dropped half-way: start a new one; nothing is remembered.
 class PoolScrub {
  public:
-  // NOT_FOUND and others: as open(2) says. FAILED_PRECONDITION: not a regular file, or too short.
-  static absl::StatusOr<PoolScrub> Begin(const std::string& path, uint64_t offset_bytes,
-                                         uint64_t length_bytes);
+  // Of a slice that lies within the file, which outlives this.
+  PoolScrub(const PoolFile& file, uint64_t offset_bytes, uint64_t length_bytes);
 
   // Clears or checks up to `max_bytes`. True: all of it reads as zero.
   // INTERNAL/SCRUB_FAILED: a byte is not zero afterwards, so somebody is writing it.
@@ -25,12 +54,10 @@ class PoolScrub {
 
  private:
   enum class Phase { kClear, kCheck };
-  PoolScrub(std::string path, UniqueFd file, uint64_t offset, uint64_t length);
   absl::Status Clear(uint64_t from, uint64_t length);
   absl::Status Check(uint64_t from, uint64_t length);
 
-  std::string path_;
-  UniqueFd file_;
+  const PoolFile* file_;
   uint64_t offset_bytes_;
   uint64_t length_bytes_;
   Phase phase_ = Phase::kClear;

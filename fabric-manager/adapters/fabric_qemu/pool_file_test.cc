@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "proto/support/refusal.h"
 
@@ -28,6 +29,12 @@ class PoolFileTest : public ::testing::Test {
         ::mmap(nullptr, 3 * kSlice, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0));
     std::fill(map_, map_ + 3 * kSlice, 's');
   }
+  PoolFile Open() {
+    auto file = PoolFile::Open(path_, 3 * kSlice);
+    EXPECT_TRUE(file.ok()) << file.status();
+    return *std::move(file);
+  }
+
   ~PoolFileTest() override {
     ::munmap(map_, 3 * kSlice);
     std::filesystem::remove_all(directory_);
@@ -39,11 +46,11 @@ class PoolFileTest : public ::testing::Test {
 };
 
 TEST_F(PoolFileTest, EveryByteOfTheSliceAndNoOtherIsCleared) {
-  auto scrub = PoolScrub::Begin(path_, kSlice, kSlice);
-  ASSERT_TRUE(scrub.ok()) << scrub.status();
+  const PoolFile file = Open();
+  PoolScrub scrub(file, kSlice, kSlice);
   int steps = 0;
   while (true) {
-    auto done = scrub->Step(kStep);
+    auto done = scrub.Step(kStep);
     ASSERT_TRUE(done.ok()) << done.status();
     ASSERT_LT(++steps, 20);
     if (*done) break;
@@ -59,26 +66,33 @@ TEST_F(PoolFileTest, EveryByteOfTheSliceAndNoOtherIsCleared) {
 }
 
 TEST_F(PoolFileTest, ByteWrittenMeanwhileFailsTheScrub) {
-  auto scrub = PoolScrub::Begin(path_, kSlice, kSlice);
-  ASSERT_TRUE(scrub.ok()) << scrub.status();
-  auto cleared = scrub->Step(kSlice);
+  const PoolFile file = Open();
+  PoolScrub scrub(file, kSlice, kSlice);
+  auto cleared = scrub.Step(kSlice);
   ASSERT_TRUE(cleared.ok()) << cleared.status();
   ASSERT_FALSE(*cleared);
   map_[2 * kSlice - 1] = 'x';  // By whoever still has it mapped.
-  auto done = scrub->Step(kSlice);
+  auto done = scrub.Step(kSlice);
   EXPECT_EQ(ReasonOf(done.status()), "SCRUB_FAILED") << done.status();
-  auto again = PoolScrub::Begin(path_, kSlice, kSlice);
-  ASSERT_TRUE(again.ok());
-  ASSERT_FALSE(*again->Step(kSlice));
-  EXPECT_TRUE(*again->Step(kSlice));
+  PoolScrub again(file, kSlice, kSlice);
+  ASSERT_FALSE(*again.Step(kSlice));
+  EXPECT_TRUE(*again.Step(kSlice));
 }
 
-TEST_F(PoolFileTest, SliceOutsideOfTheFileIsRefused) {
-  EXPECT_FALSE(PoolScrub::Begin(path_, 3 * kSlice, kSlice).ok());
-  EXPECT_FALSE(PoolScrub::Begin(path_, 2 * kSlice, 2 * kSlice).ok());
-  EXPECT_FALSE(PoolScrub::Begin(path_, UINT64_MAX, 2).ok());
-  EXPECT_FALSE(PoolScrub::Begin(directory_ + "/absent", 0, kSlice).ok());
-  EXPECT_FALSE(PoolScrub::Begin(directory_, 0, 0).ok());
+TEST_F(PoolFileTest, WhatIsNoFileOfThatSizeIsRefused) {
+  EXPECT_EQ(ReasonOf(PoolFile::Open(path_, 3 * kSlice + 1).status()), "BAD_POOL_FILE");
+  EXPECT_EQ(ReasonOf(PoolFile::Open(directory_ + "/absent", kSlice).status()), "BAD_POOL_FILE");
+  EXPECT_EQ(ReasonOf(PoolFile::Open(directory_, 0).status()), "BAD_POOL_FILE");
+  std::ofstream(path_ + ".id") << "no uuid";
+  EXPECT_EQ(ReasonOf(PoolFile::Open(path_, kSlice).status()), "BAD_POOL_FILE");
+}
+
+TEST_F(PoolFileTest, HolesAreNoBytes) {
+  EXPECT_TRUE(*Open().HasBytes());
+  std::fill(map_, map_ + 3 * kSlice, '\0');
+  EXPECT_FALSE(*Open().HasBytes()) << "zeroes that were written are none either";
+  map_[3 * kSlice - 1] = 'x';
+  EXPECT_TRUE(*Open().HasBytes());
 }
 
 }  // namespace

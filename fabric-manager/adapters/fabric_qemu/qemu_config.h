@@ -37,8 +37,8 @@ struct QemuTiming {
 struct QemuFabricConfig {
   std::vector<QemuDeviceConfig> devices;
   std::vector<QemuHostConfig> hosts;
-  // Where it remembers which process each host was, so that a host whose QEMU ended while no
-  // manager ran is known to be gone. Made where missing (its parent is not). Empty: not remembered.
+  // Where earlier managers remembered which process each host was. Read where the pool's records do
+  // not know it yet; nothing is written there. Empty: there is none.
   std::string state_directory;
   QemuTiming timing;
 };

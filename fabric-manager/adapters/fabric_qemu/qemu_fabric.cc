@@ -1,7 +1,5 @@
 #include "fabric-manager/adapters/fabric_qemu/qemu_fabric.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
@@ -34,8 +32,7 @@ absl::Status BadConfig(std::string message, std::string remedy) {
                 std::move(remedy));
 }
 
-// Checks the device and puts the one path in it that QEMU and we both use.
-absl::Status PrepareDevice(QemuDeviceConfig& device) {
+absl::Status CheckDevice(const QemuDeviceConfig& device) {
   if (absl::Status status = CheckResourceId(device.id); !status.ok()) return status;
   if (device.granule_bytes == 0 || device.capacity_bytes == 0 ||
       device.capacity_bytes % device.granule_bytes != 0) {
@@ -43,30 +40,26 @@ absl::Status PrepareDevice(QemuDeviceConfig& device) {
                                   " bytes in granules of ", device.granule_bytes),
                      "make the capacity a multiple of a granule that is not 0");
   }
-  struct stat info;
-  char* canonical = ::realpath(device.path.c_str(), nullptr);
-  const std::string path = canonical != nullptr ? canonical : "";
-  ::free(canonical);
-  if (path.empty() || ::stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode) ||
-      static_cast<uint64_t>(info.st_size) < device.capacity_bytes) {
-    return Refuse(absl::StatusCode::kFailedPrecondition, "BAD_POOL_FILE",
-                  absl::StrCat("pool file ", device.path, " of device ", device.id,
-                               " is absent or shorter than ", device.capacity_bytes, " bytes"),
-                  absl::StrCat("make it: truncate -s ", device.capacity_bytes, " ", device.path));
-  }
-  device.path = path;
   return absl::OkStatus();
 }
 
-absl::Status PrepareConfig(QemuFabricConfig& config) {
+// Checks what is configured, and puts the canonical path into each device.
+absl::StatusOr<std::vector<PoolFile>> PrepareConfig(QemuFabricConfig& config) {
+  std::vector<PoolFile> files;
   std::set<std::string> devices, hosts, paths, sockets;
   for (QemuDeviceConfig& device : config.devices) {
-    if (absl::Status status = PrepareDevice(device); !status.ok()) return status;
+    if (absl::Status status = CheckDevice(device); !status.ok()) return status;
+    char* canonical = ::realpath(device.path.c_str(), nullptr);
+    if (canonical != nullptr) device.path = canonical;
+    ::free(canonical);
     if (!devices.insert(device.id).second || !paths.insert(device.path).second) {
       return BadConfig(
           absl::StrCat("device ", device.id, " or its file ", device.path, " is configured twice"),
           "give each device an id and a file of its own");
     }
+    auto file = PoolFile::Open(device.path, device.capacity_bytes);
+    if (!file.ok()) return file.status();
+    files.push_back(*std::move(file));
   }
   for (const QemuHostConfig& host : config.hosts) {
     if (absl::Status status = CheckResourceId(host.id); !status.ok()) return status;
@@ -76,18 +69,20 @@ absl::Status PrepareConfig(QemuFabricConfig& config) {
                        "give each host an id and a socket of its own");
     }
   }
-  const std::string& directory = config.state_directory;
-  if (!directory.empty() && ::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot make the directory ", directory));
-  }
-  return absl::OkStatus();
+  return files;
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<QemuFabric>> QemuFabric::Open(QemuFabricConfig config) {
-  if (absl::Status status = PrepareConfig(config); !status.ok()) return status;
-  std::unique_ptr<QemuFabric> fabric(new QemuFabric(std::move(config)));
+  auto files = PrepareConfig(config);
+  if (!files.ok()) return files.status();
+  std::unique_ptr<QemuFabric> fabric(new QemuFabric(std::move(config), *std::move(files)));
+  for (const PoolFile& file : fabric->files_) {
+    auto has_bytes = file.HasBytes();
+    if (!has_bytes.ok()) return has_bytes.status();
+    fabric->has_bytes_.push_back(*has_bytes);
+  }
   for (const auto& [id, host] : fabric->hosts_) {
     if (host->valid()) continue;
     return absl::ResourceExhaustedError(absl::StrCat("no file descriptors left for host ", id));
@@ -95,13 +90,10 @@ absl::StatusOr<std::unique_ptr<QemuFabric>> QemuFabric::Open(QemuFabricConfig co
   return fabric;
 }
 
-QemuFabric::QemuFabric(QemuFabricConfig config)
-    : config_(std::move(config)), scrub_loop_("qemu-scrub") {
+QemuFabric::QemuFabric(QemuFabricConfig config, std::vector<PoolFile> files)
+    : config_(std::move(config)), files_(std::move(files)), scrub_loop_("qemu-scrub") {
   for (const QemuHostConfig& host : config_.hosts) {
-    const std::string record = config_.state_directory.empty()
-                                   ? std::string()
-                                   : absl::StrCat(config_.state_directory, "/", host.id, ".qemu");
-    hosts_[host.id] = std::make_unique<QemuHost>(host, config_.devices, config_.timing, record);
+    hosts_[host.id] = std::make_unique<QemuHost>(host, config_.devices, config_.timing, processes_);
   }
 }
 
@@ -125,7 +117,7 @@ FabricCapabilities QemuFabric::capabilities() const {
                             .can_fence = true};
 }
 
-void QemuFabric::Start(absl::AnyInvocable<void(FabricEvent)> sink) {
+void QemuFabric::Start(KnownFabric known, absl::AnyInvocable<void(FabricEvent)> sink) {
   struct Shared {
     Mutex mutex;
     absl::AnyInvocable<void(FabricEvent)> sink ABSL_GUARDED_BY(mutex);
@@ -135,8 +127,18 @@ void QemuFabric::Start(absl::AnyInvocable<void(FabricEvent)> sink) {
     MutexLock lock(shared->mutex);
     shared->sink = std::move(sink);
   }
+  for (const auto& [id, host] : hosts_) {
+    std::string& incarnation = known.hosts[id];
+    if (incarnation.empty() && !config_.state_directory.empty()) {
+      incarnation = ReadFormerIncarnation(absl::StrCat(config_.state_directory, "/", id, ".qemu"));
+    }
+  }
+  // Also of hosts that are not configured any more: their processes are nobody else's.
+  for (const auto& [id, incarnation] : known.hosts) {
+    if (!incarnation.empty()) processes_->Claim(incarnation, id);
+  }
   for (auto& [id, host] : hosts_) {
-    host->Start([shared](FabricEvent event) {
+    host->Start(known.hosts[id], [shared](FabricEvent event) {
       MutexLock lock(shared->mutex);
       shared->sink(std::move(event));
     });
@@ -155,9 +157,15 @@ void QemuFabric::Discover(DoneWith<FabricView> done) {
   };
   auto all = std::make_shared<Gathering>();
   all->done = std::move(done);
-  for (const QemuDeviceConfig& device : config_.devices) {
-    all->view.devices.push_back(
-        {device.id, device.serial, device.capacity_bytes, device.granule_bytes});
+  for (size_t i = 0; i < config_.devices.size(); ++i) {
+    const QemuDeviceConfig& device = config_.devices[i];
+    if (!files_[i].CheckInPlace().ok()) continue;
+    all->view.devices.push_back({.id = device.id,
+                                 .serial = device.serial,
+                                 .capacity_bytes = device.capacity_bytes,
+                                 .granule_bytes = device.granule_bytes,
+                                 .identity = files_[i].identity(),
+                                 .has_bytes = has_bytes_[i]});
   }
   if (hosts_.empty()) {
     std::move(all->done)(std::move(all->view));
@@ -201,7 +209,7 @@ absl::StatusOr<QemuHost*> QemuFabric::FindHost(const std::string& id) const {
                 "list it, with its QMP socket, in the manager's configuration");
 }
 
-absl::StatusOr<const QemuDeviceConfig*> QemuFabric::FindDevice(const Slice& slice) const {
+absl::StatusOr<const PoolFile*> QemuFabric::FindFile(const Slice& slice) const {
   const auto device = std::find_if(config_.devices.begin(), config_.devices.end(),
                                    [&](const QemuDeviceConfig& d) { return d.id == slice.device; });
   if (device == config_.devices.end()) {
@@ -219,14 +227,16 @@ absl::StatusOr<const QemuDeviceConfig*> QemuFabric::FindDevice(const Slice& slic
                                " bytes in granules of ", device->granule_bytes),
                   "use whole granules within the device");
   }
-  return &*device;
+  const PoolFile& file = files_[static_cast<size_t>(device - config_.devices.begin())];
+  if (absl::Status status = file.CheckInPlace(); !status.ok()) return status;
+  return &file;
 }
 
 void QemuFabric::Bind(BindRequest request, DoneWith<BoundLd> done) {
   auto host = FindHost(request.key.host);
-  auto device = FindDevice(request.slice);
+  auto file = FindFile(request.slice);
   const auto tag = ParseUuid(request.key.tag);
-  absl::Status refused = !host.ok() ? host.status() : device.status();
+  absl::Status refused = !host.ok() ? host.status() : file.status();
   if (refused.ok() && (!tag.ok() || FormatUuid(*tag) != request.key.tag)) {
     refused = Refuse(absl::StatusCode::kInvalidArgument, "BAD_UUID",
                      "the LD's tag is not a UUID in lower case", "use the Region's UUID");
@@ -270,29 +280,19 @@ void QemuFabric::Fence(std::string host_id, Done done) {
 }
 
 void QemuFabric::Scrub(std::string, uint32_t, Slice slice, Done done) {
-  if (auto device = FindDevice(slice); !device.ok()) {
-    std::move(done)(std::move(device).status());
+  if (auto file = FindFile(slice); !file.ok()) {
+    std::move(done)(std::move(file).status());
   } else if (waiting_scrubs_.fetch_add(1) >= kMaxScrubs) {
     waiting_scrubs_.fetch_sub(1);
     std::move(done)(Refuse(absl::StatusCode::kResourceExhausted, "FABRIC_OVERLOADED",
                            absl::StrCat(kMaxScrubs, " scrubs are waiting"), "try again later"));
   } else {
-    scrub_loop_.Post([this, slice = std::move(slice), done = std::move(done)]() mutable {
-      StartScrub(slice, std::move(done));
+    scrub_loop_.Post([this, file = *file, slice = std::move(slice),
+                      done = std::move(done)]() mutable {
+      scrubs_.push_back({PoolScrub(*file, slice.dpa_bytes, slice.length_bytes), std::move(done)});
+      StepScrub(std::prev(scrubs_.end()));
     });
   }
-}
-
-void QemuFabric::StartScrub(const Slice& slice, Done done) {
-  auto device = FindDevice(slice);
-  auto scrub = PoolScrub::Begin((*device)->path, slice.dpa_bytes, slice.length_bytes);
-  if (!scrub.ok()) {
-    waiting_scrubs_.fetch_sub(1);
-    std::move(done)(std::move(scrub).status());
-    return;
-  }
-  scrubs_.push_back(ScrubJob{std::move(*scrub), std::move(done)});
-  StepScrub(std::prev(scrubs_.end()));
 }
 
 void QemuFabric::StepScrub(std::list<ScrubJob>::iterator job) {

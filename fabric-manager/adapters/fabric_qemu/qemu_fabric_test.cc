@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/adapters/fabric_qemu/fake_qemu.h"
@@ -34,7 +35,6 @@ class QemuFabricTest : public ::testing::Test {
     EXPECT_EQ(::truncate(pool.c_str(), 4 * kGranule), 0);
     config_.devices = {{"cmm-0", "s0", pool, 4 * kGranule, kGranule}};
     config_.hosts = {{"host-a", socket_}};
-    config_.state_directory = directory_ + "/state";
     config_.timing.greeting = absl::Milliseconds(100);
     config_.timing.reconnect_min = absl::Milliseconds(5);
     config_.timing.reconnect_max = absl::Milliseconds(20);
@@ -54,7 +54,7 @@ class QemuFabricTest : public ::testing::Test {
     ASSERT_TRUE(fabric.ok()) << fabric.status();
     fabric_ = std::move(*fabric);
     events_ = std::make_shared<FabricEventLog>();
-    fabric_->Start([log = events_](FabricEvent event) { log->Add(std::move(event)); });
+    fabric_->Start(known_, [log = events_](FabricEvent event) { log->Add(std::move(event)); });
   }
 
   // Opens, and waits until the host answers.
@@ -73,7 +73,8 @@ class QemuFabricTest : public ::testing::Test {
             .slot = slot,
             .slice = {.device = "cmm-0", .dpa_bytes = 0, .length_bytes = kGranule},
             .read_only = false,
-            .serial = serial};
+            .serial = serial,
+            .incarnation = ""};
   }
 
   FabricHost DiscoverHost() {
@@ -81,9 +82,13 @@ class QemuFabricTest : public ::testing::Test {
         [&](auto done) { fabric_->Discover(std::move(done)); });
     EXPECT_TRUE(view.ok()) << view.status();
     bound_ = view->bound;
-    return view->hosts.at(0);
+    // As the core records it.
+    const FabricHost& host = view->hosts.at(0);
+    if (host.reachable) known_.hosts["host-a"] = host.fabric_incarnation;
+    return host;
   }
-  absl::StatusOr<BoundLd> Bind(const BindRequest& request) {
+  absl::StatusOr<BoundLd> Bind(BindRequest request) {
+    request.incarnation = DiscoverHost().fabric_incarnation;
     return WaitForAnswer<absl::StatusOr<BoundLd>>(
         [&](auto done) { fabric_->Bind(request, std::move(done)); });
   }
@@ -106,6 +111,7 @@ class QemuFabricTest : public ::testing::Test {
   std::shared_ptr<FabricEventLog> events_;
   std::unique_ptr<QemuFabric> fabric_;
   std::vector<BoundLd> bound_;
+  KnownFabric known_;
 };
 
 TEST_F(QemuFabricTest, BadConfigurationIsRefused) {
@@ -130,6 +136,40 @@ TEST_F(QemuFabricTest, BadConfigurationIsRefused) {
   EXPECT_EQ(reason(config), "BAD_CONFIG") << "one socket for two hosts";
 }
 
+TEST_F(QemuFabricTest, APoolFileHasOneManagerAndOneIdentity) {
+  const auto device = [&] {
+    auto view = WaitForAnswer<absl::StatusOr<FabricView>>(
+        [&](auto done) { fabric_->Discover(std::move(done)); });
+    EXPECT_TRUE(view.ok() && view->devices.size() == 1) << view.status();
+    return view.ok() && !view->devices.empty() ? view->devices[0] : FabricDevice();
+  };
+  Open();
+  EXPECT_EQ(ReasonOf(QemuFabric::Open(config_).status()), "FABRIC_BUSY");
+  const std::string identity = device().identity;
+  EXPECT_FALSE(identity.empty());
+  EXPECT_FALSE(device().has_bytes);
+  std::ofstream(config_.devices[0].path, std::ios::in | std::ios::out).seekp(5 * 4096) << 'x';
+  Open();
+  EXPECT_EQ(device().identity, identity) << "over a restart";
+  EXPECT_TRUE(device().has_bytes);
+  // Another file in the place of the first: neither shown, nor scrubbed.
+  const std::string path = config_.devices[0].path;
+  std::filesystem::copy_file(path, path + ".copy");
+  std::filesystem::rename(path + ".copy", path);
+  auto view = WaitForAnswer<absl::StatusOr<FabricView>>(
+      [&](auto done) { fabric_->Discover(std::move(done)); });
+  ASSERT_TRUE(view.ok());
+  EXPECT_TRUE(view->devices.empty());
+  const absl::Status scrubbed = WaitForAnswer<absl::Status>(
+      [&](auto done) { fabric_->Scrub(kTag, 0, Request(1).slice, std::move(done)); });
+  EXPECT_EQ(ReasonOf(scrubbed), "BAD_POOL_FILE");
+  // A path that leads elsewhere is another device.
+  config_.devices[0].path = directory_ + "/elsewhere";
+  std::filesystem::copy_file(path, config_.devices[0].path);
+  Open();
+  EXPECT_NE(device().identity, identity);
+}
+
 TEST_F(QemuFabricTest, HostThatIsNotThereIsUnreachableAndNothingIsDone) {
   Open();
   ASSERT_TRUE(Saw(Kind::kHostUnreachable));
@@ -148,14 +188,17 @@ TEST_F(QemuFabricTest, EndOfTheProcessIsProofAndAnEvent) {
   OpenReachable();
   ASSERT_TRUE(Bind(Request(1)).ok());
   const std::string before = DiscoverHost().fabric_incarnation;
-  EXPECT_EQ(before.rfind(absl::StrCat(qemu_->pid(), ":"), 0), 0u) << before;
+  EXPECT_NE(before.find(absl::StrCat("/", qemu_->pid(), ":")), std::string::npos) << before;
   qemu_->Kill();
   ASSERT_TRUE(Saw(Kind::kHostGone));
   EXPECT_TRUE(AwaitUnbound(Request(1).key).ok());
   EXPECT_TRUE(BeginUnbind(Request(1).key).ok());
   const FabricHost host = DiscoverHost();
   EXPECT_FALSE(host.reachable);
-  EXPECT_EQ(host.fabric_incarnation, "ended:" + before);
+  EXPECT_TRUE(events_->WaitFor([&](const FabricEvent& event) {
+    return event.kind == Kind::kHostGone && event.incarnation == before;
+  }));
+  Forget();
   Boot();
   ASSERT_TRUE(Saw(Kind::kHostReachable));
   EXPECT_NE(DiscoverHost().fabric_incarnation, before);
@@ -327,6 +370,53 @@ TEST_F(QemuFabricTest, AnotherProcessIsNotTakenForAHostThatStillRuns) {
   EXPECT_NE(DiscoverHost().fabric_incarnation, before);
 }
 
+// The qmp keys of two hosts were exchanged while no manager ran, and one host's QEMU has ended.
+TEST_F(QemuFabricTest, AHostsQemuIsNotTakenForAnotherHost) {
+  const std::string other_socket = directory_ + "/other";
+  config_.hosts.push_back({"host-b", other_socket});
+  Boot();
+  FakeQemu other(other_socket, {10, 11});
+  Open();
+  const auto both = [&] {
+    auto view = WaitForAnswer<absl::StatusOr<FabricView>>(
+        [&](auto done) { fabric_->Discover(std::move(done)); });
+    return view.ok() ? view->hosts : std::vector<FabricHost>();
+  };
+  const auto end = std::chrono::steady_clock::now() + kNeverCame;
+  while (!both().at(0).reachable || !both().at(1).reachable) {
+    ASSERT_LT(std::chrono::steady_clock::now(), end);
+  }
+  for (const FabricHost& host : both()) known_.hosts[host.id] = host.fabric_incarnation;
+  fabric_.reset();
+  std::swap(config_.hosts[0].qmp_socket, config_.hosts[1].qmp_socket);
+  qemu_->Kill();
+  Open();
+  ASSERT_TRUE(Saw(Kind::kHostGone)) << "host-a's process has ended, and host-b's answers for it";
+  ASSERT_TRUE(Saw(Kind::kHostUnreachable));
+  EXPECT_FALSE(both().at(0).reachable);
+  EXPECT_NE(both().at(0).unreachable_reason.find("host-b"), std::string::npos)
+      << both().at(0).unreachable_reason;
+  EXPECT_FALSE(both().at(1).reachable) << "its socket is nobody's now";
+}
+
+// What earlier releases kept in a file, for records that do not know the host's process yet.
+TEST_F(QemuFabricTest, TheFileOfAnEarlierReleaseIsHeardUntilTheRecordsKnow) {
+  Boot();
+  OpenReachable();
+  const std::string life = DiscoverHost().fabric_incarnation;
+  const auto former = ParseIncarnation(life);
+  ASSERT_TRUE(former.has_value());
+  fabric_.reset();
+  qemu_->Kill();
+  config_.state_directory = directory_;
+  std::ofstream(directory_ + "/host-a.qemu")
+      << life.substr(0, life.find('/')) << " " << former->name.pid << " "
+      << former->name.start_ticks << "\n";
+  known_.hosts.clear();
+  Open();
+  EXPECT_TRUE(Saw(Kind::kHostGone));
+}
+
 TEST_F(QemuFabricTest, SocketThatAnotherClientHoldsIsNamed) {
   Boot();
   const UniqueFd interrupt(::eventfd(0, EFD_CLOEXEC));
@@ -389,7 +479,7 @@ TEST_F(QemuFabricTest, RefusedBindLeavesNothingBehind) {
   Boot();
   OpenReachable();
   std::filesystem::rename(config_.devices[0].path, config_.devices[0].path + ".away");
-  EXPECT_EQ(ReasonOf(Bind(Request(1)).status()), "QEMU_REFUSED");
+  EXPECT_EQ(ReasonOf(Bind(Request(1)).status()), "BAD_POOL_FILE");
   DiscoverHost();
   EXPECT_TRUE(bound_.empty());
   std::filesystem::rename(config_.devices[0].path + ".away", config_.devices[0].path);

@@ -31,11 +31,11 @@ absl::Status Stopping() { return absl::CancelledError("the QEMU fabric is stoppi
 }  // namespace
 
 QemuHost::QemuHost(QemuHostConfig config, std::vector<QemuDeviceConfig> devices, QemuTiming timing,
-                   std::string record_path)
+                   std::shared_ptr<QemuProcesses> processes)
     : config_(std::move(config)),
       devices_(std::move(devices)),
       timing_(timing),
-      record_(std::move(record_path)),
+      processes_(std::move(processes)),
       wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
       interrupt_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
       backoff_(timing.reconnect_min) {}
@@ -51,9 +51,12 @@ QemuHost::~QemuHost() {
   Stop();
 }
 
-void QemuHost::Start(EventSink sink) {
+void QemuHost::Start(std::string known, EventSink sink) {
   sink_ = std::move(sink);
-  thread_ = std::thread([this] { Run(); });
+  thread_ = std::thread([this, known = std::move(known)] {
+    RememberFormer(known);
+    Run();
+  });
   pthread_setname_np(thread_.native_handle(),
                      absl::StrCat("qmp-", config_.id).substr(0, 15).c_str());
 }
@@ -131,7 +134,6 @@ void QemuHost::Fence(Done done) {
 }
 
 void QemuHost::Run() {
-  RememberFormer();
   while (true) {
     {
       MutexLock lock(mutex_);
@@ -211,7 +213,12 @@ void QemuHost::Stop() {
 }
 
 void QemuHost::Emit(FabricEvent::Kind kind, LdKey key) {
-  sink_(FabricEvent{kind, config_.id, std::move(key)});
+  sink_({.kind = kind, .host = config_.id, .key = std::move(key), .incarnation = {}});
+}
+
+void QemuHost::EmitGone() {
+  sink_(
+      {.kind = FabricEvent::Kind::kHostGone, .host = config_.id, .key = {}, .incarnation = ended_});
 }
 
 }  // namespace cxlpool::fm

@@ -1,8 +1,9 @@
 // One host of the QEMU fabric: a thread that holds its QMP connection and does its work in order.
 //
-// The truth about a host is one QEMU process, named by pid and start time. What is bound is what
-// that process shows; when it has ended, as its pidfd says, nothing is. As long as it has not
-// ended, no other process is taken for the host, even one that answers on the same socket.
+// The truth about a host is one QEMU process, named by boot, pid and start time. What is bound is
+// what that process shows; when it has ended, as its pidfd says, nothing is. As long as it has not
+// ended, no other process is taken for the host, even one that answers on the same socket. The
+// pool's records remember it over restarts of the manager, before anything is bound in it.
 //
 // `known_` is what the process shows: read whole at each connection, kept current by our own binds,
 // and read again whenever DEVICE_DELETED comes and before anything is decided on it. The event is
@@ -41,6 +42,21 @@
 
 namespace cxlpool::fm {
 
+// Which process is which host, so that one QEMU is never taken for two: of the processes that
+// answer now and of those that the records know. Any thread.
+class QemuProcesses {
+ public:
+  // The host that `incarnation` belongs to, which is `host` where it was nobody's before.
+  std::string Claim(const std::string& incarnation, const std::string& host) {
+    MutexLock lock(mutex_);
+    return hosts_.try_emplace(incarnation, host).first->second;
+  }
+
+ private:
+  Mutex mutex_;
+  std::map<std::string, std::string> hosts_ ABSL_GUARDED_BY(mutex_);
+};
+
 class QemuHost {
  public:
   using EventSink = std::function<void(FabricEvent)>;
@@ -50,9 +66,9 @@ class QemuHost {
     std::vector<BoundLd> bound;
   };
 
-  // `devices` with canonical paths. `record_path` may be empty.
+  // `devices` with canonical paths. `processes` is shared with the other hosts.
   QemuHost(QemuHostConfig config, std::vector<QemuDeviceConfig> devices, QemuTiming timing,
-           std::string record_path);
+           std::shared_ptr<QemuProcesses> processes);
 
   // Answers what is still waiting with CANCELLED.
   ~QemuHost();
@@ -60,8 +76,9 @@ class QemuHost {
   // False where the machine gave it no descriptors; then it is of no use.
   bool valid() const { return wake_.valid() && interrupt_.valid(); }
 
-  // Makes the thread. Call once, first.
-  void Start(EventSink sink);
+  // Makes the thread. `known`: the incarnation that the records know the host in; empty: none.
+  // Call once, first.
+  void Start(std::string known, EventSink sink);
 
   // A host that cannot be asked is no error but not reachable.
   void Discover(DoneWith<Report> done);
@@ -102,7 +119,7 @@ class QemuHost {
   void Stop();
 
   // qemu_host_link.cc: the connection and the process behind it.
-  void RememberFormer();
+  void RememberFormer(const std::string& known);
   void Connect();
   absl::Status TryConnect();
   absl::Status Identify(QmpClient& client, std::optional<QemuProcess>& fresh);
@@ -110,7 +127,7 @@ class QemuHost {
   void Disconnect(const absl::Status& why);
   void OnProcessExit();
   absl::Status FenceNow();
-  std::string Incarnation() const;
+  std::string Incarnation() const;  // Empty: which process is the host is not known.
   absl::Status Unreachable() const;
 
   // qemu_host_lds.cc: what is plugged in.
@@ -135,11 +152,12 @@ class QemuHost {
   absl::Status Proof(const std::string& device_id) const;
   void CheckWaiters();
   void Emit(FabricEvent::Kind kind, LdKey key = {});
+  void EmitGone();
 
   const QemuHostConfig config_;
   const std::vector<QemuDeviceConfig> devices_;
   const QemuTiming timing_;
-  const ProcessRecord record_;
+  const std::shared_ptr<QemuProcesses> processes_;
   const SystemClock clock_;
 
   UniqueFd wake_;       // eventfd: there is work.
@@ -153,7 +171,7 @@ class QemuHost {
   EventSink sink_;
   std::unique_ptr<QmpClient> client_;  // Null: not reachable.
   std::optional<QemuProcess> process_;
-  std::string ended_;  // Name of the process that was the host and has ended; empty: none.
+  std::string ended_;  // Incarnation of the process that was the host and has ended; empty: none.
   std::map<uint32_t, std::string> ports_;        // Slot number to port id.
   std::map<std::string, BoundLd> known_;         // By device id.
   std::map<std::string, std::string> backends_;  // Of what is known: device id to backend id.

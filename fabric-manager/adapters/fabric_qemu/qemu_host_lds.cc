@@ -9,6 +9,7 @@
 #include "fabric-manager/adapters/fabric_qemu/qemu_host.h"
 #include "fabric-manager/adapters/fabric_qemu/qemu_tree.h"
 #include "proto/support/log.h"
+#include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::fm {
@@ -178,10 +179,15 @@ QemuHost::Report QemuHost::ReportNow() {
   Report report{.host = {.id = config_.id,
                          .reachable = reachable,
                          .fabric_incarnation = Incarnation(),
-                         .slots = {}},
+                         .slots = {},
+                         .closed_slots = {},
+                         .unreachable_reason = {}},
                 .bound = {}};
   for (const auto& [slot, port] : ports_) report.host.slots.push_back(slot);
-  if (!reachable) return report;
+  if (!reachable) {
+    report.host.unreachable_reason = std::string(Unreachable().message());
+    return report;
+  }
   for (const auto& [id, ld] : known_) report.bound.push_back(ld);
   return report;
 }
@@ -190,6 +196,12 @@ absl::StatusOr<BoundLd> QemuHost::BindNow(const BindRequest& request) {
   // Also where reading fails half-way: nothing has been done yet.
   if (client_ == nullptr || !Refresh().ok()) return Unreachable();
   TakeDeleted();
+  if (request.incarnation != Incarnation() && !CXLPOOL_MUTANT("bind-in-any-life")) {
+    return Refuse(absl::StatusCode::kUnavailable, "HOST_UNREACHABLE",
+                  absl::StrCat("host ", config_.id, " is process ", Incarnation(),
+                               " now, and the records know it as ", request.incarnation),
+                  "read the fabric and try again");
+  }
   const auto port = ports_.find(request.slot);
   if (port == ports_.end()) {
     return Refuse(

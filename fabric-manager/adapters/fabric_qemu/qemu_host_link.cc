@@ -5,6 +5,7 @@
 #include "fabric-manager/adapters/fabric_qemu/qemu_host.h"
 #include "fabric-manager/adapters/fabric_qemu/qemu_tree.h"
 #include "proto/support/log.h"
+#include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::fm {
@@ -14,28 +15,28 @@ constexpr char kLogSubject[] = "fabric-qemu";
 
 }  // namespace
 
-void QemuHost::RememberFormer() {
-  const auto former = record_.Load();
-  if (!former.has_value()) return;
+// Takes up the process that the records know. Only its certain end proves anything: where nobody
+// can tell, the host stays unreachable.
+void QemuHost::RememberFormer(const std::string& known) {
+  const auto former = ParseIncarnation(known);
+  if (!former.has_value() || CXLPOOL_MUTANT("any-qemu-will-do")) return;
   if (former->this_boot) {
     auto process = QemuProcess::Open(former->name.pid);
     if (process.ok() && process->name() == former->name) {
       process_ = std::move(*process);
       return;
     }
-    // Anything but its certain absence proves nothing.
     if (!process.ok() && !absl::IsNotFound(process.status())) {
       LogError(kLogSubject, "host ", config_.id, ": ", process.status().message());
       return;
     }
   }
-  ended_ = FormatProcessName(former->name);
-  Emit(FabricEvent::Kind::kHostGone);
+  ended_ = known;
+  EmitGone();
 }
 
 std::string QemuHost::Incarnation() const {
-  if (process_.has_value()) return FormatProcessName(process_->name());
-  return ended_.empty() ? std::string() : absl::StrCat("ended:", ended_);
+  return process_.has_value() ? FormatIncarnation(process_->name()) : ended_;
 }
 
 absl::Status QemuHost::Unreachable() const {
@@ -81,8 +82,6 @@ absl::Status QemuHost::TryConnect() {
   auto ports = ReadPorts(call);
   if (!ports.ok()) return ports.status();
   if (fresh.has_value()) {
-    // Before anything is bound in it, so that its end can always be proven.
-    if (absl::Status status = record_.Save(fresh->name()); !status.ok()) return status;
     process_ = std::move(fresh);
     ended_.clear();
     known_.clear();
@@ -115,7 +114,14 @@ absl::Status QemuHost::Identify(QmpClient& client, std::optional<QemuProcess>& f
         absl::StrCat("process ", client.peer_pid(), " made the socket ", config_.qmp_socket,
                      " but is not the QEMU that answers there; let QEMU make it itself"));
   }
-  if (!process_.has_value()) fresh = std::move(*process);
+  if (process_.has_value()) return absl::OkStatus();
+  const std::string whose = processes_->Claim(FormatIncarnation(process->name()), config_.id);
+  if (whose != config_.id && !CXLPOOL_MUTANT("one-qemu-two-hosts")) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("process ", client.peer_pid(), ", which answers on ", config_.qmp_socket,
+                     ", is host ", whose, "; put the qmp keys of these hosts right"));
+  }
+  fresh = std::move(*process);
   return absl::OkStatus();
 }
 
@@ -142,7 +148,7 @@ void QemuHost::Disconnect(const absl::Status& why) {
 }
 
 void QemuHost::OnProcessExit() {
-  ended_ = FormatProcessName(process_->name());
+  ended_ = FormatIncarnation(process_->name());
   process_.reset();
   known_.clear();
   backends_.clear();
@@ -152,7 +158,7 @@ void QemuHost::OnProcessExit() {
   down_ = absl::UnavailableError(absl::StrCat("its QEMU, process ", ended_, ", has ended"));
   told_unreachable_ = true;  // What follows says it, and more.
   LogWarning(kLogSubject, "host ", config_.id, ": ", down_.message());
-  Emit(FabricEvent::Kind::kHostGone);
+  EmitGone();
 }
 
 absl::Status QemuHost::FenceNow() {

@@ -40,20 +40,29 @@ int PidfdKill(int pidfd) {
 
 absl::Status Errno(absl::string_view what) { return absl::ErrnoToStatus(errno, what); }
 
-absl::Status WriteSynced(const std::string& path, const std::string& text) {
-  UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!file.valid()) return Errno(absl::StrCat("cannot open ", path));
-  if (::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
-      ::fsync(file.get()) != 0) {
-    return Errno(absl::StrCat("cannot write ", path));
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
-std::string FormatProcessName(const ProcessName& name) {
-  return absl::StrCat(name.pid, ":", name.start_ticks);
+std::string FormatIncarnation(const ProcessName& name) {
+  return absl::StrCat(BootId(), "/", name.pid, ":", name.start_ticks);
+}
+
+std::optional<FormerProcess> ParseIncarnation(absl::string_view incarnation) {
+  const std::vector<absl::string_view> parts = absl::StrSplit(incarnation, absl::ByAnyChar("/:"));
+  FormerProcess former;
+  if (parts.size() != 3 || !absl::SimpleAtoi(parts[1], &former.name.pid) ||
+      !absl::SimpleAtoi(parts[2], &former.name.start_ticks) || former.name.pid <= 1) {
+    return std::nullopt;
+  }
+  former.this_boot = parts[0] == BootId();
+  return former;
+}
+
+std::string ReadFormerIncarnation(const std::string& path) {
+  const std::vector<std::string> fields =
+      absl::StrSplit(absl::StripAsciiWhitespace(ReadText(path)), ' ');
+  if (fields.size() != 3) return "";
+  const std::string incarnation = absl::StrCat(fields[0], "/", fields[1], ":", fields[2]);
+  return ParseIncarnation(incarnation).has_value() ? incarnation : "";
 }
 
 absl::StatusOr<QemuProcess> QemuProcess::Open(pid_t pid) {
@@ -98,34 +107,6 @@ absl::Status QemuProcess::Kill(absl::Duration timeout) const {
   if (AwaitExit(timeout)) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       "process ", name_.pid, " has not ended ", absl::FormatDuration(timeout), " after SIGKILL"));
-}
-
-absl::Status ProcessRecord::Save(const ProcessName& name) const {
-  if (path_.empty()) return absl::OkStatus();
-  const std::string fresh = path_ + ".new";
-  const std::string text = absl::StrCat(BootId(), " ", name.pid, " ", name.start_ticks, "\n");
-  if (absl::Status status = WriteSynced(fresh, text); !status.ok()) return status;
-  if (::rename(fresh.c_str(), path_.c_str()) != 0) {
-    return Errno(absl::StrCat("cannot replace ", path_));
-  }
-  const std::string directory = path_.substr(0, path_.rfind('/') + 1);
-  const UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd.valid() || ::fsync(fd.get()) != 0) return Errno(absl::StrCat("cannot sync ", directory));
-  return absl::OkStatus();
-}
-
-std::optional<ProcessRecord::Former> ProcessRecord::Load() const {
-  if (path_.empty()) return std::nullopt;
-  const std::string text = ReadText(path_);
-  const std::vector<absl::string_view> fields =
-      absl::StrSplit(absl::StripAsciiWhitespace(text), ' ');
-  Former former;
-  if (fields.size() != 3 || !absl::SimpleAtoi(fields[1], &former.name.pid) ||
-      !absl::SimpleAtoi(fields[2], &former.name.start_ticks) || former.name.pid <= 1) {
-    return std::nullopt;
-  }
-  former.this_boot = fields[0] == BootId();
-  return former;
 }
 
 }  // namespace cxlpool::fm

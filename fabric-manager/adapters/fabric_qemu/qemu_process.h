@@ -26,8 +26,21 @@ struct ProcessName {
   friend bool operator==(const ProcessName&, const ProcessName&) = default;
 };
 
-// "pid:start".
-std::string FormatProcessName(const ProcessName& name);
+// "BOOT/pid:start", where BOOT is the machine's boot id: one process for ever. What a host's
+// fabric_incarnation is made of.
+std::string FormatIncarnation(const ProcessName& name);
+
+// A process as the records, or a file of an earlier release, remember it.
+struct FormerProcess {
+  ProcessName name;
+  bool this_boot = false;  // False: the machine has restarted, so it cannot run any more.
+};
+// Nothing: `incarnation` is none that FormatIncarnation makes.
+std::optional<FormerProcess> ParseIncarnation(absl::string_view incarnation);
+
+// What releases before the records knew incarnations kept in fabric.state, in the same form. Empty:
+// nothing is there.
+std::string ReadFormerIncarnation(const std::string& path);
 
 class QemuProcess {
  public:
@@ -54,26 +67,6 @@ class QemuProcess {
 
   ProcessName name_;
   UniqueFd pidfd_;
-};
-
-// Remembers, across restarts of the manager, which process a host was: with that, a host whose
-// QEMU ended while no manager watched is proven gone. One small file, replaced by rename, synced.
-class ProcessRecord {
- public:
-  // Empty path: remembers nothing.
-  explicit ProcessRecord(std::string path) : path_(std::move(path)) {}
-
-  absl::Status Save(const ProcessName& name) const;
-
-  struct Former {
-    ProcessName name;
-    bool this_boot = false;  // False: the machine has restarted, so it cannot run any more.
-  };
-  // Nothing where there is no record, or none that can be read.
-  std::optional<Former> Load() const;
-
- private:
-  std::string path_;
 };
 
 }  // namespace cxlpool::fm

@@ -80,47 +80,21 @@ TEST(QemuProcessTest, NeverKillsItself) {
   EXPECT_TRUE(absl::IsFailedPrecondition(self->Kill(absl::Seconds(1))));
 }
 
-class ProcessRecordTest : public ::testing::Test {
- protected:
-  ProcessRecordTest() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "cxlpool-XXXXXX").string();
-    directory_ = ::mkdtemp(pattern.data());
-  }
-  ~ProcessRecordTest() override { std::filesystem::remove_all(directory_); }
-  std::string directory_;
-};
-
-TEST_F(ProcessRecordTest, RemembersTheLastName) {
-  const ProcessRecord record(directory_ + "/host-a.qemu");
-  EXPECT_FALSE(record.Load().has_value());
-  ASSERT_TRUE(record.Save({17, 1}).ok());
-  ASSERT_TRUE(record.Save({18, 987654321012345}).ok());
-  const auto former = ProcessRecord(directory_ + "/host-a.qemu").Load();
+TEST(IncarnationTest, NamesAProcessOfThisBoot) {
+  const auto former = ParseIncarnation(FormatIncarnation({18, 987654321012345}));
   ASSERT_TRUE(former.has_value());
   EXPECT_EQ(former->name, (ProcessName{18, 987654321012345}));
   EXPECT_TRUE(former->this_boot);
+  const auto earlier = ParseIncarnation("00000000-0000-0000-0000-000000000000/17:5");
+  ASSERT_TRUE(earlier.has_value());
+  EXPECT_FALSE(earlier->this_boot);
 }
 
-TEST_F(ProcessRecordTest, TextThatIsNoRecordIsNone) {
-  const std::string path = directory_ + "/host-a.qemu";
-  for (const char* text : {"", "x", "boot 1", "boot x 5", "boot 17 y", "boot 1 5", "a b c d"}) {
-    std::ofstream(path, std::ios::trunc) << text;
-    EXPECT_FALSE(ProcessRecord(path).Load().has_value()) << text;
+TEST(IncarnationTest, OtherTextIsNone) {
+  for (const char* text : {"", "x", "boot/1", "boot/x:5", "boot/17:y", "boot/1:5", "a/b/c:d"}) {
+    EXPECT_FALSE(ParseIncarnation(text).has_value()) << text;
   }
-}
-
-TEST_F(ProcessRecordTest, AnotherBootIsTold) {
-  const std::string path = directory_ + "/host-a.qemu";
-  std::ofstream(path) << "00000000-0000-0000-0000-000000000000 17 5\n";
-  const auto former = ProcessRecord(path).Load();
-  ASSERT_TRUE(former.has_value());
-  EXPECT_FALSE(former->this_boot);
-}
-
-TEST_F(ProcessRecordTest, WithoutAPathNothingIsKept) {
-  const ProcessRecord record("");
-  EXPECT_TRUE(record.Save({17, 1}).ok());
-  EXPECT_FALSE(record.Load().has_value());
+  EXPECT_EQ(ReadFormerIncarnation("/nowhere/host-a.qemu"), "");
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -28,7 +29,8 @@ QmpClient::QmpClient(UniqueFd socket, pid_t peer_pid, int interrupt_fd, QmpEvent
     : socket_(std::move(socket)),
       peer_pid_(peer_pid),
       interrupt_fd_(interrupt_fd),
-      sink_(std::move(sink)) {}
+      sink_(std::move(sink)),
+      next_id_(std::random_device()()) {}
 
 absl::StatusOr<std::unique_ptr<QmpClient>> QmpClient::Connect(const std::string& path,
                                                               int interrupt_fd, QmpEventSink sink) {

@@ -4,7 +4,10 @@
 // connection, and a broken connection stays broken: the owner makes another and reads everything
 // back. Every wait has a deadline and ends at once when `interrupt_fd` becomes readable.
 //
-// A QMP socket serves one client; a second one connects but is never greeted.
+// A QMP socket serves one client; a second one connects but is never greeted. QEMU still carries
+// out, and answers to us, what a client before us has sent: so ids begin at a random number, a
+// reply by another id breaks the connection, and only when QEMU has answered one command of our own
+// is everything done that came before (it greets earlier than that). Negotiate sends that command.
 //
 // Errors of Execute:
 //   NOT_FOUND, FAILED_PRECONDITION  QEMU refused; the message is QEMU's own. Connection stays.
@@ -78,7 +81,7 @@ class QmpClient {
   std::string version_;
   std::string buffer_;
   size_t searched_ = 0;  // Of buffer_, without a newline.
-  uint64_t next_id_ = 1;
+  uint64_t next_id_;
   absl::Status broken_;
 };
 

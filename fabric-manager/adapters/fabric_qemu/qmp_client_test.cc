@@ -108,9 +108,11 @@ TEST_F(QmpClientTest, WhatGreetsOtherwiseIsNoQmp) {
 TEST_F(QmpClientTest, RefusalsKeepTheConnection) {
   ConnectThen([](const ScriptedPeer& peer) {
     peer.ReadLine();
-    peer.Send("{\"error\": {\"class\": \"DeviceNotFound\", \"desc\": \"no zz\"}, \"id\": 2}\n");
+    peer.Send("{\"error\": {\"class\": \"DeviceNotFound\", \"desc\": \"no zz\"}, \"id\": " +
+              peer.Id(2) + "}\n");
     peer.ReadLine();
-    peer.Send("{\"error\": {\"class\": \"GenericError\", \"desc\": \"busy\"}, \"id\": 3}\n");
+    peer.Send("{\"error\": {\"class\": \"GenericError\", \"desc\": \"busy\"}, \"id\": " +
+              peer.Id(3) + "}\n");
     peer.Answer(4, "7");
     peer.WaitUntilGone();
   });
@@ -127,7 +129,7 @@ TEST_F(QmpClientTest, EventsBetweenAreHandedOver) {
   ConnectThen([](const ScriptedPeer& peer) {
     peer.ReadLine();
     peer.Send("{\"event\": \"ONE\"}\r\n{\"event\": \"TWO\"}\r\n{\"ret");
-    peer.Send("urn\": 1, \"id\": 2}\r\n{\"event\": \"THREE\"}\r\n");
+    peer.Send("urn\": 1, \"id\": " + peer.Id(2) + "}\r\n{\"event\": \"THREE\"}\r\n");
     peer.WaitUntilGone();
   });
   ASSERT_TRUE(Execute().ok());
@@ -145,7 +147,7 @@ TEST_F(QmpClientTest, SlowReplyEndsTheWaitAndTheConnection) {
 TEST_F(QmpClientTest, HalfALineIsNoReply) {
   ConnectThen([](const ScriptedPeer& peer) {
     peer.ReadLine();
-    peer.Send("{\"return\": {}, \"id\": 2");
+    peer.Send("{\"return\": {}, \"id\": " + peer.Id(2));
     peer.WaitUntilGone();
   });
   EXPECT_TRUE(absl::IsDeadlineExceeded(Execute(kShort).status()));
@@ -206,7 +208,7 @@ TEST_F(QmpClientTest, FloodOfEventsBreaksTheConnection) {
 
 TEST_F(QmpClientTest, ReplyToNothingBreaksTheConnection) {
   ConnectThen([](const ScriptedPeer& peer) {
-    peer.Send("{\"return\": {}, \"id\": 2}\n");
+    peer.Send("{\"return\": {}, \"id\": " + peer.Id(2) + "}\n");
     peer.WaitUntilGone();
   });
   while (client_->Drain().ok()) {

@@ -47,10 +47,23 @@ class ScriptedPeer {
     return "";
   }
 
-  // Answers the next command, whose id is `id`, with "return": `value`.
-  void Answer(int id, const std::string& value) const {
-    if (ReadLine().empty()) return;
-    Send("{\"return\": " + value + ", \"id\": " + std::to_string(id) + "}\r\n");
+  // Answers the next command, the connection's `number`th, with "return": `value`.
+  void Answer(int number, const std::string& value) const {
+    if (ReadCommand().empty()) return;
+    Send("{\"return\": " + value + ", \"id\": " + Id(number) + "}\r\n");
+  }
+
+  // A line, which tells where the client's ids begin.
+  std::string ReadCommand() const {
+    std::string line = ReadLine();
+    const size_t at = line.find("\"id\":");
+    if (base_ == 0 && at != std::string::npos) base_ = std::stoull(line.substr(at + 5));
+    return line;
+  }
+
+  // The id of the connection's `number`th command, once one has been read.
+  std::string Id(int number) const {
+    return std::to_string(base_ + static_cast<uint64_t>(number) - 1);
   }
 
   void WaitUntilGone() const {
@@ -60,6 +73,7 @@ class ScriptedPeer {
 
  private:
   int fd_;
+  mutable uint64_t base_ = 0;
 };
 
 class ScriptedQmpServer {

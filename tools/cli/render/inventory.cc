@@ -76,7 +76,13 @@ std::string DeviceTable(const v1::ListDevicesResponse& devices) {
          FormatByteSize(device.quarantined_bytes()), FormatByteSize(device.largest_free_bytes()),
          FormatByteSize(device.granule_bytes()), LdsText(device), device.failure_domain()});
   }
-  return table.ToString();
+  std::string out = table.ToString();
+  for (const v1::Device& device : devices.devices()) {
+    if (device.state_reason().empty()) continue;
+    absl::StrAppend(&out, ShortName(device.name()), " is ", v1::Device::State_Name(device.state()),
+                    ": ", Printable(device.state_reason()), "\n");
+  }
+  return out;
 }
 
 std::string DrainText(const v1::DrainDeviceResponse& drained) {
@@ -141,9 +147,14 @@ std::string HostTable(const v1::ListHostsResponse& hosts, absl::Time now) {
   }
   std::string out = table.ToString();
   for (const v1::Host& host : hosts.hosts()) {
-    if (host.unfit_reason().empty()) continue;
-    absl::StrAppend(&out, ShortName(host.name()),
-                    " takes nothing: ", Printable(host.unfit_reason()), "\n");
+    if (!host.unfit_reason().empty()) {
+      absl::StrAppend(&out, ShortName(host.name()),
+                      " takes nothing: ", Printable(host.unfit_reason()), "\n");
+    }
+    if (!host.fabric_reason().empty()) {
+      absl::StrAppend(&out, "the fabric cannot be asked about ", ShortName(host.name()), ": ",
+                      Printable(host.fabric_reason()), "\n");
+    }
   }
   for (const v1::Host& host : hosts.hosts()) {
     if (!host.has_certificate_expire_time()) continue;
@@ -162,6 +173,7 @@ std::string HostDetails(const v1::Host& host) {
   sheet.Add("Host", ShortName(host.name()));
   sheet.Add("State", StateWord(host));
   sheet.Add("Takes nothing", host.unfit_reason());
+  sheet.Add("Fabric", host.fabric_reason());
   sheet.Add("Identity", host.identity());
   sheet.Add("Agent", host.agent_version());
   sheet.Add("Kernel", host.kernel_release());
@@ -179,6 +191,7 @@ std::string DeviceDetails(const v1::Device& device, const v1::ListRegionsRespons
   Sheet sheet;
   sheet.Add("Device", ShortName(device.name()));
   sheet.Add("State", v1::Device::State_Name(device.state()));
+  sheet.Add("Why", device.state_reason());
   sheet.Add("Serial", device.serial());
   sheet.Add("Capacity", FormatByteSize(device.capacity_bytes()));
   sheet.Add("Free", FormatByteSize(FreeBytes(device)));

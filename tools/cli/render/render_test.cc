@@ -93,6 +93,24 @@ TEST(RenderTest, CertificatesOfHostsThatEndSoonAreSaid) {
   EXPECT_THAT(table, testing::Not(testing::HasSubstr("certificate of none")));
 }
 
+TEST(RenderTest, WhyADeviceOrAHostCannotBeUsedStandsBelowTheTable) {
+  v1::ListDevicesResponse devices;
+  v1::Device& device = *devices.add_devices();
+  device.set_name("devices/cmm-0");
+  device.set_state(v1::Device::UNREACHABLE);
+  device.set_state_reason("its capacity is 8 GiB");
+  EXPECT_THAT(DeviceTable(devices),
+              testing::EndsWith("cmm-0 is UNREACHABLE: its capacity is 8 GiB\n"));
+  EXPECT_THAT(DeviceDetails(device, {}), testing::HasSubstr("its capacity is 8 GiB"));
+  v1::ListHostsResponse hosts;
+  v1::Host& host = *hosts.add_hosts();
+  host.set_name("hosts/host-a");
+  host.set_fabric_reason("its QEMU hangs");
+  EXPECT_THAT(HostTable(hosts),
+              testing::EndsWith("the fabric cannot be asked about host-a: its QEMU hangs\n"));
+  EXPECT_THAT(HostDetails(host), testing::HasSubstr("its QEMU hangs"));
+}
+
 TEST(RenderTest, TopologyTree) {
   ExpectGolden("topology.txt",
                TopologyTree(ReadMessage<v1::Topology>("topology.textproto"), Regions()));

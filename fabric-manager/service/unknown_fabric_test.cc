@@ -1,0 +1,235 @@
+// What the records know and the configuration no longer names, or names by something else: nothing
+// of it is proven, scrubbed, bound or given away, and everything goes on once it is back.
+
+#include <gtest/gtest.h>
+
+#include "absl/strings/match.h"
+#include "fabric-manager/service/service_rig.h"
+
+namespace cxlpool::fm {
+namespace {
+
+class UnknownFabricTest : public testing::Test {
+ protected:
+  UnknownFabricTest() { Restart(); }
+
+  // A manager's life ends; `change` edits the configuration; the next one begins.
+  void Restart(const std::function<void()>& change = [] {}) {
+    if (rig != nullptr) rig->Kill();
+    rig.reset();
+    change();
+    rig = std::make_unique<ServiceRig>(disk, &world);
+  }
+
+  void Make(const std::string& id, char request, const std::string& host = "host-a") {
+    AllocateSpec spec = AllocateOn(id, host, request);
+    spec.device = "cmm-0";
+    const auto made = rig->Allocate(spec);
+    ASSERT_TRUE(made.ok()) << made.status();
+    ASSERT_TRUE(rig->RunUntil([&] { return Settled(rig->Find(id)); }));
+  }
+
+  void Release(const std::string& id, char request) {
+    const auto released = rig->Call(&PoolService::Release, ReleaseOf(id, request));
+    ASSERT_TRUE(released.ok()) << released.status();
+  }
+
+  bool Gone(const std::string& id) {
+    return rig->RunUntil([&] { return rig->Find(id) == nullptr; });
+  }
+
+  // Releases what stands in the way of a proof, waits long, and sees that nothing was believed.
+  void ExpectHeld(const std::string& id, char request) {
+    Release(id, request);
+    rig->RunUntil([] { return false; }, absl::Seconds(60));
+    ASSERT_NE(rig->Find(id), nullptr) << "nobody could know that the host let go";
+    EXPECT_TRUE(world.scrubbed.empty());
+    EXPECT_EQ(rig->views.Get()->capacity.free_bytes, 14 * kGranule);
+  }
+
+  // Its agent's stream ends, and nobody dials again.
+  void GoSilent(const std::string& host) {
+    rig->sessions.OnClosed(rig->agents[host].get());
+    rig->agents.erase(host);
+  }
+
+  const Device& DeviceOf(const std::string& id) { return *rig->writer.state().FindDevice(id); }
+  const HostRuntime& HostOf(const std::string& id) { return rig->writer.state().Runtime(id); }
+
+  World world;
+  std::shared_ptr<MemoryDisk> disk = std::make_shared<MemoryDisk>();
+  std::unique_ptr<ServiceRig> rig;
+};
+
+TEST_F(UnknownFabricTest, ASlotThatIsNoLongerNamedIsNotEmpty) {
+  Make("kv", 1);
+  const uint32_t slot = rig->Find("kv")->attachments[0].segments[0].slot;
+  const std::vector<uint32_t> slots = world.slots;
+  Restart([&] { std::erase(world.slots, slot); });
+  ExpectHeld("kv", 2);
+  Restart([&] { world.slots = slots; });
+  EXPECT_TRUE(Gone("kv"));
+}
+
+TEST_F(UnknownFabricTest, AHostThatIsNoLongerNamedKeepsWhatItHas) {
+  Make("kv", 1);
+  Restart([&] { world.hosts = {"host-b"}; });
+  ExpectHeld("kv", 2);
+  EXPECT_TRUE(absl::StrContains(HostOf("host-a").fabric_reason, "[[host]]"))
+      << HostOf("host-a").fabric_reason;
+  Restart([&] { world.hosts = {"host-a", "host-b"}; });
+  EXPECT_EQ(HostOf("host-a").fabric_reason, "");
+  EXPECT_TRUE(Gone("kv"));
+}
+
+TEST_F(UnknownFabricTest, TheDriverIsToldInWhichLifeTheRecordsKnowEachHost) {
+  world.lives = {{"host-a", "first"}, {"host-b", "other"}};
+  Restart();
+  Make("kv", 1);
+  Restart();
+  EXPECT_EQ(rig->fabric.started_with.hosts.at("host-a"), "first");
+  EXPECT_EQ(rig->fabric.started_with.hosts.at("host-b"), "other");
+}
+
+// The life must be on record first: if it were not, a manager that starts later could not tell this
+// host from another that answers in its place.
+TEST_F(UnknownFabricTest, NothingIsBoundBeforeTheLifeOfTheHostIsDurable) {
+  // The host's QEMU was started anew, say, and the disk is full when that is to be written down.
+  world.lives["host-a"] = "second";
+  rig->Run(absl::Seconds(5));
+  const auto refusal =
+      Refusal{absl::StatusCode::kResourceExhausted, "STORE_FULL", "full", "wait", {}}.ToStatus();
+  world.lives["host-a"] = "third";
+  for (int i = 0; i < 100; ++i) rig->store().FailNextCommit({refusal, false});
+  rig->fabric.Emit({FabricEvent::Kind::kHostReachable, "host-a", {}});
+  rig->Run(absl::Milliseconds(20));
+  for (int i = 0; i < 20; ++i) {
+    (void)rig->Allocate(AllocateOn("kv", "host-a", 1));
+    EXPECT_TRUE(world.bound.empty()) << "in a life that nobody will remember";
+  }
+  ASSERT_TRUE(rig->RunUntil([&] {
+    if (rig->Find("kv") == nullptr) (void)rig->Allocate(AllocateOn("kv", "host-a", 1));
+    return Settled(rig->Find("kv"));
+  }));
+  EXPECT_EQ(rig->writer.state().FindHost("host-a")->fabric_incarnation, "third");
+}
+
+TEST_F(UnknownFabricTest, OnlyTheEndOfTheLifeOnRecordIsProof) {
+  Make("kv", 1);
+  world.unreachable = {"host-a"};
+  GoSilent("host-a");
+  Release("kv", 2);
+  rig->fabric.Emit({FabricEvent::Kind::kHostGone, "host-a", {}, "of another host"});
+  rig->Run(absl::Seconds(30));
+  ASSERT_NE(rig->Find("kv"), nullptr);
+  EXPECT_TRUE(world.scrubbed.empty());
+  world.bound.clear();
+  rig->fabric.Emit({FabricEvent::Kind::kHostGone, "host-a", {}, "1"});
+  EXPECT_TRUE(Gone("kv"));
+}
+
+// The end comes while a call to the fabric is under way, and is not said twice.
+TEST_F(UnknownFabricTest, AnEndDuringABindIsRememberedWhenTheBindHasFailed) {
+  world.slow_binds = true;
+  ASSERT_TRUE(rig->Allocate(AllocateOn("kv", "host-a", 1)).ok());
+  ASSERT_EQ(world.slow.size(), 1u);
+  world.unreachable = {"host-a"};
+  rig->fabric.Emit({FabricEvent::Kind::kHostGone, "host-a", {}, "1"});
+  GoSilent("host-a");
+  rig->Run(absl::Milliseconds(100));
+  world.lives["host-a"] = "2";
+  world.slow.front()();
+  Release("kv", 2);
+  EXPECT_TRUE(Gone("kv")) << "its process has ended, so nothing is bound there";
+}
+
+TEST_F(UnknownFabricTest, ADeviceWithOtherStorageBehindItsNameIsNotTouched) {
+  Make("kv", 1);
+  const FabricDevice before = world.devices[0];
+  const std::vector<std::pair<std::string, std::function<void(FabricDevice&)>>> changes = {
+      {"storage", [](FabricDevice& device) { device.identity = "another"; }},
+      {"storage", [](FabricDevice& device) { device.identity.clear(); }},
+      {"serial", [](FabricDevice& device) { device.serial = "another"; }},
+      {"capacity", [](FabricDevice& device) { device.capacity_bytes *= 2; }},
+      {"granule", [](FabricDevice& device) { device.granule_bytes /= 2; }},
+      {"shown", [](FabricDevice& device) { device.id = "cmm-9"; }},
+  };
+  for (const auto& [word, change] : changes) {
+    Restart([&, edit = change] {
+      world.devices[0] = before;
+      edit(world.devices[0]);
+    });
+    rig->Run(absl::Seconds(1));
+    EXPECT_FALSE(DeviceOf("cmm-0").reachable) << word;
+    const std::string why = DeviceOf("cmm-0").unreachable_reason;
+    EXPECT_TRUE(absl::StrContains(why, word == "shown" ? "does not show" : word)) << why;
+    AllocateSpec more = AllocateOn("more", "", 7);
+    more.device = "cmm-0";
+    EXPECT_FALSE(rig->Allocate(more).ok());
+  }
+  // Still so, a release is proven by the host; but these bytes cannot be cleared.
+  Release("kv", 2);
+  rig->RunUntil([] { return false; }, absl::Seconds(30));
+  ASSERT_NE(rig->Find("kv"), nullptr);
+  EXPECT_EQ(rig->Find("kv")->state, RegionState::kScrubbing);
+  EXPECT_TRUE(absl::StartsWith(rig->Find("kv")->state_reason, "WAITS: device cmm-0"))
+      << rig->Find("kv")->state_reason;
+  EXPECT_TRUE(world.scrubbed.empty());
+  Restart([&] { world.devices[0] = before; });
+  EXPECT_TRUE(DeviceOf("cmm-0").reachable);
+  EXPECT_EQ(DeviceOf("cmm-0").unreachable_reason, "");
+  EXPECT_TRUE(Gone("kv"));
+  EXPECT_EQ(world.scrubbed.size(), 1u);
+}
+
+// Records of a release that did not ask for identities take them over as they are found.
+TEST_F(UnknownFabricTest, AnIdentityIsRecordedWhereThereWasNone) {
+  for (FabricDevice& device : world.devices) device.identity.clear();
+  disk = std::make_shared<MemoryDisk>();
+  Restart();
+  EXPECT_EQ(DeviceOf("cmm-0").identity, "");
+  Restart([&] { world.devices[0].identity = "now there is one"; });
+  rig->Run(absl::Seconds(1));
+  EXPECT_EQ(DeviceOf("cmm-0").identity, "now there is one");
+  EXPECT_TRUE(DeviceOf("cmm-0").reachable);
+}
+
+TEST_F(UnknownFabricTest, OneStorageIsNotTwoDevices) {
+  Make("kv", 1);
+  Restart([&] { world.devices[0].id = "renamed"; });
+  rig->Run(absl::Seconds(1));
+  EXPECT_EQ(rig->writer.state().FindDevice("renamed"), nullptr);
+  EXPECT_EQ(rig->views.Get()->capacity.total_bytes, 16 * kGranule);
+  EXPECT_FALSE(DeviceOf("cmm-0").reachable);
+}
+
+TEST_F(UnknownFabricTest, BytesThatANewDeviceBringsAreKeptUntilAnOperatorReleasesThem) {
+  Restart([&] {
+    world.devices.push_back({"cmm-2", "cmm-2", 8 * kGranule, kGranule, "used before", true});
+  });
+  rig->Run(absl::Seconds(1));
+  EXPECT_EQ(rig->views.Get()->capacity.free_bytes, 16 * kGranule);
+  EXPECT_EQ(rig->views.Get()->capacity.quarantined_bytes, 8 * kGranule);
+  AllocateSpec there = AllocateOn("there", "", 1);
+  there.device = "cmm-2";
+  EXPECT_FALSE(rig->Allocate(there).ok());
+  std::string found;
+  for (const Key key : rig->writer.state().RegionKeys()) {
+    found = (*rig->writer.state().FindRegion(key))->id;
+  }
+  ASSERT_TRUE(absl::StartsWith(found, "found-cmm-2-")) << found;
+  ReleaseSpec release = ReleaseOf(found, 2);
+  release.force = true;
+  release.reason = "nobody needs it";
+  ASSERT_TRUE(rig->Call(&PoolService::Release, release).ok());
+  EXPECT_TRUE(Gone(found));
+  ASSERT_EQ(world.scrubbed.size(), 1u);
+  EXPECT_EQ(world.scrubbed[0].length_bytes, 8 * kGranule);
+  EXPECT_TRUE(rig->Allocate(there).ok());
+  // Once known, what its tenants write there is no surprise.
+  Restart();
+  EXPECT_EQ(rig->views.Get()->capacity.quarantined_bytes, 0u);
+}
+
+}  // namespace
+}  // namespace cxlpool::fm
