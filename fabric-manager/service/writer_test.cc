@@ -152,7 +152,7 @@ class LargeRecords : public WriterTest {
         },
         [](const absl::StatusOr<Committed>& done) { ASSERT_TRUE(done.ok()) << done.status(); });
     executor.Advance(absl::Milliseconds(10));
-    large.SetReachable("cmm-0", true);
+    large.SetReachable({{"cmm-0", ""}});
   }
 
   void Ask(const std::string& id, char request) {
