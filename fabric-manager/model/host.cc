@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "proto/support/mutant.h"
+
 namespace cxlpool::fm {
 namespace {
 
@@ -45,6 +47,21 @@ uint32_t Count(std::vector<Decoder> decoders) {
 }
 
 }  // namespace
+
+bool Host::Serves(absl::string_view tenant) const {
+  return CXLPOOL_MUTANT("host-serves-all-tenants") ||
+         std::find(tenants.begin(), tenants.end(), tenant) != tenants.end();
+}
+
+bool Concerns(const Region& region, const Host& host) {
+  static const Interned kAllocate("AllocateRegion");
+  if (!region.requests.empty()) {
+    const RequestId& made = region.requests.front().id;
+    if (made.method == kAllocate && made.principal.str() == host.identity) return true;
+  }
+  if (CXLPOOL_MUTANT("host-sees-any-region")) return true;
+  return region.FindAttachment(absl::string_view(host.id)) != nullptr && host.Serves(region.tenant);
+}
 
 BridgeOutlook LookAt(const Bridge& bridge, const HostRuntime& runtime,
                      const std::vector<OccupiedSlot>& occupied) {

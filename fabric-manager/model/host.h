@@ -28,8 +28,15 @@ struct Host {
   // (FabricHost::fabric_incarnation): recorded before the first bind in it. Empty: the fabric has
   // not shown it yet.
   std::string fabric_incarnation = {};
+  std::vector<std::string> tenants;  // For whom it may allocate; in order, none twice.
+
+  bool Serves(absl::string_view tenant) const;
   friend bool operator==(const Host&, const Host&) = default;
 };
+
+// Whether the host's agent may see the Region, renew it and let go of it: it made the Region, or
+// has it attached and serves its tenant.
+bool Concerns(const Region& region, const Host& host);
 
 // How deep the stack of a bridge is taken to be that nobody has looked at yet. Where that is too
 // deep the agent refuses what is too much (DECODERS_FULL), and the Attachment is turned round.
@@ -67,7 +74,8 @@ struct HostRuntime {
   uint64_t region_granule_bytes = 0;  // Host regions are multiples of this; 256 MiB on Linux.
   uint64_t memory_block_bytes = 0;
   uint64_t page_struct_spare_bytes = 0;
-  std::string unfit_reason;  // Why it can take nothing at all, as its agent says; empty: it can.
+  // Why it can take nothing at all: its agent says so, or says what cannot be. Empty: it can.
+  std::string unfit_reason;
   absl::Time last_heartbeat = absl::InfinitePast();
   std::string certificate_serial;  // Shown in the last session; empty: none was.
   absl::Time certificate_end;

@@ -125,7 +125,8 @@ class World : protected ModelRig {
     } else if (what < 8) {
       plan = PlanDetach(state(), {NewRequest("DetachRegion"), region->id, AnyHost()}, context());
     } else if (what < 9) {
-      plan = PlanRelease(state(), {NewRequest("ReleaseRegion"), region->id, OneIn(2), "", ""},
+      plan = PlanRelease(state(),
+                         {NewRequest("ReleaseRegion"), Actor::Operator(), region->id, OneIn(2), ""},
                          context());
     } else if (what < 11) {
       plan = PlanResize(state(),

@@ -71,7 +71,7 @@ class ModelRig {
     return runtime;
   }
   void AddHost(const std::string& id, int bridges = 4, int slots = 2) {
-    Commit(PlanEnrol(state_, id, "", context_).value());
+    Commit(PlanEnrol(state_, {.host = id}, context_).value());
     state_.SetRuntime(id, MakeRuntime(bridges, slots));
   }
   void AddPool() {
@@ -87,6 +87,7 @@ class ModelRig {
   }
   AllocateSpec Allocation(const std::string& id, uint64_t size, const std::string& host = "") {
     AllocateSpec spec;
+    spec.actor = Actor::Operator();
     spec.request = NewRequest("AllocateRegion");
     spec.region_id = id;
     spec.size_bytes = size;
@@ -106,12 +107,16 @@ class ModelRig {
     return Take(PlanDetach(state_, {NewRequest("DetachRegion"), id, host, ""}, context_));
   }
   absl::StatusOr<RegionPtr> Release(const std::string& id, bool detach_all = false,
-                                    const std::string& only_host = "") {
+                                    const std::string& by_host = "") {
     ReleaseSpec spec;
     spec.request = NewRequest("ReleaseRegion");
+    spec.actor = Actor::Operator();
+    if (!by_host.empty()) {
+      spec.actor = Actor::OfHost(by_host);
+      spec.request.id.principal = absl::StrCat("cxlpool://host/", by_host);
+    }
     spec.region_id = id;
     spec.detach_all = detach_all;
-    spec.only_host = only_host;
     return Take(PlanRelease(state_, spec, context_));
   }
   absl::StatusOr<RegionPtr> Resize(const std::string& id, uint64_t size, uint32_t max_extents = 1,

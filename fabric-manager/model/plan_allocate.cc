@@ -35,7 +35,45 @@ absl::Status CheckSpec(const AllocateSpec& spec) {
                   absl::StrCat("ttl is ", absl::FormatDuration(spec.ttl)),
                   "give 10 s to 10 years, or none for no lease", {{"field", "ttl"}});
   }
+  if (std::max(spec.open_to.uids.size(), spec.open_to.gids.size()) > kMaxOpenTo) {
+    return Refuse(absl::StatusCode::kInvalidArgument, "BAD_OPEN_TO",
+                  "open_to names too many users or groups",
+                  absl::StrCat("name at most ", kMaxOpenTo, " of each, or a group of them"),
+                  {{"field", "open_to"}});
+  }
   return absl::OkStatus();
+}
+
+// What `actor` may ask for: a host allocates on itself, and for the tenants of its enrolment; only
+// who knows the host's users says which of them asks.
+absl::Status CheckRights(const PoolState& state, const AllocateSpec& spec) {
+  const Actor& actor = spec.actor;
+  const std::string who = spec.request.id.principal.str();
+  const bool names_user = spec.owner.has_value() || spec.maker_uid.has_value();
+  if (names_user && !actor.knows_users_of(spec.host) && !CXLPOOL_MUTANT("anybody-names-owners")) {
+    return Refuse(absl::StatusCode::kPermissionDenied, "OWNER_NOT_YOURS",
+                  absl::StrCat(who, " names a process or a user of host \"", spec.host,
+                               "\", which that host's own agent alone knows"),
+                  "leave owner and maker_uid out, or allocate from the host that they are on",
+                  {{"identity", who}});
+  }
+  if (!actor.is_host()) return absl::OkStatus();
+  if (spec.host != actor.host()) {
+    return Refuse(absl::StatusCode::kPermissionDenied, "NOT_YOUR_HOST",
+                  absl::StrCat("host \"", actor.host(), "\" may allocate Regions for itself only"),
+                  "let an operator do it", {{"host", actor.host()}});
+  }
+  const Host* host = state.FindHost(actor.host());
+  if (host != nullptr && host->Serves(spec.tenant)) return absl::OkStatus();
+  std::string command = absl::StrCat("cxlpool host enrol ", actor.host());
+  if (host != nullptr) {
+    for (const std::string& tenant : host->tenants) absl::StrAppend(&command, " --tenant ", tenant);
+  }
+  return Refuse(absl::StatusCode::kPermissionDenied, "TENANT_NOT_YOURS",
+                absl::StrCat("host \"", actor.host(), "\" is not enrolled for tenant \"",
+                             spec.tenant, "\", and may not allocate for it"),
+                absl::StrCat("let an operator run `", command, " --tenant ", spec.tenant, "`"),
+                {{"host", actor.host()}, {"tenant", spec.tenant}});
 }
 
 // A free name made of a new tag. The name is for people: the tag alone is identity.
@@ -59,11 +97,13 @@ absl::Status NameRegion(const PoolState& state, PlanContext& context, Region& re
 
 absl::StatusOr<Plan> PlanAllocate(const PoolState& state, const AllocateSpec& spec,
                                   PlanContext& context) {
+  if (absl::Status s = CheckActor(state, spec.actor, spec.request); !s.ok()) return s;
   auto retry = FindRetry(state, spec.request);
   if (!retry.ok()) return retry.status();
   if (retry->has_value()) return **std::move(retry);
 
   if (absl::Status status = CheckSpec(spec); !status.ok()) return status;
+  if (absl::Status status = CheckRights(state, spec); !status.ok()) return status;
   if (!spec.region_id.empty() && state.FindRegionById(spec.region_id) != nullptr) {
     return Refuse(absl::StatusCode::kAlreadyExists, "REGION_EXISTS",
                   absl::StrCat("there is a region ", Quoted(spec.region_id), " already"),
@@ -94,9 +134,8 @@ absl::StatusOr<Plan> PlanAllocate(const PoolState& state, const AllocateSpec& sp
                         .host = spec.host,
                         .interleave_ways = spec.interleave_ways,
                         .interleave_granularity_bytes = spec.interleave_granularity_bytes};
-  const std::string caller = HostOf(state, spec.request.id.principal);
   for (const std::string& id : spec.isolate_from) {
-    auto other = GetRegionFor(state, id, caller);
+    auto other = GetRegionFor(state, spec.actor, id);
     if (!other.ok()) return other.status();
     request.isolate_from.push_back(*std::move(other));
   }
@@ -121,6 +160,8 @@ absl::StatusOr<Plan> PlanAllocate(const PoolState& state, const AllocateSpec& sp
   region->ttl = spec.ttl;
   region->expire_time = context.now + spec.ttl;
   region->owner = spec.owner;
+  if (spec.maker_uid.has_value()) region->maker = Maker{Interned(spec.host), *spec.maker_uid};
+  region->open_to = spec.open_to;
   region->revision = context.revision;
   Remember(*region, spec.request);
   // Once more: what is held is rounded up.

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/model/plan_parts.h"
 #include "fabric-manager/model/planner.h"
+#include "proto/support/mutant.h"
 #include "proto/support/names.h"
 
 namespace cxlpool::fm {
@@ -50,6 +51,7 @@ absl::StatusOr<Plan> PlanRename(const PoolState& state, const RenameSpec& spec,
 
 absl::StatusOr<Plan> PlanRenew(const PoolState& state, const RenewSpec& spec,
                                PlanContext& context) {
+  if (absl::Status s = CheckActor(state, spec.actor, spec.request); !s.ok()) return s;
   auto retry = FindRetry(state, spec.request);
   if (!retry.ok()) return retry.status();
   if (retry->has_value()) return **std::move(retry);
@@ -59,18 +61,12 @@ absl::StatusOr<Plan> PlanRenew(const PoolState& state, const RenewSpec& spec,
                   absl::StrCat("ttl is ", absl::FormatDuration(*spec.ttl)), "give 10 s to 10 years",
                   {{"field", "ttl"}});
   }
-  const std::string& principal = spec.request.id.principal;
-  const std::string host = spec.by_operator ? "" : HostOf(state, principal);
-  const auto found = GetRegion(state, spec.region_id);
-  const bool owner = found.ok() && !(*found)->requests.empty() &&
-                     (*found)->requests.front().id.principal == principal;
-  if (!owner && !host.empty()) {
-    // It may renew what it allocated, wherever that is; of the rest it sees what is attached to it.
-    if (auto seen = GetRegionFor(state, spec.region_id, host); !seen.ok()) return seen.status();
-  }
+  const auto found = GetRegionFor(state, spec.actor, spec.region_id);
   if (!found.ok()) return found.status();
   const Region& region = **found;
-  if (!owner && !spec.by_operator) {
+  const bool owner =
+      !region.requests.empty() && region.requests.front().id.principal == spec.request.id.principal;
+  if (!owner && !spec.actor.for_pool() && !CXLPOOL_MUTANT("anybody-renews")) {
     return Refuse(absl::StatusCode::kPermissionDenied, "NOT_OWNER",
                   absl::StrCat(LabelOf(region), " was allocated by somebody else"),
                   "let them renew it, or an operator", {{"region", region.id}});

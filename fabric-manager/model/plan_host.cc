@@ -70,12 +70,41 @@ absl::StatusOr<Host> MayLeave(const PoolState& state, const std::string& host) {
                 {{"host", host}, {"regions", names}});
 }
 
+// The tenants that the host is to serve: in order, each once, and each there.
+absl::StatusOr<std::vector<std::string>> TenantsOf(const PoolState& state, const EnrolSpec& spec,
+                                                   const Host* known) {
+  if (spec.tenants.empty()) {
+    // Only what was said is changed. A host that comes back begins anew.
+    if (known != nullptr && !known->retired) return known->tenants;
+    return std::vector<std::string>{kDefaultTenant};
+  }
+  std::vector<std::string> tenants = spec.tenants;
+  std::sort(tenants.begin(), tenants.end());
+  tenants.erase(std::unique(tenants.begin(), tenants.end()), tenants.end());
+  if (tenants.size() > kMaxTenantsOfHost) {
+    return Refuse(
+        absl::StatusCode::kInvalidArgument, "BAD_HOST_TENANTS",
+        absl::StrCat("host ", Quoted(spec.host), " is to serve ", tenants.size(), " tenants"),
+        absl::StrCat("name at most ", kMaxTenantsOfHost), {{"field", "tenants"}});
+  }
+  for (const std::string& tenant : tenants) {
+    if (tenant == kDefaultTenant || state.FindTenant(tenant) != nullptr) continue;
+    return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_TENANT",
+                  absl::StrCat("there is no tenant ", Quoted(tenant)),
+                  "see `cxlpool tenant list`, or make it with `cxlpool tenant set TENANT`",
+                  {{"tenant", tenant.substr(0, 80)}});
+  }
+  return tenants;
+}
+
 }  // namespace
 
-absl::StatusOr<Change> PlanEnrol(const PoolState& state, const std::string& host,
-                                 const std::string& identity, PlanContext& context) {
+absl::StatusOr<Change> PlanEnrol(const PoolState& state, const EnrolSpec& spec,
+                                 PlanContext& context) {
+  const std::string& host = spec.host;
   if (absl::Status status = CheckResourceId(host); !status.ok()) return status;
-  const std::string uri = identity.empty() ? absl::StrCat(kOurScheme, "host/", host) : identity;
+  const std::string uri =
+      spec.identity.empty() ? absl::StrCat(kOurScheme, "host/", host) : spec.identity;
   if (absl::Status status = CheckIdentity(host, uri); !status.ok()) return status;
   if (const Host* owner = state.FindHostByIdentity(uri); owner != nullptr && owner->id != host) {
     return Refuse(absl::StatusCode::kAlreadyExists, "IDENTITY_TAKEN",
@@ -84,10 +113,13 @@ absl::StatusOr<Change> PlanEnrol(const PoolState& state, const std::string& host
                   {{"host", owner->id}});
   }
   const Host* known = state.FindHost(host);
+  auto tenants = TenantsOf(state, spec, known);
+  if (!tenants.ok()) return tenants.status();
   Host wanted{.key = known == nullptr ? context.next_id() : known->key,
               .id = host,
               .identity = uri,
-              .retired = false};
+              .retired = false,
+              .tenants = *std::move(tenants)};
   // A retired host had nothing attached: it may come back in whatever life it is found.
   if (known != nullptr && !known->retired) wanted.fabric_incarnation = known->fabric_incarnation;
   if (known != nullptr && *known == wanted) return Change{};

@@ -59,31 +59,45 @@ absl::StatusOr<RegionPtr> GetRegion(const PoolState& state, absl::string_view re
     if (Uuid tag; ParseUuid(region_id, tag)) found = state.FindRegionByTag(tag);
   }
   if (found != nullptr) return *found;
-  return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_REGION",
-                absl::StrCat("there is no region ", Quoted(region_id)),
-                "see `cxlpool region list`; it may have been released",
-                {{"region", CutText(region_id, 80)}});
+  return UnknownRegion(Actor::Operator(), region_id);
 }
 
-absl::StatusOr<RegionPtr> GetRegionFor(const PoolState& state, absl::string_view region_id,
-                                       absl::string_view host) {
+absl::StatusOr<RegionPtr> GetRegionFor(const PoolState& state, const Actor& actor,
+                                       absl::string_view region_id) {
   auto found = GetRegion(state, region_id);
-  if (host.empty()) return found;
-  const bool here = found.ok() && (*found)->FindAttachment(host) != nullptr;
-  if (here || (found.ok() && CXLPOOL_MUTANT("hosts-see-all-regions"))) return found;
-  return NoRegionHere(region_id, host);
+  if (actor.for_pool()) return found;
+  const Host* host = state.FindHost(actor.host());
+  if (found.ok() && host != nullptr && Concerns(**found, *host)) return found;
+  return UnknownRegion(actor, region_id);
 }
 
-absl::Status NoRegionHere(absl::string_view region_id, absl::string_view host) {
+absl::Status UnknownRegion(const Actor& actor, absl::string_view region_id) {
+  if (actor.for_pool()) {
+    return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_REGION",
+                  absl::StrCat("there is no region ", Quoted(region_id)),
+                  "see `cxlpool region list`; it may have been released",
+                  {{"region", CutText(region_id, 80)}});
+  }
   return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_REGION",
-                absl::StrCat("host ", Quoted(host), " has no region ", Quoted(region_id)),
+                absl::StrCat("host ", Quoted(actor.host()), " has no region ", Quoted(region_id)),
                 "see which Regions the host has; an operator sees all (`cxlpool region list`)",
                 {{"region", CutText(region_id, 80)}});
 }
 
-std::string HostOf(const PoolState& state, const std::string& identity) {
-  const Host* host = state.FindHostByIdentity(identity);
-  return host == nullptr ? std::string() : host->id;
+absl::Status CheckActor(const PoolState& state, const Actor& actor, const Request& request) {
+  if (actor.for_pool()) return absl::OkStatus();
+  if (actor.is_nobody()) {
+    return Refuse(absl::StatusCode::kInternal, "NO_ACTOR", "the call says for whom it acts nowhere",
+                  "report this: it is a bug of the manager", {});
+  }
+  const Host* host = state.FindHost(actor.host());
+  const bool retired = host != nullptr && host->retired && !CXLPOOL_MUTANT("retired-host-acts");
+  if (host != nullptr && !retired && request.id.principal.str() == host->identity) {
+    return absl::OkStatus();
+  }
+  return Refuse(absl::StatusCode::kPermissionDenied, "NOT_ENROLLED",
+                absl::StrCat("no host is enrolled as ", request.id.principal.str()),
+                "run `cxlpool host enrol`", {{"identity", request.id.principal.str()}});
 }
 
 void Remember(Region& region, const Request& request) {
@@ -303,7 +317,9 @@ absl::StatusOr<uint64_t> UnitFor(const PoolState& state, absl::string_view host,
   std::optional<uint64_t> unit = state.limits().extent_granule_bytes;
   for (const auto& [id, known] : state.hosts()) {
     const HostRuntime& runtime = state.Runtime(id);
-    const bool wanted = id == host || (others && runtime.online && !known.retired);
+    // A host that is unfit attaches nothing: its unit is nobody's concern.
+    const bool counts = runtime.online && !known.retired && runtime.unfit_reason.empty();
+    const bool wanted = id == host || (others && counts);
     if (wanted) unit = CommonUnit(*unit, runtime.region_granule_bytes);
     if (unit && id == host && mode == Mode::kSystemRam) {
       unit = CommonUnit(*unit, runtime.memory_block_bytes);

@@ -36,17 +36,17 @@ absl::StatusOr<std::optional<Plan>> FindRetry(const PoolState& state, const Requ
 // By id or UUID. NOT_FOUND/UNKNOWN_REGION.
 absl::StatusOr<RegionPtr> GetRegion(const PoolState& state, absl::string_view region_id);
 
-// The same for a call by `host` (empty: an operator), which sees only Regions that are attached to
-// it. Of others it is told the same as of those that are not there, so that nobody finds out the
-// names of other hosts' Regions by asking.
-absl::StatusOr<RegionPtr> GetRegionFor(const PoolState& state, absl::string_view region_id,
-                                       absl::string_view host);
+// The same for `actor`. A host sees what concerns it; of other Regions it is told the same as of
+// those that are not there, so that nobody finds out the names of other hosts' Regions by asking.
+absl::StatusOr<RegionPtr> GetRegionFor(const PoolState& state, const Actor& actor,
+                                       absl::string_view region_id);
 
 // What it is told. NOT_FOUND/UNKNOWN_REGION.
-absl::Status NoRegionHere(absl::string_view region_id, absl::string_view host);
+absl::Status UnknownRegion(const Actor& actor, absl::string_view region_id);
 
-// The id of the host that has this identity; empty: it is no host's.
-std::string HostOf(const PoolState& state, const std::string& identity);
+// Whether the caller may call at all: a host must be enrolled, as `principal`, and not be retired.
+// PERMISSION_DENIED: NOT_ENROLLED; INTERNAL/NO_ACTOR: the call was given none.
+absl::Status CheckActor(const PoolState& state, const Actor& actor, const Request& request);
 
 // Keeps `request` with the Region; the oldest but the first makes room.
 void Remember(Region& region, const Request& request);

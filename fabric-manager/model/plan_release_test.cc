@@ -21,6 +21,7 @@ class PlanReleaseTest : public testing::Test, protected ModelRig {
 
   absl::StatusOr<RegionPtr> Force(bool fence = false) {
     ReleaseSpec spec;
+    spec.actor = Actor::Operator();
     spec.request = NewRequest("ReleaseRegion");
     spec.region_id = "kv";
     spec.force = true;
@@ -132,6 +133,7 @@ TEST_F(PlanReleaseTest, WithFenceNothingRestsOnTheWord) {
 
 TEST_F(PlanReleaseTest, FenceWithoutForceIsRefused) {
   ReleaseSpec spec;
+  spec.actor = Actor::Operator();
   spec.region_id = "kv";
   spec.detach_all = true;
   spec.fence = true;

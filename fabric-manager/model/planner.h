@@ -8,6 +8,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -27,8 +28,39 @@ struct PlanContext {
   std::string hold_reason = {};  // Not empty: records were lost; devices that come in are held.
 };
 
+// For whom a call acts. What it may is judged where the call is planned, on the state that the
+// change is made on: a host that was retired meanwhile may nothing any more.
+class Actor {
+ public:
+  Actor() = default;  // Nobody, who may do nothing: a spec is given its Actor or is refused.
+
+  static Actor Operator() { return Actor(Kind::kOperator, {}); }
+  static Actor OfHost(std::string host) { return Actor(Kind::kHost, std::move(host)); }
+  // By a listener without TLS, on the manager's own machine: an operator, and the agent of any host
+  // that it says it is.
+  static Actor Local() { return Actor(Kind::kLocal, {}); }
+
+  bool is_nobody() const { return kind_ == Kind::kNobody; }
+  bool is_host() const { return kind_ == Kind::kHost; }
+  bool for_pool() const { return kind_ == Kind::kOperator || kind_ == Kind::kLocal; }
+  const std::string& host() const { return host_; }  // Empty unless is_host().
+
+  // Whether it knows the users and processes of `first_host`.
+  bool knows_users_of(absl::string_view first_host) const {
+    return kind_ == Kind::kLocal || (is_host() && host_ == first_host);
+  }
+
+ private:
+  enum class Kind { kNobody, kOperator, kHost, kLocal };
+  Actor(Kind kind, std::string host) : kind_(kind), host_(std::move(host)) {}
+
+  Kind kind_ = Kind::kNobody;
+  std::string host_;
+};
+
 struct AllocateSpec {
   Request request;
+  Actor actor = {};
   std::string region_id;  // Empty: "r-" and the first 12 hex digits of the tag.
   std::string tenant = kDefaultTenant;
   uint64_t size_bytes = 0;
@@ -46,6 +78,8 @@ struct AllocateSpec {
   absl::Duration expected_lifetime = absl::InfiniteDuration();
   absl::Duration ttl = absl::InfiniteDuration();  // Infinite: no lease.
   std::optional<Owner> owner;                     // Nothing: it is persistent.
+  std::optional<uint32_t> maker_uid;              // Of `host`. Nothing: an operator makes it.
+  OpenTo open_to;
 };
 inline constexpr size_t kMaxIsolateFrom = 64;
 inline constexpr absl::Duration kMinTtl = absl::Seconds(10);
@@ -70,16 +104,19 @@ struct DetachSpec {
 
 struct ReleaseSpec {
   Request request;
+  Actor actor = {};  // A host's: Attachments to other hosts are refused.
   std::string region_id;
   bool detach_all = false;
   std::string etag = {};
-  std::string only_host;  // Set for a call by a host: Attachments elsewhere are refused.
-  bool force = false;     // On the operator's word; `reason` is then required.
+  bool force = false;  // On the operator's word; `reason` is then required.
   std::string reason = {};
   // With force: FENCE_REQUIRED names every host that may still have it, silent ones too, for the
   // caller to fence; then plan again. Without: those alone that are alive or can be reached.
   bool fence = false;
   bool validate_only = false;
+  // What the Region must be, as an agent found for a local user. Empty, nothing: not asked.
+  std::string tenant = {};
+  std::optional<uint32_t> maker_uid = {};
 };
 
 struct ResizeSpec {
@@ -99,11 +136,19 @@ struct RenameSpec {
 
 struct RenewSpec {
   Request request;
+  Actor actor = {};  // An operator may renew what another allocated.
   std::string region_id;
   std::optional<absl::Duration> ttl;  // Nothing: the term it has.
   std::string etag = {};
-  bool by_operator = false;  // May renew what another allocated.
 };
+
+struct EnrolSpec {
+  std::string host;
+  std::string identity = {};  // Empty: cxlpool://host/HOST.
+  // For whom it may allocate. Empty: as it was; of a host that is new or retired, kDefaultTenant.
+  std::vector<std::string> tenants = {};
+};
+inline constexpr size_t kMaxTenantsOfHost = 256;
 
 // A plan's outcome: the Region as it will be, and the change that makes it so (empty if it is so
 // already, or if the request is a retry).
@@ -113,8 +158,10 @@ struct Plan {
   std::vector<HostPlacement::OnBridge> bridges = {};  // Where a new Attachment enters its host.
 };
 
-// Each first looks for the request_id: same payload gives the earlier Region, another payload
-// ALREADY_EXISTS/REQUEST_ID_REUSED. Errors as in pool_service.proto. `region_id` may be a UUID.
+// Each first looks whether its Actor may call at all (PERMISSION_DENIED: NOT_ENROLLED), then for
+// the request_id: same payload gives the earlier Region, another payload
+// ALREADY_EXISTS/REQUEST_ID_REUSED. A Region that does not concern the host is UNKNOWN_REGION to
+// it, as one that is not there. Errors as in pool_service.proto. `region_id` may be a UUID.
 absl::StatusOr<Plan> PlanAllocate(const PoolState& state, const AllocateSpec& spec,
                                   PlanContext& context);
 absl::StatusOr<Plan> PlanAttach(const PoolState& state, const AttachSpec& spec,
@@ -136,8 +183,8 @@ absl::StatusOr<Plan> PlanRenew(const PoolState& state, const RenewSpec& spec, Pl
 Change PlanExpiry(const PoolState& state, Key region, absl::Time expire_time, PlanContext& context);
 
 // Enrols, replaces or brings back a host. The Change is empty if nothing differs.
-absl::StatusOr<Change> PlanEnrol(const PoolState& state, const std::string& host,
-                                 const std::string& identity, PlanContext& context);
+absl::StatusOr<Change> PlanEnrol(const PoolState& state, const EnrolSpec& spec,
+                                 PlanContext& context);
 absl::StatusOr<Change> PlanRemoveHost(const PoolState& state, const std::string& host);
 absl::StatusOr<Change> PlanRetire(const PoolState& state, const std::string& host,
                                   PlanContext& context);

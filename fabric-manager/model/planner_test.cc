@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "absl/strings/str_replace.h"
 #include "fabric-manager/model/model_rig.h"
 
 namespace cxlpool::fm {
@@ -218,6 +217,7 @@ TEST_F(PlannerTest, WhoeverDetachesAnOwnedRegionFromItsLastHostKeepsIt) {
   AllocateSpec spec = Allocation("kv", kUnit, "host-a");
   spec.sharing = Sharing::kMultiWriter;
   spec.owner = Owner{.uid = 1000, .pid = 4711, .start_ticks = 99, .incarnation = "boot-1"};
+  spec.actor = Actor::Local();
   EXPECT_EQ((*Allocate(spec))->owner, spec.owner);
   BringUp("kv");
   ASSERT_TRUE(Attach("kv", "host-b").ok());
@@ -242,7 +242,7 @@ TEST_F(PlannerTest, EveryMethodKnowsItsRetries) {
   EXPECT_TRUE(PlanDetach(state(), detach, context())->change.empty());
   // The attach is remembered though it has been undone since.
   EXPECT_TRUE(PlanAttach(state(), attach, context())->change.empty());
-  const ReleaseSpec release{NewRequest("ReleaseRegion"), "kv", true, "", ""};
+  const ReleaseSpec release{NewRequest("ReleaseRegion"), Actor::Operator(), "kv", true, ""};
   Commit(PlanRelease(state(), release, context())->change);
   EXPECT_TRUE(PlanRelease(state(), release, context())->change.empty());
   DetachSpec reused = detach;
@@ -528,7 +528,7 @@ TEST_F(PlannerTest, AQuarantinedRegionIsNotReleased) {
 
 TEST_F(PlannerTest, ReleaseComparesTheEtag) {
   AllocateOnline("kv", "");
-  ReleaseSpec spec{NewRequest("ReleaseRegion"), "kv", false, Now("kv")->etag(), ""};
+  ReleaseSpec spec{NewRequest("ReleaseRegion"), Actor::Operator(), "kv", false, Now("kv")->etag()};
   ASSERT_TRUE(Attach("kv", "host-a").ok());
   const absl::Status status = PlanRelease(state(), spec, context()).status();
   ExpectRefusal(status, StatusCode::kFailedPrecondition, "ETAG_MISMATCH");
@@ -538,41 +538,24 @@ TEST_F(PlannerTest, ReleaseComparesTheEtag) {
   EXPECT_TRUE(PlanRelease(state(), spec, context()).ok());
 }
 
-TEST_F(PlannerTest, AHostReleasesOnlyWhatItAloneUses) {
-  AllocateOnline("kv", "host-a", Sharing::kMultiWriter);
-  ASSERT_TRUE(Attach("kv", "host-b").ok());
-  // Of what is not its own a host is told the same as of what is not there.
-  const absl::Status others = Release("kv", false, "host-c").status();
-  ExpectRefusal(others, StatusCode::kNotFound, "UNKNOWN_REGION");
-  std::string nothing(Release("kx", false, "host-c").status().message());
-  EXPECT_EQ(absl::StrReplaceAll(nothing, {{"kx", "kv"}}), others.message());
-  for (const bool detach_all : {false, true}) {
-    const absl::Status status = Release("kv", detach_all, "host-a").status();
-    ExpectRefusal(status, StatusCode::kFailedPrecondition, "REGION_ATTACHED");
-    EXPECT_EQ(MetadataOf(status, "hosts"), "host-b");
-  }
-  ASSERT_TRUE(Detach("kv", "host-b").ok());
-  ASSERT_TRUE(Release("kv", false, "host-a").ok());
-  EXPECT_TRUE(Now("kv")->FindAttachment("host-a")->detaching);
-}
-
 // Hosts.
 
 TEST_F(PlannerTest, EnrolReplacesAndBringsBack) {
-  EXPECT_TRUE(PlanEnrol(state(), "host-a", "", context())->empty());
+  EXPECT_TRUE(PlanEnrol(state(), {.host = "host-a"}, context())->empty());
   const Key key = state().FindHost("host-a")->key;
-  Commit(*PlanEnrol(state(), "host-a", "spiffe://rack/a", context()));
+  Commit(*PlanEnrol(state(), {.host = "host-a", .identity = "spiffe://rack/a"}, context()));
   EXPECT_EQ(state().FindHost("host-a")->identity, "spiffe://rack/a");
   EXPECT_EQ(state().FindHost("host-a")->key, key);
   Commit(*PlanRetire(state(), "host-a", context()));
   EXPECT_TRUE(PlanRetire(state(), "host-a", context())->empty());
   EXPECT_TRUE(state().FindHost("host-a")->retired);
   // A retired host's identity is free for another.
-  Commit(*PlanEnrol(state(), "host-d", "spiffe://rack/a", context()));
-  const absl::Status status = PlanEnrol(state(), "host-a", "spiffe://rack/a", context()).status();
+  Commit(*PlanEnrol(state(), {.host = "host-d", .identity = "spiffe://rack/a"}, context()));
+  const absl::Status status =
+      PlanEnrol(state(), {.host = "host-a", .identity = "spiffe://rack/a"}, context()).status();
   ExpectRefusal(status, StatusCode::kAlreadyExists, "IDENTITY_TAKEN");
   EXPECT_EQ(MetadataOf(status, "host"), "host-d");
-  Commit(*PlanEnrol(state(), "host-a", "", context()));
+  Commit(*PlanEnrol(state(), {.host = "host-a"}, context()));
   EXPECT_FALSE(state().FindHost("host-a")->retired);
   EXPECT_EQ(state().FindHost("host-a")->identity, "cxlpool://host/host-a");
 }
@@ -584,10 +567,11 @@ TEST_F(PlannerTest, EnrolRefusesWhatIsNoIdentityOfTheHost) {
         "x:" + std::string(300, 'a'), std::string("cxlpool://operator/alice"),
         std::string("CXLPOOL://operator/alice"), std::string("cxlpool://manager/fm"),
         std::string("cxlpool://host/host-a")}) {
-    ExpectRefusal(PlanEnrol(state(), "host-new", identity, context()).status(),
-                  StatusCode::kInvalidArgument, "BAD_IDENTITY");
+    ExpectRefusal(
+        PlanEnrol(state(), {.host = "host-new", .identity = identity}, context()).status(),
+        StatusCode::kInvalidArgument, "BAD_IDENTITY");
   }
-  EXPECT_EQ(ReasonOf(PlanEnrol(state(), "Host", "", context()).status()), "BAD_NAME");
+  EXPECT_EQ(ReasonOf(PlanEnrol(state(), {.host = "Host"}, context()).status()), "BAD_NAME");
 }
 
 TEST_F(PlannerTest, RetireWaitsForAttachments) {

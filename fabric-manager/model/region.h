@@ -51,6 +51,24 @@ struct Owner {
   friend bool operator==(const Owner&, const Owner&) = default;
 };
 
+// The local user who made a Region. The id means somebody on that host alone.
+struct Maker {
+  Interned host;
+  uint32_t uid = 0;
+  friend bool operator==(const Maker&, const Maker&) = default;
+};
+
+// Which local users may open a Region besides its maker: users, members of groups, or everybody who
+// acts for its tenant.
+struct OpenTo {
+  std::vector<uint32_t> uids;
+  std::vector<uint32_t> gids;
+  bool everybody = false;
+  bool nobody() const { return uids.empty() && gids.empty() && !everybody; }
+  friend bool operator==(const OpenTo&, const OpenTo&) = default;
+};
+inline constexpr size_t kMaxOpenTo = 64;  // Users, and groups.
+
 enum class Mode : uint8_t { kDevdax = 1, kSystemRam = 2 };
 enum class Zone : uint8_t { kMovable = 1, kKernel = 2 };  // Of system-ram.
 enum class Access : uint8_t { kReadWrite = 1, kReadOnly = 2 };
@@ -196,7 +214,9 @@ struct Region {
   // A lease: released by itself at expire_time, which a renewal puts off by `ttl`.
   absl::Duration ttl = absl::InfiniteDuration();  // Infinite: no lease.
   absl::Time expire_time = absl::InfiniteFuture();
-  std::optional<Owner> owner;           // Nothing: it is persistent.
+  std::optional<Owner> owner;  // Nothing: it is persistent.
+  std::optional<Maker> maker;  // Nothing: an operator.
+  OpenTo open_to;
   std::vector<Extent> extents;          // In Region order.
   std::vector<BadExtent> bad;           // In Region order, one an extent at most.
   std::vector<Attachment> attachments;  // In order of host.

@@ -193,21 +193,12 @@ absl::Status CheckBelieved(const grpc::AuthContext& peer, const Revocations& rev
   return CheckRevoked(revocations, identity->uri, facts.has_value() ? facts->serial : "");
 }
 
-absl::Status CheckOwner(const Caller& caller, const std::string& first_host) {
-  if (caller.insecure_local || (!caller.host.empty() && caller.host == first_host)) {
-    return absl::OkStatus();
+Actor ActorOf(const Caller& caller) {
+  if (caller.insecure_local) return Actor::Local();
+  if (!caller.host.empty()) {
+    return CXLPOOL_MUTANT("a-host-is-an-operator") ? Actor::Operator() : Actor::OfHost(caller.host);
   }
-  return Refusal{
-      absl::StatusCode::kPermissionDenied,
-      "OWNER_NOT_YOURS",
-      caller.host.empty()
-          ? absl::StrCat(caller.identity.uri, " is ", NameOf(caller.identity.role),
-                         ", which has no processes that could own a Region")
-          : absl::StrCat("host \"", caller.host,
-                         "\" names an owner for a Region whose first host is \"", first_host, "\""),
-      "leave owner out, or allocate from the host that the process is on",
-      {{"identity", caller.identity.uri}}}
-      .ToStatus();
+  return caller.identity.role == Role::kOperator ? Actor::Operator() : Actor();
 }
 
 }  // namespace cxlpool::fm

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "fabric-manager/model/planner.h"
 #include "fabric-manager/service/view.h"
 #include "proto/support/peer_identity.h"
 
@@ -40,9 +41,8 @@ absl::StatusOr<Caller> Authorize(const grpc::AuthContext& peer, absl::string_vie
 // nothing that could be revoked.
 absl::Status CheckBelieved(const grpc::AuthContext& peer, const Revocations& revocations);
 
-// Whether the caller may name a process as owner of a Region whose first host is `first_host`:
-// agents alone, each for its own host. PERMISSION_DENIED/OWNER_NOT_YOURS.
-absl::Status CheckOwner(const Caller& caller, const std::string& first_host);
+// For whom the planner is to take the caller: nobody, if it is neither an operator nor a host.
+Actor ActorOf(const Caller& caller);
 
 }  // namespace cxlpool::fm
 

@@ -59,16 +59,22 @@ TEST(AuthorizeTest, EachRoleMayCallWhatItsRuleSays) {
   }
 }
 
-TEST(AuthorizeTest, AHostNamesOwnersOfItsOwnRegionsAlone) {
-  const Caller host{ParseIdentity("cxlpool://host/host-a"), false, "host-a"};
-  const Caller person{ParseIdentity("cxlpool://operator/alice"), false, ""};
-  const Caller local{{}, true, ""};
-  EXPECT_TRUE(CheckOwner(host, "host-a").ok());
-  EXPECT_TRUE(CheckOwner(local, "host-a").ok());  // Any host it claims to be.
-  for (const absl::Status& refused : {CheckOwner(host, "host-b"), CheckOwner(host, ""),
-                                      CheckOwner(person, "host-a"), CheckOwner(person, "")}) {
-    EXPECT_EQ(refused.code(), absl::StatusCode::kPermissionDenied);
-    EXPECT_EQ(ReasonOf(refused), "OWNER_NOT_YOURS");
+TEST(AuthorizeTest, ACallerActsForItselfAlone) {
+  const Actor host = ActorOf({ParseIdentity("cxlpool://host/host-a"), false, "host-a"});
+  EXPECT_TRUE(host.is_host());
+  EXPECT_FALSE(host.for_pool());
+  EXPECT_EQ(host.host(), "host-a");
+  EXPECT_TRUE(host.knows_users_of("host-a"));
+  EXPECT_FALSE(host.knows_users_of("host-b"));
+  EXPECT_FALSE(host.knows_users_of(""));
+  const Actor person = ActorOf({ParseIdentity("cxlpool://operator/alice"), false, ""});
+  EXPECT_TRUE(person.for_pool());
+  EXPECT_FALSE(person.knows_users_of("host-a"));
+  const Actor local = ActorOf({{}, true, ""});
+  EXPECT_TRUE(local.for_pool());
+  EXPECT_TRUE(local.knows_users_of("host-a")) << "any host that it claims to be";
+  for (const char* uri : {"cxlpool://host/host-a", "cxlpool://manager/fm", "spiffe://rack/a", ""}) {
+    EXPECT_TRUE(ActorOf({ParseIdentity(uri), false, ""}).is_nobody()) << uri;
   }
 }
 

@@ -72,6 +72,9 @@ v1::Host ToProto(const HostView& host) {
   out.set_page_struct_spare_bytes(runtime.page_struct_spare_bytes);
   out.set_unfit_reason(runtime.unfit_reason);
   out.set_fabric_reason(runtime.fabric_reason);
+  for (const std::string& tenant : host.host.tenants) {
+    out.add_tenants(ResourceName("tenants", tenant));
+  }
   if (runtime.last_heartbeat != absl::InfinitePast()) {
     FillTimestamp(runtime.last_heartbeat, out.mutable_last_heartbeat_time());
   }

@@ -108,6 +108,11 @@ void FillRegion(const Region& region, bool hardware_coherent, v1::Region* out) {
     FillTimestamp(region.expire_time, out->mutable_expire_time());
   }
   if (region.owner.has_value()) *out->mutable_owner() = ToProto(*region.owner);
+  if (region.maker.has_value()) {
+    out->mutable_maker()->set_host(ResourceName("hosts", region.maker->host));
+    out->mutable_maker()->set_uid(region.maker->uid);
+  }
+  if (!region.open_to.nobody()) *out->mutable_open_to() = ToProto(region.open_to);
 }
 
 void ForgetMadeUp(bool is_new, bool named, v1::Region* region) {

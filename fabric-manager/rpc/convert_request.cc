@@ -19,6 +19,7 @@ namespace {
 constexpr size_t kMaxReason = 512;
 constexpr size_t kMaxIdentity = 255;
 constexpr size_t kMaxIncarnation = 64;
+constexpr uint32_t kNoId = UINT32_MAX;  // (uid_t)-1: of no user and no group.
 constexpr uint32_t kMaxWays = 16;
 constexpr uint32_t kMinGranularity = 256;
 constexpr uint32_t kMaxGranularity = 16384;
@@ -204,6 +205,38 @@ absl::Status ReadOwner(const v1::AllocateRegionRequest& request, AllocateSpec& s
   return absl::OkStatus();
 }
 
+absl::Status ReadMaker(const v1::AllocateRegionRequest& request, AllocateSpec& spec) {
+  const uint32_t uid = request.maker_uid();
+  const absl::string_view wrong = request.host().empty() ? "no host is"
+                                  : uid == kNoId         ? "it is no user id"
+                                  : request.has_owner() && request.owner().uid() != uid
+                                      ? "the owner is another user's process"
+                                      : "";
+  if (!wrong.empty()) {
+    return Bad("BAD_MAKER", absl::StrCat("field maker_uid is given, and ", wrong),
+               "name the user of the Region's first host who asks, or leave maker_uid out");
+  }
+  spec.maker_uid = uid;
+  return absl::OkStatus();
+}
+
+absl::Status ReadOpenTo(const v1::OpenTo& from, OpenTo& open_to) {
+  for (const auto* ids : {&from.uids(), &from.gids()}) {
+    if (static_cast<size_t>(ids->size()) > kMaxOpenTo) {
+      return Bad("BAD_OPEN_TO", absl::StrCat("field open_to has ", ids->size(), " ids"),
+                 absl::StrCat("name at most ", kMaxOpenTo, " users and as many groups"));
+    }
+    if (std::find(ids->begin(), ids->end(), kNoId) != ids->end()) {
+      return Bad("BAD_OPEN_TO", absl::StrCat("field open_to holds ", kNoId, ", which is no id"),
+                 "name users and groups by their numbers");
+    }
+  }
+  open_to = {.uids = {from.uids().begin(), from.uids().end()},
+             .gids = {from.gids().begin(), from.gids().end()},
+             .everybody = from.everybody()};
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<AllocateSpec> FromProto(const v1::AllocateRegionRequest& request,
@@ -228,6 +261,8 @@ absl::StatusOr<AllocateSpec> FromProto(const v1::AllocateRegionRequest& request,
   }
   if (request.has_ttl()) status.Update(ReadTtl(request.ttl(), spec.ttl));
   if (request.has_owner()) status.Update(ReadOwner(request, spec));
+  if (request.has_maker_uid()) status.Update(ReadMaker(request, spec));
+  if (request.has_open_to()) status.Update(ReadOpenTo(request.open_to(), spec.open_to));
   if (!status.ok()) return status;
   return answer;
 }
@@ -259,12 +294,14 @@ absl::StatusOr<ReleaseSpec> FromProto(const v1::ReleaseRegionRequest& request,
   ReleaseSpec spec;
   absl::Status status = ReadTarget(request, kMethod, principal, spec);
   if (request.force()) status.Update(CheckReason(request.reason()));
+  status.Update(ReadName("tenants", request.tenant(), Need::kOptional, spec.tenant));
   if (!status.ok()) return status;
   spec.detach_all = request.detach_all();
   spec.force = request.force();
   spec.fence = request.fence();
   spec.validate_only = request.validate_only();
   if (spec.force) spec.reason = request.reason();
+  if (request.has_maker_uid()) spec.maker_uid = request.maker_uid();
   return spec;
 }
 

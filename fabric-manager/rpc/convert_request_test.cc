@@ -47,6 +47,9 @@ TEST(ConvertRequestTest, WhatIsLeftOutIsTheDefault) {
   EXPECT_EQ(spec->expected_lifetime, absl::InfiniteDuration());
   EXPECT_EQ(spec->ttl, absl::InfiniteDuration());
   EXPECT_EQ(spec->owner, std::nullopt);
+  EXPECT_EQ(spec->maker_uid, std::nullopt);
+  EXPECT_TRUE(spec->open_to.nobody());
+  EXPECT_TRUE(spec->actor.is_nobody()) << "a request says nothing of who sends it";
 }
 
 TEST(ConvertRequestTest, EveryFieldOfAllocateArrives) {
@@ -68,6 +71,10 @@ TEST(ConvertRequestTest, EveryFieldOfAllocateArrives) {
   request.mutable_owner()->set_pid(4711);
   request.mutable_owner()->set_start_ticks(99);
   request.mutable_owner()->set_incarnation("boot-1");
+  request.set_maker_uid(1000);
+  request.mutable_open_to()->add_uids(7);
+  request.mutable_open_to()->add_gids(8);
+  request.mutable_open_to()->set_everybody(true);
   const auto spec = FromProto(request, kWho);
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_EQ(spec->region_id, "kv");
@@ -85,6 +92,8 @@ TEST(ConvertRequestTest, EveryFieldOfAllocateArrives) {
   EXPECT_EQ(spec->ttl, absl::Seconds(10));
   EXPECT_EQ(spec->owner,
             (Owner{.uid = 1000, .pid = 4711, .start_ticks = 99, .incarnation = "boot-1"}));
+  EXPECT_EQ(spec->maker_uid, 1000u);
+  EXPECT_EQ(spec->open_to, (OpenTo{.uids = {7}, .gids = {8}, .everybody = true}));
 
   v1::AllocateRegionRequest apart = Allocate();
   apart.set_policy(v1::ISOLATE);
@@ -160,6 +169,25 @@ TEST(ConvertRequestTest, ABadFieldOfAllocateIsNamed) {
        },
        "BAD_ISOLATE_FROM", "the policy is SPREAD"},
       {[](auto& r) { r.add_isolate_from("a"); }, "BAD_NAME", "write it as regions/NAME"},
+      {[](auto& r) { r.set_maker_uid(7); }, "BAD_MAKER", "no host is"},
+      {[](auto& r) {
+         r.set_host("hosts/host-a");
+         r.set_maker_uid(UINT32_MAX);
+       },
+       "BAD_MAKER", "it is no user id"},
+      {[](auto& r) {
+         r.set_host("hosts/host-a");
+         r.set_maker_uid(7);
+         r.mutable_owner()->set_pid(1);
+         r.mutable_owner()->set_start_ticks(1);
+         r.mutable_owner()->set_incarnation("boot-1");
+       },
+       "BAD_MAKER", "another user's process"},
+      {[](auto& r) {
+         for (int i = 0; i < 65; ++i) r.mutable_open_to()->add_uids(i);
+       },
+       "BAD_OPEN_TO", "has 65 ids"},
+      {[](auto& r) { r.mutable_open_to()->add_gids(UINT32_MAX); }, "BAD_OPEN_TO", "is no id"},
       {[](auto& r) { r.mutable_expected_lifetime(); }, "BAD_LIFETIME", "expected_lifetime"},
       {[](auto& r) { r.mutable_expected_lifetime()->set_seconds(-1); }, "BAD_LIFETIME",
        "expected_lifetime"},
@@ -205,6 +233,12 @@ TEST(ConvertRequestTest, TheOtherRequests) {
   ASSERT_TRUE(released.ok());
   EXPECT_TRUE(released->fence);
   EXPECT_NE(released->request.payload_hash, hash) << "another call by the same request_id";
+  EXPECT_EQ(released->tenant, "");
+  EXPECT_EQ(released->maker_uid, std::nullopt);
+  release.set_tenant("tenants/ml");
+  release.set_maker_uid(0);
+  EXPECT_EQ(FromProto(release, kWho)->tenant, "ml");
+  EXPECT_EQ(FromProto(release, kWho)->maker_uid, 0u);
   release.set_name("kv");
   EXPECT_EQ(ReasonOf(FromProto(release, kWho).status()), "BAD_NAME");
   release.set_name("");
@@ -232,7 +266,8 @@ TEST(ConvertRequestTest, TheOtherRequests) {
   renew.set_request_id(kId);
   renew.set_name("regions/kv");
   EXPECT_EQ(FromProto(renew, kWho)->ttl, std::nullopt);
-  EXPECT_FALSE(FromProto(renew, kWho)->by_operator);
+  EXPECT_TRUE(FromProto(renew, kWho)->actor.is_nobody())
+      << "the certificate says who, not the request";
   renew.mutable_ttl()->set_seconds(60);
   EXPECT_EQ(FromProto(renew, kWho)->ttl, absl::Minutes(1));
   renew.mutable_ttl()->set_seconds(1);

@@ -209,11 +209,16 @@ void InventoryRpc::ListHosts(UnaryCall<v1::ListHostsRequest, v1::ListHostsRespon
 void InventoryRpc::EnrolHost(UnaryCall<v1::EnrolHostRequest, v1::Host>& call) {
   Change(
       call, "hosts", call.request().host(),
-      [this, &call](const std::string& principal, const std::string& id, Done done) {
-        const std::string identity = call.request().identity().empty()
-                                         ? absl::StrCat("cxlpool://host/", id)
-                                         : call.request().identity();
-        service_->Enrol(principal, id, identity, std::move(done));
+      [this, &call](const std::string& principal, const std::string& id,
+                    Done done) -> absl::Status {
+        EnrolSpec spec{.host = id, .identity = call.request().identity()};
+        if (spec.identity.empty()) spec.identity = absl::StrCat("cxlpool://host/", id);
+        for (const std::string& name : call.request().tenants()) {
+          auto tenant = ParseResourceName("tenants", name);
+          if (!tenant.ok()) return tenant.status();
+          spec.tenants.push_back(*std::move(tenant));
+        }
+        service_->Enrol(principal, std::move(spec), std::move(done));
         return absl::OkStatus();
       },
       FillHost(call.response()));

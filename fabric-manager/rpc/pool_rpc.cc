@@ -19,15 +19,6 @@ constexpr char kService[] = "/cxlpool.v1.PoolService/";
 // Of a batch. A request to allocate has some 20 fields.
 constexpr RequestLimits kBatchLimits{.max_bytes = size_t{4} << 20, .max_elements = 64 * kMaxBatch};
 
-absl::Status NotYourHost(const std::string& host) {
-  return Refusal{absl::StatusCode::kPermissionDenied,
-                 "NOT_YOUR_HOST",
-                 absl::StrCat("host \"", host, "\" may use Regions of its own alone"),
-                 "let an operator do it",
-                 {{"host", host}}}
-      .ToStatus();
-}
-
 // The first thing wrong with a batch as a whole.
 template <typename Requests>
 absl::Status CheckBatch(const Requests& requests) {
@@ -121,8 +112,11 @@ template <typename Request, typename Response, typename Start, typename More>
 void PoolRpc::Change(UnaryCall<Request, Response>& call, Start start, More more) {
   auto spec = FromProto(call.request(), call.caller().identity.uri);
   if (!spec.ok()) return call.Finish(spec.status());
-  if (absl::Status status = Restrict(call.caller(), *spec); !status.ok()) {
-    return call.Finish(status);
+  const Actor actor = ActorOf(call.caller());
+  if constexpr (requires { spec->actor; }) {
+    spec->actor = actor;
+  } else if (!actor.for_pool()) {
+    return call.Finish(absl::InternalError("a host may call what judges no caller"));
   }
   start(*std::move(spec), [this, &call, more](const absl::StatusOr<Committed>& committed) {
     if (committed.ok()) {
@@ -146,7 +140,10 @@ void PoolRpc::Batch(UnaryCall<Request, Response>& call, Start start) {
   if (absl::Status status = CheckBatch(requests); !status.ok()) return call.Finish(status);
   std::vector<decltype(FromProto(requests.at(0), std::string()))> specs;
   specs.reserve(static_cast<size_t>(requests.size()));
-  for (const auto& item : requests) specs.push_back(FromProto(item, call.caller().identity.uri));
+  for (const auto& item : requests) {
+    specs.push_back(FromProto(item, call.caller().identity.uri));
+    if (specs.back().ok()) specs.back()->actor = ActorOf(call.caller());
+  }
   // The request stays until the call is finished.
   start(std::move(specs), [this, &call, &requests](Outcomes outcomes) {
     answers_->Post([this, &call, &requests, outcomes = std::move(outcomes)] {
@@ -161,47 +158,24 @@ void PoolRpc::Batch(UnaryCall<Request, Response>& call, Start start) {
   });
 }
 
-absl::Status PoolRpc::Restrict(const Caller& caller, AllocateSpec& spec) const {
-  if (spec.owner.has_value()) return CheckOwner(caller, spec.host);
-  return caller.host.empty() || spec.host == caller.host ? absl::OkStatus()
-                                                         : NotYourHost(caller.host);
-}
-
-absl::Status PoolRpc::Restrict(const Caller& caller, ReleaseSpec& spec) const {
-  if (!caller.host.empty() && spec.force) {
-    return Refusal{absl::StatusCode::kPermissionDenied,
-                   "ROLE_NOT_ALLOWED",
-                   absl::StrCat(caller.identity.uri, " may not release with force"),
-                   "let an operator do it",
-                   {{"identity", caller.identity.uri}}}
-        .ToStatus();
-  }
-  if (!CXLPOOL_MUTANT("host-releases-as-operator")) spec.only_host = caller.host;
-  return absl::OkStatus();
-}
-
-absl::Status PoolRpc::Restrict(const Caller& caller, RenewSpec& spec) const {
-  spec.by_operator = caller.host.empty() || CXLPOOL_MUTANT("host-renews-as-operator");
-  return absl::OkStatus();
-}
-
-// A host is told the same of Regions that are not attached to it and of those that are not there.
-absl::StatusOr<RegionPtr> PoolRpc::Find(const std::string& name, const std::string& host) const {
+// A host is told the same of Regions that do not concern it and of those that are not there.
+absl::StatusOr<RegionPtr> PoolRpc::Find(const Actor& actor, const std::string& name) const {
   auto id = ParseResourceName("regions", name);
   if (!id.ok()) return id.status();
-  RegionPtr region = views_->Get()->regions.Find(*id);
+  const PoolViewPtr view = views_->Get();
+  RegionPtr region = view->regions.Find(*id);
   if (region == nullptr) {
-    if (Uuid tag; ParseUuid(*id, tag)) {
-      region = views_->Get()->regions.Find(views_->IdOfTag(tag));
-    }
+    if (Uuid tag; ParseUuid(*id, tag)) region = view->regions.Find(views_->IdOfTag(tag));
   }
-  const bool seen = region != nullptr &&
-                    (host.empty() || region->FindAttachment(absl::string_view(host)) != nullptr);
-  if (seen) return region;
+  if (region != nullptr && !actor.for_pool()) {
+    const auto host = view->hosts.find(actor.host());
+    if (host == view->hosts.end() || !Concerns(*region, host->second->host)) region = nullptr;
+  }
+  if (region != nullptr) return region;
   return Refusal{absl::StatusCode::kNotFound,
                  "UNKNOWN_REGION",
-                 host.empty() ? absl::StrCat("there is no ", name)
-                              : absl::StrCat("host \"", host, "\" has no ", name),
+                 actor.for_pool() ? absl::StrCat("there is no ", name)
+                                  : absl::StrCat("host \"", actor.host(), "\" has no ", name),
                  "see `cxlpool region list`",
                  {{"region", name}}}
       .ToStatus();
@@ -230,7 +204,7 @@ void PoolRpc::BatchAllocateRegions(
 }
 
 void PoolRpc::GetRegion(UnaryCall<v1::GetRegionRequest, v1::Region>& call) {
-  auto region = Find(call.request().name(), call.caller().host);
+  auto region = Find(ActorOf(call.caller()), call.request().name());
   if (!region.ok()) return call.Finish(region.status());
   FillRegion(**region, hardware_coherent_, *views_->Get(), call.response());
   call.Finish(absl::OkStatus());

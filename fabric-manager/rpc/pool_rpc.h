@@ -50,17 +50,8 @@ class PoolRpc final {
   template <typename Request, typename Response, typename Start>
   void Batch(UnaryCall<Request, Response>& call, Start start);
 
-  // What a host may not do with its Regions, though it may make the call.
-  absl::Status Restrict(const Caller& caller, AllocateSpec& spec) const;
-  absl::Status Restrict(const Caller& caller, ReleaseSpec& spec) const;
-  absl::Status Restrict(const Caller& caller, RenewSpec& spec) const;
-  template <typename Spec>
-  absl::Status Restrict(const Caller&, Spec&) const {
-    return absl::OkStatus();  // For operators alone.
-  }
-
-  // `host`: who asks; empty: an operator. NOT_FOUND/UNKNOWN_REGION.
-  absl::StatusOr<RegionPtr> Find(const std::string& name, const std::string& host) const;
+  // The Region, if it is there for the caller.
+  absl::StatusOr<RegionPtr> Find(const Actor& actor, const std::string& name) const;
 
   PoolService* const service_;
   const ViewHolder* const views_;

@@ -15,7 +15,10 @@ class WireHash {
  public:
   // An enum, an unsigned number or a bool; 0 is not written.
   WireHash& Number(uint64_t field, uint64_t value) {
-    if (value == 0) return *this;
+    return value == 0 ? *this : Present(field, value);
+  }
+  // A number that is written where it is given, 0 as well.
+  WireHash& Present(uint64_t field, uint64_t value) {
     Varint(field << 3);
     Varint(value);
     return *this;
@@ -97,6 +100,8 @@ uint64_t PayloadHash(const v1::AllocateRegionRequest& request) {
   if (request.has_ttl()) hash.Block(17, request.ttl().SerializeAsString());
   hash.Enum(18, request.zone() == v1::MOVABLE ? 0 : request.zone());
   if (request.has_owner()) hash.Block(19, request.owner().SerializeAsString());
+  if (request.has_maker_uid()) hash.Present(20, request.maker_uid());
+  if (request.has_open_to()) hash.Block(21, request.open_to().SerializeAsString());
   return hash.Finish(request);
 }
 

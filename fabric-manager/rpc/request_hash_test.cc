@@ -66,7 +66,11 @@ void Fill(google::protobuf::Message& message, std::mt19937_64& random) {
         reflection->SetBool(&message, field, random() % 2 == 0);
         break;
       case Field::CPPTYPE_UINT32:
-        reflection->SetUInt32(&message, field, static_cast<uint32_t>(number));
+        if (field->is_repeated()) {
+          reflection->AddUInt32(&message, field, static_cast<uint32_t>(number));
+        } else {
+          reflection->SetUInt32(&message, field, static_cast<uint32_t>(number));
+        }
         break;
       case Field::CPPTYPE_INT32:
         reflection->SetInt32(&message, field, static_cast<int32_t>(number));

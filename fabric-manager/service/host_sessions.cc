@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "fabric-manager/model/bytes.h"
 #include "proto/support/certificate.h"
 #include "proto/support/log.h"
 #include "proto/support/mutant.h"
@@ -23,6 +24,11 @@ constexpr size_t kMaxUnfitReason = 1024;
 // Each costs a new view of all hosts.
 constexpr int kShownPerTick = 32;
 constexpr uint64_t kMaxUnitBytes = uint64_t{64} << 30;
+// Linux makes host regions of whole 256 MiB. What is larger than that and so many granules of the
+// pool's devices, or than 2 GiB, would round up the Regions of every host.
+constexpr uint64_t kUsualRegionGranule = uint64_t{256} << 20;
+constexpr uint64_t kMaxRegionGranule = uint64_t{2} << 30;
+constexpr uint64_t kMaxGranulesOfDevices = 8;
 
 absl::Status Refuse(absl::StatusCode code, const std::string& reason, const std::string& message,
                     const std::string& remedy,
@@ -63,6 +69,25 @@ absl::Status CheckInventory(const v1::HostInventory& inventory) {
                              " host bridges, more than ", kMaxSlotsPerBridge,
                              " slots on one, a slot twice, or a unit that is no power of two"),
                 "report what the host really has");
+}
+
+// The pool's largest granule: what Regions are multiples of, whoever attaches them.
+uint64_t GranuleOf(const PoolState& state) {
+  uint64_t granule = state.limits().extent_granule_bytes;
+  for (const auto& [id, device] : state.devices()) {
+    granule = std::max(granule, device.granule_bytes);
+  }
+  return granule;
+}
+
+// Why a host with this granule could attach nothing without harm to the others; empty: it can.
+std::string WhyUnfit(const PoolState& state, uint64_t region_granule_bytes) {
+  const uint64_t most = std::min(
+      kMaxRegionGranule, std::max(kUsualRegionGranule, GranuleOf(state) * kMaxGranulesOfDevices));
+  if (region_granule_bytes <= most) return "";
+  return absl::StrCat("its agent reports host regions in multiples of ",
+                      FormatBytes(region_granule_bytes), "; at most ", FormatBytes(most),
+                      " go with this pool: see `cxlpool-agent check` there");
 }
 
 }  // namespace
@@ -186,6 +211,7 @@ void HostSessions::OnHello(std::shared_ptr<SessionPeer> peer, const SessionIdent
   welcome.set_heartbeat_ms(static_cast<uint32_t>(absl::ToInt64Milliseconds(options_.heartbeat)));
   welcome.set_lease_ms(static_cast<uint32_t>(absl::ToInt64Milliseconds(options_.lease)));
   welcome.set_manager_version(CXLPOOL_VERSION);
+  welcome.set_granule_bytes(GranuleOf(writer_->state()));
   for (const auto& [generation, offer] : offers_[host]) *welcome.add_offers() = offer;
   session.peer->Send(std::move(message));
   listener_.on_session(host, true);
@@ -252,6 +278,14 @@ void HostSessions::TakeInventory(const std::string& host, const v1::HostInventor
   runtime.region_granule_bytes = inventory.region_granule_bytes();
   runtime.page_struct_spare_bytes = inventory.page_struct_spare_bytes();
   runtime.unfit_reason = CutText(inventory.unfit_reason(), kMaxUnfitReason);
+  const std::string unfit = WhyUnfit(writer_->state(), inventory.region_granule_bytes());
+  if (!unfit.empty() && !CXLPOOL_MUTANT("one-host-sets-everybodys-unit")) {
+    if (runtime.unfit_reason.empty()) {
+      LogWarning("sessions", "host ", host, " takes nothing: ", unfit);
+      runtime.unfit_reason = unfit;
+    }
+    runtime.region_granule_bytes = 0;  // Not known: it is counted with for nobody.
+  }
   writer_->SetRuntime(host, std::move(runtime));
 }
 

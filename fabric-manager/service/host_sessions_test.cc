@@ -131,6 +131,32 @@ TEST_F(HostSessionsTest, TakesAnAgentsWordForWhatItsHostCannot) {
   EXPECT_EQ(rig.writer.state().Runtime("host-a").unfit_reason, "");
 }
 
+TEST_F(HostSessionsTest, AUnitThatWouldSpoilEverybodysMakesThatHostUnfit) {
+  for (const uint64_t unit : {uint64_t{64} << 30, uint64_t{4} << 30}) {
+    const auto agent = Hello(rig, world, kLocal, [unit](v1::Hello& h) {
+      h.mutable_inventory()->set_region_granule_bytes(unit);
+    });
+    EXPECT_TRUE(agent->closed.ok()) << agent->closed;
+    const HostRuntime runtime = rig.writer.state().Runtime("host-a");
+    EXPECT_NE(runtime.unfit_reason.find("at most 2 GiB"), std::string::npos)
+        << runtime.unfit_reason;
+    EXPECT_EQ(rig.Allocate(AllocateOn(absl::StrCat("others-", unit >> 20), "", 1 + (unit >> 30)))
+                  ->region->held_bytes(),
+              2 * kGranule)
+        << "as without that host";
+    EXPECT_EQ(ReasonOf(rig.Allocate(AllocateOn("kv", "host-a", 100)).status()), "HOST_UNFIT");
+  }
+  const auto mended = Hello(rig, world, kLocal, [](v1::Hello& h) {
+    h.mutable_inventory()->set_region_granule_bytes(uint64_t{2} << 30);
+  });
+  EXPECT_EQ(rig.writer.state().Runtime("host-a").unfit_reason, "") << "8 granules of this pool";
+}
+
+TEST_F(HostSessionsTest, AWelcomeTellsThePoolsGranule) {
+  const auto agent = Hello(rig, world, kLocal, kAsItIs);
+  EXPECT_EQ(agent->welcome.granule_bytes(), kGranule);
+}
+
 TEST_F(HostSessionsTest, SilenceEndsASessionAndProvesNothing) {
   ASSERT_TRUE(rig.Allocate(AllocateOn("kv", "host-a", 1)).ok());
   rig.Run(absl::Seconds(1));

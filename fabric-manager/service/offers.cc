@@ -1,5 +1,6 @@
 #include "fabric-manager/service/offers.h"
 
+#include "proto/support/mutant.h"
 #include "proto/support/names.h"
 
 namespace cxlpool::fm {
@@ -21,6 +22,14 @@ v1::Owner ToProto(const Owner& owner) {
   return out;
 }
 
+v1::OpenTo ToProto(const OpenTo& open_to) {
+  v1::OpenTo out;
+  out.mutable_uids()->Add(open_to.uids.begin(), open_to.uids.end());
+  out.mutable_gids()->Add(open_to.gids.begin(), open_to.gids.end());
+  out.set_everybody(open_to.everybody);
+  return out;
+}
+
 OfferTerms TermsOf(const Region& region, const Attachment& attachment, const OfferedWants& wants) {
   OfferTerms terms{.region_id = region.id,
                    .tenant = region.tenant,
@@ -33,7 +42,14 @@ OfferTerms TermsOf(const Region& region, const Attachment& attachment, const Off
                    .interleave_ways = region.interleave_ways,
                    .interleave_granularity_bytes = region.interleave_granularity_bytes,
                    .owner = region.owner,
+                   .maker_uid = std::nullopt,
+                   .open_to = {},
                    .targets = {}};
+  // What a user of another host says of user ids is not meant for this one. An operator means all.
+  const bool here = !region.maker.has_value() || region.maker->host.str() == attachment.host ||
+                    CXLPOOL_MUTANT("uids-mean-the-same-everywhere");
+  if (here && region.maker.has_value()) terms.maker_uid = region.maker->uid;
+  if (here) terms.open_to = region.open_to;
   terms.targets.reserve(attachment.segments.size());
   for (size_t i = 0; i < attachment.segments.size(); ++i) {
     const bool tail = attachment.tail.has_value() && i >= attachment.tail->first_segment;
@@ -64,6 +80,8 @@ v1::Offer MakeOffer(const Uuid& tag, uint64_t generation, const OfferTerms& term
   if (terms.mode == Mode::kSystemRam) offer.set_zone(static_cast<v1::MemoryZone>(terms.zone));
   if (terms.owner.has_value()) *offer.mutable_owner() = ToProto(*terms.owner);
   offer.set_tenant(ResourceName("tenants", terms.tenant));
+  if (terms.maker_uid.has_value()) offer.set_maker_uid(*terms.maker_uid);
+  if (!terms.open_to.nobody()) *offer.mutable_open_to() = ToProto(terms.open_to);
   for (const OfferTerms::Target& part : terms.targets) {
     if (part.extent_index % terms.interleave_ways == 0) {
       v1::OfferedSegment& offered = *offer.add_segments();

@@ -13,6 +13,7 @@
 namespace cxlpool::fm {
 
 v1::Owner ToProto(const Owner& owner);
+v1::OpenTo ToProto(const OpenTo& open_to);
 
 // What is wanted of each part. WANT_UNSPECIFIED: the part is not offered (yet), because the fabric
 // does not show it to the host.
@@ -47,6 +48,9 @@ struct OfferTerms {
   uint32_t interleave_ways = 1;
   uint32_t interleave_granularity_bytes = 0;
   std::optional<Owner> owner;
+  // Of users of the Attachment's host: a user id means nobody anywhere else.
+  std::optional<uint32_t> maker_uid;
+  OpenTo open_to;
   std::vector<Target> targets;  // Of the parts that are offered.
   friend bool operator==(const OfferTerms&, const OfferTerms&) = default;
 };

@@ -1,5 +1,7 @@
 #include "fabric-manager/service/offers.h"
 
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -62,6 +64,13 @@ TEST(OffersTest, WhateverChangesTheOfferChangesTheTerms) {
         r.interleave_ways = 2;
         r.interleave_granularity_bytes = 256;
       },
+      [](Region& r, Attachment&) { r.owner = Owner{.uid = 1, .incarnation = "b"}; },
+      [](Region& r, Attachment&) {
+        r.maker = Maker{"host-a", 0};
+      },
+      [](Region& r, Attachment&) { r.open_to.uids = {0}; },
+      [](Region& r, Attachment&) { r.open_to.gids = {0}; },
+      [](Region& r, Attachment&) { r.open_to.everybody = true; },
       [](Region&, Attachment& a) { a.mode = Mode::kSystemRam; },
       [](Region&, Attachment& a) { a.access = Access::kReadOnly; },
       [](Region&, Attachment& a) { a.segments[0].serial = kSerialBase | 200; },
@@ -79,6 +88,37 @@ TEST(OffersTest, WhateverChangesTheOfferChangesTheTerms) {
   const OfferedWants offline{.base = v1::Offer::WANT_OFFLINE};
   EXPECT_NE(Terms(before), Terms(before, offline));
   EXPECT_NE(Bytes(before), Bytes(before, offline));
+}
+
+// A field that is added to Offer and forgotten by MakeOffer is found here.
+TEST(OffersTest, EveryFieldOfAnOfferIsSet) {
+  Region region = TwoExtents();
+  region.owner = Owner{.uid = 1, .pid = 2, .start_ticks = 3, .incarnation = "boot-1"};
+  region.maker = Maker{"host-a", 1};
+  region.open_to.everybody = true;
+  region.attachments[0].mode = Mode::kSystemRam;
+  const v1::Offer offer = MakeOffer(region.tag, 7, Terms(region), true);
+  const auto* type = v1::Offer::descriptor();
+  for (int i = 0; i < type->field_count(); ++i) {
+    const auto* field = type->field(i);
+    const auto* reflection = offer.GetReflection();
+    EXPECT_TRUE(field->is_repeated() ? reflection->FieldSize(offer, field) > 0
+                                     : reflection->HasField(offer, field))
+        << field->full_name() << ": carry it from Region to OfferTerms to Offer, and set it here";
+  }
+}
+
+TEST(OffersTest, UserIdsAreToldOnTheMakersHostAlone) {
+  Region region = TwoExtents();
+  region.maker = Maker{"host-b", 1000};
+  region.open_to.uids = {1001};
+  EXPECT_EQ(Terms(region).maker_uid, std::nullopt) << "host-a's 1000 is somebody else";
+  EXPECT_TRUE(Terms(region).open_to.nobody());
+  region.maker = Maker{"host-a", 1000};
+  EXPECT_EQ(Terms(region).maker_uid, 1000u);
+  EXPECT_EQ(Terms(region).open_to.uids, std::vector<uint32_t>{1001});
+  region.maker.reset();  // An operator speaks for every host.
+  EXPECT_EQ(Terms(region).open_to.uids, std::vector<uint32_t>{1001});
 }
 
 TEST(OffersTest, ATailThatJoinsIsNotOfferedAnew) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
 
@@ -262,18 +263,22 @@ void PoolService::Restore(const std::string& principal, const std::string& subje
       std::move(done));
 }
 
-void PoolService::Enrol(const std::string& principal, const std::string& host,
-                        const std::string& identity, Done done) {
+void PoolService::Enrol(const std::string& principal, EnrolSpec spec, Done done) {
   auto replaced = std::make_shared<bool>(false);
+  const std::string host = spec.host;
+  const std::string reason =
+      absl::StrCat(spec.identity, spec.tenants.empty() ? "" : " for tenants ",
+                   absl::StrJoin(spec.tenants, ", "));
   writer_->Submit(
-      Audit{{}, principal, "EnrolHost", identity},
-      [host, identity, replaced](const PoolState& state,
-                                 PlanContext& context) -> absl::StatusOr<Proposal> {
-        const Host* before = state.FindHost(host);
-        const bool known = before != nullptr && !before->retired;
-        absl::StatusOr<Change> change = PlanEnrol(state, host, identity, context);
+      Audit{{}, principal, "EnrolHost", reason},
+      [spec = std::move(spec), replaced](const PoolState& state,
+                                         PlanContext& context) -> absl::StatusOr<Proposal> {
+        const Host* before = state.FindHost(spec.host);
+        absl::StatusOr<Change> change = PlanEnrol(state, spec, context);
         if (!change.ok()) return change.status();
-        *replaced = known && !change->empty();
+        if (before != nullptr && !before->retired && !change->empty()) {
+          *replaced = std::get<Host>(change->front()).identity != before->identity;
+        }
         return Proposal{*std::move(change), nullptr};
       },
       [this, host, replaced,

@@ -47,8 +47,7 @@ class PoolService {
   void ReleaseBatch(std::vector<absl::StatusOr<ReleaseSpec>> specs, OutcomesDone done);
 
   // Errors as in inventory_service.proto. `principal`: identity URI of the caller, for the audit.
-  void Enrol(const std::string& principal, const std::string& host, const std::string& identity,
-             Done done);
+  void Enrol(const std::string& principal, EnrolSpec spec, Done done);
   void Retire(const std::string& principal, const std::string& host, Done done);
   void RemoveHost(const std::string& principal, const std::string& host, Done done);
   void Fence(const std::string& principal, const std::string& host, const std::string& reason,

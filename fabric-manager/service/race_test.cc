@@ -150,6 +150,7 @@ class RaceTest : public testing::Test {
 
   static AllocateSpec OneGranule() {
     AllocateSpec spec;
+    spec.actor = Actor::Operator();
     spec.size_bytes = kGranule;
     return spec;
   }

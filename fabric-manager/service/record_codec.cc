@@ -115,6 +115,10 @@ Problem DecodePlacement(const pb::RegionRecord& in, Region& out) {
     out.owner = Owner{in.owner().uid(), in.owner().pid(), in.owner().start_ticks(),
                       in.owner().incarnation()};
   }
+  if (in.has_maker()) out.maker = Maker{Interned(in.maker().host()), in.maker().uid()};
+  out.open_to = {.uids = {in.open_to().uids().begin(), in.open_to().uids().end()},
+                 .gids = {in.open_to().gids().begin(), in.open_to().gids().end()},
+                 .everybody = in.open_to().everybody()};
   return std::nullopt;
 }
 
@@ -189,11 +193,15 @@ Problem DecodeBody(Key key, const pb::Record& record, Decoded& out) {
     case pb::Record::kHost: {
       const pb::HostRecord& in = record.host();
       if (in.id().empty()) return "a host without an id";
-      out = Item(Host{.key = key,
-                      .id = in.id(),
-                      .identity = in.identity(),
-                      .retired = in.retired(),
-                      .fabric_incarnation = in.fabric_incarnation()});
+      Host host{.key = key,
+                .id = in.id(),
+                .identity = in.identity(),
+                .retired = in.retired(),
+                .fabric_incarnation = in.fabric_incarnation(),
+                .tenants = {in.tenants().begin(), in.tenants().end()}};
+      // Of a release whose hosts could allocate for anybody.
+      if (host.tenants.empty()) host.tenants.emplace_back(kDefaultTenant);
+      out = Item(std::move(host));
       return std::nullopt;
     }
     case pb::Record::kRegion: {

@@ -42,6 +42,9 @@ std::shared_ptr<Region> FullRegion() {
   region->tail_extents = 1;
   region->tail_leaving = true;
   region->expected_lifetime = absl::Microseconds(1'500'001);
+  region->owner = Owner{.uid = 1, .pid = 2, .start_ticks = 3, .incarnation = "boot-1"};
+  region->maker = Maker{.host = "host-a", .uid = 1000};
+  region->open_to = {.uids = {7, 0}, .gids = {8}, .everybody = true};
   region->ttl = absl::Seconds(90);
   region->expire_time = absl::FromUnixMicros(1'600'000'090'000'001);
   Attachment a;
@@ -97,12 +100,15 @@ TEST(RecordCodecTest, TombstonesKeepEveryField) {
 }
 
 TEST(RecordCodecTest, HostsAndDevicesKeepEveryDurableField) {
-  const Host host{.key = 5,
-                  .id = "host-a",
-                  .identity = "cxlpool://host/host-a",
-                  .retired = true,
-                  .fabric_incarnation = "boot/17:5"};
+  Host host{.key = 5,
+            .id = "host-a",
+            .identity = "cxlpool://host/host-a",
+            .retired = true,
+            .fabric_incarnation = "boot/17:5",
+            .tenants = {"default", "ml"}};
   EXPECT_EQ(std::get<Host>(RoundTrip(host)), host);
+  host.tenants.clear();  // Of a release that did not know tenants of hosts.
+  EXPECT_EQ(std::get<Host>(RoundTrip(host)).tenants, std::vector<std::string>{"default"});
   Device device{.key = 6,
                 .id = "cmm-0",
                 .serial = "0x1234",

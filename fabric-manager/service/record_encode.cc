@@ -145,6 +145,16 @@ void Encode(const Region& in, pb::RegionRecord& out) {
     owner.set_start_ticks(in.owner->start_ticks);
     owner.set_incarnation(Text(in.owner->incarnation));
   }
+  if (in.maker.has_value()) {
+    out.mutable_maker()->set_host(Text(in.maker->host));
+    out.mutable_maker()->set_uid(in.maker->uid);
+  }
+  if (!in.open_to.nobody()) {
+    pb::OpenToRecord& open_to = *out.mutable_open_to();
+    open_to.mutable_uids()->Add(in.open_to.uids.begin(), in.open_to.uids.end());
+    open_to.mutable_gids()->Add(in.open_to.gids.begin(), in.open_to.gids.end());
+    open_to.set_everybody(in.open_to.everybody);
+  }
 }
 
 // A record whose parts all are in one place, most of them on the stack: every change makes one, and
@@ -187,6 +197,8 @@ std::string EncodeItem(const Item& item, const Audit& audit) {
     record.mutable_host()->set_identity(Text(host->identity));
     record.mutable_host()->set_retired(host->retired);
     record.mutable_host()->set_fabric_incarnation(Text(host->fabric_incarnation));
+    for (const std::string& tenant : host->tenants)
+      record.mutable_host()->add_tenants(Text(tenant));
   } else if (const auto* device = std::get_if<Device>(&item)) {
     pb::DeviceRecord& out = *record.mutable_device();
     out.set_id(Text(device->id));

@@ -44,6 +44,7 @@ TEST_F(SemanticsTest, ALeaseThatNobodyRenewsEndsAndItsBytesAreCleanBeforeTheNext
   Make(Leased("kw", absl::Seconds(20), 2));
   rig->RunUntil([] { return false; }, absl::Seconds(15));
   RenewSpec renew;
+  renew.actor = Actor::Operator();
   renew.request = TestRequest("RenewRegion", 3);
   renew.region_id = "kw";
   const auto renewed = rig->Call(&PoolService::Renew, renew);
@@ -69,14 +70,14 @@ TEST_F(SemanticsTest, ALeaseIsRenewedByItsOwnerOrAnOperatorAlone) {
   Make(Leased("kv", absl::Seconds(60), 1));
   Make(AllocateOn("kw", "", 2));
   RenewSpec renew;
-  renew.request = Request{{"somebody", "RenewRegion", Uuid(std::string(16, 3))}, 1};
+  renew.actor = Actor::OfHost("host-a");
+  renew.request = Request{{"cxlpool://host/host-a", "RenewRegion", Uuid(std::string(16, 3))}, 1};
   renew.region_id = "kv";
   EXPECT_EQ(ReasonOf(rig->Call(&PoolService::Renew, renew).status()), "NOT_OWNER");
-  renew.request.id.principal = "cxlpool://host/host-a";  // It is attached there.
-  EXPECT_EQ(ReasonOf(rig->Call(&PoolService::Renew, renew).status()), "NOT_OWNER");
+  renew.actor = Actor::OfHost("host-b");
   renew.request.id.principal = "cxlpool://host/host-b";
   EXPECT_EQ(ReasonOf(rig->Call(&PoolService::Renew, renew).status()), "UNKNOWN_REGION");
-  renew.by_operator = true;
+  renew.actor = Actor::Operator();
   EXPECT_TRUE(rig->Call(&PoolService::Renew, renew).ok());
   renew.request.id.id = Uuid(std::string(16, 4));
   renew.region_id = "kw";
@@ -146,10 +147,8 @@ TEST_F(SemanticsTest, ACallThatFindsNothingToDoChangesNothing) {
 
   const uint64_t revision = rig->writer.revision();
   EXPECT_TRUE(rig->Do(tenant).ok());
-  EXPECT_TRUE(rig->Do([&](Done done) {
-                   rig->pool.Enrol("op", "host-a", "cxlpool://host/host-a", std::move(done));
-                 })
-                  .ok());
+  EXPECT_TRUE(
+      rig->Do([&](Done done) { rig->pool.Enrol("op", {.host = "host-a"}, std::move(done)); }).ok());
   EXPECT_TRUE(rig->Do([&](Done done) { rig->pool.Retire("op", "host-b", std::move(done)); }).ok());
   EXPECT_TRUE(
       rig->Do([&](Done done) { rig->pool.AddDevice("op", "cmm-0", std::move(done)); }).ok());

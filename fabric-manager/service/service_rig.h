@@ -182,6 +182,7 @@ class FakeAgent : public SessionPeer {
 
   void Send(v1::ManagerMessage message) override {
     session_ = message.session();
+    if (message.has_welcome()) welcome = message.welcome();
     for (const v1::Offer& offer : message.welcome().offers()) Follow(offer);
     if (message.has_offer()) Follow(message.offer());
     if (message.has_events_seen()) events_seen = message.events_seen().sequence();
@@ -220,6 +221,7 @@ class FakeAgent : public SessionPeer {
   uint64_t session() const { return session_; }
 
   absl::Status closed;
+  v1::Welcome welcome;
   std::map<uint64_t, v1::Offer> offers;
   uint64_t events_seen = 0;
 
@@ -317,7 +319,7 @@ class ServiceRig {
     leases.Start();
     Run(absl::Milliseconds(100));
     for (const char* host : {"host-a", "host-b"}) {
-      pool.Enrol("test", host, std::string("cxlpool://host/") + host, [](const absl::Status&) {});
+      pool.Enrol("test", {.host = host}, [](const absl::Status&) {});
     }
     Run(absl::Milliseconds(100));
     for (const char* host : {"host-a", "host-b"}) Connect(host);
@@ -441,6 +443,7 @@ inline Request TestRequest(const std::string& method, char id) {
 }
 inline AllocateSpec AllocateOn(const std::string& id, const std::string& host, char request) {
   AllocateSpec spec;
+  spec.actor = Actor::Operator();
   spec.request = TestRequest("AllocateRegion", request);
   spec.region_id = id;
   spec.size_bytes = 2 * kGranule;
@@ -449,6 +452,7 @@ inline AllocateSpec AllocateOn(const std::string& id, const std::string& host, c
 }
 inline ReleaseSpec ReleaseOf(const std::string& id, char request) {
   ReleaseSpec spec;
+  spec.actor = Actor::Operator();
   spec.request = TestRequest("ReleaseRegion", request);
   spec.region_id = id;
   spec.detach_all = true;

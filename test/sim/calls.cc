@@ -39,6 +39,7 @@ std::string DeviceName(int64_t device) { return absl::StrCat("cmm-", device); }
 
 fm::AllocateSpec AllocateSpecOf(const Step& step, const fm::Request& request, int64_t region) {
   fm::AllocateSpec spec;
+  spec.actor = fm::Actor::Operator();
   spec.request = request;
   if (region < kRegionNames) spec.region_id = RegionName(region);
   spec.tenant = TenantName(step.Get("tenant"));
@@ -82,6 +83,7 @@ fm::AllocateSpec AllocateSpecOf(const Step& step, const fm::Request& request, in
 
 fm::ReleaseSpec ReleaseSpecOf(const Step& step, const fm::Request& request, int64_t region) {
   fm::ReleaseSpec spec;
+  spec.actor = fm::Actor::Operator();
   spec.request = request;
   spec.region_id = RegionName(region);
   spec.detach_all = step.verb != Verb::kRelease || step.Get("all") != 0;

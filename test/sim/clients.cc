@@ -167,9 +167,9 @@ void Clients::Serve(ManagerProcess& manager, CallPtr call) {
                          one);
     case Verb::kRenew:
       return pool.Renew({.request = request(methods.renew),
+                         .actor = fm::Actor::Operator(),
                          .region_id = RegionName(region),
-                         .ttl = absl::Seconds(12),
-                         .by_operator = true},
+                         .ttl = absl::Seconds(12)},
                         one);
     case Verb::kForceRelease:
       // With a fence nothing rests on his word.
@@ -211,7 +211,7 @@ void Clients::Serve(ManagerProcess& manager, CallPtr call) {
     case Verb::kRetireHost:
       return pool.Retire(principal, host(), plain);
     case Verb::kEnrolHost:
-      return pool.Enrol(principal, host(), absl::StrCat("cxlpool://host/", host()), plain);
+      return pool.Enrol(principal, {.host = host()}, plain);
     default:
       return;  // Not a client's.
   }
@@ -280,8 +280,7 @@ void Clients::Finish(CallPtr call, const absl::StatusOr<fm::Committed>& answer,
 void Clients::Enrol(int host) {
   ManagerProcess* manager = world_.manager();
   if (manager == nullptr || !manager->serving()) return;
-  manager->pool().Enrol("cxlpool://operator/sim", HostName(host),
-                        absl::StrCat("cxlpool://host/", HostName(host)),
+  manager->pool().Enrol("cxlpool://operator/sim", {.host = HostName(host)},
                         [](const absl::Status&) {});
 }
 
@@ -304,6 +303,7 @@ void Clients::ReleaseAll() {
       continue;
     }
     fm::ReleaseSpec spec;
+    spec.actor = fm::Actor::Operator();
     spec.request = RequestOf(AllMethods().release, requests_ + 1, 0);
     spec.region_id = region->id;
     spec.detach_all = true;

@@ -228,10 +228,31 @@ TEST(CommandLineTest, DevicesTenantsAndBackup) {
   EXPECT_EQ(ReasonFor({"backup"}), "USAGE");
 }
 
+TEST(CommandLineTest, ForWhomARegionIs) {
+  const v1::OpenTo open_to =
+      Pool<AllocateRegion>({"region", "allocate", "kv", "--size", "1GiB", "--open-to",
+                            "uid=1000,gid=100", "--open-to", "everybody"})
+          .request.open_to();
+  EXPECT_EQ(open_to.ShortDebugString(), "uids: 1000 gids: 100 everybody: true");
+  EXPECT_FALSE(
+      Pool<AllocateRegion>({"region", "allocate", "kv", "--size", "1GiB"}).request.has_open_to());
+  for (const char* nobody : {"alice", "uid=alice", "uid=", "gid=-1", "uid=4294967296", ""}) {
+    EXPECT_EQ(ReasonFor({"region", "allocate", "kv", "--size", "1GiB", "--open-to", nobody}),
+              "BAD_VALUE")
+        << nobody;
+  }
+}
+
 TEST(CommandLineTest, TheInventoryCommands) {
   EXPECT_EQ(
       Pool<EnrolHost>({"host", "enrol", "host-a", "--identity", "spiffe://x/a"}).request.identity(),
       "spiffe://x/a");
+  const v1::EnrolHostRequest enrol =
+      Pool<EnrolHost>({"host", "enrol", "host-a", "--tenant", "ml", "--tenant", "default"}).request;
+  EXPECT_EQ(enrol.host(), "hosts/host-a");
+  ASSERT_EQ(enrol.tenants_size(), 2);
+  EXPECT_EQ(enrol.tenants(0), "tenants/ml");
+  EXPECT_EQ(enrol.tenants(1), "tenants/default");
   EXPECT_EQ(
       Pool<FenceHost>({"host", "fence", "host-a", "--reason", "hung since noon"}).request.reason(),
       "hung since noon");

@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "proto/support/byte_size.h"
 #include "proto/support/names.h"
@@ -200,6 +201,25 @@ void Fields::Sharing(const Flag& text, const std::function<void(v1::Sharing)>& s
   const auto sharing = OneOf("--sharing", *text, kSharings);
   if (!sharing.ok()) return Keep(sharing.status());
   set(*sharing);
+}
+
+void Fields::OpenTo(const std::vector<std::string>& texts, v1::OpenTo& open_to) {
+  for (const std::string& text : texts) {
+    for (const absl::string_view who : absl::StrSplit(text, ',')) {
+      absl::string_view id = who;
+      uint32_t number = 0;
+      if (who == "everybody") {
+        open_to.set_everybody(true);
+      } else if (absl::ConsumePrefix(&id, "uid=") && absl::SimpleAtoi(id, &number)) {
+        open_to.add_uids(number);
+      } else if (absl::ConsumePrefix(&id, "gid=") && absl::SimpleAtoi(id, &number)) {
+        open_to.add_gids(number);
+      } else {
+        return Keep(Bad("BAD_VALUE", "--open-to", who, "names nobody",
+                        "write uid=1000, gid=100 or everybody; ids are numbers (`id NAME`)"));
+      }
+    }
+  }
 }
 
 void Fields::RequestId(const Flag& text, const SetText& set) {

@@ -8,6 +8,7 @@ namespace {
 void AddEnrol(CLI::App* host, Chosen& chosen) {
   struct Words {
     Flag host, identity;
+    std::vector<std::string> tenants;
   };
   auto* app = host->add_subcommand("enrol", "Make a host known, or replace its certificate");
   auto words = std::make_shared<Words>();
@@ -15,12 +16,21 @@ void AddEnrol(CLI::App* host, Chosen& chosen) {
   app->add_option("--identity", words->identity,
                   "URI in its agent's certificate (default cxlpool://host/HOST)")
       ->type_name("URI");
+  app->add_option(
+         "--tenant", words->tenants,
+         "A tenant that it may allocate for; may be given again, and replaces those that it "
+         "had (default: as it was; default for a new host)")
+      ->type_name("TENANT")
+      ->allow_extra_args(false);
   OnChosen(app, chosen, [words, &chosen](Fields& fields) -> Command {
     EnrolHost command;
     v1::EnrolHostRequest& request = command.request;
     fields.RequestId(chosen.request_id, [&](std::string id) { request.set_request_id(id); });
     fields.Name("hosts", words->host, [&](std::string name) { request.set_host(name); });
     fields.Text("--identity", words->identity, [&](std::string uri) { request.set_identity(uri); });
+    for (const std::string& tenant : words->tenants) {
+      fields.Name("tenants", tenant, [&](std::string name) { request.add_tenants(name); });
+    }
     return PoolCommand(command);
   });
 }

@@ -7,6 +7,7 @@ struct AllocateFlags : RegionFlags {
   Flag sharing, tenant, device, policy, granularity, lifetime, ttl, batch;
   uint32_t interleave_ways = 0;
   std::vector<std::string> isolate_from;
+  std::vector<std::string> open_to;
 };
 
 void AddPlacement(CLI::App* app, AllocateFlags& flags) {
@@ -67,6 +68,7 @@ Command ReadAllocate(const AllocateFlags& flags, const Chosen& chosen, Fields& f
   fields.Sharing(flags.sharing, [&](v1::Sharing sharing) { request.set_sharing(sharing); });
   fields.Name("tenants", flags.tenant, [&](std::string name) { request.set_tenant(name); });
   ReadPlacement(flags, fields, request);
+  if (!flags.open_to.empty()) fields.OpenTo(flags.open_to, *request.mutable_open_to());
   command.wait = flags.wait.Read(fields);
   return PoolCommand(command);
 }
@@ -87,6 +89,11 @@ void AddAllocateCommand(CLI::App* region, Chosen& chosen) {
       ->type_name("SHARING");
   app->add_option("--tenant", flags->tenant, "Who owns it (default: default)")->type_name("TENANT");
   AddPlacement(app, *flags);
+  app->add_option("--open-to", flags->open_to,
+                  "Which users of its hosts may open it: uid=N, gid=N or everybody; may be given "
+                  "again (default: root)")
+      ->type_name("WHOM")
+      ->allow_extra_args(false);
   app->add_option(
          "--ttl", flags->ttl,
          "Release it by itself after so long unless renewed, 10s to 3652d (default: never)")

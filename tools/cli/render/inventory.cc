@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "proto/support/byte_size.h"
 #include "proto/support/certificate.h"
 #include "tools/cli/render/printable.h"
@@ -11,6 +12,13 @@
 
 namespace cxlpool::cli {
 namespace {
+
+// For whom a host may allocate: short names.
+std::string TenantNames(const v1::Host& host) {
+  return absl::StrJoin(host.tenants(), ",", [](std::string* out, const std::string& name) {
+    absl::StrAppend(out, ShortName(name));
+  });
+}
 
 Table SlotTable(const v1::Host& host) {
   Table table({{"SLOT", Align::kRight}, {"BRIDGE"}, {"REGION"}});
@@ -130,6 +138,7 @@ std::string HostTable(const v1::ListHostsResponse& hosts, absl::Time now) {
   Table table({{"NAME"},
                {"STATE"},
                {"IDENTITY"},
+               {"TENANTS"},
                {"SLOTS FREE", Align::kRight},
                {"BRIDGES", Align::kRight},
                {"AGENT"},
@@ -139,7 +148,7 @@ std::string HostTable(const v1::ListHostsResponse& hosts, absl::Time now) {
   for (const v1::Host& host : hosts.hosts()) {
     const auto free = std::count_if(host.ports().begin(), host.ports().end(),
                                     [](const v1::Port& port) { return port.region().empty(); });
-    table.AddRow({ShortName(host.name()), StateWord(host), host.identity(),
+    table.AddRow({ShortName(host.name()), StateWord(host), host.identity(), TenantNames(host),
                   absl::StrCat(free, "/", host.ports_size()), absl::StrCat(host.bridges_size()),
                   host.agent_version(), host.kernel_release(),
                   TimeText(host.has_last_heartbeat_time(), host.last_heartbeat_time()),

@@ -75,6 +75,21 @@ std::string OwnerText(const v1::Region& region) {
   return absl::StrCat("uid ", region.owner().uid(), " pid ", region.owner().pid());
 }
 
+// The user who made the Region.
+std::string MakerText(const v1::Region& region) {
+  if (!region.has_maker()) return "";
+  return absl::StrCat("uid ", region.maker().uid(), " on ", ShortName(region.maker().host()));
+}
+
+// Who else may open it, as --open-to takes it.
+std::string OpenToText(const v1::OpenTo& open_to) {
+  std::vector<std::string> whom;
+  for (const uint32_t uid : open_to.uids()) whom.push_back(absl::StrCat("uid=", uid));
+  for (const uint32_t gid : open_to.gids()) whom.push_back(absl::StrCat("gid=", gid));
+  if (open_to.everybody()) whom.emplace_back("everybody");
+  return absl::StrJoin(whom, ",");
+}
+
 std::string ExtentTable(const v1::Region& region) {
   Table table(
       {{"EXTENT", Align::kRight}, {"DEVICE"}, {"DPA", Align::kRight}, {"LENGTH", Align::kRight}});
@@ -162,6 +177,8 @@ std::string RegionDetails(const v1::Region& region) {
   sheet.Add("Interleave", InterleaveText(region));
   sheet.Add("Tenant", ShortName(region.tenant()));
   sheet.Add("Owner", OwnerText(region));
+  sheet.Add("Made by", MakerText(region));
+  sheet.Add("Open to", OpenToText(region.open_to()));
   sheet.Add("Tag", region.tag());
   sheet.Add("Generation", region.generation() == 0 ? "" : absl::StrCat(region.generation()));
   sheet.Add("Created", TimeText(region.has_create_time(), region.create_time()));
