@@ -103,8 +103,21 @@ std::vector<uint32_t> ReadIds(TomlReader& toml, const std::string& key, absl::st
   return ids;
 }
 
-UserRule ReadUser(TomlReader& toml, const std::string& tenant) {
+Reach ReadReach(TomlReader& toml, const std::string& key, Reach otherwise) {
+  if (!toml.Has(key)) return otherwise;
+  const std::string text = toml.String(key);
+  if (text != "own" && text != "tenant") {
+    toml.Fail(key, "says whose Regions by no word that is known",
+              "write \"own\", or \"tenant\" for all Regions of the tenant on this host");
+  }
+  return text == "tenant" ? Reach::kTenant : Reach::kOwn;
+}
+
+// What a rule does not say of itself is as for everybody.
+UserRule ReadUser(TomlReader& toml, const std::string& tenant, const LocalPolicy& general) {
   UserRule rule;
+  rule.may_open = ReadReach(toml, "may_open", general.may_open);
+  rule.may_release = ReadReach(toml, "may_release", general.may_release);
   if (toml.Has("uids")) {
     rule.uids = ReadIds(toml, "uids", "user", "leave the key out and use gids");
   }
@@ -139,9 +152,9 @@ void ReadApplications(TomlReader toml, AgentConfig& config) {
   if (config.socket.empty() || config.socket[0] != '/' || config.socket.size() > kMaxSocketPath) {
     toml.Fail("socket", "is no absolute path of at most 107 bytes", "write a shorter path in full");
   }
-  config.tenant = ReadTenant(toml, "default");
+  config.policy.tenant = ReadTenant(toml, "default");
   if (toml.Has("allowed_uids")) {
-    config.allowed_uids =
+    config.policy.allowed_uids =
         ReadIds(toml, "allowed_uids", "user", "leave the key out to let every user in");
   }
   config.max_connections =
@@ -149,8 +162,12 @@ void ReadApplications(TomlReader toml, AgentConfig& config) {
   config.max_connections_per_uid =
       NumberIn(toml, "max_connections_per_uid", config.max_connections_per_uid, 1, kMaxConnections);
   const std::string tenant = toml.String("tenant", "default");
-  for (TomlReader& user : toml.Tables("user")) config.users.push_back(ReadUser(user, tenant));
-  if (config.users.size() > kMaxUserRules) {
+  config.policy.may_open = ReadReach(toml, "may_open", config.policy.may_open);
+  config.policy.may_release = ReadReach(toml, "may_release", config.policy.may_release);
+  for (TomlReader& user : toml.Tables("user")) {
+    config.policy.users.push_back(ReadUser(user, tenant, config.policy));
+  }
+  if (config.policy.users.size() > kMaxUserRules) {
     toml.Fail("user", absl::StrCat("stands more than ", kMaxUserRules, " times"),
               "name more users or groups in one");
   }

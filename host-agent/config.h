@@ -18,6 +18,8 @@
 //   socket = "/run/cxlpool/agent.sock"
 //   tenant = "default"                # In whose name users of this host act.
 //   allowed_uids = [1000, 1001]       # Absent: every user. Root and the agent's own always.
+//   may_open = "own"                  # Whose Regions users open, besides those open to them; or
+//   may_release = "own"               # "tenant": every Region of the tenant on this host.
 //   max_connections = 256
 //   max_connections_per_uid = 64
 //   [[applications.user]]             # The first that names a user holds for them.
@@ -28,6 +30,8 @@
 //   persistent = false                # May make Regions that outlive the process.
 //   max_bytes = "8GiB"                # Of what their processes own. Absent: no limit.
 //   max_regions = 4
+//   may_open = "tenant"               # Absent: as in [applications].
+//   may_release = "own"
 //
 //   [release]
 //   offline_deadline = "10s"          # Of a segment's first try to bring its memory offline.
@@ -84,9 +88,7 @@ struct AgentConfig {
   std::string manager_address;
   std::optional<Tls> tls;  // Unset: insecure.
   std::string socket;
-  std::string tenant = "tenants/default";
-  std::vector<uint32_t> allowed_uids;
-  std::vector<UserRule> users;
+  LocalPolicy policy;  // As it is judged by; but for agent_uid, which is not configured.
   size_t max_connections = 256;
   size_t max_connections_per_uid = 64;
   absl::Duration offline_deadline = absl::Seconds(10);

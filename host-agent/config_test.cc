@@ -47,8 +47,8 @@ TEST(AgentConfigTest, ReadsAnEmulatedHost) {
   EXPECT_EQ(config->host, "host-a");
   EXPECT_EQ(config->adapter, AgentConfig::Adapter::kEmulated);
   EXPECT_FALSE(config->tls.has_value());
-  EXPECT_EQ(config->tenant, "tenants/blue");
-  EXPECT_EQ(config->allowed_uids, (std::vector<uint32_t>{1000, 1001}));
+  EXPECT_EQ(config->policy.tenant, "tenants/blue");
+  EXPECT_EQ(config->policy.allowed_uids, (std::vector<uint32_t>{1000, 1001}));
   ASSERT_EQ(config->emulated_bridges.size(), 2u);
   EXPECT_EQ(config->emulated_bridges[0].max_regions, 4u);
   EXPECT_EQ(config->emulated_bridges[0].slots, (std::vector<uint32_t>{1, 2}));
@@ -63,7 +63,7 @@ TEST(AgentConfigTest, ReadsALinuxHostWithDefaults) {
   ASSERT_TRUE(config->tls.has_value());
   EXPECT_EQ(config->tls->server_name, "fm.cxlpool");
   EXPECT_EQ(config->socket, "/run/cxlpool/agent.sock");
-  EXPECT_EQ(config->tenant, "tenants/default");
+  EXPECT_EQ(config->policy.tenant, "tenants/default");
   EXPECT_EQ(config->observe_interval, absl::Seconds(2));
   EXPECT_EQ(config->offline_deadline, absl::Seconds(10));
   EXPECT_EQ(config->drain_hook, "");
@@ -91,11 +91,19 @@ max_regions = 4
 gids = [70]
 may_allocate = false
 persistent = true
-[emulated])"}});
+may_open = "tenant"
+[[applications.user]]
+uids = [9]
+may_release = "own"
+[emulated])"},
+                                                           {"[applications]", R"([applications]
+may_release = "tenant")"}});
   const auto config = ParseAgentConfig(text, "agent.toml");
   ASSERT_TRUE(config.ok()) << config.status();
-  ASSERT_EQ(config->users.size(), 2u);
-  const UserRule& first = config->users[0];
+  ASSERT_EQ(config->policy.users.size(), 3u);
+  EXPECT_EQ(config->policy.may_open, Reach::kOwn) << "safe, where nothing is said";
+  EXPECT_EQ(config->policy.may_release, Reach::kTenant);
+  const UserRule& first = config->policy.users[0];
   EXPECT_EQ(first.uids, std::vector<uint32_t>{1000});
   EXPECT_EQ(first.gids, (std::vector<uint32_t>{50, 60}));
   EXPECT_EQ(first.tenant, "tenants/ml");
@@ -103,13 +111,28 @@ persistent = true
   EXPECT_FALSE(first.persistent);
   EXPECT_EQ(first.max_bytes, uint64_t{8} << 30);
   EXPECT_EQ(first.max_regions, 4u);
-  const UserRule& second = config->users[1];
+  const UserRule& second = config->policy.users[1];
   EXPECT_TRUE(second.uids.empty());
   EXPECT_EQ(second.tenant, "tenants/blue");  // That of [applications].
   EXPECT_FALSE(second.may_allocate);
   EXPECT_TRUE(second.persistent);
   EXPECT_EQ(second.max_bytes, std::nullopt);
   EXPECT_EQ(second.max_regions, std::nullopt);
+  EXPECT_EQ(second.may_open, Reach::kTenant);
+  EXPECT_EQ(second.may_release, Reach::kTenant) << "as in [applications]";
+  EXPECT_EQ(config->policy.users[2].may_open, Reach::kOwn);
+  EXPECT_EQ(config->policy.users[2].may_release, Reach::kOwn);
+}
+
+TEST(AgentConfigTest, RegionsAreTheirMakersUnlessItIsSaidOtherwise) {
+  const auto config = ParseAgentConfig(kLinux, "agent.toml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->policy.may_open, Reach::kOwn);
+  EXPECT_EQ(config->policy.may_release, Reach::kOwn);
+  const auto wrong = ParseAgentConfig(
+      absl::StrReplaceAll(kEmulated, {{"[applications]", "[applications]\nmay_open = \"all\""}}),
+      "agent.toml");
+  EXPECT_NE(wrong.status().message().find("may_open"), absl::string_view::npos) << wrong.status();
 }
 
 TEST(AgentConfigTest, ReadsTiering) {

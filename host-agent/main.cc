@@ -155,16 +155,15 @@ absl::Status CheckDrainHook(const AgentConfig& config) {
 }
 
 LocalPolicy PolicyOf(const AgentConfig& config) {
-  return {.tenant = config.tenant,
-          .allowed_uids = config.allowed_uids,
-          .agent_uid = ::geteuid(),
-          .users = config.users};
+  LocalPolicy policy = config.policy;
+  policy.agent_uid = ::geteuid();
+  return policy;
 }
 
 LocalServerOptions ServerOptionsOf(const AgentConfig& config) {
   LocalServerOptions options;
   options.path = config.socket;
-  options.max_connections = config.max_connections;
+  options.max_connections = FitConnections(config.max_connections);
   options.max_connections_per_uid = config.max_connections_per_uid;
   return options;
 }
@@ -192,6 +191,7 @@ class Agent {
       agent->drain_hook_ = std::make_unique<DrainProgram>(config.drain_hook, config.drain_timeout);
       agent->core_->SetDrainHook(agent->drain_hook_.get());
     }
+    agent->core_->SetProcessWatch(&agent->processes_);
     agent->owners_ = std::make_unique<Owners>(agent->core_.get(), &agent->loop_, &agent->clock_,
                                               &agent->processes_, agent->link_.get());
     agent->readiness_ = std::make_unique<Readiness>(

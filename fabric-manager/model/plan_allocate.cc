@@ -5,6 +5,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "fabric-manager/model/placement.h"
 #include "fabric-manager/model/plan_parts.h"
 #include "fabric-manager/model/planner.h"
@@ -65,14 +66,13 @@ absl::Status CheckRights(const PoolState& state, const AllocateSpec& spec) {
   }
   const Host* host = state.FindHost(actor.host());
   if (host != nullptr && host->Serves(spec.tenant)) return absl::OkStatus();
-  std::string command = absl::StrCat("cxlpool host enrol ", actor.host());
-  if (host != nullptr) {
-    for (const std::string& tenant : host->tenants) absl::StrAppend(&command, " --tenant ", tenant);
-  }
+  std::vector<std::string> tenants = host == nullptr ? std::vector<std::string>() : host->tenants;
+  tenants.push_back(spec.tenant);
   return Refuse(absl::StatusCode::kPermissionDenied, "TENANT_NOT_YOURS",
                 absl::StrCat("host \"", actor.host(), "\" is not enrolled for tenant \"",
                              spec.tenant, "\", and may not allocate for it"),
-                absl::StrCat("let an operator run `", command, " --tenant ", spec.tenant, "`"),
+                absl::StrCat("let an operator run `cxlpool host enrol ", actor.host(), " --tenant ",
+                             absl::StrJoin(tenants, " --tenant "), "`"),
                 {{"host", actor.host()}, {"tenant", spec.tenant}});
 }
 

@@ -97,7 +97,7 @@ absl::Status CheckActor(const PoolState& state, const Actor& actor, const Reques
   }
   return Refuse(absl::StatusCode::kPermissionDenied, "NOT_ENROLLED",
                 absl::StrCat("no host is enrolled as ", request.id.principal.str()),
-                "run `cxlpool host enrol`", {{"identity", request.id.principal.str()}});
+                "run `cxlpool host enrol HOST`", {{"identity", request.id.principal.str()}});
 }
 
 void Remember(Region& region, const Request& request) {

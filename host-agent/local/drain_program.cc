@@ -20,8 +20,9 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "proto/support/log.h"
+#include "proto/support/mutant.h"
+#include "proto/support/process_stat.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::agent {
@@ -76,7 +77,25 @@ std::string WhyUnsafe(const std::string& path, bool directory) {
   return "";
 }
 
+// Those that live now. The pid of one that has ended may be anybody's: root's hook would end it.
+std::vector<ProcessId> Living(const std::vector<ProcessId>& processes) {
+  std::vector<ProcessId> living;
+  for (const ProcessId& process : processes) {
+    const bool same = process.start_ticks != 0 && StartTicksOf(process.pid) == process.start_ticks;
+    if (!same && !CXLPOOL_MUTANT("hook-gets-stale-pids")) continue;
+    living.push_back(process);
+    if (living.size() == kMaxDrainPids) break;
+  }
+  return living;
+}
+
 std::vector<std::string> EnvironmentOf(const DrainRequest& request) {
+  std::string pids;
+  std::string starts;
+  for (const ProcessId& process : Living(request.processes)) {
+    absl::StrAppend(&pids, pids.empty() ? "" : " ", process.pid);
+    absl::StrAppend(&starts, starts.empty() ? "" : " ", process.start_ticks);
+  }
   return {
       kPath,
       absl::StrCat("CXLPOOL_REGION=", request.region),
@@ -85,7 +104,8 @@ std::vector<std::string> EnvironmentOf(const DrainRequest& request) {
       absl::StrCat("CXLPOOL_NODE=",
                    request.numa_node.has_value() ? absl::StrCat(*request.numa_node) : ""),
       absl::StrCat("CXLPOOL_DAX=", request.dax_device),
-      absl::StrCat("CXLPOOL_PIDS=", absl::StrJoin(request.pids, " ")),
+      absl::StrCat("CXLPOOL_PIDS=", pids),
+      absl::StrCat("CXLPOOL_PID_STARTS=", starts),
       absl::StrCat("CXLPOOL_REASON=", request.reason),
   };
 }

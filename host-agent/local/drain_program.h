@@ -6,6 +6,11 @@
 //   CXLPOOL_REGION  name        CXLPOOL_MODE  devdax | system-ram     CXLPOOL_PIDS    "17 4711"
 //   CXLPOOL_TAG     UUID        CXLPOOL_NODE  NUMA node, or empty     CXLPOOL_REASON  RELEASE |
 //   CXLPOOL_DAX     daxN.M, or empty                                    HOLDERS | BLOCKS_BUSY
+//   CXLPOOL_PID_STARTS  "901 77312": when each of CXLPOOL_PIDS started, field 22 of /proc/PID/stat
+//
+// CXLPOOL_PIDS are the first kMaxDrainPids of the processes that the core names and that live at
+// that moment. One that has ended is left out, whoever has its pid now. The hook compares the start
+// again before it does something to a process: it may end, and its pid be given away, at any time.
 //
 // Its working directory is /, its input empty; the first 4 KiB of its output go to the log. When it
 // ends, or its time is up, what is left of its process group is killed.
@@ -32,6 +37,7 @@ namespace cxlpool::agent {
 
 inline constexpr size_t kMaxDrainRuns = 64;  // At a time: a thread and a process each.
 inline constexpr size_t kMaxDrainOutput = size_t{4} << 10;
+inline constexpr size_t kMaxDrainPids = 64;
 
 // The file that `path` leads to, if it is safe to run: a file that may be executed, which root or
 // the agent's user owns and nobody else may write; and the same of each directory on the way to it

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "proto/support/process_stat.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::agent {
@@ -78,10 +79,11 @@ class DrainProgramTest : public testing::Test {
     text << std::ifstream(directory_ + "/" + file).rdbuf();
     return text.str();
   }
-  absl::Status Run(absl::Duration timeout = absl::Seconds(20)) {
+  absl::Status Run(absl::Duration timeout = absl::Seconds(20)) { return Run(timeout, kRequest); }
+  absl::Status Run(absl::Duration timeout, const DrainRequest& request) {
     DrainProgram hook(program_, timeout);
     Answer answer;
-    hook.Run(kRequest, answer.Take());
+    hook.Run(request, answer.Take());
     return answer.Wait();
   }
   // Whether the process whose pid the file holds has ended; a zombie has.
@@ -99,7 +101,7 @@ class DrainProgramTest : public testing::Test {
                                  .mode = "system-ram",
                                  .numa_node = 2,
                                  .dax_device = "dax0.0",
-                                 .pids = {17, 4711},
+                                 .processes = {},
                                  .reason = "BLOCKS_BUSY"};
   std::string directory_;
   std::string program_;
@@ -114,11 +116,33 @@ TEST_F(DrainProgramTest, GetsWhatItMustKnowAndNothingElse) {
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_EQ(Read("env"),
             "CXLPOOL_DAX=dax0.0\nCXLPOOL_MODE=system-ram\nCXLPOOL_NODE=2\n"
-            "CXLPOOL_PIDS=17 4711\nCXLPOOL_REASON=BLOCKS_BUSY\nCXLPOOL_REGION=kv\n"
+            "CXLPOOL_PIDS=\nCXLPOOL_PID_STARTS=\nCXLPOOL_REASON=BLOCKS_BUSY\nCXLPOOL_REGION=kv\n"
             "CXLPOOL_TAG=123e4567-e89b-42d3-a456-426614174000\n"
             "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n");
   EXPECT_EQ(Read("pwd"), "/\n");
   EXPECT_EQ(Read("fds"), "4\n") << "three, and the one that lists them";
+}
+
+// Root's hook is about to signal these: a pid that is another's by now must not be among them.
+TEST_F(DrainProgramTest, IsToldOfProcessesThatLiveAndOfNoPidThatIsAnothers) {
+  Write(absl::StrCat("echo \"$CXLPOOL_PIDS:$CXLPOOL_PID_STARTS\" > ", directory_, "/pids\n"));
+  const auto self = static_cast<uint32_t>(::getpid());
+  const uint64_t start = StartTicksOf(self);
+  const uint64_t init = StartTicksOf(1);
+  DrainRequest request = kRequest;
+  request.processes = {{self, start}, {self, start + 1}, {self, 0}, {0x7ffffffe, start},
+                       {0, 0},        {1, init}};
+  ASSERT_TRUE(Run(absl::Seconds(20), request).ok());
+  EXPECT_EQ(Read("pids"), absl::StrCat(self, " 1:", start, " ", init, "\n"));
+}
+
+TEST_F(DrainProgramTest, NamesABoundedNumberOfProcesses) {
+  Write(absl::StrCat("echo $CXLPOOL_PIDS | wc -w > ", directory_, "/count\n"));
+  const auto self = static_cast<uint32_t>(::getpid());
+  DrainRequest request = kRequest;
+  request.processes.assign(10'000, {self, StartTicksOf(self)});
+  ASSERT_TRUE(Run(absl::Seconds(20), request).ok());
+  EXPECT_EQ(Read("count"), absl::StrCat(kMaxDrainPids, "\n"));
 }
 
 TEST_F(DrainProgramTest, ItsFailureIsTold) {

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -18,12 +19,16 @@
 #include "host-agent/local/packet.h"
 #include "host-agent/local/processes.h"
 #include "proto/support/log.h"
+#include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::agent {
 namespace {
 
 constexpr char kSubject[] = "local";
+constexpr absl::Duration kJustNow = absl::Seconds(1);
+// Of the manager's link, devices, processes that are watched (one a Region) and what is passed on.
+constexpr size_t kOtherDescriptors = 1536;
 
 absl::Status Refuse(absl::StatusCode code, std::string reason, std::string message,
                     std::string remedy) {
@@ -71,6 +76,25 @@ absl::Status RemoveStale(const std::string& path, const sockaddr_un& address) {
 }
 
 }  // namespace
+
+size_t FitConnections(size_t wanted) {
+  rlimit limit = {};
+  const rlim_t needed = wanted + LocalServer::kPlacesForRoot + kOtherDescriptors;
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return wanted;
+  if (limit.rlim_cur < needed && limit.rlim_cur < limit.rlim_max) {
+    limit.rlim_cur = std::min(needed, limit.rlim_max);
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+  }
+  if (limit.rlim_cur >= needed) return wanted;
+  // What there is, is shared: half of it for connections.
+  const size_t fit = std::min<size_t>(wanted, std::max<size_t>(limit.rlim_cur / 2, 1));
+  if (fit == wanted) return wanted;
+  LogWarning(kSubject, "applications.max_connections is ", wanted, ", and this process may open ",
+             limit.rlim_cur, " files: ", fit, " connections are served (raise LimitNOFILE to ",
+             needed, ")");
+  return fit;
+}
 
 LocalServer::LocalServer(LocalServerOptions options, LocalService* service, Executor* executor)
     : options_(std::move(options)), service_(service), executor_(executor) {}
@@ -154,15 +178,48 @@ int LocalServer::WaitMs() const {
   absl::Duration next = absl::InfiniteDuration();
   for (const auto& [id, connection] : connections_) {
     next = std::min(next, connection.send_deadline);
+    if (connection.idle()) next = std::min(next, connection.asked_at + options_.idle_timeout);
   }
   if (next == absl::InfiniteDuration()) return -1;
   const absl::Duration left = std::max(next - clock_.Elapsed(), absl::ZeroDuration());
   return static_cast<int>(absl::ToInt64Milliseconds(left)) + 1;
 }
 
-size_t LocalServer::ConnectionsOf(uint32_t uid) const {
-  return std::count_if(connections_.begin(), connections_.end(),
-                       [uid](const auto& entry) { return entry.second.peer.uid == uid; });
+// Whether there is a place for one more; makes it, if a connection that does nothing has one.
+absl::Status LocalServer::FindPlace(const Connection& newcomer) {
+  size_t users = 0;
+  size_t of_uid = 0;
+  for (const auto& [id, connection] : connections_) {
+    if (connection.privileged) continue;
+    ++users;
+    if (connection.peer.uid == newcomer.peer.uid) ++of_uid;
+  }
+  const size_t all_places = options_.max_connections + kPlacesForRoot;
+  const bool too_many = !newcomer.privileged && of_uid >= options_.max_connections_per_uid;
+  const bool full = connections_.size() >= all_places ||
+                    (!newcomer.privileged && users >= options_.max_connections);
+  if (!too_many && (!full || EndIdlest())) return absl::OkStatus();
+  return Refuse(absl::StatusCode::kResourceExhausted, "TOO_MANY_CONNECTIONS",
+                absl::StrCat("the agent serves at most ", options_.max_connections,
+                             " connections, ", options_.max_connections_per_uid, " a user"),
+                "close some, or raise the limits of the agent");
+}
+
+// Ends the connection that has been idle for longest. False: none is idle.
+bool LocalServer::EndIdlest() {
+  const absl::Duration now = clock_.Elapsed();
+  auto idlest = connections_.end();
+  for (auto it = connections_.begin(); it != connections_.end(); ++it) {
+    const Connection& connection = it->second;
+    // What has just come, or was just answered, is about to ask something.
+    if (!connection.idle() || connection.privileged || now - connection.asked_at < kJustNow) {
+      continue;
+    }
+    if (idlest == connections_.end() || connection.asked_at < idlest->second.asked_at) idlest = it;
+  }
+  if (idlest == connections_.end()) return false;
+  End(idlest->first);
+  return true;
 }
 
 void LocalServer::Accept() {
@@ -179,26 +236,27 @@ void LocalServer::Accept() {
   socklen_t size = sizeof(credentials);
   if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) return;
   const uint64_t id = ++last_connection_;
-  const bool counted = credentials.uid != 0 && credentials.uid != ::geteuid();
-  const bool too_many =
-      connections_.size() >= options_.max_connections ||
-      (counted && ConnectionsOf(credentials.uid) >= options_.max_connections_per_uid);
-  epoll_event event = {.events = EPOLLIN, .data = {.u64 = id}};
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0) return;
-  Connection& connection = connections_[id];
+  Connection connection;
   connection.peer = {.connection = id,
                      .uid = credentials.uid,
                      .pid = credentials.pid,
                      .start_ticks = PeerStartTicks(socket.get(), credentials.pid),
                      .gids = PeerGroups(socket.get(), credentials.gid)};
+  if (CXLPOOL_MUTANT("groups-not-handed-on")) connection.peer.gids.clear();
+  connection.privileged = service_->IsPrivileged(connection.peer);
+  absl::Status refused = service_->CheckPeer(connection.peer);
+  if (CXLPOOL_MUTANT("anybody-takes-a-place")) refused = absl::OkStatus();
+  if (refused.ok()) refused = FindPlace(connection);
+  if (!refused.ok()) {
+    // It is told why, if its socket takes that at once, and is never waited for.
+    SendPacket(socket.get(), RefusedReply(refused).response.SerializeAsString(), {}).IgnoreError();
+    return;
+  }
+  epoll_event event = {.events = EPOLLIN, .data = {.u64 = id}};
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0) return;
   connection.socket = std::move(socket);
-  if (!too_many) return;
-  connection.closing = true;
-  Reply(connection, RefusedReply(Refuse(
-                        absl::StatusCode::kResourceExhausted, "TOO_MANY_CONNECTIONS",
-                        absl::StrCat("the agent serves at most ", options_.max_connections,
-                                     " connections, ", options_.max_connections_per_uid, " a user"),
-                        "close some, or raise the limits of the agent")));
+  connection.asked_at = clock_.Elapsed();
+  connections_.emplace(id, std::move(connection));
 }
 
 void LocalServer::OnReadable(Connection& connection) {
@@ -236,6 +294,8 @@ void LocalServer::TakeAnswers() {
     const auto it = connections_.find(answer.connection);
     if (it == connections_.end()) continue;  // Its descriptors close with it.
     it->second.busy = false;
+    it->second.holds = answer.reply.holds;
+    it->second.asked_at = clock_.Elapsed();
     Reply(it->second, std::move(answer.reply));
   }
 }
@@ -285,6 +345,8 @@ void LocalServer::EndOverdue() {
     const auto next = std::next(it);
     if (it->second.send_deadline <= now) {
       LogWarning(kSubject, "process ", it->second.peer.pid, " does not read its answer: hung up");
+      End(it->first);
+    } else if (it->second.idle() && it->second.asked_at + options_.idle_timeout <= now) {
       End(it->first);
     }
     it = next;

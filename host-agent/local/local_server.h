@@ -5,6 +5,12 @@
 // peer can never make this process hold more than one packet each way. The end of a connection
 // closes what it had open. A packet that is no LocalRequest gets an INVALID_ARGUMENT reply and
 // ends the connection; a larger one than 64 KiB ends it at once.
+//
+// Who may not use the agent takes no place: such a peer is refused as it connects. Root and the
+// agent's own user have places of their own, kPlacesForRoot besides max_connections. A connection
+// that has asked for nothing for idle_timeout and has nothing open is ended; libpool makes a new
+// one when it has something to ask. Where all places are taken, the one that has been idle for
+// longest makes room.
 #ifndef CXLPOOL_HOST_AGENT_LOCAL_LOCAL_SERVER_H_
 #define CXLPOOL_HOST_AGENT_LOCAL_LOCAL_SERVER_H_
 
@@ -28,14 +34,21 @@
 namespace cxlpool::agent {
 
 struct LocalServerOptions {
-  std::string path;  // Of the socket, at most 107 bytes. Its directory exists.
-  size_t max_connections = 256;
-  size_t max_connections_per_uid = 64;  // Root and the agent's own user are not counted.
+  std::string path;              // Of the socket, at most 107 bytes. Its directory exists.
+  size_t max_connections = 256;  // Without those of root and of the agent's own user.
+  size_t max_connections_per_uid = 64;
+  absl::Duration idle_timeout = absl::Minutes(1);
   absl::Duration send_timeout = absl::Seconds(10);  // For a peer that does not read its answer.
 };
 
+// Raises the limit of open files (up to the hard limit) so that `wanted` connections fit, and says
+// how many do: at most `wanted`. Warns where it is fewer.
+size_t FitConnections(size_t wanted);
+
 class LocalServer {
  public:
+  static constexpr size_t kPlacesForRoot = 16;
+
   // `service` is used on `executor` alone; both outlive Stop.
   LocalServer(LocalServerOptions options, LocalService* service, Executor* executor);
   ~LocalServer();
@@ -57,6 +70,10 @@ class LocalServer {
     std::string unsent;
     std::vector<UniqueFd> unsent_descriptors;
     absl::Duration send_deadline = absl::InfiniteDuration();
+    bool privileged = false;
+    bool holds = false;       // Has something open.
+    absl::Duration asked_at;  // On the clock's Elapsed: when it connected, or was answered last.
+    bool idle() const { return !busy && !holds && unsent.empty(); }
   };
   // Identify the listener, the mailbox and connections towards epoll.
   static constexpr uint64_t kListener = 0;
@@ -78,7 +95,8 @@ class LocalServer {
   void End(uint64_t id);
   void EndOverdue();
   int WaitMs() const;
-  size_t ConnectionsOf(uint32_t uid) const;
+  absl::Status FindPlace(const Connection& newcomer);
+  bool EndIdlest();
 
   const LocalServerOptions options_;
   LocalService* const service_;

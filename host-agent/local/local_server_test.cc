@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,9 +19,9 @@
 
 #include "host-agent/local/packet.h"
 #include "host-agent/local/pidfd_watch.h"
-#include "host-agent/local/processes.h"
 #include "host-agent/service/core_rig.h"
 #include "host-agent/service/owners.h"
+#include "proto/support/process_stat.h"
 
 namespace cxlpool::agent {
 namespace {
@@ -30,6 +32,7 @@ class LocalServerTest : public testing::Test {
   void SetUp() override {
     char name[] = "/tmp/cxlpool-local-XXXXXX";
     directory_ = ::mkdtemp(name);
+    std::filesystem::permissions(directory_, std::filesystem::perms(0755));  // For other users.
     path_ = directory_ + "/agent.sock";
   }
 
@@ -43,14 +46,15 @@ class LocalServerTest : public testing::Test {
     std::filesystem::remove_all(directory_);
   }
 
-  absl::Status Start(LocalServerOptions options = {}) {
+  absl::Status Start(LocalServerOptions options = {}, LocalPolicy policy = {}) {
+    policy.agent_uid = ::geteuid();
     memory_.plugged[1] = 0x51;
     AgentOptions agent;
     agent.host = "hosts/host-a";
     options.path = path_;
     core_ = std::make_unique<AgentCore>(agent, &loop_, &clock_, &memory_, &link_);
-    service_ = std::make_unique<LocalService>(LocalPolicy{}, core_.get(), &loop_, &clock_, &memory_,
-                                              &link_);
+    service_ =
+        std::make_unique<LocalService>(policy, core_.get(), &loop_, &clock_, &memory_, &link_);
     server_ = std::make_unique<LocalServer>(options, service_.get(), &loop_);
     EXPECT_TRUE(processes_.Start().ok());
     owners_ = std::make_unique<Owners>(core_.get(), &loop_, &clock_, &processes_, &link_);
@@ -75,6 +79,36 @@ class LocalServerTest : public testing::Test {
     std::strcpy(address.sun_path, path_.c_str());
     EXPECT_EQ(::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
     return socket;
+  }
+
+  // The same as another user: for the kernel it is the user who connects that counts. Root alone
+  // can.
+  UniqueFd ConnectAs(uint32_t uid, const std::vector<gid_t>& groups = {}) {
+    // By system calls: the library's would change every thread.
+    EXPECT_EQ(::syscall(SYS_setgroups, groups.size(), groups.data()), 0);
+    EXPECT_EQ(::syscall(SYS_setresuid, -1, uid, -1), 0);
+    UniqueFd socket = Connect();
+    EXPECT_EQ(::syscall(SYS_setresuid, -1, 0, -1), 0);
+    EXPECT_EQ(::syscall(SYS_setgroups, 0, nullptr), 0);
+    return socket;
+  }
+
+  // Asks for a Region that is not there yet, and so is neither idle nor done.
+  UniqueFd BusyAs(uint32_t uid) {
+    UniqueFd socket = ConnectAs(uid);
+    Send(socket.get(), OpenRequest(v1::READ_WRITE));
+    return socket;
+  }
+
+  // What a List on a new connection is answered with; the reason of a refusal.
+  std::string ListAs(uint32_t uid) {
+    UniqueFd socket = ConnectAs(uid);
+    const std::string request = ListRequest().SerializeAsString();
+    ::send(socket.get(), request.data(), request.size(), MSG_NOSIGNAL);
+    v1::LocalResponse answer = Receive(socket.get());
+    // The kernel tells of the hang-up first.
+    if (answer.code() == -1) answer = Receive(socket.get());
+    return answer.code() == 0 ? "OK" : answer.code() == -1 ? "-" : answer.error().reason();
   }
 
   static void Send(int socket, const std::string& bytes) {
@@ -300,11 +334,131 @@ TEST_F(LocalServerTest, OneConnectionTooManyIsRefusedWithItsReason) {
   UniqueFd second = Connect();
   Send(second.get(), ListRequest());
   Receive(second.get());
+  // Root has some places more.
+  std::vector<UniqueFd> more;
+  for (size_t i = 0; i < LocalServer::kPlacesForRoot; ++i) {
+    more.push_back(Connect());
+    Send(more.back().get(), ListRequest());
+    EXPECT_TRUE(Receive(more.back().get()).has_list());
+  }
   UniqueFd third = Connect();
   EXPECT_EQ(Receive(third.get()).error().reason(), "TOO_MANY_CONNECTIONS");
   EXPECT_EQ(Receive(third.get()).code(), -1);
   Send(first.get(), ListRequest());
   EXPECT_TRUE(Receive(first.get()).has_list());
+}
+
+constexpr char kNeedsRoot[] = "needs root, to connect as other users";
+
+TEST_F(LocalServerTest, WhoMayNotUseTheAgentTakesNoPlace) {
+  if (::geteuid() != 0) GTEST_SKIP() << kNeedsRoot;
+  UserRule by_group;
+  by_group.gids = {4242};
+  by_group.tenant = "tenants/default";
+  ASSERT_TRUE(
+      Start({.path = "", .max_connections = 4}, {.allowed_uids = {1001}, .users = {by_group}})
+          .ok());
+  std::vector<UniqueFd> idle;
+  for (uint32_t i = 0; i < 40; ++i) {
+    idle.push_back(ConnectAs(2000 + i % 4));
+    EXPECT_EQ(Receive(idle.back().get()).error().reason(), "USER_NOT_ALLOWED");
+    EXPECT_EQ(Receive(idle.back().get()).code(), -1) << "and is hung up on";
+  }
+  EXPECT_EQ(ListAs(1001), "OK");
+  EXPECT_EQ(ListAs(0), "OK");
+  UniqueFd member = ConnectAs(2000, {7, 4242});
+  Send(member.get(), ListRequest());
+  EXPECT_TRUE(Receive(member.get()).has_list()) << "by a supplementary group";
+}
+
+TEST_F(LocalServerTest, RootFindsAPlaceWhenUsersHaveTakenAll) {
+  if (::geteuid() != 0) GTEST_SKIP() << kNeedsRoot;
+  ASSERT_TRUE(Start({.path = "", .max_connections = 3, .max_connections_per_uid = 2}).ok());
+  const UniqueFd first = BusyAs(1001);
+  const UniqueFd second = BusyAs(1001);
+  EXPECT_EQ(ListAs(1001), "TOO_MANY_CONNECTIONS") << "for one user";
+  const UniqueFd third = BusyAs(1002);
+  EXPECT_EQ(ListAs(1003), "TOO_MANY_CONNECTIONS") << "for all users";
+  EXPECT_EQ(ListAs(0), "OK");
+}
+
+TEST_F(LocalServerTest, WhoDoesNothingMakesRoom) {
+  if (::geteuid() != 0) GTEST_SKIP() << kNeedsRoot;
+  ASSERT_TRUE(Start({.path = "", .max_connections = 3}).ok());
+  Offer(v1::Offer::WANT_ONLINE);
+  UniqueFd silent = ConnectAs(1001);
+  UniqueFd uses = ConnectAs(1000);
+  Send(uses.get(), OpenRequest(v1::READ_WRITE));
+  ASSERT_EQ(Receive(uses.get()).code(), 0);
+  v1::LocalRequest waits;
+  waits.set_protocol_version(1);
+  waits.mutable_faults()->set_wait_ms(60'000);
+  UniqueFd waiting = ConnectAs(1002);
+  Send(waiting.get(), waits);
+  std::string answer;
+  for (int i = 0; i < 100 && answer != "OK"; ++i) {  // It is spared for its first second.
+    answer = ListAs(1003);
+    if (answer != "OK") ::poll(nullptr, 0, 50);
+  }
+  EXPECT_EQ(answer, "OK");
+  EXPECT_EQ(Receive(silent.get()).code(), -1);
+  UniqueFd root = Connect();
+  EXPECT_TRUE(OpensBecome(root.get(), 1)) << "who has something open keeps the place";
+}
+
+TEST_F(LocalServerTest, AConnectionThatIsIdleAndHasNothingOpenIsEnded) {
+  ASSERT_TRUE(Start({.path = "", .idle_timeout = absl::Milliseconds(100)}).ok());
+  Offer(v1::Offer::WANT_ONLINE);
+  UniqueFd silent = Connect();
+  UniqueFd asked = Connect();
+  Send(asked.get(), ListRequest());
+  EXPECT_TRUE(Receive(asked.get()).has_list());
+  UniqueFd uses = Connect();
+  Send(uses.get(), OpenRequest(v1::READ_WRITE));
+  ASSERT_EQ(Receive(uses.get()).code(), 0);
+  UniqueFd waits = Connect();
+  v1::LocalRequest faults;
+  faults.set_protocol_version(1);
+  faults.mutable_faults()->set_wait_ms(400);
+  Send(waits.get(), faults);
+  EXPECT_EQ(Receive(silent.get()).code(), -1);
+  EXPECT_EQ(Receive(asked.get()).code(), -1);
+  EXPECT_TRUE(Receive(waits.get()).has_faults()) << "who waits is not idle";
+  Send(uses.get(), ListRequest());
+  EXPECT_EQ(Receive(uses.get()).list().regions(0).opens(), 1u);
+  v1::LocalRequest close;
+  close.set_protocol_version(1);
+  close.mutable_close()->set_name("regions/r1");
+  Send(uses.get(), close);
+  EXPECT_TRUE(Receive(uses.get()).has_close());
+  EXPECT_EQ(Receive(uses.get()).code(), -1);
+}
+
+// The process ends by what the function says.
+int InAChild(const std::function<int()>& function) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(function());
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST(FitConnectionsTest, RaisesTheLimitOfOpenFilesOrSaysHowManyFit) {
+  EXPECT_EQ(InAChild([] {
+              const rlimit low = {.rlim_cur = 64, .rlim_max = 8192};
+              if (::setrlimit(RLIMIT_NOFILE, &low) != 0) return 2;
+              rlimit now = {};
+              if (FitConnections(4096) != 4096) return 3;
+              ::getrlimit(RLIMIT_NOFILE, &now);
+              return now.rlim_cur > 4096 ? 0 : 4;
+            }),
+            0);
+  EXPECT_EQ(InAChild([] {
+              const rlimit hard = {.rlim_cur = 256, .rlim_max = 1024};
+              if (::setrlimit(RLIMIT_NOFILE, &hard) != 0) return 2;
+              return FitConnections(4096) == 512 && FitConnections(16) == 16 ? 0 : 3;
+            }),
+            0);
 }
 
 TEST_F(LocalServerTest, PeerThatDoesNotReadIsHungUpOn) {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "host-agent/local/processes.h"
+#include "proto/support/process_stat.h"
 
 namespace cxlpool::agent {
 namespace {
@@ -91,6 +91,10 @@ void PidfdWatch::Forget(const ProcessId& process) {
     watched_.erase(it);
   }
   std::move(watched.ended)(Cancelled());
+}
+
+bool PidfdWatch::HasEnded(const ProcessId& process) {
+  return process.start_ticks == 0 || StartTicksOf(process.pid) != process.start_ticks;
 }
 
 void PidfdWatch::Run() {

@@ -28,6 +28,7 @@ class PidfdWatch : public ProcessWatch {
 
   void Watch(const ProcessId& process, Done ended) override;
   void Forget(const ProcessId& process) override;
+  bool HasEnded(const ProcessId& process) override;
 
  private:
   struct Watched {

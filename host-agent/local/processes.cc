@@ -7,9 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <string>
 
-#include "absl/strings/str_cat.h"
 #include "proto/support/process_stat.h"
 #include "proto/support/unique_fd.h"
 
@@ -27,15 +25,6 @@ bool IsThere(int fd, short events) {
 }
 
 }  // namespace
-
-uint64_t StartTicksOf(uint32_t pid) {
-  const UniqueFd file(::open(absl::StrCat("/proc/", pid, "/stat").c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.valid()) return 0;
-  char text[1024];  // 52 fields and a name of 16 bytes.
-  const ssize_t size = ::read(file.get(), text, sizeof(text));
-  if (size <= 0) return 0;
-  return ParseStartTicks(absl::string_view(text, static_cast<size_t>(size))).value_or(0);
-}
 
 uint64_t PeerStartTicks(int socket, int pid) {
   if (pid <= 0) return 0;

@@ -1,6 +1,4 @@
-// What Linux says of processes: when one started, and who is behind a local socket.
-//
-// A start is what process_stat.h says. Any thread.
+// Who is behind a local socket, as Linux says. A start is what process_stat.h says. Any thread.
 #ifndef CXLPOOL_HOST_AGENT_LOCAL_PROCESSES_H_
 #define CXLPOOL_HOST_AGENT_LOCAL_PROCESSES_H_
 
@@ -8,9 +6,6 @@
 #include <vector>
 
 namespace cxlpool::agent {
-
-// 0: there is no such process.
-uint64_t StartTicksOf(uint32_t pid);
 
 // When the process `pid` started that made this connection; 0: it has ended already, or is in
 // another PID namespace. The kernel's own handle of the peer (SO_PEERPIDFD, Linux 6.5) proves that

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::agent {
@@ -11,6 +12,37 @@ namespace {
 
 bool Holds(const std::vector<uint32_t>& list, uint32_t id) {
   return std::find(list.begin(), list.end(), id) != list.end();
+}
+
+bool HoldsAny(const std::vector<uint32_t>& list, const std::vector<uint32_t>& ids) {
+  return std::any_of(ids.begin(), ids.end(), [&](uint32_t id) { return Holds(list, id); });
+}
+
+absl::Status NotYours(uint32_t uid, const std::string& region, const std::string& remedy) {
+  return Refusal{absl::StatusCode::kPermissionDenied,
+                 "REGION_NOT_YOURS",
+                 absl::StrCat(region, " was not made by user id ", uid,
+                              " on this host, and is not for this user"),
+                 remedy,
+                 {{"region", region}}}
+      .ToStatus();
+}
+
+absl::Status CheckTenant(const LocalPolicy& policy, uint32_t uid, const std::vector<uint32_t>& gids,
+                         const RegionRights& region) {
+  if (absl::Status s = CheckUser(policy, uid, gids); !s.ok()) return s;
+  const std::string& tenant = TenantFor(policy, uid, gids);
+  if (IsPrivileged(policy, uid) || region.tenant == tenant ||
+      CXLPOOL_MUTANT("local-tenant-not-asked")) {
+    return absl::OkStatus();
+  }
+  return Refusal{absl::StatusCode::kPermissionDenied,
+                 "WRONG_TENANT",
+                 absl::StrCat(region.name, " is not of ", tenant, ", for which user id ", uid,
+                              " acts on this host"),
+                 "ask the operator for a Region of that tenant",
+                 {{"region", region.name}}}
+      .ToStatus();
 }
 
 absl::Status OverLimit(uint32_t uid, const std::string& key, uint64_t max, uint64_t used,
@@ -30,12 +62,67 @@ const UserRule* FindRule(const std::vector<UserRule>& rules, uint32_t uid,
                          const std::vector<uint32_t>& gids) {
   for (const UserRule& rule : rules) {
     if (Holds(rule.uids, uid)) return &rule;
-    if (std::any_of(gids.begin(), gids.end(),
-                    [&](uint32_t gid) { return Holds(rule.gids, gid); })) {
-      return &rule;
-    }
+    if (HoldsAny(rule.gids, gids)) return &rule;
   }
   return nullptr;
+}
+
+bool IsPrivileged(const LocalPolicy& policy, uint32_t uid) {
+  return uid == 0 || uid == policy.agent_uid;
+}
+
+absl::Status CheckUser(const LocalPolicy& policy, uint32_t uid, const std::vector<uint32_t>& gids) {
+  if (IsPrivileged(policy, uid) || policy.allowed_uids.empty() ||
+      FindRule(policy.users, uid, gids) != nullptr || Holds(policy.allowed_uids, uid)) {
+    return absl::OkStatus();
+  }
+  return Refusal{
+      absl::StatusCode::kPermissionDenied,
+      "USER_NOT_ALLOWED",
+      absl::StrCat("user id ", uid, " may not use this host's agent"),
+      "ask the operator to list it in applications.allowed_uids or [[applications.user]]",
+      {}}
+      .ToStatus();
+}
+
+const std::string& TenantFor(const LocalPolicy& policy, uint32_t uid,
+                             const std::vector<uint32_t>& gids) {
+  const UserRule* rule = FindRule(policy.users, uid, gids);
+  return rule == nullptr ? policy.tenant : rule->tenant;
+}
+
+absl::Status CheckOpen(const LocalPolicy& policy, uint32_t uid, const std::vector<uint32_t>& gids,
+                       const RegionRights& region) {
+  if (absl::Status s = CheckTenant(policy, uid, gids, region); !s.ok()) return s;
+  if (IsPrivileged(policy, uid) || region.maker_uid == uid) return absl::OkStatus();
+  const UserRule* rule = FindRule(policy.users, uid, gids);
+  if ((rule == nullptr ? policy.may_open : rule->may_open) == Reach::kTenant) {
+    return absl::OkStatus();
+  }
+  if (region.open_to_everybody || Holds(region.open_uids, uid) ||
+      HoldsAny(region.open_gids, gids)) {
+    return absl::OkStatus();
+  }
+  return NotYours(uid, region.name,
+                  "ask who made it to allocate it with open_to, or the operator for may_open in "
+                  "[[applications.user]]");
+}
+
+// Whom a Region is open to may read and write it. To destroy it for everybody is another thing.
+absl::Status CheckRelease(const LocalPolicy& policy, uint32_t uid,
+                          const std::vector<uint32_t>& gids, const RegionRights& region) {
+  if (absl::Status s = CheckTenant(policy, uid, gids, region); !s.ok()) return s;
+  if (IsPrivileged(policy, uid) || region.maker_uid == uid) return absl::OkStatus();
+  const UserRule* rule = FindRule(policy.users, uid, gids);
+  if ((rule == nullptr ? policy.may_release : rule->may_release) == Reach::kTenant) {
+    return absl::OkStatus();
+  }
+  if (CXLPOOL_MUTANT("who-may-open-may-release") &&
+      (region.open_to_everybody || Holds(region.open_uids, uid))) {
+    return absl::OkStatus();
+  }
+  return NotYours(uid, region.name,
+                  "ask who made it, or the operator for may_release in [[applications.user]]");
 }
 
 absl::Status CheckAllocate(const UserRule& rule, uint32_t uid, const UserUsage& used,

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "host-agent/ports/process_watch.h"
 #include "proto/support/executor.h"
 
 namespace cxlpool::agent {
@@ -21,15 +22,17 @@ struct DrainRequest {
   std::string tag;
   std::string mode;  // "devdax" or "system-ram".
   std::optional<int> numa_node;
-  std::string dax_device;  // daxN.M; empty: none.
-  std::vector<int> pids;   // Who is known to hold it; more may.
-  std::string reason;      // RELEASE; or why a try after it failed: HOLDERS, BLOCKS_BUSY.
+  std::string dax_device;            // daxN.M; empty: none.
+  std::vector<ProcessId> processes;  // Who was known to hold it; more may. Some may have ended.
+  std::string reason;                // RELEASE; or why a try after it failed: HOLDERS, BLOCKS_BUSY.
 };
 
 class DrainHook {
  public:
   virtual ~DrainHook() = default;
 
+  // Of request.processes the hook is told those that live, and no pid that is another's by now.
+  //
   // OK: it ended well, within its time. FAILED_PRECONDITION/HOOK_UNSAFE: it was not run, for others
   // may write it. DRAIN_HOOK: ABORTED, it failed; DEADLINE_EXCEEDED, it was killed;
   // RESOURCE_EXHAUSTED, too many run already; INTERNAL, it could not be run; CANCELLED, the agent

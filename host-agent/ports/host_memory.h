@@ -18,6 +18,7 @@
 
 #include "absl/time/time.h"
 #include "host-agent/model/observation.h"
+#include "host-agent/ports/process_watch.h"
 #include "proto/support/executor.h"
 #include "proto/support/unique_fd.h"
 
@@ -67,7 +68,8 @@ class HostMemory {
   // itself sets no limit, and no other rung of the host is taken meanwhile.
   // FAILED_PRECONDITION/BLOCKS_BUSY: some stay online; retry later. Metadata "cause" is busy,
   // timeout (it was killed) or no_room; "blocks" and "zone" name them as in v1::SegmentError,
-  // "pids" (with commas) who is known to use their NUMA node.
+  // "pids" and "starts" (with commas, in the same order) who is known to use their NUMA node, and
+  // when each of them started.
   // Partial progress is kept and seen by Observe.
   virtual void OfflineBlocks(uint64_t serial, absl::Duration patience, Done done) = 0;
 
@@ -86,8 +88,9 @@ class HostMemory {
   // FAILED_PRECONDITION/OTHER_MEMDEV: the slot holds another memdev, which stays on.
   virtual void PowerOff(uint32_t slot, uint64_t serial, Done done) = 0;
 
-  // Processes that have the DAX device open or mapped, the agent itself left out. At most 32.
-  virtual void FindHolders(uint64_t serial, DoneWith<std::vector<int>> done) = 0;
+  // Processes that have the DAX device open or mapped, the agent itself left out. At most 32. One
+  // that ended while it was looked at is left out as well.
+  virtual void FindHolders(uint64_t serial, DoneWith<std::vector<ProcessId>> done) = 0;
 
   // Opens the DAX device for an application: O_RDONLY if `read_only`, else O_RDWR; CLOEXEC.
   // Quick; the core's thread. Bytes [0, size) of the descriptor are the host region.

@@ -63,6 +63,7 @@ class ManagerLink {
                         DoneWith<v1::AllocateRegionResponse> done) = 0;
   virtual void Release(v1::ReleaseRegionRequest request,
                        DoneWith<v1::ReleaseRegionResponse> done) = 0;
+  virtual void Get(v1::GetRegionRequest request, DoneWith<v1::Region> done) = 0;
 };
 
 }  // namespace cxlpool::agent

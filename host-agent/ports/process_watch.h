@@ -29,6 +29,9 @@ class ProcessWatch {
 
   // Ends the watch. None: no effect.
   virtual void Forget(const ProcessId& process) = 0;
+
+  // Whether it has ended by now, or nobody knows when it started (start_ticks is 0). Quick.
+  virtual bool HasEnded(const ProcessId& process) = 0;
 };
 
 }  // namespace cxlpool::agent

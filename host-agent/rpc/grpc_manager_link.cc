@@ -118,6 +118,12 @@ class GrpcManagerLink final : public ManagerLink {
     });
   }
 
+  void Get(v1::GetRegionRequest request, DoneWith<v1::Region> done) override {
+    calls_.Call(std::move(request), std::move(done), [this](auto... arguments) {
+      pool_stub_->async()->GetRegion(std::move(arguments)...);
+    });
+  }
+
  private:
   // An attempt is everything from asking for a Hello to the end of the session. What belongs to an
   // earlier attempt finds that its number is not the current one, and does nothing.

@@ -18,15 +18,34 @@ namespace {
 
 constexpr char kSubject[] = "agent";
 
-v1::SegmentError HoldersError(const std::vector<int>& pids) {
+v1::SegmentError HoldersError(const std::vector<ProcessId>& processes) {
   v1::SegmentError error;
   error.set_reason("HOLDERS");
-  error.set_message(absl::StrCat("in use by process ", absl::StrJoin(pids, ", "),
-                                 " (close it there; it is looked for again)"));
-  for (int pid : pids) {
-    if (error.holder_pids_size() == static_cast<int>(kMaxReportedHolders)) break;
-    error.add_holder_pids(static_cast<uint32_t>(pid));
+  const size_t told = std::min(processes.size(), kMaxReportedHolders);
+  std::vector<uint32_t> pids;
+  for (size_t i = 0; i < told; ++i) {
+    pids.push_back(processes[i].pid);
+    error.add_holder_pids(processes[i].pid);
+    error.add_holder_starts(processes[i].start_ticks);
   }
+  const std::string more =
+      told < processes.size() ? absl::StrCat(" and ", processes.size() - told, " more") : "";
+  error.set_message(absl::StrCat("in use by process ", absl::StrJoin(pids, ", "), more,
+                                 " (close it there; it is looked for again)"));
+  return error;
+}
+
+// Nobody that can be named has it open.
+v1::SegmentError UnseenHolderError(const ProcessId& opener) {
+  v1::SegmentError error;
+  error.set_reason("HOLDERS");
+  error.set_message(
+      opener.pid == 0
+          ? std::string("in use through a connection of a process that the agent cannot see, in "
+                        "another PID namespace (close it there; it is looked for again)")
+          : absl::StrCat("in use through a connection that process ", opener.pid,
+                         " made; it has ended, and a process that it started keeps the connection "
+                         "(end that one; it is looked for again)"));
   return error;
 }
 
@@ -245,10 +264,10 @@ bool AgentCore::PlanSegment(const AttachmentKey& key, Segment& segment, const St
   }
   if (!prepared_.ok()) return refuse(ErrorOf(prepared_));
   if (from_users) {
-    const std::vector<int> users = opens_.UsersOf(key, segment.desired.first_serial());
+    const std::vector<ProcessId> users = opens_.UsersOf(key, segment.desired.first_serial());
     if (!CXLPOOL_MUTANT("ignore-opens") && !users.empty()) {
       if (drain_hook_ != nullptr && segment.drain_at > clock_->Elapsed()) WakeAt(segment.drain_at);
-      return refuse(FoundHeld(segment, HoldersError(users)));
+      return refuse(FoundHeld(segment, OpenError(key, segment, step.serial, users)));
     }
   }
   if (CXLPOOL_MUTANT("believe-exit-codes") || !taken.has_value()) return true;
@@ -263,6 +282,38 @@ bool AgentCore::PlanSegment(const AttachmentKey& key, Segment& segment, const St
     Fail(segment, *taken, std::move(error));
   }
   return true;
+}
+
+// Who has the segment open through the agent. The process that made a connection may have ended
+// while a child of it keeps the connection and the descriptors: its pid would name nobody, or
+// somebody else. Then who really has the memory is looked for, and named instead.
+v1::SegmentError AgentCore::OpenError(const AttachmentKey& key, Segment& segment,
+                                      uint64_t region_serial, const std::vector<ProcessId>& users) {
+  std::vector<ProcessId> live;
+  for (const ProcessId& user : users) {
+    const bool ended = processes_ != nullptr && processes_->HasEnded(user);
+    if (!ended || CXLPOOL_MUTANT("name-the-dead")) live.push_back(user);
+  }
+  if (live.size() == users.size()) return HoldersError(live);
+  LookForHeirs(key, segment, region_serial);
+  for (const ProcessId& heir : segment.heirs) {
+    const bool ended = processes_ != nullptr && processes_->HasEnded(heir);
+    if (!ended && std::find(live.begin(), live.end(), heir) == live.end()) live.push_back(heir);
+  }
+  return live.empty() ? UnseenHolderError(users.front()) : HoldersError(live);
+}
+
+void AgentCore::LookForHeirs(const AttachmentKey& key, Segment& segment, uint64_t region_serial) {
+  if (segment.heirs_at > clock_->Elapsed()) return;
+  segment.heirs_at = clock_->Elapsed() + kLookForHeirs;
+  memory_->FindHolders(region_serial, OnCore([this, key, first = segment.desired.first_serial()](
+                                                 absl::StatusOr<std::vector<ProcessId>> holders) {
+                         Segment* segment = attachments_.FindSegment(key, first);
+                         if (segment == nullptr || !holders.ok() || segment->heirs == *holders)
+                           return;
+                         segment->heirs = *std::move(holders);
+                         Advance();
+                       }));
 }
 
 void AgentCore::WakeAt(absl::Duration when) {
@@ -331,7 +382,7 @@ void AgentCore::Ask(const Segment& segment, const Step& step, Done done) {
 // The kernel would take a mapped DAX device away, and its users would die of SIGBUS.
 void AgentCore::UnbindUnlessHeld(uint64_t serial, Done done) {
   memory_->FindHolders(serial, OnCore([this, serial, done = std::move(done)](
-                                          absl::StatusOr<std::vector<int>> holders) mutable {
+                                          absl::StatusOr<std::vector<ProcessId>> holders) mutable {
                          if (!holders.ok()) return std::move(done)(holders.status());
                          if (CXLPOOL_MUTANT("unbind-while-held")) holders->clear();
                          if (holders->empty()) return memory_->UnbindDax(serial, std::move(done));

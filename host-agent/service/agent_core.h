@@ -25,6 +25,7 @@
 #ifndef CXLPOOL_HOST_AGENT_SERVICE_AGENT_CORE_H_
 #define CXLPOOL_HOST_AGENT_SERVICE_AGENT_CORE_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -37,6 +38,7 @@
 #include "host-agent/ports/drain_hook.h"
 #include "host-agent/ports/host_memory.h"
 #include "host-agent/ports/manager_link.h"
+#include "host-agent/ports/process_watch.h"
 #include "host-agent/service/attachments.h"
 #include "host-agent/service/fault_table.h"
 #include "host-agent/service/host_event_log.h"
@@ -53,6 +55,8 @@ inline constexpr absl::Duration kMaxOfflineDeadline = absl::Minutes(1);
 // A slot that was powered off, and that the manager still wants ejected, is powered off again:
 // where there was no memdev nobody can see whether it was.
 inline constexpr absl::Duration kRepeatPowerOff = absl::Seconds(5);
+// How often it is looked for who has what a process that has ended opened.
+inline constexpr absl::Duration kLookForHeirs = absl::Seconds(1);
 inline constexpr uint32_t kProtocolVersion = 1;
 
 struct AgentOptions {
@@ -74,6 +78,9 @@ class AgentCore {
 
   // Before Start; it outlives this.
   void SetDrainHook(DrainHook* hook) { drain_hook_ = hook; }
+
+  // Before Start; it outlives this. Without one every process counts as alive.
+  void SetProcessWatch(ProcessWatch* processes) { processes_ = processes; }
 
   // Prepares the host, looks at it and dials the manager. `started` hears how the first Prepare
   // went; after an error the core goes on and prepares again, and makes nothing until it succeeds.
@@ -120,6 +127,11 @@ class AgentCore {
   // Whether a manager has said what it wants since this agent started.
   bool welcomed() const { return welcomed_; }
 
+  // What a Region of this host holds is a multiple of, as far as the host and the manager told.
+  uint64_t granule_bytes() const {
+    return std::max({pool_granule_bytes_, observation_.region_granule_bytes, uint64_t{1}});
+  }
+
   // How far it has come, for the service manager.
   struct Progress {
     absl::Status prepared;  // Not OK: nothing is made on this host, and why.
@@ -136,7 +148,7 @@ class AgentCore {
     AttachmentKey key;
     uint64_t first_serial = 0;
     Step step;
-    std::vector<int> holders;  // Why it was not taken.
+    std::vector<ProcessId> holders;  // Why it was not taken.
   };
 
   template <typename F>
@@ -175,6 +187,9 @@ class AgentCore {
   void Advance();
   std::optional<Rung> Plan();
   void ForgetPowerOff(Segment& segment) const;
+  v1::SegmentError OpenError(const AttachmentKey& key, Segment& segment, uint64_t region_serial,
+                             const std::vector<ProcessId>& users);
+  void LookForHeirs(const AttachmentKey& key, Segment& segment, uint64_t region_serial);
   bool PlanSegment(const AttachmentKey& key, Segment& segment, const Step& step);
   void RunRung(Rung rung);
   absl::Duration OfflineDeadline(const Segment& segment) const;
@@ -196,6 +211,7 @@ class AgentCore {
   HostMemory* const memory_;
   ManagerLink* const link_;
   DrainHook* drain_hook_ = nullptr;
+  ProcessWatch* processes_ = nullptr;
   Probe probe_;
   std::vector<absl::AnyInvocable<void()>> on_change_;
   absl::AnyInvocable<void(const AttachmentKey*)> on_offers_;
@@ -227,6 +243,7 @@ class AgentCore {
   absl::Duration said_lost_at_;  // When the log said so.
   absl::Status refused_;         // Why the manager will have none; OK: it may.
   bool welcomed_ = false;
+  uint64_t pool_granule_bytes_ = 0;  // 0: not told.
   bool reconciled_ = false;
   std::vector<DoneWith<v1::Hello>> hellos_;
   HostObservation told_inventory_;  // Of what was seen then.

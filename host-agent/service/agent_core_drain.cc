@@ -45,21 +45,23 @@ void AgentCore::Drain(const AttachmentKey& key, const Segment& segment, uint64_t
     request.numa_node = region->numa_node;
     request.dax_device = region->dax_device;
   }
-  request.pids = opens_.UsersOf(key, serial);
+  request.processes = opens_.UsersOf(key, serial);
   const bool held = segment.error.has_value() && SaysHeld(*segment.error);
   request.reason = held ? segment.error->reason() : "RELEASE";
   if (request.reason == "BLOCKS_BUSY") {  // Holders are looked for anew.
-    const auto& pids = segment.error->holder_pids();
-    request.pids.insert(request.pids.end(), pids.begin(), pids.end());
+    const v1::SegmentError& error = *segment.error;
+    for (int i = 0; i < std::min(error.holder_pids_size(), error.holder_starts_size()); ++i) {
+      request.processes.push_back({error.holder_pids(i), error.holder_starts(i)});
+    }
   }
   LogInfo(kSubject, "drain hook: Region ", request.region, " serial 0x", absl::Hex(serial), ": ",
           request.reason);
   auto run = [this, key, serial, request = std::move(request)](
-                 const absl::StatusOr<std::vector<int>>& holders) mutable {
-    std::vector<int>& pids = request.pids;
-    if (holders.ok()) pids.insert(pids.end(), holders->begin(), holders->end());
-    std::sort(pids.begin(), pids.end());
-    pids.erase(std::unique(pids.begin(), pids.end()), pids.end());
+                 const absl::StatusOr<std::vector<ProcessId>>& holders) mutable {
+    std::vector<ProcessId>& all = request.processes;
+    if (holders.ok()) all.insert(all.end(), holders->begin(), holders->end());
+    std::sort(all.begin(), all.end());
+    all.erase(std::unique(all.begin(), all.end()), all.end());
     drain_hook_->Run(std::move(request), OnCore([this, key, serial](const absl::Status& status) {
                        OnDrained(key, serial, status);
                      }));

@@ -65,6 +65,7 @@ void AgentCore::OnWelcome(v1::Welcome welcome) {
   last_lost_.clear();
   events_.Rewind();
   welcomed_ = true;
+  pool_granule_bytes_ = welcome.granule_bytes();
   std::vector<AttachmentKey> offered;
   for (v1::Offer& offer : *welcome.mutable_offers()) {
     offered.push_back(KeyOf(offer));

@@ -248,7 +248,7 @@ TEST(AgentCoreTest, AnOpenAttachmentIsNotTakenDown) {
   rig.memory.plugged[1] = 0x51;
   rig.Start();
   rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}}, v1::SYSTEM_RAM)});
-  rig.core->opens().Open({.generation = 1, .tag = "tag-1"}, {7, 4711, "regions/r1"}, {0x51});
+  rig.core->opens().Open({.generation = 1, .tag = "tag-1"}, {7, {4711, 99}, "regions/r1"}, {0x51});
   rig.Offer(MakeOffer(1, kOffline, {{1, 0x51}}, v1::SYSTEM_RAM));
   EXPECT_EQ(rig.ReportedError(0x51), "HOLDERS");
   EXPECT_THAT(rig.link.Last(0x51)->error().holder_pids(), ElementsAre(4711));
@@ -256,6 +256,45 @@ TEST(AgentCoreTest, AnOpenAttachmentIsNotTakenDown) {
   rig.core->opens().CloseConnection(7);
   rig.core->Reconsider();
   rig.executor.RunReady();
+  EXPECT_EQ(rig.Reported(0x51), v1::SEGMENT_PRESENT);
+}
+
+// Only what lives is alive.
+class SomeProcesses : public ProcessWatch {
+ public:
+  void Watch(const ProcessId&, Done) override {}
+  void Forget(const ProcessId&) override {}
+  bool HasEnded(const ProcessId& process) override { return !alive.contains(process); }
+  std::set<ProcessId> alive;
+};
+
+TEST(AgentCoreTest, WhoOpenedItAndHasEndedIsNotNamedButWhoHasItNow) {
+  CoreRig rig;
+  SomeProcesses processes;
+  rig.core->SetProcessWatch(&processes);
+  rig.memory.plugged[1] = 0x51;
+  rig.Start();
+  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
+  rig.core->opens().Open({.generation = 1, .tag = "tag-1"}, {7, {11077, 99}, "regions/r1"}, {0x51});
+  rig.memory.holders = {11087};  // A child of 11077 has the connection and the descriptor.
+  processes.alive = {{11087, FakeHostMemory::kHolderStart}};
+  rig.Offer(MakeOffer(1, kOffline, {{1, 0x51}}));
+  rig.executor.Advance(absl::Seconds(3));
+  EXPECT_EQ(rig.ReportedError(0x51), "HOLDERS");
+  EXPECT_THAT(rig.link.Last(0x51)->error().holder_pids(), ElementsAre(11087));
+  EXPECT_EQ(rig.link.Last(0x51)->error().message().find("11077"), std::string::npos);
+  EXPECT_EQ(rig.Calls("UnbindDax 0x51"), 0);
+  // Nobody has a descriptor any more, but the connection stands.
+  rig.memory.holders.clear();
+  processes.alive.clear();
+  rig.executor.Advance(absl::Seconds(5));
+  EXPECT_THAT(rig.link.Last(0x51)->error().holder_pids(), ElementsAre());
+  EXPECT_NE(rig.link.Last(0x51)->error().message().find("process 11077 made; it has ended"),
+            std::string::npos);
+  EXPECT_EQ(rig.Calls("UnbindDax 0x51"), 0);
+  rig.core->opens().CloseConnection(7);
+  rig.core->Reconsider();
+  rig.executor.Advance(absl::Seconds(5));
   EXPECT_EQ(rig.Reported(0x51), v1::SEGMENT_PRESENT);
 }
 

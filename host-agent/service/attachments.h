@@ -17,6 +17,7 @@
 #include "absl/time/time.h"
 #include "cxlpool/v1/host_service.pb.h"
 #include "host-agent/model/online_plan.h"
+#include "host-agent/ports/process_watch.h"
 
 namespace cxlpool::agent {
 
@@ -52,6 +53,10 @@ struct Segment {
   absl::Duration retry_at;             // On the clock's Elapsed; no rung before.
   std::optional<Step> last_succeeded;  // Its postcondition is yet to be read back.
   absl::Duration powered_off_at;       // The last time that it succeeded.
+
+  // Who has the memory that a process opened which has ended, as was seen last.
+  std::vector<ProcessId> heirs;
+  absl::Duration heirs_at;  // On the clock's Elapsed; not looked for before.
 
   // The drain hook's runs on this way down.
   int drains = 0;            // That have ended.

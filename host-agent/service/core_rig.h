@@ -22,6 +22,7 @@ class FakeLink : public ManagerLink {
   std::vector<v1::Report> reports;
   std::vector<std::pair<v1::AllocateRegionRequest, DoneWith<v1::AllocateRegionResponse>>> allocates;
   std::vector<std::pair<v1::ReleaseRegionRequest, DoneWith<v1::ReleaseRegionResponse>>> releases;
+  std::vector<std::pair<v1::GetRegionRequest, DoneWith<v1::Region>>> gets;
 
   void Start(Handlers h) override {
     handlers = std::move(h);
@@ -36,6 +37,9 @@ class FakeLink : public ManagerLink {
   void Release(v1::ReleaseRegionRequest request,
                DoneWith<v1::ReleaseRegionResponse> done) override {
     releases.emplace_back(std::move(request), std::move(done));
+  }
+  void Get(v1::GetRegionRequest request, DoneWith<v1::Region> done) override {
+    gets.emplace_back(std::move(request), std::move(done));
   }
 
   // The newest report of the segment with this serial.
@@ -62,6 +66,7 @@ inline v1::Offer MakeOffer(uint64_t generation, v1::Offer::Want want,
   offer.set_mode(mode);
   offer.set_access(v1::READ_WRITE);
   offer.set_tenant("tenants/default");
+  offer.set_maker_uid(1000);  // The user of most tests.
   for (const auto& [slot, serial] : slots_and_serials) {
     v1::OfferedSegment& segment = *offer.add_segments();
     segment.set_extent_index(static_cast<uint32_t>(offer.segments_size() - 1));

@@ -71,7 +71,8 @@ TEST_F(DrainTest, RunsOnceBeforeTheMemoryIsTakenAndIsToldOfWhat) {
   EXPECT_EQ(request.mode, "devdax");
   EXPECT_EQ(request.numa_node, 2);
   EXPECT_THAT(request.dax_device, HasSubstr("dax"));
-  EXPECT_THAT(request.pids, ElementsAre(17, 4711));
+  EXPECT_THAT(request.processes, ElementsAre(ProcessId{17, FakeHostMemory::kHolderStart},
+                                             ProcessId{4711, FakeHostMemory::kHolderStart}));
   EXPECT_EQ(request.reason, "RELEASE");
   EXPECT_EQ(rig.Calls("UnbindDax 0x51"), 0);
   rig.executor.Advance(absl::Minutes(5));
@@ -124,7 +125,8 @@ TEST_F(DrainTest, RunsAgainAfterBlocksThatStayOnline) {
       .message = "4 of 4 stay online",
       .remedy = "",
       .metadata = {{"cause", "busy"},
-                   {"pids", "4711,17"}}}.ToStatus();
+                   {"pids", "4711,17"},
+                   {"starts", "88,77"}}}.ToStatus();
   Release(v1::SYSTEM_RAM);
   ASSERT_EQ(hook.requests.size(), 1u);
   EXPECT_EQ(hook.requests[0].mode, "system-ram");
@@ -133,7 +135,7 @@ TEST_F(DrainTest, RunsAgainAfterBlocksThatStayOnline) {
   rig.executor.Advance(absl::Milliseconds(100));
   rig.memory.failures.clear();
   ASSERT_EQ(hook.running.size(), 1u);
-  EXPECT_THAT(hook.requests[1].pids, ElementsAre(17, 4711));
+  EXPECT_THAT(hook.requests[1].processes, ElementsAre(ProcessId{17, 77}, ProcessId{4711, 88}));
   End();
   EXPECT_THAT(Reasons(), ElementsAre("RELEASE", "BLOCKS_BUSY"));
   EXPECT_EQ(rig.Reported(0x51), v1::SEGMENT_PRESENT);
@@ -163,10 +165,11 @@ TEST_F(DrainTest, ItsFailureIsToldWhereTheReleaseIsHeldUp) {
 
 TEST_F(DrainTest, ApplicationsThatHaveItOpenAreHoldersToo) {
   Begin();
-  rig.core->opens().Open({1, "tag-1"}, {.connection = 5, .pid = 42, .name = "r1"}, {0x51});
+  rig.core->opens().Open({1, "tag-1"}, {.connection = 5, .process = {42, 99}, .name = "r1"},
+                         {0x51});
   Release();
   ASSERT_EQ(hook.requests.size(), 1u);
-  EXPECT_THAT(hook.requests[0].pids, ElementsAre(42));
+  EXPECT_THAT(hook.requests[0].processes, ElementsAre(ProcessId{42, 99}));
   End();
   EXPECT_EQ(rig.ReportedError(0x51), "HOLDERS");
   rig.executor.Advance(absl::Milliseconds(100));

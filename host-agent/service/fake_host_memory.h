@@ -41,7 +41,8 @@ class FakeHostMemory : public HostMemory {
   bool kernel_picks_zone = false;                // Blocks come online outside of ZONE_MOVABLE.
   std::set<uint64_t> hangs;                      // Serials whose offlining runs into its deadline.
   std::set<std::string> silent;                  // Answer only when Resume is called.
-  std::vector<int> holders;
+  std::vector<int> holders;                      // Their pids.
+  static constexpr uint64_t kHolderStart = 900;
   absl::Status prepare;
   std::map<uint32_t, uint64_t> plugged;  // Slot → serial, as the fabric has it.
   std::vector<HostRegionSpec> specs;     // Of every host region made.
@@ -159,9 +160,13 @@ class FakeHostMemory : public HostMemory {
       return absl::OkStatus();
     });
   }
-  void FindHolders(uint64_t serial, DoneWith<std::vector<int>> done) override {
+  void FindHolders(uint64_t serial, DoneWith<std::vector<ProcessId>> done) override {
     calls.push_back(absl::StrCat("FindHolders 0x", absl::Hex(serial)));
-    executor_->Post([this, done = std::move(done)]() mutable { std::move(done)(holders); });
+    executor_->Post([this, done = std::move(done)]() mutable {
+      std::vector<ProcessId> found;
+      for (const int pid : holders) found.push_back({static_cast<uint32_t>(pid), kHolderStart});
+      std::move(done)(std::move(found));
+    });
   }
   absl::StatusOr<UniqueFd> OpenDax(uint64_t, bool read_only) override {
     ++opens;

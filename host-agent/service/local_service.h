@@ -6,6 +6,10 @@
 // the manager wants an Attachment down nothing more is opened. What is allocated is owned by the
 // calling process (owners.h), unless it asks for a persistent Region.
 //
+// One judge decides for every call (user_policy.h), on what the Offer says of the Region; for a
+// Region that this host has no Offer of, Release asks the manager first. What is released is named
+// by its tag: a name may be another Region's by the time that the manager reads it.
+//
 // One request at a time a connection; an answer for a connection that has ended is dropped. On
 // the core's thread only. Waits end by their deadline.
 #ifndef CXLPOOL_HOST_AGENT_SERVICE_LOCAL_SERVICE_H_
@@ -14,6 +18,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,14 +38,6 @@ inline constexpr absl::Duration kMaxLocalWait = absl::Minutes(10);
 // For an Allocate that does not say how long it waits.
 inline constexpr absl::Duration kDefaultAllocateWait = absl::Seconds(60);
 
-// Who may use the local socket, and in whose name.
-struct LocalPolicy {
-  std::string tenant = "tenants/default";   // Of every user but root and the agent's own.
-  std::vector<uint32_t> allowed_uids = {};  // Empty: every user. Root and the agent's own always.
-  uint32_t agent_uid = 0;
-  std::vector<UserRule> users = {};  // For whom one holds, the tenant and the list above do not.
-};
-
 // The other end of a connection, as the kernel knows it (SO_PEERCRED): the process that made it.
 struct LocalPeer {
   uint64_t connection = 0;  // Never used twice.
@@ -53,6 +50,7 @@ struct LocalPeer {
 struct LocalReply {
   v1::LocalResponse response;
   std::vector<UniqueFd> descriptors;
+  bool holds = false;  // The connection has something open now.
 };
 
 using LocalDone = absl::AnyInvocable<void(LocalReply) &&>;
@@ -77,6 +75,14 @@ class LocalService {
   // Closes what the connection had open and drops what it waits for.
   void ConnectionEnded(uint64_t connection);
 
+  // Whether the peer may connect at all: PERMISSION_DENIED/USER_NOT_ALLOWED. Any thread.
+  absl::Status CheckPeer(const LocalPeer& peer) const {
+    return CheckUser(policy_, peer.uid, peer.gids);
+  }
+  bool IsPrivileged(const LocalPeer& peer) const {
+    return cxlpool::agent::IsPrivileged(policy_, peer.uid);
+  }
+
  private:
   // A request that is not answered yet.
   struct Pending {
@@ -93,24 +99,29 @@ class LocalService {
     bool seen = false;       // The Offer came.
   };
 
-  absl::Status CheckPeer(const LocalPeer& peer) const;
-  absl::Status CheckTenant(const LocalPeer& peer, const v1::Offer& offer) const;
-  bool Privileged(const LocalPeer& peer) const;
-  const UserRule* RuleOf(const LocalPeer& peer) const;
-  const std::string& TenantFor(const LocalPeer& peer) const;
+  absl::Status MayOpen(const LocalPeer& peer, const v1::Offer& offer) const;
+  RegionRights RightsOf(const v1::Offer& offer) const;
+  RegionRights RightsOf(const v1::Region& region) const;
   absl::Status Admit(const LocalPeer& peer, const v1::LocalAllocateRequest& request);
 
+  uint64_t HeldBytes(const v1::LocalAllocateRequest& request) const;
   void Open(const v1::LocalOpenRequest& request, Pending pending);
   void Allocate(const v1::LocalAllocateRequest& request, Pending pending);  // _manager.cc
   void OnAllocated(uint64_t connection, uint64_t number,
                    absl::StatusOr<v1::AllocateRegionResponse> response);
   void Release(const v1::LocalReleaseRequest& request, Pending pending);
+  void OnGot(uint64_t connection, uint64_t number, const std::string& request_id,
+             const absl::StatusOr<v1::Region>& region);
+  void ReleaseIfMay(const std::string& request_id, const std::string& tag,
+                    const RegionRights& rights, Pending pending);
+  std::optional<Pending> TakePending(uint64_t connection, uint64_t number);
   LocalReply List(const LocalPeer& peer) const;
   LocalReply Close(const LocalPeer& peer, const v1::LocalCloseRequest& request);
   void Faults(const v1::LocalFaultsRequest& request, Pending pending);
 
   // Opens now, or says why not. UNAVAILABLE/NOT_ONLINE_YET: waiting may help.
   absl::StatusOr<LocalReply> OpenNow(const Pending& pending);
+  // By tag, if one is given; else by name, or by the tag in its place.
   const std::pair<const AttachmentKey, Attachment>* Find(const std::string& name,
                                                          const std::string& tag) const;
   // True if answered.

@@ -298,21 +298,7 @@ TEST(LocalServiceTest, HangingUpDuringAllocateLeavesNoOpenBehind) {
   rig.AnswerAllocate(1);
   rig.Offer(MakeOffer(1, kOnline, {{1, 0x51}}));
   EXPECT_TRUE(rig.answers.empty());
-  EXPECT_TRUE(rig.core->opens().Users({.generation = 1, .tag = "tag-1"}).empty());
-}
-
-TEST(LocalServiceTest, ReleaseIsForwarded) {
-  Rig rig;
-  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
-  v1::LocalRequest release = Rig::Request();
-  release.mutable_release()->set_name("regions/r1");
-  release.mutable_release()->set_request_id("id");
-  rig.Ask(kUser, release);
-  ASSERT_EQ(rig.link.releases.size(), 1u);
-  EXPECT_EQ(rig.link.releases[0].first.name(), "regions/r1");
-  std::move(rig.link.releases[0].second)(v1::ReleaseRegionResponse());
-  rig.executor.RunReady();
-  EXPECT_TRUE(rig.answers[kUser.connection].has_release());
+  EXPECT_TRUE(rig.core->opens().CountOf({.generation = 1, .tag = "tag-1"}) == 0);
 }
 
 // A second segment came to regions/r1, which had one.
@@ -333,10 +319,10 @@ TEST(LocalServiceTest, WhatAGrowthAddsIsOpenedOnceItIsOnline) {
 
   // The first user has nothing of what came later, until it opens the Region again.
   EXPECT_EQ(rig.core->opens().UsersOf({.generation = 1, .tag = "tag-1"}, 0x53),
-            std::vector<int>{1});
+            (std::vector<ProcessId>{{1, 0}}));
   EXPECT_EQ(rig.AskNow(kUser, Rig::OpenOf("regions/r1")).open().segments_size(), 2);
   EXPECT_EQ(rig.core->opens().UsersOf({.generation = 1, .tag = "tag-1"}, 0x53),
-            (std::vector<int>{kUser.pid, 1}));
+            (std::vector<ProcessId>{{4711, 99}, {1, 0}}));
 }
 
 TEST(LocalServiceTest, AFirstOpenWaitsForEverySegment) {
@@ -389,7 +375,7 @@ TEST(LocalServiceTest, ARenamedRegionIsOpenedByItsNewNameAndStaysOpen) {
   renamed.set_region_name("regions/new");
   rig.Offer(renamed);
   const AttachmentKey key = {.generation = 1, .tag = "tag-1"};
-  EXPECT_EQ(rig.core->opens().Users(key).size(), 1u);
+  EXPECT_EQ(rig.core->opens().CountOf(key), 1u);
   const LocalPeer other = {.connection = 11, .uid = 1000, .pid = 1};
   EXPECT_EQ(rig.AskNow(other, Rig::OpenOf("regions/r1")).error().reason(), "NOT_ATTACHED");
   EXPECT_EQ(rig.AskNow(other, Rig::OpenOf("regions/new")).open().name(), "regions/new");
@@ -403,10 +389,10 @@ TEST(LocalServiceTest, ARenamedRegionIsOpenedByItsNewNameAndStaysOpen) {
   v1::LocalRequest close = Rig::Request();
   close.mutable_close()->set_name("regions/r1");
   rig.AskNow(kUser, close);
-  EXPECT_EQ(rig.core->opens().Users(key).size(), 1u);
+  EXPECT_EQ(rig.core->opens().CountOf(key), 1u);
   close.mutable_close()->set_name("regions/new");
   rig.AskNow(kUser, close);
-  EXPECT_TRUE(rig.core->opens().Users(key).empty());
+  EXPECT_TRUE(rig.core->opens().CountOf(key) == 0);
 }
 
 TEST(LocalServiceTest, WhatWasOpenIsOpenedAgainAsItWas) {
@@ -466,12 +452,15 @@ v1::Offer OwnedOffer(uint64_t generation, uint64_t serial, uint32_t uid) {
   offer.mutable_owner()->set_uid(uid);
   offer.mutable_owner()->set_incarnation("boot-1");
   offer.set_tenant("tenants/ml");
+  offer.set_maker_uid(uid);
   return offer;
 }
 
 TEST(LocalServiceTest, ARuleGivesTheTenantAndLetsIn) {
   Rig rig({.tenant = "tenants/default", .allowed_uids = {7}, .users = {RuleFor(1000)}});
-  rig.Connect({OwnedOffer(1, 0x51, 1000), MakeOffer(2, kOnline, {{2, 0x52}})});
+  v1::Offer open = MakeOffer(2, kOnline, {{2, 0x52}});
+  open.mutable_open_to()->set_everybody(true);
+  rig.Connect({OwnedOffer(1, 0x51, 1000), open});
   EXPECT_TRUE(rig.AskNow(kUser, Rig::OpenOf("regions/r1")).has_open());
   EXPECT_EQ(rig.AskNow(kUser, Rig::OpenOf("regions/r2")).error().reason(), "WRONG_TENANT");
   rig.Ask(kUser, Rig::AllocateOf());
@@ -514,8 +503,8 @@ TEST(LocalServiceTest, ALimitCountsWhatAUsersProcessesOwnOrAreAboutTo) {
   rig.Ask(peer(1), request(1));
   EXPECT_EQ(rig.AskNow(peer(2), request(2)).error().reason(), "USER_LIMIT");
   rig.service->ConnectionEnded(1);  // The call goes on without it.
-  rig.Ask(peer(3), request(1));     // And is the same one, made again.
-  EXPECT_EQ(rig.link.allocates.size(), 2u);
+  EXPECT_EQ(rig.AskNow(peer(3), request(1)).error().reason(), "REQUEST_UNDER_WAY");
+  EXPECT_EQ(rig.link.allocates.size(), 1u);
   rig.AnswerAllocate(2);
   EXPECT_EQ(rig.AskNow(peer(2), request(2)).error().reason(), "USER_LIMIT");
   rig.Offer(OwnedOffer(2, 0x52, 1000));
@@ -526,17 +515,17 @@ TEST(LocalServiceTest, ALimitCountsWhatAUsersProcessesOwnOrAreAboutTo) {
   rig.link.handlers.on_withdraw(gone);
   rig.executor.RunReady();
   rig.Ask(peer(2), request(2));
-  EXPECT_EQ(rig.link.allocates.size(), 3u);
+  EXPECT_EQ(rig.link.allocates.size(), 2u);
   std::move(rig.link.allocates.back().second)(absl::ResourceExhaustedError("full"));
   rig.executor.RunReady();
   rig.Ask(peer(2), request(3));  // What was refused counts no more.
-  EXPECT_EQ(rig.link.allocates.size(), 4u);
+  EXPECT_EQ(rig.link.allocates.size(), 3u);
   std::move(rig.link.allocates.back().second)(absl::UnavailableError("lost"));
   rig.executor.RunReady();
   EXPECT_EQ(rig.AskNow(peer(2), request(4)).error().reason(), "USER_LIMIT");
   rig.executor.Advance(UserUsageTable::kOutcomeUnknown);
   rig.Ask(peer(2), request(4));
-  EXPECT_EQ(rig.link.allocates.size(), 5u);
+  EXPECT_EQ(rig.link.allocates.size(), 4u);
 }
 
 TEST(LocalServiceTest, WhatCameAndWentCountsNoMore) {

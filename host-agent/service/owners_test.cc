@@ -28,6 +28,7 @@ class FakeProcesses : public ProcessWatch {
       std::move(node.mapped())(absl::CancelledError(""));
     }
   }
+  bool HasEnded(const ProcessId& process) override { return !alive.contains(process); }
   void End(const ProcessId& process) {
     alive.erase(process);
     if (auto node = watched.extract(process); !node.empty()) {

@@ -87,6 +87,15 @@ void AddDetail(const std::string& name, const std::string& value, v1::SegmentErr
       }
     }
   }
+  if (name == "starts") {
+    for (const absl::string_view word : absl::StrSplit(value, ',', absl::SkipEmpty())) {
+      uint64_t start = 0;
+      if (error.holder_starts_size() < static_cast<int>(kMaxReportedHolders) &&
+          absl::SimpleAtoi(word, &start)) {
+        error.add_holder_starts(start);
+      }
+    }
+  }
   if (name != "blocks") return;
   for (const absl::string_view block : absl::StrSplit(value, ',', absl::SkipEmpty())) {
     uint64_t index = 0;

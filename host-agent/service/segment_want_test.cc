@@ -31,7 +31,8 @@ struct GrowRig : CoreRig {
     Start();
   }
   void Open(uint64_t connection, const std::vector<uint64_t>& serials) {
-    core->opens().Open(kKey, {connection, static_cast<int>(connection), "regions/r1"}, serials);
+    core->opens().Open(kKey, {connection, {static_cast<uint32_t>(connection), 99}, "regions/r1"},
+                       serials);
     core->TellOpens();
     executor.RunReady();
   }

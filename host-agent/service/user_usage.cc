@@ -1,6 +1,9 @@
 #include "host-agent/service/user_usage.h"
 
+#include <iterator>
+
 #include "absl/strings/str_cat.h"
+#include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::agent {
@@ -22,57 +25,96 @@ bool MayHaveWorked(const absl::Status& status) {
 
 }  // namespace
 
-UserUsage UserUsageTable::Of(uint32_t uid, const std::string& request_id, const std::string& name,
+UserUsage UserUsageTable::Of(const Call& call, const std::string& name,
                              const AttachmentTable& offers, absl::Duration now) const {
-  const auto own = under_way_.find(request_id);
+  const auto own = under_way_.find(call);
   UserUsage used;
   for (const auto& [key, attachment] : offers.all()) {
     const v1::Offer& offer = attachment.offer;
     const bool is_its = (own != under_way_.end() && own->second.tag == key.tag) ||
                         (!name.empty() && offer.region_name() == name);
-    if (!offer.has_owner() || offer.owner().uid() != uid || is_its) continue;
+    if (!offer.has_owner() || offer.owner().uid() != call.uid || is_its) continue;
     ++used.regions;
     for (const Segment& segment : attachment.segments) used.bytes += segment.desired.length_bytes;
   }
-  for (auto it = under_way_.begin(); it != under_way_.end(); ++it) {
-    const UnderWay& call = it->second;
-    if (it == own || call.uid != uid || call.until <= now || call.offered) continue;
-    if (!call.tag.empty() && offers.FindByTag(call.tag) != nullptr) continue;  // Counted there.
+  for (auto it = under_way_.lower_bound({call.uid, ""});
+       it != under_way_.end() && it->first.uid == call.uid; ++it) {
+    const UnderWay& other = it->second;
+    if (it == own || other.until <= now || other.offered) continue;
+    if (!other.tag.empty() && offers.FindByTag(other.tag) != nullptr) continue;  // Counted there.
     ++used.regions;
-    used.bytes += call.bytes;
+    used.bytes += other.bytes;
   }
   return used;
 }
 
 void UserUsageTable::Saw(const AttachmentTable& offers) {
-  for (auto& [id, call] : under_way_) {
-    if (!call.tag.empty() && offers.FindByTag(call.tag) != nullptr) call.offered = true;
+  for (auto it = under_way_.begin(); it != under_way_.end();) {
+    UnderWay& call = it->second;
+    const bool is_there = !call.tag.empty() && offers.FindByTag(call.tag) != nullptr;
+    const bool is_gone = call.offered && !is_there;
+    call.offered |= is_there;
+    it = is_gone ? under_way_.erase(it) : std::next(it);
   }
 }
 
-absl::Status UserUsageTable::Begin(const std::string& request_id, uint32_t uid, uint64_t bytes,
-                                   absl::Duration now) {
-  std::erase_if(under_way_, [now](const auto& call) { return call.second.until <= now; });
-  if (under_way_.size() >= kMaxUnderWay && !under_way_.contains(request_id)) {
-    return Refusal{absl::StatusCode::kResourceExhausted,
-                   "QUEUE_FULL",
-                   absl::StrCat(kMaxUnderWay, " allocations of users with limits are under way"),
-                   "call again later",
+// How many of the user's calls count against the share. Forgets what was offered, the least useful
+// first, as long as there are more entries than that share.
+size_t UserUsageTable::MakeRoom(uint32_t uid) {
+  size_t entries = 0;
+  size_t counted = 0;
+  const auto first = under_way_.lower_bound({uid, ""});
+  auto end = first;
+  for (; end != under_way_.end() && end->first.uid == uid; ++end) {
+    ++entries;
+    if (!end->second.offered) ++counted;
+  }
+  for (auto it = first; it != end && entries >= kMaxUnderWayOfUser;) {
+    if (it->second.offered) {
+      it = under_way_.erase(it);
+      --entries;
+    } else {
+      ++it;
+    }
+  }
+  return counted;
+}
+
+absl::Status UserUsageTable::Begin(const Call& call, uint64_t bytes, absl::Duration now) {
+  std::erase_if(under_way_, [now](const auto& entry) { return entry.second.until <= now; });
+  const auto known = under_way_.find(call);
+  if (known != under_way_.end() && known->second.until == absl::InfiniteDuration() &&
+      !CXLPOOL_MUTANT("a-second-call-takes-the-place-of-the-first")) {
+    return Refusal{absl::StatusCode::kUnavailable,
+                   "REQUEST_UNDER_WAY",
+                   "this allocation was asked for already, and the manager has not answered yet",
+                   "call again in a moment",
                    {}}
         .ToStatus();
   }
-  UnderWay& call = under_way_[request_id];
-  call.uid = uid;
-  call.bytes = bytes;
-  call.offered = false;
-  call.until = absl::InfiniteDuration();
+  if (known == under_way_.end()) {
+    const size_t of_user = MakeRoom(call.uid);
+    if (of_user >= kMaxUnderWayOfUser || under_way_.size() >= kMaxUnderWay) {
+      return Refusal{absl::StatusCode::kResourceExhausted,
+                     "QUEUE_FULL",
+                     absl::StrCat(of_user, " allocations of user id ", call.uid, " and ",
+                                  under_way_.size(), " in all are under way"),
+                     "call again later",
+                     {}}
+          .ToStatus();
+    }
+  }
+  UnderWay& entry = under_way_[call];
+  entry.bytes = bytes;
+  entry.offered = false;
+  entry.until = absl::InfiniteDuration();
   return absl::OkStatus();
 }
 
-void UserUsageTable::End(const std::string& request_id,
+void UserUsageTable::End(const Call& call,
                          const absl::StatusOr<v1::AllocateRegionResponse>& response,
                          absl::Duration now) {
-  const auto it = under_way_.find(request_id);
+  const auto it = under_way_.find(call);
   if (it == under_way_.end()) return;
   if (response.ok()) {
     it->second.tag = response->region().tag();

@@ -3,7 +3,13 @@
 // Counted are the Offers that name one of them as owner, on their way down as well, and the
 // allocations that the manager has been asked for and whose Offer is not here yet. What nobody
 // knows the outcome of counts for kOutcomeUnknown. Persistent Regions have no owner and are not
-// counted. Not thread-safe; owned by LocalService.
+// counted. Bytes are those that are held, in whole granules.
+//
+// A call is known by its user and its request_id: two users may make the same one up. Each user has
+// a share of the table, so that nobody fills it for others. A call that was offered takes no place:
+// it is kept as long as there is room, so that a retry does not stand in its own way.
+//
+// Not thread-safe; owned by LocalService.
 #ifndef CXLPOOL_HOST_AGENT_SERVICE_USER_USAGE_H_
 #define CXLPOOL_HOST_AGENT_SERVICE_USER_USAGE_H_
 
@@ -22,35 +28,43 @@ namespace cxlpool::agent {
 
 class UserUsageTable {
  public:
-  static constexpr size_t kMaxUnderWay = 1024;
+  static constexpr size_t kMaxUnderWay = 4096;
+  static constexpr size_t kMaxUnderWayOfUser = 64;
   static constexpr absl::Duration kOutcomeUnknown = absl::Seconds(5);
   static constexpr absl::Duration kOfferComes = absl::Minutes(1);
 
-  // Without what the call `request_id` may have got already: a retry must not stand in its own way.
-  // `name`: of the Region it asks for, regions/{region}; empty: the manager names it.
-  UserUsage Of(uint32_t uid, const std::string& request_id, const std::string& name,
-               const AttachmentTable& offers, absl::Duration now) const;
+  struct Call {
+    uint32_t uid = 0;
+    std::string request_id;
+    friend auto operator<=>(const Call&, const Call&) = default;
+  };
 
-  // The manager is asked. RESOURCE_EXHAUSTED/QUEUE_FULL: too many are under way.
-  absl::Status Begin(const std::string& request_id, uint32_t uid, uint64_t bytes,
-                     absl::Duration now);
+  // What call.uid uses, without what the call may have got already: a retry must not stand in its
+  // own way. `name`: of the Region it asks for, regions/{region}; empty: the manager names it.
+  UserUsage Of(const Call& call, const std::string& name, const AttachmentTable& offers,
+               absl::Duration now) const;
+
+  // The manager is asked. RESOURCE_EXHAUSTED/QUEUE_FULL: too many are under way, of this user or in
+  // all. UNAVAILABLE/REQUEST_UNDER_WAY: this one is, and is not answered yet.
+  absl::Status Begin(const Call& call, uint64_t bytes, absl::Duration now);
 
   // To be told of every change: what was offered counts by its Offer alone from then on.
   void Saw(const AttachmentTable& offers);
 
   // It answered, or nobody knows what it did. Not begun: no effect.
-  void End(const std::string& request_id,
-           const absl::StatusOr<v1::AllocateRegionResponse>& response, absl::Duration now);
+  void End(const Call& call, const absl::StatusOr<v1::AllocateRegionResponse>& response,
+           absl::Duration now);
 
  private:
   struct UnderWay {
-    uint32_t uid = 0;
     uint64_t bytes = 0;
     std::string tag;  // Empty: not known.
     bool offered = false;
-    absl::Duration until = absl::InfiniteDuration();
+    absl::Duration until = absl::InfiniteDuration();  // Infinite: the manager has not answered.
   };
-  std::map<std::string, UnderWay> under_way_;  // By request_id.
+  size_t MakeRoom(uint32_t uid);
+
+  std::map<Call, UnderWay> under_way_;
 };
 
 }  // namespace cxlpool::agent

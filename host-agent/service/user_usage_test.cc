@@ -25,7 +25,7 @@ class UserUsageTest : public testing::Test {
     table_.Saw(offers_);
   }
   void Begin(const std::string& id, uint32_t uid, uint64_t bytes, absl::Duration now = kNow) {
-    ASSERT_TRUE(table_.Begin(id, uid, bytes, now).ok());
+    ASSERT_TRUE(table_.Begin({uid, id}, bytes, now).ok());
   }
   static v1::AllocateRegionResponse Got(const std::string& tag, uint64_t bytes) {
     v1::AllocateRegionResponse response;
@@ -35,7 +35,7 @@ class UserUsageTest : public testing::Test {
   }
   UserUsage Of(uint32_t uid, const std::string& id = "another", const std::string& name = "",
                absl::Duration now = kNow) const {
-    return table_.Of(uid, id, name, offers_, now);
+    return table_.Of({uid, id}, name, offers_, now);
   }
 
   UserUsageTable table_;
@@ -56,7 +56,7 @@ TEST_F(UserUsageTest, WhatIsUnderWayCountsUntilItsOfferIsThereAndThenOnce) {
   Begin("one", kAnn, 64 * kMiB);
   EXPECT_EQ(Of(kAnn).bytes, 64 * kMiB);
   // The manager rounded it up.
-  table_.End("one", Got("tag-1", 96 * kMiB), kNow);
+  table_.End({kAnn, "one"}, Got("tag-1", 96 * kMiB), kNow);
   EXPECT_EQ(Of(kAnn).bytes, 96 * kMiB);
   Offer(1, kAnn);
   EXPECT_EQ(Of(kAnn).regions, 1u);
@@ -68,7 +68,7 @@ TEST_F(UserUsageTest, WhatIsUnderWayCountsUntilItsOfferIsThereAndThenOnce) {
 
 TEST_F(UserUsageTest, AnOfferThatNeverComesIsForgotten) {
   Begin("one", kAnn, kMiB);
-  table_.End("one", Got("elsewhere", kMiB), kNow);
+  table_.End({kAnn, "one"}, Got("elsewhere", kMiB), kNow);
   const absl::Duration last = kNow + UserUsageTable::kOfferComes;
   EXPECT_EQ(Of(kAnn, "x", "", last - absl::Seconds(1)).regions, 1u);
   EXPECT_EQ(Of(kAnn, "x", "", last).regions, 0u);
@@ -85,24 +85,59 @@ TEST_F(UserUsageTest, ARetryDoesNotStandInItsOwnWay) {
 
 TEST_F(UserUsageTest, ARefusalGivesTheRoomBackAtOnceAndNoAnswerAfterAWhile) {
   Begin("refused", kAnn, kMiB);
-  table_.End("refused", absl::ResourceExhaustedError("POOL_FULL"), kNow);
+  table_.End({kAnn, "refused"}, absl::ResourceExhaustedError("POOL_FULL"), kNow);
   EXPECT_EQ(Of(kAnn).regions, 0u);
   Begin("lost", kAnn, kMiB);
-  table_.End("lost", absl::UnavailableError("gone"), kNow);
+  table_.End({kAnn, "lost"}, absl::UnavailableError("gone"), kNow);
   const absl::Duration last = kNow + UserUsageTable::kOutcomeUnknown;
   EXPECT_EQ(Of(kAnn, "x", "", last - absl::Seconds(1)).regions, 1u);
   EXPECT_EQ(Of(kAnn, "x", "", last).regions, 0u);
-  table_.End("never begun", absl::UnavailableError("gone"), kNow);
+  table_.End({kAnn, "never begun"}, absl::UnavailableError("gone"), kNow);
 }
 
-TEST_F(UserUsageTest, TooManyUnderWayAreRefusedAndARetryIsNot) {
-  for (size_t i = 0; i < UserUsageTable::kMaxUnderWay; ++i) Begin(absl::StrCat(i), kAnn, 1);
-  const absl::Status full = table_.Begin("more", kBob, 1, kNow);
+TEST_F(UserUsageTest, OneUserTakesNoPlaceFromAnother) {
+  for (size_t i = 0; i < UserUsageTable::kMaxUnderWayOfUser; ++i) Begin(absl::StrCat(i), kAnn, 1);
+  const absl::Status full = table_.Begin({kAnn, "more"}, 1, kNow);
   EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(ReasonOf(full), "QUEUE_FULL");
-  Begin("7", kAnn, 1);
-  table_.End("7", absl::UnavailableError("gone"), kNow);
-  Begin("more", kBob, 1, kNow + UserUsageTable::kOutcomeUnknown);  // Forgotten by then.
+  Begin("more", kBob, 1);
+  table_.End({kAnn, "7"}, absl::UnavailableError("gone"), kNow);
+  Begin("more", kAnn, 1, kNow + UserUsageTable::kOutcomeUnknown);  // Forgotten by then.
+}
+
+TEST_F(UserUsageTest, WhatWasOfferedTakesNoPlace) {
+  for (uint64_t i = 1; i <= 3 * UserUsageTable::kMaxUnderWayOfUser; ++i) {
+    Begin(absl::StrCat(i), kAnn, 1);
+    table_.End({kAnn, absl::StrCat(i)}, Got(absl::StrCat("tag-", i), 1), kNow);
+    Offer(i, kAnn);
+  }
+  EXPECT_EQ(Of(kAnn).regions, 3 * UserUsageTable::kMaxUnderWayOfUser);
+  Begin("more", kAnn, 1);
+  Begin("more", kBob, 1);
+  // Nor does what is gone again, within the same minute.
+  offers_.KeepOnly({});
+  table_.Saw(offers_);
+  EXPECT_EQ(Of(kAnn).regions, 1u);
+}
+
+TEST_F(UserUsageTest, ASecondCallWhileOneIsUnderWayIsRefusedAndTakesNothingAway) {
+  Begin("one", kAnn, 64 * kMiB);
+  const absl::Status second = table_.Begin({kAnn, "one"}, 1, kNow);
+  EXPECT_EQ(second.code(), absl::StatusCode::kUnavailable) << "a client retries it";
+  EXPECT_EQ(ReasonOf(second), "REQUEST_UNDER_WAY");
+  EXPECT_EQ(Of(kAnn).bytes, 64 * kMiB);
+  table_.End({kAnn, "one"}, absl::UnavailableError("lost"), kNow);
+  Begin("one", kAnn, 64 * kMiB);  // It is answered: a retry.
+}
+
+TEST_F(UserUsageTest, TheSameIdOfAnotherUserIsAnotherCall) {
+  Begin("one", kAnn, 64 * kMiB);
+  Begin("one", kBob, kMiB);
+  EXPECT_EQ(Of(kAnn).bytes, 64 * kMiB);
+  EXPECT_EQ(Of(kBob).bytes, kMiB);
+  table_.End({kBob, "one"}, absl::ResourceExhaustedError("POOL_FULL"), kNow);
+  EXPECT_EQ(Of(kAnn).bytes, 64 * kMiB) << "his refusal is not hers";
+  EXPECT_EQ(Of(kBob).bytes, 0u);
 }
 
 }  // namespace

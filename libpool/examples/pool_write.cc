@@ -1,8 +1,10 @@
 // pool-write: fills a Region, opened or allocated, with a pattern that pool-verify checks.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <string>
+#include <vector>
 
 #include "cxlpool/client.h"
 #include "libpool/examples/outcome.h"
@@ -19,10 +21,25 @@ struct Flags {
   std::string name;
   Sharing sharing = Sharing::kExclusive;
   bool persistent = false;
+  OpenTo open_to;
   uint64_t seed = 1;
   double hold_seconds = 0;
   double wait_seconds = 120;
 };
+
+void AddTo(OpenTo& open_to, const std::string& who) {
+  if (who == "everybody") {
+    open_to.everybody = true;
+    return;
+  }
+  const std::string kind = who.substr(0, who.find('='));
+  uint32_t id = 0;
+  if ((kind != "uid" && kind != "gid") ||
+      !CLI::detail::lexical_cast(who.substr(std::min(who.size(), kind.size() + 1)), id)) {
+    throw CLI::ValidationError("--open-to", "give uid=N, gid=N or everybody");
+  }
+  (kind == "uid" ? open_to.uids : open_to.gids).push_back(id);
+}
 
 absl::StatusOr<Region> Obtain(Client& client, const Flags& flags) {
   const absl::Duration wait = absl::Seconds(flags.wait_seconds);
@@ -31,6 +48,7 @@ absl::StatusOr<Region> Obtain(Client& client, const Flags& flags) {
                             .size_bytes = flags.allocate_bytes,
                             .sharing = flags.sharing,
                             .persistent = flags.persistent,
+                            .open_to = flags.open_to,
                             .wait = wait});
   }
   return client.Open(flags.region, {.access = Access::kReadWrite, .wait = wait});
@@ -73,6 +91,14 @@ int Main(int argc, char** argv) {
   app.add_flag("--persistent", flags.persistent,
                "Keep the Region to allocate when this program has ended.")
       ->needs(allocate);
+  app.add_option_function<std::vector<std::string>>(
+         "--open-to",
+         [&flags](const std::vector<std::string>& whom) {
+           for (const std::string& who : whom) AddTo(flags.open_to, who);
+         },
+         "Who else may open the Region to allocate: uid=N, gid=N or everybody.")
+      ->needs(allocate)
+      ->delimiter(',');
   app.add_option("--seed", flags.seed, "What the pattern is made from.");
   app.add_option("--hold", flags.hold_seconds, "Keep the mapping for so many seconds.")
       ->check(CLI::Range(0.0, 86400.0));

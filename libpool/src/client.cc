@@ -22,7 +22,7 @@ absl::Status CheckWait(absl::Duration wait) {
   return BadArgument(absl::StrCat("wait is ", absl::FormatDuration(wait)), "give 0 to 10 minutes");
 }
 
-// "kv" and "regions/kv" both give "kv".
+// "kv" and "regions/kv" both give "kv". A tag stands for itself.
 absl::StatusOr<std::string> RegionId(absl::string_view name) {
   const absl::string_view id = absl::StripPrefix(name, "regions/");
   return ParseResourceName("regions", ResourceName("regions", id));
@@ -48,6 +48,14 @@ v1::Sharing ToProto(Sharing sharing) {
 
 std::string NewRequestId() { return FormatUuid(RandomUuid()); }
 
+// The caller's, in the one way of writing it, or a new one.
+absl::StatusOr<std::string> RequestId(const std::string& given) {
+  if (given.empty()) return NewRequestId();
+  const auto uuid = ParseUuid(given);
+  if (uuid.ok()) return FormatUuid(*uuid);
+  return BadArgument("request_id is no UUID", "give 36 characters, as `uuidgen` writes them");
+}
+
 }  // namespace
 
 Client::Client(std::shared_ptr<libpool::Session> session) : session_(std::move(session)) {}
@@ -72,7 +80,16 @@ absl::StatusOr<Region> Client::Allocate(const AllocateOptions& options) {
     if (!id.ok()) return id.status();
     allocate.set_region_id(*std::move(id));
   }
-  allocate.set_request_id(NewRequestId());
+  auto request_id = RequestId(options.request_id);
+  if (!request_id.ok()) return request_id.status();
+  allocate.set_request_id(*std::move(request_id));
+  const OpenTo& open_to = options.open_to;
+  if (open_to.everybody || !open_to.uids.empty() || !open_to.gids.empty()) {
+    v1::OpenTo& to = *allocate.mutable_open_to();
+    to.mutable_uids()->Add(open_to.uids.begin(), open_to.uids.end());
+    to.mutable_gids()->Add(open_to.gids.begin(), open_to.gids.end());
+    to.set_everybody(open_to.everybody);
+  }
   allocate.set_size_bytes(options.size_bytes);
   allocate.set_sharing(ToProto(options.sharing));
   allocate.set_mode(options.mode == Mode::kSystemRam ? v1::SYSTEM_RAM : v1::DEVDAX);

@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdlib>
+#include <sstream>
 #include <utility>
 
 #include "cxlpool/error.h"
@@ -73,6 +76,8 @@ TEST_F(ClientTest, AllocatesAndOpensWhatItAskedFor) {
                                        .sharing = Sharing::kSingleWriter,
                                        .max_extents = 3,
                                        .persistent = true,
+                                       .open_to = {.uids = {7}, .gids = {8}, .everybody = true},
+                                       .request_id = "0F8FAD5B-d9cb-469f-a165-70867728950e",
                                        .wait = absl::Seconds(7)});
   ASSERT_TRUE(region.ok()) << region.status();
   EXPECT_EQ(region->name(), "regions/kv");
@@ -85,7 +90,10 @@ TEST_F(ClientTest, AllocatesAndOpensWhatItAskedFor) {
   const v1::LocalRequest request = agent_.Requests().at(0);
   EXPECT_EQ(request.protocol_version(), 1u);
   EXPECT_EQ(request.allocate().region_id(), "kv");
-  EXPECT_EQ(request.allocate().request_id().size(), 36u);
+  EXPECT_EQ(request.allocate().request_id(), "0f8fad5b-d9cb-469f-a165-70867728950e");
+  EXPECT_EQ(request.allocate().open_to().uids(0), 7u);
+  EXPECT_EQ(request.allocate().open_to().gids(0), 8u);
+  EXPECT_TRUE(request.allocate().open_to().everybody());
   EXPECT_EQ(request.allocate().sharing(), v1::SINGLE_WRITER);
   EXPECT_EQ(request.allocate().mode(), v1::DEVDAX);
   EXPECT_EQ(request.allocate().max_extents(), 3u);
@@ -139,6 +147,81 @@ TEST_F(ClientTest, ARefusalWithALocalReasonIsNotRetried) {
   Client client = Connect();
   EXPECT_EQ(ErrorReason(client.Open("kv").status()), "AGENT_LOST");
   EXPECT_EQ(agent_.Requests().size(), 1u);
+}
+
+FakeAgent::Mishap Answering(int code, const std::string& reason) {
+  return {.what = FakeAgent::Mishap::kEdit, .edit = [code, reason](v1::LocalResponse& response) {
+            response.Clear();
+            response.set_code(code);
+            response.set_message("the manager is away");
+            response.mutable_error()->set_reason(reason);
+            response.mutable_error()->set_remedy("retry with the same request_id");
+          }};
+}
+
+TEST_F(ClientTest, WhatPassesIsTriedAgainUnderTheSameIdForAsLongAsTheTimeout) {
+  Client client = Connect();
+  for (const char* reason : {"MANAGER_UNREACHABLE", "MANAGER_NOT_HEARD", "REQUEST_UNDER_WAY"}) {
+    agent_.Next(Answering(14, reason));
+  }
+  agent_.Next(Answering(8, "QUEUE_FULL"));
+  const auto region = client.Allocate({.name = "kv", .size_bytes = 4096});
+  ASSERT_TRUE(region.ok()) << region.status();
+  const auto requests = agent_.Requests();
+  ASSERT_EQ(requests.size(), 5u);
+  EXPECT_EQ(requests[0].allocate().request_id(), requests[4].allocate().request_id());
+
+  Client hasty = Connect(absl::Milliseconds(300));
+  for (int i = 0; i < 100; ++i) agent_.Next(Answering(14, "MANAGER_UNREACHABLE"));
+  const absl::Time began = absl::Now();
+  const absl::Status away = hasty.Allocate({.size_bytes = 4096}).status();
+  EXPECT_EQ(ErrorReason(away), "MANAGER_UNREACHABLE");
+  EXPECT_GE(absl::Now() - began, absl::Milliseconds(250));
+  EXPECT_LT(absl::Now() - began, absl::Seconds(20)) << "not for as long as the memory may take";
+}
+
+TEST_F(ClientTest, AReleaseWhoseAnswerWasLostIsDoneWhereTheRegionIsGone) {
+  agent_.Add({.name = "regions/kv"});
+  Client client = Connect();
+  agent_.Next({.what = FakeAgent::Mishap::kDropAfterWork});
+  EXPECT_TRUE(client.Release("kv").ok());
+  EXPECT_EQ(ErrorReason(client.Release("kv")), "NOT_ATTACHED") << "that one did nothing";
+}
+
+TEST_F(ClientTest, ARequestIdIsAUuid) {
+  Client client = Connect();
+  EXPECT_EQ(ErrorReason(client.Allocate({.size_bytes = 1, .request_id = "1"}).status()),
+            "BAD_ARGUMENT");
+}
+
+TEST_F(ClientTest, AStatusPrintsAsText) {
+  Client client = Connect();
+  std::ostringstream out;
+  out << client.Open("kv").status();
+  EXPECT_THAT(out.str(), HasSubstr("NOT_FOUND: regions/kv is not attached to this host"));
+  EXPECT_THAT(out.str(), HasSubstr("NOT_ATTACHED"));
+  EXPECT_EQ(out.str().find('\\'), std::string::npos) << "no bytes: " << out.str();
+}
+
+// The child shares the parent's connection: it must neither ask on it nor close what is open there.
+TEST_F(ClientTest, AForkedChildDoesNothingToItsParentsClient) {
+  agent_.Add({.name = "regions/kv"});
+  Client client = Connect();
+  auto region = std::make_unique<absl::StatusOr<Region>>(client.Open("kv"));
+  ASSERT_TRUE(region->ok());
+  const size_t asked = agent_.Requests().size();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const bool refused = ErrorReason(client.List().status()) == "FORKED";
+    region.reset();
+    ::_exit(refused ? 0 : 1);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(client.List().ok());
+  EXPECT_EQ(agent_.Requests().size(), asked + 1);
+  EXPECT_EQ(agent_.Opens("regions/kv"), 1);
 }
 
 TEST_F(ClientTest, ListsAndReleases) {

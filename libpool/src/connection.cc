@@ -136,12 +136,18 @@ absl::StatusOr<Reply> Connection::Receive(Deadline deadline) {
   header.msg_iov = &part;
   header.msg_iovlen = 1;
   ssize_t received = -1;
+  bool again = false;
+  bool reset = false;
   do {
     if (absl::Status status = Wait(POLLIN, deadline); !status.ok()) return status;
     header.msg_control = control;
     header.msg_controllen = sizeof control;
     received = ::recvmsg(socket_.get(), &header, MSG_CMSG_CLOEXEC);
-  } while (received < 0 && (errno == EINTR || errno == EAGAIN));
+    again = received < 0 && (errno == EINTR || errno == EAGAIN);
+    // The kernel tells first that the agent hung up on a request that it had not read. What the
+    // agent said before lies behind that.
+    if (received < 0 && errno == ECONNRESET && !std::exchange(reset, true)) again = true;
+  } while (again);
   if (received < 0) return Lost(errno);
 
   Reply reply;

@@ -281,7 +281,12 @@ FakeAgent::Answer FakeAgent::Work(Peer& peer, const v1::LocalRequest& request) {
     case v1::LocalRequest::kAllocate:
       return AllocateFor(peer, request.allocate());
     case v1::LocalRequest::kRelease:
-      regions_.erase(request.release().name());
+      if (regions_.erase(request.release().name()) == 0) {
+        answer.response = Refusal(
+            absl::StatusCode::kNotFound, "NOT_ATTACHED",
+            absl::StrCat(request.release().name(), " is not attached to this host"), "attach it");
+        return answer;
+      }
       answer.response.mutable_release();
       return answer;
     case v1::LocalRequest::kClose:

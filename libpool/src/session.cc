@@ -27,6 +27,14 @@ bool IsLost(const absl::Status& status) {
   return reason == "AGENT_LOST" || reason == "AGENT_NOT_RUNNING";
 }
 
+// What the agent refuses now and will not in a while, without anybody doing something about it. Not
+// NOT_ONLINE_YET: the agent has waited for that as long as it was asked to.
+bool Passes(const absl::Status& answer) {
+  const std::string reason = ReasonOf(answer);
+  if (IsLost(answer)) return false;  // An agent that says so is none that we know.
+  return (absl::IsUnavailable(answer) && reason != "NOT_ONLINE_YET") || reason == "QUEUE_FULL";
+}
+
 uint64_t PageBytes() { return static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)); }
 
 void SetWait(v1::LocalRequest& request, Deadline wait_until) {
@@ -54,7 +62,7 @@ absl::StatusOr<std::shared_ptr<Session>> Session::Connect(std::string socket_pat
 
 absl::StatusOr<v1::LocalResponse> Session::Call(v1::LocalRequest request, absl::Duration wait,
                                                 v1::LocalResponse::BodyCase expected) {
-  const Limits limits = {After(timeout_ + wait), After(wait)};
+  const Limits limits = {After(timeout_ + wait), After(wait), After(timeout_)};
   if (absl::Status status = TakeTurn(limits.deadline); !status.ok()) return status;
   absl::StatusOr<Reply> reply = Converse(request, limits, expected);
   EndTurn(limits.deadline);
@@ -64,7 +72,7 @@ absl::StatusOr<v1::LocalResponse> Session::Call(v1::LocalRequest request, absl::
 
 absl::StatusOr<std::shared_ptr<const OpenedRegion>> Session::Open(v1::LocalRequest request,
                                                                   absl::Duration wait) {
-  const Limits limits = {After(timeout_ + wait), After(wait)};
+  const Limits limits = {After(timeout_ + wait), After(wait), After(timeout_)};
   if (absl::Status status = TakeTurn(limits.deadline); !status.ok()) return status;
   auto reply = Converse(request, limits, v1::LocalResponse::kOpen);
   absl::StatusOr<OpenReply> opened =
@@ -102,6 +110,7 @@ absl::Status Session::CheckHold(uint64_t id) const {
 }
 
 void Session::EndHold(uint64_t id) {
+  if (Forked()) return;  // It is the parent's.
   const Deadline deadline = After(std::min(timeout_, kLongestClose));
   {
     MutexLock lock(mutex_);
@@ -122,6 +131,11 @@ bool Session::IsHeld(const std::string& name) const {
 }
 
 absl::Status Session::TakeTurn(Deadline deadline) {
+  if (Forked()) {
+    return Error(absl::StatusCode::kFailedPrecondition, "FORKED",
+                 "this Client is another process's: this process was forked from it",
+                 "make a new Client in the child");
+  }
   MutexLock lock(mutex_);
   while (busy_) {
     if (turn_ended_.wait_until(lock.native(), deadline) == std::cv_status::timeout && busy_) {
@@ -180,6 +194,7 @@ absl::StatusOr<Reply> Session::Converse(v1::LocalRequest& request, Limits limits
                                         v1::LocalResponse::BodyCase expected) {
   request.set_protocol_version(kProtocolVersion);
   int backoff_ms = kFirstBackoffMs;
+  bool may_be_done = false;  // It reached somebody, and the answer did not reach us.
   while (true) {
     absl::Status status = EnsureConnected(limits.deadline);
     if (status.ok()) {
@@ -188,11 +203,24 @@ absl::StatusOr<Reply> Session::Converse(v1::LocalRequest& request, Limits limits
       status = reply.status();
       if (reply.ok()) {
         const absl::Status answer = StatusOf(reply->message);
-        return answer.ok() ? std::move(reply) : absl::StatusOr<Reply>(answer);
+        if (answer.ok()) return reply;
+        if (may_be_done && request.has_release() && absl::IsNotFound(answer)) {
+          Reply gone;  // That is what was asked for.
+          gone.message.mutable_release();
+          return gone;
+        }
+        if (!Passes(answer)) return answer;
+        // Its commit may be durable all the same.
+        may_be_done |= ReasonOf(answer) == "MANAGER_UNREACHABLE";
+        status = answer;
+      } else {
+        may_be_done |= IsLost(status);
       }
     }
-    if (!IsLost(status)) return status;
-    const int left_ms = RemainingMs(limits.deadline, backoff_ms);
+    const bool lost = IsLost(status);
+    if (!lost && !Passes(status)) return status;
+    const Deadline deadline = lost ? limits.deadline : limits.give_up;
+    const int left_ms = RemainingMs(deadline, backoff_ms);
     if (left_ms == 0) return status;
     ::poll(nullptr, 0, left_ms);
     backoff_ms = std::min(2 * backoff_ms, kLastBackoffMs);
@@ -277,8 +305,11 @@ absl::StatusOr<Reply> Session::Exchange(const v1::LocalRequest& request, Deadlin
 
 absl::StatusOr<Reply> Session::ExchangeOnce(const v1::LocalRequest& request, Deadline deadline) {
   if (absl::Status status = DrainOwed(deadline); !status.ok()) return status;
-  if (absl::Status status = connection_->Send(request, deadline); !status.ok()) return status;
+  const absl::Status sent = connection_->Send(request, deadline);
+  if (!sent.ok() && !IsLost(sent)) return sent;
+  // An agent that hung up on us may have said why before.
   absl::StatusOr<Reply> reply = connection_->Receive(deadline);
+  if (!sent.ok() && !reply.ok()) return sent;
   if (ReasonOf(reply.status()) == "AGENT_TIMEOUT") ++owed_;
   return reply;
 }

@@ -17,6 +17,8 @@
 #ifndef CXLPOOL_LIBPOOL_SRC_SESSION_H_
 #define CXLPOOL_LIBPOOL_SRC_SESSION_H_
 
+#include <unistd.h>
+
 #include <condition_variable>
 #include <cstdint>
 #include <map>
@@ -72,10 +74,15 @@ class Session : public std::enable_shared_from_this<Session> {
   struct Limits {
     Deadline deadline;
     Deadline wait_until;
+    Deadline give_up;  // On what passes by itself, such as a manager that is away.
   };
 
   Session(std::string socket_path, absl::Duration timeout)
-      : socket_path_(std::move(socket_path)), timeout_(timeout) {}
+      : socket_path_(std::move(socket_path)), timeout_(timeout), process_(::getpid()) {}
+
+  // A forked child shares the connection with its parent: what it sent would be taken for the
+  // parent's, and locks may be held by threads that it does not have.
+  bool Forked() const { return ::getpid() != process_; }
 
   absl::Status TakeTurn(Deadline deadline);
   void EndTurn(Deadline deadline);
@@ -100,6 +107,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // Constant.
   const std::string socket_path_;
   const absl::Duration timeout_;
+  const pid_t process_;  // That made it.
 
   // Of whoever has the turn.
   std::optional<Connection> connection_;

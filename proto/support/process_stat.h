@@ -13,6 +13,9 @@ namespace cxlpool {
 // Field 22 of the text of /proc/PID/stat. The command's name in it may hold spaces and brackets.
 absl::StatusOr<uint64_t> ParseStartTicks(absl::string_view stat);
 
+// Of the process that has this id now. 0: there is none.
+uint64_t StartTicksOf(uint32_t pid);
+
 }  // namespace cxlpool
 
 #endif  // CXLPOOL_PROTO_SUPPORT_PROCESS_STAT_H_

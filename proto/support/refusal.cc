@@ -1,8 +1,5 @@
 #include "proto/support/refusal.h"
 
-#include <cstdint>
-#include <cstring>
-
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 
@@ -11,31 +8,37 @@ namespace {
 
 constexpr char kPayloadUrl[] = "cxlpool.v1/refusal";
 
-// Fields as length and bytes, one after another: reason, message, remedy, then key and value of
-// each metadata pair. Private to this file and to one process.
-using Length = uint64_t;
+// Fields, each with a bar behind it: reason, message, remedy, then key and value of each metadata
+// pair. A bar in a field is written "%7C", a percent sign "%25". Text, because printing a Status
+// prints its payload. Private to this file and to one process.
+constexpr char kBar = '|';
 
 void Append(std::string& out, absl::string_view field) {
-  const Length length = field.size();
-  out.append(reinterpret_cast<const char*>(&length), sizeof(length));
-  out.append(field.data(), field.size());
-}
-
-bool Take(absl::string_view& in, absl::string_view& field) {
-  Length length = 0;
-  if (in.size() < sizeof(length)) return false;
-  std::memcpy(&length, in.data(), sizeof(length));
-  in.remove_prefix(sizeof(length));
-  if (in.size() < length) return false;
-  field = in.substr(0, length);
-  in.remove_prefix(length);
-  return true;
+  for (const char c : field) {
+    if (c == kBar) {
+      out += "%7C";
+    } else if (c == '%') {
+      out += "%25";
+    } else {
+      out += c;
+    }
+  }
+  out += kBar;
 }
 
 bool Take(absl::string_view& in, std::string& field) {
-  absl::string_view view;
-  if (!Take(in, view)) return false;
-  field = std::string(view);
+  const size_t end = in.find(kBar);
+  if (end == absl::string_view::npos) return false;
+  field.clear();
+  for (size_t i = 0; i < end; ++i) {
+    if (in[i] != '%' || i + 2 >= end) {
+      field += in[i];
+    } else {
+      field += in[i + 1] == '7' ? kBar : '%';
+      i += 2;
+    }
+  }
+  in.remove_prefix(end + 1);
   return true;
 }
 
@@ -44,9 +47,9 @@ bool Take(absl::string_view& in, std::string& field) {
 absl::Status Refusal::ToStatus() const {
   absl::Status status(code, remedy.empty() ? message : absl::StrCat(message, " (", remedy, ")"));
   std::string payload;
-  size_t size = reason.size() + message.size() + remedy.size();
-  for (const auto& [key, value] : metadata) size += key.size() + value.size();
-  payload.reserve(size + (3 + 2 * metadata.size()) * sizeof(Length));
+  size_t size = reason.size() + message.size() + remedy.size() + 3;
+  for (const auto& [key, value] : metadata) size += key.size() + value.size() + 2;
+  payload.reserve(size);
   for (const std::string* field : {&reason, &message, &remedy}) Append(payload, *field);
   for (const auto& [key, value] : metadata) {
     Append(payload, key);
@@ -81,8 +84,8 @@ std::string ReasonOf(const absl::Status& status) {
   // Asked for often, and the first field.
   if (const auto flat = payload->TryFlat()) {
     absl::string_view in = *flat;
-    absl::string_view reason;
-    return Take(in, reason) ? std::string(reason) : "";
+    std::string reason;
+    return Take(in, reason) ? reason : "";
   }
   const auto refusal = RefusalOf(status);
   return refusal.has_value() ? refusal->reason : "";

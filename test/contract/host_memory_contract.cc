@@ -102,11 +102,16 @@ HostObservation HostMemoryContract::Observe() {
 std::vector<int> HostMemoryContract::Holders(uint64_t serial) {
   auto found = std::make_shared<std::vector<int>>();
   const absl::Status status = Do([serial, found](HostMemory& m, Done done) {
-    m.FindHolders(serial,
-                  [found, done = std::move(done)](absl::StatusOr<std::vector<int>> pids) mutable {
-                    if (pids.ok()) *found = *pids;
-                    std::move(done)(pids.status());
-                  });
+    m.FindHolders(serial, [found, done = std::move(done)](
+                              const absl::StatusOr<std::vector<ProcessId>>& holders) mutable {
+      if (holders.ok()) {
+        for (const ProcessId& holder : *holders) {
+          EXPECT_NE(holder.start_ticks, 0u) << "a pid without its start may be anybody's";
+          found->push_back(static_cast<int>(holder.pid));
+        }
+      }
+      std::move(done)(holders.status());
+    });
   });
   EXPECT_TRUE(status.ok()) << status;
   return *found;

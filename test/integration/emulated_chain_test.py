@@ -43,7 +43,7 @@ class EmulatedChainTest(PoolTest):
         self.assertEqual(self.pool.cli('capacity'), before)
 
     def test_3_several_extents_are_one_mapping(self):
-        self.pool.allocate('wide', '3GiB', 'host-a', '--max-extents', '2')
+        self.pool.allocate('wide', '3GiB', 'host-a', '--max-extents', '2', '--open-to', 'everybody')
         self.assertEqual(len(self.pool.regions()['wide']['extents']), 2)
         done = self.pool.hosts['host-a'].run(['pool-write', '--region', 'wide', '--seed', '7'])
         self.assertEqual(done.status, 0, done.err)

@@ -25,7 +25,7 @@ class EmulatedExtentsTest(PoolTest):
         return done.out
 
     def test_two_extents_of_unequal_size_are_one_range(self):
-        self.pool.allocate('two', '768MiB', 'host-a', '--max-extents', '2')
+        self.pool.allocate('two', '768MiB', 'host-a', '--max-extents', '2', '--open-to', 'everybody')
         self.assertEqual(sorted(length for _, _, length in self.files('two')), [256 * MiB, 512 * MiB])
         self.run_on_host('pool-write', '--region', 'two', '--seed', '77')
         self.run_on_host('pool-verify', '--region', 'two', '--seed', '77', user='app')

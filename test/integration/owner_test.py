@@ -134,6 +134,8 @@ class OwnerTest(PoolTest):
 
     def test_9_what_a_user_may(self):
         self.pool.cli('tenant', 'set', 'users')
+        self.pool.cli('host', 'enrol', 'host-a', '--tenant', 'users', '--tenant', 'default')
+        self.addCleanup(self.pool.cli, 'host', 'enrol', 'host-a', '--tenant', 'default')
         uid = NOBODY if os.geteuid() == 0 else os.geteuid()
         self.host.agent.kill()
         original = self.host.config.read_text()

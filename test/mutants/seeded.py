@@ -1,4 +1,4 @@
-"""The lists of seeded defects (mutants.toml and those beside it), and the switches in the code that they must match."""
+"""The list of seeded defects (mutants.toml and what lies beside it), and the switches in the code that it must match."""
 
 import re
 import tomllib
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-LISTS = [Path(__file__).with_name(name) for name in ('mutants.toml', 'store.toml', 'certificates.toml')]
+LISTS = sorted(Path(__file__).parent.glob('*.toml'), key=lambda path: (path.name != 'mutants.toml', path.name))
 CODE = ('proto', 'fabric-manager', 'host-agent', 'libpool')
 SWITCH = re.compile(r'CXLPOOL_MUTANT\("([^"]*)"\)')
 NAME = re.compile(r'[a-z0-9]+(-[a-z0-9]+)*')
@@ -23,11 +23,11 @@ class Mutant:
 
 def listed():
     """Every Mutant of the lists, in their order."""
-    entries = [entry for path in LISTS for entry in tomllib.loads(path.read_text())['mutant']]
-    for entry in entries:
+    entries = [(path, entry) for path in LISTS for entry in tomllib.loads(path.read_text())['mutant']]
+    for path, entry in entries:
         if set(entry) != KEYS or not entry['tests'] or not entry['rows'] or not NAME.fullmatch(entry['name']):
-            raise ValueError(f'{entry.get("name")}: wants {", ".join(sorted(KEYS))}, none of them empty')
-    return [Mutant(e['name'], e['wrong'], tuple(e['rows']), tuple(e['tests'])) for e in entries]
+            raise ValueError(f'{path.name}: {entry.get("name")}: wants {", ".join(sorted(KEYS))}, none of them empty')
+    return [Mutant(e['name'], e['wrong'], tuple(e['rows']), tuple(e['tests'])) for _, e in entries]
 
 
 def switches():

@@ -19,7 +19,7 @@ class RackExtentsTest(PoolTest):
 
     def test_two_extents_are_one_range(self):
         guest = self.pool.hosts['host-a']
-        self.pool.allocate('two', '768MiB', 'host-a', '--max-extents', '2')
+        self.pool.allocate('two', '768MiB', 'host-a', '--max-extents', '2', '--open-to', 'everybody')
         pieces = extents(self.pool, 'two')
         self.assertEqual(sorted(pieces), [('cmm-0', 0, 512 * MiB), ('cmm-1', 0, 256 * MiB)])
         attachment = self.pool.attachment('two', 'host-a')

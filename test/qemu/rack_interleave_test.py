@@ -106,7 +106,7 @@ class InterleavedRegionTest(PoolTest):
 
     def test_two_ways_every_256_bytes(self):
         self.pool.allocate('striped', '512MiB', 'host-a', '--policy', 'bandwidth', '--interleave-ways', '2',
-                           '--interleave-granularity', '256')
+                           '--interleave-granularity', '256', '--open-to', 'everybody')
         region = self.pool.regions()['striped']
         self.assertEqual((region['interleave_ways'], region['interleave_granularity_bytes']), (2, 256))
         pieces = extents(self.pool, 'striped')

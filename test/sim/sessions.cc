@@ -244,6 +244,9 @@ void SimLink::Allocate(v1::AllocateRegionRequest, DoneWith<v1::AllocateRegionRes
 void SimLink::Release(v1::ReleaseRegionRequest, DoneWith<v1::ReleaseRegionResponse> done) {
   std::move(done)(absl::UnavailableError("not simulated"));
 }
+void SimLink::Get(v1::GetRegionRequest, DoneWith<v1::Region> done) {
+  std::move(done)(absl::UnavailableError("not simulated"));
+}
 
 void ComeBackAsOf(const SimLink::World& world, int host, const v1::Hello& hello) {
   if (world.door->sessions == nullptr || hello.host().empty()) return;

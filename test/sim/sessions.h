@@ -67,6 +67,7 @@ class SimLink : public agent::ManagerLink {
   void Allocate(v1::AllocateRegionRequest request,
                 DoneWith<v1::AllocateRegionResponse> done) override;
   void Release(v1::ReleaseRegionRequest request, DoneWith<v1::ReleaseRegionResponse> done) override;
+  void Get(v1::GetRegionRequest request, DoneWith<v1::Region> done) override;
 
   // Ends the session as the network would. What the other end hears, and when: after `far_us`;
   // negative: never, so that a lease has to find out.

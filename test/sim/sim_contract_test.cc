@@ -185,7 +185,7 @@ class WaitingMemory : public agent::HostMemory {
     memory_->PowerOff(slot, serial, std::move(done));
     Pass();
   }
-  void FindHolders(uint64_t serial, DoneWith<std::vector<int>> done) override {
+  void FindHolders(uint64_t serial, DoneWith<std::vector<agent::ProcessId>> done) override {
     memory_->FindHolders(serial, std::move(done));
     Pass();
   }

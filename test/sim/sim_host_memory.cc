@@ -258,18 +258,18 @@ void SimHostMemory::Observe(DoneWith<agent::HostObservation> done) {
                  });
 }
 
-void SimHostMemory::FindHolders(uint64_t serial, DoneWith<std::vector<int>> done) {
+void SimHostMemory::FindHolders(uint64_t serial, DoneWith<std::vector<agent::ProcessId>> done) {
   scheduler_->At(life_, random_.Between(20, 100), [this, serial, done = std::move(done)]() mutable {
-    std::vector<int> pids;
+    std::vector<agent::ProcessId> holders;
     if (const agent::ObservedHostRegion* region = Find(serial)) {
       const uint64_t first = region->serials.front();
       if (host_->held.contains(first)) {
-        pids.push_back(kFirstPid + static_cast<int>(first % 1000));
+        holders.push_back({static_cast<uint32_t>(kFirstPid + static_cast<int>(first % 1000)), 1});
       } else {
         shown_free_ = first;
       }
     }
-    std::move(done)(std::move(pids));
+    std::move(done)(std::move(holders));
   });
 }
 

@@ -60,7 +60,7 @@ class SimHostMemory : public agent::HostMemory {
   void UnbindDax(uint64_t serial, Done done) override;
   void DestroyHostRegion(uint64_t serial, Done done) override;
   void PowerOff(uint32_t slot, uint64_t serial, Done done) override;
-  void FindHolders(uint64_t serial, DoneWith<std::vector<int>> done) override;
+  void FindHolders(uint64_t serial, DoneWith<std::vector<agent::ProcessId>> done) override;
   absl::StatusOr<UniqueFd> OpenDax(uint64_t serial, bool read_only) override;
 
  private:

@@ -112,10 +112,12 @@ class SimPortsTest : public ::testing::Test {
     return Do([&](Done done) { memory->UnbindDax(serial, std::move(done)); });
   }
   std::vector<int> Holders(uint64_t serial) {
-    std::vector<int> pids;
-    EXPECT_TRUE(Get<std::vector<int>>(
-                    [&](auto done) { memory->FindHolders(serial, std::move(done)); }, pids)
+    std::vector<agent::ProcessId> holders;
+    EXPECT_TRUE(Get<std::vector<agent::ProcessId>>(
+                    [&](auto done) { memory->FindHolders(serial, std::move(done)); }, holders)
                     .ok());
+    std::vector<int> pids;
+    for (const agent::ProcessId& holder : holders) pids.push_back(static_cast<int>(holder.pid));
     return pids;
   }
   // An LD is plugged, its memdev there and a host region made.

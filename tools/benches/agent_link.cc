@@ -101,4 +101,8 @@ void AgentLink::Release(v1::ReleaseRegionRequest /*request*/,
   std::move(done)(NotAsked());
 }
 
+void AgentLink::Get(v1::GetRegionRequest /*request*/, DoneWith<v1::Region> done) {
+  std::move(done)(NotAsked());
+}
+
 }  // namespace cxlpool::bench

@@ -23,6 +23,7 @@ class AgentLink : public agent::ManagerLink {
   void Allocate(v1::AllocateRegionRequest request,
                 DoneWith<v1::AllocateRegionResponse> done) override;
   void Release(v1::ReleaseRegionRequest request, DoneWith<v1::ReleaseRegionResponse> done) override;
+  void Get(v1::GetRegionRequest request, DoneWith<v1::Region> done) override;
 
   // A session without Offers, once the core has prepared the host and looked at it.
   // DEADLINE_EXCEEDED: it has not; else what its Hello failed by.

@@ -50,7 +50,7 @@ class Demo:
         return self.pool.run_cli('topology')
 
     def allocate(self):
-        self.pool.allocate('demo', '512MiB', 'host-a', '--sharing', 'single-writer')
+        self.pool.allocate('demo', '512MiB', 'host-a', '--sharing', 'single-writer', '--open-to', 'everybody')
         attachment = self.pool.attachment('demo', 'host-a')
         check(attachment['state'] == 'ONLINE', f'host-a is {attachment["state"]}')
         segment = attachment['segments'][0]
@@ -82,7 +82,7 @@ class Demo:
 
     def reallocate(self):
         device = self.where[0][0].removeprefix('devices/')
-        self.pool.allocate('again', '512MiB', 'host-b', '--device', device)
+        self.pool.allocate('again', '512MiB', 'host-b', '--device', device, '--open-to', 'everybody')
         check(self.extents('again') == self.where, f'other bytes: {self.extents("again")}, not {self.where}')
         text = self.run('host-b', 'pool-verify', '--region', 'again', '--expect-zero', user='app')
         self.pool.release('again')

@@ -118,12 +118,12 @@ void EmulatedHostMemory::PowerOff(uint32_t slot, uint64_t serial, Done done) {
   Run([this, slot, serial] { return PowerOffNow(slot, serial); }, std::move(done));
 }
 
-void EmulatedHostMemory::FindHolders(uint64_t serial, DoneWith<std::vector<int>> done) {
+void EmulatedHostMemory::FindHolders(uint64_t serial, DoneWith<std::vector<ProcessId>> done) {
   executor_->Post([this, serial, done = std::move(done)]() mutable {
     absl::StatusOr<Slot> slot = SlotOf(serial);
-    if (absl::IsNotFound(slot.status())) return std::move(done)(std::vector<int>());
+    if (absl::IsNotFound(slot.status())) return std::move(done)(std::vector<ProcessId>());
     if (!slot.ok()) return std::move(done)(slot.status());
-    if (!slot->files.has_memdev()) return std::move(done)(std::vector<int>());
+    if (!slot->files.has_memdev()) return std::move(done)(std::vector<ProcessId>());
     std::move(done)(FindFileHolders(slot->files.fabric.extent_path(), kMaxHolders));
   });
 }

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "proto/support/process_stat.h"
 
 namespace cxlpool::agent {
 namespace {
@@ -58,18 +59,20 @@ bool HasMapped(const std::string& proc, const struct stat& file, const std::stri
 
 }  // namespace
 
-absl::StatusOr<std::vector<int>> FindFileHolders(const std::string& path, size_t limit) {
-  std::vector<int> holders;
+absl::StatusOr<std::vector<ProcessId>> FindFileHolders(const std::string& path, size_t limit) {
+  std::vector<ProcessId> holders;
   struct stat file;
   if (::stat(path.c_str(), &file) != 0) return holders;
   Directory proc(::opendir("/proc"));
   if (proc == nullptr) return absl::UnavailableError("/proc cannot be read: mount it");
-  const int self = ::getpid();
+  const auto self = static_cast<uint32_t>(::getpid());
   while (const dirent* entry = ::readdir(proc.get())) {
-    int pid = 0;
+    uint32_t pid = 0;
     if (!absl::SimpleAtoi(entry->d_name, &pid) || pid == self) continue;
+    const uint64_t start_ticks = StartTicksOf(pid);
     const std::string directory = absl::StrCat("/proc/", pid);
-    if (HasOpen(directory, file) || HasMapped(directory, file, path)) holders.push_back(pid);
+    const bool holds = HasOpen(directory, file) || HasMapped(directory, file, path);
+    if (holds && StartTicksOf(pid) == start_ticks) holders.push_back({pid, start_ticks});
     if (holders.size() >= limit) break;
   }
   return holders;

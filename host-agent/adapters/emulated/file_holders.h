@@ -6,13 +6,14 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "host-agent/ports/process_watch.h"
 
 namespace cxlpool::agent {
 
 // Looks through /proc/*/fd and /proc/*/maps for `path`'s device and inode. The calling process is
 // left out; at most `limit` are named. A process that this user may not look into is not seen.
 // No such file: nobody. UNAVAILABLE: /proc cannot be read.
-absl::StatusOr<std::vector<int>> FindFileHolders(const std::string& path, size_t limit);
+absl::StatusOr<std::vector<ProcessId>> FindFileHolders(const std::string& path, size_t limit);
 
 }  // namespace cxlpool::agent
 

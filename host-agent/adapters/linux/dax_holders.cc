@@ -42,8 +42,9 @@ bool NoDaxDeviceIsOpen(const HostFiles& files) {
   return files.ReadNumber("sys/module/device_dax/refcnt") == 0;
 }
 
-absl::StatusOr<std::vector<int>> FindDeviceHolders(const HostFiles& files, const CharDevice& device,
-                                                   int self, const Deadline& deadline) {
+absl::StatusOr<std::vector<ProcessId>> FindDeviceHolders(const HostFiles& files,
+                                                         const CharDevice& device, int self,
+                                                         const Deadline& deadline) {
   MappedFile mapped{.base_name = device.name};
   struct stat node = {};
   if (stat(files.Path(absl::StrCat("dev/", device.name)).c_str(), &node) == 0) {
@@ -51,7 +52,7 @@ absl::StatusOr<std::vector<int>> FindDeviceHolders(const HostFiles& files, const
     mapped.minor = minor(node.st_dev);
     mapped.inode = node.st_ino;
   }
-  std::vector<int> holders;
+  std::vector<ProcessId> holders;
   for (const std::string& name : files.List("proc")) {
     int pid = 0;
     if (!absl::SimpleAtoi(name, &pid) || pid <= 0 || pid == self) continue;
@@ -61,12 +62,16 @@ absl::StatusOr<std::vector<int>> FindDeviceHolders(const HostFiles& files, const
           absl::StrCat("looking through /proc for holders of ", device.name, " took too long"),
           "it is tried again");
     }
+    const uint64_t start_ticks = StartTicksIn(files, pid);
     bool holds = HasOpen(files, pid, device);
     if (!holds) {
       const std::optional<std::string> maps = files.Read(absl::StrCat("proc/", pid, "/maps"));
       holds = maps.has_value() && MapsShow(*maps, mapped);
     }
-    if (holds) holders.push_back(pid);
+    // Another that has got the pid meanwhile is looked at the next time.
+    if (holds && StartTicksIn(files, pid) == start_ticks) {
+      holders.push_back({static_cast<uint32_t>(pid), start_ticks});
+    }
   }
   std::sort(holders.begin(), holders.end());
   if (holders.size() > kMaxHolders) holders.resize(kMaxHolders);

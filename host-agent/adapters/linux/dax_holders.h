@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "host-agent/adapters/linux/deadline.h"
 #include "host-agent/adapters/linux/host_files.h"
+#include "host-agent/ports/process_watch.h"
 
 namespace cxlpool::agent {
 
@@ -29,10 +30,11 @@ struct CharDevice {
 // is built in has no count.
 bool NoDaxDeviceIsOpen(const HostFiles& files);
 
-// Process ids in ascending order, at most kMaxHolders, without `self`.
+// In ascending order of process id, at most kMaxHolders, without `self`.
 // DEADLINE_EXCEEDED/KERNEL_TIMEOUT: too many processes for the time given.
-absl::StatusOr<std::vector<int>> FindDeviceHolders(const HostFiles& files, const CharDevice& device,
-                                                   int self, const Deadline& deadline);
+absl::StatusOr<std::vector<ProcessId>> FindDeviceHolders(const HostFiles& files,
+                                                         const CharDevice& device, int self,
+                                                         const Deadline& deadline);
 
 }  // namespace cxlpool::agent
 

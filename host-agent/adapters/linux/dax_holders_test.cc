@@ -8,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "host-agent/adapters/linux/fake_host_for_test.h"
+#include "proto/support/process_stat.h"
 #include "proto/support/unique_fd.h"
 
 namespace cxlpool::agent {
@@ -20,9 +21,15 @@ using testing::Not;
 // /dev/full stands for a DAX device: few open it.
 const CharDevice kFull{"full", makedev(1, 7)};
 
+std::vector<int> PidsOf(const std::vector<ProcessId>& holders) {
+  std::vector<int> pids;
+  for (const ProcessId& holder : holders) pids.push_back(static_cast<int>(holder.pid));
+  return pids;
+}
+
 std::vector<int> Find(int self) {
   const auto holders = FindDeviceHolders(HostFiles(), kFull, self, Deadline::In(absl::Seconds(60)));
-  return holders.ok() ? *holders : std::vector<int>();
+  return holders.ok() ? PidsOf(*holders) : std::vector<int>();
 }
 
 TEST(DaxHoldersTest, SeesAnOpenDescriptorAndLeavesSelfOut) {
@@ -34,6 +41,14 @@ TEST(DaxHoldersTest, SeesAnOpenDescriptorAndLeavesSelfOut) {
   EXPECT_THAT(Find(0), Not(Contains(getpid())));
 }
 
+TEST(DaxHoldersTest, TellsWhenAHolderStarted) {
+  UniqueFd fd(open("/dev/full", O_RDONLY | O_CLOEXEC));
+  const auto holders = FindDeviceHolders(HostFiles(), kFull, 0, Deadline::In(absl::Seconds(60)));
+  ASSERT_TRUE(holders.ok()) << holders.status();
+  const auto self = static_cast<uint32_t>(getpid());
+  EXPECT_THAT(*holders, Contains(ProcessId{self, StartTicksOf(self)}));
+}
+
 TEST(DaxHoldersTest, SeesAMappingWhoseDescriptorIsClosed) {
   FakeHost host;
   host.Put("proc/41/maps", "7f00-7f20 rw-s 00000000 00:06 131    /dev/dax0.0\n");
@@ -42,7 +57,7 @@ TEST(DaxHoldersTest, SeesAMappingWhoseDescriptorIsClosed) {
   const auto holders = FindDeviceHolders(host.files(), {"dax0.0", makedev(252, 0)}, 1,
                                          Deadline::In(absl::Seconds(60)));
   ASSERT_TRUE(holders.ok()) << holders.status();
-  EXPECT_THAT(*holders, ElementsAre(41));
+  EXPECT_THAT(PidsOf(*holders), ElementsAre(41));
 }
 
 TEST(DaxHoldersTest, NamesTheLowestThirtyTwo) {
@@ -54,8 +69,8 @@ TEST(DaxHoldersTest, NamesTheLowestThirtyTwo) {
                                          Deadline::In(absl::Seconds(60)));
   ASSERT_TRUE(holders.ok()) << holders.status();
   ASSERT_EQ(holders->size(), kMaxHolders);
-  EXPECT_EQ(holders->front(), 100);
-  EXPECT_EQ(holders->back(), 131);
+  EXPECT_EQ(holders->front().pid, 100u);
+  EXPECT_EQ(holders->back().pid, 131u);
 }
 
 TEST(DaxHoldersTest, TheDriverCountsItsUsers) {

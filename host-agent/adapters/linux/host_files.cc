@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "host-agent/adapters/linux/kernel_text.h"
+#include "proto/support/process_stat.h"
 #include "proto/support/unique_fd.h"
 
 namespace cxlpool::agent {
@@ -101,6 +102,11 @@ std::string HostFiles::LinkName(absl::string_view path) const {
 std::string HostFiles::Resolve(absl::string_view path) const {
   const std::string real = RealPath(Path(path));
   return absl::StartsWith(real, root_) ? real.substr(root_.size()) : "";
+}
+
+uint64_t StartTicksIn(const HostFiles& files, int pid) {
+  const std::optional<std::string> stat = files.Read(absl::StrCat("proc/", pid, "/stat"));
+  return stat.has_value() ? ParseStartTicks(*stat).value_or(0) : 0;
 }
 
 std::string ErrnoText(int error) {

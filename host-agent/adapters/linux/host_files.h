@@ -62,6 +62,9 @@ class HostFiles {
   std::string root_;  // Resolved; ends in "/".
 };
 
+// When the process started, in clock ticks after boot (process_stat.h); 0: there is none.
+uint64_t StartTicksIn(const HostFiles& files, int pid);
+
 // "No such device (ENODEV)" and the like.
 std::string ErrnoText(int error);
 

@@ -162,13 +162,14 @@ class LinuxHostMemory : public HostMemory {
         std::move(done));
   }
 
-  void FindHolders(uint64_t serial, DoneWith<std::vector<int>> done) override {
-    looks_.RunWith<std::vector<int>>(
+  void FindHolders(uint64_t serial, DoneWith<std::vector<ProcessId>> done) override {
+    looks_.RunWith<std::vector<ProcessId>>(
         "looking for holders", options_.look_timeout,
-        [machine = machine_, serial](const Deadline& deadline) -> absl::StatusOr<std::vector<int>> {
-          if (NoDaxDeviceIsOpen(machine->files)) return std::vector<int>();
+        [machine = machine_,
+         serial](const Deadline& deadline) -> absl::StatusOr<std::vector<ProcessId>> {
+          if (NoDaxDeviceIsOpen(machine->files)) return std::vector<ProcessId>();
           absl::StatusOr<DaxDevice> dax = DaxOfHostRegion(*machine, serial);
-          if (absl::IsNotFound(dax.status())) return std::vector<int>();  // Nothing to hold.
+          if (absl::IsNotFound(dax.status())) return std::vector<ProcessId>();  // Nothing to hold.
           if (!dax.ok()) return dax.status();
           return FindDeviceHolders(machine->files, {dax->name, makedev(dax->major, dax->minor)},
                                    getpid(), deadline);

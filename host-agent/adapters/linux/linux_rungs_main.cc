@@ -149,10 +149,13 @@ absl::Status OnRegion(HostMemory& host, const std::vector<std::string>& words) {
   }
   if (!option.empty()) return Usage();
   if (command == "holders") {
-    absl::StatusOr<std::vector<int>> holders = WaitFor<std::vector<int>>(
-        [&](DoneWith<std::vector<int>> done) { host.FindHolders(*serial, std::move(done)); });
-    if (holders.ok()) absl::PrintF("holders=%s\n", absl::StrJoin(*holders, ","));
-    return holders.status();
+    absl::StatusOr<std::vector<ProcessId>> holders = WaitFor<std::vector<ProcessId>>(
+        [&](DoneWith<std::vector<ProcessId>> done) { host.FindHolders(*serial, std::move(done)); });
+    if (!holders.ok()) return holders.status();
+    std::vector<uint32_t> pids;
+    for (const ProcessId& holder : *holders) pids.push_back(holder.pid);
+    absl::PrintF("holders=%s\n", absl::StrJoin(pids, ","));
+    return absl::OkStatus();
   }
   return Wait([&](Done done) {
     if (command == "online") {

@@ -11,6 +11,7 @@
 #include "host-agent/adapters/linux/kernel_text.h"
 #include "host-agent/adapters/linux/node_room.h"
 #include "host-agent/adapters/linux/refuse.h"
+#include "host-agent/ports/process_watch.h"
 
 namespace cxlpool::agent {
 namespace {
@@ -36,14 +37,20 @@ absl::Status NoBlocks(const DaxDevice& dax) {
 absl::Status Busy(const HostFiles& files, const DaxDevice& dax,
                   const std::vector<MemoryBlock>& blocks, std::string cause, std::string why,
                   std::string remedy) {
-  std::vector<int> pids;
+  std::vector<ProcessId> users;
   if (dax.target_node.has_value()) {
     for (const NodeUser& user :
          FindNodeUsers(files, *dax.target_node, getpid(), Deadline::In(kUsersTimeout))) {
-      pids.push_back(user.pid);
+      users.push_back({static_cast<uint32_t>(user.pid), user.start_ticks});
     }
   }
-  std::sort(pids.begin(), pids.end());  // The same from one try to the next.
+  std::sort(users.begin(), users.end());  // The same from one try to the next.
+  std::vector<uint32_t> pids;
+  std::vector<uint64_t> starts;
+  for (const ProcessId& user : users) {
+    pids.push_back(user.pid);
+    starts.push_back(user.start_ticks);
+  }
   if (!pids.empty()) {
     absl::StrAppend(&why, "; NUMA node ", *dax.target_node, " is used most by process ",
                     absl::StrJoin(pids, ", "));
@@ -73,7 +80,8 @@ absl::Status Busy(const HostFiles& files, const DaxDevice& dax,
       {{"cause", std::move(cause)},
        {"blocks", absl::StrJoin(all.subspan(0, kMaxNamedBlocks), ",")},
        {"zone", zone},
-       {"pids", absl::StrJoin(pids, ",")}});
+       {"pids", absl::StrJoin(pids, ",")},
+       {"starts", absl::StrJoin(starts, ",")}});
 }
 
 // OK if what is in these blocks can go elsewhere.

@@ -136,6 +136,7 @@ std::vector<NodeUser> FindNodeUsers(const HostFiles& files, int node, int self,
     NodeUser user;
     if (!absl::SimpleAtoi(name, &user.pid) || user.pid <= 0 || user.pid == self) continue;
     if (deadline.passed()) break;
+    user.start_ticks = StartTicksIn(files, user.pid);
     user.bytes =
         ReadNumaMaps(files.Path(absl::StrCat("proc/", name, "/numa_maps")), node, deadline);
     if (user.bytes > 0) users.push_back(user);

@@ -73,6 +73,7 @@ NodeRoom ReadNodeRoom(const HostFiles& files, int node, uint64_t online_bytes);
 struct NodeUser {
   int pid = 0;
   uint64_t bytes = 0;
+  uint64_t start_ticks = 0;
   friend bool operator==(const NodeUser&, const NodeUser&) = default;
 };
 inline constexpr size_t kMaxNodeUsers = 8;

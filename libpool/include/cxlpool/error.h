@@ -14,6 +14,7 @@
 //   BAD_REPLY             INTERNAL             the agent's packet breaks the local protocol
 //   DESCRIPTORS_LOST      RESOURCE_EXHAUSTED   this process may open no more files
 //   BAD_NAME, BAD_ARGUMENT INVALID_ARGUMENT    the call's own arguments
+//   FORKED                FAILED_PRECONDITION  a forked child used its parent's Client
 //   STALE_GENERATION      FAILED_PRECONDITION  the name now means another Region
 //   SYSTEM_RAM            FAILED_PRECONDITION  a NUMA node has nothing to map
 //   BACKING_SHORT         FAILED_PRECONDITION  the bytes were taken back

@@ -7,8 +7,18 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace cxlpool {
+
+// Which users of this host may open a Region besides the one who makes it and root: by user id, by
+// group id (primary or supplementary), or everybody who acts for the same tenant. They may read and
+// write it; only its maker releases it.
+struct OpenTo {
+  std::vector<uint32_t> uids = {};  // At most 64.
+  std::vector<uint32_t> gids = {};  // At most 64.
+  bool everybody = false;
+};
 
 // What this host may do with the bytes. Enforced by the fabric and by the descriptor.
 enum class Access { kReadWrite, kReadOnly };

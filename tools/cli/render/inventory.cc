@@ -184,6 +184,7 @@ std::string HostDetails(const v1::Host& host) {
   sheet.Add("Takes nothing", host.unfit_reason());
   sheet.Add("Fabric", host.fabric_reason());
   sheet.Add("Identity", host.identity());
+  sheet.Add("Tenants", TenantNames(host));
   sheet.Add("Agent", host.agent_version());
   sheet.Add("Kernel", host.kernel_release());
   sheet.Add("Boot", host.incarnation());
