@@ -183,7 +183,8 @@ TEST_F(SemanticsTest, ARemovedHostIsForgottenAndItsIdentityIsFree) {
   EXPECT_EQ(rig->views.HostOfIdentity("cxlpool://host/host-b"), "");
   EXPECT_EQ(ReasonOf(remove("host-b")), "UNKNOWN_HOST");
   EXPECT_TRUE(rig->Do([&](Done done) {
-                   rig->pool.Enrol("op", "host-c", "cxlpool://host/host-c", std::move(done));
+                   rig->pool.Enrol("op", {.host = "host-c", .identity = "cxlpool://host/host-c"},
+                                   std::move(done));
                  })
                   .ok());
   EXPECT_TRUE(rig->views.Get()->hosts.contains("host-c"));
