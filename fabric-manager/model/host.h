@@ -28,7 +28,7 @@ struct Host {
   // (FabricHost::fabric_incarnation): recorded before the first bind in it. Empty: the fabric has
   // not shown it yet.
   std::string fabric_incarnation = {};
-  std::vector<std::string> tenants;  // For whom it may allocate; in order, none twice.
+  std::vector<std::string> tenants = {};  // For whom it may allocate; in order, none twice.
 
   bool Serves(absl::string_view tenant) const;
   friend bool operator==(const Host&, const Host&) = default;

@@ -105,7 +105,7 @@ TEST_F(PoolStateTest, ARefusedChangeLeavesNothingBehind) {
   Commit({RegionPtr(kv)});
   // The first two items are sound; the third wants bytes that are taken.
   const auto fine = MakeRegion("fine", kUnit);
-  const Host host{context().next_id(), "host-d", "cxlpool://host/host-d", false};
+  const Host host{.key = context().next_id(), .id = "host-d", .identity = "cxlpool://host/host-d"};
   ExpectRefused({RegionPtr(fine), host, RegionPtr(MakeRegion("late"))}, "that are free");
   EXPECT_EQ(state().FindHost("host-d"), nullptr);
   EXPECT_EQ(state().FindRegionById("fine"), nullptr);
@@ -171,20 +171,30 @@ TEST_F(PoolStateTest, KeysBelongToOneRecordForLife) {
   ExpectRefused({host}, "is record");
   device.key = 998;
   ExpectRefused({device}, "is record");
-  ExpectRefused({Host{state().FindDevice("cmm-1")->key, "host-z", "x:z", false}}, "is not");
-  ExpectRefused({Host{997, "host-z", state().FindHost("host-b")->identity, false}}, "belongs to");
-  ExpectRefused({Device{996, "cmm-9", "", 3, 2, true}}, "not made of");
+  ExpectRefused({Host{.key = state().FindDevice("cmm-1")->key, .id = "host-z", .identity = "x:z"}},
+                "is not");
+  ExpectRefused(
+      {Host{.key = 997, .id = "host-z", .identity = state().FindHost("host-b")->identity}},
+      "belongs to");
+  ExpectRefused({Device{.key = 996,
+                        .id = "cmm-9",
+                        .serial = "",
+                        .capacity_bytes = 3,
+                        .granule_bytes = 2,
+                        .service_reason = {}}},
+                "not made of");
 }
 
 TEST_F(PoolStateTest, TheOrderWithinAChangeDoesNotMatterToHosts) {
   auto region = MakeRegion("kv");
   region->attachments = {MakeAttachment("host-z", 16)};
-  const Change undo =
-      Commit({RegionPtr(region), Host{context().next_id(), "host-z", "x:z", false}});
+  const Change undo = Commit(
+      {RegionPtr(region), Host{.key = context().next_id(), .id = "host-z", .identity = "x:z"}});
   EXPECT_TRUE(state().CheckInvariants().ok()) << state().CheckInvariants();
   Commit(undo);
   EXPECT_EQ(state().FindHost("host-z"), nullptr);
-  ExpectRefused({RegionPtr(region), Host{context().next_id(), "host-z", "x:z", false}, Erased{5}},
+  ExpectRefused({RegionPtr(region),
+                 Host{.key = context().next_id(), .id = "host-z", .identity = "x:z"}, Erased{5}},
                 "no record");
 }
 

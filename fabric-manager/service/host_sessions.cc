@@ -23,6 +23,7 @@ constexpr size_t kMaxName = 64;
 constexpr size_t kMaxUnfitReason = 1024;
 // Each costs a new view of all hosts.
 constexpr int kShownPerTick = 32;
+constexpr absl::Duration kTellRefusals = absl::Seconds(1);
 constexpr uint64_t kMaxUnitBytes = uint64_t{64} << 30;
 // Linux makes host regions of whole 256 MiB. What is larger than that and so many granules of the
 // pool's devices, or than 2 GiB, would round up the Regions of every host.
@@ -184,7 +185,7 @@ void HostSessions::OnHello(std::shared_ptr<SessionPeer> peer, const SessionIdent
   absl::Status status = Admit(identity, hello, host);
   if (status.ok()) status = CheckRival(*peer, hello, host);
   if (!status.ok()) {
-    LogWarning("sessions", "refused agent at ", peer->address(), ": ", status.message());
+    NoteRefused(peer->address(), status);
     peer->Close(status);
     return;
   }
@@ -216,6 +217,20 @@ void HostSessions::OnHello(std::shared_ptr<SessionPeer> peer, const SessionIdent
   session.peer->Send(std::move(message));
   listener_.on_session(host, true);
   listener_.on_segments(host, hello.segments(), true);
+}
+
+// An agent that is refused dials again and again: a line a second says it all.
+void HostSessions::NoteRefused(const std::string& address, const absl::Status& why) {
+  const absl::Duration now = clock_->Elapsed();
+  if (now - refusal_told_ < kTellRefusals) {
+    ++refusals_untold_;
+    return;
+  }
+  refusal_told_ = now;
+  const uint64_t others = std::exchange(refusals_untold_, 0);
+  LogWarning(
+      "sessions", "refused agent at ", address, ": ", why.message(),
+      others == 0 ? "" : absl::StrCat(" (and ", others, " others since the last such line)"));
 }
 
 HostSessions::SessionMap::iterator HostSessions::Find(const SessionPeer* peer) {

@@ -131,6 +131,7 @@ class HostSessions {
   // Whether it may now, beside the session that the host has.
   absl::Status CheckRival(const SessionPeer& peer, const v1::Hello& hello,
                           const std::string& host) const;
+  void NoteRefused(const std::string& address, const absl::Status& why);
   void Drop(const std::string& host, const absl::Status& why);
   void TakeInventory(const std::string& host, const v1::HostInventory& inventory,
                      const v1::Hello* hello);
@@ -146,8 +147,10 @@ class HostSessions {
   Listener listener_;
   uint64_t next_session_ = 1;
   SessionMap sessions_;
-  absl::Time warned_ = absl::InfinitePast();  // When WarnOfCertificates did.
-  std::string shown_;                         // The last host that ShowHeartbeats looked at.
+  absl::Time warned_ = absl::InfinitePast();                 // When WarnOfCertificates did.
+  absl::Duration refusal_told_ = -absl::InfiniteDuration();  // When a refused agent was logged.
+  uint64_t refusals_untold_ = 0;                             // Since then.
+  std::string shown_;  // The last host that ShowHeartbeats looked at.
   std::map<std::string, std::map<uint64_t, v1::Offer>> offers_;  // By host id and generation.
 };
 

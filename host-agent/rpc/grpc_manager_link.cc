@@ -119,8 +119,8 @@ class GrpcManagerLink final : public ManagerLink {
   }
 
   void Get(v1::GetRegionRequest request, DoneWith<v1::Region> done) override {
-    calls_.Call(std::move(request), std::move(done), [this](auto... arguments) {
-      pool_stub_->async()->GetRegion(std::move(arguments)...);
+    calls_.Call(std::move(request), std::move(done), [wire = CurrentWire()](auto... arguments) {
+      wire->pool->async()->GetRegion(std::move(arguments)...);
     });
   }
 

@@ -134,9 +134,8 @@ class Life {
       reconciler_.Start([](const absl::Status&) {});
     });
     for (auto& [host, machine] : machines) {
-      const absl::Status enrolled = Do([&, id = host](Done done) {
-        pool_.Enrol("test", id, "cxlpool://host/" + id, std::move(done));
-      });
+      const absl::Status enrolled =
+          Do([&, id = host](Done done) { pool_.Enrol("test", {.host = id}, std::move(done)); });
       EXPECT_TRUE(enrolled.ok()) << enrolled;
       auto agent = std::make_shared<Agent>(host, &machine, &loop_, &sessions_);
       loop_.Post([this, agent] { sessions_.OnHello(agent, {"", true}, agent->Hello()); });

@@ -40,7 +40,7 @@ class SimPortsTest : public ::testing::Test {
     manager = scheduler.Begin();
     fabric =
         std::make_unique<SimFabric>(&scheduler, manager, &rack, &fabric_faults, Random(++seed));
-    fabric->Start([this](fm::FabricEvent event) { events.push_back(std::move(event)); });
+    fabric->Start({}, [this](fm::FabricEvent event) { events.push_back(std::move(event)); });
   }
   void StartAgent() {
     if (memory != nullptr) scheduler.End(agent);
