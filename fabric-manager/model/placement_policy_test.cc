@@ -307,7 +307,7 @@ TEST_F(PolicyTest, IsolateStaysInOneDomain) {
   want.size_bytes = 8 * kUnit;  // There are 12, but not in one domain.
   absl::Status status = Refusal(want, StatusCode::kFailedPrecondition, "NOT_ISOLATED");
   EXPECT_EQ(status.message(),
-            "region \"kv\" needs 2 GiB in one failure domain; most free is 1792 MiB (release a "
+            "region \"kv\" needs 2 GiB in one failure domain; most free is 1.75 GiB (release a "
             "Region there)");
   want.size_bytes = 13 * kUnit;
   Refusal(want, StatusCode::kResourceExhausted, "POOL_FULL");
@@ -391,7 +391,7 @@ TEST_F(PolicyTest, LdLimits) {
   want.device = "cmm-0";
   absl::Status status = Refusal(want, StatusCode::kResourceExhausted, "LD_LIMIT");
   EXPECT_EQ(status.message(),
-            "region \"kv\" needs 256 MiB; 3584 MiB are free on device \"cmm-0\", but a device "
+            "region \"kv\" needs 256 MiB; 3.5 GiB are free on device \"cmm-0\", but a device "
             "carries at most 2 LDs, and so many are on cmm-0 (release a Region there, or ask for "
             "fewer and larger Regions)");
   want.device.clear();

@@ -68,11 +68,12 @@ absl::Status CheckRights(const PoolState& state, const AllocateSpec& spec) {
   if (host != nullptr && host->Serves(spec.tenant)) return absl::OkStatus();
   std::vector<std::string> tenants = host == nullptr ? std::vector<std::string>() : host->tenants;
   tenants.push_back(spec.tenant);
+  const std::string options = absl::StrJoin(tenants, " --tenant ");
   return Refuse(absl::StatusCode::kPermissionDenied, "TENANT_NOT_YOURS",
                 absl::StrCat("host \"", actor.host(), "\" is not enrolled for tenant \"",
                              spec.tenant, "\", and may not allocate for it"),
                 absl::StrCat("let an operator run `cxlpool host enrol ", actor.host(), " --tenant ",
-                             absl::StrJoin(tenants, " --tenant "), "`"),
+                             options, "`"),
                 {{"host", actor.host()}, {"tenant", spec.tenant}});
 }
 

@@ -33,10 +33,10 @@ class RackTest : public ::testing::Test {
     for (const char* id : {"host-a", "host-b"}) rack.hosts[id] = MakeHost(id);
   }
 
-  static fm::BindRequest Request(uint32_t slot, uint64_t serial, const std::string& tag = kRed,
-                                 uint64_t first = 0, const std::string& host = "host-a") {
+  fm::BindRequest Request(uint32_t slot, uint64_t serial, const std::string& tag = kRed,
+                          uint64_t first = 0, const std::string& host = "host-a") {
     fm::BindRequest request;
-    request.incarnation = "1";
+    if (const RackHost* known = rack.FindHost(host)) request.incarnation = known->life();
     request.key = {host, tag, serial, 0};
     request.slot = slot;
     request.slice = {"cmm-0", first * kGranule, 2 * kGranule};

@@ -46,6 +46,7 @@ class WaitingFabric : public fm::FabricDriver {
   fm::FabricCapabilities capabilities() const override { return fabric_->capabilities(); }
   void Start(fm::KnownFabric known, absl::AnyInvocable<void(fm::FabricEvent)> sink) override {
     fabric_->Start(std::move(known), std::move(sink));
+    room_->RunUntil([] { return false; });  // Its first events come later.
   }
   void Discover(DoneWith<fm::FabricView> done) override {
     Wait<absl::StatusOr<fm::FabricView>>([&](auto d) { fabric_->Discover(std::move(d)); },

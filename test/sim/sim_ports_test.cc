@@ -51,12 +51,13 @@ class SimPortsTest : public ::testing::Test {
     EXPECT_TRUE(Do([&](Done done) { memory->Prepare(std::move(done)); }).ok());
   }
 
-  static fm::BindRequest Request(uint32_t slot, uint64_t serial) {
+  fm::BindRequest Request(uint32_t slot, uint64_t serial) {
     return {.key = {"host-a", kRed, serial, 0},
             .slot = slot,
             .slice = {"cmm-0", (serial - 100) * 2 * kGranule, 2 * kGranule},
             .read_only = false,
-            .serial = serial};
+            .serial = serial,
+            .incarnation = a.life()};
   }
 
   // Runs until it is answered; UNKNOWN with "none" where it never is.
