@@ -123,7 +123,8 @@ absl::Status Database::Connect(uint64_t max_size_bytes) {
   sqlite3_wal_hook(
       db_,
       [](void* self, sqlite3*, const char*, int pages) {
-        static_cast<Database*>(self)->wal_pages_ = pages;
+        auto* const database = static_cast<Database*>(self);
+        database->wal_pages_ = database->log_frames_ = pages;
         return SQLITE_OK;
       },
       this);
@@ -140,18 +141,24 @@ absl::Status Database::CheckEnd() {
       WhatIsMissing(*end, schema_, meta_, [this] { return ReadMainFile(db_, path_); });
   if (!missing.ok()) return missing.status();
   if (!missing->empty()) return IncompleteError(path_, *missing);
-  return end->log.has_more() ? TrimLog(end->log.committed_end()) : absl::OkStatus();
+  return end->log.has_more() ? CutOffUnfinished(end->log.committed_end()) : absl::OkStatus();
 }
 
-// Cuts off what a power cut has left of a transaction that was never synced. What this process
-// writes next comes in its place, and rests of it behind that would later pass for commits that
-// follow a damaged frame.
-absl::Status Database::TrimLog(uint64_t end) {
+// Makes the log, durably, no longer than `end`. A code of SQLite's.
+int Database::CutLog(uint64_t end) {
   sqlite3_file* log = nullptr;
   int code = sqlite3_file_control(db_, "main", SQLITE_FCNTL_JOURNAL_POINTER, &log);
   if (code == SQLITE_OK && (log == nullptr || log->pMethods == nullptr)) code = SQLITE_NOTFOUND;
   if (code == SQLITE_OK) code = log->pMethods->xTruncate(log, static_cast<sqlite3_int64>(end));
   if (code == SQLITE_OK) code = log->pMethods->xSync(log, SQLITE_SYNC_NORMAL);
+  return code;
+}
+
+// Cuts off what a power cut has left of a transaction that was never synced. What this process
+// writes next comes in its place, and rests of it behind that would later pass for commits that
+// follow a damaged frame.
+absl::Status Database::CutOffUnfinished(uint64_t end) {
+  const int code = CutLog(end);
   if (code == SQLITE_OK) return absl::OkStatus();
   return Refusal{
       absl::StatusCode::kUnavailable,
@@ -159,6 +166,37 @@ absl::Status Database::TrimLog(uint64_t end) {
       absl::StrCat("cannot cut the unfinished end off ", path_, "-wal: ", sqlite3_errstr(code)),
       "check the disk and the kernel log, then start again",
       {}}
+      .ToStatus();
+}
+
+// Cuts off what a change that was refused for want of space has left in the log. SQLite leaves it
+// there, for the next change to write over. But what the next one leaves of it stands behind that
+// one's frames and verifies, as commits behind a damaged frame do. And the write that failed may
+// have left its last frame as it was meant to be, where the rest of the page was there already: at
+// the next start a change that was refused would have happened.
+//
+// DATA_LOSS: it is still there, so do not go on.
+absl::Status Database::CutOffRefused() {
+  if (CXLPOOL_MUTANT("store-keeps-what-was-refused")) return absl::OkStatus();
+  int frames = log_frames_, code = SQLITE_OK;
+  if (wal_pages_ == 0) {
+    // All of the log has been copied, so the change may have begun a new round at its beginning.
+    // SQLite knows, and tells with a checkpoint, which has nothing to do.
+    code = sqlite3_wal_checkpoint_v2(db_, nullptr, SQLITE_CHECKPOINT_PASSIVE, &frames, nullptr);
+    const absl::StatusOr<LogFile> log = LogFile::Read(path_ + "-wal");
+    // Where the new header was not written to its end, no frame was. Those of the round before show
+    // that they have been copied: they stay.
+    if (code == SQLITE_OK && log.ok() && !log->header_is_sound()) return absl::OkStatus();
+  }
+  if (code == SQLITE_OK) code = CutLog(LogFile::EndOf(static_cast<size_t>(frames)));
+  if (code == SQLITE_OK) return absl::OkStatus();
+  return Refusal{absl::StatusCode::kDataLoss,
+                 "STORE_IO",
+                 absl::StrCat("cannot cut a change that was refused off ", path_,
+                              "-wal: ", sqlite3_errstr(code)),
+                 "check the disk and the kernel log, then restart the manager: it reads what was "
+                 "really stored",
+                 {}}
       .ToStatus();
 }
 
@@ -351,7 +389,9 @@ void Database::LeaveAsIs() {
   sqlite3_db_config(db_, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
 }
 
+// A change that was refused leaves nothing behind in the log.
 absl::Status Database::Transact(const std::vector<const StoreBatch*>& batches) {
+  const int written = PagesWritten();
   if (Run(begin_) != SQLITE_OK) return CommitError(db_, path_, "begin a change of");
   StoreMeta next = meta_;
   next.revision = batches.back()->revision;
@@ -371,10 +411,20 @@ absl::Status Database::Transact(const std::vector<const StoreBatch*>& batches) {
   }
   if (!status.ok()) {
     Rollback();
+    if (absl::IsResourceExhausted(status) && PagesWritten() != written) {
+      if (absl::Status cut = CutOffRefused(); !cut.ok()) return cut;
+    }
     return status;
   }
   meta_ = next;
   return absl::OkStatus();
+}
+
+// How many pages SQLite has tried to write to the log until now.
+int Database::PagesWritten() const {
+  int written = 0, unused = 0;
+  sqlite3_db_status(db_, SQLITE_DBSTATUS_CACHE_WRITE, &written, &unused, 0);
+  return written;
 }
 
 absl::Status Database::Apply(const std::vector<Edit>& edits, StoreMeta& meta) {

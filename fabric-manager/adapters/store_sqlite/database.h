@@ -106,7 +106,9 @@ class Database {
   absl::Status Connect(uint64_t max_size_bytes);
   absl::StatusOr<int64_t> CheckHeader();
   absl::Status CheckEnd();
-  absl::Status TrimLog(uint64_t end);
+  int CutLog(uint64_t end);
+  absl::Status CutOffUnfinished(uint64_t end);
+  absl::Status CutOffRefused();
   absl::Status Migrate();
   absl::Status MakeMetaTableAnew();
   absl::Status CopyRowsToPacks();
@@ -123,6 +125,7 @@ class Database {
   absl::Status Failed(absl::string_view doing);
   absl::Status WritePacks(uint64_t first, const std::vector<Pack>& packs);
   int WriteMeta(const StoreMeta& meta);
+  int PagesWritten() const;
   void Rollback();
   void EndInOrder();
   void LeaveAsIs();
@@ -136,6 +139,7 @@ class Database {
   StoreMeta meta_;
   std::unique_ptr<HeadFile> head_;
   int wal_pages_ = 0;
+  int log_frames_ = 0;        // Up to the last commit, as SQLite counts them.
   bool made_log_ = false;     // There was none.
   bool opened_ = false;       // TakeOver is through.
   bool is_evidence_ = false;  // Something failed: closing must not write.

@@ -26,14 +26,18 @@ class DiskSwitches : public DiskWatcher {
   DiskSwitches(const DiskSwitches&) = delete;
   DiskSwitches& operator=(const DiskSwitches&) = delete;
 
-  std::atomic<bool> log_is_full{false};   // Writes past the log's present end.
-  std::atomic<bool> disk_is_full{false};  // All writes past the end of any file.
+  std::atomic<bool> log_is_full{false};               // Writes past the log's present end.
+  std::atomic<bool> disk_is_full{false};              // All writes past the end of any file.
+  std::atomic<int64_t> writes_until_full{INT64_MAX};  // Then each finds space for its half.
   std::atomic<bool> sync_fails{false};
   std::atomic<bool> directory_sync_fails{false};
   std::atomic<bool> sync_hangs{false};
   std::atomic<int> syncs{0};
 
   DiskVerdict Before(const DiskCall& call) override {
+    if (call.op == DiskOp::kWrite && writes_until_full-- <= 0) {
+      return {ENOSPC, call.bytes.size() / 2};
+    }
     if (call.op == DiskOp::kWrite && call.offset + call.bytes.size() > call.end) {
       const bool log = call.path.size() > 4 && call.path.substr(call.path.size() - 4) == "-wal";
       return {disk_is_full || (log && log_is_full) ? ENOSPC : 0, 0};

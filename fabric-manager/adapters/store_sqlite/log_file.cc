@@ -64,7 +64,7 @@ absl::string_view LogFile::FrameBytes(size_t index) const {
   return absl::string_view(bytes_).substr(kHeaderBytes + index * kFrameBytes, kFrameBytes);
 }
 
-uint64_t LogFile::committed_end() const { return kHeaderBytes + committed_ * kFrameBytes; }
+uint64_t LogFile::EndOf(size_t frames) { return kHeaderBytes + frames * kFrameBytes; }
 
 void LogFile::Scan() {
   const absl::string_view header = absl::string_view(bytes_).substr(0, kHeaderBytes);

@@ -44,7 +44,10 @@ class LogFile {
   size_t committed() const { return committed_; }
 
   // Where the committed part ends, in bytes.
-  uint64_t committed_end() const;
+  uint64_t committed_end() const { return EndOf(committed_); }
+
+  // Where a log of so many frames ends, in bytes.
+  static uint64_t EndOf(size_t frames);
 
   // Whether something lies behind the committed part that could pass for frames of this round.
   bool has_more() const { return has_more_; }

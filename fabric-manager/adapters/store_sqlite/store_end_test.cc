@@ -204,6 +204,39 @@ TEST_F(StoreEndTest, AnEarlierRoundOfTheLogIsNotTakenForCommitsBehindDamage) {
   }
 }
 
+// A change of many frames finds no space for the last of them; a small one follows. At each length
+// of the log, and at the beginning of a round of it too.
+TEST_F(StoreEndTest, WhatAFullDiskRefusedIsNotInTheLog) {
+  DiskSwitches disk;
+  options_.vfs = kWatchedVfs;
+  options_.checkpoint_pages = 10;
+  options_.checkpoint_idle = absl::Milliseconds(1);
+  auto client = Client();
+  ASSERT_TRUE(client->Open().ok());
+  for (uint64_t key = 1; key <= 200; ++key) {
+    ASSERT_TRUE(client->CommitNext({{key, std::string(3000, 'x')}}).ok());
+  }
+  for (uint64_t key = 1; key <= 60; ++key) {
+    if (key % 7 == 0) absl::SleepFor(absl::Milliseconds(10));
+    std::vector<Row> many;
+    for (uint64_t other = 1; other <= 200; other += 10) {
+      many.push_back({other, std::string(3000, 'y')});
+    }
+    disk.writes_until_full = static_cast<int64_t>(key * 7 % 40);
+    const absl::Status refused = client->Commit(client->Next(many));
+    ASSERT_EQ(ReasonOf(refused), "STORE_FULL") << refused;
+    const auto log = LogFile::Read(options_.path + "-wal");
+    ASSERT_TRUE(log.ok()) << log.status();
+    EXPECT_FALSE(log->has_more()) << key;
+    disk.writes_until_full = INT64_MAX;
+    ASSERT_TRUE(client->CommitNext({{key, "small"}}).ok());
+    TakeFiles();
+    const auto image = OpenAsTaken();
+    ASSERT_TRUE(image.ok()) << key << ": " << image.status();
+    EXPECT_EQ(image->revision, 200 + key);
+  }
+}
+
 TEST_F(StoreEndTest, TheHeadFileIsSyncedWhenNothingHasComeForAWhile) {
   DiskSwitches disk;
   options_.vfs = kWatchedVfs;
