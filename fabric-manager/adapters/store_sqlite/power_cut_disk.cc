@@ -3,10 +3,12 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <set>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/adapters/store_sqlite/seeded.h"
 
@@ -174,6 +176,13 @@ int PowerCutDisk::Opened(const std::string& path, bool made) {
   file_names_.push_back(name);
   events_.push_back({DiskOp::kOpen, file, 0, "", name, ""});
   return file;
+}
+
+DiskVerdict PowerCutDisk::Before(const DiskCall& call) {
+  constexpr absl::string_view kNeverGrows = "-head";
+  if (call.op != DiskOp::kWrite || absl::EndsWith(call.path, kNeverGrows)) return {};
+  if (writes_until_full_-- > 0) return {};
+  return {ENOSPC, call.bytes.size() / 2};
 }
 
 void PowerCutDisk::After(const DiskCall& call) {

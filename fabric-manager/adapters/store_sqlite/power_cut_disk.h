@@ -20,6 +20,7 @@
 #ifndef CXLPOOL_FABRIC_MANAGER_ADAPTERS_STORE_SQLITE_POWER_CUT_DISK_H_
 #define CXLPOOL_FABRIC_MANAGER_ADAPTERS_STORE_SQLITE_POWER_CUT_DISK_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -69,10 +70,16 @@ class PowerCutDisk : public DiskWatcher {
   // What is found when the power was cut at `position`.
   DiskImage Cut(size_t position, uint64_t seed, CutCounts* counts = nullptr) const;
 
+  // After so many writes there is no space any more: each puts down a half of its bytes. The head
+  // file's find theirs.
+  void FillAfter(int64_t writes) { writes_until_full_ = writes; }
+  void MakeSpace() { writes_until_full_ = INT64_MAX; }
+
   // One line a change, for people.
   std::string Describe(size_t position) const;
 
   int Opened(const std::string& path, bool made) override;
+  DiskVerdict Before(const DiskCall& call) override;
   void After(const DiskCall& call) override;
 
  private:
@@ -94,6 +101,7 @@ class PowerCutDisk : public DiskWatcher {
   std::map<std::string, size_t> names_;  // Now.
   std::vector<std::string> file_names_;  // The last name of every file, by number.
   std::vector<Event> events_;
+  std::atomic<int64_t> writes_until_full_{INT64_MAX};
 };
 
 }  // namespace cxlpool::fm

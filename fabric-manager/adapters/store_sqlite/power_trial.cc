@@ -47,8 +47,8 @@ absl::Status CheckGuards(const StoreImage& image, const PowerNote& known) {
 // A life after a cut: opens, checks, commits. `notes` says what is known outside at each moment.
 class Afterlife {
  public:
-  Afterlife(const std::string& directory, PowerStory& story, PowerNote known,
-            const PowerCutDisk* disk, PowerHistory* history = nullptr)
+  Afterlife(const std::string& directory, PowerStory& story, PowerNote known, PowerCutDisk* disk,
+            PowerHistory* history = nullptr)
       : path_(absl::StrCat(directory, "/", kDatabaseName)),
         story_(story),
         disk_(disk),
@@ -87,7 +87,18 @@ class Afterlife {
     Note(first - 1, last);
     absl::Status status = database_->Commit(group);
     if (status.ok()) Note(last, last);
+    if (absl::IsResourceExhausted(status)) Note(first - 1, first - 1);
     return status;
+  }
+
+  // One for which the disk has no space after so many writes. What is refused has not happened.
+  absl::Status CommitOnFullDisk(uint64_t count, int64_t writes, PowerTrialCounts& counts) {
+    disk_->FillAfter(writes);
+    absl::Status status = Commit(count);
+    disk_->MakeSpace();
+    if (!absl::IsResourceExhausted(status)) return status;
+    ++counts.refused;
+    return absl::OkStatus();
   }
 
   absl::Status Checkpoint() { return database_->Checkpoint(); }
@@ -108,15 +119,20 @@ class Afterlife {
 
   const std::string path_;
   PowerStory& story_;
-  const PowerCutDisk* const disk_;
+  PowerCutDisk* const disk_;
   PowerHistory* history_;
   std::vector<PowerNote> notes_;
   std::unique_ptr<Database> database_;
   uint64_t epoch_ = 0;
 };
 
-absl::Status GoOn(Afterlife& life, Seeded& random) {
+absl::Status GoOn(Afterlife& life, Seeded& random, PowerTrialCounts& counts) {
   for (uint64_t groups = 1 + random.Below(3); groups > 0; --groups) {
+    if (random.Below(3) == 0) {
+      const auto writes = static_cast<int64_t>(random.Below(24));
+      absl::Status status = life.CommitOnFullDisk(1 + random.Below(12), writes, counts);
+      if (!status.ok()) return status;
+    }
     if (absl::Status status = life.Commit(1 + random.Below(3)); !status.ok()) return status;
     if (random.Below(3) != 0) continue;
     if (absl::Status status = life.Checkpoint(); !status.ok()) return status;
@@ -180,7 +196,7 @@ absl::Status TryPowerCut(PowerStory& story, size_t position, uint64_t seed,
   absl::Status status = Named("the store does not come up", life.Open());
   counts.fresh += !image.names.contains(kDatabaseName);
   counts.beyond += status.ok() && life.notes().back().acknowledged > known.acknowledged;
-  if (status.ok()) status = Named("it does not go on", GoOn(life, random));
+  if (status.ok()) status = Named("it does not go on", GoOn(life, random, counts));
   life.Close();
   WatchDisk(nullptr);
   if (!status.ok()) return status;
@@ -188,7 +204,10 @@ absl::Status TryPowerCut(PowerStory& story, size_t position, uint64_t seed,
 
   size_t second = disk.position();
   if (random.Below(4) != 0) {
-    second = random.Below(second + 1);
+    // Where a transaction is whole but not yet synced there is most to lose.
+    const std::vector<size_t> moments = disk.Moments();
+    second =
+        random.Below(2) == 0 ? moments[random.Below(moments.size())] : random.Below(second + 1);
     ++counts.second_cuts;
     status = WriteImage(disk.Cut(second, random.Next(), &counts.cuts), directory);
     if (!status.ok()) return status;

@@ -22,9 +22,10 @@ struct PowerTrialCounts {
   CutCounts cuts;
   uint64_t opened = 0;  // Stores.
   uint64_t second_cuts = 0;
-  uint64_t beyond = 0;  // Times that more was found than acknowledged.
-  uint64_t fresh = 0;   // Times that there was no database yet.
-  uint64_t copies = 0;  // Whole ones found.
+  uint64_t beyond = 0;   // Times that more was found than acknowledged.
+  uint64_t fresh = 0;    // Times that there was no database yet.
+  uint64_t copies = 0;   // Whole ones found.
+  uint64_t refused = 0;  // Changes, by a full disk.
 };
 
 // Cuts the power of `story` at `position`, as `seed` has it. `directory` is for the files that are

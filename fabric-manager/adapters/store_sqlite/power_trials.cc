@@ -98,8 +98,9 @@ class Trials {
         WithCommas(counts_.cuts.dropped), " dropped, ", WithCommas(counts_.cuts.torn),
         " torn; names and truncations: ", WithCommas(counts_.cuts.names_kept), " kept, ",
         WithCommas(counts_.cuts.names_dropped), " dropped; ", WithCommas(counts_.beyond),
-        " came up with more than was acknowledged, ", WithCommas(counts_.fresh),
-        " before there was a database, ", WithCommas(counts_.copies), " copies whole");
+        " came up with more than was acknowledged, ", WithCommas(counts_.refused),
+        " refused by a full disk, ", WithCommas(counts_.fresh), " before there was a database, ",
+        WithCommas(counts_.copies), " copies whole");
   }
 
   std::string Missing() const {
@@ -109,7 +110,7 @@ class Trials {
     const CutCounts& cuts = counts_.cuts;
     const bool all = cuts.kept > 0 && cuts.dropped > 0 && cuts.torn > 0 && cuts.names_kept > 0 &&
                      cuts.names_dropped > 0 && counts_.second_cuts > 0 && counts_.beyond > 0 &&
-                     counts_.fresh > 0 && counts_.copies > 0;
+                     counts_.fresh > 0 && counts_.copies > 0 && counts_.refused > 0;
     return all ? "" : "some kind of outcome was never met";
   }
 
