@@ -188,11 +188,15 @@ class Judge {
     std::map<uint64_t, std::string> rows;
     for (const Row& row : image->rows) rows[row.key] = row.value;
     if (image->revision != truth_.revision || rows != truth_.rows) {
+      ++counts_.started_wrong;
       return Wrong(absl::StrCat("started with revision ", image->revision, " and ", rows.size(),
                                 " records where ", truth_.revision, " with ", truth_.rows.size(),
                                 " was acknowledged"));
     }
-    if (image->epoch <= truth_.epoch) return Wrong("started with an epoch that was given out");
+    if (image->epoch <= truth_.epoch) {
+      ++counts_.started_wrong;
+      return Wrong("started with an epoch that was given out");
+    }
     started_ = true;
     ++counts_.right;
     counts_.undamaged += changed_ ? 0 : 1;
@@ -210,7 +214,10 @@ class Judge {
     for (const Finding& finding : report->findings) Say(absl::StrCat("fsck: ", finding.what));
     sound_ = report->findings.empty();
     counts_.sound += sound_ ? 1 : 0;
-    if (sound_ && !started_) return Wrong("fsck calls sound what a manager refuses");
+    if (sound_ && !started_) {
+      ++counts_.sound_wrongly;
+      return Wrong("fsck calls sound what a manager refuses");
+    }
     if (!sound_ && !changed_) {
       return Wrong(absl::StrCat("fsck finds without damage: ", report->findings[0].what));
     }
@@ -273,7 +280,9 @@ class Judge {
     if (pool.next_id < truth_.next_id) return Wrong("the repair gives ids out again");
     if (absl::Status status = state.Restore(records); !status.ok()) return status;
     if (absl::Status status = TakeDevicesIn(pool, state); !status.ok()) return status;
-    return JudgeBytes(state);
+    absl::Status status = JudgeBytes(state);
+    counts_.given_away += status.ok() ? 0 : 1;
+    return status;
   }
 
   // As the manager does when it sees the fabric: every device of its configuration.

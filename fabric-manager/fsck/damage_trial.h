@@ -60,6 +60,11 @@ struct DamageCounts {
   uint64_t repaired = 0;
   uint64_t not_repaired = 0;  // Refused: restore a backup.
   uint64_t lossless = 0;      // Repairs that lost no record.
+
+  // What must never be.
+  uint64_t started_wrong = 0;
+  uint64_t sound_wrongly = 0;
+  uint64_t given_away = 0;  // Repairs that left a byte of a Region to others.
 };
 
 // Damages a moment of `life`, as `seed` has it, in `directory`, whose contents go. An error says

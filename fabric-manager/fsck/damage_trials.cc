@@ -45,12 +45,14 @@ class Trials {
       refused += count;
       absl::StrAppend(&reasons, reasons.empty() ? "" : ", ", reason, " ", WithCommas(count));
     }
-    return absl::StrCat(counts_.kinds.size(), " kinds of damage; ", WithCommas(counts_.right),
-                        " started right, ", WithCommas(refused), " refused (", reasons,
-                        "), 0 started wrong; ", WithCommas(counts_.sound),
-                        " called sound, 0 of them wrongly; ", WithCommas(counts_.repaired),
+    return absl::StrCat(WithCommas(counts_.started_wrong), " started wrong, ",
+                        WithCommas(counts_.sound_wrongly), " called sound wrongly, ",
+                        WithCommas(counts_.given_away), " times bytes given away; ",
+                        counts_.kinds.size(), " kinds of damage; ", WithCommas(counts_.right),
+                        " started right, ", WithCommas(refused), " refused (", reasons, "); ",
+                        WithCommas(counts_.sound), " called sound; ", WithCommas(counts_.repaired),
                         " repaired (", WithCommas(counts_.lossless), " without a loss), ",
-                        WithCommas(counts_.not_repaired), " beyond repair, 0 bytes given away");
+                        WithCommas(counts_.not_repaired), " beyond repair");
   }
 
   std::string Missing(uint64_t trials) const {
