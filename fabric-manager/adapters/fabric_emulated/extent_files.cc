@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::fm {
@@ -224,8 +225,11 @@ bool ExtentFiles::Exists(const std::string& name, uint64_t length_bytes) const {
          S_ISREG(info.st_mode) && static_cast<uint64_t>(info.st_size) == length_bytes;
 }
 
+// What a swap that was cut off has left of the bytes goes first: no copy outlives the extent.
 absl::Status ExtentFiles::Scrub(const std::string& name) {
-  if (absl::Status status = Recover(name); !status.ok()) return status;
+  if (!CXLPOOL_MUTANT("scrub-leaves-the-copy")) {
+    if (absl::Status status = Recover(name); !status.ok()) return status;
+  }
   UniqueFd fd = OpenExisting(directory_.get(), name);
   if (!fd.valid() && errno == ENOENT) return absl::OkStatus();
   if (!fd.valid()) return Errno("open", name);

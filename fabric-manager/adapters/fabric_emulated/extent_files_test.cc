@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csetjmp>
 #include <csignal>
 #include <filesystem>
@@ -203,6 +204,32 @@ TEST_F(ExtentFilesTest, OpenUndoesASwapCutOffBeforeTheRename) {
     ++left;
   }
   EXPECT_EQ(left, 1);
+}
+
+// A swap that fails half-way, or whose fence is given up, leaves its copy; a crash also the old
+// file. Nobody opens the directory anew in between.
+TEST_F(ExtentFilesTest, ScrubTakesAlongWhatASwapHasLeft) {
+  ExtentFiles files = Open();
+  for (const bool renamed : {false, true}) {
+    ASSERT_TRUE(files.Ensure(kName, kLength, ::geteuid(), false).ok());
+    char* map = Map(files.Path(kName));
+    std::fill(map, map + kLength, 'q');
+    if (renamed) {
+      std::filesystem::rename(files.Path(kName), files.Path(std::string(".fenced-") + kName));
+      ASSERT_TRUE(files.Ensure(kName, kLength, ::geteuid(), false).ok());
+    } else {
+      auto swap = files.BeginSwap(kName);
+      ASSERT_TRUE(swap.ok()) << swap.status();
+      const auto done = (*swap)->Step(kLength / 2);
+      ASSERT_TRUE(done.ok()) << done.status();
+      ASSERT_FALSE(*done);
+      ASSERT_TRUE(std::filesystem::exists(files.Path(std::string(".copy-") + kName)));
+    }
+    EXPECT_TRUE(files.Scrub(kName).ok());
+    EXPECT_TRUE(std::filesystem::is_empty(root_ + "/extents")) << renamed;
+    EXPECT_TRUE(LoadFaults(map)) << renamed;
+    ::munmap(map, kLength);
+  }
 }
 
 }  // namespace
