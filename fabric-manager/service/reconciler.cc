@@ -325,7 +325,7 @@ void Reconciler::OnCommitted(const std::vector<Change>& changes) {
   std::vector<Key> keys;
   for (const Change& change : changes) {
     for (const Item& item : change) {
-      if (const auto* host = std::get_if<Host>(&item)) RecordLife(host->id);
+      if (const auto* host = std::get_if<Host>(&item)) OnHost(host->id);
       const auto* region = std::get_if<RegionPtr>(&item);
       if (region == nullptr) continue;
       const Key key = (*region)->key;
@@ -342,6 +342,14 @@ void Reconciler::OnCommitted(const std::vector<Change>& changes) {
     if (const RegionPtr region = Durable(key)) FollowCommitted(*region);
   }
   if (!active_.empty()) PostStep();
+}
+
+// Of a host that is new it is said at once whether the fabric knows it.
+void Reconciler::OnHost(const std::string& host) {
+  RecordLife(host);
+  const HostRuntime& runtime = writer_->state().Runtime(host);
+  const bool looked_at = runtime.fabric_reachable || !runtime.fabric_reason.empty();
+  if (!looked_at && !CXLPOOL_MUTANT("new-host-not-looked-at")) next_discover_ = {};
 }
 
 void Reconciler::FollowCommitted(const Region& region) {

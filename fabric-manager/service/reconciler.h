@@ -151,6 +151,7 @@ class Reconciler {
   void TakeHosts(const FabricView& view);
   // Makes the life in which the fabric shows the host durable, so that something may be bound in
   // it.
+  void OnHost(const std::string& host);
   void RecordLife(const std::string& host);
   // That the host lives, in the fabric, as the records have it; empty: it does not, or nobody can
   // say.

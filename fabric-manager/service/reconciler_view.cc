@@ -166,8 +166,12 @@ void Reconciler::TakeHosts(const FabricView& view) {
       lives_[id] = host->fabric_incarnation;
     } else {
       runtime.fabric_reason =
-          host != nullptr ? host->unreachable_reason
-                          : "the manager's configuration has no [[host]] of this id; add it again";
+          host != nullptr
+              ? host->unreachable_reason
+              : absl::StrCat(
+                    "the manager's configuration has no [[host]] of this id; add it, or "
+                    "if it was enrolled by mistake run `cxlpool host remove ",
+                    id, "`");
       lives_.erase(id);
     }
     RecordLife(id);

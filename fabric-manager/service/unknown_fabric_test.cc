@@ -82,6 +82,20 @@ TEST_F(UnknownFabricTest, AHostThatIsNoLongerNamedKeepsWhatItHas) {
   EXPECT_TRUE(Gone("kv"));
 }
 
+// A slip of the hand in `host enrol`, say: it is said at once, and not after the next look.
+TEST_F(UnknownFabricTest, AHostThatIsEnrolledAndNotNamedIsSaidToBe) {
+  Restart();
+  rig->RunUntil([] { return false; }, absl::Seconds(1));  // The look of the start is over.
+  rig->pool.Enrol("test", {.host = "host-x"}, [](const absl::Status&) {});
+  rig->Run(absl::Milliseconds(500));
+  const auto hosts = rig->views.Get()->hosts;
+  ASSERT_TRUE(hosts.contains("host-x"));
+  EXPECT_TRUE(absl::StrContains(hosts.at("host-x")->runtime->fabric_reason, "[[host]]"));
+  EXPECT_TRUE(absl::StrContains(hosts.at("host-x")->runtime->fabric_reason,
+                                "`cxlpool host remove host-x`"));
+  EXPECT_EQ(hosts.at("host-a")->runtime->fabric_reason, "");
+}
+
 TEST_F(UnknownFabricTest, TheDriverIsToldInWhichLifeTheRecordsKnowEachHost) {
   world.lives = {{"host-a", "first"}, {"host-b", "other"}};
   Restart();
