@@ -1,10 +1,13 @@
 #include "fabric-manager/rpc/pool_rpc.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "absl/time/time.h"
 #include "fabric-manager/rpc/convert.h"
 #include "fabric-manager/rpc/convert_request.h"
 #include "fabric-manager/rpc/list_regions.h"
@@ -118,14 +121,14 @@ void PoolRpc::Change(UnaryCall<Request, Response>& call, Start start, More more)
   } else if (!actor.for_pool()) {
     return call.Finish(absl::InternalError("a host may call what judges no caller"));
   }
-  start(*std::move(spec), [this, &call, more](const absl::StatusOr<Committed>& committed) {
+  start(*std::move(spec), [this, &call, more, actor](const absl::StatusOr<Committed>& committed) {
     if (committed.ok()) {
       FillRegion(*committed->region, hardware_coherent_, call.response()->mutable_region());
       ForgetIfDry(call.request(), call.response()->mutable_region());
       call.response()->set_revision(committed->revision);
       more(*committed);
     }
-    call.Finish(committed.status());
+    call.Finish(WithItsEnd(actor, committed.status()));
   });
 }
 
@@ -146,12 +149,14 @@ void PoolRpc::Batch(UnaryCall<Request, Response>& call, Start start) {
   }
   // The request stays until the call is finished.
   start(std::move(specs), [this, &call, &requests](Outcomes outcomes) {
-    answers_->Post([this, &call, &requests, outcomes = std::move(outcomes)] {
+    answers_->Post([this, &call, &requests, outcomes = std::move(outcomes)]() mutable {
       call.response()->mutable_results()->Reserve(requests.size());
       for (int i = 0; i < requests.size(); ++i) {
         v1::BatchResult* result = call.response()->add_results();
         result->set_request_id(requests.at(i).request_id());
-        FillResult(requests.at(i), outcomes[static_cast<size_t>(i)], hardware_coherent_, result);
+        absl::StatusOr<Committed>& outcome = outcomes[static_cast<size_t>(i)];
+        if (!outcome.ok()) outcome = WithItsEnd(ActorOf(call.caller()), outcome.status());
+        FillResult(requests.at(i), outcome, hardware_coherent_, result);
       }
       call.Finish(absl::OkStatus());
     });
@@ -172,13 +177,30 @@ absl::StatusOr<RegionPtr> PoolRpc::Find(const Actor& actor, const std::string& n
     if (host == view->hosts.end() || !Concerns(*region, host->second->host)) region = nullptr;
   }
   if (region != nullptr) return region;
-  return Refusal{absl::StatusCode::kNotFound,
-                 "UNKNOWN_REGION",
-                 actor.for_pool() ? absl::StrCat("there is no ", name)
-                                  : absl::StrCat("host \"", actor.host(), "\" has no ", name),
-                 "see `cxlpool region list`",
-                 {{"region", name}}}
-      .ToStatus();
+  const Refusal refusal{absl::StatusCode::kNotFound,
+                        "UNKNOWN_REGION",
+                        actor.for_pool()
+                            ? absl::StrCat("there is no ", name)
+                            : absl::StrCat("host \"", actor.host(), "\" has no ", name),
+                        "see `cxlpool region list`",
+                        {{"region", name}}};
+  return WithItsEnd(actor, refusal.ToStatus());
+}
+
+absl::Status PoolRpc::WithItsEnd(const Actor& actor, const absl::Status& status) const {
+  if (!absl::IsNotFound(status) || !actor.for_pool()) return status;
+  std::optional<Refusal> refusal = RefusalOf(status);
+  if (!refusal.has_value() || refusal->reason != "UNKNOWN_REGION") return status;
+  for (const auto& [key, name] : refusal->metadata) {
+    if (key != "region") continue;
+    const std::optional<RegionEnd> end = views_->EndOf(absl::StripPrefix(name, "regions/"));
+    if (!end.has_value()) break;
+    absl::StrAppend(&refusal->message, ": the last of that name went at ",
+                    absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", end->time, absl::UTCTimeZone()), ": ",
+                    end->reason);
+    return refusal->ToStatus();
+  }
+  return status;
 }
 
 void PoolRpc::AllocateRegion(

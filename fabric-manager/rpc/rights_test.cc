@@ -12,8 +12,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/time/clock.h"
 #include "cxlpool/v1/host_service.pb.h"
 #include "cxlpool/v1/inventory_service.grpc.pb.h"
 #include "cxlpool/v1/pool_service.grpc.pb.h"
@@ -343,6 +345,51 @@ TEST_F(RightsTest, AHostActsForItselfAloneAndLearnsNothingOfOthers) {
   retire.set_host("hosts/host-b");
   ASSERT_EQ(Ask(operator_, "InventoryService/RetireHost", retire), "");
   EXPECT_EQ(Ask(host_b, "PoolService/GetRegion", get), "NOT_ENROLLED");
+}
+
+// An operator is told; a host hears the same words of what is not there and never was.
+TEST_F(RightsTest, HowARegionWentIsForOperators) {
+  v1::AllocateRegionRequest allocate;
+  allocate.set_request_id(NewId());
+  allocate.set_region_id("kv");
+  allocate.set_size_bytes(1);
+  ASSERT_EQ(Ask(operator_, "PoolService/AllocateRegion", allocate), "");
+  rig_.OnCore([this] {
+    rig_.writer.Submit(
+        Audit{{}, "test", "gone", ""},
+        [](const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {
+          auto last = std::make_shared<Region>(**state.FindRegionById("kv"));
+          last->revision = context.revision;
+          last->state_reason = "the slot is broken; 256 MiB scrubbed and free";
+          return Proposal::Of(Tombstone{last, context.now}, last);
+        },
+        [](const absl::StatusOr<Committed>& got) { EXPECT_TRUE(got.ok()) << got.status(); });
+  });
+  const auto said = [&](const auto& channel, const std::string& name) {
+    v1::GetRegionRequest get;
+    get.set_name(name);
+    const absl::Status status = Call(channel, "PoolService/GetRegion", get);
+    EXPECT_EQ(ReasonOf(status), "UNKNOWN_REGION") << status;
+    return std::string(status.message());
+  };
+  for (int i = 0; i < 1000 && !absl::StrContains(said(operator_, "regions/kv"), "broken"); ++i) {
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+  EXPECT_TRUE(absl::StrContains(said(operator_, "regions/kv"), ": the slot is broken; 256 MiB"));
+  EXPECT_FALSE(absl::StrContains(said(operator_, "regions/kx"), "went"));
+  const auto host = ChannelOf("cxlpool://host/host-a");
+  EXPECT_EQ(absl::StrReplaceAll(said(host, "regions/kv"), {{"kv", "kx"}}),
+            said(host, "regions/kx"));
+
+  v1::ReleaseRegionRequest release;
+  release.set_request_id(NewId());
+  release.set_name("regions/kv");
+  const absl::Status by_operator = Call(operator_, "PoolService/ReleaseRegion", release);
+  EXPECT_TRUE(absl::StrContains(by_operator.message(), "the slot is broken")) << by_operator;
+  release.set_request_id(NewId());
+  const absl::Status by_host = Call(host, "PoolService/ReleaseRegion", release);
+  EXPECT_EQ(ReasonOf(by_host), "UNKNOWN_REGION");
+  EXPECT_FALSE(absl::StrContains(by_host.message(), "broken")) << by_host;
 }
 
 TEST_F(RightsTest, ASessionIsForTheHostOfTheCertificateAndTellsNothingOfOthers) {

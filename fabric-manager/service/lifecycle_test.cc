@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "fabric-manager/service/service_rig.h"
 
 namespace cxlpool::fm {
@@ -53,7 +55,8 @@ TEST(LifecycleTest, ARetryAfterTheReleaseGetsTheOldRegionNotANewOne) {
 TEST(LifecycleTest, AnAllocationThatCannotComeOnlineIsUndone) {
   World world;
   world.refuse_online = true;
-  ServiceRig rig(std::make_shared<MemoryDisk>(), &world);
+  const auto disk = std::make_shared<MemoryDisk>();
+  ServiceRig rig(disk, &world);
   ASSERT_TRUE(rig.Allocate(AllocateOn("kv", "host-a", 1)).ok());
   ASSERT_TRUE(rig.RunUntil([&] { return rig.Find("kv") == nullptr; }));
   std::string reason;
@@ -63,8 +66,66 @@ TEST(LifecycleTest, AnAllocationThatCannotComeOnlineIsUndone) {
     if (event.region->state == RegionState::kFailed) reason = event.region->state_reason;
   }
   EXPECT_NE(reason.find("REGION_COMMIT"), std::string::npos) << reason;
+  const auto end = rig.views.EndOf("kv");
+  ASSERT_TRUE(end.has_value());
+  EXPECT_NE(end->reason.find(reason), std::string::npos) << end->reason;
+  EXPECT_NE(end->reason.find("scrubbed and free"), std::string::npos) << end->reason;
   EXPECT_TRUE(world.bound.empty());
   EXPECT_EQ(rig.views.Get()->capacity.free_bytes, rig.views.Get()->capacity.total_bytes);
+}
+
+// For people who ask for it; of a name that was given twice, how the last one went.
+TEST(LifecycleTest, HowARegionWentIsKnownForAWhileAndAfterARestart) {
+  World world;
+  const auto disk = std::make_shared<MemoryDisk>();
+  auto rig = std::make_unique<ServiceRig>(disk, &world);
+  const auto make_and_lose = [&](const std::string& id, bool fails, char request) {
+    world.refuse_online = fails;
+    ASSERT_TRUE(rig->Allocate(AllocateOn(id, "host-a", request)).ok());
+    if (!fails) {
+      ASSERT_TRUE(rig->RunUntil([&] { return Online(rig->Find(id)); }));
+      ASSERT_TRUE(
+          rig->Call(&PoolService::Release, ReleaseOf(id, static_cast<char>(request + 1))).ok());
+    }
+    ASSERT_TRUE(rig->RunUntil([&] { return rig->Find(id) == nullptr; }));
+  };
+  EXPECT_FALSE(rig->views.EndOf("kv").has_value());
+  make_and_lose("kv", false, 1);
+  make_and_lose("kv", true, 3);
+  make_and_lose("kx", true, 5);
+  make_and_lose("kx", false, 7);
+  const auto check = [&] {
+    ASSERT_TRUE(rig->views.EndOf("kv").has_value());
+    ASSERT_TRUE(rig->views.EndOf("kx").has_value());
+    EXPECT_TRUE(absl::StrContains(rig->views.EndOf("kv")->reason, "REGION_COMMIT"));
+    EXPECT_FALSE(absl::StrContains(rig->views.EndOf("kx")->reason, "REGION_COMMIT"));
+    EXPECT_LT(rig->views.EndOf("kv")->time, rig->views.EndOf("kx")->time);
+    EXPECT_FALSE(rig->views.EndOf("ky").has_value());
+  };
+  check();
+  rig = std::make_unique<ServiceRig>(disk, &world);
+  check();
+}
+
+TEST(ViewHolderTest, TheLatestEndsAreKept) {
+  ViewHolder views;
+  Publication publication;
+  publication.device_infos = views.Get()->devices;
+  publication.tenant_infos = views.Get()->tenants;
+  const auto go = [&](const std::string& id, int64_t second) {
+    publication.ends.push_back({id, {absl::FromUnixSeconds(second), absl::StrCat(second)}});
+    views.Publish(publication);
+  };
+  go("twice", 1);
+  go("first", 2);
+  for (int64_t i = 3; i < 4097; ++i) go(absl::StrCat("other-", i), i);
+  go("twice", 4097);
+  go("last", 4098);
+  EXPECT_FALSE(views.EndOf("first").has_value());
+  EXPECT_TRUE(views.EndOf("other-3").has_value());
+  ASSERT_TRUE(views.EndOf("twice").has_value());
+  EXPECT_EQ(views.EndOf("twice")->reason, "4097");
+  EXPECT_TRUE(views.EndOf("last").has_value());
 }
 
 TEST(LifecycleTest, HoldersBlockTheReleaseUntilTheyGo) {

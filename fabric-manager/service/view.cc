@@ -33,6 +33,13 @@ std::string ViewHolder::IdOfTag(const Uuid& tag) const {
   return it == by_tag_.end() ? std::string() : it->second->id;
 }
 
+std::optional<RegionEnd> ViewHolder::EndOf(absl::string_view region_id) const {
+  MutexLock lock(mutex_);
+  if (stale_) Merge();
+  const auto it = ends_.find(region_id);
+  return it == ends_.end() ? std::nullopt : std::optional(it->second);
+}
+
 std::string ViewHolder::HostOfIdentity(absl::string_view identity) const {
   MutexLock lock(mutex_);
   if (stale_) Merge();
@@ -48,6 +55,7 @@ void ViewHolder::Publish(Publication& publication) {
   MutexLock lock(mutex_);
   append(pending_.regions, publication.regions);
   append(pending_.tags, publication.tags);
+  append(pending_.ends, publication.ends);
   append(pending_.hosts, publication.hosts);
   pending_.revision = publication.revision;
   pending_.topology = publication.topology;
@@ -98,6 +106,20 @@ void ViewHolder::MergeNumbers(PoolView& view) const {
   view.tenants = std::move(tenants);
 }
 
+// A name may be given again, and its Region go again: the older end makes room without taking the
+// newer one with it.
+void ViewHolder::MergeEnds() const {
+  for (auto& [id, end] : pending_.ends) {
+    ends_in_order_.emplace_back(id, end.time);
+    ends_[std::move(id)] = std::move(end);
+  }
+  for (; ends_in_order_.size() > kMaxEnds; ends_in_order_.pop_front()) {
+    const auto& [id, time] = ends_in_order_.front();
+    const auto oldest = ends_.find(id);
+    if (oldest != ends_.end() && oldest->second.time == time) ends_.erase(oldest);
+  }
+}
+
 void ViewHolder::Merge() const {
   auto view = std::make_shared<PoolView>(*view_);
   view->revision = pending_.revision;
@@ -123,6 +145,7 @@ void ViewHolder::Merge() const {
   for (auto& host : pending_.hosts) MergeHost(*view, std::move(host));
 
   if (std::exchange(pending_.has_numbers, false)) MergeNumbers(*view);
+  MergeEnds();
 
   by_tag_.reserve(by_tag_.size() + pending_.tags.size());
   for (auto& [tag, region] : pending_.tags) {
@@ -135,6 +158,7 @@ void ViewHolder::Merge() const {
   // Not cleared: what a load of a million took is given back.
   pending_.regions = {};
   pending_.tags = {};
+  pending_.ends = {};
   pending_.hosts = {};
   view_ = std::move(view);
   stale_ = false;

@@ -3,8 +3,10 @@
 #ifndef CXLPOOL_FABRIC_MANAGER_SERVICE_VIEW_H_
 #define CXLPOOL_FABRIC_MANAGER_SERVICE_VIEW_H_
 
+#include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -48,6 +50,12 @@ struct PoolView {
 };
 using PoolViewPtr = std::shared_ptr<const PoolView>;
 
+// How a Region went that is not there any more, for whoever asks for it.
+struct RegionEnd {
+  absl::Time time;
+  std::string reason;  // Why, if it failed, and what became of its bytes.
+};
+
 // What one commit makes of the view, in parts that cost little to make.
 struct Publication {
   uint64_t revision = 0;
@@ -55,7 +63,8 @@ struct Publication {
   std::vector<RegionTable::Edit> regions;
   // A tag and its Region; null: no Region has that tag any more.
   std::vector<std::pair<Uuid, RegionPtr>> tags;
-  std::vector<std::shared_ptr<const HostView>> hosts;  // Those that changed.
+  std::vector<std::pair<std::string, RegionEnd>> ends;  // By id, in their order.
+  std::vector<std::shared_ptr<const HostView>> hosts;   // Those that changed.
   // Numbers of every device and tenant, in order of id, and their sums; what they are changes
   // seldom. Without `has_numbers`: as before.
   bool has_numbers = false;
@@ -89,22 +98,29 @@ class ViewHolder {
   // Empty if there is none.
   std::string IdOfTag(const Uuid& tag) const;
 
+  // How the last Region of that id went; nothing: there was none, or it is long ago.
+  std::optional<RegionEnd> EndOf(absl::string_view region_id) const;
+
   // The id of the host that is enrolled under this identity and not retired; empty: there is none.
   std::string HostOfIdentity(absl::string_view identity) const;
 
  private:
   // Beyond it the writer puts them together itself.
   static constexpr size_t kMaxPending = 65536;
+  static constexpr size_t kMaxEnds = 4096;  // The latest.
 
   void Merge() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void MergeHost(PoolView& view, std::shared_ptr<const HostView> host) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void MergeNumbers(PoolView& view) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void MergeEnds() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   mutable Mutex mutex_;
   mutable PoolViewPtr view_ ABSL_GUARDED_BY(mutex_) = MakeEmpty();
   mutable absl::flat_hash_map<Uuid, RegionPtr> by_tag_ ABSL_GUARDED_BY(mutex_);
   mutable absl::flat_hash_map<std::string, std::string> by_identity_ ABSL_GUARDED_BY(mutex_);
+  mutable absl::flat_hash_map<std::string, RegionEnd> ends_ ABSL_GUARDED_BY(mutex_);
+  mutable std::deque<std::pair<std::string, absl::Time>> ends_in_order_ ABSL_GUARDED_BY(mutex_);
   mutable Publication pending_ ABSL_GUARDED_BY(mutex_);  // All since the view was made, as one.
   mutable bool stale_ ABSL_GUARDED_BY(mutex_) = false;
   std::shared_ptr<const Revocations> revocations_ ABSL_GUARDED_BY(mutex_) =

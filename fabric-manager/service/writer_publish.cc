@@ -42,6 +42,10 @@ bool IsInfo(const Item& item) {
   return std::holds_alternative<Device>(item) || std::holds_alternative<Tenant>(item);
 }
 
+std::pair<std::string, RegionEnd> EndOf(const Tombstone& tombstone) {
+  return {tombstone.region->id, {tombstone.gone_time, tombstone.region->state_reason}};
+}
+
 bool IsRevocation(const Item& item) { return std::holds_alternative<Revocation>(item); }
 
 }  // namespace
@@ -63,8 +67,12 @@ void Writer::PublishLoaded(const Change& records) {
       publication.tags.emplace_back((*region)->tag, *region);
     } else if (const auto* host = std::get_if<Host>(&item)) {
       publication.hosts.push_back(LookAtHost(*host));
+    } else if (const auto* tombstone = std::get_if<Tombstone>(&item)) {
+      publication.ends.push_back(EndOf(*tombstone));
     }
   }
+  std::sort(publication.ends.begin(), publication.ends.end(),
+            [](const auto& a, const auto& b) { return a.second.time < b.second.time; });
   Publish(publication);
 }
 
@@ -93,6 +101,8 @@ void Writer::PublishView() {
       if (const auto* now = std::get_if<RegionPtr>(&item)) {
         publication.regions.push_back({*now});
         publication.tags.emplace_back((*now)->tag, *now);
+      } else if (const auto* tombstone = std::get_if<Tombstone>(&item)) {
+        if (!CXLPOOL_MUTANT("no-word-of-the-gone")) publication.ends.push_back(EndOf(*tombstone));
       } else {
         stale_infos_ |= IsInfo(item);
         if (IsRevocation(item)) revocations_ = nullptr;
