@@ -68,6 +68,7 @@ absl::StatusOr<Plan> PlanAttach(const PoolState& state, const AttachSpec& spec,
   const auto found = GetRegion(state, spec.region_id);
   if (!found.ok()) return found.status();
   const Region& region = **found;
+  if (absl::Status status = CheckEtag(region, spec.etag); !status.ok()) return status;
   const bool going_down = region.compensating || (region.state != RegionState::kAllocated &&
                                                   region.state != RegionState::kReserved);
   if (const Attachment* present = region.FindAttachment(absl::string_view(spec.host));
@@ -75,7 +76,6 @@ absl::StatusOr<Plan> PlanAttach(const PoolState& state, const AttachSpec& spec,
     if (absl::Status status = CheckSame(region, *present, spec); !status.ok()) return status;
     return Unchanged(*found, spec.request, context);
   }
-  if (absl::Status status = CheckEtag(region, spec.etag); !status.ok()) return status;
   if (absl::Status status = CheckReady(region); !status.ok()) return status;
   if (absl::Status status = CheckHost(state, spec.host); !status.ok()) return status;
   if (absl::Status status = CheckSharing(LabelOf(region), region.sharing, region.attachments,
@@ -112,6 +112,7 @@ absl::StatusOr<Plan> PlanDetach(const PoolState& state, const DetachSpec& spec,
 
   const auto found = GetRegion(state, spec.region_id);
   if (!found.ok()) return found.status();
+  if (absl::Status status = CheckEtag(**found, spec.etag); !status.ok()) return status;
   const Attachment* present = (*found)->FindAttachment(absl::string_view(spec.host));
   // A name that nobody has is more likely misspelt than detached.
   if (present == nullptr && state.FindHost(spec.host) == nullptr &&
@@ -122,7 +123,6 @@ absl::StatusOr<Plan> PlanDetach(const PoolState& state, const DetachSpec& spec,
                   "see `cxlpool host list`", {{"host", CutText(spec.host, 80)}});
   }
   if (present == nullptr || present->detaching) return Unchanged(*found, spec.request, context);
-  if (absl::Status status = CheckEtag(**found, spec.etag); !status.ok()) return status;
   auto edited = Edit(**found, spec.request, context);
   Attachment& attachment = *edited->FindAttachment(absl::string_view(spec.host));
   attachment.TurnDown("detached by request");

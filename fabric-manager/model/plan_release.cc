@@ -135,6 +135,8 @@ absl::StatusOr<Plan> PlanRelease(const PoolState& state, const ReleaseSpec& spec
   const bool sworn = std::all_of((*found)->attachments.begin(), (*found)->attachments.end(),
                                  [](const Attachment& a) { return a.sworn; });
   if (GoesDownAlready(**found) && (!spec.force || sworn)) {
+    absl::Status status = CheckEtag(**found, spec.etag);
+    if (!status.ok() && !CXLPOOL_MUTANT("no-op-takes-any-etag")) return status;
     return Unchanged(*found, spec.request, context);
   }
   if (absl::Status status = CheckMayRelease(**found, spec); !status.ok()) return status;

@@ -169,6 +169,46 @@ TEST_F(SemanticsTest, ACallThatFindsNothingToDoChangesNothing) {
   EXPECT_EQ(rig->watch.newest(), told);
 }
 
+// Whoever names an etag means the Region that he read: also where there is nothing to do.
+TEST_F(SemanticsTest, AnOldEtagIsRefusedAlsoWhereThereIsNothingToDo) {
+  Make(AllocateOn("kv", "host-a", 1));
+  const RegionPtr kv = rig->Find("kv");
+  const auto told = [&](auto call, auto spec, const char* method, uint8_t number,
+                        const std::string& etag) {
+    spec.request = TestRequest(method, number);
+    spec.etag = etag;
+    return ReasonOf(rig->Call(call, spec).status());
+  };
+  const auto attach = [&](uint8_t number, const std::string& etag) {
+    const AttachSpec spec{.request = TestRequest("AttachRegion", number),
+                          .region_id = "kv",
+                          .host = "host-a",
+                          .etag = etag};
+    return ReasonOf(rig->Do([&](Done done) {
+      rig->pool.Attach(spec, false,
+                       [done = std::move(done)](const absl::StatusOr<Committed>& answer) mutable {
+                         std::move(done)(answer.status());
+                       });
+    }));
+  };
+  const DetachSpec detach{.request = {}, .region_id = "kv", .host = "host-b"};
+  const RenameSpec rename{.request = {}, .region_id = "kv", .new_region_id = "kv"};
+  EXPECT_EQ(attach(2, "stale"), "ETAG_MISMATCH");
+  EXPECT_EQ(attach(3, kv->etag()), "");
+  EXPECT_EQ(told(&PoolService::Detach, detach, "DetachRegion", 4, "stale"), "ETAG_MISMATCH");
+  EXPECT_EQ(told(&PoolService::Detach, detach, "DetachRegion", 5, kv->etag()), "");
+  EXPECT_EQ(told(&PoolService::Rename, rename, "RenameRegion", 6, "stale"), "ETAG_MISMATCH");
+  EXPECT_EQ(told(&PoolService::Rename, rename, "RenameRegion", 7, kv->etag()), "");
+  EXPECT_EQ(rig->Find("kv")->etag(), kv->etag());
+
+  world.hold_offline = true;
+  const ReleaseSpec release = ReleaseOf("kv", 8);
+  EXPECT_EQ(told(&PoolService::Release, release, "ReleaseRegion", 9, kv->etag()), "");
+  rig->Run(absl::Milliseconds(300));
+  EXPECT_EQ(told(&PoolService::Release, release, "ReleaseRegion", 10, kv->etag()), "ETAG_MISMATCH");
+  EXPECT_EQ(told(&PoolService::Release, release, "ReleaseRegion", 11, rig->Find("kv")->etag()), "");
+}
+
 TEST_F(SemanticsTest, ARemovedHostIsForgottenAndItsIdentityIsFree) {
   Make(AllocateOn("kv", "host-a", 1));
   const auto remove = [&](const std::string& host) {
