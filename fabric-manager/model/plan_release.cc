@@ -33,7 +33,8 @@ bool IsAsFound(const Region& region, const ReleaseSpec& spec) {
 // Hosts whose Attachments stand in the way. One on its way down does not.
 std::vector<std::string> Blockers(const Region& region, const ReleaseSpec& spec) {
   std::vector<std::string> hosts;
-  if ((spec.detach_all || spec.force) && spec.actor.for_pool()) return hosts;
+  const bool may_detach = CXLPOOL_MUTANT("host-detaches-others") || spec.actor.for_pool();
+  if ((spec.detach_all || spec.force) && may_detach) return hosts;
   for (const Attachment& attachment : region.attachments) {
     if (!attachment.detaching && attachment.host != spec.actor.host()) {
       hosts.push_back(attachment.host);
@@ -54,6 +55,7 @@ absl::Status CheckMayRelease(const Region& region, const ReleaseSpec& spec) {
   }
   if (absl::Status status = CheckEtag(region, spec.etag); !status.ok()) return status;
   const std::vector<std::string> hosts = Blockers(region, spec);
+  if (CXLPOOL_MUTANT("dry-run-promises-too-much") && spec.validate_only) return absl::OkStatus();
   if (CXLPOOL_MUTANT("release-under-others") || hosts.empty()) return absl::OkStatus();
   const std::string names = absl::StrJoin(hosts, ", ");
   return Refuse(absl::StatusCode::kFailedPrecondition, "REGION_ATTACHED",
@@ -129,7 +131,9 @@ absl::StatusOr<Plan> PlanRelease(const PoolState& state, const ReleaseSpec& spec
                   absl::StrCat(spec.request.id.principal.str(), " may not release with force"),
                   "let an operator do it", {{"identity", spec.request.id.principal.str()}});
   }
-  const auto found = GetRegionFor(state, spec.actor, spec.region_id);
+  const auto found = CXLPOOL_MUTANT("host-releases-anybodys")
+                         ? GetRegion(state, spec.region_id)
+                         : GetRegionFor(state, spec.actor, spec.region_id);
   if (!found.ok()) return found.status();
   if (!IsAsFound(**found, spec)) return UnknownRegion(spec.actor, spec.region_id);
   const bool sworn = std::all_of((*found)->attachments.begin(), (*found)->attachments.end(),

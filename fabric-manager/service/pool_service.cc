@@ -23,7 +23,8 @@ absl::StatusOr<Proposal> Propose(const PlanIt& plan, bool validate_only, PlanCon
   }
   absl::StatusOr<Plan> made = plan(validate_only ? dry : context);
   if (!made.ok()) return made.status();
-  return Proposal{validate_only ? Change{} : std::move(made->change), std::move(made->region),
+  const bool keep_nothing = validate_only && !CXLPOOL_MUTANT("dry-run-commits");
+  return Proposal{keep_nothing ? Change{} : std::move(made->change), std::move(made->region),
                   std::move(made->bridges)};
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::fm {
@@ -49,7 +50,7 @@ void WatchHub::Publish(std::vector<WatchEvent> events) {
 }
 
 absl::StatusOr<WatchHub::Ring::const_iterator> WatchHub::Find(uint64_t revision) const {
-  if (revision < floor_) {
+  if (revision < floor_ && !CXLPOOL_MUTANT("watch-gap-is-silent")) {
     return Refusal{.code = absl::StatusCode::kOutOfRange,
                    .reason = "REVISION_COMPACTED",
                    .message = absl::StrCat("changes after revision ", revision,
@@ -94,7 +95,8 @@ absl::StatusOr<std::vector<WatchEntryPtr>> WatchHub::Take(uint64_t revision, siz
   for (auto slot = *first; slot != ring_.end(); ++slot) {
     if (far && slot->superseded) continue;
     if (entries.size() >= limit &&
-        slot->entry->event().revision != entries.back()->event().revision) {
+        (slot->entry->event().revision != entries.back()->event().revision ||
+         CXLPOOL_MUTANT("watch-parts-a-revision"))) {
       break;
     }
     entries.push_back(slot->entry);

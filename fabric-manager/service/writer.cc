@@ -224,7 +224,8 @@ absl::StatusOr<Committed> Writer::PlanOne(const Audit& audit, absl::StatusOr<Pro
     if (const auto* region = std::get_if<RegionPtr>(&item)) {
       // A Region that keeps its revision did not change: it only remembers one more request.
       if ((*region)->revision == revision) events_.push_back({revision, *region, false});
-    } else if (const auto* gone = std::get_if<Tombstone>(&item)) {
+    } else if (const auto* gone = std::get_if<Tombstone>(&item);
+               gone != nullptr && !CXLPOOL_MUTANT("watch-loses-an-event")) {
       events_.push_back({revision, gone->region, true});
     }
   }

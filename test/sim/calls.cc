@@ -1,5 +1,8 @@
 #include "test/sim/calls.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "proto/support/refusal.h"
 #include "test/sim/processes.h"
@@ -34,12 +37,14 @@ std::string NewName(const Step& step) {
   const std::string to = Renamed(step.Get("to"));
   return to == Renamed(step.Get("region")) ? Renamed(step.Get("to") + 1) : to;
 }
-std::string TenantName(int64_t tenant) { return tenant == 0 ? fm::kDefaultTenant : "t1"; }
+std::string TenantName(int64_t tenant) {
+  return tenant == 0 ? fm::kDefaultTenant : absl::StrCat("t", tenant);
+}
 std::string DeviceName(int64_t device) { return absl::StrCat("cmm-", device); }
 
 fm::AllocateSpec AllocateSpecOf(const Step& step, const fm::Request& request, int64_t region) {
   fm::AllocateSpec spec;
-  spec.actor = fm::Actor::Operator();
+  spec.actor = ActorOf(step.Get("by"));
   spec.request = request;
   if (region < kRegionNames) spec.region_id = RegionName(region);
   spec.tenant = TenantName(step.Get("tenant"));
@@ -83,7 +88,7 @@ fm::AllocateSpec AllocateSpecOf(const Step& step, const fm::Request& request, in
 
 fm::ReleaseSpec ReleaseSpecOf(const Step& step, const fm::Request& request, int64_t region) {
   fm::ReleaseSpec spec;
-  spec.actor = fm::Actor::Operator();
+  spec.actor = ActorOf(step.Get("by"));
   spec.request = request;
   spec.region_id = RegionName(region);
   spec.detach_all = step.verb != Verb::kRelease || step.Get("all") != 0;
@@ -93,17 +98,54 @@ fm::ReleaseSpec ReleaseSpecOf(const Step& step, const fm::Request& request, int6
   return spec;
 }
 
-fm::Request RequestOf(Interned method, uint64_t number, uint64_t item) {
+fm::Actor ActorOf(int64_t by) {
+  return by == 0 ? fm::Actor::Operator() : fm::Actor::OfHost(HostName(static_cast<int>(by) - 1));
+}
+Interned PrincipalOf(int64_t by) {
+  static const std::vector<Interned>& kPrincipals = *new auto([] {
+    std::vector<Interned> principals = {Interned("cxlpool://operator/sim")};
+    for (int host = 0; host < kStranger; ++host) {
+      principals.emplace_back(absl::StrCat("cxlpool://host/", HostName(host)));
+    }
+    return principals;
+  }());
+  return kPrincipals[static_cast<size_t>(by)];
+}
+
+fm::Request RequestOf(Interned method, uint64_t number, uint64_t item, int64_t by) {
   std::string id(16, '\0');
   for (int i = 0; i < 8; ++i) id[i] = static_cast<char>(number >> (8 * i));
   id[8] = static_cast<char>(item + 1);
-  static const Interned kPrincipal("cxlpool://operator/sim");
-  return fm::Request{{kPrincipal, method, Uuid(id)}, 1};
+  return fm::Request{{PrincipalOf(by), method, Uuid(id)}, 1};
+}
+
+bool SaysTheSame(const absl::StatusOr<fm::Committed>& a, const absl::StatusOr<fm::Committed>& b) {
+  if (!a.ok() || !b.ok()) return a.status() == b.status();
+  const fm::Region& x = *a->region;
+  const fm::Region& y = *b->region;
+  const auto same_place = [](const fm::Segment& s, const fm::Segment& t) {
+    return s.extent_index == t.extent_index && s.slot == t.slot;
+  };
+  const auto same_use = [&](const fm::Attachment& s, const fm::Attachment& t) {
+    return s.host == t.host && s.mode == t.mode && s.access == t.access && s.state == t.state &&
+           s.detaching == t.detaching && s.tail.has_value() == t.tail.has_value() &&
+           std::equal(s.segments.begin(), s.segments.end(), t.segments.begin(), t.segments.end(),
+                      same_place);
+  };
+  const bool made_up = x.id.starts_with("r-") && y.id.starts_with("r-");
+  return (made_up || x.id == y.id) && x.tenant == y.tenant && x.state == y.state &&
+         x.revision == y.revision && x.extents == y.extents && x.sharing == y.sharing &&
+         x.policy == y.policy && x.ttl == y.ttl && x.interleave_ways == y.interleave_ways &&
+         x.tail_extents == y.tail_extents && x.tail_leaving == y.tail_leaving &&
+         std::equal(x.attachments.begin(), x.attachments.end(), y.attachments.begin(),
+                    y.attachments.end(), same_use);
 }
 
 bool FillOp(const Step& step, int64_t item, ClientOp& op) {
   const int64_t region = step.Get("region");
   if (region >= kRegionNames) return false;  // Nobody can ask for it by name.
+  if (step.Get("dry") == 2) return false;    // Nothing is done.
+  op.by_host = step.Get("by") != 0;
   op.client = static_cast<int>(step.Get("client"));
   op.region_id = RegionName((region + item) % kRegionNames);
   op.size_granules = static_cast<uint64_t>(step.Get("granules"));
@@ -142,7 +184,8 @@ bool FillOp(const Step& step, int64_t item, ClientOp& op) {
     case Verb::kReleaseBatch:
     case Verb::kForceRelease:
       op.kind = ClientOp::kRelease;
-      op.detach_all = step.verb != Verb::kRelease || step.Get("all") != 0;
+      // Of a host: it lets go of its own, and others' stand in its way.
+      op.detach_all = step.verb != Verb::kRelease || step.Get("all") != 0 || op.by_host;
       op.force = step.verb == Verb::kForceRelease;
       return true;
     default:

@@ -18,8 +18,16 @@ std::string NewName(const Step& step);  // Of a rename; never the old one.
 std::string TenantName(int64_t tenant);
 std::string DeviceName(int64_t device);
 
+// As who a call is made: a step's `by`.
+fm::Actor ActorOf(int64_t by);
+Interned PrincipalOf(int64_t by);
+
 // The request_id of call `number`, or of an item of that batch: the same for every attempt.
-fm::Request RequestOf(Interned method, uint64_t number, uint64_t item);
+fm::Request RequestOf(Interned method, uint64_t number, uint64_t item, int64_t by = 0);
+inline constexpr uint64_t kItemOfDryRun = 200;  // It has a request_id of its own.
+
+// Whether two answers to calls that ask for the same show the same: all but what is never twice.
+bool SaysTheSame(const absl::StatusOr<fm::Committed>& a, const absl::StatusOr<fm::Committed>& b);
 
 fm::AllocateSpec AllocateSpecOf(const Step& step, const fm::Request& request, int64_t region);
 fm::ReleaseSpec ReleaseSpecOf(const Step& step, const fm::Request& request, int64_t region);

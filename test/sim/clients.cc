@@ -19,6 +19,12 @@ bool WorthTryingAgain(const absl::Status& status) {
          (absl::IsResourceExhausted(status) && ReasonOf(status) == "QUEUE_FULL");
 }
 
+// The store's and the queue's refusals are of the moment, and so is what an application has open.
+bool IsOfTheMoment(const absl::Status& status) {
+  const std::string reason = ReasonOf(status);
+  return WorthTryingAgain(status) || reason == "STORE_FULL" || reason == "REGION_IN_USE";
+}
+
 absl::Status UnknownRegion() {
   return Refusal{absl::StatusCode::kNotFound, "UNKNOWN_REGION", "there is none", "list them", {}}
       .ToStatus();
@@ -49,16 +55,37 @@ struct Clients::Call {
   uint32_t copies = 0;        // That may reach the manager.
   std::vector<ClientOp> ops;  // What is written down: of a batch an item each.
   uint64_t request = 0;
+  std::string etag;  // Of every attempt; empty: it comes without.
   int attempts = 0;
+  bool in_earnest = false;  // Some copy of it was more than a rehearsal.
   bool finished = false;
   int64_t invoked_us = 0;
   int client() const { return static_cast<int>(step.Get("client")); }
+};
+
+// The records, and what the manager has heard from the hosts. A plan that is made on the same
+// grounds says the same.
+struct Clients::Grounds {
+  Grounds(ManagerProcess& manager, const fm::MemoryDisk& disk)
+      : revision(manager.writer().revision()), rests(revision == disk.revision()) {
+    for (int host = 0; host < kHosts; ++host) {
+      runtimes[static_cast<size_t>(host)] = manager.writer().state().RuntimeOf(HostName(host));
+    }
+  }
+  bool Are(const Grounds& others) const {
+    return revision == others.revision && rests && others.rests && runtimes == others.runtimes;
+  }
+
+  uint64_t revision;
+  bool rests;  // All of it is on the disk.
+  std::array<fm::HostRuntimePtr, kHosts> runtimes;
 };
 
 void Clients::Do(const Step& step) {
   const CallPtr call = calls_.emplace_back(std::make_shared<Call>(this)).get();
   call->step = step;
   call->request = ++requests_;
+  call->etag = EtagFor(step);
   call->invoked_us = world_.scheduler->now_us();
   ++under_way_;
   ++world_.coverage->operations;
@@ -112,15 +139,76 @@ void Clients::Arrive(CallPtr call) {
 }
 
 void Clients::Serve(ManagerProcess& manager, CallPtr call) {
+  if (call->step.Get("dry") != 0) return Rehearse(manager, call);
+  Ask(manager, call, false,
+      [this, life = manager.life(), call](const auto& answer) { Answer(life, call, answer); });
+}
+
+void Clients::Rehearse(ManagerProcess& manager, CallPtr call) {
+  const Grounds grounds(manager, *world_.disk);
+  Ask(manager, call, true, [this, &manager, call, grounds](const auto& answer) {
+    if (call->step.Get("dry") == 2) {
+      world_.coverage->Met(Meeting::kDryRunAlone);
+      if (!answer.ok()) return Reply(call, answer, nullptr);
+      return Reply(call, fm::Committed{}, nullptr);
+    }
+    // Not in the answer: the manager is in the midst of answering.
+    manager.executor().Post(
+        [this, &manager, call, grounds, answer] { InEarnest(manager, call, grounds, answer); });
+  });
+}
+
+void Clients::InEarnest(ManagerProcess& manager, CallPtr call, const Grounds& grounds,
+                        const absl::StatusOr<fm::Committed>& rehearsed) {
+  const bool first = !std::exchange(call->in_earnest, true);  // Of a later copy it is a retry.
+  const Grounds now(manager, *world_.disk);
+  const bool holds = first && now.Are(grounds);
+  Ask(manager, call, false, [=, this, &manager](const absl::StatusOr<fm::Committed>& answer) {
+    // A change says itself on which revision it was planned.
+    const bool same = answer.ok() ? answer->revision == now.revision + 1
+                                  : Grounds(manager, *world_.disk).Are(now);
+    const bool lasting = (answer.ok() || !IsOfTheMoment(answer.status())) &&
+                         (rehearsed.ok() || !IsOfTheMoment(rehearsed.status()));
+    if (holds && same && lasting) {
+      world_.coverage->Met(answer.ok() ? Meeting::kRehearsedDone : Meeting::kRehearsedRefused);
+      if (!SaysTheSame(rehearsed, answer)) {
+        const auto text = [](const auto& a) {
+          return a.ok() ? absl::StrCat("OK, ", a->region->id, " at revision ", a->region->revision)
+                        : std::string(a.status().message());
+        };
+        world_.violate(absl::StrCat("a dry run of \"", ToText(call->step), "\" was told \"",
+                                    text(rehearsed), "\", and the call right after it \"",
+                                    text(answer), "\""));
+      }
+    }
+    Answer(manager.life(), call, answer);
+  });
+}
+
+std::string Clients::EtagFor(const Step& step) const {
+  const int64_t which = step.Get("etag");
+  if (which == 0) return "";
+  const int64_t region = step.Get("region");
+  const auto known = etags_.find(step.verb == Verb::kRename ? Renamed(region) : RegionName(region));
+  return known == etags_.end() ? "" : known->second[which == 1 ? 0 : 1];
+}
+
+// As the RPCs would: once, in the words of the service. `dry`: nothing is to come of it.
+void Clients::Ask(ManagerProcess& manager, CallPtr call, bool dry, const Told& told) {
   const Step& step = call->step;
   const LifeId life = manager.life();
   fm::PoolService& pool = manager.pool();
   static const std::string& principal = *new std::string("cxlpool://operator/sim");
   const int64_t region = step.Get("region");
   const Methods& methods = AllMethods();
-  const auto request = [&](Interned method) { return RequestOf(method, call->request, 0); };
-  const auto one = [this, life, call](const absl::StatusOr<fm::Committed>& answer) {
-    Answer(life, call, answer);
+  const auto request = [&](Interned method) {
+    const fm::Request made =
+        RequestOf(method, call->request, dry ? kItemOfDryRun : 0, step.Get("by"));
+    if (dry || !call->etag.empty()) world_.reference->Asked(made.id, call->etag, dry);
+    return made;
+  };
+  const auto one = [this, life, told](const absl::StatusOr<fm::Committed>& answer) {
+    if (world_.scheduler->Alive(life)) told(answer);
   };
   const auto plain = [this, life, call](const absl::Status& status) {
     if (status.ok()) return Answer(life, call, fm::Committed{});
@@ -132,7 +220,7 @@ void Clients::Serve(ManagerProcess& manager, CallPtr call) {
   const auto host = [&] { return HostName(static_cast<int>(step.Get("host"))); };
   switch (step.verb) {
     case Verb::kAllocate:
-      return pool.Allocate(AllocateSpecOf(step, request(methods.allocate), region), false, one);
+      return pool.Allocate(AllocateSpecOf(step, request(methods.allocate), region), dry, one);
     case Verb::kAllocateBatch: {
       std::vector<absl::StatusOr<fm::AllocateSpec>> specs;
       for (int64_t i = 0; i < step.Get("count"); ++i) {
@@ -148,36 +236,46 @@ void Clients::Serve(ManagerProcess& manager, CallPtr call) {
            .region_id = RegionName(region),
            .host = host(),
            .mode = step.Get("mode") == 1 ? fm::Mode::kSystemRam : fm::Mode::kDevdax,
-           .access = step.Get("mode") == 2 ? fm::Access::kReadOnly : fm::Access::kReadWrite},
-          false, one);
+           .access = step.Get("mode") == 2 ? fm::Access::kReadOnly : fm::Access::kReadWrite,
+           .etag = call->etag},
+          dry, one);
     case Verb::kDetach:
-      return pool.Detach(
-          {.request = request(methods.detach), .region_id = RegionName(region), .host = host()},
-          one);
+      return pool.Detach({.request = request(methods.detach),
+                          .region_id = RegionName(region),
+                          .host = host(),
+                          .etag = call->etag},
+                         one);
     case Verb::kResize:
       return pool.Resize({.request = request(methods.resize),
                           .region_id = RegionName(region),
                           .size_bytes = static_cast<uint64_t>(step.Get("granules")) * kGranule,
-                          .max_extents = static_cast<uint32_t>(step.Get("extents"))},
-                         false, one);
+                          .max_extents = static_cast<uint32_t>(step.Get("extents")),
+                          .etag = call->etag},
+                         dry, one);
     case Verb::kRename:
       return pool.Rename({.request = request(methods.rename),
                           .region_id = Renamed(region),
-                          .new_region_id = NewName(step)},
+                          .new_region_id = NewName(step),
+                          .etag = call->etag},
                          one);
     case Verb::kRenew:
       return pool.Renew({.request = request(methods.renew),
-                         .actor = fm::Actor::Operator(),
+                         .actor = ActorOf(step.Get("by")),
                          .region_id = RegionName(region),
-                         .ttl = absl::Seconds(12)},
+                         .ttl = absl::Seconds(12),
+                         .etag = call->etag},
                         one);
     case Verb::kForceRelease:
       // With a fence nothing rests on his word.
       if (step.Get("fence") == 0 && !MaySwear(manager, RegionName(region)))
         return one(absl::CancelledError("not on one's word"));
       [[fallthrough]];
-    case Verb::kRelease:
-      return pool.Release(ReleaseSpecOf(step, request(methods.release), region), one);
+    case Verb::kRelease: {
+      fm::ReleaseSpec spec = ReleaseSpecOf(step, request(methods.release), region);
+      spec.etag = call->etag;
+      spec.validate_only = dry;
+      return pool.Release(std::move(spec), one);
+    }
     case Verb::kReleaseBatch: {
       std::vector<absl::StatusOr<fm::ReleaseSpec>> specs;
       for (int64_t i = 0; i < step.Get("count"); ++i) {
@@ -210,8 +308,13 @@ void Clients::Serve(ManagerProcess& manager, CallPtr call) {
       return pool.Fence(principal, host(), "the simulation says so", plain);
     case Verb::kRetireHost:
       return pool.Retire(principal, host(), plain);
-    case Verb::kEnrolHost:
-      return pool.Enrol(principal, {.host = host()}, plain);
+    case Verb::kEnrolHost: {
+      fm::EnrolSpec spec{.host = host()};
+      for (int64_t tenant = 0; tenant < kTenants; ++tenant) {
+        if ((step.Get("serves") >> tenant & 1) != 0) spec.tenants.push_back(TenantName(tenant));
+      }
+      return pool.Enrol(principal, std::move(spec), plain);
+    }
     default:
       return;  // Not a client's.
   }
@@ -233,6 +336,11 @@ void Clients::Answer(LifeId manager, CallPtr call, const absl::StatusOr<fm::Comm
   if (answer.ok()) {
     world_.reference->Acknowledged(answer->region, answer->revision, world_.disk->revision());
   }
+  Reply(call, answer, items);
+}
+
+void Clients::Reply(CallPtr call, const absl::StatusOr<fm::Committed>& answer,
+                    const std::shared_ptr<const fm::Outcomes>& items) {
   const Network::Copies copies = world_.network->OfClient(call->client());
   if (copies.count == 0) return;
   world_.scheduler->At(kWorld, copies.delay_us[0], [this, call, answer, items] {
@@ -266,6 +374,12 @@ void Clients::Finish(CallPtr call, const absl::StatusOr<fm::Committed>& answer,
   const std::string reason = answer.ok() ? "OK" : ReasonOf(answer.status());
   world_.coverage->Answer(reason.empty() ? absl::StatusCodeToString(answer.status().code())
                                          : reason);
+  if (call->step.Get("by") != 0) world_.coverage->HostIsTold(reason);
+  if (answer.ok() && answer->region != nullptr) {
+    auto& [newest, before] = etags_[answer->region->id];
+    std::string etag = answer->region->etag();
+    if (newest != etag) before = std::exchange(newest, std::move(etag));
+  }
   if (trace_) {
     trace_(absl::StrCat("client ", call->client(), " ", InfoOf(call->step.verb).name,
                         " region=", call->step.Get("region"), ": ",

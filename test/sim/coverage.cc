@@ -12,6 +12,27 @@ namespace {
 
 // The last of each enum; the first is 1.
 constexpr int kLastRegionState = static_cast<int>(fm::RegionState::kQuarantined);
+// In the order of Meeting.
+constexpr std::array<const char*, kMeetings> kMeetingNames = {
+    "a host allocated",
+    "a host renewed",
+    "a host released",
+    "a host refused: NOT_YOUR_HOST",
+    "a host refused: TENANT_NOT_YOURS",
+    "a host refused: UNKNOWN_REGION",
+    "a host refused: NOT_OWNER",
+    "a host refused: REGION_ATTACHED",
+    "a host refused: NOT_ENROLLED",
+    "refused: QUOTA_EXCEEDED",
+    "an etag held",
+    "refused: ETAG_MISMATCH",
+    "a dry run alone",
+    "a dry run, and then the same done",
+    "a dry run, and then the same refused",
+    "a watch was the list",
+    "a watch was told of a gap",
+    "a watch went on with a new manager",
+};
 constexpr int kLastAttachmentState = static_cast<int>(fm::AttachmentState::kReleaseBlocked);
 
 }  // namespace
@@ -20,6 +41,7 @@ struct Coverage::Tally {
   int states = 0, all_states = 0;
   int edges = 0, all_edges = 0;
   int faults = 0, all_faults = 0;
+  int meetings = 0;
   std::vector<std::string> missing;
 };
 
@@ -32,6 +54,7 @@ void Coverage::Add(const Coverage& other) {
     }
   }
   for (size_t i = 0; i < verbs_.size(); ++i) verbs_[i] += other.verbs_[i];
+  for (size_t i = 0; i < met_.size(); ++i) met_[i] += other.met_[i];
   for (const auto& [reason, count] : other.answers_) answers_[reason] += count;
   operations += other.operations;
   acknowledged += other.acknowledged;
@@ -44,6 +67,21 @@ void Coverage::Add(const Coverage& other) {
   bad_kept += other.bad_kept;
   bad_freed += other.bad_freed;
   simulated_us += other.simulated_us;
+}
+
+void Coverage::Answer(const std::string& reason) {
+  ++answers_[reason];
+  if (reason == "QUOTA_EXCEEDED") Met(Meeting::kQuota);
+  if (reason == "ETAG_MISMATCH") Met(Meeting::kEtagStale);
+}
+
+void Coverage::HostIsTold(const std::string& reason) {
+  if (reason == "NOT_YOUR_HOST") Met(Meeting::kNotYourHost);
+  if (reason == "TENANT_NOT_YOURS") Met(Meeting::kTenantNotYours);
+  if (reason == "UNKNOWN_REGION") Met(Meeting::kNotYourRegion);
+  if (reason == "NOT_OWNER") Met(Meeting::kNotOwner);
+  if (reason == "REGION_ATTACHED") Met(Meeting::kOthersAttached);
+  if (reason == "NOT_ENROLLED") Met(Meeting::kNotEnrolled);
 }
 
 template <typename State>
@@ -92,6 +130,10 @@ Coverage::Tally Coverage::Count(std::string* table) const {
     if (count == 0) tally.missing.emplace_back(name);
     if (table != nullptr) absl::StrAppend(table, "  ", name, ": ", count, "\n");
   }
+  for (size_t i = 0; i < met_.size(); ++i) {
+    met_[i] > 0 ? (void)++tally.meetings : tally.missing.push_back(kMeetingNames[i]);
+    if (table != nullptr) absl::StrAppend(table, "  ", kMeetingNames[i], ": ", met_[i], "\n");
+  }
   if (table != nullptr) {
     const std::map<std::string, uint64_t> in_order(answers_.begin(), answers_.end());
     for (const auto& [reason, count] : in_order) {
@@ -105,8 +147,9 @@ std::string Coverage::Summary() const {
   const Tally tally = Count(nullptr);
   return absl::StrCat(tally.states, " of ", tally.all_states, " states, ", tally.edges, " of ",
                       tally.all_edges, " edges, ", tally.faults, " of ", tally.all_faults,
-                      " faults; ", operations, " operations, ", acknowledged, " acknowledged, ",
-                      bad_kept, " of ", bad_marked, " bad extents kept, ", histories, " histories",
+                      " faults, ", tally.meetings, " of ", kMeetings, " meetings; ", operations,
+                      " operations, ", acknowledged, " acknowledged, ", bad_kept, " of ",
+                      bad_marked, " bad extents kept, ", histories, " histories",
                       gave_up > 0 ? absl::StrCat(" (", gave_up, " given up)") : "", ", ", lives,
                       " managers, ", simulated_us / 1'000'000, " s simulated");
 }

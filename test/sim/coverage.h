@@ -1,5 +1,6 @@
-// What a run has visited: states and edges of the ladder, kinds of fault, kinds of answer. A run
-// that did not visit all of them proves less than it says, and is void.
+// What a run has visited: states and edges of the ladder, kinds of fault, kinds of answer, and what
+// hosts, etags, dry runs and watchers met. A run that did not visit all of them proves less than it
+// says, and is void.
 #ifndef CXLPOOL_TEST_SIM_COVERAGE_H_
 #define CXLPOOL_TEST_SIM_COVERAGE_H_
 
@@ -14,6 +15,29 @@
 
 namespace cxlpool::sim {
 
+// What callers and watchers meet that is no state, edge or fault, in the order of its names.
+enum class Meeting : uint8_t {
+  kHostAllocates,
+  kHostRenews,
+  kHostReleases,
+  kNotYourHost,
+  kTenantNotYours,
+  kNotYourRegion,
+  kNotOwner,
+  kOthersAttached,
+  kNotEnrolled,
+  kQuota,
+  kEtagPassed,
+  kEtagStale,
+  kDryRunAlone,
+  kRehearsedDone,
+  kRehearsedRefused,
+  kWatchCompared,
+  kWatchToldOfGap,
+  kWatchResumed,
+};
+inline constexpr int kMeetings = static_cast<int>(Meeting::kWatchResumed) + 1;
+
 class Coverage {
  public:
   void Begins(fm::RegionState state) { ++region_[0][Index(state)]; }
@@ -27,7 +51,11 @@ class Coverage {
     ++tail_[Index(from)][Index(to)];
   }
   void Struck(Verb fault) { ++verbs_[static_cast<size_t>(fault)]; }
-  void Answer(const std::string& reason) { ++answers_[reason]; }  // "OK" or the refusal's.
+  void Answer(const std::string& reason);  // "OK" or the refusal's.
+
+  void Met(Meeting meeting) { ++met_[static_cast<size_t>(meeting)]; }
+  // Why a host was refused; nothing for what no wall stands behind.
+  void HostIsTold(const std::string& reason);
 
   void Add(const Coverage& other);
 
@@ -43,7 +71,7 @@ class Coverage {
   uint64_t bad_freed = 0;   // and that an operator freed.
   int64_t simulated_us = 0;
 
-  // "12 of 12 states, 31 of 31 edges, 28 of 28 faults": of all that MayFollow allows.
+  // "12 of 12 states, 31 of 31 edges, 28 of 28 faults, 18 of 18 meetings": of all that there are.
   std::string Summary() const;
   // What was not visited; empty: nothing.
   std::string Missing() const;
@@ -67,6 +95,7 @@ class Coverage {
   Matrix attachment_ = {};
   Matrix tail_ = {};
   std::array<uint64_t, kVerbs> verbs_ = {};
+  std::array<uint64_t, kMeetings> met_ = {};
   absl::flat_hash_map<std::string, uint64_t> answers_;
 };
 

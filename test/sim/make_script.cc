@@ -49,6 +49,7 @@ class Maker {
       Add(drastic ? Pick(kDrastic) : Pick(kOperations), random_.Between(0, end_us));
     }
     AddFaults(end_us);
+    AddCallers(end_us);
     std::stable_sort(script_.steps.begin(), script_.steps.end(),
                      [](const Step& a, const Step& b) { return a.at_us < b.at_us; });
     return std::move(script_);
@@ -95,6 +96,53 @@ class Maker {
       step.Set("host", own.Between(0, kHosts - 1)).Set("slot", own.Between(0, kSlotsPerHost - 1));
       script_.steps.push_back(step);
     }
+  }
+
+  // Who calls, on what condition, and who watches: on top of the rest, as AddPoison.
+  void AddCallers(int64_t end_us) {
+    Random own(script_.seed ^ 0x63616c6c657273);
+    for (int64_t left = own.Between(0, 2); left > 0; --left) {
+      Step watch{own.Between(0, end_us / 2), Verb::kWatch, {}};
+      watch.Set("every", own.Between(5, own.OneIn(3) ? 1'500 : 200) * 1000);
+      script_.steps.push_back(watch.Set("limit", own.Between(1, 12)));
+    }
+    if (own.Percent(20)) return;  // An operator alone, who asks for what he wants.
+    std::vector<Step> more;
+    for (Step& step : script_.steps) {
+      const bool of_hosts =
+          step.verb == Verb::kAllocate || step.verb == Verb::kRenew || step.verb == Verb::kRelease;
+      if (of_hosts && own.Percent(35)) {
+        step.Set("by", own.OneIn(30) ? kStranger : own.Between(1, kHosts));
+        // For itself, and not always.
+        if (own.Percent(85)) step.Set("host", step.Get("by") - 1);
+        if (step.verb == Verb::kAllocate && own.OneIn(5)) AddSharing(step, own, more);
+      }
+      if (own.Percent(25)) step.Set("etag", own.Between(1, 2));
+      if (own.Percent(15)) step.Set("dry", own.OneIn(4) ? 2 : 1);
+    }
+    script_.steps.insert(script_.steps.end(), more.begin(), more.end());
+    for (int tenant = 1; tenant < kTenants; ++tenant) {
+      if (own.OneIn(8)) continue;
+      Step step{own.Between(0, 4'000), Verb::kSetTenant, {}};
+      step.Set("tenant", tenant);
+      script_.steps.push_back(step.Set("quota", own.OneIn(3) ? 0 : own.Between(4, 40)));
+    }
+    for (int64_t left = own.Between(kHosts, kHosts + 3); left > 0; --left) {
+      Step step{left > 3 ? own.Between(0, end_us) : 6'000, Verb::kEnrolHost, {}};
+      step.Set("host", left % kHosts);
+      script_.steps.push_back(step.Set("serves", own.Between(1, (1 << kTenants) - 1)));
+    }
+  }
+
+  // Another host has it as well when the one that made it lets go of it.
+  static void AddSharing(Step& allocate, Random& own, std::vector<Step>& more) {
+    allocate.Set("shape", 6).Set("mode", 0);
+    Step attach{allocate.at_us + own.Between(20, 300) * 1000, Verb::kAttach, {}};
+    attach.Set("region", allocate.Get("region")).Set("host", allocate.Get("by") % kHosts);
+    more.push_back(attach);
+    Step release{attach.at_us + own.Between(5, 300) * 1000, Verb::kRelease, {}};
+    release.Set("region", allocate.Get("region")).Set("by", allocate.Get("by")).Set("all", 1);
+    more.push_back(release);
   }
 
   void Add(Verb verb, int64_t at_us) {

@@ -15,6 +15,10 @@ constexpr fm::Reconciler::Options kReconciler = {.tick = absl::Milliseconds(250)
                                                  .unbind_wait = absl::Seconds(1),
                                                  .retry = absl::Milliseconds(200)};
 
+// A short memory, and little patience: whoever watches slowly meets the end of both.
+constexpr size_t kWatchEvents = 96;
+constexpr size_t kFarBehind = 12;
+
 agent::AgentOptions OptionsOf(const RackHost& host, const std::string& agent_id) {
   agent::AgentOptions options;
   options.host = absl::StrCat("hosts/", host.id);
@@ -42,6 +46,7 @@ ManagerProcess::ManagerProcess(const ManagerWorld& world, LifeId life, Random ra
       store_(world.scheduler, life, world.disk, world.shelf, world.store_faults,
              Random(random.Next())),
       fabric_(world.scheduler, life, world.rack, world.fabric_faults, Random(random.Next())),
+      watch_(kWatchEvents, kFarBehind),
       writer_({.hardware_coherent = true,
                .make_tag = world.make_tag,
                .encode = [shelf = world.shelf](const fm::Item& item,

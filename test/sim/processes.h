@@ -45,6 +45,7 @@ class ManagerProcess {
   fm::PoolService& pool() { return pool_; }
   fm::Writer& writer() { return writer_; }
   fm::ViewHolder& views() { return views_; }
+  fm::WatchHub& watch() { return watch_; }
   SimFabric& fabric() { return fabric_; }
   SimExecutor& executor() { return executor_; }
   LifeId life() const { return life_; }

@@ -56,6 +56,8 @@ void Reference::Reload(const fm::PoolState& state) {
     if (was != before.end()) devices_[id].bad = was->second.bad;
   }
   tenants_ = {state.tenants().begin(), state.tenants().end()};
+  hosts_.clear();
+  for (const auto& [id, host] : state.hosts()) hosts_[host.identity] = host;
   for (const fm::Item& item : state.ExpiredTombstones(absl::InfiniteFuture(), SIZE_MAX)) {
     gone_[fm::KeyOf(item)] = UINT64_MAX;
   }
@@ -63,6 +65,7 @@ void Reference::Reload(const fm::PoolState& state) {
     const fm::RegionPtr& region = *state.FindRegion(key);
     Take(*region);
     Put(region);
+    CheckDryRuns(*region);
     // The commit that it rests on may be the one of which the last manager never heard.
     const bool on_its_way = region->state == fm::RegionState::kReleasing ||
                             region->state == fm::RegionState::kScrubbing;
@@ -106,6 +109,7 @@ void Reference::Committed(const std::vector<fm::Change>& changes, const fm::Pool
         }
         if (before == nullptr || !Keeps(*before, item)) Take(**region);
         CheckQuota(before, **region);
+        CheckCall(before, **region);
         Put(*region);
       } else if (const auto* tombstone = std::get_if<fm::Tombstone>(&item)) {
         Remove(key);
@@ -118,8 +122,11 @@ void Reference::Committed(const std::vector<fm::Change>& changes, const fm::Pool
         bytes.service = device->service;
       } else if (const auto* tenant = std::get_if<fm::Tenant>(&item)) {
         tenants_[tenant->id] = *tenant;
+      } else if (const auto* host = std::get_if<fm::Host>(&item)) {
+        hosts_[host->identity] = *host;
       } else if (std::holds_alternative<fm::Erased>(item)) {
         std::erase_if(tenants_, [key](const auto& entry) { return entry.second.key == key; });
+        absl::erase_if(hosts_, [key](const auto& entry) { return entry.second.key == key; });
       }
     }
     if (any_bad_) CheckMarks();
@@ -326,6 +333,88 @@ void Reference::CheckQuota(const fm::Region* before, const fm::Region& after) {
     Fail(absl::StrCat(Name(after), " takes tenant ", absl::string_view(after.tenant), " to ",
                       held / kGranule, " granules; its quota is ",
                       tenant->second.quota_bytes / kGranule));
+  }
+}
+
+// --- For whom it was done.
+
+void Reference::Asked(const fm::RequestId& request, const std::string& etag, bool dry) {
+  asked_[request] = {etag, dry};
+}
+
+// A record remembers the calls that changed it, or found it as they wanted it, the newest last.
+void Reference::CheckCall(const fm::Region* before, const fm::Region& after) {
+  if (after.requests.empty()) return;
+  const fm::RequestId& call = after.requests.back().id;
+  if (before != nullptr && std::any_of(before->requests.begin(), before->requests.end(),
+                                       [&](const fm::Request& r) { return r.id == call; })) {
+    return;  // The manager's own doing.
+  }
+  CheckDryRuns(after);
+  const auto asked = asked_.find(call);
+  if (asked != asked_.end() && !asked->second.etag.empty()) {
+    coverage_->Met(Meeting::kEtagPassed);
+    if (before == nullptr || before->etag() != asked->second.etag) {
+      Fail(absl::StrCat(absl::string_view(call.method), " of ", Name(after), " was done on etag ",
+                        asked->second.etag, "; it was ",
+                        before == nullptr ? "not there" : before->etag()));
+    }
+  }
+  if (absl::StartsWith(absl::string_view(call.principal), "cxlpool://host/")) {
+    CheckHostsCall(call, before, after);
+  }
+}
+
+void Reference::CheckDryRuns(const fm::Region& region) {
+  for (const fm::Request& request : region.requests) {
+    const auto asked = asked_.find(request.id);
+    if (asked == asked_.end() || !asked->second.dry) continue;
+    Fail(absl::StrCat("a dry run of ", absl::string_view(request.id.method), " was carried out on ",
+                      Name(region)));
+  }
+}
+
+void Reference::CheckHostsCall(const fm::RequestId& call, const fm::Region* before,
+                               const fm::Region& after) {
+  const absl::string_view method(call.method);
+  const auto breach = [&](absl::string_view why) {
+    Fail(absl::StrCat(method, " of ", Name(after), " was done for ",
+                      absl::string_view(call.principal), ", though ", why));
+  };
+  const auto found = hosts_.find(call.principal.str());
+  if (found == hosts_.end() || found->second.retired) return breach("no host is enrolled so");
+  const fm::Host& host = found->second;
+  const auto serves = [&](const fm::Region& region) {
+    return std::find(host.tenants.begin(), host.tenants.end(), absl::string_view(region.tenant)) !=
+           host.tenants.end();
+  };
+  if (method == "AllocateRegion") {
+    coverage_->Met(Meeting::kHostAllocates);
+    if (after.attachments.size() != 1 || after.attachments.front().host != host.id) {
+      return breach("it is not for that host");
+    }
+    if (!serves(after)) breach(absl::StrCat("it does not serve tenant ", after.tenant.str()));
+    return;
+  }
+  if (before == nullptr) return breach("it was not there");
+  const bool its_own = !before->requests.empty() &&
+                       before->requests.front().id.principal == call.principal &&
+                       absl::string_view(before->requests.front().id.method) == "AllocateRegion";
+  const bool here = before->FindAttachment(absl::string_view(host.id)) != nullptr;
+  if (!its_own && !(here && serves(*before))) return breach("it does not concern that host");
+  if (method == "RenewRegion") {
+    coverage_->Met(Meeting::kHostRenews);
+    if (!its_own) breach("somebody else made it");
+  } else if (method == "ReleaseRegion") {
+    if (before->revision == after.revision) return;  // It goes down already.
+    coverage_->Met(Meeting::kHostReleases);
+    if (before->state == fm::RegionState::kQuarantined) return breach("it is quarantined");
+    for (const fm::Attachment& other : before->attachments) {
+      if (other.host == host.id || other.detaching) continue;
+      return breach(absl::StrCat(other.host, " has it attached"));
+    }
+  } else {
+    breach("no host may do that");
   }
 }
 

@@ -6,6 +6,9 @@
 //   each commit     no granule has two owners; held bytes are what the manager counts; a request_id
 //                   makes one Region; quota is kept; states follow the ladder (MayFollow); an
 //                   Extent that lost bytes is free, or another's, only on an operator's word
+//   each call       what a record says was done for somebody was his to do: a host acts for itself
+//                   and the tenants of its enrolment, on what concerns it; an etag was the Region's
+//                   own; and of a dry run there is no trace
 //   each answer     what is acknowledged is on the disk
 //   each new life   all that was acknowledged is still there
 // and says what the rack's judge asks: who is meant to be bound where.
@@ -38,6 +41,8 @@ class Reference {
   // Became durable, in this order. `state`: the manager's, as of revision `planned`.
   void Committed(const std::vector<fm::Change>& changes, const fm::PoolState& state,
                  uint64_t planned);
+  // A client asks, by a request_id: on condition of that etag, or (`dry`) for nothing to be done.
+  void Asked(const fm::RequestId& request, const std::string& etag, bool dry);
   // Told to a client: `region` may be null. `disk`: the revision that is on the disk.
   void Acknowledged(const fm::RegionPtr& region, uint64_t revision, uint64_t disk);
 
@@ -73,6 +78,10 @@ class Reference {
   // Each of them is with a Region that says so.
   void CheckMarks();
   void CountEdges(const fm::Region& before, const fm::Region& after);
+  // The call that made `after` of `before` (null: there was none), if one did.
+  void CheckCall(const fm::Region* before, const fm::Region& after);
+  void CheckDryRuns(const fm::Region& region);
+  void CheckHostsCall(const fm::RequestId& call, const fm::Region* before, const fm::Region& after);
   void CheckQuota(const fm::Region* before, const fm::Region& after);
   const fm::RegionPtr* FindByTag(const std::string& tag) const;
   void Fail(const std::string& what) { violation_(what); }
@@ -81,10 +90,16 @@ class Reference {
   const Violation violation_;
   std::map<std::string, DeviceBytes, std::less<>> devices_;
   std::map<std::string, fm::Tenant, std::less<>> tenants_;
+  absl::flat_hash_map<std::string, fm::Host> hosts_;  // By identity.
   std::map<fm::Key, fm::RegionPtr> regions_;
   absl::flat_hash_map<Uuid, fm::Key> by_tag_;
   absl::flat_hash_map<uint64_t, fm::Key> by_serial_;     // May name one that has moved on.
   absl::flat_hash_map<fm::RequestId, fm::Key> made_by_;  // Of AllocateRegion.
+  struct Condition {
+    std::string etag;
+    bool dry = false;
+  };
+  absl::flat_hash_map<fm::RequestId, Condition> asked_;  // Calls that came with one.
   absl::flat_hash_map<fm::Key, size_t>
       leaving_from_;                             // Extents from there on are on their way out.
   absl::flat_hash_map<fm::Key, uint64_t> gone_;  // Tombstones: the last revision.

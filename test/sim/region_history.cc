@@ -45,11 +45,16 @@ bool OneOf(const std::string& reason, std::initializer_list<absl::string_view> r
 
 // What must be so where a call was refused for `reason`. The planner looks for the Region first,
 // for an allocation whether the name is free, and only then at anything else.
-RefusalNeeds NeedsOf(ClientOp::Kind kind, const std::string& reason) {
+RefusalNeeds NeedsOf(const ClientOp& op) {
+  const std::string& reason = op.reason;
+  const bool allocates = op.kind == ClientOp::kAllocate;
   if (OneOf(reason, {"", "STORE_FAILED", "NO_ANSWER", "MANAGER_UNREACHABLE"})) {
     return RefusalNeeds::kUnknown;
   }
-  if (reason == "UNKNOWN_REGION") return RefusalNeeds::kAbsent;
+  if (reason == "UNKNOWN_REGION") {
+    // To a host it may be there, and not concern it.
+    return op.by_host && !allocates ? RefusalNeeds::kNothing : RefusalNeeds::kAbsent;
+  }
   if (reason == "REGION_RELEASING") return RefusalNeeds::kGoing;
   if (reason == "REGION_QUARANTINED") return RefusalNeeds::kQuarantined;
   if (reason == "REGION_NOT_READY") return RefusalNeeds::kReserved;
@@ -68,7 +73,7 @@ RefusalNeeds NeedsOf(ClientOp::Kind kind, const std::string& reason) {
              "UNKNOWN_DEVICE",     "UNKNOWN_TENANT",  "HOST_NOT_ONLINE",     "HOST_RETIRED",
              "SHARING_CONFLICT",   "NO_PATH",         "DEVICE_DRAINING",     "DEVICE_FAILED",
              "DEVICE_UNREACHABLE", "NOT_ISOLATED",    "TOO_FEW_DEVICES",     "GRANULE_MISMATCH"})) {
-    return kind == ClientOp::kAllocate ? RefusalNeeds::kAbsent : RefusalNeeds::kPresent;
+    return allocates ? RefusalNeeds::kAbsent : RefusalNeeds::kPresent;
   }
   return RefusalNeeds::kNothing;
 }
@@ -99,8 +104,7 @@ RegionEvent::Kind KindOf(const ClientOp& op, bool here) {
 
 bool IsUnknown(const ClientOp& op) {
   return op.outcome == ClientOp::kUnknown || op.return_us == kNever ||
-         (op.outcome == ClientOp::kRefused &&
-          NeedsOf(op.kind, op.reason) == RefusalNeeds::kUnknown);
+         (op.outcome == ClientOp::kRefused && NeedsOf(op) == RefusalNeeds::kUnknown);
 }
 bool HasAnswer(const ClientOp& op) { return op.outcome == ClientOp::kOk && !IsUnknown(op); }
 
@@ -248,7 +252,7 @@ class Checker {
       return;
     }
     if (op.outcome == ClientOp::kRefused) {
-      event.needs = NeedsOf(op.kind, op.reason);
+      event.needs = NeedsOf(op);
       if (of.here && op.reason != "REGION_EXISTS") event.needs = RefusalNeeds::kNothing;
       size_t refusal = kNoOperation;
       if (event.needs != RefusalNeeds::kNothing) {
@@ -348,6 +352,7 @@ std::string ToText(const ClientOp& op) {
   if (op.detach_all) absl::StrAppend(&text, " detach_all");
   if (op.force) absl::StrAppend(&text, " force");
   if (op.lease) absl::StrAppend(&text, " lease");
+  if (op.by_host) absl::StrAppend(&text, " by a host");
   if (op.sends != 1) absl::StrAppend(&text, " sends=", op.sends);
   if (op.outcome == ClientOp::kRefused) return absl::StrCat(text, " -> ", op.reason);
   if (op.outcome == ClientOp::kUnknown) return absl::StrCat(text, " -> no answer");

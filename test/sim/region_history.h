@@ -43,6 +43,7 @@ struct ClientOp {
   bool detach_all = false;     // kRelease.
   bool force = false;          // kRelease.
   bool lease = false;          // kAllocate, kRenew: with a term, in the call or before.
+  bool by_host = false;        // Who may see a part of the Regions only.
 
   Outcome outcome = kUnknown;
   std::string reason;  // kRefused: as in docs/errors.md.

@@ -10,6 +10,10 @@
 // Times and durations are in microseconds. Numbers of clients, regions, hosts, devices and tenants
 // count from 0; host=9 is none, and so is region=12 of an allocation: the manager names it. What is
 // left out is 0.
+//
+// by=0 is an operator, by=1 host-a and so on, by=4 a host that nobody enrolled. etag=1 is the
+// newest that the clients know of the Region, etag=2 an older one. dry=1 asks first what would be,
+// and then does it; dry=2 only asks. serves=5 enrols a host for tenants 0 and 2, a bit each.
 #ifndef CXLPOOL_TEST_SIM_SCRIPT_H_
 #define CXLPOOL_TEST_SIM_SCRIPT_H_
 
@@ -29,8 +33,9 @@ inline constexpr int kGranulesPerDevice = 16;
 inline constexpr int kSlotsPerHost = 8;  // On two bridges.
 inline constexpr int kClients = 4;
 inline constexpr int kRegionNames = 12;
-inline constexpr int kTenants = 2;
+inline constexpr int kTenants = 3;
 inline constexpr int kNoHost = 9;
+inline constexpr int kStranger = kHosts + 1;  // As who calls.
 
 enum class Verb : uint8_t {
   // Of clients.
@@ -55,6 +60,8 @@ enum class Verb : uint8_t {
   // Of applications on hosts.
   kOpen,
   kClose,
+  // Of who watches.
+  kWatch,
   // Faults: of the network,
   kWeather,
   kPartitionHost,
@@ -95,14 +102,15 @@ enum class Verb : uint8_t {
 inline constexpr int kVerbs = static_cast<int>(Verb::kPoison) + 1;
 inline constexpr Verb kFirstFault = Verb::kWeather;
 
-inline constexpr int kMaxArguments = 7;
+inline constexpr int kMaxArguments = 9;
 
 // What an argument may be called, of any verb.
 inline constexpr auto kArgumentNames = std::to_array<absl::string_view>(
-    {"",         "ahead", "all",  "call",      "client",  "connection", "count", "cut",
-     "device",   "done",  "drop", "duplicate", "extents", "fence",      "for",   "granules",
-     "host",     "how",   "kind", "late",      "mode",    "probe",      "quota", "region",
-     "reserved", "shape", "slot", "tenant",    "to"});
+    {"",       "ahead",    "all",     "by",    "call", "client",   "connection",
+     "count",  "cut",      "device",  "done",  "drop", "dry",      "duplicate",
+     "etag",   "every",    "extents", "fence", "for",  "granules", "host",
+     "how",    "kind",     "late",    "limit", "mode", "probe",    "quota",
+     "region", "reserved", "serves",  "shape", "slot", "tenant",   "to"});
 
 // One of them, by its place there. A literal that is none does not compile.
 class Argument {

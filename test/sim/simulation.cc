@@ -32,8 +32,15 @@ SimulationRun::SimulationRun(const Script& script, const SimulationOptions& opti
                 .reference = &reference_,
                 .coverage = &result_.coverage,
                 .disk = disk_.get(),
+                .violate = [this](const std::string& what) { Violate(what); },
                 .manager = [this] { return manager(); },
                 .may_swear = [this](const fm::Region& region) { return NobodyReaches(region); }}),
+      watchers_({.scheduler = &scheduler_,
+                 .reference = &reference_,
+                 .coverage = &result_.coverage,
+                 .manager = [this] { return manager(); },
+                 .violate = [this](const std::string& what) { Violate(what); }},
+                Random(script.seed ^ 0x7761746368)),
       poison_random_(script.seed ^ 0x6c6f7374),
       on_events_seen_([this](int host, uint64_t serial) {
         if (reference_.IsMarked(HostName(host), serial)) return;
@@ -184,6 +191,8 @@ void SimulationRun::RunStep(const Step& step) {
     Strike(step);
   } else if (step.verb == Verb::kOpen || step.verb == Verb::kClose) {
     Application(step);
+  } else if (step.verb == Verb::kWatch) {
+    watchers_.Begin(step);
   } else {
     clients_.Do(step);
   }
@@ -234,6 +243,7 @@ SimulationResult SimulationRun::Run() {
     }
   }
   if (result_.violation.empty()) CheckEmpty();
+  if (result_.violation.empty()) watchers_.CatchUp();
   if (result_.violation.empty()) CheckHistory();
   result_.coverage.events = scheduler_.events();
   result_.coverage.simulated_us = scheduler_.now_us();

@@ -16,6 +16,7 @@
 #include "test/sim/clients.h"
 #include "test/sim/processes.h"
 #include "test/sim/simulation.h"
+#include "test/sim/watchers.h"
 
 namespace cxlpool::sim {
 
@@ -103,6 +104,7 @@ class SimulationRun {
   Network network_;
   ManagerDoor door_;
   Clients clients_;
+  Watchers watchers_;
   std::unique_ptr<ManagerProcess> manager_;
   int manager_crash_in_probes_ = 0;
   int64_t manager_crash_for_us_ = 0;
