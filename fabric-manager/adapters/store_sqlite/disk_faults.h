@@ -29,6 +29,7 @@ class DiskSwitches : public DiskWatcher {
   std::atomic<bool> log_is_full{false};               // Writes past the log's present end.
   std::atomic<bool> disk_is_full{false};              // All writes past the end of any file.
   std::atomic<int64_t> writes_until_full{INT64_MAX};  // Then each finds space for its half.
+  std::atomic<bool> truncation_fails{false};
   std::atomic<bool> sync_fails{false};
   std::atomic<bool> directory_sync_fails{false};
   std::atomic<bool> sync_hangs{false};
@@ -42,6 +43,7 @@ class DiskSwitches : public DiskWatcher {
       const bool log = call.path.size() > 4 && call.path.substr(call.path.size() - 4) == "-wal";
       return {disk_is_full || (log && log_is_full) ? ENOSPC : 0, 0};
     }
+    if (call.op == DiskOp::kTruncate) return {truncation_fails ? EIO : 0, 0};
     if (call.op == DiskOp::kSyncDirectory) return {directory_sync_fails ? EIO : 0, 0};
     if (call.op != DiskOp::kSync) return {};
     ++syncs;

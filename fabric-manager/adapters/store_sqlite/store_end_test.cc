@@ -237,6 +237,28 @@ TEST_F(StoreEndTest, WhatAFullDiskRefusedIsNotInTheLog) {
   }
 }
 
+// The next change would come over it; so there is none.
+TEST_F(StoreEndTest, WhatWasRefusedAndCannotBeCutOffStopsTheStore) {
+  DiskSwitches disk;
+  options_.vfs = kWatchedVfs;
+  auto client = Client();
+  ASSERT_TRUE(client->Open().ok());
+  ASSERT_TRUE(client->CommitNext({{1, "one"}}).ok());
+  disk.writes_until_full = 3;
+  disk.truncation_fails = true;
+  const absl::Status failed = client->Commit(client->Next({{2, std::string(30000, 'x')}}));
+  EXPECT_EQ(failed.code(), absl::StatusCode::kDataLoss) << failed;
+  EXPECT_EQ(ReasonOf(failed), "STORE_IO") << failed;
+  disk.writes_until_full = INT64_MAX;
+  disk.truncation_fails = false;
+  EXPECT_EQ(client->Commit(client->Next({{3, "three"}})).code(), absl::StatusCode::kDataLoss);
+  client.reset();
+  TakeFiles();
+  const auto image = OpenAsTaken();
+  ASSERT_TRUE(image.ok()) << image.status();
+  EXPECT_EQ(image->revision, 1u);
+}
+
 TEST_F(StoreEndTest, TheHeadFileIsSyncedWhenNothingHasComeForAWhile) {
   DiskSwitches disk;
   options_.vfs = kWatchedVfs;

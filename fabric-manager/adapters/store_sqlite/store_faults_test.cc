@@ -74,6 +74,7 @@ TEST_P(StoreFaultsTest, EachDiskCallFails) {
       {"a full disk", DiskOp::kWrite, ENOSPC},
       {"a disk that fills up in a write", DiskOp::kWrite, ENOSPC, true},
       {"a quota", DiskOp::kWrite, EDQUOT},
+      {"a quota that is reached in a write", DiskOp::kWrite, EDQUOT, true},
       {"a failed write", DiskOp::kWrite, EIO},
       {"a write that fails half-way", DiskOp::kWrite, EIO, true},
       {"a failed sync", DiskOp::kSync, EIO},
