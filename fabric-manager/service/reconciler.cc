@@ -40,7 +40,7 @@ void Reconciler::Start(Done done) {
   for (const Key key : writer_->state().RegionKeys()) {
     const Region& region = **writer_->state().FindRegion(key);
     for (const Attachment& attachment : region.attachments) {
-      Track& track = TrackOf(region, attachment);
+      Track& track = tracks_.Of(region, attachment);
       // An earlier manager may have bound any of them, and the fabric lost it since.
       for (const Segment& segment : attachment.segments) track.met.insert(segment.serial);
       OfferAsRecorded(region, attachment, track);
@@ -112,23 +112,8 @@ void Reconciler::Pass(absl::string_view moment, absl::string_view rung) {
 
 RegionPtr Reconciler::Durable(Key key) const { return writer_->Durable(key); }
 
-Reconciler::Track& Reconciler::TrackOf(const Region& region, const Attachment& attachment) {
-  const auto [it, is_new] = tracks_.try_emplace(attachment.generation);
-  Track& track = it->second;
-  if (is_new) {
-    track.region = region.key;
-    track.host = attachment.host;
-  }
-  if (track.known.size() != attachment.segments.size()) {
-    track.known.resize(attachment.segments.size());
-    track.observed.resize(attachment.segments.size());
-    track.observed_revision = 0;
-  }
-  return track;
-}
-
 void Reconciler::Forget(Key key) {
-  std::erase_if(tracks_, [key](const auto& entry) { return entry.second.region == key; });
+  while (!tracks_.OfRegion(key).empty()) tracks_.Erase(tracks_.OfRegion(key).begin()->first);
   regions_.erase(key);
   active_.erase(key);
 }
@@ -162,9 +147,9 @@ bool Reconciler::MayGoDown(const Attachment& attachment) const {
   for (const OccupiedSlot& other : writer_->state().Occupied(attachment.host)) {
     if (!other.pending() || other.generation == attachment.generation) continue;
     // One that is stuck on its way up must not hold others: it may be waiting for them to go.
-    const auto track = tracks_.find(other.generation);
-    if (track != tracks_.end() &&
-        std::any_of(track->second.known.begin(), track->second.known.end(),
+    const Track* const track = tracks_.Find(other.generation);
+    if (track != nullptr &&
+        std::any_of(track->known.begin(), track->known.end(),
                     [](const SegmentKnown& known) { return !known.host_error.empty(); })) {
       continue;
     }
@@ -178,7 +163,7 @@ bool Reconciler::MayGoDown(const Attachment& attachment) const {
 // `own` is the Region's.
 void Reconciler::StepAttachment(const Region& region, const Attachment& attachment,
                                 const RegionTrack& own) {
-  Track& track = TrackOf(region, attachment);
+  Track& track = tracks_.Of(region, attachment);
   if (!attachment.tail.has_value()) {
     StepPart(region, attachment, {0, static_cast<uint32_t>(track.known.size()), false}, track);
   } else {
@@ -352,28 +337,29 @@ void Reconciler::OnHost(const std::string& host) {
   if (!looked_at && !CXLPOOL_MUTANT("new-host-not-looked-at")) next_discover_ = {};
 }
 
+// Tells the agents what a committed Region wants of them now, and forgets the tracks of Attachments
+// that it has no longer.
 void Reconciler::FollowCommitted(const Region& region) {
+  std::set<uint64_t> standing;
   for (const Attachment& attachment : region.attachments) {
+    standing.insert(attachment.generation);
     // A new name, or a tail that is part of it now: what stands is told anew.
-    const auto track = tracks_.find(attachment.generation);
-    if (track == tracks_.end() || track->second.wants == OfferedWants{}) continue;
-    OfferedWants& wants = track->second.wants;
-    if (!attachment.tail.has_value() && wants.tail != v1::Offer::WANT_UNSPECIFIED) {
+    Track* const track = tracks_.Find(attachment.generation);
+    if (track == nullptr || track->wants == OfferedWants{}) continue;
+    if (!attachment.tail.has_value() && track->wants.tail != v1::Offer::WANT_UNSPECIFIED) {
       // It went down with the rest: the next step says what is wanted of all.
       if (attachment.detaching) continue;
-      wants.tail = v1::Offer::WANT_UNSPECIFIED;
+      track->wants.tail = v1::Offer::WANT_UNSPECIFIED;
     }
-    SendOffer(region, attachment, track->second);
+    SendOffer(region, attachment, *track);
   }
-  std::erase_if(tracks_, [&](const auto& entry) {
-    const auto& [generation, track] = entry;
-    if (track.region != region.key || track.driver_calls > 0) return false;
-    const bool there =
-        std::any_of(region.attachments.begin(), region.attachments.end(),
-                    [g = generation](const Attachment& a) { return a.generation == g; });
-    if (!there) sessions_->Withdraw(track.host, FormatUuid(region.tag.bytes()), generation);
-    return !there;
-  });
+  const TrackTable::Tracks known = tracks_.OfRegion(region.key);
+  for (const auto& [generation, track] : known) {
+    // One with a call under way goes when that has ended.
+    if (standing.contains(generation) || track->driver_calls > 0) continue;
+    sessions_->Withdraw(track->host, FormatUuid(region.tag.bytes()), generation);
+    tracks_.Erase(generation);
+  }
 }
 
 }  // namespace cxlpool::fm

@@ -23,7 +23,7 @@
 #include "fabric-manager/ports/fabric_driver.h"
 #include "fabric-manager/service/host_sessions.h"
 #include "fabric-manager/service/media_keeper.h"
-#include "fabric-manager/service/offers.h"
+#include "fabric-manager/service/track_table.h"
 #include "fabric-manager/service/writer.h"
 
 namespace cxlpool::fm {
@@ -68,28 +68,6 @@ class Reconciler {
   void Fence(const std::string& host, Audit audit, Done done);
 
  private:
-  // What is known of one Attachment's world.
-  struct Track {
-    Key region = 0;
-    std::string host;
-    std::vector<SegmentKnown> known;
-    std::vector<Segment> observed;   // As the agent last reported; serial 0: not yet.
-    uint64_t observed_revision = 0;  // Of the Region that records it already; 0: look.
-    int driver_calls = 0;            // Under way.
-    uint64_t driver_epoch = 0;       // Of the last driver call that began or ended.
-    // Since when a part is on its way up: the base, the tail.
-    absl::Duration way_up_since[2] = {absl::InfiniteDuration(), absl::InfiniteDuration()};
-    OfferedWants wants;  // What stands with the agent.
-    // The Offer that was made last, and what it was made of; revision 0: none stands.
-    uint64_t offered_revision = 0;
-    OfferedWants offered_wants;
-    OfferTerms offered;
-    std::set<uint64_t> met;  // Serials that a Bind was asked for: the host may have met them.
-    uint32_t opens = 0;      // Bits: segments that applications have open, as the agent last said.
-    absl::Duration not_before = absl::ZeroDuration();  // Backoff after a failed call.
-    absl::Duration next_discover = absl::ZeroDuration();
-    std::string stuck;  // Why the unbind is not proven yet.
-  };
   struct RegionTrack {
     bool committing = false;
     bool scrubbing = false;
@@ -170,7 +148,6 @@ class Reconciler {
   void Pass(absl::string_view moment, absl::string_view rung);  // Tells the probe.
   RegionPtr Durable(Key key) const;
   RegionPtr FindBySerial(const std::string& host, uint64_t serial) const;
-  Track& TrackOf(const Region& region, const Attachment& attachment);
   void Forget(Key key);
   bool MayGoDown(const Attachment& attachment) const;
   LdKey KeyFor(const Region& region, const Attachment& attachment, uint32_t segment) const;
@@ -186,7 +163,7 @@ class Reconciler {
   const Probe probe_;
   MediaKeeper media_;
 
-  std::map<uint64_t, Track> tracks_;  // By Attachment generation.
+  TrackTable tracks_;
   std::map<Key, RegionTrack> regions_;
   std::set<Key> active_;           // Not settled: stepped by every tick.
   std::vector<Key> stepped_;       // Of them, in StepActive alone.

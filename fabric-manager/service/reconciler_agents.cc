@@ -82,11 +82,11 @@ void Reconciler::Offer(const Region& region, const Attachment& attachment, const
 std::vector<std::string> Reconciler::HostsUsing(const Region& region, size_t keep_extents) const {
   std::vector<std::string> hosts;
   for (const Attachment& attachment : region.attachments) {
-    const auto track = tracks_.find(attachment.generation);
-    if (track == tracks_.end()) continue;
+    const Track* const track = tracks_.Find(attachment.generation);
+    if (track == nullptr) continue;
     for (size_t i = 0; i < attachment.segments.size() && i < 32; ++i) {
       if (attachment.segments[i].extent_index < keep_extents) continue;
-      if ((track->second.opens >> i & 1) == 0) continue;
+      if ((track->opens >> i & 1) == 0) continue;
       hosts.push_back(attachment.host);
       break;
     }
@@ -97,9 +97,8 @@ std::vector<std::string> Reconciler::HostsUsing(const Region& region, size_t kee
 void Reconciler::OnSession(const std::string& host, bool online) {
   if (!CXLPOOL_MUTANT("forget-incarnation") && !online) {
     // What it said is no longer known to hold.
-    for (auto& [generation, track] : tracks_) {
-      if (track.host != host) continue;
-      for (SegmentKnown& known : track.known) {
+    for (const auto& [generation, track] : tracks_.OfHost(host)) {
+      for (SegmentKnown& known : track->known) {
         known.host = HostSide::kUnknown;
         if (CXLPOOL_MUTANT("session-end-is-absence")) known.host = HostSide::kAbsent;
         if (CXLPOOL_MUTANT("session-end-is-proof")) known.fabric = FabricSide::kUnbound;
@@ -118,9 +117,8 @@ void Reconciler::OnEvents(const std::string& host, const HostEvents& events) {
 // twice.
 RegionPtr Reconciler::FindBySerial(const std::string& host, uint64_t serial) const {
   if (const RegionPtr* planned = writer_->state().FindRegionBySerial(serial)) return *planned;
-  for (const auto& [generation, track] : tracks_) {
-    if (track.host != host) continue;
-    const RegionPtr durable = Durable(track.region);
+  for (const auto& [generation, track] : tracks_.OfHost(host)) {
+    const RegionPtr durable = Durable(track->region);
     const Attachment* attachment =
         durable == nullptr ? nullptr : durable->FindAttachment(absl::string_view(host));
     if (attachment == nullptr) continue;
@@ -133,10 +131,9 @@ RegionPtr Reconciler::FindBySerial(const std::string& host, uint64_t serial) con
 
 void Reconciler::OnSegments(const std::string& host, const SegmentReports& reports, bool complete) {
   if (!CXLPOOL_MUTANT("forget-incarnation") && complete) {
-    for (auto& [generation, track] : tracks_) {
-      if (track.host != host) continue;
-      track.opens = 0;
-      for (SegmentKnown& known : track.known) {
+    for (const auto& [generation, track] : tracks_.OfHost(host)) {
+      track->opens = 0;
+      for (SegmentKnown& known : track->known) {
         known.host = HostSide::kAbsent;
         known.host_error.clear();
         known.host_error_permanent = false;
@@ -154,7 +151,7 @@ void Reconciler::OnSegments(const std::string& host, const SegmentReports& repor
       }
       continue;
     }
-    Track& track = TrackOf(*region, *attachment);
+    Track& track = tracks_.Of(*region, *attachment);
     const auto named =
         std::find_if(attachment->segments.begin(), attachment->segments.end(),
                      [&](const Segment& segment) { return segment.serial == report.serial(); });

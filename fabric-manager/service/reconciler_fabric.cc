@@ -49,9 +49,9 @@ void Reconciler::DriverCallBegan(Track& track) {
 void Reconciler::DriverCallEnded(uint64_t generation, uint32_t segment,
                                  std::function<void(Track&, SegmentKnown&)> then) {
   executor_->Post([this, generation, segment, then = std::move(then)] {
-    const auto it = tracks_.find(generation);
-    if (it == tracks_.end()) return;
-    Track& track = it->second;
+    Track* const known = tracks_.Find(generation);
+    if (known == nullptr) return;
+    Track& track = *known;
     --track.driver_calls;
     track.driver_epoch = ++driver_epoch_;
     if (segment < track.known.size()) then(track, track.known[segment]);
@@ -61,7 +61,7 @@ void Reconciler::DriverCallEnded(uint64_t generation, uint32_t segment,
         durable == nullptr ? nullptr : durable->FindAttachment(absl::string_view(track.host));
     if (track.driver_calls == 0 &&
         (attachment == nullptr || attachment->generation != generation)) {
-      tracks_.erase(it);  // What the fabric still has of it, a discovery finds as a stray.
+      tracks_.Erase(generation);  // What the fabric still has of it, a discovery finds as a stray.
     }
     Touch(region);
     Step(region);
@@ -247,10 +247,10 @@ void Reconciler::OnFabricEvent(const FabricEvent& event) {
       // The end of another life than the one that anything was bound in proves nothing.
       if (!IsGone(event.host) && !CXLPOOL_MUTANT("any-end-is-proof")) break;
       LogWarning("reconciler", "host ", event.host, " is gone: nothing is bound there any more");
-      for (auto& [generation, track] : tracks_) {
-        if (track.host != event.host || track.driver_calls > 0) continue;
-        track.driver_epoch = ++driver_epoch_;
-        for (SegmentKnown& known : track.known) known.fabric = FabricSide::kUnbound;
+      for (const auto& [generation, track] : tracks_.OfHost(event.host)) {
+        if (track->driver_calls > 0) continue;
+        track->driver_epoch = ++driver_epoch_;
+        for (SegmentKnown& known : track->known) known.fabric = FabricSide::kUnbound;
       }
       TouchHost(event.host);
       break;
@@ -287,9 +287,9 @@ void Reconciler::Fence(const std::string& host, Audit audit, Done done) {
 // fence, so those are waited for first.
 void Reconciler::FenceWhenQuiet(const std::string& host, Audit audit, absl::Duration deadline,
                                 Done done) {
-  const bool busy = std::any_of(tracks_.begin(), tracks_.end(), [&](const auto& entry) {
-    if (CXLPOOL_MUTANT("fence-beside-calls")) return false;
-    return entry.second.host == host && entry.second.driver_calls > 0;
+  const TrackTable::Tracks& own = tracks_.OfHost(host);
+  const bool busy = std::any_of(own.begin(), own.end(), [&](const auto& entry) {
+    return entry.second->driver_calls > 0 && !CXLPOOL_MUTANT("fence-beside-calls");
   });
   if (busy && clock_->Elapsed() >= deadline) {
     std::move(done)(Refusal{
@@ -315,10 +315,10 @@ void Reconciler::FenceWhenQuiet(const std::string& host, Audit audit, absl::Dura
         std::move(done)(std::move(status));
         return;
       }
-      for (auto& [generation, track] : tracks_) {
-        if (!CXLPOOL_MUTANT("fence-unbinds-others") && track.host != host) continue;
-        track.driver_epoch = ++driver_epoch_;
-        for (SegmentKnown& known : track.known) known.fabric = FabricSide::kUnbound;
+      const bool others = CXLPOOL_MUTANT("fence-unbinds-others");
+      for (const auto& [generation, track] : others ? tracks_.All() : tracks_.OfHost(host)) {
+        track->driver_epoch = ++driver_epoch_;
+        for (SegmentKnown& known : track->known) known.fabric = FabricSide::kUnbound;
       }
       writer_->Submit(
           std::move(audit),

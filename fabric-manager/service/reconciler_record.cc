@@ -61,12 +61,12 @@ void Reconciler::RecordMove(const Region& region, const Attachment& attachment, 
 
 // What the host said was of the old serials. Of those that stayed it says nothing twice.
 void Reconciler::ForgetHostSide(Key key, uint64_t generation, const std::vector<uint64_t>& before) {
-  const auto track = tracks_.find(generation);
+  Track* const track = tracks_.Find(generation);
   const RegionPtr region = Durable(key);
-  if (track == tracks_.end() || region == nullptr) return;
-  const Attachment* now = region->FindAttachment(absl::string_view(track->second.host));
+  if (track == nullptr || region == nullptr) return;
+  const Attachment* now = region->FindAttachment(absl::string_view(track->host));
   if (now == nullptr || now->generation != generation) return;
-  std::vector<SegmentKnown>& known = track->second.known;
+  std::vector<SegmentKnown>& known = track->known;
   for (size_t i = 0; i < std::min({known.size(), before.size(), now->segments.size()}); ++i) {
     if (now->segments[i].serial == before[i]) continue;
     const FabricSide side = known[i].fabric;

@@ -72,7 +72,8 @@ void Reconciler::TakeView(const FabricView& view, uint64_t epoch) {
   viewed_ = true;
   std::multimap<uint64_t, const BoundLd*> bound;  // By generation.
   for (const BoundLd& ld : view.bound) bound.emplace(ld.key.generation, &ld);
-  for (auto& [generation, track] : tracks_) {
+  for (const auto& [generation, of] : tracks_.All()) {
+    Track& track = *of;
     const bool old = track.driver_calls > 0 || track.driver_epoch > epoch;
     if (!CXLPOOL_MUTANT("believe-old-view") && old) continue;
     const RegionPtr region = Durable(track.region);
@@ -109,9 +110,8 @@ void Reconciler::TakeView(const FabricView& view, uint64_t epoch) {
   nameless_.clear();
   for (const BoundLd& ld : view.bound) {
     // A call that is under way may have made it, or be about to unmake it.
-    const auto track = tracks_.find(ld.key.generation);
-    const bool stale = track != tracks_.end() &&
-                       (track->second.driver_calls > 0 || track->second.driver_epoch > epoch);
+    const Track* const track = tracks_.Find(ld.key.generation);
+    const bool stale = track != nullptr && (track->driver_calls > 0 || track->driver_epoch > epoch);
     if (CXLPOOL_MUTANT("ignore-strays") || stale || IsNamed(ld)) continue;
     nameless_.push_back(ld);
     // Of other storage than the records know by that name: whose bytes it shows nobody can say.
@@ -136,8 +136,8 @@ bool Reconciler::IsNamed(const BoundLd& ld) const {
   };
   const RegionPtr* region = writer_->state().FindRegionBySerial(ld.serial);
   if (region != nullptr && names_it((*region)->key)) return true;
-  const auto track = tracks_.find(ld.key.generation);
-  return track != tracks_.end() && names_it(track->second.region);
+  const Track* const track = tracks_.Find(ld.key.generation);
+  return track != nullptr && names_it(track->region);
 }
 
 // A LD that reaches bytes of the slice and that no record has: nothing may be cleared under it.

@@ -77,15 +77,16 @@ bool IsInBlocks(const ObservedHostRegion& region, const HostObservation& host) {
   return block_bytes == 0 || region.total_blocks * block_bytes == region.size_bytes;
 }
 
-// Why the kernel has no room for what it keeps of each page, in the host's own memory.
+// Why the kernel has no room for what it keeps of each page, in the host's own memory: for devdax
+// as for system-ram, by the manager's rule (HostInventory.page_struct_spare_bytes).
 std::optional<Step> RefusePageStructs(const DesiredSegment& desired, const HostObservation& host) {
   const uint64_t needed = desired.length_bytes / kBytesPerPageStructByte;
   const uint64_t spare = host.page_struct_spare_bytes;
-  if (desired.mode != Mode::kSystemRam || spare == 0 || needed <= spare) return std::nullopt;
+  if (spare == 0 || needed <= spare) return std::nullopt;
   return Refuse(
       "PAGE_STRUCT_SPACE",
-      absl::StrCat("system-ram of ", desired.length_bytes, " bytes needs ", needed,
-                   " bytes of the host's own memory for page structs, which can spare ", spare),
+      absl::StrCat("memory of ", desired.length_bytes, " bytes needs ", needed,
+                   " bytes of the host's own for page structs, which can spare ", spare),
       "end programs on this host, or attach less to it",
       {{"needed_bytes", absl::StrCat(needed)}, {"spare_bytes", absl::StrCat(spare)}},
       absl::StatusCode::kResourceExhausted);
@@ -107,7 +108,7 @@ std::optional<Step> RefuseSystemRam(const DesiredSegment& desired, const Observe
                   {{"node", node.has_value() ? absl::StrCat(*node) : ""}},
                   absl::StatusCode::kUnimplemented);
   }
-  return RefusePageStructs(desired, host);
+  return std::nullopt;
 }
 
 Step RefuseBlocks(const ObservedHostRegion& region, const HostObservation& host) {
@@ -249,6 +250,7 @@ Step StepUp(const DesiredSegment& desired, const HostObservation& host, bool ear
     if (wanted == DaxDriver::kKmem) {
       if (auto refusal = RefuseSystemRam(desired, *region, host)) return *std::move(refusal);
     }
+    if (auto refusal = RefusePageStructs(desired, host)) return *std::move(refusal);
     Step step = Rung(Step::Kind::kBindDax);
     step.driver = wanted;
     return step;

@@ -103,7 +103,7 @@ class LinuxHostMemory : public HostMemory {
           absl::StatusOr<DaxNode> dax = LookUpDax(machine->files, serial);
           if (!dax.ok()) return dax.status();
           absl::Status status = BindDaxDriver(machine->files, dax->name, driver);
-          if (driver == DaxDriver::kKmem) machine->page_struct_spare.Forget();
+          machine->page_struct_spare.Forget();
           return status;
         },
         std::move(done));
