@@ -123,6 +123,17 @@ void OneRequestCall::OnReadDone(bool ok) {
   OnRequest(request_);
 }
 
+void OneRequestCall::NoteAnswer(const google::protobuf::Message& request,
+                                const absl::Status& status) const {
+  if (calls_->hooks_.answered == nullptr) return;
+  const auto* call = static_cast<grpc::GenericCallbackServerContext*>(admitted_.context);
+  calls_->hooks_.answered({.method = call->method(),
+                           .peer = admitted_.context->peer(),
+                           .caller = caller().identity.uri,
+                           .request = request,
+                           .status = status});
+}
+
 Calls::Calls(const ViewHolder* views, Admission* admission, Executor* timer, Hooks hooks)
     : views_(views), admission_(admission), timer_(timer), hooks_(std::move(hooks)) {}
 

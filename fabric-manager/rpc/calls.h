@@ -23,6 +23,7 @@
 #include "absl/time/time.h"
 #include "fabric-manager/rpc/admission.h"
 #include "fabric-manager/rpc/authorize.h"
+#include "fabric-manager/rpc/call_log.h"
 #include "proto/support/loop.h"
 #include "proto/support/mutex.h"
 #include "proto/support/status_wire.h"
@@ -77,6 +78,8 @@ class OneRequestCall : public grpc::ServerGenericBidiReactor {
   const Caller& caller() const { return admitted_.caller; }
   // Before the call is finished: whoever made it may make the next as soon as he has the answer.
   void GiveBackPlace() { admitted_.place.GiveBack(); }
+  // Tells Calls::Hooks::answered how the call ended. Before it is finished.
+  void NoteAnswer(const google::protobuf::Message& request, const absl::Status& status) const;
 
  private:
   friend class Calls;
@@ -85,8 +88,8 @@ class OneRequestCall : public grpc::ServerGenericBidiReactor {
 
   Admitted admitted_;
   grpc::ByteBuffer request_;
-  // Among the calls whose request is being read. Guarded by Calls::mutex_.
   Calls* calls_ = nullptr;
+  // Among the calls whose request is being read. Guarded by Calls::mutex_.
   absl::Duration since_;  // Of Clock::Elapsed.
   OneRequestCall* earlier_ = nullptr;
   OneRequestCall* later_ = nullptr;
@@ -108,6 +111,7 @@ class UnaryCall final : public OneRequestCall {
   Response* response() { return response_; }
 
   void Finish(const absl::Status& status) {
+    if (request_ != nullptr) NoteAnswer(*request_, status);
     GiveBackPlace();
     if (!status.ok()) {
       grpc::ServerGenericBidiReactor::Finish(ToWire(status, *context()));
@@ -156,6 +160,8 @@ class Calls final : public grpc::CallbackGenericService {
     std::function<absl::Status(const std::string& peer, const Caller& caller)> let_in;
     // A call was refused before its request was read.
     std::function<void(const std::string& peer, const absl::Status& why)> refused;
+    // A unary call's request was read, and it is about to be answered.
+    std::function<void(const AnsweredCall& call)> answered;
   };
 
   // `timer` ends calls whose request does not come. All outlive this, which outlives its calls.

@@ -44,7 +44,8 @@ class Server final : public RpcServer {
             views, &admission_, &answers_,
             {.let_in = [this](const auto& peer,
                               const Caller& caller) { return LetIn(peer, caller); },
-             .refused = [this](const auto& peer, const absl::Status& why) { Refused(peer, why); }}),
+             .refused = [this](const auto& peer, const absl::Status& why) { Refused(peer, why); },
+             .answered = [this](const AnsweredCall& call) { call_log_.Note(call); }}),
         listener_(options.connections, &refused_) {
     pool_.AddTo(calls_);
     inventory_.AddTo(calls_);
@@ -157,6 +158,7 @@ class Server final : public RpcServer {
 
   SystemClock clock_;
   RefusedPeers refused_{&clock_};
+  CallLog call_log_{&clock_};
   Loop answers_{"fm-answers"};
   BackupStreams backups_;
   PoolRpc pool_;

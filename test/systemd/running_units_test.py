@@ -181,7 +181,7 @@ class RunningUnitsTest(unittest.TestCase):
     def test_a_wrong_configuration_is_told_and_not_tried_again(self):
         self.machine.write('/etc/cxlpool/fm.toml', FM_TOML.replace('granule', 'granul'))
         self.machine.write('/etc/cxlpool/agent.toml', AGENT_TOML.replace('adapter', 'adaptor'))
-        for unit, what in ((MANAGER, 'granul'),):
+        for unit, what in ((MANAGER, 'granul'), (AGENT, 'adaptor')):
             self.assertNotEqual(self.machine.run(f'systemctl start {unit}', check=False).returncode, 0)
             time.sleep(2.5)
             state = self.state(unit)
@@ -200,12 +200,19 @@ class RunningUnitsTest(unittest.TestCase):
 
     def test_certificates_are_read_anew(self):
         self.start_both()
+        wait_until(self.is_online, 30, 'the host is online')
         pids = [self.state(unit)['MainPID'] for unit in (AGENT, MANAGER)]
+
+        def serial():
+            return re.search(r'"certificate_?[sS]erial": *"(\w+)"', self.machine.output('cxlpool -o json host show host-a'))[1]
+        before = serial()
         self.machine.run(f'''
             cxlpool pki issue manager fm --force --dir /etc/cxlpool/pki
-            chown cxlpool: /etc/cxlpool/pki/manager-fm.key
-            systemctl reload {MANAGER}
+            cxlpool pki issue host host-a --force --dir /etc/cxlpool/pki
+            chown cxlpool: /etc/cxlpool/pki/*-*.key
+            systemctl reload {MANAGER} {AGENT}
             ''')
+        wait_until(lambda: self.is_online() and serial() != before, 30, 'the agent shows its new certificate')
         self.write_and_verify('kv')
         self.assertEqual([self.state(unit)['MainPID'] for unit in (AGENT, MANAGER)], pids)
 

@@ -1,0 +1,67 @@
+#include "fabric-manager/rpc/call_log.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "cxlpool/v1/pool_service.pb.h"
+#include "proto/support/manual_executor.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool::fm {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+class CallLogTest : public testing::Test {
+ protected:
+  void Note(const std::string& method, const absl::Status& status = absl::OkStatus()) {
+    v1::ReleaseRegionRequest request;
+    request.set_name("regions/kv");
+    request.set_request_id("0b0e6a1c-0000-4000-8000-000000000001");
+    log_.Note({.method = "/cxlpool.v1.PoolService/" + method,
+               .peer = "ipv4:10.0.0.7:5000",
+               .caller = "cxlpool://operator/alice",
+               .request = request,
+               .status = status});
+  }
+
+  ManualExecutor time_;
+  std::vector<std::string> lines_;
+  CallLog log_{&time_, [this](const std::string& line) { lines_.push_back(line); }};
+};
+
+TEST_F(CallLogTest, SaysWhatByWhomFromWhereUnderWhichRequestIdAndHowItEnded) {
+  Note("ReleaseRegion");
+  Note("ReleaseRegion", Refusal{absl::StatusCode::kNotFound,
+                                "UNKNOWN_REGION",
+                                "there is no regions/kv",
+                                "see `cxlpool region list`",
+                                {}}
+                            .ToStatus());
+  ASSERT_EQ(lines_.size(), 2u);
+  EXPECT_THAT(lines_[0], AllOf(HasSubstr("ReleaseRegion {"), HasSubstr("regions/kv"),
+                               HasSubstr("0b0e6a1c-0000-4000-8000-000000000001"),
+                               HasSubstr("by cxlpool://operator/alice from ipv4:10.0.0.7:5000"),
+                               HasSubstr(": done")));
+  EXPECT_THAT(lines_[1], HasSubstr("refused: UNKNOWN_REGION: there is no regions/kv"));
+}
+
+TEST_F(CallLogTest, WhatOnlyReadsMakesNoLine) {
+  for (const char* method : {"GetRegion", "ListRegions", "Check"}) Note(method);
+  EXPECT_TRUE(lines_.empty());
+}
+
+TEST_F(CallLogTest, AFloodIsCounted) {
+  for (int i = 0; i < CallLog::kMaxLines + 7; ++i) Note("AllocateRegion");
+  EXPECT_EQ(lines_.size(), static_cast<size_t>(CallLog::kMaxLines));
+  time_.Advance(absl::Seconds(1));
+  Note("AllocateRegion");
+  ASSERT_EQ(lines_.size(), static_cast<size_t>(CallLog::kMaxLines) + 1);
+  EXPECT_THAT(lines_.back(), HasSubstr("(7 calls before it are not in the log)"));
+}
+
+}  // namespace
+}  // namespace cxlpool::fm
