@@ -95,6 +95,11 @@ TEST_F(DistrustTest, AFailedScrubIsTriedAgainAndItsBytesAreHeldMeanwhile) {
   rig->Run(absl::Seconds(30));
   ASSERT_NE(rig->Find("kv"), nullptr);
   EXPECT_EQ(rig->Find("kv")->state, RegionState::kScrubbing);
+  EXPECT_NE(rig->Find("kv")->state_reason.find("cannot be cleared"), std::string::npos)
+      << rig->Find("kv")->state_reason;
+  const uint64_t revision = rig->Find("kv")->revision;
+  rig->Run(absl::Seconds(5));
+  EXPECT_EQ(rig->Find("kv")->revision, revision) << "said once, not at each try";
   EXPECT_EQ(rig->views.Get()->capacity.free_bytes, 14 * kGranule);
   world.failing_scrubs = 1;
   ASSERT_TRUE(rig->RunUntil([&] { return rig->Find("kv") == nullptr; }));

@@ -68,7 +68,9 @@ void LeaseKeeper::Tick() {
        it != by_deadline_.end() && it->first <= now && released < kReleasesPerTick; ++it) {
     ++released;
     const Key key = it->second;
-    LogInfo("leases", "the lease of region record ", key, " has run out");
+    if (const RegionPtr* region = writer_->state().FindRegion(key)) {
+      LogInfo("leases", "the lease of regions/", (*region)->id, " has run out");
+    }
     // Stays in the table until the release is committed: a failed commit is tried again.
     writer_->Submit(
         Audit{{}, "manager", "lease-expired", "nobody renewed it in time"},

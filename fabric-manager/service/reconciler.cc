@@ -112,6 +112,12 @@ void Reconciler::Pass(absl::string_view moment, absl::string_view rung) {
 
 RegionPtr Reconciler::Durable(Key key) const { return writer_->Durable(key); }
 
+std::string Reconciler::NameOf(Key region) const {
+  const RegionPtr* known = writer_->state().FindRegion(region);
+  return known == nullptr ? absl::StrCat("region record ", region)
+                          : absl::StrCat("regions/", (*known)->id);
+}
+
 void Reconciler::Forget(Key key) {
   while (!tracks_.OfRegion(key).empty()) tracks_.Erase(tracks_.OfRegion(key).begin()->first);
   regions_.erase(key);

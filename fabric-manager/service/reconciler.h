@@ -72,6 +72,7 @@ class Reconciler {
     bool committing = false;
     bool scrubbing = false;
     absl::flat_hash_set<uint32_t> scrubbed;
+    std::string scrub_error;  // Of the last scrub; empty: none has failed since one succeeded.
     absl::Duration not_before = absl::ZeroDuration();
   };
 
@@ -147,6 +148,7 @@ class Reconciler {
 
   void Pass(absl::string_view moment, absl::string_view rung);  // Tells the probe.
   RegionPtr Durable(Key key) const;
+  std::string NameOf(Key region) const;  // As people call it: "regions/kv".
   RegionPtr FindBySerial(const std::string& host, uint64_t serial) const;
   void Forget(Key key);
   bool MayGoDown(const Attachment& attachment) const;

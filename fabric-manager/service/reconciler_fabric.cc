@@ -114,7 +114,8 @@ void Reconciler::Bind(const Region& region, const Attachment& attachment, const 
                           known.fabric = FabricSide::kUnbound;
                         }
                         own.not_before = clock_->Elapsed() + options_.retry;
-                        LogWarning("reconciler", "bind on ", own.host, ": ", status.message());
+                        LogWarning("reconciler", NameOf(own.region), " on ", own.host,
+                                   " cannot be bound: ", status.message());
                       });
     });
   }
@@ -127,24 +128,26 @@ void Reconciler::BeginUnbind(const Region& region, const Attachment& attachment,
     const uint32_t index = part.first + in_part;
     DriverCallBegan(track);
     probe_("before-unbind");
-    driver_->BeginUnbind(KeyFor(region, attachment, index), [this,
-                                                             generation = attachment.generation,
-                                                             index](absl::Status status) {
-      DriverCallEnded(generation, index,
-                      [this, status = std::move(status)](Track& own, SegmentKnown& known) {
-                        if (status.ok()) {
-                          probe_("after-unbind");
-                          known.fabric = FabricSide::kUnbinding;
-                          if (CXLPOOL_MUTANT("begun-is-proof")) known.fabric = FabricSide::kUnbound;
-                          known.fabric_error.clear();
-                          return;
-                        }
-                        known.fabric = FabricSide::kUnknown;
-                        known.fabric_error = std::string(status.message());
-                        own.not_before = clock_->Elapsed() + options_.retry;
-                        LogWarning("reconciler", "unbind on ", own.host, ": ", status.message());
-                      });
-    });
+    driver_->BeginUnbind(KeyFor(region, attachment, index),
+                         [this, generation = attachment.generation, index](absl::Status status) {
+                           DriverCallEnded(
+                               generation, index,
+                               [this, status = std::move(status)](Track& own, SegmentKnown& known) {
+                                 if (status.ok()) {
+                                   probe_("after-unbind");
+                                   known.fabric = FabricSide::kUnbinding;
+                                   if (CXLPOOL_MUTANT("begun-is-proof"))
+                                     known.fabric = FabricSide::kUnbound;
+                                   known.fabric_error.clear();
+                                   return;
+                                 }
+                                 known.fabric = FabricSide::kUnknown;
+                                 known.fabric_error = std::string(status.message());
+                                 own.not_before = clock_->Elapsed() + options_.retry;
+                                 LogWarning("reconciler", NameOf(own.region), " on ", own.host,
+                                            " cannot be unbound: ", status.message());
+                               });
+                         });
   }
 }
 
@@ -158,21 +161,22 @@ void Reconciler::Eject(const Region& region, const Attachment& attachment, const
     driver_->AwaitUnbound(
         KeyFor(region, attachment, index), options_.unbind_wait,
         [this, generation = attachment.generation, index](absl::Status status) {
-          DriverCallEnded(
-              generation, index,
-              [this, status = std::move(status)](Track& own, SegmentKnown& known) {
-                if (CXLPOOL_MUTANT("timeout-is-proof") || status.ok()) {
-                  probe_("after-proof");
-                  known.fabric = FabricSide::kUnbound;
-                  own.stuck.clear();
-                  return;
-                }
-                own.not_before = clock_->Elapsed() + options_.retry;
-                own.stuck = absl::StrCat("UNBIND_NOT_PROVEN: ", status.message(),
-                                         "; if its agent cannot come back, `cxlpool host fence ",
-                                         own.host, " --reason WHY`");
-                LogWarning("reconciler", "unbind on ", own.host, ": ", status.message());
-              });
+          DriverCallEnded(generation, index,
+                          [this, status = std::move(status)](Track& own, SegmentKnown& known) {
+                            if (CXLPOOL_MUTANT("timeout-is-proof") || status.ok()) {
+                              probe_("after-proof");
+                              known.fabric = FabricSide::kUnbound;
+                              own.stuck.clear();
+                              return;
+                            }
+                            own.not_before = clock_->Elapsed() + options_.retry;
+                            own.stuck = absl::StrCat(
+                                "UNBIND_NOT_PROVEN: ", status.message(),
+                                "; if its agent cannot come back, `cxlpool host fence ", own.host,
+                                " --reason WHY`");
+                            LogWarning("reconciler", NameOf(own.region), " on ", own.host,
+                                       " is not proven to be unbound: ", status.message());
+                          });
         });
   }
   const std::string& reason = part.tail ? attachment.tail->reason : attachment.reason;
@@ -203,7 +207,10 @@ void Reconciler::Scrub(const Region& region, RegionTrack& own, const RegionMove&
                                       " reaches its bytes by no record; `cxlpool host fence ",
                                       ld->key.host, " --reason WHY` ends that"));
   }
-  if (absl::StartsWith(region.state_reason, kWaits)) return Waits(region, "");
+  // What it waited for is over; that a scrub fails is over when one has not failed.
+  if (absl::StartsWith(region.state_reason, kWaits) && own.scrub_error.empty()) {
+    return Waits(region, "");
+  }
   own.scrubbing = true;
   probe_("before-scrub");
   driver_->Scrub(FormatUuid(region.tag.bytes()), index, SliceOf(region.extents[index]),
@@ -214,9 +221,16 @@ void Reconciler::Scrub(const Region& region, RegionTrack& own, const RegionMove&
                      if (CXLPOOL_MUTANT("failed-scrub-is-done") || status.ok()) {
                        probe_("after-scrub");
                        then.scrubbed.insert(index);
+                       then.scrub_error.clear();
                      } else {
                        then.not_before = clock_->Elapsed() + options_.retry;
-                       LogWarning("reconciler", "scrub: ", status.message());
+                       then.scrub_error = std::string(status.message());
+                       const RegionPtr durable = Durable(key);
+                       if (durable != nullptr) {
+                         Waits(*durable, absl::StrCat("its bytes cannot be cleared, which is tried "
+                                                      "again and again: ",
+                                                      then.scrub_error));
+                       }
                      }
                      Touch(key);
                      Step(key);
@@ -240,7 +254,10 @@ void Reconciler::Waits(const Region& region, const std::string& what) {
 void Reconciler::OnFabricEvent(const FabricEvent& event) {
   switch (event.kind) {
     case FabricEvent::Kind::kLdLost:
-      LogWarning("reconciler", "host ", event.host, " lost a LD of Region ", event.key.tag);
+      LogWarning("reconciler", "host ", event.host, " lost a LD of ",
+                 tracks_.Find(event.key.generation) == nullptr
+                     ? absl::StrCat("the Region with tag ", event.key.tag)
+                     : NameOf(tracks_.Find(event.key.generation)->region));
       break;
     case FabricEvent::Kind::kHostGone:
       gone_[event.host] = event.incarnation;

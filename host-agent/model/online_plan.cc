@@ -83,13 +83,12 @@ std::optional<Step> RefusePageStructs(const DesiredSegment& desired, const HostO
   const uint64_t needed = desired.length_bytes / kBytesPerPageStructByte;
   const uint64_t spare = host.page_struct_spare_bytes;
   if (spare == 0 || needed <= spare) return std::nullopt;
-  return Refuse(
-      "PAGE_STRUCT_SPACE",
-      absl::StrCat("memory of ", desired.length_bytes, " bytes needs ", needed,
-                   " bytes of the host's own for page structs, which can spare ", spare),
-      "end programs on this host, or attach less to it",
-      {{"needed_bytes", absl::StrCat(needed)}, {"spare_bytes", absl::StrCat(spare)}},
-      absl::StatusCode::kResourceExhausted);
+  return Refuse("PAGE_STRUCT_SPACE",
+                absl::StrCat("memory of ", desired.length_bytes, " bytes needs ", needed,
+                             " bytes of the host's own for page structs, which can spare ", spare),
+                "end programs on this host, or attach less to it",
+                {{"needed_bytes", absl::StrCat(needed)}, {"spare_bytes", absl::StrCat(spare)}},
+                absl::StatusCode::kResourceExhausted);
 }
 
 // Why the DAX device may not become system-ram.
