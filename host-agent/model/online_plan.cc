@@ -92,8 +92,7 @@ std::optional<Step> RefusePageStructs(const DesiredSegment& desired, const HostO
 }
 
 // Why the DAX device may not become system-ram.
-std::optional<Step> RefuseSystemRam(const DesiredSegment& desired, const ObservedHostRegion& region,
-                                    const HostObservation& host) {
+std::optional<Step> RefuseSystemRam(const ObservedHostRegion& region, const HostObservation& host) {
   const auto& own = host.own_nodes;
   const std::optional<int> node = region.numa_node;
   if (!node.has_value() || std::find(own.begin(), own.end(), *node) != own.end()) {
@@ -247,7 +246,7 @@ Step StepUp(const DesiredSegment& desired, const HostObservation& host, bool ear
   const DaxDriver wanted = desired.mode == Mode::kDevdax ? DaxDriver::kDeviceDax : DaxDriver::kKmem;
   if (region->dax_driver == DaxDriver::kNone) {
     if (wanted == DaxDriver::kKmem) {
-      if (auto refusal = RefuseSystemRam(desired, *region, host)) return *std::move(refusal);
+      if (auto refusal = RefuseSystemRam(*region, host)) return *std::move(refusal);
     }
     if (auto refusal = RefusePageStructs(desired, host)) return *std::move(refusal);
     Step step = Rung(Step::Kind::kBindDax);

@@ -102,7 +102,7 @@ class ConfigChangeTest(PoolTest):
     @classmethod
     def make_pool(cls, directory):
         pool = EmulatedPool(BUILD, directory, hosts={'host-a': [[1, 2], [3, 4]], 'host-b': [[1, 2], [3, 4]]},
-                            devices={'cmm-0': '1GiB', 'cmm-1': '1GiB'})
+                            devices={'cmm-0': '128MiB', 'cmm-1': '128MiB'}, granule='32MiB')
         cls.socket = directory / 'fm.sock'
         pool.write_manager_config = lambda: cls.write_manager_config(pool)
         return pool
@@ -111,7 +111,7 @@ class ConfigChangeTest(PoolTest):
     def write_manager_config(cls, pool):
         """With every key that the emulated driver may have."""
         EmulatedPool.write_manager_config(pool)
-        device = {'latency_ns': 170, 'bandwidth_mib': 24000, 'heads': 2, 'capacity': '1GiB', 'granule': '256MiB'}
+        device = {'latency_ns': 170, 'bandwidth_mib': 24000, 'heads': 2, 'capacity': '128MiB', 'granule': '32MiB'}
         link = {'latency_ns': 10, 'bandwidth_mib': 32000}
         cls.fm_toml = pool.directory / 'fm.toml'
         cls.fm = {
@@ -143,16 +143,18 @@ class ConfigChangeTest(PoolTest):
             'tls': {'ca': f'{pool.pki}/ca.pem', 'cert': f'{pool.pki}/host-host-a.pem',
                     'key': f'{pool.pki}/host-host-a.key', 'server_name': 'fm.cxlpool'},
             'applications': {'socket': str(host.socket), 'tenant': 'default', 'allowed_uids': [1000],
+                             'may_open': 'own', 'may_release': 'own',
                              'max_connections': 64, 'max_connections_per_uid': 8,
                              'user': [{'uids': [1001], 'gids': [1001], 'tenant': 'default', 'may_allocate': True,
-                                       'persistent': False, 'max_bytes': '1GiB', 'max_regions': 4}]},
+                                       'persistent': False, 'max_bytes': '1GiB', 'max_regions': 4,
+                                       'may_open': 'own', 'may_release': 'own'}]},
             'release': {'offline_deadline': '10s', 'drain_timeout': '5s', 'drain_hook': '/bin/true'},
             'emulated': {'root': f'{pool.directory}/fabric',
                          'bridge': [{'name': f'ACPI0016:0{i}', 'slots': slots, 'max_regions': 4, 'window': '64GiB'}
                                     for i, slots in enumerate(pool.layout['host-a'])]},
         }
         # Bytes of a tenant that nobody is attached to meanwhile.
-        pool.allocate('cold', '256MiB', 'host-a', '--device', 'cmm-1')
+        pool.allocate('cold', '32MiB', 'host-a', '--device', 'cmm-1')
         cls.checked(host, 'pool-write', '--region', 'cold', '--seed', '4711')
         pool.cli('region', 'detach', 'cold', '--host', 'host-a', '--wait')
 
@@ -186,7 +188,7 @@ class ConfigChangeTest(PoolTest):
 
     def hold(self, seed):
         """A program that has written to a Region on host-a and keeps it mapped; the file of its bytes."""
-        self.pool.allocate('held', '256MiB', 'host-a', '--device', 'cmm-0')
+        self.pool.allocate('held', '32MiB', 'host-a', '--device', 'cmm-0')
         holder = subprocess.Popen([BUILD / 'bin/pool-write', '--region', 'held', '--seed', str(seed), '--hold', '600'],
                                   env={**os.environ, 'CXLPOOL_SOCKET': str(self.pool.hosts['host-a'].socket)},
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -204,7 +206,7 @@ class ConfigChangeTest(PoolTest):
         with open(file, 'rb') as bytes_of:
             size = os.fstat(bytes_of.fileno()).st_size
             samples = []
-            for at in range(0, size, 16 << 20):
+            for at in range(0, size, 2 << 20):
                 bytes_of.seek(at)
                 samples.append(bytes_of.read(4096))
         return b''.join(samples)
@@ -213,7 +215,7 @@ class ConfigChangeTest(PoolTest):
         """Releases what is held and asks for all that is free, as another tenant's host would."""
         said = self.cli('region', 'release', 'held', '--detach-all', '--wait', '--wait-timeout', '1s')
         self.assertNotIn('scrubbed', said.stdout + said.stderr, 'while a program has it mapped')
-        for size in ('1792MiB', '768MiB', '256MiB'):
+        for size in ('224MiB', '96MiB', '32MiB'):
             grabbed = self.cli('region', 'allocate', 'grab', '--size', size, '--max-extents', '16', '--host', 'host-b',
                                '--wait', '--wait-timeout', '3s')
             if grabbed.returncode == 0:
@@ -283,8 +285,8 @@ class ConfigChangeTest(PoolTest):
             'tls.key': lambda v: [f'{pool.pki}/operator-other.key'],
             'store.kind': lambda v: ['memory'], 'store.path': lambda v: [f'{directory}/store/other.db'],
             'fabric.driver': lambda v: ['qemu'], 'fabric.root': lambda v: [f'{directory}/elsewhere'],
-            'device.id': lambda v: ['cmm-9'], 'device.capacity': lambda v: ['2GiB', '512MiB'],
-            'device.granule': lambda v: ['512MiB', '128MiB'],
+            'device.id': lambda v: ['cmm-9'], 'device.capacity': lambda v: ['256MiB', '64MiB'],
+            'device.granule': lambda v: ['64MiB', '16MiB'],
             'host.id': lambda v: ['host-z', 'host-b' if v == 'host-a' else 'host-a'],
             'host.slots': lambda v: [[1], [2], [3, 4], [1, 2, 3, 4, 5], [11, 12, 13, 14]], 'host.uid': lambda v: [12345],
             'link.from': lambda v: ['cmm-0'], 'link.to': lambda v: ['cmm-1'], 'link.slots': lambda v: [[1], [4], [9]],
@@ -334,6 +336,7 @@ class ConfigChangeTest(PoolTest):
             'applications.socket': lambda v: [f'{directory}/other.sock'],
             'applications.allowed_uids': lambda v: [[5]], 'applications.user.uids': lambda v: [[5]],
             'applications.user.gids': lambda v: [[5]], 'applications.user.max_bytes': lambda v: ['1MiB'],
+            **{f'applications.{of}{may}': lambda v: ['tenant'] for of in ('', 'user.') for may in ('may_open', 'may_release')},
             'release.offline_deadline': lambda v: ['2s'], 'release.drain_timeout': lambda v: ['2s'],
             'release.drain_hook': lambda v: ['/bin/false', '/nonexistent'],
             'emulated.root': lambda v: [f'{directory}/elsewhere'],
