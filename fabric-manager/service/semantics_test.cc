@@ -392,9 +392,15 @@ TEST_F(SemanticsTest, LdsOfNoRecordStayAsTheyAreUntilAnOperatorDecides) {
   }
   for (int start = 0; start < 2; ++start) {  // Found, and known from then on.
     Restart();
-    rig->RunUntil([] { return false; }, absl::Seconds(30));
+    rig->RunUntil([] { return false; }, absl::Seconds(150));  // Longer than an attach may take.
     EXPECT_EQ(world.bound.size(), 2u);
     for (const auto& [serial, ld] : world.bound) EXPECT_EQ(ld.state, v1::SEGMENT_ONLINE);
+    const auto found = rig->views.Get()->regions.List("", 10);
+    ASSERT_EQ(found.size(), 1u);
+    ASSERT_EQ(found[0]->attachments.size(), 1u);
+    const Attachment& as_found = found[0]->attachments[0];
+    EXPECT_EQ(as_found.state, AttachmentState::kBound) << "nothing is known of it but that";
+    EXPECT_TRUE(absl::StrContains(as_found.reason, "STRAY")) << as_found.reason;
     EXPECT_TRUE(world.scrubbed.empty());
     EXPECT_EQ(rig->views.Get()->capacity.quarantined_bytes, 2 * kGranule);
   }
@@ -428,6 +434,21 @@ TEST_F(SemanticsTest, LdsOfNoRecordStayAsTheyAreUntilAnOperatorDecides) {
   EXPECT_TRUE(rig->RunUntil([&] { return rig->views.Get()->regions.size() == 0; }));
   EXPECT_EQ(world.scrubbed.size(), 2u);
   EXPECT_EQ(rig->views.Get()->capacity.free_bytes, 16 * kGranule);
+}
+
+// Nobody uses it, it seems. That is no proof, and no reason to bring it up either.
+TEST_F(SemanticsTest, AStrayThatIsNotOnlineIsTakenNeitherUpNorDown) {
+  const BoundLd ld = StrayBound(Uuid("0123456789abcdef"), 0, 10, kGranule);
+  world.bound[ld.serial] = {ld, v1::SEGMENT_ABSENT};
+  for (int start = 0; start < 2; ++start) {
+    Restart();
+    rig->RunUntil([] { return false; }, absl::Seconds(150));
+    ASSERT_EQ(world.bound.size(), 1u);
+    EXPECT_EQ(world.bound.begin()->second.state, v1::SEGMENT_ABSENT);
+    EXPECT_FALSE(world.bound.begin()->second.ld.unbinding);
+    EXPECT_TRUE(world.scrubbed.empty());
+    EXPECT_EQ(rig->views.Get()->capacity.quarantined_bytes, kGranule);
+  }
 }
 
 TEST_F(SemanticsTest, StraysOfTwoHostsAreTwoThoughTheyBearOneGeneration) {
