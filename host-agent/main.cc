@@ -12,7 +12,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <future>
 #include <iostream>
@@ -28,7 +27,6 @@
 #include "host-agent/adapters/linux/linux_host_memory.h"
 #include "host-agent/check.h"
 #include "host-agent/config.h"
-#include "host-agent/credentials.h"
 #include "host-agent/local/drain_program.h"
 #include "host-agent/local/local_server.h"
 #include "host-agent/local/pidfd_watch.h"
@@ -36,6 +34,7 @@
 #include "host-agent/service/owners.h"
 #include "host-agent/service/readiness.h"
 #include "host-agent/service/tiering_keeper.h"
+#include "host-agent/setup.h"
 #include "proto/support/certificate_keeper.h"
 #include "proto/support/grpc_log.h"
 #include "proto/support/log.h"
@@ -89,83 +88,28 @@ absl::StatusOr<AgentOptions> OptionsOf(const AgentConfig& config) {
   if (!boot_id.ok()) return boot_id.status();
   utsname kernel = {};
   ::uname(&kernel);
-  AgentOptions options;
-  options.host = ResourceName("hosts", config.host);
-  options.incarnation = *std::move(boot_id);
-  options.agent_id = FormatUuid(RandomUuid());
-  options.agent_version = CXLPOOL_VERSION;
-  options.kernel_release = kernel.release;
-  options.observe_interval = config.observe_interval;
-  options.offline_deadline = config.offline_deadline;
-  return options;
-}
-
-// `tls` as LoadTlsOf answers it.
-GrpcLinkOptions LinkOptionsOf(const AgentConfig& config, std::shared_ptr<TlsSource> tls) {
-  GrpcLinkOptions options;
-  options.address = config.manager_address;
-  options.tls = std::move(tls);
-  if (config.tls.has_value()) options.server_name = config.tls->server_name;
-  return options;
-}
-
-// A file that the next agent of this boot finds again.
-std::string RunFile(const AgentConfig& config, const char* name) {
-  return std::filesystem::path(config.socket).replace_filename(name).string();
-}
-
-EmulatedOptions EmulatedOptionsOf(const AgentConfig& config) {
-  EmulatedOptions options;
-  options.root = config.emulated_root;
-  options.host = config.host;
-  for (const AgentConfig::Bridge& bridge : config.emulated_bridges) {
-    options.bridges.push_back({.name = bridge.name,
-                               .slots = bridge.slots,
-                               .max_regions = bridge.max_regions,
-                               .window_bytes = bridge.window_bytes});
-  }
-  return options;
+  return CoreOptionsOf(config, {.boot_id = *std::move(boot_id),
+                                .agent_id = FormatUuid(RandomUuid()),
+                                .kernel_release = kernel.release});
 }
 
 absl::StatusOr<std::unique_ptr<HostMemory>> MakeMemory(const AgentConfig& config, Loop* loop,
                                                        Clock* clock) {
   if (config.adapter == AgentConfig::Adapter::kLinux) {
-    LinuxHostMemoryOptions options;
-    options.known_regions_file = RunFile(config, "known-regions");
-    return MakeLinuxHostMemory(std::move(options));
+    return MakeLinuxHostMemory(LinuxOptionsOf(config));
   }
   return std::make_unique<EmulatedHostMemory>(EmulatedOptionsOf(config), loop, clock);
 }
 
 std::unique_ptr<HostEvents> MakeEvents(const AgentConfig& config, Loop* loop) {
   if (config.adapter == AgentConfig::Adapter::kLinux) return MakeLinuxHostEvents();
-  EmulatedEventsOptions options;
-  options.root = config.emulated_root;
-  options.host = config.host;
-  for (const AgentConfig::Bridge& bridge : config.emulated_bridges) {
-    options.slots.insert(options.slots.end(), bridge.slots.begin(), bridge.slots.end());
-  }
-  return std::make_unique<EmulatedHostEvents>(std::move(options), loop);
+  return std::make_unique<EmulatedHostEvents>(EmulatedEventsOptionsOf(config), loop);
 }
 
 // OK where there is none.
 absl::Status CheckDrainHook(const AgentConfig& config) {
   if (config.drain_hook.empty()) return absl::OkStatus();
   return CheckDrainProgram(config.drain_hook).status();
-}
-
-LocalPolicy PolicyOf(const AgentConfig& config) {
-  LocalPolicy policy = config.policy;
-  policy.agent_uid = ::geteuid();
-  return policy;
-}
-
-LocalServerOptions ServerOptionsOf(const AgentConfig& config) {
-  LocalServerOptions options;
-  options.path = config.socket;
-  options.max_connections = FitConnections(config.max_connections);
-  options.max_connections_per_uid = config.max_connections_per_uid;
-  return options;
 }
 
 // Everything that runs, made in the order it depends on.
@@ -197,11 +141,13 @@ class Agent {
     agent->readiness_ = std::make_unique<Readiness>(
         agent->core_.get(), config.manager_address, &agent->loop_, &agent->clock_,
         [](absl::string_view text) { NotifyService(text).IgnoreError(); });
-    agent->service_ =
-        std::make_unique<LocalService>(PolicyOf(config), agent->core_.get(), &agent->loop_,
-                                       &agent->clock_, agent->memory_.get(), agent->link_.get());
-    agent->server_ = std::make_unique<LocalServer>(ServerOptionsOf(config), agent->service_.get(),
-                                                   &agent->loop_);
+    agent->service_ = std::make_unique<LocalService>(
+        PolicyOf(config, ::geteuid()), agent->core_.get(), &agent->loop_, &agent->clock_,
+        agent->memory_.get(), agent->link_.get());
+    LocalServerOptions local = ServerOptionsOf(config);
+    local.max_connections = FitConnections(local.max_connections);
+    agent->server_ =
+        std::make_unique<LocalServer>(std::move(local), agent->service_.get(), &agent->loop_);
     return agent;
   }
 
@@ -240,7 +186,7 @@ class Agent {
   Agent() = default;
 
   void FollowTiering(const AgentConfig& config) {
-    policy_ = std::make_unique<LinuxHostPolicy>(HostFiles(), RunFile(config, "kernel-policy"));
+    policy_ = std::make_unique<LinuxHostPolicy>(HostFiles(), KernelPolicyFileOf(config));
     tiering_ = std::make_unique<TieringKeeper>(config.tiering, &memory_loop_, policy_.get());
     core_->AddOnChange([this] {
       if (core_->progress().observed) tiering_->Update(TieringNodesOf(core_->observation()));

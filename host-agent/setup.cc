@@ -1,0 +1,104 @@
+#include "host-agent/setup.h"
+
+#include <filesystem>
+#include <utility>
+
+#include "proto/support/mutant.h"
+#include "proto/support/names.h"
+
+namespace cxlpool::agent {
+namespace {
+
+// A file that the next agent of this boot finds again.
+std::string RunFile(const AgentConfig& config, const char* name) {
+  return std::filesystem::path(config.socket).replace_filename(name).string();
+}
+
+}  // namespace
+
+AgentOptions CoreOptionsOf(const AgentConfig& config, const AgentSelf& self) {
+  AgentOptions options;
+  options.host = ResourceName("hosts", config.host);
+  options.incarnation = self.boot_id;
+  options.agent_id = self.agent_id;
+  options.agent_version = CXLPOOL_VERSION;
+  options.kernel_release = self.kernel_release;
+  options.observe_interval = config.observe_interval;
+  if (!CXLPOOL_MUTANT("offline-deadline-is-lost")) {
+    options.offline_deadline = config.offline_deadline;
+  }
+  return options;
+}
+
+GrpcLinkOptions LinkOptionsOf(const AgentConfig& config, std::shared_ptr<TlsSource> tls) {
+  GrpcLinkOptions options;
+  options.address = config.manager_address;
+  options.tls = std::move(tls);
+  if (config.tls.has_value() && !CXLPOOL_MUTANT("server-name-is-lost")) {
+    options.server_name = config.tls->server_name;
+  }
+  return options;
+}
+
+EmulatedOptions EmulatedOptionsOf(const AgentConfig& config) {
+  EmulatedOptions options;
+  options.root = config.emulated_root;
+  options.host = config.host;
+  for (const AgentConfig::Bridge& bridge : config.emulated_bridges) {
+    options.bridges.push_back({.name = bridge.name,
+                               .slots = bridge.slots,
+                               .max_regions = bridge.max_regions,
+                               .window_bytes = bridge.window_bytes});
+  }
+  return options;
+}
+
+EmulatedEventsOptions EmulatedEventsOptionsOf(const AgentConfig& config) {
+  EmulatedEventsOptions options;
+  options.root = config.emulated_root;
+  options.host = config.host;
+  for (const AgentConfig::Bridge& bridge : config.emulated_bridges) {
+    if (CXLPOOL_MUTANT("events-of-the-last-bridge")) options.slots.clear();
+    options.slots.insert(options.slots.end(), bridge.slots.begin(), bridge.slots.end());
+  }
+  return options;
+}
+
+LinuxHostMemoryOptions LinuxOptionsOf(const AgentConfig& config) {
+  LinuxHostMemoryOptions options;
+  if (!CXLPOOL_MUTANT("regions-are-not-kept")) {
+    options.known_regions_file = RunFile(config, "known-regions");
+  }
+  return options;
+}
+
+LocalPolicy PolicyOf(const AgentConfig& config, uint32_t agent_uid) {
+  LocalPolicy policy = config.policy;
+  if (!CXLPOOL_MUTANT("agents-user-is-root")) policy.agent_uid = agent_uid;
+  return policy;
+}
+
+LocalServerOptions ServerOptionsOf(const AgentConfig& config) {
+  LocalServerOptions options;
+  options.path = config.socket;
+  options.max_connections = config.max_connections;
+  if (!CXLPOOL_MUTANT("places-of-a-user-are-lost")) {
+    options.max_connections_per_uid = config.max_connections_per_uid;
+  }
+  return options;
+}
+
+std::string KernelPolicyFileOf(const AgentConfig& config) {
+  return RunFile(config, "kernel-policy");
+}
+
+absl::StatusOr<std::shared_ptr<TlsSource>> LoadTlsOf(const AgentConfig& config) {
+  if (!config.tls.has_value()) return nullptr;
+  const AgentConfig::Tls& tls = *config.tls;
+  const TlsFiles files = {.ca = tls.ca, .cert = tls.cert, .key = tls.key};
+  auto source = TlsSource::Load(files, CertificateUse::Agent(config.host));
+  if (source.ok()) return source;
+  return TlsErrorAt(source.status(), files, config.where);
+}
+
+}  // namespace cxlpool::agent
