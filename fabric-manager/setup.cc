@@ -75,7 +75,8 @@ EmulatedFabricConfig EmulatedConfigOf(const FmConfig& config) {
         {device.id, device.serial, device.capacity_bytes, device.granule_bytes});
   }
   for (const FmConfig::Host& host : config.hosts) {
-    emulated.hosts.push_back({.id = host.id, .slots = host.slots, .agent_uid = host.uid});
+    const auto uid = CXLPOOL_MUTANT("agent-uid-is-lost") ? FmConfig::Host().uid : host.uid;
+    emulated.hosts.push_back({.id = host.id, .slots = host.slots, .agent_uid = uid});
   }
   return emulated;
 }
@@ -119,7 +120,7 @@ HostSessions::Options SessionOptionsOf(const FmConfig& config) {
 Reconciler::Options ReconcilerOptionsOf(const FmConfig& config) {
   Reconciler::Options options;
   options.attach_timeout = config.attach_timeout;
-  options.discover_period = config.discover_period;
+  if (!CXLPOOL_MUTANT("discover-period-is-lost")) options.discover_period = config.discover_period;
   return options;
 }
 

@@ -11,7 +11,7 @@ TEXTS = ('README.md', 'ARCHITECTURE.md', 'CONTRIBUTING.md', 'CHANGELOG.md', 'doc
 # Folders where each subject has a header, and ARCHITECTURE.md a line for it.
 NAMED_HEADERS = ('fabric-manager/model', 'fabric-manager/ports', 'fabric-manager/service', 'host-agent/model',
                  'host-agent/ports', 'host-agent/service')
-ONLY_FOR_TESTS = re.compile(r'(_rig|_for_test)\.h$|^fake_')
+ONLY_FOR_TESTS = re.compile(r'(_rig|_fixture|_for_test)\.h$|^fake_')
 READS = re.compile(r'(?:(?:\.|->)(?:String|Strings|Bool|Number|Numbers|Size|Duration|DurationIn|AbsolutePath|AddressText|Has|Table|Tables)\(|\b(?:NumberIn|ReadReach)\(\w+, )\s*"(\w+)"')
 
 

@@ -30,7 +30,8 @@ const OccupiedSlot* Blocker(const std::vector<const OccupiedSlot*>& entries) {
   for (const OccupiedSlot* hole : entries) {
     if (!hole->leaving() && !IsGone(*hole)) continue;
     for (const OccupiedSlot* above : entries) {
-      if (above->detaching || !(above->live() || above->pending())) continue;
+      const bool leaves = above->detaching && !CXLPOOL_MUTANT("two-leavers-are-blocked");
+      if (leaves || !(above->live() || above->pending())) continue;
       if (!LiesUnder(*hole, *above)) continue;
       if (blocker == nullptr || LiesUnder(*blocker, *above)) blocker = above;
     }

@@ -203,6 +203,14 @@ TEST_F(LookAtTest, TheTopmostLeavingIsWaitedForAndBlocksNobody) {
   EXPECT_EQ(look.blocked_by, "top");
 }
 
+TEST_F(LookAtTest, TwoThatLeaveBlockNobody) {
+  Add("low", 1, kOnline, true, 1 * kGiB);
+  Add("top", 2, kReleaseBlocked, true, 2 * kGiB);
+  const BridgeOutlook look = Look();
+  EXPECT_FALSE(look.blocked) << "both go, and then nothing lies above a hole";
+  EXPECT_TRUE(look.leaving);
+}
+
 TEST_F(LookAtTest, OneTurnedRoundHalfWayMayHoldADecoder) {
   Add("half", 1, kBound, true);
   EXPECT_TRUE(Look().leaving);

@@ -424,5 +424,35 @@ TEST_F(PolicyTest, TheFabricsGranuleCounts) {
   EXPECT_EQ(ExtentsOf(want)[0].length_bytes, 192 * kMiB);
 }
 
+TEST_F(PolicyTest, SeveralStripeSetsCountAsLds) {
+  AddDevices(2);
+  for (uint64_t i = 1; i < 16; i += 2) {
+    Hold("cmm-0", i * kUnit, kUnit);
+    Hold("cmm-1", i * kUnit, kUnit);
+  }
+  state().SetLimits({0, 10});  // Two more on each.
+  ExtentRequest want = Want(Policy::kBandwidth, 4 * kUnit, 8);
+  want.interleave_ways = 2;
+  EXPECT_EQ(ExtentsOf(want).size(), 4u);
+  want.size_bytes = 6 * kUnit;
+  EXPECT_FALSE(PlaceExtents(state(), want).ok()) << "three LDs on a device that has two left";
+}
+
+TEST_F(PolicyTest, AGrowthGoesWhereItsHostIsLedTo) {
+  AddDevices(2);
+  AddHost("host-a");
+  TopologySpec spec;
+  spec.hosts = {"host-a"};
+  spec.devices = {{.id = "cmm-0"}, {.id = "cmm-1"}};
+  spec.links = {{.a = "host-a", .b = "cmm-0"}};
+  state().SetTopology(Topology::Create(spec).value());
+  ASSERT_TRUE(Allocate(Allocation("kv", kUnit, "host-a")).ok());
+  BringUp("kv");
+  Hold("cmm-1", 0, 4 * kGiB - kUnit);  // What is left there fits best.
+  const auto grown = Resize("kv", 2 * kUnit);
+  ASSERT_TRUE(grown.ok()) << grown.status();
+  EXPECT_EQ((*grown)->extents.back().device.str(), "cmm-0");
+}
+
 }  // namespace
 }  // namespace cxlpool::fm

@@ -4,6 +4,8 @@
 #include <functional>
 #include <tuple>
 
+#include "proto/support/mutant.h"
+
 namespace cxlpool::fm {
 namespace {
 
@@ -77,7 +79,7 @@ struct Column {
     best->dpa_bytes += bytes;
     best->length_bytes -= bytes;
     free_bytes -= bytes;
-    --lds_left;
+    if (!CXLPOOL_MUTANT("stripe-sets-beyond-lds")) --lds_left;
     return taken;
   }
 };

@@ -94,7 +94,7 @@ absl::StatusOr<Plan> PlanAttach(const PoolState& state, const AttachSpec& spec,
   auto attachment = MakeAttachment(state, LabelOf(region), region, spec.host, spec.mode,
                                    spec.access, context, plan.bridges);
   if (!attachment.ok()) return attachment.status();
-  attachment->zone = spec.zone;
+  if (!CXLPOOL_MUTANT("attach-zone-is-lost")) attachment->zone = spec.zone;
   auto edited = Edit(region, spec.request, context);
   const auto at = std::find_if(edited->attachments.begin(), edited->attachments.end(),
                                [&](const Attachment& a) { return spec.host < a.host; });
@@ -112,7 +112,10 @@ absl::StatusOr<Plan> PlanDetach(const PoolState& state, const DetachSpec& spec,
 
   const auto found = GetRegion(state, spec.region_id);
   if (!found.ok()) return found.status();
-  if (absl::Status status = CheckEtag(**found, spec.etag); !status.ok()) return status;
+  if (absl::Status status = CheckEtag(**found, spec.etag);
+      !status.ok() && !CXLPOOL_MUTANT("detach-ignores-etag")) {
+    return status;
+  }
   const Attachment* present = (*found)->FindAttachment(absl::string_view(spec.host));
   // A name that nobody has is more likely misspelt than detached.
   if (present == nullptr && state.FindHost(spec.host) == nullptr &&

@@ -162,8 +162,9 @@ absl::StatusOr<Plan> PlanRelease(const PoolState& state, const ReleaseSpec& spec
 Change PlanExpiry(const PoolState& state, Key region, absl::Time expire_time,
                   PlanContext& context) {
   const RegionPtr* found = state.FindRegion(region);
-  if (found == nullptr || (*found)->expire_time != expire_time || GoesDownAlready(**found) ||
-      (*found)->state == RegionState::kQuarantined) {
+  const bool renewed = found != nullptr && (*found)->expire_time != expire_time;
+  if (found == nullptr || (renewed && !CXLPOOL_MUTANT("renewed-lease-expires")) ||
+      GoesDownAlready(**found) || (*found)->state == RegionState::kQuarantined) {
     return {};
   }
   auto edited = Edit(**found, Request{}, context);

@@ -142,5 +142,24 @@ TEST_F(PlanReleaseTest, FenceWithoutForceIsRefused) {
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST_F(PlanReleaseTest, ALeaseThatWasRenewedMeanwhileDoesNotEnd) {
+  const absl::Time before = context().now + absl::Seconds(10);
+  Rewrite("kv", [&](Region& region) {
+    region.ttl = absl::Seconds(10);
+    region.expire_time = before;
+  });
+  RenewSpec renew;
+  renew.actor = Actor::Operator();
+  renew.request = NewRequest("RenewRegion");
+  renew.region_id = "kv";
+  context().now += absl::Seconds(10);
+  const auto plan = PlanRenew(state(), renew, context());
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  Commit(plan->change);
+  // The expiry waited in the queue while the renewal went before it.
+  EXPECT_TRUE(PlanExpiry(state(), Now()->key, before, context()).empty());
+  EXPECT_FALSE(PlanExpiry(state(), Now()->key, Now()->expire_time, context()).empty());
+}
+
 }  // namespace
 }  // namespace cxlpool::fm

@@ -56,7 +56,9 @@ absl::StatusOr<Plan> Grow(const PoolState& state, const Region& region, const Re
   if (region.interleave_ways == 1 && region.policy == Policy::kBandwidth) {
     request.policy = Policy::kPack;
   }
-  if (!region.attachments.empty()) request.host = region.attachments.front().host;
+  if (!region.attachments.empty() && !CXLPOOL_MUTANT("growth-forgets-the-host")) {
+    request.host = region.attachments.front().host;
+  }
   auto placed = PlaceExtents(state, request);
   if (!placed.ok()) return placed.status();
   if (region.extents.size() + placed->extents.size() > kMaxExtentsPerRegion) {

@@ -451,6 +451,14 @@ TEST_F(PlannerTest, DetachTurnsOneHostRoundAndKeepsTheBytes) {
   EXPECT_EQ((*region)->state, RegionState::kAllocated);
 }
 
+TEST_F(PlannerTest, DetachComparesTheEtag) {
+  AllocateOnline("kv", "host-a");
+  DetachSpec spec{NewRequest("DetachRegion"), "kv", "host-a", Now("kv")->etag()};
+  Rewrite("kv", [](Region& region) { region.state_reason = "changed"; });
+  ExpectRefusal(PlanDetach(state(), spec, context()).status(), StatusCode::kFailedPrecondition,
+                "ETAG_MISMATCH");
+}
+
 TEST_F(PlannerTest, DetachingWhatIsNotAttachedIsOk) {
   AllocateOnline("kv", "host-a");
   const DetachSpec early{NewRequest("DetachRegion"), "kv", "host-b"};

@@ -2,6 +2,7 @@
 
 #include "fabric-manager/rpc/convert.h"
 #include "fabric-manager/rpc/timestamps.h"
+#include "proto/support/mutant.h"
 #include "proto/support/names.h"
 
 namespace cxlpool::fm {
@@ -42,7 +43,9 @@ v1::Device ToProto(const DeviceView& device) {
   out.set_granule_bytes(device.device.granule_bytes);
   out.set_allocated_bytes(device.use.held_bytes);
   out.set_scrubbing_bytes(device.use.scrubbing_bytes);
-  out.set_quarantined_bytes(device.use.quarantined_bytes);
+  out.set_quarantined_bytes(CXLPOOL_MUTANT("quarantined-is-scrubbing")
+                                ? device.use.scrubbing_bytes
+                                : device.use.quarantined_bytes);
   out.set_largest_free_bytes(device.largest_free_bytes);
   out.set_state(StateOf(device.device));
   out.set_state_reason(out.state() == v1::Device::UNREACHABLE ? device.device.unreachable_reason
@@ -70,9 +73,10 @@ v1::Host ToProto(const HostView& host) {
   out.set_kernel_release(runtime.kernel_release);
   out.set_memory_block_bytes(runtime.memory_block_bytes);
   out.set_page_struct_spare_bytes(runtime.page_struct_spare_bytes);
-  out.set_unfit_reason(runtime.unfit_reason);
+  if (!CXLPOOL_MUTANT("unfit-is-not-shown")) out.set_unfit_reason(runtime.unfit_reason);
   out.set_fabric_reason(runtime.fabric_reason);
   for (const std::string& tenant : host.host.tenants) {
+    if (CXLPOOL_MUTANT("host-tenants-are-not-shown")) break;
     out.add_tenants(ResourceName("tenants", tenant));
   }
   if (runtime.last_heartbeat != absl::InfinitePast()) {
@@ -115,7 +119,8 @@ v1::Tenant ToProto(const TenantView& tenant) {
   v1::Tenant out;
   out.set_name(ResourceName("tenants", tenant.tenant.id));
   out.set_quota_bytes(tenant.tenant.quota_bytes);
-  out.set_reserved_bytes(tenant.tenant.reserved_bytes);
+  out.set_reserved_bytes(CXLPOOL_MUTANT("quota-for-reservation") ? tenant.tenant.quota_bytes
+                                                                 : tenant.tenant.reserved_bytes);
   out.set_host_cap_bytes(tenant.tenant.host_cap_bytes);
   out.set_used_bytes(tenant.use.held_bytes);
   out.set_regions(tenant.use.regions);

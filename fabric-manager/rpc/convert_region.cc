@@ -10,6 +10,7 @@
 #include "fabric-manager/rpc/timestamps.h"
 #include "fabric-manager/service/offers.h"
 #include "fabric-manager/service/pool_service.h"
+#include "proto/support/mutant.h"
 #include "proto/support/names.h"
 
 namespace cxlpool::fm {
@@ -25,7 +26,8 @@ void FillSegment(const Segment& segment, v1::Segment* out) {
   out->set_dax_device(segment.dax_device);
   if (segment.numa_node.has_value()) out->set_numa_node(*segment.numa_node);
   out->set_hpa_bytes(segment.hpa_bytes);
-  out->set_online_blocks(segment.online_blocks);
+  out->set_online_blocks(CXLPOOL_MUTANT("all-blocks-are-online") ? segment.total_blocks
+                                                                 : segment.online_blocks);
   out->set_total_blocks(segment.total_blocks);
 }
 
@@ -80,7 +82,8 @@ void FillRegion(const Region& region, bool hardware_coherent, v1::Region* out) {
   out->set_generation(region.generation);
   out->set_tenant(ResourceName("tenants", region.tenant));
   out->set_size_bytes(region.size_bytes());
-  out->set_requested_bytes(region.requested_bytes);
+  out->set_requested_bytes(CXLPOOL_MUTANT("size-for-requested") ? region.size_bytes()
+                                                                : region.requested_bytes);
   out->set_sharing(static_cast<v1::Sharing>(region.sharing));
   out->set_state(static_cast<v1::Region::State>(region.state));
   out->set_state_reason(region.state_reason);
@@ -103,7 +106,7 @@ void FillRegion(const Region& region, bool hardware_coherent, v1::Region* out) {
   out->set_policy(static_cast<v1::PlacementPolicy>(region.policy));
   out->set_interleave_ways(region.interleave_ways);
   out->set_interleave_granularity_bytes(region.interleave_granularity_bytes);
-  out->set_resizing(region.resizing());
+  if (!CXLPOOL_MUTANT("resizing-is-not-shown")) out->set_resizing(region.resizing());
   if (region.expire_time != absl::InfiniteFuture()) {
     FillTimestamp(region.expire_time, out->mutable_expire_time());
   }
@@ -112,7 +115,9 @@ void FillRegion(const Region& region, bool hardware_coherent, v1::Region* out) {
     out->mutable_maker()->set_host(ResourceName("hosts", region.maker->host));
     out->mutable_maker()->set_uid(region.maker->uid);
   }
-  if (!region.open_to.nobody()) *out->mutable_open_to() = ToProto(region.open_to);
+  if (!region.open_to.nobody() && !CXLPOOL_MUTANT("open-to-is-not-shown")) {
+    *out->mutable_open_to() = ToProto(region.open_to);
+  }
 }
 
 void ForgetMadeUp(bool is_new, bool named, v1::Region* region) {

@@ -10,6 +10,7 @@
 #include "fabric-manager/rpc/request_hash.h"
 #include "fabric-manager/rpc/timestamps.h"
 #include "proto/support/certificate.h"
+#include "proto/support/mutant.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
 
@@ -75,7 +76,7 @@ absl::Status ReadTarget(const Message& message, Interned method, const std::stri
   if (absl::Status status = ReadRequest(message, method, principal, spec.request); !status.ok()) {
     return status;
   }
-  spec.etag = message.etag();
+  if (!CXLPOOL_MUTANT("etag-is-not-read")) spec.etag = message.etag();
   return ReadName("regions", message.name(), Need::kRequired, spec.region_id);
 }
 
@@ -93,6 +94,7 @@ absl::Status ReadEnum(absl::string_view field, int from, int highest, To& value)
 template <typename Message, typename Spec>
 absl::Status ReadUse(const Message& message, Spec& spec) {
   absl::Status status = ReadEnum("mode", message.mode(), v1::SYSTEM_RAM, spec.mode);
+  if (CXLPOOL_MUTANT("access-is-not-read")) return status;
   status.Update(ReadEnum("access", message.access(), v1::READ_ONLY, spec.access));
   status.Update(ReadEnum("zone", message.zone(), v1::KERNEL, spec.zone));
   if (status.ok() && message.zone() != 0 && spec.mode != Mode::kSystemRam) {
@@ -253,13 +255,17 @@ absl::StatusOr<AllocateSpec> FromProto(const v1::AllocateRegionRequest& request,
   status.Update(ReadMaxExtents(request.max_extents(), spec.max_extents));
   status.Update(ReadName("tenants", request.tenant(), Need::kOptional, spec.tenant));
   status.Update(ReadName("hosts", request.host(), Need::kOptional, spec.host));
-  status.Update(ReadName("devices", request.device(), Need::kOptional, spec.device));
+  if (!CXLPOOL_MUTANT("device-is-not-read")) {
+    status.Update(ReadName("devices", request.device(), Need::kOptional, spec.device));
+  }
   status.Update(ReadUse(request, spec));
   status.Update(ReadPlacement(request, spec));
   if (request.has_expected_lifetime()) {
     status.Update(ReadLifetime(request.expected_lifetime(), spec.expected_lifetime));
   }
-  if (request.has_ttl()) status.Update(ReadTtl(request.ttl(), spec.ttl));
+  if (request.has_ttl() && !CXLPOOL_MUTANT("ttl-is-not-read")) {
+    status.Update(ReadTtl(request.ttl(), spec.ttl));
+  }
   if (request.has_owner()) status.Update(ReadOwner(request, spec));
   if (request.has_maker_uid()) status.Update(ReadMaker(request, spec));
   if (request.has_open_to()) status.Update(ReadOpenTo(request.open_to(), spec.open_to));
@@ -296,12 +302,14 @@ absl::StatusOr<ReleaseSpec> FromProto(const v1::ReleaseRegionRequest& request,
   if (request.force()) status.Update(CheckReason(request.reason()));
   status.Update(ReadName("tenants", request.tenant(), Need::kOptional, spec.tenant));
   if (!status.ok()) return status;
-  spec.detach_all = request.detach_all();
+  spec.detach_all = request.detach_all() || CXLPOOL_MUTANT("release-always-detaches");
   spec.force = request.force();
   spec.fence = request.fence();
   spec.validate_only = request.validate_only();
-  if (spec.force) spec.reason = request.reason();
-  if (request.has_maker_uid()) spec.maker_uid = request.maker_uid();
+  if (spec.force && !CXLPOOL_MUTANT("release-reason-is-lost")) spec.reason = request.reason();
+  if (request.has_maker_uid() && !CXLPOOL_MUTANT("release-maker-is-lost")) {
+    spec.maker_uid = request.maker_uid();
+  }
   return spec;
 }
 
@@ -314,7 +322,9 @@ absl::StatusOr<ResizeSpec> FromProto(const v1::ResizeRegionRequest& request,
     status.Update(Bad("BAD_SIZE", "field size_bytes is 0",
                       "say how many bytes it is to have; ReleaseRegion gives all back"));
   }
-  status.Update(ReadMaxExtents(request.max_extents(), spec.max_extents));
+  if (!CXLPOOL_MUTANT("resize-extents-are-lost")) {
+    status.Update(ReadMaxExtents(request.max_extents(), spec.max_extents));
+  }
   if (!status.ok()) return status;
   spec.size_bytes = request.size_bytes();
   return spec;
@@ -336,7 +346,7 @@ absl::StatusOr<RenewSpec> FromProto(const v1::RenewRegionRequest& request,
   static const Interned kMethod("RenewRegion");
   RenewSpec spec;
   absl::Status status = ReadTarget(request, kMethod, principal, spec);
-  if (request.has_ttl()) {
+  if (request.has_ttl() && !CXLPOOL_MUTANT("renewal-ttl-is-lost")) {
     spec.ttl.emplace();
     status.Update(ReadTtl(request.ttl(), *spec.ttl));
   }
@@ -375,7 +385,7 @@ absl::StatusOr<Revocation> FromProto(const v1::RevokeCertificateRequest& request
   Revocation revocation;
   revocation.subject = *std::move(subject);
   revocation.reason = request.reason();
-  revocation.principal = principal;
+  revocation.principal = CXLPOOL_MUTANT("revoked-by-nobody") ? "" : principal;
   return revocation;
 }
 

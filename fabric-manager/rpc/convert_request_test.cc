@@ -4,11 +4,13 @@
 
 #include <functional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/rpc/request_hash.h"
+#include "proto/support/each_field_fixture.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
 
@@ -294,6 +296,149 @@ TEST(ConvertRequestTest, EachCallerKeepsItsOwnName) {
   EXPECT_EQ(FromProto(Allocate(), "a")->request.id.principal.str(), "a");
   EXPECT_EQ(FromProto(Allocate(), "b")->request.id.principal.str(), "b");
   EXPECT_EQ(FromProto(Allocate(), "a")->request.id.principal.str(), "a");
+}
+
+// --- Every field is carried.
+
+// What a spec says, to be compared: but for the hash, which any other request changes. A field that
+// is added to a spec does not compile here until it is named.
+auto Said(const AllocateSpec& spec) {
+  const auto& [request, actor, region_id, tenant, size, sharing, host, mode, zone, access, extents,
+               device, policy, ways, granularity, isolate, lifetime, ttl, owner, maker, open_to] =
+      spec;
+  return std::tuple(request.id, region_id, tenant, size, sharing, host, mode, zone, access, extents,
+                    device, policy, ways, granularity, isolate, lifetime, ttl, owner, maker,
+                    open_to);
+}
+auto Said(const AttachSpec& spec) {
+  const auto& [request, region_id, host, mode, access, etag, zone] = spec;
+  return std::tuple(request.id, region_id, host, mode, access, etag, zone);
+}
+auto Said(const DetachSpec& spec) {
+  const auto& [request, region_id, host, etag] = spec;
+  return std::tuple(request.id, region_id, host, etag);
+}
+auto Said(const ReleaseSpec& spec) {
+  const auto& [request, actor, region_id, all, etag, force, reason, fence, dry, tenant, maker] =
+      spec;
+  return std::tuple(request.id, region_id, all, etag, force, reason, fence, dry, tenant, maker);
+}
+auto Said(const ResizeSpec& spec) {
+  const auto& [request, region_id, size, extents, etag] = spec;
+  return std::tuple(request.id, region_id, size, extents, etag);
+}
+auto Said(const RenameSpec& spec) {
+  const auto& [request, region_id, new_region_id, etag] = spec;
+  return std::tuple(request.id, region_id, new_region_id, etag);
+}
+auto Said(const RenewSpec& spec) {
+  const auto& [request, actor, region_id, ttl, etag] = spec;
+  return std::tuple(request.id, region_id, ttl, etag);
+}
+auto Said(const Revocation& revocation) {
+  const auto& [key, subject, reason, principal, time] = revocation;
+  return std::tuple(subject, reason, principal);
+}
+
+using Names = std::vector<std::string>;
+
+// `full` has every field but `not_set`. Each that it has, taken out by itself, must make a
+// difference to the spec, or a refusal; but for `not_here`, which others than FromProto read.
+template <typename Request>
+void ExpectEveryFieldIsCarried(const Request& full, const Names& not_set, const Names& not_here) {
+  using Spec = typename decltype(FromProto(full, kWho))::value_type;
+  EXPECT_EQ(FieldsNotSet(full), not_set) << full.GetTypeName() << ": set it, and carry it on";
+  const auto carried = [](const Request& request) {
+    const absl::StatusOr<Spec> spec = FromProto(request, kWho);
+    return spec.ok() ? std::optional(Said(*spec)) : std::nullopt;
+  };
+  ASSERT_TRUE(carried(full).has_value()) << FromProto(full, kWho).status();
+  EXPECT_EQ(FieldsThatAreDropped(full, carried), not_here) << full.GetTypeName();
+}
+
+TEST(EveryFieldTest, OfAllocateIsInItsSpec) {
+  v1::AllocateRegionRequest full = Allocate();
+  full.set_region_id("kv");
+  full.set_tenant("tenants/ml");
+  full.set_sharing(v1::MULTI_WRITER);
+  full.set_host("hosts/host-a");
+  full.set_mode(v1::SYSTEM_RAM);
+  full.set_zone(v1::KERNEL);
+  full.set_access(v1::READ_ONLY);
+  full.set_max_extents(16);
+  full.set_device("devices/cmm-1");
+  full.set_policy(v1::BANDWIDTH);
+  full.set_interleave_ways(8);
+  full.set_interleave_granularity_bytes(16384);
+  full.mutable_expected_lifetime()->set_seconds(3);
+  full.mutable_expected_lifetime()->set_nanos(1);
+  full.mutable_ttl()->set_seconds(10);
+  full.mutable_ttl()->set_nanos(1);
+  full.mutable_owner()->set_uid(1000);
+  full.mutable_owner()->set_pid(4711);
+  full.mutable_owner()->set_start_ticks(99);
+  full.mutable_owner()->set_incarnation("boot-1");
+  full.set_maker_uid(1000);
+  full.mutable_open_to()->add_uids(7);
+  full.mutable_open_to()->add_gids(8);
+  full.mutable_open_to()->set_everybody(true);
+  full.set_validate_only(true);
+  // PoolRpc hands validate_only on by itself: ServerTest.ADryRunChangesNothing.
+  ExpectEveryFieldIsCarried(full, {"isolate_from"}, {"validate_only"});
+
+  v1::AllocateRegionRequest apart = Allocate();
+  apart.set_policy(v1::ISOLATE);
+  apart.add_isolate_from("regions/a");
+  EXPECT_EQ(FromProto(apart, kWho)->isolate_from, Names{"a"});
+}
+
+template <typename Request>
+Request Filled() {
+  Request full;
+  FillAll(full);
+  full.set_request_id(kId);
+  full.set_name("regions/kv");
+  return full;
+}
+
+TEST(EveryFieldTest, OfAttachAndDetachIsInTheirSpecs) {
+  auto attach = Filled<v1::AttachRegionRequest>();
+  attach.set_host("hosts/host-a");
+  attach.set_mode(v1::SYSTEM_RAM);
+  ExpectEveryFieldIsCarried(attach, {}, {"validate_only"});
+  EXPECT_EQ(FromProto(attach, kWho)->access, Access::kReadOnly);
+  EXPECT_EQ(FromProto(attach, kWho)->zone, Zone::kKernel);
+
+  auto detach = Filled<v1::DetachRegionRequest>();
+  detach.set_host("hosts/host-a");
+  ExpectEveryFieldIsCarried(detach, {}, {});
+}
+
+TEST(EveryFieldTest, OfReleaseIsInItsSpec) {
+  auto release = Filled<v1::ReleaseRegionRequest>();
+  release.set_tenant("tenants/ml");
+  ExpectEveryFieldIsCarried(release, {}, {});
+  const auto spec = FromProto(release, kWho);
+  EXPECT_EQ(spec->reason, release.reason());
+  EXPECT_EQ(spec->etag, release.etag());
+  EXPECT_EQ(spec->maker_uid, release.maker_uid());
+}
+
+TEST(EveryFieldTest, OfResizeRenameAndRenewIsInTheirSpecs) {
+  ExpectEveryFieldIsCarried(Filled<v1::ResizeRegionRequest>(), {}, {"validate_only"});
+  ExpectEveryFieldIsCarried(Filled<v1::RenameRegionRequest>(), {}, {});
+  auto renew = Filled<v1::RenewRegionRequest>();
+  renew.mutable_ttl()->set_seconds(10);
+  ExpectEveryFieldIsCarried(renew, {}, {});
+}
+
+TEST(EveryFieldTest, OfRevokeIsInTheRevocation) {
+  v1::RevokeCertificateRequest revoke;
+  FillAll(revoke);
+  revoke.set_subject("7a01");
+  // What is revoked twice is revoked: nobody needs request_id. InventoryRpc asks for allow_own.
+  ExpectEveryFieldIsCarried(revoke, {}, {"request_id", "allow_own"});
+  EXPECT_EQ(FromProto(revoke, kWho)->principal, kWho);
 }
 
 }  // namespace

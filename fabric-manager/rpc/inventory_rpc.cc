@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/rpc/convert.h"
 #include "fabric-manager/rpc/convert_request.h"
+#include "proto/support/mutant.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
 
@@ -167,7 +168,8 @@ void InventoryRpc::DrainDevice(UnaryCall<v1::DrainDeviceRequest, v1::DrainDevice
   Change(
       call, "devices", call.request().device(),
       [this](const std::string& principal, const std::string& id, Done done) {
-        service_->DrainDevice(principal, id, std::move(done));
+        service_->DrainDevice(CXLPOOL_MUTANT("somebody-drains") ? "" : principal, id,
+                              std::move(done));
         return absl::OkStatus();
       },
       [&call](const PoolView& view, const std::string& id) {
@@ -192,7 +194,9 @@ void InventoryRpc::FailDevice(UnaryCall<v1::FailDeviceRequest, v1::Device>& call
       [this, &call](const std::string& principal, const std::string& id, Done done) {
         absl::Status status = CheckReason(call.request().reason());
         if (status.ok()) {
-          service_->FailDevice(principal, id, call.request().reason(), std::move(done));
+          const std::string why =
+              CXLPOOL_MUTANT("failure-without-reason") ? "" : call.request().reason();
+          service_->FailDevice(principal, id, why, std::move(done));
         }
         return status;
       },
@@ -214,6 +218,7 @@ void InventoryRpc::EnrolHost(UnaryCall<v1::EnrolHostRequest, v1::Host>& call) {
         EnrolSpec spec{.host = id, .identity = call.request().identity()};
         if (spec.identity.empty()) spec.identity = absl::StrCat("cxlpool://host/", id);
         for (const std::string& name : call.request().tenants()) {
+          if (CXLPOOL_MUTANT("enrolment-forgets-tenants")) break;
           auto tenant = ParseResourceName("tenants", name);
           if (!tenant.ok()) return tenant.status();
           spec.tenants.push_back(*std::move(tenant));
@@ -270,7 +275,9 @@ void InventoryRpc::SetTenant(UnaryCall<v1::SetTenantRequest, v1::Tenant>& call) 
         tenant.id = id;
         tenant.quota_bytes = call.request().tenant().quota_bytes();
         tenant.reserved_bytes = call.request().tenant().reserved_bytes();
-        tenant.host_cap_bytes = call.request().tenant().host_cap_bytes();
+        if (!CXLPOOL_MUTANT("host-cap-is-lost")) {
+          tenant.host_cap_bytes = call.request().tenant().host_cap_bytes();
+        }
         service_->SetTenant(principal, tenant, std::move(done));
         return absl::OkStatus();
       },

@@ -251,43 +251,5 @@ TEST_F(ListRegionsTest, APageEndsBeforeItIsTooLargeForAClient) {
   }
 }
 
-// What is not recorded, and changes by itself: for whom an Attachment waits.
-TEST(ConvertTest, AnAttachmentOnItsWaySaysForWhomItWaits) {
-  Region region;
-  region.id = "kv";
-  for (const char* host : {"away", "mute", "there", "up"}) {
-    Attachment& attachment = region.attachments.emplace_back();
-    attachment.host = host;
-    attachment.state = AttachmentState::kOnline;
-    attachment.detaching = std::string(host) != "up";
-    attachment.reason = "detached by request";
-  }
-  PoolView view;
-  const auto add = [&](const char* id, bool online, bool reachable) {
-    auto runtime = std::make_shared<HostRuntime>();
-    runtime->online = online;
-    runtime->fabric_reachable = reachable;
-    if (!reachable) runtime->fabric_reason = "its QEMU hangs";
-    if (!online) runtime->last_heartbeat = absl::FromUnixSeconds(1'700'000'000);
-    view.hosts[id] = std::make_shared<const HostView>(
-        HostView{Host{.key = 1, .id = id, .identity = ""}, runtime, {}});
-  };
-  add("away", false, true);
-  add("mute", true, false);
-  add("there", true, true);
-  add("up", false, false);
-  v1::Region out;
-  FillRegion(region, true, view, &out);
-  const auto reason = [&](int i) { return out.attachments(i).state_reason(); };
-  EXPECT_THAT(reason(0),
-              testing::HasSubstr("detached by request; waits for the agent of host away"));
-  EXPECT_THAT(reason(0), testing::HasSubstr("2023-11-14T22:13:20Z"));
-  EXPECT_THAT(reason(0), testing::HasSubstr("cxlpool host fence away"));
-  EXPECT_EQ(reason(1),
-            "detached by request; the fabric cannot be asked about host mute: its QEMU hangs");
-  EXPECT_EQ(reason(2), "detached by request");
-  EXPECT_EQ(reason(3), "detached by request") << "ONLINE, and waits for nobody";
-}
-
 }  // namespace
 }  // namespace cxlpool::fm

@@ -125,7 +125,9 @@ void PoolRpc::Change(UnaryCall<Request, Response>& call, Start start, More more)
     if (committed.ok()) {
       FillRegion(*committed->region, hardware_coherent_, call.response()->mutable_region());
       ForgetIfDry(call.request(), call.response()->mutable_region());
-      call.response()->set_revision(committed->revision);
+      if (!CXLPOOL_MUTANT("answer-without-revision")) {
+        call.response()->set_revision(committed->revision);
+      }
       more(*committed);
     }
     call.Finish(WithItsEnd(actor, committed.status()));
@@ -220,8 +222,9 @@ void PoolRpc::AllocateRegion(
 void PoolRpc::BatchAllocateRegions(
     UnaryCall<v1::BatchAllocateRegionsRequest, v1::BatchAllocateRegionsResponse>& call) {
   Batch(call, [this, &call](auto specs, auto done) {
-    service_->AllocateBatch(std::move(specs), call.request().requests(0).validate_only(),
-                            std::move(done));
+    const bool dry =
+        call.request().requests(0).validate_only() && !CXLPOOL_MUTANT("dry-batch-allocates");
+    service_->AllocateBatch(std::move(specs), dry, std::move(done));
   });
 }
 
@@ -239,7 +242,8 @@ void PoolRpc::ListRegions(UnaryCall<v1::ListRegionsRequest, v1::ListRegionsRespo
 
 void PoolRpc::AttachRegion(UnaryCall<v1::AttachRegionRequest, v1::AttachRegionResponse>& call) {
   Change(call, [this, &call](AttachSpec spec, auto done) {
-    service_->Attach(std::move(spec), call.request().validate_only(), std::move(done));
+    const bool dry = call.request().validate_only() && !CXLPOOL_MUTANT("dry-run-attaches");
+    service_->Attach(std::move(spec), dry, std::move(done));
   });
 }
 
@@ -264,7 +268,8 @@ void PoolRpc::BatchReleaseRegions(
 
 void PoolRpc::ResizeRegion(UnaryCall<v1::ResizeRegionRequest, v1::ResizeRegionResponse>& call) {
   Change(call, [this, &call](ResizeSpec spec, auto done) {
-    service_->Resize(std::move(spec), call.request().validate_only(), std::move(done));
+    const bool dry = call.request().validate_only() && !CXLPOOL_MUTANT("dry-run-resizes");
+    service_->Resize(std::move(spec), dry, std::move(done));
   });
 }
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "cxlpool/v1/pool_service.pb.h"
 #include "fabric-manager/rpc/convert.h"
+#include "proto/support/mutant.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
 #include "proto/support/status_wire.h"
@@ -104,7 +105,7 @@ class Watch : public OneRequestCall {
       if (!status.ok()) return FinishLocked(status);
       only_ = std::move(only);
       revision_ = request.start_revision();
-      if (revision_ == 0) {
+      if (revision_ == 0 || CXLPOOL_MUTANT("watch-begins-anew")) {
         snapshot_ = streams_->views_->Get();
         revision_ = snapshot_->revision;
       }
@@ -205,15 +206,16 @@ class Watch : public OneRequestCall {
     if (!Wanted(*entry.event().region)) return;
     queue_.push_back(std::static_pointer_cast<const grpc::ByteBuffer>(
         entry.Wire([coherent = streams_->hardware_coherent_](const WatchEvent& event) {
-          return MakeFrame(
-              event.removed ? v1::WatchRegionsResponse::REMOVED : v1::WatchRegionsResponse::CHANGED,
-              event.region, event.revision, coherent);
+          return MakeFrame(event.removed && !CXLPOOL_MUTANT("removed-is-changed")
+                               ? v1::WatchRegionsResponse::REMOVED
+                               : v1::WatchRegionsResponse::CHANGED,
+                           event.region, event.revision, coherent);
         })));
   }
 
   // Once the Region was met under its name, it is followed through others.
   bool Wanted(const Region& region) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (only_.empty()) return true;
+    if (only_.empty() || CXLPOOL_MUTANT("watch-tells-of-all")) return true;
     if (region.key == only_key_) return true;
     if (region.id != only_) return false;
     only_key_ = region.key;

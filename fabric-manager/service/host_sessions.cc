@@ -41,12 +41,14 @@ Bridge ToBridge(const v1::BridgeInventory& in) {
   Bridge bridge{.name = in.name(),
                 .slots = {in.slots().begin(), in.slots().end()},
                 .max_regions = in.max_regions(),
-                .depth_unknown = in.depth_unknown(),
+                .depth_unknown = in.depth_unknown() && !CXLPOOL_MUTANT("depth-unknown-is-lost"),
                 .live_regions = in.live_regions(),
                 .blocked = in.blocked(),
                 .blocking_serial = in.blocking_serial(),
                 .window_bytes = in.window_bytes(),
-                .free_window_bytes = in.free_window_bytes()};
+                .free_window_bytes = CXLPOOL_MUTANT("window-for-free-window")
+                                         ? in.window_bytes()
+                                         : in.free_window_bytes()};
   return bridge;
 }
 
@@ -210,13 +212,15 @@ void HostSessions::OnHello(std::shared_ptr<SessionPeer> peer, const SessionIdent
   v1::Welcome& welcome = *message.mutable_welcome();
   welcome.set_protocol_version(kHostProtocolVersion);
   welcome.set_heartbeat_ms(static_cast<uint32_t>(absl::ToInt64Milliseconds(options_.heartbeat)));
-  welcome.set_lease_ms(static_cast<uint32_t>(absl::ToInt64Milliseconds(options_.lease)));
+  const absl::Duration lease =
+      CXLPOOL_MUTANT("lease-is-the-heartbeat") ? options_.heartbeat : options_.lease;
+  welcome.set_lease_ms(static_cast<uint32_t>(absl::ToInt64Milliseconds(lease)));
   welcome.set_manager_version(CXLPOOL_VERSION);
   welcome.set_granule_bytes(GranuleOf(writer_->state()));
   for (const auto& [generation, offer] : offers_[host]) *welcome.add_offers() = offer;
   session.peer->Send(std::move(message));
   listener_.on_session(host, true);
-  listener_.on_segments(host, hello.segments(), true);
+  listener_.on_segments(host, hello.segments(), !CXLPOOL_MUTANT("hello-is-not-complete"));
 }
 
 // An agent that is refused dials again and again: a line a second says it all.
@@ -255,9 +259,13 @@ void HostSessions::OnMessage(SessionPeer* peer, const v1::AgentMessage& message)
                       "a report is larger than any host can be", "update cxlpool-agent"));
     return;
   }
-  if (report.has_inventory()) TakeInventory(host, report.inventory(), nullptr);
+  if (report.has_inventory() && !CXLPOOL_MUTANT("inventory-of-hello-stays")) {
+    TakeInventory(host, report.inventory(), nullptr);
+  }
   listener_.on_segments(host, report.segments(), false);
-  if (!report.events().empty()) listener_.on_events(host, report.events());
+  if (!report.events().empty() && !CXLPOOL_MUTANT("events-end-here")) {
+    listener_.on_events(host, report.events());
+  }
 }
 
 void HostSessions::OnHeartbeat(SessionPeer& peer, uint64_t session) const {
@@ -283,7 +291,7 @@ void HostSessions::TakeInventory(const std::string& host, const v1::HostInventor
     runtime.kernel_release = CutText(hello->kernel_release(), 128);
     const SessionIdentity& identity = sessions_.at(host).identity;
     runtime.certificate_serial = identity.serial;
-    runtime.certificate_end = identity.end;
+    if (!CXLPOOL_MUTANT("certificate-end-is-lost")) runtime.certificate_end = identity.end;
   }
   runtime.bridges.clear();
   for (const v1::BridgeInventory& bridge : inventory.bridges()) {
@@ -291,7 +299,9 @@ void HostSessions::TakeInventory(const std::string& host, const v1::HostInventor
   }
   runtime.memory_block_bytes = inventory.memory_block_bytes();
   runtime.region_granule_bytes = inventory.region_granule_bytes();
-  runtime.page_struct_spare_bytes = inventory.page_struct_spare_bytes();
+  if (!CXLPOOL_MUTANT("page-struct-spare-is-lost")) {
+    runtime.page_struct_spare_bytes = inventory.page_struct_spare_bytes();
+  }
   runtime.unfit_reason = CutText(inventory.unfit_reason(), kMaxUnfitReason);
   const std::string unfit = WhyUnfit(writer_->state(), inventory.region_granule_bytes());
   if (!unfit.empty() && !CXLPOOL_MUTANT("one-host-sets-everybodys-unit")) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "fabric-manager/service/service_rig.h"
+#include "proto/support/each_field_fixture.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -195,6 +196,108 @@ TEST_F(HostSessionsTest, MessagesOfAnotherSessionAreDropped) {
   rig.sessions.OnMessage(rig.agents["host-a"].get(), stale);
   rig.Run(absl::Seconds(1));
   EXPECT_EQ(rig.Find("kv")->attachments[0].state, AttachmentState::kOnline);
+}
+
+// --- Every field is carried.
+
+class EveryWordOfTheAgentTest : public HostSessionsTest {
+ protected:
+  static v1::HostInventory FullInventory() {
+    v1::HostInventory inventory;
+    FillAll(inventory);
+    inventory.set_memory_block_bytes(kGranule / 2);  // Units are powers of two.
+    inventory.set_region_granule_bytes(kGranule);
+    return inventory;
+  }
+  // What is known of host-a, but for when it was heard of.
+  HostRuntime Known() {
+    HostRuntime runtime = rig.writer.state().Runtime("host-a");
+    runtime.last_heartbeat = absl::InfinitePast();
+    return runtime;
+  }
+};
+
+TEST_F(EveryWordOfTheAgentTest, OfAnInventoryIsKnownOfTheHost) {
+  const v1::HostInventory full = FullInventory();
+  const auto by_hello = [&](const v1::HostInventory& inventory) {
+    const auto agent =
+        Hello(rig, world, kLocal, [&](v1::Hello& h) { *h.mutable_inventory() = inventory; });
+    EXPECT_TRUE(agent->closed.ok()) << agent->closed;
+    return Known();
+  };
+  EXPECT_EQ(FieldsNotSet(full), std::vector<std::string>());
+  EXPECT_EQ(FieldsThatAreDropped(full, by_hello), std::vector<std::string>());
+
+  const HostRuntime known = by_hello(full);
+  EXPECT_EQ(known.memory_block_bytes, full.memory_block_bytes());
+  EXPECT_EQ(known.region_granule_bytes, full.region_granule_bytes());
+  EXPECT_EQ(known.page_struct_spare_bytes, full.page_struct_spare_bytes());
+  EXPECT_EQ(known.unfit_reason, full.unfit_reason());
+  const v1::BridgeInventory& told = full.bridges(0);
+  ASSERT_EQ(known.bridges.size(), 1u);
+  const auto& [name, slots, max_regions, depth_unknown, live_regions, blocked, blocking_serial,
+               window_bytes, free_window_bytes] = known.bridges.front();
+  EXPECT_EQ(name, told.name());
+  EXPECT_EQ(slots, std::vector<uint32_t>(told.slots().begin(), told.slots().end()));
+  EXPECT_EQ(max_regions, told.max_regions());
+  EXPECT_EQ(depth_unknown, told.depth_unknown());
+  EXPECT_EQ(live_regions, told.live_regions());
+  EXPECT_EQ(blocked, told.blocked());
+  EXPECT_EQ(blocking_serial, told.blocking_serial());
+  EXPECT_EQ(window_bytes, told.window_bytes());
+  EXPECT_EQ(free_window_bytes, told.free_window_bytes());
+
+  // What a report says of it later counts as much.
+  const auto by_report = [&](const v1::HostInventory& inventory) {
+    v1::AgentMessage message;
+    message.set_session(rig.agents["host-a"]->session());
+    *message.mutable_report()->mutable_inventory() = inventory;
+    rig.sessions.OnMessage(rig.agents["host-a"].get(), message);
+    return Known();
+  };
+  rig.Connect("host-a");
+  EXPECT_EQ(by_report(full), known);
+  EXPECT_EQ(FieldsThatAreDropped(full, by_report), std::vector<std::string>());
+}
+
+TEST_F(EveryWordOfTheAgentTest, OfAHelloIsKnownOfTheHost) {
+  v1::Hello full;
+  FillAll(full);
+  *full.mutable_inventory() = FullInventory();
+  full.set_protocol_version(kHostProtocolVersion);
+  full.set_host("hosts/host-a");
+  full.set_agent_id("00000000-0000-4000-8000-000000000009");
+  const auto by_hello = [&](const v1::Hello& hello) {
+    rig.sessions.End("host-a", absl::CancelledError("another one comes"));
+    auto agent = std::make_shared<FakeAgent>("host-a", &world);
+    rig.sessions.OnHello(agent, SessionIdentity{"", true, "7a01", absl::FromUnixSeconds(42)},
+                         hello);
+    return std::pair(agent->closed.ok(), Known());
+  };
+  // Segments go to the Reconciler: DistrustTest, LifecycleTest.
+  for (const std::string& name : FieldsThatAreDropped(full, by_hello)) {
+    EXPECT_EQ(name.rfind("segments.", 0), 0u) << name << " of a hello is not taken";
+  }
+  EXPECT_EQ(Known().incarnation, full.incarnation());
+  EXPECT_EQ(Known().agent_version, full.agent_version());
+  EXPECT_EQ(Known().kernel_release, full.kernel_release());
+  EXPECT_EQ(Known().certificate_serial, "7a01");
+  EXPECT_EQ(Known().certificate_end, absl::FromUnixSeconds(42));
+}
+
+TEST_F(EveryWordOfTheAgentTest, AWelcomeSaysAllThereIsToSay) {
+  const HostSessions::Options options;
+  rig.sessions.SetOffer("host-a", v1::Offer());
+  const v1::Welcome welcome = rig.Connect("host-a")->welcome;
+  const auto* type = v1::Welcome::descriptor();
+  for (int i = 0; i < type->field_count(); ++i) {
+    const auto* field = type->field(i);
+    EXPECT_TRUE(field->is_repeated() ? welcome.GetReflection()->FieldSize(welcome, field) > 0
+                                     : welcome.GetReflection()->HasField(welcome, field))
+        << field->full_name() << ": say it in OnHello";
+  }
+  EXPECT_EQ(welcome.heartbeat_ms(), absl::ToInt64Milliseconds(options.heartbeat));
+  EXPECT_EQ(welcome.lease_ms(), absl::ToInt64Milliseconds(options.lease));
 }
 
 }  // namespace

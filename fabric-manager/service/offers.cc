@@ -74,12 +74,17 @@ v1::Offer MakeOffer(const Uuid& tag, uint64_t generation, const OfferTerms& term
   offer.set_attachment_generation(generation);
   offer.set_want(terms.want);
   offer.set_mode(terms.mode == Mode::kSystemRam ? v1::SYSTEM_RAM : v1::DEVDAX);
-  offer.set_access(terms.access == Access::kReadOnly ? v1::READ_ONLY : v1::READ_WRITE);
+  const bool read_only = terms.access == Access::kReadOnly && !CXLPOOL_MUTANT("offer-lets-write");
+  offer.set_access(read_only ? v1::READ_ONLY : v1::READ_WRITE);
   offer.set_sharing(static_cast<v1::Sharing>(terms.sharing));
   offer.set_coherence(hardware_coherent ? v1::HARDWARE : v1::SOFTWARE);
-  if (terms.mode == Mode::kSystemRam) offer.set_zone(static_cast<v1::MemoryZone>(terms.zone));
+  if (terms.mode == Mode::kSystemRam && !CXLPOOL_MUTANT("offer-without-zone")) {
+    offer.set_zone(static_cast<v1::MemoryZone>(terms.zone));
+  }
   if (terms.owner.has_value()) *offer.mutable_owner() = ToProto(*terms.owner);
-  offer.set_tenant(ResourceName("tenants", terms.tenant));
+  if (!CXLPOOL_MUTANT("offer-without-tenant")) {
+    offer.set_tenant(ResourceName("tenants", terms.tenant));
+  }
   if (terms.maker_uid.has_value()) offer.set_maker_uid(*terms.maker_uid);
   if (!terms.open_to.nobody()) *offer.mutable_open_to() = ToProto(terms.open_to);
   for (const OfferTerms::Target& part : terms.targets) {

@@ -6,6 +6,8 @@
 
 #include <functional>
 
+#include "proto/support/names.h"
+
 namespace cxlpool::fm {
 namespace {
 
@@ -106,6 +108,33 @@ TEST(OffersTest, EveryFieldOfAnOfferIsSet) {
                                      : reflection->HasField(offer, field))
         << field->full_name() << ": carry it from Region to OfferTerms to Offer, and set it here";
   }
+}
+
+TEST(OffersTest, AnOfferSaysWhatTheRecordSays) {
+  Region region = TwoExtents();
+  region.sharing = Sharing::kSingleWriter;
+  region.attachments[0].access = Access::kReadOnly;
+  v1::Offer offer = MakeOffer(region.tag, 7, Terms(region), false);
+  EXPECT_EQ(offer.access(), v1::READ_ONLY);
+  EXPECT_EQ(offer.sharing(), v1::SINGLE_WRITER);
+  EXPECT_EQ(offer.coherence(), v1::SOFTWARE);
+  EXPECT_EQ(offer.mode(), v1::DEVDAX);
+  EXPECT_EQ(offer.region_name(), "regions/kv");
+  EXPECT_EQ(offer.region_tag(), FormatUuid(region.tag.bytes()));
+  EXPECT_EQ(offer.attachment_generation(), 7u);
+  EXPECT_EQ(offer.tenant(), "tenants/default");
+  ASSERT_EQ(offer.segments_size(), 2);
+  EXPECT_EQ(offer.segments(1).extent_index(), 1u);
+  EXPECT_EQ(offer.segments(1).length_bytes(), 512u);
+  EXPECT_EQ(offer.segments(1).host_bridge(), "ACPI0016:00");
+  EXPECT_EQ(offer.segments(1).targets(0).slot(), 11u);
+  EXPECT_EQ(offer.segments(1).targets(0).serial(), kSerialBase | 101);
+  region.attachments[0].mode = Mode::kSystemRam;
+  region.attachments[0].zone = Zone::kKernel;
+  offer = MakeOffer(region.tag, 7, Terms(region), true);
+  EXPECT_EQ(offer.mode(), v1::SYSTEM_RAM);
+  EXPECT_EQ(offer.zone(), v1::KERNEL);
+  EXPECT_EQ(offer.coherence(), v1::HARDWARE);
 }
 
 TEST(OffersTest, UserIdsAreToldOnTheMakersHostAlone) {

@@ -2,15 +2,21 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
+#include "proto/support/text.h"
 
 namespace cxlpool::fm {
 namespace {
+
+constexpr size_t kMaxBatchReason = 1024;
 
 // Plans, and keeps nothing of it where only the plan is wanted.
 template <typename PlanIt>
@@ -52,21 +58,30 @@ PlanItemFn PlanningBatch(absl::StatusOr<Plan> (*plan)(const PoolState&, const Sp
       };
 }
 
-// In whose name a batch is made: that of its first sound item.
-template <typename Spec>
-Audit AuditOfBatch(const std::vector<absl::StatusOr<Spec>>& specs) {
-  for (const auto& spec : specs) {
-    if (spec.ok()) return Audit{{}, spec->request.id.principal, spec->request.id.method, ""};
-  }
-  return {};
-}
-
 template <typename Spec>
 Audit AuditOf(const Spec& spec) {
   return Audit{{}, spec.request.id.principal, spec.request.id.method, ""};
 }
 Audit AuditOf(const ReleaseSpec& spec) {
-  return Audit{{}, spec.request.id.principal, spec.request.id.method, spec.reason};
+  const std::string why = CXLPOOL_MUTANT("audit-without-reason") ? "" : spec.reason;
+  return Audit{{}, spec.request.id.principal, spec.request.id.method, why};
+}
+
+// In whose name a batch is made: that of its first sound item. Why: what its items say, each once.
+template <typename Spec>
+Audit AuditOfBatch(const std::vector<absl::StatusOr<Spec>>& specs) {
+  std::optional<Audit> audit;
+  std::set<std::string> reasons;
+  for (const auto& spec : specs) {
+    if (!spec.ok()) continue;
+    Audit own = AuditOf(*spec);
+    if (!own.reason.empty()) reasons.insert(own.reason);
+    if (!audit.has_value()) audit = std::move(own);
+  }
+  if (!audit.has_value()) return {};
+  audit->reason = CutText(absl::StrJoin(reasons, "; "), kMaxBatchReason);
+  if (CXLPOOL_MUTANT("batch-without-reason")) audit->reason.clear();
+  return *std::move(audit);
 }
 
 // The first that a release is refused for; empty: it is not, or for something else.
@@ -231,7 +246,7 @@ void PoolService::FailDevice(const std::string& principal, const std::string& de
 
 void PoolService::SetTenant(const std::string& principal, const Tenant& tenant, Done done) {
   SubmitChange(
-      Audit{{}, principal, "SetTenant", ""},
+      Audit{{}, CXLPOOL_MUTANT("audit-names-the-manager") ? "manager" : principal, "SetTenant", ""},
       [tenant](const PoolState& state, PlanContext& context) {
         return PlanSetTenant(state, tenant, context);
       },
@@ -349,7 +364,8 @@ void PoolService::Fence(const std::string& principal, const std::string& host,
             host}}}.ToStatus());
       return;
     }
-    reconciler_->Fence(host, Audit{{}, principal, "FenceHost", reason}, std::move(done));
+    const std::string why = CXLPOOL_MUTANT("fence-without-reason") ? "" : reason;
+    reconciler_->Fence(host, Audit{{}, principal, "FenceHost", why}, std::move(done));
   });
 }
 

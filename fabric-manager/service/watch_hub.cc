@@ -1,9 +1,11 @@
 #include "fabric-manager/service/watch_hub.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/support/log.h"
 #include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
 
@@ -25,6 +27,11 @@ void WatchHub::Push(WatchEvent event) {
   latest_ = std::max(latest_, event.revision);
   if (event.region != nullptr) {
     uint64_t& last = last_.try_emplace(event.region->key, UINT64_MAX).first->second;
+    if (last != UINT64_MAX && last < popped_) {
+      LogError("watch",
+               "a change that has left the ring is remembered: ending before it does harm");
+      std::abort();
+    }
     if (last != UINT64_MAX) ring_[last - popped_].superseded = true;
     last = popped_ + ring_.size();
   }
@@ -32,7 +39,8 @@ void WatchHub::Push(WatchEvent event) {
   if (ring_.size() <= ring_events_) return;
   const Slot& oldest = ring_.front();
   floor_ = oldest.entry->event().revision;
-  if (!oldest.superseded && oldest.entry->event().region != nullptr) {
+  if (!oldest.superseded && oldest.entry->event().region != nullptr &&
+      !CXLPOOL_MUTANT("left-ring-is-remembered")) {
     last_.erase(oldest.entry->event().region->key);
   }
   ring_.pop_front();

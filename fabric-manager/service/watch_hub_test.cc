@@ -105,5 +105,16 @@ TEST(WatchHubTest, WhatGoesOnTheWireIsMadeOnce) {
   EXPECT_EQ(made, 1);
 }
 
+TEST(WatchHubTest, AChangeThatLeftTheRingLongAgoIsForgotten) {
+  WatchHub hub(100);
+  hub.Reset(0);
+  hub.Publish({Change(1, 1)});
+  uint64_t revision = 1;
+  for (; revision < 100'000; ++revision) hub.Publish({Change(2 + revision % 7, revision + 1)});
+  hub.Publish({Change(1, ++revision)});
+  EXPECT_EQ(Revisions(hub, revision - 1), std::vector<uint64_t>{revision});
+  EXPECT_EQ(Revisions(hub, revision - 100).size(), 100u);
+}
+
 }  // namespace
 }  // namespace cxlpool::fm

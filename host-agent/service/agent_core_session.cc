@@ -63,9 +63,9 @@ void AgentCore::OnWelcome(v1::Welcome welcome) {
   session_up_ = true;
   refused_ = absl::OkStatus();
   last_lost_.clear();
-  events_.Rewind();
+  if (!CXLPOOL_MUTANT("events-are-told-once")) events_.Rewind();
   welcomed_ = true;
-  pool_granule_bytes_ = welcome.granule_bytes();
+  if (!CXLPOOL_MUTANT("granule-is-not-taken")) pool_granule_bytes_ = welcome.granule_bytes();
   std::vector<AttachmentKey> offered;
   for (v1::Offer& offer : *welcome.mutable_offers()) {
     offered.push_back(KeyOf(offer));

@@ -85,9 +85,13 @@ Segment SegmentOf(const v1::Offer& offer, const v1::OfferedSegment& offered) {
   segment.extent_index = offered.extent_index();
   segment.desired.want = WantOf(offer, offered);
   segment.desired.mode = offer.mode() == v1::SYSTEM_RAM ? Mode::kSystemRam : Mode::kDevdax;
-  if (offer.zone() == v1::KERNEL) segment.desired.zone = MemoryZone::kKernel;
+  if (offer.zone() == v1::KERNEL && !CXLPOOL_MUTANT("kernel-zone-is-lost")) {
+    segment.desired.zone = MemoryZone::kKernel;
+  }
   segment.desired.host_bridge = offered.host_bridge();
-  segment.desired.interleave_granularity_bytes = offered.interleave_granularity_bytes();
+  if (!CXLPOOL_MUTANT("granularity-is-lost")) {
+    segment.desired.interleave_granularity_bytes = offered.interleave_granularity_bytes();
+  }
   segment.desired.length_bytes = offered.length_bytes();
   for (const v1::Target& target : offered.targets()) {
     segment.desired.targets.push_back({.slot = target.slot(), .serial = target.serial()});

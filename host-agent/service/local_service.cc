@@ -282,7 +282,7 @@ absl::StatusOr<LocalReply> LocalService::OpenNow(const Pending& pending) {
   open.set_generation(offer.attachment_generation());
   open.set_access(access);
   open.set_mode(offer.mode());
-  open.set_coherence(offer.coherence());
+  if (!CXLPOOL_MUTANT("open-without-coherence")) open.set_coherence(offer.coherence());
   std::vector<uint64_t> opened;
   uint64_t region_offset = 0;
   for (const Segment& segment : segments) {
@@ -302,7 +302,9 @@ absl::StatusOr<LocalReply> LocalService::OpenNow(const Pending& pending) {
     v1::LocalSegment& mapped = *open.add_segments();
     mapped.set_fd_index(static_cast<uint32_t>(reply.descriptors.size()));
     mapped.set_length_bytes(segment.desired.length_bytes);
-    mapped.set_region_offset_bytes(region_offset);
+    if (!CXLPOOL_MUTANT("segments-lie-on-each-other")) {
+      mapped.set_region_offset_bytes(region_offset);
+    }
     mapped.set_alignment_bytes(region->dax_align_bytes);
     region_offset += segment.desired.length_bytes;
     reply.descriptors.push_back(*std::move(fd));
@@ -390,6 +392,7 @@ LocalReply LocalService::List(const LocalPeer& peer) const {
     shown.set_mode(offer.mode());
     shown.set_access(offer.access());
     shown.set_coherence(offer.coherence());
+    if (!CXLPOOL_MUTANT("list-without-zone")) shown.set_zone(offer.zone());
     shown.set_state(AttachmentStateOf(attachment, core_->observation()));
     shown.set_state_reason(FirstError(attachment));
     shown.set_detaching(!attachment.wanted_online());

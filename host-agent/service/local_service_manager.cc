@@ -64,14 +64,16 @@ void LocalService::Allocate(const v1::LocalAllocateRequest& request, Pending pen
   forward.set_region_id(request.region_id());
   forward.set_tenant(TenantFor(policy_, pending.peer.uid, pending.peer.gids));
   if (!CXLPOOL_MUTANT("maker-not-told")) forward.set_maker_uid(pending.peer.uid);
-  if (request.has_open_to()) *forward.mutable_open_to() = request.open_to();
+  if (request.has_open_to() && !CXLPOOL_MUTANT("local-open-to-dropped")) {
+    *forward.mutable_open_to() = request.open_to();
+  }
   forward.set_size_bytes(request.size_bytes());
-  forward.set_sharing(request.sharing());
+  if (!CXLPOOL_MUTANT("local-sharing-dropped")) forward.set_sharing(request.sharing());
   forward.set_host(core_->options().host);
   forward.set_mode(request.mode());
   if (!CXLPOOL_MUTANT("local-zone-dropped")) forward.set_zone(request.zone());
   forward.set_access(v1::READ_WRITE);
-  forward.set_max_extents(request.max_extents());
+  if (!CXLPOOL_MUTANT("local-extents-dropped")) forward.set_max_extents(request.max_extents());
   const uint64_t connection = pending.peer.connection;
   const uint64_t number = pending.number;
   pending.allocated = true;

@@ -62,7 +62,7 @@ void FillMessage(const SegmentStatus& status, v1::Segment& message) {
   if (status.numa_node.has_value()) message.set_numa_node(*status.numa_node);
   message.set_hpa_bytes(status.hpa_bytes);
   message.set_online_blocks(status.online_blocks);
-  message.set_total_blocks(status.total_blocks);
+  if (!CXLPOOL_MUTANT("blocks-are-not-told")) message.set_total_blocks(status.total_blocks);
 }
 
 // A memdev that nobody asked for: how far up the ladder somebody brought it.
@@ -114,7 +114,9 @@ v1::HostInventory InventoryOf(const HostObservation& host, const absl::Status& p
   }
   inventory.set_memory_block_bytes(host.memory_block_bytes);
   inventory.set_region_granule_bytes(host.region_granule_bytes);
-  inventory.set_page_struct_spare_bytes(host.page_struct_spare_bytes);
+  if (!CXLPOOL_MUTANT("spare-is-not-told")) {
+    inventory.set_page_struct_spare_bytes(host.page_struct_spare_bytes);
+  }
   for (const ObservedBridge& seen : host.bridges) {
     v1::BridgeInventory& bridge = *inventory.add_bridges();
     bridge.set_name(seen.name);
@@ -123,7 +125,7 @@ v1::HostInventory InventoryOf(const HostObservation& host, const absl::Status& p
     bridge.set_depth_unknown(seen.depth_unknown);
     bridge.set_live_regions(seen.live_regions);
     bridge.set_blocked(seen.blocked);
-    bridge.set_blocking_serial(seen.blocking_serial);
+    if (!CXLPOOL_MUTANT("blocker-is-not-told")) bridge.set_blocking_serial(seen.blocking_serial);
     bridge.set_window_bytes(seen.window_bytes);
     bridge.set_free_window_bytes(seen.free_window_bytes);
   }
@@ -196,7 +198,7 @@ void FillReport(const SegmentStatus& status, uint32_t opens, v1::SegmentReport& 
   report.set_state(status.state);
   FillMessage(status, *report.mutable_segment());
   if (status.error.has_value()) *report.mutable_error() = status.error->message;
-  report.set_opens(opens);
+  if (!CXLPOOL_MUTANT("opens-are-not-told")) report.set_opens(opens);
 }
 
 v1::SegmentError ErrorOf(const absl::Status& status) {

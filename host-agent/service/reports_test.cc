@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "absl/strings/str_join.h"
+#include "proto/support/each_field_fixture.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::agent {
@@ -57,6 +58,88 @@ TEST(ReportsTest, AnErrorWithoutDetailsHasNone) {
   EXPECT_EQ(error.reason(), "INVALID_ARGUMENT");
   EXPECT_EQ(error.cause(), "");
   EXPECT_TRUE(error.permanent());
+}
+
+// --- Every field is carried.
+
+TEST(ReportsTest, EveryWordOfWhatIsSeenIsInTheInventory) {
+  HostObservation host;
+  const auto& [bridges, memdevs, regions, memory_block, region_granule, spare, own_nodes] = host;
+  host.memory_block_bytes = 101;
+  host.region_granule_bytes = 102;
+  host.page_struct_spare_bytes = 103;
+  host.bridges.resize(1);
+  {
+    auto& [name, slots, max_regions, depth_unknown, live_regions, blocked, blocking_serial,
+           window_bytes, free_window_bytes] = host.bridges.front();
+    name = "ACPI0016:00";
+    slots = {3, 4};
+    max_regions = 104;
+    depth_unknown = true;
+    live_regions = 105;
+    blocked = true;
+    blocking_serial = 106;
+    window_bytes = 107;
+    free_window_bytes = 108;
+  }
+  const v1::HostInventory told = InventoryOf(host, absl::FailedPreconditionError("no DAX"));
+  EXPECT_THAT(FieldsNotSet(told), IsEmpty()) << "set it in InventoryOf";
+  EXPECT_EQ(told.memory_block_bytes(), memory_block);
+  EXPECT_EQ(told.region_granule_bytes(), region_granule);
+  EXPECT_EQ(told.page_struct_spare_bytes(), spare);
+  EXPECT_EQ(told.unfit_reason(), "no DAX");
+  const v1::BridgeInventory& bridge = told.bridges(0);
+  EXPECT_EQ(bridge.name(), "ACPI0016:00");
+  EXPECT_THAT(bridge.slots(), ElementsAre(3, 4));
+  EXPECT_EQ(bridge.max_regions(), 104u);
+  EXPECT_EQ(bridge.live_regions(), 105u);
+  EXPECT_EQ(bridge.blocking_serial(), 106u);
+  EXPECT_EQ(bridge.window_bytes(), 107u);
+  EXPECT_EQ(bridge.free_window_bytes(), 108u);
+}
+
+TEST(ReportsTest, EveryWordOfASegmentsStatusIsInItsReport) {
+  SegmentStatus status;
+  auto& [key, serial, others, state, extent_index, slot, host_bridge, memdev, host_region,
+         dax_device, numa_node, hpa_bytes, online_blocks, total_blocks, error, is_open] = status;
+  key = {.generation = 201, .tag = "tag-1"};
+  serial = 202;
+  others = {203};
+  state = v1::SEGMENT_ONLINE;
+  slot = 204;
+  host_bridge = "ACPI0016:00";
+  extent_index = 205;
+  memdev = "mem3";
+  host_region = "region2";
+  dax_device = "dax2.0";
+  numa_node = 5;
+  hpa_bytes = 206;
+  online_blocks = 207;
+  total_blocks = 208;
+  v1::SegmentError why;
+  FillAll(why);
+  error = SegmentStatus::Error{why};
+  is_open = true;
+  v1::SegmentReport told;
+  FillReport(status, 209, told);
+  EXPECT_THAT(FieldsNotSet(told), IsEmpty()) << "set it in FillReport";
+  EXPECT_EQ(told.region_tag(), "tag-1");
+  EXPECT_EQ(told.attachment_generation(), 201u);
+  EXPECT_EQ(told.serial(), 202u);
+  EXPECT_EQ(told.opens(), 209u);
+  EXPECT_EQ(told.error().SerializeAsString(), why.SerializeAsString());
+  const v1::Segment& segment = told.segment();
+  EXPECT_EQ(segment.serial(), 202u);
+  EXPECT_EQ(segment.slot(), 204u);
+  EXPECT_EQ(segment.extent_index(), 205u);
+  EXPECT_EQ(segment.hpa_bytes(), 206u);
+  EXPECT_EQ(segment.online_blocks(), 207u);
+  EXPECT_EQ(segment.total_blocks(), 208u);
+  EXPECT_EQ(segment.host_bridge(), "ACPI0016:00");
+  EXPECT_EQ(segment.memdev(), "mem3");
+  EXPECT_EQ(segment.host_region(), "region2");
+  EXPECT_EQ(segment.dax_device(), "dax2.0");
+  EXPECT_EQ(segment.numa_node(), 5);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "libpool/src/errors.h"
 #include "libpool/src/reply.h"
 #include "libpool/src/session.h"
+#include "proto/support/mutant.h"
 #include "proto/support/names.h"
 
 namespace cxlpool {
@@ -87,13 +88,14 @@ absl::StatusOr<Region> Client::Allocate(const AllocateOptions& options) {
   if (open_to.everybody || !open_to.uids.empty() || !open_to.gids.empty()) {
     v1::OpenTo& to = *allocate.mutable_open_to();
     to.mutable_uids()->Add(open_to.uids.begin(), open_to.uids.end());
-    to.mutable_gids()->Add(open_to.gids.begin(), open_to.gids.end());
+    const auto& gids = CXLPOOL_MUTANT("users-for-groups") ? open_to.uids : open_to.gids;
+    to.mutable_gids()->Add(gids.begin(), gids.end());
     to.set_everybody(open_to.everybody);
   }
   allocate.set_size_bytes(options.size_bytes);
   allocate.set_sharing(ToProto(options.sharing));
   allocate.set_mode(options.mode == Mode::kSystemRam ? v1::SYSTEM_RAM : v1::DEVDAX);
-  allocate.set_max_extents(options.max_extents);
+  if (!CXLPOOL_MUTANT("client-drops-extents")) allocate.set_max_extents(options.max_extents);
   allocate.set_persistent(options.persistent);
   auto opened = session_->Open(std::move(request), options.wait);
   if (!opened.ok()) return opened.status();
@@ -106,8 +108,9 @@ absl::StatusOr<Region> Client::Open(absl::string_view name, const OpenOptions& o
   if (!full_name.ok()) return full_name.status();
   v1::LocalRequest request;
   request.mutable_open()->set_name(*std::move(full_name));
-  request.mutable_open()->set_access(options.access == Access::kReadOnly ? v1::READ_ONLY
-                                                                         : v1::READ_WRITE);
+  const bool read_only =
+      options.access == Access::kReadOnly && !CXLPOOL_MUTANT("opens-for-writing");
+  request.mutable_open()->set_access(read_only ? v1::READ_ONLY : v1::READ_WRITE);
   auto opened = session_->Open(std::move(request), options.wait);
   if (!opened.ok()) return opened.status();
   return Region(*std::move(opened));

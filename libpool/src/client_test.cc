@@ -9,10 +9,13 @@
 
 #include <cstdlib>
 #include <sstream>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "cxlpool/error.h"
 #include "libpool/src/fake_agent.h"
+#include "proto/support/each_field_fixture.h"
 
 namespace cxlpool {
 namespace {
@@ -71,14 +74,18 @@ TEST_F(ClientTest, TakesTheSocketFromTheEnvironment) {
 
 TEST_F(ClientTest, AllocatesAndOpensWhatItAskedFor) {
   Client client = Connect();
-  const auto region = client.Allocate({.name = "kv",
-                                       .size_bytes = 1 << 20,
-                                       .sharing = Sharing::kSingleWriter,
-                                       .max_extents = 3,
-                                       .persistent = true,
-                                       .open_to = {.uids = {7}, .gids = {8}, .everybody = true},
-                                       .request_id = "0F8FAD5B-d9cb-469f-a165-70867728950e",
-                                       .wait = absl::Seconds(7)});
+  const AllocateOptions options = {.name = "kv",
+                                   .size_bytes = 1 << 20,
+                                   .sharing = Sharing::kSingleWriter,
+                                   .max_extents = 3,
+                                   .persistent = true,
+                                   .open_to = {.uids = {7}, .gids = {8}, .everybody = true},
+                                   .request_id = "0F8FAD5B-d9cb-469f-a165-70867728950e",
+                                   .wait = absl::Seconds(7)};
+  // Whoever adds an option names it here, and looks below whether the agent is asked for it.
+  [[maybe_unused]] const auto& [name, size_bytes, sharing, mode, max_extents, persistent, open_to,
+                                request_id, wait] = options;
+  const auto region = client.Allocate(options);
   ASSERT_TRUE(region.ok()) << region.status();
   EXPECT_EQ(region->name(), "regions/kv");
   EXPECT_EQ(region->size_bytes(), 1u << 20);
@@ -100,6 +107,9 @@ TEST_F(ClientTest, AllocatesAndOpensWhatItAskedFor) {
   EXPECT_TRUE(request.allocate().persistent());
   EXPECT_GT(request.allocate().wait_ms(), 6000u);
   EXPECT_LE(request.allocate().wait_ms(), 7000u);
+  EXPECT_EQ(request.allocate().size_bytes(), 1u << 20);
+  // What the library's users cannot ask for: memory that the kernel may keep.
+  EXPECT_EQ(FieldsNotSet(request.allocate()), std::vector<std::string>{"zone"});
 }
 
 TEST_F(ClientTest, EachAllocationHasItsOwnRequestId) {
@@ -114,7 +124,11 @@ TEST_F(ClientTest, OpensByShortAndByFullName) {
   agent_.Add({.name = "regions/kv"});
   Client client = Connect();
   EXPECT_TRUE(client.Open("kv").ok());
-  EXPECT_TRUE(client.Open("regions/kv", {.access = Access::kReadOnly}).ok());
+  const auto region = client.Open("regions/kv", {.access = Access::kReadOnly});
+  EXPECT_TRUE(region.ok()) << region.status();
+  const v1::LocalRequest request = agent_.Requests().back();
+  EXPECT_EQ(request.open().name(), "regions/kv");
+  EXPECT_EQ(request.open().access(), v1::READ_ONLY);
 }
 
 TEST_F(ClientTest, RefusesBadArgumentsWithoutAsking) {

@@ -260,6 +260,11 @@ void FakeAgent::AddFault(v1::LocalFault fault) {
   Wake();
 }
 
+void FakeAgent::ForgetFaults() {
+  MutexLock lock(mutex_);
+  faults_.clear();
+}
+
 // Whether the request is answered later: one for faults, while there are none.
 bool FakeAgent::HasToWait(const v1::LocalRequest& request) const {
   return request.has_faults() && request.faults().wait_ms() > 0 &&

@@ -70,6 +70,7 @@ class FakeAgent {
 
   // Tells of a fault from now on, in order.
   void AddFault(v1::LocalFault fault);
+  void ForgetFaults();  // Counts anew, as an agent that restarts.
 
   // What to do with the next request instead of answering it; several apply one after another.
   struct Mishap {

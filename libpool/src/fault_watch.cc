@@ -12,6 +12,7 @@
 #include "libpool/src/deadline.h"
 #include "libpool/src/errors.h"
 #include "libpool/src/reply.h"
+#include "proto/support/mutant.h"
 #include "proto/support/mutex.h"
 
 namespace cxlpool {
@@ -69,7 +70,7 @@ class FaultWatcher {
         if (!answer.ok()) {
           // A new connection begins at the beginning: another agent counts anew.
           connection_.reset();
-          after_ = 0;
+          if (!CXLPOOL_MUTANT("faults-since-the-last-agent")) after_ = 0;
           const Deadline until = After(pause);
           while (!stopping_ && RemainingMs(until, 1) > 0) stopped_.wait_until(lock.native(), until);
           if (stopping_) return;

@@ -87,6 +87,21 @@ TEST_F(FaultWatchTest, AnAgentThatRestartsTellsNothingTwice) {
   EXPECT_TRUE(Await([&] { return watch->Check().ok(); }));
 }
 
+TEST_F(FaultWatchTest, AnAgentThatRestartsIsAskedFromItsBeginning) {
+  agent_.AddFault(FaultAt(0));
+  agent_.AddFault(FaultAt(64));
+  auto watch = Watch();
+  ASSERT_TRUE(watch.ok());
+  EXPECT_TRUE(AwaitHeard(2));
+  agent_.Stop();
+  EXPECT_TRUE(Await([&] { return !watch->Check().ok(); }));
+  agent_.ForgetFaults();
+  agent_.AddFault(FaultAt(128));  // The first that this agent tells.
+  agent_.Start();
+  EXPECT_TRUE(AwaitHeard(3));
+  EXPECT_EQ(Offsets().back(), 128u);
+}
+
 TEST_F(FaultWatchTest, AWaitIsCutShortByTheEnd) {
   const auto begin = std::chrono::steady_clock::now();
   {

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "proto/support/mutant.h"
 
 namespace cxlpool::agent {
 namespace {
@@ -102,7 +103,8 @@ bool ParseMedia(v1::HostEvent::Kind kind, absl::string_view what, absl::string_v
   const absl::string_view descriptor = Text(fields, "descriptor");
   event.set_bytes_lost(absl::StrContains(descriptor, "UNCORRECTABLE") ||
                        event.severity() == v1::HostEvent::FATAL);
-  event.set_dpa_bytes(Hex(fields, "dpa") / kLineBytes * kLineBytes);
+  const uint64_t flags = CXLPOOL_MUTANT("flags-are-address") ? 1 : kLineBytes;
+  event.set_dpa_bytes(Hex(fields, "dpa") / flags * flags);
   event.set_length_bytes(kLineBytes);
   SetHpa(fields, event);
   SetText(absl::StrCat(what, ": ",

@@ -213,5 +213,14 @@ TEST(TraceEventTest, AnyBytesAreTaken) {
   EXPECT_EQ(ParseTraceLine(std::string(1 << 20, '=')).kind, TraceLine::Kind::kNone);
 }
 
+TEST(TraceEventTest, FlagsInTheAddressAreNoAddress) {
+  std::string line = kMedia612;
+  line.replace(line.find("dpa=4000"), 8, "dpa=4003");
+  EXPECT_EQ(Event(line).dpa_bytes(), 0x4000u);
+  line = kDram72;
+  line.replace(line.find("dpa=6000"), 8, "dpa=603f");
+  EXPECT_EQ(Event(line).dpa_bytes(), 0x6000u);
+}
+
 }  // namespace
 }  // namespace cxlpool::agent
