@@ -465,12 +465,14 @@ absl::Status Listener::Prove(const std::string& peer, const std::string& identit
   if (!KeyOf(peer, key)) return absl::OkStatus();
   const size_t limit = is_host ? limits_.of_one_host : limits_.of_one_operator;
   MutexLock lock(mutex_);
+  // Before anything is looked up: connections that are gone leave all tables.
+  const auto counted = of_identity_.find(identity);
+  if (counted != of_identity_.end() && counted->second >= limit) SweepEstablished();
   const auto [begin, end] = by_key_.equal_range(key);
   for (auto it = begin; it != end; ++it) {
     Connection* const connection = it->second;
     if (connection->phase != Phase::kHandshaking) continue;
     if (!identity.empty()) {
-      if (of_identity_[identity] >= limit) SweepEstablished();
       size_t& own = of_identity_[identity];
       if (own >= limit) {
         return Refusal{absl::StatusCode::kResourceExhausted,

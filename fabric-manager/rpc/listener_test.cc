@@ -233,6 +233,24 @@ TEST_F(ListenerTest, OneHostDoesNotTakeAllPlaces) {
   EXPECT_TRUE(again.ok()) << again;
 }
 
+// The room is made by forgetting connections that stand beside the new one in every table.
+TEST_F(ListenerTest, RoomIsMadeWhileAConnectionIsProven) {
+  constexpr size_t kMany = 64;
+  Start({.of_one_host = kMany});
+  std::vector<std::unique_ptr<Client>> before;
+  for (size_t i = 0; i < kMany; ++i) before.push_back(Established("cxlpool://host/host-a", true));
+  const auto next = Established("cxlpool://host/host-a", true);
+  EXPECT_EQ(ReasonOf(last_proof_), "TOO_MANY_CONNECTIONS");
+  for (size_t i = 0; i < kMany; ++i) taken_.Close(i);
+  absl::Status again;
+  for (int i = 0; i < 300; ++i) {
+    again = listener_->Prove(next->Peer(), "cxlpool://host/host-a", true);
+    if (again.ok()) break;
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  EXPECT_TRUE(again.ok()) << again;
+}
+
 // Fills this process's table of descriptors to the last one.
 class NoDescriptors {
  public:

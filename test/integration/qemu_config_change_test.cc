@@ -151,6 +151,7 @@ class Life {
   }
   absl::Status Allocate(const std::string& id, const std::string& host, uint64_t bytes) {
     AllocateSpec spec;
+    spec.actor = Actor::Operator();
     spec.request = Request{{"test", "AllocateRegion", Uuid(RandomUuid())}, 1};
     spec.region_id = id;
     spec.size_bytes = bytes;
@@ -164,6 +165,7 @@ class Life {
   }
   absl::Status Release(const std::string& id) {
     ReleaseSpec spec;
+    spec.actor = Actor::Operator();
     spec.request = Request{{"test", "ReleaseRegion", Uuid(RandomUuid())}, 1};
     spec.region_id = id;
     spec.detach_all = true;

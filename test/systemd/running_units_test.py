@@ -179,6 +179,7 @@ class RunningUnitsTest(unittest.TestCase):
         self.write_and_verify('kv')
 
     def test_a_wrong_configuration_is_told_and_not_tried_again(self):
+        self.machine.run(f'systemctl start {MANAGER}; systemctl stop {MANAGER}')  # Its folders are there for the agent.
         self.machine.write('/etc/cxlpool/fm.toml', FM_TOML.replace('granule', 'granul'))
         self.machine.write('/etc/cxlpool/agent.toml', AGENT_TOML.replace('adapter', 'adaptor'))
         for unit, what in ((MANAGER, 'granul'), (AGENT, 'adaptor')):
@@ -211,7 +212,9 @@ class RunningUnitsTest(unittest.TestCase):
             cxlpool pki issue host host-a --force --dir /etc/cxlpool/pki
             chown cxlpool: /etc/cxlpool/pki/*-*.key
             systemctl reload {MANAGER} {AGENT}
+            cxlpool host fence host-a --reason test --yes
             ''')
+        # The fence ended the agent's session: the next one is with the new certificate.
         wait_until(lambda: self.is_online() and serial() != before, 30, 'the agent shows its new certificate')
         self.write_and_verify('kv')
         self.assertEqual([self.state(unit)['MainPID'] for unit in (AGENT, MANAGER)], pids)
