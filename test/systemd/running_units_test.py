@@ -182,7 +182,7 @@ class RunningUnitsTest(unittest.TestCase):
         self.machine.run(f'systemctl start {MANAGER}; systemctl stop {MANAGER}')  # Its folders are there for the agent.
         self.machine.write('/etc/cxlpool/fm.toml', FM_TOML.replace('granule', 'granul'))
         self.machine.write('/etc/cxlpool/agent.toml', AGENT_TOML.replace('adapter', 'adaptor'))
-        for unit, what in ((MANAGER, 'granul'), (AGENT, 'adaptor')):
+        for unit, what in ((MANAGER, 'granul'), (AGENT, 'adapter: is missing')):
             self.assertNotEqual(self.machine.run(f'systemctl start {unit}', check=False).returncode, 0)
             time.sleep(2.5)
             state = self.state(unit)
