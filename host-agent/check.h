@@ -1,4 +1,4 @@
-// `cxlpool-agent check`: what is missing before this machine can use pool memory, and how to mend
+// `cxlpool-agent check`: what is missing before this machine can use pool memory, and how to fix
 // it.
 //
 // Changes nothing, on the machine or at the manager; an agent that runs goes on meanwhile.

@@ -146,7 +146,7 @@ Move BringOnline(const Attachment& attachment, const Known& known, bool may_go_d
   return Reach(AttachmentState::kWanted,
                IsRepair(attachment)
                    ? attachment.reason
-                   : "REBIND: the fabric lost it on its way up; it is bound again");
+                   : "REBIND: the fabric lost it while it came up; it is bound again");
 }
 
 // ONLINE, and a segment is gone from the fabric though nobody asked: say so, clear the rest away,

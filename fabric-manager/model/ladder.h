@@ -8,7 +8,7 @@
 // ...) or with one of
 //   LD_LOST         the fabric no longer shows it to the host, though nobody asked; bound again
 //   HOST_RESTARTED  the host no longer has it online; brought online again
-//   REBIND          the fabric lost it on its way up; bound again
+//   REBIND          the fabric lost it while it came up; bound again
 //   UNBINDING       the fabric unbinds it, though nobody asked; turned round
 //   ATTACH_TIMEOUT  it was not online in time; turned round
 #ifndef CXLPOOL_FABRIC_MANAGER_MODEL_LADDER_H_
@@ -73,7 +73,7 @@ std::vector<Part> PartsOf(const Attachment& attachment);
 Attachment ViewOf(const Attachment& attachment, const Part& part);
 
 // Of one part. `known` has one entry a segment, in order. `may_go_down` is false while another
-// Attachment is on its way up on the same host bridge: the decoder stack must not lose a lower
+// Attachment is coming up on the same host bridge: the decoder stack must not lose a lower
 // region meanwhile. `deadline_passed`: the way up took longer than is allowed; that turns a first
 // way up round, never the repair of what was online before (reason LD_LOST or HOST_RESTARTED).
 //

@@ -283,7 +283,7 @@ TEST(LadderTest, UnboundIsDropped) {
   ExpectMoves(kUnbound, false, {{"?u", "drop"}});
 }
 
-// LD_LOST stays what it is, and says what keeps it from being mended.
+// LD_LOST stays what it is, and says what keeps it from being fixed.
 TEST(LadderTest, ARepairThatTheHostCannotMakeNamesTheBlocker) {
   std::vector<SegmentKnown> known = Known("pb");
   known[0].host_error = "BRIDGE_BLOCKED: a region below a live one was freed";

@@ -136,9 +136,10 @@ absl::StatusOr<Plan> PlanRelease(const PoolState& state, const ReleaseSpec& spec
                          : GetRegionFor(state, spec.actor, spec.region_id);
   if (!found.ok()) return found.status();
   if (!IsAsFound(**found, spec)) return UnknownRegion(spec.actor, spec.region_id);
-  const bool sworn = std::all_of((*found)->attachments.begin(), (*found)->attachments.end(),
-                                 [](const Attachment& a) { return a.sworn; });
-  if (GoesDownAlready(**found) && (!spec.force || sworn)) {
+  const bool operator_vouched =
+      std::all_of((*found)->attachments.begin(), (*found)->attachments.end(),
+                  [](const Attachment& a) { return a.operator_vouched; });
+  if (GoesDownAlready(**found) && (!spec.force || operator_vouched)) {
     absl::Status status = CheckEtag(**found, spec.etag);
     if (!status.ok() && !CXLPOOL_MUTANT("no-op-takes-any-etag")) return status;
     return Unchanged(*found, spec.request, context);
@@ -154,7 +155,7 @@ absl::StatusOr<Plan> PlanRelease(const PoolState& state, const ReleaseSpec& spec
   if (spec.force) {
     edited->forced = true;
     edited->state_reason = absl::StrCat("FORCED: ", CutText(spec.reason, kMaxReason));
-    for (Attachment& attachment : edited->attachments) attachment.sworn = true;
+    for (Attachment& attachment : edited->attachments) attachment.operator_vouched = true;
   }
   return Plan{edited, {RegionPtr(edited)}};
 }

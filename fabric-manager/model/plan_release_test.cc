@@ -91,7 +91,7 @@ TEST_F(PlanReleaseTest, ForceTakesTheWordForHostsThatNobodyHearsOf) {
   ASSERT_EQ(ToFence(Force()), "");
   EXPECT_TRUE(Now()->forced);
   EXPECT_EQ(Now()->state, RegionState::kReleasing);
-  for (const Attachment& attachment : Now()->attachments) EXPECT_TRUE(attachment.sworn);
+  for (const Attachment& attachment : Now()->attachments) EXPECT_TRUE(attachment.operator_vouched);
 }
 
 TEST_F(PlanReleaseTest, AHostThatIsFencedNeedsNoOther) {
@@ -111,7 +111,7 @@ TEST_F(PlanReleaseTest, AReleaseUnderWayNeedsItToo) {
   for (const char* host : {"host-a", "host-b"}) {
     state().SetRuntime(host, MakeRuntime(4, 2));
   }
-  EXPECT_EQ(ToFence(Force()), "") << "it is sworn already: nothing changes";
+  EXPECT_EQ(ToFence(Force()), "") << "it is vouched for already: nothing changes";
 }
 
 TEST_F(PlanReleaseTest, QuarantinedWithoutHostsNeedsNone) {

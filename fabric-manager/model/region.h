@@ -2,7 +2,7 @@
 // climb.
 //
 //   Region      RESERVED -> ALLOCATED ---------------------> RELEASING -> SCRUBBING -> (gone)
-//                              +-> FAILED / QUARANTINED
+//                  +-> FAILED    +-> QUARANTINED (from RESERVED too) -> RELEASING
 //   Attachment  WANTED -> BOUND -> ONLINE -> OFFLINE -> EJECTING -> UNBOUND
 //                                    +-> RELEASE_BLOCKED
 //
@@ -158,7 +158,7 @@ struct Attachment {
   std::optional<Tail> tail;  // While the Region is being resized.
   // An operator says that the host let go, and was audited: what the fabric cannot be asked about
   // is taken for unbound.
-  bool sworn = false;
+  bool operator_vouched = false;
   // It was found bound and no record had it: nothing is done with it until somebody sends it down,
   // by a detach or a fence.
   bool held = false;
@@ -244,7 +244,7 @@ using RegionPtr = std::shared_ptr<const Region>;
 //   WANTED -> OFFLINE           turned round before the host made anything of what was bound
 //   BOUND -> OFFLINE            turned round while the host was at it
 //   BOUND -> RELEASE_BLOCKED    turned round, and a part that was online already will not go
-//   BOUND -> WANTED             the fabric lost it on its way up: bind again
+//   BOUND -> WANTED             the fabric lost it while it came up: bind again
 //   ONLINE -> BOUND             the host rebooted and has to bring it online again
 //   ONLINE -> WANTED            the fabric lost it, and the host has nothing left of it: bind again
 //   RELEASE_BLOCKED -> OFFLINE  what blocked it went away

@@ -162,7 +162,7 @@ TEST_F(DistrustTest, AFenceIsNotUndoneByAStepThatCameBetween) {
     AllocateSpec spec = AllocateOn("kv", "host-a", 1);
     spec.sharing = Sharing::kMultiWriter;
     Make(spec);
-    world.slow_binds = true;  // On host-b it stays on its way up, so every tick looks at both.
+    world.slow_binds = true;  // On host-b it is never up, so every tick looks at both.
     rig->pool.Attach(
         {.request = TestRequest("AttachRegion", 2), .region_id = "kv", .host = "host-b"}, false,
         [](const absl::StatusOr<Committed>&) {});

@@ -49,7 +49,7 @@ inline std::shared_ptr<Region> FullRegion() {
   attachments.resize(1);
   {
     [[maybe_unused]] auto& [host, mode, zone, access, state, detaching, generation, segments,
-                            reason, tail, sworn, held] = attachments.front();
+                            reason, tail, operator_vouched, held] = attachments.front();
     host = "host-a";
     mode = Mode::kSystemRam;
     zone = Zone::kKernel;
@@ -62,7 +62,7 @@ inline std::shared_ptr<Region> FullRegion() {
                 .state = AttachmentState::kEjecting,
                 .detaching = true,
                 .reason = "shrunk"};
-    sworn = true;
+    operator_vouched = true;
     held = true;
     segments.resize(1);
   }

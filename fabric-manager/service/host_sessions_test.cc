@@ -125,10 +125,10 @@ TEST_F(HostSessionsTest, TakesAnAgentsWordForWhatItsHostCannot) {
   EXPECT_EQ(before.unfit_reason, std::string(1024, 'x'));
   EXPECT_TRUE(before.bridges.at(0).depth_unknown);
   EXPECT_FALSE(before.bridges.at(1).depth_unknown);
-  v1::AgentMessage mended;
-  mended.set_session(agent->session());
-  *mended.mutable_report()->mutable_inventory() = agent->Hello().inventory();
-  rig.sessions.OnMessage(agent.get(), mended);
+  v1::AgentMessage fixed;
+  fixed.set_session(agent->session());
+  *fixed.mutable_report()->mutable_inventory() = agent->Hello().inventory();
+  rig.sessions.OnMessage(agent.get(), fixed);
   EXPECT_EQ(rig.writer.state().Runtime("host-a").unfit_reason, "");
 }
 
@@ -147,7 +147,7 @@ TEST_F(HostSessionsTest, AUnitThatWouldSpoilEverybodysMakesThatHostUnfit) {
         << "as without that host";
     EXPECT_EQ(ReasonOf(rig.Allocate(AllocateOn("kv", "host-a", 100)).status()), "HOST_UNFIT");
   }
-  const auto mended = Hello(rig, world, kLocal, [](v1::Hello& h) {
+  const auto fixed = Hello(rig, world, kLocal, [](v1::Hello& h) {
     h.mutable_inventory()->set_region_granule_bytes(uint64_t{2} << 30);
   });
   EXPECT_EQ(rig.writer.state().Runtime("host-a").unfit_reason, "") << "8 granules of this pool";

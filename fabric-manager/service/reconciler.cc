@@ -152,7 +152,7 @@ bool Reconciler::MayGoDown(const Attachment& attachment) const {
   if (CXLPOOL_MUTANT("down-beside-way-up")) return true;
   for (const OccupiedSlot& other : writer_->state().Occupied(attachment.host)) {
     if (!other.pending() || other.generation == attachment.generation) continue;
-    // One that is stuck on its way up must not hold others: it may be waiting for them to go.
+    // One that is stuck coming up must not hold others: it may be waiting for them to go.
     const Track* const track = tracks_.Find(other.generation);
     if (track != nullptr &&
         std::any_of(track->known.begin(), track->known.end(),
@@ -185,10 +185,10 @@ void Reconciler::StepAttachment(const Region& region, const Attachment& attachme
 // `view` is the part as an Attachment of its own.
 Move Reconciler::NextMoveOf(const Attachment& attachment, const Attachment& view, const Part& part,
                             Track& track) const {
-  const bool way_up = !view.detaching && view.state != AttachmentState::kOnline;
-  absl::Duration& since = track.way_up_since[part.tail];
+  const bool coming_up = !view.detaching && view.state != AttachmentState::kOnline;
+  absl::Duration& since = track.coming_up_since[part.tail];
   bool late = false;
-  if (way_up) {
+  if (coming_up) {
     const absl::Duration now = clock_->Elapsed();
     if (since == absl::InfiniteDuration()) since = now;
     late = now - since > options_.attach_timeout;
@@ -200,13 +200,13 @@ Move Reconciler::NextMoveOf(const Attachment& attachment, const Attachment& view
            !writer_->state().Runtime(attachment.host).fabric_reachable;
   };
   // On an operator's word, where the fabric cannot be asked and nothing is under way.
-  const bool sworn =
-      attachment.sworn && view.detaching && track.driver_calls == 0 && viewed_ && mute();
+  const bool operator_vouched =
+      attachment.operator_vouched && view.detaching && track.driver_calls == 0 && viewed_ && mute();
   std::optional<std::vector<SegmentKnown>> known_of_part;
-  if (sworn || part.first != 0 || part.end != track.known.size()) {
+  if (operator_vouched || part.first != 0 || part.end != track.known.size()) {
     known_of_part.emplace(track.known.begin() + part.first, track.known.begin() + part.end);
   }
-  if (sworn) {
+  if (operator_vouched) {
     for (SegmentKnown& segment : *known_of_part) {
       if (segment.fabric == FabricSide::kUnknown) segment.fabric = FabricSide::kUnbound;
     }

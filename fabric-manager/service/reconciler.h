@@ -142,7 +142,7 @@ class Reconciler {
   void RecordIdentity(const FabricDevice& seen);
   void AdoptStrays(std::vector<BoundLd> lds);
   bool IsNamed(const BoundLd& ld) const;
-  const BoundLd* NamelessOn(const Slice& slice) const;
+  const BoundLd* UnrecordedOn(const Slice& slice) const;
   void FenceWhenQuiet(const std::string& host, Audit audit, absl::Duration deadline, Done done);
   void OnFabricEvent(const FabricEvent& event);
 
@@ -173,9 +173,9 @@ class Reconciler {
   // LDs of no record that were taken in hand: whose they say that they are, and their number.
   using StrayOf = std::tuple<uint64_t, std::string, std::string>;  // Generation, host, tag.
   std::set<std::pair<StrayOf, uint32_t>> strays_;
-  std::vector<BoundLd> nameless_;  // LDs of the last view that no record named then.
-  bool viewed_ = false;            // The fabric was read in this life.
-  std::set<std::string> renamed_;  // Devices that were told of as known under another name.
+  std::vector<BoundLd> unrecorded_lds_;  // Of the last view: bound, and named by no record.
+  bool viewed_ = false;                  // The fabric was read in this life.
+  std::set<std::string> renamed_;        // Devices that were told of as known under another name.
   std::map<std::string, std::string> lives_;  // Host to the incarnation that it was last seen in.
   std::map<std::string, std::string>
       gone_;  // Host to the incarnation that the fabric said has ended.

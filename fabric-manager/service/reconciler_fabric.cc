@@ -199,7 +199,7 @@ void Reconciler::Scrub(const Region& region, RegionTrack& own, const RegionMove&
                                       " has to be reached to clear its bytes: ",
                                       device == nullptr ? "" : device->unreachable_reason));
   }
-  const BoundLd* ld = NamelessOn(SliceOf(region.extents[index]));
+  const BoundLd* ld = UnrecordedOn(SliceOf(region.extents[index]));
   if (!CXLPOOL_MUTANT("scrub-under-stray") && ld != nullptr) {
     own.not_before = clock_->Elapsed() + options_.retry;
     Discover([](const absl::Status&) {});

@@ -107,13 +107,13 @@ void Reconciler::TakeView(const FabricView& view, uint64_t epoch) {
     }
   }
   std::map<StrayOf, std::vector<BoundLd>> strays;
-  nameless_.clear();
+  unrecorded_lds_.clear();
   for (const BoundLd& ld : view.bound) {
     // A call that is under way may have made it, or be about to unmake it.
     const Track* const track = tracks_.Find(ld.key.generation);
     const bool stale = track != nullptr && (track->driver_calls > 0 || track->driver_epoch > epoch);
     if (CXLPOOL_MUTANT("ignore-strays") || stale || IsNamed(ld)) continue;
-    nameless_.push_back(ld);
+    unrecorded_lds_.push_back(ld);
     // Of other storage than the records know by that name: whose bytes it shows nobody can say.
     const Device* device = writer_->state().FindDevice(ld.slice.device);
     const bool other = device != nullptr && !device->reachable;
@@ -141,8 +141,8 @@ bool Reconciler::IsNamed(const BoundLd& ld) const {
 }
 
 // A LD that reaches bytes of the slice and that no record has: nothing may be cleared under it.
-const BoundLd* Reconciler::NamelessOn(const Slice& slice) const {
-  for (const BoundLd& ld : nameless_) {
+const BoundLd* Reconciler::UnrecordedOn(const Slice& slice) const {
+  for (const BoundLd& ld : unrecorded_lds_) {
     const bool overlaps = ld.slice.device == slice.device &&
                           ld.slice.dpa_bytes < slice.dpa_bytes + slice.length_bytes &&
                           slice.dpa_bytes < ld.slice.dpa_bytes + ld.slice.length_bytes;

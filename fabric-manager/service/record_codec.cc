@@ -76,7 +76,7 @@ Problem DecodeAttachment(const pb::AttachmentRecord& in, size_t extents, Attachm
     if (segment.extent_index() >= extents) return "a segment is of no extent";
   }
   out.reason = in.reason();
-  out.sworn = in.sworn();
+  out.operator_vouched = in.operator_vouched();
   out.held = in.held();
   if (!in.has_tail()) return std::nullopt;
   Tail& tail = out.tail.emplace();

@@ -100,7 +100,7 @@ void Encode(const Attachment& in, pb::AttachmentRecord& out) {
     tail.set_detaching(in.tail->detaching);
     tail.set_reason(Text(in.tail->reason));
   }
-  out.set_sworn(in.sworn);
+  out.set_operator_vouched(in.operator_vouched);
   out.set_held(in.held);
 }
 

@@ -29,8 +29,8 @@ struct Track {
   uint64_t observed_revision = 0;  // Of the Region that records it already; 0: look.
   int driver_calls = 0;            // Under way.
   uint64_t driver_epoch = 0;       // Of the last driver call that began or ended.
-  // Since when a part is on its way up: the base, the tail.
-  absl::Duration way_up_since[2] = {absl::InfiniteDuration(), absl::InfiniteDuration()};
+  // Since when a part is coming up: the base, the tail.
+  absl::Duration coming_up_since[2] = {absl::InfiniteDuration(), absl::InfiniteDuration()};
   OfferedWants wants;  // What stands with the agent.
   // The Offer that was made last, and what it was made of; revision 0: none stands.
   uint64_t offered_revision = 0;

@@ -60,8 +60,8 @@ using OutcomesDone = absl::AnyInvocable<void(Outcomes) &&>;
 class Writer {
  public:
   struct Options {
-    size_t max_queue = 16384;  // Submissions not yet answered.
-    size_t max_group = 1024;   // Submissions in one commit.
+    size_t max_queue = 16384;  // Items not yet answered; a batch has several.
+    size_t max_group = 1024;   // Items in one commit.
     bool hardware_coherent = false;
     Policy default_policy = Policy::kPack;
     std::function<Uuid()> make_tag = nullptr;  // Of new Regions; null: random ones.

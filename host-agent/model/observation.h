@@ -12,10 +12,10 @@
 
 namespace cxlpool::agent {
 
+inline constexpr uint64_t kNoSerial = ~uint64_t{0};  // What is there has none that can be read.
+
 // Whether a pool's manager gave the serial: theirs begin with this byte, a vendor's device's do
 // not. A host may have CXL memory of its own, which is none of our business.
-inline constexpr uint64_t kNoSerial = ~uint64_t{0};
-
 inline bool IsPoolSerial(uint64_t serial) { return serial >> 56 == 0x0c; }
 
 enum class DaxDriver { kNone, kDeviceDax, kKmem };
@@ -50,9 +50,9 @@ struct ObservedHostRegion {
   bool all_movable = false;    // every online block is in ZONE_MOVABLE.
 };
 
-// No target left, nobody knows whose it was, and nothing uses it: what remains of a host region
-// whose LDs were pulled out. Or a person is about to make one.
-inline bool IsAnonymousHusk(const ObservedHostRegion& region) {
+// An orphan: all its LDs were pulled out, its serials cannot be told, and nothing uses it. Or a
+// person is about to make a host region.
+inline bool IsAnonymousOrphan(const ObservedHostRegion& region) {
   for (const uint64_t serial : region.serials) {
     if (serial != 0) return false;
   }

@@ -380,7 +380,7 @@ const ObservedHostRegion* FindHostRegion(const HostObservation& host, uint64_t s
   for (const ObservedHostRegion& region : host.regions) {
     const bool found = serial != 0 ? std::find(region.serials.begin(), region.serials.end(),
                                                serial) != region.serials.end()
-                                   : IsAnonymousHusk(region);
+                                   : IsAnonymousOrphan(region);
     if (found) return &region;
   }
   return nullptr;

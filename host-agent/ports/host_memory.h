@@ -39,7 +39,7 @@ class HostMemory {
   // Puts the host's policy in order before anything is bound: DAX autoprobe off, so that no
   // driver takes a new DAX device by itself. Call once, first; again after an error.
   // FAILED_PRECONDITION names what the machine lacks (module, kernel option, right) and how to
-  // mend it.
+  // fix it.
   virtual void Prepare(Done done) = 0;
 
   // Reads the kernel's state. Never changes anything.

@@ -50,7 +50,7 @@ v1::SegmentError UnseenHolderError(const ProcessId& opener) {
 }
 
 std::string Describe(const AttachmentKey& key, uint64_t serial, const Step& step) {
-  if (serial == 0) return "husks whose memdevs nobody knows";
+  if (serial == 0) return "orphans whose memdevs nobody knows";
   const std::string of = key.tag.empty()
                              ? "no Offer's"
                              : absl::StrCat("Region ", key.tag, " generation ", key.generation);
@@ -171,7 +171,7 @@ void AgentCore::OnObserved(uint64_t epoch, absl::StatusOr<HostObservation> seen)
   observed_ = true;
   observed_epoch_ = epoch;
   // Before a Welcome nobody knows what is to stay.
-  if (welcomed_) attachments_.TakeRemains(observation_, clock_->Elapsed());
+  if (welcomed_) attachments_.TakeOrphans(observation_, clock_->Elapsed());
   AnswerHellos(absl::OkStatus());
   Advance();
 }

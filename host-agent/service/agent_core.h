@@ -14,7 +14,7 @@
 // alone, for no longer than the hook's own deadline, and its failure is only told.
 // While the manager is away the core converges towards the last Offers and serves what is
 // attached. What no Offer names is reported and left alone, but for the remains of what was
-// unplugged (AttachmentTable::TakeRemains).
+// unplugged (AttachmentTable::TakeOrphans).
 //
 // A step function: owns no thread, never blocks, runs wholly on its Executor. Public calls are
 // for the Executor's thread, and so is the destructor; the ports' completions may come from any.

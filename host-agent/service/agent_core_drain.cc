@@ -22,7 +22,7 @@ bool SaysHeld(const v1::SegmentError& error) {
 
 // Whether the hook has its turn before the segment is taken from its users; begins it.
 bool AgentCore::DrainFirst(const AttachmentKey& key, const Segment& segment, const Step& step) {
-  if (drain_hook_ == nullptr || key == kRemains || segment.desired.want == Want::kOnline) {
+  if (drain_hook_ == nullptr || key == kOrphans || segment.desired.want == Want::kOnline) {
     return false;
   }
   if (draining_.contains({key, segment.desired.first_serial()})) return true;

@@ -559,7 +559,7 @@ TEST(AgentCoreTest, NothingIsMadeOnAHostThatCouldNotBePrepared) {
   rig.memory.prepare = absl::OkStatus();
   rig.executor.Advance(absl::Seconds(8));
   EXPECT_EQ(rig.Reported(0x51), v1::SEGMENT_ONLINE);
-  // The manager hears as soon as it is mended.
+  // The manager hears as soon as it is fixed.
   const auto told = std::find_if(rig.link.reports.begin(), rig.link.reports.end(),
                                  [](const v1::Report& r) { return r.has_inventory(); });
   ASSERT_NE(told, rig.link.reports.end());

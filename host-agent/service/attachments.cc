@@ -164,23 +164,24 @@ void AttachmentTable::KeepOnly(const std::vector<AttachmentKey>& keys) {
   });
 }
 
-bool AttachmentTable::HusksAreOld(const HostObservation& host, absl::Duration now) {
-  std::map<std::string, Husk> before = std::exchange(husks_, {});
+bool AttachmentTable::OrphansAreOld(const HostObservation& host, absl::Duration now) {
+  std::map<std::string, Orphan> before = std::exchange(orphans_, {});
   bool old = true;
   for (const ObservedHostRegion& region : host.regions) {
-    if (!IsAnonymousHusk(region)) continue;
-    Husk husk{.hpa_bytes = region.hpa_bytes, .since = now};
+    if (!IsAnonymousOrphan(region)) continue;
+    Orphan orphan{.hpa_bytes = region.hpa_bytes, .since = now};
     const auto known = before.find(region.name);
-    if (known != before.end() && known->second.hpa_bytes == region.hpa_bytes) husk = known->second;
-    ++husk.looks;
-    old = old && husk.looks >= kHuskLooks && now - husk.since >= kHuskAge;
-    husks_.emplace(region.name, husk);
+    if (known != before.end() && known->second.hpa_bytes == region.hpa_bytes)
+      orphan = known->second;
+    ++orphan.looks;
+    old = old && orphan.looks >= kOrphanLooks && now - orphan.since >= kOrphanAge;
+    orphans_.emplace(region.name, orphan);
   }
-  return old && !husks_.empty();
+  return old && !orphans_.empty();
 }
 
-void AttachmentTable::TakeRemains(const HostObservation& host, absl::Duration now) {
-  const Map::node_type before = map_.extract(kRemains);  // From here on Offers alone name serials.
+void AttachmentTable::TakeOrphans(const HostObservation& host, absl::Duration now) {
+  const Map::node_type before = map_.extract(kOrphans);  // From here on Offers alone name serials.
   std::vector<Segment> remains;
   for (const ObservedHostRegion& region : host.regions) {
     if (std::any_of(region.serials.begin(), region.serials.end(), [&](uint64_t serial) {
@@ -197,11 +198,11 @@ void AttachmentTable::TakeRemains(const HostObservation& host, absl::Duration no
     }
     if (!segment.desired.targets.empty()) remains.push_back(std::move(segment));
   }
-  if (HusksAreOld(host, now)) {
-    Segment husks;
-    husks.desired.want = Want::kOffline;
-    husks.desired.targets = {{.slot = 0, .serial = 0}};
-    remains.push_back(std::move(husks));
+  if (OrphansAreOld(host, now)) {
+    Segment orphans;
+    orphans.desired.want = Want::kOffline;
+    orphans.desired.targets = {{.slot = 0, .serial = 0}};
+    remains.push_back(std::move(orphans));
   }
   for (Segment& segment : remains) {
     if (before.empty()) break;
@@ -212,7 +213,7 @@ void AttachmentTable::TakeRemains(const HostObservation& host, absl::Duration no
     }
   }
   if (remains.empty()) return;
-  Attachment& standing = map_[kRemains];
+  Attachment& standing = map_[kOrphans];
   standing.offer.set_want(v1::Offer::WANT_OFFLINE);
   standing.segments = std::move(remains);
 }

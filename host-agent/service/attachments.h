@@ -31,11 +31,11 @@ struct AttachmentKey {
   friend auto operator<=>(const AttachmentKey&, const AttachmentKey&) = default;
 };
 
-// Of no Offer: see TakeRemains.
-inline const AttachmentKey kRemains = {};
+// Of no Offer: see TakeOrphans.
+inline const AttachmentKey kOrphans = {};
 
-inline constexpr absl::Duration kHuskAge = absl::Seconds(30);
-inline constexpr int kHuskLooks = 3;
+inline constexpr absl::Duration kOrphanAge = absl::Seconds(30);
+inline constexpr int kOrphanLooks = 3;
 
 // One host region to make or take away, and how that goes.
 struct Segment {
@@ -87,15 +87,13 @@ class AttachmentTable {
   // Forgets all that are not in `keys`.
   void KeepOnly(const std::vector<AttachmentKey>& keys);
 
-  // Takes in hand what remains of LDs that were unplugged: host regions on a pool's serials alone
-  // that no Offer names and of whose memdevs none is there. No bytes are behind them, and each
-  // keeps a decoder; they stand under kRemains, as if an Offer wanted them OFFLINE, until they are
-  // gone.
+  // Lists orphans under kOrphans, as if an Offer wanted them OFFLINE, until they are gone: host
+  // regions of the pool's serials only, named by no Offer, none of whose memdevs is there. They
+  // have no bytes, and each keeps a decoder.
   //
-  // Host regions without any target, of which nobody knows whose they were, go by serial 0, all
-  // together, once each has been there for kHuskAge and in kHuskLooks looks: it might be one that a
-  // person is about to make.
-  void TakeRemains(const HostObservation& host, absl::Duration now);
+  // Anonymous orphans go by serial 0, all together, once each has been there for kOrphanAge and was
+  // seen kOrphanLooks times: before that, a person might be about to make a host region.
+  void TakeOrphans(const HostObservation& host, absl::Duration now);
 
   // The newest Attachment of a Region name; null if there is none.
   const std::pair<const AttachmentKey, Attachment>* FindByName(const std::string& name) const;
@@ -110,17 +108,17 @@ class AttachmentTable {
   const Map& all() const { return map_; }
 
  private:
-  struct Husk {
+  struct Orphan {
     uint64_t hpa_bytes = 0;
     absl::Duration since;
     int looks = 0;
   };
 
-  // Whether there are husks, and each has been there for long enough.
-  bool HusksAreOld(const HostObservation& host, absl::Duration now);
+  // Whether there are orphans, and each has been there for long enough.
+  bool OrphansAreOld(const HostObservation& host, absl::Duration now);
 
   Map map_;
-  std::map<std::string, Husk> husks_;  // By name of the host region.
+  std::map<std::string, Orphan> orphans_;  // By name of the host region.
 };
 
 AttachmentKey KeyOf(const v1::Offer& offer);

@@ -149,7 +149,7 @@ class FakeHostMemory : public HostMemory {
     Do("DestroyHostRegion", serial, std::move(done), [this, serial]() {
       const ObservedHostRegion* region = FindHostRegion(host, serial);
       std::erase_if(host.regions, [=](const ObservedHostRegion& r) {
-        return serial == 0 ? IsAnonymousHusk(r) : &r == region;
+        return serial == 0 ? IsAnonymousOrphan(r) : &r == region;
       });
       return absl::OkStatus();
     });

@@ -75,7 +75,7 @@ void FaultTable::Place(const AttachmentTable& attachments, const HostObservation
   std::erase_if(faults_,
                 [&](const Fault& fault) { return !attachments.all().contains(fault.key); });
   for (const auto& [key, attachment] : attachments.all()) {
-    if (key == kRemains) continue;
+    if (key == kOrphans) continue;
     for (const Segment& segment : attachment.segments) {
       for (const DesiredTarget& target : segment.desired.targets) {
         const auto losses = lost_.find(target.serial);

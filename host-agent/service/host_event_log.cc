@@ -10,7 +10,7 @@ namespace {
 
 bool IsOfferedAndNotToGo(uint64_t serial, const AttachmentTable& attachments) {
   for (const auto& [key, attachment] : attachments.all()) {
-    if (key == kRemains) continue;
+    if (key == kOrphans) continue;
     for (const Segment& segment : attachment.segments) {
       if (segment.desired.want == Want::kEjected) continue;
       const auto& targets = segment.desired.targets;

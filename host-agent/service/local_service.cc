@@ -379,7 +379,7 @@ LocalReply LocalService::List(const LocalPeer& peer) const {
   LocalReply reply;
   v1::LocalListResponse& list = *reply.response.mutable_list();
   for (const auto& [key, attachment] : core_->attachments().all()) {
-    if (key == kRemains) continue;
+    if (key == kOrphans) continue;
     const v1::Offer& offer = attachment.offer;
     if (!MayOpen(peer, offer).ok() && !CXLPOOL_MUTANT("list-shows-all")) continue;
     v1::LocalRegion& region = *list.add_regions();

@@ -176,7 +176,7 @@ void ForEachStatus(const AttachmentTable& attachments, const OpensTable& opens,
       if (segment.error.has_value()) status.error = SegmentStatus::Error{*segment.error};
       const uint32_t users = opens.CountOf(key, status.serial);
       status.is_open = users != 0;
-      if (status.serial != 0) tell(status, users);  // Husks without a name are the host's own.
+      if (status.serial != 0) tell(status, users);  // Orphans without a name are the host's own.
     }
   }
   for (const ObservedMemdev& memdev : host.memdevs) {

@@ -167,7 +167,7 @@ class RackReleaseTest(RackTrials):
         guest.output(f'busybox devmem {address:#x} 64 0x6161616161616161')
         with open(self.file('cmm-0'), 'rb') as f:
             f.seek(4096)
-            self.assertEqual(f.read(8), b'a' * 8, 'QEMU has mended its ways: this trial shows nothing any more')
+            self.assertEqual(f.read(8), b'a' * 8, 'QEMU has changed its ways: this trial shows nothing any more')
         self.asked_to_release('a6')
         self.assert_refused('b6', 'host-b', 'cmm-0', 3)
         self.restart_manager(online='host-b')

@@ -149,15 +149,15 @@ class RackRemovalTest(RackTrials):
 
     def test_a_pulled_between_two_agents(self):
         """The new agent finds a host region without targets, and knows whose it was by the word of the one before."""
-        self.take('husk', HOST, 'cmm-0')
+        self.take('orphan', HOST, 'cmm-0')
         self.stop_agent(HOST)
-        self.pull_ld_of('husk')
-        self.pool.release('husk')  # Nobody has a record of it any more.
+        self.pull_ld_of('orphan')
+        self.pool.release('orphan')  # Nobody has a record of it any more.
         [region] = self.cxl_list('-Ri')
         self.assertEqual(region.get('decode_state', 'reset'), 'reset', region)
         self.start_agent(HOST)
         wait_until(lambda: self.cxl_list('-Ri') == [], 20, 'the host region is gone')
-        self.end('husk')
+        self.end('orphan')
 
     def test_b_a_fatal_error_takes_the_dax_device_away(self):
         """The kernel resets the link and says that the device recovered: host region and memdev are there, the DAX device is

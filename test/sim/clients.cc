@@ -320,12 +320,12 @@ void Clients::Ask(ManagerProcess& manager, CallPtr call, bool dry, const Told& t
   }
 }
 
-// Nobody may swear falsely: what happens then is on him. Nor of what he has not seen.
+// Nobody may vouch falsely: what happens then is on him. Nor of what he has not seen.
 bool Clients::MaySwear(ManagerProcess& manager, const std::string& id) const {
   const fm::RegionPtr* region = manager.writer().state().FindRegionById(id);
   if (region == nullptr) return false;
   const bool stands = (*region)->state == fm::RegionState::kQuarantined;
-  return (stands || !(*region)->attachments.empty()) && world_.may_swear(**region);
+  return (stands || !(*region)->attachments.empty()) && world_.may_vouch(**region);
 }
 
 // --- Answers.

@@ -31,8 +31,8 @@ class Clients {
     fm::MemoryDisk* disk;
     std::function<void(const std::string& what)> violate;
     std::function<ManagerProcess*()> manager;  // Null, or not serving: nobody answers.
-    // Whether an operator can swear that no host reaches the Region: its hosts have no power.
-    std::function<bool(const fm::Region&)> may_swear;
+    // Whether an operator can vouch that no host reaches the Region: its hosts have no power.
+    std::function<bool(const fm::Region&)> may_vouch;
   };
 
   explicit Clients(World world) : world_(std::move(world)) {}

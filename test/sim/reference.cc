@@ -98,11 +98,11 @@ void Reference::Committed(const std::vector<fm::Change>& changes, const fm::Pool
         const auto old = regions_.find(key);
         const fm::Region* before = old == regions_.end() ? nullptr : old->second.get();
         before == nullptr ? coverage_->Begins((*region)->state) : CountEdges(*before, **region);
-        const bool sworn = before != nullptr && (*region)->forced && (*region)->bad.empty() &&
-                           before->state == fm::RegionState::kQuarantined &&
-                           before->attachments.empty() &&
-                           before->bad.size() == before->extents.size();
-        if (sworn) Unmark(*before);
+        const bool operator_vouched =
+            before != nullptr && (*region)->forced && (*region)->bad.empty() &&
+            before->state == fm::RegionState::kQuarantined && before->attachments.empty() &&
+            before->bad.size() == before->extents.size();
+        if (operator_vouched) Unmark(*before);
         if (before == nullptr) coverage_->bad_kept += (*region)->bad.size();
         if (before == nullptr) {
           for (const auto& attachment : (*region)->attachments) coverage_->Begins(attachment.state);

@@ -34,7 +34,7 @@ SimulationRun::SimulationRun(const Script& script, const SimulationOptions& opti
                 .disk = disk_.get(),
                 .violate = [this](const std::string& what) { Violate(what); },
                 .manager = [this] { return manager(); },
-                .may_swear = [this](const fm::Region& region) { return NobodyReaches(region); }}),
+                .may_vouch = [this](const fm::Region& region) { return NobodyReaches(region); }}),
       watchers_({.scheduler = &scheduler_,
                  .reference = &reference_,
                  .coverage = &result_.coverage,

@@ -78,7 +78,7 @@ absl::StatusOr<bool> IsResized(const WaitGoal& goal, const v1::Region& region) {
 }
 
 // Whether the Region has to live on for it.
-bool IsWayUp(Kind kind) {
+bool ComesUp(Kind kind) {
   return kind == Kind::kAllocated || kind == Kind::kOnline || kind == Kind::kResized;
 }
 
@@ -91,7 +91,7 @@ absl::StatusOr<bool> Reached(const WaitGoal& goal, const v1::Region& region) {
     return Failed("REGION_QUARANTINED", region, "is quarantined", region.state_reason(),
                   absl::StrCat("see ", ShowCommand(region)));
   }
-  if (!IsWayUp(goal.kind)) return false;
+  if (!ComesUp(goal.kind)) return false;
   switch (region.state()) {
     case v1::Region::FAILED:
       return Failed("REGION_FAILED", region, "could not be made and is undone",
@@ -109,7 +109,7 @@ absl::StatusOr<bool> Reached(const WaitGoal& goal, const v1::Region& region) {
 }
 
 absl::Status ReachedByRemoval(const WaitGoal& goal, const v1::Region& last) {
-  if (!IsWayUp(goal.kind)) return absl::OkStatus();
+  if (!ComesUp(goal.kind)) return absl::OkStatus();
   return Failed("REGION_FAILED", last, "is gone: it was undone or released meanwhile",
                 last.state_reason(), "allocate again");
 }

@@ -39,15 +39,15 @@ bool HasTarget(const CxlHostRegion& region, uint64_t serial) {
                      [&](const CxlRegionTarget& target) { return target.serial == serial; });
 }
 
-bool IsHusk(const CxlHostRegion& region) {
+bool IsOrphan(const CxlHostRegion& region) {
   return !region.committed &&
          std::all_of(region.targets.begin(), region.targets.end(),
                      [](const CxlRegionTarget& t) { return t.decoder.empty(); });
 }
 
-bool IsAnonymousHusk(const CxlHostRegion& region) {
-  return IsHusk(region) && std::all_of(region.targets.begin(), region.targets.end(),
-                                       [](const CxlRegionTarget& t) { return t.serial == 0; });
+bool IsAnonymousOrphan(const CxlHostRegion& region) {
+  return IsOrphan(region) && std::all_of(region.targets.begin(), region.targets.end(),
+                                         [](const CxlRegionTarget& t) { return t.serial == 0; });
 }
 
 }  // namespace cxlpool::agent

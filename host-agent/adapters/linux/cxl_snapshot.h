@@ -107,10 +107,10 @@ bool HasTarget(const CxlHostRegion& region, uint64_t serial);
 
 // No target left, and the kernel uses none of its addresses, which it keeps: what remains of a
 // region whose memdevs were pulled out.
-bool IsHusk(const CxlHostRegion& region);
+bool IsOrphan(const CxlHostRegion& region);
 
-// A husk of which nobody knows whose it was.
-bool IsAnonymousHusk(const CxlHostRegion& region);
+// An orphan whose serials cannot be told: whose it was is not known.
+bool IsAnonymousOrphan(const CxlHostRegion& region);
 
 }  // namespace cxlpool::agent
 

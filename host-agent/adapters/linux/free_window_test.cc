@@ -7,25 +7,25 @@ namespace cxlpool::agent {
 namespace {
 
 // What remains of the region on decoder `id`, of 256 MiB, when its memdev was pulled out.
-void MakeHusk(CxlSnapshot& snapshot, size_t id, uint64_t known_serial) {
+void MakeOrphan(CxlSnapshot& snapshot, size_t id, uint64_t known_serial) {
   for (DecoderStack& stack : snapshot.bridges.front().stacks) stack.decoders[id].in_use = false;
   snapshot.regions[id].committed = false;
   snapshot.regions[id].targets = {{"", known_serial}};
 }
 
-TEST(FreeWindowTest, KnownHuskHoldsItsAddresses) {
+TEST(FreeWindowTest, KnownOrphanHoldsItsAddresses) {
   CxlSnapshot snapshot = OneBridge();
   AddRegion(snapshot, 0, 0x1001);
-  MakeHusk(snapshot, 0, 0x1001);
+  MakeOrphan(snapshot, 0, 0x1001);
   CountFree(snapshot);
   EXPECT_EQ(snapshot.windows[0].largest_free_bytes, (8192 - 256) * kMiB);
 }
 
-TEST(FreeWindowTest, LongestRunIsBesideHusksAndLiveRegions) {
+TEST(FreeWindowTest, LongestRunIsBesideOrphansAndLiveRegions) {
   CxlSnapshot snapshot = OneBridge();
   for (int id = 0; id < 3; ++id) AddRegion(snapshot, id, 0x1001 + id);
   snapshot.regions[2].hpa_bytes = kWindowHpa + 6144 * kMiB;
-  MakeHusk(snapshot, 2, 0x1003);
+  MakeOrphan(snapshot, 2, 0x1003);
   CountFree(snapshot);
   EXPECT_EQ(snapshot.windows[0].largest_free_bytes, (6144 - 512) * kMiB);
 }
@@ -33,24 +33,24 @@ TEST(FreeWindowTest, LongestRunIsBesideHusksAndLiveRegions) {
 TEST(FreeWindowTest, WhatIsFreeIsNeverRaised) {
   CxlSnapshot snapshot = OneBridge();
   AddRegion(snapshot, 0, 0x1001);
-  MakeHusk(snapshot, 0, 0x1001);
+  MakeOrphan(snapshot, 0, 0x1001);
   snapshot.windows[0].largest_free_bytes = 512 * kMiB;
   CountFree(snapshot);
   EXPECT_EQ(snapshot.windows[0].largest_free_bytes, 512 * kMiB);
 }
 
-TEST(FreeWindowTest, AnonymousHuskIsClearedBeforeRoomIsNeeded) {
+TEST(FreeWindowTest, AnonymousOrphanIsClearedBeforeRoomIsNeeded) {
   CxlSnapshot snapshot = OneBridge();
   AddRegion(snapshot, 0, 0x1001);
-  MakeHusk(snapshot, 0, 0);
+  MakeOrphan(snapshot, 0, 0);
   CountFree(snapshot);
   EXPECT_EQ(snapshot.windows[0].largest_free_bytes, 8192 * kMiB);
 }
 
-TEST(FreeWindowTest, HuskWithoutAddressesAndThoseOfOtherWindowsTakeNothing) {
+TEST(FreeWindowTest, OrphanWithoutAddressesAndThoseOfOtherWindowsTakeNothing) {
   CxlSnapshot snapshot = OneBridge();
   AddRegion(snapshot, 0, 0x1001);
-  MakeHusk(snapshot, 0, 0x1001);
+  MakeOrphan(snapshot, 0, 0x1001);
   snapshot.regions[0].hpa_bytes = 0;
   CountFree(snapshot);
   snapshot.regions[0].hpa_bytes = kWindowHpa;

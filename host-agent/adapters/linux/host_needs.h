@@ -29,7 +29,7 @@ struct Finding {
 // The root decoders that volatile regions can be made under, by their folders.
 std::vector<std::string> VolatileWindows(const HostFiles& files);
 
-// Each need, kOk or kMissing, in the order in which a person would mend them.
+// Each need, kOk or kMissing, in the order in which a person would fix them.
 std::vector<Finding> ExamineNeeds(const HostFiles& files);
 
 }  // namespace cxlpool::agent

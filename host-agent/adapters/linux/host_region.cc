@@ -40,7 +40,7 @@ absl::Status Destroy(const HostFiles& files, const CxlHostRegion& region) {
   return DeleteRegion(files, region);
 }
 
-// Clears the way for `spec`: half-made regions on its memdevs and husks in their windows. Whether
+// Clears the way for `spec`: half-made regions on its memdevs and orphans in their windows. Whether
 // there were any.
 absl::StatusOr<bool> ClearLeftOvers(const HostFiles& files, const CxlSnapshot& snapshot,
                                     const HostRegionSpec& spec) {
@@ -51,7 +51,7 @@ absl::StatusOr<bool> ClearLeftOvers(const HostFiles& files, const CxlSnapshot& s
           return std::find(spec.serials.begin(), spec.serials.end(), target.serial) !=
                  spec.serials.end();
         });
-    if (!IsHusk(region) && (region.committed || !ours)) continue;
+    if (!IsOrphan(region) && (region.committed || !ours)) continue;
     if (absl::Status status = Destroy(files, region); !status.ok()) return status;
     cleared = true;
   }
@@ -133,7 +133,7 @@ absl::Status DestroyHostRegionOf(Machine& machine, uint64_t serial) {
   }
   absl::Status status;
   for (const CxlHostRegion& region : snapshot.regions) {
-    if (IsAnonymousHusk(region)) status.Update(Destroy(files, region));
+    if (IsAnonymousOrphan(region)) status.Update(Destroy(files, region));
   }
   return status;
 }

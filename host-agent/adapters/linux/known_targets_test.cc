@@ -68,15 +68,15 @@ class KnownTargetsFileTest : public testing::Test {
   KnownTargetsFileTest() {
     AddRegion(live_, 0, kOurs);
     live_.regions[0].inode = 4711;
-    husk_ = live_;
-    husk_.regions[0].committed = false;
-    husk_.regions[0].targets = {{"", 0}};
+    orphan_ = live_;
+    orphan_.regions[0].committed = false;
+    orphan_.regions[0].targets = {{"", 0}};
   }
 
-  // What an agent that was started now takes the husk for: 0 if it does not know.
+  // What an agent that was started now takes the orphan for: 0 if it does not know.
   uint64_t SerialAfterRestart(const std::string& boot_id = "boot-1") {
     KnownTargets started(path_, boot_id);
-    CxlSnapshot snapshot = husk_;
+    CxlSnapshot snapshot = orphan_;
     started.Complete(snapshot);
     return snapshot.regions[0].targets[0].serial;
   }
@@ -88,10 +88,10 @@ class KnownTargetsFileTest : public testing::Test {
   FakeHost host_;
   std::string path_ = host_.Path("known-regions");
   CxlSnapshot live_ = OneBridge();
-  CxlSnapshot husk_;
+  CxlSnapshot orphan_;
 };
 
-TEST_F(KnownTargetsFileTest, RestartedAgentKnowsWhoseAHuskWas) {
+TEST_F(KnownTargetsFileTest, RestartedAgentKnowsWhoseAnOrphanWas) {
   EXPECT_EQ(SerialAfterRestart(), 0u) << "nobody left word";
   Leave(live_);
   EXPECT_EQ(SerialAfterRestart(), kOurs);
@@ -106,12 +106,12 @@ TEST_F(KnownTargetsFileTest, HoldsWithinOneBootOnly) {
 
 TEST_F(KnownTargetsFileTest, AnotherRegionOfTheSameNameIsNotNamed) {
   Leave(live_);
-  husk_.regions[0].inode = 4712;
+  orphan_.regions[0].inode = 4712;
   EXPECT_EQ(SerialAfterRestart(), 0u);
   Leave(live_);
-  husk_ = live_;
-  husk_.regions[0].targets = {{"", 0}};
-  husk_.regions[0].hpa_bytes += 256 * kMiB;
+  orphan_ = live_;
+  orphan_.regions[0].targets = {{"", 0}};
+  orphan_.regions[0].hpa_bytes += 256 * kMiB;
   EXPECT_EQ(SerialAfterRestart(), 0u);
 }
 

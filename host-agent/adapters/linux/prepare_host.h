@@ -11,7 +11,7 @@ namespace cxlpool::agent {
 
 // Switches off DAX autoprobe, so that no driver takes a new DAX device by itself, then looks for
 // everything that the rungs need. `kernel` (uname -r) goes into messages.
-// FAILED_PRECONDITION/HOST_UNFIT lists all that is missing and how to mend each.
+// FAILED_PRECONDITION/HOST_UNFIT lists all that is missing and how to fix each.
 absl::Status PrepareHost(const HostFiles& files, const std::string& kernel);
 
 }  // namespace cxlpool::agent

@@ -152,14 +152,14 @@ TEST(SysfsSnapshotTest, RegionsHaveTheirTargetsBySerial) {
   EXPECT_EQ(region.targets[0].serial, 0x1001u);
 }
 
-TEST(SysfsSnapshotTest, RegionWithoutTargetsOrAddressesIsAHusk) {
+TEST(SysfsSnapshotTest, RegionWithoutTargetsOrAddressesIsAnOrphan) {
   const FakeCxl host;
   host.Put(kRegion + "/commit", "0\n");
   host.Put(kRegion + "/target0", "\n");
   host.Put(kRegion + "/resource", "0xffffffffffffffff\n");
   const CxlSnapshot seen = ReadCxlSnapshot(host.files());
   ASSERT_EQ(seen.regions.size(), 1u);
-  EXPECT_TRUE(IsAnonymousHusk(seen.regions[0]));
+  EXPECT_TRUE(IsAnonymousOrphan(seen.regions[0]));
   EXPECT_EQ(seen.regions[0].hpa_bytes, 0u);
 }
 

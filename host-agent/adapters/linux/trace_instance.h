@@ -30,7 +30,7 @@ class TraceInstance {
   TraceInstance& operator=(const TraceInstance&) = delete;
 
   // FAILED_PRECONDITION/NO_TRACING: this kernel or this process cannot; the message says what, and
-  // the remedy how to mend it. Open already: OK.
+  // the remedy how to fix it. Open already: OK.
   absl::Status Open();
 
   // Stops it and takes it away.

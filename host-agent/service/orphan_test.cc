@@ -7,9 +7,9 @@
 namespace cxlpool::agent {
 namespace {
 
-class HuskTest : public testing::Test {
+class OrphanTest : public testing::Test {
  protected:
-  HuskTest() {
+  OrphanTest() {
     rig.Start();
     rig.Connect();
   }
@@ -26,7 +26,7 @@ class HuskTest : public testing::Test {
   CoreRig rig;
 };
 
-TEST_F(HuskTest, IsClearedAwayOnceItHasBeenThereForAWhile) {
+TEST_F(OrphanTest, IsClearedAwayOnceItHasBeenThereForAWhile) {
   Add("region0", {0, 0});
   Add("region1", {});
   rig.executor.Advance(absl::Seconds(20));
@@ -39,7 +39,7 @@ TEST_F(HuskTest, IsClearedAwayOnceItHasBeenThereForAWhile) {
   }
 }
 
-TEST_F(HuskTest, AYoungOneKeepsTheOthers) {
+TEST_F(OrphanTest, AYoungOneKeepsTheOthers) {
   Add("region0", {0});
   rig.executor.Advance(absl::Seconds(25));
   Add("region1", {});  // A person is about to make a region.
@@ -51,7 +51,7 @@ TEST_F(HuskTest, AYoungOneKeepsTheOthers) {
   EXPECT_EQ(rig.memory.host.regions[0].name, "region1");
 }
 
-TEST_F(HuskTest, WhatIsInUseOrHasATargetIsNone) {
+TEST_F(OrphanTest, WhatIsInUseOrHasATargetIsNone) {
   Add("region0", {0}).committed = true;
   Add("region1", {0}).dax_device = "dax1.0";
   Add("region2", {0x77, 0});  // A device of the host's own.
@@ -60,7 +60,7 @@ TEST_F(HuskTest, WhatIsInUseOrHasATargetIsNone) {
   EXPECT_EQ(rig.Calls("DestroyHostRegion 0x0"), 0);
 }
 
-TEST_F(HuskTest, OneThatDoesNotGoIsTriedAgainWithBackoff) {
+TEST_F(OrphanTest, OneThatDoesNotGoIsTriedAgainWithBackoff) {
   rig.memory.lies = {"DestroyHostRegion"};
   Add("region0", {0});
   rig.executor.Advance(absl::Minutes(1));
@@ -71,7 +71,7 @@ TEST_F(HuskTest, OneThatDoesNotGoIsTriedAgainWithBackoff) {
   EXPECT_EQ(Regions(), 0u);
 }
 
-TEST_F(HuskTest, IsLeftAloneUntilAManagerHasSaidWhatItWants) {
+TEST_F(OrphanTest, IsLeftAloneUntilAManagerHasSaidWhatItWants) {
   rig.NewCore();
   rig.Start();
   Add("region0", {0});
