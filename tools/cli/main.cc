@@ -86,4 +86,11 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace cxlpool::cli
 
-int main(int argc, char** argv) { return cxlpool::cli::Main(argc, argv); }
+int main(int argc, char** argv) {
+  const int code = cxlpool::cli::Main(argc, argv);
+  std::cout.flush();
+  std::cerr.flush();
+  // Not exit(): gRPC's threads still run (KeepGrpcUp), and exit() would take down under them what
+  // they and OpenSSL use.
+  _exit(code);
+}
