@@ -156,6 +156,7 @@ TEST_F(ListenerTest, WhoSaysNothingInTimeIsHungUpOn) {
 TEST_F(ListenerTest, AConnectionWithoutACallThatIsLetInEnds) {
   Start({.first_call = absl::Milliseconds(300)});
   const auto stranger = Dial(kHello);
+  ASSERT_TRUE(taken_.Await(1));
   const auto agent = Established();
   EXPECT_TRUE(stranger->HungUp());
   EXPECT_FALSE(agent->HungUp(absl::Milliseconds(500)));

@@ -92,7 +92,7 @@ std::optional<uint32_t> SlotNumber(absl::string_view name) {
 // The target of a symbolic link is its value: made and replaced in one step, and never half
 // written.
 absl::StatusOr<std::string> ReadValue(const std::string& path) {
-  char value[64];
+  char value[1024];
   const ssize_t size = ::readlink(path.c_str(), value, sizeof(value));
   if (size < 0 && errno == ENOENT) return std::string();
   if (size <= 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path));

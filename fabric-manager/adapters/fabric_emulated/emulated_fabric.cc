@@ -128,9 +128,10 @@ void EmulatedFabric::Recognize(const std::string& id, Host& host, const KnownFab
       CXLPOOL_MUTANT("any-root-will-do")) {
     return;
   }
-  const auto ended = ReadValue(absl::StrCat(host.directory, "/ended"));
-  if (ended.ok() && *ended == life->second) {
-    sink_({.kind = FabricEvent::Kind::kHostGone, .host = id, .key = {}, .incarnation = *ended});
+  const std::vector<std::string> ended = EndedLives(host.directory);
+  if (std::find(ended.begin(), ended.end(), life->second) != ended.end()) {
+    sink_(
+        {.kind = FabricEvent::Kind::kHostGone, .host = id, .key = {}, .incarnation = life->second});
     return;
   }
   host.unknown =

@@ -9,9 +9,9 @@
 //                        where it runs as the manager's user it must heed the absent FabricSide.
 //   read-only            not enforced here; the agent opens the extent O_RDONLY.
 //   identity             ROOT/identity names the directory for ever, hosts/HOST/incarnation one
-//   life of
-//                        a host's side, hosts/HOST/ended the life before it. In another directory,
-//                        or one that was made anew, a host that the records know is not reachable.
+//                        life of a host's side, hosts/HOST/ended the lives before it. In another
+//                        directory, or one that was made anew, a host that the records know is not
+//                        reachable.
 //
 // A slot that is no longer configured is closed and not forgotten: what is bound there shows, and
 // can be unbound. A file of ours that cannot be read makes its host unreachable: nobody knows what
@@ -66,6 +66,9 @@ struct EmulatedFabricConfig {
 // A short value that is kept as a symbolic link's target. Reading: empty where there is none.
 absl::StatusOr<std::string> ReadValue(const std::string& path);
 absl::Status WriteValue(const std::string& path, const std::string& value);
+// The lives of a host that fences have ended, the last one first; as many as are kept.
+std::vector<std::string> EndedLives(const std::string& host_directory);
+inline constexpr size_t kEndedLives = 16;
 
 class EmulatedFabric : public FabricDriver {
  public:

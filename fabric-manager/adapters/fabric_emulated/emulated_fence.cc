@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "fabric-manager/adapters/fabric_emulated/emulated_fabric.h"
 #include "proto/support/log.h"
 #include "proto/support/mutant.h"
@@ -27,16 +29,24 @@ absl::Status FenceFailed(const std::string& host, absl::string_view why, std::st
 
 }  // namespace
 
+std::vector<std::string> EndedLives(const std::string& host_directory) {
+  const auto text = ReadValue(absl::StrCat(host_directory, "/ended"));
+  if (!text.ok()) return {};
+  return absl::StrSplit(*text, ' ', absl::SkipEmpty());
+}
+
 uid_t EmulatedFabric::Host::agent_uid() const { return config.agent_uid.value_or(::geteuid()); }
 
 // The life that ends is written down first: a driver that is started later, by records that know
-// the host in it, finds there that it has ended.
+// the host in it, finds there that it has ended. The records may be some fences behind.
 absl::Status EmulatedFabric::RenewIncarnation(Host& host) const {
   if (!host.incarnation.empty()) {
-    if (absl::Status status = WriteValue(absl::StrCat(host.directory, "/ended"), host.incarnation);
-        !status.ok()) {
-      return status;
-    }
+    std::vector<std::string> ended = EndedLives(host.directory);
+    ended.insert(ended.begin(), host.incarnation);
+    ended.resize(std::min(ended.size(), kEndedLives));
+    absl::Status status =
+        WriteValue(absl::StrCat(host.directory, "/ended"), absl::StrJoin(ended, " "));
+    if (!status.ok()) return status;
   }
   const std::string value = FormatUuid(RandomUuid());
   if (absl::Status status = WriteValue(absl::StrCat(host.directory, "/incarnation"), value);
