@@ -106,17 +106,15 @@ class FakeHostMemory : public HostMemory {
     });
   }
   void BindDax(uint64_t serial, DaxDriver driver, Done done) override {
-    Do("BindDax", serial, std::move(done), [this, serial, driver]() {
-      Region(serial)->dax_driver = driver;
-      if (driver == DaxDriver::kKmem) Region(serial)->total_blocks = 4;
-      return absl::OkStatus();
+    Change("BindDax", serial, std::move(done), [driver](ObservedHostRegion& region) {
+      region.dax_driver = driver;
+      if (driver == DaxDriver::kKmem) region.total_blocks = 4;
     });
   }
   void OnlineBlocks(uint64_t serial, MemoryZone zone, Done done) override {
-    Do("OnlineBlocks", serial, std::move(done), [this, serial, zone]() {
-      Region(serial)->online_blocks = Region(serial)->total_blocks;
-      Region(serial)->all_movable = zone == MemoryZone::kMovable && !kernel_picks_zone;
-      return absl::OkStatus();
+    Change("OnlineBlocks", serial, std::move(done), [this, zone](ObservedHostRegion& region) {
+      region.online_blocks = region.total_blocks;
+      region.all_movable = zone == MemoryZone::kMovable && !kernel_picks_zone;
     });
   }
   void OfflineBlocks(uint64_t serial, absl::Duration patience, Done done) override {
@@ -133,16 +131,13 @@ class FakeHostMemory : public HostMemory {
               "timeout"}}}.ToStatus());
       });
     }
-    Do("OfflineBlocks", serial, std::move(done), [this, serial]() {
-      Region(serial)->online_blocks = 0;
-      return absl::OkStatus();
-    });
+    Change("OfflineBlocks", serial, std::move(done),
+           [](ObservedHostRegion& region) { region.online_blocks = 0; });
   }
   void UnbindDax(uint64_t serial, Done done) override {
-    Do("UnbindDax", serial, std::move(done), [this, serial]() {
-      Region(serial)->dax_driver = DaxDriver::kNone;
-      Region(serial)->total_blocks = 0;
-      return absl::OkStatus();
+    Change("UnbindDax", serial, std::move(done), [](ObservedHostRegion& region) {
+      region.dax_driver = DaxDriver::kNone;
+      region.total_blocks = 0;
     });
   }
   void DestroyHostRegion(uint64_t serial, Done done) override {
@@ -178,6 +173,17 @@ class FakeHostMemory : public HostMemory {
   }
 
  private:
+  // Of a host region, which may be gone by the time: memory is unplugged at any moment.
+  void Change(const std::string& name, uint64_t serial, Done done,
+              absl::AnyInvocable<void(ObservedHostRegion&) &&> work) {
+    Do(name, serial, std::move(done),
+       [this, serial, work = std::move(work)]() mutable -> absl::Status {
+         ObservedHostRegion* region = Region(serial);
+         if (region == nullptr) return absl::NotFoundError("the host region is gone");
+         std::move(work)(*region);
+         return absl::OkStatus();
+       });
+  }
   void Do(const std::string& name, uint64_t serial, Done done,
           absl::AnyInvocable<absl::Status() &&> work) {
     calls.push_back(absl::StrCat(name, " 0x", absl::Hex(serial)));

@@ -156,9 +156,11 @@ class BorderTest(PoolTest):
         inner = b''.join(bytes([field << 3 | 2, len(text)]) + text
                          for field, text in ((1, str(uuid.uuid4()).encode()), (2, f'regions/{name}'.encode())))
         request = b'\x08\x01\x22' + bytes([len(inner)]) + inner
-        program = ('import socket, sys\n'
+        # An agent that has just been started does not listen yet.
+        program = ('import socket, sys, time\n'
                    's = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n'
-                   's.connect(sys.argv[1]); s.send(bytes.fromhex(sys.argv[2]))\n'
+                   'while s.connect_ex(sys.argv[1]) != 0: time.sleep(0.02)\n'
+                   's.send(bytes.fromhex(sys.argv[2]))\n'
                    'sys.stdout.buffer.write(s.recv(65536))')
         words = ['setpriv', f'--reuid={uid}', f'--regid={uid}', '--clear-groups', sys.executable, '-c', program,
                  str(self.pool.hosts['host-a'].socket), request.hex()]
