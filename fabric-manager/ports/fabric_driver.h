@@ -2,8 +2,12 @@
 // Unbind vPPB, Set LD Allocations), whatever stands behind it.
 //
 // A driver knows devices, hosts, PCIe slots and which slice (LogicalDevice, LD) is bound where.
-// It knows nothing of Regions' meaning, tenants or policy. Every call is idempotent by LdKey, and
-// after an unknown outcome the core calls Discover and believes that.
+// It knows nothing of Regions' meaning, tenants or policy. Every call is idempotent, and after an
+// unknown outcome the core calls Discover and believes that.
+//
+// A binding is named by where it is: host, slot and slice. Its LdKey, which says whose it is, is
+// the pool's own name for it. Some fabrics can keep that name with the LD (FabricCapabilities::
+// keeps_keys) and find the LD by it; a switch cannot, so every call on a bound LD carries both.
 //
 // Unbind alternates with the host agent, and they meet on (host, slot):
 //   agent: memory offline, host region destroyed
@@ -25,6 +29,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,7 +46,7 @@ struct Slice {
   friend bool operator==(const Slice&, const Slice&) = default;
 };
 
-// Names one bind for ever: the driver keeps it with the bound LD, and Discover gives it back.
+// The pool's name for one bind, for ever. Where the driver keeps keys, Discover gives it back.
 struct LdKey {
   std::string host;           // Host id.
   std::string tag;            // Region UUID, 36 characters.
@@ -50,25 +55,48 @@ struct LdKey {
   friend bool operator==(const LdKey&, const LdKey&) = default;
 };
 
+// Which bound LD a call is about. A driver that keeps keys looks for the key; any other looks into
+// the slot of `key.host`, where only an LD of just this slice is the one meant.
+struct Binding {
+  LdKey key;
+  uint32_t slot = 0;
+  Slice slice;
+  uint64_t serial = 0;  // As BoundLd::serial was; 0: the core has not been told yet.
+};
+
 struct BindRequest {
   LdKey key;
   uint32_t slot = 0;  // Where in the host.
   Slice slice;
   bool read_only = false;  // The fabric itself drops the host's stores.
-  uint64_t serial = 0;     // What the host shall see; unique for ever (the core counts them).
+  // What the host should see, never 0 and unique for ever (the core counts them). A wish: granted
+  // where the driver chooses_serial; BoundLd::serial says what the host does see.
+  uint64_t serial = 0;
   // FabricHost::fabric_incarnation as the core's records have it. Under another one nothing is
   // bound: where the manager restarts, the records are all it has to tell the host from another.
   std::string incarnation = {};
+
+  // What a call about the LD says before the answer has come.
+  Binding binding() const { return {key, slot, slice, 0}; }
 };
 
 // What the fabric shows a host, read back.
 struct BoundLd {
-  LdKey key;
+  std::string host;
   uint32_t slot = 0;
   Slice slice;
   bool read_only = false;
-  uint64_t serial = 0;
-  bool unbinding = false;  // BeginUnbind has been called and the host has not let go.
+  uint64_t serial = 0;  // What the host sees.
+  // BeginUnbind has been called and the host has not let go. A driver that keeps no keys knows it
+  // of its own life only.
+  bool unbinding = false;
+  // Whose it is, where the driver keeps keys and bound it itself; its host is this host.
+  std::optional<LdKey> key = {};
+
+  // What a call about it says; without a key, one that names the host alone.
+  Binding binding() const {
+    return {key.value_or(LdKey{.host = host, .tag = {}}), slot, slice, serial};
+  }
 };
 
 struct FabricDevice {
@@ -107,6 +135,12 @@ struct FabricCapabilities {
   std::string driver;                 // "emulated" or "qemu".
   uint64_t extent_granule_bytes = 0;  // Smallest slice it can bind.
   uint32_t max_lds_per_device = 0;    // 0: no limit.
+  // Gives each LD the serial that Bind asks for. Otherwise the hardware has one already, which the
+  // host may have seen under an earlier bind.
+  bool chooses_serial = false;
+  // Keeps the key of a bind, and that it is being unbound, with the LD for as long as it is bound,
+  // over restarts of the manager too. Otherwise the core's records say whose a binding is.
+  bool keeps_keys = false;
   bool enforces_read_only = false;
   bool hardware_coherent = false;  // One host's stores are seen by another without flushes.
   bool can_fence = false;
@@ -115,7 +149,7 @@ struct FabricCapabilities {
 // Something that happened by itself.
 struct FabricEvent {
   enum class Kind {
-    kLdLost,           // The LD of `key` is gone: surprise removal, or the host ejected it.
+    kLdLost,           // The LD in `slot` is gone: surprise removal, or the host ejected it.
     kHostReachable,    // Ask Discover again.
     kHostUnreachable,  // Says nothing about what is bound.
     // Proof: the host's side ended, so that nothing is bound under `incarnation` any more.
@@ -123,8 +157,9 @@ struct FabricEvent {
   };
   Kind kind = Kind::kHostReachable;
   std::string host;
-  LdKey key;                     // kLdLost only.
-  std::string incarnation = {};  // kHostGone only.
+  std::optional<LdKey> key = {};  // kLdLost only, where the driver keeps keys.
+  std::string incarnation = {};   // kHostGone only.
+  uint32_t slot = 0;              // kLdLost only.
 };
 
 // What the pool's records know of the fabric, from the life of an earlier manager.
@@ -144,9 +179,11 @@ class FabricDriver {
   // Reads back what is really there.
   virtual void Discover(DoneWith<FabricView> done) = 0;
 
-  // Makes `slice` appear in the host's slot. Bound already under an equal request: OK, the same.
+  // Makes `slice` appear in the host's slot, and answers what the host will see there. Bound
+  // already under an equal request: OK, the same.
   // RESOURCE_EXHAUSTED/NO_FREE_PORT: another LD sits in the slot.
-  // ALREADY_EXISTS/LD_CONFLICT: this key is bound with other arguments.
+  // ALREADY_EXISTS/LD_CONFLICT: this key is bound with other arguments; where the driver keeps no
+  // keys: this slice is in another slot of the host.
   // NOT_FOUND: UNKNOWN_HOST, UNKNOWN_DEVICE, UNKNOWN_SLOT.
   // UNAVAILABLE/HOST_UNREACHABLE: the fabric's side of the host is down, or lives another life than
   // `request.incarnation`; nothing was done.
@@ -154,12 +191,12 @@ class FabricDriver {
   virtual void Bind(BindRequest request, DoneWith<BoundLd> done) = 0;
 
   // Asks the host to let go. Not bound, or begun before: OK.
-  virtual void BeginUnbind(LdKey key, Done done) = 0;
+  virtual void BeginUnbind(Binding binding, Done done) = 0;
 
   // OK is proof: the host cannot load or store these bytes any more. Not bound: OK at once, where
   // the host is one that the driver can look at. DEADLINE_EXCEEDED/UNBIND_NOT_PROVEN: no proof yet;
   // call again, or Fence.
-  virtual void AwaitUnbound(LdKey key, absl::Duration timeout, Done done) = 0;
+  virtual void AwaitUnbound(Binding binding, absl::Duration timeout, Done done) = 0;
 
   // Ends the host's side of the fabric for certain. OK is proof for all of the host's LDs.
   // UNIMPLEMENTED/NO_FENCE; FAILED_PRECONDITION/FENCE_FAILED: not confirmed.

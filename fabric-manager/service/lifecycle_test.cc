@@ -154,7 +154,7 @@ TEST(LifecycleTest, ALdThatIsLostIsBoundAgainUnderANewSerial) {
   ASSERT_TRUE(rig.Allocate(AllocateOn("kv", "host-a", 1)).ok());
   ASSERT_TRUE(rig.RunUntil([&] { return Online(rig.Find("kv")); }));
   const uint64_t old = rig.Find("kv")->attachments[0].segments[0].serial;
-  const LdKey key = world.bound.at(old).ld.key;
+  const std::optional<LdKey> key = world.bound.at(old).ld.key;
   world.bound.erase(old);
   rig.fabric.Emit({FabricEvent::Kind::kLdLost, "host-a", key});
   v1::AgentMessage gone;

@@ -153,6 +153,8 @@ class Reconciler {
   void Forget(Key key);
   bool MayGoDown(const Attachment& attachment) const;
   LdKey KeyFor(const Region& region, const Attachment& attachment, uint32_t segment) const;
+  // Where the records have the LD, and whose it is.
+  Binding BindingFor(const Region& region, const Attachment& attachment, uint32_t segment) const;
   void Touch(Key key) { active_.insert(key); }
   void TouchHost(const std::string& host);
 

@@ -40,6 +40,13 @@ LdKey Reconciler::KeyFor(const Region& region, const Attachment& attachment,
           own.ld_index.value_or(own.extent_index)};
 }
 
+Binding Reconciler::BindingFor(const Region& region, const Attachment& attachment,
+                               uint32_t segment) const {
+  const Segment& own = attachment.segments[segment];
+  return {KeyFor(region, attachment, segment), own.slot, SliceOf(region.extents[own.extent_index]),
+          own.serial};
+}
+
 void Reconciler::DriverCallBegan(Track& track) {
   ++track.driver_calls;
   track.driver_epoch = ++driver_epoch_;
@@ -128,7 +135,7 @@ void Reconciler::BeginUnbind(const Region& region, const Attachment& attachment,
     const uint32_t index = part.first + in_part;
     DriverCallBegan(track);
     probe_("before-unbind");
-    driver_->BeginUnbind(KeyFor(region, attachment, index),
+    driver_->BeginUnbind(BindingFor(region, attachment, index),
                          [this, generation = attachment.generation, index](absl::Status status) {
                            DriverCallEnded(
                                generation, index,
@@ -159,7 +166,7 @@ void Reconciler::Eject(const Region& region, const Attachment& attachment, const
     if (track.known[index].fabric == FabricSide::kUnbound) continue;
     DriverCallBegan(track);
     driver_->AwaitUnbound(
-        KeyFor(region, attachment, index), options_.unbind_wait,
+        BindingFor(region, attachment, index), options_.unbind_wait,
         [this, generation = attachment.generation, index](absl::Status status) {
           DriverCallEnded(generation, index,
                           [this, status = std::move(status)](Track& own, SegmentKnown& known) {
@@ -203,9 +210,9 @@ void Reconciler::Scrub(const Region& region, RegionTrack& own, const RegionMove&
   if (!CXLPOOL_MUTANT("scrub-under-stray") && ld != nullptr) {
     own.not_before = clock_->Elapsed() + options_.retry;
     Discover([](const absl::Status&) {});
-    return Waits(region, absl::StrCat("host ", ld->key.host, " slot ", ld->slot,
+    return Waits(region, absl::StrCat("host ", ld->host, " slot ", ld->slot,
                                       " reaches its bytes by no record; `cxlpool host fence ",
-                                      ld->key.host, " --reason WHY` ends that"));
+                                      ld->host, " --reason WHY` ends that"));
   }
   // What it waited for is over; that a scrub fails is over when one has not failed.
   if (absl::StartsWith(region.state_reason, kWaits) && own.scrub_error.empty()) {
@@ -255,9 +262,10 @@ void Reconciler::OnFabricEvent(const FabricEvent& event) {
   switch (event.kind) {
     case FabricEvent::Kind::kLdLost:
       LogWarning("reconciler", "host ", event.host, " lost a LD of ",
-                 tracks_.Find(event.key.generation) == nullptr
-                     ? absl::StrCat("the Region with tag ", event.key.tag)
-                     : NameOf(tracks_.Find(event.key.generation)->region));
+                 !event.key.has_value() ? absl::StrCat("slot ", event.slot)
+                 : tracks_.Find(event.key->generation) == nullptr
+                     ? absl::StrCat("the Region with tag ", event.key->tag)
+                     : NameOf(tracks_.Find(event.key->generation)->region));
       break;
     case FabricEvent::Kind::kHostGone:
       gone_[event.host] = event.incarnation;

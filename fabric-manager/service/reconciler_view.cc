@@ -20,11 +20,12 @@ namespace {
 
 // Whether the Region has this very LD: by key, place, serial and bytes.
 bool Names(const Region& region, const BoundLd& ld) {
+  if (!ld.key.has_value()) return false;
   for (const Attachment& attachment : region.attachments) {
-    if (attachment.generation != ld.key.generation || attachment.host != ld.key.host) continue;
+    if (attachment.generation != ld.key->generation || attachment.host != ld.host) continue;
     for (const Segment& segment : attachment.segments) {
       const Extent& extent = region.extents[segment.extent_index];
-      if (segment.ld_index.value_or(segment.extent_index) == ld.key.extent_index &&
+      if (segment.ld_index.value_or(segment.extent_index) == ld.key->extent_index &&
           segment.slot == ld.slot && segment.serial == ld.serial &&
           extent.device.str() == ld.slice.device && extent.dpa_bytes == ld.slice.dpa_bytes &&
           extent.length_bytes == ld.slice.length_bytes) {
@@ -71,7 +72,9 @@ void Reconciler::TakeView(const FabricView& view, uint64_t epoch) {
   }
   viewed_ = true;
   std::multimap<uint64_t, const BoundLd*> bound;  // By generation.
-  for (const BoundLd& ld : view.bound) bound.emplace(ld.key.generation, &ld);
+  for (const BoundLd& ld : view.bound) {
+    if (ld.key.has_value()) bound.emplace(ld.key->generation, &ld);
+  }
   for (const auto& [generation, of] : tracks_.All()) {
     Track& track = *of;
     const bool old = track.driver_calls > 0 || track.driver_epoch > epoch;
@@ -92,7 +95,7 @@ void Reconciler::TakeView(const FabricView& view, uint64_t epoch) {
       FabricSide side = seen ? FabricSide::kUnbound : FabricSide::kUnknown;
       for (auto at = from; at != to; ++at) {
         const BoundLd& ld = *at->second;
-        if (ld.key.extent_index != segment.ld_index.value_or(segment.extent_index)) continue;
+        if (ld.key->extent_index != segment.ld_index.value_or(segment.extent_index)) continue;
         // Another LD by this one's key is neither this one nor its absence.
         const bool same = CXLPOOL_MUTANT("forget-ld-conflicts") || Names(*region, ld);
         side = !same          ? FabricSide::kUnknown
@@ -109,8 +112,13 @@ void Reconciler::TakeView(const FabricView& view, uint64_t epoch) {
   std::map<StrayOf, std::vector<BoundLd>> strays;
   unrecorded_lds_.clear();
   for (const BoundLd& ld : view.bound) {
+    // Whose it is nobody knows yet: nothing may be cleared under it.
+    if (!ld.key.has_value()) {
+      unrecorded_lds_.push_back(ld);
+      continue;
+    }
     // A call that is under way may have made it, or be about to unmake it.
-    const Track* const track = tracks_.Find(ld.key.generation);
+    const Track* const track = tracks_.Find(ld.key->generation);
     const bool stale = track != nullptr && (track->driver_calls > 0 || track->driver_epoch > epoch);
     if (CXLPOOL_MUTANT("ignore-strays") || stale || IsNamed(ld)) continue;
     unrecorded_lds_.push_back(ld);
@@ -119,8 +127,8 @@ void Reconciler::TakeView(const FabricView& view, uint64_t epoch) {
     const bool other = device != nullptr && !device->reachable;
     if (!CXLPOOL_MUTANT("adopt-unknown-storage") && other) continue;
     // After two restores, LDs of two hosts may bear one generation.
-    const StrayOf of{ld.key.generation, ld.key.host, ld.key.tag};
-    if (!strays_.contains({of, ld.key.extent_index})) strays[of].push_back(ld);
+    const StrayOf of{ld.key->generation, ld.host, ld.key->tag};
+    if (!strays_.contains({of, ld.key->extent_index})) strays[of].push_back(ld);
   }
   for (auto& [of, lds] : strays) AdoptStrays(std::move(lds));
   StepActive();
@@ -136,7 +144,7 @@ bool Reconciler::IsNamed(const BoundLd& ld) const {
   };
   const RegionPtr* region = writer_->state().FindRegionBySerial(ld.serial);
   if (region != nullptr && names_it((*region)->key)) return true;
-  const Track* const track = tracks_.Find(ld.key.generation);
+  const Track* const track = ld.key.has_value() ? tracks_.Find(ld.key->generation) : nullptr;
   return track != nullptr && names_it(track->region);
 }
 
@@ -347,23 +355,23 @@ void Reconciler::FailDevice(Audit audit, const std::string& device, Done done) {
 // LDs of one Attachment that no record intends: PlanStray holds their bytes, and what uses them,
 // for an operator's decision.
 void Reconciler::AdoptStrays(std::vector<BoundLd> lds) {
-  const LdKey& key = lds.front().key;
+  const LdKey key = *lds.front().key;
   const StrayOf of{key.generation, key.host, key.tag};
   const uint64_t generation = key.generation;
-  for (const BoundLd& ld : lds) strays_.insert({of, ld.key.extent_index});
+  for (const BoundLd& ld : lds) strays_.insert({of, ld.key->extent_index});
   std::sort(lds.begin(), lds.end(), [](const BoundLd& a, const BoundLd& b) {
-    return a.key.extent_index < b.key.extent_index;
+    return a.key->extent_index < b.key->extent_index;
   });
   std::vector<StrayLd> found;
   for (const BoundLd& ld : lds) {
-    LogError("reconciler", "host ", ld.key.host, " slot ", ld.slot, " is bound to ",
-             ld.slice.device, " at ", ld.slice.dpa_bytes,
+    LogError("reconciler", "host ", ld.host, " slot ", ld.slot, " is bound to ", ld.slice.device,
+             " at ", ld.slice.dpa_bytes,
              " by no record of this pool: held for your decision, see `cxlpool region list`");
-    const auto tag = ParseUuid(ld.key.tag);
-    found.push_back({ld.key.host,
+    const auto tag = ParseUuid(ld.key->tag);
+    found.push_back({ld.host,
                      tag.ok() ? Uuid(*tag) : Uuid(),
                      generation,
-                     ld.key.extent_index,
+                     ld.key->extent_index,
                      ld.slot,
                      ld.serial,
                      {ld.slice.device, ld.slice.dpa_bytes, ld.slice.length_bytes}});

@@ -373,12 +373,13 @@ TEST_F(SemanticsTest, AFailedDeviceQuarantinesAndForceLetsGoWithoutReuse) {
 
 // A LD that the world has bound and no record knows.
 BoundLd StrayBound(const Uuid& tag, uint32_t index, uint32_t slot, uint64_t dpa) {
-  return BoundLd{{"host-a", FormatUuid(tag.bytes()), 9'000'000, index},
+  return BoundLd{"host-a",
                  slot,
                  {"cmm-1", dpa, kGranule},
                  false,
                  kSerialBase | (9'000'001 + index),
-                 false};
+                 false,
+                 LdKey{"host-a", FormatUuid(tag.bytes()), 9'000'000, index}};
 }
 
 // Nobody can know whether somebody works with them: a log that was lost, a backup that was put
@@ -454,7 +455,7 @@ TEST_F(SemanticsTest, AStrayThatIsNotOnlineIsTakenNeitherUpNorDown) {
 TEST_F(SemanticsTest, StraysOfTwoHostsAreTwoThoughTheyBearOneGeneration) {
   const BoundLd one = StrayBound(Uuid("0123456789abcdef"), 0, 10, kGranule);
   BoundLd two = StrayBound(Uuid("0123456789abcdef"), 1, 10, 3 * kGranule);
-  two.key.host = "host-b";
+  two.host = two.key->host = "host-b";
   world.bound[one.serial] = {one, v1::SEGMENT_ONLINE};
   world.bound[two.serial] = {two, v1::SEGMENT_ONLINE};
   Restart();
@@ -522,7 +523,7 @@ TEST_F(SemanticsTest, AnExtentGrownAfterTheBackupIsKeptFromOthers) {
   const Attachment attachment = rig->Find("kv")->attachments[0];
   const Uuid tag = rig->Find("kv")->tag;
   BoundLd ld = StrayBound(tag, 1, 30, 5 * kGranule);
-  ld.key.generation = attachment.generation;
+  ld.key->generation = attachment.generation;
   world.bound[ld.serial] = {ld, v1::SEGMENT_ONLINE};
   Restart();
   rig->RunUntil([] { return false; }, absl::Seconds(15));

@@ -64,6 +64,8 @@ class FakeFabric : public FabricDriver {
     return {.driver = "fake",
             .extent_granule_bytes = kGranule,
             .max_lds_per_device = 0,
+            .chooses_serial = true,
+            .keeps_keys = true,
             .enforces_read_only = true,
             .hardware_coherent = true,
             .can_fence = true};
@@ -86,7 +88,7 @@ class FakeFabric : public FabricDriver {
       for (const auto& [serial, on] : world_->bound) {
         const bool seen =
             reachable && std::count(world_->slots.begin(), world_->slots.end(), on.ld.slot) != 0;
-        if (on.ld.key.host == host && seen) view.bound.push_back(on.ld);
+        if (on.ld.host == host && seen) view.bound.push_back(on.ld);
       }
     }
     std::move(done)(std::move(view));
@@ -114,11 +116,12 @@ class FakeFabric : public FabricDriver {
         return;
       }
       // The promise that everything rests on: no byte is bound twice, but for sharing.
-      if (ld.slice == request.slice && ld.key.tag != request.key.tag) std::abort();
+      if (ld.slice == request.slice && ld.key->tag != request.key.tag) std::abort();
     }
     if (!world_->serials_ever.insert(request.serial).second) std::abort();
     ++world_->binds;
-    BoundLd ld{request.key, request.slot, request.slice, request.read_only, request.serial, false};
+    BoundLd ld{request.key.host, request.slot, request.slice, request.read_only,
+               request.serial,   false,        request.key};
     world_->bound[request.serial] = {ld, v1::SEGMENT_ABSENT};
     if (world_->lose_binds) {
       std::move(done)(world_->lost_bind);
@@ -126,17 +129,17 @@ class FakeFabric : public FabricDriver {
     }
     std::move(done)(ld);
   }
-  void BeginUnbind(LdKey key, Done done) override {
+  void BeginUnbind(Binding binding, Done done) override {
     if (dead) return;
     for (auto& [serial, host] : world_->bound) {
-      if (host.ld.key == key) host.ld.unbinding = true;
+      if (host.ld.key == binding.key) host.ld.unbinding = true;
     }
     std::move(done)(absl::OkStatus());
   }
-  void AwaitUnbound(LdKey key, absl::Duration, Done done) override {
+  void AwaitUnbound(Binding binding, absl::Duration, Done done) override {
     if (dead) return;
     for (auto& [serial, host] : world_->bound) {
-      if (host.ld.key == key) {
+      if (host.ld.key == binding.key) {
         std::move(done)(absl::DeadlineExceededError("still bound"));
         return;
       }
@@ -148,8 +151,7 @@ class FakeFabric : public FabricDriver {
       std::move(done)(absl::FailedPreconditionError("the host's power cannot be cut"));
       return;
     }
-    std::erase_if(world_->bound,
-                  [&](const auto& entry) { return entry.second.ld.key.host == host; });
+    std::erase_if(world_->bound, [&](const auto& entry) { return entry.second.ld.host == host; });
     std::move(done)(absl::OkStatus());
   }
   void Scrub(std::string, uint32_t, Slice slice, Done done) override {
@@ -209,7 +211,7 @@ class FakeAgent : public SessionPeer {
       bridge.set_free_window_bytes(8ull << 30);
     }
     for (const auto& [serial, host] : world_->bound) {
-      if (host.ld.key.host == host_ && host.state != v1::SEGMENT_ABSENT)
+      if (host.ld.host == host_ && host.state != v1::SEGMENT_ABSENT)
         *hello.add_segments() = Of(serial);
     }
     return hello;
@@ -230,7 +232,7 @@ class FakeAgent : public SessionPeer {
     const World::HostLd& host = world_->bound.at(serial);
     v1::SegmentReport report;
     report.set_serial(serial);
-    report.set_attachment_generation(host.ld.key.generation);
+    report.set_attachment_generation(host.ld.key->generation);
     report.set_state(host.state);
     report.mutable_segment()->set_serial(serial);
     if (host.state == v1::SEGMENT_ONLINE) report.mutable_segment()->set_dax_device("dax0.0");

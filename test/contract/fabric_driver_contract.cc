@@ -79,14 +79,14 @@ absl::StatusOr<BoundLd> FabricDriverContract::Bind(const BindRequest& request) {
       [&](auto done) { driver().Bind(request, std::move(done)); });
 }
 
-absl::Status FabricDriverContract::BeginUnbind(const LdKey& key) {
+absl::Status FabricDriverContract::BeginUnbind(const Binding& binding) {
   return WaitForAnswer<absl::Status>(
-      [&](auto done) { driver().BeginUnbind(key, std::move(done)); });
+      [&](auto done) { driver().BeginUnbind(binding, std::move(done)); });
 }
 
-absl::Status FabricDriverContract::AwaitUnbound(const LdKey& key, absl::Duration timeout) {
+absl::Status FabricDriverContract::AwaitUnbound(const Binding& binding, absl::Duration timeout) {
   return WaitForAnswer<absl::Status>(
-      [&](auto done) { driver().AwaitUnbound(key, timeout, std::move(done)); });
+      [&](auto done) { driver().AwaitUnbound(binding, timeout, std::move(done)); });
 }
 
 absl::Status FabricDriverContract::Fence(const std::string& host) {
@@ -95,14 +95,15 @@ absl::Status FabricDriverContract::Fence(const std::string& host) {
 
 absl::Status FabricDriverContract::Scrub(const BoundLd& ld) {
   return WaitForAnswer<absl::Status>([&](auto done) {
-    driver().Scrub(ld.key.tag, ld.key.extent_index, ld.slice, std::move(done));
+    const LdKey key = ld.binding().key;
+    driver().Scrub(key.tag, key.extent_index, ld.slice, std::move(done));
   });
 }
 
 absl::Status FabricDriverContract::Unbind(const BoundLd& ld) {
-  if (absl::Status status = BeginUnbind(ld.key); !status.ok()) return status;
+  if (absl::Status status = BeginUnbind(ld.binding()); !status.ok()) return status;
   rig_->PowerOff(ld);
-  return AwaitUnbound(ld.key);
+  return AwaitUnbound(ld.binding());
 }
 
 BindRequest FabricDriverContract::Request(size_t host_index, size_t slot_index,
@@ -122,27 +123,33 @@ BindRequest FabricDriverContract::Request(size_t host_index, size_t slot_index,
                      .incarnation = LifeOf(host.id)};
 }
 
-std::optional<BoundLd> FabricDriverContract::Find(const LdKey& key) {
+std::optional<BoundLd> FabricDriverContract::Find(const Binding& binding) {
   auto view = Discover();
   EXPECT_TRUE(view.ok()) << view.status();
   if (!view.ok()) return std::nullopt;
   for (const BoundLd& ld : view->bound) {
-    if (ld.key == key) return ld;
+    const bool there =
+        ld.host == binding.key.host && ld.slot == binding.slot && ld.slice == binding.slice;
+    if (driver().capabilities().keeps_keys ? ld.key == binding.key : there) return ld;
   }
   return std::nullopt;
 }
 
-namespace {
-
-void ExpectAsAsked(const BoundLd& ld, const BindRequest& request) {
-  EXPECT_EQ(ld.key, request.key);
+void FabricDriverContract::ExpectAsAsked(const BoundLd& ld, const BindRequest& request) {
+  const FabricCapabilities can = driver().capabilities();
+  EXPECT_EQ(ld.host, request.key.host);
   EXPECT_EQ(ld.slot, request.slot);
   EXPECT_EQ(ld.slice, request.slice);
-  EXPECT_EQ(ld.read_only, request.read_only);
-  EXPECT_EQ(ld.serial, request.serial);
+  EXPECT_EQ(ld.key, can.keeps_keys ? std::optional(request.key) : std::nullopt);
+  if (can.chooses_serial) {
+    EXPECT_EQ(ld.serial, request.serial);
+  } else {
+    EXPECT_NE(ld.serial, 0u) << "the host sees something";
+  }
+  if (can.keeps_keys || can.enforces_read_only) {
+    EXPECT_EQ(ld.read_only, request.read_only);
+  }
 }
-
-}  // namespace
 
 TEST_P(FabricDriverContract, BoundLdIsDiscoveredAsItWasAsked) {
   for (bool read_only : {false, true}) {
@@ -152,7 +159,7 @@ TEST_P(FabricDriverContract, BoundLdIsDiscoveredAsItWasAsked) {
     ASSERT_TRUE(ld.ok()) << ld.status();
     ExpectAsAsked(*ld, request);
     EXPECT_FALSE(ld->unbinding);
-    const auto found = Find(request.key);
+    const auto found = Find(request.binding());
     ASSERT_TRUE(found.has_value());
     ExpectAsAsked(*found, request);
   }
@@ -164,7 +171,7 @@ TEST_P(FabricDriverContract, LargestSerialAndGenerationSurvive) {
   request.key.extent_index = UINT32_MAX;
   request.serial = UINT64_MAX - next_serial_;
   ASSERT_TRUE(Bind(request).ok());
-  const auto found = Find(request.key);
+  const auto found = Find(request.binding());
   ASSERT_TRUE(found.has_value());
   ExpectAsAsked(*found, request);
 }
@@ -187,8 +194,8 @@ TEST_P(FabricDriverContract, OccupiedSlotIsRefused) {
   auto refused = Bind(second);
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted) << refused.status();
   EXPECT_EQ(ReasonOf(refused.status()), "NO_FREE_PORT");
-  EXPECT_TRUE(Find(first.key).has_value());
-  EXPECT_FALSE(Find(second.key).has_value());
+  EXPECT_TRUE(Find(first.binding()).has_value());
+  EXPECT_FALSE(Find(second.binding()).has_value());
 }
 
 TEST_P(FabricDriverContract, SameKeyWithOtherArgumentsIsRefused) {
@@ -200,12 +207,18 @@ TEST_P(FabricDriverContract, SameKeyWithOtherArgumentsIsRefused) {
   other_slice.slice.dpa_bytes += request.slice.length_bytes;
   other_serial.serial = next_serial_++;
   other_access.read_only = true;
-  for (const BindRequest& other : {other_slot, other_slice, other_serial, other_access}) {
+  std::vector<BindRequest> conflicts = {other_slot};
+  if (driver().capabilities().keeps_keys) {
+    conflicts = {other_slot, other_slice, other_serial, other_access};
+  } else {
+    EXPECT_EQ(ReasonOf(Bind(other_slice).status()), "NO_FREE_PORT");
+  }
+  for (const BindRequest& other : conflicts) {
     auto refused = Bind(other);
     EXPECT_EQ(refused.status().code(), absl::StatusCode::kAlreadyExists) << refused.status();
     EXPECT_EQ(ReasonOf(refused.status()), "LD_CONFLICT");
   }
-  const auto found = Find(request.key);
+  const auto found = Find(request.binding());
   ASSERT_TRUE(found.has_value());
   ExpectAsAsked(*found, request);
 }
@@ -242,20 +255,20 @@ TEST_P(FabricDriverContract, SliceOutsideOfTheDeviceOrItsGranulesIsRefused) {
 
 TEST_P(FabricDriverContract, UnbindingNothingIsOk) {
   const BindRequest request = Request(0, 0, 0);
-  EXPECT_TRUE(BeginUnbind(request.key).ok());
-  EXPECT_TRUE(AwaitUnbound(request.key).ok());
+  EXPECT_TRUE(BeginUnbind(request.binding()).ok());
+  EXPECT_TRUE(AwaitUnbound(request.binding()).ok());
 }
 
 TEST_P(FabricDriverContract, NoProofWhileTheHostHoldsOn) {
   auto ld = Bind(Request(0, 0, 0));
   ASSERT_TRUE(ld.ok()) << ld.status();
   rig_->PowerOn(*ld);
-  ASSERT_TRUE(BeginUnbind(ld->key).ok());
-  ASSERT_TRUE(BeginUnbind(ld->key).ok()) << "again";
-  const absl::Status status = AwaitUnbound(ld->key, absl::Milliseconds(200));
+  ASSERT_TRUE(BeginUnbind(ld->binding()).ok());
+  ASSERT_TRUE(BeginUnbind(ld->binding()).ok()) << "again";
+  const absl::Status status = AwaitUnbound(ld->binding(), absl::Milliseconds(200));
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
   EXPECT_EQ(ReasonOf(status), "UNBIND_NOT_PROVEN");
-  const auto found = Find(ld->key);
+  const auto found = Find(ld->binding());
   ASSERT_TRUE(found.has_value());
   EXPECT_TRUE(found->unbinding);
 }
@@ -263,8 +276,8 @@ TEST_P(FabricDriverContract, NoProofWhileTheHostHoldsOn) {
 TEST_P(FabricDriverContract, NoProofBeforeTheUnbindBegan) {
   auto ld = Bind(Request(0, 0, 0));
   ASSERT_TRUE(ld.ok()) << ld.status();
-  EXPECT_EQ(ReasonOf(AwaitUnbound(ld->key, absl::Milliseconds(100))), "UNBIND_NOT_PROVEN");
-  EXPECT_TRUE(Find(ld->key).has_value());
+  EXPECT_EQ(ReasonOf(AwaitUnbound(ld->binding(), absl::Milliseconds(100))), "UNBIND_NOT_PROVEN");
+  EXPECT_TRUE(Find(ld->binding()).has_value());
 }
 
 TEST_P(FabricDriverContract, ProofFreesTheSlotForAnother) {
@@ -273,8 +286,8 @@ TEST_P(FabricDriverContract, ProofFreesTheSlotForAnother) {
   rig_->PowerOn(*first);
   const absl::Status unbound = Unbind(*first);
   ASSERT_TRUE(unbound.ok()) << unbound;
-  EXPECT_FALSE(Find(first->key).has_value());
-  EXPECT_TRUE(AwaitUnbound(first->key).ok()) << "still proven";
+  EXPECT_FALSE(Find(first->binding()).has_value());
+  EXPECT_TRUE(AwaitUnbound(first->binding()).ok()) << "still proven";
   auto second = Bind(Request(0, 0, 0));
   ASSERT_TRUE(second.ok()) << second.status();
 }
@@ -283,10 +296,10 @@ TEST_P(FabricDriverContract, WaitEndsWhenTheHostLetsGo) {
   auto ld = Bind(Request(0, 0, 0));
   ASSERT_TRUE(ld.ok()) << ld.status();
   rig_->PowerOn(*ld);
-  ASSERT_TRUE(BeginUnbind(ld->key).ok());
+  ASSERT_TRUE(BeginUnbind(ld->binding()).ok());
   auto promise = std::make_shared<std::promise<absl::Status>>();
   auto proof = promise->get_future();
-  driver().AwaitUnbound(ld->key, absl::Seconds(20),
+  driver().AwaitUnbound(ld->binding(), absl::Seconds(20),
                         [promise](absl::Status status) { promise->set_value(status); });
   // The wait keeps nobody else waiting.
   ASSERT_TRUE(Bind(Request(0, 1, 1)).ok());
@@ -294,7 +307,7 @@ TEST_P(FabricDriverContract, WaitEndsWhenTheHostLetsGo) {
   rig_->PowerOff(*ld);
   ASSERT_EQ(proof.wait_for(kNeverCame), std::future_status::ready);
   EXPECT_TRUE(proof.get().ok());
-  EXPECT_FALSE(Find(ld->key).has_value());
+  EXPECT_FALSE(Find(ld->binding()).has_value());
 }
 
 TEST_P(FabricDriverContract, LdThatTheHostNeverTookIsUnbound) {
@@ -302,7 +315,7 @@ TEST_P(FabricDriverContract, LdThatTheHostNeverTookIsUnbound) {
   ASSERT_TRUE(ld.ok()) << ld.status();
   const absl::Status unbound = Unbind(*ld);
   EXPECT_TRUE(unbound.ok()) << unbound;
-  EXPECT_FALSE(Find(ld->key).has_value());
+  EXPECT_FALSE(Find(ld->binding()).has_value());
 }
 
 TEST_P(FabricDriverContract, TwoHostsShareASliceAndPartOneByOne) {
@@ -318,8 +331,8 @@ TEST_P(FabricDriverContract, TwoHostsShareASliceAndPartOneByOne) {
   ASSERT_TRUE(seen.ok()) << seen.status();
   EXPECT_EQ(*seen, "written by a");
   ASSERT_TRUE(Unbind(*a).ok());
-  EXPECT_FALSE(Find(on_a.key).has_value());
-  EXPECT_TRUE(Find(on_b.key).has_value());
+  EXPECT_FALSE(Find(on_a.binding()).has_value());
+  EXPECT_TRUE(Find(on_b.binding()).has_value());
 }
 
 TEST_P(FabricDriverContract, BytesOutliveTheUnbind) {
@@ -353,7 +366,7 @@ TEST_P(FabricDriverContract, ScrubLeavesZeroesAndNothingElseIsTouched) {
   ASSERT_TRUE(Scrub(*mine).ok()) << "again";
   // The same bytes, and by the same tag: some drivers keep them by the one, some by the other.
   BindRequest request = Request(1, 0, 1);
-  request.key.tag = mine->key.tag;
+  request.key.tag = mine->binding().key.tag;
   auto next = Bind(request);
   ASSERT_TRUE(next.ok()) << next.status();
   for (uint64_t offset : {uint64_t{0}, last}) {
@@ -376,7 +389,7 @@ TEST_P(FabricDriverContract, RestartedDriverReadsBackWhatIsBound) {
   ASSERT_TRUE(view.ok()) << view.status();
   EXPECT_EQ(view->bound.size(), 2u);
   for (const BindRequest& request : {first, second}) {
-    const auto found = Find(request.key);
+    const auto found = Find(request.binding());
     ASSERT_TRUE(found.has_value());
     ExpectAsAsked(*found, request);
     EXPECT_TRUE(Bind(request).ok()) << "the same again";
@@ -391,11 +404,11 @@ TEST_P(FabricDriverContract, UnbindGoesOnAfterARestart) {
   auto ld = Bind(Request(0, 0, 0));
   ASSERT_TRUE(ld.ok()) << ld.status();
   rig_->PowerOn(*ld);
-  ASSERT_TRUE(BeginUnbind(ld->key).ok());
+  ASSERT_TRUE(BeginUnbind(ld->binding()).ok());
   Restart();
-  ASSERT_TRUE(BeginUnbind(ld->key).ok()) << "again";
+  ASSERT_TRUE(BeginUnbind(ld->binding()).ok()) << "again";
   rig_->PowerOff(*ld);
-  const absl::Status proof = AwaitUnbound(ld->key);
+  const absl::Status proof = AwaitUnbound(ld->binding());
   EXPECT_TRUE(proof.ok()) << proof;
 }
 
@@ -404,19 +417,19 @@ TEST_P(FabricDriverContract, LdRemovedBehindItsBackIsReported) {
   ASSERT_TRUE(ld.ok()) << ld.status();
   rig_->Remove(*ld);
   EXPECT_TRUE(events_->WaitFor([&](const FabricEvent& event) {
-    return event.kind == FabricEvent::Kind::kLdLost && event.host == ld->key.host &&
-           event.key == ld->key;
+    return event.kind == FabricEvent::Kind::kLdLost && event.host == ld->host &&
+           event.slot == ld->slot && event.key == ld->key;
   }));
-  EXPECT_FALSE(Find(ld->key).has_value());
-  EXPECT_TRUE(AwaitUnbound(ld->key).ok());
+  EXPECT_FALSE(Find(ld->binding()).has_value());
+  EXPECT_TRUE(AwaitUnbound(ld->binding()).ok());
 }
 
 // Not to know a host is no proof that it has nothing.
 TEST_P(FabricDriverContract, NothingIsProvenOfAnUnknownHost) {
-  LdKey key = Request(0, 0, 0).key;
-  key.host = "nowhere";
-  EXPECT_EQ(ReasonOf(BeginUnbind(key)), "UNKNOWN_HOST");
-  const absl::Status proof = AwaitUnbound(key, absl::Milliseconds(50));
+  Binding binding = Request(0, 0, 0).binding();
+  binding.key.host = "nowhere";
+  EXPECT_EQ(ReasonOf(BeginUnbind(binding)), "UNKNOWN_HOST");
+  const absl::Status proof = AwaitUnbound(binding, absl::Milliseconds(50));
   EXPECT_FALSE(proof.ok());
 }
 
@@ -427,7 +440,7 @@ TEST_P(FabricDriverContract, NothingIsBoundInALifeThatTheRecordsDoNotKnow) {
     auto bound = Bind(request);
     EXPECT_TRUE(absl::IsUnavailable(bound.status())) << bound.status();
     EXPECT_EQ(ReasonOf(bound.status()), "HOST_UNREACHABLE");
-    EXPECT_FALSE(Find(request.key).has_value());
+    EXPECT_FALSE(Find(request.binding()).has_value());
   }
 }
 
@@ -435,27 +448,28 @@ TEST_P(FabricDriverContract, NothingIsBoundInALifeThatTheRecordsDoNotKnow) {
 TEST_P(FabricDriverContract, AHostThatTheRecordsKnowInAnotherLifeIsNotReachable) {
   const std::string other = rig_->AnotherLife();
   if (other.empty()) GTEST_SKIP() << "this rig has no other host to be mistaken for";
-  const LdKey key = Request(0, 0, 0).key;
-  known_.hosts[key.host] = other;
+  const Binding binding = Request(0, 0, 0).binding();
+  const std::string& id = binding.key.host;
+  known_.hosts[id] = other;
   rig_->Restart();
   events_ = std::make_shared<FabricEventLog>();
   driver().Start(known_, [log = events_](FabricEvent event) { log->Add(std::move(event)); });
   EXPECT_FALSE(events_->WaitFor(
       [&](const FabricEvent& event) {
-        return event.host == key.host && (event.kind == FabricEvent::Kind::kHostGone ||
-                                          event.kind == FabricEvent::Kind::kHostReachable);
+        return event.host == id && (event.kind == FabricEvent::Kind::kHostGone ||
+                                    event.kind == FabricEvent::Kind::kHostReachable);
       },
       std::chrono::milliseconds(300)));
   auto view = Discover();
   ASSERT_TRUE(view.ok()) << view.status();
   for (const FabricHost& host : view->hosts) {
-    EXPECT_EQ(host.reachable, host.id != key.host) << host.id;
-    EXPECT_NE(host.unreachable_reason.empty(), host.id == key.host) << host.id;
+    EXPECT_EQ(host.reachable, host.id != id) << host.id;
+    EXPECT_NE(host.unreachable_reason.empty(), host.id == id) << host.id;
   }
-  EXPECT_FALSE(BeginUnbind(key).ok());
-  EXPECT_FALSE(AwaitUnbound(key, absl::Milliseconds(50)).ok());
+  EXPECT_FALSE(BeginUnbind(binding).ok());
+  EXPECT_FALSE(AwaitUnbound(binding, absl::Milliseconds(50)).ok());
   EXPECT_EQ(ReasonOf(Bind(Request(0, 0, 0)).status()), "HOST_UNREACHABLE");
-  EXPECT_FALSE(Fence(key.host).ok());
+  EXPECT_FALSE(Fence(id).ok());
 }
 
 TEST_P(FabricDriverContract, FenceOfAnUnknownHostIsNotFound) {
@@ -473,14 +487,14 @@ TEST_P(FabricDriverContract, FenceProvesAllOfAHostUnboundAndNoOther) {
     ASSERT_TRUE(ld->ok()) << ld->status();
     rig_->PowerOn(**ld);
   }
-  const absl::Status fenced = Fence(a0->key.host);
+  const absl::Status fenced = Fence(a0->host);
   ASSERT_TRUE(fenced.ok()) << fenced;
-  EXPECT_TRUE(AwaitUnbound(a0->key).ok());
-  EXPECT_TRUE(AwaitUnbound(a1->key).ok());
-  EXPECT_FALSE(Find(a0->key).has_value());
-  EXPECT_FALSE(Find(a1->key).has_value());
-  EXPECT_TRUE(Find(b->key).has_value());
-  EXPECT_TRUE(Fence(a0->key.host).ok()) << "again";
+  EXPECT_TRUE(AwaitUnbound(a0->binding()).ok());
+  EXPECT_TRUE(AwaitUnbound(a1->binding()).ok());
+  EXPECT_FALSE(Find(a0->binding()).has_value());
+  EXPECT_FALSE(Find(a1->binding()).has_value());
+  EXPECT_TRUE(Find(b->binding()).has_value());
+  EXPECT_TRUE(Fence(a0->host).ok()) << "again";
   auto view = Discover();
   ASSERT_TRUE(view.ok()) << view.status();
   EXPECT_TRUE(!view->hosts[0].reachable ||
@@ -488,7 +502,7 @@ TEST_P(FabricDriverContract, FenceProvesAllOfAHostUnboundAndNoOther) {
   EXPECT_EQ(view->hosts[1].fabric_incarnation, start_.hosts[1].fabric_incarnation);
   // The end names the life that ended; also a driver that is made later says so, to records that
   // know the host in that life.
-  const std::string host = a0->key.host;
+  const std::string host = a0->host;
   const std::string life = start_.hosts[0].fabric_incarnation;
   KnownFabric known;
   known.hosts[host] = life;
@@ -499,8 +513,9 @@ TEST_P(FabricDriverContract, FenceProvesAllOfAHostUnboundAndNoOther) {
     return event.kind == FabricEvent::Kind::kHostGone && event.host == host &&
            event.incarnation == life;
   }));
-  EXPECT_TRUE(
-      AwaitUnbound(LdKey{.host = host, .tag = FormatUuid(RandomUuid()), .generation = 7}).ok());
+  Binding another = a0->binding();
+  another.key = {.host = host, .tag = FormatUuid(RandomUuid()), .generation = 7};
+  EXPECT_TRUE(AwaitUnbound(another).ok());
 }
 
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(FabricDriverContract);

@@ -70,8 +70,8 @@ class FabricDriverContract : public ::testing::TestWithParam<FabricRigFactory> {
   FabricDriver& driver() { return rig_->driver(); }
   absl::StatusOr<FabricView> Discover();
   absl::StatusOr<BoundLd> Bind(const BindRequest& request);
-  absl::Status BeginUnbind(const LdKey& key);
-  absl::Status AwaitUnbound(const LdKey& key, absl::Duration timeout = absl::Seconds(20));
+  absl::Status BeginUnbind(const Binding& binding);
+  absl::Status AwaitUnbound(const Binding& binding, absl::Duration timeout = absl::Seconds(20));
   absl::Status Fence(const std::string& host);
   absl::Status Scrub(const BoundLd& ld);
 
@@ -84,8 +84,12 @@ class FabricDriverContract : public ::testing::TestWithParam<FabricRigFactory> {
   // The host's fabric_incarnation now.
   std::string LifeOf(const std::string& host);
 
-  // What Discover says is bound under `key`.
-  std::optional<BoundLd> Find(const LdKey& key);
+  // What Discover says is bound there: by the key where the driver keeps keys, else by host, slot
+  // and slice.
+  std::optional<BoundLd> Find(const Binding& binding);
+
+  // That `ld` is what was asked for, as far as this driver can grant it.
+  void ExpectAsAsked(const BoundLd& ld, const BindRequest& request);
 
   std::unique_ptr<FabricRig> rig_;
   std::shared_ptr<FabricEventLog> events_;

@@ -74,7 +74,7 @@ class EmulatedRig : public FabricRig {
   }
 
   std::string SlotDirectory(const BoundLd& ld) const {
-    return absl::StrCat(root_, "/fabric/hosts/", ld.key.host, "/slot-", ld.slot);
+    return absl::StrCat(root_, "/fabric/hosts/", ld.host, "/slot-", ld.slot);
   }
 
   // As the driver tells the agent.

@@ -95,8 +95,8 @@ class FakeRig : public QemuRig {
   }
 
   void PowerOn(const BoundLd&) override {}
-  void PowerOff(const BoundLd& ld) override { qemus_.at(ld.key.host)->Eject(ld.slot); }
-  void Remove(const BoundLd& ld) override { qemus_.at(ld.key.host)->Eject(ld.slot); }
+  void PowerOff(const BoundLd& ld) override { qemus_.at(ld.host)->Eject(ld.slot); }
+  void Remove(const BoundLd& ld) override { qemus_.at(ld.host)->Eject(ld.slot); }
 
  private:
   std::map<std::string, std::unique_ptr<FakeQemu>> qemus_;
@@ -134,7 +134,7 @@ class LiveRig : public QemuRig {
   static void Command(const char* variable, const BoundLd& ld) {
     const std::string command = Environment(variable);
     if (command.empty()) return;
-    const std::string line = absl::StrCat(command, " ", ld.key.host, " ", ld.slot);
+    const std::string line = absl::StrCat(command, " ", ld.host, " ", ld.slot);
     EXPECT_EQ(std::system(line.c_str()), 0) << line;
   }
 };

@@ -26,8 +26,8 @@ std::string Granules(const fm::Slice& slice) {
 }
 
 std::string Describe(const fm::BoundLd& ld) {
-  return absl::StrCat("LD of tag ", ld.key.tag, " generation ", ld.key.generation, " extent ",
-                      ld.key.extent_index, " serial ", ld.serial, " on ", ld.key.host, " slot ",
+  return absl::StrCat("LD of tag ", ld.key->tag, " generation ", ld.key->generation, " extent ",
+                      ld.key->extent_index, " serial ", ld.serial, " on ", ld.host, " slot ",
                       ld.slot, ", ", Granules(ld.slice));
 }
 
@@ -127,7 +127,7 @@ absl::StatusOr<fm::BoundLd> Rack::Bind(const fm::BindRequest& request) {
         "look at the fabric again");
   }
   for (const auto& [slot, plugged] : host.slots) {
-    if (!(plugged.ld.key == request.key)) continue;
+    if (plugged.ld.key != request.key) continue;
     if (SameArguments(plugged.ld, request)) return plugged.ld;
     return Refuse(absl::StatusCode::kAlreadyExists, "LD_CONFLICT",
                   absl::StrCat("bound with other arguments: ", Describe(plugged.ld)),
@@ -139,8 +139,8 @@ absl::StatusOr<fm::BoundLd> Rack::Bind(const fm::BindRequest& request) {
                   "choose a free slot");
   }
   PluggedLd plugged;
-  plugged.ld = {request.key,       request.slot,   request.slice,
-                request.read_only, request.serial, /*unbinding=*/false};
+  plugged.ld = {request.key.host, request.slot,        request.slice, request.read_only,
+                request.serial,   /*unbinding=*/false, request.key};
   plugged.device = static_cast<size_t>(FindDevice(request.slice.device) - devices.data());
   plugged.first = request.slice.dpa_bytes / kGranule;
   plugged.end = plugged.first + request.slice.length_bytes / kGranule;
@@ -190,7 +190,7 @@ const PluggedLd* Rack::Reaches(size_t device, uint64_t first, uint64_t end,
   for (const auto& [id, host] : hosts) {
     for (const auto& [slot, plugged] : host.slots) {
       if (plugged.device == device && plugged.first < end && first < plugged.end &&
-          plugged.ld.key.tag != except_tag) {
+          plugged.ld.key->tag != except_tag) {
         return &plugged;
       }
     }
@@ -208,7 +208,7 @@ absl::Status Rack::BeginUnbind(const fm::LdKey& key) {
   }
   if (!host->reachable) return Unreachable(key.host);
   for (auto& [slot, plugged] : host->slots) {
-    if (!(plugged.ld.key == key)) continue;
+    if (plugged.ld.key != key) continue;
     if (trace && !plugged.ld.unbinding) {
       trace(absl::StrCat("rack: begin unbind of ", Describe(plugged.ld)));
     }

@@ -69,7 +69,7 @@ class RackTest : public ::testing::Test {
       rack.OfflineBlocks(a, ld.serial).IgnoreError();
       rack.UnbindDax(a, ld.serial).IgnoreError();
       EXPECT_TRUE(rack.DestroyHostRegion(a, ld.serial).ok());
-      EXPECT_TRUE(rack.BeginUnbind(ld.key).ok());
+      EXPECT_TRUE(rack.BeginUnbind(*ld.key).ok());
       EXPECT_TRUE(rack.PowerOff(a, ld.slot, ld.serial).ok());
     }
   }
@@ -380,7 +380,7 @@ TEST_F(RackTest, LookLeavesOutWhatItCannotAsk) {
   a.reachable = false;
   const fm::FabricView view = rack.Look();
   ASSERT_EQ(view.bound.size(), 1u);
-  EXPECT_EQ(view.bound[0].key.host, "host-b");
+  EXPECT_EQ(view.bound[0].host, "host-b");
   EXPECT_FALSE(view.hosts[0].reachable);
   EXPECT_EQ(view.hosts[0].slots.size(), 9u);
   EXPECT_TRUE(rack.IsBound(Request(1, 100).key));

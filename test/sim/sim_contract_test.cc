@@ -56,13 +56,13 @@ class WaitingFabric : public fm::FabricDriver {
     Wait<absl::StatusOr<fm::BoundLd>>(
         [&](auto d) { fabric_->Bind(std::move(request), std::move(d)); }, std::move(done));
   }
-  void BeginUnbind(fm::LdKey key, Done done) override {
-    Wait<absl::Status>([&](auto d) { fabric_->BeginUnbind(std::move(key), std::move(d)); },
+  void BeginUnbind(fm::Binding binding, Done done) override {
+    Wait<absl::Status>([&](auto d) { fabric_->BeginUnbind(std::move(binding), std::move(d)); },
                        std::move(done));
   }
-  void AwaitUnbound(fm::LdKey key, absl::Duration timeout, Done done) override {
+  void AwaitUnbound(fm::Binding binding, absl::Duration timeout, Done done) override {
     Wait<absl::Status>(
-        [&](auto d) { fabric_->AwaitUnbound(std::move(key), timeout, std::move(d)); },
+        [&](auto d) { fabric_->AwaitUnbound(std::move(binding), timeout, std::move(d)); },
         std::move(done));
   }
   void Fence(std::string host, Done done) override {
@@ -116,7 +116,7 @@ class FabricRig : public fm::FabricRig {
   }
   // What a granule holds is told by who wrote it; the bytes of that one are kept here.
   absl::Status Store(const fm::BoundLd& ld, uint64_t offset, const std::string& bytes) override {
-    Granule(ld, offset) = Rack::HashOf(ld.key.tag);
+    Granule(ld, offset) = Rack::HashOf(ld.key->tag);
     bytes_[ld.slice.dpa_bytes + offset] = bytes;
     return absl::OkStatus();
   }
@@ -126,7 +126,7 @@ class FabricRig : public fm::FabricRig {
   }
 
  private:
-  RackHost& HostOf(const fm::BoundLd& ld) { return *room_.rack.FindHost(ld.key.host); }
+  RackHost& HostOf(const fm::BoundLd& ld) { return *room_.rack.FindHost(ld.host); }
   uint32_t& Granule(const fm::BoundLd& ld, uint64_t offset) {
     return room_.rack.devices[0].content.at((ld.slice.dpa_bytes + offset) / kGranule);
   }
@@ -228,7 +228,7 @@ class MemoryRig : public agent::HostMemoryRig {
       request.incarnation = host().life();
       const absl::StatusOr<fm::BoundLd> ld = room_.rack.Bind(request);
       if (!ld.ok()) return ld.status();
-      keys_[ld->serial] = ld->key;
+      keys_[ld->serial] = *ld->key;
       return agent::PluggedLd{slot, ld->serial, own.name};
     }
     return absl::ResourceExhaustedError("every slot of the bridge is taken");

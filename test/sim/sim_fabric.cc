@@ -82,6 +82,8 @@ fm::FabricCapabilities SimFabric::capabilities() const {
   return {.driver = "simulated",
           .extent_granule_bytes = kGranule,
           .max_lds_per_device = rack_->max_lds_per_device,
+          .chooses_serial = true,
+          .keeps_keys = true,
           .enforces_read_only = true,
           .hardware_coherent = true,
           .can_fence = true};
@@ -92,7 +94,7 @@ void SimFabric::Start(fm::KnownFabric known, absl::AnyInvocable<void(fm::FabricE
   for (const auto& [id, life] : known.hosts) {
     const RackHost* host = rack_->FindHost(id);
     if (host == nullptr || life.empty() || life == host->life()) continue;
-    Emit({.kind = fm::FabricEvent::Kind::kHostGone, .host = id, .key = {}, .incarnation = life});
+    Emit({.kind = fm::FabricEvent::Kind::kHostGone, .host = id, .incarnation = life});
   }
 }
 
@@ -188,11 +190,12 @@ void SimFabric::Bind(fm::BindRequest request, DoneWith<fm::BoundLd> done) {
       [request = std::move(request)](Rack& rack) { return rack.Bind(request); }, std::move(done));
 }
 
-void SimFabric::BeginUnbind(fm::LdKey key, Done done) {
-  const std::string host = key.host;
+void SimFabric::BeginUnbind(fm::Binding binding, Done done) {
+  const std::string host = binding.key.host;
   Send<absl::Status>(
       host, Plan(FabricCall::kBeginUnbind), /*in_turn=*/true,
-      [key = std::move(key)](Rack& rack) { return rack.BeginUnbind(key); }, std::move(done));
+      [key = std::move(binding.key)](Rack& rack) { return rack.BeginUnbind(key); },
+      std::move(done));
 }
 
 // Past whatever is on its way: that finds the host dark.
@@ -243,13 +246,13 @@ void SimFabric::LookAround(Course course, DoneWith<fm::FabricView> done) {
   AnswerLater(course.answer_us, std::move(answer), std::move(done));
 }
 
-void SimFabric::AwaitUnbound(fm::LdKey key, absl::Duration timeout, Done done) {
+void SimFabric::AwaitUnbound(fm::Binding binding, absl::Duration timeout, Done done) {
   Course course = Plan(FabricCall::kAwaitUnbound);
   const int64_t now_us = scheduler_->now_us();
   const int64_t deadline_us = now_us + std::max<int64_t>(0, absl::ToInt64Microseconds(timeout));
   const int64_t delay_us = course.queue_us + course.effect_us;
   scheduler_->At(life_, delay_us,
-                 [this, key = std::move(key), deadline_us, course = std::move(course),
+                 [this, key = std::move(binding.key), deadline_us, course = std::move(course),
                   done = std::move(done)]() mutable {
                    LookForProof(std::move(key), deadline_us, std::move(course), std::move(done));
                  });
@@ -320,11 +323,8 @@ void SimFabric::PollUnreachable() {
 void SimFabric::OnGone(const fm::BoundLd& ld, Rack::Gone gone) {
   if (!scheduler_->Alive(life_)) return;
   PollUnreachable();
-  if (gone == Rack::Gone::kRemoved && rack_->FindHost(ld.key.host)->reachable) {
-    Emit({.kind = fm::FabricEvent::Kind::kLdLost,
-          .host = ld.key.host,
-          .key = ld.key,
-          .incarnation = {}});
+  if (gone == Rack::Gone::kRemoved && rack_->FindHost(ld.host)->reachable) {
+    Emit({.kind = fm::FabricEvent::Kind::kLdLost, .host = ld.host, .key = ld.key, .slot = ld.slot});
   }
 }
 

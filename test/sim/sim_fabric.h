@@ -66,8 +66,8 @@ class SimFabric : public fm::FabricDriver {
   void Start(fm::KnownFabric known, absl::AnyInvocable<void(fm::FabricEvent)> sink) override;
   void Discover(DoneWith<fm::FabricView> done) override;
   void Bind(fm::BindRequest request, DoneWith<fm::BoundLd> done) override;
-  void BeginUnbind(fm::LdKey key, Done done) override;
-  void AwaitUnbound(fm::LdKey key, absl::Duration timeout, Done done) override;
+  void BeginUnbind(fm::Binding binding, Done done) override;
+  void AwaitUnbound(fm::Binding binding, absl::Duration timeout, Done done) override;
   void Fence(std::string host, Done done) override;
   void Scrub(std::string tag, uint32_t extent_index, fm::Slice slice, Done done) override;
 

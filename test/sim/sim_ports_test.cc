@@ -88,8 +88,9 @@ class SimPortsTest : public ::testing::Test {
     return Get<fm::FabricView>([&](auto done) { fabric->Discover(std::move(done)); }, view);
   }
   absl::Status Await(uint64_t serial, absl::Duration timeout) {
-    return Do(
-        [&](Done done) { fabric->AwaitUnbound(Request(1, serial).key, timeout, std::move(done)); });
+    return Do([&](Done done) {
+      fabric->AwaitUnbound(Request(1, serial).binding(), timeout, std::move(done));
+    });
   }
   absl::Status Scrub(uint64_t serial) {
     return Do(
@@ -205,7 +206,7 @@ TEST_F(SimPortsTest, EveryCallEndsWithinTheDeadline) {
       EXPECT_LE(took_us, kDeadlineUs);
       Next(FabricCall::kBeginUnbind, static_cast<FabricKind>(kind));
       Do([&](Done done) {
-        fabric->BeginUnbind(Request(1, 100).key, std::move(done));
+        fabric->BeginUnbind(Request(1, 100).binding(), std::move(done));
       }).IgnoreError();
       EXPECT_LE(took_us, kDeadlineUs);
     }
@@ -221,8 +222,8 @@ TEST_F(SimPortsTest, EveryCallEndsWithinTheDeadline) {
 TEST_F(SimPortsTest, WaitForTheProofEndsWithTheEject) {
   ASSERT_TRUE(Bind(1, 100).ok());
   ASSERT_TRUE(PowerOn(1, 100).ok());
-  const fm::LdKey key = Request(1, 100).key;
-  ASSERT_TRUE(Do([&](Done done) { fabric->BeginUnbind(key, std::move(done)); }).ok());
+  const fm::Binding ld = Request(1, 100).binding();
+  ASSERT_TRUE(Do([&](Done done) { fabric->BeginUnbind(ld, std::move(done)); }).ok());
   EXPECT_EQ(ReasonOf(Await(100, absl::Milliseconds(200))), "UNBIND_NOT_PROVEN");
   EXPECT_GE(took_us, 200'000);
   scheduler.At(kWorld, 700'000, [&] { rack.PowerOff(a, 1, 100).IgnoreError(); });
@@ -271,7 +272,7 @@ TEST_F(SimPortsTest, WhatADeadManagerSentTakesEffectBeforeTheNextOneSeesTheHost)
       EXPECT_FALSE(Await(serial, absl::Milliseconds(1)).ok());
     } else {
       ASSERT_TRUE(Do([&](Done done) {
-                    fabric->BeginUnbind(Request(3, serial).key, std::move(done));
+                    fabric->BeginUnbind(Request(3, serial).binding(), std::move(done));
                   }).ok());
       EXPECT_TRUE(a.slots.at(3).ld.unbinding);
     }

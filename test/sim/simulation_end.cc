@@ -196,7 +196,7 @@ std::string SimulationRun::WhyNotEmpty() const {
   }
   for (const auto& [id, host] : rack_.hosts) {
     for (const auto& [slot, plugged] : host.slots) {
-      absl::StrAppend(&why, "; slot ", slot, " of ", id, " has an LD of ", plugged.ld.key.tag,
+      absl::StrAppend(&why, "; slot ", slot, " of ", id, " has an LD of ", plugged.ld.key->tag,
                       plugged.ld.unbinding ? ", unbinding" : "", plugged.powered ? ", on" : "");
     }
     for (const auto& region : host.regions) {

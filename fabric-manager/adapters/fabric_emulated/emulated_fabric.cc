@@ -48,9 +48,9 @@ absl::Status UnknownHost(const std::string& host) {
 
 emulated::v1::FabricSide ToSide(const BoundLd& ld, std::string extent_path) {
   emulated::v1::FabricSide side;
-  side.set_tag(ld.key.tag);
-  side.set_extent_index(ld.key.extent_index);
-  side.set_generation(ld.key.generation);
+  side.set_tag(ld.key->tag);
+  side.set_extent_index(ld.key->extent_index);
+  side.set_generation(ld.key->generation);
   side.set_serial(ld.serial);
   side.set_device(ld.slice.device);
   side.set_dpa_bytes(ld.slice.dpa_bytes);
@@ -62,20 +62,23 @@ emulated::v1::FabricSide ToSide(const BoundLd& ld, std::string extent_path) {
 }
 
 BoundLd FromSide(const emulated::v1::FabricSide& side, const std::string& host, uint32_t slot) {
-  return BoundLd{.key = {.host = host,
-                         .tag = side.tag(),
-                         .generation = side.generation(),
-                         .extent_index = side.extent_index()},
+  return BoundLd{.host = host,
                  .slot = slot,
                  .slice = {.device = side.device(),
                            .dpa_bytes = side.dpa_bytes(),
                            .length_bytes = side.length_bytes()},
                  .read_only = side.read_only(),
                  .serial = side.serial(),
-                 .unbinding = side.unbinding()};
+                 .unbinding = side.unbinding(),
+                 .key = LdKey{.host = host,
+                              .tag = side.tag(),
+                              .generation = side.generation(),
+                              .extent_index = side.extent_index()}};
 }
 
-std::string ExtentOf(const BoundLd& ld) { return ExtentFileName(ld.key.tag, ld.key.extent_index); }
+std::string ExtentOf(const BoundLd& ld) {
+  return ExtentFileName(ld.key->tag, ld.key->extent_index);
+}
 
 }  // namespace
 
@@ -95,6 +98,8 @@ FabricCapabilities EmulatedFabric::capabilities() const {
   return FabricCapabilities{.driver = "emulated",
                             .extent_granule_bytes = granule,
                             .max_lds_per_device = 0,
+                            .chooses_serial = true,
+                            .keeps_keys = true,
                             .enforces_read_only = false,
                             .hardware_coherent = true,
                             .can_fence = true};
@@ -130,8 +135,7 @@ void EmulatedFabric::Recognize(const std::string& id, Host& host, const KnownFab
   }
   const std::vector<std::string> ended = EndedLives(host.directory);
   if (std::find(ended.begin(), ended.end(), life->second) != ended.end()) {
-    sink_(
-        {.kind = FabricEvent::Kind::kHostGone, .host = id, .key = {}, .incarnation = life->second});
+    sink_({.kind = FabricEvent::Kind::kHostGone, .host = id, .incarnation = life->second});
     return;
   }
   host.unknown =
@@ -170,17 +174,19 @@ void EmulatedFabric::Bind(BindRequest request, DoneWith<BoundLd> done) {
   }
 }
 
-void EmulatedFabric::BeginUnbind(LdKey key, Done done) {
+void EmulatedFabric::BeginUnbind(Binding binding, Done done) {
   auto shared = std::make_shared<Done>(std::move(done));
-  if (!Admit([this, shared, key = std::move(key)] { std::move (*shared)(BeginUnbindNow(key)); })) {
+  if (!Admit([this, shared, key = std::move(binding.key)] {
+        std::move (*shared)(BeginUnbindNow(key));
+      })) {
     std::move (*shared)(Overloaded());
   }
 }
 
-void EmulatedFabric::AwaitUnbound(LdKey key, absl::Duration timeout, Done done) {
+void EmulatedFabric::AwaitUnbound(Binding binding, absl::Duration timeout, Done done) {
   auto shared = std::make_shared<Done>(std::move(done));
   const absl::Duration deadline = clock_.Elapsed() + timeout;
-  if (!Admit([this, shared, deadline, key = std::move(key)] {
+  if (!Admit([this, shared, deadline, key = std::move(binding.key)] {
         waiters_.push_back(Waiter{key, deadline, std::move(*shared)});
         if (!polling_) PollWaiters();
       })) {
@@ -316,8 +322,8 @@ absl::StatusOr<BoundLd> EmulatedFabric::BindNow(const BindRequest& request) {
     }
     return Refuse(
         absl::StatusCode::kAlreadyExists, "LD_CONFLICT",
-        absl::StrCat("extent ", ExtentOf(ld), " of generation ", ld.key.generation, " is bound to ",
-                     request.key.host, " slot ", ld.slot, " with other arguments"),
+        absl::StrCat("extent ", ExtentOf(ld), " of generation ", ld.key->generation,
+                     " is bound to ", request.key.host, " slot ", ld.slot, " with other arguments"),
         "unbind it first");
   }
   if (absl::Status status = Reload(request.key.host, request.slot, slot); !status.ok()) {
@@ -342,12 +348,13 @@ absl::StatusOr<BoundLd> EmulatedFabric::BindNow(const BindRequest& request) {
       !status.ok()) {
     return status;
   }
-  const BoundLd ld{.key = request.key,
+  const BoundLd ld{.host = request.key.host,
                    .slot = request.slot,
                    .slice = request.slice,
                    .read_only = request.read_only,
                    .serial = request.serial,
-                   .unbinding = false};
+                   .unbinding = false,
+                   .key = request.key};
   if (absl::Status status = slot.files.WriteFabricSide(ToSide(ld, extents_->Path(extent)));
       !status.ok()) {
     return status;
@@ -364,7 +371,7 @@ absl::StatusOr<EmulatedFabric::Slot*> EmulatedFabric::FindSlot(const LdKey& key)
   for (auto& [number, slot] : host->second.slots) {
     // It may be the one: as long as it cannot be read, the LD cannot be said to be absent.
     if (!slot.unreadable.ok()) unreadable.Update(Reload(key.host, number, slot));
-    if (!slot.ld.has_value() || !(slot.ld->key == key)) continue;
+    if (!slot.ld.has_value() || slot.ld->key != key) continue;
     CheckSlot(key.host, number, slot);
     if (!slot.unreadable.ok()) return slot.unreadable;
     return slot.ld.has_value() ? &slot : nullptr;
@@ -459,7 +466,7 @@ void EmulatedFabric::CheckSlot(const std::string& host, uint32_t number, Slot& s
   }
   LogWarning(kLogSubject, "extent ", ExtentOf(was), " vanished from host ", host, " slot ", number);
   if (sink_)
-    sink_({.kind = FabricEvent::Kind::kLdLost, .host = host, .key = was.key, .incarnation = {}});
+    sink_({.kind = FabricEvent::Kind::kLdLost, .host = host, .key = was.key, .slot = number});
 }
 
 void EmulatedFabric::Watch() {

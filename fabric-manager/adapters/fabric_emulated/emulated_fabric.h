@@ -82,8 +82,8 @@ class EmulatedFabric : public FabricDriver {
   void Start(KnownFabric known, absl::AnyInvocable<void(FabricEvent)> sink) override;
   void Discover(DoneWith<FabricView> done) override;
   void Bind(BindRequest request, DoneWith<BoundLd> done) override;
-  void BeginUnbind(LdKey key, Done done) override;
-  void AwaitUnbound(LdKey key, absl::Duration timeout, Done done) override;
+  void BeginUnbind(Binding binding, Done done) override;
+  void AwaitUnbound(Binding binding, absl::Duration timeout, Done done) override;
   void Fence(std::string host, Done done) override;
   void Scrub(std::string tag, uint32_t extent_index, Slice slice, Done done) override;
 

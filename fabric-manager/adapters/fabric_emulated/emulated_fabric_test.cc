@@ -67,14 +67,14 @@ class EmulatedFabricTest : public ::testing::Test {
         [&](auto done) { fabric_->Bind(request, std::move(done)); });
   }
 
-  absl::Status BeginUnbind(const LdKey& key) {
+  absl::Status BeginUnbind(const Binding& binding) {
     return WaitForAnswer<absl::Status>(
-        [&](auto done) { fabric_->BeginUnbind(key, std::move(done)); });
+        [&](auto done) { fabric_->BeginUnbind(binding, std::move(done)); });
   }
 
-  absl::Status AwaitUnbound(const LdKey& key, absl::Duration timeout) {
+  absl::Status AwaitUnbound(const Binding& binding, absl::Duration timeout) {
     return WaitForAnswer<absl::Status>(
-        [&](auto done) { fabric_->AwaitUnbound(key, timeout, std::move(done)); });
+        [&](auto done) { fabric_->AwaitUnbound(binding, timeout, std::move(done)); });
   }
 
   absl::Status Fence(const std::string& host) {
@@ -128,17 +128,17 @@ TEST_F(EmulatedFabricTest, HostStateOfAnOlderLdIsNotHeldAgainstAnUnbind) {
   WriteHostSide("serial: 6 powered: true");
   auto ld = Bind(Request("host-a", 1, 7));
   ASSERT_TRUE(ld.ok()) << ld.status();
-  ASSERT_TRUE(BeginUnbind(ld->key).ok());
-  EXPECT_TRUE(AwaitUnbound(ld->key, absl::Seconds(10)).ok());
+  ASSERT_TRUE(BeginUnbind(ld->binding()).ok());
+  EXPECT_TRUE(AwaitUnbound(ld->binding(), absl::Seconds(10)).ok());
 }
 
 TEST_F(EmulatedFabricTest, UnreadableHostStateIsNoProofAndIsNamed) {
   Open();
   auto ld = Bind(Request("host-a", 1, 7));
   ASSERT_TRUE(ld.ok()) << ld.status();
-  ASSERT_TRUE(BeginUnbind(ld->key).ok());
+  ASSERT_TRUE(BeginUnbind(ld->binding()).ok());
   WriteHostSide("serial: seven");
-  const absl::Status status = AwaitUnbound(ld->key, absl::Milliseconds(50));
+  const absl::Status status = AwaitUnbound(ld->binding(), absl::Milliseconds(50));
   EXPECT_EQ(ReasonOf(status), "UNBIND_NOT_PROVEN");
   EXPECT_NE(std::string(status.message()).find("host.textproto"), std::string::npos) << status;
 }
@@ -156,11 +156,11 @@ TEST_F(EmulatedFabricTest, ASlotThatIsNoLongerConfiguredIsClosedAndNotForgotten)
   EXPECT_EQ(view.hosts[0].slots, std::vector<uint32_t>{2});
   EXPECT_EQ(view.hosts[0].closed_slots, std::vector<uint32_t>{1});
   EXPECT_EQ(ReasonOf(Bind(Request("host-a", 1, 9)).status()), "UNKNOWN_SLOT");
-  ASSERT_TRUE(BeginUnbind(ld->key).ok());
-  EXPECT_EQ(ReasonOf(AwaitUnbound(ld->key, absl::Milliseconds(50))), "UNBIND_NOT_PROVEN");
+  ASSERT_TRUE(BeginUnbind(ld->binding()).ok());
+  EXPECT_EQ(ReasonOf(AwaitUnbound(ld->binding(), absl::Milliseconds(50))), "UNBIND_NOT_PROVEN");
   EXPECT_EQ(ReasonOf(Scrub(kTag)), "STILL_BOUND");
   WriteHostSide("serial: 7 powered: false");
-  EXPECT_TRUE(AwaitUnbound(ld->key, absl::Seconds(10)).ok());
+  EXPECT_TRUE(AwaitUnbound(ld->binding(), absl::Seconds(10)).ok());
 }
 
 TEST_F(EmulatedFabricTest, ADamagedSlotIsNotAnEmptyOne) {
@@ -176,8 +176,8 @@ TEST_F(EmulatedFabricTest, ADamagedSlotIsNotAnEmptyOne) {
       EXPECT_FALSE(view.hosts[0].reachable) << text;
       EXPECT_NE(view.hosts[0].unreachable_reason.find("slot-1"), std::string::npos);
       EXPECT_TRUE(view.hosts[1].reachable) << "the others go on";
-      EXPECT_FALSE(BeginUnbind(ld->key).ok()) << text;
-      EXPECT_FALSE(AwaitUnbound(ld->key, absl::Milliseconds(50)).ok()) << text;
+      EXPECT_FALSE(BeginUnbind(ld->binding()).ok()) << text;
+      EXPECT_FALSE(AwaitUnbound(ld->binding(), absl::Milliseconds(50)).ok()) << text;
       EXPECT_FALSE(Fence("host-a").ok()) << text;
     }
   }
@@ -213,8 +213,8 @@ TEST_F(EmulatedFabricTest, FenceThatWouldHitAnotherHostIsRefused) {
   auto b = Bind(Request("host-b", 1, 8));
   ASSERT_TRUE(a.ok() && b.ok());
   EXPECT_EQ(ReasonOf(Fence("host-a")), "FENCE_FAILED");
-  ASSERT_TRUE(BeginUnbind(b->key).ok());
-  ASSERT_TRUE(AwaitUnbound(b->key, absl::Seconds(10)).ok());
+  ASSERT_TRUE(BeginUnbind(b->binding()).ok());
+  ASSERT_TRUE(AwaitUnbound(b->binding(), absl::Seconds(10)).ok());
   EXPECT_TRUE(Fence("host-a").ok());
 }
 
@@ -248,8 +248,8 @@ TEST_F(EmulatedFabricTest, BytesAreScrubbedByTheirPlaceAndNotOnlyByTheirName) {
   ASSERT_TRUE(std::filesystem::exists(file));
   const std::string other = FormatUuid(RandomUuid());
   EXPECT_EQ(ReasonOf(Scrub(other)), "STILL_BOUND");
-  ASSERT_TRUE(BeginUnbind(ld->key).ok());
-  ASSERT_TRUE(AwaitUnbound(ld->key, absl::Seconds(10)).ok());
+  ASSERT_TRUE(BeginUnbind(ld->binding()).ok());
+  ASSERT_TRUE(AwaitUnbound(ld->binding(), absl::Seconds(10)).ok());
   const absl::Status scrubbed = Scrub(other);
   EXPECT_TRUE(scrubbed.ok()) << scrubbed;
   EXPECT_FALSE(std::filesystem::exists(file));
@@ -269,7 +269,7 @@ TEST_F(EmulatedFabricTest, StoppingAnswersWhoWaits) {
   ASSERT_TRUE(ld.ok()) << ld.status();
   auto promise = std::make_shared<std::promise<absl::Status>>();
   auto answer = promise->get_future();
-  fabric_->AwaitUnbound(ld->key, absl::Hours(1),
+  fabric_->AwaitUnbound(ld->binding(), absl::Hours(1),
                         [promise](absl::Status status) { promise->set_value(status); });
   fabric_.reset();
   ASSERT_EQ(answer.wait_for(kNeverCame), std::future_status::ready);

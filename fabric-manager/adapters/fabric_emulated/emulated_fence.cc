@@ -82,7 +82,7 @@ void EmulatedFabric::StartFence(Host& host, Done done) {
   host.fence->waiting.push_back(std::move(done));
   for (auto& [number, slot] : host.slots) {
     if (!slot.ld.has_value()) continue;
-    const std::string extent = ExtentFileName(slot.ld->key.tag, slot.ld->key.extent_index);
+    const std::string extent = ExtentFileName(slot.ld->key->tag, slot.ld->key->extent_index);
     if (BoundElsewhere(extent, host.config.id)) {
       EndFence(host, FenceFailed(host.config.id,
                                  absl::StrCat("extent ", extent,

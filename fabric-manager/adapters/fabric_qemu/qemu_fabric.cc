@@ -112,6 +112,8 @@ FabricCapabilities QemuFabric::capabilities() const {
   return FabricCapabilities{.driver = "qemu",
                             .extent_granule_bytes = granule,
                             .max_lds_per_device = 0,
+                            .chooses_serial = true,
+                            .keeps_keys = true,
                             .enforces_read_only = true,
                             .hardware_coherent = true,
                             .can_fence = true};
@@ -252,19 +254,19 @@ void QemuFabric::Bind(BindRequest request, DoneWith<BoundLd> done) {
   }
 }
 
-void QemuFabric::BeginUnbind(LdKey key, Done done) {
-  auto host = FindHost(key.host);
+void QemuFabric::BeginUnbind(Binding binding, Done done) {
+  auto host = FindHost(binding.key.host);
   if (host.ok()) {
-    (*host)->BeginUnbind(std::move(key), std::move(done));
+    (*host)->BeginUnbind(std::move(binding.key), std::move(done));
   } else {
     std::move(done)(std::move(host).status());
   }
 }
 
-void QemuFabric::AwaitUnbound(LdKey key, absl::Duration timeout, Done done) {
-  auto host = FindHost(key.host);
+void QemuFabric::AwaitUnbound(Binding binding, absl::Duration timeout, Done done) {
+  auto host = FindHost(binding.key.host);
   if (host.ok()) {
-    (*host)->AwaitUnbound(std::move(key), timeout, std::move(done));
+    (*host)->AwaitUnbound(std::move(binding.key), timeout, std::move(done));
   } else {
     std::move(done)(std::move(host).status());
   }

@@ -92,13 +92,13 @@ class QemuFabricTest : public ::testing::Test {
     return WaitForAnswer<absl::StatusOr<BoundLd>>(
         [&](auto done) { fabric_->Bind(request, std::move(done)); });
   }
-  absl::Status BeginUnbind(const LdKey& key) {
+  absl::Status BeginUnbind(const BindRequest& of) {
     return WaitForAnswer<absl::Status>(
-        [&](auto done) { fabric_->BeginUnbind(key, std::move(done)); });
+        [&](auto done) { fabric_->BeginUnbind(of.binding(), std::move(done)); });
   }
-  absl::Status AwaitUnbound(const LdKey& key, absl::Duration timeout = absl::Seconds(20)) {
+  absl::Status AwaitUnbound(const BindRequest& of, absl::Duration timeout = absl::Seconds(20)) {
     return WaitForAnswer<absl::Status>(
-        [&](auto done) { fabric_->AwaitUnbound(key, timeout, std::move(done)); });
+        [&](auto done) { fabric_->AwaitUnbound(of.binding(), timeout, std::move(done)); });
   }
   absl::Status Fence() {
     return WaitForAnswer<absl::Status>(
@@ -175,8 +175,8 @@ TEST_F(QemuFabricTest, HostThatIsNotThereIsUnreachableAndNothingIsDone) {
   ASSERT_TRUE(Saw(Kind::kHostUnreachable));
   EXPECT_FALSE(DiscoverHost().reachable);
   EXPECT_EQ(ReasonOf(Bind(Request(1)).status()), "HOST_UNREACHABLE");
-  EXPECT_EQ(ReasonOf(BeginUnbind(Request(1).key)), "HOST_UNREACHABLE");
-  EXPECT_EQ(ReasonOf(AwaitUnbound(Request(1).key, absl::Milliseconds(20))), "UNBIND_NOT_PROVEN");
+  EXPECT_EQ(ReasonOf(BeginUnbind(Request(1))), "HOST_UNREACHABLE");
+  EXPECT_EQ(ReasonOf(AwaitUnbound(Request(1), absl::Milliseconds(20))), "UNBIND_NOT_PROVEN");
   EXPECT_EQ(ReasonOf(Fence()), "FENCE_FAILED") << "nobody knows which process it was";
   Boot();
   ASSERT_TRUE(Saw(Kind::kHostReachable));
@@ -191,8 +191,8 @@ TEST_F(QemuFabricTest, EndOfTheProcessIsProofAndAnEvent) {
   EXPECT_NE(before.find(absl::StrCat("/", qemu_->pid(), ":")), std::string::npos) << before;
   qemu_->Kill();
   ASSERT_TRUE(Saw(Kind::kHostGone));
-  EXPECT_TRUE(AwaitUnbound(Request(1).key).ok());
-  EXPECT_TRUE(BeginUnbind(Request(1).key).ok());
+  EXPECT_TRUE(AwaitUnbound(Request(1)).ok());
+  EXPECT_TRUE(BeginUnbind(Request(1)).ok());
   const FabricHost host = DiscoverHost();
   EXPECT_FALSE(host.reachable);
   EXPECT_TRUE(events_->WaitFor([&](const FabricEvent& event) {
@@ -213,7 +213,7 @@ TEST_F(QemuFabricTest, EndOfTheProcessWhileNobodyWatchedIsProofToo) {
   qemu_->Kill();
   Open();
   EXPECT_TRUE(Saw(Kind::kHostGone));
-  EXPECT_TRUE(AwaitUnbound(Request(1).key).ok());
+  EXPECT_TRUE(AwaitUnbound(Request(1)).ok());
   EXPECT_TRUE(Fence().ok());
 }
 
@@ -234,11 +234,11 @@ TEST_F(QemuFabricTest, UnplugThatNoClientHeardIsSeenAfterTheReconnect) {
   OpenReachable();
   ASSERT_TRUE(Bind(Request(1)).ok());
   ASSERT_TRUE(Bind(Request(2, 11)).ok());
-  ASSERT_TRUE(BeginUnbind(Request(1).key).ok());
+  ASSERT_TRUE(BeginUnbind(Request(1)).ok());
   fabric_.reset();
   qemu_->Eject(10);
   Open();
-  EXPECT_TRUE(AwaitUnbound(Request(1).key).ok());
+  EXPECT_TRUE(AwaitUnbound(Request(1)).ok());
   DiscoverHost();
   ASSERT_EQ(bound_.size(), 1u);
   EXPECT_EQ(bound_[0].key, Request(2).key);
@@ -255,10 +255,10 @@ TEST_F(QemuFabricTest, LateNewsOfAnEarlierLdIsNoProofForItsSuccessor) {
   ASSERT_TRUE(bound_.empty());
   request.serial = 2;  // Lost, and so bound again, by the same key.
   ASSERT_TRUE(Bind(request).ok());
-  ASSERT_TRUE(BeginUnbind(request.key).ok());
+  ASSERT_TRUE(BeginUnbind(request).ok());
   Forget();
   const absl::Status proof = WaitForAnswer<absl::Status>([&](auto done) {
-    fabric_->AwaitUnbound(request.key, absl::Milliseconds(300), std::move(done));
+    fabric_->AwaitUnbound(request.binding(), absl::Milliseconds(300), std::move(done));
     DiscoverHost();
     qemu_->Announce();
   });
@@ -268,7 +268,7 @@ TEST_F(QemuFabricTest, LateNewsOfAnEarlierLdIsNoProofForItsSuccessor) {
   EXPECT_EQ(bound_[0].serial, 2u);
   EXPECT_TRUE(bound_[0].unbinding);
   qemu_->Eject(10);
-  EXPECT_TRUE(AwaitUnbound(request.key).ok());
+  EXPECT_TRUE(AwaitUnbound(request).ok());
 }
 
 TEST_F(QemuFabricTest, LdThatIsInNoListButStillMappedIsNotProvenUnbound) {
@@ -276,20 +276,20 @@ TEST_F(QemuFabricTest, LdThatIsInNoListButStillMappedIsNotProvenUnbound) {
   OpenReachable();
   const BindRequest request = Request(1);
   ASSERT_TRUE(Bind(request).ok());
-  ASSERT_TRUE(BeginUnbind(request.key).ok());
+  ASSERT_TRUE(BeginUnbind(request).ok());
   qemu_->Botch(10);
   const absl::Duration briefly = absl::Milliseconds(100);
-  EXPECT_EQ(ReasonOf(AwaitUnbound(request.key, briefly)), "UNBIND_NOT_PROVEN");
+  EXPECT_EQ(ReasonOf(AwaitUnbound(request, briefly)), "UNBIND_NOT_PROVEN");
   // Nor for a manager that did not see it go.
   OpenReachable();
-  EXPECT_EQ(ReasonOf(AwaitUnbound(request.key, briefly)), "UNBIND_NOT_PROVEN");
+  EXPECT_EQ(ReasonOf(AwaitUnbound(request, briefly)), "UNBIND_NOT_PROVEN");
   DiscoverHost();
   ASSERT_EQ(bound_.size(), 1u);
   EXPECT_EQ(bound_[0].key, request.key);
   EXPECT_EQ(bound_[0].slice, request.slice);
   EXPECT_TRUE(bound_[0].unbinding);
   EXPECT_TRUE(Fence().ok());
-  EXPECT_TRUE(AwaitUnbound(request.key).ok());
+  EXPECT_TRUE(AwaitUnbound(request).ok());
 }
 
 TEST_F(QemuFabricTest, LdThatIsPulledAndStillMappedIsLost) {
@@ -308,10 +308,10 @@ TEST_F(QemuFabricTest, BusyGuestIsAskedAgain) {
   OpenReachable();
   ASSERT_TRUE(Bind(Request(1)).ok());
   qemu_->BeBusy(5);
-  const absl::Status begun = BeginUnbind(Request(1).key);
+  const absl::Status begun = BeginUnbind(Request(1));
   ASSERT_TRUE(begun.ok()) << begun;
   qemu_->Eject(10);
-  EXPECT_TRUE(AwaitUnbound(Request(1).key).ok());
+  EXPECT_TRUE(AwaitUnbound(Request(1)).ok());
 }
 
 TEST_F(QemuFabricTest, GuestThatStaysBusyEndsWithItsReason) {
@@ -320,7 +320,7 @@ TEST_F(QemuFabricTest, GuestThatStaysBusyEndsWithItsReason) {
   OpenReachable();
   ASSERT_TRUE(Bind(Request(1)).ok());
   qemu_->BeBusy(1000000);
-  const absl::Status status = BeginUnbind(Request(1).key);
+  const absl::Status status = BeginUnbind(Request(1));
   EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
   EXPECT_EQ(ReasonOf(status), "GUEST_BUSY");
 }
@@ -338,7 +338,7 @@ TEST_F(QemuFabricTest, HungQemuIsFencedAtOnce) {
   const absl::Status fenced = Fence();
   EXPECT_TRUE(fenced.ok()) << fenced;
   EXPECT_FALSE(answer.get().ok());
-  EXPECT_TRUE(AwaitUnbound(Request(1).key).ok());
+  EXPECT_TRUE(AwaitUnbound(Request(1)).ok());
 }
 
 TEST_F(QemuFabricTest, HungQemuIsFencedAfterARestartOfTheManager) {
@@ -348,9 +348,9 @@ TEST_F(QemuFabricTest, HungQemuIsFencedAfterARestartOfTheManager) {
   fabric_.reset();
   qemu_->Freeze();
   Open();
-  EXPECT_EQ(ReasonOf(AwaitUnbound(Request(1).key, absl::Milliseconds(20))), "UNBIND_NOT_PROVEN");
+  EXPECT_EQ(ReasonOf(AwaitUnbound(Request(1), absl::Milliseconds(20))), "UNBIND_NOT_PROVEN");
   EXPECT_TRUE(Fence().ok());
-  EXPECT_TRUE(AwaitUnbound(Request(1).key).ok());
+  EXPECT_TRUE(AwaitUnbound(Request(1)).ok());
 }
 
 TEST_F(QemuFabricTest, AnotherProcessIsNotTakenForAHostThatStillRuns) {
@@ -363,7 +363,7 @@ TEST_F(QemuFabricTest, AnotherProcessIsNotTakenForAHostThatStillRuns) {
   qemu_->HangUp();
   ASSERT_TRUE(Saw(Kind::kHostUnreachable));
   EXPECT_EQ(ReasonOf(Bind(Request(2, 11)).status()), "HOST_UNREACHABLE");
-  EXPECT_EQ(ReasonOf(AwaitUnbound(Request(1).key, absl::Milliseconds(20))), "UNBIND_NOT_PROVEN");
+  EXPECT_EQ(ReasonOf(AwaitUnbound(Request(1), absl::Milliseconds(20))), "UNBIND_NOT_PROVEN");
   EXPECT_EQ(DiscoverHost().fabric_incarnation, before);
   qemu_->Kill();
   ASSERT_TRUE(Saw(Kind::kHostReachable));
@@ -492,7 +492,7 @@ TEST_F(QemuFabricTest, StoppingAnswersWhoWaits) {
   ASSERT_TRUE(Bind(Request(1)).ok());
   auto promise = std::make_shared<std::promise<absl::Status>>();
   auto answer = promise->get_future();
-  fabric_->AwaitUnbound(Request(1).key, absl::Hours(1),
+  fabric_->AwaitUnbound(Request(1).binding(), absl::Hours(1),
                         [promise](absl::Status status) { promise->set_value(status); });
   fabric_.reset();
   ASSERT_EQ(answer.wait_for(kNeverCame), std::future_status::ready);

@@ -212,13 +212,17 @@ void QemuHost::Stop() {
   for (Waiter& waiter : waiters_) std::move(waiter.done)(Stopping());
 }
 
-void QemuHost::Emit(FabricEvent::Kind kind, LdKey key) {
-  sink_({.kind = kind, .host = config_.id, .key = std::move(key), .incarnation = {}});
+void QemuHost::Emit(FabricEvent::Kind kind, const BoundLd* lost) {
+  FabricEvent event{.kind = kind, .host = config_.id};
+  if (lost != nullptr) {
+    event.key = lost->key;
+    event.slot = lost->slot;
+  }
+  sink_(std::move(event));
 }
 
 void QemuHost::EmitGone() {
-  sink_(
-      {.kind = FabricEvent::Kind::kHostGone, .host = config_.id, .key = {}, .incarnation = ended_});
+  sink_({.kind = FabricEvent::Kind::kHostGone, .host = config_.id, .incarnation = ended_});
 }
 
 }  // namespace cxlpool::fm

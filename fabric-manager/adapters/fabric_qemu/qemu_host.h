@@ -151,7 +151,7 @@ class QemuHost {
   // OK: proven unbound. UNAVAILABLE: not known now. FAILED_PRECONDITION: bound.
   absl::Status Proof(const std::string& device_id) const;
   void CheckWaiters();
-  void Emit(FabricEvent::Kind kind, LdKey key = {});
+  void Emit(FabricEvent::Kind kind, const BoundLd* lost = nullptr);
   void EmitGone();
 
   const QemuHostConfig config_;

@@ -83,7 +83,7 @@ absl::Status QemuHost::SortOutRemains(const std::set<std::string>& plugged) {
     } else if (BoundLd& ld = known_.at(id); !std::exchange(ld.unbinding, true)) {
       LogWarning(kLogSubject, "host ", config_.id, ": ", id, " was pulled from slot ", ld.slot,
                  ", and its memory is still mapped");
-      Emit(FabricEvent::Kind::kLdLost, ld.key);
+      Emit(FabricEvent::Kind::kLdLost, &ld);
     }
   }
   for (const std::string& backend : *mapped) {
@@ -116,14 +116,15 @@ absl::Status QemuHost::ReadRemains(const std::string& device_id, const LdKey& ke
 }
 
 BoundLd QemuHost::MakeLd(const LdKey& key, const QemuMemory& memory) const {
-  BoundLd ld{.key = key,
+  BoundLd ld{.host = config_.id,
              .slot = 0,
              .slice = {.device = "",
                        .dpa_bytes = memory.offset_bytes,
                        .length_bytes = memory.length_bytes},
              .read_only = memory.read_only,
              .serial = memory.serial,
-             .unbinding = false};
+             .unbinding = false,
+             .key = key};
   for (const auto& [slot, port] : ports_) {
     if (port == memory.port) ld.slot = slot;
   }
@@ -170,7 +171,7 @@ void QemuHost::Gone(const std::string& device_id) {
   backends_.erase(device_id);
   if (ld.unbinding) return;
   LogWarning(kLogSubject, "host ", config_.id, ": ", device_id, " vanished from slot ", ld.slot);
-  Emit(FabricEvent::Kind::kLdLost, ld.key);
+  Emit(FabricEvent::Kind::kLdLost, &ld);
 }
 
 QemuHost::Report QemuHost::ReportNow() {
