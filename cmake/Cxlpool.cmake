@@ -78,7 +78,9 @@ function(cxlpool_binary name)
 endfunction()
 
 # cxlpool_test(NAME SRCS file... DEPS target... [LABELS label...] [TIMEOUT seconds] [NOT_ALONE]): a
-# GoogleTest binary that CTest runs, or with NOT_ALONE another test. Default label: unit.
+# GoogleTest binary that CTest runs, or with NOT_ALONE another test. Default label: unit. A folder has
+# one, and a second where tests need a process, options or a time of their own. The environment's
+# GTEST_FILTER runs a part of it: GTEST_FILTER='WriterTest.*' tools/test -R fm_service_test.
 function(cxlpool_test name)
   cmake_parse_arguments(ARG "NOT_ALONE" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
   if(NOT ARG_LABELS)
@@ -89,12 +91,27 @@ function(cxlpool_test name)
   endif()
   add_executable(${name} ${ARG_SRCS})
   target_link_libraries(${name} PRIVATE cxlpool_flags ${ARG_DEPS} GTest::gmock GTest::gtest_main)
-  # What is tested is optimised; the tests' own code compiles in half the time without.
-  target_compile_options(${name} PRIVATE -O0)
-  cxlpool_begin_with(${name} test test)
+  cxlpool_as_tests(${name})
   if(ARG_NOT_ALONE)
     return()
   endif()
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
+endfunction()
+
+# cxlpool_test_objects(NAME SRCS file... DEPS target...): tests that several programs have; who names it
+# among its DEPS has them all.
+function(cxlpool_test_objects name)
+  cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
+  add_library(${name} OBJECT ${ARG_SRCS})
+  target_link_libraries(${name} PUBLIC cxlpool_flags ${ARG_DEPS} GTest::gmock)
+  set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  target_compile_options(${name} PRIVATE -fPIE)
+  cxlpool_as_tests(${name})
+endfunction()
+
+# What is tested is optimised; the tests' own code compiles in half the time without.
+function(cxlpool_as_tests name)
+  target_compile_options(${name} PRIVATE -O0)
+  cxlpool_begin_with(${name} test test)
 endfunction()

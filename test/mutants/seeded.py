@@ -43,11 +43,23 @@ def switches():
     return found
 
 
+def programs():
+    """The programs of the build, by the CMakeLists.txt of the folders."""
+    found = set()
+    for folder in (*CODE, 'test', 'tools'):
+        for path in (REPOSITORY / folder).rglob('CMakeLists.txt'):
+            found.update(re.findall(r'^\s*cxlpool_(?:test|binary|fast_binary)\(([\w-]+)', path.read_text(), re.M))
+    return found
+
+
 def differences():
     """What is wrong between list and code, a line each."""
+    built = programs()
+    unknown = {(mutant.name, test.split()[0]) for mutant in listed() for test in mutant.tests}
     names = [mutant.name for mutant in listed()]
     code = switches()
-    wrong = [f'{name}: is listed twice' for name in sorted(set(names)) if names.count(name) > 1]
+    wrong = [f'{name}: no CMakeLists.txt makes {test}' for name, test in sorted(unknown) if test not in built]
+    wrong += [f'{name}: is listed twice' for name in sorted(set(names)) if names.count(name) > 1]
     wrong += [f'{name}: is listed, and no code has it' for name in sorted(set(names) - set(code))]
     wrong += [f'{name}: {", ".join(places)} has it, and it is not listed'
               for name, places in sorted(code.items()) if name not in names]

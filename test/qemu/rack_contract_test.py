@@ -47,7 +47,7 @@ class ContractTest(unittest.TestCase):
         # Not: a host that is taken for another one. The case ends that other one, which here is a host of the rack; the
         # driver's own test and its contract test with fake QEMUs do it.
         cases = '--gtest_filter=*Rack*:-*AHostThatTheRecordsKnowInAnotherLife*'
-        done = subprocess.run([BUILD / 'test/contract/fabric_qemu_contract_test', cases],
+        done = subprocess.run([BUILD / 'test/contract/contract_test', cases],
                               capture_output=True, text=True, timeout=600, env={
                                   **os.environ, 'CXLPOOL_RACK_QMP': hosts, 'CXLPOOL_RACK_FENCE': '1',
                                   'CXLPOOL_RACK_POOL': str(rack.device_path('cmm-0')),
