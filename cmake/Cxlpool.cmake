@@ -48,7 +48,8 @@ include(cmake/Precompiled.cmake)
 
 # cxlpool_library(NAME SRCS file... DEPS target... [PCH std|messages|grpc|none] [AS_ONE]): a static
 # library; sources may be empty. PCH: the precompiled headers that its sources begin with; default:
-# std. AS_ONE: its sources may be compiled as one; for those that share a header that costs seconds.
+# std. AS_ONE: its sources are compiled as one where headers are precompiled, because they share some that
+# cost seconds; then no two of them use a name for different things.
 function(cxlpool_library name)
   cmake_parse_arguments(ARG "AS_ONE" "PCH" "SRCS;DEPS" ${ARGN})
   if(ARG_SRCS)
@@ -56,11 +57,8 @@ function(cxlpool_library name)
     # Our own flags are nothing for who links an installed library.
     target_link_libraries(${name} PUBLIC $<BUILD_INTERFACE:cxlpool_flags> ${ARG_DEPS})
     cxlpool_begin_with(${name} "${ARG_PCH}" std)
-    if(ARG_AS_ONE AND CXLPOOL_PCH)
-      set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
-      # Never built: so that compile_commands.json has each source, for clang-tidy.
-      add_library(${name}_each OBJECT EXCLUDE_FROM_ALL ${ARG_SRCS})
-      target_link_libraries(${name}_each PRIVATE cxlpool_flags ${ARG_DEPS})
+    if(ARG_AS_ONE)
+      cxlpool_as_one(${name} ${ARG_SRCS})
     endif()
   else()
     add_library(${name} INTERFACE)
@@ -80,7 +78,8 @@ endfunction()
 # cxlpool_test(NAME SRCS file... DEPS target... [LABELS label...] [TIMEOUT seconds] [NOT_ALONE]): a
 # GoogleTest binary that CTest runs, or with NOT_ALONE another test. Default label: unit. A folder has
 # one, and a second where tests need a process, options or a time of their own. The environment's
-# GTEST_FILTER runs a part of it: GTEST_FILTER='WriterTest.*' tools/test -R fm_service_test.
+# GTEST_FILTER runs a part of it: GTEST_FILTER='WriterTest.*' tools/test -R fm_service_test. Its sources are
+# compiled as one, as those of a library that is AS_ONE.
 function(cxlpool_test name)
   cmake_parse_arguments(ARG "NOT_ALONE" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
   if(NOT ARG_LABELS)
@@ -92,6 +91,7 @@ function(cxlpool_test name)
   add_executable(${name} ${ARG_SRCS})
   target_link_libraries(${name} PRIVATE cxlpool_flags ${ARG_DEPS} GTest::gmock GTest::gtest_main)
   cxlpool_as_tests(${name})
+  cxlpool_as_one(${name} ${ARG_SRCS})
   if(ARG_NOT_ALONE)
     return()
   endif()
@@ -114,4 +114,18 @@ endfunction()
 function(cxlpool_as_tests name)
   target_compile_options(${name} PRIVATE -O0)
   cxlpool_begin_with(${name} test test)
+endfunction()
+
+# cxlpool_as_one(TARGET source...): compiles the target's sources as one where headers are precompiled. The
+# release preset and clang-tidy compile each by itself, and see that it includes what it uses.
+function(cxlpool_as_one name)
+  if(NOT CXLPOOL_PCH OR ARGC LESS 3)
+    return()
+  endif()
+  set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
+  # Never built: so that compile_commands.json has each source, for clang-tidy.
+  add_library(${name}_each OBJECT EXCLUDE_FROM_ALL ${ARGN})
+  foreach(property COMPILE_DEFINITIONS COMPILE_OPTIONS INCLUDE_DIRECTORIES LINK_LIBRARIES)
+    set_property(TARGET ${name}_each PROPERTY ${property} $<TARGET_PROPERTY:${name},${property}>)
+  endforeach()
 endfunction()

@@ -9,7 +9,7 @@
 namespace cxlpool::fm {
 namespace {
 
-DeviceSet Of(const std::set<DeviceIndex>& devices) {
+DeviceSet SetOf(const std::set<DeviceIndex>& devices) {
   DeviceSet set;
   for (const DeviceIndex device : devices) set.Add(device);
   return set;
@@ -38,11 +38,12 @@ TEST(DeviceSetTest, AllHoldsEveryDevice) {
 }
 
 TEST(DeviceSetTest, VisitsInAscendingOrder) {
-  EXPECT_EQ(Listed(Of({4095, 0, 64, 63, 2000})), (std::vector<DeviceIndex>{0, 63, 64, 2000, 4095}));
+  EXPECT_EQ(Listed(SetOf({4095, 0, 64, 63, 2000})),
+            (std::vector<DeviceIndex>{0, 63, 64, 2000, 4095}));
 }
 
 TEST(DeviceSetTest, AWordThatEmptiesLeavesTheSummary) {
-  DeviceSet set = Of({70, 71});
+  DeviceSet set = SetOf({70, 71});
   set.Remove(70);
   EXPECT_EQ(set.summary(), 2u);
   set.Remove(71);
@@ -63,11 +64,11 @@ TEST(DeviceSetTest, AgreesWithAnOrderedSet) {
     std::set<DeviceIndex> both, either = a, rest;
     for (const DeviceIndex device : a) (b.contains(device) ? both : rest).insert(device);
     either.insert(b.begin(), b.end());
-    EXPECT_EQ(Of(a) & Of(b), Of(both));
-    EXPECT_EQ(Of(a) | Of(b), Of(either));
-    EXPECT_EQ(Of(a) - Of(b), Of(rest));
-    EXPECT_EQ(Of(a).size(), a.size());
-    EXPECT_EQ((Of(rest) & Of(b)).empty(), true);
+    EXPECT_EQ(SetOf(a) & SetOf(b), SetOf(both));
+    EXPECT_EQ(SetOf(a) | SetOf(b), SetOf(either));
+    EXPECT_EQ(SetOf(a) - SetOf(b), SetOf(rest));
+    EXPECT_EQ(SetOf(a).size(), a.size());
+    EXPECT_EQ((SetOf(rest) & SetOf(b)).empty(), true);
   }
 }
 

@@ -210,9 +210,9 @@ class NaiveSpace {
 };
 
 // One pool and its naive twin under the same random operations.
-class Twins {
+class SpaceTwins {
  public:
-  explicit Twins(uint64_t seed) : random_(seed) {}
+  explicit SpaceTwins(uint64_t seed) : random_(seed) {}
 
   void Drive(int operations, size_t devices) {
     for (size_t i = 0; i < devices; ++i) AddDevice();
@@ -353,7 +353,7 @@ class Twins {
 TEST(FreeSpaceTest, AgreesWithANaiveModel) {
   for (uint64_t seed = 1; seed <= 6; ++seed) {
     SCOPED_TRACE(seed);
-    Twins twins(seed);
+    SpaceTwins twins(seed);
     twins.Drive(40'000, seed % 2 == 0 ? 40 : 6);
     if (HasFatalFailure()) return;
     EXPECT_GT(twins.taken, 10'000);

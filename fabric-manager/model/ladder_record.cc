@@ -19,7 +19,8 @@ void DropBad(Region& region) {
   }
 }
 
-void GiveUp(Region& region, Attachment& attachment, const Part& part, const std::string& why) {
+void RecordGiveUp(Region& region, Attachment& attachment, const Part& part,
+                  const std::string& why) {
   if (part.tail) {
     attachment.tail->detaching = true;
     attachment.tail->reason = why;
@@ -47,7 +48,7 @@ void RecordMove(Region& region, uint64_t generation, const Part& part, const Mov
       (part.tail ? at->tail->reason : at->reason) = move.reason;
       break;
     case MoveKind::kGiveUp:
-      GiveUp(region, *at, part, move.reason);
+      RecordGiveUp(region, *at, part, move.reason);
       break;
     case MoveKind::kDrop:
       if (part.tail) {

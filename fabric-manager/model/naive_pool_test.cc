@@ -455,7 +455,7 @@ class Twins : protected ModelRig {
 };
 
 // CXLPOOL_SEEDS: how many; a few if unset.
-uint64_t Seeds() {
+uint64_t NaiveSeeds() {
   const char* text = std::getenv("CXLPOOL_SEEDS");
   uint64_t seeds = 0;
   return text != nullptr && absl::SimpleAtoi(text, &seeds) && seeds > 0 ? seeds : 6;
@@ -463,7 +463,7 @@ uint64_t Seeds() {
 
 TEST(NaivePoolTest, TheRealPoolAgrees) {
   std::map<std::string, int> counts;
-  for (uint64_t seed = 1; seed <= Seeds(); ++seed) {
+  for (uint64_t seed = 1; seed <= NaiveSeeds(); ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     Twins twins(seed);
     twins.Run(800);

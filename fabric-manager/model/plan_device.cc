@@ -13,7 +13,7 @@
 namespace cxlpool::fm {
 namespace {
 
-constexpr size_t kMaxReason = 512;
+constexpr size_t kMaxFailReason = 512;
 
 absl::StatusOr<Device> Get(const PoolState& state, const std::string& id) {
   const Device* known = state.FindDevice(id);
@@ -119,7 +119,7 @@ absl::StatusOr<Change> PlanFailDevice(const PoolState& state, const std::string&
   // The device first: from then on nothing is placed there, and what is left to do is known.
   if (device->service != DeviceService::kFailed) {
     device->service = DeviceService::kFailed;
-    device->service_reason = CutText(reason, kMaxReason);
+    device->service_reason = CutText(reason, kMaxFailReason);
     change.push_back(*device);
   }
   size_t regions = 0;

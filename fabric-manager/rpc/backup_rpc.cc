@@ -44,6 +44,8 @@ absl::Status InProgress() {
       .ToStatus();
 }
 
+}  // namespace
+
 // A directory that is ours alone, and gone with its file at the latest when this is.
 class CopyDirectory {
  public:
@@ -67,8 +69,6 @@ class CopyDirectory {
  private:
   std::string path_;
 };
-
-}  // namespace
 
 // The store's thread says when the copy is made, gRPC's when a piece is sent or the client gone.
 // Lives until gRPC is done with it, and the store too.

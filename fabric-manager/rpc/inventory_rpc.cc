@@ -13,7 +13,7 @@
 namespace cxlpool::fm {
 namespace {
 
-constexpr char kService[] = "/cxlpool.v1.InventoryService/";
+constexpr char kInventoryService[] = "/cxlpool.v1.InventoryService/";
 constexpr size_t kMaxText = 512;
 constexpr int kMaxOwners = 1000;
 constexpr size_t kStep = 1000;  // Regions taken from a view at a time.
@@ -99,7 +99,7 @@ InventoryRpc::InventoryRpc(PoolService* service, const ViewHolder* views, Backup
 
 void InventoryRpc::AddTo(Calls& calls) {
   const auto add = [&](const char* method, auto handler) {
-    calls.AddUnary(absl::StrCat(kService, method), this, handler);
+    calls.AddUnary(absl::StrCat(kInventoryService, method), this, handler);
   };
   add("ListDevices", &InventoryRpc::ListDevices);
   add("AddDevice", &InventoryRpc::AddDevice);
@@ -120,7 +120,7 @@ void InventoryRpc::AddTo(Calls& calls) {
   add("ListRevocations", &InventoryRpc::ListRevocations);
   add("GetTopology", &InventoryRpc::GetTopology);
   calls.Add(
-      absl::StrCat(kService, "Backup"), Admission::Kind::kCall,
+      absl::StrCat(kInventoryService, "Backup"), Admission::Kind::kCall,
       [this, &calls](Admitted admitted) { return backups_->Start(&calls, std::move(admitted)); });
 }
 

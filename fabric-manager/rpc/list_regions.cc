@@ -21,12 +21,12 @@
 namespace cxlpool::fm {
 namespace {
 
-constexpr size_t kStep = 1000;  // Regions taken from the view at a time.
+constexpr size_t kListStep = 1000;  // Regions taken from the view at a time.
 // gRPC clients take messages of 4 MiB unless they are told otherwise, and one Region more may go
 // beyond this.
 constexpr size_t kPageBytes = 3 << 20;
 
-absl::Status Bad(std::string reason, std::string message, std::string remedy) {
+absl::Status BadList(std::string reason, std::string message, std::string remedy) {
   return Refusal{absl::StatusCode::kInvalidArgument,
                  std::move(reason),
                  std::move(message),
@@ -49,9 +49,10 @@ struct Order {
     const bool known = words[0] == "name" || words[0] == "size_bytes" ||
                        words[0] == "create_time" || words[0] == "revision";
     if (!known || words.size() > 2 || (words.size() == 2 && !order.descending)) {
-      return Bad("BAD_ORDER_BY", "field order_by is not understood",
-                 "use name, size_bytes, create_time or revision, with \" desc\" after it for the "
-                 "other way");
+      return BadList(
+          "BAD_ORDER_BY", "field order_by is not understood",
+          "use name, size_bytes, create_time or revision, with \" desc\" after it for the "
+          "other way");
     }
     order.by = words[0] == "size_bytes"    ? By::kSizeBytes
                : words[0] == "create_time" ? By::kCreateTime
@@ -79,11 +80,11 @@ struct Order {
 };
 
 // Where a Region stands in the order.
-struct Place {
+struct PageStart {
   uint64_t key = 0;
   absl::string_view id;
 
-  bool Before(const Place& other, const Order& order) const {
+  bool Before(const PageStart& other, const Order& order) const {
     const auto a = std::make_pair(key, id);
     const auto b = std::make_pair(other.key, other.id);
     return order.descending ? b < a : a < b;
@@ -109,12 +110,13 @@ absl::StatusOr<std::optional<Token>> ReadToken(const std::string& text, uint64_t
   if (parts.size() != 3 || parts[0].size() != 16 || parts[1].size() != 16 ||
       !absl::SimpleHexAtoi(parts[0], &made_for) || !absl::SimpleHexAtoi(parts[1], &token.key) ||
       !CheckResourceId(parts[2]).ok()) {
-    return Bad("BAD_PAGE_TOKEN", "field page_token was not made by this call",
-               "start again without one");
+    return BadList("BAD_PAGE_TOKEN", "field page_token was not made by this call",
+                   "start again without one");
   }
   if (made_for != fits && !CXLPOOL_MUTANT("any-page-token-will-do")) {
-    return Bad("BAD_PAGE_TOKEN", "field page_token was made for another filter, order_by or host",
-               "start again without one");
+    return BadList("BAD_PAGE_TOKEN",
+                   "field page_token was made for another filter, order_by or host",
+                   "start again without one");
   }
   token.id = parts[2];
   return std::optional<Token>(std::move(token));
@@ -164,7 +166,7 @@ void ListByName(const PoolView& view, const Query& query, bool hardware_coherent
   size_t examined = 0;
   size_t bytes = 0;
   while (true) {
-    const std::vector<RegionPtr> step = view.regions.List(after, kStep);
+    const std::vector<RegionPtr> step = view.regions.List(after, kListStep);
     for (const RegionPtr& region : step) {
       if (static_cast<size_t>(response->regions_size()) == query.size || examined == kMaxExamined ||
           bytes >= kPageBytes) {
@@ -178,7 +180,7 @@ void ListByName(const PoolView& view, const Query& query, bool hardware_coherent
       FillRegion(*region, hardware_coherent, view, added);
       bytes += added->ByteSizeLong();
     }
-    if (step.size() < kStep) return;
+    if (step.size() < kListStep) return;
   }
 }
 
@@ -188,7 +190,7 @@ void ListSorted(const PoolView& view, const Query& query, bool hardware_coherent
   // The first of those after the token: the last of them on top of a heap, which a better one
   // replaces.
   using Entry = std::pair<uint64_t, RegionPtr>;
-  const auto place = [](const Entry& entry) { return Place{entry.first, entry.second->id}; };
+  const auto place = [](const Entry& entry) { return PageStart{entry.first, entry.second->id}; };
   const auto before = [&](const Entry& a, const Entry& b) {
     return place(a).Before(place(b), order);
   };
@@ -196,11 +198,11 @@ void ListSorted(const PoolView& view, const Query& query, bool hardware_coherent
   bool more = false;
   std::string after;
   while (true) {
-    const std::vector<RegionPtr> step = view.regions.List(after, kStep);
+    const std::vector<RegionPtr> step = view.regions.List(after, kListStep);
     for (const RegionPtr& region : step) {
       Entry entry(order.KeyOf(*region), region);
       if (query.after.has_value() &&
-          !Place{query.after->key, query.after->id}.Before(place(entry), order)) {
+          !PageStart{query.after->key, query.after->id}.Before(place(entry), order)) {
         continue;
       }
       if (heap.size() == query.size && !before(entry, heap.front())) {
@@ -217,7 +219,7 @@ void ListSorted(const PoolView& view, const Query& query, bool hardware_coherent
       heap.push_back(std::move(entry));
       std::push_heap(heap.begin(), heap.end(), before);
     }
-    if (step.size() < kStep) break;
+    if (step.size() < kListStep) break;
     after = step.back()->id;
   }
   std::sort_heap(heap.begin(), heap.end(), before);
@@ -237,11 +239,11 @@ void ListSorted(const PoolView& view, const Query& query, bool hardware_coherent
 bool IsUsed(const PoolView& view, const std::string& host) {
   std::string after;
   while (true) {
-    const std::vector<RegionPtr> step = view.regions.List(after, kStep);
+    const std::vector<RegionPtr> step = view.regions.List(after, kListStep);
     for (const RegionPtr& region : step) {
       if (region->FindAttachment(absl::string_view(host)) != nullptr) return true;
     }
-    if (step.size() < kStep) return false;
+    if (step.size() < kListStep) return false;
     after = step.back()->id;
   }
 }

@@ -33,7 +33,7 @@
 namespace cxlpool::fm {
 namespace {
 
-constexpr absl::Duration kTick = absl::Milliseconds(100);
+constexpr absl::Duration kSweepTick = absl::Milliseconds(100);
 constexpr absl::Duration kIdleTick = absl::Seconds(1);
 // Established connections are looked through so often, to forget those that are gone.
 constexpr absl::Duration kSweep = absl::Seconds(2);
@@ -122,7 +122,7 @@ void SetPort(sockaddr* address, int port) {
   if (address->sa_family == AF_INET6) reinterpret_cast<sockaddr_in6*>(address)->sin6_port = wire;
 }
 
-void Watch(int epoll, int fd, uint32_t events) {
+void AddToEpoll(int epoll, int fd, uint32_t events) {
   epoll_event event{};
   event.events = events;
   event.data.fd = fd;
@@ -166,7 +166,7 @@ Listener::Listener(const ConnectionLimits& limits, RefusedPeers* refused)
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       spare_(open("/dev/null", O_RDONLY | O_CLOEXEC)) {
-  Watch(epoll_.get(), wake_.get(), EPOLLIN);
+  AddToEpoll(epoll_.get(), wake_.get(), EPOLLIN);
 }
 
 absl::StatusOr<int> Listener::Listen(const std::string& text, bool tls, HandOver hand_over) {
@@ -198,7 +198,7 @@ absl::StatusOr<int> Listener::Listen(const std::string& text, bool tls, HandOver
 }
 
 void Listener::Start() {
-  for (const Socket& socket : sockets_) Watch(epoll_.get(), socket.fd.get(), EPOLLIN);
+  for (const Socket& socket : sockets_) AddToEpoll(epoll_.get(), socket.fd.get(), EPOLLIN);
   LogInfo("listener", "takes ", limits_.established, " connections (", limits_.of_one_address,
           " of one address), ", limits_.handshaking, " in a handshake and ", limits_.waiting,
           " that have sent nothing yet");
@@ -257,7 +257,7 @@ void Listener::Run() {
       beginning = Count(Phase::kWaiting) + Count(Phase::kHandshaking) > 0;
     }
     for (Task& task : tasks) std::move(task)();
-    const absl::Duration pause = beginning ? kTick : kIdleTick;
+    const absl::Duration pause = beginning ? kSweepTick : kIdleTick;
     const int count = epoll_wait(epoll_.get(), events.data(), events.size(),
                                  static_cast<int>(absl::ToInt64Milliseconds(pause)));
     for (int i = 0; i < count; ++i) {
@@ -274,7 +274,7 @@ void Listener::Run() {
       }
     }
     const absl::Duration now = clock_.Elapsed();
-    if (now - ticked < kTick) continue;
+    if (now - ticked < kSweepTick) continue;
     ticked = now;
     Tick(now);
   }
@@ -419,7 +419,7 @@ void Listener::Add(size_t index, UniqueFd fd) {
   ++Count(Phase::kWaiting);
   by_fd_[added->fd] = added;
   if (added->has_key) by_key_.emplace(added->key, added);
-  Watch(epoll_.get(), fd.Release(), EPOLLIN | EPOLLRDHUP | EPOLLET);
+  AddToEpoll(epoll_.get(), fd.Release(), EPOLLIN | EPOLLRDHUP | EPOLLET);
 }
 
 // Hands the connection over once the whole first record of a TLS handshake is there, or what HTTP/2
@@ -504,7 +504,7 @@ void Listener::Tick(absl::Duration now) {
 // Not more often than every tick: it looks at each of them.
 void Listener::SweepEstablished() {
   const absl::Duration now = clock_.Elapsed();
-  if (now - swept_ < kTick) return;
+  if (now - swept_ < kSweepTick) return;
   swept_ = now;
   Sweep(Phase::kEstablished);
 }

@@ -25,7 +25,7 @@
 namespace cxlpool::fm {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Seconds(30);
+constexpr absl::Duration kListenerPatience = absl::Seconds(30);
 // A TLS record of two bytes.
 const std::string kHello("\x16\x03\x01\x00\x02hi", 7);
 
@@ -40,7 +40,7 @@ class Taken {
   // Whether there are so many, soon.
   bool Await(size_t count) {
     MutexLock lock(mutex_);
-    return came_.wait_for(lock.native(), absl::ToChronoMilliseconds(kPatience),
+    return came_.wait_for(lock.native(), absl::ToChronoMilliseconds(kListenerPatience),
                           [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return fds_.size() >= count; });
   }
   size_t size() {
@@ -79,7 +79,7 @@ class Client {
               static_cast<ssize_t>(text.size()));
   }
   // Whether the other side has hung up, within `limit`.
-  bool HungUp(absl::Duration limit = kPatience) const {
+  bool HungUp(absl::Duration limit = kListenerPatience) const {
     pollfd wait{fd_.get(), POLLIN | POLLRDHUP, 0};
     if (poll(&wait, 1, static_cast<int>(absl::ToInt64Milliseconds(limit))) <= 0) return false;
     char byte;
@@ -201,7 +201,7 @@ TEST_F(ListenerTest, WhereAllPlacesAreTakenNewOnesAreRefusedUntilOneIsFree) {
   EXPECT_TRUE(Dial(kHello)->HungUp());
   EXPECT_EQ(taken_.size(), 2u);
   taken_.Close(0);  // As gRPC does when its peer is gone.
-  const absl::Time until = absl::Now() + kPatience;
+  const absl::Time until = absl::Now() + kListenerPatience;
   while (taken_.size() < 3 && absl::Now() < until) {
     const auto again = Dial(kHello);
     if (!again->HungUp(absl::Milliseconds(100))) break;

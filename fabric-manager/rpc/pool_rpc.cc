@@ -18,7 +18,7 @@
 namespace cxlpool::fm {
 namespace {
 
-constexpr char kService[] = "/cxlpool.v1.PoolService/";
+constexpr char kPoolService[] = "/cxlpool.v1.PoolService/";
 // Of a batch. A request to allocate has some 20 fields.
 constexpr RequestLimits kBatchLimits{.max_bytes = size_t{4} << 20, .max_elements = 64 * kMaxBatch};
 
@@ -92,7 +92,7 @@ PoolRpc::PoolRpc(PoolService* service, const ViewHolder* views, WatchHub* watch,
 
 void PoolRpc::AddTo(Calls& calls) {
   const auto add = [&](const char* method, auto handler, const RequestLimits& limits = {}) {
-    calls.AddUnary(absl::StrCat(kService, method), this, handler, limits);
+    calls.AddUnary(absl::StrCat(kPoolService, method), this, handler, limits);
   };
   add("AllocateRegion", &PoolRpc::AllocateRegion);
   add("BatchAllocateRegions", &PoolRpc::BatchAllocateRegions, kBatchLimits);
@@ -107,7 +107,7 @@ void PoolRpc::AddTo(Calls& calls) {
   add("RenewRegion", &PoolRpc::RenewRegion);
   add("GetCapacity", &PoolRpc::GetCapacity);
   calls.Add(
-      absl::StrCat(kService, "WatchRegions"), Admission::Kind::kWatch,
+      absl::StrCat(kPoolService, "WatchRegions"), Admission::Kind::kWatch,
       [this, &calls](Admitted admitted) { return watch_.Start(&calls, std::move(admitted)); });
 }
 

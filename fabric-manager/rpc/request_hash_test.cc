@@ -11,7 +11,7 @@
 namespace cxlpool::fm {
 namespace {
 
-constexpr char kId[] = "0f8fad5b-d9cb-469f-a165-70867728950e";
+constexpr char kTag[] = "0f8fad5b-d9cb-469f-a165-70867728950e";
 
 // Written out, so that the wire format alone decides.
 v1::AllocateRegionRequest Canonical(v1::AllocateRegionRequest request) {
@@ -119,7 +119,7 @@ TEST(RequestHashTest, EveryFieldCountsAsInTheWireFormat) {
 // Stores of the first release hold these: a retry over the upgrade must find them.
 TEST(RequestHashTest, IsWhatTheFirstReleaseStored) {
   v1::AllocateRegionRequest allocate;
-  allocate.set_request_id(kId);
+  allocate.set_request_id(kTag);
   allocate.set_size_bytes(512u << 20);
   EXPECT_EQ(PayloadHash(allocate), 0xd34c4306e550c049);
   allocate.set_region_id("kv");
@@ -134,19 +134,19 @@ TEST(RequestHashTest, IsWhatTheFirstReleaseStored) {
   EXPECT_EQ(PayloadHash(allocate), 0xb18d922c8948364f);
 
   v1::AttachRegionRequest attach;
-  attach.set_request_id(kId);
+  attach.set_request_id(kTag);
   attach.set_name("regions/kv");
   attach.set_host("hosts/host-a");
   EXPECT_EQ(PayloadHash(attach), 0x19f28266c3e18342);
 
   v1::DetachRegionRequest detach;
-  detach.set_request_id(kId);
+  detach.set_request_id(kTag);
   detach.set_name("regions/kv");
   detach.set_host("hosts/host-a");
   EXPECT_EQ(PayloadHash(detach), 0xe2d5267f931402e2);
 
   v1::ReleaseRegionRequest release;
-  release.set_request_id(kId);
+  release.set_request_id(kTag);
   release.set_name("regions/kv");
   release.set_detach_all(true);
   release.set_etag("e1");
@@ -155,7 +155,7 @@ TEST(RequestHashTest, IsWhatTheFirstReleaseStored) {
 
 TEST(RequestHashTest, DefaultsWrittenOutChangeNothing) {
   v1::AllocateRegionRequest bare;
-  bare.set_request_id(kId);
+  bare.set_request_id(kTag);
   bare.set_size_bytes(1);
   v1::AllocateRegionRequest full = bare;
   full.set_tenant("tenants/default");

@@ -9,12 +9,6 @@
 namespace cxlpool::fm {
 namespace {
 
-bool Online(const RegionPtr& region) {
-  return region != nullptr && region->state == RegionState::kAllocated &&
-         std::all_of(region->attachments.begin(), region->attachments.end(),
-                     [](const auto& a) { return a.state == AttachmentState::kOnline; });
-}
-
 // An agent that says hello and nothing more.
 class SilentAgent : public SessionPeer {
  public:

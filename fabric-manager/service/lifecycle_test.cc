@@ -10,7 +10,7 @@
 namespace cxlpool::fm {
 namespace {
 
-bool Online(const RegionPtr& region) {
+bool AllOnline(const RegionPtr& region) {
   return region != nullptr && region->state == RegionState::kAllocated &&
          !region->attachments.empty() &&
          std::all_of(region->attachments.begin(), region->attachments.end(),
@@ -23,7 +23,7 @@ TEST(LifecycleTest, AllocateComesOnlineAndReleaseGivesEverythingBack) {
   const auto made = rig.Allocate(AllocateOn("kv", "host-a", 1));
   ASSERT_TRUE(made.ok()) << made.status();
   EXPECT_EQ(made->region->state, RegionState::kReserved);
-  ASSERT_TRUE(rig.RunUntil([&] { return Online(rig.Find("kv")); }));
+  ASSERT_TRUE(rig.RunUntil([&] { return AllOnline(rig.Find("kv")); }));
   EXPECT_EQ(rig.Find("kv")->attachments[0].segments[0].dax_device, "dax0.0");
   EXPECT_EQ(rig.views.Get()->capacity.held_bytes, 2 * kGranule);
 
@@ -39,7 +39,7 @@ TEST(LifecycleTest, ARetryAfterTheReleaseGetsTheOldRegionNotANewOne) {
   World world;
   ServiceRig rig(std::make_shared<MemoryDisk>(), &world);
   const auto first = rig.Allocate(AllocateOn("kv", "host-a", 1));
-  ASSERT_TRUE(rig.RunUntil([&] { return Online(rig.Find("kv")); }));
+  ASSERT_TRUE(rig.RunUntil([&] { return AllOnline(rig.Find("kv")); }));
   EXPECT_EQ(rig.Allocate(AllocateOn("kv", "host-a", 1))->region->key, first->region->key);
   ASSERT_TRUE(rig.Call(&PoolService::Release, ReleaseOf("kv", 2)).ok());
   ASSERT_TRUE(rig.RunUntil([&] { return rig.Find("kv") == nullptr; }));
@@ -83,7 +83,7 @@ TEST(LifecycleTest, HowARegionWentIsKnownForAWhileAndAfterARestart) {
     world.refuse_online = fails;
     ASSERT_TRUE(rig->Allocate(AllocateOn(id, "host-a", request)).ok());
     if (!fails) {
-      ASSERT_TRUE(rig->RunUntil([&] { return Online(rig->Find(id)); }));
+      ASSERT_TRUE(rig->RunUntil([&] { return AllOnline(rig->Find(id)); }));
       ASSERT_TRUE(
           rig->Call(&PoolService::Release, ReleaseOf(id, static_cast<char>(request + 1))).ok());
     }
@@ -132,7 +132,7 @@ TEST(LifecycleTest, HoldersBlockTheReleaseUntilTheyGo) {
   World world;
   ServiceRig rig(std::make_shared<MemoryDisk>(), &world);
   ASSERT_TRUE(rig.Allocate(AllocateOn("kv", "host-a", 1)).ok());
-  ASSERT_TRUE(rig.RunUntil([&] { return Online(rig.Find("kv")); }));
+  ASSERT_TRUE(rig.RunUntil([&] { return AllOnline(rig.Find("kv")); }));
   world.hold_offline = true;
   ASSERT_TRUE(rig.Call(&PoolService::Release, ReleaseOf("kv", 2)).ok());
   ASSERT_TRUE(rig.RunUntil(
@@ -152,7 +152,7 @@ TEST(LifecycleTest, ALdThatIsLostIsBoundAgainUnderANewSerial) {
   World world;
   ServiceRig rig(std::make_shared<MemoryDisk>(), &world);
   ASSERT_TRUE(rig.Allocate(AllocateOn("kv", "host-a", 1)).ok());
-  ASSERT_TRUE(rig.RunUntil([&] { return Online(rig.Find("kv")); }));
+  ASSERT_TRUE(rig.RunUntil([&] { return AllOnline(rig.Find("kv")); }));
   const uint64_t old = rig.Find("kv")->attachments[0].segments[0].serial;
   const std::optional<LdKey> key = world.bound.at(old).ld.key;
   world.bound.erase(old);
@@ -164,7 +164,7 @@ TEST(LifecycleTest, ALdThatIsLostIsBoundAgainUnderANewSerial) {
   report.set_state(v1::SEGMENT_ABSENT);
   rig.sessions.OnMessage(rig.agents["host-a"].get(), gone);
   ASSERT_TRUE(rig.RunUntil([&] {
-    return Online(rig.Find("kv")) && rig.Find("kv")->attachments[0].segments[0].serial != old;
+    return AllOnline(rig.Find("kv")) && rig.Find("kv")->attachments[0].segments[0].serial != old;
   }));
   EXPECT_EQ(world.bound.size(), 1u);
 }
@@ -173,7 +173,7 @@ TEST(LifecycleTest, AFencedHostLosesItsAttachments) {
   World world;
   ServiceRig rig(std::make_shared<MemoryDisk>(), &world);
   ASSERT_TRUE(rig.Allocate(AllocateOn("kv", "host-a", 1)).ok());
-  ASSERT_TRUE(rig.RunUntil([&] { return Online(rig.Find("kv")); }));
+  ASSERT_TRUE(rig.RunUntil([&] { return AllOnline(rig.Find("kv")); }));
   absl::Status fenced = absl::UnknownError("");
   rig.pool.Fence("test", "host-a", "it hangs", [&](absl::Status status) { fenced = status; });
   ASSERT_TRUE(rig.RunUntil([&] { return rig.Find("kv")->attachments.empty(); }));
@@ -227,7 +227,7 @@ std::vector<std::string> Rungs() {
   ServiceRig rig(std::make_shared<MemoryDisk>(), &world,
                  [&](absl::string_view rung) { rungs.emplace_back(rung); });
   EXPECT_TRUE(rig.Allocate(AllocateOn("kv", "host-a", 1)).ok());
-  EXPECT_TRUE(rig.RunUntil([&] { return Online(rig.Find("kv")); }));
+  EXPECT_TRUE(rig.RunUntil([&] { return AllOnline(rig.Find("kv")); }));
   EXPECT_TRUE(rig.Call(&PoolService::Release, ReleaseOf("kv", 2)).ok());
   EXPECT_TRUE(rig.RunUntil([&] { return rig.Find("kv") == nullptr; }));
   return rungs;
@@ -248,7 +248,7 @@ TEST(LifecycleTest, ConvergesAfterAKillAtAnyRung) {
     life = first.get();
     const auto asked = first->Allocate(AllocateOn("kv", "host-a", 1));
     EXPECT_TRUE(asked.ok() || absl::IsUnavailable(asked.status())) << asked.status();
-    first->RunUntil([&] { return Online(first->Find("kv")); });
+    first->RunUntil([&] { return AllOnline(first->Find("kv")); });
     const bool released =
         !first->stopped && first->Call(&PoolService::Release, ReleaseOf("kv", 2)).ok();
     first->RunUntil([&] { return first->Find("kv") == nullptr; });
@@ -260,7 +260,7 @@ TEST(LifecycleTest, ConvergesAfterAKillAtAnyRung) {
     if (!released) {
       const auto retried = second.Allocate(AllocateOn("kv", "host-a", 1));
       ASSERT_TRUE(retried.ok()) << retried.status();
-      ASSERT_TRUE(second.RunUntil([&] { return Online(second.Find("kv")); }));
+      ASSERT_TRUE(second.RunUntil([&] { return AllOnline(second.Find("kv")); }));
     }
     EXPECT_LE(second.views.Get()->regions.size(), 1u);
     ASSERT_TRUE(second.Call(&PoolService::Release, ReleaseOf("kv", 2)).ok());

@@ -10,12 +10,6 @@
 namespace cxlpool::fm {
 namespace {
 
-bool Online(const RegionPtr& region) {
-  return region != nullptr && region->state == RegionState::kAllocated &&
-         std::all_of(region->attachments.begin(), region->attachments.end(),
-                     [](const auto& a) { return a.state == AttachmentState::kOnline; });
-}
-
 class SemanticsTest : public testing::Test {
  protected:
   SemanticsTest() { Restart(); }

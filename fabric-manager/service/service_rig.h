@@ -460,6 +460,12 @@ inline ReleaseSpec ReleaseOf(const std::string& id, char request) {
   spec.detach_all = true;
   return spec;
 }
+// Whether a Region is allocated, and online wherever it is attached.
+inline bool Online(const RegionPtr& region) {
+  return region != nullptr && region->state == RegionState::kAllocated &&
+         std::all_of(region->attachments.begin(), region->attachments.end(),
+                     [](const auto& a) { return a.state == AttachmentState::kOnline; });
+}
 
 }  // namespace cxlpool::fm
 

@@ -10,7 +10,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 
-constexpr uint64_t kSerial = 0x0c00000000000001;
+constexpr uint64_t kCard = 0x0c00000000000001;
 using Balancing = TieringConfig::NumaBalancing;
 
 const PolicyValues kLinux6 = {{"demotion_enabled", "false"},
@@ -23,7 +23,7 @@ PolicyValues With(PolicyValues values, const PolicyValues& more) {
   return values;
 }
 
-ObservedHostRegion SystemRam(int node, uint32_t online, uint64_t serial = kSerial) {
+ObservedHostRegion SystemRam(int node, uint32_t online, uint64_t serial = kCard) {
   ObservedHostRegion region;
   region.serials = {serial};
   region.dax_driver = DaxDriver::kKmem;

@@ -16,8 +16,6 @@
 namespace cxlpool::agent {
 namespace {
 
-constexpr char kSubject[] = "agent";
-
 v1::SegmentError HoldersError(const std::vector<ProcessId>& processes) {
   v1::SegmentError error;
   error.set_reason("HOLDERS");

@@ -144,6 +144,8 @@ class AgentCore {
   Progress progress() const { return {prepared_, observed_, session_up_, refused_, reconciled_}; }
 
  private:
+  static constexpr char kSubject[] = "agent";  // Whose lines in the log these are.
+
   struct Rung {
     AttachmentKey key;
     uint64_t first_serial = 0;

@@ -12,8 +12,6 @@
 namespace cxlpool::agent {
 namespace {
 
-constexpr char kSubject[] = "agent";
-
 bool SaysHeld(const v1::SegmentError& error) {
   return error.reason() == "HOLDERS" || error.reason() == "BLOCKS_BUSY";
 }

@@ -10,7 +10,7 @@
 namespace cxlpool::agent {
 namespace {
 
-constexpr char kSubject[] = "events";
+constexpr char kEventsSubject[] = "events";
 
 std::string Describe(const v1::HostEvent& event) {
   std::string where;
@@ -43,7 +43,7 @@ void AgentCore::TakeEvents(std::vector<v1::HostEvent> events) {
 
 bool AgentCore::AddEvent(v1::HostEvent event) {
   if (!events_.Add(event, clock_->Elapsed())) return false;
-  LogWarning(kSubject, Describe(event));
+  LogWarning(kEventsSubject, Describe(event));
   faults_.Add(event);
   return true;
 }

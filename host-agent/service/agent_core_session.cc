@@ -9,7 +9,6 @@
 namespace cxlpool::agent {
 namespace {
 
-constexpr char kSubject[] = "agent";
 constexpr size_t kMaxWaitingHellos = 8;
 constexpr absl::Duration kSayAgain = absl::Minutes(10);  // What only an operator can change.
 

@@ -12,10 +12,6 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-constexpr v1::Offer::Want kOnline = v1::Offer::WANT_ONLINE;
-constexpr v1::Offer::Want kOffline = v1::Offer::WANT_OFFLINE;
-constexpr v1::Offer::Want kEjected = v1::Offer::WANT_EJECTED;
-
 TEST(AgentCoreTest, BringsADevdaxSegmentUpAndDown) {
   CoreRig rig;
   rig.memory.plugged[1] = 0x51;

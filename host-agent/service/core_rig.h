@@ -15,6 +15,10 @@
 
 namespace cxlpool::agent {
 
+inline constexpr v1::Offer::Want kOnline = v1::Offer::WANT_ONLINE;
+inline constexpr v1::Offer::Want kOffline = v1::Offer::WANT_OFFLINE;
+inline constexpr v1::Offer::Want kEjected = v1::Offer::WANT_EJECTED;
+
 class FakeLink : public ManagerLink {
  public:
   Handlers handlers;

@@ -11,9 +11,6 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr v1::Offer::Want kOnline = v1::Offer::WANT_ONLINE;
-constexpr v1::Offer::Want kOffline = v1::Offer::WANT_OFFLINE;
-
 // Ends when the test says so.
 class FakeDrainHook : public DrainHook {
  public:

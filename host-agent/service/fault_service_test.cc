@@ -8,13 +8,13 @@
 namespace cxlpool::agent {
 namespace {
 
-const LocalPeer kUser = {.connection = 10, .uid = 1000, .pid = 4711};
+const LocalPeer kReader = {.connection = 10, .uid = 1000, .pid = 4711};
 
-struct Rig : CoreRig {
+struct FaultRig : CoreRig {
   std::unique_ptr<LocalService> service;
   std::map<uint64_t, v1::LocalResponse> answers;
 
-  Rig() {
+  FaultRig() {
     LocalPolicy policy;
     policy.agent_uid = 990;
     service =
@@ -26,7 +26,7 @@ struct Rig : CoreRig {
     Connect({MakeOffer(1, v1::Offer::WANT_ONLINE, {{1, 0x51}}), others});
   }
 
-  void Ask(uint64_t after, uint32_t wait_ms, LocalPeer peer = kUser) {
+  void Ask(uint64_t after, uint32_t wait_ms, LocalPeer peer = kReader) {
     v1::LocalRequest request;
     request.set_protocol_version(kLocalProtocolVersion);
     request.mutable_faults()->set_after(after);
@@ -36,7 +36,7 @@ struct Rig : CoreRig {
     });
     executor.RunReady();
   }
-  v1::LocalResponse Answer(uint64_t connection = kUser.connection) {
+  v1::LocalResponse Answer(uint64_t connection = kReader.connection) {
     EXPECT_TRUE(answers.contains(connection));
     v1::LocalResponse answer = answers[connection];
     answers.erase(connection);
@@ -57,7 +57,7 @@ struct Rig : CoreRig {
 };
 
 TEST(FaultServiceTest, AWaitEndsWithTheFault) {
-  Rig rig;
+  FaultRig rig;
   rig.Ask(0, 60'000);
   EXPECT_TRUE(rig.answers.empty());
   rig.Lose(0x51, 4096);
@@ -72,7 +72,7 @@ TEST(FaultServiceTest, AWaitEndsWithTheFault) {
 }
 
 TEST(FaultServiceTest, AWaitEndsInTime) {
-  Rig rig;
+  FaultRig rig;
   rig.Ask(0, 1000);
   rig.executor.Advance(absl::Milliseconds(999));
   EXPECT_TRUE(rig.answers.empty());
@@ -84,7 +84,7 @@ TEST(FaultServiceTest, AWaitEndsInTime) {
 }
 
 TEST(FaultServiceTest, EachIsToldOnce) {
-  Rig rig;
+  FaultRig rig;
   rig.Lose(0x51, 0);
   rig.Ask(0, 0);
   const v1::LocalResponse first = rig.Answer();
@@ -98,19 +98,19 @@ TEST(FaultServiceTest, EachIsToldOnce) {
 }
 
 TEST(FaultServiceTest, NobodyHearsOfAnotherTenantsRegions) {
-  Rig rig;
+  FaultRig rig;
   rig.Ask(0, 1000);
   const LocalPeer root = {.connection = 11, .uid = 0, .pid = 1};
   rig.Ask(0, 1000, root);
   rig.Lose(0x52, 0);
-  EXPECT_FALSE(rig.answers.contains(kUser.connection));
+  EXPECT_FALSE(rig.answers.contains(kReader.connection));
   EXPECT_EQ(rig.Answer(root.connection).faults().faults_size(), 1);
   rig.Lose(0x51, 0);
   ASSERT_EQ(rig.Answer().faults().faults_size(), 1);
 }
 
 TEST(FaultServiceTest, AnAnswerFitsAPacketAndTheNextHasTheRest) {
-  Rig rig;
+  FaultRig rig;
   for (uint64_t i = 0; i < 256; ++i) rig.Lose(0x51, i * 64);
   uint64_t after = 0;
   uint64_t expected = 0;
@@ -131,23 +131,23 @@ TEST(FaultServiceTest, AnAnswerFitsAPacketAndTheNextHasTheRest) {
 }
 
 TEST(FaultServiceTest, ANumberOfAnEarlierAgentMeansNothing) {
-  Rig rig;
+  FaultRig rig;
   rig.Lose(0x51, 0);
   rig.Ask(4711, 0);
   EXPECT_EQ(rig.Answer().faults().faults_size(), 1);
 }
 
 TEST(FaultServiceTest, AConnectionThatEndedIsNotAnswered) {
-  Rig rig;
+  FaultRig rig;
   rig.Ask(0, 60'000);
-  rig.service->ConnectionEnded(kUser.connection);
+  rig.service->ConnectionEnded(kReader.connection);
   rig.Lose(0x51, 0);
   rig.executor.Advance(absl::Minutes(2));
   EXPECT_TRUE(rig.answers.empty());
 }
 
 TEST(FaultServiceTest, OneRequestAtATime) {
-  Rig rig;
+  FaultRig rig;
   rig.Ask(0, 60'000);
   rig.Ask(0, 0);
   EXPECT_EQ(rig.Answer().error().reason(), "REQUEST_PENDING");

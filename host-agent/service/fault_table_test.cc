@@ -7,8 +7,6 @@
 namespace cxlpool::agent {
 namespace {
 
-constexpr uint64_t kMiB = 1 << 20;
-
 v1::HostEvent Lost(uint64_t serial, uint64_t dpa, uint64_t length = 64) {
   v1::HostEvent event;
   event.set_serial(serial);
@@ -67,7 +65,7 @@ TEST(FaultTableTest, WhatIsBeyondTheSegmentIsNotTheRegions) {
   table.faults.Add(Lost(0x51, kTestLength));
   table.faults.Add(Lost(0x51, ~uint64_t{0} - 63));
   EXPECT_TRUE(table.Placed().empty());
-  table.faults.Add(Lost(0x51, kTestLength - 64, kMiB));
+  table.faults.Add(Lost(0x51, kTestLength - 64, 1 << 20));
   EXPECT_EQ(table.Placed(), (std::vector<RegionRange>{{kTestLength - 64, 64}}));
 }
 

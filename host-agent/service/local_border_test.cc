@@ -13,7 +13,6 @@
 namespace cxlpool::agent {
 namespace {
 
-constexpr v1::Offer::Want kOnline = v1::Offer::WANT_ONLINE;
 constexpr char kTag[] = "11111111-2222-4333-8444-555555555555";
 const LocalPeer kMaker = {.connection = 10, .uid = 1000, .pid = 4711, .start_ticks = 99};
 const LocalPeer kOther = {.connection = 11, .uid = 1001, .pid = 4712, .start_ticks = 98};
@@ -27,8 +26,8 @@ v1::Offer OfferOf(const char* name = "regions/r1") {
   return offer;
 }
 
-struct Rig : CoreRig {
-  explicit Rig(LocalPolicy policy = {}) {
+struct BorderRig : CoreRig {
+  explicit BorderRig(LocalPolicy policy = {}) {
     policy.agent_uid = 990;
     service =
         std::make_unique<LocalService>(policy, core.get(), &executor, &executor, &memory, &link);
@@ -97,7 +96,7 @@ struct May {
 
 void ExpectMay(const LocalPolicy& policy, const v1::Offer& offer, const LocalPeer& peer, May may,
                const std::string& refusal = "REGION_NOT_YOURS") {
-  Rig rig(policy);
+  BorderRig rig(policy);
   rig.Connect({offer});
   rig.LoseBytes();
   const std::string opened = may.open ? "" : refusal;
@@ -184,7 +183,7 @@ TEST(LocalBorderTest, NothingIsOpenedOverTheTenantsBorder) {
 }
 
 TEST(LocalBorderTest, ARefusalSaysNothingOfWhoseItIs) {
-  Rig rig;
+  BorderRig rig;
   v1::Offer offer = OfferOf();
   offer.set_tenant("tenants/secret");
   offer.set_maker_uid(31337);
@@ -199,15 +198,15 @@ TEST(LocalBorderTest, WhoMayNotUseTheAgentMayNothingWhateverElseIsTrue) {
   offer.mutable_open_to()->set_everybody(true);
   ExpectMay({.may_open = Reach::kTenant, .allowed_uids = {7}}, offer, kRoot,
             {.open = true, .release = true});
-  Rig rig({.may_open = Reach::kTenant, .may_release = Reach::kTenant, .allowed_uids = {7}});
+  BorderRig rig({.may_open = Reach::kTenant, .may_release = Reach::kTenant, .allowed_uids = {7}});
   rig.Connect({offer});
   for (const LocalPeer& peer : {kMaker, kOther}) {
     EXPECT_EQ(rig.Open(peer, "regions/r1"), "USER_NOT_ALLOWED");
     EXPECT_EQ(rig.Release(peer, "regions/r1"), "USER_NOT_ALLOWED");
-    v1::LocalRequest list = Rig::Request();
+    v1::LocalRequest list = BorderRig::Request();
     list.mutable_list();
     EXPECT_EQ(rig.Ask(peer, list), "USER_NOT_ALLOWED");
-    v1::LocalRequest allocate = Rig::Request();
+    v1::LocalRequest allocate = BorderRig::Request();
     allocate.mutable_allocate()->set_size_bytes(1);
     EXPECT_EQ(rig.Ask(peer, allocate), "USER_NOT_ALLOWED");
   }
@@ -228,7 +227,7 @@ TEST(LocalBorderTest, AnOwnerOfThisBootMadeIt) {
 // --- Release.
 
 TEST(LocalBorderTest, AReleaseNamesTheTagAndWhatWasFound) {
-  Rig rig;
+  BorderRig rig;
   rig.Connect({OfferOf()});
   EXPECT_EQ(rig.Release(kMaker, "regions/r1"), "-");
   ASSERT_EQ(rig.link.releases.size(), 1u);
@@ -248,7 +247,7 @@ TEST(LocalBorderTest, AReleaseNamesTheTagAndWhatWasFound) {
 }
 
 TEST(LocalBorderTest, ARuleLetsReleaseWhatAnotherMade) {
-  Rig rig({.may_release = Reach::kTenant});
+  BorderRig rig({.may_release = Reach::kTenant});
   rig.Connect({OfferOf()});
   EXPECT_EQ(rig.Release(kOther, "regions/r1"), "-");
   EXPECT_EQ(rig.link.releases[0].first.tenant(), "tenants/default");
@@ -256,7 +255,7 @@ TEST(LocalBorderTest, ARuleLetsReleaseWhatAnotherMade) {
 }
 
 TEST(LocalBorderTest, BeforeWelcomeNothingIsReleased) {
-  Rig rig;
+  BorderRig rig;
   for (const LocalPeer& peer : {kMaker, kOther, kRoot}) {
     for (const std::string& name : {std::string("regions/r1"), absl::StrCat("regions/", kTag)}) {
       EXPECT_EQ(rig.Release(peer, name), "MANAGER_NOT_HEARD");
@@ -279,7 +278,7 @@ v1::Region RegionMadeBy(const std::string& host, uint32_t uid) {
 
 // It was allocated a moment ago: its Offer is yet to come.
 TEST(LocalBorderTest, WhatIsNotOfferedTheManagerIsAskedOf) {
-  Rig rig;
+  BorderRig rig;
   rig.Connect();
   EXPECT_EQ(rig.Release(kMaker, "regions/new"), "-");
   ASSERT_EQ(rig.link.gets.size(), 1u);
@@ -306,7 +305,7 @@ TEST(LocalBorderTest, WhatTheManagerTellsIsJudgedTheSame) {
            {open, "REGION_NOT_YOURS"},
            {of_other_tenant, "WRONG_TENANT"}}) {
     SCOPED_TRACE(region.ShortDebugString());
-    Rig rig;
+    BorderRig rig;
     rig.Connect();
     EXPECT_EQ(rig.Release(kMaker, "regions/new"), "-");
     std::move(rig.link.gets[0].second)(region);
@@ -318,7 +317,7 @@ TEST(LocalBorderTest, WhatTheManagerTellsIsJudgedTheSame) {
 }
 
 TEST(LocalBorderTest, AManagerThatDoesNotKnowItSaysSo) {
-  Rig rig;
+  BorderRig rig;
   rig.Connect();
   EXPECT_EQ(rig.Release(kMaker, "regions/new"), "-");
   std::move(rig.link.gets[0].second)(
@@ -329,7 +328,7 @@ TEST(LocalBorderTest, AManagerThatDoesNotKnowItSaysSo) {
 }
 
 TEST(LocalBorderTest, HangingUpWhileTheManagerIsAskedReleasesNothing) {
-  Rig rig;
+  BorderRig rig;
   rig.Connect();
   EXPECT_EQ(rig.Release(kMaker, "regions/new"), "-");
   rig.service->ConnectionEnded(kMaker.connection);
@@ -340,7 +339,7 @@ TEST(LocalBorderTest, HangingUpWhileTheManagerIsAskedReleasesNothing) {
 
 // The name is another Region's by the time that the manager answers: the tag is what was judged.
 TEST(LocalBorderTest, ANameThatChangesHandsIsNotHit) {
-  Rig rig;
+  BorderRig rig;
   rig.Connect({OfferOf()});
   EXPECT_EQ(rig.Release(kMaker, "regions/r1"), "-");
   v1::Offer victim = MakeOffer(2, kOnline, {{2, 0x52}});
@@ -354,9 +353,9 @@ TEST(LocalBorderTest, ANameThatChangesHandsIsNotHit) {
 
 // A wait may end long after the judge was asked first: what there is then is judged.
 TEST(LocalBorderTest, AWaitIsJudgedWhenItEnds) {
-  Rig rig;
+  BorderRig rig;
   rig.Connect();
-  v1::LocalRequest open = Rig::Request();
+  v1::LocalRequest open = BorderRig::Request();
   open.mutable_open()->set_name("regions/r1");
   open.mutable_open()->set_wait_ms(60'000);
   EXPECT_EQ(rig.Ask(kOther, open), "NOT_ATTACHED");
@@ -376,7 +375,7 @@ TEST(LocalBorderTest, AWaitIsJudgedWhenItEnds) {
 // --- Bounds.
 
 TEST(LocalBorderTest, OneConnectionOpensARegionUnderSoManyNamesAndNoMore) {
-  Rig rig;
+  BorderRig rig;
   rig.Connect({OfferOf()});
   for (size_t i = 0; i < OpensTable::kMaxNames; ++i) {
     EXPECT_EQ(rig.Open(kMaker, absl::StrCat("regions/n", i), kTag), "");
@@ -386,7 +385,7 @@ TEST(LocalBorderTest, OneConnectionOpensARegionUnderSoManyNamesAndNoMore) {
   LocalPeer second = kMaker;
   second.connection = 77;
   EXPECT_EQ(rig.Open(second, "regions/another", kTag), "");
-  v1::LocalRequest close = Rig::Request();
+  v1::LocalRequest close = BorderRig::Request();
   close.mutable_close()->set_name("regions/n3");
   EXPECT_EQ(rig.Ask(kMaker, close), "");
   EXPECT_EQ(rig.Open(kMaker, "regions/another", kTag), "");
@@ -415,7 +414,7 @@ TEST(LocalBorderTest, LimitsCountWholeGranules) {
   rule.uids = {1000};
   rule.tenant = "tenants/default";
   rule.max_bytes = uint64_t{1} << 30;
-  Rig rig({.users = {rule}});
+  BorderRig rig({.users = {rule}});
   v1::Welcome welcome;
   welcome.set_granule_bytes(uint64_t{512} << 20);
   rig.link.handlers.on_welcome(welcome);
@@ -423,7 +422,7 @@ TEST(LocalBorderTest, LimitsCountWholeGranules) {
   const auto ask = [&](uint64_t connection) {
     LocalPeer peer = kMaker;
     peer.connection = connection;
-    v1::LocalRequest request = Rig::Request();
+    v1::LocalRequest request = BorderRig::Request();
     request.mutable_allocate()->set_request_id(absl::StrCat("request-", connection));
     request.mutable_allocate()->set_size_bytes(1);
     return rig.Ask(peer, request);
@@ -439,9 +438,9 @@ TEST(LocalBorderTest, LimitsCountWholeGranules) {
 // is asked, or to how long the agent waits.
 TEST(LocalBorderTest, EveryFieldOfALocalAllocateReachesTheManager) {
   const auto forwarded = [](const v1::LocalAllocateRequest& allocate) {
-    Rig rig;
+    BorderRig rig;
     rig.Connect();
-    v1::LocalRequest request = Rig::Request();
+    v1::LocalRequest request = BorderRig::Request();
     *request.mutable_allocate() = allocate;
     EXPECT_EQ(rig.Ask(kMaker, request), "-");
     EXPECT_EQ(rig.link.allocates.size(), 1u);
@@ -474,10 +473,10 @@ TEST(LocalBorderTest, EveryWordOfThePeerReachesThePolicy) {
   UserRule by_user;
   by_user.uids = {1001};
   by_user.tenant = "tenants/user";
-  Rig rig({.users = {by_group, by_user}});
+  BorderRig rig({.users = {by_group, by_user}});
   rig.Connect();
   const auto sent_by = [&](const LocalPeer& peer) {
-    v1::LocalRequest request = Rig::Request();
+    v1::LocalRequest request = BorderRig::Request();
     request.mutable_allocate()->set_request_id(absl::StrCat("request-", peer.connection));
     request.mutable_allocate()->set_size_bytes(1);
     EXPECT_EQ(rig.Ask(peer, request), "-");

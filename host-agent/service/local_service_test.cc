@@ -7,12 +7,10 @@
 namespace cxlpool::agent {
 namespace {
 
-constexpr v1::Offer::Want kOnline = v1::Offer::WANT_ONLINE;
-constexpr v1::Offer::Want kOffline = v1::Offer::WANT_OFFLINE;
 const LocalPeer kUser = {.connection = 10, .uid = 1000, .pid = 4711, .start_ticks = 99};
 
-struct Rig : CoreRig {
-  explicit Rig(LocalPolicy policy = {}) {
+struct LocalRig : CoreRig {
+  explicit LocalRig(LocalPolicy policy = {}) {
     policy.agent_uid = 990;
     service =
         std::make_unique<LocalService>(policy, core.get(), &executor, &executor, &memory, &link);
@@ -73,9 +71,9 @@ struct Rig : CoreRig {
 int Code(absl::StatusCode code) { return static_cast<int>(code); }
 
 TEST(LocalServiceTest, OpensEverySegmentInRegionOrder) {
-  Rig rig;
+  LocalRig rig;
   rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}, {3, 0x53}})});
-  const v1::LocalResponse answer = rig.AskNow(kUser, Rig::OpenOf("regions/r1"));
+  const v1::LocalResponse answer = rig.AskNow(kUser, LocalRig::OpenOf("regions/r1"));
   ASSERT_EQ(answer.code(), 0) << answer.message();
   const v1::LocalOpenResponse& open = answer.open();
   EXPECT_EQ(open.size_bytes(), 2 * kTestLength);
@@ -89,16 +87,16 @@ TEST(LocalServiceTest, OpensEverySegmentInRegionOrder) {
 }
 
 TEST(LocalServiceTest, SystemRamGivesItsNodeAndNoDescriptor) {
-  Rig rig;
+  LocalRig rig;
   rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}}, v1::SYSTEM_RAM)});
-  const v1::LocalResponse answer = rig.AskNow(kUser, Rig::OpenOf("regions/r1"));
+  const v1::LocalResponse answer = rig.AskNow(kUser, LocalRig::OpenOf("regions/r1"));
   EXPECT_EQ(answer.open().numa_node(), 2);
   EXPECT_EQ(answer.open().segments_size(), 0);
   EXPECT_EQ(rig.descriptors[kUser.connection], 0u);
 }
 
 TEST(LocalServiceTest, RefusalsSayWhy) {
-  Rig rig;
+  LocalRig rig;
   rig.memory.plugged.erase(3);
   v1::Offer read_only = MakeOffer(2, kOnline, {{2, 0x52}});
   read_only.set_access(v1::READ_ONLY);
@@ -111,20 +109,20 @@ TEST(LocalServiceTest, RefusalsSayWhy) {
     absl::StatusCode code;
     const char* reason;
   };
-  v1::LocalRequest no_body = Rig::Request();
-  v1::LocalRequest old = Rig::OpenOf("regions/r1");
+  v1::LocalRequest no_body = LocalRig::Request();
+  v1::LocalRequest old = LocalRig::OpenOf("regions/r1");
   old.set_protocol_version(0);
-  v1::LocalRequest newer = Rig::OpenOf("regions/r1");
+  v1::LocalRequest newer = LocalRig::OpenOf("regions/r1");
   newer.set_protocol_version(2);
   const Row kTable[] = {
-      {Rig::OpenOf("regions/r9"), absl::StatusCode::kNotFound, "NOT_ATTACHED"},
-      {Rig::OpenOf("r1"), absl::StatusCode::kInvalidArgument, "BAD_NAME"},
-      {Rig::OpenOf("regions/r1"), absl::StatusCode::kFailedPrecondition, "REGION_RELEASING"},
-      {Rig::OpenOf("regions/r2"), absl::StatusCode::kPermissionDenied, "ATTACHMENT_READ_ONLY"},
-      {Rig::OpenOf("regions/r2", v1::ACCESS_UNSPECIFIED), absl::StatusCode::kPermissionDenied,
+      {LocalRig::OpenOf("regions/r9"), absl::StatusCode::kNotFound, "NOT_ATTACHED"},
+      {LocalRig::OpenOf("r1"), absl::StatusCode::kInvalidArgument, "BAD_NAME"},
+      {LocalRig::OpenOf("regions/r1"), absl::StatusCode::kFailedPrecondition, "REGION_RELEASING"},
+      {LocalRig::OpenOf("regions/r2"), absl::StatusCode::kPermissionDenied, "ATTACHMENT_READ_ONLY"},
+      {LocalRig::OpenOf("regions/r2", v1::ACCESS_UNSPECIFIED), absl::StatusCode::kPermissionDenied,
        "ATTACHMENT_READ_ONLY"},
-      {Rig::OpenOf("regions/r3"), absl::StatusCode::kUnavailable, "NOT_ONLINE_YET"},
-      {Rig::OpenOf("regions/r5"), absl::StatusCode::kPermissionDenied, "WRONG_TENANT"},
+      {LocalRig::OpenOf("regions/r3"), absl::StatusCode::kUnavailable, "NOT_ONLINE_YET"},
+      {LocalRig::OpenOf("regions/r5"), absl::StatusCode::kPermissionDenied, "WRONG_TENANT"},
       {no_body, absl::StatusCode::kInvalidArgument, "BAD_REQUEST"},
       {old, absl::StatusCode::kFailedPrecondition, "PROTOCOL_TOO_OLD"},
       {newer, absl::StatusCode::kFailedPrecondition, "PROTOCOL_TOO_NEW"},
@@ -141,19 +139,19 @@ TEST(LocalServiceTest, RefusalsSayWhy) {
 }
 
 TEST(LocalServiceTest, ReadOnlyIsOpenedReadOnly) {
-  Rig rig;
+  LocalRig rig;
   rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
-  const v1::LocalResponse answer = rig.AskNow(kUser, Rig::OpenOf("regions/r1", v1::READ_ONLY));
+  const v1::LocalResponse answer = rig.AskNow(kUser, LocalRig::OpenOf("regions/r1", v1::READ_ONLY));
   EXPECT_EQ(answer.open().access(), v1::READ_ONLY);
 }
 
 TEST(LocalServiceTest, OpenWaitsForOnlineAndNoLongerThanAsked) {
-  Rig rig;
+  LocalRig rig;
   rig.memory.plugged.erase(1);
   rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
-  rig.Ask(kUser, Rig::OpenOf("regions/r1", v1::READ_WRITE, 3000));
+  rig.Ask(kUser, LocalRig::OpenOf("regions/r1", v1::READ_WRITE, 3000));
   const LocalPeer patient = {.connection = 11, .uid = 1000, .pid = 1};
-  rig.Ask(patient, Rig::OpenOf("regions/r1", v1::READ_WRITE, 60'000));
+  rig.Ask(patient, LocalRig::OpenOf("regions/r1", v1::READ_WRITE, 60'000));
   rig.executor.Advance(absl::Milliseconds(2999));
   EXPECT_TRUE(rig.answers.empty());
   rig.executor.Advance(absl::Milliseconds(1));
@@ -164,27 +162,27 @@ TEST(LocalServiceTest, OpenWaitsForOnlineAndNoLongerThanAsked) {
 }
 
 TEST(LocalServiceTest, OpensAreRefusedFromTheMomentOfWantOffline) {
-  Rig rig;
+  LocalRig rig;
   rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
   rig.memory.holders = {99};  // It stays up for now.
   rig.Offer(MakeOffer(1, kOffline, {{1, 0x51}}));
-  EXPECT_EQ(rig.AskNow(kUser, Rig::OpenOf("regions/r1")).error().reason(), "REGION_RELEASING");
+  EXPECT_EQ(rig.AskNow(kUser, LocalRig::OpenOf("regions/r1")).error().reason(), "REGION_RELEASING");
 }
 
 TEST(LocalServiceTest, WithoutAManagerSinceTheStartOpenSaysSo) {
-  Rig rig;
-  const v1::LocalResponse answer = rig.AskNow(kUser, Rig::OpenOf("regions/r1"));
+  LocalRig rig;
+  const v1::LocalResponse answer = rig.AskNow(kUser, LocalRig::OpenOf("regions/r1"));
   EXPECT_EQ(answer.error().reason(), "NOT_ONLINE_YET");
   EXPECT_NE(answer.message().find("manager"), std::string::npos);
 }
 
 TEST(LocalServiceTest, OpenAndListGoOnWhileTheManagerIsAway) {
-  Rig rig;
+  LocalRig rig;
   rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
   rig.link.handlers.on_lost(absl::UnavailableError("gone"), false);
   rig.executor.RunReady();
-  EXPECT_TRUE(rig.AskNow(kUser, Rig::OpenOf("regions/r1")).has_open());
-  v1::LocalRequest list = Rig::Request();
+  EXPECT_TRUE(rig.AskNow(kUser, LocalRig::OpenOf("regions/r1")).has_open());
+  v1::LocalRequest list = LocalRig::Request();
   list.mutable_list();
   const v1::LocalResponse answer = rig.AskNow(kUser, list);
   ASSERT_EQ(answer.list().regions_size(), 1);
@@ -193,12 +191,12 @@ TEST(LocalServiceTest, OpenAndListGoOnWhileTheManagerIsAway) {
 }
 
 TEST(LocalServiceTest, CloseLetsTheReleaseGoOn) {
-  Rig rig;
+  LocalRig rig;
   rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
-  rig.AskNow(kUser, Rig::OpenOf("regions/r1"));
+  rig.AskNow(kUser, LocalRig::OpenOf("regions/r1"));
   rig.Offer(MakeOffer(1, kOffline, {{1, 0x51}}));
   EXPECT_EQ(rig.ReportedError(0x51), "HOLDERS");
-  v1::LocalRequest close = Rig::Request();
+  v1::LocalRequest close = LocalRig::Request();
   close.mutable_close()->set_name("regions/r1");
   EXPECT_TRUE(rig.AskNow(kUser, close).has_close());
   EXPECT_EQ(rig.Reported(0x51), v1::SEGMENT_PRESENT);
@@ -208,8 +206,8 @@ TEST(LocalServiceTest, CloseLetsTheReleaseGoOn) {
 TEST(LocalServiceTest, PolicyLetsListedUsersRootAndTheAgentIn) {
   LocalPolicy policy;
   policy.allowed_uids = {1001};
-  Rig rig(policy);
-  v1::LocalRequest list = Rig::Request();
+  LocalRig rig(policy);
+  v1::LocalRequest list = LocalRig::Request();
   list.mutable_list();
   auto allowed = [&](uint32_t uid) {
     return rig.AskNow({.connection = 50 + uid, .uid = uid, .pid = 1}, list).code() == 0;
@@ -221,9 +219,9 @@ TEST(LocalServiceTest, PolicyLetsListedUsersRootAndTheAgentIn) {
 }
 
 TEST(LocalServiceTest, AllocateGoesThroughTheManagerAndWaitsForOnline) {
-  Rig rig;
+  LocalRig rig;
   rig.Connect();
-  rig.Ask(kUser, Rig::AllocateOf());
+  rig.Ask(kUser, LocalRig::AllocateOf());
   ASSERT_EQ(rig.link.allocates.size(), 1u);
   const v1::AllocateRegionRequest& forwarded = rig.link.allocates[0].first;
   EXPECT_EQ(forwarded.host(), "hosts/host-a");
@@ -238,11 +236,11 @@ TEST(LocalServiceTest, AllocateGoesThroughTheManagerAndWaitsForOnline) {
 }
 
 TEST(LocalServiceTest, AllocateIsNotConfusedByAnOlderRegionOfTheName) {
-  Rig rig;
+  LocalRig rig;
   v1::Offer older = MakeOffer(1, kOffline, {{1, 0x51}});
   older.set_region_name("regions/r2");
   rig.Connect({older});
-  rig.Ask(kUser, Rig::AllocateOf());
+  rig.Ask(kUser, LocalRig::AllocateOf());
   rig.AnswerAllocate(2);
   EXPECT_TRUE(rig.answers.empty());
   rig.Offer(MakeOffer(2, kOnline, {{2, 0x52}}));
@@ -250,15 +248,15 @@ TEST(LocalServiceTest, AllocateIsNotConfusedByAnOlderRegionOfTheName) {
 }
 
 TEST(LocalServiceTest, AllocateThatIsUndoneOrTooSlowSaysSo) {
-  Rig rig;
+  LocalRig rig;
   rig.Connect();
-  rig.Ask(kUser, Rig::AllocateOf());
+  rig.Ask(kUser, LocalRig::AllocateOf());
   rig.AnswerAllocate(1);
   rig.executor.Advance(kDefaultAllocateWait);
   EXPECT_EQ(rig.answers[kUser.connection].code(), Code(absl::StatusCode::kDeadlineExceeded));
 
   rig.answers.clear();
-  rig.Ask(kUser, Rig::AllocateOf());
+  rig.Ask(kUser, LocalRig::AllocateOf());
   rig.AnswerAllocate(2);
   rig.memory.plugged.erase(2);
   rig.Offer(MakeOffer(2, kOnline, {{2, 0x52}}));
@@ -267,15 +265,15 @@ TEST(LocalServiceTest, AllocateThatIsUndoneOrTooSlowSaysSo) {
   EXPECT_EQ(rig.answers[kUser.connection].error().reason(), "REGION_RELEASING");
 
   rig.answers.clear();
-  rig.Ask(kUser, Rig::AllocateOf());
+  rig.Ask(kUser, LocalRig::AllocateOf());
   rig.AnswerAllocate(3, v1::Region::SCRUBBING);  // A retry after its release.
   EXPECT_EQ(rig.answers[kUser.connection].error().reason(), "REGION_RELEASING");
 }
 
 TEST(LocalServiceTest, TheManagersRefusalReachesTheApplicationWhole) {
-  Rig rig;
+  LocalRig rig;
   rig.Connect();
-  rig.Ask(kUser, Rig::AllocateOf());
+  rig.Ask(kUser, LocalRig::AllocateOf());
   std::move(rig.link.allocates[0].second)(Refusal{
       .code = absl::StatusCode::kResourceExhausted,
       .reason = "POOL_FRAGMENTED",
@@ -291,9 +289,9 @@ TEST(LocalServiceTest, TheManagersRefusalReachesTheApplicationWhole) {
 }
 
 TEST(LocalServiceTest, HangingUpDuringAllocateLeavesNoOpenBehind) {
-  Rig rig;
+  LocalRig rig;
   rig.Connect();
-  rig.Ask(kUser, Rig::AllocateOf());
+  rig.Ask(kUser, LocalRig::AllocateOf());
   rig.service->ConnectionEnded(kUser.connection);
   rig.AnswerAllocate(1);
   rig.Offer(MakeOffer(1, kOnline, {{1, 0x51}}));
@@ -305,48 +303,48 @@ TEST(LocalServiceTest, HangingUpDuringAllocateLeavesNoOpenBehind) {
 v1::Offer Grown() { return MakeOffer(1, kOnline, {{1, 0x51}, {3, 0x53}}); }
 
 TEST(LocalServiceTest, WhatAGrowthAddsIsOpenedOnceItIsOnline) {
-  Rig rig;
+  LocalRig rig;
   rig.memory.plugged.erase(3);
   rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
   rig.Offer(Grown());
-  const v1::LocalResponse before = rig.AskNow(kUser, Rig::OpenOf("regions/r1"));
+  const v1::LocalResponse before = rig.AskNow(kUser, LocalRig::OpenOf("regions/r1"));
   EXPECT_EQ(before.open().size_bytes(), kTestLength);
   EXPECT_EQ(before.open().segments_size(), 1);
   rig.memory.plugged[3] = 0x53;
   rig.executor.Advance(absl::Seconds(5));
   const LocalPeer other = {.connection = 11, .uid = 1000, .pid = 1};
-  EXPECT_EQ(rig.AskNow(other, Rig::OpenOf("regions/r1")).open().size_bytes(), 2 * kTestLength);
+  EXPECT_EQ(rig.AskNow(other, LocalRig::OpenOf("regions/r1")).open().size_bytes(), 2 * kTestLength);
 
   // The first user has nothing of what came later, until it opens the Region again.
   EXPECT_EQ(rig.core->opens().UsersOf({.generation = 1, .tag = "tag-1"}, 0x53),
             (std::vector<ProcessId>{{1, 0}}));
-  EXPECT_EQ(rig.AskNow(kUser, Rig::OpenOf("regions/r1")).open().segments_size(), 2);
+  EXPECT_EQ(rig.AskNow(kUser, LocalRig::OpenOf("regions/r1")).open().segments_size(), 2);
   EXPECT_EQ(rig.core->opens().UsersOf({.generation = 1, .tag = "tag-1"}, 0x53),
             (std::vector<ProcessId>{{4711, 99}, {1, 0}}));
 }
 
 TEST(LocalServiceTest, AFirstOpenWaitsForEverySegment) {
-  Rig rig;
+  LocalRig rig;
   rig.memory.plugged.erase(3);
   rig.Connect({Grown()});
-  EXPECT_EQ(rig.AskNow(kUser, Rig::OpenOf("regions/r1")).error().reason(), "NOT_ONLINE_YET");
+  EXPECT_EQ(rig.AskNow(kUser, LocalRig::OpenOf("regions/r1")).error().reason(), "NOT_ONLINE_YET");
   rig.memory.plugged[3] = 0x53;
   rig.executor.Advance(absl::Seconds(5));
-  EXPECT_EQ(rig.AskNow(kUser, Rig::OpenOf("regions/r1")).open().segments_size(), 2);
+  EXPECT_EQ(rig.AskNow(kUser, LocalRig::OpenOf("regions/r1")).open().segments_size(), 2);
 }
 
 TEST(LocalServiceTest, WhatShrinksIsNotOpenedAnyMore) {
-  Rig rig;
+  LocalRig rig;
   rig.Connect({Grown()});
-  rig.AskNow(kUser, Rig::OpenOf("regions/r1"));
+  rig.AskNow(kUser, LocalRig::OpenOf("regions/r1"));
   v1::Offer shrinking = Grown();
   shrinking.mutable_segments(1)->set_want(kOffline);
   rig.Offer(shrinking);
   EXPECT_EQ(rig.ReportedError(0x53), "HOLDERS");
   const LocalPeer other = {.connection = 11, .uid = 1000, .pid = 1};
-  const v1::LocalResponse answer = rig.AskNow(other, Rig::OpenOf("regions/r1"));
+  const v1::LocalResponse answer = rig.AskNow(other, LocalRig::OpenOf("regions/r1"));
   EXPECT_EQ(answer.open().size_bytes(), kTestLength);
-  v1::LocalRequest list = Rig::Request();
+  v1::LocalRequest list = LocalRig::Request();
   list.mutable_list();
   EXPECT_EQ(rig.AskNow(other, list).list().regions(0).size_bytes(), kTestLength);
   rig.service->ConnectionEnded(kUser.connection);
@@ -356,37 +354,37 @@ TEST(LocalServiceTest, WhatShrinksIsNotOpenedAnyMore) {
 }
 
 TEST(LocalServiceTest, NothingIsOpenedWhileItIsTakenDown) {
-  Rig rig;
+  LocalRig rig;
   rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
   rig.memory.silent = {"UnbindDax"};
   rig.Offer(MakeOffer(1, kOffline, {{1, 0x51}}));
   rig.Offer(MakeOffer(1, kOnline, {{1, 0x51}}));  // Too late for what is under way.
-  EXPECT_EQ(rig.AskNow(kUser, Rig::OpenOf("regions/r1")).error().reason(), "NOT_ONLINE_YET");
+  EXPECT_EQ(rig.AskNow(kUser, LocalRig::OpenOf("regions/r1")).error().reason(), "NOT_ONLINE_YET");
   rig.memory.Resume();
   rig.executor.Advance(absl::Seconds(5));
-  EXPECT_TRUE(rig.AskNow(kUser, Rig::OpenOf("regions/r1")).has_open());
+  EXPECT_TRUE(rig.AskNow(kUser, LocalRig::OpenOf("regions/r1")).has_open());
 }
 
 TEST(LocalServiceTest, ARenamedRegionIsOpenedByItsNewNameAndStaysOpen) {
-  Rig rig;
+  LocalRig rig;
   rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
-  rig.AskNow(kUser, Rig::OpenOf("regions/r1"));
+  rig.AskNow(kUser, LocalRig::OpenOf("regions/r1"));
   v1::Offer renamed = MakeOffer(1, kOnline, {{1, 0x51}});
   renamed.set_region_name("regions/new");
   rig.Offer(renamed);
   const AttachmentKey key = {.generation = 1, .tag = "tag-1"};
   EXPECT_EQ(rig.core->opens().CountOf(key), 1u);
   const LocalPeer other = {.connection = 11, .uid = 1000, .pid = 1};
-  EXPECT_EQ(rig.AskNow(other, Rig::OpenOf("regions/r1")).error().reason(), "NOT_ATTACHED");
-  EXPECT_EQ(rig.AskNow(other, Rig::OpenOf("regions/new")).open().name(), "regions/new");
-  v1::LocalRequest list = Rig::Request();
+  EXPECT_EQ(rig.AskNow(other, LocalRig::OpenOf("regions/r1")).error().reason(), "NOT_ATTACHED");
+  EXPECT_EQ(rig.AskNow(other, LocalRig::OpenOf("regions/new")).open().name(), "regions/new");
+  v1::LocalRequest list = LocalRig::Request();
   list.mutable_list();
   EXPECT_EQ(rig.AskNow(other, list).list().regions(0).name(), "regions/new");
 
   // By both names on one connection: each use ends by its own Close.
-  rig.AskNow(kUser, Rig::OpenOf("regions/new"));
+  rig.AskNow(kUser, LocalRig::OpenOf("regions/new"));
   rig.service->ConnectionEnded(other.connection);
-  v1::LocalRequest close = Rig::Request();
+  v1::LocalRequest close = LocalRig::Request();
   close.mutable_close()->set_name("regions/r1");
   rig.AskNow(kUser, close);
   EXPECT_EQ(rig.core->opens().CountOf(key), 1u);
@@ -396,13 +394,13 @@ TEST(LocalServiceTest, ARenamedRegionIsOpenedByItsNewNameAndStaysOpen) {
 }
 
 TEST(LocalServiceTest, WhatWasOpenIsOpenedAgainAsItWas) {
-  Rig rig;
+  LocalRig rig;
   v1::Offer renamed = Grown();
   renamed.set_region_name("regions/new");
   v1::Offer heir = MakeOffer(2, kOnline, {{2, 0x52}});
   heir.set_region_name("regions/r1");
   rig.Connect({renamed, heir});
-  v1::LocalRequest again = Rig::OpenOf("regions/r1");
+  v1::LocalRequest again = LocalRig::OpenOf("regions/r1");
   again.mutable_open()->set_tag("tag-1");
   again.mutable_open()->set_at_most_bytes(kTestLength);
   v1::LocalResponse answer = rig.AskNow(kUser, again);
@@ -416,9 +414,9 @@ TEST(LocalServiceTest, WhatWasOpenIsOpenedAgainAsItWas) {
 }
 
 TEST(LocalServiceTest, WhatIsAllocatedBelongsToTheCallingProcess) {
-  Rig rig;
+  LocalRig rig;
   rig.Connect();
-  rig.Ask(kUser, Rig::AllocateOf());
+  rig.Ask(kUser, LocalRig::AllocateOf());
   ASSERT_EQ(rig.link.allocates.size(), 1u);
   const v1::AllocateRegionRequest& owned = rig.link.allocates[0].first;
   ASSERT_TRUE(owned.has_owner());
@@ -427,12 +425,12 @@ TEST(LocalServiceTest, WhatIsAllocatedBelongsToTheCallingProcess) {
   EXPECT_EQ(owned.owner().start_ticks(), 99u);
   EXPECT_EQ(owned.owner().incarnation(), "boot-1");
 
-  v1::LocalRequest persistent = Rig::AllocateOf();
+  v1::LocalRequest persistent = LocalRig::AllocateOf();
   persistent.mutable_allocate()->set_persistent(true);
   // Whoever the agent cannot see may own nothing.
   for (const LocalPeer& unseen : {LocalPeer{.connection = 11, .uid = 1000},
                                   LocalPeer{.connection = 12, .uid = 1000, .pid = 5}}) {
-    EXPECT_EQ(rig.AskNow(unseen, Rig::AllocateOf()).error().reason(), "OWNER_UNKNOWN");
+    EXPECT_EQ(rig.AskNow(unseen, LocalRig::AllocateOf()).error().reason(), "OWNER_UNKNOWN");
     rig.Ask(unseen, persistent);
   }
   ASSERT_EQ(rig.link.allocates.size(), 3u);
@@ -457,32 +455,32 @@ v1::Offer OwnedOffer(uint64_t generation, uint64_t serial, uint32_t uid) {
 }
 
 TEST(LocalServiceTest, ARuleGivesTheTenantAndLetsIn) {
-  Rig rig({.tenant = "tenants/default", .allowed_uids = {7}, .users = {RuleFor(1000)}});
+  LocalRig rig({.tenant = "tenants/default", .allowed_uids = {7}, .users = {RuleFor(1000)}});
   v1::Offer open = MakeOffer(2, kOnline, {{2, 0x52}});
   open.mutable_open_to()->set_everybody(true);
   rig.Connect({OwnedOffer(1, 0x51, 1000), open});
-  EXPECT_TRUE(rig.AskNow(kUser, Rig::OpenOf("regions/r1")).has_open());
-  EXPECT_EQ(rig.AskNow(kUser, Rig::OpenOf("regions/r2")).error().reason(), "WRONG_TENANT");
-  rig.Ask(kUser, Rig::AllocateOf());
+  EXPECT_TRUE(rig.AskNow(kUser, LocalRig::OpenOf("regions/r1")).has_open());
+  EXPECT_EQ(rig.AskNow(kUser, LocalRig::OpenOf("regions/r2")).error().reason(), "WRONG_TENANT");
+  rig.Ask(kUser, LocalRig::AllocateOf());
   EXPECT_EQ(rig.link.allocates.back().first.tenant(), "tenants/ml");
   const LocalPeer listed = {.connection = 11, .uid = 7, .pid = 1, .start_ticks = 1};
-  EXPECT_TRUE(rig.AskNow(listed, Rig::OpenOf("regions/r2")).has_open());
+  EXPECT_TRUE(rig.AskNow(listed, LocalRig::OpenOf("regions/r2")).has_open());
   const LocalPeer other = {.connection = 12, .uid = 8, .pid = 1, .start_ticks = 1};
-  EXPECT_EQ(rig.AskNow(other, Rig::OpenOf("regions/r2")).error().reason(), "USER_NOT_ALLOWED");
+  EXPECT_EQ(rig.AskNow(other, LocalRig::OpenOf("regions/r2")).error().reason(), "USER_NOT_ALLOWED");
 }
 
 TEST(LocalServiceTest, ARuleSaysWhoMayAllocateWhat) {
   UserRule reader = RuleFor(1000);
   reader.may_allocate = false;
-  Rig rig({.users = {reader, RuleFor(1001)}});
+  LocalRig rig({.users = {reader, RuleFor(1001)}});
   rig.Connect();
-  EXPECT_EQ(rig.AskNow(kUser, Rig::AllocateOf()).error().reason(), "ALLOCATE_NOT_ALLOWED");
+  EXPECT_EQ(rig.AskNow(kUser, LocalRig::AllocateOf()).error().reason(), "ALLOCATE_NOT_ALLOWED");
   const LocalPeer other = {.connection = 11, .uid = 1001, .pid = 1, .start_ticks = 1};
-  v1::LocalRequest persistent = Rig::AllocateOf();
+  v1::LocalRequest persistent = LocalRig::AllocateOf();
   persistent.mutable_allocate()->set_persistent(true);
   EXPECT_EQ(rig.AskNow(other, persistent).error().reason(), "PERSISTENT_NOT_ALLOWED");
   EXPECT_TRUE(rig.link.allocates.empty());
-  rig.Ask(other, Rig::AllocateOf());
+  rig.Ask(other, LocalRig::AllocateOf());
   EXPECT_EQ(rig.link.allocates.size(), 1u);
 }
 
@@ -490,13 +488,13 @@ TEST(LocalServiceTest, ARuleSaysWhoMayAllocateWhat) {
 TEST(LocalServiceTest, ALimitCountsWhatAUsersProcessesOwnOrAreAboutTo) {
   UserRule rule = RuleFor(1000);
   rule.max_regions = 2;
-  Rig rig({.users = {rule}});
+  LocalRig rig({.users = {rule}});
   rig.Connect({OwnedOffer(1, 0x51, 1000), OwnedOffer(3, 0x53, 1001)});
   const auto peer = [](uint64_t connection) {
     return LocalPeer{.connection = connection, .uid = 1000, .pid = 4711, .start_ticks = 99};
   };
   const auto request = [](int number) {
-    v1::LocalRequest made = Rig::AllocateOf();
+    v1::LocalRequest made = LocalRig::AllocateOf();
     made.mutable_allocate()->set_request_id(absl::StrCat("request-", number));
     return made;
   };
@@ -531,9 +529,9 @@ TEST(LocalServiceTest, ALimitCountsWhatAUsersProcessesOwnOrAreAboutTo) {
 TEST(LocalServiceTest, WhatCameAndWentCountsNoMore) {
   UserRule rule = RuleFor(1000);
   rule.max_regions = 1;
-  Rig rig({.users = {rule}});
+  LocalRig rig({.users = {rule}});
   rig.Connect();
-  v1::LocalRequest request = Rig::AllocateOf();
+  v1::LocalRequest request = LocalRig::AllocateOf();
   request.mutable_allocate()->set_request_id("request-1");
   rig.Ask(kUser, request);
   rig.AnswerAllocate(2);
@@ -553,10 +551,10 @@ TEST(LocalServiceTest, WhatCameAndWentCountsNoMore) {
 TEST(LocalServiceTest, ARetryDoesNotStandInItsOwnWay) {
   UserRule rule = RuleFor(1000);
   rule.max_bytes = kTestLength;
-  Rig rig({.users = {rule}});
+  LocalRig rig({.users = {rule}});
   // Allocated by way of an agent that has restarted since, or lost the answer.
   rig.Connect({OwnedOffer(1, 0x51, 1000)});
-  v1::LocalRequest retry = Rig::AllocateOf();
+  v1::LocalRequest retry = LocalRig::AllocateOf();
   EXPECT_EQ(rig.AskNow(kUser, retry).error().reason(), "USER_LIMIT");
   retry.mutable_allocate()->set_region_id("r1");
   rig.Ask(kUser, retry);
@@ -564,10 +562,10 @@ TEST(LocalServiceTest, ARetryDoesNotStandInItsOwnWay) {
 }
 
 TEST(LocalServiceTest, OneRequestAtATimeAConnection) {
-  Rig rig;
+  LocalRig rig;
   rig.Connect();
-  rig.Ask(kUser, Rig::AllocateOf());
-  EXPECT_EQ(rig.AskNow(kUser, Rig::OpenOf("regions/r1")).error().reason(), "REQUEST_PENDING");
+  rig.Ask(kUser, LocalRig::AllocateOf());
+  EXPECT_EQ(rig.AskNow(kUser, LocalRig::OpenOf("regions/r1")).error().reason(), "REQUEST_PENDING");
 }
 
 }  // namespace

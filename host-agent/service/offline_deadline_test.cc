@@ -8,9 +8,6 @@ namespace {
 
 using testing::ElementsAre;
 
-constexpr v1::Offer::Want kOnline = v1::Offer::WANT_ONLINE;
-constexpr v1::Offer::Want kOffline = v1::Offer::WANT_OFFLINE;
-
 TEST(OfflineDeadlineTest, DoublesWithEachTryThatHangsUpToAMinute) {
   CoreRig rig;
   rig.memory.plugged[1] = 0x51;

@@ -12,7 +12,7 @@
 namespace cxlpool::agent {
 namespace {
 
-constexpr char kSubject[] = "owners";
+constexpr char kOwnersSubject[] = "owners";
 
 ProcessId ProcessOf(const v1::Owner& owner) {
   return {.pid = owner.pid(), .start_ticks = owner.start_ticks()};
@@ -130,7 +130,7 @@ void Owners::OnEnded(const ProcessId& process, const absl::Status& status) {
     const auto owned = owned_.find(tag);
     if (owned == owned_.end()) continue;
     owned->second.dead = true;
-    LogInfo(kSubject, "process ", process.pid, ", the owner of ", owned->second.name,
+    LogInfo(kOwnersSubject, "process ", process.pid, ", the owner of ", owned->second.name,
             ", has ended");
     Release(tag, owned->second);
   }
@@ -171,11 +171,12 @@ void Owners::OnReleased(const std::string& tag, const absl::Status& status) {
       owned.retry_at = clock_->Elapsed() + wait;
       executor_->PostAfter(wait, OnCore([this] { ReleaseDead(); }));
       if (std::string why(status.message()); why != owned.refused) {
-        LogWarning(kSubject, owned.name, ": its owner has ended; cannot release it yet: ", why);
+        LogWarning(kOwnersSubject, owned.name,
+                   ": its owner has ended; cannot release it yet: ", why);
         owned.refused = std::move(why);
       }
     } else if (status.ok()) {
-      LogInfo(kSubject, "released ", owned.name, ": its owner has ended");
+      LogInfo(kOwnersSubject, "released ", owned.name, ": its owner has ended");
     }
   }
   ReleaseDead();  // Those that had to wait for a place.

@@ -11,9 +11,6 @@
 namespace cxlpool::agent {
 namespace {
 
-constexpr v1::Offer::Want kOnline = v1::Offer::WANT_ONLINE;
-constexpr v1::Offer::Want kOffline = v1::Offer::WANT_OFFLINE;
-
 // The host's processes, as the test says. They outlive an agent.
 class FakeProcesses : public ProcessWatch {
  public:
@@ -43,8 +40,8 @@ class FakeProcesses : public ProcessWatch {
 
 constexpr ProcessId kOwner = {.pid = 4711, .start_ticks = 99};
 
-struct Rig : CoreRig {
-  Rig() {
+struct OwnersRig : CoreRig {
+  OwnersRig() {
     processes.alive = {kOwner};
     memory.plugged = {{1, 0x51}, {2, 0x52}, {3, 0x53}};
     StartAgent();
@@ -112,8 +109,8 @@ struct Rig : CoreRig {
 using Names = std::vector<std::string>;
 
 TEST(OwnersTest, ADeadOwnersRegionIsReleasedByItsTagAndOnce) {
-  Rig rig;
-  rig.Connect({Rig::Owned(1), MakeOffer(2, kOnline, {{2, 0x52}})});
+  OwnersRig rig;
+  rig.Connect({OwnersRig::Owned(1), MakeOffer(2, kOnline, {{2, 0x52}})});
   rig.executor.Advance(absl::Minutes(1));
   EXPECT_TRUE(rig.link.releases.empty());
   rig.End(kOwner);
@@ -121,7 +118,7 @@ TEST(OwnersTest, ADeadOwnersRegionIsReleasedByItsTagAndOnce) {
   EXPECT_TRUE(rig.link.releases[0].first.detach_all());
   EXPECT_EQ(rig.link.releases[0].first.request_id(), OwnerGoneRequestId("tag-1"));
   rig.Answer(0, absl::OkStatus());
-  rig.Offer(Rig::Owned(1, kOffline));
+  rig.Offer(OwnersRig::Owned(1, kOffline));
   rig.executor.Advance(absl::Minutes(10));
   rig.Withdraw(1);
   EXPECT_EQ(rig.link.releases.size(), 1u);
@@ -132,11 +129,11 @@ TEST(OwnersTest, WhateverStateItDiesIn) {
   for (const bool while_offered : {true, false}) {
     for (const v1::Offer::Want want : {kOnline, kOffline, v1::Offer::WANT_EJECTED}) {
       SCOPED_TRACE(absl::StrCat(while_offered, " ", want));
-      Rig rig;
+      OwnersRig rig;
       rig.memory.plugged.clear();  // Nothing comes online.
       rig.Connect();
       if (!while_offered) rig.End(kOwner);
-      rig.Offer(Rig::Owned(1, want));
+      rig.Offer(OwnersRig::Owned(1, want));
       if (while_offered) rig.End(kOwner);
       EXPECT_EQ(rig.Released(), Names{"regions/tag-1"});
     }
@@ -144,53 +141,53 @@ TEST(OwnersTest, WhateverStateItDiesIn) {
 }
 
 TEST(OwnersTest, AnOwnerOfAnotherBootIsDead) {
-  Rig rig;
-  rig.Connect({Rig::Owned(1, kOnline, kOwner, "boot-0")});
+  OwnersRig rig;
+  rig.Connect({OwnersRig::Owned(1, kOnline, kOwner, "boot-0")});
   EXPECT_EQ(rig.Released(), Names{"regions/tag-1"});
   EXPECT_TRUE(rig.processes.watched.empty());
 }
 
 TEST(OwnersTest, ALaterProcessOfTheSamePidIsNotTheOwner) {
-  Rig rig;
-  rig.Connect({Rig::Owned(1, kOnline, {.pid = kOwner.pid, .start_ticks = 98})});
+  OwnersRig rig;
+  rig.Connect({OwnersRig::Owned(1, kOnline, {.pid = kOwner.pid, .start_ticks = 98})});
   EXPECT_EQ(rig.Released(), Names{"regions/tag-1"});
 }
 
 TEST(OwnersTest, AnAgentThatRestartsLearnsTheOwnersAgain) {
-  Rig rig;
-  rig.Connect({Rig::Owned(1), Rig::Owned(2)});
+  OwnersRig rig;
+  rig.Connect({OwnersRig::Owned(1), OwnersRig::Owned(2)});
   rig.StartAgent();
   EXPECT_TRUE(rig.processes.watched.empty());
-  rig.Connect({Rig::Owned(1), Rig::Owned(2)});
+  rig.Connect({OwnersRig::Owned(1), OwnersRig::Owned(2)});
   EXPECT_TRUE(rig.link.releases.empty());
   rig.End(kOwner);
   EXPECT_EQ(rig.Released(), (Names{"regions/tag-1", "regions/tag-2"}));
   // Before the answer came: the same calls again.
   rig.StartAgent();
-  rig.Connect({Rig::Owned(1), Rig::Owned(2, kOffline)});
+  rig.Connect({OwnersRig::Owned(1), OwnersRig::Owned(2, kOffline)});
   EXPECT_EQ(rig.link.releases.size(), 4u);
   EXPECT_TRUE(rig.OneRequestEach());
 }
 
 TEST(OwnersTest, AnOwnerThatDiesWhileNoAgentRunsIsFound) {
-  Rig rig;
-  rig.Connect({Rig::Owned(1)});
+  OwnersRig rig;
+  rig.Connect({OwnersRig::Owned(1)});
   rig.owners.reset();
   rig.core.reset();
   rig.End(kOwner);
   rig.StartAgent();
-  rig.Connect({Rig::Owned(1)});
+  rig.Connect({OwnersRig::Owned(1)});
   EXPECT_EQ(rig.Released(), Names{"regions/tag-1"});
 }
 
 TEST(OwnersTest, WhileTheManagerIsAwayTheReleaseWaits) {
-  Rig rig;
-  rig.Connect({Rig::Owned(1)});
+  OwnersRig rig;
+  rig.Connect({OwnersRig::Owned(1)});
   rig.LoseManager();
   rig.End(kOwner);
   rig.executor.Advance(absl::Hours(1));
   EXPECT_TRUE(rig.link.releases.empty());
-  rig.Connect({Rig::Owned(1)});
+  rig.Connect({OwnersRig::Owned(1)});
   EXPECT_EQ(rig.Released(), Names{"regions/tag-1"});
   rig.Answer(0, absl::OkStatus());
   rig.executor.Advance(absl::Hours(1));
@@ -198,8 +195,8 @@ TEST(OwnersTest, WhileTheManagerIsAwayTheReleaseWaits) {
 }
 
 TEST(OwnersTest, ACallThatIsLostIsMadeAgainWithBackoff) {
-  Rig rig;
-  rig.Connect({Rig::Owned(1)});
+  OwnersRig rig;
+  rig.Connect({OwnersRig::Owned(1)});
   rig.End(kOwner);
   for (size_t call = 0; call < 12; ++call) {
     ASSERT_EQ(rig.link.releases.size(), call + 1);
@@ -210,13 +207,13 @@ TEST(OwnersTest, ACallThatIsLostIsMadeAgainWithBackoff) {
   EXPECT_TRUE(rig.OneRequestEach());
   // A new session: no reason to wait any longer.
   rig.Answer(12, absl::UnavailableError("lost"));
-  rig.Connect({Rig::Owned(1)});
+  rig.Connect({OwnersRig::Owned(1)});
   EXPECT_EQ(rig.link.releases.size(), 14u);
 }
 
 TEST(OwnersTest, WhatIsGoneAlreadyNeedsNoRelease) {
-  Rig rig;
-  rig.Connect({Rig::Owned(1)});
+  OwnersRig rig;
+  rig.Connect({OwnersRig::Owned(1)});
   rig.End(kOwner);
   rig.Answer(0, absl::NotFoundError("no such Region"));
   rig.executor.Advance(absl::Hours(1));
@@ -224,21 +221,21 @@ TEST(OwnersTest, WhatIsGoneAlreadyNeedsNoRelease) {
 }
 
 TEST(OwnersTest, AManagerWithOlderRecordsIsToldAgain) {
-  Rig rig;
-  rig.Connect({Rig::Owned(1)});
+  OwnersRig rig;
+  rig.Connect({OwnersRig::Owned(1)});
   rig.End(kOwner);
   rig.Answer(0, absl::OkStatus());
-  rig.Connect({Rig::Owned(1, kOffline)});
+  rig.Connect({OwnersRig::Owned(1, kOffline)});
   EXPECT_EQ(rig.link.releases.size(), 1u);
-  rig.Connect({Rig::Owned(1)});
+  rig.Connect({OwnersRig::Owned(1)});
   EXPECT_EQ(rig.link.releases.size(), 2u);
   EXPECT_TRUE(rig.OneRequestEach());
 }
 
 TEST(OwnersTest, WhatCannotBeWatchedIsAskedAgain) {
-  Rig rig;
+  OwnersRig rig;
   rig.processes.cannot_watch = true;
-  rig.Connect({Rig::Owned(1)});
+  rig.Connect({OwnersRig::Owned(1)});
   rig.End(kOwner);
   rig.executor.Advance(absl::Minutes(1));
   EXPECT_TRUE(rig.link.releases.empty());
@@ -248,10 +245,10 @@ TEST(OwnersTest, WhatCannotBeWatchedIsAskedAgain) {
 }
 
 TEST(OwnersTest, AProcessIsWatchedOnceAndForgottenWithItsLastRegion) {
-  Rig rig;
+  OwnersRig rig;
   const ProcessId other = {.pid = 5, .start_ticks = 6};
   rig.processes.alive.insert(other);
-  rig.Connect({Rig::Owned(1), Rig::Owned(2), Rig::Owned(3, kOnline, other)});
+  rig.Connect({OwnersRig::Owned(1), OwnersRig::Owned(2), OwnersRig::Owned(3, kOnline, other)});
   EXPECT_EQ(rig.processes.watched.size(), 2u);
   rig.Withdraw(1);
   EXPECT_EQ(rig.processes.watched.size(), 2u);
@@ -259,7 +256,7 @@ TEST(OwnersTest, AProcessIsWatchedOnceAndForgottenWithItsLastRegion) {
   EXPECT_EQ(rig.processes.watched.size(), 1u);
   rig.Connect();  // A Welcome without it.
   EXPECT_TRUE(rig.processes.watched.empty());
-  rig.Connect({Rig::Owned(1)});
+  rig.Connect({OwnersRig::Owned(1)});
   rig.End(other);
   EXPECT_TRUE(rig.link.releases.empty());
   rig.End(kOwner);
@@ -267,10 +264,10 @@ TEST(OwnersTest, AProcessIsWatchedOnceAndForgottenWithItsLastRegion) {
 }
 
 TEST(OwnersTest, ARegionThatIsAttachedAnewKeepsItsOwner) {
-  Rig rig;
-  v1::Offer anew = Rig::Owned(2);
+  OwnersRig rig;
+  v1::Offer anew = OwnersRig::Owned(2);
   anew.set_region_tag("tag-1");
-  rig.Connect({Rig::Owned(1, kOffline), anew});
+  rig.Connect({OwnersRig::Owned(1, kOffline), anew});
   rig.Withdraw(1);
   EXPECT_EQ(rig.processes.watched.size(), 1u);
   rig.End(kOwner);
@@ -278,18 +275,18 @@ TEST(OwnersTest, ARegionThatIsAttachedAnewKeepsItsOwner) {
 }
 
 TEST(OwnersTest, ARegionThatLosesItsOwnerIsKept) {
-  Rig rig;
-  rig.Connect({Rig::Owned(1), Rig::Owned(2)});
+  OwnersRig rig;
+  rig.Connect({OwnersRig::Owned(1), OwnersRig::Owned(2)});
   rig.Offer(MakeOffer(1, kOffline, {{1, 0x51}}));  // An operator has detached it.
   rig.End(kOwner);
   EXPECT_EQ(rig.Released(), Names{"regions/tag-2"});
 }
 
 TEST(OwnersTest, SoManyReleasesAtOnceAndNoMore) {
-  Rig rig;
+  OwnersRig rig;
   std::vector<v1::Offer> offers;
   constexpr size_t kMany = 20;
-  for (uint64_t i = 1; i <= kMany; ++i) offers.push_back(Rig::Owned(i));
+  for (uint64_t i = 1; i <= kMany; ++i) offers.push_back(OwnersRig::Owned(i));
   rig.Connect(std::move(offers));
   rig.End(kOwner);
   EXPECT_EQ(rig.link.releases.size(), static_cast<size_t>(kMaxReleasesAtOnce));

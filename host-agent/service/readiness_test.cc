@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr uint64_t kSerial = 0xc000000000000001;
+constexpr uint64_t kDeviceSerial = 0xc000000000000001;
 
 struct ReadinessTest : testing::Test {
   CoreRig rig;
@@ -50,10 +50,10 @@ TEST_F(ReadinessTest, ReadyOnceTheHostIsAsTheManagerWantsIt) {
 }
 
 TEST_F(ReadinessTest, NotReadyWhileTheFirstOffersAreCarriedOut) {
-  rig.memory.plugged[1] = kSerial;
+  rig.memory.plugged[1] = kDeviceSerial;
   rig.memory.silent.insert("PowerOn");
   Start();
-  rig.Connect({MakeOffer(1, v1::Offer::WANT_ONLINE, {{1, kSerial}})});
+  rig.Connect({MakeOffer(1, v1::Offer::WANT_ONLINE, {{1, kDeviceSerial}})});
   rig.executor.Advance(absl::Seconds(5));
   EXPECT_EQ(Readies(), 0);
   EXPECT_EQ(Status(), "STATUS=bringing the host to what the fabric manager wants");
@@ -65,7 +65,7 @@ TEST_F(ReadinessTest, NotReadyWhileTheFirstOffersAreCarriedOut) {
 TEST_F(ReadinessTest, RungThatFailsDoesNotHoldItUp) {
   rig.memory.failures["PowerOn"] = absl::DeadlineExceededError("no memdev");
   Start();
-  rig.Connect({MakeOffer(1, v1::Offer::WANT_ONLINE, {{1, kSerial}})});
+  rig.Connect({MakeOffer(1, v1::Offer::WANT_ONLINE, {{1, kDeviceSerial}})});
   rig.executor.Advance(absl::Seconds(1));
   EXPECT_EQ(Readies(), 1);
 }

@@ -11,9 +11,6 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-constexpr v1::Offer::Want kOnline = v1::Offer::WANT_ONLINE;
-constexpr v1::Offer::Want kOffline = v1::Offer::WANT_OFFLINE;
-constexpr v1::Offer::Want kEjected = v1::Offer::WANT_EJECTED;
 const AttachmentKey kKey = {.generation = 1, .tag = "tag-1"};
 
 v1::Offer OneSegment() { return MakeOffer(1, kOnline, {{1, 0x51}}); }

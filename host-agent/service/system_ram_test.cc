@@ -6,9 +6,6 @@
 namespace cxlpool::agent {
 namespace {
 
-constexpr auto kOnline = v1::Offer::WANT_ONLINE;
-constexpr auto kOffline = v1::Offer::WANT_OFFLINE;
-
 TEST(SystemRamTest, ARungThatBringsAboutSomethingElseIsFoundOutAndBackedOff) {
   CoreRig rig;
   rig.memory.plugged[1] = 0x51;

@@ -7,7 +7,7 @@
 namespace cxlpool::agent {
 namespace {
 
-constexpr char kSubject[] = "tiering";
+constexpr char kTieringSubject[] = "tiering";
 
 }  // namespace
 
@@ -57,14 +57,14 @@ bool TieringKeeper::Restore(const PolicyValues& wanted) {
   bool done = true;
   for (const std::string& name : plan.settled) saved.erase(name);
   for (const std::string& name : plan.foreign) {
-    LogWarning(kSubject, name, " is not as the agent set it (", saved.at(name).ours,
+    LogWarning(kTieringSubject, name, " is not as the agent set it (", saved.at(name).ours,
                "): somebody changed it, and it stays so; before it was ", saved.at(name).before);
     saved.erase(name);
   }
   for (const auto& [name, value] : plan.writes) {
     switch (Write(name, value)) {
       case Outcome::kDone:
-        LogInfo(kSubject, name, " is ", value, " again");
+        LogInfo(kTieringSubject, name, " is ", value, " again");
         saved.erase(name);
         break;
       case Outcome::kNever:
@@ -82,7 +82,7 @@ bool TieringKeeper::Set(const PolicyValues& wanted) {
   const SetPlan plan = PlanSet(*saved_, wanted, policy_->Read());
   for (const std::string& name : plan.unsupported) {
     if (!unsupported_.insert(name).second) continue;
-    LogWarning(kSubject, kTieringUnsupported, ": this kernel has no ", name,
+    LogWarning(kTieringSubject, kTieringUnsupported, ": this kernel has no ", name,
                "; memory of the pool is used without it (remove it from [tiering], or use a kernel "
                "that has it)");
   }
@@ -91,7 +91,7 @@ bool TieringKeeper::Set(const PolicyValues& wanted) {
   for (const auto& [name, value] : plan.writes) {
     const Outcome outcome = Write(name, value);
     if (outcome == Outcome::kDone) {
-      LogInfo(kSubject, name, " is ", value, ", and was ", plan.saved.at(name).before);
+      LogInfo(kTieringSubject, name, " is ", value, ", and was ", plan.saved.at(name).before);
     }
     done = done && outcome != Outcome::kFailed;
   }
@@ -112,7 +112,7 @@ TieringKeeper::Outcome TieringKeeper::Write(const std::string& name, const std::
   if (status.ok()) return Outcome::kDone;
   if (absl::IsUnimplemented(status)) {
     if (unsupported_.insert(name).second) {
-      LogWarning(kSubject, kTieringUnsupported, ": ", status.message());
+      LogWarning(kTieringSubject, kTieringUnsupported, ": ", status.message());
     }
     return Outcome::kNever;
   }
@@ -121,7 +121,7 @@ TieringKeeper::Outcome TieringKeeper::Write(const std::string& name, const std::
 }
 
 bool TieringKeeper::Failed(const std::string& text) {
-  if (failed_.insert(text).second) LogWarning(kSubject, text);
+  if (failed_.insert(text).second) LogWarning(kTieringSubject, text);
   return false;
 }
 

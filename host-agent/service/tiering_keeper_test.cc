@@ -17,12 +17,12 @@ using ::testing::IsEmpty;
 
 const PolicyValues kBefore = {
     {"demotion_enabled", "false"}, {"numa_balancing", "0"}, {"weighted_interleave/node0", "1"}};
-const PolicyValues kOurs = {
+const PolicyValues kTiering = {
     {"demotion_enabled", "true"}, {"numa_balancing", "2"}, {"weighted_interleave/node0", "1"}};
 const TieringConfig kConfig = {.demotion = true,
                                .numa_balancing = TieringConfig::NumaBalancing::kTiering};
 const TieringNodes kNone = {{0}, {}};
-const TieringNodes kOnline = {{0}, {1}};
+const TieringNodes kNodes = {{0}, {1}};
 
 // A kernel and the folder /run of one boot.
 struct FakePolicy : HostPolicy {
@@ -67,30 +67,30 @@ struct TieringKeeperTest : testing::Test {
 TEST_F(TieringKeeperTest, SavesThenSetsWithTheFirstMemoryThatIsOnline) {
   Update(kNone);
   EXPECT_THAT(policy.calls, IsEmpty());
-  Update(kOnline);
+  Update(kNodes);
   EXPECT_THAT(policy.calls, ElementsAre("save", "demotion_enabled=true", "numa_balancing=2"));
-  EXPECT_EQ(policy.values, kOurs);
+  EXPECT_EQ(policy.values, kTiering);
   EXPECT_EQ(policy.saved,
             (SavedPolicy{{"demotion_enabled", {"false", "true"}}, {"numa_balancing", {"0", "2"}}}));
-  Update(kOnline);
+  Update(kNodes);
   Update({{0}, {1, 2}});
   EXPECT_EQ(policy.calls.size(), 3u);
 }
 
 TEST_F(TieringKeeperTest, RestoresWhenTheLastMemoryGoes) {
-  Update(kOnline);
+  Update(kNodes);
   Update({{0}, {1, 2}});
   Update({{0}, {2}});
-  EXPECT_EQ(policy.values, kOurs);
+  EXPECT_EQ(policy.values, kTiering);
   Update(kNone);
   EXPECT_EQ(policy.values, kBefore);
   EXPECT_THAT(policy.saved, IsEmpty());
-  Update(kOnline);
-  EXPECT_EQ(policy.values, kOurs);
+  Update(kNodes);
+  EXPECT_EQ(policy.values, kTiering);
 }
 
 TEST_F(TieringKeeperTest, RestoresOnStopAndDoesNothingMore) {
-  Update(kOnline);
+  Update(kNodes);
   Stop();
   EXPECT_EQ(policy.values, kBefore);
   EXPECT_THAT(policy.saved, IsEmpty());
@@ -100,17 +100,17 @@ TEST_F(TieringKeeperTest, RestoresOnStopAndDoesNothingMore) {
 }
 
 TEST_F(TieringKeeperTest, AfterACrashGoesOnWhereMemoryIsOnline) {
-  Update(kOnline);
+  Update(kNodes);
   policy.calls.clear();
   keeper = New(kConfig);
-  Update(kOnline);
+  Update(kNodes);
   EXPECT_THAT(policy.calls, IsEmpty());
   Update(kNone);
   EXPECT_EQ(policy.values, kBefore);
 }
 
 TEST_F(TieringKeeperTest, AfterACrashRestoresWhereNothingNeedsIt) {
-  Update(kOnline);
+  Update(kNodes);
   keeper = New(kConfig);
   Update(kNone);
   EXPECT_EQ(policy.values, kBefore);
@@ -118,34 +118,34 @@ TEST_F(TieringKeeperTest, AfterACrashRestoresWhereNothingNeedsIt) {
 }
 
 TEST_F(TieringKeeperTest, AfterACrashAStopBeforeTheFirstLookRestores) {
-  Update(kOnline);
+  Update(kNodes);
   keeper = New(kConfig);
   Stop();
   EXPECT_EQ(policy.values, kBefore);
 }
 
 TEST_F(TieringKeeperTest, AfterACrashWhatIsNoLongerConfiguredIsRestored) {
-  Update(kOnline);
+  Update(kNodes);
   keeper = New({.numa_balancing = TieringConfig::NumaBalancing::kOn});
-  Update(kOnline);
+  Update(kNodes);
   EXPECT_EQ(policy.values.at("demotion_enabled"), "false");
   EXPECT_EQ(policy.values.at("numa_balancing"), "1");
   EXPECT_EQ(policy.saved, (SavedPolicy{{"numa_balancing", {"0", "1"}}}));
   keeper = New({});
-  Update(kOnline);
+  Update(kNodes);
   EXPECT_EQ(policy.values, kBefore);
 }
 
 TEST_F(TieringKeeperTest, WithoutConfigurationNothingIsTouched) {
   keeper = New({});
-  Update(kOnline);
+  Update(kNodes);
   Update(kNone);
   Stop();
   EXPECT_THAT(policy.calls, IsEmpty());
 }
 
 TEST_F(TieringKeeperTest, WhatSomebodyElseChangedStays) {
-  Update(kOnline);
+  Update(kNodes);
   policy.values["numa_balancing"] = "1";
   Update({{0}, {1, 2}});
   EXPECT_EQ(policy.values.at("numa_balancing"), "1");
@@ -161,9 +161,9 @@ TEST_F(TieringKeeperTest, WhatSomebodyElseChangedStays) {
 TEST_F(TieringKeeperTest, WhatTheKernelLacksIsSaidOnce) {
   policy.values.erase("demotion_enabled");
   testing::internal::CaptureStderr();
-  Update(kOnline);
+  Update(kNodes);
   Update(kNone);
-  Update(kOnline);
+  Update(kNodes);
   const std::string log = testing::internal::GetCapturedStderr();
   const size_t first = log.find("TIERING_UNSUPPORTED: this kernel has no demotion_enabled");
   ASSERT_NE(first, std::string::npos) << log;
@@ -173,18 +173,18 @@ TEST_F(TieringKeeperTest, WhatTheKernelLacksIsSaidOnce) {
 
 TEST_F(TieringKeeperTest, NothingIsSetThatCouldNotBeSaved) {
   policy.save = absl::UnavailableError("no space");
-  Update(kOnline);
+  Update(kNodes);
   EXPECT_EQ(policy.values, kBefore);
   testing::internal::CaptureStderr();
   executor.Advance(kTieringRetry);
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");  // Said once.
   policy.save = absl::OkStatus();
   executor.Advance(kTieringRetry);
-  EXPECT_EQ(policy.values, kOurs);
+  EXPECT_EQ(policy.values, kTiering);
 }
 
 TEST_F(TieringKeeperTest, WhatTheHostCannotTakeBackIsSaidOnceAndNotTriedAgain) {
-  Update(kOnline);
+  Update(kNodes);
   policy.write = absl::UnimplementedError("no bandwidths");
   testing::internal::CaptureStderr();
   Update(kNone);
@@ -193,7 +193,7 @@ TEST_F(TieringKeeperTest, WhatTheHostCannotTakeBackIsSaidOnceAndNotTriedAgain) {
   executor.Advance(absl::Minutes(1));
   EXPECT_THAT(policy.calls, IsEmpty());
   policy.values = kBefore;
-  Update(kOnline);
+  Update(kNodes);
   policy.calls.clear();
   executor.Advance(absl::Minutes(1));
   EXPECT_THAT(policy.calls, IsEmpty());
@@ -211,7 +211,7 @@ TEST_F(TieringKeeperTest, WeightOfANodeThatIsGoneComesBackWithTheKernelsOwn) {
                    {"weighted_interleave/node0", "1"},
                    {"weighted_interleave/node1", "4"}};
   keeper = New({.local_weight = 3, .pool_weight = 2});
-  Update(kOnline);
+  Update(kNodes);
   EXPECT_EQ(policy.values, (PolicyValues{{"weighted_interleave/auto", "false"},
                                          {"weighted_interleave/node0", "3"},
                                          {"weighted_interleave/node1", "2"}}));
@@ -224,14 +224,14 @@ TEST_F(TieringKeeperTest, WeightOfANodeThatIsGoneComesBackWithTheKernelsOwn) {
 
 TEST_F(TieringKeeperTest, WriteThatFailsIsTriedAgain) {
   policy.write = absl::InternalError("refused");
-  Update(kOnline);
+  Update(kNodes);
   EXPECT_EQ(policy.values, kBefore);
   policy.write = absl::OkStatus();
   executor.Advance(kTieringRetry);
-  EXPECT_EQ(policy.values, kOurs);
+  EXPECT_EQ(policy.values, kTiering);
   policy.write = absl::InternalError("refused");
   Update(kNone);
-  EXPECT_EQ(policy.values, kOurs);
+  EXPECT_EQ(policy.values, kTiering);
   EXPECT_EQ(policy.saved.size(), 2u);
   policy.write = absl::OkStatus();
   executor.Advance(kTieringRetry);

@@ -19,7 +19,7 @@
 namespace cxlpool::libpool {
 namespace {
 
-constexpr char kName[] = "regions/kv";
+constexpr char kRegionName[] = "regions/kv";
 
 size_t OpenDescriptors() {
   const std::filesystem::directory_iterator entries("/proc/self/fd");
@@ -28,7 +28,7 @@ size_t OpenDescriptors() {
 
 class SessionTest : public ::testing::Test {
  protected:
-  SessionTest() { agent_.Add({.name = kName}); }
+  SessionTest() { agent_.Add({.name = kRegionName}); }
 
   Client Connect(absl::Duration timeout = absl::Seconds(20)) {
     return Client::Connect({.socket_path = agent_.socket_path(), .timeout = timeout}).value();
@@ -55,14 +55,14 @@ TEST_F(SessionTest, TheLastUseClosesTheRegion) {
   { const Region ended = *std::move(first); }
   { const Region ended = *std::move(second); }
   ASSERT_TRUE(client.List().ok());
-  EXPECT_EQ(agent_.Opens(kName), 1) << "the mapping is in use";
+  EXPECT_EQ(agent_.Opens(kRegionName), 1) << "the mapping is in use";
   mapping->Unmap();
-  EXPECT_EQ(agent_.Opens(kName), 0);
+  EXPECT_EQ(agent_.Opens(kRegionName), 0);
   EXPECT_TRUE(mapping->bytes().empty());
 }
 
 TEST_F(SessionTest, ARestartedAgentIsAskedForWhatWasOpenAndNoMore) {
-  agent_.Add({.name = kName, .segment_bytes = {1 << 20, 2 << 20}});
+  agent_.Add({.name = kRegionName, .segment_bytes = {1 << 20, 2 << 20}});
   Client client = Connect();
   const auto region = client.Open("kv");
   ASSERT_TRUE(region.ok());
@@ -74,10 +74,10 @@ TEST_F(SessionTest, ARestartedAgentIsAskedForWhatWasOpenAndNoMore) {
   ASSERT_TRUE(client.List().ok());
   const std::vector<v1::LocalRequest> requests = agent_.Requests();
   const v1::LocalOpenRequest& again = requests[requests.size() - 2].open();
-  EXPECT_EQ(again.name(), kName);
+  EXPECT_EQ(again.name(), kRegionName);
   EXPECT_EQ(again.tag(), region->tag());
   EXPECT_EQ(again.at_most_bytes(), uint64_t{3} << 20);
-  EXPECT_EQ(agent_.Opens(kName), 1);
+  EXPECT_EQ(agent_.Opens(kRegionName), 1);
   EXPECT_TRUE(region->Check().ok());
 }
 
@@ -92,9 +92,9 @@ TEST_F(SessionTest, ARestartedAgentHearsOfWhatIsOpen) {
   agent_.Stop();
   mapping->mutable_bytes()[4] = std::byte{'!'};
   agent_.Start();
-  EXPECT_EQ(agent_.Opens(kName), 0);
+  EXPECT_EQ(agent_.Opens(kRegionName), 0);
   ASSERT_TRUE(client.List().ok());
-  EXPECT_EQ(agent_.Opens(kName), 1);
+  EXPECT_EQ(agent_.Opens(kRegionName), 1);
   EXPECT_TRUE(region->Check().ok());
   EXPECT_EQ(std::memcmp(mapping->bytes().data(), "kept!", 5), 0);
   EXPECT_TRUE(region->Map().ok());
@@ -119,7 +119,7 @@ TEST_F(SessionTest, ACallEndsWhenTheAgentStaysAway) {
   { const Region ended = *std::move(region); }
   agent_.Start();
   EXPECT_TRUE(client.List().ok());
-  EXPECT_EQ(agent_.Opens(kName), 0);
+  EXPECT_EQ(agent_.Opens(kRegionName), 0);
 }
 
 TEST_F(SessionTest, ARegionThatCannotBeReopenedSaysSoAndIsTriedAgain) {
@@ -127,14 +127,14 @@ TEST_F(SessionTest, ARegionThatCannotBeReopenedSaysSoAndIsTriedAgain) {
   const auto region = client.Open("kv");
   ASSERT_TRUE(region.ok());
   agent_.Stop();
-  agent_.Remove(kName);
+  agent_.Remove(kRegionName);
   agent_.Start();
   EXPECT_TRUE(client.List().ok());
   EXPECT_EQ(ErrorReason(region->Check()), "NOT_ATTACHED");
-  agent_.Add({.name = kName});
+  agent_.Add({.name = kRegionName});
   EXPECT_TRUE(client.List().ok());
   EXPECT_TRUE(region->Check().ok());
-  EXPECT_EQ(agent_.Opens(kName), 1);
+  EXPECT_EQ(agent_.Opens(kRegionName), 1);
 }
 
 TEST_F(SessionTest, AnotherGenerationIsNotTakenForTheSameRegion) {
@@ -142,17 +142,17 @@ TEST_F(SessionTest, AnotherGenerationIsNotTakenForTheSameRegion) {
   const auto region = client.Open("kv");
   ASSERT_TRUE(region.ok());
   agent_.Stop();
-  agent_.Add({.name = kName, .generation = 2});
+  agent_.Add({.name = kRegionName, .generation = 2});
   agent_.Start();
   EXPECT_TRUE(client.List().ok());
   EXPECT_EQ(ErrorReason(region->Check()), "STALE_GENERATION");
-  EXPECT_EQ(agent_.Opens(kName), 0) << "what was opened by mistake is closed";
+  EXPECT_EQ(agent_.Opens(kRegionName), 0) << "what was opened by mistake is closed";
 
   const auto fresh = client.Open("kv");
   ASSERT_TRUE(fresh.ok());
   EXPECT_EQ(fresh->generation(), 2u);
   EXPECT_EQ(ErrorReason(region->Check()), "STALE_GENERATION");
-  EXPECT_EQ(agent_.Opens(kName), 1);
+  EXPECT_EQ(agent_.Opens(kRegionName), 1);
 }
 
 TEST_F(SessionTest, EndingAStaleRegionLeavesItsSuccessorOpen) {
@@ -160,13 +160,13 @@ TEST_F(SessionTest, EndingAStaleRegionLeavesItsSuccessorOpen) {
   auto region = client.Open("kv");
   ASSERT_TRUE(region.ok());
   agent_.Stop();
-  agent_.Add({.name = kName, .generation = 2});
+  agent_.Add({.name = kRegionName, .generation = 2});
   agent_.Start();
   const auto fresh = client.Open("kv");
   ASSERT_TRUE(fresh.ok());
   { const Region ended = *std::move(region); }
   ASSERT_TRUE(client.List().ok());
-  EXPECT_EQ(agent_.Opens(kName), 1);
+  EXPECT_EQ(agent_.Opens(kRegionName), 1);
 }
 
 TEST_F(SessionTest, ASilentAgentEndsTheCallInTime) {
@@ -203,7 +203,7 @@ TEST_F(SessionTest, LateRepliesAreNotTakenForLaterOnes) {
     EXPECT_EQ(ErrorReason(status), "AGENT_TIMEOUT");
   }
   ASSERT_TRUE(status.ok()) << status;
-  EXPECT_EQ(agent_.Opens(kName), 1) << "the connection stayed";
+  EXPECT_EQ(agent_.Opens(kRegionName), 1) << "the connection stayed";
   for (int i = 0; i < 200 && agent_.Opens("regions/late") != 0; ++i) (void)client.List();
   EXPECT_EQ(agent_.Opens("regions/late"), 0) << "opened for nobody";
   // The agent did open it: what is closed now was open.
@@ -230,7 +230,7 @@ TEST_F(SessionTest, ARegionEndsWithoutWaitingForOtherCalls) {
   { const Region ended = *std::move(region); }  // The agent is at work for the other call.
   go_on.set_value();
   other.join();
-  EXPECT_TRUE(agent_.AwaitOpens(kName, 0)) << "the other call said it";
+  EXPECT_TRUE(agent_.AwaitOpens(kRegionName, 0)) << "the other call said it";
 }
 
 TEST_F(SessionTest, ACallWaitsForItsTurnNoLongerThanItsTime) {
@@ -261,7 +261,7 @@ TEST_F(SessionTest, ManyThreadsShareAClient) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_TRUE(agent_.AwaitOpens(kName, 0));
+  EXPECT_TRUE(agent_.AwaitOpens(kRegionName, 0));
 }
 
 TEST_F(SessionTest, GarbageIsRefusedAndTheNextCallWorks) {
@@ -273,7 +273,7 @@ TEST_F(SessionTest, GarbageIsRefusedAndTheNextCallWorks) {
     EXPECT_EQ(ErrorReason(status), "BAD_REPLY");
     EXPECT_TRUE(client.List().ok());
   }
-  EXPECT_TRUE(agent_.AwaitOpens(kName, 0));
+  EXPECT_TRUE(agent_.AwaitOpens(kRegionName, 0));
 }
 
 TEST_F(SessionTest, AnOversizedPacketIsRefused) {
@@ -297,7 +297,7 @@ TEST_F(SessionTest, TooManyDescriptorsAreRefusedAndNoneLeaks) {
   agent_.Next({.what = FakeAgent::Mishap::kEdit, .edit = {}, .descriptors = 64});
   EXPECT_TRUE(client.Open("kv").ok());
   ASSERT_TRUE(client.List().ok());
-  ASSERT_TRUE(agent_.AwaitOpens(kName, 0));
+  ASSERT_TRUE(agent_.AwaitOpens(kRegionName, 0));
   EXPECT_EQ(OpenDescriptors(), before);
 }
 

@@ -24,7 +24,7 @@
 namespace cxlpool::fm {
 namespace {
 
-constexpr uint64_t kGranule = 256 << 20;
+constexpr uint64_t kQemuGranule = 256 << 20;
 
 // What both racks share: a driver, and the pool file behind every host's memory.
 class QemuRig : public FabricRig {
@@ -76,8 +76,8 @@ class FakeRig : public QemuRig {
   FakeRig() {
     const std::string pool = directory_ + "/pool";
     EXPECT_EQ(UniqueFd(::open(pool.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)).valid(), true);
-    EXPECT_EQ(::truncate(pool.c_str(), 4 * kGranule), 0);
-    config_.devices = {{"cmm-0", "serial-0", pool, 4 * kGranule, kGranule}};
+    EXPECT_EQ(::truncate(pool.c_str(), 4 * kQemuGranule), 0);
+    config_.devices = {{"cmm-0", "serial-0", pool, 4 * kQemuGranule, kQemuGranule}};
     const std::vector<std::pair<std::string, std::vector<uint32_t>>> hosts = {
         {"host-a", {10, 11}}, {"host-b", {10, 30, 31}}};
     for (const auto& [id, slots] : hosts) {
@@ -114,8 +114,8 @@ class LiveRig : public QemuRig {
   LiveRig(const std::string& sockets, const std::string& pool) {
     struct stat info = {};
     EXPECT_EQ(::stat(pool.c_str(), &info), 0) << pool;
-    const uint64_t capacity = static_cast<uint64_t>(info.st_size) / kGranule * kGranule;
-    config_.devices = {{"cmm-0", "serial-0", pool, capacity, kGranule}};
+    const uint64_t capacity = static_cast<uint64_t>(info.st_size) / kQemuGranule * kQemuGranule;
+    config_.devices = {{"cmm-0", "serial-0", pool, capacity, kQemuGranule}};
     for (const auto& host : absl::StrSplit(sockets, ',')) {
       const std::pair<std::string, std::string> parts =
           absl::StrSplit(host, absl::MaxSplits('=', 1));

@@ -13,7 +13,7 @@ namespace {
 
 using Seen = std::map<std::string, const v1::Region*>;  // By tag.
 
-absl::Status Broken(const std::string& what, const v1::Region& region) {
+absl::Status Differs(const std::string& what, const v1::Region& region) {
   return absl::InternalError(absl::StrCat(what, ": ", region.ShortDebugString()));
 }
 
@@ -41,7 +41,7 @@ absl::Status CheckLiveExtents(const Known& known, const v1::Region& found, const
                        ExtentsFor(found, resize->size_bytes()) == found.extents_size();
     if (shrunk || grown) return absl::OkStatus();
   }
-  return Broken(
+  return Differs(
       absl::StrCat("it was acknowledged with other extents (", told.ShortDebugString(), ")"),
       found);
 }
@@ -61,28 +61,28 @@ absl::Status CheckHosts(const Known& known, const v1::Region& found, const Call*
   }
   for (const auto& [host, told] : known.hosts) {
     if (told && attached.erase(host) == 0 && host != moving) {
-      return Broken(absl::StrCat("it was attached to ", host), found);
+      return Differs(absl::StrCat("it was attached to ", host), found);
     }
   }
   attached.erase(moving);
   if (attached.empty()) return absl::OkStatus();
-  return Broken(absl::StrCat("nobody attached it to ", *attached.begin()), found);
+  return Differs(absl::StrCat("nobody attached it to ", *attached.begin()), found);
 }
 
 absl::Status CheckLive(const Known& known, const v1::Region& found, const Call* pending) {
   const v1::Region& told = known.region;
   if (pending != nullptr && pending->releases() && GoesDown(found)) return absl::OkStatus();
   if (found.state() != v1::Region::RESERVED && found.state() != v1::Region::ALLOCATED) {
-    return Broken("it was acknowledged, and nobody released it", found);
+    return Differs("it was acknowledged, and nobody released it", found);
   }
   const auto* rename =
       pending == nullptr ? nullptr : std::get_if<v1::RenameRegionRequest>(&pending->request);
   const bool renamed = rename != nullptr && found.name() == "regions/" + rename->new_region_id();
   if (!renamed && (found.name() != told.name() || found.generation() != told.generation())) {
-    return Broken(absl::StrCat("its name was ", told.name(), ", ", told.generation()), found);
+    return Differs(absl::StrCat("its name was ", told.name(), ", ", told.generation()), found);
   }
   if (found.tenant() != told.tenant() || found.sharing() != told.sharing()) {
-    return Broken("tenant or sharing changed", found);
+    return Differs("tenant or sharing changed", found);
   }
   if (absl::Status status = CheckLiveExtents(known, found, pending); !status.ok()) return status;
   return CheckHosts(known, found, pending);
@@ -151,7 +151,7 @@ absl::Status CheckUntold(const Seen& untold, const Lanes& lanes) {
       if (made[lane.get()] < (batch == nullptr ? 1 : batch->requests_size())) owner = lane.get();
       if (owner != nullptr) break;
     }
-    if (owner == nullptr) return Broken("nobody asked for it", *region);
+    if (owner == nullptr) return Differs("nobody asked for it", *region);
     ++made[owner];
   }
   return absl::OkStatus();
@@ -229,7 +229,7 @@ absl::StatusOr<uint64_t> CheckExtents(const v1::ListRegionsResponse& regions,
           layout.devices.find(extent.device().substr(std::string("devices/").size()));
       const uint64_t end = extent.dpa_bytes() + extent.length_bytes();
       if (device == layout.devices.end() || end > device->second || extent.length_bytes() == 0) {
-        return Broken("an extent outside its device", region);
+        return Differs("an extent outside its device", region);
       }
       runs.emplace_back(extent.device(), extent.dpa_bytes(), end, region.name());
       held += extent.length_bytes();
@@ -263,12 +263,12 @@ absl::Status Audit(const Pool& pool, const PoolSeen& seen, const Lanes& lanes) {
       if (found == untold.end()) {
         // A release that nobody was told of, and all the way.
         const bool may_be_gone = !known.live() || (pending != nullptr && pending->releases());
-        if (!may_be_gone) return Broken("it was acknowledged, and is lost", known.region);
+        if (!may_be_gone) return Differs("it was acknowledged, and is lost", known.region);
         at = known.live() ? std::next(at) : ledger.regions.erase(at);
         continue;
       }
       if (!known.live() && !GoesDown(*found->second)) {
-        return Broken("its release was acknowledged", *found->second);
+        return Differs("its release was acknowledged", *found->second);
       }
       if (known.live()) {
         if (absl::Status status = CheckLive(known, *found->second, pending); !status.ok()) {
@@ -312,7 +312,7 @@ absl::Status AuditBytes(const Pool& pool, const PoolSeen& seen, const Lanes& lan
           if (status.ok()) status = WriteMark(path, made);
           if (status.ok()) known.written[i] = made;
         }
-        if (!status.ok()) return Broken(std::string(status.message()), *found->second);
+        if (!status.ok()) return Differs(std::string(status.message()), *found->second);
       }
     }
   }

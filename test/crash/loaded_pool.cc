@@ -20,11 +20,11 @@ constexpr int kLanes = 4;
 constexpr absl::Duration kReadopted = absl::Seconds(10);
 constexpr absl::Duration kStopLimit = absl::Seconds(10);
 constexpr absl::Duration kDrainLimit = absl::Seconds(30);
-constexpr absl::Duration kPoll = absl::Milliseconds(3);
+constexpr absl::Duration kLoadPoll = absl::Milliseconds(3);
 // An agent that lost its manager dials again in so long, or is started afresh.
 constexpr absl::Duration kDialLimit = absl::Milliseconds(60);
 
-PoolLayout Layout() {
+PoolLayout LoadedLayout() {
   return {.devices = {{"cmm-0", 4 * kGiB},
                       {"cmm-1", 4 * kGiB},
                       {"cmm-2", 4 * kGiB},
@@ -53,7 +53,7 @@ LoadedPool::Kill AtAMoment(std::mt19937_64& random, absl::Duration longest) {
 
 absl::StatusOr<std::unique_ptr<LoadedPool>> LoadedPool::Make(Hits* hits) {
   auto loaded = std::unique_ptr<LoadedPool>(new LoadedPool(hits));
-  auto pool = Pool::Make(Layout());
+  auto pool = Pool::Make(LoadedLayout());
   if (!pool.ok()) return pool.status();
   loaded->pool_ = *std::move(pool);
   for (int i = 0; i < kLanes; ++i) loaded->lanes_.push_back(std::make_unique<Lane>(i));
@@ -173,7 +173,7 @@ absl::Status LoadedPool::AwaitHosts(absl::Duration limit, bool* online) {
     *online = std::all_of(hosts->hosts().begin(), hosts->hosts().end(),
                           [](const auto& host) { return host.state() == v1::Host::ONLINE; });
     if (*online || absl::Now() > end) return absl::OkStatus();
-    absl::SleepFor(kPoll);
+    absl::SleepFor(kLoadPoll);
   }
 }
 
@@ -212,7 +212,7 @@ absl::Status LoadedPool::AwaitAttached(absl::Duration limit) {
       return pool_->WithLogs(absl::InternalError(absl::StrCat(
           "not online within ", absl::FormatDuration(limit), ": ", waiting->ShortDebugString())));
     }
-    absl::SleepFor(kPoll);
+    absl::SleepFor(kLoadPoll);
   }
 }
 
@@ -290,7 +290,7 @@ absl::Status LoadedPool::Finish() {
           "not all is free after everything was released: ", capacity->ShortDebugString(), "; ",
           left.ok() ? left->ShortDebugString().substr(0, 3000) : "")));
     }
-    absl::SleepFor(kPoll);
+    absl::SleepFor(kLoadPoll);
   }
   const auto files = pool_->ExtentFiles(), slots = pool_->BoundSlots();
   if (!files.empty() || !slots.empty()) {

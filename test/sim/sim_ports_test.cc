@@ -13,7 +13,7 @@
 namespace cxlpool::sim {
 namespace {
 
-const std::string kRed = "11111111-1111-1111-1111-111111111111";
+const std::string kTag = "11111111-1111-1111-1111-111111111111";
 
 class SimPortsTest : public ::testing::Test {
  protected:
@@ -52,7 +52,7 @@ class SimPortsTest : public ::testing::Test {
   }
 
   fm::BindRequest Request(uint32_t slot, uint64_t serial) {
-    return {.key = {"host-a", kRed, serial, 0},
+    return {.key = {"host-a", kTag, serial, 0},
             .slot = slot,
             .slice = {"cmm-0", (serial - 100) * 2 * kGranule, 2 * kGranule},
             .read_only = false,
@@ -94,7 +94,7 @@ class SimPortsTest : public ::testing::Test {
   }
   absl::Status Scrub(uint64_t serial) {
     return Do(
-        [&](Done done) { fabric->Scrub(kRed, 0, Request(1, serial).slice, std::move(done)); });
+        [&](Done done) { fabric->Scrub(kTag, 0, Request(1, serial).slice, std::move(done)); });
   }
   bool Bound(uint64_t serial) { return rack.IsBound(Request(1, serial).key); }
   void Next(FabricCall call, FabricFault::Kind kind) { fabric_faults.next.push_back({call, kind}); }
@@ -300,7 +300,7 @@ TEST_F(SimPortsTest, AFailedOrKilledScrubHasClearedAPart) {
     EXPECT_FALSE(Scrub(100).ok());
     EXPECT_GT(left(), 0);
     seen.insert(left());
-    fabric->Scrub(kRed, 0, Request(1, 100).slice, [](const auto&) { FAIL(); });
+    fabric->Scrub(kTag, 0, Request(1, 100).slice, [](const auto&) { FAIL(); });
     scheduler.RunUntil(scheduler.now_us() + static_cast<int64_t>(Random(seed).Below(1000)));
     StartManager();
     scheduler.RunUntil(scheduler.now_us() + 10'000);

@@ -12,11 +12,11 @@
 namespace cxlpool::bench {
 namespace {
 
-constexpr absl::Duration kCallLimit = absl::Seconds(30);
+constexpr absl::Duration kPageLimit = absl::Seconds(30);
 constexpr uint32_t kPage = 1000;
 
 void SetDeadline(grpc::ClientContext& context) {
-  context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(kCallLimit));
+  context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(kPageLimit));
 }
 
 template <typename Message>

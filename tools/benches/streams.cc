@@ -14,7 +14,7 @@
 namespace cxlpool::bench {
 namespace {
 
-grpc::ByteBuffer ToBuffer(const std::string& bytes) {
+grpc::ByteBuffer OneSlice(const std::string& bytes) {
   const grpc::Slice slice(bytes);
   return grpc::ByteBuffer(&slice, 1);
 }
@@ -79,7 +79,7 @@ class CallbackStreams final : public Streams {
       stub.PrepareBidiStreamingCall(&context_, all_->options_.method, grpc::StubOptions(), this);
       AddHold();  // Of Send, until Cancel.
       sending_ = true;
-      message_ = ToBuffer(first);
+      message_ = OneSlice(first);
       StartWrite(&message_);
       StartRead(&incoming_);
       StartCall();
@@ -87,7 +87,7 @@ class CallbackStreams final : public Streams {
 
     bool Send(const std::string& message) {
       if (sending_.exchange(true)) return false;
-      message_ = ToBuffer(message);
+      message_ = OneSlice(message);
       StartWrite(&message_);
       return true;
     }

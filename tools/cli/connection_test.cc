@@ -11,11 +11,11 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr char kId[] = "00000000-0000-4000-8000-000000000001";
+constexpr char kCallId[] = "00000000-0000-4000-8000-000000000001";
 
 v1::ReleaseRegionRequest Release() {
   v1::ReleaseRegionRequest request;
-  request.set_request_id(kId);
+  request.set_request_id(kCallId);
   request.set_name("regions/kv");
   return request;
 }
@@ -30,7 +30,7 @@ TEST(ConnectionTest, RepeatsTheSameRequestUntilTheManagerIsBack) {
   calls.answers = {Unreachable(), Unreachable(), v1::ReleaseRegionResponse()};
   EXPECT_TRUE(fake.connection.Call(&ManagerStub::ReleaseRegion, Release()).ok());
   ASSERT_EQ(calls.requests.size(), 3u);
-  for (const auto& request : calls.requests) EXPECT_EQ(request.request_id(), kId);
+  for (const auto& request : calls.requests) EXPECT_EQ(request.request_id(), kCallId);
   EXPECT_EQ(fake.listener.retries, 2);
   EXPECT_EQ(fake.pacer.sleeps.size(), 2u);
 }
@@ -69,7 +69,7 @@ TEST(ConnectionTest, GivesUpWithinTheTimeoutAndSaysHowToRepeat) {
   ASSERT_TRUE(refusal.has_value());
   EXPECT_EQ(refusal->reason, "MANAGER_UNREACHABLE");
   EXPECT_THAT(refusal->message, HasSubstr("gave up after 10s"));
-  EXPECT_THAT(refusal->remedy, HasSubstr(std::string("--request-id ") + kId));
+  EXPECT_THAT(refusal->remedy, HasSubstr(std::string("--request-id ") + kCallId));
 }
 
 TEST(ConnectionTest, AnAttemptHasWhatIsLeftOfTheTimeout) {
@@ -83,7 +83,7 @@ TEST(ConnectionTest, AnAttemptHasWhatIsLeftOfTheTimeout) {
   EXPECT_EQ(calls.limits[0], absl::Seconds(10));
   EXPECT_LT(calls.limits[1], absl::Seconds(6));
   EXPECT_LT(calls.limits[2], absl::Seconds(2));
-  EXPECT_THAT(RefusalOf(response.status())->remedy, HasSubstr(kId));
+  EXPECT_THAT(RefusalOf(response.status())->remedy, HasSubstr(kCallId));
 }
 
 TEST(ConnectionTest, AReadHasNoRequestIdToRepeat) {

@@ -33,16 +33,16 @@ absl::Status Bad(std::string reason, absl::string_view flag, absl::string_view t
 }
 
 template <typename Enum>
-struct Word {
+struct EnumWord {
   const char* text;
   Enum value;
 };
 
 template <typename Enum, size_t kCount>
 absl::StatusOr<Enum> OneOf(absl::string_view flag, absl::string_view text,
-                           const std::array<Word<Enum>, kCount>& words) {
+                           const std::array<EnumWord<Enum>, kCount>& words) {
   std::string known;
-  for (const Word<Enum>& word : words) {
+  for (const EnumWord<Enum>& word : words) {
     if (text == word.text) return word.value;
     absl::StrAppend(&known, known.empty() ? "" : ", ", word.text);
   }
@@ -50,20 +50,20 @@ absl::StatusOr<Enum> OneOf(absl::string_view flag, absl::string_view text,
              absl::StrCat("use one of ", known));
 }
 
-constexpr std::array<Word<v1::AttachmentMode>, 2> kModes = {
+constexpr std::array<EnumWord<v1::AttachmentMode>, 2> kModes = {
     {{"devdax", v1::DEVDAX}, {"system-ram", v1::SYSTEM_RAM}}};
-constexpr std::array<Word<v1::MemoryZone>, 2> kZones = {
+constexpr std::array<EnumWord<v1::MemoryZone>, 2> kZones = {
     {{"movable", v1::MOVABLE}, {"kernel", v1::KERNEL}}};
-constexpr std::array<Word<v1::Access>, 2> kAccesses = {
+constexpr std::array<EnumWord<v1::Access>, 2> kAccesses = {
     {{"rw", v1::READ_WRITE}, {"ro", v1::READ_ONLY}}};
-constexpr std::array<Word<v1::PlacementPolicy>, 5> kPolicies = {{{"pack", v1::PACK},
-                                                                 {"spread", v1::SPREAD},
-                                                                 {"bandwidth", v1::BANDWIDTH},
-                                                                 {"latency", v1::LATENCY},
-                                                                 {"isolate", v1::ISOLATE}}};
-constexpr std::array<Word<v1::Sharing>, 3> kSharings = {{{"exclusive", v1::EXCLUSIVE},
-                                                         {"single-writer", v1::SINGLE_WRITER},
-                                                         {"multi-writer", v1::MULTI_WRITER}}};
+constexpr std::array<EnumWord<v1::PlacementPolicy>, 5> kPolicies = {{{"pack", v1::PACK},
+                                                                     {"spread", v1::SPREAD},
+                                                                     {"bandwidth", v1::BANDWIDTH},
+                                                                     {"latency", v1::LATENCY},
+                                                                     {"isolate", v1::ISOLATE}}};
+constexpr std::array<EnumWord<v1::Sharing>, 3> kSharings = {{{"exclusive", v1::EXCLUSIVE},
+                                                             {"single-writer", v1::SINGLE_WRITER},
+                                                             {"multi-writer", v1::MULTI_WRITER}}};
 
 absl::StatusOr<absl::Duration> ReadPeriod(absl::string_view flag, absl::string_view text,
                                           absl::Duration most, std::string how, std::string range) {

@@ -13,7 +13,7 @@ using A = v1::Attachment;
 using R = v1::Region;
 
 const WaitGoal kOnline{WaitGoal::Kind::kOnline, "hosts/host-a", 7};
-const WaitGoal kAllocated{WaitGoal::Kind::kAllocated, "", 0};
+const WaitGoal kUntilAllocated{WaitGoal::Kind::kAllocated, "", 0};
 const WaitGoal kDetached{WaitGoal::Kind::kDetached, "hosts/host-a", 7};
 const WaitGoal kGone{WaitGoal::Kind::kGone, "", 0};
 
@@ -57,7 +57,7 @@ TEST(ReachedTest, AttachmentUndoneFailsWithItsReason) {
 TEST(ReachedTest, FailedRegionFailsWithItsReason) {
   v1::Region region = At(R::FAILED, A::EJECTING);
   region.set_state_reason("host-a: no memory block is free");
-  for (const WaitGoal& goal : {kOnline, kAllocated}) {
+  for (const WaitGoal& goal : {kOnline, kUntilAllocated}) {
     const auto reached = Reached(goal, region);
     EXPECT_EQ(ReasonOf(reached.status()), "REGION_FAILED");
     EXPECT_THAT(reached.status().message(), HasSubstr("no memory block is free"));
@@ -65,13 +65,13 @@ TEST(ReachedTest, FailedRegionFailsWithItsReason) {
 }
 
 TEST(ReachedTest, AllocatedIgnoresAttachments) {
-  EXPECT_FALSE(IsReached(kAllocated, MakeRegion(R::RESERVED, 2)));
-  EXPECT_TRUE(IsReached(kAllocated, MakeRegion(R::ALLOCATED, 2)));
+  EXPECT_FALSE(IsReached(kUntilAllocated, MakeRegion(R::RESERVED, 2)));
+  EXPECT_TRUE(IsReached(kUntilAllocated, MakeRegion(R::ALLOCATED, 2)));
 }
 
 TEST(ReachedTest, ReleasedMeanwhileFails) {
   EXPECT_EQ(ReasonOf(Reached(kOnline, At(R::RELEASING, A::ONLINE)).status()), "REGION_RELEASING");
-  EXPECT_EQ(ReasonOf(Reached(kAllocated, MakeRegion(R::SCRUBBING, 2)).status()),
+  EXPECT_EQ(ReasonOf(Reached(kUntilAllocated, MakeRegion(R::SCRUBBING, 2)).status()),
             "REGION_RELEASING");
 }
 
@@ -94,7 +94,7 @@ TEST(ReachedTest, QuarantineFailsEveryGoalButThatAHostLetsGo) {
   v1::Region region = At(R::QUARANTINED, A::BOUND);
   region.set_state_reason("host-a is out of reach; fence it");
   EXPECT_FALSE(IsReached(kDetached, region));
-  for (const WaitGoal& goal : {kOnline, kAllocated, kGone}) {
+  for (const WaitGoal& goal : {kOnline, kUntilAllocated, kGone}) {
     const auto reached = Reached(goal, region);
     EXPECT_EQ(ReasonOf(reached.status()), "REGION_QUARANTINED");
     EXPECT_THAT(reached.status().message(), HasSubstr("fence it"));

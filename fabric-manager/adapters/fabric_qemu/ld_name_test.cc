@@ -7,11 +7,11 @@
 namespace cxlpool::fm {
 namespace {
 
-constexpr char kTag[] = "0f0e0d0c-0b0a-4908-8706-050403020100";
+constexpr char kUuid[] = "0f0e0d0c-0b0a-4908-8706-050403020100";
 
 TEST(LdNameTest, KeyComesBack) {
-  for (const LdKey& key : {LdKey{"host-a", kTag, 1, 0}, LdKey{"h", kTag, UINT64_MAX, UINT32_MAX},
-                           LdKey{"host-b", kTag, 0, 7}}) {
+  for (const LdKey& key : {LdKey{"host-a", kUuid, 1, 0}, LdKey{"h", kUuid, UINT64_MAX, UINT32_MAX},
+                           LdKey{"host-b", kUuid, 0, 7}}) {
     const auto back = ParseLdDeviceId(LdDeviceId(key), key.host);
     ASSERT_TRUE(back.has_value());
     EXPECT_EQ(*back, key);
@@ -19,7 +19,7 @@ TEST(LdNameTest, KeyComesBack) {
 }
 
 TEST(LdNameTest, IdsAreLegalInQemu) {
-  const LdKey key{"host-a", kTag, UINT64_MAX, UINT32_MAX};
+  const LdKey key{"host-a", kUuid, UINT64_MAX, UINT32_MAX};
   for (const std::string& id : {LdDeviceId(key), LdBackendId(key, UINT64_MAX)}) {
     EXPECT_TRUE(std::isalpha(static_cast<unsigned char>(id[0])));
     for (char c : id) {
@@ -29,7 +29,7 @@ TEST(LdNameTest, IdsAreLegalInQemu) {
 }
 
 TEST(LdNameTest, BackendsDifferByTheirNonce) {
-  const LdKey key{"host-a", kTag, 1, 0};
+  const LdKey key{"host-a", kUuid, 1, 0};
   EXPECT_NE(LdBackendId(key, 1), LdBackendId(key, 2));
   EXPECT_FALSE(ParseLdDeviceId(LdBackendId(key, 1), "host-a").has_value());
   EXPECT_EQ(ParseLdBackendId(LdBackendId(key, 1), "host-a"), key);
@@ -39,7 +39,7 @@ TEST(LdNameTest, BackendsDifferByTheirNonce) {
 }
 
 TEST(LdNameTest, OtherIdsAreNotOurs) {
-  const std::string tag = kTag;
+  const std::string tag = kUuid;
   for (const std::string& id :
        {std::string(), std::string("ld-"), std::string("ld0"), "ld-" + tag, "ld-" + tag + "-0",
         "ld-" + tag + "-0-", "ld-" + tag + "--1", "ld-" + tag + "-00-1", "ld-" + tag + "-0-+1",

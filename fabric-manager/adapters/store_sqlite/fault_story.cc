@@ -18,13 +18,13 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t kScript = 11;
-constexpr uint64_t kOperations = 30;  // Before the fault, where there is a database.
-constexpr uint64_t kMaxSizeBytes = 64 << 20;
+constexpr uint64_t kFaultOperations = 30;  // Before the fault, where there is a database.
+constexpr uint64_t kMaxFaultBytes = 64 << 20;
 constexpr int kGroups[] = {2, 4, 1, 0, 3, 2};  // Changes; 0: a backup.
 
 absl::Status Wrong(const std::string& what) { return absl::InternalError(what); }
 
-ScriptedPool PoolOf(const std::vector<Row>& rows) {
+ScriptedPool PoolOfRows(const std::vector<Row>& rows) {
   ScriptedPool pool;
   for (const Row& row : rows) pool[row.key] = row.value;
   return pool;
@@ -86,15 +86,15 @@ FaultStory::FaultStory(FaultScene scene, bool disk, const std::string& directory
     files_.names[kDatabaseName] = 0;
     files_.files.emplace_back(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
     if (!WriteImage(files_, directory_).ok()) return;
-    auto database = Database::Open(path_, kMaxSizeBytes, "");
+    auto database = Database::Open(path_, kMaxFaultBytes, "");
     if (!database.ok()) return;
     const absl::StatusOr<StoreImage> image = (*database)->TakeOver();
-    if (image.ok()) first_ = {image->revision, PoolOf(image->rows)};
+    if (image.ok()) first_ = {image->revision, PoolOfRows(image->rows)};
   } else if (scene != FaultScene::kNew) {
-    absl::StatusOr<StoreWithLog> made = MakeStoreWithLog(directory_, kScript, kOperations);
+    absl::StatusOr<StoreWithLog> made = MakeStoreWithLog(directory_, kScript, kFaultOperations);
     if (!made.ok()) return;
     files_ = std::move(made->files);
-    first_ = {kOperations, made->history.At(kOperations)};
+    first_ = {kFaultOperations, made->history.At(kFaultOperations)};
   }
 }
 
@@ -125,7 +125,7 @@ absl::Status FaultStory::RunStore() {
     image = Wait<StoreImage>(open);  // A fault that has passed is forgotten.
     if (!image.ok()) return JudgeFailure("Open", image.status());
   }
-  if (image->revision != first_.revision || PoolOf(image->rows) != first_.pool) {
+  if (image->revision != first_.revision || PoolOfRows(image->rows) != first_.pool) {
     return Wrong("Open answered other records than were there");
   }
   epoch_ = image->epoch;
@@ -198,9 +198,9 @@ absl::Status FaultStory::RunRepair() {
   if (!found->damage.empty()) {
     return disk_ ? absl::OkStatus() : Wrong(absl::StrCat("repair found ", found->damage[0]));
   }
-  if (PoolOf(found->rows) != first_.pool) return Wrong("repair found other records");
+  if (PoolOfRows(found->rows) != first_.pool) return Wrong("repair found other records");
   found->rows.erase(found->rows.begin());
-  const State repaired{++found->meta.revision, PoolOf(found->rows)};
+  const State repaired{++found->meta.revision, PoolOfRows(found->rows)};
   const absl::Status status = (*damaged)->Replace(found->meta, found->rows, {});
   if (status.ok()) {
     states_ = {repaired};
@@ -220,12 +220,12 @@ absl::Status FaultStory::CheckAfterwards() {
 }
 
 absl::Status FaultStory::CheckFile(const std::string& path, const std::vector<State>& states) {
-  absl::StatusOr<std::unique_ptr<Database>> database = Database::Open(path, kMaxSizeBytes, "");
+  absl::StatusOr<std::unique_ptr<Database>> database = Database::Open(path, kMaxFaultBytes, "");
   if (!database.ok()) return database.status();
   const absl::StatusOr<StoreImage> image = (*database)->TakeOver();
   if (!image.ok()) return image.status();
   if (path == path_ && image->epoch <= epoch_) return Wrong("an epoch was given twice");
-  const ScriptedPool pool = PoolOf(image->rows);
+  const ScriptedPool pool = PoolOfRows(image->rows);
   bool known = false;
   for (const State& state : states) {
     known = known || (state.revision == image->revision && state.pool == pool);

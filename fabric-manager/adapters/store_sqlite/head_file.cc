@@ -12,11 +12,11 @@
 namespace cxlpool::fm {
 namespace {
 
-constexpr char kMagic[] = "CXLPHEAD";
+constexpr char kHeadMagic[] = "CXLPHEAD";
 constexpr size_t kSlotBytes = 64;
 constexpr size_t kSlotDistance = 4096;  // No disk tears two slots with one sector.
 
-void AppendWord(std::string& out, uint64_t word) {
+void AppendHeadWord(std::string& out, uint64_t word) {
   for (int i = 0; i < 8; ++i) out.push_back(static_cast<char>(word >> (8 * i)));
 }
 
@@ -27,12 +27,12 @@ uint64_t WordAt(absl::string_view bytes, size_t index) {
 }
 
 std::string SlotOf(const StoreMeta& meta) {
-  std::string slot(kMagic, 8);
+  std::string slot(kHeadMagic, 8);
   for (const uint64_t word : {meta.store_id, meta.epoch, meta.revision, meta.row_count,
                               meta.crc_sum, uint64_t{meta.clean ? 1u : 0u}}) {
-    AppendWord(slot, word);
+    AppendHeadWord(slot, word);
   }
-  AppendWord(slot, Crc32(0, slot));
+  AppendHeadWord(slot, Crc32(0, slot));
   return slot;
 }
 
@@ -55,7 +55,7 @@ absl::StatusOr<HeadSlots> ReadHead(const std::string& path) {
   for (size_t slot = 0; slot < kHeadSlots; ++slot) {
     if (file->size() < slot * kSlotDistance + kSlotBytes) break;
     const absl::string_view bytes(file->data() + slot * kSlotDistance, kSlotBytes);
-    if (bytes.substr(0, 8) != absl::string_view(kMagic, 8) ||
+    if (bytes.substr(0, 8) != absl::string_view(kHeadMagic, 8) ||
         WordAt(bytes, 7) != Crc32(0, bytes.substr(0, kSlotBytes - 8))) {
       continue;
     }

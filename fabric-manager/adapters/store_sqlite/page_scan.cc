@@ -40,7 +40,7 @@ std::optional<uint64_t> TakeVarint(absl::string_view& in) {
 }
 
 // How many bytes a value of that serial type takes.
-size_t SizeOf(uint64_t type) {
+size_t ValueSize(uint64_t type) {
   constexpr size_t kIntegers[] = {0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0};
   return type < 12 ? kIntegers[type] : (type - 12) / 2;
 }
@@ -79,9 +79,9 @@ std::vector<ScannedValue> ValuesOf(absl::string_view payload) {
   std::vector<ScannedValue> values;
   while (!header.empty()) {
     const std::optional<uint64_t> type = TakeVarint(header);
-    if (!type.has_value() || SizeOf(*type) > body.size()) return {};
-    values.push_back(ValueOf(*type, body.substr(0, SizeOf(*type))));
-    body.remove_prefix(SizeOf(*type));
+    if (!type.has_value() || ValueSize(*type) > body.size()) return {};
+    values.push_back(ValueOf(*type, body.substr(0, ValueSize(*type))));
+    body.remove_prefix(ValueSize(*type));
   }
   return values;
 }

@@ -17,7 +17,7 @@ namespace {
 constexpr absl::string_view kDrivers = "sys/bus/dax/drivers";
 constexpr absl::string_view kAutoOnline = "sys/devices/system/memory/auto_online_blocks";
 constexpr absl::string_view kAutoOnlineWas = "run/cxlpool/auto-online";
-constexpr absl::string_view kWhat = "auto online";
+constexpr absl::string_view kAutoOnlineFile = "auto online";
 constexpr size_t kMaxWord = 256;
 
 absl::Status BindFailed(absl::string_view what, int error) {
@@ -33,7 +33,7 @@ class NoAutoOnline {
  public:
   explicit NoAutoOnline(const HostFiles& files) : files_(files), before_(files.Read(kAutoOnline)) {
     if (!before_.has_value() || *before_ == "offline") return;
-    WriteRunFile(files_.Path(kAutoOnlineWas), kWhat, ReadBootId(files_),
+    WriteRunFile(files_.Path(kAutoOnlineWas), kAutoOnlineFile, ReadBootId(files_),
                  absl::StrCat(*before_, "\n"));
     error_ = files_.Write(kAutoOnline, "offline");
   }
@@ -74,7 +74,7 @@ int BindDeviceDax(const HostFiles& files, const std::string& dax) {
 
 void RestoreAutoOnline(const HostFiles& files) {
   const std::string path = files.Path(kAutoOnlineWas);
-  const auto lines = ReadRunFile(path, kMaxWord, kWhat, ReadBootId(files));
+  const auto lines = ReadRunFile(path, kMaxWord, kAutoOnlineFile, ReadBootId(files));
   for (const std::string was : {"online", "online_kernel", "online_movable"}) {
     if (lines != std::vector{was} || files.Read(kAutoOnline) != "offline") continue;
     if (files.Write(kAutoOnline, was) != 0) return;

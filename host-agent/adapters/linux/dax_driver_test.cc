@@ -13,7 +13,7 @@
 namespace cxlpool::agent {
 namespace {
 
-constexpr uint64_t kBlock = 128ull << 20;
+constexpr uint64_t kBlockBytes = 128ull << 20;
 
 class DaxDriverTest : public testing::Test {
  protected:
@@ -22,7 +22,7 @@ class DaxDriverTest : public testing::Test {
   }
 
   FakeHost host_;
-  const DaxDevice dax_{"dax0.0", "region0", 8 * kBlock, 2 * kBlock, 2 << 20, 1, 252, 0};
+  const DaxDevice dax_{"dax0.0", "region0", 8 * kBlockBytes, 2 * kBlockBytes, 2 << 20, 1, 252, 0};
 };
 
 TEST_F(DaxDriverTest, NamesTheDriver) {

@@ -20,9 +20,9 @@
 namespace cxlpool::agent {
 namespace {
 
-constexpr absl::string_view kWhat = "kernel policy";
+constexpr absl::string_view kPolicyFile = "kernel policy";
 constexpr absl::string_view kWeights = "weighted_interleave";
-constexpr size_t kMaxBytes = 64 << 10;  // Of a line for each of 1024 nodes.
+constexpr size_t kMaxPolicyBytes = 64 << 10;  // Of a line for each of 1024 nodes.
 constexpr size_t kMaxValue = 16;
 
 std::string PathOf(const std::string& name) {
@@ -86,7 +86,7 @@ absl::Status LinuxHostPolicy::Write(const std::string& name, const std::string& 
 }
 
 SavedPolicy LinuxHostPolicy::Saved() {
-  const auto lines = ReadRunFile(file_, kMaxBytes, kWhat, boot_id_);
+  const auto lines = ReadRunFile(file_, kMaxPolicyBytes, kPolicyFile, boot_id_);
   if (!lines.has_value()) return {};
   SavedPolicy saved;
   for (const std::string& line : *lines) {
@@ -109,7 +109,7 @@ absl::Status LinuxHostPolicy::Save(const SavedPolicy& saved) {
   for (const auto& [name, setting] : saved) {
     absl::StrAppend(&text, name, " ", setting.before, " ", setting.ours, "\n");
   }
-  const int error = WriteRunFile(file_, kWhat, boot_id_, text);
+  const int error = WriteRunFile(file_, kPolicyFile, boot_id_, text);
   return error == 0 ? absl::OkStatus() : CannotSave(file_, error);
 }
 

@@ -18,7 +18,7 @@
 namespace cxlpool::agent {
 namespace {
 
-constexpr absl::Duration kPoll = absl::Milliseconds(20);
+constexpr absl::Duration kRegionPoll = absl::Milliseconds(20);
 
 // It is there at once, or some milliseconds later (Linux 7).
 constexpr absl::Duration kSoon = absl::Milliseconds(100);
@@ -78,7 +78,7 @@ absl::Status AwaitDax(Machine& machine, uint64_t serial, const Deadline& deadlin
     return status.ok();
   };
   if (PollUntil(Deadline::In(std::min(kSoon, deadline.left())), kPollSoon, there)) return status;
-  PollUntil(deadline, kPoll, there);
+  PollUntil(deadline, kRegionPoll, there);
   return status;
 }
 

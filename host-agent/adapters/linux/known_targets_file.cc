@@ -16,8 +16,9 @@
 namespace cxlpool::agent {
 namespace {
 
-constexpr absl::string_view kWhat = "known regions";
-constexpr size_t kMaxBytes = 256 << 10;  // More than kMaxKnownRegions lines of the longest kind.
+constexpr absl::string_view kTargetsFile = "known regions";
+constexpr size_t kMaxTargetsBytes = 256
+                                    << 10;  // More than kMaxKnownRegions lines of the longest kind.
 
 bool IsWorthKeeping(const KnownRegion& region) {
   return region.hpa_bytes != 0 && region.inode != 0 && !region.serials.empty() &&
@@ -58,7 +59,7 @@ KnownRegions WorthKeeping(const KnownRegions& regions) {
 }
 
 KnownRegions ReadKnownRegions(const std::string& path, const std::string& boot_id) {
-  const auto lines = ReadRunFile(path, kMaxBytes, kWhat, boot_id);
+  const auto lines = ReadRunFile(path, kMaxTargetsBytes, kTargetsFile, boot_id);
   if (!lines.has_value() || lines->size() > kMaxKnownRegions) return {};
   KnownRegions regions;
   for (const std::string& line : *lines) {
@@ -76,7 +77,7 @@ absl::Status WriteKnownRegions(const std::string& path, const std::string& boot_
     for (const uint64_t serial : region.serials) absl::StrAppend(&text, " 0x", absl::Hex(serial));
     text += '\n';
   }
-  const int error = WriteRunFile(path, kWhat, boot_id, text);
+  const int error = WriteRunFile(path, kTargetsFile, boot_id, text);
   return error == 0 ? absl::OkStatus() : CannotWrite(path, error);
 }
 

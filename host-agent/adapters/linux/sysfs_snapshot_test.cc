@@ -15,7 +15,7 @@ const std::string kRoot = "sys/devices/platform/ACPI0017:00/root0";
 const std::string kPort = kRoot + "/port2";
 const std::string kEndpoint = kPort + "/port3/endpoint4";
 const std::string kRegion = kRoot + "/decoder0.0/region0";
-const std::string kMem = "sys/devices/pci0000:0c/0000:0c:00.0/0000:0f:00.0/mem0";
+const std::string kMemdev = "sys/devices/pci0000:0c/0000:0c:00.0/0000:0f:00.0/mem0";
 
 // Two host bridges, of which the one on pci0000:0c has a switch and a memdev with a region and a
 // DAX device.
@@ -23,7 +23,7 @@ struct FakeCxl : FakeHost {
   FakeCxl() {
     for (const std::string& path :
          {kRoot, kRoot + "/decoder0.0", kRoot + "/decoder0.1", kRoot + "/port1", kPort,
-          kPort + "/port3", kEndpoint, kRegion, kRegion + "/dax_region0", kMem}) {
+          kPort + "/port3", kEndpoint, kRegion, kRegion + "/dax_region0", kMemdev}) {
       OnBus("cxl", path);
     }
     Link(kRoot + "/dport12", "sys/devices/pci0000:0c");
@@ -33,7 +33,7 @@ struct FakeCxl : FakeHost {
     Link(kRoot + "/port1/uport", "sys/devices/pci0000:11");
     Link(kPort + "/uport", "sys/devices/pci0000:0c");
     Link(kPort + "/port3/uport", "sys/devices/pci0000:0c/0000:0c:00.0/0000:0d:00.0");
-    Link(kEndpoint + "/uport", kMem);
+    Link(kEndpoint + "/uport", kMemdev);
     Stack(kRoot + "/port1", 1, {"", ""}, 0);
     Stack(kPort, 2, {"region0", ""}, 1);
     Stack(kPort + "/port3", 3, {"region0", ""}, 1);
@@ -46,9 +46,9 @@ struct FakeCxl : FakeHost {
     Put(kRegion + "/interleave_ways", "1\n");
     Put(kRegion + "/target0", "decoder4.0\n");
     Link(kRegion + "/driver", "sys/bus/cxl/drivers/cxl_region");
-    Put(kMem + "/serial", "0x1001\n");
-    Put(kMem + "/ram/size", "0x20000000\n");
-    Link(kMem + "/driver", "sys/bus/cxl/drivers/cxl_mem");
+    Put(kMemdev + "/serial", "0x1001\n");
+    Put(kMemdev + "/ram/size", "0x20000000\n");
+    Link(kMemdev + "/driver", "sys/bus/cxl/drivers/cxl_mem");
     Link(kEndpoint + "/driver", "sys/bus/cxl/drivers/cxl_port");
     Dax("dax0.0", kRegion + "/dax_region0/dax0.0");
     Dax("dax9.0", "sys/devices/platform/hmem.0/dax9.0");
