@@ -1,11 +1,11 @@
 // PoolState's devices: their indices, which may be used, and how the topology leads to them.
 
-#include <cstdlib>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/model/pool_state.h"
+#include "proto/support/check.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -53,18 +53,19 @@ absl::Status PoolState::Reshape(const Device& before, const Device& after) {
   // The index that was given back last is the next to be given.
   const auto change = [&](const Device& from, size_t taken, const Device& to) -> size_t {
     for (size_t i = 0; i < taken; ++i) {
-      if (!space_.Give(index, held[i].dpa_bytes, held[i].length_bytes).ok()) std::abort();
+      CXLPOOL_CHECK_OK(space_.Give(index, held[i].dpa_bytes, held[i].length_bytes),
+                       "an extent of device \"", from.id, "\" cannot be given back");
     }
-    if (!space_.RemoveDevice(index).ok()) std::abort();
+    CXLPOOL_CHECK_OK(space_.RemoveDevice(index), "device \"", from.id, "\" is not empty");
     const auto again = space_.AddDevice(to.capacity_bytes, to.granule_bytes);
     if (!again.ok()) {
       if (&to != &from) {
         const auto back = space_.AddDevice(from.capacity_bytes, from.granule_bytes);
-        if (!back.ok() || *back != index) std::abort();
+        CXLPOOL_CHECK(back.ok() && *back == index, "device \"", from.id, "\" lost its index");
       }
       return 0;
     }
-    if (*again != index) std::abort();
+    CXLPOOL_CHECK(*again == index, "device \"", to.id, "\" got another index");
     size_t fits = 0;
     while (fits < held.size() &&
            space_.Take(index, held[fits].dpa_bytes, held[fits].length_bytes).ok()) {
@@ -76,7 +77,9 @@ absl::Status PoolState::Reshape(const Device& before, const Device& after) {
   const bool reshaped = space_.capacity_bytes(index) == after.capacity_bytes &&
                         space_.granule_bytes(index) == after.granule_bytes;
   if (reshaped && fits == held.size()) return absl::OkStatus();
-  if (change(reshaped ? after : before, fits, before) != held.size()) std::abort();
+  const size_t restored = change(reshaped ? after : before, fits, before);
+  CXLPOOL_CHECK(restored == held.size(), "device \"", before.id, "\" held ", held.size(),
+                " extents and takes ", restored, " of them back");
   return Broken("device \"", before.id, "\" would not have room for its Regions any more");
 }
 

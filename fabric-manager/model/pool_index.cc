@@ -1,12 +1,12 @@
 // PoolState's indices: what a Region takes of devices, hosts and names, and what it may not.
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/model/pool_state.h"
+#include "proto/support/check.h"
 #include "proto/support/mutant.h"
 
 namespace cxlpool::fm {
@@ -207,7 +207,8 @@ absl::Status PoolState::TakeExtents(const Region& region) {
     if (status.ok()) continue;
     for (size_t taken = 0; taken < i; ++taken) {
       const Extent& back = region.extents[taken];
-      if (!space_.Give(*IndexOf(back.device), back.dpa_bytes, back.length_bytes).ok()) std::abort();
+      CXLPOOL_CHECK_OK(space_.Give(*IndexOf(back.device), back.dpa_bytes, back.length_bytes),
+                       "region \"", region.id, "\": extent ", taken, " cannot be given back");
     }
     return Broken("region \"", region.id, "\", extent ", i, " on device \"", extent.device.str(),
                   "\": ", status.message());
@@ -219,9 +220,9 @@ absl::Status PoolState::TakeExtents(const Region& region) {
 void PoolState::GiveExtents(const Region& region) {
   Charge(region, -1);
   for (const Extent& extent : region.extents) {
-    if (!space_.Give(*IndexOf(extent.device), extent.dpa_bytes, extent.length_bytes).ok()) {
-      std::abort();
-    }
+    CXLPOOL_CHECK_OK(space_.Give(*IndexOf(extent.device), extent.dpa_bytes, extent.length_bytes),
+                     "region \"", region.id, "\": an extent of device \"", extent.device.str(),
+                     "\" cannot be given back");
   }
 }
 
@@ -230,7 +231,11 @@ void PoolState::Charge(const Region& region, int64_t sign) {
     const Extent& extent = region.extents[i];
     const DeviceIndex index = *IndexOf(extent.device);
     DeviceUse& use = use_[index];
-    Counter(use, region.state, region.FindBad(i) != nullptr) += sign * extent.length_bytes;
+    uint64_t& counted = Counter(use, region.state, region.FindBad(i) != nullptr);
+    CXLPOOL_CHECK(sign > 0 || (counted >= extent.length_bytes && use.lds > 0), "region \"",
+                  region.id, "\" gives back more of device \"", extent.device.str(),
+                  "\" than is held there");
+    counted += sign * extent.length_bytes;
     use.lds += static_cast<uint32_t>(sign);
     if (limits_.max_lds_per_device != 0) UpdateUsable(index);
   }
@@ -271,7 +276,10 @@ void PoolState::UnindexAttachments(const Region& region) {
     generations_.erase(attachment.generation);
     HostUse& use = host_use_[attachment.host];
     const auto attached = use.attached.find(region.tenant);
-    attached->second -= AttachedBytesOf(region, attachment);
+    const uint64_t bytes = AttachedBytesOf(region, attachment);
+    CXLPOOL_CHECK(attached != use.attached.end() && attached->second >= bytes, "region \"",
+                  region.id, "\" is not counted among what host \"", attachment.host, "\" has");
+    attached->second -= bytes;
     if (attached->second == 0) use.attached.erase(attached);
     for (const Segment& segment : attachment.segments) by_serial_.erase(segment.serial);
     std::erase_if(use.occupied,
@@ -297,6 +305,8 @@ bool PoolState::MoveAttachments(const Region& before, const Region& now) {
       const auto slot = std::find_if(
           occupied.begin(), occupied.end(),
           [&](const OccupiedSlot& other) { return other.slot == is.segments[i].slot; });
+      CXLPOOL_CHECK(slot != occupied.end(), "region \"", now.id, "\": slot ", is.segments[i].slot,
+                    " of host \"", is.host, "\" is not in the index");
       if (Occupies(is, i)) {
         *slot = SlotOf(now, is, i);
       } else {

@@ -1,10 +1,10 @@
 #include "fabric-manager/model/pool_state.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "proto/support/check.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -47,7 +47,8 @@ absl::StatusOr<Change> PoolState::Apply(const Change& change) {
   std::reverse(inverse.begin(), inverse.end());
   if (status.ok()) return inverse;
   for (const Item& undo : inverse) {
-    if (!ApplyOne(undo).ok()) std::abort();  // The state is neither old nor new.
+    CXLPOOL_CHECK_OK(ApplyOne(undo).status(), "a change that was refused cannot be undone: record ",
+                     KeyOf(undo));
   }
   return status;
 }
@@ -137,14 +138,21 @@ absl::StatusOr<Item> PoolState::PutRegion(const RegionPtr& region) {
   if (parts != kAttachments || !MoveAttachments(*before, *region)) {
     Unindex(before, parts);
     if (absl::Status status = Index(region, parts); !status.ok()) {
-      if (!Index(before, parts).ok()) std::abort();
+      CXLPOOL_CHECK_OK(Index(before, parts), "region \"", before->id,
+                       "\" no longer fits where it was");
       return status;
     }
   }
   if ((parts & kNames) == 0) {
     // Found by the same id and tag as before.
-    const_cast<RegionPtr&>(*by_id_.find(region->id)) = region;
-    const_cast<RegionPtr&>(*by_tag_.find(region->tag)) = region;
+    const auto by_id = by_id_.find(region->id);
+    const auto by_tag = by_tag_.find(region->tag);
+    CXLPOOL_CHECK(by_id != by_id_.end() && *by_id == before, "region \"", region->id,
+                  "\" is not the one of that name in the index");
+    CXLPOOL_CHECK(by_tag != by_tag_.end() && *by_tag == before, "region \"", region->id,
+                  "\" is not the one of its tag in the index");
+    const_cast<RegionPtr&>(*by_id) = region;
+    const_cast<RegionPtr&>(*by_tag) = region;
   }
   it->second = region;
   return Item(before);
@@ -165,7 +173,8 @@ absl::StatusOr<Item> PoolState::PutTombstone(const Tombstone& tombstone) {
   }
   if (absl::Status status = IndexRequests(region); !status.ok()) {
     if (const auto* live = std::get_if<RegionPtr>(&before)) {
-      if (!Index(*live, kAllParts).ok()) std::abort();
+      CXLPOOL_CHECK_OK(Index(*live, kAllParts), "region \"", (*live)->id,
+                       "\" no longer fits where it was");
     } else if (const auto* gone = std::get_if<Tombstone>(&before)) {
       BuryRequests(*gone, true);
     }

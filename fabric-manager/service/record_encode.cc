@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 
 #include "cxlpool/store/v1/record.pb.h"
 #include "fabric-manager/service/record_codec.h"
 #include "google/protobuf/arena.h"
+#include "proto/support/check.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -224,7 +224,7 @@ std::string EncodeItem(const Item& item, const Audit& audit) {
     Encode(*tombstone->region, *record.mutable_tombstone()->mutable_region());
     record.mutable_tombstone()->set_gone_time_unix_us(Micros(tombstone->gone_time));
   } else {
-    std::abort();  // An erased record has no value.
+    CXLPOOL_CHECK(false, "an erased record has no value: ", KeyOf(item));
   }
   return Serialize(record, audit);
 }

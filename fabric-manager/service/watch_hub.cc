@@ -1,11 +1,10 @@
 #include "fabric-manager/service/watch_hub.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "proto/support/log.h"
+#include "proto/support/check.h"
 #include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
 
@@ -27,11 +26,8 @@ void WatchHub::Push(WatchEvent event) {
   latest_ = std::max(latest_, event.revision);
   if (event.region != nullptr) {
     uint64_t& last = last_.try_emplace(event.region->key, UINT64_MAX).first->second;
-    if (last != UINT64_MAX && last < popped_) {
-      LogError("watch",
-               "a change that has left the ring is remembered: ending before it does harm");
-      std::abort();
-    }
+    CXLPOOL_CHECK(last == UINT64_MAX || last >= popped_,
+                  "a change that has left the ring is remembered: ending before it does harm");
     if (last != UINT64_MAX) ring_[last - popped_].superseded = true;
     last = popped_ + ring_.size();
   }
