@@ -12,8 +12,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "fabric-manager/model/region.h"
-#include "fabric-manager/model/topology.h"
+#include "fabric-manager/model/pool/region.h"
+#include "fabric-manager/model/pool/topology.h"
 
 namespace cxlpool::fm {
 

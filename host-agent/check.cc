@@ -9,8 +9,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "host-agent/adapters/linux/examine_host.h"
-#include "host-agent/adapters/linux/host_policy.h"
+#include "host-agent/adapters/linux/machine/examine_host.h"
+#include "host-agent/adapters/linux/machine/host_policy.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::agent {

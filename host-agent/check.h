@@ -11,8 +11,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "host-agent/adapters/linux/host_files.h"
-#include "host-agent/adapters/linux/host_needs.h"
+#include "host-agent/adapters/linux/machine/host_files.h"
+#include "host-agent/adapters/linux/machine/host_needs.h"
 #include "host-agent/config.h"
 
 namespace cxlpool::agent {

@@ -3,8 +3,8 @@
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "host-agent/adapters/linux/fake_host_for_test.h"
 #include "proto/support/refusal.h"
+#include "test/rigs/fake_host_for_test.h"
 
 namespace cxlpool::agent {
 namespace {

@@ -22,9 +22,9 @@
 
 #include "host-agent/adapters/emulated/emulated_host_events.h"
 #include "host-agent/adapters/emulated/emulated_host_memory.h"
-#include "host-agent/adapters/linux/host_policy.h"
-#include "host-agent/adapters/linux/linux_host_events.h"
+#include "host-agent/adapters/linux/events/linux_host_events.h"
 #include "host-agent/adapters/linux/linux_host_memory.h"
+#include "host-agent/adapters/linux/machine/host_policy.h"
 #include "host-agent/check.h"
 #include "host-agent/config.h"
 #include "host-agent/local/drain_program.h"

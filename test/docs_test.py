@@ -8,10 +8,6 @@ import unittest
 from testbed.testing import BUILD, REPOSITORY, main
 
 TEXTS = ('README.md', 'ARCHITECTURE.md', 'CONTRIBUTING.md', 'CHANGELOG.md', 'docs/*.md', 'docs/adr/*.md')
-# Folders where each subject has a header, and ARCHITECTURE.md a line for it.
-NAMED_HEADERS = ('fabric-manager/model', 'fabric-manager/ports', 'fabric-manager/service', 'host-agent/model',
-                 'host-agent/ports', 'host-agent/service')
-ONLY_FOR_TESTS = re.compile(r'(_rig|_fixture|_for_test)\.h$|^fake_')
 READS = re.compile(r'(?:(?:\.|->)(?:String|Strings|Bool|Number|Numbers|Size|Duration|DurationIn|AbsolutePath|AddressText|Has|Table|Tables)\(|\b(?:NumberIn|ReadReach)\(\w+, )\s*"(\w+)"')
 
 
@@ -76,13 +72,6 @@ class PathsTest(unittest.TestCase):
         within = ('libpool/include/', 'tools/cli/testdata')
         missing = [f for f in sorted(tracked_folders()) if f not in named and not f.startswith(within)]
         self.assertEqual([], [f for f in missing if not any(n.startswith(f + '/') for n in named)])
-
-    def test_architecture_names_every_subject_of_the_cores(self):
-        named = {word.rsplit('/', 1)[-1] for word in code_words(read('ARCHITECTURE.md'))}
-        missing = [f'{folder}/{header.name}' for folder in NAMED_HEADERS
-                   for header in sorted((REPOSITORY / folder).glob('*.h'))
-                   if header.name not in named and not ONLY_FOR_TESTS.search(header.name)]
-        self.assertEqual([], missing)
 
     def test_files_that_architecture_names_by_name_alone_exist(self):
         known = {p.name for top in ('proto', 'fabric-manager', 'host-agent', 'libpool', 'tools', 'test', 'qemu-cxl')

@@ -8,11 +8,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/adapters/store_sqlite/database.h"
-#include "fabric-manager/adapters/store_sqlite/power_story.h"
-#include "fabric-manager/adapters/store_sqlite/seeded.h"
-#include "fabric-manager/adapters/store_sqlite/watched_vfs.h"
 #include "fabric-manager/fsck/damage_trial.h"
 #include "fabric-manager/service/record_codec.h"
+#include "test/store/power_story.h"
+#include "test/store/seeded.h"
+#include "test/store/watched_vfs.h"
 
 namespace cxlpool::fm {
 namespace {

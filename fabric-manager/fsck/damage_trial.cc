@@ -8,13 +8,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/adapters/store_sqlite/database.h"
-#include "fabric-manager/adapters/store_sqlite/power_story.h"
-#include "fabric-manager/adapters/store_sqlite/seeded.h"
-#include "fabric-manager/adapters/store_sqlite/watched_vfs.h"
 #include "fabric-manager/fsck/fsck.h"
-#include "fabric-manager/model/planner.h"
+#include "fabric-manager/model/plans/planner.h"
 #include "fabric-manager/service/record_codec.h"
 #include "proto/support/refusal.h"
+#include "test/store/power_story.h"
+#include "test/store/seeded.h"
+#include "test/store/watched_vfs.h"
 
 namespace cxlpool::fm {
 namespace {

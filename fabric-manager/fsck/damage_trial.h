@@ -26,9 +26,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "fabric-manager/adapters/store_sqlite/power_cut_disk.h"
-#include "fabric-manager/model/pool_state.h"
+#include "fabric-manager/model/pool/pool_state.h"
 #include "fabric-manager/ports/store.h"
+#include "test/store/power_cut_disk.h"
 
 namespace cxlpool::fm {
 

@@ -6,8 +6,8 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
-#include "fabric-manager/adapters/store_sqlite/watched_vfs.h"
 #include "fabric-manager/fsck/damage_trial.h"
+#include "test/store/watched_vfs.h"
 #include "test/trials/trial.h"
 
 namespace cxlpool::fm {

@@ -11,7 +11,7 @@
 #include "cxlpool/store/v1/record.pb.h"
 #include "fabric-manager/fsck/held_bytes.h"
 #include "fabric-manager/fsck/region_rules.h"
-#include "fabric-manager/model/pool_state.h"
+#include "fabric-manager/model/pool/pool_state.h"
 #include "fabric-manager/service/record_codec.h"
 #include "proto/support/mutant.h"
 

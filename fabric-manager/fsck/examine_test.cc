@@ -9,7 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "cxlpool/store/v1/record.pb.h"
-#include "fabric-manager/model/pool_state.h"
+#include "fabric-manager/model/pool/pool_state.h"
 #include "fabric-manager/service/record_codec.h"
 
 namespace cxlpool::fm {

@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "cxlpool/store/v1/record.pb.h"
 #include "fabric-manager/adapters/store_sqlite/sqlite_store.h"
-#include "fabric-manager/model/pool_state.h"
+#include "fabric-manager/model/pool/pool_state.h"
 #include "fabric-manager/service/record_codec.h"
 #include "proto/support/refusal.h"
 #include "test/contract/store_client.h"

@@ -4,7 +4,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "fabric-manager/model/region.h"
+#include "fabric-manager/model/pool/region.h"
 
 namespace cxlpool::fm {
 namespace {

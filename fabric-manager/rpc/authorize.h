@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "fabric-manager/model/planner.h"
+#include "fabric-manager/model/plans/planner.h"
 #include "fabric-manager/service/view.h"
 #include "proto/support/peer_identity.h"
 

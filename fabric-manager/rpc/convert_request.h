@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "cxlpool/v1/inventory_service.pb.h"
 #include "cxlpool/v1/pool_service.pb.h"
-#include "fabric-manager/model/planner.h"
+#include "fabric-manager/model/plans/planner.h"
 
 namespace cxlpool::fm {
 

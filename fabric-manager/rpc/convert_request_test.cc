@@ -10,9 +10,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/rpc/request_hash.h"
-#include "proto/support/each_field_fixture.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
+#include "test/rigs/each_field_fixture.h"
 
 namespace cxlpool::fm {
 namespace {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "fabric-manager/service/full_records_fixture.h"
-#include "proto/support/each_field_fixture.h"
+#include "test/rigs/each_field_fixture.h"
+#include "test/rigs/full_records_fixture.h"
 
 namespace cxlpool::fm {
 namespace {

@@ -16,8 +16,8 @@
 #include "cxlpool/store/v1/record.pb.h"
 #include "cxlpool/v1/inventory_service.grpc.pb.h"
 #include "cxlpool/v1/pool_service.grpc.pb.h"
-#include "fabric-manager/rpc/server_rig.h"
 #include "proto/support/refusal.h"
+#include "test/rigs/server_rig.h"
 
 namespace cxlpool::fm {
 namespace {

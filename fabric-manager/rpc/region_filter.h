@@ -22,7 +22,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "fabric-manager/model/region.h"
+#include "fabric-manager/model/pool/region.h"
 
 namespace cxlpool::fm {
 

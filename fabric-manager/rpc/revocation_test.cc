@@ -16,9 +16,9 @@
 #include "cxlpool/v1/inventory_service.grpc.pb.h"
 #include "cxlpool/v1/pool_service.grpc.pb.h"
 #include "fabric-manager/rpc/server.h"
-#include "fabric-manager/service/service_rig.h"
 #include "proto/support/loop.h"
 #include "proto/support/status_wire.h"
+#include "test/rigs/service_rig.h"
 #include "tools/pki/pki.h"
 
 namespace cxlpool::fm {

@@ -20,11 +20,11 @@
 #include "cxlpool/v1/inventory_service.grpc.pb.h"
 #include "cxlpool/v1/pool_service.grpc.pb.h"
 #include "fabric-manager/rpc/admission.h"
-#include "fabric-manager/rpc/server_rig.h"
 #include "grpc/health/v1/health.pb.h"
 #include "grpc/reflection/v1alpha/reflection.pb.h"
 #include "proto/support/refusal.h"
 #include "proto/support/tls.h"
+#include "test/rigs/server_rig.h"
 #include "tools/pki/certificate.h"
 
 namespace cxlpool::fm {

@@ -16,9 +16,9 @@
 #include "absl/strings/str_cat.h"
 #include "cxlpool/v1/inventory_service.grpc.pb.h"
 #include "cxlpool/v1/pool_service.grpc.pb.h"
-#include "fabric-manager/rpc/server_rig.h"
 #include "proto/support/mutex.h"
 #include "proto/support/status_wire.h"
+#include "test/rigs/server_rig.h"
 
 namespace cxlpool::fm {
 namespace {

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "fabric-manager/service/service_rig.h"
+#include "test/rigs/service_rig.h"
 
 namespace cxlpool::fm {
 namespace {

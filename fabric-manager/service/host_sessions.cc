@@ -6,7 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "fabric-manager/model/bytes.h"
+#include "fabric-manager/model/space/bytes.h"
 #include "proto/support/certificate.h"
 #include "proto/support/log.h"
 #include "proto/support/mutant.h"

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "fabric-manager/service/service_rig.h"
-#include "proto/support/each_field_fixture.h"
+#include "test/rigs/each_field_fixture.h"
+#include "test/rigs/service_rig.h"
 
 namespace cxlpool::fm {
 namespace {

@@ -18,7 +18,7 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "fabric-manager/model/plan_media.h"
+#include "fabric-manager/model/plans/plan_media.h"
 #include "fabric-manager/service/host_sessions.h"
 #include "fabric-manager/service/writer.h"
 

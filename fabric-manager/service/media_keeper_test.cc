@@ -7,7 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "fabric-manager/service/service_rig.h"
+#include "test/rigs/service_rig.h"
 
 namespace cxlpool::fm {
 namespace {

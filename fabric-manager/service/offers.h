@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cxlpool/v1/host_service.pb.h"
-#include "fabric-manager/model/region.h"
+#include "fabric-manager/model/pool/region.h"
 
 namespace cxlpool::fm {
 

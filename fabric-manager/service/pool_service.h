@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "fabric-manager/model/planner.h"
+#include "fabric-manager/model/plans/planner.h"
 #include "fabric-manager/service/host_sessions.h"
 #include "fabric-manager/service/reconciler.h"
 #include "fabric-manager/service/writer.h"

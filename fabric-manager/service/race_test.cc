@@ -13,8 +13,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "fabric-manager/service/service_rig.h"
 #include "proto/support/loop.h"
+#include "test/rigs/service_rig.h"
 
 namespace cxlpool::fm {
 namespace {

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
-#include "fabric-manager/model/ladder.h"
+#include "fabric-manager/model/ladder/ladder.h"
 #include "fabric-manager/ports/fabric_driver.h"
 #include "fabric-manager/service/host_sessions.h"
 #include "fabric-manager/service/media_keeper.h"

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "fabric-manager/model/ladder_record.h"
-#include "fabric-manager/model/plan_media.h"
-#include "fabric-manager/model/planner.h"
+#include "fabric-manager/model/ladder/ladder_record.h"
+#include "fabric-manager/model/plans/plan_media.h"
+#include "fabric-manager/model/plans/planner.h"
 #include "fabric-manager/service/reconciler.h"
 #include "proto/support/log.h"
 #include "proto/support/mutant.h"

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "fabric-manager/model/bytes.h"
-#include "fabric-manager/model/planner.h"
+#include "fabric-manager/model/plans/planner.h"
+#include "fabric-manager/model/space/bytes.h"
 #include "fabric-manager/service/reconciler.h"
 #include "proto/support/log.h"
 #include "proto/support/mutant.h"

@@ -7,8 +7,8 @@
 #include <random>
 
 #include "cxlpool/store/v1/record.pb.h"
-#include "fabric-manager/service/full_records_fixture.h"
 #include "proto/support/refusal.h"
+#include "test/rigs/full_records_fixture.h"
 
 namespace cxlpool::fm {
 namespace {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "fabric-manager/model/region.h"
+#include "fabric-manager/model/pool/region.h"
 
 namespace cxlpool::fm {
 

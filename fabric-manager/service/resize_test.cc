@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
-#include "fabric-manager/service/service_rig.h"
+#include "test/rigs/service_rig.h"
 
 namespace cxlpool::fm {
 namespace {

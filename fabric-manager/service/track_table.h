@@ -15,7 +15,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "fabric-manager/model/ladder.h"
+#include "fabric-manager/model/ladder/ladder.h"
 #include "fabric-manager/service/offers.h"
 
 namespace cxlpool::fm {

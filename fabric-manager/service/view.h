@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "fabric-manager/model/pool_state.h"
+#include "fabric-manager/model/pool/pool_state.h"
 #include "fabric-manager/service/region_table.h"
 #include "proto/support/mutex.h"
 

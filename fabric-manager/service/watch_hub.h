@@ -18,7 +18,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
-#include "fabric-manager/model/region.h"
+#include "fabric-manager/model/pool/region.h"
 #include "proto/support/mutex.h"
 
 namespace cxlpool::fm {

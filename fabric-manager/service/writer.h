@@ -21,8 +21,8 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "fabric-manager/model/planner.h"
-#include "fabric-manager/model/pool_state.h"
+#include "fabric-manager/model/plans/planner.h"
+#include "fabric-manager/model/pool/pool_state.h"
 #include "fabric-manager/ports/store.h"
 #include "fabric-manager/service/record_codec.h"
 #include "fabric-manager/service/view.h"

@@ -19,9 +19,9 @@
 
 #include "host-agent/local/packet.h"
 #include "host-agent/local/pidfd_watch.h"
-#include "host-agent/service/core_rig.h"
 #include "host-agent/service/owners.h"
 #include "proto/support/process_stat.h"
+#include "test/rigs/core_rig.h"
 
 namespace cxlpool::agent {
 namespace {

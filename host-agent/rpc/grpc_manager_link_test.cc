@@ -9,8 +9,8 @@
 #include <fstream>
 #include <future>
 
-#include "host-agent/rpc/fake_manager.h"
 #include "proto/support/refusal.h"
+#include "test/rigs/fake_manager.h"
 #include "tools/pki/pki.h"
 
 namespace cxlpool::agent {

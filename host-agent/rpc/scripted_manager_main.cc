@@ -19,8 +19,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "host-agent/rpc/fake_manager.h"
 #include "proto/support/tls.h"
+#include "test/rigs/fake_manager.h"
 
 namespace cxlpool::agent {
 namespace {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "host-agent/service/core_rig.h"
+#include "test/rigs/core_rig.h"
 
 namespace cxlpool::agent {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "host-agent/service/core_rig.h"
 #include "host-agent/service/local_service.h"
+#include "test/rigs/core_rig.h"
 
 namespace cxlpool::agent {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "host-agent/service/core_rig.h"
+#include "test/rigs/core_rig.h"
 
 namespace cxlpool::agent {
 namespace {

@@ -9,9 +9,9 @@
 #include <tuple>
 #include <vector>
 
-#include "host-agent/service/core_rig.h"
 #include "host-agent/service/local_service.h"
-#include "proto/support/each_field_fixture.h"
+#include "test/rigs/core_rig.h"
+#include "test/rigs/each_field_fixture.h"
 
 namespace cxlpool::agent {
 namespace {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "host-agent/service/core_rig.h"
 #include "proto/support/names.h"
+#include "test/rigs/core_rig.h"
 
 namespace cxlpool::agent {
 namespace {

@@ -6,8 +6,8 @@
 #include <numeric>
 
 #include "absl/strings/str_join.h"
-#include "proto/support/each_field_fixture.h"
 #include "proto/support/refusal.h"
+#include "test/rigs/each_field_fixture.h"
 
 namespace cxlpool::agent {
 namespace {

@@ -1,7 +1,7 @@
 // System-ram as the core makes it: what the kernel does otherwise, and what is refused first.
 #include <gtest/gtest.h>
 
-#include "host-agent/service/core_rig.h"
+#include "test/rigs/core_rig.h"
 
 namespace cxlpool::agent {
 namespace {

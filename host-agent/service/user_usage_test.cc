@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
-#include "host-agent/service/core_rig.h"
 #include "proto/support/refusal.h"
+#include "test/rigs/core_rig.h"
 
 namespace cxlpool::agent {
 namespace {

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "libpool/src/fake_agent.h"
+#include "test/rigs/fake_agent.h"
 
 namespace cxlpool::libpool {
 namespace {

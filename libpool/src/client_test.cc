@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "cxlpool/error.h"
-#include "libpool/src/fake_agent.h"
-#include "proto/support/each_field_fixture.h"
+#include "test/rigs/each_field_fixture.h"
+#include "test/rigs/fake_agent.h"
 
 namespace cxlpool {
 namespace {

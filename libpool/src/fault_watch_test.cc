@@ -7,8 +7,8 @@
 
 #include "cxlpool/error.h"
 #include "cxlpool/faults.h"
-#include "libpool/src/fake_agent.h"
 #include "proto/support/mutex.h"
+#include "test/rigs/fake_agent.h"
 
 namespace cxlpool::libpool {
 namespace {

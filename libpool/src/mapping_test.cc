@@ -13,7 +13,7 @@
 #include "cxlpool/client.h"
 #include "cxlpool/error.h"
 #include "libpool/examples/pattern.h"
-#include "libpool/src/fake_agent.h"
+#include "test/rigs/fake_agent.h"
 
 namespace cxlpool {
 namespace {

@@ -14,7 +14,7 @@
 
 #include "cxlpool/client.h"
 #include "cxlpool/error.h"
-#include "libpool/src/fake_agent.h"
+#include "test/rigs/fake_agent.h"
 
 namespace cxlpool::libpool {
 namespace {

@@ -2,6 +2,7 @@
 
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 
 namespace cxlpool {
 namespace {
@@ -14,14 +15,10 @@ constexpr char kPayloadUrl[] = "cxlpool.v1/refusal";
 constexpr char kBar = '|';
 
 void Append(std::string& out, absl::string_view field) {
-  for (const char c : field) {
-    if (c == kBar) {
-      out += "%7C";
-    } else if (c == '%') {
-      out += "%25";
-    } else {
-      out += c;
-    }
+  if (field.find(kBar) == absl::string_view::npos && field.find('%') == absl::string_view::npos) {
+    out += field;  // Nothing to escape, as nearly always.
+  } else {
+    out += absl::StrReplaceAll(field, {{"|", "%7C"}, {"%", "%25"}});
   }
   out += kBar;
 }
@@ -29,14 +26,14 @@ void Append(std::string& out, absl::string_view field) {
 bool Take(absl::string_view& in, std::string& field) {
   const size_t end = in.find(kBar);
   if (end == absl::string_view::npos) return false;
+  absl::string_view rest = in.substr(0, end);
   field.clear();
-  for (size_t i = 0; i < end; ++i) {
-    if (in[i] != '%' || i + 2 >= end) {
-      field += in[i];
-    } else {
-      field += in[i + 1] == '7' ? kBar : '%';
-      i += 2;
-    }
+  while (true) {
+    const size_t escape = rest.find('%');
+    field.append(rest.substr(0, escape));
+    if (escape == absl::string_view::npos || escape + 2 >= rest.size()) break;
+    field += rest[escape + 1] == '7' ? kBar : '%';
+    rest.remove_prefix(escape + 3);
   }
   in.remove_prefix(end + 1);
   return true;

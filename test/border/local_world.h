@@ -17,9 +17,9 @@
 #include "host-agent/local/drain_program.h"
 #include "host-agent/local/local_server.h"
 #include "host-agent/local/pidfd_watch.h"
-#include "host-agent/service/fake_host_memory.h"
 #include "proto/support/loop.h"
 #include "proto/support/mutex.h"
+#include "test/rigs/fake_host_memory.h"
 
 namespace cxlpool::border {
 

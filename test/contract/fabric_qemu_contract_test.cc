@@ -16,10 +16,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "fabric-manager/adapters/fabric_qemu/fake_qemu.h"
 #include "fabric-manager/adapters/fabric_qemu/qemu_fabric.h"
 #include "proto/support/unique_fd.h"
 #include "test/contract/fabric_driver_contract.h"
+#include "test/rigs/fake_qemu.h"
 
 namespace cxlpool::fm {
 namespace {

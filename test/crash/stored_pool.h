@@ -9,7 +9,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "fabric-manager/model/region.h"
+#include "fabric-manager/model/pool/region.h"
 
 namespace cxlpool::crash {
 

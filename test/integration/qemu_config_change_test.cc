@@ -20,12 +20,12 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "fabric-manager/adapters/fabric_qemu/fake_qemu.h"
 #include "fabric-manager/adapters/fabric_qemu/qemu_fabric.h"
 #include "fabric-manager/adapters/store_memory/memory_store.h"
 #include "fabric-manager/service/pool_service.h"
 #include "proto/support/loop.h"
 #include "proto/support/names.h"
+#include "test/rigs/fake_qemu.h"
 
 namespace cxlpool::fm {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "fabric-manager/model/region.h"
+#include "fabric-manager/model/pool/region.h"
 #include "test/sim/script.h"
 
 namespace cxlpool::sim {

@@ -23,7 +23,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
-#include "fabric-manager/model/pool_state.h"
+#include "fabric-manager/model/pool/pool_state.h"
 #include "fabric-manager/ports/fabric_driver.h"
 #include "test/sim/coverage.h"
 

@@ -7,8 +7,8 @@
 // the Region a new revision, and a call that finds nothing to do gives it none; so two answers of
 // one revision show the same.
 //
-// The rules are those of fabric-manager/model/planner.h and ladder.h, written down once more and
-// from outside: nothing of the manager is included here.
+// The rules are those of fabric-manager/model/plans/planner.h and ladder.h, written down once more
+// and from outside: nothing of the manager is included here.
 #ifndef CXLPOOL_TEST_SIM_REGION_MODEL_H_
 #define CXLPOOL_TEST_SIM_REGION_MODEL_H_
 

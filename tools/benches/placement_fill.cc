@@ -11,8 +11,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "fabric-manager/model/bytes.h"
-#include "fabric-manager/model/free_space.h"
+#include "fabric-manager/model/space/bytes.h"
+#include "fabric-manager/model/space/free_space.h"
 
 namespace cxlpool::bench {
 namespace {

@@ -14,7 +14,7 @@
 #include <tuple>
 #include <vector>
 
-#include "fabric-manager/model/device_set.h"
+#include "fabric-manager/model/space/device_set.h"
 
 namespace cxlpool::bench {
 

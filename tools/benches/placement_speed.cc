@@ -15,8 +15,8 @@
 #endif
 
 #include "absl/strings/str_format.h"
-#include "fabric-manager/model/bytes.h"
-#include "fabric-manager/model/free_space.h"
+#include "fabric-manager/model/space/bytes.h"
+#include "fabric-manager/model/space/free_space.h"
 #include "tools/benches/placement_peers.h"
 #include "tools/benches/stats.h"
 

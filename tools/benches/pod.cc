@@ -7,9 +7,9 @@
 #include <unordered_map>
 #include <utility>
 
-#include "fabric-manager/model/balanced_spread.h"
-#include "fabric-manager/model/bytes.h"
-#include "fabric-manager/model/free_space.h"
+#include "fabric-manager/model/space/balanced_spread.h"
+#include "fabric-manager/model/space/bytes.h"
+#include "fabric-manager/model/space/free_space.h"
 
 namespace cxlpool::bench {
 namespace {

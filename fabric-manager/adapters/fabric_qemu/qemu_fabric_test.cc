@@ -9,11 +9,11 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
-#include "fabric-manager/adapters/fabric_qemu/fake_qemu.h"
 #include "fabric-manager/adapters/fabric_qemu/ld_name.h"
-#include "fabric-manager/adapters/fabric_qemu/scripted_qmp_server.h"
 #include "proto/support/refusal.h"
 #include "test/contract/fabric_event_log.h"
+#include "test/rigs/fake_qemu.h"
+#include "test/rigs/scripted_qmp_server.h"
 
 // What the contract (test/contract/fabric_driver_contract.h) leaves to this driver.
 namespace cxlpool::fm {

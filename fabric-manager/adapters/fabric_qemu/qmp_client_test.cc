@@ -6,7 +6,7 @@
 
 #include <filesystem>
 
-#include "fabric-manager/adapters/fabric_qemu/scripted_qmp_server.h"
+#include "test/rigs/scripted_qmp_server.h"
 
 namespace cxlpool::fm {
 namespace {

@@ -12,9 +12,9 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "fabric-manager/adapters/store_sqlite/disk_faults.h"
 #include "proto/support/refusal.h"
 #include "test/contract/store_client.h"
+#include "test/store/disk_faults.h"
 
 namespace cxlpool::fm {
 namespace {

@@ -14,11 +14,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "fabric-manager/adapters/store_sqlite/disk_faults.h"
 #include "fabric-manager/adapters/store_sqlite/salvage.h"
 #include "fabric-manager/adapters/store_sqlite/sqlite_store.h"
 #include "proto/support/refusal.h"
 #include "test/contract/store_client.h"
+#include "test/store/disk_faults.h"
 
 namespace cxlpool::fm {
 namespace {

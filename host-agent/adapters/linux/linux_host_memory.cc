@@ -8,18 +8,18 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "host-agent/adapters/linux/dax_driver.h"
-#include "host-agent/adapters/linux/dax_holders.h"
-#include "host-agent/adapters/linux/dax_lookup.h"
-#include "host-agent/adapters/linux/host_region.h"
+#include "host-agent/adapters/linux/cxl/host_region.h"
+#include "host-agent/adapters/linux/cxl/slot_power.h"
+#include "host-agent/adapters/linux/cxl/sysfs_snapshot.h"
+#include "host-agent/adapters/linux/dax/dax_driver.h"
+#include "host-agent/adapters/linux/dax/dax_holders.h"
+#include "host-agent/adapters/linux/dax/dax_lookup.h"
 #include "host-agent/adapters/linux/lane.h"
-#include "host-agent/adapters/linux/memory_blocks.h"
+#include "host-agent/adapters/linux/machine/prepare_host.h"
+#include "host-agent/adapters/linux/machine/run_file.h"
+#include "host-agent/adapters/linux/memory/memory_blocks.h"
 #include "host-agent/adapters/linux/observe_host.h"
-#include "host-agent/adapters/linux/prepare_host.h"
 #include "host-agent/adapters/linux/refuse.h"
-#include "host-agent/adapters/linux/run_file.h"
-#include "host-agent/adapters/linux/slot_power.h"
-#include "host-agent/adapters/linux/sysfs_snapshot.h"
 
 namespace cxlpool::agent {
 namespace {

@@ -13,8 +13,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "host-agent/adapters/linux/kernel_text.h"
 #include "host-agent/adapters/linux/linux_host_memory.h"
+#include "host-agent/adapters/linux/machine/kernel_text.h"
 
 namespace cxlpool::agent {
 namespace {

@@ -4,13 +4,13 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "host-agent/adapters/linux/bridge_view.h"
-#include "host-agent/adapters/linux/dax_driver.h"
-#include "host-agent/adapters/linux/kernel_text.h"
-#include "host-agent/adapters/linux/look_at_cxl.h"
-#include "host-agent/adapters/linux/memory_blocks.h"
-#include "host-agent/adapters/linux/node_room.h"
-#include "host-agent/adapters/linux/sysfs_snapshot.h"
+#include "host-agent/adapters/linux/cxl/bridge_view.h"
+#include "host-agent/adapters/linux/cxl/look_at_cxl.h"
+#include "host-agent/adapters/linux/cxl/sysfs_snapshot.h"
+#include "host-agent/adapters/linux/dax/dax_driver.h"
+#include "host-agent/adapters/linux/machine/kernel_text.h"
+#include "host-agent/adapters/linux/memory/memory_blocks.h"
+#include "host-agent/adapters/linux/memory/node_room.h"
 
 namespace cxlpool::agent {
 

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "host-agent/adapters/linux/cxl_snapshot.h"
-#include "host-agent/adapters/linux/host_files.h"
-#include "host-agent/adapters/linux/machine.h"
-#include "host-agent/adapters/linux/pci_slots.h"
+#include "host-agent/adapters/linux/cxl/cxl_snapshot.h"
+#include "host-agent/adapters/linux/cxl/pci_slots.h"
+#include "host-agent/adapters/linux/machine/host_files.h"
+#include "host-agent/adapters/linux/machine/machine.h"
 #include "host-agent/model/observation.h"
 
 namespace cxlpool::agent {

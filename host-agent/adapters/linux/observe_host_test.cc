@@ -2,8 +2,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "host-agent/adapters/linux/fake_host_for_test.h"
-#include "host-agent/adapters/linux/snapshot_for_test.h"
+#include "test/rigs/fake_host_for_test.h"
+#include "test/rigs/snapshot_for_test.h"
 
 namespace cxlpool::agent {
 namespace {

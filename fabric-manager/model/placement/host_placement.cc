@@ -1,0 +1,185 @@
+// Where a Region's extents enter a host: PlaceOnHost.
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "fabric-manager/model/placement/placement.h"
+#include "fabric-manager/model/placement/placement_refusals.h"
+#include "fabric-manager/model/pool/host_bridges.h"
+#include "fabric-manager/model/space/bytes.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool::fm {
+namespace {
+
+constexpr uint64_t kBytesPerPageStructByte = 4096 / 64;
+
+absl::Status CheckPageStructs(const PoolState& state, const HostRequest& request) {
+  uint64_t spare = state.Runtime(request.host).page_struct_spare_bytes;
+  if (spare == 0) return absl::OkStatus();  // Not reported.
+  uint64_t needed = 0;
+  for (const Extent& extent : request.extents) {
+    needed += extent.length_bytes / kBytesPerPageStructByte;
+  }
+  for (const OccupiedSlot& entry : state.Occupied(request.host)) {
+    if (!entry.pending()) continue;  // What is there already, the agent has counted.
+    spare -= std::min(spare, entry.length_bytes / kBytesPerPageStructByte);
+  }
+  if (needed <= spare) return absl::OkStatus();
+  return Exhausted(
+      "PAGE_STRUCT_SPACE",
+      absl::StrCat(request.label, " needs ", FormatBytes(needed), " of host \"", request.host,
+                   "\"'s own memory for page structs; it can spare ", FormatBytes(spare)),
+      "ask for less, or detach a Region there",
+      {{"needed_bytes", absl::StrCat(needed)},
+       {"spare_bytes", absl::StrCat(spare)},
+       {"host", request.host}});
+}
+
+// The host regions to be. NO_PATH: a device is not led to.
+absl::StatusOr<std::vector<Piece>> PiecesOf(const PoolState& state, const HostRequest& request) {
+  std::vector<Piece> pieces;
+  for (size_t i = 0; i < request.extents.size(); ++i) {
+    const Extent& extent = request.extents[i];
+    const Path* path = state.topology().Find(request.host, extent.device);
+    if (path == nullptr) {
+      return Unfit("NO_PATH",
+                   absl::StrCat(request.label, ": no path leads host \"", request.host,
+                                "\" to device \"", extent.device.str(), "\""),
+                   "use a host that reaches it, or allocate another Region for this host",
+                   {{"host", request.host}, {"device", extent.device.str()}});
+    }
+    if (i % request.interleave_ways == 0) pieces.push_back({.first = i, .slots = {}});
+    pieces.back().length_bytes += extent.length_bytes;
+    pieces.back().slots.push_back(path->slots);
+  }
+  // Those that few slots will do for choose first.
+  const auto choice = [](const Piece& piece) {
+    size_t least = SIZE_MAX;
+    for (const auto& leads : piece.slots) {
+      if (!leads.empty()) least = std::min(least, leads.size());
+    }
+    return least;
+  };
+  std::stable_sort(pieces.begin(), pieces.end(),
+                   [&](const Piece& a, const Piece& b) { return choice(a) < choice(b); });
+  return pieces;
+}
+
+bool Below(const OccupiedSlot& low, const OccupiedSlot& high) {
+  if (low.hpa_bytes != 0 && high.hpa_bytes != 0) return low.hpa_bytes < high.hpa_bytes;
+  return low.generation < high.generation;
+}
+
+// Whether nothing lies on any part of the Region but itself and what is planned.
+bool FreeButFor(const std::vector<Look>& looks, Key region, Key planned) {
+  for (const Look& look : looks) {
+    for (const OccupiedSlot* low : look.holding) {
+      if (low->region != region) continue;
+      for (const OccupiedSlot* high : look.holding) {
+        const bool counts = high->region != region && high->region != planned;
+        if (counts && Below(*low, *high)) return false;
+      }
+    }
+  }
+  return true;
+}
+
+// What it means for the bridges: `looks` with the planned segments in place.
+std::vector<HostPlacement::OnBridge> Outlook(const std::vector<Look>& looks, Key own) {
+  std::vector<HostPlacement::OnBridge> bridges;
+  for (const Look& look : looks) {
+    const bool used = std::any_of(look.holding.begin(), look.holding.end(),
+                                  [](const auto* entry) { return entry->generation == kPlanned; });
+    if (!used) continue;
+    HostPlacement::OnBridge bridge{look.bridge->name, look.outlook.stack, {}, {}};
+    for (const OccupiedSlot* entry : look.holding) {
+      if (entry->generation == kPlanned || entry->region == own) continue;
+      if (std::find(bridge.above.begin(), bridge.above.end(), entry->region_id) !=
+          bridge.above.end()) {
+        continue;
+      }
+      bridge.above.push_back(entry->region_id);
+      if (FreeButFor(looks, entry->region, own)) bridge.unblocks.push_back(entry->region_id);
+    }
+    bridges.push_back(std::move(bridge));
+  }
+  return bridges;
+}
+
+}  // namespace
+
+absl::Status CheckHost(const PoolState& state, absl::string_view host) {
+  const auto refuse = [host](absl::StatusCode code, const std::string& reason,
+                             absl::string_view what, const std::string& remedy) {
+    return Refusal{code,
+                   reason,
+                   absl::StrCat("host \"", host, "\" ", what),
+                   remedy,
+                   {{"host", std::string(host)}}}
+        .ToStatus();
+  };
+  const Host* known = state.FindHost(host);
+  if (known == nullptr) {
+    return refuse(absl::StatusCode::kNotFound, "UNKNOWN_HOST", "is not enrolled",
+                  absl::StrCat("run `cxlpool host enrol ", host, "`"));
+  }
+  if (known->retired) {
+    return refuse(absl::StatusCode::kFailedPrecondition, "HOST_RETIRED", "is retired",
+                  absl::StrCat("run `cxlpool host enrol ", host, "` to bring it back"));
+  }
+  const HostRuntime& runtime = state.Runtime(host);
+  if (!runtime.online) {
+    return refuse(absl::StatusCode::kFailedPrecondition, "HOST_NOT_ONLINE",
+                  "has no agent connected now", "start cxlpool-agent there");
+  }
+  if (!runtime.unfit_reason.empty()) {
+    return refuse(absl::StatusCode::kFailedPrecondition, "HOST_UNFIT",
+                  absl::StrCat("is unfit: ", runtime.unfit_reason),
+                  "fix that there; `cxlpool-agent check` on it tells more");
+  }
+  if (!runtime.fabric_reachable) {
+    return refuse(absl::StatusCode::kUnavailable, "HOST_UNREACHABLE",
+                  "cannot be reached by the fabric now", "check its power and retry");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<HostPlacement> PlaceOnHost(const PoolState& state, const HostRequest& request) {
+  if (absl::Status status = CheckHost(state, request.host); !status.ok()) return status;
+  if (absl::Status status = CheckPageStructs(state, request); !status.ok()) return status;
+  const auto pieces = PiecesOf(state, request);
+  if (!pieces.ok()) return pieces.status();
+  const HostRuntime& runtime = state.Runtime(request.host);
+  std::vector<OccupiedSlot> occupied = state.Occupied(request.host);
+  HostPlacement placement;
+  placement.segments.resize(request.extents.size());
+  for (const Piece& piece : *pieces) {
+    const std::vector<Look> looks = LookAtAll(runtime, occupied);
+    const Look* chosen = Choose(looks, piece, request.expected_lifetime, request.region);
+    if (chosen == nullptr) return WhyNoBridge(state, request, piece, looks);
+    const std::vector<uint32_t> slots = *SlotsFor(piece, chosen->outlook.free_slots);
+    const std::string& bridge = chosen->bridge->name;
+    for (size_t i = 0; i < piece.ways(); ++i) {
+      Segment& segment = placement.segments[piece.first + i];
+      segment.extent_index = static_cast<uint32_t>(piece.first + i);
+      segment.slot = slots[i];
+      segment.host_bridge = bridge;
+      // Takes part in the next choice, above everything that is there.
+      OccupiedSlot planned;
+      planned.region = request.region;
+      planned.generation = kPlanned;
+      planned.slot = segment.slot;
+      planned.host_bridge = bridge;
+      planned.length_bytes = request.extents[piece.first + i].length_bytes;
+      planned.set = static_cast<uint32_t>(piece.first);
+      planned.ways = static_cast<uint32_t>(piece.ways());
+      planned.expected_lifetime = request.expected_lifetime;
+      occupied.push_back(std::move(planned));
+    }
+  }
+  placement.bridges = Outlook(LookAtAll(runtime, occupied), request.region);
+  return placement;
+}
+
+}  // namespace cxlpool::fm

@@ -1,0 +1,143 @@
+// Devices in and out of service: PlanAddDevice, PlanDrainDevice, PlanRemoveDevice, PlanFailDevice.
+
+#include <algorithm>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "fabric-manager/model/plans/plan_parts.h"
+#include "fabric-manager/model/plans/planner.h"
+#include "proto/support/mutant.h"
+#include "proto/support/text.h"
+
+namespace cxlpool::fm {
+namespace {
+
+constexpr size_t kMaxFailReason = 512;
+
+absl::StatusOr<Device> Get(const PoolState& state, const std::string& id) {
+  const Device* known = state.FindDevice(id);
+  if (known != nullptr) return *known;
+  return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_DEVICE",
+                absl::StrCat("the pool has no device ", Quoted(id)), "see `cxlpool device list`",
+                {{"device", CutText(id, 80)}});
+}
+
+absl::Status Failed(const Device& device) {
+  return Refuse(
+      absl::StatusCode::kFailedPrecondition, "DEVICE_FAILED",
+      absl::StrCat("device \"", device.id, "\" has failed for good: ", device.service_reason),
+      "remove it, and bring its successor in under another name", {{"device", device.id}});
+}
+
+absl::StatusOr<Change> Put(const PoolState& state, const std::string& id, DeviceService service) {
+  auto device = Get(state, id);
+  if (!device.ok()) return device.status();
+  // Also once it was removed: what was on it was never cleared.
+  if (device->service == DeviceService::kFailed || !device->service_reason.empty()) {
+    return Failed(*device);
+  }
+  if (device->service == service) return Change{};
+  device->service = service;
+  return Change{*device};
+}
+
+}  // namespace
+
+Change PlanSeenDevice(const PoolState& state, Device seen, bool has_bytes, PlanContext& context) {
+  if (state.FindDevice(seen.id) != nullptr) return {};
+  seen.key = context.next_id();
+  Change change{seen};
+  const bool lost_records = !context.hold_reason.empty();
+  const bool found_bytes = has_bytes && !CXLPOOL_MUTANT("give-found-bytes");
+  if (!lost_records && !found_bytes) return change;
+  auto hold = std::make_shared<Region>();
+  if (lost_records) {
+    // Its record may be one of those that were lost, and so may be what its bytes are of.
+    hold->id = KeptId(state, "fsck", "hold", context, hold->key);
+    hold->state_reason = absl::StrCat(
+        "FSCK: ", context.hold_reason, "; if device \"", seen.id,
+        "\" is new to the pool, or nothing on it is needed any more, release this with force");
+  } else {
+    hold->id = KeptId(state, "found", seen.id, context, hold->key);
+    hold->state_reason = absl::StrCat(
+        "FOUND: device \"", seen.id,
+        "\" had bytes that no record of this pool knows when it was added; if nobody needs "
+        "them, release this with force, which clears them");
+  }
+  hold->generation = hold->key;
+  hold->tag = context.make_tag();
+  hold->tenant = kDefaultTenant;
+  hold->create_time = context.now;
+  hold->revision = context.revision;
+  hold->state = RegionState::kQuarantined;
+  hold->extents = {{seen.id, 0, seen.capacity_bytes}};
+  hold->requested_bytes = seen.capacity_bytes;
+  change.push_back(RegionPtr(hold));
+  return change;
+}
+
+absl::StatusOr<Change> PlanAddDevice(const PoolState& state, const std::string& device) {
+  return Put(state, device, DeviceService::kInService);
+}
+
+absl::StatusOr<Change> PlanDrainDevice(const PoolState& state, const std::string& device) {
+  const Device* known = state.FindDevice(device);
+  if (known != nullptr && known->service == DeviceService::kRemoved) return Change{};
+  return Put(state, device, DeviceService::kDraining);
+}
+
+absl::StatusOr<Change> PlanRemoveDevice(const PoolState& state, const std::string& id) {
+  auto device = Get(state, id);
+  if (!device.ok()) return device.status();
+  if (device->service == DeviceService::kRemoved) return Change{};
+  const auto owners = state.RegionsOn(id);
+  if (!owners.empty()) {
+    const size_t shown = std::min<size_t>(owners.size(), 16);
+    const std::string names = absl::StrJoin(
+        owners.begin(), owners.begin() + shown, ",",
+        [](std::string* out, const RegionPtr& region) { absl::StrAppend(out, region->id); });
+    return Refuse(absl::StatusCode::kFailedPrecondition, "DEVICE_NOT_EMPTY",
+                  absl::StrCat("device \"", id, "\" holds bytes of ", owners.size(),
+                               " Regions: ", names, shown < owners.size() ? ",..." : ""),
+                  "drain it, and release them", {{"device", id}, {"regions", names}});
+  }
+  device->service = DeviceService::kRemoved;
+  return Change{*device};
+}
+
+absl::StatusOr<Change> PlanFailDevice(const PoolState& state, const std::string& id,
+                                      const std::string& reason, PlanContext& context) {
+  if (reason.empty()) {
+    return Refuse(absl::StatusCode::kInvalidArgument, "REASON_REQUIRED",
+                  "failing a device is for good: say how you know", "give a reason (--reason)",
+                  {{"field", "reason"}});
+  }
+  auto device = Get(state, id);
+  if (!device.ok()) return device.status();
+  Change change;
+  // The device first: from then on nothing is placed there, and what is left to do is known.
+  if (device->service != DeviceService::kFailed) {
+    device->service = DeviceService::kFailed;
+    device->service_reason = CutText(reason, kMaxFailReason);
+    change.push_back(*device);
+  }
+  size_t regions = 0;
+  for (const RegionPtr& region : state.RegionsOn(id)) {
+    // What goes down already goes on: its bytes there need no scrub, for nobody gets them.
+    const bool stays = region->state == RegionState::kAllocated ||
+                       (region->state == RegionState::kReserved && !region->compensating);
+    if (!stays) continue;
+    if (++regions > kFailedRegionsAChange) break;
+    auto edited = std::make_shared<Region>(*region);
+    edited->revision = context.revision;
+    edited->state = RegionState::kQuarantined;
+    edited->state_reason =
+        absl::StrCat("DEVICE_FAILED: device \"", id, "\": ", device->service_reason,
+                     "; detach it everywhere, then release it with force");
+    change.push_back(RegionPtr(edited));
+  }
+  return change;
+}
+
+}  // namespace cxlpool::fm

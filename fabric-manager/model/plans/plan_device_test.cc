@@ -1,0 +1,88 @@
+// Devices that come in, and those that fail.
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "fabric-manager/model/plans/planner.h"
+#include "test/model/model_rig.h"
+
+namespace cxlpool::fm {
+namespace {
+
+class PlanDeviceTest : public testing::Test, protected ModelRig {};
+
+TEST_F(PlanDeviceTest, AFullDeviceFailsAPartAtATime) {
+  AddDevice("big", 8 * kGiB, 2 * kMiB);
+  Change regions;
+  for (size_t i = 0; i < 2 * kFailedRegionsAChange + 7; ++i) {
+    auto region = std::make_shared<Region>();
+    region->key = region->generation = context().next_id();
+    region->tag = context().make_tag();
+    region->id = absl::StrCat("r", i);
+    region->tenant = kDefaultTenant;
+    region->state = RegionState::kAllocated;
+    region->extents = {{"big", i * 2 * kMiB, 2 * kMiB}};
+    regions.push_back(RegionPtr(region));
+  }
+  Commit(regions);
+  std::vector<size_t> items;
+  while (items.size() < 10) {
+    const auto failed = PlanFailDevice(state(), "big", "smoke", context());
+    ASSERT_TRUE(failed.ok()) << failed.status();
+    if (failed->empty()) break;
+    items.push_back(failed->size());
+    Commit(*failed);
+    EXPECT_EQ(state().FindDevice("big")->service, DeviceService::kFailed) << "from the first on";
+  }
+  EXPECT_EQ(items, (std::vector<size_t>{kFailedRegionsAChange + 1, kFailedRegionsAChange, 7}));
+  EXPECT_EQ((*state().FindRegionById("r2050"))->state, RegionState::kQuarantined);
+}
+
+Device New(uint64_t capacity_bytes) {
+  Device device;
+  device.id = "new";
+  device.capacity_bytes = capacity_bytes;
+  device.granule_bytes = kUnit;
+  return device;
+}
+
+TEST_F(PlanDeviceTest, ADeviceThatIsSeenComesInFree) {
+  Device seen = New(5 * kUnit);
+  const Change change = PlanSeenDevice(state(), seen, false, context());
+  ASSERT_EQ(change.size(), 1u);
+  Commit(change);
+  EXPECT_EQ(state().UseOf(*state().IndexOf(Interned("new"))).quarantined_bytes, 0u);
+  EXPECT_TRUE(PlanSeenDevice(state(), seen, false, context()).empty()) << "it is known";
+}
+
+TEST_F(PlanDeviceTest, ADeviceThatHasBytesAlreadyIsHeldWhole) {
+  const Device seen = New(5 * kUnit);
+  Commit(PlanSeenDevice(state(), seen, true, context()));
+  const auto on_it = state().RegionsOn("new");
+  ASSERT_EQ(on_it.size(), 1u);
+  EXPECT_EQ((*on_it.begin())->id.substr(0, 10), "found-new-");
+  EXPECT_EQ((*on_it.begin())->state, RegionState::kQuarantined);
+  EXPECT_EQ((*on_it.begin())->size_bytes(), 5 * kUnit);
+}
+
+// Its record may be one of those that a damaged store lost, and its bytes somebody's.
+TEST_F(PlanDeviceTest, WhereRecordsWereLostADeviceThatIsSeenIsHeldWhole) {
+  PlanContext lossy = context();
+  lossy.hold_reason = "records were lost, as a repair found on 2026-11-22";
+  const Device seen = New(5 * kUnit);
+  Commit(PlanSeenDevice(state(), seen, false, lossy));
+  const auto on_it = state().RegionsOn("new");
+  ASSERT_EQ(on_it.size(), 1u);
+  const Region& hold = **on_it.begin();
+  EXPECT_EQ(hold.id.substr(0, 10), "fsck-hold-");
+  EXPECT_EQ(hold.state, RegionState::kQuarantined);
+  EXPECT_EQ(hold.size_bytes(), 5 * kUnit);
+  EXPECT_NE(hold.state_reason.find("2026-11-22"), std::string::npos) << hold.state_reason;
+  EXPECT_EQ(state().space().free_bytes(*state().IndexOf(Interned("new"))), 0u);
+}
+
+}  // namespace
+}  // namespace cxlpool::fm

@@ -1,0 +1,341 @@
+#include "fabric-manager/model/plans/plan_parts.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "fabric-manager/model/placement/placement.h"
+#include "fabric-manager/model/space/bytes.h"
+#include "proto/support/mutant.h"
+#include "proto/support/names.h"
+#include "proto/support/refusal.h"
+#include "proto/support/text.h"
+
+namespace cxlpool::fm {
+
+absl::Status Refuse(absl::StatusCode code, const std::string& reason, const std::string& message,
+                    const std::string& remedy, Metadata metadata) {
+  return Refusal{code, reason, message, remedy, std::move(metadata)}.ToStatus();
+}
+
+std::string KeptId(const PoolState& state, absl::string_view prefix, absl::string_view device,
+                   PlanContext& context, Key& key) {
+  constexpr size_t kMaxResourceId = 63;
+  for (;;) {
+    key = context.next_id();
+    const std::string number = absl::StrCat("-", key);
+    std::string id = absl::StrCat(prefix, "-", device);
+    id.resize(std::min(id.size(), kMaxResourceId - number.size()));
+    id += number;
+    if (state.FindRegionById(id) == nullptr) return id;
+  }
+}
+
+std::string Quoted(absl::string_view text) {
+  return absl::StrCat("\"", absl::CHexEscape(text.substr(0, 80)), text.size() > 80 ? "..." : "",
+                      "\"");
+}
+
+absl::StatusOr<std::optional<Plan>> FindRetry(const PoolState& state, const Request& request) {
+  if (request.id.id.empty()) return std::nullopt;
+  const auto remembered = state.FindRequest(request.id);
+  if (!remembered.has_value()) return std::nullopt;
+  const bool same =
+      CXLPOOL_MUTANT("ignore-payload-hash") || remembered->payload_hash == request.payload_hash;
+  if (same) return Plan{remembered->region, {}};
+  const std::string& region = remembered->region->id;
+  return Refuse(absl::StatusCode::kAlreadyExists, "REQUEST_ID_REUSED",
+                absl::StrCat("this request_id belongs to an earlier ", request.id.method.str(),
+                             " of region \"", region, "\" with other arguments"),
+                "make a new request_id for each new call, and keep it only for retries",
+                {{"region", region}, {"request_id", FormatUuid(request.id.id.bytes())}});
+}
+
+absl::StatusOr<RegionPtr> GetRegion(const PoolState& state, absl::string_view region_id) {
+  return GetRegionFor(state, Actor::Operator(), region_id);
+}
+
+absl::StatusOr<RegionPtr> GetRegionFor(const PoolState& state, const Actor& actor,
+                                       absl::string_view region_id) {
+  const RegionPtr* found = state.FindRegionById(region_id);
+  if (found == nullptr) {
+    if (Uuid tag; ParseUuid(region_id, tag)) found = state.FindRegionByTag(tag);
+  }
+  if (found != nullptr && !actor.for_pool()) {
+    const Host* host = state.FindHost(actor.host());
+    if (host == nullptr || !Concerns(**found, *host)) found = nullptr;
+  }
+  if (found != nullptr) return *found;
+  return UnknownRegion(actor, region_id);
+}
+
+absl::Status UnknownRegion(const Actor& actor, absl::string_view region_id) {
+  if (actor.for_pool()) {
+    return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_REGION",
+                  absl::StrCat("there is no region ", Quoted(region_id)),
+                  "see `cxlpool region list`; it may have been released",
+                  {{"region", CutText(region_id, 80)}});
+  }
+  return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_REGION",
+                absl::StrCat("host ", Quoted(actor.host()), " has no region ", Quoted(region_id)),
+                "see which Regions the host has; an operator sees all (`cxlpool region list`)",
+                {{"region", CutText(region_id, 80)}});
+}
+
+absl::Status CheckActor(const PoolState& state, const Actor& actor, const Request& request) {
+  if (actor.for_pool()) return absl::OkStatus();
+  if (actor.is_nobody()) {
+    return Refuse(absl::StatusCode::kInternal, "NO_ACTOR", "the call says for whom it acts nowhere",
+                  "report this: it is a bug of the manager", {});
+  }
+  const Host* host = state.FindHost(actor.host());
+  const bool retired = host != nullptr && host->retired && !CXLPOOL_MUTANT("retired-host-acts");
+  if (host != nullptr && !retired && request.id.principal.str() == host->identity) {
+    return absl::OkStatus();
+  }
+  return Refuse(absl::StatusCode::kPermissionDenied, "NOT_ENROLLED",
+                absl::StrCat("no host is enrolled as ", request.id.principal.str()),
+                "run `cxlpool host enrol HOST`", {{"identity", request.id.principal.str()}});
+}
+
+void Remember(Region& region, const Request& request) {
+  if (request.id.id.empty()) return;
+  // The first is the one that made the Region: it stays.
+  if (region.requests.size() > kMaxRequestsPerRegion) {
+    region.requests.erase(region.requests.begin() + 1);
+  }
+  region.requests.push_back(request);
+}
+
+std::shared_ptr<Region> Edit(const Region& region, const Request& request,
+                             const PlanContext& context) {
+  auto edited = std::make_shared<Region>(region);
+  edited->revision = context.revision;
+  Remember(*edited, request);
+  return edited;
+}
+
+Plan Unchanged(const RegionPtr& region, const Request& request, const PlanContext& context) {
+  if (request.id.id.empty()) return Plan{region, {}};
+  auto kept = std::make_shared<Region>(*region);
+  Remember(*kept, request);
+  if (CXLPOOL_MUTANT("no-op-is-a-change")) kept->revision = context.revision;
+  return Plan{kept, {RegionPtr(kept)}};
+}
+
+absl::Status CheckSharing(absl::string_view label, Sharing sharing,
+                          const std::vector<Attachment>& present, absl::string_view host, Mode mode,
+                          Access access) {
+  const auto conflict = [&](const std::string& why, const std::string& remedy,
+                            const std::vector<std::string>& holders) {
+    const std::string names = absl::StrJoin(holders, ",");
+    return Refuse(absl::StatusCode::kFailedPrecondition, "SHARING_CONFLICT",
+                  absl::StrCat(label, " ", why), remedy,
+                  {{"host", std::string(host)},
+                   {"holders", names},
+                   {"sharing", std::string(ToString(sharing))}});
+  };
+  if (mode == Mode::kSystemRam && sharing != Sharing::kExclusive) {
+    return conflict(absl::StrCat("is ", ToString(sharing), " and cannot be system-ram: a kernel ",
+                                 "shares its memory with no other host"),
+                    "allocate it EXCLUSIVE, or attach it as devdax", {});
+  }
+  if (mode == Mode::kSystemRam && access != Access::kReadWrite) {
+    return conflict("cannot be read-only system-ram: a kernel writes to its memory",
+                    "attach it READ_WRITE, or as devdax", {});
+  }
+  std::vector<std::string> holders;
+  bool all_leaving = true;
+  for (const Attachment& other : present) {
+    const bool both_write = access == Access::kReadWrite && other.access == Access::kReadWrite;
+    if (sharing == Sharing::kExclusive || (sharing == Sharing::kSingleWriter && both_write)) {
+      holders.push_back(other.host);
+      all_leaving &= other.detaching;
+    }
+  }
+  if (CXLPOOL_MUTANT("share-exclusive")) return absl::OkStatus();
+  if (holders.empty() || sharing == Sharing::kMultiWriter) return absl::OkStatus();
+  const std::string names = absl::StrJoin(holders, ", ");
+  std::string remedy =
+      all_leaving ? absl::StrCat("retry when ", names, " has let go of it")
+                  : absl::StrCat("detach it from ", names,
+                                 sharing == Sharing::kExclusive
+                                     ? " first, or allocate it as SINGLE_WRITER or MULTI_WRITER"
+                                     : " first, or attach READ_ONLY");
+  return conflict(
+      absl::StrCat("is ", ToString(sharing), " and ",
+                   sharing == Sharing::kExclusive ? "attached to " : "written by ", names),
+      remedy, holders);
+}
+
+std::string LabelOf(const Region& region) { return absl::StrCat("region \"", region.id, "\""); }
+
+absl::Status CheckEtag(const Region& region, absl::string_view etag) {
+  if (CXLPOOL_MUTANT("ignore-etag") || etag.empty() || etag == region.etag())
+    return absl::OkStatus();
+  if (CXLPOOL_MUTANT("stale-etag-passes") &&
+      absl::StartsWith(region.etag(), etag.substr(0, etag.find('-'))))
+    return absl::OkStatus();
+  return Refuse(absl::StatusCode::kFailedPrecondition, "ETAG_MISMATCH",
+                absl::StrCat(LabelOf(region), " has changed since it was read: its etag is ",
+                             region.etag(), ", not ", Quoted(etag)),
+                "read it again, and decide again",
+                {{"region", region.id}, {"etag", region.etag()}});
+}
+
+absl::Status CheckReady(const Region& region) {
+  const Metadata metadata = {{"region", region.id}, {"state", std::string(ToString(region.state))}};
+  switch (region.state) {
+    case RegionState::kAllocated:
+      if (!region.resizing()) return absl::OkStatus();
+      return Refuse(absl::StatusCode::kFailedPrecondition, "RESIZE_IN_PROGRESS",
+                    absl::StrCat(LabelOf(region), " is being ",
+                                 region.tail_leaving ? "shrunk" : "grown", " still"),
+                    "retry when it is through", metadata);
+    case RegionState::kReserved:
+      if (region.compensating) break;
+      return Refuse(absl::StatusCode::kFailedPrecondition, "REGION_NOT_READY",
+                    absl::StrCat(LabelOf(region), " is still being attached for the first time"),
+                    "retry when it is ALLOCATED", metadata);
+    case RegionState::kQuarantined:
+      return Refuse(absl::StatusCode::kFailedPrecondition, "REGION_QUARANTINED",
+                    absl::StrCat(LabelOf(region), " is quarantined: ", region.state_reason),
+                    "use another Region", metadata);
+    default:
+      break;
+  }
+  return Refuse(absl::StatusCode::kFailedPrecondition, "REGION_RELEASING",
+                absl::StrCat(LabelOf(region), " is on its way down (", ToString(region.state), ")"),
+                "allocate another Region", metadata);
+}
+
+absl::StatusOr<std::vector<Segment>> MakeSegments(const PoolState& state, absl::string_view label,
+                                                  const Region& region,
+                                                  const std::vector<Extent>& extents,
+                                                  size_t first_extent, const std::string& host,
+                                                  PlanContext& context,
+                                                  std::vector<HostPlacement::OnBridge>& bridges) {
+  auto placed = PlaceOnHost(state, {.host = host,
+                                    .label = std::string(label),
+                                    .extents = extents,
+                                    .interleave_ways = region.interleave_ways,
+                                    .expected_lifetime = region.expected_lifetime,
+                                    .region = region.key});
+  if (!placed.ok()) return placed.status();
+  uint64_t more = 0;
+  for (const Extent& extent : extents) more += extent.length_bytes;
+  const Tenant* tenant = state.FindTenant(region.tenant);
+  const uint64_t attached = state.AttachedBytes(host, region.tenant);
+  if (tenant != nullptr && tenant->host_cap_bytes != 0 &&
+      more > tenant->host_cap_bytes - std::min(tenant->host_cap_bytes, attached)) {
+    return Refuse(
+        absl::StatusCode::kResourceExhausted, "HOST_CAP_EXCEEDED",
+        absl::StrCat(label, " would bring ", FormatBytes(more), " to host \"", host,
+                     "\"; tenant \"", tenant->id, "\" has ", FormatBytes(attached),
+                     " there and may have ", FormatBytes(tenant->host_cap_bytes)),
+        absl::StrCat("detach a Region of the tenant there, or raise its cap: `cxlpool tenant "
+                     "set ",
+                     tenant->id, " --host-cap SIZE`"),
+        {{"tenant", tenant->id},
+         {"host", host},
+         {"attached_bytes", absl::StrCat(attached)},
+         {"host_cap_bytes", absl::StrCat(tenant->host_cap_bytes)}});
+  }
+  for (Segment& segment : placed->segments) {
+    segment.extent_index += static_cast<uint32_t>(first_extent);
+    segment.serial = kSerialBase | context.next_id();
+  }
+  for (auto& bridge : placed->bridges) bridges.push_back(std::move(bridge));
+  return std::move(placed->segments);
+}
+
+absl::StatusOr<Attachment> MakeAttachment(const PoolState& state, absl::string_view label,
+                                          const Region& region, const std::string& host, Mode mode,
+                                          Access access, PlanContext& context,
+                                          std::vector<HostPlacement::OnBridge>& bridges) {
+  Attachment attachment;
+  attachment.host = host;
+  attachment.mode = mode;
+  attachment.access = access;
+  attachment.generation = CXLPOOL_MUTANT("reuse-generation") ? region.key : context.next_id();
+  auto segments = MakeSegments(state, label, region, region.extents, 0, host, context, bridges);
+  if (!segments.ok()) return segments.status();
+  attachment.segments = *std::move(segments);
+  return attachment;
+}
+
+absl::Status CheckMaxExtents(uint32_t max_extents) {
+  if (max_extents <= kMaxExtentsPerRegion) return absl::OkStatus();
+  return Refuse(absl::StatusCode::kInvalidArgument, "BAD_MAX_EXTENTS",
+                absl::StrCat("max_extents is ", max_extents, "; at most ", kMaxExtentsPerRegion),
+                absl::StrCat("ask for 1 to ", kMaxExtentsPerRegion, " extents"),
+                {{"field", "max_extents"}});
+}
+
+absl::Status CheckTenant(const PoolState& state, absl::string_view label, const std::string& id,
+                         uint64_t more_bytes) {
+  const Tenant* known = state.FindTenant(id);
+  if (known == nullptr && id != kDefaultTenant) {
+    return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_TENANT",
+                  absl::StrCat("there is no tenant ", Quoted(id)),
+                  absl::StrCat("see `cxlpool tenant list`, or make it: `cxlpool tenant set ",
+                               id.substr(0, 80), "`"),
+                  {{"tenant", id}});
+  }
+  const Interned tenant(id);  // Only now: names that somebody made up are not kept.
+  const uint64_t held = state.UseOf(tenant).held_bytes;
+  if (known != nullptr && known->quota_bytes != 0 &&
+      more_bytes > known->quota_bytes - std::min(known->quota_bytes, held)) {
+    return Refuse(
+        absl::StatusCode::kResourceExhausted, "QUOTA_EXCEEDED",
+        absl::StrCat(label, " needs ", FormatBytes(more_bytes), "; tenant \"", tenant.str(),
+                     "\" holds ", FormatBytes(held), " of its quota of ",
+                     FormatBytes(known->quota_bytes)),
+        absl::StrCat("release a Region of the tenant, or raise its quota: `cxlpool tenant set ",
+                     tenant.str(), " --quota SIZE`"),
+        {{"tenant", tenant.str()},
+         {"held_bytes", absl::StrCat(held)},
+         {"quota_bytes", absl::StrCat(known->quota_bytes)}});
+  }
+  const uint64_t promised = state.ReservedForOthers(tenant);
+  if (promised == 0) return absl::OkStatus();
+  uint64_t free = 0;
+  state.usable().ForEach([&](DeviceIndex index) { free += state.space().free_bytes(index); });
+  if (more_bytes > free) return absl::OkStatus();  // Full, whoever asks: placement says so.
+  if (more_bytes <= free - std::min(free, promised)) return absl::OkStatus();
+  return Refuse(
+      absl::StatusCode::kResourceExhausted, "RESERVED_FOR_OTHERS",
+      absl::StrCat(label, " needs ", FormatBytes(more_bytes), "; of ", FormatBytes(free),
+                   " that are free, ", FormatBytes(promised), " are reserved for other tenants"),
+      "release a Region, or lower a reservation (`cxlpool tenant list`)",
+      {{"tenant", tenant.str()},
+       {"free_bytes", absl::StrCat(free)},
+       {"reserved_bytes", absl::StrCat(promised)}});
+}
+
+absl::StatusOr<uint64_t> UnitFor(const PoolState& state, absl::string_view host, Mode mode,
+                                 bool others) {
+  std::optional<uint64_t> unit = state.limits().extent_granule_bytes;
+  for (const auto& [id, known] : state.hosts()) {
+    const HostRuntime& runtime = state.Runtime(id);
+    // A host that is unfit attaches nothing: its unit is nobody's concern.
+    const bool counts = runtime.online && !known.retired && runtime.unfit_reason.empty();
+    const bool wanted = id == host || (others && counts);
+    if (wanted) unit = CommonUnit(*unit, runtime.region_granule_bytes);
+    if (unit && id == host && mode == Mode::kSystemRam) {
+      unit = CommonUnit(*unit, runtime.memory_block_bytes);
+    }
+    if (!unit) {
+      return Refuse(absl::StatusCode::kFailedPrecondition, "GRANULE_MISMATCH",
+                    absl::StrCat("no size is a multiple of what the hosts report; host \"", id,
+                                 "\" has regions of ", FormatBytes(runtime.region_granule_bytes)),
+                    "see `cxlpool host list`, and fix that host's agent", {{"host", id}});
+    }
+  }
+  return *unit;
+}
+
+}  // namespace cxlpool::fm

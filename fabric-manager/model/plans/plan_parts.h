@@ -1,0 +1,109 @@
+// What the plans share: refusals, retries, finding a Region, and checking how it may be shared.
+//
+// Private to the planner. Pure functions.
+#ifndef CXLPOOL_FABRIC_MANAGER_MODEL_PLANS_PLAN_PARTS_H_
+#define CXLPOOL_FABRIC_MANAGER_MODEL_PLANS_PLAN_PARTS_H_
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "fabric-manager/model/plans/planner.h"
+
+namespace cxlpool::fm {
+
+using Metadata = std::vector<std::pair<std::string, std::string>>;
+
+absl::Status Refuse(absl::StatusCode code, const std::string& reason, const std::string& message,
+                    const std::string& remedy, Metadata metadata);
+
+// In quotes, escaped, cut to 80 characters: what a caller wrote may be anything.
+std::string Quoted(absl::string_view text);
+
+// "PREFIX-DEVICE-KEY": the id of a Region that keeps bytes of a device from everybody, under a new
+// key. A long device id is cut.
+std::string KeptId(const PoolState& state, absl::string_view prefix, absl::string_view device,
+                   PlanContext& context, Key& key);
+
+// The answer of an earlier call with this request_id, or nothing: plan on.
+// ALREADY_EXISTS/REQUEST_ID_REUSED: it had another payload.
+absl::StatusOr<std::optional<Plan>> FindRetry(const PoolState& state, const Request& request);
+
+// By id or UUID. NOT_FOUND/UNKNOWN_REGION.
+absl::StatusOr<RegionPtr> GetRegion(const PoolState& state, absl::string_view region_id);
+
+// The same for `actor`. A host sees what concerns it; of other Regions it is told the same as of
+// those that are not there, so that nobody finds out the names of other hosts' Regions by asking.
+absl::StatusOr<RegionPtr> GetRegionFor(const PoolState& state, const Actor& actor,
+                                       absl::string_view region_id);
+
+// What it is told. NOT_FOUND/UNKNOWN_REGION.
+absl::Status UnknownRegion(const Actor& actor, absl::string_view region_id);
+
+// Whether the caller may call at all: a host must be enrolled, as `principal`, and not be retired.
+// PERMISSION_DENIED: NOT_ENROLLED; INTERNAL/NO_ACTOR: the call was given none.
+absl::Status CheckActor(const PoolState& state, const Actor& actor, const Request& request);
+
+// Keeps `request` with the Region; the oldest but the first makes room.
+void Remember(Region& region, const Request& request);
+
+// A copy to edit: with the change's revision and request.
+std::shared_ptr<Region> Edit(const Region& region, const Request& request,
+                             const PlanContext& context);
+
+// For a call that finds things as it wants them. The Region keeps its revision, and so its etag,
+// and watchers hear nothing. The request is kept all the same, so that a late retry does not undo
+// what came after it.
+Plan Unchanged(const RegionPtr& region, const Request& request, const PlanContext& context);
+
+// Whether (mode, access) on `host` goes with the Attachments that are there.
+// FAILED_PRECONDITION/SHARING_CONFLICT names them (metadata holders).
+absl::Status CheckSharing(absl::string_view label, Sharing sharing,
+                          const std::vector<Attachment>& present, absl::string_view host, Mode mode,
+                          Access access);
+
+// An Attachment of `region`'s extents on `host`, placed and numbered. Errors of PlaceOnHost;
+// RESOURCE_EXHAUSTED/HOST_CAP_EXCEEDED. `bridges` gets what it means for the host's bridges.
+absl::StatusOr<Attachment> MakeAttachment(const PoolState& state, absl::string_view label,
+                                          const Region& region, const std::string& host, Mode mode,
+                                          Access access, PlanContext& context,
+                                          std::vector<HostPlacement::OnBridge>& bridges);
+
+// Segments for `extents`, which come after `first_extent` others. Errors as in MakeAttachment.
+absl::StatusOr<std::vector<Segment>> MakeSegments(const PoolState& state, absl::string_view label,
+                                                  const Region& region,
+                                                  const std::vector<Extent>& extents,
+                                                  size_t first_extent, const std::string& host,
+                                                  PlanContext& context,
+                                                  std::vector<HostPlacement::OnBridge>& bridges);
+
+// region "kv"
+std::string LabelOf(const Region& region);
+
+// FAILED_PRECONDITION/ETAG_MISMATCH unless `etag` is empty or the Region's.
+absl::Status CheckEtag(const Region& region, absl::string_view etag);
+
+// OK: ALLOCATED and not being resized. FAILED_PRECONDITION: REGION_NOT_READY, REGION_RELEASING,
+// REGION_QUARANTINED, RESIZE_IN_PROGRESS.
+absl::Status CheckReady(const Region& region);
+
+// INVALID_ARGUMENT/BAD_MAX_EXTENTS.
+absl::Status CheckMaxExtents(uint32_t max_extents);
+
+// Whether the tenant may hold so much more. NOT_FOUND/UNKNOWN_TENANT; RESOURCE_EXHAUSTED:
+// QUOTA_EXCEEDED, RESERVED_FOR_OTHERS.
+absl::Status CheckTenant(const PoolState& state, absl::string_view label, const std::string& id,
+                         uint64_t more_bytes);
+
+// What extents must be multiples of, beyond the device's granule, so that `host` can use them
+// (empty, or `others`: every host that is there now). FAILED_PRECONDITION/GRANULE_MISMATCH.
+absl::StatusOr<uint64_t> UnitFor(const PoolState& state, absl::string_view host, Mode mode,
+                                 bool others);
+
+}  // namespace cxlpool::fm
+
+#endif  // CXLPOOL_FABRIC_MANAGER_MODEL_PLANS_PLAN_PARTS_H_

@@ -1,0 +1,74 @@
+// PlanSetTenant and PlanRemoveTenant.
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "fabric-manager/model/plans/plan_parts.h"
+#include "fabric-manager/model/plans/planner.h"
+#include "fabric-manager/model/space/bytes.h"
+#include "proto/support/names.h"
+#include "proto/support/text.h"
+
+namespace cxlpool::fm {
+
+absl::StatusOr<Change> PlanSetTenant(const PoolState& state, const Tenant& tenant,
+                                     PlanContext& context) {
+  if (absl::Status status = CheckResourceId(tenant.id); !status.ok()) return status;
+  if (tenant.quota_bytes != 0 && tenant.reserved_bytes > tenant.quota_bytes) {
+    return Refuse(
+        absl::StatusCode::kInvalidArgument, "BAD_TENANT",
+        absl::StrCat("tenant \"", tenant.id, "\" would have ", FormatBytes(tenant.reserved_bytes),
+                     " reserved, beyond its quota of ", FormatBytes(tenant.quota_bytes)),
+        "reserve no more than the quota", {{"field", "reserved_bytes"}});
+  }
+  const Tenant* known = state.FindTenant(tenant.id);
+  if (known == nullptr && state.tenants().size() >= kMaxTenants) {
+    return Refuse(absl::StatusCode::kResourceExhausted, "TOO_MANY_TENANTS",
+                  absl::StrCat("the pool has ", kMaxTenants, " tenants, as many as it may"),
+                  "remove one first", {});
+  }
+  uint64_t reserved = tenant.reserved_bytes;
+  for (const auto& [id, other] : state.tenants()) {
+    if (id == tenant.id) continue;
+    reserved += std::min(other.reserved_bytes, UINT64_MAX - reserved);
+  }
+  const bool more = known == nullptr || tenant.reserved_bytes > known->reserved_bytes;
+  const uint64_t total = state.GetCapacity().total_bytes;
+  if (more && tenant.reserved_bytes != 0 && reserved > total) {
+    return Refuse(
+        absl::StatusCode::kFailedPrecondition, "RESERVED_TOO_MUCH",
+        absl::StrCat("all reservations together would be ", FormatBytes(reserved),
+                     "; the pool has ", FormatBytes(total)),
+        "reserve less, here or for another tenant",
+        {{"reserved_bytes", absl::StrCat(reserved)}, {"total_bytes", absl::StrCat(total)}});
+  }
+  Tenant wanted = tenant;
+  wanted.key = known == nullptr ? context.next_id() : known->key;
+  if (known != nullptr && *known == wanted) return Change{};
+  return Change{wanted};
+}
+
+absl::StatusOr<Change> PlanRemoveTenant(const PoolState& state, const std::string& tenant) {
+  if (tenant == kDefaultTenant) {
+    return Refuse(absl::StatusCode::kFailedPrecondition, "TENANT_IS_DEFAULT",
+                  "tenant \"default\" is always there",
+                  "take its limits away instead: `cxlpool tenant set default --quota none "
+                  "--reserved none --host-cap none`",
+                  {{"tenant", tenant}});
+  }
+  const Tenant* known = state.FindTenant(tenant);
+  if (known == nullptr) {
+    return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_TENANT",
+                  absl::StrCat("there is no tenant ", Quoted(tenant)), "see `cxlpool tenant list`",
+                  {{"tenant", CutText(tenant, 80)}});
+  }
+  if (const TenantUse use = state.UseOf(Interned(tenant)); use.regions != 0) {
+    return Refuse(absl::StatusCode::kFailedPrecondition, "TENANT_HAS_REGIONS",
+                  absl::StrCat("tenant \"", tenant, "\" has ", use.regions, " Regions"),
+                  "release them first",
+                  {{"tenant", tenant}, {"regions", absl::StrCat(use.regions)}});
+  }
+  return Change{Erased{known->key}};
+}
+
+}  // namespace cxlpool::fm

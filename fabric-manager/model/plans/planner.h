@@ -1,0 +1,242 @@
+// From a request to a Change, or a refusal: every rule of the lifecycle that a caller can meet.
+//
+// Pure: the caller supplies ids and time (PlanContext). A plan is valid only against the state it
+// was made on; the one writer applies it before it makes the next.
+#ifndef CXLPOOL_FABRIC_MANAGER_MODEL_PLANS_PLANNER_H_
+#define CXLPOOL_FABRIC_MANAGER_MODEL_PLANS_PLANNER_H_
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "fabric-manager/model/placement/placement.h"
+#include "fabric-manager/model/pool/pool_state.h"
+
+namespace cxlpool::fm {
+
+// What a plan cannot make by itself.
+struct PlanContext {
+  std::function<uint64_t()> next_id;  // Keys, generations and serials: never the same twice.
+  std::function<Uuid()> make_tag;     // Random.
+  absl::Time now;
+  uint64_t revision = 0;  // Of the change.
+  bool hardware_coherent = false;
+  Policy default_policy = Policy::kPack;  // The pool's.
+  std::string hold_reason = {};  // Not empty: records were lost; devices that come in are held.
+};
+
+// For whom a call acts. What it may is judged where the call is planned, on the state that the
+// change is made on: a host that was retired meanwhile may nothing any more.
+class Actor {
+ public:
+  Actor() = default;  // Nobody, who may do nothing: a spec is given its Actor or is refused.
+
+  static Actor Operator() { return Actor(Kind::kOperator, {}); }
+  static Actor OfHost(std::string host) { return Actor(Kind::kHost, std::move(host)); }
+  // By a listener without TLS, on the manager's own machine: an operator, and the agent of any host
+  // that it says it is.
+  static Actor Local() { return Actor(Kind::kLocal, {}); }
+
+  bool is_nobody() const { return kind_ == Kind::kNobody; }
+  bool is_host() const { return kind_ == Kind::kHost; }
+  bool for_pool() const { return kind_ == Kind::kOperator || kind_ == Kind::kLocal; }
+  const std::string& host() const { return host_; }  // Empty unless is_host().
+
+  // Whether it knows the users and processes of `first_host`.
+  bool knows_users_of(absl::string_view first_host) const {
+    return kind_ == Kind::kLocal || (is_host() && host_ == first_host);
+  }
+
+ private:
+  enum class Kind { kNobody, kOperator, kHost, kLocal };
+  Actor(Kind kind, std::string host) : kind_(kind), host_(std::move(host)) {}
+
+  Kind kind_ = Kind::kNobody;
+  std::string host_;
+};
+
+struct AllocateSpec {
+  Request request;
+  Actor actor = {};
+  std::string region_id;  // Empty: "r-" and the first 12 hex digits of the tag.
+  std::string tenant = kDefaultTenant;
+  uint64_t size_bytes = 0;
+  Sharing sharing = Sharing::kExclusive;
+  std::string host;  // Empty: no Attachment.
+  Mode mode = Mode::kDevdax;
+  Zone zone = Zone::kMovable;
+  Access access = Access::kReadWrite;
+  uint32_t max_extents = 1;
+  std::string device;
+  std::optional<Policy> policy;  // Nothing: the pool's default.
+  uint32_t interleave_ways = 0;
+  uint32_t interleave_granularity_bytes = 0;
+  std::vector<std::string> isolate_from;  // Region ids.
+  absl::Duration expected_lifetime = absl::InfiniteDuration();
+  absl::Duration ttl = absl::InfiniteDuration();  // Infinite: no lease.
+  std::optional<Owner> owner;                     // Nothing: it is persistent.
+  std::optional<uint32_t> maker_uid;              // Of `host`. Nothing: an operator makes it.
+  OpenTo open_to;
+};
+inline constexpr size_t kMaxIsolateFrom = 64;
+inline constexpr absl::Duration kMinTtl = absl::Seconds(10);
+inline constexpr absl::Duration kMaxTtl = absl::Hours(24 * 3652);
+
+struct AttachSpec {
+  Request request;
+  std::string region_id;
+  std::string host;
+  Mode mode = Mode::kDevdax;
+  Access access = Access::kReadWrite;
+  std::string etag = {};
+  Zone zone = Zone::kMovable;
+};
+
+struct DetachSpec {
+  Request request;
+  std::string region_id;
+  std::string host;
+  std::string etag = {};
+};
+
+struct ReleaseSpec {
+  Request request;
+  Actor actor = {};  // A host's: Attachments to other hosts are refused.
+  std::string region_id;
+  bool detach_all = false;
+  std::string etag = {};
+  bool force = false;  // On the operator's word; `reason` is then required.
+  std::string reason = {};
+  // With force: FENCE_REQUIRED names every host that may still have it, silent ones too, for the
+  // caller to fence; then plan again. Without: those alone that are alive or can be reached.
+  bool fence = false;
+  bool validate_only = false;
+  // What the Region must be, as an agent found for a local user. Empty, nothing: not asked.
+  std::string tenant = {};
+  std::optional<uint32_t> maker_uid = {};
+};
+
+struct ResizeSpec {
+  Request request;
+  std::string region_id;
+  uint64_t size_bytes = 0;
+  uint32_t max_extents = 1;
+  std::string etag = {};
+};
+
+struct RenameSpec {
+  Request request;
+  std::string region_id;
+  std::string new_region_id;
+  std::string etag = {};
+};
+
+struct RenewSpec {
+  Request request;
+  Actor actor = {};  // An operator may renew what another allocated.
+  std::string region_id;
+  std::optional<absl::Duration> ttl;  // Nothing: the term it has.
+  std::string etag = {};
+};
+
+struct EnrolSpec {
+  std::string host;
+  std::string identity = {};  // Empty: cxlpool://host/HOST.
+  // For whom it may allocate. Empty: as it was; of a host that is new or retired, kDefaultTenant.
+  std::vector<std::string> tenants = {};
+};
+inline constexpr size_t kMaxTenantsOfHost = 256;
+
+// A plan's outcome: the Region as it will be, and the change that makes it so (empty if it is so
+// already, or if the request is a retry).
+struct Plan {
+  RegionPtr region;
+  Change change;
+  std::vector<HostPlacement::OnBridge> bridges = {};  // Where a new Attachment enters its host.
+};
+
+// Each first looks whether its Actor may call at all (PERMISSION_DENIED: NOT_ENROLLED), then for
+// the request_id: same payload gives the earlier Region, another payload
+// ALREADY_EXISTS/REQUEST_ID_REUSED. A Region that does not concern the host is UNKNOWN_REGION to
+// it, as one that is not there. Errors as in pool_service.proto. `region_id` may be a UUID.
+absl::StatusOr<Plan> PlanAllocate(const PoolState& state, const AllocateSpec& spec,
+                                  PlanContext& context);
+absl::StatusOr<Plan> PlanAttach(const PoolState& state, const AttachSpec& spec,
+                                PlanContext& context);
+absl::StatusOr<Plan> PlanDetach(const PoolState& state, const DetachSpec& spec,
+                                PlanContext& context);
+absl::StatusOr<Plan> PlanRelease(const PoolState& state, const ReleaseSpec& spec,
+                                 PlanContext& context);
+// `in_use`: hosts where an application has a segment open that would leave, as the agents last said
+// (given the Region and the number of settled extents that would stay).
+using InUseFn = std::function<std::vector<std::string>(const Region&, size_t keep_extents)>;
+absl::StatusOr<Plan> PlanResize(const PoolState& state, const ResizeSpec& spec,
+                                const InUseFn& in_use, PlanContext& context);
+absl::StatusOr<Plan> PlanRename(const PoolState& state, const RenameSpec& spec,
+                                PlanContext& context);
+absl::StatusOr<Plan> PlanRenew(const PoolState& state, const RenewSpec& spec, PlanContext& context);
+// What the manager does by itself when the lease that ended at `expire_time` ran out: release,
+// detaching all. Empty: it was renewed, or goes down already.
+Change PlanExpiry(const PoolState& state, Key region, absl::Time expire_time, PlanContext& context);
+
+// Enrols, replaces or brings back a host. The Change is empty if nothing differs.
+absl::StatusOr<Change> PlanEnrol(const PoolState& state, const EnrolSpec& spec,
+                                 PlanContext& context);
+absl::StatusOr<Change> PlanRemoveHost(const PoolState& state, const std::string& host);
+absl::StatusOr<Change> PlanRetire(const PoolState& state, const std::string& host,
+                                  PlanContext& context);
+
+// Devices: errors as in inventory_service.proto. The Change is empty if nothing differs.
+// What the fabric shows and no record knows comes in free. Where records were lost, or `has_bytes`
+// says that the device is not empty, a QUARANTINED Region holds it whole (`fsck-hold-N`, or
+// `found-DEVICE-N`). `seen.key` is ignored. The Change is empty if the device is known.
+Change PlanSeenDevice(const PoolState& state, Device seen, bool has_bytes, PlanContext& context);
+absl::StatusOr<Change> PlanAddDevice(const PoolState& state, const std::string& device);
+absl::StatusOr<Change> PlanDrainDevice(const PoolState& state, const std::string& device);
+absl::StatusOr<Change> PlanRemoveDevice(const PoolState& state, const std::string& device);
+// At most kFailedRegionsAChange Regions are QUARANTINED at a time: call it again until the Change
+// is empty. A device can be full of Regions, and one change of them all would be more than a store
+// takes.
+inline constexpr size_t kFailedRegionsAChange = 1024;
+absl::StatusOr<Change> PlanFailDevice(const PoolState& state, const std::string& device,
+                                      const std::string& reason, PlanContext& context);
+
+// LDs of one Attachment (tag, generation, host) that the fabric shows and no record intends, after
+// a store was put back, for example. Whatever of their bytes looks free is held for an operator's
+// decision, in a QUARANTINED Region: with its Attachment, which stays as it is until it is detached
+// or the host is fenced; or, where the tag belongs to another Region or some bytes do, without one,
+// to be released with force once the host is fenced. Empty: there is nothing to take.
+struct StrayLd {
+  std::string host;
+  Uuid tag;
+  uint64_t generation = 0;
+  uint32_t ld_index = 0;
+  uint32_t slot = 0;
+  uint64_t serial = 0;
+  Extent extent;
+};
+// What becomes of the bytes of a Region that is about to be gone, for people: "512 MiB scrubbed and
+// free; 256 MiB stay on failed device cmm-3, NOT scrubbed". Says of no byte that it was scrubbed
+// that was not.
+std::string EndOfBytes(const PoolState& state, const Region& region);
+
+Change PlanStray(const PoolState& state, const std::vector<StrayLd>& lds, PlanContext& context);
+
+// Tenants: likewise. `tenant.key` is ignored.
+absl::StatusOr<Change> PlanSetTenant(const PoolState& state, const Tenant& tenant,
+                                     PlanContext& context);
+absl::StatusOr<Change> PlanRemoveTenant(const PoolState& state, const std::string& tenant);
+
+// Certificates and identities that are not to be believed any more. `revocation.key` and `time` are
+// ignored. What is revoked already stays as it is. RESOURCE_EXHAUSTED/TOO_MANY_REVOCATIONS.
+absl::StatusOr<Change> PlanRevoke(const PoolState& state, const Revocation& revocation,
+                                  PlanContext& context);
+// Takes it back. NOT_FOUND/NOT_REVOKED.
+absl::StatusOr<Change> PlanRestore(const PoolState& state, const std::string& subject);
+
+}  // namespace cxlpool::fm
+
+#endif  // CXLPOOL_FABRIC_MANAGER_MODEL_PLANS_PLANNER_H_

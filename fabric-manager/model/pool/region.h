@@ -1,0 +1,261 @@
+// A Region, its Extents and its Attachments: the values the pool is made of, and the ladder they
+// climb.
+//
+//   Region      RESERVED -> ALLOCATED ---------------------> RELEASING -> SCRUBBING -> (gone)
+//                  +-> FAILED    +-> QUARANTINED (from RESERVED too) -> RELEASING
+//   Attachment  WANTED -> BOUND -> ONLINE -> OFFLINE -> EJECTING -> UNBOUND
+//                                    +-> RELEASE_BLOCKED
+//
+// Plain values; units are bytes; ids are the last segment of a resource name. Regions are shared
+// as immutable values (RegionPtr): a change makes a new one.
+#ifndef CXLPOOL_FABRIC_MANAGER_MODEL_POOL_REGION_H_
+#define CXLPOOL_FABRIC_MANAGER_MODEL_POOL_REGION_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "proto/support/interned.h"
+#include "proto/support/uuid.h"
+
+namespace cxlpool::fm {
+
+// Key of a record; from PoolState's counter, never used twice.
+using Key = uint64_t;
+
+// One contiguous slice of one device.
+struct Extent {
+  Interned device;
+  uint64_t dpa_bytes = 0;
+  uint64_t length_bytes = 0;
+  friend bool operator==(const Extent&, const Extent&) = default;
+};
+
+// That one Extent of a Region has lost bytes: what, and where, for people.
+struct BadExtent {
+  uint32_t extent_index = 0;
+  std::string reason;
+  friend bool operator==(const BadExtent&, const BadExtent&) = default;
+};
+
+// The process that a Region lives as long as. Its host's agent watches it.
+struct Owner {
+  uint32_t uid = 0;
+  uint32_t pid = 0;
+  uint64_t start_ticks = 0;  // Since boot: tells it from a later process of the same pid.
+  std::string incarnation;   // Kernel boot id.
+  friend bool operator==(const Owner&, const Owner&) = default;
+};
+
+// The local user who made a Region. The id means somebody on that host alone.
+struct Maker {
+  Interned host;
+  uint32_t uid = 0;
+  friend bool operator==(const Maker&, const Maker&) = default;
+};
+
+// Which local users may open a Region besides its maker: users, members of groups, or everybody who
+// acts for its tenant.
+struct OpenTo {
+  std::vector<uint32_t> uids;
+  std::vector<uint32_t> gids;
+  bool everybody = false;
+  bool nobody() const { return uids.empty() && gids.empty() && !everybody; }
+  friend bool operator==(const OpenTo&, const OpenTo&) = default;
+};
+inline constexpr size_t kMaxOpenTo = 64;  // Users, and groups.
+
+enum class Mode : uint8_t { kDevdax = 1, kSystemRam = 2 };
+enum class Zone : uint8_t { kMovable = 1, kKernel = 2 };  // Of system-ram.
+enum class Access : uint8_t { kReadWrite = 1, kReadOnly = 2 };
+enum class Sharing : uint8_t { kExclusive = 1, kSingleWriter = 2, kMultiWriter = 3 };
+
+// Where a Region's bytes go: placement.h says how each decides.
+enum class Policy : uint8_t {
+  kPack = 1,
+  kSpread = 2,
+  kBandwidth = 3,
+  kLatency = 4,
+  kIsolate = 5,
+};
+
+enum class RegionState : uint8_t {
+  kReserved = 1,
+  kAllocated = 2,
+  kReleasing = 3,
+  kScrubbing = 4,
+  kFailed = 5,
+  kQuarantined = 6,
+};
+
+enum class AttachmentState : uint8_t {
+  kWanted = 1,  // Durable intent. The fabric may or may not be bound: ask it.
+  kBound = 2,
+  kOnline = 3,
+  kOffline = 4,   // The host let go of its host regions.
+  kEjecting = 5,  // The driver's unbind has begun.
+  kUnbound = 6,   // Proven. An Attachment in this state is about to leave the record.
+  kReleaseBlocked = 7,
+};
+
+absl::string_view ToString(RegionState state);
+absl::string_view ToString(AttachmentState state);
+absl::string_view ToString(Sharing sharing);
+absl::string_view ToString(Mode mode);
+absl::string_view ToString(Zone zone);
+absl::string_view ToString(Access access);
+absl::string_view ToString(Policy policy);
+
+// Serials that hosts see are this and a number of the pool's own: never a Device's serial.
+inline constexpr uint64_t kSerialBase = 0x0c00'0000'0000'0000;
+
+// Where one Extent enters a host, and what the host last said of it. Segments of one stripe set
+// share a host region: they have its names and its address in common.
+struct Segment {
+  uint32_t extent_index = 0;
+  uint32_t slot = 0;
+  std::string host_bridge;
+  uint64_t serial = 0;  // Unique for ever.
+  // The LD's number among those of its Attachment, by which the fabric knows it, where that is not
+  // the Extent's: of a stray that was taken in.
+  std::optional<uint32_t> ld_index;
+
+  std::string memdev;
+  std::string host_region;
+  std::string dax_device;
+  std::optional<int32_t> numa_node;
+  uint64_t hpa_bytes = 0;
+  uint32_t online_blocks = 0;
+  uint32_t total_blocks = 0;
+  friend bool operator==(const Segment&, const Segment&) = default;
+};
+
+// The last segments of an Attachment, on a way of their own: up, to join the others once they are
+// ONLINE, or down, to leave them. The others stay ONLINE meanwhile.
+struct Tail {
+  uint32_t first_segment = 0;  // To the last.
+  AttachmentState state = AttachmentState::kWanted;
+  bool detaching = false;
+  std::string reason = {};
+  friend bool operator==(const Tail&, const Tail&) = default;
+};
+
+// One host's use of a Region.
+struct Attachment {
+  std::string host;
+  Mode mode = Mode::kDevdax;
+  Zone zone = Zone::kMovable;
+  Access access = Access::kReadWrite;
+  AttachmentState state = AttachmentState::kWanted;
+  bool detaching = false;   // Wanted down.
+  uint64_t generation = 0;  // Never used twice in the pool.
+  std::vector<Segment> segments;
+  std::string reason;        // Why it is where it is, for people.
+  std::optional<Tail> tail;  // While the Region is being resized.
+  // An operator says that the host let go, and was audited: what the fabric cannot be asked about
+  // is taken for unbound.
+  bool operator_vouched = false;
+  // It was found bound and no record had it: nothing is done with it until somebody sends it down,
+  // by a detach or a fence.
+  bool held = false;
+
+  // Sends the whole of it down; a tail that was on a way of its own goes with it.
+  void TurnDown(const std::string& why);
+  friend bool operator==(const Attachment&, const Attachment&) = default;
+};
+
+// Who asked for a change, so that a retry finds it again.
+struct RequestId {
+  Interned principal;  // Identity URI.
+  Interned method;     // "AllocateRegion"
+  Uuid id;
+  friend bool operator==(const RequestId&, const RequestId&) = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const RequestId& r) {
+    return H::combine(std::move(h), r.principal, r.method, r.id);
+  }
+};
+struct Request {
+  RequestId id;
+  uint64_t payload_hash = 0;  // Same id with another payload is refused.
+  friend bool operator==(const Request&, const Request&) = default;
+};
+
+// A Region remembers the request that made it and at most this many later ones.
+inline constexpr size_t kMaxRequestsPerRegion = 32;
+inline constexpr size_t kMaxExtentsPerRegion = 16;
+inline constexpr size_t kMaxAttachmentsPerRegion = 64;
+
+struct Region {
+  Key key = 0;
+  Uuid tag;
+  std::string id;
+  Interned tenant;
+  uint64_t generation = 0;
+  uint64_t requested_bytes = 0;
+  Sharing sharing = Sharing::kExclusive;
+  RegionState state = RegionState::kReserved;
+  std::string state_reason;
+  bool compensating = false;  // On its way down because it could not be made: ends FAILED, gone.
+  bool forced = false;        // Released on an operator's word: it may leave QUARANTINED.
+  Policy policy = Policy::kPack;
+  // Each `interleave_ways` consecutive Extents are one stripe set: equal lengths, distinct devices,
+  // one host region. 1: each Extent is a host region by itself.
+  uint32_t interleave_ways = 1;
+  uint32_t interleave_granularity_bytes = 0;  // 0 with 1 way.
+  // So many last Extents are joining, or leaving: not yet, or no longer, part of the size.
+  uint32_t tail_extents = 0;
+  bool tail_leaving = false;
+  absl::Duration expected_lifetime = absl::InfiniteDuration();  // As the caller said.
+  // A lease: released by itself at expire_time, which a renewal puts off by `ttl`.
+  absl::Duration ttl = absl::InfiniteDuration();  // Infinite: no lease.
+  absl::Time expire_time = absl::InfiniteFuture();
+  std::optional<Owner> owner;  // Nothing: it is persistent.
+  std::optional<Maker> maker;  // Nothing: an operator.
+  OpenTo open_to;
+  std::vector<Extent> extents;          // In Region order.
+  std::vector<BadExtent> bad;           // In Region order, one an extent at most.
+  std::vector<Attachment> attachments;  // In order of host.
+  absl::Time create_time;
+  std::vector<Request> requests;
+  uint64_t revision = 0;  // Of the last change.
+  friend bool operator==(const Region&, const Region&) = default;
+
+  uint64_t size_bytes() const;  // What it holds for its user: without the tail.
+  uint64_t held_bytes() const;  // With it.
+  size_t settled_extents() const { return extents.size() - tail_extents; }
+  bool resizing() const { return tail_extents != 0; }
+  const BadExtent* FindBad(size_t extent) const;  // Null: it has lost nothing.
+  const Attachment* FindAttachment(absl::string_view host) const;
+  Attachment* FindAttachment(absl::string_view host);
+  // Opaque text that changes with every change: it is made of generation and revision.
+  std::string etag() const;
+};
+using RegionPtr = std::shared_ptr<const Region>;
+
+// Whether `to` may follow `from`: every edge of the ladder and no other. A state may follow itself,
+// with another reason.
+//
+// Besides the picture above, an Attachment goes
+//   WANTED -> OFFLINE           turned round before the host made anything of what was bound
+//   BOUND -> OFFLINE            turned round while the host was at it
+//   BOUND -> RELEASE_BLOCKED    turned round, and a part that was online already will not go
+//   BOUND -> WANTED             the fabric lost it while it came up: bind again
+//   ONLINE -> BOUND             the host rebooted and has to bring it online again
+//   ONLINE -> WANTED            the fabric lost it, and the host has nothing left of it: bind again
+//   RELEASE_BLOCKED -> OFFLINE  what blocked it went away
+//   any -> UNBOUND              proof: the host was fenced, ejected it by itself, or never had it
+// and a Region
+//   RESERVED -> RELEASING       released while its first Attachment was under way
+//   RESERVED, ALLOCATED -> QUARANTINED   its bytes cannot be proven free
+//   QUARANTINED -> RELEASING    an operator says that they are
+bool MayFollow(AttachmentState from, AttachmentState to);
+bool MayFollow(RegionState from, RegionState to);
+
+}  // namespace cxlpool::fm
+
+#endif  // CXLPOOL_FABRIC_MANAGER_MODEL_POOL_REGION_H_

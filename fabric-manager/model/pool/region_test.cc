@@ -1,0 +1,81 @@
+#include "fabric-manager/model/pool/region.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+namespace cxlpool::fm {
+namespace {
+
+// Every edge, as "FROM>TO", of states 1 to `last`.
+template <typename State>
+std::set<std::string> Edges(State last) {
+  std::set<std::string> edges;
+  for (int from = 1; from <= static_cast<int>(last); ++from) {
+    for (int to = 1; to <= static_cast<int>(last); ++to) {
+      const auto f = static_cast<State>(from);
+      const auto t = static_cast<State>(to);
+      EXPECT_TRUE(from != to || MayFollow(f, t));
+      if (from != to && MayFollow(f, t)) {
+        edges.insert(std::string(ToString(f)) + ">" + std::string(ToString(t)));
+      }
+    }
+  }
+  return edges;
+}
+
+TEST(RegionTest, AttachmentsClimbThisLadderAndNoOther) {
+  EXPECT_EQ(Edges(AttachmentState::kReleaseBlocked),
+            (std::set<std::string>{"WANTED>BOUND", "WANTED>OFFLINE", "WANTED>UNBOUND",  //
+                                   "BOUND>ONLINE", "BOUND>OFFLINE", "BOUND>RELEASE_BLOCKED",
+                                   "BOUND>WANTED", "BOUND>UNBOUND", "ONLINE>OFFLINE",
+                                   "ONLINE>RELEASE_BLOCKED", "ONLINE>BOUND", "ONLINE>WANTED",
+                                   "ONLINE>UNBOUND",  //
+                                   "RELEASE_BLOCKED>OFFLINE", "RELEASE_BLOCKED>UNBOUND",
+                                   "OFFLINE>EJECTING", "OFFLINE>UNBOUND", "EJECTING>UNBOUND"}));
+}
+
+TEST(RegionTest, RegionsClimbThisLadderAndNoOther) {
+  EXPECT_EQ(
+      Edges(RegionState::kQuarantined),
+      (std::set<std::string>{"RESERVED>ALLOCATED", "RESERVED>RELEASING", "RESERVED>FAILED",
+                             "ALLOCATED>RELEASING", "RELEASING>SCRUBBING", "QUARANTINED>RELEASING",
+                             "RESERVED>QUARANTINED", "ALLOCATED>QUARANTINED"}));
+}
+
+TEST(RegionTest, UnknownStatesHaveAName) {
+  EXPECT_EQ(ToString(static_cast<RegionState>(0)), "UNKNOWN");
+  EXPECT_EQ(ToString(static_cast<AttachmentState>(99)), "UNKNOWN");
+  EXPECT_EQ(ToString(Sharing::kSingleWriter), "SINGLE_WRITER");
+  EXPECT_EQ(ToString(Mode::kSystemRam), "SYSTEM_RAM");
+  EXPECT_EQ(ToString(Access::kReadOnly), "READ_ONLY");
+}
+
+TEST(RegionTest, EtagChangesWithRevisionAndGeneration) {
+  Region region;
+  region.generation = 17;
+  region.revision = 5;
+  const std::string before = region.etag();
+  EXPECT_EQ(region.etag(), before);
+  region.revision = 6;
+  EXPECT_NE(region.etag(), before);
+  // The same name, used again.
+  region.generation = 18;
+  region.revision = 5;
+  EXPECT_NE(region.etag(), before);
+}
+
+TEST(RegionTest, SumsItsExtentsAndFindsItsAttachments) {
+  Region region;
+  region.extents = {{"a", 0, 3}, {"b", 10, 4}};
+  EXPECT_EQ(region.size_bytes(), 7u);
+  region.attachments.resize(2);
+  region.attachments[1].host = "host-b";
+  EXPECT_EQ(region.FindAttachment("host-b"), &region.attachments[1]);
+  EXPECT_EQ(static_cast<const Region&>(region).FindAttachment("host-c"), nullptr);
+}
+
+}  // namespace
+}  // namespace cxlpool::fm

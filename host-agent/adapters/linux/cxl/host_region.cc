@@ -1,0 +1,163 @@
+#include "host-agent/adapters/linux/cxl/host_region.h"
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "host-agent/adapters/linux/cxl/look_at_cxl.h"
+#include "host-agent/adapters/linux/cxl/region_plan.h"
+#include "host-agent/adapters/linux/cxl/sysfs_region.h"
+#include "host-agent/adapters/linux/cxl/sysfs_snapshot.h"
+#include "host-agent/adapters/linux/dax/autoprobe.h"
+#include "host-agent/adapters/linux/dax/dax_driver.h"
+#include "host-agent/adapters/linux/dax/dax_lookup.h"
+#include "host-agent/adapters/linux/refuse.h"
+
+namespace cxlpool::agent {
+namespace {
+
+constexpr absl::Duration kRegionPoll = absl::Milliseconds(20);
+
+// It is there at once, or some milliseconds later (Linux 7).
+constexpr absl::Duration kSoon = absl::Milliseconds(100);
+constexpr absl::Duration kPollSoon = absl::Milliseconds(2);
+
+// A DAX device that is made again comes within milliseconds or not at all; other rungs wait.
+constexpr absl::Duration kRemakeTimeout = absl::Seconds(5);
+
+absl::Status Destroy(const HostFiles& files, const CxlHostRegion& region) {
+  const std::vector<DaxDevice> devices = ReadDaxDevices(files);
+  const DaxDevice* const dax = FindDax(devices, region.name);
+  const std::string driver = dax == nullptr ? "" : DaxDriverName(files, dax->name);
+  if (!driver.empty()) {
+    return Refuse(absl::StatusCode::kFailedPrecondition, "DAX_BOUND",
+                  absl::StrCat("host region ", region.name, ": driver ", driver, " has its device ",
+                               dax->name),
+                  "unbind it first");
+  }
+  return DeleteRegion(files, region);
+}
+
+// Clears the way for `spec`: half-made regions on its memdevs and orphans in their windows. Whether
+// there were any.
+absl::StatusOr<bool> ClearLeftOvers(const HostFiles& files, const CxlSnapshot& snapshot,
+                                    const HostRegionSpec& spec) {
+  bool cleared = false;
+  for (const CxlHostRegion& region : snapshot.regions) {
+    const bool ours = std::any_of(
+        region.targets.begin(), region.targets.end(), [&](const CxlRegionTarget& target) {
+          return std::find(spec.serials.begin(), spec.serials.end(), target.serial) !=
+                 spec.serials.end();
+        });
+    if (!IsOrphan(region) && (region.committed || !ours)) continue;
+    if (absl::Status status = Destroy(files, region); !status.ok()) return status;
+    cleared = true;
+  }
+  return cleared;
+}
+
+bool SameShape(const CxlHostRegion& region, const HostRegionSpec& spec) {
+  if (region.size_bytes != spec.size_bytes || region.targets.size() != spec.serials.size()) {
+    return false;
+  }
+  for (size_t i = 0; i < spec.serials.size(); ++i) {
+    if (region.targets[i].serial != spec.serials[i] || region.targets[i].decoder.empty()) {
+      return false;
+    }
+  }
+  return spec.interleave_granularity_bytes == 0 ||
+         spec.interleave_granularity_bytes == region.interleave_granularity_bytes;
+}
+
+absl::Status AwaitDax(Machine& machine, uint64_t serial, const Deadline& deadline) {
+  absl::Status status;
+  const auto there = [&] {
+    status = LookUpDax(machine.files, serial).status();
+    return status.ok();
+  };
+  if (PollUntil(Deadline::In(std::min(kSoon, deadline.left())), kPollSoon, there)) return status;
+  PollUntil(deadline, kRegionPoll, there);
+  return status;
+}
+
+}  // namespace
+
+absl::Status MakeHostRegion(Machine& machine, const HostRegionSpec& spec,
+                            const Deadline& deadline) {
+  const HostFiles& files = machine.files;
+  CxlSnapshot snapshot = LookAtCxl(machine);
+  const uint64_t first = spec.serials.empty() ? 0 : spec.serials.front();
+  const CxlHostRegion* const there = FindRegion(snapshot, first);
+  if (there != nullptr && there->committed) {
+    if (!SameShape(*there, spec)) {
+      return Refuse(absl::StatusCode::kAlreadyExists, "OTHER_REGION",
+                    absl::StrFormat("host region %s of %d bytes and %d targets begins with the "
+                                    "memdev of serial %#x already",
+                                    there->name, there->size_bytes, there->targets.size(), first),
+                    "destroy it first");
+    }
+    if (!there->enabled) {
+      if (absl::Status status = SwitchAutoprobeOff(files); !status.ok()) return status;
+      if (absl::Status status = EnableRegion(files, there->name); !status.ok()) return status;
+    }
+    return AwaitDax(machine, first, Deadline::In(std::min(deadline.left(), kRemakeTimeout)));
+  }
+  const absl::StatusOr<bool> cleared = ClearLeftOvers(files, snapshot, spec);
+  if (!cleared.ok()) return cleared.status();
+  if (*cleared) snapshot = LookAtCxl(machine);
+  absl::StatusOr<RegionPlan> plan = PlanHostRegion(snapshot, spec);
+  if (!plan.ok()) return plan.status();
+  // Somebody may have switched it on since Prepare.
+  if (absl::Status status = SwitchAutoprobeOff(files); !status.ok()) return status;
+  if (absl::Status status = ProgramRegion(files, *plan); !status.ok()) return status;
+  absl::Status status = AwaitDax(machine, first, deadline);
+  if (status.ok()) return status;
+  snapshot = LookAtCxl(machine);
+  const CxlHostRegion* const made = FindRegion(snapshot, first);
+  if (made != nullptr) Destroy(files, *made).IgnoreError();  // `status` says why.
+  return status;
+}
+
+absl::Status DestroyHostRegionOf(Machine& machine, uint64_t serial) {
+  const HostFiles& files = machine.files;
+  // The quick way first; it does not know what lost its memdev.
+  for (const CxlHostRegion& region : ReadCxlRegions(files, machine.shapes)) {
+    if (serial != 0 && HasTarget(region, serial)) return Destroy(files, region);
+  }
+  const CxlSnapshot snapshot = LookAtCxl(machine);
+  if (serial != 0) {
+    const CxlHostRegion* const region = FindRegionWith(snapshot, serial);
+    return region == nullptr ? absl::OkStatus() : Destroy(files, *region);
+  }
+  absl::Status status;
+  for (const CxlHostRegion& region : snapshot.regions) {
+    if (IsAnonymousOrphan(region)) status.Update(Destroy(files, region));
+  }
+  return status;
+}
+
+absl::StatusOr<DaxDevice> DaxOfHostRegion(Machine& machine, uint64_t serial) {
+  const HostFiles& files = machine.files;
+  // The quick way first; it does not know what lost its memdev.
+  if (const absl::StatusOr<DaxNode> node = LookUpDax(files, serial); node.ok()) {
+    const std::optional<DaxDevice> dax = ReadDaxDevice(files, node->name);
+    if (dax.has_value() && dax->region == node->region) return *dax;
+  }
+  const CxlSnapshot snapshot = LookAtCxl(machine);
+  const CxlHostRegion* const region = FindRegionWith(snapshot, serial);
+  if (region == nullptr) {
+    return Refuse(absl::StatusCode::kNotFound, "NO_HOST_REGION",
+                  absl::StrFormat("no host region has the memdev of serial %#x", serial),
+                  "make the host region first");
+  }
+  const std::vector<DaxDevice> devices = ReadDaxDevices(files);
+  const DaxDevice* const dax = FindDax(devices, region->name);
+  if (dax != nullptr) return *dax;
+  return Refuse(absl::StatusCode::kNotFound, "NO_DAX_DEVICE",
+                absl::StrCat("host region ", region->name, " has no DAX device"),
+                "check that the module dax_cxl is loaded");
+}
+
+}  // namespace cxlpool::agent

@@ -1,0 +1,131 @@
+#include "host-agent/adapters/linux/dax/dax_driver.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <optional>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "host-agent/adapters/linux/machine/run_file.h"
+#include "host-agent/adapters/linux/memory/memory_blocks.h"
+#include "host-agent/adapters/linux/refuse.h"
+
+namespace cxlpool::agent {
+namespace {
+
+constexpr absl::string_view kDrivers = "sys/bus/dax/drivers";
+constexpr absl::string_view kAutoOnline = "sys/devices/system/memory/auto_online_blocks";
+constexpr absl::string_view kAutoOnlineWas = "run/cxlpool/auto-online";
+constexpr absl::string_view kAutoOnlineFile = "auto online";
+constexpr size_t kMaxWord = 256;
+
+absl::Status BindFailed(absl::string_view what, int error) {
+  return Refuse(
+      absl::StatusCode::kInternal, "DAX_BIND",
+      absl::StrCat(what, ": ",
+                   error == 0 ? "the kernel accepted it without effect" : ErrnoText(error)),
+      error == EACCES || error == EPERM ? "run as root" : "look at the kernel's log");
+}
+
+// Keeps new memory blocks offline for as long as it lives, or until RestoreAutoOnline.
+class NoAutoOnline {
+ public:
+  explicit NoAutoOnline(const HostFiles& files) : files_(files), before_(files.Read(kAutoOnline)) {
+    if (!before_.has_value() || *before_ == "offline") return;
+    WriteRunFile(files_.Path(kAutoOnlineWas), kAutoOnlineFile, ReadBootId(files_),
+                 absl::StrCat(*before_, "\n"));
+    error_ = files_.Write(kAutoOnline, "offline");
+  }
+  ~NoAutoOnline() {
+    if (!before_.has_value() || *before_ == "offline") return;
+    if (files_.Write(kAutoOnline, *before_) == 0) unlink(files_.Path(kAutoOnlineWas).c_str());
+  }
+  NoAutoOnline(const NoAutoOnline&) = delete;
+  NoAutoOnline& operator=(const NoAutoOnline&) = delete;
+
+  int error() const { return error_; }
+
+ private:
+  const HostFiles& files_;
+  std::optional<std::string> before_;
+  int error_ = 0;
+};
+
+int BindKmem(const HostFiles& files, const std::string& dax) {
+  const NoAutoOnline no_auto_online(files);
+  if (no_auto_online.error() != 0) return no_auto_online.error();
+  // kmem matches the DAX devices of CXL regions by type and needs no id.
+  return files.Write(absl::StrCat(kDrivers, "/kmem/bind"), dax);
+}
+
+int BindDeviceDax(const HostFiles& files, const std::string& dax) {
+  // device_dax takes these only by id; adding the id binds. The id goes again at once: it would
+  // stick to the name.
+  const int error = files.Write(absl::StrCat(kDrivers, "/device_dax/new_id"), dax);
+  if (error == 0 && DaxDriverName(files, dax).empty()) {
+    files.Write(absl::StrCat(kDrivers, "/device_dax/bind"), dax);
+  }
+  files.Write(absl::StrCat(kDrivers, "/device_dax/remove_id"), dax);
+  return error;
+}
+
+}  // namespace
+
+void RestoreAutoOnline(const HostFiles& files) {
+  const std::string path = files.Path(kAutoOnlineWas);
+  const auto lines = ReadRunFile(path, kMaxWord, kAutoOnlineFile, ReadBootId(files));
+  for (const std::string was : {"online", "online_kernel", "online_movable"}) {
+    if (lines != std::vector{was} || files.Read(kAutoOnline) != "offline") continue;
+    if (files.Write(kAutoOnline, was) != 0) return;
+  }
+  unlink(path.c_str());
+}
+
+std::string DaxDriverName(const HostFiles& files, const std::string& dax) {
+  return files.LinkName(absl::StrCat("sys/bus/dax/devices/", dax, "/driver"));
+}
+
+DaxDriver DaxDriverOf(const HostFiles& files, const std::string& dax) {
+  const std::string name = DaxDriverName(files, dax);
+  if (name == "device_dax") return DaxDriver::kDeviceDax;
+  if (name == "kmem") return DaxDriver::kKmem;
+  return DaxDriver::kNone;
+}
+
+absl::Status BindDaxDriver(const HostFiles& files, const std::string& dax, DaxDriver driver) {
+  if (driver == DaxDriver::kNone) {
+    return Refuse(absl::StatusCode::kInvalidArgument, "BAD_DRIVER",
+                  absl::StrCat("no driver was given for ", dax), "unbind it instead");
+  }
+  const std::string wanted = driver == DaxDriver::kKmem ? "kmem" : "device_dax";
+  const std::string has = DaxDriverName(files, dax);
+  if (has == wanted) return absl::OkStatus();
+  if (!has.empty()) {
+    return Refuse(absl::StatusCode::kFailedPrecondition, "DAX_BOUND",
+                  absl::StrCat(dax, " is bound to ", has, ", not free for ", wanted),
+                  "unbind it first");
+  }
+  const int error = driver == DaxDriver::kKmem ? BindKmem(files, dax) : BindDeviceDax(files, dax);
+  if (DaxDriverName(files, dax) == wanted) return absl::OkStatus();
+  return BindFailed(absl::StrCat("binding ", dax, " to ", wanted), error);
+}
+
+absl::Status UnbindDaxDriver(const HostFiles& files, const DaxDevice& dax) {
+  const std::string has = DaxDriverName(files, dax.name);
+  if (has.empty()) return absl::OkStatus();
+  const std::vector<MemoryBlock> blocks =
+      has == "device_dax" ? std::vector<MemoryBlock>()
+                          : ReadMemoryBlocks(files, dax.hpa_bytes, dax.size_bytes);
+  if (const uint32_t online = CountOnline(blocks); online != 0) {
+    return Refuse(
+        absl::StatusCode::kFailedPrecondition, "BLOCKS_BUSY",
+        absl::StrCat(online, " of ", blocks.size(), " memory blocks of ", dax.name, " are online"),
+        "bring them offline first");
+  }
+  const int error = files.Write(absl::StrCat(kDrivers, "/", has, "/unbind"), dax.name);
+  if (DaxDriverName(files, dax.name).empty()) return absl::OkStatus();
+  return BindFailed(absl::StrCat("unbinding ", dax.name, " from ", has), error);
+}
+
+}  // namespace cxlpool::agent

@@ -1,0 +1,41 @@
+// Finds the processes that have a character device open or mapped; and whether there can be any.
+//
+// The kernel asks nobody before it takes a DAX device away: who still maps it gets SIGBUS. Looks
+// through /proc: descriptors first, mappings then. It sees what may be seen with the caller's
+// rights (root: everything in its PID namespace).
+#ifndef CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_DAX_DAX_HOLDERS_H_
+#define CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_DAX_DAX_HOLDERS_H_
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "host-agent/adapters/linux/deadline.h"
+#include "host-agent/adapters/linux/machine/host_files.h"
+#include "host-agent/ports/process_watch.h"
+
+namespace cxlpool::agent {
+
+inline constexpr size_t kMaxHolders = 32;
+
+struct CharDevice {
+  std::string name;  // Of its file in /dev: "dax0.0".
+  dev_t number = 0;
+};
+
+// Whether the driver device_dax counts no user. Each open file counts for one, and a mapping holds
+// its file open (Linux, fs/char_dev.c: chrdev_open). False if that cannot be known: a driver that
+// is built in has no count.
+bool NoDaxDeviceIsOpen(const HostFiles& files);
+
+// In ascending order of process id, at most kMaxHolders, without `self`.
+// DEADLINE_EXCEEDED/KERNEL_TIMEOUT: too many processes for the time given.
+absl::StatusOr<std::vector<ProcessId>> FindDeviceHolders(const HostFiles& files,
+                                                         const CharDevice& device, int self,
+                                                         const Deadline& deadline);
+
+}  // namespace cxlpool::agent
+
+#endif  // CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_DAX_DAX_HOLDERS_H_

@@ -1,0 +1,384 @@
+#include "test/rigs/fake_agent.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <list>
+#include <numeric>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace cxlpool::libpool {
+namespace {
+
+[[noreturn]] void Die(const char* what) {
+  std::perror(what);
+  std::abort();
+}
+
+UniqueFd Listen(const std::string& path) {
+  UniqueFd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path.data(), path.size());
+  if (::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
+      ::listen(listener.get(), 16) != 0) {
+    Die("fake agent: listen");
+  }
+  return listener;
+}
+
+v1::LocalResponse Refusal(absl::StatusCode code, const std::string& reason,
+                          const std::string& message, const std::string& remedy) {
+  v1::LocalResponse response;
+  response.set_code(static_cast<int>(code));
+  response.set_message(absl::StrCat(message, " (", remedy, ")"));
+  response.mutable_error()->set_reason(reason);
+  response.mutable_error()->set_remedy(remedy);
+  return response;
+}
+
+void SendPacket(int socket, const std::string& packet, const std::vector<int>& fds) {
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * 250)] = {};
+  iovec part = {const_cast<char*>(packet.data()), packet.size()};
+  msghdr header = {};
+  header.msg_iov = &part;
+  header.msg_iovlen = 1;
+  if (!fds.empty()) {
+    header.msg_control = control;
+    header.msg_controllen = CMSG_SPACE(sizeof(int) * fds.size());
+    cmsghdr* rights = CMSG_FIRSTHDR(&header);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(sizeof(int) * fds.size());
+    std::memcpy(CMSG_DATA(rights), fds.data(), sizeof(int) * fds.size());
+  }
+  (void)::sendmsg(socket, &header, MSG_NOSIGNAL);
+}
+
+}  // namespace
+
+TempDir::TempDir() {
+  std::string path = (std::filesystem::temp_directory_path() / "cxlpool-XXXXXX").string();
+  if (::mkdtemp(path.data()) == nullptr) Die("mkdtemp");
+  path_ = path;
+}
+
+TempDir::~TempDir() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+FakeAgent::FakeAgent()
+    : socket_path_(dir_.Path("agent.sock")), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  Start();
+}
+
+FakeAgent::~FakeAgent() { Stop(); }
+
+void FakeAgent::Start() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = false;
+  }
+  UniqueFd listener = Listen(socket_path_);
+  thread_ = std::thread([this, fd = listener.Release()] { Serve(fd); });
+}
+
+void FakeAgent::Stop() {
+  if (!thread_.joinable()) return;
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+  }
+  Wake();
+  thread_.join();
+}
+
+void FakeAgent::Wake() const {
+  const uint64_t one = 1;
+  if (::write(wake_.get(), &one, sizeof one) < 0) Die("fake agent: wake");
+}
+
+void FakeAgent::Pause() {
+  {
+    MutexLock lock(mutex_);
+    pause_wanted_ = true;
+  }
+  Wake();
+  while (true) {
+    {
+      MutexLock lock(mutex_);
+      if (paused_) return;
+    }
+    ::poll(nullptr, 0, 1);
+  }
+}
+
+void FakeAgent::Resume() {
+  {
+    MutexLock lock(mutex_);
+    pause_wanted_ = false;
+    paused_ = false;
+  }
+  Wake();
+}
+
+void FakeAgent::Add(FakeRegion region) {
+  MutexLock lock(mutex_);
+  AddLocked(std::move(region));
+}
+
+void FakeAgent::AddLocked(FakeRegion region) {
+  for (size_t i = 0; i < region.segment_bytes.size(); ++i) {
+    UniqueFd file(::open(FilePath(region.name, i).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    if (::ftruncate(file.get(), static_cast<off_t>(region.segment_bytes[i])) != 0) Die("truncate");
+  }
+  regions_[region.name] = std::move(region);
+}
+
+void FakeAgent::Remove(const std::string& name) {
+  MutexLock lock(mutex_);
+  regions_.erase(name);
+}
+
+std::string FakeAgent::FilePath(const std::string& name, size_t segment) const {
+  return dir_.Path(absl::StrCat(name.substr(name.find('/') + 1), ".", segment));
+}
+
+void FakeAgent::Next(Mishap mishap) {
+  MutexLock lock(mutex_);
+  mishaps_.push_back(std::move(mishap));
+}
+
+std::vector<v1::LocalRequest> FakeAgent::Requests() const {
+  MutexLock lock(mutex_);
+  return requests_;
+}
+
+int FakeAgent::Opens(const std::string& name) const {
+  MutexLock lock(mutex_);
+  const auto found = opens_.find(name);
+  return found == opens_.end() ? 0 : found->second;
+}
+
+bool FakeAgent::AwaitOpens(const std::string& name, int count) const {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (Opens(name) != count) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    ::poll(nullptr, 0, 1);
+  }
+  return true;
+}
+
+void FakeAgent::Serve(int listener_fd) {
+  UniqueFd listener(listener_fd);
+  std::list<Peer> peers;
+  while (true) {
+    bool paused = false;
+    {
+      MutexLock lock(mutex_);
+      if (stopping_) break;
+      paused = paused_ = pause_wanted_;
+    }
+    std::vector<pollfd> polled = {{wake_.get(), POLLIN, 0}};
+    if (!paused) {
+      polled.push_back({listener.get(), POLLIN, 0});
+      for (const Peer& peer : peers) polled.push_back({peer.socket.get(), POLLIN, 0});
+    }
+    if (::poll(polled.data(), polled.size(), -1) < 0) continue;
+    uint64_t drained = 0;
+    (void)!::read(wake_.get(), &drained, sizeof drained);
+    if (paused) continue;
+    for (Peer& peer : peers) AnswerWaiting(peer);
+    size_t i = 2;
+    for (auto peer = peers.begin(); peer != peers.end(); ++i) {
+      const bool over = polled[i].revents != 0 && !HandlePacket(*peer);
+      if (over) {
+        MutexLock lock(mutex_);
+        for (const std::string& name : peer->opens) --opens_[name];
+      }
+      peer = over ? peers.erase(peer) : std::next(peer);
+    }
+    if (polled[1].revents != 0) {
+      peers.push_back(
+          {UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)), {}, {}});
+    }
+  }
+  ::unlink(socket_path_.c_str());
+  MutexLock lock(mutex_);
+  opens_.clear();
+}
+
+bool FakeAgent::HandlePacket(Peer& peer) {
+  std::vector<char> packet(64 << 10);
+  const ssize_t size = ::recv(peer.socket.get(), packet.data(), packet.size(), 0);
+  v1::LocalRequest request;
+  if (size <= 0 || !request.ParseFromArray(packet.data(), static_cast<int>(size))) return false;
+
+  MutexLock lock(mutex_);
+  requests_.push_back(request);
+  Mishap mishap = {.what = Mishap::kEdit, .raw = {}, .edit = {}};
+  if (!mishaps_.empty()) {
+    mishap = std::move(mishaps_.front());
+    mishaps_.pop_front();
+  }
+  if (mishap.what == Mishap::kDropBeforeWork) return false;
+  if (HasToWait(request)) {
+    peer.waiting = request;
+    return true;
+  }
+  Answer answer = Work(peer, request);
+  if (mishap.what == Mishap::kDropAfterWork) return false;
+  if (mishap.edit) mishap.edit(answer.response);
+  std::vector<int> fds;
+  for (const UniqueFd& fd : answer.descriptors) fds.push_back(fd.get());
+  if (mishap.descriptors >= 0) {
+    fds.resize(static_cast<size_t>(mishap.descriptors), fds.empty() ? wake_.get() : fds[0]);
+  }
+  SendPacket(peer.socket.get(),
+             mishap.what == Mishap::kSendRaw ? mishap.raw : answer.response.SerializeAsString(),
+             fds);
+  return true;
+}
+
+void FakeAgent::AddFault(v1::LocalFault fault) {
+  {
+    MutexLock lock(mutex_);
+    faults_.push_back(std::move(fault));
+  }
+  Wake();
+}
+
+void FakeAgent::ForgetFaults() {
+  MutexLock lock(mutex_);
+  faults_.clear();
+}
+
+// Whether the request is answered later: one for faults, while there are none.
+bool FakeAgent::HasToWait(const v1::LocalRequest& request) const {
+  return request.has_faults() && request.faults().wait_ms() > 0 &&
+         request.faults().after() >= faults_.size();
+}
+
+void FakeAgent::AnswerWaiting(Peer& peer) {
+  MutexLock lock(mutex_);
+  if (!peer.waiting.has_value() || HasToWait(*peer.waiting)) return;
+  SendPacket(peer.socket.get(), Work(peer, *peer.waiting).response.SerializeAsString(), {});
+  peer.waiting.reset();
+}
+
+FakeAgent::Answer FakeAgent::Work(Peer& peer, const v1::LocalRequest& request) {
+  Answer answer;
+  switch (request.body_case()) {
+    case v1::LocalRequest::kOpen:
+      return OpenFor(peer, request.open().name(), request.open().access());
+    case v1::LocalRequest::kAllocate:
+      return AllocateFor(peer, request.allocate());
+    case v1::LocalRequest::kRelease:
+      if (regions_.erase(request.release().name()) == 0) {
+        answer.response = Refusal(
+            absl::StatusCode::kNotFound, "NOT_ATTACHED",
+            absl::StrCat(request.release().name(), " is not attached to this host"), "attach it");
+        return answer;
+      }
+      answer.response.mutable_release();
+      return answer;
+    case v1::LocalRequest::kClose:
+      opens_[request.close().name()] -= static_cast<int>(peer.opens.erase(request.close().name()));
+      answer.response.mutable_close();
+      return answer;
+    case v1::LocalRequest::kFaults:
+      for (size_t i = request.faults().after(); i < faults_.size(); ++i) {
+        *answer.response.mutable_faults()->add_faults() = faults_[i];
+      }
+      answer.response.mutable_faults()->set_last(faults_.size());
+      return answer;
+    default:
+      break;
+  }
+  v1::LocalListResponse& list = *answer.response.mutable_list();
+  for (const auto& [name, region] : regions_) {
+    v1::LocalRegion& listed = *list.add_regions();
+    listed.set_name(name);
+    listed.set_tag(region.tag);
+    listed.set_size_bytes(
+        std::accumulate(region.segment_bytes.begin(), region.segment_bytes.end(), uint64_t{0}));
+    listed.mutable_attachment()->set_access(region.access);
+    listed.mutable_attachment()->set_mode(region.mode);
+    listed.mutable_attachment()->set_state(v1::Attachment::ONLINE);
+    listed.set_opens(static_cast<uint32_t>(opens_[name]));
+  }
+  return answer;
+}
+
+FakeAgent::Answer FakeAgent::AllocateFor(Peer& peer, const v1::LocalAllocateRequest& allocate) {
+  const auto known = allocated_.find(allocate.request_id());
+  if (known != allocated_.end()) return OpenFor(peer, known->second, v1::READ_WRITE);
+  const std::string id =
+      allocate.region_id().empty() ? absl::StrCat("r-", allocated_.size()) : allocate.region_id();
+  const std::string name = absl::StrCat("regions/", id);
+  Answer answer;
+  if (regions_.count(name) != 0) {
+    answer.response = Refusal(absl::StatusCode::kAlreadyExists, "REGION_EXISTS",
+                              absl::StrCat(name, " exists"), "choose another name");
+    return answer;
+  }
+  FakeRegion region;
+  region.name = name;
+  region.mode = allocate.mode();
+  region.segment_bytes = {allocate.size_bytes()};
+  AddLocked(std::move(region));
+  allocated_[allocate.request_id()] = name;
+  return OpenFor(peer, name, v1::READ_WRITE);
+}
+
+FakeAgent::Answer FakeAgent::OpenFor(Peer& peer, const std::string& name, v1::Access access) {
+  Answer answer;
+  const auto found = regions_.find(name);
+  if (found == regions_.end()) {
+    answer.response = Refusal(absl::StatusCode::kNotFound, "NOT_ATTACHED",
+                              absl::StrCat(name, " is not attached to this host"), "attach it");
+    return answer;
+  }
+  const FakeRegion& region = found->second;
+  if (region.access == v1::READ_ONLY && access != v1::READ_ONLY) {
+    answer.response = Refusal(absl::StatusCode::kPermissionDenied, "READ_ONLY_ATTACHMENT",
+                              absl::StrCat(name, " is attached READ_ONLY"), "open it READ_ONLY");
+    return answer;
+  }
+  if (peer.opens.insert(name).second) ++opens_[name];
+  v1::LocalOpenResponse& open = *answer.response.mutable_open();
+  open.set_name(name);
+  open.set_tag(region.tag);
+  open.set_generation(region.generation);
+  open.set_access(access == v1::READ_ONLY ? v1::READ_ONLY : v1::READ_WRITE);
+  open.set_mode(region.mode);
+  open.set_coherence(v1::HARDWARE);
+  uint64_t offset = 0;
+  for (size_t i = 0; i < region.segment_bytes.size(); offset += region.segment_bytes[i++]) {
+    if (region.mode == v1::SYSTEM_RAM) continue;
+    v1::LocalSegment& segment = *open.add_segments();
+    segment.set_fd_index(static_cast<uint32_t>(i));
+    segment.set_length_bytes(region.segment_bytes[i]);
+    segment.set_region_offset_bytes(offset);
+    segment.set_alignment_bytes(region.alignment_bytes);
+    const int flags = access == v1::READ_ONLY ? O_RDONLY : O_RDWR;
+    answer.descriptors.emplace_back(::open(FilePath(name, i).c_str(), flags | O_CLOEXEC));
+  }
+  open.set_size_bytes(offset);
+  if (region.mode == v1::SYSTEM_RAM) open.set_numa_node(region.numa_node);
+  return answer;
+}
+
+}  // namespace cxlpool::libpool

@@ -1,0 +1,329 @@
+#include "test/rigs/fake_qemu.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+namespace cxlpool::fm {
+namespace {
+
+using nlohmann::json;
+
+[[noreturn]] void Die(const char* what) {
+  std::perror(what);
+  std::abort();
+}
+
+constexpr char kPeripheral[] = "/machine/peripheral";
+
+// What a command answers, and the events that it sets off.
+class Model {
+ public:
+  explicit Model(const std::vector<uint32_t>& slots) {
+    for (uint32_t slot : slots) ports_["p" + std::to_string(slot)] = slot;
+  }
+
+  json Execute(const std::string& command, const json& arguments) {
+    if (command == "qmp_capabilities") return Return(json::object());
+    if (command == "query-cpus-fast") return Return({{{"cpu-index", 0}, {"thread-id", getpid()}}});
+    if (command == "qom-list") return List(arguments.value("path", ""));
+    if (command == "qom-get") {
+      return Get(arguments.value("path", ""), arguments.value("property", ""));
+    }
+    if (command == "object-add") return AddObject(arguments);
+    if (command == "object-del") return DeleteObject(arguments.value("id", ""));
+    if (command == "device_add") return AddDevice(arguments);
+    if (command == "device_del") return DeleteDevice(arguments.value("id", ""));
+    if (command == "human-monitor-command") return MemoryTree();
+    if (command == "quit") _exit(0);
+    return Error("CommandNotFound", "The command " + command + " has not been found");
+  }
+
+  // The event, or null where the slot is empty.
+  json Eject(uint32_t slot) {
+    for (auto& [id, device] : devices_) {
+      if (ports_.at(device.at("bus")) != slot) continue;
+      const json event = {{"event", "DEVICE_DELETED"},
+                          {"timestamp", {{"seconds", 1}, {"microseconds", 2}}},
+                          {"data", {{"device", id}, {"path", Path(id)}}}};
+      devices_.erase(id);
+      return event;
+    }
+    return nullptr;
+  }
+
+  // In no list any more, and mapped for ever.
+  void Botch(uint32_t slot) {
+    for (const auto& [id, device] : devices_) {
+      if (ports_.at(device.at("bus")) == slot) remains_.push_back(device.at("volatile-memdev"));
+    }
+    Eject(slot);
+  }
+
+  uint32_t busy = 0;
+
+ private:
+  static json Return(json value) { return {{"return", std::move(value)}}; }
+  static json Error(const std::string& error_class, const std::string& description) {
+    return {{"error", {{"class", error_class}, {"desc", description}}}};
+  }
+  static json Generic(const std::string& description) { return Error("GenericError", description); }
+  static json Missing(const std::string& id) {
+    return Error("DeviceNotFound", "Device '" + id + "' not found");
+  }
+  static std::string Path(const std::string& id) { return std::string(kPeripheral) + "/" + id; }
+
+  json List(const std::string& path) const {
+    if (path != kPeripheral) return Missing(path);
+    json list = {{{"name", "type"}, {"type", "string"}}};
+    for (const auto& [id, slot] : ports_) {
+      list.push_back({{"name", id}, {"type", "child<cxl-downstream>"}});
+    }
+    for (const auto& [id, device] : devices_) {
+      list.push_back({{"name", id}, {"type", "child<cxl-type3>"}});
+    }
+    return Return(std::move(list));
+  }
+
+  json Get(const std::string& path, const std::string& property) const {
+    const size_t slash = path.rfind('/');
+    const std::string id = slash == std::string::npos ? path : path.substr(slash + 1);
+    const json* object = nullptr;
+    if (const auto port = ports_.find(id); path == Path(id) && port != ports_.end()) {
+      if (property == "slot") return Return(port->second);
+    } else if (const auto device = devices_.find(id);
+               path == Path(id) && device != devices_.end()) {
+      object = &device->second;
+      const std::string bus = object->at("bus");
+      if (property == "parent_bus") return Return(Path(bus) + "/" + bus);
+      if (property == "volatile-memdev") {
+        return Return("/objects/" + object->at(property).get<std::string>());
+      }
+    } else if (const auto backend = objects_.find(id);
+               path == "/objects/" + id && backend != objects_.end()) {
+      object = &backend->second;
+    } else {
+      return Missing(path);
+    }
+    if (object == nullptr || !object->contains(property)) {
+      return Generic("Property '" + property + "' not found");
+    }
+    return Return(object->at(property));
+  }
+
+  // As much of `info mtree -f` as says which backends are mapped.
+  json MemoryTree() const {
+    std::string text = "FlatView #0\r\n AS \"memory\", root: system\r\n";
+    const auto add = [&](const std::string& backend) {
+      text += "  0000000110000000-000000011fffffff (prio 0, ram): " + backend + "\r\n";
+    };
+    for (const auto& [id, device] : devices_) add(device.at("volatile-memdev"));
+    for (const std::string& backend : remains_) add(backend);
+    return Return(text);
+  }
+
+  json AddObject(const json& arguments) {
+    const std::string id = arguments.value("id", "");
+    if (objects_.count(id) != 0) return Generic("attempt to add duplicate property '" + id + "'");
+    if (access(arguments.value("mem-path", "").c_str(), R_OK) != 0) {
+      return Generic("can't open backing store for guest RAM: No such file or directory");
+    }
+    objects_[id] = arguments;
+    return Return(json::object());
+  }
+
+  json DeleteObject(const std::string& id) {
+    if (objects_.count(id) == 0) return Generic("object '" + id + "' not found");
+    if (objects_[id].value("mapped", false)) {
+      return Generic("Cannot delete host memory backend '" + id + "' which is mapped");
+    }
+    objects_.erase(id);
+    return Return(json::object());
+  }
+
+  json AddDevice(const json& arguments) {
+    const std::string id = arguments.value("id", ""), bus = arguments.value("bus", "");
+    if (ports_.count(bus) == 0) return Generic("Bus '" + bus + "' not found");
+    if (devices_.count(id) != 0) return Generic("Duplicate device ID '" + id + "'");
+    for (const auto& [other, device] : devices_) {
+      if (device.at("bus") == bus) {
+        return Generic(
+            "PCI: slot 0 function 0 already occupied by cxl-type3, new func cxl-type3 "
+            "cannot be exposed to guest.");
+      }
+    }
+    const auto backend = objects_.find(arguments.value("volatile-memdev", ""));
+    if (backend == objects_.end() || backend->second.value("mapped", false)) {
+      return Generic("memory backend is absent or in use");
+    }
+    backend->second["mapped"] = true;  // For ever: QEMU does not let go of it.
+    devices_[id] = arguments;
+    return Return(json::object());
+  }
+
+  json DeleteDevice(const std::string& id) {
+    const auto device = devices_.find(id);
+    if (device == devices_.end()) return Missing(id);
+    if (busy > 0) {
+      --busy;
+      return Generic("Hot-unplug failed: guest is busy (power indicator blinking)");
+    }
+    if (device->second.value("pending", false)) {
+      return Generic("Device " + id + " is already in the process of unplug");
+    }
+    device->second["pending"] = true;
+    return Return(json::object());
+  }
+
+  std::map<std::string, uint32_t> ports_;
+  std::map<std::string, json> devices_;
+  std::map<std::string, json> objects_;
+  std::vector<std::string> remains_;  // Backends that are mapped by no device that is listed.
+};
+
+class Server {
+ public:
+  Server(const std::string& path, const std::vector<uint32_t>& slots, UniqueFd control)
+      : model_(slots), control_(std::move(control)) {
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    std::strncpy(address.sun_path, path.c_str(), sizeof(address.sun_path) - 1);
+    unlink(path.c_str());
+    listener_ = UniqueFd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 ||
+        listen(listener_.get(), 1) != 0) {
+      Die("fake QEMU: listen");
+    }
+    Acknowledge();
+  }
+
+  [[noreturn]] void Run() {
+    while (true) {
+      pollfd polls[] = {{control_.get(), POLLIN, 0},
+                        {client_.valid() ? -1 : listener_.get(), POLLIN, 0},
+                        {client_.valid() ? client_.get() : -1, POLLIN, 0}};
+      poll(polls, std::size(polls), -1);
+      if (polls[0].revents != 0) Obey();
+      if (polls[1].revents != 0) Accept();
+      if (polls[2].revents != 0) Serve();
+    }
+  }
+
+ private:
+  void Acknowledge() {
+    if (write(control_.get(), "k", 1) != 1) _exit(1);
+  }
+
+  void Obey() {
+    char text[64] = {};
+    if (read(control_.get(), text, sizeof(text) - 1) <= 0) _exit(0);
+    std::istringstream order(text);
+    std::string verb;
+    uint32_t number = 0;
+    order >> verb >> number;
+    if (verb == "busy") model_.busy = number;
+    if (verb == "hangup") client_.Reset();
+    if (verb == "eject") {
+      if (const json event = model_.Eject(number); !event.is_null()) Send(event);
+    }
+    if (verb == "vanish") unsaid_ = model_.Eject(number);
+    if (verb == "botch") model_.Botch(number);
+    if (verb == "announce") Send(unsaid_);
+    Acknowledge();
+  }
+
+  void Accept() {
+    client_ = UniqueFd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    buffer_.clear();
+    Send({{"QMP",
+           {{"version", {{"qemu", {{"major", 11}, {"minor", 1}, {"micro", 3}}}, {"package", ""}}},
+            {"capabilities", {"oob"}}}}});
+  }
+
+  void Serve() {
+    char bytes[4096];
+    const ssize_t n = read(client_.get(), bytes, sizeof(bytes));
+    if (n <= 0) {
+      client_.Reset();
+      return;
+    }
+    buffer_.append(bytes, static_cast<size_t>(n));
+    for (size_t end; (end = buffer_.find('\n')) != std::string::npos;) {
+      const json line = json::parse(buffer_.substr(0, end));
+      buffer_.erase(0, end + 1);
+      json reply = model_.Execute(line.at("execute"), line.value("arguments", json::object()));
+      reply["id"] = line.at("id");
+      Send(reply);
+    }
+  }
+
+  void Send(const json& message) {
+    const std::string text = message.dump() + "\r\n";
+    if (client_.valid()) send(client_.get(), text.data(), text.size(), MSG_NOSIGNAL);
+  }
+
+  Model model_;
+  UniqueFd control_;
+  UniqueFd listener_;
+  UniqueFd client_;
+  std::string buffer_;
+  json unsaid_;  // The event of what vanished.
+};
+
+}  // namespace
+
+FakeQemu::FakeQemu(const std::string& socket, const std::vector<uint32_t>& slots) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) Die("socketpair");
+  control_ = UniqueFd(ends[0]);
+  UniqueFd far_end(ends[1]);
+  pid_ = fork();
+  if (pid_ < 0) Die("fork");
+  if (pid_ == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    control_.Reset();
+    Server(socket, slots, std::move(far_end)).Run();
+  }
+  far_end.Reset();
+  char ready = 0;
+  if (read(control_.get(), &ready, 1) != 1) Die("fake QEMU: start");
+}
+
+FakeQemu::~FakeQemu() { Kill(); }
+
+void FakeQemu::Eject(uint32_t slot) { Order("eject " + std::to_string(slot)); }
+void FakeQemu::Vanish(uint32_t slot) { Order("vanish " + std::to_string(slot)); }
+void FakeQemu::Botch(uint32_t slot) { Order("botch " + std::to_string(slot)); }
+void FakeQemu::Announce() { Order("announce"); }
+void FakeQemu::BeBusy(uint32_t times) { Order("busy " + std::to_string(times)); }
+void FakeQemu::HangUp() { Order("hangup"); }
+void FakeQemu::Freeze() { kill(pid_, SIGSTOP); }
+
+void FakeQemu::Kill() {
+  if (pid_ < 0) return;
+  kill(pid_, SIGKILL);
+  waitpid(pid_, nullptr, 0);
+  pid_ = -1;
+}
+
+void FakeQemu::Order(const std::string& order) {
+  char done = 0;
+  if (send(control_.get(), order.data(), order.size(), MSG_NOSIGNAL) < 0 ||
+      read(control_.get(), &done, 1) != 1) {
+    return;  // It was killed: there is nobody to obey.
+  }
+}
+
+}  // namespace cxlpool::fm

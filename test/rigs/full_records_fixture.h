@@ -1,0 +1,178 @@
+// For tests: records of which every field differs from its default and from its neighbours. A field
+// that is added does not compile here until it is given a value, and with it the tests of what
+// records are stored as, and of what the API shows of them.
+#ifndef CXLPOOL_TEST_RIGS_FULL_RECORDS_FIXTURE_H_
+#define CXLPOOL_TEST_RIGS_FULL_RECORDS_FIXTURE_H_
+
+#include <memory>
+
+#include "fabric-manager/service/view.h"
+
+namespace cxlpool::fm {
+
+inline std::shared_ptr<Region> FullRegion() {
+  auto region = std::make_shared<Region>();
+  // Whoever adds a field names it here, and sets it below.
+  [[maybe_unused]] auto& [key, tag, id, tenant, generation, requested_bytes, sharing, state,
+                          state_reason, compensating, forced, policy, interleave_ways,
+                          interleave_granularity_bytes, tail_extents, tail_leaving,
+                          expected_lifetime, ttl, expire_time, owner, maker, open_to, extents, bad,
+                          attachments, create_time, requests, revision] = *region;
+  key = 77;
+  tag = Uuid(std::string("0123456789abcde\0", 16));
+  id = "kv";
+  tenant = "acme";
+  generation = 78;
+  requested_bytes = 1000;
+  sharing = Sharing::kMultiWriter;
+  state = RegionState::kQuarantined;
+  state_reason = "why";
+  compensating = true;
+  forced = true;
+  policy = Policy::kIsolate;
+  interleave_ways = 2;
+  interleave_granularity_bytes = 512;
+  tail_extents = 1;
+  tail_leaving = true;
+  expected_lifetime = absl::Microseconds(1'500'001);
+  ttl = absl::Seconds(90);
+  expire_time = absl::FromUnixMicros(1'600'000'090'000'001);
+  owner = Owner{.uid = 1, .pid = 2, .start_ticks = 3, .incarnation = "boot-1"};
+  maker = Maker{.host = "host-a", .uid = 1000};
+  open_to = {.uids = {7, 0}, .gids = {8}, .everybody = true};
+  extents = {{"cmm-0", 4096, 8192}, {"cmm-1", 16384, 4096}};
+  bad = {{0, "poison"}};
+  create_time = absl::FromUnixMicros(1'600'000'000'000'001);
+  requests = {{{"p", "AllocateRegion", Uuid(std::string(16, 'i'))}, 5},
+              {{"q", "AttachRegion", Uuid(std::string(16, '\xff'))}, UINT64_MAX}};
+  revision = 99;
+  attachments.resize(1);
+  {
+    [[maybe_unused]] auto& [host, mode, zone, access, state, detaching, generation, segments,
+                            reason, tail, operator_vouched, held] = attachments.front();
+    host = "host-a";
+    mode = Mode::kSystemRam;
+    zone = Zone::kKernel;
+    access = Access::kReadOnly;
+    state = AttachmentState::kReleaseBlocked;
+    detaching = true;
+    generation = 80;
+    reason = "HOLDERS: 12";
+    tail = Tail{.first_segment = 3,
+                .state = AttachmentState::kEjecting,
+                .detaching = true,
+                .reason = "shrunk"};
+    operator_vouched = true;
+    held = true;
+    segments.resize(1);
+  }
+  {
+    [[maybe_unused]] auto& [extent_index, slot, host_bridge, serial, ld_index, memdev, host_region,
+                            dax_device, numa_node, hpa_bytes, online_blocks, total_blocks] =
+        attachments.front().segments.front();
+    extent_index = 1;
+    slot = 9;
+    host_bridge = "ACPI0016:00";
+    serial = kSerialBase | 81;
+    ld_index = 7;
+    memdev = "mem3";
+    host_region = "region2";
+    dax_device = "dax2.0";
+    numa_node = 5;
+    hpa_bytes = uint64_t{1} << 40;
+    online_blocks = 3;
+    total_blocks = 4;
+  }
+  return region;
+}
+
+inline Host FullHost() {
+  Host host;
+  [[maybe_unused]] auto& [key, id, identity, retired, fabric_incarnation, tenants] = host;
+  key = 5;
+  id = "host-a";
+  identity = "cxlpool://host/host-a";
+  retired = true;
+  fabric_incarnation = "boot/17:5";
+  tenants = {"default", "ml"};
+  return host;
+}
+
+// Durable fields only: not whether it can be reached, and why not.
+inline Device FullDevice() {
+  Device device;
+  [[maybe_unused]] auto& [key, id, serial, capacity_bytes, granule_bytes, identity, reachable,
+                          unreachable_reason, service, service_reason] = device;
+  key = 6;
+  id = "cmm-0";
+  serial = "0x1234";
+  capacity_bytes = 1 << 30;
+  granule_bytes = 1 << 21;
+  identity = "a file";
+  service = DeviceService::kFailed;
+  service_reason = "it smokes";
+  return device;
+}
+
+inline Tenant FullTenant() {
+  Tenant tenant;
+  [[maybe_unused]] auto& [key, id, quota_bytes, reserved_bytes, host_cap_bytes] = tenant;
+  key = 8;
+  id = "ml";
+  quota_bytes = 101;
+  reserved_bytes = 102;
+  host_cap_bytes = 103;
+  return tenant;
+}
+
+inline Revocation FullRevocation() {
+  Revocation revocation;
+  [[maybe_unused]] auto& [key, subject, reason, principal, time] = revocation;
+  key = 7;
+  subject = "7a01";
+  reason = "lost laptop";
+  principal = "cxlpool://operator/bob";
+  time = absl::FromUnixMicros(1'600'000'000'000'001);
+  return revocation;
+}
+
+inline HostRuntime FullRuntime() {
+  HostRuntime runtime;
+  [[maybe_unused]] auto& [online, fabric_reachable, fabric_reason, incarnation, agent_version,
+                          kernel_release, fabric_slots, bridges, region_granule_bytes,
+                          memory_block_bytes, page_struct_spare_bytes, unfit_reason, last_heartbeat,
+                          certificate_serial, certificate_end] = runtime;
+  online = true;
+  fabric_reachable = true;
+  fabric_reason = "its QEMU hangs";
+  incarnation = "boot-1";
+  agent_version = "0.1.0";
+  kernel_release = "6.12";
+  fabric_slots = {10, 11};
+  region_granule_bytes = 201;
+  memory_block_bytes = 202;
+  page_struct_spare_bytes = 203;
+  unfit_reason = "no DAX";
+  last_heartbeat = absl::FromUnixMicros(1'600'000'001'000'001);
+  certificate_serial = "7a02";
+  certificate_end = absl::FromUnixMicros(1'600'000'002'000'001);
+  bridges.resize(1);
+  {
+    [[maybe_unused]] auto& [name, slots, max_regions, depth_unknown, live_regions, blocked,
+                            blocking_serial, window_bytes, free_window_bytes] = bridges.front();
+    name = "ACPI0016:00";
+    slots = {10, 12};
+    max_regions = 6;
+    depth_unknown = true;
+    live_regions = 2;
+    blocked = true;
+    blocking_serial = 300;
+    window_bytes = 301;
+    free_window_bytes = 302;
+  }
+  return runtime;
+}
+
+}  // namespace cxlpool::fm
+
+#endif  // CXLPOOL_TEST_RIGS_FULL_RECORDS_FIXTURE_H_
