@@ -10,8 +10,7 @@
 // device; sums and sets agree with them. Not thread-safe; owned by PoolState. Bytes unless said
 // otherwise.
 //
-// Memory: 8 bytes a run in blocks of 1 KiB, at least one block a device; 130 KiB for each different
-// granule. What is taken costs nothing.
+// Memory: some 24 bytes a run; 130 KiB for each different granule. What is taken costs nothing.
 #ifndef CXLPOOL_FABRIC_MANAGER_MODEL_SPACE_FREE_SPACE_H_
 #define CXLPOOL_FABRIC_MANAGER_MODEL_SPACE_FREE_SPACE_H_
 
