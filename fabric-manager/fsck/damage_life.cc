@@ -87,7 +87,7 @@ class Pool {
     PoolMeta pool;
     pool.next_id = now_.next_id;
     batch.puts.push_back({kPoolKey, EncodePool(pool, {})});
-    if (absl::Status status = database_->Commit({&batch}); !status.ok()) return status;
+    if (absl::Status status = database_->Commit(batch); !status.ok()) return status;
     now_.revision = batch.revision;
     for (const Row& row : batch.puts) now_.rows[row.key] = row.value;
     for (const uint64_t key : batch.erases) now_.rows.erase(key);

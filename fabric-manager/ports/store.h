@@ -4,6 +4,9 @@
 // inside every commit, so that nothing is ever decided on an earlier read: the epoch (which
 // manager owns the store) and the revision (what it last saw). A local file and a replicated
 // store can stand behind the same contract: test/contract/store_contract.h.
+//
+// One commit is outstanding at a time: who has more to say puts it into the next batch. How much
+// that is, the store says when it is opened.
 #ifndef CXLPOOL_FABRIC_MANAGER_PORTS_STORE_H_
 #define CXLPOOL_FABRIC_MANAGER_PORTS_STORE_H_
 
@@ -18,18 +21,23 @@ namespace cxlpool::fm {
 // One record. Keys are monotonic: given once, never given to another record.
 struct Row {
   uint64_t key = 0;
-  std::string value;  // Opaque here. At most kMaxRowBytes.
+  std::string value;  // Opaque here. At most StoreLimits::max_row_bytes.
 };
 
-inline constexpr size_t kMaxRowBytes = 1 << 20;
-inline constexpr size_t kMaxBatchRows = 65536;
-inline constexpr size_t kMaxBatchBytes = 64 << 20;  // Of values.
 inline constexpr uint64_t kMaxRowKey = INT64_MAX;
+
+// What one commit may have. Stores differ; no store takes less than a thousandth of this.
+struct StoreLimits {
+  size_t max_row_bytes = 1 << 20;
+  size_t max_batch_rows = 65536;      // Puts and erases.
+  size_t max_batch_bytes = 64 << 20;  // Of values.
+};
 
 // Everything a store held when it was opened, in ascending key order.
 struct StoreImage {
   uint64_t epoch = 0;     // Now ours. Greater than any before.
   uint64_t revision = 0;  // 0: new and empty.
+  StoreLimits limits;
   std::vector<Row> rows;
 };
 
@@ -56,16 +64,19 @@ class Store {
   // DATA_LOSS/STORE_CORRUPT: a row fails its checksum (restore a backup).
   // FAILED_PRECONDITION/STORE_BUSY: another manager holds it.
   // FAILED_PRECONDITION/STORE_TOO_NEW: written by a later release.
-  virtual void Open(DoneWith<StoreImage> done) = 0;
+  //
+  // `lost` is called at most once, from any thread and at any time after `done`, when the store
+  // finds by itself that it takes no more commits: another manager has taken over, or the disk
+  // failed between two commits. The caller must stop. What a commit answers is not said again.
+  virtual void Open(Done lost, DoneWith<StoreImage> done) = 0;
 
-  // Makes `batch` durable as a whole or not at all; OK only after it is on stable storage.
-  // Commits are served in the order they are asked for; several may be outstanding, each planned
-  // on the one before. A batch planned on one that was refused is refused with the same status.
+  // Makes `batch` durable as a whole or not at all; OK only after it is on stable storage. The next
+  // one may be asked for once `done` is called, or from within it.
+  // FAILED_PRECONDITION/STORE_COMMIT_OUTSTANDING: `done` of the last one has not been called.
   // ABORTED/STORE_FENCED: the epoch or base_revision is not current: another manager has taken
   //   over; the caller must stop.
-  // RESOURCE_EXHAUSTED/STORE_FULL: no space; STORE_QUEUE_FULL: too many commits outstanding;
-  //   nothing changed and reads go on.
-  // INVALID_ARGUMENT/STORE_BAD_BATCH: beyond the limits above; nothing changed.
+  // RESOURCE_EXHAUSTED/STORE_FULL: no space; nothing changed and reads go on.
+  // INVALID_ARGUMENT/STORE_BAD_BATCH: beyond the limits; nothing changed.
   // FAILED_PRECONDITION/STORE_NOT_OPEN: Open has not succeeded.
   // DATA_LOSS or UNKNOWN: the outcome cannot be known; the caller must stop and reopen.
   virtual void Commit(StoreBatch batch, Done done) = 0;

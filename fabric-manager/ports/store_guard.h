@@ -1,16 +1,11 @@
 // What a Store compares before it makes a batch durable, the same for every Store: the limits, the
 // epoch, and the revision that the batch was planned on.
 //
-// Commits may be outstanding several at a time, each planned on the one before. When one of them
-// is refused (no space), those behind it were planned on a change that never happened: they get
-// the same refusal, not STORE_FENCED, which would stop a manager that nobody took over from.
-//
 // Not thread-safe.
 #ifndef CXLPOOL_FABRIC_MANAGER_PORTS_STORE_GUARD_H_
 #define CXLPOOL_FABRIC_MANAGER_PORTS_STORE_GUARD_H_
 
 #include <cstdint>
-#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/ports/store.h"
@@ -26,7 +21,7 @@ inline uint64_t BatchBytes(const StoreBatch& batch) {
 }
 
 // INVALID_ARGUMENT/STORE_BAD_BATCH names the limit that `batch` is beyond.
-inline absl::Status CheckBatchLimits(const StoreBatch& batch) {
+inline absl::Status CheckBatchLimits(const StoreBatch& batch, const StoreLimits& limits) {
   const auto bad = [](const std::string& message) {
     return Refusal{absl::StatusCode::kInvalidArgument,
                    "STORE_BAD_BATCH",
@@ -36,18 +31,19 @@ inline absl::Status CheckBatchLimits(const StoreBatch& batch) {
         .ToStatus();
   };
   const size_t rows = batch.puts.size() + batch.erases.size();
-  if (rows > kMaxBatchRows) {
-    return bad(absl::StrCat("a change of ", rows, " rows; at most ", kMaxBatchRows));
+  if (rows > limits.max_batch_rows) {
+    return bad(absl::StrCat("a change of ", rows, " rows; at most ", limits.max_batch_rows));
   }
   for (const Row& row : batch.puts) {
-    if (row.value.size() > kMaxRowBytes) {
+    if (row.value.size() > limits.max_row_bytes) {
       return bad(absl::StrCat("row ", row.key, " has ", row.value.size(), " bytes; at most ",
-                              kMaxRowBytes));
+                              limits.max_row_bytes));
     }
     if (row.key > kMaxRowKey) return bad(absl::StrCat("row key ", row.key, " is too large"));
   }
-  if (BatchBytes(batch) > kMaxBatchBytes) {
-    return bad(absl::StrCat("a change of ", BatchBytes(batch), " bytes; at most ", kMaxBatchBytes));
+  if (BatchBytes(batch) > limits.max_batch_bytes) {
+    return bad(absl::StrCat("a change of ", BatchBytes(batch), " bytes; at most ",
+                            limits.max_batch_bytes));
   }
   if (batch.revision <= batch.base_revision || batch.revision > kMaxRowKey) {
     return bad(absl::StrCat("revision ", batch.revision, " does not follow ", batch.base_revision));
@@ -55,37 +51,35 @@ inline absl::Status CheckBatchLimits(const StoreBatch& batch) {
   return absl::OkStatus();
 }
 
+// That a second commit was asked for before the first was answered.
+inline absl::Status CommitOutstanding() {
+  return Refusal{absl::StatusCode::kFailedPrecondition,
+                 "STORE_COMMIT_OUTSTANDING",
+                 "a commit was asked for while another is under way",
+                 "report this: it is a defect of the manager",
+                 {}}
+      .ToStatus();
+}
+
 class StoreGuard {
  public:
+  explicit StoreGuard(const StoreLimits& limits = {}) : limits_(limits) {}
+
   // After Open.
   void Reset(uint64_t epoch, uint64_t revision) {
     epoch_ = epoch;
     revision_ = revision;
-    refused_.reset();
   }
 
-  // OK: `batch` may be applied now. Otherwise the refusal; tell Refused of it.
+  // OK: `batch` may be applied now. Otherwise the refusal.
   absl::Status Check(const StoreBatch& batch) const {
-    if (batch.epoch == epoch_ && batch.base_revision != revision_ && refused_.has_value() &&
-        batch.base_revision == refused_revision_) {
-      return *refused_;
-    }
     if (batch.epoch != epoch_ || batch.base_revision != revision_) return Fenced(batch);
-    return CheckBatchLimits(batch);
+    return CheckBatchLimits(batch, limits_);
   }
 
-  void Applied(const StoreBatch& batch) {
-    revision_ = batch.revision;
-    refused_.reset();
-  }
+  void Applied(const StoreBatch& batch) { revision_ = batch.revision; }
 
-  // `batch` changed nothing.
-  void Refused(const StoreBatch& batch, const absl::Status& why) {
-    if (why.code() == absl::StatusCode::kAborted) return;
-    refused_revision_ = batch.revision;
-    refused_ = why;
-  }
-
+  const StoreLimits& limits() const { return limits_; }
   uint64_t epoch() const { return epoch_; }
   uint64_t revision() const { return revision_; }
 
@@ -101,10 +95,9 @@ class StoreGuard {
         .ToStatus();
   }
 
+  StoreLimits limits_;
   uint64_t epoch_ = 0;
   uint64_t revision_ = 0;
-  uint64_t refused_revision_ = 0;
-  std::optional<absl::Status> refused_;
 };
 
 }  // namespace cxlpool::fm

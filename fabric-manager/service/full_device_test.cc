@@ -13,7 +13,7 @@ namespace {
 // A device with more Regions on it than a store takes changes of in one commit.
 class FullDeviceTest : public testing::Test {
  protected:
-  static constexpr size_t kRegions = kMaxBatchRows + 4000;
+  static constexpr size_t kRegions = StoreLimits().max_batch_rows + 4000;
 
   void Fill(DeviceService service) {
     const StoreImage image = disk->TakeOver();

@@ -23,22 +23,25 @@ constexpr absl::Duration kTellsFullEvery = absl::Minutes(1);
 
 // What the store takes in one commit, less what the Writer adds by itself: tombstones that expired,
 // and the pool's own record.
-constexpr size_t kMostRows = kMaxBatchRows - 4096;
-constexpr size_t kMostBytes = kMaxBatchBytes - (1 << 20);
+StoreLimits LeftForChanges(StoreLimits limits) {
+  limits.max_batch_rows -= std::min<size_t>(limits.max_batch_rows / 4, 4096);
+  limits.max_batch_bytes -= std::min<size_t>(limits.max_batch_bytes / 4, 1 << 20);
+  return limits;
+}
 
 // A store that refused a batch without changing anything goes on; see ports/store.h.
 bool ChangedNothing(const absl::Status& status) {
   return absl::IsResourceExhausted(status) || absl::IsInvalidArgument(status);
 }
 
-absl::Status ChangeTooLarge(size_t rows, size_t bytes) {
+absl::Status ChangeTooLarge(size_t rows, size_t bytes, const StoreLimits& limits) {
   return Refusal{
       .code = absl::StatusCode::kResourceExhausted,
       .reason = "CHANGE_TOO_LARGE",
       .message = absl::StrCat("the change is more than the store takes at once: with what "
                               "it is a part of, ",
-                              rows, " records of ", bytes, " bytes; at most ", kMostRows, " of ",
-                              kMostBytes),
+                              rows, " records of ", bytes, " bytes; at most ",
+                              limits.max_batch_rows, " of ", limits.max_batch_bytes),
       .remedy = "ask for it in smaller parts",
       .metadata = {}}
       .ToStatus();
@@ -90,14 +93,26 @@ Writer::Writer(Options options, Executor* executor, Clock* clock, Store* store, 
 
 void Writer::Open(Listener listener, Done done) {
   listener_ = std::move(listener);
-  store_->Open([this, done = std::move(done)](absl::StatusOr<StoreImage> image) mutable {
-    executor_->Post([this, image = std::move(image), done = std::move(done)]() mutable {
-      std::move(done)(image.ok() ? Load(*std::move(image)) : image.status());
-    });
-  });
+  Done lost = [this](absl::Status why) {
+    if (CXLPOOL_MUTANT("lost-store-goes-on")) return;
+    executor_->Post([this, why = std::move(why)] { Fail(why); });
+  };
+  store_->Open(
+      std::move(lost), [this, done = std::move(done)](absl::StatusOr<StoreImage> image) mutable {
+        executor_->Post([this, image = std::move(image), done = std::move(done)]() mutable {
+          std::move(done)(image.ok() ? Load(*std::move(image)) : image.status());
+        });
+      });
+}
+
+// From here on nothing is durable any more, and nothing is planned.
+void Writer::Fail(const absl::Status& why) {
+  if (std::exchange(failed_, true)) return;
+  listener_.on_fatal(why);
 }
 
 absl::Status Writer::Load(StoreImage image) {
+  limits_ = LeftForChanges(image.limits);
   epoch_ = image.epoch;
   revision_ = image.revision;
   Change records;
@@ -200,14 +215,14 @@ absl::StatusOr<Committed> Writer::PlanOne(const Audit& audit, absl::StatusOr<Pro
   if (proposal->change.empty()) return committed;
   absl::InlinedVector<std::string, 2> values;
   size_t bytes = put_bytes_;
-  bool too_large = puts_.size() + proposal->change.size() > kMostRows;
+  bool too_large = puts_.size() + proposal->change.size() > limits_.max_batch_rows;
   for (const Item& item : proposal->change) {
     values.push_back(std::holds_alternative<Erased>(item) ? std::string() : encode_(item, audit));
     bytes += values.back().size();
-    too_large |= values.back().size() > kMaxRowBytes;
+    too_large |= values.back().size() > limits_.max_row_bytes;
   }
-  if ((too_large || bytes > kMostBytes) && !CXLPOOL_MUTANT("group-without-bound")) {
-    return ChangeTooLarge(puts_.size() + proposal->change.size(), bytes);
+  if ((too_large || bytes > limits_.max_batch_bytes) && !CXLPOOL_MUTANT("group-without-bound")) {
+    return ChangeTooLarge(puts_.size() + proposal->change.size(), bytes, limits_);
   }
   auto inverse = state_.Apply(proposal->change);
   if (!inverse.ok()) {
@@ -241,8 +256,8 @@ absl::StatusOr<Committed> Writer::PlanOne(const Audit& audit, absl::StatusOr<Pro
 // Whether `more` items are to wait for the next commit. Half of what the store takes is left to
 // them, which is more than any one of them needs.
 bool Writer::GroupIsFull(size_t planned, size_t more) const {
-  return planned + more > options_.max_group || puts_.size() > kMostRows / 2 ||
-         put_bytes_ > kMostBytes / 2;
+  return planned + more > options_.max_group || puts_.size() > limits_.max_batch_rows / 2 ||
+         put_bytes_ > limits_.max_batch_bytes / 2;
 }
 
 // A store that is full refuses every change for as long as it is, and every caller hears of it. The
@@ -344,8 +359,7 @@ Writer::Finished Writer::FinishGroup(const absl::Status& status) {
       const auto undone = state_.Apply(*inverse);
       if (undone.ok()) continue;
       // The state is ahead of the store: begin again from what is durable.
-      failed_ = true;
-      listener_.on_fatal(undone.status());
+      Fail(undone.status());
     }
     // Ids of the failed group stay given out; the next group writes the bound again.
     revision_ = base_revision_;
@@ -354,8 +368,7 @@ Writer::Finished Writer::FinishGroup(const absl::Status& status) {
     PublishView();
     // A refusal that changed nothing is the caller's to hear, and no reason to end.
     if (!ChangedNothing(status) || CXLPOOL_MUTANT("refused-batch-is-fatal")) {
-      failed_ = true;
-      listener_.on_fatal(status);
+      Fail(status);
     }
   } else {
     // Before the view: whoever watches from a revision that he was shown finds it known.

@@ -71,7 +71,8 @@ class Writer {
   struct Listener {
     // Records that changed in a commit, as they are now. On the executor.
     std::function<void(const std::vector<Change>&)> on_committed;
-    // The store cannot go on (fenced, or an unknown outcome): the process must end and reopen.
+    // The store cannot go on (fenced, lost, or an unknown outcome): the process must end and
+    // reopen. Once.
     std::function<void(absl::Status)> on_fatal;
   };
 
@@ -147,6 +148,7 @@ class Writer {
   void Tell(Finished finished);
   void Answer(Planned planned, const absl::Status& status);
   absl::Status Load(StoreImage image);
+  void Fail(const absl::Status& why);
   uint64_t NextId();
 
   // writer_publish.cc, as are the setters of what is not durable.
@@ -180,6 +182,7 @@ class Writer {
   uint64_t next_id_ = 0;  // Given out below meta_.next_id only.
   uint64_t epoch_ = 0;
   uint64_t revision_ = 0;
+  StoreLimits limits_;  // Of the changes of one commit.
   bool failed_ = false;
   bool committing_ = false;
   bool store_is_full_ = false;

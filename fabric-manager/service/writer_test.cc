@@ -116,6 +116,52 @@ TEST_F(WriterTest, AFailedCommitIsUndoneWhole) {
   EXPECT_TRUE(writer.state().CheckInvariants().ok());
 }
 
+TEST_F(WriterTest, AStoreThatIsLostBetweenCommitsIsTheEnd) {
+  store.Lose(absl::AbortedError("another manager has taken over"));
+  executor.RunReady();
+  EXPECT_TRUE(absl::IsAborted(fatal)) << fatal;
+  bool planned = false;
+  absl::StatusOr<Committed> answer = absl::UnknownError("");
+  Submit(
+      [&](const PoolState&, PlanContext&) -> absl::StatusOr<Proposal> {
+        planned = true;
+        return Proposal{};
+      },
+      &answer);
+  executor.Advance(absl::Milliseconds(5));
+  EXPECT_EQ(ReasonOf(answer.status()), "STORE_FAILED");
+  EXPECT_FALSE(planned);
+}
+
+TEST_F(WriterTest, AGroupIsWithinWhatItsStoreTakes) {
+  StoreLimits limits;
+  limits.max_batch_rows = 16;
+  MemoryStore small(std::make_shared<MemoryDisk>(1 << 20, limits), &executor,
+                    absl::Milliseconds(1));
+  Writer own({}, &executor, &executor, &small, &views, &watch);
+  own.Open({.on_committed = [](const auto&) {},
+            .on_fatal = [this](absl::Status status) { fatal = std::move(status); }},
+           [](const absl::Status& status) { ASSERT_TRUE(status.ok()) << status; });
+  executor.RunReady();
+  int done = 0;
+  for (int i = 0; i < 50; ++i) {
+    own.Submit(
+        Audit{{}, "test", "test", ""},
+        [i](const PoolState&, PlanContext& context) -> absl::StatusOr<Proposal> {
+          return Proposal::Of(Device{.key = context.next_id(),
+                                     .id = absl::StrCat("cmm-", i),
+                                     .serial = absl::StrCat(i),
+                                     .capacity_bytes = 1ull << 30,
+                                     .granule_bytes = 256ull << 20},
+                              nullptr);
+        },
+        [&done](const absl::StatusOr<Committed>& committed) { done += committed.ok() ? 1 : 0; });
+  }
+  executor.Advance(absl::Milliseconds(100));
+  EXPECT_EQ(done, 50);
+  EXPECT_TRUE(fatal.ok()) << fatal;
+}
+
 TEST_F(WriterTest, ABatchThatTheStoreRefusesIsNotTheEnd) {
   store.FailNextCommit({.status = Refusal{
                             absl::StatusCode::kInvalidArgument,

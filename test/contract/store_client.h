@@ -23,6 +23,7 @@ class StoreClient {
     auto promise = std::make_shared<std::promise<absl::StatusOr<StoreImage>>>();
     auto future = promise->get_future();
     store_->Open(
+        [lost = lost_](absl::Status why) { lost->set_value(std::move(why)); },
         [promise](absl::StatusOr<StoreImage> image) { promise->set_value(std::move(image)); });
     if (future.wait_for(kPatience) != std::future_status::ready) {
       return absl::DeadlineExceededError("Open has not completed");
@@ -85,13 +86,20 @@ class StoreClient {
     return status;
   }
 
-  // The change made by Next has been asked for.
-  void Advance() { ++revision_; }
+  // What the store says once it has lost itself.
+  absl::Status WaitLost() {
+    auto future = lost_->get_future();
+    return Wait(future);
+  }
+
+  Store& store() { return *store_; }
   uint64_t epoch() const { return epoch_; }
   uint64_t revision() const { return revision_; }
 
  private:
   static constexpr std::chrono::seconds kPatience{30};
+  std::shared_ptr<std::promise<absl::Status>> lost_ =
+      std::make_shared<std::promise<absl::Status>>();
   std::unique_ptr<Store> store_;
   uint64_t epoch_ = 0;
   uint64_t revision_ = 0;

@@ -8,8 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "fabric-manager/adapters/store_sqlite/record_crc.h"
 #include "fabric-manager/adapters/store_sqlite/schema.h"
+#include "fabric-manager/ports/record_crc.h"
 #include "fabric-manager/service/record_codec.h"
 
 namespace cxlpool::crash {

@@ -1,8 +1,8 @@
 #include "test/sim/sim_store.h"
 
-#include <algorithm>
 #include <utility>
 
+#include "fabric-manager/ports/store_guard.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::sim {
@@ -29,11 +29,10 @@ std::string RecordShelf::Encode(std::string value) const {
 
 SimStore::~SimStore() {
   if (!broken_.ok()) return;
-  const uint64_t kept = random_.Below(pending_.size() + 1);
-  for (uint64_t i = 0; i < kept; ++i) disk_->Apply(pending_[i].batch).IgnoreError();
+  if (pending_.has_value() && random_.Below(2) == 1) disk_->Apply(pending_->batch).IgnoreError();
 }
 
-void SimStore::Open(DoneWith<fm::StoreImage> done) {
+void SimStore::Open(Done, DoneWith<fm::StoreImage> done) {
   fm::StoreImage image = disk_->TakeOver();
   for (fm::Row& row : image.rows) row.value = shelf_->Encode(std::move(row.value));
   scheduler_->At(life_, random_.Between(100, 2000),
@@ -44,18 +43,15 @@ void SimStore::Open(DoneWith<fm::StoreImage> done) {
 
 void SimStore::Commit(fm::StoreBatch batch, Done done) {
   if (!scheduler_->Alive(life_)) return;
-  pending_.push_back({std::move(batch), std::move(done)});
-  const int64_t now = scheduler_->now_us();
-  const bool slow = now < faults_->slow_until_us;
+  if (pending_.has_value()) return std::move(done)(fm::CommitOutstanding());
+  pending_ = Pending{std::move(batch), std::move(done)};
+  const bool slow = scheduler_->now_us() < faults_->slow_until_us;
   const int64_t latency = slow ? random_.Between(20'000, 200'000) : random_.Between(50, 600);
-  // One after the other.
-  last_due_us_ = std::max(last_due_us_, now) + latency;
-  scheduler_->At(life_, last_due_us_ - now, [this] { ServeOne(); });
+  scheduler_->At(life_, latency, [this] { ServeOne(); });
 }
 
 void SimStore::ServeOne() {
-  Pending next = std::move(pending_.front());
-  pending_.pop_front();
+  Pending next = *std::exchange(pending_, std::nullopt);
   std::move(next.done)(Serve(next.batch));
 }
 
@@ -69,10 +65,7 @@ absl::Status SimStore::Serve(const fm::StoreBatch& batch) {
     return broken_;
   }
   if (scheduler_->now_us() < faults_->full_until_us) {
-    const absl::Status full =
-        Refuse(absl::StatusCode::kResourceExhausted, "STORE_FULL", "the disk is full");
-    disk_->Refuse(batch, full);
-    return full;
+    return Refuse(absl::StatusCode::kResourceExhausted, "STORE_FULL", "the disk is full");
   }
   return disk_->Apply(batch);
 }

@@ -1,16 +1,15 @@
 // The Store of one life of the manager, on a disk that outlives it.
 //
 // Legal faults: a commit takes long; the disk is full for a while (STORE_FULL, nothing changed); a
-// commit fails for good (DATA_LOSS) and either took place or did not; and when the manager dies, of
-// the commits that were outstanding any number, in order, took place: the last writes before a
-// crash are torn off somewhere. A commit is never made in part: that the real store keeps this
-// under torn and reordered sectors is tried in fabric-manager/adapters/store_sqlite.
+// commit fails for good (DATA_LOSS) and either took place or did not, as a commit that is under way
+// when the manager dies. A commit is never made in part: that the real store keeps this under torn
+// and reordered sectors is tried in test/store.
 #ifndef CXLPOOL_TEST_SIM_SIM_STORE_H_
 #define CXLPOOL_TEST_SIM_SIM_STORE_H_
 
 #include <cstdint>
-#include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -55,10 +54,10 @@ class SimStore : public fm::Store {
         faults_(faults),
         random_(random) {}
 
-  // The manager died: what was outstanding is torn off somewhere.
+  // The manager died: the commit under way took place or did not.
   ~SimStore() override;
 
-  void Open(DoneWith<fm::StoreImage> done) override;
+  void Open(Done lost, DoneWith<fm::StoreImage> done) override;
   void Commit(fm::StoreBatch batch, Done done) override;
   void Backup(std::string path, DoneWith<fm::StoreBackup> done) override;  // NO_BACKUP
 
@@ -77,8 +76,7 @@ class SimStore : public fm::Store {
   const RecordShelf* const shelf_;
   StoreFaults* const faults_;
   Random random_;
-  std::deque<Pending> pending_;
-  int64_t last_due_us_ = 0;
+  std::optional<Pending> pending_;
   absl::Status broken_;
 };
 

@@ -24,7 +24,8 @@ inline StoreBatch ScriptedBatch(uint64_t epoch, uint64_t revision, uint64_t scri
     return std::string(size, static_cast<char>(random()));
   };
   batch.puts.push_back({revision, value()});
-  for (unsigned i = random() % 4; i > 0; --i)
+  // Now and then many at once, as the Writer's groups are.
+  for (unsigned i = random() % 12 == 0 ? 30 : random() % 4; i > 0; --i)
     batch.puts.push_back({1 + random() % revision, value()});
   for (unsigned i = random() % 3; i > 0; --i) batch.erases.push_back(1 + random() % revision);
   return batch;

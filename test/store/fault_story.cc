@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 constexpr uint64_t kScript = 11;
 constexpr uint64_t kFaultOperations = 30;  // Before the fault, where there is a database.
 constexpr uint64_t kMaxFaultBytes = 64 << 20;
-constexpr int kGroups[] = {2, 4, 1, 0, 3, 2};  // Changes; 0: a backup.
+constexpr int kCommits[] = {2, 4, 1, 0, 3, 2};  // Changes; 0: a backup.
 
 absl::Status Wrong(const std::string& what) { return absl::InternalError(what); }
 
@@ -37,33 +37,6 @@ absl::Status JudgeFailure(const char* what, const absl::Status& status) {
   if (reason == "STORE_FULL" && absl::IsResourceExhausted(status)) return absl::OkStatus();
   if (reason == "STORE_UNUSABLE" && absl::IsFailedPrecondition(status)) return absl::OkStatus();
   return Wrong(absl::StrCat(what, " answered ", status.ToString()));
-}
-
-// The answers of one group. The first change is alone in its transaction; the store's thread, which
-// answers it, asks for the others, so that they are together in the next.
-struct Group {
-  std::vector<absl::Status> answers;
-  std::promise<void> answered;
-  size_t missing = 0;
-
-  void Ask(Store& store, const std::vector<StoreBatch>& batches, size_t index) {
-    store.Commit(batches[index], [this, &store, &batches, index](absl::Status status) {
-      answers[index] = std::move(status);
-      if (index == 0) {
-        for (size_t i = 1; i < batches.size(); ++i) Ask(store, batches, i);
-      }
-      if (--missing == 0) answered.set_value();
-    });
-  }
-};
-
-std::vector<absl::Status> CommitTogether(Store& store, const std::vector<StoreBatch>& batches) {
-  Group group;
-  group.answers.resize(batches.size());
-  group.missing = batches.size();
-  group.Ask(store, batches, 0);
-  group.answered.get_future().wait();
-  return std::move(group.answers);
 }
 
 template <typename T, typename Call>
@@ -118,7 +91,7 @@ absl::Status FaultStory::RunStore() {
   options.settle_idle = absl::Hours(1);
   absl::StatusOr<std::unique_ptr<Store>> store = MakeSqliteStore(options);
   if (!store.ok()) return store.status();
-  const auto open = [&](DoneWith<StoreImage> done) { (*store)->Open(std::move(done)); };
+  const auto open = [&](DoneWith<StoreImage> done) { (*store)->Open(nullptr, std::move(done)); };
   absl::StatusOr<StoreImage> image = Wait<StoreImage>(open);
   if (!image.ok()) {
     if (absl::Status status = JudgeFailure("Open", image.status()); !status.ok()) return status;
@@ -129,48 +102,43 @@ absl::Status FaultStory::RunStore() {
     return Wrong("Open answered other records than were there");
   }
   epoch_ = image->epoch;
-  for (const int size : kGroups) {
-    absl::Status status = size == 0 ? Backup(**store) : CommitGroup(**store, size);
+  for (const int count : kCommits) {
+    absl::Status status = count == 0 ? Backup(**store) : Commit(**store, count);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
 }
 
-absl::Status FaultStory::CommitGroup(Store& store, int size) {
-  std::vector<StoreBatch> batches;
-  for (int i = 1; i <= size; ++i) {
-    batches.push_back(
-        ScriptedBatch(epoch_, states_[0].revision + static_cast<uint64_t>(i), kScript + attempt_));
+// So many changes, one after the other; after a failure the next is planned on what is there.
+absl::Status FaultStory::Commit(Store& store, int count) {
+  for (; count > 0; --count) {
+    const StoreBatch batch = ScriptedBatch(epoch_, states_[0].revision + 1, kScript + attempt_++);
+    std::promise<absl::Status> promise;
+    store.Commit(batch, [&](absl::Status status) { promise.set_value(std::move(status)); });
+    if (absl::Status wrong = Judge(batch, promise.get_future().get()); !wrong.ok()) return wrong;
   }
-  ++attempt_;
-  return Judge(batches, CommitTogether(store, batches));
+  return absl::OkStatus();
 }
 
-absl::Status FaultStory::Judge(const std::vector<StoreBatch>& batches,
-                               const std::vector<absl::Status>& answers) {
-  bool refused = stopped_;
+absl::Status FaultStory::Judge(const StoreBatch& batch, const absl::Status& answer) {
+  const std::string reason(ReasonOf(answer));
+  const auto wrong = [&](const char* why) {
+    return Wrong(absl::StrCat("Commit answered ", answer.ToString(), why));
+  };
   State state = states_[0];
-  for (size_t i = 0; i < batches.size(); ++i) {
-    const std::string reason(ReasonOf(answers[i]));
-    const auto wrong = [&](const char* why) {
-      return Wrong(absl::StrCat("Commit answered ", answers[i].ToString(), why));
-    };
-    state.revision = batches[i].revision;
-    ApplyBatch(batches[i], state.pool);
-    if (answers[i].ok()) {
-      if (refused) return wrong(" behind one that was refused");
-      states_ = {state};
-    } else if (absl::IsResourceExhausted(answers[i]) && reason == "STORE_FULL") {
-      if (stopped_) return wrong(" though the store had stopped");
-      refused = true;
-    } else if (absl::IsDataLoss(answers[i]) && reason == "STORE_IO") {
-      if (refused && !stopped_) return wrong(" behind one that changed nothing");
-      // What is asked for after the first unknown outcome is refused untried.
-      if (!stopped_ || i > 0) states_.push_back(state);
-      refused = stopped_ = true;
-    } else {
-      return wrong("");
-    }
+  state.revision = batch.revision;
+  ApplyBatch(batch, state.pool);
+  if (answer.ok()) {
+    if (stopped_) return wrong(" though the store had stopped");
+    states_ = {state};
+  } else if (absl::IsResourceExhausted(answer) && reason == "STORE_FULL") {
+    if (stopped_) return wrong(" though the store had stopped");
+  } else if (absl::IsDataLoss(answer) && reason == "STORE_IO") {
+    // What is asked for after the first unknown outcome is refused untried.
+    if (!stopped_) states_.push_back(state);
+    stopped_ = true;
+  } else {
+    return wrong("");
   }
   return absl::OkStatus();
 }
@@ -236,7 +204,7 @@ absl::Status FaultStory::CheckFile(const std::string& path, const std::vector<St
                               " may be, or other records"));
   }
   const StoreBatch next = ScriptedBatch(image->epoch, image->revision + 1, kScript);
-  return (*database)->Commit({&next});
+  return (*database)->Commit(next);
 }
 
 }  // namespace cxlpool::fm

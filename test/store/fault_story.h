@@ -53,9 +53,8 @@ class FaultStory {
   };
 
   absl::Status RunStore();
-  absl::Status CommitGroup(Store& store, int size);
-  absl::Status Judge(const std::vector<StoreBatch>& batches,
-                     const std::vector<absl::Status>& answers);
+  absl::Status Commit(Store& store, int count);
+  absl::Status Judge(const StoreBatch& batch, const absl::Status& answer);
   absl::Status Backup(Store& store);
   absl::Status RunRepair();
   absl::Status CheckFile(const std::string& path, const std::vector<State>& states);

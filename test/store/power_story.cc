@@ -23,7 +23,7 @@ constexpr uint64_t kRepairOperations = 150;
 class Teller {
  public:
   Teller(PowerStory& story, const std::string& directory, uint64_t script, DiskLies lies = nullptr)
-      : story_(story), directory_(fs::canonical(directory).string()), random_(script) {
+      : story_(story), directory_(fs::canonical(directory).string()) {
     story.disk = std::make_unique<PowerCutDisk>(directory, std::move(lies));
     SeedSqlite(script);
     WatchDisk(story.disk.get());
@@ -44,7 +44,7 @@ class Teller {
     if (!store.ok()) return store.status();
     store_ = *std::move(store);
     std::promise<absl::StatusOr<StoreImage>> opened;
-    store_->Open([&](absl::StatusOr<StoreImage> image) {
+    store_->Open(nullptr, [&](absl::StatusOr<StoreImage> image) {
       if (image.ok()) Note([&](PowerNote& note) { note.epoch = image->epoch; });
       opened.set_value(std::move(image));
     });
@@ -59,7 +59,7 @@ class Teller {
   absl::Status Commit(uint64_t until) {
     finished_ = {};
     until_ = until;
-    Ask(1);  // From this thread, so alone.
+    Ask();
     return finished_.get_future().get();
   }
 
@@ -84,35 +84,25 @@ class Teller {
   }
 
  private:
-  void Ask(uint64_t batches) {
-    const PowerNote& now = story_.notes.back();
-    const uint64_t first = now.acknowledged + 1, epoch = now.epoch;
-    const uint64_t last = std::min(now.acknowledged + batches, until_);
-    Note([&](PowerNote& note) { note.asked = last; });
-    for (uint64_t revision = first; revision <= last; ++revision) {
-      store_->Commit(
-          story_.history.Batch(epoch, revision),
-          [this, revision, last](const absl::Status& status) { Answered(revision, last, status); });
-    }
-  }
-
-  void Answered(uint64_t revision, uint64_t last, const absl::Status& status) {
-    if (status.ok()) Note([&](PowerNote& note) { note.acknowledged = revision; });
-    if (!status.ok() && failed_.ok()) failed_ = status;
-    if (revision != last) return;
-    if (!failed_.ok() || last == until_) {
-      finished_.set_value(failed_);
-    } else {
-      Ask(random_.Below(2) == 0 ? 1 : 2 + random_.Below(5));
-    }
+  // The next one.
+  void Ask() {
+    const uint64_t revision = story_.notes.back().acknowledged + 1;
+    const uint64_t epoch = story_.notes.back().epoch;
+    Note([&](PowerNote& note) { note.asked = revision; });
+    store_->Commit(story_.history.Batch(epoch, revision), [this, revision](absl::Status status) {
+      if (status.ok()) Note([&](PowerNote& note) { note.acknowledged = revision; });
+      if (!status.ok() || revision == until_) {
+        finished_.set_value(std::move(status));
+      } else {
+        Ask();
+      }
+    });
   }
 
   PowerStory& story_;
   const std::string directory_;
-  Seeded random_;
   std::unique_ptr<Store> store_;
   uint64_t until_ = 0;
-  absl::Status failed_;
   std::promise<absl::Status> finished_;
 };
 

@@ -75,20 +75,17 @@ class Afterlife {
     return absl::OkStatus();
   }
 
-  // One transaction of so many batches.
+  // So many changes, one after the other; up to the first that fails.
   absl::Status Commit(uint64_t count) {
-    const uint64_t first = notes_.back().acknowledged + 1, last = first + count - 1;
-    std::vector<StoreBatch> batches;
-    std::vector<const StoreBatch*> group;
-    batches.reserve(count);
-    group.reserve(count);
-    for (uint64_t r = first; r <= last; ++r) batches.push_back(story_.history.Batch(epoch_, r));
-    for (const StoreBatch& batch : batches) group.push_back(&batch);
-    Note(first - 1, last);
-    absl::Status status = database_->Commit(group);
-    if (status.ok()) Note(last, last);
-    if (absl::IsResourceExhausted(status)) Note(first - 1, first - 1);
-    return status;
+    for (; count > 0; --count) {
+      const uint64_t last = notes_.back().acknowledged, next = last + 1;
+      Note(last, next);
+      const absl::Status status = database_->Commit(story_.history.Batch(epoch_, next));
+      if (status.ok()) Note(next, next);
+      if (absl::IsResourceExhausted(status)) Note(last, last);
+      if (!status.ok()) return status;
+    }
+    return absl::OkStatus();
   }
 
   // One for which the disk has no space after so many writes. What is refused has not happened.

@@ -1,5 +1,5 @@
-// The kill test's child: commits the script from where the store stands, several changes
-// outstanding, and writes each acknowledged revision (8 bytes) to standard output. Never ends.
+// The kill test's child: commits the script from where the store stands and writes each
+// acknowledged revision (8 bytes) to standard output. Never ends.
 #include <unistd.h>
 
 #include <condition_variable>
@@ -11,8 +11,6 @@
 
 namespace cxlpool::fm {
 namespace {
-
-constexpr uint64_t kOutstanding = 8;
 
 int RunForEver(const char* path) {
   SqliteStoreOptions options;
@@ -26,7 +24,7 @@ int RunForEver(const char* path) {
   StoreImage image;
   bool open = false;
   uint64_t acknowledged = 0;
-  (*store)->Open([&](absl::StatusOr<StoreImage> opened) {
+  (*store)->Open(nullptr, [&](absl::StatusOr<StoreImage> opened) {
     if (!opened.ok()) {
       std::fprintf(stderr, "%s\n", opened.status().ToString().c_str());
       _exit(2);
@@ -40,7 +38,7 @@ int RunForEver(const char* path) {
   changed.wait(lock, [&] { return open; });
   acknowledged = image.revision;
   for (uint64_t revision = image.revision + 1;; ++revision) {
-    changed.wait(lock, [&] { return revision - acknowledged <= kOutstanding; });
+    changed.wait(lock, [&] { return acknowledged == revision - 1; });
     lock.unlock();
     (*store)->Commit(ScriptedBatch(image.epoch, revision), [&, revision](absl::Status status) {
       if (!status.ok() || write(STDOUT_FILENO, &revision, sizeof(revision)) != sizeof(revision)) {

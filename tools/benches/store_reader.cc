@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "fabric-manager/adapters/store_sqlite/pack.h"
-#include "fabric-manager/adapters/store_sqlite/record_crc.h"
+#include "fabric-manager/ports/pack.h"
+#include "fabric-manager/ports/record_crc.h"
 
 namespace cxlpool::bench {
 namespace {

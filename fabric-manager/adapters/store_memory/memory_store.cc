@@ -15,6 +15,7 @@ StoreImage MemoryDisk::TakeOver() {
   StoreImage image;
   image.epoch = guard_.epoch();
   image.revision = guard_.revision();
+  image.limits = guard_.limits();
   image.rows.reserve(rows_.size());
   for (const auto& [key, value] : rows_) image.rows.push_back({key, value});
   return image;
@@ -32,10 +33,7 @@ absl::Status MemoryDisk::Apply(const StoreBatch& batch) {
         "release Regions",
         {}}.ToStatus();
   }
-  if (!status.ok()) {
-    guard_.Refused(batch, status);
-    return status;
-  }
+  if (!status.ok()) return status;
   for (const Row& row : batch.puts) {
     std::string& value = rows_[row.key];
     bytes_ += row.value.size();
@@ -51,11 +49,6 @@ absl::Status MemoryDisk::Apply(const StoreBatch& batch) {
   }
   guard_.Applied(batch);
   return absl::OkStatus();
-}
-
-void MemoryDisk::Refuse(const StoreBatch& batch, const absl::Status& why) {
-  MutexLock lock(mutex_);
-  guard_.Refused(batch, why);
 }
 
 uint64_t MemoryDisk::revision() const {
@@ -75,18 +68,18 @@ struct MemoryStore::Core {
   bool alive ABSL_GUARDED_BY(mutex) = true;
   bool open ABSL_GUARDED_BY(mutex) = false;
   absl::Status broken ABSL_GUARDED_BY(mutex);  // Set by the first unknown outcome.
-  std::deque<Pending> pending ABSL_GUARDED_BY(mutex);
+  std::optional<Pending> pending ABSL_GUARDED_BY(mutex);
+  Done lost ABSL_GUARDED_BY(mutex);
   std::deque<Fault> faults ABSL_GUARDED_BY(mutex);
 
-  // Applies the oldest commit and says how it went.
+  // Applies the commit that was asked for and says how it went.
   void ServeOne() {
     std::optional<Pending> next;
     absl::Status status;
     {
       MutexLock lock(mutex);
-      if (!alive || pending.empty()) return;
-      next = std::move(pending.front());
-      pending.pop_front();
+      if (!alive || !pending.has_value()) return;
+      next = std::exchange(pending, std::nullopt);
       status = Serve(next->batch);
     }
     std::move(next->done)(std::move(status));
@@ -107,8 +100,6 @@ struct MemoryStore::Core {
     faults.pop_front();
     if (fault.applied) {
       if (absl::Status status = disk->Apply(batch); !status.ok()) return status;
-    } else {
-      disk->Refuse(batch, fault.status);
     }
     if (absl::IsDataLoss(fault.status) || absl::IsUnknown(fault.status)) broken = fault.status;
     return fault.status;
@@ -122,17 +113,18 @@ MemoryStore::MemoryStore(std::shared_ptr<MemoryDisk> disk, Executor* executor,
 }
 
 MemoryStore::~MemoryStore() {
-  std::deque<Core::Pending> dropped;
+  std::optional<Core::Pending> dropped;
   MutexLock lock(core_->mutex);
   core_->alive = false;
   dropped.swap(core_->pending);
 }
 
-void MemoryStore::Open(DoneWith<StoreImage> done) {
+void MemoryStore::Open(Done lost, DoneWith<StoreImage> done) {
   StoreImage image = core_->disk->TakeOver();
   {
     MutexLock lock(core_->mutex);
     core_->open = true;
+    core_->lost = std::move(lost);
   }
   if (executor_ == nullptr) {
     std::move(done)(std::move(image));
@@ -148,15 +140,17 @@ void MemoryStore::Open(DoneWith<StoreImage> done) {
 }
 
 void MemoryStore::Commit(StoreBatch batch, Done done) {
+  bool outstanding = false;
   {
     MutexLock lock(core_->mutex);
-    core_->pending.push_back({std::move(batch), std::move(done)});
+    outstanding = core_->pending.has_value();
+    if (!outstanding) core_->pending = Core::Pending{std::move(batch), std::move(done)};
   }
+  if (outstanding) return std::move(done)(CommitOutstanding());
   if (executor_ == nullptr) {
     core_->ServeOne();
     return;
   }
-  // Each task serves the oldest commit, whichever task runs first: order is kept.
   executor_->PostAfter(latency_, [core = core_] { core->ServeOne(); });
 }
 
@@ -174,6 +168,16 @@ void MemoryStore::Backup(std::string, DoneWith<StoreBackup> done) {
   executor_->Post([done = std::move(done), refused = std::move(refused)]() mutable {
     std::move(done)(std::move(refused));
   });
+}
+
+void MemoryStore::Lose(absl::Status why) {
+  Done lost;
+  {
+    MutexLock lock(core_->mutex);
+    core_->broken = why;
+    lost = std::exchange(core_->lost, nullptr);
+  }
+  if (lost != nullptr) std::move(lost)(std::move(why));
 }
 
 void MemoryStore::FailNextCommit(Fault fault) {

@@ -22,13 +22,11 @@ namespace cxlpool::fm {
 class MemoryDisk {
  public:
   // `max_bytes` of values; more is STORE_FULL.
-  explicit MemoryDisk(uint64_t max_bytes = uint64_t{1} << 32) : max_bytes_(max_bytes) {}
+  explicit MemoryDisk(uint64_t max_bytes = uint64_t{1} << 32, const StoreLimits& limits = {})
+      : max_bytes_(max_bytes), guard_(limits) {}
 
   StoreImage TakeOver();
   absl::Status Apply(const StoreBatch& batch);
-
-  // Records that `batch` was refused, so that those planned on it are too.
-  void Refuse(const StoreBatch& batch, const absl::Status& why);
 
   uint64_t revision() const;
 
@@ -56,13 +54,16 @@ class MemoryStore : public Store {
   // A crash: commits that have not completed are not made, and their completions never run.
   ~MemoryStore() override;
 
-  void Open(DoneWith<StoreImage> done) override;
+  void Open(Done lost, DoneWith<StoreImage> done) override;
   void Commit(StoreBatch batch, Done done) override;
   void Backup(std::string path, DoneWith<StoreBackup> done) override;  // NO_BACKUP
 
   // Faults are used up in the order they were given, one a commit. After a DATA_LOSS or UNKNOWN
   // every later commit is refused, as a real store would.
   void FailNextCommit(Fault fault);
+
+  // The store finds by itself that it takes no more commits.
+  void Lose(absl::Status why);
 
  private:
   struct Core;

@@ -16,7 +16,7 @@ StoreBatch Put(uint64_t epoch, uint64_t base, uint64_t key) {
 
 uint64_t OpenNow(MemoryStore& store) {
   uint64_t epoch = 0;
-  store.Open([&](absl::StatusOr<StoreImage> image) { epoch = image->epoch; });
+  store.Open(nullptr, [&](absl::StatusOr<StoreImage> image) { epoch = image->epoch; });
   return epoch;
 }
 
@@ -25,7 +25,7 @@ TEST(MemoryStoreTest, CommitsTakeTheirLatencyAndKeepTheirOrder) {
   auto disk = std::make_shared<MemoryDisk>();
   MemoryStore store(disk, &executor, absl::Milliseconds(5));
   uint64_t epoch = 0;
-  store.Open([&](absl::StatusOr<StoreImage> image) { epoch = image->epoch; });
+  store.Open(nullptr, [&](absl::StatusOr<StoreImage> image) { epoch = image->epoch; });
   executor.RunReady();
   ASSERT_EQ(epoch, 1u);
   std::vector<int> order;
@@ -48,7 +48,7 @@ TEST(MemoryStoreTest, CrashDropsWhatHasNotCompleted) {
   ManualExecutor executor;
   auto disk = std::make_shared<MemoryDisk>();
   auto store = std::make_unique<MemoryStore>(disk, &executor, absl::Milliseconds(5));
-  store->Open([](absl::StatusOr<StoreImage>) {});
+  store->Open(nullptr, [](absl::StatusOr<StoreImage>) {});
   executor.RunReady();
   bool completed = false;
   store->Commit(Put(1, 0, 1), [&](absl::Status) { completed = true; });
@@ -86,7 +86,7 @@ TEST(MemoryStoreTest, RefusedCommitTakesThoseBehindItAlong) {
   ManualExecutor executor;
   auto disk = std::make_shared<MemoryDisk>();
   MemoryStore store(disk, &executor);
-  store.Open([](absl::StatusOr<StoreImage>) {});
+  store.Open(nullptr, [](absl::StatusOr<StoreImage>) {});
   store.FailNextCommit({absl::ResourceExhaustedError("full")});
   std::vector<absl::StatusCode> codes;
   const auto record = [&](absl::Status s) { codes.push_back(s.code()); };

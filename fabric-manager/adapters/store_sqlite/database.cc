@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "fabric-manager/adapters/store_sqlite/record_crc.h"
 #include "fabric-manager/adapters/store_sqlite/sqlite_error.h"
 #include "fabric-manager/adapters/store_sqlite/store_end.h"
 #include "fabric-manager/adapters/store_sqlite/store_file.h"
+#include "fabric-manager/ports/record_crc.h"
 #include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
 
@@ -25,13 +25,12 @@ int Run(const Statement& statement) {
                              : (sqlite3_reset(statement.get()), code);
 }
 
-// What a group of batches comes to: the last word on each key, in order of key.
-std::vector<Edit> FinalEdits(const std::vector<const StoreBatch*>& batches) {
+// What a batch comes to: the last word on each key, in order of key.
+std::vector<Edit> FinalEdits(const StoreBatch& batch) {
   std::vector<Edit> edits;
-  for (const StoreBatch* batch : batches) {
-    for (const Row& row : batch->puts) edits.push_back({row.key, &row.value});
-    for (const uint64_t key : batch->erases) edits.push_back({key, nullptr});
-  }
+  edits.reserve(batch.puts.size() + batch.erases.size());
+  for (const Row& row : batch.puts) edits.push_back({row.key, &row.value});
+  for (const uint64_t key : batch.erases) edits.push_back({key, nullptr});
   const auto in_order = [](const Edit& a, const Edit& b) { return a.key < b.key; };
   if (!std::is_sorted(edits.begin(), edits.end(), in_order)) {
     std::stable_sort(edits.begin(), edits.end(), in_order);
@@ -95,7 +94,8 @@ absl::Status Database::Connect(uint64_t max_size_bytes) {
     return OpenError(db_, path_, "open");
   }
   sqlite3_busy_timeout(db_, kBusyTimeout_ms);
-  sqlite3_limit(db_, SQLITE_LIMIT_LENGTH, kMaxRowBytes + kPageBytes);
+  sqlite3_limit(db_, SQLITE_LIMIT_LENGTH,
+                static_cast<int>(StoreLimits().max_row_bytes) + kPageBytes);
   // Until it is known to be ours, closing it must not write to it either.
   sqlite3_db_config(db_, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
   sqlite3_db_config(db_, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
@@ -370,13 +370,13 @@ absl::StatusOr<std::vector<Row>> Database::LoadRows() {
 
 // A commit that was synced is put down in the head file before it is acknowledged: so the head file
 // never names what the log has not, and after a kill it names the last change of all.
-absl::Status Database::Commit(const std::vector<const StoreBatch*>& batches) {
-  absl::Status status = Transact(batches);
+absl::Status Database::Commit(const StoreBatch& batch) {
+  absl::Status status = Transact(batch);
   if (absl::IsResourceExhausted(status) && wal_pages_ > 0) {
     // The log itself may be what has no room to grow. Copied into the database it starts again
     // from its beginning, so releases still go through on a full disk.
     if (absl::Status copied = Checkpoint(); absl::IsDataLoss(copied)) return copied;
-    status = Transact(batches);
+    status = Transact(batch);
   }
   if (status.ok() && !CXLPOOL_MUTANT("store-head-left-behind")) status = head_->Write(meta_);
   if (absl::IsDataLoss(status)) LeaveAsIs();
@@ -390,12 +390,12 @@ void Database::LeaveAsIs() {
 }
 
 // A change that was refused leaves nothing behind in the log.
-absl::Status Database::Transact(const std::vector<const StoreBatch*>& batches) {
+absl::Status Database::Transact(const StoreBatch& batch) {
   const int written = PagesWritten();
   if (Run(begin_) != SQLITE_OK) return CommitError(db_, path_, "begin a change of");
   StoreMeta next = meta_;
-  next.revision = batches.back()->revision;
-  absl::Status status = Apply(FinalEdits(batches), next);
+  next.revision = batch.revision;
+  absl::Status status = Apply(FinalEdits(batch), next);
   if (status.ok()) {
     const int code = WriteMeta(next);
     if (code == SQLITE_ABORT) {

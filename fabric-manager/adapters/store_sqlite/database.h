@@ -28,8 +28,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "fabric-manager/adapters/store_sqlite/head_file.h"
-#include "fabric-manager/adapters/store_sqlite/pack.h"
 #include "fabric-manager/adapters/store_sqlite/schema.h"
+#include "fabric-manager/ports/pack.h"
 #include "fabric-manager/ports/store.h"
 
 namespace cxlpool::fm {
@@ -79,10 +79,10 @@ class Database {
   // database itself.
   absl::StatusOr<StoreImage> TakeOver();
 
-  // Makes `batches`, each planned on the one before, durable in one transaction: all or none.
+  // Makes `batch` durable in one transaction: all of it or nothing.
   // OK, RESOURCE_EXHAUSTED/STORE_FULL (nothing changed; go on), ABORTED/STORE_FENCED (somebody
   // else changed the meta row), DATA_LOSS (do not go on).
-  absl::Status Commit(const std::vector<const StoreBatch*>& batches);
+  absl::Status Commit(const StoreBatch& batch);
 
   // For copies, on this thread. Nothing else may use it.
   sqlite3* connection() const { return db_; }
@@ -118,7 +118,7 @@ class Database {
   absl::Status LoadMeta();
   absl::StatusOr<std::vector<Row>> LoadRows();
   absl::Status Execute(const char* sql, absl::string_view doing);
-  absl::Status Transact(const std::vector<const StoreBatch*>& batches);
+  absl::Status Transact(const StoreBatch& batch);
   absl::Status Apply(const std::vector<Edit>& edits, StoreMeta& meta);
   absl::StatusOr<const Edit*> ApplyToOnePack(const Edit* begin, const Edit* end, PackSums& sums);
   absl::Status StepFailed(const Statement& statement);

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "fabric-manager/adapters/store_sqlite/record_crc.h"
 #include "fabric-manager/adapters/store_sqlite/store_file.h"
+#include "fabric-manager/ports/record_crc.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::fm {

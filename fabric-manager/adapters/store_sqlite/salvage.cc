@@ -7,10 +7,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/adapters/store_sqlite/database.h"
-#include "fabric-manager/adapters/store_sqlite/pack.h"
 #include "fabric-manager/adapters/store_sqlite/sqlite_error.h"
 #include "fabric-manager/adapters/store_sqlite/store_end.h"
 #include "fabric-manager/adapters/store_sqlite/store_file.h"
+#include "fabric-manager/ports/pack.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::fm {

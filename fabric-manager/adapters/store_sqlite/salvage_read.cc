@@ -8,9 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/adapters/store_sqlite/database.h"
 #include "fabric-manager/adapters/store_sqlite/page_scan.h"
-#include "fabric-manager/adapters/store_sqlite/record_crc.h"
 #include "fabric-manager/adapters/store_sqlite/salvage.h"
 #include "fabric-manager/adapters/store_sqlite/sqlite_error.h"
+#include "fabric-manager/ports/record_crc.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::fm {

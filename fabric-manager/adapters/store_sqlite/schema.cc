@@ -3,8 +3,8 @@
 #include <sqlite3.h>
 
 #include "absl/strings/str_cat.h"
-#include "fabric-manager/adapters/store_sqlite/record_crc.h"
 #include "fabric-manager/adapters/store_sqlite/sqlite_error.h"
+#include "fabric-manager/ports/record_crc.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::fm {

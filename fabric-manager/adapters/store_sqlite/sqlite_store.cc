@@ -5,12 +5,10 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
-#include <deque>
 #include <optional>
 #include <system_error>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/adapters/store_sqlite/backup_job.h"
@@ -26,7 +24,7 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 
 absl::Status Check(const StoreGuard& guard, const StoreBatch& batch) {
-  if (CXLPOOL_MUTANT("store-ignore-base-revision")) return CheckBatchLimits(batch);
+  if (CXLPOOL_MUTANT("store-ignore-base-revision")) return CheckBatchLimits(batch, guard.limits());
   return guard.Check(batch);
 }
 
@@ -36,7 +34,7 @@ class SqliteStore : public Store {
   ~SqliteStore() override;
 
   absl::Status Start();
-  void Open(DoneWith<StoreImage> done) override;
+  void Open(Done lost, DoneWith<StoreImage> done) override;
   void Commit(StoreBatch batch, Done done) override;
   void Backup(std::string path, DoneWith<StoreBackup> done) override;
 
@@ -44,19 +42,14 @@ class SqliteStore : public Store {
   struct Pending {
     StoreBatch batch;
     Done done;
-    uint64_t bytes = 0;
   };
-  using Group = std::vector<Pending>;
 
   // The writer's thread.
   void Write();
   absl::StatusOr<StoreImage> OpenDatabase();
-  bool WaitForWork(Group& group, DoneWith<StoreImage>& open);
-  void TakeGroup(Group& group) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Serve(Group group);
-  std::vector<absl::Status> CommitGroup(const std::vector<StoreBatch>& batches);
-  std::vector<absl::Status> CommitOneByOne(const std::vector<StoreBatch>& batches);
-  absl::Status CommitOne(const StoreBatch& batch);
+  bool WaitForWork(std::optional<Pending>& commit, DoneWith<StoreImage>& open);
+  void Serve(Pending commit);
+  absl::Status CommitNow(const StoreBatch& batch);
   void Checkpoint();
   void Settle();
   void StepBackup();
@@ -64,25 +57,23 @@ class SqliteStore : public Store {
   // The watchdog's thread.
   void Watch();
 
-  absl::Status RefusedAtTheDoor(const StoreBatch& batch, uint64_t bytes)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // No commit is taken any more. Said by `lost_`, where it is not the answer to a commit.
+  void Break(const absl::Status& why);
 
   const SqliteStoreOptions options_;
 
   Mutex mutex_;
-  std::condition_variable work_;   // For the writer.
-  std::condition_variable watch_;  // For the watchdog.
-  std::deque<Pending> queue_ ABSL_GUARDED_BY(mutex_);
-  uint64_t queued_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::condition_variable work_;                           // For the writer.
+  std::condition_variable watch_;                          // For the watchdog.
+  std::optional<Pending> commit_ ABSL_GUARDED_BY(mutex_);  // Not begun.
   std::optional<DoneWith<StoreImage>> open_ ABSL_GUARDED_BY(mutex_);
+  Done lost_ ABSL_GUARDED_BY(mutex_);
   absl::Status broken_ ABSL_GUARDED_BY(mutex_);  // Once the outcome of a commit is unknown.
-  std::vector<Done> in_flight_ ABSL_GUARDED_BY(mutex_);
-  std::optional<SteadyClock::time_point> in_flight_until_ ABSL_GUARDED_BY(mutex_);
+  Done in_flight_ ABSL_GUARDED_BY(mutex_);       // Of the commit under way; null: there is none.
+  SteadyClock::time_point in_flight_until_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<BackupJob> backup_ ABSL_GUARDED_BY(mutex_);  // The last one asked for.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool writer_done_ ABSL_GUARDED_BY(mutex_) = false;
-  // The last batch that found the queue full; the ones planned on it are refused as well.
-  std::optional<uint64_t> door_refused_revision_ ABSL_GUARDED_BY(mutex_);
 
   // The writer's own.
   std::unique_ptr<Database> database_;
@@ -126,21 +117,23 @@ SqliteStore::~SqliteStore() {
   if (watchdog_.joinable()) watchdog_.join();
 }
 
-void SqliteStore::Open(DoneWith<StoreImage> done) {
+void SqliteStore::Open(Done lost, DoneWith<StoreImage> done) {
   MutexLock lock(mutex_);
+  lost_ = std::move(lost);
   open_ = std::move(done);
   work_.notify_all();
 }
 
 void SqliteStore::Commit(StoreBatch batch, Done done) {
-  const uint64_t bytes = BatchBytes(batch);
   absl::Status refused;
   {
     MutexLock lock(mutex_);
-    refused = RefusedAtTheDoor(batch, bytes);
-    if (refused.ok()) {
-      queued_bytes_ += bytes;
-      queue_.push_back({std::move(batch), std::move(done), bytes});
+    if (!broken_.ok()) {
+      refused = broken_;
+    } else if (commit_.has_value() || in_flight_ != nullptr) {
+      refused = CommitOutstanding();
+    } else {
+      commit_ = Pending{std::move(batch), std::move(done)};
     }
   }
   if (refused.ok()) {
@@ -150,33 +143,24 @@ void SqliteStore::Commit(StoreBatch batch, Done done) {
   std::move(done)(std::move(refused));
 }
 
-absl::Status SqliteStore::RefusedAtTheDoor(const StoreBatch& batch, uint64_t bytes) {
-  if (!broken_.ok()) return broken_;
-  const bool follows =
-      door_refused_revision_.has_value() && *door_refused_revision_ == batch.base_revision;
-  const bool full = queue_.size() >= options_.max_queued_batches ||
-                    (!queue_.empty() && queued_bytes_ + bytes > options_.max_queued_bytes);
-  if (!follows && !full) {
-    door_refused_revision_.reset();
-    return absl::OkStatus();
+void SqliteStore::Break(const absl::Status& why) {
+  Done lost;
+  {
+    MutexLock lock(mutex_);
+    if (!broken_.ok()) return;
+    broken_ = why;
+    lost = std::exchange(lost_, nullptr);
   }
-  door_refused_revision_ = batch.revision;
-  return Refusal{absl::StatusCode::kResourceExhausted,
-                 "STORE_QUEUE_FULL",
-                 absl::StrCat(queue_.size(), " changes with ", queued_bytes_,
-                              " bytes are waiting for the disk"),
-                 "try again later",
-                 {}}
-      .ToStatus();
+  if (lost != nullptr) std::move(lost)(why);
 }
 
 void SqliteStore::Write() {
   while (true) {
-    Group group;
+    std::optional<Pending> commit;
     DoneWith<StoreImage> open;
-    if (!WaitForWork(group, open)) break;
+    if (!WaitForWork(commit, open)) break;
     if (open != nullptr) std::move(open)(OpenDatabase());
-    if (!group.empty()) Serve(std::move(group));
+    if (commit.has_value()) Serve(*std::move(commit));
     StepBackup();
     if (database_ != nullptr && database_->wal_pages() >= 4 * checkpoint_pages_) Checkpoint();
   }
@@ -224,9 +208,9 @@ void SqliteStore::StepBackup() {
 
 // Takes what is to be done next. While nothing is, brings the log back to its beginning once it is
 // long, and makes the head file durable. False: stopping, and everything is done.
-bool SqliteStore::WaitForWork(Group& group, DoneWith<StoreImage>& open) {
+bool SqliteStore::WaitForWork(std::optional<Pending>& commit, DoneWith<StoreImage>& open) {
   const auto ready = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
-    return stopping_ || open_.has_value() || !queue_.empty() ||
+    return stopping_ || open_.has_value() || commit_.has_value() ||
            (backup_ != nullptr && backup_->copying());
   };
   while (true) {
@@ -244,8 +228,12 @@ bool SqliteStore::WaitForWork(Group& group, DoneWith<StoreImage>& open) {
         open = *std::exchange(open_, std::nullopt);
         return true;
       }
-      TakeGroup(group);
-      if (!group.empty()) return true;
+      if (commit_.has_value()) {
+        commit = std::exchange(commit_, std::nullopt);
+        in_flight_ = std::move(commit->done);
+        in_flight_until_ = SteadyClock::now() + absl::ToChronoNanoseconds(options_.commit_deadline);
+        return true;
+      }
       if (stopping_) return false;
       if (backup_ != nullptr && backup_->copying()) return true;
     }
@@ -255,17 +243,6 @@ bool SqliteStore::WaitForWork(Group& group, DoneWith<StoreImage>& open) {
     } else {
       Settle();
     }
-  }
-}
-
-void SqliteStore::TakeGroup(Group& group) {
-  uint64_t bytes = 0;
-  while (!queue_.empty() && group.size() < options_.max_group_batches &&
-         (group.empty() || bytes + queue_.front().bytes <= options_.max_group_bytes)) {
-    bytes += queue_.front().bytes;
-    queued_bytes_ -= queue_.front().bytes;
-    group.push_back(std::move(queue_.front()));
-    queue_.pop_front();
   }
 }
 
@@ -283,70 +260,20 @@ absl::StatusOr<StoreImage> SqliteStore::OpenDatabase() {
   return image;
 }
 
-void SqliteStore::Serve(Group group) {
-  std::vector<StoreBatch> batches;
-  {
-    MutexLock lock(mutex_);
-    for (Pending& pending : group) {
-      batches.push_back(std::move(pending.batch));
-      in_flight_.push_back(std::move(pending.done));
-    }
-    in_flight_until_ = SteadyClock::now() + absl::ToChronoNanoseconds(options_.commit_deadline);
-  }
+// Answers the commit under way, unless the watchdog has: a disk that hung may go on after all.
+void SqliteStore::Serve(Pending commit) {
   const bool early = CXLPOOL_MUTANT("store-ack-before-commit");
-  std::vector<absl::Status> results =
-      early ? std::vector<absl::Status>(batches.size()) : CommitGroup(batches);
-  std::vector<Done> answers;
+  absl::Status status = early ? absl::OkStatus() : CommitNow(commit.batch);
+  Done done;
   {
     MutexLock lock(mutex_);
-    answers.swap(in_flight_);  // Empty: the watchdog has answered.
-    in_flight_until_.reset();
+    done = std::exchange(in_flight_, nullptr);
   }
-  for (size_t i = 0; i < answers.size(); ++i) std::move(answers[i])(std::move(results[i]));
-  if (early) CommitGroup(batches);
+  if (done != nullptr) std::move(done)(std::move(status));
+  if (early) CommitNow(commit.batch).IgnoreError();
 }
 
-std::vector<absl::Status> SqliteStore::CommitGroup(const std::vector<StoreBatch>& batches) {
-  if (batches.size() == 1 || database_ == nullptr) return CommitOneByOne(batches);
-  std::vector<absl::Status> results(batches.size());
-  std::vector<const StoreBatch*> admitted;
-  StoreGuard guard = guard_;
-  for (size_t i = 0; i < batches.size(); ++i) {
-    results[i] = Check(guard, batches[i]);
-    if (results[i].ok()) {
-      guard.Applied(batches[i]);
-      admitted.push_back(&batches[i]);
-    } else {
-      guard.Refused(batches[i], results[i]);
-    }
-  }
-  if (admitted.empty()) {
-    guard_ = guard;
-    return results;
-  }
-  {
-    MutexLock lock(mutex_);
-    if (!broken_.ok()) return std::vector<absl::Status>(batches.size(), broken_);
-  }
-  const absl::Status status = database_->Commit(admitted);
-  if (status.ok()) {
-    guard_ = guard;
-    return results;
-  }
-  // What does not fit together may fit in part.
-  if (absl::IsResourceExhausted(status)) return CommitOneByOne(batches);
-  MutexLock lock(mutex_);
-  if (broken_.ok()) broken_ = status;
-  return std::vector<absl::Status>(batches.size(), broken_);
-}
-
-std::vector<absl::Status> SqliteStore::CommitOneByOne(const std::vector<StoreBatch>& batches) {
-  std::vector<absl::Status> results;
-  for (const StoreBatch& batch : batches) results.push_back(CommitOne(batch));
-  return results;
-}
-
-absl::Status SqliteStore::CommitOne(const StoreBatch& batch) {
+absl::Status SqliteStore::CommitNow(const StoreBatch& batch) {
   if (database_ == nullptr) {
     return Refusal{absl::StatusCode::kFailedPrecondition,
                    "STORE_NOT_OPEN",
@@ -360,18 +287,14 @@ absl::Status SqliteStore::CommitOne(const StoreBatch& batch) {
     if (!broken_.ok()) return broken_;
   }
   absl::Status status = Check(guard_, batch);
-  if (status.ok()) {
-    status = database_->Commit({&batch});
-    if (!status.ok() && !absl::IsResourceExhausted(status)) {
-      MutexLock lock(mutex_);
-      if (broken_.ok()) broken_ = status;
-      return broken_;
-    }
-  }
+  if (!status.ok()) return status;
+  status = database_->Commit(batch);
   if (status.ok()) {
     guard_.Applied(batch);
-  } else {
-    guard_.Refused(batch, status);
+  } else if (!absl::IsResourceExhausted(status)) {
+    MutexLock lock(mutex_);
+    if (broken_.ok()) broken_ = status;
+    return broken_;
   }
   return status;
 }
@@ -383,16 +306,12 @@ void SqliteStore::Checkpoint() {
   } else if (absl::IsResourceExhausted(status)) {
     checkpoint_pages_ = 2 * std::max(checkpoint_pages_, database_->wal_pages());
   } else {
-    MutexLock lock(mutex_);
-    if (broken_.ok()) broken_ = status;
+    Break(status);
   }
 }
 
 void SqliteStore::Settle() {
-  const absl::Status status = database_->Settle();
-  if (status.ok()) return;
-  MutexLock lock(mutex_);
-  if (broken_.ok()) broken_ = status;
+  if (const absl::Status status = database_->Settle(); !status.ok()) Break(status);
 }
 
 // Answers for the writer when the disk hangs; a system call that hangs cannot be called off. It
@@ -407,7 +326,7 @@ void SqliteStore::Watch() {
       backup.reset();
       lock.native().lock();
     }
-    if (!in_flight_until_.has_value() || SteadyClock::now() < *in_flight_until_) {
+    if (in_flight_ == nullptr || SteadyClock::now() < in_flight_until_) {
       watch_.wait_for(lock.native(), interval);
       continue;
     }
@@ -419,14 +338,9 @@ void SqliteStore::Watch() {
         "check the disk, then restart the manager: it reads what was really stored",
         {}}.ToStatus();
     const absl::Status status = broken_;
-    std::vector<Done> answers;
-    answers.swap(in_flight_);
-    in_flight_until_.reset();
-    for (Pending& pending : queue_) answers.push_back(std::move(pending.done));
-    queue_.clear();
-    queued_bytes_ = 0;
+    Done done = std::exchange(in_flight_, nullptr);
     lock.native().unlock();
-    for (Done& done : answers) std::move(done)(status);
+    std::move(done)(status);
     lock.native().lock();
   }
 }

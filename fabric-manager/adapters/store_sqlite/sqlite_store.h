@@ -1,9 +1,8 @@
 // The embedded Store: one SQLite database in WAL mode, durable at every commit.
 //
-// One thread owns the only connection. It takes what is waiting, up to a limit, and makes it
-// durable in one transaction (group commit): the cost of a sync is shared, and each batch is still
-// checked and refused by itself. The database is locked for as long as the store lives, so a
-// second manager is kept out.
+// One thread owns the only connection: each commit is one transaction and one sync, and the Writer
+// puts all that waits for it into one commit. The database is locked for as long as the store
+// lives, so a second manager is kept out.
 //
 // Layout: database.h. File rules: store_file.h.
 #ifndef CXLPOOL_FABRIC_MANAGER_ADAPTERS_STORE_SQLITE_SQLITE_STORE_H_
@@ -23,10 +22,6 @@ struct SqliteStoreOptions {
   std::string path;  // The database; its directory is made (0700) where it is missing.
 
   uint64_t max_size_bytes = uint64_t{16} << 30;  // Of the database. More is STORE_FULL.
-  size_t max_queued_batches = 4096;              // Waiting. More is STORE_QUEUE_FULL.
-  size_t max_queued_bytes = 256 << 20;
-  size_t max_group_batches = 512;  // In one transaction.
-  size_t max_group_bytes = 8 << 20;
 
   // The WAL is copied into the database when it has this many pages of 4 KiB and nothing has
   // arrived for checkpoint_idle; at four times as many, at once. So the copy seldom lies in the
@@ -47,8 +42,8 @@ struct SqliteStoreOptions {
 };
 
 // Starts the thread; the file is touched by Open, on that thread. Completions run there, too.
-// The destructor serves what was queued, gives up a backup that is still copying, then closes the
-// database.
+// The destructor serves a commit that was asked for, gives up a backup that is still copying, then
+// closes the database.
 //
 // Besides what store.h lists, Open answers
 //   FAILED_PRECONDITION: STORE_UNSAFE_PATH, STORE_UNUSABLE (permissions), STORE_FOREIGN (another

@@ -305,59 +305,26 @@ TEST_F(SqliteStoreTest, HungDiskIsAnsweredAtTheDeadline) {
   ASSERT_TRUE(client->Open().ok());
   faults.sync_hangs = true;
   auto hung = client->Start(client->Next({{1, "one"}}));
-  client->Advance();
-  auto behind = client->Start(client->Next({{2, "two"}}));
   EXPECT_EQ(ReasonOf(StoreClient::Wait(hung)), "STORE_STUCK");
-  EXPECT_EQ(ReasonOf(StoreClient::Wait(behind)), "STORE_STUCK");
   EXPECT_EQ(ReasonOf(client->Commit(client->Next({{3, "three"}}))), "STORE_STUCK");
   faults.sync_hangs = false;
   faults.sync_hangs.notify_all();
 }
 
-TEST_F(SqliteStoreTest, WaitingCommitsShareATransaction) {
+// Between two commits: nobody would hear of it until the next.
+TEST_F(SqliteStoreTest, DiskThatFailsBetweenCommitsIsSaidAtOnce) {
   DiskSwitches faults;
   options_.vfs = kWatchedVfs;
+  options_.checkpoint_pages = 1;
+  options_.checkpoint_idle = absl::Milliseconds(200);
   auto client = Client();
   ASSERT_TRUE(client->Open().ok());
-  faults.sync_hangs = true;
-  faults.syncs = 0;
-  std::vector<std::future<absl::Status>> futures;
-  for (uint64_t key = 1; key <= 200; ++key) {
-    futures.push_back(client->Start(client->Next({{key, "x"}})));
-    client->Advance();
-  }
-  faults.sync_hangs = false;
-  faults.sync_hangs.notify_all();
-  for (auto& future : futures) EXPECT_TRUE(StoreClient::Wait(future).ok());
-  EXPECT_LT(faults.syncs, 20);
-}
-
-TEST_F(SqliteStoreTest, FullQueueRefusesAndGoesOn) {
-  DiskSwitches faults;
-  options_.vfs = kWatchedVfs;
-  options_.max_queued_batches = 4;
-  auto client = Client();
-  ASSERT_TRUE(client->Open().ok());
-  const uint64_t epoch = client->epoch();
-  faults.sync_hangs = true;
-  std::vector<std::future<absl::Status>> futures;
-  for (uint64_t i = 0; i < 20; ++i) {
-    futures.push_back(client->Start({epoch, i, i + 1, {{i + 1, "x"}}, {}}));
-  }
-  faults.sync_hangs = false;
-  faults.sync_hangs.notify_all();
-  uint64_t accepted = 0;
-  for (auto& future : futures) {
-    const absl::Status status = StoreClient::Wait(future);
-    if (status.ok()) {
-      ++accepted;
-    } else {
-      EXPECT_EQ(ReasonOf(status), "STORE_QUEUE_FULL") << status;
-    }
-  }
-  EXPECT_GE(accepted, 4u);
-  EXPECT_LT(accepted, 20u);
-  EXPECT_TRUE(client->Commit({epoch, accepted, accepted + 1, {{100, "y"}}, {}}).ok());
+  ASSERT_TRUE(client->CommitNext({{1, std::string(30000, 'x')}}).ok());
+  faults.sync_fails = true;
+  const absl::Status lost = client->WaitLost();
+  EXPECT_EQ(ReasonOf(lost), "STORE_IO") << lost;
+  faults.sync_fails = false;
+  EXPECT_EQ(ReasonOf(client->CommitNext({{2, "two"}})), "STORE_IO");
 }
 
 TEST_F(SqliteStoreTest, LogStaysSmall) {
@@ -371,17 +338,15 @@ TEST_F(SqliteStoreTest, LogStaysSmall) {
   EXPECT_LT(fs::file_size(options_.path + "-wal"), 150u * 4096u);
 }
 
-TEST_F(SqliteStoreTest, DestructionServesWhatWasQueued) {
-  auto client = Client();
-  ASSERT_TRUE(client->Open().ok());
-  std::vector<std::future<absl::Status>> futures;
-  for (uint64_t key = 1; key <= 50; ++key) {
-    futures.push_back(client->Start(client->Next({{key, "x"}})));
-    client->Advance();
+TEST_F(SqliteStoreTest, DestructionServesWhatWasAskedFor) {
+  for (uint64_t key = 1; key <= 20; ++key) {
+    auto client = Client();
+    ASSERT_TRUE(client->Open().ok());
+    auto commit = client->Start(client->Next({{key, "x"}}));
+    client.reset();
+    EXPECT_TRUE(StoreClient::Wait(commit).ok());
   }
-  client.reset();
-  for (auto& future : futures) EXPECT_TRUE(StoreClient::Wait(future).ok());
-  EXPECT_EQ(OpenOnce()->rows.size(), 50u);
+  EXPECT_EQ(OpenOnce()->rows.size(), 20u);
 }
 
 class MigrationTest : public SqliteStoreTest {

@@ -1,4 +1,4 @@
-#include "fabric-manager/adapters/store_sqlite/record_crc.h"
+#include "fabric-manager/ports/record_crc.h"
 
 #ifdef CXLPOOL_ISAL
 #include <isa-l/crc.h>

@@ -1,4 +1,5 @@
-// Several records in one SQLite row, so that the cost of a row is shared.
+// Several records in one row of a store, so that the cost of a row is shared: for every Store whose
+// rows cost more than their bytes.
 //
 //   pack   := entry*                    in ascending order of key, at most one a key
 //   entry  := key u64 · length u32 · crc u32 · value        little-endian; crc: record_crc.h
@@ -8,8 +9,8 @@
 // writes one page, as a row of its own would. A record that is larger has a pack to itself.
 //
 // Pure functions.
-#ifndef CXLPOOL_FABRIC_MANAGER_ADAPTERS_STORE_SQLITE_PACK_H_
-#define CXLPOOL_FABRIC_MANAGER_ADAPTERS_STORE_SQLITE_PACK_H_
+#ifndef CXLPOOL_FABRIC_MANAGER_PORTS_PACK_H_
+#define CXLPOOL_FABRIC_MANAGER_PORTS_PACK_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -79,4 +80,4 @@ bool ReadPack(absl::string_view pack, Each each) {
 
 }  // namespace cxlpool::fm
 
-#endif  // CXLPOOL_FABRIC_MANAGER_ADAPTERS_STORE_SQLITE_PACK_H_
+#endif  // CXLPOOL_FABRIC_MANAGER_PORTS_PACK_H_

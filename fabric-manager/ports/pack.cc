@@ -1,9 +1,9 @@
-#include "fabric-manager/adapters/store_sqlite/pack.h"
+#include "fabric-manager/ports/pack.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "fabric-manager/adapters/store_sqlite/record_crc.h"
+#include "fabric-manager/ports/record_crc.h"
 
 namespace cxlpool::fm {
 namespace {

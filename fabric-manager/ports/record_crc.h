@@ -2,8 +2,8 @@
 // value. So a value under another's key is caught as a flipped bit is.
 //
 // Pure. ISA-L computes it where it was built in, ten times faster than zlib, to the same result.
-#ifndef CXLPOOL_FABRIC_MANAGER_ADAPTERS_STORE_SQLITE_RECORD_CRC_H_
-#define CXLPOOL_FABRIC_MANAGER_ADAPTERS_STORE_SQLITE_RECORD_CRC_H_
+#ifndef CXLPOOL_FABRIC_MANAGER_PORTS_RECORD_CRC_H_
+#define CXLPOOL_FABRIC_MANAGER_PORTS_RECORD_CRC_H_
 
 #include <cstdint>
 
@@ -18,4 +18,4 @@ uint32_t RecordCrc(uint64_t key, absl::string_view value);
 
 }  // namespace cxlpool::fm
 
-#endif  // CXLPOOL_FABRIC_MANAGER_ADAPTERS_STORE_SQLITE_RECORD_CRC_H_
+#endif  // CXLPOOL_FABRIC_MANAGER_PORTS_RECORD_CRC_H_

@@ -1,11 +1,11 @@
-#include "fabric-manager/adapters/store_sqlite/pack.h"
+#include "fabric-manager/ports/pack.h"
 
 #include <gtest/gtest.h>
 
 #include <map>
 #include <random>
 
-#include "fabric-manager/adapters/store_sqlite/record_crc.h"
+#include "fabric-manager/ports/record_crc.h"
 
 namespace cxlpool::fm {
 namespace {
