@@ -16,7 +16,7 @@ constexpr char kBar = '|';
 
 void Append(std::string& out, absl::string_view field) {
   if (field.find(kBar) == absl::string_view::npos && field.find('%') == absl::string_view::npos) {
-    out += field;  // Nothing to escape, as nearly always.
+    absl::StrAppend(&out, field);  // Nothing to escape, as nearly always.
   } else {
     out += absl::StrReplaceAll(field, {{"|", "%7C"}, {"%", "%25"}});
   }
@@ -30,7 +30,7 @@ bool Take(absl::string_view& in, std::string& field) {
   field.clear();
   while (true) {
     const size_t escape = rest.find('%');
-    field.append(rest.substr(0, escape));
+    absl::StrAppend(&field, rest.substr(0, escape));
     if (escape == absl::string_view::npos || escape + 2 >= rest.size()) break;
     field += rest[escape + 1] == '7' ? kBar : '%';
     rest.remove_prefix(escape + 3);

@@ -315,7 +315,7 @@ TEST_F(SqliteStoreTest, HungDiskIsAnsweredAtTheDeadline) {
 TEST_F(SqliteStoreTest, DiskThatFailsBetweenCommitsIsSaidAtOnce) {
   DiskSwitches faults;
   options_.vfs = kWatchedVfs;
-  options_.checkpoint_pages = 1;
+  options_.checkpoint_pages = 4;
   options_.checkpoint_idle = absl::Milliseconds(200);
   auto client = Client();
   ASSERT_TRUE(client->Open().ok());
