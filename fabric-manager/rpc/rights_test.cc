@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <fstream>
+#include <future>
 #include <map>
 #include <memory>
 #include <set>
@@ -354,7 +355,8 @@ TEST_F(RightsTest, HowARegionWentIsForOperators) {
   allocate.set_region_id("kv");
   allocate.set_size_bytes(1);
   ASSERT_EQ(Ask(operator_, "PoolService/AllocateRegion", allocate), "");
-  rig_.OnCore([this] {
+  std::promise<void> gone;
+  rig_.OnCore([this, &gone] {
     rig_.writer.Submit(
         Audit{{}, "test", "gone", ""},
         [](const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {
@@ -363,8 +365,12 @@ TEST_F(RightsTest, HowARegionWentIsForOperators) {
           last->state_reason = "the slot is broken; 256 MiB scrubbed and free";
           return Proposal::Of(Tombstone{last, context.now}, last);
         },
-        [](const absl::StatusOr<Committed>& got) { EXPECT_TRUE(got.ok()) << got.status(); });
+        [&gone](const absl::StatusOr<Committed>& got) {
+          EXPECT_TRUE(got.ok()) << got.status();
+          gone.set_value();
+        });
   });
+  gone.get_future().wait();
   const auto said = [&](const auto& channel, const std::string& name) {
     v1::GetRegionRequest get;
     get.set_name(name);

@@ -17,8 +17,21 @@ bool AllOnline(const RegionPtr& region) {
                      [](const auto& a) { return a.state == AttachmentState::kOnline; });
 }
 
-TEST(LifecycleTest, AllocateComesOnlineAndReleaseGivesEverythingBack) {
-  World world;
+// Each on a fabric with all luxuries, and on plain hardware (World::plain_hardware).
+class LifecycleTest : public testing::TestWithParam<bool> {
+ protected:
+  static World AWorld() {
+    World world;
+    world.plain_hardware = GetParam();
+    return world;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(On, LifecycleTest, testing::Bool(), [](const auto& info) {
+  return info.param ? "PlainHardware" : "AllLuxuries";
+});
+
+TEST_P(LifecycleTest, AllocateComesOnlineAndReleaseGivesEverythingBack) {
+  World world = AWorld();
   ServiceRig rig(std::make_shared<MemoryDisk>(), &world);
   const auto made = rig.Allocate(AllocateOn("kv", "host-a", 1));
   ASSERT_TRUE(made.ok()) << made.status();
@@ -35,8 +48,8 @@ TEST(LifecycleTest, AllocateComesOnlineAndReleaseGivesEverythingBack) {
   EXPECT_TRUE(rig.writer.state().CheckInvariants().ok());
 }
 
-TEST(LifecycleTest, ARetryAfterTheReleaseGetsTheOldRegionNotANewOne) {
-  World world;
+TEST_P(LifecycleTest, ARetryAfterTheReleaseGetsTheOldRegionNotANewOne) {
+  World world = AWorld();
   ServiceRig rig(std::make_shared<MemoryDisk>(), &world);
   const auto first = rig.Allocate(AllocateOn("kv", "host-a", 1));
   ASSERT_TRUE(rig.RunUntil([&] { return AllOnline(rig.Find("kv")); }));
@@ -52,8 +65,8 @@ TEST(LifecycleTest, ARetryAfterTheReleaseGetsTheOldRegionNotANewOne) {
   EXPECT_EQ(ReasonOf(rig.Allocate(other).status()), "REQUEST_ID_REUSED");
 }
 
-TEST(LifecycleTest, AnAllocationThatCannotComeOnlineIsUndone) {
-  World world;
+TEST_P(LifecycleTest, AnAllocationThatCannotComeOnlineIsUndone) {
+  World world = AWorld();
   world.refuse_online = true;
   const auto disk = std::make_shared<MemoryDisk>();
   ServiceRig rig(disk, &world);
@@ -75,8 +88,8 @@ TEST(LifecycleTest, AnAllocationThatCannotComeOnlineIsUndone) {
 }
 
 // For people who ask for it; of a name that was given twice, how the last one went.
-TEST(LifecycleTest, HowARegionWentIsKnownForAWhileAndAfterARestart) {
-  World world;
+TEST_P(LifecycleTest, HowARegionWentIsKnownForAWhileAndAfterARestart) {
+  World world = AWorld();
   const auto disk = std::make_shared<MemoryDisk>();
   auto rig = std::make_unique<ServiceRig>(disk, &world);
   const auto make_and_lose = [&](const std::string& id, bool fails, char request) {
@@ -128,8 +141,8 @@ TEST(ViewHolderTest, TheLatestEndsAreKept) {
   EXPECT_TRUE(views.EndOf("last").has_value());
 }
 
-TEST(LifecycleTest, HoldersBlockTheReleaseUntilTheyGo) {
-  World world;
+TEST_P(LifecycleTest, HoldersBlockTheReleaseUntilTheyGo) {
+  World world = AWorld();
   ServiceRig rig(std::make_shared<MemoryDisk>(), &world);
   ASSERT_TRUE(rig.Allocate(AllocateOn("kv", "host-a", 1)).ok());
   ASSERT_TRUE(rig.RunUntil([&] { return AllOnline(rig.Find("kv")); }));
@@ -148,8 +161,8 @@ TEST(LifecycleTest, HoldersBlockTheReleaseUntilTheyGo) {
   EXPECT_TRUE(rig.RunUntil([&] { return rig.Find("kv") == nullptr; }));
 }
 
-TEST(LifecycleTest, ALdThatIsLostIsBoundAgainUnderANewSerial) {
-  World world;
+TEST_P(LifecycleTest, ALdThatIsLostIsBoundAgain) {
+  World world = AWorld();
   ServiceRig rig(std::make_shared<MemoryDisk>(), &world);
   ASSERT_TRUE(rig.Allocate(AllocateOn("kv", "host-a", 1)).ok());
   ASSERT_TRUE(rig.RunUntil([&] { return AllOnline(rig.Find("kv")); }));
@@ -163,14 +176,14 @@ TEST(LifecycleTest, ALdThatIsLostIsBoundAgainUnderANewSerial) {
   report.set_serial(old);
   report.set_state(v1::SEGMENT_ABSENT);
   rig.sessions.OnMessage(rig.agents["host-a"].get(), gone);
-  ASSERT_TRUE(rig.RunUntil([&] {
-    return AllOnline(rig.Find("kv")) && rig.Find("kv")->attachments[0].segments[0].serial != old;
-  }));
+  ASSERT_TRUE(rig.RunUntil([&] { return world.binds == 2 && AllOnline(rig.Find("kv")); }));
+  // Hardware cannot be given another; everybody else never gives one twice.
+  EXPECT_EQ(rig.Find("kv")->attachments[0].segments[0].serial == old, world.plain_hardware);
   EXPECT_EQ(world.bound.size(), 1u);
 }
 
-TEST(LifecycleTest, AFencedHostLosesItsAttachments) {
-  World world;
+TEST_P(LifecycleTest, AFencedHostLosesItsAttachments) {
+  World world = AWorld();
   ServiceRig rig(std::make_shared<MemoryDisk>(), &world);
   ASSERT_TRUE(rig.Allocate(AllocateOn("kv", "host-a", 1)).ok());
   ASSERT_TRUE(rig.RunUntil([&] { return AllOnline(rig.Find("kv")); }));
@@ -183,8 +196,8 @@ TEST(LifecycleTest, AFencedHostLosesItsAttachments) {
 
 // Releases while the driver's Bind is still under way, in a world that would abort if bytes were
 // scrubbed under a bound LD.
-TEST(LifecycleTest, AReleaseDuringABindWaitsForItsOutcome) {
-  World world;
+TEST_P(LifecycleTest, AReleaseDuringABindWaitsForItsOutcome) {
+  World world = AWorld();
   world.slow_binds = true;
   ServiceRig rig(std::make_shared<MemoryDisk>(), &world);
   ASSERT_TRUE(rig.Allocate(AllocateOn("kv", "host-a", 1)).ok());
@@ -201,8 +214,8 @@ TEST(LifecycleTest, AReleaseDuringABindWaitsForItsOutcome) {
   EXPECT_EQ(world.scrubbed.size(), 1u);
 }
 
-TEST(LifecycleTest, AFenceWaitsForBindsUnderWayAndLetsNoneBegin) {
-  World world;
+TEST_P(LifecycleTest, AFenceWaitsForBindsUnderWayAndLetsNoneBegin) {
+  World world = AWorld();
   world.slow_binds = true;
   ServiceRig rig(std::make_shared<MemoryDisk>(), &world);
   ASSERT_TRUE(rig.Allocate(AllocateOn("kv", "host-a", 1)).ok());
@@ -220,10 +233,37 @@ TEST(LifecycleTest, AFenceWaitsForBindsUnderWayAndLetsNoneBegin) {
   EXPECT_TRUE(world.bound.empty());
 }
 
+TEST_P(LifecycleTest, WhatNoRecordHasIsHeldOnceAndKnownFromThenOn) {
+  World world = AWorld();
+  auto disk = std::make_shared<MemoryDisk>();
+  { ServiceRig enrols(disk, &world); }
+  const BoundLd ld{"host-a",
+                   10,
+                   {"cmm-1", kGranule, kGranule},
+                   false,
+                   0x77,
+                   false,
+                   LdKey{"host-a", FormatUuid("0123456789abcdef"), 9'000'000, 0}};
+  world.bound[ld.serial] = {ld, v1::SEGMENT_ONLINE};
+  for (int life = 0; life < 2; ++life) {
+    ServiceRig rig(disk, &world);
+    rig.RunUntil([] { return false; }, absl::Seconds(15));
+    const std::vector<Key> keys = rig.writer.state().RegionKeys();
+    ASSERT_EQ(keys.size(), 1u);
+    const RegionPtr& held = *rig.writer.state().FindRegion(keys[0]);
+    EXPECT_EQ(held->state, RegionState::kQuarantined);
+    ASSERT_EQ(held->attachments.size(), 1u);
+    EXPECT_EQ(held->attachments[0].segments[0].slot, 10u);
+    EXPECT_EQ(held->attachments[0].segments[0].serial, ld.serial);
+  }
+  EXPECT_EQ(world.bound.count(ld.serial), 1u);
+}
+
 // The rungs that an allocation and a release pass, in order.
-std::vector<std::string> Rungs() {
+std::vector<std::string> Rungs(bool plain_hardware) {
   std::vector<std::string> rungs;
   World world;
+  world.plain_hardware = plain_hardware;
   ServiceRig rig(std::make_shared<MemoryDisk>(), &world,
                  [&](absl::string_view rung) { rungs.emplace_back(rung); });
   EXPECT_TRUE(rig.Allocate(AllocateOn("kv", "host-a", 1)).ok());
@@ -233,12 +273,12 @@ std::vector<std::string> Rungs() {
   return rungs;
 }
 
-TEST(LifecycleTest, ConvergesAfterAKillAtAnyRung) {
-  const std::vector<std::string> rungs = Rungs();
+TEST_P(LifecycleTest, ConvergesAfterAKillAtAnyRung) {
+  const std::vector<std::string> rungs = Rungs(GetParam());
   EXPECT_GE(rungs.size(), 14u);
   for (size_t fatal = 0; fatal < rungs.size(); ++fatal) {
     SCOPED_TRACE(rungs[fatal]);
-    World world;
+    World world = AWorld();
     auto disk = std::make_shared<MemoryDisk>();
     size_t passed = 0;
     ServiceRig* life = nullptr;
@@ -272,15 +312,15 @@ TEST(LifecycleTest, ConvergesAfterAKillAtAnyRung) {
 }
 
 // Whoever is served after it allocates at once, also in a pool that is new.
-TEST(LifecycleTest, AStartEndsWhenTheDevicesAreThere) {
-  World world;
+TEST_P(LifecycleTest, AStartEndsWhenTheDevicesAreThere) {
+  World world = AWorld();
   ServiceRig rig(std::make_shared<MemoryDisk>(), &world);
   EXPECT_TRUE(rig.started.ok()) << rig.started;
   EXPECT_EQ(rig.devices_at_start, 2u);
 }
 
-TEST(LifecycleTest, AStartWaitsForAFabricThatCannotBeRead) {
-  World world;
+TEST_P(LifecycleTest, AStartWaitsForAFabricThatCannotBeRead) {
+  World world = AWorld();
   world.failing_discovers = 3;
   ServiceRig rig(std::make_shared<MemoryDisk>(), &world);
   EXPECT_TRUE(absl::IsUnknown(rig.started)) << rig.started;
@@ -289,8 +329,8 @@ TEST(LifecycleTest, AStartWaitsForAFabricThatCannotBeRead) {
   EXPECT_EQ(rig.devices_at_start, 2u);
 }
 
-TEST(LifecycleTest, AStartDoesNotWaitForeverForTheFabric) {
-  World world;
+TEST_P(LifecycleTest, AStartDoesNotWaitForeverForTheFabric) {
+  World world = AWorld();
   world.failing_discovers = 1'000'000;
   ServiceRig rig(std::make_shared<MemoryDisk>(), &world);
   rig.Run(absl::Seconds(9));

@@ -32,6 +32,8 @@ Reconciler::Reconciler(Options options, Executor* executor, Clock* clock, Writer
       clock_(clock),
       writer_(writer),
       driver_(driver),
+      chooses_serial_(driver->capabilities().chooses_serial),
+      keeps_keys_(driver->capabilities().keeps_keys),
       sessions_(sessions),
       probe_(probe ? std::move(probe) : [](absl::string_view) {}),
       media_({}, executor, clock, writer, sessions) {}

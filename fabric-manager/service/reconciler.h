@@ -68,6 +68,7 @@ class Reconciler {
   void Fence(const std::string& host, Audit audit, Done done);
 
  private:
+  using StrayOf = std::tuple<uint64_t, std::string, std::string>;  // Generation, host, tag.
   struct RegionTrack {
     bool committing = false;
     bool scrubbing = false;
@@ -126,7 +127,8 @@ class Reconciler {
 
   void LookFirst(absl::Duration give_up, Done done);
   void Discover(Done done);
-  void TakeView(const FabricView& view, uint64_t epoch);
+  void NameByPlace(std::vector<BoundLd>& bound) const;
+  void TakeView(FabricView view, uint64_t epoch);
   void TakeHosts(const FabricView& view);
   // Makes the life in which the fabric shows the host durable, so that something may be bound in
   // it.
@@ -141,6 +143,8 @@ class Reconciler {
   void AddDevice(const FabricDevice& seen);
   void RecordIdentity(const FabricDevice& seen);
   void AdoptStrays(std::vector<BoundLd> lds);
+  static StrayOf StrayOfLd(const BoundLd& ld);
+  static uint32_t IndexOf(const BoundLd& ld);
   bool IsNamed(const BoundLd& ld) const;
   const BoundLd* UnrecordedOn(const Slice& slice) const;
   void FenceWhenQuiet(const std::string& host, Audit audit, absl::Duration deadline, Done done);
@@ -163,6 +167,8 @@ class Reconciler {
   Clock* const clock_;
   Writer* const writer_;
   FabricDriver* const driver_;
+  const bool chooses_serial_;  // As the driver says of itself.
+  const bool keeps_keys_;
   HostSessions* const sessions_;
   const Probe probe_;
   MediaKeeper media_;
@@ -173,7 +179,6 @@ class Reconciler {
   std::vector<Key> stepped_;       // Of them, in StepActive alone.
   std::set<std::string> fencing_;  // Hosts where nothing may be bound now.
   // LDs of no record that were taken in hand: whose they say that they are, and their number.
-  using StrayOf = std::tuple<uint64_t, std::string, std::string>;  // Generation, host, tag.
   std::set<std::pair<StrayOf, uint32_t>> strays_;
   std::vector<BoundLd> unrecorded_lds_;  // Of the last view: bound, and named by no record.
   bool viewed_ = false;                  // The fabric was read in this life.

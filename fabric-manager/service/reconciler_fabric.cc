@@ -104,26 +104,29 @@ void Reconciler::Bind(const Region& region, const Attachment& attachment, const 
     probe_("before-bind");
     driver_->Bind(std::move(request), [this, generation = attachment.generation, index,
                                        serial = segment.serial](absl::StatusOr<BoundLd> bound) {
-      DriverCallEnded(generation, index,
-                      [this, status = bound.status(), serial](Track& own, SegmentKnown& known) {
-                        own.met.insert(serial);
-                        if (status.ok()) {
-                          probe_("after-bind");
-                          known.fabric = FabricSide::kBound;
-                          known.fabric_error.clear();
-                          known.fabric_error_permanent = false;
-                          return;
-                        }
-                        known.fabric_error = std::string(status.message());
-                        known.fabric_error_permanent = IsPermanent(status);
-                        // Whatever it says of what was done: the fabric is read back.
-                        if (CXLPOOL_MUTANT("failed-bind-is-unbound")) {
-                          known.fabric = FabricSide::kUnbound;
-                        }
-                        own.not_before = clock_->Elapsed() + options_.retry;
-                        LogWarning("reconciler", NameOf(own.region), " on ", own.host,
-                                   " cannot be bound: ", status.message());
-                      });
+      const uint64_t seen = bound.ok() ? bound->serial : 0;
+      DriverCallEnded(
+          generation, index,
+          [this, status = bound.status(), serial, seen](Track& own, SegmentKnown& known) {
+            own.met.insert(serial);
+            if (status.ok()) {
+              probe_("after-bind");
+              known.fabric = FabricSide::kBound;
+              known.serial = seen;
+              known.fabric_error.clear();
+              known.fabric_error_permanent = false;
+              return;
+            }
+            known.fabric_error = std::string(status.message());
+            known.fabric_error_permanent = IsPermanent(status);
+            // Whatever it says of what was done: the fabric is read back.
+            if (CXLPOOL_MUTANT("failed-bind-is-unbound")) {
+              known.fabric = FabricSide::kUnbound;
+            }
+            own.not_before = clock_->Elapsed() + options_.retry;
+            LogWarning("reconciler", NameOf(own.region), " on ", own.host,
+                       " cannot be bound: ", status.message());
+          });
     });
   }
 }

@@ -44,6 +44,9 @@ void Reconciler::RecordMove(const Region& region, const Attachment& attachment, 
         cxlpool::fm::RecordMove(edited_region, edited.generation, part, move);
         for (size_t i = part.first; i < part.end; ++i) {
           Segment& segment = edited.segments[i];
+          // Where hardware has a serial of its own, the host is offered that.
+          const bool told = !again && known[i].serial != 0;
+          if (told && !CXLPOOL_MUTANT("offer-the-wish")) segment.serial = known[i].serial;
           // The host has met the old serial in this incarnation: never again.
           const bool fresh = !CXLPOOL_MUTANT("rebind-old-serial") && again;
           if (fresh && known[i].fabric != FabricSide::kBound) {

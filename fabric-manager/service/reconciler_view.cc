@@ -18,17 +18,23 @@
 namespace cxlpool::fm {
 namespace {
 
-// Whether the Region has this very LD: by key, place, serial and bytes.
-bool Names(const Region& region, const BoundLd& ld) {
+bool HasBytes(const Region& region, const Segment& segment, const BoundLd& ld) {
+  const Extent& extent = region.extents[segment.extent_index];
+  return extent.device.str() == ld.slice.device && extent.dpa_bytes == ld.slice.dpa_bytes &&
+         extent.length_bytes == ld.slice.length_bytes;
+}
+
+// Whether the Region has this very LD: by key, place, serial and bytes. Where hardware chooses the
+// serials, a record has the pool's wish until it was told the fact.
+bool Names(const Region& region, const BoundLd& ld, bool chooses_serial) {
   if (!ld.key.has_value()) return false;
   for (const Attachment& attachment : region.attachments) {
     if (attachment.generation != ld.key->generation || attachment.host != ld.host) continue;
     for (const Segment& segment : attachment.segments) {
-      const Extent& extent = region.extents[segment.extent_index];
+      const bool wish = !chooses_serial && (segment.serial & kSerialBase) == kSerialBase;
       if (segment.ld_index.value_or(segment.extent_index) == ld.key->extent_index &&
-          segment.slot == ld.slot && segment.serial == ld.serial &&
-          extent.device.str() == ld.slice.device && extent.dpa_bytes == ld.slice.dpa_bytes &&
-          extent.length_bytes == ld.slice.length_bytes) {
+          segment.slot == ld.slot && (wish || segment.serial == ld.serial) &&
+          HasBytes(region, segment, ld)) {
         return true;
       }
     }
@@ -37,6 +43,17 @@ bool Names(const Region& region, const BoundLd& ld) {
 }
 
 }  // namespace
+
+// What strays are taken in hand together, and which of them this is. One that bears no name is
+// taken in hand by itself: by its slot.
+Reconciler::StrayOf Reconciler::StrayOfLd(const BoundLd& ld) {
+  if (ld.key.has_value()) return {ld.key->generation, ld.host, ld.key->tag};
+  return {0, ld.host, absl::StrCat("slot ", ld.slot)};
+}
+
+uint32_t Reconciler::IndexOf(const BoundLd& ld) {
+  return ld.key.has_value() ? ld.key->extent_index : 0;
+}
 
 void Reconciler::Discover(Done done) {
   if (discovering_) {
@@ -50,7 +67,7 @@ void Reconciler::Discover(Done done) {
     executor_->Post([this, epoch, view = std::move(view), done = std::move(done)]() mutable {
       discovering_ = false;
       if (view.ok()) {
-        TakeView(*view, epoch);
+        TakeView(*std::move(view), epoch);
       } else {
         LogWarning("reconciler", "discovery: ", view.status().message());
       }
@@ -59,8 +76,29 @@ void Reconciler::Discover(Done done) {
   });
 }
 
+// Whose the bindings are that the driver has no names for: what the records have in that slot of
+// that host, with those bytes. The rest is nobody's.
+void Reconciler::NameByPlace(std::vector<BoundLd>& bound) const {
+  if (keeps_keys_ || CXLPOOL_MUTANT("unnamed-is-a-stray")) return;
+  for (BoundLd& ld : bound) {
+    if (ld.key.has_value()) continue;
+    for (const auto& [generation, track] : tracks_.OfHost(ld.host)) {
+      const RegionPtr region = Durable(track->region);
+      const Attachment* attachment =
+          region == nullptr ? nullptr : region->FindAttachment(absl::string_view(ld.host));
+      if (attachment == nullptr || attachment->generation != generation) continue;
+      for (uint32_t i = 0; i < attachment->segments.size(); ++i) {
+        const Segment& segment = attachment->segments[i];
+        if (segment.slot != ld.slot || !HasBytes(*region, segment, ld)) continue;
+        ld.key = KeyFor(*region, *attachment, i);
+      }
+    }
+  }
+}
+
 // `epoch`: driver calls that began or ended after it make the view stale for their Attachment.
-void Reconciler::TakeView(const FabricView& view, uint64_t epoch) {
+void Reconciler::TakeView(FabricView view, uint64_t epoch) {
+  NameByPlace(view.bound);
   TakeDevices(view);
   TakeHosts(view);
   std::map<absl::string_view, std::set<uint32_t>> reachable;  // Hosts, with the slots to be seen.
@@ -97,10 +135,12 @@ void Reconciler::TakeView(const FabricView& view, uint64_t epoch) {
         const BoundLd& ld = *at->second;
         if (ld.key->extent_index != segment.ld_index.value_or(segment.extent_index)) continue;
         // Another LD by this one's key is neither this one nor its absence.
-        const bool same = CXLPOOL_MUTANT("forget-ld-conflicts") || Names(*region, ld);
+        const bool same =
+            CXLPOOL_MUTANT("forget-ld-conflicts") || Names(*region, ld, chooses_serial_);
         side = !same          ? FabricSide::kUnknown
                : ld.unbinding ? FabricSide::kUnbinding
                               : FabricSide::kBound;
+        if (same) track.known[i].serial = ld.serial;
       }
       if (track.known[i].fabric == side) continue;
       // A host that is gone for certain does not become uncertain because it cannot be asked.
@@ -112,13 +152,8 @@ void Reconciler::TakeView(const FabricView& view, uint64_t epoch) {
   std::map<StrayOf, std::vector<BoundLd>> strays;
   unrecorded_lds_.clear();
   for (const BoundLd& ld : view.bound) {
-    // Whose it is nobody knows yet: nothing may be cleared under it.
-    if (!ld.key.has_value()) {
-      unrecorded_lds_.push_back(ld);
-      continue;
-    }
     // A call that is under way may have made it, or be about to unmake it.
-    const Track* const track = tracks_.Find(ld.key->generation);
+    const Track* const track = ld.key.has_value() ? tracks_.Find(ld.key->generation) : nullptr;
     const bool stale = track != nullptr && (track->driver_calls > 0 || track->driver_epoch > epoch);
     if (CXLPOOL_MUTANT("ignore-strays") || stale || IsNamed(ld)) continue;
     unrecorded_lds_.push_back(ld);
@@ -127,8 +162,8 @@ void Reconciler::TakeView(const FabricView& view, uint64_t epoch) {
     const bool other = device != nullptr && !device->reachable;
     if (!CXLPOOL_MUTANT("adopt-unknown-storage") && other) continue;
     // After two restores, LDs of two hosts may bear one generation.
-    const StrayOf of{ld.key->generation, ld.host, ld.key->tag};
-    if (!strays_.contains({of, ld.key->extent_index})) strays[of].push_back(ld);
+    const StrayOf of = StrayOfLd(ld);
+    if (!strays_.contains({of, IndexOf(ld)})) strays[of].push_back(ld);
   }
   for (auto& [of, lds] : strays) AdoptStrays(std::move(lds));
   StepActive();
@@ -138,9 +173,9 @@ void Reconciler::TakeView(const FabricView& view, uint64_t epoch) {
 bool Reconciler::IsNamed(const BoundLd& ld) const {
   const auto names_it = [&](Key key) {
     const RegionPtr* planned = writer_->state().FindRegion(key);
-    if (planned != nullptr && Names(**planned, ld)) return true;
+    if (planned != nullptr && Names(**planned, ld, chooses_serial_)) return true;
     const RegionPtr durable = Durable(key);
-    return durable != nullptr && Names(*durable, ld);
+    return durable != nullptr && Names(*durable, ld, chooses_serial_);
   };
   const RegionPtr* region = writer_->state().FindRegionBySerial(ld.serial);
   if (region != nullptr && names_it((*region)->key)) return true;
@@ -355,23 +390,21 @@ void Reconciler::FailDevice(Audit audit, const std::string& device, Done done) {
 // LDs of one Attachment that no record intends: PlanStray holds their bytes, and what uses them,
 // for an operator's decision.
 void Reconciler::AdoptStrays(std::vector<BoundLd> lds) {
-  const LdKey key = *lds.front().key;
-  const StrayOf of{key.generation, key.host, key.tag};
-  const uint64_t generation = key.generation;
-  for (const BoundLd& ld : lds) strays_.insert({of, ld.key->extent_index});
-  std::sort(lds.begin(), lds.end(), [](const BoundLd& a, const BoundLd& b) {
-    return a.key->extent_index < b.key->extent_index;
-  });
+  const StrayOf of = StrayOfLd(lds.front());
+  const uint64_t generation = std::get<0>(of);
+  for (const BoundLd& ld : lds) strays_.insert({of, IndexOf(ld)});
+  std::sort(lds.begin(), lds.end(),
+            [](const BoundLd& a, const BoundLd& b) { return IndexOf(a) < IndexOf(b); });
   std::vector<StrayLd> found;
   for (const BoundLd& ld : lds) {
     LogError("reconciler", "host ", ld.host, " slot ", ld.slot, " is bound to ", ld.slice.device,
              " at ", ld.slice.dpa_bytes,
              " by no record of this pool: held for your decision, see `cxlpool region list`");
-    const auto tag = ParseUuid(ld.key->tag);
+    const auto tag = ParseUuid(ld.key.has_value() ? ld.key->tag : "");
     found.push_back({ld.host,
                      tag.ok() ? Uuid(*tag) : Uuid(),
                      generation,
-                     ld.key->extent_index,
+                     ld.key.has_value() ? ld.key->extent_index : 0,
                      ld.slot,
                      ld.serial,
                      {ld.slice.device, ld.slice.dpa_bytes, ld.slice.length_bytes}});

@@ -31,6 +31,9 @@ struct World {
   std::map<uint64_t, HostLd> bound;  // By serial.
   std::set<uint64_t> serials_ever;
   std::vector<Slice> scrubbed;
+  // The fabric is a switch's: it chooses no serial and keeps no key, and knows what is being
+  // unbound for as long as one manager lives.
+  bool plain_hardware = false;
   bool hold_offline = false;   // Agents answer HOLDERS instead of going offline.
   bool refuse_online = false;  // Agents answer a permanent error instead of going online.
   int binds = 0;
@@ -58,14 +61,17 @@ class FakeFabric : public FabricDriver {
  public:
   FakeFabric(World* world, std::vector<std::string> hosts) : world_(world) {
     if (world_->hosts.empty()) world_->hosts = std::move(hosts);
+    for (auto& [serial, on] : world_->bound) {
+      if (world_->plain_hardware) on.ld.unbinding = false;
+    }
   }
 
   FabricCapabilities capabilities() const override {
     return {.driver = "fake",
             .extent_granule_bytes = kGranule,
             .max_lds_per_device = 0,
-            .chooses_serial = true,
-            .keeps_keys = true,
+            .chooses_serial = !world_->plain_hardware,
+            .keeps_keys = !world_->plain_hardware,
             .enforces_read_only = true,
             .hardware_coherent = true,
             .can_fence = true};
@@ -88,7 +94,7 @@ class FakeFabric : public FabricDriver {
       for (const auto& [serial, on] : world_->bound) {
         const bool seen =
             reachable && std::count(world_->slots.begin(), world_->slots.end(), on.ld.slot) != 0;
-        if (on.ld.host == host && seen) view.bound.push_back(on.ld);
+        if (on.ld.host == host && seen) view.bound.push_back(AsSaid(on.ld));
       }
     }
     std::move(done)(std::move(view));
@@ -111,35 +117,40 @@ class FakeFabric : public FabricDriver {
     }
     for (const auto& [serial, host] : world_->bound) {
       const BoundLd& ld = host.ld;
-      if (ld.key == request.key) {
-        std::move(done)(ld);
+      if (Means(request.binding(), ld)) {
+        std::move(done)(AsSaid(ld));
         return;
       }
       // The promise that everything rests on: no byte is bound twice, but for sharing.
       if (ld.slice == request.slice && ld.key->tag != request.key.tag) std::abort();
     }
-    if (!world_->serials_ever.insert(request.serial).second) std::abort();
+    uint64_t serial = request.serial;
+    if (world_->plain_hardware) {
+      serial = HardwareSerial(request);
+    } else if (!world_->serials_ever.insert(serial).second) {
+      std::abort();
+    }
     ++world_->binds;
     BoundLd ld{request.key.host, request.slot, request.slice, request.read_only,
-               request.serial,   false,        request.key};
-    world_->bound[request.serial] = {ld, v1::SEGMENT_ABSENT};
+               serial,           false,        request.key};
+    world_->bound[serial] = {ld, v1::SEGMENT_ABSENT};
     if (world_->lose_binds) {
       std::move(done)(world_->lost_bind);
       return;
     }
-    std::move(done)(ld);
+    std::move(done)(AsSaid(ld));
   }
   void BeginUnbind(Binding binding, Done done) override {
     if (dead) return;
     for (auto& [serial, host] : world_->bound) {
-      if (host.ld.key == binding.key) host.ld.unbinding = true;
+      if (Means(binding, host.ld)) host.ld.unbinding = true;
     }
     std::move(done)(absl::OkStatus());
   }
   void AwaitUnbound(Binding binding, absl::Duration, Done done) override {
     if (dead) return;
     for (auto& [serial, host] : world_->bound) {
-      if (host.ld.key == binding.key) {
+      if (Means(binding, host.ld)) {
         std::move(done)(absl::DeadlineExceededError("still bound"));
         return;
       }
@@ -173,6 +184,24 @@ class FakeFabric : public FabricDriver {
   KnownFabric started_with;
 
  private:
+  // What a LD was made with: the same for as long as its bytes are there.
+  uint64_t HardwareSerial(const BindRequest& request) const {
+    const auto device =
+        std::find_if(world_->devices.begin(), world_->devices.end(),
+                     [&](const FabricDevice& d) { return d.id == request.slice.device; });
+    const auto index = static_cast<uint64_t>(device - world_->devices.begin());
+    return 0x5e00'0000 + (index << 16) + (request.slice.dpa_bytes / kGranule << 8) +
+           static_cast<unsigned char>(request.key.host.back());
+  }
+  BoundLd AsSaid(BoundLd ld) const {
+    if (world_->plain_hardware) ld.key.reset();
+    return ld;
+  }
+  bool Means(const Binding& binding, const BoundLd& ld) const {
+    if (!world_->plain_hardware) return ld.key == binding.key;
+    return ld.host == binding.key.host && ld.slot == binding.slot && ld.slice == binding.slice;
+  }
+
   World* const world_;
   absl::AnyInvocable<void(FabricEvent)> sink_;
 };

@@ -91,7 +91,9 @@ absl::Status FaultStory::RunStore() {
   options.settle_idle = absl::Hours(1);
   absl::StatusOr<std::unique_ptr<Store>> store = MakeSqliteStore(options);
   if (!store.ok()) return store.status();
-  const auto open = [&](DoneWith<StoreImage> done) { (*store)->Open(nullptr, std::move(done)); };
+  const auto open = [&](DoneWith<StoreImage> done) {
+    (*store)->Open([this](const absl::Status&) { stopped_ = true; }, std::move(done));
+  };
   absl::StatusOr<StoreImage> image = Wait<StoreImage>(open);
   if (!image.ok()) {
     if (absl::Status status = JudgeFailure("Open", image.status()); !status.ok()) return status;
@@ -113,14 +115,16 @@ absl::Status FaultStory::RunStore() {
 absl::Status FaultStory::Commit(Store& store, int count) {
   for (; count > 0; --count) {
     const StoreBatch batch = ScriptedBatch(epoch_, states_[0].revision + 1, kScript + attempt_++);
+    const bool stopped = stopped_;  // It may stop between this answer and the next question.
     std::promise<absl::Status> promise;
     store.Commit(batch, [&](absl::Status status) { promise.set_value(std::move(status)); });
-    if (absl::Status wrong = Judge(batch, promise.get_future().get()); !wrong.ok()) return wrong;
+    if (absl::Status wrong = Judge(batch, promise.get_future().get(), stopped); !wrong.ok())
+      return wrong;
   }
   return absl::OkStatus();
 }
 
-absl::Status FaultStory::Judge(const StoreBatch& batch, const absl::Status& answer) {
+absl::Status FaultStory::Judge(const StoreBatch& batch, const absl::Status& answer, bool stopped) {
   const std::string reason(ReasonOf(answer));
   const auto wrong = [&](const char* why) {
     return Wrong(absl::StrCat("Commit answered ", answer.ToString(), why));
@@ -129,13 +133,13 @@ absl::Status FaultStory::Judge(const StoreBatch& batch, const absl::Status& answ
   state.revision = batch.revision;
   ApplyBatch(batch, state.pool);
   if (answer.ok()) {
-    if (stopped_) return wrong(" though the store had stopped");
+    if (stopped) return wrong(" though the store had stopped");
     states_ = {state};
   } else if (absl::IsResourceExhausted(answer) && reason == "STORE_FULL") {
-    if (stopped_) return wrong(" though the store had stopped");
+    if (stopped) return wrong(" though the store had stopped");
   } else if (absl::IsDataLoss(answer) && reason == "STORE_IO") {
     // What is asked for after the first unknown outcome is refused untried.
-    if (!stopped_) states_.push_back(state);
+    if (!stopped) states_.push_back(state);
     stopped_ = true;
   } else {
     return wrong("");
@@ -145,10 +149,11 @@ absl::Status FaultStory::Judge(const StoreBatch& batch, const absl::Status& answ
 
 absl::Status FaultStory::Backup(Store& store) {
   const std::string path = absl::StrCat(directory_, "/", "backup.db");
+  const bool stopped = stopped_;
   const absl::StatusOr<StoreBackup> made =
       Wait<StoreBackup>([&](DoneWith<StoreBackup> done) { store.Backup(path, std::move(done)); });
   if (made.ok()) {
-    if (stopped_) return Wrong("Backup of a store that has stopped");
+    if (stopped) return Wrong("Backup of a store that has stopped");
     backed_up_ = states_[0];
     return absl::OkStatus();
   }

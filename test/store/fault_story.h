@@ -3,6 +3,7 @@
 //
 //   OK              the change is there, whatever comes
 //   STORE_FULL      nothing changed; the next one, planned on the same revision, may be tried
+//   lost            every later one is refused
 //   DATA_LOSS       the change is there as a whole or not at all; every later one is refused alike
 //   Open, Backup    a failure that is not damage, and nothing changed; no file where a backup
 //   failed
@@ -11,6 +12,7 @@
 #ifndef CXLPOOL_TEST_STORE_FAULT_STORY_H_
 #define CXLPOOL_TEST_STORE_FAULT_STORY_H_
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -54,7 +56,7 @@ class FaultStory {
 
   absl::Status RunStore();
   absl::Status Commit(Store& store, int count);
-  absl::Status Judge(const StoreBatch& batch, const absl::Status& answer);
+  absl::Status Judge(const StoreBatch& batch, const absl::Status& answer, bool stopped);
   absl::Status Backup(Store& store);
   absl::Status RunRepair();
   absl::Status CheckFile(const std::string& path, const std::vector<State>& states);
@@ -70,7 +72,7 @@ class FaultStory {
   std::optional<State> backed_up_;
   uint64_t epoch_ = 0;
   uint64_t attempt_ = 0;  // What was refused is not asked for again with the same records.
-  bool stopped_ = false;  // DATA_LOSS.
+  std::atomic<bool> stopped_ = false;  // DATA_LOSS, or lost.
 };
 
 }  // namespace cxlpool::fm

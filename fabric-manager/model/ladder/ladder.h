@@ -37,6 +37,7 @@ struct SegmentKnown {
   bool host_error_permanent = false;
   std::string fabric_error;
   bool fabric_error_permanent = false;
+  uint64_t serial = 0;  // That the host sees, as the fabric said; 0: it is not bound, or not said.
 };
 
 enum class MoveKind : uint8_t {

@@ -45,9 +45,10 @@ std::shared_ptr<Region> NewRegion(const StrayLd& ld, PlanContext& context) {
 
 bool WholeAndFree(const PoolState& state, const std::vector<StrayLd>& lds) {
   const StrayLd& first = lds.front();
-  if (lds.size() > kMaxExtentsPerRegion || state.FindHost(first.host) == nullptr ||
-      first.tag.empty() || state.FindRegionByTag(first.tag) != nullptr ||
-      state.KnowsGeneration(first.generation)) {
+  if (lds.size() > kMaxExtentsPerRegion || state.FindHost(first.host) == nullptr) return false;
+  const bool named = first.generation != 0;
+  if (named && (first.tag.empty() || state.FindRegionByTag(first.tag) != nullptr ||
+                state.KnowsGeneration(first.generation))) {
     return false;
   }
   std::set<uint64_t> serials;
@@ -71,13 +72,14 @@ Change PlanStray(const PoolState& state, const std::vector<StrayLd>& lds, PlanCo
   const std::string& host = lds.front().host;
   if (WholeAndFree(state, lds)) {
     auto region = NewRegion(lds.front(), context);
-    region->tag = lds.front().tag;
+    const bool named = lds.front().generation != 0;
+    region->tag = named ? lds.front().tag : context.make_tag();
     region->state = RegionState::kQuarantined;
     Attachment attachment;
     attachment.host = host;
     attachment.state = AttachmentState::kBound;
     attachment.held = true;
-    attachment.generation = lds.front().generation;
+    attachment.generation = named ? lds.front().generation : context.next_id();
     attachment.reason = "STRAY: found bound, and held until you decide";
     std::vector<uint32_t> slots;
     for (const StrayLd& ld : lds) {

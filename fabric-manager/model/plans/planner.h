@@ -211,8 +211,8 @@ absl::StatusOr<Change> PlanFailDevice(const PoolState& state, const std::string&
 // to be released with force once the host is fenced. Empty: there is nothing to take.
 struct StrayLd {
   std::string host;
-  Uuid tag;
-  uint64_t generation = 0;
+  Uuid tag;                 // Of no meaning where the generation is 0.
+  uint64_t generation = 0;  // 0: the fabric keeps no names, and it gets new ones.
   uint32_t ld_index = 0;
   uint32_t slot = 0;
   uint64_t serial = 0;
