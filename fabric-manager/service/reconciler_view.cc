@@ -200,29 +200,31 @@ void Reconciler::TakeHosts(const FabricView& view) {
   for (const FabricHost& host : view.hosts) shown[host.id] = &host;
   for (const auto& [id, host] : writer_->state().hosts()) shown.try_emplace(id, nullptr);
   for (const auto& [id, host] : shown) {
-    const HostRuntime& known = writer_->state().Runtime(id);
-    HostRuntime runtime = known;
-    runtime.fabric_reachable = host != nullptr && host->reachable;
-    if (runtime.fabric_reachable) {
-      runtime.fabric_slots = host->slots;
-      runtime.fabric_reason.clear();
+    const bool reachable = host != nullptr && host->reachable;
+    std::string reason;
+    if (reachable) {
       lives_[id] = host->fabric_incarnation;
     } else {
-      runtime.fabric_reason =
-          host != nullptr
-              ? host->unreachable_reason
-              : absl::StrCat(
-                    "the manager's configuration has no [[host]] of this id; add it, or "
-                    "if it was enrolled by mistake run `cxlpool host remove ",
-                    id, "`");
+      reason = host != nullptr
+                   ? host->unreachable_reason
+                   : absl::StrCat(
+                         "the manager's configuration has no [[host]] of this id; add it, or "
+                         "if it was enrolled by mistake run `cxlpool host remove ",
+                         id, "`");
       lives_.erase(id);
     }
     RecordLife(id);
-    if (runtime == known) continue;
-    if (!runtime.fabric_reason.empty() && runtime.fabric_reason != known.fabric_reason) {
-      LogWarning("reconciler", "host ", id,
-                 " cannot be asked what is bound there: ", runtime.fabric_reason);
+    const HostRuntime& known = writer_->state().Runtime(id);
+    const bool news = known.fabric_reachable != reachable || known.fabric_reason != reason ||
+                      (reachable && known.fabric_slots != host->slots);
+    if (!news) continue;
+    if (!reason.empty() && reason != known.fabric_reason) {
+      LogWarning("reconciler", "host ", id, " cannot be asked what is bound there: ", reason);
     }
+    HostRuntime runtime = known;
+    runtime.fabric_reachable = reachable;
+    runtime.fabric_reason = std::move(reason);
+    if (reachable) runtime.fabric_slots = host->slots;
     writer_->SetRuntime(id, std::move(runtime));
   }
 }
@@ -271,9 +273,6 @@ bool Reconciler::IsGone(const std::string& host) const {
 // device, and nothing is done with it.
 void Reconciler::TakeDevices(const FabricView& view) {
   std::map<std::string, std::string> why_not;  // Of each that the records know.
-  for (const auto& [id, device] : writer_->state().devices()) {
-    why_not[id] = "the fabric does not show it; is its [[device]] still in the configuration?";
-  }
   for (const FabricDevice& seen : view.devices) {
     const Device* known = writer_->state().FindDevice(seen.id);
     if (known == nullptr) {
@@ -282,7 +281,6 @@ void Reconciler::TakeDevices(const FabricView& view) {
     }
     const bool other_storage = !known->identity.empty() && known->identity != seen.identity;
     std::string& why = why_not[seen.id];
-    why.clear();
     if (known->serial != seen.serial) {
       why = absl::StrCat("its serial is ", seen.serial, ", and the pool's records say ",
                          known->serial);
@@ -300,6 +298,10 @@ void Reconciler::TakeDevices(const FabricView& view) {
     if (!why.empty()) {
       absl::StrAppend(&why, "; set the configuration back, or give what is new an id of its own");
     }
+  }
+  for (const auto& [id, device] : writer_->state().devices()) {
+    if (why_not.contains(id)) continue;
+    why_not[id] = "the fabric does not show it; is its [[device]] still in the configuration?";
   }
   std::erase_if(why_not, [this](const auto& entry) {
     const Device& known = *writer_->state().FindDevice(entry.first);
