@@ -36,12 +36,9 @@
 namespace cxlpool::agent {
 
 inline constexpr size_t kMaxDrainRuns = 64;  // At a time: a thread and a process each.
-inline constexpr size_t kMaxDrainOutput = size_t{4} << 10;
 inline constexpr size_t kMaxDrainPids = 64;
 
-// The file that `path` leads to, if it is safe to run: a file that may be executed, which root or
-// the agent's user owns and nobody else may write; and the same of each directory on the way to it
-// (others may write in one that is sticky). FAILED_PRECONDITION/HOOK_UNSAFE.
+// As CheckProgram (proto/support/operator_program.h).
 absl::StatusOr<std::string> CheckDrainProgram(const std::string& path);
 
 // Thread-safe. Needs Linux 5.3.
