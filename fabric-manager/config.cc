@@ -27,6 +27,7 @@ constexpr size_t kMaxSocketPath = 107;  // sockaddr_un.
 constexpr absl::Duration kMinHeartbeat = absl::Milliseconds(50), kMaxHeartbeat = absl::Minutes(1);
 constexpr absl::Duration kMaxLease = absl::Hours(1);
 constexpr absl::Duration kMinAttachTimeout = absl::Seconds(1), kMaxAttachTimeout = absl::Hours(1);
+constexpr absl::Duration kMinFence = absl::Seconds(1), kMaxFence = absl::Minutes(10);
 constexpr absl::Duration kMinDiscover = absl::Milliseconds(100), kMaxDiscover = absl::Hours(1);
 
 std::string ReadId(TomlReader& toml, std::set<std::string>& seen) {
@@ -249,6 +250,12 @@ absl::StatusOr<FmConfig> ParseFmConfig(const std::string& text, const std::strin
   } else {
     fabric.Fail("driver", "is no fabric driver", "write \"emulated\" or \"qemu\"");
   }
+  config.fence_program = fabric.AbsolutePath("fence_program", "");
+  if (!config.fence_program.empty()) {
+    config.where["fabric.fence_program"] = fabric.Where("fence_program");
+  }
+  config.fence_timeout =
+      fabric.DurationIn("fence_timeout", config.fence_timeout, kMinFence, kMaxFence);
   const bool qemu = config.driver == FmConfig::Driver::kQemu;
   std::set<std::string> ids;
   TopologySpec topology;

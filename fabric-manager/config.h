@@ -49,6 +49,8 @@ struct FmConfig {
   Driver driver = Driver::kEmulated;
   std::string emulated_root;
   std::string qemu_state;  // Directory; empty: a host that ended while no manager ran is not known.
+  std::string fence_program;  // Absolute path; empty: the fabric fences by itself.
+  absl::Duration fence_timeout = absl::Seconds(60);
   std::vector<Device> devices;
   std::vector<Host> hosts;
   Topology topology;  // Without any [[link]]: everybody reaches everything.

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/adapters/store_sqlite/store_file.h"
 #include "proto/support/mutant.h"
+#include "proto/support/operator_program.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::fm {
@@ -70,6 +71,7 @@ absl::Status CheckStore(const FmConfig& config) {
 EmulatedFabricConfig EmulatedConfigOf(const FmConfig& config) {
   EmulatedFabricConfig emulated;
   emulated.root_directory = config.emulated_root;
+  emulated.fence = {config.fence_program, config.fence_timeout};
   for (const FmConfig::Device& device : config.devices) {
     emulated.devices.push_back(
         {device.id, device.serial, device.capacity_bytes, device.granule_bytes});
@@ -84,6 +86,7 @@ EmulatedFabricConfig EmulatedConfigOf(const FmConfig& config) {
 QemuFabricConfig QemuConfigOf(const FmConfig& config) {
   QemuFabricConfig qemu;
   qemu.state_directory = config.qemu_state;
+  qemu.fence = {config.fence_program, config.fence_timeout};
   for (const FmConfig::Device& device : config.devices) {
     qemu.devices.push_back({.id = device.id,
                             .serial = device.serial,
@@ -151,6 +154,10 @@ absl::StatusOr<std::shared_ptr<TlsSource>> LoadTlsOf(const FmConfig& config) {
 absl::Status CheckPaths(const FmConfig& config) {
   if (absl::Status status = At(config, "store.path", CheckStore(config)); !status.ok()) {
     return status;
+  }
+  if (!config.fence_program.empty()) {
+    const auto safe = CheckProgram("the fence program", config.fence_program);
+    if (!safe.ok()) return At(config, "fabric.fence_program", safe.status());
   }
   if (config.driver == FmConfig::Driver::kEmulated) {
     return At(config, "fabric.root", CheckDirectory(config.emulated_root, /*parents=*/true));

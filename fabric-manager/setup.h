@@ -37,7 +37,8 @@ absl::StatusOr<std::shared_ptr<TlsSource>> LoadTlsOf(const FmConfig& config);
 
 // Whether the directories of the store and of the fabric are there, or can be made, and belong to
 // this user. Makes nothing. STORE_UNSAFE_PATH, STORE_UNUSABLE, STORE_CORRUPT as CheckStorePath;
-// FAILED_PRECONDITION/NO_ACCESS; each behind the file, line and key of the configuration.
+// FAILED_PRECONDITION: NO_ACCESS, HOOK_UNSAFE (the fence program); each behind the file, line and
+// key of the configuration.
 absl::Status CheckPaths(const FmConfig& config);
 
 }  // namespace cxlpool::fm

@@ -58,6 +58,8 @@ constexpr char kEmulated[] = R"(
 [fabric]
 driver = "emulated"
 root = "DIR/fabric"
+fence_program = "DIR/cut-power"
+fence_timeout = "17s"
 
 [[device]]
 id = "cmm-0"
@@ -75,6 +77,8 @@ constexpr char kQemu[] = R"(
 [fabric]
 driver = "qemu"
 state = "DIR/state"
+fence_program = "DIR/cut-power"
+fence_timeout = "17s"
 
 [[device]]
 id = "cmm-0"
@@ -168,7 +172,9 @@ TEST_F(SetupTest, EveryKeyReachesItsPart) {
 
 TEST_F(SetupTest, EveryKeyOfAnEmulatedFabricReachesIt) {
   const EmulatedFabricConfig emulated = EmulatedConfigOf(Parse(kEmulated));
-  const auto& [root, devices, hosts, poll, watch] = emulated;
+  const auto& [root, devices, hosts, poll, watch, fence] = emulated;
+  EXPECT_EQ(fence.path, directory_ + "/cut-power");
+  EXPECT_EQ(fence.timeout, absl::Seconds(17));
   EXPECT_EQ(root, directory_ + "/fabric");
   ASSERT_EQ(devices.size(), 1u);
   const auto& [id, serial, capacity, granule] = devices[0];
@@ -185,7 +191,9 @@ TEST_F(SetupTest, EveryKeyOfAnEmulatedFabricReachesIt) {
 
 TEST_F(SetupTest, EveryKeyOfAQemuFabricReachesIt) {
   const QemuFabricConfig qemu = QemuConfigOf(Parse(kQemu));
-  const auto& [devices, hosts, state, timing] = qemu;
+  const auto& [devices, hosts, state, timing, fence] = qemu;
+  EXPECT_EQ(fence.path, directory_ + "/cut-power");
+  EXPECT_EQ(fence.timeout, absl::Seconds(17));
   EXPECT_EQ(state, directory_ + "/state");
   ASSERT_EQ(devices.size(), 1u);
   const auto& [id, serial, path, capacity, granule] = devices[0];

@@ -28,6 +28,7 @@
 #define CXLPOOL_FABRIC_MANAGER_PORTS_FABRIC_DRIVER_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -131,6 +132,13 @@ struct FabricView {
   std::vector<BoundLd> bound;
 };
 
+// What Fence can cut off.
+enum class FenceScope {
+  kNone,     // Nothing.
+  kHost,     // A host's whole side of the fabric: it lives in another incarnation afterwards.
+  kBinding,  // One binding at a time: the host goes on.
+};
+
 struct FabricCapabilities {
   std::string driver;                 // "emulated" or "qemu".
   uint64_t extent_granule_bytes = 0;  // Smallest slice it can bind.
@@ -143,7 +151,7 @@ struct FabricCapabilities {
   bool keeps_keys = false;
   bool enforces_read_only = false;
   bool hardware_coherent = false;  // One host's stores are seen by another without flushes.
-  bool can_fence = false;
+  FenceScope fence = FenceScope::kNone;
 };
 
 // Something that happened by itself.
@@ -166,6 +174,14 @@ struct FabricEvent {
 struct KnownFabric {
   std::map<std::string, std::string> hosts;  // Id to the fabric_incarnation it was last seen in.
 };
+
+// What the next owner of scrubbed bytes reads.
+enum class ScrubResult {
+  kZero,        // Every byte was seen to be zero, or the storage is gone.
+  kUnreadable,  // The former bytes cannot be read; what can is not zero for certain.
+};
+// How many bytes of the slice are clear so far. Any thread; may be empty.
+using ScrubProgress = std::function<void(uint64_t done_bytes)>;
 
 class FabricDriver {
  public:
@@ -198,13 +214,15 @@ class FabricDriver {
   // call again, or Fence.
   virtual void AwaitUnbound(Binding binding, absl::Duration timeout, Done done) = 0;
 
-  // Ends the host's side of the fabric for certain. OK is proof for all of the host's LDs.
-  // UNIMPLEMENTED/NO_FENCE; FAILED_PRECONDITION/FENCE_FAILED: not confirmed.
+  // Cuts the host off from all of its LDs for certain. OK is proof for each of them.
+  // UNIMPLEMENTED/NO_FENCE (FenceScope::kNone); FAILED_PRECONDITION/FENCE_FAILED: not confirmed.
   virtual void Fence(std::string host, Done done) = 0;
 
-  // Clears the slice and verifies that every byte reads as zero (or that the storage is gone).
-  // Interrupted or failed: call again. The caller has proof that nobody is bound.
-  virtual void Scrub(std::string tag, uint32_t extent_index, Slice slice, Done done) = 0;
+  // Clears the slice, so that its former bytes cannot be read any more, and says what can be read
+  // instead. Interrupted or failed: call again. The caller has proof that nobody is bound.
+  // Its deadline grows with the size (DEADLINE_EXCEEDED/SCRUB_TIMEOUT).
+  // UNIMPLEMENTED/NOT_SCRUBBABLE: this fabric has no way to clear it; nothing was done.
+  virtual void Scrub(Slice slice, ScrubProgress progress, DoneWith<ScrubResult> done) = 0;
 };
 
 }  // namespace cxlpool::fm

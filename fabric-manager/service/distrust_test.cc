@@ -130,6 +130,17 @@ TEST_F(DistrustTest, AFenceThatFailsProvesNothing) {
   EXPECT_EQ(world.bound.size(), 1u);
 }
 
+TEST_F(DistrustTest, WhereNothingCanFenceTheHostKeepsItsSession) {
+  Make(AllocateOn("kv", "host-a", 1));
+  world.fence = FenceScope::kNone;
+  const absl::Status fenced =
+      rig->Do([&](Done done) { rig->pool.Fence("op", "host-a", "it hangs", std::move(done)); });
+  EXPECT_EQ(ReasonOf(fenced), "NO_FENCE") << fenced;
+  rig->Run(absl::Seconds(1));
+  EXPECT_TRUE(rig->agents["host-a"]->closed.ok()) << rig->agents["host-a"]->closed;
+  EXPECT_EQ(world.bound.size(), 1u);
+}
+
 // The world aborts if bytes are scrubbed under a bound LD.
 TEST_F(DistrustTest, AFenceProvesNothingOfOtherHosts) {
   Make(AllocateOn("kv", "host-a", 1));

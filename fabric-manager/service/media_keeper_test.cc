@@ -172,6 +172,32 @@ TEST_F(MediaKeeperTest, TheEndOfTheRegionKeepsTheBytesUntilAnOperatorFreesThem) 
   EXPECT_EQ(capacity().free_bytes, capacity().total_bytes);
 }
 
+TEST_F(MediaKeeperTest, BytesThatTheirDeviceCannotClearAreKeptFromEverybody) {
+  Make(AllocateOn("kv", "host-a", 1));
+  const Extent extent = rig->Find("kv")->extents[0];
+  world.not_scrubbable = {extent.device.str()};
+  Release("kv", 2);
+  ASSERT_TRUE(rig->RunUntil([&] { return rig->Find("kv") == nullptr; }));
+  ASSERT_NE(Kept(), nullptr);
+  EXPECT_EQ(Kept()->extents, std::vector<Extent>{extent});
+  EXPECT_EQ(Kept()->state, RegionState::kQuarantined);
+  EXPECT_EQ(Kept()->state_reason.rfind("NOT_SCRUBBABLE: ", 0), 0u) << Kept()->state_reason;
+  EXPECT_EQ(capacity().quarantined_bytes, 2 * kGranule);
+
+  // By force it is tried once more: kept again, or clear.
+  for (const bool clears : {false, true}) {
+    if (clears) world.not_scrubbable.clear();
+    const std::string id = Kept()->id;
+    ReleaseSpec forced = ReleaseOf(id, clears ? 4 : 3);
+    forced.force = true;
+    forced.reason = "the device has new firmware";
+    ASSERT_TRUE(rig->Call(&PoolService::Release, forced).ok());
+    ASSERT_TRUE(rig->RunUntil([&] { return rig->Find(id) == nullptr; }));
+    EXPECT_EQ(Kept() == nullptr, clears);
+  }
+  EXPECT_EQ(capacity().free_bytes, capacity().total_bytes);
+}
+
 TEST_F(MediaKeeperTest, WhatIsToldOnTheWayDownCounts) {
   Make(AllocateOn("kv", "host-a", 1));
   world.hold_offline = true;

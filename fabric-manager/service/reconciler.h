@@ -109,6 +109,7 @@ class Reconciler {
                    Track& track, const Move& move);
   void Eject(const Region& region, const Attachment& attachment, const Part& part, Track& track);
   void Scrub(const Region& region, RegionTrack& own, const RegionMove& move);
+  void ScrubEnded(Key key, uint32_t index, const absl::Status& status);
   void Waits(const Region& region, const std::string& what);
   void DriverCallBegan(Track& track);
   void DriverCallEnded(uint64_t generation, uint32_t segment,

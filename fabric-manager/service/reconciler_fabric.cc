@@ -7,6 +7,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "fabric-manager/model/plans/plan_media.h"
+#include "fabric-manager/model/space/bytes.h"
 #include "fabric-manager/service/offers.h"
 #include "fabric-manager/service/reconciler.h"
 #include "proto/support/log.h"
@@ -29,6 +31,18 @@ constexpr char kWaits[] = "WAITS: ";
 
 Slice SliceOf(const Extent& extent) {
   return {extent.device.str(), extent.dpa_bytes, extent.length_bytes};
+}
+
+// A line in the log now and then, while a scrub that takes long goes on.
+ScrubProgress TellsProgress(std::string name, uint64_t bytes, const Clock* clock) {
+  constexpr absl::Duration kEvery = absl::Seconds(10);
+  return [name = std::move(name), bytes, clock,
+          next = clock->Elapsed() + kEvery](uint64_t done) mutable {
+    if (clock->Elapsed() < next) return;
+    next = clock->Elapsed() + kEvery;
+    LogInfo("reconciler", name, ": ", FormatBytes(done), " of ", FormatBytes(bytes),
+            " are cleared");
+  };
 }
 
 }  // namespace
@@ -223,29 +237,44 @@ void Reconciler::Scrub(const Region& region, RegionTrack& own, const RegionMove&
   }
   own.scrubbing = true;
   probe_("before-scrub");
-  driver_->Scrub(FormatUuid(region.tag.bytes()), index, SliceOf(region.extents[index]),
-                 [this, key = region.key, index](absl::Status status) {
-                   executor_->Post([this, key, index, status = std::move(status)] {
-                     RegionTrack& then = regions_[key];
-                     then.scrubbing = false;
-                     if (CXLPOOL_MUTANT("failed-scrub-is-done") || status.ok()) {
-                       probe_("after-scrub");
-                       then.scrubbed.insert(index);
-                       then.scrub_error.clear();
-                     } else {
-                       then.not_before = clock_->Elapsed() + options_.retry;
-                       then.scrub_error = std::string(status.message());
-                       const RegionPtr durable = Durable(key);
-                       if (durable != nullptr) {
-                         Waits(*durable, absl::StrCat("its bytes cannot be cleared, which is tried "
-                                                      "again and again: ",
-                                                      then.scrub_error));
-                       }
-                     }
+  const Slice slice = SliceOf(region.extents[index]);
+  driver_->Scrub(slice, TellsProgress(NameOf(region.key), slice.length_bytes, clock_),
+                 [this, key = region.key, index](const absl::StatusOr<ScrubResult>& result) {
+                   executor_->Post([this, key, index, status = result.status()] {
+                     ScrubEnded(key, index, status);
                      Touch(key);
                      Step(key);
                    });
                  });
+}
+
+// Zero or unreadable: the bytes may be anybody's again. Bytes that their device cannot clear are
+// marked, and kept from everybody when the Region goes (plan_media.h). Anything else is tried again
+// until it succeeds.
+void Reconciler::ScrubEnded(Key key, uint32_t index, const absl::Status& status) {
+  RegionTrack& own = regions_[key];
+  own.scrubbing = false;
+  const bool never = ReasonOf(status) == "NOT_SCRUBBABLE";
+  if (CXLPOOL_MUTANT("failed-scrub-is-done") || status.ok() ||
+      (never && CXLPOOL_MUTANT("not-scrubbable-is-clear"))) {
+    probe_("after-scrub");
+    own.scrubbed.insert(index);
+    own.scrub_error.clear();
+    return;
+  }
+  own.not_before = clock_->Elapsed() + options_.retry;
+  if (never) {
+    const std::string why = absl::StrCat("NOT_SCRUBBABLE: ", status.message());
+    LogWarning("reconciler", NameOf(key), ": ", why, "; its bytes are kept from everybody");
+    Submit(key, "not-scrubbable", why,
+           [index, why](Region& edited, PlanContext&) { return MarkBad(edited, index, why); });
+    return;
+  }
+  own.scrub_error = std::string(status.message());
+  const RegionPtr durable = Durable(key);
+  if (durable == nullptr) return;
+  Waits(*durable, absl::StrCat("its bytes cannot be cleared, which is tried again and again: ",
+                               own.scrub_error));
 }
 
 // Says in the Region for what its release waits; empty: for nothing any more.
@@ -292,7 +321,17 @@ void Reconciler::OnFabricEvent(const FabricEvent& event) {
   Discover([](const absl::Status&) {});
 }
 
+// Refused before the host's session ends, where nothing could come of it.
 void Reconciler::Fence(const std::string& host, Audit audit, Done done) {
+  if (driver_->capabilities().fence == FenceScope::kNone) {
+    std::move(done)(Refusal{
+        absl::StatusCode::kUnimplemented,
+        "NO_FENCE",
+        absl::StrCat("this fabric cannot cut host \"", host, "\" off"),
+        "give the manager a program that can (fabric.fence_program), or cut its power by hand",
+        {}}.ToStatus());
+    return;
+  }
   if (!fencing_.insert(host).second) {
     std::move(done)(Refusal{
         absl::StatusCode::kFailedPrecondition,

@@ -94,10 +94,12 @@ absl::Status FabricDriverContract::Fence(const std::string& host) {
 }
 
 absl::Status FabricDriverContract::Scrub(const BoundLd& ld) {
-  return WaitForAnswer<absl::Status>([&](auto done) {
-    const LdKey key = ld.binding().key;
-    driver().Scrub(key.tag, key.extent_index, ld.slice, std::move(done));
-  });
+  const auto result = WaitForAnswer<absl::StatusOr<ScrubResult>>(
+      [&](auto done) { driver().Scrub(ld.slice, {}, std::move(done)); });
+  if (result.ok()) {
+    EXPECT_EQ(*result, ScrubResult::kZero);
+  }
+  return result.status();
 }
 
 absl::Status FabricDriverContract::Unbind(const BoundLd& ld) {
@@ -153,7 +155,7 @@ void FabricDriverContract::ExpectAsAsked(const BoundLd& ld, const BindRequest& r
 
 TEST_P(FabricDriverContract, BoundLdIsDiscoveredAsItWasAsked) {
   for (bool read_only : {false, true}) {
-    BindRequest request = Request(0, read_only ? 1 : 0, 1);
+    BindRequest request = Request(0, read_only ? 1 : 0, read_only ? 2 : 1);
     request.read_only = read_only;
     auto ld = Bind(request);
     ASSERT_TRUE(ld.ok()) << ld.status();
@@ -351,7 +353,8 @@ TEST_P(FabricDriverContract, BytesOutliveTheUnbind) {
 }
 
 TEST_P(FabricDriverContract, ScrubLeavesZeroesAndNothingElseIsTouched) {
-  auto mine = Bind(Request(0, 0, 1));
+  const BindRequest first = Request(0, 0, 1);
+  auto mine = Bind(first);
   auto other = Bind(Request(0, 1, 2));
   ASSERT_TRUE(mine.ok()) << mine.status();
   ASSERT_TRUE(other.ok()) << other.status();
@@ -366,7 +369,7 @@ TEST_P(FabricDriverContract, ScrubLeavesZeroesAndNothingElseIsTouched) {
   ASSERT_TRUE(Scrub(*mine).ok()) << "again";
   // The same bytes, and by the same tag: some drivers keep them by the one, some by the other.
   BindRequest request = Request(1, 0, 1);
-  request.key.tag = mine->binding().key.tag;
+  request.key.tag = first.key.tag;
   auto next = Bind(request);
   ASSERT_TRUE(next.ok()) << next.status();
   for (uint64_t offset : {uint64_t{0}, last}) {
@@ -476,10 +479,85 @@ TEST_P(FabricDriverContract, FenceOfAnUnknownHostIsNotFound) {
   EXPECT_EQ(ReasonOf(Fence("nowhere")), "UNKNOWN_HOST");
 }
 
+TEST_P(FabricDriverContract, CallsBeyondTheQueueAreRefusedAndTheEndAnswersTheRest) {
+  if (!rig_->has_queue()) GTEST_SKIP() << "nothing waits here";
+  auto ld = Bind(Request(0, 0, 0));
+  ASSERT_TRUE(ld.ok()) << ld.status();
+  rig_->PowerOn(*ld);
+  for (const FabricHost& host : start_.hosts) known_.hosts[host.id] = host.fabric_incarnation;
+  struct Answers {
+    Mutex mutex;
+    std::map<std::string, int> count ABSL_GUARDED_BY(mutex);
+    int Of(const std::string& what) {
+      MutexLock lock(mutex);
+      return count[what];
+    }
+  };
+  auto answers = std::make_shared<Answers>();
+  int calls = 0;
+  while (answers->Of("FABRIC_OVERLOADED") == 0 && calls < 100'000) {
+    ++calls;
+    driver().AwaitUnbound(ld->binding(), absl::Hours(1), [answers](const absl::Status& status) {
+      MutexLock lock(answers->mutex);
+      ++answers->count[absl::IsCancelled(status) ? "CANCELLED" : ReasonOf(status)];
+    });
+  }
+  EXPECT_EQ(answers->Of("FABRIC_OVERLOADED"), 1);
+  EXPECT_EQ(answers->Of("CANCELLED"), 0);
+  // The other host has its own queue, or shares one; nobody is cancelled for it.
+  rig_->Restart();
+  EXPECT_EQ(answers->Of("CANCELLED"), calls - 1);
+  EXPECT_EQ(answers->Of("FABRIC_OVERLOADED"), 1);
+  StartDriver();
+}
+
+TEST_P(FabricDriverContract, AHostThatHangsKeepsNobodyElseWaiting) {
+  auto a = Bind(Request(0, 0, 0));
+  ASSERT_TRUE(a.ok()) << a.status();
+  const BindRequest on_a = Request(0, 1, 1);
+  const BindRequest on_b = Request(1, 0, 2);
+  if (!rig_->Hang(a->host, true)) GTEST_SKIP() << "no host of this rig hangs";
+  auto promise = std::make_shared<std::promise<absl::Status>>();
+  auto bound_a = promise->get_future();
+  driver().Bind(on_a,
+                [promise](const absl::StatusOr<BoundLd>& ld) { promise->set_value(ld.status()); });
+  const auto start = std::chrono::steady_clock::now();
+  const auto taken = [&] { return std::chrono::steady_clock::now() - start; };
+  auto b = Bind(on_b);
+  ASSERT_TRUE(b.ok()) << b.status();
+  EXPECT_LT(taken(), std::chrono::seconds(2)) << "a bind on another host";
+  for (int look = 0; look < 3; ++look) {
+    auto view = Discover();
+    ASSERT_TRUE(view.ok()) << view.status();
+    ASSERT_EQ(view->hosts.size(), start_.hosts.size());
+    for (const FabricHost& host : view->hosts) {
+      EXPECT_EQ(host.reachable, host.id != a->host) << host.id;
+      EXPECT_EQ(host.unreachable_reason.empty(), host.id != a->host);
+    }
+    ASSERT_EQ(view->bound.size(), 1u);
+    EXPECT_EQ(view->bound[0].host, b->host);
+  }
+  EXPECT_LT(taken(), std::chrono::seconds(5)) << "its part of a look";
+  EXPECT_EQ(ReasonOf(AwaitUnbound(a->binding(), absl::Milliseconds(20))), "UNBIND_NOT_PROVEN");
+  EXPECT_FALSE(events_->WaitFor(
+      [](const FabricEvent& event) { return event.kind == FabricEvent::Kind::kHostGone; },
+      std::chrono::milliseconds(0)));
+  events_->Clear();
+  ASSERT_TRUE(rig_->Hang(a->host, false));
+  EXPECT_TRUE(events_->WaitFor([&](const FabricEvent& event) {
+    return event.kind == FabricEvent::Kind::kHostReachable && event.host == a->host;
+  }));
+  EXPECT_EQ(bound_a.wait_for(kNeverCame), std::future_status::ready);
+  EXPECT_TRUE(Find(a->binding()).has_value()) << "and has what it had";
+}
+
 // Last: a rack that is not the rig's own has a host less afterwards.
 TEST_P(FabricDriverContract, FenceProvesAllOfAHostUnboundAndNoOther) {
   if (!rig_->may_fence()) GTEST_SKIP() << "this rack's hosts are not to be ended";
-  ASSERT_TRUE(driver().capabilities().can_fence);
+  if (driver().capabilities().fence == FenceScope::kNone) {
+    EXPECT_EQ(ReasonOf(Fence(start_.hosts[0].id)), "NO_FENCE");
+    return;
+  }
   auto a0 = Bind(Request(0, 0, 0));
   auto a1 = Bind(Request(0, 1, 1));
   auto b = Bind(Request(1, 0, 2));
@@ -487,14 +565,24 @@ TEST_P(FabricDriverContract, FenceProvesAllOfAHostUnboundAndNoOther) {
     ASSERT_TRUE(ld->ok()) << ld->status();
     rig_->PowerOn(**ld);
   }
+  auto waits = std::make_shared<std::promise<absl::Status>>();
+  auto proof = waits->get_future();
+  driver().AwaitUnbound(a0->binding(), absl::Hours(1),
+                        [waits](absl::Status status) { waits->set_value(std::move(status)); });
   const absl::Status fenced = Fence(a0->host);
   ASSERT_TRUE(fenced.ok()) << fenced;
   EXPECT_TRUE(AwaitUnbound(a0->binding()).ok());
   EXPECT_TRUE(AwaitUnbound(a1->binding()).ok());
+  ASSERT_EQ(proof.wait_for(kNeverCame), std::future_status::ready);
+  EXPECT_TRUE(proof.get().ok()) << "who waited is told";
   EXPECT_FALSE(Find(a0->binding()).has_value());
   EXPECT_FALSE(Find(a1->binding()).has_value());
   EXPECT_TRUE(Find(b->binding()).has_value());
   EXPECT_TRUE(Fence(a0->host).ok()) << "again";
+  if (driver().capabilities().fence == FenceScope::kBinding) {
+    EXPECT_TRUE(Bind(Request(0, 0, 0)).ok()) << "the host goes on";
+    return;
+  }
   auto view = Discover();
   ASSERT_TRUE(view.ok()) << view.status();
   EXPECT_TRUE(!view->hosts[0].reachable ||

@@ -50,6 +50,13 @@ class FabricRig {
   // The life of another host, which has not ended and may be anywhere; empty: this rig has none.
   virtual std::string AnotherLife() { return ""; }
 
+  // The host's side of the fabric answers nothing more, until it is told otherwise. False: this rig
+  // cannot do that.
+  virtual bool Hang(const std::string& /*host*/, bool /*hangs*/) { return false; }
+
+  // Whether calls wait in real time, in a queue of the driver's.
+  virtual bool has_queue() const { return true; }
+
   // Whether a host may be ended for good.
   virtual bool may_fence() const { return true; }
 };

@@ -96,7 +96,7 @@ class EmulatedRig : public FabricRig {
   }
 
   std::string root_;
-  std::unique_ptr<EmulatedFabric> driver_;
+  std::unique_ptr<FabricDriver> driver_;
 };
 
 absl::StatusOr<std::unique_ptr<FabricRig>> MakeEmulatedRig() {

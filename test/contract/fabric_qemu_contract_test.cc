@@ -8,6 +8,7 @@
 //
 // Without the first three the rack's tests are skipped.
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -68,7 +69,7 @@ class QemuRig : public FabricRig {
 
   std::string directory_;
   QemuFabricConfig config_;
-  std::unique_ptr<QemuFabric> driver_;
+  std::unique_ptr<FabricDriver> driver_;
 };
 
 class FakeRig : public QemuRig {
@@ -85,6 +86,8 @@ class FakeRig : public QemuRig {
       config_.hosts.push_back({id, socket});
       qemus_[id] = std::make_unique<FakeQemu>(socket, slots);
     }
+    config_.timing.patience = absl::Milliseconds(500);
+    config_.timing.command = absl::Seconds(1);
     OpenDriver();
   }
   ~FakeRig() override { driver_.reset(); }
@@ -95,6 +98,14 @@ class FakeRig : public QemuRig {
   }
 
   void PowerOn(const BoundLd&) override {}
+  bool Hang(const std::string& host, bool hangs) override {
+    if (hangs) {
+      qemus_.at(host)->Freeze();
+    } else {
+      ::kill(qemus_.at(host)->pid(), SIGCONT);
+    }
+    return true;
+  }
   void PowerOff(const BoundLd& ld) override { qemus_.at(ld.host)->Eject(ld.slot); }
   void Remove(const BoundLd& ld) override { qemus_.at(ld.host)->Eject(ld.slot); }
 

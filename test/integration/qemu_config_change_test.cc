@@ -106,7 +106,7 @@ class Agent : public SessionPeer, public std::enable_shared_from_this<Agent> {
 // One life of a manager, in real time.
 class Life {
  public:
-  Life(std::shared_ptr<MemoryDisk> disk, std::unique_ptr<QemuFabric> driver,
+  Life(std::shared_ptr<MemoryDisk> disk, std::unique_ptr<FabricDriver> driver,
        std::map<std::string, Machine>& machines)
       : store_(std::move(disk)),
         driver_(std::move(driver)),
@@ -192,7 +192,7 @@ class Life {
   ViewHolder views_;
   WatchHub watch_;
   MemoryStore store_;
-  std::unique_ptr<QemuFabric> driver_;
+  std::unique_ptr<FabricDriver> driver_;
   Loop loop_{"manager"};
   Writer writer_;
   HostSessions sessions_;

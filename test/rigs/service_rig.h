@@ -41,8 +41,10 @@ struct World {
   std::vector<std::function<void()>> slow;
   bool lose_binds = false;  // Binds take effect, and answer `lost_bind`.
   absl::Status lost_bind = absl::DeadlineExceededError("the switch does not answer");
-  int failing_scrubs = 0;  // So many fail.
+  int failing_scrubs = 0;                // So many fail.
+  std::set<std::string> not_scrubbable;  // Devices that nobody can clear.
   bool refuse_fence = false;
+  FenceScope fence = FenceScope::kHost;
   std::set<std::string> unreachable;         // Hosts that the fabric cannot be asked about.
   int failing_discovers = 0;                 // So many fail.
   std::map<std::string, std::string> lives;  // Of hosts' sides of the fabric; not here: "1".
@@ -74,7 +76,7 @@ class FakeFabric : public FabricDriver {
             .keeps_keys = !world_->plain_hardware,
             .enforces_read_only = true,
             .hardware_coherent = true,
-            .can_fence = true};
+            .fence = world_->fence};
   }
   void Start(KnownFabric known, absl::AnyInvocable<void(FabricEvent)> sink) override {
     started_with = std::move(known);
@@ -165,7 +167,7 @@ class FakeFabric : public FabricDriver {
     std::erase_if(world_->bound, [&](const auto& entry) { return entry.second.ld.host == host; });
     std::move(done)(absl::OkStatus());
   }
-  void Scrub(std::string, uint32_t, Slice slice, Done done) override {
+  void Scrub(Slice slice, ScrubProgress, DoneWith<ScrubResult> done) override {
     if (dead) return;
     for (const auto& [serial, host] : world_->bound) {
       if (host.ld.slice == slice) std::abort();  // Somebody can still reach the bytes.
@@ -175,8 +177,17 @@ class FakeFabric : public FabricDriver {
       std::move(done)(absl::UnavailableError("the device is busy"));
       return;
     }
+    if (world_->not_scrubbable.contains(slice.device)) {
+      std::move(done)(Refusal{
+          absl::StatusCode::kUnimplemented,
+          "NOT_SCRUBBABLE",
+          "the device has no command that clears",
+          "clear it by hand",
+          {}}.ToStatus());
+      return;
+    }
     world_->scrubbed.push_back(slice);
-    std::move(done)(absl::OkStatus());
+    std::move(done)(ScrubResult::kZero);
   }
   void Emit(FabricEvent event) { sink_(std::move(event)); }
 

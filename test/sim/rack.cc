@@ -233,7 +233,7 @@ void Rack::Fence(const std::string& host) {
   if (RackHost* found = FindHost(host)) PowerLost(*found);
 }
 
-void Rack::Scrub(const std::string& tag, const fm::Slice& slice, uint64_t first, uint64_t count) {
+void Rack::Scrub(const fm::Slice& slice, uint64_t first, uint64_t count) {
   RackDevice* device = FindDevice(slice.device);
   if (device == nullptr) return;
   const uint64_t begin = slice.dpa_bytes / kGranule;
@@ -241,20 +241,19 @@ void Rack::Scrub(const std::string& tag, const fm::Slice& slice, uint64_t first,
       std::min<uint64_t>(begin + slice.length_bytes / kGranule, device->content.size());
   if (const PluggedLd* other =
           Reaches(static_cast<size_t>(device - devices.data()), begin, end, "")) {
-    Breach(absl::StrCat("scrub of ", Granules(slice), " of tag ", tag,
-                        ": they can be reached by the ", Describe(other->ld)));
+    Breach(absl::StrCat("scrub of ", Granules(slice), ": they can be reached by the ",
+                        Describe(other->ld)));
   }
-  if (judge_.leaving && !judge_.leaving(tag, slice)) {
-    Breach(absl::StrCat("scrub of ", Granules(slice), " of tag ", tag,
-                        ": they are not on their way out of it"));
+  if (judge_.leaving && !judge_.leaving(slice)) {
+    Breach(
+        absl::StrCat("scrub of ", Granules(slice), ": they are not on their way out of a Region"));
   }
   for (uint64_t g = begin + first; g < std::min(begin + first + count, end); ++g) {
     device->content[g] = 0;
     if (!device->poison.empty()) device->poison[g] = 0;
   }
   if (trace) {
-    trace(absl::StrCat("rack: scrub ", count, " granules from ", first, " of ", Granules(slice),
-                       ", tag ", tag));
+    trace(absl::StrCat("rack: scrub ", count, " granules from ", first, " of ", Granules(slice)));
   }
 }
 

@@ -103,7 +103,7 @@ class Rack {
                        uint64_t serial)>
         intends;
     // Whether the bytes are on their way out of `tag`'s Region, or of nobody.
-    std::function<bool(const std::string& tag, const fm::Slice&)> leaving;
+    std::function<bool(const fm::Slice&)> leaving;
     // Whether the host is to keep what has this serial: its Attachment is ONLINE and stays.
     std::function<bool(const std::string& host, uint64_t serial)> stays;
   };
@@ -137,7 +137,7 @@ class Rack {
   bool MayBeBound(const fm::LdKey& key) const;
   void Fence(const std::string& host);  // Powers it off: kernel, LDs and all.
   // Clears granules [first, first + count) of the slice; the judge looks at the whole slice.
-  void Scrub(const std::string& tag, const fm::Slice& slice, uint64_t first, uint64_t count);
+  void Scrub(const fm::Slice& slice, uint64_t first, uint64_t count);
   fm::FabricView Look() const;
 
   // --- A host's hand (rack_host.cc). Errors as in host_memory.h.

@@ -150,27 +150,27 @@ TEST_F(RackTest, ThePreviousTenantsBytesAreABreachUntilTheyAreScrubbed) {
   EjectAll();
   EXPECT_TRUE(breaches.empty());
   const fm::Slice slice{"cmm-0", 0, 2 * kGranule};
-  rack.Scrub(kRed, slice, 0, 1);
+  rack.Scrub(slice, 0, 1);
   ASSERT_TRUE(Bind(3, 102, kBlue, 0).ok());
   ExpectBreach("granule 1 holds bytes of somebody else");
   EjectAll();
   breaches.clear();
-  rack.Scrub(kRed, slice, 1, 1);
+  rack.Scrub(slice, 1, 1);
   ASSERT_TRUE(Bind(4, 103, kBlue, 0).ok());
   EXPECT_TRUE(breaches.empty());
 }
 
 TEST_F(RackTest, ScrubUnderSomebodyOrOfWhatIsToStayIsABreach) {
   const fm::Slice slice{"cmm-0", 0, 2 * kGranule};
-  rack.Scrub(kRed, slice, 0, 2);
+  rack.Scrub(slice, 0, 2);
   EXPECT_TRUE(breaches.empty());
   leaving = false;
-  rack.Scrub(kRed, slice, 0, 2);
+  rack.Scrub(slice, 0, 2);
   ExpectBreach("not on their way out");
   breaches.clear();
   leaving = true;
   ASSERT_TRUE(Bind(1, 100, kRed, 1).ok());
-  rack.Scrub(kRed, slice, 0, 1);
+  rack.Scrub(slice, 0, 1);
   ExpectBreach("they can be reached by the LD of tag " + kRed);
 }
 

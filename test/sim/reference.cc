@@ -460,17 +460,18 @@ bool Reference::Intends(const fm::LdKey& key, const fm::Slice& slice, const std:
 }
 
 // What once is on its way out does not come back, whatever becomes of its Region.
-bool Reference::Leaving(const std::string& tag, const fm::Slice& slice) const {
+bool Reference::Leaving(const fm::Slice& slice) const {
   if (DeviceFailed(slice.device)) return true;  // For good: nobody is given it.
-  const fm::RegionPtr* region = FindByTag(tag);
-  if (region == nullptr) return false;
-  const auto& extents = (*region)->extents;
-  const auto leaving = leaving_from_.find((*region)->key);
-  if (leaving == leaving_from_.end()) return false;
-  for (size_t i = leaving->second; i < extents.size(); ++i) {
-    if (absl::string_view(extents[i].device) == slice.device &&
-        extents[i].dpa_bytes == slice.dpa_bytes && extents[i].length_bytes == slice.length_bytes) {
-      return true;
+  for (const auto& [key, first] : leaving_from_) {
+    const auto region = regions_.find(key);
+    if (region == regions_.end()) continue;
+    const auto& extents = region->second->extents;
+    for (size_t i = first; i < extents.size(); ++i) {
+      if (absl::string_view(extents[i].device) == slice.device &&
+          extents[i].dpa_bytes == slice.dpa_bytes &&
+          extents[i].length_bytes == slice.length_bytes) {
+        return true;
+      }
     }
   }
   return false;

@@ -49,7 +49,7 @@ class Reference {
   // For the rack's judge.
   bool Intends(const fm::LdKey& key, const fm::Slice& slice, const std::string& host, uint32_t slot,
                uint64_t serial) const;
-  bool Leaving(const std::string& tag, const fm::Slice& slice) const;
+  bool Leaving(const fm::Slice& slice) const;
   // The Attachment that is ONLINE, is to stay, was never lost, and has this serial; null: none.
   const fm::Attachment* ThatStays(const std::string& host, uint64_t serial) const;
 

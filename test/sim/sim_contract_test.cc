@@ -69,10 +69,9 @@ class WaitingFabric : public fm::FabricDriver {
     Wait<absl::Status>([&](auto d) { fabric_->Fence(std::move(host), std::move(d)); },
                        std::move(done));
   }
-  void Scrub(std::string tag, uint32_t extent_index, fm::Slice slice, Done done) override {
-    Wait<absl::Status>(
-        [&](auto d) { fabric_->Scrub(std::move(tag), extent_index, slice, std::move(d)); },
-        std::move(done));
+  void Scrub(fm::Slice slice, fm::ScrubProgress progress, DoneWith<fm::ScrubResult> done) override {
+    Wait<absl::StatusOr<fm::ScrubResult>>(
+        [&](auto d) { fabric_->Scrub(slice, std::move(progress), std::move(d)); }, std::move(done));
   }
 
  private:
@@ -114,6 +113,7 @@ class FabricRig : public fm::FabricRig {
     room_.rack.Remove(HostOf(ld), ld.slot);
     Pass();
   }
+  bool has_queue() const override { return false; }
   // What a granule holds is told by who wrote it; the bytes of that one are kept here.
   absl::Status Store(const fm::BoundLd& ld, uint64_t offset, const std::string& bytes) override {
     Granule(ld, offset) = Rack::HashOf(ld.key->tag);

@@ -86,7 +86,7 @@ fm::FabricCapabilities SimFabric::capabilities() const {
           .keeps_keys = true,
           .enforces_read_only = true,
           .hardware_coherent = true,
-          .can_fence = true};
+          .fence = fm::FenceScope::kHost};
 }
 
 void SimFabric::Start(fm::KnownFabric known, absl::AnyInvocable<void(fm::FabricEvent)> sink) {
@@ -330,17 +330,18 @@ void SimFabric::OnGone(const fm::BoundLd& ld, Rack::Gone gone) {
 
 // --- Scrubbing: the manager's own work, so it ends with it.
 
-void SimFabric::Scrub(std::string tag, uint32_t, fm::Slice slice, Done done) {
+void SimFabric::Scrub(fm::Slice slice, fm::ScrubProgress, DoneWith<fm::ScrubResult> done) {
   Course course = Plan(FabricCall::kScrub);
   const RackDevice* device = rack_->FindDevice(slice.device);
   const uint64_t granules = slice.length_bytes / kGranule;
   if (device == nullptr || granules == 0 ||
       slice.dpa_bytes / kGranule + granules > device->content.size()) {
-    return AnswerLater(course.answer_us,
-                       Refuse(absl::StatusCode::kNotFound, "UNKNOWN_DEVICE",
-                              absl::StrCat("the rack has no such bytes on device ", slice.device),
-                              "use a device that it has"),
-                       std::move(done));
+    return AnswerLater<absl::StatusOr<fm::ScrubResult>>(
+        course.answer_us,
+        Refuse(absl::StatusCode::kNotFound, "UNKNOWN_DEVICE",
+               absl::StrCat("the rack has no such bytes on device ", slice.device),
+               "use a device that it has"),
+        std::move(done));
   }
   // In two pieces. A failed one ends somewhere, one that was not done before the first.
   uint64_t cleared = granules;
@@ -350,16 +351,18 @@ void SimFabric::Scrub(std::string tag, uint32_t, fm::Slice slice, Done done) {
   const int64_t first_us = course.queue_us + course.effect_us / 2;
   const int64_t half_us = course.effect_us / 2;
   scheduler_->At(life_, first_us,
-                 [this, tag = std::move(tag), slice = std::move(slice), half, cleared, half_us,
+                 [this, slice = std::move(slice), half, cleared, half_us,
                   course = std::move(course), done = std::move(done)]() mutable {
-                   if (half > 0) rack_->Scrub(tag, slice, 0, half);
-                   scheduler_->At(
-                       life_, half_us,
-                       [this, tag = std::move(tag), slice = std::move(slice), half, cleared,
-                        course = std::move(course), done = std::move(done)]() mutable {
-                         if (cleared > half) rack_->Scrub(tag, slice, half, cleared - half);
-                         AnswerLater(course.answer_us, std::move(course.instead), std::move(done));
-                       });
+                   if (half > 0) rack_->Scrub(slice, 0, half);
+                   scheduler_->At(life_, half_us,
+                                  [this, slice = std::move(slice), half, cleared,
+                                   course = std::move(course), done = std::move(done)]() mutable {
+                                    if (cleared > half) rack_->Scrub(slice, half, cleared - half);
+                                    absl::StatusOr<fm::ScrubResult> answer = fm::ScrubResult::kZero;
+                                    if (!course.instead.ok()) answer = std::move(course.instead);
+                                    AnswerLater(course.answer_us, std::move(answer),
+                                                std::move(done));
+                                  });
                  });
 }
 

@@ -69,7 +69,7 @@ class SimFabric : public fm::FabricDriver {
   void BeginUnbind(fm::Binding binding, Done done) override;
   void AwaitUnbound(fm::Binding binding, absl::Duration timeout, Done done) override;
   void Fence(std::string host, Done done) override;
-  void Scrub(std::string tag, uint32_t extent_index, fm::Slice slice, Done done) override;
+  void Scrub(fm::Slice slice, fm::ScrubProgress progress, DoneWith<fm::ScrubResult> done) override;
 
   // Tells the manager, as an event of its life, after a delay.
   void Emit(fm::FabricEvent event);

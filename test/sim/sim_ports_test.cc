@@ -93,8 +93,12 @@ class SimPortsTest : public ::testing::Test {
     });
   }
   absl::Status Scrub(uint64_t serial) {
-    return Do(
-        [&](Done done) { fabric->Scrub(kTag, 0, Request(1, serial).slice, std::move(done)); });
+    return Do([&](Done done) {
+      fabric->Scrub(Request(1, serial).slice, {},
+                    [done = std::move(done)](absl::StatusOr<fm::ScrubResult> result) mutable {
+                      std::move(done)(result.status());
+                    });
+    });
   }
   bool Bound(uint64_t serial) { return rack.IsBound(Request(1, serial).key); }
   void Next(FabricCall call, FabricFault::Kind kind) { fabric_faults.next.push_back({call, kind}); }
@@ -300,7 +304,7 @@ TEST_F(SimPortsTest, AFailedOrKilledScrubHasClearedAPart) {
     EXPECT_FALSE(Scrub(100).ok());
     EXPECT_GT(left(), 0);
     seen.insert(left());
-    fabric->Scrub(kTag, 0, Request(1, 100).slice, [](const auto&) { FAIL(); });
+    fabric->Scrub(Request(1, 100).slice, {}, [](const auto&) { FAIL(); });
     scheduler.RunUntil(scheduler.now_us() + static_cast<int64_t>(Random(seed).Below(1000)));
     StartManager();
     scheduler.RunUntil(scheduler.now_us() + 10'000);

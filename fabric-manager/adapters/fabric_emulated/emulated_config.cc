@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "fabric-manager/adapters/fabric_emulated/emulated_fabric.h"
+#include "fabric-manager/ports/fabric_shell.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
 
@@ -110,7 +111,7 @@ absl::Status WriteValue(const std::string& path, const std::string& value) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<EmulatedFabric>> EmulatedFabric::Open(EmulatedFabricConfig config) {
+absl::StatusOr<std::unique_ptr<FabricDriver>> EmulatedFabric::Open(EmulatedFabricConfig config) {
   if (!absl::StartsWith(config.root_directory, "/")) {
     return BadConfig(absl::StrCat("root directory \"", config.root_directory, "\" is not absolute"),
                      "give the emulated fabric a path that begins with /");
@@ -119,8 +120,12 @@ absl::StatusOr<std::unique_ptr<EmulatedFabric>> EmulatedFabric::Open(EmulatedFab
   if (absl::Status status = CheckHosts(config.hosts); !status.ok()) return status;
   std::unique_ptr<EmulatedFabric> fabric(new EmulatedFabric(std::move(config)));
   if (absl::Status status = fabric->Prepare(); !status.ok()) return status;
-  fabric->loop_ = std::make_unique<Loop>("fabric-emulated");
-  return fabric;
+  FabricShell::Options options;
+  options.max_waiting = 16384;  // All hosts are on one lane.
+  options.recheck = fabric->config_.poll_interval;
+  options.idle = fabric->config_.watch_interval;
+  options.fence_program = fabric->config_.fence;
+  return std::make_unique<FabricShell>(std::move(fabric), options);
 }
 
 absl::Status EmulatedFabric::Prepare() {
@@ -190,8 +195,13 @@ absl::Status EmulatedFabric::AddSlots(Host& host) {
     if (absl::Status status = files.Prepare(); !status.ok()) return status;
     Slot& slot = host.slots.emplace(number, Slot(std::move(files))).first->second;
     slot.closed = closed;
-    (void)Reload(host.config.id, number,
-                 slot);  // Damage makes the host unreachable, not the fabric.
+    // Damage makes the host unreachable, not the fabric.
+    if (!Reload(host.config.id, number, slot).ok() || !slot.ld.has_value()) continue;
+    const LdKey& key = *slot.ld->key;
+    if (absl::Status status = NoteSlice(slot.ld->slice, ExtentFileName(key.tag, key.extent_index));
+        !status.ok()) {
+      return status;
+    }
   }
   return absl::OkStatus();
 }

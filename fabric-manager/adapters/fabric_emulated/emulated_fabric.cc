@@ -10,6 +10,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "proto/support/log.h"
 #include "proto/support/mutant.h"
@@ -19,7 +20,6 @@
 namespace cxlpool::fm {
 namespace {
 
-constexpr size_t kMaxPending = 16384;
 constexpr char kLogSubject[] = "fabric-emulated";
 
 absl::Status Refuse(absl::StatusCode code, absl::string_view reason, std::string message,
@@ -31,14 +31,6 @@ absl::Status Refuse(absl::StatusCode code, absl::string_view reason, std::string
                  .metadata = {}}
       .ToStatus();
 }
-
-absl::Status Overloaded() {
-  return Refuse(absl::StatusCode::kResourceExhausted, "FABRIC_OVERLOADED",
-                absl::StrCat("the emulated fabric has ", kMaxPending, " calls waiting"),
-                "try again later");
-}
-
-absl::Status Stopping() { return absl::CancelledError("the emulated fabric is stopping"); }
 
 absl::Status UnknownHost(const std::string& host) {
   return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_HOST",
@@ -82,60 +74,43 @@ std::string ExtentOf(const BoundLd& ld) {
 
 }  // namespace
 
-EmulatedFabric::~EmulatedFabric() {
-  if (loop_ != nullptr) loop_->Stop();
-  for (Waiter& waiter : waiters_) std::move(waiter.done)(Stopping());
-  for (auto& [id, host] : hosts_) {
-    if (host.fence.has_value()) EndFence(host, Stopping());
-  }
-}
-
 FabricCapabilities EmulatedFabric::capabilities() const {
-  uint64_t granule = 0;
-  for (const EmulatedDeviceConfig& device : config_.devices) {
-    granule = granule == 0 ? device.granule_bytes : std::min(granule, device.granule_bytes);
-  }
   return FabricCapabilities{.driver = "emulated",
-                            .extent_granule_bytes = granule,
-                            .max_lds_per_device = 0,
                             .chooses_serial = true,
                             .keeps_keys = true,
                             .enforces_read_only = false,
                             .hardware_coherent = true,
-                            .can_fence = true};
+                            .fence = FenceScope::kHost};
 }
 
-bool EmulatedFabric::Admit(Task task) {
-  if (pending_.fetch_add(1) >= kMaxPending) {
-    pending_.fetch_sub(1);
-    return false;
+// An Extent's file is made when it is first bound: no device shows what somebody else wrote.
+std::vector<FabricDevice> EmulatedFabric::devices() const {
+  std::vector<FabricDevice> devices;
+  for (const EmulatedDeviceConfig& device : config_.devices) {
+    devices.push_back({.id = device.id,
+                       .serial = device.serial,
+                       .capacity_bytes = device.capacity_bytes,
+                       .granule_bytes = device.granule_bytes,
+                       .identity = absl::StrCat(identity_, "/", device.id),
+                       .has_bytes = false});
   }
-  loop_->Post([this, task = std::move(task)]() mutable {
-    pending_.fetch_sub(1);
-    std::move(task)();
-  });
-  return true;
+  return devices;
 }
 
-void EmulatedFabric::Start(KnownFabric known, absl::AnyInvocable<void(FabricEvent)> sink) {
-  loop_->Post([this, known = std::move(known), sink = std::move(sink)]() mutable {
-    sink_ = std::move(sink);
-    for (auto& [id, host] : hosts_) Recognize(id, host, known);
-    Watch();
-  });
+std::vector<std::string> EmulatedFabric::hosts() const {
+  std::vector<std::string> ids;
+  for (const EmulatedHostConfig& host : config_.hosts) ids.push_back(host.id);
+  return ids;
 }
 
 // The records know the host in one life. It goes on, or it is written down as ended, which proves
 // that nothing of it is bound any more; anything else is another host's directory.
-void EmulatedFabric::Recognize(const std::string& id, Host& host, const KnownFabric& known) {
-  const auto life = known.hosts.find(id);
-  if (life == known.hosts.end() || life->second.empty() || life->second == host.incarnation ||
-      CXLPOOL_MUTANT("any-root-will-do")) {
-    return;
-  }
+void EmulatedFabric::Meet(const std::string& id, const std::string& life) {
+  Host& host = hosts_.at(id);
+  if (life.empty() || life == host.incarnation || CXLPOOL_MUTANT("any-root-will-do")) return;
   const std::vector<std::string> ended = EndedLives(host.directory);
-  if (std::find(ended.begin(), ended.end(), life->second) != ended.end()) {
-    sink_({.kind = FabricEvent::Kind::kHostGone, .host = id, .incarnation = life->second});
+  if (std::find(ended.begin(), ended.end(), life) != ended.end()) {
+    sink_({.kind = FabricEvent::Kind::kHostGone, .host = id, .incarnation = life});
     return;
   }
   host.unknown =
@@ -157,66 +132,6 @@ absl::Status EmulatedFabric::CheckHost(const std::string& id) {
   return absl::OkStatus();
 }
 
-// A completion is shared between the task and the refusal of the task.
-void EmulatedFabric::Discover(DoneWith<FabricView> done) {
-  auto shared = std::make_shared<DoneWith<FabricView>>(std::move(done));
-  if (!Admit([this, shared] { std::move (*shared)(DiscoverNow()); })) {
-    std::move (*shared)(Overloaded());
-  }
-}
-
-void EmulatedFabric::Bind(BindRequest request, DoneWith<BoundLd> done) {
-  auto shared = std::make_shared<DoneWith<BoundLd>>(std::move(done));
-  if (!Admit([this, shared, request = std::move(request)] {
-        std::move (*shared)(BindNow(request));
-      })) {
-    std::move (*shared)(Overloaded());
-  }
-}
-
-void EmulatedFabric::BeginUnbind(Binding binding, Done done) {
-  auto shared = std::make_shared<Done>(std::move(done));
-  if (!Admit([this, shared, key = std::move(binding.key)] {
-        std::move (*shared)(BeginUnbindNow(key));
-      })) {
-    std::move (*shared)(Overloaded());
-  }
-}
-
-void EmulatedFabric::AwaitUnbound(Binding binding, absl::Duration timeout, Done done) {
-  auto shared = std::make_shared<Done>(std::move(done));
-  const absl::Duration deadline = clock_.Elapsed() + timeout;
-  if (!Admit([this, shared, deadline, key = std::move(binding.key)] {
-        waiters_.push_back(Waiter{key, deadline, std::move(*shared)});
-        if (!polling_) PollWaiters();
-      })) {
-    std::move (*shared)(Overloaded());
-  }
-}
-
-void EmulatedFabric::Fence(std::string host, Done done) {
-  auto shared = std::make_shared<Done>(std::move(done));
-  if (!Admit([this, shared, host = std::move(host)] {
-        const auto found = hosts_.find(host);
-        if (found == hosts_.end()) {
-          std::move (*shared)(UnknownHost(host));
-        } else {
-          StartFence(found->second, std::move(*shared));
-        }
-      })) {
-    std::move (*shared)(Overloaded());
-  }
-}
-
-void EmulatedFabric::Scrub(std::string tag, uint32_t extent_index, Slice slice, Done done) {
-  auto shared = std::make_shared<Done>(std::move(done));
-  if (!Admit([this, shared, extent_index, tag = std::move(tag), slice = std::move(slice)] {
-        std::move (*shared)(ScrubNow(tag, extent_index, slice));
-      })) {
-    std::move (*shared)(Overloaded());
-  }
-}
-
 absl::Status EmulatedFabric::Reload(const std::string& host, uint32_t number, Slot& slot) {
   auto side = slot.files.ReadFabricSide();
   if (!side.ok()) {
@@ -235,106 +150,25 @@ absl::Status EmulatedFabric::Reload(const std::string& host, uint32_t number, Sl
   return absl::OkStatus();
 }
 
-absl::StatusOr<FabricView> EmulatedFabric::DiscoverNow() {
-  FabricView view;
-  for (const EmulatedDeviceConfig& device : config_.devices) {
-    // An Extent's file is made when it is first bound: no device shows what somebody else wrote.
-    view.devices.push_back({.id = device.id,
-                            .serial = device.serial,
-                            .capacity_bytes = device.capacity_bytes,
-                            .granule_bytes = device.granule_bytes,
-                            .identity = absl::StrCat(identity_, "/", device.id),
-                            .has_bytes = false});
+HostLook EmulatedFabric::LookAt(const std::string& id, absl::Duration) {
+  Host& host = hosts_.at(id);
+  HostLook look;
+  look.host.id = id;
+  for (auto& [number, slot] : host.slots) CheckSlot(id, number, slot);
+  const absl::Status known = CheckHost(id);
+  look.host.reachable = known.ok();
+  look.host.fabric_incarnation = host.incarnation;
+  look.host.unreachable_reason = std::string(known.message());
+  for (const auto& [number, slot] : host.slots) {
+    (slot.closed ? look.host.closed_slots : look.host.slots).push_back(number);
+    if (known.ok() && slot.ld.has_value()) look.bound.push_back(*slot.ld);
   }
-  for (auto& [id, host] : hosts_) {
-    for (auto& [number, slot] : host.slots) CheckSlot(id, number, slot);
-    const absl::Status known = CheckHost(id);
-    FabricHost& shown = view.hosts.emplace_back();
-    shown.id = id;
-    shown.reachable = known.ok();
-    shown.fabric_incarnation = host.incarnation;
-    shown.unreachable_reason = std::string(known.message());
-    for (const auto& [number, slot] : host.slots) {
-      (slot.closed ? shown.closed_slots : shown.slots).push_back(number);
-      if (known.ok() && slot.ld.has_value()) view.bound.push_back(*slot.ld);
-    }
-  }
-  return view;
+  return look;
 }
 
-absl::Status EmulatedFabric::CheckBind(const BindRequest& request) const {
-  const auto host = hosts_.find(request.key.host);
-  if (host == hosts_.end()) return UnknownHost(request.key.host);
-  if (!host->second.unknown.ok()) return host->second.unknown;
-  if (request.incarnation != host->second.incarnation && !CXLPOOL_MUTANT("bind-in-any-life")) {
-    return Refuse(absl::StatusCode::kUnavailable, "HOST_UNREACHABLE",
-                  absl::StrCat("host ", request.key.host, " lives in ", host->second.incarnation,
-                               " now, and the records know it in ", request.incarnation),
-                  "read the fabric and try again");
-  }
-  const auto slot = host->second.slots.find(request.slot);
-  if (slot == host->second.slots.end() || slot->second.closed) {
-    return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_SLOT",
-                  absl::StrCat("host ", request.key.host, " has no slot ", request.slot),
-                  "use a slot of that host's configuration");
-  }
-  const Slice& slice = request.slice;
-  const auto device =
-      std::find_if(config_.devices.begin(), config_.devices.end(),
-                   [&](const EmulatedDeviceConfig& d) { return d.id == slice.device; });
-  if (device == config_.devices.end()) {
-    return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_DEVICE",
-                  absl::StrCat("the emulated fabric has no device ", slice.device),
-                  "list it in the manager's configuration");
-  }
-  const bool in_device = slice.length_bytes != 0 && slice.dpa_bytes <= device->capacity_bytes &&
-                         slice.length_bytes <= device->capacity_bytes - slice.dpa_bytes;
-  if (!in_device || slice.dpa_bytes % device->granule_bytes != 0 ||
-      slice.length_bytes % device->granule_bytes != 0) {
-    return Refuse(absl::StatusCode::kInvalidArgument, "BAD_SLICE",
-                  absl::StrCat("slice of ", slice.length_bytes, " bytes at ", slice.dpa_bytes,
-                               " does not fit device ", device->id, " of ", device->capacity_bytes,
-                               " bytes in granules of ", device->granule_bytes),
-                  "use whole granules within the device");
-  }
-  if (auto tag = ParseUuid(request.key.tag); !tag.ok() || FormatUuid(*tag) != request.key.tag) {
-    return Refuse(absl::StatusCode::kInvalidArgument, "BAD_UUID",
-                  "the LD's tag is not a UUID in lower case", "use the Region's UUID");
-  }
-  if (request.serial == 0) {
-    return Refuse(absl::StatusCode::kInvalidArgument, "BAD_SERIAL", "the LD's serial is 0",
-                  "count serials from 1");
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<BoundLd> EmulatedFabric::BindNow(const BindRequest& request) {
-  if (absl::Status status = CheckBind(request); !status.ok()) return status;
+absl::StatusOr<BoundLd> EmulatedFabric::Bind(const BindRequest& request, absl::Duration) {
   Host& host = hosts_.at(request.key.host);
   Slot& slot = host.slots.at(request.slot);
-  const absl::StatusOr<Slot*> same = FindSlot(request.key);
-  if (!same.ok()) return same.status();
-  if (*same != nullptr) {
-    const BoundLd& ld = *(*same)->ld;
-    if (ld.slot == request.slot && ld.slice == request.slice && ld.read_only == request.read_only &&
-        ld.serial == request.serial) {
-      return ld;
-    }
-    return Refuse(
-        absl::StatusCode::kAlreadyExists, "LD_CONFLICT",
-        absl::StrCat("extent ", ExtentOf(ld), " of generation ", ld.key->generation,
-                     " is bound to ", request.key.host, " slot ", ld.slot, " with other arguments"),
-        "unbind it first");
-  }
-  if (absl::Status status = Reload(request.key.host, request.slot, slot); !status.ok()) {
-    return status;
-  }
-  if (!CXLPOOL_MUTANT("bind-over-bound") && slot.ld.has_value()) {
-    return Refuse(absl::StatusCode::kResourceExhausted, "NO_FREE_PORT",
-                  absl::StrCat("slot ", request.slot, " of host ", request.key.host,
-                               " holds extent ", ExtentOf(*slot.ld)),
-                  "choose a free slot, or unbind that extent");
-  }
   const std::string extent = ExtentFileName(request.key.tag, request.key.extent_index);
   if (host.fence.has_value() || BeingFenced(extent)) {
     return Refuse(
@@ -342,6 +176,7 @@ absl::StatusOr<BoundLd> EmulatedFabric::BindNow(const BindRequest& request) {
         absl::StrCat("extent ", extent, " or host ", request.key.host, " is just being fenced"),
         "try again when the fence has ended");
   }
+  // Noted first: whatever is cut off here, a scrub of these bytes finds the file.
   if (absl::Status status = NoteSlice(request.slice, extent); !status.ok()) return status;
   if (absl::Status status = extents_->Ensure(extent, request.slice.length_bytes, host.agent_uid(),
                                              BoundElsewhere(extent, request.key.host));
@@ -380,11 +215,11 @@ absl::StatusOr<EmulatedFabric::Slot*> EmulatedFabric::FindSlot(const LdKey& key)
   return nullptr;
 }
 
-absl::Status EmulatedFabric::BeginUnbindNow(const LdKey& key) {
-  const absl::StatusOr<Slot*> found = FindSlot(key);
+absl::StatusOr<bool> EmulatedFabric::BeginUnbind(const Binding& binding, absl::Duration) {
+  const absl::StatusOr<Slot*> found = FindSlot(binding.key);
   if (!found.ok()) return found.status();
   Slot* slot = *found;
-  if (slot == nullptr || slot->ld->unbinding) return absl::OkStatus();
+  if (slot == nullptr || slot->ld->unbinding) return true;
   BoundLd ld = *slot->ld;
   ld.unbinding = true;
   if (absl::Status status = slot->files.WriteFabricSide(ToSide(ld, extents_->Path(ExtentOf(ld))));
@@ -392,10 +227,13 @@ absl::Status EmulatedFabric::BeginUnbindNow(const LdKey& key) {
     return status;
   }
   slot->ld = ld;
-  return absl::OkStatus();
+  return true;
 }
 
-absl::StatusOr<bool> EmulatedFabric::TryUnbind(const LdKey& key) {
+// The proof is the agent's word that the slot has no power. True: proven, and the FabricSide is
+// gone.
+absl::StatusOr<bool> EmulatedFabric::IsUnbound(const Binding& binding, absl::Duration) {
+  const LdKey& key = binding.key;
   const absl::StatusOr<Slot*> found = FindSlot(key);
   if (!found.ok()) return found.status();
   Slot* slot = *found;
@@ -424,32 +262,6 @@ absl::StatusOr<bool> EmulatedFabric::TryUnbind(const LdKey& key) {
   return true;
 }
 
-void EmulatedFabric::PollWaiters() {
-  polling_ = false;
-  for (auto waiter = waiters_.begin(); waiter != waiters_.end();) {
-    auto proven = TryUnbind(waiter->key);
-    absl::Status answer = absl::OkStatus();
-    if (!proven.ok() || !*proven) {
-      if (clock_.Elapsed() < waiter->deadline) {
-        ++waiter;
-        continue;
-      }
-      answer = Refuse(absl::StatusCode::kDeadlineExceeded, "UNBIND_NOT_PROVEN",
-                      absl::StrCat("host ", waiter->key.host, " has not let go of extent ",
-                                   ExtentFileName(waiter->key.tag, waiter->key.extent_index),
-                                   proven.ok() ? "" : ": ",
-                                   proven.ok() ? absl::string_view() : proven.status().message()),
-                      "wait for its agent to power the slot off, or fence the host");
-    }
-    Done done = std::move(waiter->done);
-    waiter = waiters_.erase(waiter);
-    std::move(done)(std::move(answer));
-  }
-  if (waiters_.empty()) return;
-  polling_ = true;
-  loop_->PostAfter(config_.poll_interval, [this] { PollWaiters(); });
-}
-
 void EmulatedFabric::CheckSlot(const std::string& host, uint32_t number, Slot& slot) {
   if (!slot.ld.has_value() || !slot.unreadable.ok()) return;
   const BoundLd was = *slot.ld;
@@ -474,7 +286,17 @@ void EmulatedFabric::Watch() {
     if (host.fence.has_value()) continue;
     for (auto& [number, slot] : host.slots) CheckSlot(id, number, slot);
   }
-  loop_->PostAfter(config_.watch_interval, [this] { Watch(); });
+}
+
+bool EmulatedFabric::Idle(const std::string& lane, int wake_fd, absl::Duration at_most) {
+  FabricBackend::Idle(lane, wake_fd, at_most);
+  if (lane != LaneOf("")) return false;
+  const absl::Duration now = clock_.Elapsed();
+  if (now - watched_ >= config_.watch_interval) {
+    watched_ = now;
+    Watch();
+  }
+  return false;
 }
 
 bool EmulatedFabric::BoundElsewhere(const std::string& extent, const std::string& host) const {
@@ -488,9 +310,14 @@ bool EmulatedFabric::BoundElsewhere(const std::string& extent, const std::string
 }
 
 absl::Status EmulatedFabric::NoteSlice(const Slice& slice, const std::string& extent) const {
-  return WriteValue(absl::StrCat(config_.root_directory, "/slices/", slice.device, "@",
-                                 slice.dpa_bytes, "+", slice.length_bytes),
-                    extent);
+  const std::string path = absl::StrCat(config_.root_directory, "/slices/", slice.device, "@",
+                                        slice.dpa_bytes, "+", slice.length_bytes);
+  const auto noted = ReadValue(path);
+  if (!noted.ok()) return noted.status();
+  std::vector<std::string> extents = absl::StrSplit(*noted, ' ', absl::SkipEmpty());
+  if (std::find(extents.begin(), extents.end(), extent) != extents.end()) return absl::OkStatus();
+  extents.push_back(extent);
+  return WriteValue(path, absl::StrJoin(extents, " "));
 }
 
 absl::StatusOr<std::vector<EmulatedFabric::NotedSlice>> EmulatedFabric::NotedOn(
@@ -507,9 +334,9 @@ absl::StatusOr<std::vector<EmulatedFabric::NotedSlice>> EmulatedFabric::NotedOn(
         slice.dpa_bytes >= dpa + length) {
       continue;
     }
-    auto extent = ReadValue(entry.path().string());
-    if (!extent.ok()) return extent.status();
-    noted.push_back({entry.path().string(), *std::move(extent)});
+    const auto extents = ReadValue(entry.path().string());
+    if (!extents.ok()) return extents.status();
+    noted.push_back({entry.path().string(), absl::StrSplit(*extents, ' ', absl::SkipEmpty())});
   }
   if (error) {
     return absl::UnavailableError(absl::StrCat("cannot list ", directory, ": ", error.message()));
@@ -517,23 +344,36 @@ absl::StatusOr<std::vector<EmulatedFabric::NotedSlice>> EmulatedFabric::NotedOn(
   return noted;
 }
 
-// The file of that tag and index, and whatever else was bound at these bytes: a LD that no record
-// knew has another tag, or another index, than the Region that it became.
-absl::Status EmulatedFabric::ScrubNow(const std::string& tag, uint32_t extent_index,
-                                      const Slice& slice) {
-  if (auto uuid = ParseUuid(tag); !uuid.ok()) return uuid.status();
+absl::Status EmulatedFabric::ScrubNow(const Slice& slice) {
   auto noted = NotedOn(slice);
   if (!noted.ok()) return noted.status();
-  if (absl::Status status = ScrubExtent(ExtentFileName(tag, extent_index)); !status.ok()) {
-    return status;
-  }
-  for (const NotedSlice& other : *noted) {
-    if (absl::Status status = ScrubExtent(other.extent); !status.ok()) return status;
-    if (::unlink(other.path.c_str()) != 0 && errno != ENOENT) {
-      return absl::ErrnoToStatus(errno, absl::StrCat("cannot remove ", other.path));
+  for (const NotedSlice& note : *noted) {
+    for (const std::string& extent : note.extents) {
+      if (absl::Status status = ScrubExtent(extent); !status.ok()) return status;
+    }
+    if (::unlink(note.path.c_str()) != 0 && errno != ENOENT) {
+      return absl::ErrnoToStatus(errno, absl::StrCat("cannot remove ", note.path));
     }
   }
   return absl::OkStatus();
+}
+
+// In one step: a file is truncated, whatever its size.
+absl::StatusOr<std::unique_ptr<FabricScrub>> EmulatedFabric::BeginScrub(const Slice& slice) {
+  class Scrub : public FabricScrub {
+   public:
+    Scrub(EmulatedFabric* fabric, Slice own) : fabric_(fabric), slice_(std::move(own)) {}
+    absl::StatusOr<bool> Step(absl::Duration) override {
+      if (absl::Status status = fabric_->ScrubNow(slice_); !status.ok()) return status;
+      return true;
+    }
+    uint64_t done_bytes() const override { return 0; }
+
+   private:
+    EmulatedFabric* const fabric_;
+    const Slice slice_;
+  };
+  return std::make_unique<Scrub>(this, slice);
 }
 
 absl::Status EmulatedFabric::ScrubExtent(const std::string& extent) {

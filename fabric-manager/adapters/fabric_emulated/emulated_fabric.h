@@ -17,13 +17,12 @@
 // can be unbound. A file of ours that cannot be read makes its host unreachable: nobody knows what
 // it said.
 //
-// All file work runs on one thread of the driver's own; so do all completions and events.
+// All file work runs on one lane (fabric_backend.h).
 #ifndef CXLPOOL_FABRIC_MANAGER_ADAPTERS_FABRIC_EMULATED_EMULATED_FABRIC_H_
 #define CXLPOOL_FABRIC_MANAGER_ADAPTERS_FABRIC_EMULATED_EMULATED_FABRIC_H_
 
 #include <sys/types.h>
 
-#include <atomic>
 #include <cstdint>
 #include <list>
 #include <map>
@@ -36,7 +35,7 @@
 #include "absl/time/time.h"
 #include "fabric-manager/adapters/fabric_emulated/extent_files.h"
 #include "fabric-manager/adapters/fabric_emulated/slot_files.h"
-#include "fabric-manager/ports/fabric_driver.h"
+#include "fabric-manager/ports/fabric_shell.h"
 #include "proto/support/loop.h"
 #include "proto/support/unique_fd.h"
 
@@ -61,6 +60,7 @@ struct EmulatedFabricConfig {
   std::vector<EmulatedHostConfig> hosts;
   absl::Duration poll_interval = absl::Milliseconds(10);    // While somebody awaits a proof.
   absl::Duration watch_interval = absl::Milliseconds(250);  // For LDs removed behind our back.
+  FenceProgram fence = {};
 };
 
 // A short value that is kept as a symbolic link's target. Reading: empty where there is none.
@@ -70,22 +70,27 @@ absl::Status WriteValue(const std::string& path, const std::string& value);
 std::vector<std::string> EndedLives(const std::string& host_directory);
 inline constexpr size_t kEndedLives = 16;
 
-class EmulatedFabric : public FabricDriver {
+class EmulatedFabric : public FabricBackend {
  public:
   // INVALID_ARGUMENT/BAD_CONFIG. FAILED_PRECONDITION/FABRIC_BUSY: another driver has the root.
-  static absl::StatusOr<std::unique_ptr<EmulatedFabric>> Open(EmulatedFabricConfig config);
-
-  // Answers everything that is still waiting with CANCELLED.
-  ~EmulatedFabric() override;
+  static absl::StatusOr<std::unique_ptr<FabricDriver>> Open(EmulatedFabricConfig config);
 
   FabricCapabilities capabilities() const override;
-  void Start(KnownFabric known, absl::AnyInvocable<void(FabricEvent)> sink) override;
-  void Discover(DoneWith<FabricView> done) override;
-  void Bind(BindRequest request, DoneWith<BoundLd> done) override;
-  void BeginUnbind(Binding binding, Done done) override;
-  void AwaitUnbound(Binding binding, absl::Duration timeout, Done done) override;
-  void Fence(std::string host, Done done) override;
-  void Scrub(std::string tag, uint32_t extent_index, Slice slice, Done done) override;
+  std::vector<FabricDevice> devices() const override;
+  std::vector<std::string> hosts() const override;
+  std::string LaneOf(const std::string&) const override { return "emulated"; }
+  void Start(const KnownFabric&, Sink sink) override { sink_ = std::move(sink); }
+  void Meet(const std::string& host, const std::string& life) override;
+  HostLook LookAt(const std::string& host, absl::Duration deadline) override;
+  absl::StatusOr<BoundLd> Bind(const BindRequest& request, absl::Duration deadline) override;
+  absl::StatusOr<bool> BeginUnbind(const Binding& binding, absl::Duration deadline) override;
+  absl::StatusOr<bool> IsUnbound(const Binding& binding, absl::Duration deadline) override;
+  absl::StatusOr<bool> Fence(const std::string& host, absl::Duration deadline) override;
+  absl::StatusOr<std::unique_ptr<FabricScrub>> BeginScrub(const Slice& slice) override;
+  bool Idle(const std::string& lane, int wake_fd, absl::Duration at_most) override;
+
+  // Clears what was ever bound at these bytes.
+  absl::Status ScrubNow(const Slice& slice);
 
  private:
   struct Slot {
@@ -98,7 +103,6 @@ class EmulatedFabric : public FabricDriver {
   struct FenceJob {
     std::list<std::string> extents;  // Still to swap.
     std::unique_ptr<ExtentSwap> swap;
-    std::vector<Done> waiting;
   };
   struct Host {
     EmulatedHostConfig config;
@@ -109,39 +113,21 @@ class EmulatedFabric : public FabricDriver {
     absl::Status unknown;  // Why nothing can be said of it; OK: something can.
     uid_t agent_uid() const;
   };
-  struct Waiter {
-    LdKey key;
-    absl::Duration deadline;  // On clock_.
-    Done done;
-  };
-
   explicit EmulatedFabric(EmulatedFabricConfig config) : config_(std::move(config)) {}
   absl::Status Prepare();
   absl::Status PrepareHost(const EmulatedHostConfig& host);
 
-  // Runs `task` on the thread; false where too much waits already.
-  bool Admit(Task task);
-
-  // The rest runs on the thread.
-  absl::StatusOr<FabricView> DiscoverNow();
-  absl::StatusOr<BoundLd> BindNow(const BindRequest& request);
-  absl::Status CheckBind(const BindRequest& request) const;
-  absl::Status BeginUnbindNow(const LdKey& key);
-  absl::Status ScrubNow(const std::string& tag, uint32_t extent_index, const Slice& slice);
   absl::Status ScrubExtent(const std::string& extent);
   // Which files hold bytes of a slice: ROOT/slices/DEVICE@DPA+LENGTH leads to the extent's name,
-  // from before its first bind until its scrub.
+  // from before its first bind until its scrub; to several, where another was bound there
+  // unscrubbed.
   absl::Status NoteSlice(const Slice& slice, const std::string& extent) const;
   struct NotedSlice {
     std::string path;
-    std::string extent;
+    std::vector<std::string> extents;
   };
   absl::StatusOr<std::vector<NotedSlice>> NotedOn(const Slice& slice) const;
-  // True: proven, and the FabricSide is gone.
-  absl::StatusOr<bool> TryUnbind(const LdKey& key);
   absl::Status Reload(const std::string& host, uint32_t number, Slot& slot);
-  // Looks whether the host is the one that the records know.
-  void Recognize(const std::string& id, Host& host, const KnownFabric& known);
   // Reads all its slots. HOST_UNREACHABLE: it is not the one that the records know, or a file of
   // its slots cannot be read; UNKNOWN_HOST.
   absl::Status CheckHost(const std::string& id);
@@ -151,29 +137,23 @@ class EmulatedFabric : public FabricDriver {
   absl::StatusOr<Slot*> FindSlot(const LdKey& key);
   bool BoundElsewhere(const std::string& extent, const std::string& host) const;
   bool BeingFenced(const std::string& extent) const;
-  void PollWaiters();
   void Watch();
-  void StartFence(Host& host, Done done);
-  void StepFence(const std::string& host_id);
+  absl::Status StartFence(Host& host);
+  absl::StatusOr<bool> StepFence(Host& host);
   absl::Status FinishFence(Host& host);
-  void EndFence(Host& host, absl::Status status);
   absl::Status RenewIncarnation(Host& host) const;
   absl::Status AddSlots(Host& host);
 
   const EmulatedFabricConfig config_;
   const SystemClock clock_;
-  std::atomic<size_t> pending_ = 0;
 
-  // Touched by the thread alone, once it runs.
+  // Touched by the lane alone, once it runs.
   UniqueFd lock_;
   std::string identity_;  // Of the root directory.
   std::optional<ExtentFiles> extents_;
   std::map<std::string, Host> hosts_;
-  std::list<Waiter> waiters_;
-  bool polling_ = false;
-  absl::AnyInvocable<void(FabricEvent)> sink_;
-
-  std::unique_ptr<Loop> loop_;
+  absl::Duration watched_ = absl::ZeroDuration();  // When Watch last ran.
+  Sink sink_;
 };
 
 }  // namespace cxlpool::fm

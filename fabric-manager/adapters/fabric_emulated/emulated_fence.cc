@@ -66,61 +66,64 @@ bool EmulatedFabric::BeingFenced(const std::string& extent) const {
   return false;
 }
 
+absl::StatusOr<bool> EmulatedFabric::Fence(const std::string& id, absl::Duration) {
+  Host& host = hosts_.at(id);
+  if (!host.fence.has_value()) {
+    if (absl::Status status = StartFence(host); !status.ok()) return status;
+  }
+  absl::StatusOr<bool> done = StepFence(host);
+  if (!done.ok() || *done) host.fence.reset();
+  return done;
+}
+
 // A host of which nobody knows what it shows cannot be fenced: its extents are not known either.
-void EmulatedFabric::StartFence(Host& host, Done done) {
-  if (host.fence.has_value()) {
-    host.fence->waiting.push_back(std::move(done));
-    return;
-  }
+absl::Status EmulatedFabric::StartFence(Host& host) {
   if (absl::Status status = CheckHost(host.config.id); !status.ok()) {
-    std::move(done)(FenceFailed(host.config.id, status.message(),
-                                "set that right and fence it again, or end the host by hand and "
-                                "release its Regions with force"));
-    return;
+    return FenceFailed(host.config.id, status.message(),
+                       "set that right and fence it again, or end the host by hand and "
+                       "release its Regions with force");
   }
-  host.fence.emplace();
-  host.fence->waiting.push_back(std::move(done));
+  FenceJob job;
   for (auto& [number, slot] : host.slots) {
     if (!slot.ld.has_value()) continue;
     const std::string extent = ExtentFileName(slot.ld->key->tag, slot.ld->key->extent_index);
     if (BoundElsewhere(extent, host.config.id)) {
-      EndFence(host, FenceFailed(host.config.id,
-                                 absl::StrCat("extent ", extent,
-                                              " is shared, and another host would lose it too"),
-                                 "detach the other hosts from it first"));
-      return;
+      return FenceFailed(
+          host.config.id,
+          absl::StrCat("extent ", extent, " is shared, and another host would lose it too"),
+          "detach the other hosts from it first");
     }
-    if (!CXLPOOL_MUTANT("fence-leaves-mappings")) host.fence->extents.push_back(extent);
+    if (!CXLPOOL_MUTANT("fence-leaves-mappings")) job.extents.push_back(extent);
   }
-  StepFence(host.config.id);
+  host.fence = std::move(job);
+  return absl::OkStatus();
 }
 
-void EmulatedFabric::StepFence(const std::string& host_id) {
-  Host& host = hosts_.at(host_id);
+// Swaps a piece of an extent. True: all are swapped, and nothing is bound to the host any more.
+absl::StatusOr<bool> EmulatedFabric::StepFence(Host& host) {
   FenceJob& job = *host.fence;
   if (job.swap != nullptr) {
     auto swapped = job.swap->Step(kStepBytes);
     if (!swapped.ok()) {
-      EndFence(host, FenceFailed(host_id, swapped.status().message(), "fence it again"));
-      return;
+      return FenceFailed(host.config.id, swapped.status().message(), "fence it again");
     }
     if (*swapped) {
       job.swap.reset();
       job.extents.pop_front();
     }
-  } else if (!job.extents.empty()) {
+    return false;
+  }
+  if (!job.extents.empty()) {
     auto swap = extents_->BeginSwap(job.extents.front());
     if (!swap.ok()) {
-      EndFence(host, FenceFailed(host_id, swap.status().message(), "fence it again"));
-      return;
+      return FenceFailed(host.config.id, swap.status().message(), "fence it again");
     }
     job.swap = std::move(*swap);
     if (job.swap == nullptr) job.extents.pop_front();
-  } else {
-    EndFence(host, FinishFence(host));
-    return;
+    return false;
   }
-  loop_->Post([this, host_id] { StepFence(host_id); });
+  if (absl::Status status = FinishFence(host); !status.ok()) return status;
+  return true;
 }
 
 absl::Status EmulatedFabric::FinishFence(Host& host) {
@@ -135,15 +138,6 @@ absl::Status EmulatedFabric::FinishFence(Host& host) {
   }
   LogWarning("fabric-emulated", "fenced host ", host.config.id);
   return absl::OkStatus();
-}
-
-void EmulatedFabric::EndFence(Host& host, absl::Status status) {
-  std::vector<Done> waiting = std::move(host.fence->waiting);
-  host.fence.reset();
-  for (Done& done : waiting) {
-    if (&done != &waiting.back()) std::move(done)(status);
-  }
-  std::move(waiting.back())(std::move(status));
 }
 
 }  // namespace cxlpool::fm

@@ -52,6 +52,9 @@ class PoolScrub {
   // INTERNAL/SCRUB_FAILED: a byte is not zero afterwards, so somebody is writing it.
   absl::StatusOr<bool> Step(uint64_t max_bytes);
 
+  // Seen to be zero so far.
+  uint64_t checked_bytes() const { return phase_ == Phase::kCheck ? done_bytes_ : 0; }
+
  private:
   enum class Phase { kClear, kCheck };
   absl::Status Clear(uint64_t from, uint64_t length);

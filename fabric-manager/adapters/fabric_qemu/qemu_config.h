@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "fabric-manager/ports/fabric_shell.h"
 
 namespace cxlpool::fm {
 
@@ -24,7 +25,8 @@ struct QemuHostConfig {
 };
 
 struct QemuTiming {
-  absl::Duration operation = absl::Seconds(10);  // A Bind, BeginUnbind or Discover as a whole.
+  absl::Duration operation = absl::Seconds(10);  // A Bind or BeginUnbind as a whole.
+  absl::Duration patience = absl::Seconds(3);    // Of a Discover, with a QEMU that is slow.
   absl::Duration command = absl::Seconds(5);     // One QMP command.
   absl::Duration greeting = absl::Seconds(2);
   absl::Duration exit = absl::Seconds(5);  // From SIGKILL to the process' end.
@@ -41,6 +43,7 @@ struct QemuFabricConfig {
   // not know it yet; nothing is written there. Empty: there is none.
   std::string state_directory;
   QemuTiming timing;
+  FenceProgram fence = {};
 };
 
 }  // namespace cxlpool::fm

@@ -14,14 +14,12 @@
 //
 // Each pool file is locked (flock) as long as this lives, so that no second manager scrubs it.
 //
-// One thread a host (qemu_host.h), so that a QEMU that hangs keeps no other waiting, and one for
-// scrubs. Completions and events come from these.
+// Each host has a lane of its own (fabric_backend.h), so that a QEMU that hangs keeps no other
+// waiting.
 #ifndef CXLPOOL_FABRIC_MANAGER_ADAPTERS_FABRIC_QEMU_QEMU_FABRIC_H_
 #define CXLPOOL_FABRIC_MANAGER_ADAPTERS_FABRIC_QEMU_QEMU_FABRIC_H_
 
-#include <atomic>
 #include <cstdint>
-#include <list>
 #include <map>
 #include <memory>
 #include <string>
@@ -31,49 +29,43 @@
 #include "fabric-manager/adapters/fabric_qemu/pool_file.h"
 #include "fabric-manager/adapters/fabric_qemu/qemu_config.h"
 #include "fabric-manager/adapters/fabric_qemu/qemu_host.h"
-#include "fabric-manager/ports/fabric_driver.h"
-#include "proto/support/loop.h"
+#include "fabric-manager/ports/fabric_backend.h"
 
 namespace cxlpool::fm {
 
-class QemuFabric : public FabricDriver {
+class QemuFabric : public FabricBackend {
  public:
   // INVALID_ARGUMENT/BAD_CONFIG. FAILED_PRECONDITION: BAD_POOL_FILE (absent, too short, or its
   // identity cannot be read or made), FABRIC_BUSY (another manager has it).
-  static absl::StatusOr<std::unique_ptr<QemuFabric>> Open(QemuFabricConfig config);
-
-  // Answers everything that is still waiting with CANCELLED.
-  ~QemuFabric() override;
+  static absl::StatusOr<std::unique_ptr<FabricDriver>> Open(QemuFabricConfig config);
 
   FabricCapabilities capabilities() const override;
-  void Start(KnownFabric known, absl::AnyInvocable<void(FabricEvent)> sink) override;
-  void Discover(DoneWith<FabricView> done) override;
-  void Bind(BindRequest request, DoneWith<BoundLd> done) override;
-  void BeginUnbind(Binding binding, Done done) override;
-  void AwaitUnbound(Binding binding, absl::Duration timeout, Done done) override;
-  void Fence(std::string host, Done done) override;
-  void Scrub(std::string tag, uint32_t extent_index, Slice slice, Done done) override;
+  std::vector<FabricDevice> devices() const override;
+  std::vector<std::string> hosts() const override;
+  void Start(const KnownFabric& known, Sink sink) override;
+  void Meet(const std::string& host, const std::string& life) override;
+  absl::StatusOr<std::vector<FabricDevice>> LookAtDevices(absl::Duration deadline) override;
+  HostLook LookAt(const std::string& host, absl::Duration deadline) override;
+  absl::StatusOr<BoundLd> Bind(const BindRequest& request, absl::Duration deadline) override;
+  absl::StatusOr<bool> BeginUnbind(const Binding& binding, absl::Duration deadline) override;
+  absl::StatusOr<bool> IsUnbound(const Binding& binding, absl::Duration deadline) override;
+  absl::StatusOr<bool> Fence(const std::string& host, absl::Duration deadline) override;
+  absl::StatusOr<std::unique_ptr<FabricScrub>> BeginScrub(const Slice& slice) override;
+  void Interrupt(const std::string& lane) override;
+  bool Idle(const std::string& lane, int wake_fd, absl::Duration at_most) override;
 
  private:
-  struct ScrubJob {
-    PoolScrub scrub;
-    Done done;
-  };
-
   QemuFabric(QemuFabricConfig config, std::vector<PoolFile> files);
-  absl::StatusOr<QemuHost*> FindHost(const std::string& id) const;
-  // The file of the device that `slice` lies within.
+  // The file of the device that `slice` lies within, if it is still in its place.
   absl::StatusOr<const PoolFile*> FindFile(const Slice& slice) const;
-  void StepScrub(std::list<ScrubJob>::iterator job);
 
   const QemuFabricConfig config_;
   const std::vector<PoolFile> files_;  // One a device, in the order of config_.devices.
   std::vector<bool> has_bytes_;        // Likewise, as it was at the start.
   const std::shared_ptr<QemuProcesses> processes_ = std::make_shared<QemuProcesses>();
   std::map<std::string, std::unique_ptr<QemuHost>> hosts_;  // Not changed after construction.
-  std::atomic<size_t> waiting_scrubs_ = 0;
-  std::list<ScrubJob> scrubs_;  // Of the scrub thread.
-  Loop scrub_loop_;
+  std::map<std::string, std::string>
+      former_;  // Host to its life, of releases before the records knew.
 };
 
 }  // namespace cxlpool::fm

@@ -109,7 +109,7 @@ class QemuFabricTest : public ::testing::Test {
   QemuFabricConfig config_;
   std::unique_ptr<FakeQemu> qemu_;
   std::shared_ptr<FabricEventLog> events_;
-  std::unique_ptr<QemuFabric> fabric_;
+  std::unique_ptr<FabricDriver> fabric_;
   std::vector<BoundLd> bound_;
   KnownFabric known_;
 };
@@ -160,9 +160,9 @@ TEST_F(QemuFabricTest, APoolFileHasOneManagerAndOneIdentity) {
       [&](auto done) { fabric_->Discover(std::move(done)); });
   ASSERT_TRUE(view.ok());
   EXPECT_TRUE(view->devices.empty());
-  const absl::Status scrubbed = WaitForAnswer<absl::Status>(
-      [&](auto done) { fabric_->Scrub(kTag, 0, Request(1).slice, std::move(done)); });
-  EXPECT_EQ(ReasonOf(scrubbed), "BAD_POOL_FILE");
+  const auto scrubbed = WaitForAnswer<absl::StatusOr<ScrubResult>>(
+      [&](auto done) { fabric_->Scrub(Request(1).slice, {}, std::move(done)); });
+  EXPECT_EQ(ReasonOf(scrubbed.status()), "BAD_POOL_FILE");
   // A path that leads elsewhere is another device.
   config_.devices[0].path = directory_ + "/elsewhere";
   std::filesystem::copy_file(path, config_.devices[0].path);

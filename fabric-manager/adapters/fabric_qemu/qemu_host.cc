@@ -14,19 +14,10 @@
 namespace cxlpool::fm {
 namespace {
 
-constexpr size_t kMaxWork = 4096;
-
-void Signal(const UniqueFd& event) {
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t n = ::write(event.get(), &one, sizeof(one));
-}
-
 void Clear(const UniqueFd& event) {
   uint64_t count = 0;
   [[maybe_unused]] const ssize_t n = ::read(event.get(), &count, sizeof(count));
 }
-
-absl::Status Stopping() { return absl::CancelledError("the QEMU fabric is stopping"); }
 
 }  // namespace
 
@@ -36,180 +27,74 @@ QemuHost::QemuHost(QemuHostConfig config, std::vector<QemuDeviceConfig> devices,
       devices_(std::move(devices)),
       timing_(timing),
       processes_(std::move(processes)),
-      wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
       interrupt_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
       backoff_(timing.reconnect_min) {}
 
-QemuHost::~QemuHost() {
-  {
-    MutexLock lock(mutex_);
-    stopping_ = true;
-  }
-  Signal(interrupt_);
-  Signal(wake_);
-  if (thread_.joinable()) thread_.join();
-  Stop();
+void QemuHost::Meet(const std::string& life) {
+  RememberFormer(life);
+  met_ = true;
+  Connect();
 }
 
-void QemuHost::Start(std::string known, EventSink sink) {
-  sink_ = std::move(sink);
-  thread_ = std::thread([this, known = std::move(known)] {
-    RememberFormer(known);
-    Run();
-  });
-  pthread_setname_np(thread_.native_handle(),
-                     absl::StrCat("qmp-", config_.id).substr(0, 15).c_str());
-}
-
-void QemuHost::Enqueue(absl::Duration deadline, Job job, bool first) {
-  absl::Status refused;
-  {
-    MutexLock lock(mutex_);
-    if (stopping_) {
-      refused = Stopping();
-    } else if (work_.size() >= kMaxWork && !first) {
-      refused = Refusal{.code = absl::StatusCode::kResourceExhausted,
-                        .reason = "FABRIC_OVERLOADED",
-                        .message = absl::StrCat("host ", config_.id, " has ", kMaxWork,
-                                                " fabric calls waiting"),
-                        .remedy = "try again later",
-                        .metadata = {}}
-                    .ToStatus();
-    } else if (first) {
-      work_.push_front(Work{deadline, std::move(job)});
-    } else {
-      work_.push_back(Work{deadline, std::move(job)});
+HostLook QemuHost::Look(absl::Duration deadline) {
+  operation_deadline_ = deadline;
+  const bool reachable = client_ != nullptr && Refresh().ok();
+  TakeDeleted();
+  HostLook look;
+  look.host.id = config_.id;
+  look.host.reachable = reachable;
+  look.host.fabric_incarnation = Incarnation();
+  for (const auto& [slot, port] : ports_) {
+    look.host.slots.push_back(slot);
+    for (const auto& [id, where] : foreign_) {
+      if (where == port) look.foreign[slot] = id;
     }
   }
-  if (!refused.ok()) {
-    std::move(job)(std::move(refused));
-    return;
+  if (!reachable) {
+    look.host.unreachable_reason = std::string(Unreachable().message());
+    return look;
   }
-  if (first) Signal(interrupt_);
-  Signal(wake_);
+  for (const auto& [id, ld] : known_) look.bound.push_back(ld);
+  return look;
 }
 
-void QemuHost::Discover(DoneWith<Report> done) {
-  // Never too late to say what is known.
-  Enqueue(absl::InfiniteDuration(), [this, done = std::move(done)](absl::Status status) mutable {
-    if (status.ok()) {
-      std::move(done)(ReportNow());
-    } else {
-      std::move(done)(std::move(status));
-    }
-  });
+absl::Status QemuHost::Fence() {
+  Clear(interrupt_);
+  return FenceNow();
 }
 
-void QemuHost::Bind(BindRequest request, DoneWith<BoundLd> done) {
-  Enqueue(
-      clock_.Elapsed() + timing_.operation,
-      [this, request = std::move(request), done = std::move(done)](absl::Status status) mutable {
-        if (!status.ok()) {
-          std::move(done)(std::move(status));
-        } else {
-          std::move(done)(BindNow(request));
-        }
-      });
+void QemuHost::Interrupt() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t n = ::write(interrupt_.get(), &one, sizeof(one));
 }
 
-void QemuHost::BeginUnbind(LdKey key, Done done) {
-  Enqueue(clock_.Elapsed() + timing_.operation,
-          [this, key = std::move(key), done = std::move(done)](absl::Status status) mutable {
-            if (!status.ok()) {
-              std::move(done)(std::move(status));
-            } else {
-              BeginUnbindNow(std::move(key), std::move(done));
-            }
-          });
-}
-
-void QemuHost::Fence(Done done) {
-  Enqueue(
-      absl::InfiniteDuration(),
-      [this, done = std::move(done)](absl::Status status) mutable {
-        Clear(interrupt_);
-        std::move(done)(status.ok() ? FenceNow() : std::move(status));
-      },
-      /*first=*/true);
-}
-
-void QemuHost::Run() {
-  while (true) {
-    {
-      MutexLock lock(mutex_);
-      if (stopping_) return;
-    }
-    if (client_ == nullptr && clock_.Elapsed() >= next_connect_) Connect();
-    RunWork();
-    TakeDeleted();
-    RetryUnbinds();
-    CheckWaiters();
-    Sleep();
-  }
-}
-
-void QemuHost::RunWork() {
-  while (true) {
-    Work work;
-    {
-      MutexLock lock(mutex_);
-      if (stopping_ || work_.empty()) return;
-      work = std::move(work_.front());
-      work_.pop_front();
-    }
-    const absl::Duration now = clock_.Elapsed();
-    operation_deadline_ = now + timing_.operation;
-    if (now <= work.deadline) {
-      std::move(work.job)(absl::OkStatus());
-    } else {
-      std::move(work.job)(Refusal{
-          .code = absl::StatusCode::kUnavailable,
-          .reason = "FABRIC_TIMEOUT",
-          .message = absl::StrCat("host ", config_.id, "'s QEMU was too slow; nothing was done"),
-          .remedy = "try again",
-          .metadata = {}}.ToStatus());
-    }
-    TakeDeleted();
-  }
-}
-
-absl::Duration QemuHost::NextMoment() const {
-  if (look_again_ && client_ != nullptr) return clock_.Elapsed();
-  absl::Duration next = clock_.Elapsed() + absl::Minutes(1);
-  if (client_ == nullptr) next = std::min(next, next_connect_);
-  for (const Unbind& unbind : unbinds_) next = std::min(next, unbind.next_try);
-  for (const Waiter& waiter : waiters_) {
-    next = std::min({next, waiter.deadline, next_recheck_});
-  }
-  return next;
-}
-
-void QemuHost::Sleep() {
+// Connects where there is no connection, and listens: for what QEMU says has gone, for the end of
+// the connection and of the process.
+bool QemuHost::Idle(int wake_fd, absl::Duration at_most) {
+  if (met_ && client_ == nullptr && clock_.Elapsed() >= next_connect_) Connect();
+  operation_deadline_ = clock_.Elapsed() + timing_.operation;
+  TakeDeleted();
   // Negative descriptors are left out by poll.
-  pollfd polls[] = {{wake_.get(), POLLIN, 0},
+  pollfd polls[] = {{wake_fd, POLLIN, 0},
                     {client_ != nullptr ? client_->fd() : -1, POLLIN, 0},
                     {process_.has_value() ? process_->pidfd() : -1, POLLIN, 0}};
-  const absl::Duration wait = std::max(NextMoment() - clock_.Elapsed(), absl::ZeroDuration());
+  absl::Duration wait = std::min(at_most, NextMoment() - clock_.Elapsed());
+  if (news_ || wait < absl::ZeroDuration()) wait = absl::ZeroDuration();
   // Rounded up, or the last millisecond would be spent spinning.
   ::poll(polls, std::size(polls),
          static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(wait, absl::Milliseconds(1)))));
-  Clear(wake_);
   operation_deadline_ = clock_.Elapsed() + timing_.operation;
   if (client_ != nullptr && polls[1].revents != 0) {
     if (absl::Status status = client_->Drain(); !status.ok()) Disconnect(status);
+    TakeDeleted();
   }
   if (process_.has_value() && process_->HasExited()) OnProcessExit();
+  return std::exchange(news_, false);
 }
 
-void QemuHost::Stop() {
-  std::deque<Work> work;
-  {
-    MutexLock lock(mutex_);
-    work.swap(work_);
-  }
-  for (Work& item : work) std::move(item.job)(Stopping());
-  for (Unbind& unbind : unbinds_) std::move(unbind.done)(Stopping());
-  for (Waiter& waiter : waiters_) std::move(waiter.done)(Stopping());
+absl::Duration QemuHost::NextMoment() const {
+  if (client_ == nullptr) return met_ ? next_connect_ : absl::InfiniteDuration();
+  return look_again_ ? clock_.Elapsed() : absl::InfiniteDuration();
 }
 
 void QemuHost::Emit(FabricEvent::Kind kind, const BoundLd* lost) {

@@ -1,4 +1,4 @@
-// One host of the QEMU fabric: a thread that holds its QMP connection and does its work in order.
+// One host of the QEMU fabric: its QMP connection and what it shows.
 //
 // The truth about a host is one QEMU process, named by boot, pid and start time. What is bound is
 // what that process shows; when it has ended, as its pidfd says, nothing is. As long as it has not
@@ -11,31 +11,27 @@
 // while no connection stood. An LD is gone when it is not plugged in and no address space of the
 // process maps its memory; the one without the other is not enough.
 //
-// Public calls: any thread; they never block. Completions and events: this host's thread.
+// All of it blocks, and runs on the host's lane (fabric_backend.h); Interrupt: any thread.
 #ifndef CXLPOOL_FABRIC_MANAGER_ADAPTERS_FABRIC_QEMU_QEMU_HOST_H_
 #define CXLPOOL_FABRIC_MANAGER_ADAPTERS_FABRIC_QEMU_QEMU_HOST_H_
 
 #include <cstdint>
-#include <deque>
 #include <functional>
-#include <list>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "fabric-manager/adapters/fabric_qemu/qemu_config.h"
 #include "fabric-manager/adapters/fabric_qemu/qemu_process.h"
 #include "fabric-manager/adapters/fabric_qemu/qemu_tree.h"
 #include "fabric-manager/adapters/fabric_qemu/qmp_client.h"
-#include "fabric-manager/ports/fabric_driver.h"
+#include "fabric-manager/ports/fabric_backend.h"
 #include "proto/support/loop.h"
 #include "proto/support/mutex.h"
 #include "proto/support/unique_fd.h"
@@ -61,62 +57,28 @@ class QemuHost {
  public:
   using EventSink = std::function<void(FabricEvent)>;
 
-  struct Report {
-    FabricHost host;
-    std::vector<BoundLd> bound;
-  };
-
   // `devices` with canonical paths. `processes` is shared with the other hosts.
   QemuHost(QemuHostConfig config, std::vector<QemuDeviceConfig> devices, QemuTiming timing,
            std::shared_ptr<QemuProcesses> processes);
 
-  // Answers what is still waiting with CANCELLED.
-  ~QemuHost();
+  // False where the machine gave it no descriptor; then it is of no use.
+  bool valid() const { return interrupt_.valid(); }
 
-  // False where the machine gave it no descriptors; then it is of no use.
-  bool valid() const { return wake_.valid() && interrupt_.valid(); }
-
-  // Makes the thread. `known`: the incarnation that the records know the host in; empty: none.
   // Call once, first.
-  void Start(std::string known, EventSink sink);
+  void Start(EventSink sink) { sink_ = std::move(sink); }
 
-  // A host that cannot be asked is no error but not reachable.
-  void Discover(DoneWith<Report> done);
-  // The request's device and slice have been checked.
-  void Bind(BindRequest request, DoneWith<BoundLd> done);
-  void BeginUnbind(LdKey key, Done done);
-  void AwaitUnbound(LdKey key, absl::Duration timeout, Done done);
-  // Goes before everything else and interrupts what is under way.
-  void Fence(Done done);
+  // As FabricBackend names them; deadlines likewise.
+  void Meet(const std::string& life);
+  HostLook Look(absl::Duration deadline);
+  absl::StatusOr<BoundLd> Bind(const BindRequest& request, absl::Duration deadline);
+  absl::StatusOr<bool> BeginUnbind(const LdKey& key, absl::Duration deadline);
+  absl::StatusOr<bool> IsUnbound(const LdKey& key, absl::Duration deadline);
+  absl::Status Fence();
+  void Interrupt();
+  bool Idle(int wake_fd, absl::Duration at_most);
 
  private:
-  // Called once: with OK it does the work, else it answers with the error.
-  using Job = absl::AnyInvocable<void(absl::Status) &&>;
-  struct Work {
-    absl::Duration deadline;
-    Job job;
-  };
-  struct Unbind {  // A device_del that the guest was too busy for.
-    LdKey key;
-    std::string device_id;
-    absl::Duration deadline;
-    absl::Duration next_try;
-    Done done;
-  };
-  struct Waiter {
-    std::string device_id;
-    absl::Duration deadline;
-    Done done;
-  };
-
-  void Enqueue(absl::Duration deadline, Job job, bool first = false);
-
-  // The rest runs on the thread.
-  void Run();
-  void RunWork();
-  void Sleep();
   absl::Duration NextMoment() const;
-  void Stop();
 
   // qemu_host_link.cc: the connection and the process behind it.
   void RememberFormer(const std::string& known);
@@ -141,16 +103,11 @@ class QemuHost {
   void TakeDeleted();
   void Gone(const std::string& device_id);
   BoundLd MakeLd(const LdKey& key, const QemuMemory& memory) const;
-  Report ReportNow();
-  absl::StatusOr<BoundLd> BindNow(const BindRequest& request);
   absl::Status Plug(const BindRequest& request, const std::string& port);
-  void BeginUnbindNow(LdKey key, Done done);
   // Nothing: the guest is busy; try again.
   std::optional<absl::Status> TryUnplug(const std::string& device_id);
-  void RetryUnbinds();
   // OK: proven unbound. UNAVAILABLE: not known now. FAILED_PRECONDITION: bound.
   absl::Status Proof(const std::string& device_id) const;
-  void CheckWaiters();
   void Emit(FabricEvent::Kind kind, const BoundLd* lost = nullptr);
   void EmitGone();
 
@@ -160,14 +117,9 @@ class QemuHost {
   const std::shared_ptr<QemuProcesses> processes_;
   const SystemClock clock_;
 
-  UniqueFd wake_;       // eventfd: there is work.
   UniqueFd interrupt_;  // eventfd: leave off what is under way.
 
-  Mutex mutex_;
-  std::deque<Work> work_ ABSL_GUARDED_BY(mutex_);
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-
-  // Touched by the thread alone, once it runs.
+  // Touched by the lane alone.
   EventSink sink_;
   std::unique_ptr<QmpClient> client_;  // Null: not reachable.
   std::optional<QemuProcess> process_;
@@ -180,16 +132,13 @@ class QemuHost {
   // DEVICE_DELETED came. It is only a reason to look: it may come later than the list lacks the
   // device, when another has been plugged by the same id.
   bool look_again_ = false;
-  std::list<Unbind> unbinds_;
-  std::list<Waiter> waiters_;
+  bool met_ = false;   // Meet has been called: which process the records know is known.
+  bool news_ = false;  // Something is gone, or can be asked again: look what is awaited.
   absl::Duration operation_deadline_;
   absl::Duration next_connect_;
-  absl::Duration next_recheck_;
   absl::Duration backoff_;
   absl::Status down_;  // Why it is not reachable.
   bool told_unreachable_ = false;
-
-  std::thread thread_;
 };
 
 }  // namespace cxlpool::fm

@@ -169,70 +169,16 @@ void QemuHost::Gone(const std::string& device_id) {
   const BoundLd ld = std::move(found->second);
   known_.erase(found);
   backends_.erase(device_id);
+  news_ = true;
   if (ld.unbinding) return;
   LogWarning(kLogSubject, "host ", config_.id, ": ", device_id, " vanished from slot ", ld.slot);
   Emit(FabricEvent::Kind::kLdLost, &ld);
 }
 
-QemuHost::Report QemuHost::ReportNow() {
-  const bool reachable = client_ != nullptr && Refresh().ok();
-  TakeDeleted();
-  Report report{.host = {.id = config_.id,
-                         .reachable = reachable,
-                         .fabric_incarnation = Incarnation(),
-                         .slots = {},
-                         .closed_slots = {},
-                         .unreachable_reason = {}},
-                .bound = {}};
-  for (const auto& [slot, port] : ports_) report.host.slots.push_back(slot);
-  if (!reachable) {
-    report.host.unreachable_reason = std::string(Unreachable().message());
-    return report;
-  }
-  for (const auto& [id, ld] : known_) report.bound.push_back(ld);
-  return report;
-}
-
-absl::StatusOr<BoundLd> QemuHost::BindNow(const BindRequest& request) {
-  // Also where reading fails half-way: nothing has been done yet.
-  if (client_ == nullptr || !Refresh().ok()) return Unreachable();
-  TakeDeleted();
-  if (request.incarnation != Incarnation() && !CXLPOOL_MUTANT("bind-in-any-life")) {
-    return Refuse(absl::StatusCode::kUnavailable, "HOST_UNREACHABLE",
-                  absl::StrCat("host ", config_.id, " is process ", Incarnation(),
-                               " now, and the records know it as ", request.incarnation),
-                  "read the fabric and try again");
-  }
+absl::StatusOr<BoundLd> QemuHost::Bind(const BindRequest& request, absl::Duration deadline) {
+  operation_deadline_ = deadline;
   const auto port = ports_.find(request.slot);
-  if (port == ports_.end()) {
-    return Refuse(
-        absl::StatusCode::kNotFound, "UNKNOWN_SLOT",
-        absl::StrCat("host ", config_.id, " has no CXL port with slot number ", request.slot),
-        "use a slot of a cxl-downstream port of that host");
-  }
-  if (const auto same = known_.find(LdDeviceId(request.key)); same != known_.end()) {
-    const BoundLd& ld = same->second;
-    if (ld.slot == request.slot && ld.slice == request.slice && ld.read_only == request.read_only &&
-        ld.serial == request.serial) {
-      return ld;
-    }
-    return Refuse(absl::StatusCode::kAlreadyExists, "LD_CONFLICT",
-                  absl::StrCat(same->first, " is bound to host ", config_.id, " slot ", ld.slot,
-                               " with other arguments"),
-                  "unbind it first");
-  }
-  std::string occupant;
-  for (const auto& [id, ld] : known_) {
-    if (ld.slot == request.slot) occupant = id;
-  }
-  for (const auto& [id, where] : foreign_) {
-    if (where == port->second) occupant = id;
-  }
-  if (!occupant.empty()) {
-    return Refuse(absl::StatusCode::kResourceExhausted, "NO_FREE_PORT",
-                  absl::StrCat("slot ", request.slot, " of host ", config_.id, " holds ", occupant),
-                  "choose a free slot, or unbind what it holds");
-  }
+  if (client_ == nullptr || port == ports_.end()) return Unreachable();
   if (absl::Status status = Plug(request, port->second); !status.ok()) return status;
   const std::string device_id = LdDeviceId(request.key);
   if (absl::Status status = ReadNew(device_id); !status.ok()) {
@@ -301,55 +247,28 @@ std::optional<absl::Status> QemuHost::TryUnplug(const std::string& device_id) {
   return Failed("an unbind", reply.status());
 }
 
-void QemuHost::BeginUnbindNow(LdKey key, Done done) {
+absl::StatusOr<bool> QemuHost::BeginUnbind(const LdKey& key, absl::Duration deadline) {
+  operation_deadline_ = deadline;
   const std::string device_id = LdDeviceId(key);
-  if (!process_.has_value() && !ended_.empty()) {
-    std::move(done)(absl::OkStatus());
-    return;
-  }
   if (client_ == nullptr || !Refresh().ok()) {
-    std::move(done)(process_.has_value() || ended_.empty() ? Unreachable() : absl::OkStatus());
-    return;
+    // Of a process that has ended nothing is bound.
+    if (process_.has_value() || ended_.empty()) return Unreachable();
+    return true;
   }
   TakeDeleted();
-  if (known_.count(device_id) == 0) {
-    std::move(done)(absl::OkStatus());
-    return;
-  }
-  if (auto answer = TryUnplug(device_id); answer.has_value()) {
-    std::move(done)(*std::move(answer));
-    return;
-  }
-  const absl::Duration now = clock_.Elapsed();
-  unbinds_.push_back(
-      {std::move(key), device_id, operation_deadline_, now + timing_.busy_retry, std::move(done)});
+  if (known_.count(device_id) == 0) return true;
+  const std::optional<absl::Status> answer = TryUnplug(device_id);
+  if (!answer.has_value()) return false;
+  if (!answer->ok()) return *answer;
+  return true;
 }
 
-void QemuHost::RetryUnbinds() {
-  for (auto unbind = unbinds_.begin(); unbind != unbinds_.end();) {
-    const absl::Duration now = clock_.Elapsed();
-    std::optional<absl::Status> answer;
-    if (const absl::Status proof = Proof(unbind->device_id); proof.ok()) {
-      answer = proof;
-    } else if (absl::IsUnavailable(proof)) {
-      answer = Unreachable();
-    } else if (now >= unbind->deadline) {
-      answer = Refuse(absl::StatusCode::kDeadlineExceeded, "GUEST_BUSY",
-                      absl::StrCat("host ", config_.id, " was busy with an earlier plugging for ",
-                                   absl::FormatDuration(timing_.operation)),
-                      "try again, or fence the host");
-    } else if (now >= unbind->next_try) {
-      answer = TryUnplug(unbind->device_id);
-      unbind->next_try = clock_.Elapsed() + timing_.busy_retry;
-    }
-    if (!answer.has_value()) {
-      ++unbind;
-      continue;
-    }
-    Done done = std::move(unbind->done);
-    unbind = unbinds_.erase(unbind);
-    std::move(done)(*std::move(answer));
-  }
+absl::StatusOr<bool> QemuHost::IsUnbound(const LdKey& key, absl::Duration deadline) {
+  operation_deadline_ = deadline;
+  if (client_ != nullptr) (void)Refresh();
+  TakeDeleted();
+  if (absl::Status proof = Proof(LdDeviceId(key)); !proof.ok()) return proof;
+  return true;
 }
 
 absl::Status QemuHost::Proof(const std::string& device_id) const {
@@ -358,43 +277,6 @@ absl::Status QemuHost::Proof(const std::string& device_id) const {
   if (known_.count(device_id) == 0) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat(device_id, " is still plugged into host ", config_.id, ", or mapped there"));
-}
-
-void QemuHost::AwaitUnbound(LdKey key, absl::Duration timeout, Done done) {
-  const absl::Duration deadline = clock_.Elapsed() + timeout;
-  Enqueue(absl::InfiniteDuration(), [this, deadline, id = LdDeviceId(key),
-                                     done = std::move(done)](absl::Status status) mutable {
-    if (!status.ok()) {
-      std::move(done)(std::move(status));
-      return;
-    }
-    waiters_.push_back({std::move(id), deadline, std::move(done)});
-    next_recheck_ = clock_.Elapsed();
-  });
-}
-
-void QemuHost::CheckWaiters() {
-  if (waiters_.empty()) return;
-  if (clock_.Elapsed() >= next_recheck_) {
-    if (client_ != nullptr) (void)Refresh();
-    TakeDeleted();
-    next_recheck_ = clock_.Elapsed() + timing_.recheck;
-  }
-  for (auto waiter = waiters_.begin(); waiter != waiters_.end();) {
-    absl::Status proof = Proof(waiter->device_id);
-    if (!proof.ok() && clock_.Elapsed() < waiter->deadline) {
-      ++waiter;
-      continue;
-    }
-    if (!proof.ok()) {
-      proof = Refuse(absl::StatusCode::kDeadlineExceeded, "UNBIND_NOT_PROVEN",
-                     absl::StrCat("host ", config_.id, " has not let go: ", proof.message()),
-                     "wait for its agent to power the slot off, or fence the host");
-    }
-    Done done = std::move(waiter->done);
-    waiter = waiters_.erase(waiter);
-    std::move(done)(std::move(proof));
-  }
 }
 
 }  // namespace cxlpool::fm

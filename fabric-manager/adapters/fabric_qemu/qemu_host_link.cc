@@ -55,6 +55,7 @@ void QemuHost::Connect() {
   if (status.ok()) {
     backoff_ = timing_.reconnect_min;
     told_unreachable_ = false;
+    news_ = true;
     LogInfo(kLogSubject, "host ", config_.id, " is QEMU ", client_->version(), ", process ",
             process_->name().pid);
     Emit(FabricEvent::Kind::kHostReachable);
@@ -153,6 +154,7 @@ void QemuHost::OnProcessExit() {
   known_.clear();
   backends_.clear();
   look_again_ = false;
+  news_ = true;
   client_.reset();
   next_connect_ = clock_.Elapsed();
   down_ = absl::UnavailableError(absl::StrCat("its QEMU, process ", ended_, ", has ended"));

@@ -28,14 +28,6 @@ std::string ReasonOf(const Extent& extent, const MediaError& error) {
                       inside ? " at " : " somewhere in ", Hex(first), "-", Hex(first + bytes - 1));
 }
 
-// Nothing if it was marked before.
-void Mark(Region& region, uint32_t extent, const MediaError& error) {
-  if (region.FindBad(extent) != nullptr) return;
-  const auto behind = std::find_if(region.bad.begin(), region.bad.end(),
-                                   [&](const BadExtent& bad) { return bad.extent_index > extent; });
-  region.bad.insert(behind, {extent, ReasonOf(region.extents[extent], error)});
-}
-
 // The Extent that `host` reaches by that serial; null: none.
 const Segment* FindSegment(const Region& region, absl::string_view host, uint64_t serial) {
   const Attachment* attachment = region.FindAttachment(host);
@@ -47,6 +39,14 @@ const Segment* FindSegment(const Region& region, absl::string_view host, uint64_
 }
 
 }  // namespace
+
+bool MarkBad(Region& region, uint32_t extent, std::string reason) {
+  if (extent >= region.extents.size() || region.FindBad(extent) != nullptr) return false;
+  const auto behind = std::find_if(region.bad.begin(), region.bad.end(),
+                                   [&](const BadExtent& bad) { return bad.extent_index > extent; });
+  region.bad.insert(behind, {extent, std::move(reason)});
+  return true;
+}
 
 std::string MediaReasonOf(const Region& region) {
   if (region.bad.empty()) return "";
@@ -67,7 +67,8 @@ Change PlanMediaErrors(const PoolState& state, absl::string_view host,
     if (segment == nullptr) continue;
     std::shared_ptr<Region>& region = edited[(*found)->key];
     if (region == nullptr) region = std::make_shared<Region>(**found);
-    Mark(*region, segment->extent_index, error);
+    const uint32_t extent = segment->extent_index;
+    MarkBad(*region, extent, ReasonOf(region->extents[extent], error));
   }
   Change change;
   for (auto& [key, region] : edited) {
@@ -99,9 +100,11 @@ Change QuarantineBad(const PoolState& state, const Region& region, size_t first_
     kept->create_time = context.now;
     kept->revision = context.revision;
     kept->state = RegionState::kQuarantined;
-    kept->state_reason = absl::StrCat(
-        "MEDIA_ERROR: ", bad.reason, ", when Region \"", region.id,
-        "\" had it; release it with force once the device is repaired or trusted again");
+    const bool lost = !absl::StartsWith(bad.reason, "NOT_SCRUBBABLE");
+    kept->state_reason =
+        absl::StrCat(lost ? "MEDIA_ERROR: " : "", bad.reason, ", when Region \"", region.id,
+                     "\" had it; release it with force once the device ",
+                     lost ? "is repaired or trusted again" : "can be cleared");
     kept->extents = {extent};
     kept->requested_bytes = extent.length_bytes;
     kept->bad = {{0, bad.reason}};

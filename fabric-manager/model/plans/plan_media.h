@@ -7,6 +7,8 @@
 // never free in between. An operator who knows better releases that by force; it is scrubbed then,
 // which writes every line anew and so clears poison.
 //
+// An Extent that its device cannot clear (NOT_SCRUBBABLE) is kept in the same way.
+//
 // Pure.
 #ifndef CXLPOOL_FABRIC_MANAGER_MODEL_PLANS_PLAN_MEDIA_H_
 #define CXLPOOL_FABRIC_MANAGER_MODEL_PLANS_PLAN_MEDIA_H_
@@ -28,6 +30,9 @@ struct MediaError {
   uint64_t length_bytes = 0;
   std::string what;  // Its kind, for people: "POISON".
 };
+
+// Marks an Extent of the Region; false: it was marked before, or there is none of that index.
+bool MarkBad(Region& region, uint32_t extent_index, std::string reason);
 
 // Marks what `host` tells of. A host can tell of its own Attachments' LDs alone: another serial
 // says nothing, and neither does an Extent that is marked already. Empty: nothing to do.

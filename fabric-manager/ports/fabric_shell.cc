@@ -1,0 +1,627 @@
+#include "fabric-manager/ports/fabric_shell.h"
+
+#include <sys/eventfd.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "proto/support/mutant.h"
+#include "proto/support/names.h"
+#include "proto/support/operator_program.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool::fm {
+namespace {
+
+// Beyond the end of a wait: its lane answers by itself, unless it hangs.
+constexpr absl::Duration kGrace = absl::Milliseconds(500);
+
+absl::Status Refuse(absl::StatusCode code, absl::string_view reason, std::string message,
+                    std::string remedy) {
+  return Refusal{code, std::string(reason), std::move(message), std::move(remedy), {}}.ToStatus();
+}
+
+absl::Status NotProven(const Binding& binding, absl::string_view why) {
+  return Refuse(absl::StatusCode::kDeadlineExceeded, "UNBIND_NOT_PROVEN",
+                absl::StrCat("host ", binding.key.host, " has not let go of slot ", binding.slot,
+                             why.empty() ? "" : ": ", why),
+                "wait for its agent to power the slot off, or fence the host");
+}
+
+absl::Status FenceFailed(const std::string& host, absl::string_view why, std::string remedy) {
+  return Refuse(absl::StatusCode::kFailedPrecondition, "FENCE_FAILED",
+                absl::StrCat("host ", host, " was not fenced: ", why), std::move(remedy));
+}
+
+absl::Status NoFence(const std::string& host) {
+  return Refuse(absl::StatusCode::kUnimplemented, "NO_FENCE",
+                absl::StrCat("this fabric cannot cut host ", host, " off"),
+                "cut its power by hand, or give the manager a program that does (fence_program)");
+}
+
+uint64_t SmallestGranule(const std::vector<FabricDevice>& devices) {
+  uint64_t granule = 0;
+  for (const FabricDevice& device : devices) {
+    granule = granule == 0 ? device.granule_bytes : std::min(granule, device.granule_bytes);
+  }
+  return granule;
+}
+
+FabricCapabilities CapabilitiesOf(const FabricBackend& backend, const FenceProgram& program) {
+  FabricCapabilities capabilities = backend.capabilities();
+  if (!program.path.empty()) capabilities.fence = FenceScope::kHost;
+  capabilities.extent_granule_bytes = SmallestGranule(backend.devices());
+  return capabilities;
+}
+
+}  // namespace
+
+absl::StatusOr<bool> FabricBackend::Fence(const std::string& host, absl::Duration) {
+  return NoFence(host);
+}
+
+absl::StatusOr<bool> FabricBackend::FenceBinding(const Binding& binding, absl::Duration) {
+  return NoFence(binding.key.host);
+}
+
+absl::StatusOr<std::unique_ptr<FabricScrub>> FabricBackend::BeginScrub(const Slice& slice) {
+  return Refuse(absl::StatusCode::kUnimplemented, "NOT_SCRUBBABLE",
+                absl::StrCat("this fabric cannot clear bytes of device ", slice.device),
+                "have a host that is trusted clear them");
+}
+
+FabricShell::FabricShell(std::unique_ptr<FabricBackend> backend, Options options)
+    : backend_(std::move(backend)),
+      options_(options),
+      capabilities_(CapabilitiesOf(*backend_, options.fence_program)),
+      stop_(::eventfd(0, EFD_CLOEXEC)),
+      lanes_(backend_.get(), capabilities_.driver, options.max_waiting, options.idle) {}
+
+FabricShell::~FabricShell() { ::eventfd_write(stop_.get(), 1); }
+
+FabricCapabilities FabricShell::capabilities() const { return capabilities_; }
+
+void FabricShell::Start(KnownFabric known, absl::AnyInvocable<void(FabricEvent)> sink) {
+  {
+    MutexLock lock(sink_mutex_);
+    sink_ = std::move(sink);
+  }
+  backend_->Start(known, [this](FabricEvent event) { Emit(std::move(event)); });
+  for (const std::string& id : backend_->hosts()) {
+    {
+      MutexLock lock(mutex_);
+      hosts_[id].id = id;
+    }
+    auto call = MakeFabricCall(std::make_shared<Answer<absl::Status>>([id](absl::Status) {}));
+    call->attempt = [this, id, life = known.hosts[id]](FabricCall&) {
+      backend_->Meet(id, life);
+      return true;
+    };
+    lanes_.Open(backend_->LaneOf(id));
+    lanes_.Submit(backend_->LaneOf(id), std::move(call));
+  }
+  lanes_.Open(backend_->LaneOf(kScrubLane));
+  lanes_.Open(backend_->LaneOf(kDeviceLane));
+}
+
+bool FabricShell::Has(const std::string& host) {
+  MutexLock lock(mutex_);
+  return hosts_.contains(host);
+}
+
+void FabricShell::Emit(FabricEvent event) {
+  {
+    MutexLock lock(mutex_);
+    if (event.kind == FabricEvent::Kind::kHostReachable) silent_.erase(event.host);  // Ask again.
+    if (event.kind == FabricEvent::Kind::kHostGone) gone_[event.host] = event.incarnation;
+  }
+  MutexLock lock(sink_mutex_);
+  if (sink_) sink_(std::move(event));
+}
+
+// --- The checks that every fabric needs.
+
+absl::Status FabricShell::UnknownHost(const std::string& host) const {
+  return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_HOST",
+                absl::StrCat("the ", capabilities_.driver, " fabric has no host ", host),
+                "add its [[host]] to the manager's configuration");
+}
+
+absl::Status FabricShell::CheckSlice(const Slice& slice) const {
+  const std::vector<FabricDevice> devices = backend_->devices();
+  const auto device = std::find_if(devices.begin(), devices.end(),
+                                   [&](const FabricDevice& d) { return d.id == slice.device; });
+  if (device == devices.end()) {
+    return Refuse(
+        absl::StatusCode::kNotFound, "UNKNOWN_DEVICE",
+        absl::StrCat("the ", capabilities_.driver, " fabric has no device ", slice.device),
+        "list it in the manager's configuration");
+  }
+  const bool inside = slice.length_bytes != 0 && slice.dpa_bytes <= device->capacity_bytes &&
+                      slice.length_bytes <= device->capacity_bytes - slice.dpa_bytes;
+  if (inside && slice.dpa_bytes % device->granule_bytes == 0 &&
+      slice.length_bytes % device->granule_bytes == 0) {
+    return absl::OkStatus();
+  }
+  return Refuse(absl::StatusCode::kInvalidArgument, "BAD_SLICE",
+                absl::StrCat("slice of ", slice.length_bytes, " bytes at ", slice.dpa_bytes,
+                             " does not fit device ", device->id, " of ", device->capacity_bytes,
+                             " bytes in granules of ", device->granule_bytes),
+                "use whole granules within the device");
+}
+
+absl::Status FabricShell::CheckRequest(const BindRequest& request) const {
+  if (absl::Status status = CheckSlice(request.slice); !status.ok()) return status;
+  if (auto tag = ParseUuid(request.key.tag); !tag.ok() || FormatUuid(*tag) != request.key.tag) {
+    return Refuse(absl::StatusCode::kInvalidArgument, "BAD_UUID",
+                  "the LD's tag is not a UUID in lower case", "use the Region's UUID");
+  }
+  if (request.serial == 0) {
+    return Refuse(absl::StatusCode::kInvalidArgument, "BAD_SERIAL", "the LD's serial is 0",
+                  "count serials from 1");
+  }
+  return absl::OkStatus();
+}
+
+// --- Looking.
+
+HostLook FabricShell::Look(const std::string& host, absl::Duration deadline) {
+  HostLook look = backend_->LookAt(host, deadline);
+  if (!look.host.reachable) look.bound.clear();
+  MutexLock lock(mutex_);
+  hosts_[host] = look.host;
+  if (capabilities_.keeps_keys || !look.host.reachable) return look;
+  std::set<std::pair<std::string, uint32_t>> still;
+  for (BoundLd& ld : look.bound) {
+    ld.unbinding = unbinding_.contains({host, ld.slot});
+    if (ld.unbinding) still.emplace(host, ld.slot);
+  }
+  std::erase_if(unbinding_,
+                [&](const auto& entry) { return entry.first == host && !still.contains(entry); });
+  return look;
+}
+
+// What a Discover has so far. The last part answers.
+struct FabricShell::Gathering {
+  explicit Gathering(DoneWith<FabricView> done) : answer(std::move(done)) {}
+
+  void Add(absl::AnyInvocable<void(FabricView&)> part, absl::Status why) {
+    absl::StatusOr<FabricView> all = FabricView();
+    {
+      MutexLock lock(mutex);
+      part(view);
+      if (status.ok()) status = std::move(why);
+      if (--missing != 0) return;
+      std::sort(view.hosts.begin(), view.hosts.end(),
+                [](const FabricHost& a, const FabricHost& b) { return a.id < b.id; });
+      std::sort(view.bound.begin(), view.bound.end(), [](const BoundLd& a, const BoundLd& b) {
+        return std::tie(a.host, a.slot) < std::tie(b.host, b.slot);
+      });
+      if (status.ok()) {
+        all = std::move(view);
+      } else {
+        all = status;
+      }
+    }
+    answer.Give(std::move(all));
+  }
+
+  Mutex mutex;
+  size_t missing ABSL_GUARDED_BY(mutex) = 0;
+  FabricView view ABSL_GUARDED_BY(mutex);
+  absl::Status status ABSL_GUARDED_BY(mutex);
+  Answer<absl::StatusOr<FabricView>> answer;
+};
+
+// One host's part of a Discover. DEADLINE_EXCEEDED says that it did not answer in time; every
+// other error is the whole Discover's.
+void FabricShell::TakeLook(const std::string& host, const std::shared_ptr<Gathering>& all,
+                           absl::StatusOr<HostLook> look) {
+  absl::Status status = look.status();
+  FabricHost silent;
+  if (absl::IsDeadlineExceeded(status) && !CXLPOOL_MUTANT("hung-host-hangs-all")) {
+    MutexLock lock(mutex_);
+    silent = hosts_[host];
+    silent.reachable = false;
+    silent.unreachable_reason = std::string(status.message());
+    status = absl::OkStatus();
+  }
+  all->Add(
+      [&](FabricView& view) {
+        if (look.ok()) {
+          view.hosts.push_back(std::move(look->host));
+          for (BoundLd& ld : look->bound) view.bound.push_back(std::move(ld));
+        } else if (!silent.id.empty()) {
+          view.hosts.push_back(std::move(silent));
+        }
+      },
+      std::move(status));
+}
+
+void FabricShell::Discover(DoneWith<FabricView> done) {
+  const auto all = std::make_shared<Gathering>(std::move(done));
+  const absl::Duration deadline = clock_.Elapsed() + options_.patience;
+  std::vector<std::string> hosts;
+  std::set<std::string> silent;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [id, host] : hosts_) hosts.push_back(id);
+    silent = silent_;
+    MutexLock own(all->mutex);
+    all->missing = hosts.size() + 1;
+  }
+
+  const auto take_devices = std::make_shared<Answer<absl::StatusOr<std::vector<FabricDevice>>>>(
+      [all](absl::StatusOr<std::vector<FabricDevice>> seen) {
+        all->Add(
+            [&](FabricView& view) {
+              if (seen.ok()) view.devices = *std::move(seen);
+            },
+            seen.status());
+      });
+  auto devices = MakeFabricCall(take_devices);
+  devices->limit = options_.operation;
+  devices->deadline = deadline + options_.operation;
+  devices->attempt = [this, take_devices](FabricCall& call) {
+    take_devices->Give(backend_->LookAtDevices(call.end));
+    return true;
+  };
+  devices->late = [](bool) {
+    return Refuse(absl::StatusCode::kUnavailable, "FABRIC_TIMEOUT",
+                  "the fabric does not say which devices it has", "try again");
+  };
+  lanes_.Submit(backend_->LaneOf(kDeviceLane), std::move(devices));
+
+  for (const std::string& id : hosts) {
+    const auto not_answered = [this, id](bool) {
+      return absl::DeadlineExceededError(absl::StrCat("the fabric's side of host ", id,
+                                                      " has not answered for ",
+                                                      absl::FormatDuration(options_.patience)));
+    };
+    // It still owes a look: nobody waits for it twice.
+    if (silent.contains(id)) {
+      TakeLook(id, all, not_answered(true));
+      continue;
+    }
+    const auto answer = std::make_shared<Answer<absl::StatusOr<HostLook>>>(
+        [this, id, all](absl::StatusOr<HostLook> look) { TakeLook(id, all, std::move(look)); });
+    auto call = MakeFabricCall(answer);
+    call->deadline = deadline;
+    call->always = true;
+    call->attempt = [this, id, answer](FabricCall&) {
+      HostLook look = Look(id, clock_.Elapsed() + options_.operation);
+      const bool reachable = look.host.reachable;
+      if (answer->Give(std::move(look))) return true;
+      // Later than somebody would wait: the host answers again.
+      bool was_silent = false;
+      {
+        MutexLock lock(mutex_);
+        was_silent = silent_.erase(id) != 0;
+      }
+      if (was_silent && reachable) {
+        Emit({.kind = FabricEvent::Kind::kHostReachable, .host = id});
+      }
+      return true;
+    };
+    call->refuse = [this, id, answer](absl::Status why) {
+      if (absl::IsDeadlineExceeded(why)) {
+        MutexLock lock(mutex_);
+        silent_.insert(id);
+      }
+      answer->Give(std::move(why));
+    };
+    call->late = not_answered;
+    lanes_.Submit(backend_->LaneOf(id), std::move(call));
+  }
+}
+
+// --- Binding.
+
+// Looks first, so that what every fabric refuses is refused here and nothing has been done.
+absl::StatusOr<BoundLd> FabricShell::BindNow(const BindRequest& request, absl::Duration deadline) {
+  const std::string& host = request.key.host;
+  const HostLook look = Look(host, deadline);
+  if (!look.host.reachable) {
+    return Refuse(absl::StatusCode::kUnavailable, "HOST_UNREACHABLE", look.host.unreachable_reason,
+                  "see `cxlpool host show`");
+  }
+  if (request.incarnation != look.host.fabric_incarnation && !CXLPOOL_MUTANT("bind-in-any-life")) {
+    return Refuse(absl::StatusCode::kUnavailable, "HOST_UNREACHABLE",
+                  absl::StrCat("host ", host, " lives in ", look.host.fabric_incarnation,
+                               " now, and the records know it in ", request.incarnation),
+                  "read the fabric and try again");
+  }
+  const std::vector<uint32_t>& slots = look.host.slots;
+  if (std::find(slots.begin(), slots.end(), request.slot) == slots.end()) {
+    return Refuse(
+        absl::StatusCode::kNotFound, "UNKNOWN_SLOT",
+        absl::StrCat("host ", host, " has no slot ", request.slot, " where something may be bound"),
+        "use one of the slots that the fabric shows of it");
+  }
+  for (const BoundLd& ld : look.bound) {
+    const bool here = ld.slot == request.slot && ld.slice == request.slice;
+    const bool same = capabilities_.keeps_keys ? ld.key == request.key : ld.slice == request.slice;
+    if (!same) continue;
+    const bool as_asked = !capabilities_.keeps_keys ||
+                          (ld.read_only == request.read_only && ld.serial == request.serial);
+    if (here && as_asked) return ld;
+    return Refuse(
+        absl::StatusCode::kAlreadyExists, "LD_CONFLICT",
+        absl::StrCat("this LD is bound to host ", host, " slot ", ld.slot, " with other arguments"),
+        "unbind it first");
+  }
+  std::string occupant;
+  for (const BoundLd& ld : look.bound) {
+    if (ld.slot == request.slot) occupant = "another LD";
+  }
+  if (const auto foreign = look.foreign.find(request.slot); foreign != look.foreign.end()) {
+    occupant = foreign->second;
+  }
+  if (!occupant.empty() && !CXLPOOL_MUTANT("bind-over-bound")) {
+    return Refuse(absl::StatusCode::kResourceExhausted, "NO_FREE_PORT",
+                  absl::StrCat("slot ", request.slot, " of host ", host, " holds ", occupant),
+                  "choose a free slot, or unbind what it holds");
+  }
+  return backend_->Bind(request, deadline);
+}
+
+void FabricShell::Bind(BindRequest request, DoneWith<BoundLd> done) {
+  const std::string host = request.key.host;
+  absl::Status refused = Has(host) ? CheckRequest(request) : UnknownHost(host);
+  if (!refused.ok()) return std::move(done)(std::move(refused));
+  const auto answer = std::make_shared<Answer<absl::StatusOr<BoundLd>>>(std::move(done));
+  auto call = MakeFabricCall(answer);
+  call->limit = options_.operation;
+  call->deadline = clock_.Elapsed() + options_.operation;
+  call->attempt = [this, answer, request = std::move(request)](FabricCall& own) {
+    answer->Give(BindNow(request, own.end));
+    return true;
+  };
+  call->late = [host](bool begun) {
+    if (begun) {
+      return Refuse(absl::StatusCode::kUnknown, "OUTCOME_UNKNOWN",
+                    absl::StrCat("the fabric's side of host ", host, " does not answer to a bind"),
+                    "read back what is bound");
+    }
+    return Refuse(
+        absl::StatusCode::kUnavailable, "FABRIC_TIMEOUT",
+        absl::StrCat("the fabric's side of host ", host, " was too slow; nothing was done"),
+        "try again");
+  };
+  lanes_.Submit(backend_->LaneOf(host), std::move(call));
+}
+
+// --- Unbinding.
+
+void FabricShell::BeginUnbind(Binding binding, Done done) {
+  if (!Has(binding.key.host)) return std::move(done)(UnknownHost(binding.key.host));
+  const auto answer = std::make_shared<Answer<absl::Status>>(std::move(done));
+  auto call = MakeFabricCall(answer);
+  call->limit = options_.operation;
+  call->deadline = clock_.Elapsed() + options_.operation;
+  call->retry = options_.busy_retry;
+  call->attempt = [this, answer, binding](FabricCall& own) {
+    // The last try, too, has the time that it takes to ask.
+    const absl::StatusOr<bool> begun =
+        backend_->BeginUnbind(binding, std::max(own.end, clock_.Elapsed() + kGrace));
+    if (begun.ok() && !*begun && clock_.Elapsed() < own.end) return false;
+    if (begun.ok() && *begun && !capabilities_.keeps_keys) {
+      MutexLock lock(mutex_);
+      unbinding_.emplace(binding.key.host, binding.slot);
+    }
+    absl::Status status = begun.status();
+    if (begun.ok() && !*begun) {
+      status =
+          Refuse(absl::StatusCode::kDeadlineExceeded, "GUEST_BUSY",
+                 absl::StrCat("host ", binding.key.host, " was busy with an earlier plugging for ",
+                              absl::FormatDuration(options_.operation)),
+                 "try again, or fence the host");
+    }
+    answer->Give(std::move(status));
+    return true;
+  };
+  call->late = [host = binding.key.host](bool begun) {
+    return Refuse(begun ? absl::StatusCode::kUnknown : absl::StatusCode::kUnavailable,
+                  begun ? "OUTCOME_UNKNOWN" : "FABRIC_TIMEOUT",
+                  absl::StrCat("the fabric's side of host ", host, " does not answer to an unbind"),
+                  "try again");
+  };
+  lanes_.Submit(backend_->LaneOf(binding.key.host), std::move(call));
+}
+
+void FabricShell::AwaitUnbound(Binding binding, absl::Duration timeout, Done done) {
+  if (!Has(binding.key.host)) return std::move(done)(UnknownHost(binding.key.host));
+  const auto answer = std::make_shared<Answer<absl::Status>>(std::move(done));
+  const absl::Duration end = clock_.Elapsed() + timeout;
+  auto call = MakeFabricCall(answer);
+  call->deadline = end + kGrace;
+  call->attempt = [this, answer, binding, end](FabricCall& own) {
+    const absl::Duration now = clock_.Elapsed();
+    const absl::StatusOr<bool> unbound =
+        backend_->IsUnbound(binding, std::max(end, now + options_.recheck));
+    if (unbound.ok() && *unbound) {
+      answer->Give(absl::OkStatus());
+      return true;
+    }
+    own.retry = std::min(options_.recheck, std::max(end - clock_.Elapsed(), absl::ZeroDuration()));
+    if (own.retry > absl::ZeroDuration()) return false;
+    answer->Give(NotProven(binding, unbound.status().message()));
+    return true;
+  };
+  call->late = [binding](bool) {
+    return NotProven(binding, "the fabric's side of the host does not answer");
+  };
+  lanes_.Submit(backend_->LaneOf(binding.key.host), std::move(call));
+}
+
+// --- Fencing and clearing.
+
+// Whoever asks while a fence of the host is under way gets that one's answer.
+void FabricShell::Fence(std::string host, Done done) {
+  if (!Has(host)) return std::move(done)(UnknownHost(host));
+  {
+    MutexLock lock(mutex_);
+    std::vector<Done>& waiting = fences_[host];
+    waiting.push_back(std::move(done));
+    if (waiting.size() > 1) return;
+  }
+  const auto answer = std::make_shared<Answer<absl::Status>>([this, host](absl::Status status) {
+    std::vector<Done> waiting;
+    {
+      MutexLock lock(mutex_);
+      waiting.swap(fences_[host]);
+      fences_.erase(host);
+    }
+    for (Done& waits : waiting) std::move(waits)(status);
+  });
+  if (!options_.fence_program.path.empty()) return FenceByProgram(host, answer);
+  auto call = MakeFabricCall(answer);
+  call->limit = options_.fence;
+  call->deadline = clock_.Elapsed() + options_.fence;
+  call->attempt = [this, answer, host](FabricCall& own) {
+    const absl::StatusOr<bool> fenced = FenceNow(host, own.end);
+    if (fenced.ok() && !*fenced) return false;
+    answer->Give(fenced.status());
+    return true;
+  };
+  call->late = [host](bool) {
+    return FenceFailed(host, "the fabric does not answer",
+                       "end the host by hand, then fence it again");
+  };
+  lanes_.Submit(backend_->LaneOf(host), std::move(call), /*first=*/true);
+}
+
+// A piece of a fence by the fabric itself. Where it can only cut binding by binding, each that it
+// shows is cut, until it shows none.
+absl::StatusOr<bool> FabricShell::FenceNow(const std::string& host, absl::Duration deadline) {
+  if (capabilities_.fence != FenceScope::kBinding) return backend_->Fence(host, deadline);
+  const HostLook look = Look(host, deadline);
+  if (!look.host.reachable) {
+    return FenceFailed(host, look.host.unreachable_reason, "end the host by hand");
+  }
+  for (const BoundLd& ld : look.bound) {
+    const absl::StatusOr<bool> cut = backend_->FenceBinding(ld.binding(), deadline);
+    if (!cut.ok()) return cut.status();
+    if (CXLPOOL_MUTANT("fence-cuts-the-first")) return true;
+  }
+  return look.bound.empty();
+}
+
+bool FabricShell::IsCutOff(const std::string& host, const std::string& life) {
+  const HostLook look = Look(host, clock_.Elapsed() + options_.operation);
+  if (look.host.reachable && (look.host.fabric_incarnation != life || look.bound.empty())) {
+    return true;
+  }
+  MutexLock lock(mutex_);
+  const auto gone = gone_.find(host);
+  return gone != gone_.end() && !life.empty() && gone->second == life;
+}
+
+// The program runs on a lane of its own, for the host's may hang. Then the host's lane looks, until
+// the fabric shows that the host is cut off, or long enough.
+void FabricShell::FenceByProgram(const std::string& host,
+                                 std::shared_ptr<Answer<absl::Status>> answer) {
+  std::string life;
+  {
+    MutexLock lock(mutex_);
+    life = hosts_[host].fabric_incarnation;
+  }
+  const auto confirm = [this, host, life, answer] {
+    const absl::Duration end = clock_.Elapsed() + options_.fence_confirmed;
+    auto call = MakeFabricCall(answer);
+    call->deadline = end + kGrace;
+    call->retry = options_.recheck;
+    call->late = [host](bool) {
+      return FenceFailed(host, "its fence program ended well, and the fabric still shows it bound",
+                         "cut its power by hand, and repair the program");
+    };
+    call->attempt = [this, host, life, answer, end](FabricCall& own) {
+      if (IsCutOff(host, life)) {
+        answer->Give(absl::OkStatus());
+      } else if (clock_.Elapsed() >= end) {
+        answer->Give(own.late(true));
+      } else {
+        return false;
+      }
+      return true;
+    };
+    lanes_.Submit(backend_->LaneOf(host), std::move(call));
+  };
+  auto call = MakeFabricCall(answer);
+  call->attempt = [this, host, life, answer, confirm](FabricCall&) {
+    ProgramRun run;
+    const absl::Status ran = run.Run({.what = "the fence program",
+                                      .reason = "FENCE_PROGRAM",
+                                      .subject = "fence",
+                                      .about = absl::StrCat("host ", host),
+                                      .path = options_.fence_program.path,
+                                      .arguments = {host},
+                                      .environment = {absl::StrCat("CXLPOOL_HOST=", host),
+                                                      absl::StrCat("CXLPOOL_INCARNATION=", life)},
+                                      .timeout = options_.fence_program.timeout,
+                                      .stop = stop_.get()});
+    if (absl::IsCancelled(ran)) {
+      answer->Give(ran);
+    } else if (!ran.ok()) {
+      answer->Give(FenceFailed(host, ran.message(), "what it wrote is in the log; repair it"));
+    } else if (CXLPOOL_MUTANT("fence-program-believed")) {
+      answer->Give(absl::OkStatus());
+    } else {
+      confirm();
+    }
+    run.AwaitDeath(stop_.get());
+    return true;
+  };
+  const std::string lane = absl::StrCat("<fence> ", host);
+  lanes_.Open(lane);
+  lanes_.Submit(lane, std::move(call));
+}
+
+void FabricShell::Scrub(Slice slice, ScrubProgress progress, DoneWith<ScrubResult> done) {
+  if (absl::Status status = CheckSlice(slice); !status.ok()) {
+    return std::move(done)(std::move(status));
+  }
+  struct Job {
+    std::unique_ptr<FabricScrub> scrub;
+    ScrubProgress progress;
+  };
+  auto job = std::make_shared<Job>();
+  job->progress = std::move(progress);
+  const auto answer = std::make_shared<Answer<absl::StatusOr<ScrubResult>>>(std::move(done));
+  auto call = MakeFabricCall(answer);
+  call->in_turns = true;
+  call->limit =
+      options_.scrub_least +
+      absl::Seconds(slice.length_bytes / std::max<uint64_t>(options_.scrub_bytes_per_second, 1));
+  call->attempt = [this, answer, job, slice](FabricCall& own) {
+    if (job->scrub == nullptr) {
+      auto begun = backend_->BeginScrub(slice);
+      if (!begun.ok()) {
+        answer->Give(begun.status());
+        return true;
+      }
+      job->scrub = *std::move(begun);
+    }
+    const absl::StatusOr<bool> finished = job->scrub->Step(own.end);
+    if (!finished.ok()) {
+      answer->Give(finished.status());
+    } else if (*finished) {
+      answer->Give(job->scrub->result());
+    } else if (clock_.Elapsed() >= own.end) {
+      answer->Give(own.late(true));
+    } else {
+      if (job->progress) job->progress(job->scrub->done_bytes());
+      return false;
+    }
+    return true;
+  };
+  call->late = [slice, limit = call->limit](bool) {
+    return Refuse(absl::StatusCode::kDeadlineExceeded, "SCRUB_TIMEOUT",
+                  absl::StrCat("clearing ", slice.length_bytes, " bytes of device ", slice.device,
+                               " took longer than ", absl::FormatDuration(limit)),
+                  "look at the device; it is tried again");
+  };
+  lanes_.Submit(backend_->LaneOf(kScrubLane), std::move(call));
+}
+
+}  // namespace cxlpool::fm

@@ -1,0 +1,115 @@
+// A FabricDriver out of a blocking FabricBackend: all that is the same for every fabric.
+//
+//   lanes      one thread for each host and one for scrubs, so that a host that hangs keeps nobody
+//              else waiting. At most Options::max_waiting calls wait on a lane: FABRIC_OVERLOADED.
+//   deadlines  each call is answered by its own, exactly once, also where the backend hangs in it.
+//              One that has not begun by then never runs (FABRIC_TIMEOUT).
+//   waiting    AwaitUnbound asks for the proof again and again, and keeps nobody waiting.
+//   Discover   gathers what each host shows. A host that does not answer within Options::patience
+//              is shown as not reachable; as long as it still has not, nobody waits for it again.
+//   checks     slice, UUID, serial, slot, life of the host, LD_CONFLICT and NO_FREE_PORT.
+//   the end    everything that still waits is answered with CANCELLED.
+//
+// Public calls: any thread; they never block. Completions and events: a lane's thread, the one that
+// keeps time, or the caller's.
+#ifndef CXLPOOL_FABRIC_MANAGER_PORTS_FABRIC_SHELL_H_
+#define CXLPOOL_FABRIC_MANAGER_PORTS_FABRIC_SHELL_H_
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fabric-manager/ports/fabric_backend.h"
+#include "fabric-manager/ports/fabric_lanes.h"
+#include "proto/support/loop.h"
+#include "proto/support/mutex.h"
+#include "proto/support/unique_fd.h"
+
+namespace cxlpool::fm {
+
+// A program that cuts a host off where the fabric cannot, or better than it can: power control. It
+// is run with the host's id as its argument, and CXLPOOL_HOST and CXLPOOL_INCARNATION (the life
+// that is to end, as the fabric last showed it) in its environment;
+// proto/support/operator_program.h says how. That it exits with 0 proves nothing: the host counts
+// as fenced once the fabric shows that this life has ended, or that nothing is bound there any
+// more.
+struct FenceProgram {
+  std::string path;  // Absolute. Empty: the fabric fences by itself.
+  absl::Duration timeout = absl::Seconds(60);
+};
+
+class FabricShell : public FabricDriver {
+ public:
+  struct Options {
+    size_t max_waiting = 4096;                     // Calls on a lane.
+    absl::Duration operation = absl::Seconds(10);  // A bind, a begin of an unbind.
+    absl::Duration patience = absl::Seconds(3);    // Of Discover, with one host.
+    absl::Duration fence = absl::Minutes(10);      // Copying may be part of it.
+    absl::Duration busy_retry =
+        absl::Milliseconds(100);                       // Of an unbind that has to be asked again.
+    absl::Duration recheck = absl::Milliseconds(500);  // Of a proof that somebody awaits.
+    absl::Duration idle = absl::Minutes(1);            // Between two looks of Idle's own.
+    // A scrub's deadline: so long, and a second more for so many bytes.
+    absl::Duration scrub_least = absl::Minutes(1);
+    uint64_t scrub_bytes_per_second = 32 << 20;
+    FenceProgram fence_program;
+    absl::Duration fence_confirmed = absl::Seconds(30);  // After the program has ended well.
+  };
+
+  FabricShell(std::unique_ptr<FabricBackend> backend, Options options);
+  ~FabricShell() override;  // Ends a fence program, too.
+
+  FabricCapabilities capabilities() const override;
+  void Start(KnownFabric known, absl::AnyInvocable<void(FabricEvent)> sink) override;
+  void Discover(DoneWith<FabricView> done) override;
+  void Bind(BindRequest request, DoneWith<BoundLd> done) override;
+  void BeginUnbind(Binding binding, Done done) override;
+  void AwaitUnbound(Binding binding, absl::Duration timeout, Done done) override;
+  void Fence(std::string host, Done done) override;
+  void Scrub(Slice slice, ScrubProgress progress, DoneWith<ScrubResult> done) override;
+
+ private:
+  struct Gathering;
+
+  bool Has(const std::string& host);
+  absl::Status UnknownHost(const std::string& host) const;
+  absl::Status CheckSlice(const Slice& slice) const;
+  absl::Status CheckRequest(const BindRequest& request) const;
+  absl::StatusOr<BoundLd> BindNow(const BindRequest& request, absl::Duration deadline);
+  // LookAt, with what the shell remembers for a backend that keeps no keys.
+  HostLook Look(const std::string& host, absl::Duration deadline);
+  void TakeLook(const std::string& host, const std::shared_ptr<Gathering>& all,
+                absl::StatusOr<HostLook> look);
+  void Emit(FabricEvent event);
+  absl::StatusOr<bool> FenceNow(const std::string& host, absl::Duration deadline);
+  void FenceByProgram(const std::string& host, std::shared_ptr<Answer<absl::Status>> answer);
+  // Whether the fabric shows that the host, as it was in `life`, reaches nothing any more.
+  bool IsCutOff(const std::string& host, const std::string& life);
+
+  const std::unique_ptr<FabricBackend> backend_;
+  const Options options_;
+  const FabricCapabilities capabilities_;
+  const SystemClock clock_;
+
+  Mutex sink_mutex_;
+  absl::AnyInvocable<void(FabricEvent)> sink_ ABSL_GUARDED_BY(sink_mutex_);
+
+  Mutex mutex_;
+  std::map<std::string, FabricHost> hosts_ ABSL_GUARDED_BY(mutex_);  // As last shown.
+  std::set<std::string> silent_ ABSL_GUARDED_BY(mutex_);             // Hosts that still owe a look.
+  std::map<std::string, std::vector<Done>> fences_ ABSL_GUARDED_BY(mutex_);  // Under way, by host.
+  std::map<std::string, std::string> gone_ ABSL_GUARDED_BY(mutex_);  // Host to the life that ended.
+  // Host and slot of what is being unbound, for a backend that keeps no keys.
+  std::set<std::pair<std::string, uint32_t>> unbinding_ ABSL_GUARDED_BY(mutex_);
+
+  const UniqueFd stop_;  // eventfd: readable once this ends.
+
+  FabricLanes lanes_;  // Ends first: what runs there uses all of the above.
+};
+
+}  // namespace cxlpool::fm
+
+#endif  // CXLPOOL_FABRIC_MANAGER_PORTS_FABRIC_SHELL_H_
