@@ -93,6 +93,12 @@ class GrpcManagerLinkTest : public ::testing::Test {
   bool AwaitLost(size_t count) {
     return heard_.Await([&] { return lost_.size() >= count; });
   }
+  // As of now: it goes on being told.
+  std::vector<std::pair<absl::Status, bool>> Lost() {
+    std::vector<std::pair<absl::Status, bool>> lost;
+    heard_.Set([&] { lost = lost_; });
+    return lost;
+  }
 
   FakeManager manager_;
   GrpcLinkOptions options_;
@@ -175,8 +181,8 @@ TEST_F(GrpcManagerLinkTest, SessionThatEndsIsDialledAgain) {
     ASSERT_NE(session, nullptr) << i;
     session->End(Refused(absl::StatusCode::kAborted, "SESSION_REPLACED"));
     ASSERT_TRUE(AwaitLost(i + 1));
-    EXPECT_EQ(ReasonOf(lost_[i].first), "SESSION_REPLACED");
-    EXPECT_FALSE(lost_[i].second);
+    EXPECT_EQ(ReasonOf(Lost()[i].first), "SESSION_REPLACED");
+    EXPECT_FALSE(Lost()[i].second);
   }
 }
 
@@ -185,7 +191,7 @@ TEST_F(GrpcManagerLinkTest, ManagerThatRestartsIsFoundAgain) {
   ASSERT_NE(Connect(), nullptr);
   manager_.Stop();
   ASSERT_TRUE(AwaitLost(3));
-  EXPECT_EQ(lost_.back().first.code(), absl::StatusCode::kUnavailable) << lost_.back().first;
+  EXPECT_EQ(Lost().back().first.code(), absl::StatusCode::kUnavailable) << Lost().back().first;
   manager_.Start();
   ASSERT_NE(Connect(1), nullptr);
 }
@@ -210,8 +216,8 @@ TEST_F(GrpcManagerLinkTest, RefusalsThatOnlyAnOperatorMendsArePermanent) {
     ASSERT_NE(session, nullptr) << reason;
     session->End(Refused(code, reason));
     ASSERT_TRUE(AwaitLost(++index));
-    EXPECT_EQ(ReasonOf(lost_[index - 1].first), reason);
-    EXPECT_EQ(lost_[index - 1].second, permanent) << reason;
+    EXPECT_EQ(ReasonOf(Lost()[index - 1].first), reason);
+    EXPECT_EQ(Lost()[index - 1].second, permanent) << reason;
   }
 }
 
@@ -230,7 +236,7 @@ TEST_F(GrpcManagerLinkTest, ManagerThatNeverWelcomesIsGivenUp) {
   options_.welcome_timeout = absl::Milliseconds(50);
   Dial();
   ASSERT_TRUE(AwaitLost(1));
-  EXPECT_EQ(ReasonOf(lost_[0].first), "NO_ANSWER") << lost_[0].first;
+  EXPECT_EQ(ReasonOf(Lost()[0].first), "NO_ANSWER") << Lost()[0].first;
   ASSERT_NE(manager_.Session(1), nullptr);
 }
 
@@ -240,7 +246,7 @@ TEST_F(GrpcManagerLinkTest, SessionThatDoesNotBeginWithAWelcomeIsEnded) {
   ASSERT_NE(session, nullptr);
   session->Say(Offer("regions/kv"));
   ASSERT_TRUE(AwaitLost(1));
-  EXPECT_EQ(ReasonOf(lost_[0].first), "PROTOCOL_ERROR");
+  EXPECT_EQ(ReasonOf(Lost()[0].first), "PROTOCOL_ERROR");
   EXPECT_TRUE(manager_.watched.Await([&] { return session->over; }));
 }
 
@@ -295,11 +301,11 @@ TEST_F(GrpcManagerLinkTest, NothingIsHeardAfterStop) {
   FakeSession* const session = Connect();
   ASSERT_NE(session, nullptr);
   link_->Stop();
-  const size_t lost = lost_.size();
+  const size_t lost = Lost().size();
   EXPECT_TRUE(manager_.watched.Await([&] { return session->over; }));
   link_->Stop();
   link_.reset();
-  EXPECT_EQ(lost_.size(), lost);
+  EXPECT_EQ(Lost().size(), lost);
 }
 
 TEST_F(GrpcManagerLinkTest, HelloAnsweredAfterTheLinkIsGoneIsDropped) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "cxlpool/v1/inventory_service.grpc.pb.h"
@@ -23,11 +24,13 @@ class Refuser final : public v1::InventoryService::CallbackService {
   grpc::ServerUnaryReactor* GetTopology(grpc::CallbackServerContext* context,
                                         const v1::GetTopologyRequest*, v1::Topology*) override {
     auto* reactor = context->DefaultReactor();
+    const std::lock_guard lock(mutex);
     if (!raw_info.empty()) context->AddTrailingMetadata(kErrorInfoKey, raw_info);
     reactor->Finish(ToWire(status, *context));
     return reactor;
   }
 
+  std::mutex mutex;  // Of what follows: gRPC's threads read it.
   absl::Status status;
   std::string raw_info;
 };
@@ -47,7 +50,10 @@ class StatusWireTest : public ::testing::Test {
   }
 
   absl::Status RoundTrip(const absl::Status& status) {
-    service_.status = status;
+    {
+      const std::lock_guard lock(service_.mutex);
+      service_.status = status;
+    }
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
     v1::Topology answer;
