@@ -75,8 +75,12 @@ function(cxlpool_binary name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
 endfunction()
 
+# What tools/test --quick builds: each cxlpool_test() but those that are slow, and the command they try.
+add_custom_target(cxlpool_tests)
+
 # cxlpool_test(NAME SRCS file... DEPS target... [LABELS label...] [TIMEOUT seconds] [NOT_ALONE]): a
-# GoogleTest binary that CTest runs, or with NOT_ALONE another test. Default label: unit. A folder has
+# GoogleTest binary that CTest runs, or with NOT_ALONE another test. Default label: unit; label slow
+# as well: more than ten seconds, and not for tools/test --quick. A folder has
 # one, and a second where tests need a process, options or a time of their own. The environment's
 # GTEST_FILTER runs a part of it: GTEST_FILTER='WriterTest.*' tools/test -R fm_service_test. Its sources are
 # compiled as one, as those of a library that is AS_ONE.
@@ -94,6 +98,9 @@ function(cxlpool_test name)
   cxlpool_as_one(${name} ${ARG_SRCS})
   if(ARG_NOT_ALONE)
     return()
+  endif()
+  if(NOT "slow" IN_LIST ARG_LABELS AND NOT "integration" IN_LIST ARG_LABELS)
+    add_dependencies(cxlpool_tests ${name})
   endif()
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
