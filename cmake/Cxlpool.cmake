@@ -40,6 +40,11 @@ if(CXLPOOL_SANITIZE)
   if(CXLPOOL_SANITIZE MATCHES "thread")
     # protobuf lays out maps otherwise under this macro than the packaged library does.
     target_compile_options(cxlpool_flags INTERFACE -U__SANITIZE_THREAD__)
+    # First among the libraries of a program: its symbols are the ones that count.
+    add_library(cxlpool_tsan_locks SHARED ${PROJECT_SOURCE_DIR}/test/tsan_locks.cc)
+    target_link_options(cxlpool_tsan_locks PRIVATE -fsanitize=thread)
+    target_link_libraries(cxlpool_flags INTERFACE cxlpool_tsan_locks)
+    target_link_options(cxlpool_flags INTERFACE $<TARGET_FILE:cxlpool_tsan_locks>)
   endif()
   target_link_options(cxlpool_flags INTERFACE -fsanitize=${CXLPOOL_SANITIZE})
 endif()

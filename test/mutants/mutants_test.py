@@ -57,6 +57,16 @@ class RunTest(unittest.TestCase):
         by, _, caught = run.hunt(run.find_binaries(self.directory, {'script_test'}), mutant, {'script_test': 0.1})
         self.assertEqual(('NOT CAUGHT', False), (by, caught))
 
+    def test_a_sample_is_of_one_program_and_in_time_has_them_all(self):
+        mutants = [seeded.Mutant(f'm{i}', 'wrong', (1,), (f'{"ab"[i % 2]}_test --x', 'c_test')) for i in range(10)]
+        chosen = [run.sample(mutants, 2, day) for day in range(6)]
+        for day, names in enumerate(chosen):
+            self.assertEqual({('ab'[day % 2] + '_test --x',)}, {mutant.tests for mutant in names})
+            self.assertEqual(2, len(names))
+        self.assertEqual({m.name for m in mutants}, {m.name for names in chosen for m in names})
+        self.assertEqual({('b_test --x',)}, {m.tests for m in run.sample(mutants, 9, 0, {'b_test'})})
+        self.assertEqual([], run.sample(mutants, 9, 0, set()))
+
 
 if __name__ == '__main__':
     main()

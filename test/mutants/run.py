@@ -6,6 +6,7 @@
     --with TEST   tries each with this command line alone, say 'cxlpool-sim --seeds 300'
     --build DIR   where the build with the defects is, and is brought up to date: build/mutants
     --no-build    takes it as it is
+    --sample N    at most N that one of its programs catches: another program each day
     --jobs N      so many tests at a time (2)
 
 First every test runs without a defect, and must pass. Exits 0 if each defect was caught and the switches
@@ -121,12 +122,29 @@ def hunt(binaries, mutant, took):
     return 'NOT CAUGHT', seconds, False
 
 
+def sample(mutants, most, day, built=None):
+    """At most so many that one program catches, by its quickest test alone; each day another program, and in time all of
+    its defects. `built`: the programs that there are."""
+    by_program = {}
+    for mutant in mutants:
+        program = shlex.split(mutant.tests[0])[0]
+        if built is None or program in built:
+            by_program.setdefault(program, []).append(dataclasses.replace(mutant, tests=mutant.tests[:1]))
+    if not by_program:
+        return []
+    programs = sorted(by_program)
+    found = by_program[programs[day % len(programs)]]
+    first = day // len(programs) * most % len(found)
+    return (found[first:] + found[:first])[:most]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('names', nargs='*', metavar='NAME')
     parser.add_argument('--with', dest='test', metavar='TEST')
     parser.add_argument('--build', type=Path, default=seeded.REPOSITORY / 'build/mutants')
     parser.add_argument('--no-build', action='store_true')
+    parser.add_argument('--sample', type=int, metavar='N')
     parser.add_argument('--jobs', type=int, default=2)
     arguments = parser.parse_args()
 
@@ -137,6 +155,12 @@ def main():
         print('\n'.join(wrong))
         return 1
 
+    if arguments.sample:
+        built = find_binaries(arguments.build, {shlex.split(m.tests[0])[0] for m in mutants}) if arguments.no_build else None
+        mutants = sample(mutants, arguments.sample, int(time.time()) // 86400, built)
+        if not mutants:
+            print(f'{arguments.build} has no program that catches a defect')
+            return 1
     if arguments.test:
         mutants = [dataclasses.replace(mutant, tests=(arguments.test,)) for mutant in mutants]
     commands = sorted({command for mutant in mutants for command in mutant.tests})
