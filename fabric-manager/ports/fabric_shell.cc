@@ -200,7 +200,7 @@ struct FabricShell::Gathering {
       if (status.ok()) {
         all = std::move(view);
       } else {
-        all = status;
+        all = std::move(status);
       }
     }
     answer.Give(std::move(all));
@@ -402,15 +402,16 @@ void FabricShell::BeginUnbind(Binding binding, Done done) {
   call->retry = options_.busy_retry;
   call->attempt = [this, answer, binding](FabricCall& own) {
     // The last try, too, has the time that it takes to ask.
-    const absl::StatusOr<bool> begun =
+    absl::StatusOr<bool> begun =
         backend_->BeginUnbind(binding, std::max(own.end, clock_.Elapsed() + kGrace));
     if (begun.ok() && !*begun && clock_.Elapsed() < own.end) return false;
     if (begun.ok() && *begun && !capabilities_.keeps_keys) {
       MutexLock lock(mutex_);
       unbinding_.emplace(binding.key.host, binding.slot);
     }
-    absl::Status status = begun.status();
-    if (begun.ok() && !*begun) {
+    const bool busy = begun.ok() && !*begun;
+    absl::Status status = std::move(begun).status();
+    if (busy) {
       status =
           Refuse(absl::StatusCode::kDeadlineExceeded, "GUEST_BUSY",
                  absl::StrCat("host ", binding.key.host, " was busy with an earlier plugging for ",
@@ -472,16 +473,19 @@ void FabricShell::Fence(std::string host, Done done) {
       waiting.swap(fences_[host]);
       fences_.erase(host);
     }
-    for (Done& waits : waiting) std::move(waits)(status);
+    for (Done& waits : waiting) {
+      if (&waits != &waiting.back()) std::move(waits)(status);
+    }
+    std::move(waiting.back())(std::move(status));
   });
   if (!options_.fence_program.path.empty()) return FenceByProgram(host, answer);
   auto call = MakeFabricCall(answer);
   call->limit = options_.fence;
   call->deadline = clock_.Elapsed() + options_.fence;
   call->attempt = [this, answer, host](FabricCall& own) {
-    const absl::StatusOr<bool> fenced = FenceNow(host, own.end);
+    absl::StatusOr<bool> fenced = FenceNow(host, own.end);
     if (fenced.ok() && !*fenced) return false;
-    answer->Give(fenced.status());
+    answer->Give(std::move(fenced).status());
     return true;
   };
   call->late = [host](bool) {
@@ -597,14 +601,14 @@ void FabricShell::Scrub(Slice slice, ScrubProgress progress, DoneWith<ScrubResul
     if (job->scrub == nullptr) {
       auto begun = backend_->BeginScrub(slice);
       if (!begun.ok()) {
-        answer->Give(begun.status());
+        answer->Give(std::move(begun).status());
         return true;
       }
       job->scrub = *std::move(begun);
     }
-    const absl::StatusOr<bool> finished = job->scrub->Step(own.end);
+    absl::StatusOr<bool> finished = job->scrub->Step(own.end);
     if (!finished.ok()) {
-      answer->Give(finished.status());
+      answer->Give(std::move(finished).status());
     } else if (*finished) {
       answer->Give(job->scrub->result());
     } else if (clock_.Elapsed() >= own.end) {
