@@ -251,8 +251,8 @@ class FenceProgramTest : public ::testing::Test {
     options.recheck = absl::Milliseconds(5);
     options.fence_program = {program, timeout};
     options.fence_confirmed = absl::Milliseconds(200);
-    driver_ = std::make_unique<FabricShell>(std::make_unique<BareFabric>(&switch_, false), options);
-    driver_->Start({}, [](const FabricEvent&) {});
+    options_ = options;
+    Start({});
     EXPECT_EQ(driver_->capabilities().fence, FenceScope::kHost);
     const auto ld = WaitForAnswer<absl::StatusOr<BoundLd>>([&](auto done) {
       driver_->Bind({.key = {.host = "host-a", .tag = FormatUuid(RandomUuid()), .generation = 1},
@@ -264,6 +264,13 @@ class FenceProgramTest : public ::testing::Test {
     });
     ASSERT_TRUE(ld.ok()) << ld.status();
     Power(true);
+  }
+  // Another driver takes the place of the last.
+  void Start(KnownFabric known) {
+    driver_.reset();
+    driver_ =
+        std::make_unique<FabricShell>(std::make_unique<BareFabric>(&switch_, false), options_);
+    driver_->Start(std::move(known), [](const FabricEvent&) {});
   }
   void Power(bool on) {
     MutexLock lock(switch_.mutex);
@@ -282,6 +289,7 @@ class FenceProgramTest : public ::testing::Test {
   }
 
   std::string directory_;
+  FabricShell::Options options_;
   Switch switch_;
   std::unique_ptr<FabricDriver> driver_;
 };
@@ -290,6 +298,16 @@ TEST_F(FenceProgramTest, ItsWordIsNotBelieved) {
   Open("exit 0");
   const absl::Status fenced = Fence();
   EXPECT_EQ(ReasonOf(fenced), "FENCE_FAILED") << fenced;
+}
+
+// After a restart, before anybody has looked: that the host lives a life is no news.
+TEST_F(FenceProgramTest, ItsWordIsNotBelievedOfAHostThatWasNotLookedAt) {
+  Open("exit 0");
+  for (const KnownFabric& known : {KnownFabric{{{"host-a", "switch-1"}}}, KnownFabric{}}) {
+    Start(known);
+    const absl::Status fenced = Fence();
+    EXPECT_EQ(ReasonOf(fenced), "FENCE_FAILED") << fenced;
+  }
 }
 
 TEST_F(FenceProgramTest, TheFabricConfirmsIt) {
