@@ -58,7 +58,7 @@ constexpr char kEmulated[] = R"(
 [fabric]
 driver = "emulated"
 root = "DIR/fabric"
-fence_program = "DIR/cut-power"
+fence_program = "/usr/bin/true"
 fence_timeout = "17s"
 
 [[device]]
@@ -77,7 +77,7 @@ constexpr char kQemu[] = R"(
 [fabric]
 driver = "qemu"
 state = "DIR/state"
-fence_program = "DIR/cut-power"
+fence_program = "/usr/bin/true"
 fence_timeout = "17s"
 
 [[device]]
@@ -134,9 +134,9 @@ class SetupTest : public testing::Test {
 TEST_F(SetupTest, EveryKeyReachesItsPart) {
   const FmConfig config = Parse(kEmulated);
   // Whoever adds a field names it here, and says below whom it reaches.
-  const auto& [listen, tls, store, store_path, driver, emulated_root, qemu_state, devices, hosts,
-               topology, default_policy, heartbeat, lease, attach_timeout, discover_period, where] =
-      config;
+  const auto& [listen, tls, store, store_path, driver, emulated_root, qemu_state, fence_program,
+               fence_timeout, devices, hosts, topology, default_policy, heartbeat, lease,
+               attach_timeout, discover_period, where] = config;
   FabricCapabilities fabric;
   fabric.driver = "fake";
   fabric.hardware_coherent = true;
@@ -173,7 +173,7 @@ TEST_F(SetupTest, EveryKeyReachesItsPart) {
 TEST_F(SetupTest, EveryKeyOfAnEmulatedFabricReachesIt) {
   const EmulatedFabricConfig emulated = EmulatedConfigOf(Parse(kEmulated));
   const auto& [root, devices, hosts, poll, watch, fence] = emulated;
-  EXPECT_EQ(fence.path, directory_ + "/cut-power");
+  EXPECT_EQ(fence.path, "/usr/bin/true");
   EXPECT_EQ(fence.timeout, absl::Seconds(17));
   EXPECT_EQ(root, directory_ + "/fabric");
   ASSERT_EQ(devices.size(), 1u);
@@ -192,7 +192,7 @@ TEST_F(SetupTest, EveryKeyOfAnEmulatedFabricReachesIt) {
 TEST_F(SetupTest, EveryKeyOfAQemuFabricReachesIt) {
   const QemuFabricConfig qemu = QemuConfigOf(Parse(kQemu));
   const auto& [devices, hosts, state, timing, fence] = qemu;
-  EXPECT_EQ(fence.path, directory_ + "/cut-power");
+  EXPECT_EQ(fence.path, "/usr/bin/true");
   EXPECT_EQ(fence.timeout, absl::Seconds(17));
   EXPECT_EQ(state, directory_ + "/state");
   ASSERT_EQ(devices.size(), 1u);
