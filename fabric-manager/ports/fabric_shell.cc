@@ -324,7 +324,7 @@ absl::StatusOr<BoundLd> FabricShell::BindNow(const BindRequest& request, absl::D
   const HostLook look = Look(host, deadline);
   if (!look.host.reachable) {
     return Refuse(absl::StatusCode::kUnavailable, "HOST_UNREACHABLE", look.host.unreachable_reason,
-                  "see `cxlpool host show`");
+                  absl::StrCat("see `cxlpool host show ", host, "`"));
   }
   if (request.incarnation != look.host.fabric_incarnation && !CXLPOOL_MUTANT("bind-in-any-life")) {
     return Refuse(absl::StatusCode::kUnavailable, "HOST_UNREACHABLE",
