@@ -14,6 +14,8 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <future>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -140,8 +142,25 @@ class LiveRig : public QemuRig {
   void PowerOff(const BoundLd& ld) override { Command("CXLPOOL_RACK_EJECT", ld); }
   void Remove(const BoundLd& ld) override { Command("CXLPOOL_RACK_EJECT", ld); }
   bool may_fence() const override { return Environment("CXLPOOL_RACK_FENCE") == "1"; }
+  // The QEMU is stopped as a whole. Which process it is the fabric says, while it answers.
+  bool Hang(const std::string& host, bool hangs) override {
+    if (hangs) {
+      std::promise<absl::StatusOr<FabricView>> seen;
+      driver_->Discover([&](absl::StatusOr<FabricView> view) { seen.set_value(std::move(view)); });
+      const absl::StatusOr<FabricView> view = seen.get_future().get();
+      if (!view.ok()) return false;
+      for (const FabricHost& shown : view->hosts) {
+        const auto life = ParseIncarnation(shown.fabric_incarnation);
+        if (shown.id == host && life.has_value()) pids_[host] = life->name.pid;
+      }
+    }
+    const auto pid = pids_.find(host);
+    return pid != pids_.end() && ::kill(pid->second, hangs ? SIGSTOP : SIGCONT) == 0;
+  }
 
  private:
+  std::map<std::string, pid_t> pids_;  // Of hosts that hang, or did.
+
   static void Command(const char* variable, const BoundLd& ld) {
     const std::string command = Environment(variable);
     if (command.empty()) return;
