@@ -166,9 +166,9 @@ TEST_F(GrpcStubTest, ComesBackAfterTheManagerWasAway) {
 }
 
 TEST_F(GrpcStubTest, KeepsTheRequestIdWhenTheManagerAsksForPatience) {
-  StartServer();
   pool_.failures = 2;
   pool_.failure = Refused(absl::StatusCode::kResourceExhausted, "QUEUE_FULL");
+  StartServer();
   CountRetries listener;
   Connection connection(*stub_, pacer_, listener, absl::Seconds(60));
   ASSERT_TRUE(connection.Call(&ManagerStub::AllocateRegion, Request()).ok());
@@ -177,7 +177,6 @@ TEST_F(GrpcStubTest, KeepsTheRequestIdWhenTheManagerAsksForPatience) {
 }
 
 TEST_F(GrpcStubTest, CarriesTheManagersRefusal) {
-  StartServer();
   pool_.failures = 1;
   pool_.failure = Refusal{.code = absl::StatusCode::kResourceExhausted,
                           .reason = "POOL_FRAGMENTED",
@@ -185,6 +184,7 @@ TEST_F(GrpcStubTest, CarriesTheManagersRefusal) {
                           .remedy = "raise --max-extents",
                           .metadata = {{"largest_free_bytes", "1073741824"}}}
                       .ToStatus();
+  StartServer();
   const auto response = stub_->AllocateRegion(Request(), absl::Seconds(60));
   EXPECT_TRUE(absl::IsResourceExhausted(response.status()));
   const auto refusal = RefusalOf(response.status());
