@@ -100,6 +100,7 @@ absl::StatusOr<std::string> ReadValue(const std::string& path) {
   return std::string(value, static_cast<size_t>(size));
 }
 
+// The new link is made beside the old one and renamed over it: a reader sees one of the two.
 absl::Status WriteValue(const std::string& path, const std::string& value) {
   const std::string fresh = absl::StrCat(path, ".new");
   if (::unlink(fresh.c_str()) != 0 && errno != ENOENT) {
@@ -111,6 +112,8 @@ absl::Status WriteValue(const std::string& path, const std::string& value) {
   return absl::OkStatus();
 }
 
+// Everything that can be wrong is found here, before a call is served: what is configured, whose
+// the directories are, and whether another manager has them.
 absl::StatusOr<std::unique_ptr<FabricDriver>> EmulatedFabric::Open(EmulatedFabricConfig config) {
   if (!absl::StartsWith(config.root_directory, "/")) {
     return BadConfig(absl::StrCat("root directory \"", config.root_directory, "\" is not absolute"),
@@ -128,6 +131,8 @@ absl::StatusOr<std::unique_ptr<FabricDriver>> EmulatedFabric::Open(EmulatedFabri
   return std::make_unique<FabricShell>(std::move(fabric), options);
 }
 
+// The lock comes before anything is read or made that another manager may be using. The identity is
+// made once, and names this directory for ever.
 absl::Status EmulatedFabric::Prepare() {
   const std::string& root = config_.root_directory;
   std::error_code error;
@@ -164,6 +169,7 @@ absl::Status EmulatedFabric::Prepare() {
   return absl::OkStatus();
 }
 
+// A host without a life gets its first one; otherwise it goes on in the one that is written down.
 absl::Status EmulatedFabric::PrepareHost(const EmulatedHostConfig& config) {
   Host& host = hosts_[config.id];
   host.config = config;

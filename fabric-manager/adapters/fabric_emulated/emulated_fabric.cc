@@ -32,12 +32,6 @@ absl::Status Refuse(absl::StatusCode code, absl::string_view reason, std::string
       .ToStatus();
 }
 
-absl::Status UnknownHost(const std::string& host) {
-  return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_HOST",
-                absl::StrCat("the emulated fabric has no host ", host),
-                "add its [[host]] to the manager's configuration");
-}
-
 emulated::v1::FabricSide ToSide(const BoundLd& ld, std::string extent_path) {
   emulated::v1::FabricSide side;
   side.set_tag(ld.key->tag);
@@ -121,10 +115,9 @@ void EmulatedFabric::Meet(const std::string& id, const std::string& life) {
   LogError(kLogSubject, host.unknown.message());
 }
 
+// Reads every slot anew, so that one damaged file makes the host unknown and not a slot empty.
 absl::Status EmulatedFabric::CheckHost(const std::string& id) {
-  const auto found = hosts_.find(id);
-  if (found == hosts_.end()) return UnknownHost(id);
-  Host& host = found->second;
+  Host& host = hosts_.at(id);
   if (!host.unknown.ok()) return host.unknown;
   for (auto& [number, slot] : host.slots) {
     if (absl::Status status = Reload(id, number, slot); !status.ok()) return status;
@@ -132,6 +125,8 @@ absl::Status EmulatedFabric::CheckHost(const std::string& id) {
   return absl::OkStatus();
 }
 
+// Brings slot.ld up to what the file says. Where the file cannot be read slot.ld stays as it was,
+// and slot.unreadable says that nobody knows.
 absl::Status EmulatedFabric::Reload(const std::string& host, uint32_t number, Slot& slot) {
   auto side = slot.files.ReadFabricSide();
   if (!side.ok()) {
@@ -150,6 +145,7 @@ absl::Status EmulatedFabric::Reload(const std::string& host, uint32_t number, Sl
   return absl::OkStatus();
 }
 
+// Slots that are no longer configured are shown as closed, with what is bound there.
 HostLook EmulatedFabric::LookAt(const std::string& id, absl::Duration) {
   Host& host = hosts_.at(id);
   HostLook look;
@@ -166,6 +162,8 @@ HostLook EmulatedFabric::LookAt(const std::string& id, absl::Duration) {
   return look;
 }
 
+// In an order that a kill may cut anywhere: the note, the extent's file, then the FabricSide, which
+// alone makes the LD bound.
 absl::StatusOr<BoundLd> EmulatedFabric::Bind(const BindRequest& request, absl::Duration) {
   Host& host = hosts_.at(request.key.host);
   Slot& slot = host.slots.at(request.slot);
@@ -198,12 +196,12 @@ absl::StatusOr<BoundLd> EmulatedFabric::Bind(const BindRequest& request, absl::D
   return ld;
 }
 
+// Null only where every slot could be read and none has the LD: absence is said of what was seen.
 absl::StatusOr<EmulatedFabric::Slot*> EmulatedFabric::FindSlot(const LdKey& key) {
-  const auto host = hosts_.find(key.host);
-  if (host == hosts_.end()) return UnknownHost(key.host);
-  if (!host->second.unknown.ok()) return host->second.unknown;
+  Host& host = hosts_.at(key.host);
+  if (!host.unknown.ok()) return host.unknown;
   absl::Status unreadable;
-  for (auto& [number, slot] : host->second.slots) {
+  for (auto& [number, slot] : host.slots) {
     // It may be the one: as long as it cannot be read, the LD cannot be said to be absent.
     if (!slot.unreadable.ok()) unreadable.Update(Reload(key.host, number, slot));
     if (!slot.ld.has_value() || slot.ld->key != key) continue;
@@ -262,6 +260,7 @@ absl::StatusOr<bool> EmulatedFabric::IsUnbound(const Binding& binding, absl::Dur
   return true;
 }
 
+// Notices what vanished behind our back: another FabricSide than ours, or an extent without a file.
 void EmulatedFabric::CheckSlot(const std::string& host, uint32_t number, Slot& slot) {
   if (!slot.ld.has_value() || !slot.unreadable.ok()) return;
   const BoundLd was = *slot.ld;
@@ -288,6 +287,7 @@ void EmulatedFabric::Watch() {
   }
 }
 
+// The watch for vanished LDs runs here, on the one lane that touches the slots.
 bool EmulatedFabric::Idle(const std::string& lane, int wake_fd, absl::Duration at_most) {
   FabricBackend::Idle(lane, wake_fd, at_most);
   if (lane != LaneOf("")) return false;
@@ -309,6 +309,7 @@ bool EmulatedFabric::BoundElsewhere(const std::string& extent, const std::string
   return false;
 }
 
+// Adds to what was noted: bytes that were never scrubbed may lie in another extent's file as well.
 absl::Status EmulatedFabric::NoteSlice(const Slice& slice, const std::string& extent) const {
   const std::string path = absl::StrCat(config_.root_directory, "/slices/", slice.device, "@",
                                         slice.dpa_bytes, "+", slice.length_bytes);
@@ -344,6 +345,8 @@ absl::StatusOr<std::vector<EmulatedFabric::NotedSlice>> EmulatedFabric::NotedOn(
   return noted;
 }
 
+// Every file that ever held bytes of the slice. The note goes last: a scrub that is cut off is
+// found again.
 absl::Status EmulatedFabric::ScrubNow(const Slice& slice) {
   auto noted = NotedOn(slice);
   if (!noted.ok()) return noted.status();

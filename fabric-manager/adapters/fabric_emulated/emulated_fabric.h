@@ -129,7 +129,7 @@ class EmulatedFabric : public FabricBackend {
   absl::StatusOr<std::vector<NotedSlice>> NotedOn(const Slice& slice) const;
   absl::Status Reload(const std::string& host, uint32_t number, Slot& slot);
   // Reads all its slots. HOST_UNREACHABLE: it is not the one that the records know, or a file of
-  // its slots cannot be read; UNKNOWN_HOST.
+  // its slots cannot be read.
   absl::Status CheckHost(const std::string& id);
   // Reports the LD as lost if it is not there any more.
   void CheckSlot(const std::string& host, uint32_t number, Slot& slot);

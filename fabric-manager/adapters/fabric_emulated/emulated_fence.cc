@@ -57,6 +57,7 @@ absl::Status EmulatedFabric::RenewIncarnation(Host& host) const {
   return absl::OkStatus();
 }
 
+// Whether its file is about to be swapped: nothing may be bound to it or cleared meanwhile.
 bool EmulatedFabric::BeingFenced(const std::string& extent) const {
   for (const auto& [id, host] : hosts_) {
     if (!host.fence.has_value()) continue;
@@ -66,6 +67,8 @@ bool EmulatedFabric::BeingFenced(const std::string& extent) const {
   return false;
 }
 
+// Called again until it says true. A fence that failed is forgotten, so that the next one looks
+// anew at what is bound.
 absl::StatusOr<bool> EmulatedFabric::Fence(const std::string& id, absl::Duration) {
   Host& host = hosts_.at(id);
   if (!host.fence.has_value()) {
@@ -126,6 +129,8 @@ absl::StatusOr<bool> EmulatedFabric::StepFence(Host& host) {
   return true;
 }
 
+// The bytes are out of the host's reach already; now the slots are emptied, and a new life begins,
+// which is what proves the end of the old one to whoever asks later.
 absl::Status EmulatedFabric::FinishFence(Host& host) {
   for (auto& [number, slot] : host.slots) {
     if (absl::Status status = slot.files.RemoveFabricSide(); !status.ok()) {

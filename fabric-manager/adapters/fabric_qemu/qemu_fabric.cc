@@ -1,7 +1,6 @@
 #include "fabric-manager/adapters/fabric_qemu/qemu_fabric.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdlib>
 #include <set>
 #include <utility>
@@ -73,6 +72,8 @@ absl::StatusOr<std::vector<PoolFile>> PrepareConfig(QemuFabricConfig& config) {
 
 }  // namespace
 
+// Takes the pool files' locks, and looks once whether they hold bytes: what the records do not know
+// is somebody's then.
 absl::StatusOr<std::unique_ptr<FabricDriver>> QemuFabric::Open(QemuFabricConfig config) {
   auto files = PrepareConfig(config);
   if (!files.ok()) return files.status();
@@ -125,6 +126,8 @@ std::vector<FabricDevice> QemuFabric::devices() const {
   return devices;
 }
 
+// A device whose file was moved or replaced under its name is left out: nobody can say whose bytes
+// are behind the name now.
 absl::StatusOr<std::vector<FabricDevice>> QemuFabric::LookAtDevices(absl::Duration) {
   const std::vector<FabricDevice> all = devices();
   std::vector<FabricDevice> in_place;
@@ -140,6 +143,8 @@ std::vector<std::string> QemuFabric::hosts() const {
   return ids;
 }
 
+// Where the records know no life of a host yet, what an earlier release wrote down stands in. All
+// processes are claimed before any host connects, so that none is taken for another host's.
 void QemuFabric::Start(const KnownFabric& known, Sink sink) {
   KnownFabric all = known;
   for (const auto& [id, host] : hosts_) {
@@ -165,6 +170,7 @@ HostLook QemuFabric::LookAt(const std::string& host, absl::Duration deadline) {
   return hosts_.at(host)->Look(deadline);
 }
 
+// The shell has checked that the slice lies within a device; the file may have been replaced since.
 absl::StatusOr<const PoolFile*> QemuFabric::FindFile(const Slice& slice) const {
   const auto device = std::find_if(config_.devices.begin(), config_.devices.end(),
                                    [&](const QemuDeviceConfig& d) { return d.id == slice.device; });

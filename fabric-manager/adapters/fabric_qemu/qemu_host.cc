@@ -1,7 +1,6 @@
 #include "fabric-manager/adapters/fabric_qemu/qemu_host.h"
 
 #include <poll.h>
-#include <pthread.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -36,6 +35,7 @@ void QemuHost::Meet(const std::string& life) {
   Connect();
 }
 
+// Slots are shown also where QEMU does not answer: they are what was last read.
 HostLook QemuHost::Look(absl::Duration deadline) {
   operation_deadline_ = deadline;
   const bool reachable = client_ != nullptr && Refresh().ok();
@@ -58,6 +58,7 @@ HostLook QemuHost::Look(absl::Duration deadline) {
   return look;
 }
 
+// The interrupt that made way for the fence must not break off the fence's own commands.
 absl::Status QemuHost::Fence() {
   Clear(interrupt_);
   return FenceNow();

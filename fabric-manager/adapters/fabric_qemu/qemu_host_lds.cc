@@ -49,6 +49,9 @@ absl::Status Failed(const std::string& what, const absl::Status& status) {
 
 }  // namespace
 
+// Reads what is plugged. What was known and is plugged no more is gone only when no address space
+// maps its memory either (SortOutRemains); what is new is read, and what vanishes while it is being
+// read was never there.
 absl::Status QemuHost::Refresh() {
   const auto call = [this](const std::string& command, const nlohmann::json& arguments) {
     return Call(command, arguments);
@@ -66,6 +69,8 @@ absl::Status QemuHost::Refresh() {
   return absl::OkStatus();
 }
 
+// LDs that are unplugged and still mapped: the guest can store to them, so they stay bound, and
+// unbinding. The mappings are asked for only where something is missing, and once after connecting.
 absl::Status QemuHost::SortOutRemains(const std::set<std::string>& plugged) {
   std::vector<std::string> missing;
   for (const auto& [id, ld] : known_) {
@@ -175,6 +180,7 @@ void QemuHost::Gone(const std::string& device_id) {
   Emit(FabricEvent::Kind::kLdLost, &ld);
 }
 
+// What is answered was read back from QEMU, and is what was asked for.
 absl::StatusOr<BoundLd> QemuHost::Bind(const BindRequest& request, absl::Duration deadline) {
   operation_deadline_ = deadline;
   const auto port = ports_.find(request.slot);
@@ -193,6 +199,8 @@ absl::StatusOr<BoundLd> QemuHost::Bind(const BindRequest& request, absl::Duratio
       absl::StrCat("host ", config_.id, ": ", device_id, " is not what was asked for"));
 }
 
+// The memory first, under an id that is never used again, so that a late command of another manager
+// cannot meet this one's.
 absl::Status QemuHost::Plug(const BindRequest& request, const std::string& port) {
   const auto device =
       std::find_if(devices_.begin(), devices_.end(),
@@ -227,6 +235,7 @@ absl::Status QemuHost::Plug(const BindRequest& request, const std::string& port)
   return Failed("the device of a bind", why);
 }
 
+// Nothing: the guest is busy with an earlier plugging, and is to be asked again.
 std::optional<absl::Status> QemuHost::TryUnplug(const std::string& device_id) {
   auto reply = Call("device_del", {{"id", device_id}});
   TakeDeleted();
@@ -271,6 +280,8 @@ absl::StatusOr<bool> QemuHost::IsUnbound(const LdKey& key, absl::Duration deadli
   return true;
 }
 
+// Rests on what Refresh has just read, or on the end of the process. DEVICE_DELETED alone is none:
+// it may be of an earlier LD.
 absl::Status QemuHost::Proof(const std::string& device_id) const {
   if (!process_.has_value() && !ended_.empty()) return absl::OkStatus();
   if (client_ == nullptr) return Unreachable();

@@ -49,6 +49,7 @@ absl::Status QemuHost::Unreachable() const {
       .ToStatus();
 }
 
+// One attempt. That a host is out of reach is told once, and logged once for each reason.
 void QemuHost::Connect() {
   operation_deadline_ = clock_.Elapsed() + timing_.operation;
   absl::Status status = TryConnect();
@@ -69,6 +70,8 @@ void QemuHost::Connect() {
   if (!std::exchange(told_unreachable_, true)) Emit(FabricEvent::Kind::kHostUnreachable);
 }
 
+// Nothing of this host changes before the QEMU has shown that it is the right one; with a process
+// that is new, what was known of the last one is dropped.
 absl::Status QemuHost::TryConnect() {
   auto client =
       QmpClient::Connect(config_.qmp_socket, interrupt_.get(), [this](const QmpMessage& event) {
@@ -95,6 +98,8 @@ absl::Status QemuHost::TryConnect() {
   return Refresh();
 }
 
+// Whether the process behind the socket is this host's QEMU: the one it was, while that runs, and
+// nobody else's. `fresh` is set where it is a new one.
 absl::Status QemuHost::Identify(QmpClient& client, std::optional<QemuProcess>& fresh) {
   auto process = QemuProcess::Open(client.peer_pid());
   if (!process.ok()) return process.status();
@@ -126,6 +131,8 @@ absl::Status QemuHost::Identify(QmpClient& client, std::optional<QemuProcess>& f
   return absl::OkStatus();
 }
 
+// A command whose outcome is unknown ends the connection: after the next one everything is read
+// anew.
 absl::StatusOr<nlohmann::json> QemuHost::Call(const std::string& command,
                                               const nlohmann::json& arguments) {
   if (client_ == nullptr) return down_;
@@ -148,6 +155,7 @@ void QemuHost::Disconnect(const absl::Status& why) {
   if (!std::exchange(told_unreachable_, true)) Emit(FabricEvent::Kind::kHostUnreachable);
 }
 
+// The proof that nothing is bound to the host: its process has ended, by its pidfd.
 void QemuHost::OnProcessExit() {
   ended_ = FormatIncarnation(process_->name());
   process_.reset();
@@ -163,6 +171,7 @@ void QemuHost::OnProcessExit() {
   EmitGone();
 }
 
+// OK only once the process has certainly ended. One that was never learnt of cannot be ended.
 absl::Status QemuHost::FenceNow() {
   if (!process_.has_value() && ended_.empty()) Connect();
   if (!process_.has_value() && !ended_.empty()) return absl::OkStatus();

@@ -85,6 +85,8 @@ struct MemoryStore::Core {
     std::move(next->done)(std::move(status));
   }
 
+  // A fault that was applied is a lost answer: the change is made, and the caller is told
+  // otherwise.
   absl::Status Serve(const StoreBatch& batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     if (!open) {
       return Refusal{absl::StatusCode::kFailedPrecondition,
@@ -139,6 +141,7 @@ void MemoryStore::Open(Done lost, DoneWith<StoreImage> done) {
   });
 }
 
+// `done` may ask for the next commit: what is outstanding is taken away before it is called.
 void MemoryStore::Commit(StoreBatch batch, Done done) {
   bool outstanding = false;
   {
