@@ -62,6 +62,10 @@ class Connection {
   CXLPOOL_MANAGER_METHODS(CXLPOOL_SEND)
 #undef CXLPOOL_SEND
 
+  // What Call does, for a stream: makes `attempt` as often as it takes. `left`: of `timeout`.
+  absl::Status Retry(const std::string& request_id,
+                     absl::FunctionRef<absl::Status(absl::Duration left)> attempt);
+
   ManagerStub& stub() { return stub_; }
   Pacer& pacer() { return pacer_; }
   RetryListener& listener() { return listener_; }
@@ -69,9 +73,6 @@ class Connection {
   bool fail_fast() const { return fail_fast_; }
 
  private:
-  absl::Status Retry(const std::string& request_id,
-                     absl::FunctionRef<absl::Status(absl::Duration left)> attempt);
-
   ManagerStub& stub_;
   Pacer& pacer_;
   RetryListener& listener_;

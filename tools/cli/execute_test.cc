@@ -527,9 +527,11 @@ TEST_F(ExecuteFileTest, ABackupGetsItsNameOnceItIsWhole) {
 
   EXPECT_EQ(ReasonOf(Run(Backup{file})), "BACKUP_EXISTS");
   const std::string next = (directory_ / "next.db").string();
+  fake_.manager.backup_breaks = 2;
   out_.str("");
   ASSERT_TRUE(Run(Backup{next}, OutputFormat::kJson).ok());
   EXPECT_THAT(out_.str(), HasSubstr("\"revision\": \"41\""));
+  EXPECT_EQ(Read("next.db"), "abcde") << "what broke off is not in it";
 }
 
 TEST_F(ExecuteFileTest, ABackupThatIsNotWholeLeavesNothing) {

@@ -64,6 +64,15 @@ class PartFile {
     return CannotWrite(part_, errno);
   }
 
+  // Begins again.
+  absl::Status Empty() {
+    size_ = 0;
+    if (ftruncate(fd_.get(), 0) != 0 || lseek(fd_.get(), 0, SEEK_SET) != 0) {
+      return CannotWrite(part_, errno);
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status Append(absl::string_view data) {
     while (!data.empty()) {
       const ssize_t put = write(fd_.get(), data.data(), data.size());
@@ -108,13 +117,18 @@ absl::Status Run(Backup& command, Connection& connection, Printer& printer) {
   uint64_t revision = 0;
   uint64_t total = 0;
   bool last = false;
-  const absl::Status streamed =
-      connection.stub().Backup(v1::BackupRequest(), kLimit, [&](const v1::BackupResponse& piece) {
-        if (revision == 0) revision = piece.revision();
-        if (total == 0) total = piece.total_bytes();
-        last = piece.last();
-        return file.Append(piece.data());
-      });
+  const absl::Status streamed = connection.Retry("", [&](absl::Duration) {
+    if (absl::Status status = file.Empty(); !status.ok()) return status;
+    revision = total = 0;
+    last = false;
+    return connection.stub().Backup(
+        v1::BackupRequest(), kLimit, [&](const v1::BackupResponse& piece) {
+          if (revision == 0) revision = piece.revision();
+          if (total == 0) total = piece.total_bytes();
+          last = piece.last();
+          return file.Append(piece.data());
+        });
+  });
   if (!streamed.ok()) return streamed;
   if (!last || file.size() != total) {
     return Refuse(

@@ -95,12 +95,14 @@ class FakeManager : public ManagerStub {
     for (const v1::BackupResponse& piece : backup_pieces) {
       if (absl::Status status = on_piece(piece); !status.ok()) return status;
     }
+    if (backup_breaks-- > 0) return absl::UnavailableError("Socket closed");
     return backup_end;
   }
 
   std::deque<ScriptedStream> streams;
   std::vector<v1::BackupResponse> backup_pieces;
   absl::Status backup_end;
+  int backup_breaks = 0;  // How many streams break before their end.
   std::vector<absl::Duration> backup_limits;
   std::vector<v1::WatchRegionsRequest> watches;
   std::vector<absl::Duration> watch_limits;
