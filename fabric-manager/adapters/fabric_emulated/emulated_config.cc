@@ -91,13 +91,19 @@ std::optional<uint32_t> SlotNumber(absl::string_view name) {
 }  // namespace
 
 // The target of a symbolic link is its value: made and replaced in one step, and never half
-// written.
+// written. readlink() cuts off what does not fit without a word, so the buffer holds one byte more
+// than any value may have, and a value that fills it is refused.
 absl::StatusOr<std::string> ReadValue(const std::string& path) {
-  char value[1024];
-  const ssize_t size = ::readlink(path.c_str(), value, sizeof(value));
+  std::string value(kMaxValueBytes + 1, '\0');
+  const ssize_t size = ::readlink(path.c_str(), value.data(), value.size());
   if (size < 0 && errno == ENOENT) return std::string();
   if (size <= 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path));
-  return std::string(value, static_cast<size_t>(size));
+  if (static_cast<size_t>(size) > kMaxValueBytes) {
+    return absl::DataLossError(
+        absl::StrCat("cannot read ", path, ": it has more than ", kMaxValueBytes, " bytes"));
+  }
+  value.resize(static_cast<size_t>(size));
+  return value;
 }
 
 // The new link is made beside the old one and renamed over it: a reader sees one of the two.

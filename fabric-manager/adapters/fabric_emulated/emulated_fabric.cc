@@ -310,6 +310,7 @@ bool EmulatedFabric::BoundElsewhere(const std::string& extent, const std::string
 }
 
 // Adds to what was noted: bytes that were never scrubbed may lie in another extent's file as well.
+// Refuses a file that it cannot note any more, because no scrub would find it.
 absl::Status EmulatedFabric::NoteSlice(const Slice& slice, const std::string& extent) const {
   const std::string path = absl::StrCat(config_.root_directory, "/slices/", slice.device, "@",
                                         slice.dpa_bytes, "+", slice.length_bytes);
@@ -318,7 +319,15 @@ absl::Status EmulatedFabric::NoteSlice(const Slice& slice, const std::string& ex
   std::vector<std::string> extents = absl::StrSplit(*noted, ' ', absl::SkipEmpty());
   if (std::find(extents.begin(), extents.end(), extent) != extents.end()) return absl::OkStatus();
   extents.push_back(extent);
-  return WriteValue(path, absl::StrJoin(extents, " "));
+  const std::string value = absl::StrJoin(extents, " ");
+  if (value.size() > kMaxValueBytes) {
+    return Refuse(absl::StatusCode::kResourceExhausted, "EXTENT_NOTES_FULL",
+                  absl::StrCat(extents.size() - 1, " extent files hold bytes of ", slice.device,
+                               " at ", slice.dpa_bytes, " that were never scrubbed, and ", path,
+                               " has no room for another name"),
+                  "scrub the extent before it is bound again");
+  }
+  return WriteValue(path, value);
 }
 
 absl::StatusOr<std::vector<EmulatedFabric::NotedSlice>> EmulatedFabric::NotedOn(

@@ -63,7 +63,9 @@ struct EmulatedFabricConfig {
   FenceProgram fence = {};
 };
 
-// A short value that is kept as a symbolic link's target. Reading: empty where there is none.
+// A short value that is kept as a symbolic link's target. Reading: empty where there is none; never
+// a part of a value. The bound is Linux's: no link's target is longer.
+inline constexpr size_t kMaxValueBytes = 4095;
 absl::StatusOr<std::string> ReadValue(const std::string& path);
 absl::Status WriteValue(const std::string& path, const std::string& value);
 // The lives of a host that fences have ended, the last one first; as many as are kept.

@@ -259,6 +259,29 @@ TEST_F(EmulatedFabricTest, AScrubClearsWhateverWasBoundAtThatPlace) {
   for (const std::string& file : files) EXPECT_FALSE(std::filesystem::exists(file)) << file;
 }
 
+// A name that were lost from the note would be a file that no scrub clears.
+TEST_F(EmulatedFabricTest, AScrubMissesNoFileHoweverManyWereNoted) {
+  Open();
+  std::vector<std::string> files;
+  absl::Status bound;
+  for (uint64_t serial = 7; bound.ok() && serial < 200; ++serial) {
+    BindRequest request = Request("host-a", 1, serial);
+    request.key.tag = FormatUuid(RandomUuid());
+    const auto ld = Bind(request);
+    bound = ld.status();
+    if (!bound.ok()) break;
+    files.push_back(absl::StrCat(root_, "/fabric/extents/", request.key.tag, ".0"));
+    ASSERT_TRUE(BeginUnbind(ld->binding()).ok());
+    ASSERT_TRUE(AwaitUnbound(ld->binding(), absl::Seconds(20)).ok());
+  }
+  EXPECT_GT(files.size(), 50u);
+  EXPECT_EQ(ReasonOf(bound), "EXTENT_NOTES_FULL") << bound;
+  const absl::Status scrubbed = Scrub();
+  EXPECT_TRUE(scrubbed.ok()) << scrubbed;
+  for (const std::string& file : files) EXPECT_FALSE(std::filesystem::exists(file)) << file;
+  EXPECT_TRUE(Bind(Request("host-a", 1, 7)).ok());
+}
+
 TEST_F(EmulatedFabricTest, TagThatIsNoUuidNeverBecomesAPath) {
   Open();
   BindRequest request = Request("host-a", 1, 7);
