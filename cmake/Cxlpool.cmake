@@ -12,10 +12,8 @@ pkg_check_modules(OPENSSL REQUIRED IMPORTED_TARGET libssl libcrypto)
 pkg_check_modules(TOMLPP REQUIRED IMPORTED_TARGET tomlplusplus)
 pkg_check_modules(ZLIB REQUIRED IMPORTED_TARGET zlib)
 pkg_check_modules(ISAL QUIET IMPORTED_TARGET libisal)  # A faster CRC-32 where it is there.
-if(CXLPOOL_GRPC)
-  pkg_check_modules(GRPC REQUIRED IMPORTED_TARGET grpc++)
-  find_program(GRPC_CPP_PLUGIN grpc_cpp_plugin REQUIRED)
-endif()
+pkg_check_modules(GRPC REQUIRED IMPORTED_TARGET grpc++)
+find_program(GRPC_CPP_PLUGIN grpc_cpp_plugin REQUIRED)
 
 add_library(cxlpool_flags INTERFACE)
 target_compile_options(cxlpool_flags INTERFACE -Wall -Wextra -Wpedantic -Werror)

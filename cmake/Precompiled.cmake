@@ -68,10 +68,8 @@ endfunction()
 
 cxlpool_precompile(std HEADERS ${std_headers})
 cxlpool_precompile(messages DEPS cxlpool_proto HEADERS ${std_headers} ${message_headers})
-if(CXLPOOL_GRPC)
-  cxlpool_precompile(grpc DEPS cxlpool_grpc
-    HEADERS ${std_headers} ${message_headers} ${grpc_headers})
-endif()
+cxlpool_precompile(grpc DEPS cxlpool_grpc
+  HEADERS ${std_headers} ${message_headers} ${grpc_headers})
 cxlpool_precompile(test DEPS GTest::gmock GTest::gtest HEADERS ${std_headers} ${test_headers})
 # As cxlpool_test() has them: executables, and not optimised.
 set_target_properties(cxlpool_pch_test PROPERTIES POSITION_INDEPENDENT_CODE OFF)
