@@ -91,12 +91,8 @@ TEST(CheckTest, EmulatedAdapterNeedsNothingOfTheMachine) {
   EXPECT_EQ(Verdicts(CheckAgent(host.files(), host.Path("agent.toml"), questions)),
             "adapter ok;config ok;credentials ok;");
   questions.manager = [](const AgentConfig&) {
-    return Refusal{absl::StatusCode::kUnavailable,
-                   "MANAGER_UNREACHABLE",
-                   "no \x1b[31manswer\n",
-                   "start it",
-                   {}}
-        .ToStatus();
+    return Refuse(absl::StatusCode::kUnavailable, "MANAGER_UNREACHABLE", "no \x1b[31manswer\n",
+                  "start it");
   };
   const auto findings = CheckAgent(host.files(), host.Path("agent.toml"), questions);
   EXPECT_EQ(Verdicts(findings), "adapter ok;config ok;credentials ok;manager missing;");

@@ -23,12 +23,9 @@ absl::Status CheckRecordVersion(const std::string& path, const std::vector<Row>&
     store::v1::Record record;
     if (row.key != kPoolKey || !record.ParseFromString(row.value) || !record.has_pool()) continue;
     if (record.pool().schema_version() <= PoolMeta{}.schema_version) continue;
-    return Refusal{absl::StatusCode::kFailedPrecondition,
-                   "STORE_TOO_NEW",
-                   absl::StrCat("the records of ", path, " were written by a later release"),
-                   "use that release's fsck",
-                   {}}
-        .ToStatus();
+    return Refuse(absl::StatusCode::kFailedPrecondition, "STORE_TOO_NEW",
+                  absl::StrCat("the records of ", path, " were written by a later release"),
+                  "use that release's fsck");
   }
   return absl::OkStatus();
 }
@@ -38,13 +35,10 @@ absl::Status Repair(DamagedDatabase& database, const Salvage& salvage, const Exa
   const Examination again =
       Examine(found.rows, {.records_lost = false, .now = now, .make_tag = RandomUuid});
   if (!again.findings.empty()) {
-    return Refusal{absl::StatusCode::kDataLoss,
-                   "FSCK_CANNOT_REPAIR",
-                   absl::StrCat("what the repair would leave is not sound either: record ",
-                                again.findings[0].key, ": ", again.findings[0].what),
-                   "restore a backup; nothing was changed",
-                   {}}
-        .ToStatus();
+    return Refuse(absl::StatusCode::kDataLoss, "FSCK_CANNOT_REPAIR",
+                  absl::StrCat("what the repair would leave is not sound either: record ",
+                               again.findings[0].key, ": ", again.findings[0].what),
+                  "restore a backup; nothing was changed");
   }
   const std::string time = absl::FormatTime(absl::RFC3339_sec, now, absl::UTCTimeZone());
   std::vector<SetAside> aside = salvage.quarantined;

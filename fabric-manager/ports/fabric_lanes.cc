@@ -119,12 +119,10 @@ void FabricLanes::Submit(const std::string& name, FabricCallPtr call, bool first
     if (stopping_ || found == lanes_.end()) {
       refused = Stopping();
     } else if (!first && found->second->waiting() >= max_waiting_) {
-      refused = Refusal{
-          absl::StatusCode::kResourceExhausted,
-          "FABRIC_OVERLOADED",
+      refused = Refuse(
+          absl::StatusCode::kResourceExhausted, "FABRIC_OVERLOADED",
           absl::StrCat("the ", fabric_, " fabric has ", max_waiting_, " calls waiting on ", name),
-          "try again later",
-          {}}.ToStatus();
+          "try again later");
     } else {
       Lane& lane = *found->second;
       Watch(call->deadline);

@@ -16,11 +16,6 @@ namespace {
 // Beyond the end of a wait: its lane answers by itself, unless it hangs.
 constexpr absl::Duration kGrace = absl::Milliseconds(500);
 
-absl::Status Refuse(absl::StatusCode code, absl::string_view reason, std::string message,
-                    std::string remedy) {
-  return Refusal{code, std::string(reason), std::move(message), std::move(remedy), {}}.ToStatus();
-}
-
 absl::Status NotProven(const Binding& binding, absl::string_view why) {
   return Refuse(absl::StatusCode::kDeadlineExceeded, "UNBIND_NOT_PROVEN",
                 absl::StrCat("host ", binding.key.host, " has not let go of slot ", binding.slot,

@@ -23,12 +23,8 @@ inline uint64_t BatchBytes(const StoreBatch& batch) {
 // INVALID_ARGUMENT/STORE_BAD_BATCH names the limit that `batch` is beyond.
 inline absl::Status CheckBatchLimits(const StoreBatch& batch, const StoreLimits& limits) {
   const auto bad = [](const std::string& message) {
-    return Refusal{absl::StatusCode::kInvalidArgument,
-                   "STORE_BAD_BATCH",
-                   message,
-                   "split the change into smaller ones",
-                   {}}
-        .ToStatus();
+    return Refuse(absl::StatusCode::kInvalidArgument, "STORE_BAD_BATCH", message,
+                  "split the change into smaller ones");
   };
   const size_t rows = batch.puts.size() + batch.erases.size();
   if (rows > limits.max_batch_rows) {
@@ -53,12 +49,9 @@ inline absl::Status CheckBatchLimits(const StoreBatch& batch, const StoreLimits&
 
 // That a second commit was asked for before the first was answered.
 inline absl::Status CommitOutstanding() {
-  return Refusal{absl::StatusCode::kFailedPrecondition,
-                 "STORE_COMMIT_OUTSTANDING",
-                 "a commit was asked for while another is under way",
-                 "report this: it is a defect of the manager",
-                 {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kFailedPrecondition, "STORE_COMMIT_OUTSTANDING",
+                "a commit was asked for while another is under way",
+                "report this: it is a defect of the manager");
 }
 
 class StoreGuard {
@@ -85,14 +78,11 @@ class StoreGuard {
 
  private:
   absl::Status Fenced(const StoreBatch& batch) const {
-    return Refusal{absl::StatusCode::kAborted,
-                   "STORE_FENCED",
-                   absl::StrCat("the store is at epoch ", epoch_, ", revision ", revision_,
-                                "; this change was planned at epoch ", batch.epoch, ", revision ",
-                                batch.base_revision),
-                   "stop: another manager has taken the store over",
-                   {}}
-        .ToStatus();
+    return Refuse(absl::StatusCode::kAborted, "STORE_FENCED",
+                  absl::StrCat("the store is at epoch ", epoch_, ", revision ", revision_,
+                               "; this change was planned at epoch ", batch.epoch, ", revision ",
+                               batch.base_revision),
+                  "stop: another manager has taken the store over");
   }
 
   StoreLimits limits_;

@@ -33,13 +33,10 @@ absl::Status TooMany(Admission::Kind kind, int limit, const std::string& whose) 
       {"TOO_MANY_AGENTS", "sessions are open", "nothing: the agent dials again"},
       {"TOO_MANY_WATCHERS", "watchers are connected", "retry later, or share one watcher"}};
   const Words& words = kWords[static_cast<size_t>(kind)];
-  return Refusal{absl::StatusCode::kResourceExhausted,
-                 words.reason,
-                 absl::StrCat(limit, " ", words.what, whose.empty() ? "" : " of ", whose,
-                              ", which is as many as may be"),
-                 words.remedy,
-                 {{"max", absl::StrCat(limit)}}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kResourceExhausted, words.reason,
+                absl::StrCat(limit, " ", words.what, whose.empty() ? "" : " of ", whose,
+                             ", which is as many as may be"),
+                words.remedy, {{"max", absl::StrCat(limit)}});
 }
 
 }  // namespace

@@ -27,21 +27,14 @@ constexpr char kPrefix[] = ".backup-";
 constexpr char kFile[] = "copy";
 
 absl::Status CannotCopy(const std::string& what, int error) {
-  return Refusal{absl::StatusCode::kUnavailable,
-                 "STORE_IO",
-                 absl::StrCat("the backup cannot be made: ", what, ": ", strerror(error)),
-                 "look at the manager's disk, then try again",
-                 {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kUnavailable, "STORE_IO",
+                absl::StrCat("the backup cannot be made: ", what, ": ", strerror(error)),
+                "look at the manager's disk, then try again");
 }
 
 absl::Status InProgress() {
-  return Refusal{absl::StatusCode::kResourceExhausted,
-                 "BACKUP_IN_PROGRESS",
-                 "another backup is being made or sent",
-                 "wait until it is done",
-                 {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kResourceExhausted, "BACKUP_IN_PROGRESS",
+                "another backup is being made or sent", "wait until it is done");
 }
 
 }  // namespace
@@ -171,13 +164,10 @@ class BackupStream : public OneRequestCall, public std::enable_shared_from_this<
   void OnLimit() {
     MutexLock lock(mutex_);
     if (finished_) return;
-    FinishLocked(Refusal{
-        absl::StatusCode::kDeadlineExceeded,
-        "BACKUP_TIMEOUT",
-        absl::StrCat("the backup was not taken within ",
-                     absl::FormatDuration(BackupStreams::kLimit)),
-        "try again from nearer by",
-        {}}.ToStatus());
+    FinishLocked(Refuse(absl::StatusCode::kDeadlineExceeded, "BACKUP_TIMEOUT",
+                        absl::StrCat("the backup was not taken within ",
+                                     absl::FormatDuration(BackupStreams::kLimit)),
+                        "try again from nearer by"));
     context()->TryCancel();  // A write that nobody reads would keep the stream.
   }
 

@@ -35,12 +35,8 @@ class CallLogTest : public testing::Test {
 
 TEST_F(CallLogTest, SaysWhatByWhomFromWhereUnderWhichRequestIdAndHowItEnded) {
   Note("ReleaseRegion");
-  Note("ReleaseRegion", Refusal{absl::StatusCode::kNotFound,
-                                "UNKNOWN_REGION",
-                                "there is no regions/kv",
-                                "see `cxlpool region list`",
-                                {}}
-                            .ToStatus());
+  Note("ReleaseRegion", Refuse(absl::StatusCode::kNotFound, "UNKNOWN_REGION",
+                               "there is no regions/kv", "see `cxlpool region list`"));
   ASSERT_EQ(lines_.size(), 2u);
   EXPECT_THAT(lines_[0], AllOf(HasSubstr("ReleaseRegion {"), HasSubstr("regions/kv"),
                                HasSubstr("0b0e6a1c-0000-4000-8000-000000000001"),

@@ -54,12 +54,9 @@ constexpr char kFullOfOne[] = "as many connections of one address as may be are 
 constexpr char kNoDescriptors[] = "the manager has no descriptors left (LimitNOFILE)";
 
 absl::Status CannotListen(const std::string& address, const std::string& why) {
-  return Refusal{absl::StatusCode::kUnavailable,
-                 "CANNOT_LISTEN",
-                 absl::StrCat("cannot listen on ", address, ": ", why),
-                 "see whether another process has the address (ss -ltnp)",
-                 {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kUnavailable, "CANNOT_LISTEN",
+                absl::StrCat("cannot listen on ", address, ": ", why),
+                "see whether another process has the address (ss -ltnp)");
 }
 
 // ParseAddress, which takes no port 0; tests listen on any free port.
@@ -475,12 +472,9 @@ absl::Status Listener::Prove(const std::string& peer, const std::string& identit
     if (!identity.empty()) {
       size_t& own = of_identity_[identity];
       if (own >= limit) {
-        return Refusal{absl::StatusCode::kResourceExhausted,
-                       "TOO_MANY_CONNECTIONS",
-                       absl::StrCat(identity, " has ", own, " connections, as many as it may"),
-                       "use the connections that are open already",
-                       {{"max", absl::StrCat(limit)}}}
-            .ToStatus();
+        return Refuse(absl::StatusCode::kResourceExhausted, "TOO_MANY_CONNECTIONS",
+                      absl::StrCat(identity, " has ", own, " connections, as many as it may"),
+                      "use the connections that are open already", {{"max", absl::StrCat(limit)}});
       }
       ++own;
       connection->identity = identity;

@@ -202,12 +202,9 @@ class RegionFilterParser {
                remedy);
   }
   static absl::Status Bad(size_t at, const std::string& what, const std::string& remedy) {
-    return Refusal{absl::StatusCode::kInvalidArgument,
-                   "BAD_FILTER",
-                   absl::StrCat("field filter, character ", at + 1, ": ", what),
-                   remedy,
-                   {{"character", absl::StrCat(at + 1)}}}
-        .ToStatus();
+    return Refuse(absl::StatusCode::kInvalidArgument, "BAD_FILTER",
+                  absl::StrCat("field filter, character ", at + 1, ": ", what), remedy,
+                  {{"character", absl::StrCat(at + 1)}});
   }
 
   const absl::string_view text_;

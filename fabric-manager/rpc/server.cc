@@ -123,13 +123,10 @@ class Server final : public RpcServer {
       credentials = grpc::InsecureServerCredentials();
     } else {
       if (options.tls == nullptr) {
-        return Refusal{absl::StatusCode::kInvalidArgument,
-                       "NO_TLS",
-                       absl::StrCat("address ", listen.address, " needs TLS"),
-                       "set [tls] ca, cert and key (`cxlpool pki issue manager fm` makes them), or "
-                       "mark a loopback address insecure",
-                       {}}
-            .ToStatus();
+        return Refuse(absl::StatusCode::kInvalidArgument, "NO_TLS",
+                      absl::StrCat("address ", listen.address, " needs TLS"),
+                      "set [tls] ca, cert and key (`cxlpool pki issue manager fm` makes them), or "
+                      "mark a loopback address insecure");
       }
       credentials = ServerTls(options.tls);
     }

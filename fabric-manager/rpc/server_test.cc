@@ -32,8 +32,7 @@ class BackupStore : public MemoryStore {
     MutexLock lock(mutex_);
     if (full_) {
       std::move(done)(
-          Refusal{absl::StatusCode::kResourceExhausted, "STORE_FULL", "no space", "make some", {}}
-              .ToStatus());
+          Refuse(absl::StatusCode::kResourceExhausted, "STORE_FULL", "no space", "make some"));
       return;
     }
     done_ = std::move(done);
@@ -236,8 +235,7 @@ TEST_F(ServerTest, ABackupThatCannotBeMadeSaysWhy) {
     Download download(*inventory_);
     store_.Asked();
     store_.Answer(
-        Refusal{absl::StatusCode::kResourceExhausted, "STORE_FULL", "no space", "make some", {}}
-            .ToStatus());
+        Refuse(absl::StatusCode::kResourceExhausted, "STORE_FULL", "no space", "make some"));
     EXPECT_EQ(ReasonOf(download.ReadAll()), "STORE_FULL");
   }
   {

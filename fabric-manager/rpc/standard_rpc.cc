@@ -222,12 +222,9 @@ void HealthRpc::SetServing(bool serving) {
 
 void HealthRpc::Check(UnaryCall<health::HealthCheckRequest, Status>& call) {
   if (!IsServed(call.request().service())) {
-    return call.Finish(Refusal{
-        absl::StatusCode::kNotFound,
-        "UNKNOWN_SERVICE",
-        absl::StrCat("there is no service ", call.request().service()),
-        "leave the service out, or ask for cxlpool.v1.PoolService",
-        {}}.ToStatus());
+    return call.Finish(Refuse(absl::StatusCode::kNotFound, "UNKNOWN_SERVICE",
+                              absl::StrCat("there is no service ", call.request().service()),
+                              "leave the service out, or ask for cxlpool.v1.PoolService"));
   }
   {
     MutexLock lock(mutex_);

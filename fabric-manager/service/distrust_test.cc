@@ -37,8 +37,7 @@ class DistrustTest : public testing::Test {
         });
   }
   static absl::Status StoreFull() {
-    return Refusal{absl::StatusCode::kResourceExhausted, "STORE_FULL", "full", "wait", {}}
-        .ToStatus();
+    return Refuse(absl::StatusCode::kResourceExhausted, "STORE_FULL", "full", "wait");
   }
   // No Attachment went from one state to another by an edge that the ladder has not.
   void ExpectLegalEdges() {

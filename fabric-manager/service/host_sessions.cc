@@ -31,12 +31,6 @@ constexpr uint64_t kUsualRegionGranule = uint64_t{256} << 20;
 constexpr uint64_t kMaxRegionGranule = uint64_t{2} << 30;
 constexpr uint64_t kMaxGranulesOfDevices = 8;
 
-absl::Status Refuse(absl::StatusCode code, const std::string& reason, const std::string& message,
-                    const std::string& remedy,
-                    std::vector<std::pair<std::string, std::string>> metadata = {}) {
-  return Refusal{code, reason, message, remedy, std::move(metadata)}.ToStatus();
-}
-
 Bridge ToBridge(const v1::BridgeInventory& in) {
   Bridge bridge{.name = in.name(),
                 .slots = {in.slots().begin(), in.slots().end()},

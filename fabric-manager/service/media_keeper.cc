@@ -36,13 +36,10 @@ void MediaKeeper::OnEvents(const std::string& host, const HostEvents& events) {
   if (from.waiting.size() > options_.max_waiting) {
     // Told again in the next session, and by then some of it is durable.
     from.waiting.clear();
-    sessions_->End(host, Refusal{absl::StatusCode::kInvalidArgument,
-                                 "BAD_REPORT",
-                                 absl::StrCat("the host tells of lost bytes in more than ",
-                                              options_.max_waiting, " memdevs at once"),
-                                 "update cxlpool-agent",
-                                 {}}
-                             .ToStatus());
+    sessions_->End(host, Refuse(absl::StatusCode::kInvalidArgument, "BAD_REPORT",
+                                absl::StrCat("the host tells of lost bytes in more than ",
+                                             options_.max_waiting, " memdevs at once"),
+                                "update cxlpool-agent"));
     return;
   }
   if (CXLPOOL_MUTANT("ack-events-early")) Acknowledge(host, from);

@@ -119,8 +119,7 @@ TEST_F(MediaKeeperTest, OverReconnectsAndAgainIsHarmless) {
 TEST_F(MediaKeeperTest, AFullStoreIsTriedAgainAndNothingLaterIsAcknowledgedBefore) {
   Make(AllocateOn("kv", "host-a", 1));
   rig->store().FailNextCommit(
-      {Refusal{absl::StatusCode::kResourceExhausted, "STORE_FULL", "no space", "make some", {}}
-           .ToStatus()});
+      {Refuse(absl::StatusCode::kResourceExhausted, "STORE_FULL", "no space", "make some")});
   Tell("host-a", {Poison(1, SerialOf("kv"))});
   rig->Run(absl::Milliseconds(20));
   v1::HostEvent harmless = Poison(2, SerialOf("kv"));

@@ -324,21 +324,16 @@ void Reconciler::OnFabricEvent(const FabricEvent& event) {
 // Refused before the host's session ends, where nothing could come of it.
 void Reconciler::Fence(const std::string& host, Audit audit, Done done) {
   if (driver_->capabilities().fence == FenceScope::kNone) {
-    std::move(done)(Refusal{
-        absl::StatusCode::kUnimplemented,
-        "NO_FENCE",
+    std::move(done)(Refuse(
+        absl::StatusCode::kUnimplemented, "NO_FENCE",
         absl::StrCat("this fabric cannot cut host \"", host, "\" off"),
-        "give the manager a program that can (fabric.fence_program), or cut its power by hand",
-        {}}.ToStatus());
+        "give the manager a program that can (fabric.fence_program), or cut its power by hand"));
     return;
   }
   if (!fencing_.insert(host).second) {
-    std::move(done)(Refusal{
-        absl::StatusCode::kFailedPrecondition,
-        "FENCE_FAILED",
-        absl::StrCat("host \"", host, "\" is being fenced already"),
-        "see `cxlpool host list` in a moment",
-        {}}.ToStatus());
+    std::move(done)(Refuse(absl::StatusCode::kFailedPrecondition, "FENCE_FAILED",
+                           absl::StrCat("host \"", host, "\" is being fenced already"),
+                           "see `cxlpool host list` in a moment"));
     return;
   }
   sessions_->End(host, absl::AbortedError("the host is being fenced"));
@@ -359,12 +354,9 @@ void Reconciler::FenceWhenQuiet(const std::string& host, Audit audit, absl::Dura
     return entry.second->driver_calls > 0 && !CXLPOOL_MUTANT("fence-beside-calls");
   });
   if (busy && clock_->Elapsed() >= deadline) {
-    std::move(done)(Refusal{
-        absl::StatusCode::kFailedPrecondition,
-        "FENCE_FAILED",
-        absl::StrCat("calls to the fabric about host \"", host, "\" do not end"),
-        "try again",
-        {}}.ToStatus());
+    std::move(done)(Refuse(absl::StatusCode::kFailedPrecondition, "FENCE_FAILED",
+                           absl::StrCat("calls to the fabric about host \"", host, "\" do not end"),
+                           "try again"));
     return;
   }
   if (busy) {

@@ -243,12 +243,9 @@ Problem DecodeBody(Key key, const pb::Record& record, Decoded& out) {
 }
 
 absl::Status BadRecord(Key key, const std::string& why) {
-  return Refusal{.code = absl::StatusCode::kDataLoss,
-                 .reason = "BAD_RECORD",
-                 .message = absl::StrCat("record ", key, " of the store is not sound: ", why),
-                 .remedy = "restore a backup, or run the release that wrote it",
-                 .metadata = {{"key", absl::StrCat(key)}}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kDataLoss, "BAD_RECORD",
+                absl::StrCat("record ", key, " of the store is not sound: ", why),
+                "restore a backup, or run the release that wrote it", {{"key", absl::StrCat(key)}});
 }
 
 }  // namespace

@@ -115,8 +115,7 @@ TEST_F(UnknownFabricTest, NothingIsBoundBeforeTheLifeOfTheHostIsDurable) {
   ASSERT_TRUE(world.bound.empty());
   // The host's QEMU was started anew, say, and the disk is full when that is to be written down.
   // A commit takes a while, and the fabric is looked at meanwhile.
-  const auto refusal =
-      Refusal{absl::StatusCode::kResourceExhausted, "STORE_FULL", "full", "wait", {}}.ToStatus();
+  const auto refusal = Refuse(absl::StatusCode::kResourceExhausted, "STORE_FULL", "full", "wait");
   for (int i = 0; i < 20; ++i) rig->store().FailNextCommit({refusal, false});
   world.lives["host-a"] = "second";
   world.unreachable.clear();

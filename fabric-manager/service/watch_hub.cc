@@ -55,22 +55,17 @@ void WatchHub::Publish(std::vector<WatchEvent> events) {
 
 absl::StatusOr<WatchHub::Ring::const_iterator> WatchHub::Find(uint64_t revision) const {
   if (revision < floor_ && !CXLPOOL_MUTANT("watch-gap-is-silent")) {
-    return Refusal{.code = absl::StatusCode::kOutOfRange,
-                   .reason = "REVISION_COMPACTED",
-                   .message = absl::StrCat("changes after revision ", revision,
-                                           " are no longer kept; the oldest kept follows ", floor_),
-                   .remedy = "watch from revision 0, or list and watch from its revision",
-                   .metadata = {{"compact_revision", absl::StrCat(floor_)}}}
-        .ToStatus();
+    return Refuse(absl::StatusCode::kOutOfRange, "REVISION_COMPACTED",
+                  absl::StrCat("changes after revision ", revision,
+                               " are no longer kept; the oldest kept follows ", floor_),
+                  "watch from revision 0, or list and watch from its revision",
+                  {{"compact_revision", absl::StrCat(floor_)}});
   }
   if (revision > latest_) {
-    return Refusal{
-        .code = absl::StatusCode::kOutOfRange,
-        .reason = "REVISION_UNKNOWN",
-        .message = absl::StrCat("revision ", revision, " has not been reached; now ", latest_),
-        .remedy = "watch from a revision that this manager has given out",
-        .metadata = {{"revision", absl::StrCat(latest_)}}}
-        .ToStatus();
+    return Refuse(absl::StatusCode::kOutOfRange, "REVISION_UNKNOWN",
+                  absl::StrCat("revision ", revision, " has not been reached; now ", latest_),
+                  "watch from a revision that this manager has given out",
+                  {{"revision", absl::StrCat(latest_)}});
   }
   return std::upper_bound(
       ring_.begin(), ring_.end(), revision,

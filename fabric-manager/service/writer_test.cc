@@ -99,10 +99,8 @@ TEST_F(WriterTest, AGroupSharesOneCommitAndSeesItself) {
 
 TEST_F(WriterTest, AFailedCommitIsUndoneWhole) {
   const Capacity before = views.Get()->capacity;
-  store.FailNextCommit(
-      {.status =
-           Refusal{absl::StatusCode::kResourceExhausted, "STORE_FULL", "no space", "make some", {}}
-               .ToStatus()});
+  store.FailNextCommit({.status = Refuse(absl::StatusCode::kResourceExhausted, "STORE_FULL",
+                                         "no space", "make some")});
   absl::StatusOr<Committed> answer = absl::UnknownError("");
   Submit(Allocate("a", 1 << 28, 1), &answer);
   executor.Advance(absl::Milliseconds(5));
@@ -163,12 +161,8 @@ TEST_F(WriterTest, AGroupIsWithinWhatItsStoreTakes) {
 }
 
 TEST_F(WriterTest, ABatchThatTheStoreRefusesIsNotTheEnd) {
-  store.FailNextCommit({.status = Refusal{
-                            absl::StatusCode::kInvalidArgument,
-                            "STORE_BAD_BATCH",
-                            "a change of 70000 rows",
-                            "split it",
-                            {}}.ToStatus()});
+  store.FailNextCommit({.status = Refuse(absl::StatusCode::kInvalidArgument, "STORE_BAD_BATCH",
+                                         "a change of 70000 rows", "split it")});
   absl::StatusOr<Committed> answer = absl::UnknownError("");
   Submit(Allocate("a", 1 << 28, 1), &answer);
   executor.Advance(absl::Milliseconds(5));
@@ -268,12 +262,8 @@ TEST_F(LargeRecords, OfABatchTheItemsThatFitAreMade) {
 
 TEST_F(WriterTest, AFullStoreIsInTheLogWhenItBeginsAndWhenItIsOver) {
   const auto full = [this] {
-    store.FailNextCommit({.status = Refusal{
-                              absl::StatusCode::kResourceExhausted,
-                              "STORE_FULL",
-                              "no space on /store",
-                              "make some",
-                              {}}.ToStatus()});
+    store.FailNextCommit({.status = Refuse(absl::StatusCode::kResourceExhausted, "STORE_FULL",
+                                           "no space on /store", "make some")});
   };
   char request = 1;
   const auto allocate = [&](bool is_full) {

@@ -16,12 +16,8 @@ namespace {
 constexpr char kWhat[] = "the drain hook";
 
 absl::Status HookError(absl::StatusCode code, const std::string& what) {
-  return Refusal{code,
-                 "DRAIN_HOOK",
-                 absl::StrCat("the drain hook ", what),
-                 "what it wrote is in the agent's log",
-                 {}}
-      .ToStatus();
+  return Refuse(code, "DRAIN_HOOK", absl::StrCat("the drain hook ", what),
+                "what it wrote is in the agent's log");
 }
 
 // Those that live now. The pid of one that has ended may be anybody's: root's hook would end it.

@@ -30,16 +30,6 @@ constexpr absl::Duration kJustNow = absl::Seconds(1);
 // Of the manager's link, devices, processes that are watched (one a Region) and what is passed on.
 constexpr size_t kOtherDescriptors = 1536;
 
-absl::Status Refuse(absl::StatusCode code, std::string reason, std::string message,
-                    std::string remedy) {
-  return Refusal{.code = code,
-                 .reason = std::move(reason),
-                 .message = std::move(message),
-                 .remedy = std::move(remedy),
-                 .metadata = {}}
-      .ToStatus();
-}
-
 absl::Status PathError(const std::string& path, absl::string_view what) {
   return Refuse(absl::StatusCode::kFailedPrecondition, "SOCKET_PATH",
                 absl::StrCat(path, ": ", what),

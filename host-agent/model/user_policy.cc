@@ -19,13 +19,10 @@ bool HoldsAny(const std::vector<uint32_t>& list, const std::vector<uint32_t>& id
 }
 
 absl::Status NotYours(uint32_t uid, const std::string& region, const std::string& remedy) {
-  return Refusal{absl::StatusCode::kPermissionDenied,
-                 "REGION_NOT_YOURS",
-                 absl::StrCat(region, " was not made by user id ", uid,
-                              " on this host, and is not for this user"),
-                 remedy,
-                 {{"region", region}}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kPermissionDenied, "REGION_NOT_YOURS",
+                absl::StrCat(region, " was not made by user id ", uid,
+                             " on this host, and is not for this user"),
+                remedy, {{"region", region}});
 }
 
 absl::Status CheckTenant(const LocalPolicy& policy, uint32_t uid, const std::vector<uint32_t>& gids,
@@ -36,24 +33,19 @@ absl::Status CheckTenant(const LocalPolicy& policy, uint32_t uid, const std::vec
       CXLPOOL_MUTANT("local-tenant-not-asked")) {
     return absl::OkStatus();
   }
-  return Refusal{absl::StatusCode::kPermissionDenied,
-                 "WRONG_TENANT",
-                 absl::StrCat(region.name, " is not of ", tenant, ", for which user id ", uid,
-                              " acts on this host"),
-                 "ask the operator for a Region of that tenant",
-                 {{"region", region.name}}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kPermissionDenied, "WRONG_TENANT",
+                absl::StrCat(region.name, " is not of ", tenant, ", for which user id ", uid,
+                             " acts on this host"),
+                "ask the operator for a Region of that tenant", {{"region", region.name}});
 }
 
 absl::Status OverLimit(uint32_t uid, const std::string& key, uint64_t max, uint64_t used,
                        absl::string_view unit) {
-  return Refusal{absl::StatusCode::kResourceExhausted,
-                 "USER_LIMIT",
-                 absl::StrCat("the processes of user id ", uid, " own ", used, " ", unit,
-                              " on this host; ", key, " is ", max),
-                 "end one of them or release what it owns, or ask the operator for more",
-                 {{"key", key}, {"used", absl::StrCat(used)}, {"max", absl::StrCat(max)}}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kResourceExhausted, "USER_LIMIT",
+                absl::StrCat("the processes of user id ", uid, " own ", used, " ", unit,
+                             " on this host; ", key, " is ", max),
+                "end one of them or release what it owns, or ask the operator for more",
+                {{"key", key}, {"used", absl::StrCat(used)}, {"max", absl::StrCat(max)}});
 }
 
 }  // namespace
@@ -76,13 +68,10 @@ absl::Status CheckUser(const LocalPolicy& policy, uint32_t uid, const std::vecto
       FindRule(policy.users, uid, gids) != nullptr || Holds(policy.allowed_uids, uid)) {
     return absl::OkStatus();
   }
-  return Refusal{
-      absl::StatusCode::kPermissionDenied,
-      "USER_NOT_ALLOWED",
+  return Refuse(
+      absl::StatusCode::kPermissionDenied, "USER_NOT_ALLOWED",
       absl::StrCat("user id ", uid, " may not use this host's agent"),
-      "ask the operator to list it in applications.allowed_uids or [[applications.user]]",
-      {}}
-      .ToStatus();
+      "ask the operator to list it in applications.allowed_uids or [[applications.user]]");
 }
 
 const std::string& TenantFor(const LocalPolicy& policy, uint32_t uid,
@@ -128,22 +117,15 @@ absl::Status CheckRelease(const LocalPolicy& policy, uint32_t uid,
 absl::Status CheckAllocate(const UserRule& rule, uint32_t uid, const UserUsage& used,
                            uint64_t size_bytes, bool persistent) {
   if (!rule.may_allocate) {
-    return Refusal{
-        absl::StatusCode::kPermissionDenied,
-        "ALLOCATE_NOT_ALLOWED",
-        absl::StrCat("user id ", uid, " may open Regions on this host, not allocate any"),
-        "ask the operator to allocate it, or for may_allocate in [[applications.user]]",
-        {}}
-        .ToStatus();
+    return Refuse(absl::StatusCode::kPermissionDenied, "ALLOCATE_NOT_ALLOWED",
+                  absl::StrCat("user id ", uid, " may open Regions on this host, not allocate any"),
+                  "ask the operator to allocate it, or for may_allocate in [[applications.user]]");
   }
   if (persistent && !rule.persistent) {
-    return Refusal{
-        absl::StatusCode::kPermissionDenied,
-        "PERSISTENT_NOT_ALLOWED",
+    return Refuse(
+        absl::StatusCode::kPermissionDenied, "PERSISTENT_NOT_ALLOWED",
         absl::StrCat("user id ", uid, " may not allocate Regions that outlive the process"),
-        "allocate it without persistent, or ask the operator for one",
-        {}}
-        .ToStatus();
+        "allocate it without persistent, or ask the operator for one");
   }
   if (rule.max_regions.has_value() && used.regions >= *rule.max_regions) {
     return OverLimit(uid, "max_regions", *rule.max_regions, used.regions, "Regions");

@@ -33,12 +33,8 @@ constexpr absl::Duration kSettled = absl::Seconds(1);
 constexpr absl::Duration kDiagnosisTimeout = absl::Seconds(2);
 
 absl::Status ProtocolError(const std::string& message) {
-  return Refusal{absl::StatusCode::kInternal,
-                 "PROTOCOL_ERROR",
-                 absl::StrCat("the fabric manager ", message),
-                 "update the agent or the manager",
-                 {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kInternal, "PROTOCOL_ERROR",
+                absl::StrCat("the fabric manager ", message), "update the agent or the manager");
 }
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const GrpcLinkOptions& options);
@@ -294,13 +290,10 @@ void GrpcManagerLink::SendInSession(v1::AgentMessage message) {
 void GrpcManagerLink::OnWelcomeTimeout(uint64_t attempt) {
   if (attempt != attempt_ || session_ != 0) return;
   Lost(attempt,
-       Refusal{absl::StatusCode::kDeadlineExceeded,
-               "NO_ANSWER",
-               absl::StrCat("the fabric manager at ", options_.address, " has not answered in ",
-                            absl::FormatDuration(options_.welcome_timeout)),
-               "look at its log, and at the network between",
-               {}}
-           .ToStatus());
+       Refuse(absl::StatusCode::kDeadlineExceeded, "NO_ANSWER",
+              absl::StrCat("the fabric manager at ", options_.address, " has not answered in ",
+                           absl::FormatDuration(options_.welcome_timeout)),
+              "look at its log, and at the network between"));
 }
 
 void GrpcManagerLink::Lost(uint64_t attempt, absl::Status why, bool permanent) {

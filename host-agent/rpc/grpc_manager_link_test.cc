@@ -36,7 +36,7 @@ v1::ManagerMessage Offer(const std::string& name, uint64_t session = kSession) {
 }
 
 absl::Status Refused(absl::StatusCode code, const std::string& reason) {
-  return Refusal{code, reason, "refused", "fix it", {}}.ToStatus();
+  return Refuse(code, reason, "refused", "fix it");
 }
 
 class GrpcManagerLinkTest : public ::testing::Test {

@@ -26,12 +26,8 @@ std::shared_ptr<SessionStream> SessionStream::Start(v1::HostService::Stub* stub,
 void SessionStream::Send(v1::AgentMessage message) {
   if (over_) return;
   if (queue_.size() >= kMaxQueued) {
-    Cancel(Refusal{
-        absl::StatusCode::kUnavailable,
-        "MANAGER_UNREACHABLE",
-        "the fabric manager has stopped reading",
-        "look at its log",
-        {}}.ToStatus());
+    Cancel(Refuse(absl::StatusCode::kUnavailable, "MANAGER_UNREACHABLE",
+                  "the fabric manager has stopped reading", "look at its log"));
     return;
   }
   queue_.push_back(std::move(message));

@@ -8,20 +8,13 @@ namespace cxlpool::agent {
 absl::Status UnaryCalls::Enter(const std::shared_ptr<grpc::ClientContext>& context) {
   MutexLock lock(mutex_);
   if (stopped_) {
-    return Refusal{absl::StatusCode::kUnavailable,
-                   "MANAGER_UNREACHABLE",
-                   "the host agent is stopping",
-                   "call again once it runs again",
-                   {}}
-        .ToStatus();
+    return Refuse(absl::StatusCode::kUnavailable, "MANAGER_UNREACHABLE",
+                  "the host agent is stopping", "call again once it runs again");
   }
   if (under_way_.size() >= kMaxCalls) {
-    return Refusal{absl::StatusCode::kResourceExhausted,
-                   "QUEUE_FULL",
-                   absl::StrCat(kMaxCalls, " calls to the fabric manager are under way"),
-                   "call again later",
-                   {}}
-        .ToStatus();
+    return Refuse(absl::StatusCode::kResourceExhausted, "QUEUE_FULL",
+                  absl::StrCat(kMaxCalls, " calls to the fabric manager are under way"),
+                  "call again later");
   }
   under_way_.insert(context);
   return absl::OkStatus();

@@ -97,12 +97,8 @@ TEST(AgentCoreTest, AFailedEarlierOneLetsTheLaterPass) {
 TEST(AgentCoreTest, RetriesWithBackoffThatIsCappedAndReportsTheError) {
   CoreRig rig;
   rig.memory.plugged[1] = 0x51;
-  rig.memory.failures["CreateHostRegion"] = Refusal{
-      .code = absl::StatusCode::kInternal,
-      .reason = "REGION_COMMIT",
-      .message = "the kernel says ENXIO",
-      .remedy = "see dmesg",
-      .metadata = {}}.ToStatus();
+  rig.memory.failures["CreateHostRegion"] =
+      Refuse(absl::StatusCode::kInternal, "REGION_COMMIT", "the kernel says ENXIO", "see dmesg");
   rig.Start();
   rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
   EXPECT_EQ(rig.ReportedError(0x51), "REGION_COMMIT");
@@ -161,12 +157,8 @@ TEST(AgentCoreTest, AHostRegionWhoseDaxDeviceStaysAwayIsTakenDownAndMadeAfresh) 
   rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
   rig.memory.calls.clear();
   rig.memory.LoseDax(0x51);
-  rig.memory.failures["CreateHostRegion"] = Refusal{
-      .code = absl::StatusCode::kNotFound,
-      .reason = "NO_DAX_DEVICE",
-      .message = "host region region0 has no DAX device",
-      .remedy = "",
-      .metadata = {}}.ToStatus();
+  rig.memory.failures["CreateHostRegion"] = Refuse(absl::StatusCode::kNotFound, "NO_DAX_DEVICE",
+                                                   "host region region0 has no DAX device", "");
   rig.executor.Advance(absl::Seconds(2));
   EXPECT_EQ(rig.Reported(0x51), v1::SEGMENT_REGION);
   EXPECT_EQ(rig.ReportedError(0x51), "NO_DAX_DEVICE");
@@ -540,12 +532,8 @@ TEST(AgentCoreTest, WhatFailsOverAndOverDoesNotKeepOthersWaiting) {
 TEST(AgentCoreTest, NothingIsMadeOnAHostThatCouldNotBePrepared) {
   CoreRig rig;
   rig.memory.plugged[1] = 0x51;
-  rig.memory.prepare = Refusal{
-      .code = absl::StatusCode::kFailedPrecondition,
-      .reason = "NO_CXL_MODULE",
-      .message = "no cxl_acpi",
-      .remedy = "load it",
-      .metadata = {}}.ToStatus();
+  rig.memory.prepare =
+      Refuse(absl::StatusCode::kFailedPrecondition, "NO_CXL_MODULE", "no cxl_acpi", "load it");
   rig.Start();
   rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
   EXPECT_THAT(rig.memory.calls, IsEmpty());

@@ -13,13 +13,10 @@ namespace cxlpool::agent {
 namespace {
 
 absl::Status BadOffer(const v1::Offer& offer, absl::string_view what) {
-  return Refusal{.code = absl::StatusCode::kInvalidArgument,
-                 .reason = "BAD_OFFER",
-                 .message = absl::StrCat("the manager's offer of ", offer.region_name(), " (",
-                                         offer.region_tag(), ") ", what),
-                 .remedy = "run agent and manager of the same release",
-                 .metadata = {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kInvalidArgument, "BAD_OFFER",
+                absl::StrCat("the manager's offer of ", offer.region_name(), " (",
+                             offer.region_tag(), ") ", what),
+                "run agent and manager of the same release");
 }
 
 bool IsKnown(v1::Offer::Want want) {

@@ -116,14 +116,9 @@ TEST_F(DrainTest, RunsAgainWithBackoffWhileTheMemoryIsHeld) {
 
 TEST_F(DrainTest, RunsAgainAfterBlocksThatStayOnline) {
   Begin(v1::SYSTEM_RAM);
-  rig.memory.failures["OfflineBlocks"] = Refusal{
-      .code = absl::StatusCode::kFailedPrecondition,
-      .reason = "BLOCKS_BUSY",
-      .message = "4 of 4 stay online",
-      .remedy = "",
-      .metadata = {{"cause", "busy"},
-                   {"pids", "4711,17"},
-                   {"starts", "88,77"}}}.ToStatus();
+  rig.memory.failures["OfflineBlocks"] =
+      Refuse(absl::StatusCode::kFailedPrecondition, "BLOCKS_BUSY", "4 of 4 stay online", "",
+             {{"cause", "busy"}, {"pids", "4711,17"}, {"starts", "88,77"}});
   Release(v1::SYSTEM_RAM);
   ASSERT_EQ(hook.requests.size(), 1u);
   EXPECT_EQ(hook.requests[0].mode, "system-ram");
@@ -140,12 +135,8 @@ TEST_F(DrainTest, RunsAgainAfterBlocksThatStayOnline) {
 
 TEST_F(DrainTest, ItsFailureIsToldWhereTheReleaseIsHeldUp) {
   Begin();
-  const absl::Status failed = Refusal{
-      .code = absl::StatusCode::kAborted,
-      .reason = "DRAIN_HOOK",
-      .message = "the drain hook exited with status 3",
-      .remedy = "",
-      .metadata = {}}.ToStatus();
+  const absl::Status failed =
+      Refuse(absl::StatusCode::kAborted, "DRAIN_HOOK", "the drain hook exited with status 3", "");
   rig.memory.holders = {7};
   Release();
   End(failed);

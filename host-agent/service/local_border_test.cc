@@ -321,7 +321,7 @@ TEST(LocalBorderTest, AManagerThatDoesNotKnowItSaysSo) {
   rig.Connect();
   EXPECT_EQ(rig.Release(kMaker, "regions/new"), "-");
   std::move(rig.link.gets[0].second)(
-      Refusal{absl::StatusCode::kNotFound, "UNKNOWN_REGION", "there is none", "", {}}.ToStatus());
+      Refuse(absl::StatusCode::kNotFound, "UNKNOWN_REGION", "there is none", ""));
   rig.executor.RunReady();
   EXPECT_EQ(rig.answer->error().reason(), "UNKNOWN_REGION");
   EXPECT_TRUE(rig.link.releases.empty());

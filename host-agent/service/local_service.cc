@@ -16,17 +16,6 @@
 namespace cxlpool::agent {
 namespace {
 
-absl::Status Refuse(absl::StatusCode code, std::string reason, std::string message,
-                    std::string remedy,
-                    std::vector<std::pair<std::string, std::string>> metadata = {}) {
-  return Refusal{.code = code,
-                 .reason = std::move(reason),
-                 .message = std::move(message),
-                 .remedy = std::move(remedy),
-                 .metadata = std::move(metadata)}
-      .ToStatus();
-}
-
 absl::Status NotAttached(const std::string& name) {
   return Refuse(absl::StatusCode::kNotFound, "NOT_ATTACHED",
                 absl::StrCat(name, " is not attached to this host"), "attach it to this host first",

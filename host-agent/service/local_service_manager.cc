@@ -14,13 +14,10 @@ namespace cxlpool::agent {
 
 absl::Status LocalService::Admit(const LocalPeer& peer, const v1::LocalAllocateRequest& request) {
   if (!request.persistent() && (peer.pid <= 0 || peer.start_ticks == 0)) {
-    return Refusal{absl::StatusCode::kFailedPrecondition,
-                   "OWNER_UNKNOWN",
-                   "the Region is to live as long as the calling process, which the agent cannot "
-                   "see: it is in a PID namespace of its own, or has ended",
-                   "allocate it persistent, or run the program in the agent's PID namespace",
-                   {}}
-        .ToStatus();
+    return Refuse(absl::StatusCode::kFailedPrecondition, "OWNER_UNKNOWN",
+                  "the Region is to live as long as the calling process, which the agent cannot "
+                  "see: it is in a PID namespace of its own, or has ended",
+                  "allocate it persistent, or run the program in the agent's PID namespace");
   }
   const UserRule* rule = FindRule(policy_.users, peer.uid, peer.gids);
   if (rule == nullptr) return absl::OkStatus();
@@ -114,14 +111,12 @@ void LocalService::Release(const v1::LocalReleaseRequest& request, Pending pendi
     return std::move(pending.done)(RefusedReply(id.status()));
   }
   if (!core_->welcomed() && !CXLPOOL_MUTANT("release-before-welcome")) {
-    return std::move(pending.done)(RefusedReply(Refusal{
-        absl::StatusCode::kUnavailable,
-        "MANAGER_NOT_HEARD",
-        absl::StrCat("the agent has not heard from the manager since it started, and does "
-                     "not know whose ",
-                     request.name(), " is"),
-        "release it again in a moment",
-        {{"region", request.name()}}}.ToStatus()));
+    return std::move(pending.done)(RefusedReply(
+        Refuse(absl::StatusCode::kUnavailable, "MANAGER_NOT_HEARD",
+               absl::StrCat("the agent has not heard from the manager since it started, and does "
+                            "not know whose ",
+                            request.name(), " is"),
+               "release it again in a moment", {{"region", request.name()}})));
   }
   if (const auto* found = Find(request.name(), "")) {
     const v1::Offer& offer = found->second.offer;

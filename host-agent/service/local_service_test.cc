@@ -274,13 +274,9 @@ TEST(LocalServiceTest, TheManagersRefusalReachesTheApplicationWhole) {
   LocalRig rig;
   rig.Connect();
   rig.Ask(kUser, LocalRig::AllocateOf());
-  std::move(rig.link.allocates[0].second)(Refusal{
-      .code = absl::StatusCode::kResourceExhausted,
-      .reason = "POOL_FRAGMENTED",
-      .message = "no single extent",
-      .remedy = "raise max_extents",
-      .metadata = {
-          {"largest_free_bytes", "42"}}}.ToStatus());
+  std::move(rig.link.allocates[0].second)(
+      Refuse(absl::StatusCode::kResourceExhausted, "POOL_FRAGMENTED", "no single extent",
+             "raise max_extents", {{"largest_free_bytes", "42"}}));
   rig.executor.RunReady();
   const v1::LocalResponse& answer = rig.answers[kUser.connection];
   EXPECT_EQ(answer.code(), Code(absl::StatusCode::kResourceExhausted));

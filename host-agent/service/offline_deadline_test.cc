@@ -39,12 +39,9 @@ TEST(OfflineDeadlineTest, StaysAsItIsWhileTheKernelSaysNo) {
   rig.memory.plugged[1] = 0x51;
   rig.Start();
   rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}}, v1::SYSTEM_RAM)});
-  rig.memory.failures["OfflineBlocks"] = Refusal{
-      .code = absl::StatusCode::kFailedPrecondition,
-      .reason = "BLOCKS_BUSY",
-      .message = "4 of 4 stay online",
-      .remedy = "",
-      .metadata = {{"cause", "busy"}}}.ToStatus();
+  rig.memory.failures["OfflineBlocks"] =
+      Refuse(absl::StatusCode::kFailedPrecondition, "BLOCKS_BUSY", "4 of 4 stay online", "",
+             {{"cause", "busy"}});
   rig.Offer(MakeOffer(1, kOffline, {{1, 0x51}}, v1::SYSTEM_RAM));
   rig.executor.Advance(absl::Seconds(20));
   rig.memory.hangs = {0x51};

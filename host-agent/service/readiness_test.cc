@@ -84,12 +84,8 @@ TEST_F(ReadinessTest, WithoutAManagerReadyAfterTheDeadline) {
 }
 
 TEST_F(ReadinessTest, UnfitHostIsNotReadyBeforeTheDeadlineAndSaysWhy) {
-  rig.memory.prepare = Refusal{
-      absl::StatusCode::kFailedPrecondition,
-      "HOST_UNFIT",
-      "no driver\nkmem",
-      "modprobe kmem",
-      {}}.ToStatus();
+  rig.memory.prepare = Refuse(absl::StatusCode::kFailedPrecondition, "HOST_UNFIT",
+                              "no driver\nkmem", "modprobe kmem");
   Start();
   rig.Connect();
   rig.executor.Advance(kReadyDeadline - absl::Milliseconds(1));
@@ -103,12 +99,9 @@ TEST_F(ReadinessTest, UnfitHostIsNotReadyBeforeTheDeadlineAndSaysWhy) {
 TEST_F(ReadinessTest, ARefusalIsTheStatus) {
   Start();
   rig.executor.Advance(absl::Seconds(1));
-  const absl::Status refusal = Refusal{
-      absl::StatusCode::kPermissionDenied,
-      "NOT_ENROLLED",
-      "no host in service is enrolled as cxlpool://host/host-a",
-      "run `cxlpool host enrol host-a`",
-      {}}.ToStatus();
+  const absl::Status refusal = Refuse(absl::StatusCode::kPermissionDenied, "NOT_ENROLLED",
+                                      "no host in service is enrolled as cxlpool://host/host-a",
+                                      "run `cxlpool host enrol host-a`");
   rig.link.handlers.on_lost(refusal, true);
   rig.executor.Advance(absl::Seconds(2));
   EXPECT_THAT(Status(), HasSubstr("STATUS=refused: NOT_ENROLLED: no host in service is enrolled"));

@@ -16,12 +16,9 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 
 absl::Status BlocksBusy(std::string blocks) {
-  return Refusal{absl::StatusCode::kFailedPrecondition,
-                 "BLOCKS_BUSY",
-                 "blocks stay online",
-                 "end the programs",
-                 {{"cause", "timeout"}, {"blocks", std::move(blocks)}, {"zone", "Normal"}}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kFailedPrecondition, "BLOCKS_BUSY", "blocks stay online",
+                "end the programs",
+                {{"cause", "timeout"}, {"blocks", std::move(blocks)}, {"zone", "Normal"}});
 }
 
 TEST(ReportsTest, AnErrorNamesTheBlocksThatStayOnline) {
@@ -35,12 +32,8 @@ TEST(ReportsTest, AnErrorNamesTheBlocksThatStayOnline) {
 }
 
 TEST(ReportsTest, AnErrorNamesWhoUsesTheMemory) {
-  const v1::SegmentError error = ErrorOf(Refusal{
-      .code = absl::StatusCode::kFailedPrecondition,
-      .reason = "BLOCKS_BUSY",
-      .message = "",
-      .remedy = "",
-      .metadata = {{"pids", "17,4711,x"}}}.ToStatus());
+  const v1::SegmentError error = ErrorOf(Refuse(absl::StatusCode::kFailedPrecondition,
+                                                "BLOCKS_BUSY", "", "", {{"pids", "17,4711,x"}}));
   EXPECT_THAT(error.holder_pids(), ElementsAre(17, 4711));
 }
 

@@ -85,23 +85,17 @@ absl::Status UserUsageTable::Begin(const Call& call, uint64_t bytes, absl::Durat
   const auto known = under_way_.find(call);
   if (known != under_way_.end() && known->second.until == absl::InfiniteDuration() &&
       !CXLPOOL_MUTANT("a-second-call-takes-the-place-of-the-first")) {
-    return Refusal{absl::StatusCode::kUnavailable,
-                   "REQUEST_UNDER_WAY",
-                   "this allocation was asked for already, and the manager has not answered yet",
-                   "call again in a moment",
-                   {}}
-        .ToStatus();
+    return Refuse(absl::StatusCode::kUnavailable, "REQUEST_UNDER_WAY",
+                  "this allocation was asked for already, and the manager has not answered yet",
+                  "call again in a moment");
   }
   if (known == under_way_.end()) {
     const size_t of_user = MakeRoom(call.uid);
     if (of_user >= kMaxUnderWayOfUser || under_way_.size() >= kMaxUnderWay) {
-      return Refusal{absl::StatusCode::kResourceExhausted,
-                     "QUEUE_FULL",
-                     absl::StrCat(of_user, " allocations of user id ", call.uid, " and ",
-                                  under_way_.size(), " in all are under way"),
-                     "call again later",
-                     {}}
-          .ToStatus();
+      return Refuse(absl::StatusCode::kResourceExhausted, "QUEUE_FULL",
+                    absl::StrCat(of_user, " allocations of user id ", call.uid, " and ",
+                                 under_way_.size(), " in all are under way"),
+                    "call again later");
     }
   }
   UnderWay& entry = under_way_[call];

@@ -45,22 +45,13 @@ namespace libpool {
 
 absl::Status Error(absl::StatusCode code, std::string reason, std::string message,
                    std::string remedy) {
-  return Refusal{.code = code,
-                 .reason = std::move(reason),
-                 .message = std::move(message),
-                 .remedy = std::move(remedy),
-                 .metadata = {}}
-      .ToStatus();
+  return Refuse(code, std::move(reason), std::move(message), std::move(remedy));
 }
 
 absl::Status ErrnoError(absl::StatusCode code, std::string reason, std::string message,
                         std::string remedy, int error) {
-  return Refusal{.code = code,
-                 .reason = std::move(reason),
-                 .message = absl::StrCat(message, ": ", DescribeErrno(error)),
-                 .remedy = std::move(remedy),
-                 .metadata = {{kErrnoKey, absl::StrCat(error)}}}
-      .ToStatus();
+  return Refuse(code, std::move(reason), absl::StrCat(message, ": ", DescribeErrno(error)),
+                std::move(remedy), {{kErrnoKey, absl::StrCat(error)}});
 }
 
 absl::Status BadArgument(std::string message, std::string remedy) {

@@ -19,12 +19,8 @@ constexpr size_t kMaxHostName = 253;    // RFC 1035.
 constexpr char kForms[] = "write HOST:PORT with a port from 1 to 65535, [IPV6]:PORT, or unix:/PATH";
 
 absl::Status Bad(absl::string_view text, absl::string_view what) {
-  return Refusal{absl::StatusCode::kInvalidArgument,
-                 "BAD_ADDRESS",
-                 absl::StrCat("\"", text, "\" is no address: ", what),
-                 kForms,
-                 {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kInvalidArgument, "BAD_ADDRESS",
+                absl::StrCat("\"", text, "\" is no address: ", what), kForms);
 }
 
 bool IsIpv6(const std::string& text) {
@@ -99,14 +95,11 @@ absl::Status CheckInsecureAddress(const std::string& address) {
   if (absl::StartsWith(address, "unix:") && address.size() > 5) return absl::OkStatus();
   const absl::StatusOr<Address> parsed = ParseHostAndPort(address, 0);
   if (parsed.ok() && parsed->is_local()) return absl::OkStatus();
-  return Refusal{absl::StatusCode::kFailedPrecondition,
-                 "INSECURE_ADDRESS",
-                 absl::StrCat("\"", address,
-                              "\" may not be used without TLS: it is neither unix:PATH nor a "
-                              "loopback address with a port"),
-                 "configure tls, or use unix:PATH or 127.0.0.1:PORT",
-                 {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kFailedPrecondition, "INSECURE_ADDRESS",
+                absl::StrCat("\"", address,
+                             "\" may not be used without TLS: it is neither unix:PATH nor a "
+                             "loopback address with a port"),
+                "configure tls, or use unix:PATH or 127.0.0.1:PORT");
 }
 
 }  // namespace cxlpool

@@ -12,12 +12,9 @@ namespace cxlpool {
 
 absl::StatusOr<uint64_t> ParseByteSize(absl::string_view text) {
   const auto bad = [&] {
-    return Refusal{absl::StatusCode::kInvalidArgument,
-                   "BAD_SIZE",
-                   absl::StrCat("\"", text.substr(0, 40), "\" is not a size in whole bytes"),
-                   "write bytes or a number with K, M, G or T (powers of 1024), like 512MiB",
-                   {}}
-        .ToStatus();
+    return Refuse(absl::StatusCode::kInvalidArgument, "BAD_SIZE",
+                  absl::StrCat("\"", text.substr(0, 40), "\" is not a size in whole bytes"),
+                  "write bytes or a number with K, M, G or T (powers of 1024), like 512MiB");
   };
   absl::string_view number = absl::StripAsciiWhitespace(text);
   size_t end = 0;

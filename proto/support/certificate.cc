@@ -32,13 +32,10 @@ absl::StatusOr<std::string> CanonicalSerial(absl::string_view text) {
     if (!digits.empty() || c != '0') digits += absl::ascii_tolower(static_cast<unsigned char>(c));
   }
   if (good && !digits.empty() && digits.size() <= 2 * kMaxSerialBytes) return digits;
-  return Refusal{
-      absl::StatusCode::kInvalidArgument,
-      "BAD_SERIAL_NUMBER",
+  return Refuse(
+      absl::StatusCode::kInvalidArgument, "BAD_SERIAL_NUMBER",
       absl::StrCat("\"", text.substr(0, 64), "\" is not the serial number of a certificate"),
-      "give up to 40 hexadecimal digits, as `cxlpool pki show FILE` prints them",
-      {}}
-      .ToStatus();
+      "give up to 40 hexadecimal digits, as `cxlpool pki show FILE` prints them");
 }
 
 std::string DateText(absl::Time time) {

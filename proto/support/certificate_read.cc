@@ -101,12 +101,8 @@ absl::StatusOr<std::vector<CertificateFacts>> ReadCertificates(const std::string
   }
   ERR_clear_error();
   if (!all.empty()) return all;
-  return Refusal{absl::StatusCode::kInvalidArgument,
-                 "TLS_NOT_PEM",
-                 "it holds no PEM certificate",
-                 "name the right file",
-                 {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kInvalidArgument, "TLS_NOT_PEM", "it holds no PEM certificate",
+                "name the right file");
 }
 
 }  // namespace cxlpool

@@ -26,12 +26,8 @@ std::string Quote(absl::string_view text) {
 }
 
 absl::Status BadName(absl::string_view name, absl::string_view why, absl::string_view remedy) {
-  return Refusal{.code = absl::StatusCode::kInvalidArgument,
-                 .reason = "BAD_NAME",
-                 .message = absl::StrCat("name ", Quote(name), " ", why),
-                 .remedy = std::string(remedy),
-                 .metadata = {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kInvalidArgument, "BAD_NAME",
+                absl::StrCat("name ", Quote(name), " ", why), std::string(remedy));
 }
 
 bool IsDash(size_t i) { return i == 8 || i == 13 || i == 18 || i == 23; }
@@ -90,12 +86,9 @@ bool ParseUuid(absl::string_view text, Uuid& uuid) {
 
 absl::StatusOr<std::string> ParseUuid(absl::string_view text) {
   if (Uuid uuid; ParseUuid(text, uuid)) return uuid.str();
-  return Refusal{.code = absl::StatusCode::kInvalidArgument,
-                 .reason = "BAD_UUID",
-                 .message = absl::StrCat(Quote(text), " is not a UUID"),
-                 .remedy = "write 36 characters like 0f8fad5b-d9cb-469f-a165-70867728950e",
-                 .metadata = {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kInvalidArgument, "BAD_UUID",
+                absl::StrCat(Quote(text), " is not a UUID"),
+                "write 36 characters like 0f8fad5b-d9cb-469f-a165-70867728950e");
 }
 
 std::string FormatUuid(absl::string_view bytes) {

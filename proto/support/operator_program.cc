@@ -37,13 +37,11 @@ SteadyTime In(absl::Duration time) {
 }
 
 absl::Status Unsafe(const std::string& what, const std::string& path, const std::string& why) {
-  return Refusal{absl::StatusCode::kFailedPrecondition,
-                 "HOOK_UNSAFE",
-                 absl::StrCat(what, " ", path, " is not run: ", why),
-                 "give it, and the directories it is in, to root, with no write right for group "
-                 "and others",
-                 {{"path", path}}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kFailedPrecondition, "HOOK_UNSAFE",
+                absl::StrCat(what, " ", path, " is not run: ", why),
+                "give it, and the directories it is in, to root, with no write right for group "
+                "and others",
+                {{"path", path}});
 }
 
 // Why somebody else could change it; empty: nobody can.
@@ -67,9 +65,8 @@ std::string WhyUnsafe(const std::string& path, bool directory) {
 }
 
 absl::Status Failed(const ProgramCall& call, absl::StatusCode code, const std::string& how) {
-  return Refusal{
-      code, call.reason, absl::StrCat(call.what, " ", how), "what it wrote is in the log", {}}
-      .ToStatus();
+  return Refuse(code, call.reason, absl::StrCat(call.what, " ", how),
+                "what it wrote is in the log");
 }
 
 // One process of the hook's, leader of its group, and the end of the pipe that it writes to.

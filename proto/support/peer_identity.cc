@@ -46,13 +46,10 @@ absl::StatusOr<PeerIdentity> IdentityOf(const grpc::AuthContext& context) {
   const auto uris = context.FindPropertyValues(GRPC_PEER_URI_PROPERTY_NAME);
   const bool one = CXLPOOL_MUTANT("first-of-two-uris") ? !uris.empty() : uris.size() == 1;
   if (!context.IsPeerAuthenticated() || !one) {
-    return Refusal{absl::StatusCode::kUnauthenticated,
-                   "NO_IDENTITY",
-                   absl::StrCat("the certificate has ", uris.size(),
-                                " URIs as subject alternative names; want exactly one"),
-                   "issue it with `cxlpool pki issue ROLE NAME`",
-                   {}}
-        .ToStatus();
+    return Refuse(absl::StatusCode::kUnauthenticated, "NO_IDENTITY",
+                  absl::StrCat("the certificate has ", uris.size(),
+                               " URIs as subject alternative names; want exactly one"),
+                  "issue it with `cxlpool pki issue ROLE NAME`");
   }
   return ParseIdentity({uris[0].data(), uris[0].size()});
 }

@@ -1,5 +1,7 @@
 #include "proto/support/refusal.h"
 
+#include <utility>
+
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -54,6 +56,13 @@ absl::Status Refusal::ToStatus() const {
   }
   status.SetPayload(kPayloadUrl, absl::Cord(payload));
   return status;
+}
+
+absl::Status Refuse(absl::StatusCode code, std::string reason, std::string message,
+                    std::string remedy, std::vector<std::pair<std::string, std::string>> metadata) {
+  return Refusal{code, std::move(reason), std::move(message), std::move(remedy),
+                 std::move(metadata)}
+      .ToStatus();
 }
 
 std::optional<Refusal> RefusalOf(const absl::Status& status) {

@@ -26,6 +26,11 @@ struct Refusal {
   absl::Status ToStatus() const;
 };
 
+// A Refusal as a Status, in one call: how nearly every refusal is made.
+absl::Status Refuse(absl::StatusCode code, std::string reason, std::string message,
+                    std::string remedy,
+                    std::vector<std::pair<std::string, std::string>> metadata = {});
+
 // What ToStatus put in; nothing for any other Status.
 std::optional<Refusal> RefusalOf(const absl::Status& status);
 

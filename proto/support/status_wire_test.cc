@@ -69,12 +69,9 @@ TEST_F(StatusWireTest, OkStaysOk) { EXPECT_TRUE(RoundTrip(absl::OkStatus()).ok()
 
 TEST_F(StatusWireTest, RefusalArrivesAsItWasMade) {
   const absl::Status sent =
-      Refusal{absl::StatusCode::kResourceExhausted,
-              "POOL_FRAGMENTED",
-              "region \"kv\" needs 64 GiB in one extent; largest free is 48 GiB on cmm-2",
-              "use --max-extents 2",
-              {{"device", "cmm-2"}, {"largest_free_bytes", "51539607552"}}}
-          .ToStatus();
+      Refuse(absl::StatusCode::kResourceExhausted, "POOL_FRAGMENTED",
+             "region \"kv\" needs 64 GiB in one extent; largest free is 48 GiB on cmm-2",
+             "use --max-extents 2", {{"device", "cmm-2"}, {"largest_free_bytes", "51539607552"}});
   EXPECT_EQ(RoundTrip(sent), sent);
 }
 
@@ -111,13 +108,8 @@ TEST_F(StatusWireTest, OversizedRefusalIsCutButArrives) {
 
 // What grpcurl, buf curl and gateways look at.
 TEST_F(StatusWireTest, ARefusalTravelsAsStandardDetailsToo) {
-  service_.status = Refusal{
-      absl::StatusCode::kNotFound,
-      "UNKNOWN_REGION",
-      "there is no regions/kv",
-      "see `cxlpool region list`",
-      {{"region",
-        "regions/kv"}}}.ToStatus();
+  service_.status = Refuse(absl::StatusCode::kNotFound, "UNKNOWN_REGION", "there is no regions/kv",
+                           "see `cxlpool region list`", {{"region", "regions/kv"}});
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
   v1::Topology answer;

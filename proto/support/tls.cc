@@ -37,11 +37,11 @@ using Bio = std::unique_ptr<BIO, Free<BIO_free_all>>;
 using Certificate = std::unique_ptr<X509, Free<X509_free>>;
 using Key = std::unique_ptr<EVP_PKEY, Free<EVP_PKEY_free>>;
 
-absl::Status Refuse(absl::StatusCode code, const std::string& reason, const std::string& message,
-                    const std::string& remedy) {
-  ERR_clear_error();
-  return Refusal{code, reason, message, remedy, {}}.ToStatus();
-}
+// OpenSSL keeps errors by thread: whatever way a function ends, none of its own is taken for the next
+// call's.
+struct ForgetErrors {
+  ~ForgetErrors() { ERR_clear_error(); }
+};
 
 absl::StatusOr<std::string> ReadFile(const std::string& path, absl::string_view what, bool secret) {
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
@@ -221,6 +221,7 @@ absl::Status JudgeCertificate(const CertificateFacts& leaf, const CertificateUse
 
 // The files are read once, so that what was checked is what is used.
 absl::StatusOr<TlsMaterial> LoadTls(const TlsFiles& files, const CertificateUse& use) {
+  const ForgetErrors forget;
   TlsMaterial material;
   material.cert_file = files.cert;
   const struct {

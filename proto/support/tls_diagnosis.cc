@@ -38,8 +38,7 @@ using Bio = std::unique_ptr<BIO, Free<BIO_free_all>>;
 using Certificate = std::unique_ptr<X509, Free<X509_free>>;
 
 absl::Status NotTrusted(const std::string& message, const std::string& remedy) {
-  return Refusal{absl::StatusCode::kUnauthenticated, "MANAGER_NOT_TRUSTED", message, remedy, {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kUnauthenticated, "MANAGER_NOT_TRUSTED", message, remedy);
 }
 
 // Until `fd` is ready for `events`, or the deadline has passed.
@@ -136,14 +135,11 @@ absl::Status JudgeAlert(const TlsMaterial& material) {
     default:
       return absl::OkStatus();
   }
-  return Refusal{absl::StatusCode::kUnauthenticated,
-                 "CERTIFICATE_REFUSED",
-                 absl::StrCat("the manager refuses the certificate in ", material.cert_file, ": ",
-                              why, "; it ", EndText(material.leaf, absl::Now())),
-                 "compare both machines' clocks and ca.pem files; `cxlpool pki show FILE` tells "
-                 "of a certificate",
-                 {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kUnauthenticated, "CERTIFICATE_REFUSED",
+                absl::StrCat("the manager refuses the certificate in ", material.cert_file, ": ",
+                             why, "; it ", EndText(material.leaf, absl::Now())),
+                "compare both machines' clocks and ca.pem files; `cxlpool pki show FILE` tells "
+                "of a certificate");
 }
 
 bool IssuedByOurs(X509* leaf, const std::string& authorities) {

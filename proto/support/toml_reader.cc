@@ -27,24 +27,17 @@ constexpr size_t kMaxFileBytes = 1 << 20;
 
 absl::Status BadConfig(const std::string& where, const std::string& message,
                        const std::string& remedy) {
-  return Refusal{absl::StatusCode::kInvalidArgument,
-                 "BAD_CONFIG",
-                 absl::StrCat(where, ": ", message),
-                 remedy,
-                 {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kInvalidArgument, "BAD_CONFIG",
+                absl::StrCat(where, ": ", message), remedy);
 }
 
 }  // namespace
 
 absl::StatusOr<std::string> ReadConfigFile(const std::string& file) {
   const auto unreadable = [&](absl::string_view why) {
-    return Refusal{absl::StatusCode::kNotFound,
-                   "NO_CONFIG",
-                   absl::StrCat("cannot read ", file, ": ", why),
-                   "name the file with --config, and let this program's user read it",
-                   {}}
-        .ToStatus();
+    return Refuse(absl::StatusCode::kNotFound, "NO_CONFIG",
+                  absl::StrCat("cannot read ", file, ": ", why),
+                  "name the file with --config, and let this program's user read it");
   };
   errno = 0;
   std::ifstream in(file, std::ios::binary);

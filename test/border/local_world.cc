@@ -33,8 +33,7 @@ void RunOn(Executor* executor, const std::function<void()>& task) {
 }
 
 absl::Status Unknown() {
-  return Refusal{absl::StatusCode::kNotFound, "UNKNOWN_REGION", "there is no such Region", "", {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_REGION", "there is no such Region", "");
 }
 
 }  // namespace

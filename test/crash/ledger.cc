@@ -16,12 +16,8 @@ absl::Status Broken(const Call& call, const std::string& what) {
 }
 
 absl::Status OfOutcome(const v1::BatchResult& result) {
-  return Refusal{static_cast<absl::StatusCode>(result.code()),
-                 result.error().reason(),
-                 result.message(),
-                 "",
-                 {}}
-      .ToStatus();
+  return Refuse(static_cast<absl::StatusCode>(result.code()), result.error().reason(),
+                result.message(), "");
 }
 
 bool Contains(std::initializer_list<absl::string_view> words, const std::string& word) {

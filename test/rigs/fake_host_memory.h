@@ -122,13 +122,8 @@ class FakeHostMemory : public HostMemory {
       calls.push_back(absl::StrCat("OfflineBlocks 0x", absl::Hex(serial), " hangs for ",
                                    absl::FormatDuration(patience)));
       return executor_->PostAfter(patience, [done = std::move(done)]() mutable {
-        std::move(done)(Refusal{
-            absl::StatusCode::kFailedPrecondition,
-            "BLOCKS_BUSY",
-            "stopped",
-            "",
-            {{"cause",
-              "timeout"}}}.ToStatus());
+        std::move(done)(Refuse(absl::StatusCode::kFailedPrecondition, "BLOCKS_BUSY", "stopped", "",
+                               {{"cause", "timeout"}}));
       });
     }
     Change("OfflineBlocks", serial, std::move(done),

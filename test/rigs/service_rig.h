@@ -178,12 +178,8 @@ class FakeFabric : public FabricDriver {
       return;
     }
     if (world_->not_scrubbable.contains(slice.device)) {
-      std::move(done)(Refusal{
-          absl::StatusCode::kUnimplemented,
-          "NOT_SCRUBBABLE",
-          "the device has no command that clears",
-          "clear it by hand",
-          {}}.ToStatus());
+      std::move(done)(Refuse(absl::StatusCode::kUnimplemented, "NOT_SCRUBBABLE",
+                             "the device has no command that clears", "clear it by hand"));
       return;
     }
     world_->scrubbed.push_back(slice);

@@ -26,8 +26,7 @@ bool IsOfTheMoment(const absl::Status& status) {
 }
 
 absl::Status UnknownRegion() {
-  return Refusal{absl::StatusCode::kNotFound, "UNKNOWN_REGION", "there is none", "list them", {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_REGION", "there is none", "list them");
 }
 
 // As request ids are scoped to.

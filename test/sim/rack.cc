@@ -9,11 +9,6 @@
 namespace cxlpool::sim {
 namespace {
 
-absl::Status Refuse(absl::StatusCode code, const char* reason, std::string message,
-                    const char* remedy) {
-  return Refusal{code, reason, std::move(message), remedy, {}}.ToStatus();
-}
-
 absl::Status Unreachable(const std::string& host) {
   return Refuse(absl::StatusCode::kUnavailable, "HOST_UNREACHABLE",
                 absl::StrCat("the fabric cannot be asked about host ", host), "try again later");

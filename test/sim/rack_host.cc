@@ -63,11 +63,6 @@ PluggedLd* FindPowered(RackHost& host, uint64_t serial) {
   return nullptr;
 }
 
-absl::Status Refuse(absl::StatusCode code, const char* reason, std::string message,
-                    const char* remedy) {
-  return Refusal{code, reason, std::move(message), remedy, {}}.ToStatus();
-}
-
 absl::Status Precondition(const char* reason, std::string message, const char* remedy) {
   return Refuse(absl::StatusCode::kFailedPrecondition, reason, std::move(message), remedy);
 }

@@ -15,11 +15,6 @@ constexpr int64_t kTurnUs = 100;      // Until a call that found the host busy t
 constexpr int64_t kPollUs = 20'000;   // Of a host that cannot be asked.
 constexpr int64_t kMargin = 200'000;  // Below the deadline, for the longest way there and back.
 
-absl::Status Refuse(absl::StatusCode code, const char* reason, std::string message,
-                    const char* remedy) {
-  return Refusal{code, reason, std::move(message), remedy, {}}.ToStatus();
-}
-
 absl::Status UnknownHost(const std::string& host) {
   return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_HOST",
                 absl::StrCat("the rack has no host ", host), "use one that it has");

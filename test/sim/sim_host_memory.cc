@@ -18,11 +18,6 @@ constexpr int64_t kPowerOnPatienceUs = 300'000;
 constexpr int64_t kPollUs = 20'000;
 constexpr int kFirstPid = 4000;
 
-absl::Status Refuse(absl::StatusCode code, const char* reason, std::string message,
-                    const char* remedy) {
-  return Refusal{code, reason, std::move(message), remedy, {}}.ToStatus();
-}
-
 absl::Status MemdevTimeout() {
   return Refuse(absl::StatusCode::kDeadlineExceeded, "MEMDEV_TIMEOUT",
                 "no memdev of that serial came in the slot", "see whether the Region is bound");

@@ -8,10 +8,6 @@
 namespace cxlpool::sim {
 namespace {
 
-absl::Status Refuse(absl::StatusCode code, const std::string& reason, const std::string& message) {
-  return Refusal{code, reason, message, "nothing: it is a simulation", {}}.ToStatus();
-}
-
 // No record begins with it: it would be a field of a number that there is not.
 constexpr char kOnShelf = '\xff';
 
@@ -61,18 +57,21 @@ absl::Status SimStore::Serve(const fm::StoreBatch& batch) {
     const bool took_place =
         std::exchange(faults_->next, StoreFaults::Next::kNone) == StoreFaults::Next::kFailsDone;
     if (took_place) disk_->Apply(batch).IgnoreError();
-    broken_ = Refuse(absl::StatusCode::kDataLoss, "STORE_IO", "the disk failed");
+    broken_ = Refuse(absl::StatusCode::kDataLoss, "STORE_IO", "the disk failed",
+                     "nothing: it is a simulation");
     return broken_;
   }
   if (scheduler_->now_us() < faults_->full_until_us) {
-    return Refuse(absl::StatusCode::kResourceExhausted, "STORE_FULL", "the disk is full");
+    return Refuse(absl::StatusCode::kResourceExhausted, "STORE_FULL", "the disk is full",
+                  "nothing: it is a simulation");
   }
   return disk_->Apply(batch);
 }
 
 void SimStore::Backup(std::string, DoneWith<fm::StoreBackup> done) {
   scheduler_->At(life_, 1, [done = std::move(done)]() mutable {
-    std::move(done)(Refuse(absl::StatusCode::kUnimplemented, "NO_BACKUP", "nothing to copy"));
+    std::move(done)(Refuse(absl::StatusCode::kUnimplemented, "NO_BACKUP", "nothing to copy",
+                           "nothing: it is a simulation"));
   });
 }
 

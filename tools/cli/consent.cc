@@ -190,13 +190,9 @@ absl::StatusOr<Along> AlongOf(v1::BatchReleaseRegionsRequest& request, Connectio
 }
 
 absl::Status ConfirmRequired() {
-  return Refusal{
-      .code = absl::StatusCode::kInvalidArgument,
-      .reason = "CONFIRM_REQUIRED",
-      .message = "this may destroy more than it names, and there is no terminal to ask at",
-      .remedy = "look with --dry-run what goes along, then give --yes",
-      .metadata = {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kInvalidArgument, "CONFIRM_REQUIRED",
+                "this may destroy more than it names, and there is no terminal to ask at",
+                "look with --dry-run what goes along, then give --yes");
 }
 
 absl::Status Ask(const Along& along, Printer& printer) {
@@ -206,12 +202,8 @@ absl::Status Ask(const Along& along, Printer& printer) {
   std::getline(*printer.answers, line);
   const std::string answer = absl::AsciiStrToLower(absl::StripAsciiWhitespace(line));
   if (answer == "y" || answer == "yes") return absl::OkStatus();
-  return Refusal{.code = absl::StatusCode::kFailedPrecondition,
-                 .reason = "NOT_CONFIRMED",
-                 .message = "nothing was changed",
-                 .remedy = "answer y to go on, or give --yes",
-                 .metadata = {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kFailedPrecondition, "NOT_CONFIRMED", "nothing was changed",
+                "answer y to go on, or give --yes");
 }
 
 absl::Status PrintAlong(const Along& along, Printer& printer) {

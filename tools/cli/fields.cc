@@ -23,13 +23,9 @@ constexpr size_t kMaxText = 1024;
 
 absl::Status Bad(std::string reason, absl::string_view flag, absl::string_view text,
                  absl::string_view why, std::string remedy) {
-  return Refusal{
-      .code = absl::StatusCode::kInvalidArgument,
-      .reason = std::move(reason),
-      .message = absl::StrCat(flag, " \"", absl::CHexEscape(text.substr(0, 80)), "\" ", why),
-      .remedy = std::move(remedy),
-      .metadata = {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kInvalidArgument, std::move(reason),
+                absl::StrCat(flag, " \"", absl::CHexEscape(text.substr(0, 80)), "\" ", why),
+                std::move(remedy));
 }
 
 template <typename Enum>

@@ -124,15 +124,12 @@ class GrpcStub : public ManagerStub {
     }
     if (absl::StrContains(said, "certificate verify failed") ||
         absl::StrContains(said, "is not in peer certificate")) {
-      return Refusal{.code = absl::StatusCode::kUnauthenticated,
-                     .reason = "MANAGER_NOT_TRUSTED",
-                     .message = absl::StrCat(peer_, " shows a certificate that is not believed: ",
-                                             status.error_message()),
-                     .remedy =
-                         "check ca and server_name (--ca, --server-name, or cli.toml) "
-                         "against the manager's certificate, and that it has not expired",
-                     .metadata = {{"manager", peer_}}}
-          .ToStatus();
+      return Refuse(absl::StatusCode::kUnauthenticated, "MANAGER_NOT_TRUSTED",
+                    absl::StrCat(peer_, " shows a certificate that is not believed: ",
+                                 status.error_message()),
+                    "check ca and server_name (--ca, --server-name, or cli.toml) "
+                    "against the manager's certificate, and that it has not expired",
+                    {{"manager", peer_}});
     }
     const bool unknown_name =
         absl::StrContains(said, "dns resolution") || absl::StrContains(said, "c-ares");
@@ -141,12 +138,10 @@ class GrpcStub : public ManagerStub {
   }
 
   absl::Status NoSuchName() const {
-    return Refusal{.code = absl::StatusCode::kUnavailable,
-                   .reason = "MANAGER_UNREACHABLE",
-                   .message = absl::StrCat("the host name in ", peer_, " cannot be resolved"),
-                   .remedy = "check the address (--manager, CXLPOOL_MANAGER, or cli.toml), and DNS",
-                   .metadata = {{"manager", peer_}}}
-        .ToStatus();
+    return Refuse(absl::StatusCode::kUnavailable, "MANAGER_UNREACHABLE",
+                  absl::StrCat("the host name in ", peer_, " cannot be resolved"),
+                  "check the address (--manager, CXLPOOL_MANAGER, or cli.toml), and DNS",
+                  {{"manager", peer_}});
   }
 
   // Until connected, or one dial has failed (then the call says why). A call that fails at once
@@ -165,13 +160,10 @@ class GrpcStub : public ManagerStub {
 
   absl::Status Unreachable(absl::Duration limit) const {
     if (!last_failure_.ok()) return last_failure_;
-    return Refusal{.code = absl::StatusCode::kUnavailable,
-                   .reason = "MANAGER_UNREACHABLE",
-                   .message = absl::StrCat("cannot reach the fabric manager at ", peer_,
-                                           ": no connection within ", absl::FormatDuration(limit)),
-                   .remedy = "check the address, and that the network lets it through",
-                   .metadata = {{"manager", peer_}}}
-        .ToStatus();
+    return Refuse(absl::StatusCode::kUnavailable, "MANAGER_UNREACHABLE",
+                  absl::StrCat("cannot reach the fabric manager at ", peer_,
+                               ": no connection within ", absl::FormatDuration(limit)),
+                  "check the address, and that the network lets it through", {{"manager", peer_}});
   }
 
   const std::optional<TlsMaterial> tls_;

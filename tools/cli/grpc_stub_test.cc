@@ -178,12 +178,9 @@ TEST_F(GrpcStubTest, KeepsTheRequestIdWhenTheManagerAsksForPatience) {
 
 TEST_F(GrpcStubTest, CarriesTheManagersRefusal) {
   pool_.failures = 1;
-  pool_.failure = Refusal{.code = absl::StatusCode::kResourceExhausted,
-                          .reason = "POOL_FRAGMENTED",
-                          .message = "needs 2 GiB in one extent",
-                          .remedy = "raise --max-extents",
-                          .metadata = {{"largest_free_bytes", "1073741824"}}}
-                      .ToStatus();
+  pool_.failure =
+      Refuse(absl::StatusCode::kResourceExhausted, "POOL_FRAGMENTED", "needs 2 GiB in one extent",
+             "raise --max-extents", {{"largest_free_bytes", "1073741824"}});
   StartServer();
   const auto response = stub_->AllocateRegion(Request(), absl::Seconds(60));
   EXPECT_TRUE(absl::IsResourceExhausted(response.status()));

@@ -40,12 +40,9 @@ std::string NamesOf(const google::protobuf::Message& message) {
 absl::Status Write(Printer& printer, const std::string& text) {
   printer.out << text << std::flush;
   if (printer.out.good()) return absl::OkStatus();
-  return Refusal{.code = absl::StatusCode::kInternal,
-                 .reason = "OUTPUT_LOST",
-                 .message = "the answer could not be written to standard output",
-                 .remedy = "look again with a list or show command",
-                 .metadata = {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kInternal, "OUTPUT_LOST",
+                "the answer could not be written to standard output",
+                "look again with a list or show command");
 }
 
 absl::Status Print(Printer& printer, const google::protobuf::Message& message,

@@ -16,12 +16,9 @@ using Event = v1::WatchRegionsResponse;
 
 absl::Status Failed(std::string reason, const v1::Region& region, absl::string_view what,
                     absl::string_view why, std::string remedy) {
-  return Refusal{.code = absl::StatusCode::kAborted,
-                 .reason = std::move(reason),
-                 .message = absl::StrCat(region.name(), " ", what, why.empty() ? "" : ": ", why),
-                 .remedy = std::move(remedy),
-                 .metadata = {{"region", region.name()}}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kAborted, std::move(reason),
+                absl::StrCat(region.name(), " ", what, why.empty() ? "" : ": ", why),
+                std::move(remedy), {{"region", region.name()}});
 }
 
 // The Attachment that the goal means.
@@ -174,13 +171,10 @@ absl::StatusOr<v1::Region> WaitForRegion(Connection& connection, const WaitGoal&
       absl::StrAppend(&message,
                       "; the manager was out of reach: ", follower.last_error().message());
     }
-    return Refusal{.code = absl::StatusCode::kDeadlineExceeded,
-                   .reason = "WAIT_TIMEOUT",
-                   .message = std::move(message),
-                   .remedy = absl::StrCat("it goes on without you: see ", ShowCommand(region),
-                                          ", or give a longer --wait-timeout"),
-                   .metadata = {{"region", region.name()}}}
-        .ToStatus();
+    return Refuse(absl::StatusCode::kDeadlineExceeded, "WAIT_TIMEOUT", std::move(message),
+                  absl::StrCat("it goes on without you: see ", ShowCommand(region),
+                               ", or give a longer --wait-timeout"),
+                  {{"region", region.name()}});
   }
   if (!removal.ok()) return removal;
   if (!reached.ok()) return reached.status();

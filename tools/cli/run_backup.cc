@@ -20,16 +20,6 @@ namespace {
 
 constexpr absl::Duration kLimit = absl::Minutes(30);
 
-absl::Status Refuse(absl::StatusCode code, std::string reason, std::string message,
-                    std::string remedy) {
-  return Refusal{.code = code,
-                 .reason = std::move(reason),
-                 .message = std::move(message),
-                 .remedy = std::move(remedy),
-                 .metadata = {}}
-      .ToStatus();
-}
-
 absl::Status Exists(const std::string& file, std::string remedy) {
   return Refuse(absl::StatusCode::kAlreadyExists, "BACKUP_EXISTS",
                 absl::StrCat(file, " is there already"), std::move(remedy));
@@ -121,13 +111,13 @@ absl::Status Run(Backup& command, Connection& connection, Printer& printer) {
     if (absl::Status status = file.Empty(); !status.ok()) return status;
     revision = total = 0;
     last = false;
-    return connection.stub().Backup(
-        v1::BackupRequest(), kLimit, [&](const v1::BackupResponse& piece) {
-          if (revision == 0) revision = piece.revision();
-          if (total == 0) total = piece.total_bytes();
-          last = piece.last();
-          return file.Append(piece.data());
-        });
+    return connection.stub().Backup(v1::BackupRequest(), kLimit,
+                                    [&](const v1::BackupResponse& piece) {
+                                      if (revision == 0) revision = piece.revision();
+                                      if (total == 0) total = piece.total_bytes();
+                                      last = piece.last();
+                                      return file.Append(piece.data());
+                                    });
   });
   if (!streamed.ok()) return streamed;
   if (!last || file.size() != total) {

@@ -39,12 +39,8 @@ std::string SnakeCase(absl::string_view name) {
 
 absl::Status BadFile(const std::string& file, size_t line, absl::string_view what,
                      std::string remedy) {
-  return Refusal{.code = absl::StatusCode::kInvalidArgument,
-                 .reason = "BAD_BATCH_FILE",
-                 .message = absl::StrCat(file, ":", line, ": ", what),
-                 .remedy = std::move(remedy),
-                 .metadata = {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kInvalidArgument, "BAD_BATCH_FILE",
+                absl::StrCat(file, ":", line, ": ", what), std::move(remedy));
 }
 
 // The command line's word for a value of the API, in the API's: "spread", "256MiB", "ml", "12h".
@@ -153,12 +149,8 @@ absl::StatusOr<std::vector<v1::AllocateRegionRequest>> ReadFile(const std::strin
   if (file == "-") return ReadRequests(std::cin, "standard input");
   std::ifstream in(file);
   if (in.good()) return ReadRequests(in, file);
-  return Refusal{.code = absl::StatusCode::kNotFound,
-                 .reason = "NO_FILE",
-                 .message = absl::StrCat("cannot read ", file),
-                 .remedy = "check the path",
-                 .metadata = {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kNotFound, "NO_FILE", absl::StrCat("cannot read ", file),
+                "check the path");
 }
 
 // OK if all are; else as the first that is not.
@@ -169,12 +161,10 @@ absl::Status Verdict(const google::protobuf::RepeatedPtrField<v1::BatchResult>& 
   if (refused == 0) return absl::OkStatus();
   const auto first = std::find_if(results.begin(), results.end(),
                                   [](const v1::BatchResult& result) { return result.code() != 0; });
-  return Refusal{.code = static_cast<absl::StatusCode>(first->code()),
-                 .reason = "BATCH_REFUSED",
-                 .message = absl::StrCat(refused, " of ", results.size(), " requests were refused"),
-                 .remedy = "fix what is said of each and send those again",
-                 .metadata = {{"reason", first->error().reason()}}}
-      .ToStatus();
+  return Refuse(static_cast<absl::StatusCode>(first->code()), "BATCH_REFUSED",
+                absl::StrCat(refused, " of ", results.size(), " requests were refused"),
+                "fix what is said of each and send those again",
+                {{"reason", first->error().reason()}});
 }
 
 }  // namespace

@@ -22,12 +22,8 @@ std::string Get(const char* name) {
 }
 
 absl::Status Missing(std::string reason, std::string message, std::string remedy) {
-  return Refusal{.code = absl::StatusCode::kInvalidArgument,
-                 .reason = std::move(reason),
-                 .message = std::move(message),
-                 .remedy = std::move(remedy),
-                 .metadata = {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kInvalidArgument, std::move(reason), std::move(message),
+                std::move(remedy));
 }
 
 absl::StatusOr<ConnectionSettings> FromFile(const ConnectionFlags& flags,

@@ -112,12 +112,7 @@ class FakeManager : public ManagerStub {
 };
 
 inline absl::Status Refused(absl::StatusCode code, std::string reason) {
-  return Refusal{.code = code,
-                 .reason = std::move(reason),
-                 .message = "the manager says no",
-                 .remedy = "do better",
-                 .metadata = {}}
-      .ToStatus();
+  return Refuse(code, std::move(reason), "the manager says no", "do better");
 }
 
 // A stream that stays open and quiet as long as it may live.

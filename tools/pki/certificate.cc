@@ -44,17 +44,13 @@ absl::Status OpensslError(const std::string& doing) {
 
 absl::Status BadArgument(const std::string& reason, const std::string& message,
                          const std::string& remedy) {
-  return Refusal{absl::StatusCode::kInvalidArgument, reason, message, remedy, {}}.ToStatus();
+  return Refuse(absl::StatusCode::kInvalidArgument, reason, message, remedy);
 }
 
 absl::Status BadAuthority(const std::string& message) {
   ERR_clear_error();
-  return Refusal{absl::StatusCode::kFailedPrecondition,
-                 "BAD_CA",
-                 message,
-                 "restore ca.pem and ca.key, or make a new authority: `cxlpool pki init --force`",
-                 {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kFailedPrecondition, "BAD_CA", message,
+                "restore ca.pem and ca.key, or make a new authority: `cxlpool pki init --force`");
 }
 
 Bio ReadBio(const std::string& text) {

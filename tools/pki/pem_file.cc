@@ -19,12 +19,9 @@ namespace {
 constexpr size_t kMaxFileBytes = 1 << 20;
 
 absl::Status NoAccess(const std::string& doing, const std::string& path, int error) {
-  return Refusal{absl::StatusCode::kFailedPrecondition,
-                 "NO_ACCESS",
-                 absl::StrCat("cannot ", doing, " ", path, ": ", std::strerror(error)),
-                 "check its owner, its mode and the space on that disk",
-                 {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kFailedPrecondition, "NO_ACCESS",
+                absl::StrCat("cannot ", doing, " ", path, ": ", std::strerror(error)),
+                "check its owner, its mode and the space on that disk");
 }
 
 absl::Status WriteAll(int fd, const std::string& text, const std::string& path) {
@@ -46,12 +43,8 @@ absl::Status Publish(const std::string& temporary, const std::string& path, bool
   }
   if (link(temporary.c_str(), path.c_str()) == 0) return absl::OkStatus();
   if (errno != EEXIST) return NoAccess("write", path, errno);
-  return Refusal{absl::StatusCode::kAlreadyExists,
-                 "FILE_EXISTS",
-                 absl::StrCat(path, " exists"),
-                 "--force replaces it",
-                 {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kAlreadyExists, "FILE_EXISTS", absl::StrCat(path, " exists"),
+                "--force replaces it");
 }
 
 }  // namespace
@@ -62,12 +55,9 @@ absl::Status PrepareDirectory(const std::string& dir) {
   if (stat(dir.c_str(), &found) != 0) return NoAccess("look at", dir, errno);
   if (!S_ISDIR(found.st_mode)) return NoAccess("use", dir, ENOTDIR);
   if ((found.st_mode & 022) != 0) {
-    return Refusal{absl::StatusCode::kFailedPrecondition,
-                   "UNSAFE_DIRECTORY",
-                   absl::StrCat("others can write ", dir, ", and so replace its keys"),
-                   absl::StrCat("chmod 0700 ", dir),
-                   {}}
-        .ToStatus();
+    return Refuse(absl::StatusCode::kFailedPrecondition, "UNSAFE_DIRECTORY",
+                  absl::StrCat("others can write ", dir, ", and so replace its keys"),
+                  absl::StrCat("chmod 0700 ", dir));
   }
   return absl::OkStatus();
 }
@@ -80,12 +70,8 @@ bool FileExists(const std::string& path) {
 absl::StatusOr<std::string> ReadPemFile(const std::string& path) {
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd.valid() && errno == ENOENT) {
-    return Refusal{absl::StatusCode::kNotFound,
-                   "NO_FILE",
-                   absl::StrCat(path, " does not exist"),
-                   "check the path, or make it: `cxlpool pki issue ROLE NAME`",
-                   {}}
-        .ToStatus();
+    return Refuse(absl::StatusCode::kNotFound, "NO_FILE", absl::StrCat(path, " does not exist"),
+                  "check the path, or make it: `cxlpool pki issue ROLE NAME`");
   }
   if (!fd.valid()) return NoAccess("read", path, errno);
   std::string text(kMaxFileBytes, '\0');

@@ -29,9 +29,7 @@ absl::string_view RoleName(LeafRole role) {
 }
 
 absl::Status Exists(const std::string& reason, const std::string& path, const std::string& remedy) {
-  return Refusal{
-      absl::StatusCode::kAlreadyExists, reason, absl::StrCat(path, " exists"), remedy, {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kAlreadyExists, reason, absl::StrCat(path, " exists"), remedy);
 }
 
 IssuedFiles FilesOf(const std::string& dir, const std::string& stem) {
@@ -50,26 +48,20 @@ absl::Status WritePair(const IssuedFiles& files, const PemPair& pair, bool repla
 absl::StatusOr<PemPair> LoadAuthority(const std::string& dir) {
   const IssuedFiles files = FilesOf(dir, "ca");
   if (!FileExists(files.cert) || !FileExists(files.key)) {
-    return Refusal{absl::StatusCode::kFailedPrecondition,
-                   "NO_CA",
-                   absl::StrCat(dir, " holds no authority: ca.pem and ca.key"),
-                   absl::StrCat("run `cxlpool pki init --dir ", dir, "`"),
-                   {}}
-        .ToStatus();
+    return Refuse(absl::StatusCode::kFailedPrecondition, "NO_CA",
+                  absl::StrCat(dir, " holds no authority: ca.pem and ca.key"),
+                  absl::StrCat("run `cxlpool pki init --dir ", dir, "`"));
   }
   absl::StatusOr<std::string> cert = ReadPemFile(files.cert);
   if (!cert.ok()) return cert.status();
   absl::StatusOr<std::string> key = ReadPemFile(files.key);
   if (!key.ok()) return key.status();
   if (const absl::StatusOr<absl::Time> end = EndOf(*cert); end.ok() && *end < absl::Now()) {
-    return Refusal{
-        absl::StatusCode::kFailedPrecondition,
-        "CA_EXPIRED",
+    return Refuse(
+        absl::StatusCode::kFailedPrecondition, "CA_EXPIRED",
         absl::StrCat("the authority in ", dir, " ended on ",
                      absl::FormatTime("%Y-%m-%d", *end, absl::UTCTimeZone())),
-        absl::StrCat("run `cxlpool pki init --force --dir ", dir, "`, then issue all anew"),
-        {}}
-        .ToStatus();
+        absl::StrCat("run `cxlpool pki init --force --dir ", dir, "`, then issue all anew"));
   }
   return PemPair{*std::move(cert), *std::move(key)};
 }
@@ -82,23 +74,17 @@ std::string StemOf(LeafRole role, const std::string& name) {
 absl::Status CheckRequest(const LeafRequest& request) {
   if (absl::Status status = CheckResourceId(request.name); !status.ok()) return status;
   if (request.days < 1 || request.days > kMaxLeafDays) {
-    return Refusal{absl::StatusCode::kInvalidArgument,
-                   "BAD_DAYS",
-                   absl::StrCat("a certificate cannot be for ", request.days, " days"),
-                   absl::StrCat("give --days from 1 to ", kMaxLeafDays),
-                   {}}
-        .ToStatus();
+    return Refuse(absl::StatusCode::kInvalidArgument, "BAD_DAYS",
+                  absl::StrCat("a certificate cannot be for ", request.days, " days"),
+                  absl::StrCat("give --days from 1 to ", kMaxLeafDays));
   }
   if (request.role == LeafRole::kManager || (request.dns.empty() && request.ips.empty())) {
     return absl::OkStatus();
   }
-  return Refusal{absl::StatusCode::kInvalidArgument,
-                 "NOT_A_SERVER",
-                 absl::StrCat("the certificate of ", RoleName(request.role), " ", request.name,
-                              " is a client's: nobody dials it by a name or an address"),
-                 "leave --dns and --ip out; they are for a manager's certificate",
-                 {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kInvalidArgument, "NOT_A_SERVER",
+                absl::StrCat("the certificate of ", RoleName(request.role), " ", request.name,
+                             " is a client's: nobody dials it by a name or an address"),
+                "leave --dns and --ip out; they are for a manager's certificate");
 }
 
 // Everything but a manager's names.
@@ -173,13 +159,10 @@ absl::StatusOr<IssuedFiles> RenewLeaf(const std::string& dir, LeafRole role,
   if (!facts.ok()) return facts.status();
   CertificateRequest leaf = Describe(request);
   if (facts->uris != std::vector<std::string>{leaf.uri}) {
-    return Refusal{absl::StatusCode::kFailedPrecondition,
-                   "TLS_WRONG_ROLE",
-                   absl::StrCat(files.cert, " is not the certificate of ", leaf.uri),
-                   absl::StrCat("make a new pair: `cxlpool pki issue ", RoleName(role), " ", name,
-                                " --force --dir ", dir, "`"),
-                   {}}
-        .ToStatus();
+    return Refuse(absl::StatusCode::kFailedPrecondition, "TLS_WRONG_ROLE",
+                  absl::StrCat(files.cert, " is not the certificate of ", leaf.uri),
+                  absl::StrCat("make a new pair: `cxlpool pki issue ", RoleName(role), " ", name,
+                               " --force --dir ", dir, "`"));
   }
   if (leaf.server) {
     leaf.dns = facts->dns;
@@ -199,12 +182,9 @@ absl::StatusOr<CertificateFacts> ShowCertificate(const std::string& file) {
   if (!pem.ok()) return pem.status();
   absl::StatusOr<std::vector<CertificateFacts>> all = ReadCertificates(*pem);
   if (!all.ok()) {
-    return Refusal{absl::StatusCode::kInvalidArgument,
-                   "TLS_NOT_PEM",
-                   absl::StrCat(file, " holds no PEM certificate"),
-                   "name the right file: a certificate ends in .pem",
-                   {}}
-        .ToStatus();
+    return Refuse(absl::StatusCode::kInvalidArgument, "TLS_NOT_PEM",
+                  absl::StrCat(file, " holds no PEM certificate"),
+                  "name the right file: a certificate ends in .pem");
   }
   return all->front();
 }

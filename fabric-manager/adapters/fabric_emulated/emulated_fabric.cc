@@ -22,16 +22,6 @@ namespace {
 
 constexpr char kLogSubject[] = "fabric-emulated";
 
-absl::Status Refuse(absl::StatusCode code, absl::string_view reason, std::string message,
-                    std::string remedy) {
-  return Refusal{.code = code,
-                 .reason = std::string(reason),
-                 .message = std::move(message),
-                 .remedy = std::move(remedy),
-                 .metadata = {}}
-      .ToStatus();
-}
-
 emulated::v1::FabricSide ToSide(const BoundLd& ld, std::string extent_path) {
   emulated::v1::FabricSide side;
   side.set_tag(ld.key->tag);

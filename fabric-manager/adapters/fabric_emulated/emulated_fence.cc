@@ -19,12 +19,8 @@ namespace {
 constexpr uint64_t kStepBytes = 64 << 20;  // Copied between two looks at other work.
 
 absl::Status FenceFailed(const std::string& host, absl::string_view why, std::string remedy) {
-  return Refusal{.code = absl::StatusCode::kFailedPrecondition,
-                 .reason = "FENCE_FAILED",
-                 .message = absl::StrCat("host ", host, " was not fenced: ", why),
-                 .remedy = std::move(remedy),
-                 .metadata = {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kFailedPrecondition, "FENCE_FAILED",
+                absl::StrCat("host ", host, " was not fenced: ", why), std::move(remedy));
 }
 
 }  // namespace

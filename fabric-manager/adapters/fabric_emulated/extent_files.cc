@@ -26,15 +26,6 @@ absl::Status Errno(absl::string_view what, absl::string_view name) {
   return absl::ErrnoToStatus(errno, absl::StrCat("cannot ", what, " extent file ", name));
 }
 
-absl::Status Refuse(absl::string_view reason, std::string message, std::string remedy) {
-  return Refusal{.code = absl::StatusCode::kFailedPrecondition,
-                 .reason = std::string(reason),
-                 .message = std::move(message),
-                 .remedy = std::move(remedy),
-                 .metadata = {}}
-      .ToStatus();
-}
-
 UniqueFd OpenExisting(int directory, const std::string& name) {
   return UniqueFd(::openat(directory, name.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
 }
@@ -193,19 +184,19 @@ absl::Status ExtentFiles::Ensure(const std::string& name, uint64_t length_bytes,
   struct stat info;
   if (::fstat(fd.get(), &info) != 0) return Errno("stat", name);
   if (!S_ISREG(info.st_mode)) {
-    return Refuse("EXTENT_LENGTH", absl::StrCat(Path(name), " is not a regular file"),
-                  "move it away and try again");
+    return Refuse(absl::StatusCode::kFailedPrecondition, "EXTENT_LENGTH",
+                  absl::StrCat(Path(name), " is not a regular file"), "move it away and try again");
   }
   // Length 0 is new, or was cut off by a crash before anyone was shown it.
   if (info.st_size != 0 && static_cast<uint64_t>(info.st_size) != length_bytes) {
     return Refuse(
-        "EXTENT_LENGTH",
+        absl::StatusCode::kFailedPrecondition, "EXTENT_LENGTH",
         absl::StrCat(Path(name), " is ", info.st_size, " bytes long, the extent ", length_bytes),
         "scrub the extent, or restore the store that fits these files");
   }
   if (::geteuid() == 0 && info.st_uid != owner) {
     if (in_use) {
-      return Refuse("EXTENT_OWNER",
+      return Refuse(absl::StatusCode::kFailedPrecondition, "EXTENT_OWNER",
                     absl::StrCat(Path(name), " is bound to a host whose agent is uid ", info.st_uid,
                                  "; this host's is uid ", owner),
                     "run the agents of hosts that share a Region as one user");

@@ -30,12 +30,8 @@ absl::Status Errno(absl::string_view what, absl::string_view path) {
 }
 
 absl::Status Corrupt(absl::string_view path, absl::string_view why) {
-  return Refusal{.code = absl::StatusCode::kDataLoss,
-                 .reason = "SLOT_CORRUPT",
-                 .message = absl::StrCat(path, " ", why),
-                 .remedy = "restart the process that writes it, or restore the file",
-                 .metadata = {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kDataLoss, "SLOT_CORRUPT", absl::StrCat(path, " ", why),
+                "restart the process that writes it, or restore the file");
 }
 
 // Keeps the parser's complaints out of stderr: the file's writer chooses their text.

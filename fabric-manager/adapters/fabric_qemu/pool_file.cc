@@ -25,12 +25,8 @@ absl::Status Errno(absl::string_view what, absl::string_view path) {
 }
 
 absl::Status BadPoolFile(const std::string& path, absl::string_view what, std::string remedy) {
-  return Refusal{.code = absl::StatusCode::kFailedPrecondition,
-                 .reason = "BAD_POOL_FILE",
-                 .message = absl::StrCat("pool file ", path, " ", what),
-                 .remedy = std::move(remedy),
-                 .metadata = {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kFailedPrecondition, "BAD_POOL_FILE",
+                absl::StrCat("pool file ", path, " ", what), std::move(remedy));
 }
 
 // The UUID in `path`, which is made with a new one where there is no such file.
@@ -93,12 +89,9 @@ absl::StatusOr<PoolFile> PoolFile::Open(const std::string& path, uint64_t capaci
   }
   // Not of QEMU, which takes no such lock: of another manager, that would scrub what is ours.
   if (::flock(pool.file_.get(), LOCK_EX | LOCK_NB) != 0) {
-    return Refusal{.code = absl::StatusCode::kFailedPrecondition,
-                   .reason = "FABRIC_BUSY",
-                   .message = absl::StrCat("another manager has the pool file ", pool.path_),
-                   .remedy = "stop it, or give this one pool files of its own",
-                   .metadata = {}}
-        .ToStatus();
+    return Refuse(absl::StatusCode::kFailedPrecondition, "FABRIC_BUSY",
+                  absl::StrCat("another manager has the pool file ", pool.path_),
+                  "stop it, or give this one pool files of its own");
   }
   auto identity = ReadOrMakeIdentity(absl::StrCat(pool.path_, ".id"));
   if (!identity.ok()) {
@@ -167,13 +160,10 @@ absl::Status PoolScrub::Check(uint64_t from, uint64_t length) {
   const auto first = FindByte(file_->fd(), from, from + length, file_->path());
   if (!first.ok()) return first.status();
   if (*first == from + length) return absl::OkStatus();
-  return Refusal{.code = absl::StatusCode::kInternal,
-                 .reason = "SCRUB_FAILED",
-                 .message = absl::StrCat("byte ", *first, " of pool file ", file_->path(),
-                                         " is not zero after its scrub"),
-                 .remedy = "find out which process still writes the file",
-                 .metadata = {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kInternal, "SCRUB_FAILED",
+                absl::StrCat("byte ", *first, " of pool file ", file_->path(),
+                             " is not zero after its scrub"),
+                "find out which process still writes the file");
 }
 
 }  // namespace cxlpool::fm

@@ -15,16 +15,6 @@ namespace {
 
 constexpr uint64_t kScrubStepBytes = 64 << 20;
 
-absl::Status Refuse(absl::StatusCode code, absl::string_view reason, std::string message,
-                    std::string remedy) {
-  return Refusal{.code = code,
-                 .reason = std::string(reason),
-                 .message = std::move(message),
-                 .remedy = std::move(remedy),
-                 .metadata = {}}
-      .ToStatus();
-}
-
 absl::Status BadConfig(std::string message, std::string remedy) {
   return Refuse(absl::StatusCode::kInvalidArgument, "BAD_CONFIG", std::move(message),
                 std::move(remedy));

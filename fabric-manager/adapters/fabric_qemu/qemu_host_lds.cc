@@ -17,16 +17,6 @@ namespace {
 
 constexpr char kLogSubject[] = "fabric-qemu";
 
-absl::Status Refuse(absl::StatusCode code, absl::string_view reason, std::string message,
-                    std::string remedy) {
-  return Refusal{.code = code,
-                 .reason = std::string(reason),
-                 .message = std::move(message),
-                 .remedy = std::move(remedy),
-                 .metadata = {}}
-      .ToStatus();
-}
-
 // Whether the command may have been done although no reply came.
 bool OutcomeUnknown(const absl::Status& status) {
   return absl::IsDeadlineExceeded(status) || absl::IsCancelled(status) ||

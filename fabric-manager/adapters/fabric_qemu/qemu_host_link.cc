@@ -40,13 +40,10 @@ std::string QemuHost::Incarnation() const {
 }
 
 absl::Status QemuHost::Unreachable() const {
-  return Refusal{.code = absl::StatusCode::kUnavailable,
-                 .reason = "HOST_UNREACHABLE",
-                 .message = absl::StrCat("host ", config_.id, " cannot be asked through ",
-                                         config_.qmp_socket, ": ", down_.message()),
-                 .remedy = "start its QEMU, or close what else uses its QMP socket",
-                 .metadata = {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kUnavailable, "HOST_UNREACHABLE",
+                absl::StrCat("host ", config_.id, " cannot be asked through ", config_.qmp_socket,
+                             ": ", down_.message()),
+                "start its QEMU, or close what else uses its QMP socket");
 }
 
 // One attempt. That a host is out of reach is told once, and logged once for each reason.
@@ -188,12 +185,9 @@ absl::Status QemuHost::FenceNow() {
     OnProcessExit();
     return absl::OkStatus();
   }
-  return Refusal{.code = absl::StatusCode::kFailedPrecondition,
-                 .reason = "FENCE_FAILED",
-                 .message = absl::StrCat("host ", config_.id, " was not fenced: ", why.message()),
-                 .remedy = "end its QEMU by hand",
-                 .metadata = {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kFailedPrecondition, "FENCE_FAILED",
+                absl::StrCat("host ", config_.id, " was not fenced: ", why.message()),
+                "end its QEMU by hand");
 }
 
 }  // namespace cxlpool::fm

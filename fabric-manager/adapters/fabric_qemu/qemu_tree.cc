@@ -81,13 +81,9 @@ absl::StatusOr<std::map<uint32_t, std::string>> ReadPorts(QmpCall call) {
     if (*slot > UINT16_MAX) return absl::InvalidArgumentError("QMP: a slot that is no slot number");
     const auto [at, fresh] = ports.emplace(static_cast<uint32_t>(*slot), id);
     if (fresh) continue;
-    return Refusal{.code = absl::StatusCode::kFailedPrecondition,
-                   .reason = "SLOT_NOT_UNIQUE",
-                   .message = absl::StrCat("ports ", at->second, " and ", id,
-                                           " both have slot number ", *slot),
-                   .remedy = "give every cxl-downstream of a host a slot= of its own",
-                   .metadata = {}}
-        .ToStatus();
+    return Refuse(absl::StatusCode::kFailedPrecondition, "SLOT_NOT_UNIQUE",
+                  absl::StrCat("ports ", at->second, " and ", id, " both have slot number ", *slot),
+                  "give every cxl-downstream of a host a slot= of its own");
   }
   return ports;
 }

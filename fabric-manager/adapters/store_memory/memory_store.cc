@@ -26,12 +26,9 @@ absl::Status MemoryDisk::Apply(const StoreBatch& batch) {
   absl::Status status =
       CXLPOOL_MUTANT("memory-store-unfenced") ? absl::OkStatus() : guard_.Check(batch);
   if (status.ok() && bytes_ + BatchBytes(batch) > max_bytes_) {
-    status = Refusal{
-        absl::StatusCode::kResourceExhausted,
-        "STORE_FULL",
-        absl::StrCat("the memory store holds ", bytes_, " of ", max_bytes_, " bytes"),
-        "release Regions",
-        {}}.ToStatus();
+    status = Refuse(absl::StatusCode::kResourceExhausted, "STORE_FULL",
+                    absl::StrCat("the memory store holds ", bytes_, " of ", max_bytes_, " bytes"),
+                    "release Regions");
   }
   if (!status.ok()) return status;
   for (const Row& row : batch.puts) {
@@ -89,12 +86,8 @@ struct MemoryStore::Core {
   // otherwise.
   absl::Status Serve(const StoreBatch& batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     if (!open) {
-      return Refusal{absl::StatusCode::kFailedPrecondition,
-                     "STORE_NOT_OPEN",
-                     "the store has not been opened",
-                     "open it first",
-                     {}}
-          .ToStatus();
+      return Refuse(absl::StatusCode::kFailedPrecondition, "STORE_NOT_OPEN",
+                    "the store has not been opened", "open it first");
     }
     if (!broken.ok()) return broken;
     if (faults.empty()) return disk->Apply(batch);
@@ -158,12 +151,9 @@ void MemoryStore::Commit(StoreBatch batch, Done done) {
 }
 
 void MemoryStore::Backup(std::string, DoneWith<StoreBackup> done) {
-  absl::Status refused = Refusal{
-      absl::StatusCode::kUnimplemented,
-      "NO_BACKUP",
-      "the store is in memory: there is no database to copy",
-      "set store.path, so that the pool is kept on a disk",
-      {}}.ToStatus();
+  absl::Status refused = Refuse(absl::StatusCode::kUnimplemented, "NO_BACKUP",
+                                "the store is in memory: there is no database to copy",
+                                "set store.path, so that the pool is kept on a disk");
   if (executor_ == nullptr) {
     std::move(done)(std::move(refused));
     return;

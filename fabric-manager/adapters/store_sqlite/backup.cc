@@ -71,13 +71,11 @@ absl::Status BackupCopy::MarkClean() {
   if (code == SQLITE_OK) code = file->pMethods->xWrite(file, "\1\1", 2, 18);
   if (code != SQLITE_OK) {
     const bool full = code == SQLITE_FULL;
-    return Refusal{
+    return Refuse(
         full ? absl::StatusCode::kResourceExhausted : absl::StatusCode::kUnavailable,
         full ? "STORE_FULL" : "STORE_IO",
         absl::StrCat("cannot write the backup ", part_, ": ", sqlite3_errstr(code)),
-        full ? "make space on that file system" : "check the disk, then make the backup again",
-        {}}
-        .ToStatus();
+        full ? "make space on that file system" : "check the disk, then make the backup again");
   }
   if (absl::Status status = UseNoJournal(); !status.ok()) return status;
   StoreMeta meta;

@@ -30,12 +30,8 @@ BackupJob::~BackupJob() {
 void BackupJob::Step(const Database* database, const absl::Status& state) {
   absl::Status status = state;
   if (status.ok() && database == nullptr) {
-    status = Refusal{
-        absl::StatusCode::kFailedPrecondition,
-        "STORE_NOT_OPEN",
-        "the store has not been opened",
-        "open it first",
-        {}}.ToStatus();
+    status = Refuse(absl::StatusCode::kFailedPrecondition, "STORE_NOT_OPEN",
+                    "the store has not been opened", "open it first");
   }
   if (status.ok()) status = StepCopy(*database);
   if (!status.ok()) Finish(std::move(status));
@@ -58,12 +54,9 @@ absl::Status BackupJob::StepCopy(const Database& database) {
       Publish(backup);
     });
   } catch (const std::system_error& error) {
-    return Refusal{absl::StatusCode::kResourceExhausted,
-                   "NO_THREAD",
-                   absl::StrCat("cannot start the backup's thread: ", error.what()),
-                   "raise the limit of tasks",
-                   {}}
-        .ToStatus();
+    return Refuse(absl::StatusCode::kResourceExhausted, "NO_THREAD",
+                  absl::StrCat("cannot start the backup's thread: ", error.what()),
+                  "raise the limit of tasks");
   }
   return absl::OkStatus();
 }
@@ -106,13 +99,10 @@ bool BackupJob::Answer(absl::StatusOr<StoreBackup> answer) {
 }
 
 absl::Status BackupJob::Late() const {
-  return Refusal{
-      absl::StatusCode::kDeadlineExceeded,
-      "BACKUP_TIMEOUT",
+  return Refuse(
+      absl::StatusCode::kDeadlineExceeded, "BACKUP_TIMEOUT",
       absl::StrCat("the backup ", path_, " was not done within ", absl::FormatDuration(limit_)),
-      "check both disks, then make it again",
-      {}}
-      .ToStatus();
+      "check both disks, then make it again");
 }
 
 }  // namespace cxlpool::fm

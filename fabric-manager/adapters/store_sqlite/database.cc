@@ -160,13 +160,10 @@ int Database::CutLog(uint64_t end) {
 absl::Status Database::CutOffUnfinished(uint64_t end) {
   const int code = CutLog(end);
   if (code == SQLITE_OK) return absl::OkStatus();
-  return Refusal{
-      absl::StatusCode::kUnavailable,
-      "STORE_IO",
+  return Refuse(
+      absl::StatusCode::kUnavailable, "STORE_IO",
       absl::StrCat("cannot cut the unfinished end off ", path_, "-wal: ", sqlite3_errstr(code)),
-      "check the disk and the kernel log, then start again",
-      {}}
-      .ToStatus();
+      "check the disk and the kernel log, then start again");
 }
 
 // Cuts off what a change that was refused for want of space has left in the log. SQLite leaves it
@@ -190,14 +187,11 @@ absl::Status Database::CutOffRefused() {
   }
   if (code == SQLITE_OK) code = CutLog(LogFile::EndOf(static_cast<size_t>(frames)));
   if (code == SQLITE_OK) return absl::OkStatus();
-  return Refusal{absl::StatusCode::kDataLoss,
-                 "STORE_IO",
-                 absl::StrCat("cannot cut a change that was refused off ", path_,
-                              "-wal: ", sqlite3_errstr(code)),
-                 "check the disk and the kernel log, then restart the manager: it reads what was "
-                 "really stored",
-                 {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kDataLoss, "STORE_IO",
+                absl::StrCat("cannot cut a change that was refused off ", path_,
+                             "-wal: ", sqlite3_errstr(code)),
+                "check the disk and the kernel log, then restart the manager: it reads what was "
+                "really stored");
 }
 
 absl::StatusOr<int64_t> Database::ReadPragma(const std::string& name) {
@@ -399,12 +393,8 @@ absl::Status Database::Transact(const StoreBatch& batch) {
   if (status.ok()) {
     const int code = WriteMeta(next);
     if (code == SQLITE_ABORT) {
-      status = Refusal{
-          absl::StatusCode::kAborted,
-          "STORE_FENCED",
-          absl::StrCat("another process has changed ", path_),
-          "stop",
-          {}}.ToStatus();
+      status = Refuse(absl::StatusCode::kAborted, "STORE_FENCED",
+                      absl::StrCat("another process has changed ", path_), "stop");
     } else if (code != SQLITE_OK || Run(commit_) != SQLITE_OK) {
       status = CommitError(db_, path_, "commit to");
     }

@@ -90,13 +90,10 @@ absl::StatusOr<std::unique_ptr<HeadFile>> HeadFile::Open(const std::string& data
                  SQLITE_OPEN_READWRITE | SQLITE_OPEN_WAL | SQLITE_OPEN_NOFOLLOW, &flags);
   if (code != SQLITE_OK) {
     if (file->pMethods != nullptr) file->pMethods->xClose(file);
-    return Refusal{absl::StatusCode::kUnavailable,
-                   "STORE_IO",
-                   absl::StrCat("cannot open ", head->path_, ": ", sqlite3_errstr(code), ", ",
-                                std::strerror(errno)),
-                   "check the disk and the kernel log, then start again",
-                   {}}
-        .ToStatus();
+    return Refuse(absl::StatusCode::kUnavailable, "STORE_IO",
+                  absl::StrCat("cannot open ", head->path_, ": ", sqlite3_errstr(code), ", ",
+                               std::strerror(errno)),
+                  "check the disk and the kernel log, then start again");
   }
   head->file_ = file;
   head->meta_ = meta;
@@ -143,14 +140,11 @@ absl::Status HeadFile::Sync() {
 
 absl::Status HeadFile::Failed(absl::string_view doing, int code) const {
   const int error = errno;
-  return Refusal{absl::StatusCode::kDataLoss,
-                 "STORE_IO",
-                 absl::StrCat("cannot ", doing, " ", path_, ": ", sqlite3_errstr(code), ", ",
-                              std::strerror(error)),
-                 "check the disk and the kernel log, then restart the manager: it reads what was "
-                 "really stored",
-                 {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kDataLoss, "STORE_IO",
+                absl::StrCat("cannot ", doing, " ", path_, ": ", sqlite3_errstr(code), ", ",
+                             std::strerror(error)),
+                "check the disk and the kernel log, then restart the manager: it reads what was "
+                "really stored");
 }
 
 }  // namespace cxlpool::fm

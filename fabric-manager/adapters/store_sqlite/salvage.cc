@@ -249,12 +249,9 @@ absl::StatusOr<std::unique_ptr<DamagedDatabase>> DamagedDatabase::Open(const std
   const absl::StatusOr<std::string> real = CheckStorePath(path);
   if (!real.ok()) return real.status();
   if (!StoreFileExists(*real)) {
-    return Refusal{absl::StatusCode::kNotFound,
-                   "STORE_MISSING",
-                   absl::StrCat("there is no database at ", *real),
-                   "name the manager's store.path, or a backup",
-                   {}}
-        .ToStatus();
+    return Refuse(absl::StatusCode::kNotFound, "STORE_MISSING",
+                  absl::StrCat("there is no database at ", *real),
+                  "name the manager's store.path, or a backup");
   }
   auto database = std::make_unique<Damaged>(*real);
   if (absl::Status status = database->Connect(); !status.ok()) return status;

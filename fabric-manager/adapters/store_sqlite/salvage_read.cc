@@ -23,12 +23,9 @@ uint64_t Word(const Statement& statement, int column) {
 }
 
 absl::Status OutOfMemory() {
-  return Refusal{absl::StatusCode::kUnavailable,
-                 "STORE_IO",
-                 "cannot read the database: SQLite is out of memory",
-                 "make memory free, then try again",
-                 {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kUnavailable, "STORE_IO",
+                "cannot read the database: SQLite is out of memory",
+                "make memory free, then try again");
 }
 
 class ImageReader {

@@ -79,21 +79,15 @@ int ReplaceMetaRow(sqlite3* db, const StoreMeta& meta) {
 
 absl::Status CheckVersion(const std::string& path, int64_t application_id, int64_t user_version) {
   if (application_id != kApplicationId) {
-    return Refusal{absl::StatusCode::kFailedPrecondition,
-                   "STORE_FOREIGN",
-                   absl::StrCat(path, " is the database of another program"),
-                   "give store.path a file of its own",
-                   {}}
-        .ToStatus();
+    return Refuse(absl::StatusCode::kFailedPrecondition, "STORE_FOREIGN",
+                  absl::StrCat(path, " is the database of another program"),
+                  "give store.path a file of its own");
   }
   if (user_version > kSchemaVersion) {
-    return Refusal{absl::StatusCode::kFailedPrecondition,
-                   "STORE_TOO_NEW",
-                   absl::StrCat(path, " was written by a later release: schema ", user_version,
-                                ", this one knows ", kSchemaVersion),
-                   "run that release, or restore the backup made before the update",
-                   {}}
-        .ToStatus();
+    return Refuse(absl::StatusCode::kFailedPrecondition, "STORE_TOO_NEW",
+                  absl::StrCat(path, " was written by a later release: schema ", user_version,
+                               ", this one knows ", kSchemaVersion),
+                  "run that release, or restore the backup made before the update");
   }
   if (user_version < kRowsSchemaVersion) {
     return CorruptError(path, absl::StrCat("schema version ", user_version));

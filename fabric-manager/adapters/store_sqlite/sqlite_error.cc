@@ -46,23 +46,16 @@ bool IsFull(sqlite3* db) {
 }
 
 absl::Status FullError(sqlite3* db, const std::string& path, absl::string_view doing) {
-  return Refusal{absl::StatusCode::kResourceExhausted,
-                 "STORE_FULL",
-                 Describe(db, path, doing),
-                 "make space on that file system",
-                 {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kResourceExhausted, "STORE_FULL", Describe(db, path, doing),
+                "make space on that file system");
 }
 
 }  // namespace
 
 absl::Status CorruptError(const std::string& path, absl::string_view what) {
-  return Refusal{absl::StatusCode::kDataLoss,
-                 "STORE_CORRUPT",
-                 absl::StrCat("the store ", path, " is damaged: ", what),
-                 "restore it from a backup",
-                 {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kDataLoss, "STORE_CORRUPT",
+                absl::StrCat("the store ", path, " is damaged: ", what),
+                "restore it from a backup");
 }
 
 absl::Status OpenError(sqlite3* db, const std::string& path, absl::string_view doing) {
@@ -71,13 +64,10 @@ absl::Status OpenError(sqlite3* db, const std::string& path, absl::string_view d
   switch (ReadErrno(db) != 0 ? SQLITE_IOERR : sqlite3_errcode(db) & 0xff) {
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
-      return Refusal{absl::StatusCode::kFailedPrecondition,
-                     "STORE_BUSY",
-                     absl::StrCat("another process holds the store ", path),
-                     absl::StrCat("stop the other manager (fuser -v ", path,
-                                  " names it), or give this one a store.path of its own"),
-                     {}}
-          .ToStatus();
+      return Refuse(absl::StatusCode::kFailedPrecondition, "STORE_BUSY",
+                    absl::StrCat("another process holds the store ", path),
+                    absl::StrCat("stop the other manager (fuser -v ", path,
+                                 " names it), or give this one a store.path of its own"));
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
       return CorruptError(path, text);
@@ -85,26 +75,14 @@ absl::Status OpenError(sqlite3* db, const std::string& path, absl::string_view d
     case SQLITE_PERM:
     case SQLITE_READONLY:
     case SQLITE_AUTH:
-      return Refusal{absl::StatusCode::kFailedPrecondition,
-                     "STORE_UNUSABLE",
-                     text,
-                     "let the manager's user, and nobody else, read and write it",
-                     {}}
-          .ToStatus();
+      return Refuse(absl::StatusCode::kFailedPrecondition, "STORE_UNUSABLE", text,
+                    "let the manager's user, and nobody else, read and write it");
     case SQLITE_NOMEM:
-      return Refusal{absl::StatusCode::kUnavailable,
-                     "STORE_IO",
-                     text,
-                     "give the manager more memory, then start again",
-                     {}}
-          .ToStatus();
+      return Refuse(absl::StatusCode::kUnavailable, "STORE_IO", text,
+                    "give the manager more memory, then start again");
     default:
-      return Refusal{absl::StatusCode::kUnavailable,
-                     "STORE_IO",
-                     text,
-                     "check the disk and the kernel log, then start again",
-                     {}}
-          .ToStatus();
+      return Refuse(absl::StatusCode::kUnavailable, "STORE_IO", text,
+                    "check the disk and the kernel log, then start again");
   }
 }
 
@@ -114,14 +92,10 @@ absl::Status CommitError(sqlite3* db, const std::string& path, absl::string_view
   if ((code == SQLITE_CORRUPT && ReadErrno(db) == 0) || code == SQLITE_NOTADB) {
     return CorruptError(path, Describe(db, path, doing));
   }
-  return Refusal{absl::StatusCode::kDataLoss,
-                 "STORE_IO",
-                 Describe(db, path, doing),
-                 absl::StrCat(code == SQLITE_NOMEM ? "give the manager more memory"
-                                                   : "check the disk and the kernel log",
-                              ", then restart the manager: it reads what was really stored"),
-                 {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kDataLoss, "STORE_IO", Describe(db, path, doing),
+                absl::StrCat(code == SQLITE_NOMEM ? "give the manager more memory"
+                                                  : "check the disk and the kernel log",
+                             ", then restart the manager: it reads what was really stored"));
 }
 
 }  // namespace cxlpool::fm

@@ -92,12 +92,9 @@ absl::Status SqliteStore::Start() {
     watchdog_ = std::thread([this] { Watch(); });
     pthread_setname_np(watchdog_.native_handle(), "store-watchdog");
   } catch (const std::system_error& error) {
-    return Refusal{absl::StatusCode::kResourceExhausted,
-                   "NO_THREAD",
-                   absl::StrCat("cannot start the store's threads: ", error.what()),
-                   "raise the limit of tasks",
-                   {}}
-        .ToStatus();
+    return Refuse(absl::StatusCode::kResourceExhausted, "NO_THREAD",
+                  absl::StrCat("cannot start the store's threads: ", error.what()),
+                  "raise the limit of tasks");
   }
   return absl::OkStatus();
 }
@@ -186,12 +183,8 @@ void SqliteStore::Backup(std::string path, DoneWith<StoreBackup> done) {
       return;
     }
   }
-  std::move(done)(Refusal{
-      absl::StatusCode::kResourceExhausted,
-      "BACKUP_IN_PROGRESS",
-      "another backup is under way",
-      "wait until it is done",
-      {}}.ToStatus());
+  std::move(done)(Refuse(absl::StatusCode::kResourceExhausted, "BACKUP_IN_PROGRESS",
+                         "another backup is under way", "wait until it is done"));
 }
 
 // A bounded piece of the backup, if there is one.
@@ -275,12 +268,8 @@ void SqliteStore::Serve(Pending commit) {
 
 absl::Status SqliteStore::CommitNow(const StoreBatch& batch) {
   if (database_ == nullptr) {
-    return Refusal{absl::StatusCode::kFailedPrecondition,
-                   "STORE_NOT_OPEN",
-                   "the store has not been opened",
-                   "open it first",
-                   {}}
-        .ToStatus();
+    return Refuse(absl::StatusCode::kFailedPrecondition, "STORE_NOT_OPEN",
+                  "the store has not been opened", "open it first");
   }
   {
     MutexLock lock(mutex_);
@@ -330,13 +319,10 @@ void SqliteStore::Watch() {
       watch_.wait_for(lock.native(), interval);
       continue;
     }
-    broken_ = Refusal{
-        absl::StatusCode::kUnknown,
-        "STORE_STUCK",
-        absl::StrCat("a change of ", options_.path, " has not ended within ",
-                     absl::FormatDuration(options_.commit_deadline)),
-        "check the disk, then restart the manager: it reads what was really stored",
-        {}}.ToStatus();
+    broken_ = Refuse(absl::StatusCode::kUnknown, "STORE_STUCK",
+                     absl::StrCat("a change of ", options_.path, " has not ended within ",
+                                  absl::FormatDuration(options_.commit_deadline)),
+                     "check the disk, then restart the manager: it reads what was really stored");
     const absl::Status status = broken_;
     Done done = std::exchange(in_flight_, nullptr);
     lock.native().unlock();

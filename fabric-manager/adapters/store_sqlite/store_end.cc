@@ -95,17 +95,14 @@ absl::StatusOr<std::string> WhatIsMissing(
 }
 
 absl::Status IncompleteError(const std::string& path, const std::string& what) {
-  return Refusal{
-      absl::StatusCode::kDataLoss,
-      "STORE_INCOMPLETE",
+  return Refuse(
+      absl::StatusCode::kDataLoss, "STORE_INCOMPLETE",
       absl::StrCat("the store ", path, " may lack changes that were acknowledged: ", what),
       absl::StrCat("see `cxlpool fsck ", path, "`; restore a backup, or repair with `cxlpool fsck ",
                    path,
                    " --repair`, which gives no byte away; if this is a backup that you just "
                    "restored, move ",
-                   path, "-head and ", path, "-wal of the store before it away"),
-      {}}
-      .ToStatus();
+                   path, "-head and ", path, "-wal of the store before it away"));
 }
 
 absl::StatusOr<std::string> ReadMainFile(sqlite3* db, const std::string& path) {
@@ -121,12 +118,9 @@ absl::StatusOr<std::string> ReadMainFile(sqlite3* db, const std::string& path) {
                                  static_cast<int>(std::min(size - at, kAtOnce)), at);
   }
   if (code == SQLITE_OK) return bytes;
-  return Refusal{absl::StatusCode::kUnavailable,
-                 "STORE_IO",
-                 absl::StrCat("cannot read ", path, ": ", sqlite3_errstr(code)),
-                 "check the disk and the kernel log, then start again",
-                 {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kUnavailable, "STORE_IO",
+                absl::StrCat("cannot read ", path, ": ", sqlite3_errstr(code)),
+                "check the disk and the kernel log, then start again");
 }
 
 }  // namespace cxlpool::fm

@@ -18,29 +18,21 @@ namespace cxlpool::fm {
 namespace {
 
 absl::Status Unsafe(const std::string& message, const std::string& remedy) {
-  return Refusal{absl::StatusCode::kFailedPrecondition, "STORE_UNSAFE_PATH", message, remedy, {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kFailedPrecondition, "STORE_UNSAFE_PATH", message, remedy);
 }
 
 absl::Status Unusable(const std::string& message, int error, const std::string& remedy) {
   const bool full = error == ENOSPC || error == EDQUOT;
-  return Refusal{
-      full ? absl::StatusCode::kResourceExhausted : absl::StatusCode::kFailedPrecondition,
-      full ? "STORE_FULL" : "STORE_UNUSABLE",
-      absl::StrCat(message, ": ", std::strerror(error)),
-      full ? "make space on that file system" : remedy,
-      {}}
-      .ToStatus();
+  return Refuse(full ? absl::StatusCode::kResourceExhausted : absl::StatusCode::kFailedPrecondition,
+                full ? "STORE_FULL" : "STORE_UNUSABLE",
+                absl::StrCat(message, ": ", std::strerror(error)),
+                full ? "make space on that file system" : remedy);
 }
 
 absl::Status Corrupt(const std::string& message) {
-  return Refusal{
-      absl::StatusCode::kDataLoss,
-      "STORE_CORRUPT",
-      message,
-      "restore the database from a backup; for a new, empty pool move what is there away",
-      {}}
-      .ToStatus();
+  return Refuse(
+      absl::StatusCode::kDataLoss, "STORE_CORRUPT", message,
+      "restore the database from a backup; for a new, empty pool move what is there away");
 }
 
 std::string DirectoryOf(const std::string& path) {
@@ -146,12 +138,8 @@ bool GiveName(const std::string& from, const std::string& to) {
 }  // namespace
 
 absl::Status BackupExistsError(const std::string& path) {
-  return Refusal{absl::StatusCode::kAlreadyExists,
-                 "BACKUP_EXISTS",
-                 absl::StrCat(path, " is there already"),
-                 "name another file, or move it away",
-                 {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kAlreadyExists, "BACKUP_EXISTS",
+                absl::StrCat(path, " is there already"), "name another file, or move it away");
 }
 
 bool StoreFileExists(const std::string& path) {
@@ -190,12 +178,9 @@ absl::StatusOr<std::string> CheckStorePath(const std::string& path) {
 
 absl::StatusOr<std::string> ReadStoreFile(const std::string& path) {
   const auto failed = [&](int error) {
-    return Refusal{absl::StatusCode::kUnavailable,
-                   "STORE_IO",
-                   absl::StrCat("cannot read ", path, ": ", std::strerror(error)),
-                   "check the disk and the kernel log, then start again",
-                   {}}
-        .ToStatus();
+    return Refuse(absl::StatusCode::kUnavailable, "STORE_IO",
+                  absl::StrCat("cannot read ", path, ": ", std::strerror(error)),
+                  "check the disk and the kernel log, then start again");
   };
   std::string bytes;
   if (!StoreFileExists(path)) return bytes;
@@ -239,12 +224,9 @@ absl::Status SyncStoreDirectory(const std::string& path) {
 
 absl::StatusOr<std::string> CreatePartFile(const std::string& path) {
   if (path.empty() || path[0] != '/' || BaseOf(path).empty()) {
-    return Refusal{absl::StatusCode::kInvalidArgument,
-                   "BACKUP_BAD_PATH",
-                   absl::StrCat("\"", path, "\" is no absolute path of a file"),
-                   "give one that starts with / and ends with the file's name",
-                   {}}
-        .ToStatus();
+    return Refuse(absl::StatusCode::kInvalidArgument, "BACKUP_BAD_PATH",
+                  absl::StrCat("\"", path, "\" is no absolute path of a file"),
+                  "give one that starts with / and ends with the file's name");
   }
   if (StoreFileExists(path)) return BackupExistsError(path);
   struct stat found;

@@ -112,12 +112,8 @@ std::vector<HostPlacement::OnBridge> Outlook(const std::vector<Look>& looks, Key
 absl::Status CheckHost(const PoolState& state, absl::string_view host) {
   const auto refuse = [host](absl::StatusCode code, const std::string& reason,
                              absl::string_view what, const std::string& remedy) {
-    return Refusal{code,
-                   reason,
-                   absl::StrCat("host \"", host, "\" ", what),
-                   remedy,
-                   {{"host", std::string(host)}}}
-        .ToStatus();
+    return Refuse(code, reason, absl::StrCat("host \"", host, "\" ", what), remedy,
+                  {{"host", std::string(host)}});
   };
   const Host* known = state.FindHost(host);
   if (known == nullptr) {

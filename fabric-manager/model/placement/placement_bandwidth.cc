@@ -140,12 +140,8 @@ class Interleaving : public PlacementPolicy {
  private:
   static absl::Status Bad(const ExtentRequest& request, const std::string& what,
                           const std::string& remedy, const char* field) {
-    return Refusal{absl::StatusCode::kInvalidArgument,
-                   "BAD_INTERLEAVE",
-                   absl::StrCat(request.label, ": ", what),
-                   remedy,
-                   {{"field", field}}}
-        .ToStatus();
+    return Refuse(absl::StatusCode::kInvalidArgument, "BAD_INTERLEAVE",
+                  absl::StrCat(request.label, ": ", what), remedy, {{"field", field}});
   }
 
   std::optional<PlacedExtents> PlaceWays(const PlacementTask& task, uint32_t ways) const {

@@ -163,13 +163,11 @@ absl::Status PlacementPolicy::Check(const ExtentRequest& request) const {
   if (request.interleave_ways <= 1 && request.interleave_granularity_bytes == 0) {
     return absl::OkStatus();
   }
-  return Refusal{.code = absl::StatusCode::kInvalidArgument,
-                 .reason = "BAD_INTERLEAVE",
-                 .message = absl::StrCat(request.label, ": policy ", ToString(request.policy),
-                                         " does not interleave"),
-                 .remedy = "ask for policy bandwidth, or leave ways and granularity out",
-                 .metadata = {{"field", "interleave_ways"}}}
-      .ToStatus();
+  return Refuse(
+      absl::StatusCode::kInvalidArgument, "BAD_INTERLEAVE",
+      absl::StrCat(request.label, ": policy ", ToString(request.policy), " does not interleave"),
+      "ask for policy bandwidth, or leave ways and granularity out",
+      {{"field", "interleave_ways"}});
 }
 
 absl::Status PlacementPolicy::WhyNot(const PlacementTask& task) const {

@@ -152,15 +152,13 @@ absl::Status Full(const PlacementTask& task, const FreeTotals& totals) {
 
 absl::Status Exhausted(const std::string& reason, const std::string& message,
                        const std::string& remedy, RefusalData metadata) {
-  return Refusal{absl::StatusCode::kResourceExhausted, reason, message, remedy, std::move(metadata)}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kResourceExhausted, reason, message, remedy, std::move(metadata));
 }
 
 absl::Status Unfit(const std::string& reason, const std::string& message, const std::string& remedy,
                    RefusalData metadata) {
-  return Refusal{absl::StatusCode::kFailedPrecondition, reason, message, remedy,
-                 std::move(metadata)}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kFailedPrecondition, reason, message, remedy,
+                std::move(metadata));
 }
 
 std::string WhereOf(const ExtentRequest& request, const PoolState& state) {
@@ -180,13 +178,10 @@ std::string NamesOf(const PoolState& state, const DeviceSet& devices, const char
 
 absl::Status UnknownDevice(const ExtentRequest& request) {
   const std::string id = CutText(request.device, 80);
-  return Refusal{.code = absl::StatusCode::kNotFound,
-                 .reason = "UNKNOWN_DEVICE",
-                 .message = absl::StrCat(request.label, ": the pool has no device \"",
-                                         absl::CHexEscape(id), "\""),
-                 .remedy = "see `cxlpool device list`",
-                 .metadata = {{"device", id}}}
-      .ToStatus();
+  return Refuse(
+      absl::StatusCode::kNotFound, "UNKNOWN_DEVICE",
+      absl::StrCat(request.label, ": the pool has no device \"", absl::CHexEscape(id), "\""),
+      "see `cxlpool device list`", {{"device", id}});
 }
 
 FreeTotals TotalsOf(const PlacementTask& task) {

@@ -16,11 +16,6 @@
 
 namespace cxlpool::fm {
 
-absl::Status Refuse(absl::StatusCode code, const std::string& reason, const std::string& message,
-                    const std::string& remedy, Metadata metadata) {
-  return Refusal{code, reason, message, remedy, std::move(metadata)}.ToStatus();
-}
-
 std::string KeptId(const PoolState& state, absl::string_view prefix, absl::string_view device,
                    PlanContext& context, Key& key) {
   constexpr size_t kMaxResourceId = 63;

@@ -13,13 +13,11 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "fabric-manager/model/plans/planner.h"
+#include "proto/support/refusal.h"
 
 namespace cxlpool::fm {
 
 using Metadata = std::vector<std::pair<std::string, std::string>>;
-
-absl::Status Refuse(absl::StatusCode code, const std::string& reason, const std::string& message,
-                    const std::string& remedy, Metadata metadata);
 
 // In quotes, escaped, cut to 80 characters: what a caller wrote may be anything.
 std::string Quoted(absl::string_view text);

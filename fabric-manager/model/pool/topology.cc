@@ -19,9 +19,8 @@ using Kinds = absl::flat_hash_map<absl::string_view, Kind>;
 
 absl::Status Bad(const std::string& message, const std::string& remedy,
                  std::vector<std::pair<std::string, std::string>> metadata) {
-  return Refusal{absl::StatusCode::kInvalidArgument, "BAD_TOPOLOGY",
-                 absl::StrCat("topology: ", message), remedy, std::move(metadata)}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kInvalidArgument, "BAD_TOPOLOGY",
+                absl::StrCat("topology: ", message), remedy, std::move(metadata));
 }
 
 absl::Status CheckLimits(const TopologySpec& spec) {

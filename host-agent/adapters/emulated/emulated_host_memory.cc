@@ -21,16 +21,6 @@ using emulated::v1::HostSide;
 constexpr absl::Duration kPoll = absl::Milliseconds(10);
 constexpr size_t kMaxHolders = 32;
 
-absl::Status Refuse(absl::StatusCode code, std::string reason, std::string message,
-                    std::string remedy) {
-  return Refusal{.code = code,
-                 .reason = std::move(reason),
-                 .message = std::move(message),
-                 .remedy = std::move(remedy),
-                 .metadata = {}}
-      .ToStatus();
-}
-
 absl::Status Precondition(std::string reason, std::string message, std::string remedy) {
   return Refuse(absl::StatusCode::kFailedPrecondition, std::move(reason), std::move(message),
                 std::move(remedy));

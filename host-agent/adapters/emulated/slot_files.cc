@@ -20,12 +20,9 @@ namespace {
 constexpr size_t kMaxFileBytes = 64 << 10;
 
 absl::Status FileError(absl::StatusCode code, const std::string& path, absl::string_view what) {
-  return Refusal{.code = code,
-                 .reason = "SLOT_FILE",
-                 .message = absl::StrCat(path, ": ", what),
-                 .remedy = "check that manager and agent agree on the emulated root and its owner",
-                 .metadata = {{"path", path}}}
-      .ToStatus();
+  return Refuse(code, "SLOT_FILE", absl::StrCat(path, ": ", what),
+                "check that manager and agent agree on the emulated root and its owner",
+                {{"path", path}});
 }
 
 // Keeps the first message; protobuf would print them all.

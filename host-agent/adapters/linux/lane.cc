@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "host-agent/adapters/linux/refuse.h"
 #include "proto/support/mutex.h"
+#include "proto/support/refusal.h"
 
 namespace cxlpool::agent {
 namespace {

@@ -19,7 +19,7 @@
 #include "host-agent/adapters/linux/machine/run_file.h"
 #include "host-agent/adapters/linux/memory/memory_blocks.h"
 #include "host-agent/adapters/linux/observe_host.h"
-#include "host-agent/adapters/linux/refuse.h"
+#include "proto/support/refusal.h"
 
 namespace cxlpool::agent {
 namespace {

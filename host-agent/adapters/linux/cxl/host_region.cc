@@ -13,7 +13,7 @@
 #include "host-agent/adapters/linux/dax/autoprobe.h"
 #include "host-agent/adapters/linux/dax/dax_driver.h"
 #include "host-agent/adapters/linux/dax/dax_lookup.h"
-#include "host-agent/adapters/linux/refuse.h"
+#include "proto/support/refusal.h"
 
 namespace cxlpool::agent {
 namespace {

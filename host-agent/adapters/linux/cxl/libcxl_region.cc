@@ -6,7 +6,7 @@
 #include "host-agent/adapters/linux/cxl/cxl_snapshot.h"
 #include "host-agent/adapters/linux/cxl/libcxl_context.h"
 #include "host-agent/adapters/linux/machine/kernel_text.h"
-#include "host-agent/adapters/linux/refuse.h"
+#include "proto/support/refusal.h"
 
 namespace cxlpool::agent {
 namespace {

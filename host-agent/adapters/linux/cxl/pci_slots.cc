@@ -9,7 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "host-agent/adapters/linux/age.h"
 #include "host-agent/adapters/linux/machine/kernel_text.h"
-#include "host-agent/adapters/linux/refuse.h"
+#include "proto/support/refusal.h"
 
 namespace cxlpool::agent {
 namespace {

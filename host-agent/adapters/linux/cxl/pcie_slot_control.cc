@@ -6,7 +6,7 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
-#include "host-agent/adapters/linux/refuse.h"
+#include "proto/support/refusal.h"
 #include "proto/support/unique_fd.h"
 
 namespace cxlpool::agent {

@@ -9,8 +9,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "host-agent/adapters/linux/cxl/bridge_view.h"
-#include "host-agent/adapters/linux/refuse.h"
 #include "host-agent/model/online_plan.h"
+#include "proto/support/refusal.h"
 
 namespace cxlpool::agent {
 namespace {

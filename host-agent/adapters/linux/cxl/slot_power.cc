@@ -10,7 +10,7 @@
 #include "host-agent/adapters/linux/cxl/pcie_slot_control.h"
 #include "host-agent/adapters/linux/cxl/sysfs_snapshot.h"
 #include "host-agent/adapters/linux/machine/kernel_text.h"
-#include "host-agent/adapters/linux/refuse.h"
+#include "proto/support/refusal.h"
 
 namespace cxlpool::agent {
 namespace {

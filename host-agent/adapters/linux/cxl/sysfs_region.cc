@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "host-agent/adapters/linux/machine/kernel_text.h"
-#include "host-agent/adapters/linux/refuse.h"
+#include "proto/support/refusal.h"
 
 namespace cxlpool::agent {
 namespace {

@@ -3,7 +3,7 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
-#include "host-agent/adapters/linux/refuse.h"
+#include "proto/support/refusal.h"
 
 namespace cxlpool::agent {
 namespace {

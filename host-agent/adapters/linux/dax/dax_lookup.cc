@@ -17,7 +17,7 @@
 #include "host-agent/adapters/linux/cxl/cxl_snapshot.h"
 #include "host-agent/adapters/linux/dax/dax_driver.h"
 #include "host-agent/adapters/linux/machine/kernel_text.h"
-#include "host-agent/adapters/linux/refuse.h"
+#include "proto/support/refusal.h"
 
 namespace cxlpool::agent {
 namespace {

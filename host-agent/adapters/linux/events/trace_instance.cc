@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "host-agent/adapters/linux/events/trace_event.h"
-#include "host-agent/adapters/linux/refuse.h"
+#include "proto/support/refusal.h"
 
 namespace cxlpool::agent {
 namespace {

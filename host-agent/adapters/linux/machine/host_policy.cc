@@ -15,7 +15,7 @@
 #include "absl/strings/str_split.h"
 #include "host-agent/adapters/linux/machine/run_file.h"
 #include "host-agent/adapters/linux/observe_host.h"
-#include "host-agent/adapters/linux/refuse.h"
+#include "proto/support/refusal.h"
 
 namespace cxlpool::agent {
 namespace {

@@ -7,7 +7,7 @@
 #include "host-agent/adapters/linux/dax/autoprobe.h"
 #include "host-agent/adapters/linux/dax/dax_driver.h"
 #include "host-agent/adapters/linux/machine/host_needs.h"
-#include "host-agent/adapters/linux/refuse.h"
+#include "proto/support/refusal.h"
 
 namespace cxlpool::agent {
 absl::Status PrepareHost(const HostFiles& files, const std::string& kernel) {

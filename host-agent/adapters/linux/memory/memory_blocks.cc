@@ -10,8 +10,8 @@
 #include "absl/types/span.h"
 #include "host-agent/adapters/linux/machine/kernel_text.h"
 #include "host-agent/adapters/linux/memory/node_room.h"
-#include "host-agent/adapters/linux/refuse.h"
 #include "host-agent/ports/process_watch.h"
+#include "proto/support/refusal.h"
 
 namespace cxlpool::agent {
 namespace {

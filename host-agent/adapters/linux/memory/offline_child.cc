@@ -12,7 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "host-agent/adapters/linux/machine/host_files.h"
-#include "host-agent/adapters/linux/refuse.h"
+#include "proto/support/refusal.h"
 
 namespace cxlpool::agent {
 namespace {
