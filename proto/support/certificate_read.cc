@@ -11,21 +11,17 @@
 
 #include "absl/strings/escaping.h"
 #include "proto/support/certificate.h"
+#include "proto/support/openssl.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool {
 namespace {
 
-constexpr size_t kMaxCertificates = 100;
+using openssl::Bio;
+using openssl::Certificate;
+using openssl::Free;
 
-template <auto free>
-struct Free {
-  template <typename T>
-  void operator()(T* object) const {
-    free(object);
-  }
-};
-using Certificate = std::unique_ptr<X509, Free<X509_free>>;
+constexpr size_t kMaxCertificates = 100;
 
 std::string TextOf(const ASN1_STRING* string) {
   return {reinterpret_cast<const char*>(ASN1_STRING_get0_data(string)),
@@ -92,8 +88,7 @@ CertificateFacts FactsOf(X509* certificate) {
 
 absl::StatusOr<std::vector<CertificateFacts>> ReadCertificates(const std::string& pem) {
   std::vector<CertificateFacts> all;
-  const std::unique_ptr<BIO, Free<BIO_free_all>> bio(
-      BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
+  const Bio bio = openssl::BioOf(pem);
   while (all.size() < kMaxCertificates) {
     const Certificate certificate(PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr));
     if (certificate == nullptr) break;

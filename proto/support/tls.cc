@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "proto/support/mutant.h"
+#include "proto/support/openssl.h"
 #include "proto/support/peer_identity.h"
 #include "proto/support/refusal.h"
 #include "proto/support/unique_fd.h"
@@ -24,24 +25,14 @@
 namespace cxlpool {
 namespace {
 
+using openssl::Bio;
+using openssl::BioOf;
+using openssl::Certificate;
+using openssl::ForgetErrors;
+using openssl::Free;
+using openssl::Key;
+
 constexpr size_t kMaxFileBytes = 1 << 20;
-
-template <auto free>
-struct Free {
-  template <typename T>
-  void operator()(T* object) const {
-    free(object);
-  }
-};
-using Bio = std::unique_ptr<BIO, Free<BIO_free_all>>;
-using Certificate = std::unique_ptr<X509, Free<X509_free>>;
-using Key = std::unique_ptr<EVP_PKEY, Free<EVP_PKEY_free>>;
-
-// OpenSSL keeps errors by thread: whatever way a function ends, none of its own is taken for the next
-// call's.
-struct ForgetErrors {
-  ~ForgetErrors() { ERR_clear_error(); }
-};
 
 absl::StatusOr<std::string> ReadFile(const std::string& path, absl::string_view what, bool secret) {
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
@@ -79,10 +70,6 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, absl::string_view 
   }
   text.resize(size);
   return text;
-}
-
-Bio BioOf(const std::string& text) {
-  return Bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
 }
 
 int NoPassword(char*, int, int, void*) { return -1; }

@@ -17,25 +17,22 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "proto/support/address.h"
+#include "proto/support/openssl.h"
 #include "proto/support/refusal.h"
 #include "proto/support/unique_fd.h"
 
 namespace cxlpool {
 namespace {
 
+using openssl::Bio;
+using openssl::BioOf;
+using openssl::Certificate;
+using openssl::Free;
+using openssl::Key;
+
 // How long a manager that does not take our certificate may need to say so: with TLS 1.3 it does
 // after the handshake.
 constexpr absl::Duration kAlertWait = absl::Milliseconds(500);
-
-template <auto free>
-struct Free {
-  template <typename T>
-  void operator()(T* object) const {
-    free(object);
-  }
-};
-using Bio = std::unique_ptr<BIO, Free<BIO_free_all>>;
-using Certificate = std::unique_ptr<X509, Free<X509_free>>;
 
 absl::Status NotTrusted(const std::string& message, const std::string& remedy) {
   return Refuse(absl::StatusCode::kUnauthenticated, "MANAGER_NOT_TRUSTED", message, remedy);
@@ -81,17 +78,12 @@ UniqueFd Dial(const Address& address, absl::Time deadline) {
   return UniqueFd();
 }
 
-Bio BioOf(const std::string& text) {
-  return Bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
-}
-
 // Our certificate, as gRPC would show it. Its checks are made afterwards, with words.
 bool Prepare(SSL_CTX* context, const TlsMaterial& material) {
   SSL_CTX_set_verify(context, SSL_VERIFY_NONE, nullptr);
   const Bio certificates = BioOf(material.cert);
   const Certificate leaf(PEM_read_bio_X509(certificates.get(), nullptr, nullptr, nullptr));
-  const std::unique_ptr<EVP_PKEY, Free<EVP_PKEY_free>> key(
-      PEM_read_bio_PrivateKey(BioOf(material.key).get(), nullptr, nullptr, nullptr));
+  const Key key(PEM_read_bio_PrivateKey(BioOf(material.key).get(), nullptr, nullptr, nullptr));
   if (leaf == nullptr || key == nullptr) return false;
   const unsigned char alpn[] = {2, 'h', '2'};
   return SSL_CTX_use_certificate(context, leaf.get()) == 1 &&

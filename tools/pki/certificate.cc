@@ -16,21 +16,18 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "proto/support/openssl.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::pki {
 namespace {
 
-template <auto free>
-struct Free {
-  template <typename T>
-  void operator()(T* object) const {
-    free(object);
-  }
-};
-using Bio = std::unique_ptr<BIO, Free<BIO_free_all>>;
-using Key = std::unique_ptr<EVP_PKEY, Free<EVP_PKEY_free>>;
-using Certificate = std::unique_ptr<X509, Free<X509_free>>;
+using openssl::Bio;
+using openssl::BioOf;
+using openssl::Certificate;
+using openssl::Free;
+using openssl::Key;
+
 using Extension = std::unique_ptr<X509_EXTENSION, Free<X509_EXTENSION_free>>;
 
 absl::Status OpensslError(const std::string& doing) {
@@ -51,10 +48,6 @@ absl::Status BadAuthority(const std::string& message) {
   ERR_clear_error();
   return Refuse(absl::StatusCode::kFailedPrecondition, "BAD_CA", message,
                 "restore ca.pem and ca.key, or make a new authority: `cxlpool pki init --force`");
-}
-
-Bio ReadBio(const std::string& text) {
-  return Bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
 }
 
 std::string TextOf(const Bio& bio) {
@@ -181,7 +174,7 @@ absl::Time TimeOf(const ASN1_TIME* time) {
 }
 
 Certificate ParseCertificate(const std::string& pem) {
-  return Certificate(PEM_read_bio_X509(ReadBio(pem).get(), nullptr, nullptr, nullptr));
+  return Certificate(PEM_read_bio_X509(BioOf(pem).get(), nullptr, nullptr, nullptr));
 }
 
 // Never asks at the terminal: an encrypted key is an error.
@@ -193,7 +186,7 @@ absl::StatusOr<Certificate> SignLeaf(const PemPair& authority, const Certificate
   const Certificate issuer = ParseCertificate(authority.cert);
   if (issuer == nullptr) return BadAuthority("the authority's certificate is not PEM");
   const Key issuer_key(
-      PEM_read_bio_PrivateKey(ReadBio(authority.key).get(), nullptr, NoPassword, nullptr));
+      PEM_read_bio_PrivateKey(BioOf(authority.key).get(), nullptr, NoPassword, nullptr));
   if (issuer_key == nullptr) return BadAuthority("the authority's key is not PEM, or is encrypted");
   if (X509_check_private_key(issuer.get(), issuer_key.get()) != 1) {
     return BadAuthority("the authority's key does not belong to its certificate");
