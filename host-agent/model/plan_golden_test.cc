@@ -1,77 +1,22 @@
 // Golden plans: each file under plans/ is a host, what is wanted of it, and the steps that lead
 // there. plans/README.md says what a line may be.
-//
-// GOLDEN_UPDATE=1 in the environment rewrites what is expected: read the difference before you
-// keep it.
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <map>
-
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "host-agent/model/step_effect.h"
+#include "test/rigs/golden_files.h"
 
 namespace cxlpool::agent {
 namespace {
 
-using Words = std::vector<std::string>;
-
-uint64_t ToNumber(const std::string& text) {
-  uint64_t number = 0;
-  EXPECT_TRUE(absl::StartsWith(text, "0x") ? absl::SimpleHexAtoi(text, &number)
-                                           : absl::SimpleAtoi(text, &number))
-      << "\"" << text << "\" is no number";
-  return number;
-}
-uint32_t ToSmall(const std::string& text) { return static_cast<uint32_t>(ToNumber(text)); }
-
-uint64_t ToBytes(const std::string& text) {
-  for (const auto& [suffix, shift] : {std::pair("GiB", 30), {"MiB", 20}}) {
-    if (absl::EndsWith(text, suffix)) return ToNumber(text.substr(0, text.size() - 3)) << shift;
-  }
-  return ToNumber(text);
-}
-
-// The rest of a line: "key value" pairs, in any order.
-class Options {
- public:
-  Options(const Words& words, size_t first) {
-    for (size_t i = first; i < words.size(); i += 2) {
-      values_[words[i]] = i + 1 < words.size() ? words[i + 1] : "";
-    }
-  }
-  // Every option is to be asked for: one that is not is a mistake in the file.
-  ~Options() {
-    for (const auto& [key, value] : values_) ADD_FAILURE() << "what is \"" << key << "\"?";
-  }
-  bool Has(const std::string& key) const { return values_.contains(key); }
-  std::string Text(const std::string& key, const std::string& otherwise = "") {
-    const auto it = values_.find(key);
-    if (it == values_.end()) return otherwise;
-    std::string value = it->second;
-    values_.erase(it);
-    return value;
-  }
-  Words List(const std::string& key) { return absl::StrSplit(Text(key), ',', absl::SkipEmpty()); }
-  bool Flag(const std::string& key) { return Text(key) == "yes"; }
-
- private:
-  std::map<std::string, std::string> values_;
-};
-
-template <typename Value>
-Value OneOf(const std::string& text, const std::map<std::string, Value>& values) {
-  const auto it = values.find(text);
-  EXPECT_TRUE(it != values.end()) << "what is \"" << text << "\"?";
-  return it == values.end() ? values.begin()->second : it->second;
-}
+using golden::OneOf;
+using golden::Options;
+using golden::ToBytes;
+using golden::ToNumber;
+using golden::ToSmall;
+using golden::Words;
 
 DaxDriver DriverOf(const std::string& text) {
   return OneOf<DaxDriver>(
@@ -214,69 +159,26 @@ class PlanFile {
   HostObservation end_;  // Of the plan before.
 };
 
-std::filesystem::path Directory() { return CXLPOOL_PLANS; }
-
-std::vector<std::string> Files() {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(Directory())) {
-    if (entry.path().extension() == ".txt") names.push_back(entry.path().stem().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 class PlanGoldenTest : public testing::TestWithParam<std::string> {};
 
 TEST_P(PlanGoldenTest, IsAsItsFileSays) {
-  const std::filesystem::path path = Directory() / (GetParam() + ".txt");
-  Words lines;
-  {
-    std::ifstream in(path);
-    for (std::string line; std::getline(in, line);) lines.push_back(line);
-  }
   PlanFile file;
-  std::string should_be;
-  std::string is;
-  int plans = 0;
-  for (size_t i = 0; i < lines.size(); ++i) {
-    SCOPED_TRACE(absl::StrCat(path.filename().string(), ":", i + 1));
-    is += lines[i] + "\n";
-    if (absl::StartsWith(lines[i], "  ")) continue;  // What is expected.
-    should_be += lines[i] + "\n";
-    const std::string line = lines[i].substr(0, lines[i].find('#'));
-    Words words = absl::StrSplit(line, ' ', absl::SkipEmpty());
-    if (words.empty()) continue;
-    const bool goes_on = words[0] == "then";
-    if (goes_on) words.erase(words.begin());
-    if (words.at(0) != "want") {
-      file.Given(words);
-      continue;
-    }
-    ++plans;
-    for (const std::string& answer : file.Ask(words, goes_on)) should_be += "  " + answer + "\n";
-  }
-  EXPECT_GT(plans, 0) << "void: nothing is wanted";
-  if (HasFailure()) return;
-  if (const char* update = std::getenv("GOLDEN_UPDATE"); update != nullptr && *update == '1') {
-    std::ofstream(path) << should_be;
-    return;
-  }
-  EXPECT_EQ(is, should_be) << "if that is meant: GOLDEN_UPDATE=1, and read the difference";
+  golden::Check(absl::StrCat(CXLPOOL_PLANS, "/", GetParam(), ".txt"),
+                [&](Words words, bool* question) -> Words {
+                  const bool goes_on = words[0] == "then";
+                  if (goes_on) words.erase(words.begin());
+                  *question = words.at(0) == "want";
+                  if (*question) return file.Ask(words, goes_on);
+                  file.Given(words);
+                  return {};
+                });
 }
 
-INSTANTIATE_TEST_SUITE_P(All, PlanGoldenTest, testing::ValuesIn(Files()), [](const auto& info) {
-  std::string name = info.param;
-  std::replace_if(
-      name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(All, PlanGoldenTest, testing::ValuesIn(golden::Files(CXLPOOL_PLANS)),
+                         golden::TestName);
 
 TEST(PlanFilesTest, EveryRungAndEveryRefusalHasOne) {
-  std::string all;
-  for (const std::string& name : Files()) {
-    std::ifstream in(Directory() / (name + ".txt"));
-    all += std::string(std::istreambuf_iterator<char>(in), {});
-  }
+  const std::string all = golden::AllOf(CXLPOOL_PLANS);
   for (const char* text : {"PowerOn",
                            "CreateHostRegion",
                            "BindDax device_dax",

@@ -1,92 +1,21 @@
 // Golden scenarios: each file under scenarios/ is a small pool, what is there already, requests,
 // and what a caller gets for them. scenarios/README.md says what a line may be.
-//
-// GOLDEN_UPDATE=1 in the environment rewrites what is expected: read the difference before you
-// keep it.
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <map>
-#include <sstream>
-
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "test/model/model_rig.h"
+#include "test/rigs/golden_files.h"
 
 namespace cxlpool::fm {
 namespace {
 
-using Words = std::vector<std::string>;
-
-// The rest of a line: "key value" pairs, in any order.
-class Options {
- public:
-  Options(const Words& words, size_t first) {
-    for (size_t i = first; i < words.size(); i += 2) {
-      values_[words[i]] = i + 1 < words.size() ? words[i + 1] : "";
-    }
-  }
-  // Every option is to be asked for: one that is not is a mistake in the file.
-  ~Options() {
-    for (const auto& [key, value] : values_) ADD_FAILURE() << "what is \"" << key << "\"?";
-  }
-  bool Has(const std::string& key) const { return values_.contains(key); }
-  std::string Text(const std::string& key, const std::string& otherwise = "") {
-    const auto it = values_.find(key);
-    if (it == values_.end()) return otherwise;
-    std::string value = it->second;
-    values_.erase(it);
-    return value;
-  }
-  uint64_t Number(const std::string& key, uint64_t otherwise = 0) {
-    return Has(key) ? ToNumber(Text(key)) : otherwise;
-  }
-  uint64_t Bytes(const std::string& key, uint64_t otherwise = 0) {
-    return Has(key) ? ToBytes(Text(key)) : otherwise;
-  }
-  absl::Duration Time(const std::string& key) {
-    absl::Duration time = absl::InfiniteDuration();
-    if (Has(key)) {
-      EXPECT_TRUE(absl::ParseDuration(Text(key), &time));
-    }
-    return time;
-  }
-  std::vector<uint32_t> Numbers(const std::string& key) {
-    std::vector<uint32_t> numbers;
-    for (const std::string& word : List(key)) {
-      numbers.push_back(static_cast<uint32_t>(ToNumber(word)));
-    }
-    return numbers;
-  }
-  Words List(const std::string& key) { return absl::StrSplit(Text(key), ',', absl::SkipEmpty()); }
-
-  static uint64_t ToNumber(const std::string& text) {
-    uint64_t number = 0;
-    EXPECT_TRUE(absl::SimpleAtoi(text, &number)) << "\"" << text << "\" is no number";
-    return number;
-  }
-  static uint64_t ToBytes(const std::string& text) {
-    for (const auto& [suffix, unit] : {std::pair("GiB", kGiB), {"MiB", kMiB}, {"KiB", kKiB}}) {
-      if (absl::EndsWith(text, suffix)) return ToNumber(text.substr(0, text.size() - 3)) * unit;
-    }
-    return ToNumber(text);
-  }
-
- private:
-  std::map<std::string, std::string> values_;
-};
-
-template <typename Value>
-Value OneOf(const std::string& text, const std::map<std::string, Value>& values) {
-  const auto it = values.find(text);
-  EXPECT_TRUE(it != values.end()) << "what is \"" << text << "\"?";
-  return it == values.end() ? values.begin()->second : it->second;
-}
+using golden::OneOf;
+using golden::Options;
+using golden::ToBytes;
+using golden::Words;
 
 // The pool of one file.
 class Scenario : protected ModelRig {
@@ -171,6 +100,14 @@ class Scenario : protected ModelRig {
                            {"multi-writer", Sharing::kMultiWriter}});
   }
 
+  static absl::Duration TimeOf(Options& options, const std::string& key) {
+    absl::Duration time = absl::InfiniteDuration();
+    if (options.Has(key)) {
+      EXPECT_TRUE(absl::ParseDuration(options.Text(key), &time));
+    }
+    return time;
+  }
+
   void GivenDevice(const std::string& id, Options& options) {
     AddDevice(id, options.Bytes("size"), options.Bytes("granule", kUnit));
     Device device = *state().FindDevice(id);
@@ -238,8 +175,7 @@ class Scenario : protected ModelRig {
     const Words devices = absl::StrSplit(words[4], ',');
     const Words addresses = absl::StrSplit(absl::StripPrefix(words[5], "at:"), ',');
     for (size_t i = 0; i < lengths.size(); ++i) {
-      region->extents.push_back(
-          {devices.at(i), Options::ToBytes(addresses.at(i)), Options::ToBytes(lengths[i])});
+      region->extents.push_back({devices.at(i), ToBytes(addresses.at(i)), ToBytes(lengths[i])});
     }
     region->requested_bytes = region->size_bytes();
     region->interleave_ways = static_cast<uint32_t>(options.Number("ways", 1));
@@ -248,7 +184,7 @@ class Scenario : protected ModelRig {
     region->tenant = options.Text("tenant", kDefaultTenant);
     region->sharing = SharingOf(options);
     region->state = RegionState::kAllocated;
-    region->expected_lifetime = options.Time("lifetime");
+    region->expected_lifetime = TimeOf(options, "lifetime");
     if (options.Has("host")) {
       Attachment attachment;
       attachment.host = options.Text("host");
@@ -292,7 +228,7 @@ class Scenario : protected ModelRig {
     spec.interleave_ways = static_cast<uint32_t>(options.Number("ways"));
     spec.interleave_granularity_bytes = static_cast<uint32_t>(options.Bytes("granularity"));
     spec.isolate_from = options.List("isolate-from");
-    spec.expected_lifetime = options.Time("lifetime");
+    spec.expected_lifetime = TimeOf(options, "lifetime");
     spec.sharing = SharingOf(options);
     spec.mode = ModeOf(options);
     spec.access = AccessOf(options);
@@ -352,67 +288,24 @@ class Scenario : protected ModelRig {
   uint64_t hpa_bytes_ = 0;
 };
 
-std::filesystem::path Directory() { return CXLPOOL_SCENARIOS; }
-
-std::vector<std::string> Files() {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(Directory())) {
-    if (entry.path().extension() == ".txt") names.push_back(entry.path().stem().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 class ScenarioTest : public testing::TestWithParam<std::string> {};
 
 TEST_P(ScenarioTest, IsAsItsFileSays) {
-  const std::filesystem::path path = Directory() / (GetParam() + ".txt");
-  Words lines;
-  {
-    std::ifstream in(path);
-    for (std::string line; std::getline(in, line);) lines.push_back(line);
-  }
   Scenario scenario;
-  std::string should_be;
-  std::string is;
-  int requests = 0;
-  for (size_t i = 0; i < lines.size(); ++i) {
-    SCOPED_TRACE(absl::StrCat(path.filename().string(), ":", i + 1));
-    is += lines[i] + "\n";
-    if (absl::StartsWith(lines[i], "  ")) continue;  // What is expected.
-    should_be += lines[i] + "\n";
-    const std::string line = lines[i].substr(0, lines[i].find('#'));
-    const Words words = absl::StrSplit(line, ' ', absl::SkipEmpty());
-    if (words.empty()) continue;
-    if (words[0] != "request") {
-      scenario.Given(words);
-      continue;
-    }
-    ++requests;
-    for (const std::string& answer : scenario.Ask(words)) should_be += "  " + answer + "\n";
-  }
-  EXPECT_GT(requests, 0) << "void: it asks for nothing";
-  if (HasFailure()) return;
-  if (const char* update = std::getenv("GOLDEN_UPDATE"); update != nullptr && *update == '1') {
-    std::ofstream(path) << should_be;
-    return;
-  }
-  EXPECT_EQ(is, should_be) << "if that is meant: GOLDEN_UPDATE=1, and read the difference";
+  golden::Check(absl::StrCat(CXLPOOL_SCENARIOS, "/", GetParam(), ".txt"),
+                [&](const Words& words, bool* question) -> Words {
+                  *question = words[0] == "request";
+                  if (*question) return scenario.Ask(words);
+                  scenario.Given(words);
+                  return {};
+                });
 }
 
-INSTANTIATE_TEST_SUITE_P(All, ScenarioTest, testing::ValuesIn(Files()), [](const auto& info) {
-  std::string name = info.param;
-  std::replace_if(
-      name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(All, ScenarioTest, testing::ValuesIn(golden::Files(CXLPOOL_SCENARIOS)),
+                         golden::TestName);
 
 TEST(ScenariosTest, EveryPolicyAndEveryRefusalOfPlacementHasOne) {
-  std::string all;
-  for (const std::string& name : Files()) {
-    std::ifstream in(Directory() / (name + ".txt"));
-    all += std::string(std::istreambuf_iterator<char>(in), {});
-  }
+  const std::string all = golden::AllOf(CXLPOOL_SCENARIOS);
   for (const char* text :
        {" PACK\n",           " SPREAD\n",          " BANDWIDTH,",      " LATENCY\n",
         " ISOLATE\n",        "POOL_FULL",          "POOL_FRAGMENTED",  "LD_LIMIT",
