@@ -121,7 +121,8 @@ class Examiner {
       twice_.insert(key);
       return;
     }
-    bytes_.AddDevice(device.id(), device.capacity_bytes(), device.granule_bytes());
+    bytes_.AddDevice(device.id(), device.capacity_bytes(), device.granule_bytes(),
+                     device.max_lds());
   }
 
   // Devices that Regions are on and no record tells of. With a record that the fabric contradicts
@@ -402,7 +403,7 @@ class Examiner {
     for (const auto& [id, record] : records_) {
       if (record.has_device()) {
         without.AddDevice(record.device().id(), record.device().capacity_bytes(),
-                          record.device().granule_bytes());
+                          record.device().granule_bytes(), record.device().max_lds());
       }
     }
     for (const auto& [other, record] : records_) {

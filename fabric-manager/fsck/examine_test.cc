@@ -306,6 +306,24 @@ TEST_F(ExamineTest, RecordOfUnknownBytesHoldsAllThatIsFree) {
   EXPECT_EQ(after[40].region().state(), kAllocated) << "it is not in doubt";
 }
 
+// Of a device that places its LDs itself there is one LD to hold: all that is left.
+TEST_F(ExamineTest, RecordOfUnknownBytesHoldsWhatIsFreeOfLds) {
+  records_[16].mutable_device()->set_max_lds(3);
+  AddRegion(40, "kv", {{"cmm-0", 64, 4}});  // LD 1.
+  std::vector<Row> rows = Rows();
+  rows.push_back({60, "\xff\xff no record"});
+  auto after = ExpectRepaired(Check(rows));
+  std::vector<std::pair<uint64_t, uint64_t>> held;
+  for (const auto& [key, record] : after) {
+    for (const auto& extent : record.region().extents()) {
+      if (extent.device() == "cmm-0") held.emplace_back(extent.dpa_bytes(), extent.length_bytes());
+    }
+  }
+  std::sort(held.begin(), held.end());
+  EXPECT_EQ(held, (std::vector<std::pair<uint64_t, uint64_t>>{{0, 60 * kGranule},
+                                                              {64 * kGranule, 4 * kGranule}}));
+}
+
 TEST_F(ExamineTest, LostRecordsHoldAllThatIsFreeAndSkipTheirIds) {
   AddRegion(40, "kv", {{"cmm-0", 1, 4}});
   const Examination done = Check(Rows(), /*lost=*/true);

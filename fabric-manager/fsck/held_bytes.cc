@@ -4,8 +4,11 @@
 
 namespace cxlpool::fm {
 
-void HeldBytes::AddDevice(const std::string& id, uint64_t capacity_bytes, uint64_t granule_bytes) {
-  devices_[id] = {capacity_bytes, std::max<uint64_t>(granule_bytes, 1), {}};
+void HeldBytes::AddDevice(const std::string& id, uint64_t capacity_bytes, uint64_t granule_bytes,
+                          uint32_t max_lds) {
+  const uint64_t spans = std::max(max_lds, 1u);
+  const uint64_t end = capacity_bytes > UINT64_MAX / spans ? UINT64_MAX : capacity_bytes * spans;
+  devices_[id] = {end, std::max<uint64_t>(granule_bytes, 1), max_lds, {}};
 }
 
 std::vector<HeldBytes::Owned> HeldBytes::OwnersOf(const ByteRange& range) const {
@@ -44,6 +47,18 @@ std::vector<ByteRange> HeldBytes::FreeOf(const ByteRange& range) const {
 std::vector<ByteRange> HeldBytes::Free() const {
   std::vector<ByteRange> free;
   for (const auto& [id, device] : devices_) {
+    if (device.max_lds != 0) {
+      const uint64_t span = device.capacity / device.max_lds;
+      uint64_t left = span;
+      uint64_t at = 0;  // The first LD of which nothing is held.
+      for (const auto& [begin, interval] : device.held) {
+        left -= std::min(left, interval.end - begin);
+        if (begin < at + span) at = (interval.end + span - 1) / span * span;
+      }
+      left -= left % device.granule;
+      if (left > 0 && at < device.capacity) free.push_back({id, at, at + left});
+      continue;
+    }
     for (ByteRange& range : FreeOf({id, 0, device.capacity})) free.push_back(std::move(range));
   }
   return free;

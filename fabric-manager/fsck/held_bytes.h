@@ -21,7 +21,9 @@ struct ByteRange {
 
 class HeldBytes {
  public:
-  void AddDevice(const std::string& id, uint64_t capacity_bytes, uint64_t granule_bytes);
+  // `max_lds`: it places so many LDs itself (FreeRuns), and what is free of it is one of them.
+  void AddDevice(const std::string& id, uint64_t capacity_bytes, uint64_t granule_bytes,
+                 uint32_t max_lds = 0);
   bool Knows(const std::string& device) const { return devices_.contains(device); }
   uint64_t CapacityOf(const std::string& device) const { return devices_.at(device).capacity; }
 
@@ -46,8 +48,9 @@ class HeldBytes {
     uint64_t key = 0;
   };
   struct Device {
-    uint64_t capacity = 0;
+    uint64_t capacity = 0;  // Of LDs: of all, as if each were as large as the device.
     uint64_t granule = 1;
+    uint32_t max_lds = 0;
     std::map<uint64_t, Interval> held;  // By begin; disjoint.
   };
   std::map<std::string, Device> devices_;

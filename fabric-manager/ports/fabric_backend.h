@@ -76,6 +76,15 @@ class FabricBackend {
   // neither the slot nor this LD is bound. Errors as of FabricDriver::Bind.
   virtual absl::StatusOr<BoundLd> Bind(const BindRequest& request, absl::Duration deadline) = 0;
 
+  // Of a device with FabricDevice::max_lds. The LD that the slice names is to have its length, and
+  // no host has it: before each Bind and each scrub. It has already: OK, and its bytes stay.
+  // RESOURCE_EXHAUSTED: the device has no room; ALREADY_EXISTS/LD_CONFLICT: bound, in another
+  // length. Comes on a host's lane or on kScrubLane.
+  virtual absl::Status Carve(const Slice& slice, absl::Duration deadline);
+
+  // After each scrub: the device has the LD's memory back. It is not there: OK. On kScrubLane.
+  virtual absl::Status Return(const Slice& slice, absl::Duration deadline);
+
   // True: begun, or not bound. False: the host is busy with something else; ask again.
   virtual absl::StatusOr<bool> BeginUnbind(const Binding& binding, absl::Duration deadline) = 0;
 

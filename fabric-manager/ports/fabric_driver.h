@@ -39,7 +39,8 @@
 
 namespace cxlpool::fm {
 
-// Bytes [dpa, dpa + length) of one pool device.
+// Bytes [dpa, dpa + length) of one pool device. Where the device itself decides at which address a
+// LD lies (FabricDevice::max_lds), it is the LD of this length and number dpa / capacity.
 struct Slice {
   std::string device;  // Device id, for example "cmm-0".
   uint64_t dpa_bytes = 0;
@@ -110,6 +111,10 @@ struct FabricDevice {
   std::string identity = {};
   // Holds bytes that somebody has written. Where no record knows the device they are somebody's.
   bool has_bytes = false;
+  // Not 0: it is carved into LDs, so many at most, each of a size of its own and where the device
+  // puts it (CXL 3.1, 7.6.7.4.3, Set LD Allocations; 9.13.3, dynamic capacity). Then LD n is the
+  // slice at n * capacity_bytes. 0: any granules may be bound.
+  uint32_t max_lds = 0;
 };
 
 struct FabricHost {
@@ -195,8 +200,8 @@ class FabricDriver {
   // Reads back what is really there.
   virtual void Discover(DoneWith<FabricView> done) = 0;
 
-  // Makes `slice` appear in the host's slot, and answers what the host will see there. Bound
-  // already under an equal request: OK, the same.
+  // Makes `slice` appear in the host's slot, carved out of its device first where that is needed,
+  // and answers what the host will see there. Bound already under an equal request: OK, the same.
   // RESOURCE_EXHAUSTED/NO_FREE_PORT: another LD sits in the slot.
   // ALREADY_EXISTS/LD_CONFLICT: this key is bound with other arguments; where the driver keeps no
   // keys: this slice is in another slot of the host.
@@ -219,9 +224,10 @@ class FabricDriver {
   virtual void Fence(std::string host, Done done) = 0;
 
   // Clears the slice, so that its former bytes cannot be read any more, and says what can be read
-  // instead. Interrupted or failed: call again. The caller has proof that nobody is bound.
-  // Its deadline grows with the size (DEADLINE_EXCEEDED/SCRUB_TIMEOUT).
-  // UNIMPLEMENTED/NOT_SCRUBBABLE: this fabric has no way to clear it; nothing was done.
+  // instead. A device that carves it has it back then. Interrupted or failed: call again. The
+  // caller has proof that nobody is bound. Its deadline grows with the size
+  // (DEADLINE_EXCEEDED/SCRUB_TIMEOUT). UNIMPLEMENTED/NOT_SCRUBBABLE: this fabric has no way to
+  // clear it; nothing was done.
   virtual void Scrub(Slice slice, ScrubProgress progress, DoneWith<ScrubResult> done) = 0;
 };
 

@@ -59,6 +59,15 @@ absl::StatusOr<bool> FabricBackend::FenceBinding(const Binding& binding, absl::D
   return NoFence(binding.key.host);
 }
 
+// Only a backend that shows such a device is asked.
+absl::Status FabricBackend::Carve(const Slice& slice, absl::Duration) {
+  return absl::UnimplementedError(absl::StrCat("device ", slice.device, " is not carved"));
+}
+
+absl::Status FabricBackend::Return(const Slice& slice, absl::Duration) {
+  return absl::UnimplementedError(absl::StrCat("device ", slice.device, " is not carved"));
+}
+
 absl::StatusOr<std::unique_ptr<FabricScrub>> FabricBackend::BeginScrub(const Slice& slice) {
   return Refuse(absl::StatusCode::kUnimplemented, "NOT_SCRUBBABLE",
                 absl::StrCat("this fabric cannot clear bytes of device ", slice.device),
@@ -133,8 +142,13 @@ absl::Status FabricShell::CheckSlice(const Slice& slice) const {
         absl::StrCat("the ", capabilities_.driver, " fabric has no device ", slice.device),
         "list it in the manager's configuration");
   }
-  const bool inside = slice.length_bytes != 0 && slice.dpa_bytes <= device->capacity_bytes &&
-                      slice.length_bytes <= device->capacity_bytes - slice.dpa_bytes;
+  uint64_t first = slice.dpa_bytes;  // Of the bytes that it may have.
+  bool inside = slice.length_bytes != 0;
+  if (device->max_lds != 0) {
+    first = slice.dpa_bytes % device->capacity_bytes;
+    inside &= first == 0 && slice.dpa_bytes / device->capacity_bytes < device->max_lds;
+  }
+  inside &= first <= device->capacity_bytes && slice.length_bytes <= device->capacity_bytes - first;
   if (inside && slice.dpa_bytes % device->granule_bytes == 0 &&
       slice.length_bytes % device->granule_bytes == 0) {
     return absl::OkStatus();
@@ -144,6 +158,12 @@ absl::Status FabricShell::CheckSlice(const Slice& slice) const {
                              " does not fit device ", device->id, " of ", device->capacity_bytes,
                              " bytes in granules of ", device->granule_bytes),
                 "use whole granules within the device");
+}
+
+bool FabricShell::IsCarved(const std::string& device) const {
+  const std::vector<FabricDevice> devices = backend_->devices();
+  return std::any_of(devices.begin(), devices.end(),
+                     [&](const FabricDevice& d) { return d.id == device && d.max_lds != 0; });
 }
 
 absl::Status FabricShell::CheckRequest(const BindRequest& request) const {
@@ -357,6 +377,9 @@ absl::StatusOr<BoundLd> FabricShell::BindNow(const BindRequest& request, absl::D
     return Refuse(absl::StatusCode::kResourceExhausted, "NO_FREE_PORT",
                   absl::StrCat("slot ", request.slot, " of host ", host, " holds ", occupant),
                   "choose a free slot, or unbind what it holds");
+  }
+  if (IsCarved(request.slice.device)) {
+    if (absl::Status carved = backend_->Carve(request.slice, deadline); !carved.ok()) return carved;
   }
   return backend_->Bind(request, deadline);
 }
@@ -585,8 +608,10 @@ void FabricShell::Scrub(Slice slice, ScrubProgress progress, DoneWith<ScrubResul
   struct Job {
     std::unique_ptr<FabricScrub> scrub;
     ScrubProgress progress;
+    bool carved = false;  // By the device.
   };
   auto job = std::make_shared<Job>();
+  job->carved = IsCarved(slice.device);
   job->progress = std::move(progress);
   const auto answer = std::make_shared<Answer<absl::StatusOr<ScrubResult>>>(std::move(done));
   auto call = MakeFabricCall(answer);
@@ -596,7 +621,10 @@ void FabricShell::Scrub(Slice slice, ScrubProgress progress, DoneWith<ScrubResul
       absl::Seconds(slice.length_bytes / std::max<uint64_t>(options_.scrub_bytes_per_second, 1));
   call->attempt = [this, answer, job, slice](FabricCall& own) {
     if (job->scrub == nullptr) {
-      auto begun = backend_->BeginScrub(slice);
+      // It may not be there any more, or never have been: then what is there in its place is clear.
+      absl::Status carved;
+      if (job->carved) carved = backend_->Carve(slice, own.end);
+      auto begun = carved.ok() ? backend_->BeginScrub(slice) : carved;
       if (!begun.ok()) {
         answer->Give(std::move(begun).status());
         return true;
@@ -604,6 +632,11 @@ void FabricShell::Scrub(Slice slice, ScrubProgress progress, DoneWith<ScrubResul
       job->scrub = *std::move(begun);
     }
     absl::StatusOr<bool> finished = job->scrub->Step(own.end);
+    // Not before: what the device has back it may give to any other LD.
+    const bool over = finished.ok() && (*finished || CXLPOOL_MUTANT("return-before-clear"));
+    if (job->carved && over) {
+      if (absl::Status back = backend_->Return(slice, own.end); !back.ok()) finished = back;
+    }
     if (!finished.ok()) {
       answer->Give(std::move(finished).status());
     } else if (*finished) {

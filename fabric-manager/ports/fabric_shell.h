@@ -7,6 +7,7 @@
 //   waiting    AwaitUnbound asks for the proof again and again, and keeps nobody waiting.
 //   Discover   gathers what each host shows. A host that does not answer within Options::patience
 //              is shown as not reachable; as long as it still has not, nobody waits for it again.
+//   carving    before each Bind and scrub, and back after each scrub, where a device carves.
 //   checks     slice, UUID, serial, slot, life of the host, LD_CONFLICT and NO_FREE_PORT.
 //   the end    everything that still waits is answered with CANCELLED.
 //
@@ -77,6 +78,7 @@ class FabricShell : public FabricDriver {
   bool Has(const std::string& host);
   absl::Status UnknownHost(const std::string& host) const;
   absl::Status CheckSlice(const Slice& slice) const;
+  bool IsCarved(const std::string& device) const;
   absl::Status CheckRequest(const BindRequest& request) const;
   absl::StatusOr<BoundLd> BindNow(const BindRequest& request, absl::Duration deadline);
   // LookAt, with what the shell remembers for a backend that keeps no keys.

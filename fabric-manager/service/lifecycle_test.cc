@@ -20,11 +20,7 @@ bool AllOnline(const RegionPtr& region) {
 // Each on a fabric with all luxuries, and on plain hardware (World::plain_hardware).
 class LifecycleTest : public testing::TestWithParam<bool> {
  protected:
-  static World AWorld() {
-    World world;
-    world.plain_hardware = GetParam();
-    return world;
-  }
+  static World AWorld() { return GetParam() ? World::OfPlainHardware() : World(); }
 };
 INSTANTIATE_TEST_SUITE_P(On, LifecycleTest, testing::Bool(), [](const auto& info) {
   return info.param ? "PlainHardware" : "AllLuxuries";
@@ -239,7 +235,8 @@ TEST_P(LifecycleTest, WhatNoRecordHasIsHeldOnceAndKnownFromThenOn) {
   { ServiceRig enrols(disk, &world); }
   const BoundLd ld{"host-a",
                    10,
-                   {"cmm-1", kGranule, kGranule},
+                   // LD 1 where the device places them.
+                   {"cmm-1", (GetParam() ? 8 : 1) * kGranule, kGranule},
                    false,
                    0x77,
                    false,
@@ -255,6 +252,9 @@ TEST_P(LifecycleTest, WhatNoRecordHasIsHeldOnceAndKnownFromThenOn) {
     ASSERT_EQ(held->attachments.size(), 1u);
     EXPECT_EQ(held->attachments[0].segments[0].slot, 10u);
     EXPECT_EQ(held->attachments[0].segments[0].serial, ld.serial);
+    ASSERT_EQ(held->extents.size(), 1u);
+    EXPECT_EQ(held->extents[0].dpa_bytes, ld.slice.dpa_bytes);
+    EXPECT_EQ(held->extents[0].length_bytes, ld.slice.length_bytes);
   }
   EXPECT_EQ(world.bound.count(ld.serial), 1u);
 }
@@ -262,8 +262,7 @@ TEST_P(LifecycleTest, WhatNoRecordHasIsHeldOnceAndKnownFromThenOn) {
 // The rungs that an allocation and a release pass, in order.
 std::vector<std::string> Rungs(bool plain_hardware) {
   std::vector<std::string> rungs;
-  World world;
-  world.plain_hardware = plain_hardware;
+  World world = plain_hardware ? World::OfPlainHardware() : World();
   ServiceRig rig(std::make_shared<MemoryDisk>(), &world,
                  [&](absl::string_view rung) { rungs.emplace_back(rung); });
   EXPECT_TRUE(rig.Allocate(AllocateOn("kv", "host-a", 1)).ok());

@@ -290,6 +290,9 @@ void Reconciler::TakeDevices(const FabricView& view) {
     } else if (known->granule_bytes != seen.granule_bytes) {
       why = absl::StrCat("its granule is ", FormatBytes(seen.granule_bytes),
                          ", and the pool's records say ", FormatBytes(known->granule_bytes));
+    } else if (known->max_lds != seen.max_lds) {
+      why = absl::StrCat("it places ", seen.max_lds, " LDs itself, and the pool's records say ",
+                         known->max_lds);
     } else if (other_storage && !CXLPOOL_MUTANT("any-storage-will-do")) {
       why = "other storage stands behind its name than the pool's records know";
     } else if (known->identity != seen.identity) {
@@ -345,6 +348,7 @@ void Reconciler::AddDevice(const FabricDevice& seen) {
                                               .capacity_bytes = seen.capacity_bytes,
                                               .granule_bytes = seen.granule_bytes,
                                               .identity = seen.identity,
+                                              .max_lds = seen.max_lds,
                                               .reachable = true,
                                               .service_reason = {}},
                                        seen.has_bytes, context),

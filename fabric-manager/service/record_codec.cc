@@ -187,6 +187,7 @@ Problem DecodeBody(Key key, const pb::Record& record, Decoded& out) {
       device.service = static_cast<DeviceService>(in.service());
       device.service_reason = in.service_reason();
       device.identity = in.identity();
+      device.max_lds = in.max_lds();
       out = Item(std::move(device));
       return std::nullopt;
     }

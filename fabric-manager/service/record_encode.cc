@@ -205,6 +205,7 @@ std::string EncodeItem(const Item& item, const Audit& audit) {
     out.set_serial(Text(device->serial));
     out.set_capacity_bytes(device->capacity_bytes);
     out.set_granule_bytes(device->granule_bytes);
+    out.set_max_lds(device->max_lds);
     out.set_service(static_cast<uint32_t>(device->service));
     out.set_service_reason(Text(device->service_reason));
     out.set_identity(Text(device->identity));

@@ -163,9 +163,11 @@ void Writer::ReadInfos() {
   auto devices = std::make_shared<std::vector<DeviceView>>();
   device_order_.clear();
   for (const auto& [id, device] : state_.devices()) {
-    device_order_.push_back(*state_.IndexOf(Interned(id)));
+    const DeviceIndex index = *state_.IndexOf(Interned(id));
+    const uint32_t most = state_.MaxLds(index);
+    device_order_.push_back(index);
     devices->push_back(
-        {device, {}, 0, state_.topology().DomainOf(id), state_.limits().max_lds_per_device});
+        {device, {}, 0, state_.topology().DomainOf(id), most == UINT32_MAX ? 0 : most});
   }
   device_infos_ = std::move(devices);
 

@@ -1,6 +1,8 @@
 // A switch with none of the luxuries, against the contract: hardware has the serials, nothing keeps
-// a key, no store can be forbidden, nobody can be fenced. In memory; what a new adapter has to
+// a key, the device carves its LDs wherever it likes, no store can be forbidden, nobody can be
+// fenced. In memory; what a new adapter has to
 // write, and no more.
+#include <array>
 #include <condition_variable>
 #include <filesystem>
 #include <fstream>
@@ -18,6 +20,7 @@ namespace cxlpool::fm {
 namespace {
 
 constexpr uint64_t kBareGranule = 1 << 20;
+constexpr uint64_t kBareCapacity = 8 * kBareGranule;
 
 // The hardware: outlives the managers.
 struct Switch {
@@ -29,10 +32,14 @@ struct Switch {
   std::condition_variable changed;
   std::map<std::string, std::map<uint32_t, Port>> hosts ABSL_GUARDED_BY(mutex) = {
       {"host-a", {{4, {}}, {7, {}}}}, {"host-b", {{1, {}}, {2, {}}}}};
-  std::map<uint64_t, std::string> granules ABSL_GUARDED_BY(mutex);  // By DPA; absent: zeroes.
-  std::set<std::string> hung ABSL_GUARDED_BY(mutex);                // Hosts that do not answer.
+  std::map<uint64_t, std::vector<size_t>> lds ABSL_GUARDED_BY(mutex);  // Granules, by number.
+  // Bytes of each granule that the device has; empty: zeroes.
+  std::array<std::string, kBareCapacity / kBareGranule> granules ABSL_GUARDED_BY(mutex);
+  std::set<std::string> hung ABSL_GUARDED_BY(mutex);  // Hosts that do not answer.
   std::function<void(FabricEvent)> events ABSL_GUARDED_BY(mutex);
 };
+
+uint64_t NumberOf(const Slice& slice) { return slice.dpa_bytes / kBareCapacity; }
 
 class BareFabric : public FabricBackend {
  public:
@@ -45,7 +52,11 @@ class BareFabric : public FabricBackend {
             .fence = cuts_ ? FenceScope::kBinding : FenceScope::kNone};
   }
   std::vector<FabricDevice> devices() const override {
-    return {{"cmm-0", "serial-0", 8 * kBareGranule, kBareGranule}};
+    return {{.id = "cmm-0",
+             .serial = "serial-0",
+             .capacity_bytes = kBareCapacity,
+             .granule_bytes = kBareGranule,
+             .max_lds = 5}};
   }
   std::vector<std::string> hosts() const override { return {"host-a", "host-b"}; }
 
@@ -74,6 +85,29 @@ class BareFabric : public FabricBackend {
       }
     }
     return look;
+  }
+
+  absl::Status Carve(const Slice& slice, absl::Duration) override {
+    MutexLock lock(switch_->mutex);
+    const size_t count = slice.length_bytes / kBareGranule;
+    if (auto& own = switch_->lds[NumberOf(slice)]; own.size() != count) {
+      own.clear();
+      std::set<size_t> used;
+      for (const auto& [number, ld] : switch_->lds) used.insert(ld.begin(), ld.end());
+      for (size_t i = 0; i < switch_->granules.size() && own.size() < count; ++i) {
+        if (!used.contains(i)) own.push_back(i);
+      }
+      if (own.size() == count) return absl::OkStatus();
+      own.clear();
+      return absl::ResourceExhaustedError("the device has no room");
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Return(const Slice& slice, absl::Duration) override {
+    MutexLock lock(switch_->mutex);
+    switch_->lds.erase(NumberOf(slice));
+    return absl::OkStatus();
   }
 
   absl::StatusOr<BoundLd> Bind(const BindRequest& request, absl::Duration) override {
@@ -118,7 +152,7 @@ class BareFabric : public FabricBackend {
       Scrub(Switch* hardware, const Slice& own) : switch_(hardware), slice_(own) {}
       absl::StatusOr<bool> Step(absl::Duration) override {
         MutexLock lock(switch_->mutex);
-        switch_->granules.erase(slice_.dpa_bytes + done_);
+        switch_->granules[switch_->lds.at(NumberOf(slice_)).at(done_ / kBareGranule)].clear();
         done_ += kBareGranule;
         return done_ >= slice_.length_bytes;
       }
@@ -140,7 +174,7 @@ class BareFabric : public FabricBackend {
 
  private:
   // The hardware's own: the host may have met it before.
-  static uint64_t SerialOf(const Slice& slice) { return 0xb000 + slice.dpa_bytes / kBareGranule; }
+  static uint64_t SerialOf(const Slice& slice) { return 0xb000 + NumberOf(slice); }
 
   // Hangs with the host, whatever the deadline is.
   bool Answers(const std::string& host) ABSL_EXCLUSIVE_LOCKS_REQUIRED(switch_->mutex) {
@@ -213,7 +247,7 @@ class BareRig : public FabricRig {
   std::string& Granule(const BoundLd& ld, uint64_t offset)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(switch_.mutex) {
     std::string& bytes =
-        switch_.granules[(ld.slice.dpa_bytes + offset) / kBareGranule * kBareGranule];
+        switch_.granules[switch_.lds.at(NumberOf(ld.slice)).at(offset / kBareGranule)];
     bytes.resize(kBareGranule);
     return bytes;
   }

@@ -112,17 +112,19 @@ BindRequest FabricDriverContract::Request(size_t host_index, size_t slot_index,
                                           uint64_t granule_index) {
   const FabricDevice& device = start_.devices.at(0);
   const FabricHost& host = start_.hosts.at(host_index);
-  return BindRequest{.key = {.host = host.id,
-                             .tag = FormatUuid(RandomUuid()),
-                             .generation = next_serial_,
-                             .extent_index = 3},
-                     .slot = host.slots.at(slot_index),
-                     .slice = {.device = device.id,
-                               .dpa_bytes = granule_index * device.granule_bytes,
-                               .length_bytes = device.granule_bytes},
-                     .read_only = false,
-                     .serial = next_serial_++,
-                     .incarnation = LifeOf(host.id)};
+  return BindRequest{
+      .key = {.host = host.id,
+              .tag = FormatUuid(RandomUuid()),
+              .generation = next_serial_,
+              .extent_index = 3},
+      .slot = host.slots.at(slot_index),
+      .slice = {.device = device.id,
+                .dpa_bytes = granule_index *
+                             (device.max_lds == 0 ? device.granule_bytes : device.capacity_bytes),
+                .length_bytes = device.granule_bytes},
+      .read_only = false,
+      .serial = next_serial_++,
+      .incarnation = LifeOf(host.id)};
 }
 
 std::optional<BoundLd> FabricDriverContract::Find(const Binding& binding) {
@@ -206,7 +208,7 @@ TEST_P(FabricDriverContract, SameKeyWithOtherArgumentsIsRefused) {
   BindRequest other_slot = request, other_slice = request, other_serial = request,
               other_access = request;
   other_slot.slot = start_.hosts[0].slots[1];
-  other_slice.slice.dpa_bytes += request.slice.length_bytes;
+  other_slice.slice = Request(0, 0, 1).slice;
   other_serial.serial = next_serial_++;
   other_access.read_only = true;
   std::vector<BindRequest> conflicts = {other_slot};
@@ -245,7 +247,7 @@ TEST_P(FabricDriverContract, SliceOutsideOfTheDeviceOrItsGranulesIsRefused) {
   empty.slice.length_bytes = 0;
   ragged.slice.length_bytes -= 4096;
   shifted.slice.dpa_bytes = 4096;
-  beyond.slice.dpa_bytes = device.capacity_bytes;
+  beyond.slice.dpa_bytes = device.capacity_bytes * std::max(device.max_lds, 1u);
   wrapping.slice.dpa_bytes = UINT64_MAX - device.granule_bytes + 1;
   wrapping.slice.length_bytes = 2 * device.granule_bytes;
   for (const BindRequest& request : {empty, ragged, shifted, beyond, wrapping}) {
@@ -379,6 +381,33 @@ TEST_P(FabricDriverContract, ScrubLeavesZeroesAndNothingElseIsTouched) {
     auto kept = rig_->Load(*other, offset, 6);
     ASSERT_TRUE(kept.ok()) << kept.status();
     EXPECT_EQ(*kept, "secret");
+  }
+}
+
+// Of a device that is carved into LDs: they are of any size, as long as there is room; a scrub
+// gives the room back, and what comes out of it again has nobody's bytes.
+TEST_P(FabricDriverContract, WhatIsScrubbedIsCarvedAnew) {
+  const FabricDevice& device = start_.devices[0];
+  if (device.max_lds == 0) return;
+  BindRequest small = Request(0, 0, 0), large = Request(0, 1, 1), third = Request(1, 0, 2);
+  large.slice.length_bytes = device.capacity_bytes - small.slice.length_bytes;
+  auto ld = Bind(large);
+  ASSERT_TRUE(ld.ok()) << ld.status();
+  ASSERT_TRUE(Bind(small).ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(Bind(third).status())) << "there is no room";
+  for (uint64_t at = 0; at < large.slice.length_bytes; at += device.granule_bytes) {
+    ASSERT_TRUE(rig_->Store(*ld, at, "secret").ok());
+  }
+  ASSERT_TRUE(Unbind(*ld).ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(Bind(third).status())) << "its bytes are kept until then";
+  ASSERT_TRUE(Scrub(*ld).ok());
+  third.slice.length_bytes = large.slice.length_bytes;
+  auto next = Bind(third);
+  ASSERT_TRUE(next.ok()) << next.status();
+  for (uint64_t at = 0; at < third.slice.length_bytes; at += device.granule_bytes) {
+    auto bytes = rig_->Load(*next, at, 6);
+    ASSERT_TRUE(bytes.ok()) << bytes.status();
+    EXPECT_EQ(*bytes, std::string(6, '\0'));
   }
 }
 

@@ -101,14 +101,15 @@ inline Host FullHost() {
 // Durable fields only: not whether it can be reached, and why not.
 inline Device FullDevice() {
   Device device;
-  [[maybe_unused]] auto& [key, id, serial, capacity_bytes, granule_bytes, identity, reachable,
-                          unreachable_reason, service, service_reason] = device;
+  [[maybe_unused]] auto& [key, id, serial, capacity_bytes, granule_bytes, identity, max_lds,
+                          reachable, unreachable_reason, service, service_reason] = device;
   key = 6;
   id = "cmm-0";
   serial = "0x1234";
   capacity_bytes = 1 << 30;
   granule_bytes = 1 << 21;
   identity = "a file";
+  max_lds = 16;
   service = DeviceService::kFailed;
   service_reason = "it smokes";
   return device;

@@ -31,8 +31,8 @@ struct World {
   std::map<uint64_t, HostLd> bound;  // By serial.
   std::set<uint64_t> serials_ever;
   std::vector<Slice> scrubbed;
-  // The fabric is a switch's: it chooses no serial and keeps no key, and knows what is being
-  // unbound for as long as one manager lives.
+  // The fabric is a switch's: it chooses no serial and keeps no key, knows what is being unbound
+  // for as long as one manager lives, and its devices put their LDs where they like.
   bool plain_hardware = false;
   bool hold_offline = false;   // Agents answer HOLDERS instead of going offline.
   bool refuse_online = false;  // Agents answer a permanent error instead of going online.
@@ -53,6 +53,17 @@ struct World {
   std::vector<uint32_t> slots = {10, 11, 30, 31};
   std::vector<FabricDevice> devices = {{"cmm-0", "cmm-0", 8 * kGranule, kGranule, "first"},
                                        {"cmm-1", "cmm-1", 8 * kGranule, kGranule, "second"}};
+  static World OfPlainHardware() {
+    World world;
+    world.plain_hardware = true;
+    for (FabricDevice& device : world.devices) device.max_lds = 8;
+    return world;
+  }
+  const FabricDevice* FindDevice(const std::string& id) const {
+    const auto device = std::find_if(devices.begin(), devices.end(),
+                                     [&](const FabricDevice& d) { return d.id == id; });
+    return device == devices.end() ? nullptr : &*device;
+  }
   std::string LifeOf(const std::string& host) const {
     const auto life = lives.find(host);
     return life == lives.end() ? "1" : life->second;
@@ -126,6 +137,21 @@ class FakeFabric : public FabricDriver {
       // The promise that everything rests on: no byte is bound twice, but for sharing.
       if (ld.slice == request.slice && ld.key->tag != request.key.tag) std::abort();
     }
+    if (const FabricDevice* device = world_->FindDevice(request.slice.device);
+        device != nullptr && device->max_lds != 0) {
+      std::map<uint64_t, uint64_t> lds = {{request.slice.dpa_bytes, request.slice.length_bytes}};
+      for (const auto& [serial, host] : world_->bound) {
+        if (host.ld.slice.device == device->id) {
+          lds[host.ld.slice.dpa_bytes] = host.ld.slice.length_bytes;
+        }
+      }
+      uint64_t carved = 0;
+      for (const auto& [place, bytes] : lds) {
+        carved += bytes;
+        if (place % device->capacity_bytes != 0) std::abort();  // No LD of such a device.
+      }
+      if (carved > device->capacity_bytes || lds.size() > device->max_lds) std::abort();
+    }
     uint64_t serial = request.serial;
     if (world_->plain_hardware) {
       serial = HardwareSerial(request);
@@ -193,10 +219,8 @@ class FakeFabric : public FabricDriver {
  private:
   // What a LD was made with: the same for as long as its bytes are there.
   uint64_t HardwareSerial(const BindRequest& request) const {
-    const auto device =
-        std::find_if(world_->devices.begin(), world_->devices.end(),
-                     [&](const FabricDevice& d) { return d.id == request.slice.device; });
-    const auto index = static_cast<uint64_t>(device - world_->devices.begin());
+    const auto index =
+        static_cast<uint64_t>(world_->FindDevice(request.slice.device) - world_->devices.data());
     return 0x5e00'0000 + (index << 16) + (request.slice.dpa_bytes / kGranule << 8) +
            static_cast<unsigned char>(request.key.host.back());
   }

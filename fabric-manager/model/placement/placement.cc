@@ -103,9 +103,9 @@ PlacementTask PlacementTask::With(size_t extents) const {
 }
 
 uint32_t PlacementTask::LdsLeft(DeviceIndex device) const {
-  const uint32_t limit = state.limits().max_lds_per_device;
+  const uint32_t limit = state.MaxLds(device);
   const uint32_t leads = ports == nullptr ? UINT32_MAX : (*ports)[device];
-  if (limit == 0 || !heed_lds) return leads;
+  if (!heed_lds) return leads;
   return std::min(leads, limit - std::min(limit, state.UseOf(device).lds));
 }
 

@@ -87,10 +87,11 @@ absl::Status NoPath(const ExtentRequest& request) {
 }
 
 absl::Status LdLimit(const PlacementTask& task) {
-  const uint32_t limit = task.state.limits().max_lds_per_device;
+  uint32_t limit = UINT32_MAX;
   DeviceSet full;
   task.allowed.ForEach([&](DeviceIndex device) {
-    if (task.state.UseOf(device).lds >= limit) full.Add(device);
+    limit = std::min(limit, task.state.MaxLds(device));
+    if (task.state.UseOf(device).lds >= task.state.MaxLds(device)) full.Add(device);
   });
   const std::string names = NamesOf(task.state, full);
   return Exhausted(

@@ -97,7 +97,10 @@ std::vector<Column> ColumnsOf(const PlacementTask& task, uint64_t unit_bytes) {
   if (devices.size() > kMaxColumns) devices.resize(kMaxColumns);
   std::vector<Column> columns;
   for (const auto& [longest, device] : devices) {
-    columns.push_back({device, WidthOf(task, device), task.LdsLeft(device),
+    // Of a device that places its LDs itself the rest of a run is at another LD: one is taken.
+    const bool whole = task.state.DeviceAt(device).max_lds != 0;
+    columns.push_back({device, WidthOf(task, device),
+                       whole ? std::min(task.LdsLeft(device), 1u) : task.LdsLeft(device),
                        task.space().free_bytes(device), task.space().RunsOf(device)});
   }
   return columns;

@@ -17,11 +17,9 @@ std::vector<Extent> FreeParts(const PoolState& state, const Extent& extent) {
   std::vector<Extent> parts;
   const auto index = state.IndexOf(extent.device);
   if (!index.has_value()) return parts;
-  const uint64_t end = extent.dpa_bytes + extent.length_bytes;
-  for (const FreeSpace::Run& run : state.space().RunsOf(*index)) {
-    const uint64_t from = std::max(run.dpa_bytes, extent.dpa_bytes);
-    const uint64_t to = std::min(run.dpa_bytes + run.length_bytes, end);
-    if (from < to) parts.push_back({extent.device, from, to - from});
+  for (const FreeSpace::Run& run :
+       state.space().FreeIn(*index, extent.dpa_bytes, extent.length_bytes)) {
+    parts.push_back({extent.device, run.dpa_bytes, run.length_bytes});
   }
   return parts;
 }

@@ -26,6 +26,8 @@ struct Device {
   uint64_t granule_bytes = 0;
   // What stands behind the name (FabricDevice::identity); empty: an earlier release did not ask.
   std::string identity = {};
+  uint32_t max_lds =
+      0;  // It places its LDs itself, so many at most (FabricDevice); 0: it does not.
   bool reachable = false;
   std::string unreachable_reason = {};  // For people.
   DeviceService service = DeviceService::kInService;

@@ -30,7 +30,7 @@ absl::StatusOr<Item> PoolState::PutDevice(const Device& device) {
     return Broken("device \"", device.id, "\" is record ", before.key, ", not ", device.key);
   }
   if (before.capacity_bytes != device.capacity_bytes ||
-      before.granule_bytes != device.granule_bytes) {
+      before.granule_bytes != device.granule_bytes || before.max_lds != device.max_lds) {
     if (absl::Status status = Reshape(before, device); !status.ok()) return status;
   }
   Device& now = devices_.at(device.id);
@@ -51,19 +51,20 @@ absl::Status PoolState::Reshape(const Device& before, const Device& after) {
     }
   }
   // The index that was given back last is the next to be given.
-  const auto change = [&](const Device& from, size_t taken, const Device& to) -> size_t {
+  const auto change = [&](const Device& from, size_t taken,
+                          const Device& to) -> std::optional<size_t> {
     for (size_t i = 0; i < taken; ++i) {
       CXLPOOL_CHECK_OK(space_.Give(index, held[i].dpa_bytes, held[i].length_bytes),
                        "an extent of device \"", from.id, "\" cannot be given back");
     }
     CXLPOOL_CHECK_OK(space_.RemoveDevice(index), "device \"", from.id, "\" is not empty");
-    const auto again = space_.AddDevice(to.capacity_bytes, to.granule_bytes);
+    const auto again = space_.AddDevice(to.capacity_bytes, to.granule_bytes, to.max_lds);
     if (!again.ok()) {
       if (&to != &from) {
-        const auto back = space_.AddDevice(from.capacity_bytes, from.granule_bytes);
+        const auto back = space_.AddDevice(from.capacity_bytes, from.granule_bytes, from.max_lds);
         CXLPOOL_CHECK(back.ok() && *back == index, "device \"", from.id, "\" lost its index");
       }
-      return 0;
+      return std::nullopt;
     }
     CXLPOOL_CHECK(*again == index, "device \"", to.id, "\" got another index");
     size_t fits = 0;
@@ -73,18 +74,16 @@ absl::Status PoolState::Reshape(const Device& before, const Device& after) {
     }
     return fits;
   };
-  const size_t fits = change(before, held.size(), after);
-  const bool reshaped = space_.capacity_bytes(index) == after.capacity_bytes &&
-                        space_.granule_bytes(index) == after.granule_bytes;
-  if (reshaped && fits == held.size()) return absl::OkStatus();
-  const size_t restored = change(reshaped ? after : before, fits, before);
+  const auto fits = change(before, held.size(), after);
+  if (fits == held.size()) return absl::OkStatus();
+  const auto restored = change(fits.has_value() ? after : before, fits.value_or(0), before);
   CXLPOOL_CHECK(restored == held.size(), "device \"", before.id, "\" held ", held.size(),
-                " extents and takes ", restored, " of them back");
+                " extents and takes ", restored.value_or(0), " of them back");
   return Broken("device \"", before.id, "\" would not have room for its Regions any more");
 }
 
 absl::StatusOr<DeviceIndex> PoolState::AddIndex(const Device& device) {
-  const auto index = space_.AddDevice(device.capacity_bytes, device.granule_bytes);
+  const auto index = space_.AddDevice(device.capacity_bytes, device.granule_bytes, device.max_lds);
   if (!index.ok()) return Broken("device \"", device.id, "\": ", index.status().message());
   if (by_index_.size() <= *index) {
     by_index_.resize(*index + 1);
@@ -123,8 +122,7 @@ absl::Status PoolState::DropDevice(const Device& device) {
 void PoolState::UpdateUsable(DeviceIndex index) {
   const Device& device = *by_index_[index];
   const bool usable = device.reachable && device.service == DeviceService::kInService;
-  const bool below =
-      limits_.max_lds_per_device == 0 || use_[index].lds < limits_.max_lds_per_device;
+  const bool below = use_[index].lds < MaxLds(index);
   usable ? usable_.Add(index) : usable_.Remove(index);
   usable&& below ? placeable_.Add(index) : placeable_.Remove(index);
 }

@@ -237,7 +237,7 @@ void PoolState::Charge(const Region& region, int64_t sign) {
                   "\" than is held there");
     counted += sign * extent.length_bytes;
     use.lds += static_cast<uint32_t>(sign);
-    if (limits_.max_lds_per_device != 0) UpdateUsable(index);
+    if (MaxLds(index) != UINT32_MAX) UpdateUsable(index);
   }
   if (CXLPOOL_MUTANT("quota-forgets-scrubbing") && region.state == RegionState::kScrubbing) return;
   ChargeTenant(region.tenant, sign * static_cast<int64_t>(region.held_bytes()), sign);

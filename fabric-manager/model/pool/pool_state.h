@@ -104,6 +104,14 @@ class PoolState {
   const Device& DeviceAt(DeviceIndex index) const { return *by_index_[index]; }
   Interned NameAt(DeviceIndex index) const { return names_[index]; }
   const DeviceUse& UseOf(DeviceIndex index) const { return use_[index]; }
+  // How many LDs it may carry; UINT32_MAX: no limit.
+  uint32_t MaxLds(DeviceIndex index) const {
+    uint32_t most = UINT32_MAX;
+    for (const uint32_t limit : {limits_.max_lds_per_device, by_index_[index]->max_lds}) {
+      if (limit != 0) most = std::min(most, limit);
+    }
+    return most;
+  }
   // Devices that the fabric shows, in service: `placeable` also below the limit of LDs.
   const DeviceSet& usable() const { return usable_; }
   const DeviceSet& placeable() const { return placeable_; }

@@ -1,12 +1,15 @@
 #include "fabric-manager/model/space/free_runs.h"
 
+#include <algorithm>
 #include <iterator>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
 
 namespace cxlpool::fm {
 
-FreeRuns::FreeRuns(uint32_t granules) : granules_(granules), free_(granules) {
+FreeRuns::FreeRuns(uint32_t granules, uint32_t max_lds)
+    : granules_(granules), free_(granules), lds_(max_lds) {
   if (granules > 0) Add({0, granules});
 }
 
@@ -28,8 +31,33 @@ void FreeRuns::NoteWhatIsLeft(Change& change) const {
   }
 }
 
+FreeRuns::Run FreeRuns::RunOfLds() const {
+  const auto first = std::find(lds_.begin(), lds_.end(), 0);
+  if (first == lds_.end() || free_ == 0) return {};
+  return {static_cast<uint32_t>(first - lds_.begin()) * granules_, free_};
+}
+
+// The one run leaves; the one of what is free then comes.
+FreeRuns::Change FreeRuns::ChangeLd(uint32_t start, uint32_t length, bool back) {
+  Change change;
+  change.gone[0] = RunOfLds();
+  lds_[start / granules_] = back ? 0 : length;
+  free_ = back ? free_ + length : free_ - length;
+  change.come[0] = RunOfLds();
+  Remove(change.gone[0]);
+  Add(change.come[0]);
+  NoteWhatIsLeft(change);
+  return change;
+}
+
 // The run that holds the bytes leaves; what is over below and above them comes.
 std::optional<FreeRuns::Change> FreeRuns::Take(uint32_t start, uint32_t length) {
+  if (!lds_.empty()) {
+    if (length == 0 || length > free_ || !IsLd(start) || lds_[start / granules_] != 0) {
+      return std::nullopt;
+    }
+    return ChangeLd(start, length, false);
+  }
   const auto above = by_start_.upper_bound(start);
   if (length == 0 || above == by_start_.begin()) return std::nullopt;
   const auto found = std::prev(above);
@@ -48,6 +76,10 @@ std::optional<FreeRuns::Change> FreeRuns::Take(uint32_t start, uint32_t length) 
 
 // The runs that touch the bytes leave; one over them and the bytes comes.
 std::optional<FreeRuns::Change> FreeRuns::Give(uint32_t start, uint32_t length) {
+  if (!lds_.empty()) {
+    if (length == 0 || !IsLd(start) || lds_[start / granules_] != length) return std::nullopt;
+    return ChangeLd(start, length, true);
+  }
   if (length == 0 || start >= granules_ || granules_ - start < length) return std::nullopt;
   const auto above = by_start_.upper_bound(start);
   Change change;
@@ -91,6 +123,16 @@ std::optional<FreeRuns::Run> FreeRuns::Longest() const {
 }
 
 absl::Status FreeRuns::Check() const {
+  if (!lds_.empty()) {
+    const uint64_t taken = std::accumulate(lds_.begin(), lds_.end(), uint64_t{0});
+    const Run run = RunOfLds();
+    if (taken + free_ == granules_ && by_start_.size() == (run.length == 0 ? 0 : 1) &&
+        Longest().value_or(Run{}) == run) {
+      return absl::OkStatus();
+    }
+    return absl::InternalError(absl::StrCat("LDs of ", taken, " granules and ", free_, " free of ",
+                                            granules_, ", in ", by_start_.size(), " runs"));
+  }
   uint64_t end = 0;
   uint64_t free = 0;
   for (const auto& [start, length] : by_start_) {

@@ -74,12 +74,13 @@ size_t FreeSpace::GroupOf(uint64_t granule_bytes) {
   return unused;
 }
 
-absl::StatusOr<DeviceIndex> FreeSpace::AddDevice(uint64_t capacity_bytes, uint64_t granule_bytes) {
+absl::StatusOr<DeviceIndex> FreeSpace::AddDevice(uint64_t capacity_bytes, uint64_t granule_bytes,
+                                                 uint32_t max_lds) {
   if (granule_bytes == 0 || capacity_bytes == 0 || capacity_bytes % granule_bytes != 0 ||
-      capacity_bytes / granule_bytes > kMaxGranules) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a capacity of ", capacity_bytes,
-                     " bytes is not made of 1 to 2^32 - 1 granules of ", granule_bytes));
+      capacity_bytes / granule_bytes > kMaxGranules / std::max(max_lds, 1u)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a capacity of ", capacity_bytes, " bytes is not made of 1 to 2^32 - 1 granules of ",
+        granule_bytes, max_lds == 0 ? "" : absl::StrCat(", in ", max_lds, " LDs")));
   }
   size_t index = 0;
   while (index < kMaxDevices && devices_.Contains(static_cast<DeviceIndex>(index))) ++index;
@@ -94,7 +95,7 @@ absl::StatusOr<DeviceIndex> FreeSpace::AddDevice(uint64_t capacity_bytes, uint64
     lengths_.emplace_back();
   }
   const size_t group = GroupOf(granule_bytes);
-  all_[index] = {.group = group, .runs = FreeRuns(granules)};
+  all_[index] = {.group = group, .runs = FreeRuns(granules, max_lds)};
   lengths_[index] = {};
   devices_.Add(device);
   groups_[group].members.Add(device);
@@ -369,6 +370,21 @@ std::vector<FreeSpace::Run> FreeSpace::RunsOf(DeviceIndex device) const {
     runs.push_back({device, run.start * granule, run.length * granule});
   });
   return runs;
+}
+
+std::vector<FreeSpace::Run> FreeSpace::FreeIn(DeviceIndex device, uint64_t dpa_bytes,
+                                              uint64_t length_bytes) const {
+  std::vector<Run> parts;
+  const uint64_t granule = granule_bytes(device);
+  const uint64_t begin = dpa_bytes / granule * granule;
+  const auto length = RoundUp(dpa_bytes - begin + length_bytes, granule);
+  if (!length.has_value()) return parts;
+  const auto granules = WholeGranules(device, begin, *length);
+  if (!granules.has_value()) return parts;
+  all_[device].runs.ForEachIn(granules->first, granules->second, [&](FreeRuns::Run run) {
+    parts.push_back({device, run.start * granule, run.length * granule});
+  });
+  return parts;
 }
 
 absl::Status FreeSpace::CheckGroup(size_t index) const {

@@ -40,10 +40,11 @@ class FreeSpace {
     friend bool operator==(const Run&, const Run&) = default;
   };
 
-  // A new device, all of it free; the lowest index that nobody has. INVALID_ARGUMENT: granule 0, or
-  // capacity no positive multiple of it, or more than 2^32 - 1 granules. RESOURCE_EXHAUSTED:
-  // kMaxDevices are there.
-  absl::StatusOr<DeviceIndex> AddDevice(uint64_t capacity_bytes, uint64_t granule_bytes);
+  // A new device, all of it free; the lowest index that nobody has. `max_lds` as of FreeRuns.
+  // INVALID_ARGUMENT: granule 0, or capacity no positive multiple of it, or more than 2^32 - 1
+  // granules (times `max_lds`). RESOURCE_EXHAUSTED: kMaxDevices are there.
+  absl::StatusOr<DeviceIndex> AddDevice(uint64_t capacity_bytes, uint64_t granule_bytes,
+                                        uint32_t max_lds = 0);
 
   // Forgets a device that is wholly free; its index may be given again. FAILED_PRECONDITION: it is
   // not free, or not there.
@@ -78,6 +79,8 @@ class FreeSpace {
   }
   uint64_t largest_free_bytes(DeviceIndex device) const;
   std::vector<Run> RunsOf(DeviceIndex device) const;  // In order of address.
+  // The free parts of so many bytes there, outwards to whole granules (FreeRuns::ForEachIn).
+  std::vector<Run> FreeIn(DeviceIndex device, uint64_t dpa_bytes, uint64_t length_bytes) const;
 
   const DeviceSet& devices() const { return devices_; }
   uint64_t total_free_bytes() const { return total_free_bytes_; }

@@ -362,5 +362,56 @@ TEST(FreeSpaceTest, AgreesWithANaiveModel) {
   }
 }
 
+// A device that places its LDs itself: sizes count, and how many there are.
+TEST(FreeSpaceTest, OfLdsAnyRoomIsOneRun) {
+  FreeSpace space;
+  ASSERT_TRUE(space.AddDevice(8 * kGiB, kGiB, 3).ok());
+  EXPECT_EQ(space.BestFitOn(0, 5 * kGiB), (Free{0, 0, 5 * kGiB}));
+  ASSERT_TRUE(space.Take(0, 0, 3 * kGiB).ok());
+  ASSERT_TRUE(space.Take(0, 16 * kGiB, kGiB).ok()) << "LD 2, as a store may say";
+  EXPECT_EQ(space.RunsOf(0), (std::vector<Free>{{0, 8 * kGiB, 4 * kGiB}}));
+  EXPECT_FALSE(space.Take(0, 0, kGiB).ok()) << "it is there";
+  EXPECT_FALSE(space.Take(0, 9 * kGiB, kGiB).ok()) << "no LD begins there";
+  EXPECT_FALSE(space.Take(0, 24 * kGiB, kGiB).ok()) << "there is no fourth";
+  EXPECT_FALSE(space.Take(0, 8 * kGiB, 5 * kGiB).ok()) << "there is no room";
+  EXPECT_FALSE(space.Give(0, 0, kGiB).ok()) << "it is larger";
+  // What is free of a place: of a LD that is not there, as much as there is room for.
+  EXPECT_EQ(space.FreeIn(0, 8 * kGiB, 6 * kGiB), (std::vector<Free>{{0, 8 * kGiB, 4 * kGiB}}));
+  EXPECT_TRUE(space.FreeIn(0, 0, 6 * kGiB).empty());
+  ASSERT_TRUE(space.Take(0, 8 * kGiB, kGiB).ok());
+  EXPECT_TRUE(space.RunsOf(0).empty()) << "3 GiB are free, and there is no LD for them";
+  EXPECT_EQ(space.free_bytes(0), 3 * kGiB);
+  EXPECT_EQ(space.BestFit(DeviceSet::All(), kGiB), std::nullopt);
+  ASSERT_TRUE(space.Give(0, 0, 3 * kGiB).ok());
+  EXPECT_EQ(space.RunsOf(0), (std::vector<Free>{{0, 0, 6 * kGiB}}));
+  EXPECT_TRUE(space.Check().ok()) << space.Check();
+}
+
+TEST(FreeSpaceTest, OfLdsEveryCourseAddsUp) {
+  std::minstd_rand random(7);
+  FreeSpace space;
+  ASSERT_TRUE(space.AddDevice(300 * kGiB, kGiB, 40).ok());
+  std::map<uint64_t, uint64_t> there;  // Length by place.
+  for (int step = 0; step < 4000; ++step) {
+    if (random() % 2 == 0 && !there.empty()) {
+      const auto one = std::next(there.begin(), random() % there.size());
+      ASSERT_TRUE(space.Give(0, one->first, one->second).ok());
+      there.erase(one);
+    } else {
+      const uint64_t want = (1 + random() % 90) * kGiB;
+      uint64_t used = 0;
+      for (const auto& [place, length] : there) used += length;
+      const auto run = space.BestFitOn(0, want);
+      ASSERT_EQ(run.has_value(), there.size() < 40 && used + want <= 300 * kGiB);
+      if (run.has_value()) {
+        ASSERT_EQ(run->dpa_bytes % (300 * kGiB), 0u);
+        ASSERT_TRUE(space.Take(0, run->dpa_bytes, want).ok());
+        ASSERT_TRUE(there.emplace(run->dpa_bytes, want).second);
+      }
+    }
+    ASSERT_TRUE(space.Check().ok()) << space.Check();
+  }
+}
+
 }  // namespace
 }  // namespace cxlpool::fm
