@@ -45,7 +45,7 @@ absl::StatusOr<Place> Admission::Enter(Kind kind, const Caller& caller,
                                        grpc::ServerContextBase* context) {
   const Limits& limits = LimitsOf(kind);
   const auto index = static_cast<size_t>(kind);
-  const std::string identity = caller.insecure_local ? "" : caller.identity.uri;
+  const std::string identity = caller.is_local() ? "" : caller.identity();
   MutexLock lock(mutex_);
   if (in_all_[index] >= limits.in_all) return TooMany(kind, limits.in_all, "");
   if (!identity.empty()) {
@@ -56,7 +56,7 @@ absl::StatusOr<Place> Admission::Enter(Kind kind, const Caller& caller,
     ++own;
   }
   ++in_all_[index];
-  if (kind == Kind::kSession || caller.insecure_local) context = nullptr;
+  if (kind == Kind::kSession || caller.is_local()) context = nullptr;
   if (context != nullptr) under_way_.insert(context);
   return Place(this, kind, identity, context);
 }

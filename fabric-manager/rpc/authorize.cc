@@ -34,12 +34,12 @@ std::vector<ServiceRules> AllRules() {
            {"GetRegion", Allowed::kOperatorAndHost},
            {"BatchAllocateRegions", Allowed::kOperator},
            {"BatchReleaseRegions", Allowed::kOperator},
-           {"ListRegions", Allowed::kOperator},
+           {"ListRegions", Allowed::kOperatorAndHost},
            {"AttachRegion", Allowed::kOperator},
            {"DetachRegion", Allowed::kOperator},
            {"ResizeRegion", Allowed::kOperator},
            {"RenameRegion", Allowed::kOperator},
-           {"WatchRegions", Allowed::kOperator},
+           {"WatchRegions", Allowed::kOperatorAndHost},
            {"GetCapacity", Allowed::kOperator},
        }},
       {"cxlpool.v1.InventoryService",
@@ -160,22 +160,21 @@ absl::StatusOr<Caller> Authorize(const grpc::AuthContext& peer, absl::string_vie
     absl::Status status = CheckBelieved(peer, *views.GetRevocations());
     if (!status.ok()) return status;
   }
-  Caller caller{*std::move(identity), !peer.IsPeerAuthenticated(), ""};
+  const bool local = !peer.IsPeerAuthenticated();
   const bool has_rule = Rules().contains(path);
-  if (!caller.insecure_local) {
-    const Role role = caller.identity.role;
+  std::string host;
+  if (!local) {
+    const Role role = identity->role;
     // A role that may not make the call is told so first: that its certificate is of the wrong kind
     // is the more useful answer to somebody who is not enrolled either.
-    if (has_rule && !MayCall(role, path)) return RoleNotAllowed(caller.identity, path);
-    if (role == Role::kManager) return RoleNotAllowed(caller.identity, path);
+    if (has_rule && !MayCall(role, path)) return RoleNotAllowed(*identity, path);
+    if (role == Role::kManager) return RoleNotAllowed(*identity, path);
     if (role != Role::kOperator) {
-      caller.host = views.HostOfIdentity(caller.identity.uri);
-      if (caller.host.empty() && !CXLPOOL_MUTANT("anybody-is-a-host")) {
-        return NotEnrolled(caller.identity);
-      }
+      host = views.HostOfIdentity(identity->uri);
+      if (host.empty() && !CXLPOOL_MUTANT("anybody-is-a-host")) return NotEnrolled(*identity);
     }
   }
-  if (has_rule) return caller;
+  if (has_rule) return CallerOf(*identity, host, local);
   return Refusal{absl::StatusCode::kUnimplemented,
                  "UNKNOWN_METHOD",
                  absl::StrCat("this manager (", CXLPOOL_VERSION, ") has no method ", path),
@@ -193,12 +192,13 @@ absl::Status CheckBelieved(const grpc::AuthContext& peer, const Revocations& rev
   return CheckRevoked(revocations, identity->uri, facts.has_value() ? facts->serial : "");
 }
 
-Actor ActorOf(const Caller& caller) {
-  if (caller.insecure_local) return Actor::Local();
-  if (!caller.host.empty()) {
-    return CXLPOOL_MUTANT("a-host-is-an-operator") ? Actor::Operator() : Actor::OfHost(caller.host);
+Caller CallerOf(const PeerIdentity& identity, const std::string& host, bool local) {
+  if (local) return Caller::Local(identity.uri);
+  if (!host.empty()) {
+    return CXLPOOL_MUTANT("a-host-is-an-operator") ? Caller::Operator(identity.uri)
+                                                   : Caller::OfHost(host, identity.uri);
   }
-  return caller.identity.role == Role::kOperator ? Actor::Operator() : Actor();
+  return identity.role == Role::kOperator ? Caller::Operator(identity.uri) : Caller();
 }
 
 }  // namespace cxlpool::fm

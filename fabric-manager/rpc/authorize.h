@@ -8,18 +8,11 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "fabric-manager/model/plans/planner.h"
+#include "fabric-manager/model/pool/caller.h"
 #include "fabric-manager/service/view.h"
 #include "proto/support/peer_identity.h"
 
 namespace cxlpool::fm {
-
-// The caller of one RPC, once it is known that he may make it.
-struct Caller {
-  PeerIdentity identity;
-  bool insecure_local = false;  // No TLS: the operator, and any host it claims to be.
-  std::string host;  // The host (id) that it speaks for; empty: the pool, as operators do.
-};
 
 // Whether a certificate of this role may call the method at `path`
 // ("/cxlpool.v1.PoolService/AllocateRegion") at all.
@@ -41,8 +34,9 @@ absl::StatusOr<Caller> Authorize(const grpc::AuthContext& peer, absl::string_vie
 // nothing that could be revoked.
 absl::Status CheckBelieved(const grpc::AuthContext& peer, const Revocations& revocations);
 
-// For whom the planner is to take the caller: nobody, if it is neither an operator nor a host.
-Actor ActorOf(const Caller& caller);
+// What the model is told of a peer: nobody, if it is neither an operator nor a host. `host`: for
+// which it is enrolled; empty: none. `local`: it came without TLS.
+Caller CallerOf(const PeerIdentity& identity, const std::string& host, bool local);
 
 }  // namespace cxlpool::fm
 

@@ -29,7 +29,8 @@ std::vector<std::string> PathsOf(const google::protobuf::FileDescriptor* file) {
 
 const std::set<std::string> kForHosts = {
     "/cxlpool.v1.PoolService/AllocateRegion", "/cxlpool.v1.PoolService/RenewRegion",
-    "/cxlpool.v1.PoolService/ReleaseRegion", "/cxlpool.v1.PoolService/GetRegion"};
+    "/cxlpool.v1.PoolService/ReleaseRegion",  "/cxlpool.v1.PoolService/GetRegion",
+    "/cxlpool.v1.PoolService/ListRegions",    "/cxlpool.v1.PoolService/WatchRegions"};
 
 // Every RPC there is has a rule, and it is the one that the .proto promises.
 TEST(AuthorizeTest, EachRoleMayCallWhatItsRuleSays) {
@@ -60,21 +61,21 @@ TEST(AuthorizeTest, EachRoleMayCallWhatItsRuleSays) {
 }
 
 TEST(AuthorizeTest, ACallerActsForItselfAlone) {
-  const Actor host = ActorOf({ParseIdentity("cxlpool://host/host-a"), false, "host-a"});
+  const Caller host = CallerOf(ParseIdentity("cxlpool://host/host-a"), "host-a", false);
   EXPECT_TRUE(host.is_host());
   EXPECT_FALSE(host.for_pool());
   EXPECT_EQ(host.host(), "host-a");
   EXPECT_TRUE(host.knows_users_of("host-a"));
   EXPECT_FALSE(host.knows_users_of("host-b"));
   EXPECT_FALSE(host.knows_users_of(""));
-  const Actor person = ActorOf({ParseIdentity("cxlpool://operator/alice"), false, ""});
+  const Caller person = CallerOf(ParseIdentity("cxlpool://operator/alice"), "", false);
   EXPECT_TRUE(person.for_pool());
   EXPECT_FALSE(person.knows_users_of("host-a"));
-  const Actor local = ActorOf({{}, true, ""});
+  const Caller local = CallerOf({}, "", true);
   EXPECT_TRUE(local.for_pool());
   EXPECT_TRUE(local.knows_users_of("host-a")) << "any host that it claims to be";
   for (const char* uri : {"cxlpool://host/host-a", "cxlpool://manager/fm", "spiffe://rack/a", ""}) {
-    EXPECT_TRUE(ActorOf({ParseIdentity(uri), false, ""}).is_nobody()) << uri;
+    EXPECT_TRUE(CallerOf(ParseIdentity(uri), "", false).is_nobody()) << uri;
   }
 }
 

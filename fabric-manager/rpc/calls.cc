@@ -129,7 +129,7 @@ void OneRequestCall::NoteAnswer(const google::protobuf::Message& request,
   const auto* call = static_cast<grpc::GenericCallbackServerContext*>(admitted_.context);
   calls_->hooks_.answered({.method = call->method(),
                            .peer = admitted_.context->peer(),
-                           .caller = caller().identity.uri,
+                           .caller = caller().identity(),
                            .request = request,
                            .status = status});
 }

@@ -16,11 +16,11 @@ namespace {
 
 using Kind = Admission::Kind;
 
-Caller CallerOf(const std::string& uri) { return {ParseIdentity(uri), false, ""}; }
+Caller Showing(const std::string& uri) { return Caller::Operator(uri); }
 
 TEST(AdmissionTest, AnIdentityHasItsShareAndGetsItBack) {
   Admission admission;
-  const Caller greedy = CallerOf("cxlpool://host/host-a");
+  const Caller greedy = Showing("cxlpool://host/host-a");
   std::vector<Place> places;
   for (int i = 0; i < Admission::kSessions.of_one; ++i) {
     auto place = admission.Enter(Kind::kSession, greedy);
@@ -29,7 +29,7 @@ TEST(AdmissionTest, AnIdentityHasItsShareAndGetsItBack) {
   }
   EXPECT_EQ(ReasonOf(admission.Enter(Kind::kSession, greedy).status()), "TOO_MANY_AGENTS");
   // Neither others nor other kinds of calls are touched by that.
-  EXPECT_TRUE(admission.Enter(Kind::kSession, CallerOf("cxlpool://host/host-b")).ok());
+  EXPECT_TRUE(admission.Enter(Kind::kSession, Showing("cxlpool://host/host-b")).ok());
   EXPECT_TRUE(admission.Enter(Kind::kCall, greedy).ok());
   places.pop_back();
   EXPECT_TRUE(admission.Enter(Kind::kSession, greedy).ok());
@@ -37,7 +37,7 @@ TEST(AdmissionTest, AnIdentityHasItsShareAndGetsItBack) {
 
 TEST(AdmissionTest, AllTogetherHaveALimitToo) {
   Admission admission;
-  const Caller local{{}, true, ""};
+  const Caller local = Caller::Local("cxlpool://operator/local");
   std::vector<Place> places;
   for (int i = 0; i < Admission::kWatches.in_all; ++i) {
     auto place = admission.Enter(Kind::kWatch, local);
@@ -45,7 +45,7 @@ TEST(AdmissionTest, AllTogetherHaveALimitToo) {
     places.push_back(*std::move(place));
   }
   EXPECT_EQ(ReasonOf(admission.Enter(Kind::kWatch, local).status()), "TOO_MANY_WATCHERS");
-  EXPECT_EQ(ReasonOf(admission.Enter(Kind::kWatch, CallerOf("cxlpool://operator/alice")).status()),
+  EXPECT_EQ(ReasonOf(admission.Enter(Kind::kWatch, Showing("cxlpool://operator/alice")).status()),
             "TOO_MANY_WATCHERS");
   places.clear();
   EXPECT_TRUE(admission.Enter(Kind::kWatch, local).ok());

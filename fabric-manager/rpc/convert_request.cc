@@ -41,14 +41,17 @@ Interned Principal(const std::string& uri) {
   return last;
 }
 
-template <typename Message>
-absl::Status ReadRequest(const Message& message, Interned method, const std::string& principal,
-                         Request& request) {
+// Who calls, and which call it is: every spec gets them here, those of a batch too.
+template <typename Message, typename Spec>
+absl::Status ReadRequest(const Message& message, Interned method, const Caller& caller,
+                         Spec& spec) {
+  spec.caller = caller;
+  Request& request = spec.request;
   if (!ParseUuid(message.request_id(), request.id.id)) {
     return Bad("BAD_REQUEST_ID", "field request_id is missing or not a UUID",
                "make one UUID per logical call and keep it across retries");
   }
-  request.id.principal = Principal(principal);
+  request.id.principal = Principal(caller.identity());
   request.id.method = method;
   request.payload_hash = PayloadHash(message);
   return absl::OkStatus();
@@ -71,9 +74,8 @@ absl::Status ReadName(absl::string_view collection, const std::string& name, Nee
 }
 
 template <typename Message, typename Spec>
-absl::Status ReadTarget(const Message& message, Interned method, const std::string& principal,
-                        Spec& spec) {
-  if (absl::Status status = ReadRequest(message, method, principal, spec.request); !status.ok()) {
+absl::Status ReadTarget(const Message& message, Interned method, const Caller& caller, Spec& spec) {
+  if (absl::Status status = ReadRequest(message, method, caller, spec); !status.ok()) {
     return status;
   }
   if (!CXLPOOL_MUTANT("etag-is-not-read")) spec.etag = message.etag();
@@ -242,11 +244,11 @@ absl::Status ReadOpenTo(const v1::OpenTo& from, OpenTo& open_to) {
 }  // namespace
 
 absl::StatusOr<AllocateSpec> FromProto(const v1::AllocateRegionRequest& request,
-                                       const std::string& principal) {
+                                       const Caller& caller) {
   static const Interned kMethod("AllocateRegion");
   absl::StatusOr<AllocateSpec> answer(absl::in_place);
   AllocateSpec& spec = *answer;
-  absl::Status status = ReadRequest(request, kMethod, principal, spec.request);
+  absl::Status status = ReadRequest(request, kMethod, caller, spec);
   if (!status.ok()) return status;
   spec.region_id = request.region_id();
   if (!spec.region_id.empty()) status.Update(CheckResourceId(spec.region_id));
@@ -273,32 +275,30 @@ absl::StatusOr<AllocateSpec> FromProto(const v1::AllocateRegionRequest& request,
   return answer;
 }
 
-absl::StatusOr<AttachSpec> FromProto(const v1::AttachRegionRequest& request,
-                                     const std::string& principal) {
+absl::StatusOr<AttachSpec> FromProto(const v1::AttachRegionRequest& request, const Caller& caller) {
   static const Interned kMethod("AttachRegion");
   AttachSpec spec;
-  absl::Status status = ReadTarget(request, kMethod, principal, spec);
+  absl::Status status = ReadTarget(request, kMethod, caller, spec);
   status.Update(ReadName("hosts", request.host(), Need::kRequired, spec.host));
   status.Update(ReadUse(request, spec));
   if (!status.ok()) return status;
   return spec;
 }
 
-absl::StatusOr<DetachSpec> FromProto(const v1::DetachRegionRequest& request,
-                                     const std::string& principal) {
+absl::StatusOr<DetachSpec> FromProto(const v1::DetachRegionRequest& request, const Caller& caller) {
   static const Interned kMethod("DetachRegion");
   DetachSpec spec;
-  absl::Status status = ReadTarget(request, kMethod, principal, spec);
+  absl::Status status = ReadTarget(request, kMethod, caller, spec);
   status.Update(ReadName("hosts", request.host(), Need::kRequired, spec.host));
   if (!status.ok()) return status;
   return spec;
 }
 
 absl::StatusOr<ReleaseSpec> FromProto(const v1::ReleaseRegionRequest& request,
-                                      const std::string& principal) {
+                                      const Caller& caller) {
   static const Interned kMethod("ReleaseRegion");
   ReleaseSpec spec;
-  absl::Status status = ReadTarget(request, kMethod, principal, spec);
+  absl::Status status = ReadTarget(request, kMethod, caller, spec);
   if (request.force()) status.Update(CheckReason(request.reason()));
   status.Update(ReadName("tenants", request.tenant(), Need::kOptional, spec.tenant));
   if (!status.ok()) return status;
@@ -313,11 +313,10 @@ absl::StatusOr<ReleaseSpec> FromProto(const v1::ReleaseRegionRequest& request,
   return spec;
 }
 
-absl::StatusOr<ResizeSpec> FromProto(const v1::ResizeRegionRequest& request,
-                                     const std::string& principal) {
+absl::StatusOr<ResizeSpec> FromProto(const v1::ResizeRegionRequest& request, const Caller& caller) {
   static const Interned kMethod("ResizeRegion");
   ResizeSpec spec;
-  absl::Status status = ReadTarget(request, kMethod, principal, spec);
+  absl::Status status = ReadTarget(request, kMethod, caller, spec);
   if (request.size_bytes() == 0) {
     status.Update(Bad("BAD_SIZE", "field size_bytes is 0",
                       "say how many bytes it is to have; ReleaseRegion gives all back"));
@@ -330,22 +329,20 @@ absl::StatusOr<ResizeSpec> FromProto(const v1::ResizeRegionRequest& request,
   return spec;
 }
 
-absl::StatusOr<RenameSpec> FromProto(const v1::RenameRegionRequest& request,
-                                     const std::string& principal) {
+absl::StatusOr<RenameSpec> FromProto(const v1::RenameRegionRequest& request, const Caller& caller) {
   static const Interned kMethod("RenameRegion");
   RenameSpec spec;
-  absl::Status status = ReadTarget(request, kMethod, principal, spec);
+  absl::Status status = ReadTarget(request, kMethod, caller, spec);
   status.Update(CheckResourceId(request.new_region_id()));
   if (!status.ok()) return status;
   spec.new_region_id = request.new_region_id();
   return spec;
 }
 
-absl::StatusOr<RenewSpec> FromProto(const v1::RenewRegionRequest& request,
-                                    const std::string& principal) {
+absl::StatusOr<RenewSpec> FromProto(const v1::RenewRegionRequest& request, const Caller& caller) {
   static const Interned kMethod("RenewRegion");
   RenewSpec spec;
-  absl::Status status = ReadTarget(request, kMethod, principal, spec);
+  absl::Status status = ReadTarget(request, kMethod, caller, spec);
   if (request.has_ttl() && !CXLPOOL_MUTANT("renewal-ttl-is-lost")) {
     spec.ttl.emplace();
     status.Update(ReadTtl(request.ttl(), *spec.ttl));
@@ -378,14 +375,14 @@ absl::StatusOr<std::string> ReadRevocationSubject(const std::string& text) {
 }
 
 absl::StatusOr<Revocation> FromProto(const v1::RevokeCertificateRequest& request,
-                                     const std::string& principal) {
+                                     const Caller& caller) {
   absl::StatusOr<std::string> subject = ReadRevocationSubject(request.subject());
   if (!subject.ok()) return subject.status();
   if (absl::Status status = CheckReason(request.reason()); !status.ok()) return status;
   Revocation revocation;
   revocation.subject = *std::move(subject);
   revocation.reason = request.reason();
-  revocation.principal = CXLPOOL_MUTANT("revoked-by-nobody") ? "" : principal;
+  revocation.principal = CXLPOOL_MUTANT("revoked-by-nobody") ? "" : caller.identity();
   return revocation;
 }
 

@@ -2,7 +2,7 @@
 //
 // INVALID_ARGUMENT names the field and says what to write: BAD_REQUEST_ID, BAD_NAME, BAD_SIZE,
 // BAD_ENUM, BAD_MAX_EXTENTS, BAD_INTERLEAVE, BAD_ISOLATE_FROM, BAD_TTL, BAD_LIFETIME, BAD_OWNER,
-// BAD_REASON, REASON_REQUIRED. `principal`: identity URI of who asks.
+// BAD_REASON, REASON_REQUIRED. Every spec says who asks.
 #ifndef CXLPOOL_FABRIC_MANAGER_RPC_CONVERT_REQUEST_H_
 #define CXLPOOL_FABRIC_MANAGER_RPC_CONVERT_REQUEST_H_
 
@@ -16,19 +16,14 @@
 namespace cxlpool::fm {
 
 absl::StatusOr<AllocateSpec> FromProto(const v1::AllocateRegionRequest& request,
-                                       const std::string& principal);
-absl::StatusOr<AttachSpec> FromProto(const v1::AttachRegionRequest& request,
-                                     const std::string& principal);
-absl::StatusOr<DetachSpec> FromProto(const v1::DetachRegionRequest& request,
-                                     const std::string& principal);
+                                       const Caller& caller);
+absl::StatusOr<AttachSpec> FromProto(const v1::AttachRegionRequest& request, const Caller& caller);
+absl::StatusOr<DetachSpec> FromProto(const v1::DetachRegionRequest& request, const Caller& caller);
 absl::StatusOr<ReleaseSpec> FromProto(const v1::ReleaseRegionRequest& request,
-                                      const std::string& principal);
-absl::StatusOr<ResizeSpec> FromProto(const v1::ResizeRegionRequest& request,
-                                     const std::string& principal);
-absl::StatusOr<RenameSpec> FromProto(const v1::RenameRegionRequest& request,
-                                     const std::string& principal);
-absl::StatusOr<RenewSpec> FromProto(const v1::RenewRegionRequest& request,
-                                    const std::string& principal);
+                                      const Caller& caller);
+absl::StatusOr<ResizeSpec> FromProto(const v1::ResizeRegionRequest& request, const Caller& caller);
+absl::StatusOr<RenameSpec> FromProto(const v1::RenameRegionRequest& request, const Caller& caller);
+absl::StatusOr<RenewSpec> FromProto(const v1::RenewRegionRequest& request, const Caller& caller);
 
 // A text that is kept in the audit record: REASON_REQUIRED, BAD_REASON (longer than 512).
 absl::Status CheckReason(const std::string& reason);
@@ -37,7 +32,7 @@ absl::Status CheckReason(const std::string& reason);
 // INVALID_ARGUMENT/BAD_IDENTITY: neither.
 absl::StatusOr<std::string> ReadRevocationSubject(const std::string& text);
 absl::StatusOr<Revocation> FromProto(const v1::RevokeCertificateRequest& request,
-                                     const std::string& principal);
+                                     const Caller& caller);
 
 }  // namespace cxlpool::fm
 

@@ -18,7 +18,7 @@ namespace cxlpool::fm {
 namespace {
 
 constexpr char kId[] = "0f8fad5b-d9cb-469f-a165-70867728950e";
-constexpr char kWho[] = "cxlpool://operator/alice";
+const Caller kWho = Caller::Operator("cxlpool://operator/alice");
 
 v1::AllocateRegionRequest Allocate() {
   v1::AllocateRegionRequest request;
@@ -30,7 +30,7 @@ v1::AllocateRegionRequest Allocate() {
 TEST(ConvertRequestTest, WhatIsLeftOutIsTheDefault) {
   const auto spec = FromProto(Allocate(), kWho);
   ASSERT_TRUE(spec.ok()) << spec.status();
-  EXPECT_EQ(spec->request.id.principal.str(), kWho);
+  EXPECT_EQ(spec->request.id.principal.str(), kWho.identity());
   EXPECT_EQ(spec->request.id.method.str(), "AllocateRegion");
   EXPECT_EQ(FormatUuid(spec->request.id.id.bytes()), kId);
   EXPECT_EQ(spec->request.payload_hash, PayloadHash(Allocate()));
@@ -51,7 +51,7 @@ TEST(ConvertRequestTest, WhatIsLeftOutIsTheDefault) {
   EXPECT_EQ(spec->owner, std::nullopt);
   EXPECT_EQ(spec->maker_uid, std::nullopt);
   EXPECT_TRUE(spec->open_to.nobody());
-  EXPECT_TRUE(spec->actor.is_nobody()) << "a request says nothing of who sends it";
+  EXPECT_EQ(spec->caller, kWho) << "a request says nothing of who sends it";
 }
 
 TEST(ConvertRequestTest, EveryFieldOfAllocateArrives) {
@@ -268,8 +268,6 @@ TEST(ConvertRequestTest, TheOtherRequests) {
   renew.set_request_id(kId);
   renew.set_name("regions/kv");
   EXPECT_EQ(FromProto(renew, kWho)->ttl, std::nullopt);
-  EXPECT_TRUE(FromProto(renew, kWho)->actor.is_nobody())
-      << "the certificate says who, not the request";
   renew.mutable_ttl()->set_seconds(60);
   EXPECT_EQ(FromProto(renew, kWho)->ttl, absl::Minutes(1));
   renew.mutable_ttl()->set_seconds(1);
@@ -293,9 +291,12 @@ TEST(ConvertRequestTest, TheOtherRequests) {
 }
 
 TEST(ConvertRequestTest, EachCallerKeepsItsOwnName) {
-  EXPECT_EQ(FromProto(Allocate(), "a")->request.id.principal.str(), "a");
-  EXPECT_EQ(FromProto(Allocate(), "b")->request.id.principal.str(), "b");
-  EXPECT_EQ(FromProto(Allocate(), "a")->request.id.principal.str(), "a");
+  for (const char* identity : {"a", "b", "a"}) {
+    const Caller caller = Caller::OfHost("host-a", identity);
+    const auto spec = FromProto(Allocate(), caller);
+    EXPECT_EQ(spec->request.id.principal.str(), identity);
+    EXPECT_EQ(spec->caller, caller);
+  }
 }
 
 // --- Every field is carried.
@@ -303,7 +304,7 @@ TEST(ConvertRequestTest, EachCallerKeepsItsOwnName) {
 // What a spec says, to be compared: but for the hash, which any other request changes. A field that
 // is added to a spec does not compile here until it is named.
 auto Said(const AllocateSpec& spec) {
-  const auto& [request, actor, region_id, tenant, size, sharing, host, mode, zone, access, extents,
+  const auto& [request, caller, region_id, tenant, size, sharing, host, mode, zone, access, extents,
                device, policy, ways, granularity, isolate, lifetime, ttl, owner, maker, open_to] =
       spec;
   return std::tuple(request.id, region_id, tenant, size, sharing, host, mode, zone, access, extents,
@@ -311,28 +312,28 @@ auto Said(const AllocateSpec& spec) {
                     open_to);
 }
 auto Said(const AttachSpec& spec) {
-  const auto& [request, region_id, host, mode, access, etag, zone] = spec;
+  const auto& [request, caller, region_id, host, mode, access, etag, zone] = spec;
   return std::tuple(request.id, region_id, host, mode, access, etag, zone);
 }
 auto Said(const DetachSpec& spec) {
-  const auto& [request, region_id, host, etag] = spec;
+  const auto& [request, caller, region_id, host, etag] = spec;
   return std::tuple(request.id, region_id, host, etag);
 }
 auto Said(const ReleaseSpec& spec) {
-  const auto& [request, actor, region_id, all, etag, force, reason, fence, dry, tenant, maker] =
+  const auto& [request, caller, region_id, all, etag, force, reason, fence, dry, tenant, maker] =
       spec;
   return std::tuple(request.id, region_id, all, etag, force, reason, fence, dry, tenant, maker);
 }
 auto Said(const ResizeSpec& spec) {
-  const auto& [request, region_id, size, extents, etag] = spec;
+  const auto& [request, caller, region_id, size, extents, etag] = spec;
   return std::tuple(request.id, region_id, size, extents, etag);
 }
 auto Said(const RenameSpec& spec) {
-  const auto& [request, region_id, new_region_id, etag] = spec;
+  const auto& [request, caller, region_id, new_region_id, etag] = spec;
   return std::tuple(request.id, region_id, new_region_id, etag);
 }
 auto Said(const RenewSpec& spec) {
-  const auto& [request, actor, region_id, ttl, etag] = spec;
+  const auto& [request, caller, region_id, ttl, etag] = spec;
   return std::tuple(request.id, region_id, ttl, etag);
 }
 auto Said(const Revocation& revocation) {
@@ -438,7 +439,7 @@ TEST(EveryFieldTest, OfRevokeIsInTheRevocation) {
   revoke.set_subject("7a01");
   // What is revoked twice is revoked: nobody needs request_id. InventoryRpc asks for allow_own.
   ExpectEveryFieldIsCarried(revoke, {}, {"request_id", "allow_own"});
-  EXPECT_EQ(FromProto(revoke, kWho)->principal, kWho);
+  EXPECT_EQ(FromProto(revoke, kWho)->principal, kWho.identity());
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ absl::Status NoHello() {
 }
 
 SessionIdentity SessionIdentityOf(const Caller& caller, const grpc::ServerContextBase& context) {
-  SessionIdentity identity{caller.identity.uri, caller.insecure_local};
+  SessionIdentity identity{caller.identity(), caller.is_local()};
   const std::optional<CertificateFacts> shown = CertificateOf(*context.auth_context());
   if (shown.has_value()) {
     identity.serial = shown->serial;

@@ -35,9 +35,9 @@ const TenantView* FindTenant(const PoolView& view, const std::string& id) {
 // Whether the call is made with what `subject` names.
 template <typename Call>
 bool IsOwn(const Call& call, const std::string& subject) {
-  if (call.caller().insecure_local) return false;
+  if (call.caller().is_local()) return false;
   const std::optional<CertificateFacts> shown = CertificateOf(*call.context()->auth_context());
-  return subject == call.caller().identity.uri || (shown.has_value() && subject == shown->serial);
+  return subject == call.caller().identity() || (shown.has_value() && subject == shown->serial);
 }
 
 absl::Status RevokesCaller(const std::string& subject) {
@@ -139,10 +139,9 @@ void InventoryRpc::Change(UnaryCall<Request, Response>& call, absl::string_view 
     if (status.ok()) fill(*views_->Get(), id);
     call.Finish(status);
   };
-  const absl::Status refused =
-      start(call.caller().identity.uri, *id, [this, answer](absl::Status status) {
-        answers_->Post([answer, status = std::move(status)] { answer(status); });
-      });
+  const absl::Status refused = start(call.caller(), *id, [this, answer](absl::Status status) {
+    answers_->Post([answer, status = std::move(status)] { answer(status); });
+  });
   if (!refused.ok()) answer(refused);
 }
 
@@ -157,8 +156,8 @@ void InventoryRpc::ListDevices(UnaryCall<v1::ListDevicesRequest, v1::ListDevices
 void InventoryRpc::AddDevice(UnaryCall<v1::AddDeviceRequest, v1::Device>& call) {
   Change(
       call, "devices", call.request().device(),
-      [this](const std::string& principal, const std::string& id, Done done) {
-        service_->AddDevice(principal, id, std::move(done));
+      [this](const Caller& caller, const std::string& id, Done done) {
+        service_->AddDevice(caller, id, std::move(done));
         return absl::OkStatus();
       },
       FillDevice(call.response()));
@@ -167,8 +166,8 @@ void InventoryRpc::AddDevice(UnaryCall<v1::AddDeviceRequest, v1::Device>& call) 
 void InventoryRpc::DrainDevice(UnaryCall<v1::DrainDeviceRequest, v1::DrainDeviceResponse>& call) {
   Change(
       call, "devices", call.request().device(),
-      [this](const std::string& principal, const std::string& id, Done done) {
-        service_->DrainDevice(CXLPOOL_MUTANT("somebody-drains") ? "" : principal, id,
+      [this](const Caller& caller, const std::string& id, Done done) {
+        service_->DrainDevice(CXLPOOL_MUTANT("somebody-drains") ? Caller::Operator("") : caller, id,
                               std::move(done));
         return absl::OkStatus();
       },
@@ -181,8 +180,8 @@ void InventoryRpc::DrainDevice(UnaryCall<v1::DrainDeviceRequest, v1::DrainDevice
 void InventoryRpc::RemoveDevice(UnaryCall<v1::RemoveDeviceRequest, v1::Device>& call) {
   Change(
       call, "devices", call.request().device(),
-      [this](const std::string& principal, const std::string& id, Done done) {
-        service_->RemoveDevice(principal, id, std::move(done));
+      [this](const Caller& caller, const std::string& id, Done done) {
+        service_->RemoveDevice(caller, id, std::move(done));
         return absl::OkStatus();
       },
       FillDevice(call.response()));
@@ -191,12 +190,12 @@ void InventoryRpc::RemoveDevice(UnaryCall<v1::RemoveDeviceRequest, v1::Device>& 
 void InventoryRpc::FailDevice(UnaryCall<v1::FailDeviceRequest, v1::Device>& call) {
   Change(
       call, "devices", call.request().device(),
-      [this, &call](const std::string& principal, const std::string& id, Done done) {
+      [this, &call](const Caller& caller, const std::string& id, Done done) {
         absl::Status status = CheckReason(call.request().reason());
         if (status.ok()) {
           const std::string why =
               CXLPOOL_MUTANT("failure-without-reason") ? "" : call.request().reason();
-          service_->FailDevice(principal, id, why, std::move(done));
+          service_->FailDevice(caller, id, why, std::move(done));
         }
         return status;
       },
@@ -213,8 +212,7 @@ void InventoryRpc::ListHosts(UnaryCall<v1::ListHostsRequest, v1::ListHostsRespon
 void InventoryRpc::EnrolHost(UnaryCall<v1::EnrolHostRequest, v1::Host>& call) {
   Change(
       call, "hosts", call.request().host(),
-      [this, &call](const std::string& principal, const std::string& id,
-                    Done done) -> absl::Status {
+      [this, &call](const Caller& caller, const std::string& id, Done done) -> absl::Status {
         EnrolSpec spec{.host = id, .identity = call.request().identity()};
         if (spec.identity.empty()) spec.identity = absl::StrCat("cxlpool://host/", id);
         for (const std::string& name : call.request().tenants()) {
@@ -223,7 +221,7 @@ void InventoryRpc::EnrolHost(UnaryCall<v1::EnrolHostRequest, v1::Host>& call) {
           if (!tenant.ok()) return tenant.status();
           spec.tenants.push_back(*std::move(tenant));
         }
-        service_->Enrol(principal, std::move(spec), std::move(done));
+        service_->Enrol(caller, std::move(spec), std::move(done));
         return absl::OkStatus();
       },
       FillHost(call.response()));
@@ -232,8 +230,8 @@ void InventoryRpc::EnrolHost(UnaryCall<v1::EnrolHostRequest, v1::Host>& call) {
 void InventoryRpc::RetireHost(UnaryCall<v1::RetireHostRequest, v1::Host>& call) {
   Change(
       call, "hosts", call.request().host(),
-      [this](const std::string& principal, const std::string& id, Done done) {
-        service_->Retire(principal, id, std::move(done));
+      [this](const Caller& caller, const std::string& id, Done done) {
+        service_->Retire(caller, id, std::move(done));
         return absl::OkStatus();
       },
       FillHost(call.response()));
@@ -242,8 +240,8 @@ void InventoryRpc::RetireHost(UnaryCall<v1::RetireHostRequest, v1::Host>& call) 
 void InventoryRpc::RemoveHost(UnaryCall<v1::RemoveHostRequest, v1::RemoveHostResponse>& call) {
   Change(
       call, "hosts", call.request().host(),
-      [this](const std::string& principal, const std::string& id, Done done) {
-        service_->RemoveHost(principal, id, std::move(done));
+      [this](const Caller& caller, const std::string& id, Done done) {
+        service_->RemoveHost(caller, id, std::move(done));
         return absl::OkStatus();
       },
       [](const PoolView&, const std::string&) {});
@@ -252,7 +250,7 @@ void InventoryRpc::RemoveHost(UnaryCall<v1::RemoveHostRequest, v1::RemoveHostRes
 void InventoryRpc::FenceHost(UnaryCall<v1::FenceHostRequest, v1::Host>& call) {
   Change(
       call, "hosts", call.request().host(),
-      [this, &call](const std::string& principal, const std::string& id, Done done) {
+      [this, &call](const Caller& caller, const std::string& id, Done done) {
         if (call.request().reason().empty() || call.request().reason().size() > kMaxText) {
           return Refusal{absl::StatusCode::kInvalidArgument,
                          "BAD_REASON",
@@ -261,7 +259,7 @@ void InventoryRpc::FenceHost(UnaryCall<v1::FenceHostRequest, v1::Host>& call) {
                          {}}
               .ToStatus();
         }
-        service_->Fence(principal, id, call.request().reason(), std::move(done));
+        service_->Fence(caller, id, call.request().reason(), std::move(done));
         return absl::OkStatus();
       },
       FillHost(call.response()));
@@ -270,7 +268,7 @@ void InventoryRpc::FenceHost(UnaryCall<v1::FenceHostRequest, v1::Host>& call) {
 void InventoryRpc::SetTenant(UnaryCall<v1::SetTenantRequest, v1::Tenant>& call) {
   Change(
       call, "tenants", call.request().tenant().name(),
-      [this, &call](const std::string& principal, const std::string& id, Done done) {
+      [this, &call](const Caller& caller, const std::string& id, Done done) {
         Tenant tenant;
         tenant.id = id;
         tenant.quota_bytes = call.request().tenant().quota_bytes();
@@ -278,7 +276,7 @@ void InventoryRpc::SetTenant(UnaryCall<v1::SetTenantRequest, v1::Tenant>& call) 
         if (!CXLPOOL_MUTANT("host-cap-is-lost")) {
           tenant.host_cap_bytes = call.request().tenant().host_cap_bytes();
         }
-        service_->SetTenant(principal, tenant, std::move(done));
+        service_->SetTenant(caller, tenant, std::move(done));
         return absl::OkStatus();
       },
       [&call](const PoolView& view, const std::string& id) {
@@ -317,8 +315,8 @@ void InventoryRpc::RemoveTenant(
     UnaryCall<v1::RemoveTenantRequest, v1::RemoveTenantResponse>& call) {
   Change(
       call, "tenants", call.request().name(),
-      [this](const std::string& principal, const std::string& id, Done done) {
-        service_->RemoveTenant(principal, id, std::move(done));
+      [this](const Caller& caller, const std::string& id, Done done) {
+        service_->RemoveTenant(caller, id, std::move(done));
         return absl::OkStatus();
       },
       [](const PoolView&, const std::string&) {});
@@ -341,29 +339,30 @@ void InventoryRpc::GetTopology(UnaryCall<v1::GetTopologyRequest, v1::Topology>& 
 // end; then the operator hears of it. What comes afterwards meets the list.
 void InventoryRpc::RevokeCertificate(
     UnaryCall<v1::RevokeCertificateRequest, v1::Revocation>& call) {
-  auto revocation = FromProto(call.request(), call.caller().identity.uri);
+  auto revocation = FromProto(call.request(), call.caller());
   if (!revocation.ok()) return call.Finish(revocation.status());
   const std::string subject = revocation->subject;
   if (IsOwn(call, subject) && !call.request().allow_own()) {
     return call.Finish(RevokesCaller(subject));
   }
-  service_->Revoke(*std::move(revocation), [this, &call, subject](absl::Status status) {
-    answers_->Post([this, &call, subject, status = std::move(status)] {
-      const auto all = views_->GetRevocations();
-      if (const auto it = all->find(subject); it != all->end()) {
-        *call.response() = ToProto(it->second);
-      }
-      call.Finish(status);  // First: it may be the caller's own that is ended.
-      admission_->EndRevoked(*all);
-    });
-  });
+  service_->Revoke(call.caller(), *std::move(revocation),
+                   [this, &call, subject](absl::Status status) {
+                     answers_->Post([this, &call, subject, status = std::move(status)] {
+                       const auto all = views_->GetRevocations();
+                       if (const auto it = all->find(subject); it != all->end()) {
+                         *call.response() = ToProto(it->second);
+                       }
+                       call.Finish(status);  // First: it may be the caller's own that is ended.
+                       admission_->EndRevoked(*all);
+                     });
+                   });
 }
 
 void InventoryRpc::RestoreCertificate(
     UnaryCall<v1::RestoreCertificateRequest, v1::RestoreCertificateResponse>& call) {
   auto subject = ReadRevocationSubject(call.request().subject());
   if (!subject.ok()) return call.Finish(subject.status());
-  service_->Restore(call.caller().identity.uri, *std::move(subject),
+  service_->Restore(call.caller(), *std::move(subject),
                     [&call](const absl::Status& status) { call.Finish(status); });
 }
 

@@ -129,7 +129,14 @@ struct Query {
   std::optional<Token> after;
   uint64_t fits = 0;  // Of its tokens.
   size_t size = 0;
+  Caller caller;
+  const Host* own = nullptr;  // Of the caller; in the view.
 
+  // Whether the Region is there for the caller. One that is not leaves no trace: not in the page's
+  // length, nor in where the next one begins.
+  bool Sees(const Region& region) const {
+    return CXLPOOL_MUTANT("list-shows-the-whole-pool") || MaySee(caller, own, region);
+  }
   bool Wanted(const Region& region) const {
     if (CXLPOOL_MUTANT("list-ignores-host")) return filter.Matches(region);
     return (host.empty() || region.FindAttachment(absl::string_view(host)) != nullptr) &&
@@ -137,8 +144,11 @@ struct Query {
   }
 };
 
-absl::StatusOr<Query> ReadQuery(const v1::ListRegionsRequest& request) {
+absl::StatusOr<Query> ReadQuery(const PoolView& view, const Caller& caller,
+                                const v1::ListRegionsRequest& request) {
   Query query;
+  query.caller = caller;
+  query.own = OwnHost(view, caller);
   auto filter = RegionFilter::Parse(request.filter());
   if (!filter.ok()) return filter.status();
   query.filter = *std::move(filter);
@@ -163,11 +173,13 @@ absl::StatusOr<Query> ReadQuery(const v1::ListRegionsRequest& request) {
 void ListByName(const PoolView& view, const Query& query, bool hardware_coherent,
                 v1::ListRegionsResponse* response) {
   std::string after = query.after.has_value() ? query.after->id : std::string();
+  std::string looked_at = after;
   size_t examined = 0;
   size_t bytes = 0;
   while (true) {
-    const std::vector<RegionPtr> step = view.regions.List(after, kListStep);
+    const std::vector<RegionPtr> step = view.regions.List(looked_at, kListStep);
     for (const RegionPtr& region : step) {
+      if (!query.Sees(*region)) continue;
       if (static_cast<size_t>(response->regions_size()) == query.size || examined == kMaxExamined ||
           bytes >= kPageBytes) {
         response->set_next_page_token(WriteToken(query.fits, 0, after));
@@ -181,6 +193,7 @@ void ListByName(const PoolView& view, const Query& query, bool hardware_coherent
       bytes += added->ByteSizeLong();
     }
     if (step.size() < kListStep) return;
+    looked_at = step.back()->id;
   }
 }
 
@@ -200,6 +213,7 @@ void ListSorted(const PoolView& view, const Query& query, bool hardware_coherent
   while (true) {
     const std::vector<RegionPtr> step = view.regions.List(after, kListStep);
     for (const RegionPtr& region : step) {
+      if (!query.Sees(*region)) continue;
       Entry entry(order.KeyOf(*region), region);
       if (query.after.has_value() &&
           !PageStart{query.after->key, query.after->id}.Before(place(entry), order)) {
@@ -283,11 +297,13 @@ absl::Status CheckNames(const PoolView& view, const Query& query) {
 
 }  // namespace
 
-absl::Status ListRegions(const PoolView& view, const v1::ListRegionsRequest& request,
-                         bool hardware_coherent, v1::ListRegionsResponse* response) {
-  const auto query = ReadQuery(request);
+absl::Status ListRegions(const PoolView& view, const Caller& caller,
+                         const v1::ListRegionsRequest& request, bool hardware_coherent,
+                         v1::ListRegionsResponse* response) {
+  const auto query = ReadQuery(view, caller, request);
   if (!query.ok()) return query.status();
-  if (!query->after.has_value()) {
+  // To a host that would say which names others have.
+  if (!query->after.has_value() && caller.for_pool()) {
     if (absl::Status status = CheckNames(view, *query); !status.ok()) return status;
   }
   if (query->order.natural()) {

@@ -14,13 +14,16 @@ namespace cxlpool::fm {
 
 inline constexpr uint32_t kDefaultPage = 100;
 inline constexpr uint32_t kMaxPage = 1000;
-// In order of name a page looks at so many Regions at most: it may be short, or empty, and still
-// have a next one. Another order looks at all Regions for each page.
+// In order of name a page looks at so many Regions that the caller sees at most: it may be short,
+// or empty, and still have a next one. Another order looks at all Regions for each page.
 inline constexpr size_t kMaxExamined = 100'000;
 
-// `response` is empty. INVALID_ARGUMENT: BAD_PAGE_TOKEN, BAD_FILTER, BAD_ORDER_BY, BAD_NAME.
-absl::Status ListRegions(const PoolView& view, const v1::ListRegionsRequest& request,
-                         bool hardware_coherent, v1::ListRegionsResponse* response);
+// `response` is empty. Of what `caller` may not see (MaySee) neither the page nor its token says
+// anything, and a name that is not there is no error to a host.
+// INVALID_ARGUMENT: BAD_PAGE_TOKEN, BAD_FILTER, BAD_ORDER_BY, BAD_NAME.
+absl::Status ListRegions(const PoolView& view, const Caller& caller,
+                         const v1::ListRegionsRequest& request, bool hardware_coherent,
+                         v1::ListRegionsResponse* response);
 
 }  // namespace cxlpool::fm
 

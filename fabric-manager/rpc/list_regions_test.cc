@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "fabric-manager/rpc/convert.h"
@@ -52,11 +53,14 @@ class ListRegionsTest : public testing::Test {
 
   absl::StatusOr<v1::ListRegionsResponse> List(const v1::ListRegionsRequest& request) const {
     v1::ListRegionsResponse response;
-    if (absl::Status status = ListRegions(view_, request, false, &response); !status.ok()) {
+    if (absl::Status status = ListRegions(view_, caller_, request, false, &response);
+        !status.ok()) {
       return status;
     }
     return response;
   }
+
+  Caller caller_ = Caller::Operator("cxlpool://operator/alice");
 
   // All pages; `between` may change the pool before the next one.
   std::vector<std::string> ListAll(
@@ -234,6 +238,49 @@ TEST_F(ListRegionsTest, ANameThatNothingHasIsAnErrorAndNoEmptyList) {
   v1::ListRegionsRequest request;
   request.set_host("hosts/host-z");
   EXPECT_EQ(ReasonOf(List(request).status()), "UNKNOWN_HOST");
+}
+
+// Of others' Regions a host learns nothing: no name, no length of a page, no token, no error.
+TEST_F(ListRegionsTest, AHostIsShownItsOwnAlone) {
+  view_.hosts["host-a"] = std::make_shared<HostView>(HostView{
+      Host{.key = 1, .id = "host-a", .identity = "cxlpool://host/host-a", .tenants = {"even"}},
+      std::make_shared<const HostRuntime>(),
+      {}});
+  PutMany(5000);
+  for (const int own : {0, 2400, 2402, 4998}) {
+    Region region = Make(own);
+    region.attachments.emplace_back().host = "host-a";
+    Put(region);
+  }
+  Region of_another_tenant = Make(3001);
+  of_another_tenant.attachments.emplace_back().host = "host-a";
+  Put(of_another_tenant);
+  caller_ = Caller::OfHost("host-a", "cxlpool://host/host-a");
+  const std::vector<std::string> own = {"regions/r-000000", "regions/r-002400", "regions/r-002402",
+                                        "regions/r-004998"};
+  for (const char* order : {"", "name desc", "size_bytes", "create_time", "revision"}) {
+    SCOPED_TRACE(order);
+    for (const uint32_t page_size : {1, 2, 4, 1000}) {
+      std::vector<std::string> names = ListAll(Ask(page_size, "", order));
+      std::sort(names.begin(), names.end());
+      EXPECT_EQ(names, own);
+    }
+    const auto full = List(Ask(4, "", order));
+    ASSERT_TRUE(full.ok()) << full.status();
+    EXPECT_EQ(full->next_page_token(), "") << "others' Regions make no next page";
+    const auto first = List(Ask(1, "", order));
+    ASSERT_EQ(first->regions_size(), 1);
+    EXPECT_TRUE(absl::EndsWith(first->next_page_token(),
+                               first->regions(0).name().substr(sizeof("regions/") - 1)))
+        << first->next_page_token();
+  }
+  for (const char* nobodys : {"host = host-z", "tenant = odd", "device = cmm-9"}) {
+    EXPECT_EQ(List(Ask(10, nobodys))->regions_size(), 0) << nobodys;
+  }
+  caller_ = Caller::OfHost("host-x", "cxlpool://host/host-x");
+  EXPECT_EQ(List(Ask(10))->regions_size(), 0);
+  caller_ = Caller();
+  EXPECT_EQ(List(Ask(10))->regions_size(), 0);
 }
 
 TEST_F(ListRegionsTest, APageEndsBeforeItIsTooLargeForAClient) {

@@ -113,15 +113,9 @@ void PoolRpc::AddTo(Calls& calls) {
 
 template <typename Request, typename Response, typename Start, typename More>
 void PoolRpc::Change(UnaryCall<Request, Response>& call, Start start, More more) {
-  auto spec = FromProto(call.request(), call.caller().identity.uri);
+  auto spec = FromProto(call.request(), call.caller());
   if (!spec.ok()) return call.Finish(spec.status());
-  const Actor actor = ActorOf(call.caller());
-  if constexpr (requires { spec->actor; }) {
-    spec->actor = actor;
-  } else if (!actor.for_pool()) {
-    return call.Finish(absl::InternalError("a host may call what judges no caller"));
-  }
-  start(*std::move(spec), [this, &call, more, actor](const absl::StatusOr<Committed>& committed) {
+  start(*std::move(spec), [this, &call, more](const absl::StatusOr<Committed>& committed) {
     if (committed.ok()) {
       FillRegion(*committed->region, hardware_coherent_, call.response()->mutable_region());
       ForgetIfDry(call.request(), call.response()->mutable_region());
@@ -130,7 +124,7 @@ void PoolRpc::Change(UnaryCall<Request, Response>& call, Start start, More more)
       }
       more(*committed);
     }
-    call.Finish(WithItsEnd(actor, committed.status()));
+    call.Finish(WithItsEnd(call.caller(), committed.status()));
   });
 }
 
@@ -143,11 +137,10 @@ template <typename Request, typename Response, typename Start>
 void PoolRpc::Batch(UnaryCall<Request, Response>& call, Start start) {
   const auto& requests = call.request().requests();
   if (absl::Status status = CheckBatch(requests); !status.ok()) return call.Finish(status);
-  std::vector<decltype(FromProto(requests.at(0), std::string()))> specs;
+  std::vector<decltype(FromProto(requests.at(0), call.caller()))> specs;
   specs.reserve(static_cast<size_t>(requests.size()));
   for (const auto& item : requests) {
-    specs.push_back(FromProto(item, call.caller().identity.uri));
-    if (specs.back().ok()) specs.back()->actor = ActorOf(call.caller());
+    specs.push_back(FromProto(item, call.caller()));
   }
   // The request stays until the call is finished.
   start(std::move(specs), [this, &call, &requests](Outcomes outcomes) {
@@ -157,7 +150,7 @@ void PoolRpc::Batch(UnaryCall<Request, Response>& call, Start start) {
         v1::BatchResult* result = call.response()->add_results();
         result->set_request_id(requests.at(i).request_id());
         absl::StatusOr<Committed>& outcome = outcomes[static_cast<size_t>(i)];
-        if (!outcome.ok()) outcome = WithItsEnd(ActorOf(call.caller()), outcome.status());
+        if (!outcome.ok()) outcome = WithItsEnd(call.caller(), outcome.status());
         FillResult(requests.at(i), outcome, hardware_coherent_, result);
       }
       call.Finish(absl::OkStatus());
@@ -166,7 +159,7 @@ void PoolRpc::Batch(UnaryCall<Request, Response>& call, Start start) {
 }
 
 // A host is told the same of Regions that do not concern it and of those that are not there.
-absl::StatusOr<RegionPtr> PoolRpc::Find(const Actor& actor, const std::string& name) const {
+absl::StatusOr<RegionPtr> PoolRpc::Find(const Caller& caller, const std::string& name) const {
   auto id = ParseResourceName("regions", name);
   if (!id.ok()) return id.status();
   const PoolViewPtr view = views_->Get();
@@ -174,23 +167,19 @@ absl::StatusOr<RegionPtr> PoolRpc::Find(const Actor& actor, const std::string& n
   if (region == nullptr) {
     if (Uuid tag; ParseUuid(*id, tag)) region = view->regions.Find(views_->IdOfTag(tag));
   }
-  if (region != nullptr && !actor.for_pool()) {
-    const auto host = view->hosts.find(actor.host());
-    if (host == view->hosts.end() || !Concerns(*region, host->second->host)) region = nullptr;
-  }
-  if (region != nullptr) return region;
+  if (region != nullptr && MaySee(caller, OwnHost(*view, caller), *region)) return region;
   const Refusal refusal{absl::StatusCode::kNotFound,
                         "UNKNOWN_REGION",
-                        actor.for_pool()
+                        caller.for_pool()
                             ? absl::StrCat("there is no ", name)
-                            : absl::StrCat("host \"", actor.host(), "\" has no ", name),
+                            : absl::StrCat("host \"", caller.host(), "\" has no ", name),
                         "see `cxlpool region list`",
                         {{"region", name}}};
-  return WithItsEnd(actor, refusal.ToStatus());
+  return WithItsEnd(caller, refusal.ToStatus());
 }
 
-absl::Status PoolRpc::WithItsEnd(const Actor& actor, const absl::Status& status) const {
-  if (!absl::IsNotFound(status) || !actor.for_pool()) return status;
+absl::Status PoolRpc::WithItsEnd(const Caller& caller, const absl::Status& status) const {
+  if (!absl::IsNotFound(status) || !caller.for_pool()) return status;
   std::optional<Refusal> refusal = RefusalOf(status);
   if (!refusal.has_value() || refusal->reason != "UNKNOWN_REGION") return status;
   for (const auto& [key, name] : refusal->metadata) {
@@ -229,7 +218,7 @@ void PoolRpc::BatchAllocateRegions(
 }
 
 void PoolRpc::GetRegion(UnaryCall<v1::GetRegionRequest, v1::Region>& call) {
-  auto region = Find(ActorOf(call.caller()), call.request().name());
+  auto region = Find(call.caller(), call.request().name());
   if (!region.ok()) return call.Finish(region.status());
   FillRegion(**region, hardware_coherent_, *views_->Get(), call.response());
   call.Finish(absl::OkStatus());
@@ -237,7 +226,8 @@ void PoolRpc::GetRegion(UnaryCall<v1::GetRegionRequest, v1::Region>& call) {
 
 void PoolRpc::ListRegions(UnaryCall<v1::ListRegionsRequest, v1::ListRegionsResponse>& call) {
   const PoolViewPtr view = views_->Get();
-  call.Finish(fm::ListRegions(*view, call.request(), hardware_coherent_, call.response()));
+  call.Finish(
+      fm::ListRegions(*view, call.caller(), call.request(), hardware_coherent_, call.response()));
 }
 
 void PoolRpc::AttachRegion(UnaryCall<v1::AttachRegionRequest, v1::AttachRegionResponse>& call) {

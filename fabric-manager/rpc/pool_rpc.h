@@ -51,11 +51,11 @@ class PoolRpc final {
   void Batch(UnaryCall<Request, Response>& call, Start start);
 
   // The Region, if it is there for the caller.
-  absl::StatusOr<RegionPtr> Find(const Actor& actor, const std::string& name) const;
+  absl::StatusOr<RegionPtr> Find(const Caller& caller, const std::string& name) const;
 
   // With how the Region went that `status` says is not there, for an operator. A host is told the
   // same of all that it does not see.
-  absl::Status WithItsEnd(const Actor& actor, const absl::Status& status) const;
+  absl::Status WithItsEnd(const Caller& caller, const absl::Status& status) const;
 
   PoolService* const service_;
   const ViewHolder* const views_;

@@ -148,7 +148,7 @@ class RevocationTest : public testing::Test {
     });
     started.get_future().get();
     std::promise<absl::Status> enrolled;
-    pool_.Enrol("test", {.host = "host-a", .identity = "cxlpool://host/host-a"},
+    pool_.Enrol(Caller::Operator("test"), {.host = "host-a", .identity = "cxlpool://host/host-a"},
                 [&](absl::Status status) { enrolled.set_value(std::move(status)); });
     ASSERT_TRUE(enrolled.get_future().get().ok());
     const pki::IssuedFiles manager = Issue(pki::LeafRole::kManager, "fm");

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <fstream>
+#include <functional>
 #include <future>
 #include <map>
 #include <memory>
@@ -41,10 +42,13 @@ enum class Kind {
   kNobody,      // No connection: no certificate of the pool.
 };
 
-const std::set<std::string> kHostsToo = {
-    "/cxlpool.v1.PoolService/AllocateRegion", "/cxlpool.v1.PoolService/RenewRegion",
-    "/cxlpool.v1.PoolService/ReleaseRegion", "/cxlpool.v1.PoolService/GetRegion",
-    "/grpc.health.v1.Health/Check"};
+const std::set<std::string> kHostsToo = {"/cxlpool.v1.PoolService/AllocateRegion",
+                                         "/cxlpool.v1.PoolService/RenewRegion",
+                                         "/cxlpool.v1.PoolService/ReleaseRegion",
+                                         "/cxlpool.v1.PoolService/GetRegion",
+                                         "/cxlpool.v1.PoolService/ListRegions",
+                                         "/cxlpool.v1.PoolService/WatchRegions",
+                                         "/grpc.health.v1.Health/Check"};
 constexpr char kSession[] = "/cxlpool.v1.HostService/Session";
 constexpr char kCheckSession[] = "/cxlpool.v1.HostService/CheckSession";
 constexpr char kMadeUp[] = "/cxlpool.v1.PoolService/FoldRegion";
@@ -186,6 +190,51 @@ class RightsTest : public testing::Test {
 
   static std::string NewId() { return FormatUuid(RandomUuid()); }
 
+  // As their agents would.
+  void MakeHostsUsable() {
+    rig_.OnCore([this] {
+      for (const char* host : {"host-a", "host-b"}) {
+        HostRuntime runtime = rig_.writer.state().Runtime(host);
+        runtime.online = true;
+        runtime.fabric_reachable = true;
+        runtime.fabric_slots = {1, 2, 3, 4};
+        runtime.region_granule_bytes = kGranule;
+        runtime.bridges = {Bridge{.name = "b0",
+                                  .slots = {1, 2, 3, 4},
+                                  .max_regions = 4,
+                                  .window_bytes = 64 * kGranule,
+                                  .free_window_bytes = 64 * kGranule}};
+        rig_.writer.SetRuntime(host, std::move(runtime));
+      }
+    });
+  }
+  // Allocates on `host`, by an operator.
+  std::string AllocateOn(const std::string& id, const std::string& host) {
+    v1::AllocateRegionRequest allocate;
+    allocate.set_request_id(NewId());
+    allocate.set_region_id(id);
+    allocate.set_size_bytes(1);
+    allocate.set_host(host);
+    return Ask(operator_, "PoolService/AllocateRegion", allocate);
+  }
+  // Records what `edit` makes of the Region, and waits until that is durable.
+  void Rewrite(const std::string& id, const std::function<void(Region&)>& edit) {
+    std::promise<absl::Status> done;
+    rig_.OnCore([&] {
+      rig_.writer.Submit(
+          Audit{{}, "test", "rewrite", ""},
+          [&](const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {
+            auto edited = std::make_shared<Region>(**state.FindRegionById(id));
+            edit(*edited);
+            edited->revision = context.revision;
+            return Proposal::Of(RegionPtr(edited), edited);
+          },
+          [&done](const absl::StatusOr<Committed>& got) { done.set_value(got.status()); });
+    });
+    const absl::Status status = done.get_future().get();
+    EXPECT_TRUE(status.ok()) << status;
+  }
+
   ServerRig<MemoryStore> rig_;
   Pair authority_;
   std::string address_;
@@ -253,21 +302,7 @@ TEST_F(RightsTest, EveryMethodByEveryKindOfCaller) {
 
 // A Region of host-a; what host-b is told of it is what it is told of one that is not there.
 TEST_F(RightsTest, AHostActsForItselfAloneAndLearnsNothingOfOthers) {
-  rig_.OnCore([this] {
-    for (const char* host : {"host-a", "host-b"}) {
-      HostRuntime runtime = rig_.writer.state().Runtime(host);
-      runtime.online = true;
-      runtime.fabric_reachable = true;
-      runtime.fabric_slots = {1, 2, 3, 4};
-      runtime.region_granule_bytes = kGranule;
-      runtime.bridges = {Bridge{.name = "b0",
-                                .slots = {1, 2, 3, 4},
-                                .max_regions = 4,
-                                .window_bytes = 64 * kGranule,
-                                .free_window_bytes = 64 * kGranule}};
-      rig_.writer.SetRuntime(host, std::move(runtime));
-    }
-  });
+  MakeHostsUsable();
   const auto host_a = ChannelOf("cxlpool://host/host-a");
   const auto host_b = ChannelOf("cxlpool://host/host-b");
   v1::AllocateRegionRequest allocate;
@@ -346,6 +381,80 @@ TEST_F(RightsTest, AHostActsForItselfAloneAndLearnsNothingOfOthers) {
   retire.set_host("hosts/host-b");
   ASSERT_EQ(Ask(operator_, "InventoryService/RetireHost", retire), "");
   EXPECT_EQ(Ask(host_b, "PoolService/GetRegion", get), "NOT_ENROLLED");
+}
+
+// By one rule: what a host may see it is shown by Get, List and Watch, and nothing else.
+TEST_F(RightsTest, AHostListsAndWatchesWhatItMaySeeAlone) {
+  using Response = v1::WatchRegionsResponse;
+  MakeHostsUsable();
+  ASSERT_EQ(AllocateOn("kv", "hosts/host-a"), "");
+  ASSERT_EQ(AllocateOn("kw", "hosts/host-b"), "");
+  const auto host_a = ChannelOf("cxlpool://host/host-a");
+
+  v1::ListRegionsResponse page;
+  {
+    RawCall list(host_a, "/cxlpool.v1.PoolService/ListRegions");
+    list.Send("", true);
+    ASSERT_TRUE(list.Read(&page)) << list.End();
+  }
+  ASSERT_EQ(page.regions_size(), 1);
+  EXPECT_EQ(page.regions(0).name(), "regions/kv");
+
+  v1::WatchRegionsRequest watch;
+  watch.set_start_revision(page.revision());
+  EXPECT_EQ(Ask(host_a, "PoolService/WatchRegions", watch), "REVISION_COMPACTED")
+      << "who may see what can have changed since";
+  v1::GetRegionRequest get;
+  get.set_name("regions/kw");
+  RawCall by_operator(operator_, "/cxlpool.v1.PoolService/GetRegion");
+  by_operator.Send(get.SerializeAsString(), true);
+  v1::Region kw;
+  ASSERT_TRUE(by_operator.Read(&kw));
+  watch.set_start_revision(0);
+  watch.set_name(absl::StrCat("regions/", kw.tag()));
+  EXPECT_EQ(Ask(host_a, "PoolService/WatchRegions", watch), "UNKNOWN_REGION") << "by its tag";
+
+  RawCall stream(host_a, "/cxlpool.v1.PoolService/WatchRegions");
+  stream.Send("", true);
+  Response event;
+  const auto next = [&](Response::Event kind, const std::string& name) {
+    ASSERT_TRUE(stream.Read(&event)) << stream.End();
+    EXPECT_EQ(event.event(), kind) << event.ShortDebugString();
+    EXPECT_EQ(event.region().name(), name) << event.ShortDebugString();
+  };
+  next(Response::CHANGED, "regions/kv");
+  next(Response::SYNCED, "");
+  // What begins to be the host's, after something that never was.
+  Rewrite("kw", [](Region& region) { region.state_reason = "not for host-a"; });
+  ASSERT_EQ(AllocateOn("kx", "hosts/host-a"), "");
+  next(Response::CHANGED, "regions/kx");
+  // What ends to be the host's: it is told that this is gone, and nothing of what it is now.
+  Rewrite("kx", [](Region& region) {
+    region.attachments.clear();
+    region.id = "ky";
+    region.state_reason = "not for host-a";
+  });
+  next(Response::REMOVED, "regions/kx");
+  EXPECT_EQ(event.region().state_reason(), "");
+  EXPECT_EQ(event.region().attachments_size(), 1);
+  Rewrite("ky", [](Region& region) { region.state_reason = "nor this"; });
+  Rewrite("kv", [](Region& region) { region.state_reason = "for host-a"; });
+  next(Response::CHANGED, "regions/kv");
+
+  // With its enrolment what it may see changes: the stream ends, rather than judge by what was.
+  v1::SetTenantRequest tenant;
+  tenant.mutable_tenant()->set_name("tenants/ml");
+  ASSERT_EQ(Ask(operator_, "InventoryService/SetTenant", tenant), "");
+  v1::EnrolHostRequest enrol;
+  enrol.set_host("hosts/host-a");
+  enrol.add_tenants("tenants/ml");
+  ASSERT_EQ(Ask(operator_, "InventoryService/EnrolHost", enrol), "");
+  Rewrite("kv", [](Region& region) { region.state_reason = "not for host-a now"; });
+  EXPECT_FALSE(stream.Read(&event)) << event.ShortDebugString();
+  EXPECT_EQ(ReasonOf(stream.End()), "RIGHTS_CHANGED");
+  v1::GetRegionRequest gone;
+  gone.set_name("regions/kv");
+  EXPECT_EQ(Ask(host_a, "PoolService/GetRegion", gone), "UNKNOWN_REGION");
 }
 
 // An operator is told; a host hears the same words of what is not there and never was.

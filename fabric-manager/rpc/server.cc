@@ -144,8 +144,7 @@ class Server final : public RpcServer {
   }
 
   absl::Status LetIn(const std::string& peer, const Caller& caller) {
-    return listener_.Prove(peer, caller.insecure_local ? "" : caller.identity.uri,
-                           !caller.host.empty());
+    return listener_.Prove(peer, caller.is_local() ? "" : caller.identity(), caller.is_host());
   }
   void Refused(const std::string& peer, const absl::Status& why) {
     const size_t colon = peer.rfind(':');

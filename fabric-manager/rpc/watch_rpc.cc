@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <deque>
+#include <optional>
 #include <string>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "cxlpool/v1/pool_service.pb.h"
 #include "fabric-manager/rpc/convert.h"
@@ -39,21 +41,48 @@ Frame MakeFrame(v1::WatchRegionsResponse::Event kind, const RegionPtr& region, u
   return std::make_shared<const grpc::ByteBuffer>(&slice, 1);
 }
 
-// The id of the only Region to watch; empty: all. It need not be there yet.
+// The id of the only Region to watch; empty: all. It need not be there yet. Of a tag that the
+// caller may not see it says the same as of one that nothing has.
 absl::StatusOr<std::string> OnlyRegion(const v1::WatchRegionsRequest& request,
-                                       const ViewHolder& views) {
+                                       const ViewHolder& views, const Caller& caller) {
   if (request.name().empty()) return std::string();
   auto id = ParseResourceName("regions", request.name());
   if (!id.ok()) return id.status();
   Uuid tag;
   if (!ParseUuid(*id, tag)) return *std::move(id);
   std::string only = views.IdOfTag(tag);
-  if (!only.empty()) return only;
+  if (!only.empty()) {
+    if (caller.for_pool()) return only;
+    const PoolViewPtr view = views.Get();
+    const RegionPtr region = view->regions.Find(only);
+    if (region != nullptr && MaySee(caller, OwnHost(*view, caller), *region)) return only;
+  }
   return Refusal{absl::StatusCode::kNotFound,
                  "UNKNOWN_REGION",
                  absl::StrCat("there is no ", request.name()),
                  "see `cxlpool region list`",
                  {{"region", request.name()}}}
+      .ToStatus();
+}
+
+// What a host has been shown is known for as long as its stream lasts only: another stream begins
+// with everything, or it would never hear of what it may not see any more.
+absl::Status CheckResume(const v1::WatchRegionsRequest& request, const Caller& caller) {
+  if (caller.for_pool() || request.start_revision() == 0) return absl::OkStatus();
+  return Refusal{absl::StatusCode::kOutOfRange,
+                 "REVISION_COMPACTED",
+                 "a host's watch cannot be resumed: what it may see may have changed meanwhile",
+                 "watch from 0",
+                 {}}
+      .ToStatus();
+}
+
+absl::Status RightsChanged(const Caller& caller) {
+  return Refusal{absl::StatusCode::kAborted,
+                 "RIGHTS_CHANGED",
+                 absl::StrCat("the enrolment of host \"", caller.host(), "\" has changed"),
+                 "watch from 0",
+                 {{"host", caller.host()}}}
       .ToStatus();
 }
 
@@ -80,7 +109,7 @@ class Watch : public OneRequestCall {
   // `entries` are the events after revision `from`, without gaps, if there are any.
   void Wake(uint64_t from, const std::vector<WatchEntryPtr>& entries) {
     MutexLock lock(mutex_);
-    if (idle_.exchange(false) && !finished_ && !cancelled_ && revision_ >= from) {
+    if (idle_.exchange(false) && !finished_ && !cancelled_ && revision_ >= from && Judge()) {
       for (const WatchEntryPtr& entry : entries) {
         if (entry->event().revision > revision_) Push(*entry);
       }
@@ -93,9 +122,10 @@ class Watch : public OneRequestCall {
   void OnRequest(grpc::ByteBuffer& bytes) override {
     v1::WatchRegionsRequest request;
     absl::Status status = ParseRequest(bytes, {}, &request);
+    if (status.ok()) status = CheckResume(request, caller());
     std::string only;
     if (status.ok()) {
-      auto found = OnlyRegion(request, *streams_->views_);
+      auto found = OnlyRegion(request, *streams_->views_, caller());
       status = found.status();
       if (found.ok()) only = *std::move(found);
     }
@@ -108,6 +138,7 @@ class Watch : public OneRequestCall {
       if (revision_ == 0 || CXLPOOL_MUTANT("watch-begins-anew")) {
         snapshot_ = streams_->views_->Get();
         revision_ = snapshot_->revision;
+        if (const Host* own = OwnHost(*snapshot_, caller()); own != nullptr) own_ = *own;
       }
     }
     streams_->Join(self_);
@@ -181,7 +212,8 @@ class Watch : public OneRequestCall {
       const auto regions = snapshot_->regions.List(after_, kBatch);
       for (const RegionPtr& region : regions) {
         after_ = region->id;
-        if (!Wanted(*region)) continue;
+        if (!Sees(*region) || !Wanted(*region)) continue;
+        if (!caller().for_pool()) shown_[region->key] = region;
         queue_.push_back(MakeFrame(v1::WatchRegionsResponse::CHANGED, region, revision,
                                    streams_->hardware_coherent_));
       }
@@ -198,12 +230,54 @@ class Watch : public OneRequestCall {
       FinishLocked(entries.status());
       return;
     }
+    if (!Judge()) return;
     for (const WatchEntryPtr& entry : *entries) Push(*entry);
     if (!entries->empty()) revision_ = entries->back()->event().revision;
   }
 
+  // Whether the caller's rights are those that the stream began with; otherwise it ends here,
+  // before anything is judged by the wrong ones. After new events were taken: a view is published
+  // before the events of its commit, so that this one is no older than they are.
+  bool Judge() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (caller().for_pool()) return true;
+    const PoolViewPtr view = streams_->views_->Get();
+    const Host* own = OwnHost(*view, caller());
+    if (own != nullptr && own_.has_value() && own->identity == own_->identity &&
+        own->tenants == own_->tenants && own->retired == own_->retired) {
+      return true;
+    }
+    FinishLocked(RightsChanged(caller()));
+    return false;
+  }
+
+  bool Sees(const Region& region) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return CXLPOOL_MUTANT("watch-shows-all") ||
+           MaySee(caller(), own_.has_value() ? &*own_ : nullptr, region);
+  }
+
+  // Whether the event is to be sent as it is. To a host a Region that it was shown and may not see
+  // any more is gone, as it was shown last: what became of it is not the host's to know.
+  bool IsForCaller(const WatchEvent& event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (caller().for_pool()) return Wanted(*event.region);
+    const auto shown = shown_.find(event.region->key);
+    if (!Sees(*event.region)) {
+      if (shown == shown_.end()) return false;
+      queue_.push_back(MakeFrame(v1::WatchRegionsResponse::REMOVED, shown->second, event.revision,
+                                 streams_->hardware_coherent_));
+      shown_.erase(shown);
+      return false;
+    }
+    if (!Wanted(*event.region)) return false;
+    if (event.removed) {
+      shown_.erase(event.region->key);
+    } else {
+      shown_[event.region->key] = event.region;
+    }
+    return true;
+  }
+
   void Push(const WatchEntry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (!Wanted(*entry.event().region)) return;
+    if (!IsForCaller(entry.event())) return;
     queue_.push_back(std::static_pointer_cast<const grpc::ByteBuffer>(
         entry.Wire([coherent = streams_->hardware_coherent_](const WatchEvent& event) {
           return MakeFrame(event.removed && !CXLPOOL_MUTANT("removed-is-changed")
@@ -245,6 +319,9 @@ class Watch : public OneRequestCall {
   uint64_t revision_ ABSL_GUARDED_BY(mutex_) = 0;
   std::string only_ ABSL_GUARDED_BY(mutex_);  // Empty: all.
   Key only_key_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Of a caller who is a host: its record when the stream began, and what it was shown.
+  std::optional<Host> own_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<Key, RegionPtr> shown_ ABSL_GUARDED_BY(mutex_);
 };
 
 WatchStreams::WatchStreams(const ViewHolder* views, WatchHub* hub, bool hardware_coherent)

@@ -101,7 +101,8 @@ TEST_F(DistrustTest, AFailedScrubIsTriedAgainAndItsBytesAreHeldMeanwhile) {
 
 TEST_F(DistrustTest, QuotaCountsBytesUntilTheyAreScrubbed) {
   ASSERT_TRUE(rig->Do([&](Done done) {
-                   rig->pool.SetTenant("op", {0, "ml", 2 * kGranule, 0, 0}, std::move(done));
+                   rig->pool.SetTenant(Caller::Operator("op"), {0, "ml", 2 * kGranule, 0, 0},
+                                       std::move(done));
                  })
                   .ok());
   AllocateSpec spec = AllocateOn("kv", "host-a", 1);
@@ -121,9 +122,10 @@ TEST_F(DistrustTest, QuotaCountsBytesUntilTheyAreScrubbed) {
 TEST_F(DistrustTest, AFenceThatFailsProvesNothing) {
   Make(AllocateOn("kv", "host-a", 1));
   world.refuse_fence = true;
-  EXPECT_FALSE(
-      rig->Do([&](Done done) { rig->pool.Fence("op", "host-a", "it hangs", std::move(done)); })
-          .ok());
+  EXPECT_FALSE(rig->Do([&](Done done) {
+                    rig->pool.Fence(Caller::Operator("op"), "host-a", "it hangs", std::move(done));
+                  })
+                   .ok());
   rig->Run(absl::Seconds(5));
   EXPECT_EQ(rig->Find("kv")->attachments.size(), 1u);
   EXPECT_EQ(world.bound.size(), 1u);
@@ -132,8 +134,9 @@ TEST_F(DistrustTest, AFenceThatFailsProvesNothing) {
 TEST_F(DistrustTest, WhereNothingCanFenceTheHostKeepsItsSession) {
   Make(AllocateOn("kv", "host-a", 1));
   world.fence = FenceScope::kNone;
-  const absl::Status fenced =
-      rig->Do([&](Done done) { rig->pool.Fence("op", "host-a", "it hangs", std::move(done)); });
+  const absl::Status fenced = rig->Do([&](Done done) {
+    rig->pool.Fence(Caller::Operator("op"), "host-a", "it hangs", std::move(done));
+  });
   EXPECT_EQ(ReasonOf(fenced), "NO_FENCE") << fenced;
   rig->Run(absl::Seconds(1));
   EXPECT_TRUE(rig->agents["host-a"]->closed.ok()) << rig->agents["host-a"]->closed;
@@ -147,9 +150,10 @@ TEST_F(DistrustTest, AFenceProvesNothingOfOtherHosts) {
   world.hold_offline = true;
   ASSERT_TRUE(Release("kw", 3).ok());
   ASSERT_TRUE(rig->RunUntil([&] { return StateOf("kw") == AttachmentState::kReleaseBlocked; }));
-  ASSERT_TRUE(
-      rig->Do([&](Done done) { rig->pool.Fence("op", "host-a", "it hangs", std::move(done)); })
-          .ok());
+  ASSERT_TRUE(rig->Do([&](Done done) {
+                   rig->pool.Fence(Caller::Operator("op"), "host-a", "it hangs", std::move(done));
+                 })
+                  .ok());
   rig->Run(absl::Seconds(5));
   ASSERT_NE(rig->Find("kw"), nullptr);
   EXPECT_EQ(StateOf("kw"), AttachmentState::kReleaseBlocked);
@@ -167,14 +171,17 @@ TEST_F(DistrustTest, AFenceIsNotUndoneByAStepThatCameBetween) {
     spec.sharing = Sharing::kMultiWriter;
     Make(spec);
     world.slow_binds = true;  // On host-b it is never up, so every tick looks at both.
-    rig->pool.Attach(
-        {.request = TestRequest("AttachRegion", 2), .region_id = "kv", .host = "host-b"}, false,
-        [](const absl::StatusOr<Committed>&) {});
+    rig->pool.Attach({.request = TestRequest("AttachRegion", 2),
+                      .caller = Caller::Operator("op"),
+                      .region_id = "kv",
+                      .host = "host-b"},
+                     false, [](const absl::StatusOr<Committed>&) {});
     rig->Run(absl::Milliseconds(100));
     rig->executor.Advance(absl::Milliseconds(ms));
-    ASSERT_TRUE(
-        rig->Do([&](Done done) { rig->pool.Fence("op", "host-a", "it hangs", std::move(done)); })
-            .ok());
+    ASSERT_TRUE(rig->Do([&](Done done) {
+                     rig->pool.Fence(Caller::Operator("op"), "host-a", "it hangs", std::move(done));
+                   })
+                    .ok());
     rig->Run(absl::Seconds(1));
     EXPECT_EQ(rig->Find("kv")->FindAttachment("host-a"), nullptr);
     ExpectLegalEdges();
@@ -273,7 +280,8 @@ TEST_F(DistrustTest, ADeviceWhoseFailureIsNotRecordedIsScrubbed) {
   rig->Run(absl::Seconds(1));
   rig->store().FailNextCommit({StoreFull(), false});
   absl::Status failed;
-  rig->pool.FailDevice("op", "cmm-0", "smoke", [&](absl::Status status) { failed = status; });
+  rig->pool.FailDevice(Caller::Operator("op"), "cmm-0", "smoke",
+                       [&](absl::Status status) { failed = status; });
   rig->reconciler.OnSegments("host-a", {}, false);  // It looks at everything, before the commit.
   rig->Run(absl::Seconds(1));
   ASSERT_EQ(ReasonOf(failed), "STORE_FULL") << failed;
@@ -338,7 +346,10 @@ TEST_F(DistrustTest, ForceWithAFenceFencesEveryHostThatHasItFirst) {
   AllocateSpec spec = AllocateOn("kv", "host-a", 1);
   spec.sharing = Sharing::kMultiWriter;
   Make(spec);
-  rig->pool.Attach({.request = TestRequest("AttachRegion", 2), .region_id = "kv", .host = "host-b"},
+  rig->pool.Attach({.request = TestRequest("AttachRegion", 2),
+                    .caller = Caller::Operator("op"),
+                    .region_id = "kv",
+                    .host = "host-b"},
                    false, [](const absl::StatusOr<Committed>&) {});
   ASSERT_TRUE(rig->RunUntil(
       [&] { return Online(rig->Find("kv")) && rig->Find("kv")->attachments.size() == 2; }));

@@ -64,7 +64,8 @@ TEST_F(FullDeviceTest, FailsInAsManyChangesAsItTakes) {
   Fill(DeviceService::kInService);
   ASSERT_EQ(Quarantined(), 0u);
   absl::Status failed = absl::UnavailableError("no answer");
-  rig->pool.FailDevice("op", "big", "smoke", [&](absl::Status status) { failed = status; });
+  rig->pool.FailDevice(Caller::Operator("op"), "big", "smoke",
+                       [&](absl::Status status) { failed = status; });
   EXPECT_TRUE(rig->RunUntil([&] { return failed.ok(); })) << failed;
   EXPECT_EQ(Quarantined(), kRegions);
 }

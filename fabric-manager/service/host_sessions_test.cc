@@ -75,8 +75,7 @@ TEST_F(HostSessionsTest, RefusesWhatIsRevokedAndEndsTheSessionThatStands) {
     Revocation revocation;
     revocation.subject = subject;
     revocation.reason = "lost";
-    revocation.principal = "test";
-    rig.pool.Revoke(revocation, [](const absl::Status&) {});
+    rig.pool.Revoke(Caller::Operator("test"), revocation, [](const absl::Status&) {});
     rig.Run(absl::Milliseconds(100));
   };
   const SessionIdentity old{"cxlpool://host/host-a", false, "7a01"};
@@ -96,7 +95,7 @@ TEST_F(HostSessionsTest, RefusesWhatIsRevokedAndEndsTheSessionThatStands) {
 }
 
 TEST_F(HostSessionsTest, RefusesRetiredAndUnknownHosts) {
-  rig.pool.Retire("test", "host-a", [](const absl::Status&) {});
+  rig.pool.Retire(Caller::Operator("test"), "host-a", [](const absl::Status&) {});
   rig.Run(absl::Milliseconds(100));
   EXPECT_EQ(ReasonOf(rig.agents["host-a"]->closed), "HOST_RETIRED");
   EXPECT_EQ(ReasonOf(Hello(rig, world, kLocal, kAsItIs)->closed), "HOST_RETIRED");

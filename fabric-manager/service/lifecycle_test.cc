@@ -184,7 +184,8 @@ TEST_P(LifecycleTest, AFencedHostLosesItsAttachments) {
   ASSERT_TRUE(rig.Allocate(AllocateOn("kv", "host-a", 1)).ok());
   ASSERT_TRUE(rig.RunUntil([&] { return AllOnline(rig.Find("kv")); }));
   absl::Status fenced = absl::UnknownError("");
-  rig.pool.Fence("test", "host-a", "it hangs", [&](absl::Status status) { fenced = status; });
+  rig.pool.Fence(Caller::Operator("test"), "host-a", "it hangs",
+                 [&](absl::Status status) { fenced = status; });
   ASSERT_TRUE(rig.RunUntil([&] { return rig.Find("kv")->attachments.empty(); }));
   EXPECT_TRUE(fenced.ok());
   EXPECT_EQ(rig.Find("kv")->state, RegionState::kAllocated);
@@ -217,7 +218,8 @@ TEST_P(LifecycleTest, AFenceWaitsForBindsUnderWayAndLetsNoneBegin) {
   ASSERT_TRUE(rig.Allocate(AllocateOn("kv", "host-a", 1)).ok());
   ASSERT_TRUE(rig.RunUntil([&] { return !world.slow.empty(); }));
   absl::Status fenced = absl::UnknownError("");
-  rig.pool.Fence("test", "host-a", "it hangs", [&](absl::Status status) { fenced = status; });
+  rig.pool.Fence(Caller::Operator("test"), "host-a", "it hangs",
+                 [&](absl::Status status) { fenced = status; });
   rig.Run(absl::Seconds(2));
   EXPECT_FALSE(fenced.ok());
   for (const auto& bind : world.slow) bind();

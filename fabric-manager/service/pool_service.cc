@@ -53,6 +53,12 @@ PlanItemFn PlanningBatch(absl::StatusOr<Plan> (*plan)(const PoolState&, const Sp
           size_t item, const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {
         const absl::StatusOr<Spec>& spec = specs[item];
         if (!spec.ok()) return spec.status();
+        if (item > 0 && CXLPOOL_MUTANT("batch-judges-its-first-item")) {
+          Spec unjudged = *spec;
+          unjudged.caller = Caller::Local(spec->caller.identity());
+          return Propose([&](PlanContext& own) { return plan(state, unjudged, own); },
+                         validate_only, context);
+        }
         return Propose([&](PlanContext& own) { return plan(state, *spec, own); }, validate_only,
                        context);
       };
@@ -140,7 +146,7 @@ void PoolService::ReleaseWithFence(ReleaseSpec spec, std::vector<std::string> fe
           return;
         }
         fenced.push_back(host);
-        Fence(spec.request.id.principal, host, spec.reason,
+        Fence(spec.caller, host, spec.reason,
               [this, spec, fenced = std::move(fenced),
                done = std::move(done)](const absl::Status& status) mutable {
                 if (!status.ok()) return std::move(done)(status);
@@ -204,11 +210,16 @@ void PoolService::ReleaseBatch(std::vector<absl::StatusOr<ReleaseSpec>> specs, O
                        std::move(done));
 }
 
-void PoolService::SubmitChange(Audit audit, PlanChange plan, Done done) {
+// The one way to a change that no Region asks for: without a caller who runs the pool there is no
+// plan.
+void PoolService::SubmitChange(const Caller& caller, const std::string& method,
+                               const std::string& reason, PlanChange plan, Done done) {
   writer_->Submit(
-      std::move(audit),
-      [plan = std::move(plan)](const PoolState& state,
-                               PlanContext& context) -> absl::StatusOr<Proposal> {
+      Audit{{}, caller.identity(), method, reason},
+      [caller, plan = std::move(plan)](const PoolState& state,
+                                       PlanContext& context) -> absl::StatusOr<Proposal> {
+        const absl::Status status = CheckCaller(state, caller, Right::kRunPool);
+        if (!status.ok() && !CXLPOOL_MUTANT("anybody-runs-the-pool")) return status;
         absl::StatusOr<Change> change = plan(state, context);
         if (!change.ok()) return change.status();
         return Proposal{*std::move(change), nullptr};
@@ -218,51 +229,63 @@ void PoolService::SubmitChange(Audit audit, PlanChange plan, Done done) {
       });
 }
 
-void PoolService::AddDevice(const std::string& principal, const std::string& device, Done done) {
+void PoolService::Act(const Caller& caller, Done done, absl::AnyInvocable<void(Done) &&> act) {
+  executor_->Post([this, caller, done = std::move(done), act = std::move(act)]() mutable {
+    absl::Status status = CheckCaller(writer_->state(), caller, Right::kRunPool);
+    if (!status.ok()) return std::move(done)(std::move(status));
+    std::move(act)(std::move(done));
+  });
+}
+
+void PoolService::AddDevice(const Caller& caller, const std::string& device, Done done) {
   SubmitChange(
-      Audit{{}, principal, "AddDevice", ""},
+      caller, "AddDevice", "",
       [device](const PoolState& state, PlanContext&) { return PlanAddDevice(state, device); },
       std::move(done));
 }
 
-void PoolService::DrainDevice(const std::string& principal, const std::string& device, Done done) {
+void PoolService::DrainDevice(const Caller& caller, const std::string& device, Done done) {
   SubmitChange(
-      Audit{{}, principal, "DrainDevice", ""},
+      caller, "DrainDevice", "",
       [device](const PoolState& state, PlanContext&) { return PlanDrainDevice(state, device); },
       std::move(done));
 }
 
-void PoolService::RemoveDevice(const std::string& principal, const std::string& device, Done done) {
+void PoolService::RemoveDevice(const Caller& caller, const std::string& device, Done done) {
   SubmitChange(
-      Audit{{}, principal, "RemoveDevice", ""},
+      caller, "RemoveDevice", "",
       [device](const PoolState& state, PlanContext&) { return PlanRemoveDevice(state, device); },
       std::move(done));
 }
 
-void PoolService::FailDevice(const std::string& principal, const std::string& device,
+void PoolService::FailDevice(const Caller& caller, const std::string& device,
                              const std::string& reason, Done done) {
-  reconciler_->FailDevice(Audit{{}, principal, "FailDevice", reason}, device, std::move(done));
+  Act(caller, std::move(done),
+      [this, audit = Audit{{}, caller.identity(), "FailDevice", reason}, device](Done act) mutable {
+        reconciler_->FailDevice(std::move(audit), device, std::move(act));
+      });
 }
 
-void PoolService::SetTenant(const std::string& principal, const Tenant& tenant, Done done) {
+void PoolService::SetTenant(const Caller& caller, const Tenant& tenant, Done done) {
   SubmitChange(
-      Audit{{}, CXLPOOL_MUTANT("audit-names-the-manager") ? "manager" : principal, "SetTenant", ""},
+      CXLPOOL_MUTANT("audit-names-the-manager") ? Caller::Operator("manager") : caller, "SetTenant",
+      "",
       [tenant](const PoolState& state, PlanContext& context) {
         return PlanSetTenant(state, tenant, context);
       },
       std::move(done));
 }
 
-void PoolService::RemoveTenant(const std::string& principal, const std::string& tenant, Done done) {
+void PoolService::RemoveTenant(const Caller& caller, const std::string& tenant, Done done) {
   SubmitChange(
-      Audit{{}, principal, "RemoveTenant", ""},
+      caller, "RemoveTenant", "",
       [tenant](const PoolState& state, PlanContext&) { return PlanRemoveTenant(state, tenant); },
       std::move(done));
 }
 
-void PoolService::Revoke(Revocation revocation, Done done) {
+void PoolService::Revoke(const Caller& caller, Revocation revocation, Done done) {
   SubmitChange(
-      Audit{{}, revocation.principal, "RevokeCertificate", revocation.reason},
+      caller, "RevokeCertificate", revocation.reason,
       [revocation](const PoolState& state, PlanContext& context) {
         return PlanRevoke(state, revocation, context);
       },
@@ -272,34 +295,31 @@ void PoolService::Revoke(Revocation revocation, Done done) {
       });
 }
 
-void PoolService::Restore(const std::string& principal, const std::string& subject, Done done) {
+void PoolService::Restore(const Caller& caller, const std::string& subject, Done done) {
   SubmitChange(
-      Audit{{}, principal, "RestoreCertificate", subject},
+      caller, "RestoreCertificate", subject,
       [subject](const PoolState& state, PlanContext&) { return PlanRestore(state, subject); },
       std::move(done));
 }
 
-void PoolService::Enrol(const std::string& principal, EnrolSpec spec, Done done) {
+void PoolService::Enrol(const Caller& caller, EnrolSpec spec, Done done) {
   auto replaced = std::make_shared<bool>(false);
   const std::string host = spec.host;
   const std::string reason =
       absl::StrCat(spec.identity, spec.tenants.empty() ? "" : " for tenants ",
                    absl::StrJoin(spec.tenants, ", "));
-  writer_->Submit(
-      Audit{{}, principal, "EnrolHost", reason},
-      [spec = std::move(spec), replaced](const PoolState& state,
-                                         PlanContext& context) -> absl::StatusOr<Proposal> {
+  SubmitChange(
+      caller, "EnrolHost", reason,
+      [spec = std::move(spec), replaced](const PoolState& state, PlanContext& context) {
         const Host* before = state.FindHost(spec.host);
         absl::StatusOr<Change> change = PlanEnrol(state, spec, context);
-        if (!change.ok()) return change.status();
-        if (before != nullptr && !before->retired && !change->empty()) {
+        if (change.ok() && before != nullptr && !before->retired && !change->empty()) {
           *replaced = std::get<Host>(change->front()).identity != before->identity;
         }
-        return Proposal{*std::move(change), nullptr};
+        return change;
       },
-      [this, host, replaced,
-       done = std::move(done)](const absl::StatusOr<Committed>& committed) mutable {
-        if (committed.ok() && *replaced) {
+      [this, host, replaced, done = std::move(done)](const absl::Status& status) mutable {
+        if (status.ok() && *replaced) {
           sessions_->End(host, Refusal{absl::StatusCode::kPermissionDenied,
                                        "WRONG_IDENTITY",
                                        absl::StrCat("host \"", host,
@@ -308,20 +328,18 @@ void PoolService::Enrol(const std::string& principal, EnrolSpec spec, Done done)
                                        {}}
                                    .ToStatus());
         }
-        std::move(done)(committed.status());
+        std::move(done)(status);
       });
 }
 
-void PoolService::Retire(const std::string& principal, const std::string& host, Done done) {
-  writer_->Submit(
-      Audit{{}, principal, "RetireHost", ""},
-      [host](const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {
-        absl::StatusOr<Change> change = PlanRetire(state, host, context);
-        if (!change.ok()) return change.status();
-        return Proposal{*std::move(change), nullptr};
+void PoolService::Retire(const Caller& caller, const std::string& host, Done done) {
+  SubmitChange(
+      caller, "RetireHost", "",
+      [host](const PoolState& state, PlanContext& context) {
+        return PlanRetire(state, host, context);
       },
-      [this, host, done = std::move(done)](const absl::StatusOr<Committed>& committed) mutable {
-        if (committed.ok()) {
+      [this, host, done = std::move(done)](const absl::Status& status) mutable {
+        if (status.ok()) {
           sessions_->End(host,
                          Refusal{absl::StatusCode::kFailedPrecondition,
                                  "HOST_RETIRED",
@@ -330,13 +348,13 @@ void PoolService::Retire(const std::string& principal, const std::string& host, 
                                  {}}
                              .ToStatus());
         }
-        std::move(done)(committed.status());
+        std::move(done)(status);
       });
 }
 
-void PoolService::RemoveHost(const std::string& principal, const std::string& host, Done done) {
+void PoolService::RemoveHost(const Caller& caller, const std::string& host, Done done) {
   SubmitChange(
-      Audit{{}, principal, "RemoveHost", ""},
+      caller, "RemoveHost", "",
       [host](const PoolState& state, PlanContext&) { return PlanRemoveHost(state, host); },
       [this, host, done = std::move(done)](const absl::Status& status) mutable {
         if (status.ok()) {
@@ -351,22 +369,23 @@ void PoolService::RemoveHost(const std::string& principal, const std::string& ho
       });
 }
 
-void PoolService::Fence(const std::string& principal, const std::string& host,
-                        const std::string& reason, Done done) {
-  executor_->Post([this, principal, host, reason, done = std::move(done)]() mutable {
-    if (writer_->state().FindHost(host) == nullptr) {
-      std::move(done)(Refusal{
-          absl::StatusCode::kNotFound,
-          "UNKNOWN_HOST",
-          absl::StrCat("host \"", host, "\" is not enrolled"),
-          "see `cxlpool host list`",
-          {{"host",
-            host}}}.ToStatus());
-      return;
-    }
-    const std::string why = CXLPOOL_MUTANT("fence-without-reason") ? "" : reason;
-    reconciler_->Fence(host, Audit{{}, principal, "FenceHost", why}, std::move(done));
-  });
+void PoolService::Fence(const Caller& caller, const std::string& host, const std::string& reason,
+                        Done done) {
+  const std::string why = CXLPOOL_MUTANT("fence-without-reason") ? "" : reason;
+  Act(caller, std::move(done),
+      [this, audit = Audit{{}, caller.identity(), "FenceHost", why}, host](Done act) mutable {
+        if (writer_->state().FindHost(host) == nullptr) {
+          std::move(act)(Refusal{
+              absl::StatusCode::kNotFound,
+              "UNKNOWN_HOST",
+              absl::StrCat("host \"", host, "\" is not enrolled"),
+              "see `cxlpool host list`",
+              {{"host",
+                host}}}.ToStatus());
+          return;
+        }
+        reconciler_->Fence(host, std::move(audit), std::move(act));
+      });
 }
 
 }  // namespace cxlpool::fm

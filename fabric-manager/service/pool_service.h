@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
 #include "fabric-manager/model/plans/planner.h"
 #include "fabric-manager/service/host_sessions.h"
 #include "fabric-manager/service/reconciler.h"
@@ -46,26 +47,30 @@ class PoolService {
   // A release that is to fence is BAD_FENCE here.
   void ReleaseBatch(std::vector<absl::StatusOr<ReleaseSpec>> specs, OutcomesDone done);
 
-  // Errors as in inventory_service.proto. `principal`: identity URI of the caller, for the audit.
-  void Enrol(const std::string& principal, EnrolSpec spec, Done done);
-  void Retire(const std::string& principal, const std::string& host, Done done);
-  void RemoveHost(const std::string& principal, const std::string& host, Done done);
-  void Fence(const std::string& principal, const std::string& host, const std::string& reason,
-             Done done);
-  void AddDevice(const std::string& principal, const std::string& device, Done done);
-  void DrainDevice(const std::string& principal, const std::string& device, Done done);
-  void RemoveDevice(const std::string& principal, const std::string& device, Done done);
-  void FailDevice(const std::string& principal, const std::string& device,
-                  const std::string& reason, Done done);
-  void SetTenant(const std::string& principal, const Tenant& tenant, Done done);
-  void RemoveTenant(const std::string& principal, const std::string& tenant, Done done);
-  // Sessions of what is revoked have ended before `done`. `revocation.principal` is the caller.
-  void Revoke(Revocation revocation, Done done);
-  void Restore(const std::string& principal, const std::string& subject, Done done);
+  // Errors as in inventory_service.proto. Each judges its caller first (Right::kRunPool), on the
+  // core; the audit says who it was.
+  void Enrol(const Caller& caller, EnrolSpec spec, Done done);
+  void Retire(const Caller& caller, const std::string& host, Done done);
+  void RemoveHost(const Caller& caller, const std::string& host, Done done);
+  void Fence(const Caller& caller, const std::string& host, const std::string& reason, Done done);
+  void AddDevice(const Caller& caller, const std::string& device, Done done);
+  void DrainDevice(const Caller& caller, const std::string& device, Done done);
+  void RemoveDevice(const Caller& caller, const std::string& device, Done done);
+  void FailDevice(const Caller& caller, const std::string& device, const std::string& reason,
+                  Done done);
+  void SetTenant(const Caller& caller, const Tenant& tenant, Done done);
+  void RemoveTenant(const Caller& caller, const std::string& tenant, Done done);
+  // Sessions of what is revoked have ended before `done`.
+  void Revoke(const Caller& caller, Revocation revocation, Done done);
+  void Restore(const Caller& caller, const std::string& subject, Done done);
 
  private:
   using PlanChange = std::function<absl::StatusOr<Change>(const PoolState&, PlanContext&)>;
-  void SubmitChange(Audit audit, PlanChange plan, Done done);
+  // What only those may do who run the pool: the caller is judged on the state that is planned on.
+  void SubmitChange(const Caller& caller, const std::string& method, const std::string& reason,
+                    PlanChange plan, Done done);
+  // Likewise, for what the reconciler does: runs `act` on the core.
+  void Act(const Caller& caller, Done done, absl::AnyInvocable<void(Done) &&> act);
   // `fenced`: hosts that this release has fenced, in order.
   void ReleaseWithFence(ReleaseSpec spec, std::vector<std::string> fenced,
                         DoneWith<Committed> done);

@@ -150,7 +150,7 @@ class RaceTest : public testing::Test {
 
   static AllocateSpec OneGranule() {
     AllocateSpec spec;
-    spec.actor = Actor::Operator();
+    spec.caller = Caller::Operator("cxlpool://operator/alice");
     spec.size_bytes = kGranule;
     return spec;
   }
@@ -184,8 +184,9 @@ TEST_F(RaceTest, TheLastByteOfAQuota) {
         Tenant limited;
         limited.id = tenant(round);
         limited.quota_bytes = kGranule;
-        ASSERT_TRUE(
-            Wait([&](Done done) { pool_.SetTenant("test", limited, std::move(done)); }).ok());
+        ASSERT_TRUE(Wait([&](Done done) {
+                      pool_.SetTenant(Caller::Operator("test"), limited, std::move(done));
+                    }).ok());
       },
       [&](int round) {
         AllocateSpec spec = OneGranule();

@@ -38,7 +38,7 @@ TEST_F(SemanticsTest, ALeaseThatNobodyRenewsEndsAndItsBytesAreCleanBeforeTheNext
   Make(Leased("kw", absl::Seconds(20), 2));
   rig->RunUntil([] { return false; }, absl::Seconds(15));
   RenewSpec renew;
-  renew.actor = Actor::Operator();
+  renew.caller = Caller::Operator("cxlpool://operator/alice");
   renew.request = TestRequest("RenewRegion", 3);
   renew.region_id = "kw";
   const auto renewed = rig->Call(&PoolService::Renew, renew);
@@ -64,14 +64,14 @@ TEST_F(SemanticsTest, ALeaseIsRenewedByItsOwnerOrAnOperatorAlone) {
   Make(Leased("kv", absl::Seconds(60), 1));
   Make(AllocateOn("kw", "", 2));
   RenewSpec renew;
-  renew.actor = Actor::OfHost("host-a");
+  renew.caller = Caller::OfHost("host-a", "cxlpool://host/host-a");
   renew.request = Request{{"cxlpool://host/host-a", "RenewRegion", Uuid(std::string(16, 3))}, 1};
   renew.region_id = "kv";
   EXPECT_EQ(ReasonOf(rig->Call(&PoolService::Renew, renew).status()), "NOT_OWNER");
-  renew.actor = Actor::OfHost("host-b");
+  renew.caller = Caller::OfHost("host-b", "cxlpool://host/host-b");
   renew.request.id.principal = "cxlpool://host/host-b";
   EXPECT_EQ(ReasonOf(rig->Call(&PoolService::Renew, renew).status()), "UNKNOWN_REGION");
-  renew.actor = Actor::Operator();
+  renew.caller = Caller::Operator("cxlpool://operator/alice");
   EXPECT_TRUE(rig->Call(&PoolService::Renew, renew).ok());
   renew.request.id.id = Uuid(std::string(16, 4));
   renew.region_id = "kw";
@@ -80,11 +80,72 @@ TEST_F(SemanticsTest, ALeaseIsRenewedByItsOwnerOrAnOperatorAlone) {
   EXPECT_EQ(ReasonOf(rig->Call(&PoolService::Renew, renew).status()), "BAD_TTL");
 }
 
+// Whoever calls, the planner judges him for each item.
+TEST_F(SemanticsTest, ABatchIsJudgedItemByItemForItsCaller) {
+  Make(AllocateOn("kv", "host-a", 1));
+  const Caller host_b = Caller::OfHost("host-b", "cxlpool://host/host-b");
+  std::vector<absl::StatusOr<AllocateSpec>> specs;
+  std::vector<absl::StatusOr<ReleaseSpec>> releases;
+  for (const char* host : {"host-b", "host-a", ""}) {
+    AllocateSpec spec = AllocateOn("", host, static_cast<char>(10 + specs.size()));
+    spec.caller = host_b;
+    specs.emplace_back(spec);
+  }
+  for (const char* region : {"kv", "kv", "nothing"}) {
+    ReleaseSpec spec = ReleaseOf(region, static_cast<char>(20 + releases.size()));
+    spec.caller = host_b;
+    releases.emplace_back(spec);
+  }
+  releases.emplace_back(ReleaseOf("kv", 30));
+  releases.back()->caller = Caller();
+  std::vector<std::string> reasons;
+  const auto note = [&](const Outcomes& outcomes) {
+    for (const auto& outcome : outcomes) reasons.push_back(ReasonOf(outcome.status()));
+  };
+  rig->pool.AllocateBatch(std::move(specs), false, note);
+  rig->Run(absl::Milliseconds(50));
+  EXPECT_EQ(reasons, (std::vector<std::string>{"", "NOT_YOUR_HOST", "NOT_YOUR_HOST"}));
+  reasons.clear();
+  rig->pool.ReleaseBatch(std::move(releases), note);
+  rig->Run(absl::Milliseconds(50));
+  EXPECT_EQ(reasons, (std::vector<std::string>{"UNKNOWN_REGION", "UNKNOWN_REGION", "UNKNOWN_REGION",
+                                               "NO_CALLER"}));
+  EXPECT_TRUE(Online(rig->Find("kv")));
+}
+
+// No rule in rpc code is needed for it.
+TEST_F(SemanticsTest, OnlyWhoRunsThePoolDecidesOnDevicesHostsAndTenants) {
+  PoolService& pool = rig->pool;
+  const std::string device = "cmm-0", host = "host-b";
+  for (const auto& [caller, reason] : std::vector<std::pair<Caller, std::string>>{
+           {Caller(), "NO_CALLER"},
+           {Caller::OfHost("host-b", "cxlpool://host/host-b"), "ROLE_NOT_ALLOWED"}}) {
+    const std::function<void(Done)> calls[] = {
+        [&](Done done) { pool.Enrol(caller, {.host = "host-x"}, std::move(done)); },
+        [&](Done done) { pool.Retire(caller, host, std::move(done)); },
+        [&](Done done) { pool.RemoveHost(caller, host, std::move(done)); },
+        [&](Done done) { pool.Fence(caller, host, "because", std::move(done)); },
+        [&](Done done) { pool.AddDevice(caller, device, std::move(done)); },
+        [&](Done done) { pool.DrainDevice(caller, device, std::move(done)); },
+        [&](Done done) { pool.RemoveDevice(caller, device, std::move(done)); },
+        [&](Done done) { pool.FailDevice(caller, device, "because", std::move(done)); },
+        [&](Done done) {
+          pool.SetTenant(caller, {0, "ml"}, std::move(done));
+        },
+        [&](Done done) { pool.RemoveTenant(caller, "ml", std::move(done)); },
+        [&](Done done) { pool.Revoke(caller, Revocation(), std::move(done)); },
+        [&](Done done) { pool.Restore(caller, "7a01", std::move(done)); },
+    };
+    for (const auto& call : calls) EXPECT_EQ(ReasonOf(rig->Do(call)), reason);
+  }
+}
+
 TEST_F(SemanticsTest, ARenamedRegionIsFoundByItsNewNameAndItsAgentHearsOfIt) {
   Make(AllocateOn("kv", "host-a", 1));
   Make(AllocateOn("kw", "", 2));
   const RegionPtr before = rig->Find("kv");
   RenameSpec rename;
+  rename.caller = Caller::Operator("cxlpool://operator/alice");
   rename.request = TestRequest("RenameRegion", 3);
   rename.region_id = "kv";
   rename.new_region_id = "kw";
@@ -111,15 +172,22 @@ TEST_F(SemanticsTest, ARenamedRegionIsFoundByItsNewNameAndItsAgentHearsOfIt) {
 TEST_F(SemanticsTest, ACallThatFindsNothingToDoChangesNothing) {
   Make(AllocateOn("kv", "host-a", 1));
   Make(AllocateOn("kw", "host-a", 2));
-  const auto tenant = [&](Done done) { rig->pool.SetTenant("op", {0, "ml"}, std::move(done)); };
+  const auto tenant = [&](Done done) {
+    rig->pool.SetTenant(Caller::Operator("op"), {0, "ml"}, std::move(done));
+  };
   ASSERT_TRUE(rig->Do(tenant).ok());
-  ASSERT_TRUE(rig->Do([&](Done done) { rig->pool.Retire("op", "host-b", std::move(done)); }).ok());
+  ASSERT_TRUE(rig->Do([&](Done done) {
+                   rig->pool.Retire(Caller::Operator("op"), "host-b", std::move(done));
+                 })
+                  .ok());
   const RegionPtr kv = rig->Find("kv");
   const RegionPtr kw = rig->Find("kw");
   const uint64_t newest = rig->watch.newest();
 
-  const AttachSpec attach{
-      .request = TestRequest("AttachRegion", 3), .region_id = "kv", .host = "host-a"};
+  const AttachSpec attach{.request = TestRequest("AttachRegion", 3),
+                          .caller = Caller::Operator("cxlpool://operator/alice"),
+                          .region_id = "kv",
+                          .host = "host-a"};
   const auto attached = rig->Do([&](Done done) {
     rig->pool.Attach(attach, false,
                      [done = std::move(done)](const absl::StatusOr<Committed>& answer) mutable {
@@ -127,11 +195,13 @@ TEST_F(SemanticsTest, ACallThatFindsNothingToDoChangesNothing) {
                      });
   });
   EXPECT_TRUE(attached.ok()) << attached;
-  EXPECT_TRUE(
-      rig->Call(&PoolService::Detach, DetachSpec{TestRequest("DetachRegion", 4), "kv", "host-b"})
-          .ok());
+  EXPECT_TRUE(rig->Call(&PoolService::Detach,
+                        DetachSpec{TestRequest("DetachRegion", 4),
+                                   Caller::Operator("cxlpool://operator/alice"), "kv", "host-b"})
+                  .ok());
   EXPECT_TRUE(rig->Resize("kv", kv->size_bytes(), 5).ok());
   RenameSpec rename;
+  rename.caller = Caller::Operator("cxlpool://operator/alice");
   rename.request = TestRequest("RenameRegion", 6);
   rename.region_id = rename.new_region_id = "kv";
   EXPECT_TRUE(rig->Call(&PoolService::Rename, rename).ok());
@@ -141,11 +211,18 @@ TEST_F(SemanticsTest, ACallThatFindsNothingToDoChangesNothing) {
 
   const uint64_t revision = rig->writer.revision();
   EXPECT_TRUE(rig->Do(tenant).ok());
-  EXPECT_TRUE(
-      rig->Do([&](Done done) { rig->pool.Enrol("op", {.host = "host-a"}, std::move(done)); }).ok());
-  EXPECT_TRUE(rig->Do([&](Done done) { rig->pool.Retire("op", "host-b", std::move(done)); }).ok());
-  EXPECT_TRUE(
-      rig->Do([&](Done done) { rig->pool.AddDevice("op", "cmm-0", std::move(done)); }).ok());
+  EXPECT_TRUE(rig->Do([&](Done done) {
+                   rig->pool.Enrol(Caller::Operator("op"), {.host = "host-a"}, std::move(done));
+                 })
+                  .ok());
+  EXPECT_TRUE(rig->Do([&](Done done) {
+                   rig->pool.Retire(Caller::Operator("op"), "host-b", std::move(done));
+                 })
+                  .ok());
+  EXPECT_TRUE(rig->Do([&](Done done) {
+                   rig->pool.AddDevice(Caller::Operator("op"), "cmm-0", std::move(done));
+                 })
+                  .ok());
   EXPECT_EQ(rig->writer.revision(), revision);
   EXPECT_EQ(rig->Find("kw")->etag(), kw->etag());
 
@@ -175,6 +252,7 @@ TEST_F(SemanticsTest, AnOldEtagIsRefusedAlsoWhereThereIsNothingToDo) {
   };
   const auto attach = [&](uint8_t number, const std::string& etag) {
     const AttachSpec spec{.request = TestRequest("AttachRegion", number),
+                          .caller = Caller::Operator("cxlpool://operator/alice"),
                           .region_id = "kv",
                           .host = "host-a",
                           .etag = etag};
@@ -185,8 +263,14 @@ TEST_F(SemanticsTest, AnOldEtagIsRefusedAlsoWhereThereIsNothingToDo) {
                        });
     }));
   };
-  const DetachSpec detach{.request = {}, .region_id = "kv", .host = "host-b"};
-  const RenameSpec rename{.request = {}, .region_id = "kv", .new_region_id = "kv"};
+  const DetachSpec detach{.request = {},
+                          .caller = Caller::Operator("cxlpool://operator/alice"),
+                          .region_id = "kv",
+                          .host = "host-b"};
+  const RenameSpec rename{.request = {},
+                          .caller = Caller::Operator("cxlpool://operator/alice"),
+                          .region_id = "kv",
+                          .new_region_id = "kv"};
   EXPECT_EQ(attach(2, "stale"), "ETAG_MISMATCH");
   EXPECT_EQ(attach(3, kv->etag()), "");
   EXPECT_EQ(told(&PoolService::Detach, detach, "DetachRegion", 4, "stale"), "ETAG_MISMATCH");
@@ -206,7 +290,8 @@ TEST_F(SemanticsTest, AnOldEtagIsRefusedAlsoWhereThereIsNothingToDo) {
 TEST_F(SemanticsTest, ARemovedHostIsForgottenAndItsIdentityIsFree) {
   Make(AllocateOn("kv", "host-a", 1));
   const auto remove = [&](const std::string& host) {
-    return rig->Do([&](Done done) { rig->pool.RemoveHost("op", host, std::move(done)); });
+    return rig->Do(
+        [&](Done done) { rig->pool.RemoveHost(Caller::Operator("op"), host, std::move(done)); });
   };
   EXPECT_EQ(ReasonOf(remove("host-a")), "HOST_HAS_ATTACHMENTS");
   EXPECT_EQ(ReasonOf(remove("host-z")), "UNKNOWN_HOST");
@@ -217,7 +302,8 @@ TEST_F(SemanticsTest, ARemovedHostIsForgottenAndItsIdentityIsFree) {
   EXPECT_EQ(rig->views.HostOfIdentity("cxlpool://host/host-b"), "");
   EXPECT_EQ(ReasonOf(remove("host-b")), "UNKNOWN_HOST");
   EXPECT_TRUE(rig->Do([&](Done done) {
-                   rig->pool.Enrol("op", {.host = "host-c", .identity = "cxlpool://host/host-c"},
+                   rig->pool.Enrol(Caller::Operator("op"),
+                                   {.host = "host-c", .identity = "cxlpool://host/host-c"},
                                    std::move(done));
                  })
                   .ok());
@@ -263,7 +349,8 @@ TEST_F(SemanticsTest, AReleaseThatFencesTakesAnEtag) {
 
 TEST_F(SemanticsTest, QuotaReservationAndHostCapHold) {
   const auto set = [&](const Tenant& tenant) {
-    return rig->Do([&](Done done) { rig->pool.SetTenant("op", tenant, std::move(done)); });
+    return rig->Do(
+        [&](Done done) { rig->pool.SetTenant(Caller::Operator("op"), tenant, std::move(done)); });
   };
   AllocateSpec spec = AllocateOn("kv", "host-a", 1);
   spec.tenant = "ml";
@@ -284,9 +371,10 @@ TEST_F(SemanticsTest, QuotaReservationAndHostCapHold) {
   EXPECT_EQ(ReasonOf(rig->Allocate(spec).status()), "RESERVED_FOR_OTHERS");
   spec.tenant = "db";
   EXPECT_TRUE(rig->Allocate(spec).ok());
-  EXPECT_EQ(
-      ReasonOf(rig->Do([&](Done done) { rig->pool.RemoveTenant("op", "db", std::move(done)); })),
-      "TENANT_HAS_REGIONS");
+  EXPECT_EQ(ReasonOf(rig->Do([&](Done done) {
+              rig->pool.RemoveTenant(Caller::Operator("op"), "db", std::move(done));
+            })),
+            "TENANT_HAS_REGIONS");
   Restart();
   ASSERT_EQ(rig->views.Get()->tenants->size(), 3u);
   EXPECT_EQ((*rig->views.Get()->tenants)[0].tenant.id, "db");
@@ -299,10 +387,14 @@ TEST_F(SemanticsTest, ADrainedDeviceTakesNothingNewAndEndsEmpty) {
   spec.device = "cmm-0";
   Make(spec);
   const auto drain = [&] {
-    return rig->Do([&](Done done) { rig->pool.DrainDevice("op", "cmm-0", std::move(done)); });
+    return rig->Do([&](Done done) {
+      rig->pool.DrainDevice(Caller::Operator("op"), "cmm-0", std::move(done));
+    });
   };
   const auto remove = [&] {
-    return rig->Do([&](Done done) { rig->pool.RemoveDevice("op", "cmm-0", std::move(done)); });
+    return rig->Do([&](Done done) {
+      rig->pool.RemoveDevice(Caller::Operator("op"), "cmm-0", std::move(done));
+    });
   };
   ASSERT_TRUE(drain().ok());
   EXPECT_EQ(ReasonOf(remove()), "DEVICE_NOT_EMPTY");
@@ -321,8 +413,10 @@ TEST_F(SemanticsTest, ADrainedDeviceTakesNothingNewAndEndsEmpty) {
   rig->RunUntil([] { return false; }, absl::Seconds(15));
   EXPECT_EQ(rig->views.Get()->capacity.total_bytes, 8 * kGranule)
       << "it does not come back by itself";
-  ASSERT_TRUE(
-      rig->Do([&](Done done) { rig->pool.AddDevice("op", "cmm-0", std::move(done)); }).ok());
+  ASSERT_TRUE(rig->Do([&](Done done) {
+                   rig->pool.AddDevice(Caller::Operator("op"), "cmm-0", std::move(done));
+                 })
+                  .ok());
   EXPECT_EQ(rig->views.Get()->capacity.total_bytes, 16 * kGranule);
 }
 
@@ -331,7 +425,9 @@ TEST_F(SemanticsTest, AFailedDeviceQuarantinesAndForceLetsGoWithoutReuse) {
   spec.device = "cmm-0";
   Make(spec);
   const auto fail = [&](const std::string& why) {
-    return rig->Do([&](Done done) { rig->pool.FailDevice("op", "cmm-0", why, std::move(done)); });
+    return rig->Do([&](Done done) {
+      rig->pool.FailDevice(Caller::Operator("op"), "cmm-0", why, std::move(done));
+    });
   };
   EXPECT_EQ(ReasonOf(fail("")), "REASON_REQUIRED");
   ASSERT_TRUE(fail("smoke").ok());
@@ -346,8 +442,10 @@ TEST_F(SemanticsTest, AFailedDeviceQuarantinesAndForceLetsGoWithoutReuse) {
   EXPECT_EQ(ReasonOf(rig->Call(&PoolService::Release, force).status()), "FENCE_REQUIRED")
       << "the host has it";
   ASSERT_TRUE(
-      rig->Call(&PoolService::Detach,
-                {.request = TestRequest("DetachRegion", 4), .region_id = "kv", .host = "host-a"})
+      rig->Call(&PoolService::Detach, {.request = TestRequest("DetachRegion", 4),
+                                       .caller = Caller::Operator("cxlpool://operator/alice"),
+                                       .region_id = "kv",
+                                       .host = "host-a"})
           .ok());
   ASSERT_TRUE(rig->RunUntil([&] { return rig->Find("kv")->attachments.empty(); }));
   EXPECT_TRUE(world.bound.empty());
@@ -358,11 +456,14 @@ TEST_F(SemanticsTest, AFailedDeviceQuarantinesAndForceLetsGoWithoutReuse) {
   const Capacity capacity = rig->views.Get()->capacity;
   EXPECT_EQ(capacity.free_bytes, 8 * kGranule);
   EXPECT_EQ(capacity.quarantined_bytes, 8 * kGranule);
-  ASSERT_TRUE(
-      rig->Do([&](Done done) { rig->pool.RemoveDevice("op", "cmm-0", std::move(done)); }).ok());
-  EXPECT_EQ(
-      ReasonOf(rig->Do([&](Done done) { rig->pool.AddDevice("op", "cmm-0", std::move(done)); })),
-      "DEVICE_FAILED");
+  ASSERT_TRUE(rig->Do([&](Done done) {
+                   rig->pool.RemoveDevice(Caller::Operator("op"), "cmm-0", std::move(done));
+                 })
+                  .ok());
+  EXPECT_EQ(ReasonOf(rig->Do([&](Done done) {
+              rig->pool.AddDevice(Caller::Operator("op"), "cmm-0", std::move(done));
+            })),
+            "DEVICE_FAILED");
 }
 
 // A LD that the world has bound and no record knows.
@@ -418,8 +519,10 @@ TEST_F(SemanticsTest, LdsOfNoRecordStayAsTheyAreUntilAnOperatorDecides) {
   EXPECT_EQ(ReasonOf(rig->Call(&PoolService::Release, force).status()), "FENCE_REQUIRED");
   // The host is asked to let go, and only then is anything unbound.
   ASSERT_TRUE(
-      rig->Call(&PoolService::Detach,
-                {.request = TestRequest("DetachRegion", 5), .region_id = id, .host = "host-a"})
+      rig->Call(&PoolService::Detach, {.request = TestRequest("DetachRegion", 5),
+                                       .caller = Caller::Operator("cxlpool://operator/alice"),
+                                       .region_id = id,
+                                       .host = "host-a"})
           .ok());
   ASSERT_TRUE(rig->RunUntil([&] { return rig->Find(id)->attachments.empty(); }));
   EXPECT_TRUE(world.bound.empty());
@@ -500,7 +603,8 @@ TEST_F(SemanticsTest, AStrayOfARegionThatIsKnownIsQuarantinedUntilAnOperatorSays
   EXPECT_EQ(regions[0]->state, RegionState::kQuarantined);
   EXPECT_EQ(rig->views.Get()->capacity.quarantined_bytes, kGranule);
   ASSERT_TRUE(rig->Do([&](Done done) {
-                   rig->pool.Fence("op", "host-a", "it was put back", std::move(done));
+                   rig->pool.Fence(Caller::Operator("op"), "host-a", "it was put back",
+                                   std::move(done));
                  })
                   .ok());
   ReleaseSpec force = ReleaseOf(regions[0]->id, 3);
@@ -552,7 +656,8 @@ TEST_F(SemanticsTest, NothingIsClearedUnderALdThatNoRecordHas) {
   EXPECT_NE(rig->Find("kv"), nullptr);
   EXPECT_TRUE(world.scrubbed.empty());
   ASSERT_TRUE(rig->Do([&](Done done) {
-                   rig->pool.Fence("op", "host-a", "it was put back", std::move(done));
+                   rig->pool.Fence(Caller::Operator("op"), "host-a", "it was put back",
+                                   std::move(done));
                  })
                   .ok());
   EXPECT_TRUE(rig->RunUntil([&] { return rig->Find("kv") == nullptr; }));

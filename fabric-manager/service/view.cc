@@ -15,6 +15,11 @@ PoolViewPtr ViewHolder::MakeEmpty() {
   return view;
 }
 
+const Host* OwnHost(const PoolView& view, const Caller& caller) {
+  const auto own = view.hosts.find(caller.host());
+  return own == view.hosts.end() ? nullptr : &own->second->host;
+}
+
 PoolViewPtr ViewHolder::Get() const {
   MutexLock lock(mutex_);
   if (stale_) Merge();

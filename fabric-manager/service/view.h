@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "fabric-manager/model/pool/caller.h"
 #include "fabric-manager/model/pool/pool_state.h"
 #include "fabric-manager/service/region_table.h"
 #include "proto/support/mutex.h"
@@ -49,6 +50,9 @@ struct PoolView {
   Capacity capacity;
 };
 using PoolViewPtr = std::shared_ptr<const PoolView>;
+
+// The record of the caller's host in the view, for MaySee; null: it is no host, or it is gone.
+const Host* OwnHost(const PoolView& view, const Caller& caller);
 
 // How a Region went that is not there any more, for whoever asks for it.
 struct RegionEnd {

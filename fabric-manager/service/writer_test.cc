@@ -39,7 +39,7 @@ class WriterTest : public testing::Test {
 
   static PlanFn Allocate(const std::string& id, uint64_t size, char request) {
     AllocateSpec spec;
-    spec.actor = Actor::Operator();
+    spec.caller = Caller::Operator("cxlpool://operator/alice");
     spec.request = Request{{"test", "AllocateRegion", Uuid(std::string(16, request))}, 1};
     spec.region_id = id;
     spec.size_bytes = size;

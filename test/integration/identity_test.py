@@ -64,7 +64,7 @@ class IdentityTest(PoolTest):
         self.assert_refused(agent, 'no host in service is enrolled as cxlpool://host/host-x')
 
     def test_a_hosts_certificate_may_not_operate_the_pool(self):
-        command = self.pool.cli_command('region', 'list')
+        command = self.pool.cli_command('device', 'list')
         command = [word.replace('operator-admin', 'host-host-a') for word in command]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, 7, done.stderr)

@@ -134,8 +134,9 @@ class Life {
       reconciler_.Start([](const absl::Status&) {});
     });
     for (auto& [host, machine] : machines) {
-      const absl::Status enrolled =
-          Do([&, id = host](Done done) { pool_.Enrol("test", {.host = id}, std::move(done)); });
+      const absl::Status enrolled = Do([&, id = host](Done done) {
+        pool_.Enrol(Caller::Operator("test"), {.host = id}, std::move(done));
+      });
       EXPECT_TRUE(enrolled.ok()) << enrolled;
       auto agent = std::make_shared<Agent>(host, &machine, &loop_, &sessions_);
       loop_.Post([this, agent] { sessions_.OnHello(agent, {"", true}, agent->Hello()); });
@@ -151,7 +152,7 @@ class Life {
   }
   absl::Status Allocate(const std::string& id, const std::string& host, uint64_t bytes) {
     AllocateSpec spec;
-    spec.actor = Actor::Operator();
+    spec.caller = Caller::Operator("cxlpool://operator/alice");
     spec.request = Request{{"test", "AllocateRegion", Uuid(RandomUuid())}, 1};
     spec.region_id = id;
     spec.size_bytes = bytes;
@@ -165,7 +166,7 @@ class Life {
   }
   absl::Status Release(const std::string& id) {
     ReleaseSpec spec;
-    spec.actor = Actor::Operator();
+    spec.caller = Caller::Operator("cxlpool://operator/alice");
     spec.request = Request{{"test", "ReleaseRegion", Uuid(RandomUuid())}, 1};
     spec.region_id = id;
     spec.detach_all = true;

@@ -119,21 +119,26 @@ class World : protected ModelRig {
       if (plan.ok()) asked_.push_back(spec);
     } else if (what < 6) {
       plan = PlanAttach(state(),
-                        {NewRequest("AttachRegion"), region->id, AnyHost(), Mode::kDevdax,
-                         static_cast<Access>(1 + Roll(2))},
+                        {NewRequest("AttachRegion"), Caller::Operator("cxlpool://operator/alice"),
+                         region->id, AnyHost(), Mode::kDevdax, static_cast<Access>(1 + Roll(2))},
                         context());
     } else if (what < 8) {
-      plan = PlanDetach(state(), {NewRequest("DetachRegion"), region->id, AnyHost()}, context());
+      plan = PlanDetach(state(),
+                        {NewRequest("DetachRegion"), Caller::Operator("cxlpool://operator/alice"),
+                         region->id, AnyHost()},
+                        context());
     } else if (what < 9) {
       plan = PlanRelease(state(),
-                         {NewRequest("ReleaseRegion"), Actor::Operator(), region->id, OneIn(2), ""},
+                         {NewRequest("ReleaseRegion"), Caller::Operator("cxlpool://operator/alice"),
+                          region->id, OneIn(2), ""},
                          context());
     } else if (what < 11) {
-      plan = PlanResize(state(),
-                        {NewRequest("ResizeRegion"), region->id,
-                         OneIn(2) ? region->extents[0].length_bytes : 1 + random_() % (kUnit * 4),
-                         static_cast<uint32_t>(1 + Roll(2)), ""},
-                        nullptr, context());
+      plan = PlanResize(
+          state(),
+          {NewRequest("ResizeRegion"), Caller::Operator("cxlpool://operator/alice"), region->id,
+           OneIn(2) ? region->extents[0].length_bytes : 1 + random_() % (kUnit * 4),
+           static_cast<uint32_t>(1 + Roll(2)), ""},
+          nullptr, context());
       if (plan.ok()) ExpectClean(*plan->region, region->extents.size());
       if (plan.ok() && plan->region->extents.size() > region->extents.size()) ++counts["grown"];
       if (plan.ok() && plan->region->tail_leaving) ++counts["shrunk"];

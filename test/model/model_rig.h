@@ -87,7 +87,7 @@ class ModelRig {
   }
   AllocateSpec Allocation(const std::string& id, uint64_t size, const std::string& host = "") {
     AllocateSpec spec;
-    spec.actor = Actor::Operator();
+    spec.caller = Caller::Operator("cxlpool://operator/alice");
     spec.request = NewRequest("AllocateRegion");
     spec.region_id = id;
     spec.size_bytes = size;
@@ -101,18 +101,24 @@ class ModelRig {
   absl::StatusOr<RegionPtr> Attach(const std::string& id, const std::string& host,
                                    Access access = Access::kReadWrite, Mode mode = Mode::kDevdax) {
     return Take(
-        PlanAttach(state_, {NewRequest("AttachRegion"), id, host, mode, access, ""}, context_));
+        PlanAttach(state_,
+                   {NewRequest("AttachRegion"), Caller::Operator("cxlpool://operator/alice"), id,
+                    host, mode, access, ""},
+                   context_));
   }
   absl::StatusOr<RegionPtr> Detach(const std::string& id, const std::string& host) {
-    return Take(PlanDetach(state_, {NewRequest("DetachRegion"), id, host, ""}, context_));
+    return Take(PlanDetach(
+        state_,
+        {NewRequest("DetachRegion"), Caller::Operator("cxlpool://operator/alice"), id, host, ""},
+        context_));
   }
   absl::StatusOr<RegionPtr> Release(const std::string& id, bool detach_all = false,
                                     const std::string& by_host = "") {
     ReleaseSpec spec;
     spec.request = NewRequest("ReleaseRegion");
-    spec.actor = Actor::Operator();
+    spec.caller = Caller::Operator("cxlpool://operator/alice");
     if (!by_host.empty()) {
-      spec.actor = Actor::OfHost(by_host);
+      spec.caller = Caller::OfHost(by_host, absl::StrCat("cxlpool://host/", by_host));
       spec.request.id.principal = absl::StrCat("cxlpool://host/", by_host);
     }
     spec.region_id = id;
@@ -121,11 +127,17 @@ class ModelRig {
   }
   absl::StatusOr<RegionPtr> Resize(const std::string& id, uint64_t size, uint32_t max_extents = 1,
                                    const InUseFn& in_use = nullptr) {
-    return Take(PlanResize(state_, {NewRequest("ResizeRegion"), id, size, max_extents, ""}, in_use,
-                           context_));
+    return Take(
+        PlanResize(state_,
+                   {NewRequest("ResizeRegion"), Caller::Operator("cxlpool://operator/alice"), id,
+                    size, max_extents, ""},
+                   in_use, context_));
   }
   absl::StatusOr<RegionPtr> Rename(const std::string& id, const std::string& name) {
-    return Take(PlanRename(state_, {NewRequest("RenameRegion"), id, name, ""}, context_));
+    return Take(PlanRename(
+        state_,
+        {NewRequest("RenameRegion"), Caller::Operator("cxlpool://operator/alice"), id, name, ""},
+        context_));
   }
   void SetTenant(const std::string& id, uint64_t quota, uint64_t reserved = 0,
                  uint64_t host_cap = 0) {

@@ -63,14 +63,19 @@ class Scenario : protected ModelRig {
     if (what == "allocate")
       return Show(PlanAllocate(state(), Allocate(words[2], options), context()));
     if (what == "attach") {
-      const AttachSpec spec{NewRequest("AttachRegion"), words[2],
-                            options.Text("host"),       ModeOf(options),
-                            AccessOf(options),          ""};
+      const AttachSpec spec{NewRequest("AttachRegion"),
+                            Caller::Operator("cxlpool://operator/alice"),
+                            words[2],
+                            options.Text("host"),
+                            ModeOf(options),
+                            AccessOf(options),
+                            ""};
       return Show(PlanAttach(state(), spec, context()));
     }
     if (what == "resize") {
-      const ResizeSpec spec{NewRequest("ResizeRegion"), words[2], options.Bytes("size"),
-                            static_cast<uint32_t>(options.Number("extents", 1)), ""};
+      const ResizeSpec spec{
+          NewRequest("ResizeRegion"), Caller::Operator("cxlpool://operator/alice"),        words[2],
+          options.Bytes("size"),      static_cast<uint32_t>(options.Number("extents", 1)), ""};
       return Show(PlanResize(state(), spec, nullptr, context()));
     }
     ADD_FAILURE() << "what is \"" << what << "\"?";

@@ -381,7 +381,7 @@ class ServiceRig {
     leases.Start();
     Run(absl::Milliseconds(100));
     for (const char* host : {"host-a", "host-b"}) {
-      pool.Enrol("test", {.host = host}, [](const absl::Status&) {});
+      pool.Enrol(Caller::Operator("test"), {.host = host}, [](const absl::Status&) {});
     }
     Run(absl::Milliseconds(100));
     for (const char* host : {"host-a", "host-b"}) Connect(host);
@@ -419,6 +419,7 @@ class ServiceRig {
   absl::StatusOr<Committed> Resize(const std::string& id, uint64_t size, char request) {
     absl::StatusOr<Committed> answer = absl::UnavailableError("no answer");
     ResizeSpec spec;
+    spec.caller = Caller::Operator("cxlpool://operator/alice");
     spec.request = Request{{"test", "ResizeRegion", Uuid(std::string(16, request))}, 1};
     spec.region_id = id;
     spec.size_bytes = size;
@@ -505,7 +506,7 @@ inline Request TestRequest(const std::string& method, char id) {
 }
 inline AllocateSpec AllocateOn(const std::string& id, const std::string& host, char request) {
   AllocateSpec spec;
-  spec.actor = Actor::Operator();
+  spec.caller = Caller::Operator("cxlpool://operator/alice");
   spec.request = TestRequest("AllocateRegion", request);
   spec.region_id = id;
   spec.size_bytes = 2 * kGranule;
@@ -514,7 +515,7 @@ inline AllocateSpec AllocateOn(const std::string& id, const std::string& host, c
 }
 inline ReleaseSpec ReleaseOf(const std::string& id, char request) {
   ReleaseSpec spec;
-  spec.actor = Actor::Operator();
+  spec.caller = Caller::Operator("cxlpool://operator/alice");
   spec.request = TestRequest("ReleaseRegion", request);
   spec.region_id = id;
   spec.detach_all = true;

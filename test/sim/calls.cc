@@ -44,7 +44,7 @@ std::string DeviceName(int64_t device) { return absl::StrCat("cmm-", device); }
 
 fm::AllocateSpec AllocateSpecOf(const Step& step, const fm::Request& request, int64_t region) {
   fm::AllocateSpec spec;
-  spec.actor = ActorOf(step.Get("by"));
+  spec.caller = CallerOf(step.Get("by"));
   spec.request = request;
   if (region < kRegionNames) spec.region_id = RegionName(region);
   spec.tenant = TenantName(step.Get("tenant"));
@@ -88,7 +88,7 @@ fm::AllocateSpec AllocateSpecOf(const Step& step, const fm::Request& request, in
 
 fm::ReleaseSpec ReleaseSpecOf(const Step& step, const fm::Request& request, int64_t region) {
   fm::ReleaseSpec spec;
-  spec.actor = ActorOf(step.Get("by"));
+  spec.caller = CallerOf(step.Get("by"));
   spec.request = request;
   spec.region_id = RegionName(region);
   spec.detach_all = step.verb != Verb::kRelease || step.Get("all") != 0;
@@ -98,8 +98,9 @@ fm::ReleaseSpec ReleaseSpecOf(const Step& step, const fm::Request& request, int6
   return spec;
 }
 
-fm::Actor ActorOf(int64_t by) {
-  return by == 0 ? fm::Actor::Operator() : fm::Actor::OfHost(HostName(static_cast<int>(by) - 1));
+fm::Caller CallerOf(int64_t by) {
+  return by == 0 ? fm::Caller::Operator("cxlpool://operator/sim")
+                 : fm::Caller::OfHost(HostName(static_cast<int>(by) - 1), PrincipalOf(by).str());
 }
 Interned PrincipalOf(int64_t by) {
   static const std::vector<Interned>& kPrincipals = *new auto([] {

@@ -19,7 +19,7 @@ std::string TenantName(int64_t tenant);
 std::string DeviceName(int64_t device);
 
 // As who a call is made: a step's `by`.
-fm::Actor ActorOf(int64_t by);
+fm::Caller CallerOf(int64_t by);
 Interned PrincipalOf(int64_t by);
 
 // The request_id of call `number`, or of an item of that batch: the same for every attempt.

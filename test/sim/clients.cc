@@ -197,7 +197,7 @@ void Clients::Ask(ManagerProcess& manager, CallPtr call, bool dry, const Told& t
   const Step& step = call->step;
   const LifeId life = manager.life();
   fm::PoolService& pool = manager.pool();
-  static const std::string& principal = *new std::string("cxlpool://operator/sim");
+  static const fm::Caller& caller = *new fm::Caller(CallerOf(0));
   const int64_t region = step.Get("region");
   const Methods& methods = AllMethods();
   const auto request = [&](Interned method) {
@@ -232,6 +232,7 @@ void Clients::Ask(ManagerProcess& manager, CallPtr call, bool dry, const Told& t
     case Verb::kAttach:
       return pool.Attach(
           {.request = request(methods.attach),
+           .caller = CallerOf(0),
            .region_id = RegionName(region),
            .host = host(),
            .mode = step.Get("mode") == 1 ? fm::Mode::kSystemRam : fm::Mode::kDevdax,
@@ -240,12 +241,14 @@ void Clients::Ask(ManagerProcess& manager, CallPtr call, bool dry, const Told& t
           dry, one);
     case Verb::kDetach:
       return pool.Detach({.request = request(methods.detach),
+                          .caller = CallerOf(0),
                           .region_id = RegionName(region),
                           .host = host(),
                           .etag = call->etag},
                          one);
     case Verb::kResize:
       return pool.Resize({.request = request(methods.resize),
+                          .caller = CallerOf(0),
                           .region_id = RegionName(region),
                           .size_bytes = static_cast<uint64_t>(step.Get("granules")) * kGranule,
                           .max_extents = static_cast<uint32_t>(step.Get("extents")),
@@ -253,13 +256,14 @@ void Clients::Ask(ManagerProcess& manager, CallPtr call, bool dry, const Told& t
                          dry, one);
     case Verb::kRename:
       return pool.Rename({.request = request(methods.rename),
+                          .caller = CallerOf(0),
                           .region_id = Renamed(region),
                           .new_region_id = NewName(step),
                           .etag = call->etag},
                          one);
     case Verb::kRenew:
       return pool.Renew({.request = request(methods.renew),
-                         .actor = ActorOf(step.Get("by")),
+                         .caller = CallerOf(step.Get("by")),
                          .region_id = RegionName(region),
                          .ttl = absl::Seconds(12),
                          .etag = call->etag},
@@ -295,24 +299,24 @@ void Clients::Ask(ManagerProcess& manager, CallPtr call, bool dry, const Told& t
       tenant.id = TenantName(step.Get("tenant"));
       tenant.quota_bytes = static_cast<uint64_t>(step.Get("quota")) * kGranule;
       tenant.reserved_bytes = static_cast<uint64_t>(step.Get("reserved")) * kGranule;
-      return pool.SetTenant(principal, tenant, plain);
+      return pool.SetTenant(caller, tenant, plain);
     }
     case Verb::kDrainDevice:
-      return pool.DrainDevice(principal, DeviceName(step.Get("device")), plain);
+      return pool.DrainDevice(caller, DeviceName(step.Get("device")), plain);
     case Verb::kAddDevice:
-      return pool.AddDevice(principal, DeviceName(step.Get("device")), plain);
+      return pool.AddDevice(caller, DeviceName(step.Get("device")), plain);
     case Verb::kFailDevice:
-      return pool.FailDevice(principal, DeviceName(step.Get("device")), "it broke", plain);
+      return pool.FailDevice(caller, DeviceName(step.Get("device")), "it broke", plain);
     case Verb::kFenceHost:
-      return pool.Fence(principal, host(), "the simulation says so", plain);
+      return pool.Fence(caller, host(), "the simulation says so", plain);
     case Verb::kRetireHost:
-      return pool.Retire(principal, host(), plain);
+      return pool.Retire(caller, host(), plain);
     case Verb::kEnrolHost: {
       fm::EnrolSpec spec{.host = host()};
       for (int64_t tenant = 0; tenant < kTenants; ++tenant) {
         if ((step.Get("serves") >> tenant & 1) != 0) spec.tenants.push_back(TenantName(tenant));
       }
-      return pool.Enrol(principal, std::move(spec), plain);
+      return pool.Enrol(caller, std::move(spec), plain);
     }
     default:
       return;  // Not a client's.
@@ -393,7 +397,7 @@ void Clients::Finish(CallPtr call, const absl::StatusOr<fm::Committed>& answer,
 void Clients::Enrol(int host) {
   ManagerProcess* manager = world_.manager();
   if (manager == nullptr || !manager->serving()) return;
-  manager->pool().Enrol("cxlpool://operator/sim", {.host = HostName(host)},
+  manager->pool().Enrol(fm::Caller::Operator("cxlpool://operator/sim"), {.host = HostName(host)},
                         [](const absl::Status&) {});
 }
 
@@ -409,6 +413,7 @@ void Clients::ReleaseAll() {
         const CallPtr call = BeginAtOnce(*region, ClientOp::kDetach);
         call->ops.front().host = attachment.host;
         manager->pool().Detach({.request = RequestOf(AllMethods().detach, requests_, 0),
+                                .caller = CallerOf(0),
                                 .region_id = region->id,
                                 .host = attachment.host},
                                EndAtOnce(*manager, call));
@@ -416,7 +421,7 @@ void Clients::ReleaseAll() {
       continue;
     }
     fm::ReleaseSpec spec;
-    spec.actor = fm::Actor::Operator();
+    spec.caller = fm::Caller::Operator("cxlpool://operator/sim");
     spec.request = RequestOf(AllMethods().release, requests_ + 1, 0);
     spec.region_id = region->id;
     spec.detach_all = true;

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+#include <string>
+
 #include "proto/support/names.h"
 #include "test/model/model_rig.h"
 
@@ -25,13 +28,13 @@ class HostBorderTest : public testing::Test, public ModelRig {
   AllocateSpec AllocationBy(const std::string& host, const std::string& id) {
     AllocateSpec spec = Allocation(id, kUnit, host);
     spec.request = RequestBy(host, "AllocateRegion");
-    spec.actor = Actor::OfHost(host);
+    spec.caller = Caller::OfHost(host, absl::StrCat("cxlpool://host/", host));
     return spec;
   }
   absl::Status Renew(const std::string& host, const std::string& region) {
     RenewSpec spec;
     spec.request = RequestBy(host, "RenewRegion");
-    spec.actor = Actor::OfHost(host);
+    spec.caller = Caller::OfHost(host, absl::StrCat("cxlpool://host/", host));
     spec.region_id = region;
     spec.ttl = absl::Seconds(10);
     return PlanRenew(state(), spec, context()).status();
@@ -41,12 +44,53 @@ class HostBorderTest : public testing::Test, public ModelRig {
   }
 };
 
-TEST_F(HostBorderTest, WhoWasGivenNoActorMayNothing) {
+TEST_F(HostBorderTest, ACallThatSaysNotWhoMakesItIsRefused) {
   AllocateSpec spec = Allocation("kv", kUnit);
-  spec.actor = Actor();
-  EXPECT_EQ(ReasonOf(Allocate(spec).status()), "NO_ACTOR");
-  EXPECT_EQ(ReasonOf(PlanRelease(state(), ReleaseSpec(), context()).status()), "NO_ACTOR");
-  EXPECT_EQ(ReasonOf(PlanRenew(state(), RenewSpec(), context()).status()), "NO_ACTOR");
+  spec.caller = Caller();
+  EXPECT_EQ(ReasonOf(Allocate(spec).status()), "NO_CALLER");
+  EXPECT_EQ(ReasonOf(PlanRelease(state(), ReleaseSpec(), context()).status()), "NO_CALLER");
+  EXPECT_EQ(ReasonOf(PlanRenew(state(), RenewSpec(), context()).status()), "NO_CALLER");
+}
+
+// Whoever adds a call says which right it takes; these are nobody's but an operator's.
+TEST_F(HostBorderTest, WhatDecidesForOthersIsRefusedToHostsAndToNobody) {
+  ASSERT_TRUE(Allocate(AllocationBy("host-a", "kv")).ok());
+  BringUp("kv");
+  const auto answers = [&](const Caller& caller) {
+    AttachSpec attach{.request = {}, .caller = caller, .region_id = "kv", .host = "host-a"};
+    DetachSpec detach{.request = {}, .caller = caller, .region_id = "kv", .host = "host-a"};
+    ResizeSpec resize{.request = {}, .caller = caller, .region_id = "kv", .size_bytes = 2 * kUnit};
+    RenameSpec rename{.request = {}, .caller = caller, .region_id = "kv", .new_region_id = "kw"};
+    return std::set<std::string>{
+        ReasonOf(PlanAttach(state(), attach, context()).status()),
+        ReasonOf(PlanDetach(state(), detach, context()).status()),
+        ReasonOf(PlanResize(state(), resize, nullptr, context()).status()),
+        ReasonOf(PlanRename(state(), rename, context()).status()),
+    };
+  };
+  EXPECT_EQ(answers(Caller::OfHost("host-a", "cxlpool://host/host-a")),
+            std::set<std::string>{"ROLE_NOT_ALLOWED"});
+  EXPECT_EQ(answers(Caller::OfHost("host-x", "cxlpool://host/host-x")),
+            std::set<std::string>{"NOT_ENROLLED"});
+  EXPECT_EQ(answers(Caller()), std::set<std::string>{"NO_CALLER"});
+}
+
+TEST_F(HostBorderTest, WhoMaySeeARegion) {
+  const RegionPtr kv = *Allocate(AllocationBy("host-a", "kv"));
+  const Host* host_a = state().FindHost("host-a");
+  const Host* host_b = state().FindHost("host-b");
+  const Caller a = Caller::OfHost("host-a", "cxlpool://host/host-a");
+  EXPECT_TRUE(MaySee(Caller::Operator("cxlpool://operator/alice"), nullptr, *kv));
+  EXPECT_TRUE(MaySee(Caller::Local("cxlpool://operator/local"), nullptr, *kv));
+  EXPECT_TRUE(MaySee(a, host_a, *kv));
+  EXPECT_FALSE(MaySee(Caller::OfHost("host-b", "cxlpool://host/host-b"), host_b, *kv));
+  EXPECT_FALSE(MaySee(a, host_b, *kv)) << "another host's record";
+  EXPECT_FALSE(MaySee(a, nullptr, *kv)) << "its record is gone";
+  EXPECT_FALSE(MaySee(Caller::OfHost("host-a", "spiffe://rack/a"), host_a, *kv));
+  EXPECT_FALSE(MaySee(Caller(), host_a, *kv));
+  Host retired = *host_a;
+  retired.retired = true;
+  EXPECT_FALSE(MaySee(a, &retired, *kv));
 }
 
 TEST_F(HostBorderTest, AHostAllocatesForTheTenantsOfItsEnrolment) {
@@ -115,7 +159,7 @@ TEST_F(HostBorderTest, OnlyTheHostsOwnAgentNamesItsUsers) {
     name_user(by_own);
     EXPECT_TRUE(Allocate(by_own).ok());
     AllocateSpec local = Allocation(process ? "kx" : "ky", kUnit, "host-b");
-    local.actor = Actor::Local();  // Any host that it says it is.
+    local.caller = Caller::Local("cxlpool://operator/local");  // Any host that it says it is.
     name_user(local);
     EXPECT_TRUE(Allocate(local).ok());
   }
@@ -210,7 +254,7 @@ TEST_F(HostBorderTest, AHostMayNotForce) {
   ASSERT_TRUE(Allocate(AllocationBy("host-a", "kv")).ok());
   ReleaseSpec spec;
   spec.request = RequestBy("host-a", "ReleaseRegion");
-  spec.actor = Actor::OfHost("host-a");
+  spec.caller = Caller::OfHost("host-a", "cxlpool://host/host-a");
   spec.region_id = "kv";
   spec.force = true;
   spec.reason = "because";
@@ -226,7 +270,7 @@ TEST_F(HostBorderTest, AReleaseMeansTheRegionThatTheAgentJudged) {
   const auto release = [&](const std::string& tenant, std::optional<uint32_t> maker_uid) {
     ReleaseSpec release;
     release.request = RequestBy("host-a", "ReleaseRegion");
-    release.actor = Actor::OfHost("host-a");
+    release.caller = Caller::OfHost("host-a", "cxlpool://host/host-a");
     release.region_id = "kv";
     release.detach_all = true;
     release.tenant = tenant;

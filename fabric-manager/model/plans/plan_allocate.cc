@@ -45,36 +45,36 @@ absl::Status CheckSpec(const AllocateSpec& spec) {
   return absl::OkStatus();
 }
 
-// What `actor` may ask for: a host allocates on itself, and for the tenants of its enrolment; only
+// What `caller` may ask for: a host allocates on itself, and for the tenants of its enrolment; only
 // who knows the host's users says which of them asks.
 absl::Status CheckRights(const PoolState& state, const AllocateSpec& spec) {
-  const Actor& actor = spec.actor;
+  const Caller& caller = spec.caller;
   const std::string who = spec.request.id.principal.str();
   const bool names_user = spec.owner.has_value() || spec.maker_uid.has_value();
-  if (names_user && !actor.knows_users_of(spec.host) && !CXLPOOL_MUTANT("anybody-names-owners")) {
+  if (names_user && !caller.knows_users_of(spec.host) && !CXLPOOL_MUTANT("anybody-names-owners")) {
     return Refuse(absl::StatusCode::kPermissionDenied, "OWNER_NOT_YOURS",
                   absl::StrCat(who, " names a process or a user of host \"", spec.host,
                                "\", which that host's own agent alone knows"),
                   "leave owner and maker_uid out, or allocate from the host that they are on",
                   {{"identity", who}});
   }
-  if (!actor.is_host()) return absl::OkStatus();
-  if (spec.host != actor.host() && !CXLPOOL_MUTANT("host-allocates-for-others")) {
+  if (!caller.is_host()) return absl::OkStatus();
+  if (spec.host != caller.host() && !CXLPOOL_MUTANT("host-allocates-for-others")) {
     return Refuse(absl::StatusCode::kPermissionDenied, "NOT_YOUR_HOST",
-                  absl::StrCat("host \"", actor.host(), "\" may allocate Regions for itself only"),
-                  "let an operator do it", {{"host", actor.host()}});
+                  absl::StrCat("host \"", caller.host(), "\" may allocate Regions for itself only"),
+                  "let an operator do it", {{"host", caller.host()}});
   }
-  const Host* host = state.FindHost(actor.host());
+  const Host* host = state.FindHost(caller.host());
   if (host != nullptr && host->Serves(spec.tenant)) return absl::OkStatus();
   std::vector<std::string> tenants = host == nullptr ? std::vector<std::string>() : host->tenants;
   tenants.push_back(spec.tenant);
   const std::string options = absl::StrJoin(tenants, " --tenant ");
   return Refuse(absl::StatusCode::kPermissionDenied, "TENANT_NOT_YOURS",
-                absl::StrCat("host \"", actor.host(), "\" is not enrolled for tenant \"",
+                absl::StrCat("host \"", caller.host(), "\" is not enrolled for tenant \"",
                              spec.tenant, "\", and may not allocate for it"),
-                absl::StrCat("let an operator run `cxlpool host enrol ", actor.host(), " --tenant ",
-                             options, "`"),
-                {{"host", actor.host()}, {"tenant", spec.tenant}});
+                absl::StrCat("let an operator run `cxlpool host enrol ", caller.host(),
+                             " --tenant ", options, "`"),
+                {{"host", caller.host()}, {"tenant", spec.tenant}});
 }
 
 // A free name made of a new tag. The name is for people: the tag alone is identity.
@@ -98,8 +98,7 @@ absl::Status NameRegion(const PoolState& state, PlanContext& context, Region& re
 
 absl::StatusOr<Plan> PlanAllocate(const PoolState& state, const AllocateSpec& spec,
                                   PlanContext& context) {
-  if (absl::Status s = CheckActor(state, spec.actor, spec.request); !s.ok()) return s;
-  auto retry = FindRetry(state, spec.request);
+  auto retry = BeginPlan(state, spec.caller, Right::kUseMemory, spec.request);
   if (!retry.ok()) return retry.status();
   if (retry->has_value()) return **std::move(retry);
 
@@ -136,7 +135,7 @@ absl::StatusOr<Plan> PlanAllocate(const PoolState& state, const AllocateSpec& sp
                         .interleave_ways = spec.interleave_ways,
                         .interleave_granularity_bytes = spec.interleave_granularity_bytes};
   for (const std::string& id : spec.isolate_from) {
-    auto other = GetRegionFor(state, spec.actor, id);
+    auto other = GetRegion(state, spec.caller, id);
     if (!other.ok()) return other.status();
     request.isolate_from.push_back(*std::move(other));
   }

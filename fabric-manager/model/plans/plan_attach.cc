@@ -61,11 +61,11 @@ absl::Status CheckExtents(const PoolState& state, const Region& region, const At
 
 absl::StatusOr<Plan> PlanAttach(const PoolState& state, const AttachSpec& spec,
                                 PlanContext& context) {
-  auto retry = FindRetry(state, spec.request);
+  auto retry = BeginPlan(state, spec.caller, Right::kRunPool, spec.request);
   if (!retry.ok()) return retry.status();
   if (retry->has_value()) return **std::move(retry);
 
-  const auto found = GetRegion(state, spec.region_id);
+  const auto found = GetRegion(state, spec.caller, spec.region_id);
   if (!found.ok()) return found.status();
   const Region& region = **found;
   if (absl::Status status = CheckEtag(region, spec.etag); !status.ok()) return status;
@@ -106,11 +106,11 @@ absl::StatusOr<Plan> PlanAttach(const PoolState& state, const AttachSpec& spec,
 
 absl::StatusOr<Plan> PlanDetach(const PoolState& state, const DetachSpec& spec,
                                 PlanContext& context) {
-  auto retry = FindRetry(state, spec.request);
+  auto retry = BeginPlan(state, spec.caller, Right::kRunPool, spec.request);
   if (!retry.ok()) return retry.status();
   if (retry->has_value()) return **std::move(retry);
 
-  const auto found = GetRegion(state, spec.region_id);
+  const auto found = GetRegion(state, spec.caller, spec.region_id);
   if (!found.ok()) return found.status();
   if (absl::Status status = CheckEtag(**found, spec.etag);
       !status.ok() && !CXLPOOL_MUTANT("detach-ignores-etag")) {

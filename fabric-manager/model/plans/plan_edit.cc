@@ -27,12 +27,12 @@ absl::Status Releasing(const Region& region) {
 
 absl::StatusOr<Plan> PlanRename(const PoolState& state, const RenameSpec& spec,
                                 PlanContext& context) {
-  auto retry = FindRetry(state, spec.request);
+  auto retry = BeginPlan(state, spec.caller, Right::kRunPool, spec.request);
   if (!retry.ok()) return retry.status();
   if (retry->has_value()) return **std::move(retry);
 
   if (absl::Status status = CheckResourceId(spec.new_region_id); !status.ok()) return status;
-  const auto found = GetRegion(state, spec.region_id);
+  const auto found = GetRegion(state, spec.caller, spec.region_id);
   if (!found.ok()) return found.status();
   const Region& region = **found;
   if (absl::Status status = CheckEtag(region, spec.etag); !status.ok()) return status;
@@ -51,8 +51,7 @@ absl::StatusOr<Plan> PlanRename(const PoolState& state, const RenameSpec& spec,
 
 absl::StatusOr<Plan> PlanRenew(const PoolState& state, const RenewSpec& spec,
                                PlanContext& context) {
-  if (absl::Status s = CheckActor(state, spec.actor, spec.request); !s.ok()) return s;
-  auto retry = FindRetry(state, spec.request);
+  auto retry = BeginPlan(state, spec.caller, Right::kUseMemory, spec.request);
   if (!retry.ok()) return retry.status();
   if (retry->has_value()) return **std::move(retry);
 
@@ -61,12 +60,12 @@ absl::StatusOr<Plan> PlanRenew(const PoolState& state, const RenewSpec& spec,
                   absl::StrCat("ttl is ", absl::FormatDuration(*spec.ttl)), "give 10 s to 10 years",
                   {{"field", "ttl"}});
   }
-  const auto found = GetRegionFor(state, spec.actor, spec.region_id);
+  const auto found = GetRegion(state, spec.caller, spec.region_id);
   if (!found.ok()) return found.status();
   const Region& region = **found;
   const bool owner =
       !region.requests.empty() && region.requests.front().id.principal == spec.request.id.principal;
-  if (!owner && !spec.actor.for_pool() && !CXLPOOL_MUTANT("anybody-renews")) {
+  if (!owner && !spec.caller.for_pool() && !CXLPOOL_MUTANT("anybody-renews")) {
     return Refuse(absl::StatusCode::kPermissionDenied, "NOT_OWNER",
                   absl::StrCat(LabelOf(region), " was allocated by somebody else"),
                   "let them renew it, or an operator", {{"region", region.id}});

@@ -55,7 +55,7 @@ class PlanFieldsTest : public testing::Test, protected ModelRig {
 TEST_F(PlanFieldsTest, OfAnAllocationReachTheRegion) {
   using Edit = std::function<void(AllocateSpec&)>;
   AllocateSpec spec = Allocation("kv", 4 * kUnit, "host-a");
-  spec.actor = Actor::Local();  // Who may name users and processes.
+  spec.caller = Caller::Local("cxlpool://operator/local");  // Who may name users and processes.
   // `request` and `actor` say who asks: PlannerTest, HostBorderTest.
   [[maybe_unused]] const auto& [request, actor, region_id, tenant, size_bytes, sharing, host, mode,
                                 zone, access, max_extents, device, policy, interleave_ways,
@@ -126,9 +126,10 @@ TEST_F(PlanFieldsTest, OfAnAllocationReachTheRegion) {
 }
 
 TEST_F(PlanFieldsTest, OfAnAttachReachTheAttachment) {
-  AttachSpec spec{NewRequest("AttachRegion"), "other", "host-a"};
-  // `request` says who asks, `etag` is compared: PlannerTest.
-  auto& [request, region_id, host, mode, access, etag, zone] = spec;
+  AttachSpec spec{NewRequest("AttachRegion"), Caller::Operator("cxlpool://operator/alice"), "other",
+                  "host-a"};
+  // `request` and `caller` say who asks, `etag` is compared: PlannerTest.
+  auto& [request, caller, region_id, host, mode, access, etag, zone] = spec;
   mode = Mode::kSystemRam;
   zone = Zone::kKernel;
   const Region region = Planned(spec);

@@ -34,7 +34,10 @@ std::string Quoted(absl::string_view text) {
                       "\"");
 }
 
-absl::StatusOr<std::optional<Plan>> FindRetry(const PoolState& state, const Request& request) {
+absl::StatusOr<std::optional<Plan>> BeginPlan(const PoolState& state, const Caller& caller,
+                                              Right right, const Request& request) {
+  // Before the retry: who may not call is told nothing of what others did.
+  if (absl::Status status = CheckCaller(state, caller, right); !status.ok()) return status;
   if (request.id.id.empty()) return std::nullopt;
   const auto remembered = state.FindRequest(request.id);
   if (!remembered.has_value()) return std::nullopt;
@@ -49,51 +52,27 @@ absl::StatusOr<std::optional<Plan>> FindRetry(const PoolState& state, const Requ
                 {{"region", region}, {"request_id", FormatUuid(request.id.id.bytes())}});
 }
 
-absl::StatusOr<RegionPtr> GetRegion(const PoolState& state, absl::string_view region_id) {
-  return GetRegionFor(state, Actor::Operator(), region_id);
-}
-
-absl::StatusOr<RegionPtr> GetRegionFor(const PoolState& state, const Actor& actor,
-                                       absl::string_view region_id) {
+absl::StatusOr<RegionPtr> GetRegion(const PoolState& state, const Caller& caller,
+                                    absl::string_view region_id) {
   const RegionPtr* found = state.FindRegionById(region_id);
   if (found == nullptr) {
     if (Uuid tag; ParseUuid(region_id, tag)) found = state.FindRegionByTag(tag);
   }
-  if (found != nullptr && !actor.for_pool()) {
-    const Host* host = state.FindHost(actor.host());
-    if (host == nullptr || !Concerns(**found, *host)) found = nullptr;
-  }
-  if (found != nullptr) return *found;
-  return UnknownRegion(actor, region_id);
+  if (found != nullptr && MaySee(caller, state.FindHost(caller.host()), **found)) return *found;
+  return UnknownRegion(caller, region_id);
 }
 
-absl::Status UnknownRegion(const Actor& actor, absl::string_view region_id) {
-  if (actor.for_pool()) {
+absl::Status UnknownRegion(const Caller& caller, absl::string_view region_id) {
+  if (caller.for_pool()) {
     return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_REGION",
                   absl::StrCat("there is no region ", Quoted(region_id)),
                   "see `cxlpool region list`; it may have been released",
                   {{"region", CutText(region_id, 80)}});
   }
   return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_REGION",
-                absl::StrCat("host ", Quoted(actor.host()), " has no region ", Quoted(region_id)),
+                absl::StrCat("host ", Quoted(caller.host()), " has no region ", Quoted(region_id)),
                 "see which Regions the host has; an operator sees all (`cxlpool region list`)",
                 {{"region", CutText(region_id, 80)}});
-}
-
-absl::Status CheckActor(const PoolState& state, const Actor& actor, const Request& request) {
-  if (actor.for_pool()) return absl::OkStatus();
-  if (actor.is_nobody()) {
-    return Refuse(absl::StatusCode::kInternal, "NO_ACTOR", "the call says for whom it acts nowhere",
-                  "report this: it is a bug of the manager", {});
-  }
-  const Host* host = state.FindHost(actor.host());
-  const bool retired = host != nullptr && host->retired && !CXLPOOL_MUTANT("retired-host-acts");
-  if (host != nullptr && !retired && request.id.principal.str() == host->identity) {
-    return absl::OkStatus();
-  }
-  return Refuse(absl::StatusCode::kPermissionDenied, "NOT_ENROLLED",
-                absl::StrCat("no host is enrolled as ", request.id.principal.str()),
-                "run `cxlpool host enrol HOST`", {{"identity", request.id.principal.str()}});
 }
 
 void Remember(Region& region, const Request& request) {

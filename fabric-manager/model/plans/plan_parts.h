@@ -27,24 +27,20 @@ std::string Quoted(absl::string_view text);
 std::string KeptId(const PoolState& state, absl::string_view prefix, absl::string_view device,
                    PlanContext& context, Key& key);
 
-// The answer of an earlier call with this request_id, or nothing: plan on.
+// How every plan of a Region begins. Judges the caller (errors of CheckCaller), then looks for an
+// earlier call with this request_id: its answer, or nothing: plan on.
 // ALREADY_EXISTS/REQUEST_ID_REUSED: it had another payload.
-absl::StatusOr<std::optional<Plan>> FindRetry(const PoolState& state, const Request& request);
+absl::StatusOr<std::optional<Plan>> BeginPlan(const PoolState& state, const Caller& caller,
+                                              Right right, const Request& request);
 
-// By id or UUID. NOT_FOUND/UNKNOWN_REGION.
-absl::StatusOr<RegionPtr> GetRegion(const PoolState& state, absl::string_view region_id);
+// By id or UUID. What the caller may not see (MaySee) is refused in the same words as what is not
+// there, so that nobody finds out the names of other hosts' Regions by asking.
+// NOT_FOUND/UNKNOWN_REGION.
+absl::StatusOr<RegionPtr> GetRegion(const PoolState& state, const Caller& caller,
+                                    absl::string_view region_id);
 
-// The same for `actor`. A host sees what concerns it; of other Regions it is told the same as of
-// those that are not there, so that nobody finds out the names of other hosts' Regions by asking.
-absl::StatusOr<RegionPtr> GetRegionFor(const PoolState& state, const Actor& actor,
-                                       absl::string_view region_id);
-
-// What it is told. NOT_FOUND/UNKNOWN_REGION.
-absl::Status UnknownRegion(const Actor& actor, absl::string_view region_id);
-
-// Whether the caller may call at all: a host must be enrolled, as `principal`, and not be retired.
-// PERMISSION_DENIED: NOT_ENROLLED; INTERNAL/NO_ACTOR: the call was given none.
-absl::Status CheckActor(const PoolState& state, const Actor& actor, const Request& request);
+// Those words. NOT_FOUND/UNKNOWN_REGION.
+absl::Status UnknownRegion(const Caller& caller, absl::string_view region_id);
 
 // Keeps `request` with the Region; the oldest but the first makes room.
 void Remember(Region& region, const Request& request);

@@ -27,16 +27,16 @@ bool IsAsFound(const Region& region, const ReleaseSpec& spec) {
   if (!spec.tenant.empty() && region.tenant.str() != spec.tenant) return false;
   if (!spec.maker_uid.has_value()) return true;
   return region.maker.has_value() && region.maker->uid == *spec.maker_uid &&
-         (!spec.actor.is_host() || region.maker->host.str() == spec.actor.host());
+         (!spec.caller.is_host() || region.maker->host.str() == spec.caller.host());
 }
 
 // Hosts whose Attachments stand in the way. One on its way down does not.
 std::vector<std::string> Blockers(const Region& region, const ReleaseSpec& spec) {
   std::vector<std::string> hosts;
-  const bool may_detach = CXLPOOL_MUTANT("host-detaches-others") || spec.actor.for_pool();
+  const bool may_detach = CXLPOOL_MUTANT("host-detaches-others") || spec.caller.for_pool();
   if ((spec.detach_all || spec.force) && may_detach) return hosts;
   for (const Attachment& attachment : region.attachments) {
-    if (!attachment.detaching && attachment.host != spec.actor.host()) {
+    if (!attachment.detaching && attachment.host != spec.caller.host()) {
       hosts.push_back(attachment.host);
     }
   }
@@ -60,7 +60,7 @@ absl::Status CheckMayRelease(const Region& region, const ReleaseSpec& spec) {
   const std::string names = absl::StrJoin(hosts, ", ");
   return Refuse(absl::StatusCode::kFailedPrecondition, "REGION_ATTACHED",
                 absl::StrCat(label, " is attached to ", names),
-                spec.actor.for_pool()
+                spec.caller.for_pool()
                     ? "detach it there first, or release it with detach_all (--detach-all)"
                     : "let an operator detach it there, or release it when they have",
                 {{"region", region.id}, {"hosts", absl::StrJoin(hosts, ",")}});
@@ -109,8 +109,7 @@ void StartRelease(Region& region, const std::string& why) {
 
 absl::StatusOr<Plan> PlanRelease(const PoolState& state, const ReleaseSpec& spec,
                                  PlanContext& context) {
-  if (absl::Status s = CheckActor(state, spec.actor, spec.request); !s.ok()) return s;
-  auto retry = FindRetry(state, spec.request);
+  auto retry = BeginPlan(state, spec.caller, Right::kUseMemory, spec.request);
   if (!retry.ok()) return retry.status();
   if (retry->has_value()) return **std::move(retry);
 
@@ -126,16 +125,16 @@ absl::StatusOr<Plan> PlanRelease(const PoolState& state, const ReleaseSpec& spec
                   "give a reason (--reason); it is kept in the audit record",
                   {{"field", "reason"}});
   }
-  if (spec.force && !spec.actor.for_pool()) {
+  if (spec.force && !spec.caller.for_pool()) {
     return Refuse(absl::StatusCode::kPermissionDenied, "ROLE_NOT_ALLOWED",
                   absl::StrCat(spec.request.id.principal.str(), " may not release with force"),
                   "let an operator do it", {{"identity", spec.request.id.principal.str()}});
   }
   const auto found = CXLPOOL_MUTANT("host-releases-anybodys")
-                         ? GetRegion(state, spec.region_id)
-                         : GetRegionFor(state, spec.actor, spec.region_id);
+                         ? GetRegion(state, Caller::Local({}), spec.region_id)
+                         : GetRegion(state, spec.caller, spec.region_id);
   if (!found.ok()) return found.status();
-  if (!IsAsFound(**found, spec)) return UnknownRegion(spec.actor, spec.region_id);
+  if (!IsAsFound(**found, spec)) return UnknownRegion(spec.caller, spec.region_id);
   const bool operator_vouched =
       std::all_of((*found)->attachments.begin(), (*found)->attachments.end(),
                   [](const Attachment& a) { return a.operator_vouched; });

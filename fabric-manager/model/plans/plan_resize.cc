@@ -157,7 +157,7 @@ absl::StatusOr<Plan> Shrink(const Region& region, const ResizeSpec& spec, const 
 
 absl::StatusOr<Plan> PlanResize(const PoolState& state, const ResizeSpec& spec,
                                 const InUseFn& in_use, PlanContext& context) {
-  auto retry = FindRetry(state, spec.request);
+  auto retry = BeginPlan(state, spec.caller, Right::kRunPool, spec.request);
   if (!retry.ok()) return retry.status();
   if (retry->has_value()) return **std::move(retry);
 
@@ -167,7 +167,7 @@ absl::StatusOr<Plan> PlanResize(const PoolState& state, const ResizeSpec& spec,
                   {{"field", "size_bytes"}});
   }
   if (absl::Status status = CheckMaxExtents(spec.max_extents); !status.ok()) return status;
-  const auto found = GetRegion(state, spec.region_id);
+  const auto found = GetRegion(state, spec.caller, spec.region_id);
   if (!found.ok()) return found.status();
   const Region& region = **found;
   if (absl::Status status = CheckEtag(region, spec.etag); !status.ok()) return status;

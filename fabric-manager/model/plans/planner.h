@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "fabric-manager/model/placement/placement.h"
+#include "fabric-manager/model/pool/caller.h"
 #include "fabric-manager/model/pool/pool_state.h"
 
 namespace cxlpool::fm {
@@ -28,39 +29,10 @@ struct PlanContext {
   std::string hold_reason = {};  // Not empty: records were lost; devices that come in are held.
 };
 
-// For whom a call acts. What it may is judged where the call is planned, on the state that the
-// change is made on: a host that was retired meanwhile may nothing any more.
-class Actor {
- public:
-  Actor() = default;  // Nobody, who may do nothing: a spec is given its Actor or is refused.
-
-  static Actor Operator() { return Actor(Kind::kOperator, {}); }
-  static Actor OfHost(std::string host) { return Actor(Kind::kHost, std::move(host)); }
-  // By a listener without TLS, on the manager's own machine: an operator, and the agent of any host
-  // that it says it is.
-  static Actor Local() { return Actor(Kind::kLocal, {}); }
-
-  bool is_nobody() const { return kind_ == Kind::kNobody; }
-  bool is_host() const { return kind_ == Kind::kHost; }
-  bool for_pool() const { return kind_ == Kind::kOperator || kind_ == Kind::kLocal; }
-  const std::string& host() const { return host_; }  // Empty unless is_host().
-
-  // Whether it knows the users and processes of `first_host`.
-  bool knows_users_of(absl::string_view first_host) const {
-    return kind_ == Kind::kLocal || (is_host() && host_ == first_host);
-  }
-
- private:
-  enum class Kind { kNobody, kOperator, kHost, kLocal };
-  Actor(Kind kind, std::string host) : kind_(kind), host_(std::move(host)) {}
-
-  Kind kind_ = Kind::kNobody;
-  std::string host_;
-};
-
+// Each says who asks: a spec whose caller nobody set is refused.
 struct AllocateSpec {
   Request request;
-  Actor actor = {};
+  Caller caller = {};
   std::string region_id;  // Empty: "r-" and the first 12 hex digits of the tag.
   std::string tenant = kDefaultTenant;
   uint64_t size_bytes = 0;
@@ -87,6 +59,7 @@ inline constexpr absl::Duration kMaxTtl = absl::Hours(24 * 3652);
 
 struct AttachSpec {
   Request request;
+  Caller caller = {};
   std::string region_id;
   std::string host;
   Mode mode = Mode::kDevdax;
@@ -97,6 +70,7 @@ struct AttachSpec {
 
 struct DetachSpec {
   Request request;
+  Caller caller = {};
   std::string region_id;
   std::string host;
   std::string etag = {};
@@ -104,7 +78,7 @@ struct DetachSpec {
 
 struct ReleaseSpec {
   Request request;
-  Actor actor = {};  // A host's: Attachments to other hosts are refused.
+  Caller caller = {};  // A host: Attachments to other hosts are refused.
   std::string region_id;
   bool detach_all = false;
   std::string etag = {};
@@ -121,6 +95,7 @@ struct ReleaseSpec {
 
 struct ResizeSpec {
   Request request;
+  Caller caller = {};
   std::string region_id;
   uint64_t size_bytes = 0;
   uint32_t max_extents = 1;
@@ -129,6 +104,7 @@ struct ResizeSpec {
 
 struct RenameSpec {
   Request request;
+  Caller caller = {};
   std::string region_id;
   std::string new_region_id;
   std::string etag = {};
@@ -136,7 +112,7 @@ struct RenameSpec {
 
 struct RenewSpec {
   Request request;
-  Actor actor = {};  // An operator may renew what another allocated.
+  Caller caller = {};  // An operator may renew what another allocated.
   std::string region_id;
   std::optional<absl::Duration> ttl;  // Nothing: the term it has.
   std::string etag = {};
@@ -158,10 +134,10 @@ struct Plan {
   std::vector<HostPlacement::OnBridge> bridges = {};  // Where a new Attachment enters its host.
 };
 
-// Each first looks whether its Actor may call at all (PERMISSION_DENIED: NOT_ENROLLED), then for
-// the request_id: same payload gives the earlier Region, another payload
-// ALREADY_EXISTS/REQUEST_ID_REUSED. A Region that does not concern the host is UNKNOWN_REGION to
-// it, as one that is not there. Errors as in pool_service.proto. `region_id` may be a UUID.
+// Each first judges its caller, as by CheckCaller, then looks for the request_id: same payload
+// gives the earlier Region, another payload ALREADY_EXISTS/REQUEST_ID_REUSED. A Region that does
+// not concern the host is UNKNOWN_REGION to it, as one that is not there. Errors as in
+// pool_service.proto. `region_id` may be a UUID.
 absl::StatusOr<Plan> PlanAllocate(const PoolState& state, const AllocateSpec& spec,
                                   PlanContext& context);
 absl::StatusOr<Plan> PlanAttach(const PoolState& state, const AttachSpec& spec,

@@ -217,12 +217,15 @@ TEST_F(PlannerTest, WhoeverDetachesAnOwnedRegionFromItsLastHostKeepsIt) {
   AllocateSpec spec = Allocation("kv", kUnit, "host-a");
   spec.sharing = Sharing::kMultiWriter;
   spec.owner = Owner{.uid = 1000, .pid = 4711, .start_ticks = 99, .incarnation = "boot-1"};
-  spec.actor = Actor::Local();
+  spec.caller = Caller::Local("cxlpool://operator/local");
   EXPECT_EQ((*Allocate(spec))->owner, spec.owner);
   BringUp("kv");
   ASSERT_TRUE(Attach("kv", "host-b").ok());
   const auto detach = [&](const char* host) {
-    return PlanDetach(state(), {NewRequest("DetachRegion"), "kv", host}, context());
+    return PlanDetach(
+        state(),
+        {NewRequest("DetachRegion"), Caller::Operator("cxlpool://operator/alice"), "kv", host},
+        context());
   };
   const auto first = detach("host-b");
   ASSERT_TRUE(first.ok()) << first.status();
@@ -233,16 +236,22 @@ TEST_F(PlannerTest, WhoeverDetachesAnOwnedRegionFromItsLastHostKeepsIt) {
 
 TEST_F(PlannerTest, EveryMethodKnowsItsRetries) {
   AllocateOnline("kv", "host-a", Sharing::kMultiWriter);
-  const AttachSpec attach{NewRequest("AttachRegion"), "kv", "host-b", Mode::kDevdax,
+  const AttachSpec attach{NewRequest("AttachRegion"),
+                          Caller::Operator("cxlpool://operator/alice"),
+                          "kv",
+                          "host-b",
+                          Mode::kDevdax,
                           Access::kReadWrite};
   Commit(PlanAttach(state(), attach, context())->change);
   EXPECT_TRUE(PlanAttach(state(), attach, context())->change.empty());
-  const DetachSpec detach{NewRequest("DetachRegion"), "kv", "host-b"};
+  const DetachSpec detach{NewRequest("DetachRegion"), Caller::Operator("cxlpool://operator/alice"),
+                          "kv", "host-b"};
   Commit(PlanDetach(state(), detach, context())->change);
   EXPECT_TRUE(PlanDetach(state(), detach, context())->change.empty());
   // The attach is remembered though it has been undone since.
   EXPECT_TRUE(PlanAttach(state(), attach, context())->change.empty());
-  const ReleaseSpec release{NewRequest("ReleaseRegion"), Actor::Operator(), "kv", true, ""};
+  const ReleaseSpec release{NewRequest("ReleaseRegion"),
+                            Caller::Operator("cxlpool://operator/alice"), "kv", true, ""};
   Commit(PlanRelease(state(), release, context())->change);
   EXPECT_TRUE(PlanRelease(state(), release, context())->change.empty());
   DetachSpec reused = detach;
@@ -256,7 +265,11 @@ TEST_F(PlannerTest, ARegionRemembersItsMakerAndTheLatest) {
   ASSERT_TRUE(Allocate(spec).ok());
   std::vector<Request> all;
   for (int i = 0; i < 40; ++i) {
-    const AttachSpec attach{NewRequest("AttachRegion"), "kv", "host-a", Mode::kDevdax,
+    const AttachSpec attach{NewRequest("AttachRegion"),
+                            Caller::Operator("cxlpool://operator/alice"),
+                            "kv",
+                            "host-a",
+                            Mode::kDevdax,
                             Access::kReadWrite};
     all.push_back(attach.request);
     Commit(PlanAttach(state(), attach, context())->change);
@@ -309,12 +322,18 @@ TEST_F(PlannerTest, AttachingAgainWithEqualArgumentsIsOk) {
 // nothing that came after it.
 TEST_F(PlannerTest, ALateCopyOfACallThatChangedNothingChangesNothing) {
   AllocateOnline("kv", "host-a");
-  const AttachSpec attach{
-      .request = NewRequest("AttachRegion"), .region_id = "kv", .host = "host-a"};
-  const ResizeSpec resize{
-      .request = NewRequest("ResizeRegion"), .region_id = "kv", .size_bytes = kUnit};
-  const RenameSpec rename{
-      .request = NewRequest("RenameRegion"), .region_id = "kv", .new_region_id = "kv"};
+  const AttachSpec attach{.request = NewRequest("AttachRegion"),
+                          .caller = Caller::Operator("cxlpool://operator/alice"),
+                          .region_id = "kv",
+                          .host = "host-a"};
+  const ResizeSpec resize{.request = NewRequest("ResizeRegion"),
+                          .caller = Caller::Operator("cxlpool://operator/alice"),
+                          .region_id = "kv",
+                          .size_bytes = kUnit};
+  const RenameSpec rename{.request = NewRequest("RenameRegion"),
+                          .caller = Caller::Operator("cxlpool://operator/alice"),
+                          .region_id = "kv",
+                          .new_region_id = "kv"};
   const auto take = [&](const absl::StatusOr<Plan>& plan) {
     ASSERT_TRUE(plan.ok()) << plan.status();
     Commit(plan->change);
@@ -453,7 +472,8 @@ TEST_F(PlannerTest, DetachTurnsOneHostRoundAndKeepsTheBytes) {
 
 TEST_F(PlannerTest, DetachComparesTheEtag) {
   AllocateOnline("kv", "host-a");
-  DetachSpec spec{NewRequest("DetachRegion"), "kv", "host-a", Now("kv")->etag()};
+  DetachSpec spec{NewRequest("DetachRegion"), Caller::Operator("cxlpool://operator/alice"), "kv",
+                  "host-a", Now("kv")->etag()};
   Rewrite("kv", [](Region& region) { region.state_reason = "changed"; });
   ExpectRefusal(PlanDetach(state(), spec, context()).status(), StatusCode::kFailedPrecondition,
                 "ETAG_MISMATCH");
@@ -461,7 +481,8 @@ TEST_F(PlannerTest, DetachComparesTheEtag) {
 
 TEST_F(PlannerTest, DetachingWhatIsNotAttachedIsOk) {
   AllocateOnline("kv", "host-a");
-  const DetachSpec early{NewRequest("DetachRegion"), "kv", "host-b"};
+  const DetachSpec early{NewRequest("DetachRegion"), Caller::Operator("cxlpool://operator/alice"),
+                         "kv", "host-b"};
   const auto nothing = PlanDetach(state(), early, context());
   ASSERT_TRUE(nothing.ok());
   EXPECT_EQ(nothing->region->attachments, Now("kv")->attachments);
@@ -536,7 +557,8 @@ TEST_F(PlannerTest, AQuarantinedRegionIsNotReleased) {
 
 TEST_F(PlannerTest, ReleaseComparesTheEtag) {
   AllocateOnline("kv", "");
-  ReleaseSpec spec{NewRequest("ReleaseRegion"), Actor::Operator(), "kv", false, Now("kv")->etag()};
+  ReleaseSpec spec{NewRequest("ReleaseRegion"), Caller::Operator("cxlpool://operator/alice"), "kv",
+                   false, Now("kv")->etag()};
   ASSERT_TRUE(Attach("kv", "host-a").ok());
   const absl::Status status = PlanRelease(state(), spec, context()).status();
   ExpectRefusal(status, StatusCode::kFailedPrecondition, "ETAG_MISMATCH");

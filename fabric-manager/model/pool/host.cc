@@ -54,16 +54,6 @@ bool Host::Serves(absl::string_view tenant) const {
          std::find(tenants.begin(), tenants.end(), tenant) != tenants.end();
 }
 
-bool Concerns(const Region& region, const Host& host) {
-  static const Interned kAllocate("AllocateRegion");
-  if (!region.requests.empty()) {
-    const RequestId& made = region.requests.front().id;
-    if (made.method == kAllocate && made.principal.str() == host.identity) return true;
-  }
-  if (CXLPOOL_MUTANT("host-sees-any-region")) return true;
-  return region.FindAttachment(absl::string_view(host.id)) != nullptr && host.Serves(region.tenant);
-}
-
 BridgeOutlook LookAt(const Bridge& bridge, const HostRuntime& runtime,
                      const std::vector<OccupiedSlot>& occupied) {
   BridgeOutlook outlook;

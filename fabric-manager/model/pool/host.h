@@ -34,10 +34,6 @@ struct Host {
   friend bool operator==(const Host&, const Host&) = default;
 };
 
-// Whether the host's agent may see the Region, renew it and let go of it: it made the Region, or
-// has it attached and serves its tenant.
-bool Concerns(const Region& region, const Host& host);
-
 // How deep the stack of a bridge is taken to be that nobody has looked at yet. Where that is too
 // deep the agent refuses what is too much (DECODERS_FULL), and the Attachment is turned round.
 inline constexpr uint32_t kAssumedDepth = 4;

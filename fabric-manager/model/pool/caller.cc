@@ -1,0 +1,65 @@
+#include "fabric-manager/model/pool/caller.h"
+
+#include "absl/strings/str_cat.h"
+#include "fabric-manager/model/pool/pool_state.h"
+#include "proto/support/mutant.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool::fm {
+namespace {
+
+// Whether the caller speaks for this host now.
+bool SpeaksFor(const Caller& caller, const Host* own) {
+  if (own == nullptr || own->id != caller.host() || own->identity != caller.identity()) {
+    return false;
+  }
+  return !own->retired || CXLPOOL_MUTANT("retired-host-acts");
+}
+
+}  // namespace
+
+absl::Status CheckCaller(const PoolState& state, const Caller& caller, Right right) {
+  if (caller.for_pool()) return absl::OkStatus();
+  if (caller.is_nobody()) {
+    return Refusal{absl::StatusCode::kInternal,
+                   "NO_CALLER",
+                   "the call does not say who makes it",
+                   "report this: it is a bug of the manager",
+                   {}}
+        .ToStatus();
+  }
+  if (!SpeaksFor(caller, state.FindHost(caller.host()))) {
+    return Refusal{absl::StatusCode::kPermissionDenied,
+                   "NOT_ENROLLED",
+                   absl::StrCat("no host is enrolled as ", caller.identity()),
+                   "run `cxlpool host enrol HOST`",
+                   {{"identity", caller.identity()}}}
+        .ToStatus();
+  }
+  switch (right) {
+    case Right::kUseMemory:
+      return absl::OkStatus();
+    case Right::kRunPool:
+      break;
+  }
+  return Refusal{absl::StatusCode::kPermissionDenied,
+                 "ROLE_NOT_ALLOWED",
+                 absl::StrCat(caller.identity(), " is a host and may not decide for others"),
+                 "let an operator do it",
+                 {{"identity", caller.identity()}}}
+      .ToStatus();
+}
+
+bool MaySee(const Caller& caller, const Host* own, const Region& region) {
+  if (caller.for_pool()) return true;
+  if (caller.is_nobody() || !SpeaksFor(caller, own)) return false;
+  static const Interned kAllocate("AllocateRegion");
+  if (!region.requests.empty()) {
+    const RequestId& made = region.requests.front().id;
+    if (made.method == kAllocate && made.principal.str() == own->identity) return true;
+  }
+  if (CXLPOOL_MUTANT("host-sees-any-region")) return true;
+  return region.FindAttachment(absl::string_view(own->id)) != nullptr && own->Serves(region.tenant);
+}
+
+}  // namespace cxlpool::fm

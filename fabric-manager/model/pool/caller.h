@@ -1,0 +1,80 @@
+// Who calls, and what that allows: the one place where the rights of callers are written down.
+//
+// A caller is judged on the state that the change is made on, or on the view that is read: a host
+// that was retired meanwhile may nothing any more. A Caller that nobody set is nobody's, and may
+// nothing; there is no way to make a plan without naming a Right. Pure.
+#ifndef CXLPOOL_FABRIC_MANAGER_MODEL_POOL_CALLER_H_
+#define CXLPOOL_FABRIC_MANAGER_MODEL_POOL_CALLER_H_
+
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "fabric-manager/model/pool/host.h"
+#include "fabric-manager/model/pool/region.h"
+
+namespace cxlpool::fm {
+
+class PoolState;
+
+class Caller {
+ public:
+  Caller() = default;  // Nobody.
+
+  // `identity`: the URI of the certificate, for example "cxlpool://operator/alice".
+  static Caller Operator(std::string identity) {
+    return Caller(Kind::kOperator, std::move(identity), {});
+  }
+  // The agent of `host`, for itself or for an application there.
+  static Caller OfHost(std::string host, std::string identity) {
+    return Caller(Kind::kHost, std::move(identity), std::move(host));
+  }
+  // By a listener without TLS, on the manager's own machine: an operator, and the agent of any host
+  // that it says it is.
+  static Caller Local(std::string identity) {
+    return Caller(Kind::kLocal, std::move(identity), {});
+  }
+
+  bool is_nobody() const { return kind_ == Kind::kNobody; }
+  bool is_host() const { return kind_ == Kind::kHost; }
+  bool is_local() const { return kind_ == Kind::kLocal; }
+  bool for_pool() const { return kind_ == Kind::kOperator || kind_ == Kind::kLocal; }
+  const std::string& identity() const { return identity_; }
+  const std::string& host() const { return host_; }  // Empty unless is_host().
+
+  // Whether it knows the users and processes of `first_host`.
+  bool knows_users_of(absl::string_view first_host) const {
+    return kind_ == Kind::kLocal || (is_host() && host_ == first_host);
+  }
+
+  friend bool operator==(const Caller&, const Caller&) = default;
+
+ private:
+  enum class Kind { kNobody, kOperator, kHost, kLocal };
+  Caller(Kind kind, std::string identity, std::string host)
+      : kind_(kind), identity_(std::move(identity)), host_(std::move(host)) {}
+
+  Kind kind_ = Kind::kNobody;
+  std::string identity_;
+  std::string host_;
+};
+
+// What a plan is made under. Each plan names the one that it needs.
+enum class Right {
+  kUseMemory,  // Have memory for one's own host, and give it back. The plan judges whose it is.
+  kRunPool,    // Decide for others: where Regions are attached, devices, hosts, tenants.
+};
+
+// Whether `caller` has `right` now. INTERNAL/NO_CALLER: nobody. PERMISSION_DENIED: NOT_ENROLLED (no
+// host in service has this identity), ROLE_NOT_ALLOWED (hosts do not have this right).
+absl::Status CheckCaller(const PoolState& state, const Caller& caller, Right right);
+
+// Whether `caller` may know of the Region at all: operators know of every one, a host of those that
+// it allocated, whatever it serves now, and of those that are attached to it and of a tenant that
+// it serves. `own` is the record of the caller's host, null where there is none.
+bool MaySee(const Caller& caller, const Host* own, const Region& region);
+
+}  // namespace cxlpool::fm
+
+#endif  // CXLPOOL_FABRIC_MANAGER_MODEL_POOL_CALLER_H_
