@@ -100,50 +100,18 @@ class EveryCallTest : public testing::Test {
     options.listen = {{address, true}};
     rig_.Serve(options);
     channel_ = grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
-    AddDevice("cmm-1");
+    rig_.AddDevice("cmm-1", 8);
     for (const char* host : {"host-a", "host-b", "host-c"}) {
       v1::EnrolHostRequest enrol;
       enrol.set_host(absl::StrCat("hosts/", host));
       ASSERT_EQ(Ask("EnrolHost", enrol), "");
     }
-    rig_.OnCore([this] {
-      HostRuntime runtime = rig_.writer.state().Runtime("host-a");
-      runtime.online = true;
-      runtime.fabric_reachable = true;
-      runtime.fabric_slots = {1, 2, 3, 4};
-      runtime.region_granule_bytes = kGranule;
-      runtime.bridges = {Bridge{.name = "b0",
-                                .slots = {1, 2, 3, 4},
-                                .max_regions = 4,
-                                .window_bytes = 64 * kGranule,
-                                .free_window_bytes = 64 * kGranule}};
-      rig_.writer.SetRuntime("host-a", std::move(runtime));
-    });
+    rig_.BringUp("host-a");
     for (const char* id : {"free", "attached", "leased"}) {
       ASSERT_EQ(Ask("AllocateRegion", Allocate(id)), "");
     }
     ASSERT_EQ(Ask("AttachRegion", Attach("attached")), "");
     rig_.store.Take();
-  }
-  void AddDevice(const std::string& id) {
-    std::promise<void> added;
-    rig_.writer.Submit(
-        Audit{{}, "test", "test", ""},
-        [&](const PoolState&, PlanContext& context) -> absl::StatusOr<Proposal> {
-          return Proposal::Of(Device{.key = context.next_id(),
-                                     .id = id,
-                                     .serial = id,
-                                     .capacity_bytes = 8 * kGranule,
-                                     .granule_bytes = kGranule,
-                                     .service_reason = {}},
-                              nullptr);
-        },
-        [&](const absl::StatusOr<Committed>& got) {
-          EXPECT_TRUE(got.ok()) << got.status();
-          added.set_value();
-        });
-    added.get_future().get();
-    rig_.OnCore([this] { rig_.writer.SetReachable({{"cmm-0", ""}, {"cmm-1", ""}}); });
   }
 
   // Why the call was refused, or why an item of its batch was; empty: it was not. The answer of it
@@ -389,7 +357,7 @@ TEST_F(EveryCallTest, IsInTheStoreWithWhoDidItAndWhy) {
   EXPECT_EQ(dynamic_cast<const v1::Device&>(*answer_).state_reason(), "a burnt smell");
 
   v1::RemoveDeviceRequest remove_device;
-  AddDevice("cmm-2");
+  rig_.AddDevice("cmm-2", 8);
   drain.set_device("devices/cmm-2");
   ASSERT_EQ(Ask("DrainDevice", drain), "");
   remove_device.set_device("devices/cmm-2");

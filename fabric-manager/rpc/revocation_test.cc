@@ -18,7 +18,7 @@
 #include "fabric-manager/rpc/server.h"
 #include "proto/support/loop.h"
 #include "proto/support/status_wire.h"
-#include "test/rigs/service_rig.h"
+#include "test/rigs/server_rig.h"
 #include "tools/pki/pki.h"
 
 namespace cxlpool::fm {
@@ -129,27 +129,17 @@ struct Session {
 
 class RevocationTest : public testing::Test {
  protected:
-  static void SetUpTestSuite() { grpc_init(); }
-
   void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "cxlpool-revoke-XXXXXX").string();
-    directory_ = mkdtemp(name.data());
     ASSERT_TRUE(pki::InitAuthority(pki(), false).ok());
-    std::promise<absl::Status> opened;
-    writer_.Open({.on_committed = [](const auto&) {}, .on_fatal = [](const absl::Status&) {}},
-                 [&](absl::Status status) { opened.set_value(std::move(status)); });
-    ASSERT_TRUE(opened.get_future().get().ok());
-    std::promise<void> started;
-    loop_.Post([&] {
-      sessions_.Start({.on_segments = [](const auto&, const auto&, bool) {},
-                       .on_events = [](const auto&, const auto&) {},
-                       .on_session = [](const auto&, bool) {}});
-      started.set_value();
+    rig_.OnCore([this] {
+      rig_.sessions.Start({.on_segments = [](const auto&, const auto&, bool) {},
+                           .on_events = [](const auto&, const auto&) {},
+                           .on_session = [](const auto&, bool) {}});
     });
-    started.get_future().get();
     std::promise<absl::Status> enrolled;
-    pool_.Enrol(Caller::Operator("test"), {.host = "host-a", .identity = "cxlpool://host/host-a"},
-                [&](absl::Status status) { enrolled.set_value(std::move(status)); });
+    rig_.pool.Enrol(Caller::Operator("test"),
+                    {.host = "host-a", .identity = "cxlpool://host/host-a"},
+                    [&](absl::Status status) { enrolled.set_value(std::move(status)); });
     ASSERT_TRUE(enrolled.get_future().get().ok());
     const pki::IssuedFiles manager = Issue(pki::LeafRole::kManager, "fm");
     auto tls = TlsSource::Load({manager.ca, manager.cert, manager.key}, CertificateUse::Manager());
@@ -157,19 +147,10 @@ class RevocationTest : public testing::Test {
     ServerOptions options;
     options.listen = {{"127.0.0.1:0", false}};
     options.tls = *tls;
-    options.fabric = "fake";
-    options.store_directory = directory_.string();
-    auto server = RpcServer::Start(options, &loop_, &pool_, &sessions_, &store_, &views_, &watch_);
-    ASSERT_TRUE(server.ok()) << server.status();
-    server_ = *std::move(server);
-  }
-  void TearDown() override {
-    if (server_ != nullptr) server_->Shutdown(absl::Seconds(1));
-    loop_.Stop();
-    std::filesystem::remove_all(directory_);
+    rig_.Serve(options);
   }
 
-  std::string pki() const { return (directory_ / "pki").string(); }
+  std::string pki() const { return (rig_.directory / "pki").string(); }
   pki::IssuedFiles Issue(pki::LeafRole role, const std::string& name) {
     pki::LeafRequest leaf;
     leaf.role = role;
@@ -180,11 +161,11 @@ class RevocationTest : public testing::Test {
     return *files;
   }
   Peer MakePeer(pki::LeafRole role, const std::string& name) {
-    return Peer(Issue(role, name), server_->ports()[0]);
+    return Peer(Issue(role, name), rig_.server->ports()[0]);
   }
   Peer Operator(const std::string& name) { return MakePeer(pki::LeafRole::kOperator, name); }
   Peer Host() { return MakePeer(pki::LeafRole::kHost, "host-a"); }
-  v1::Hello Hello() { return FakeAgent("host-a", &world_).Hello(); }
+  v1::Hello Hello() { return FakeAgent("host-a", &rig_.world).Hello(); }
   std::string HostState(Peer& peer) {
     v1::ListHostsResponse answer;
     EXPECT_TRUE(Peer::Call(*peer.inventory, &v1::InventoryService::Stub::ListHosts,
@@ -193,19 +174,7 @@ class RevocationTest : public testing::Test {
     return v1::Host::State_Name(answer.hosts(0).state());
   }
 
-  std::filesystem::path directory_;
-  SystemClock clock_;
-  Loop loop_{"revocation-test"};
-  World world_;
-  SlowStore store_{std::make_shared<MemoryDisk>(), &loop_};
-  ViewHolder views_;
-  WatchHub watch_;
-  Writer writer_{{}, &loop_, &clock_, &store_, &views_, &watch_};
-  FakeFabric fabric_{&world_, {}};
-  HostSessions sessions_{{.lease = absl::Minutes(5)}, &loop_, &clock_, &writer_};
-  Reconciler reconciler_{{}, &loop_, &clock_, &writer_, &fabric_, &sessions_, nullptr};
-  PoolService pool_{&loop_, &writer_, &reconciler_, &sessions_};
-  std::unique_ptr<RpcServer> server_;
+  ServerRig<SlowStore> rig_;
 };
 
 TEST_F(RevocationTest, ACertificateIsRefusedFromTheNextCallOnAndItsSuccessorIsNot) {
@@ -268,7 +237,7 @@ TEST_F(RevocationTest, StandingWatchesAndBackupsEndAtOnce) {
   ASSERT_TRUE(watch->Read(&event));
   EXPECT_EQ(event.event(), v1::WatchRegionsResponse::SYNCED);
   const auto backup = alice.inventory->Backup(&backing, v1::BackupRequest());
-  store_.asked.get_future().get();
+  rig_.store.asked.get_future().get();
   ASSERT_TRUE(bob.Revoke(alice.serial).ok());
   EXPECT_FALSE(watch->Read(&event));
   EXPECT_EQ(watch->Finish().error_code(), grpc::StatusCode::CANCELLED);

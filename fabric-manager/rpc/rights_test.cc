@@ -192,21 +192,7 @@ class RightsTest : public testing::Test {
 
   // As their agents would.
   void MakeHostsUsable() {
-    rig_.OnCore([this] {
-      for (const char* host : {"host-a", "host-b"}) {
-        HostRuntime runtime = rig_.writer.state().Runtime(host);
-        runtime.online = true;
-        runtime.fabric_reachable = true;
-        runtime.fabric_slots = {1, 2, 3, 4};
-        runtime.region_granule_bytes = kGranule;
-        runtime.bridges = {Bridge{.name = "b0",
-                                  .slots = {1, 2, 3, 4},
-                                  .max_regions = 4,
-                                  .window_bytes = 64 * kGranule,
-                                  .free_window_bytes = 64 * kGranule}};
-        rig_.writer.SetRuntime(host, std::move(runtime));
-      }
-    });
+    for (const char* host : {"host-a", "host-b"}) rig_.BringUp(host);
   }
   // Allocates on `host`, by an operator.
   std::string AllocateOn(const std::string& id, const std::string& host) {

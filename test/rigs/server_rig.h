@@ -44,24 +44,7 @@ class ServerRig {
     writer.Open({.on_committed = [](const auto&) {}, .on_fatal = [](const absl::Status&) {}},
                 [&](absl::Status status) { opened.set_value(std::move(status)); });
     EXPECT_TRUE(opened.get_future().get().ok());
-    std::promise<void> added;
-    writer.Submit(
-        Audit{{}, "test", "test", ""},
-        [](const PoolState&, PlanContext& context) -> absl::StatusOr<Proposal> {
-          return Proposal::Of(Device{.key = context.next_id(),
-                                     .id = "cmm-0",
-                                     .serial = "1",
-                                     .capacity_bytes = 2000 * kGranule,
-                                     .granule_bytes = kGranule,
-                                     .service_reason = {}},
-                              nullptr);
-        },
-        [&](const absl::StatusOr<Committed>& got) {
-          EXPECT_TRUE(got.ok()) << got.status();
-          writer.SetReachable({{"cmm-0", ""}});
-          added.set_value();
-        });
-    added.get_future().get();
+    AddDevice("cmm-0", 2000);
   }
   ~ServerRig() {
     if (server != nullptr) server->Shutdown(absl::Seconds(1));
@@ -75,6 +58,43 @@ class ServerRig {
     auto started = RpcServer::Start(options, &loop, &pool, &sessions, &store, &views, &watch);
     ASSERT_TRUE(started.ok()) << started.status();
     server = *std::move(started);
+  }
+  // A device that the fabric reaches.
+  void AddDevice(const std::string& id, uint64_t granules) {
+    std::promise<void> added;
+    writer.Submit(
+        Audit{{}, "test", "test", ""},
+        [&](const PoolState&, PlanContext& context) -> absl::StatusOr<Proposal> {
+          return Proposal::Of(Device{.key = context.next_id(),
+                                     .id = id,
+                                     .serial = id,
+                                     .capacity_bytes = granules * kGranule,
+                                     .granule_bytes = kGranule,
+                                     .service_reason = {}},
+                              nullptr);
+        },
+        [&](const absl::StatusOr<Committed>& got) {
+          EXPECT_TRUE(got.ok()) << got.status();
+          writer.SetReachable({{id, ""}});
+          added.set_value();
+        });
+    added.get_future().get();
+  }
+  // The host's agent has said hello: four slots under one bridge.
+  void BringUp(const std::string& host) {
+    OnCore([&] {
+      HostRuntime runtime = writer.state().Runtime(host);
+      runtime.online = true;
+      runtime.fabric_reachable = true;
+      runtime.fabric_slots = {1, 2, 3, 4};
+      runtime.region_granule_bytes = kGranule;
+      runtime.bridges = {Bridge{.name = "b0",
+                                .slots = {1, 2, 3, 4},
+                                .max_regions = 4,
+                                .window_bytes = 64 * kGranule,
+                                .free_window_bytes = 64 * kGranule}};
+      writer.SetRuntime(host, std::move(runtime));
+    });
   }
   // Runs `task` on the core's thread.
   void OnCore(std::function<void()> task) {
@@ -95,7 +115,7 @@ class ServerRig {
   WatchHub watch;
   Writer writer{{}, &loop, &clock, &store, &views, &watch};
   FakeFabric fabric{&world, {}};
-  HostSessions sessions{{}, &loop, &clock, &writer};
+  HostSessions sessions{{.lease = absl::Minutes(5)}, &loop, &clock, &writer};
   Reconciler reconciler{{}, &loop, &clock, &writer, &fabric, &sessions, nullptr};
   PoolService pool{&loop, &writer, &reconciler, &sessions};
   std::unique_ptr<RpcServer> server;
