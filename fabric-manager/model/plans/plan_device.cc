@@ -51,28 +51,21 @@ Change PlanSeenDevice(const PoolState& state, Device seen, bool has_bytes, PlanC
   const bool lost_records = !context.hold_reason.empty();
   const bool found_bytes = has_bytes && !CXLPOOL_MUTANT("give-found-bytes");
   if (!lost_records && !found_bytes) return change;
-  auto hold = std::make_shared<Region>();
+  const Extent whole = {seen.id, 0, seen.capacity_bytes};
+  std::shared_ptr<Region> hold;
   if (lost_records) {
     // Its record may be one of those that were lost, and so may be what its bytes are of.
-    hold->id = KeptId(state, "fsck", "hold", context, hold->key);
+    hold = MakeKept(state, "fsck", "hold", whole, context);
     hold->state_reason = absl::StrCat(
         "FSCK: ", context.hold_reason, "; if device \"", seen.id,
         "\" is new to the pool, or nothing on it is needed any more, release this with force");
   } else {
-    hold->id = KeptId(state, "found", seen.id, context, hold->key);
+    hold = MakeKept(state, "found", seen.id, whole, context);
     hold->state_reason = absl::StrCat(
         "FOUND: device \"", seen.id,
         "\" had bytes that no record of this pool knows when it was added; if nobody needs "
         "them, release this with force, which clears them");
   }
-  hold->generation = hold->key;
-  hold->tag = context.make_tag();
-  hold->tenant = kDefaultTenant;
-  hold->create_time = context.now;
-  hold->revision = context.revision;
-  hold->state = RegionState::kQuarantined;
-  hold->extents = {{seen.id, 0, seen.capacity_bytes}};
-  hold->requested_bytes = seen.capacity_bytes;
   change.push_back(RegionPtr(hold));
   return change;
 }

@@ -92,21 +92,12 @@ Change QuarantineBad(const PoolState& state, const Region& region, size_t first_
     const Extent& extent = region.extents[bad.extent_index];
     const Device* device = state.FindDevice(extent.device);
     if (device != nullptr && device->service == DeviceService::kFailed) continue;
-    auto kept = std::make_shared<Region>();
-    kept->id = KeptId(state, "bad", extent.device.str(), context, kept->key);
-    kept->generation = kept->key;
-    kept->tag = context.make_tag();
-    kept->tenant = kDefaultTenant;
-    kept->create_time = context.now;
-    kept->revision = context.revision;
-    kept->state = RegionState::kQuarantined;
+    auto kept = MakeKept(state, "bad", extent.device.str(), extent, context);
     const bool lost = !absl::StartsWith(bad.reason, "NOT_SCRUBBABLE");
     kept->state_reason =
         absl::StrCat(lost ? "MEDIA_ERROR: " : "", bad.reason, ", when Region \"", region.id,
                      "\" had it; release it with force once the device ",
                      lost ? "is repaired or trusted again" : "can be cleared");
-    kept->extents = {extent};
-    kept->requested_bytes = extent.length_bytes;
     kept->bad = {{0, bad.reason}};
     change.push_back(RegionPtr(std::move(kept)));
   }

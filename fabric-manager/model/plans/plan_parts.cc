@@ -16,6 +16,9 @@
 
 namespace cxlpool::fm {
 
+namespace {
+
+// "PREFIX-DEVICE-KEY", which no other Region has, under a new key. A long device id is cut.
 std::string KeptId(const PoolState& state, absl::string_view prefix, absl::string_view device,
                    PlanContext& context, Key& key) {
   constexpr size_t kMaxResourceId = 63;
@@ -27,6 +30,24 @@ std::string KeptId(const PoolState& state, absl::string_view prefix, absl::strin
     id += number;
     if (state.FindRegionById(id) == nullptr) return id;
   }
+}
+
+}  // namespace
+
+std::shared_ptr<Region> MakeKept(const PoolState& state, absl::string_view prefix,
+                                 absl::string_view device, const Extent& extent,
+                                 PlanContext& context) {
+  auto kept = std::make_shared<Region>();
+  kept->id = KeptId(state, prefix, device, context, kept->key);
+  kept->generation = kept->key;
+  kept->tag = context.make_tag();
+  kept->tenant = kDefaultTenant;
+  kept->create_time = context.now;
+  kept->revision = context.revision;
+  kept->state = RegionState::kQuarantined;
+  kept->extents = {extent};
+  kept->requested_bytes = extent.length_bytes;
+  return kept;
 }
 
 std::string Quoted(absl::string_view text) {

@@ -4,6 +4,7 @@
 #ifndef CXLPOOL_FABRIC_MANAGER_MODEL_PLANS_PLAN_PARTS_H_
 #define CXLPOOL_FABRIC_MANAGER_MODEL_PLANS_PLAN_PARTS_H_
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -22,10 +23,12 @@ using Metadata = std::vector<std::pair<std::string, std::string>>;
 // In quotes, escaped, cut to 80 characters: what a caller wrote may be anything.
 std::string Quoted(absl::string_view text);
 
-// "PREFIX-DEVICE-KEY": the id of a Region that keeps bytes of a device from everybody, under a new
-// key. A long device id is cut.
-std::string KeptId(const PoolState& state, absl::string_view prefix, absl::string_view device,
-                   PlanContext& context, Key& key);
+// A QUARANTINED Region that keeps the bytes of `extent` from everybody, until an operator releases
+// it with force. Its id is "PREFIX-DEVICE-KEY"; why it is there is the caller's to say
+// (state_reason).
+std::shared_ptr<Region> MakeKept(const PoolState& state, absl::string_view prefix,
+                                 absl::string_view device, const Extent& extent,
+                                 PlanContext& context);
 
 // How every plan of a Region begins. Judges the caller (errors of CheckCaller), then looks for an
 // earlier call with this request_id: its answer, or nothing: plan on.
