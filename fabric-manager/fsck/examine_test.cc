@@ -368,6 +368,31 @@ TEST_F(ExamineTest, WhatTheManagerWouldNotLoadIsSetAside) {
 
 // Whatever is done to the records, the repair leaves a sound pool, and every byte that a readable
 // Region had is still held by somebody.
+TEST_F(ExamineTest, AnEntryOfTheTopologyGoesWithTheLinksThatNameIt) {
+  const auto link = [&](uint64_t key, const std::string& a, const std::string& b) {
+    pb::LinkEntryRecord& record = *records_[key].mutable_topology_entry()->mutable_link();
+    record.set_a(a);
+    record.set_b(b);
+  };
+  records_[70].mutable_topology_entry()->set_imported_from("fm.toml");
+  link(71, "host-a", "sw0");  // Written again after what it joins, under the key that it has.
+  records_[72].mutable_topology_entry()->mutable_switch_()->set_id("sw0");
+  records_[73].mutable_topology_entry()->mutable_host()->set_id("host-a");
+  records_[74].mutable_topology_entry()->mutable_device()->set_id("cmm-0");
+  link(75, "sw0", "cmm-0");
+  EXPECT_TRUE(Check(Rows()).findings.empty());
+  std::vector<Row> rows = Rows();
+  for (Row& row : rows) {
+    if (row.key == 74) row.value = "damaged";
+  }
+  const Examination done = Check(rows);
+  EXPECT_TRUE(Says(done, 75, "cmm-0")) << "a link to nowhere";
+  const auto after = ExpectRepaired(done);
+  EXPECT_TRUE(after.contains(71));
+  EXPECT_FALSE(after.contains(74));
+  EXPECT_FALSE(after.contains(75));
+}
+
 TEST_F(ExamineTest, RandomDamageIsRepairedAndFreesNoByte) {
   std::minstd_rand random(3);
   int repaired = 0;

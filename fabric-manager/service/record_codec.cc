@@ -158,6 +158,58 @@ Problem DecodeRegion(Key key, const pb::RegionRecord& in, Region& out) {
   return DecodePlacement(in, out);
 }
 
+// What of an entry makes no sense is refused by PoolState, all entries together.
+Problem DecodeEntry(const pb::TopologyEntryRecord& in, TopologyEntry& out) {
+  switch (in.what_case()) {
+    case pb::TopologyEntryRecord::kDevice: {
+      const pb::DeviceEntryRecord& device = in.device();
+      if (device.id().empty()) return "a device of the topology without an id";
+      out.what = DeviceEntry{.id = device.id(),
+                             .serial = device.serial(),
+                             .capacity_bytes = device.capacity_bytes(),
+                             .granule_bytes = device.granule_bytes(),
+                             .path = device.path(),
+                             .latency_ns = device.latency_ns(),
+                             .bandwidth_mib_per_second = device.bandwidth_mib_per_second(),
+                             .heads = device.heads(),
+                             .failure_domain = device.failure_domain()};
+      return std::nullopt;
+    }
+    case pb::TopologyEntryRecord::kHost: {
+      const pb::HostEntryRecord& host = in.host();
+      if (host.id().empty()) return "a host of the topology without an id";
+      HostEntry entry{.id = host.id(),
+                      .slots = {host.slots().begin(), host.slots().end()},
+                      .qmp_socket = host.qmp_socket()};
+      if (host.has_agent_uid()) entry.agent_uid = host.agent_uid();
+      out.what = std::move(entry);
+      return std::nullopt;
+    }
+    case pb::TopologyEntryRecord::kSwitch: {
+      const pb::SwitchEntryRecord& node = in.switch_();
+      if (node.id().empty()) return "a switch without an id";
+      out.what = SwitchEntry{node.id(), node.latency_ns(), node.bandwidth_mib_per_second(),
+                             node.failure_domain()};
+      return std::nullopt;
+    }
+    case pb::TopologyEntryRecord::kLink: {
+      const pb::LinkEntryRecord& link = in.link();
+      out.what = LinkEntry{link.a(),
+                           link.b(),
+                           link.latency_ns(),
+                           link.bandwidth_mib_per_second(),
+                           {link.slots().begin(), link.slots().end()}};
+      return std::nullopt;
+    }
+    case pb::TopologyEntryRecord::kImportedFrom:
+      out.what = TopologyImport{in.imported_from()};
+      return std::nullopt;
+    case pb::TopologyEntryRecord::WHAT_NOT_SET:
+      break;
+  }
+  return "a part of the topology of a kind that this release does not know";
+}
+
 using Decoded = std::variant<Item, PoolMeta>;
 
 Problem DecodeBody(Key key, const pb::Record& record, Decoded& out) {
@@ -235,6 +287,12 @@ Problem DecodeBody(Key key, const pb::Record& record, Decoded& out) {
       Revocation revocation{key, in.subject(), in.reason(), in.principal(), {}};
       if (Problem p = DecodeTime("time", in.time_unix_us(), revocation.time)) return p;
       out = Item(std::move(revocation));
+      return std::nullopt;
+    }
+    case pb::Record::kTopologyEntry: {
+      TopologyEntry entry{key, {}};
+      if (Problem p = DecodeEntry(record.topology_entry(), entry)) return p;
+      out = Item(std::move(entry));
       return std::nullopt;
     }
     case pb::Record::BODY_NOT_SET:

@@ -54,6 +54,28 @@ TEST(RecordCodecTest, TenantsAndRevocationsKeepEveryField) {
   EXPECT_EQ(std::get<Revocation>(RoundTrip(FullRevocation())), FullRevocation());
 }
 
+TEST(RecordCodecTest, TopologyEntriesKeepEveryField) {
+  const TopologyTables tables = FullTables();
+  Key key = 9;
+  const auto expect_same = [&](auto what) {
+    const TopologyEntry entry{++key, std::move(what)};
+    EXPECT_EQ(std::get<TopologyEntry>(RoundTrip(entry)), entry) << NameOf(entry);
+  };
+  expect_same(tables.devices.front());
+  expect_same(tables.hosts.front());
+  HostEntry host = tables.hosts.front();
+  host.agent_uid.reset();
+  expect_same(host);
+  expect_same(tables.switches.front());
+  expect_same(tables.links.front());
+  expect_same(TopologyImport{"/etc/cxlpool/fm.toml"});
+  pb::Record record;
+  record.mutable_topology_entry();
+  EXPECT_EQ(ReasonOf(DecodeRecord(9, record.SerializeAsString()).status()), "BAD_RECORD");
+  record.mutable_topology_entry()->mutable_host();
+  EXPECT_EQ(ReasonOf(DecodeRecord(9, record.SerializeAsString()).status()), "BAD_RECORD");
+}
+
 TEST(RecordCodecTest, ThePoolsOwnRecord) {
   const std::string value = EncodePool({1, 4242, "records were lost"}, kAudit);
   const auto decoded = DecodeRecord(kPoolKey, value);

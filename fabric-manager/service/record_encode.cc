@@ -157,6 +157,46 @@ void Encode(const Region& in, pb::RegionRecord& out) {
   }
 }
 
+struct EncodeEntry {
+  pb::TopologyEntryRecord& out;
+
+  void operator()(const DeviceEntry& in) const {
+    pb::DeviceEntryRecord& device = *out.mutable_device();
+    device.set_id(Text(in.id));
+    device.set_serial(Text(in.serial));
+    device.set_capacity_bytes(in.capacity_bytes);
+    device.set_granule_bytes(in.granule_bytes);
+    device.set_path(Text(in.path));
+    device.set_latency_ns(in.latency_ns);
+    device.set_bandwidth_mib_per_second(in.bandwidth_mib_per_second);
+    device.set_heads(in.heads);
+    device.set_failure_domain(Text(in.failure_domain));
+  }
+  void operator()(const HostEntry& in) const {
+    pb::HostEntryRecord& host = *out.mutable_host();
+    host.set_id(Text(in.id));
+    host.mutable_slots()->Add(in.slots.begin(), in.slots.end());
+    if (in.agent_uid.has_value()) host.set_agent_uid(*in.agent_uid);
+    host.set_qmp_socket(Text(in.qmp_socket));
+  }
+  void operator()(const SwitchEntry& in) const {
+    pb::SwitchEntryRecord& node = *out.mutable_switch_();
+    node.set_id(Text(in.id));
+    node.set_latency_ns(in.latency_ns);
+    node.set_bandwidth_mib_per_second(in.bandwidth_mib_per_second);
+    node.set_failure_domain(Text(in.failure_domain));
+  }
+  void operator()(const LinkEntry& in) const {
+    pb::LinkEntryRecord& link = *out.mutable_link();
+    link.set_a(Text(in.a));
+    link.set_b(Text(in.b));
+    link.set_latency_ns(in.latency_ns);
+    link.set_bandwidth_mib_per_second(in.bandwidth_mib_per_second);
+    link.mutable_slots()->Add(in.slots.begin(), in.slots.end());
+  }
+  void operator()(const TopologyImport& in) const { out.set_imported_from(Text(in.source)); }
+};
+
 // A record whose parts all are in one place, most of them on the stack: every change makes one, and
 // to allocate and free each part by itself takes longer than to encode it.
 class RecordInPlace {
@@ -221,6 +261,8 @@ std::string EncodeItem(const Item& item, const Audit& audit) {
     out.set_reason(Text(revocation->reason));
     out.set_principal(Text(revocation->principal));
     out.set_time_unix_us(Micros(revocation->time));
+  } else if (const auto* entry = std::get_if<TopologyEntry>(&item)) {
+    std::visit(EncodeEntry{*record.mutable_topology_entry()}, entry->what);
   } else if (const auto* tombstone = std::get_if<Tombstone>(&item)) {
     Encode(*tombstone->region, *record.mutable_tombstone()->mutable_region());
     record.mutable_tombstone()->set_gone_time_unix_us(Micros(tombstone->gone_time));

@@ -137,6 +137,52 @@ inline Revocation FullRevocation() {
   return revocation;
 }
 
+inline TopologyTables FullTables() {
+  TopologyTables tables;
+  [[maybe_unused]] auto& [devices, hosts, switches, links] = tables;
+  devices.resize(1);
+  {
+    [[maybe_unused]] auto& [id, serial, capacity_bytes, granule_bytes, path, latency_ns,
+                            bandwidth_mib_per_second, heads, failure_domain] = devices.front();
+    id = "cmm-7";
+    serial = "0x77";
+    capacity_bytes = 7ull << 30;
+    granule_bytes = 1 << 22;
+    path = "/pool/cmm-7";
+    latency_ns = 71;
+    bandwidth_mib_per_second = 72;
+    heads = 3;
+    failure_domain = "shelf-7";
+  }
+  hosts.resize(1);
+  {
+    [[maybe_unused]] auto& [id, slots, agent_uid, qmp_socket] = hosts.front();
+    id = "host-7";
+    slots = {17, 0, 8191};
+    agent_uid = 0;
+    qmp_socket = "/run/host-7.qmp";
+  }
+  switches.resize(1);
+  {
+    [[maybe_unused]] auto& [id, latency_ns, bandwidth_mib_per_second, failure_domain] =
+        switches.front();
+    id = "sw7";
+    latency_ns = 73;
+    bandwidth_mib_per_second = 74;
+    failure_domain = "shelf-8";
+  }
+  links.resize(1);
+  {
+    [[maybe_unused]] auto& [a, b, latency_ns, bandwidth_mib_per_second, slots] = links.front();
+    a = "host-7";
+    b = "sw7";
+    latency_ns = 75;
+    bandwidth_mib_per_second = 76;
+    slots = {17, 8191};
+  }
+  return tables;
+}
+
 inline HostRuntime FullRuntime() {
   HostRuntime runtime;
   [[maybe_unused]] auto& [online, fabric_reachable, fabric_reason, incarnation, agent_version,

@@ -44,23 +44,33 @@ absl::StatusOr<Change> Put(const PoolState& state, const std::string& id, Device
 
 }  // namespace
 
+// A device that is new, or as much of a known one as it has grown by. What is there already is
+// somebody's, and a Region keeps it from everybody until an operator decides.
 Change PlanSeenDevice(const PoolState& state, Device seen, bool has_bytes, PlanContext& context) {
-  if (state.FindDevice(seen.id) != nullptr) return {};
-  seen.key = context.next_id();
+  uint64_t known_bytes = 0;
+  if (const Device* known = state.FindDevice(seen.id); known != nullptr) {
+    if (known->capacity_bytes >= seen.capacity_bytes) return {};
+    known_bytes = known->capacity_bytes;
+    const uint64_t capacity_bytes = seen.capacity_bytes;
+    seen = *known;
+    seen.capacity_bytes = capacity_bytes;
+  } else {
+    seen.key = context.next_id();
+  }
   Change change{seen};
   const bool lost_records = !context.hold_reason.empty();
   const bool found_bytes = has_bytes && !CXLPOOL_MUTANT("give-found-bytes");
   if (!lost_records && !found_bytes) return change;
-  const Extent whole = {seen.id, 0, seen.capacity_bytes};
+  const Extent fresh = {seen.id, known_bytes, seen.capacity_bytes - known_bytes};
   std::shared_ptr<Region> hold;
   if (lost_records) {
     // Its record may be one of those that were lost, and so may be what its bytes are of.
-    hold = MakeKept(state, "fsck", "hold", whole, context);
+    hold = MakeKept(state, "fsck", "hold", fresh, context);
     hold->state_reason = absl::StrCat(
         "FSCK: ", context.hold_reason, "; if device \"", seen.id,
         "\" is new to the pool, or nothing on it is needed any more, release this with force");
   } else {
-    hold = MakeKept(state, "found", seen.id, whole, context);
+    hold = MakeKept(state, "found", seen.id, fresh, context);
     hold->state_reason = absl::StrCat(
         "FOUND: device \"", seen.id,
         "\" had bytes that no record of this pool knows when it was added; if nobody needs "

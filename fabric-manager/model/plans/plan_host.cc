@@ -136,9 +136,13 @@ absl::StatusOr<Change> PlanRetire(const PoolState& state, const std::string& hos
 }
 
 absl::StatusOr<Change> PlanRemoveHost(const PoolState& state, const std::string& host) {
+  Change change = EraseHostEntry(state, host);
+  // A host that was never enrolled has nothing attached.
+  if (state.FindHost(host) == nullptr && !change.empty()) return change;
   const absl::StatusOr<Host> leaving = MayLeave(state, host);
   if (!leaving.ok()) return leaving.status();
-  return Change{Erased{leaving->key}};
+  change.push_back(Erased{leaving->key});
+  return change;
 }
 
 }  // namespace cxlpool::fm

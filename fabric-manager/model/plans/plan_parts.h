@@ -101,6 +101,9 @@ absl::Status CheckTenant(const PoolState& state, absl::string_view label, const 
 absl::StatusOr<uint64_t> UnitFor(const PoolState& state, absl::string_view host, Mode mode,
                                  bool others);
 
+// The host's entry in the topology and the links to it, to be erased; empty: it has none.
+Change EraseHostEntry(const PoolState& state, const std::string& host);
+
 }  // namespace cxlpool::fm
 
 #endif  // CXLPOOL_FABRIC_MANAGER_MODEL_PLANS_PLAN_PARTS_H_

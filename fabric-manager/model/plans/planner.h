@@ -161,6 +161,7 @@ Change PlanExpiry(const PoolState& state, Key region, absl::Time expire_time, Pl
 // Enrols, replaces or brings back a host. The Change is empty if nothing differs.
 absl::StatusOr<Change> PlanEnrol(const PoolState& state, const EnrolSpec& spec,
                                  PlanContext& context);
+// Forgets the enrolment, the host's entry in the topology, and the links to it.
 absl::StatusOr<Change> PlanRemoveHost(const PoolState& state, const std::string& host);
 absl::StatusOr<Change> PlanRetire(const PoolState& state, const std::string& host,
                                   PlanContext& context);
@@ -200,6 +201,39 @@ struct StrayLd {
 std::string EndOfBytes(const PoolState& state, const Region& region);
 
 Change PlanStray(const PoolState& state, const std::vector<StrayLd>& lds, PlanContext& context);
+
+// What the pool is made of. One step of a plan, for people: "add device cmm-9".
+struct TopologyStep {
+  enum class Verb { kAdd, kChange, kRemove };
+  Verb verb = Verb::kAdd;
+  std::string name;  // NameOf(entry).
+  friend bool operator==(const TopologyStep&, const TopologyStep&) = default;
+};
+struct TopologyPlan {
+  Change change;  // Empty: it is so already.
+  std::vector<TopologyStep> steps;
+};
+// Makes the pool's topology what `wanted` says. What is not wanted any more goes as by
+// PlanRemoveDevice; of a host only the way to it goes, and its enrolment stays.
+// INVALID_ARGUMENT/BAD_TOPOLOGY; FAILED_PRECONDITION: DEVICE_NOT_EMPTY, HOST_HAS_ATTACHMENTS
+// (metadata regions), DEVICE_DIFFERS (the pool knows the device by another serial number or
+// granule, or as larger), DEVICE_FAILED.
+absl::StatusOr<TopologyPlan> PlanTopology(const PoolState& state, const TopologyTables& wanted,
+                                          FabricKind fabric, PlanContext& context);
+// One entry of it, beside the others or in place of the one of its id. A device that is DRAINING or
+// REMOVED is in service again.
+absl::StatusOr<Change> PlanPutDevice(const PoolState& state, const DeviceEntry& device,
+                                     FabricKind fabric, PlanContext& context);
+absl::StatusOr<Change> PlanPutHost(const PoolState& state, const HostEntry& host, FabricKind fabric,
+                                   PlanContext& context);
+// Takes in the configuration's tables, at most `limit` records of them at a time; the last change
+// says that it was done. Empty: it is done already, and the records are what counts. What is on
+// record already stays as it is.
+Change PlanImport(const PoolState& state, const TopologyTables& tables, const std::string& source,
+                  size_t limit, PlanContext& context);
+bool IsImported(const PoolState& state);
+// How the tables of a file differ from those of the pool.
+std::vector<TopologyStep> CompareTables(const TopologyTables& now, const TopologyTables& wanted);
 
 // Tenants: likewise. `tenant.key` is ignored.
 absl::StatusOr<Change> PlanSetTenant(const PoolState& state, const Tenant& tenant,

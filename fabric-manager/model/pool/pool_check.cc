@@ -46,6 +46,7 @@ absl::Status PoolState::CheckInvariants() const {
   for (const auto& [id, host] : hosts_) change.push_back(host);
   for (const auto& [id, tenant] : tenants_) change.push_back(tenant);
   for (const auto& [subject, revocation] : revocations_) change.push_back(revocation);
+  for (const auto& [key, entry] : topology_entries_) change.push_back(entry);
   for (const auto& [key, region] : regions_) change.push_back(region);
   for (const auto& [key, tombstone] : tombstones_) change.push_back(tombstone);
   if (absl::Status built = fresh.Restore(change); !built.ok()) return built;

@@ -147,6 +147,29 @@ void PoolState::UpdateTopology() {
   }
 }
 
+// Once a change, whatever many entries it has. A device that was removed stays in the topology,
+// where it is in nobody's way, until its entry goes.
+absl::Status PoolState::RebuildTopology() {
+  if (!stale_topology_) return absl::OkStatus();
+  TopologyTables tables;
+  for (const auto& [key, entry] : topology_entries_) AddTo(tables, entry);
+  auto topology = Topology::Create(SpecOf(tables));
+  if (!topology.ok()) return Broken(topology.status().message());
+  stale_topology_ = false;
+  SetTopology(*std::move(topology));
+  return absl::OkStatus();
+}
+
+TopologyTables PoolState::GetTopologyTables() const {
+  TopologyTables tables;
+  for (const auto& [key, entry] : topology_entries_) AddTo(tables, entry);
+  std::erase_if(tables.devices, [this](const DeviceEntry& entry) {
+    const Device* device = FindDevice(entry.id);
+    return device != nullptr && device->service == DeviceService::kRemoved;
+  });
+  return tables;
+}
+
 void PoolState::SetReachable(absl::string_view device, absl::string_view why_not) {
   const auto it = devices_.find(device);
   if (it == devices_.end()) return;

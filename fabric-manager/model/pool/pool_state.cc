@@ -25,6 +25,7 @@ Key KeyOf(const Item& item) {
     Key operator()(const Erased& erased) const { return erased.key; }
     Key operator()(const Tenant& tenant) const { return tenant.key; }
     Key operator()(const Revocation& revocation) const { return revocation.key; }
+    Key operator()(const TopologyEntry& entry) const { return entry.key; }
   };
   return std::visit(Visitor{}, item);
 }
@@ -44,12 +45,14 @@ absl::StatusOr<Change> PoolState::Apply(const Change& change) {
     inverse.push_back(*std::move(undo));
   }
   if (status.ok()) status = CheckHostsOf(change, inverse);
+  if (status.ok()) status = RebuildTopology();
   std::reverse(inverse.begin(), inverse.end());
   if (status.ok()) return inverse;
   for (const Item& undo : inverse) {
     CXLPOOL_CHECK_OK(ApplyOne(undo).status(), "a change that was refused cannot be undone: record ",
                      KeyOf(undo));
   }
+  CXLPOOL_CHECK_OK(RebuildTopology(), "a topology that was refused cannot be undone");
   return status;
 }
 
@@ -74,6 +77,7 @@ absl::Status PoolState::Restore(const Change& records) {
   restoring_ = false;
   UpdateTopology();
   if (status.ok()) status = restore(false);
+  if (status.ok()) status = RebuildTopology();
   if (status.ok()) status = CheckHostsOf(records, {});
   return status;
 }
@@ -109,6 +113,7 @@ absl::StatusOr<Item> PoolState::ApplyOne(const Item& item) {
   if (const auto* device = std::get_if<Device>(&item)) return PutDevice(*device);
   if (const auto* tenant = std::get_if<Tenant>(&item)) return PutTenant(*tenant);
   if (const auto* revocation = std::get_if<Revocation>(&item)) return PutRevocation(*revocation);
+  if (const auto* entry = std::get_if<TopologyEntry>(&item)) return PutTopologyEntry(*entry);
   if (named_.contains(key) || key == 0) return Broken("record ", key, " is not a Region's");
   const auto* tombstone = std::get_if<Tombstone>(&item);
   return tombstone != nullptr ? PutTombstone(*tombstone) : PutRegion(std::get<RegionPtr>(item));
@@ -232,6 +237,13 @@ absl::StatusOr<Item> PoolState::EraseNamed(Key key) {
       revocations_.erase(id);
       break;
     }
+    case Kind::kTopologyEntry: {
+      before = topology_entries_.at(key);
+      topology_names_.erase(id);
+      topology_entries_.erase(key);
+      stale_topology_ = true;
+      break;
+    }
   }
   named_.erase(key);
   return before;
@@ -272,6 +284,29 @@ absl::StatusOr<Item> PoolState::PutRevocation(const Revocation& revocation) {
   }
   Item before = it->second;
   it->second = revocation;
+  return before;
+}
+
+// An entry keeps its kind and its name for life. Links have none of their own, and any number of
+// them may join the same two nodes.
+absl::StatusOr<Item> PoolState::PutTopologyEntry(const TopologyEntry& entry) {
+  const bool is_link = std::holds_alternative<LinkEntry>(entry.what);
+  const std::string name = is_link ? absl::StrCat("link ", entry.key) : NameOf(entry);
+  const auto it = topology_entries_.find(entry.key);
+  if (it == topology_entries_.end()) {
+    if (absl::Status status = CheckNewKey(entry.key, name); !status.ok()) return status;
+    if (!topology_names_.insert(name).second) return Broken("the topology has two of ", name);
+    topology_entries_[entry.key] = entry;
+    named_[entry.key] = {Kind::kTopologyEntry, name};
+    stale_topology_ = true;
+    return Item(Erased{entry.key});
+  }
+  if (named_.at(entry.key).second != name) {
+    return Broken("record ", entry.key, " is ", named_.at(entry.key).second, ", not ", name);
+  }
+  Item before = it->second;
+  it->second = entry;
+  stale_topology_ = true;
   return before;
 }
 

@@ -34,6 +34,7 @@
 #include "fabric-manager/model/pool/revocation.h"
 #include "fabric-manager/model/pool/tenant.h"
 #include "fabric-manager/model/pool/topology.h"
+#include "fabric-manager/model/pool/topology_entry.h"
 #include "fabric-manager/model/space/free_space.h"
 
 namespace cxlpool::fm {
@@ -50,7 +51,8 @@ inline constexpr absl::Duration kTombstoneLife = absl::Hours(1);
 struct Erased {
   Key key = 0;
 };
-using Item = std::variant<RegionPtr, Host, Device, Tombstone, Erased, Tenant, Revocation>;
+using Item =
+    std::variant<RegionPtr, Host, Device, Tombstone, Erased, Tenant, Revocation, TopologyEntry>;
 Key KeyOf(const Item& item);
 
 // What one request changes; applied whole or not at all, in order. At most one item a key.
@@ -122,6 +124,9 @@ class PoolState {
   const std::vector<DeviceSet>& domains() const { return domains_; }
   size_t DomainOf(DeviceIndex index) const { return domain_of_[index]; }
   const Topology& topology() const { return topology_; }
+  const std::map<Key, TopologyEntry>& topology_entries() const { return topology_entries_; }
+  // What the pool is made of now, in order of key: without devices that were removed.
+  TopologyTables GetTopologyTables() const;
   const FabricLimits& limits() const { return limits_; }
 
   // Null: it has no record. Then the default tenant has no limits, and another is unknown.
@@ -155,8 +160,8 @@ class PoolState {
   // `limit`.
   Change ExpiredTombstones(absl::Time now, size_t limit) const;
 
-  // Not durable, so no Change: what a host can take, whether a device is seen, how they hang
-  // together.
+  // Not durable, so no Change: what a host can take, whether a device is seen. How they hang
+  // together is set by itself where no topology entry is on record.
   void SetRuntime(absl::string_view host, HostRuntime runtime);
   // `why_not`: for people; empty: it can be reached.
   void SetReachable(absl::string_view device, absl::string_view why_not);
@@ -213,6 +218,7 @@ class PoolState {
   absl::StatusOr<Item> PutDevice(const Device& device);
   absl::StatusOr<Item> PutTenant(const Tenant& tenant);
   absl::StatusOr<Item> PutRevocation(const Revocation& revocation);
+  absl::StatusOr<Item> PutTopologyEntry(const TopologyEntry& entry);
   absl::StatusOr<Item> Erase(Key key);
   absl::StatusOr<Item> EraseNamed(Key key);
 
@@ -240,6 +246,7 @@ class PoolState {
   absl::Status DropDevice(const Device& device);
   absl::Status Reshape(const Device& before, const Device& after);
   void UpdateUsable(DeviceIndex index);
+  absl::Status RebuildTopology();  // Where an entry changed.
   void UpdateTopology();
   void AddToDomain(DeviceIndex index);
 
@@ -255,10 +262,12 @@ class PoolState {
   std::map<std::string, Device, std::less<>> devices_;
   std::map<std::string, Tenant, std::less<>> tenants_;
   Revocations revocations_;
+  std::map<Key, TopologyEntry> topology_entries_;
+  std::set<std::string> topology_names_;  // Of entries that are no links.
   absl::node_hash_map<std::string, HostUse> host_use_;
   absl::flat_hash_map<Interned, TenantUse> tenant_use_;
   uint64_t promised_bytes_ = 0;  // Reserved and not used, over all tenants.
-  enum class Kind : uint8_t { kHost, kDevice, kTenant, kRevocation };
+  enum class Kind : uint8_t { kHost, kDevice, kTenant, kRevocation, kTopologyEntry };
   absl::flat_hash_map<Key, std::pair<Kind, std::string>> named_;
   absl::flat_hash_map<std::string, std::string> by_identity_;  // Of hosts not retired.
 
@@ -275,6 +284,7 @@ class PoolState {
   std::map<std::string, size_t, std::less<>> domain_numbers_;
   bool restoring_ = false;  // The topology is looked at once, in the end.
   Topology topology_;
+  bool stale_topology_ = false;  // An entry changed since topology_ was made.
   FabricLimits limits_;
 };
 

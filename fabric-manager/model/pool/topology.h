@@ -32,6 +32,7 @@ struct TopologySpec {
     uint32_t bandwidth_mib_per_second = 0;
     std::string failure_domain =
         {};  // Of everything that is reached through it alone: see DomainOf.
+    friend bool operator==(const Switch&, const Switch&) = default;
   };
   struct Device {
     std::string id;
@@ -46,6 +47,7 @@ struct TopologySpec {
     uint32_t bandwidth_mib_per_second = 0;
     // Where a host is an end: its PCIe slots behind this link. Empty: any.
     std::vector<uint32_t> slots = {};
+    friend bool operator==(const Link&, const Link&) = default;
   };
   std::vector<std::string> hosts;
   std::vector<Switch> switches;

@@ -1,0 +1,354 @@
+// PlanTopology, PlanPutDevice, PlanPutHost and PlanImport: what the pool is made of, changed while
+// it runs.
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "fabric-manager/model/plans/plan_parts.h"
+#include "fabric-manager/model/plans/planner.h"
+#include "fabric-manager/model/space/bytes.h"
+#include "proto/support/mutant.h"
+
+namespace cxlpool::fm {
+namespace {
+
+constexpr size_t kRegionsNamed = 16;
+
+// A refusal that names what is in the way.
+absl::Status InTheWay(const std::string& reason, const std::string& entry, const std::string& why,
+                      const std::set<std::string>& regions, const std::string& remedy) {
+  const size_t shown = std::min(regions.size(), kRegionsNamed);
+  const std::string names = absl::StrJoin(regions.begin(), std::next(regions.begin(), shown), ",");
+  const size_t space = entry.find(' ');
+  return Refuse(absl::StatusCode::kFailedPrecondition, reason,
+                absl::StrCat(entry, " ", why, " ", names, shown < regions.size() ? ",..." : ""),
+                remedy, {{entry.substr(0, space), entry.substr(space + 1)}, {"regions", names}});
+}
+
+// A device that the pool has had is the same device for ever, and what it holds stays within it.
+absl::Status CheckDeviceChange(const PoolState& state, const DeviceEntry& wanted,
+                               const DeviceEntry* before) {
+  const Device* known = state.FindDevice(wanted.id);
+  if (known == nullptr) return absl::OkStatus();  // The fabric has never shown it.
+  std::string what;
+  if (known->serial != wanted.serial) {
+    what = absl::StrCat("serial number ", known->serial, ", not ", wanted.serial);
+  } else if (known->granule_bytes != wanted.granule_bytes) {
+    what = absl::StrCat("a granule of ", FormatBytes(known->granule_bytes), ", not ",
+                        FormatBytes(wanted.granule_bytes));
+  } else if (known->capacity_bytes > wanted.capacity_bytes && !CXLPOOL_MUTANT("device-shrinks")) {
+    what = absl::StrCat("a capacity of ", FormatBytes(known->capacity_bytes),
+                        ", and can grow but not shrink to ", FormatBytes(wanted.capacity_bytes));
+  }
+  if (!what.empty()) {
+    return Refuse(absl::StatusCode::kFailedPrecondition, "DEVICE_DIFFERS",
+                  absl::StrCat("the pool knows device \"", wanted.id, "\" with ", what),
+                  "describe the device as it is, or give another device an id of its own",
+                  {{"device", wanted.id}});
+  }
+  if (before == nullptr || before->path == wanted.path) return absl::OkStatus();
+  std::set<std::string> regions;
+  for (const RegionPtr& region : state.RegionsOn(wanted.id)) regions.insert(region->id);
+  if (regions.empty()) return absl::OkStatus();
+  return InTheWay("DEVICE_NOT_EMPTY", absl::StrCat("device ", wanted.id),
+                  "cannot move to another path while it holds bytes of", regions,
+                  "drain it, and release them");
+}
+
+// What is attached to a host stays where it is and reachable.
+absl::Status CheckHostChange(const PoolState& state, const HostEntry& before,
+                             const HostEntry* wanted) {
+  std::set<std::string> regions;
+  const bool elsewhere = wanted == nullptr || wanted->qmp_socket != before.qmp_socket ||
+                         wanted->agent_uid != before.agent_uid;
+  for (const OccupiedSlot& slot : state.Occupied(before.id)) {
+    const bool keeps_slot =
+        wanted != nullptr &&
+        (wanted->slots.empty() ||
+         std::find(wanted->slots.begin(), wanted->slots.end(), slot.slot) != wanted->slots.end());
+    if (elsewhere || !keeps_slot) regions.insert(slot.region_id);
+  }
+  if (regions.empty() || CXLPOOL_MUTANT("entry-of-attached-host-goes")) return absl::OkStatus();
+  return InTheWay(
+      "HOST_HAS_ATTACHMENTS", absl::StrCat("host ", before.id),
+      wanted == nullptr ? "has attached" : "would lose the slots, or the way to them, of attached",
+      regions, "detach or release them first, or fence the host");
+}
+
+// The difference between the entries on record and the tables that are wanted, gathered one entry
+// at a time.
+class Difference {
+ public:
+  Difference(const PoolState& state, PlanContext& context) : state_(state), context_(context) {
+    for (const auto& [key, entry] : state.topology_entries()) {
+      if (std::holds_alternative<TopologyImport>(entry.what)) continue;
+      (std::holds_alternative<LinkEntry>(entry.what) ? links_ : nodes_)[NameOf(entry)].push_back(
+          &entry);
+    }
+  }
+
+  absl::Status Want(const DeviceEntry& device) {
+    const TopologyEntry* before = Take(nodes_, absl::StrCat("device ", device.id));
+    const auto* was = before == nullptr ? nullptr : &std::get<DeviceEntry>(before->what);
+    absl::Status status = CheckDeviceChange(state_, device, was);
+    if (!status.ok()) return status;
+    const Device* known = state_.FindDevice(device.id);
+    const bool removed = known != nullptr && known->service == DeviceService::kRemoved;
+    if (removed) {
+      auto back = PlanAddDevice(state_, device.id);
+      if (!back.ok()) return back.status();
+      for (Item& item : *back) plan_.change.push_back(std::move(item));
+    }
+    Put(before, device, removed);
+    return absl::OkStatus();
+  }
+
+  absl::Status Want(const HostEntry& host) {
+    const TopologyEntry* before = Take(nodes_, absl::StrCat("host ", host.id));
+    if (before != nullptr) {
+      absl::Status status = CheckHostChange(state_, std::get<HostEntry>(before->what), &host);
+      if (!status.ok()) return status;
+    }
+    Put(before, host, false);
+    return absl::OkStatus();
+  }
+
+  absl::Status Want(const SwitchEntry& node) {
+    Put(Take(nodes_, absl::StrCat("switch ", node.id)), node, false);
+    return absl::OkStatus();
+  }
+
+  // Links have no identity but what they say: one that is wanted takes the place of one that is
+  // the same, else of any other between the same two nodes.
+  absl::Status Want(const LinkEntry& link) {
+    std::vector<const TopologyEntry*>& same = links_[absl::StrCat("link ", link.a, " - ", link.b)];
+    auto it = std::find_if(same.begin(), same.end(), [&](const TopologyEntry* entry) {
+      return std::get<LinkEntry>(entry->what) == link;
+    });
+    if (it == same.end() && !same.empty()) it = same.begin();
+    const TopologyEntry* before = it == same.end() ? nullptr : *it;
+    if (before != nullptr) same.erase(it);
+    Put(before, link, false);
+    return absl::OkStatus();
+  }
+
+  // What it takes, where all else stays.
+  Change Taken() && { return std::move(plan_.change); }
+
+  // What nobody wants goes, where nothing is in its way.
+  absl::StatusOr<TopologyPlan> Finish() && {
+    for (auto* table : {&links_, &nodes_}) {
+      for (const auto& [name, entries] : *table) {
+        for (const TopologyEntry* entry : entries) {
+          if (absl::Status status = Remove(*entry); !status.ok()) return status;
+        }
+      }
+    }
+    return std::move(plan_);
+  }
+
+ private:
+  using Table = std::map<std::string, std::vector<const TopologyEntry*>>;
+
+  static const TopologyEntry* Take(Table& table, const std::string& name) {
+    const auto it = table.find(name);
+    if (it == table.end()) return nullptr;
+    const TopologyEntry* entry = it->second.front();
+    table.erase(it);
+    return entry;
+  }
+
+  template <typename Entry>
+  void Put(const TopologyEntry* before, const Entry& wanted, bool comes_back) {
+    TopologyEntry entry{before == nullptr ? 0 : before->key, wanted};
+    const bool same = before != nullptr && *before == entry;
+    if (same && !comes_back) return;
+    if (before == nullptr) entry.key = context_.next_id();
+    plan_.steps.push_back(
+        {before == nullptr || comes_back ? TopologyStep::Verb::kAdd : TopologyStep::Verb::kChange,
+         NameOf(entry)});
+    if (!same) plan_.change.push_back(entry);
+  }
+
+  absl::Status Remove(const TopologyEntry& entry) {
+    if (const auto* device = std::get_if<DeviceEntry>(&entry.what)) {
+      const Device* known = state_.FindDevice(device->id);
+      // Its entry stays, so that `device add` brings it back as it was.
+      if (known != nullptr && known->service == DeviceService::kRemoved) return absl::OkStatus();
+      plan_.steps.push_back({TopologyStep::Verb::kRemove, NameOf(entry)});
+      if (known == nullptr) {
+        plan_.change.push_back(Erased{entry.key});
+        return absl::OkStatus();
+      }
+      auto removed = PlanRemoveDevice(state_, device->id);
+      if (!removed.ok()) return removed.status();
+      for (Item& item : *removed) plan_.change.push_back(std::move(item));
+      return absl::OkStatus();
+    }
+    if (const auto* host = std::get_if<HostEntry>(&entry.what)) {
+      absl::Status status = CheckHostChange(state_, *host, nullptr);
+      if (!status.ok()) return status;
+    }
+    plan_.steps.push_back({TopologyStep::Verb::kRemove, NameOf(entry)});
+    plan_.change.push_back(Erased{entry.key});
+    return absl::OkStatus();
+  }
+
+  const PoolState& state_;
+  PlanContext& context_;
+  Table nodes_, links_;  // Not wanted yet.
+  TopologyPlan plan_;
+};
+
+// Every entry, those of removed devices with them.
+TopologyTables EverythingIn(const PoolState& state) {
+  TopologyTables tables;
+  for (const auto& [key, entry] : state.topology_entries()) AddTo(tables, entry);
+  return tables;
+}
+
+// `wanted` instead of the entry of its id, or beside the others.
+template <typename Entry>
+void PutInto(std::vector<Entry>& entries, const Entry& wanted) {
+  const auto it = std::find_if(entries.begin(), entries.end(),
+                               [&](const Entry& entry) { return entry.id == wanted.id; });
+  if (it == entries.end()) {
+    entries.push_back(wanted);
+  } else {
+    *it = wanted;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<TopologyPlan> PlanTopology(const PoolState& state, const TopologyTables& wanted,
+                                          FabricKind fabric, PlanContext& context) {
+  if (absl::Status status = CheckTables(wanted, fabric); !status.ok()) return status;
+  Difference difference(state, context);
+  absl::Status status;
+  const auto want = [&](const auto& entries) {
+    for (const auto& entry : entries) {
+      if (status.ok()) status = difference.Want(entry);
+    }
+  };
+  want(wanted.devices);
+  want(wanted.hosts);
+  want(wanted.switches);
+  want(wanted.links);
+  if (!status.ok()) return status;
+  return std::move(difference).Finish();
+}
+
+absl::StatusOr<Change> PlanPutDevice(const PoolState& state, const DeviceEntry& device,
+                                     FabricKind fabric, PlanContext& context) {
+  TopologyTables wanted = EverythingIn(state);
+  PutInto(wanted.devices, device);
+  if (absl::Status status = CheckTables(wanted, fabric); !status.ok()) return status;
+  Difference difference(state, context);
+  if (absl::Status status = difference.Want(device); !status.ok()) return status;
+  // One that drains is used again, as by `device add` without a word about what it is.
+  Change change = std::move(difference).Taken();
+  const Device* known = state.FindDevice(device.id);
+  if (known != nullptr && known->service == DeviceService::kDraining) {
+    auto back = PlanAddDevice(state, device.id);
+    if (!back.ok()) return back.status();
+    for (Item& item : *back) change.push_back(std::move(item));
+  }
+  return change;
+}
+
+absl::StatusOr<Change> PlanPutHost(const PoolState& state, const HostEntry& host, FabricKind fabric,
+                                   PlanContext& context) {
+  TopologyTables wanted = EverythingIn(state);
+  PutInto(wanted.hosts, host);
+  if (absl::Status status = CheckTables(wanted, fabric); !status.ok()) return status;
+  Difference difference(state, context);
+  if (absl::Status status = difference.Want(host); !status.ok()) return status;
+  return std::move(difference).Taken();
+}
+
+Change EraseHostEntry(const PoolState& state, const std::string& host) {
+  Change change;
+  for (const auto& [key, entry] : state.topology_entries()) {
+    const auto* own = std::get_if<HostEntry>(&entry.what);
+    const auto* link = std::get_if<LinkEntry>(&entry.what);
+    if ((own != nullptr && own->id == host) ||
+        (link != nullptr && (link->a == host || link->b == host))) {
+      change.push_back(Erased{key});
+    }
+  }
+  return change;
+}
+
+bool IsImported(const PoolState& state) {
+  return std::any_of(
+      state.topology_entries().begin(), state.topology_entries().end(),
+      [](const auto& entry) { return std::holds_alternative<TopologyImport>(entry.second.what); });
+}
+
+Change PlanImport(const PoolState& state, const TopologyTables& tables, const std::string& source,
+                  size_t limit, PlanContext& context) {
+  if (IsImported(state)) return {};
+  std::map<std::string, size_t> there;  // How many entries of that name.
+  for (const auto& [key, entry] : state.topology_entries()) ++there[NameOf(entry)];
+  Change change;
+  const auto import = [&](const auto& entries) {
+    for (const auto& entry : entries) {
+      TopologyEntry wanted{0, entry};
+      if (size_t& known = there[NameOf(wanted)]; known > 0) {
+        --known;
+        continue;
+      }
+      if (change.size() == limit) return;
+      wanted.key = context.next_id();
+      change.push_back(std::move(wanted));
+    }
+  };
+  import(tables.devices);
+  import(tables.hosts);
+  import(tables.switches);
+  import(tables.links);
+  if (change.size() < limit && !CXLPOOL_MUTANT("tables-taken-in-again")) {
+    change.push_back(TopologyEntry{context.next_id(), TopologyImport{source}});
+  }
+  return change;
+}
+
+std::vector<TopologyStep> CompareTables(const TopologyTables& now, const TopologyTables& wanted) {
+  using Table = std::map<std::string, std::vector<TopologyEntry>>;
+  const auto table_of = [](const TopologyTables& tables) {
+    Table table;
+    const auto add = [&](const auto& entries) {
+      for (const auto& each : entries) {
+        TopologyEntry entry{0, each};
+        table[NameOf(entry)].push_back(std::move(entry));
+      }
+    };
+    add(tables.devices);
+    add(tables.hosts);
+    add(tables.switches);
+    add(tables.links);
+    return table;
+  };
+  const Table before = table_of(now), after = table_of(wanted);
+  std::vector<TopologyStep> steps;
+  for (const auto& [name, entries] : after) {
+    const auto it = before.find(name);
+    if (it == before.end()) {
+      steps.push_back({TopologyStep::Verb::kAdd, name});
+    } else if (it->second.size() != entries.size() ||
+               !std::is_permutation(entries.begin(), entries.end(), it->second.begin())) {
+      steps.push_back({TopologyStep::Verb::kChange, name});
+    }
+  }
+  for (const auto& [name, entries] : before) {
+    if (!after.contains(name)) steps.push_back({TopologyStep::Verb::kRemove, name});
+  }
+  return steps;
+}
+
+}  // namespace cxlpool::fm
