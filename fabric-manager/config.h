@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "fabric-manager/model/pool/region.h"
-#include "fabric-manager/model/pool/topology.h"
+#include "fabric-manager/model/pool/topology_entry.h"
 
 namespace cxlpool::fm {
 
@@ -25,19 +25,6 @@ struct FmConfig {
   struct Tls {
     std::string ca, cert, key;
     std::string server_name;  // That clients look for in the certificate.
-  };
-  struct Device {
-    std::string id;
-    std::string serial;
-    uint64_t capacity_bytes = 0;
-    uint64_t granule_bytes = 256ull << 20;
-    std::string path;  // qemu: the pool file.
-  };
-  struct Host {
-    std::string id;
-    std::vector<uint32_t> slots;  // emulated.
-    std::optional<uint32_t> uid;  // emulated: the agent's.
-    std::string qmp;              // qemu: the QMP socket.
   };
   enum class Driver { kEmulated, kQemu };
   enum class StoreKind { kSqlite, kMemory };
@@ -51,9 +38,8 @@ struct FmConfig {
   std::string qemu_state;  // Directory; empty: a host that ended while no manager ran is not known.
   std::string fence_program;  // Absolute path; empty: the fabric fences by itself.
   absl::Duration fence_timeout = absl::Seconds(60);
-  std::vector<Device> devices;
-  std::vector<Host> hosts;
-  Topology topology;  // Without any [[link]]: everybody reaches everything.
+  TopologyTables tables;  // Taken into the pool's records once: TakeInTopology.
+  std::string file;       // This configuration.
   Policy default_policy = Policy::kPack;
   absl::Duration heartbeat = absl::Seconds(2);
   absl::Duration lease = absl::Seconds(10);

@@ -4,6 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_replace.h"
+#include "fabric-manager/topology_file.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::fm {
@@ -33,9 +34,9 @@ slots = [1, 2]
 TEST(FmConfigTest, ReadsAGoodFile) {
   const auto config = ParseFmConfig(kGood, "fm.toml");
   ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_EQ(config->devices.at(0).capacity_bytes, 2ull << 30);
-  EXPECT_EQ(config->devices.at(0).granule_bytes, 256ull << 20);
-  EXPECT_EQ(config->hosts.at(0).slots, (std::vector<uint32_t>{1, 2}));
+  EXPECT_EQ(config->tables.devices.at(0).capacity_bytes, 2ull << 30);
+  EXPECT_EQ(config->tables.devices.at(0).granule_bytes, 256ull << 20);
+  EXPECT_EQ(config->tables.hosts.at(0).slots, (std::vector<uint32_t>{1, 2}));
   EXPECT_TRUE(config->listen.at(0).insecure);
   EXPECT_FALSE(config->tls.has_value());
 }
@@ -149,7 +150,7 @@ TEST(FmConfigTest, ReadsTheTopology) {
   const auto config = ParseFmConfig(kRack, "fm.toml");
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->default_policy, Policy::kSpread);
-  const Topology& topology = config->topology;
+  const Topology topology = Topology::Create(SpecOf(config->tables)).value();
   EXPECT_FALSE(topology.connects_all());
   const Path* path = topology.Find("host-a", "cmm-0");
   ASSERT_NE(path, nullptr);
@@ -164,7 +165,7 @@ TEST(FmConfigTest, ReadsTheTopology) {
 TEST(FmConfigTest, WithoutLinksEverybodyReachesEverything) {
   const auto config = ParseFmConfig(kGood, "fm.toml");
   ASSERT_TRUE(config.ok());
-  EXPECT_TRUE(config->topology.connects_all());
+  EXPECT_TRUE(Topology::Create(SpecOf(config->tables))->connects_all());
   EXPECT_EQ(config->default_policy, Policy::kPack);
 }
 
@@ -198,6 +199,20 @@ TEST(FmConfigTest, SaysWhatIsWrongWithTheTopologyAndWhere) {
     EXPECT_EQ(ReasonOf(status), "BAD_CONFIG") << edit.second;
     EXPECT_TRUE(absl::StrContains(status.message(), expected)) << status;
   }
+}
+
+TEST(FmConfigTest, AConfigurationIsATopologyFileToo) {
+  const auto tables = ParseTopologyFile(kRack, "fm.toml");
+  ASSERT_TRUE(tables.ok()) << tables.status();
+  EXPECT_EQ(*tables, ParseFmConfig(kRack, "fm.toml")->tables);
+  EXPECT_TRUE(absl::StrContains(
+      ParseTopologyFile("[[devise]]\nid = \"a\"\n", "rack.toml").status().message(),
+      "rack.toml:1: devise: is not a key"));
+  // Whether this pool's fabric wants a path is the manager's to say.
+  EXPECT_TRUE(ParseTopologyFile("[[device]]\nid = \"a\"\ncapacity = \"1GiB\"\npath = \"/a\"\n"
+                                "[[host]]\nid = \"b\"\nqmp = \"/q\"\n",
+                                "rack.toml")
+                  .ok());
 }
 
 TEST(FmConfigTest, AMissingFileIsNamed) {

@@ -16,6 +16,8 @@
 #include <string>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "fabric-manager/adapters/fabric_emulated/emulated_fabric.h"
 #include "fabric-manager/adapters/fabric_qemu/qemu_fabric.h"
 #include "fabric-manager/adapters/store_memory/memory_store.h"
@@ -34,6 +36,8 @@
 namespace cxlpool::fm {
 namespace {
 
+constexpr size_t kEntriesAtATime = 16384;  // Of the topology, in one commit.
+constexpr size_t kStepsInTheLog = 16;
 constexpr char kSubject[] = "cxlpool-fm";
 constexpr int kBadUsage = 2;  // Of a wrong command line, and of --check-config.
 
@@ -109,7 +113,6 @@ class Manager {
         leases_(&loop_, &clock_, &writer_),
         pool_(&loop_, &writer_, &reconciler_, &sessions_) {
     const FabricCapabilities fabric = driver_->capabilities();
-    writer_.SetTopology(config_.topology);
     writer_.SetLimits({.extent_granule_bytes = fabric.extent_granule_bytes,
                        .max_lds_per_device = fabric.max_lds_per_device});
   }
@@ -125,6 +128,7 @@ class Manager {
                   .on_fatal = std::move(on_fatal)},
                  [&](absl::Status status) { opened.set_value(std::move(status)); });
     if (absl::Status status = opened.get_future().get(); !status.ok()) return status;
+    if (absl::Status status = TakeInTopology(); !status.ok()) return status;
     GiveBackMemory();  // What reading the store took and needs no more: a million records' worth.
     std::promise<absl::Status> discovered;
     loop_.Post([&] {
@@ -140,6 +144,7 @@ class Manager {
       reconciler_.Start([&](absl::Status status) { discovered.set_value(std::move(status)); });
     });
     if (absl::Status status = discovered.get_future().get(); !status.ok()) {
+      if (IsFabricBusy(status)) return status;
       LogWarning(kSubject, "the fabric could not be read yet: ", status.message());
     }
     ServerOptions options = ServerOptionsOf(config_, driver_->capabilities(), tls_);
@@ -173,6 +178,44 @@ class Manager {
   }
 
  private:
+  // The configuration's tables become records of a pool that has none. Of every other pool the
+  // records are what counts, and where the configuration says something else an operator hears of
+  // it.
+  absl::Status TakeInTopology() {
+    for (bool done = false; !done;) {
+      std::promise<absl::Status> taken;
+      writer_.Submit(
+          Audit{{}, "manager", "take-in-topology", config_.file},
+          [&](const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {
+            Change change =
+                PlanImport(state, config_.tables, config_.file, kEntriesAtATime, context);
+            done = change.empty();
+            return Proposal{std::move(change), nullptr};
+          },
+          [&](const absl::StatusOr<Committed>& answer) { taken.set_value(answer.status()); });
+      if (absl::Status status = taken.get_future().get(); !status.ok()) return status;
+    }
+    std::promise<TopologyTables> recorded;
+    loop_.Post([&] { recorded.set_value(writer_.DurableTables()); });
+    const std::vector<TopologyStep> steps =
+        CompareTables(recorded.get_future().get(), config_.tables);
+    // A configuration without such tables leaves it all to the records.
+    if (steps.empty() || config_.tables == TopologyTables()) return absl::OkStatus();
+    std::vector<std::string> words;
+    for (const TopologyStep& step : steps) {
+      if (words.size() == kStepsInTheLog) break;
+      words.push_back(
+          absl::StrCat(step.name, step.verb == TopologyStep::Verb::kAdd      ? " (only in the file)"
+                                  : step.verb == TopologyStep::Verb::kRemove ? " (only in the pool)"
+                                                                             : " (differs)"));
+    }
+    LogWarning(kSubject, config_.file,
+               " is not what the pool consists of, and the pool's records count: ",
+               absl::StrJoin(words, ", "), steps.size() > words.size() ? ", ..." : "",
+               "; `cxlpool topology apply ", config_.file, "` makes the pool as the file says");
+    return absl::OkStatus();
+  }
+
   const FmConfig config_;
   SystemClock clock_;
   ViewHolder views_;

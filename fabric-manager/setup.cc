@@ -72,14 +72,6 @@ EmulatedFabricConfig EmulatedConfigOf(const FmConfig& config) {
   EmulatedFabricConfig emulated;
   emulated.root_directory = config.emulated_root;
   emulated.fence = {config.fence_program, config.fence_timeout};
-  for (const FmConfig::Device& device : config.devices) {
-    emulated.devices.push_back(
-        {device.id, device.serial, device.capacity_bytes, device.granule_bytes});
-  }
-  for (const FmConfig::Host& host : config.hosts) {
-    const auto uid = CXLPOOL_MUTANT("agent-uid-is-lost") ? FmConfig::Host().uid : host.uid;
-    emulated.hosts.push_back({.id = host.id, .slots = host.slots, .agent_uid = uid});
-  }
   return emulated;
 }
 
@@ -87,16 +79,6 @@ QemuFabricConfig QemuConfigOf(const FmConfig& config) {
   QemuFabricConfig qemu;
   qemu.state_directory = config.qemu_state;
   qemu.fence = {config.fence_program, config.fence_timeout};
-  for (const FmConfig::Device& device : config.devices) {
-    qemu.devices.push_back({.id = device.id,
-                            .serial = device.serial,
-                            .path = device.path,
-                            .capacity_bytes = device.capacity_bytes,
-                            .granule_bytes = device.granule_bytes});
-  }
-  for (const FmConfig::Host& host : config.hosts) {
-    qemu.hosts.push_back({.id = host.id, .qmp_socket = host.qmp});
-  }
   return qemu;
 }
 

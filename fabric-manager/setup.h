@@ -21,6 +21,7 @@
 
 namespace cxlpool::fm {
 
+// Without devices and hosts: the driver is given those of the pool's records (Configure).
 EmulatedFabricConfig EmulatedConfigOf(const FmConfig& config);
 QemuFabricConfig QemuConfigOf(const FmConfig& config);
 SqliteStoreOptions StoreOptionsOf(const FmConfig& config);

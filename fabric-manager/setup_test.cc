@@ -135,8 +135,8 @@ TEST_F(SetupTest, EveryKeyReachesItsPart) {
   const FmConfig config = Parse(kEmulated);
   // Whoever adds a field names it here, and says below whom it reaches.
   const auto& [listen, tls, store, store_path, driver, emulated_root, qemu_state, fence_program,
-               fence_timeout, devices, hosts, topology, default_policy, heartbeat, lease,
-               attach_timeout, discover_period, where] = config;
+               fence_timeout, tables, file, default_policy, heartbeat, lease, attach_timeout,
+               discover_period, where] = config;
   FabricCapabilities fabric;
   fabric.driver = "fake";
   fabric.hardware_coherent = true;
@@ -166,12 +166,16 @@ TEST_F(SetupTest, EveryKeyReachesItsPart) {
   EXPECT_EQ(server.store_directory, directory_ + "/store");
   EXPECT_EQ((*source)->current()->cert_file, tls->cert);
 
-  EXPECT_NE(config.topology.Find("host-a", "cmm-0"), nullptr);
-  EXPECT_FALSE(config.topology.connects_all());
+  const Topology topology = Topology::Create(SpecOf(tables)).value();
+  EXPECT_NE(topology.Find("host-a", "cmm-0"), nullptr);
+  EXPECT_FALSE(topology.connects_all());
+  EXPECT_EQ(file, "fm.toml");
 }
 
 TEST_F(SetupTest, EveryKeyOfAnEmulatedFabricReachesIt) {
-  const EmulatedFabricConfig emulated = EmulatedConfigOf(Parse(kEmulated));
+  const FmConfig config = Parse(kEmulated);
+  EmulatedFabricConfig emulated = EmulatedConfigOf(config);
+  SetParts(emulated, config.tables);
   const auto& [root, devices, hosts, poll, watch, fence] = emulated;
   EXPECT_EQ(fence.path, "/usr/bin/true");
   EXPECT_EQ(fence.timeout, absl::Seconds(17));
@@ -190,7 +194,9 @@ TEST_F(SetupTest, EveryKeyOfAnEmulatedFabricReachesIt) {
 }
 
 TEST_F(SetupTest, EveryKeyOfAQemuFabricReachesIt) {
-  const QemuFabricConfig qemu = QemuConfigOf(Parse(kQemu));
+  const FmConfig config = Parse(kQemu);
+  QemuFabricConfig qemu = QemuConfigOf(config);
+  SetParts(qemu, config.tables);
   const auto& [devices, hosts, state, timing, fence] = qemu;
   EXPECT_EQ(fence.path, "/usr/bin/true");
   EXPECT_EQ(fence.timeout, absl::Seconds(17));

@@ -60,7 +60,7 @@ class RemedyTest(unittest.TestCase):
         if words[1] == FILLED_IN:  # One of the lists.
             words[1] = 'host'
         self.assertNotIn('', words, where)
-        if words[1] in ('pki', 'fsck'):  # They would make files here.
+        if words[1] in ('pki', 'fsck') or words[1:3] == ['topology', 'apply']:  # They make files here, or want one.
             words.append('--help')
         if words[1:3] in (['pki', 'issue'], ['pki', 'renew']) and words[3] == FILLED_IN:
             words[3] = 'operator'

@@ -102,7 +102,7 @@ class SettingsTest(unittest.TestCase):
     def test_memory_and_tasks_are_bounded(self):
         self.assertRegex(self.units['fm']['MemoryMax'][0], r'^\d+G$')
         # The qemu driver has a thread for each host.
-        self.assertGreaterEqual(int(self.units['fm']['TasksMax'][0]), constant('kMaxHosts', 'fabric-manager/config.cc') + 256)
+        self.assertGreaterEqual(int(self.units['fm']['TasksMax'][0]), constant('kMaxHostEntries', 'fabric-manager/model/pool/topology_entry.h') + 256)
         self.assertGreaterEqual(int(self.units['agent']['TasksMax'][0]), 256)
 
 

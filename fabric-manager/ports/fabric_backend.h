@@ -44,6 +44,12 @@ class FabricScrub {
   virtual ScrubResult result() const { return ScrubResult::kZero; }
 };
 
+// The devices that are there, and why others that the fabric was given are not, for people.
+struct DeviceLook {
+  std::vector<FabricDevice> devices;
+  std::map<std::string, std::string> missing = {};
+};
+
 class FabricBackend {
  public:
   using Sink = std::function<void(FabricEvent)>;
@@ -52,12 +58,26 @@ class FabricBackend {
 
   // FabricCapabilities::extent_granule_bytes is left to the shell.
   virtual FabricCapabilities capabilities() const = 0;
-  virtual std::vector<FabricDevice> devices() const = 0;  // As configured.
+  virtual std::vector<FabricDevice> devices() const = 0;  // As of Open, or the last Configure.
   virtual std::vector<std::string> hosts() const = 0;     // Likewise.
   virtual std::string LaneOf(const std::string& whom) const { return whom; }
 
   // Before any lane runs. `sink` takes events from any thread from now on.
   virtual void Start(const KnownFabric& known, Sink sink) = 0;
+
+  // Goes by `parts` from now on: takes in what is new or has another description. On kDeviceLane.
+  // What is no longer listed is the shell's to hide; a device may be let go at once, a host stays
+  // until Forget. What cannot be found is no error, but missing (LookAtDevices) or not reachable.
+  // FAILED_PRECONDITION/FABRIC_BUSY: another manager has one of the devices, and all else is done.
+  // A fabric that is what it is does nothing.
+  virtual absl::Status Configure(const FabricParts& /*parts*/) { return absl::OkStatus(); }
+
+  // Whether it has this host, by just this description; otherwise its lane is closed before
+  // Configure, and the host met again afterwards.
+  virtual bool HasHost(const HostEntry& /*host*/) const { return true; }
+
+  // The host is listed no more, its lane is closed, and nothing is bound there. On kDeviceLane.
+  virtual void Forget(const std::string& /*host*/) {}
 
   // The first call about each host: the records know it in this life (empty: in none). A life that
   // is found to have ended is reported as kHostGone; where nobody can say, the host is not
@@ -65,8 +85,8 @@ class FabricBackend {
   virtual void Meet(const std::string& host, const std::string& life) = 0;
 
   // The devices that are there now. On kDeviceLane.
-  virtual absl::StatusOr<std::vector<FabricDevice>> LookAtDevices(absl::Duration /*deadline*/) {
-    return devices();
+  virtual absl::StatusOr<DeviceLook> LookAtDevices(absl::Duration /*deadline*/) {
+    return DeviceLook{devices()};
   }
 
   // What the host shows now. Not to be reachable is an answer, with its reason.

@@ -27,6 +27,7 @@
 #ifndef CXLPOOL_FABRIC_MANAGER_PORTS_FABRIC_DRIVER_H_
 #define CXLPOOL_FABRIC_MANAGER_PORTS_FABRIC_DRIVER_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -35,6 +36,7 @@
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
+#include "fabric-manager/model/pool/topology_entry.h"
 #include "proto/support/executor.h"
 
 namespace cxlpool::fm {
@@ -135,6 +137,13 @@ struct FabricView {
   std::vector<FabricDevice> devices;
   std::vector<FabricHost> hosts;
   std::vector<BoundLd> bound;
+  // Devices that the driver was given and cannot show, each with why not, for people.
+  std::map<std::string, std::string> missing_devices = {};
+
+  bool Shows(const std::string& device) const {
+    return std::any_of(devices.begin(), devices.end(),
+                       [&](const FabricDevice& each) { return each.id == device; });
+  }
 };
 
 // What Fence can cut off.
@@ -180,6 +189,12 @@ struct KnownFabric {
   std::map<std::string, std::string> hosts;  // Id to the fabric_incarnation it was last seen in.
 };
 
+// What the fabric is to consist of, and what the records know of it.
+struct FabricParts {
+  TopologyTables tables;
+  KnownFabric known;
+};
+
 // What the next owner of scrubbed bytes reads.
 enum class ScrubResult {
   kZero,        // Every byte was seen to be zero, or the storage is gone.
@@ -196,6 +211,13 @@ class FabricDriver {
 
   // Starts reporting events to `sink`, from any thread. Call once, before anything else.
   virtual void Start(KnownFabric known, absl::AnyInvocable<void(FabricEvent)> sink) = 0;
+
+  // Goes by `parts` from now on: what is new comes in, what is the same stays as it is. A device
+  // that is no longer listed is let go. A host that is no longer listed, or a slot of one, is
+  // closed: it shows for as long as something is bound there, and nothing new is bound. A device or
+  // host that the driver cannot find is no error: Discover says why not, and the next Configure
+  // tries again.
+  virtual void Configure(FabricParts parts, Done done) = 0;
 
   // Reads back what is really there.
   virtual void Discover(DoneWith<FabricView> done) = 0;

@@ -23,6 +23,11 @@ constexpr absl::Duration kListenEvery = absl::Milliseconds(50);
 
 absl::Status Stopping() { return absl::CancelledError("the fabric driver is stopping"); }
 
+absl::Status NotOpen(const std::string& lane) {
+  return absl::UnavailableError(
+      absl::StrCat("the fabric's side of ", lane, " is just being set up or taken away"));
+}
+
 void Signal(const UniqueFd& event) {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t n = ::write(event.get(), &one, sizeof(one));
@@ -53,7 +58,15 @@ struct FabricLanes::Lane {
   std::multimap<absl::Duration, FabricCallPtr> later;  // By when they run again.
   FabricCallPtr running;
   std::thread thread;
+  bool closed = false;                             // Close waits for the thread.
   absl::Duration listened = absl::ZeroDuration();  // When Idle last ran; of the thread.
+
+  void TakeWaiting(std::vector<FabricCallPtr>& waiting) {
+    for (FabricCallPtr& call : ready) waiting.push_back(std::move(call));
+    for (auto& [when, call] : later) waiting.push_back(std::move(call));
+    ready.clear();
+    later.clear();
+  }
 
   size_t waiting() const { return ready.size() + later.size() + (running != nullptr ? 1 : 0); }
 };
@@ -78,10 +91,7 @@ FabricLanes::~FabricLanes() {
     keeper_wake_.notify_all();
     for (auto& [name, lane] : lanes_) {
       lanes.push_back(lane);
-      for (FabricCallPtr& call : lane->ready) waiting.push_back(std::move(call));
-      for (auto& [when, call] : lane->later) waiting.push_back(std::move(call));
-      lane->ready.clear();
-      lane->later.clear();
+      lane->TakeWaiting(waiting);
     }
   }
   for (const LanePtr& lane : lanes) {
@@ -89,7 +99,10 @@ FabricLanes::~FabricLanes() {
     Signal(lane->wake);
   }
   for (const FabricCallPtr& call : waiting) call->refuse(Stopping());
-  for (const LanePtr& lane : lanes) lane->thread.join();
+  // A lane that is closed is waited for by a thread of these.
+  for (const LanePtr& lane : lanes) {
+    if (!lane->closed) lane->thread.join();
+  }
   keeper_.join();
 }
 
@@ -104,6 +117,27 @@ void FabricLanes::Open(const std::string& name) {
                      absl::StrCat("fab-", name).substr(0, 15).c_str());
 }
 
+// The lane stays listed until its thread has ended, so that the one that keeps time goes on to
+// answer for what is under way there.
+void FabricLanes::Close(const std::string& name) {
+  LanePtr lane;
+  std::vector<FabricCallPtr> waiting;
+  {
+    MutexLock lock(mutex_);
+    const auto found = lanes_.find(name);
+    if (stopping_ || found == lanes_.end() || found->second->closed) return;
+    lane = found->second;
+    lane->closed = true;
+    lane->TakeWaiting(waiting);
+  }
+  backend_->Interrupt(name);
+  Signal(lane->wake);
+  for (const FabricCallPtr& call : waiting) call->refuse(NotOpen(name));
+  lane->thread.join();
+  MutexLock lock(mutex_);
+  lanes_.erase(name);
+}
+
 void FabricLanes::Watch(absl::Duration deadline) {
   if (deadline >= next_deadline_) return;
   next_deadline_ = deadline;
@@ -116,8 +150,10 @@ void FabricLanes::Submit(const std::string& name, FabricCallPtr call, bool first
   {
     MutexLock lock(mutex_);
     const auto found = lanes_.find(name);
-    if (stopping_ || found == lanes_.end()) {
+    if (stopping_) {
       refused = Stopping();
+    } else if (found == lanes_.end() || found->second->closed) {
+      refused = NotOpen(name);
     } else if (!first && found->second->waiting() >= max_waiting_) {
       refused = Refuse(
           absl::StatusCode::kResourceExhausted, "FABRIC_OVERLOADED",
@@ -146,7 +182,7 @@ void FabricLanes::Run(Lane& lane) {
     const absl::Duration now = clock_.Elapsed();
     {
       MutexLock lock(mutex_);
-      if (stopping_) return;
+      if (stopping_ || lane.closed) return;
       while (!lane.later.empty() && lane.later.begin()->first <= now) {
         lane.ready.push_back(std::move(lane.later.begin()->second));
         lane.later.erase(lane.later.begin());
@@ -175,7 +211,7 @@ void FabricLanes::Run(Lane& lane) {
     {
       MutexLock lock(mutex_);
       lane.running = nullptr;
-      stopping = stopping_;
+      stopping = stopping_ || lane.closed;
       if (!over && !stopping) {
         if (call->in_turns) call->deadline = absl::InfiniteDuration();
         if (call->retry == absl::ZeroDuration()) {
@@ -185,7 +221,7 @@ void FabricLanes::Run(Lane& lane) {
         }
       }
     }
-    if (!over && stopping) call->refuse(Stopping());
+    if (!over && stopping) call->refuse(lane.closed ? NotOpen(lane.name) : Stopping());
   }
 }
 

@@ -6,7 +6,7 @@
 // deadline has passed, the one that keeps time answers for it, whatever the lane is doing. When
 // there is nothing to run the lane listens to its fabric (FabricBackend::Idle).
 //
-// Any thread may call; nothing blocks but the destructor.
+// Any thread may call; nothing blocks but Close and the destructor.
 #ifndef CXLPOOL_FABRIC_MANAGER_PORTS_FABRIC_LANES_H_
 #define CXLPOOL_FABRIC_MANAGER_PORTS_FABRIC_LANES_H_
 
@@ -88,8 +88,13 @@ class FabricLanes {
   // Makes the lane where it is missing.
   void Open(const std::string& name);
 
-  // Puts the call on its lane, which is open. RESOURCE_EXHAUSTED/FABRIC_OVERLOADED and CANCELLED go
-  // to its `refuse`. `first`: before all others, and what is under way is left off.
+  // Ends the lane: interrupts what is under way there, answers what waits with UNAVAILABLE, and
+  // waits for its thread. Not from that thread. There is none of this name: nothing is done.
+  void Close(const std::string& name);
+
+  // Puts the call on its lane. RESOURCE_EXHAUSTED/FABRIC_OVERLOADED, UNAVAILABLE (the lane is not
+  // open) and CANCELLED go to its `refuse`. `first`: before all others, and what is under way is
+  // left off.
   void Submit(const std::string& lane, FabricCallPtr call, bool first = false);
 
  private:

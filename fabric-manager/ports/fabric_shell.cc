@@ -78,6 +78,7 @@ FabricShell::FabricShell(std::unique_ptr<FabricBackend> backend, Options options
     : backend_(std::move(backend)),
       options_(options),
       capabilities_(CapabilitiesOf(*backend_, options.fence_program)),
+      devices_(backend_->devices()),
       stop_(::eventfd(0, EFD_CLOEXEC)),
       lanes_(backend_.get(), capabilities_.driver, options.max_waiting, options.idle) {}
 
@@ -85,28 +86,13 @@ FabricShell::~FabricShell() { ::eventfd_write(stop_.get(), 1); }
 
 FabricCapabilities FabricShell::capabilities() const { return capabilities_; }
 
-void FabricShell::Start(KnownFabric known, absl::AnyInvocable<void(FabricEvent)> sink) {
-  {
-    MutexLock lock(sink_mutex_);
-    sink_ = std::move(sink);
-  }
-  backend_->Start(known, [this](FabricEvent event) { Emit(std::move(event)); });
-  for (const std::string& id : backend_->hosts()) {
-    {
-      MutexLock lock(mutex_);
-      hosts_[id].id = id;
-      hosts_[id].fabric_incarnation = known.hosts[id];
-    }
-    auto call = MakeFabricCall(std::make_shared<Answer<absl::Status>>([id](absl::Status) {}));
-    call->attempt = [this, id, life = known.hosts[id]](FabricCall&) {
-      backend_->Meet(id, life);
-      return true;
-    };
-    lanes_.Open(backend_->LaneOf(id));
-    lanes_.Submit(backend_->LaneOf(id), std::move(call));
-  }
-  lanes_.Open(backend_->LaneOf(kScrubLane));
-  lanes_.Open(backend_->LaneOf(kDeviceLane));
+void FabricShell::SubmitFor(const std::string& host, FabricCallPtr call, bool first) {
+  call->attempt = [this, host, attempt = std::move(call->attempt)](FabricCall& own) mutable {
+    if (Has(host)) return attempt(own);
+    own.refuse(UnknownHost(host));
+    return true;
+  };
+  lanes_.Submit(backend_->LaneOf(host), std::move(call), first);
 }
 
 bool FabricShell::Has(const std::string& host) {
@@ -129,18 +115,22 @@ void FabricShell::Emit(FabricEvent event) {
 absl::Status FabricShell::UnknownHost(const std::string& host) const {
   return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_HOST",
                 absl::StrCat("the ", capabilities_.driver, " fabric has no host ", host),
-                "add its [[host]] to the manager's configuration");
+                absl::StrCat("add it: `cxlpool host add ", host, "`"));
 }
 
-absl::Status FabricShell::CheckSlice(const Slice& slice) const {
-  const std::vector<FabricDevice> devices = backend_->devices();
+absl::Status FabricShell::CheckSlice(const Slice& slice) {
+  std::vector<FabricDevice> devices;
+  {
+    MutexLock lock(mutex_);
+    devices = devices_;
+  }
   const auto device = std::find_if(devices.begin(), devices.end(),
                                    [&](const FabricDevice& d) { return d.id == slice.device; });
   if (device == devices.end()) {
     return Refuse(
         absl::StatusCode::kNotFound, "UNKNOWN_DEVICE",
         absl::StrCat("the ", capabilities_.driver, " fabric has no device ", slice.device),
-        "list it in the manager's configuration");
+        absl::StrCat("add it: `cxlpool device add ", slice.device, " --capacity SIZE`"));
   }
   uint64_t first = slice.dpa_bytes;  // Of the bytes that it may have.
   bool inside = slice.length_bytes != 0;
@@ -160,13 +150,13 @@ absl::Status FabricShell::CheckSlice(const Slice& slice) const {
                 "use whole granules within the device");
 }
 
-bool FabricShell::IsCarved(const std::string& device) const {
-  const std::vector<FabricDevice> devices = backend_->devices();
-  return std::any_of(devices.begin(), devices.end(),
+bool FabricShell::IsCarved(const std::string& device) {
+  MutexLock lock(mutex_);
+  return std::any_of(devices_.begin(), devices_.end(),
                      [&](const FabricDevice& d) { return d.id == device && d.max_lds != 0; });
 }
 
-absl::Status FabricShell::CheckRequest(const BindRequest& request) const {
+absl::Status FabricShell::CheckRequest(const BindRequest& request) {
   if (absl::Status status = CheckSlice(request.slice); !status.ok()) return status;
   if (auto tag = ParseUuid(request.key.tag); !tag.ok() || FormatUuid(*tag) != request.key.tag) {
     return Refuse(absl::StatusCode::kInvalidArgument, "BAD_UUID",
@@ -181,11 +171,24 @@ absl::Status FabricShell::CheckRequest(const BindRequest& request) const {
 
 // --- Looking.
 
+// A host that is listed no more has only closed slots, and goes once nothing is bound in them.
 HostLook FabricShell::Look(const std::string& host, absl::Duration deadline) {
   HostLook look = backend_->LookAt(host, deadline);
   if (!look.host.reachable) look.bound.clear();
+  uint64_t leaving = 0;
+  {
+    MutexLock lock(mutex_);
+    if (const auto found = leaving_.find(host); found != leaving_.end()) leaving = found->second;
+  }
+  if (leaving != 0) {
+    std::vector<uint32_t>& closed = look.host.closed_slots;
+    closed.insert(closed.end(), look.host.slots.begin(), look.host.slots.end());
+    look.host.slots.clear();
+    if (look.host.reachable && look.bound.empty()) ForgetLater(host, leaving);
+  }
   MutexLock lock(mutex_);
-  hosts_[host] = look.host;
+  const auto shown = hosts_.find(host);
+  if (shown != hosts_.end()) shown->second = look.host;  // It may just have been forgotten.
   if (capabilities_.keeps_keys || !look.host.reachable) return look;
   std::set<std::pair<std::string, uint32_t>> still;
   for (BoundLd& ld : look.bound) {
@@ -229,15 +232,20 @@ struct FabricShell::Gathering {
   Answer<absl::StatusOr<FabricView>> answer;
 };
 
-// One host's part of a Discover. DEADLINE_EXCEEDED says that it did not answer in time; every
-// other error is the whole Discover's.
+// One host's part of a Discover. DEADLINE_EXCEEDED says that it did not answer in time, UNAVAILABLE
+// that its lane is just being changed; every other error is the whole Discover's, unless the host
+// was forgotten meanwhile.
 void FabricShell::TakeLook(const std::string& host, const std::shared_ptr<Gathering>& all,
                            absl::StatusOr<HostLook> look) {
   absl::Status status = look.status();
   FabricHost silent;
-  if (absl::IsDeadlineExceeded(status) && !CXLPOOL_MUTANT("hung-host-hangs-all")) {
+  if (!look.ok() && !Has(host)) {
+    status = absl::OkStatus();
+  } else if (absl::IsUnavailable(status) ||
+             (absl::IsDeadlineExceeded(status) && !CXLPOOL_MUTANT("hung-host-hangs-all"))) {
     MutexLock lock(mutex_);
     silent = hosts_[host];
+    silent.id = host;
     silent.reachable = false;
     silent.unreachable_reason = std::string(status.message());
     status = absl::OkStatus();
@@ -267,11 +275,17 @@ void FabricShell::Discover(DoneWith<FabricView> done) {
     all->missing = hosts.size() + 1;
   }
 
-  const auto take_devices = std::make_shared<Answer<absl::StatusOr<std::vector<FabricDevice>>>>(
-      [all](absl::StatusOr<std::vector<FabricDevice>> seen) {
+  const auto take_devices = std::make_shared<Answer<absl::StatusOr<DeviceLook>>>(
+      [this, all](absl::StatusOr<DeviceLook> seen) {
+        if (seen.ok()) {
+          MutexLock lock(mutex_);
+          KeepListed(seen->devices);
+        }
         all->Add(
             [&](FabricView& view) {
-              if (seen.ok()) view.devices = *std::move(seen);
+              if (!seen.ok()) return;
+              view.devices = std::move(seen->devices);
+              view.missing_devices = std::move(seen->missing);
             },
             seen.status());
       });
@@ -327,7 +341,7 @@ void FabricShell::Discover(DoneWith<FabricView> done) {
       answer->Give(std::move(why));
     };
     call->late = not_answered;
-    lanes_.Submit(backend_->LaneOf(id), std::move(call));
+    SubmitFor(id, std::move(call));
   }
 }
 
@@ -407,7 +421,7 @@ void FabricShell::Bind(BindRequest request, DoneWith<BoundLd> done) {
         absl::StrCat("the fabric's side of host ", host, " was too slow; nothing was done"),
         "try again");
   };
-  lanes_.Submit(backend_->LaneOf(host), std::move(call));
+  SubmitFor(host, std::move(call));
 }
 
 // --- Unbinding.
@@ -446,7 +460,7 @@ void FabricShell::BeginUnbind(Binding binding, Done done) {
                   absl::StrCat("the fabric's side of host ", host, " does not answer to an unbind"),
                   "try again");
   };
-  lanes_.Submit(backend_->LaneOf(binding.key.host), std::move(call));
+  SubmitFor(binding.key.host, std::move(call));
 }
 
 void FabricShell::AwaitUnbound(Binding binding, absl::Duration timeout, Done done) {
@@ -471,7 +485,7 @@ void FabricShell::AwaitUnbound(Binding binding, absl::Duration timeout, Done don
   call->late = [binding](bool) {
     return NotProven(binding, "the fabric's side of the host does not answer");
   };
-  lanes_.Submit(backend_->LaneOf(binding.key.host), std::move(call));
+  SubmitFor(binding.key.host, std::move(call));
 }
 
 // --- Fencing and clearing.
@@ -511,7 +525,7 @@ void FabricShell::Fence(std::string host, Done done) {
     return FenceFailed(host, "the fabric does not answer",
                        "end the host by hand, then fence it again");
   };
-  lanes_.Submit(backend_->LaneOf(host), std::move(call), /*first=*/true);
+  SubmitFor(host, std::move(call), /*first=*/true);
 }
 
 // A piece of a fence by the fabric itself. Where it can only cut binding by binding, each that it
@@ -569,7 +583,7 @@ void FabricShell::FenceByProgram(const std::string& host,
       }
       return true;
     };
-    lanes_.Submit(backend_->LaneOf(host), std::move(call));
+    SubmitFor(host, std::move(call));
   };
   auto call = MakeFabricCall(answer);
   call->attempt = [this, host, life, answer, confirm](FabricCall&) {

@@ -7,6 +7,8 @@
 //   waiting    AwaitUnbound asks for the proof again and again, and keeps nobody waiting.
 //   Discover   gathers what each host shows. A host that does not answer within Options::patience
 //              is shown as not reachable; as long as it still has not, nobody waits for it again.
+//   Configure  hosts come and go: one that is listed no more has only closed slots, and goes once
+//              it was seen that nothing is bound there.
 //   carving    before each Bind and scrub, and back after each scrub, where a device carves.
 //   checks     slice, UUID, serial, slot, life of the host, LD_CONFLICT and NO_FREE_PORT.
 //   the end    everything that still waits is answered with CANCELLED.
@@ -18,6 +20,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -49,6 +52,7 @@ class FabricShell : public FabricDriver {
     absl::Duration operation = absl::Seconds(10);  // A bind, a begin of an unbind.
     absl::Duration patience = absl::Seconds(3);    // Of Discover, with one host.
     absl::Duration fence = absl::Minutes(10);      // Copying may be part of it.
+    absl::Duration configure = absl::Minutes(10);  // Reading whole devices may be part of it.
     absl::Duration busy_retry =
         absl::Milliseconds(100);                       // Of an unbind that has to be asked again.
     absl::Duration recheck = absl::Milliseconds(500);  // Of a proof that somebody awaits.
@@ -65,6 +69,7 @@ class FabricShell : public FabricDriver {
 
   FabricCapabilities capabilities() const override;
   void Start(KnownFabric known, absl::AnyInvocable<void(FabricEvent)> sink) override;
+  void Configure(FabricParts parts, Done done) override;
   void Discover(DoneWith<FabricView> done) override;
   void Bind(BindRequest request, DoneWith<BoundLd> done) override;
   void BeginUnbind(Binding binding, Done done) override;
@@ -76,10 +81,18 @@ class FabricShell : public FabricDriver {
   struct Gathering;
 
   bool Has(const std::string& host);
+  // Onto the host's lane; answered with UNKNOWN_HOST where the host is forgotten before it runs.
+  void SubmitFor(const std::string& host, FabricCallPtr call, bool first = false);
+  absl::Status ConfigureNow(const FabricParts& parts);
+  void Meet(const std::string& host, const std::string& life);
+  void CloseLaneOf(const std::string& host);
+  void ForgetLater(const std::string& host, uint64_t leaving);
+  void ForgetNow(const std::string& host, uint64_t leaving);
+  void KeepListed(std::vector<FabricDevice>& devices) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status UnknownHost(const std::string& host) const;
-  absl::Status CheckSlice(const Slice& slice) const;
-  bool IsCarved(const std::string& device) const;
-  absl::Status CheckRequest(const BindRequest& request) const;
+  absl::Status CheckSlice(const Slice& slice);
+  bool IsCarved(const std::string& device);
+  absl::Status CheckRequest(const BindRequest& request);
   absl::StatusOr<BoundLd> BindNow(const BindRequest& request, absl::Duration deadline);
   // LookAt, with what the shell remembers for a backend that keeps no keys.
   HostLook Look(const std::string& host, absl::Duration deadline);
@@ -101,7 +114,12 @@ class FabricShell : public FabricDriver {
 
   Mutex mutex_;
   std::map<std::string, FabricHost> hosts_ ABSL_GUARDED_BY(mutex_);  // As last shown.
-  std::set<std::string> silent_ ABSL_GUARDED_BY(mutex_);             // Hosts that still owe a look.
+  // Hosts that are listed no more, each time under another number; 0 stands for none.
+  std::map<std::string, uint64_t> leaving_ ABSL_GUARDED_BY(mutex_);
+  uint64_t leavings_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<FabricDevice> devices_ ABSL_GUARDED_BY(mutex_);            // That may be bound.
+  std::optional<std::set<std::string>> listed_ ABSL_GUARDED_BY(mutex_);  // Nothing: all devices.
+  std::set<std::string> silent_ ABSL_GUARDED_BY(mutex_);  // Hosts that still owe a look.
   std::map<std::string, std::vector<Done>> fences_ ABSL_GUARDED_BY(mutex_);  // Under way, by host.
   std::map<std::string, std::string> gone_ ABSL_GUARDED_BY(mutex_);  // Host to the life that ended.
   // Host and slot of what is being unbound, for a backend that keeps no keys.

@@ -106,6 +106,68 @@ v1::Host ToProto(const HostView& host) {
   return out;
 }
 
+v1::Device ToProto(const DeviceEntry& device, const std::string& why_unseen) {
+  v1::Device out;
+  out.set_name(ResourceName("devices", device.id));
+  out.set_serial(device.serial);
+  out.set_capacity_bytes(device.capacity_bytes);
+  out.set_granule_bytes(device.granule_bytes);
+  out.set_state(v1::Device::UNREACHABLE);
+  out.set_state_reason(why_unseen);
+  out.set_failure_domain(device.failure_domain);
+  return out;
+}
+
+v1::TopologyTables ToProto(const TopologyTables& tables) {
+  v1::TopologyTables out;
+  for (const DeviceEntry& in : tables.devices) {
+    v1::TopologyTables::DeviceEntry& device = *out.add_devices();
+    device.set_name(ResourceName("devices", in.id));
+    v1::DeviceSettings& settings = *device.mutable_settings();
+    settings.set_serial(in.serial);
+    settings.set_capacity_bytes(in.capacity_bytes);
+    settings.set_granule_bytes(in.granule_bytes);
+    settings.set_path(in.path);
+    settings.set_latency_ns(in.latency_ns);
+    settings.set_bandwidth_mib_per_second(in.bandwidth_mib_per_second);
+    settings.set_heads(in.heads);
+    settings.set_failure_domain(in.failure_domain);
+  }
+  for (const HostEntry& in : tables.hosts) {
+    v1::TopologyTables::HostEntry& host = *out.add_hosts();
+    host.set_name(ResourceName("hosts", in.id));
+    v1::HostSettings& settings = *host.mutable_settings();
+    settings.mutable_slots()->Add(in.slots.begin(), in.slots.end());
+    if (in.agent_uid.has_value()) settings.set_agent_uid(*in.agent_uid);
+    settings.set_qmp_socket(in.qmp_socket);
+  }
+  for (const SwitchEntry& in : tables.switches) {
+    v1::TopologyTables::SwitchEntry& node = *out.add_switches();
+    node.set_id(in.id);
+    node.set_latency_ns(in.latency_ns);
+    node.set_bandwidth_mib_per_second(in.bandwidth_mib_per_second);
+    node.set_failure_domain(in.failure_domain);
+  }
+  for (const LinkEntry& in : tables.links) {
+    v1::TopologyTables::LinkEntry& link = *out.add_links();
+    link.set_from(in.a);
+    link.set_to(in.b);
+    link.set_latency_ns(in.latency_ns);
+    link.set_bandwidth_mib_per_second(in.bandwidth_mib_per_second);
+    link.mutable_slots()->Add(in.slots.begin(), in.slots.end());
+  }
+  return out;
+}
+
+v1::TopologyStep ToProto(const TopologyStep& step) {
+  v1::TopologyStep out;
+  out.set_verb(step.verb == TopologyStep::Verb::kAdd      ? v1::TopologyStep::ADD
+               : step.verb == TopologyStep::Verb::kChange ? v1::TopologyStep::CHANGE
+                                                          : v1::TopologyStep::REMOVE);
+  out.set_what(step.name);
+  return out;
+}
+
 v1::Revocation ToProto(const Revocation& revocation) {
   v1::Revocation out;
   out.set_subject(revocation.subject);

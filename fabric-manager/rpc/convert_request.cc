@@ -374,6 +374,53 @@ absl::StatusOr<std::string> ReadRevocationSubject(const std::string& text) {
              "give up to 40 hexadecimal digits, or a URI such as cxlpool://operator/alice");
 }
 
+DeviceEntry FromProto(const std::string& id, const v1::DeviceSettings& settings) {
+  DeviceEntry out{.id = id,
+                  .serial = settings.serial().empty() ? id : settings.serial(),
+                  .capacity_bytes = settings.capacity_bytes(),
+                  .path = settings.path(),
+                  .latency_ns = settings.latency_ns(),
+                  .bandwidth_mib_per_second = settings.bandwidth_mib_per_second(),
+                  .heads = settings.heads(),
+                  .failure_domain = settings.failure_domain()};
+  if (settings.granule_bytes() != 0) out.granule_bytes = settings.granule_bytes();
+  return out;
+}
+
+HostEntry FromProto(const std::string& id, const v1::HostSettings& settings) {
+  HostEntry out{.id = id,
+                .slots = {settings.slots().begin(), settings.slots().end()},
+                .qmp_socket = settings.qmp_socket()};
+  if (settings.has_agent_uid()) out.agent_uid = settings.agent_uid();
+  return out;
+}
+
+absl::StatusOr<TopologyTables> FromProto(const v1::TopologyTables& tables) {
+  TopologyTables out;
+  for (const auto& device : tables.devices()) {
+    const auto id = ParseResourceName("devices", device.name());
+    if (!id.ok()) return id.status();
+    out.devices.push_back(FromProto(*id, device.settings()));
+  }
+  for (const auto& host : tables.hosts()) {
+    const auto id = ParseResourceName("hosts", host.name());
+    if (!id.ok()) return id.status();
+    out.hosts.push_back(FromProto(*id, host.settings()));
+  }
+  for (const auto& node : tables.switches()) {
+    out.switches.push_back(
+        {node.id(), node.latency_ns(), node.bandwidth_mib_per_second(), node.failure_domain()});
+  }
+  for (const auto& link : tables.links()) {
+    out.links.push_back({link.from(),
+                         link.to(),
+                         link.latency_ns(),
+                         link.bandwidth_mib_per_second(),
+                         {link.slots().begin(), link.slots().end()}});
+  }
+  return out;
+}
+
 absl::StatusOr<Revocation> FromProto(const v1::RevokeCertificateRequest& request,
                                      const Caller& caller) {
   absl::StatusOr<std::string> subject = ReadRevocationSubject(request.subject());

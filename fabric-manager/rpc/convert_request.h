@@ -31,6 +31,11 @@ absl::Status CheckReason(const std::string& reason);
 // A certificate's serial number or an identity, in the one form in which they are compared.
 // INVALID_ARGUMENT/BAD_IDENTITY: neither.
 absl::StatusOr<std::string> ReadRevocationSubject(const std::string& text);
+// Whether they make sense is the planner's to say (CheckTables).
+DeviceEntry FromProto(const std::string& id, const v1::DeviceSettings& settings);
+HostEntry FromProto(const std::string& id, const v1::HostSettings& settings);
+// BAD_NAME.
+absl::StatusOr<TopologyTables> FromProto(const v1::TopologyTables& tables);
 absl::StatusOr<Revocation> FromProto(const v1::RevokeCertificateRequest& request,
                                      const Caller& caller);
 

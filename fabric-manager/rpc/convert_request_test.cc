@@ -9,10 +9,12 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "fabric-manager/rpc/convert.h"
 #include "fabric-manager/rpc/request_hash.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
 #include "test/rigs/each_field_fixture.h"
+#include "test/rigs/full_records_fixture.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -52,6 +54,21 @@ TEST(ConvertRequestTest, WhatIsLeftOutIsTheDefault) {
   EXPECT_EQ(spec->maker_uid, std::nullopt);
   EXPECT_TRUE(spec->open_to.nobody());
   EXPECT_EQ(spec->caller, kWho) << "a request says nothing of who sends it";
+}
+
+TEST(ConvertRequestTest, EveryFieldOfTheTopologyArrives) {
+  TopologyTables tables = FullTables();
+  tables.hosts.push_back(
+      {.id = "host-8", .slots = {1}});  // Whose agent runs as the manager's user.
+  const auto back = FromProto(ToProto(tables));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(*back, tables);
+  const DeviceEntry defaults = FromProto("cmm-0", v1::DeviceSettings());
+  EXPECT_EQ(defaults.serial, "cmm-0");
+  EXPECT_EQ(defaults.granule_bytes, 256u << 20);
+  v1::TopologyTables unnamed;
+  unnamed.add_hosts()->set_name("host-a");
+  EXPECT_EQ(ReasonOf(FromProto(unnamed).status()), "BAD_NAME");
 }
 
 TEST(ConvertRequestTest, EveryFieldOfAllocateArrives) {

@@ -204,6 +204,11 @@ TEST_F(EveryCallTest, ThatIsOnlyAskedAboutChangesNothing) {
   add("ReleaseRegion", dry(Of<v1::ReleaseRegionRequest>("free")));
   add("BatchReleaseRegions",
       BatchOf<v1::BatchReleaseRegionsRequest>(dry(Of<v1::ReleaseRegionRequest>("free"))));
+  v1::ApplyTopologyRequest apply;
+  auto& device = *apply.mutable_tables()->add_devices();
+  device.set_name("devices/cmm-9");
+  device.mutable_settings()->set_capacity_bytes(1 << 30);
+  add("ApplyTopology", dry(apply));
   const uint64_t before = Revision();
   for (const MethodDescriptor* method : AllMethods()) {
     if (Field(*method, "validate_only") == nullptr) continue;
@@ -321,6 +326,12 @@ TEST_F(EveryCallTest, IsInTheStoreWithWhoDidItAndWhy) {
   EXPECT_EQ(enrolled.identity(), "spiffe://site/host-d");
   ASSERT_EQ(enrolled.tenants_size(), 1);
   EXPECT_EQ(enrolled.tenants(0), "tenants/ml");
+  v1::AddHostRequest add_host;
+  add_host.set_host("hosts/host-e");
+  add_host.mutable_settings()->add_slots(3);
+  expect("AddHost", add_host);
+  EXPECT_EQ(dynamic_cast<const v1::Host&>(*answer_).name(), "hosts/host-e");
+  EXPECT_EQ(rig_.views.Get()->laid_down->tables.hosts.back().slots, std::vector<uint32_t>{3});
   v1::RemoveHostRequest remove_host;
   remove_host.set_host("hosts/host-d");
   expect_erased("RemoveHost", remove_host);
@@ -350,6 +361,20 @@ TEST_F(EveryCallTest, IsInTheStoreWithWhoDidItAndWhy) {
   v1::AddDeviceRequest add;
   add.set_device("devices/cmm-1");
   expect("AddDevice", add);
+  add.set_device("devices/cmm-7");
+  add.mutable_settings()->set_capacity_bytes(1 << 30);
+  expect("AddDevice", add);
+  EXPECT_EQ(dynamic_cast<const v1::Device&>(*answer_).state(), v1::Device::UNREACHABLE);
+  EXPECT_EQ(rig_.views.Get()->laid_down->tables.devices.back().capacity_bytes, 1u << 30);
+  v1::ApplyTopologyRequest apply;
+  *apply.mutable_tables()->add_devices()->mutable_settings() = add.settings();
+  apply.mutable_tables()->mutable_devices(0)->set_name("devices/cmm-8");
+  expect("ApplyTopology", apply);
+  const auto& steps = dynamic_cast<const v1::ApplyTopologyResponse&>(*answer_).steps();
+  ASSERT_EQ(steps.size(), 3) << "cmm-8 comes, host-e and cmm-7 go";
+  EXPECT_EQ(steps[0].verb(), v1::TopologyStep::ADD);
+  EXPECT_EQ(steps[0].what(), "device cmm-8");
+  EXPECT_EQ(steps[1].verb(), v1::TopologyStep::REMOVE);
   v1::FailDeviceRequest fail;
   fail.set_device("devices/cmm-1");
   fail.set_reason("a burnt smell");

@@ -1,6 +1,7 @@
 #include "fabric-manager/rpc/inventory_rpc.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -50,6 +51,18 @@ absl::Status RevokesCaller(const std::string& subject) {
       .ToStatus();
 }
 
+// Every device of the pool, in order of name: those that the fabric has never shown, too.
+std::map<std::string, v1::Device> AllDevices(const PoolView& view) {
+  std::map<std::string, v1::Device> all;
+  for (const DeviceView& device : *view.devices) all[device.device.id] = ToProto(device);
+  for (const DeviceEntry& entry : view.laid_down->tables.devices) {
+    if (all.contains(entry.id)) continue;
+    const auto why = view.laid_down->unseen_devices.find(entry.id);
+    all[entry.id] = ToProto(entry, why == view.laid_down->unseen_devices.end() ? "" : why->second);
+  }
+  return all;
+}
+
 auto FillHost(v1::Host* response) {
   return [response](const PoolView& view, const std::string& id) {
     const auto it = view.hosts.find(id);
@@ -60,7 +73,7 @@ auto FillHost(v1::Host* response) {
 auto FillDevice(v1::Device* response) {
   return [response](const PoolView& view, const std::string& id) {
     const DeviceView* device = FindDevice(view, id);
-    if (device != nullptr) *response = ToProto(*device);
+    *response = device != nullptr ? ToProto(*device) : AllDevices(view)[id];
   };
 }
 
@@ -95,7 +108,8 @@ InventoryRpc::InventoryRpc(PoolService* service, const ViewHolder* views, Backup
       backups_(backups),
       admission_(admission),
       answers_(answers),
-      fabric_(std::move(fabric)) {}
+      fabric_(std::move(fabric)),
+      kind_(fabric_ == "qemu" ? FabricKind::kQemu : FabricKind::kEmulated) {}
 
 void InventoryRpc::AddTo(Calls& calls) {
   const auto add = [&](const char* method, auto handler) {
@@ -107,6 +121,7 @@ void InventoryRpc::AddTo(Calls& calls) {
   add("RemoveDevice", &InventoryRpc::RemoveDevice);
   add("FailDevice", &InventoryRpc::FailDevice);
   add("ListHosts", &InventoryRpc::ListHosts);
+  add("AddHost", &InventoryRpc::AddHost);
   add("EnrolHost", &InventoryRpc::EnrolHost);
   add("RetireHost", &InventoryRpc::RetireHost);
   add("RemoveHost", &InventoryRpc::RemoveHost);
@@ -119,6 +134,7 @@ void InventoryRpc::AddTo(Calls& calls) {
   add("RestoreCertificate", &InventoryRpc::RestoreCertificate);
   add("ListRevocations", &InventoryRpc::ListRevocations);
   add("GetTopology", &InventoryRpc::GetTopology);
+  add("ApplyTopology", &InventoryRpc::ApplyTopology);
   calls.Add(
       absl::StrCat(kInventoryService, "Backup"), Admission::Kind::kCall,
       [this, &calls](Admitted admitted) { return backups_->Start(&calls, std::move(admitted)); });
@@ -147,8 +163,7 @@ void InventoryRpc::Change(UnaryCall<Request, Response>& call, absl::string_view 
 
 void InventoryRpc::ListDevices(UnaryCall<v1::ListDevicesRequest, v1::ListDevicesResponse>& call) {
   Read(call, [&](const PoolView& view) {
-    for (const DeviceView& device : *view.devices)
-      *call.response()->add_devices() = ToProto(device);
+    for (auto& [id, device] : AllDevices(view)) *call.response()->add_devices() = device;
     return absl::OkStatus();
   });
 }
@@ -156,8 +171,13 @@ void InventoryRpc::ListDevices(UnaryCall<v1::ListDevicesRequest, v1::ListDevices
 void InventoryRpc::AddDevice(UnaryCall<v1::AddDeviceRequest, v1::Device>& call) {
   Change(
       call, "devices", call.request().device(),
-      [this](const Caller& caller, const std::string& id, Done done) {
-        service_->AddDevice(caller, id, std::move(done));
+      [this, &call](const Caller& caller, const std::string& id, Done done) {
+        if (call.request().has_settings()) {
+          service_->PutDevice(caller, FromProto(id, call.request().settings()), kind_,
+                              std::move(done));
+        } else {
+          service_->AddDevice(caller, id, std::move(done));
+        }
         return absl::OkStatus();
       },
       FillDevice(call.response()));
@@ -207,6 +227,19 @@ void InventoryRpc::ListHosts(UnaryCall<v1::ListHostsRequest, v1::ListHostsRespon
     for (const auto& [id, host] : view.hosts) *call.response()->add_hosts() = ToProto(*host);
     return absl::OkStatus();
   });
+}
+
+void InventoryRpc::AddHost(UnaryCall<v1::AddHostRequest, v1::Host>& call) {
+  Change(
+      call, "hosts", call.request().host(),
+      [this, &call](const Caller& caller, const std::string& id, Done done) {
+        service_->PutHost(caller, FromProto(id, call.request().settings()), kind_, std::move(done));
+        return absl::OkStatus();
+      },
+      [&call](const PoolView& view, const std::string& id) {
+        call.response()->set_name(ResourceName("hosts", id));  // It may not be enrolled yet.
+        FillHost(call.response())(view, id);
+      });
 }
 
 void InventoryRpc::EnrolHost(UnaryCall<v1::EnrolHostRequest, v1::Host>& call) {
@@ -325,14 +358,30 @@ void InventoryRpc::RemoveTenant(
 void InventoryRpc::GetTopology(UnaryCall<v1::GetTopologyRequest, v1::Topology>& call) {
   Read(call, [&](const PoolView& view) {
     call.response()->set_fabric(fabric_);
-    for (const DeviceView& device : *view.devices)
-      *call.response()->add_devices() = ToProto(device);
+    for (auto& [id, device] : AllDevices(view)) *call.response()->add_devices() = device;
+    *call.response()->mutable_tables() = ToProto(view.laid_down->tables);
     for (const auto& [id, host] : view.hosts) *call.response()->add_hosts() = ToProto(*host);
     for (const auto& [ends, path] : view.topology->paths()) {
       *call.response()->add_paths() = ToProto(ends, path);
     }
     return absl::OkStatus();
   });
+}
+
+void InventoryRpc::ApplyTopology(
+    UnaryCall<v1::ApplyTopologyRequest, v1::ApplyTopologyResponse>& call) {
+  auto tables = FromProto(call.request().tables());
+  if (!tables.ok()) return call.Finish(tables.status());
+  service_->ApplyTopology(call.caller(), *std::move(tables), kind_, call.request().validate_only(),
+                          [this, &call](absl::StatusOr<std::vector<TopologyStep>> steps) {
+                            answers_->Post([&call, steps = std::move(steps)] {
+                              if (steps.ok()) {
+                                for (const TopologyStep& step : *steps)
+                                  *call.response()->add_steps() = ToProto(step);
+                              }
+                              call.Finish(steps.status());
+                            });
+                          });
 }
 
 // The list changes first; then the peer's sessions (PoolService) and whatever else it has under way

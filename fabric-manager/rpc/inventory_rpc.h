@@ -30,6 +30,7 @@ class InventoryRpc final {
   void RemoveDevice(UnaryCall<v1::RemoveDeviceRequest, v1::Device>& call);
   void FailDevice(UnaryCall<v1::FailDeviceRequest, v1::Device>& call);
   void ListHosts(UnaryCall<v1::ListHostsRequest, v1::ListHostsResponse>& call);
+  void AddHost(UnaryCall<v1::AddHostRequest, v1::Host>& call);
   void EnrolHost(UnaryCall<v1::EnrolHostRequest, v1::Host>& call);
   void RetireHost(UnaryCall<v1::RetireHostRequest, v1::Host>& call);
   void RemoveHost(UnaryCall<v1::RemoveHostRequest, v1::RemoveHostResponse>& call);
@@ -43,6 +44,7 @@ class InventoryRpc final {
       UnaryCall<v1::RestoreCertificateRequest, v1::RestoreCertificateResponse>& call);
   void ListRevocations(UnaryCall<v1::ListRevocationsRequest, v1::ListRevocationsResponse>& call);
   void GetTopology(UnaryCall<v1::GetTopologyRequest, v1::Topology>& call);
+  void ApplyTopology(UnaryCall<v1::ApplyTopologyRequest, v1::ApplyTopologyResponse>& call);
 
   // Answers from the latest view: `fill(view)` gives the status.
   template <typename Request, typename Response, typename Fill>
@@ -60,6 +62,7 @@ class InventoryRpc final {
   Admission* const admission_;
   Executor* const answers_;
   const std::string fabric_;
+  const FabricKind kind_;
 };
 
 }  // namespace cxlpool::fm

@@ -237,11 +237,64 @@ void PoolService::Act(const Caller& caller, Done done, absl::AnyInvocable<void(D
   });
 }
 
+Done PoolService::Following(Done done) {
+  return [this, done = std::move(done)](absl::Status status) mutable {
+    if (!status.ok()) return std::move(done)(std::move(status));
+    reconciler_->FollowTopology([done = std::move(done)](const absl::Status&) mutable {
+      std::move(done)(absl::OkStatus());
+    });
+  };
+}
+
+void PoolService::PutDevice(const Caller& caller, DeviceEntry device, FabricKind fabric,
+                            Done done) {
+  SubmitChange(
+      caller, "AddDevice", "",
+      [device = std::move(device), fabric](const PoolState& state, PlanContext& context) {
+        return PlanPutDevice(state, device, fabric, context);
+      },
+      Following(std::move(done)));
+}
+
+void PoolService::PutHost(const Caller& caller, HostEntry host, FabricKind fabric, Done done) {
+  SubmitChange(
+      caller, "AddHost", "",
+      [host = std::move(host), fabric](const PoolState& state, PlanContext& context) {
+        return PlanPutHost(state, host, fabric, context);
+      },
+      Following(std::move(done)));
+}
+
+void PoolService::ApplyTopology(const Caller& caller, TopologyTables wanted, FabricKind fabric,
+                                bool validate_only, DoneWith<std::vector<TopologyStep>> done) {
+  auto steps = std::make_shared<std::vector<TopologyStep>>();
+  const auto answer = [steps](DoneWith<std::vector<TopologyStep>> to) -> Done {
+    return [steps, to = std::move(to)](const absl::Status& status) mutable {
+      if (!status.ok()) return std::move(to)(status);
+      std::move(to)(std::move(*steps));
+    };
+  };
+  SubmitChange(
+      caller, "ApplyTopology", "",
+      [wanted = std::move(wanted), fabric, validate_only, steps](
+          const PoolState& state, PlanContext& context) -> absl::StatusOr<Change> {
+        PlanContext own = context;
+        uint64_t next_id = kDryRunIds;
+        if (validate_only) own.next_id = [&next_id] { return next_id++; };
+        absl::StatusOr<TopologyPlan> plan = PlanTopology(state, wanted, fabric, own);
+        if (!plan.ok()) return plan.status();
+        *steps = std::move(plan->steps);
+        return validate_only && !CXLPOOL_MUTANT("dry-run-applies") ? Change{}
+                                                                   : std::move(plan->change);
+      },
+      validate_only ? answer(std::move(done)) : Following(answer(std::move(done))));
+}
+
 void PoolService::AddDevice(const Caller& caller, const std::string& device, Done done) {
   SubmitChange(
       caller, "AddDevice", "",
       [device](const PoolState& state, PlanContext&) { return PlanAddDevice(state, device); },
-      std::move(done));
+      Following(std::move(done)));
 }
 
 void PoolService::DrainDevice(const Caller& caller, const std::string& device, Done done) {
@@ -255,7 +308,7 @@ void PoolService::RemoveDevice(const Caller& caller, const std::string& device, 
   SubmitChange(
       caller, "RemoveDevice", "",
       [device](const PoolState& state, PlanContext&) { return PlanRemoveDevice(state, device); },
-      std::move(done));
+      Following(std::move(done)));
 }
 
 void PoolService::FailDevice(const Caller& caller, const std::string& device,
@@ -356,7 +409,7 @@ void PoolService::RemoveHost(const Caller& caller, const std::string& host, Done
   SubmitChange(
       caller, "RemoveHost", "",
       [host](const PoolState& state, PlanContext&) { return PlanRemoveHost(state, host); },
-      [this, host, done = std::move(done)](const absl::Status& status) mutable {
+      [this, host, done = Following(std::move(done))](const absl::Status& status) mutable {
         if (status.ok()) {
           sessions_->End(host, Refusal{absl::StatusCode::kNotFound,
                                        "UNKNOWN_HOST",

@@ -54,6 +54,11 @@ class PoolService {
   void RemoveHost(const Caller& caller, const std::string& host, Done done);
   void Fence(const Caller& caller, const std::string& host, const std::string& reason, Done done);
   void AddDevice(const Caller& caller, const std::string& device, Done done);
+  // What the pool is made of. Each is answered once the fabric has been asked for what is new.
+  void PutDevice(const Caller& caller, DeviceEntry device, FabricKind fabric, Done done);
+  void PutHost(const Caller& caller, HostEntry host, FabricKind fabric, Done done);
+  void ApplyTopology(const Caller& caller, TopologyTables wanted, FabricKind fabric,
+                     bool validate_only, DoneWith<std::vector<TopologyStep>> done);
   void DrainDevice(const Caller& caller, const std::string& device, Done done);
   void RemoveDevice(const Caller& caller, const std::string& device, Done done);
   void FailDevice(const Caller& caller, const std::string& device, const std::string& reason,
@@ -71,6 +76,9 @@ class PoolService {
                     PlanChange plan, Done done);
   // Likewise, for what the reconciler does: runs `act` on the core.
   void Act(const Caller& caller, Done done, absl::AnyInvocable<void(Done) &&> act);
+  // Has the driver go by what was changed before `done`. What is durable is done, whatever the
+  // fabric says to it.
+  Done Following(Done done);
   // `fenced`: hosts that this release has fenced, in order.
   void ReleaseWithFence(ReleaseSpec spec, std::vector<std::string> fenced,
                         DoneWith<Committed> done);

@@ -9,6 +9,7 @@
 #include "proto/support/log.h"
 #include "proto/support/mutant.h"
 #include "proto/support/names.h"
+#include "proto/support/refusal.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -64,11 +65,13 @@ void Reconciler::Start(Done done) {
   LookFirst(clock_->Elapsed() + options_.first_look, std::move(done));
 }
 
+bool IsFabricBusy(const absl::Status& status) { return ReasonOf(status) == "FABRIC_BUSY"; }
+
 // Reads the fabric until it could be read, at most until `give_up`, and answers when what it showed
 // is durable: whoever is served then finds the pool's devices.
 void Reconciler::LookFirst(absl::Duration give_up, Done done) {
   Discover([this, give_up, done = std::move(done)](absl::Status status) mutable {
-    if (!viewed_ && clock_->Elapsed() < give_up) {
+    if (!viewed_ && clock_->Elapsed() < give_up && !IsFabricBusy(status)) {
       executor_->PostAfter(options_.retry, [this, give_up, done = std::move(done)]() mutable {
         LookFirst(give_up, std::move(done));
       });
@@ -79,14 +82,18 @@ void Reconciler::LookFirst(absl::Duration give_up, Done done) {
       std::move(done)(std::move(status));
       return;
     }
-    // New devices are in the writer's queue. A plan that changes nothing is answered behind them.
-    writer_->Submit(
-        Audit{{}, "manager", "look-first", ""},
-        [](const PoolState&, PlanContext&) -> absl::StatusOr<Proposal> { return Proposal{}; },
-        [done = std::move(done)](const absl::StatusOr<Committed>& behind_them) mutable {
-          std::move(done)(behind_them.status());
-        });
+    AnswerBehindDevices(std::move(done));
   });
+}
+
+// New devices are in the writer's queue. A plan that changes nothing is answered behind them.
+void Reconciler::AnswerBehindDevices(Done done) {
+  writer_->Submit(
+      Audit{{}, "manager", "look-first", ""},
+      [](const PoolState&, PlanContext&) -> absl::StatusOr<Proposal> { return Proposal{}; },
+      [done = std::move(done)](const absl::StatusOr<Committed>& behind_them) mutable {
+        std::move(done)(behind_them.status());
+      });
 }
 
 void Reconciler::Tick() {

@@ -32,6 +32,9 @@ namespace cxlpool::fm {
 // where a test may kill the process. Empty in production.
 using Probe = std::function<void(absl::string_view)>;
 
+// FABRIC_BUSY: another manager runs this fabric, or a part of it.
+bool IsFabricBusy(const absl::Status& status);
+
 class Reconciler {
  public:
   struct Options {
@@ -40,6 +43,7 @@ class Reconciler {
     absl::Duration discover_period = absl::Seconds(10);  // Looks for differences by itself.
     absl::Duration unbind_wait = absl::Seconds(5);       // One wait for a proof; then again.
     absl::Duration retry = absl::Milliseconds(500);      // After a failed driver call.
+    absl::Duration look_again = absl::Milliseconds(20);  // Behind a look that is under way.
     absl::Duration first_look = absl::Seconds(10);       // Of Start, for the fabric to be read.
   };
 
@@ -50,6 +54,10 @@ class Reconciler {
   // new devices with it; or with the error, where it could not be read for Options::first_look: it
   // goes on trying.
   void Start(Done done);
+
+  // Lets the driver go by what the pool is made of now, as far as that is durable, and reads the
+  // fabric. `done` once what it showed is durable, so that who asks then finds a new device.
+  void FollowTopology(Done done);
 
   // Hosts where an application has a segment beyond the first `keep_extents` extents open, as their
   // agents last said.
@@ -83,6 +91,9 @@ class Reconciler {
   void SendOffer(const Region& region, const Attachment& attachment, Track& track);
   void Offer(const Region& region, const Attachment& attachment, const Part& part, Track& track,
              v1::Offer::Want want);
+  void Configure(Done done);
+  void AnswerBehindDevices(Done done);
+  bool HasGrown(const Device& known, const FabricDevice& seen) const;
   void Tick();
   void PostStep();  // Once for all that asks for it meanwhile.
   void StepActive();
@@ -189,7 +200,8 @@ class Reconciler {
       gone_;  // Host to the incarnation that the fabric said has ended.
   bool step_posted_ = false;
   bool discovering_ = false;
-  std::string passed_;  // Kept for its memory.
+  bool stale_topology_ = true;  // Another than the driver was last given.
+  std::string passed_;          // Kept for its memory.
   uint64_t driver_epoch_ = 1;
   absl::Duration next_discover_ = absl::ZeroDuration();
 };

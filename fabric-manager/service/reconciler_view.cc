@@ -18,6 +18,8 @@
 namespace cxlpool::fm {
 namespace {
 
+constexpr char kNotShownYet[] = "the fabric has not shown it yet";
+
 bool HasBytes(const Region& region, const Segment& segment, const BoundLd& ld) {
   const Extent& extent = region.extents[segment.extent_index];
   return extent.device.str() == ld.slice.device && extent.dpa_bytes == ld.slice.dpa_bytes &&
@@ -62,16 +64,27 @@ void Reconciler::Discover(Done done) {
   }
   discovering_ = true;
   next_discover_ = clock_->Elapsed() + options_.discover_period;
-  driver_->Discover([this, epoch = driver_epoch_,
-                     done = std::move(done)](absl::StatusOr<FabricView> view) mutable {
-    executor_->Post([this, epoch, view = std::move(view), done = std::move(done)]() mutable {
+  Configure([this, done = std::move(done)](const absl::Status& configured) mutable {
+    if (!configured.ok()) {
+      LogWarning("reconciler", "the fabric does not take its topology: ", configured.message());
+    }
+    // Later it goes on as it was; at the start it has nothing yet to show.
+    if (!configured.ok() && !viewed_) {
       discovering_ = false;
-      if (view.ok()) {
-        TakeView(*std::move(view), epoch);
-      } else {
-        LogWarning("reconciler", "discovery: ", view.status().message());
-      }
-      std::move(done)(view.status());
+      std::move(done)(configured);
+      return;
+    }
+    driver_->Discover([this, epoch = driver_epoch_,
+                       done = std::move(done)](absl::StatusOr<FabricView> view) mutable {
+      executor_->Post([this, epoch, view = std::move(view), done = std::move(done)]() mutable {
+        discovering_ = false;
+        if (view.ok()) {
+          TakeView(*std::move(view), epoch);
+        } else {
+          LogWarning("reconciler", "discovery: ", view.status().message());
+        }
+        std::move(done)(view.status());
+      });
     });
   });
 }
@@ -94,6 +107,42 @@ void Reconciler::NameByPlace(std::vector<BoundLd>& bound) const {
       }
     }
   }
+}
+
+// Where the topology is another than the driver was last given. Nothing but what is durable: the
+// driver never knows a device that a restart would not know.
+void Reconciler::Configure(Done done) {
+  if (!stale_topology_ || !IsImported(writer_->state())) {
+    std::move(done)(absl::OkStatus());
+    return;
+  }
+  stale_topology_ = false;
+  FabricParts parts{writer_->DurableTables(), {}};
+  if (CXLPOOL_MUTANT("topology-before-commit")) parts.tables = writer_->state().GetTopologyTables();
+  for (const auto& [id, host] : writer_->state().hosts()) {
+    parts.known.hosts[id] = host.fabric_incarnation;
+  }
+  driver_->Configure(std::move(parts), [this, done = std::move(done)](absl::Status status) mutable {
+    executor_->Post([this, status = std::move(status), done = std::move(done)]() mutable {
+      if (!status.ok()) stale_topology_ = true;
+      std::move(done)(std::move(status));
+    });
+  });
+}
+
+void Reconciler::FollowTopology(Done done) {
+  if (!IsImported(writer_->state())) return std::move(done)(absl::OkStatus());
+  stale_topology_ = true;
+  // A look that is under way may have passed by what is new.
+  if (discovering_) {
+    executor_->PostAfter(options_.look_again, [this, done = std::move(done)]() mutable {
+      FollowTopology(std::move(done));
+    });
+    return;
+  }
+  Discover([this, done = std::move(done)](const absl::Status&) mutable {
+    AnswerBehindDevices(std::move(done));
+  });
 }
 
 // `epoch`: driver calls that began or ended after it make the view stale for their Attachment.
@@ -205,12 +254,12 @@ void Reconciler::TakeHosts(const FabricView& view) {
     if (reachable) {
       lives_[id] = host->fabric_incarnation;
     } else {
-      reason = host != nullptr
-                   ? host->unreachable_reason
-                   : absl::StrCat(
-                         "the manager's configuration has no [[host]] of this id; add it, or "
-                         "if it was enrolled by mistake run `cxlpool host remove ",
-                         id, "`");
+      reason =
+          host != nullptr
+              ? host->unreachable_reason
+              : absl::StrCat("the pool's topology has no host of this id; `cxlpool host add ", id,
+                             "` adds it, or if it was enrolled by mistake `cxlpool host remove ",
+                             id, "` forgets it");
       lives_.erase(id);
     }
     RecordLife(id);
@@ -284,6 +333,8 @@ void Reconciler::TakeDevices(const FabricView& view) {
     if (known->serial != seen.serial) {
       why = absl::StrCat("its serial is ", seen.serial, ", and the pool's records say ",
                          known->serial);
+    } else if (known->capacity_bytes != seen.capacity_bytes && HasGrown(*known, seen)) {
+      AddDevice(seen);
     } else if (known->capacity_bytes != seen.capacity_bytes) {
       why = absl::StrCat("its capacity is ", FormatBytes(seen.capacity_bytes),
                          ", and the pool's records say ", FormatBytes(known->capacity_bytes));
@@ -299,17 +350,31 @@ void Reconciler::TakeDevices(const FabricView& view) {
       RecordIdentity(seen);
     }
     if (!why.empty()) {
-      absl::StrAppend(&why, "; set the configuration back, or give what is new an id of its own");
+      absl::StrAppend(
+          &why, "; put that right (`cxlpool topology`), or give what is new an id of its own");
     }
   }
   for (const auto& [id, device] : writer_->state().devices()) {
-    if (why_not.contains(id)) continue;
-    why_not[id] = "the fabric does not show it; is its [[device]] still in the configuration?";
+    // What was removed is let go.
+    if (why_not.contains(id) || device.service == DeviceService::kRemoved) continue;
+    const auto missing = view.missing_devices.find(id);
+    why_not[id] = missing != view.missing_devices.end()
+                      ? missing->second
+                      : "the fabric does not show it; is it still part of `cxlpool topology`?";
   }
+  stale_topology_ |= !view.missing_devices.empty();  // Tried again before the next look.
   std::erase_if(why_not, [this](const auto& entry) {
     const Device& known = *writer_->state().FindDevice(entry.first);
     return known.reachable == entry.second.empty() && known.unreachable_reason == entry.second;
   });
+  const auto& unseen = writer_->UnseenDevices();
+  for (const DeviceEntry& entry : writer_->DurableTables().devices) {
+    if (writer_->state().FindDevice(entry.id) != nullptr || view.Shows(entry.id)) continue;
+    const auto missing = view.missing_devices.find(entry.id);
+    const std::string why = missing != view.missing_devices.end() ? missing->second : kNotShownYet;
+    const auto known = unseen.find(entry.id);
+    if (known == unseen.end() || known->second != why) why_not[entry.id] = why;
+  }
   for (const auto& [id, why] : why_not) {
     if (why.empty()) {
       LogInfo("reconciler", "device ", id, " is seen by the fabric");
@@ -323,12 +388,27 @@ void Reconciler::TakeDevices(const FabricView& view) {
   }
 }
 
+// Whether the operator made the device larger, and the fabric shows it so.
+bool Reconciler::HasGrown(const Device& known, const FabricDevice& seen) const {
+  const auto& entries = writer_->DurableTables().devices;
+  return known.max_lds == 0 && known.capacity_bytes < seen.capacity_bytes &&
+         known.identity == seen.identity &&
+         std::any_of(entries.begin(), entries.end(), [&](const DeviceEntry& entry) {
+           return entry.id == seen.id && entry.capacity_bytes == seen.capacity_bytes;
+         });
+}
+
 // Bytes that are there already are somebody's of whom the records know nothing: kept from everybody
 // until an operator says otherwise, by a forced release, which scrubs them.
 void Reconciler::AddDevice(const FabricDevice& seen) {
+  // A look that began before a device was taken out of the topology still shows it.
+  const auto& entries = writer_->DurableTables().devices;
+  const bool listed = std::any_of(entries.begin(), entries.end(),
+                                  [&](const DeviceEntry& entry) { return entry.id == seen.id; });
+  if (!listed && IsImported(writer_->state())) return;
   // The same storage under two names would give each byte to two owners.
   for (const auto& [id, device] : writer_->state().devices()) {
-    if (seen.identity.empty() || device.identity != seen.identity ||
+    if (id == seen.id || seen.identity.empty() || device.identity != seen.identity ||
         device.service == DeviceService::kRemoved || CXLPOOL_MUTANT("one-storage-two-devices")) {
       continue;
     }

@@ -75,7 +75,7 @@ TEST_F(UnknownFabricTest, AHostThatIsNoLongerNamedKeepsWhatItHas) {
   Make("kv", 1);
   Restart([&] { world.hosts = {"host-b"}; });
   ExpectHeld("kv", 2);
-  EXPECT_TRUE(absl::StrContains(HostOf("host-a").fabric_reason, "[[host]]"))
+  EXPECT_TRUE(absl::StrContains(HostOf("host-a").fabric_reason, "cxlpool host add"))
       << HostOf("host-a").fabric_reason;
   Restart([&] { world.hosts = {"host-a", "host-b"}; });
   EXPECT_EQ(HostOf("host-a").fabric_reason, "");
@@ -90,7 +90,7 @@ TEST_F(UnknownFabricTest, AHostThatIsEnrolledAndNotNamedIsSaidToBe) {
   rig->Run(absl::Milliseconds(500));
   const auto hosts = rig->views.Get()->hosts;
   ASSERT_TRUE(hosts.contains("host-x"));
-  EXPECT_TRUE(absl::StrContains(hosts.at("host-x")->runtime->fabric_reason, "[[host]]"));
+  EXPECT_TRUE(absl::StrContains(hosts.at("host-x")->runtime->fabric_reason, "cxlpool host add"));
   EXPECT_TRUE(absl::StrContains(hosts.at("host-x")->runtime->fabric_reason,
                                 "`cxlpool host remove host-x`"));
   EXPECT_EQ(hosts.at("host-a")->runtime->fabric_reason, "");

@@ -64,6 +64,7 @@ void ViewHolder::Publish(Publication& publication) {
   append(pending_.hosts, publication.hosts);
   pending_.revision = publication.revision;
   pending_.topology = publication.topology;
+  pending_.laid_down = publication.laid_down;
   if (publication.revocations != nullptr) revocations_ = publication.revocations;
   if (std::exchange(publication.has_numbers, false)) {
     pending_.has_numbers = true;
@@ -129,6 +130,7 @@ void ViewHolder::Merge() const {
   auto view = std::make_shared<PoolView>(*view_);
   view->revision = pending_.revision;
   view->topology = pending_.topology;
+  if (pending_.laid_down != nullptr) view->laid_down = pending_.laid_down;
   // In order of id, so that neighbours share the cost; of equal ids the last counts.
   auto& edits = pending_.regions;
   std::stable_sort(edits.begin(), edits.end(),

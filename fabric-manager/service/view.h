@@ -40,6 +40,12 @@ struct TenantView {
   TenantUse use;
 };
 
+// What the pool is made of, as it was laid down, and why the fabric has never shown a device of it.
+struct LaidDown {
+  TopologyTables tables;
+  std::map<std::string, std::string> unseen_devices;  // Id, and why for people.
+};
+
 struct PoolView {
   uint64_t revision = 0;
   RegionTable regions;
@@ -47,6 +53,7 @@ struct PoolView {
   std::shared_ptr<const std::vector<DeviceView>> devices;                     // In order of id.
   std::shared_ptr<const std::vector<TenantView>> tenants;                     // In order of id.
   std::shared_ptr<const Topology> topology = std::make_shared<const Topology>();
+  std::shared_ptr<const LaidDown> laid_down = std::make_shared<const LaidDown>();
   Capacity capacity;
 };
 using PoolViewPtr = std::shared_ptr<const PoolView>;
@@ -82,6 +89,7 @@ struct Publication {
   std::shared_ptr<const std::vector<TenantView>> tenant_infos;
   Capacity capacity;
   std::shared_ptr<const Topology> topology;
+  std::shared_ptr<const LaidDown> laid_down;
   std::shared_ptr<const Revocations> revocations;
 };
 

@@ -140,11 +140,6 @@ absl::Status Writer::Load(StoreImage image) {
   return absl::OkStatus();
 }
 
-void Writer::SetTopology(Topology topology) {
-  topology_ = std::make_shared<const Topology>(topology);
-  state_.SetTopology(std::move(topology));
-}
-
 void Writer::Submit(Audit audit, PlanFn plan, DoneWith<Committed> done) {
   if (queued_.fetch_add(1) >= options_.max_queue) {
     queued_.fetch_sub(1);
@@ -375,7 +370,7 @@ Writer::Finished Writer::FinishGroup(const absl::Status& status) {
     watch_->Advance(revision_);
     if (!changes_.empty()) {
       PublishGroup();
-    } else if (!stale_hosts_.empty() || stale_infos_) {
+    } else if (!stale_hosts_.empty() || stale_infos_ || stale_laid_down_) {
       PublishView();
     }
   }

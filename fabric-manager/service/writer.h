@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -103,14 +104,20 @@ class Writer {
   // executor.
   bool IsDurable(Key key) const { return !undurable_.contains(key); }
 
-  // What the configuration and the driver say. Before Open.
-  void SetTopology(Topology topology);
+  // What the pool is made of, as the last commit that succeeded left it. On the executor.
+  const TopologyTables& DurableTables() const { return laid_down_->tables; }
+
+  // Devices of it that the fabric has never shown, and why, as SetReachable was told last.
+  const std::map<std::string, std::string>& UnseenDevices() const { return unseen_devices_; }
+
+  // What the driver says. Before Open.
   void SetLimits(const FabricLimits& limits) { state_.SetLimits(limits); }
 
   // Volatile knowledge; readers see it at once.
   void SetRuntime(const std::string& host, HostRuntime runtime);
   void SetRuntimes(std::vector<std::pair<std::string, HostRuntime>> of_hosts);  // In one view.
-  // Of devices, why each cannot be reached; empty: it can. In one view.
+  // Of devices, why each cannot be reached; empty: it can. In one view. Devices without a record
+  // are those that the fabric has never shown.
   void SetReachable(const std::map<std::string, std::string>& why_not);
 
  private:
@@ -193,6 +200,9 @@ class Writer {
   Publication publication_;            // Empty between; its room is used again.
   std::set<std::string> stale_hosts_;  // Runtime changed since the last view.
   std::shared_ptr<const Topology> topology_ = std::make_shared<const Topology>();
+  std::shared_ptr<const LaidDown> laid_down_ = std::make_shared<const LaidDown>();
+  std::map<std::string, std::string> unseen_devices_;
+  bool stale_laid_down_ = true;                     // Likewise, so did an entry of the topology.
   std::shared_ptr<const Revocations> revocations_;  // As published; null: to be read anew.
   bool stale_infos_ = true;                         // So did what a device or a tenant is.
   bool stale_numbers_ = true;                       // So did a count of bytes.

@@ -46,6 +46,11 @@ std::pair<std::string, RegionEnd> EndOf(const Tombstone& tombstone) {
   return {tombstone.region->id, {tombstone.gone_time, tombstone.region->state_reason}};
 }
 
+// Whether what the pool is made of may be another because of it.
+bool IsLaidDown(const Item& item) {
+  return std::holds_alternative<TopologyEntry>(item) || std::holds_alternative<Device>(item);
+}
+
 bool IsRevocation(const Item& item) { return std::holds_alternative<Revocation>(item); }
 
 }  // namespace
@@ -86,6 +91,7 @@ void Writer::PublishView() {
     for (const Item& item : inverses_[i]) {
       AddHosts(item, hosts);
       stale_infos_ |= IsInfo(item);
+      stale_laid_down_ |= IsLaidDown(item);
       // What is revoked replaces Erased; what is restored, the revocation.
       if (IsRevocation(item)) revocations_ = nullptr;
       const auto* before = std::get_if<RegionPtr>(&item);
@@ -105,6 +111,7 @@ void Writer::PublishView() {
         if (!CXLPOOL_MUTANT("no-word-of-the-gone")) publication.ends.push_back(EndOf(*tombstone));
       } else {
         stale_infos_ |= IsInfo(item);
+        stale_laid_down_ |= IsLaidDown(item);
         if (IsRevocation(item)) revocations_ = nullptr;
       }
     }
@@ -129,7 +136,19 @@ void Writer::PublishView() {
 // With what every publication tells.
 void Writer::Publish(Publication& publication) {
   publication.revision = revision_;
+  if (std::exchange(stale_laid_down_, false)) {
+    topology_ = std::make_shared<const Topology>(state_.topology());
+    const TopologyTables tables = state_.GetTopologyTables();
+    std::erase_if(unseen_devices_, [&](const auto& unseen) {
+      return state_.FindDevice(unseen.first) != nullptr ||
+             std::none_of(tables.devices.begin(), tables.devices.end(),
+                          [&](const DeviceEntry& entry) { return entry.id == unseen.first; });
+    });
+    laid_down_ = std::make_shared<const LaidDown>(LaidDown{tables, unseen_devices_});
+    stale_infos_ = true;  // Failure domains.
+  }
   publication.topology = topology_;
+  publication.laid_down = laid_down_;
   if (revocations_ == nullptr) {
     revocations_ = std::make_shared<const Revocations>(state_.revocations());
   }
@@ -200,7 +219,14 @@ void Writer::SetRuntimes(std::vector<std::pair<std::string, HostRuntime>> of_hos
 
 void Writer::SetReachable(const std::map<std::string, std::string>& why_not) {
   if (why_not.empty()) return;
-  for (const auto& [device, why] : why_not) state_.SetReachable(device, why);
+  for (const auto& [device, why] : why_not) {
+    if (state_.FindDevice(device) != nullptr) {
+      state_.SetReachable(device, why);
+    } else {
+      unseen_devices_[device] = why;
+      stale_laid_down_ = true;
+    }
+  }
   stale_infos_ = true;
   if (!committing_) PublishView();
 }

@@ -238,6 +238,8 @@ bool TomlReader::Has(const std::string& key) const {
   return node_->table != nullptr && node_->table->get(key) != nullptr;
 }
 
+void TomlReader::LeaveAlone(const std::string& key) { node_->Find(key); }
+
 TomlReader TomlReader::Table(const std::string& key) {
   auto node = std::make_shared<Node>();
   node->path = node_->Full(key);

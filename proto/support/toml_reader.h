@@ -49,6 +49,8 @@ class TomlReader {
   std::vector<std::string> Strings(const std::string& key);
   std::vector<uint64_t> Numbers(const std::string& key);
   bool Has(const std::string& key) const;
+  // `key`, with all that is in it, is another program's: Finish does not call it unknown.
+  void LeaveAlone(const std::string& key);
 
   // [key], empty where there is none; and every [[key]]. They share this reader's error.
   TomlReader Table(const std::string& key);

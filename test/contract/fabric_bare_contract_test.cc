@@ -214,6 +214,15 @@ class BareRig : public FabricRig {
     driver_ = std::make_unique<FabricShell>(std::make_unique<BareFabric>(&switch_, cuts_), options);
   }
   std::string AnotherLife() override { return "switch-2"; }
+  std::optional<TopologyTables> Parts() override {
+    TopologyTables parts;
+    parts.devices = {{.id = "cmm-0",
+                      .serial = "serial-0",
+                      .capacity_bytes = 8 * kBareGranule,
+                      .granule_bytes = kBareGranule}};
+    parts.hosts = {{.id = "host-a"}, {.id = "host-b"}};
+    return parts;
+  }
 
   void PowerOn(const BoundLd& ld) override { Power(ld, true); }
   void PowerOff(const BoundLd& ld) override { Power(ld, false); }

@@ -57,6 +57,9 @@ class FabricRig {
   // Whether calls wait in real time, in a queue of the driver's.
   virtual bool has_queue() const { return true; }
 
+  // What the driver was opened with, for Configure; nothing: this rig is what it is.
+  virtual std::optional<TopologyTables> Parts() { return std::nullopt; }
+
   // Whether a host may be ended for good.
   virtual bool may_fence() const { return true; }
 };
@@ -81,6 +84,8 @@ class FabricDriverContract : public ::testing::TestWithParam<FabricRigFactory> {
   absl::Status AwaitUnbound(const Binding& binding, absl::Duration timeout = absl::Seconds(20));
   absl::Status Fence(const std::string& host);
   absl::Status Scrub(const BoundLd& ld);
+  absl::Status Configure(const TopologyTables& tables);
+  const FabricHost* Shown(const FabricView& view, const std::string& host);
 
   // The whole way down, with the agent's part.
   absl::Status Unbind(const BoundLd& ld);

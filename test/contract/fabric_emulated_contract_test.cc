@@ -38,6 +38,16 @@ class EmulatedRig : public FabricRig {
     Open();
   }
 
+  std::optional<TopologyTables> Parts() override {
+    TopologyTables parts;
+    parts.devices = {{.id = "cmm-0",
+                      .serial = "serial-0",
+                      .capacity_bytes = 8 * kGranule,
+                      .granule_bytes = kGranule}};
+    parts.hosts = {{.id = "host-a", .slots = {4, 7}}, {.id = "host-b", .slots = {1, 2, 3}}};
+    return parts;
+  }
+
   std::string AnotherLife() override { return FormatUuid(RandomUuid()); }
 
   void PowerOn(const BoundLd& ld) override { WriteHostSide(ld, true); }

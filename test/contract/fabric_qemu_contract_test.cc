@@ -94,6 +94,21 @@ class FakeRig : public QemuRig {
   }
   ~FakeRig() override { driver_.reset(); }
 
+  std::optional<TopologyTables> Parts() override {
+    TopologyTables parts;
+    for (const QemuDeviceConfig& device : config_.devices) {
+      parts.devices.push_back({.id = device.id,
+                               .serial = device.serial,
+                               .capacity_bytes = device.capacity_bytes,
+                               .granule_bytes = device.granule_bytes,
+                               .path = device.path});
+    }
+    for (const QemuHostConfig& host : config_.hosts) {
+      parts.hosts.push_back({.id = host.id, .qmp_socket = host.qmp_socket});
+    }
+    return parts;
+  }
+
   // This process, which runs and is no QEMU.
   std::string AnotherLife() override {
     return FormatIncarnation(QemuProcess::Open(::getpid())->name());

@@ -48,6 +48,8 @@ struct World {
   std::set<std::string> unreachable;         // Hosts that the fabric cannot be asked about.
   int failing_discovers = 0;                 // So many fail.
   std::map<std::string, std::string> lives;  // Of hosts' sides of the fabric; not here: "1".
+  std::vector<TopologyTables> configured;    // Every one that the driver was given.
+  bool follows_topology = false;             // Shows what it was given, instead of what is below.
   // What the configuration names, and what stands behind it.
   std::vector<std::string> hosts;
   std::vector<uint32_t> slots = {10, 11, 30, 31};
@@ -92,6 +94,19 @@ class FakeFabric : public FabricDriver {
   void Start(KnownFabric known, absl::AnyInvocable<void(FabricEvent)> sink) override {
     started_with = std::move(known);
     sink_ = std::move(sink);
+  }
+  void Configure(FabricParts parts, Done done) override {
+    world_->configured.push_back(parts.tables);
+    if (world_->follows_topology) {
+      world_->hosts.clear();
+      for (const HostEntry& host : parts.tables.hosts) world_->hosts.push_back(host.id);
+      world_->devices.clear();
+      for (const DeviceEntry& device : parts.tables.devices) {
+        world_->devices.push_back({device.id, device.serial, device.capacity_bytes,
+                                   device.granule_bytes, "storage of " + device.id});
+      }
+    }
+    std::move(done)(absl::OkStatus());
   }
   void Discover(DoneWith<FabricView> done) override {
     if (world_->failing_discovers > 0) {

@@ -58,7 +58,6 @@ ManagerProcess::ManagerProcess(const ManagerWorld& world, LifeId life, Random ra
       leases_(&executor_, &executor_, &writer_),
       pool_(&executor_, &writer_, &reconciler_, &sessions_) {
   const fm::FabricCapabilities capabilities = fabric_.capabilities();
-  writer_.SetTopology(fm::Topology());
   writer_.SetLimits({.extent_granule_bytes = capabilities.extent_granule_bytes,
                      .max_lds_per_device = capabilities.max_lds_per_device});
   writer_.Open(

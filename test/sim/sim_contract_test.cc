@@ -48,6 +48,9 @@ class WaitingFabric : public fm::FabricDriver {
     fabric_->Start(std::move(known), std::move(sink));
     room_->RunUntil([] { return false; });  // Its first events come later.
   }
+  void Configure(fm::FabricParts parts, Done done) override {
+    fabric_->Configure(std::move(parts), std::move(done));
+  }
   void Discover(DoneWith<fm::FabricView> done) override {
     Wait<absl::StatusOr<fm::FabricView>>([&](auto d) { fabric_->Discover(std::move(d)); },
                                          std::move(done));

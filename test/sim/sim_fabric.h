@@ -64,6 +64,8 @@ class SimFabric : public fm::FabricDriver {
 
   fm::FabricCapabilities capabilities() const override;
   void Start(fm::KnownFabric known, absl::AnyInvocable<void(fm::FabricEvent)> sink) override;
+  // The simulated rack is what it is.
+  void Configure(fm::FabricParts, Done done) override { std::move(done)(absl::OkStatus()); }
   void Discover(DoneWith<fm::FabricView> done) override;
   void Bind(fm::BindRequest request, DoneWith<fm::BoundLd> done) override;
   void BeginUnbind(fm::Binding binding, Done done) override;

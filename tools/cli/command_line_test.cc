@@ -207,6 +207,25 @@ TEST(CommandLineTest, ListsAreFilteredAndOrdered) {
 TEST(CommandLineTest, DevicesTenantsAndBackup) {
   EXPECT_EQ(Pool<DrainDevice>({"device", "drain", "cmm-0"}).request.device(), "devices/cmm-0");
   EXPECT_EQ(Pool<AddDevice>({"device", "add", "devices/cmm-0"}).request.device(), "devices/cmm-0");
+  EXPECT_FALSE(Pool<AddDevice>({"device", "add", "cmm-0"}).request.has_settings());
+  const auto device =
+      Pool<AddDevice>({"device", "add", "cmm-9", "--capacity", "2GiB", "--granule", "2MiB",
+                       "--serial", "S9", "--path", "/pool/9", "--latency-ns", "170",
+                       "--bandwidth-mib", "24000", "--heads", "2", "--failure-domain", "shelf"})
+          .request.settings();
+  EXPECT_EQ(device.ShortDebugString(),
+            "serial: \"S9\" capacity_bytes: 2147483648 granule_bytes: 2097152 path: \"/pool/9\" "
+            "latency_ns: 170 bandwidth_mib_per_second: 24000 heads: 2 failure_domain: \"shelf\"");
+  const auto host = Pool<AddHost>({"host", "add", "host-c", "--slots", "1,2,17", "--uid", "0"});
+  EXPECT_EQ(host.request.host(), "hosts/host-c");
+  EXPECT_EQ(host.request.settings().ShortDebugString(), "slots: 1 slots: 2 slots: 17 agent_uid: 0");
+  EXPECT_EQ(Pool<AddHost>({"host", "add", "h", "--qmp", "/q"}).request.settings().qmp_socket(),
+            "/q");
+  Pool<ShowTopology>({"topology"});
+  Pool<ShowTopology>({"topology", "show"});
+  const auto apply = Pool<ApplyTopology>({"topology", "apply", "rack.toml", "--dry-run"});
+  EXPECT_EQ(apply.file, "rack.toml");
+  EXPECT_TRUE(apply.request.validate_only());
   EXPECT_EQ(Pool<RemoveDevice>({"device", "remove", "cmm-0"}).request.device(), "devices/cmm-0");
   EXPECT_EQ(Pool<FailDevice>({"device", "fail", "cmm-0", "--reason", "smoke"}).request.reason(),
             "smoke");

@@ -35,6 +35,120 @@ void AddEnrol(CLI::App* host, Chosen& chosen) {
   });
 }
 
+// "1,2,17": PCIe slot numbers.
+void ReadSlots(Fields& fields, const std::vector<std::string>& texts,
+               google::protobuf::RepeatedField<uint32_t>* slots) {
+  for (const std::string& text : texts) {
+    fields.Number("--slots", text, [&](uint64_t slot) { slots->Add(static_cast<uint32_t>(slot)); });
+  }
+}
+
+void AddAddHost(CLI::App* host, Chosen& chosen) {
+  struct Words {
+    Flag host, uid, qmp;
+    std::vector<std::string> slots;
+  };
+  auto* app = host->add_subcommand("add", "Say where the fabric finds a host, or say it anew");
+  auto words = std::make_shared<Words>();
+  app->add_option("HOST", words->host, "Its name")->type_name("")->required();
+  app->add_option("--slots", words->slots, "Driver emulated: its PCIe slots, as 1,2,17")
+      ->type_name("SLOTS")
+      ->delimiter(',');
+  app->add_option("--uid", words->uid, "Driver emulated: the user id of its agent")
+      ->type_name("UID");
+  app->add_option("--qmp", words->qmp, "Driver qemu: its QMP socket")->type_name("PATH");
+  app->footer("To be used it is enrolled, too: see cxlpool host enrol.");
+  OnChosen(app, chosen, [words, &chosen](Fields& fields) -> Command {
+    AddHost command;
+    v1::AddHostRequest& request = command.request;
+    fields.RequestId(chosen.request_id, [&](std::string id) { request.set_request_id(id); });
+    fields.Name("hosts", words->host, [&](std::string name) { request.set_host(name); });
+    v1::HostSettings& settings = *request.mutable_settings();
+    ReadSlots(fields, words->slots, settings.mutable_slots());
+    fields.Number("--uid", words->uid,
+                  [&](uint64_t uid) { settings.set_agent_uid(static_cast<uint32_t>(uid)); });
+    fields.Text("--qmp", words->qmp, [&](std::string path) { settings.set_qmp_socket(path); });
+    return PoolCommand(command);
+  });
+}
+
+void AddAddDevice(CLI::App* device, Chosen& chosen) {
+  struct Words {
+    Flag device, capacity, granule, serial, path, latency, bandwidth, heads, domain;
+  };
+  auto* app =
+      device->add_subcommand("add", "Add a device, or use one again that was drained or removed");
+  auto words = std::make_shared<Words>();
+  app->add_option("DEVICE", words->device, "Its name")->type_name("")->required();
+  app->add_option("--capacity", words->capacity, "Of a new device, or of one that has grown")
+      ->type_name("SIZE");
+  const auto with_capacity = [app](const char* flag, Flag& text, const char* help,
+                                   const char* type) {
+    app->add_option(flag, text, help)->type_name(type)->needs("--capacity");
+  };
+  with_capacity("--granule", words->granule, "Smallest unit of placement (default 256MiB)", "SIZE");
+  with_capacity("--serial", words->serial, "Serial number (default its name)", "TEXT");
+  with_capacity("--path", words->path, "Driver qemu: its pool file", "PATH");
+  with_capacity("--latency-ns", words->latency, "Of a load, at its port", "N");
+  with_capacity("--bandwidth-mib", words->bandwidth, "At its port, MiB a second", "N");
+  with_capacity("--heads", words->heads, "Links it may have (default any number)", "N");
+  with_capacity("--failure-domain", words->domain, "What fails with it (default its own)", "ID");
+  app->footer("Without --capacity: with the settings that it has.");
+  OnChosen(app, chosen, [words, &chosen](Fields& fields) -> Command {
+    AddDevice command;
+    v1::AddDeviceRequest& request = command.request;
+    fields.RequestId(chosen.request_id, [&](std::string id) { request.set_request_id(id); });
+    fields.Name("devices", words->device, [&](std::string name) { request.set_device(name); });
+    if (!words->capacity.has_value()) return PoolCommand(command);
+    v1::DeviceSettings& settings = *request.mutable_settings();
+    fields.Size(words->capacity, [&](uint64_t bytes) { settings.set_capacity_bytes(bytes); });
+    fields.Size(words->granule, [&](uint64_t bytes) { settings.set_granule_bytes(bytes); });
+    fields.Text("--serial", words->serial, [&](std::string text) { settings.set_serial(text); });
+    fields.Text("--path", words->path, [&](std::string text) { settings.set_path(text); });
+    const auto number = [&](const char* flag, const Flag& text, auto set) {
+      fields.Number(flag, text,
+                    [&](uint64_t value) { (settings.*set)(static_cast<uint32_t>(value)); });
+    };
+    number("--latency-ns", words->latency, &v1::DeviceSettings::set_latency_ns);
+    number("--bandwidth-mib", words->bandwidth, &v1::DeviceSettings::set_bandwidth_mib_per_second);
+    number("--heads", words->heads, &v1::DeviceSettings::set_heads);
+    fields.Text("--failure-domain", words->domain,
+                [&](std::string text) { settings.set_failure_domain(text); });
+    return PoolCommand(command);
+  });
+}
+
+void AddTopology(CLI::App& app, Chosen& chosen) {
+  CLI::App* topology = app.add_subcommand(
+      "topology", "Devices, hosts, bridges, slots and paths as a tree; apply: make it so");
+  topology->require_subcommand(0, 1);
+  topology->callback([topology, &chosen] {
+    if (topology->get_subcommands().empty()) chosen.command = Command(PoolCommand(ShowTopology{}));
+  });
+  AddBare<ShowTopology>(topology, "show", "As a tree; -o json has the tables, too", chosen);
+  auto* apply =
+      topology->add_subcommand("apply", "Make the pool consist of what a file says, while it runs");
+  struct Words {
+    std::string file;
+    bool dry_run = false;
+  };
+  auto words = std::make_shared<Words>();
+  apply
+      ->add_option("FILE", words->file,
+                   "TOML, with [[device]], [[host]], [[switch]] and [[link]] as in fm.toml")
+      ->type_name("")
+      ->required();
+  apply->add_flag("--dry-run", words->dry_run, "Say what would be done, and change nothing");
+  OnChosen(apply, chosen, [words, &chosen](Fields& fields) -> Command {
+    ApplyTopology command;
+    fields.RequestId(chosen.request_id,
+                     [&](std::string id) { command.request.set_request_id(id); });
+    command.request.set_validate_only(words->dry_run);
+    command.file = words->file;
+    return PoolCommand(command);
+  });
+}
+
 // Of hosts and devices there is a list and no call for one: what is shown is found in the list.
 template <typename Show>
 CLI::App* AddShow(CLI::App* parent, const char* help, const Noun& noun, Chosen& chosen) {
@@ -142,10 +256,11 @@ void AddRestore(CLI::App* certificate, Chosen& chosen) {
 }  // namespace
 
 void AddInventoryCommands(CLI::App& app, Chosen& chosen) {
-  CLI::App* host = app.add_subcommand("host", "List, show, enrol, retire and fence hosts");
+  CLI::App* host = app.add_subcommand("host", "List, show, add, enrol, retire and fence hosts");
   host->require_subcommand(1);
   AddBare<ListHosts>(host, "list", "List hosts, in order of name", chosen)->alias("ls");
   AddShow<ShowHost>(host, "Show one host, its slots and its bridges", kHost, chosen)->alias("get");
+  AddAddHost(host, chosen);
   AddEnrol(host, chosen);
   AddCall<RetireHost>(host, "retire", "Refuse a host's agent from now on", kHost, chosen);
   AddCall<RemoveHost>(host, "remove", "Forget a host that nothing is attached to", kHost, chosen)
@@ -154,15 +269,15 @@ void AddInventoryCommands(CLI::App& app, Chosen& chosen) {
   AddCall<FenceHost>(host, "fence", "Cut a host off for certain. Destroys what runs there; audited",
                      kHost, chosen);
 
-  CLI::App* device = app.add_subcommand("device", "List, show, drain and remove memory devices");
+  CLI::App* device =
+      app.add_subcommand("device", "List, show, add, drain and remove memory devices");
   device->require_subcommand(1);
   AddBare<ListDevices>(device, "list", "List devices, in order of name", chosen)->alias("ls");
   AddShow<ShowDevice>(device, "Show one device, and the Regions with bytes there", kDevice, chosen)
       ->alias("get");
   AddCall<DrainDevice>(device, "drain", "Place nothing new there, and say who has bytes there",
                        kDevice, chosen);
-  AddCall<AddDevice>(device, "add", "Use a device again that was drained or removed", kDevice,
-                     chosen);
+  AddAddDevice(device, chosen);
   AddCall<RemoveDevice>(device, "remove", "Take an empty device out of the pool", kDevice, chosen)
       ->alias("rm")
       ->alias("delete");
@@ -186,8 +301,7 @@ void AddInventoryCommands(CLI::App& app, Chosen& chosen) {
   AddRestore(certificate, chosen);
 
   AddBare<ShowCapacity>(&app, "capacity", "Bytes free and held, and what would fit", chosen);
-  AddBare<ShowTopology>(&app, "topology", "Devices, hosts, bridges, slots and paths as a tree",
-                        chosen);
+  AddTopology(app, chosen);
   AddBackup(app, chosen);
 }
 

@@ -30,6 +30,7 @@ using ShowRegion = Call<v1::GetRegionRequest>;
 using RenameRegion = Call<v1::RenameRegionRequest>;
 using RenewRegion = Call<v1::RenewRegionRequest>;
 using ListHosts = Call<v1::ListHostsRequest>;
+using AddHost = Call<v1::AddHostRequest>;
 using EnrolHost = Call<v1::EnrolHostRequest>;
 using ListDevices = Call<v1::ListDevicesRequest>;
 using AddDevice = Call<v1::AddDeviceRequest>;
@@ -113,6 +114,11 @@ struct RestoreCertificate {
   v1::RestoreCertificateRequest request;
 };
 struct ShowTopology {};
+// The tables are what the file says when the command runs.
+struct ApplyTopology {
+  v1::ApplyTopologyRequest request;
+  std::string file;
+};
 struct Backup {
   std::string file;
 };
@@ -145,10 +151,11 @@ struct FsckCommand {
 using PoolCommand =
     std::variant<AllocateRegion, AllocateBatch, ListRegions, ShowRegion, AttachRegion, DetachRegion,
                  ReleaseRegion, ReleaseBatch, ResizeRegion, RenameRegion, RenewRegion, WatchRegions,
-                 ListHosts, ShowHost, EnrolHost, RetireHost, RemoveHost, FenceHost, ListDevices,
-                 ShowDevice, AddDevice, DrainDevice, RemoveDevice, FailDevice, ListTenants,
-                 ShowTenant, SetTenant, RemoveTenant, RevokeCertificate, RestoreCertificate,
-                 ListRevocations, ShowCapacity, ShowTopology, Backup>;
+                 ListHosts, ShowHost, AddHost, EnrolHost, RetireHost, RemoveHost, FenceHost,
+                 ListDevices, ShowDevice, AddDevice, DrainDevice, RemoveDevice, FailDevice,
+                 ListTenants, ShowTenant, SetTenant, RemoveTenant, RevokeCertificate,
+                 RestoreCertificate, ListRevocations, ShowCapacity, ShowTopology, ApplyTopology,
+                 Backup>;
 using PkiCommand = std::variant<PkiInit, PkiIssue, PkiRenew, PkiShow>;
 
 enum class OutputFormat { kTable, kJson, kName };

@@ -22,6 +22,7 @@
   X(Inventory, RemoveDevice, RemoveDeviceRequest, Device)                                  \
   X(Inventory, FailDevice, FailDeviceRequest, Device)                                      \
   X(Inventory, ListHosts, ListHostsRequest, ListHostsResponse)                             \
+  X(Inventory, AddHost, AddHostRequest, Host)                                              \
   X(Inventory, EnrolHost, EnrolHostRequest, Host)                                          \
   X(Inventory, RetireHost, RetireHostRequest, Host)                                        \
   X(Inventory, RemoveHost, RemoveHostRequest, RemoveHostResponse)                          \
@@ -33,6 +34,7 @@
   X(Inventory, RevokeCertificate, RevokeCertificateRequest, Revocation)                    \
   X(Inventory, RestoreCertificate, RestoreCertificateRequest, RestoreCertificateResponse)  \
   X(Inventory, ListRevocations, ListRevocationsRequest, ListRevocationsResponse)           \
-  X(Inventory, GetTopology, GetTopologyRequest, Topology)
+  X(Inventory, GetTopology, GetTopologyRequest, Topology)                                  \
+  X(Inventory, ApplyTopology, ApplyTopologyRequest, ApplyTopologyResponse)
 
 #endif  // CXLPOOL_TOOLS_CLI_MANAGER_METHODS_H_

@@ -35,6 +35,7 @@ absl::Status Run(RemoveTenant& command, Connection& connection, Printer& printer
 absl::Status Run(RevokeCertificate& command, Connection& connection, Printer& printer);
 absl::Status Run(RestoreCertificate& command, Connection& connection, Printer& printer);
 absl::Status Run(ShowTopology& command, Connection& connection, Printer& printer);
+absl::Status Run(ApplyTopology& command, Connection& connection, Printer& printer);
 absl::Status Run(Backup& command, Connection& connection, Printer& printer);
 
 // The answers of the calls that are sent as they are.

@@ -1,9 +1,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "fabric-manager/topology_file.h"
 #include "proto/support/refusal.h"
+#include "proto/support/toml_reader.h"
 #include "tools/cli/print.h"
 #include "tools/cli/render/inventory.h"
+#include "tools/cli/render/printable.h"
 #include "tools/cli/render/topology.h"
 #include "tools/cli/render/words.h"
 #include "tools/cli/run.h"
@@ -19,6 +22,59 @@ absl::Status Unknown(const char* reason, const std::string& what, const std::str
                  .remedy = std::move(remedy),
                  .metadata = {{what, ShortName(name)}}}
       .ToStatus();
+}
+
+v1::TopologyTables ToProto(const fm::TopologyTables& tables) {
+  v1::TopologyTables out;
+  for (const fm::DeviceEntry& in : tables.devices) {
+    auto& device = *out.add_devices();
+    device.set_name(absl::StrCat("devices/", in.id));
+    v1::DeviceSettings& settings = *device.mutable_settings();
+    settings.set_serial(in.serial);
+    settings.set_capacity_bytes(in.capacity_bytes);
+    settings.set_granule_bytes(in.granule_bytes);
+    settings.set_path(in.path);
+    settings.set_latency_ns(in.latency_ns);
+    settings.set_bandwidth_mib_per_second(in.bandwidth_mib_per_second);
+    settings.set_heads(in.heads);
+    settings.set_failure_domain(in.failure_domain);
+  }
+  for (const fm::HostEntry& in : tables.hosts) {
+    auto& host = *out.add_hosts();
+    host.set_name(absl::StrCat("hosts/", in.id));
+    v1::HostSettings& settings = *host.mutable_settings();
+    settings.mutable_slots()->Add(in.slots.begin(), in.slots.end());
+    if (in.agent_uid.has_value()) settings.set_agent_uid(*in.agent_uid);
+    settings.set_qmp_socket(in.qmp_socket);
+  }
+  for (const fm::SwitchEntry& in : tables.switches) {
+    auto& node = *out.add_switches();
+    node.set_id(in.id);
+    node.set_latency_ns(in.latency_ns);
+    node.set_bandwidth_mib_per_second(in.bandwidth_mib_per_second);
+    node.set_failure_domain(in.failure_domain);
+  }
+  for (const fm::LinkEntry& in : tables.links) {
+    auto& link = *out.add_links();
+    link.set_from(in.a);
+    link.set_to(in.b);
+    link.set_latency_ns(in.latency_ns);
+    link.set_bandwidth_mib_per_second(in.bandwidth_mib_per_second);
+    link.mutable_slots()->Add(in.slots.begin(), in.slots.end());
+  }
+  return out;
+}
+
+std::string TopologySteps(const v1::ApplyTopologyResponse& applied, bool dry_run) {
+  if (applied.steps().empty()) return "the pool is so already\n";
+  std::string out = dry_run ? "would\n" : "";
+  for (const v1::TopologyStep& step : applied.steps()) {
+    const char* verb = step.verb() == v1::TopologyStep::ADD      ? "add "
+                       : step.verb() == v1::TopologyStep::CHANGE ? "change "
+                                                                 : "remove ";
+    absl::StrAppend(&out, dry_run ? "  " : "", verb, Printable(step.what()), "\n");
+  }
+  return out;
 }
 
 }  // namespace
@@ -121,6 +177,22 @@ absl::Status Run(RemoveTenant& command, Connection& connection, Printer& printer
   const auto removed = connection.Send(command.request);
   if (!removed.ok()) return removed.status();
   return Print(printer, *removed, absl::StrCat(ShortName(command.request.name()), " is gone\n"));
+}
+
+// The file is read here, so that its errors have its lines, whoever the manager is.
+absl::Status Run(ApplyTopology& command, Connection& connection, Printer& printer) {
+  const auto text = ReadConfigFile(command.file);
+  if (absl::IsNotFound(text.status())) {
+    return Refuse(absl::StatusCode::kNotFound, "NO_FILE",
+                  absl::StrCat("cannot read ", command.file), "check the path");
+  }
+  if (!text.ok()) return text.status();
+  const auto tables = fm::ParseTopologyFile(*text, command.file);
+  if (!tables.ok()) return tables.status();
+  *command.request.mutable_tables() = ToProto(*tables);
+  const auto applied = connection.Send(command.request);
+  if (!applied.ok()) return applied.status();
+  return Print(printer, *applied, TopologySteps(*applied, command.request.validate_only()));
 }
 
 absl::Status Run(ShowTopology&, Connection& connection, Printer& printer) {

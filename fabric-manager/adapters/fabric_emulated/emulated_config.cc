@@ -17,6 +17,8 @@
 #include "absl/strings/strip.h"
 #include "fabric-manager/adapters/fabric_emulated/emulated_fabric.h"
 #include "fabric-manager/ports/fabric_shell.h"
+#include "proto/support/log.h"
+#include "proto/support/mutant.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
 
@@ -89,6 +91,19 @@ std::optional<uint32_t> SlotNumber(absl::string_view name) {
 }
 
 }  // namespace
+
+void SetParts(EmulatedFabricConfig& config, const TopologyTables& tables) {
+  config.devices.clear();
+  for (const DeviceEntry& device : tables.devices) {
+    config.devices.push_back(
+        {device.id, device.serial, device.capacity_bytes, device.granule_bytes});
+  }
+  config.hosts.clear();
+  for (const HostEntry& host : tables.hosts) {
+    const auto uid = CXLPOOL_MUTANT("agent-uid-is-lost") ? std::nullopt : host.agent_uid;
+    config.hosts.push_back({.id = host.id, .slots = host.slots, .agent_uid = uid});
+  }
+}
 
 // The target of a symbolic link is its value: made and replaced in one step, and never half
 // written. readlink() cuts off what does not fit without a word, so the buffer holds one byte more
@@ -173,6 +188,38 @@ absl::Status EmulatedFabric::Prepare() {
     if (absl::Status status = PrepareHost(host); !status.ok()) return status;
   }
   return absl::OkStatus();
+}
+
+// A host that is new, or is described in another way, is set up as at the start: what its slots'
+// files say is read anew. One that cannot be set up is not reachable, and says why; the next
+// Configure tries again.
+absl::Status EmulatedFabric::Configure(const FabricParts& parts) {
+  EmulatedFabricConfig wanted;
+  SetParts(wanted, parts.tables);
+  config_.devices = wanted.devices;
+  for (const EmulatedHostConfig& config : wanted.hosts) {
+    Host& host = hosts_[config.id];
+    if (!host.directory.empty() && host.config == config && host.unknown.ok()) continue;
+    host.slots.clear();  // A fence that is under way goes on.
+    host.unknown = PrepareHost(config);
+    if (host.unknown.ok()) continue;
+    host.unknown = Refuse(absl::StatusCode::kUnavailable, "HOST_UNREACHABLE",
+                          absl::StrCat("host ", config.id, " cannot be set up in ",
+                                       config_.root_directory, ": ", host.unknown.message()),
+                          "put that right, and add the host once more");
+    LogError("fabric-emulated", host.unknown.message());
+  }
+  return absl::OkStatus();
+}
+
+bool EmulatedFabric::HasHost(const HostEntry& entry) const {
+  const auto host = hosts_.find(entry.id);
+  if (host == hosts_.end() || !host->second.unknown.ok()) return false;
+  EmulatedFabricConfig wanted;
+  TopologyTables tables;
+  tables.hosts = {entry};
+  SetParts(wanted, tables);
+  return host->second.config == wanted.hosts[0];
 }
 
 // A host without a life gets its first one; otherwise it goes on in the one that is written down.

@@ -83,7 +83,7 @@ std::vector<FabricDevice> EmulatedFabric::devices() const {
 
 std::vector<std::string> EmulatedFabric::hosts() const {
   std::vector<std::string> ids;
-  for (const EmulatedHostConfig& host : config_.hosts) ids.push_back(host.id);
+  for (const auto& [id, host] : hosts_) ids.push_back(id);
   return ids;
 }
 
@@ -91,6 +91,7 @@ std::vector<std::string> EmulatedFabric::hosts() const {
 // that nothing of it is bound any more; anything else is another host's directory.
 void EmulatedFabric::Meet(const std::string& id, const std::string& life) {
   Host& host = hosts_.at(id);
+  if (!host.unknown.ok()) return;  // It could not be set up.
   if (life.empty() || life == host.incarnation || CXLPOOL_MUTANT("any-root-will-do")) return;
   const std::vector<std::string> ended = EndedLives(host.directory);
   if (std::find(ended.begin(), ended.end(), life) != ended.end()) {
@@ -135,7 +136,7 @@ absl::Status EmulatedFabric::Reload(const std::string& host, uint32_t number, Sl
   return absl::OkStatus();
 }
 
-// Slots that are no longer configured are shown as closed, with what is bound there.
+// Slots that are no longer listed are shown as closed, with what is bound there.
 HostLook EmulatedFabric::LookAt(const std::string& id, absl::Duration) {
   Host& host = hosts_.at(id);
   HostLook look;

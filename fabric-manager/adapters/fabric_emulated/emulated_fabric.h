@@ -13,7 +13,7 @@
 //                        directory, or one that was made anew, a host that the records know is not
 //                        reachable.
 //
-// A slot that is no longer configured is closed and not forgotten: what is bound there shows, and
+// A slot that is no longer listed is closed and not forgotten: what is bound there shows, and
 // can be unbound. A file of ours that cannot be read makes its host unreachable: nobody knows what
 // it said.
 //
@@ -52,6 +52,7 @@ struct EmulatedHostConfig {
   std::string id;
   std::vector<uint32_t> slots;
   std::optional<uid_t> agent_uid;  // Default: the manager's own user.
+  friend bool operator==(const EmulatedHostConfig&, const EmulatedHostConfig&) = default;
 };
 
 struct EmulatedFabricConfig {
@@ -62,6 +63,9 @@ struct EmulatedFabricConfig {
   absl::Duration watch_interval = absl::Milliseconds(250);  // For LDs removed behind our back.
   FenceProgram fence = {};
 };
+
+// The devices and hosts that `tables` name, in place of those of `config`.
+void SetParts(EmulatedFabricConfig& config, const TopologyTables& tables);
 
 // A short value that is kept as a symbolic link's target. Reading: empty where there is none; never
 // a part of a value. The bound is Linux's: no link's target is longer.
@@ -82,6 +86,9 @@ class EmulatedFabric : public FabricBackend {
   std::vector<std::string> hosts() const override;
   std::string LaneOf(const std::string&) const override { return "emulated"; }
   void Start(const KnownFabric&, Sink sink) override { sink_ = std::move(sink); }
+  absl::Status Configure(const FabricParts& parts) override;
+  bool HasHost(const HostEntry& host) const override;
+  void Forget(const std::string& host) override { hosts_.erase(host); }
   void Meet(const std::string& host, const std::string& life) override;
   HostLook LookAt(const std::string& host, absl::Duration deadline) override;
   absl::StatusOr<BoundLd> Bind(const BindRequest& request, absl::Duration deadline) override;
@@ -99,7 +106,7 @@ class EmulatedFabric : public FabricBackend {
     explicit Slot(SlotFiles slot_files) : files(std::move(slot_files)) {}
     SlotFiles files;
     std::optional<BoundLd> ld;  // As last read or written.
-    bool closed = false;        // Not configured any more: nothing new is bound here.
+    bool closed = false;        // Not listed any more: nothing new is bound here.
     absl::Status unreadable;    // Why nobody knows what is bound here; OK: `ld` says it.
   };
   struct FenceJob {
@@ -146,10 +153,10 @@ class EmulatedFabric : public FabricBackend {
   absl::Status RenewIncarnation(Host& host) const;
   absl::Status AddSlots(Host& host);
 
-  const EmulatedFabricConfig config_;
   const SystemClock clock_;
 
   // Touched by the lane alone, once it runs.
+  EmulatedFabricConfig config_;  // But for the hosts, which are in `hosts_`.
   UniqueFd lock_;
   std::string identity_;  // Of the root directory.
   std::optional<ExtentFiles> extents_;

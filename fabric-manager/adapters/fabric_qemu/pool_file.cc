@@ -102,6 +102,20 @@ absl::StatusOr<PoolFile> PoolFile::Open(const std::string& path, uint64_t capaci
   return pool;
 }
 
+// The descriptor is of the same open file, and the lock goes with that one.
+absl::StatusOr<PoolFile> PoolFile::Grown(uint64_t capacity_bytes) const {
+  PoolFile grown(path_, capacity_bytes);
+  grown.file_ = UniqueFd(::fcntl(file_.get(), F_DUPFD_CLOEXEC, 0));
+  grown.identity_ = identity_;
+  struct stat info;
+  if (!grown.file_.valid() || ::fstat(grown.file_.get(), &info) != 0 ||
+      static_cast<uint64_t>(info.st_size) < capacity_bytes) {
+    return BadPoolFile(path_, absl::StrCat("is shorter than ", capacity_bytes, " bytes"),
+                       absl::StrCat("make it longer: truncate -s ", capacity_bytes, " ", path_));
+  }
+  return grown;
+}
+
 absl::Status PoolFile::CheckInPlace() const {
   struct stat own, there;
   if (::fstat(file_.get(), &own) == 0 && ::lstat(path_.c_str(), &there) == 0 &&
@@ -112,8 +126,8 @@ absl::Status PoolFile::CheckInPlace() const {
                      "put the old one back, or restart the manager");
 }
 
-absl::StatusOr<bool> PoolFile::HasBytes() const {
-  auto first = FindByte(file_.get(), 0, capacity_bytes_, path_);
+absl::StatusOr<bool> PoolFile::HasBytes(uint64_t from_bytes) const {
+  auto first = FindByte(file_.get(), from_bytes, capacity_bytes_, path_);
   if (!first.ok()) return first.status();
   return *first < capacity_bytes_;
 }

@@ -21,6 +21,9 @@ class PoolFile {
   // its identity can be neither read nor made), FABRIC_BUSY (another manager has it).
   static absl::StatusOr<PoolFile> Open(const std::string& path, uint64_t capacity_bytes);
 
+  // The same file, held by the same lock, as a larger device. BAD_POOL_FILE: it is too short.
+  absl::StatusOr<PoolFile> Grown(uint64_t capacity_bytes) const;
+
   const std::string& path() const { return path_; }  // Canonical: the one that QEMU is given, too.
   const std::string& identity() const { return identity_; }
   int fd() const { return file_.get(); }
@@ -28,8 +31,8 @@ class PoolFile {
   // Whether the path still leads to this very file.
   absl::Status CheckInPlace() const;
 
-  // Whether some byte of the device is not zero. Holes are not read.
-  absl::StatusOr<bool> HasBytes() const;
+  // Whether some byte of the device is not zero, from there on. Holes are not read.
+  absl::StatusOr<bool> HasBytes(uint64_t from_bytes = 0) const;
 
  private:
   PoolFile(std::string path, uint64_t capacity_bytes)

@@ -24,6 +24,10 @@ struct QemuHostConfig {
   std::string qmp_socket;  // Nobody else's: a QMP socket serves one client.
 };
 
+struct QemuFabricConfig;
+// The devices and hosts that `tables` name, in place of those of `config`.
+void SetParts(QemuFabricConfig& config, const TopologyTables& tables);
+
 struct QemuTiming {
   absl::Duration operation = absl::Seconds(10);  // A Bind or BeginUnbind as a whole.
   absl::Duration patience = absl::Seconds(3);    // Of a Discover, with a QEMU that is slow.

@@ -7,12 +7,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/ports/fabric_shell.h"
+#include "proto/support/log.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::fm {
 namespace {
 
+constexpr char kLogSubject[] = "fabric-qemu";
 constexpr uint64_t kScrubStepBytes = 64 << 20;
 
 absl::Status BadConfig(std::string message, std::string remedy) {
@@ -31,23 +33,23 @@ absl::Status CheckDevice(const QemuDeviceConfig& device) {
   return absl::OkStatus();
 }
 
-// Checks what is configured, and puts the canonical path into each device.
-absl::StatusOr<std::vector<PoolFile>> PrepareConfig(QemuFabricConfig& config) {
-  std::vector<PoolFile> files;
+// As QEMU is given it; the path itself where nothing is there.
+std::string Canonical(const std::string& path) {
+  char* canonical = ::realpath(path.c_str(), nullptr);
+  std::string out = canonical == nullptr ? path : canonical;
+  ::free(canonical);
+  return out;
+}
+
+absl::Status CheckConfig(const QemuFabricConfig& config) {
   std::set<std::string> devices, hosts, paths, sockets;
-  for (QemuDeviceConfig& device : config.devices) {
+  for (const QemuDeviceConfig& device : config.devices) {
     if (absl::Status status = CheckDevice(device); !status.ok()) return status;
-    char* canonical = ::realpath(device.path.c_str(), nullptr);
-    if (canonical != nullptr) device.path = canonical;
-    ::free(canonical);
-    if (!devices.insert(device.id).second || !paths.insert(device.path).second) {
+    if (!devices.insert(device.id).second || !paths.insert(Canonical(device.path)).second) {
       return BadConfig(
           absl::StrCat("device ", device.id, " or its file ", device.path, " is configured twice"),
           "give each device an id and a file of its own");
     }
-    auto file = PoolFile::Open(device.path, device.capacity_bytes);
-    if (!file.ok()) return file.status();
-    files.push_back(*std::move(file));
   }
   for (const QemuHostConfig& host : config.hosts) {
     if (absl::Status status = CheckResourceId(host.id); !status.ok()) return status;
@@ -57,40 +59,133 @@ absl::StatusOr<std::vector<PoolFile>> PrepareConfig(QemuFabricConfig& config) {
                        "give each host an id and a socket of its own");
     }
   }
-  return files;
+  return absl::OkStatus();
 }
 
 }  // namespace
 
-// Takes the pool files' locks, and looks once whether they hold bytes: what the records do not know
-// is somebody's then.
+void SetParts(QemuFabricConfig& config, const TopologyTables& tables) {
+  config.devices.clear();
+  for (const DeviceEntry& device : tables.devices) {
+    config.devices.push_back({.id = device.id,
+                              .serial = device.serial,
+                              .path = device.path,
+                              .capacity_bytes = device.capacity_bytes,
+                              .granule_bytes = device.granule_bytes});
+  }
+  config.hosts.clear();
+  for (const HostEntry& host : tables.hosts) {
+    config.hosts.push_back({.id = host.id, .qmp_socket = host.qmp_socket});
+  }
+}
+
 absl::StatusOr<std::unique_ptr<FabricDriver>> QemuFabric::Open(QemuFabricConfig config) {
-  auto files = PrepareConfig(config);
-  if (!files.ok()) return files.status();
-  std::unique_ptr<QemuFabric> fabric(new QemuFabric(std::move(config), *std::move(files)));
-  for (const PoolFile& file : fabric->files_) {
-    auto has_bytes = file.HasBytes();
-    if (!has_bytes.ok()) return has_bytes.status();
-    fabric->has_bytes_.push_back(*has_bytes);
-  }
-  for (const auto& [id, host] : fabric->hosts_) {
-    if (host->valid()) continue;
-    return absl::ResourceExhaustedError(absl::StrCat("no file descriptors left for host ", id));
-  }
+  if (absl::Status status = CheckConfig(config); !status.ok()) return status;
   FabricShell::Options options;
-  options.operation = fabric->config_.timing.operation;
-  options.patience = fabric->config_.timing.patience;
-  options.busy_retry = fabric->config_.timing.busy_retry;
-  options.recheck = fabric->config_.timing.recheck;
-  options.fence_program = fabric->config_.fence;
+  options.operation = config.timing.operation;
+  options.patience = config.timing.patience;
+  options.busy_retry = config.timing.busy_retry;
+  options.recheck = config.timing.recheck;
+  options.fence_program = config.fence;
+  std::unique_ptr<QemuFabric> fabric(new QemuFabric(std::move(config)));
+  const auto missing = fabric->ConfigureDevices(fabric->config_.devices);
+  if (!missing.empty()) return missing.begin()->second;
+  for (const QemuHostConfig& host : fabric->config_.hosts) {
+    if (absl::Status status = fabric->AddHost(host, ""); !status.ok()) return status;
+  }
   return std::make_unique<FabricShell>(std::move(fabric), options);
 }
 
-QemuFabric::QemuFabric(QemuFabricConfig config, std::vector<PoolFile> files)
-    : config_(std::move(config)), files_(std::move(files)) {
-  for (const QemuHostConfig& host : config_.hosts) {
-    hosts_[host.id] = std::make_unique<QemuHost>(host, config_.devices, config_.timing, processes_);
+// Its file, locked, and looked at once whether it holds bytes: what the records do not know is
+// somebody's then.
+absl::StatusOr<QemuFabric::DevicePtr> QemuFabric::OpenDevice(QemuDeviceConfig config) {
+  auto file = PoolFile::Open(config.path, config.capacity_bytes);
+  if (!file.ok()) return file.status();
+  const auto has_bytes = file->HasBytes();
+  if (!has_bytes.ok()) return has_bytes.status();
+  config.path = file->path();
+  return std::make_shared<const Device>(Device{std::move(config), *std::move(file), *has_bytes});
+}
+
+// A device that is larger now is looked at anew where it has grown. One that cannot grow stays as
+// it is: what it holds goes on to be used.
+absl::StatusOr<QemuFabric::DevicePtr> QemuFabric::ChangeDevice(const DevicePtr& known,
+                                                               const QemuDeviceConfig& wanted) {
+  const QemuDeviceConfig& was = known->config;
+  if (was.capacity_bytes == wanted.capacity_bytes && was.granule_bytes == wanted.granule_bytes &&
+      was.serial == wanted.serial) {
+    return known;
   }
+  auto file = known->file.Grown(wanted.capacity_bytes);
+  if (!file.ok()) {
+    LogError(kLogSubject, "device ", wanted.id, " does not grow: ", file.status().message());
+    return known;
+  }
+  bool has_bytes = known->has_bytes;
+  if (was.capacity_bytes < wanted.capacity_bytes) {
+    const auto grown = file->HasBytes(was.capacity_bytes);
+    if (!grown.ok()) return grown.status();
+    has_bytes = *grown;
+  }
+  QemuDeviceConfig config = wanted;
+  config.path = was.path;
+  return std::make_shared<const Device>(Device{std::move(config), *std::move(file), has_bytes});
+}
+
+// A device that is the same stays open and locked. Where two have the same file neither can be told
+// from the other, so that the second is missing.
+std::map<std::string, absl::Status> QemuFabric::ConfigureDevices(
+    const std::vector<QemuDeviceConfig>& wanted) {
+  std::map<std::string, DevicePtr> before, now;
+  {
+    MutexLock lock(mutex_);
+    before = devices_;
+  }
+  std::map<std::string, absl::Status> missing;
+  std::map<std::string, std::string> paths;   // By device.
+  std::map<std::string, std::string> owners;  // By path.
+  for (const QemuDeviceConfig& config : wanted) {
+    const std::string path = Canonical(config.path);
+    if (const auto owner = owners.emplace(path, config.id).first; owner->second != config.id) {
+      missing[config.id] = absl::FailedPreconditionError(
+          absl::StrCat("its file ", path, " is that of device ", owner->second));
+      continue;
+    }
+    paths[config.id] = path;
+    const auto known = before.find(config.id);
+    const bool same = known != before.end() && known->second->config.path == path;
+    absl::StatusOr<DevicePtr> device =
+        same ? ChangeDevice(known->second, config) : OpenDevice(config);
+    if (device.ok()) {
+      now[config.id] = *std::move(device);
+    } else {
+      missing[config.id] = device.status();
+    }
+  }
+  names_->Set(std::move(paths));
+  MutexLock lock(mutex_);
+  devices_ = std::move(now);
+  missing_.clear();
+  for (const auto& [id, why] : missing) missing_[id] = std::string(why.message());
+  return missing;
+}
+
+// Where the records know no life of a host yet, what an earlier release wrote down stands in.
+absl::Status QemuFabric::AddHost(const QemuHostConfig& config, const std::string& life) {
+  auto host = std::make_shared<QemuHost>(config, names_, config_.timing, processes_);
+  if (!host->valid()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("no file descriptors left for host ", config.id));
+  }
+  std::string former;
+  if (life.empty() && !config_.state_directory.empty()) {
+    former = ReadFormerIncarnation(absl::StrCat(config_.state_directory, "/", config.id, ".qemu"));
+  }
+  host->Start(sink_);
+  MutexLock lock(mutex_);
+  if (!former.empty()) former_[config.id] = former;
+  hosts_[config.id] = std::move(host);
+  return absl::OkStatus();
 }
 
 FabricCapabilities QemuFabric::capabilities() const {
@@ -104,112 +199,175 @@ FabricCapabilities QemuFabric::capabilities() const {
 
 std::vector<FabricDevice> QemuFabric::devices() const {
   std::vector<FabricDevice> devices;
-  for (size_t i = 0; i < config_.devices.size(); ++i) {
-    const QemuDeviceConfig& device = config_.devices[i];
-    devices.push_back({.id = device.id,
-                       .serial = device.serial,
-                       .capacity_bytes = device.capacity_bytes,
-                       .granule_bytes = device.granule_bytes,
-                       .identity = files_[i].identity(),
-                       .has_bytes = has_bytes_.at(i)});
+  MutexLock lock(mutex_);
+  for (const auto& [id, device] : devices_) {
+    devices.push_back({.id = id,
+                       .serial = device->config.serial,
+                       .capacity_bytes = device->config.capacity_bytes,
+                       .granule_bytes = device->config.granule_bytes,
+                       .identity = device->file.identity(),
+                       .has_bytes = device->has_bytes});
   }
   return devices;
 }
 
-// A device whose file was moved or replaced under its name is left out: nobody can say whose bytes
+// A device whose file was moved or replaced under its name is missing: nobody can say whose bytes
 // are behind the name now.
-absl::StatusOr<std::vector<FabricDevice>> QemuFabric::LookAtDevices(absl::Duration) {
-  const std::vector<FabricDevice> all = devices();
-  std::vector<FabricDevice> in_place;
-  for (size_t i = 0; i < all.size(); ++i) {
-    if (files_[i].CheckInPlace().ok()) in_place.push_back(all[i]);
+absl::StatusOr<DeviceLook> QemuFabric::LookAtDevices(absl::Duration) {
+  DeviceLook look;
+  std::map<std::string, DevicePtr> all;
+  {
+    MutexLock lock(mutex_);
+    look.missing = missing_;
+    all = devices_;
   }
-  return in_place;
+  for (FabricDevice& device : devices()) {
+    const auto found = all.find(device.id);
+    if (found == all.end()) continue;
+    if (absl::Status status = found->second->file.CheckInPlace(); !status.ok()) {
+      look.missing[device.id] = std::string(status.message());
+    } else {
+      look.devices.push_back(std::move(device));
+    }
+  }
+  return look;
 }
 
 std::vector<std::string> QemuFabric::hosts() const {
   std::vector<std::string> ids;
+  MutexLock lock(mutex_);
   for (const auto& [id, host] : hosts_) ids.push_back(id);
   return ids;
 }
 
-// Where the records know no life of a host yet, what an earlier release wrote down stands in. All
-// processes are claimed before any host connects, so that none is taken for another host's.
+QemuFabric::HostPtr QemuFabric::FindHost(const std::string& id) const {
+  MutexLock lock(mutex_);
+  const auto host = hosts_.find(id);
+  return host == hosts_.end() ? nullptr : host->second;
+}
+
+// All processes are claimed before any host connects, so that none is taken for another host's.
 void QemuFabric::Start(const KnownFabric& known, Sink sink) {
+  sink_ = sink;
   KnownFabric all = known;
-  for (const auto& [id, host] : hosts_) {
+  for (const std::string& id : hosts()) {
+    // What Open could not know yet.
     std::string& life = all.hosts[id];
-    if (life.empty() && !config_.state_directory.empty()) {
-      life = ReadFormerIncarnation(absl::StrCat(config_.state_directory, "/", id, ".qemu"));
-      former_[id] = life;
-    }
-    host->Start(sink);
+    MutexLock lock(mutex_);
+    hosts_.at(id)->Start(sink);
+    if (life.empty()) life = former_[id];
   }
-  // Also of hosts that are not configured any more: their processes are nobody else's.
+  // Also of hosts that are not listed any more: their processes are nobody else's.
   for (const auto& [id, life] : all.hosts) {
     if (!life.empty()) processes_->Claim(life, id);
   }
 }
 
+// A host with another socket is another QemuHost; the shell has closed the lane of the former one.
+absl::Status QemuFabric::Configure(const FabricParts& parts) {
+  QemuFabricConfig wanted;
+  SetParts(wanted, parts.tables);
+  absl::Status busy;
+  for (const auto& [id, why] : ConfigureDevices(wanted.devices)) {
+    if (ReasonOf(why) == "FABRIC_BUSY") busy = why;
+  }
+  for (const auto& [id, life] : parts.known.hosts) {
+    if (!life.empty()) processes_->Claim(life, id);
+  }
+  for (const QemuHostConfig& host : wanted.hosts) {
+    const HostPtr before = FindHost(host.id);
+    if (before != nullptr && before->config().qmp_socket == host.qmp_socket) continue;
+    const auto life = parts.known.hosts.find(host.id);
+    const absl::Status added = AddHost(host, life == parts.known.hosts.end() ? "" : life->second);
+    if (!added.ok()) LogError(kLogSubject, added.message());
+  }
+  return busy;
+}
+
+bool QemuFabric::HasHost(const HostEntry& entry) const {
+  const HostPtr host = FindHost(entry.id);
+  return host != nullptr && host->config().qmp_socket == entry.qmp_socket;
+}
+
+void QemuFabric::Forget(const std::string& host) {
+  processes_->Forget(host);
+  MutexLock lock(mutex_);
+  hosts_.erase(host);
+  former_.erase(host);
+}
+
 void QemuFabric::Meet(const std::string& host, const std::string& life) {
-  const auto former = former_.find(host);
-  hosts_.at(host)->Meet(life.empty() && former != former_.end() ? former->second : life);
+  std::string former;
+  {
+    MutexLock lock(mutex_);
+    if (const auto found = former_.find(host); found != former_.end()) former = found->second;
+  }
+  FindHost(host)->Meet(life.empty() ? former : life);
 }
 
 HostLook QemuFabric::LookAt(const std::string& host, absl::Duration deadline) {
-  return hosts_.at(host)->Look(deadline);
+  return FindHost(host)->Look(deadline);
 }
 
 // The shell has checked that the slice lies within a device; the file may have been replaced since.
-absl::StatusOr<const PoolFile*> QemuFabric::FindFile(const Slice& slice) const {
-  const auto device = std::find_if(config_.devices.begin(), config_.devices.end(),
-                                   [&](const QemuDeviceConfig& d) { return d.id == slice.device; });
-  if (device == config_.devices.end()) return absl::NotFoundError(slice.device);
-  const PoolFile& file = files_[static_cast<size_t>(device - config_.devices.begin())];
-  if (absl::Status status = file.CheckInPlace(); !status.ok()) return status;
-  return &file;
+absl::StatusOr<QemuFabric::DevicePtr> QemuFabric::FindDevice(const Slice& slice) const {
+  DevicePtr device;
+  {
+    MutexLock lock(mutex_);
+    if (const auto found = devices_.find(slice.device); found != devices_.end()) {
+      device = found->second;
+    }
+  }
+  if (device == nullptr) {
+    return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_DEVICE",
+                  absl::StrCat("the QEMU fabric has no device ", slice.device, " any more"),
+                  "wait until the fabric was read again");
+  }
+  if (absl::Status status = device->file.CheckInPlace(); !status.ok()) return status;
+  return device;
 }
 
 absl::StatusOr<BoundLd> QemuFabric::Bind(const BindRequest& request, absl::Duration deadline) {
-  if (auto file = FindFile(request.slice); !file.ok()) return file.status();
-  return hosts_.at(request.key.host)->Bind(request, deadline);
+  if (auto device = FindDevice(request.slice); !device.ok()) return device.status();
+  return FindHost(request.key.host)->Bind(request, deadline);
 }
 
 absl::StatusOr<bool> QemuFabric::BeginUnbind(const Binding& binding, absl::Duration deadline) {
-  return hosts_.at(binding.key.host)->BeginUnbind(binding.key, deadline);
+  return FindHost(binding.key.host)->BeginUnbind(binding.key, deadline);
 }
 
 absl::StatusOr<bool> QemuFabric::IsUnbound(const Binding& binding, absl::Duration deadline) {
-  return hosts_.at(binding.key.host)->IsUnbound(binding.key, deadline);
+  return FindHost(binding.key.host)->IsUnbound(binding.key, deadline);
 }
 
 absl::StatusOr<bool> QemuFabric::Fence(const std::string& host, absl::Duration) {
-  if (absl::Status status = hosts_.at(host)->Fence(); !status.ok()) return status;
+  if (absl::Status status = FindHost(host)->Fence(); !status.ok()) return status;
   return true;
 }
 
 absl::StatusOr<std::unique_ptr<FabricScrub>> QemuFabric::BeginScrub(const Slice& slice) {
   class Scrub : public FabricScrub {
    public:
-    Scrub(const PoolFile& file, const Slice& own) : scrub_(file, own.dpa_bytes, own.length_bytes) {}
+    Scrub(DevicePtr device, const Slice& own)
+        : device_(std::move(device)), scrub_(device_->file, own.dpa_bytes, own.length_bytes) {}
     absl::StatusOr<bool> Step(absl::Duration) override { return scrub_.Step(kScrubStepBytes); }
     uint64_t done_bytes() const override { return scrub_.checked_bytes(); }
 
    private:
+    const DevicePtr device_;  // Whose file stays open, also where the device is let go meanwhile.
     PoolScrub scrub_;
   };
-  auto file = FindFile(slice);
-  if (!file.ok()) return file.status();
-  return std::make_unique<Scrub>(**file, slice);
+  auto device = FindDevice(slice);
+  if (!device.ok()) return device.status();
+  return std::make_unique<Scrub>(*std::move(device), slice);
 }
 
 void QemuFabric::Interrupt(const std::string& lane) {
-  if (const auto host = hosts_.find(lane); host != hosts_.end()) host->second->Interrupt();
+  if (const HostPtr host = FindHost(lane); host != nullptr) host->Interrupt();
 }
 
 bool QemuFabric::Idle(const std::string& lane, int wake_fd, absl::Duration at_most) {
-  const auto host = hosts_.find(lane);
-  if (host != hosts_.end()) return host->second->Idle(wake_fd, at_most);
+  if (const HostPtr host = FindHost(lane); host != nullptr) return host->Idle(wake_fd, at_most);
   return FabricBackend::Idle(lane, wake_fd, at_most);
 }
 

@@ -8,8 +8,7 @@
 //   fence                SIGKILL to the QEMU, confirmed by its pidfd.
 //   read-only            by the memory itself: a host's stores vanish.
 //   identity             a device is its pool file: PATH.id beside it holds a UUID, made where it
-//   is
-//                        missing. A host is one process, which the pool's records name
+//                        is missing. A host is one process, which the pool's records name
 //                        (fabric_incarnation); no other is taken for it before that one has ended.
 //
 // Each pool file is locked (flock) as long as this lives, so that no second manager scrubs it.
@@ -30,6 +29,7 @@
 #include "fabric-manager/adapters/fabric_qemu/qemu_config.h"
 #include "fabric-manager/adapters/fabric_qemu/qemu_host.h"
 #include "fabric-manager/ports/fabric_backend.h"
+#include "proto/support/mutex.h"
 
 namespace cxlpool::fm {
 
@@ -43,8 +43,11 @@ class QemuFabric : public FabricBackend {
   std::vector<FabricDevice> devices() const override;
   std::vector<std::string> hosts() const override;
   void Start(const KnownFabric& known, Sink sink) override;
+  absl::Status Configure(const FabricParts& parts) override;
+  bool HasHost(const HostEntry& host) const override;
+  void Forget(const std::string& host) override;
   void Meet(const std::string& host, const std::string& life) override;
-  absl::StatusOr<std::vector<FabricDevice>> LookAtDevices(absl::Duration deadline) override;
+  absl::StatusOr<DeviceLook> LookAtDevices(absl::Duration deadline) override;
   HostLook LookAt(const std::string& host, absl::Duration deadline) override;
   absl::StatusOr<BoundLd> Bind(const BindRequest& request, absl::Duration deadline) override;
   absl::StatusOr<bool> BeginUnbind(const Binding& binding, absl::Duration deadline) override;
@@ -55,17 +58,39 @@ class QemuFabric : public FabricBackend {
   bool Idle(const std::string& lane, int wake_fd, absl::Duration at_most) override;
 
  private:
-  QemuFabric(QemuFabricConfig config, std::vector<PoolFile> files);
-  // The file of the device that `slice` lies within, if it is still in its place.
-  absl::StatusOr<const PoolFile*> FindFile(const Slice& slice) const;
+  struct Device {
+    QemuDeviceConfig config;  // With the canonical path.
+    PoolFile file;
+    bool has_bytes = false;  // As it was when it came in.
+  };
+  using DevicePtr = std::shared_ptr<const Device>;
+  using HostPtr = std::shared_ptr<QemuHost>;
 
-  const QemuFabricConfig config_;
-  const std::vector<PoolFile> files_;  // One a device, in the order of config_.devices.
-  std::vector<bool> has_bytes_;        // Likewise, as it was at the start.
+  explicit QemuFabric(QemuFabricConfig config) : config_(std::move(config)) {}
+  static absl::StatusOr<DevicePtr> OpenDevice(QemuDeviceConfig config);
+  // `known` as `wanted` says, which has the same path; the same where nothing differs.
+  static absl::StatusOr<DevicePtr> ChangeDevice(const DevicePtr& known,
+                                                const QemuDeviceConfig& wanted);
+  // The devices that are not there, each with why not.
+  std::map<std::string, absl::Status> ConfigureDevices(const std::vector<QemuDeviceConfig>& wanted);
+  absl::Status AddHost(const QemuHostConfig& config, const std::string& life);
+  // The device that `slice` lies within, if its file is still in its place.
+  absl::StatusOr<DevicePtr> FindDevice(const Slice& slice) const;
+  // Null where there is none, which the shell does not ask for.
+  HostPtr FindHost(const std::string& id) const;
+
+  const QemuFabricConfig config_;  // As it was opened.
   const std::shared_ptr<QemuProcesses> processes_ = std::make_shared<QemuProcesses>();
-  std::map<std::string, std::unique_ptr<QemuHost>> hosts_;  // Not changed after construction.
-  std::map<std::string, std::string>
-      former_;  // Host to its life, of releases before the records knew.
+  const std::shared_ptr<QemuDevices> names_ = std::make_shared<QemuDevices>();
+  Sink sink_;  // Not changed after Start.
+
+  mutable Mutex mutex_;
+  std::map<std::string, DevicePtr> devices_ ABSL_GUARDED_BY(mutex_);  // By id.
+  // Devices that could not be opened, and why.
+  std::map<std::string, std::string> missing_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, HostPtr> hosts_ ABSL_GUARDED_BY(mutex_);
+  // Host to its life, of releases before the records knew.
+  std::map<std::string, std::string> former_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace cxlpool::fm

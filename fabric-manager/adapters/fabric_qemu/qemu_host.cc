@@ -20,8 +20,8 @@ void Clear(const UniqueFd& event) {
 
 }  // namespace
 
-QemuHost::QemuHost(QemuHostConfig config, std::vector<QemuDeviceConfig> devices, QemuTiming timing,
-                   std::shared_ptr<QemuProcesses> processes)
+QemuHost::QemuHost(QemuHostConfig config, std::shared_ptr<const QemuDevices> devices,
+                   QemuTiming timing, std::shared_ptr<QemuProcesses> processes)
     : config_(std::move(config)),
       devices_(std::move(devices)),
       timing_(timing),

@@ -48,18 +48,61 @@ class QemuProcesses {
     return hosts_.try_emplace(incarnation, host).first->second;
   }
 
+  // The host is no part of the pool any more: its processes may become another's.
+  void Forget(const std::string& host) {
+    MutexLock lock(mutex_);
+    std::erase_if(hosts_, [&](const auto& entry) { return entry.second == host; });
+  }
+
  private:
   Mutex mutex_;
   std::map<std::string, std::string> hosts_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Which file is which device, by canonical paths; also of devices whose file cannot be opened, so
+// that what is bound of one has its name. Any thread.
+class QemuDevices {
+ public:
+  void Set(std::map<std::string, std::string> paths) {
+    MutexLock lock(mutex_);
+    if (paths == paths_) return;
+    paths_ = std::move(paths);
+    ++version_;
+  }
+  std::string PathOf(const std::string& device) const {
+    MutexLock lock(mutex_);
+    const auto it = paths_.find(device);
+    return it == paths_.end() ? "" : it->second;
+  }
+  // Empty: it is no device of the pool.
+  std::string DeviceAt(const std::string& path) const {
+    MutexLock lock(mutex_);
+    for (const auto& [device, own] : paths_) {
+      if (own == path) return device;
+    }
+    return "";
+  }
+  // Another one after each change.
+  uint64_t version() const {
+    MutexLock lock(mutex_);
+    return version_;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  std::map<std::string, std::string> paths_ ABSL_GUARDED_BY(mutex_);  // By device id.
+  uint64_t version_ ABSL_GUARDED_BY(mutex_) = 1;
 };
 
 class QemuHost {
  public:
   using EventSink = std::function<void(FabricEvent)>;
 
-  // `devices` with canonical paths. `processes` is shared with the other hosts.
-  QemuHost(QemuHostConfig config, std::vector<QemuDeviceConfig> devices, QemuTiming timing,
+  // `devices` and `processes` are shared with the other hosts.
+  QemuHost(QemuHostConfig config, std::shared_ptr<const QemuDevices> devices, QemuTiming timing,
            std::shared_ptr<QemuProcesses> processes);
+
+  const QemuHostConfig& config() const { return config_; }
 
   // False where the machine gave it no descriptor; then it is of no use.
   bool valid() const { return interrupt_.valid(); }
@@ -94,6 +137,7 @@ class QemuHost {
 
   // qemu_host_lds.cc: what is plugged in.
   absl::Status Refresh();
+  void DropNameless();
   absl::Status ReadNew(const std::string& device_id);
   // Of what is no longer plugged in: what the host cannot reach any more is gone.
   absl::Status SortOutRemains(const std::set<std::string>& plugged);
@@ -112,7 +156,7 @@ class QemuHost {
   void EmitGone();
 
   const QemuHostConfig config_;
-  const std::vector<QemuDeviceConfig> devices_;
+  const std::shared_ptr<const QemuDevices> devices_;
   const QemuTiming timing_;
   const std::shared_ptr<QemuProcesses> processes_;
   const SystemClock clock_;
@@ -128,6 +172,7 @@ class QemuHost {
   std::map<std::string, BoundLd> known_;         // By device id.
   std::map<std::string, std::string> backends_;  // Of what is known: device id to backend id.
   bool looked_for_remains_ = false;              // Since it was connected.
+  uint64_t devices_version_ = 0;                 // With which `known_` was read.
   std::map<std::string, std::string> foreign_;   // Device id to port id, of CXL memory not ours.
   // DEVICE_DELETED came. It is only a reason to look: it may come later than the list lacks the
   // device, when another has been plugged by the same id.

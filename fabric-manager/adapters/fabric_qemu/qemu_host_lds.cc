@@ -43,6 +43,7 @@ absl::Status Failed(const std::string& what, const absl::Status& status) {
 // maps its memory either (SortOutRemains); what is new is read, and what vanishes while it is being
 // read was never there.
 absl::Status QemuHost::Refresh() {
+  DropNameless();
   const auto call = [this](const std::string& command, const nlohmann::json& arguments) {
     return Call(command, arguments);
   };
@@ -57,6 +58,15 @@ absl::Status QemuHost::Refresh() {
     if (!status.ok() && !absl::IsNotFound(status)) return status;
   }
   return absl::OkStatus();
+}
+
+// What was bound of a file that was no device of the pool may have a name now: it is read again.
+void QemuHost::DropNameless() {
+  const uint64_t version = devices_->version();
+  if (std::exchange(devices_version_, version) == version) return;
+  const size_t dropped =
+      std::erase_if(known_, [](const auto& entry) { return entry.second.slice.device.empty(); });
+  if (dropped != 0) looked_for_remains_ = false;
 }
 
 // LDs that are unplugged and still mapped: the guest can store to them, so they stay bound, and
@@ -123,9 +133,7 @@ BoundLd QemuHost::MakeLd(const LdKey& key, const QemuMemory& memory) const {
   for (const auto& [slot, port] : ports_) {
     if (port == memory.port) ld.slot = slot;
   }
-  for (const QemuDeviceConfig& device : devices_) {
-    if (device.path == memory.path) ld.slice.device = device.id;
-  }
+  ld.slice.device = devices_->DeviceAt(memory.path);
   if (ld.slice.device.empty()) {
     LogError(kLogSubject, "host ", config_.id, ": ", LdDeviceId(key), " shows ", memory.path,
              ", which is no pool device");
@@ -192,16 +200,13 @@ absl::StatusOr<BoundLd> QemuHost::Bind(const BindRequest& request, absl::Duratio
 // The memory first, under an id that is never used again, so that a late command of another manager
 // cannot meet this one's.
 absl::Status QemuHost::Plug(const BindRequest& request, const std::string& port) {
-  const auto device =
-      std::find_if(devices_.begin(), devices_.end(),
-                   [&](const QemuDeviceConfig& d) { return d.id == request.slice.device; });
   std::random_device random;
   const std::string backend =
       LdBackendId(request.key, (uint64_t{random()} << 32) | uint64_t{random()});
   // readonly=on with rom left alone: QEMU then makes the memory read-only to the guest, too.
   auto added = Call("object-add", {{"qom-type", "memory-backend-file"},
                                    {"id", backend},
-                                   {"mem-path", device->path},
+                                   {"mem-path", devices_->PathOf(request.slice.device)},
                                    {"share", true},
                                    {"offset", request.slice.dpa_bytes},
                                    {"size", request.slice.length_bytes},

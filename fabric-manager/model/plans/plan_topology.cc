@@ -43,6 +43,10 @@ absl::Status CheckDeviceChange(const PoolState& state, const DeviceEntry& wanted
   } else if (known->capacity_bytes > wanted.capacity_bytes && !CXLPOOL_MUTANT("device-shrinks")) {
     what = absl::StrCat("a capacity of ", FormatBytes(known->capacity_bytes),
                         ", and can grow but not shrink to ", FormatBytes(wanted.capacity_bytes));
+  } else if (known->max_lds != 0 && known->capacity_bytes != wanted.capacity_bytes) {
+    // Its capacity is what its LDs are counted by.
+    what = absl::StrCat("a capacity of ", FormatBytes(known->capacity_bytes),
+                        ", and a device that is carved into LDs does not change it");
   }
   if (!what.empty()) {
     return Refuse(absl::StatusCode::kFailedPrecondition, "DEVICE_DIFFERS",

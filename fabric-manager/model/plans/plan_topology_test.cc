@@ -109,6 +109,13 @@ TEST_F(PlanTopologyTest, AnotherIdentityIsAnotherDevice) {
   Apply();
 }
 
+TEST_F(PlanTopologyTest, ADeviceThatIsCarvedKeepsItsCapacity) {
+  Device carved = *state().FindDevice(tables_.devices[0].id);
+  carved.max_lds = 4;
+  Commit({carved});
+  tables_.devices[0].capacity_bytes = 8 * kGiB;
+  EXPECT_EQ(ReasonOf(Plan().status()), "DEVICE_DIFFERS");
+}
 TEST_F(PlanTopologyTest, ADeviceThatHoldsBytesStays) {
   ASSERT_TRUE(Allocate(Allocation("kv", kUnit)).ok());
   const std::string device = (*state().FindRegionById("kv"))->extents.front().device.str();

@@ -13,12 +13,8 @@ namespace cxlpool::fm {
 namespace {
 
 absl::Status Bad(const std::string& entry, const std::string& what, const std::string& remedy) {
-  return Refusal{absl::StatusCode::kInvalidArgument,
-                 "BAD_TOPOLOGY",
-                 absl::StrCat("topology: ", entry, " ", what),
-                 remedy,
-                 {{"entry", entry}}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kInvalidArgument, "BAD_TOPOLOGY",
+                absl::StrCat("topology: ", entry, " ", what), remedy, {{"entry", entry}});
 }
 
 // An id that nobody else of its kind has.

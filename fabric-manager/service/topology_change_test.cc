@@ -1,0 +1,105 @@
+// The pool's topology changes while the manager runs: what the driver is given, and when.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "test/rigs/service_rig.h"
+
+namespace cxlpool::fm {
+namespace {
+
+class TopologyServiceTest : public testing::Test {
+ protected:
+  TopologyServiceTest() {
+    world.follows_topology = true;
+    Start();
+    TopologyTables tables;
+    for (const FabricDevice& device : world.devices) {
+      tables.devices.push_back(Entry(device.id, device.capacity_bytes));
+    }
+    tables.hosts = {{.id = "host-a", .slots = {10, 11, 30, 31}},
+                    {.id = "host-b", .slots = {10, 11, 30, 31}}};
+    rig->writer.Submit(
+        Audit{{}, "test", "test", ""},
+        [&](const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {
+          return Proposal{PlanImport(state, tables, "fm.toml", 1000, context), nullptr};
+        },
+        [](const absl::StatusOr<Committed>& done) { EXPECT_TRUE(done.ok()) << done.status(); });
+    EXPECT_TRUE(rig->RunUntil([&] { return IsImported(rig->writer.state()); }));
+  }
+
+  void Start() { rig = std::make_unique<ServiceRig>(disk, &world); }
+
+  static DeviceEntry Entry(const std::string& id, uint64_t capacity) {
+    return {.id = id, .serial = id, .capacity_bytes = capacity, .granule_bytes = kGranule};
+  }
+  bool LastGiven(const std::string& id) const {
+    if (world.configured.empty()) return false;
+    const auto& devices = world.configured.back().devices;
+    return std::any_of(devices.begin(), devices.end(),
+                       [&](const DeviceEntry& entry) { return entry.id == id; });
+  }
+  void Put(const std::string& id, uint64_t capacity) {
+    bool done = false;
+    rig->pool.PutDevice(Caller::Operator("cxlpool://operator/alice"), Entry(id, capacity),
+                        FabricKind::kEmulated, [&](absl::Status status) {
+                          EXPECT_TRUE(status.ok()) << status;
+                          done = true;
+                        });
+    EXPECT_TRUE(rig->RunUntil([&] { return done; }));
+  }
+  const Device* Find(const std::string& id) { return rig->writer.state().FindDevice(id); }
+
+  World world;
+  std::shared_ptr<MemoryDisk> disk = std::make_shared<MemoryDisk>();
+  std::unique_ptr<ServiceRig> rig;
+};
+
+TEST_F(TopologyServiceTest, ADeviceIsThereWhenTheCallIsAnswered) {
+  Put("cmm-9", 4 * kGranule);
+  ASSERT_NE(Find("cmm-9"), nullptr);
+  EXPECT_TRUE(Find("cmm-9")->reachable);
+  EXPECT_EQ(rig->views.Get()->laid_down->tables.devices.back().id, "cmm-9");
+}
+
+TEST_F(TopologyServiceTest, TheDriverIsGivenWhatIsDurableAlone) {
+  rig->RunUntil([] { return false; }, absl::Seconds(1));
+  world.configured.clear();
+  rig->pool.PutDevice(Caller::Operator("cxlpool://operator/alice"), Entry("cmm-9", 4 * kGranule),
+                      FabricKind::kEmulated, [](const absl::Status&) {});
+  rig->executor.RunReady();  // Planned, and its commit is under way.
+  ASSERT_EQ(rig->writer.state().GetTopologyTables().devices.back().id, "cmm-9");
+  rig->reconciler.FollowTopology([](const absl::Status&) {});
+  rig->executor.RunReady();
+  ASSERT_FALSE(world.configured.empty());
+  EXPECT_FALSE(LastGiven("cmm-9"));
+  EXPECT_TRUE(rig->RunUntil([&] { return LastGiven("cmm-9"); }));
+}
+
+TEST_F(TopologyServiceTest, AGrownDeviceHasMoreRoom) {
+  Put("cmm-9", 4 * kGranule);
+  Put("cmm-9", 6 * kGranule);
+  EXPECT_EQ(Find("cmm-9")->capacity_bytes, 6 * kGranule);
+  EXPECT_TRUE(Find("cmm-9")->reachable);
+  EXPECT_TRUE(rig->writer.state().CheckInvariants().ok());
+}
+
+TEST_F(TopologyServiceTest, WhatWasChangedOutlivesTheManager) {
+  Put("cmm-9", 4 * kGranule);
+  bool removed = false;
+  rig->pool.RemoveDevice(Caller::Operator("cxlpool://operator/alice"), "cmm-1",
+                         [&](absl::Status status) { removed = status.ok(); });
+  ASSERT_TRUE(rig->RunUntil([&] { return removed; }));
+  EXPECT_FALSE(LastGiven("cmm-1"));
+  const TopologyTables before = rig->writer.DurableTables();
+  rig->Kill();
+  world.configured.clear();
+  Start();
+  EXPECT_TRUE(rig->RunUntil([&] { return LastGiven("cmm-9"); }));
+  EXPECT_FALSE(LastGiven("cmm-1"));
+  EXPECT_EQ(rig->writer.DurableTables(), before);
+}
+
+}  // namespace
+}  // namespace cxlpool::fm

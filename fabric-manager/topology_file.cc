@@ -1,0 +1,207 @@
+#include "fabric-manager/topology_file.h"
+
+#include <algorithm>
+#include <limits>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "proto/support/names.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool::fm {
+namespace {
+
+constexpr uint64_t kMaxFigure = 1'000'000'000;  // Nanoseconds, or MiB a second.
+constexpr uint32_t kMaxHeads = 256;
+
+std::string ReadId(TomlReader& toml, std::set<std::string>& seen) {
+  std::string id = toml.String("id");
+  if (!id.empty() && !CheckResourceId(id).ok()) {
+    toml.Fail("id", "is not well formed", "use 1 to 63 of a-z, 0-9 and '-', a letter first");
+  }
+  if (!seen.insert(id).second) toml.Fail("id", "stands twice", "give each its own");
+  return id;
+}
+
+// 0 where it is left out.
+uint32_t NumberIn(TomlReader& toml, const std::string& key, uint64_t max) {
+  const uint64_t value = toml.Number(key, 0);
+  if (value > max) toml.Fail(key, "is too large", absl::StrCat("use at most ", max));
+  return static_cast<uint32_t>(value);
+}
+
+std::string ReadDomain(TomlReader& toml) {
+  std::string domain = toml.String("failure_domain", "");
+  if (!domain.empty() && !CheckResourceId(domain).ok()) {
+    toml.Fail("failure_domain", "is not well formed",
+              "use 1 to 63 of a-z, 0-9 and '-', a letter first");
+  }
+  return domain;
+}
+
+// Whether this driver has the key, or the file may be of any driver's pool and has it.
+bool Wants(TomlReader& toml, const std::string& key, std::optional<FabricKind> fabric,
+           FabricKind owner) {
+  return fabric.has_value() ? *fabric == owner : toml.Has(key);
+}
+
+DeviceEntry ReadDevice(TomlReader& toml, std::optional<FabricKind> fabric,
+                       std::set<std::string>& seen) {
+  DeviceEntry device;
+  device.id = ReadId(toml, seen);
+  device.serial = toml.String("serial", device.id);
+  device.capacity_bytes = toml.Size("capacity");
+  device.granule_bytes = toml.Size("granule", device.granule_bytes);
+  if (device.granule_bytes == 0 || (device.granule_bytes & (device.granule_bytes - 1)) != 0) {
+    toml.Fail("granule", "is not a power of two", "write a size like \"256MiB\"");
+  } else if (device.capacity_bytes == 0 || device.capacity_bytes % device.granule_bytes != 0) {
+    toml.Fail("capacity", "is not a multiple of the granule",
+              absl::StrCat("use a multiple of ", device.granule_bytes, " bytes"));
+  }
+  if (Wants(toml, "path", fabric, FabricKind::kQemu)) device.path = toml.AbsolutePath("path");
+  device.latency_ns = NumberIn(toml, "latency_ns", kMaxFigure);
+  device.bandwidth_mib_per_second = NumberIn(toml, "bandwidth_mib", kMaxFigure);
+  device.heads = NumberIn(toml, "heads", kMaxHeads);
+  device.failure_domain = ReadDomain(toml);
+  return device;
+}
+
+void ReadSlots(TomlReader& toml, HostEntry& host) {
+  std::set<uint64_t> slots;
+  for (const uint64_t slot : toml.Numbers("slots")) {
+    if (slot > kMaxSlotNumber || !slots.insert(slot).second) {
+      toml.Fail("slots", absl::StrCat("holds ", slot, " twice, or it is no PCIe slot number"),
+                absl::StrCat("use different numbers from 0 to ", kMaxSlotNumber));
+    }
+    host.slots.push_back(static_cast<uint32_t>(slot));
+  }
+  if (host.slots.empty() || host.slots.size() > kMaxSlotsOfHost) {
+    toml.Fail("slots", absl::StrCat("needs 1 to ", kMaxSlotsOfHost, " slots"), "write [1, 2]");
+  }
+  if (!toml.Has("uid")) return;
+  const uint64_t uid = toml.Number("uid");
+  if (uid >= std::numeric_limits<uint32_t>::max()) {
+    toml.Fail("uid", "is no user id", "write the agent's numeric user id");
+  }
+  host.agent_uid = static_cast<uint32_t>(uid);
+}
+
+HostEntry ReadHost(TomlReader& toml, std::optional<FabricKind> fabric,
+                   std::set<std::string>& seen) {
+  HostEntry host;
+  host.id = ReadId(toml, seen);
+  if (!Wants(toml, "qmp", fabric, FabricKind::kQemu)) {
+    ReadSlots(toml, host);
+    return host;
+  }
+  host.qmp_socket = toml.AbsolutePath("qmp");
+  if (host.qmp_socket.size() > kMaxSocketPath) {
+    toml.Fail("qmp", absl::StrCat("is longer than ", kMaxSocketPath, " bytes"),
+              "move the socket to a shorter path");
+  }
+  return host;
+}
+
+SwitchEntry ReadSwitch(TomlReader& toml, std::set<std::string>& seen) {
+  SwitchEntry out;
+  out.id = ReadId(toml, seen);
+  out.latency_ns = NumberIn(toml, "latency_ns", kMaxFigure);
+  out.bandwidth_mib_per_second = NumberIn(toml, "bandwidth_mib", kMaxFigure);
+  out.failure_domain = ReadDomain(toml);
+  return out;
+}
+
+LinkEntry ReadLink(TomlReader& toml, const std::vector<HostEntry>& hosts) {
+  LinkEntry link;
+  link.a = toml.String("from");
+  link.b = toml.String("to");
+  link.latency_ns = NumberIn(toml, "latency_ns", kMaxFigure);
+  link.bandwidth_mib_per_second = NumberIn(toml, "bandwidth_mib", kMaxFigure);
+  if (!toml.Has("slots")) return link;
+  const auto host = std::find_if(hosts.begin(), hosts.end(), [&](const HostEntry& each) {
+    return each.id == link.a || each.id == link.b;
+  });
+  // On QEMU the machine says which slots there are.
+  const bool any = host == hosts.end() || host->slots.empty();
+  for (const uint64_t slot : toml.Numbers("slots")) {
+    if (slot > kMaxSlotNumber ||
+        (!any && std::find(host->slots.begin(), host->slots.end(), slot) == host->slots.end())) {
+      toml.Fail("slots", absl::StrCat("holds ", slot, ", which the host does not have"),
+                "use slots of its [[host]]");
+    }
+    link.slots.push_back(static_cast<uint32_t>(slot));
+  }
+  return link;
+}
+
+// How many of the links, from the first, it takes for the topology to be refused.
+size_t LinksToRefusal(TopologySpec spec) {
+  const std::vector<TopologySpec::Link> links = std::move(spec.links);
+  const auto refused = [&](size_t count) {
+    spec.links.assign(links.begin(), links.begin() + static_cast<ptrdiff_t>(count));
+    return !Topology::Create(spec).ok();
+  };
+  size_t good = 0;
+  size_t bad = links.size();
+  if (refused(0)) return 0;
+  while (bad - good > 1) {
+    const size_t middle = good + (bad - good) / 2;
+    (refused(middle) ? bad : good) = middle;
+  }
+  return bad;
+}
+
+// What of the whole makes no topology is the fault of the first link with which it does not.
+void CheckTopology(TomlReader& toml, std::vector<TomlReader>& links, const TopologyTables& tables) {
+  TopologySpec spec = SpecOf(tables);
+  if (Topology::Create(spec).ok()) return;
+  const size_t link = LinksToRefusal(spec);
+  spec.links.resize(link);
+  const auto refusal = RefusalOf(Topology::Create(spec).status()).value_or(Refusal{});
+  if (link == 0) {
+    toml.Fail("link", absl::StrCat("makes no ", refusal.message), refusal.remedy);
+  } else {
+    links[link - 1].Fail("to", absl::StrCat("makes no ", refusal.message), refusal.remedy);
+  }
+}
+
+}  // namespace
+
+TopologyTables ReadTopologyTables(TomlReader& toml, std::optional<FabricKind> fabric) {
+  TopologyTables tables;
+  std::set<std::string> ids;
+  for (TomlReader& device : toml.Tables("device")) {
+    tables.devices.push_back(ReadDevice(device, fabric, ids));
+  }
+  if (tables.devices.size() > kMaxDeviceEntries) {
+    toml.Fail("device", absl::StrCat("stands more than ", kMaxDeviceEntries, " times"),
+              "use fewer");
+  }
+  ids.clear();
+  for (TomlReader& host : toml.Tables("host")) tables.hosts.push_back(ReadHost(host, fabric, ids));
+  if (tables.hosts.size() > kMaxHostEntries) {
+    toml.Fail("host", absl::StrCat("stands more than ", kMaxHostEntries, " times"), "use fewer");
+  }
+  ids.clear();
+  for (TomlReader& each : toml.Tables("switch")) tables.switches.push_back(ReadSwitch(each, ids));
+  std::vector<TomlReader> links = toml.Tables("link");
+  for (TomlReader& link : links) tables.links.push_back(ReadLink(link, tables.hosts));
+  CheckTopology(toml, links, tables);
+  return tables;
+}
+
+absl::StatusOr<TopologyTables> ParseTopologyFile(const std::string& text, const std::string& file) {
+  auto toml = TomlReader::Parse(text, file);
+  if (!toml.ok()) return toml.status();
+  TopologyTables tables = ReadTopologyTables(*toml, std::nullopt);
+  for (const char* others :
+       {"listen", "tls", "store", "fabric", "placement", "sessions", "reconciler"}) {
+    toml->LeaveAlone(others);  // Of the manager's configuration.
+  }
+  if (absl::Status status = toml->Finish(); !status.ok()) return status;
+  return tables;
+}
+
+}  // namespace cxlpool::fm

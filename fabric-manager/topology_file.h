@@ -1,0 +1,25 @@
+// The tables of a TOML file that say what a pool is made of: [[device]], [[host]], [[switch]] and
+// [[link]], in the manager's configuration as in a file for `cxlpool topology apply`.
+#ifndef CXLPOOL_FABRIC_MANAGER_TOPOLOGY_FILE_H_
+#define CXLPOOL_FABRIC_MANAGER_TOPOLOGY_FILE_H_
+
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "fabric-manager/model/pool/topology_entry.h"
+#include "proto/support/toml_reader.h"
+
+namespace cxlpool::fm {
+
+// What of the tables makes no sense is an error of `toml`, with its line. `fabric`: the keys that
+// this driver wants, and no others; nothing: those of any driver, which the manager judges.
+TopologyTables ReadTopologyTables(TomlReader& toml, std::optional<FabricKind> fabric);
+
+// A file for `cxlpool topology apply`. It may be a whole configuration: what else that has is left
+// alone. INVALID_ARGUMENT/BAD_CONFIG: "FILE:LINE: KEY: what is wrong (what to write)".
+absl::StatusOr<TopologyTables> ParseTopologyFile(const std::string& text, const std::string& file);
+
+}  // namespace cxlpool::fm
+
+#endif  // CXLPOOL_FABRIC_MANAGER_TOPOLOGY_FILE_H_
