@@ -56,6 +56,11 @@ void RecordMove(Region& region, uint64_t generation, const Part& part, const Mov
         at->tail.reset();
       } else {
         region.attachments.erase(at);
+        // Requests outlive what they made: a late copy of an attach must not attach again.
+        if (CXLPOOL_MUTANT("attach-is-forgotten-with-its-end")) {
+          std::erase_if(region.requests,
+                        [](const Request& r) { return r.id.method == Interned("AttachRegion"); });
+        }
       }
       break;
     default:
