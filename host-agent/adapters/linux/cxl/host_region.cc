@@ -10,7 +10,6 @@
 #include "host-agent/adapters/linux/cxl/region_plan.h"
 #include "host-agent/adapters/linux/cxl/sysfs_region.h"
 #include "host-agent/adapters/linux/cxl/sysfs_snapshot.h"
-#include "host-agent/adapters/linux/dax/autoprobe.h"
 #include "host-agent/adapters/linux/dax/dax_driver.h"
 #include "host-agent/adapters/linux/dax/dax_lookup.h"
 #include "proto/support/refusal.h"

@@ -21,7 +21,7 @@ namespace cxlpool::agent {
 // taken away first. A committed region of this shape that lost its DAX device (the kernel
 // takes that away after a fatal PCIe error) gets it back, or NO_DAX_DEVICE. Errors as in
 // HostMemory::CreateHostRegion and region_plan.h; ALREADY_EXISTS/OTHER_REGION: a committed region
-// with this first target but another shape. HOST_UNFIT: no DAX device may appear (autoprobe.h).
+// with this first target but another shape. HOST_UNFIT: no DAX device may appear (dax_driver.h).
 absl::Status MakeHostRegion(Machine& machine, const HostRegionSpec& spec, const Deadline& deadline);
 
 // Serial 0 stands for every region that has lost all its targets and whose targets are not known.

@@ -11,6 +11,11 @@ namespace cxlpool::agent {
 // windows counted. Any thread.
 CxlSnapshot LookAtCxl(Machine& machine);
 
+// Lowers largest_free_bytes of the windows to what lies between regions, known orphans among them:
+// the kernel keeps the addresses of a region that lost all its targets. An anonymous orphan takes
+// nothing away, because CreateHostRegion clears it before it looks for room. Pure.
+void CountFree(CxlSnapshot& snapshot);
+
 }  // namespace cxlpool::agent
 
 #endif  // CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_CXL_LOOK_AT_CXL_H_

@@ -20,7 +20,7 @@
 namespace cxlpool::agent {
 
 // Waits for memdevs whose driver is being bound just then. Empty on a host without CXL.
-// largest_free_bytes of a window is its size: free_window.h counts.
+// largest_free_bytes of a window is its size: CountFree (look_at_cxl.h) lowers it.
 CxlSnapshot ReadCxlSnapshot(const HostFiles& files, CxlShapes& shapes);
 CxlSnapshot ReadCxlSnapshot(const HostFiles& files);  // Remembers nothing.
 

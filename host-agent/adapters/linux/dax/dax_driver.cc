@@ -14,6 +14,8 @@
 namespace cxlpool::agent {
 namespace {
 
+constexpr absl::string_view kAutoprobe = "sys/bus/dax/drivers_autoprobe";
+
 constexpr absl::string_view kDrivers = "sys/bus/dax/drivers";
 constexpr absl::string_view kAutoOnline = "sys/devices/system/memory/auto_online_blocks";
 constexpr absl::string_view kAutoOnlineWas = "run/cxlpool/auto-online";
@@ -126,6 +128,19 @@ absl::Status UnbindDaxDriver(const HostFiles& files, const DaxDevice& dax) {
   const int error = files.Write(absl::StrCat(kDrivers, "/", has, "/unbind"), dax.name);
   if (DaxDriverName(files, dax.name).empty()) return absl::OkStatus();
   return BindFailed(absl::StrCat("unbinding ", dax.name, " from ", has), error);
+}
+
+absl::Status SwitchAutoprobeOff(const HostFiles& files) {
+  const int error = files.Write(kAutoprobe, "0");
+  if (error == 0 && files.Read(kAutoprobe) == "0") return absl::OkStatus();
+  if (error == ENOENT) {
+    return Refuse(absl::StatusCode::kNotFound, "HOST_UNFIT", "there is no DAX bus", "modprobe dax");
+  }
+  const bool refused = error == EACCES || error == EPERM || error == EROFS;
+  return Refuse(absl::StatusCode::kFailedPrecondition, "HOST_UNFIT",
+                absl::StrCat("DAX autoprobe cannot be switched off: ",
+                             error == 0 ? "it stays on" : ErrnoText(error)),
+                refused ? "run as root, /sys writable" : "look at the kernel log");
 }
 
 }  // namespace cxlpool::agent

@@ -35,6 +35,12 @@ absl::Status BindDaxDriver(const HostFiles& files, const std::string& dax, DaxDr
 // and leave the memory unremovable until the next boot. INTERNAL/DAX_BIND.
 absl::Status UnbindDaxDriver(const HostFiles& files, const DaxDevice& dax);
 
+// Switches DAX autoprobe off and reads it back, because somebody (modprobe, a udev rule) may have
+// switched it on since. It must be off whenever a DAX device appears: else the kernel gives the
+// device to a driver at once, and may put its memory online where it never leaves again.
+// NOT_FOUND: there is no DAX bus. Else FAILED_PRECONDITION. Both HOST_UNFIT.
+absl::Status SwitchAutoprobeOff(const HostFiles& files);
+
 }  // namespace cxlpool::agent
 
 #endif  // CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_DAX_DAX_DRIVER_H_

@@ -4,12 +4,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "host-agent/adapters/linux/dax/autoprobe.h"
 #include "host-agent/adapters/linux/dax/dax_driver.h"
 #include "host-agent/adapters/linux/machine/host_needs.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::agent {
+
 absl::Status PrepareHost(const HostFiles& files, const std::string& kernel) {
   RestoreAutoOnline(files);
   std::vector<std::string> complaints;

@@ -3,7 +3,7 @@
 #include <filesystem>
 
 #include "gtest/gtest.h"
-#include "host-agent/adapters/linux/dax/autoprobe.h"
+#include "host-agent/adapters/linux/dax/dax_driver.h"
 #include "proto/support/refusal.h"
 #include "test/rigs/fake_host_for_test.h"
 

@@ -1,4 +1,4 @@
-#include "host-agent/adapters/linux/cxl/free_window.h"
+#include "host-agent/adapters/linux/cxl/look_at_cxl.h"
 
 #include "gtest/gtest.h"
 #include "test/rigs/snapshot_for_test.h"
@@ -13,7 +13,7 @@ void MakeOrphan(CxlSnapshot& snapshot, size_t id, uint64_t known_serial) {
   snapshot.regions[id].targets = {{"", known_serial}};
 }
 
-TEST(FreeWindowTest, KnownOrphanHoldsItsAddresses) {
+TEST(LookAtCxlTest, KnownOrphanHoldsItsAddresses) {
   CxlSnapshot snapshot = OneBridge();
   AddRegion(snapshot, 0, 0x1001);
   MakeOrphan(snapshot, 0, 0x1001);
@@ -21,7 +21,7 @@ TEST(FreeWindowTest, KnownOrphanHoldsItsAddresses) {
   EXPECT_EQ(snapshot.windows[0].largest_free_bytes, (8192 - 256) * kMiB);
 }
 
-TEST(FreeWindowTest, LongestRunIsBesideOrphansAndLiveRegions) {
+TEST(LookAtCxlTest, LongestRunIsBesideOrphansAndLiveRegions) {
   CxlSnapshot snapshot = OneBridge();
   for (int id = 0; id < 3; ++id) AddRegion(snapshot, id, 0x1001 + id);
   snapshot.regions[2].hpa_bytes = kWindowHpa + 6144 * kMiB;
@@ -30,7 +30,7 @@ TEST(FreeWindowTest, LongestRunIsBesideOrphansAndLiveRegions) {
   EXPECT_EQ(snapshot.windows[0].largest_free_bytes, (6144 - 512) * kMiB);
 }
 
-TEST(FreeWindowTest, WhatIsFreeIsNeverRaised) {
+TEST(LookAtCxlTest, WhatIsFreeIsNeverRaised) {
   CxlSnapshot snapshot = OneBridge();
   AddRegion(snapshot, 0, 0x1001);
   MakeOrphan(snapshot, 0, 0x1001);
@@ -39,7 +39,7 @@ TEST(FreeWindowTest, WhatIsFreeIsNeverRaised) {
   EXPECT_EQ(snapshot.windows[0].largest_free_bytes, 512 * kMiB);
 }
 
-TEST(FreeWindowTest, AnonymousOrphanIsClearedBeforeRoomIsNeeded) {
+TEST(LookAtCxlTest, AnonymousOrphanIsClearedBeforeRoomIsNeeded) {
   CxlSnapshot snapshot = OneBridge();
   AddRegion(snapshot, 0, 0x1001);
   MakeOrphan(snapshot, 0, 0);
@@ -47,7 +47,7 @@ TEST(FreeWindowTest, AnonymousOrphanIsClearedBeforeRoomIsNeeded) {
   EXPECT_EQ(snapshot.windows[0].largest_free_bytes, 8192 * kMiB);
 }
 
-TEST(FreeWindowTest, OrphanWithoutAddressesAndThoseOfOtherWindowsTakeNothing) {
+TEST(LookAtCxlTest, OrphanWithoutAddressesAndThoseOfOtherWindowsTakeNothing) {
   CxlSnapshot snapshot = OneBridge();
   AddRegion(snapshot, 0, 0x1001);
   MakeOrphan(snapshot, 0, 0x1001);
