@@ -47,7 +47,7 @@ void CallLog::Note(const AnsweredCall& call) {
   const std::string untold =
       others == 0 ? "" : absl::StrCat(" (", others, " calls before it are not in the log)");
   sink_(absl::StrCat(name, " {", CutText(call.request.ShortDebugString(), kMaxRequestText), "} by ",
-                     call.caller.empty() ? "whoever may use the insecure address" : call.caller,
+                     call.caller.empty() ? "anybody who may use the insecure address" : call.caller,
                      " from ", call.peer, ": ", outcome, untold));
 }
 

@@ -178,10 +178,10 @@ class HealthWatch final : public OneRequestCall {
       finished_ = true;
       return Finish(grpc::Status::CANCELLED);
     }
-    if (told_ == wanted_) return;
-    told_ = wanted_;
+    if (sent_ == wanted_) return;
+    sent_ = wanted_;
     HealthRpc::Status message;
-    message.set_status(told_);
+    message.set_status(sent_);
     answer_ = ToBytes(message);
     writing_ = true;
     StartWrite(&answer_);
@@ -194,7 +194,7 @@ class HealthWatch final : public OneRequestCall {
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
-  HealthRpc::Status::ServingStatus told_ ABSL_GUARDED_BY(mutex_) = HealthRpc::Status::UNKNOWN;
+  HealthRpc::Status::ServingStatus sent_ ABSL_GUARDED_BY(mutex_) = HealthRpc::Status::UNKNOWN;
   HealthRpc::Status::ServingStatus wanted_ ABSL_GUARDED_BY(mutex_) = HealthRpc::Status::UNKNOWN;
   grpc::ByteBuffer answer_ ABSL_GUARDED_BY(mutex_);
 };

@@ -37,7 +37,7 @@ void MediaKeeper::OnEvents(const std::string& host, const HostEvents& events) {
     // Told again in the next session, and by then some of it is durable.
     from.waiting.clear();
     sessions_->End(host, Refuse(absl::StatusCode::kInvalidArgument, "BAD_REPORT",
-                                absl::StrCat("the host tells of lost bytes in more than ",
+                                absl::StrCat("the host reports lost bytes in more than ",
                                              options_.max_waiting, " memdevs at once"),
                                 "update cxlpool-agent"));
     return;
@@ -82,7 +82,7 @@ void MediaKeeper::Commit(const std::string& host, FromHost& from) {
   std::vector<uint64_t> serials;
   for (const MediaError& error : errors) serials.push_back(error.serial);
   writer_->Submit(
-      Audit{{}, "manager", "media-error", absl::StrCat("told by host ", host)},
+      Audit{{}, "manager", "media-error", absl::StrCat("reported by host ", host)},
       [host, errors = std::move(errors)](const PoolState& state,
                                          PlanContext& context) -> absl::StatusOr<Proposal> {
         return Proposal{PlanMediaErrors(state, host, errors, context), nullptr};

@@ -48,7 +48,7 @@ v1::SegmentError UnseenHolderError(const ProcessId& opener) {
 }
 
 std::string Describe(const AttachmentKey& key, uint64_t serial, const Step& step) {
-  if (serial == 0) return "orphans whose memdevs nobody knows";
+  if (serial == 0) return "orphans whose memdevs are not known";
   const std::string of = key.tag.empty()
                              ? "no Offer's"
                              : absl::StrCat("Region ", key.tag, " generation ", key.generation);

@@ -248,14 +248,14 @@ class AgentCore {
   uint64_t pool_granule_bytes_ = 0;  // 0: not told.
   bool reconciled_ = false;
   std::vector<DoneWith<v1::Hello>> hellos_;
-  HostObservation told_inventory_;  // Of what was seen then.
-  absl::Status told_prepared_;
-  struct Told {
+  HostObservation reported_inventory_;  // Of what was seen then.
+  absl::Status reported_prepared_;
+  struct ReportedSegment {
     std::optional<SegmentStatus> last;  // Nothing yet: told in this round for the first time.
     std::optional<SegmentStatus> next;  // What this round tells, if it is news.
     uint64_t round = 0;                 // The last one that had the segment.
   };
-  std::map<uint64_t, Told> told_segments_;  // By first serial.
+  std::map<uint64_t, ReportedSegment> reported_segments_;  // By first serial.
   uint64_t report_round_ = 0;
 
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

@@ -1,4 +1,4 @@
-// AgentCore's side of the session with the manager: what it is told, and what it takes from there.
+// AgentCore's side of the session with the manager: what it hears, and what it takes from there.
 #include <utility>
 
 #include "host-agent/service/agent_core.h"
@@ -45,13 +45,13 @@ v1::Hello AgentCore::TellAll() {
   hello.set_agent_version(options_.agent_version);
   hello.set_kernel_release(options_.kernel_release);
   *hello.mutable_inventory() = InventoryOf(observation_, prepared_);
-  told_inventory_ = observation_;
-  told_prepared_ = prepared_;
-  told_segments_.clear();
+  reported_inventory_ = observation_;
+  reported_prepared_ = prepared_;
+  reported_segments_.clear();
   ForEachStatus(attachments_, opens_, observation_,
                 [&](const SegmentStatus& status, uint32_t opens) {
                   FillReport(status, opens, *hello.add_segments());
-                  told_segments_[status.serial].last = status;
+                  reported_segments_[status.serial].last = status;
                 });
   return hello;
 }
@@ -130,17 +130,17 @@ void AgentCore::SendReports() {
   ++report_round_;
   ForEachStatus(attachments_, opens_, observation_,
                 [&](const SegmentStatus& status, uint32_t opens) {
-                  Told& told = told_segments_[status.serial];
-                  told.round = report_round_;
-                  told.next.reset();
-                  if (told.last == status) return;
+                  ReportedSegment& reported = reported_segments_[status.serial];
+                  reported.round = report_round_;
+                  reported.next.reset();
+                  if (reported.last == status) return;
                   FillReport(status, opens, *changes.add_segments());
-                  told.next = status;
+                  reported.next = status;
                 });
-  for (auto it = told_segments_.begin(); it != told_segments_.end();) {
-    auto& [serial, told] = *it;
-    if (told.round == report_round_) {
-      if (told.next.has_value()) told.last = std::move(told.next);
+  for (auto it = reported_segments_.begin(); it != reported_segments_.end();) {
+    auto& [serial, reported] = *it;
+    if (reported.round == report_round_) {
+      if (reported.next.has_value()) reported.last = std::move(reported.next);
       ++it;
       continue;
     }
@@ -149,11 +149,11 @@ void AgentCore::SendReports() {
       gone.set_serial(serial);
       gone.set_state(v1::SEGMENT_ABSENT);
     }
-    it = told_segments_.erase(it);
+    it = reported_segments_.erase(it);
   }
-  if (InventoryChanged(told_inventory_, observation_) || told_prepared_ != prepared_) {
-    told_inventory_ = observation_;
-    told_prepared_ = prepared_;
+  if (InventoryChanged(reported_inventory_, observation_) || reported_prepared_ != prepared_) {
+    reported_inventory_ = observation_;
+    reported_prepared_ = prepared_;
     *changes.mutable_inventory() = InventoryOf(observation_, prepared_);
   }
   if (changes.segments_size() == 0 && !changes.has_inventory()) return;

@@ -30,11 +30,11 @@ bool HostEventLog::Add(v1::HostEvent event, absl::Duration now) {
   const auto known = known_.find(key);
   if (known != known_.end()) {
     if (known->second.bytes_lost && event.bytes_lost()) return false;
-    if (!event.bytes_lost() && now - known->second.told_at < kRepeatEvent) return false;
+    if (!event.bytes_lost() && now - known->second.reported_at < kRepeatEvent) return false;
   }
   if (!MakeRoom(event, now)) return false;
   Known& entry = known_[key];
-  entry.told_at = now;
+  entry.reported_at = now;
   entry.bytes_lost |= event.bytes_lost();
   event.set_sequence(++last_sequence_);
   waiting_.push_back(std::move(event));
@@ -44,7 +44,7 @@ bool HostEventLog::Add(v1::HostEvent event, absl::Duration now) {
 bool HostEventLog::MakeRoom(const v1::HostEvent& event, absl::Duration now) {
   if (known_.size() >= kMaxKnown) {
     std::erase_if(known_, [now](const auto& entry) {
-      return !entry.second.bytes_lost && now - entry.second.told_at >= kRepeatEvent;
+      return !entry.second.bytes_lost && now - entry.second.reported_at >= kRepeatEvent;
     });
     if (known_.size() >= kMaxKnown) return false;
   }
@@ -61,14 +61,14 @@ void HostEventLog::OnSeen(uint64_t sequence) {
 }
 
 bool HostEventLog::Tell(v1::Report& report) {
-  if (told_ == last_sequence_) return false;
+  if (reported_ == last_sequence_) return false;
   auto next = std::upper_bound(
-      waiting_.begin(), waiting_.end(), told_,
+      waiting_.begin(), waiting_.end(), reported_,
       [](uint64_t told, const v1::HostEvent& event) { return told < event.sequence(); });
   for (; next != waiting_.end() && report.events_size() < kMaxEventsAReport; ++next) {
     *report.add_events() = *next;
   }
-  told_ = next == waiting_.end() ? last_sequence_ : std::prev(next)->sequence();
+  reported_ = next == waiting_.end() ? last_sequence_ : std::prev(next)->sequence();
   return report.events_size() > 0;
 }
 

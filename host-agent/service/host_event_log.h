@@ -37,7 +37,7 @@ class HostEventLog {
   bool Add(v1::HostEvent event, absl::Duration now);
 
   // A new session: it has heard nothing.
-  void Rewind() { told_ = 0; }
+  void Rewind() { reported_ = 0; }
 
   // Those up to `sequence` need not be told again.
   void OnSeen(uint64_t sequence);
@@ -57,7 +57,7 @@ class HostEventLog {
     friend auto operator<=>(const Key&, const Key&) = default;
   };
   struct Known {
-    absl::Duration told_at;
+    absl::Duration reported_at;
     bool bytes_lost = false;
   };
 
@@ -66,7 +66,7 @@ class HostEventLog {
   std::deque<v1::HostEvent> waiting_;  // In order of their sequence.
   std::map<Key, Known> known_;
   uint64_t last_sequence_ = 0;
-  uint64_t told_ = 0;  // Up to which sequence in this session.
+  uint64_t reported_ = 0;  // Up to which sequence in this session.
 };
 
 // A SURPRISE_REMOVAL for each memdev that was there and is not, though an Offer names it and does

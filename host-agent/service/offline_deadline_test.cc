@@ -62,7 +62,7 @@ TEST(OfflineDeadlineTest, WhatHangsWaitsForTheRungsOfOthers) {
   rig.executor.Advance(absl::Seconds(10));  // One deadline, and the other's way down is done.
   EXPECT_EQ(rig.Reported(0x52), v1::SEGMENT_PRESENT);
 
-  // A way up goes before the next try, also where that is due first.
+  // What is wanted online goes before the next try, also where that is due first.
   rig.memory.silent = {"PowerOn"};
   rig.executor.Advance(absl::Milliseconds(99));
   rig.Offer(MakeOffer(3, kOnline, {{3, 0x53}}));

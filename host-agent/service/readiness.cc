@@ -32,9 +32,9 @@ void Readiness::Look() {
   std::string status = Status();
   std::replace(status.begin(), status.end(), '\n', ' ');  // A line is an assignment.
   if (status.size() > kMaxStatus) status.resize(kMaxStatus);
-  if (status != told_) {
-    told_ = std::move(status);
-    notify_(absl::StrCat("STATUS=", told_));
+  if (status != last_status_) {
+    last_status_ = std::move(status);
+    notify_(absl::StrCat("STATUS=", last_status_));
   }
   const AgentCore::Progress progress = core_->progress();
   const bool overdue = clock_->Elapsed() - started_at_ >= kReadyDeadline;

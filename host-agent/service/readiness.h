@@ -40,7 +40,7 @@ class Readiness {
   absl::AnyInvocable<void(absl::string_view)> notify_;
   absl::Duration started_at_;
   bool ready_ = false;
-  std::string told_;
+  std::string last_status_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

@@ -15,8 +15,8 @@ TieringKeeper::TieringKeeper(const TieringConfig& config, Executor* executor, Ho
     : config_(config), executor_(executor), policy_(policy) {}
 
 void TieringKeeper::Update(const TieringNodes& nodes) {
-  if (told_ == nodes) return;
-  told_ = nodes;
+  if (latest_ == nodes) return;
+  latest_ = nodes;
   executor_->Post([this, nodes, alive = std::weak_ptr<bool>(alive_)] {
     if (alive.expired() || stopped_) return;
     nodes_ = nodes;

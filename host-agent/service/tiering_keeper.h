@@ -47,7 +47,7 @@ class TieringKeeper {
   const TieringConfig config_;
   Executor* const executor_;
   HostPolicy* const policy_;
-  std::optional<TieringNodes> told_;  // Of Update's thread.
+  std::optional<TieringNodes> latest_;  // Of Update's thread.
 
   // Of the Executor's.
   TieringNodes nodes_;

@@ -112,8 +112,8 @@ class FaultWatcher {
           told.region_offset_bytes() > kMaxBytes) {
         continue;  // No fault that a Region can have.
       }
-      if (told_.size() >= kMaxRemembered) told_.clear();
-      if (!told_.emplace(told.tag(), told.region_offset_bytes(), told.length_bytes()).second) {
+      if (reported_.size() >= kMaxRemembered) reported_.clear();
+      if (!reported_.emplace(told.tag(), told.region_offset_bytes(), told.length_bytes()).second) {
         continue;
       }
       on_fault_({.name = told.name(),
@@ -134,7 +134,7 @@ class FaultWatcher {
   // The thread's. `connection_` is replaced with the mutex held.
   std::optional<Connection> connection_;
   uint64_t after_ = 0;
-  std::set<std::tuple<std::string, uint64_t, uint64_t>> told_;
+  std::set<std::tuple<std::string, uint64_t, uint64_t>> reported_;
 
   mutable Mutex mutex_;
   std::condition_variable stopped_;

@@ -47,7 +47,7 @@ absl::Status MapError(const OpenReply& region, bool writable, int error) {
              region.access == Access::kReadOnly) {
     remedy = "map it read-only, or attach and open it READ_WRITE";
   } else if (error == EACCES || error == EPERM) {
-    remedy = "ask whoever runs this host why its DAX device may not be mapped";
+    remedy = "ask the operator of this host why its DAX device may not be mapped";
   }
   return ErrnoError(MapCode(error), "MAP_FAILED",
                     absl::StrCat("cannot map ", region.name, ", open ", ToString(region.access),

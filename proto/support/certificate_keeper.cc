@@ -17,11 +17,11 @@ CertificateKeeper::CertificateKeeper(std::string subject, std::shared_ptr<TlsSou
 
 bool CertificateKeeper::Reload() {
   if (source_ == nullptr) {
-    LogInfo(subject_, "told to reload: there is no [tls], so nothing is read anew");
+    LogInfo(subject_, "asked to reload: there is no [tls], so nothing is read anew");
     return true;
   }
   if (absl::Status status = source_->Reload(); !status.ok()) {
-    LogError(subject_, "told to reload: ", status.message(),
+    LogError(subject_, "asked to reload: ", status.message(),
              "; the certificates in use stay in use");
     return false;
   }

@@ -18,7 +18,7 @@ _AGENT_UP = ('before-PowerOn', 'after-PowerOn', 'before-CreateHostRegion', 'afte
              'after-BindDax')
 _AGENT_DOWN = ('before-UnbindDax', 'after-UnbindDax', 'before-DestroyHostRegion', 'after-DestroyHostRegion',
                'before-PowerOff', 'after-PowerOff')
-# Mode -> the agent's rungs on the way up, and on the way down.
+# Mode -> the agent's rungs while it attaches, and while it detaches.
 AGENT = {'devdax': ((*_AGENT_UP, 'before-Report'), _AGENT_DOWN),
          'system-ram': ((*_AGENT_UP, 'before-OnlineBlocks', 'after-OnlineBlocks', 'before-Report'),
                         ('before-OfflineBlocks', 'after-OfflineBlocks', *_AGENT_DOWN))}

@@ -25,7 +25,7 @@ struct GlobalFlags {
 };
 
 void AddGlobals(CLI::App& app, GlobalFlags& flags, Chosen& chosen) {
-  app.add_option("-o,--output", flags.output, "table (default), json, or name: names alone")
+  app.add_option("-o,--output", flags.output, "table (default), json, or name: only names")
       ->type_name("FORMAT")
       ->check(CLI::IsMember({"table", "json", "name"}));
   app.add_flag("--no-headers", flags.no_headers, "Tables without the names of their columns");

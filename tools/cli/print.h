@@ -1,4 +1,4 @@
-// One answer, as a table, as JSON, or as names alone, whichever was asked for.
+// One answer, as a table, as JSON, or as names, as was asked for.
 #ifndef CXLPOOL_TOOLS_CLI_PRINT_H_
 #define CXLPOOL_TOOLS_CLI_PRINT_H_
 

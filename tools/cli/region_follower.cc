@@ -123,8 +123,8 @@ bool RegionFollower::TakeSynced(const Event& event, OnEvent on_event) {
       if (!on_event(gone)) return false;
     }
   }
-  if (synced_told_) return true;
-  synced_told_ = true;
+  if (synced_reported_) return true;
+  synced_reported_ = true;
   return on_event(event);
 }
 

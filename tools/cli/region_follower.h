@@ -69,7 +69,7 @@ class RegionFollower {
 
   uint64_t revision_ = 0;
   bool listing_ = false;  // Between asking for everything and SYNCED.
-  bool synced_told_ = false;
+  bool synced_reported_ = false;
   bool stopped_ = false;
   std::map<std::string, v1::Region> known_;  // By tag: a name may change.
   std::set<std::string> listed_;             // Tags seen in this listing.

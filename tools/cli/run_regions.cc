@@ -96,7 +96,7 @@ absl::StatusOr<v1::Region> Settle(Connection& connection, Printer& printer, cons
 }
 
 std::string Gone(const v1::Region& region) {
-  // What became of the bytes the manager alone knows.
+  // Only the manager knows what became of the bytes.
   const std::string& end = region.state_reason();
   return absl::StrCat(ShortName(region.name()), " is gone", end.empty() ? "" : ": ", Printable(end),
                       "\n");

@@ -183,7 +183,7 @@ class QemuHost {
   absl::Duration next_connect_;
   absl::Duration backoff_;
   absl::Status down_;  // Why it is not reachable.
-  bool told_unreachable_ = false;
+  bool reported_unreachable_ = false;
 };
 
 }  // namespace cxlpool::fm

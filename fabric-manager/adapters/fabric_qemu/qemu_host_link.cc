@@ -52,7 +52,7 @@ void QemuHost::Connect() {
   absl::Status status = TryConnect();
   if (status.ok()) {
     backoff_ = timing_.reconnect_min;
-    told_unreachable_ = false;
+    reported_unreachable_ = false;
     news_ = true;
     LogInfo(kLogSubject, "host ", config_.id, " is QEMU ", client_->version(), ", process ",
             process_->name().pid);
@@ -64,7 +64,7 @@ void QemuHost::Connect() {
   backoff_ = std::min(2 * backoff_, timing_.reconnect_max);
   if (down_ != status) LogWarning(kLogSubject, "host ", config_.id, ": ", status.message());
   down_ = std::move(status);
-  if (!std::exchange(told_unreachable_, true)) Emit(FabricEvent::Kind::kHostUnreachable);
+  if (!std::exchange(reported_unreachable_, true)) Emit(FabricEvent::Kind::kHostUnreachable);
 }
 
 // Nothing of this host changes before the QEMU has shown that it is the right one; with a process
@@ -149,7 +149,7 @@ void QemuHost::Disconnect(const absl::Status& why) {
   down_ = why;
   next_connect_ = clock_.Elapsed();
   LogWarning(kLogSubject, "host ", config_.id, ": ", why.message());
-  if (!std::exchange(told_unreachable_, true)) Emit(FabricEvent::Kind::kHostUnreachable);
+  if (!std::exchange(reported_unreachable_, true)) Emit(FabricEvent::Kind::kHostUnreachable);
 }
 
 // The proof that nothing is bound to the host: its process has ended, by its pidfd.
@@ -163,7 +163,7 @@ void QemuHost::OnProcessExit() {
   client_.reset();
   next_connect_ = clock_.Elapsed();
   down_ = absl::UnavailableError(absl::StrCat("its QEMU, process ", ended_, ", has ended"));
-  told_unreachable_ = true;  // What follows says it, and more.
+  reported_unreachable_ = true;  // What follows says it, and more.
   LogWarning(kLogSubject, "host ", config_.id, ": ", down_.message());
   EmitGone();
 }

@@ -81,7 +81,7 @@ std::string WhyRepairWaits(const Attachment& attachment, const Known& known) {
   return why == attachment.reason ? "" : why;
 }
 
-// Why the way up cannot succeed, or "".
+// Why attaching cannot succeed, or "".
 std::string WhyGiveUp(const Attachment& attachment, const Known& known, bool deadline_passed) {
   std::string last;
   for (const SegmentKnown& k : known) {
@@ -189,7 +189,7 @@ bool SaysBlocked(absl::string_view error) {
          absl::StartsWith(error, "OFFLINE_STUCK");
 }
 
-// What keeps the host from letting go, or "". An error of the way up may still be standing.
+// What keeps the host from letting go, or "". An error that attaching had may still be there.
 std::string WhyBlocked(const Attachment& attachment, const Known& known) {
   const bool was_up = attachment.state == AttachmentState::kOnline ||
                       attachment.state == AttachmentState::kReleaseBlocked;

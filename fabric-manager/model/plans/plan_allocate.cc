@@ -54,7 +54,7 @@ absl::Status CheckRights(const PoolState& state, const AllocateSpec& spec) {
   if (names_user && !caller.knows_users_of(spec.host) && !CXLPOOL_MUTANT("anybody-names-owners")) {
     return Refuse(absl::StatusCode::kPermissionDenied, "OWNER_NOT_YOURS",
                   absl::StrCat(who, " names a process or a user of host \"", spec.host,
-                               "\", which that host's own agent alone knows"),
+                               "\", which only that host's own agent knows"),
                   "leave owner and maker_uid out, or allocate from the host that they are on",
                   {{"identity", who}});
   }

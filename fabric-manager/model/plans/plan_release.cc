@@ -115,7 +115,7 @@ absl::StatusOr<Plan> PlanRelease(const PoolState& state, const ReleaseSpec& spec
 
   if (spec.fence && !spec.force) {
     return Refuse(absl::StatusCode::kInvalidArgument, "BAD_FENCE",
-                  "a release fences hosts with force alone",
+                  "only a release with force fences hosts",
                   "set force and a reason (--force --fence --reason), or leave fence out",
                   {{"field", "fence"}});
   }

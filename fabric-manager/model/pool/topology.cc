@@ -74,7 +74,7 @@ absl::Status CheckLink(const TopologySpec::Link& link, const Kinds& kinds) {
                "link each of them to a switch, or a host to a device");
   }
   if (!link.slots.empty() && a != Kind::kHost && b != Kind::kHost) {
-    return bad("has slots, but no host", "give slots to links of hosts alone");
+    return bad("has slots, but no host", "give slots only to links of hosts");
   }
   return absl::OkStatus();
 }

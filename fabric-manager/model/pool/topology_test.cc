@@ -201,8 +201,8 @@ TEST(BadTopologyTest, NamesWhatIsWrong) {
   EXPECT_EQ(with(Link("sw0", "sw0")),
             "topology: link sw0 - sw0 ends where it begins (name two nodes)");
   EXPECT_EQ(with(Link("sw0", "cmm-0", 0, 0, {16})),
-            "topology: link sw0 - cmm-0 has slots, but no host (give slots to links of hosts "
-            "alone)");
+            "topology: link sw0 - cmm-0 has slots, but no host (give slots only to links of "
+            "hosts)");
 }
 
 TEST(BadTopologyTest, LimitsAreKept) {

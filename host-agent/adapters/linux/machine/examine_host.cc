@@ -306,7 +306,7 @@ Finding ExamineEvents(const HostFiles& files) {
                    "memory stay unknown, unless they hit a program",
                    "load the module cxl_core; use Linux 6.12 or later");
   }
-  return Ok("trace_events", "the kernel tells of poison and media errors");
+  return Ok("trace_events", "the kernel reports poison and media errors");
 }
 
 }  // namespace
