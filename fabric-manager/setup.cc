@@ -90,7 +90,7 @@ SqliteStoreOptions StoreOptionsOf(const FmConfig& config) {
 
 Writer::Options WriterOptionsOf(const FmConfig& config, const FabricCapabilities& fabric) {
   Writer::Options options;
-  options.hardware_coherent = fabric.hardware_coherent;
+  options.shares_slices = fabric.shares_slices;
   if (!CXLPOOL_MUTANT("default-policy-is-lost")) options.default_policy = config.default_policy;
   return options;
 }
@@ -116,8 +116,7 @@ ServerOptions ServerOptionsOf(const FmConfig& config, const FabricCapabilities& 
     options.listen.push_back({listen.address, listen.insecure});
   }
   options.tls = std::move(tls);
-  options.fabric = fabric.driver;
-  options.hardware_coherent = fabric.hardware_coherent;
+  options.fabric = fabric;
   if (config.store == FmConfig::StoreKind::kSqlite) {
     options.store_directory = std::filesystem::path(config.store_path).parent_path().string();
   }

@@ -139,11 +139,12 @@ TEST_F(SetupTest, EveryKeyReachesItsPart) {
                discover_period, where] = config;
   FabricCapabilities fabric;
   fabric.driver = "fake";
-  fabric.hardware_coherent = true;
+  fabric.shares_slices = true;
+  fabric.isolates = true;
 
   const Writer::Options writer = WriterOptionsOf(config, fabric);
   EXPECT_EQ(writer.default_policy, Policy::kLatency);
-  EXPECT_TRUE(writer.hardware_coherent);
+  EXPECT_TRUE(writer.shares_slices);
   const HostSessions::Options sessions = SessionOptionsOf(config);
   EXPECT_EQ(sessions.heartbeat, absl::Seconds(3));
   EXPECT_EQ(sessions.lease, absl::Seconds(31));
@@ -161,8 +162,8 @@ TEST_F(SetupTest, EveryKeyReachesItsPart) {
   EXPECT_EQ(server.listen[1].address, "unix:" + directory_ + "/fm.sock");
   EXPECT_TRUE(server.listen[1].insecure);
   EXPECT_EQ(server.tls, *source);
-  EXPECT_EQ(server.fabric, "fake");
-  EXPECT_TRUE(server.hardware_coherent);
+  EXPECT_EQ(server.fabric.driver, "fake");
+  EXPECT_TRUE(server.fabric.isolates);
   EXPECT_EQ(server.store_directory, directory_ + "/store");
   EXPECT_EQ((*source)->current()->cert_file, tls->cert);
 

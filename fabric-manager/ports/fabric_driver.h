@@ -163,7 +163,13 @@ struct FabricCapabilities {
   // Keeps the key of a bind, and that it is being unbound, with the LD for as long as it is bound,
   // over restarts of the manager too. Otherwise the core's records say whose a binding is.
   bool keeps_keys = false;
+  // A host reaches no byte but those that are bound to it, whatever runs there.
+  bool isolates = false;
+  // BindRequest::read_only holds, whatever runs on the host. Otherwise it is the agent's affair,
+  // and the Attachment says so.
   bool enforces_read_only = false;
+  // A slice can be bound to several hosts at a time. Otherwise every Region is EXCLUSIVE.
+  bool shares_slices = false;
   bool hardware_coherent = false;  // One host's stores are seen by another without flushes.
   FenceScope fence = FenceScope::kNone;
 };

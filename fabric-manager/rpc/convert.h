@@ -9,21 +9,22 @@
 
 #include "cxlpool/v1/inventory_service.pb.h"
 #include "cxlpool/v1/pool_service.pb.h"
+#include "fabric-manager/ports/fabric_driver.h"
 #include "fabric-manager/service/view.h"
 #include "fabric-manager/service/writer.h"
 
 namespace cxlpool::fm {
 
-// `out` is empty.
-void FillRegion(const Region& region, bool hardware_coherent, v1::Region* out);
-v1::Region ToProto(const Region& region, bool hardware_coherent);
+// `out` is empty. `fabric` says what it makes of every Attachment.
+void FillRegion(const Region& region, const FabricCapabilities& fabric, v1::Region* out);
+v1::Region ToProto(const Region& region, const FabricCapabilities& fabric);
 
 // Takes out of a planned Region what it would only get when it is made or changed. `is_new`: the
 // Region itself would be, under a name that the caller gave if `named`.
 void ForgetMadeUp(bool is_new, bool named, v1::Region* region);
 
 // As it is now: with what is not recorded, for whom each Attachment waits that is on a way.
-void FillRegion(const Region& region, bool hardware_coherent, const PoolView& view,
+void FillRegion(const Region& region, const FabricCapabilities& fabric, const PoolView& view,
                 v1::Region* out);
 
 // Why a dry run would make the Region so. Figures are of the paths to its first host.

@@ -31,14 +31,24 @@ void FillSegment(const Segment& segment, v1::Segment* out) {
   out->set_total_blocks(segment.total_blocks);
 }
 
-void FillAttachment(const Attachment& attachment, bool hardware_coherent, v1::Attachment* out) {
+// What the fabric does not enforce the agent does, for programs: nobody is to take one for the
+// other.
+v1::Enforcer EnforcerOf(const Attachment& attachment, const FabricCapabilities& fabric) {
+  const bool may_write =
+      attachment.access == Access::kReadWrite || CXLPOOL_MUTANT("read-only-is-taken-for-enforced");
+  return fabric.isolates && (may_write || fabric.enforces_read_only) ? v1::FABRIC : v1::AGENT;
+}
+
+void FillAttachment(const Attachment& attachment, const FabricCapabilities& fabric,
+                    v1::Attachment* out) {
   out->set_host(ResourceName("hosts", attachment.host));
   out->set_mode(static_cast<v1::AttachmentMode>(attachment.mode));
   if (attachment.mode == Mode::kSystemRam) {
     out->set_zone(static_cast<v1::MemoryZone>(attachment.zone));
   }
   out->set_access(static_cast<v1::Access>(attachment.access));
-  out->set_coherence(hardware_coherent ? v1::HARDWARE : v1::SOFTWARE);
+  out->set_coherence(fabric.hardware_coherent ? v1::HARDWARE : v1::SOFTWARE);
+  out->set_enforced_by(EnforcerOf(attachment, fabric));
   out->set_state(static_cast<v1::Attachment::State>(attachment.state));
   // A tail that is stuck is what a person has to know of.
   const bool of_tail = attachment.tail.has_value() && !attachment.tail->reason.empty();
@@ -76,7 +86,7 @@ void FillFigures(const Region& region, const Topology& topology, v1::PlacementPl
 
 }  // namespace
 
-void FillRegion(const Region& region, bool hardware_coherent, v1::Region* out) {
+void FillRegion(const Region& region, const FabricCapabilities& fabric, v1::Region* out) {
   out->set_name(ResourceName("regions", region.id));
   out->set_tag(FormatUuid(region.tag.bytes()));
   out->set_generation(region.generation);
@@ -98,7 +108,7 @@ void FillRegion(const Region& region, bool hardware_coherent, v1::Region* out) {
     out->mutable_extents(static_cast<int>(bad.extent_index))->set_bad_reason(bad.reason);
   }
   for (const Attachment& attachment : region.attachments) {
-    FillAttachment(attachment, hardware_coherent, out->add_attachments());
+    FillAttachment(attachment, fabric, out->add_attachments());
   }
   FillTimestamp(region.create_time, out->mutable_create_time());
   out->set_etag(region.etag());
@@ -159,9 +169,9 @@ std::string WaitsFor(const std::string& host, const HostView& view) {
 
 }  // namespace
 
-void FillRegion(const Region& region, bool hardware_coherent, const PoolView& view,
+void FillRegion(const Region& region, const FabricCapabilities& fabric, const PoolView& view,
                 v1::Region* out) {
-  FillRegion(region, hardware_coherent, out);
+  FillRegion(region, fabric, out);
   for (size_t i = 0; i < region.attachments.size(); ++i) {
     const Attachment& attachment = region.attachments[i];
     if (attachment.state == AttachmentState::kOnline && !attachment.detaching) continue;
@@ -174,9 +184,9 @@ void FillRegion(const Region& region, bool hardware_coherent, const PoolView& vi
   }
 }
 
-v1::Region ToProto(const Region& region, bool hardware_coherent) {
+v1::Region ToProto(const Region& region, const FabricCapabilities& fabric) {
   v1::Region out;
-  FillRegion(region, hardware_coherent, &out);
+  FillRegion(region, fabric, &out);
   return out;
 }
 

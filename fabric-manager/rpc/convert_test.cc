@@ -16,13 +16,16 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
+const FabricCapabilities kFabric{
+    .driver = "fake", .isolates = true, .enforces_read_only = true, .hardware_coherent = true};
+
 // Every value of the records is another one, so that two that are swapped are seen here.
 void ExpectShows(const google::protobuf::Message& message, const std::string& text) {
   EXPECT_EQ(message.DebugString(), text.substr(1));
 }
 
 TEST(EveryFieldTest, OfARegionIsShown) {
-  const v1::Region shown = ToProto(*FullRegion(), true);
+  const v1::Region shown = ToProto(*FullRegion(), kFabric);
   EXPECT_THAT(FieldsNotSet(shown), IsEmpty()) << "set it in FillRegion";
   ExpectShows(shown, R"(
 name: "regions/kv"
@@ -68,6 +71,7 @@ attachments {
     total_blocks: 4
   }
   zone: KERNEL
+  enforced_by: FABRIC
 }
 create_time {
   seconds: 1600000000
@@ -251,6 +255,25 @@ revision: 607
 )");
 }
 
+// Nobody takes for the fabric's what the agent does: programs are kept out by it, not the host's
+// root.
+TEST(ConvertTest, AnAttachmentSaysWhoEnforcesIt) {
+  const auto enforcer = [](Access access, bool isolates, bool enforces_read_only) {
+    Region region;
+    region.attachments.emplace_back().access = access;
+    FabricCapabilities fabric;
+    fabric.isolates = isolates;
+    fabric.enforces_read_only = enforces_read_only;
+    return ToProto(region, fabric).attachments(0).enforced_by();
+  };
+  EXPECT_EQ(enforcer(Access::kReadWrite, true, true), v1::FABRIC);
+  EXPECT_EQ(enforcer(Access::kReadOnly, true, true), v1::FABRIC);
+  EXPECT_EQ(enforcer(Access::kReadWrite, true, false), v1::FABRIC);
+  EXPECT_EQ(enforcer(Access::kReadOnly, true, false), v1::AGENT);
+  EXPECT_EQ(enforcer(Access::kReadWrite, false, false), v1::AGENT);
+  EXPECT_EQ(enforcer(Access::kReadOnly, false, true), v1::AGENT);
+}
+
 // What is not recorded, and changes by itself: for whom an Attachment waits.
 TEST(ConvertTest, AnAttachmentOnItsWaySaysForWhomItWaits) {
   Region region;
@@ -277,7 +300,7 @@ TEST(ConvertTest, AnAttachmentOnItsWaySaysForWhomItWaits) {
   add("there", true, true);
   add("up", false, false);
   v1::Region out;
-  FillRegion(region, true, view, &out);
+  FillRegion(region, kFabric, view, &out);
   const auto reason = [&](int i) { return out.attachments(i).state_reason(); };
   EXPECT_THAT(reason(0),
               testing::HasSubstr("detached by request; waits for the agent of host away"));

@@ -170,7 +170,7 @@ absl::StatusOr<Query> ReadQuery(const PoolView& view, const Caller& caller,
   return query;
 }
 
-void ListByName(const PoolView& view, const Query& query, bool hardware_coherent,
+void ListByName(const PoolView& view, const Query& query, const FabricCapabilities& fabric,
                 v1::ListRegionsResponse* response) {
   std::string after = query.after.has_value() ? query.after->id : std::string();
   std::string looked_at = after;
@@ -189,7 +189,7 @@ void ListByName(const PoolView& view, const Query& query, bool hardware_coherent
       after = region->id;
       if (!query.Wanted(*region)) continue;
       v1::Region* const added = response->add_regions();
-      FillRegion(*region, hardware_coherent, view, added);
+      FillRegion(*region, fabric, view, added);
       bytes += added->ByteSizeLong();
     }
     if (step.size() < kListStep) return;
@@ -197,7 +197,7 @@ void ListByName(const PoolView& view, const Query& query, bool hardware_coherent
   }
 }
 
-void ListSorted(const PoolView& view, const Query& query, bool hardware_coherent,
+void ListSorted(const PoolView& view, const Query& query, const FabricCapabilities& fabric,
                 v1::ListRegionsResponse* response) {
   const Order& order = query.order;
   // The first of those after the token: the last of them on top of a heap, which a better one
@@ -240,7 +240,7 @@ void ListSorted(const PoolView& view, const Query& query, bool hardware_coherent
   size_t filled = 0;
   for (size_t bytes = 0; filled < heap.size() && bytes < kPageBytes; ++filled) {
     v1::Region* const added = response->add_regions();
-    FillRegion(*heap[filled].second, hardware_coherent, view, added);
+    FillRegion(*heap[filled].second, fabric, view, added);
     bytes += added->ByteSizeLong();
   }
   if (more || filled < heap.size()) {
@@ -298,7 +298,7 @@ absl::Status CheckNames(const PoolView& view, const Query& query) {
 }  // namespace
 
 absl::Status ListRegions(const PoolView& view, const Caller& caller,
-                         const v1::ListRegionsRequest& request, bool hardware_coherent,
+                         const v1::ListRegionsRequest& request, const FabricCapabilities& fabric,
                          v1::ListRegionsResponse* response) {
   const auto query = ReadQuery(view, caller, request);
   if (!query.ok()) return query.status();
@@ -307,9 +307,9 @@ absl::Status ListRegions(const PoolView& view, const Caller& caller,
     if (absl::Status status = CheckNames(view, *query); !status.ok()) return status;
   }
   if (query->order.natural()) {
-    ListByName(view, *query, hardware_coherent, response);
+    ListByName(view, *query, fabric, response);
   } else {
-    ListSorted(view, *query, hardware_coherent, response);
+    ListSorted(view, *query, fabric, response);
   }
   response->set_revision(view.revision);
   return absl::OkStatus();

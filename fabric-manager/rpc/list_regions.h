@@ -22,7 +22,7 @@ inline constexpr size_t kMaxExamined = 100'000;
 // anything, and a name that is not there is no error to a host.
 // INVALID_ARGUMENT: BAD_PAGE_TOKEN, BAD_FILTER, BAD_ORDER_BY, BAD_NAME.
 absl::Status ListRegions(const PoolView& view, const Caller& caller,
-                         const v1::ListRegionsRequest& request, bool hardware_coherent,
+                         const v1::ListRegionsRequest& request, const FabricCapabilities& fabric,
                          v1::ListRegionsResponse* response);
 
 }  // namespace cxlpool::fm

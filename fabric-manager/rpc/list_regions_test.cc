@@ -53,8 +53,7 @@ class ListRegionsTest : public testing::Test {
 
   absl::StatusOr<v1::ListRegionsResponse> List(const v1::ListRegionsRequest& request) const {
     v1::ListRegionsResponse response;
-    if (absl::Status status = ListRegions(view_, caller_, request, false, &response);
-        !status.ok()) {
+    if (absl::Status status = ListRegions(view_, caller_, request, {}, &response); !status.ok()) {
       return status;
     }
     return response;

@@ -69,9 +69,9 @@ void ForgetIfDry(const Request& request, v1::Region* region) {
 
 template <typename Request>
 void FillResult(const Request& request, const absl::StatusOr<Committed>& outcome,
-                bool hardware_coherent, v1::BatchResult* out) {
+                const FabricCapabilities& fabric, v1::BatchResult* out) {
   if (outcome.ok()) {
-    FillRegion(*outcome->region, hardware_coherent, out->mutable_region());
+    FillRegion(*outcome->region, fabric, out->mutable_region());
     ForgetIfDry(request, out->mutable_region());
     out->set_revision(outcome->revision);
     return;
@@ -83,12 +83,12 @@ void FillResult(const Request& request, const absl::StatusOr<Committed>& outcome
 }  // namespace
 
 PoolRpc::PoolRpc(PoolService* service, const ViewHolder* views, WatchHub* watch, Executor* answers,
-                 bool hardware_coherent)
+                 const FabricCapabilities& fabric)
     : service_(service),
       views_(views),
       answers_(answers),
-      hardware_coherent_(hardware_coherent),
-      watch_(views, watch, hardware_coherent) {}
+      fabric_(fabric),
+      watch_(views, watch, fabric) {}
 
 void PoolRpc::AddTo(Calls& calls) {
   const auto add = [&](const char* method, auto handler, const RequestLimits& limits = {}) {
@@ -117,7 +117,7 @@ void PoolRpc::Change(UnaryCall<Request, Response>& call, Start start, More more)
   if (!spec.ok()) return call.Finish(spec.status());
   start(*std::move(spec), [this, &call, more](const absl::StatusOr<Committed>& committed) {
     if (committed.ok()) {
-      FillRegion(*committed->region, hardware_coherent_, call.response()->mutable_region());
+      FillRegion(*committed->region, fabric_, call.response()->mutable_region());
       ForgetIfDry(call.request(), call.response()->mutable_region());
       if (!CXLPOOL_MUTANT("answer-without-revision")) {
         call.response()->set_revision(committed->revision);
@@ -151,7 +151,7 @@ void PoolRpc::Batch(UnaryCall<Request, Response>& call, Start start) {
         result->set_request_id(requests.at(i).request_id());
         absl::StatusOr<Committed>& outcome = outcomes[static_cast<size_t>(i)];
         if (!outcome.ok()) outcome = WithItsEnd(call.caller(), outcome.status());
-        FillResult(requests.at(i), outcome, hardware_coherent_, result);
+        FillResult(requests.at(i), outcome, fabric_, result);
       }
       call.Finish(absl::OkStatus());
     });
@@ -220,14 +220,13 @@ void PoolRpc::BatchAllocateRegions(
 void PoolRpc::GetRegion(UnaryCall<v1::GetRegionRequest, v1::Region>& call) {
   auto region = Find(call.caller(), call.request().name());
   if (!region.ok()) return call.Finish(region.status());
-  FillRegion(**region, hardware_coherent_, *views_->Get(), call.response());
+  FillRegion(**region, fabric_, *views_->Get(), call.response());
   call.Finish(absl::OkStatus());
 }
 
 void PoolRpc::ListRegions(UnaryCall<v1::ListRegionsRequest, v1::ListRegionsResponse>& call) {
   const PoolViewPtr view = views_->Get();
-  call.Finish(
-      fm::ListRegions(*view, call.caller(), call.request(), hardware_coherent_, call.response()));
+  call.Finish(fm::ListRegions(*view, call.caller(), call.request(), fabric_, call.response()));
 }
 
 void PoolRpc::AttachRegion(UnaryCall<v1::AttachRegionRequest, v1::AttachRegionResponse>& call) {

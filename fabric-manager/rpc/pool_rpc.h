@@ -18,7 +18,7 @@ class PoolRpc final {
  public:
   // `answers` runs what builds long answers, so that neither the writer nor a thread of gRPC does.
   PoolRpc(PoolService* service, const ViewHolder* views, WatchHub* watch, Executor* answers,
-          bool hardware_coherent);
+          const FabricCapabilities& fabric);
 
   // Adds each method of the service. This outlives `calls`.
   void AddTo(Calls& calls);
@@ -60,7 +60,7 @@ class PoolRpc final {
   PoolService* const service_;
   const ViewHolder* const views_;
   Executor* const answers_;
-  const bool hardware_coherent_;
+  const FabricCapabilities fabric_;
   WatchStreams watch_;
 };
 

@@ -37,8 +37,8 @@ class Server final : public RpcServer {
   Server(const ServerOptions& options, Executor* executor, PoolService* pool,
          HostSessions* sessions, Store* store, const ViewHolder* views, WatchHub* watch)
       : backups_(store, options.store_directory, &answers_),
-        pool_(pool, views, watch, &answers_, options.hardware_coherent),
-        inventory_(pool, views, &backups_, &admission_, &answers_, options.fabric),
+        pool_(pool, views, watch, &answers_, options.fabric),
+        inventory_(pool, views, &backups_, &admission_, &answers_, options.fabric.driver),
         host_(executor, sessions),
         calls_(
             views, &admission_, &answers_,

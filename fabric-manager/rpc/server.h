@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "fabric-manager/ports/fabric_driver.h"
 #include "fabric-manager/ports/store.h"
 #include "fabric-manager/rpc/listener.h"
 #include "fabric-manager/service/host_sessions.h"
@@ -27,8 +28,7 @@ struct ListenAddress {
 struct ServerOptions {
   std::vector<ListenAddress> listen;
   std::shared_ptr<TlsSource> tls;  // Needed unless every address is insecure.
-  std::string fabric;              // The driver's name.
-  bool hardware_coherent = false;
+  FabricCapabilities fabric = {};
   ConnectionLimits connections;
   std::string store_directory;  // Where a backup may be written; empty: the store has none.
 };

@@ -32,10 +32,10 @@ constexpr size_t kMany = 256;
 using Frame = std::shared_ptr<const grpc::ByteBuffer>;
 
 Frame MakeFrame(v1::WatchRegionsResponse::Event kind, const RegionPtr& region, uint64_t revision,
-                bool hardware_coherent) {
+                const FabricCapabilities& fabric) {
   v1::WatchRegionsResponse message;
   message.set_event(kind);
-  if (region != nullptr) *message.mutable_region() = ToProto(*region, hardware_coherent);
+  if (region != nullptr) *message.mutable_region() = ToProto(*region, fabric);
   message.set_revision(revision);
   const grpc::Slice slice(message.SerializeAsString());
   return std::make_shared<const grpc::ByteBuffer>(&slice, 1);
@@ -214,11 +214,12 @@ class Watch : public OneRequestCall {
         after_ = region->id;
         if (!Sees(*region) || !Wanted(*region)) continue;
         if (!caller().for_pool()) shown_[region->key] = region;
-        queue_.push_back(MakeFrame(v1::WatchRegionsResponse::CHANGED, region, revision,
-                                   streams_->hardware_coherent_));
+        queue_.push_back(
+            MakeFrame(v1::WatchRegionsResponse::CHANGED, region, revision, streams_->fabric_));
       }
       if (regions.size() == kBatch) continue;
-      queue_.push_back(MakeFrame(v1::WatchRegionsResponse::SYNCED, nullptr, revision, false));
+      queue_.push_back(
+          MakeFrame(v1::WatchRegionsResponse::SYNCED, nullptr, revision, streams_->fabric_));
       snapshot_.reset();
     }
   }
@@ -263,7 +264,7 @@ class Watch : public OneRequestCall {
     if (!Sees(*event.region)) {
       if (shown == shown_.end()) return false;
       queue_.push_back(MakeFrame(v1::WatchRegionsResponse::REMOVED, shown->second, event.revision,
-                                 streams_->hardware_coherent_));
+                                 streams_->fabric_));
       shown_.erase(shown);
       return false;
     }
@@ -279,11 +280,11 @@ class Watch : public OneRequestCall {
   void Push(const WatchEntry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (!IsForCaller(entry.event())) return;
     queue_.push_back(std::static_pointer_cast<const grpc::ByteBuffer>(
-        entry.Wire([coherent = streams_->hardware_coherent_](const WatchEvent& event) {
+        entry.Wire([this](const WatchEvent& event) {
           return MakeFrame(event.removed && !CXLPOOL_MUTANT("removed-is-changed")
                                ? v1::WatchRegionsResponse::REMOVED
                                : v1::WatchRegionsResponse::CHANGED,
-                           event.region, event.revision, coherent);
+                           event.region, event.revision, streams_->fabric_);
         })));
   }
 
@@ -324,11 +325,8 @@ class Watch : public OneRequestCall {
   absl::flat_hash_map<Key, RegionPtr> shown_ ABSL_GUARDED_BY(mutex_);
 };
 
-WatchStreams::WatchStreams(const ViewHolder* views, WatchHub* hub, bool hardware_coherent)
-    : views_(views),
-      hub_(hub),
-      hardware_coherent_(hardware_coherent),
-      subscription_(hub->Subscribe([this] {
+WatchStreams::WatchStreams(const ViewHolder* views, WatchHub* hub, const FabricCapabilities& fabric)
+    : views_(views), hub_(hub), fabric_(fabric), subscription_(hub->Subscribe([this] {
         // A stream that opens just now looks for itself, after it was counted.
         if (open_count_ == 0) return;
         if (!beginning_.exchange(true)) loop_.Post([this] { BeginRound(); });

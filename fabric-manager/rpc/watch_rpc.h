@@ -25,7 +25,7 @@ class Watch;
 // for events when they are ready. Any thread; outlives its streams.
 class WatchStreams {
  public:
-  WatchStreams(const ViewHolder* views, WatchHub* hub, bool hardware_coherent);
+  WatchStreams(const ViewHolder* views, WatchHub* hub, const FabricCapabilities& fabric);
   ~WatchStreams();
 
   // Starts a stream once its request is read. Errors as in pool_service.proto.
@@ -53,7 +53,7 @@ class WatchStreams {
 
   const ViewHolder* const views_;
   WatchHub* const hub_;
-  const bool hardware_coherent_;
+  const FabricCapabilities fabric_;
   std::atomic<bool> beginning_{false};  // BeginRound is posted, and has not begun.
   Mutex mutex_;
   absl::flat_hash_set<std::shared_ptr<Watch>> open_ ABSL_GUARDED_BY(mutex_);

@@ -116,7 +116,7 @@ class WatchRpcTest : public testing::Test {
 
   ViewHolder views_;
   WatchHub hub_{kRing};
-  WatchStreams streams_{&views_, &hub_, true};
+  WatchStreams streams_{&views_, &hub_, {}};
   Admission admission_;
   Loop timer_{"watch-test"};
   Calls calls_{&views_, &admission_, &timer_};

@@ -44,6 +44,15 @@ TEST_P(LifecycleTest, AllocateComesOnlineAndReleaseGivesEverythingBack) {
   EXPECT_TRUE(rig.writer.state().CheckInvariants().ok());
 }
 
+// What the fabric cannot do is refused, and not found out by the second host.
+TEST_P(LifecycleTest, ARegionIsSharedWhereTheFabricSharesSlices) {
+  World world = AWorld();
+  ServiceRig rig(std::make_shared<MemoryDisk>(), &world);
+  AllocateSpec spec = AllocateOn("kv", "host-a", 1);
+  spec.sharing = Sharing::kMultiWriter;
+  EXPECT_EQ(ReasonOf(rig.Allocate(spec).status()), world.plain_hardware ? "NOT_SHAREABLE" : "");
+}
+
 TEST_P(LifecycleTest, ARetryAfterTheReleaseGetsTheOldRegionNotANewOne) {
   World world = AWorld();
   ServiceRig rig(std::make_shared<MemoryDisk>(), &world);

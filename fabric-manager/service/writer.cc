@@ -87,7 +87,7 @@ Writer::Writer(Options options, Executor* executor, Clock* clock, Store* store, 
   context_.next_id = [this] { return NextId(); };
   context_.make_tag = options_.make_tag;
   if (!context_.make_tag) context_.make_tag = [] { return Uuid(RandomUuid()); };
-  context_.hardware_coherent = options_.hardware_coherent;
+  context_.shares_slices = options_.shares_slices;
   context_.default_policy = options_.default_policy;
 }
 

@@ -61,9 +61,9 @@ using OutcomesDone = absl::AnyInvocable<void(Outcomes) &&>;
 class Writer {
  public:
   struct Options {
-    size_t max_queue = 16384;  // Items not yet answered; a batch has several.
-    size_t max_group = 1024;   // Items in one commit.
-    bool hardware_coherent = false;
+    size_t max_queue = 16384;    // Items not yet answered; a batch has several.
+    size_t max_group = 1024;     // Items in one commit.
+    bool shares_slices = false;  // FabricCapabilities::shares_slices.
     Policy default_policy = Policy::kPack;
     std::function<Uuid()> make_tag = nullptr;  // Of new Regions; null: random ones.
     // What becomes the row's value; null: EncodeItem.

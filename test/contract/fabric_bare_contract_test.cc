@@ -1,7 +1,6 @@
 // A switch with none of the luxuries, against the contract: hardware has the serials, nothing keeps
-// a key, the device carves its LDs wherever it likes, no store can be forbidden, nobody can be
-// fenced. In memory; what a new adapter has to
-// write, and no more.
+// a key, the device carves its LDs wherever it likes, no store can be forbidden, no slice shared,
+// nobody can be fenced. In memory; what a new adapter has to write, and no more.
 #include <array>
 #include <condition_variable>
 #include <filesystem>
@@ -48,6 +47,7 @@ class BareFabric : public FabricBackend {
 
   FabricCapabilities capabilities() const override {
     return {.driver = "bare",
+            .isolates = true,
             .hardware_coherent = true,
             .fence = cuts_ ? FenceScope::kBinding : FenceScope::kNone};
   }

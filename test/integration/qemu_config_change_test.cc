@@ -110,7 +110,7 @@ class Life {
        std::map<std::string, Machine>& machines)
       : store_(std::move(disk)),
         driver_(std::move(driver)),
-        writer_({.hardware_coherent = true}, &loop_, &clock_, &store_, &views_, &watch_),
+        writer_({.shares_slices = true}, &loop_, &clock_, &store_, &views_, &watch_),
         sessions_({}, &loop_, &clock_, &writer_),
         reconciler_({.tick = absl::Milliseconds(20),
                      .discover_period = absl::Milliseconds(100),

@@ -31,6 +31,7 @@ class ModelRig {
     };
     context_.now = absl::FromUnixSeconds(1'700'000'000);
     context_.revision = 1;
+    context_.shares_slices = true;
   }
 
   // Applies, and counts the revision up.

@@ -53,7 +53,7 @@ class ServerRig {
   }
 
   void Serve(ServerOptions options) {
-    options.fabric = "fake";
+    options.fabric.driver = "fake";
     options.store_directory = (directory / "store").string();
     auto started = RpcServer::Start(options, &loop, &pool, &sessions, &store, &views, &watch);
     ASSERT_TRUE(started.ok()) << started.status();
@@ -113,7 +113,7 @@ class ServerRig {
   StoreType store{std::make_shared<MemoryDisk>(), &loop};
   ViewHolder views;
   WatchHub watch;
-  Writer writer{{}, &loop, &clock, &store, &views, &watch};
+  Writer writer{{.shares_slices = true}, &loop, &clock, &store, &views, &watch};
   FakeFabric fabric{&world, {}};
   HostSessions sessions{{.lease = absl::Minutes(5)}, &loop, &clock, &writer};
   Reconciler reconciler{{}, &loop, &clock, &writer, &fabric, &sessions, nullptr};

@@ -87,7 +87,9 @@ class FakeFabric : public FabricDriver {
             .max_lds_per_device = 0,
             .chooses_serial = !world_->plain_hardware,
             .keeps_keys = !world_->plain_hardware,
-            .enforces_read_only = true,
+            .isolates = true,
+            .enforces_read_only = !world_->plain_hardware,
+            .shares_slices = !world_->plain_hardware,
             .hardware_coherent = true,
             .fence = world_->fence};
   }
@@ -367,7 +369,8 @@ class ServiceRig {
       : world_(world),
         store_(std::move(disk), &executor, absl::Milliseconds(1)),
         fabric(world, {"host-a", "host-b"}),
-        writer({.hardware_coherent = true}, &executor, &executor, &store_, &views, &watch),
+        writer({.shares_slices = fabric.capabilities().shares_slices}, &executor, &executor,
+               &store_, &views, &watch),
         sessions({}, &executor, &executor, &writer),
         reconciler({}, &executor, &executor, &writer, &fabric, &sessions, std::move(probe)),
         leases(&executor, &executor, &writer),

@@ -47,7 +47,7 @@ ManagerProcess::ManagerProcess(const ManagerWorld& world, LifeId life, Random ra
              Random(random.Next())),
       fabric_(world.scheduler, life, world.rack, world.fabric_faults, Random(random.Next())),
       watch_(kWatchEvents, kFarBehind),
-      writer_({.hardware_coherent = true,
+      writer_({.shares_slices = fabric_.capabilities().shares_slices,
                .make_tag = world.make_tag,
                .encode = [shelf = world.shelf](const fm::Item& item,
                                                const fm::Audit&) { return shelf->Keep(item); }},

@@ -79,7 +79,9 @@ fm::FabricCapabilities SimFabric::capabilities() const {
           .max_lds_per_device = rack_->max_lds_per_device,
           .chooses_serial = true,
           .keeps_keys = true,
+          .isolates = true,
           .enforces_read_only = true,
+          .shares_slices = true,
           .hardware_coherent = true,
           .fence = fm::FenceScope::kHost};
 }

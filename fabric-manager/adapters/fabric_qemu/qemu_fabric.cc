@@ -192,7 +192,9 @@ FabricCapabilities QemuFabric::capabilities() const {
   return FabricCapabilities{.driver = "qemu",
                             .chooses_serial = true,
                             .keeps_keys = true,
+                            .isolates = true,
                             .enforces_read_only = true,
+                            .shares_slices = true,
                             .hardware_coherent = true,
                             .fence = FenceScope::kHost};
 }

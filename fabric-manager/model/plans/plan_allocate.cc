@@ -111,6 +111,7 @@ absl::StatusOr<Plan> PlanAllocate(const PoolState& state, const AllocateSpec& sp
   }
   const std::string label =
       spec.region_id.empty() ? "the region" : absl::StrCat("region \"", spec.region_id, "\"");
+  if (absl::Status s = CheckShareable(label, spec.sharing, context); !s.ok()) return s;
   if (!spec.host.empty()) {
     if (absl::Status status = CheckHost(state, spec.host); !status.ok()) return status;
     if (absl::Status status =

@@ -83,6 +83,11 @@ absl::StatusOr<Plan> PlanAttach(const PoolState& state, const AttachSpec& spec,
       !status.ok()) {
     return status;
   }
+  // One that another fabric allocated may still go to one host.
+  if (!region.attachments.empty()) {
+    absl::Status status = CheckShareable(LabelOf(region), region.sharing, context);
+    if (!status.ok()) return status;
+  }
   if (region.attachments.size() >= kMaxAttachmentsPerRegion) {
     return Refuse(absl::StatusCode::kResourceExhausted, "TOO_MANY_ATTACHMENTS",
                   absl::StrCat(LabelOf(region), " is attached to ", region.attachments.size(),

@@ -166,6 +166,17 @@ absl::Status CheckSharing(absl::string_view label, Sharing sharing,
       remedy, holders);
 }
 
+absl::Status CheckShareable(absl::string_view label, Sharing sharing, const PlanContext& context) {
+  if (sharing == Sharing::kExclusive || context.shares_slices ||
+      CXLPOOL_MUTANT("every-fabric-shares")) {
+    return absl::OkStatus();
+  }
+  return Refuse(absl::StatusCode::kFailedPrecondition, "NOT_SHAREABLE",
+                absl::StrCat(label, " is ", ToString(sharing),
+                             ", and this pool's fabric shows bytes to one host at a time"),
+                "allocate it EXCLUSIVE", {{"sharing", std::string(ToString(sharing))}});
+}
+
 std::string LabelOf(const Region& region) { return absl::StrCat("region \"", region.id, "\""); }
 
 absl::Status CheckEtag(const Region& region, absl::string_view etag) {

@@ -63,6 +63,9 @@ absl::Status CheckSharing(absl::string_view label, Sharing sharing,
                           const std::vector<Attachment>& present, absl::string_view host, Mode mode,
                           Access access);
 
+// Whether the fabric can do what `sharing` lets hosts do. FAILED_PRECONDITION/NOT_SHAREABLE.
+absl::Status CheckShareable(absl::string_view label, Sharing sharing, const PlanContext& context);
+
 // An Attachment of `region`'s extents on `host`, placed and numbered. Errors of PlaceOnHost;
 // RESOURCE_EXHAUSTED/HOST_CAP_EXCEEDED. `bridges` gets what it means for the host's bridges.
 absl::StatusOr<Attachment> MakeAttachment(const PoolState& state, absl::string_view label,

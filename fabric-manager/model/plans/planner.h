@@ -23,8 +23,8 @@ struct PlanContext {
   std::function<uint64_t()> next_id;  // Keys, generations and serials: never the same twice.
   std::function<Uuid()> make_tag;     // Random.
   absl::Time now;
-  uint64_t revision = 0;  // Of the change.
-  bool hardware_coherent = false;
+  uint64_t revision = 0;                  // Of the change.
+  bool shares_slices = false;             // The fabric can show bytes to several hosts at a time.
   Policy default_policy = Policy::kPack;  // The pool's.
   std::string hold_reason = {};  // Not empty: records were lost; devices that come in are held.
 };

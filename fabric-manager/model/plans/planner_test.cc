@@ -318,6 +318,26 @@ TEST_F(PlannerTest, AttachingAgainWithEqualArgumentsIsOk) {
   EXPECT_EQ(MetadataOf(other, "holders"), "host-a");
 }
 
+TEST_F(PlannerTest, AFabricThatBindsASliceOnceAtATimeHasExclusiveRegionsAlone) {
+  AllocateSpec spec = Allocation("kv", kUnit, "host-a");
+  spec.sharing = Sharing::kMultiWriter;
+  ASSERT_TRUE(Allocate(spec).ok()) << "from a fabric that shares";
+  BringUp("kv");
+  context().shares_slices = false;
+  for (const Sharing sharing : {Sharing::kMultiWriter, Sharing::kSingleWriter}) {
+    spec = Allocation("kw", kUnit);
+    spec.sharing = sharing;
+    const absl::Status refused = Allocate(spec).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_EQ(ReasonOf(refused), "NOT_SHAREABLE");
+    EXPECT_EQ(MetadataOf(refused, "sharing"), ToString(sharing));
+  }
+  EXPECT_EQ(ReasonOf(Attach("kv", "host-b").status()), "NOT_SHAREABLE");
+  ASSERT_TRUE(Allocate(Allocation("kx", kUnit)).ok());
+  BringUp("kx");
+  EXPECT_TRUE(Attach("kx", "host-b").ok());
+}
+
 // A call that found nothing to do is remembered like any other: a copy of it that comes late undoes
 // nothing that came after it.
 TEST_F(PlannerTest, ALateCopyOfACallThatChangedNothingChangesNothing) {

@@ -134,6 +134,8 @@ std::string AttachmentDetails(const v1::Attachment& attachment) {
   std::string out = absl::StrCat("\nAttachment: ", Printable(AttachmentText(attachment)));
   const std::string coherence = Word(attachment.coherence());
   if (!coherence.empty()) absl::StrAppend(&out, ", coherence by ", coherence);
+  const std::string enforcer = Word(attachment.enforced_by());
+  if (!enforcer.empty()) absl::StrAppend(&out, ", enforced by ", enforcer);
   if (attachment.generation() != 0) {
     absl::StrAppend(&out, ", generation ", attachment.generation());
   }

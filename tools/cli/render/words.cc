@@ -48,6 +48,17 @@ std::string Word(v1::Sharing sharing) {
   }
 }
 
+std::string Word(v1::Enforcer enforcer) {
+  switch (enforcer) {
+    case v1::FABRIC:
+      return "fabric";
+    case v1::AGENT:
+      return "agent";
+    default:
+      return "";
+  }
+}
+
 std::string Word(v1::Coherence coherence) {
   switch (coherence) {
     case v1::SOFTWARE:
@@ -84,11 +95,15 @@ std::string TimeText(bool is_set, const google::protobuf::Timestamp& time) {
 
 std::string Hex(uint64_t value) { return absl::StrFormat("0x%x", value); }
 
+// A read-only Attachment that root of the host can write through says so wherever it is listed.
 std::string AttachmentText(const v1::Attachment& attachment) {
+  const bool by_agent =
+      attachment.access() == v1::READ_ONLY && attachment.enforced_by() == v1::AGENT;
   return absl::StrCat(ShortName(attachment.host()), " ",
                       v1::Attachment::State_Name(attachment.state()), " ", Word(attachment.mode()),
                       attachment.zone() == v1::KERNEL ? " kernel-zone" : "", " ",
-                      Word(attachment.access()), attachment.detaching() ? " detaching" : "");
+                      Word(attachment.access()), by_agent ? " by agent" : "",
+                      attachment.detaching() ? " detaching" : "");
 }
 
 std::string AttachmentsText(const v1::Region& region) {

@@ -15,6 +15,7 @@ std::string Word(v1::AttachmentMode mode);
 std::string Word(v1::Access access);
 std::string Word(v1::Sharing sharing);
 std::string Word(v1::Coherence coherence);
+std::string Word(v1::Enforcer enforcer);
 std::string Word(v1::PlacementPolicy policy);
 
 // "2026-01-31T12:00:00Z"; empty where it is not set or out of range.
