@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/rpc/convert.h"
 #include "fabric-manager/rpc/convert_request.h"
+#include "fabric-manager/rpc/list_inventory.h"
 #include "proto/support/mutant.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
@@ -49,18 +50,6 @@ absl::Status RevokesCaller(const std::string& subject) {
       "call with another certificate, or say --yes (allow_own) if you mean it",
       {{"subject", subject}}}
       .ToStatus();
-}
-
-// Every device of the pool, in order of name: those that the fabric has never shown, too.
-std::map<std::string, v1::Device> AllDevices(const PoolView& view) {
-  std::map<std::string, v1::Device> all;
-  for (const DeviceView& device : *view.devices) all[device.device.id] = ToProto(device);
-  for (const DeviceEntry& entry : view.laid_down->tables.devices) {
-    if (all.contains(entry.id)) continue;
-    const auto why = view.laid_down->unseen_devices.find(entry.id);
-    all[entry.id] = ToProto(entry, why == view.laid_down->unseen_devices.end() ? "" : why->second);
-  }
-  return all;
 }
 
 auto FillHost(v1::Host* response) {
@@ -163,8 +152,7 @@ void InventoryRpc::Change(UnaryCall<Request, Response>& call, absl::string_view 
 
 void InventoryRpc::ListDevices(UnaryCall<v1::ListDevicesRequest, v1::ListDevicesResponse>& call) {
   Read(call, [&](const PoolView& view) {
-    for (auto& [id, device] : AllDevices(view)) *call.response()->add_devices() = device;
-    return absl::OkStatus();
+    return fm::ListDevices(view, call.request(), call.response());
   });
 }
 
@@ -223,10 +211,8 @@ void InventoryRpc::FailDevice(UnaryCall<v1::FailDeviceRequest, v1::Device>& call
 }
 
 void InventoryRpc::ListHosts(UnaryCall<v1::ListHostsRequest, v1::ListHostsResponse>& call) {
-  Read(call, [&](const PoolView& view) {
-    for (const auto& [id, host] : view.hosts) *call.response()->add_hosts() = ToProto(*host);
-    return absl::OkStatus();
-  });
+  Read(call,
+       [&](const PoolView& view) { return fm::ListHosts(view, call.request(), call.response()); });
 }
 
 void InventoryRpc::AddHost(UnaryCall<v1::AddHostRequest, v1::Host>& call) {

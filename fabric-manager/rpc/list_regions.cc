@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "fabric-manager/rpc/convert.h"
+#include "fabric-manager/rpc/list_inventory.h"
 #include "fabric-manager/rpc/region_filter.h"
 #include "fabric-manager/rpc/request_hash.h"
 #include "proto/support/mutant.h"
@@ -22,9 +23,6 @@ namespace cxlpool::fm {
 namespace {
 
 constexpr size_t kListStep = 1000;  // Regions taken from the view at a time.
-// gRPC clients take messages of 4 MiB unless they are told otherwise, and one Region more may go
-// beyond this.
-constexpr size_t kPageBytes = 3 << 20;
 
 absl::Status BadList(std::string reason, std::string message, std::string remedy) {
   return Refusal{absl::StatusCode::kInvalidArgument,

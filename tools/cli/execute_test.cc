@@ -157,6 +157,29 @@ TEST_F(ExecuteTest, ListReadsEveryPage) {
   EXPECT_THAT(out_.str(), HasSubstr("\"revision\": \"10\""));
 }
 
+TEST_F(ExecuteTest, ListsOfHostsAndDevicesReadEveryPage) {
+  v1::ListHostsResponse first, second;
+  first.add_hosts()->set_name("hosts/a");
+  first.set_next_page_token("a");
+  second.add_hosts()->set_name("hosts/b");
+  auto& calls = fake_.manager.ListHosts_calls;
+  calls.answers = {first, second};
+  ASSERT_TRUE(Run(ListHosts(), OutputFormat::kJson).ok());
+  EXPECT_EQ(calls.requests[1].page_token(), "a");
+  EXPECT_THAT(out_.str(), HasSubstr("hosts/a"));
+  EXPECT_THAT(out_.str(), HasSubstr("hosts/b"));
+  EXPECT_THAT(out_.str(), HasSubstr("\"next_page_token\": \"\"")) << "that was all";
+  v1::ListDevicesResponse some, rest;
+  some.add_devices()->set_name("devices/cmm-0");
+  some.set_next_page_token("cmm-0");
+  rest.add_devices()->set_name("devices/cmm-1");
+  fake_.manager.ListDevices_calls.answers = {some, rest};
+  out_.str("");
+  ASSERT_TRUE(Run(ListDevices()).ok());
+  EXPECT_THAT(out_.str(), HasSubstr("cmm-0"));
+  EXPECT_THAT(out_.str(), HasSubstr("cmm-1"));
+}
+
 TEST_F(ExecuteTest, WatchPrintsALineAnEvent) {
   WatchRegions command;
   command.limit = absl::Seconds(30);

@@ -53,9 +53,30 @@ absl::Status PrintAnswer(Printer& printer, const v1::ListTenantsResponse& tenant
 absl::Status PrintAnswer(Printer& printer, const v1::Revocation& revocation);
 absl::Status PrintAnswer(Printer& printer, const v1::ListRevocationsResponse& revocations);
 
+// What a list holds, all pages together. A manager of the release before has one page.
+template <typename Request>
+auto AllPages(Connection& connection, Request request) {
+  auto all = connection.Send(request);
+  while (all.ok() && !all->next_page_token().empty()) {
+    request.set_page_token(all->next_page_token());
+    all->clear_next_page_token();
+    auto next = connection.Send(request);
+    if (!next.ok()) return next;
+    all->MergeFrom(*next);
+    if (next->next_page_token() == request.page_token()) break;  // It would never end.
+  }
+  return all;
+}
+
 template <typename Request>
 absl::Status Run(Call<Request>& command, Connection& connection, Printer& printer) {
-  const auto answer = connection.Send(command.request);
+  const auto answer = [&] {
+    if constexpr (requires { command.request.page_token(); }) {
+      return AllPages(connection, command.request);
+    } else {
+      return connection.Send(command.request);
+    }
+  }();
   if (!answer.ok()) return answer.status();
   return PrintAnswer(printer, *answer);
 }

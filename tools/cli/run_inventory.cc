@@ -114,7 +114,7 @@ absl::Status PrintAnswer(Printer& printer, const v1::ListTenantsResponse& tenant
 }
 
 absl::StatusOr<v1::Host> FindHost(Connection& connection, const std::string& name) {
-  const auto all = connection.Send(v1::ListHostsRequest());
+  const auto all = AllPages(connection, v1::ListHostsRequest());
   if (!all.ok()) return all.status();
   for (const v1::Host& host : all->hosts()) {
     if (host.name() == name) return host;
@@ -123,7 +123,7 @@ absl::StatusOr<v1::Host> FindHost(Connection& connection, const std::string& nam
 }
 
 absl::StatusOr<v1::Device> FindDevice(Connection& connection, const std::string& name) {
-  const auto all = connection.Send(v1::ListDevicesRequest());
+  const auto all = AllPages(connection, v1::ListDevicesRequest());
   if (!all.ok()) return all.status();
   for (const v1::Device& device : all->devices()) {
     if (device.name() == name) return device;

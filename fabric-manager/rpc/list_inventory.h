@@ -1,0 +1,32 @@
+// One page of ListDevices or ListHosts, from one view of the pool. Pure.
+//
+// A page token is the name of the last that was listed, so that pages go on right whatever comes
+// and goes between them: what stays is listed exactly once.
+#ifndef CXLPOOL_FABRIC_MANAGER_RPC_LIST_INVENTORY_H_
+#define CXLPOOL_FABRIC_MANAGER_RPC_LIST_INVENTORY_H_
+
+#include <map>
+#include <string>
+
+#include "absl/status/status.h"
+#include "cxlpool/v1/inventory_service.pb.h"
+#include "fabric-manager/service/view.h"
+
+namespace cxlpool::fm {
+
+// No page of any list is longer, but where one item alone is: gRPC clients take messages of 4 MiB
+// unless they are told otherwise.
+inline constexpr size_t kPageBytes = 3 << 20;
+
+// Every device of the pool, in order of name: those that the fabric has never shown, too.
+std::map<std::string, v1::Device> AllDevices(const PoolView& view);
+
+// `response` is empty. INVALID_ARGUMENT/BAD_PAGE_TOKEN.
+absl::Status ListDevices(const PoolView& view, const v1::ListDevicesRequest& request,
+                         v1::ListDevicesResponse* response);
+absl::Status ListHosts(const PoolView& view, const v1::ListHostsRequest& request,
+                       v1::ListHostsResponse* response);
+
+}  // namespace cxlpool::fm
+
+#endif  // CXLPOOL_FABRIC_MANAGER_RPC_LIST_INVENTORY_H_
