@@ -146,6 +146,13 @@ struct FabricView {
   }
 };
 
+// Leaves in it what DiscoverHost says.
+inline void KeepOnly(const std::string& host, FabricView& view) {
+  view.devices.clear();
+  std::erase_if(view.hosts, [&](const FabricHost& h) { return h.id != host; });
+  std::erase_if(view.bound, [&](const BoundLd& ld) { return ld.host != host; });
+}
+
 // What Fence can cut off.
 enum class FenceScope {
   kNone,     // Nothing.
@@ -227,6 +234,10 @@ class FabricDriver {
 
   // Reads back what is really there.
   virtual void Discover(DoneWith<FabricView> done) = 0;
+
+  // The same of one host alone, and no devices; costs what the host has, however many there are. A
+  // host that the fabric does not know is not in the answer.
+  virtual void DiscoverHost(std::string host, DoneWith<FabricView> done) = 0;
 
   // Makes `slice` appear in the host's slot, carved out of its device first where that is needed,
   // and answers what the host will see there. Bound already under an equal request: OK, the same.

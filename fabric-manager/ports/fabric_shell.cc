@@ -264,13 +264,10 @@ void FabricShell::TakeLook(const std::string& host, const std::shared_ptr<Gather
 
 void FabricShell::Discover(DoneWith<FabricView> done) {
   const auto all = std::make_shared<Gathering>(std::move(done));
-  const absl::Duration deadline = clock_.Elapsed() + options_.patience;
   std::vector<std::string> hosts;
-  std::set<std::string> silent;
   {
     MutexLock lock(mutex_);
     for (const auto& [id, host] : hosts_) hosts.push_back(id);
-    silent = silent_;
     MutexLock own(all->mutex);
     all->missing = hosts.size() + 1;
   }
@@ -291,7 +288,7 @@ void FabricShell::Discover(DoneWith<FabricView> done) {
       });
   auto devices = MakeFabricCall(take_devices);
   devices->limit = options_.operation;
-  devices->deadline = deadline + options_.operation;
+  devices->deadline = clock_.Elapsed() + options_.patience + options_.operation;
   devices->attempt = [this, take_devices](FabricCall& call) {
     take_devices->Give(backend_->LookAtDevices(call.end));
     return true;
@@ -302,47 +299,61 @@ void FabricShell::Discover(DoneWith<FabricView> done) {
   };
   lanes_.Submit(backend_->LaneOf(kDeviceLane), std::move(devices));
 
-  for (const std::string& id : hosts) {
-    const auto not_answered = [this, id](bool) {
-      return absl::DeadlineExceededError(absl::StrCat("the fabric's side of host ", id,
-                                                      " has not answered for ",
-                                                      absl::FormatDuration(options_.patience)));
-    };
-    // It still owes a look: nobody waits for it twice.
-    if (silent.contains(id)) {
-      TakeLook(id, all, not_answered(true));
-      continue;
-    }
-    const auto answer = std::make_shared<Answer<absl::StatusOr<HostLook>>>(
-        [this, id, all](absl::StatusOr<HostLook> look) { TakeLook(id, all, std::move(look)); });
-    auto call = MakeFabricCall(answer);
-    call->deadline = deadline;
-    call->always = true;
-    call->attempt = [this, id, answer](FabricCall&) {
-      HostLook look = Look(id, clock_.Elapsed() + options_.operation);
-      const bool reachable = look.host.reachable;
-      if (answer->Give(std::move(look))) return true;
-      // Later than somebody would wait: the host answers again.
-      bool was_silent = false;
-      {
-        MutexLock lock(mutex_);
-        was_silent = silent_.erase(id) != 0;
-      }
-      if (was_silent && reachable) {
-        Emit({.kind = FabricEvent::Kind::kHostReachable, .host = id});
-      }
-      return true;
-    };
-    call->refuse = [this, id, answer](absl::Status why) {
-      if (absl::IsDeadlineExceeded(why)) {
-        MutexLock lock(mutex_);
-        silent_.insert(id);
-      }
-      answer->Give(std::move(why));
-    };
-    call->late = not_answered;
-    SubmitFor(id, std::move(call));
+  for (const std::string& id : hosts) Ask(id, all);
+}
+
+void FabricShell::DiscoverHost(std::string host, DoneWith<FabricView> done) {
+  if (!Has(host)) return std::move(done)(FabricView());
+  const auto all = std::make_shared<Gathering>(std::move(done));
+  {
+    MutexLock own(all->mutex);
+    all->missing = 1;
   }
+  Ask(host, all);
+}
+
+void FabricShell::Ask(const std::string& id, const std::shared_ptr<Gathering>& all) {
+  const auto not_answered = [this, id](bool) {
+    return absl::DeadlineExceededError(absl::StrCat("the fabric's side of host ", id,
+                                                    " has not answered for ",
+                                                    absl::FormatDuration(options_.patience)));
+  };
+  bool silent = false;
+  {
+    MutexLock lock(mutex_);
+    silent = silent_.contains(id);
+  }
+  // It still owes a look: nobody waits for it twice.
+  if (silent) return TakeLook(id, all, not_answered(true));
+  const auto answer = std::make_shared<Answer<absl::StatusOr<HostLook>>>(
+      [this, id, all](absl::StatusOr<HostLook> look) { TakeLook(id, all, std::move(look)); });
+  auto call = MakeFabricCall(answer);
+  call->deadline = clock_.Elapsed() + options_.patience;
+  call->always = true;
+  call->attempt = [this, id, answer](FabricCall&) {
+    HostLook look = Look(id, clock_.Elapsed() + options_.operation);
+    const bool reachable = look.host.reachable;
+    if (answer->Give(std::move(look))) return true;
+    // Later than somebody would wait: the host answers again.
+    bool was_silent = false;
+    {
+      MutexLock lock(mutex_);
+      was_silent = silent_.erase(id) != 0;
+    }
+    if (was_silent && reachable) {
+      Emit({.kind = FabricEvent::Kind::kHostReachable, .host = id});
+    }
+    return true;
+  };
+  call->refuse = [this, id, answer](absl::Status why) {
+    if (absl::IsDeadlineExceeded(why)) {
+      MutexLock lock(mutex_);
+      silent_.insert(id);
+    }
+    answer->Give(std::move(why));
+  };
+  call->late = not_answered;
+  SubmitFor(id, std::move(call));
 }
 
 // --- Binding.

@@ -71,6 +71,7 @@ class FabricShell : public FabricDriver {
   void Start(KnownFabric known, absl::AnyInvocable<void(FabricEvent)> sink) override;
   void Configure(FabricParts parts, Done done) override;
   void Discover(DoneWith<FabricView> done) override;
+  void DiscoverHost(std::string host, DoneWith<FabricView> done) override;
   void Bind(BindRequest request, DoneWith<BoundLd> done) override;
   void BeginUnbind(Binding binding, Done done) override;
   void AwaitUnbound(Binding binding, absl::Duration timeout, Done done) override;
@@ -96,6 +97,8 @@ class FabricShell : public FabricDriver {
   absl::StatusOr<BoundLd> BindNow(const BindRequest& request, absl::Duration deadline);
   // LookAt, with what the shell remembers for a backend that keeps no keys.
   HostLook Look(const std::string& host, absl::Duration deadline);
+  // One host's part of a Discover that begins now.
+  void Ask(const std::string& host, const std::shared_ptr<Gathering>& all);
   void TakeLook(const std::string& host, const std::shared_ptr<Gathering>& all,
                 absl::StatusOr<HostLook> look);
   void Emit(FabricEvent event);

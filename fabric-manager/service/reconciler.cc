@@ -70,7 +70,7 @@ bool IsFabricBusy(const absl::Status& status) { return ReasonOf(status) == "FABR
 // Reads the fabric until it could be read, at most until `give_up`, and answers when what it showed
 // is durable: whoever is served then finds the pool's devices.
 void Reconciler::LookFirst(absl::Duration give_up, Done done) {
-  Discover([this, give_up, done = std::move(done)](absl::Status status) mutable {
+  Discover("", [this, give_up, done = std::move(done)](absl::Status status) mutable {
     if (!viewed_ && clock_->Elapsed() < give_up && !IsFabricBusy(status)) {
       executor_->PostAfter(options_.retry, [this, give_up, done = std::move(done)]() mutable {
         LookFirst(give_up, std::move(done));
@@ -97,7 +97,7 @@ void Reconciler::AnswerBehindDevices(Done done) {
 }
 
 void Reconciler::Tick() {
-  if (clock_->Elapsed() >= next_discover_) Discover([](const absl::Status&) {});
+  if (clock_->Elapsed() >= next_discover_) Discover("", [](const absl::Status&) {});
   StepActive();
   executor_->PostAfter(options_.tick, [this] { Tick(); });
 }
@@ -244,7 +244,7 @@ void Reconciler::StepPart(const Region& region, const Attachment& attachment, co
     case MoveKind::kDiscover:
       if (const absl::Duration now = clock_->Elapsed(); now >= track.next_discover) {
         track.next_discover = now + options_.retry;
-        Discover([](const absl::Status&) {});
+        Discover(attachment.host, [](const absl::Status&) {});
       }
       break;
     case MoveKind::kBind:

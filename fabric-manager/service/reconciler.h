@@ -138,10 +138,11 @@ class Reconciler {
   void ForgetHostSide(Key key, uint64_t generation, const std::vector<uint64_t>& before);
 
   void LookFirst(absl::Duration give_up, Done done);
-  void Discover(Done done);
+  // Reads back the fabric's side of a host; empty: of all, and the devices.
+  void Discover(const std::string& host, Done done);
   void NameByPlace(std::vector<BoundLd>& bound) const;
-  void TakeView(FabricView view, uint64_t epoch);
-  void TakeHosts(const FabricView& view);
+  void TakeView(const std::string& only, FabricView view, uint64_t epoch);
+  void TakeHosts(const std::string& only, const FabricView& view);
   // Makes the life in which the fabric shows the host durable, so that something may be bound in
   // it.
   void OnHost(const std::string& host);
@@ -199,9 +200,9 @@ class Reconciler {
   std::map<std::string, std::string>
       gone_;  // Host to the incarnation that the fabric said has ended.
   bool step_posted_ = false;
-  bool discovering_ = false;
-  bool stale_topology_ = true;  // Another than the driver was last given.
-  std::string passed_;          // Kept for its memory.
+  std::set<std::string> discovering_;  // What is looked at now: a host; empty: all.
+  bool stale_topology_ = true;         // Another than the driver was last given.
+  std::string passed_;                 // Kept for its memory.
   uint64_t driver_epoch_ = 1;
   absl::Duration next_discover_ = absl::ZeroDuration();
 };

@@ -226,7 +226,7 @@ void Reconciler::Scrub(const Region& region, RegionTrack& own, const RegionMove&
   const BoundLd* ld = UnrecordedOn(SliceOf(region.extents[index]));
   if (!CXLPOOL_MUTANT("scrub-under-stray") && ld != nullptr) {
     own.not_before = clock_->Elapsed() + options_.retry;
-    Discover([](const absl::Status&) {});
+    Discover(ld->host, [](const absl::Status&) {});
     return Waits(region, absl::StrCat("host ", ld->host, " slot ", ld->slot,
                                       " reaches its bytes by no record; `cxlpool host fence ",
                                       ld->host, " --reason WHY` ends that"));
@@ -318,7 +318,7 @@ void Reconciler::OnFabricEvent(const FabricEvent& event) {
               " reachable by the fabric");
       break;
   }
-  Discover([](const absl::Status&) {});
+  Discover(event.host, [](const absl::Status&) {});
 }
 
 // Refused before the host's session ends, where nothing could come of it.

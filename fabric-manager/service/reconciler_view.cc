@@ -57,35 +57,32 @@ uint32_t Reconciler::IndexOf(const BoundLd& ld) {
   return ld.key.has_value() ? ld.key->extent_index : 0;
 }
 
-void Reconciler::Discover(Done done) {
-  if (discovering_) {
+void Reconciler::Discover(const std::string& host, Done done) {
+  if (!discovering_.insert(host).second) {
     std::move(done)(absl::OkStatus());
     return;
   }
-  discovering_ = true;
+  auto take = [this, host, epoch = driver_epoch_,
+               done = std::move(done)](absl::StatusOr<FabricView> view) mutable {
+    executor_->Post([this, host, epoch, view = std::move(view), done = std::move(done)]() mutable {
+      discovering_.erase(host);
+      if (view.ok()) {
+        TakeView(host, *std::move(view), epoch);
+      } else {
+        LogWarning("reconciler", "discovery: ", view.status().message());
+      }
+      std::move(done)(view.status());
+    });
+  };
+  if (!host.empty()) return driver_->DiscoverHost(host, std::move(take));
   next_discover_ = clock_->Elapsed() + options_.discover_period;
-  Configure([this, done = std::move(done)](const absl::Status& configured) mutable {
+  Configure([this, take = std::move(take)](absl::Status configured) mutable {
     if (!configured.ok()) {
       LogWarning("reconciler", "the fabric does not take its topology: ", configured.message());
     }
     // Later it goes on as it was; at the start it has nothing yet to show.
-    if (!configured.ok() && !viewed_) {
-      discovering_ = false;
-      std::move(done)(configured);
-      return;
-    }
-    driver_->Discover([this, epoch = driver_epoch_,
-                       done = std::move(done)](absl::StatusOr<FabricView> view) mutable {
-      executor_->Post([this, epoch, view = std::move(view), done = std::move(done)]() mutable {
-        discovering_ = false;
-        if (view.ok()) {
-          TakeView(*std::move(view), epoch);
-        } else {
-          LogWarning("reconciler", "discovery: ", view.status().message());
-        }
-        std::move(done)(view.status());
-      });
-    });
+    if (!configured.ok() && !viewed_) return take(std::move(configured));
+    driver_->Discover(std::move(take));
   });
 }
 
@@ -134,22 +131,23 @@ void Reconciler::FollowTopology(Done done) {
   if (!IsImported(writer_->state())) return std::move(done)(absl::OkStatus());
   stale_topology_ = true;
   // A look that is under way may have passed by what is new.
-  if (discovering_) {
+  if (discovering_.contains("")) {
     executor_->PostAfter(options_.look_again, [this, done = std::move(done)]() mutable {
       FollowTopology(std::move(done));
     });
     return;
   }
-  Discover([this, done = std::move(done)](const absl::Status&) mutable {
+  Discover("", [this, done = std::move(done)](const absl::Status&) mutable {
     AnswerBehindDevices(std::move(done));
   });
 }
 
-// `epoch`: driver calls that began or ended after it make the view stale for their Attachment.
-void Reconciler::TakeView(FabricView view, uint64_t epoch) {
+// `only`: the one host that was looked at; empty: all, and the devices. `epoch`: driver calls that
+// began or ended after it make the view stale for their Attachment.
+void Reconciler::TakeView(const std::string& only, FabricView view, uint64_t epoch) {
   NameByPlace(view.bound);
-  TakeDevices(view);
-  TakeHosts(view);
+  if (only.empty()) TakeDevices(view);
+  TakeHosts(only, view);
   std::map<absl::string_view, std::set<uint32_t>> reachable;  // Hosts, with the slots to be seen.
   for (const FabricHost& host : view.hosts) {
     if (!host.reachable) continue;
@@ -157,12 +155,12 @@ void Reconciler::TakeView(FabricView view, uint64_t epoch) {
     slots.insert(host.slots.begin(), host.slots.end());
     slots.insert(host.closed_slots.begin(), host.closed_slots.end());
   }
-  viewed_ = true;
+  viewed_ |= only.empty();
   std::multimap<uint64_t, const BoundLd*> bound;  // By generation.
   for (const BoundLd& ld : view.bound) {
     if (ld.key.has_value()) bound.emplace(ld.key->generation, &ld);
   }
-  for (const auto& [generation, of] : tracks_.All()) {
+  for (const auto& [generation, of] : only.empty() ? tracks_.All() : tracks_.OfHost(only)) {
     Track& track = *of;
     const bool old = track.driver_calls > 0 || track.driver_epoch > epoch;
     if (!CXLPOOL_MUTANT("believe-old-view") && old) continue;
@@ -199,7 +197,8 @@ void Reconciler::TakeView(FabricView view, uint64_t epoch) {
     }
   }
   std::map<StrayOf, std::vector<BoundLd>> strays;
-  unrecorded_lds_.clear();
+  std::erase_if(unrecorded_lds_,
+                [&](const BoundLd& ld) { return only.empty() || ld.host == only; });
   for (const BoundLd& ld : view.bound) {
     // A call that is under way may have made it, or be about to unmake it.
     const Track* const track = ld.key.has_value() ? tracks_.Find(ld.key->generation) : nullptr;
@@ -244,10 +243,14 @@ const BoundLd* Reconciler::UnrecordedOn(const Slice& slice) const {
 }
 
 // What the view says of the hosts themselves; a host that it lacks cannot be asked.
-void Reconciler::TakeHosts(const FabricView& view) {
+void Reconciler::TakeHosts(const std::string& only, const FabricView& view) {
   std::map<std::string, const FabricHost*> shown;
   for (const FabricHost& host : view.hosts) shown[host.id] = &host;
-  for (const auto& [id, host] : writer_->state().hosts()) shown.try_emplace(id, nullptr);
+  if (only.empty()) {
+    for (const auto& [id, host] : writer_->state().hosts()) shown.try_emplace(id, nullptr);
+  } else if (writer_->state().FindHost(only) != nullptr) {
+    shown.try_emplace(only, nullptr);
+  }
   for (const auto& [id, host] : shown) {
     const bool reachable = host != nullptr && host->reachable;
     std::string reason;

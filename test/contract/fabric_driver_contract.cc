@@ -169,6 +169,28 @@ TEST_P(FabricDriverContract, BoundLdIsDiscoveredAsItWasAsked) {
   }
 }
 
+TEST_P(FabricDriverContract, OneHostIsLookedAtAlone) {
+  const BindRequest here = Request(0, 0, 0), there = Request(1, 0, 1);
+  ASSERT_TRUE(Bind(here).ok());
+  ASSERT_TRUE(Bind(there).ok());
+  for (const std::string& host : {here.key.host, there.key.host, std::string("nowhere")}) {
+    auto all = Discover();
+    auto one = WaitForAnswer<absl::StatusOr<FabricView>>(
+        [&](auto done) { driver().DiscoverHost(host, std::move(done)); });
+    ASSERT_TRUE(all.ok() && one.ok()) << all.status() << one.status();
+    KeepOnly(host, *all);
+    EXPECT_TRUE(one->devices.empty());
+    ASSERT_EQ(one->hosts.size(), host == "nowhere" ? 0u : 1u);
+    ASSERT_EQ(one->bound.size(), one->hosts.size());
+    for (size_t i = 0; i < one->hosts.size(); ++i) {
+      EXPECT_EQ(one->hosts[i].id, host);
+      EXPECT_EQ(one->hosts[i].slots, all->hosts[i].slots);
+      EXPECT_EQ(one->bound[i].slot, all->bound[i].slot);
+      EXPECT_EQ(one->bound[i].slice, all->bound[i].slice);
+    }
+  }
+}
+
 TEST_P(FabricDriverContract, LargestSerialAndGenerationSurvive) {
   BindRequest request = Request(0, 0, 0);
   request.key.generation = UINT64_MAX;

@@ -66,10 +66,26 @@ struct World {
                                      [&](const FabricDevice& d) { return d.id == id; });
     return device == devices.end() ? nullptr : &*device;
   }
+  // Where a bench times the manager: a clock, and what was spent here instead.
+  std::function<absl::Duration()> clock;
+  absl::Duration spent_here;
   std::string LifeOf(const std::string& host) const {
     const auto life = lives.find(host);
     return life == lives.end() ? "1" : life->second;
   }
+};
+
+// Counts its life as time that is not the manager's (World::spent_here).
+class InTheWorld {
+ public:
+  explicit InTheWorld(World* world) : world_(world), began_(Now()) {}
+  ~InTheWorld() { world_->spent_here += Now() - began_; }
+
+ private:
+  absl::Duration Now() const { return world_->clock ? world_->clock() : absl::ZeroDuration(); }
+
+  World* const world_;
+  const absl::Duration began_;
 };
 
 class FakeFabric : public FabricDriver {
@@ -116,18 +132,33 @@ class FakeFabric : public FabricDriver {
       std::move(done)(absl::UnavailableError("the switch does not answer"));
       return;
     }
+    std::move(done)(Look());
+  }
+  FabricView Look() const {
+    const InTheWorld here(world_);
     FabricView view;
     view.devices = world_->devices;
+    const std::set<uint32_t> slots(world_->slots.begin(), world_->slots.end());
+    const std::set<std::string> hosts(world_->hosts.begin(), world_->hosts.end());
     for (const std::string& host : world_->hosts) {
-      const bool reachable = !world_->unreachable.contains(host);
-      view.hosts.push_back({host, reachable, world_->LifeOf(host), world_->slots});
-      for (const auto& [serial, on] : world_->bound) {
-        const bool seen =
-            reachable && std::count(world_->slots.begin(), world_->slots.end(), on.ld.slot) != 0;
-        if (on.ld.host == host && seen) view.bound.push_back(AsSaid(on.ld));
-      }
+      view.hosts.push_back(
+          {host, !world_->unreachable.contains(host), world_->LifeOf(host), world_->slots});
     }
-    std::move(done)(std::move(view));
+    for (const auto& [serial, on] : world_->bound) {
+      const bool seen = hosts.contains(on.ld.host) && !world_->unreachable.contains(on.ld.host) &&
+                        slots.contains(on.ld.slot);
+      if (seen) view.bound.push_back(AsSaid(on.ld));
+    }
+    return view;
+  }
+  void DiscoverHost(std::string host, DoneWith<FabricView> done) override {
+    Discover([this, host = std::move(host), done = std::move(done)](auto view) mutable {
+      {
+        const InTheWorld here(world_);
+        if (view.ok()) KeepOnly(host, *view);
+      }
+      std::move(done)(std::move(view));
+    });
   }
   void Bind(BindRequest request, DoneWith<BoundLd> done) override {
     if (dead) return;
@@ -141,16 +172,18 @@ class FakeFabric : public FabricDriver {
     BindNow(std::move(request), std::move(done));
   }
   void BindNow(BindRequest request, DoneWith<BoundLd> done) {
+    absl::StatusOr<BoundLd> bound = Bound(std::move(request));
+    std::move(done)(std::move(bound));
+  }
+  absl::StatusOr<BoundLd> Bound(BindRequest request) {
+    const InTheWorld here(world_);
     if (request.incarnation != world_->LifeOf(request.key.host)) {
-      std::move(done)(absl::UnavailableError("another life"));
-      return;
+      return absl::UnavailableError("another life");
     }
+    const Binding binding = request.binding();
     for (const auto& [serial, host] : world_->bound) {
       const BoundLd& ld = host.ld;
-      if (Means(request.binding(), ld)) {
-        std::move(done)(AsSaid(ld));
-        return;
-      }
+      if (Means(binding, ld)) return AsSaid(ld);
       // The promise that everything rests on: no byte is bound twice, but for sharing.
       if (ld.slice == request.slice && ld.key->tag != request.key.tag) std::abort();
     }
@@ -179,11 +212,8 @@ class FakeFabric : public FabricDriver {
     BoundLd ld{request.key.host, request.slot, request.slice, request.read_only,
                serial,           false,        request.key};
     world_->bound[serial] = {ld, v1::SEGMENT_ABSENT};
-    if (world_->lose_binds) {
-      std::move(done)(world_->lost_bind);
-      return;
-    }
-    std::move(done)(AsSaid(ld));
+    if (world_->lose_binds) return world_->lost_bind;
+    return AsSaid(ld);
   }
   void BeginUnbind(Binding binding, Done done) override {
     if (dead) return;
@@ -270,19 +300,20 @@ class FakeAgent : public SessionPeer {
   std::string address() const override { return "test:" + host_; }
 
   v1::Hello Hello() const {
+    const InTheWorld here(world_);
     v1::Hello hello;
     hello.set_protocol_version(kHostProtocolVersion);
     hello.set_host("hosts/" + host_);
-    hello.set_incarnation("boot-1");
+    hello.set_incarnation(absl::StrCat("boot-", world_->LifeOf(host_)));
     hello.set_agent_id(FormatUuid(std::string(16, host_.back())));
     v1::HostInventory& inventory = *hello.mutable_inventory();
     inventory.set_region_granule_bytes(kGranule);
     inventory.set_memory_block_bytes(kGranule / 2);
-    for (int b = 0; b < 2; ++b) {
+    for (size_t b = 0; b < world_->slots.size() / 2; ++b) {
       v1::BridgeInventory& bridge = *inventory.add_bridges();
-      bridge.set_name(b == 0 ? "ACPI0016:00" : "ACPI0016:01");
-      bridge.add_slots(b == 0 ? 10 : 30);
-      bridge.add_slots(b == 0 ? 11 : 31);
+      bridge.set_name(absl::StrCat("ACPI0016:", absl::Dec(b, absl::kZeroPad2)));
+      bridge.add_slots(world_->slots[2 * b]);
+      bridge.add_slots(world_->slots[2 * b + 1]);
       bridge.set_max_regions(4);
       bridge.set_window_bytes(8ull << 30);
       bridge.set_free_window_bytes(8ull << 30);
@@ -292,6 +323,21 @@ class FakeAgent : public SessionPeer {
         *hello.add_segments() = Of(serial);
     }
     return hello;
+  }
+
+  // An Offer may be of what is bound later: tries again what is not online and should be.
+  void TryAgain() {
+    const InTheWorld here(world_);
+    for (const auto& [generation, offer] : offers) {
+      const auto late = [&](const v1::OfferedSegment& segment) {
+        const auto want =
+            segment.want() == v1::Offer::WANT_UNSPECIFIED ? offer.want() : segment.want();
+        const auto ld = world_->bound.find(segment.targets(0).serial());
+        return want == v1::Offer::WANT_ONLINE && ld != world_->bound.end() &&
+               ld->second.state != v1::SEGMENT_ONLINE;
+      };
+      if (std::any_of(offer.segments().begin(), offer.segments().end(), late)) FollowNow(offer);
+    }
   }
 
   // Messages for the manager since the last call.
@@ -316,6 +362,10 @@ class FakeAgent : public SessionPeer {
     return report;
   }
   void Follow(const v1::Offer& offer) {
+    const InTheWorld here(world_);
+    FollowNow(offer);
+  }
+  void FollowNow(const v1::Offer& offer) {
     offers[offer.attachment_generation()] = offer;
     v1::AgentMessage message;
     message.set_session(session_);
@@ -398,11 +448,11 @@ class ServiceRig {
     });
     leases.Start();
     Run(absl::Milliseconds(100));
-    for (const char* host : {"host-a", "host-b"}) {
+    for (const std::string& host : world_->hosts) {
       pool.Enrol(Caller::Operator("test"), {.host = host}, [](const absl::Status&) {});
     }
     Run(absl::Milliseconds(100));
-    for (const char* host : {"host-a", "host-b"}) Connect(host);
+    for (const std::string& host : world_->hosts) Connect(host);
     Run(absl::Milliseconds(100));
   }
 
@@ -484,13 +534,22 @@ class ServiceRig {
   absl::Status started = absl::UnknownError("not started");  // What Reconciler::Start answered.
   size_t devices_at_start = 0;                               // That readers saw by then.
 
- private:
+  // Heartbeats, and the sessions of agents that have none.
   void KeepAlive() {
     for (auto& [host, agent] : agents) {
-      if (!sessions.Online(host)) Connect(host);
+      if (!sessions.Online(host)) {
+        Connect(host);
+        continue;
+      }
+      v1::AgentMessage alive;
+      alive.set_session(agent->session());
+      alive.mutable_heartbeat();
+      sessions.OnMessage(agent.get(), alive);
+      agent->TryAgain();
     }
   }
 
+ private:
   World* const world_;
 
  public:

@@ -55,6 +55,10 @@ class WaitingFabric : public fm::FabricDriver {
     Wait<absl::StatusOr<fm::FabricView>>([&](auto d) { fabric_->Discover(std::move(d)); },
                                          std::move(done));
   }
+  void DiscoverHost(std::string host, DoneWith<fm::FabricView> done) override {
+    Wait<absl::StatusOr<fm::FabricView>>(
+        [&](auto d) { fabric_->DiscoverHost(std::move(host), std::move(d)); }, std::move(done));
+  }
   void Bind(fm::BindRequest request, DoneWith<fm::BoundLd> done) override {
     Wait<absl::StatusOr<fm::BoundLd>>(
         [&](auto d) { fabric_->Bind(std::move(request), std::move(d)); }, std::move(done));

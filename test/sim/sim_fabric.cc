@@ -224,6 +224,13 @@ void SimFabric::Discover(DoneWith<fm::FabricView> done) {
                  });
 }
 
+void SimFabric::DiscoverHost(std::string host, DoneWith<fm::FabricView> done) {
+  Discover([host = std::move(host), done = std::move(done)](auto view) mutable {
+    if (view.ok()) fm::KeepOnly(host, *view);
+    std::move(done)(std::move(view));
+  });
+}
+
 void SimFabric::LookAround(Course course, DoneWith<fm::FabricView> done) {
   const bool busy = std::any_of(rack_->hosts.begin(), rack_->hosts.end(),
                                 [this](const auto& entry) { return IsBusy(entry.second); });

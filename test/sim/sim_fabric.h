@@ -67,6 +67,7 @@ class SimFabric : public fm::FabricDriver {
   // The simulated rack is what it is.
   void Configure(fm::FabricParts, Done done) override { std::move(done)(absl::OkStatus()); }
   void Discover(DoneWith<fm::FabricView> done) override;
+  void DiscoverHost(std::string host, DoneWith<fm::FabricView> done) override;
   void Bind(fm::BindRequest request, DoneWith<fm::BoundLd> done) override;
   void BeginUnbind(fm::Binding binding, Done done) override;
   void AwaitUnbound(fm::Binding binding, absl::Duration timeout, Done done) override;

@@ -1,0 +1,154 @@
+// bench-attach: what a host that resets costs the manager, in a pool of many Attachments and in one
+// of few. Only its own should count. docs/performance.md says how it measures.
+//
+// The manager's core alone, in one thread, on a store in memory, with a fabric and agents that do at
+// once what they are told (test/rigs/service_rig.h): nothing but the core takes time.
+
+#include <time.h>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+#include "absl/strings/str_format.h"
+#include "test/rigs/service_rig.h"
+#include "tools/benches/report.h"
+#include "tools/benches/rounds.h"
+
+namespace cxlpool::bench {
+namespace {
+
+constexpr int kHosts = 200;
+constexpr int kOwn = 8;  // Attachments of the host that resets, in either pool.
+constexpr double kTarget = 1.5;
+constexpr char kResets[] = "host-0";
+
+absl::Duration CpuTime() {
+  timespec spent = {};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &spent);
+  return absl::DurationFromTimespec(spent);
+}
+
+class Pool {
+ public:
+  // `attachments` in all.
+  explicit Pool(int attachments) {
+    const int of_others = (attachments - kOwn) / (kHosts - 1) + 1;
+    world_.hosts.clear();
+    for (int i = 0; i < kHosts; ++i) world_.hosts.push_back(absl::StrCat("host-", i));
+    world_.slots.clear();
+    for (int i = 0; i < of_others + of_others % 2; ++i) world_.slots.push_back(10 + i);
+    world_.devices.clear();
+    for (int i = 0; i < 16; ++i) {
+      const std::string id = absl::StrCat("cmm-", i);
+      world_.devices.push_back({id, id, 1200 * fm::kGranule, fm::kGranule, id});
+    }
+    world_.clock = CpuTime;
+    rig_ = std::make_unique<fm::ServiceRig>(std::make_shared<fm::MemoryDisk>(), &world_);
+    for (int i = 0; i < of_others; ++i) {
+      for (int host = 0; host < kHosts && made_ < attachments; ++host) {
+        if (host == 0 && i >= kOwn) continue;
+        Allocate(absl::StrCat("host-", host));
+      }
+      rig_->Run(absl::Milliseconds(50));
+    }
+  }
+
+  bool Settle() {
+    return rig_->RunUntil(
+        [&] {
+          for (int i = 0; i < made_; ++i) {
+            if (!IsBack(absl::StrCat("r", i))) return false;
+          }
+          return true;
+        },
+        absl::Minutes(5));
+  }
+
+  // The host's side of the fabric ends, with all that was bound to it, and another begins; the
+  // agent of the next boot says hello. Until everything of it is ONLINE again.
+  absl::StatusOr<Sample> Reset() {
+    std::erase_if(world_.bound, [](const auto& entry) { return entry.second.ld.host == kResets; });
+    const std::string old = world_.LifeOf(kResets);
+    world_.lives[kResets] = absl::StrCat(++lives_);
+    rig_->KeepAlive();
+    world_.spent_here = absl::ZeroDuration();
+    const absl::Duration began = CpuTime();
+    rig_->fabric.Emit(
+        {.kind = fm::FabricEvent::Kind::kHostGone, .host = kResets, .incarnation = old});
+    rig_->fabric.Emit({.kind = fm::FabricEvent::Kind::kHostReachable, .host = kResets});
+    const auto agent = rig_->Connect(kResets);
+    const int bound = world_.binds + kOwn;
+    const auto is_over = [&] { return world_.binds >= bound && OwnAreBack(); };
+    for (int i = 0; i < 500 && !is_over(); ++i) {
+      rig_->Run(absl::Milliseconds(10));
+      agent->TryAgain();
+    }
+    const absl::Duration took = CpuTime() - began - world_.spent_here;
+    if (!is_over()) return absl::DeadlineExceededError("the host did not get its memory back");
+    return Sample{.seconds = absl::ToDoubleSeconds(took)};
+  }
+
+ private:
+  void Allocate(const std::string& host) {
+    fm::AllocateSpec spec = fm::AllocateOn(absl::StrCat("r", made_), host, 1);
+    spec.request.id.id = Uuid(RandomUuid());
+    spec.size_bytes = fm::kGranule;
+    rig_->pool.Allocate(std::move(spec), false, [](const absl::StatusOr<fm::Committed>&) {});
+    if (host == kResets) own_.push_back(absl::StrCat("r", made_));
+    ++made_;
+  }
+  bool IsBack(const std::string& region) const {
+    const fm::RegionPtr found = rig_->Find(region);
+    return found != nullptr && !found->attachments.empty() &&
+           found->attachments[0].state == fm::AttachmentState::kOnline;
+  }
+  bool OwnAreBack() const { return std::all_of(own_.begin(), own_.end(), [&](auto& r) { return IsBack(r); }); }
+
+  fm::World world_;
+  std::unique_ptr<fm::ServiceRig> rig_;
+  std::vector<std::string> own_;  // Regions of the host that resets.
+  int made_ = 0;
+  int lives_ = 1;
+};
+
+absl::Status Run(int rounds, const std::string& json) {
+  Pool many(16000), few(1600);
+  for (Pool* pool : {&many, &few}) {
+    if (!pool->Settle()) return absl::DeadlineExceededError("the pool was not filled");
+  }
+  const auto seconds = [](const Sample& sample) { return sample.seconds; };
+  Rounds measured({{"16,000", [&] { return many.Reset(); }, seconds},
+                   {"1,600", [&] { return few.Reset(); }, seconds}});
+  if (absl::Status status = measured.Run(rounds); !status.ok()) return status;
+  const auto of = [](size_t side) {
+    return [side](const std::vector<Sample>& pass) { return pass[side].seconds; };
+  };
+  const Row row{.number = 18,
+                .name = "one of 200 hosts resets, at 16,000 Attachments by 1,600, CPU of the core",
+                .unit = "s",
+                .target = kTarget,
+                .aim = Aim::kAtMost,
+                .summary = Summarise(measured.Compare(of(0), of(1)), kTarget, 18, Aim::kAtMost)};
+  std::cout << ToText(row, measured.size());
+  return json.empty() ? absl::OkStatus() : WriteFile(json, ToJson({row}));
+}
+
+}  // namespace
+}  // namespace cxlpool::bench
+
+int main(int argc, char** argv) {
+  int rounds = cxlpool::bench::kMinRounds;
+  double seconds = 0;
+  std::string json, directory;
+  CLI::App app{"bench-attach: what a host that resets costs the manager"};
+  app.add_option("--rounds", rounds, "Rounds")->capture_default_str()->check(CLI::Range(1, 1000));
+  app.add_option("--seconds", seconds, "Has no meaning here");
+  app.add_option("--dir", directory, "Has no meaning here");
+  app.add_option("--json", json, "Write the figures there");
+  CLI11_PARSE(app, argc, argv);
+  if (const absl::Status status = cxlpool::bench::Run(rounds, json); !status.ok()) {
+    std::cerr << "bench-attach: " << status.message() << "\n";
+    return 1;
+  }
+  return 0;
+}
