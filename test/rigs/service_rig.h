@@ -126,39 +126,32 @@ class FakeFabric : public FabricDriver {
     }
     std::move(done)(absl::OkStatus());
   }
-  void Discover(DoneWith<FabricView> done) override {
+  void Discover(DoneWith<FabricView> done) override { std::move(done)(Look("")); }
+  void DiscoverHost(std::string host, DoneWith<FabricView> done) override {
+    std::move(done)(Look(host));
+  }
+  // `only`: one host; empty: all, and the devices.
+  absl::StatusOr<FabricView> Look(const std::string& only) const {
+    const InTheWorld here(world_);
     if (world_->failing_discovers > 0) {
       --world_->failing_discovers;
-      std::move(done)(absl::UnavailableError("the switch does not answer"));
-      return;
+      return absl::UnavailableError("the switch does not answer");
     }
-    std::move(done)(Look());
-  }
-  FabricView Look() const {
-    const InTheWorld here(world_);
     FabricView view;
-    view.devices = world_->devices;
-    const std::set<uint32_t> slots(world_->slots.begin(), world_->slots.end());
-    const std::set<std::string> hosts(world_->hosts.begin(), world_->hosts.end());
+    if (only.empty()) view.devices = world_->devices;
+    std::set<std::string> reachable;
     for (const std::string& host : world_->hosts) {
-      view.hosts.push_back(
-          {host, !world_->unreachable.contains(host), world_->LifeOf(host), world_->slots});
+      if (!only.empty() && host != only) continue;
+      const bool answers = !world_->unreachable.contains(host);
+      view.hosts.push_back({host, answers, world_->LifeOf(host), world_->slots});
+      if (answers) reachable.insert(host);
     }
+    const std::set<uint32_t> slots(world_->slots.begin(), world_->slots.end());
     for (const auto& [serial, on] : world_->bound) {
-      const bool seen = hosts.contains(on.ld.host) && !world_->unreachable.contains(on.ld.host) &&
-                        slots.contains(on.ld.slot);
+      const bool seen = reachable.contains(on.ld.host) && slots.contains(on.ld.slot);
       if (seen) view.bound.push_back(AsSaid(on.ld));
     }
     return view;
-  }
-  void DiscoverHost(std::string host, DoneWith<FabricView> done) override {
-    Discover([this, host = std::move(host), done = std::move(done)](auto view) mutable {
-      {
-        const InTheWorld here(world_);
-        if (view.ok()) KeepOnly(host, *view);
-      }
-      std::move(done)(std::move(view));
-    });
   }
   void Bind(BindRequest request, DoneWith<BoundLd> done) override {
     if (dead) return;
