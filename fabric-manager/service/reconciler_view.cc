@@ -197,8 +197,9 @@ void Reconciler::TakeView(const std::string& only, FabricView view, uint64_t epo
     }
   }
   std::map<StrayOf, std::vector<BoundLd>> strays;
-  std::erase_if(unrecorded_lds_,
-                [&](const BoundLd& ld) { return only.empty() || ld.host == only; });
+  std::erase_if(unrecorded_lds_, [&](const BoundLd& ld) {
+    return only.empty() || ld.host == only || CXLPOOL_MUTANT("one-look-forgets-strays");
+  });
   for (const BoundLd& ld : view.bound) {
     // A call that is under way may have made it, or be about to unmake it.
     const Track* const track = ld.key.has_value() ? tracks_.Find(ld.key->generation) : nullptr;

@@ -66,9 +66,24 @@ struct World {
                                      [&](const FabricDevice& d) { return d.id == id; });
     return device == devices.end() ? nullptr : &*device;
   }
-  // Where a bench times the manager: a clock, and what was spent here instead.
+  // Where a bench times the manager: a clock, and what was spent here instead. Nothing here looks
+  // at all that is bound then, for the caches' sake: of_host says which serials are.
   std::function<absl::Duration()> clock;
   absl::Duration spent_here;
+  std::map<std::string, std::set<uint64_t>> of_host;
+  // Calls visit(serial, HostLd) for what is bound to the host; empty: to any.
+  template <typename Visit>
+  void ForEachOf(const std::string& host, Visit visit) {
+    if (!clock || host.empty()) {
+      for (auto& [serial, on] : bound) {
+        if (host.empty() || on.ld.host == host) visit(serial, on);
+      }
+      return;
+    }
+    for (const uint64_t serial : of_host[host]) {
+      if (const auto on = bound.find(serial); on != bound.end()) visit(serial, on->second);
+    }
+  }
   std::string LifeOf(const std::string& host) const {
     const auto life = lives.find(host);
     return life == lives.end() ? "1" : life->second;
@@ -147,10 +162,10 @@ class FakeFabric : public FabricDriver {
       if (answers) reachable.insert(host);
     }
     const std::set<uint32_t> slots(world_->slots.begin(), world_->slots.end());
-    for (const auto& [serial, on] : world_->bound) {
+    world_->ForEachOf(only, [&](uint64_t, const World::HostLd& on) {
       const bool seen = reachable.contains(on.ld.host) && slots.contains(on.ld.slot);
       if (seen) view.bound.push_back(AsSaid(on.ld));
-    }
+    });
     return view;
   }
   void Bind(BindRequest request, DoneWith<BoundLd> done) override {
@@ -174,12 +189,13 @@ class FakeFabric : public FabricDriver {
       return absl::UnavailableError("another life");
     }
     const Binding binding = request.binding();
-    for (const auto& [serial, host] : world_->bound) {
-      const BoundLd& ld = host.ld;
-      if (Means(binding, ld)) return AsSaid(ld);
+    const BoundLd* there = nullptr;
+    world_->ForEachOf(world_->clock ? request.key.host : "", [&](uint64_t, const auto& host) {
+      if (Means(binding, host.ld)) there = &host.ld;
       // The promise that everything rests on: no byte is bound twice, but for sharing.
-      if (ld.slice == request.slice && ld.key->tag != request.key.tag) std::abort();
-    }
+      if (host.ld.slice == request.slice && host.ld.key->tag != request.key.tag) std::abort();
+    });
+    if (there != nullptr) return AsSaid(*there);
     if (const FabricDevice* device = world_->FindDevice(request.slice.device);
         device != nullptr && device->max_lds != 0) {
       std::map<uint64_t, uint64_t> lds = {{request.slice.dpa_bytes, request.slice.length_bytes}};
@@ -205,6 +221,7 @@ class FakeFabric : public FabricDriver {
     BoundLd ld{request.key.host, request.slot, request.slice, request.read_only,
                serial,           false,        request.key};
     world_->bound[serial] = {ld, v1::SEGMENT_ABSENT};
+    world_->of_host[ld.host].insert(serial);
     if (world_->lose_binds) return world_->lost_bind;
     return AsSaid(ld);
   }
@@ -311,10 +328,9 @@ class FakeAgent : public SessionPeer {
       bridge.set_window_bytes(8ull << 30);
       bridge.set_free_window_bytes(8ull << 30);
     }
-    for (const auto& [serial, host] : world_->bound) {
-      if (host.ld.host == host_ && host.state != v1::SEGMENT_ABSENT)
-        *hello.add_segments() = Of(serial);
-    }
+    world_->ForEachOf(host_, [&](uint64_t serial, const World::HostLd& on) {
+      if (on.state != v1::SEGMENT_ABSENT) *hello.add_segments() = Of(serial);
+    });
     return hello;
   }
 

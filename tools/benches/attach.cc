@@ -1,8 +1,8 @@
 // bench-attach: what a host that resets costs the manager, in a pool of many Attachments and in one
 // of few. Only its own should count. docs/performance.md says how it measures.
 //
-// The manager's core alone, in one thread, on a store in memory, with a fabric and agents that do at
-// once what they are told (test/rigs/service_rig.h): nothing but the core takes time.
+// The manager's core alone, in one thread, on a store in memory, with a fabric and agents that do
+// at once what they are told (test/rigs/service_rig.h): nothing but the core takes time.
 
 #include <time.h>
 
@@ -67,7 +67,9 @@ class Pool {
   // The host's side of the fabric ends, with all that was bound to it, and another begins; the
   // agent of the next boot says hello. Until everything of it is ONLINE again.
   absl::StatusOr<Sample> Reset() {
-    std::erase_if(world_.bound, [](const auto& entry) { return entry.second.ld.host == kResets; });
+    for (const uint64_t serial : std::exchange(world_.of_host[kResets], {})) {
+      world_.bound.erase(serial);
+    }
     const std::string old = world_.LifeOf(kResets);
     world_.lives[kResets] = absl::StrCat(++lives_);
     rig_->KeepAlive();
@@ -102,7 +104,9 @@ class Pool {
     return found != nullptr && !found->attachments.empty() &&
            found->attachments[0].state == fm::AttachmentState::kOnline;
   }
-  bool OwnAreBack() const { return std::all_of(own_.begin(), own_.end(), [&](auto& r) { return IsBack(r); }); }
+  bool OwnAreBack() const {
+    return std::all_of(own_.begin(), own_.end(), [&](auto& r) { return IsBack(r); });
+  }
 
   fm::World world_;
   std::unique_ptr<fm::ServiceRig> rig_;
