@@ -67,7 +67,7 @@ absl::Status KillInBackup(LoadedPool& pool, std::mt19937_64& random, Hits& hits)
   absl::StatusOr<int> code = -1;
   const auto kill = [&](Process& manager) -> absl::Status {
     absl::SleepFor(absl::Milliseconds(5));  // Something is there to be copied.
-    auto command = Process::Start({pool.pool().Program("cxlpool"), "--manager",
+    auto command = Process::Start({pool.pool().Program("cxlpool"), "--timeout", "1s", "--manager",
                                    "unix:" + pool.pool().socket(), "backup", file},
                                   pool.pool().directory() + "/backup.log");
     if (!command.ok()) return command.status();

@@ -46,7 +46,9 @@ class ContractTest(unittest.TestCase):
         hosts = ','.join(f'{name}={rack.host(name).paths.qmp}' for name in ('host-a', 'host-b'))
         # Not: a host that is taken for another one. The case ends that other one, which here is a host of the rack; the
         # driver's own test and its contract test with fake QEMUs do it.
-        cases = '--gtest_filter=*Rack*:-*AHostThatTheRecordsKnowInAnotherLife*'
+        # Nor what changes while the driver runs: this rig opens it with its lists, that of the fake QEMUs configures it.
+        cases = ('--gtest_filter=*Rack*:-*AHostThatTheRecordsKnowInAnotherLife*:*NotTouchedByAConfigure*:*AHostThatLeaves*:'
+                 '*ADeviceComesAndGoes*')
         done = subprocess.run([BUILD / 'test/contract/contract_test', cases],
                               capture_output=True, text=True, timeout=600, env={
                                   **os.environ, 'CXLPOOL_RACK_QMP': hosts, 'CXLPOOL_RACK_FENCE': '1',

@@ -555,6 +555,9 @@ TEST_F(ExecuteFileTest, ABackupGetsItsNameOnceItIsWhole) {
   ASSERT_TRUE(Run(Backup{next}, OutputFormat::kJson).ok());
   EXPECT_THAT(out_.str(), HasSubstr("\"revision\": \"41\""));
   EXPECT_EQ(Read("next.db"), "abcde") << "what broke off is not in it";
+  for (absl::Duration connect : fake_.manager.backup_connects) {
+    EXPECT_LE(connect, absl::Minutes(1)) << "--timeout bounds it, not the time a copy may take";
+  }
 }
 
 TEST_F(ExecuteFileTest, ABackupThatIsNotWholeLeavesNothing) {

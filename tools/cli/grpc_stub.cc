@@ -72,11 +72,11 @@ class GrpcStub : public ManagerStub {
     return Told(reader->Finish(), context);
   }
 
-  absl::Status Backup(const v1::BackupRequest& request, absl::Duration limit,
-                      OnPiece on_piece) override {
+  absl::Status Backup(const v1::BackupRequest& request, absl::Duration connect,
+                      absl::Duration limit, OnPiece on_piece) override {
     grpc::ClientContext context;
+    if (absl::Status status = Dial(connect); !status.ok()) return status;
     context.set_deadline(Deadline(limit));
-    if (absl::Status status = Dial(limit); !status.ok()) return status;
     const auto reader = inventory_->Backup(&context, request);
     v1::BackupResponse piece;
     while (reader->Read(&piece)) {

@@ -38,9 +38,9 @@ class ManagerStub {
                                     OnEvent on_event) = 0;
 
   // Hands over the pieces in order until the last, `on_piece` fails (its status is the answer), the
-  // stream breaks, or `limit` is over.
-  virtual absl::Status Backup(const v1::BackupRequest& request, absl::Duration limit,
-                              OnPiece on_piece) = 0;
+  // stream breaks, no connection is had within `connect`, or `limit` is over.
+  virtual absl::Status Backup(const v1::BackupRequest& request, absl::Duration connect,
+                              absl::Duration limit, OnPiece on_piece) = 0;
 };
 
 }  // namespace cxlpool::cli

@@ -107,11 +107,11 @@ absl::Status Run(Backup& command, Connection& connection, Printer& printer) {
   uint64_t revision = 0;
   uint64_t total = 0;
   bool last = false;
-  const absl::Status streamed = connection.Retry("", [&](absl::Duration) {
+  const absl::Status streamed = connection.Retry("", [&](absl::Duration left) {
     if (absl::Status status = file.Empty(); !status.ok()) return status;
     revision = total = 0;
     last = false;
-    return connection.stub().Backup(v1::BackupRequest(), kLimit,
+    return connection.stub().Backup(v1::BackupRequest(), left, kLimit,
                                     [&](const v1::BackupResponse& piece) {
                                       if (revision == 0) revision = piece.revision();
                                       if (total == 0) total = piece.total_bytes();

@@ -90,7 +90,9 @@ class FakeManager : public ManagerStub {
     return stream.end;
   }
 
-  absl::Status Backup(const v1::BackupRequest&, absl::Duration limit, OnPiece on_piece) override {
+  absl::Status Backup(const v1::BackupRequest&, absl::Duration connect, absl::Duration limit,
+                      OnPiece on_piece) override {
+    backup_connects.push_back(connect);
     backup_limits.push_back(limit);
     for (const v1::BackupResponse& piece : backup_pieces) {
       if (absl::Status status = on_piece(piece); !status.ok()) return status;
@@ -104,6 +106,7 @@ class FakeManager : public ManagerStub {
   absl::Status backup_end;
   int backup_breaks = 0;  // How many streams break before their end.
   std::vector<absl::Duration> backup_limits;
+  std::vector<absl::Duration> backup_connects;
   std::vector<v1::WatchRegionsRequest> watches;
   std::vector<absl::Duration> watch_limits;
 
