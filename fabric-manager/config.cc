@@ -18,6 +18,8 @@ constexpr absl::Duration kMinAttachTimeout = absl::Seconds(1), kMaxAttachTimeout
 constexpr absl::Duration kMinFence = absl::Seconds(1), kMaxFence = absl::Minutes(10);
 constexpr absl::Duration kMinDiscover = absl::Milliseconds(100), kMaxDiscover = absl::Hours(1);
 
+// Files are only named here: whether they can be read is LoadTlsOf's to say, by the line that names
+// them.
 void ReadTls(TomlReader tls, FmConfig& config) {
   config.tls = FmConfig::Tls{tls.AbsolutePath("ca"), tls.AbsolutePath("cert"),
                              tls.AbsolutePath("key"), tls.String("server_name", "fm.cxlpool")};
@@ -26,6 +28,8 @@ void ReadTls(TomlReader tls, FmConfig& config) {
   }
 }
 
+// A word that is none is an error in `toml`, which Finish answers; what is returned is not used
+// then.
 Policy ReadPolicy(TomlReader& toml) {
   const std::string word = toml.String("default", "pack");
   std::string known;
@@ -41,6 +45,8 @@ Policy ReadPolicy(TomlReader& toml) {
 
 }  // namespace
 
+// The first mistake that is met is the one that is named (TomlReader); a key that nobody has asked
+// for by the end is a mistake too.
 absl::StatusOr<FmConfig> ParseFmConfig(const std::string& text, const std::string& file) {
   auto toml = TomlReader::Parse(text, file);
   if (!toml.ok()) return toml.status();
@@ -72,6 +78,7 @@ absl::StatusOr<FmConfig> ParseFmConfig(const std::string& text, const std::strin
 
   TomlReader fabric = toml->Table("fabric");
   const std::string driver = fabric.String("driver");
+  // Each driver asks for its own keys alone, so that another's are unknown here.
   if (driver == "emulated") {
     config.emulated_root = fabric.AbsolutePath("root");
     config.where["fabric.root"] = fabric.Where("root");
@@ -79,8 +86,13 @@ absl::StatusOr<FmConfig> ParseFmConfig(const std::string& text, const std::strin
     config.driver = FmConfig::Driver::kQemu;
     config.qemu_state = fabric.AbsolutePath("state", "");
     config.where["fabric.state"] = fabric.Where("state");
+  } else if (driver == "shared") {
+    config.driver = FmConfig::Driver::kShared;
+    config.shared_state = fabric.AbsolutePath("state");
+    config.where["fabric.state"] = fabric.Where("state");
+    config.coherent = fabric.Bool("coherent", false);
   } else {
-    fabric.Fail("driver", "is no fabric driver", "write \"emulated\" or \"qemu\"");
+    fabric.Fail("driver", "is no fabric driver", "write \"emulated\", \"qemu\" or \"shared\"");
   }
   config.fence_program = fabric.AbsolutePath("fence_program", "");
   if (!config.fence_program.empty()) {
@@ -88,14 +100,14 @@ absl::StatusOr<FmConfig> ParseFmConfig(const std::string& text, const std::strin
   }
   config.fence_timeout =
       fabric.DurationIn("fence_timeout", config.fence_timeout, kMinFence, kMaxFence);
-  config.tables = ReadTopologyTables(
-      *toml, config.driver == FmConfig::Driver::kQemu ? FabricKind::kQemu : FabricKind::kEmulated);
+  config.tables = ReadTopologyTables(*toml, KindOf(driver));
   TomlReader placement = toml->Table("placement");
   config.default_policy = ReadPolicy(placement);
 
   TomlReader sessions = toml->Table("sessions");
   config.heartbeat =
       sessions.DurationIn("heartbeat", config.heartbeat, kMinHeartbeat, kMaxHeartbeat);
+  // One lost heartbeat must not end a session.
   config.lease = sessions.DurationIn("lease", config.lease, 2 * kMinHeartbeat, kMaxLease);
   if (config.lease < 2 * config.heartbeat) {
     sessions.Fail("lease", "is shorter than two heartbeats", "make it longer");

@@ -1,4 +1,4 @@
-// What cxlpool-fm is told: one TOML file, checked whole before anything is done.
+// The configuration of cxlpool-fm: one TOML file, checked whole before anything is done.
 //
 // docs/configuration.md and packaging/fm.toml show every key. Unknown keys are errors.
 #ifndef CXLPOOL_FABRIC_MANAGER_CONFIG_H_
@@ -26,7 +26,7 @@ struct FmConfig {
     std::string ca, cert, key;
     std::string server_name;  // That clients look for in the certificate.
   };
-  enum class Driver { kEmulated, kQemu };
+  enum class Driver { kEmulated, kQemu, kShared };
   enum class StoreKind { kSqlite, kMemory };
 
   std::vector<Listen> listen;
@@ -36,6 +36,8 @@ struct FmConfig {
   Driver driver = Driver::kEmulated;
   std::string emulated_root;
   std::string qemu_state;  // Directory; empty: a host that ended while no manager ran is not known.
+  std::string shared_state;   // Directory.
+  bool coherent = false;      // Driver shared: the hardware keeps hosts' caches coherent.
   std::string fence_program;  // Absolute path; empty: the fabric fences by itself.
   absl::Duration fence_timeout = absl::Seconds(60);
   TopologyTables tables;  // Taken into the pool's records once: TakeInTopology.

@@ -215,6 +215,40 @@ TEST(FmConfigTest, AConfigurationIsATopologyFileToo) {
                   .ok());
 }
 
+TEST(FmConfigTest, SharedDevicesNeedNeitherSlotsNorSockets) {
+  const std::string tables =
+      "[[device]]\nid = \"cmm-0\"\ncapacity = \"2GiB\"\npath = \"host-a/dax0.0\"\n"
+      "[[host]]\nid = \"host-a\"\n";
+  const auto parse = [&](const std::string& fabric, const std::string& rest) {
+    return ParseFmConfig(
+        "[[listen]]\naddress = \"unix:/run/fm.sock\"\ninsecure = true\n[store]\nkind = "
+        "\"memory\"\n[fabric]\ndriver = \"shared\"\n" +
+            fabric + rest,
+        "fm.toml");
+  };
+  const auto config = parse("state = \"/var/lib/shared\"\ncoherent = true\n", tables);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->driver, FmConfig::Driver::kShared);
+  EXPECT_EQ(config->shared_state, "/var/lib/shared");
+  EXPECT_TRUE(config->coherent);
+  EXPECT_EQ(config->tables.devices.at(0).path, "host-a/dax0.0");
+  EXPECT_TRUE(CheckTables(config->tables, FabricKind::kShared).ok());
+  EXPECT_EQ(*ParseTopologyFile(tables, "rack.toml"), config->tables);
+
+  EXPECT_TRUE(absl::StrContains(parse("", tables).status().message(), "fabric.state: is missing"));
+  const std::string slots = tables + "slots = [1]\n";
+  EXPECT_TRUE(absl::StrContains(parse("state = \"/s\"\n", slots).status().message(),
+                                "host[0].slots: is not a key"));
+  TopologyTables bad = config->tables;
+  bad.hosts[0].slots = {1};
+  EXPECT_EQ(ReasonOf(CheckTables(bad, FabricKind::kShared)), "BAD_TOPOLOGY");
+  for (const char* path : {"dax0.0", "/dev/dax0.0", "host-a/", "Host A/dax0.0"}) {
+    bad = config->tables;
+    bad.devices[0].path = path;
+    EXPECT_EQ(ReasonOf(CheckTables(bad, FabricKind::kShared)), "BAD_TOPOLOGY") << path;
+  }
+}
+
 TEST(FmConfigTest, AMissingFileIsNamed) {
   EXPECT_EQ(ReasonOf(LoadFmConfig("/nowhere/fm.toml").status()), "NO_CONFIG");
 }

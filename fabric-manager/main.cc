@@ -6,7 +6,7 @@
 #include <malloc.h>
 #endif
 #include <signal.h>
-#include <sysexits.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdlib>
@@ -20,17 +20,19 @@
 #include "absl/strings/str_join.h"
 #include "fabric-manager/adapters/fabric_emulated/emulated_fabric.h"
 #include "fabric-manager/adapters/fabric_qemu/qemu_fabric.h"
+#include "fabric-manager/adapters/fabric_shared/shared_backend.h"
 #include "fabric-manager/adapters/store_memory/memory_store.h"
 #include "fabric-manager/adapters/store_sqlite/sqlite_store.h"
 #include "fabric-manager/config.h"
 #include "fabric-manager/rpc/server.h"
+#include "fabric-manager/service/agent_tasks.h"
 #include "fabric-manager/service/lease_keeper.h"
 #include "fabric-manager/setup.h"
 #include "proto/support/certificate_keeper.h"
+#include "proto/support/daemon.h"
 #include "proto/support/grpc_log.h"
 #include "proto/support/log.h"
 #include "proto/support/loop.h"
-#include "proto/support/refusal.h"
 #include "proto/support/service_notify.h"
 
 namespace cxlpool::fm {
@@ -46,8 +48,12 @@ constexpr int kBadUsage = 2;  // Of a wrong command line, and of --check-config.
 constexpr absl::Duration kShutdownGrace = absl::Seconds(1);
 constexpr absl::Duration kStopDeadline = absl::Seconds(9);
 
-absl::StatusOr<std::unique_ptr<FabricDriver>> MakeDriver(const FmConfig& config) {
+absl::StatusOr<std::unique_ptr<FabricDriver>> MakeDriver(const FmConfig& config,
+                                                         AgentTasks* tasks) {
   if (config.driver == FmConfig::Driver::kQemu) return QemuFabric::Open(QemuConfigOf(config));
+  if (config.driver == FmConfig::Driver::kShared) {
+    return SharedBackend::Open(SharedConfigOf(config), tasks);
+  }
   return EmulatedFabric::Open(EmulatedConfigOf(config));
 }
 
@@ -57,30 +63,6 @@ absl::StatusOr<std::unique_ptr<Store>> MakeStore(const FmConfig& config) {
     return std::make_unique<MemoryStore>(std::make_shared<MemoryDisk>());
   }
   return MakeSqliteStore(StoreOptionsOf(config));
-}
-
-// CXLPOOL_CRASH_AT=RUNG[:N] ends this process by SIGKILL the Nth time it passes the rung: for the
-// kill tests, which restart it and see that it converges.
-Probe CrashProbe() {
-  const char* at = std::getenv("CXLPOOL_CRASH_AT");
-  if (at == nullptr) return nullptr;
-  std::string rung = at;
-  int count = 1;
-  if (const size_t colon = rung.rfind(':'); colon != std::string::npos) {
-    count = std::atoi(rung.c_str() + colon + 1);
-    rung.resize(colon);
-  }
-  return [rung, count](absl::string_view passed) mutable {
-    if (passed == rung && --count <= 0) kill(getpid(), SIGKILL);
-  };
-}
-
-// The exit status of a daemon that ends for this reason: EX_CONFIG for a configuration that nobody
-// but its author can put right, so that it is not started again; 1 for everything that may be
-// different the next time, certificates on the disk included.
-int ExitStatusOf(const absl::Status& status) {
-  const std::string reason = ReasonOf(status);
-  return reason == "BAD_CONFIG" || reason == "NO_CONFIG" ? EX_CONFIG : EXIT_FAILURE;
 }
 
 int Fail(const absl::Status& status) {
@@ -99,10 +81,12 @@ void GiveBackMemory() {
 // Everything that runs, made in the order it depends on.
 class Manager {
  public:
-  Manager(FmConfig config, std::unique_ptr<Store> store, std::unique_ptr<FabricDriver> driver,
-          std::shared_ptr<TlsSource> tls)
+  // `tasks`: what the driver was made with.
+  Manager(FmConfig config, std::unique_ptr<Store> store, std::unique_ptr<SessionTasks> tasks,
+          std::unique_ptr<FabricDriver> driver, std::shared_ptr<TlsSource> tls)
       : config_(std::move(config)),
         store_(std::move(store)),
+        tasks_(std::move(tasks)),
         driver_(std::move(driver)),
         tls_(std::move(tls)),
         writer_(WriterOptionsOf(config_, driver_->capabilities()), &loop_, &clock_, store_.get(),
@@ -115,6 +99,7 @@ class Manager {
     const FabricCapabilities fabric = driver_->capabilities();
     writer_.SetLimits({.extent_granule_bytes = fabric.extent_granule_bytes,
                        .max_lds_per_device = fabric.max_lds_per_device});
+    tasks_->Attach(&loop_, &sessions_);
   }
 
   // `on_fatal` may be called from any thread, once serving.
@@ -138,8 +123,13 @@ class Manager {
                               bool complete) { reconciler_.OnSegments(host, reports, complete); },
            .on_events = [this](const auto& host,
                                const auto& events) { reconciler_.OnEvents(host, events); },
-           .on_session = [this](const auto& host,
-                                bool online) { reconciler_.OnSession(host, online); }});
+           .on_session =
+               [this](const auto& host, bool online) {
+                 tasks_->OnSession(host, sessions_.LifeOf(host));
+                 reconciler_.OnSession(host, online);
+               },
+           .on_device_answer = [this](const auto& host,
+                                      const auto& answer) { tasks_->OnAnswer(host, answer); }});
       leases_.Start();
       reconciler_.Start([&](absl::Status status) { discovered.set_value(std::move(status)); });
     });
@@ -166,6 +156,7 @@ class Manager {
       server_->SetServing(false);
       server_->Shutdown(kShutdownGrace);
     }
+    tasks_->Stop();  // Nobody answers any more: the driver is not to wait for that.
     loop_.Stop();
     driver_.reset();
     store_.reset();
@@ -221,6 +212,7 @@ class Manager {
   ViewHolder views_;
   WatchHub watch_;
   std::unique_ptr<Store> store_;
+  std::unique_ptr<SessionTasks> tasks_;
   std::unique_ptr<FabricDriver> driver_;
   const std::shared_ptr<TlsSource> tls_;  // Null: every address is insecure.
   Loop loop_{"fm-writer"};
@@ -231,32 +223,6 @@ class Manager {
   PoolService pool_;
   std::unique_ptr<RpcServer> server_;
 };
-
-// Waits for SIGTERM or SIGINT, feeding the watchdog meanwhile. SIGHUP reads the certificates anew.
-void WaitForSignal(Manager& manager, CertificateKeeper& certificates, const sigset_t& signals) {
-  const absl::Duration interval = std::min(WatchdogInterval(), absl::Hours(1));
-  while (true) {
-    const timespec wait = absl::ToTimespec(interval);
-    const int got = sigtimedwait(&signals, nullptr, &wait);
-    if (got == SIGTERM || got == SIGINT) return;
-    if (got == SIGHUP) certificates.Reload();
-    certificates.Warn();
-    manager.Ping([] { NotifyService("WATCHDOG=1").IgnoreError(); });
-  }
-}
-
-// For this thread and all that it starts: WaitForSignal takes them. First of all, so that a reload
-// that comes early waits and ends nothing.
-sigset_t BlockSignals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  sigaddset(&signals, SIGHUP);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  signal(SIGPIPE, SIG_IGN);
-  return signals;
-}
 
 int Run(const std::string& file) {
   const sigset_t signals = BlockSignals();
@@ -269,10 +235,11 @@ int Run(const std::string& file) {
   if (absl::Status status = CheckPaths(config); !status.ok()) return Fail(status);
   auto store = MakeStore(config);
   if (!store.ok()) return Fail(store.status());
-  auto driver = MakeDriver(config);
+  auto tasks = std::make_unique<SessionTasks>();
+  auto driver = MakeDriver(config, tasks.get());
   if (!driver.ok()) return Fail(driver.status());
   CertificateKeeper certificates(kSubject, *tls);
-  Manager manager(config, *std::move(store), *std::move(driver), *std::move(tls));
+  Manager manager(config, *std::move(store), std::move(tasks), *std::move(driver), *std::move(tls));
   const absl::Status started = manager.Start([](const absl::Status& status) {
     // What was acknowledged is durable; what was not is answered by nobody. Start afresh.
     _exit(Fail(status));
@@ -283,7 +250,12 @@ int Run(const std::string& file) {
   }
   NotifyService("READY=1").IgnoreError();
   certificates.Warn();
-  WaitForSignal(manager, certificates, signals);
+  AwaitEnd(
+      signals, [&] { certificates.Reload(); },
+      [&] {
+        certificates.Warn();
+        manager.Ping([] { NotifyService("WATCHDOG=1").IgnoreError(); });
+      });
   NotifyService("STOPPING=1").IgnoreError();
   LogInfo(kSubject, "stopping");
   // Durable state needs no goodbye: if something hangs, go.

@@ -27,8 +27,7 @@ absl::Status At(const FmConfig& config, const std::string& key, const absl::Stat
 }
 
 absl::Status NoAccess(const std::string& message, const std::string& remedy) {
-  return Refusal{absl::StatusCode::kFailedPrecondition, "NO_ACCESS", message, remedy, {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kFailedPrecondition, "NO_ACCESS", message, remedy);
 }
 
 // Whether `path` is a directory of ours, or one that can be made: with `parents`, those above it
@@ -82,6 +81,14 @@ QemuFabricConfig QemuConfigOf(const FmConfig& config) {
   return qemu;
 }
 
+SharedFabricConfig SharedConfigOf(const FmConfig& config) {
+  SharedFabricConfig shared;
+  shared.state_directory = config.shared_state;
+  shared.coherent = config.coherent;
+  shared.fence = {config.fence_program, config.fence_timeout};
+  return shared;
+}
+
 SqliteStoreOptions StoreOptionsOf(const FmConfig& config) {
   SqliteStoreOptions options;
   options.path = config.store_path;
@@ -91,6 +98,8 @@ SqliteStoreOptions StoreOptionsOf(const FmConfig& config) {
 Writer::Options WriterOptionsOf(const FmConfig& config, const FabricCapabilities& fabric) {
   Writer::Options options;
   options.shares_slices = fabric.shares_slices;
+  options.isolates = fabric.isolates;
+  options.enforces_read_only = fabric.enforces_read_only;
   if (!CXLPOOL_MUTANT("default-policy-is-lost")) options.default_policy = config.default_policy;
   return options;
 }
@@ -142,6 +151,9 @@ absl::Status CheckPaths(const FmConfig& config) {
   }
   if (config.driver == FmConfig::Driver::kEmulated) {
     return At(config, "fabric.root", CheckDirectory(config.emulated_root, /*parents=*/true));
+  }
+  if (config.driver == FmConfig::Driver::kShared) {
+    return At(config, "fabric.state", CheckDirectory(config.shared_state, /*parents=*/false));
   }
   if (config.qemu_state.empty()) return absl::OkStatus();
   return At(config, "fabric.state", CheckDirectory(config.qemu_state, /*parents=*/false));

@@ -133,18 +133,21 @@ class SetupTest : public testing::Test {
 
 TEST_F(SetupTest, EveryKeyReachesItsPart) {
   const FmConfig config = Parse(kEmulated);
-  // Whoever adds a field names it here, and says below whom it reaches.
-  const auto& [listen, tls, store, store_path, driver, emulated_root, qemu_state, fence_program,
-               fence_timeout, tables, file, default_policy, heartbeat, lease, attach_timeout,
-               discover_period, where] = config;
+  // A person who adds a field names it here, and says below whom it reaches.
+  const auto& [listen, tls, store, store_path, driver, emulated_root, qemu_state, shared_state,
+               coherent, fence_program, fence_timeout, tables, file, default_policy, heartbeat,
+               lease, attach_timeout, discover_period, where] = config;
   FabricCapabilities fabric;
   fabric.driver = "fake";
   fabric.shares_slices = true;
   fabric.isolates = true;
+  fabric.enforces_read_only = true;
 
   const Writer::Options writer = WriterOptionsOf(config, fabric);
   EXPECT_EQ(writer.default_policy, Policy::kLatency);
   EXPECT_TRUE(writer.shares_slices);
+  EXPECT_TRUE(writer.isolates);
+  EXPECT_TRUE(writer.enforces_read_only);
   const HostSessions::Options sessions = SessionOptionsOf(config);
   EXPECT_EQ(sessions.heartbeat, absl::Seconds(3));
   EXPECT_EQ(sessions.lease, absl::Seconds(31));
@@ -213,6 +216,21 @@ TEST_F(SetupTest, EveryKeyOfAQemuFabricReachesIt) {
   const auto& [host, socket] = hosts[0];
   EXPECT_EQ(host, "host-a");
   EXPECT_EQ(socket, directory_ + "/qmp");
+}
+
+TEST_F(SetupTest, EveryKeyOfASharedFabricReachesIt) {
+  FmConfig config = Parse(kEmulated);
+  config.driver = FmConfig::Driver::kShared;
+  config.shared_state = directory_ + "/shared";
+  config.coherent = true;
+  const SharedFabricConfig shared = SharedConfigOf(config);
+  EXPECT_EQ(shared.state_directory, directory_ + "/shared");
+  EXPECT_TRUE(shared.coherent);
+  EXPECT_EQ(shared.fence.path, "/usr/bin/true");
+  EXPECT_EQ(shared.fence.timeout, absl::Seconds(17));
+  EXPECT_TRUE(CheckPaths(config).ok()) << CheckPaths(config);
+  config.shared_state = directory_ + "/no/shared";
+  EXPECT_EQ(ReasonOf(CheckPaths(config)), "NO_ACCESS");
 }
 
 TEST_F(SetupTest, AMemoryStoreHasNoDirectory) {

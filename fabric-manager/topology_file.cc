@@ -60,7 +60,13 @@ DeviceEntry ReadDevice(TomlReader& toml, std::optional<FabricKind> fabric,
     toml.Fail("capacity", "is not a multiple of the granule",
               absl::StrCat("use a multiple of ", device.granule_bytes, " bytes"));
   }
-  if (Wants(toml, "path", fabric, FabricKind::kQemu)) device.path = toml.AbsolutePath("path");
+  // Of a pool of any driver: HOST/NAME is of shared devices. Whether this pool's fabric wants a
+  // path is the manager's to say.
+  if (fabric == FabricKind::kQemu) {
+    device.path = toml.AbsolutePath("path");
+  } else if (fabric != FabricKind::kEmulated) {
+    device.path = toml.String("path", "");
+  }
   device.latency_ns = NumberIn(toml, "latency_ns", kMaxFigure);
   device.bandwidth_mib_per_second = NumberIn(toml, "bandwidth_mib", kMaxFigure);
   device.heads = NumberIn(toml, "heads", kMaxHeads);
@@ -92,8 +98,10 @@ HostEntry ReadHost(TomlReader& toml, std::optional<FabricKind> fabric,
                    std::set<std::string>& seen) {
   HostEntry host;
   host.id = ReadId(toml, seen);
+  if (fabric == FabricKind::kShared) return host;
   if (!Wants(toml, "qmp", fabric, FabricKind::kQemu)) {
-    ReadSlots(toml, host);
+    // In a file of any driver's pool: neither slots nor a socket is a host of shared devices.
+    if (fabric.has_value() || toml.Has("slots") || toml.Has("uid")) ReadSlots(toml, host);
     return host;
   }
   host.qmp_socket = toml.AbsolutePath("qmp");
@@ -202,6 +210,47 @@ absl::StatusOr<TopologyTables> ParseTopologyFile(const std::string& text, const 
   }
   if (absl::Status status = toml->Finish(); !status.ok()) return status;
   return tables;
+}
+
+v1::TopologyTables ToProto(const TopologyTables& tables) {
+  v1::TopologyTables out;
+  for (const DeviceEntry& in : tables.devices) {
+    v1::TopologyTables::DeviceEntry& device = *out.add_devices();
+    device.set_name(ResourceName("devices", in.id));
+    v1::DeviceSettings& settings = *device.mutable_settings();
+    settings.set_serial(in.serial);
+    settings.set_capacity_bytes(in.capacity_bytes);
+    settings.set_granule_bytes(in.granule_bytes);
+    settings.set_path(in.path);
+    settings.set_latency_ns(in.latency_ns);
+    settings.set_bandwidth_mib_per_second(in.bandwidth_mib_per_second);
+    settings.set_heads(in.heads);
+    settings.set_failure_domain(in.failure_domain);
+  }
+  for (const HostEntry& in : tables.hosts) {
+    v1::TopologyTables::HostEntry& host = *out.add_hosts();
+    host.set_name(ResourceName("hosts", in.id));
+    v1::HostSettings& settings = *host.mutable_settings();
+    settings.mutable_slots()->Add(in.slots.begin(), in.slots.end());
+    if (in.agent_uid.has_value()) settings.set_agent_uid(*in.agent_uid);
+    settings.set_qmp_socket(in.qmp_socket);
+  }
+  for (const SwitchEntry& in : tables.switches) {
+    v1::TopologyTables::SwitchEntry& node = *out.add_switches();
+    node.set_id(in.id);
+    node.set_latency_ns(in.latency_ns);
+    node.set_bandwidth_mib_per_second(in.bandwidth_mib_per_second);
+    node.set_failure_domain(in.failure_domain);
+  }
+  for (const LinkEntry& in : tables.links) {
+    v1::TopologyTables::LinkEntry& link = *out.add_links();
+    link.set_from(in.a);
+    link.set_to(in.b);
+    link.set_latency_ns(in.latency_ns);
+    link.set_bandwidth_mib_per_second(in.bandwidth_mib_per_second);
+    link.mutable_slots()->Add(in.slots.begin(), in.slots.end());
+  }
+  return out;
 }
 
 }  // namespace cxlpool::fm

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "cxlpool/v1/inventory_service.pb.h"
 #include "fabric-manager/model/pool/topology_entry.h"
 #include "proto/support/toml_reader.h"
 
@@ -19,6 +20,9 @@ TopologyTables ReadTopologyTables(TomlReader& toml, std::optional<FabricKind> fa
 // A file for `cxlpool topology apply`. It may be a whole configuration: what else that has is left
 // alone. INVALID_ARGUMENT/BAD_CONFIG: "FILE:LINE: KEY: what is wrong (what to write)".
 absl::StatusOr<TopologyTables> ParseTopologyFile(const std::string& text, const std::string& file);
+
+// As the API has them: what the manager answers, and what such a file asks of it.
+v1::TopologyTables ToProto(const TopologyTables& tables);
 
 }  // namespace cxlpool::fm
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "host-agent/adapters/linux/linux_space.h"
 #include "host-agent/adapters/linux/machine/examine_host.h"
 #include "host-agent/adapters/linux/machine/host_policy.h"
 #include "proto/support/refusal.h"
@@ -87,11 +88,18 @@ std::vector<Finding> CheckAgent(const HostFiles& files, const std::string& confi
                                 const CheckQuestions& questions) {
   const absl::StatusOr<AgentConfig> config = LoadAgentConfig(config_file);
   std::vector<Finding> findings;
-  if (!config.ok() || config->adapter == AgentConfig::Adapter::kLinux) {
-    findings = ExamineHost(files);
+  if (!config.ok() || config->is_real_host()) {
+    const bool whole = config.ok() && config->adapter == AgentConfig::Adapter::kShared;
+    findings = ExamineHost(files, whole ? HostUse::kWhole : HostUse::kPlugged);
+    if (whole) {
+      findings.push_back(ExamineWholeDevices({.devices = config->shared_devices, .files = files}));
+    }
     if (config.ok() && !config->tiering.empty()) {
       findings.push_back(ExamineTiering(files, config->tiering));
     }
+  } else if (config->adapter == AgentConfig::Adapter::kShared) {
+    findings.push_back(
+        FindingOf("adapter", absl::OkStatus(), "files: the machine itself needs nothing"));
   } else {
     const absl::Status fabric =
         questions.emulated_fabric ? questions.emulated_fabric(*config) : absl::OkStatus();

@@ -149,6 +149,22 @@ TEST(CheckTest, TieringIsExaminedWhereItIsConfigured) {
   EXPECT_THAT(verdicts("[tiering]\ndemotion = true\n"), HasSubstr("tiering ok;config ok;"));
 }
 
+TEST(CheckTest, AHostOfWholeDevicesIsAskedForThemAndForNoSlots) {
+  FakeHost host;
+  const std::string config =
+      "host = \"host-a\"\nadapter = \"shared\"\n[manager]\naddress = \"unix:/nowhere\"\n"
+      "insecure = true\n";
+  const CheckQuestions questions{.credentials = [](const AgentConfig&) { return absl::OkStatus(); },
+                                 .manager = {}};
+  host.Put("agent.toml", config);
+  const std::string real = Verdicts(CheckAgent(host.files(), host.Path("agent.toml"), questions));
+  EXPECT_THAT(real, HasSubstr("whole_devices missing;config ok;"));
+  EXPECT_THAT(real, Not(HasSubstr("hotplug_slots")));
+  host.Put("agent.toml", config + "[shared]\nfiles = [\"/nowhere/cmm-0\"]\n");
+  EXPECT_EQ(Verdicts(CheckAgent(host.files(), host.Path("agent.toml"), questions)),
+            "adapter ok;config ok;credentials ok;");
+}
+
 TEST(CheckTest, BrokenConfigurationIsAFindingWithItsLine) {
   FakeHost host;
   host.Put("agent.toml", "host = \"host-a\"\nadapter = \"linux\"\nwhat = 1\n");

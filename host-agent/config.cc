@@ -15,6 +15,7 @@ namespace {
 
 constexpr size_t kMaxBridges = 64;
 constexpr size_t kMaxSlots = 256;
+constexpr size_t kMaxDevices = 64;
 constexpr size_t kMaxUids = 1024;
 constexpr uint64_t kMaxSlotNumber = 8191;  // PCIe Slot Capabilities, 13 bits.
 constexpr uint64_t kMaxDecoders = 32;      // CXL 3.1, 8.2.4.20.1.
@@ -73,6 +74,23 @@ void ReadEmulated(TomlReader toml, AgentConfig& config) {
   }
   if (config.emulated_bridges.empty() || config.emulated_bridges.size() > kMaxBridges) {
     toml.Fail("bridge", absl::StrCat("needs 1 to ", kMaxBridges), "add an [[emulated.bridge]]");
+  }
+}
+
+void ReadShared(TomlReader toml, AgentConfig& config) {
+  config.shared_devices = toml.Strings("devices");
+  config.shared_files = toml.Strings("files");
+  if (!config.shared_devices.empty() && !config.shared_files.empty()) {
+    toml.Fail("files", "contradicts devices", "remove one of them");
+  }
+  if (config.shared_devices.size() > kMaxDevices || config.shared_files.size() > kMaxDevices) {
+    toml.Fail("devices", absl::StrCat("names more than ", kMaxDevices), "name fewer");
+  }
+  for (const std::string& file : config.shared_files) {
+    if (!absl::StartsWith(file, "/")) {
+      toml.Fail("files", absl::StrCat("holds ", file, ", which is not absolute"),
+                "write paths in full");
+    }
   }
 }
 
@@ -226,8 +244,12 @@ absl::StatusOr<AgentConfig> ParseAgentConfig(const std::string& text, const std:
   if (adapter == "emulated") {
     config.adapter = AgentConfig::Adapter::kEmulated;
     ReadEmulated(toml->Table("emulated"), config);
+  } else if (adapter == "shared") {
+    config.adapter = AgentConfig::Adapter::kShared;
+    if (toml->Has("shared")) ReadShared(toml->Table("shared"), config);
   } else if (adapter != "linux") {
-    toml->Fail("adapter", "is no host memory adapter", "write \"linux\" or \"emulated\"");
+    toml->Fail("adapter", "is no host memory adapter",
+               "write \"linux\", \"shared\" or \"emulated\"");
   }
   config.observe_interval = toml->Duration("observe_interval", config.observe_interval);
   if (config.observe_interval < absl::Milliseconds(50) ||
@@ -253,8 +275,8 @@ absl::StatusOr<AgentConfig> ParseAgentConfig(const std::string& text, const std:
   }
   ReadApplications(toml->Table("applications"), config);
   ReadRelease(toml->Table("release"), config);
-  if (toml->Has("tiering") && config.adapter == AgentConfig::Adapter::kEmulated) {
-    toml->Fail("tiering", "is for the memory of a real host, and the adapter is \"emulated\"",
+  if (toml->Has("tiering") && !config.is_real_host()) {
+    toml->Fail("tiering", "is for the memory of a real host, and this one's is emulated",
                "remove the table");
   }
   ReadTiering(toml->Table("tiering"), config.tiering);

@@ -1,7 +1,7 @@
-// What cxlpool-agent is told: one TOML file, checked whole before anything is done.
+// The configuration of cxlpool-agent: one TOML file, checked whole before anything is done.
 //
 //   host = "host-a"                   # As enrolled.
-//   adapter = "linux"                 # or "emulated"
+//   adapter = "linux"                 # or "shared", or "emulated"
 //   observe_interval = "2s"           # How often to look for what changed by itself.
 //
 //   [manager]
@@ -44,6 +44,10 @@
 //   local_weight = 3                  # Of weighted interleave: nodes with processors,
 //   pool_weight = 1                   # and nodes of the pool; 1 to 255.
 //
+//   [shared]                          # adapter = "shared"; absent: every CXL device of this host.
+//   devices = ["region0"]             # Only these, as `cxlpool-agent check` calls them. Or:
+//   files = ["/srv/pool/cmm-0"]       # Files of this machine in place of CXL devices.
+//
 //   [emulated]                        # adapter = "emulated"
 //   root = "/var/lib/cxlpool/fabric"  # The manager's fabric.root.
 //   [[emulated.bridge]]
@@ -70,7 +74,7 @@
 namespace cxlpool::agent {
 
 struct AgentConfig {
-  enum class Adapter { kLinux, kEmulated };
+  enum class Adapter { kLinux, kShared, kEmulated };
   struct Tls {
     std::string ca, cert, key;
     std::string server_name;
@@ -95,8 +99,13 @@ struct AgentConfig {
   std::string drain_hook;  // Absolute; empty: none. Whether it is safe to run is not looked at.
   absl::Duration drain_timeout = absl::Seconds(30);
   TieringConfig tiering;
+  std::vector<std::string> shared_devices;  // Empty: all.
+  std::vector<std::string> shared_files;    // Absolute. Empty: CXL devices.
   std::string emulated_root;
   std::vector<Bridge> emulated_bridges;
+  // Whether it is this machine's own memory that the pool is made of.
+  bool is_real_host() const { return adapter != Adapter::kEmulated && shared_files.empty(); }
+
   // Where keys that name files stand, for messages: "tls.cert" -> "agent.toml:9: tls.cert".
   std::map<std::string, std::string> where;
 };

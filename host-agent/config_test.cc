@@ -56,6 +56,28 @@ TEST(AgentConfigTest, ReadsAnEmulatedHost) {
   EXPECT_EQ(config->emulated_bridges[1].window_bytes, uint64_t{1} << 30);
 }
 
+TEST(AgentConfigTest, ReadsAHostOfSharedDevices) {
+  const std::string text = absl::StrReplaceAll(kLinux, {{"\"linux\"", "\"shared\""}});
+  auto config = ParseAgentConfig(text, "agent.toml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->adapter, AgentConfig::Adapter::kShared);
+  EXPECT_TRUE(config->shared_devices.empty());
+  EXPECT_TRUE(config->is_real_host());
+  config =
+      ParseAgentConfig(text + "[shared]\ndevices = [\"region0\", \"region1\"]\n", "agent.toml");
+  EXPECT_EQ(config->shared_devices, (std::vector<std::string>{"region0", "region1"}));
+  config = ParseAgentConfig(text + "[shared]\nfiles = [\"/srv/cmm-0\"]\n", "agent.toml");
+  EXPECT_EQ(config->shared_files, std::vector<std::string>{"/srv/cmm-0"});
+  EXPECT_FALSE(config->is_real_host());
+  for (const char* bad : {"files = [\"cmm-0\"]", "files = [\"/a\"]\ndevices = [\"b\"]",
+                          "files = \"/a\"", "devices = [1]", "device = [\"a\"]"}) {
+    const auto refused = ParseAgentConfig(text + "[shared]\n" + bad + "\n", "agent.toml");
+    EXPECT_EQ(ReasonOf(refused.status()), "BAD_CONFIG") << bad;
+  }
+  EXPECT_FALSE(
+      ParseAgentConfig(std::string(kLinux) + "[shared]\nfiles = [\"/a\"]\n", "agent.toml").ok());
+}
+
 TEST(AgentConfigTest, ReadsALinuxHostWithDefaults) {
   const auto config = ParseAgentConfig(kLinux, "agent.toml");
   ASSERT_TRUE(config.ok()) << config.status();

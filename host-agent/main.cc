@@ -6,7 +6,6 @@
 
 #include <signal.h>
 #include <sys/utsname.h>
-#include <sysexits.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -24,7 +23,10 @@
 #include "host-agent/adapters/emulated/emulated_host_memory.h"
 #include "host-agent/adapters/linux/events/linux_host_events.h"
 #include "host-agent/adapters/linux/linux_host_memory.h"
+#include "host-agent/adapters/linux/linux_space.h"
 #include "host-agent/adapters/linux/machine/host_policy.h"
+#include "host-agent/adapters/shared/file_space.h"
+#include "host-agent/adapters/shared/shared_host.h"
 #include "host-agent/check.h"
 #include "host-agent/config.h"
 #include "host-agent/local/drain_program.h"
@@ -36,11 +38,11 @@
 #include "host-agent/service/tiering_keeper.h"
 #include "host-agent/setup.h"
 #include "proto/support/certificate_keeper.h"
+#include "proto/support/daemon.h"
 #include "proto/support/grpc_log.h"
 #include "proto/support/log.h"
 #include "proto/support/loop.h"
 #include "proto/support/names.h"
-#include "proto/support/refusal.h"
 #include "proto/support/service_notify.h"
 
 namespace cxlpool::agent {
@@ -51,29 +53,9 @@ constexpr int kBadUsage = 2;  // Of a wrong command line, and of --check-config.
 constexpr absl::Duration kStopDeadline = absl::Seconds(9);
 constexpr absl::Duration kAskTimeout = absl::Seconds(3);  // Of `check`, for the manager's answer.
 
-// The exit status of a daemon that ends for this reason: EX_CONFIG for a configuration that nobody
-// but its author can put right, so that it is not started again; 1 for everything that may be
-// different the next time, certificates on the disk included.
 int Fail(const absl::Status& status) {
   LogError(kSubject, status.message());
-  const std::string reason = ReasonOf(status);
-  return reason == "BAD_CONFIG" || reason == "NO_CONFIG" ? EX_CONFIG : EXIT_FAILURE;
-}
-
-// CXLPOOL_CRASH_AT=POINT[:N] ends this process by SIGKILL the Nth time it passes the point
-// (probe.h has their names): for the kill tests, which restart it and see that it converges.
-Probe CrashProbe() {
-  const char* at = std::getenv("CXLPOOL_CRASH_AT");
-  if (at == nullptr) return nullptr;
-  std::string point = at;
-  int count = 1;
-  if (const size_t colon = point.rfind(':'); colon != std::string::npos) {
-    count = std::atoi(point.c_str() + colon + 1);
-    point.resize(colon);
-  }
-  return [point, count](absl::string_view passed) mutable {
-    if (passed == point && --count <= 0) ::kill(::getpid(), SIGKILL);
-  };
+  return ExitStatusOf(status);
 }
 
 absl::StatusOr<std::string> BootId() {
@@ -101,8 +83,17 @@ absl::StatusOr<std::unique_ptr<HostMemory>> MakeMemory(const AgentConfig& config
   return std::make_unique<EmulatedHostMemory>(EmulatedOptionsOf(config), loop, clock);
 }
 
+std::unique_ptr<DaxSpace> MakeSpace(const AgentConfig& config, const SharedHostOptions& shared) {
+  if (!config.shared_files.empty()) {
+    return std::make_unique<FileSpace>(config.shared_files, PiecesFileOf(config), shared.boot_id);
+  }
+  return MakeLinuxSpace({.devices = config.shared_devices});
+}
+
 std::unique_ptr<HostEvents> MakeEvents(const AgentConfig& config, Loop* loop) {
-  if (config.adapter == AgentConfig::Adapter::kLinux) return MakeLinuxHostEvents();
+  if (config.is_real_host()) {
+    return MakeLinuxHostEvents({.every_memdev = config.adapter == AgentConfig::Adapter::kShared});
+  }
   return std::make_unique<EmulatedHostEvents>(EmulatedEventsOptionsOf(config), loop);
 }
 
@@ -123,14 +114,22 @@ class Agent {
     auto link = MakeGrpcManagerLink(LinkOptionsOf(config, std::move(tls)));
     if (!link.ok()) return link.status();
     agent->link_ = *std::move(link);
-    auto memory = MakeMemory(config, &agent->memory_loop_, &agent->clock_);
-    if (!memory.ok()) return memory.status();
-    agent->memory_ = *std::move(memory);
+    if (config.adapter == AgentConfig::Adapter::kShared) {
+      const SharedHostOptions shared = SharedOptionsOf(config, options->incarnation);
+      auto memory = MakeSharedHost(MakeSpace(config, shared), shared);
+      agent->shared_ = memory.get();
+      agent->memory_ = std::move(memory);
+    } else {
+      auto memory = MakeMemory(config, &agent->memory_loop_, &agent->clock_);
+      if (!memory.ok()) return memory.status();
+      agent->memory_ = *std::move(memory);
+    }
     agent->events_ = MakeEvents(config, &agent->memory_loop_);
     agent->core_ =
         std::make_unique<AgentCore>(*std::move(options), &agent->loop_, &agent->clock_,
                                     agent->memory_.get(), agent->link_.get(), CrashProbe());
-    if (config.adapter == AgentConfig::Adapter::kLinux) agent->FollowTiering(config);
+    agent->core_->SetDeviceWork(agent->shared_);
+    if (config.is_real_host()) agent->FollowTiering(config);
     if (!config.drain_hook.empty()) {
       agent->drain_hook_ = std::make_unique<DrainProgram>(config.drain_hook, config.drain_timeout);
       agent->core_->SetDrainHook(agent->drain_hook_.get());
@@ -161,6 +160,7 @@ class Agent {
       readiness_->Start();
     });
     events_->Start([this](std::vector<v1::HostEvent> events) {
+      if (shared_ != nullptr) shared_->Place(events);
       loop_.Post(
           [this, events = std::move(events)]() mutable { core_->TakeEvents(std::move(events)); });
     });
@@ -199,6 +199,7 @@ class Agent {
   PidfdWatch processes_;
   std::unique_ptr<ManagerLink> link_;
   std::unique_ptr<HostMemory> memory_;
+  SharedHostMemory* shared_ = nullptr;  // The same, where devices are shared.
   std::unique_ptr<HostEvents> events_;
   std::unique_ptr<HostPolicy> policy_;
   std::unique_ptr<TieringKeeper> tiering_;    // None: the adapter is emulated.
@@ -210,20 +211,8 @@ class Agent {
   std::unique_ptr<LocalServer> server_;
 };
 
-// Waits for SIGTERM or SIGINT, feeding the watchdog meanwhile. SIGHUP reads the certificates anew.
-void WaitForSignal(Agent& agent, CertificateKeeper& certificates, const sigset_t& signals) {
-  const absl::Duration interval = std::min(WatchdogInterval(), absl::Hours(1));
-  while (true) {
-    const timespec wait = absl::ToTimespec(interval);
-    const int got = ::sigtimedwait(&signals, nullptr, &wait);
-    if (got == SIGTERM || got == SIGINT) return;
-    if (got == SIGHUP) certificates.Reload();
-    certificates.Warn();
-    agent.Ping([] { NotifyService("WATCHDOG=1").IgnoreError(); });
-  }
-}
-
-// Ends the process if it cannot stop in time, or is told again. What is online needs no goodbye.
+// Ends the process if it cannot stop in time, or is asked to stop again. What is online needs no
+// goodbye.
 void ExitWhenOverdue(const sigset_t& signals) {
   const absl::Time deadline = absl::Now() + kStopDeadline;
   int got = SIGHUP;
@@ -233,19 +222,6 @@ void ExitWhenOverdue(const sigset_t& signals) {
   }
   if (got < 0) LogError(kSubject, "could not stop in time: exiting");
   ::_exit(EXIT_FAILURE);
-}
-
-// For this thread and all that it starts: WaitForSignal takes them. First of all, so that a reload
-// that comes early waits and ends nothing.
-sigset_t BlockSignals() {
-  sigset_t signals;
-  ::sigemptyset(&signals);
-  ::sigaddset(&signals, SIGTERM);
-  ::sigaddset(&signals, SIGINT);
-  ::sigaddset(&signals, SIGHUP);
-  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  ::signal(SIGPIPE, SIG_IGN);
-  return signals;
 }
 
 // What the configuration says and names, as it has to be before anything is done.
@@ -279,7 +255,12 @@ int Run(const std::string& file) {
   }
   LogInfo(kSubject, "serving applications on ", config.socket, ", manager at ",
           config.manager_address);
-  WaitForSignal(**agent, certificates, signals);
+  AwaitEnd(
+      signals, [&] { certificates.Reload(); },
+      [&] {
+        certificates.Warn();
+        (*agent)->Ping([] { NotifyService("WATCHDOG=1").IgnoreError(); });
+      });
   NotifyService("STOPPING=1").IgnoreError();
   LogInfo(kSubject, "stopping; memory stays as it is");
   std::thread([signals] { ExitWhenOverdue(signals); }).detach();

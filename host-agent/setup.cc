@@ -72,6 +72,15 @@ LinuxHostMemoryOptions LinuxOptionsOf(const AgentConfig& config) {
   return options;
 }
 
+SharedHostOptions SharedOptionsOf(const AgentConfig& config, const std::string& boot_id) {
+  SharedHostOptions options;
+  options.grants_path = RunFile(config, CXLPOOL_MUTANT("grants-are-not-kept") ? "" : "grants");
+  options.boot_id = boot_id;
+  return options;
+}
+
+std::string PiecesFileOf(const AgentConfig& config) { return RunFile(config, "pieces"); }
+
 LocalPolicy PolicyOf(const AgentConfig& config, uint32_t agent_uid) {
   LocalPolicy policy = config.policy;
   if (!CXLPOOL_MUTANT("agents-user-is-root")) policy.agent_uid = agent_uid;

@@ -12,6 +12,7 @@
 #include "host-agent/adapters/emulated/emulated_host_events.h"
 #include "host-agent/adapters/emulated/emulated_host_memory.h"
 #include "host-agent/adapters/linux/linux_host_memory.h"
+#include "host-agent/adapters/shared/shared_host.h"
 #include "host-agent/config.h"
 #include "host-agent/local/local_server.h"
 #include "host-agent/model/user_policy.h"
@@ -21,7 +22,7 @@
 
 namespace cxlpool::agent {
 
-// Who this process is, as the manager is told; not configured.
+// Who this process is, as the manager hears it; not configured.
 struct AgentSelf {
   std::string boot_id;
   std::string agent_id;
@@ -34,6 +35,9 @@ GrpcLinkOptions LinkOptionsOf(const AgentConfig& config, std::shared_ptr<TlsSour
 EmulatedOptions EmulatedOptionsOf(const AgentConfig& config);
 EmulatedEventsOptions EmulatedEventsOptionsOf(const AgentConfig& config);
 LinuxHostMemoryOptions LinuxOptionsOf(const AgentConfig& config);
+SharedHostOptions SharedOptionsOf(const AgentConfig& config, const std::string& boot_id);
+// Where FileSpace keeps what is made of shared.files.
+std::string PiecesFileOf(const AgentConfig& config);
 // `agent_uid`: whom the agent runs as.
 LocalPolicy PolicyOf(const AgentConfig& config, uint32_t agent_uid);
 // max_connections as it is configured: FitConnections says how many fit.

@@ -131,16 +131,20 @@ AgentConfig EveryKey() {
 
 TEST(AgentSetupTest, EveryKeyReachesItsPart) {
   const AgentConfig config = EveryKey();
-  // Whoever adds a field names it here, and says below whom it reaches. main.cc hands on the drain
-  // hook with its time, and [tiering] whole.
+  // A person who adds a field names it here, and says below whom it reaches. main.cc hands on the
+  // drain hook with its time, and [tiering] whole.
   const auto& [host, adapter, observe_interval, manager_address, tls, socket, policy,
                max_connections, max_connections_per_uid, offline_deadline, drain_hook,
-               drain_timeout, tiering, emulated_root, emulated_bridges, where] = config;
+               drain_timeout, tiering, shared_devices, shared_files, emulated_root,
+               emulated_bridges, where] = config;
   EXPECT_EQ(adapter, AgentConfig::Adapter::kEmulated);
   EXPECT_EQ(drain_hook, "/usr/sbin/drain");
   EXPECT_EQ(drain_timeout, absl::Seconds(31));
   EXPECT_TRUE(
       tiering.empty());  // AgentConfigTest.ReadsTiering: a host of the Linux adapter has it.
+
+  EXPECT_TRUE(shared_devices.empty());  // AgentConfigTest.ReadsAHostOfSharedDevices.
+  EXPECT_TRUE(shared_files.empty());
 
   const AgentOptions core = CoreOptionsOf(config, {"boot-1", "agent-1", "6.12"});
   const auto& [core_host, incarnation, agent_id, version, release, observe, deadline] = core;
@@ -163,6 +167,9 @@ TEST(AgentSetupTest, EveryKeyReachesItsPart) {
   EXPECT_EQ(of_one_uid, 7u);
   EXPECT_EQ(LinuxOptionsOf(config).known_regions_file, "/run/agent/known-regions");
   EXPECT_EQ(KernelPolicyFileOf(config), "/run/agent/kernel-policy");
+  EXPECT_EQ(PiecesFileOf(config), "/run/agent/pieces");
+  EXPECT_EQ(SharedOptionsOf(config, "boot-1").grants_path, "/run/agent/grants");
+  EXPECT_EQ(SharedOptionsOf(config, "boot-1").boot_id, "boot-1");
 }
 
 TEST(AgentSetupTest, EveryKeyOfAnEmulatedHostReachesIt) {

@@ -8,7 +8,7 @@ import unittest
 from testbed.testing import BUILD, REPOSITORY, main
 
 TEXTS = ('README.md', 'ARCHITECTURE.md', 'CONTRIBUTING.md', 'CHANGELOG.md', 'docs/*.md', 'docs/adr/*.md')
-READS = re.compile(r'(?:(?:\.|->)(?:String|Strings|Bool|Number|Numbers|Size|Duration|DurationIn|AbsolutePath|AddressText|Has|Table|Tables)\(|\b(?:NumberIn|ReadReach)\(\w+, )\s*"(\w+)"')
+READS = re.compile(r'(?:(?:\.|->)(?:Strings|String|Bool|Number|Numbers|Size|Duration|DurationIn|AbsolutePath|AddressText|Has|Table|Tables)\(|\b(?:NumberIn|ReadReach)\(\w+, )\s*"(\w+)"')
 
 
 def read(name):
@@ -174,7 +174,7 @@ class ConfigurationTest(unittest.TestCase):
                 self.skipTest(f'{program} is not built')
             done = subprocess.run([program, '--config', REPOSITORY / example, '--check-config'], capture_output=True,
                                   text=True, timeout=30)
-            # What it names need not be here, certificates and directories; a wrong key would be told with its line.
+            # What it names need not be here, certificates and directories; a wrong key would be named with its line.
             self.assertNotRegex(done.stderr, r'\.toml:\d+: (?!(tls\.\w+|store\.path|fabric\.root): )')
 
 

@@ -316,7 +316,7 @@ class Judge {
                                     region->id, " has"));
         }
       }
-      // Whoever holds them now, as another Region, gives them away when it is released.
+      // The Region that holds them now gives them away when it is released.
       for (const auto& [key, other] : state.regions()) {
         if (other->state == RegionState::kQuarantined || other->tag == region->tag) continue;
         Bytes others;

@@ -40,6 +40,9 @@ class Examiner {
   explicit Examiner(const ExamineOptions& options)
       : options_(options), unknown_bytes_(options.records_lost) {}
 
+  // In steps that rest on those before: what decodes; which devices there are; what each Region
+  // claims; what becomes of those that disagree; whether the manager loads the rest; last, holds
+  // for every byte that nobody can vouch for. Bytes are only ever taken from the free ones.
   Examination Run(const std::vector<Row>& rows) {
     for (const Row& row : rows) Decode(row);
     greatest_found_ = greatest_id_;
@@ -75,6 +78,8 @@ class Examiner {
 
   uint64_t NewId() { return ++greatest_id_; }
 
+  // A row that does not decode is set aside. What it says of bytes is believed as far as it can be
+  // read: known bytes are held, and where nothing can be read, all that are free.
   void Decode(const Row& row) {
     originals_[row.key] = row.value;
     greatest_id_ = std::max(greatest_id_, row.key);
@@ -156,6 +161,8 @@ class Examiner {
     }
   }
 
+  // Names, tags, generations, slots and requests belong to one Region each: the first that has one
+  // keeps it. One that is QUARANTINED already may break any other rule.
   void CheckRegion(uint64_t key, const pb::RegionRecord& region) {
     for (const Claim& claim : ClaimsOf(region)) {
       const auto [owner, first] = claims_.emplace(claim.text, key);
@@ -171,6 +178,7 @@ class Examiner {
     }
   }
 
+  // Every byte of the device is held by whoever named it first, also where the extent ends outside.
   void CheckExtent(uint64_t key, const pb::ExtentRecord& extent) {
     const ByteRange range = RangeOf(extent);
     if (!bytes_.Knows(range.device) || range.end > bytes_.CapacityOf(range.device) ||
@@ -239,7 +247,8 @@ class Examiner {
     Put(key, std::move(record), ReasonOf(reasons));
   }
 
-  // Whoever held the bytes when they were lost: who holds them now has them lost.
+  // Also where another Region held the bytes when they were lost: the one that holds them now has
+  // lost them.
   void MarkIfBad(pb::ExtentRecord& extent) const {
     const ByteRange range = RangeOf(extent);
     for (const auto& [bad, reason] : bad_) {
@@ -263,6 +272,7 @@ class Examiner {
     after.set_tenant(before.tenant());
     after.set_requested_bytes(before.requested_bytes());
     after.set_sharing(before.sharing());
+    after.set_fabric_isolation(before.fabric_isolation());
     after.set_create_time_unix_us(before.create_time_unix_us());
     after.set_revision(before.revision());
     after.set_interleave_ways(1);
@@ -325,6 +335,7 @@ class Examiner {
     return region;
   }
 
+  // Of a record that was taken out: those of its bytes that no Region has now.
   void HoldBytesOf(const pb::RegionRecord& lost) {
     std::vector<ByteRange> ranges;
     for (const pb::ExtentRecord& extent : lost.extents()) {
@@ -337,6 +348,7 @@ class Examiner {
                                     "\", whose record is in the table quarantine"));
   }
 
+  // Devices that no record knows are held when the manager sees them (PoolMeta::hold_reason).
   void HoldEverythingFree() {
     if (CXLPOOL_MUTANT("fsck-without-hold")) return;
     const std::vector<ByteRange> free = bytes_.Free();
@@ -433,6 +445,7 @@ class Examiner {
     bytes_ = std::move(without);
   }
 
+  // Ids start above all that are known, with a margin: a lost record may have had a greater one.
   void CheckPool() {
     if (!next_id_.has_value()) {
       if (records_.empty() && out_.findings.empty() && !unknown_bytes_) return;  // A new store.

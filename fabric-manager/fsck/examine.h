@@ -8,7 +8,8 @@
 // is held by QUARANTINED Regions named fsck-hold-N, and the pool's record says that devices which
 // no record knows are to be held, too. Where records may be of an earlier moment, every Region is
 // QUARANTINED. An operator releases them, by force, once the hosts are known to have let go. Bytes
-// that were lost (ExtentRecord.bad_reason) stay marked, whoever holds them after the repair.
+// that were lost (ExtentRecord.bad_reason) stay marked, no matter which Region holds them after the
+// repair.
 //
 // Pure: values in, values out.
 #ifndef CXLPOOL_FABRIC_MANAGER_FSCK_EXAMINE_H_

@@ -89,6 +89,12 @@ class FabricBackend {
     return DeviceLook{devices()};
   }
 
+  // As of FabricDriver::ShowDevices; `host` is one that it has, or empty. On kDeviceLane.
+  virtual absl::StatusOr<SeenDevices> ShowDevices(const std::string& /*host*/,
+                                                  absl::Duration /*deadline*/) {
+    return absl::UnimplementedError("not a fabric of shared devices");
+  }
+
   // What the host shows now. Not to be reachable is an answer, with its reason.
   virtual HostLook LookAt(const std::string& host, absl::Duration deadline) = 0;
 
@@ -130,6 +136,9 @@ class FabricBackend {
   // come.
   virtual bool Idle(const std::string& lane, int wake_fd, absl::Duration at_most);
 };
+
+// FAILED_PRECONDITION/FENCE_FAILED: the host may still reach what is bound there, and why.
+absl::Status FenceFailed(const std::string& host, absl::string_view why, std::string remedy);
 
 }  // namespace cxlpool::fm
 

@@ -17,7 +17,7 @@
 // Only that proof, or Fence's, lets bytes go to somebody else.
 //
 // Not to be seen is not proof. What the records know and the configuration no longer names, or
-// names by something else, is unknown: a driver is told at its start by which identities the pool
+// names by something else, is unknown: a driver learns at its start by which identities the pool
 // knew its devices and hosts (KnownFabric), and what it finds in their place it reports as not
 // reachable.
 //
@@ -65,7 +65,7 @@ struct Binding {
   LdKey key;
   uint32_t slot = 0;
   Slice slice;
-  uint64_t serial = 0;  // As BoundLd::serial was; 0: the core has not been told yet.
+  uint64_t serial = 0;  // As BoundLd::serial was; 0: the core does not know it yet.
 };
 
 struct BindRequest {
@@ -130,6 +130,9 @@ struct FabricHost {
   // Where one may still be bound, but none is bound any more: no longer configured.
   std::vector<uint32_t> closed_slots = {};
   std::string unreachable_reason = {};  // For people, where it is not reachable.
+  // Devices that it was found not to reach, each with what was seen, for people. One that is not
+  // here it reaches, or nobody knows yet.
+  std::map<std::string, std::string> unreached = {};
 };
 
 // Everything the driver can see. LDs of hosts that are not reachable are unknown, not absent.
@@ -153,6 +156,27 @@ inline void KeepOnly(const std::string& host, FabricView& view) {
   std::erase_if(view.bound, [&](const BoundLd& ld) { return ld.host != host; });
 }
 
+// A device as one host sees it whole, on a fabric of such devices, whether the pool has it or not.
+struct SeenDevice {
+  // Whose mark it has, by which it is known.
+  enum class Mark { kNone, kThisPool, kOtherPool };
+  std::string host;
+  std::string name;    // On that host.
+  std::string serial;  // Empty: not known.
+  uint64_t size_bytes = 0;
+  uint64_t align_bytes = 0;  // A granule is a multiple of it; 0: not known.
+  Mark mark = Mark::kNone;
+  std::string mark_id;          // And what it says: of the mark itself,
+  std::string marked_device;    // which device,
+  std::string marked_pool;      // of which pool,
+  uint64_t reserved_bytes = 0;  // and what is kept for it.
+  std::string unfit_reason;     // Why the pool cannot have it, for people.
+};
+struct SeenDevices {
+  std::vector<SeenDevice> devices;            // In order of host and name.
+  std::map<std::string, std::string> silent;  // Host to why it could not be asked.
+};
+
 // What Fence can cut off.
 enum class FenceScope {
   kNone,     // Nothing.
@@ -161,7 +185,7 @@ enum class FenceScope {
 };
 
 struct FabricCapabilities {
-  std::string driver;                 // "emulated" or "qemu".
+  std::string driver;                 // "emulated", "qemu" or "shared".
   uint64_t extent_granule_bytes = 0;  // Smallest slice it can bind.
   uint32_t max_lds_per_device = 0;    // 0: no limit.
   // Gives each LD the serial that Bind asks for. Otherwise the hardware has one already, which the
@@ -189,9 +213,10 @@ struct FabricEvent {
     kHostUnreachable,  // Says nothing about what is bound.
     // Proof: the host's side ended, so that nothing is bound under `incarnation` any more.
     kHostGone,
+    kDevicesChanged,  // Which devices are there may have changed: Discover all, when there is time.
   };
   Kind kind = Kind::kHostReachable;
-  std::string host;
+  std::string host = {};          // But for kDevicesChanged.
   std::optional<LdKey> key = {};  // kLdLost only, where the driver keeps keys.
   std::string incarnation = {};   // kHostGone only.
   uint32_t slot = 0;              // kLdLost only.
@@ -238,6 +263,13 @@ class FabricDriver {
   // The same of one host alone, and no devices; costs what the host has, however many there are. A
   // host that the fabric does not know is not in the answer.
   virtual void DiscoverHost(std::string host, DoneWith<FabricView> done) = 0;
+
+  // Asks the hosts (empty: all, else this one) what they see of devices that every host sees whole.
+  // Nothing is changed, and nothing proven. UNIMPLEMENTED: this fabric is not of such devices.
+  // NOT_FOUND/UNKNOWN_HOST: the fabric has no such host.
+  virtual void ShowDevices(std::string /*host*/, DoneWith<SeenDevices> done) {
+    std::move(done)(absl::UnimplementedError("not a fabric of shared devices"));
+  }
 
   // Makes `slice` appear in the host's slot, carved out of its device first where that is needed,
   // and answers what the host will see there. Bound already under an equal request: OK, the same.

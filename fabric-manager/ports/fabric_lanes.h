@@ -1,5 +1,6 @@
 // The threads of a FabricShell: a lane for each host, one for scrubs, one for looks at the devices,
-// and one that keeps time.
+// one for each host that a program fenced (`<fence> HOST`; it stays open and idle afterwards), and
+// one that keeps time.
 //
 // A lane runs its calls one after the other. A call that has to wait (for a proof, for a host that
 // is busy) is run again after a while, and keeps no other waiting meanwhile. Where a call's
@@ -25,7 +26,7 @@
 
 namespace cxlpool::fm {
 
-// How a call is answered: once, by whoever comes first. Any thread.
+// How a call is answered: once, by the first that has an answer. Any thread.
 template <typename T>
 class Answer {
  public:

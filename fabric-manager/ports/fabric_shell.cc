@@ -23,11 +23,6 @@ absl::Status NotProven(const Binding& binding, absl::string_view why) {
                 "wait for its agent to power the slot off, or fence the host");
 }
 
-absl::Status FenceFailed(const std::string& host, absl::string_view why, std::string remedy) {
-  return Refuse(absl::StatusCode::kFailedPrecondition, "FENCE_FAILED",
-                absl::StrCat("host ", host, " was not fenced: ", why), std::move(remedy));
-}
-
 absl::Status NoFence(const std::string& host) {
   return Refuse(absl::StatusCode::kUnimplemented, "NO_FENCE",
                 absl::StrCat("this fabric cannot cut host ", host, " off"),
@@ -50,6 +45,11 @@ FabricCapabilities CapabilitiesOf(const FabricBackend& backend, const FenceProgr
 }
 
 }  // namespace
+
+absl::Status FenceFailed(const std::string& host, absl::string_view why, std::string remedy) {
+  return Refuse(absl::StatusCode::kFailedPrecondition, "FENCE_FAILED",
+                absl::StrCat("host ", host, " was not fenced: ", why), std::move(remedy));
+}
 
 absl::StatusOr<bool> FabricBackend::Fence(const std::string& host, absl::Duration) {
   return NoFence(host);
@@ -312,6 +312,11 @@ void FabricShell::DiscoverHost(std::string host, DoneWith<FabricView> done) {
   Ask(host, all);
 }
 
+// Asks for a look at one host, and puts it, or why there is none, into `all`, exactly once. One
+// host that hangs holds up the others' looks no longer than `patience`: its look is then
+// DEADLINE_EXCEEDED, and from that moment the host counts as silent. A silent host still owes its
+// look, which occupies its lane. So nobody else waits for it again: each later question is answered
+// at once, until that look comes after all, and the host is reported as reachable.
 void FabricShell::Ask(const std::string& id, const std::shared_ptr<Gathering>& all) {
   const auto not_answered = [this, id](bool) {
     return absl::DeadlineExceededError(absl::StrCat("the fabric's side of host ", id,
@@ -323,7 +328,6 @@ void FabricShell::Ask(const std::string& id, const std::shared_ptr<Gathering>& a
     MutexLock lock(mutex_);
     silent = silent_.contains(id);
   }
-  // It still owes a look: nobody waits for it twice.
   if (silent) return TakeLook(id, all, not_answered(true));
   const auto answer = std::make_shared<Answer<absl::StatusOr<HostLook>>>(
       [this, id, all](absl::StatusOr<HostLook> look) { TakeLook(id, all, std::move(look)); });
@@ -334,7 +338,7 @@ void FabricShell::Ask(const std::string& id, const std::shared_ptr<Gathering>& a
     HostLook look = Look(id, clock_.Elapsed() + options_.operation);
     const bool reachable = look.host.reachable;
     if (answer->Give(std::move(look))) return true;
-    // Later than somebody would wait: the host answers again.
+    // Nobody waits for this look any more. But the host answers again.
     bool was_silent = false;
     {
       MutexLock lock(mutex_);
@@ -501,7 +505,7 @@ void FabricShell::AwaitUnbound(Binding binding, absl::Duration timeout, Done don
 
 // --- Fencing and clearing.
 
-// Whoever asks while a fence of the host is under way gets that one's answer.
+// A caller who asks while a fence of the host is under way gets that one's answer.
 void FabricShell::Fence(std::string host, Done done) {
   if (!Has(host)) return std::move(done)(UnknownHost(host));
   {

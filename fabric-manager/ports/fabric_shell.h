@@ -1,7 +1,9 @@
 // A FabricDriver out of a blocking FabricBackend: all that is the same for every fabric.
 //
-//   lanes      one thread for each host and one for scrubs, so that a host that hangs keeps nobody
-//              else waiting. At most Options::max_waiting calls wait on a lane: FABRIC_OVERLOADED.
+//   lanes      one thread for each host, one for scrubs and one for looks at the devices, so that a
+//              host that hangs keeps nobody else waiting. A host that a program fences has a second
+//              one for that, `<fence> HOST`, which stays open and idle afterwards. At most
+//              Options::max_waiting calls wait on a lane: FABRIC_OVERLOADED.
 //   deadlines  each call is answered by its own, exactly once, also where the backend hangs in it.
 //              One that has not begun by then never runs (FABRIC_TIMEOUT).
 //   waiting    AwaitUnbound asks for the proof again and again, and keeps nobody waiting.
@@ -45,6 +47,13 @@ struct FenceProgram {
   absl::Duration timeout = absl::Seconds(60);
 };
 
+// What every driver checks of its configuration: INVALID_ARGUMENT/BAD_CONFIG, or BAD_NAME. `ids`
+// collects those that were seen, so that none comes twice.
+absl::Status BadConfig(std::string message, std::string remedy);
+absl::Status CheckDeviceConfig(const std::string& id, uint64_t capacity_bytes,
+                               uint64_t granule_bytes, std::set<std::string>& ids);
+absl::Status CheckHostConfig(const std::string& id, std::set<std::string>& ids);
+
 class FabricShell : public FabricDriver {
  public:
   struct Options {
@@ -72,6 +81,7 @@ class FabricShell : public FabricDriver {
   void Configure(FabricParts parts, Done done) override;
   void Discover(DoneWith<FabricView> done) override;
   void DiscoverHost(std::string host, DoneWith<FabricView> done) override;
+  void ShowDevices(std::string host, DoneWith<SeenDevices> done) override;
   void Bind(BindRequest request, DoneWith<BoundLd> done) override;
   void BeginUnbind(Binding binding, Done done) override;
   void AwaitUnbound(Binding binding, absl::Duration timeout, Done done) override;

@@ -2,11 +2,38 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "fabric-manager/ports/fabric_shell.h"
 #include "proto/support/mutant.h"
+#include "proto/support/names.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::fm {
+
+absl::Status BadConfig(std::string message, std::string remedy) {
+  return Refuse(absl::StatusCode::kInvalidArgument, "BAD_CONFIG", std::move(message),
+                std::move(remedy));
+}
+
+absl::Status CheckDeviceConfig(const std::string& id, uint64_t capacity_bytes,
+                               uint64_t granule_bytes, std::set<std::string>& ids) {
+  if (absl::Status status = CheckResourceId(id); !status.ok()) return status;
+  if (!ids.insert(id).second) {
+    return BadConfig(absl::StrCat("device ", id, " is configured twice"), "remove one");
+  }
+  if (granule_bytes == 0 || capacity_bytes == 0 || capacity_bytes % granule_bytes != 0) {
+    return BadConfig(absl::StrCat("device ", id, " has ", capacity_bytes, " bytes in granules of ",
+                                  granule_bytes),
+                     "make the capacity a multiple of a granule that is not 0");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckHostConfig(const std::string& id, std::set<std::string>& ids) {
+  if (absl::Status status = CheckResourceId(id); !status.ok()) return status;
+  if (ids.insert(id).second) return absl::OkStatus();
+  return BadConfig(absl::StrCat("host ", id, " is configured twice"), "remove one");
+}
 namespace {
 
 // A call that nobody awaits.
@@ -59,6 +86,24 @@ void FabricShell::Configure(FabricParts parts, Done done) {
   call->late = [](bool) {
     return Refuse(absl::StatusCode::kUnavailable, "FABRIC_TIMEOUT",
                   "the fabric has not taken in what it consists of", "wait; it is tried again");
+  };
+  lanes_.Submit(backend_->LaneOf(kDeviceLane), std::move(call));
+}
+
+// On the lane of looks at the devices: what is shown and what is proven do not come in between.
+void FabricShell::ShowDevices(std::string host, DoneWith<SeenDevices> done) {
+  if (!host.empty() && !Has(host)) return std::move(done)(UnknownHost(host));
+  const auto answer = std::make_shared<Answer<absl::StatusOr<SeenDevices>>>(std::move(done));
+  auto call = MakeFabricCall(answer);
+  call->limit = options_.operation;
+  call->deadline = clock_.Elapsed() + options_.patience + options_.operation;
+  call->attempt = [this, answer, host = std::move(host)](FabricCall& own) {
+    answer->Give(backend_->ShowDevices(host, own.end));
+    return true;
+  };
+  call->late = [](bool) {
+    return Refuse(absl::StatusCode::kUnavailable, "FABRIC_TIMEOUT",
+                  "the fabric does not say which devices the hosts see", "try again");
   };
   lanes_.Submit(backend_->LaneOf(kDeviceLane), std::move(call));
 }

@@ -1,9 +1,13 @@
 #include "fabric-manager/ports/pack.h"
 
+#ifdef CXLPOOL_ISAL
+#include <isa-l/crc.h>
+#else
+#include <zlib.h>
+#endif
+
 #include <algorithm>
 #include <cstring>
-
-#include "fabric-manager/ports/record_crc.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -106,6 +110,28 @@ bool EditPack(uint64_t first, absl::string_view old, const Edit* begin, const Ed
     Append(entry, out.back().body);
   }
   return true;
+}
+
+uint32_t Crc32(uint32_t crc, absl::string_view bytes) {
+  if (bytes.empty()) return crc;  // zlib takes a null pointer as "start anew".
+#ifdef CXLPOOL_ISAL
+  return crc32_gzip_refl(crc, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
+#else
+  return static_cast<uint32_t>(
+      crc32_z(crc, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
+#endif
+}
+
+void AppendWord(std::string& out, uint64_t word) {
+  char bytes[8];
+  std::memcpy(bytes, &word, sizeof(bytes));
+  out.append(bytes, sizeof(bytes));
+}
+
+uint32_t RecordCrc(uint64_t key, absl::string_view value) {
+  char word[8];
+  for (int i = 0; i < 8; ++i) word[i] = static_cast<char>(key >> (8 * i));
+  return Crc32(Crc32(0, {word, sizeof(word)}), value);
 }
 
 }  // namespace cxlpool::fm

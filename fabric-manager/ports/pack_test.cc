@@ -5,8 +5,6 @@
 #include <map>
 #include <random>
 
-#include "fabric-manager/ports/record_crc.h"
-
 namespace cxlpool::fm {
 namespace {
 

@@ -35,7 +35,7 @@ class Admission {
   static constexpr Limits kCalls{8192, 512};
   // An agent has one session. A second one replaces it, and a third may be dialled meanwhile.
   static constexpr Limits kSessions{16384, 4};
-  // A change is told to each watcher: more of them make everybody's calls slower.
+  // A change is sent to each watcher: more of them make everybody's calls slower.
   static constexpr Limits kWatches{8192, 256};
 
   // RESOURCE_EXHAUSTED: TOO_MANY_CALLS, TOO_MANY_AGENTS, TOO_MANY_WATCHERS.

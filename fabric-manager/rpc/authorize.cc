@@ -44,27 +44,17 @@ std::vector<ServiceRules> AllRules() {
        }},
       {"cxlpool.v1.InventoryService",
        {
-           {"ListDevices", Allowed::kOperator},
-           {"AddDevice", Allowed::kOperator},
-           {"DrainDevice", Allowed::kOperator},
-           {"RemoveDevice", Allowed::kOperator},
-           {"FailDevice", Allowed::kOperator},
-           {"ListHosts", Allowed::kOperator},
-           {"AddHost", Allowed::kOperator},
-           {"EnrolHost", Allowed::kOperator},
-           {"RetireHost", Allowed::kOperator},
-           {"RemoveHost", Allowed::kOperator},
-           {"FenceHost", Allowed::kOperator},
-           {"SetTenant", Allowed::kOperator},
-           {"GetTenant", Allowed::kOperator},
-           {"ListTenants", Allowed::kOperator},
-           {"RemoveTenant", Allowed::kOperator},
-           {"GetTopology", Allowed::kOperator},
-           {"ApplyTopology", Allowed::kOperator},
-           {"RevokeCertificate", Allowed::kOperator},
-           {"RestoreCertificate", Allowed::kOperator},
-           {"ListRevocations", Allowed::kOperator},
-           {"Backup", Allowed::kOperator},
+           {"ListDevices", Allowed::kOperator},       {"DiscoverDevices", Allowed::kOperator},
+           {"AddDevice", Allowed::kOperator},         {"DrainDevice", Allowed::kOperator},
+           {"RemoveDevice", Allowed::kOperator},      {"FailDevice", Allowed::kOperator},
+           {"ListHosts", Allowed::kOperator},         {"AddHost", Allowed::kOperator},
+           {"EnrolHost", Allowed::kOperator},         {"RetireHost", Allowed::kOperator},
+           {"RemoveHost", Allowed::kOperator},        {"FenceHost", Allowed::kOperator},
+           {"SetTenant", Allowed::kOperator},         {"GetTenant", Allowed::kOperator},
+           {"ListTenants", Allowed::kOperator},       {"RemoveTenant", Allowed::kOperator},
+           {"GetTopology", Allowed::kOperator},       {"ApplyTopology", Allowed::kOperator},
+           {"RevokeCertificate", Allowed::kOperator}, {"RestoreCertificate", Allowed::kOperator},
+           {"ListRevocations", Allowed::kOperator},   {"Backup", Allowed::kOperator},
        }},
       {"cxlpool.v1.HostService",
        {
@@ -114,13 +104,11 @@ absl::string_view NameOf(Role role) {
 
 absl::Status RoleNotAllowed(const PeerIdentity& identity, absl::string_view path) {
   const std::string method(path.substr(path.rfind('/') + 1));
-  return Refusal{
-      absl::StatusCode::kPermissionDenied,
-      "ROLE_NOT_ALLOWED",
+  return Refuse(
+      absl::StatusCode::kPermissionDenied, "ROLE_NOT_ALLOWED",
       absl::StrCat(identity.uri, " is ", NameOf(identity.role), " and may not call ", method),
       "use a certificate of another role (`cxlpool pki issue operator NAME`)",
-      {{"identity", identity.uri}, {"method", method}}}
-      .ToStatus();
+      {{"identity", identity.uri}, {"method", method}});
 }
 
 // Says the same of an identity that nobody ever enrolled and of one whose host is retired.
@@ -129,12 +117,9 @@ absl::Status NotEnrolled(const PeerIdentity& identity) {
       identity.role == Role::kHost
           ? absl::StrCat("`cxlpool host enrol ", identity.name, "`")
           : absl::StrCat("`cxlpool host enrol HOST --identity ", identity.uri, "`");
-  return Refusal{absl::StatusCode::kPermissionDenied,
-                 "NOT_ENROLLED",
-                 absl::StrCat("no host in service is enrolled as ", identity.uri),
-                 absl::StrCat("run ", enrol),
-                 {{"identity", identity.uri}}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kPermissionDenied, "NOT_ENROLLED",
+                absl::StrCat("no host in service is enrolled as ", identity.uri),
+                absl::StrCat("run ", enrol), {{"identity", identity.uri}});
 }
 
 }  // namespace
@@ -167,7 +152,7 @@ absl::StatusOr<Caller> Authorize(const grpc::AuthContext& peer, absl::string_vie
   std::string host;
   if (!local) {
     const Role role = identity->role;
-    // A role that may not make the call is told so first: that its certificate is of the wrong kind
+    // A role that may not make the call hears so first: that its certificate is of the wrong kind
     // is the more useful answer to somebody who is not enrolled either.
     if (has_rule && !MayCall(role, path)) return RoleNotAllowed(*identity, path);
     if (role == Role::kManager) return RoleNotAllowed(*identity, path);
@@ -177,12 +162,9 @@ absl::StatusOr<Caller> Authorize(const grpc::AuthContext& peer, absl::string_vie
     }
   }
   if (has_rule) return CallerOf(*identity, host, local);
-  return Refusal{absl::StatusCode::kUnimplemented,
-                 "UNKNOWN_METHOD",
-                 absl::StrCat("this manager (", CXLPOOL_VERSION, ") has no method ", path),
-                 "use a client of the manager's version",
-                 {{"method", std::string(path)}}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kUnimplemented, "UNKNOWN_METHOD",
+                absl::StrCat("this manager (", CXLPOOL_VERSION, ") has no method ", path),
+                "use a client of the manager's version", {{"method", std::string(path)}});
 }
 
 absl::Status CheckBelieved(const grpc::AuthContext& peer, const Revocations& revocations) {

@@ -34,7 +34,7 @@ absl::StatusOr<Caller> Authorize(const grpc::AuthContext& peer, absl::string_vie
 // nothing that could be revoked.
 absl::Status CheckBelieved(const grpc::AuthContext& peer, const Revocations& revocations);
 
-// What the model is told of a peer: nobody, if it is neither an operator nor a host. `host`: for
+// What the model is given of a peer: nobody, if it is neither an operator nor a host. `host`: for
 // which it is enrolled; empty: none. `local`: it came without TLS.
 Caller CallerOf(const PeerIdentity& identity, const std::string& host, bool local);
 

@@ -44,11 +44,11 @@ void CallLog::Note(const AnsweredCall& call) {
                                   ? "done"
                                   : absl::StrCat("refused: ", ReasonOf(call.status), ": ",
                                                  absl::string_view(call.status.message()));
-  const std::string untold =
+  const std::string not_logged =
       others == 0 ? "" : absl::StrCat(" (", others, " calls before it are not in the log)");
   sink_(absl::StrCat(name, " {", CutText(call.request.ShortDebugString(), kMaxRequestText), "} by ",
                      call.caller.empty() ? "anybody who may use the insecure address" : call.caller,
-                     " from ", call.peer, ": ", outcome, untold));
+                     " from ", call.peer, ": ", outcome, not_logged));
 }
 
 }  // namespace cxlpool::fm

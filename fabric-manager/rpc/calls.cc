@@ -54,12 +54,9 @@ bool CountElements(CodedInputStream& in, const Descriptor* type, int depth, size
 }
 
 absl::Status TooLarge(const Descriptor& type, const std::string& what, size_t max) {
-  return Refusal{absl::StatusCode::kInvalidArgument,
-                 "REQUEST_TOO_LARGE",
-                 absl::StrCat("the ", type.name(), " has ", what),
-                 "send less in one call",
-                 {{"max", absl::StrCat(max)}}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kInvalidArgument, "REQUEST_TOO_LARGE",
+                absl::StrCat("the ", type.name(), " has ", what), "send less in one call",
+                {{"max", absl::StrCat(max)}});
 }
 
 }  // namespace
@@ -85,12 +82,9 @@ absl::Status ParseRequest(grpc::ByteBuffer& bytes, const RequestLimits& limits,
   if (grpc::SerializationTraits<google::protobuf::Message>::Deserialize(&bytes, message).ok()) {
     return absl::OkStatus();
   }
-  return Refusal{absl::StatusCode::kInvalidArgument,
-                 "BAD_REQUEST",
-                 absl::StrCat("what was sent is no ", type.full_name()),
-                 "use a client of the manager's version",
-                 {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
+                absl::StrCat("what was sent is no ", type.full_name()),
+                "use a client of the manager's version");
 }
 
 grpc::ByteBuffer ToBytes(const google::protobuf::Message& message) {
@@ -111,13 +105,10 @@ void OneRequestCall::OnReadDone(bool ok) {
   if (!calls_->Unlink(this)) return;
   if (!ok) {
     GiveBackPlace();
-    Finish(ToWire(Refusal{absl::StatusCode::kInvalidArgument,
-                          "BAD_REQUEST",
-                          "the call ended without a request",
-                          "use a client of the manager's version",
-                          {}}
-                      .ToStatus(),
-                  *context()));
+    Finish(
+        ToWire(Refuse(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
+                      "the call ended without a request", "use a client of the manager's version"),
+               *context()));
     return;
   }
   OnRequest(request_);
@@ -218,14 +209,11 @@ void Calls::EndLate() {
       UnlinkLocked(late);
     }
     late->GiveBackPlace();
-    late->Finish(ToWire(Refusal{absl::StatusCode::kDeadlineExceeded,
-                                "REQUEST_TIMEOUT",
-                                absl::StrCat("the request did not come within ",
-                                             absl::FormatDuration(kRequestTime)),
-                                "call again",
-                                {}}
-                            .ToStatus(),
-                        *late->context()));
+    late->Finish(ToWire(
+        Refuse(absl::StatusCode::kDeadlineExceeded, "REQUEST_TIMEOUT",
+               absl::StrCat("the request did not come within ", absl::FormatDuration(kRequestTime)),
+               "call again"),
+        *late->context()));
   }
   timer_->PostAfter(kTick, [this] { EndLate(); });
 }

@@ -76,7 +76,7 @@ class OneRequestCall : public grpc::ServerGenericBidiReactor {
 
   grpc::CallbackServerContext* context() const { return admitted_.context; }
   const Caller& caller() const { return admitted_.caller; }
-  // Before the call is finished: whoever made it may make the next as soon as he has the answer.
+  // Before the call is finished: its caller may make the next as soon as the answer is there.
   void GiveBackPlace() { admitted_.place.GiveBack(); }
   // Tells Calls::Hooks::answered how the call ended. Before it is finished.
   void NoteAnswer(const google::protobuf::Message& request, const absl::Status& status) const;

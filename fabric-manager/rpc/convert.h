@@ -36,7 +36,6 @@ v1::Tenant ToProto(const TenantView& tenant);
 v1::Revocation ToProto(const Revocation& revocation);
 // A device that the fabric has never shown.
 v1::Device ToProto(const DeviceEntry& device, const std::string& why_unseen);
-v1::TopologyTables ToProto(const TopologyTables& tables);
 v1::TopologyStep ToProto(const TopologyStep& step);
 v1::Path ToProto(const std::pair<std::string, std::string>& host_and_device, const Path& path);
 v1::Capacity ToProto(const PoolView& view);

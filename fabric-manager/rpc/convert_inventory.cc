@@ -75,6 +75,7 @@ v1::Host ToProto(const HostView& host) {
   out.set_page_struct_spare_bytes(runtime.page_struct_spare_bytes);
   if (!CXLPOOL_MUTANT("unfit-is-not-shown")) out.set_unfit_reason(runtime.unfit_reason);
   out.set_fabric_reason(runtime.fabric_reason);
+  out.mutable_unreached_devices()->insert(runtime.unreached.begin(), runtime.unreached.end());
   for (const std::string& tenant : host.host.tenants) {
     if (CXLPOOL_MUTANT("host-tenants-are-not-shown")) break;
     out.add_tenants(ResourceName("tenants", tenant));
@@ -118,47 +119,6 @@ v1::Device ToProto(const DeviceEntry& device, const std::string& why_unseen) {
   return out;
 }
 
-v1::TopologyTables ToProto(const TopologyTables& tables) {
-  v1::TopologyTables out;
-  for (const DeviceEntry& in : tables.devices) {
-    v1::TopologyTables::DeviceEntry& device = *out.add_devices();
-    device.set_name(ResourceName("devices", in.id));
-    v1::DeviceSettings& settings = *device.mutable_settings();
-    settings.set_serial(in.serial);
-    settings.set_capacity_bytes(in.capacity_bytes);
-    settings.set_granule_bytes(in.granule_bytes);
-    settings.set_path(in.path);
-    settings.set_latency_ns(in.latency_ns);
-    settings.set_bandwidth_mib_per_second(in.bandwidth_mib_per_second);
-    settings.set_heads(in.heads);
-    settings.set_failure_domain(in.failure_domain);
-  }
-  for (const HostEntry& in : tables.hosts) {
-    v1::TopologyTables::HostEntry& host = *out.add_hosts();
-    host.set_name(ResourceName("hosts", in.id));
-    v1::HostSettings& settings = *host.mutable_settings();
-    settings.mutable_slots()->Add(in.slots.begin(), in.slots.end());
-    if (in.agent_uid.has_value()) settings.set_agent_uid(*in.agent_uid);
-    settings.set_qmp_socket(in.qmp_socket);
-  }
-  for (const SwitchEntry& in : tables.switches) {
-    v1::TopologyTables::SwitchEntry& node = *out.add_switches();
-    node.set_id(in.id);
-    node.set_latency_ns(in.latency_ns);
-    node.set_bandwidth_mib_per_second(in.bandwidth_mib_per_second);
-    node.set_failure_domain(in.failure_domain);
-  }
-  for (const LinkEntry& in : tables.links) {
-    v1::TopologyTables::LinkEntry& link = *out.add_links();
-    link.set_from(in.a);
-    link.set_to(in.b);
-    link.set_latency_ns(in.latency_ns);
-    link.set_bandwidth_mib_per_second(in.bandwidth_mib_per_second);
-    link.mutable_slots()->Add(in.slots.begin(), in.slots.end());
-  }
-  return out;
-}
-
 v1::TopologyStep ToProto(const TopologyStep& step) {
   v1::TopologyStep out;
   out.set_verb(step.verb == TopologyStep::Verb::kAdd      ? v1::TopologyStep::ADD
@@ -184,6 +144,7 @@ v1::Tenant ToProto(const TenantView& tenant) {
   out.set_reserved_bytes(CXLPOOL_MUTANT("quota-for-reservation") ? tenant.tenant.quota_bytes
                                                                  : tenant.tenant.reserved_bytes);
   out.set_host_cap_bytes(tenant.tenant.host_cap_bytes);
+  if (tenant.tenant.fabric_isolation) out.set_isolation(v1::FABRIC);
   out.set_used_bytes(tenant.use.held_bytes);
   out.set_regions(tenant.use.regions);
   return out;

@@ -49,11 +49,12 @@ void FillAttachment(const Attachment& attachment, const FabricCapabilities& fabr
   out->set_access(static_cast<v1::Access>(attachment.access));
   out->set_coherence(fabric.hardware_coherent ? v1::HARDWARE : v1::SOFTWARE);
   out->set_enforced_by(EnforcerOf(attachment, fabric));
-  out->set_state(static_cast<v1::Attachment::State>(attachment.state));
-  // A tail that is stuck is what a person has to know of.
-  const bool of_tail = attachment.tail.has_value() && !attachment.tail->reason.empty();
-  out->set_state_reason(of_tail ? attachment.tail->reason : attachment.reason);
-  out->set_detaching(attachment.detaching);
+  out->set_state(static_cast<v1::Attachment::State>(attachment.settled().state));
+  // Where something that is joining or leaving is stuck, a person has to know of that.
+  for (const Part& part : attachment.parts) {
+    if (!part.reason.empty()) out->set_state_reason(part.reason);
+  }
+  out->set_detaching(attachment.settled().detaching);
   out->set_generation(attachment.generation);
   out->mutable_segments()->Reserve(static_cast<int>(attachment.segments.size()));
   for (const Segment& segment : attachment.segments) FillSegment(segment, out->add_segments());
@@ -128,6 +129,7 @@ void FillRegion(const Region& region, const FabricCapabilities& fabric, v1::Regi
   if (!region.open_to.nobody() && !CXLPOOL_MUTANT("open-to-is-not-shown")) {
     *out->mutable_open_to() = ToProto(region.open_to);
   }
+  if (region.fabric_isolation) out->set_isolation(v1::FABRIC);
 }
 
 void ForgetMadeUp(bool is_new, bool named, v1::Region* region) {
@@ -174,7 +176,7 @@ void FillRegion(const Region& region, const FabricCapabilities& fabric, const Po
   FillRegion(region, fabric, out);
   for (size_t i = 0; i < region.attachments.size(); ++i) {
     const Attachment& attachment = region.attachments[i];
-    if (attachment.state == AttachmentState::kOnline && !attachment.detaching) continue;
+    if (attachment.settled().is_up()) continue;
     const auto host = view.hosts.find(attachment.host);
     if (host == view.hosts.end()) continue;
     const std::string waits = WaitsFor(attachment.host, *host->second);

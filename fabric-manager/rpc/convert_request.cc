@@ -10,6 +10,7 @@
 #include "fabric-manager/rpc/request_hash.h"
 #include "fabric-manager/rpc/timestamps.h"
 #include "proto/support/certificate.h"
+#include "proto/support/cxl_host.h"
 #include "proto/support/mutant.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
@@ -21,17 +22,10 @@ constexpr size_t kMaxReason = 512;
 constexpr size_t kMaxIdentity = 255;
 constexpr size_t kMaxIncarnation = 64;
 constexpr uint32_t kNoId = UINT32_MAX;  // (uid_t)-1: of no user and no group.
-constexpr uint32_t kMaxWays = 16;
-constexpr uint32_t kMinGranularity = 256;
-constexpr uint32_t kMaxGranularity = 16384;
 
 absl::Status Bad(std::string reason, std::string message, std::string remedy) {
-  return Refusal{absl::StatusCode::kInvalidArgument,
-                 std::move(reason),
-                 std::move(message),
-                 std::move(remedy),
-                 {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kInvalidArgument, std::move(reason), std::move(message),
+                std::move(remedy));
 }
 
 // Callers are few and calls many: the last one is at hand without a lock.
@@ -106,6 +100,18 @@ absl::Status ReadUse(const Message& message, Spec& spec) {
   return status;
 }
 
+}  // namespace
+
+absl::Status ReadIsolation(v1::Enforcer from, bool& by_fabric) {
+  // A demand that this release does not know may be a stricter one: it is not taken for none.
+  v1::Enforcer enforcer = v1::AGENT;
+  absl::Status status = ReadEnum("isolation", from, v1::AGENT, enforcer);
+  by_fabric = enforcer == v1::FABRIC;
+  return status;
+}
+
+namespace {
+
 absl::Status ReadMaxExtents(uint32_t from, uint32_t& value) {
   value = std::max(from, uint32_t{1});
   if (value <= kMaxExtentsPerRegion) return absl::OkStatus();
@@ -125,7 +131,7 @@ absl::Status ReadPlacement(const v1::AllocateRegionRequest& request, AllocateSpe
   }
   const bool given = policy != v1::PLACEMENT_POLICY_UNSPECIFIED;
   const uint32_t ways = request.interleave_ways();
-  if (ways > kMaxWays || (ways != 0 && !std::has_single_bit(ways)) ||
+  if (ways > kMaxInterleaveWays || (ways != 0 && !std::has_single_bit(ways)) ||
       (ways == 1 && policy == v1::BANDWIDTH)) {
     return Bad("BAD_INTERLEAVE", absl::StrCat("field interleave_ways is ", ways),
                "use 2, 4, 8 or 16, or 0 for as many as there are devices for");
@@ -137,11 +143,11 @@ absl::Status ReadPlacement(const v1::AllocateRegionRequest& request, AllocateSpe
                "use policy BANDWIDTH, or leave interleave_ways out");
   }
   const uint32_t granularity = request.interleave_granularity_bytes();
-  if (granularity != 0 && (!std::has_single_bit(granularity) || granularity < kMinGranularity ||
-                           granularity > kMaxGranularity)) {
+  if (granularity != 0 && !IsInterleaveGranularity(granularity)) {
     return Bad("BAD_INTERLEAVE",
                absl::StrCat("field interleave_granularity_bytes is ", granularity),
-               absl::StrCat("use a power of two from ", kMinGranularity, " to ", kMaxGranularity));
+               absl::StrCat("use a power of two from ", kMinInterleaveGranularityBytes, " to ",
+                            kMaxInterleaveGranularityBytes));
   }
   if (static_cast<size_t>(request.isolate_from_size()) > kMaxIsolateFrom) {
     return Bad("BAD_ISOLATE_FROM",
@@ -271,6 +277,7 @@ absl::StatusOr<AllocateSpec> FromProto(const v1::AllocateRegionRequest& request,
   if (request.has_owner()) status.Update(ReadOwner(request, spec));
   if (request.has_maker_uid()) status.Update(ReadMaker(request, spec));
   if (request.has_open_to()) status.Update(ReadOpenTo(request.open_to(), spec.open_to));
+  status.Update(ReadIsolation(request.isolation(), spec.fabric_isolation));
   if (!status.ok()) return status;
   return answer;
 }

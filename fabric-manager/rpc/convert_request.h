@@ -28,6 +28,9 @@ absl::StatusOr<RenewSpec> FromProto(const v1::RenewRegionRequest& request, const
 // A text that is kept in the audit record: REASON_REQUIRED, BAD_REASON (longer than 512).
 absl::Status CheckReason(const std::string& reason);
 
+// Who has to enforce what Attachments say. INVALID_ARGUMENT/BAD_ENUM.
+absl::Status ReadIsolation(v1::Enforcer from, bool& by_fabric);
+
 // A certificate's serial number or an identity, in the one form in which they are compared.
 // INVALID_ARGUMENT/BAD_IDENTITY: neither.
 absl::StatusOr<std::string> ReadRevocationSubject(const std::string& text);

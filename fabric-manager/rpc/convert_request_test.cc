@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/rpc/convert.h"
 #include "fabric-manager/rpc/request_hash.h"
+#include "fabric-manager/topology_file.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
 #include "test/rigs/each_field_fixture.h"
@@ -322,11 +323,11 @@ TEST(ConvertRequestTest, EachCallerKeepsItsOwnName) {
 // is added to a spec does not compile here until it is named.
 auto Said(const AllocateSpec& spec) {
   const auto& [request, caller, region_id, tenant, size, sharing, host, mode, zone, access, extents,
-               device, policy, ways, granularity, isolate, lifetime, ttl, owner, maker, open_to] =
-      spec;
+               device, policy, ways, granularity, isolate, lifetime, ttl, owner, maker, open_to,
+               isolation] = spec;
   return std::tuple(request.id, region_id, tenant, size, sharing, host, mode, zone, access, extents,
                     device, policy, ways, granularity, isolate, lifetime, ttl, owner, maker,
-                    open_to);
+                    open_to, isolation);
 }
 auto Said(const AttachSpec& spec) {
   const auto& [request, caller, region_id, host, mode, access, etag, zone] = spec;
@@ -400,6 +401,7 @@ TEST(EveryFieldTest, OfAllocateIsInItsSpec) {
   full.mutable_open_to()->add_uids(7);
   full.mutable_open_to()->add_gids(8);
   full.mutable_open_to()->set_everybody(true);
+  full.set_isolation(v1::FABRIC);
   full.set_validate_only(true);
   // PoolRpc hands validate_only on by itself: ServerTest.ADryRunChangesNothing.
   ExpectEveryFieldIsCarried(full, {"isolate_from"}, {"validate_only"});

@@ -103,6 +103,7 @@ open_to {
   gids: 8
   everybody: true
 }
+isolation: FABRIC
 )");
 }
 
@@ -189,6 +190,10 @@ certificate_serial: "7a02"
 fabric_reason: "its QEMU hangs"
 tenants: "tenants/default"
 tenants: "tenants/ml"
+unreached_devices {
+  key: "cmm-1"
+  value: "it shows no device at all"
+}
 )");
 }
 
@@ -203,6 +208,7 @@ reserved_bytes: 102
 host_cap_bytes: 103
 used_bytes: 104
 regions: 105
+isolation: FABRIC
 )");
   const v1::Revocation revocation = ToProto(FullRevocation());
   EXPECT_THAT(FieldsNotSet(revocation), IsEmpty()) << "set it in ToProto";
@@ -281,9 +287,9 @@ TEST(ConvertTest, AnAttachmentOnItsWaySaysForWhomItWaits) {
   for (const char* host : {"away", "mute", "there", "up"}) {
     Attachment& attachment = region.attachments.emplace_back();
     attachment.host = host;
-    attachment.state = AttachmentState::kOnline;
-    attachment.detaching = std::string(host) != "up";
-    attachment.reason = "detached by request";
+    attachment.settled().state = AttachmentState::kOnline;
+    attachment.settled().detaching = std::string(host) != "up";
+    attachment.settled().reason = "detached by request";
   }
   PoolView view;
   const auto add = [&](const char* id, bool online, bool reachable) {

@@ -22,22 +22,15 @@ constexpr size_t kMaxQueueBytes = size_t{8} << 20;
 constexpr RequestLimits kMessageLimits{.max_bytes = size_t{4} << 20, .max_elements = 131072};
 
 absl::Status TooSlow() {
-  return Refusal{absl::StatusCode::kResourceExhausted,
-                 "AGENT_TOO_SLOW",
-                 "the agent does not read what it is sent",
-                 "nothing: it dials again",
-                 {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kResourceExhausted, "AGENT_TOO_SLOW",
+                "the agent does not read what it is sent", "nothing: it dials again");
 }
 
 absl::Status NoHello() {
-  return Refusal{
-      absl::StatusCode::kDeadlineExceeded,
-      "BAD_HELLO",
+  return Refuse(
+      absl::StatusCode::kDeadlineExceeded, "BAD_HELLO",
       absl::StrCat("the agent said no hello within ", absl::FormatDuration(HostRpc::kHelloTime)),
-      "nothing: it dials again",
-      {}}
-      .ToStatus();
+      "nothing: it dials again");
 }
 
 SessionIdentity SessionIdentityOf(const Caller& caller, const grpc::ServerContextBase& context) {
@@ -181,12 +174,9 @@ class Stream : public Reactor {
     }
     const bool hello = peer_->OnHeard();
     if (hello != message.has_hello()) {
-      peer_->Close(Refusal{
-          absl::StatusCode::kInvalidArgument,
-          "BAD_HELLO",
-          "a session begins with one hello, and has no other",
-          "update cxlpool-agent",
-          {}}.ToStatus());
+      peer_->Close(Refuse(absl::StatusCode::kInvalidArgument, "BAD_HELLO",
+                          "a session begins with one hello, and has no other",
+                          "update cxlpool-agent"));
       return;
     }
     if (message.has_heartbeat()) {

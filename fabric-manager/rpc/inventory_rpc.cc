@@ -43,13 +43,11 @@ bool IsOwn(const Call& call, const std::string& subject) {
 }
 
 absl::Status RevokesCaller(const std::string& subject) {
-  return Refusal{
-      absl::StatusCode::kFailedPrecondition,
-      "REVOKES_CALLER",
+  return Refuse(
+      absl::StatusCode::kFailedPrecondition, "REVOKES_CALLER",
       absl::StrCat(subject, " is what this call is made with: you would lock yourself out"),
       "call with another certificate, or say --yes (allow_own) if you mean it",
-      {{"subject", subject}}}
-      .ToStatus();
+      {{"subject", subject}});
 }
 
 auto FillHost(v1::Host* response) {
@@ -98,13 +96,14 @@ InventoryRpc::InventoryRpc(PoolService* service, const ViewHolder* views, Backup
       admission_(admission),
       answers_(answers),
       fabric_(std::move(fabric)),
-      kind_(fabric_ == "qemu" ? FabricKind::kQemu : FabricKind::kEmulated) {}
+      kind_(KindOf(fabric_)) {}
 
 void InventoryRpc::AddTo(Calls& calls) {
   const auto add = [&](const char* method, auto handler) {
     calls.AddUnary(absl::StrCat(kInventoryService, method), this, handler);
   };
   add("ListDevices", &InventoryRpc::ListDevices);
+  add("DiscoverDevices", &InventoryRpc::DiscoverDevices);
   add("AddDevice", &InventoryRpc::AddDevice);
   add("DrainDevice", &InventoryRpc::DrainDevice);
   add("RemoveDevice", &InventoryRpc::RemoveDevice);
@@ -153,6 +152,22 @@ void InventoryRpc::Change(UnaryCall<Request, Response>& call, absl::string_view 
 void InventoryRpc::ListDevices(UnaryCall<v1::ListDevicesRequest, v1::ListDevicesResponse>& call) {
   Read(call, [&](const PoolView& view) {
     return fm::ListDevices(view, call.request(), call.response());
+  });
+}
+
+void InventoryRpc::DiscoverDevices(
+    UnaryCall<v1::DiscoverDevicesRequest, v1::DiscoverDevicesResponse>& call) {
+  std::string host;
+  if (!call.request().host().empty()) {
+    auto id = ParseResourceName("hosts", call.request().host());
+    if (!id.ok()) return call.Finish(id.status());
+    host = *std::move(id);
+  }
+  service_->DiscoverDevices(call.caller(), host, [this, &call](absl::StatusOr<SeenDevices> seen) {
+    answers_->Post([this, &call, seen = std::move(seen)] {
+      if (seen.ok()) FillDiscovered(*views_->Get(), *seen, call.response());
+      call.Finish(seen.status());
+    });
   });
 }
 
@@ -271,12 +286,9 @@ void InventoryRpc::FenceHost(UnaryCall<v1::FenceHostRequest, v1::Host>& call) {
       call, "hosts", call.request().host(),
       [this, &call](const Caller& caller, const std::string& id, Done done) {
         if (call.request().reason().empty() || call.request().reason().size() > kMaxText) {
-          return Refusal{absl::StatusCode::kInvalidArgument,
-                         "BAD_REASON",
-                         absl::StrCat("field reason needs 1 to ", kMaxText, " characters"),
-                         "say why: it is kept in the audit record",
-                         {}}
-              .ToStatus();
+          return Refuse(absl::StatusCode::kInvalidArgument, "BAD_REASON",
+                        absl::StrCat("field reason needs 1 to ", kMaxText, " characters"),
+                        "say why: it is kept in the audit record");
         }
         service_->Fence(caller, id, call.request().reason(), std::move(done));
         return absl::OkStatus();
@@ -295,6 +307,9 @@ void InventoryRpc::SetTenant(UnaryCall<v1::SetTenantRequest, v1::Tenant>& call) 
         if (!CXLPOOL_MUTANT("host-cap-is-lost")) {
           tenant.host_cap_bytes = call.request().tenant().host_cap_bytes();
         }
+        absl::Status status =
+            ReadIsolation(call.request().tenant().isolation(), tenant.fabric_isolation);
+        if (!status.ok()) return status;
         service_->SetTenant(caller, tenant, std::move(done));
         return absl::OkStatus();
       },
@@ -310,12 +325,9 @@ void InventoryRpc::GetTenant(UnaryCall<v1::GetTenantRequest, v1::Tenant>& call) 
     if (!id.ok()) return id.status();
     const TenantView* tenant = FindTenant(view, *id);
     if (tenant == nullptr) {
-      return Refusal{absl::StatusCode::kNotFound,
-                     "UNKNOWN_TENANT",
-                     absl::StrCat("there is no ", call.request().name()),
-                     "see `cxlpool tenant list`",
-                     {{"tenant", call.request().name()}}}
-          .ToStatus();
+      return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_TENANT",
+                    absl::StrCat("there is no ", call.request().name()),
+                    "see `cxlpool tenant list`", {{"tenant", call.request().name()}});
     }
     *call.response() = ToProto(*tenant);
     return absl::OkStatus();
@@ -324,9 +336,7 @@ void InventoryRpc::GetTenant(UnaryCall<v1::GetTenantRequest, v1::Tenant>& call) 
 
 void InventoryRpc::ListTenants(UnaryCall<v1::ListTenantsRequest, v1::ListTenantsResponse>& call) {
   Read(call, [&](const PoolView& view) {
-    for (const TenantView& tenant : *view.tenants)
-      *call.response()->add_tenants() = ToProto(tenant);
-    return absl::OkStatus();
+    return fm::ListTenants(view, call.request(), call.response());
   });
 }
 
@@ -343,14 +353,7 @@ void InventoryRpc::RemoveTenant(
 
 void InventoryRpc::GetTopology(UnaryCall<v1::GetTopologyRequest, v1::Topology>& call) {
   Read(call, [&](const PoolView& view) {
-    call.response()->set_fabric(fabric_);
-    for (auto& [id, device] : AllDevices(view)) *call.response()->add_devices() = device;
-    *call.response()->mutable_tables() = ToProto(view.laid_down->tables);
-    for (const auto& [id, host] : view.hosts) *call.response()->add_hosts() = ToProto(*host);
-    for (const auto& [ends, path] : view.topology->paths()) {
-      *call.response()->add_paths() = ToProto(ends, path);
-    }
-    return absl::OkStatus();
+    return fm::GetTopology(view, fabric_, call.request(), call.response());
   });
 }
 
@@ -403,10 +406,7 @@ void InventoryRpc::RestoreCertificate(
 
 void InventoryRpc::ListRevocations(
     UnaryCall<v1::ListRevocationsRequest, v1::ListRevocationsResponse>& call) {
-  for (const auto& [subject, revocation] : *views_->GetRevocations()) {
-    *call.response()->add_revocations() = ToProto(revocation);
-  }
-  call.Finish(absl::OkStatus());
+  call.Finish(fm::ListRevocations(*views_->GetRevocations(), call.request(), call.response()));
 }
 
 }  // namespace cxlpool::fm

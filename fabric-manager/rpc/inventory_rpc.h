@@ -25,6 +25,7 @@ class InventoryRpc final {
 
  private:
   void ListDevices(UnaryCall<v1::ListDevicesRequest, v1::ListDevicesResponse>& call);
+  void DiscoverDevices(UnaryCall<v1::DiscoverDevicesRequest, v1::DiscoverDevicesResponse>& call);
   void AddDevice(UnaryCall<v1::AddDeviceRequest, v1::Device>& call);
   void DrainDevice(UnaryCall<v1::DrainDeviceRequest, v1::DrainDeviceResponse>& call);
   void RemoveDevice(UnaryCall<v1::RemoveDeviceRequest, v1::Device>& call);

@@ -1,4 +1,4 @@
-// One page of ListDevices or ListHosts, from one view of the pool. Pure.
+// One page of whatever an InventoryService lists but by filter, from one view of the pool. Pure.
 //
 // A page token is the name of the last that was listed, so that pages go on right whatever comes
 // and goes between them: what stays is listed exactly once.
@@ -15,10 +15,10 @@
 namespace cxlpool::fm {
 
 // No page of any list is longer, but where one item alone is: gRPC clients take messages of 4 MiB
-// unless they are told otherwise.
+// unless they are configured otherwise.
 inline constexpr size_t kPageBytes = 3 << 20;
 
-// Every device of the pool, in order of name: those that the fabric has never shown, too.
+// Every device of the pool, by id: those that the fabric has never shown, too.
 std::map<std::string, v1::Device> AllDevices(const PoolView& view);
 
 // `response` is empty. INVALID_ARGUMENT/BAD_PAGE_TOKEN.
@@ -26,6 +26,18 @@ absl::Status ListDevices(const PoolView& view, const v1::ListDevicesRequest& req
                          v1::ListDevicesResponse* response);
 absl::Status ListHosts(const PoolView& view, const v1::ListHostsRequest& request,
                        v1::ListHostsResponse* response);
+absl::Status ListTenants(const PoolView& view, const v1::ListTenantsRequest& request,
+                         v1::ListTenantsResponse* response);
+absl::Status ListRevocations(const Revocations& revocations,
+                             const v1::ListRevocationsRequest& request,
+                             v1::ListRevocationsResponse* response);
+// `fabric`: the driver's name.
+absl::Status GetTopology(const PoolView& view, const std::string& fabric,
+                         const v1::GetTopologyRequest& request, v1::Topology* response);
+
+// What the hosts see, with guesses: which are one device, and what AddDevice would do well to say.
+void FillDiscovered(const PoolView& view, const SeenDevices& seen,
+                    v1::DiscoverDevicesResponse* response);
 
 }  // namespace cxlpool::fm
 

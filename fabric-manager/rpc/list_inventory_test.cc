@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "fabric-manager/topology_file.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::fm {
@@ -104,6 +106,50 @@ TEST(ListInventoryTest, APageEndsBeforeItIsTooLargeForAClient) {
   EXPECT_GT(pages, 1);
 }
 
+// A topology of many paths: each Device, host, path and row is on one page, and none is too large.
+TEST(ListInventoryTest, ATopologyOfAnySizeGoesIntoPages) {
+  PoolView view = ViewOf(300, 100);
+  TopologySpec spec;
+  TopologyTables tables;
+  for (const auto& [id, host] : view.hosts) {
+    spec.hosts.push_back(id);
+    spec.devices.push_back({.id = absl::StrCat("d", id)});
+    spec.links.push_back({.a = id, .b = "sw0"});
+    spec.links.push_back({.a = "sw0", .b = absl::StrCat("d", id)});
+    tables.hosts.push_back({.id = id, .qmp_socket = std::string(100, 'q')});
+  }
+  spec.switches = {{.id = "sw0"}};
+  tables.links = spec.links;
+  tables.links.resize(50'000, {.a = std::string(63, 'a'), .b = std::string(63, 'b')});
+  auto topology = Topology::Create(spec);
+  ASSERT_TRUE(topology.ok()) << topology.status();
+  view.topology = std::make_shared<const Topology>(*std::move(topology));
+  view.laid_down = std::make_shared<const LaidDown>(LaidDown{tables, {}});
+  v1::Topology all;
+  v1::GetTopologyRequest request;
+  int pages = 0;
+  do {
+    v1::Topology page;
+    const absl::Status status = GetTopology(view, "emulated", request, &page);
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_LT(page.ByteSizeLong(), kMessageLimit);
+    EXPECT_EQ(page.fabric(), "emulated");
+    request.set_page_token(page.next_page_token());
+    all.MergeFrom(page);
+    ASSERT_LT(++pages, 100);
+  } while (!request.page_token().empty());
+  EXPECT_GT(pages, 3);
+  EXPECT_EQ(all.devices_size(), 300);
+  EXPECT_EQ(all.hosts_size(), 300);
+  EXPECT_EQ(all.paths_size(), 300 * 300);
+  std::set<std::string> paths;
+  for (const v1::Path& path : all.paths()) paths.insert(path.host() + path.device());
+  EXPECT_EQ(paths.size(), 300u * 300u);
+  EXPECT_EQ(all.tables().DebugString(), ToProto(tables).DebugString());
+  request.set_page_token("switches/sw0");
+  EXPECT_EQ(ReasonOf(GetTopology(view, "emulated", request, &all)), "BAD_PAGE_TOKEN");
+}
+
 TEST(ListInventoryTest, PagesGoOnWhereTheLastOneIsGone) {
   PoolView view = ViewOf(10, 1);
   v1::ListHostsRequest request;
@@ -116,6 +162,78 @@ TEST(ListInventoryTest, PagesGoOnWhereTheLastOneIsGone) {
   EXPECT_EQ(HostsOf(second).front().substr(0, 5), "h0004");
   request.set_page_token("No Such Thing");
   EXPECT_EQ(ReasonOf(ListHosts(view, request, &second)), "BAD_PAGE_TOKEN");
+}
+
+// --- What the hosts see.
+
+SeenDevice Seen(const std::string& host, const std::string& name, const std::string& serial) {
+  SeenDevice device;
+  device.host = host;
+  device.name = name;
+  device.serial = serial;
+  device.size_bytes = uint64_t{64} << 30;
+  return device;
+}
+std::vector<uint32_t> GroupsOf(const SeenDevices& seen) {
+  v1::DiscoverDevicesResponse response;
+  FillDiscovered(ViewOf(0, 0), seen, &response);
+  std::vector<uint32_t> groups;
+  for (const auto& device : response.devices()) groups.push_back(device.group());
+  return groups;
+}
+
+TEST(FillDiscoveredTest, DevicesAreGuessedToBeOneByMarkElseBySerialAndSize) {
+  SeenDevices seen;
+  seen.devices = {Seen("a", "dax0", "s1"), Seen("a", "dax1", "s2"), Seen("b", "dax0", "s2"),
+                  Seen("b", "dax1", "s1"), Seen("b", "dax2", ""),   Seen("c", "dax0", "")};
+  EXPECT_EQ(GroupsOf(seen), (std::vector<uint32_t>{1, 2, 2, 1, 3, 4}));
+  seen.devices[2].size_bytes /= 2;
+  EXPECT_EQ(GroupsOf(seen), (std::vector<uint32_t>{1, 2, 3, 1, 4, 5}));
+  // A switch may show one device under two serial numbers: the mark tells.
+  seen.devices = {Seen("a", "dax0", "s1"), Seen("b", "dax0", "s9")};
+  for (SeenDevice& device : seen.devices) device.mark_id = "m";
+  EXPECT_EQ(GroupsOf(seen), (std::vector<uint32_t>{1, 1}));
+}
+
+TEST(FillDiscoveredTest, TwoOnOneHostThatCouldBeItAreNotGuessed) {
+  SeenDevices seen;
+  seen.devices = {Seen("a", "dax0", "s1"), Seen("a", "dax1", "s1"), Seen("b", "dax0", "s1")};
+  EXPECT_EQ(GroupsOf(seen), (std::vector<uint32_t>{1, 2, 3}));
+}
+
+TEST(FillDiscoveredTest, SuggestsWhatAddDeviceWouldTake) {
+  SeenDevices seen;
+  seen.devices.assign(6, Seen("a", "dax", "s"));
+  seen.devices[1].size_bytes = uint64_t{2304} << 20;
+  seen.devices[2].align_bytes = uint64_t{1} << 30;
+  seen.devices[3].unfit_reason = "somebody uses it";
+  seen.devices[4].mark = SeenDevice::Mark::kOtherPool;
+  seen.devices[5].mark = SeenDevice::Mark::kThisPool;
+  seen.devices[5].reserved_bytes = uint64_t{2} << 30;
+  v1::DiscoverDevicesResponse response;
+  FillDiscovered(ViewOf(0, 0), seen, &response);
+  const auto mib = [&](int i) {
+    const v1::DiscoveredDevice& device = response.devices(i);
+    return std::pair(device.suggested_capacity_bytes() >> 20,
+                     device.suggested_granule_bytes() >> 20);
+  };
+  using Pair = std::pair<uint64_t, uint64_t>;
+  EXPECT_EQ(mib(0), Pair(65536 - 256, 256));
+  EXPECT_EQ(mib(1), Pair(2304 - 128, 128)) << "16 granules at least";
+  EXPECT_EQ(mib(2), Pair(65536 - 1024, 1024));
+  EXPECT_EQ(mib(3), Pair(0, 0));
+  EXPECT_EQ(mib(4), Pair(0, 0));
+  EXPECT_EQ(mib(5), Pair(65536 - 2048, 2048));
+}
+
+TEST(FillDiscoveredTest, IsCutOffBeforeItIsTooLong) {
+  SeenDevices seen;
+  seen.devices.assign(5000, Seen("a", std::string(1000, 'x'), "s"));
+  seen.silent["b"] = "its agent has no session";
+  v1::DiscoverDevicesResponse response;
+  FillDiscovered(ViewOf(0, 0), seen, &response);
+  EXPECT_TRUE(response.cut_off());
+  EXPECT_LT(response.ByteSizeLong(), kMessageLimit);
 }
 
 }  // namespace

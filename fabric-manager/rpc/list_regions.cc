@@ -25,12 +25,8 @@ namespace {
 constexpr size_t kListStep = 1000;  // Regions taken from the view at a time.
 
 absl::Status BadList(std::string reason, std::string message, std::string remedy) {
-  return Refusal{absl::StatusCode::kInvalidArgument,
-                 std::move(reason),
-                 std::move(message),
-                 std::move(remedy),
-                 {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kInvalidArgument, std::move(reason), std::move(message),
+                std::move(remedy));
 }
 
 struct Order {
@@ -267,12 +263,9 @@ absl::Status CheckNames(const PoolView& view, const Query& query) {
   if (!query.host.empty()) names.emplace_back(Field::kHost, query.host);
   for (const auto& [field, id] : names) {
     const auto unknown = [&, id = id](const char* what, const char* reason) {
-      return Refusal{absl::StatusCode::kNotFound,
-                     reason,
-                     absl::StrCat("there is no ", what, " \"", id.substr(0, 80), "\""),
-                     absl::StrCat("see `cxlpool ", what, " list`"),
-                     {{what, id.substr(0, 80)}}}
-          .ToStatus();
+      return Refuse(absl::StatusCode::kNotFound, reason,
+                    absl::StrCat("there is no ", what, " \"", id.substr(0, 80), "\""),
+                    absl::StrCat("see `cxlpool ", what, " list`"), {{what, id.substr(0, 80)}});
     };
     const auto has = [id = id](const auto& list, auto id_of) {
       return list == nullptr || std::any_of(list->begin(), list->end(),

@@ -391,7 +391,7 @@ void Listener::Add(size_t index, UniqueFd fd) {
     setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   }
   MutexLock lock(mutex_);
-  // The descriptor was free: whoever had it before is gone.
+  // The descriptor was free: the connection that had it before is gone.
   if (const auto before = by_fd_.find(fd.get()); before != by_fd_.end()) Forget(before->second);
   if (Count(Phase::kEstablished) >= limits_.established) SweepEstablished();
   if (Count(Phase::kEstablished) >= limits_.established) {

@@ -142,7 +142,7 @@ class Listener {
   static bool IsStill(const Connection& connection, int fd);
   // Takes it out of all indices; the descriptor is left alone.
   void Forget(Connection* connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Ends it, whoever has the descriptor, and forgets it.
+  // Ends it, no matter who has the descriptor, and forgets it.
   void HangUp(Connection* connection, absl::string_view why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void MoveTo(Connection* connection, Phase phase) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Hangs up on the oldest in `phase` of the address that has most of them.

@@ -27,31 +27,22 @@ template <typename Requests>
 absl::Status CheckBatch(const Requests& requests) {
   const auto size = static_cast<size_t>(requests.size());
   if (size > kMaxBatch) {
-    return Refusal{absl::StatusCode::kInvalidArgument,
-                   "BATCH_TOO_LARGE",
-                   absl::StrCat("field requests has ", size, " elements"),
-                   absl::StrCat("send at most ", kMaxBatch, " at a time"),
-                   {{"max", absl::StrCat(kMaxBatch)}}}
-        .ToStatus();
+    return Refuse(absl::StatusCode::kInvalidArgument, "BATCH_TOO_LARGE",
+                  absl::StrCat("field requests has ", size, " elements"),
+                  absl::StrCat("send at most ", kMaxBatch, " at a time"),
+                  {{"max", absl::StrCat(kMaxBatch)}});
   }
   if (size == 0) {
-    return Refusal{absl::StatusCode::kInvalidArgument,
-                   "BAD_BATCH",
-                   "field requests is empty",
-                   absl::StrCat("send 1 to ", kMaxBatch, " requests"),
-                   {}}
-        .ToStatus();
+    return Refuse(absl::StatusCode::kInvalidArgument, "BAD_BATCH", "field requests is empty",
+                  absl::StrCat("send 1 to ", kMaxBatch, " requests"));
   }
   if constexpr (requires { requests.at(0).validate_only(); }) {
     const bool dry = requests.at(0).validate_only();
     if (!std::all_of(requests.begin(), requests.end(),
                      [&](const auto& request) { return request.validate_only() == dry; })) {
-      return Refusal{absl::StatusCode::kInvalidArgument,
-                     "BAD_BATCH",
-                     "field validate_only is set in some requests of the batch and not in others",
-                     "set it in all or in none",
-                     {}}
-          .ToStatus();
+      return Refuse(absl::StatusCode::kInvalidArgument, "BAD_BATCH",
+                    "field validate_only is set in some requests of the batch and not in others",
+                    "set it in all or in none");
     }
   }
   return absl::OkStatus();
@@ -158,7 +149,7 @@ void PoolRpc::Batch(UnaryCall<Request, Response>& call, Start start) {
   });
 }
 
-// A host is told the same of Regions that do not concern it and of those that are not there.
+// A host gets the same answer for Regions that do not concern it and of those that are not there.
 absl::StatusOr<RegionPtr> PoolRpc::Find(const Caller& caller, const std::string& name) const {
   auto id = ParseResourceName("regions", name);
   if (!id.ok()) return id.status();

@@ -53,7 +53,7 @@ class PoolRpc final {
   // The Region, if it is there for the caller.
   absl::StatusOr<RegionPtr> Find(const Caller& caller, const std::string& name) const;
 
-  // With how the Region went that `status` says is not there, for an operator. A host is told the
+  // With how the Region went that `status` says is not there, for an operator. A host gets the
   // same of all that it does not see.
   absl::Status WithItsEnd(const Caller& caller, const absl::Status& status) const;
 

@@ -14,7 +14,7 @@ void RefusedPeers::Note(absl::string_view what, absl::string_view address, absl:
     MutexLock lock(mutex_);
     const auto known = counted_.find({whose, std::string(why)});
     if (known != counted_.end()) {
-      ++known->second.since_told;
+      ++known->second.since_logged;
       return;
     }
     if (counted_.size() >= kMaxLines) {
@@ -35,15 +35,15 @@ void RefusedPeers::Tick() {
     began_ = clock_->Elapsed();
     for (auto it = counted_.begin(); it != counted_.end();) {
       auto& [key, counted] = *it;
-      if (counted.since_told == 0) {
+      if (counted.since_logged == 0) {
         // Quiet for a whole period: the next one is news again.
         it = counted_.erase(it);
         continue;
       }
-      lines.push_back(absl::StrCat("refused ", key.first, ", ", counted.since_told,
+      lines.push_back(absl::StrCat("refused ", key.first, ", ", counted.since_logged,
                                    " times more within ", absl::FormatDuration(kPeriod), ": ",
                                    key.second));
-      counted.since_told = 0;
+      counted.since_logged = 0;
       ++it;
     }
     if (others_ > 0) {

@@ -15,8 +15,8 @@
 
 namespace cxlpool::fm {
 
-// The first refusal of an address for a reason is logged at once; what follows is counted, and told
-// once a minute. Any thread.
+// The first refusal of an address for a reason is logged at once; what follows is counted, and
+// logged once a minute. Any thread.
 class RefusedPeers {
  public:
   static constexpr absl::Duration kPeriod = absl::Minutes(1);
@@ -29,12 +29,12 @@ class RefusedPeers {
   void Note(absl::string_view what, absl::string_view address, absl::string_view why,
             absl::string_view detail = "");
 
-  // Tells what was counted, if a period is over. Somebody calls it every few seconds.
+  // Logs what was counted, if a period is over. Somebody calls it every few seconds.
   void Tick();
 
  private:
   struct Counted {
-    uint64_t since_told = 0;
+    uint64_t since_logged = 0;
   };
 
   const Clock* const clock_;

@@ -47,10 +47,10 @@ struct Peer {
     grpc::ChannelArguments arguments;
     arguments.SetSslTargetNameOverride("fm.cxlpool");
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    auto credentials = ClientTls(TlsFiles{files.ca, files.cert, files.key});
-    EXPECT_TRUE(credentials.ok()) << credentials.status();
+    const auto material = LoadTls(TlsFiles{files.ca, files.cert, files.key});
+    EXPECT_TRUE(material.ok()) << material.status();
     const auto channel = grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", port),
-                                                   *std::move(credentials), arguments);
+                                                   ClientTlsOf(*material), arguments);
     regions = v1::PoolService::NewStub(channel);
     inventory = v1::InventoryService::NewStub(channel);
     hosts = v1::HostService::NewStub(channel);

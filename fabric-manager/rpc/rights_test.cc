@@ -286,7 +286,7 @@ TEST_F(RightsTest, EveryMethodByEveryKindOfCaller) {
             << " trials, each method by each kind of caller, 0 let in wrongly\n";
 }
 
-// A Region of host-a; what host-b is told of it is what it is told of one that is not there.
+// A Region of host-a; what host-b learns of it is what it learns of one that is not there.
 TEST_F(RightsTest, AHostActsForItselfAloneAndLearnsNothingOfOthers) {
   MakeHostsUsable();
   const auto host_a = ChannelOf("cxlpool://host/host-a");
@@ -414,7 +414,7 @@ TEST_F(RightsTest, AHostListsAndWatchesWhatItMaySeeAlone) {
   Rewrite("kw", [](Region& region) { region.state_reason = "not for host-a"; });
   ASSERT_EQ(AllocateOn("kx", "hosts/host-a"), "");
   next(Response::CHANGED, "regions/kx");
-  // What ends to be the host's: it is told that this is gone, and nothing of what it is now.
+  // What ends to be the host's: it hears that this is gone, and nothing of what it is now.
   Rewrite("kx", [](Region& region) {
     region.attachments.clear();
     region.id = "ky";
@@ -443,7 +443,7 @@ TEST_F(RightsTest, AHostListsAndWatchesWhatItMaySeeAlone) {
   EXPECT_EQ(Ask(host_a, "PoolService/GetRegion", gone), "UNKNOWN_REGION");
 }
 
-// An operator is told; a host hears the same words of what is not there and never was.
+// An operator learns it; a host hears the same words of what is not there and never was.
 TEST_F(RightsTest, HowARegionWentIsForOperators) {
   v1::AllocateRegionRequest allocate;
   allocate.set_request_id(NewId());

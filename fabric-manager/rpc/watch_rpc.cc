@@ -57,33 +57,24 @@ absl::StatusOr<std::string> OnlyRegion(const v1::WatchRegionsRequest& request,
     const RegionPtr region = view->regions.Find(only);
     if (region != nullptr && MaySee(caller, OwnHost(*view, caller), *region)) return only;
   }
-  return Refusal{absl::StatusCode::kNotFound,
-                 "UNKNOWN_REGION",
-                 absl::StrCat("there is no ", request.name()),
-                 "see `cxlpool region list`",
-                 {{"region", request.name()}}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_REGION",
+                absl::StrCat("there is no ", request.name()), "see `cxlpool region list`",
+                {{"region", request.name()}});
 }
 
 // What a host has been shown is known for as long as its stream lasts only: another stream begins
 // with everything, or it would never hear of what it may not see any more.
 absl::Status CheckResume(const v1::WatchRegionsRequest& request, const Caller& caller) {
   if (caller.for_pool() || request.start_revision() == 0) return absl::OkStatus();
-  return Refusal{absl::StatusCode::kOutOfRange,
-                 "REVISION_COMPACTED",
-                 "a host's watch cannot be resumed: what it may see may have changed meanwhile",
-                 "watch from 0",
-                 {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kOutOfRange, "REVISION_COMPACTED",
+                "a host's watch cannot be resumed: what it may see may have changed meanwhile",
+                "watch from 0");
 }
 
 absl::Status RightsChanged(const Caller& caller) {
-  return Refusal{absl::StatusCode::kAborted,
-                 "RIGHTS_CHANGED",
-                 absl::StrCat("the enrolment of host \"", caller.host(), "\" has changed"),
-                 "watch from 0",
-                 {{"host", caller.host()}}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kAborted, "RIGHTS_CHANGED",
+                absl::StrCat("the enrolment of host \"", caller.host(), "\" has changed"),
+                "watch from 0", {{"host", caller.host()}});
 }
 
 }  // namespace

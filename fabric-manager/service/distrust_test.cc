@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/match.h"
-#include "test/rigs/service_rig.h"
+#include "test/rigs/service_fixture.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -17,14 +17,10 @@ class SilentAgent : public SessionPeer {
   std::string address() const override { return "test:silent"; }
 };
 
-class DistrustTest : public testing::Test {
+class DistrustTest : public ServiceTest {
  protected:
   DistrustTest() { Restart(); }
   ~DistrustTest() override { ExpectLegalEdges(); }
-  void Restart() {
-    rig.reset();
-    rig = std::make_unique<ServiceRig>(disk, &world);
-  }
   // As Restart; the first commit of a way back to WANTED fails, and `meanwhile` is called before
   // it.
   void RestartWithAFailingWayBack(std::function<void()> meanwhile = [] {}) {
@@ -46,21 +42,14 @@ class DistrustTest : public testing::Test {
     ASSERT_TRUE(events.ok()) << events.status();
     for (const WatchEvent& event : *events) {
       for (const Attachment& attachment : event.region->attachments) {
-        const auto [at, first] = last.try_emplace(attachment.generation, attachment.state);
-        EXPECT_TRUE(MayFollow(at->second, attachment.state))
+        const auto [at, first] =
+            last.try_emplace(attachment.generation, attachment.settled().state);
+        EXPECT_TRUE(MayFollow(at->second, attachment.settled().state))
             << event.region->id << " on " << attachment.host << ": " << ToString(at->second)
-            << " to " << ToString(attachment.state);
-        at->second = attachment.state;
+            << " to " << ToString(attachment.settled().state);
+        at->second = attachment.settled().state;
       }
     }
-  }
-  void Make(const AllocateSpec& spec) {
-    const auto made = rig->Allocate(spec);
-    ASSERT_TRUE(made.ok()) << made.status();
-    ASSERT_TRUE(rig->RunUntil([&] { return Online(rig->Find(spec.region_id)); }));
-  }
-  absl::Status Release(const std::string& id, char request) {
-    return rig->Call(&PoolService::Release, ReleaseOf(id, request)).status();
   }
   static ReleaseSpec Forced(const std::string& id, char request) {
     ReleaseSpec spec = ReleaseOf(id, request);
@@ -68,17 +57,11 @@ class DistrustTest : public testing::Test {
     spec.reason = "nobody uses it";
     return spec;
   }
-  // Its agent's stream ends, and nobody dials again.
-  void GoSilent(const std::string& host) {
-    rig->sessions.OnClosed(rig->agents[host].get());
-    rig->agents.erase(host);
+  AttachmentState StateOf(const std::string& id) {
+    return rig->Find(id)->attachments.at(0).settled().state;
   }
-  AttachmentState StateOf(const std::string& id) { return rig->Find(id)->attachments.at(0).state; }
 
   bool way_back_failed = false;
-  World world;
-  std::shared_ptr<MemoryDisk> disk = std::make_shared<MemoryDisk>();
-  std::unique_ptr<ServiceRig> rig;
 };
 
 TEST_F(DistrustTest, AFailedScrubIsTriedAgainAndItsBytesAreHeldMeanwhile) {
@@ -432,8 +415,8 @@ TEST_F(DistrustTest, WhatARebootedHostHadIsNotWhatItHas) {
   rig->sessions.OnHello(std::make_shared<SilentAgent>(), {"", true}, hello);
   rig->Run(absl::Seconds(1));
   EXPECT_EQ(StateOf("kv"), AttachmentState::kBound);
-  EXPECT_TRUE(absl::StartsWith(rig->Find("kv")->attachments[0].reason, "HOST_RESTARTED"))
-      << rig->Find("kv")->attachments[0].reason;
+  EXPECT_TRUE(absl::StartsWith(rig->Find("kv")->attachments[0].settled().reason, "HOST_RESTARTED"))
+      << rig->Find("kv")->attachments[0].settled().reason;
 }
 
 TEST_F(DistrustTest, ARestartedManagerOffersAgainWhatStands) {
@@ -460,6 +443,21 @@ TEST_F(DistrustTest, NothingGoesDownOnABridgeWhereAnotherComesUp) {
   for (const auto& bind : world.slow) bind();
   world.slow.clear();
   EXPECT_TRUE(rig->RunUntil([&] { return rig->Find("kv") == nullptr; }));
+}
+
+TEST_F(DistrustTest, WithoutADecoderStackOneGoesDownWhileAnotherComesUp) {
+  world.any_order = true;
+  Restart();
+  Make(AllocateOn("kv", "host-a", 1));
+  world.slow_binds = true;
+  for (char i = 2; i < 5; ++i) {
+    ASSERT_TRUE(rig->Allocate(AllocateOn(std::string(1, 'a' + i), "host-a", i)).ok());
+  }
+  ASSERT_TRUE(Release("kv", 9).ok());
+  EXPECT_TRUE(rig->RunUntil([&] { return rig->Find("kv") == nullptr; }));
+  world.slow_binds = false;
+  for (const auto& bind : world.slow) bind();
+  world.slow.clear();
 }
 
 // By an Attachment's key the fabric shows other bytes than the record's: neither bound nor gone.

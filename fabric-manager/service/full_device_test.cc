@@ -5,13 +5,13 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "test/rigs/service_rig.h"
+#include "test/rigs/service_fixture.h"
 
 namespace cxlpool::fm {
 namespace {
 
 // A device with more Regions on it than a store takes changes of in one commit.
-class FullDeviceTest : public testing::Test {
+class FullDeviceTest : public ServiceTest {
  protected:
   static constexpr size_t kRegions = StoreLimits().max_batch_rows + 4000;
 
@@ -54,10 +54,6 @@ class FullDeviceTest : public testing::Test {
     }
     return count;
   }
-
-  std::shared_ptr<MemoryDisk> disk = std::make_shared<MemoryDisk>();
-  World world;
-  std::unique_ptr<ServiceRig> rig;
 };
 
 TEST_F(FullDeviceTest, FailsInAsManyChangesAsItTakes) {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/model/space/bytes.h"
 #include "proto/support/certificate.h"
+#include "proto/support/cxl_host.h"
 #include "proto/support/log.h"
 #include "proto/support/mutant.h"
 #include "proto/support/names.h"
@@ -18,12 +19,14 @@ namespace cxlpool::fm {
 namespace {
 
 constexpr size_t kMaxBridges = 256;
-constexpr size_t kMaxSlotsPerBridge = 256;
+constexpr size_t kMaxSlotsPerBridge = kSharedSlots;
+constexpr int kMaxSharedDevices = 4096;
+constexpr int kMaxGrants = 4 * kSharedSlots;
 constexpr size_t kMaxName = 64;
 constexpr size_t kMaxUnfitReason = 1024;
 // Each costs a new view of all hosts.
 constexpr int kShownPerTick = 32;
-constexpr absl::Duration kTellRefusals = absl::Seconds(1);
+constexpr absl::Duration kLogRefusalsEvery = absl::Seconds(1);
 constexpr uint64_t kMaxUnitBytes = uint64_t{64} << 30;
 // Linux makes host regions of whole 256 MiB. What is larger than that and so many granules of the
 // pool's devices, or than 2 GiB, would round up the Regions of every host.
@@ -42,7 +45,8 @@ Bridge ToBridge(const v1::BridgeInventory& in) {
                 .window_bytes = in.window_bytes(),
                 .free_window_bytes = CXLPOOL_MUTANT("window-for-free-window")
                                          ? in.window_bytes()
-                                         : in.free_window_bytes()};
+                                         : in.free_window_bytes(),
+                .any_order = in.any_order()};
   return bridge;
 }
 
@@ -68,7 +72,7 @@ absl::Status CheckInventory(const v1::HostInventory& inventory) {
                 "report what the host really has");
 }
 
-// The pool's largest granule: what Regions are multiples of, whoever attaches them.
+// The pool's largest granule: what Regions are multiples of, no matter which host attaches them.
 uint64_t GranuleOf(const PoolState& state) {
   uint64_t granule = state.limits().extent_granule_bytes;
   for (const auto& [id, device] : state.devices()) {
@@ -220,12 +224,12 @@ void HostSessions::OnHello(std::shared_ptr<SessionPeer> peer, const SessionIdent
 // An agent that is refused dials again and again: a line a second says it all.
 void HostSessions::NoteRefused(const std::string& address, const absl::Status& why) {
   const absl::Duration now = clock_->Elapsed();
-  if (now - refusal_told_ < kTellRefusals) {
-    ++refusals_untold_;
+  if (now - refusal_logged_ < kLogRefusalsEvery) {
+    ++refusals_not_logged_;
     return;
   }
-  refusal_told_ = now;
-  const uint64_t others = std::exchange(refusals_untold_, 0);
+  refusal_logged_ = now;
+  const uint64_t others = std::exchange(refusals_not_logged_, 0);
   LogWarning(
       "sessions", "refused agent at ", address, ": ", why.message(),
       others == 0 ? "" : absl::StrCat(" (and ", others, " others since the last such line)"));
@@ -243,8 +247,9 @@ void HostSessions::OnMessage(SessionPeer* peer, const v1::AgentMessage& message)
   const bool current = message.session() == it->second.number;
   if (!CXLPOOL_MUTANT("hear-old-sessions") && !current) return;
   OnHeartbeat(*peer, message.session());
-  if (!message.has_report()) return;
   const std::string host = it->first;
+  if (message.has_device_answer()) return TakeDeviceAnswer(host, message.device_answer());
+  if (!message.has_report()) return;
   const v1::Report& report = message.report();
   if (static_cast<size_t>(report.segments_size()) > options_.max_segments ||
       static_cast<size_t>(report.events_size()) > options_.max_events ||
@@ -260,6 +265,18 @@ void HostSessions::OnMessage(SessionPeer* peer, const v1::AgentMessage& message)
   if (!report.events().empty() && !CXLPOOL_MUTANT("events-end-here")) {
     listener_.on_events(host, report.events());
   }
+}
+
+void HostSessions::TakeDeviceAnswer(const std::string& host, const v1::DeviceAnswer& answer) {
+  const v1::DeviceLook& look = answer.look();
+  if (look.devices_size() > kMaxSharedDevices || look.grants_size() > kMaxGrants ||
+      look.foreign_size() > kMaxGrants) {
+    Drop(host, Refuse(absl::StatusCode::kInvalidArgument, "BAD_REPORT",
+                      "an answer about shared devices is larger than any host can be",
+                      "update cxlpool-agent"));
+    return;
+  }
+  if (listener_.on_device_answer) listener_.on_device_answer(host, answer);
 }
 
 void HostSessions::OnHeartbeat(SessionPeer& peer, uint64_t session) const {
@@ -281,6 +298,7 @@ void HostSessions::TakeInventory(const std::string& host, const v1::HostInventor
   runtime.last_heartbeat = clock_->Now();
   if (hello != nullptr) {
     runtime.incarnation = hello->incarnation();
+    runtime.unreached.clear();  // Somebody may have put it right: it is looked at anew.
     runtime.agent_version = CutText(hello->agent_version(), 64);
     runtime.kernel_release = CutText(hello->kernel_release(), 128);
     const SessionIdentity& identity = sessions_.at(host).identity;
@@ -354,6 +372,15 @@ void HostSessions::SendEventsSeen(const std::string& host, uint64_t sequence) {
   session->second.peer->Send(std::move(message));
 }
 
+void HostSessions::SendTask(const std::string& host, v1::DeviceTask task) {
+  const auto session = sessions_.find(host);
+  if (session == sessions_.end()) return;
+  v1::ManagerMessage message;
+  message.set_session(session->second.number);
+  *message.mutable_device_task() = std::move(task);
+  session->second.peer->Send(std::move(message));
+}
+
 void HostSessions::End(const std::string& host, const absl::Status& why) { Drop(host, why); }
 
 absl::StatusOr<v1::CheckSessionResponse> HostSessions::Check(const SessionIdentity& identity,
@@ -400,6 +427,11 @@ void HostSessions::WarnOfCertificates() {
 }
 
 bool HostSessions::Online(const std::string& host) const { return sessions_.contains(host); }
+
+std::string HostSessions::LifeOf(const std::string& host) const {
+  const auto session = sessions_.find(host);
+  return session == sessions_.end() ? "" : session->second.incarnation;
+}
 
 void HostSessions::Tick() {
   std::vector<std::string> silent;

@@ -1,5 +1,5 @@
-// The agents that are connected: who may speak for a host, which session counts, and what each
-// agent is told.
+// The agents that are connected: who may speak for a host, which session counts, and what is
+// sent to each agent.
 //
 // Offers are level-triggered: the last Offer of an Attachment stands, and every new session gets
 // all that concern its host. A session ends by its stream, by a newer one, or by silence beyond
@@ -70,10 +70,12 @@ class HostSessions {
   struct Listener {
     // What the agent says of segments; `complete`: of every one on the host.
     std::function<void(const std::string& host, const SegmentReports&, bool complete)> on_segments;
-    // What its kernel told, in the current session; SendEventsSeen answers.
+    // What its kernel reported, in the current session; SendEventsSeen answers.
     std::function<void(const std::string& host, const HostEvents&)> on_events;
     // A session of `host` began or ended.
     std::function<void(const std::string& host, bool online)> on_session;
+    // What the agent answers to a task that was sent in this session. May be empty: nobody asks.
+    std::function<void(const std::string& host, const v1::DeviceAnswer&)> on_device_answer = {};
   };
 
   HostSessions(Options options, Executor* executor, Clock* clock, Writer* writer);
@@ -91,15 +93,18 @@ class HostSessions {
   void OnMessage(SessionPeer* peer, const v1::AgentMessage& message);
   // A Heartbeat. Any thread.
   void OnHeartbeat(SessionPeer& peer, uint64_t session) const;
-  // The stream is over, whoever ended it.
+  // The stream is over, no matter which side ended it.
   void OnClosed(const SessionPeer* peer);
 
   // What the manager wants of an Attachment, until replaced or withdrawn. Each is sent.
   void SetOffer(const std::string& host, v1::Offer offer);
   void Withdraw(const std::string& host, const std::string& tag, uint64_t generation);
 
-  // In the host's session, if it has one: what it told up to `sequence` is durable.
+  // In the host's session, if it has one: what it reported up to `sequence` is durable.
   void SendEventsSeen(const std::string& host, uint64_t sequence);
+
+  // In the host's session, if it has one; nobody keeps it for a later one.
+  void SendTask(const std::string& host, v1::DeviceTask task);
 
   // Ends the host's session, if it has one.
   void End(const std::string& host, const absl::Status& why);
@@ -108,6 +113,9 @@ class HostSessions {
   void EndRevoked();
 
   bool Online(const std::string& host) const;
+
+  // The boot id under which the host's agent has its session; empty: it has none.
+  std::string LifeOf(const std::string& host) const;
 
  private:
   struct Session {
@@ -131,6 +139,7 @@ class HostSessions {
   // Whether it may now, beside the session that the host has.
   absl::Status CheckRival(const SessionPeer& peer, const v1::Hello& hello,
                           const std::string& host) const;
+  void TakeDeviceAnswer(const std::string& host, const v1::DeviceAnswer& answer);
   void NoteRefused(const std::string& address, const absl::Status& why);
   void Drop(const std::string& host, const absl::Status& why);
   void TakeInventory(const std::string& host, const v1::HostInventory& inventory,
@@ -147,9 +156,9 @@ class HostSessions {
   Listener listener_;
   uint64_t next_session_ = 1;
   SessionMap sessions_;
-  absl::Time warned_ = absl::InfinitePast();                 // When WarnOfCertificates did.
-  absl::Duration refusal_told_ = -absl::InfiniteDuration();  // When a refused agent was logged.
-  uint64_t refusals_untold_ = 0;                             // Since then.
+  absl::Time warned_ = absl::InfinitePast();                   // When WarnOfCertificates did.
+  absl::Duration refusal_logged_ = -absl::InfiniteDuration();  // When a refused agent was logged.
+  uint64_t refusals_not_logged_ = 0;                           // Since then.
   std::string shown_;  // The last host that ShowHeartbeats looked at.
   std::map<std::string, std::map<uint64_t, v1::Offer>> offers_;  // By host id and generation.
 };

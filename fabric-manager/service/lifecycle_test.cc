@@ -14,16 +14,16 @@ bool AllOnline(const RegionPtr& region) {
   return region != nullptr && region->state == RegionState::kAllocated &&
          !region->attachments.empty() &&
          std::all_of(region->attachments.begin(), region->attachments.end(),
-                     [](const auto& a) { return a.state == AttachmentState::kOnline; });
+                     [](const auto& a) { return a.settled().state == AttachmentState::kOnline; });
 }
 
-// Each on a fabric with all luxuries, and on plain hardware (World::plain_hardware).
+// Each on a fabric with all luxuries, and on the barest backend, below the shell.
 class LifecycleTest : public testing::TestWithParam<bool> {
  protected:
   static World AWorld() { return GetParam() ? World::OfPlainHardware() : World(); }
 };
 INSTANTIATE_TEST_SUITE_P(On, LifecycleTest, testing::Bool(), [](const auto& info) {
-  return info.param ? "PlainHardware" : "AllLuxuries";
+  return info.param ? "BareBackend" : "AllLuxuries";
 });
 
 TEST_P(LifecycleTest, AllocateComesOnlineAndReleaseGivesEverythingBack) {
@@ -121,6 +121,7 @@ TEST_P(LifecycleTest, HowARegionWentIsKnownForAWhileAndAfterARestart) {
     EXPECT_FALSE(rig->views.EndOf("ky").has_value());
   };
   check();
+  rig.reset();
   rig = std::make_unique<ServiceRig>(disk, &world);
   check();
 }
@@ -153,9 +154,10 @@ TEST_P(LifecycleTest, HoldersBlockTheReleaseUntilTheyGo) {
   ASSERT_TRUE(rig.RunUntil([&] { return AllOnline(rig.Find("kv")); }));
   world.hold_offline = true;
   ASSERT_TRUE(rig.Call(&PoolService::Release, ReleaseOf("kv", 2)).ok());
-  ASSERT_TRUE(rig.RunUntil(
-      [&] { return rig.Find("kv")->attachments[0].state == AttachmentState::kReleaseBlocked; }));
-  EXPECT_NE(rig.Find("kv")->attachments[0].reason.find("pid 7"), std::string::npos);
+  ASSERT_TRUE(rig.RunUntil([&] {
+    return rig.Find("kv")->attachments[0].settled().state == AttachmentState::kReleaseBlocked;
+  }));
+  EXPECT_NE(rig.Find("kv")->attachments[0].settled().reason.find("pid 7"), std::string::npos);
   world.hold_offline = false;
   rig.agents["host-a"]->Send([&] {
     v1::ManagerMessage message;  // The agent tries again by itself.
@@ -321,7 +323,7 @@ TEST_P(LifecycleTest, ConvergesAfterAKillAtAnyRung) {
   }
 }
 
-// Whoever is served after it allocates at once, also in a pool that is new.
+// The next to be served allocates at once, also in a pool that is new.
 TEST_P(LifecycleTest, AStartEndsWhenTheDevicesAreThere) {
   World world = AWorld();
   ServiceRig rig(std::make_shared<MemoryDisk>(), &world);

@@ -19,7 +19,7 @@ constexpr size_t kMaxText = 256;
 
 void MediaKeeper::OnSession(const std::string& host) {
   const auto from = hosts_.find(host);
-  if (from != hosts_.end()) from->second.told = 0;
+  if (from != hosts_.end()) from->second.reported = 0;
 }
 
 void MediaKeeper::OnEvents(const std::string& host, const HostEvents& events) {
@@ -27,14 +27,14 @@ void MediaKeeper::OnEvents(const std::string& host, const HostEvents& events) {
   FromHost& from = hosts_[host];
   for (const v1::HostEvent& event : events) {
     Log(host, from, event);
-    from.told = std::max(from.told, event.sequence());
+    from.reported = std::max(from.reported, event.sequence());
     if (!event.bytes_lost()) continue;
     from.waiting.try_emplace(event.serial(),
                              MediaError{event.serial(), event.dpa_bytes(), event.length_bytes(),
                                         v1::HostEvent::Kind_Name(event.kind())});
   }
   if (from.waiting.size() > options_.max_waiting) {
-    // Told again in the next session, and by then some of it is durable.
+    // Reported again in the next session, and by then some of it is durable.
     from.waiting.clear();
     sessions_->End(host, Refuse(absl::StatusCode::kInvalidArgument, "BAD_REPORT",
                                 absl::StrCat("the host reports lost bytes in more than ",
@@ -105,8 +105,8 @@ void MediaKeeper::Commit(const std::string& host, FromHost& from) {
 }
 
 void MediaKeeper::Acknowledge(const std::string& host, FromHost& from) {
-  if (from.told == 0) return;
-  sessions_->SendEventsSeen(host, std::exchange(from.told, 0));
+  if (from.reported == 0) return;
+  sessions_->SendEventsSeen(host, std::exchange(from.reported, 0));
 }
 
 }  // namespace cxlpool::fm

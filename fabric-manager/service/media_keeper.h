@@ -1,8 +1,8 @@
 // What hosts tell of their memory: takes the events of their kernels, marks the Extents that lost
-// bytes (model/plan_media.h), and acknowledges what is durable.
+// bytes (model/plans/plan_media.h), and acknowledges what is durable.
 //
 // An agent sends an event again in each session until EventsSeen covers it, and that is sent only
-// once everything told up to there is durable or means nothing here. So no mark is lost with a
+// once everything reported up to there is durable or means nothing here. So no mark is lost with a
 // session, an agent or a manager, and hearing of one twice is harmless. What cannot be made durable
 // now is tried again.
 //
@@ -47,7 +47,7 @@ class MediaKeeper {
 
  private:
   struct FromHost {
-    uint64_t told = 0;  // Greatest sequence of this session that is not acknowledged; 0: none.
+    uint64_t reported = 0;  // Greatest sequence of this session that is not acknowledged; 0: none.
     std::map<uint64_t, MediaError> waiting;  // By serial: not durable yet.
     bool committing = false;
     absl::Duration minute = -absl::InfiniteDuration();  // When the count of lines began.

@@ -7,26 +7,15 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "test/rigs/service_rig.h"
+#include "test/rigs/service_fixture.h"
 
 namespace cxlpool::fm {
 namespace {
 
-class MediaKeeperTest : public testing::Test {
+class MediaKeeperTest : public ServiceTest {
  protected:
   MediaKeeperTest() { Restart(); }
-  ~MediaKeeperTest() override {
-    const absl::Status sound = rig->writer.state().CheckInvariants();
-    EXPECT_TRUE(sound.ok()) << sound;
-  }
-  void Restart() {
-    rig.reset();
-    rig = std::make_unique<ServiceRig>(disk, &world);
-  }
-  void Make(const AllocateSpec& spec) {
-    ASSERT_TRUE(rig->Allocate(spec).ok());
-    ASSERT_TRUE(rig->RunUntil([&] { return Settled(rig->Find(spec.region_id)); }));
-  }
+  ~MediaKeeperTest() override { ExpectSound(); }
   uint64_t SerialOf(const std::string& id, size_t segment = 0) {
     return rig->Find(id)->attachments.front().segments[segment].serial;
   }
@@ -59,10 +48,6 @@ class MediaKeeperTest : public testing::Test {
     return nullptr;
   }
   Capacity capacity() { return rig->views.Get()->capacity; }
-
-  World world;
-  std::shared_ptr<MemoryDisk> disk = std::make_shared<MemoryDisk>();
-  std::unique_ptr<ServiceRig> rig;
 };
 
 TEST_F(MediaKeeperTest, MarksTheExtentAndThenAcknowledges) {
@@ -75,7 +60,7 @@ TEST_F(MediaKeeperTest, MarksTheExtentAndThenAcknowledges) {
   ASSERT_EQ(rig->Find("kv")->bad.size(), 1u);
   EXPECT_TRUE(absl::StartsWith(rig->Find("kv")->state_reason, "MEDIA_ERROR: POISON on device "));
   EXPECT_EQ(rig->Find("kv")->state, RegionState::kAllocated);
-  EXPECT_EQ(rig->Find("kv")->attachments[0].state, AttachmentState::kOnline);
+  EXPECT_EQ(rig->Find("kv")->attachments[0].settled().state, AttachmentState::kOnline);
   EXPECT_EQ(capacity().quarantined_bytes, 2 * kGranule);
   Restart();
   EXPECT_EQ(rig->Find("kv")->bad.size(), 1u);
@@ -97,7 +82,7 @@ TEST_F(MediaKeeperTest, AHostCannotSpoilWhatIsNotItsOwn) {
   const uint64_t revision = rig->writer.revision();
   Tell("host-b", {Poison(1, SerialOf("kv")), Poison(2, 4711), Poison(3, 0)});
   rig->Run(absl::Milliseconds(20));
-  EXPECT_EQ(Seen("host-b"), 3u) << "it means nothing here: not to be told again";
+  EXPECT_EQ(Seen("host-b"), 3u) << "it means nothing here: not to be reported again";
   EXPECT_TRUE(rig->Find("kv")->bad.empty());
   EXPECT_EQ(rig->writer.revision(), revision);
 }
@@ -107,7 +92,7 @@ TEST_F(MediaKeeperTest, OverReconnectsAndAgainIsHarmless) {
   Tell("host-a", {Poison(7, SerialOf("kv"))});
   rig->Connect("host-a");  // Before it is durable: the old session is over.
   rig->Run(absl::Milliseconds(20));
-  EXPECT_EQ(Seen(), 0u) << "this session has told of nothing yet";
+  EXPECT_EQ(Seen(), 0u) << "this session has reported nothing yet";
   const uint64_t revision = rig->writer.revision();
   Tell("host-a", {Poison(1, SerialOf("kv"))});
   rig->Run(absl::Milliseconds(20));
@@ -259,7 +244,7 @@ TEST(MediaKillTest, BadBytesAreNeverFreeAtAnyRung) {
     rig = std::make_unique<ServiceRig>(disk, &world, probe);
     ASSERT_TRUE(rig->Allocate(AllocateOn("kv", "host-a", 1)).ok());
     rig->RunUntil([&] { return Settled(rig->Find("kv")); });
-    bool told = false;
+    bool reported = false;
     for (int life = 0; life < 3; ++life) {
       if (rig->stopped) {
         rig.reset();
@@ -274,7 +259,7 @@ TEST(MediaKillTest, BadBytesAreNeverFreeAtAnyRung) {
                region()->state != RegionState::kReserved;
       });
       if (region() == nullptr) break;
-      if (!told && !region()->attachments.empty()) {
+      if (!reported && !region()->attachments.empty()) {
         v1::AgentMessage message;
         message.set_session(rig->agents["host-a"]->session());
         v1::HostEvent& event = *message.mutable_report()->add_events();
@@ -285,12 +270,12 @@ TEST(MediaKillTest, BadBytesAreNeverFreeAtAnyRung) {
         event.set_length_bytes(64);
         rig->sessions.OnMessage(rig->agents["host-a"].get(), message);
         rig->RunUntil([&] { return rig->agents["host-a"]->events_seen == 1; });
-        told = rig->agents["host-a"]->events_seen == 1;
+        reported = rig->agents["host-a"]->events_seen == 1;
       }
       if (!rig->stopped) rig->Call(&PoolService::Release, ReleaseOf("kv", 2)).IgnoreError();
       rig->RunUntil([&] { return region() == nullptr; });
     }
-    ASSERT_TRUE(told) << "killed at rung " << fatal;
+    ASSERT_TRUE(reported) << "killed at rung " << fatal;
     const Capacity capacity = rig->views.Get()->capacity;
     EXPECT_EQ(capacity.quarantined_bytes, 2 * kGranule) << "killed at rung " << fatal;
     EXPECT_EQ(capacity.free_bytes + 2 * kGranule, capacity.total_bytes);

@@ -33,8 +33,7 @@ v1::OpenTo ToProto(const OpenTo& open_to) {
 OfferTerms TermsOf(const Region& region, const Attachment& attachment, const OfferedWants& wants) {
   OfferTerms terms{.region_id = region.id,
                    .tenant = region.tenant,
-                   // An Offer wants something; that of a base which is not bound is its tail's.
-                   .want = wants.base == v1::Offer::WANT_UNSPECIFIED ? wants.tail : wants.base,
+                   .want = v1::Offer::WANT_UNSPECIFIED,
                    .mode = attachment.mode,
                    .zone = attachment.zone,
                    .access = attachment.access,
@@ -51,17 +50,20 @@ OfferTerms TermsOf(const Region& region, const Attachment& attachment, const Off
   if (here && region.maker.has_value()) terms.maker_uid = region.maker->uid;
   if (here) terms.open_to = region.open_to;
   terms.targets.reserve(attachment.segments.size());
-  for (size_t i = 0; i < attachment.segments.size(); ++i) {
-    const bool tail = attachment.tail.has_value() && i >= attachment.tail->first_segment;
-    const v1::Offer::Want want = tail ? wants.tail : wants.base;
+  for (size_t part = 0; part < attachment.parts.size(); ++part) {
+    const v1::Offer::Want want = wants[part];
     if (want == v1::Offer::WANT_UNSPECIFIED) continue;
-    const Segment& segment = attachment.segments[i];
-    terms.targets.push_back({.extent_index = segment.extent_index,
-                             .slot = segment.slot,
-                             .serial = segment.serial,
-                             .length_bytes = region.extents[segment.extent_index].length_bytes,
-                             .want = want,
-                             .host_bridge = segment.host_bridge});
+    // An Offer as a whole wants what is wanted of the first part that it is of.
+    if (terms.want == v1::Offer::WANT_UNSPECIFIED) terms.want = want;
+    for (size_t i = attachment.parts[part].first_segment; i < attachment.EndOf(part); ++i) {
+      const Segment& segment = attachment.segments[i];
+      terms.targets.push_back({.extent_index = segment.extent_index,
+                               .slot = segment.slot,
+                               .serial = segment.serial,
+                               .length_bytes = region.extents[segment.extent_index].length_bytes,
+                               .want = want,
+                               .host_bridge = segment.host_bridge});
+    }
   }
   return terms;
 }

@@ -1,7 +1,8 @@
-// What an agent is told of an Attachment.
+// What an agent learns of an Attachment.
 #ifndef CXLPOOL_FABRIC_MANAGER_SERVICE_OFFERS_H_
 #define CXLPOOL_FABRIC_MANAGER_SERVICE_OFFERS_H_
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -15,13 +16,9 @@ namespace cxlpool::fm {
 v1::Owner ToProto(const Owner& owner);
 v1::OpenTo ToProto(const OpenTo& open_to);
 
-// What is wanted of each part. WANT_UNSPECIFIED: the part is not offered (yet), because the fabric
-// does not show it to the host.
-struct OfferedWants {
-  v1::Offer::Want base = v1::Offer::WANT_UNSPECIFIED;
-  v1::Offer::Want tail = v1::Offer::WANT_UNSPECIFIED;
-  friend bool operator==(const OfferedWants&, const OfferedWants&) = default;
-};
+// What is wanted of each part of an Attachment. WANT_UNSPECIFIED: the part is not offered (yet),
+// because the fabric does not show it to the host, or there is no such part.
+using OfferedWants = std::array<v1::Offer::Want, kMaxParts>;
 
 // What a part's recorded state says that the host should do.
 v1::Offer::Want RecordedWant(AttachmentState state, bool detaching);

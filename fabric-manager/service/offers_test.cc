@@ -11,7 +11,7 @@
 namespace cxlpool::fm {
 namespace {
 
-constexpr OfferedWants kOnline{.base = v1::Offer::WANT_ONLINE};
+constexpr OfferedWants kOnline{v1::Offer::WANT_ONLINE};
 
 // Two extents on one host; the second one is the tail, if there is one.
 Region TwoExtents() {
@@ -47,8 +47,8 @@ TEST(OffersTest, WhatTheHostReportsDoesNotChangeTheTerms) {
   const Region before = TwoExtents();
   Region after = before;
   after.revision = 9;
-  after.attachments[0].state = AttachmentState::kOnline;
-  after.attachments[0].reason = "LD_LOST";
+  after.attachments[0].settled().state = AttachmentState::kOnline;
+  after.attachments[0].settled().reason = "LD_LOST";
   after.attachments[0].segments[0].dax_device = "dax0.0";
   after.attachments[0].segments[1].online_blocks = 4;
   EXPECT_EQ(Terms(before), Terms(after));
@@ -79,7 +79,7 @@ TEST(OffersTest, WhateverChangesTheOfferChangesTheTerms) {
       [](Region&, Attachment& a) { a.segments[0].slot = 12; },
       [](Region&, Attachment& a) { a.segments[0].host_bridge = "ACPI0016:01"; },
       [](Region&, Attachment& a) { a.segments.pop_back(); },
-      [](Region&, Attachment& a) { a.tail = Tail{.first_segment = 1}; },
+      [](Region&, Attachment& a) { a.parts.push_back({.first_segment = 1}); },
   };
   for (size_t i = 0; i < changes.size(); ++i) {
     Region after = before;
@@ -87,7 +87,7 @@ TEST(OffersTest, WhateverChangesTheOfferChangesTheTerms) {
     EXPECT_NE(Bytes(before), Bytes(after)) << "change " << i;
     EXPECT_NE(Terms(before), Terms(after)) << "change " << i;
   }
-  const OfferedWants offline{.base = v1::Offer::WANT_OFFLINE};
+  const OfferedWants offline{v1::Offer::WANT_OFFLINE};
   EXPECT_NE(Terms(before), Terms(before, offline));
   EXPECT_NE(Bytes(before), Bytes(before, offline));
 }
@@ -153,8 +153,8 @@ TEST(OffersTest, UserIdsAreToldOnTheMakersHostAlone) {
 TEST(OffersTest, ATailThatJoinsIsNotOfferedAnew) {
   const Region joined = TwoExtents();
   Region growing = joined;
-  growing.attachments[0].tail = Tail{.first_segment = 1};
-  const OfferedWants both{.base = v1::Offer::WANT_ONLINE, .tail = v1::Offer::WANT_ONLINE};
+  growing.attachments[0].parts.push_back({.first_segment = 1});
+  const OfferedWants both{v1::Offer::WANT_ONLINE, v1::Offer::WANT_ONLINE};
   EXPECT_EQ(Terms(growing, both), Terms(joined));
   EXPECT_EQ(Bytes(growing, both), Bytes(joined));
 }

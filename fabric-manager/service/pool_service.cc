@@ -195,12 +195,8 @@ void PoolService::ReleaseBatch(std::vector<absl::StatusOr<ReleaseSpec>> specs, O
   const size_t count = specs.size();
   for (absl::StatusOr<ReleaseSpec>& spec : specs) {
     if (!spec.ok() || !spec->fence) continue;
-    spec = Refusal{absl::StatusCode::kInvalidArgument,
-                   "BAD_FENCE",
-                   "a batch fences no hosts",
-                   "release this Region by itself, or fence the hosts first",
-                   {{"field", "fence"}}}
-               .ToStatus();
+    spec = Refuse(absl::StatusCode::kInvalidArgument, "BAD_FENCE", "a batch fences no hosts",
+                  "release this Region by itself, or fence the hosts first", {{"field", "fence"}});
   }
   const bool validate_only = std::any_of(specs.begin(), specs.end(), [](const auto& spec) {
     return spec.ok() && spec->validate_only;
@@ -290,6 +286,23 @@ void PoolService::ApplyTopology(const Caller& caller, TopologyTables wanted, Fab
       validate_only ? answer(std::move(done)) : Following(answer(std::move(done))));
 }
 
+void PoolService::DiscoverDevices(const Caller& caller, const std::string& host,
+                                  DoneWith<SeenDevices> done) {
+  executor_->Post([this, caller, host, done = std::move(done)]() mutable {
+    absl::Status status = CheckCaller(writer_->state(), caller, Right::kRunPool);
+    if (!status.ok()) return std::move(done)(std::move(status));
+    reconciler_->ShowDevices(host, [done =
+                                        std::move(done)](absl::StatusOr<SeenDevices> seen) mutable {
+      if (!seen.ok() && ReasonOf(seen.status()).empty() && absl::IsUnimplemented(seen.status())) {
+        seen = Refuse(absl::StatusCode::kUnimplemented, "NOT_DISCOVERABLE",
+                      "this pool's fabric has no devices that every host sees whole",
+                      "name its devices yourself: `cxlpool device add DEVICE --capacity SIZE`");
+      }
+      std::move(done)(std::move(seen));
+    });
+  });
+}
+
 void PoolService::AddDevice(const Caller& caller, const std::string& device, Done done) {
   SubmitChange(
       caller, "AddDevice", "",
@@ -373,13 +386,10 @@ void PoolService::Enrol(const Caller& caller, EnrolSpec spec, Done done) {
       },
       [this, host, replaced, done = std::move(done)](const absl::Status& status) mutable {
         if (status.ok() && *replaced) {
-          sessions_->End(host, Refusal{absl::StatusCode::kPermissionDenied,
-                                       "WRONG_IDENTITY",
-                                       absl::StrCat("host \"", host,
-                                                    "\" was enrolled with another certificate"),
-                                       "give the agent the new certificate",
-                                       {}}
-                                   .ToStatus());
+          sessions_->End(host, Refuse(absl::StatusCode::kPermissionDenied, "WRONG_IDENTITY",
+                                      absl::StrCat("host \"", host,
+                                                   "\" was enrolled with another certificate"),
+                                      "give the agent the new certificate"));
         }
         std::move(done)(status);
       });
@@ -394,12 +404,9 @@ void PoolService::Retire(const Caller& caller, const std::string& host, Done don
       [this, host, done = std::move(done)](const absl::Status& status) mutable {
         if (status.ok()) {
           sessions_->End(host,
-                         Refusal{absl::StatusCode::kFailedPrecondition,
-                                 "HOST_RETIRED",
-                                 absl::StrCat("host \"", host, "\" was retired"),
-                                 absl::StrCat("`cxlpool host enrol ", host, "` brings it back"),
-                                 {}}
-                             .ToStatus());
+                         Refuse(absl::StatusCode::kFailedPrecondition, "HOST_RETIRED",
+                                absl::StrCat("host \"", host, "\" was retired"),
+                                absl::StrCat("`cxlpool host enrol ", host, "` brings it back")));
         }
         std::move(done)(status);
       });
@@ -411,12 +418,9 @@ void PoolService::RemoveHost(const Caller& caller, const std::string& host, Done
       [host](const PoolState& state, PlanContext&) { return PlanRemoveHost(state, host); },
       [this, host, done = Following(std::move(done))](const absl::Status& status) mutable {
         if (status.ok()) {
-          sessions_->End(host, Refusal{absl::StatusCode::kNotFound,
-                                       "UNKNOWN_HOST",
-                                       absl::StrCat("host \"", host, "\" was removed"),
-                                       absl::StrCat("run `cxlpool host enrol ", host, "`"),
-                                       {}}
-                                   .ToStatus());
+          sessions_->End(host, Refuse(absl::StatusCode::kNotFound, "UNKNOWN_HOST",
+                                      absl::StrCat("host \"", host, "\" was removed"),
+                                      absl::StrCat("run `cxlpool host enrol ", host, "`")));
         }
         std::move(done)(status);
       });
@@ -428,13 +432,9 @@ void PoolService::Fence(const Caller& caller, const std::string& host, const std
   Act(caller, std::move(done),
       [this, audit = Audit{{}, caller.identity(), "FenceHost", why}, host](Done act) mutable {
         if (writer_->state().FindHost(host) == nullptr) {
-          std::move(act)(Refusal{
-              absl::StatusCode::kNotFound,
-              "UNKNOWN_HOST",
-              absl::StrCat("host \"", host, "\" is not enrolled"),
-              "see `cxlpool host list`",
-              {{"host",
-                host}}}.ToStatus());
+          std::move(act)(Refuse(absl::StatusCode::kNotFound, "UNKNOWN_HOST",
+                                absl::StrCat("host \"", host, "\" is not enrolled"),
+                                "see `cxlpool host list`", {{"host", host}}));
           return;
         }
         reconciler_->Fence(host, std::move(audit), std::move(act));

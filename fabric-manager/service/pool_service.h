@@ -1,7 +1,7 @@
 // The use cases of operators, schedulers and applications: each plans on the pool's state, makes
 // the intent durable and answers. What follows is the reconciler's.
 //
-// Calls from any thread; completions on the executor.
+// Calls from any thread. Completions: on the executor, but QUEUE_FULL on the caller's thread.
 #ifndef CXLPOOL_FABRIC_MANAGER_SERVICE_POOL_SERVICE_H_
 #define CXLPOOL_FABRIC_MANAGER_SERVICE_POOL_SERVICE_H_
 
@@ -53,6 +53,8 @@ class PoolService {
   void Retire(const Caller& caller, const std::string& host, Done done);
   void RemoveHost(const Caller& caller, const std::string& host, Done done);
   void Fence(const Caller& caller, const std::string& host, const std::string& reason, Done done);
+  // Nothing of it is the pool's, and nothing is changed.
+  void DiscoverDevices(const Caller& caller, const std::string& host, DoneWith<SeenDevices> done);
   void AddDevice(const Caller& caller, const std::string& device, Done done);
   // What the pool is made of. Each is answered once the fabric has been asked for what is new.
   void PutDevice(const Caller& caller, DeviceEntry device, FabricKind fabric, Done done);

@@ -1,5 +1,5 @@
 // Two clients on threads of their own race for the last of something, round after round: one gets
-// it, the other is told what there is no more of.
+// it, the other hears what there is no more of.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -162,7 +162,7 @@ class RaceTest : public testing::Test {
   ViewHolder views_;
   WatchHub watch_;
   Writer writer_{{}, &loop_, &clock_, &store_, &views_, &watch_};
-  FakeFabric fabric_{&world_, {}};
+  FakeFabric fabric_{&world_};
   HostSessions sessions_{{}, &loop_, &clock_, &writer_};
   Reconciler reconciler_{{}, &loop_, &clock_, &writer_, &fabric_, &sessions_, nullptr};
   PoolService pool_{&loop_, &writer_, &reconciler_, &sessions_};

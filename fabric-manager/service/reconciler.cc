@@ -19,8 +19,8 @@ bool Settled(const Region& region) {
   return region.state == RegionState::kAllocated && !region.resizing() &&
          std::all_of(region.attachments.begin(), region.attachments.end(), [](const auto& a) {
            // A reason is why it is about to leave that state.
-           return a.state == AttachmentState::kOnline && !a.detaching && !a.tail.has_value() &&
-                  a.reason.empty();
+           return std::all_of(a.parts.begin(), a.parts.end(),
+                              [](const Part& part) { return part.is_up() && part.reason.empty(); });
          });
 }
 
@@ -159,6 +159,7 @@ void Reconciler::Step(Key key) {
 // The decoder stack of a bridge must not lose a region while another is being made on it.
 bool Reconciler::MayGoDown(const Attachment& attachment) const {
   if (CXLPOOL_MUTANT("down-beside-way-up")) return true;
+  const std::vector<Bridge>& bridges = writer_->state().Runtime(attachment.host).bridges;
   for (const OccupiedSlot& other : writer_->state().Occupied(attachment.host)) {
     if (!other.pending() || other.generation == attachment.generation) continue;
     // One that is stuck coming up must not hold others: it may be waiting for them to go.
@@ -168,8 +169,11 @@ bool Reconciler::MayGoDown(const Attachment& attachment) const {
                     [](const SegmentKnown& known) { return !known.host_error.empty(); })) {
       continue;
     }
+    const bool stacked = std::none_of(bridges.begin(), bridges.end(), [&](const Bridge& bridge) {
+      return bridge.any_order && bridge.name == other.host_bridge;
+    });
     for (const Segment& segment : attachment.segments) {
-      if (segment.host_bridge == other.host_bridge) return false;
+      if (stacked && segment.host_bridge == other.host_bridge) return false;
     }
   }
   return true;
@@ -179,30 +183,26 @@ bool Reconciler::MayGoDown(const Attachment& attachment) const {
 void Reconciler::StepAttachment(const Region& region, const Attachment& attachment,
                                 const RegionTrack& own) {
   Track& track = tracks_.Of(region, attachment);
-  if (!attachment.tail.has_value()) {
-    StepPart(region, attachment, {0, static_cast<uint32_t>(track.known.size()), false}, track);
-  } else {
-    for (const Part& part : PartsOf(attachment)) {
-      StepPart(region, attachment, part, track);
-      if (own.committing) return;
-    }
+  // Hosts take down last what came up first.
+  for (size_t part = attachment.parts.size(); part-- > 0;) {
+    StepPart(region, attachment, part, track);
+    if (own.committing) return;
   }
-  if (own.committing) return;
   RecordObserved(region, attachment, track);
 }
 
-// `view` is the part as an Attachment of its own.
-Move Reconciler::NextMoveOf(const Attachment& attachment, const Attachment& view, const Part& part,
-                            Track& track) const {
-  const bool coming_up = !view.detaching && view.state != AttachmentState::kOnline;
-  absl::Duration& since = track.coming_up_since[part.tail];
+Move Reconciler::NextMoveOf(const Attachment& attachment, size_t index, Track& track) const {
+  const Part& part = attachment.parts[index];
+  const size_t end = attachment.EndOf(index);
+  const bool coming_up = !part.detaching && !part.is_up();
+  std::optional<absl::Duration>& since = track.coming_up_since[index];
   bool late = false;
   if (coming_up) {
     const absl::Duration now = clock_->Elapsed();
-    if (since == absl::InfiniteDuration()) since = now;
-    late = now - since > options_.attach_timeout;
+    if (!since.has_value()) since = now;
+    late = now - *since > options_.attach_timeout;
   } else {
-    since = absl::InfiniteDuration();
+    since.reset();
   }
   const auto mute = [&] {
     return CXLPOOL_MUTANT("word-beats-fabric") ||
@@ -210,10 +210,11 @@ Move Reconciler::NextMoveOf(const Attachment& attachment, const Attachment& view
   };
   // On an operator's word, where the fabric cannot be asked and nothing is under way.
   const bool operator_vouched =
-      attachment.operator_vouched && view.detaching && track.driver_calls == 0 && viewed_ && mute();
+      attachment.operator_vouched && part.detaching && track.driver_calls == 0 && viewed_ && mute();
   std::optional<std::vector<SegmentKnown>> known_of_part;
-  if (operator_vouched || part.first != 0 || part.end != track.known.size()) {
-    known_of_part.emplace(track.known.begin() + part.first, track.known.begin() + part.end);
+  // Most have one part, and this is done at every step of every active Region.
+  if (operator_vouched || attachment.parts.size() > 1) {
+    known_of_part.emplace(track.known.begin() + part.first_segment, track.known.begin() + end);
   }
   if (operator_vouched) {
     for (SegmentKnown& segment : *known_of_part) {
@@ -221,23 +222,19 @@ Move Reconciler::NextMoveOf(const Attachment& attachment, const Attachment& view
     }
   }
   const std::vector<SegmentKnown>& known = known_of_part ? *known_of_part : track.known;
-  Move move = NextMove(view, known, true, late);
+  Move move = NextMove(attachment, index, known, true, late);
   // Only these are held back by what else goes on there, which takes a look at the whole host.
   const bool down =
       move.kind == MoveKind::kOfferOffline ||
       (move.kind == MoveKind::kSetState && move.state == AttachmentState::kReleaseBlocked);
-  if (down && !MayGoDown(attachment)) move = NextMove(view, known, false, late);
+  if (down && !MayGoDown(attachment)) move = NextMove(attachment, index, known, false, late);
   return move;
 }
 
-void Reconciler::StepPart(const Region& region, const Attachment& attachment, const Part& part,
+void Reconciler::StepPart(const Region& region, const Attachment& attachment, size_t part,
                           Track& track) {
-  // Most have no tail: the part is the whole, and this is done at every step of every active
-  // Region.
-  const std::optional<Attachment> of_part =
-      attachment.tail.has_value() ? std::optional(ViewOf(attachment, part)) : std::nullopt;
-  const Attachment& view = of_part.has_value() ? *of_part : attachment;
-  const Move move = NextMoveOf(attachment, view, part, track);
+  const Move move = NextMoveOf(attachment, part, track);
+  const size_t first = attachment.parts[part].first_segment;
   switch (move.kind) {
     case MoveKind::kNone:
       break;
@@ -248,14 +245,15 @@ void Reconciler::StepPart(const Region& region, const Attachment& attachment, co
       }
       break;
     case MoveKind::kBind:
-      if (std::any_of(move.segments.begin(), move.segments.end(),
-                      [&](uint32_t i) { return track.met.contains(view.segments[i].serial); })) {
+      if (std::any_of(move.segments.begin(), move.segments.end(), [&](uint32_t i) {
+            return track.met.contains(attachment.segments[first + i].serial);
+          })) {
         // It may have been bound under this serial, and lost before that was recorded.
         RecordMove(region, attachment, part, track,
                    Move{.kind = MoveKind::kSetState,
                         .segments = {},
                         .state = AttachmentState::kWanted,
-                        .reason = view.reason});
+                        .reason = attachment.parts[part].reason});
         break;
       }
       Bind(region, attachment, part, track, move);
@@ -264,7 +262,7 @@ void Reconciler::StepPart(const Region& region, const Attachment& attachment, co
       BeginUnbind(region, attachment, part, track, move);
       break;
     case MoveKind::kOfferOnline:
-      if ((part.tail ? track.wants.tail : track.wants.base) == v1::Offer::WANT_ONLINE) break;
+      if (track.wants[part] == v1::Offer::WANT_ONLINE) break;
       Offer(region, attachment, part, track, v1::Offer::WANT_ONLINE);
       break;
     case MoveKind::kOfferOffline:
@@ -358,14 +356,14 @@ void Reconciler::FollowCommitted(const Region& region) {
   std::set<uint64_t> standing;
   for (const Attachment& attachment : region.attachments) {
     standing.insert(attachment.generation);
-    // A new name, or a tail that is part of it now: what stands is told anew.
+    // A new name, or a part that has joined the others: what stands is told anew.
     Track* const track = tracks_.Find(attachment.generation);
     if (track == nullptr || track->wants == OfferedWants{}) continue;
-    if (!attachment.tail.has_value() && track->wants.tail != v1::Offer::WANT_UNSPECIFIED) {
-      // It went down with the rest: the next step says what is wanted of all.
-      if (attachment.detaching) continue;
-      track->wants.tail = v1::Offer::WANT_UNSPECIFIED;
-    }
+    OfferedWants wants = track->wants;
+    std::fill(wants.begin() + attachment.parts.size(), wants.end(), v1::Offer::WANT_UNSPECIFIED);
+    // It went down with the rest: the next step says what is wanted of all.
+    if (wants != track->wants && attachment.settled().detaching) continue;
+    track->wants = wants;
     SendOffer(region, attachment, *track);
   }
   const TrackTable::Tracks known = tracks_.OfRegion(region.key);

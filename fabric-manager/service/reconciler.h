@@ -1,5 +1,5 @@
-// Makes the world as the records say: carries out the ladder's moves (model/ladder.h) through the
-// fabric driver and the host agents, and records each rung that was reached.
+// Makes the world as the records say: carries out the ladder's moves (model/ladder/ladder.h)
+// through the fabric driver and the host agents, and records each rung that was reached.
 //
 // Works from committed values only, so that hardware never moves before its intent is durable.
 // What it knows of the world is volatile: after a restart it discovers and hears it again. Every
@@ -72,6 +72,9 @@ class Reconciler {
   // is on it, in as many changes as that takes. After a restart in between it goes on by itself.
   void FailDevice(Audit audit, const std::string& device, Done done);
 
+  // As of FabricDriver.
+  void ShowDevices(const std::string& host, DoneWith<SeenDevices> done);
+
   // Cuts `host` off and takes its Attachments as unbound.
   void Fence(const std::string& host, Audit audit, Done done);
 
@@ -89,7 +92,7 @@ class Reconciler {
   void OfferAsRecorded(const Region& region, const Attachment& attachment, Track& track);
   // As track.wants says.
   void SendOffer(const Region& region, const Attachment& attachment, Track& track);
-  void Offer(const Region& region, const Attachment& attachment, const Part& part, Track& track,
+  void Offer(const Region& region, const Attachment& attachment, size_t part, Track& track,
              v1::Offer::Want want);
   void Configure(Done done);
   void AnswerBehindDevices(Done done);
@@ -99,14 +102,12 @@ class Reconciler {
   void StepActive();
   void Step(Key key);
   void StepAttachment(const Region& region, const Attachment& attachment, const RegionTrack& own);
-  void StepPart(const Region& region, const Attachment& attachment, const Part& part, Track& track);
-  Move NextMoveOf(const Attachment& attachment, const Attachment& view, const Part& part,
-                  Track& track) const;
-  void RecordMove(const Region& region, const Attachment& attachment, const Part& part,
-                  Track& track, const Move& move);
-  void GiveUp(const Region& region, const Attachment& attachment, const Part& part,
-              const Move& move);
-  void Drop(const Region& region, const Attachment& attachment, const Part& part, Track& track,
+  void StepPart(const Region& region, const Attachment& attachment, size_t part, Track& track);
+  Move NextMoveOf(const Attachment& attachment, size_t part, Track& track) const;
+  void RecordMove(const Region& region, const Attachment& attachment, size_t part, Track& track,
+                  const Move& move);
+  void GiveUp(const Region& region, const Attachment& attachment, size_t part, const Move& move);
+  void Drop(const Region& region, const Attachment& attachment, size_t part, Track& track,
             const Move& move);
   void RecordObserved(const Region& region, const Attachment& attachment, Track& track);
   void StepRegion(const Region& region, RegionTrack& own);
@@ -114,11 +115,11 @@ class Reconciler {
   void Bury(const Region& region);
 
   // Of a part; segments of `move` count from the part's first.
-  void Bind(const Region& region, const Attachment& attachment, const Part& part, Track& track,
+  void Bind(const Region& region, const Attachment& attachment, size_t part, Track& track,
             const Move& move);
-  void BeginUnbind(const Region& region, const Attachment& attachment, const Part& part,
-                   Track& track, const Move& move);
-  void Eject(const Region& region, const Attachment& attachment, const Part& part, Track& track);
+  void BeginUnbind(const Region& region, const Attachment& attachment, size_t part, Track& track,
+                   const Move& move);
+  void Eject(const Region& region, const Attachment& attachment, size_t part, Track& track);
   void Scrub(const Region& region, RegionTrack& own, const RegionMove& move);
   void ScrubEnded(Key key, uint32_t index, const absl::Status& status);
   void Waits(const Region& region, const std::string& what);
@@ -140,6 +141,7 @@ class Reconciler {
   void LookFirst(absl::Duration give_up, Done done);
   // Reads back the fabric's side of a host; empty: of all, and the devices.
   void Discover(const std::string& host, Done done);
+  void LookAgain();
   void NameByPlace(std::vector<BoundLd>& bound) const;
   void TakeView(const std::string& only, FabricView view, uint64_t epoch);
   void TakeHosts(const std::string& only, const FabricView& view);
@@ -201,6 +203,8 @@ class Reconciler {
       gone_;  // Host to the incarnation that the fabric said has ended.
   bool step_posted_ = false;
   std::set<std::string> discovering_;  // What is looked at now: a host; empty: all.
+  std::set<std::string> look_again_;   // Hosts to look at once those looks are taken.
+  uint64_t full_looks_ = 0;            // Looks at everything that have begun.
   bool stale_topology_ = true;         // Another than the driver was last given.
   std::string passed_;                 // Kept for its memory.
   uint64_t driver_epoch_ = 1;

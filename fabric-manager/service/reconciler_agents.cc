@@ -50,12 +50,13 @@ Segment Observed(const Segment& planned, const v1::Segment& seen) {
 
 // Agents forget nothing that a session tells them, but a restarted one knows nothing.
 void Reconciler::OfferAsRecorded(const Region& region, const Attachment& attachment, Track& track) {
-  OfferedWants wants{.base = RecordedWant(attachment.state, attachment.detaching)};
-  if (attachment.tail.has_value()) {
-    wants.tail = RecordedWant(attachment.tail->state, attachment.tail->detaching);
+  OfferedWants wants = {};
+  for (size_t i = 0; i < attachment.parts.size(); ++i) {
+    const Part& part = attachment.parts[i];
+    // Of a stray the agent hears nothing: what no Offer names, it leaves alone.
+    if (attachment.held && !part.detaching) continue;
+    wants[i] = RecordedWant(part.state, part.detaching);
   }
-  // Of a stray the agent hears nothing: what no Offer names, it leaves alone.
-  if (attachment.held && !attachment.detaching) wants = {};
   track.wants = wants;
   if (CXLPOOL_MUTANT("restart-offers-nothing") || wants == OfferedWants{}) return;
   SendOffer(region, attachment, track);
@@ -73,9 +74,9 @@ void Reconciler::SendOffer(const Region& region, const Attachment& attachment, T
   track.offered = std::move(terms);
 }
 
-void Reconciler::Offer(const Region& region, const Attachment& attachment, const Part& part,
+void Reconciler::Offer(const Region& region, const Attachment& attachment, size_t part,
                        Track& track, v1::Offer::Want want) {
-  (part.tail ? track.wants.tail : track.wants.base) = want;
+  track.wants[part] = want;
   SendOffer(region, attachment, track);
 }
 

@@ -89,8 +89,8 @@ void Reconciler::DriverCallEnded(uint64_t generation, uint32_t segment,
   });
 }
 
-void Reconciler::Bind(const Region& region, const Attachment& attachment, const Part& part,
-                      Track& track, const Move& move) {
+void Reconciler::Bind(const Region& region, const Attachment& attachment, size_t part, Track& track,
+                      const Move& move) {
   if (track.driver_calls > 0 || clock_->Elapsed() < track.not_before) return;
   if (fencing_.contains(attachment.host)) return;
   // Nothing is bound in a life of the host that the records do not know: after a restart nobody
@@ -104,7 +104,7 @@ void Reconciler::Bind(const Region& region, const Attachment& attachment, const 
     return;
   }
   for (uint32_t in_part : move.segments) {
-    const uint32_t index = part.first + in_part;
+    const uint32_t index = attachment.parts[part].first_segment + in_part;
     const Segment& segment = attachment.segments[index];
     // From here on nobody may take it for unbound: a detach that comes now waits for the answer.
     if (!CXLPOOL_MUTANT("forget-bind-under-way")) track.known[index].fabric = FabricSide::kUnknown;
@@ -145,11 +145,11 @@ void Reconciler::Bind(const Region& region, const Attachment& attachment, const 
   }
 }
 
-void Reconciler::BeginUnbind(const Region& region, const Attachment& attachment, const Part& part,
+void Reconciler::BeginUnbind(const Region& region, const Attachment& attachment, size_t part,
                              Track& track, const Move& move) {
   if (track.driver_calls > 0 || clock_->Elapsed() < track.not_before) return;
   for (uint32_t in_part : move.segments) {
-    const uint32_t index = part.first + in_part;
+    const uint32_t index = attachment.parts[part].first_segment + in_part;
     DriverCallBegan(track);
     probe_("before-unbind");
     driver_->BeginUnbind(BindingFor(region, attachment, index),
@@ -175,11 +175,12 @@ void Reconciler::BeginUnbind(const Region& region, const Attachment& attachment,
   }
 }
 
-void Reconciler::Eject(const Region& region, const Attachment& attachment, const Part& part,
+void Reconciler::Eject(const Region& region, const Attachment& attachment, size_t part,
                        Track& track) {
   Offer(region, attachment, part, track, v1::Offer::WANT_EJECTED);
   if (track.driver_calls > 0 || clock_->Elapsed() < track.not_before) return;
-  for (uint32_t index = part.first; index < part.end; ++index) {
+  for (uint32_t index = attachment.parts[part].first_segment; index < attachment.EndOf(part);
+       ++index) {
     if (track.known[index].fabric == FabricSide::kUnbound) continue;
     DriverCallBegan(track);
     driver_->AwaitUnbound(
@@ -203,11 +204,10 @@ void Reconciler::Eject(const Region& region, const Attachment& attachment, const
                           });
         });
   }
-  const std::string& reason = part.tail ? attachment.tail->reason : attachment.reason;
-  if (!track.stuck.empty() && reason != track.stuck) {
+  if (!track.stuck.empty() && attachment.parts[part].reason != track.stuck) {
     Record(region, attachment, "unbind-not-proven", track.stuck,
            [why = track.stuck, part](Region&, Attachment& edited, PlanContext&) {
-             (part.tail ? edited.tail->reason : edited.reason) = why;
+             edited.parts[part].reason = why;
            });
   }
 }
@@ -311,6 +311,10 @@ void Reconciler::OnFabricEvent(const FabricEvent& event) {
       }
       TouchHost(event.host);
       break;
+    case FabricEvent::Kind::kDevicesChanged:
+      // At the next tick: many may come at once, and one look at everything is enough for all.
+      if (!CXLPOOL_MUTANT("changed-devices-wait")) next_discover_ = {};
+      return;
     case FabricEvent::Kind::kHostReachable:
     case FabricEvent::Kind::kHostUnreachable:
       LogInfo("reconciler", "host ", event.host,
@@ -319,6 +323,10 @@ void Reconciler::OnFabricEvent(const FabricEvent& event) {
       break;
   }
   Discover(event.host, [](const absl::Status&) {});
+}
+
+void Reconciler::ShowDevices(const std::string& host, DoneWith<SeenDevices> done) {
+  driver_->ShowDevices(host, std::move(done));
 }
 
 // Refused before the host's session ends, where nothing could come of it.
@@ -389,10 +397,10 @@ void Reconciler::FenceWhenQuiet(const std::string& host, Audit audit, absl::Dura
               auto edited = std::make_shared<Region>(**state.FindRegion(slot.region));
               Attachment& attachment = *edited->FindAttachment(absl::string_view(host));
               attachment.TurnDown("FENCED: the host was cut off");
-              attachment.state = AttachmentState::kUnbound;
+              attachment.settled().state = AttachmentState::kUnbound;
               if (edited->state == RegionState::kReserved) {
                 edited->compensating = true;
-                edited->state_reason = attachment.reason;
+                edited->state_reason = attachment.settled().reason;
               }
               edited->revision = context.revision;
               proposal.change.push_back(RegionPtr(edited));

@@ -25,7 +25,7 @@ std::vector<uint64_t> SerialsOf(const Attachment& attachment) {
 
 }  // namespace
 
-void Reconciler::RecordMove(const Region& region, const Attachment& attachment, const Part& part,
+void Reconciler::RecordMove(const Region& region, const Attachment& attachment, size_t part,
                             Track& track, const Move& move) {
   const bool again = move.state == AttachmentState::kWanted;
   // An Offer to bring it online must not stand while the fabric begins to unbind.
@@ -33,7 +33,7 @@ void Reconciler::RecordMove(const Region& region, const Attachment& attachment, 
     Offer(region, attachment, part, track, v1::Offer::WANT_OFFLINE);
   }
   // Nor one to eject it while it is bound again.
-  const v1::Offer::Want want = part.tail ? track.wants.tail : track.wants.base;
+  const v1::Offer::Want want = track.wants[part];
   if (again && want == v1::Offer::WANT_EJECTED) {
     Offer(region, attachment, part, track, v1::Offer::WANT_OFFLINE);
   }
@@ -42,7 +42,8 @@ void Reconciler::RecordMove(const Region& region, const Attachment& attachment, 
       [move = move, part, again, observed = track.observed, known = track.known](
           Region& edited_region, Attachment& edited, PlanContext& context) {
         cxlpool::fm::RecordMove(edited_region, edited.generation, part, move);
-        for (size_t i = part.first; i < part.end; ++i) {
+        const size_t end = edited.EndOf(part);
+        for (size_t i = edited.parts[part].first_segment; i < end; ++i) {
           Segment& segment = edited.segments[i];
           // Where hardware has a serial of its own, the host is offered that.
           const bool told = !again && known[i].serial != 0;
@@ -72,37 +73,34 @@ void Reconciler::ForgetHostSide(Key key, uint64_t generation, const std::vector<
   std::vector<SegmentKnown>& known = track->known;
   for (size_t i = 0; i < std::min({known.size(), before.size(), now->segments.size()}); ++i) {
     if (now->segments[i].serial == before[i]) continue;
-    const FabricSide side = known[i].fabric;
-    known[i] = SegmentKnown{};
-    known[i].fabric = side;
+    SegmentKnown fresh;
+    fresh.fabric = known[i].fabric;
+    fresh.fabric_error = std::move(known[i].fabric_error);  // Why it may have to be given up.
+    known[i] = std::move(fresh);
   }
 }
 
-void Reconciler::GiveUp(const Region& region, const Attachment& attachment, const Part& part,
+void Reconciler::GiveUp(const Region& region, const Attachment& attachment, size_t part,
                         const Move& move) {
   LogWarning("reconciler", "regions/", region.id, " on ", attachment.host, ": giving up",
-             part.tail ? " to grow it" : "", ": ", move.reason);
+             part > 0 ? " to grow it" : "", ": ", move.reason);
   Record(region, attachment, "give-up", move.reason,
          [part, move = move](Region& edited_region, Attachment& edited, PlanContext&) {
            cxlpool::fm::RecordMove(edited_region, edited.generation, part, move);
          });
 }
 
-void Reconciler::Drop(const Region& region, const Attachment& attachment, const Part& part,
-                      Track& track, const Move& move) {
-  if (part.tail) {
-    // Those segments are no longer named.
-    Attachment rest = attachment;
-    rest.segments.resize(part.first);
-    rest.tail.reset();
-    track.wants.tail = v1::Offer::WANT_UNSPECIFIED;
-    SendOffer(region, rest, track);
+void Reconciler::Drop(const Region& region, const Attachment& attachment, size_t part, Track& track,
+                      const Move& move) {
+  const bool rest = attachment.parts.size() > 1;
+  if (rest) {
+    track.wants[part] = v1::Offer::WANT_UNSPECIFIED;
+    SendOffer(region, attachment, track);
   } else {
     sessions_->Withdraw(attachment.host, FormatUuid(region.tag.bytes()), attachment.generation);
     track.offered_revision = 0;
   }
-  Record(region, attachment, part.tail ? "drop-tail" : "drop",
-         part.tail ? attachment.tail->reason : attachment.reason,
+  Record(region, attachment, rest ? "drop-tail" : "drop", attachment.parts[part].reason,
          [part, move = move](Region& edited_region, Attachment& edited, PlanContext&) {
            cxlpool::fm::RecordMove(edited_region, edited.generation, part, move);
          });

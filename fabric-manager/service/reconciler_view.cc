@@ -57,22 +57,33 @@ uint32_t Reconciler::IndexOf(const BoundLd& ld) {
   return ld.key.has_value() ? ld.key->extent_index : 0;
 }
 
+// One look at a time covers a host, so that what was seen later is never overwritten by what was
+// seen before. A look at a host that is asked for meanwhile follows: the one that is under way may
+// have read the host before what it was asked for happened. That one answers `done` at once.
 void Reconciler::Discover(const std::string& host, Done done) {
-  if (!discovering_.insert(host).second) {
+  const bool covered = discovering_.contains("") && !CXLPOOL_MUTANT("older-look-wins");
+  if (covered || discovering_.contains(host)) {
+    if (!host.empty()) look_again_.insert(host);
     std::move(done)(absl::OkStatus());
     return;
   }
-  auto take = [this, host, epoch = driver_epoch_,
+  discovering_.insert(host);
+  if (host.empty()) ++full_looks_;
+  auto take = [this, host, full_looks = full_looks_, epoch = driver_epoch_,
                done = std::move(done)](absl::StatusOr<FabricView> view) mutable {
-    executor_->Post([this, host, epoch, view = std::move(view), done = std::move(done)]() mutable {
-      discovering_.erase(host);
-      if (view.ok()) {
-        TakeView(host, *std::move(view), epoch);
-      } else {
-        LogWarning("reconciler", "discovery: ", view.status().message());
-      }
-      std::move(done)(view.status());
-    });
+    executor_->Post(
+        [this, host, full_looks, epoch, view = std::move(view), done = std::move(done)]() mutable {
+          discovering_.erase(host);
+          if (!view.ok()) {
+            LogWarning("reconciler", "discovery: ", view.status().message());
+          } else if (full_looks == full_looks_) {
+            TakeView(host, *std::move(view), epoch);
+          } else {  // A look at everything began after this one: it knows more of this host.
+            look_again_.insert(host);
+          }
+          std::move(done)(view.status());
+          LookAgain();
+        });
   };
   if (!host.empty()) return driver_->DiscoverHost(host, std::move(take));
   next_discover_ = clock_->Elapsed() + options_.discover_period;
@@ -86,21 +97,38 @@ void Reconciler::Discover(const std::string& host, Done done) {
   });
 }
 
+// Looks at the hosts that had to wait for another look.
+void Reconciler::LookAgain() {
+  if (discovering_.contains("")) return;
+  for (const std::string& host : std::exchange(look_again_, {})) {
+    if (discovering_.contains(host)) {
+      look_again_.insert(host);
+    } else {
+      Discover(host, [](const absl::Status&) {});
+    }
+  }
+}
+
 // Whose the bindings are that the driver has no names for: what the records have in that slot of
 // that host, with those bytes. The rest is nobody's.
 void Reconciler::NameByPlace(std::vector<BoundLd>& bound) const {
   if (keeps_keys_ || CXLPOOL_MUTANT("unnamed-is-a-stray")) return;
+  std::map<absl::string_view, std::multimap<uint32_t, BoundLd*>> unnamed;  // By host and slot.
   for (BoundLd& ld : bound) {
-    if (ld.key.has_value()) continue;
-    for (const auto& [generation, track] : tracks_.OfHost(ld.host)) {
+    if (!ld.key.has_value()) unnamed[ld.host].emplace(ld.slot, &ld);
+  }
+  // What the records have of a host is gone through once, however many LDs are bound there.
+  for (const auto& [host, in_slot] : unnamed) {
+    for (const auto& [generation, track] : tracks_.OfHost(host)) {
       const RegionPtr region = Durable(track->region);
-      const Attachment* attachment =
-          region == nullptr ? nullptr : region->FindAttachment(absl::string_view(ld.host));
+      const Attachment* attachment = region == nullptr ? nullptr : region->FindAttachment(host);
       if (attachment == nullptr || attachment->generation != generation) continue;
       for (uint32_t i = 0; i < attachment->segments.size(); ++i) {
-        const Segment& segment = attachment->segments[i];
-        if (segment.slot != ld.slot || !HasBytes(*region, segment, ld)) continue;
-        ld.key = KeyFor(*region, *attachment, i);
+        const auto [from, to] = in_slot.equal_range(attachment->segments[i].slot);
+        for (auto at = from; at != to; ++at) {
+          if (!HasBytes(*region, attachment->segments[i], *at->second)) continue;
+          at->second->key = KeyFor(*region, *attachment, i);
+        }
       }
     }
   }
@@ -268,8 +296,11 @@ void Reconciler::TakeHosts(const std::string& only, const FabricView& view) {
     }
     RecordLife(id);
     const HostRuntime& known = writer_->state().Runtime(id);
+    const std::map<std::string, std::string> unreached =
+        reachable ? host->unreached : std::map<std::string, std::string>();
     const bool news = known.fabric_reachable != reachable || known.fabric_reason != reason ||
-                      (reachable && known.fabric_slots != host->slots);
+                      (reachable && known.fabric_slots != host->slots) ||
+                      known.unreached != unreached;
     if (!news) continue;
     if (!reason.empty() && reason != known.fabric_reason) {
       LogWarning("reconciler", "host ", id, " cannot be asked what is bound there: ", reason);
@@ -278,6 +309,7 @@ void Reconciler::TakeHosts(const std::string& only, const FabricView& view) {
     runtime.fabric_reachable = reachable;
     runtime.fabric_reason = std::move(reason);
     if (reachable) runtime.fabric_slots = host->slots;
+    runtime.unreached = unreached;
     writer_->SetRuntime(id, std::move(runtime));
   }
 }

@@ -58,6 +58,17 @@ Segment DecodeSegment(const pb::SegmentRecord& in) {
   return out;
 }
 
+// The first part is in the record of the Attachment itself: once there was no other.
+template <typename Record>
+Problem DecodePart(absl::string_view field, const Record& in, Part& out) {
+  if (Problem p = DecodeEnum(field, in.state(), AttachmentState::kReleaseBlocked, out.state)) {
+    return p;
+  }
+  out.detaching = in.detaching();
+  out.reason = in.reason();
+  return std::nullopt;
+}
+
 Problem DecodeAttachment(const pb::AttachmentRecord& in, size_t extents, Attachment& out) {
   out.host = in.host();
   if (Problem p = DecodeEnum("mode", in.mode(), Mode::kSystemRam, out.mode)) return p;
@@ -65,29 +76,18 @@ Problem DecodeAttachment(const pb::AttachmentRecord& in, size_t extents, Attachm
     if (Problem p = DecodeEnum("zone", in.zone(), Zone::kKernel, out.zone)) return p;
   }
   if (Problem p = DecodeEnum("access", in.access(), Access::kReadOnly, out.access)) return p;
-  if (Problem p =
-          DecodeEnum("attachment state", in.state(), AttachmentState::kReleaseBlocked, out.state)) {
-    return p;
-  }
-  out.detaching = in.detaching();
+  if (Problem p = DecodePart("attachment state", in, out.parts.front())) return p;
   out.generation = in.generation();
   for (const pb::SegmentRecord& segment : in.segments()) {
     out.segments.push_back(DecodeSegment(segment));
     if (segment.extent_index() >= extents) return "a segment is of no extent";
   }
-  out.reason = in.reason();
   out.operator_vouched = in.operator_vouched();
   out.held = in.held();
   if (!in.has_tail()) return std::nullopt;
-  Tail& tail = out.tail.emplace();
+  Part& tail = out.parts.emplace_back();
   tail.first_segment = in.tail().first_segment();
-  if (Problem p = DecodeEnum("tail state", in.tail().state(), AttachmentState::kReleaseBlocked,
-                             tail.state)) {
-    return p;
-  }
-  tail.detaching = in.tail().detaching();
-  tail.reason = in.tail().reason();
-  return std::nullopt;
+  return DecodePart("tail state", in.tail(), tail);
 }
 
 absl::Duration DurationOrNone(int64_t micros) {
@@ -119,6 +119,7 @@ Problem DecodePlacement(const pb::RegionRecord& in, Region& out) {
   out.open_to = {.uids = {in.open_to().uids().begin(), in.open_to().uids().end()},
                  .gids = {in.open_to().gids().begin(), in.open_to().gids().end()},
                  .everybody = in.open_to().everybody()};
+  out.fabric_isolation = in.fabric_isolation();
   return std::nullopt;
 }
 
@@ -278,7 +279,8 @@ Problem DecodeBody(Key key, const pb::Record& record, Decoded& out) {
     case pb::Record::kTenant: {
       const pb::TenantRecord& in = record.tenant();
       if (in.id().empty()) return "a tenant without an id";
-      out = Item(Tenant{key, in.id(), in.quota_bytes(), in.reserved_bytes(), in.host_cap_bytes()});
+      out = Item(Tenant{key, in.id(), in.quota_bytes(), in.reserved_bytes(), in.host_cap_bytes(),
+                        in.fabric_isolation()});
       return std::nullopt;
     }
     case pb::Record::kRevocation: {

@@ -97,8 +97,9 @@ TEST(RecordCodecTest, TheAuditTravelsWithTheRecord) {
 
 TEST(RecordCodecTest, WhatAHostSaidInOtherEncodingsStaysReadable) {
   const auto region = FullRegion();
-  region->attachments[0].reason = "caf\xe9";
-  EXPECT_EQ(std::get<RegionPtr>(RoundTrip(RegionPtr(region)))->attachments[0].reason, "caf?");
+  region->attachments[0].settled().reason = "caf\xe9";
+  EXPECT_EQ(std::get<RegionPtr>(RoundTrip(RegionPtr(region)))->attachments[0].settled().reason,
+            "caf?");
 }
 
 TEST(RecordCodecTest, CharactersOfEveryLanguageStayAsTheyAre) {

@@ -83,22 +83,26 @@ void Encode(const Segment& in, pb::SegmentRecord& out) {
   if (in.ld_index.has_value()) out.set_ld_index(*in.ld_index);
 }
 
+template <typename Record>
+void EncodePart(const Part& in, Record& out) {
+  out.set_state(static_cast<uint32_t>(in.state));
+  out.set_detaching(in.detaching);
+  out.set_reason(Text(in.reason));
+}
+
+// The first part is in the record of the Attachment itself: once there was no other.
 void Encode(const Attachment& in, pb::AttachmentRecord& out) {
+  static_assert(kMaxParts == 2);
   out.set_host(Text(in.host));
   out.set_mode(static_cast<uint32_t>(in.mode));
   if (in.zone != Zone::kMovable) out.set_zone(static_cast<uint32_t>(in.zone));
   out.set_access(static_cast<uint32_t>(in.access));
-  out.set_state(static_cast<uint32_t>(in.state));
-  out.set_detaching(in.detaching);
+  EncodePart(in.parts.front(), out);
   out.set_generation(in.generation);
   for (const Segment& segment : in.segments) Encode(segment, *out.add_segments());
-  out.set_reason(Text(in.reason));
-  if (in.tail.has_value()) {
-    pb::TailRecord& tail = *out.mutable_tail();
-    tail.set_first_segment(in.tail->first_segment);
-    tail.set_state(static_cast<uint32_t>(in.tail->state));
-    tail.set_detaching(in.tail->detaching);
-    tail.set_reason(Text(in.tail->reason));
+  if (in.parts.size() > 1) {
+    out.mutable_tail()->set_first_segment(in.parts[1].first_segment);
+    EncodePart(in.parts[1], *out.mutable_tail());
   }
   out.set_operator_vouched(in.operator_vouched);
   out.set_held(in.held);
@@ -155,6 +159,7 @@ void Encode(const Region& in, pb::RegionRecord& out) {
     open_to.mutable_gids()->Add(in.open_to.gids.begin(), in.open_to.gids.end());
     open_to.set_everybody(in.open_to.everybody);
   }
+  out.set_fabric_isolation(in.fabric_isolation);
 }
 
 struct EncodeEntry {
@@ -255,6 +260,9 @@ std::string EncodeItem(const Item& item, const Audit& audit) {
     out.set_quota_bytes(tenant->quota_bytes);
     out.set_reserved_bytes(tenant->reserved_bytes);
     out.set_host_cap_bytes(tenant->host_cap_bytes);
+    if (!CXLPOOL_MUTANT("tenant-isolation-not-stored")) {
+      out.set_fabric_isolation(tenant->fabric_isolation);
+    }
   } else if (const auto* revocation = std::get_if<Revocation>(&item)) {
     pb::RevocationRecord& out = *record.mutable_revocation();
     out.set_subject(Text(revocation->subject));

@@ -4,29 +4,23 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
-#include "test/rigs/service_rig.h"
+#include "test/rigs/service_fixture.h"
 
 namespace cxlpool::fm {
 namespace {
 
-class ResizeTest : public testing::Test {
+class ResizeTest : public ServiceTest {
  protected:
   void Start() {
-    rig = std::make_unique<ServiceRig>(disk, &world);
-    ASSERT_TRUE(rig->Allocate(AllocateOn("kv", "host-a", 1)).ok());
-    ASSERT_TRUE(rig->RunUntil([&] { return Settled(rig->Find("kv")); }));
+    Restart();
+    Make(AllocateOn("kv", "host-a", 1));
   }
   void ExpectSound() {
-    EXPECT_TRUE(rig->writer.state().CheckInvariants().ok())
-        << rig->writer.state().CheckInvariants();
+    ServiceTest::ExpectSound();
     uint64_t held = 0;
     for (const Extent& extent : rig->Find("kv")->extents) held += extent.length_bytes;
     EXPECT_EQ(rig->views.Get()->capacity.held_bytes, held);
   }
-
-  World world;
-  std::shared_ptr<MemoryDisk> disk = std::make_shared<MemoryDisk>();
-  std::unique_ptr<ServiceRig> rig;
 };
 
 TEST_F(ResizeTest, GrowsWhileAttachedAndShrinksAgain) {
@@ -36,7 +30,7 @@ TEST_F(ResizeTest, GrowsWhileAttachedAndShrinksAgain) {
   EXPECT_TRUE(grown->region->resizing());
   EXPECT_EQ(grown->region->size_bytes(), 2 * kGranule) << "not yet";
   // What was there stays ONLINE all the while.
-  EXPECT_EQ(grown->region->attachments[0].state, AttachmentState::kOnline);
+  EXPECT_EQ(grown->region->attachments[0].settled().state, AttachmentState::kOnline);
   ASSERT_TRUE(rig->RunUntil([&] { return Settled(rig->Find("kv")); }));
   EXPECT_EQ(rig->Find("kv")->size_bytes(), 5 * kGranule);
   EXPECT_EQ(rig->Find("kv")->extents.size(), 2u);

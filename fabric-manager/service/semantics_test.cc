@@ -5,32 +5,19 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "test/rigs/service_rig.h"
+#include "test/rigs/service_fixture.h"
 
 namespace cxlpool::fm {
 namespace {
 
-class SemanticsTest : public testing::Test {
+class SemanticsTest : public ServiceTest {
  protected:
   SemanticsTest() { Restart(); }
-  void Restart() {
-    rig.reset();
-    rig = std::make_unique<ServiceRig>(disk, &world);
-  }
-  void Make(const AllocateSpec& spec) {
-    const auto made = rig->Allocate(spec);
-    ASSERT_TRUE(made.ok()) << made.status();
-    ASSERT_TRUE(rig->RunUntil([&] { return Online(rig->Find(spec.region_id)); }));
-  }
   AllocateSpec Leased(const std::string& id, absl::Duration ttl, char request) {
     AllocateSpec spec = AllocateOn(id, "host-a", request);
     spec.ttl = ttl;
     return spec;
   }
-
-  World world;
-  std::shared_ptr<MemoryDisk> disk = std::make_shared<MemoryDisk>();
-  std::unique_ptr<ServiceRig> rig;
 };
 
 TEST_F(SemanticsTest, ALeaseThatNobodyRenewsEndsAndItsBytesAreCleanBeforeTheNext) {

@@ -5,27 +5,14 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "test/rigs/service_rig.h"
+#include "test/rigs/service_fixture.h"
 
 namespace cxlpool::fm {
 namespace {
 
-class StrayTest : public testing::Test {
+class StrayTest : public ServiceTest {
  protected:
   StrayTest() { Restart(); }
-  void Restart() {
-    rig.reset();
-    rig = std::make_unique<ServiceRig>(disk, &world);
-  }
-  void Make(const AllocateSpec& spec) {
-    const auto made = rig->Allocate(spec);
-    ASSERT_TRUE(made.ok()) << made.status();
-    ASSERT_TRUE(rig->RunUntil([&] { return Online(rig->Find(spec.region_id)); }));
-  }
-
-  World world;
-  std::shared_ptr<MemoryDisk> disk = std::make_shared<MemoryDisk>();
-  std::unique_ptr<ServiceRig> rig;
 };
 
 // A LD that the world has bound and no record knows.
@@ -57,8 +44,9 @@ TEST_F(StrayTest, LdsOfNoRecordStayAsTheyAreUntilAnOperatorDecides) {
     ASSERT_EQ(found.size(), 1u);
     ASSERT_EQ(found[0]->attachments.size(), 1u);
     const Attachment& as_found = found[0]->attachments[0];
-    EXPECT_EQ(as_found.state, AttachmentState::kBound) << "nothing is known of it but that";
-    EXPECT_TRUE(absl::StrContains(as_found.reason, "STRAY")) << as_found.reason;
+    EXPECT_EQ(as_found.settled().state, AttachmentState::kBound)
+        << "nothing is known of it but that";
+    EXPECT_TRUE(absl::StrContains(as_found.settled().reason, "STRAY")) << as_found.settled().reason;
     EXPECT_TRUE(world.scrubbed.empty());
     EXPECT_EQ(rig->views.Get()->capacity.quarantined_bytes, 2 * kGranule);
   }
@@ -227,6 +215,25 @@ TEST_F(StrayTest, NothingIsClearedUnderALdThatNoRecordHas) {
                   .ok());
   EXPECT_TRUE(rig->RunUntil([&] { return rig->Find("kv") == nullptr; }));
   EXPECT_EQ(world.scrubbed.size(), 1u);
+}
+
+// The look at one host that found it is not undone by a look at everything that began before.
+TEST_F(StrayTest, ALookThatBeganEarlierDoesNotOverwriteALaterOne) {
+  Make(AllocateOn("kv", "", 1));
+  const Extent extent = rig->Find("kv")->extents[0];
+  world.slow_looks = true;
+  ASSERT_TRUE(rig->RunUntil([&] { return !world.slow.empty(); }, absl::Seconds(150)));
+  BoundLd ld = StrayBound(Uuid("another-region--"), 0, 10, extent.dpa_bytes);
+  ld.slice = {extent.device.str(), extent.dpa_bytes, extent.length_bytes};
+  world.bound[ld.serial] = {ld, v1::SEGMENT_ONLINE};
+  rig->fabric.Emit({.kind = FabricEvent::Kind::kHostReachable, .host = "host-a"});
+  rig->Run(absl::Milliseconds(50));
+  world.slow.front()();  // What it saw is older than the LD.
+  rig->Run(absl::Milliseconds(50));
+  ASSERT_TRUE(rig->Call(&PoolService::Release, ReleaseOf("kv", 2)).ok());
+  rig->RunUntil([] { return false; }, absl::Seconds(5));
+  EXPECT_NE(rig->Find("kv"), nullptr);
+  EXPECT_TRUE(world.scrubbed.empty());
 }
 
 }  // namespace

@@ -4,16 +4,16 @@
 
 #include <algorithm>
 
-#include "test/rigs/service_rig.h"
+#include "test/rigs/service_fixture.h"
 
 namespace cxlpool::fm {
 namespace {
 
-class TopologyServiceTest : public testing::Test {
+class TopologyServiceTest : public ServiceTest {
  protected:
   TopologyServiceTest() {
     world.follows_topology = true;
-    Start();
+    Restart();
     TopologyTables tables;
     for (const FabricDevice& device : world.devices) {
       tables.devices.push_back(Entry(device.id, device.capacity_bytes));
@@ -28,8 +28,6 @@ class TopologyServiceTest : public testing::Test {
         [](const absl::StatusOr<Committed>& done) { EXPECT_TRUE(done.ok()) << done.status(); });
     EXPECT_TRUE(rig->RunUntil([&] { return IsImported(rig->writer.state()); }));
   }
-
-  void Start() { rig = std::make_unique<ServiceRig>(disk, &world); }
 
   static DeviceEntry Entry(const std::string& id, uint64_t capacity) {
     return {.id = id, .serial = id, .capacity_bytes = capacity, .granule_bytes = kGranule};
@@ -50,10 +48,6 @@ class TopologyServiceTest : public testing::Test {
     EXPECT_TRUE(rig->RunUntil([&] { return done; }));
   }
   const Device* Find(const std::string& id) { return rig->writer.state().FindDevice(id); }
-
-  World world;
-  std::shared_ptr<MemoryDisk> disk = std::make_shared<MemoryDisk>();
-  std::unique_ptr<ServiceRig> rig;
 };
 
 TEST_F(TopologyServiceTest, ADeviceIsThereWhenTheCallIsAnswered) {
@@ -95,7 +89,7 @@ TEST_F(TopologyServiceTest, WhatWasChangedOutlivesTheManager) {
   const TopologyTables before = rig->writer.DurableTables();
   rig->Kill();
   world.configured.clear();
-  Start();
+  Restart();
   EXPECT_TRUE(rig->RunUntil([&] { return LastGiven("cmm-9"); }));
   EXPECT_FALSE(LastGiven("cmm-1"));
   EXPECT_EQ(rig->writer.DurableTables(), before);

@@ -6,9 +6,11 @@
 #ifndef CXLPOOL_FABRIC_MANAGER_SERVICE_TRACK_TABLE_H_
 #define CXLPOOL_FABRIC_MANAGER_SERVICE_TRACK_TABLE_H_
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -29,12 +31,11 @@ struct Track {
   uint64_t observed_revision = 0;  // Of the Region that records it already; 0: look.
   int driver_calls = 0;            // Under way.
   uint64_t driver_epoch = 0;       // Of the last driver call that began or ended.
-  // Since when a part is coming up: the base, the tail.
-  absl::Duration coming_up_since[2] = {absl::InfiniteDuration(), absl::InfiniteDuration()};
-  OfferedWants wants;  // What stands with the agent.
+  std::array<std::optional<absl::Duration>, kMaxParts> coming_up_since;  // Of each part.
+  OfferedWants wants = {};                                               // Standing with the agent.
   // The Offer that was made last, and what it was made of; revision 0: none stands.
   uint64_t offered_revision = 0;
-  OfferedWants offered_wants;
+  OfferedWants offered_wants = {};
   OfferTerms offered;
   std::set<uint64_t> met;  // Serials that a Bind was asked for: the host may have met them.
   uint32_t opens = 0;      // Bits: segments that applications have open, as the agent last said.

@@ -4,29 +4,19 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/match.h"
-#include "test/rigs/service_rig.h"
+#include "test/rigs/service_fixture.h"
 
 namespace cxlpool::fm {
 namespace {
 
-class UnknownFabricTest : public testing::Test {
+class UnknownFabricTest : public ServiceTest {
  protected:
   UnknownFabricTest() { Restart(); }
-
-  // A manager's life ends; `change` edits the configuration; the next one begins.
-  void Restart(const std::function<void()>& change = [] {}) {
-    if (rig != nullptr) rig->Kill();
-    rig.reset();
-    change();
-    rig = std::make_unique<ServiceRig>(disk, &world);
-  }
 
   void Make(const std::string& id, char request, const std::string& host = "host-a") {
     AllocateSpec spec = AllocateOn(id, host, request);
     spec.device = "cmm-0";
-    const auto made = rig->Allocate(spec);
-    ASSERT_TRUE(made.ok()) << made.status();
-    ASSERT_TRUE(rig->RunUntil([&] { return Settled(rig->Find(id)); }));
+    ServiceTest::Make(spec);
   }
 
   void Release(const std::string& id, char request) {
@@ -47,18 +37,8 @@ class UnknownFabricTest : public testing::Test {
     EXPECT_EQ(rig->views.Get()->capacity.free_bytes, 14 * kGranule);
   }
 
-  // Its agent's stream ends, and nobody dials again.
-  void GoSilent(const std::string& host) {
-    rig->sessions.OnClosed(rig->agents[host].get());
-    rig->agents.erase(host);
-  }
-
   const Device& DeviceOf(const std::string& id) { return *rig->writer.state().FindDevice(id); }
   const HostRuntime& HostOf(const std::string& id) { return rig->writer.state().Runtime(id); }
-
-  World world;
-  std::shared_ptr<MemoryDisk> disk = std::make_shared<MemoryDisk>();
-  std::unique_ptr<ServiceRig> rig;
 };
 
 TEST_F(UnknownFabricTest, ASlotThatIsNoLongerNamedIsNotEmpty) {
@@ -80,6 +60,14 @@ TEST_F(UnknownFabricTest, AHostThatIsNoLongerNamedKeepsWhatItHas) {
   Restart([&] { world.hosts = {"host-a", "host-b"}; });
   EXPECT_EQ(HostOf("host-a").fabric_reason, "");
   EXPECT_TRUE(Gone("kv"));
+}
+
+TEST_F(UnknownFabricTest, DevicesThatChangeAreLookedAtSoon) {
+  rig->Run(absl::Seconds(1));
+  world.devices.push_back({"cmm-2", "cmm-2", 8 * kGranule, kGranule, "third"});
+  rig->fabric.Emit({.kind = FabricEvent::Kind::kDevicesChanged});
+  rig->Run(absl::Seconds(1));
+  EXPECT_NE(rig->writer.state().FindDevice("cmm-2"), nullptr);
 }
 
 // A slip of the hand in `host enrol`, say: it is said at once, and not after the next look.

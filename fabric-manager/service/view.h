@@ -61,7 +61,7 @@ using PoolViewPtr = std::shared_ptr<const PoolView>;
 // The record of the caller's host in the view, for MaySee; null: it is no host, or it is gone.
 const Host* OwnHost(const PoolView& view, const Caller& caller);
 
-// How a Region went that is not there any more, for whoever asks for it.
+// How a Region went that is not there any more, for a caller who asks for it.
 struct RegionEnd {
   absl::Time time;
   std::string reason;  // Why, if it failed, and what became of its bytes.
@@ -95,7 +95,7 @@ struct Publication {
 
 // Holds the latest, and indices of tags and of hosts' identities. Any thread.
 //
-// The writer hands over publications; whoever asks first after some puts them together. So a commit
+// The writer hands over publications; the first reader after some puts them together. So a commit
 // costs the writer next to nothing while nobody looks.
 class ViewHolder {
  public:

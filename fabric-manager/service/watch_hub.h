@@ -1,7 +1,7 @@
 // The last changes of Regions, for watchers that resume by revision.
 //
 // A ring of bounded length that readers pull from: a slow reader costs nothing, and one that fell
-// out of the ring is told to start over. A reader that is far behind gets the latest change of each
+// out of the ring has to start over. A reader that is far behind gets the latest change of each
 // Region alone: a later change in the ring stands for the earlier ones. Any thread.
 #ifndef CXLPOOL_FABRIC_MANAGER_SERVICE_WATCH_HUB_H_
 #define CXLPOOL_FABRIC_MANAGER_SERVICE_WATCH_HUB_H_
@@ -66,8 +66,8 @@ class WatchHub {
   // In revision order. Wakes the subscribers.
   void Publish(std::vector<WatchEvent> events);
 
-  // Revision of the newest event; 0 if there was none. Whoever hears of it by a wake, or reads it
-  // here, finds the event. Takes no lock.
+  // Revision of the newest event; 0 if there was none. A reader that learns of it by a wake, or
+  // reads it here, finds the event. Takes no lock.
   uint64_t newest() const { return newest_.load(); }
 
   // Events after `revision`, about `limit` at most: those of one revision are never parted. None if

@@ -63,7 +63,9 @@ class Writer {
   struct Options {
     size_t max_queue = 16384;    // Items not yet answered; a batch has several.
     size_t max_group = 1024;     // Items in one commit.
-    bool shares_slices = false;  // FabricCapabilities::shares_slices.
+    bool shares_slices = false;  // FabricCapabilities::shares_slices, and so on.
+    bool isolates = false;
+    bool enforces_read_only = false;
     Policy default_policy = Policy::kPack;
     std::function<Uuid()> make_tag = nullptr;  // Of new Regions; null: random ones.
     // What becomes the row's value; null: EncodeItem.
@@ -107,7 +109,7 @@ class Writer {
   // What the pool is made of, as the last commit that succeeded left it. On the executor.
   const TopologyTables& DurableTables() const { return laid_down_->tables; }
 
-  // Devices of it that the fabric has never shown, and why, as SetReachable was told last.
+  // Devices of it that the fabric has never shown, and why, as SetReachable last said.
   const std::map<std::string, std::string>& UnseenDevices() const { return unseen_devices_; }
 
   // What the driver says. Before Open.
@@ -158,7 +160,7 @@ class Writer {
   void Fail(const absl::Status& why);
   uint64_t NextId();
 
-  // writer_publish.cc, as are the setters of what is not durable.
+  // What readers are shown: after each commit, after the load, and of what is not durable.
   void PublishGroup();
   void PublishLoaded(const Change& records);
   void Publish(Publication& publication);
@@ -193,8 +195,8 @@ class Writer {
   bool failed_ = false;
   bool committing_ = false;
   bool store_is_full_ = false;
-  bool told_full_ = false;  // In the log, and not yet that it is over.
-  absl::Duration told_full_at_ = -absl::InfiniteDuration();
+  bool full_logged_ = false;  // In the log, and not yet that it is over.
+  absl::Duration full_logged_at_ = -absl::InfiniteDuration();
   std::deque<std::unique_ptr<Pending>> queue_;
 
   Publication publication_;            // Empty between; its room is used again.
@@ -202,10 +204,10 @@ class Writer {
   std::shared_ptr<const Topology> topology_ = std::make_shared<const Topology>();
   std::shared_ptr<const LaidDown> laid_down_ = std::make_shared<const LaidDown>();
   std::map<std::string, std::string> unseen_devices_;
-  bool stale_laid_down_ = true;                     // Likewise, so did an entry of the topology.
+  bool stale_laid_down_ = true;  // An entry of the topology changed since the last view.
   std::shared_ptr<const Revocations> revocations_;  // As published; null: to be read anew.
-  bool stale_infos_ = true;                         // So did what a device or a tenant is.
-  bool stale_numbers_ = true;                       // So did a count of bytes.
+  bool stale_infos_ = true;                         // What a device or a tenant is changed since.
+  bool stale_numbers_ = true;                       // A count of bytes changed since.
   std::shared_ptr<const std::vector<DeviceView>> device_infos_;
   std::vector<DeviceIndex> device_order_;
   std::shared_ptr<const std::vector<TenantView>> tenant_infos_;

@@ -9,8 +9,9 @@
 //   CXLPOOL_PID_STARTS  "901 77312": when each of CXLPOOL_PIDS started, field 22 of /proc/PID/stat
 //
 // CXLPOOL_PIDS are the first kMaxDrainPids of the processes that the core names and that live at
-// that moment. One that has ended is left out, whoever has its pid now. The hook compares the start
-// again before it does something to a process: it may end, and its pid be given away, at any time.
+// that moment. One that has ended is left out, also where another process has its pid now. The hook
+// compares the start again before it does something to a process: it may end, and its pid be given
+// away, at any time.
 //
 // Its working directory is /, its input empty; the first 4 KiB of its output go to the log. When it
 // ends, or its time is up, what is left of its process group is killed.

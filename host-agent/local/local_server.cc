@@ -238,7 +238,7 @@ void LocalServer::Accept() {
   if (CXLPOOL_MUTANT("anybody-takes-a-place")) refused = absl::OkStatus();
   if (refused.ok()) refused = FindPlace(connection);
   if (!refused.ok()) {
-    // It is told why, if its socket takes that at once, and is never waited for.
+    // It is sent the reason, if its socket takes that at once, and is never waited for.
     SendPacket(socket.get(), RefusedReply(refused).response.SerializeAsString(), {}).IgnoreError();
     return;
   }

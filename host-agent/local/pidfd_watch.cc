@@ -57,7 +57,8 @@ void PidfdWatch::Watch(const ProcessId& process, Done ended) {
   absl::Status answer;
   UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0)));
   const int why = errno;
-  // Read behind the descriptor: whoever had the pid by then, the descriptor is of no later one.
+  // Read after the descriptor was opened: no matter which process has the pid by then, the
+  // descriptor is of no later one.
   if (StartTicksOf(process.pid) != process.start_ticks) return std::move(ended)(absl::OkStatus());
   if (!pidfd.valid()) {
     errno = why;

@@ -30,14 +30,14 @@ uint64_t PeerStartTicks(int socket, int pid) {
   if (pid <= 0) return 0;
   int got = -1;
   socklen_t size = sizeof(got);
-  const bool told = ::getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &got, &size) == 0;
-  if (!told && errno != ENOPROTOOPT) return 0;
-  const UniqueFd handle(told ? got : static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  const bool given = ::getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &got, &size) == 0;
+  if (!given && errno != ENOPROTOOPT) return 0;
+  const UniqueFd handle(given ? got : static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   if (!handle.valid()) return 0;
   const uint64_t ticks = StartTicksOf(static_cast<uint32_t>(pid));
   if (!IsThere(handle.get(), POLLIN)) return 0;
   // Else it may be gone since it connected, and `handle` another's.
-  return told || IsThere(socket, 0) ? ticks : 0;
+  return given || IsThere(socket, 0) ? ticks : 0;
 }
 
 std::vector<uint32_t> PeerGroups(int socket, uint32_t primary) {

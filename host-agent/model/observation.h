@@ -10,13 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "proto/support/cxl_host.h"
+
 namespace cxlpool::agent {
 
 inline constexpr uint64_t kNoSerial = ~uint64_t{0};  // What is there has none that can be read.
-
-// Whether a pool's manager gave the serial: theirs begin with this byte, a vendor's device's do
-// not. A host may have CXL memory of its own, which is none of our business.
-inline bool IsPoolSerial(uint64_t serial) { return serial >> 56 == 0x0c; }
 
 enum class DaxDriver { kNone, kDeviceDax, kKmem };
 // Where system-ram memory is brought online.
@@ -50,8 +48,8 @@ struct ObservedHostRegion {
   bool all_movable = false;    // every online block is in ZONE_MOVABLE.
 };
 
-// An orphan: all its LDs were pulled out, its serials cannot be told, and nothing uses it. Or a
-// person is about to make a host region.
+// An orphan: all its LDs were pulled out, its serials are not known any more, and nothing uses it.
+// Or a person is about to make a host region.
 inline bool IsAnonymousOrphan(const ObservedHostRegion& region) {
   for (const uint64_t serial : region.serials) {
     if (serial != 0) return false;
@@ -62,7 +60,7 @@ inline bool IsAnonymousOrphan(const ObservedHostRegion& region) {
 // A CXL host bridge and its decoder stack.
 struct ObservedBridge {
   std::string name;  // ACPI name, for example "ACPI0016:00". Stable within a boot.
-  std::vector<uint32_t> slots;
+  std::vector<uint32_t> slots = {};
   uint32_t max_regions = 0;
   bool depth_unknown =
       false;  // `max_regions` is what every bridge has; the kernel has yet to look.
@@ -71,6 +69,7 @@ struct ObservedBridge {
   uint64_t blocking_serial = 0;  // A target of the topmost live host region.
   uint64_t window_bytes = 0;
   uint64_t free_window_bytes = 0;
+  bool any_order = false;  // No decoder stack: host regions come and go in any order.
   friend bool operator==(const ObservedBridge&, const ObservedBridge&) = default;
 };
 

@@ -80,7 +80,7 @@ bool IsInBlocks(const ObservedHostRegion& region, const HostObservation& host) {
 // Why the kernel has no room for what it keeps of each page, in the host's own memory: for devdax
 // as for system-ram, by the manager's rule (HostInventory.page_struct_spare_bytes).
 std::optional<Step> RefusePageStructs(const DesiredSegment& desired, const HostObservation& host) {
-  const uint64_t needed = desired.length_bytes / kBytesPerPageStructByte;
+  const uint64_t needed = PageStructBytes(desired.length_bytes);
   const uint64_t spare = host.page_struct_spare_bytes;
   if (spare == 0 || needed <= spare) return std::nullopt;
   return Refuse("PAGE_STRUCT_SPACE",
@@ -176,29 +176,8 @@ Step CreateOrRefuse(const DesiredSegment& desired, const HostObservation& host,
                   "detach the Region and attach it again", {{"host_bridge", desired.host_bridge}});
   }
   if (earlier_pending) return Rung(Step::Kind::kWait);
-  std::vector<std::pair<std::string, std::string>> metadata = {
-      {"host_bridge", bridge->name}, {"blocking_serial", Serial(bridge->blocking_serial)}};
-  if (bridge->blocked) {
-    return Refuse("BRIDGE_BLOCKED",
-                  absl::StrCat("host bridge ", bridge->name,
-                               " cannot take a host region: one below a live one was freed; "
-                               "topmost is the one of serial ",
-                               Serial(bridge->blocking_serial)),
-                  "detach what is live on that bridge, topmost first", std::move(metadata));
-  }
-  if (bridge->live_regions >= bridge->max_regions) {
-    return Refuse("DECODERS_FULL",
-                  absl::StrCat("host bridge ", bridge->name, " has all ", bridge->max_regions,
-                               " decoders in use"),
-                  "detach a Region from that bridge or attach under another one",
-                  std::move(metadata));
-  }
-  if (bridge->free_window_bytes < desired.length_bytes) {
-    return Refuse(
-        "WINDOW_FULL",
-        absl::StrCat("host bridge ", bridge->name, " has ", bridge->free_window_bytes,
-                     " bytes of its window free; the host region needs ", desired.length_bytes),
-        "detach a Region from that bridge or attach under another one", std::move(metadata));
+  if (auto refusal = WhyBridgeTakesNoMore(*bridge, desired.length_bytes)) {
+    return Step{.kind = Step::Kind::kRefuse, .refusal = *std::move(refusal)};
   }
   return Rung(Step::Kind::kCreateHostRegion);
 }
@@ -367,6 +346,36 @@ bool LacksDaxDevice(const DesiredSegment& desired, const HostObservation& host) 
 Step NextStep(const DesiredSegment& desired, const HostObservation& host, bool earlier_pending) {
   return desired.want == Want::kOnline ? StepUp(desired, host, earlier_pending)
                                        : StepDown(desired, host);
+}
+
+std::optional<Refusal> WhyBridgeTakesNoMore(const ObservedBridge& bridge, uint64_t size_bytes) {
+  const std::string topmost = Serial(bridge.blocking_serial);
+  const auto refusal = [&](const char* reason, std::string message, const char* remedy) {
+    return Refusal{.code = absl::StatusCode::kFailedPrecondition,
+                   .reason = reason,
+                   .message = absl::StrCat("host bridge ", bridge.name, message),
+                   .remedy = remedy,
+                   .metadata = {{"host_bridge", bridge.name}, {"blocking_serial", topmost}}};
+  };
+  constexpr char kMakeRoom[] = "detach a Region from that bridge or attach under another one";
+  if (bridge.blocked) {
+    return refusal("BRIDGE_BLOCKED",
+                   absl::StrCat(" cannot take a host region: one below a live one was freed; "
+                                "topmost is the one of serial ",
+                                topmost),
+                   "detach what is live on that bridge, topmost first");
+  }
+  if (bridge.live_regions >= bridge.max_regions) {
+    return refusal("DECODERS_FULL",
+                   absl::StrCat(" has all ", bridge.max_regions, " decoders in use"), kMakeRoom);
+  }
+  if (bridge.free_window_bytes < size_bytes) {
+    return refusal("WINDOW_FULL",
+                   absl::StrCat(" has ", bridge.free_window_bytes,
+                                " bytes of its window free; the host region needs ", size_bytes),
+                   kMakeRoom);
+  }
+  return std::nullopt;
 }
 
 const ObservedMemdev* FindMemdev(const HostObservation& host, uint64_t serial) {

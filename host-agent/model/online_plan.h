@@ -8,15 +8,16 @@
 //
 // Level-triggered: nothing is remembered between two calls, so a plan that is interrupted
 // anywhere, by an error or by a kill, goes on from what is really there. What cannot work (a
-// bridge whose decoder stack is blocked or full, CXL 3.1 8.2.4.20; page structs that the host's own
-// memory has no room for; memory that would share a NUMA node with it) is refused with its reason
-// and not tried.
+// bridge whose decoder stack is blocked or full; page structs that the host's own memory has no
+// room for, both as proto/support/cxl_host.h says; memory that would share a NUMA node with it) is
+// refused with its reason and not tried.
 //
 // Pure functions, any thread.
 #ifndef CXLPOOL_HOST_AGENT_MODEL_ONLINE_PLAN_H_
 #define CXLPOOL_HOST_AGENT_MODEL_ONLINE_PLAN_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,13 +25,6 @@
 #include "proto/support/refusal.h"
 
 namespace cxlpool::agent {
-
-// Of HDM decoders (CXL 3.1, 8.2.4.20.7).
-inline constexpr uint32_t kMinInterleaveGranularityBytes = 256;
-inline constexpr uint32_t kMaxInterleaveGranularityBytes = 16384;
-
-// Linux keeps a struct of 64 bytes for each page of 4096.
-inline constexpr uint64_t kBytesPerPageStructByte = 4096 / 64;
 
 // How often making the DAX device of a committed host region again is tried before the host region
 // goes and is made afresh.
@@ -120,6 +114,11 @@ bool LacksDaxDevice(const DesiredSegment& desired, const HostObservation& host);
 // `earlier_pending`: a segment of an earlier Attachment still has to make its host region on the
 // same bridge.
 Step NextStep(const DesiredSegment& desired, const HostObservation& host, bool earlier_pending);
+
+// Why the bridge cannot take one more host region of this size now: BRIDGE_BLOCKED, DECODERS_FULL,
+// WINDOW_FULL, each naming what has to go first. Nothing: it can. Adapters refuse in these words
+// too.
+std::optional<Refusal> WhyBridgeTakesNoMore(const ObservedBridge& bridge, uint64_t size_bytes);
 
 // The memdev, or the host region, of a serial; null if the host has none. Serial 0 stands for a
 // host region that has lost all its targets, and of which nobody knows whose it was.

@@ -124,6 +124,8 @@ void ApplyDestroy(uint64_t serial, HostObservation& host) {
       std::min(bridge->window_bytes, bridge->free_window_bytes + size_bytes);
   const ObservedHostRegion* top = Topmost(bridge->name, host);
   bridge->blocking_serial = top == nullptr ? 0 : top->serials.front();
+  // The decoder stack's rule (proto/support/cxl_host.h). Where an earlier hole lies is not
+  // observed: a bridge that was blocked counts as blocked while anything is live there.
   bridge->blocked = top != nullptr && (bridge->blocked || top->hpa_bytes > hpa_bytes);
 }
 

@@ -74,7 +74,7 @@ RestorePlan PlanRestore(const SavedPolicy& saved, const PolicyValues& wanted,
   RestorePlan plan;
   const std::string* automatic = Find(now, kAutoWeights);
   const bool works_weights_out = automatic != nullptr && *automatic == "true";
-  // Somebody told the kernel to: they are the kernel's, and a write would end that.
+  // Somebody has configured the kernel so: they are the kernel's, and a write would end that.
   const bool weights_are_foreign = works_weights_out && saved.contains(kAutoWeights);
   for (auto it = saved.rbegin(); it != saved.rend(); ++it) {
     const auto& [name, setting] = *it;

@@ -5,7 +5,7 @@
 // it where their rule has may_release = "tenant". Root and the agent's own user may all.
 //
 // The first rule that names a user holds for them, and no other does. A rule by groups holds for
-// each of their members by itself: what one uses is not taken from the others. Whoever no rule
+// each of their members by itself: what one uses is not taken from the others. A user whom no rule
 // names is under the general keys of [applications].
 //
 // Persistent Regions have no owner, so nobody could count them: a rule with a limit gives none.

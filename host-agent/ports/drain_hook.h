@@ -31,7 +31,7 @@ class DrainHook {
  public:
   virtual ~DrainHook() = default;
 
-  // Of request.processes the hook is told those that live, and no pid that is another's by now.
+  // Of request.processes the hook gets those that live, and no pid that is another's by now.
   //
   // OK: it ended well, within its time. FAILED_PRECONDITION/HOOK_UNSAFE: it was not run, for others
   // may write it. DRAIN_HOOK: ABORTED, it failed; DEADLINE_EXCEEDED, it was killed;

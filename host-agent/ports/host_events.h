@@ -1,10 +1,10 @@
 // What the host's kernel tells of the pool's memdevs: poison, media and memory-module events, PCIe
 // errors on the way to them.
 //
-// Told once, in the order in which the kernel said it; poison is told again with each look at a
-// device's poison list, for as long as it is on it. Nothing is promised: a kernel may keep silent
-// (no tracefs), and loses events when many come at once. So what is told is a reason to look, and
-// what is not told proves nothing.
+// Reported once, in the order in which the kernel said it; poison is reported again with each look
+// at a device's poison list, for as long as it is on it. Nothing is promised: a kernel may keep
+// silent (no tracefs), and loses events when many come at once. So what is reported is a reason to
+// look, and what is not reported proves nothing.
 #ifndef CXLPOOL_HOST_AGENT_PORTS_HOST_EVENTS_H_
 #define CXLPOOL_HOST_AGENT_PORTS_HOST_EVENTS_H_
 

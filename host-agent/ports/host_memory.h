@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -30,6 +31,14 @@ struct HostRegionSpec {
   std::vector<uint64_t> serials;              // One a target, in target order.
   uint32_t interleave_granularity_bytes = 0;  // 0: the window's own.
   uint64_t size_bytes = 0;                    // The whole host region, all targets together.
+};
+
+// Bytes [offset, offset + size) of the descriptor are the host region.
+struct OpenedDax {
+  OpenedDax(UniqueFd opened, uint64_t offset = 0)  // NOLINT: a descriptor is one from byte 0.
+      : fd(std::move(opened)), offset_bytes(offset) {}
+  UniqueFd fd;
+  uint64_t offset_bytes = 0;
 };
 
 class HostMemory {
@@ -93,8 +102,8 @@ class HostMemory {
   virtual void FindHolders(uint64_t serial, DoneWith<std::vector<ProcessId>> done) = 0;
 
   // Opens the DAX device for an application: O_RDONLY if `read_only`, else O_RDWR; CLOEXEC.
-  // Quick; the core's thread. Bytes [0, size) of the descriptor are the host region.
-  virtual absl::StatusOr<UniqueFd> OpenDax(uint64_t serial, bool read_only) = 0;
+  // Quick; the core's thread.
+  virtual absl::StatusOr<OpenedDax> OpenDax(uint64_t serial, bool read_only) = 0;
 };
 
 }  // namespace cxlpool::agent

@@ -42,6 +42,7 @@ class ManagerLink {
     absl::AnyInvocable<void(v1::Offer)> on_offer;
     absl::AnyInvocable<void(v1::Withdraw)> on_withdraw;
     absl::AnyInvocable<void(v1::EventsSeen)> on_events_seen;
+    absl::AnyInvocable<void(v1::DeviceTask)> on_device_task;
     // The session is over; the link dials again by itself unless `permanent` (IsPermanent: with a
     // reason that only an operator can change; it then dials every few seconds).
     absl::AnyInvocable<void(absl::Status why, bool permanent)> on_lost;
@@ -56,6 +57,10 @@ class ManagerLink {
 
   // Queues a Report on the current session; without one it is dropped (the next Hello says all).
   virtual void Send(v1::Report report) = 0;
+
+  // Likewise, what came of the DeviceTask of that id; without a session nobody waits for it any
+  // more.
+  virtual void Answer(uint64_t task_id, absl::StatusOr<v1::DeviceLook> look) = 0;
 
   // PoolService calls under the host's certificate. Deadline 30 s.
   // UNAVAILABLE/MANAGER_UNREACHABLE: retry with the same request_id.

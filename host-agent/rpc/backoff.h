@@ -5,6 +5,7 @@
 #ifndef CXLPOOL_HOST_AGENT_RPC_BACKOFF_H_
 #define CXLPOOL_HOST_AGENT_RPC_BACKOFF_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <random>
 
@@ -18,7 +19,10 @@ class Backoff {
       : min_(min), max_(max), bound_(min), random_(seed) {}
 
   // The wait after one more failure, in [min, max].
-  absl::Duration Next();
+  absl::Duration Next() {
+    bound_ = std::min(2 * bound_, max_);
+    return min_ + std::uniform_real_distribution<double>(0, 1)(random_) * (bound_ - min_);
+  }
 
   // The last attempt was a success.
   void Reset() { bound_ = min_; }

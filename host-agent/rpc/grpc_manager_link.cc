@@ -17,6 +17,7 @@
 #include "proto/support/loop.h"
 #include "proto/support/mutex.h"
 #include "proto/support/refusal.h"
+#include "proto/support/status_wire.h"
 #include "proto/support/tls_diagnosis.h"
 
 namespace cxlpool::agent {
@@ -96,6 +97,22 @@ class GrpcManagerLink final : public ManagerLink {
       if (session_ == 0) return;
       v1::AgentMessage message;
       *message.mutable_report() = std::move(report);
+      SendInSession(std::move(message));
+    });
+  }
+
+  void Answer(uint64_t task_id, absl::StatusOr<v1::DeviceLook> look) override {
+    loop_.Post([this, task_id, look = std::move(look)]() mutable {
+      if (session_ == 0) return;
+      v1::AgentMessage message;
+      v1::DeviceAnswer& answer = *message.mutable_device_answer();
+      answer.set_id(task_id);
+      answer.set_code(static_cast<int>(look.status().code()));
+      if (look.ok()) {
+        *answer.mutable_look() = *std::move(look);
+      } else {
+        FillOutcome(look.status(), answer.mutable_message(), answer.mutable_error());
+      }
       SendInSession(std::move(message));
     });
   }
@@ -187,7 +204,7 @@ std::shared_ptr<Wire> GrpcManagerLink::CurrentWire() {
 absl::Status GrpcManagerLink::CheckOwnCertificate() const {
   if (options_.tls == nullptr) return absl::OkStatus();
   absl::Status status = CheckTimes(*options_.tls->current(), absl::Now());
-  // Maybe it has been renewed, and nobody told this process.
+  // Maybe it has been renewed, and this process does not know it.
   if (!status.ok() && options_.tls->Reload().ok()) return absl::OkStatus();
   return status;
 }
@@ -257,6 +274,8 @@ void GrpcManagerLink::OnMessage(uint64_t attempt, v1::ManagerMessage message) {
       return Lost(attempt, ProtocolError("has sent a second Welcome in one session"));
     case v1::ManagerMessage::kEventsSeen:
       return handlers_.on_events_seen(message.events_seen());
+    case v1::ManagerMessage::kDeviceTask:
+      return handlers_.on_device_task(std::move(*message.mutable_device_task()));
     case v1::ManagerMessage::BODY_NOT_SET:
       return;  // From a later release: not for us.
   }

@@ -93,7 +93,7 @@ class GrpcManagerLinkTest : public ::testing::Test {
   bool AwaitLost(size_t count) {
     return heard_.Await([&] { return lost_.size() >= count; });
   }
-  // As of now: it goes on being told.
+  // As of now: it goes on being reported.
   std::vector<std::pair<absl::Status, bool>> Lost() {
     std::vector<std::pair<absl::Status, bool>> lost;
     heard_.Set([&] { lost = lost_; });

@@ -1,5 +1,5 @@
 // scripted-manager: a manager for tests of an agent by itself. It offers what its standard input
-// says, and prints what the agent says. It binds nothing: whoever writes the script plays the
+// says, and prints what the agent says. It binds nothing: the author of the script plays the
 // fabric.
 //
 //   scripted-manager CA CERT KEY

@@ -1,7 +1,7 @@
 // One HostService.Session call: the stream, and nothing of what is said on it.
 //
 // All methods and all events are on one Executor, the link's thread. gRPC's callbacks only post to
-// it. The object keeps itself until the call is over, whoever lets go of it before.
+// it. The object keeps itself until the call is over, also where its user lets go of it before.
 #ifndef CXLPOOL_HOST_AGENT_RPC_SESSION_STREAM_H_
 #define CXLPOOL_HOST_AGENT_RPC_SESSION_STREAM_H_
 

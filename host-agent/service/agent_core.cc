@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "host-agent/model/step_effect.h"
 #include "host-agent/service/backoff.h"
 #include "host-agent/service/reports.h"
@@ -19,15 +20,15 @@ namespace {
 v1::SegmentError HoldersError(const std::vector<ProcessId>& processes) {
   v1::SegmentError error;
   error.set_reason("HOLDERS");
-  const size_t told = std::min(processes.size(), kMaxReportedHolders);
+  const size_t named = std::min(processes.size(), kMaxReportedHolders);
   std::vector<uint32_t> pids;
-  for (size_t i = 0; i < told; ++i) {
+  for (size_t i = 0; i < named; ++i) {
     pids.push_back(processes[i].pid);
     error.add_holder_pids(processes[i].pid);
     error.add_holder_starts(processes[i].start_ticks);
   }
   const std::string more =
-      told < processes.size() ? absl::StrCat(" and ", processes.size() - told, " more") : "";
+      named < processes.size() ? absl::StrCat(" and ", processes.size() - named, " more") : "";
   error.set_message(absl::StrCat("in use by process ", absl::StrJoin(pids, ", "), more,
                                  " (close it there; it is looked for again)"));
   return error;
@@ -54,6 +55,45 @@ std::string Describe(const AttachmentKey& key, uint64_t serial, const Step& step
                              : absl::StrCat("Region ", key.tag, " generation ", key.generation);
   return absl::StrCat(of, " serial 0x", absl::Hex(serial),
                       step.target == 0 ? "" : absl::StrCat(" target ", step.target));
+}
+
+constexpr size_t kMaxWaitingHellos = 8;
+constexpr absl::Duration kSayAgain = absl::Minutes(10);  // What only an operator can change.
+
+constexpr char kEventsSubject[] = "events";
+
+std::string Describe(const v1::HostEvent& event) {
+  std::string where;
+  if (event.length_bytes() != 0) {
+    where = absl::StrCat(" at 0x", absl::Hex(event.dpa_bytes()), " + ", event.length_bytes());
+  }
+  return absl::StrCat("serial 0x", absl::Hex(event.serial()), where, ": ", event.text(),
+                      event.bytes_lost() ? " (bytes lost)" : "");
+}
+
+bool SameMemdevs(const HostObservation& a, const HostObservation& b) {
+  return std::equal(
+      a.memdevs.begin(), a.memdevs.end(), b.memdevs.begin(), b.memdevs.end(),
+      [](const ObservedMemdev& x, const ObservedMemdev& y) { return x.serial == y.serial; });
+}
+
+// For probes.
+std::string TaskName(const v1::DeviceTask& task) {
+  switch (task.work_case()) {
+    case v1::DeviceTask::kLook:
+      return "DeviceLook";
+    case v1::DeviceTask::kGrant:
+      return "DeviceGrant";
+    case v1::DeviceTask::kRevoke:
+      return "DeviceRevoke";
+    case v1::DeviceTask::kMark:
+      return "DeviceMark";
+    case v1::DeviceTask::kClear:
+      return task.clear().only_check() ? "DeviceCheck" : "DeviceClear";
+    case v1::DeviceTask::WORK_NOT_SET:
+      break;
+  }
+  return "DeviceTask";
 }
 
 }  // namespace
@@ -114,6 +154,7 @@ void AgentCore::OnPrepared(absl::Status status, Done started) {
     handlers.on_offer = handler(&AgentCore::OnOffer);
     handlers.on_withdraw = handler(&AgentCore::OnWithdraw);
     handlers.on_events_seen = handler(&AgentCore::OnEventsSeen);
+    handlers.on_device_task = handler(&AgentCore::OnDeviceTask);
     handlers.on_lost = handler(&AgentCore::OnLost);
     link_->Start(std::move(handlers));
     std::move(started)(std::move(status));
@@ -429,6 +470,210 @@ void AgentCore::Fail(Segment& segment, const Step& step, v1::SegmentError error)
   segment.failed = step.kind;
   segment.last_succeeded.reset();
   segment.retry_at = clock_->Elapsed() + Backoff(++segment.failures, kFirstBackoff, kMaxBackoff);
+}
+
+void AgentCore::MakeHello(DoneWith<v1::Hello> done) {
+  if (hellos_.size() >= kMaxWaitingHellos) {
+    return std::move(done)(absl::ResourceExhaustedError("too many sessions are being opened"));
+  }
+  hellos_.push_back(std::move(done));
+  Look();
+}
+
+void AgentCore::AnswerHellos(const absl::Status& status) {
+  if (hellos_.empty()) return;
+  std::vector<DoneWith<v1::Hello>> hellos = std::exchange(hellos_, {});
+  if (!status.ok()) {
+    for (DoneWith<v1::Hello>& done : hellos) std::move(done)(status);
+    return;
+  }
+  v1::Hello hello = TellAll();
+  DoneWith<v1::Hello> last = std::move(hellos.back());
+  hellos.pop_back();
+  for (DoneWith<v1::Hello>& done : hellos) std::move(done)(hello);
+  std::move(last)(std::move(hello));
+}
+
+v1::Hello AgentCore::TellAll() {
+  v1::Hello hello;
+  hello.set_protocol_version(kProtocolVersion);
+  hello.set_host(options_.host);
+  hello.set_incarnation(options_.incarnation);
+  hello.set_agent_id(options_.agent_id);
+  hello.set_agent_version(options_.agent_version);
+  hello.set_kernel_release(options_.kernel_release);
+  *hello.mutable_inventory() = InventoryOf(observation_, prepared_);
+  reported_inventory_ = observation_;
+  reported_prepared_ = prepared_;
+  reported_segments_.clear();
+  ForEachStatus(attachments_, opens_, observation_,
+                [&](const SegmentStatus& status, uint32_t opens) {
+                  FillReport(status, opens, *hello.add_segments());
+                  reported_segments_[status.serial].last = status;
+                });
+  return hello;
+}
+
+void AgentCore::OnWelcome(v1::Welcome welcome) {
+  LogInfo(kSubject, "session with manager ", welcome.manager_version(), ", ", welcome.offers_size(),
+          " offers");
+  session_up_ = true;
+  refused_ = absl::OkStatus();
+  last_lost_.clear();
+  if (!CXLPOOL_MUTANT("events-are-sent-once")) events_.Rewind();
+  welcomed_ = true;
+  if (!CXLPOOL_MUTANT("granule-is-not-taken")) pool_granule_bytes_ = welcome.granule_bytes();
+  std::vector<AttachmentKey> offered;
+  for (v1::Offer& offer : *welcome.mutable_offers()) {
+    offered.push_back(KeyOf(offer));
+    TakeOffer(std::move(offer));
+  }
+  if (!CXLPOOL_MUTANT("keep-old-offers")) attachments_.KeepOnly(offered);
+  if (on_offers_) on_offers_(nullptr);
+  Advance();
+}
+
+void AgentCore::OnOffer(v1::Offer offer) {
+  const AttachmentKey key = KeyOf(offer);
+  if (!TakeOffer(std::move(offer))) return;
+  if (on_offers_) on_offers_(&key);
+  Advance();
+}
+
+bool AgentCore::TakeOffer(v1::Offer offer) {
+  const AttachmentKey key = KeyOf(offer);
+  const absl::Status status = attachments_.Put(std::move(offer));
+  if (status.ok()) return true;
+  LogError(kSubject, status.message());
+  v1::Report report;
+  v1::SegmentReport& segment = *report.add_segments();
+  segment.set_region_tag(key.tag);
+  segment.set_attachment_generation(key.generation);
+  *segment.mutable_error() = ErrorOf(status);
+  link_->Send(std::move(report));
+  return false;
+}
+
+void AgentCore::OnWithdraw(const v1::Withdraw& withdraw) {
+  const AttachmentKey key = {.generation = withdraw.attachment_generation(),
+                             .tag = withdraw.region_tag()};
+  attachments_.Erase(key);
+  if (on_offers_) on_offers_(&key);
+  Advance();
+}
+
+// Hands the task on and its answer back. What it changed is looked at at once: a grant is a memdev.
+void AgentCore::OnDeviceTask(v1::DeviceTask task) {
+  const uint64_t id = task.id();
+  const std::string name = TaskName(task);
+  if (probe_) probe_(absl::StrCat("before-", name));
+  auto answer = [this, id, name](absl::StatusOr<v1::DeviceLook> look) {
+    if (probe_ && look.ok()) probe_(absl::StrCat("after-", name));
+    link_->Answer(id, std::move(look));
+    if (looking_) look_again_ = true;
+    Look();
+  };
+  if (device_work_ == nullptr) {
+    return answer(Refuse(absl::StatusCode::kUnimplemented, "NO_SHARED_DEVICES",
+                         "this agent's adapter does not know shared devices",
+                         "set adapter = \"shared\" in its configuration"));
+  }
+  device_work_->Do(std::move(task), OnCore(std::move(answer)));
+}
+
+void AgentCore::OnLost(absl::Status why, bool permanent) {
+  // The link dials for as long as it takes: each reason is said once, not once a try; one that only
+  // an operator can change, again after kSayAgain.
+  const std::string said(why.message());
+  const absl::Duration now = clock_->Elapsed();
+  const bool news = said != last_lost_ || (permanent && now - said_lost_at_ >= kSayAgain);
+  if (session_up_ && !permanent) {
+    LogWarning(kSubject, "lost the manager: ", said);
+  } else if (news && permanent) {
+    LogError(kSubject, "the manager refuses this agent: ", said);
+  } else if (news && !ReasonOf(why).empty()) {
+    LogError(kSubject, "no session with the manager: ", said);
+  }
+  if (news) said_lost_at_ = now;
+  last_lost_ = said;
+  session_up_ = false;
+  refused_ = permanent ? std::move(why) : absl::OkStatus();
+}
+
+void AgentCore::SendReports() {
+  if (!session_up_) return;
+  SendEvents();
+  v1::Report changes;
+  ++report_round_;
+  ForEachStatus(attachments_, opens_, observation_,
+                [&](const SegmentStatus& status, uint32_t opens) {
+                  ReportedSegment& reported = reported_segments_[status.serial];
+                  reported.round = report_round_;
+                  reported.next.reset();
+                  if (reported.last == status) return;
+                  FillReport(status, opens, *changes.add_segments());
+                  reported.next = status;
+                });
+  for (auto it = reported_segments_.begin(); it != reported_segments_.end();) {
+    auto& [serial, reported] = *it;
+    if (reported.round == report_round_) {
+      if (reported.next.has_value()) reported.last = std::move(reported.next);
+      ++it;
+      continue;
+    }
+    if (FindMemdev(observation_, serial) == nullptr) {
+      v1::SegmentReport& gone = *changes.add_segments();  // Was found, or withdrawn; is no more.
+      gone.set_serial(serial);
+      gone.set_state(v1::SEGMENT_ABSENT);
+    }
+    it = reported_segments_.erase(it);
+  }
+  if (InventoryChanged(reported_inventory_, observation_) || reported_prepared_ != prepared_) {
+    reported_inventory_ = observation_;
+    reported_prepared_ = prepared_;
+    *changes.mutable_inventory() = InventoryOf(observation_, prepared_);
+  }
+  if (changes.segments_size() == 0 && !changes.has_inventory()) return;
+  if (probe_) probe_("before-Report");
+  link_->Send(std::move(changes));
+}
+
+void AgentCore::TakeEvents(std::vector<v1::HostEvent> events) {
+  if (stopped_) return;
+  bool is_news = events.empty();  // Some were lost.
+  for (v1::HostEvent& event : events) is_news |= AddEvent(std::move(event));
+  if (!is_news) return;
+  faults_.Place(attachments_, observation_);
+  if (observed_) SendReports();
+  TellOfChange();
+  look_again_ = looking_;
+  Look();
+}
+
+bool AgentCore::AddEvent(v1::HostEvent event) {
+  if (!events_.Add(event, clock_->Elapsed())) return false;
+  LogWarning(kEventsSubject, Describe(event));
+  faults_.Add(event);
+  return true;
+}
+
+// Called before `seen` takes the place of what was seen last.
+void AgentCore::CompareMemdevs(const HostObservation& seen) {
+  if (!observed_ || SameMemdevs(observation_, seen)) return;
+  for (v1::HostEvent& event : SurpriseRemovals(observation_, seen, attachments_)) {
+    AddEvent(std::move(event));
+  }
+  events_.ForgetGone(seen);
+}
+
+void AgentCore::OnEventsSeen(const v1::EventsSeen& seen) { events_.OnSeen(seen.sequence()); }
+
+void AgentCore::SendEvents() {
+  while (true) {
+    v1::Report report;
+    if (!events_.Tell(report)) return;
+    link_->Send(std::move(report));
+  }
 }
 
 }  // namespace cxlpool::agent

@@ -3,25 +3,22 @@
 //
 //   observe → plan → one rung → observe → ...
 //
-// Nothing is remembered across a restart: Offers come with the manager's Welcome, and all else is
-// read from the kernel, so whatever an earlier agent left is taken up as it stands. At most one
+// It keeps no records: after a restart Offers come with the manager's Welcome, and all else is read
+// from the kernel (an adapter may leave hints in /run for the next agent of the same boot). So
+// whatever an earlier agent left is taken up as it stands. At most one
 // rung is under way on a host. A rung that fails is tried again after a backoff that doubles up to
 // 5 s; other segments go on meanwhile, and the error stands in the reports until a rung succeeds.
 // Offlining may hang for as long as it is let: its deadline is short at first and doubles with
 // each try that ran into it, and what hung waits for the rungs of others.
 // Before the rung that takes a segment from its users, and before each try after one that found it
 // held, the operator's drain hook is run, if there is one. It is no rung: it holds up this segment
-// alone, for no longer than the hook's own deadline, and its failure is only told.
+// alone, for no longer than the hook's own deadline, and its failure is only reported.
 // While the manager is away the core converges towards the last Offers and serves what is
 // attached. What no Offer names is reported and left alone, but for the remains of what was
 // unplugged (AttachmentTable::TakeOrphans).
 //
 // A step function: owns no thread, never blocks, runs wholly on its Executor. Public calls are
 // for the Executor's thread, and so is the destructor; the ports' completions may come from any.
-//
-// In agent_core.cc: life, looking, planning and the rungs. In agent_core_session.cc: the session
-// with the manager. In agent_core_events.cc: what the kernel tells by itself. In
-// agent_core_drain.cc: the drain hook.
 #ifndef CXLPOOL_HOST_AGENT_SERVICE_AGENT_CORE_H_
 #define CXLPOOL_HOST_AGENT_SERVICE_AGENT_CORE_H_
 
@@ -35,6 +32,7 @@
 #include <utility>
 #include <vector>
 
+#include "host-agent/ports/device_work.h"
 #include "host-agent/ports/drain_hook.h"
 #include "host-agent/ports/host_memory.h"
 #include "host-agent/ports/manager_link.h"
@@ -79,6 +77,9 @@ class AgentCore {
   // Before Start; it outlives this.
   void SetDrainHook(DrainHook* hook) { drain_hook_ = hook; }
 
+  // Before Start; it outlives this. Without one the manager's DeviceTasks are refused.
+  void SetDeviceWork(DeviceWork* work) { device_work_ = work; }
+
   // Before Start; it outlives this. Without one every process counts as alive.
   void SetProcessWatch(ProcessWatch* processes) { processes_ = processes; }
 
@@ -104,8 +105,8 @@ class AgentCore {
   // Looks for holders again at once: a user closed a Region.
   void Reconsider();
 
-  // Takes what the kernel told (host_events.h): the manager and applications hear of it, and the
-  // core looks at once.
+  // Takes what the kernel reported (host_events.h): the manager and applications hear of it, and
+  // the core looks at once.
   void TakeEvents(std::vector<v1::HostEvent> events);
 
   // Soon tells the manager who has what open: a user opened a Region.
@@ -127,7 +128,8 @@ class AgentCore {
   // Whether a manager has said what it wants since this agent started.
   bool welcomed() const { return welcomed_; }
 
-  // What a Region of this host holds is a multiple of, as far as the host and the manager told.
+  // What a Region of this host holds is a multiple of, as far as the host and the manager have
+  // said.
   uint64_t granule_bytes() const {
     return std::max({pool_granule_bytes_, observation_.region_granule_bytes, uint64_t{1}});
   }
@@ -162,18 +164,19 @@ class AgentCore {
   void OnPrepared(absl::Status status, Done started);
   void Tick();
 
-  // The session with the manager: agent_core_session.cc.
+  // The session with the manager.
   void MakeHello(DoneWith<v1::Hello> done);
   void AnswerHellos(const absl::Status& status);
   v1::Hello TellAll();
   void OnWelcome(v1::Welcome welcome);
   void OnOffer(v1::Offer offer);
   void OnWithdraw(const v1::Withdraw& withdraw);
+  void OnDeviceTask(v1::DeviceTask task);
   void OnLost(absl::Status why, bool permanent);
   bool TakeOffer(v1::Offer offer);
   void SendReports();
 
-  // What the kernel told: agent_core_events.cc.
+  // What the kernel reported.
   bool AddEvent(v1::HostEvent event);  // False: no news.
   void CompareMemdevs(const HostObservation& seen);
   void OnEventsSeen(const v1::EventsSeen& seen);
@@ -201,7 +204,7 @@ class AgentCore {
   void Fail(Segment& segment, const Step& step, v1::SegmentError error);
   void WakeAt(absl::Duration when);
 
-  // The drain hook: agent_core_drain.cc.
+  // The operator's drain hook: agent_core_drain.cc.
   bool DrainFirst(const AttachmentKey& key, const Segment& segment, const Step& step);
   void Drain(const AttachmentKey& key, const Segment& segment, uint64_t region_serial);
   void OnDrained(const AttachmentKey& key, uint64_t first_serial, const absl::Status& status);
@@ -213,6 +216,7 @@ class AgentCore {
   HostMemory* const memory_;
   ManagerLink* const link_;
   DrainHook* drain_hook_ = nullptr;
+  DeviceWork* device_work_ = nullptr;
   ProcessWatch* processes_ = nullptr;
   Probe probe_;
   std::vector<absl::AnyInvocable<void()>> on_change_;
@@ -245,13 +249,13 @@ class AgentCore {
   absl::Duration said_lost_at_;  // When the log said so.
   absl::Status refused_;         // Why the manager will have none; OK: it may.
   bool welcomed_ = false;
-  uint64_t pool_granule_bytes_ = 0;  // 0: not told.
+  uint64_t pool_granule_bytes_ = 0;  // 0: not known.
   bool reconciled_ = false;
   std::vector<DoneWith<v1::Hello>> hellos_;
   HostObservation reported_inventory_;  // Of what was seen then.
   absl::Status reported_prepared_;
   struct ReportedSegment {
-    std::optional<SegmentStatus> last;  // Nothing yet: told in this round for the first time.
+    std::optional<SegmentStatus> last;  // Nothing yet: reported in this round for the first time.
     std::optional<SegmentStatus> next;  // What this round tells, if it is news.
     uint64_t round = 0;                 // The last one that had the segment.
   };

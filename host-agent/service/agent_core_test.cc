@@ -544,10 +544,10 @@ TEST(AgentCoreTest, NothingIsMadeOnAHostThatCouldNotBePrepared) {
   rig.executor.Advance(absl::Seconds(8));
   EXPECT_EQ(rig.Reported(0x51), v1::SEGMENT_ONLINE);
   // The manager hears as soon as it is fixed.
-  const auto told = std::find_if(rig.link.reports.begin(), rig.link.reports.end(),
-                                 [](const v1::Report& r) { return r.has_inventory(); });
-  ASSERT_NE(told, rig.link.reports.end());
-  EXPECT_EQ(told->inventory().unfit_reason(), "");
+  const auto report = std::find_if(rig.link.reports.begin(), rig.link.reports.end(),
+                                   [](const v1::Report& r) { return r.has_inventory(); });
+  ASSERT_NE(report, rig.link.reports.end());
+  EXPECT_EQ(report->inventory().unfit_reason(), "");
 }
 
 TEST(AgentCoreTest, ABadOfferIsRefusedForGoodAndHarmsNoOther) {

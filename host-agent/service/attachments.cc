@@ -1,7 +1,6 @@
 #include "host-agent/service/attachments.h"
 
 #include <algorithm>
-#include <bit>
 #include <set>
 #include <utility>
 
@@ -35,9 +34,7 @@ absl::Status CheckSegment(const v1::Offer& offer, const v1::OfferedSegment& segm
                     absl::StrCat("has a segment without targets, or with more than ", kMaxTargets));
   }
   const uint32_t granularity = segment.interleave_granularity_bytes();
-  if (granularity != 0 &&
-      (!std::has_single_bit(granularity) || granularity < kMinInterleaveGranularityBytes ||
-       granularity > kMaxInterleaveGranularityBytes)) {
+  if (granularity != 0 && !IsInterleaveGranularity(granularity)) {
     return BadOffer(offer, absl::StrCat("has an interleave granularity of ", granularity));
   }
   if (segment.length_bytes() % static_cast<uint64_t>(segment.targets_size()) != 0) {

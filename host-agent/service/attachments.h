@@ -23,7 +23,7 @@ namespace cxlpool::agent {
 
 inline constexpr size_t kMaxAttachments = 1024;
 inline constexpr int kMaxSegments = 64;
-inline constexpr int kMaxTargets = 16;
+inline constexpr int kMaxTargets = kMaxInterleaveWays;
 
 struct AttachmentKey {
   uint64_t generation = 0;

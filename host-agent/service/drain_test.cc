@@ -1,4 +1,4 @@
-// The drain hook: when it runs, what it is told, and that nothing waits for it but its segment.
+// The drain hook: when it runs, what it is given, and that nothing waits for it but its segment.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -55,13 +55,13 @@ v1::LocalFaultsResponse FaultService::Collect(const Waiting& waiting) const {
       response.set_last(fault.sequence - 1);
       break;
     }
-    v1::LocalFault& told = *response.add_faults();
-    told.set_name(attachment->second.offer.region_name());
-    told.set_tag(fault.key.tag);
-    told.set_region_offset_bytes(fault.range.offset_bytes);
-    told.set_length_bytes(fault.range.length_bytes);
-    told.set_message(fault.message);
-    bytes += told.ByteSizeLong();
+    v1::LocalFault& entry = *response.add_faults();
+    entry.set_name(attachment->second.offer.region_name());
+    entry.set_tag(fault.key.tag);
+    entry.set_region_offset_bytes(fault.range.offset_bytes);
+    entry.set_length_bytes(fault.range.length_bytes);
+    entry.set_message(fault.message);
+    bytes += entry.ByteSizeLong();
   }
   return response;
 }

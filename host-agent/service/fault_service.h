@@ -1,7 +1,7 @@
-// Tells applications of the lost bytes of their Regions: the LocalFaults of local.proto.
+// Reports to applications the lost bytes of their Regions: the LocalFaults of local.proto.
 //
-// A request waits until there is something to tell, or until its time is up. On the core's thread
-// only; what asks is told only of Regions that it may open.
+// A request waits until there is something to report, or until its time is up. On the core's thread
+// only; who asks learns only of Regions that it may open.
 #ifndef CXLPOOL_HOST_AGENT_SERVICE_FAULT_SERVICE_H_
 #define CXLPOOL_HOST_AGENT_SERVICE_FAULT_SERVICE_H_
 

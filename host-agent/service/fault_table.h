@@ -1,4 +1,4 @@
-// The lost bytes of this host's Regions, by Region and offset, as applications are told of them.
+// The lost bytes of this host's Regions, by Region and offset, as applications hear of them.
 //
 // A memdev's bytes become a Region's by the Offer that names its serial: an event may come before
 // that Offer (the agent has just started), so losses are kept by serial, and placed whenever Offers

@@ -64,7 +64,7 @@ bool HostEventLog::Tell(v1::Report& report) {
   if (reported_ == last_sequence_) return false;
   auto next = std::upper_bound(
       waiting_.begin(), waiting_.end(), reported_,
-      [](uint64_t told, const v1::HostEvent& event) { return told < event.sequence(); });
+      [](uint64_t reported, const v1::HostEvent& event) { return reported < event.sequence(); });
   for (; next != waiting_.end() && report.events_size() < kMaxEventsAReport; ++next) {
     *report.add_events() = *next;
   }

@@ -1,6 +1,6 @@
-// What the host's kernel told of the pool's memdevs, until the manager has it for good.
+// What the host's kernel reported of the pool's memdevs, until the manager has it for good.
 //
-// Each event gets a sequence number, is told once in each session, and is told again in the next
+// Each event gets a sequence number, is reported once in each session, and again in the next
 // one until an EventsSeen says that it is durable. The kernel repeats itself (each look at a poison
 // list tells all of it): what has lost bytes is news once, for as long as its memdev is there;
 // anything else once a minute. Equal: same serial, kind, DPA and length.
@@ -39,7 +39,7 @@ class HostEventLog {
   // A new session: it has heard nothing.
   void Rewind() { reported_ = 0; }
 
-  // Those up to `sequence` need not be told again.
+  // Those up to `sequence` need not be reported again.
   void OnSeen(uint64_t sequence);
 
   // Puts up to kMaxEventsAReport that the session has not heard into an empty report. False: none.

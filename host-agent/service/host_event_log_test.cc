@@ -26,7 +26,7 @@ v1::HostEvent Aer(uint64_t serial = kSerial) {
   return event;
 }
 
-std::vector<uint64_t> Told(HostEventLog& log) {
+std::vector<uint64_t> Reported(HostEventLog& log) {
   std::vector<uint64_t> sequences;
   while (true) {
     v1::Report report;
@@ -40,14 +40,14 @@ TEST(HostEventLogTest, ToldOnceASessionUntilSeen) {
   HostEventLog log;
   EXPECT_TRUE(log.Add(Poison(0), absl::ZeroDuration()));
   EXPECT_TRUE(log.Add(Poison(64), absl::ZeroDuration()));
-  EXPECT_EQ(Told(log), (std::vector<uint64_t>{1, 2}));
-  EXPECT_EQ(Told(log), std::vector<uint64_t>());
+  EXPECT_EQ(Reported(log), (std::vector<uint64_t>{1, 2}));
+  EXPECT_EQ(Reported(log), std::vector<uint64_t>());
   log.OnSeen(1);
   log.Rewind();
-  EXPECT_EQ(Told(log), (std::vector<uint64_t>{2}));
+  EXPECT_EQ(Reported(log), (std::vector<uint64_t>{2}));
   log.OnSeen(2);
   log.Rewind();
-  EXPECT_EQ(Told(log), std::vector<uint64_t>());
+  EXPECT_EQ(Reported(log), std::vector<uint64_t>());
 }
 
 TEST(HostEventLogTest, LostBytesAreNewsOnceWhileTheirMemdevIsThere) {
@@ -91,12 +91,12 @@ TEST(HostEventLogTest, FullOfLostBytesItTakesMoreOnceSomeAreSeen) {
   EXPECT_FALSE(log.Add(Aer(kSerial + 1), absl::ZeroDuration()));
   EXPECT_TRUE(log.Add(Poison(1 << 20), absl::ZeroDuration()));  // In the place of the PCIe error.
   EXPECT_FALSE(log.Add(Poison(2 << 20), absl::ZeroDuration()));
-  std::vector<uint64_t> told = Told(log);
-  EXPECT_EQ(told.size(), HostEventLog::kMaxWaiting);
-  EXPECT_TRUE(std::is_sorted(told.begin(), told.end()));
-  log.OnSeen(told.back());
+  std::vector<uint64_t> reported = Reported(log);
+  EXPECT_EQ(reported.size(), HostEventLog::kMaxWaiting);
+  EXPECT_TRUE(std::is_sorted(reported.begin(), reported.end()));
+  log.OnSeen(reported.back());
   EXPECT_TRUE(log.Add(Poison(2 << 20), absl::ZeroDuration()));
-  EXPECT_EQ(Told(log), std::vector<uint64_t>{told.back() + 1});
+  EXPECT_EQ(Reported(log), std::vector<uint64_t>{reported.back() + 1});
 }
 
 TEST(HostEventLogTest, KnowsNoMoreThanItMay) {
@@ -117,7 +117,7 @@ struct EventRig : CoreRig {
     core->TakeEvents({event});
     executor.RunReady();
   }
-  // The sequences of all events told so far, in order.
+  // The sequences of all events reported so far, in order.
   std::vector<uint64_t> Sequences() const {
     std::vector<uint64_t> sequences;
     for (const v1::Report& report : link.reports) {

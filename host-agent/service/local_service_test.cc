@@ -423,7 +423,7 @@ TEST(LocalServiceTest, WhatIsAllocatedBelongsToTheCallingProcess) {
 
   v1::LocalRequest persistent = LocalRig::AllocateOf();
   persistent.mutable_allocate()->set_persistent(true);
-  // Whoever the agent cannot see may own nothing.
+  // A process that the agent cannot see may own nothing.
   for (const LocalPeer& unseen : {LocalPeer{.connection = 11, .uid = 1000},
                                   LocalPeer{.connection = 12, .uid = 1000, .pid = 5}}) {
     EXPECT_EQ(rig.AskNow(unseen, LocalRig::AllocateOf()).error().reason(), "OWNER_UNKNOWN");

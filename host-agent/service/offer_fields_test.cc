@@ -1,4 +1,4 @@
-// Every word of the manager's Offer is taken by the agent, and told to applications.
+// Every word of the manager's Offer is taken by the agent, and passed to applications.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,18 +1,19 @@
 // Where a test may cut the agent's life short.
 //
 // The core calls the Probe with "before-RUNG" when it is about to ask HostMemory for a rung, and
-// with "after-RUNG" when the rung has succeeded and nobody has been told of it yet; RUNG is the
+// with "after-RUNG" when the rung has succeeded and nobody knows of it yet; RUNG is the
 // name of the HostMemory call: PowerOn, CreateHostRegion, BindDax, OnlineBlocks, OfflineBlocks,
 // UnbindDax, DestroyHostRegion, PowerOff. "before-Report" comes before a report is sent.
 #ifndef CXLPOOL_HOST_AGENT_SERVICE_PROBE_H_
 #define CXLPOOL_HOST_AGENT_SERVICE_PROBE_H_
 
-#include "absl/functional/any_invocable.h"
+#include <functional>
+
 #include "absl/strings/string_view.h"
 
 namespace cxlpool::agent {
 
-using Probe = absl::AnyInvocable<void(absl::string_view point)>;
+using Probe = std::function<void(absl::string_view point)>;
 
 }  // namespace cxlpool::agent
 

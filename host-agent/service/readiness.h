@@ -3,7 +3,7 @@
 // READY=1 is said once: when the host is prepared and first is as the manager wants it, or cannot
 // be brought there at once; or else kReadyDeadline after the start, if the host has been looked at,
 // so that neither a manager that is away nor an unfit host holds up the boot. STATUS=, which says
-// so, is told whenever it changes, before and after.
+// so, is informed whenever it changes, before and after.
 //
 // A step function over Executor, on its thread, as AgentCore is.
 #ifndef CXLPOOL_HOST_AGENT_SERVICE_READINESS_H_

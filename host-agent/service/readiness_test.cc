@@ -17,27 +17,27 @@ constexpr uint64_t kDeviceSerial = 0xc000000000000001;
 
 struct ReadinessTest : testing::Test {
   CoreRig rig;
-  std::vector<std::string> told;
+  std::vector<std::string> said;
   Readiness readiness{rig.core.get(), "10.0.0.1:7600", &rig.executor, &rig.executor,
-                      [this](absl::string_view text) { told.emplace_back(text); }};
+                      [this](absl::string_view text) { said.emplace_back(text); }};
 
   void Start() {
     rig.core->Start([](absl::Status) {});
     readiness.Start();
     rig.executor.RunReady();
   }
-  int Readies() const { return static_cast<int>(std::count(told.begin(), told.end(), "READY=1")); }
+  int Readies() const { return static_cast<int>(std::count(said.begin(), said.end(), "READY=1")); }
   std::string Status() const {
-    const auto status = std::find_if(told.rbegin(), told.rend(), [](const std::string& text) {
+    const auto status = std::find_if(said.rbegin(), said.rend(), [](const std::string& text) {
       return text.rfind("STATUS=", 0) == 0;
     });
-    return status == told.rend() ? "" : *status;
+    return status == said.rend() ? "" : *status;
   }
 };
 
 TEST_F(ReadinessTest, ReadyOnceTheHostIsAsTheManagerWantsIt) {
   Start();
-  EXPECT_EQ(told[0], "STATUS=the host is being prepared");
+  EXPECT_EQ(said[0], "STATUS=the host is being prepared");
   rig.executor.Advance(absl::Seconds(1));
   EXPECT_EQ(Readies(), 0);
   EXPECT_THAT(Status(), HasSubstr("waiting for the fabric manager at 10.0.0.1:7600"));

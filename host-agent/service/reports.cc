@@ -62,7 +62,7 @@ void FillMessage(const SegmentStatus& status, v1::Segment& message) {
   if (status.numa_node.has_value()) message.set_numa_node(*status.numa_node);
   message.set_hpa_bytes(status.hpa_bytes);
   message.set_online_blocks(status.online_blocks);
-  if (!CXLPOOL_MUTANT("blocks-are-not-told")) message.set_total_blocks(status.total_blocks);
+  if (!CXLPOOL_MUTANT("blocks-are-not-reported")) message.set_total_blocks(status.total_blocks);
 }
 
 // A memdev that nobody asked for: how far up the ladder somebody brought it.
@@ -114,7 +114,7 @@ v1::HostInventory InventoryOf(const HostObservation& host, const absl::Status& p
   }
   inventory.set_memory_block_bytes(host.memory_block_bytes);
   inventory.set_region_granule_bytes(host.region_granule_bytes);
-  if (!CXLPOOL_MUTANT("spare-is-not-told")) {
+  if (!CXLPOOL_MUTANT("spare-is-not-reported")) {
     inventory.set_page_struct_spare_bytes(host.page_struct_spare_bytes);
   }
   for (const ObservedBridge& seen : host.bridges) {
@@ -123,21 +123,24 @@ v1::HostInventory InventoryOf(const HostObservation& host, const absl::Status& p
     for (uint32_t slot : seen.slots) bridge.add_slots(slot);
     bridge.set_max_regions(seen.max_regions);
     bridge.set_depth_unknown(seen.depth_unknown);
+    bridge.set_any_order(seen.any_order);
     bridge.set_live_regions(seen.live_regions);
     bridge.set_blocked(seen.blocked);
-    if (!CXLPOOL_MUTANT("blocker-is-not-told")) bridge.set_blocking_serial(seen.blocking_serial);
+    if (!CXLPOOL_MUTANT("blocker-is-not-reported"))
+      bridge.set_blocking_serial(seen.blocking_serial);
     bridge.set_window_bytes(seen.window_bytes);
     bridge.set_free_window_bytes(seen.free_window_bytes);
   }
   return inventory;
 }
 
-bool InventoryChanged(const HostObservation& told, const HostObservation& now) {
-  const uint64_t before = told.page_struct_spare_bytes;
+bool InventoryChanged(const HostObservation& reported, const HostObservation& now) {
+  const uint64_t before = reported.page_struct_spare_bytes;
   const uint64_t after = now.page_struct_spare_bytes;
   if ((before > after ? before - after : after - before) > before / 8) return true;
-  return told.memory_block_bytes != now.memory_block_bytes ||
-         told.region_granule_bytes != now.region_granule_bytes || told.bridges != now.bridges;
+  return reported.memory_block_bytes != now.memory_block_bytes ||
+         reported.region_granule_bytes != now.region_granule_bytes ||
+         reported.bridges != now.bridges;
 }
 
 v1::SegmentState SegmentStateOf(const Segment& segment, const HostObservation& host) {
@@ -198,7 +201,7 @@ void FillReport(const SegmentStatus& status, uint32_t opens, v1::SegmentReport& 
   report.set_state(status.state);
   FillMessage(status, *report.mutable_segment());
   if (status.error.has_value()) *report.mutable_error() = status.error->message;
-  if (!CXLPOOL_MUTANT("opens-are-not-told")) report.set_opens(opens);
+  if (!CXLPOOL_MUTANT("opens-are-not-reported")) report.set_opens(opens);
 }
 
 v1::SegmentError ErrorOf(const absl::Status& status) {

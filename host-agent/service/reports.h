@@ -1,4 +1,4 @@
-// What the manager is told: observations and progress as messages of host_service.proto.
+// What the manager hears: observations and progress as messages of host_service.proto.
 //
 // Pure functions, any thread.
 #ifndef CXLPOOL_HOST_AGENT_SERVICE_REPORTS_H_
@@ -25,9 +25,9 @@ inline constexpr size_t kMaxUnfitReason = 1024;
 // `prepared`: how HostMemory::Prepare went; what it says is why the host takes nothing.
 v1::HostInventory InventoryOf(const HostObservation& host, const absl::Status& prepared);
 
-// Whether the manager needs to hear the inventory of `now` after that of `told`. Spare DRAM
+// Whether the manager needs to hear the inventory of `now` after that of `reported`. Spare DRAM
 // flickers: only a change by an eighth counts.
-bool InventoryChanged(const HostObservation& told, const HostObservation& now);
+bool InventoryChanged(const HostObservation& reported, const HostObservation& now);
 
 v1::SegmentState SegmentStateOf(const Segment& segment, const HostObservation& host);
 
@@ -43,7 +43,7 @@ struct SegmentStatus {
 
   AttachmentKey key;  // Empty: no Offer names it.
   uint64_t serial = 0;
-  std::vector<uint64_t> others;  // Of a stripe set. Not told: but another set is news.
+  std::vector<uint64_t> others;  // Of a stripe set. Not reported: but another set is news.
   v1::SegmentState state = v1::SEGMENT_STATE_UNSPECIFIED;
   uint32_t extent_index = 0;
   uint32_t slot = 0;

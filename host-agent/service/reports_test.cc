@@ -64,7 +64,7 @@ TEST(ReportsTest, EveryWordOfWhatIsSeenIsInTheInventory) {
   host.bridges.resize(1);
   {
     auto& [name, slots, max_regions, depth_unknown, live_regions, blocked, blocking_serial,
-           window_bytes, free_window_bytes] = host.bridges.front();
+           window_bytes, free_window_bytes, any_order] = host.bridges.front();
     name = "ACPI0016:00";
     slots = {3, 4};
     max_regions = 104;
@@ -74,14 +74,15 @@ TEST(ReportsTest, EveryWordOfWhatIsSeenIsInTheInventory) {
     blocking_serial = 106;
     window_bytes = 107;
     free_window_bytes = 108;
+    any_order = true;
   }
-  const v1::HostInventory told = InventoryOf(host, absl::FailedPreconditionError("no DAX"));
-  EXPECT_THAT(FieldsNotSet(told), IsEmpty()) << "set it in InventoryOf";
-  EXPECT_EQ(told.memory_block_bytes(), memory_block);
-  EXPECT_EQ(told.region_granule_bytes(), region_granule);
-  EXPECT_EQ(told.page_struct_spare_bytes(), spare);
-  EXPECT_EQ(told.unfit_reason(), "no DAX");
-  const v1::BridgeInventory& bridge = told.bridges(0);
+  const v1::HostInventory sent = InventoryOf(host, absl::FailedPreconditionError("no DAX"));
+  EXPECT_THAT(FieldsNotSet(sent), IsEmpty()) << "set it in InventoryOf";
+  EXPECT_EQ(sent.memory_block_bytes(), memory_block);
+  EXPECT_EQ(sent.region_granule_bytes(), region_granule);
+  EXPECT_EQ(sent.page_struct_spare_bytes(), spare);
+  EXPECT_EQ(sent.unfit_reason(), "no DAX");
+  const v1::BridgeInventory& bridge = sent.bridges(0);
   EXPECT_EQ(bridge.name(), "ACPI0016:00");
   EXPECT_THAT(bridge.slots(), ElementsAre(3, 4));
   EXPECT_EQ(bridge.max_regions(), 104u);
@@ -113,15 +114,15 @@ TEST(ReportsTest, EveryWordOfASegmentsStatusIsInItsReport) {
   FillAll(why);
   error = SegmentStatus::Error{why};
   is_open = true;
-  v1::SegmentReport told;
-  FillReport(status, 209, told);
-  EXPECT_THAT(FieldsNotSet(told), IsEmpty()) << "set it in FillReport";
-  EXPECT_EQ(told.region_tag(), "tag-1");
-  EXPECT_EQ(told.attachment_generation(), 201u);
-  EXPECT_EQ(told.serial(), 202u);
-  EXPECT_EQ(told.opens(), 209u);
-  EXPECT_EQ(told.error().SerializeAsString(), why.SerializeAsString());
-  const v1::Segment& segment = told.segment();
+  v1::SegmentReport sent;
+  FillReport(status, 209, sent);
+  EXPECT_THAT(FieldsNotSet(sent), IsEmpty()) << "set it in FillReport";
+  EXPECT_EQ(sent.region_tag(), "tag-1");
+  EXPECT_EQ(sent.attachment_generation(), 201u);
+  EXPECT_EQ(sent.serial(), 202u);
+  EXPECT_EQ(sent.opens(), 209u);
+  EXPECT_EQ(sent.error().SerializeAsString(), why.SerializeAsString());
+  const v1::Segment& segment = sent.segment();
   EXPECT_EQ(segment.serial(), 202u);
   EXPECT_EQ(segment.slot(), 204u);
   EXPECT_EQ(segment.extent_index(), 205u);

@@ -93,7 +93,8 @@ TEST(SegmentWantTest, OnlyWhoOpenedTheSegmentHoldsIt) {
   rig.Connect({OneSegment()});
   rig.Open(7, {0x51});
   rig.Offer(TwoSegments(kOnline));
-  rig.Offer(TwoSegments(kOffline));  // Whoever was there before the growth is not in its way.
+  rig.Offer(
+      TwoSegments(kOffline));  // A process that was there before the growth is not in its way.
   EXPECT_EQ(rig.Reported(0x52), v1::SEGMENT_PRESENT);
 
   rig.Offer(TwoSegments(kOnline));

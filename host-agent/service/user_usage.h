@@ -48,7 +48,7 @@ class UserUsageTable {
   // all. UNAVAILABLE/REQUEST_UNDER_WAY: this one is, and is not answered yet.
   absl::Status Begin(const Call& call, uint64_t bytes, absl::Duration now);
 
-  // To be told of every change: what was offered counts by its Offer alone from then on.
+  // Has to hear of every change: what was offered counts by its Offer alone from then on.
   void Saw(const AttachmentTable& offers);
 
   // It answered, or nobody knows what it did. Not begun: no effect.

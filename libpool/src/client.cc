@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "libpool/src/connect_options.h"
+#include "libpool/src/connection.h"
 #include "libpool/src/errors.h"
 #include "libpool/src/reply.h"
 #include "libpool/src/session.h"

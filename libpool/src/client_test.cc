@@ -82,7 +82,7 @@ TEST_F(ClientTest, AllocatesAndOpensWhatItAskedFor) {
                                    .open_to = {.uids = {7}, .gids = {8}, .everybody = true},
                                    .request_id = "0F8FAD5B-d9cb-469f-a165-70867728950e",
                                    .wait = absl::Seconds(7)};
-  // Whoever adds an option names it here, and looks below whether the agent is asked for it.
+  // A person who adds an option names it here, and looks below whether the agent is asked for it.
   [[maybe_unused]] const auto& [name, size_bytes, sharing, mode, max_extents, persistent, open_to,
                                 request_id, wait] = options;
   const auto region = client.Allocate(options);

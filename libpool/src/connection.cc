@@ -5,6 +5,7 @@
 #include <sys/un.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -14,6 +15,9 @@
 namespace cxlpool::libpool {
 namespace {
 
+constexpr char kDefaultSocket[] = "/run/cxlpool/agent.sock";
+constexpr char kSocketVariable[] = "CXLPOOL_SOCKET";
+constexpr absl::Duration kLongestTimeout = absl::Hours(1);
 constexpr int kMaxPollMs = 60'000;
 constexpr int kAcceptRetryMs = 5;
 
@@ -170,6 +174,20 @@ absl::StatusOr<Reply> Connection::Receive(Deadline deadline) {
                  absl::StrCat(bad, received, " bytes that are no LocalResponse"), remedy);
   }
   return reply;
+}
+
+std::string SocketPath(const ConnectOptions& options) {
+  if (!options.socket_path.empty()) return options.socket_path;
+  const char* path = std::getenv(kSocketVariable);
+  return path != nullptr && *path != '\0' ? path : kDefaultSocket;
+}
+
+absl::Status CheckTimeout(const ConnectOptions& options) {
+  if (options.timeout > absl::ZeroDuration() && options.timeout <= kLongestTimeout) {
+    return absl::OkStatus();
+  }
+  return BadArgument(absl::StrCat("timeout is ", absl::FormatDuration(options.timeout)),
+                     "give more than 0 and at most an hour");
 }
 
 }  // namespace cxlpool::libpool

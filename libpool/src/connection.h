@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "cxlpool/client.h"
 #include "cxlpool/v1/local.pb.h"
 #include "libpool/src/deadline.h"
 #include "proto/support/unique_fd.h"
@@ -56,6 +57,12 @@ class Connection {
   UniqueFd socket_;
   std::string path_;
 };
+
+// Where the agent is, as the options and CXLPOOL_SOCKET say.
+std::string SocketPath(const ConnectOptions& options);
+
+// INVALID_ARGUMENT/BAD_ARGUMENT: a timeout that is none.
+absl::Status CheckTimeout(const ConnectOptions& options);
 
 }  // namespace cxlpool::libpool
 

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "cxlpool/faults.h"
-#include "libpool/src/connect_options.h"
 #include "libpool/src/connection.h"
 #include "libpool/src/deadline.h"
 #include "libpool/src/errors.h"
@@ -22,7 +21,7 @@ namespace {
 constexpr uint32_t kWaitMs = 30'000;  // For the next fault, in one request.
 constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
 constexpr absl::Duration kLongestPause = absl::Seconds(5);
-// An agent that restarts tells all again. Beyond this some are forgotten, and told once more.
+// An agent that restarts reports all again. Beyond this some are forgotten, and reported once more.
 constexpr size_t kMaxRemembered = 16'384;
 // Above any offset and length of a Region: sums of two do not wrap.
 constexpr uint64_t kMaxBytes = uint64_t{1} << 56;
@@ -107,20 +106,21 @@ class FaultWatcher {
   }
 
   void Tell(const v1::LocalFaultsResponse& answer) {
-    for (const v1::LocalFault& told : answer.faults()) {
-      if (told.length_bytes() == 0 || told.length_bytes() > kMaxBytes ||
-          told.region_offset_bytes() > kMaxBytes) {
+    for (const v1::LocalFault& fault : answer.faults()) {
+      if (fault.length_bytes() == 0 || fault.length_bytes() > kMaxBytes ||
+          fault.region_offset_bytes() > kMaxBytes) {
         continue;  // No fault that a Region can have.
       }
       if (reported_.size() >= kMaxRemembered) reported_.clear();
-      if (!reported_.emplace(told.tag(), told.region_offset_bytes(), told.length_bytes()).second) {
+      if (!reported_.emplace(fault.tag(), fault.region_offset_bytes(), fault.length_bytes())
+               .second) {
         continue;
       }
-      on_fault_({.name = told.name(),
-                 .tag = told.tag(),
-                 .region_offset_bytes = told.region_offset_bytes(),
-                 .length_bytes = told.length_bytes(),
-                 .message = told.message()});
+      on_fault_({.name = fault.name(),
+                 .tag = fault.tag(),
+                 .region_offset_bytes = fault.region_offset_bytes(),
+                 .length_bytes = fault.length_bytes(),
+                 .message = fault.message()});
       MutexLock lock(mutex_);
       if (stopping_) return;
     }

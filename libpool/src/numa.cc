@@ -59,7 +59,7 @@ absl::Status BindToNode(void* address, size_t size, int node) {
   }
   unsigned long mask[(kMaxNode + 1) / kBitsPerWord] = {};
   mask[node / kBitsPerWord] = 1ul << (node % kBitsPerWord);
-  // The kernel reads one bit less than it is told.
+  // The kernel reads one bit less than it is given.
   if (::syscall(SYS_mbind, address, size, MPOL_BIND, mask, kMaxNode + 2,
                 MPOL_MF_STRICT | MPOL_MF_MOVE) == 0) {
     return absl::OkStatus();

@@ -1,5 +1,6 @@
 #include "cxlpool/region.h"
 
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -115,6 +116,13 @@ absl::StatusOr<Mapping> Region::Map(const MapOptions& options) const {
     }
   }
   return Mapping(range.Release(), writable, opened_);
+}
+
+void Mapping::Unmap() {
+  if (!bytes_.empty()) ::munmap(bytes_.data(), bytes_.size());
+  bytes_ = {};
+  writable_ = false;
+  region_.reset();
 }
 
 }  // namespace cxlpool

@@ -118,7 +118,7 @@ void Session::EndHold(uint64_t id) {
     if (held == holds_.end()) return;
     pending_closes_.push_back(std::move(held->second.name));
     holds_.erase(held);
-    if (busy_) return;  // Whoever has the turn says it.
+    if (busy_) return;  // The caller whose turn it is says it.
     busy_ = true;
   }
   EndTurn(deadline);

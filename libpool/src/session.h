@@ -4,7 +4,8 @@
 // The rules:
 // - One caller at a time has the turn, and with it connection_; waiting for the turn counts
 //   against the caller's deadline. mutex_ is never held across I/O.
-// - A lost connection ends, for the agent, everything that was open on it. Whoever has the turn
+// - A lost connection ends, for the agent, everything that was open on it. The caller whose turn it
+// is
 //   next connects anew and opens again each hold that is not open on this connection (epoch_): the
 //   same Region though it was renamed, and no more of it though it has grown.
 // - A caller that gave up leaves its reply behind on the connection; owed_ counts those, and they
@@ -109,7 +110,7 @@ class Session : public std::enable_shared_from_this<Session> {
   const absl::Duration timeout_;
   const pid_t process_;  // That made it.
 
-  // Of whoever has the turn.
+  // Of the caller whose turn it is.
   std::optional<Connection> connection_;
   int owed_ = 0;
 

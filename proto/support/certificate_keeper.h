@@ -1,4 +1,4 @@
-// What a daemon does with its certificates while it runs: reads them anew when it is told (SIGHUP),
+// What a daemon does with its certificates while it runs: reads them anew on a signal (SIGHUP),
 // and warns of their end in its log, once a day.
 #ifndef CXLPOOL_PROTO_SUPPORT_CERTIFICATE_KEEPER_H_
 #define CXLPOOL_PROTO_SUPPORT_CERTIFICATE_KEEPER_H_

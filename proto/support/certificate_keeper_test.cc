@@ -80,8 +80,8 @@ TEST_F(CertificateKeeperTest, ReloadSaysWhatIsInUse) {
   const std::string fresh = source_->current()->leaf.serial;
   EXPECT_NE(fresh, old);
   Issue(300);
-  const std::string told = Said([&] { keeper.Reload(); });
-  EXPECT_THAT(told, HasSubstr(source_->current()->leaf.serial));
+  const std::string logged = Said([&] { keeper.Reload(); });
+  EXPECT_THAT(logged, HasSubstr(source_->current()->leaf.serial));
   // What will not do is said, and not used.
   const std::string in_use = source_->current()->leaf.serial;
   std::ofstream(files_.cert) << "nonsense";

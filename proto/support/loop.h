@@ -37,8 +37,6 @@ class Loop : public Executor {
   // dropped. Not from the loop's own thread. Again: no effect.
   void Stop();
 
-  bool OnThread() const { return std::this_thread::get_id() == thread_.get_id(); }
-
  private:
   struct Timer {
     absl::Duration due;

@@ -13,15 +13,16 @@ namespace {
 
 TEST(LoopTest, RunsTasksInOrderOnItsThread) {
   std::vector<int> seen;
-  bool on_thread = false;
+  std::thread::id ran_on;
   {
     Loop loop("test");
     for (int i = 0; i < 100; ++i) loop.Post([&seen, i] { seen.push_back(i); });
-    loop.Post([&] { on_thread = loop.OnThread(); });
+    loop.Post([&] { ran_on = std::this_thread::get_id(); });
   }
   ASSERT_EQ(seen.size(), 100u);
   for (int i = 0; i < 100; ++i) EXPECT_EQ(seen[i], i);
-  EXPECT_TRUE(on_thread);
+  EXPECT_NE(ran_on, std::thread::id());
+  EXPECT_NE(ran_on, std::this_thread::get_id());
 }
 
 TEST(LoopTest, DelayedTasksRunInOrderOfTimeAndNotEarly) {
@@ -65,10 +66,11 @@ TEST(LoopTest, AnIdleLoopRunsOnTheCallersThreadAndNeverTwoTasksAtOnce) {
   EXPECT_EQ(ran, 20000);
 
   Loop idle("test");
+  const std::thread::id test_thread = std::this_thread::get_id();
   bool here = false;
   bool nested_later = false;
   idle.RunOrPost([&] {
-    here = !idle.OnThread();
+    here = std::this_thread::get_id() == test_thread;
     idle.RunOrPost([&] { nested_later = true; });
     EXPECT_FALSE(nested_later) << "a task within a task waits its turn";
   });

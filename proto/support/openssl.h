@@ -28,6 +28,9 @@ inline Bio BioOf(const std::string& text) {
   return Bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
 }
 
+// For PEM_read_bio_PrivateKey. Never asks at the terminal: an encrypted key is an error.
+inline int NoPassword(char*, int, int, void*) { return -1; }
+
 // OpenSSL keeps errors by thread: however a function that has one of these ends, what is left of
 // its errors is not taken for the next call's.
 struct ForgetErrors {

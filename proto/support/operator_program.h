@@ -6,7 +6,7 @@
 // first 4 KiB of its output go to the log. When it ends, or its time is up, what is left of its
 // process group is killed.
 //
-// It runs with the rights of whoever runs it, so nobody else may be able to change it.
+// It runs with the rights of the user who runs it, so nobody else may be able to change it.
 #ifndef CXLPOOL_PROTO_SUPPORT_OPERATOR_PROGRAM_H_
 #define CXLPOOL_PROTO_SUPPORT_OPERATOR_PROGRAM_H_
 

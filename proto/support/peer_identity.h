@@ -25,8 +25,8 @@ struct PeerIdentity {
 // is kOther: an identity that an operator may enrol for a host.
 PeerIdentity ParseIdentity(absl::string_view uri);
 
-// Of a call. A peer without TLS is "cxlpool://operator/local": whoever reaches a Unix socket or an
-// insecure loopback address is taken for the operator, and for any host it claims to be.
+// Of a call. A peer without TLS is "cxlpool://operator/local": everybody who reaches a Unix socket
+// or an insecure loopback address is taken for the operator, and for any host it claims to be.
 // UNAUTHENTICATED/NO_IDENTITY: a certificate without exactly one URI SAN.
 absl::StatusOr<PeerIdentity> IdentityOf(const grpc::AuthContext& context);
 

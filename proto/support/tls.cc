@@ -31,6 +31,7 @@ using openssl::Certificate;
 using openssl::ForgetErrors;
 using openssl::Free;
 using openssl::Key;
+using openssl::NoPassword;
 
 constexpr size_t kMaxFileBytes = 1 << 20;
 
@@ -71,8 +72,6 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, absl::string_view 
   text.resize(size);
   return text;
 }
-
-int NoPassword(char*, int, int, void*) { return -1; }
 
 // All certificates in `pem`, in order.
 std::vector<Certificate> ParseCertificates(const std::string& pem) {
@@ -283,10 +282,6 @@ absl::Status TlsErrorAt(const absl::Status& status, const TlsFiles& files,
   return refusal->ToStatus();
 }
 
-absl::Status CheckTlsFiles(const TlsFiles& files, const CertificateUse& use) {
-  return LoadTls(files, use).status();
-}
-
 std::vector<std::string> ExpiryWarnings(const TlsMaterial& material, absl::Time now) {
   std::vector<std::string> warnings;
   const struct {
@@ -411,12 +406,6 @@ std::shared_ptr<grpc::ChannelCredentials> ClientTlsOf(const TlsMaterial& materia
   options.pem_private_key = material.key;
   options.pem_cert_chain = material.cert;
   return grpc::SslCredentials(options);
-}
-
-absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> ClientTls(const TlsFiles& files) {
-  absl::StatusOr<TlsMaterial> material = LoadTls(files);
-  if (!material.ok()) return material.status();
-  return ClientTlsOf(*material);
 }
 
 }  // namespace cxlpool

@@ -60,9 +60,6 @@ struct TlsMaterial {
 // look for), TLS_WRONG_USAGE (extended key usage).
 absl::StatusOr<TlsMaterial> LoadTls(const TlsFiles& files, const CertificateUse& use = {});
 
-// LoadTls for its judgement alone.
-absl::Status CheckTlsFiles(const TlsFiles& files, const CertificateUse& use = {});
-
 // An error of LoadTls behind where the configuration names the file that it is about: `where` has
 // the places of "tls.ca", "tls.cert" and "tls.key" ("fm.toml:9: tls.cert").
 absl::Status TlsErrorAt(const absl::Status& status, const TlsFiles& files,
@@ -114,7 +111,6 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> ServerTls(const TlsFile
 // For a channel; pass the name the peer must show by ChannelArguments::SetSslTargetNameOverride
 // ("fm.cxlpool") where it differs from the address.
 std::shared_ptr<grpc::ChannelCredentials> ClientTlsOf(const TlsMaterial& material);
-absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> ClientTls(const TlsFiles& files);
 
 }  // namespace cxlpool
 

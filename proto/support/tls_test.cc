@@ -127,9 +127,9 @@ class TlsTest : public ::testing::Test {
 
   absl::StatusOr<std::string> AskAs(const TlsFiles& files,
                                     const std::string& server_name = "fm.cxlpool") {
-    const auto credentials = ClientTls(files);
-    if (!credentials.ok()) return credentials.status();
-    return Ask(*credentials, server_name);
+    const auto material = LoadTls(files);
+    if (!material.ok()) return material.status();
+    return Ask(ClientTlsOf(*material), server_name);
   }
 
   std::string directory_, address_;
@@ -208,7 +208,7 @@ TEST_F(TlsTest, PeerOnAUnixSocketIsTheLocalOperator) {
 TEST_F(TlsTest, MissingFileIsNamed) {
   TlsFiles files = Leaf("host", Request("cxlpool://host/host-a"));
   files.cert = directory_ + "/absent.pem";
-  const absl::Status status = CheckTlsFiles(files);
+  const absl::Status status = LoadTls(files).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(status.message()), HasSubstr(files.cert));
   EXPECT_THAT(std::string(status.message()), HasSubstr("cxlpool pki"));
@@ -219,35 +219,35 @@ TEST_F(TlsTest, KeyThatOthersCanReadIsRefused) {
   for (const mode_t mode : {0640, 0604, 0660}) {
     chmod(files.key.c_str(), mode);
     EXPECT_EQ(ReasonOf(ServerTls(files).status()), "TLS_KEY_EXPOSED");
-    EXPECT_EQ(ReasonOf(ClientTls(files).status()), "TLS_KEY_EXPOSED");
+    EXPECT_EQ(ReasonOf(LoadTls(files).status()), "TLS_KEY_EXPOSED");
   }
 }
 
 TEST_F(TlsTest, FilesThatDoNotBelongTogetherAreRefused) {
   const TlsFiles one = Leaf("one", Request("cxlpool://host/one"));
   const TlsFiles two = Leaf("two", Request("cxlpool://host/two"));
-  EXPECT_EQ(ReasonOf(CheckTlsFiles({one.ca, one.cert, two.key})), "TLS_KEY_MISMATCH");
+  EXPECT_EQ(ReasonOf(LoadTls({one.ca, one.cert, two.key}).status()), "TLS_KEY_MISMATCH");
   const pki::PemPair other = NewAuthority();
-  EXPECT_EQ(ReasonOf(CheckTlsFiles({Write("other.pem", other.cert, 0644), one.cert, one.key})),
+  EXPECT_EQ(ReasonOf(LoadTls({Write("other.pem", other.cert, 0644), one.cert, one.key}).status()),
             "TLS_WRONG_CA");
 }
 
 TEST_F(TlsTest, TextThatIsNotPemIsRefused) {
   const TlsFiles good = Leaf("host", Request("cxlpool://host/host-a"));
   const std::string text = Write("text", "not a certificate\n", 0600);
-  EXPECT_EQ(ReasonOf(CheckTlsFiles({text, good.cert, good.key})), "TLS_NOT_PEM");
-  EXPECT_EQ(ReasonOf(CheckTlsFiles({good.ca, text, good.key})), "TLS_NOT_PEM");
-  EXPECT_EQ(ReasonOf(CheckTlsFiles({good.ca, good.cert, text})), "TLS_NOT_PEM");
-  EXPECT_EQ(ReasonOf(CheckTlsFiles({good.ca, good.cert, directory_})), "TLS_FILE");
+  EXPECT_EQ(ReasonOf(LoadTls({text, good.cert, good.key}).status()), "TLS_NOT_PEM");
+  EXPECT_EQ(ReasonOf(LoadTls({good.ca, text, good.key}).status()), "TLS_NOT_PEM");
+  EXPECT_EQ(ReasonOf(LoadTls({good.ca, good.cert, text}).status()), "TLS_NOT_PEM");
+  EXPECT_EQ(ReasonOf(LoadTls({good.ca, good.cert, directory_}).status()), "TLS_FILE");
 }
 
 TEST_F(TlsTest, ExpiredAndFutureCertificatesAreRefusedWithTheirDates) {
   pki::CertificateRequest request = Request("cxlpool://host/host-a");
   request.not_after = absl::Now() - absl::Hours(1);
-  EXPECT_EQ(ReasonOf(CheckTlsFiles(Leaf("expired", request))), "TLS_EXPIRED");
+  EXPECT_EQ(ReasonOf(LoadTls(Leaf("expired", request)).status()), "TLS_EXPIRED");
   request = Request("cxlpool://host/host-a");
   request.not_before = absl::Now() + absl::Hours(1);
-  const absl::Status future = CheckTlsFiles(Leaf("future", request));
+  const absl::Status future = LoadTls(Leaf("future", request)).status();
   EXPECT_EQ(ReasonOf(future), "TLS_NOT_YET_VALID");
   EXPECT_THAT(std::string(future.message()), HasSubstr("clock"));
 }
@@ -255,7 +255,7 @@ TEST_F(TlsTest, ExpiredAndFutureCertificatesAreRefusedWithTheirDates) {
 TEST_F(TlsTest, WhatEachSideNeedsOfItsCertificateIsJudged) {
   const CertificateUse manager = CertificateUse::Manager(), agent = CertificateUse::Agent("host-a");
   const auto reason = [&](const pki::CertificateRequest& request, const CertificateUse& use) {
-    return ReasonOf(CheckTlsFiles(Leaf("leaf", request), use));
+    return ReasonOf(LoadTls(Leaf("leaf", request), use).status());
   };
   pki::CertificateRequest fm = Request("cxlpool://manager/fm", /*server=*/true);
   const pki::CertificateRequest host = Request("cxlpool://host/host-a");
@@ -283,15 +283,15 @@ TEST_F(TlsTest, WhatEachSideNeedsOfItsCertificateIsJudged) {
 }
 
 TEST_F(TlsTest, AnotherSchemeMayBeEnrolledForAHost) {
-  EXPECT_TRUE(
-      CheckTlsFiles(Leaf("foreign", Request("spiffe://rack/a")), CertificateUse::Agent("host-a"))
-          .ok());
+  EXPECT_TRUE(LoadTls(Leaf("foreign", Request("spiffe://rack/a")), CertificateUse::Agent("host-a"))
+                  .status()
+                  .ok());
 }
 
 TEST_F(TlsTest, AnExpiredCertificateIsCalledThatWithDateAndRemedy) {
   pki::CertificateRequest request = Request("cxlpool://host/host-a");
   request.not_after = absl::Now() - absl::Hours(1);
-  const std::string said(CheckTlsFiles(Leaf("old", request)).message());
+  const std::string said(LoadTls(Leaf("old", request)).status().message());
   EXPECT_THAT(said, HasSubstr("EXPIRED"));
   EXPECT_THAT(said, HasSubstr(DateText(request.not_after)));
   EXPECT_THAT(said, HasSubstr("cxlpool pki renew host host-a"));
@@ -321,11 +321,11 @@ TEST_F(TlsTest, OneFileMayHoldTwoAuthoritiesAndTheOldOneMayHaveEnded) {
   const pki::PemPair old =
       *pki::MakeAuthority("old", absl::Now() - absl::Hours(48), absl::Now() - absl::Hours(24));
   Write("ca.pem", old.cert + authority_.cert, 0644);
-  EXPECT_TRUE(CheckTlsFiles(host).ok()) << CheckTlsFiles(host);
+  EXPECT_TRUE(LoadTls(host).status().ok()) << LoadTls(host).status();
   // But what the ended one issued is not believed.
   pki::CertificateRequest request = Request("cxlpool://host/host-a");
   request.not_before = absl::Now() - absl::Hours(47);
-  EXPECT_EQ(ReasonOf(CheckTlsFiles(Leaf("of-old", request, &old))), "TLS_EXPIRED");
+  EXPECT_EQ(ReasonOf(LoadTls(Leaf("of-old", request, &old)).status()), "TLS_EXPIRED");
 }
 
 // One server through a change of everything: a client that stands goes on, a new one needs what the
@@ -336,12 +336,13 @@ TEST_F(TlsTest, ReloadedFilesServeTheNextHandshake) {
   ASSERT_TRUE(source.ok()) << source.status();
   Serve(ServerTls(*source));
   const TlsFiles client = Leaf("client", Request("cxlpool://operator/alice"));
-  const auto credentials = ClientTls(client);
-  ASSERT_TRUE(credentials.ok());
+  const auto material = LoadTls(client);
+  ASSERT_TRUE(material.ok()) << material.status();
+  const auto credentials = ClientTlsOf(*material);
   grpc::ChannelArguments arguments;
   arguments.SetSslTargetNameOverride("fm.cxlpool");
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  const auto standing = grpc::CreateCustomChannel(address_, *credentials, arguments);
+  const auto standing = grpc::CreateCustomChannel(address_, credentials, arguments);
   const auto ask_standing = [&] {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
@@ -368,7 +369,7 @@ TEST_F(TlsTest, ReloadedFilesServeTheNextHandshake) {
   ASSERT_TRUE((*source)->Reload().ok()) << (*source)->Reload();
   const TlsFiles renewed = Leaf("client2", Request("cxlpool://operator/bob"));
   EXPECT_EQ(*AskAs(renewed), "cxlpool://operator/bob");
-  EXPECT_EQ(ReasonOf(Ask(*credentials).status()), "MANAGER_UNREACHABLE");
+  EXPECT_EQ(ReasonOf(Ask(credentials).status()), "MANAGER_UNREACHABLE");
   EXPECT_TRUE(ask_standing());
 }
 

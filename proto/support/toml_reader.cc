@@ -202,21 +202,6 @@ std::string TomlReader::AddressText(const std::string& key, bool local) {
   return text;
 }
 
-std::vector<std::string> TomlReader::Strings(const std::string& key) {
-  std::vector<std::string> out;
-  const toml::node* node = node_->Find(key);
-  if (node == nullptr) return out;
-  if (node->as_array() == nullptr) Fail(key, "is not a list", "write [\"...\", \"...\"]");
-  if (const toml::array* array = node->as_array()) {
-    for (const toml::node& element : *array) {
-      const auto value = element.value_exact<std::string>();
-      if (!value.has_value()) Fail(key, "holds what is not a text", "write [\"...\", \"...\"]");
-      out.push_back(value.value_or(""));
-    }
-  }
-  return out;
-}
-
 std::vector<uint64_t> TomlReader::Numbers(const std::string& key) {
   std::vector<uint64_t> out;
   const toml::node* node = node_->Find(key);
@@ -230,6 +215,20 @@ std::vector<uint64_t> TomlReader::Numbers(const std::string& key) {
       }
       out.push_back(static_cast<uint64_t>(value.value_or(0)));
     }
+  }
+  return out;
+}
+
+std::vector<std::string> TomlReader::Strings(const std::string& key) {
+  std::vector<std::string> out;
+  const toml::node* node = node_->Find(key);
+  if (node == nullptr) return out;
+  const toml::array* array = node->as_array();
+  if (array == nullptr) Fail(key, "is not a list", "write [\"a\", \"b\"]");
+  for (size_t i = 0; array != nullptr && i < array->size(); ++i) {
+    const auto value = array->get(i)->value_exact<std::string>();
+    if (value.value_or("").empty()) Fail(key, "holds what is no text", "write [\"a\", \"b\"]");
+    out.push_back(value.value_or(""));
   }
   return out;
 }

@@ -46,8 +46,9 @@ class TomlReader {
                            std::optional<std::string> otherwise = std::nullopt);
   // As ParseAddress takes it (address.h); `local`: one that may do without TLS.
   std::string AddressText(const std::string& key, bool local);
-  std::vector<std::string> Strings(const std::string& key);
+  // Empty where the key is not there; so is the next.
   std::vector<uint64_t> Numbers(const std::string& key);
+  std::vector<std::string> Strings(const std::string& key);
   bool Has(const std::string& key) const;
   // `key`, with all that is in it, is another program's: Finish does not call it unknown.
   void LeaveAlone(const std::string& key);

@@ -1,6 +1,6 @@
 """Runs a command in a host: the launcher's side of guest/exec-server, where the protocol is written down.
 
-A channel is a pair of FIFOs that QEMU ties to one virtio-serial port. Whoever holds its lock owns it. What a dead
+A channel is a pair of FIFOs that QEMU ties to one virtio-serial port. The holder of its lock owns it. What a dead
 launcher left in it, or what a paused host answers late, is skipped: answers carry the asker's nonce, and a command is
 sent only to a server that has just answered a ping.
 """

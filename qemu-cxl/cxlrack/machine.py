@@ -1,6 +1,7 @@
 """The QEMU command line of one host. Pure: paths and a topology in, arguments out."""
 import dataclasses
 from pathlib import Path
+from typing import Sequence
 
 from cxlrack.topology import MIB, HostSpec
 
@@ -65,8 +66,19 @@ class Parts:
     kernel: Path
 
 
-def arguments(host: HostSpec, paths: HostPaths, parts: Parts, forwards: dict[int, int]) -> list[str]:
-    """`forwards`: guest port on FORWARD_ADDRESS -> TCP port on this machine's loopback."""
+@dataclasses.dataclass(frozen=True)
+class WholeDevice:
+    """A pool device that a host has from its boot on, whole: as a multi-headed device shows itself to each of its hosts."""
+    name: str
+    size: int
+    path: Path
+    serial: int
+
+
+def arguments(host: HostSpec, paths: HostPaths, parts: Parts, forwards: dict[int, int],
+              whole: Sequence[WholeDevice] = ()) -> list[str]:
+    """`forwards`: guest port on FORWARD_ADDRESS -> TCP port on this machine's loopback. `whole`: in the order of
+    host.whole."""
     args = [
         str(parts.qemu),
         '-name', host.name,
@@ -80,14 +92,14 @@ def arguments(host: HostSpec, paths: HostPaths, parts: Parts, forwards: dict[int
         '-nodefaults', '-no-user-config', '-display', 'none',
         '-kernel', str(parts.kernel),
         '-initrd', str(paths.initrd),
-        '-append', f'console=ttyS0 loglevel=4 {_FAST_BOOT} cxlpool.host={host.name}',
+        '-append', f'console=ttyS0 loglevel=4 {_FAST_BOOT} cxlpool.host={host.name} {host.kernel}'.strip(),
         '-chardev', f'socket,id=console,path={_quote(paths.console)},server=on,wait=off,'
                     f'logfile={_quote(paths.console_log)},logappend=on',
         '-serial', 'chardev:console',
     ]
     for socket in (paths.qmp, paths.qmp_ops):
         args += ['-qmp', f'unix:{_quote(socket)},server=on,wait=off']
-    return args + _exec_channels(paths) + _network(forwards) + _cxl(host)
+    return args + _exec_channels(paths) + _network(forwards) + _cxl(host) + _whole(host, whole)
 
 
 def _exec_channels(paths: HostPaths) -> list[str]:
@@ -127,6 +139,17 @@ def _cxl(host: HostSpec) -> list[str]:
         if len(window.bridges) > 1:
             windows.append(f'cxl-fmw.{n}.interleave-granularity={window.granularity}')
     return args + ['-machine', ','.join(windows)]
+
+
+def _whole(host: HostSpec, devices: Sequence[WholeDevice]) -> list[str]:
+    args = []
+    for index, device in enumerate(devices):
+        memory = f'{device.name}-memory'
+        args += ['-object', f'memory-backend-file,id={memory},share=on,size={device.size // MIB}M,'
+                            f'mem-path={_quote(device.path)}',
+                 '-device', f'cxl-type3,id={device.name},bus={host.port_id(*host.whole_port(index))},'
+                            f'volatile-memdev={memory},sn={device.serial:#x}']
+    return args
 
 
 def _quote(value: object) -> str:

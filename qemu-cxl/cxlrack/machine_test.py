@@ -23,6 +23,15 @@ class MachineTest(unittest.TestCase):
         self.assertEqual(len(ports), 6)
         self.assertIn('cxl-downstream,id=p1_2,bus=us1,addr=0x2,port=2,chassis=1,slot=39', ports)
 
+    def test_a_whole_device_is_there_at_power_on(self):
+        table = {'device': [{'name': 'cmm-0', 'size': '1 GiB'}],
+                 'host': [{'name': 'host-a', 'bridges': 2, 'ports': 3, 'whole': ['cmm-0']}]}
+        spec = topology.parse(table).hosts[0]
+        whole = [machine.WholeDevice('cmm-0', topology.GIB, Path('/a,b/cmm-0'), 0x77)]
+        arguments = machine.arguments(spec, machine.HostPaths(Path('/rack/host-a')), PARTS, {}, whole)
+        self.assertIn('memory-backend-file,id=cmm-0-memory,share=on,size=1024M,mem-path=/a,,b/cmm-0', values(arguments, '-object'))
+        self.assertEqual(values(arguments, '-device')[-1], 'cxl-type3,id=cmm-0,bus=p0_0,volatile-memdev=cmm-0-memory,sn=0x77')
+
     def test_a_window_a_bridge_and_then_the_interleaved(self):
         windows = values(build(interleave=[{'bridges': [0, 1], 'size': '4 GiB', 'granularity': 512}]), '-machine')[-1]
         self.assertEqual(windows, 'cxl-fmw.0.targets.0=cxl.0,cxl-fmw.0.size=8192M,'
@@ -65,6 +74,7 @@ class MachineTest(unittest.TestCase):
 
     def test_the_host_learns_its_name(self):
         self.assertIn('cxlpool.host=host-a', values(build(), '-append')[0].split())
+        self.assertEqual(values(build(kernel='quiet splash'), '-append')[0].split()[-2:], ['quiet', 'splash'])
 
 
 if __name__ == '__main__':

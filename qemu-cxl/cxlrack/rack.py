@@ -43,7 +43,9 @@ class Rack:
         self.hosts: dict[str, Host] = {}
         for spec in self.topology.hosts:
             paths = machine.HostPaths(directory / spec.name)
-            self.hosts[spec.name] = Host(spec, paths, machine.arguments(spec, paths, parts, forwards), self._save)
+            whole = [machine.WholeDevice(d.name, d.size, self.device_path(d.name), self.topology.serial(d))
+                     for d in spec.whole]
+            self.hosts[spec.name] = Host(spec, paths, machine.arguments(spec, paths, parts, forwards, whole), self._save)
 
     @staticmethod
     def up(topology: str | Path | dict, directory: str | Path, image: str | Path,

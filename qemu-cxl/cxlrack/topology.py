@@ -57,6 +57,8 @@ class HostSpec:
     memory: int
     cpus: int
     windows: tuple[Window, ...]
+    whole: tuple[Device, ...] = ()  # devices that the host is booted with, each as one memory device
+    kernel: str = ''  # further words of the kernel's command line
 
     def bus_number(self, bridge: int) -> int:
         """The host bridge's own bus. After it: the root port's, the switch's inner one, one a downstream port."""
@@ -69,6 +71,10 @@ class HostSpec:
         """The PCIe slot number of a downstream port, as in /sys/bus/pci/slots."""
         return MAX_BRIDGES + 1 + MAX_PORTS * bridge + port
 
+    def whole_port(self, index: int) -> tuple[int, int]:
+        """Bridge and port of the i-th whole device: one a bridge, then the next port of each."""
+        return index % self.bridges, index // self.bridges
+
     def port_id(self, bridge: int, port: int) -> str:
         """The QMP id of a downstream port: the `bus` of a device_add."""
         return f'p{bridge}_{port}'
@@ -78,6 +84,10 @@ class HostSpec:
 class Topology:
     devices: tuple[Device, ...]
     hosts: tuple[HostSpec, ...]
+
+    def serial(self, device: Device) -> int:
+        """What a whole device shows as its serial number, the same on every host."""
+        return 0x77 + self.devices.index(device)
 
     def host(self, name: str) -> HostSpec:
         for host in self.hosts:
@@ -106,7 +116,7 @@ def parse(table: dict) -> Topology:
     """Checks every field; TopologyError names the first that is wrong."""
     top = _Table(table, 'the topology')
     devices = tuple(_device(t) for t in top.tables('device'))
-    hosts = tuple(_host(t) for t in top.tables('host'))
+    hosts = tuple(_host(t, devices) for t in top.tables('host'))
     top.done()
     if not hosts:
         raise TopologyError('the topology has no [[host]]')
@@ -178,7 +188,7 @@ def _device(table: _Table) -> Device:
     return device
 
 
-def _host(table: _Table) -> HostSpec:
+def _host(table: _Table, devices: tuple[Device, ...]) -> HostSpec:
     name = table.name()
     bridges = table.number('bridges', 1, MAX_BRIDGES)
     ports = table.number('ports', 1, MAX_PORTS)
@@ -186,7 +196,11 @@ def _host(table: _Table) -> HostSpec:
     windows = [Window((bridge,), window) for bridge in range(bridges)]
     windows += [_interleave(t, bridges) for t in table.tables('interleave')]
     memory, cpus = table.size('memory', MIB, '1 GiB'), table.number('cpus', 1, 16, 1)
-    host = HostSpec(name, bridges, ports, memory, cpus, tuple(windows))
+    whole = _whole(table, devices, bridges * ports)
+    kernel = table.take('kernel', '')
+    if not isinstance(kernel, str) or not kernel.isprintable():
+        raise TopologyError(f'{table.where}: kernel is {kernel!r}; it must be words for the kernel')
+    host = HostSpec(name, bridges, ports, memory, cpus, tuple(windows), whole, kernel)
     table.done()
     if host.bus_number(bridges) - 1 > _LAST_BUS:
         raise TopologyError(f'{table.where}: {bridges} bridges of {ports} ports need more PCI buses than there are; '
@@ -197,6 +211,18 @@ def _host(table: _Table) -> HostSpec:
         raise TopologyError(f'{table.where}: {bridges} bridges of {ports} ports need {needed} cpus, one for '
                             f'{_PORTS_PER_CPU} root and downstream ports: a cpu cannot take the interrupts of more')
     return host
+
+
+def _whole(table: _Table, devices: tuple[Device, ...], ports: int) -> tuple[Device, ...]:
+    names = table.take('whole', [])
+    known = {device.name: device for device in devices}
+    if not isinstance(names, list) or any(not isinstance(name, str) or name not in known for name in names):
+        raise TopologyError(f'{table.where}: whole is {names!r}; it must list names of [[device]]s')
+    if len(set(names)) != len(names):
+        raise TopologyError(f'{table.where}: a device stands twice in {names}')
+    if len(names) > ports:
+        raise TopologyError(f'{table.where}: {len(names)} whole devices need as many ports; it has {ports}')
+    return tuple(known[name] for name in names)
 
 
 def _interleave(table: _Table, bridges: int) -> Window:

@@ -52,6 +52,28 @@ class TopologyTest(unittest.TestCase):
         windows = topology.parse(table(interleave=[interleave])).hosts[0].windows
         self.assertEqual(windows[2], topology.Window((1, 0), GIB, 1024))
 
+    def test_whole_devices_take_a_port_of_each_bridge_first(self):
+        shared = topology.parse(topology.load('shared'))
+        a, b = shared.hosts
+        self.assertEqual([d.name for d in a.whole], ['cmm-0', 'cmm-1'])
+        self.assertEqual([d.name for d in b.whole], ['cmm-1', 'cmm-0'])
+        self.assertEqual([a.whole_port(i) for i in range(2)], [(0, 0), (1, 0)])
+        self.assertEqual([topology.parse(table()).hosts[0].whole_port(i) for i in range(4)], [(0, 0), (1, 0), (0, 1), (1, 1)])
+        self.assertEqual([shared.serial(d) for d in shared.devices], [0x77, 0x78])
+
+    def test_whole_devices_that_are_not_there_or_do_not_fit(self):
+        self.assert_refused(table(whole=['cmm-1']), 'host-a', 'whole', 'cmm-1')
+        self.assert_refused(table(whole='cmm-0'), 'whole')
+        self.assert_refused(table(whole=['cmm-0', 'cmm-0']), 'twice')
+        many = table(whole=['cmm-0', 'cmm-1'], bridges=1, ports=1)
+        many['device'].append({'name': 'cmm-1', 'size': '1 GiB'})
+        self.assert_refused(many, '2 whole devices', 'it has 1')
+
+    def test_words_for_the_kernel(self):
+        self.assertEqual(topology.parse(table(kernel='quiet nokaslr')).hosts[0].kernel, 'quiet nokaslr')
+        for bad in (1, 'two\nlines'):
+            self.assert_refused(table(kernel=bad), 'host-a', 'kernel')
+
     def test_sizes(self):
         self.assertEqual(topology.parse_size('512 MiB', ''), 512 * MIB)
         self.assertEqual(topology.parse_size('2GiB', ''), 2 * GIB)

@@ -3,8 +3,8 @@
 // nothing else; and no pid that is another's reaches the drain hook.
 //
 // Each seed is a policy, some Regions and some hundred calls over real sockets. Users are real: a
-// call is made by a thread with the user's ids (the kernel takes those of whoever connects). What
-// was answered is held against Judge (local_world.h). Needs root.
+// call is made by a thread with the user's ids (the kernel takes those of the process that
+// connects). What was answered is held against Judge (local_world.h). Needs root.
 
 #include <errno.h>
 #include <fcntl.h>
@@ -347,8 +347,8 @@ class Trial {
       if (heir == 0) {
         while (true) ::pause();
       }
-      const bool told = ::write(pipe[1], &heir, sizeof(heir)) == sizeof(heir);
-      ::_exit(told ? 0 : 1);
+      const bool sent = ::write(pipe[1], &heir, sizeof(heir)) == sizeof(heir);
+      ::_exit(sent ? 0 : 1);
     }
     int status = 0;
     ::waitpid(opener, &status, 0);
@@ -357,15 +357,15 @@ class Trial {
     const bool heard = ::read(pipe[0], &heir, sizeof(heir)) == sizeof(heir);
     ::close(pipe[0]);
     if (status != 0 || !heard) return Fail("the opener of the stale pid failed");
-    // A start is told in hundredths of a second. No machine goes through all its pids in one.
+    // A start is given in hundredths of a second. No machine goes through all its pids in one.
     absl::SleepFor(absl::Milliseconds(30));
     const pid_t bystander = ProcessWithPid(opener);
     const auto id = static_cast<uint32_t>(heir);
     world_->SetHolders({{id, StartTicksOf(id)}});
     world_->manager().Want(region->tag, v1::Offer::WANT_OFFLINE);
-    const std::string told = AwaitHook();
-    if (told != absl::StrCat(heir, "|", StartTicksOf(id))) {
-      Fail(absl::StrCat("the hook heard of \"", told, "\"; ", heir, " has the Region, ", opener,
+    const std::string hook_saw = AwaitHook();
+    if (hook_saw != absl::StrCat(heir, "|", StartTicksOf(id))) {
+      Fail(absl::StrCat("the hook heard of \"", hook_saw, "\"; ", heir, " has the Region, ", opener,
                         " has ended", bystander > 0 ? ", and its pid is another's" : ""));
     }
     ++tried_->stale_pids;

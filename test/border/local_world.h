@@ -66,6 +66,7 @@ class Manager : public agent::ManagerLink {
   void Start(Handlers handlers) override;
   void Stop() override;
   void Send(v1::Report) override {}
+  void Answer(uint64_t, absl::StatusOr<v1::DeviceLook>) override {}
   void Allocate(v1::AllocateRegionRequest request,
                 DoneWith<v1::AllocateRegionResponse> done) override;
   void Release(v1::ReleaseRegionRequest request, DoneWith<v1::ReleaseRegionResponse> done) override;

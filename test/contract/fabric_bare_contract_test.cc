@@ -1,208 +1,38 @@
-// A switch with none of the luxuries, against the contract: hardware has the serials, nothing keeps
-// a key, the device carves its LDs wherever it likes, no store can be forbidden, no slice shared,
-// nobody can be fenced. In memory; what a new adapter has to write, and no more.
-#include <array>
-#include <condition_variable>
+// The driver that FabricShell makes of the barest backend (test/rigs/bare_fabric.h), against the
+// contract.
+
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <sstream>
 #include <thread>
 
-#include "absl/strings/str_cat.h"
 #include "fabric-manager/ports/fabric_shell.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
 #include "test/contract/fabric_driver_contract.h"
+#include "test/rigs/bare_fabric.h"
 
 namespace cxlpool::fm {
 namespace {
 
 constexpr uint64_t kBareGranule = 1 << 20;
-constexpr uint64_t kBareCapacity = 8 * kBareGranule;
 
-// The hardware: outlives the managers.
-struct Switch {
-  struct Port {
-    std::optional<Slice> slice;  // Bound.
-    bool powered = false;        // By the host.
-  };
-  Mutex mutex;
-  std::condition_variable changed;
-  std::map<std::string, std::map<uint32_t, Port>> hosts ABSL_GUARDED_BY(mutex) = {
-      {"host-a", {{4, {}}, {7, {}}}}, {"host-b", {{1, {}}, {2, {}}}}};
-  std::map<uint64_t, std::vector<size_t>> lds ABSL_GUARDED_BY(mutex);  // Granules, by number.
-  // Bytes of each granule that the device has; empty: zeroes.
-  std::array<std::string, kBareCapacity / kBareGranule> granules ABSL_GUARDED_BY(mutex);
-  std::set<std::string> hung ABSL_GUARDED_BY(mutex);  // Hosts that do not answer.
-  std::function<void(FabricEvent)> events ABSL_GUARDED_BY(mutex);
-};
-
-uint64_t NumberOf(const Slice& slice) { return slice.dpa_bytes / kBareCapacity; }
-
-class BareFabric : public FabricBackend {
- public:
-  // `cuts`: it can take one LD away from a host that holds on.
-  BareFabric(Switch* hardware, bool cuts) : switch_(hardware), cuts_(cuts) {}
-
-  FabricCapabilities capabilities() const override {
-    return {.driver = "bare",
-            .isolates = true,
-            .hardware_coherent = true,
-            .fence = cuts_ ? FenceScope::kBinding : FenceScope::kNone};
-  }
-  std::vector<FabricDevice> devices() const override {
-    return {{.id = "cmm-0",
-             .serial = "serial-0",
-             .capacity_bytes = kBareCapacity,
-             .granule_bytes = kBareGranule,
-             .max_lds = 5}};
-  }
-  std::vector<std::string> hosts() const override { return {"host-a", "host-b"}; }
-
-  void Start(const KnownFabric&, Sink sink) override {
-    MutexLock lock(switch_->mutex);
-    switch_->events = std::move(sink);
-  }
-  // There is only this one switch.
-  void Meet(const std::string& host, const std::string& life) override {
-    MutexLock lock(switch_->mutex);
-    if (!life.empty() && life != "switch-1") strangers_.insert(host);
-  }
-
-  HostLook LookAt(const std::string& host, absl::Duration) override {
-    MutexLock lock(switch_->mutex);
-    HostLook look;
-    look.host.id = host;
-    look.host.reachable = Answers(host);
-    look.host.fabric_incarnation = "switch-1";
-    if (!look.host.reachable) look.host.unreachable_reason = "another switch, or none";
-    for (const auto& [slot, port] : switch_->hosts.at(host)) {
-      look.host.slots.push_back(slot);
-      if (port.slice.has_value()) {
-        look.bound.push_back(
-            {.host = host, .slot = slot, .slice = *port.slice, .serial = SerialOf(*port.slice)});
-      }
-    }
-    return look;
-  }
-
-  absl::Status Carve(const Slice& slice, absl::Duration) override {
-    MutexLock lock(switch_->mutex);
-    const size_t count = slice.length_bytes / kBareGranule;
-    if (auto& own = switch_->lds[NumberOf(slice)]; own.size() != count) {
-      own.clear();
-      std::set<size_t> used;
-      for (const auto& [number, ld] : switch_->lds) used.insert(ld.begin(), ld.end());
-      for (size_t i = 0; i < switch_->granules.size() && own.size() < count; ++i) {
-        if (!used.contains(i)) own.push_back(i);
-      }
-      if (own.size() == count) return absl::OkStatus();
-      own.clear();
-      return absl::ResourceExhaustedError("the device has no room");
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status Return(const Slice& slice, absl::Duration) override {
-    MutexLock lock(switch_->mutex);
-    switch_->lds.erase(NumberOf(slice));
-    return absl::OkStatus();
-  }
-
-  absl::StatusOr<BoundLd> Bind(const BindRequest& request, absl::Duration) override {
-    MutexLock lock(switch_->mutex);
-    const std::string& host = request.key.host;
-    if (!Answers(host)) return absl::UnavailableError("the switch does not answer");
-    switch_->hosts.at(host).at(request.slot) = {request.slice, false};
-    return BoundLd{.host = host,
-                   .slot = request.slot,
-                   .slice = request.slice,
-                   .serial = SerialOf(request.slice)};
-  }
-
-  absl::StatusOr<bool> BeginUnbind(const Binding& binding, absl::Duration) override {
-    MutexLock lock(switch_->mutex);
-    if (!Answers(binding.key.host)) return absl::UnavailableError("the switch does not answer");
-    if (PortOf(binding) != nullptr) begun_.emplace(binding.key.host, binding.slot);
-    return true;
-  }
-
-  absl::StatusOr<bool> IsUnbound(const Binding& binding, absl::Duration) override {
-    MutexLock lock(switch_->mutex);
-    if (!Answers(binding.key.host)) return absl::UnavailableError("the switch does not answer");
-    Switch::Port* port = PortOf(binding);
-    if (port == nullptr) return true;
-    if (port->powered || !begun_.contains({binding.key.host, binding.slot})) return false;
-    begun_.erase({binding.key.host, binding.slot});
-    *port = {};
-    return true;
-  }
-
-  absl::StatusOr<bool> FenceBinding(const Binding& binding, absl::Duration deadline) override {
-    if (!cuts_) return FabricBackend::FenceBinding(binding, deadline);
-    MutexLock lock(switch_->mutex);
-    if (Switch::Port* port = PortOf(binding); port != nullptr) *port = {};
-    return true;
-  }
-
-  absl::StatusOr<std::unique_ptr<FabricScrub>> BeginScrub(const Slice& slice) override {
-    class Scrub : public FabricScrub {
-     public:
-      Scrub(Switch* hardware, const Slice& own) : switch_(hardware), slice_(own) {}
-      absl::StatusOr<bool> Step(absl::Duration) override {
-        MutexLock lock(switch_->mutex);
-        switch_->granules[switch_->lds.at(NumberOf(slice_)).at(done_ / kBareGranule)].clear();
-        done_ += kBareGranule;
-        return done_ >= slice_.length_bytes;
-      }
-      uint64_t done_bytes() const override { return done_; }
-
-     private:
-      Switch* const switch_;
-      const Slice slice_;
-      uint64_t done_ = 0;
-    };
-    return std::make_unique<Scrub>(switch_, slice);
-  }
-
-  void Interrupt(const std::string& lane) override {
-    MutexLock lock(switch_->mutex);
-    interrupted_.insert(lane);
-    switch_->changed.notify_all();
-  }
-
- private:
-  // The hardware's own: the host may have met it before.
-  static uint64_t SerialOf(const Slice& slice) { return 0xb000 + NumberOf(slice); }
-
-  // Hangs with the host, whatever the deadline is.
-  bool Answers(const std::string& host) ABSL_EXCLUSIVE_LOCKS_REQUIRED(switch_->mutex) {
-    std::unique_lock<std::mutex> held(switch_->mutex.native(), std::adopt_lock);
-    while (switch_->hung.contains(host) && !interrupted_.contains(host)) {
-      switch_->changed.wait(held);
-    }
-    held.release();
-    return !strangers_.contains(host) && !switch_->hung.contains(host);
-  }
-
-  // Where just this slice is bound; null: it is not there.
-  Switch::Port* PortOf(const Binding& binding) ABSL_EXCLUSIVE_LOCKS_REQUIRED(switch_->mutex) {
-    auto& ports = switch_->hosts.at(binding.key.host);
-    const auto port = ports.find(binding.slot);
-    return port != ports.end() && port->second.slice == binding.slice ? &port->second : nullptr;
-  }
-
-  Switch* const switch_;
-  const bool cuts_;
-  std::set<std::string> strangers_;
-  std::set<std::string> interrupted_;
-  std::set<std::pair<std::string, uint32_t>> begun_;
-};
+World BareWorld(FenceScope fence) {
+  World world;
+  world.fence = fence;
+  world.slots = {4, 7};
+  world.devices = {{.id = "cmm-0",
+                    .serial = "serial-0",
+                    .capacity_bytes = 8 * kBareGranule,
+                    .granule_bytes = kBareGranule,
+                    .max_lds = 5}};
+  return world;
+}
 
 class BareRig : public FabricRig {
  public:
-  explicit BareRig(bool cuts) : cuts_(cuts) { Restart(); }
+  explicit BareRig(FenceScope fence) : world_(BareWorld(fence)) { Restart(); }
   ~BareRig() override { driver_.reset(); }
 
   FabricDriver& driver() override { return *driver_; }
@@ -211,9 +41,11 @@ class BareRig : public FabricRig {
     FabricShell::Options options;
     options.patience = absl::Milliseconds(200);
     options.recheck = absl::Milliseconds(5);
-    driver_ = std::make_unique<FabricShell>(std::make_unique<BareFabric>(&switch_, cuts_), options);
+    auto backend = std::make_unique<BareFabric>(&world_);
+    backend_ = backend.get();
+    driver_ = std::make_unique<FabricShell>(std::move(backend), options);
   }
-  std::string AnotherLife() override { return "switch-2"; }
+  std::string AnotherLife() override { return "2"; }
   std::optional<TopologyTables> Parts() override {
     TopologyTables parts;
     parts.devices = {{.id = "cmm-0",
@@ -224,53 +56,56 @@ class BareRig : public FabricRig {
     return parts;
   }
 
-  void PowerOn(const BoundLd& ld) override { Power(ld, true); }
-  void PowerOff(const BoundLd& ld) override { Power(ld, false); }
+  void PowerOn(const BoundLd& ld) override { Power(ld, v1::SEGMENT_ONLINE); }
+  void PowerOff(const BoundLd& ld) override { Power(ld, v1::SEGMENT_ABSENT); }
   void Remove(const BoundLd& ld) override {
-    MutexLock lock(switch_.mutex);
-    switch_.hosts.at(ld.host).at(ld.slot) = {};
-    switch_.events({.kind = FabricEvent::Kind::kLdLost, .host = ld.host, .slot = ld.slot});
+    {
+      MutexLock lock(world_.threads->mutex);
+      world_.bound.erase(ld.serial);
+    }
+    backend_->Emit({.kind = FabricEvent::Kind::kLdLost, .host = ld.host, .slot = ld.slot});
   }
   bool Hang(const std::string& host, bool hangs) override {
-    MutexLock lock(switch_.mutex);
-    hangs ? (void)switch_.hung.insert(host) : (void)switch_.hung.erase(host);
-    switch_.changed.notify_all();
+    MutexLock lock(world_.threads->mutex);
+    hangs ? (void)world_.hung.insert(host) : (void)world_.hung.erase(host);
+    world_.threads->changed.notify_all();
     return true;
   }
 
   absl::Status Store(const BoundLd& ld, uint64_t offset, const std::string& bytes) override {
-    MutexLock lock(switch_.mutex);
+    MutexLock lock(world_.threads->mutex);
     Granule(ld, offset).replace(offset % kBareGranule, bytes.size(), bytes);
     return absl::OkStatus();
   }
   absl::StatusOr<std::string> Load(const BoundLd& ld, uint64_t offset, size_t size) override {
-    MutexLock lock(switch_.mutex);
+    MutexLock lock(world_.threads->mutex);
     return Granule(ld, offset).substr(offset % kBareGranule, size);
   }
 
  private:
-  void Power(const BoundLd& ld, bool on) {
-    MutexLock lock(switch_.mutex);
-    switch_.hosts.at(ld.host).at(ld.slot).powered = on;
+  void Power(const BoundLd& ld, v1::SegmentState state) {
+    MutexLock lock(world_.threads->mutex);
+    const auto on = world_.bound.find(ld.serial);
+    if (on != world_.bound.end()) on->second.state = state;
   }
-  std::string& Granule(const BoundLd& ld, uint64_t offset)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(switch_.mutex) {
-    std::string& bytes =
-        switch_.granules[switch_.lds.at(NumberOf(ld.slice)).at(offset / kBareGranule)];
+  std::string& Granule(const BoundLd& ld, uint64_t offset) {
+    const uint64_t number = ld.slice.dpa_bytes / (8 * kBareGranule);
+    const auto& own = world_.lds.at({ld.slice.device, number});
+    std::string& bytes = world_.bytes[{ld.slice.device, own.at(offset / kBareGranule)}];
     bytes.resize(kBareGranule);
     return bytes;
   }
 
-  Switch switch_;
-  const bool cuts_;
+  World world_;
+  BareFabric* backend_ = nullptr;
   std::unique_ptr<FabricDriver> driver_;
 };
 
 absl::StatusOr<std::unique_ptr<FabricRig>> MakeBareRig() {
-  return std::make_unique<BareRig>(false);
+  return std::make_unique<BareRig>(FenceScope::kNone);
 }
 absl::StatusOr<std::unique_ptr<FabricRig>> MakeCuttingRig() {
-  return std::make_unique<BareRig>(true);
+  return std::make_unique<BareRig>(FenceScope::kBinding);
 }
 
 // A fence by the operator's program, on a switch that cannot fence; the rig is the power supply.
@@ -302,7 +137,7 @@ class FenceProgramTest : public ::testing::Test {
                      .slot = 4,
                      .slice = {"cmm-0", 0, kBareGranule},
                      .serial = 1,
-                     .incarnation = "switch-1"},
+                     .incarnation = "1"},
                     std::move(done));
     });
     ASSERT_TRUE(ld.ok()) << ld.status();
@@ -311,15 +146,16 @@ class FenceProgramTest : public ::testing::Test {
   // Another driver takes the place of the last.
   void Start(KnownFabric known) {
     driver_.reset();
-    driver_ =
-        std::make_unique<FabricShell>(std::make_unique<BareFabric>(&switch_, false), options_);
+    driver_ = std::make_unique<FabricShell>(std::make_unique<BareFabric>(&world_), options_);
     driver_->Start(std::move(known), [](const FabricEvent&) {});
   }
   void Power(bool on) {
-    MutexLock lock(switch_.mutex);
-    Switch::Port& port = switch_.hosts["host-a"][4];
-    port.powered = on;
-    if (!on) port.slice.reset();
+    MutexLock lock(world_.threads->mutex);
+    if (on) {
+      for (auto& [serial, ld] : world_.bound) ld.state = v1::SEGMENT_ONLINE;
+    } else {
+      world_.bound.clear();
+    }
   }
   absl::Status Fence() {
     return WaitForAnswer<absl::Status>(
@@ -333,7 +169,7 @@ class FenceProgramTest : public ::testing::Test {
 
   std::string directory_;
   FabricShell::Options options_;
-  Switch switch_;
+  World world_ = BareWorld(FenceScope::kNone);
   std::unique_ptr<FabricDriver> driver_;
 };
 
@@ -346,7 +182,7 @@ TEST_F(FenceProgramTest, ItsWordIsNotBelieved) {
 // After a restart, before anybody has looked: that the host lives a life is no news.
 TEST_F(FenceProgramTest, ItsWordIsNotBelievedOfAHostThatWasNotLookedAt) {
   Open("exit 0");
-  for (const KnownFabric& known : {KnownFabric{{{"host-a", "switch-1"}}}, KnownFabric{}}) {
+  for (const KnownFabric& known : {KnownFabric{{{"host-a", "1"}}}, KnownFabric{}}) {
     Start(known);
     const absl::Status fenced = Fence();
     EXPECT_EQ(ReasonOf(fenced), "FENCE_FAILED") << fenced;
@@ -362,7 +198,7 @@ TEST_F(FenceProgramTest, TheFabricConfirmsIt) {
   const absl::Status fenced = Fence();
   power.join();
   EXPECT_TRUE(fenced.ok()) << fenced;
-  EXPECT_EQ(Said(), "1 host-a host-a switch-1\n");
+  EXPECT_EQ(Said(), "1 host-a host-a 1\n");
 }
 
 TEST_F(FenceProgramTest, AFailureOrAHangIsAFailure) {

@@ -625,7 +625,7 @@ TEST_P(FabricDriverContract, FenceProvesAllOfAHostUnboundAndNoOther) {
   EXPECT_TRUE(AwaitUnbound(a0->binding()).ok());
   EXPECT_TRUE(AwaitUnbound(a1->binding()).ok());
   ASSERT_EQ(proof.wait_for(kNeverCame), std::future_status::ready);
-  EXPECT_TRUE(proof.get().ok()) << "who waited is told";
+  EXPECT_TRUE(proof.get().ok()) << "who waited gets an answer";
   EXPECT_FALSE(Find(a0->binding()).has_value());
   EXPECT_FALSE(Find(a1->binding()).has_value());
   EXPECT_TRUE(Find(b->binding()).has_value());

@@ -50,7 +50,7 @@ class FabricRig {
   // The life of another host, which has not ended and may be anywhere; empty: this rig has none.
   virtual std::string AnotherLife() { return ""; }
 
-  // The host's side of the fabric answers nothing more, until it is told otherwise. False: this rig
+  // The host's side of the fabric answers nothing more, until it is set otherwise. False: this rig
   // cannot do that.
   virtual bool Hang(const std::string& /*host*/, bool /*hangs*/) { return false; }
 

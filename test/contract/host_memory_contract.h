@@ -50,6 +50,9 @@ class HostMemoryRig {
   // Whether the fabric has the proof that the host cannot reach the LD.
   virtual bool ProvenUnplugged(const PluggedLd& ld) = 0;
 
+  // Whether host bridges have decoder stacks.
+  virtual bool HasStacks() const { return true; }
+
   // Whether the adapter can make a host region of several targets.
   virtual bool CanInterleave() const { return true; }
 

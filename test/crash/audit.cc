@@ -23,27 +23,28 @@ bool GoesDown(const v1::Region& region) {
 
 // Extents as acknowledged; while it is resized, with a tail behind them.
 absl::Status CheckLiveExtents(const Known& known, const v1::Region& found, const Call* pending) {
-  const v1::Region& told = known.region;
+  const v1::Region& acknowledged = known.region;
   const auto* resize =
       pending == nullptr ? nullptr : std::get_if<v1::ResizeRegionRequest>(&pending->request);
   int same = 0;
-  while (same < std::min(told.extents_size(), found.extents_size()) &&
-         SameExtent(told.extents(same), found.extents(same))) {
+  while (same < std::min(acknowledged.extents_size(), found.extents_size()) &&
+         SameExtent(acknowledged.extents(same), found.extents(same))) {
     ++same;
   }
-  if (same == told.extents_size() && (same == found.extents_size() || found.resizing())) {
+  if (same == acknowledged.extents_size() && (same == found.extents_size() || found.resizing())) {
     return absl::OkStatus();
   }
   if (resize != nullptr) {
-    const int keep = ExtentsFor(told, resize->size_bytes());
-    const bool shrunk = keep < told.extents_size() && same == keep && found.extents_size() == keep;
-    const bool grown = same == told.extents_size() &&
+    const int keep = ExtentsFor(acknowledged, resize->size_bytes());
+    const bool shrunk =
+        keep < acknowledged.extents_size() && same == keep && found.extents_size() == keep;
+    const bool grown = same == acknowledged.extents_size() &&
                        ExtentsFor(found, resize->size_bytes()) == found.extents_size();
     if (shrunk || grown) return absl::OkStatus();
   }
-  return Differs(
-      absl::StrCat("it was acknowledged with other extents (", told.ShortDebugString(), ")"),
-      found);
+  return Differs(absl::StrCat("it was acknowledged with other extents (",
+                              acknowledged.ShortDebugString(), ")"),
+                 found);
 }
 
 absl::Status CheckHosts(const Known& known, const v1::Region& found, const Call* pending) {
@@ -59,8 +60,8 @@ absl::Status CheckHosts(const Known& known, const v1::Region& found, const Call*
   for (const v1::Attachment& attachment : found.attachments()) {
     if (!attachment.detaching()) attached.insert(attachment.host());
   }
-  for (const auto& [host, told] : known.hosts) {
-    if (told && attached.erase(host) == 0 && host != moving) {
+  for (const auto& [host, stays] : known.hosts) {
+    if (stays && attached.erase(host) == 0 && host != moving) {
       return Differs(absl::StrCat("it was attached to ", host), found);
     }
   }
@@ -70,7 +71,7 @@ absl::Status CheckHosts(const Known& known, const v1::Region& found, const Call*
 }
 
 absl::Status CheckLive(const Known& known, const v1::Region& found, const Call* pending) {
-  const v1::Region& told = known.region;
+  const v1::Region& acknowledged = known.region;
   if (pending != nullptr && pending->releases() && GoesDown(found)) return absl::OkStatus();
   if (found.state() != v1::Region::RESERVED && found.state() != v1::Region::ALLOCATED) {
     return Differs("it was acknowledged, and nobody released it", found);
@@ -78,17 +79,19 @@ absl::Status CheckLive(const Known& known, const v1::Region& found, const Call* 
   const auto* rename =
       pending == nullptr ? nullptr : std::get_if<v1::RenameRegionRequest>(&pending->request);
   const bool renamed = rename != nullptr && found.name() == "regions/" + rename->new_region_id();
-  if (!renamed && (found.name() != told.name() || found.generation() != told.generation())) {
-    return Differs(absl::StrCat("its name was ", told.name(), ", ", told.generation()), found);
+  if (!renamed &&
+      (found.name() != acknowledged.name() || found.generation() != acknowledged.generation())) {
+    return Differs(
+        absl::StrCat("its name was ", acknowledged.name(), ", ", acknowledged.generation()), found);
   }
-  if (found.tenant() != told.tenant() || found.sharing() != told.sharing()) {
+  if (found.tenant() != acknowledged.tenant() || found.sharing() != acknowledged.sharing()) {
     return Differs("tenant or sharing changed", found);
   }
   if (absl::Status status = CheckLiveExtents(known, found, pending); !status.ok()) return status;
   return CheckHosts(known, found, pending);
 }
 
-// Whether `region`, which no client was told of, is what `call` asks for.
+// Whether `region`, which no client knows of, is what `call` asks for.
 bool AskedForBy(const Call& call, const v1::Region& region) {
   const auto asks = [&](const v1::AllocateRegionRequest& request) {
     return region.requested_bytes() == request.size_bytes() &&
@@ -139,10 +142,10 @@ absl::Status CheckBatchWhole(const Ledger& ledger, const Seen& found, const Lane
                                           " and not for", not_done));
 }
 
-// Those that nobody was told of belong to calls without an answer, one each at most.
-absl::Status CheckUntold(const Seen& untold, const Lanes& lanes) {
+// Those that nobody knows of belong to calls without an answer, one each at most.
+absl::Status CheckUntold(const Seen& unanswered, const Lanes& lanes) {
   std::map<const Lane*, int> made;
-  for (const auto& [tag, region] : untold) {
+  for (const auto& [tag, region] : unanswered) {
     const Lane* owner = nullptr;
     for (const auto& lane : lanes) {
       const auto& pending = lane->ledger().pending;
@@ -172,13 +175,13 @@ absl::Status CheckTenants(const PoolSeen& seen, const Lanes& lanes) {
     }
     for (const auto& lane : lanes) {
       const Ledger& ledger = lane->ledger();
-      const auto told = ledger.quota.find(tenant.name());
-      if (told == ledger.quota.end() || told->second == tenant.quota_bytes()) continue;
+      const auto quota = ledger.quota.find(tenant.name());
+      if (quota == ledger.quota.end() || quota->second == tenant.quota_bytes()) continue;
       const auto* set = ledger.pending.has_value()
                             ? std::get_if<v1::SetTenantRequest>(&ledger.pending->request)
                             : nullptr;
       if (set != nullptr && set->tenant().quota_bytes() == tenant.quota_bytes()) continue;
-      return absl::InternalError(absl::StrCat("its quota was acknowledged as ", told->second, ": ",
+      return absl::InternalError(absl::StrCat("its quota was acknowledged as ", quota->second, ": ",
                                               tenant.ShortDebugString()));
     }
   }
@@ -250,18 +253,19 @@ absl::StatusOr<uint64_t> CheckExtents(const v1::ListRegionsResponse& regions,
 absl::Status Audit(const Pool& pool, const PoolSeen& seen, const Lanes& lanes) {
   if (absl::Status status = CheckSums(seen, pool.layout()); !status.ok()) return status;
   if (absl::Status status = CheckTenants(seen, lanes); !status.ok()) return status;
-  Seen untold;
-  for (const v1::Region& region : seen.regions.regions()) untold[region.tag()] = &region;
+  Seen unanswered;
+  for (const v1::Region& region : seen.regions.regions()) unanswered[region.tag()] = &region;
   for (const auto& lane : lanes) {
     Ledger& ledger = lane->ledger();
-    if (absl::Status status = CheckBatchWhole(ledger, untold, lanes); !status.ok()) return status;
+    if (absl::Status status = CheckBatchWhole(ledger, unanswered, lanes); !status.ok())
+      return status;
     for (auto at = ledger.regions.begin(); at != ledger.regions.end();) {
       const auto& [tag, known] = *at;
       const Call* pending =
           ledger.pending.has_value() && ledger.pending->About(tag) ? &*ledger.pending : nullptr;
-      const auto found = untold.find(tag);
-      if (found == untold.end()) {
-        // A release that nobody was told of, and all the way.
+      const auto found = unanswered.find(tag);
+      if (found == unanswered.end()) {
+        // A release that nobody got an answer to, and all the way.
         const bool may_be_gone = !known.live() || (pending != nullptr && pending->releases());
         if (!may_be_gone) return Differs("it was acknowledged, and is lost", known.region);
         at = known.live() ? std::next(at) : ledger.regions.erase(at);
@@ -275,11 +279,11 @@ absl::Status Audit(const Pool& pool, const PoolSeen& seen, const Lanes& lanes) {
           return status;
         }
       }
-      untold.erase(found);
+      unanswered.erase(found);
       ++at;
     }
   }
-  return CheckUntold(untold, lanes);
+  return CheckUntold(unanswered, lanes);
 }
 
 absl::Status AuditBytes(const Pool& pool, const PoolSeen& seen, const Lanes& lanes) {

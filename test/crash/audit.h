@@ -1,4 +1,4 @@
-// Holds a pool against what its clients were told.
+// Holds a pool against what its clients got as answers.
 //
 //   no byte has two owners; free + held + scrubbing + quarantined = capacity, counted by the
 //   Regions themselves; quota is met; every acknowledged Region is there with its extents, its

@@ -1,4 +1,4 @@
-// What keeps a manager busy when it is told to stop: watchers, some of which do not read; a backup
+// What keeps a manager busy when it is asked to stop: watchers, some of which do not read; a backup
 // that nobody reads; batches, one after the other.
 //
 // One thread makes and ends it.

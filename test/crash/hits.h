@@ -18,7 +18,7 @@ class Hits {
  public:
   void Add(const std::string& phase, uint64_t times = 1) { hits_[phase] += times; }
 
-  // How long something took that has a limit: the longest is told.
+  // How long something took that has a limit: the longest is printed.
   void Took(const std::string& what, absl::Duration time) {
     absl::Duration& longest = longest_[what];
     longest = std::max(longest, time);

@@ -1,5 +1,5 @@
 // One client of the load: makes calls of all kinds on Regions of its own, one after the other, and
-// keeps what it was told.
+// keeps the answers.
 //
 // One thread at a time.
 #ifndef CXLPOOL_TEST_CRASH_LANE_H_

@@ -1,4 +1,5 @@
-// What one client was told: the acknowledged log that the pool is held against after each kill.
+// What one client got as answers: the acknowledged log that the pool is held against after each
+// kill.
 //
 // A client makes one call after the other, on Regions of its own, so at most one call is without an
 // answer when the manager dies. That call was carried out wholly or not at all: it is sent again
@@ -25,8 +26,8 @@ namespace cxlpool::crash {
 struct Known {
   v1::Region region;  // Extents: those that it is to end with.
   uint64_t made_revision = 0;
-  uint64_t released_revision = 0;     // 0: nobody was told that it goes.
-  std::map<std::string, bool> hosts;  // hosts/{host} -> attached, or told to go.
+  uint64_t released_revision = 0;     // 0: nobody got an answer that it goes.
+  std::map<std::string, bool> hosts;  // hosts/{host} -> attached, or to be detached.
   std::map<int, uint64_t> written;    // Extent -> what its bytes were filled from (bytes.h).
 
   bool live() const { return released_revision == 0; }

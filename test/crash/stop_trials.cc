@@ -112,10 +112,10 @@ class StopTrials {
 
   // Sends SIGTERM; how long it took until the end.
   absl::Status Stop(Process& process, const std::string& who, absl::Duration* longest) {
-    const absl::Time told = absl::Now();
+    const absl::Time asked = absl::Now();
     process.Signal(SIGTERM);
     const auto code = process.Wait(kStopLimit);
-    const absl::Duration took = absl::Now() - told;
+    const absl::Duration took = absl::Now() - asked;
     *longest = std::max(*longest, took);
     if (code.ok() && *code == 0) return absl::OkStatus();
     return absl::InternalError(
@@ -203,7 +203,7 @@ int main(int argc, char** argv) {
   return cxlpool::RunTrials(
       argc, argv,
       {.name = "cxlpool-stop-trials",
-       .what = "manager and agents are told to stop with work in flight; out within 10 s",
+       .what = "manager and agents are asked to stop with work in flight; out within 10 s",
        .ci_seeds = 100,
        .run = [&](uint64_t seed, bool trace) { return trials.Run(seed, trace); },
        .summary = [&] { return trials.Summary(); },

@@ -320,8 +320,8 @@ class BackupTest(ApiTest):
     def test_a_manager_takes_a_backup_up(self):
         kept = self.pool.allocate('kept', '256MiB', 'host-a')
         copy = self.directory / 'copy.db'
-        told = self.pool.cli('backup', copy)
-        self.assertEqual(int(told['size_bytes']), copy.stat().st_size)
+        answer = self.pool.cli('backup', copy)
+        self.assertEqual(int(answer['size_bytes']), copy.stat().st_size)
         self.refused(4, 'BACKUP_EXISTS', 'backup', copy)
         store = self.directory / 'store'
         self.assertEqual([p.name for p in store.iterdir() if not p.name.startswith('pool.db')], [])

@@ -1,4 +1,4 @@
-"""Nobody without a right costs anything: floods against a real manager, from whoever reaches its port and from a certificate
+"""Nobody without a right costs anything: floods against a real manager, from everybody who reaches its port and from a certificate
 of the pool's authority that nobody enrolled. Under each the manager's memory and an operator's calls keep to their bounds,
 an agent that is restarted meanwhile gets through, and another one afterwards.
 

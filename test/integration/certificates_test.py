@@ -174,7 +174,7 @@ class CertificatesTest(PoolTest):
         status, said = run('cxlpool-fm', '--config', self.directory / 'fm.toml')
         self.assertEqual(status, 1)
         self.assertIn('EXPIRED', said)
-        # A manager that runs keeps what it has; told to reload, it says what is wrong.
+        # A manager that runs keeps what it has; asked to reload, it says what is wrong.
         mark = len(self.pool.manager.log.read_text())
         self.pool.manager.process.send_signal(signal.SIGHUP)
         wait_until(lambda: self.lines(self.pool.manager, mark, 'EXPIRED'), 10, 'the manager refuses the file')
@@ -246,7 +246,7 @@ class CertificatesTest(PoolTest):
             shown = json.loads(self.pool.run_cli('-o', 'json', 'pki', 'show', self.pool.pki / f'{stem}.pem', tls=False))
             wait_until(lambda: self.lines(daemon, marks[daemon], shown['serial']), 10, 'the last one is in use')
         self.assertEqual(self.lines(manager, marks[manager], 'offline'), [])
-        # Files that will not do: told, and not used.
+        # Files that will not do: reported, and not used.
         for text in ('', 'nonsense', (self.pool.pki / 'operator-admin.pem').read_text()):
             (self.pool.pki / 'manager-fm.pem').write_text(text)
             mark = len(manager.log.read_text())

@@ -17,7 +17,8 @@ from testbed.testing import BUILD, REPOSITORY, PoolTest, main
 
 # Keys of another driver or adapter, which this one's configuration may not have.
 OF_OTHERS = {'device.path', 'host.qmp', 'fabric.state', '[tiering]', 'tiering.demotion', 'tiering.numa_balancing',
-             'tiering.local_weight', 'tiering.pool_weight', 'manager.insecure', 'listen.insecure'}
+             'tiering.local_weight', 'tiering.pool_weight', 'manager.insecure', 'listen.insecure', 'fabric.coherent',
+             'shared.devices', 'shared.files'}
 
 
 def to_toml(tables):
@@ -261,9 +262,9 @@ class ConfigChangeTest(PoolTest):
         for path in places(tables):
             yield Trial(path, None)
             value = parent_of(tables, path)[path[-1]]
-            told = others.get(key_of(path))
-            if told is not None:
-                for new in told(value):
+            changes = others.get(key_of(path))
+            if changes is not None:
+                for new in changes(value):
                     yield Trial(path, new)
             elif isinstance(value, bool):
                 yield Trial(path, not value)

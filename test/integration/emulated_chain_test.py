@@ -25,10 +25,7 @@ class EmulatedChainTest(PoolTest):
         self.assertIn('remedy', refused.exception.stderr)
 
     def test_1_the_demo_holds(self):
-        demo = Demo(self.pool, emulated=True)
-        for step in (demo.topology, demo.allocate, demo.write, demo.attach_read_only, demo.verify, demo.try_write,
-                     demo.release, demo.reallocate, demo.system_ram, demo.use_node, demo.release_ram, demo.capacity):
-            step()
+        Demo(self.pool, emulated=True).hold(self)
         self.assert_pool_empty()
 
     def test_2_a_refusal_says_why_and_changes_nothing(self):
@@ -80,26 +77,16 @@ class EmulatedChainTest(PoolTest):
               'after-commit-ALLOCATED')
         down = ('after-commit-OFFLINE', 'before-unbind', 'after-unbind', 'after-commit-EJECTING', 'after-proof',
                 'after-commit-drop', 'before-scrub', 'after-scrub', 'before-commit-gone', 'after-commit-gone')
-        for i, rung in enumerate(up + down):
-            with self.subTest(rung):
-                name, request = f'k{i}', self.pool.request_id()
-                make = ('--request-id', request, 'region', 'allocate', name, '--size', '256MiB', '--host', 'host-a')
-                self.pool.wait_hosts_online()
-                if rung in down:
-                    self.pool.cli(*make, '--wait')
-                self.pool.restart_manager({'CXLPOOL_CRASH_AT': rung})
-                self.pool.wait_hosts_online()
-                # The command waits and retries by itself: it lives through the manager's death.
-                waiting = make if rung in up else ('region', 'release', name, '--detach-all')
-                command = self.pool.spawn_cli(*waiting, '--wait')
-                self.pool.manager.wait(30)
-                self.pool.start_manager()
-                self.pool.finish_cli(command)
-                if rung in up:
-                    self.assertEqual(list(self.pool.regions()), [name])
-                    self.assertEqual(self.pool.attachment(name, 'host-a')['state'], 'ONLINE')
-                    self.pool.release(name)
-                self.assert_pool_empty()
+
+        def allocating(name):
+            return ('--request-id', self.pool.request_id(), 'region', 'allocate', name, '--size', '256MiB', '--host', 'host-a',
+                    '--wait')
+
+        def assert_one_online(name):
+            self.assertEqual(list(self.pool.regions()), [name])
+            self.assertEqual(self.pool.attachment(name, 'host-a')['state'], 'ONLINE')
+
+        self.kill_manager_at(up, down, allocating, assert_one_online, lambda name: self.assert_pool_empty())
 
     def test_7_a_killed_agent_readopts_what_is_there(self):
         self.pool.allocate('kept', '256MiB', 'host-a')

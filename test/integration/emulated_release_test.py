@@ -35,7 +35,7 @@ class EmulatedReleaseTest(PoolTest):
             self.pool.cli('region', 'release', 'held', '--force', '--reason', 'it hangs', '--yes')
         self.assertEqual(self.pool.attachment('held', 'host-a')['state'], 'ONLINE')
         self.pool.cli('region', 'release', 'held', '--force', '--fence', '--reason', 'it hangs', '--yes')
-        wait_until(lambda: not self.pool.regions(), 30, 'it is gone, whoever holds it')
+        wait_until(lambda: not self.pool.regions(), 30, 'it is gone, no matter who holds it')
         self.pool.wait_hosts_online()
 
     def test_2_the_drain_hook_ends_the_holder(self):

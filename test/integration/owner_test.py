@@ -166,7 +166,7 @@ max_regions = 1
         self.assertIn('max_regions is 1', refused.err)
         self.end(mine)
         wait_until(lambda: not self.pool.regions(), GONE_WITHIN_S, 'it is gone')
-        # The agent counts it until the manager has told it, too, that it is gone.
+        # The agent counts it until the manager has said to it, too, that it is gone.
         wait_until(lambda: self.host.run([*allocate, 'more'], user='app').status == 0, GONE_WITHIN_S, 'there is room')
 
 

@@ -34,7 +34,7 @@ constexpr uint64_t kGranule = 256 << 20;
 constexpr int kGranules = 4;  // Of each device.
 constexpr std::chrono::seconds kPatience{30};
 
-// What a host's machine and its agent are, whoever manages them. Any thread.
+// What a host's machine and its agent are, no matter who manages them. Any thread.
 struct Machine {
   std::unique_ptr<FakeQemu> qemu;
   std::atomic<bool> holds{true};    // An application has the memory mapped.
@@ -305,7 +305,7 @@ class QemuConfigChangeTest : public testing::Test {
       ASSERT_TRUE(life_->WaitUntil([&] {
         const RegionPtr held = life_->Find("held");
         return held != nullptr && !held->attachments.empty() &&
-               held->attachments[0].state == AttachmentState::kEjecting;
+               held->attachments[0].settled().state == AttachmentState::kEjecting;
       }));
       EXPECT_EQ(Bytes(), written_) << when;
     }

@@ -219,15 +219,15 @@ class World : protected ModelRig {
   bool Step(const RegionPtr& region) {
     for (const Attachment& attachment : region->attachments) {
       const std::vector<SegmentKnown> known = Known(attachment);
-      for (const Part& part : PartsOf(attachment)) {
+      for (size_t part = attachment.parts.size(); part-- > 0;) {
         const bool late = faults_ && OneIn(50);
-        const Move move = NextMove(ViewOf(attachment, part),
-                                   {known.begin() + part.first, known.begin() + part.end},
+        const auto& [first, state, detaching, reason] = attachment.parts[part];
+        const Move move = NextMove(attachment, part,
+                                   {known.begin() + first, known.begin() + attachment.EndOf(part)},
                                    MayGoDown(attachment), late);
         if (move.kind == MoveKind::kNone || move.kind == MoveKind::kDiscover) continue;
-        // What is online is told to stay so.
-        const Attachment view = ViewOf(attachment, part);
-        if (move.kind == MoveKind::kOfferOnline && view.state == AttachmentState::kOnline) continue;
+        // What is online is to stay so.
+        if (move.kind == MoveKind::kOfferOnline && state == AttachmentState::kOnline) continue;
         Do(region, attachment, part, move);
         return true;
       }
@@ -235,39 +235,40 @@ class World : protected ModelRig {
     return StepRegion(region);
   }
 
-  void Do(const RegionPtr& region, const Attachment& attachment, const Part& part,
-          const Move& move) {
+  void Do(const RegionPtr& region, const Attachment& attachment, size_t part, const Move& move) {
+    const size_t first = attachment.parts[part].first_segment;
+    const size_t end = attachment.EndOf(part);
     auto edited = std::make_shared<Region>(*region);
     edited->revision = context().revision;
     switch (move.kind) {
       case MoveKind::kBind:
-        for (const uint32_t i : move.segments) BindOne(*region, attachment, part.first + i);
+        for (const uint32_t i : move.segments) BindOne(*region, attachment, first + i);
         return;
       case MoveKind::kOfferOnline:
-        for (size_t i = part.first; i < part.end; ++i) {
+        for (size_t i = first; i < end; ++i) {
           Climb(At(attachment.segments[i], attachment), attachment.segments[i]);
         }
         return;
       case MoveKind::kOfferOffline:
       case MoveKind::kOfferEject:
         // The host frees decoders in reverse.
-        for (size_t i = part.end; i-- > part.first;) {
+        for (size_t i = end; i-- > first;) {
           Descend(At(attachment.segments[i], attachment), attachment.segments[i],
                   move.kind == MoveKind::kOfferEject);
         }
         return;
       case MoveKind::kBeginUnbind:
         for (const uint32_t i : move.segments) {
-          Plugged& plugged = At(attachment.segments[part.first + i], attachment);
+          Plugged& plugged = At(attachment.segments[first + i], attachment);
           ASSERT_EQ(plugged.fabric, FabricSide::kBound);
           ASSERT_FALSE(calm_ && plugged.host_side >= HostSide::kRegion) << "pulled from under it";
           plugged.fabric = FabricSide::kUnbinding;
         }
         return;
       case MoveKind::kSetState: {
-        ASSERT_TRUE(MayFollow(ViewOf(attachment, part).state, move.state));
+        ASSERT_TRUE(MayFollow(attachment.parts[part].state, move.state));
         Attachment& mine = *edited->FindAttachment(absl::string_view(attachment.host));
-        for (size_t i = part.first; i < part.end; ++i) {
+        for (size_t i = first; i < end; ++i) {
           Segment& segment = mine.segments[i];
           if (move.state == AttachmentState::kWanted) {
             segment.serial = kSerialBase | context().next_id();
@@ -280,7 +281,7 @@ class World : protected ModelRig {
         break;
       }
       case MoveKind::kGiveUp:
-        ++counts[part.tail ? "gave up growth" : "gave up"];
+        ++counts[part > 0 ? "gave up growth" : "gave up"];
         break;
       case MoveKind::kDrop:
         break;

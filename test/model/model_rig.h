@@ -32,6 +32,8 @@ class ModelRig {
     context_.now = absl::FromUnixSeconds(1'700'000'000);
     context_.revision = 1;
     context_.shares_slices = true;
+    context_.isolates = true;
+    context_.enforces_read_only = true;
   }
 
   // Applies, and counts the revision up.
@@ -163,7 +165,7 @@ class ModelRig {
   void BringUp(const std::string& id) {
     Rewrite(id, [](Region& region) {
       region.state = RegionState::kAllocated;
-      for (Attachment& attachment : region.attachments) attachment.state = AttachmentState::kOnline;
+      for (Attachment& a : region.attachments) a.settled().state = AttachmentState::kOnline;
     });
   }
 

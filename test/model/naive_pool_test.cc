@@ -143,8 +143,8 @@ class Twins : protected ModelRig {
     if (naive_.regions[region.key].going) {
       reasons = {"REGION_RELEASING"};
     } else if (there != nullptr) {
-      if (there->detaching) reasons = {"DETACH_IN_PROGRESS"};
-      if (!there->detaching && there->access != access) reasons = {"SHARING_CONFLICT"};
+      if (there->settled().detaching) reasons = {"DETACH_IN_PROGRESS"};
+      if (!there->settled().detaching && there->access != access) reasons = {"SHARING_CONFLICT"};
     } else if (region.state == RegionState::kReserved) {
       reasons = {"REGION_NOT_READY"};
     } else if (exclusive) {
@@ -163,7 +163,8 @@ class Twins : protected ModelRig {
   void Release(const Region& region) {
     const bool all = OneIn(2);
     bool attached = false;
-    for (const Attachment& attachment : region.attachments) attached |= !attachment.detaching;
+    for (const Attachment& attachment : region.attachments)
+      attached |= !attachment.settled().detaching;
     NaiveRegion& naive = naive_.regions[region.key];
     const bool refuse = attached && !all && !naive.going;
     const auto released = ModelRig::Release(region.id, all);
@@ -177,14 +178,14 @@ class Twins : protected ModelRig {
   void Progress(const RegionPtr& region) {
     auto edited = std::make_shared<Region>(*region);
     edited->revision = context().revision;
-    std::erase_if(edited->attachments, [](const Attachment& a) { return a.detaching; });
+    std::erase_if(edited->attachments, [](const Attachment& a) { return a.settled().detaching; });
     if (edited->attachments.size() < region->attachments.size()) {
       if (edited->state == RegionState::kReserved) edited->state = RegionState::kAllocated;
     } else if (edited->state == RegionState::kReserved ||
                edited->state == RegionState::kAllocated) {
       edited->state = RegionState::kAllocated;
       for (Attachment& attachment : edited->attachments) {
-        attachment.state = AttachmentState::kOnline;
+        attachment.settled().state = AttachmentState::kOnline;
       }
     } else if (edited->state == RegionState::kReleasing && edited->attachments.empty()) {
       edited->state = RegionState::kScrubbing;
@@ -234,7 +235,7 @@ class Twins : protected ModelRig {
     NaiveAnswer answer;
     bool standing = true;
     for (const Attachment& a : region->attachments) {
-      standing &= a.state == AttachmentState::kOnline && !a.detaching;
+      standing &= a.settled().state == AttachmentState::kOnline && !a.settled().detaching;
     }
     size_t keep = 0;
     for (int sum = 0; sum < length && keep < naive.extents.size(); keep += naive.ways) {
@@ -287,7 +288,7 @@ class Twins : protected ModelRig {
       }
       region.tail_extents = 0;
       region.tail_leaving = false;
-      for (Attachment& attachment : region.attachments) attachment.tail.reset();
+      for (Attachment& attachment : region.attachments) attachment.Join();
     });
   }
 

@@ -197,8 +197,8 @@ class Scenario : protected ModelRig {
       attachment.generation = context().next_id();
       const std::string now = options.Text("now");
       const bool coming = now == "coming";
-      attachment.state = coming ? AttachmentState::kWanted : AttachmentState::kOnline;
-      attachment.detaching = now == "leaving";
+      attachment.settled().state = coming ? AttachmentState::kWanted : AttachmentState::kOnline;
+      attachment.settled().detaching = now == "leaving";
       for (const uint32_t slot : options.Numbers("slots")) {
         Segment segment;
         segment.extent_index = static_cast<uint32_t>(attachment.segments.size());

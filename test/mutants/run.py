@@ -30,7 +30,7 @@ sys.dont_write_bytecode = True
 
 import seeded  # noqa: E402
 
-# A defect may make a test slow; one that is stuck is told apart by far.
+# A defect may make a test slow; one that is stuck is distinguished by far.
 LEAST_LIMIT_S = 60
 LIMIT_FACTOR = 10
 

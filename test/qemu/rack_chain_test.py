@@ -16,11 +16,7 @@ class RackChainTest(PoolTest):
         return RackPool(BUILD, directory)
 
     def test_1_the_demo_holds(self):
-        demo = Demo(self.pool, emulated=False)
-        for step in (demo.topology, demo.allocate, demo.write, demo.attach_read_only, demo.verify, demo.try_write,
-                     demo.release, demo.reallocate, demo.system_ram, demo.use_node, demo.release_ram, demo.capacity):
-            with self.subTest(step.__name__):
-                step()
+        Demo(self.pool, emulated=False).hold(self)
         self.assert_pool_empty()
 
     def test_2_cxl_and_daxctl_agree_with_the_agent(self):

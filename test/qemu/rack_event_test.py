@@ -59,7 +59,7 @@ class RackEventTest(RackTrials):
             return int(self.pool.cli('capacity')['quarantined_bytes']) == SLICE
         wait_until(kept, WITHIN_S, 'the extent is quarantined')
         took = time.monotonic() - began
-        print(f'{self._testMethodName}: told and kept after {took:.1f} s')
+        print(f'{self._testMethodName}: reported and kept after {took:.1f} s')
         self.assertLess(took, WITHIN_S)
         [extent] = self.pool.regions()['kv']['extents']
         self.assertIn('POISON', extent['bad_reason'])

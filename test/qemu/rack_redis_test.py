@@ -13,7 +13,7 @@ from testbed.testing import BUILD, main, require_qemu
 HOST = 'host-a'
 VALUE_BYTES = 64 << 10
 VALUES = 1600  # 100 MiB
-# A value can be told from every other, and is known from its number.
+# A value differs from every other, and is known from its number.
 FILL = ('for i = 1, ARGV[1] do redis.call("SET", "key:" .. i, '
         'string.rep(string.format("value %09d ", i), ARGV[2] / 16)) end return "filled"')
 CHECK = ('local bad = 0 for i = 1, ARGV[1] do if redis.call("GET", "key:" .. i) ~= '

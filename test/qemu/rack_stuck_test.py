@@ -65,11 +65,11 @@ class RackStuckTest(RackTrials):
         return sum(state != 'offline' for state in states.split())
 
     def assert_numbers(self, name):
-        """What is told of its memory blocks is how they are; some are still online."""
-        def told_right():
+        """What is reported of its memory blocks is how they are; some are still online."""
+        def as_they_are():
             segment = self.segment(name, HOST)
             return segment['total_blocks'] == 2 and 0 < segment['online_blocks'] == self.online_blocks(segment)
-        wait_until(told_right, 30, f'the blocks of {name} are told as they are')
+        wait_until(as_they_are, 30, f'the blocks of {name} are reported as they are')
 
     def ask_meanwhile(self):
         """As ask(), about a Region of its own."""

@@ -24,6 +24,7 @@ class FakeLink : public ManagerLink {
   Handlers handlers;
   bool started = false;
   std::vector<v1::Report> reports;
+  std::vector<absl::StatusOr<v1::DeviceLook>> answers;
   std::vector<std::pair<v1::AllocateRegionRequest, DoneWith<v1::AllocateRegionResponse>>> allocates;
   std::vector<std::pair<v1::ReleaseRegionRequest, DoneWith<v1::ReleaseRegionResponse>>> releases;
   std::vector<std::pair<v1::GetRegionRequest, DoneWith<v1::Region>>> gets;
@@ -34,6 +35,9 @@ class FakeLink : public ManagerLink {
   }
   void Stop() override {}
   void Send(v1::Report report) override { reports.push_back(std::move(report)); }
+  void Answer(uint64_t, absl::StatusOr<v1::DeviceLook> look) override {
+    answers.push_back(std::move(look));
+  }
   void Allocate(v1::AllocateRegionRequest request,
                 DoneWith<v1::AllocateRegionResponse> done) override {
     allocates.emplace_back(std::move(request), std::move(done));

@@ -158,7 +158,7 @@ class FakeHostMemory : public HostMemory {
       std::move(done)(std::move(found));
     });
   }
-  absl::StatusOr<UniqueFd> OpenDax(uint64_t, bool read_only) override {
+  absl::StatusOr<OpenedDax> OpenDax(uint64_t, bool read_only) override {
     ++opens;
     return UniqueFd(::open("/dev/zero", (read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC));
   }

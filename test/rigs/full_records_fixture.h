@@ -12,12 +12,13 @@ namespace cxlpool::fm {
 
 inline std::shared_ptr<Region> FullRegion() {
   auto region = std::make_shared<Region>();
-  // Whoever adds a field names it here, and sets it below.
+  // A person who adds a field names it here, and sets it below.
   [[maybe_unused]] auto& [key, tag, id, tenant, generation, requested_bytes, sharing, state,
                           state_reason, compensating, forced, policy, interleave_ways,
                           interleave_granularity_bytes, tail_extents, tail_leaving,
-                          expected_lifetime, ttl, expire_time, owner, maker, open_to, extents, bad,
-                          attachments, create_time, requests, revision] = *region;
+                          expected_lifetime, ttl, expire_time, owner, maker, open_to,
+                          fabric_isolation, extents, bad, attachments, create_time, requests,
+                          revision] = *region;
   key = 77;
   tag = Uuid(std::string("0123456789abcde\0", 16));
   id = "kv";
@@ -40,6 +41,7 @@ inline std::shared_ptr<Region> FullRegion() {
   owner = Owner{.uid = 1, .pid = 2, .start_ticks = 3, .incarnation = "boot-1"};
   maker = Maker{.host = "host-a", .uid = 1000};
   open_to = {.uids = {7, 0}, .gids = {8}, .everybody = true};
+  fabric_isolation = true;
   extents = {{"cmm-0", 4096, 8192}, {"cmm-1", 16384, 4096}};
   bad = {{0, "poison"}};
   create_time = absl::FromUnixMicros(1'600'000'000'000'001);
@@ -48,20 +50,19 @@ inline std::shared_ptr<Region> FullRegion() {
   revision = 99;
   attachments.resize(1);
   {
-    [[maybe_unused]] auto& [host, mode, zone, access, state, detaching, generation, segments,
-                            reason, tail, operator_vouched, held] = attachments.front();
+    [[maybe_unused]] auto& [host, mode, zone, access, generation, segments, parts, operator_vouched,
+                            held] = attachments.front();
     host = "host-a";
     mode = Mode::kSystemRam;
     zone = Zone::kKernel;
     access = Access::kReadOnly;
-    state = AttachmentState::kReleaseBlocked;
-    detaching = true;
     generation = 80;
-    reason = "HOLDERS: 12";
-    tail = Tail{.first_segment = 3,
-                .state = AttachmentState::kEjecting,
-                .detaching = true,
-                .reason = "shrunk"};
+    parts = {
+        {.state = AttachmentState::kReleaseBlocked, .detaching = true, .reason = "HOLDERS: 12"},
+        {.first_segment = 3,
+         .state = AttachmentState::kEjecting,
+         .detaching = true,
+         .reason = "shrunk"}};
     operator_vouched = true;
     held = true;
     segments.resize(1);
@@ -117,12 +118,14 @@ inline Device FullDevice() {
 
 inline Tenant FullTenant() {
   Tenant tenant;
-  [[maybe_unused]] auto& [key, id, quota_bytes, reserved_bytes, host_cap_bytes] = tenant;
+  [[maybe_unused]] auto& [key, id, quota_bytes, reserved_bytes, host_cap_bytes, fabric_isolation] =
+      tenant;
   key = 8;
   id = "ml";
   quota_bytes = 101;
   reserved_bytes = 102;
   host_cap_bytes = 103;
+  fabric_isolation = true;
   return tenant;
 }
 
@@ -186,7 +189,7 @@ inline TopologyTables FullTables() {
 inline HostRuntime FullRuntime() {
   HostRuntime runtime;
   [[maybe_unused]] auto& [online, fabric_reachable, fabric_reason, incarnation, agent_version,
-                          kernel_release, fabric_slots, bridges, region_granule_bytes,
+                          kernel_release, fabric_slots, unreached, bridges, region_granule_bytes,
                           memory_block_bytes, page_struct_spare_bytes, unfit_reason, last_heartbeat,
                           certificate_serial, certificate_end] = runtime;
   online = true;
@@ -196,6 +199,7 @@ inline HostRuntime FullRuntime() {
   agent_version = "0.1.0";
   kernel_release = "6.12";
   fabric_slots = {10, 11};
+  unreached = {{"cmm-1", "it shows no device at all"}};
   region_granule_bytes = 201;
   memory_block_bytes = 202;
   page_struct_spare_bytes = 203;
@@ -206,7 +210,8 @@ inline HostRuntime FullRuntime() {
   bridges.resize(1);
   {
     [[maybe_unused]] auto& [name, slots, max_regions, depth_unknown, live_regions, blocked,
-                            blocking_serial, window_bytes, free_window_bytes] = bridges.front();
+                            blocking_serial, window_bytes, free_window_bytes, any_order] =
+        bridges.front();
     name = "ACPI0016:00";
     slots = {10, 12};
     max_regions = 6;

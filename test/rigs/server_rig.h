@@ -113,8 +113,8 @@ class ServerRig {
   StoreType store{std::make_shared<MemoryDisk>(), &loop};
   ViewHolder views;
   WatchHub watch;
-  Writer writer{{.shares_slices = true}, &loop, &clock, &store, &views, &watch};
-  FakeFabric fabric{&world, {}};
+  Writer writer{{.shares_slices = true, .isolates = true}, &loop, &clock, &store, &views, &watch};
+  FakeFabric fabric{&world};
   HostSessions sessions{{.lease = absl::Minutes(5)}, &loop, &clock, &writer};
   Reconciler reconciler{{}, &loop, &clock, &writer, &fabric, &sessions, nullptr};
   PoolService pool{&loop, &writer, &reconciler, &sessions};

@@ -16,283 +16,9 @@
 #include "fabric-manager/service/pool_service.h"
 #include "proto/support/manual_executor.h"
 #include "proto/support/names.h"
-#include "proto/support/refusal.h"
+#include "test/rigs/fake_fabric.h"
 
 namespace cxlpool::fm {
-
-inline constexpr uint64_t kGranule = 256ull << 20;
-
-// What outlives the manager: bound LDs, host regions, which bytes were scrubbed.
-struct World {
-  struct HostLd {
-    BoundLd ld;
-    v1::SegmentState state = v1::SEGMENT_ABSENT;
-  };
-  std::map<uint64_t, HostLd> bound;  // By serial.
-  std::set<uint64_t> serials_ever;
-  std::vector<Slice> scrubbed;
-  // The fabric is a switch's: it chooses no serial and keeps no key, knows what is being unbound
-  // for as long as one manager lives, and its devices put their LDs where they like.
-  bool plain_hardware = false;
-  bool hold_offline = false;   // Agents answer HOLDERS instead of going offline.
-  bool refuse_online = false;  // Agents answer a permanent error instead of going online.
-  int binds = 0;
-  bool slow_binds = false;  // Binds take effect, and answer, when `slow` is run.
-  std::vector<std::function<void()>> slow;
-  bool lose_binds = false;  // Binds take effect, and answer `lost_bind`.
-  absl::Status lost_bind = absl::DeadlineExceededError("the switch does not answer");
-  int failing_scrubs = 0;                // So many fail.
-  std::set<std::string> not_scrubbable;  // Devices that nobody can clear.
-  bool refuse_fence = false;
-  FenceScope fence = FenceScope::kHost;
-  std::set<std::string> unreachable;         // Hosts that the fabric cannot be asked about.
-  int failing_discovers = 0;                 // So many fail.
-  std::map<std::string, std::string> lives;  // Of hosts' sides of the fabric; not here: "1".
-  std::vector<TopologyTables> configured;    // Every one that the driver was given.
-  bool follows_topology = false;             // Shows what it was given, instead of what is below.
-  // What the configuration names, and what stands behind it.
-  std::vector<std::string> hosts;
-  std::vector<uint32_t> slots = {10, 11, 30, 31};
-  std::vector<FabricDevice> devices = {{"cmm-0", "cmm-0", 8 * kGranule, kGranule, "first"},
-                                       {"cmm-1", "cmm-1", 8 * kGranule, kGranule, "second"}};
-  static World OfPlainHardware() {
-    World world;
-    world.plain_hardware = true;
-    for (FabricDevice& device : world.devices) device.max_lds = 8;
-    return world;
-  }
-  const FabricDevice* FindDevice(const std::string& id) const {
-    const auto device = std::find_if(devices.begin(), devices.end(),
-                                     [&](const FabricDevice& d) { return d.id == id; });
-    return device == devices.end() ? nullptr : &*device;
-  }
-  // Where a bench times the manager: a clock, and what was spent here instead. Nothing here looks
-  // at all that is bound then, for the caches' sake: of_host says which serials are.
-  std::function<absl::Duration()> clock;
-  absl::Duration spent_here;
-  std::map<std::string, std::set<uint64_t>> of_host;
-  // Calls visit(serial, HostLd) for what is bound to the host; empty: to any.
-  template <typename Visit>
-  void ForEachOf(const std::string& host, Visit visit) {
-    if (!clock || host.empty()) {
-      for (auto& [serial, on] : bound) {
-        if (host.empty() || on.ld.host == host) visit(serial, on);
-      }
-      return;
-    }
-    for (const uint64_t serial : of_host[host]) {
-      if (const auto on = bound.find(serial); on != bound.end()) visit(serial, on->second);
-    }
-  }
-  std::string LifeOf(const std::string& host) const {
-    const auto life = lives.find(host);
-    return life == lives.end() ? "1" : life->second;
-  }
-};
-
-// Counts its life as time that is not the manager's (World::spent_here).
-class InTheWorld {
- public:
-  explicit InTheWorld(World* world) : world_(world), began_(Now()) {}
-  ~InTheWorld() { world_->spent_here += Now() - began_; }
-
- private:
-  absl::Duration Now() const { return world_->clock ? world_->clock() : absl::ZeroDuration(); }
-
-  World* const world_;
-  const absl::Duration began_;
-};
-
-class FakeFabric : public FabricDriver {
- public:
-  FakeFabric(World* world, std::vector<std::string> hosts) : world_(world) {
-    if (world_->hosts.empty()) world_->hosts = std::move(hosts);
-    for (auto& [serial, on] : world_->bound) {
-      if (world_->plain_hardware) on.ld.unbinding = false;
-    }
-  }
-
-  FabricCapabilities capabilities() const override {
-    return {.driver = "fake",
-            .extent_granule_bytes = kGranule,
-            .max_lds_per_device = 0,
-            .chooses_serial = !world_->plain_hardware,
-            .keeps_keys = !world_->plain_hardware,
-            .isolates = true,
-            .enforces_read_only = !world_->plain_hardware,
-            .shares_slices = !world_->plain_hardware,
-            .hardware_coherent = true,
-            .fence = world_->fence};
-  }
-  void Start(KnownFabric known, absl::AnyInvocable<void(FabricEvent)> sink) override {
-    started_with = std::move(known);
-    sink_ = std::move(sink);
-  }
-  void Configure(FabricParts parts, Done done) override {
-    world_->configured.push_back(parts.tables);
-    if (world_->follows_topology) {
-      world_->hosts.clear();
-      for (const HostEntry& host : parts.tables.hosts) world_->hosts.push_back(host.id);
-      world_->devices.clear();
-      for (const DeviceEntry& device : parts.tables.devices) {
-        world_->devices.push_back({device.id, device.serial, device.capacity_bytes,
-                                   device.granule_bytes, "storage of " + device.id});
-      }
-    }
-    std::move(done)(absl::OkStatus());
-  }
-  void Discover(DoneWith<FabricView> done) override { std::move(done)(Look("")); }
-  void DiscoverHost(std::string host, DoneWith<FabricView> done) override {
-    std::move(done)(Look(host));
-  }
-  // `only`: one host; empty: all, and the devices.
-  absl::StatusOr<FabricView> Look(const std::string& only) const {
-    const InTheWorld here(world_);
-    if (world_->failing_discovers > 0) {
-      --world_->failing_discovers;
-      return absl::UnavailableError("the switch does not answer");
-    }
-    FabricView view;
-    if (only.empty()) view.devices = world_->devices;
-    std::set<std::string> reachable;
-    for (const std::string& host : world_->hosts) {
-      if (!only.empty() && host != only) continue;
-      const bool answers = !world_->unreachable.contains(host);
-      view.hosts.push_back({host, answers, world_->LifeOf(host), world_->slots});
-      if (answers) reachable.insert(host);
-    }
-    const std::set<uint32_t> slots(world_->slots.begin(), world_->slots.end());
-    world_->ForEachOf(only, [&](uint64_t, const World::HostLd& on) {
-      const bool seen = reachable.contains(on.ld.host) && slots.contains(on.ld.slot);
-      if (seen) view.bound.push_back(AsSaid(on.ld));
-    });
-    return view;
-  }
-  void Bind(BindRequest request, DoneWith<BoundLd> done) override {
-    if (dead) return;
-    if (world_->slow_binds) {
-      auto held = std::make_shared<std::pair<BindRequest, DoneWith<BoundLd>>>(std::move(request),
-                                                                              std::move(done));
-      world_->slow.push_back(
-          [this, held] { BindNow(std::move(held->first), std::move(held->second)); });
-      return;
-    }
-    BindNow(std::move(request), std::move(done));
-  }
-  void BindNow(BindRequest request, DoneWith<BoundLd> done) {
-    absl::StatusOr<BoundLd> bound = Bound(std::move(request));
-    std::move(done)(std::move(bound));
-  }
-  absl::StatusOr<BoundLd> Bound(BindRequest request) {
-    const InTheWorld here(world_);
-    if (request.incarnation != world_->LifeOf(request.key.host)) {
-      return absl::UnavailableError("another life");
-    }
-    const Binding binding = request.binding();
-    const BoundLd* there = nullptr;
-    world_->ForEachOf(world_->clock ? request.key.host : "", [&](uint64_t, const auto& host) {
-      if (Means(binding, host.ld)) there = &host.ld;
-      // The promise that everything rests on: no byte is bound twice, but for sharing.
-      if (host.ld.slice == request.slice && host.ld.key->tag != request.key.tag) std::abort();
-    });
-    if (there != nullptr) return AsSaid(*there);
-    if (const FabricDevice* device = world_->FindDevice(request.slice.device);
-        device != nullptr && device->max_lds != 0) {
-      std::map<uint64_t, uint64_t> lds = {{request.slice.dpa_bytes, request.slice.length_bytes}};
-      for (const auto& [serial, host] : world_->bound) {
-        if (host.ld.slice.device == device->id) {
-          lds[host.ld.slice.dpa_bytes] = host.ld.slice.length_bytes;
-        }
-      }
-      uint64_t carved = 0;
-      for (const auto& [place, bytes] : lds) {
-        carved += bytes;
-        if (place % device->capacity_bytes != 0) std::abort();  // No LD of such a device.
-      }
-      if (carved > device->capacity_bytes || lds.size() > device->max_lds) std::abort();
-    }
-    uint64_t serial = request.serial;
-    if (world_->plain_hardware) {
-      serial = HardwareSerial(request);
-    } else if (!world_->serials_ever.insert(serial).second) {
-      std::abort();
-    }
-    ++world_->binds;
-    BoundLd ld{request.key.host, request.slot, request.slice, request.read_only,
-               serial,           false,        request.key};
-    world_->bound[serial] = {ld, v1::SEGMENT_ABSENT};
-    world_->of_host[ld.host].insert(serial);
-    if (world_->lose_binds) return world_->lost_bind;
-    return AsSaid(ld);
-  }
-  void BeginUnbind(Binding binding, Done done) override {
-    if (dead) return;
-    for (auto& [serial, host] : world_->bound) {
-      if (Means(binding, host.ld)) host.ld.unbinding = true;
-    }
-    std::move(done)(absl::OkStatus());
-  }
-  void AwaitUnbound(Binding binding, absl::Duration, Done done) override {
-    if (dead) return;
-    for (auto& [serial, host] : world_->bound) {
-      if (Means(binding, host.ld)) {
-        std::move(done)(absl::DeadlineExceededError("still bound"));
-        return;
-      }
-    }
-    std::move(done)(absl::OkStatus());
-  }
-  void Fence(std::string host, Done done) override {
-    if (world_->refuse_fence) {
-      std::move(done)(absl::FailedPreconditionError("the host's power cannot be cut"));
-      return;
-    }
-    std::erase_if(world_->bound, [&](const auto& entry) { return entry.second.ld.host == host; });
-    std::move(done)(absl::OkStatus());
-  }
-  void Scrub(Slice slice, ScrubProgress, DoneWith<ScrubResult> done) override {
-    if (dead) return;
-    for (const auto& [serial, host] : world_->bound) {
-      if (host.ld.slice == slice) std::abort();  // Somebody can still reach the bytes.
-    }
-    if (world_->failing_scrubs > 0) {
-      --world_->failing_scrubs;
-      std::move(done)(absl::UnavailableError("the device is busy"));
-      return;
-    }
-    if (world_->not_scrubbable.contains(slice.device)) {
-      std::move(done)(Refuse(absl::StatusCode::kUnimplemented, "NOT_SCRUBBABLE",
-                             "the device has no command that clears", "clear it by hand"));
-      return;
-    }
-    world_->scrubbed.push_back(slice);
-    std::move(done)(ScrubResult::kZero);
-  }
-  void Emit(FabricEvent event) { sink_(std::move(event)); }
-
-  bool dead = false;  // The manager is: nobody calls any more.
-  KnownFabric started_with;
-
- private:
-  // What a LD was made with: the same for as long as its bytes are there.
-  uint64_t HardwareSerial(const BindRequest& request) const {
-    const auto index =
-        static_cast<uint64_t>(world_->FindDevice(request.slice.device) - world_->devices.data());
-    return 0x5e00'0000 + (index << 16) + (request.slice.dpa_bytes / kGranule << 8) +
-           static_cast<unsigned char>(request.key.host.back());
-  }
-  BoundLd AsSaid(BoundLd ld) const {
-    if (world_->plain_hardware) ld.key.reset();
-    return ld;
-  }
-  bool Means(const Binding& binding, const BoundLd& ld) const {
-    if (!world_->plain_hardware) return ld.key == binding.key;
-    return ld.host == binding.key.host && ld.slot == binding.slot && ld.slice == binding.slice;
-  }
-
-  World* const world_;
-  absl::AnyInvocable<void(FabricEvent)> sink_;
-};
 
 // The agent of one host: goes wherever the last Offer says, at once.
 class FakeAgent : public SessionPeer {
@@ -327,6 +53,7 @@ class FakeAgent : public SessionPeer {
       bridge.set_max_regions(4);
       bridge.set_window_bytes(8ull << 30);
       bridge.set_free_window_bytes(8ull << 30);
+      bridge.set_any_order(world_->any_order);
     }
     world_->ForEachOf(host_, [&](uint64_t serial, const World::HostLd& on) {
       if (on.state != v1::SEGMENT_ABSENT) *hello.add_segments() = Of(serial);
@@ -427,9 +154,13 @@ class ServiceRig {
   ServiceRig(std::shared_ptr<MemoryDisk> disk, World* world, Probe probe = nullptr)
       : world_(world),
         store_(std::move(disk), &executor, absl::Milliseconds(1)),
-        fabric(world, {"host-a", "host-b"}),
-        writer({.shares_slices = fabric.capabilities().shares_slices}, &executor, &executor,
-               &store_, &views, &watch),
+        fabric_(world->plain_hardware ? MakeShellFabric(world)
+                                      : std::make_unique<FakeFabric>(world)),
+        fabric(*fabric_),
+        writer({.shares_slices = fabric.capabilities().shares_slices,
+                .isolates = fabric.capabilities().isolates,
+                .enforces_read_only = fabric.capabilities().enforces_read_only},
+               &executor, &executor, &store_, &views, &watch),
         sessions({}, &executor, &executor, &writer),
         reconciler({}, &executor, &executor, &writer, &fabric, &sessions, std::move(probe)),
         leases(&executor, &executor, &writer),
@@ -476,6 +207,7 @@ class ServiceRig {
   void Run(absl::Duration duration) {
     for (absl::Duration spent; spent < duration && !stopped; spent += absl::Milliseconds(10)) {
       executor.Advance(absl::Milliseconds(10));
+      fabric.GoOn();
       for (auto& [host, agent] : agents) {
         for (const v1::AgentMessage& message : agent->Take())
           sessions.OnMessage(agent.get(), message);
@@ -526,6 +258,7 @@ class ServiceRig {
     for (absl::Duration spent; spent < limit && !stopped; spent += absl::Milliseconds(100)) {
       if (condition()) return true;
       KeepAlive();
+      for (auto& [host, agent] : agents) agent->TryAgain();
       Run(absl::Milliseconds(100));
     }
     return condition();
@@ -554,7 +287,6 @@ class ServiceRig {
       alive.set_session(agent->session());
       alive.mutable_heartbeat();
       sessions.OnMessage(agent.get(), alive);
-      agent->TryAgain();
     }
   }
 
@@ -570,7 +302,12 @@ class ServiceRig {
  public:
   ViewHolder views;
   WatchHub watch;
-  FakeFabric fabric;
+
+ private:
+  std::unique_ptr<WorldFabric> fabric_;
+
+ public:
+  WorldFabric& fabric;
   Writer writer;
   HostSessions sessions;
   Reconciler reconciler;
@@ -583,7 +320,7 @@ class ServiceRig {
 inline bool Settled(const RegionPtr& region) {
   return region != nullptr && region->state == RegionState::kAllocated && !region->resizing() &&
          std::all_of(region->attachments.begin(), region->attachments.end(), [](const auto& a) {
-           return a.state == AttachmentState::kOnline && !a.tail.has_value();
+           return a.settled().state == AttachmentState::kOnline && a.parts.size() == 1;
          });
 }
 
@@ -611,7 +348,7 @@ inline ReleaseSpec ReleaseOf(const std::string& id, char request) {
 inline bool Online(const RegionPtr& region) {
   return region != nullptr && region->state == RegionState::kAllocated &&
          std::all_of(region->attachments.begin(), region->attachments.end(),
-                     [](const auto& a) { return a.state == AttachmentState::kOnline; });
+                     [](const auto& a) { return a.settled().state == AttachmentState::kOnline; });
 }
 
 }  // namespace cxlpool::fm

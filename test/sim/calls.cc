@@ -128,8 +128,9 @@ bool SaysTheSame(const absl::StatusOr<fm::Committed>& a, const absl::StatusOr<fm
     return s.extent_index == t.extent_index && s.slot == t.slot;
   };
   const auto same_use = [&](const fm::Attachment& s, const fm::Attachment& t) {
-    return s.host == t.host && s.mode == t.mode && s.access == t.access && s.state == t.state &&
-           s.detaching == t.detaching && s.tail.has_value() == t.tail.has_value() &&
+    return s.host == t.host && s.mode == t.mode && s.access == t.access &&
+           s.settled().state == t.settled().state &&
+           s.settled().detaching == t.settled().detaching && s.parts.size() == t.parts.size() &&
            std::equal(s.segments.begin(), s.segments.end(), t.segments.begin(), t.segments.end(),
                       same_place);
   };
@@ -210,7 +211,7 @@ void WriteDown(const absl::StatusOr<fm::Committed>& answer, ClientOp& op) {
   op.resizing = region.resizing();
   op.state = std::string(ToString(region.state));
   for (const fm::Attachment& attachment : region.attachments) {
-    op.hosts.push_back({attachment.host, attachment.detaching});
+    op.hosts.push_back({attachment.host, attachment.settled().detaching});
   }
 }
 

@@ -175,7 +175,7 @@ void Clients::InEarnest(ManagerProcess& manager, CallPtr call, const Grounds& gr
           return a.ok() ? absl::StrCat("OK, ", a->region->id, " at revision ", a->region->revision)
                         : std::string(a.status().message());
         };
-        world_.violate(absl::StrCat("a dry run of \"", ToText(call->step), "\" was told \"",
+        world_.violate(absl::StrCat("a dry run of \"", ToText(call->step), "\" answered \"",
                                     text(rehearsed), "\", and the call right after it \"",
                                     text(answer), "\""));
       }
@@ -193,7 +193,7 @@ std::string Clients::EtagFor(const Step& step) const {
 }
 
 // As the RPCs would: once, in the words of the service. `dry`: nothing is to come of it.
-void Clients::Ask(ManagerProcess& manager, CallPtr call, bool dry, const Told& told) {
+void Clients::Ask(ManagerProcess& manager, CallPtr call, bool dry, const AnswerFn& answered) {
   const Step& step = call->step;
   const LifeId life = manager.life();
   fm::PoolService& pool = manager.pool();
@@ -206,8 +206,8 @@ void Clients::Ask(ManagerProcess& manager, CallPtr call, bool dry, const Told& t
     if (dry || !call->etag.empty()) world_.reference->Asked(made.id, call->etag, dry);
     return made;
   };
-  const auto one = [this, life, told](const absl::StatusOr<fm::Committed>& answer) {
-    if (world_.scheduler->Alive(life)) told(answer);
+  const auto one = [this, life, answered](const absl::StatusOr<fm::Committed>& answer) {
+    if (world_.scheduler->Alive(life)) answered(answer);
   };
   const auto plain = [this, life, call](const absl::Status& status) {
     if (status.ok()) return Answer(life, call, fm::Committed{});
@@ -409,7 +409,7 @@ void Clients::ReleaseAll() {
     if (quarantined && !region->attachments.empty()) {
       // Force asks for a fence where a host still has it.
       for (const fm::Attachment& attachment : region->attachments) {
-        if (attachment.detaching) continue;
+        if (attachment.settled().detaching) continue;
         const CallPtr call = BeginAtOnce(*region, ClientOp::kDetach);
         call->ops.front().host = attachment.host;
         manager->pool().Detach({.request = RequestOf(AllMethods().detach, requests_, 0),

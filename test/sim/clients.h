@@ -2,7 +2,7 @@
 // again under its request_id until there is an answer, and is written down for the checks.
 //
 // A call is an operator's or a host's, may rest on an etag, and may be rehearsed: then its answer
-// is held against what the dry run was told.
+// is held against what the dry run answered.
 #ifndef CXLPOOL_TEST_SIM_CLIENTS_H_
 #define CXLPOOL_TEST_SIM_CLIENTS_H_
 
@@ -67,12 +67,12 @@ class Clients {
   void Send(CallPtr call);
   void Arrive(CallPtr call);
   void Serve(ManagerProcess& manager, CallPtr call);
-  // Asks first what would be; what is asked in earnest right after that must be told the same.
+  // Asks first what would be; what is asked in earnest right after that must get the same answer.
   void Rehearse(ManagerProcess& manager, CallPtr call);
   void InEarnest(ManagerProcess& manager, CallPtr call, const Grounds& grounds,
                  const absl::StatusOr<fm::Committed>& rehearsed);
-  using Told = std::function<void(const absl::StatusOr<fm::Committed>&)>;
-  void Ask(ManagerProcess& manager, CallPtr call, bool dry, const Told& told);
+  using AnswerFn = std::function<void(const absl::StatusOr<fm::Committed>&)>;
+  void Ask(ManagerProcess& manager, CallPtr call, bool dry, const AnswerFn& answered);
   std::string EtagFor(const Step& step) const;
   // The manager's answer, on its way back. `committed`: how an OK is held against the disk.
   void Answer(LifeId manager, CallPtr call, const absl::StatusOr<fm::Committed>& answer,
@@ -87,7 +87,7 @@ class Clients {
   const World world_;
   std::function<void(const std::string& line)> trace_;
   uint64_t requests_ = 0;
-  // By name of a Region: the newest etag that was told, and the one before.
+  // By name of a Region: the newest etag that was answered, and the one before.
   absl::flat_hash_map<std::string, std::array<std::string, 2>> etags_;
   std::deque<std::shared_ptr<Call>> calls_;
   size_t under_way_ = 0;

@@ -30,7 +30,7 @@ constexpr std::array<const char*, kMeetings> kMeetingNames = {
     "a dry run, and then the same done",
     "a dry run, and then the same refused",
     "a watch was the list",
-    "a watch was told of a gap",
+    "a watch heard of a gap",
     "a watch went on with a new manager",
 };
 constexpr int kLastAttachmentState = static_cast<int>(fm::AttachmentState::kReleaseBlocked);

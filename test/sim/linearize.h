@@ -1,6 +1,6 @@
-// Linearizability: whether what clients of a concurrent thing were told could have come from one
-// that does one operation at a time, each at some moment between its call and its answer (Herlihy
-// and Wing, TOPLAS 1990).
+// Linearizability: whether the answers that clients of a concurrent thing got could have come from
+// one that does one operation at a time, each at some moment between its call and its answer
+// (Herlihy and Wing, TOPLAS 1990).
 //
 // The search is Wing and Gong's (JPDC 1993): take any operation that no other has to precede, see
 // whether the model can do it, go on from there, else go back. Places that were searched before are

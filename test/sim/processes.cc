@@ -15,7 +15,7 @@ constexpr fm::Reconciler::Options kReconciler = {.tick = absl::Milliseconds(250)
                                                  .unbind_wait = absl::Seconds(1),
                                                  .retry = absl::Milliseconds(200)};
 
-// A short memory, and little patience: whoever watches slowly meets the end of both.
+// A short memory, and little patience: a slow watcher meets the end of both.
 constexpr size_t kWatchEvents = 96;
 constexpr size_t kFarBehind = 12;
 
@@ -79,8 +79,11 @@ void ManagerProcess::Serve() {
                              bool complete) { reconciler_.OnSegments(host, reports, complete); },
        .on_events = [this](const auto& host,
                            const auto& events) { reconciler_.OnEvents(host, events); },
-       .on_session = [this](const auto& host,
-                            bool online) { reconciler_.OnSession(host, online); }});
+       .on_session =
+           [this](const auto& host, bool online) {
+             fabric_.OnSession(host, online);
+             reconciler_.OnSession(host, online);
+           }});
   leases_.Start();
   reconciler_.Start([this](const absl::Status&) {
     executor_.Post([this] {

@@ -108,7 +108,7 @@ absl::Status Rack::CheckBind(const fm::BindRequest& request) const {
     return Refuse(absl::StatusCode::kInvalidArgument, "BAD_SERIAL", "the serial is 0",
                   "count serials from 1");
   }
-  if (!host->second.powered || !host->second.reachable) return Unreachable(request.key.host);
+  if (!host->second.powered || !CanAsk(host->second)) return Unreachable(request.key.host);
   return absl::OkStatus();
 }
 
@@ -141,6 +141,10 @@ absl::StatusOr<fm::BoundLd> Rack::Bind(const fm::BindRequest& request) {
   plugged.end = plugged.first + request.slice.length_bytes / kGranule;
   plugged.bridge = static_cast<uint32_t>(host.BridgeOf(request.slot) - host.bridges.data());
   plugged.hash = HashOf(request.key.tag);
+  if (shared) {
+    plugged.powered = true;
+    plugged.memdev = "grant" + std::to_string(host.names++);
+  }
   JudgeBind(host, request, plugged);
   host.serials_seen.insert(request.serial);
   if (trace) trace(absl::StrCat("rack: bind ", Describe(plugged.ld)));
@@ -201,7 +205,7 @@ absl::Status Rack::BeginUnbind(const fm::LdKey& key) {
     return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_HOST",
                   absl::StrCat("the rack has no host ", key.host), "use one that it has");
   }
-  if (!host->reachable) return Unreachable(key.host);
+  if (!CanAsk(*host)) return Unreachable(key.host);
   for (auto& [slot, plugged] : host->slots) {
     if (plugged.ld.key != key) continue;
     if (trace && !plugged.ld.unbinding) {
@@ -210,6 +214,22 @@ absl::Status Rack::BeginUnbind(const fm::LdKey& key) {
     plugged.ld.unbinding = true;
   }
   return absl::OkStatus();
+}
+
+Rack::AgentSession Rack::SessionOf(const RackHost& host) const {
+  return session_of && host.powered ? session_of(host) : AgentSession();
+}
+
+bool Rack::CanAsk(const RackHost& host) const {
+  if (host.does_late_task) return host.powered;
+  if (!host.reachable) return false;
+  if (!shared) return true;
+  if (!host.powered) return false;
+  if (!session_of) return true;
+  const AgentSession session = SessionOf(host);
+  return session.agent != kWorld && !session.stands &&
+         std::none_of(host.late_tasks.begin(), host.late_tasks.end(),
+                      [this](LifeId agent) { return scheduler_->Alive(agent); });
 }
 
 bool Rack::IsBound(const fm::LdKey& key) const {
@@ -221,7 +241,7 @@ bool Rack::IsBound(const fm::LdKey& key) const {
 
 bool Rack::MayBeBound(const fm::LdKey& key) const {
   const auto host = hosts.find(key.host);
-  return (host != hosts.end() && !host->second.reachable) || IsBound(key);
+  return (host != hosts.end() && !CanAsk(host->second)) || IsBound(key);
 }
 
 void Rack::Fence(const std::string& host) {
@@ -262,7 +282,7 @@ fm::FabricView Rack::Look() const {
   for (const auto& [id, host] : hosts) {
     fm::FabricHost& seen = view.hosts.emplace_back();
     seen.id = id;
-    seen.reachable = host.reachable && host.powered;
+    seen.reachable = CanAsk(host) && host.powered;
     seen.fabric_incarnation = host.life();
     for (const RackBridge& bridge : host.bridges) {
       seen.slots.insert(seen.slots.end(), bridge.slots.begin(), bridge.slots.end());
@@ -283,8 +303,9 @@ void Rack::LeaveSlot(RackHost& host, uint32_t slot, Gone gone) {
   for (size_t i = 0; i < on_gone_.size(); ++i) on_gone_[i].second(ld, gone);
 }
 
+// A grant is not lost by itself.
 void Rack::Remove(RackHost& host, uint32_t slot) {
-  if (host.slots.contains(slot)) LeaveSlot(host, slot, Gone::kRemoved);
+  if (!shared && host.slots.contains(slot)) LeaveSlot(host, slot, Gone::kRemoved);
 }
 
 void Rack::ForgetKernel(RackHost& host) {
@@ -299,6 +320,10 @@ void Rack::Reset(RackHost& host) {
   if (!host.powered) return;
   ++host.boots;
   ForgetKernel(host);
+  if (shared) {
+    host.serials_seen.clear();
+    while (!host.slots.empty()) LeaveSlot(host, host.slots.begin()->first, Gone::kDark);
+  }
   if (trace) trace(absl::StrCat("rack: reset of ", host.id, ", now ", host.incarnation()));
 }
 
@@ -306,6 +331,7 @@ void Rack::PowerLost(RackHost& host) {
   if (!host.powered) return;
   host.powered = false;
   ++host.fabric_boots;
+  if (shared) ++host.boots;
   host.serials_seen.clear();
   ForgetKernel(host);
   if (trace) trace(absl::StrCat("rack: ", host.id, " goes dark"));

@@ -8,7 +8,7 @@
 //                   the bytes are zero or this Region's own, and so is poison in them; the intent
 //                   is durable
 //   Scrub           nobody can reach the bytes; they are on their way out of their Region
-//   host stores     only into what is bound to the host
+//   host stores     only into what is bound to the host, and to nobody else
 //   taken down      nothing of an Attachment that is to stay is offlined, unbound from its driver,
 //                   destroyed or powered off
 //
@@ -20,8 +20,9 @@
 //   a scrub that failed has cleared a part; a kernel refuses to offline, an application holds on;
 //   bytes are lost (poison); the kernel tells of it, perhaps twice, or loses that event, and tells
 //   of it again when the device's poison list is read;
-//   a host stops (pause), restarts (reset: its kernel forgets, LDs stay plugged), or loses power
-//   (kernel forgets, LDs are gone, new fabric incarnation).
+//   a host stops (pause), and stores again when it goes on; shared: it does then what it was asked
+//   for meanwhile, whoever has given it up; it restarts (reset: its kernel forgets, LDs stay
+//   plugged), or loses power (kernel forgets, LDs are gone, new fabric incarnation).
 // Not legal, for nothing could be built on it: a proof that is false (AwaitUnbound, Fence,
 // kHostGone), a scrub that says OK and left bytes, a Discover that leaves out what is bound on a
 // host that it calls reachable.
@@ -76,8 +77,11 @@ struct RackHost {
   std::string id;
   uint32_t boots = 1;         // Of its kernel: the incarnation.
   uint32_t fabric_boots = 1;  // Of its side of the fabric.
-  std::string life() const { return std::to_string(fabric_boots); }  // Its fabric_incarnation.
-  bool powered = true;                                               // Off: there is nothing.
+  bool shared = false;        // Rack::shared.
+  std::string life() const {  // Its fabric_incarnation.
+    return shared ? incarnation() : std::to_string(fabric_boots);
+  }
+  bool powered = true;    // Off: there is nothing.
   bool reachable = true;  // The fabric can be asked about it.
   std::vector<RackBridge> bridges;
   std::map<uint32_t, PluggedLd> slots;             // What is plugged, by slot.
@@ -89,6 +93,9 @@ struct RackHost {
   std::set<uint64_t> hopeless;  // First serials of host regions that its kernel cannot make.
   uint32_t names = 0;           // Of memdevs and kernel regions given out in this boot.
   std::vector<LifeId> fabric_calls;  // Of whom calls are about to take effect here.
+  // Shared: agents that have tasks which came while they stood still. They do them when they go on.
+  std::vector<LifeId> late_tasks;
+  bool does_late_task = false;  // Now, whatever has become of the session that it came in.
 
   std::string incarnation() const;  // Boot id.
   const RackBridge* BridgeOf(uint32_t slot) const;
@@ -108,7 +115,7 @@ class Rack {
     std::function<bool(const std::string& host, uint64_t serial)> stays;
   };
 
-  // Told of every breach.
+  // Called with every breach.
   using Violation = std::function<void(const std::string& what)>;
 
   // What the judge lacks is not judged.
@@ -120,8 +127,26 @@ class Rack {
   std::vector<RackDevice> devices;
   std::map<std::string, RackHost> hosts;
   uint32_t max_lds_per_device = 0;
+  // Hosts see the devices whole, and their agents stand in for a switch: an LD is a grant. A memdev
+  // is there with it, it is gone with the kernel's life, there is no decoder stack, and the fabric
+  // can ask nothing of a host whose agent has no session.
+  bool shared = false;
+  struct AgentSession {
+    LifeId agent = kWorld;  // kWorld: there is none.
+    bool stands = false;    // The host does, and nobody has noticed.
+  };
+  // Shared: of the host's agent. May be null: each has one.
+  std::function<AgentSession(const RackHost&)> session_of;
+  AgentSession SessionOf(const RackHost& host) const;
+  // Shared: that this host was asked, in this life, to clear these bytes, and may still do it. The
+  // fabric driver's own notes, which outlive it.
+  struct Clearing {
+    std::string host, life;
+    fm::Slice slice;
+  };
+  std::vector<Clearing> clearings;
 
-  // Told of every move as a line, where there is somebody to tell.
+  // Called with every move as a line. May be null.
   std::function<void(absl::string_view)> trace;
   // A host went dark, by Fence or PowerLost: its agent is over. Called when it is done.
   std::function<void(const std::string& host)> on_dark;
@@ -132,6 +157,8 @@ class Rack {
   // --- The fabric's hand (rack.cc). Errors as in fabric_driver.h.
   absl::StatusOr<fm::BoundLd> Bind(const fm::BindRequest& request);
   absl::Status BeginUnbind(const fm::LdKey& key);
+  // An answer would come now: the host is not behind with what it was asked for before.
+  bool CanAsk(const RackHost& host) const;
   bool IsBound(const fm::LdKey& key) const;  // Also on a host that is not reachable.
   // As far as the fabric can ask: true on a host that it cannot ask.
   bool MayBeBound(const fm::LdKey& key) const;
@@ -178,7 +205,7 @@ class Rack {
   // Why an LD left its slot.
   enum class Gone { kUnbound, kRemoved, kDark };
   using OnGone = std::function<void(const fm::BoundLd&, Gone)>;
-  // Until Unsubscribe: told of every LD that left a slot, after it did.
+  // Until Unsubscribe: called with every LD that left a slot, after it did.
   uint32_t Subscribe(OnGone on_gone);
   void Unsubscribe(uint32_t subscription);
 
@@ -190,7 +217,7 @@ class Rack {
  private:
   absl::Status CheckBind(const fm::BindRequest& request) const;
   void JudgeBind(const RackHost& host, const fm::BindRequest& request, const PluggedLd& plugged);
-  // Whoever reaches granules of the device; null for nobody.
+  // The host that reaches granules of the device; null for nobody.
   const PluggedLd* Reaches(size_t device, uint64_t first, uint64_t end,
                            const std::string& except_tag) const;
   // One that is to stay goes: a breach.

@@ -2,6 +2,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "host-agent/model/online_plan.h"
+#include "proto/support/cxl_host.h"
 #include "proto/support/refusal.h"
 #include "test/sim/rack.h"
 
@@ -21,30 +23,38 @@ size_t BridgeAt(const ObservedHostRegion& region) {
   return static_cast<size_t>(region.hpa_bytes >> kWindowShift) - 1;
 }
 
-// Everything follows from the live host regions.
-struct Stack {
-  uint32_t live = 0;
-  uint64_t used_bytes = 0;
-  uint64_t top_bytes = 0;  // End of the topmost.
-  uint64_t topmost_serial = 0;
-
-  bool blocked(size_t bridge) const { return used_bytes != top_bytes - WindowBase(bridge); }
-  uint64_t free_bytes(size_t bridge) const {
-    return WindowBase(bridge) + kWindowGranules * kGranule - top_bytes;
-  }
-};
-
-Stack StackOf(const RackHost& host, size_t bridge) {
-  Stack stack;
-  stack.top_bytes = WindowBase(bridge);
-  for (const ObservedHostRegion& region : host.regions) {  // In order of address.
+BridgeStack StackOf(const RackHost& host, size_t bridge) {
+  BridgeStack stack(WindowBase(bridge), kWindowGranules * kGranule);
+  for (const ObservedHostRegion& region : host.regions) {
     if (BridgeAt(region) != bridge) continue;
-    ++stack.live;
-    stack.used_bytes += region.size_bytes;
-    stack.top_bytes = region.hpa_bytes + region.size_bytes;
-    stack.topmost_serial = region.serials.front();
+    stack.Add(region.hpa_bytes, region.size_bytes, region.serials.front());
   }
   return stack;
+}
+
+// The bridge as its host's kernel shows it.
+agent::ObservedBridge Show(const RackHost& host, size_t bridge) {
+  const BridgeStack stack = StackOf(host, bridge);
+  if (host.shared) {
+    const uint64_t window = kWindowGranules * kGranule;
+    uint64_t used = 0;
+    for (const ObservedHostRegion& region : host.regions) used += region.size_bytes;
+    return {.name = host.bridges[bridge].name,
+            .slots = host.bridges[bridge].slots,
+            .max_regions = host.bridges[bridge].max_regions,
+            .live_regions = static_cast<uint32_t>(host.regions.size()),
+            .window_bytes = window,
+            .free_window_bytes = window - std::min(window, used),
+            .any_order = true};
+  }
+  return {.name = host.bridges[bridge].name,
+          .slots = host.bridges[bridge].slots,
+          .max_regions = host.bridges[bridge].max_regions,
+          .live_regions = stack.live(),
+          .blocked = stack.blocked(),
+          .blocking_serial = stack.topmost_serial(),
+          .window_bytes = kWindowGranules * kGranule,
+          .free_window_bytes = stack.free_bytes()};
 }
 
 ObservedHostRegion* FindRegion(RackHost& host, uint64_t serial) {
@@ -71,29 +81,13 @@ absl::Status NotCommitted(const char* why) {
   return Refuse(absl::StatusCode::kInternal, "REGION_COMMIT", why, "detach the Region");
 }
 
-// Whether the decoders of the bridge take a host region of this size now.
-absl::Status CheckStack(const RackHost& host, size_t bridge, uint64_t size_bytes) {
-  const Stack stack = StackOf(host, bridge);
-  const std::string& name = host.bridges[bridge].name;
-  if (stack.blocked(bridge)) {
-    return Precondition("BRIDGE_BLOCKED", absl::StrCat(name, ": one below a live one was freed"),
-                        "free the topmost first");
-  }
-  if (stack.live >= host.bridges[bridge].max_regions) {
-    return Precondition("DECODERS_FULL", absl::StrCat(name, " has ", stack.live, " host regions"),
-                        "free the topmost first");
-  }
-  if (size_bytes > stack.free_bytes(bridge)) {
-    return Precondition("WINDOW_FULL",
-                        absl::StrCat(name, " has ", stack.free_bytes(bridge), " bytes free"),
-                        "free the topmost first");
-  }
-  return absl::OkStatus();
-}
-
 // Whether the targets are there, under that bridge, and make up the size.
 absl::Status CheckTargets(RackHost& host, const agent::HostRegionSpec& spec) {
   const size_t ways = spec.serials.size();
+  if (host.shared && ways > 1) {
+    return Refuse(absl::StatusCode::kUnimplemented, "INTERLEAVE_UNSUPPORTED",
+                  "a shared device is interleaved by firmware", "use another policy");
+  }
   if (ways == 0 || ways > 16 || (ways & (ways - 1)) != 0) return NotCommitted("no such ways");
   uint64_t target_bytes = 0;
   for (size_t i = 0; i < ways; ++i) {
@@ -166,13 +160,15 @@ absl::Status Rack::CreateHostRegion(RackHost& host, const agent::HostRegionSpec&
   }
   if (absl::Status status = CheckTargets(host, spec); !status.ok()) return status;
   const size_t bridge = FindPowered(host, spec.serials.front())->bridge;
-  if (absl::Status status = CheckStack(host, bridge, spec.size_bytes); !status.ok()) return status;
+  if (auto refusal = agent::WhyBridgeTakesNoMore(Show(host, bridge), spec.size_bytes)) {
+    return refusal->ToStatus();
+  }
   const std::string number = std::to_string(host.names++);
   ObservedHostRegion region;
   region.name = "region" + number;
   region.serials = spec.serials;
   region.committed = true;
-  region.hpa_bytes = StackOf(host, bridge).top_bytes;
+  region.hpa_bytes = StackOf(host, bridge).next_hpa_bytes();
   region.size_bytes = spec.size_bytes;
   region.interleave_granularity_bytes = granularity;
   region.dax_device = "dax" + number + ".0";
@@ -275,7 +271,7 @@ absl::Status Rack::PowerOff(RackHost& host, uint32_t slot, uint64_t serial) {
                         "see on the manager what is bound there");
   }
   if (plugged.powered) JudgeDown(host, {serial}, "PowerOff");
-  plugged.powered = false;
+  if (!shared) plugged.powered = false;
   Say("powers off", host, serial);
   if (plugged.ld.unbinding) LeaveSlot(host, slot, Gone::kUnbound);
   return absl::OkStatus();
@@ -289,20 +285,8 @@ agent::HostObservation Rack::Observe(const RackHost& host) const {
   seen.region_granule_bytes = kGranule;
   seen.page_struct_spare_bytes = uint64_t{1} << 40;
   if (!host.powered) return seen;
-  seen.bridges.resize(host.bridges.size());
-  for (size_t b = 0; b < host.bridges.size(); ++b) {
-    const RackBridge& bridge = host.bridges[b];
-    const Stack stack = StackOf(host, b);
-    agent::ObservedBridge& out = seen.bridges[b];
-    out.name = bridge.name;
-    out.slots = bridge.slots;
-    out.max_regions = bridge.max_regions;
-    out.live_regions = stack.live;
-    out.blocked = stack.blocked(b);
-    out.blocking_serial = stack.topmost_serial;
-    out.window_bytes = kWindowGranules * kGranule;
-    out.free_window_bytes = stack.free_bytes(b);
-  }
+  seen.bridges.reserve(host.bridges.size());
+  for (size_t b = 0; b < host.bridges.size(); ++b) seen.bridges.push_back(Show(host, b));
   seen.memdevs.reserve(host.slots.size());
   for (const auto& [slot, plugged] : host.slots) {
     if (!plugged.powered) continue;
@@ -322,6 +306,12 @@ void Rack::StoreInto(RackHost& host, const ObservedHostRegion& region) {
   for (const uint64_t serial : region.serials) {
     const PluggedLd* target = FindPowered(host, serial);
     if (target == nullptr || target->ld.read_only) continue;
+    if (const PluggedLd* other =
+            Reaches(target->device, target->first, target->end, target->ld.key->tag)) {
+      Breach(absl::StrCat(host.id, " stores into what it has of serial ", serial,
+                          ", and these bytes are tag ", other->ld.key->tag, "'s, on ",
+                          other->ld.host));
+    }
     std::vector<uint32_t>& content = devices[target->device].content;
     std::fill(content.begin() + static_cast<ptrdiff_t>(target->first),
               content.begin() + static_cast<ptrdiff_t>(target->end), target->hash);

@@ -316,6 +316,16 @@ TEST_F(RackTest, HostsStoreIntoWhatTheyCanReachAndNoFurther) {
   EXPECT_EQ(content[0], 0u) << "pulled out";
 }
 
+TEST_F(RackTest, AStoreIntoWhatIsSomebodyElsesByNowIsABreach) {
+  Take(1, 100, 0);
+  rack.Store(a);
+  EXPECT_TRUE(breaches.empty());
+  Bind(2, 201, kBlue, 1, "host-b").IgnoreError();
+  breaches.clear();
+  rack.Store(a);
+  ExpectBreach("these bytes are tag " + kBlue);
+}
+
 TEST_F(RackTest, SurpriseRemovalLeavesTheHostRegion) {
   std::vector<Rack::Gone> gone;
   const uint32_t subscription =

@@ -105,7 +105,8 @@ void Reference::Committed(const std::vector<fm::Change>& changes, const fm::Pool
         if (operator_vouched) Unmark(*before);
         if (before == nullptr) coverage_->bad_kept += (*region)->bad.size();
         if (before == nullptr) {
-          for (const auto& attachment : (*region)->attachments) coverage_->Begins(attachment.state);
+          for (const auto& attachment : (*region)->attachments)
+            coverage_->Begins(attachment.settled().state);
         }
         if (before == nullptr || !Keeps(*before, item)) Take(**region);
         CheckQuota(before, **region);
@@ -149,10 +150,11 @@ void Reference::Committed(const std::vector<fm::Change>& changes, const fm::Pool
     held += device.taken;
   }
   const fm::Capacity capacity = state.GetCapacity();
-  const uint64_t told = capacity.held_bytes + capacity.scrubbing_bytes + capacity.quarantined_bytes;
-  if (told != held * kGranule || capacity.total_bytes != all * kGranule) {
+  const uint64_t counted =
+      capacity.held_bytes + capacity.scrubbing_bytes + capacity.quarantined_bytes;
+  if (counted != held * kGranule || capacity.total_bytes != all * kGranule) {
     Fail(absl::StrCat("capacity: the records hold ", held, " of ", all,
-                      " granules, the manager counts ", told / kGranule, " of ",
+                      " granules, the manager counts ", counted / kGranule, " of ",
                       capacity.total_bytes / kGranule));
   }
 }
@@ -297,24 +299,26 @@ void Reference::CountEdges(const fm::Region& before, const fm::Region& after) {
                       !before.tail_leaving && !after.resizing() &&
                       after.extents.size() == before.extents.size();
   for (const fm::Attachment& attachment : before.attachments) {
-    if (!joined || !attachment.tail.has_value()) continue;
-    if (attachment.tail->state == fm::AttachmentState::kOnline) continue;
-    Fail(absl::StrCat(Name(after), " has grown before ", attachment.host, " has it all"));
+    for (const fm::Part& part : attachment.moving()) {
+      if (!joined || part.state == fm::AttachmentState::kOnline) continue;
+      Fail(absl::StrCat(Name(after), " has grown before ", attachment.host, " has it all"));
+    }
   }
   for (const fm::Attachment& now : after.attachments) {
     const fm::Attachment* then = FindGeneration(before, now.generation);
-    if (absl::StartsWith(now.reason, "LD_LOST")) repaired_.insert(now.generation);
+    if (absl::StartsWith(now.settled().reason, "LD_LOST")) repaired_.insert(now.generation);
     if (then == nullptr) {
-      coverage_->Begins(now.state);
+      coverage_->Begins(now.settled().state);
       continue;
     }
-    if (!MayFollow(then->state, now.state)) {
-      Fail(absl::StrCat(Name(after), " on ", now.host, ": ", ToString(now.state), " came from ",
-                        ToString(then->state)));
-    }
-    if (then->state != now.state) coverage_->Edge(then->state, now.state);
-    if (then->tail.has_value() && now.tail.has_value() && then->tail->state != now.tail->state) {
-      coverage_->TailEdge(then->tail->state, now.tail->state);
+    for (size_t i = 0; i < std::min(then->parts.size(), now.parts.size()); ++i) {
+      const fm::AttachmentState from = then->parts[i].state;
+      const fm::AttachmentState to = now.parts[i].state;
+      if (!MayFollow(from, to)) {
+        Fail(absl::StrCat(Name(after), " on ", now.host, ": ", ToString(to), " came from ",
+                          ToString(from)));
+      }
+      if (from != to) i == 0 ? coverage_->Edge(from, to) : coverage_->TailEdge(from, to);
     }
   }
 }
@@ -410,7 +414,7 @@ void Reference::CheckHostsCall(const fm::RequestId& call, const fm::Region* befo
     coverage_->Met(Meeting::kHostReleases);
     if (before->state == fm::RegionState::kQuarantined) return breach("it is quarantined");
     for (const fm::Attachment& other : before->attachments) {
-      if (other.host == host.id || other.detaching) continue;
+      if (other.host == host.id || other.settled().detaching) continue;
       return breach(absl::StrCat(other.host, " has it attached"));
     }
   } else {
@@ -418,7 +422,7 @@ void Reference::CheckHostsCall(const fm::RequestId& call, const fm::Region* befo
   }
 }
 
-// --- What clients are told.
+// --- What clients are answered.
 
 void Reference::Acknowledged(const fm::RegionPtr& region, uint64_t revision, uint64_t disk) {
   ++coverage_->acknowledged;
@@ -486,15 +490,14 @@ const fm::Attachment* Reference::ThatStays(const std::string& host, uint64_t ser
   if (region.state != fm::RegionState::kAllocated) return nullptr;
   const fm::Attachment* attachment = region.FindAttachment(absl::string_view(host));
   // An Offer that cleared it away for a repair may still be on its way.
-  if (attachment == nullptr || attachment->detaching ||
-      attachment->state != fm::AttachmentState::kOnline ||
+  if (attachment == nullptr || attachment->settled().detaching ||
+      attachment->settled().state != fm::AttachmentState::kOnline ||
       repaired_.contains(attachment->generation)) {
     return nullptr;
   }
   for (size_t i = 0; i < attachment->segments.size(); ++i) {
     if (attachment->segments[i].serial != serial) continue;
-    const bool in_tail = attachment->tail.has_value() && i >= attachment->tail->first_segment;
-    return in_tail ? nullptr : attachment;
+    return &attachment->PartOf(i) == &attachment->settled() ? attachment : nullptr;
   }
   return nullptr;
 }

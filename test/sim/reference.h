@@ -43,7 +43,7 @@ class Reference {
                  uint64_t planned);
   // A client asks, by a request_id: on condition of that etag, or (`dry`) for nothing to be done.
   void Asked(const fm::RequestId& request, const std::string& etag, bool dry);
-  // Told to a client: `region` may be null. `disk`: the revision that is on the disk.
+  // Answered to a client: `region` may be null. `disk`: the revision that is on the disk.
   void Acknowledged(const fm::RegionPtr& region, uint64_t revision, uint64_t disk);
 
   // For the rack's judge.
@@ -103,7 +103,7 @@ class Reference {
   absl::flat_hash_map<fm::Key, size_t>
       leaving_from_;                             // Extents from there on are on their way out.
   absl::flat_hash_map<fm::Key, uint64_t> gone_;  // Tombstones: the last revision.
-  absl::flat_hash_map<fm::Key, uint64_t> acknowledged_;  // The newest revision that was told.
+  absl::flat_hash_map<fm::Key, uint64_t> acknowledged_;  // The newest revision that was answered.
   absl::flat_hash_set<uint64_t> repaired_;  // Generations of Attachments that were lost once.
   uint64_t groups_ = 0;
   bool any_bad_ = false;  // Some granule was, since this life began.

@@ -66,13 +66,31 @@ RefusalNeeds NeedsOf(const ClientOp& op) {
                      "NOT_OWNER", "FENCE_REQUIRED"})) {
     return RefusalNeeds::kPresent;
   }
-  if (OneOf(reason,
-            {"POOL_FULL",          "POOL_FRAGMENTED", "RESERVED_FOR_OTHERS", "QUOTA_EXCEEDED",
-             "HOST_CAP_EXCEEDED",  "LD_LIMIT",        "NO_FREE_PORT",        "BRIDGE_BLOCKED",
-             "BRIDGE_FULL",        "WINDOW_FULL",     "PAGE_STRUCT_SPACE",   "UNKNOWN_HOST",
-             "UNKNOWN_DEVICE",     "UNKNOWN_TENANT",  "HOST_NOT_ONLINE",     "HOST_RETIRED",
-             "SHARING_CONFLICT",   "NO_PATH",         "DEVICE_DRAINING",     "DEVICE_FAILED",
-             "DEVICE_UNREACHABLE", "NOT_ISOLATED",    "TOO_FEW_DEVICES",     "GRANULE_MISMATCH"})) {
+  if (OneOf(reason, {"POOL_FULL",
+                     "POOL_FRAGMENTED",
+                     "RESERVED_FOR_OTHERS",
+                     "QUOTA_EXCEEDED",
+                     "HOST_CAP_EXCEEDED",
+                     "LD_LIMIT",
+                     "NO_FREE_PORT",
+                     "BRIDGE_BLOCKED",
+                     "BRIDGE_FULL",
+                     "WINDOW_FULL",
+                     "PAGE_STRUCT_SPACE",
+                     "UNKNOWN_HOST",
+                     "UNKNOWN_DEVICE",
+                     "UNKNOWN_TENANT",
+                     "HOST_NOT_ONLINE",
+                     "HOST_RETIRED",
+                     "SHARING_CONFLICT",
+                     "NO_PATH",
+                     "INTERLEAVE_UNSUPPORTED",
+                     "DEVICE_DRAINING",
+                     "DEVICE_FAILED",
+                     "DEVICE_UNREACHABLE",
+                     "NOT_ISOLATED",
+                     "TOO_FEW_DEVICES",
+                     "GRANULE_MISMATCH"})) {
     return allocates ? RefusalNeeds::kAbsent : RefusalNeeds::kPresent;
   }
   return RefusalNeeds::kNothing;

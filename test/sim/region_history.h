@@ -1,5 +1,5 @@
-// What clients asked of Regions and were told, and whether one pool that does one thing at a time
-// could have told them so: linearizability of each Region name by itself.
+// What clients asked of Regions and got as answers, and whether one pool that does one thing at a
+// time could have answered so: linearizability of each Region name by itself.
 //
 // Checked beside it, over all names: of one Region (tag), an answer is never of an earlier revision
 // than one that was known before the call began, and two answers of one revision show the same.

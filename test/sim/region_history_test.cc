@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A history in the making. Calls come one after the other, 10 us each, unless told otherwise.
+// A history in the making. Calls come one after the other, 10 us each, unless said otherwise.
 class History {
  public:
   ClientOp& Add(ClientOp::Kind kind, int64_t from = -1, int64_t to = -1) {

@@ -115,7 +115,7 @@ struct RegionEvent {
   enum class Part : uint8_t {
     kWhole,   // Effect and answer are one: the call was sent once.
     kEffect,  // Of a call without an answer, or that was sent more than once.
-    kAnswer,  // What a later copy of the call was told: the Region as it was then.
+    kAnswer,  // What a later copy of the call got: the Region as it was then.
     kRefusal,
   };
   Kind kind = Kind::kGet;

@@ -1,4 +1,4 @@
-// What a call does that nobody was told about at once, and what a refusal gives away.
+// What a call does that nobody hears of at once, and what a refusal gives away.
 
 #include <algorithm>
 

@@ -2,7 +2,7 @@
 // chance. Nothing else in a simulation may know what time it is or throw dice.
 //
 // A Life is one process from its start to its end. What a process asked for may take effect after
-// it died; that it is told so may not. So an event says whose it is: kWorld, which never dies, or a
+// it died; that it hears so may not. So an event says whose it is: kWorld, which never dies, or a
 // Life, and an event of a Life that is over is dropped.
 #ifndef CXLPOOL_TEST_SIM_SCHEDULER_H_
 #define CXLPOOL_TEST_SIM_SCHEDULER_H_

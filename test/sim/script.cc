@@ -108,7 +108,7 @@ std::string ToText(const Step& step) {
 }
 
 std::string ToText(const Script& script) {
-  std::string text = absl::StrCat("seed ", script.seed, "\n");
+  std::string text = absl::StrCat("seed ", script.seed, script.shared ? " shared\n" : "\n");
   for (const Step& step : script.steps) absl::StrAppend(&text, ToText(step), "\n");
   return text;
 }
@@ -121,7 +121,8 @@ absl::StatusOr<Script> ParseScript(absl::string_view text) {
     const std::vector<absl::string_view> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
     if (words.empty() || words[0][0] == '#') continue;
     if (words[0] == "seed") {
-      if (words.size() != 2 || !absl::SimpleAtoi(words[1], &script.seed)) {
+      script.shared = words.size() == 3 && words[2] == "shared";
+      if (words.size() != (script.shared ? 3u : 2u) || !absl::SimpleAtoi(words[1], &script.seed)) {
         return BadLine(number, "seed needs a number");
       }
       continue;
@@ -149,6 +150,30 @@ absl::StatusOr<Script> ParseScript(absl::string_view text) {
     script.steps.push_back(step);
   }
   return script;
+}
+
+Script Shrink(const Script& script, const std::function<bool(const Script&)>& fails, int max_runs) {
+  Script best = script;
+  int runs = 0;
+  for (size_t chunk = std::max<size_t>(1, best.steps.size() / 2); runs < max_runs;) {
+    bool shorter = false;
+    for (size_t at = 0; at < best.steps.size() && runs < max_runs;) {
+      Script candidate = best;
+      const auto begin = candidate.steps.begin() + static_cast<std::ptrdiff_t>(at);
+      const size_t count = std::min(chunk, best.steps.size() - at);
+      candidate.steps.erase(begin, begin + static_cast<std::ptrdiff_t>(count));
+      ++runs;
+      if (fails(candidate)) {
+        best = std::move(candidate);
+        shorter = true;
+      } else {
+        at += chunk;
+      }
+    }
+    if (chunk == 1 && !shorter) break;
+    if (!shorter || chunk > best.steps.size()) chunk = std::max<size_t>(1, chunk / 2);
+  }
+  return best;
 }
 
 }  // namespace cxlpool::sim

@@ -19,6 +19,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -153,7 +154,8 @@ struct Step {
 };
 
 struct Script {
-  uint64_t seed = 1;  // Of every delay and chance that the steps do not fix.
+  uint64_t seed = 1;    // Of every delay and chance that the steps do not fix.
+  bool shared = false;  // Hosts see the devices whole (rack.h). As text: "seed 42 shared".
   std::vector<Step> steps;
 };
 
@@ -165,6 +167,11 @@ absl::StatusOr<Script> ParseScript(absl::string_view text);
 // `operations` steps of clients and applications, and faults among them as the seed has it: some
 // seeds have none, some one kind alone, most a mixture.
 Script MakeScript(uint64_t seed, int operations);
+
+// Makes a script that fails shorter, until a person can read it: takes steps away, chunk by chunk,
+// as long as it still fails. `fails`: runs a script. At most `max_runs` of it. The answer fails, if
+// `script` does.
+Script Shrink(const Script& script, const std::function<bool(const Script&)>& fails, int max_runs);
 
 }  // namespace cxlpool::sim
 

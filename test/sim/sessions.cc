@@ -155,7 +155,7 @@ void SimLink::OnEventsSeen(uint64_t sequence) {
     if (of > sequence || !alive || world_.on_events_seen == nullptr) continue;
     (*world_.on_events_seen)(host_, serial);
   }
-  std::erase_if(lost_, [sequence](const auto& told) { return told.first <= sequence; });
+  std::erase_if(lost_, [sequence](const auto& reported) { return reported.first <= sequence; });
 }
 
 void SimLink::Beat(uint64_t attempt) {

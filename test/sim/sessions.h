@@ -52,7 +52,8 @@ class SimLink : public agent::ManagerLink {
     const ManagerDoor* door;
     Lies* lies;
     v1::Hello* last_hello;  // Kept of each session, for an agent that comes back with old state.
-    // Told of each serial whose lost bytes a manager, that is alive, has acknowledged. May be null.
+    // Called with each serial whose lost bytes a manager, that is alive, has acknowledged. May be
+    // null.
     const std::function<void(int host, uint64_t serial)>* on_events_seen = nullptr;
   };
 
@@ -64,6 +65,7 @@ class SimLink : public agent::ManagerLink {
   void Start(Handlers handlers) override;
   void Stop() override;
   void Send(v1::Report report) override;
+  void Answer(uint64_t, absl::StatusOr<v1::DeviceLook>) override {}  // No fabric here asks.
   void Allocate(v1::AllocateRegionRequest request,
                 DoneWith<v1::AllocateRegionResponse> done) override;
   void Release(v1::ReleaseRegionRequest request, DoneWith<v1::ReleaseRegionResponse> done) override;
@@ -95,7 +97,7 @@ class SimLink : public agent::ManagerLink {
   Handlers handlers_;
   uint64_t attempt_ = 0;
   std::shared_ptr<Stream> stream_;
-  std::vector<std::pair<uint64_t, uint64_t>> lost_;  // Sequence and serial, told and not seen.
+  std::vector<std::pair<uint64_t, uint64_t>> lost_;  // Sequence and serial, reported and not seen.
   uint64_t session_ = 0;
   int64_t heartbeat_us_ = 0;
   int backoff_ = 0;

@@ -121,7 +121,7 @@ class FabricRig : public fm::FabricRig {
     Pass();
   }
   bool has_queue() const override { return false; }
-  // What a granule holds is told by who wrote it; the bytes of that one are kept here.
+  // What a granule holds follows from who wrote it; the bytes of that one are kept here.
   absl::Status Store(const fm::BoundLd& ld, uint64_t offset, const std::string& bytes) override {
     Granule(ld, offset) = Rack::HashOf(ld.key->tag);
     bytes_[ld.slice.dpa_bytes + offset] = bytes;
@@ -197,7 +197,7 @@ class WaitingMemory : public agent::HostMemory {
     memory_->FindHolders(serial, std::move(done));
     Pass();
   }
-  absl::StatusOr<UniqueFd> OpenDax(uint64_t serial, bool read_only) override {
+  absl::StatusOr<agent::OpenedDax> OpenDax(uint64_t serial, bool read_only) override {
     return memory_->OpenDax(serial, read_only);
   }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::sim {
@@ -11,9 +12,10 @@ namespace {
 
 using Kind = FabricFault::Kind;
 
-constexpr int64_t kTurnUs = 100;      // Until a call that found the host busy tries again.
-constexpr int64_t kPollUs = 20'000;   // Of a host that cannot be asked.
-constexpr int64_t kMargin = 200'000;  // Below the deadline, for the longest way there and back.
+constexpr int64_t kTurnUs = 100;         // Until a call that found the host busy tries again.
+constexpr int64_t kPollUs = 20'000;      // Of a host that cannot be asked.
+constexpr int64_t kMargin = 200'000;     // Below the deadline, for the longest way there and back.
+constexpr int64_t kPatienceUs = 20'000;  // With a task of an agent that does not answer.
 
 absl::Status UnknownHost(const std::string& host) {
   return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_HOST",
@@ -79,8 +81,8 @@ fm::FabricCapabilities SimFabric::capabilities() const {
           .max_lds_per_device = rack_->max_lds_per_device,
           .chooses_serial = true,
           .keeps_keys = true,
-          .isolates = true,
-          .enforces_read_only = true,
+          .isolates = !rack_->shared,
+          .enforces_read_only = !rack_->shared,
           .shares_slices = true,
           .hardware_coherent = true,
           .fence = fm::FenceScope::kHost};
@@ -88,11 +90,29 @@ fm::FabricCapabilities SimFabric::capabilities() const {
 
 void SimFabric::Start(fm::KnownFabric known, absl::AnyInvocable<void(fm::FabricEvent)> sink) {
   sink_ = std::move(sink);
+  if (rack_->shared) {
+    lives_ = known.hosts;  // Whether they have ended a session will say.
+    return;
+  }
   for (const auto& [id, life] : known.hosts) {
     const RackHost* host = rack_->FindHost(id);
     if (host == nullptr || life.empty() || life == host->life()) continue;
     Emit({.kind = fm::FabricEvent::Kind::kHostGone, .host = id, .incarnation = life});
   }
+}
+
+// Only a session under another boot id proves that the former life has ended.
+void SimFabric::OnSession(const std::string& id, bool online) {
+  const RackHost* host = rack_->FindHost(id);
+  if (!rack_->shared || host == nullptr) return;
+  using EventKind = fm::FabricEvent::Kind;
+  if (!online) return Emit({.kind = EventKind::kHostUnreachable, .host = id});
+  std::string& life = lives_[id];
+  if (!life.empty() && life != host->life()) {
+    Emit({.kind = EventKind::kHostGone, .host = id, .incarnation = life});
+  }
+  life = host->life();
+  Emit({.kind = EventKind::kHostReachable, .host = id});
 }
 
 void SimFabric::Emit(fm::FabricEvent event) {
@@ -137,6 +157,33 @@ bool SimFabric::IsBusy(const RackHost& host) const {
                      [this](LifeId life) { return life != life_; });
 }
 
+// What comes to a host that stands still: it does it in its turn, if its agent lives to do it. For
+// whoever asked nobody knows whether, once kPatienceUs are over.
+template <typename Answer, typename Effect>
+void DoLate(Scheduler* scheduler, Rack* rack, RackHost* host, LifeId agent, LifeId manager,
+            int64_t answer_us, Effect effect, absl::AnyInvocable<void(Answer) &&> done) {
+  using Waiting = std::optional<absl::AnyInvocable<void(Answer) &&>>;
+  const auto waiting = std::make_shared<Waiting>(std::move(done));
+  const auto answer = [waiting](Answer what) {
+    if (auto own = std::exchange(*waiting, std::nullopt)) std::move (*own)(std::move(what));
+  };
+  host->late_tasks.push_back(agent);
+  if (rack->trace) rack->trace(absl::StrCat("rack: ", host->id, " stands still; a task waits"));
+  scheduler->At(agent, 0, [=, effect = std::move(effect), life = host->life()]() mutable {
+    if (rack->trace) rack->trace(absl::StrCat("rack: ", host->id, " does what waited"));
+    host->late_tasks.erase(std::find(host->late_tasks.begin(), host->late_tasks.end(), agent));
+    Answer done_now = absl::UnavailableError("another life");
+    host->does_late_task = true;
+    if (host->life() == life) done_now = effect(*rack);
+    host->does_late_task = false;
+    scheduler->At(manager, answer_us, [answer, done_now = std::move(done_now)]() mutable {
+      answer(std::move(done_now));
+    });
+  });
+  scheduler->At(manager, kPatienceUs,
+                [answer] { answer(absl::UnknownError("the host's agent has not answered")); });
+}
+
 // What happens in the world knows nothing of this driver, which may be gone by then.
 template <typename Answer, typename Effect>
 void SimFabric::Send(const std::string& host_id, Course course, bool in_turn, Effect effect,
@@ -160,12 +207,18 @@ void SimFabric::Send(const std::string& host_id, Course course, bool in_turn, Ef
   const int64_t effect_us = course.effect_us;
   scheduler_->At(kWorld, effect_us,
                  [scheduler = scheduler_, life = life_, rack = rack_, host,
-                  boots = host->fabric_boots, in_turn, course = std::move(course),
+                  fabric_life = host->life(), in_turn, course = std::move(course),
                   effect = std::move(effect), done = std::move(done)]() mutable {
                    host->fabric_calls.erase(
                        std::find(host->fabric_calls.begin(), host->fabric_calls.end(), life));
+                   const Rack::AgentSession session = rack->SessionOf(*host);
+                   if (rack->shared && in_turn && course.acts && course.instead.ok() &&
+                       session.stands && host->reachable && host->life() == fabric_life) {
+                     return DoLate<Answer>(scheduler, rack, host, session.agent, life,
+                                           course.answer_us, std::move(effect), std::move(done));
+                   }
                    Answer answer = absl::UnavailableError("");
-                   if (in_turn && host->fabric_boots != boots) {
+                   if (in_turn && host->life() != fabric_life) {
                      answer = Refuse(absl::StatusCode::kUnavailable, "HOST_UNREACHABLE",
                                      absl::StrCat("host ", host->id, " went dark meanwhile"),
                                      "try again later");
@@ -332,7 +385,8 @@ void SimFabric::OnGone(const fm::BoundLd& ld, Rack::Gone gone) {
   }
 }
 
-// --- Scrubbing: the manager's own work, so it ends with it.
+// --- Scrubbing: the manager's own work, so it ends with it. Shared: some host's, but asked for in
+// pieces.
 
 void SimFabric::Scrub(fm::Slice slice, fm::ScrubProgress, DoneWith<fm::ScrubResult> done) {
   Course course = Plan(FabricCall::kScrub);
@@ -354,20 +408,93 @@ void SimFabric::Scrub(fm::Slice slice, fm::ScrubProgress, DoneWith<fm::ScrubResu
   const uint64_t half = cleared / 2;
   const int64_t first_us = course.queue_us + course.effect_us / 2;
   const int64_t half_us = course.effect_us / 2;
-  scheduler_->At(life_, first_us,
-                 [this, slice = std::move(slice), half, cleared, half_us,
-                  course = std::move(course), done = std::move(done)]() mutable {
-                   if (half > 0) rack_->Scrub(slice, 0, half);
-                   scheduler_->At(life_, half_us,
-                                  [this, slice = std::move(slice), half, cleared,
-                                   course = std::move(course), done = std::move(done)]() mutable {
-                                    if (cleared > half) rack_->Scrub(slice, half, cleared - half);
-                                    absl::StatusOr<fm::ScrubResult> answer = fm::ScrubResult::kZero;
-                                    if (!course.instead.ok()) answer = std::move(course.instead);
-                                    AnswerLater(course.answer_us, std::move(answer),
-                                                std::move(done));
-                                  });
-                 });
+  scheduler_->At(
+      life_, first_us,
+      [this, slice = std::move(slice), half, cleared, half_us, course = std::move(course),
+       done = std::move(done)]() mutable {
+        if (rack_->shared) {
+          course.queue_us = 0;
+          course.effect_us = half_us;
+          return ScrubByHost(std::move(slice), cleared, std::move(course), std::move(done));
+        }
+        if (half > 0) rack_->Scrub(slice, 0, half);
+        scheduler_->At(life_, half_us,
+                       [this, slice = std::move(slice), half, cleared, course = std::move(course),
+                        done = std::move(done)]() mutable {
+                         if (cleared > half) rack_->Scrub(slice, half, cleared - half);
+                         absl::StatusOr<fm::ScrubResult> answer = fm::ScrubResult::kZero;
+                         if (!course.instead.ok()) answer = std::move(course.instead);
+                         AnswerLater(course.answer_us, std::move(answer), std::move(done));
+                       });
+      });
+}
+
+bool SimFabric::Settle(const fm::Slice& slice) {
+  if (CXLPOOL_MUTANT("late-clear-forgotten")) return true;
+  bool settled = true;
+  std::erase_if(rack_->clearings, [&](const Rack::Clearing& each) {
+    const bool overlap = each.slice.device == slice.device &&
+                         each.slice.dpa_bytes < slice.dpa_bytes + slice.length_bytes &&
+                         slice.dpa_bytes < each.slice.dpa_bytes + each.slice.length_bytes;
+    if (!overlap) return false;
+    const RackHost& host = *rack_->FindHost(each.host);
+    const bool over =
+        rack_->SessionOf(host).agent != kWorld &&
+        (host.life() != each.life || (rack_->CanAsk(host) && host.fabric_calls.empty()));
+    settled &= over;
+    return over;
+  });
+  return settled;
+}
+
+// By any host that has a session: nobody sees whether it stands still.
+void SimFabric::ScrubByHost(fm::Slice slice, uint64_t granules, Course course,
+                            DoneWith<fm::ScrubResult> done) {
+  std::vector<const RackHost*> able;
+  for (const auto& [id, host] : rack_->hosts) {
+    if (host.reachable && rack_->SessionOf(host).agent != kWorld) able.push_back(&host);
+  }
+  if (able.empty() || !Settle(slice)) {
+    return AnswerLater<absl::StatusOr<fm::ScrubResult>>(
+        course.answer_us, absl::UnavailableError("no host can clear it now"), std::move(done));
+  }
+  const RackHost& host = *able[random_.Below(able.size())];
+  Rack::Clearing clearing{host.id, host.life(), std::move(slice)};
+  rack_->clearings.push_back(clearing);
+  SendPiece(std::move(clearing), 0, granules, std::move(course), std::move(done));
+}
+
+// Half of it, and then the rest. Only what was answered is over.
+void SimFabric::SendPiece(Rack::Clearing clearing, uint64_t first, uint64_t granules, Course course,
+                          DoneWith<fm::ScrubResult> done) {
+  if (first == granules) {
+    if (course.instead.ok() || course.fault == Kind::kFails) {
+      std::erase_if(rack_->clearings, [&](const Rack::Clearing& each) {
+        return each.host == clearing.host && each.slice == clearing.slice;
+      });
+    }
+    absl::StatusOr<fm::ScrubResult> answer = fm::ScrubResult::kZero;
+    if (!course.instead.ok()) answer = std::move(course.instead);
+    return AnswerLater(course.answer_us, std::move(answer), std::move(done));
+  }
+  const uint64_t count = first == 0 ? std::max<uint64_t>(granules / 2, 1) : granules - first;
+  const Course piece{
+      .effect_us = course.effect_us, .answer_us = course.answer_us, .instead = {}, .fault = {}};
+  const std::string host = clearing.host;
+  Send<absl::Status>(
+      host, piece, /*in_turn=*/true,
+      [clearing, first, count](Rack& rack) -> absl::Status {
+        if (!rack.CanAsk(*rack.FindHost(clearing.host))) {
+          return absl::UnavailableError("the host's agent has no session");
+        }
+        rack.Scrub(clearing.slice, first, count);
+        return absl::OkStatus();
+      },
+      [this, clearing, first, count, granules, course = std::move(course),
+       done = std::move(done)](absl::Status status) mutable {
+        if (!status.ok()) return std::move(done)(std::move(status));
+        SendPiece(std::move(clearing), first + count, granules, std::move(course), std::move(done));
+      });
 }
 
 }  // namespace cxlpool::sim

@@ -6,6 +6,10 @@
 // after another. Not on its way: what a slow driver still holds, and a scrub, which the manager
 // does itself, a piece at a time: these end with it.
 //
+// Shared: what comes to a host that stands still, and whose session is not over yet, is done when
+// the host goes on. The manager hears of it then, or that nobody knows once its patience is over.
+// A scrub is such a task for one of the hosts: who was asked is written down (Rack::clearings).
+//
 // Faults that wait in FabricFaults are used up by the next calls of their kind; which are legal:
 // rack.h. Every call answers within kDeadlineUs; AwaitUnbound when its own time-out is over.
 #ifndef CXLPOOL_TEST_SIM_SIM_FABRIC_H_
@@ -14,6 +18,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -45,7 +50,7 @@ struct FabricFault {
 
 // A kind that is not of the call is kFails.
 bool Legal(FabricCall call, FabricFault::Kind kind);
-// "bind-unknown-done": what on_fault is told.
+// "bind-unknown-done": what on_fault is called with.
 const char* NameOf(FabricCall call, FabricFault::Kind kind);
 
 // Outlives the managers: what is about to go wrong, and what did.
@@ -74,6 +79,9 @@ class SimFabric : public fm::FabricDriver {
   void Fence(std::string host, Done done) override;
   void Scrub(fm::Slice slice, fm::ScrubProgress progress, DoneWith<fm::ScrubResult> done) override;
 
+  // Shared: an agent's session with this manager began or ended.
+  void OnSession(const std::string& host, bool online);
+
   // Tells the manager, as an event of its life, after a delay.
   void Emit(fm::FabricEvent event);
 
@@ -99,6 +107,13 @@ class SimFabric : public fm::FabricDriver {
   template <typename Answer, typename Effect>
   void Send(const std::string& host, Course course, bool in_turn, Effect effect,
             absl::AnyInvocable<void(Answer) &&> done);
+  // Shared: clears that slice's first `granules`; a host that stands still does it later.
+  void ScrubByHost(fm::Slice slice, uint64_t granules, Course course,
+                   DoneWith<fm::ScrubResult> done);
+  void SendPiece(Rack::Clearing clearing, uint64_t first, uint64_t granules, Course course,
+                 DoneWith<fm::ScrubResult> done);
+  // Whether nobody may still clear some of the slice's bytes. Takes out what is over.
+  bool Settle(const fm::Slice& slice);
   // Whether something of a manager before this one is on its way there.
   bool IsBusy(const RackHost& host) const;
   void LookAround(Course course, DoneWith<fm::FabricView> done);
@@ -118,6 +133,7 @@ class SimFabric : public fm::FabricDriver {
   Random random_;
   absl::AnyInvocable<void(fm::FabricEvent)> sink_;
   std::vector<Waiter> waiters_;
+  std::map<std::string, std::string> lives_;  // Shared: of the hosts, as last known.
   uint64_t last_waiter_ = 0;
   bool polling_ = false;
 };

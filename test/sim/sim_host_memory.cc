@@ -268,7 +268,7 @@ void SimHostMemory::FindHolders(uint64_t serial, DoneWith<std::vector<agent::Pro
   });
 }
 
-absl::StatusOr<UniqueFd> SimHostMemory::OpenDax(uint64_t serial, bool read_only) {
+absl::StatusOr<agent::OpenedDax> SimHostMemory::OpenDax(uint64_t serial, bool read_only) {
   const agent::ObservedHostRegion* region = Find(serial);
   if (region == nullptr || region->dax_driver != agent::DaxDriver::kDeviceDax) {
     return Refuse(absl::StatusCode::kFailedPrecondition, "NOT_DEVDAX",

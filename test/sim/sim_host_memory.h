@@ -35,7 +35,7 @@ struct HostFault {
   static constexpr int kKinds = 5;
   Kind kind;
 };
-// "rung-times-out": what on_fault is told.
+// "rung-times-out": what on_fault is called with.
 const char* NameOf(HostFault::Kind kind);
 
 struct HostFaults {
@@ -61,7 +61,7 @@ class SimHostMemory : public agent::HostMemory {
   void DestroyHostRegion(uint64_t serial, Done done) override;
   void PowerOff(uint32_t slot, uint64_t serial, Done done) override;
   void FindHolders(uint64_t serial, DoneWith<std::vector<agent::ProcessId>> done) override;
-  absl::StatusOr<UniqueFd> OpenDax(uint64_t serial, bool read_only) override;
+  absl::StatusOr<agent::OpenedDax> OpenDax(uint64_t serial, bool read_only) override;
 
  private:
   using Effect = absl::AnyInvocable<absl::Status(Rack&, RackHost&)>;

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "proto/support/log.h"
-#include "test/sim/shrink.h"
+#include "test/sim/script.h"
 #include "test/sim/simulation.h"
 #include "test/trials/trial.h"
 
@@ -86,13 +86,25 @@ int RunFile(const char* path, bool trace) {
 
 int main(int argc, char** argv) {
   using namespace cxlpool::sim;
+  bool shared = false;
+  if (argc > 1 && std::strcmp(argv[1], "--shared") == 0) {
+    shared = true;
+    argv[1] = argv[0];
+    ++argv;
+    --argc;
+  }
+  const auto make = [&](uint64_t seed) {
+    Script script = MakeScript(seed, kOperations);
+    script.shared = shared;
+    return script;
+  };
   cxlpool::SetLogLevel(static_cast<cxlpool::LogLevel>(0));
   if (argc == 2 && std::strcmp(argv[1], "--bench") == 0) return Bench();
   if (argc >= 3 && std::strcmp(argv[1], "--script") == 0) {
     return RunFile(argv[2], argc > 3 && std::strcmp(argv[3], "--trace") == 0);
   }
   if (argc == 3 && std::strcmp(argv[1], "--show") == 0) {
-    std::cout << ToText(MakeScript(std::strtoull(argv[2], nullptr, 10), kOperations));
+    std::cout << ToText(make(std::strtoull(argv[2], nullptr, 10)));
     return 0;
   }
   Coverage coverage;
@@ -100,13 +112,15 @@ int main(int argc, char** argv) {
       argc, argv,
       {.name = "cxlpool-sim",
        .what = "a manager, its agents and a rack in one thread, under seeded faults",
-       .more = "Also:\n"
-               "  --bench                   seeds a second on one core\n"
-               "  --show SEED               the script that a seed makes\n"
-               "  --script FILE [--trace]   runs a script, for example one that was made shorter",
+       .more =
+           "First of all:\n"
+           "  --shared                  hosts see the devices whole: their agents are the fabric\n"
+           "Also:\n"
+           "  --bench                   seeds a second on one core\n"
+           "  --show SEED               the script that a seed makes\n"
+           "  --script FILE [--trace]   runs a script, for example one that was made shorter",
        .ci_seeds = 3000,
-       .run = [&](uint64_t seed,
-                  bool trace) { return Try(MakeScript(seed, kOperations), trace, &coverage); },
+       .run = [&](uint64_t seed, bool trace) { return Try(make(seed), trace, &coverage); },
        .summary = [&] { return coverage.Summary(); },
-       .missing = [&](uint64_t) { return coverage.Missing(); }});
+       .missing = [&](uint64_t) { return shared ? "" : coverage.Missing(); }});
 }

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -313,6 +314,74 @@ TEST_F(SimPortsTest, AFailedOrKilledScrubHasClearedAPart) {
     EXPECT_EQ(left(), 0);
   }
   EXPECT_EQ(seen, (std::set<ptrdiff_t>{1, 2}));
+}
+
+// --- A host that sees the devices whole, and stands still.
+
+class SharedSimPortsTest : public SimPortsTest {
+ protected:
+  SharedSimPortsTest() {
+    rack.shared = a.shared = b.shared = true;
+    rack.session_of = [this](const RackHost& host) -> Rack::AgentSession {
+      if (!agents.contains(host.id)) return {};
+      return {agents[host.id], host.id == "host-a" && scheduler.now_us() < until_us};
+    };
+    agents["host-a"] = scheduler.Begin();
+  }
+  void Pause() {
+    until_us = scheduler.now_us() + 1'000'000;
+    scheduler.Pause(agents["host-a"], until_us);
+  }
+  void GoOn() { scheduler.RunUntil(until_us + 1); }
+
+  RackHost& b = rack.hosts["host-b"];
+  std::map<std::string, LifeId> agents;  // That have a session.
+  int64_t until_us = 0;
+};
+
+TEST_F(SharedSimPortsTest, WhoIsToClearDoesItLateAndNobodyGetsTheBytesBefore) {
+  std::vector<uint32_t>& content = rack.devices[0].content;
+  std::fill(content.begin(), content.end(), 7u);
+  Pause();
+  EXPECT_TRUE(absl::IsUnknown(Scrub(100)));
+  EXPECT_EQ(content[0], 7u);
+  agents.erase("host-a");
+  agents["host-b"] = scheduler.Begin();
+  EXPECT_FALSE(Scrub(100).ok()) << "though host-b could";
+  StartManager();
+  EXPECT_FALSE(Scrub(100).ok()) << "in another manager's life";
+  EXPECT_EQ(content[0], 7u);
+  EXPECT_TRUE(Scrub(101).ok()) << "other bytes";
+  GoOn();
+  EXPECT_EQ(content[0], 0u) << "late";
+}
+
+// The agent whose life it was in is the one that does it.
+TEST_F(SharedSimPortsTest, WhatCameToAnAgentThatEndedIsNotDone) {
+  Pause();
+  EXPECT_TRUE(absl::IsUnknown(Bind(1, 100)));
+  scheduler.End(agents["host-a"]);
+  agents["host-a"] = scheduler.Begin();
+  GoOn();
+  EXPECT_TRUE(rack.CanAsk(a));
+  EXPECT_FALSE(Bound(100));
+}
+
+TEST_F(SharedSimPortsTest, GrantsAndRevocationsComeLateAndBeforeAnyLook) {
+  Pause();
+  EXPECT_TRUE(absl::IsUnknown(Bind(1, 100)));
+  EXPECT_TRUE(absl::IsUnknown(Bind(2, 101)));
+  EXPECT_FALSE(Await(100, absl::Milliseconds(50)).ok());
+  while (scheduler.now_us() < until_us) ASSERT_TRUE(scheduler.RunOne());
+  EXPECT_TRUE(Bound(100) || !rack.CanAsk(a)) << "a look would come before it";
+  GoOn();
+  EXPECT_TRUE(Bound(100) && Bound(101));
+  Pause();
+  EXPECT_TRUE(absl::IsUnknown(
+      Do([&](Done done) { fabric->BeginUnbind(Request(1, 100).binding(), std::move(done)); })));
+  EXPECT_FALSE(a.slots.at(1).ld.unbinding);
+  GoOn();
+  EXPECT_TRUE(a.slots.at(1).ld.unbinding);
 }
 
 // --- The host.

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "proto/support/log.h"
-#include "test/sim/shrink.h"
+#include "test/sim/script.h"
 #include "test/sim/simulation.h"
 
 namespace cxlpool::sim {

@@ -10,6 +10,7 @@
 namespace cxlpool::sim {
 namespace {
 
+constexpr uint32_t kSharedSlotsPerHost = 32;
 constexpr int64_t kToEmpty_us = 60 * kSecond_us;
 
 }  // namespace
@@ -56,6 +57,14 @@ SimulationRun::SimulationRun(const Script& script, const SimulationOptions& opti
   for (int i = 0; i < kHosts; ++i) {
     RackHost host;
     host.id = HostName(i);
+    host.shared = script.shared;
+    if (script.shared) {
+      RackBridge whole{.name = "shared", .slots = {}, .max_regions = kSharedSlotsPerHost};
+      for (uint32_t slot = 1; slot <= kSharedSlotsPerHost; ++slot) whole.slots.push_back(slot);
+      host.bridges.push_back(std::move(whole));
+      rack_.hosts.emplace(host.id, std::move(host));
+      continue;
+    }
     for (uint32_t bridge = 0; bridge < 2; ++bridge) {
       RackBridge to;
       to.name = absl::StrCat("ACPI0016:0", bridge);
@@ -66,6 +75,14 @@ SimulationRun::SimulationRun(const Script& script, const SimulationOptions& opti
     }
     rack_.hosts.emplace(host.id, std::move(host));
   }
+  rack_.shared = script.shared;
+  rack_.session_of = [this](const RackHost& host) -> Rack::AgentSession {
+    const Host& own = hosts_[static_cast<size_t>(HostNumber(host.id))];
+    const bool there = own.agent != nullptr && scheduler_.Alive(own.agent->life()) &&
+                       door_.sessions != nullptr && door_.sessions->Online(host.id);
+    if (!there) return {};
+    return {own.agent->life(), own.faults.paused_until_us > scheduler_.now_us()};
+  };
   rack_.on_dark = [this](const std::string& host) { GoesDark(HostNumber(host)); };
   if (tracing_) {
     rack_.trace = [this](absl::string_view line) { Trace(line); };

@@ -12,16 +12,13 @@ namespace {
 constexpr int64_t kToSettle_us = 30 * kSecond_us;
 
 // What was lost cannot come back under one that stayed: decoders are a stack. What is to go, goes.
-bool IsBlocked(bool detaching, const std::string& reason) {
-  const bool repair = reason.starts_with("LD_LOST") || reason.starts_with("HOST_RESTARTED");
-  return !detaching && repair && reason.find("BRIDGE_BLOCKED") != std::string::npos;
+bool IsBlocked(const fm::Part& part) {
+  const bool repair =
+      part.reason.starts_with("LD_LOST") || part.reason.starts_with("HOST_RESTARTED");
+  return !part.detaching && repair && part.reason.find("BRIDGE_BLOCKED") != std::string::npos;
 }
-bool IsBlocked(const fm::Attachment& attachment) {
-  return IsBlocked(attachment.detaching, attachment.reason);
-}
-bool IsTailBlocked(const fm::Attachment& attachment) {
-  return attachment.tail.has_value() &&
-         IsBlocked(attachment.tail->detaching, attachment.tail->reason);
+bool IsAnyBlocked(const fm::Attachment& attachment) {
+  return std::any_of(attachment.parts.begin(), attachment.parts.end(), IsBlocked);
 }
 
 // It is ALLOCATED once it was online everywhere, and a resize ends when all have the new extents.
@@ -29,8 +26,7 @@ bool WaitsForABridge(const fm::Region& region) {
   const bool reserved = region.state == fm::RegionState::kReserved && !region.compensating;
   const bool grows = region.resizing() && !region.tail_leaving;
   if (!reserved && !grows) return false;
-  return std::any_of(region.attachments.begin(), region.attachments.end(),
-                     [](const auto& a) { return IsBlocked(a) || IsTailBlocked(a); });
+  return std::any_of(region.attachments.begin(), region.attachments.end(), IsAnyBlocked);
 }
 
 }  // namespace
@@ -123,12 +119,14 @@ std::string SimulationRun::WhyNotSettled() const {
     }
     for (const fm::Attachment& attachment : region->attachments) {
       lds += attachment.segments.size();
-      if (IsBlocked(attachment)) continue;
-      if (attachment.state != fm::AttachmentState::kOnline || attachment.detaching) {
-        absl::StrAppend(&why, "; regions/", region->id, " is ", ToString(attachment.state), " on ",
-                        attachment.host, attachment.detaching ? ", detaching (" : " (",
-                        attachment.reason, ")");
-      } else if (rests && !IsTailBlocked(attachment)) {
+      if (IsBlocked(attachment.settled())) continue;
+      if (attachment.settled().state != fm::AttachmentState::kOnline ||
+          attachment.settled().detaching) {
+        absl::StrAppend(&why, "; regions/", region->id, " is ",
+                        ToString(attachment.settled().state), " on ", attachment.host,
+                        attachment.settled().detaching ? ", detaching (" : " (",
+                        attachment.settled().reason, ")");
+      } else if (rests && !IsAnyBlocked(attachment)) {
         absl::StrAppend(&why, WhyNotThere(*region, attachment));
       }
     }
@@ -190,8 +188,9 @@ std::string SimulationRun::WhyNotEmpty() const {
     absl::StrAppend(&why, "; regions/", region->id, " is ", ToString(region->state), " (",
                     region->state_reason, ")");
     for (const fm::Attachment& attachment : region->attachments) {
-      absl::StrAppend(&why, ", on ", attachment.host, " ", ToString(attachment.state),
-                      attachment.detaching ? " detaching" : "", " (", attachment.reason, ")");
+      absl::StrAppend(&why, ", on ", attachment.host, " ", ToString(attachment.settled().state),
+                      attachment.settled().detaching ? " detaching" : "", " (",
+                      attachment.settled().reason, ")");
     }
   }
   for (const auto& [id, host] : rack_.hosts) {

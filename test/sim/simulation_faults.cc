@@ -158,7 +158,10 @@ void SimulationRun::StrikeHost(const Step& step) {
     case Verb::kPauseHost:
       host.faults.paused_until_us = std::max(host.faults.paused_until_us, until);
       if (host.agent != nullptr) scheduler_.Pause(host.agent->life(), until);
-      return;
+      // Its applications know nothing of the pause.
+      return after([this, &machine, boots = machine.boots] {
+        if (machine.boots == boots) rack_.Store(machine);
+      });
     case Verb::kResetHost:
       KillAgent(number, duration, true);
       host.faults.paused_until_us = 0;

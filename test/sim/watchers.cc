@@ -36,8 +36,8 @@ void Watchers::CatchUp() {
   }
 }
 
-// In one revision after the other, from the one that it has; what it is told of a revision that it
-// was told of before would undo what came after.
+// In one revision after the other, from the one that it has; what it hears of a revision that it
+// has heard of before would undo what came after.
 bool Watchers::Look(Watcher& watcher) {
   ManagerProcess* manager = world_.manager();
   if (manager == nullptr || !manager->serving()) return false;
@@ -51,7 +51,7 @@ bool Watchers::Look(Watcher& watcher) {
   if (!entries.ok()) {
     if (ReasonOf(entries.status()) != "REVISION_COMPACTED") {
       world_.violate(absl::StrCat("who watched up to revision ", watcher.revision,
-                                  " is told: ", entries.status().message()));
+                                  " hears: ", entries.status().message()));
       return false;
     }
     world_.coverage->Met(Meeting::kWatchToldOfGap);
@@ -64,7 +64,7 @@ bool Watchers::Look(Watcher& watcher) {
     const fm::WatchEvent& event = entry->event();
     if (event.revision <= watcher.revision || event.revision < revision) {
       world_.violate(absl::StrCat("who watched up to revision ", watcher.revision,
-                                  " is told of revision ", event.revision, " of regions/",
+                                  " hears of revision ", event.revision, " of regions/",
                                   event.region->id, " after ", revision));
     }
     revision = event.revision;

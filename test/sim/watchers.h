@@ -2,8 +2,8 @@
 // in goes of a few, slowly or quickly, and goes on from where it was when there is a new manager.
 //
 // Whenever a watcher has all that there is to be had, what it put together is the list at that
-// revision. Where changes are no longer to be had it is told so (REVISION_COMPACTED), and begins
-// again with a list: what it was not told of, and is no longer in the list it has, is a breach.
+// revision. Where changes are no longer to be had it hears so (REVISION_COMPACTED), and begins
+// again with a list: what it did not hear of, and is no longer in the list it has, is a breach.
 #ifndef CXLPOOL_TEST_SIM_WATCHERS_H_
 #define CXLPOOL_TEST_SIM_WATCHERS_H_
 

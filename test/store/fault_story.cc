@@ -167,7 +167,7 @@ absl::Status FaultStory::RunRepair() {
   if (!damaged.ok()) return JudgeFailure("opening it for repair", damaged.status());
   absl::StatusOr<Salvage> found = (*damaged)->Read();
   if (!found.ok()) return JudgeFailure("reading it for repair", found.status());
-  // What cannot be read now is damage to a repair; whoever repairs is shown it first.
+  // What cannot be read now is damage to a repair; the person who repairs sees it first.
   if (!found->damage.empty()) {
     return disk_ ? absl::OkStatus() : Wrong(absl::StrCat("repair found ", found->damage[0]));
   }

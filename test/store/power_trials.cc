@@ -3,8 +3,8 @@
 // (power_trial.h).
 //
 // A seed says where and how: the moments come round one after the other, before and after each
-// sync; every third round anywhere. After kSeedsAScript seeds the stories are told anew with other
-// records.
+// sync; every third round anywhere. After kSeedsAScript seeds the stories are played anew with
+// other records.
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
@@ -56,7 +56,7 @@ struct Moment {
 
 class Trials {
  public:
-  // The stories of script `script`, told once.
+  // The stories of script `script`, played once.
   absl::Status Tell(uint64_t script) {
     if (script_ == script) return absl::OkStatus();
     stories_.clear();
@@ -142,7 +142,7 @@ int main(int argc, char** argv) {
   cxlpool::fm::RegisterWatchedVfs(true);
   cxlpool::fm::Trials trials;
   if (const absl::Status status = trials.Tell(1); !status.ok()) {
-    std::cout << "cxlpool-power-trials: a story cannot be told: " << status << std::endl;
+    std::cout << "cxlpool-power-trials: a story cannot be played: " << status << std::endl;
     return 1;
   }
   cxlpool::TrialProgram program;

@@ -1,4 +1,4 @@
-"""docs/install.md, followed to the letter: every command and every file of it, on three machines with systemd.
+"""docs/install.md, followed to the letter: every command and every file of it, on four machines with systemd.
 
 What is not run as it is printed: tools/setup and tools/build (the build that is tested takes the place of the
 release), and scp, which copies between the machines here.
@@ -15,7 +15,8 @@ from testbed.machines import Machine, require_machines
 from testbed.testing import BUILD, REPOSITORY, main
 
 PAGE = REPOSITORY / 'docs/install.md'
-PLACES = ('fm', 'host-a', 'host-b')
+POOL = ('fm', 'host-a', 'host-b')  # They share a network and an emulated fabric.
+PLACES = (*POOL, 'one')
 
 
 def blocks():
@@ -33,10 +34,13 @@ class InstallPageTest(unittest.TestCase):
         cls.addClassCleanup(shutil.rmtree, cls.directory)
         cls.machines = {}
         for name in PLACES:
-            shares = {'/var/lib/cxlpool/fabric': cls.directory / 'fabric', '/transfer': cls.directory / 'transfer'}
+            shares = {'/transfer': cls.directory / 'transfer'}
+            if name in POOL:
+                shares['/var/lib/cxlpool/fabric'] = cls.directory / 'fabric'
             for directory in shares.values():
                 directory.mkdir(exist_ok=True)
-            machine = Machine(name, root, cls.directory / f'{name}.log', network_of=cls.machines.get('fm'), shares=shares)
+            machine = Machine(name, root, cls.directory / f'{name}.log', shares=shares,
+                              network_of=cls.machines.get('fm') if name in POOL else None)
             cls.addClassCleanup(machine.stop)
             cls.machines[name] = machine.start()
             machine.run("echo '127.0.0.1 fm.rack7.example' >> /etc/hosts")
@@ -96,10 +100,11 @@ class InstallPageTest(unittest.TestCase):
         self.assertRegex(everything, r'wrote 536870912 bytes of regions/kv')
         self.assertRegex(everything, r'verified 536870912 bytes of regions/kv')
         self.assertIn('kv is gone: 512 MiB', everything)
+        self.assertIn('first is gone: 256 MiB', everything)
         left = self.machines['host-b'].output("find / -xdev -name '*cxlpool*' -not -path '/transfer*' -not -path '/root/*' "
                                               "-not -path '/proc/*' -not -path '/var/lib/systemd/*'")
         # The user stays: its number must not become somebody else's. The rest is the emulated fabric's.
-        self.assertEqual(set(left.split()) - {'/var/lib/cxlpool', '/usr/share/doc/cxlpool', '/usr/lib/cmake/cxlpool',
+        self.assertEqual(set(left.split()) - {'/var/lib/cxlpool', '/usr/libexec/cxlpool', '/usr/share/doc/cxlpool', '/usr/lib/cmake/cxlpool',
                                               '/usr/include/cxlpool'}, set())
 
 

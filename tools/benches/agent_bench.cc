@@ -5,7 +5,7 @@
 // process; from an Offer to the Report of what it wants. Everything is in it that the agent does:
 // plan, checks, reading back after each step, its looks meanwhile.
 // By hand: tools/benches/agent_by_hand, forked and awaited; the same sysfs files and daxctl. It is
-// told the names that it cannot know by a glob, and reads nothing back but its last step.
+// given the names that it cannot know by a glob, and reads nothing back but its last step.
 // While one is measured the other does not run. docs/performance.md says how it measures.
 #include <sys/resource.h>
 #include <sys/utsname.h>
@@ -23,8 +23,8 @@
 #include "host-agent/service/agent_core.h"
 #include "proto/support/loop.h"
 #include "tools/benches/agent_link.h"
+#include "tools/benches/bench_main.h"
 #include "tools/benches/child.h"
-#include "tools/benches/report.h"
 #include "tools/benches/rounds.h"
 
 namespace cxlpool::bench {
@@ -33,13 +33,11 @@ namespace {
 constexpr absl::Duration kLimit = absl::Seconds(60);
 constexpr double kTarget = 1.05;
 
-struct Options {
-  std::string mode, bridge, serial, window, by_hand, json;
+struct Options : BenchOptions {
+  std::string mode, bridge, serial, window, by_hand;
   std::string log = "/var/log/bench-agent.log";
   uint32_t slot = 0;
   uint64_t bytes = 0;
-  double seconds = 1;
-  int rounds = static_cast<int>(kMinRounds);
   bool steps = false;
 };
 
@@ -181,7 +179,7 @@ class AgentBench {
       }
       online.push_back(absl::ToDoubleSeconds(*went_up));
       offline.push_back(absl::ToDoubleSeconds(*went_down));
-      if (clock_.Elapsed() - began >= absl::Seconds(options_.seconds)) break;
+      if (clock_.Elapsed() - began >= options_.measured) break;
     }
     cpu = CpuOf(RUSAGE_SELF) + CpuOf(RUSAGE_CHILDREN) - cpu;
     return Sample{
@@ -207,7 +205,7 @@ class AgentBench {
   SystemClock clock_;
 };
 
-absl::Status Run(const Options& options) {
+absl::StatusOr<std::vector<Row>> Run(const Options& options) {
   AgentBench bench(options);
   utsname kernel = {};
   uname(&kernel);
@@ -218,58 +216,45 @@ absl::Status Run(const Options& options) {
   Rounds rounds({{"ours", [&] { return bench.Ours(); }, online},
                  {"hand", [&] { return bench.ByHand(); }, online}});
   if (absl::Status status = rounds.Run(options.rounds); !status.ok()) return status;
-  std::vector<Row> rows;
-  const auto add = [&](absl::string_view what, double Sample::*took) {
+  std::cout << absl::StreamFormat("  CPU of both: ours %.0f, by hand %.0f us\n",
+                                  rounds.Median(Rounds::Of(0, &Sample::cpu_micros)),
+                                  rounds.Median(Rounds::Of(1, &Sample::cpu_micros)));
+  const auto row = [&](absl::string_view what, double Sample::*took) {
     const auto millis = [took](size_t side) {
       return [took, side](const std::vector<Sample>& pass) { return 1000 * (pass[side].*took); };
     };
-    rows.push_back(
-        {.number = 16,
-         .name = absl::StrCat("agent ", what, ", ", options.mode, " by the same steps by hand"),
-         .unit = "ms in TCG",
-         .target = kTarget,
-         .aim = Aim::kAtMost,
-         .summary = Summarise(rounds.Compare(millis(0), millis(1)), kTarget, 16, Aim::kAtMost)});
-    std::cout << ToText(rows.back(), rounds.size());
+    return MakeRow(16,
+                   absl::StrCat("agent ", what, ", ", options.mode, " by the same steps by hand"),
+                   "ms in TCG", kTarget, Aim::kAtMost, rounds.Compare(millis(0), millis(1)));
   };
-  add("online", &Sample::seconds);
-  add("offline", &Sample::back_seconds);
-  const auto cpu = [](size_t side) {
-    return [side](const std::vector<Sample>& pass) { return pass[side].cpu_micros; };
-  };
-  std::cout << absl::StreamFormat("  CPU of both: ours %.0f, by hand %.0f us\n",
-                                  rounds.Median(cpu(0)), rounds.Median(cpu(1)));
-  return options.json.empty() ? absl::OkStatus() : WriteFile(options.json, ToJson(rows));
+  return std::vector<Row>{row("online", &Sample::seconds), row("offline", &Sample::back_seconds)};
 }
 
 }  // namespace
 }  // namespace cxlpool::bench
 
 int main(int argc, char** argv) {
-  cxlpool::bench::Options options;
-  CLI::App app{"bench-agent: a segment online and away again, by the agent and by hand"};
-  app.add_option("--mode", options.mode, "devdax or system-ram")
-      ->required()
-      ->check(CLI::IsMember({"devdax", "system-ram"}));
-  app.add_option("--bridge", options.bridge, "Host bridge of the memdev: ACPI0016:00")->required();
-  app.add_option("--slot", options.slot, "Its PCIe slot")->required();
-  app.add_option("--serial", options.serial, "Its serial, 0x...")->required();
-  app.add_option("--bytes", options.bytes, "Its size")->required();
-  app.add_option("--window", options.window, "For the peer: decoder0.0")->required();
-  app.add_option("--by-hand", options.by_hand, "Path of agent_by_hand")->required();
-  app.add_option("--log", options.log, "Where what the peer says is appended")
-      ->capture_default_str();
-  app.add_option("--rounds", options.rounds, "Rounds")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1000));
-  app.add_option("--seconds", options.seconds, "How long each slice is measured")
-      ->capture_default_str()
-      ->check(CLI::Range(0.01, 600.0));
-  app.add_option("--json", options.json, "Write the figures there");
-  app.add_flag("--steps", options.steps, "Print when each rung of ours begins and ends");
-  CLI11_PARSE(app, argc, argv);
-  const absl::Status status = cxlpool::bench::Run(options);
-  if (status.ok()) return 0;
-  std::cerr << "bench-agent: " << status.message() << "\n";
-  return 1;
+  cxlpool::bench::Options own;
+  return cxlpool::bench::RunBench(
+      argc, argv,
+      {.name = "bench-agent",
+       .what = "a segment online and away again, by the agent and by hand",
+       .measure = [&](const auto&) { return cxlpool::bench::Run(own); },
+       .add_options =
+           [&](CLI::App& app) {
+             app.add_option("--mode", own.mode, "devdax or system-ram")
+                 ->required()
+                 ->check(CLI::IsMember({"devdax", "system-ram"}));
+             app.add_option("--bridge", own.bridge, "Host bridge of the memdev: ACPI0016:00")
+                 ->required();
+             app.add_option("--slot", own.slot, "Its PCIe slot")->required();
+             app.add_option("--serial", own.serial, "Its serial, 0x...")->required();
+             app.add_option("--bytes", own.bytes, "Its size")->required();
+             app.add_option("--window", own.window, "For the peer: decoder0.0")->required();
+             app.add_option("--by-hand", own.by_hand, "Path of agent_by_hand")->required();
+             app.add_option("--log", own.log, "Where what the peer says is appended")
+                 ->capture_default_str();
+             app.add_flag("--steps", own.steps, "Print when each rung of ours begins and ends");
+           },
+       .options = &own});
 }

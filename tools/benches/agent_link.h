@@ -1,4 +1,4 @@
-// A ManagerLink without a manager: whoever holds it plays one, and waits for what is reported.
+// A ManagerLink without a manager: its owner plays one, and waits for what is reported.
 //
 // Handlers are the core's and post to its executor. Thread-safe.
 #ifndef CXLPOOL_TOOLS_BENCHES_AGENT_LINK_H_
@@ -19,6 +19,7 @@ class AgentLink : public agent::ManagerLink {
   void Start(Handlers handlers) override;
   void Stop() override {}
   void Send(v1::Report report) override;
+  void Answer(uint64_t, absl::StatusOr<v1::DeviceLook>) override {}
   // The bench asks for nothing: UNIMPLEMENTED.
   void Allocate(v1::AllocateRegionRequest request,
                 DoneWith<v1::AllocateRegionResponse> done) override;

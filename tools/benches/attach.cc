@@ -2,16 +2,15 @@
 // of few. Only its own should count. docs/performance.md says how it measures.
 //
 // The manager's core alone, in one thread, on a store in memory, with a fabric and agents that do
-// at once what they are told (test/rigs/service_rig.h): nothing but the core takes time.
+// at once what they are asked (test/rigs/service_rig.h): nothing but the core takes time.
 
 #include <time.h>
 
-#include <CLI/CLI.hpp>
 #include <iostream>
 
 #include "absl/strings/str_format.h"
 #include "test/rigs/service_rig.h"
-#include "tools/benches/report.h"
+#include "tools/benches/bench_main.h"
 #include "tools/benches/rounds.h"
 
 namespace cxlpool::bench {
@@ -102,7 +101,7 @@ class Pool {
   bool IsBack(const std::string& region) const {
     const fm::RegionPtr found = rig_->Find(region);
     return found != nullptr && !found->attachments.empty() &&
-           found->attachments[0].state == fm::AttachmentState::kOnline;
+           found->attachments[0].settled().state == fm::AttachmentState::kOnline;
   }
   bool OwnAreBack() const {
     return std::all_of(own_.begin(), own_.end(), [&](auto& r) { return IsBack(r); });
@@ -115,44 +114,25 @@ class Pool {
   int lives_ = 1;
 };
 
-absl::Status Run(int rounds, const std::string& json) {
+absl::StatusOr<std::vector<Row>> Run(const BenchOptions& options) {
   Pool many(16000), few(1600);
   for (Pool* pool : {&many, &few}) {
     if (!pool->Settle()) return absl::DeadlineExceededError("the pool was not filled");
   }
-  const auto seconds = [](const Sample& sample) { return sample.seconds; };
-  Rounds measured({{"16,000", [&] { return many.Reset(); }, seconds},
-                   {"1,600", [&] { return few.Reset(); }, seconds}});
-  if (absl::Status status = measured.Run(rounds); !status.ok()) return status;
-  const auto of = [](size_t side) {
-    return [side](const std::vector<Sample>& pass) { return pass[side].seconds; };
-  };
-  const Row row{.number = 18,
-                .name = "one of 200 hosts resets, at 16,000 Attachments by 1,600, CPU of the core",
-                .unit = "s",
-                .target = kTarget,
-                .aim = Aim::kAtMost,
-                .summary = Summarise(measured.Compare(of(0), of(1)), kTarget, 18, Aim::kAtMost)};
-  std::cout << ToText(row, measured.size());
-  return json.empty() ? absl::OkStatus() : WriteFile(json, ToJson({row}));
+  Rounds rounds({{"16,000", [&] { return many.Reset(); }, &Sample::seconds},
+                 {"1,600", [&] { return few.Reset(); }, &Sample::seconds}});
+  if (absl::Status status = rounds.Run(options.rounds); !status.ok()) return status;
+  return std::vector<Row>{
+      MakeRow(18, "one of 200 hosts resets, at 16,000 Attachments by 1,600, CPU of the core", "s",
+              kTarget, Aim::kAtMost, rounds.Compare(&Sample::seconds))};
 }
 
 }  // namespace
 }  // namespace cxlpool::bench
 
 int main(int argc, char** argv) {
-  int rounds = cxlpool::bench::kMinRounds;
-  double seconds = 0;
-  std::string json, directory;
-  CLI::App app{"bench-attach: what a host that resets costs the manager"};
-  app.add_option("--rounds", rounds, "Rounds")->capture_default_str()->check(CLI::Range(1, 1000));
-  app.add_option("--seconds", seconds, "Has no meaning here");
-  app.add_option("--dir", directory, "Has no meaning here");
-  app.add_option("--json", json, "Write the figures there");
-  CLI11_PARSE(app, argc, argv);
-  if (const absl::Status status = cxlpool::bench::Run(rounds, json); !status.ok()) {
-    std::cerr << "bench-attach: " << status.message() << "\n";
-    return 1;
-  }
-  return 0;
+  return cxlpool::bench::RunBench(argc, argv,
+                                  {.name = "bench-attach",
+                                   .what = "what a host that resets costs the manager",
+                                   .measure = cxlpool::bench::Run});
 }

@@ -153,7 +153,7 @@ double FillUnderAdversary(uint32_t devices, size_t max_extents) {
 void PrintOverTime(const std::vector<Machine>& machines, const std::vector<TraceEvent>& events,
                    uint32_t devices) {
   std::cout << absl::StreamFormat(
-      "%d devices of 512 GiB over the trace, whoever is refused is left out\n", devices);
+      "%d devices of 512 GiB over the trace, what is refused is left out\n", devices);
   for (const size_t extents : {kOurExtents, size_t{1}}) {
     Pool pool(devices, extents);
     size_t done = 0, refusals = 0;
@@ -171,18 +171,19 @@ void PrintOverTime(const std::vector<Machine>& machines, const std::vector<Trace
   }
 }
 
-Row MakeRow(const char* name, const std::vector<std::pair<double, double>>& figures, double target,
-            uint64_t seed) {
-  std::vector<Round> rounds;  // Nothing here is a matter of chance: the control is 1.
+// Nothing here is a matter of chance: the control is 1.
+std::vector<Round> AsRounds(const std::vector<std::pair<double, double>>& figures) {
+  std::vector<Round> rounds;
   for (const auto& [ours, peer] : figures) {
     rounds.push_back({100 * ours, 100 * peer, 100 * peer, 100 * ours});
   }
-  return {.number = 7,
-          .name = name,
-          .unit = "% full",
-          .target = target,
-          .aim = Aim::kAtLeast,
-          .summary = Summarise(rounds, target, seed)};
+  return rounds;
+}
+
+Row FillRow(const char* what, double target,
+            const std::vector<std::pair<double, double>>& figures) {
+  return MakeRow(7, absl::StrCat("fill at the first refusal, ", what), "% full", target,
+                 Aim::kAtLeast, AsRounds(figures));
 }
 
 }  // namespace
@@ -201,16 +202,12 @@ std::vector<Row> MeasureFill(const std::vector<Machine>& machines, const FillOpt
     adversary_bound.emplace_back(attacked, FillUnderAdversary(devices, kNoBound));
   }
   PrintOverTime(machines, events, options.first_devices + 4 * options.more_devices);
-  const Row bound = MakeRow("", adversary_bound, 0, options.seed);
+  const Summary bound = Summarise(AsRounds(adversary_bound), 0, options.seed);
   std::cout << absl::StreamFormat(
-      "adversary: ours %.1f %%, bound %.1f %% full at the first refusal\n", bound.summary.ours,
-      bound.summary.peer);
-  return {MakeRow("fill at the first refusal, VM trace, by best fit in one extent", by_best_fit, 1,
-                  options.seed),
-          MakeRow("fill at the first refusal, VM trace, by the offline bound", by_bound, 0.98,
-                  options.seed),
-          MakeRow("fill at the first refusal, adversary, by best fit in one extent", adversary, 1,
-                  options.seed)};
+      "adversary: ours %.1f %%, bound %.1f %% full at the first refusal\n", bound.ours, bound.peer);
+  return {FillRow("VM trace, by best fit in one extent", 1, by_best_fit),
+          FillRow("VM trace, by the offline bound", 0.98, by_bound),
+          FillRow("adversary, by best fit in one extent", 1, adversary)};
 }
 
 }  // namespace cxlpool::bench

@@ -335,16 +335,6 @@ Rounds Interleave(Ours& ours, Peer& peer, const SpeedOptions& options) {
   return rounds;
 }
 
-Row MakeRow(const char* name, const std::vector<Round>& rounds, double target, uint64_t seed,
-            Aim aim) {
-  return {.number = 6,
-          .name = name,
-          .unit = aim == Aim::kAtMost ? "ns" : "decisions/s",
-          .target = target,
-          .aim = aim,
-          .summary = Summarise(rounds, target, seed, aim)};
-}
-
 std::vector<Round> AsRates(const std::vector<Round>& costs) {
   std::vector<Round> rates;
   for (const Round& cost : costs) {
@@ -367,10 +357,8 @@ std::vector<Row> MeasureSpeed(const SpeedOptions& options) {
         options.devices, options.fill * 100, ours.extents(), reference.extents(),
         ours.refused() * 100, reference.refused() * 100);
     const Rounds rounds = Interleave(ours, reference, options);
-    rows.push_back(MakeRow("placement decision, p50, by an unconstrained bitmap reference",
-                           rounds.p50, 1.7, options.seed, Aim::kAtMost));
-    rows.push_back(MakeRow("placement decision, p99, by an unconstrained bitmap reference",
-                           rounds.p99, 1.5, options.seed, Aim::kAtMost));
+    rows.push_back(MakeRow(6, "placement decision, p99, by an unconstrained bitmap reference", "ns",
+                           1.5, Aim::kAtMost, rounds.p99));
   }
   {
     // As many extents a device, and one in 1500 of the devices.
@@ -379,14 +367,13 @@ std::vector<Row> MeasureSpeed(const SpeedOptions& options) {
     Pool<Placed> small(options, few_requests, few);
     std::cout << absl::StreamFormat("%d devices: %d extents; refused %.2f %%\n", few,
                                     small.extents(), small.refused() * 100);
-    rows.push_back(MakeRow("placement decision, p50, by one among a thousand extents",
-                           Interleave(ours, small, options).p50, 2, options.seed, Aim::kAtMost));
+    rows.push_back(MakeRow(6, "placement decision, p50, by one among a thousand extents", "ns", 2,
+                           Aim::kAtMost, Interleave(ours, small, options).p50));
   }
   {
     Pool<Tree> tree(ours);
-    rows.push_back(MakeRow("placement decisions by a red-black best fit",
-                           AsRates(Interleave(ours, tree, options).p50), 2, options.seed,
-                           Aim::kAtLeast));
+    rows.push_back(MakeRow(6, "placement decisions by a red-black best fit", "decisions/s", 2,
+                           Aim::kAtLeast, AsRates(Interleave(ours, tree, options).p50)));
   }
   return rows;
 }

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -16,6 +17,16 @@ std::string Pair(const Interval& interval) {
 }
 
 }  // namespace
+
+Row MakeRow(int number, std::string name, std::string unit, double target, Aim aim,
+            const std::vector<Round>& rounds) {
+  return {.number = number,
+          .name = std::move(name),
+          .unit = std::move(unit),
+          .target = target,
+          .aim = aim,
+          .summary = Summarise(rounds, target, static_cast<uint64_t>(number), aim)};
+}
 
 std::string ToJson(const std::vector<Row>& rows) {
   return absl::StrCat(
@@ -36,13 +47,13 @@ std::string ToJson(const std::vector<Row>& rows) {
       "]}\n");
 }
 
-std::string ToText(const Row& row, size_t rounds) {
+std::string ToText(const Row& row) {
   const Summary& s = row.summary;
   return absl::StrFormat(
       "row %d, %s: ours %.4g, peer %.4g %s: ratio %.3f, 95 %% [%.3f, %.3f], N = %d rounds\n"
       "  control (ours by ours) 95 %% [%.3f, %.3f]; target %s %g: %s\n",
       row.number, row.name, s.ours, s.peer, row.unit, s.ratio, s.ratio_95.low, s.ratio_95.high,
-      rounds, s.control_95.low, s.control_95.high,
+      s.rounds, s.control_95.low, s.control_95.high,
       row.aim == Aim::kAtMost ? "<=" : ">=", row.target, ToString(s.verdict));
 }
 

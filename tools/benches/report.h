@@ -21,12 +21,16 @@ struct Row {
   Summary summary;
 };
 
+// The row of what `rounds` measured. Its number is the bootstrap's seed.
+Row MakeRow(int number, std::string name, std::string unit, double target, Aim aim,
+            const std::vector<Round>& rounds);
+
 // {"rows":[{"row":2,"name":"…","unit":"…","ours":…,"peer":…,"ratio":…,"ci":[…,…],"aa":[…,…],
 //           "target":…,"aim":"at least|at most","met":true,"verdict":"met|missed|inconclusive"}]}
 std::string ToJson(const std::vector<Row>& rows);
 
 // Two lines for people: figures and intervals, then control, target and verdict.
-std::string ToText(const Row& row, size_t rounds);
+std::string ToText(const Row& row);
 
 // UNAVAILABLE: `file` could not be written whole.
 absl::Status WriteFile(const std::string& file, const std::string& text);

@@ -2,8 +2,6 @@
 // same bytes and etcd with the same records. docs/performance.md says how it measures; tools/bench
 // builds and runs it.
 
-#include <signal.h>
-
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <string>
@@ -12,9 +10,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "tools/benches/bench_main.h"
 #include "tools/benches/load.h"
 #include "tools/benches/regions.h"
-#include "tools/benches/report.h"
 #include "tools/benches/requests.h"
 #include "tools/benches/rounds.h"
 #include "tools/benches/servers.h"
@@ -29,10 +27,8 @@ constexpr double kMemoryLimitMib = 1024;
 constexpr int kBatch = 100;
 constexpr int kCallers = 8;
 
-struct Options {
-  std::string manager, etcd, directory, json, self;
+struct Options : BenchOptions {
   uint64_t regions = 1000000;
-  int rounds = static_cast<int>(kMinRounds);
 };
 
 absl::Status Fill(const Server& server, const std::string& method, const std::string& request,
@@ -101,7 +97,7 @@ class RestartRunner {
   absl::StatusOr<Sample> Loop() {
     const std::string log = options_.directory + "/loop.log";
     const absl::Time began = absl::Now();
-    auto child = Child::Start({options_.self, "--read", StoreFile(manager_directory())}, log);
+    auto child = Child::Start({"/proc/self/exe", "--read", StoreFile(manager_directory())}, log);
     if (!child.ok()) return child.status();
     const int code = child->Wait();
     const absl::Time ended = absl::Now();
@@ -132,75 +128,57 @@ class RestartRunner {
   std::vector<double> resident_mib_;
 };
 
-absl::Status Run(const Options& options) {
+absl::StatusOr<std::vector<Row>> Run(const Options& options) {
   RestartRunner runner(options);
   if (absl::Status status = runner.Prepare(); !status.ok()) return status;
   std::cout << absl::StreamFormat(
       "restart with %d records of %.0f bytes: seconds until it serves\n", runner.contents().records,
       static_cast<double>(runner.contents().bytes) /
           static_cast<double>(runner.contents().records));
-  const auto seconds = [](const Sample& sample) { return sample.seconds; };
-  std::vector<Side> sides = {{"ours", [&] { return runner.Manager(); }, seconds},
-                             {"loop", [&] { return runner.Loop(); }, seconds}};
+  std::vector<Side> sides = {{"ours", [&] { return runner.Manager(); }, &Sample::seconds},
+                             {"loop", [&] { return runner.Loop(); }, &Sample::seconds}};
   const bool etcd = !options.etcd.empty();
-  if (etcd) sides.push_back({"etcd", [&] { return runner.Etcd(); }, seconds});
+  if (etcd) sides.push_back({"etcd", [&] { return runner.Etcd(); }, &Sample::seconds});
   Rounds rounds(std::move(sides));
   if (absl::Status status = rounds.Run(options.rounds); !status.ok()) return status;
-  const auto took = [](size_t side) {
-    return [side](const std::vector<Sample>& pass) { return pass[side].seconds; };
-  };
-  const auto add = [&](std::vector<Row>& rows, const std::string& name, size_t peer,
-                       double target) {
-    rows.push_back(
-        {.number = 10,
-         .name = name,
-         .unit = "s",
-         .target = target,
-         .aim = Aim::kAtMost,
-         .summary = Summarise(rounds.Compare(took(0), took(peer)), target, 10, Aim::kAtMost)});
-    std::cout << ToText(rows.back(), rounds.size());
-  };
-  std::vector<Row> rows;
-  add(rows, absl::StrFormat("restart with %d Regions by a bare loop", options.regions), 1, 1.25);
+  std::vector<Row> rows = {
+      MakeRow(10, absl::StrFormat("restart with %d Regions by a bare loop", options.regions), "s",
+              1.25, Aim::kAtMost, rounds.Compare(&Sample::seconds, 1))};
   if (etcd) {
-    add(rows, absl::StrFormat("restart with %d Regions by etcd with as many keys", options.regions),
-        2, 0.1);
+    rows.push_back(MakeRow(
+        10, absl::StrFormat("restart with %d Regions by etcd with as many keys", options.regions),
+        "s", 0.1, Aim::kAtMost, rounds.Compare(&Sample::seconds, 2)));
   }
   std::cout << absl::StreamFormat("  resident memory once serving: %.0f MiB (limit %.0f)\n",
                                   runner.resident_mib(), kMemoryLimitMib);
-  return options.json.empty() ? absl::OkStatus() : WriteFile(options.json, ToJson(rows));
+  return rows;
 }
 
 }  // namespace
 }  // namespace cxlpool::bench
 
 int main(int argc, char** argv) {
-  cxlpool::bench::Options options;
+  cxlpool::bench::Options own;
   std::string read;
-  double ignored = 0;
-  CLI::App app{"bench-restart: a killed manager until it serves again"};
-  app.add_option("--manager", options.manager, "Path of cxlpool-fm");
-  app.add_option("--etcd", options.etcd, "Path of etcd; without it, its row is left out");
-  app.add_option("--dir", options.directory, "Empty directory on a disk");
-  app.add_option("--regions", options.regions, "How many")
-      ->capture_default_str()
-      ->check(CLI::Range(800, 10000000));
-  app.add_option("--rounds", options.rounds, "Rounds")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1000));
-  app.add_option("--seconds", ignored, "Not used: each slice is one restart");
-  app.add_option("--json", options.json, "Write the figures there");
-  app.add_option("--read", read, "Read and check the database there, and nothing else");
-  CLI11_PARSE(app, argc, argv);
-  signal(SIGPIPE, SIG_IGN);
-  absl::Status status;
-  if (!read.empty()) {
-    status = cxlpool::bench::ReadStore(read).status();
-  } else {
-    options.self = "/proc/self/exe";
-    status = cxlpool::bench::Run(options);
-  }
-  if (status.ok()) return 0;
-  std::cerr << "bench-restart: " << status.message() << "\n";
-  return absl::IsDataLoss(status) ? 3 : 1;
+  return cxlpool::bench::RunBench(
+      argc, argv,
+      {.name = "bench-restart",
+       .what = "a killed manager until it serves again",
+       .measure = [&](const auto& options) -> absl::StatusOr<std::vector<cxlpool::bench::Row>> {
+         if (!read.empty()) {
+           if (auto contents = cxlpool::bench::ReadStore(read); !contents.ok()) {
+             return contents.status();
+           }
+           return std::vector<cxlpool::bench::Row>();
+         }
+         static_cast<cxlpool::bench::BenchOptions&>(own) = options;
+         return cxlpool::bench::Run(own);
+       },
+       .add_options =
+           [&](CLI::App& app) {
+             app.add_option("--regions", own.regions, "How many")
+                 ->capture_default_str()
+                 ->check(CLI::Range(800, 10000000));
+             app.add_option("--read", read, "Read and check the database there, and nothing else");
+           }});
 }

@@ -34,19 +34,26 @@ struct Side {
 
 class Rounds {
  public:
+  // A figure of one pass through all sides, in their order.
+  using Value = std::function<double(const std::vector<Sample>&)>;
+  // The one of side number `side`.
+  static Value Of(size_t side, double Sample::*figure) {
+    return [side, figure](const std::vector<Sample>& pass) { return pass[side].*figure; };
+  }
+
   explicit Rounds(std::vector<Side> sides) : sides_(std::move(sides)) {}
 
   // Runs so many, and prints a line of each. The first error ends it.
   absl::Status Run(int rounds);
 
-  // A figure of one pass through all sides, in their order.
-  using Value = std::function<double(const std::vector<Sample>&)>;
   std::vector<Round> Compare(const Value& ours, const Value& peer) const;
+  // Of the first side by side number `peer`.
+  std::vector<Round> Compare(double Sample::*figure, size_t peer = 1) const {
+    return Compare(Of(0, figure), Of(peer, figure));
+  }
 
   // Median over all slices.
   double Median(const Value& value) const;
-
-  size_t size() const { return there_.size(); }
 
  private:
   const std::vector<Side> sides_;

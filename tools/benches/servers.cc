@@ -18,7 +18,7 @@
 namespace cxlpool::bench {
 namespace {
 
-constexpr uint64_t kEtcdBytes = uint64_t{8} << 30;  // Its own limit; 2 GiB unless told.
+constexpr uint64_t kEtcdBytes = uint64_t{8} << 30;  // Its own limit; 2 GiB unless set.
 constexpr size_t kLogEnd = 2000;
 
 absl::StatusOr<std::string> FreeAddress() {
@@ -62,13 +62,12 @@ absl::StatusOr<Server> StartManager(const std::string& program, const std::strin
 }
 
 absl::StatusOr<Server> StartEcho(const std::string& program, const std::string& directory,
-                                 const std::string& answer_file, bool parse) {
+                                 const std::string& answer_file) {
   auto address = FreeAddress();
   if (!address.ok()) return address.status();
   if (absl::Status status = MakeDirectory(directory); !status.ok()) return status;
   const std::string log = directory + "/echo.log";
   std::vector<std::string> command = {program, *address, answer_file};
-  if (parse) command.push_back("parse");
   auto child = Child::Start(command, log);
   if (!child.ok()) return child.status();
   return Server{*std::move(child), *address, log};

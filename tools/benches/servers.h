@@ -30,10 +30,9 @@ absl::StatusOr<Server> StartManager(const std::string& program, const std::strin
 // Its database, below the directory that it was started with.
 std::string StoreFile(const std::string& directory);
 
-// The echo, which answers with the bytes of `answer_file`. `parse`: gRPC parses and serialises the
-// messages of a batch.
+// The echo, which answers with the bytes of `answer_file`.
 absl::StatusOr<Server> StartEcho(const std::string& program, const std::string& directory,
-                                 const std::string& answer_file, bool parse = false);
+                                 const std::string& answer_file);
 
 // A cluster of one etcd, as durable as it is by default, its data below `directory`. Started again
 // with the same directory, it goes on with them.

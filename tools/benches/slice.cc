@@ -144,9 +144,9 @@ absl::StatusOr<Sample> SliceRunner::Manager(const Shape& shape) {
   return sample;
 }
 
-absl::StatusOr<Sample> SliceRunner::Echo(const Shape& shape, bool parse) {
+absl::StatusOr<Sample> SliceRunner::Echo(const Shape& shape) {
   const std::string directory = NextDirectory();
-  auto server = StartEcho(options_.echo, directory, AnswerFile(shape.batch != 0), parse);
+  auto server = StartEcho(options_.echo, directory, AnswerFile(shape.batch != 0));
   if (!server.ok()) return server.status();
   std::vector<std::string> ignored;
   LoadOptions load = Allocations(*server, shape, slices_);

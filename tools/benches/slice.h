@@ -49,8 +49,7 @@ class SliceRunner {
   absl::Status Prepare(bool batched);
 
   absl::StatusOr<Sample> Manager(const Shape& shape);
-  // `parse`: as StartEcho.
-  absl::StatusOr<Sample> Echo(const Shape& shape, bool parse = false);
+  absl::StatusOr<Sample> Echo(const Shape& shape);
   absl::StatusOr<Sample> Etcd(const Shape& shape);
   absl::StatusOr<Sample> Sqlite();
   absl::StatusOr<Sample> Sync();

@@ -54,7 +54,8 @@ Summary Summarise(const std::vector<Round>& rounds, double target, uint64_t seed
                   .peer = Median(peer),
                   .ratio = Median(ratios),
                   .ratio_95 = BootstrapMedian(ratios, seed),
-                  .control_95 = BootstrapMedian(controls, seed)};
+                  .control_95 = BootstrapMedian(controls, seed),
+                  .rounds = rounds.size()};
   if (rounds.size() >= kMinRounds && summary.control_95.low >= kControlBounds.low &&
       summary.control_95.high <= kControlBounds.high) {
     const bool met = aim == Aim::kAtLeast ? summary.ratio >= target : summary.ratio <= target;

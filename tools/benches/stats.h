@@ -45,6 +45,7 @@ struct Summary {
   double ratio = 0;     // Median of the rounds' ratios,
   Interval ratio_95;    // and its interval.
   Interval control_95;  // Of the control's median.
+  size_t rounds = 0;
   Verdict verdict = Verdict::kInconclusive;
 };
 

@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/ports/pack.h"
-#include "fabric-manager/ports/record_crc.h"
 
 namespace cxlpool::bench {
 namespace {
@@ -24,6 +23,8 @@ absl::StatusOr<StoreContents> ReadStore(const std::string& path) {
   sqlite3* raw = nullptr;
   const int opened = sqlite3_open_v2(path.c_str(), &raw, SQLITE_OPEN_READWRITE, nullptr);
   const std::unique_ptr<sqlite3, CloseDatabase> db(raw);
+  // The log stays: without it the manager that is started next would miss what it has to hold.
+  sqlite3_db_config(raw, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
   sqlite3_stmt* statement = nullptr;
   // Locked as the manager locks it: no shared memory beside the WAL.
   if (opened != SQLITE_OK ||

@@ -66,10 +66,6 @@ class CallbackStreams final : public Streams {
     return streams_[index]->received() == 0 ? nullptr : &streams_[index]->first_answer();
   }
 
-  bool Send(size_t index, const std::string& message) override {
-    return streams_[index]->Send(message);
-  }
-
  private:
   class Stream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
    public:
@@ -77,32 +73,18 @@ class CallbackStreams final : public Streams {
 
     void Begin(grpc::GenericStub& stub, const std::string& first) {
       stub.PrepareBidiStreamingCall(&context_, all_->options_.method, grpc::StubOptions(), this);
-      AddHold();  // Of Send, until Cancel.
-      sending_ = true;
       message_ = OneSlice(first);
       StartWrite(&message_);
       StartRead(&incoming_);
       StartCall();
     }
 
-    bool Send(const std::string& message) {
-      if (sending_.exchange(true)) return false;
-      message_ = OneSlice(message);
-      StartWrite(&message_);
-      return true;
-    }
-
-    void Cancel() {
-      context_.TryCancel();
-      RemoveHold();
-    }
+    void Cancel() { context_.TryCancel(); }
 
     uint64_t received() const { return received_.load(std::memory_order_acquire); }
     const std::string& first_answer() const { return first_answer_; }
 
    private:
-    void OnWriteDone(bool) override { sending_ = false; }
-
     void OnReadDone(bool ok) override {
       if (!ok) {
         all_->Broke();
@@ -127,7 +109,6 @@ class CallbackStreams final : public Streams {
     CallbackStreams* const all_;
     grpc::ClientContext context_;
     grpc::ByteBuffer message_, incoming_;
-    std::atomic<bool> sending_{false};
     std::atomic<uint64_t> received_{0};
     std::string first_answer_;
   };

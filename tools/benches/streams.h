@@ -1,5 +1,5 @@
-// Many gRPC streams in one process: each sends messages when told to and counts what it is sent.
-// Nothing is parsed.
+// Many gRPC streams in one process: each sends one message and counts what it is sent. Nothing is
+// parsed.
 //
 // Thread-safe. This header is free of gRPC.
 #ifndef CXLPOOL_TOOLS_BENCHES_STREAMS_H_
@@ -19,7 +19,7 @@ namespace cxlpool::bench {
 struct StreamsOptions {
   std::string address;             // HOST:PORT, no TLS.
   std::string method;              // "/package.Service/Method"
-  std::vector<std::string> first;  // The first message of each stream, and so their number.
+  std::vector<std::string> first;  // The message of each stream, and so their number.
   int per_connection = 200;        // Servers allow no more than 256.
   bool keep_first_answer = false;
 };
@@ -41,9 +41,6 @@ class Streams {
 
   // What stream `index` was sent first, if it was to be kept. Null: nothing yet.
   virtual const std::string* first_answer(size_t index) const = 0;
-
-  // Sends `message` on stream `index`; false: the one before is still under way.
-  virtual bool Send(size_t index, const std::string& message) = 0;
 };
 
 }  // namespace cxlpool::bench

@@ -1,7 +1,5 @@
-// bench-watch: one change told to many watchers, by the manager and by a server that writes the
+// bench-watch: one change sent to many watchers, by the manager and by a server that writes the
 // same bytes ready-made. docs/performance.md says how it measures; tools/bench builds and runs it.
-
-#include <signal.h>
 
 #include <CLI/CLI.hpp>
 #include <iostream>
@@ -12,8 +10,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "cxlpool/v1/pool_service.pb.h"
+#include "tools/benches/bench_main.h"
 #include "tools/benches/load.h"
-#include "tools/benches/report.h"
 #include "tools/benches/requests.h"
 #include "tools/benches/rounds.h"
 #include "tools/benches/servers.h"
@@ -26,11 +24,8 @@ constexpr char kWatch[] = "/cxlpool.v1.PoolService/WatchRegions";
 constexpr double kTarget = 0.9;
 constexpr absl::Duration kLimit = absl::Seconds(30);
 
-struct Options {
-  std::string manager, echo, directory, json;
+struct Options : BenchOptions {
   int watchers = 5000;
-  int rounds = static_cast<int>(kMinRounds);
-  absl::Duration measured = absl::Seconds(1);
 };
 
 class WatchRunner {
@@ -130,9 +125,9 @@ class WatchRunner {
           absl::StrFormat("after %d changes one watcher has heard %d messages and another %d",
                           changes, least, most));
     }
-    const double told = static_cast<double>((changes - measured_from) * watchers);
-    return Sample{.per_second = told / absl::ToDoubleSeconds(took),
-                  .cpu_micros = absl::ToDoubleMicroseconds(*cpu - cpu_before) / told};
+    const double sent = static_cast<double>((changes - measured_from) * watchers);
+    return Sample{.per_second = sent / absl::ToDoubleSeconds(took),
+                  .cpu_micros = absl::ToDoubleMicroseconds(*cpu - cpu_before) / sent};
   }
 
   const Options options_;
@@ -141,60 +136,37 @@ class WatchRunner {
   std::string event_;
 };
 
-absl::Status Run(const Options& options) {
+absl::StatusOr<std::vector<Row>> Run(const Options& options) {
   WatchRunner runner(options);
   if (absl::Status status = runner.Prepare(); !status.ok()) return status;
-  std::cout << absl::StreamFormat("one change to %d watchers, events of %d bytes: told a second\n",
-                                  options.watchers, runner.event_bytes());
-  const auto rate = [](const Sample& sample) { return sample.per_second; };
-  Rounds rounds({{"ours", [&] { return runner.Manager(); }, rate},
-                 {"echo", [&] { return runner.Echo(); }, rate}});
+  std::cout << absl::StreamFormat(
+      "one change to %d watchers, events of %d bytes: messages a second\n", options.watchers,
+      runner.event_bytes());
+  Rounds rounds({{"ours", [&] { return runner.Manager(); }, &Sample::per_second},
+                 {"echo", [&] { return runner.Echo(); }, &Sample::per_second}});
   if (absl::Status status = rounds.Run(options.rounds); !status.ok()) return status;
-  const auto told = [](size_t side) {
-    return [side](const std::vector<Sample>& pass) { return pass[side].per_second; };
-  };
-  const auto cpu = [](size_t side) {
-    return [side](const std::vector<Sample>& pass) { return pass[side].cpu_micros; };
-  };
-  const auto compared = rounds.Compare(told(0), told(1));
-  const Row row{
-      .number = 11,
-      .name = absl::StrFormat("one change to %d watchers by writing ready bytes", options.watchers),
-      .unit = "messages/s",
-      .target = kTarget,
-      .summary = Summarise(compared, kTarget, 11)};
-  std::cout << ToText(row, rounds.size())
-            << absl::StreamFormat("  CPU of the server, us a message: ours %.2f, echo %.2f\n",
-                                  rounds.Median(cpu(0)), rounds.Median(cpu(1)));
-  return options.json.empty() ? absl::OkStatus() : WriteFile(options.json, ToJson({row}));
+  std::cout << absl::StreamFormat("  CPU of the server, us a message: ours %.2f, echo %.2f\n",
+                                  rounds.Median(Rounds::Of(0, &Sample::cpu_micros)),
+                                  rounds.Median(Rounds::Of(1, &Sample::cpu_micros)));
+  return std::vector<Row>{MakeRow(
+      11, absl::StrFormat("one change to %d watchers by writing ready bytes", options.watchers),
+      "messages/s", kTarget, Aim::kAtLeast, rounds.Compare(&Sample::per_second))};
 }
 
 }  // namespace
 }  // namespace cxlpool::bench
 
 int main(int argc, char** argv) {
-  cxlpool::bench::Options options;
-  double seconds = 1;
-  CLI::App app{"bench-watch: one change to many watchers"};
-  app.add_option("--manager", options.manager, "Path of cxlpool-fm")->required();
-  app.add_option("--echo", options.echo, "Path of bench-watch-echo")->required();
-  app.add_option("--dir", options.directory, "Empty directory on a disk")->required();
-  app.add_option("--watchers", options.watchers, "How many")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 8192));
-  app.add_option("--rounds", options.rounds, "Rounds")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1000));
-  app.add_option("--seconds", seconds, "How long each slice of a round is measured")
-      ->capture_default_str()
-      ->check(CLI::Range(0.1, 60.0));
-  app.add_option("--json", options.json, "Write the figures there");
-  CLI11_PARSE(app, argc, argv);
-  options.measured = absl::Seconds(seconds);
-  signal(SIGPIPE, SIG_IGN);
-  if (const absl::Status status = cxlpool::bench::Run(options); !status.ok()) {
-    std::cerr << "bench-watch: " << status.message() << "\n";
-    return absl::IsDataLoss(status) ? 3 : 1;
-  }
-  return 0;
+  cxlpool::bench::Options own;
+  return cxlpool::bench::RunBench(argc, argv,
+                                  {.name = "bench-watch",
+                                   .what = "one change to many watchers",
+                                   .measure = [&](const auto&) { return cxlpool::bench::Run(own); },
+                                   .add_options =
+                                       [&](CLI::App& app) {
+                                         app.add_option("--watchers", own.watchers, "How many")
+                                             ->capture_default_str()
+                                             ->check(CLI::Range(1, 8192));
+                                       },
+                                   .options = &own});
 }

@@ -142,12 +142,8 @@ std::string UnknownWord(const CLI::App& app, const CLI::App& at) {
 }
 
 absl::Status Usage(std::string message, absl::string_view command) {
-  return Refusal{.code = absl::StatusCode::kInvalidArgument,
-                 .reason = "USAGE",
-                 .message = std::move(message),
-                 .remedy = absl::StrCat("read `", command, " --help`"),
-                 .metadata = {}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kInvalidArgument, "USAGE", std::move(message),
+                absl::StrCat("read `", command, " --help`"));
 }
 
 // Whether it changes something, and so has a request_id.
@@ -234,6 +230,7 @@ absl::StatusOr<std::variant<Invocation, PrintText>> ParseCommandLine(int argc,
     AddInventoryCommands(app, chosen);
     AddPkiCommands(app, chosen);
     AddFsckCommand(app, chosen);
+    AddQuickstartCommand(app, chosen);
     AddHelpAndVersion(app, chosen);
     app.footer(ExitCodeHelp());
     app.require_subcommand(1);

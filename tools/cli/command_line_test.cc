@@ -216,6 +216,12 @@ TEST(CommandLineTest, DevicesTenantsAndBackup) {
   EXPECT_EQ(device.ShortDebugString(),
             "serial: \"S9\" capacity_bytes: 2147483648 granule_bytes: 2097152 path: \"/pool/9\" "
             "latency_ns: 170 bandwidth_mib_per_second: 24000 heads: 2 failure_domain: \"shelf\"");
+  const auto found = Pool<AddDevice>({"device", "add", "cmm-9", "--path", "host-a/dax0.0"});
+  EXPECT_EQ(found.request.settings().ShortDebugString(), "path: \"host-a/dax0.0\"");
+  EXPECT_EQ(ReasonFor({"device", "add", "cmm-9", "--granule", "1GiB"}), "USAGE");
+  EXPECT_EQ(Pool<DiscoverDevices>({"device", "discover"}).request.host(), "");
+  EXPECT_EQ(Pool<DiscoverDevices>({"device", "discover", "--host", "host-a"}).request.host(),
+            "hosts/host-a");
   const auto host = Pool<AddHost>({"host", "add", "host-c", "--slots", "1,2,17", "--uid", "0"});
   EXPECT_EQ(host.request.host(), "hosts/host-c");
   EXPECT_EQ(host.request.settings().ShortDebugString(), "slots: 1 slots: 2 slots: 17 agent_uid: 0");
@@ -242,6 +248,16 @@ TEST(CommandLineTest, DevicesTenantsAndBackup) {
   EXPECT_EQ(Pool<RemoveTenant>({"tenant", "remove", "ml"}).request.name(), "tenants/ml");
   Pool<ListTenants>({"tenant", "list"});
   EXPECT_EQ(ReasonFor({"tenant", "set", "ml", "--quota", "much"}), "BAD_SIZE");
+  EXPECT_EQ(set.isolation, std::nullopt);
+  EXPECT_EQ(Pool<SetTenant>({"tenant", "set", "ml", "--isolation", "fabric"}).isolation,
+            v1::FABRIC);
+  EXPECT_EQ(Pool<SetTenant>({"tenant", "set", "ml", "--isolation", "any"}).isolation,
+            v1::ENFORCER_UNSPECIFIED);
+  EXPECT_EQ(ReasonFor({"tenant", "set", "ml", "--isolation", "agent"}), "BAD_VALUE");
+  EXPECT_EQ(
+      Pool<AllocateRegion>({"region", "allocate", "kv", "--size", "1GiB", "--isolation", "fabric"})
+          .request.isolation(),
+      v1::FABRIC);
 
   EXPECT_EQ(Pool<Backup>({"backup", "pool.db"}).file, "pool.db");
   EXPECT_EQ(ReasonFor({"backup"}), "USAGE");
@@ -307,6 +323,20 @@ TEST(CommandLineTest, ThePkiCommands) {
   EXPECT_EQ(ReasonFor({"pki", "issue", "host", "host-a", "--days", "soon"}), "BAD_VALUE");
   EXPECT_EQ(ReasonFor({"pki", "issue", "manager", "../fm"}), "BAD_NAME");
   EXPECT_EQ(ReasonFor({"pki", "issue", "butler", "fm"}), "USAGE");
+}
+
+TEST(CommandLineTest, Quickstart) {
+  const Invocation most =
+      Parsed({"quickstart", "--file", "/srv/cmm-0", "--size", "2G", "--host", "one", "--erase"});
+  EXPECT_THAT(std::get<QuickstartCommand>(most.command).words,
+              testing::ElementsAre("--file", "/srv/cmm-0", "--size", "2147483648", "--host", "one",
+                                   "--region", "first", "--region-size", "256MiB", "--erase"));
+  EXPECT_EQ(ReasonFor({"quickstart", "--size", "2G"}), "USAGE");
+  EXPECT_EQ(ReasonFor({"quickstart", "--host", "a host"}), "BAD_NAME");
+  EXPECT_EQ(ReasonFor({"quickstart", "--region-size", "much"}), "BAD_SIZE");
+  for (const char* file : {"cmm-0", "/srv/", "/srv/a b", "/srv/\"x\"", "/srv/$(reboot)"}) {
+    EXPECT_EQ(ReasonFor({"quickstart", "--file", file}), "BAD_VALUE") << file;
+  }
 }
 
 TEST(CommandLineTest, GlobalFlagsStandAnywhere) {

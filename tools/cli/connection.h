@@ -21,7 +21,7 @@ namespace cxlpool::cli {
 // Whether the same call may be worth making again: UNAVAILABLE, RESOURCE_EXHAUSTED/QUEUE_FULL.
 bool IsTransient(const absl::Status& status);
 
-// Told when a call is about to be made again, why, and how long that may go on.
+// Called when a call is about to be made again, why, and how long that may go on.
 class RetryListener {
  public:
   virtual ~RetryListener() = default;

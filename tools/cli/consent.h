@@ -1,6 +1,6 @@
 // Before a command destroys: what it takes along, and whether it may.
 //
-// On a terminal a person is told and asked. Elsewhere a command that goes beyond the thing it
+// On a terminal a person is informed and asked. Elsewhere a command that goes beyond the thing it
 // names, or that nothing takes back, wants --yes. --dry-run tells the same and changes nothing.
 #ifndef CXLPOOL_TOOLS_CLI_CONSENT_H_
 #define CXLPOOL_TOOLS_CLI_CONSENT_H_
@@ -36,7 +36,7 @@ absl::StatusOr<Along> AlongOf(v1::RetireHostRequest& request, Connection& connec
 absl::StatusOr<Along> AlongOf(v1::RemoveHostRequest& request, Connection& connection);
 absl::StatusOr<Along> AlongOf(v1::RemoveDeviceRequest& request, Connection& connection);
 absl::StatusOr<Along> AlongOf(v1::FailDeviceRequest& request, Connection& connection);
-// Sets the etag, where none is given: what is released is what was told.
+// Sets the etag, where none is given: what is released is what was shown.
 absl::StatusOr<Along> AlongOf(v1::ReleaseRegionRequest& request, Connection& connection);
 absl::StatusOr<Along> AlongOf(v1::BatchReleaseRegionsRequest& request, Connection& connection);
 

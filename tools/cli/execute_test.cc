@@ -405,12 +405,57 @@ TEST_F(ExecuteTest, ResizeWaitsForTheNewSize) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("could not bring it online"));
 }
 
+TEST_F(ExecuteTest, ADeviceThatIsAddedByItsPathIsLookedAtFirst) {
+  v1::DiscoverDevicesResponse seen;
+  v1::DiscoveredDevice& bare = *seen.add_devices();
+  bare.set_host("hosts/host-a");
+  bare.set_name("/dev/dax0.0");
+  bare.set_size_bytes(uint64_t{64} << 30);
+  bare.set_suggested_capacity_bytes(uint64_t{63} << 30);
+  bare.set_suggested_granule_bytes(uint64_t{1} << 30);
+  v1::DiscoveredDevice& other = *seen.add_devices();
+  other.set_name("dax1.0");
+  other.set_mark(v1::DiscoveredDevice::OTHER_POOL);
+  other.set_marked_device("cmm-3");
+  other.set_marked_pool("p");
+  v1::DiscoveredDevice& ours = *seen.add_devices();
+  ours.set_name("dax2.0");
+  ours.set_mark(v1::DiscoveredDevice::THIS_POOL);
+  ours.set_marked_device("cmm-9");
+  ours.set_suggested_capacity_bytes(1);
+  fake_.manager.DiscoverDevices_calls.answers.assign(5, seen);
+  fake_.manager.AddDevice_calls.answers.assign(2, v1::Device());
+  const auto add = [&](const std::string& path, uint64_t granule = 0) {
+    AddDevice command;
+    command.request.set_device("devices/cmm-0");
+    command.request.mutable_settings()->set_path(path);
+    command.request.mutable_settings()->set_granule_bytes(granule);
+    return Run(command);
+  };
+  ASSERT_TRUE(add("host-a//dev/dax0.0").ok());
+  EXPECT_EQ(fake_.manager.DiscoverDevices_calls.requests[0].host(), "hosts/host-a");
+  const auto& sent = fake_.manager.AddDevice_calls.requests;
+  EXPECT_EQ(sent[0].settings().capacity_bytes(), uint64_t{63} << 30);
+  EXPECT_EQ(sent[0].settings().granule_bytes(), uint64_t{1} << 30);
+  EXPECT_EQ(sent[0].settings().path(), "host-a//dev/dax0.0");
+  ASSERT_TRUE(add("host-a//dev/dax0.0", uint64_t{2} << 30).ok());
+  EXPECT_EQ(sent[1].settings().capacity_bytes(), uint64_t{62} << 30);
+  EXPECT_EQ(ReasonOf(add("host-a/dax7.0")), "NOT_DISCOVERED");
+  const absl::Status foreign = add("host-a/dax1.0");
+  EXPECT_EQ(ReasonOf(foreign), "DEVICE_UNFIT");
+  EXPECT_THAT(std::string(foreign.message()), HasSubstr("another pool"));
+  EXPECT_THAT(RefusalOf(add("host-a/dax2.0"))->remedy, HasSubstr("device add cmm-9"));
+  EXPECT_EQ(ReasonOf(add("dax0.0")), "BAD_VALUE");
+  EXPECT_EQ(sent.size(), 2u);
+}
+
 TEST_F(ExecuteTest, ATenantKeepsTheLimitsThatAreNotGiven) {
   v1::Tenant known;
   known.set_name("tenants/ml");
   known.set_quota_bytes(7);
   known.set_reserved_bytes(5);
   known.set_host_cap_bytes(3);
+  known.set_isolation(v1::FABRIC);
   fake_.manager.GetTenant_calls.answers = {
       known, Refused(absl::StatusCode::kNotFound, "UNKNOWN_TENANT"),
       Refused(absl::StatusCode::kPermissionDenied, "ROLE_NOT_ALLOWED")};
@@ -424,6 +469,7 @@ TEST_F(ExecuteTest, ATenantKeepsTheLimitsThatAreNotGiven) {
   EXPECT_EQ(calls.requests[0].tenant().quota_bytes(), 9u);
   EXPECT_EQ(calls.requests[0].tenant().reserved_bytes(), 5u);
   EXPECT_EQ(calls.requests[0].tenant().host_cap_bytes(), 0u);
+  EXPECT_EQ(calls.requests[0].tenant().isolation(), v1::FABRIC);
   ASSERT_TRUE(Run(command).ok());
   EXPECT_EQ(calls.requests[1].tenant().reserved_bytes(), 0u);
   EXPECT_EQ(ReasonOf(Run(command)), "ROLE_NOT_ALLOWED");

@@ -52,6 +52,8 @@ constexpr std::array<EnumWord<v1::MemoryZone>, 2> kZones = {
     {{"movable", v1::MOVABLE}, {"kernel", v1::KERNEL}}};
 constexpr std::array<EnumWord<v1::Access>, 2> kAccesses = {
     {{"rw", v1::READ_WRITE}, {"ro", v1::READ_ONLY}}};
+constexpr std::array<EnumWord<v1::Enforcer>, 2> kEnforcers = {
+    {{"fabric", v1::FABRIC}, {"any", v1::ENFORCER_UNSPECIFIED}}};
 constexpr std::array<EnumWord<v1::PlacementPolicy>, 5> kPolicies = {{{"pack", v1::PACK},
                                                                      {"spread", v1::SPREAD},
                                                                      {"bandwidth", v1::BANDWIDTH},
@@ -197,6 +199,13 @@ void Fields::Sharing(const Flag& text, const std::function<void(v1::Sharing)>& s
   const auto sharing = OneOf("--sharing", *text, kSharings);
   if (!sharing.ok()) return Keep(sharing.status());
   set(*sharing);
+}
+
+void Fields::Isolation(const Flag& text, const std::function<void(v1::Enforcer)>& set) {
+  if (!text.has_value()) return;
+  const auto enforcer = OneOf("--isolation", *text, kEnforcers);
+  if (!enforcer.ok()) return Keep(enforcer.status());
+  set(*enforcer);
 }
 
 void Fields::OpenTo(const std::vector<std::string>& texts, v1::OpenTo& open_to) {

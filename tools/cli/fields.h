@@ -52,6 +52,8 @@ class Fields {
   void Zone(const Flag& text, const std::function<void(v1::MemoryZone)>& set);
   void Access(const Flag& text, const std::function<void(v1::Access)>& set);
   void Sharing(const Flag& text, const std::function<void(v1::Sharing)>& set);
+  // "fabric", or "any": no demand.
+  void Isolation(const Flag& text, const std::function<void(v1::Enforcer)>& set);
   // uid=N, gid=N or everybody, several with commas between.
   void OpenTo(const std::vector<std::string>& texts, v1::OpenTo& open_to);
   void RequestId(const Flag& text, const SetText& set);

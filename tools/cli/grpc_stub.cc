@@ -69,7 +69,7 @@ class GrpcStub : public ManagerStub {
       reader->Finish();
       return absl::OkStatus();
     }
-    return Told(reader->Finish(), context);
+    return WithCause(reader->Finish(), context);
   }
 
   absl::Status Backup(const v1::BackupRequest& request, absl::Duration connect,
@@ -86,7 +86,7 @@ class GrpcStub : public ManagerStub {
       reader->Finish();
       return status;
     }
-    return Told(reader->Finish(), context);
+    return WithCause(reader->Finish(), context);
   }
 
  private:
@@ -109,13 +109,13 @@ class GrpcStub : public ManagerStub {
     Response response;
     const grpc::Status status = (StubOf<Stub>().*method)(&context, request, &response);
     if (status.ok()) return response;
-    return Told(status, context);
+    return WithCause(status, context);
   }
 
   // What the manager said. A manager whose certificate is not believed is no matter of reach.
-  absl::Status Told(const grpc::Status& status, const grpc::ClientContext& context) {
-    const absl::Status told = FromWire(status, context, peer_);
-    if (ReasonOf(told) != "MANAGER_UNREACHABLE") return told;
+  absl::Status WithCause(const grpc::Status& status, const grpc::ClientContext& context) {
+    const absl::Status answer = FromWire(status, context, peer_);
+    if (ReasonOf(answer) != "MANAGER_UNREACHABLE") return answer;
     const std::string said = absl::AsciiStrToLower(status.error_message());
     // gRPC does not say what is wrong with a certificate, or that the manager refuses ours.
     if (tls_.has_value() && !absl::StrContains(said, "failed to connect to remote host")) {
@@ -133,7 +133,7 @@ class GrpcStub : public ManagerStub {
     }
     const bool unknown_name =
         absl::StrContains(said, "dns resolution") || absl::StrContains(said, "c-ares");
-    last_failure_ = unknown_name ? NoSuchName() : told;
+    last_failure_ = unknown_name ? NoSuchName() : answer;
     return last_failure_;
   }
 

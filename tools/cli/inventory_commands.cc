@@ -72,6 +72,20 @@ void AddAddHost(CLI::App* host, Chosen& chosen) {
   });
 }
 
+void AddDiscoverDevices(CLI::App* device, Chosen& chosen) {
+  auto* app = device->add_subcommand(
+      "discover", "Driver shared: what the hosts see, and which of it may be one device");
+  auto host = std::make_shared<Flag>();
+  app->add_option("--host", *host, "What this host sees (default: all)")->type_name("HOST");
+  app->footer(
+      "SAME is a guess, by mark, else by serial number and size. `device add` has it proven.");
+  OnChosen(app, chosen, [host](Fields& fields) -> Command {
+    DiscoverDevices command;
+    fields.Name("hosts", *host, [&](std::string name) { command.request.set_host(name); });
+    return PoolCommand(command);
+  });
+}
+
 void AddAddDevice(CLI::App* device, Chosen& chosen) {
   struct Words {
     Flag device, capacity, granule, serial, path, latency, bandwidth, heads, domain;
@@ -84,22 +98,30 @@ void AddAddDevice(CLI::App* device, Chosen& chosen) {
       ->type_name("SIZE");
   const auto with_capacity = [app](const char* flag, Flag& text, const char* help,
                                    const char* type) {
-    app->add_option(flag, text, help)->type_name(type)->needs("--capacity");
+    app->add_option(flag, text, help)->type_name(type);
   };
   with_capacity("--granule", words->granule, "Smallest unit of placement (default 256MiB)", "SIZE");
   with_capacity("--serial", words->serial, "Serial number (default its name)", "TEXT");
-  with_capacity("--path", words->path, "Driver qemu: its pool file", "PATH");
+  with_capacity("--path", words->path,
+                "Driver qemu: its pool file; shared: HOST/NAME, to have it marked", "PATH");
   with_capacity("--latency-ns", words->latency, "Of a load, at its port", "N");
   with_capacity("--bandwidth-mib", words->bandwidth, "At its port, MiB a second", "N");
   with_capacity("--heads", words->heads, "Links it may have (default any number)", "N");
   with_capacity("--failure-domain", words->domain, "What fails with it (default its own)", "ID");
-  app->footer("Without --capacity: with the settings that it has.");
+  app->footer(
+      "Without --capacity and --path: with the settings that it has. With --path HOST/NAME alone: "
+      "capacity and granule are what `cxlpool device discover` suggests.");
   OnChosen(app, chosen, [words, &chosen](Fields& fields) -> Command {
     AddDevice command;
     v1::AddDeviceRequest& request = command.request;
     fields.RequestId(chosen.request_id, [&](std::string id) { request.set_request_id(id); });
     fields.Name("devices", words->device, [&](std::string name) { request.set_device(name); });
-    if (!words->capacity.has_value()) return PoolCommand(command);
+    const bool settled = words->capacity.has_value() || words->path.has_value();
+    for (const Flag* word : {&words->granule, &words->serial, &words->latency, &words->bandwidth,
+                             &words->heads, &words->domain}) {
+      if (word->has_value() && !settled) throw CLI::RequiredError("--capacity or --path");
+    }
+    if (!settled) return PoolCommand(command);
     v1::DeviceSettings& settings = *request.mutable_settings();
     fields.Size(words->capacity, [&](uint64_t bytes) { settings.set_capacity_bytes(bytes); });
     fields.Size(words->granule, [&](uint64_t bytes) { settings.set_granule_bytes(bytes); });
@@ -164,7 +186,7 @@ CLI::App* AddShow(CLI::App* parent, const char* help, const Noun& noun, Chosen& 
 }
 
 struct TenantFlags {
-  Flag name, quota, reserved, host_cap;
+  Flag name, quota, reserved, host_cap, isolation;
 };
 
 void AddSetTenant(CLI::App* tenant, Chosen& chosen) {
@@ -177,6 +199,9 @@ void AddSetTenant(CLI::App* tenant, Chosen& chosen) {
       ->type_name("SIZE");
   app->add_option("--host-cap", flags->host_cap, "Attached to one host at most, or none")
       ->type_name("SIZE");
+  app->add_option("--isolation", flags->isolation,
+                  "fabric: its Regions only where the fabric itself keeps hosts apart; or any")
+      ->type_name("WHOSE");
   app->footer("Limits that are not given stay as they are; of a new tenant: none.");
   OnChosen(app, chosen, [flags, &chosen](Fields& fields) -> Command {
     SetTenant command;
@@ -187,6 +212,7 @@ void AddSetTenant(CLI::App* tenant, Chosen& chosen) {
     fields.Limit(flags->quota, command.quota_bytes);
     fields.Limit(flags->reserved, command.reserved_bytes);
     fields.Limit(flags->host_cap, command.host_cap_bytes);
+    fields.Isolation(flags->isolation, [&](v1::Enforcer who) { command.isolation = who; });
     return PoolCommand(command);
   });
 }
@@ -277,6 +303,7 @@ void AddInventoryCommands(CLI::App& app, Chosen& chosen) {
       ->alias("get");
   AddCall<DrainDevice>(device, "drain", "Place nothing new there, and say who has bytes there",
                        kDevice, chosen);
+  AddDiscoverDevices(device, chosen);
   AddAddDevice(device, chosen);
   AddCall<RemoveDevice>(device, "remove", "Take an empty device out of the pool", kDevice, chosen)
       ->alias("rm")

@@ -1,7 +1,7 @@
 // What one command line asks for: the request messages it became, and how to send and show them.
 //
 // Plain data. Names are full resource names, sizes are bytes. `request_id` of a request that
-// changes something is empty unless the operator gave one; whoever runs the command makes it.
+// changes something is empty unless the operator gave one; Execute makes it.
 #ifndef CXLPOOL_TOOLS_CLI_INVOCATION_H_
 #define CXLPOOL_TOOLS_CLI_INVOCATION_H_
 
@@ -33,6 +33,8 @@ using ListHosts = Call<v1::ListHostsRequest>;
 using AddHost = Call<v1::AddHostRequest>;
 using EnrolHost = Call<v1::EnrolHostRequest>;
 using ListDevices = Call<v1::ListDevicesRequest>;
+using DiscoverDevices = Call<v1::DiscoverDevicesRequest>;
+// Settings with a path HOST/NAME and without a capacity: both are found out first.
 using AddDevice = Call<v1::AddDeviceRequest>;
 using DrainDevice = Call<v1::DrainDeviceRequest>;
 using ListTenants = Call<v1::ListTenantsRequest>;
@@ -105,6 +107,7 @@ struct SetTenant {
   std::optional<uint64_t> quota_bytes = std::nullopt;
   std::optional<uint64_t> reserved_bytes = std::nullopt;
   std::optional<uint64_t> host_cap_bytes = std::nullopt;
+  std::optional<v1::Enforcer> isolation = std::nullopt;
 };
 // The subject is what the command line says; run_certificates.cc reads a file that it names.
 struct RevokeCertificate {
@@ -148,12 +151,17 @@ struct FsckCommand {
   bool repair = false;
 };
 
+// Nor does quickstart, which makes one.
+struct QuickstartCommand {
+  std::vector<std::string> words;  // Of its script.
+};
+
 using PoolCommand =
     std::variant<AllocateRegion, AllocateBatch, ListRegions, ShowRegion, AttachRegion, DetachRegion,
                  ReleaseRegion, ReleaseBatch, ResizeRegion, RenameRegion, RenewRegion, WatchRegions,
                  ListHosts, ShowHost, AddHost, EnrolHost, RetireHost, RemoveHost, FenceHost,
-                 ListDevices, ShowDevice, AddDevice, DrainDevice, RemoveDevice, FailDevice,
-                 ListTenants, ShowTenant, SetTenant, RemoveTenant, RevokeCertificate,
+                 ListDevices, ShowDevice, DiscoverDevices, AddDevice, DrainDevice, RemoveDevice,
+                 FailDevice, ListTenants, ShowTenant, SetTenant, RemoveTenant, RevokeCertificate,
                  RestoreCertificate, ListRevocations, ShowCapacity, ShowTopology, ApplyTopology,
                  Backup>;
 using PkiCommand = std::variant<PkiInit, PkiIssue, PkiRenew, PkiShow>;
@@ -177,7 +185,7 @@ struct Invocation {
   ConnectionFlags connection;
   absl::Duration timeout = absl::Seconds(10);  // Of one call, its retries included.
   bool fail_fast = false;                      // One try of each call.
-  std::variant<PoolCommand, PkiCommand, FsckCommand> command;
+  std::variant<PoolCommand, PkiCommand, FsckCommand, QuickstartCommand> command;
 };
 
 }  // namespace cxlpool::cli

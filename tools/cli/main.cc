@@ -15,6 +15,7 @@
 #include "tools/cli/exit_code.h"
 #include "tools/cli/fsck_command.h"
 #include "tools/cli/grpc_stub.h"
+#include "tools/cli/quickstart_command.h"
 #include "tools/cli/render/error_text.h"
 #include "tools/cli/render/printable.h"
 #include "tools/cli/settings.h"
@@ -39,6 +40,8 @@ class SayOnce : public RetryListener {
 
 absl::Status Run(const Invocation& invocation, Printer& printer) {
   if (const auto* pki = std::get_if<PkiCommand>(&invocation.command)) return Execute(*pki, printer);
+  const auto* quickstart = std::get_if<QuickstartCommand>(&invocation.command);
+  if (quickstart != nullptr) return Execute(*quickstart);
   const auto settings = ResolveSettings(invocation.connection, ReadEnvironment());
   if (!settings.ok()) return settings.status();
   std::vector<std::string> warnings;

@@ -17,6 +17,7 @@
   X(Pool, RenewRegion, RenewRegionRequest, RenewRegionResponse)                            \
   X(Pool, GetCapacity, GetCapacityRequest, Capacity)                                       \
   X(Inventory, ListDevices, ListDevicesRequest, ListDevicesResponse)                       \
+  X(Inventory, DiscoverDevices, DiscoverDevicesRequest, DiscoverDevicesResponse)           \
   X(Inventory, AddDevice, AddDeviceRequest, Device)                                        \
   X(Inventory, DrainDevice, DrainDeviceRequest, DrainDeviceResponse)                       \
   X(Inventory, RemoveDevice, RemoveDeviceRequest, Device)                                  \

@@ -2,6 +2,8 @@
 #ifndef CXLPOOL_TOOLS_CLI_PACER_H_
 #define CXLPOOL_TOOLS_CLI_PACER_H_
 
+#include <time.h>
+
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
@@ -19,7 +21,11 @@ class Pacer {
 // CLOCK_BOOTTIME and a real sleep.
 class SystemPacer : public Pacer {
  public:
-  absl::Duration Elapsed() override;
+  absl::Duration Elapsed() override {
+    timespec now{};
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return absl::DurationFromTimespec(now);
+  }
   void Sleep(absl::Duration period) override { absl::SleepFor(period); }
 };
 

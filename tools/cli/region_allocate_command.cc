@@ -4,7 +4,7 @@ namespace cxlpool::cli {
 namespace {
 
 struct AllocateFlags : RegionFlags {
-  Flag sharing, tenant, device, policy, granularity, lifetime, ttl, batch;
+  Flag sharing, tenant, device, policy, granularity, lifetime, ttl, batch, isolation;
   uint32_t interleave_ways = 0;
   std::vector<std::string> isolate_from;
   std::vector<std::string> open_to;
@@ -68,6 +68,8 @@ Command ReadAllocate(const AllocateFlags& flags, const Chosen& chosen, Fields& f
   fields.Sharing(flags.sharing, [&](v1::Sharing sharing) { request.set_sharing(sharing); });
   fields.Name("tenants", flags.tenant, [&](std::string name) { request.set_tenant(name); });
   ReadPlacement(flags, fields, request);
+  fields.Isolation(flags.isolation,
+                   [&](v1::Enforcer enforcer) { request.set_isolation(enforcer); });
   if (!flags.open_to.empty()) fields.OpenTo(flags.open_to, *request.mutable_open_to());
   command.wait = flags.wait.Read(fields);
   return PoolCommand(command);
@@ -94,6 +96,10 @@ void AddAllocateCommand(CLI::App* region, Chosen& chosen) {
                   "again (default: root)")
       ->type_name("WHOM")
       ->allow_extra_args(false);
+  app->add_option("--isolation", flags->isolation,
+                  "fabric: only if the fabric itself keeps other hosts from it, now and later; any "
+                  "(default): as the tenant has it")
+      ->type_name("WHOSE");
   app->add_option(
          "--ttl", flags->ttl,
          "Release it by itself after so long unless renewed, 10s to 3652d (default: never)")

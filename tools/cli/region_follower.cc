@@ -49,7 +49,7 @@ absl::StatusOr<RegionFollower::End> RegionFollower::Follow(OnEvent on_event) {
       continue;
     }
     if (absl::IsOutOfRange(status) && request.start_revision() != 0) {
-      // Whoever knows no Region could not tell what a listing has that is new.
+      // A follower that knows no Region could not tell what a listing has that is new.
       const bool asked_for = request.start_revision() == options_.start_revision;
       if (asked_for && known_.empty()) return status;
       if (on_gap_) on_gap_(status);
@@ -95,9 +95,9 @@ bool RegionFollower::TakeChanged(const Event& event, OnEvent on_event) {
   const v1::Region& region = event.region();
   listed_.insert(region.tag());
   const auto it = known_.find(region.tag());
-  const bool told =
+  const bool passed_on =
       it != known_.end() && it->second.revision() == region.revision() && region.revision() != 0;
-  if (told) return true;
+  if (passed_on) return true;
   known_[region.tag()] = region;
   return on_event(event);
 }

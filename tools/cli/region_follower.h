@@ -2,8 +2,9 @@
 // unbroken stream.
 //
 // - A stream that breaks is resumed after the last revision seen; when that is compacted, all is
-//   listed again: what is known already is not told twice, and what is missing is told as REMOVED.
-// - SYNCED is told once.
+//   listed again: what is known already is not passed on twice, and what is missing is passed on as
+//   REMOVED.
+// - SYNCED is passed on once.
 // - No stream lives longer than a minute before it is resumed, so a manager that vanished without
 //   a word is noticed.
 // One thread; one Follow per object.
@@ -33,7 +34,7 @@ class RegionFollower {
     absl::Duration patience = absl::InfiniteDuration();
   };
   enum class End { kStopped, kTimeUp };
-  // Changes between what was seen last and what comes next are not told: why.
+  // Changes between what was seen last and what comes next are not known: why.
   using OnGap = std::function<void(const absl::Status&)>;
   using OnEvent = ManagerStub::OnEvent;
 

@@ -13,7 +13,7 @@ using testing::ElementsAre;
 
 constexpr auto kAllocated = v1::Region::ALLOCATED;
 
-struct Told {
+struct Passed {
   std::vector<std::string> lines;
   size_t stop_after = 1000;
 
@@ -30,11 +30,11 @@ class RegionFollowerTest : public testing::Test {
  protected:
   absl::StatusOr<RegionFollower::End> Follow(RegionFollower::Options options) {
     RegionFollower follower(fake_.connection, std::move(options));
-    return follower.Follow([this](const Event& event) { return told_(event); });
+    return follower.Follow([this](const Event& event) { return passed_(event); });
   }
 
   FakeConnection fake_;
-  Told told_;
+  Passed passed_;
   const v1::Region a_ = MakeRegion(kAllocated, 3, "regions/a");
   const v1::Region b_ = MakeRegion(kAllocated, 4, "regions/b");
 };
@@ -45,12 +45,12 @@ TEST_F(RegionFollowerTest, ResumesAfterTheLastRevisionSeen) {
       {{Changed(MakeRegion(kAllocated, 6, "regions/a"))}, Away()},
       {{Removed(a_, 8)}, Away()},
   };
-  told_.stop_after = 4;
+  passed_.stop_after = 4;
   const auto end = Follow({});
   ASSERT_TRUE(end.ok()) << end.status();
   EXPECT_EQ(*end, RegionFollower::End::kStopped);
-  EXPECT_THAT(told_.lines, ElementsAre("CHANGED regions/a@3", "SYNCED @5", "CHANGED regions/a@6",
-                                       "REMOVED regions/a@8"));
+  EXPECT_THAT(passed_.lines, ElementsAre("CHANGED regions/a@3", "SYNCED @5", "CHANGED regions/a@6",
+                                         "REMOVED regions/a@8"));
   ASSERT_EQ(fake_.manager.watches.size(), 3u);
   EXPECT_EQ(fake_.manager.watches[1].start_revision(), 5u);
   EXPECT_EQ(fake_.manager.watches[2].start_revision(), 6u);
@@ -61,10 +61,11 @@ TEST_F(RegionFollowerTest, AListingThatBreaksBeginsAgainAndTellsNothingTwice) {
       {{Changed(a_)}, Away()},
       {{Changed(a_), Changed(b_), Synced(5)}, Away()},
   };
-  told_.stop_after = 3;
+  passed_.stop_after = 3;
   ASSERT_TRUE(Follow({}).ok());
   EXPECT_EQ(fake_.manager.watches[1].start_revision(), 0u);
-  EXPECT_THAT(told_.lines, ElementsAre("CHANGED regions/a@3", "CHANGED regions/b@4", "SYNCED @5"));
+  EXPECT_THAT(passed_.lines,
+              ElementsAre("CHANGED regions/a@3", "CHANGED regions/b@4", "SYNCED @5"));
 }
 
 TEST_F(RegionFollowerTest, AfterCompactionTellsWhatChangedAndWhatIsGone) {
@@ -73,16 +74,16 @@ TEST_F(RegionFollowerTest, AfterCompactionTellsWhatChangedAndWhatIsGone) {
       {{}, Refused(absl::StatusCode::kOutOfRange, "REVISION_COMPACTED")},
       {{Changed(MakeRegion(kAllocated, 90, "regions/b")), Synced(95)}, Away()},
   };
-  told_.stop_after = 5;
+  passed_.stop_after = 5;
   ASSERT_TRUE(Follow({}).ok());
   EXPECT_EQ(fake_.manager.watches[2].start_revision(), 0u);
-  EXPECT_THAT(told_.lines, ElementsAre("CHANGED regions/a@3", "CHANGED regions/b@4", "SYNCED @5",
-                                       "CHANGED regions/b@90", "REMOVED regions/a@95"));
+  EXPECT_THAT(passed_.lines, ElementsAre("CHANGED regions/a@3", "CHANGED regions/b@4", "SYNCED @5",
+                                         "CHANGED regions/b@90", "REMOVED regions/a@95"));
 }
 
 TEST_F(RegionFollowerTest, AQuietStreamIsResumedWithoutAPause) {
   fake_.manager.streams = {Quiet({Synced(5)}), Quiet(), Quiet({Changed(a_)})};
-  told_.stop_after = 2;
+  passed_.stop_after = 2;
   ASSERT_TRUE(Follow({}).ok());
   EXPECT_TRUE(fake_.pacer.sleeps.empty());
   EXPECT_EQ(fake_.manager.watch_limits[1], RegionFollower::kStreamLife);
@@ -93,7 +94,7 @@ TEST_F(RegionFollowerTest, ASlowReaderResumes) {
       {{Synced(5)}, Refused(absl::StatusCode::kResourceExhausted, "WATCH_TOO_SLOW")},
       {{Changed(MakeRegion(kAllocated, 6))}, Away()},
   };
-  told_.stop_after = 2;
+  passed_.stop_after = 2;
   EXPECT_TRUE(Follow({}).ok());
 }
 

@@ -29,6 +29,7 @@ absl::Status Run(ResizeRegion& command, Connection& connection, Printer& printer
 absl::Status Run(WatchRegions& command, Connection& connection, Printer& printer);
 absl::Status Run(ShowHost& command, Connection& connection, Printer& printer);
 absl::Status Run(ShowDevice& command, Connection& connection, Printer& printer);
+absl::Status Run(AddDevice& command, Connection& connection, Printer& printer);
 absl::Status Run(SetTenant& command, Connection& connection, Printer& printer);
 absl::Status Run(RemoveHost& command, Connection& connection, Printer& printer);
 absl::Status Run(RemoveTenant& command, Connection& connection, Printer& printer);
@@ -47,6 +48,7 @@ absl::Status PrintAnswer(Printer& printer, const v1::Host& host);
 absl::Status PrintAnswer(Printer& printer, const v1::ListHostsResponse& hosts);
 absl::Status PrintAnswer(Printer& printer, const v1::Device& device);
 absl::Status PrintAnswer(Printer& printer, const v1::ListDevicesResponse& devices);
+absl::Status PrintAnswer(Printer& printer, const v1::DiscoverDevicesResponse& discovered);
 absl::Status PrintAnswer(Printer& printer, const v1::DrainDeviceResponse& drained);
 absl::Status PrintAnswer(Printer& printer, const v1::Tenant& tenant);
 absl::Status PrintAnswer(Printer& printer, const v1::ListTenantsResponse& tenants);
@@ -115,7 +117,7 @@ absl::StatusOr<v1::Region> Settle(Connection& connection, Printer& printer, cons
                                   const WaitGoal& goal, const v1::Region& region,
                                   uint64_t revision);
 
-// "kv is gone: 512 MiB scrubbed and free"; of a Region as the manager last told of it.
+// "kv is gone: 512 MiB scrubbed and free"; of a Region as the manager last showed it.
 std::string Gone(const v1::Region& region);
 
 }  // namespace cxlpool::cli

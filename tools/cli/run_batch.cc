@@ -184,7 +184,7 @@ absl::Status Run(AllocateBatch& command, Connection& connection, Printer& printe
     status = response.status();
     if (response.ok()) all.MergeFrom(*response);
   }
-  // What was done is told, also where the rest could not be.
+  // What was done is printed, also where the rest could not be.
   if (all.results_size() > 0 || status.ok()) {
     absl::Status printed = Print(printer, all, BatchTable(all.results(), asked));
     status.Update(printed);

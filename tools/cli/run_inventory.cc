@@ -1,7 +1,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "fabric-manager/topology_file.h"
+#include "proto/support/byte_size.h"
+#include "proto/support/names.h"
 #include "proto/support/refusal.h"
 #include "proto/support/toml_reader.h"
 #include "tools/cli/print.h"
@@ -14,55 +17,11 @@
 namespace cxlpool::cli {
 namespace {
 
-absl::Status Unknown(const char* reason, const std::string& what, const std::string& name,
+absl::Status Unknown(const char* reason, const char* what, const std::string& name,
                      std::string remedy) {
-  return Refusal{.code = absl::StatusCode::kNotFound,
-                 .reason = reason,
-                 .message = absl::StrCat("there is no ", what, " \"", ShortName(name), "\""),
-                 .remedy = std::move(remedy),
-                 .metadata = {{what, ShortName(name)}}}
-      .ToStatus();
-}
-
-v1::TopologyTables ToProto(const fm::TopologyTables& tables) {
-  v1::TopologyTables out;
-  for (const fm::DeviceEntry& in : tables.devices) {
-    auto& device = *out.add_devices();
-    device.set_name(absl::StrCat("devices/", in.id));
-    v1::DeviceSettings& settings = *device.mutable_settings();
-    settings.set_serial(in.serial);
-    settings.set_capacity_bytes(in.capacity_bytes);
-    settings.set_granule_bytes(in.granule_bytes);
-    settings.set_path(in.path);
-    settings.set_latency_ns(in.latency_ns);
-    settings.set_bandwidth_mib_per_second(in.bandwidth_mib_per_second);
-    settings.set_heads(in.heads);
-    settings.set_failure_domain(in.failure_domain);
-  }
-  for (const fm::HostEntry& in : tables.hosts) {
-    auto& host = *out.add_hosts();
-    host.set_name(absl::StrCat("hosts/", in.id));
-    v1::HostSettings& settings = *host.mutable_settings();
-    settings.mutable_slots()->Add(in.slots.begin(), in.slots.end());
-    if (in.agent_uid.has_value()) settings.set_agent_uid(*in.agent_uid);
-    settings.set_qmp_socket(in.qmp_socket);
-  }
-  for (const fm::SwitchEntry& in : tables.switches) {
-    auto& node = *out.add_switches();
-    node.set_id(in.id);
-    node.set_latency_ns(in.latency_ns);
-    node.set_bandwidth_mib_per_second(in.bandwidth_mib_per_second);
-    node.set_failure_domain(in.failure_domain);
-  }
-  for (const fm::LinkEntry& in : tables.links) {
-    auto& link = *out.add_links();
-    link.set_from(in.a);
-    link.set_to(in.b);
-    link.set_latency_ns(in.latency_ns);
-    link.set_bandwidth_mib_per_second(in.bandwidth_mib_per_second);
-    link.mutable_slots()->Add(in.slots.begin(), in.slots.end());
-  }
-  return out;
+  return Refuse(absl::StatusCode::kNotFound, reason,
+                absl::StrCat("there is no ", what, " \"", ShortName(name), "\""), std::move(remedy),
+                {{what, ShortName(name)}});
 }
 
 std::string TopologySteps(const v1::ApplyTopologyResponse& applied, bool dry_run) {
@@ -77,7 +36,84 @@ std::string TopologySteps(const v1::ApplyTopologyResponse& applied, bool dry_run
   return out;
 }
 
+// Capacity and granule of the device that `path` (HOST/NAME) names, as its host shows it. What is
+// of no use is refused here, with what was seen, rather than added and never reached.
+absl::Status FillFromDiscovered(const std::string& id, v1::DeviceSettings& settings,
+                                Connection& connection) {
+  const size_t slash = settings.path().find('/');
+  const std::string host = settings.path().substr(0, slash);
+  const std::string name = slash == std::string::npos ? "" : settings.path().substr(slash + 1);
+  if (host.empty() || name.empty()) {
+    return Refuse(absl::StatusCode::kInvalidArgument, "BAD_VALUE",
+                  absl::StrCat("--path \"", settings.path(), "\" is not HOST/NAME"),
+                  "give HOST/NAME as `cxlpool device discover` has them, or --capacity",
+                  {{"flag", "--path"}});
+  }
+  v1::DiscoverDevicesRequest request;
+  request.set_host(ResourceName("hosts", host));
+  const auto seen = connection.Send(request);
+  if (!seen.ok()) return seen.status();
+  const v1::DiscoveredDevice* found = nullptr;
+  std::vector<std::string> names;
+  for (const v1::DiscoveredDevice& device : seen->devices()) {
+    names.push_back(device.name());
+    if (device.name() == name) found = &device;
+  }
+  if (found == nullptr) {
+    std::string why = absl::StrCat("host \"", host, "\" shows ");
+    if (!seen->silent_hosts().empty()) {
+      why =
+          absl::StrCat("host \"", host, "\" shows nothing (", seen->silent_hosts(0).reason(), ")");
+    } else {
+      absl::StrAppend(&why, "no device \"", name, "\"", names.empty() ? "" : "; it shows ",
+                      absl::StrJoin(names, ", "));
+    }
+    return Refuse(absl::StatusCode::kNotFound, "NOT_DISCOVERED", why,
+                  "see `cxlpool device discover`, or give --capacity",
+                  {{"host", host}, {"name", name}});
+  }
+  const bool other =
+      found->mark() == v1::DiscoveredDevice::THIS_POOL && found->marked_device() != id;
+  if (found->suggested_capacity_bytes() == 0 || other) {
+    std::string why = found->unfit_reason();
+    if (other) why = absl::StrCat("it is device ", found->marked_device(), " of this pool");
+    if (found->mark() == v1::DiscoveredDevice::OTHER_POOL) {
+      why = absl::StrCat("it has the mark of device ", found->marked_device(), " of pool ",
+                         found->marked_pool(), ", which is another pool");
+    }
+    if (why.empty()) why = absl::StrCat("it is too small: ", FormatByteSize(found->size_bytes()));
+    return Refuse(
+        absl::StatusCode::kFailedPrecondition, "DEVICE_UNFIT",
+        absl::StrCat(name, " of host \"", host, "\" cannot be device \"", id, "\": ", why),
+        other ? absl::StrCat("add it by its own name: `cxlpool device add ", found->marked_device(),
+                             "`, with the same --path")
+              : "see `cxlpool device discover`, and docs/operations.md, Shared devices",
+        {{"host", host}, {"name", name}});
+  }
+  settings.set_capacity_bytes(found->suggested_capacity_bytes());
+  if (settings.granule_bytes() == 0) settings.set_granule_bytes(found->suggested_granule_bytes());
+  if (settings.granule_bytes() != found->suggested_granule_bytes()) {
+    const uint64_t granules = found->size_bytes() / settings.granule_bytes();
+    settings.set_capacity_bytes(granules < 2 ? 0 : (granules - 1) * settings.granule_bytes());
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
+
+// A device whose capacity was not given is looked at first. The request is what was found out, so
+// that the audit and a retry have it.
+absl::Status Run(AddDevice& command, Connection& connection, Printer& printer) {
+  v1::AddDeviceRequest& request = command.request;
+  if (request.has_settings() && request.settings().capacity_bytes() == 0) {
+    absl::Status status =
+        FillFromDiscovered(ShortName(request.device()), *request.mutable_settings(), connection);
+    if (!status.ok()) return status;
+  }
+  const auto added = connection.Send(request);
+  if (!added.ok()) return added.status();
+  return PrintAnswer(printer, *added);
+}
 
 absl::Status PrintAnswer(Printer& printer, const v1::Host& host) {
   v1::ListHostsResponse one;
@@ -97,6 +133,10 @@ absl::Status PrintAnswer(Printer& printer, const v1::Device& device) {
 
 absl::Status PrintAnswer(Printer& printer, const v1::ListDevicesResponse& devices) {
   return PrintTable(printer, devices, DeviceTable(devices));
+}
+
+absl::Status PrintAnswer(Printer& printer, const v1::DiscoverDevicesResponse& discovered) {
+  return PrintTable(printer, discovered, DiscoveredTable(discovered));
 }
 
 absl::Status PrintAnswer(Printer& printer, const v1::DrainDeviceResponse& drained) {
@@ -159,6 +199,7 @@ absl::Status Run(SetTenant& command, Connection& connection, Printer& printer) {
   wanted.set_quota_bytes(command.quota_bytes.value_or(before.quota_bytes()));
   wanted.set_reserved_bytes(command.reserved_bytes.value_or(before.reserved_bytes()));
   wanted.set_host_cap_bytes(command.host_cap_bytes.value_or(before.host_cap_bytes()));
+  wanted.set_isolation(command.isolation.value_or(before.isolation()));
   const auto set = connection.Send(command.request);
   if (!set.ok()) return set.status();
   return PrintAnswer(printer, *set);
@@ -189,14 +230,14 @@ absl::Status Run(ApplyTopology& command, Connection& connection, Printer& printe
   if (!text.ok()) return text.status();
   const auto tables = fm::ParseTopologyFile(*text, command.file);
   if (!tables.ok()) return tables.status();
-  *command.request.mutable_tables() = ToProto(*tables);
+  *command.request.mutable_tables() = fm::ToProto(*tables);
   const auto applied = connection.Send(command.request);
   if (!applied.ok()) return applied.status();
   return Print(printer, *applied, TopologySteps(*applied, command.request.validate_only()));
 }
 
 absl::Status Run(ShowTopology&, Connection& connection, Printer& printer) {
-  const auto topology = connection.Send(v1::GetTopologyRequest());
+  const auto topology = AllPages(connection, v1::GetTopologyRequest());
   if (!topology.ok()) return topology.status();
   if (printer.format == OutputFormat::kJson) return Print(printer, *topology, "");
   const auto regions = AllRegions(connection, v1::ListRegionsRequest());

@@ -19,7 +19,7 @@
 
 namespace cxlpool::cli {
 
-using Command = std::variant<PoolCommand, PkiCommand, FsckCommand>;
+using Command = std::variant<PoolCommand, PkiCommand, FsckCommand, QuickstartCommand>;
 
 // What the parser found.
 struct Chosen {
@@ -116,6 +116,7 @@ void AddRegionCommands(CLI::App& app, Chosen& chosen);
 void AddInventoryCommands(CLI::App& app, Chosen& chosen);
 void AddPkiCommands(CLI::App& app, Chosen& chosen);
 void AddFsckCommand(CLI::App& app, Chosen& chosen);
+void AddQuickstartCommand(CLI::App& app, Chosen& chosen);
 
 }  // namespace cxlpool::cli
 

@@ -27,6 +27,7 @@ using openssl::BioOf;
 using openssl::Certificate;
 using openssl::Free;
 using openssl::Key;
+using openssl::NoPassword;
 
 using Extension = std::unique_ptr<X509_EXTENSION, Free<X509_EXTENSION_free>>;
 
@@ -176,9 +177,6 @@ absl::Time TimeOf(const ASN1_TIME* time) {
 Certificate ParseCertificate(const std::string& pem) {
   return Certificate(PEM_read_bio_X509(BioOf(pem).get(), nullptr, nullptr, nullptr));
 }
-
-// Never asks at the terminal: an encrypted key is an error.
-int NoPassword(char*, int, int, void*) { return -1; }
 
 // A certificate for the holder of `key`.
 absl::StatusOr<Certificate> SignLeaf(const PemPair& authority, const CertificateRequest& request,

@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from .emulated import EmulatedPool
+from .emulated import EmulatedPool, SharedPool
 from .pool import CliError, MiB
 from .process import TestbedError
 
@@ -124,8 +124,16 @@ class Demo:
         check(after == self.before, f'{after}, before it was {self.before}')
         return self.pool.run_cli('capacity')
 
+    def hold(self, test):
+        """Every step, on a pool that is up, each a sub-test of `test`."""
+        for step in (self.topology, self.allocate, self.write, self.attach_read_only, self.verify, self.try_write, self.release,
+                     self.reallocate, self.system_ram, self.use_node, self.release_ram, self.capacity):
+            with test.subTest(step.__name__):
+                step()
+
     def all(self):
-        where = 'the emulated fabric' if self.emulated else 'QEMU\'s emulated CXL switches'
+        where = {'emulated': 'the emulated fabric', 'qemu': 'QEMU\'s emulated CXL switches',
+                 'shared': 'devices that both see whole: ' + ('files' if self.emulated else 'nothing is plugged')}[self.pool.driver]
         self.step(f'two hosts and a pool of two devices on {where}', lambda: self.pool.start() and '')
         self.step('1. topology', self.topology)
         self.step('2. allocate 512 MiB to host-a: its DAX device', self.allocate)
@@ -163,6 +171,7 @@ def main():
     parser = argparse.ArgumentParser(prog='tools/demo')
     parser.add_argument('--build', type=Path, required=True)
     parser.add_argument('--emulated', action='store_true')
+    parser.add_argument('--shared', action='store_true')
     parser.add_argument('--keep', action='store_true')
     parser.add_argument('--json', type=Path)
     arguments = parser.parse_args()
@@ -170,10 +179,10 @@ def main():
     directory = Path(tempfile.mkdtemp(prefix='cxlpool-demo-'))
     directory.chmod(0o755)
     if arguments.emulated:
-        pool = EmulatedPool(arguments.build, directory)
+        pool = (SharedPool if arguments.shared else EmulatedPool)(arguments.build, directory)
     else:
-        from .rack import RackPool
-        pool = RackPool(arguments.build, directory)
+        from .rack import RackPool, SharedRackPool
+        pool = (SharedRackPool if arguments.shared else RackPool)(arguments.build, directory)
     demo = Demo(pool, arguments.emulated)
     start, failed = time.monotonic(), False
     try:
@@ -189,7 +198,7 @@ def main():
     print(f'{"FAILED" if failed else "All held"} in {seconds:.1f} s')
     if arguments.json:
         arguments.json.write_text(json.dumps({
-            'driver': 'emulated' if arguments.emulated else 'qemu', 'ok': not failed,
+            'driver': pool.driver, 'ok': not failed,
             'seconds': round(seconds, 3), 'steps': demo.steps}, indent=2) + '\n')
     if arguments.keep:
         how_to_talk(pool, arguments.emulated)

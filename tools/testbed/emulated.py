@@ -18,6 +18,11 @@ class Result:
     err: str
 
 
+def mebibytes(size):
+    """Of '2GiB' or '256MiB'."""
+    return int(size[:-3]) * {'MiB': 1, 'GiB': 1024}[size[-3:]]
+
+
 class EmulatedHost:
     """One agent process, and what runs beside it."""
 
@@ -27,12 +32,10 @@ class EmulatedHost:
         self.directory.mkdir(exist_ok=True)
         os.chmod(self.directory, 0o755)
         self.socket = self.directory / 'agent.sock'
-        bridges = ''.join(f'[[emulated.bridge]]\nname = "ACPI0016:{index:02x}"\nslots = {slots}\nwindow = "64GiB"\n'
-                          for index, slots in enumerate(slots_by_bridge))
         self.config = self.directory / 'agent.toml'
         self.config.write_text(f'''
 host = "{name}"
-adapter = "emulated"
+adapter = "{pool.driver}"
 observe_interval = "500ms"
 [manager]
 address = "127.0.0.1:{pool.port}"
@@ -43,9 +46,8 @@ key = "{pool.pki}/host-{name}.key"
 server_name = "fm.cxlpool"
 [applications]
 socket = "{self.socket}"
-[emulated]
-root = "{pool.directory}/fabric"
-{bridges}''')
+{pool.agent_toml(name, slots_by_bridge)}
+''')
         self.agent = Daemon('cxlpool-agent', [pool.build / 'bin/cxlpool-agent', '--config', self.config],
                             self.directory / 'agent.log')
 
@@ -81,6 +83,12 @@ class EmulatedPool(Pool):
         hosts = ''.join(f'[[host]]\nid = "{name}"\nslots = {sum(bridges, [])}\n' for name, bridges in self.layout.items())
         return f'root = "{self.directory}/fabric"\n{devices}{hosts}'
 
+    def agent_toml(self, name, bridges):
+        """The adapter's tables in the configuration of that host's agent."""
+        bridges = ''.join(f'[[emulated.bridge]]\nname = "ACPI0016:{index:02x}"\nslots = {slots}\nwindow = "64GiB"\n'
+                          for index, slots in enumerate(bridges))
+        return f'[emulated]\nroot = "{self.directory}/fabric"\n{bridges}'
+
     def start(self):
         self.make_pki()
         self.write_manager_config()
@@ -108,3 +116,33 @@ class EmulatedPool(Pool):
     def __exit__(self, *_):
         self.close()
         shutil.rmtree(self.directory / 'fabric', ignore_errors=True)
+
+
+class SharedPool(EmulatedPool):
+    """Devices that every host sees whole, as files: driver shared, without CXL. `devices`: id -> size of the file."""
+
+    driver = 'shared'
+
+    def __init__(self, build, directory, hosts=('host-a', 'host-b'), devices=None, granule='256MiB'):
+        super().__init__(build, directory, {name: [] for name in hosts}, devices or {'cmm-0': '2304MiB', 'cmm-1': '2304MiB'}, granule)
+        (self.directory / 'devices').mkdir(exist_ok=True)
+        self.files = {id: self.directory / 'devices' / id for id in self.devices}
+        for id, path in self.files.items():
+            if not path.exists():
+                path.touch()
+                os.truncate(path, mebibytes(self.devices[id]) << 20)
+
+    def fabric_toml(self):
+        first = self.host_names()[0]
+        devices = ''.join(f'[[device]]\nid = "{id}"\ngranule = "{self.granule}"\npath = "{first}/{self.files[id]}"\n'
+                          f'capacity = "{mebibytes(size) - mebibytes(self.granule)}MiB"\n'
+                          for id, size in self.devices.items())
+        hosts = ''.join(f'[[host]]\nid = "{name}"\n' for name in self.layout)
+        return f'state = "{self.directory}/fabric"\n{devices}{hosts}'
+
+    def agent_toml(self, name, bridges):
+        return f'[shared]\nfiles = {[str(path) for path in self.files.values()]}'
+
+    def wait_hosts_online(self, timeout=60):
+        super().wait_hosts_online(timeout)
+        self.wait_devices(timeout)

@@ -52,8 +52,11 @@ class Machine:
     def find_leader(self):
         if self.process.poll() is not None:
             raise TestbedError(f'{self.name} does not boot:\n{self.log.read_text()[-2000:]}')
-        children = Path(f'/proc/{self.process.pid}/task/{self.process.pid}/children').read_text().split()
-        named = [pid for pid in children if Path(f'/proc/{pid}/comm').read_text().strip() == 'systemd']
+        try:
+            children = Path(f'/proc/{self.process.pid}/task/{self.process.pid}/children').read_text().split()
+            named = [pid for pid in children if Path(f'/proc/{pid}/comm').read_text().strip() == 'systemd']
+        except (FileNotFoundError, ProcessLookupError):  # One of them ended meanwhile: look again.
+            return None
         return named[0] if named else None
 
     def is_up(self):

@@ -106,6 +106,11 @@ driver = "{self.driver}"
         wait_until(lambda: all(h.get('state') == 'ONLINE' for h in self.cli('host', 'list')['hosts']), timeout,
                    'every host is online')
 
+    def wait_devices(self, timeout=60):
+        """Shared devices are there once a host has marked them."""
+        wait_until(lambda: all(d['state'] == 'READY' for d in self.cli('device', 'list')['devices']), timeout,
+                   'every device is there')
+
     # The operator.
     def cli_command(self, *arguments, timeout='20s'):
         return [str(self.build / 'bin/cxlpool'), '--manager', f'127.0.0.1:{self.port}', '--ca', f'{self.pki}/ca.pem',

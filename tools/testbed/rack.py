@@ -27,6 +27,7 @@ def make_image(build: Path, image: Path, programs=(), applications=()):
 
 class RackPool(Pool):
     driver = 'qemu'
+    adapter = 'linux'  # Of the agents.
 
     def __init__(self, build, directory, topology='two-hosts', image=None, programs=(), applications=()):
         """`topology`: a file, a name of qemu-cxl/topologies, or its table."""
@@ -42,7 +43,7 @@ class RackPool(Pool):
     def agent_toml(self, name):
         return f'''
 host = "{name}"
-adapter = "linux"
+adapter = "{self.adapter}"
 observe_interval = "1s"
 [manager]
 address = "{GUEST_MANAGER}"
@@ -106,3 +107,25 @@ socket = "/run/cxlpool/agent.sock"
 
     def __exit__(self, *_):
         self.close()
+
+
+class SharedRackPool(RackPool):
+    """Two machines that were booted with the same two devices, each of them whole: driver shared, nothing is plugged."""
+
+    driver = adapter = 'shared'
+    granule = 256 << 20
+
+    def __init__(self, build, directory, topology='shared', **more):
+        super().__init__(build, directory, topology, **more)
+
+    def fabric_toml(self):
+        # What the first host calls a device says nothing of which one it is: the mark does, from then on.
+        first = self.host_names()[0]
+        devices = ''.join(f'[[device]]\nid = "{d.name}"\ncapacity = {d.size - self.granule}\npath = "{first}/region{number}"\n'
+                          for number, d in enumerate(self.topology.devices))
+        hosts = ''.join(f'[[host]]\nid = "{name}"\n' for name in self.host_names())
+        return f'state = "{self.directory}/fabric"\n{devices}{hosts}'
+
+    def wait_hosts_online(self, timeout=60):
+        super().wait_hosts_online(timeout)
+        self.wait_devices(timeout)

@@ -21,7 +21,7 @@ class _Ended(BaseException):
 
 def supervise():
     """Returns in the test program. Around it, runs it, clears up behind it and exits as it did; with 1 if processes of
-    its were still there. Ends with whoever started it, and with SIGTERM, SIGINT or SIGHUP."""
+    its were still there. Ends with the process that started it, and with SIGTERM, SIGINT or SIGHUP."""
     if os.environ.pop(_INSIDE, ''):
         return
     libc = ctypes.CDLL(None, use_errno=True)

@@ -63,6 +63,27 @@ class PoolTest(unittest.TestCase):
         if result and len(result.failures) + len(result.errors) > before:
             self.show_logs()
 
+    def kill_manager_at(self, up, down, allocating, assert_one_online, assert_gone, patience=30):
+        """The manager dies at each of these rungs, while a Region comes or goes, and starts again: the command that waits lives
+        through it. allocating(name): its words; `assert_...(name)` look at what became of it. Each rung is a sub-test."""
+        for i, rung in enumerate(up + down):
+            with self.subTest(rung):
+                name = f'm{i}'
+                make = allocating(name)
+                self.pool.wait_hosts_online()
+                if rung in down:
+                    self.pool.cli(*make)
+                self.pool.restart_manager({'CXLPOOL_CRASH_AT': rung})
+                self.pool.wait_hosts_online()
+                command = self.pool.spawn_cli(*(make if rung in up else ('region', 'release', name, '--detach-all', '--wait')))
+                self.pool.manager.wait(patience)
+                self.pool.start_manager()
+                self.pool.finish_cli(command, 60 + 2 * patience)
+                if rung in up:
+                    assert_one_online(name)
+                    self.pool.release(name)
+                assert_gone(name)
+
     def assert_pool_empty(self):
         """Every byte is free, no Region is left, and nothing is bound anywhere."""
         self.assertEqual(self.pool.regions(), {})

@@ -25,39 +25,15 @@
 namespace cxlpool::fm {
 namespace {
 
-absl::Status BadConfig(std::string message, std::string remedy) {
-  return Refusal{.code = absl::StatusCode::kInvalidArgument,
-                 .reason = "BAD_CONFIG",
-                 .message = std::move(message),
-                 .remedy = std::move(remedy),
-                 .metadata = {}}
-      .ToStatus();
-}
-
-absl::Status CheckDevices(const std::vector<EmulatedDeviceConfig>& devices) {
-  std::set<std::string> ids;
-  for (const EmulatedDeviceConfig& device : devices) {
-    if (absl::Status status = CheckResourceId(device.id); !status.ok()) return status;
-    if (!ids.insert(device.id).second) {
-      return BadConfig(absl::StrCat("device ", device.id, " is configured twice"), "remove one");
-    }
-    if (device.granule_bytes == 0 || device.capacity_bytes == 0 ||
-        device.capacity_bytes % device.granule_bytes != 0) {
-      return BadConfig(absl::StrCat("device ", device.id, " has ", device.capacity_bytes,
-                                    " bytes in granules of ", device.granule_bytes),
-                       "make the capacity a multiple of a granule that is not 0");
-    }
+absl::Status CheckParts(const EmulatedFabricConfig& config) {
+  std::set<std::string> devices, hosts;
+  for (const EmulatedDeviceConfig& device : config.devices) {
+    absl::Status status =
+        CheckDeviceConfig(device.id, device.capacity_bytes, device.granule_bytes, devices);
+    if (!status.ok()) return status;
   }
-  return absl::OkStatus();
-}
-
-absl::Status CheckHosts(const std::vector<EmulatedHostConfig>& hosts) {
-  std::set<std::string> ids;
-  for (const EmulatedHostConfig& host : hosts) {
-    if (absl::Status status = CheckResourceId(host.id); !status.ok()) return status;
-    if (!ids.insert(host.id).second) {
-      return BadConfig(absl::StrCat("host ", host.id, " is configured twice"), "remove one");
-    }
+  for (const EmulatedHostConfig& host : config.hosts) {
+    if (absl::Status status = CheckHostConfig(host.id, hosts); !status.ok()) return status;
     if (std::set<uint32_t>(host.slots.begin(), host.slots.end()).size() != host.slots.size()) {
       return BadConfig(absl::StrCat("host ", host.id, " has one slot number twice"), "remove one");
     }
@@ -140,8 +116,7 @@ absl::StatusOr<std::unique_ptr<FabricDriver>> EmulatedFabric::Open(EmulatedFabri
     return BadConfig(absl::StrCat("root directory \"", config.root_directory, "\" is not absolute"),
                      "give the emulated fabric a path that begins with /");
   }
-  if (absl::Status status = CheckDevices(config.devices); !status.ok()) return status;
-  if (absl::Status status = CheckHosts(config.hosts); !status.ok()) return status;
+  if (absl::Status status = CheckParts(config); !status.ok()) return status;
   std::unique_ptr<EmulatedFabric> fabric(new EmulatedFabric(std::move(config)));
   if (absl::Status status = fabric->Prepare(); !status.ok()) return status;
   FabricShell::Options options;
@@ -166,12 +141,9 @@ absl::Status EmulatedFabric::Prepare() {
   lock_ = UniqueFd(::open(lock.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!lock_.valid()) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", lock));
   if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
-    return Refusal{.code = absl::StatusCode::kFailedPrecondition,
-                   .reason = "FABRIC_BUSY",
-                   .message = absl::StrCat("another manager runs the emulated fabric in ", root),
-                   .remedy = "stop it, or give this one a root directory of its own",
-                   .metadata = {}}
-        .ToStatus();
+    return Refuse(absl::StatusCode::kFailedPrecondition, "FABRIC_BUSY",
+                  absl::StrCat("another manager runs the emulated fabric in ", root),
+                  "stop it, or give this one a root directory of its own");
   }
   const std::string identity = absl::StrCat(root, "/identity");
   auto value = ReadValue(identity);

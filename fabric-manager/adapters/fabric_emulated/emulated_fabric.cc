@@ -62,7 +62,7 @@ FabricCapabilities EmulatedFabric::capabilities() const {
   return FabricCapabilities{.driver = "emulated",
                             .chooses_serial = true,
                             .keeps_keys = true,
-                            .isolates = false,  // Files, open to whoever may open files.
+                            .isolates = false,  // Files, open to everybody who may open files.
                             .enforces_read_only = false,
                             .shares_slices = true,
                             .hardware_coherent = true,

@@ -239,7 +239,7 @@ TEST_F(EmulatedFabricTest, ScrubOfABoundExtentIsRefused) {
   EXPECT_EQ(ReasonOf(Scrub()), "STILL_BOUND");
 }
 
-// The bytes of a place are in files that bear the names of whoever was bound there: all of them go.
+// The bytes of a place are in files that bear the names of what was bound there: all of them go.
 TEST_F(EmulatedFabricTest, AScrubClearsWhateverWasBoundAtThatPlace) {
   Open();
   std::vector<std::string> files;

@@ -18,11 +18,6 @@ namespace {
 
 constexpr uint64_t kStepBytes = 64 << 20;  // Copied between two looks at other work.
 
-absl::Status FenceFailed(const std::string& host, absl::string_view why, std::string remedy) {
-  return Refuse(absl::StatusCode::kFailedPrecondition, "FENCE_FAILED",
-                absl::StrCat("host ", host, " was not fenced: ", why), std::move(remedy));
-}
-
 }  // namespace
 
 std::vector<std::string> EndedLives(const std::string& host_directory) {
@@ -126,7 +121,7 @@ absl::StatusOr<bool> EmulatedFabric::StepFence(Host& host) {
 }
 
 // The bytes are out of the host's reach already; now the slots are emptied, and a new life begins,
-// which is what proves the end of the old one to whoever asks later.
+// which is what proves the end of the old one to everybody who asks later.
 absl::Status EmulatedFabric::FinishFence(Host& host) {
   for (auto& [number, slot] : host.slots) {
     if (absl::Status status = slot.files.RemoveFabricSide(); !status.ok()) {

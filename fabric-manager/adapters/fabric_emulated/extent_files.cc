@@ -30,6 +30,9 @@ UniqueFd OpenExisting(int directory, const std::string& name) {
   return UniqueFd(::openat(directory, name.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
 }
 
+// After OK the bytes are gone for everybody, and durably: truncating takes the pages away also from
+// those who have the file mapped, who get SIGBUS from then on. The length is read back, because
+// another process could have made the file longer again meanwhile.
 absl::Status TruncateAndVerify(int fd, absl::string_view name) {
   if (::ftruncate(fd, 0) != 0) return Errno("truncate", name);
   if (::fsync(fd) != 0) return Errno("sync", name);
@@ -40,6 +43,8 @@ absl::Status TruncateAndVerify(int fd, absl::string_view name) {
       absl::StrCat("extent file ", name, " has ", info.st_size, " bytes after its truncation"));
 }
 
+// After OK nothing has this name, and that is durable: a name that comes back after a crash would
+// lead to bytes that were reported as scrubbed. A name that was not there is no error.
 absl::Status UnlinkAndVerify(int directory, const std::string& name) {
   if (::unlinkat(directory, name.c_str(), 0) != 0 && errno != ENOENT) return Errno("unlink", name);
   struct stat info;
@@ -49,11 +54,13 @@ absl::Status UnlinkAndVerify(int directory, const std::string& name) {
   return ::fsync(directory) == 0 ? absl::OkStatus() : Errno("sync the directory of", name);
 }
 
-// Copies [offset, end) where it has data; holes stay holes. Returns bytes passed over.
+// Copies the next run of data in [offset, end), and skips the hole before it: holes stay holes, so
+// that the copy takes no more of the disk. Answers how many bytes it has gone on by, which may be
+// fewer than asked for. ABORTED: somebody made the file shorter meanwhile.
 absl::StatusOr<uint64_t> CopySome(int from, int to, uint64_t offset, uint64_t end,
                                   absl::string_view name) {
   const off_t data = ::lseek(from, static_cast<off_t>(offset), SEEK_DATA);
-  if (data < 0 && errno == ENXIO) return end - offset;
+  if (data < 0 && errno == ENXIO) return end - offset;  // Nothing but a hole up to the file's end.
   if (data < 0) return Errno("seek in", name);
   if (static_cast<uint64_t>(data) >= end) return end - offset;
   const off_t hole = ::lseek(from, data, SEEK_HOLE);
@@ -75,6 +82,9 @@ std::string ExtentFileName(absl::string_view tag, uint32_t extent_index) {
   return absl::StrCat(tag, ".", extent_index);
 }
 
+// Opens the file that the fenced host has, and an empty copy beside it for the hosts that stay.
+// Nothing of the copy is visible under the extent's own name before Finish. NOT_FOUND: there is no
+// such extent.
 absl::Status ExtentSwap::Begin() {
   old_ = OpenExisting(directory_, name_);
   if (!old_.valid()) return Errno("open", name_);
@@ -92,6 +102,8 @@ absl::Status ExtentSwap::Begin() {
   return absl::OkStatus();
 }
 
+// Copies about `max_bytes` more; true once everything is copied and the copy has taken the file's
+// place. Short steps, so that the lane can answer other calls between them.
 absl::StatusOr<bool> ExtentSwap::Step(uint64_t max_bytes) {
   const uint64_t end = std::min(length_bytes_, offset_bytes_ + max_bytes);
   while (offset_bytes_ < end) {
@@ -104,6 +116,9 @@ absl::StatusOr<bool> ExtentSwap::Step(uint64_t max_bytes) {
   return true;
 }
 
+// Gives the copy the extent's name and empties the old file, in an order that a crash may interrupt
+// anywhere: at each moment the extent's name leads to all of the bytes, and whatever file does not
+// have that name has one that Recover looks for.
 absl::Status ExtentSwap::Finish() {
   const std::string copy = absl::StrCat(kCopyPrefix, name_);
   const std::string fenced = absl::StrCat(kFencedPrefix, name_);
@@ -119,6 +134,8 @@ absl::Status ExtentSwap::Finish() {
   return UnlinkAndVerify(directory_, fenced);
 }
 
+// Makes the directory where it is missing, and finishes or undoes every swap that a crash has
+// interrupted. After OK each extent is one file, or none.
 absl::StatusOr<ExtentFiles> ExtentFiles::Open(std::string directory) {
   // Others than root pass through it only by a name they know; the files themselves are 0600.
   const mode_t mode = ::geteuid() == 0 ? 0711 : 0700;
@@ -131,6 +148,8 @@ absl::StatusOr<ExtentFiles> ExtentFiles::Open(std::string directory) {
   return files;
 }
 
+// Recover for each extent that something is left of. The names are collected first: removing
+// entries of a directory that is being read may hide others.
 absl::Status ExtentFiles::RecoverAll() {
   const int listing = ::openat(directory_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   DIR* entries = listing < 0 ? nullptr : ::fdopendir(listing);
@@ -150,6 +169,9 @@ absl::Status ExtentFiles::RecoverAll() {
   return absl::OkStatus();
 }
 
+// Ends a swap of this extent that was interrupted. Where the copy has taken the extent's name
+// already, the old file still holds the bytes for the host that was fenced: it is emptied. Where it
+// has not (both names lead to one inode), the copy is thrown away and the extent is as it was.
 absl::Status ExtentFiles::Recover(const std::string& name) {
   const std::string fenced = absl::StrCat(kFencedPrefix, name);
   UniqueFd old = OpenExisting(directory_.get(), fenced);
@@ -176,6 +198,10 @@ std::string ExtentFiles::Path(absl::string_view name) const {
   return absl::StrCat(path_, "/", name);
 }
 
+// After OK the extent is a regular file of exactly this length, which only `owner` can open. What
+// has bytes keeps them: a file of another length or kind is refused, not corrected, since it may
+// hold what a Region of another store wrote. `in_use`: another host has it bound, so that its owner
+// must not change.
 absl::Status ExtentFiles::Ensure(const std::string& name, uint64_t length_bytes, uid_t owner,
                                  bool in_use) {
   UniqueFd fd(::openat(directory_.get(), name.c_str(),
@@ -216,7 +242,9 @@ bool ExtentFiles::Exists(const std::string& name, uint64_t length_bytes) const {
          S_ISREG(info.st_mode) && static_cast<uint64_t>(info.st_size) == length_bytes;
 }
 
-// What a swap that was cut off has left of the bytes goes first: no copy outlives the extent.
+// After OK no byte of the extent can be read by anybody, and it has no file. What an interrupted
+// swap has left of the bytes goes first: no copy outlives the extent. An extent without a file is
+// clean already.
 absl::Status ExtentFiles::Scrub(const std::string& name) {
   if (!CXLPOOL_MUTANT("scrub-leaves-the-copy")) {
     if (absl::Status status = Recover(name); !status.ok()) return status;
@@ -228,6 +256,7 @@ absl::Status ExtentFiles::Scrub(const std::string& name) {
   return UnlinkAndVerify(directory_.get(), name);
 }
 
+// The swap of one extent, begun. Null where there is no such extent: nobody can reach its bytes.
 absl::StatusOr<std::unique_ptr<ExtentSwap>> ExtentFiles::BeginSwap(const std::string& name) {
   if (absl::Status status = Recover(name); !status.ok()) return status;
   std::unique_ptr<ExtentSwap> swap(new ExtentSwap(directory_.get(), name));

@@ -23,8 +23,8 @@ namespace cxlpool::fm {
 // A file name within the directory: "TAG.INDEX".
 std::string ExtentFileName(absl::string_view tag, uint32_t extent_index);
 
-// One extent's bytes moving to a new inode, so that whoever has the old one mapped loses it: the
-// emulated fabric's fence. Call Step until it returns true; then the old inode has length 0.
+// One extent's bytes moving to a new inode, so that a process that has the old one mapped loses it:
+// the emulated fabric's fence. Call Step until it returns true; then the old inode has length 0.
 class ExtentSwap {
  public:
   // Copies up to `max_bytes`. True: done and verified. After an error: start a new one.

@@ -40,6 +40,8 @@ class SilentCollector : public pb::io::ErrorCollector {
   void AddError(int, pb::io::ColumnNumber, const std::string&) override {}
 };
 
+// Whether the text is such a message. Everything about the parser is limited, because on the host's
+// side the agent's user writes what it reads.
 bool Parse(const std::string& text, pb::Message& message) {
   pb::TextFormat::Parser parser;
   SilentCollector silent;
@@ -55,7 +57,10 @@ absl::StatusOr<UniqueFd> OpenDirectory(const std::string& path) {
   return fd;
 }
 
-// The text of a small regular file that `owner` owns; nothing where there is none.
+// The text of a small regular file that `owner` owns; nothing where there is none. The agent's user
+// can put anything in its place: a link, a FIFO, a huge file, another user's file. Each of them is
+// SLOT_CORRUPT, and none makes this read elsewhere, hang, or take more than kMaxFileBytes. What is
+// looked at is the open file, so that a swap between the check and the read changes nothing.
 absl::StatusOr<std::optional<std::string>> ReadSmall(int directory, const char* name,
                                                      const std::string& path, uid_t owner) {
   // O_NONBLOCK: a FIFO put in its place must not hang the driver.
@@ -96,6 +101,8 @@ absl::Status WriteAll(int fd, absl::string_view text, absl::string_view path) {
 SlotFiles::SlotFiles(std::string directory, uid_t agent_uid)
     : directory_(std::move(directory)), agent_uid_(agent_uid) {}
 
+// Makes the slot's directory and gives it to the agent's user, who writes host.textproto there. No
+// other user but root gets in.
 absl::Status SlotFiles::Prepare() const {
   if (::mkdir(directory_.c_str(), 0700) != 0 && errno != EEXIST) return Errno("make", directory_);
   auto directory = OpenDirectory(directory_);
@@ -107,6 +114,9 @@ absl::Status SlotFiles::Prepare() const {
   return absl::OkStatus();
 }
 
+// What is bound in the slot; nothing: the slot is empty. Damage is an error and never an empty
+// slot: an LD that is taken for absent would be proof that its host cannot reach the bytes any
+// more.
 absl::StatusOr<std::optional<emulated::v1::FabricSide>> SlotFiles::ReadFabricSide() const {
   auto directory = OpenDirectory(directory_);
   if (!directory.ok()) return directory.status();
@@ -115,7 +125,7 @@ absl::StatusOr<std::optional<emulated::v1::FabricSide>> SlotFiles::ReadFabricSid
   if (!text.ok()) return text.status();
   if (!text->has_value() || CXLPOOL_MUTANT("damaged-slot-is-empty")) return std::nullopt;
   emulated::v1::FabricSide side;
-  // Not the absence of a LD: it is there as a whole or not at all, so this is damage.
+  // It is written whole or not at all, so this is damage.
   if (!Parse(**text, side) || side.extent_path().empty()) {
     return Corrupt(absl::StrCat(directory_, "/", kFabricFile),
                    "is not a FabricSide in text format");
@@ -123,6 +133,9 @@ absl::StatusOr<std::optional<emulated::v1::FabricSide>> SlotFiles::ReadFabricSid
   return side;
 }
 
+// Replaces what is bound in the slot, in one step: a reader sees the old text or the new one, also
+// after a crash. The name of the new file is removed first, since the agent's user may have put
+// a link there.
 absl::Status SlotFiles::WriteFabricSide(const emulated::v1::FabricSide& side) const {
   std::string text;
   if (!pb::TextFormat::PrintToString(side, &text)) {
@@ -156,6 +169,7 @@ absl::Status SlotFiles::RemoveFabricSide() const {
   return absl::OkStatus();
 }
 
+// What the host's agent says of the slot; nothing: it has not said anything yet.
 absl::StatusOr<std::optional<emulated::v1::HostSide>> SlotFiles::ReadHostSide() const {
   auto directory = OpenDirectory(directory_);
   if (!directory.ok()) return directory.status();

@@ -29,7 +29,9 @@ absl::Status BadPoolFile(const std::string& path, absl::string_view what, std::s
                 absl::StrCat("pool file ", path, " ", what), std::move(remedy));
 }
 
-// The UUID in `path`, which is made with a new one where there is no such file.
+// The UUID in `path`, which is made with a new one where there is no such file. It tells this pool
+// file from every other that may lie under the same name later. A crash leaves a whole file or
+// none, because it gets its name after it is synced.
 absl::StatusOr<std::string> ReadOrMakeIdentity(const std::string& path) {
   UniqueFd file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
   if (!file.valid() && errno == ENOENT) {
@@ -76,6 +78,8 @@ absl::StatusOr<uint64_t> FindByte(int file, uint64_t from, uint64_t end, absl::s
 
 }  // namespace
 
+// Opens the device's file, locks it and reads its identity. After OK no other manager uses the file
+// as long as this object or a copy made by Grown lives.
 absl::StatusOr<PoolFile> PoolFile::Open(const std::string& path, uint64_t capacity_bytes) {
   char* canonical = ::realpath(path.c_str(), nullptr);
   PoolFile pool(canonical != nullptr ? canonical : "", capacity_bytes);
@@ -102,7 +106,8 @@ absl::StatusOr<PoolFile> PoolFile::Open(const std::string& path, uint64_t capaci
   return pool;
 }
 
-// The descriptor is of the same open file, and the lock goes with that one.
+// The same file with more capacity, which the file must have already. The descriptor is of the same
+// open file, and the lock goes with that one: there is no moment without it.
 absl::StatusOr<PoolFile> PoolFile::Grown(uint64_t capacity_bytes) const {
   PoolFile grown(path_, capacity_bytes);
   grown.file_ = UniqueFd(::fcntl(file_.get(), F_DUPFD_CLOEXEC, 0));
@@ -116,6 +121,8 @@ absl::StatusOr<PoolFile> PoolFile::Grown(uint64_t capacity_bytes) const {
   return grown;
 }
 
+// Whether the path still leads to the file that is open. QEMU opens by path: if somebody has put
+// another file there, a host would get bytes that this manager neither scrubs nor locks.
 absl::Status PoolFile::CheckInPlace() const {
   struct stat own, there;
   if (::fstat(file_.get(), &own) == 0 && ::lstat(path_.c_str(), &there) == 0 &&
@@ -135,6 +142,9 @@ absl::StatusOr<bool> PoolFile::HasBytes(uint64_t from_bytes) const {
 PoolScrub::PoolScrub(const PoolFile& file, uint64_t offset_bytes, uint64_t length_bytes)
     : file_(&file), offset_bytes_(offset_bytes), length_bytes_(length_bytes) {}
 
+// One step of at most `max_bytes`; true once the whole slice is zero and was read back as zero. It
+// goes over the slice twice: first it clears all of it, then, after a sync, it reads all of it, so
+// that the second pass sees what another process wrote during the first.
 absl::StatusOr<bool> PoolScrub::Step(uint64_t max_bytes) {
   const uint64_t length = std::min(max_bytes, length_bytes_ - done_bytes_);
   const uint64_t from = offset_bytes_ + done_bytes_;
@@ -151,6 +161,8 @@ absl::StatusOr<bool> PoolScrub::Step(uint64_t max_bytes) {
   return false;
 }
 
+// Makes the bytes read as zero: by a hole where the file system can punch one, else by writing
+// zeroes.
 absl::Status PoolScrub::Clear(uint64_t from, uint64_t length) {
   if (length == 0) return absl::OkStatus();
   // Also drops the pages, so that the pool takes no more memory than it holds data.
@@ -170,6 +182,7 @@ absl::Status PoolScrub::Clear(uint64_t from, uint64_t length) {
   return absl::OkStatus();
 }
 
+// SCRUB_FAILED names the first byte that is not zero.
 absl::Status PoolScrub::Check(uint64_t from, uint64_t length) {
   const auto first = FindByte(file_->fd(), from, from + length, file_->path());
   if (!first.ok()) return first.status();

@@ -71,7 +71,7 @@ TEST_F(PoolFileTest, ByteWrittenMeanwhileFailsTheScrub) {
   auto cleared = scrub.Step(kSlice);
   ASSERT_TRUE(cleared.ok()) << cleared.status();
   ASSERT_FALSE(*cleared);
-  map_[2 * kSlice - 1] = 'x';  // By whoever still has it mapped.
+  map_[2 * kSlice - 1] = 'x';  // By a process that still has it mapped.
   auto done = scrub.Step(kSlice);
   EXPECT_EQ(ReasonOf(done.status()), "SCRUB_FAILED") << done.status();
   PoolScrub again(file, kSlice, kSlice);

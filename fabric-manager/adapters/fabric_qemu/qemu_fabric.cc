@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/ports/fabric_shell.h"
 #include "proto/support/log.h"
-#include "proto/support/names.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::fm {
@@ -16,22 +15,6 @@ namespace {
 
 constexpr char kLogSubject[] = "fabric-qemu";
 constexpr uint64_t kScrubStepBytes = 64 << 20;
-
-absl::Status BadConfig(std::string message, std::string remedy) {
-  return Refuse(absl::StatusCode::kInvalidArgument, "BAD_CONFIG", std::move(message),
-                std::move(remedy));
-}
-
-absl::Status CheckDevice(const QemuDeviceConfig& device) {
-  if (absl::Status status = CheckResourceId(device.id); !status.ok()) return status;
-  if (device.granule_bytes == 0 || device.capacity_bytes == 0 ||
-      device.capacity_bytes % device.granule_bytes != 0) {
-    return BadConfig(absl::StrCat("device ", device.id, " has ", device.capacity_bytes,
-                                  " bytes in granules of ", device.granule_bytes),
-                     "make the capacity a multiple of a granule that is not 0");
-  }
-  return absl::OkStatus();
-}
 
 // As QEMU is given it; the path itself where nothing is there.
 std::string Canonical(const std::string& path) {
@@ -41,22 +24,26 @@ std::string Canonical(const std::string& path) {
   return out;
 }
 
+// What the configuration alone can get wrong: ids, sizes, and two devices with one file, which
+// would give the same bytes to two Regions.
 absl::Status CheckConfig(const QemuFabricConfig& config) {
   std::set<std::string> devices, hosts, paths, sockets;
   for (const QemuDeviceConfig& device : config.devices) {
-    if (absl::Status status = CheckDevice(device); !status.ok()) return status;
-    if (!devices.insert(device.id).second || !paths.insert(Canonical(device.path)).second) {
+    absl::Status status =
+        CheckDeviceConfig(device.id, device.capacity_bytes, device.granule_bytes, devices);
+    if (!status.ok()) return status;
+    if (!paths.insert(Canonical(device.path)).second) {
       return BadConfig(
-          absl::StrCat("device ", device.id, " or its file ", device.path, " is configured twice"),
-          "give each device an id and a file of its own");
+          absl::StrCat("the file ", device.path, " of device ", device.id, " is another's too"),
+          "give each device a file of its own");
     }
   }
   for (const QemuHostConfig& host : config.hosts) {
-    if (absl::Status status = CheckResourceId(host.id); !status.ok()) return status;
-    if (!hosts.insert(host.id).second || !sockets.insert(host.qmp_socket).second) {
-      return BadConfig(absl::StrCat("host ", host.id, " or its QMP socket ", host.qmp_socket,
-                                    " is configured twice"),
-                       "give each host an id and a socket of its own");
+    if (absl::Status status = CheckHostConfig(host.id, hosts); !status.ok()) return status;
+    if (!sockets.insert(host.qmp_socket).second) {
+      return BadConfig(absl::StrCat("the QMP socket ", host.qmp_socket, " of host ", host.id,
+                                    " is another's too"),
+                       "give each host a socket of its own");
     }
   }
   return absl::OkStatus();
@@ -79,6 +66,8 @@ void SetParts(QemuFabricConfig& config, const TopologyTables& tables) {
   }
 }
 
+// A driver for these devices and hosts. Each device's file is open and locked after OK; hosts need
+// not be there.
 absl::StatusOr<std::unique_ptr<FabricDriver>> QemuFabric::Open(QemuFabricConfig config) {
   if (absl::Status status = CheckConfig(config); !status.ok()) return status;
   FabricShell::Options options;
@@ -96,8 +85,9 @@ absl::StatusOr<std::unique_ptr<FabricDriver>> QemuFabric::Open(QemuFabricConfig 
   return std::make_unique<FabricShell>(std::move(fabric), options);
 }
 
-// Its file, locked, and looked at once whether it holds bytes: what the records do not know is
-// somebody's then.
+// A device that was not known before: its file, locked, and read once for bytes that are not zero.
+// Where there are some and no record explains them, they are somebody's, and the core gives them to
+// nobody.
 absl::StatusOr<QemuFabric::DevicePtr> QemuFabric::OpenDevice(QemuDeviceConfig config) {
   auto file = PoolFile::Open(config.path, config.capacity_bytes);
   if (!file.ok()) return file.status();
@@ -107,8 +97,9 @@ absl::StatusOr<QemuFabric::DevicePtr> QemuFabric::OpenDevice(QemuDeviceConfig co
   return std::make_shared<const Device>(Device{std::move(config), *std::move(file), *has_bytes});
 }
 
-// A device that is larger now is looked at anew where it has grown. One that cannot grow stays as
-// it is: what it holds goes on to be used.
+// A known device by its new description. One that is larger now is read for bytes only where it has
+// grown: the rest may hold Regions by now. One whose file is too short for its new capacity stays
+// as it is, with an error in the log: what it holds goes on to be used.
 absl::StatusOr<QemuFabric::DevicePtr> QemuFabric::ChangeDevice(const DevicePtr& known,
                                                                const QemuDeviceConfig& wanted) {
   const QemuDeviceConfig& was = known->config;
@@ -132,8 +123,9 @@ absl::StatusOr<QemuFabric::DevicePtr> QemuFabric::ChangeDevice(const DevicePtr& 
   return std::make_shared<const Device>(Device{std::move(config), *std::move(file), has_bytes});
 }
 
-// A device that is the same stays open and locked. Where two have the same file neither can be told
-// from the other, so that the second is missing.
+// Makes the devices those that are wanted, and answers which of them are missing and why. A device
+// that was there before stays open and locked throughout: without the lock another manager could
+// take its file in between. Where two name the same file, the second is missing.
 std::map<std::string, absl::Status> QemuFabric::ConfigureDevices(
     const std::vector<QemuDeviceConfig>& wanted) {
   std::map<std::string, DevicePtr> before, now;
@@ -170,7 +162,9 @@ std::map<std::string, absl::Status> QemuFabric::ConfigureDevices(
   return missing;
 }
 
-// Where the records know no life of a host yet, what an earlier release wrote down stands in.
+// Adds a host, or puts another connection in its place. `life`: the one that the records know it
+// by. Where they know none yet, the one that an earlier release wrote into its state directory is
+// used.
 absl::Status QemuFabric::AddHost(const QemuHostConfig& config, const std::string& life) {
   auto host = std::make_shared<QemuHost>(config, names_, config_.timing, processes_);
   if (!host->valid()) {
@@ -248,7 +242,8 @@ QemuFabric::HostPtr QemuFabric::FindHost(const std::string& id) const {
   return host == hosts_.end() ? nullptr : host->second;
 }
 
-// All processes are claimed before any host connects, so that none is taken for another host's.
+// Connects the hosts. All processes that the records know are claimed before any host connects, so
+// that none is taken for another host's when two sockets were exchanged.
 void QemuFabric::Start(const KnownFabric& known, Sink sink) {
   sink_ = sink;
   KnownFabric all = known;
@@ -265,7 +260,9 @@ void QemuFabric::Start(const KnownFabric& known, Sink sink) {
   }
 }
 
-// A host with another socket is another QemuHost; the shell has closed the lane of the former one.
+// Goes by what devices and hosts there are now. FABRIC_BUSY: another manager has a device's file,
+// and the shell asks again later; whatever else is wrong with a device shows in LookAtDevices. A
+// host with another socket is another QemuHost; the shell has closed the lane of the former one.
 absl::Status QemuFabric::Configure(const FabricParts& parts) {
   QemuFabricConfig wanted;
   SetParts(wanted, parts.tables);
@@ -311,7 +308,8 @@ HostLook QemuFabric::LookAt(const std::string& host, absl::Duration deadline) {
   return FindHost(host)->Look(deadline);
 }
 
-// The shell has checked that the slice lies within a device; the file may have been replaced since.
+// The device of a slice, for a call that is about to use its file. The shell has checked that the
+// slice lies within a device; but the device may have gone and the file been replaced since.
 absl::StatusOr<QemuFabric::DevicePtr> QemuFabric::FindDevice(const Slice& slice) const {
   DevicePtr device;
   {

@@ -87,6 +87,31 @@ class QemuFabricTest : public ::testing::Test {
     if (host.reachable) known_.hosts["host-a"] = host.fabric_incarnation;
     return host;
   }
+  // What config_ says, as the pool's records have it.
+  FabricParts Parts() const {
+    FabricParts parts{{}, known_};
+    for (const QemuDeviceConfig& device : config_.devices) {
+      parts.tables.devices.push_back({.id = device.id,
+                                      .serial = device.serial,
+                                      .capacity_bytes = device.capacity_bytes,
+                                      .granule_bytes = device.granule_bytes,
+                                      .path = device.path});
+    }
+    for (const QemuHostConfig& host : config_.hosts) {
+      parts.tables.hosts.push_back({.id = host.id, .qmp_socket = host.qmp_socket});
+    }
+    return parts;
+  }
+  absl::Status Configure() {
+    return WaitForAnswer<absl::Status>(
+        [&](auto done) { fabric_->Configure(Parts(), std::move(done)); });
+  }
+  std::vector<FabricDevice> Devices() {
+    auto view = WaitForAnswer<absl::StatusOr<FabricView>>(
+        [&](auto done) { fabric_->Discover(std::move(done)); });
+    EXPECT_TRUE(view.ok()) << view.status();
+    return view.ok() ? view->devices : std::vector<FabricDevice>();
+  }
   absl::StatusOr<BoundLd> Bind(BindRequest request) {
     request.incarnation = DiscoverHost().fabric_incarnation;
     return WaitForAnswer<absl::StatusOr<BoundLd>>(
@@ -138,10 +163,9 @@ TEST_F(QemuFabricTest, BadConfigurationIsRefused) {
 
 TEST_F(QemuFabricTest, APoolFileHasOneManagerAndOneIdentity) {
   const auto device = [&] {
-    auto view = WaitForAnswer<absl::StatusOr<FabricView>>(
-        [&](auto done) { fabric_->Discover(std::move(done)); });
-    EXPECT_TRUE(view.ok() && view->devices.size() == 1) << view.status();
-    return view.ok() && !view->devices.empty() ? view->devices[0] : FabricDevice();
+    const std::vector<FabricDevice> devices = Devices();
+    EXPECT_EQ(devices.size(), 1u);
+    return devices.empty() ? FabricDevice() : devices[0];
   };
   Open();
   EXPECT_EQ(ReasonOf(QemuFabric::Open(config_).status()), "FABRIC_BUSY");
@@ -168,6 +192,67 @@ TEST_F(QemuFabricTest, APoolFileHasOneManagerAndOneIdentity) {
   std::filesystem::copy_file(path, config_.devices[0].path);
   Open();
   EXPECT_NE(device().identity, identity);
+}
+
+// A pool file that comes to the topology while another manager has it: all else is taken in, and
+// the file as soon as it is let go.
+TEST_F(QemuFabricTest, ADeviceThatAnotherManagerHasIsTakenInOnceItIsLetGo) {
+  Boot();
+  QemuFabricConfig files = config_;
+  files.hosts.clear();
+  auto other = QemuFabric::Open(files);
+  ASSERT_TRUE(other.ok()) << other.status();
+  const QemuFabricConfig all = config_;
+  config_.devices.clear();
+  config_.hosts.clear();
+  Open();
+  config_ = all;
+  EXPECT_EQ(ReasonOf(Configure()), "FABRIC_BUSY");
+  EXPECT_TRUE(Devices().empty());
+  EXPECT_TRUE(Saw(Kind::kHostReachable)) << "the host was taken in";
+  other->reset();
+  const absl::Status configured = Configure();
+  EXPECT_TRUE(configured.ok()) << configured;
+  ASSERT_EQ(Devices().size(), 1u);
+  const auto bound = Bind(Request(1));
+  EXPECT_TRUE(bound.ok()) << bound.status();
+}
+
+TEST_F(QemuFabricTest, APoolFileThatGrewIsTheSameDevice) {
+  Boot();
+  OpenReachable();
+  const FabricDevice before = Devices().at(0);
+  ASSERT_EQ(::truncate(config_.devices[0].path.c_str(), 6 * kGranule), 0);
+  config_.devices[0].capacity_bytes = 6 * kGranule;
+  ASSERT_TRUE(Configure().ok());
+  const FabricDevice after = Devices().at(0);
+  EXPECT_EQ(after.identity, before.identity);
+  EXPECT_EQ(after.capacity_bytes, 6 * kGranule);
+  BindRequest request = Request(1);
+  request.slice.dpa_bytes = 5 * kGranule;
+  const auto bound = Bind(request);
+  EXPECT_TRUE(bound.ok()) << bound.status();
+}
+
+// Also after its qmp key was changed a host is the process that it was, until that has ended.
+TEST_F(QemuFabricTest, AHostWithAnotherSocketIsAskedThereOnceItsFormerProcessHasEnded) {
+  Boot();
+  OpenReachable();
+  ASSERT_TRUE(Bind(Request(1)).ok());
+  const std::string before = DiscoverHost().fabric_incarnation;
+  Forget();
+  const std::string elsewhere = socket_ + "-2";
+  FakeQemu second(elsewhere, {10, 11});
+  config_.hosts[0].qmp_socket = elsewhere;
+  ASSERT_TRUE(Configure().ok());
+  EXPECT_EQ(ReasonOf(Bind(Request(2, 11)).status()), "HOST_UNREACHABLE");
+  EXPECT_EQ(ReasonOf(AwaitUnbound(Request(1), absl::Milliseconds(20))), "UNBIND_NOT_PROVEN");
+  qemu_->Kill();
+  ASSERT_TRUE(Saw(Kind::kHostReachable));
+  EXPECT_NE(DiscoverHost().fabric_incarnation, before);
+  EXPECT_TRUE(AwaitUnbound(Request(1)).ok());
+  const auto bound = Bind(Request(2, 11));
+  EXPECT_TRUE(bound.ok()) << bound.status();
 }
 
 TEST_F(QemuFabricTest, HostThatIsNotThereIsUnreachableAndNothingIsDone) {

@@ -5,9 +5,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <random>
+#include <set>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "fabric-manager/adapters/fabric_qemu/ld_name.h"
+#include "fabric-manager/adapters/fabric_qemu/qemu_tree.h"
+#include "proto/support/log.h"
+#include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::fm {
@@ -16,6 +23,28 @@ namespace {
 void Clear(const UniqueFd& event) {
   uint64_t count = 0;
   [[maybe_unused]] const ssize_t n = ::read(event.get(), &count, sizeof(count));
+}
+
+constexpr char kLogSubject[] = "fabric-qemu";
+
+// Whether the command may have been done although no reply came.
+bool OutcomeUnknown(const absl::Status& status) {
+  return absl::IsDeadlineExceeded(status) || absl::IsCancelled(status) ||
+         absl::IsUnavailable(status);
+}
+
+// Unknown outcomes go up as the port names them; everything else is QEMU's refusal.
+absl::Status Failed(const std::string& what, const absl::Status& status) {
+  if (absl::IsDeadlineExceeded(status)) return status;
+  if (OutcomeUnknown(status)) {
+    return Refuse(
+        absl::StatusCode::kUnknown, "OUTCOME_UNKNOWN",
+        absl::StrCat("the connection to QEMU ended during ", what, ": ", status.message()),
+        "read back what is bound");
+  }
+  return Refuse(absl::StatusCode::kInternal, "QEMU_REFUSED",
+                absl::StrCat("QEMU refused ", what, ": ", status.message()),
+                "look into the QEMU host's configuration and log");
 }
 
 }  // namespace
@@ -109,6 +138,427 @@ void QemuHost::Emit(FabricEvent::Kind kind, const BoundLd* lost) {
 
 void QemuHost::EmitGone() {
   sink_({.kind = FabricEvent::Kind::kHostGone, .host = config_.id, .incarnation = ended_});
+}
+
+// Takes up the process that the records know. Only its certain end proves anything: where nobody
+// can tell, the host stays unreachable.
+void QemuHost::RememberFormer(const std::string& known) {
+  const auto former = ParseIncarnation(known);
+  if (!former.has_value() || CXLPOOL_MUTANT("any-qemu-will-do")) return;
+  if (former->this_boot) {
+    auto process = QemuProcess::Open(former->name.pid);
+    if (process.ok() && process->name() == former->name) {
+      process_ = std::move(*process);
+      return;
+    }
+    if (!process.ok() && !absl::IsNotFound(process.status())) {
+      LogError(kLogSubject, "host ", config_.id, ": ", process.status().message());
+      return;
+    }
+  }
+  ended_ = known;
+  EmitGone();
+}
+
+std::string QemuHost::Incarnation() const {
+  return process_.has_value() ? FormatIncarnation(process_->name()) : ended_;
+}
+
+absl::Status QemuHost::Unreachable() const {
+  return Refuse(absl::StatusCode::kUnavailable, "HOST_UNREACHABLE",
+                absl::StrCat("host ", config_.id, " cannot be asked through ", config_.qmp_socket,
+                             ": ", down_.message()),
+                "start its QEMU, or close what else uses its QMP socket");
+}
+
+// One attempt. That a host is out of reach is reported once, and logged once for each reason.
+void QemuHost::Connect() {
+  operation_deadline_ = clock_.Elapsed() + timing_.operation;
+  absl::Status status = TryConnect();
+  if (status.ok()) {
+    backoff_ = timing_.reconnect_min;
+    reported_unreachable_ = false;
+    news_ = true;
+    LogInfo(kLogSubject, "host ", config_.id, " is QEMU ", client_->version(), ", process ",
+            process_->name().pid);
+    Emit(FabricEvent::Kind::kHostReachable);
+    return;
+  }
+  client_.reset();
+  next_connect_ = clock_.Elapsed() + backoff_;
+  backoff_ = std::min(2 * backoff_, timing_.reconnect_max);
+  if (down_ != status) LogWarning(kLogSubject, "host ", config_.id, ": ", status.message());
+  down_ = std::move(status);
+  if (!std::exchange(reported_unreachable_, true)) Emit(FabricEvent::Kind::kHostUnreachable);
+}
+
+// Nothing of this host changes before the QEMU has shown that it is the right one; with a process
+// that is new, what was known of the last one is dropped.
+absl::Status QemuHost::TryConnect() {
+  auto client =
+      QmpClient::Connect(config_.qmp_socket, interrupt_.get(), [this](const QmpMessage& event) {
+        if (event.name == "DEVICE_DELETED") look_again_ = true;
+      });
+  if (!client.ok()) return client.status();
+  std::optional<QemuProcess> fresh;
+  if (absl::Status status = Identify(**client, fresh); !status.ok()) return status;
+  const auto call = [&](const std::string& command, const nlohmann::json& arguments) {
+    return (*client)->Execute(command, arguments, timing_.command);
+  };
+  auto ports = ReadPorts(call);
+  if (!ports.ok()) return ports.status();
+  if (fresh.has_value()) {
+    process_ = std::move(fresh);
+    ended_.clear();
+    known_.clear();
+    backends_.clear();
+  }
+  looked_for_remains_ = false;
+  foreign_.clear();
+  ports_ = std::move(*ports);
+  client_ = std::move(*client);
+  return Refresh();
+}
+
+// Whether the process behind the socket is this host's QEMU: the one it was, while that runs, and
+// nobody else's. `fresh` is set where it is a new one.
+absl::Status QemuHost::Identify(QmpClient& client, std::optional<QemuProcess>& fresh) {
+  auto process = QemuProcess::Open(client.peer_pid());
+  if (!process.ok()) return process.status();
+  if (process_.has_value() && process_->HasExited()) OnProcessExit();
+  if (process_.has_value() && !(process_->name() == process->name())) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("process ", client.peer_pid(), " listens on ", config_.qmp_socket,
+                     " while the host's QEMU, process ", process_->name().pid, ", still runs"));
+  }
+  if (absl::Status status = client.Negotiate(timing_.greeting); !status.ok()) return status;
+  // The process that made the socket may have passed it on: a vCPU's thread says who the QEMU is.
+  auto cpus = client.Execute("query-cpus-fast", nlohmann::json::object(), timing_.command);
+  if (!cpus.ok()) return cpus.status();
+  auto thread = ParseCpuThread(*cpus);
+  if (!thread.ok()) return thread.status();
+  if (!process->HasThread(*thread)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("process ", client.peer_pid(), " made the socket ", config_.qmp_socket,
+                     " but is not the QEMU that answers there; let QEMU make it itself"));
+  }
+  if (process_.has_value()) return absl::OkStatus();
+  const std::string whose = processes_->Claim(FormatIncarnation(process->name()), config_.id);
+  if (whose != config_.id && !CXLPOOL_MUTANT("one-qemu-two-hosts")) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("process ", client.peer_pid(), ", which answers on ", config_.qmp_socket,
+                     ", is host ", whose, "; put the qmp keys of these hosts right"));
+  }
+  fresh = std::move(*process);
+  return absl::OkStatus();
+}
+
+// A command whose outcome is unknown ends the connection: after the next one everything is read
+// anew.
+absl::StatusOr<nlohmann::json> QemuHost::Call(const std::string& command,
+                                              const nlohmann::json& arguments) {
+  if (client_ == nullptr) return down_;
+  const absl::Duration left = operation_deadline_ - clock_.Elapsed();
+  auto value = client_->Execute(command, arguments, std::min(left, timing_.command));
+  const absl::StatusCode code = value.status().code();
+  if (code == absl::StatusCode::kUnavailable || code == absl::StatusCode::kDeadlineExceeded ||
+      code == absl::StatusCode::kCancelled) {
+    Disconnect(value.status());
+  }
+  return value;
+}
+
+void QemuHost::Disconnect(const absl::Status& why) {
+  if (client_ == nullptr) return;
+  client_.reset();
+  down_ = why;
+  next_connect_ = clock_.Elapsed();
+  LogWarning(kLogSubject, "host ", config_.id, ": ", why.message());
+  if (!std::exchange(reported_unreachable_, true)) Emit(FabricEvent::Kind::kHostUnreachable);
+}
+
+// The proof that nothing is bound to the host: its process has ended, by its pidfd.
+void QemuHost::OnProcessExit() {
+  ended_ = FormatIncarnation(process_->name());
+  process_.reset();
+  known_.clear();
+  backends_.clear();
+  look_again_ = false;
+  news_ = true;
+  client_.reset();
+  next_connect_ = clock_.Elapsed();
+  down_ = absl::UnavailableError(absl::StrCat("its QEMU, process ", ended_, ", has ended"));
+  reported_unreachable_ = true;  // What follows says it, and more.
+  LogWarning(kLogSubject, "host ", config_.id, ": ", down_.message());
+  EmitGone();
+}
+
+// OK only once the process has certainly ended. One that was never learnt of cannot be ended.
+absl::Status QemuHost::FenceNow() {
+  if (!process_.has_value() && ended_.empty()) Connect();
+  if (!process_.has_value() && !ended_.empty()) return absl::OkStatus();
+  absl::Status why = process_.has_value()
+                         ? process_->Kill(timing_.exit)
+                         : absl::FailedPreconditionError(absl::StrCat(
+                               "which process is its QEMU was never learnt: ", down_.message()));
+  if (!why.ok() && client_ != nullptr) {
+    // Another user's process, perhaps: it may end itself where we may not kill it.
+    (void)Call("quit", nlohmann::json::object());
+    if (process_->AwaitExit(timing_.exit)) why = absl::OkStatus();
+  }
+  if (why.ok()) {
+    OnProcessExit();
+    return absl::OkStatus();
+  }
+  return Refuse(absl::StatusCode::kFailedPrecondition, "FENCE_FAILED",
+                absl::StrCat("host ", config_.id, " was not fenced: ", why.message()),
+                "end its QEMU by hand");
+}
+
+// Reads what is plugged. What was known and is plugged no more is gone only when no address space
+// maps its memory either (SortOutRemains); what is new is read, and what vanishes while it is being
+// read was never there.
+absl::Status QemuHost::Refresh() {
+  DropNameless();
+  const auto call = [this](const std::string& command, const nlohmann::json& arguments) {
+    return Call(command, arguments);
+  };
+  auto listed = ListPeripherals(call, "cxl-type3");
+  if (!listed.ok()) return listed.status();
+  const std::set<std::string> ids(listed->begin(), listed->end());
+  if (absl::Status status = SortOutRemains(ids); !status.ok()) return status;
+  std::erase_if(foreign_, [&](const auto& entry) { return ids.count(entry.first) == 0; });
+  for (const std::string& id : ids) {
+    if (known_.count(id) != 0 || foreign_.count(id) != 0) continue;
+    absl::Status status = ReadNew(id);
+    if (!status.ok() && !absl::IsNotFound(status)) return status;
+  }
+  return absl::OkStatus();
+}
+
+// What was bound of a file that was no device of the pool may have a name now: it is read again.
+void QemuHost::DropNameless() {
+  const uint64_t version = devices_->version();
+  if (std::exchange(devices_version_, version) == version) return;
+  const size_t dropped =
+      std::erase_if(known_, [](const auto& entry) { return entry.second.slice.device.empty(); });
+  if (dropped != 0) looked_for_remains_ = false;
+}
+
+// LDs that are unplugged and still mapped: the guest can store to them, so they stay bound, and
+// unbinding. The mappings are asked for only where something is missing, and once after connecting.
+absl::Status QemuHost::SortOutRemains(const std::set<std::string>& plugged) {
+  std::vector<std::string> missing;
+  for (const auto& [id, ld] : known_) {
+    if (plugged.count(id) == 0) missing.push_back(id);
+  }
+  if (missing.empty() && looked_for_remains_) return absl::OkStatus();
+  auto mapped =
+      ListMappedBackends([this](const std::string& command, const nlohmann::json& arguments) {
+        return Call(command, arguments);
+      });
+  if (!mapped.ok()) return mapped.status();
+  for (const std::string& id : missing) {
+    if (mapped->count(backends_[id]) == 0) {
+      Gone(id);
+    } else if (BoundLd& ld = known_.at(id); !std::exchange(ld.unbinding, true)) {
+      LogWarning(kLogSubject, "host ", config_.id, ": ", id, " was pulled from slot ", ld.slot,
+                 ", and its memory is still mapped");
+      Emit(FabricEvent::Kind::kLdLost, &ld);
+    }
+  }
+  for (const std::string& backend : *mapped) {
+    const auto key = ParseLdBackendId(backend, config_.id);
+    if (!key.has_value()) continue;
+    const std::string id = LdDeviceId(*key);
+    if (plugged.count(id) != 0 || known_.count(id) != 0) continue;
+    if (absl::Status status = ReadRemains(id, *key, backend); !status.ok()) return status;
+  }
+  looked_for_remains_ = true;
+  return absl::OkStatus();
+}
+
+// Pulled while no manager watched. Its slot and its serial nobody knows any more, so that it is
+// taken neither for the LD of a record nor for its absence.
+absl::Status QemuHost::ReadRemains(const std::string& device_id, const LdKey& key,
+                                   const std::string& backend) {
+  auto memory = ReadBackendMemory(
+      [this](const std::string& command, const nlohmann::json& arguments) {
+        return Call(command, arguments);
+      },
+      backend);
+  if (!memory.ok()) return memory.status();
+  LogWarning(kLogSubject, "host ", config_.id, ": ", device_id,
+             " was pulled, and its memory is still mapped");
+  known_[device_id] = MakeLd(key, *memory);
+  known_[device_id].unbinding = true;
+  backends_[device_id] = backend;
+  return absl::OkStatus();
+}
+
+BoundLd QemuHost::MakeLd(const LdKey& key, const QemuMemory& memory) const {
+  BoundLd ld{.host = config_.id,
+             .slot = 0,
+             .slice = {.device = "",
+                       .dpa_bytes = memory.offset_bytes,
+                       .length_bytes = memory.length_bytes},
+             .read_only = memory.read_only,
+             .serial = memory.serial,
+             .unbinding = false,
+             .key = key};
+  for (const auto& [slot, port] : ports_) {
+    if (port == memory.port) ld.slot = slot;
+  }
+  ld.slice.device = devices_->DeviceAt(memory.path);
+  if (ld.slice.device.empty()) {
+    LogError(kLogSubject, "host ", config_.id, ": ", LdDeviceId(key), " shows ", memory.path,
+             ", which is no pool device");
+  }
+  return ld;
+}
+
+absl::Status QemuHost::ReadNew(const std::string& device_id) {
+  const auto call = [this](const std::string& command, const nlohmann::json& arguments) {
+    return Call(command, arguments);
+  };
+  auto key = ParseLdDeviceId(device_id, config_.id);
+  if (!key.has_value()) {
+    auto port = ReadPortOf(call, device_id);
+    if (!port.ok()) return port.status();
+    foreign_[device_id] = *port;
+    return absl::OkStatus();
+  }
+  auto memory = ReadMemory(call, device_id);
+  if (!memory.ok()) return memory.status();
+  known_[device_id] = MakeLd(*key, *memory);
+  backends_[device_id] = memory->backend;
+  return absl::OkStatus();
+}
+
+void QemuHost::TakeDeleted() {
+  // Another can come while we look; what is then left is taken up by the next turn of the thread.
+  for (int i = 0; i < 3 && std::exchange(look_again_, false); ++i) {
+    if (client_ != nullptr) (void)Refresh();
+  }
+}
+
+void QemuHost::Gone(const std::string& device_id) {
+  const auto found = known_.find(device_id);
+  if (found == known_.end()) return;
+  const BoundLd ld = std::move(found->second);
+  known_.erase(found);
+  backends_.erase(device_id);
+  news_ = true;
+  if (ld.unbinding) return;
+  LogWarning(kLogSubject, "host ", config_.id, ": ", device_id, " vanished from slot ", ld.slot);
+  Emit(FabricEvent::Kind::kLdLost, &ld);
+}
+
+// What is answered was read back from QEMU, and is what was asked for.
+absl::StatusOr<BoundLd> QemuHost::Bind(const BindRequest& request, absl::Duration deadline) {
+  operation_deadline_ = deadline;
+  const auto port = ports_.find(request.slot);
+  if (client_ == nullptr || port == ports_.end()) return Unreachable();
+  if (absl::Status status = Plug(request, port->second); !status.ok()) return status;
+  const std::string device_id = LdDeviceId(request.key);
+  if (absl::Status status = ReadNew(device_id); !status.ok()) {
+    return Failed("the reading back of a bind", status);
+  }
+  const BoundLd& ld = known_.at(device_id);
+  if (ld.slot == request.slot && ld.slice == request.slice && ld.read_only == request.read_only &&
+      ld.serial == request.serial) {
+    return ld;
+  }
+  return absl::InternalError(
+      absl::StrCat("host ", config_.id, ": ", device_id, " is not what was asked for"));
+}
+
+// The memory first, under an id that is never used again, so that a late command of another manager
+// cannot meet this one's.
+absl::Status QemuHost::Plug(const BindRequest& request, const std::string& port) {
+  std::random_device random;
+  const std::string backend =
+      LdBackendId(request.key, (uint64_t{random()} << 32) | uint64_t{random()});
+  // readonly=on with rom left alone: QEMU then makes the memory read-only to the guest, too.
+  auto added = Call("object-add", {{"qom-type", "memory-backend-file"},
+                                   {"id", backend},
+                                   {"mem-path", devices_->PathOf(request.slice.device)},
+                                   {"share", true},
+                                   {"offset", request.slice.dpa_bytes},
+                                   {"size", request.slice.length_bytes},
+                                   {"readonly", request.read_only}});
+  if (!added.ok()) return Failed("the memory of a bind", added.status());
+  auto plugged = Call("device_add", {{"driver", "cxl-type3"},
+                                     {"bus", port},
+                                     {"id", LdDeviceId(request.key)},
+                                     {"volatile-memdev", backend},
+                                     {"sn", request.serial}});
+  if (plugged.ok()) return absl::OkStatus();
+  const absl::Status why = plugged.status();
+  // Best effort: an unused backend is one mapping more, and no harm.
+  if (!OutcomeUnknown(why)) (void)Call("object-del", {{"id", backend}});
+  if (absl::StrContains(why.message(), "already occupied")) {
+    return Refuse(
+        absl::StatusCode::kResourceExhausted, "NO_FREE_PORT",
+        absl::StrCat("slot ", request.slot, " of host ", config_.id, " is taken: ", why.message()),
+        "choose a free slot");
+  }
+  return Failed("the device of a bind", why);
+}
+
+// Nothing: the guest is busy with an earlier plugging, and is to be asked again.
+std::optional<absl::Status> QemuHost::TryUnplug(const std::string& device_id) {
+  auto reply = Call("device_del", {{"id", device_id}});
+  TakeDeleted();
+  const auto ld = known_.find(device_id);
+  if (absl::IsNotFound(reply.status()) || ld == known_.end()) return absl::OkStatus();
+  const bool refused = absl::IsFailedPrecondition(reply.status());
+  const absl::string_view message = reply.status().message();
+  if (reply.ok() || (refused && absl::StrContains(message, "already in the process of unplug"))) {
+    ld->second.unbinding = true;
+    return absl::OkStatus();
+  }
+  // "guest is busy (power indicator blinking)": it is dealing with an earlier request. If that
+  // was ours, the unbind has begun.
+  if (refused && absl::StrContains(message, "busy")) {
+    if (ld->second.unbinding) return absl::OkStatus();
+    return std::nullopt;
+  }
+  return Failed("an unbind", reply.status());
+}
+
+absl::StatusOr<bool> QemuHost::BeginUnbind(const LdKey& key, absl::Duration deadline) {
+  operation_deadline_ = deadline;
+  const std::string device_id = LdDeviceId(key);
+  if (client_ == nullptr || !Refresh().ok()) {
+    // Of a process that has ended nothing is bound.
+    if (process_.has_value() || ended_.empty()) return Unreachable();
+    return true;
+  }
+  TakeDeleted();
+  if (known_.count(device_id) == 0) return true;
+  const std::optional<absl::Status> answer = TryUnplug(device_id);
+  if (!answer.has_value()) return false;
+  if (!answer->ok()) return *answer;
+  return true;
+}
+
+absl::StatusOr<bool> QemuHost::IsUnbound(const LdKey& key, absl::Duration deadline) {
+  operation_deadline_ = deadline;
+  if (client_ != nullptr) (void)Refresh();
+  TakeDeleted();
+  if (absl::Status proof = Proof(LdDeviceId(key)); !proof.ok()) return proof;
+  return true;
+}
+
+// Rests on what Refresh has just read, or on the end of the process. DEVICE_DELETED alone is none:
+// it may be of an earlier LD.
+absl::Status QemuHost::Proof(const std::string& device_id) const {
+  if (!process_.has_value() && !ended_.empty()) return absl::OkStatus();
+  if (client_ == nullptr) return Unreachable();
+  if (known_.count(device_id) == 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(device_id, " is still plugged into host ", config_.id, ", or mapped there"));
 }
 
 }  // namespace cxlpool::fm

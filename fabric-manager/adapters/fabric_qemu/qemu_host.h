@@ -123,7 +123,7 @@ class QemuHost {
  private:
   absl::Duration NextMoment() const;
 
-  // qemu_host_link.cc: the connection and the process behind it.
+  // The connection and the process behind it.
   void RememberFormer(const std::string& known);
   void Connect();
   absl::Status TryConnect();
@@ -135,7 +135,7 @@ class QemuHost {
   std::string Incarnation() const;  // Empty: which process is the host is not known.
   absl::Status Unreachable() const;
 
-  // qemu_host_lds.cc: what is plugged in.
+  // What is plugged in.
   absl::Status Refresh();
   void DropNameless();
   absl::Status ReadNew(const std::string& device_id);

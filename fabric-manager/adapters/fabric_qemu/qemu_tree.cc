@@ -38,6 +38,8 @@ absl::StatusOr<bool> GetBool(QmpCall call, const std::string& path, const std::s
   return ParseQomBool(*value);
 }
 
+// Fills in what the memory backend has: its file, place and size, and whether it is read-only. The
+// first property that cannot be read is the answer: half of it would be compared with records.
 absl::Status ReadBackend(QmpCall call, const std::string& backend, QemuMemory& memory) {
   auto path = GetString(call, backend, "mem-path");
   auto offset = path.ok() ? GetUint(call, backend, "offset") : path.status();
@@ -54,6 +56,8 @@ absl::Status ReadBackend(QmpCall call, const std::string& backend, QemuMemory& m
 
 }  // namespace
 
+// Ids of the devices of one QOM type among those that were added by id. More than kMaxPeripherals
+// is an error: a QEMU that answers so is not one that this manager drives, and each costs calls.
 absl::StatusOr<std::vector<std::string>> ListPeripherals(QmpCall call, const std::string& type) {
   auto value = call("qom-list", {{"path", kPeripheral}});
   if (!value.ok()) return value.status();
@@ -71,6 +75,9 @@ absl::StatusOr<std::vector<std::string>> ListPeripherals(QmpCall call, const std
   return ids;
 }
 
+// The ports where memory can be plugged in, by slot number. Agent and driver meet at the slot's
+// number, so two ports with one number are refused: a bind might go to one and be awaited at the
+// other.
 absl::StatusOr<std::map<uint32_t, std::string>> ReadPorts(QmpCall call) {
   auto ids = ListPeripherals(call, "cxl-downstream");
   if (!ids.ok()) return ids.status();
@@ -88,6 +95,7 @@ absl::StatusOr<std::map<uint32_t, std::string>> ReadPorts(QmpCall call) {
   return ports;
 }
 
+// Id of the port that the device is plugged into.
 absl::StatusOr<std::string> ReadPortOf(QmpCall call, const std::string& device_id) {
   auto bus = GetString(call, PathOf(device_id), "parent_bus");
   if (!bus.ok()) return bus.status();
@@ -97,6 +105,7 @@ absl::StatusOr<std::string> ReadPortOf(QmpCall call, const std::string& device_i
   return parts[parts.size() - 2];
 }
 
+// A CXL memory device with the backend that its bytes come from.
 absl::StatusOr<QemuMemory> ReadMemory(QmpCall call, const std::string& device_id) {
   const std::string device = PathOf(device_id);
   QemuMemory memory;
@@ -110,6 +119,8 @@ absl::StatusOr<QemuMemory> ReadMemory(QmpCall call, const std::string& device_id
   return memory;
 }
 
+// A backend by itself. It outlives its device for a while after an unplug, and may then still be
+// mapped.
 absl::StatusOr<QemuMemory> ReadBackendMemory(QmpCall call, const std::string& backend_id) {
   QemuMemory memory;
   absl::Status status = ReadBackend(call, absl::StrCat("/objects/", backend_id), memory);
@@ -117,6 +128,9 @@ absl::StatusOr<QemuMemory> ReadBackendMemory(QmpCall call, const std::string& ba
   return memory;
 }
 
+// Backends of ours that the guest's address space maps: whether a host can reach bytes is proven by
+// this list, so a text that cannot be understood is an error and never an empty list. It is read
+// from a monitor command for people, because QMP shows the tree of devices and not the memory map.
 absl::StatusOr<std::set<std::string>> ListMappedBackends(QmpCall call) {
   auto value = call("human-monitor-command", {{"command-line", "info mtree -f"}});
   if (!value.ok()) return value.status();

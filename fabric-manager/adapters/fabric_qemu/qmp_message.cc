@@ -26,6 +26,7 @@ std::string StringAt(const json& object, const char* key) {
   return value != nullptr && value->is_string() ? value->get<std::string>() : std::string();
 }
 
+// QEMU says it first on each connection; the version is all that is wanted of it.
 absl::StatusOr<QmpMessage> ParseGreeting(const json& greeting) {
   const json* version = greeting.is_object() ? Find(greeting, "version") : nullptr;
   const json* qemu = version != nullptr && version->is_object() ? Find(*version, "qemu") : nullptr;
@@ -42,6 +43,7 @@ absl::StatusOr<QmpMessage> ParseGreeting(const json& greeting) {
   return message;
 }
 
+// Data is optional in QMP (docs/interop/qmp-spec): its lack is an empty object.
 absl::StatusOr<QmpMessage> ParseEvent(json& object) {
   QmpMessage message;
   message.kind = QmpMessage::Kind::kEvent;
@@ -55,6 +57,7 @@ absl::StatusOr<QmpMessage> ParseEvent(json& object) {
   return message;
 }
 
+// An error may come without an id: QEMU could not read the command, so nobody is answered by it.
 absl::StatusOr<QmpMessage> ParseReply(json& object) {
   QmpMessage message;
   if (const json* id = Find(object, "id"); id != nullptr) {
@@ -77,6 +80,8 @@ absl::StatusOr<QmpMessage> ParseReply(json& object) {
 
 }  // namespace
 
+// Whatever QEMU sends, the answer is a message or INVALID_ARGUMENT; at most one line and
+// kMaxQmpNesting levels are kept in memory.
 absl::StatusOr<QmpMessage> ParseQmpMessage(absl::string_view line) {
   if (line.size() > kMaxQmpLineBytes) return Bad("a line that is too long");
   bool too_deep = false;
@@ -102,6 +107,7 @@ absl::StatusOr<QmpMessage> ParseQmpMessage(absl::string_view line) {
   return object.contains("event") ? ParseEvent(object) : ParseReply(object);
 }
 
+// One line, in ASCII: what a QMP parser reads is exactly `arguments`, or it is refused here.
 absl::StatusOr<std::string> FormatQmpCommand(uint64_t id, const std::string& command,
                                              const json& arguments) {
   json line = {{"execute", command}, {"id", id}};
@@ -140,11 +146,6 @@ absl::StatusOr<uint64_t> ParseQomUint(const json& value) {
 absl::StatusOr<bool> ParseQomBool(const json& value) {
   if (!value.is_boolean()) return Bad("a property that is not a boolean");
   return value.get<bool>();
-}
-
-std::string LastOfQomPath(absl::string_view path) {
-  const size_t slash = path.rfind('/');
-  return slash == absl::string_view::npos ? std::string() : std::string(path.substr(slash + 1));
 }
 
 absl::StatusOr<uint64_t> ParseCpuThread(const json& value) {

@@ -52,9 +52,6 @@ absl::StatusOr<std::string> ParseQomString(const nlohmann::json& value);
 absl::StatusOr<uint64_t> ParseQomUint(const nlohmann::json& value);
 absl::StatusOr<bool> ParseQomBool(const nlohmann::json& value);
 
-// The id of a QOM path's last component: "/objects/b1" gives "b1". Empty where there is none.
-std::string LastOfQomPath(absl::string_view path);
-
 // The thread of some vCPU, out of query-cpus-fast: the proof of which process answers.
 absl::StatusOr<uint64_t> ParseCpuThread(const nlohmann::json& value);
 

@@ -9,6 +9,8 @@
 
 namespace cxlpool::fm {
 
+// Begins the next epoch: from now on commits of the store that had the disk before are refused.
+// Answers everything that is on the disk.
 StoreImage MemoryDisk::TakeOver() {
   MutexLock lock(mutex_);
   guard_.Reset(guard_.epoch() + 1, guard_.revision());
@@ -21,6 +23,8 @@ StoreImage MemoryDisk::TakeOver() {
   return image;
 }
 
+// All of the batch or nothing. Refused: it is of an earlier epoch or does not follow the last one
+// (StoreGuard), or it would make the disk larger than it may be.
 absl::Status MemoryDisk::Apply(const StoreBatch& batch) {
   MutexLock lock(mutex_);
   absl::Status status =
@@ -82,8 +86,10 @@ struct MemoryStore::Core {
     std::move(next->done)(std::move(status));
   }
 
-  // A fault that was applied is a lost answer: the change is made, and the caller is told
-  // otherwise.
+  // How one commit goes: as the disk says, unless a fault was put in its way. A fault with
+  // `applied` is a lost answer: the change is made, and the caller hears of a failure. After an
+  // outcome that nobody can know (UNKNOWN, DATA_LOSS) every later commit fails too, as a real
+  // store's would.
   absl::Status Serve(const StoreBatch& batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     if (!open) {
       return Refuse(absl::StatusCode::kFailedPrecondition, "STORE_NOT_OPEN",
@@ -107,6 +113,8 @@ MemoryStore::MemoryStore(std::shared_ptr<MemoryDisk> disk, Executor* executor,
   core_->disk = std::move(disk);
 }
 
+// A commit that is outstanding is never answered. Its callback is destroyed after the lock is
+// released, because what it owns may call back into the store.
 MemoryStore::~MemoryStore() {
   std::optional<Core::Pending> dropped;
   MutexLock lock(core_->mutex);
@@ -114,6 +122,8 @@ MemoryStore::~MemoryStore() {
   dropped.swap(core_->pending);
 }
 
+// Takes the disk over from the store that had it. Without an Executor the answer comes inside the
+// call.
 void MemoryStore::Open(Done lost, DoneWith<StoreImage> done) {
   StoreImage image = core_->disk->TakeOver();
   {
@@ -134,7 +144,8 @@ void MemoryStore::Open(Done lost, DoneWith<StoreImage> done) {
   });
 }
 
-// `done` may ask for the next commit: what is outstanding is taken away before it is called.
+// One commit may be outstanding, as the contract says; a second is refused at once. `done` may ask
+// for the next commit: what is outstanding is taken away before it is called.
 void MemoryStore::Commit(StoreBatch batch, Done done) {
   bool outstanding = false;
   {
@@ -150,6 +161,7 @@ void MemoryStore::Commit(StoreBatch batch, Done done) {
   executor_->PostAfter(latency_, [core = core_] { core->ServeOne(); });
 }
 
+// There is no file to copy: refused.
 void MemoryStore::Backup(std::string, DoneWith<StoreBackup> done) {
   absl::Status refused = Refuse(absl::StatusCode::kUnimplemented, "NO_BACKUP",
                                 "the store is in memory: there is no database to copy",
@@ -163,6 +175,8 @@ void MemoryStore::Backup(std::string, DoneWith<StoreBackup> done) {
   });
 }
 
+// As if another manager had taken the store: every later commit fails with `why`, and the owner is
+// informed once, whether it is committing or not.
 void MemoryStore::Lose(absl::Status why) {
   Done lost;
   {

@@ -42,7 +42,7 @@ class MemoryStore : public Store {
  public:
   // How the next commit goes wrong, once.
   struct Fault {
-    absl::Status status;   // What the caller is told.
+    absl::Status status;   // What the caller gets.
     bool applied = false;  // The change is made all the same: the answer was lost, not the commit.
   };
 

@@ -17,6 +17,8 @@ constexpr int kPagesPerStep = 64;  // 256 KiB: a millisecond or so.
 
 }  // namespace
 
+// A copy into a file beside `path` that has another name until it is whole: whatever happens in
+// between, `path` is never half a backup.
 absl::StatusOr<std::unique_ptr<BackupCopy>> BackupCopy::Start(sqlite3* source,
                                                               const std::string& path) {
   std::unique_ptr<BackupCopy> copy(new BackupCopy(path));
@@ -27,6 +29,8 @@ absl::StatusOr<std::unique_ptr<BackupCopy>> BackupCopy::Start(sqlite3* source,
   return copy;
 }
 
+// Opens the copy's file through the same VFS as the source, so that tests which let a disk fail
+// reach both, and joins the two for sqlite3_backup_step.
 absl::Status BackupCopy::Prepare(sqlite3* source) {
   sqlite3_vfs* vfs = nullptr;
   sqlite3_file_control(source, "main", SQLITE_FCNTL_VFS_POINTER, &vfs);
@@ -38,7 +42,6 @@ absl::Status BackupCopy::Prepare(sqlite3* source) {
   return backup_ == nullptr ? Failed() : absl::OkStatus();
 }
 
-// Half a copy is thrown away, so it needs no journal; Publish syncs it once.
 absl::Status BackupCopy::Connect() {
   constexpr int kFlags =
       SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW | SQLITE_OPEN_EXRESCODE;
@@ -49,6 +52,7 @@ absl::Status BackupCopy::Connect() {
   return absl::OkStatus();
 }
 
+// Half a copy is thrown away, so it needs neither journal nor syncs; Publish syncs it once.
 absl::Status BackupCopy::UseNoJournal() {
   return sqlite3_exec(
              copy_.db,
@@ -58,7 +62,9 @@ absl::Status BackupCopy::UseNoJournal() {
              : Failed();
 }
 
-// The pages are those of a store in use. The copy is whole by itself, and says so.
+// Makes the copy a database that was closed in order. Its pages are those of a store in use, whose
+// log and clean mark say that the log holds the last changes; the copy has everything without one.
+// A manager that is started on it would otherwise refuse it as a store that lost its log.
 absl::Status BackupCopy::MarkClean() {
   if (sqlite3_close(std::exchange(copy_.db, nullptr)) != SQLITE_OK) {
     return absl::InternalError("the backup's connection has open statements");
@@ -89,6 +95,9 @@ BackupCopy::~BackupCopy() {
   if (!part_.empty()) unlink(part_.c_str());
 }
 
+// Copies for about as long as `budget`; true once all is copied. Commits that happen between two
+// steps are in the copy too: both use the source's one connection, so SQLite writes each changed
+// page to the copy as well.
 absl::StatusOr<bool> BackupCopy::Step(absl::Duration budget) {
   const absl::Time end = absl::Now() + budget;
   do {
@@ -104,6 +113,8 @@ absl::StatusOr<bool> BackupCopy::Step(absl::Duration budget) {
 
 absl::Status BackupCopy::Failed() { return OpenError(copy_.db, part_, "write the backup"); }
 
+// Syncs the file and gives it its name; its size. The slow part, and it needs no source: it runs on
+// another thread than the store's.
 absl::StatusOr<uint64_t> BackupCopy::Publish() {
   if (sqlite3_close(std::exchange(copy_.db, nullptr)) != SQLITE_OK) {
     return absl::InternalError("the backup's connection has open statements");

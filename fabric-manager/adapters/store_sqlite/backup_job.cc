@@ -27,6 +27,8 @@ BackupJob::~BackupJob() {
   if (publisher_.joinable()) publisher_.join();
 }
 
+// One step, on the store's thread between two commits. `state`: what the store has become, whose
+// failure ends the backup too. The job is finished after any error.
 void BackupJob::Step(const Database* database, const absl::Status& state) {
   absl::Status status = state;
   if (status.ok() && database == nullptr) {
@@ -37,6 +39,9 @@ void BackupJob::Step(const Database* database, const absl::Status& state) {
   if (!status.ok()) Finish(std::move(status));
 }
 
+// Begins the copy, goes on with it, or, where it is whole, hands it to a thread that syncs it: a
+// sync of gigabytes must not hold up commits. The revision is that of the moment at which the copy
+// became whole.
 absl::Status BackupJob::StepCopy(const Database& database) {
   if (std::chrono::steady_clock::now() > until_) return Late();
   if (copy_ == nullptr) {
@@ -71,22 +76,28 @@ void BackupJob::Publish(StoreBackup backup) {
   Finish(backup);
 }
 
+// Answers, and ends the job. The file stays only where somebody was given it as a backup.
 void BackupJob::Finish(absl::StatusOr<StoreBackup> answer) {
   copy_.reset();
   const bool made = answer.ok();
   phase_ = Phase::kFinished;
-  // Too late: whoever asked was told that there is no backup.
+  // The caller was answered BACKUP_TIMEOUT before: then there is no backup.
   if (!Answer(std::move(answer)) && made) unlink(path_.c_str());
 }
 
+// The store is closing. A copy that is being made ends here; one that is being published is whole,
+// and the destructor waits for it.
 void BackupJob::Cancel() {
   if (copying()) Finish(absl::CancelledError("the store is closing; make the backup again"));
 }
 
+// Answers a caller whose time is over while the disk hangs in Publish. The job itself goes on until
+// that returns, and then removes the file.
 void BackupJob::AnswerIfLate() {
   if (!finished() && std::chrono::steady_clock::now() > until_) Answer(Late());
 }
 
+// True for the first answer, which is the only one that the caller gets.
 bool BackupJob::Answer(absl::StatusOr<StoreBackup> answer) {
   DoneWith<StoreBackup> done;
   {

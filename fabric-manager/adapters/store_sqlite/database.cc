@@ -8,7 +8,7 @@
 #include "fabric-manager/adapters/store_sqlite/sqlite_error.h"
 #include "fabric-manager/adapters/store_sqlite/store_end.h"
 #include "fabric-manager/adapters/store_sqlite/store_file.h"
-#include "fabric-manager/ports/record_crc.h"
+#include "fabric-manager/ports/pack.h"
 #include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
 

@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/adapters/store_sqlite/database.h"
 #include "fabric-manager/adapters/store_sqlite/sqlite_error.h"
-#include "fabric-manager/ports/record_crc.h"
+#include "fabric-manager/ports/pack.h"
 
 namespace cxlpool::fm {
 

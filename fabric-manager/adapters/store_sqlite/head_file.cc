@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/adapters/store_sqlite/store_file.h"
-#include "fabric-manager/ports/record_crc.h"
+#include "fabric-manager/ports/pack.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::fm {
@@ -16,23 +16,20 @@ constexpr char kHeadMagic[] = "CXLPHEAD";
 constexpr size_t kSlotBytes = 64;
 constexpr size_t kSlotDistance = 4096;  // No disk tears two slots with one sector.
 
-void AppendHeadWord(std::string& out, uint64_t word) {
-  for (int i = 0; i < 8; ++i) out.push_back(static_cast<char>(word >> (8 * i)));
-}
-
 uint64_t WordAt(absl::string_view bytes, size_t index) {
   uint64_t word = 0;
   std::memcpy(&word, bytes.data() + 8 * index, sizeof(word));
   return word;
 }
 
+// Magic, six words, and the checksum of what stands before it: kSlotBytes in all.
 std::string SlotOf(const StoreMeta& meta) {
   std::string slot(kHeadMagic, 8);
   for (const uint64_t word : {meta.store_id, meta.epoch, meta.revision, meta.row_count,
                               meta.crc_sum, uint64_t{meta.clean ? 1u : 0u}}) {
-    AppendHeadWord(slot, word);
+    AppendWord(slot, word);
   }
-  AppendHeadWord(slot, Crc32(0, slot));
+  AppendWord(slot, Crc32(0, slot));
   return slot;
 }
 
@@ -48,6 +45,8 @@ std::string FileOf(const StoreMeta& meta) {
 
 std::string HeadPath(const std::string& database) { return database + "-head"; }
 
+// A slot that was cut, torn or never written is left empty: Open decides by the slots that are
+// sound.
 absl::StatusOr<HeadSlots> ReadHead(const std::string& path) {
   const absl::StatusOr<std::string> file = ReadStoreFile(path);
   if (!file.ok()) return file.status();
@@ -69,6 +68,8 @@ absl::StatusOr<HeadSlots> ReadHead(const std::string& path) {
   return slots;
 }
 
+// Makes the file where there is none, and leaves both slots sound: an empty one gets `meta`. It
+// goes through the VFS, so that the tests that cut the power of the database cut it here as well.
 absl::StatusOr<std::unique_ptr<HeadFile>> HeadFile::Open(const std::string& database,
                                                          const std::string& vfs_name,
                                                          const StoreMeta& meta) {
@@ -111,12 +112,14 @@ HeadFile::~HeadFile() {
   if (file_ != nullptr) file_->pMethods->xClose(file_);
 }
 
+// Slot 0 alone, and no sync: SQLite's commit is durable already, and Settle syncs this one.
 absl::Status HeadFile::Write(const StoreMeta& meta) {
   meta_ = meta;
   settled_ = false;
   return WriteSlot(0);
 }
 
+// The second slot is written only when the first is durable: one of them is whole at any moment.
 absl::Status HeadFile::Settle() {
   if (settled_) return absl::OkStatus();
   absl::Status status = Sync();
@@ -138,6 +141,7 @@ absl::Status HeadFile::Sync() {
   return code == SQLITE_OK ? absl::OkStatus() : Failed("sync", code);
 }
 
+// DATA_LOSS, and not UNAVAILABLE: what is on the disk now nobody knows before it is read again.
 absl::Status HeadFile::Failed(absl::string_view doing, int code) const {
   const int error = errno;
   return Refuse(absl::StatusCode::kDataLoss, "STORE_IO",

@@ -1,4 +1,5 @@
-// SQLite's write-ahead log as a file, read without SQLite, so that damage is told from the end.
+// SQLite's write-ahead log as a file, read without SQLite, so that damage is distinguished from the
+// end.
 //
 // SQLite takes the first frame whose checksum fails for the end of the log: right after a power
 // cut, which tears only what was never synced, and wrong where a synced frame was damaged. The

@@ -188,7 +188,7 @@ absl::Status Fill(const std::string& path, StoreMeta meta, const std::vector<Row
   return good ? absl::OkStatus() : OpenError(connection.db, path, "fill");
 }
 
-// The files as they were found, for whoever looks into it later. The database's name comes last:
+// The files as they were found, for people who look into it later. The database's name comes last:
 // where it is, its log and its head file are.
 absl::Status Damaged::Keep() {
   const std::string kept = path_ + ".before-fsck";

@@ -36,7 +36,7 @@ struct Salvage {
   // records are lost.
   StoreMeta newest;
   std::vector<Row> rows;              // Whose checksum fits: ascending, one a key.
-  std::vector<SetAside> unsound;      // Whose checksum does not, or that cannot be told apart.
+  std::vector<SetAside> unsound;      // Whose checksum does not, or that cannot be distinguished.
   std::vector<SetAside> quarantined;  // By an earlier repair.
   std::vector<std::string> damage;    // To the file itself, a sentence each.
   bool records_lost = false;          // There may have been records that are neither of these.

@@ -10,7 +10,7 @@
 #include "fabric-manager/adapters/store_sqlite/page_scan.h"
 #include "fabric-manager/adapters/store_sqlite/salvage.h"
 #include "fabric-manager/adapters/store_sqlite/sqlite_error.h"
-#include "fabric-manager/ports/record_crc.h"
+#include "fabric-manager/ports/pack.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::fm {

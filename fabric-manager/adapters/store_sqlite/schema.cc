@@ -4,18 +4,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/adapters/store_sqlite/sqlite_error.h"
-#include "fabric-manager/ports/record_crc.h"
+#include "fabric-manager/ports/pack.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::fm {
-namespace {
-
-void AppendWord(std::string& out, uint64_t word) {
-  for (int i = 0; i < 8; ++i) out.push_back(static_cast<char>(word >> (8 * i)));
-}
-
-}  // namespace
-
+// Of the words that the schema has: a database of an earlier release is checked as it was written.
 uint32_t StoreMeta::Crc(int64_t schema) const {
   std::string words;
   for (const uint64_t word : {epoch, revision, row_count, crc_sum}) AppendWord(words, word);
@@ -32,6 +25,8 @@ uint64_t NewStoreId() {
   return id == 0 ? 1 : id;
 }
 
+// Says also of a damaged database what is wrong with the row; `out` is set where it could be read.
+// Earlier schemas have neither `clean` nor `store_id`: zeroes stand for them.
 MetaRow ReadMetaRow(sqlite3* db, int64_t schema, StoreMeta& out) {
   const char* const sql =
       schema > kPacksSchemaVersion
@@ -61,6 +56,7 @@ MetaRow ReadMetaRow(sqlite3* db, int64_t schema, StoreMeta& out) {
   return found;
 }
 
+// Answers SQLite's code.
 int ReplaceMetaRow(sqlite3* db, const StoreMeta& meta) {
   sqlite3_stmt* put = nullptr;
   int code = sqlite3_prepare_v2(db, "REPLACE INTO meta VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, ?7)", -1,
@@ -77,6 +73,8 @@ int ReplaceMetaRow(sqlite3* db, const StoreMeta& meta) {
   return code == SQLITE_DONE ? SQLITE_OK : finished;
 }
 
+// Before anything is read: a foreign or later database is never written to, an earlier one than the
+// first release is damage.
 absl::Status CheckVersion(const std::string& path, int64_t application_id, int64_t user_version) {
   if (application_id != kApplicationId) {
     return Refuse(absl::StatusCode::kFailedPrecondition, "STORE_FOREIGN",
@@ -95,6 +93,8 @@ absl::Status CheckVersion(const std::string& path, int64_t application_id, int64
   return absl::OkStatus();
 }
 
+// The bytes of a database without records. Built in memory: nothing is on the disk until the caller
+// puts it there in one piece. It gets an id of its own, for it is another store.
 absl::StatusOr<std::string> EmptyDatabase(const std::string& path, const StoreMeta& meta) {
   const StoreMeta fresh{
       .epoch = meta.epoch, .revision = meta.revision, .clean = true, .store_id = NewStoreId()};

@@ -1,7 +1,7 @@
 // Where the database lies, and that nobody else can touch it.
 //
-// Whoever can write the file or its directory owns the pool; so both belong to the manager's user,
-// others can write neither, and no symbolic link leads to the file.
+// A user who can write the file or its directory owns the pool; so both belong to the manager's
+// user, others can write neither, and no symbolic link leads to the file.
 #ifndef CXLPOOL_FABRIC_MANAGER_ADAPTERS_STORE_SQLITE_STORE_FILE_H_
 #define CXLPOOL_FABRIC_MANAGER_ADAPTERS_STORE_SQLITE_STORE_FILE_H_
 

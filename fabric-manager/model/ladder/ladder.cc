@@ -63,26 +63,25 @@ bool IsLost(const Known& known) {
 
 // It was online before: it climbs again for as long as it takes, and no time-out takes it from a
 // host that is slow to boot.
-bool IsRepair(const Attachment& attachment) {
-  return absl::StartsWith(attachment.reason, kLost) ||
-         absl::StartsWith(attachment.reason, kRestarted);
+bool IsRepair(const Part& part) {
+  return absl::StartsWith(part.reason, kLost) || absl::StartsWith(part.reason, kRestarted);
 }
 
 // Of a repair that the host cannot make: what keeps it, with the remedy. It is tried again all the
 // while. Empty: nothing new to say.
-std::string WhyRepairWaits(const Attachment& attachment, const Known& known) {
-  if (!IsRepair(attachment)) return "";
+std::string WhyRepairWaits(const Part& part, const Known& known) {
+  if (!IsRepair(part)) return "";
   const auto stuck = std::find_if(known.begin(), known.end(),
                                   [](const SegmentKnown& k) { return !k.host_error.empty(); });
   if (stuck == known.end()) return "";
   const std::string why =
-      absl::StrCat(absl::StartsWith(attachment.reason, kLost) ? kLost : kRestarted,
+      absl::StrCat(absl::StartsWith(part.reason, kLost) ? kLost : kRestarted,
                    ": it is to be brought online again, but ", stuck->host_error);
-  return why == attachment.reason ? "" : why;
+  return why == part.reason ? "" : why;
 }
 
 // Why attaching cannot succeed, or "".
-std::string WhyGiveUp(const Attachment& attachment, const Known& known, bool deadline_passed) {
+std::string WhyGiveUp(const Part& part, const Known& known, bool deadline_passed) {
   std::string last;
   for (const SegmentKnown& k : known) {
     if (k.fabric_error_permanent) return k.fabric_error;
@@ -92,18 +91,17 @@ std::string WhyGiveUp(const Attachment& attachment, const Known& known, bool dea
   if (Any(known, FabricSide::kUnbinding) && !Any(known, FabricSide::kUnbound)) {
     return "UNBINDING: the fabric is unbinding it, which nobody asked for";
   }
-  if (!deadline_passed || IsRepair(attachment)) return "";
+  if (!deadline_passed || IsRepair(part)) return "";
   return absl::StrCat("ATTACH_TIMEOUT: it was not online in time",
                       last.empty() ? "" : absl::StrCat("; last error: ", last));
 }
 
 // WANTED: the intent is durable; make the fabric show every segment to the host.
-Move Bind(const Attachment& attachment, const Known& known, bool may_go_down,
-          bool deadline_passed) {
+Move Bind(const Part& part, const Known& known, bool may_go_down, bool deadline_passed) {
   if (All(known, FabricSide::kBound)) {
-    return Reach(AttachmentState::kBound, IsRepair(attachment) ? attachment.reason : "");
+    return Reach(AttachmentState::kBound, IsRepair(part) ? part.reason : "");
   }
-  if (std::string why = WhyGiveUp(attachment, known, deadline_passed); !why.empty()) {
+  if (std::string why = WhyGiveUp(part, known, deadline_passed); !why.empty()) {
     return GiveUp(why);
   }
   if (Any(known, FabricSide::kUnknown)) return Do(MoveKind::kDiscover);
@@ -130,29 +128,27 @@ std::optional<Move> ClearAway(const Known& known, bool may_go_down) {
 
 // BOUND: the host brings it online. If the fabric loses it meanwhile it is bound again, from WANTED
 // and so under new serials: the host may have met these.
-Move BringOnline(const Attachment& attachment, const Known& known, bool may_go_down,
-                 bool deadline_passed) {
+Move BringOnline(const Part& part, const Known& known, bool may_go_down, bool deadline_passed) {
   const bool lost = IsLost(known);
   if (All(known, HostSide::kOnline) && !lost) return Reach(AttachmentState::kOnline, "");
-  if (std::string why = WhyGiveUp(attachment, known, deadline_passed); !why.empty()) {
+  if (std::string why = WhyGiveUp(part, known, deadline_passed); !why.empty()) {
     return GiveUp(why);
   }
   if (Any(known, FabricSide::kUnknown)) return Do(MoveKind::kDiscover);
-  if (std::string why = WhyRepairWaits(attachment, known); !lost && !why.empty()) {
-    return Reach(attachment.state, why);
+  if (std::string why = WhyRepairWaits(part, known); !lost && !why.empty()) {
+    return Reach(part.state, why);
   }
   if (!lost) return Do(MoveKind::kOfferOnline);
   if (auto move = ClearAway(known, may_go_down); move.has_value()) return *std::move(move);
   return Reach(AttachmentState::kWanted,
-               IsRepair(attachment)
-                   ? attachment.reason
-                   : "REBIND: the fabric lost it while it came up; it is bound again");
+               IsRepair(part) ? part.reason
+                              : "REBIND: the fabric lost it while it came up; it is bound again");
 }
 
 // ONLINE, and a segment is gone from the fabric though nobody asked: say so, clear the rest away,
 // and begin again from WANTED. The bytes are safe in the pool all the while. While the agent is
 // away nothing is done: it alone can say what the host still has of it.
-Move Repair(const Attachment& attachment, const Known& known, bool may_go_down) {
+Move Repair(const Part& part, const Known& known, bool may_go_down) {
   const std::string reason = absl::StrCat(
       kLost,
       ": the fabric no longer shows it to the host (unplugged behind our back?); it is "
@@ -160,18 +156,18 @@ Move Repair(const Attachment& attachment, const Known& known, bool may_go_down) 
   const bool away = Any(known, HostSide::kUnknown);
   const auto clear = ClearAway(known, may_go_down);
   if (!clear.has_value() && !away) return Reach(AttachmentState::kWanted, reason);
-  if (!absl::StartsWith(attachment.reason, kLost)) return Reach(attachment.state, reason);
+  if (!absl::StartsWith(part.reason, kLost)) return Reach(part.state, reason);
   return clear.value_or(Do(MoveKind::kNone));
 }
 
 // ONLINE, and meant to stay.
-Move StayOnline(const Attachment& attachment, const Known& known, bool may_go_down) {
+Move StayOnline(const Part& part, const Known& known, bool may_go_down) {
   if (!CXLPOOL_MUTANT("ignore-lost-ld") && IsLost(known)) {
-    return Repair(attachment, known, may_go_down);
+    return Repair(part, known, may_go_down);
   }
   if (All(known, HostSide::kOnline)) {
     // Reported lost, and yet it is there.
-    if (IsRepair(attachment)) return Reach(attachment.state, "");
+    if (IsRepair(part)) return Reach(part.state, "");
     // Also where the rest was to be cleared away for a part that was lost, and has left since.
     return Do(MoveKind::kOfferOnline);
   }
@@ -190,9 +186,9 @@ bool SaysBlocked(absl::string_view error) {
 }
 
 // What keeps the host from letting go, or "". An error that attaching had may still be there.
-std::string WhyBlocked(const Attachment& attachment, const Known& known) {
-  const bool was_up = attachment.state == AttachmentState::kOnline ||
-                      attachment.state == AttachmentState::kReleaseBlocked;
+std::string WhyBlocked(const Part& part, const Known& known) {
+  const bool was_up =
+      part.state == AttachmentState::kOnline || part.state == AttachmentState::kReleaseBlocked;
   for (const SegmentKnown& k : known) {
     const bool going_down = was_up || k.host == HostSide::kStopping || SaysBlocked(k.host_error);
     if (!k.host_error.empty() && going_down) return k.host_error;
@@ -201,25 +197,24 @@ std::string WhyBlocked(const Attachment& attachment, const Known& known) {
 }
 
 // On the way down, and the host may still have host regions.
-Move TakeOffline(const Attachment& attachment, const Known& known, bool may_go_down) {
-  const std::string blocked = WhyBlocked(attachment, known);
+Move TakeOffline(const Part& part, const Known& known, bool may_go_down) {
+  const std::string blocked = WhyBlocked(part, known);
   if (All(known, FabricSide::kUnbound)) {
     // That is the proof. Left-overs keep decoders of the host: it clears them up if it can.
     if (!AnyHostRegion(known) || !blocked.empty()) {
-      return Reach(AttachmentState::kUnbound, attachment.reason);
+      return Reach(AttachmentState::kUnbound, part.reason);
     }
     return Do(may_go_down ? MoveKind::kOfferOffline : MoveKind::kNone);
   }
   const bool away = !CXLPOOL_MUTANT("away-is-offline") && Any(known, HostSide::kUnknown);
   if (!AnyHostRegion(known) && !away) {
-    const bool was_blocked = attachment.state == AttachmentState::kReleaseBlocked;
-    return Reach(AttachmentState::kOffline, was_blocked ? "" : attachment.reason);
+    const bool was_blocked = part.state == AttachmentState::kReleaseBlocked;
+    return Reach(AttachmentState::kOffline, was_blocked ? "" : part.reason);
   }
   if (away && Any(known, FabricSide::kUnknown)) return Do(MoveKind::kDiscover);
   if (!may_go_down) return Do(MoveKind::kNone);
-  const bool news =
-      attachment.state != AttachmentState::kReleaseBlocked || attachment.reason != blocked;
-  if (!blocked.empty() && news && attachment.state != AttachmentState::kWanted) {
+  const bool news = part.state != AttachmentState::kReleaseBlocked || part.reason != blocked;
+  if (!blocked.empty() && news && part.state != AttachmentState::kWanted) {
     return Reach(AttachmentState::kReleaseBlocked, blocked);
   }
   // Stands until heard, also by an agent that is away.
@@ -227,20 +222,20 @@ Move TakeOffline(const Attachment& attachment, const Known& known, bool may_go_d
 }
 
 // OFFLINE and EJECTING: driver and host alternate until the proof.
-Move Unbind(const Attachment& attachment, const Known& known) {
+Move Unbind(const Part& part, const Known& known) {
   const bool one = CXLPOOL_MUTANT("one-proof-for-all") && Any(known, FabricSide::kUnbound);
   if (one || All(known, FabricSide::kUnbound)) {
-    return Reach(AttachmentState::kUnbound, attachment.reason);
+    return Reach(AttachmentState::kUnbound, part.reason);
   }
   if (Any(known, FabricSide::kUnknown)) return Do(MoveKind::kDiscover);
-  const bool begun = attachment.state == AttachmentState::kEjecting;
+  const bool begun = part.state == AttachmentState::kEjecting;
   // Made again meanwhile, by whatever means: never pull the slot from under a host region.
   const bool up = !CXLPOOL_MUTANT("unbind-under-host-region") && AnyHostRegion(known);
   if (!begun && up) return Do(MoveKind::kOfferOffline);
   if (Any(known, FabricSide::kBound)) {
     return DoWith(MoveKind::kBeginUnbind, Those(known, FabricSide::kBound));
   }
-  return begun ? Do(MoveKind::kOfferEject) : Reach(AttachmentState::kEjecting, attachment.reason);
+  return begun ? Do(MoveKind::kOfferEject) : Reach(AttachmentState::kEjecting, part.reason);
 }
 
 // A Region of which the last extents are joining or leaving.
@@ -250,14 +245,15 @@ RegionMoveKind NextTailMove(const Region& region) {
   bool some_down = false;
   bool some_up = false;
   for (const Attachment& attachment : region.attachments) {
-    // One that goes down as a whole has no tail, and yet may reach its bytes.
+    // One that goes down as a whole has no part on a way of its own, and yet may reach the bytes.
     any |= std::any_of(
         attachment.segments.begin(), attachment.segments.end(),
         [&](const Segment& segment) { return segment.extent_index >= region.settled_extents(); });
-    if (!attachment.tail.has_value()) continue;
-    some_down |= attachment.tail->detaching;
-    some_up |= !attachment.tail->detaching;
-    all_up &= attachment.tail->state == AttachmentState::kOnline && !attachment.tail->detaching;
+    for (const Part& part : attachment.moving()) {
+      some_down |= part.detaching;
+      some_up |= !part.detaching;
+      all_up &= part.is_up();
+    }
   }
   if (region.tail_leaving) {
     if (some_up) return RegionMoveKind::kTurnTail;
@@ -271,59 +267,38 @@ RegionMoveKind NextTailMove(const Region& region) {
 
 }  // namespace
 
-std::vector<Part> PartsOf(const Attachment& attachment) {
-  const uint32_t end = static_cast<uint32_t>(attachment.segments.size());
-  if (!attachment.tail.has_value()) return {{0, end, false}};
-  const uint32_t first = attachment.tail->first_segment;
-  return {{first, end, true}, {0, first, false}};
-}
-
-Attachment ViewOf(const Attachment& attachment, const Part& part) {
-  Attachment view = attachment;
-  view.tail.reset();
-  view.segments.assign(attachment.segments.begin() + part.first,
-                       attachment.segments.begin() + part.end);
-  if (part.tail) {
-    view.state = attachment.tail->state;
-    view.detaching = attachment.tail->detaching;
-    view.reason = attachment.tail->reason;
-  }
-  return view;
-}
-
-Move NextMove(const Attachment& attachment, const std::vector<SegmentKnown>& known,
+Move NextMove(const Attachment& attachment, size_t index, const std::vector<SegmentKnown>& given,
               bool may_go_down, bool deadline_passed) {
-  if (known.size() != attachment.segments.size()) {
-    Known all = known;
-    all.resize(attachment.segments.size());
-    return NextMove(attachment, all, may_go_down, deadline_passed);
+  const Part& part = attachment.parts[index];
+  const size_t segments = attachment.EndOf(index) - part.first_segment;
+  if (given.size() != segments) {
+    Known known = given;
+    known.resize(segments);
+    return NextMove(attachment, index, known, may_go_down, deadline_passed);
   }
-  const Known& all = known;
   using enum AttachmentState;
   // A stray waits for an operator's decision, and stays as it is until then.
-  const bool waits = attachment.held && !attachment.detaching && attachment.state != kUnbound;
+  const bool waits = attachment.held && !part.detaching && part.state != kUnbound;
   if (waits && !CXLPOOL_MUTANT("stray-comes-online")) return Do(MoveKind::kNone);
-  switch (attachment.state) {
+  switch (part.state) {
     case kUnbound:
       return Do(MoveKind::kDrop);
     case kOffline:
     case kEjecting:
-      return Unbind(attachment, all);
+      return Unbind(part, given);
     case kWanted:
-      if (!attachment.detaching) return Bind(attachment, all, may_go_down, deadline_passed);
+      if (!part.detaching) return Bind(part, given, may_go_down, deadline_passed);
       break;
     case kBound:
-      if (!attachment.detaching) {
-        return BringOnline(attachment, all, may_go_down, deadline_passed);
-      }
+      if (!part.detaching) return BringOnline(part, given, may_go_down, deadline_passed);
       break;
     case kOnline:
-      if (!attachment.detaching) return StayOnline(attachment, all, may_go_down);
+      if (!part.detaching) return StayOnline(part, given, may_go_down);
       break;
     case kReleaseBlocked:
       break;
   }
-  return TakeOffline(attachment, all, may_go_down);
+  return TakeOffline(part, given, may_go_down);
 }
 
 RegionMove NextRegionMove(const Region& region, const absl::flat_hash_set<uint32_t>& scrubbed) {
@@ -346,9 +321,8 @@ RegionMove NextRegionMove(const Region& region, const absl::flat_hash_set<uint32
   switch (region.state) {
     case RegionState::kReserved: {
       if (region.compensating) return reach(RegionState::kFailed);
-      const bool up = std::all_of(
-          region.attachments.begin(), region.attachments.end(),
-          [](const Attachment& a) { return a.state == AttachmentState::kOnline && !a.detaching; });
+      const bool up = std::all_of(region.attachments.begin(), region.attachments.end(),
+                                  [](const Attachment& a) { return a.settled().is_up(); });
       return up ? reach(RegionState::kAllocated) : none;
     }
     case RegionState::kReleasing:

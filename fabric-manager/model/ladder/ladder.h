@@ -50,37 +50,26 @@ enum class MoveKind : uint8_t {
   kOfferEject,    // Agent, while the driver awaits the proof.
   kSetState,      // Record `state` and `reason`: a rung was reached.
   kGiveUp,        // A way up failed for good: turn round (detaching = true, reason).
-  kDrop,          // Proven unbound: take the Attachment out of the Region.
+  kDrop,          // Proven unbound: take the part out of the Attachment; the last one, with it.
 };
 
 struct Move {
   MoveKind kind = MoveKind::kNone;
-  std::vector<uint32_t> segments;  // Indices into Attachment.segments: kBind, kBeginUnbind.
+  std::vector<uint32_t> segments;  // Counted from the part's first: kBind, kBeginUnbind.
   AttachmentState state = AttachmentState::kWanted;
   std::string reason;
   friend bool operator==(const Move&, const Move&) = default;
 };
 
-// The parts of an Attachment that climb by themselves: the tail, if there is one, then the rest.
-struct Part {
-  uint32_t first = 0;  // Segments [first, end).
-  uint32_t end = 0;
-  bool tail = false;
-  friend bool operator==(const Part&, const Part&) = default;
-};
-std::vector<Part> PartsOf(const Attachment& attachment);
-
-// The part as an Attachment of its own: its segments, its state, its reason.
-Attachment ViewOf(const Attachment& attachment, const Part& part);
-
-// Of one part. `known` has one entry a segment, in order. `may_go_down` is false while another
-// Attachment is coming up on the same host bridge: the decoder stack must not lose a lower
-// region meanwhile. `deadline_passed`: the way up took longer than is allowed; that turns a first
-// way up round, never the repair of what was online before (reason LD_LOST or HOST_RESTARTED).
+// Of one part of the Attachment. `known` has one entry for each of its segments, in order.
+// `may_go_down` is false while another Attachment is coming up on the same host bridge: the decoder
+// stack must not lose a lower region meanwhile. `deadline_passed`: the way up took longer than is
+// allowed; that turns a first way up round, never the repair of what was online before (reason
+// LD_LOST or HOST_RESTARTED).
 //
 // Offers stand until replaced, so an Attachment whose agent is away (HostSide::kUnknown) is offered
 // down all the same; unbinding waits for the agent's word or for the fabric's proof.
-Move NextMove(const Attachment& attachment, const std::vector<SegmentKnown>& known,
+Move NextMove(const Attachment& attachment, size_t part, const std::vector<SegmentKnown>& known,
               bool may_go_down, bool deadline_passed);
 
 // The same for the Region itself, once its Attachments are what they are. `scrubbed`: indices of

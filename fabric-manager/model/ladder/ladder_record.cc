@@ -19,16 +19,18 @@ void DropBad(Region& region) {
   }
 }
 
-void RecordGiveUp(Region& region, Attachment& attachment, const Part& part,
-                  const std::string& why) {
-  if (part.tail) {
-    attachment.tail->detaching = true;
-    attachment.tail->reason = why;
+// Turns a part that failed: a tail goes alone and leaves what was there before in use; without
+// its base the Attachment goes, and with it a Region that it was to make.
+void RecordGiveUp(Region& region, Attachment& attachment, size_t part, const std::string& why) {
+  if (part > 0) {
+    attachment.parts[part].detaching = true;
+    attachment.parts[part].reason = why;
     region.state_reason = absl::StrCat("RESIZE_FAILED: ", why);
     // At once: nobody may take what is left for a Region that has grown.
     region.tail_leaving = !CXLPOOL_MUTANT("failed-growth-stays");
     return;
   }
+  // Without what its user has, nothing is left for the others to join.
   attachment.TurnDown(why);
   if (!CXLPOOL_MUTANT("half-made-stays") && region.state == RegionState::kReserved) {
     region.compensating = true;
@@ -38,29 +40,30 @@ void RecordGiveUp(Region& region, Attachment& attachment, const Part& part,
 
 }  // namespace
 
-void RecordMove(Region& region, uint64_t generation, const Part& part, const Move& move) {
+// Writes into the Region what one part of an Attachment has done. Nothing happens where the
+// Attachment, or the part, is gone: the answer to a call may come later than its end.
+void RecordMove(Region& region, uint64_t generation, size_t part, const Move& move) {
   const auto at = std::find_if(region.attachments.begin(), region.attachments.end(),
                                [&](const Attachment& a) { return a.generation == generation; });
-  if (at == region.attachments.end() || part.tail != (part.tail && at->tail.has_value())) return;
+  if (at == region.attachments.end() || part >= at->parts.size()) return;
   switch (move.kind) {
     case MoveKind::kSetState:
-      (part.tail ? at->tail->state : at->state) = move.state;
-      (part.tail ? at->tail->reason : at->reason) = move.reason;
+      at->parts[part].state = move.state;
+      at->parts[part].reason = move.reason;
       break;
     case MoveKind::kGiveUp:
       RecordGiveUp(region, *at, part, move.reason);
       break;
     case MoveKind::kDrop:
-      if (part.tail) {
-        at->segments.resize(at->tail->first_segment);
-        at->tail.reset();
-      } else {
-        region.attachments.erase(at);
-        // Requests outlive what they made: a late copy of an attach must not attach again.
-        if (CXLPOOL_MUTANT("attach-is-forgotten-with-its-end")) {
-          std::erase_if(region.requests,
-                        [](const Request& r) { return r.id.method == Interned("AttachRegion"); });
-        }
+      if (at->parts.size() > 1) {
+        at->Remove(part);
+        break;
+      }
+      region.attachments.erase(at);
+      // Requests outlive what they made: a late copy of an attach must not attach again.
+      if (CXLPOOL_MUTANT("attach-is-forgotten-with-its-end")) {
+        std::erase_if(region.requests,
+                      [](const Request& r) { return r.id.method == Interned("AttachRegion"); });
       }
       break;
     default:
@@ -68,6 +71,8 @@ void RecordMove(Region& region, uint64_t generation, const Part& part, const Mov
   }
 }
 
+// Whether `move` was made. A move that the records no longer ask for is left out: it was decided
+// on an earlier Region.
 bool RecordTailMove(Region& region, RegionMoveKind move) {
   if (!region.resizing() || region.state != RegionState::kAllocated) return false;
   const auto reaches = [&](const Attachment& attachment) {
@@ -78,19 +83,21 @@ bool RecordTailMove(Region& region, RegionMoveKind move) {
   switch (move) {
     case RegionMoveKind::kJoinTail:
       if (NextRegionMove(region, {}).kind != move) return false;
-      for (Attachment& attachment : region.attachments) attachment.tail.reset();
+      for (Attachment& attachment : region.attachments) attachment.Join();
       region.tail_extents = 0;
       return true;
     case RegionMoveKind::kTurnTail:
       if (NextRegionMove(region, {}).kind != move) return false;
       region.tail_leaving = true;
       for (Attachment& attachment : region.attachments) {
-        if (!attachment.tail.has_value() || attachment.tail->detaching) continue;
-        attachment.tail->detaching = true;
-        attachment.tail->reason = region.state_reason;
+        for (Part& part : attachment.moving()) {
+          if (!part.detaching) part.reason = region.state_reason;
+          part.detaching = true;
+        }
       }
       return true;
     case RegionMoveKind::kDropTail:
+      // Bytes may go only when no host has any of them.
       if (!region.tail_leaving ||
           std::any_of(region.attachments.begin(), region.attachments.end(), reaches)) {
         return false;

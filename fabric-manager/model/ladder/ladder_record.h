@@ -11,9 +11,10 @@
 
 namespace cxlpool::fm {
 
-// kSetState, kGiveUp and kDrop, of one part of the Attachment with `generation`. Where a tail gives
-// up the rest stays as it is; where the first Attachment of a Region does, the Region goes down.
-void RecordMove(Region& region, uint64_t generation, const Part& part, const Move& move);
+// kSetState, kGiveUp and kDrop, of one part of the Attachment with `generation`. Where what is to
+// join gives up the rest stays as it is; where the first Attachment of a Region does, the Region
+// goes down.
+void RecordMove(Region& region, uint64_t generation, size_t part, const Move& move);
 
 // kJoinTail, kTurnTail and kDropTail. False: the Region is not at that rung any more. Whoever
 // records kDropTail keeps the bad Extents of the tail from everybody in the same change

@@ -92,9 +92,9 @@ Attachment Make(AttachmentState state, bool detaching, size_t segments,
                 const std::string& reason = "") {
   Attachment attachment;
   attachment.host = "host-a";
-  attachment.state = state;
-  attachment.detaching = detaching;
-  attachment.reason = reason;
+  attachment.settled().state = state;
+  attachment.settled().detaching = detaching;
+  attachment.settled().reason = reason;
   attachment.segments.resize(segments);
   return attachment;
 }
@@ -109,7 +109,7 @@ void ExpectMoves(AttachmentState state, bool detaching, const std::vector<Row>& 
   for (const Row& row : rows) {
     const auto known = Known(row.known);
     const Attachment attachment = Make(state, detaching, known.size(), reason);
-    const Move move = NextMove(attachment, known, true, false);
+    const Move move = NextMove(attachment, 0, known, true, false);
     EXPECT_EQ(Text(move), row.move)
         << ToString(state) << (detaching ? " detaching " : " ") << row.known;
     if (move.kind == MoveKind::kSetState) {
@@ -140,7 +140,7 @@ TEST(LadderTest, WantedBindsNothingUnderAHostRegion) {
                {"su sb", "offer-offline"},
                {"au pb", "bind 0"},
                {"ob ob", "-> BOUND"}});
-  EXPECT_EQ(Text(NextMove(Make(kWanted, false, 2), Known("au ob"), false, false)), "none");
+  EXPECT_EQ(Text(NextMove(Make(kWanted, false, 2), 0, Known("au ob"), false, false)), "none");
 }
 
 TEST(LadderTest, BoundIsBroughtOnline) {
@@ -170,7 +170,7 @@ TEST(LadderTest, BoundThatTheFabricLostIsClearedAwayAsAWholeAndWantedAgain) {
                {"?b au", "none"},
                {"px au", "offer-eject"},
                {"au au", "-> WANTED"}});
-  EXPECT_EQ(NextMove(Make(kBound, false, 1, "LD_LOST: x"), Known("au"), true, false).reason,
+  EXPECT_EQ(NextMove(Make(kBound, false, 1, "LD_LOST: x"), 0, Known("au"), true, false).reason,
             "LD_LOST: x");
 }
 
@@ -288,27 +288,27 @@ TEST(LadderTest, ARepairThatTheHostCannotMakeNamesTheBlocker) {
   std::vector<SegmentKnown> known = Known("pb");
   known[0].host_error = "BRIDGE_BLOCKED: a region below a live one was freed";
   Attachment attachment = Make(kBound, false, 1, "LD_LOST: gone");
-  const Move move = NextMove(attachment, known, true, true);
+  const Move move = NextMove(attachment, 0, known, true, true);
   EXPECT_EQ(Text(move), "-> BOUND");
   EXPECT_EQ(move.reason,
             "LD_LOST: it is to be brought online again, but BRIDGE_BLOCKED: a region below a live "
             "one was freed");
-  attachment.reason = move.reason;
-  EXPECT_EQ(Text(NextMove(attachment, known, true, true)), "offer-online") << "once is enough";
+  attachment.settled().reason = move.reason;
+  EXPECT_EQ(Text(NextMove(attachment, 0, known, true, true)), "offer-online") << "once is enough";
   known[0].host = HostSide::kOnline;
-  EXPECT_EQ(Text(NextMove(attachment, known, true, true)), "-> ONLINE");
+  EXPECT_EQ(Text(NextMove(attachment, 0, known, true, true)), "-> ONLINE");
 }
 
 TEST(LadderTest, MissingKnowledgeIsUnknown) {
-  EXPECT_EQ(Text(NextMove(Make(kWanted, false, 2), {}, true, false)), "discover");
-  EXPECT_EQ(Text(NextMove(Make(kEjecting, true, 2), Known("au"), true, false)), "discover");
+  EXPECT_EQ(Text(NextMove(Make(kWanted, false, 2), 0, {}, true, false)), "discover");
+  EXPECT_EQ(Text(NextMove(Make(kEjecting, true, 2), 0, Known("au"), true, false)), "discover");
 }
 
 TEST(LadderTest, NothingGoesDownWhileAnotherClimbsOnTheBridge) {
   for (const AttachmentState state : {kBound, kOnline, kReleaseBlocked}) {
     const auto move = [&](const char* known) {
       const auto k = Known(known);
-      return Text(NextMove(Make(state, true, k.size()), k, false, false));
+      return Text(NextMove(Make(state, true, k.size()), 0, k, false, false));
     };
     EXPECT_EQ(move("ob"), "none");
     EXPECT_EQ(move("?b"), "none");
@@ -316,14 +316,15 @@ TEST(LadderTest, NothingGoesDownWhileAnotherClimbsOnTheBridge) {
     EXPECT_EQ(move("pb"), "-> OFFLINE");  // Its decoder is free already.
     EXPECT_EQ(move("au"), "-> UNBOUND");
   }
-  EXPECT_EQ(Text(NextMove(Make(kOnline, false, 1, "LD_LOST"), Known("ou"), false, false)), "none");
-  EXPECT_EQ(Text(NextMove(Make(kBound, false, 1), Known("ru"), false, false)), "none");
+  EXPECT_EQ(Text(NextMove(Make(kOnline, false, 1, "LD_LOST"), 0, Known("ou"), false, false)),
+            "none");
+  EXPECT_EQ(Text(NextMove(Make(kBound, false, 1), 0, Known("ru"), false, false)), "none");
 }
 
 TEST(LadderTest, TheWayUpHasADeadline) {
   const auto move = [](AttachmentState state, const char* known, const std::string& reason = "") {
     const auto k = Known(known);
-    return NextMove(Make(state, false, k.size(), reason), k, true, true);
+    return NextMove(Make(state, false, k.size(), reason), 0, k, true, true);
   };
   for (const char* known : {"??", "?u", "?b ?u"}) EXPECT_EQ(Text(move(kWanted, known)), "give-up");
   for (const char* known : {"?b", "pb", "p?", "au"})
@@ -338,7 +339,7 @@ TEST(LadderTest, TheWayUpHasADeadline) {
 
   auto known = Known("pb");
   known[0].host_error = "MEMDEV_TIMEOUT: nothing in slot 3";
-  const Move give_up = NextMove(Make(kBound, false, 1), known, true, true);
+  const Move give_up = NextMove(Make(kBound, false, 1), 0, known, true, true);
   EXPECT_EQ(give_up.reason,
             "ATTACH_TIMEOUT: it was not online in time; last error: MEMDEV_TIMEOUT: nothing in "
             "slot 3");
@@ -347,46 +348,47 @@ TEST(LadderTest, TheWayUpHasADeadline) {
 TEST(LadderTest, PermanentErrorsTurnTheWayUpRound) {
   auto known = Known("?b ?u");
   known[1].fabric_error = "NO_FREE_PORT: slot 3";
-  EXPECT_EQ(Text(NextMove(Make(kWanted, false, 2), known, true, false)), "bind 1");
+  EXPECT_EQ(Text(NextMove(Make(kWanted, false, 2), 0, known, true, false)), "bind 1");
   known[1].fabric_error_permanent = true;
-  Move move = NextMove(Make(kWanted, false, 2), known, true, false);
+  Move move = NextMove(Make(kWanted, false, 2), 0, known, true, false);
   EXPECT_EQ(Text(move), "give-up");
   EXPECT_EQ(move.reason, "NO_FREE_PORT: slot 3");
 
   known = Known("rb");
   known[0].host_error = "REGION_COMMIT: out of order";
-  EXPECT_EQ(Text(NextMove(Make(kBound, false, 1), known, true, false)), "offer-online");
+  EXPECT_EQ(Text(NextMove(Make(kBound, false, 1), 0, known, true, false)), "offer-online");
   known[0].host_error_permanent = true;
-  move = NextMove(Make(kBound, false, 1), known, true, false);
+  move = NextMove(Make(kBound, false, 1), 0, known, true, false);
   EXPECT_EQ(Text(move), "give-up");
   EXPECT_EQ(move.reason, "REGION_COMMIT: out of order");
   // On the way down the same error neither blocks nor stops it.
-  EXPECT_EQ(Text(NextMove(Make(kBound, true, 1, move.reason), known, true, false)),
+  EXPECT_EQ(Text(NextMove(Make(kBound, true, 1, move.reason), 0, known, true, false)),
             "offer-offline");
 }
 
 TEST(LadderTest, TheRepairsReasonStaysUntilOnline) {
   const std::string reason = "LD_LOST: x";
-  EXPECT_EQ(NextMove(Make(kWanted, false, 1, reason), Known("?b"), true, false).reason, reason);
-  EXPECT_EQ(NextMove(Make(kBound, false, 1, reason), Known("ob"), true, false).reason, "");
-  EXPECT_EQ(NextMove(Make(kWanted, false, 1, "old"), Known("?b"), true, false).reason, "");
+  EXPECT_EQ(NextMove(Make(kWanted, false, 1, reason), 0, Known("?b"), true, false).reason, reason);
+  EXPECT_EQ(NextMove(Make(kBound, false, 1, reason), 0, Known("ob"), true, false).reason, "");
+  EXPECT_EQ(NextMove(Make(kWanted, false, 1, "old"), 0, Known("?b"), true, false).reason, "");
 }
 
 TEST(LadderTest, AHostThatCannotLetGoIsReportedOncePerReason) {
   auto known = Known("ob");
   known[0].host_error = "HOLDERS: 12, 13";
   for (const AttachmentState state : {kBound, kOnline}) {
-    const Move move = NextMove(Make(state, true, 1), known, true, false);
+    const Move move = NextMove(Make(state, true, 1), 0, known, true, false);
     EXPECT_EQ(Text(move), "-> RELEASE_BLOCKED");
     EXPECT_EQ(move.reason, "HOLDERS: 12, 13");
   }
-  EXPECT_EQ(Text(NextMove(Make(kReleaseBlocked, true, 1, "HOLDERS: 12, 13"), known, true, false)),
-            "offer-offline");
-  EXPECT_EQ(Text(NextMove(Make(kReleaseBlocked, true, 1, "HOLDERS: 12"), known, true, false)),
+  EXPECT_EQ(
+      Text(NextMove(Make(kReleaseBlocked, true, 1, "HOLDERS: 12, 13"), 0, known, true, false)),
+      "offer-offline");
+  EXPECT_EQ(Text(NextMove(Make(kReleaseBlocked, true, 1, "HOLDERS: 12"), 0, known, true, false)),
             "-> RELEASE_BLOCKED");
   // The last holder went: on, and the reason with it.
   const Move offline =
-      NextMove(Make(kReleaseBlocked, true, 1, "HOLDERS: 12"), Known("pb"), true, false);
+      NextMove(Make(kReleaseBlocked, true, 1, "HOLDERS: 12"), 0, Known("pb"), true, false);
   EXPECT_EQ(Text(offline), "-> OFFLINE");
   EXPECT_EQ(offline.reason, "");
 }
@@ -394,10 +396,10 @@ TEST(LadderTest, AHostThatCannotLetGoIsReportedOncePerReason) {
 TEST(LadderTest, AnyErrorOfTheWayDownBlocks) {
   auto known = Known("sb");
   known[0].host_error = "DESTROY: decoder busy";
-  EXPECT_EQ(Text(NextMove(Make(kBound, true, 1), known, true, false)), "-> RELEASE_BLOCKED");
+  EXPECT_EQ(Text(NextMove(Make(kBound, true, 1), 0, known, true, false)), "-> RELEASE_BLOCKED");
   known = Known("ob");
   known[0].host_error = "DESTROY: decoder busy";
-  EXPECT_EQ(Text(NextMove(Make(kOnline, true, 1), known, true, false)), "-> RELEASE_BLOCKED");
+  EXPECT_EQ(Text(NextMove(Make(kOnline, true, 1), 0, known, true, false)), "-> RELEASE_BLOCKED");
 }
 
 // Also of one that was never reported online: nothing else begins so.
@@ -406,7 +408,7 @@ TEST(LadderTest, WhatCannotBeBroughtOfflineBlocks) {
                             "OFFLINE_STUCK: process 7 is stuck in the kernel"}) {
     auto known = Known("ob");
     known[0].host_error = error;
-    const Move move = NextMove(Make(kBound, true, 1), known, true, false);
+    const Move move = NextMove(Make(kBound, true, 1), 0, known, true, false);
     EXPECT_EQ(Text(move), "-> RELEASE_BLOCKED");
     EXPECT_EQ(move.reason, error);
   }
@@ -415,16 +417,17 @@ TEST(LadderTest, WhatCannotBeBroughtOfflineBlocks) {
 TEST(LadderTest, LeftOversThatTheHostCannotClearUpDoNotHoldTheProofBack) {
   auto known = Known("ou");
   known[0].host_error = "HOLDERS: 12";
-  EXPECT_EQ(Text(NextMove(Make(kOnline, true, 1), known, true, false)), "-> UNBOUND");
+  EXPECT_EQ(Text(NextMove(Make(kOnline, true, 1), 0, known, true, false)), "-> UNBOUND");
 }
 
 TEST(LadderTest, TheWayDownKeepsItsReason) {
   const std::string reason = "detached by request";
   for (const char* known : {"pb", "au"}) {
-    EXPECT_EQ(NextMove(Make(kOnline, true, 1, reason), Known(known), true, false).reason, reason);
+    EXPECT_EQ(NextMove(Make(kOnline, true, 1, reason), 0, Known(known), true, false).reason,
+              reason);
   }
-  EXPECT_EQ(NextMove(Make(kOffline, true, 1, reason), Known("px"), true, false).reason, reason);
-  EXPECT_EQ(NextMove(Make(kEjecting, true, 1, reason), Known("au"), true, false).reason, reason);
+  EXPECT_EQ(NextMove(Make(kOffline, true, 1, reason), 0, Known("px"), true, false).reason, reason);
+  EXPECT_EQ(NextMove(Make(kEjecting, true, 1, reason), 0, Known("au"), true, false).reason, reason);
 }
 
 // From every state and everything that can be known, the move is an edge of the ladder, never
@@ -443,12 +446,12 @@ TEST(LadderTest, EveryMoveIsLegalWhateverIsKnown) {
         if (bits & 2) known[0].host_error_permanent = true;
         const auto state = static_cast<AttachmentState>(s);
         const Attachment attachment = Make(state, bits & 4, 2, bits & 1 ? "LD_LOST: x" : "");
-        const Move move = NextMove(attachment, known, bits & 8, bits & 16);
+        const Move move = NextMove(attachment, 0, known, bits & 8, bits & 16);
         ++checked;
         const bool host_region = text.find_first_of("ros") != std::string::npos;
         if (move.kind == MoveKind::kSetState) {
           ASSERT_TRUE(MayFollow(state, move.state)) << text << " " << Text(move);
-          ASSERT_FALSE(move.state == state && move.reason == attachment.reason) << text;
+          ASSERT_FALSE(move.state == state && move.reason == attachment.settled().reason) << text;
           if (move.state == kUnbound) {
             ASSERT_EQ(text[1], 'u');
             ASSERT_EQ(text[4], 'u');
@@ -464,7 +467,7 @@ TEST(LadderTest, EveryMoveIsLegalWhateverIsKnown) {
           ASSERT_EQ(fabric, move.kind == MoveKind::kBind ? 'u' : 'b') << text;
         }
         if (move.kind == MoveKind::kBind || move.kind == MoveKind::kOfferOnline) {
-          ASSERT_FALSE(attachment.detaching) << text;
+          ASSERT_FALSE(attachment.settled().detaching) << text;
         }
       }
     }
@@ -540,12 +543,12 @@ TEST(LadderTest, AGrowthThatOneHostGivesUpIsTurnedRoundForAll) {
   Region region = MakeRegion(RegionState::kAllocated, {Make(kOnline, false, 3)});
   region.tail_extents = 1;
   Attachment& attachment = region.attachments.front();
-  attachment.tail = Tail{.first_segment = 2, .state = kBound};
-  RecordMove(region, attachment.generation, PartsOf(attachment).front(),
+  attachment.parts.push_back({.first_segment = 2, .state = kBound});
+  RecordMove(region, attachment.generation, 1,
              {.kind = MoveKind::kGiveUp, .segments = {}, .reason = "no room"});
   EXPECT_TRUE(region.tail_leaving);
-  EXPECT_TRUE(region.attachments.front().tail->detaching);
-  EXPECT_FALSE(region.attachments.front().detaching);
+  EXPECT_TRUE(region.attachments.front().parts[1].detaching);
+  EXPECT_FALSE(region.attachments.front().settled().detaching);
   EXPECT_EQ(region.state_reason, "RESIZE_FAILED: no room");
 }
 

@@ -7,23 +7,23 @@
 #include "fabric-manager/model/placement/placement_refusals.h"
 #include "fabric-manager/model/pool/host_bridges.h"
 #include "fabric-manager/model/space/bytes.h"
+#include "proto/support/cxl_host.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::fm {
 namespace {
 
-constexpr uint64_t kBytesPerPageStructByte = 4096 / 64;
-
+// That the host's own memory holds the page structs of all of it, and of what is on its way there.
 absl::Status CheckPageStructs(const PoolState& state, const HostRequest& request) {
   uint64_t spare = state.Runtime(request.host).page_struct_spare_bytes;
   if (spare == 0) return absl::OkStatus();  // Not reported.
   uint64_t needed = 0;
   for (const Extent& extent : request.extents) {
-    needed += extent.length_bytes / kBytesPerPageStructByte;
+    needed += PageStructBytes(extent.length_bytes);
   }
   for (const OccupiedSlot& entry : state.Occupied(request.host)) {
     if (!entry.pending()) continue;  // What is there already, the agent has counted.
-    spare -= std::min(spare, entry.length_bytes / kBytesPerPageStructByte);
+    spare -= std::min(spare, PageStructBytes(entry.length_bytes));
   }
   if (needed <= spare) return absl::OkStatus();
   return Exhausted(
@@ -34,6 +34,18 @@ absl::Status CheckPageStructs(const PoolState& state, const HostRequest& request
       {{"needed_bytes", absl::StrCat(needed)},
        {"spare_bytes", absl::StrCat(spare)},
        {"host", request.host}});
+}
+
+// Where devices are seen whole there is no decoder that the host could interleave with.
+absl::Status CheckInterleave(const HostRuntime& runtime, const HostRequest& request) {
+  const bool decodes = std::any_of(runtime.bridges.begin(), runtime.bridges.end(),
+                                   [](const Bridge& bridge) { return !bridge.any_order; });
+  if (request.interleave_ways <= 1 || decodes || runtime.bridges.empty()) return absl::OkStatus();
+  return Unfit(
+      "INTERLEAVE_UNSUPPORTED",
+      absl::StrCat(request.label, " is interleaved ", request.interleave_ways, " ways; host \"",
+                   request.host, "\" sees its devices whole, and firmware alone interleaves those"),
+      "allocate it with another placement policy than bandwidth", {{"host", request.host}});
 }
 
 // The host regions to be. NO_PATH: a device is not led to.
@@ -48,6 +60,10 @@ absl::StatusOr<std::vector<Piece>> PiecesOf(const PoolState& state, const HostRe
                                 "\" to device \"", extent.device.str(), "\""),
                    "use a host that reaches it, or allocate another Region for this host",
                    {{"host", request.host}, {"device", extent.device.str()}});
+    }
+    const auto& unreached = state.Runtime(request.host).unreached;
+    if (const auto why = unreached.find(extent.device.str()); why != unreached.end()) {
+      return NotReached(request.label, request.host, why->first, why->second);
     }
     if (i % request.interleave_ways == 0) pieces.push_back({.first = i, .slots = {}});
     pieces.back().length_bytes += extent.length_bytes;
@@ -66,19 +82,15 @@ absl::StatusOr<std::vector<Piece>> PiecesOf(const PoolState& state, const HostRe
   return pieces;
 }
 
-bool Below(const OccupiedSlot& low, const OccupiedSlot& high) {
-  if (low.hpa_bytes != 0 && high.hpa_bytes != 0) return low.hpa_bytes < high.hpa_bytes;
-  return low.generation < high.generation;
-}
-
 // Whether nothing lies on any part of the Region but itself and what is planned.
 bool FreeButFor(const std::vector<Look>& looks, Key region, Key planned) {
   for (const Look& look : looks) {
+    if (look.bridge->any_order) continue;
     for (const OccupiedSlot* low : look.holding) {
       if (low->region != region) continue;
       for (const OccupiedSlot* high : look.holding) {
         const bool counts = high->region != region && high->region != planned;
-        if (counts && Below(*low, *high)) return false;
+        if (counts && LiesUnder(*low, *high)) return false;
       }
     }
   }
@@ -93,7 +105,12 @@ std::vector<HostPlacement::OnBridge> Outlook(const std::vector<Look>& looks, Key
                                   [](const auto* entry) { return entry->generation == kPlanned; });
     if (!used) continue;
     HostPlacement::OnBridge bridge{look.bridge->name, look.outlook.stack, {}, {}};
+    if (look.bridge->any_order) {  // It lies on nothing there.
+      bridges.push_back(std::move(bridge));
+      continue;
+    }
     for (const OccupiedSlot* entry : look.holding) {
+      // A Region does not lie on itself: its parts go together.
       if (entry->generation == kPlanned || entry->region == own) continue;
       if (std::find(bridge.above.begin(), bridge.above.end(), entry->region_id) !=
           bridge.above.end()) {
@@ -109,6 +126,8 @@ std::vector<HostPlacement::OnBridge> Outlook(const std::vector<Look>& looks, Key
 
 }  // namespace
 
+// In the order in which a person puts it right: enrol, bring back, start the agent, fix the
+// machine, fix the fabric.
 absl::Status CheckHost(const PoolState& state, absl::string_view host) {
   const auto refuse = [host](absl::StatusCode code, const std::string& reason,
                              absl::string_view what, const std::string& remedy) {
@@ -141,12 +160,15 @@ absl::Status CheckHost(const PoolState& state, absl::string_view host) {
   return absl::OkStatus();
 }
 
+// Piece by piece, each on what the ones before left: all have a place, or none is given one. A
+// piece never loses its place to a later one.
 absl::StatusOr<HostPlacement> PlaceOnHost(const PoolState& state, const HostRequest& request) {
   if (absl::Status status = CheckHost(state, request.host); !status.ok()) return status;
   if (absl::Status status = CheckPageStructs(state, request); !status.ok()) return status;
   const auto pieces = PiecesOf(state, request);
   if (!pieces.ok()) return pieces.status();
   const HostRuntime& runtime = state.Runtime(request.host);
+  if (absl::Status status = CheckInterleave(runtime, request); !status.ok()) return status;
   std::vector<OccupiedSlot> occupied = state.Occupied(request.host);
   HostPlacement placement;
   placement.segments.resize(request.extents.size());

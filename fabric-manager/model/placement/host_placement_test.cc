@@ -225,6 +225,34 @@ TEST_F(PlaceByTopologyTest, NoPathNamesTheDevice) {
   EXPECT_EQ(ReasonOf(PlaceOnHost(state(), set).status()), "NO_PATH");
 }
 
+TEST_F(PlaceByTopologyTest, WhatTheFabricFoundNotToBeReachedIsNotPlaced) {
+  EditRuntime([](HostRuntime& r) { r.unreached["cmm-1"] = "it shows no device at all"; });
+  const absl::Status status = PlaceOnHost(state(), On({"cmm-1"})).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ReasonOf(status), "NO_PATH");
+  EXPECT_EQ(MetadataOf(status, "device"), "cmm-1");
+  EXPECT_EQ(status.message(),
+            "region \"kv\": host \"host-a\" does not reach device \"cmm-1\": it shows no device at "
+            "all (compare what the hosts see (`cxlpool device discover`), or use another host or "
+            "device)");
+  EXPECT_TRUE(PlaceOnHost(state(), On({"cmm-0"})).ok());
+  // An allocation goes elsewhere by itself, and says what was seen where it cannot.
+  for (const char* device : {"cmm-0", "cmm-2", "cmm-1"}) {
+    EditRuntime([&](HostRuntime& r) { r.unreached = {{device, "it shows no device at all"}}; });
+    const auto placed = Allocate(Allocation(absl::StrCat("not-", device), kUnit, "host-a"));
+    ASSERT_TRUE(placed.ok()) << placed.status();
+    EXPECT_NE((*placed)->extents[0].device.str(), device);
+  }
+  AllocateSpec spec = Allocation("b", kUnit, "host-a");
+  spec.device = "cmm-1";
+  EXPECT_EQ(ReasonOf(Allocate(spec).status()), "NO_PATH");
+  EditRuntime([](HostRuntime& r) {
+    for (const char* device : {"cmm-0", "cmm-1", "cmm-2"}) r.unreached[device] = "a copy";
+  });
+  EXPECT_EQ(ReasonOf(Allocate(Allocation("c", kUnit, "host-a")).status()), "NO_PATH");
+  EXPECT_TRUE(Allocate(Allocation("d", kUnit)).ok()) << "for no host in particular";
+}
+
 TEST_F(PlaceByTopologyTest, ThePortsThatLeadThereAreTaken) {
   AllocateSpec spec = Allocation("a", kUnit, "host-a");
   spec.device = "cmm-1";
@@ -295,7 +323,7 @@ TEST_F(PlaceOnHostTest, ABridgeThatIsBeingLeftIsWaitedFor) {
   EXPECT_EQ(MetadataOf(status, "blocked_by"), "a");
   EXPECT_NE(status.message().find("retry when a is gone"), absl::string_view::npos) << status;
   // Its decoder is free as soon as it is OFFLINE, though its slot is not.
-  Rewrite("a", [](Region& r) { r.attachments[0].state = AttachmentState::kOffline; });
+  Rewrite("a", [](Region& r) { r.attachments[0].settled().state = AttachmentState::kOffline; });
   EXPECT_EQ(SlotOf(Place({kUnit})), 17u);
 }
 
@@ -329,6 +357,33 @@ TEST_F(PlaceOnHostTest, PageStructsMustFitTheHostsOwnMemory) {
   EXPECT_EQ(ReasonOf(Place({kUnit, kUnit}).status()), "PAGE_STRUCT_SPACE");
   BringUp("a");
   EXPECT_TRUE(Place({kUnit, kUnit}).ok());
+}
+
+TEST_F(PlaceOnHostTest, OnABridgeOfAnyOrderNothingLiesOnAnother) {
+  EditRuntime([](HostRuntime& runtime) {
+    runtime = OneBridge(std::move(runtime), 4);
+    runtime.bridges[0].any_order = true;
+    runtime.bridges[0].free_window_bytes = 0;
+  });
+  AllocateOnline("a");
+  AllocateOnline("b");
+  ASSERT_TRUE(Detach("a", "host-a").ok());
+  const auto placed = Place({kUnit});
+  EXPECT_EQ(SlotOf(placed), 18u) << "while another that lies lower is leaving";
+  ASSERT_EQ(placed->bridges.size(), 1u);
+  EXPECT_TRUE(placed->bridges[0].above.empty());
+  EXPECT_TRUE(placed->bridges[0].unblocks.empty());
+}
+
+TEST_F(PlaceOnHostTest, AHostThatSeesItsDevicesWholeInterleavesNothing) {
+  EditRuntime([](HostRuntime& runtime) {
+    for (Bridge& bridge : runtime.bridges) bridge.any_order = true;
+  });
+  const HostRequest set{.host = "host-a",
+                        .label = "region \"x\"",
+                        .extents = {{"cmm-0", 0, kUnit}, {"cmm-1", 0, kUnit}},
+                        .interleave_ways = 2};
+  EXPECT_EQ(ReasonOf(PlaceOnHost(state(), set).status()), "INTERLEAVE_UNSUPPORTED");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "fabric-manager/model/placement/placement_policy.h"
 #include "fabric-manager/model/placement/placement_refusals.h"
+#include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::fm {
@@ -21,6 +22,7 @@ std::optional<PlacedExtents> PackAtOnce(const PoolState& state, const ExtentRequ
                                         uint64_t unit_bytes) {
   if (!request.device.empty() || request.grown != nullptr) return std::nullopt;
   if (!request.host.empty() && state.topology().names_slots()) return std::nullopt;
+  if (!state.Runtime(request.host).unreached.empty()) return std::nullopt;
   const DeviceSet& devices = request.host.empty() || state.topology().connects_all()
                                  ? state.placeable()
                                  : state.ReachOf(request.host);
@@ -29,6 +31,24 @@ std::optional<PlacedExtents> PackAtOnce(const PoolState& state, const ExtentRequ
   PlacedExtents placed;
   placed.extents.push_back(MakeExtent(state, *run));
   return placed;
+}
+
+// Of `allowed`, without what the fabric found the host not to reach, whatever the topology says.
+// What the host has not been asked about yet stays: to bind waits for that. Refused where the named
+// device goes, or the last one.
+absl::StatusOr<DeviceSet> WhatIsReached(const PoolState& state, const ExtentRequest& request,
+                                        const DeviceSet& allowed) {
+  const auto& unreached = state.Runtime(request.host).unreached;
+  DeviceSet reached = allowed;
+  for (const auto& [id, why] : unreached) {
+    if (const auto index = state.IndexOf(Interned(id)); index.has_value()) reached.Remove(*index);
+  }
+  auto blocker = unreached.find(request.device);
+  if (blocker == unreached.end() && reached.empty() && !allowed.empty()) {
+    blocker = unreached.begin();
+  }
+  if (blocker == unreached.end()) return reached;
+  return NotReached(request.label, request.host, blocker->first, blocker->second);
 }
 
 // How many free ports of the request's host lead to each device, by index.
@@ -154,6 +174,11 @@ absl::StatusOr<PlacedExtents> PlaceExtents(const PoolState& state, const ExtentR
   std::optional<DeviceSet> narrowed;
   if (!request.host.empty() && !state.topology().connects_all()) {
     allowed = &(narrowed.emplace(*allowed) &= state.ReachOf(request.host));
+  }
+  if (!state.Runtime(request.host).unreached.empty() && !CXLPOOL_MUTANT("unreached-is-placed")) {
+    absl::StatusOr<DeviceSet> reached = WhatIsReached(state, request, *allowed);
+    if (!reached.ok()) return reached.status();
+    allowed = &narrowed.emplace(*reached);
   }
   if (!request.device.empty()) {
     const Device* device = state.FindDevice(request.device);

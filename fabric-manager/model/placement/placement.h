@@ -103,8 +103,9 @@ struct HostPlacement {
 //   the fewest Regions that it would lie on, then the shallowest stack, then the bridge's name
 // Errors of CheckHost. RESOURCE_EXHAUSTED: NO_FREE_PORT, BRIDGE_BLOCKED (blocked_by names the
 // Region that has to go first), BRIDGE_FULL (decoder stacks are full), WINDOW_FULL,
-// PAGE_STRUCT_SPACE (the host's own memory cannot hold the page structs; 64 bytes per 4 KiB).
-// FAILED_PRECONDITION/NO_PATH: none of the host's slots leads to the device.
+// PAGE_STRUCT_SPACE (the host's own memory cannot hold the page structs).
+// FAILED_PRECONDITION: NO_PATH (none of the host's slots leads to the device),
+// INTERLEAVE_UNSUPPORTED (a stripe set, on a host that sees its devices whole).
 absl::StatusOr<HostPlacement> PlaceOnHost(const PoolState& state, const HostRequest& request);
 
 }  // namespace cxlpool::fm

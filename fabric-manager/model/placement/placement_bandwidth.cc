@@ -8,18 +8,16 @@
 #include "fabric-manager/model/placement/placement_policy.h"
 #include "fabric-manager/model/placement/placement_refusals.h"
 #include "fabric-manager/model/placement/placement_stripes.h"
+#include "proto/support/cxl_host.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::fm {
 namespace {
 
-constexpr uint32_t kMostWays = 16;
-constexpr uint32_t kMinGranularity = 256;
-constexpr uint32_t kMaxGranularity = 16384;
 constexpr size_t kMany = 256;  // So many devices are not compared each with each.
 
 bool MayBeWays(uint32_t ways) {
-  return std::has_single_bit(ways) && ways >= 2 && ways <= kMostWays;
+  return std::has_single_bit(ways) && ways >= 2 && ways <= kMaxInterleaveWays;
 }
 
 // The ways that are asked for; 0: as many as there can be.
@@ -92,8 +90,7 @@ class Interleaving : public PlacementPolicy {
       return Bad(request, absl::StrCat("interleave_ways is ", ways),
                  "ask for 2, 4, 8 or 16 ways, or 0 for as many as there can be", "interleave_ways");
     }
-    if (granularity != 0 && (!std::has_single_bit(granularity) || granularity < kMinGranularity ||
-                             granularity > kMaxGranularity)) {
+    if (granularity != 0 && !IsInterleaveGranularity(granularity)) {
       return Bad(request, absl::StrCat("interleave_granularity_bytes is ", granularity),
                  "ask for a power of two from 256 to 16384, or 0 for 256",
                  "interleave_granularity_bytes");
@@ -103,7 +100,7 @@ class Interleaving : public PlacementPolicy {
 
   std::optional<PlacedExtents> Place(const PlacementTask& task) const override {
     if (const uint32_t ways = WaysAsked(task.request); ways != 0) return PlaceWays(task, ways);
-    for (uint32_t ways = kMostWays; ways >= 2; ways /= 2) {
+    for (uint32_t ways = kMaxInterleaveWays; ways >= 2; ways /= 2) {
       if (auto placed = PlaceWays(task, ways); placed.has_value()) return placed;
     }
     return std::nullopt;
@@ -201,7 +198,8 @@ class Interleaving : public PlacementPolicy {
       const uint32_t asked = task.request.grown != nullptr
                                  ? task.request.grown->interleave_granularity_bytes
                                  : task.request.interleave_granularity_bytes;
-      return PlacedExtents{*std::move(extents), ways, asked == 0 ? kMinGranularity : asked};
+      return PlacedExtents{*std::move(extents), ways,
+                           asked == 0 ? kMinInterleaveGranularityBytes : asked};
     }
     return std::nullopt;
   }

@@ -177,6 +177,16 @@ std::string NamesOf(const PoolState& state, const DeviceSet& devices, const char
                       devices.size() > names.size() ? absl::StrCat(between, "...") : "");
 }
 
+absl::Status NotReached(absl::string_view label, const std::string& host, const std::string& device,
+                        const std::string& why) {
+  return Unfit(
+      "NO_PATH",
+      absl::StrCat(label, ": host \"", host, "\" does not reach device \"", device, "\": ", why),
+      absl::StrCat("compare what the hosts see (`cxlpool device discover`), or use another "
+                   "host or device"),
+      {{"host", host}, {"device", device}});
+}
+
 absl::Status UnknownDevice(const ExtentRequest& request) {
   const std::string id = CutText(request.device, 80);
   return Refuse(

@@ -26,6 +26,10 @@ std::string WhereOf(const ExtentRequest& request, const PoolState& state);
 // The ids, in order of index: "cmm-0, cmm-1, ..." for as many as one reads.
 std::string NamesOf(const PoolState& state, const DeviceSet& devices, const char* between = ", ");
 
+// FAILED_PRECONDITION/NO_PATH: the fabric found that the host does not reach the device, and `why`.
+absl::Status NotReached(absl::string_view label, const std::string& host, const std::string& device,
+                        const std::string& why);
+
 // NOT_FOUND/UNKNOWN_DEVICE.
 absl::Status UnknownDevice(const ExtentRequest& request);
 

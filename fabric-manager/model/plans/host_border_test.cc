@@ -52,7 +52,7 @@ TEST_F(HostBorderTest, ACallThatSaysNotWhoMakesItIsRefused) {
   EXPECT_EQ(ReasonOf(PlanRenew(state(), RenewSpec(), context()).status()), "NO_CALLER");
 }
 
-// Whoever adds a call says which right it takes; these are nobody's but an operator's.
+// A person who adds a call says which right it takes; these are nobody's but an operator's.
 TEST_F(HostBorderTest, WhatDecidesForOthersIsRefusedToHostsAndToNobody) {
   ASSERT_TRUE(Allocate(AllocationBy("host-a", "kv")).ok());
   BringUp("kv");
@@ -226,7 +226,7 @@ TEST_F(HostBorderTest, AHostReleasesOnlyWhatItAloneUses) {
   }
   ASSERT_TRUE(Detach("kv", "host-b").ok());
   ASSERT_TRUE(Release("kv", false, "host-a").ok());
-  EXPECT_TRUE((*state().FindRegionById("kv"))->FindAttachment("host-a")->detaching);
+  EXPECT_TRUE((*state().FindRegionById("kv"))->FindAttachment("host-a")->settled().detaching);
 }
 
 TEST_F(HostBorderTest, AHostGivesBackWhatItMadeWhateverItServesNow) {

@@ -15,6 +15,7 @@
 namespace cxlpool::fm {
 namespace {
 
+// What is wrong with the request whatever the pool is like.
 absl::Status CheckSpec(const AllocateSpec& spec) {
   if (!spec.region_id.empty()) {
     if (absl::Status status = CheckResourceId(spec.region_id); !status.ok()) return status;
@@ -96,6 +97,9 @@ absl::Status NameRegion(const PoolState& state, PlanContext& context, Region& re
 
 }  // namespace
 
+// Checks go from what the caller can mend to what the pool lacks; a refusal leaves nothing behind
+// but ids that nobody gets. With a host the Region is RESERVED until it is ONLINE there; without
+// one it is ALLOCATED at once.
 absl::StatusOr<Plan> PlanAllocate(const PoolState& state, const AllocateSpec& spec,
                                   PlanContext& context) {
   auto retry = BeginPlan(state, spec.caller, Right::kUseMemory, spec.request);
@@ -123,6 +127,12 @@ absl::StatusOr<Plan> PlanAllocate(const PoolState& state, const AllocateSpec& sp
   if (absl::Status status = CheckTenant(state, label, spec.tenant, spec.size_bytes); !status.ok()) {
     return status;
   }
+  if (absl::Status status =
+          CheckIsolation(state, label, spec.tenant, spec.fabric_isolation, spec.access, context);
+      !status.ok()) {
+    return status;
+  }
+  // Other hosts' units count where others may ever attach it.
   const bool others = spec.host.empty() || spec.sharing != Sharing::kExclusive;
   const auto unit = UnitFor(state, spec.host, spec.mode, others);
   if (!unit.ok()) return unit.status();
@@ -135,6 +145,7 @@ absl::StatusOr<Plan> PlanAllocate(const PoolState& state, const AllocateSpec& sp
                         .host = spec.host,
                         .interleave_ways = spec.interleave_ways,
                         .interleave_granularity_bytes = spec.interleave_granularity_bytes};
+  // By GetRegion: who may not see a Region cannot learn of it by asking to be apart from it.
   for (const std::string& id : spec.isolate_from) {
     auto other = GetRegion(state, spec.caller, id);
     if (!other.ok()) return other.status();
@@ -163,6 +174,7 @@ absl::StatusOr<Plan> PlanAllocate(const PoolState& state, const AllocateSpec& sp
   region->owner = spec.owner;
   if (spec.maker_uid.has_value()) region->maker = Maker{Interned(spec.host), *spec.maker_uid};
   region->open_to = spec.open_to;
+  region->fabric_isolation = spec.fabric_isolation;
   region->revision = context.revision;
   Remember(*region, spec.request);
   // Once more: what is held is rounded up.

@@ -16,10 +16,10 @@ namespace {
 
 // What is attached there already: OK if it is what is asked for.
 absl::Status CheckSame(const Region& region, const Attachment& present, const AttachSpec& spec) {
-  if (present.detaching) {
+  if (present.settled().detaching) {
     return Refuse(absl::StatusCode::kFailedPrecondition, "DETACH_IN_PROGRESS",
                   absl::StrCat(LabelOf(region), " is on its way down on host \"", present.host,
-                               "\" (", ToString(present.state), ")"),
+                               "\" (", ToString(present.settled().state), ")"),
                   "retry when it is gone from there",
                   {{"region", region.id}, {"host", present.host}});
   }
@@ -130,13 +130,15 @@ absl::StatusOr<Plan> PlanDetach(const PoolState& state, const DetachSpec& spec,
                                LabelOf(**found), " is not attached there"),
                   "see `cxlpool host list`", {{"host", CutText(spec.host, 80)}});
   }
-  if (present == nullptr || present->detaching) return Unchanged(*found, spec.request, context);
+  if (present == nullptr || present->settled().detaching)
+    return Unchanged(*found, spec.request, context);
   auto edited = Edit(**found, spec.request, context);
   Attachment& attachment = *edited->FindAttachment(absl::string_view(spec.host));
   attachment.TurnDown("detached by request");
-  // Where no host has it any more, no agent watches its owner: whoever detached it keeps it.
+  // Where no host has it any more, no agent watches its owner: it stays, also where its own host
+  // detached it.
   if (std::all_of(edited->attachments.begin(), edited->attachments.end(),
-                  [](const Attachment& a) { return a.detaching; })) {
+                  [](const Attachment& a) { return a.settled().detaching; })) {
     edited->owner.reset();
   }
   return Plan{edited, {RegionPtr(edited)}};

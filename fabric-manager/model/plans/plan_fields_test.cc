@@ -60,7 +60,7 @@ TEST_F(PlanFieldsTest, OfAnAllocationReachTheRegion) {
   [[maybe_unused]] const auto& [request, actor, region_id, tenant, size_bytes, sharing, host, mode,
                                 zone, access, max_extents, device, policy, interleave_ways,
                                 interleave_granularity_bytes, isolate_from, expected_lifetime, ttl,
-                                owner, maker_uid, open_to] = spec;
+                                owner, maker_uid, open_to, fabric_isolation] = spec;
   const Owner process{.uid = 1, .pid = 2, .start_ticks = 3, .incarnation = "boot-1"};
   const std::map<std::string, Edit> edits = {
       {"region_id", [](auto& s) { s.region_id = "kw"; }},
@@ -78,6 +78,7 @@ TEST_F(PlanFieldsTest, OfAnAllocationReachTheRegion) {
       {"owner", [&](auto& s) { s.owner = process; }},
       {"maker_uid", [](auto& s) { s.maker_uid = 0; }},
       {"open_to", [](auto& s) { s.open_to.uids = {0}; }},
+      {"fabric_isolation", [](auto& s) { s.fabric_isolation = true; }},
   };
   const Region plain = Planned(spec);
   for (const auto& [field, edit] : edits) {
@@ -120,6 +121,7 @@ TEST_F(PlanFieldsTest, OfAnAllocationReachTheRegion) {
   EXPECT_EQ(region.owner, process);
   EXPECT_EQ(region.maker, (Maker{"host-b", 0}));
   EXPECT_EQ(region.open_to.uids, std::vector<uint32_t>{0});
+  EXPECT_TRUE(region.fabric_isolation);
   EXPECT_EQ(region.attachments[0].host, "host-b");
   EXPECT_EQ(region.attachments[0].mode, Mode::kSystemRam);
   EXPECT_EQ(region.attachments[0].zone, Zone::kKernel);

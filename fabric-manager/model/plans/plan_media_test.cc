@@ -201,7 +201,7 @@ TEST_F(PlanMediaTest, ABadTailIsKept) {
   EXPECT_TRUE(absl::StartsWith(Now("kv")->state_reason, "MEDIA_ERROR"));
   Rewrite("kv", [](Region& region) {
     region.attachments[0].segments.resize(1);
-    region.attachments[0].tail.reset();
+    region.attachments[0].Join();
   });
   auto edited = std::make_shared<Region>(*Now("kv"));
   ASSERT_TRUE(RecordTailMove(*edited, RegionMoveKind::kDropTail));

@@ -57,7 +57,7 @@ std::string Quoted(absl::string_view text) {
 
 absl::StatusOr<std::optional<Plan>> BeginPlan(const PoolState& state, const Caller& caller,
                                               Right right, const Request& request) {
-  // Before the retry: who may not call is told nothing of what others did.
+  // Before the retry: who may not call learns nothing of what others did.
   if (absl::Status status = CheckCaller(state, caller, right); !status.ok()) return status;
   if (request.id.id.empty()) return std::nullopt;
   const auto remembered = state.FindRequest(request.id);
@@ -73,6 +73,7 @@ absl::StatusOr<std::optional<Plan>> BeginPlan(const PoolState& state, const Call
                 {{"region", region}, {"request_id", FormatUuid(request.id.id.bytes())}});
 }
 
+// The id first: a Region may be named like another's UUID, and its name is what was asked for.
 absl::StatusOr<RegionPtr> GetRegion(const PoolState& state, const Caller& caller,
                                     absl::string_view region_id) {
   const RegionPtr* found = state.FindRegionById(region_id);
@@ -83,6 +84,7 @@ absl::StatusOr<RegionPtr> GetRegion(const PoolState& state, const Caller& caller
   return UnknownRegion(caller, region_id);
 }
 
+// A host is told of itself alone: the words for a Region that is not there say nothing of the pool.
 absl::Status UnknownRegion(const Caller& caller, absl::string_view region_id) {
   if (caller.for_pool()) {
     return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_REGION",
@@ -121,6 +123,8 @@ Plan Unchanged(const RegionPtr& region, const Request& request, const PlanContex
   return Plan{kept, {RegionPtr(kept)}};
 }
 
+// The kernel's rules come first: no holder could let go of anything that would change them. One
+// that is leaving still counts, for it can still store; only the remedy is another then.
 absl::Status CheckSharing(absl::string_view label, Sharing sharing,
                           const std::vector<Attachment>& present, absl::string_view host, Mode mode,
                           Access access) {
@@ -148,7 +152,7 @@ absl::Status CheckSharing(absl::string_view label, Sharing sharing,
     const bool both_write = access == Access::kReadWrite && other.access == Access::kReadWrite;
     if (sharing == Sharing::kExclusive || (sharing == Sharing::kSingleWriter && both_write)) {
       holders.push_back(other.host);
-      all_leaving &= other.detaching;
+      all_leaving &= other.settled().detaching;
     }
   }
   if (CXLPOOL_MUTANT("share-exclusive")) return absl::OkStatus();
@@ -177,6 +181,39 @@ absl::Status CheckShareable(absl::string_view label, Sharing sharing, const Plan
                 "allocate it EXCLUSIVE", {{"sharing", std::string(ToString(sharing))}});
 }
 
+// What an agent does for programs is not what was demanded: the host's root gets around it. So a
+// demand that the fabric cannot meet is refused, and never met by half.
+absl::Status CheckIsolation(const PoolState& state, absl::string_view label,
+                            absl::string_view tenant, bool demanded, Access access,
+                            const PlanContext& context) {
+  const Tenant* owner = state.FindTenant(tenant);
+  const bool by_tenant =
+      owner != nullptr && owner->fabric_isolation && !CXLPOOL_MUTANT("tenant-isolation-not-asked");
+  if (!demanded && !by_tenant) return absl::OkStatus();
+  const bool may_write = access == Access::kReadWrite;
+  if (context.isolates && (may_write || context.enforces_read_only)) return absl::OkStatus();
+  const std::string who =
+      demanded ? std::string(label) : absl::StrCat("tenant \"", tenant, "\" of ", label);
+  const std::string lacks = context.isolates
+                                ? "lets a host write what is attached to it READ_ONLY"
+                                : "does not keep a host's root from the bytes of others";
+  std::string remedy = "use a pool whose fabric enforces it, or ";
+  if (context.isolates) {
+    remedy += "attach it READ_WRITE";
+  } else if (demanded) {
+    remedy += "allocate without --isolation fabric where the agents' word is enough";
+  } else {
+    absl::StrAppend(&remedy,
+                    "take the demand back where the agents' word is enough: `cxlpool tenant set ",
+                    tenant, " --isolation any`");
+  }
+  return Refuse(
+      absl::StatusCode::kFailedPrecondition, "ISOLATION_NOT_ENFORCED",
+      absl::StrCat(who, " demands isolation by the fabric, and this pool's fabric ", lacks),
+      std::move(remedy),
+      {{"tenant", std::string(tenant)}, {"access", std::string(ToString(access))}});
+}
+
 std::string LabelOf(const Region& region) { return absl::StrCat("region \"", region.id, "\""); }
 
 absl::Status CheckEtag(const Region& region, absl::string_view etag) {
@@ -192,6 +229,7 @@ absl::Status CheckEtag(const Region& region, absl::string_view etag) {
                 {{"region", region.id}, {"etag", region.etag()}});
 }
 
+// A Region that is being resized is ALLOCATED, and has one change under way already.
 absl::Status CheckReady(const Region& region) {
   const Metadata metadata = {{"region", region.id}, {"state", std::string(ToString(region.state))}};
   switch (region.state) {
@@ -218,6 +256,8 @@ absl::Status CheckReady(const Region& region) {
                 "allocate another Region", metadata);
 }
 
+// The tenant's cap on this host is asked after the placement, which finds what no raised cap would
+// help. Serials are new with each call: one that a host has seen is never another LD's.
 absl::StatusOr<std::vector<Segment>> MakeSegments(const PoolState& state, absl::string_view label,
                                                   const Region& region,
                                                   const std::vector<Extent>& extents,
@@ -262,6 +302,11 @@ absl::StatusOr<Attachment> MakeAttachment(const PoolState& state, absl::string_v
                                           const Region& region, const std::string& host, Mode mode,
                                           Access access, PlanContext& context,
                                           std::vector<HostPlacement::OnBridge>& bridges) {
+  if (absl::Status status = CheckIsolation(state, label, region.tenant.str(),
+                                           region.fabric_isolation, access, context);
+      !status.ok()) {
+    return status;
+  }
   Attachment attachment;
   attachment.host = host;
   attachment.mode = mode;
@@ -281,6 +326,8 @@ absl::Status CheckMaxExtents(uint32_t max_extents) {
                 {{"field", "max_extents"}});
 }
 
+// Quota, then what is promised to others: of two refusals the one that the tenant can end by itself
+// is said.
 absl::Status CheckTenant(const PoolState& state, absl::string_view label, const std::string& id,
                          uint64_t more_bytes) {
   const Tenant* known = state.FindTenant(id);
@@ -310,7 +357,7 @@ absl::Status CheckTenant(const PoolState& state, absl::string_view label, const 
   if (promised == 0) return absl::OkStatus();
   uint64_t free = 0;
   state.usable().ForEach([&](DeviceIndex index) { free += state.space().free_bytes(index); });
-  if (more_bytes > free) return absl::OkStatus();  // Full, whoever asks: placement says so.
+  if (more_bytes > free) return absl::OkStatus();  // Full for every tenant: placement says so.
   if (more_bytes <= free - std::min(free, promised)) return absl::OkStatus();
   return Refuse(
       absl::StatusCode::kResourceExhausted, "RESERVED_FOR_OTHERS",
@@ -322,6 +369,8 @@ absl::Status CheckTenant(const PoolState& state, absl::string_view label, const 
        {"reserved_bytes", absl::StrCat(promised)}});
 }
 
+// The least common multiple of the pool's granule and of what the hosts report: a Region that fits
+// the first host must fit those that it is attached to later.
 absl::StatusOr<uint64_t> UnitFor(const PoolState& state, absl::string_view host, Mode mode,
                                  bool others) {
   std::optional<uint64_t> unit = state.limits().extent_granule_bytes;

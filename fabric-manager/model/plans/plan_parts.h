@@ -81,6 +81,13 @@ absl::StatusOr<std::vector<Segment>> MakeSegments(const PoolState& state, absl::
                                                   PlanContext& context,
                                                   std::vector<HostPlacement::OnBridge>& bridges);
 
+// Whether the fabric enforces an Attachment of `access`, where the Region (`demanded`) or its
+// tenant demands that. Where several Attachments are in question the weakest is asked for:
+// kReadOnly. FAILED_PRECONDITION/ISOLATION_NOT_ENFORCED.
+absl::Status CheckIsolation(const PoolState& state, absl::string_view label,
+                            absl::string_view tenant, bool demanded, Access access,
+                            const PlanContext& context);
+
 // region "kv"
 std::string LabelOf(const Region& region);
 

@@ -36,7 +36,7 @@ std::vector<std::string> Blockers(const Region& region, const ReleaseSpec& spec)
   const bool may_detach = CXLPOOL_MUTANT("host-detaches-others") || spec.caller.for_pool();
   if ((spec.detach_all || spec.force) && may_detach) return hosts;
   for (const Attachment& attachment : region.attachments) {
-    if (!attachment.detaching && attachment.host != spec.caller.host()) {
+    if (!attachment.settled().detaching && attachment.host != spec.caller.host()) {
       hosts.push_back(attachment.host);
     }
   }
@@ -72,7 +72,8 @@ absl::Status CheckMayRelease(const Region& region, const ReleaseSpec& spec) {
 std::vector<std::string> HostsToFence(const PoolState& state, const Region& region, bool all) {
   std::vector<std::string> hosts;
   for (const Attachment& attachment : region.attachments) {
-    if (attachment.state == AttachmentState::kUnbound) continue;  // Fenced, or proven otherwise.
+    if (attachment.settled().state == AttachmentState::kUnbound)
+      continue;  // Fenced, or proven otherwise.
     const HostRuntime& runtime = state.Runtime(attachment.host);
     if (all || runtime.online || runtime.fabric_reachable) hosts.push_back(attachment.host);
   }
@@ -100,7 +101,7 @@ void StartRelease(Region& region, const std::string& why) {
   region.tail_extents = 0;
   region.tail_leaving = false;
   for (Attachment& attachment : region.attachments) {
-    if (attachment.detaching) continue;
+    if (attachment.settled().detaching) continue;
     attachment.TurnDown(why);
   }
 }

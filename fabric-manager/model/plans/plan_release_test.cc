@@ -37,7 +37,7 @@ class PlanReleaseTest : public testing::Test, protected ModelRig {
     Rewrite("kv", [&](Region& region) {
       Attachment& attachment = *region.FindAttachment(absl::string_view(host));
       attachment.TurnDown("FENCED");
-      attachment.state = AttachmentState::kUnbound;
+      attachment.settled().state = AttachmentState::kUnbound;
     });
   }
   // Of whom it is said that they must be fenced; "": it went through.

@@ -17,10 +17,10 @@ namespace {
 // Every Attachment stands: a resize is one more way, and one at a time is enough.
 absl::Status CheckSettled(const Region& region) {
   for (const Attachment& attachment : region.attachments) {
-    if (attachment.state == AttachmentState::kOnline && !attachment.detaching) continue;
+    if (attachment.settled().is_up()) continue;
     return Refuse(absl::StatusCode::kFailedPrecondition, "NOT_RESIZABLE",
-                  absl::StrCat(LabelOf(region), " is ", ToString(attachment.state), " on host \"",
-                               attachment.host, "\", not ONLINE"),
+                  absl::StrCat(LabelOf(region), " is ", ToString(attachment.settled().state),
+                               " on host \"", attachment.host, "\", not ONLINE"),
                   "retry when it is ONLINE or gone there",
                   {{"region", region.id}, {"host", attachment.host}});
   }
@@ -34,11 +34,24 @@ absl::StatusOr<uint64_t> UnitForAll(const PoolState& state, const Region& region
   return UnitFor(state, region.attachments.front().host, region.attachments.front().mode, others);
 }
 
+// New extents become a tail that every host brings online; the Region's size is the greater one
+// from here on, and a tail that fails takes it back (RecordTailMove). The tenant is asked twice:
+// for what was wished, and for what whole units make of it.
 absl::StatusOr<Plan> Grow(const PoolState& state, const Region& region, const ResizeSpec& spec,
                           PlanContext& context) {
   const std::string label = LabelOf(region);
   const uint64_t more = spec.size_bytes - region.size_bytes();
   if (absl::Status status = CheckTenant(state, label, region.tenant, more); !status.ok()) {
+    return status;
+  }
+  // What is attached already stays; more is another matter.
+  const bool some_read =
+      std::any_of(region.attachments.begin(), region.attachments.end(),
+                  [](const Attachment& a) { return a.access == Access::kReadOnly; });
+  if (absl::Status status =
+          CheckIsolation(state, label, region.tenant.str(), region.fabric_isolation,
+                         some_read ? Access::kReadOnly : Access::kReadWrite, context);
+      !status.ok()) {
     return status;
   }
   const auto unit = UnitForAll(state, region);
@@ -82,8 +95,8 @@ absl::StatusOr<Plan> Grow(const PoolState& state, const Region& region, const Re
     auto segments = MakeSegments(state, label, region, placed->extents, region.extents.size(),
                                  attachment.host, context, plan.bridges);
     if (!segments.ok()) return segments.status();
-    attachment.tail =
-        Tail{.first_segment = static_cast<uint32_t>(attachment.segments.size()), .reason = {}};
+    attachment.parts.push_back(
+        {.first_segment = static_cast<uint32_t>(attachment.segments.size())});
     for (Segment& segment : *segments) attachment.segments.push_back(std::move(segment));
   }
   // Nobody has to bring it online: it is there.
@@ -106,6 +119,7 @@ size_t KeepFor(const Region& region, uint64_t bytes) {
   return keep;
 }
 
+// Says to which sizes it can shrink: the ends of its extents, or of its stripe sets.
 absl::Status InsideExtent(const Region& region, uint64_t bytes) {
   std::vector<std::string> sizes;
   std::vector<std::string> shown;
@@ -124,6 +138,8 @@ absl::Status InsideExtent(const Region& region, uint64_t bytes) {
                 {{"region", region.id}, {"sizes", absl::StrJoin(sizes, ",")}});
 }
 
+// Whole last extents become a tail that leaves; no byte of it is anybody else's before every host
+// has let go. Not while an application has it open: its map would lose its end.
 absl::StatusOr<Plan> Shrink(const Region& region, const ResizeSpec& spec, const InUseFn& in_use,
                             PlanContext& context) {
   const size_t keep = KeepFor(region, spec.size_bytes);
@@ -144,11 +160,11 @@ absl::StatusOr<Plan> Shrink(const Region& region, const ResizeSpec& spec, const 
   for (Attachment& attachment : edited->attachments) {
     const auto first = std::find_if(attachment.segments.begin(), attachment.segments.end(),
                                     [&](const Segment& s) { return s.extent_index >= keep; });
-    attachment.tail =
-        Tail{.first_segment = static_cast<uint32_t>(first - attachment.segments.begin()),
-             .state = AttachmentState::kOnline,
-             .detaching = true,
-             .reason = "the Region is shrunk"};
+    attachment.parts.push_back(
+        {.first_segment = static_cast<uint32_t>(first - attachment.segments.begin()),
+         .state = AttachmentState::kOnline,
+         .detaching = true,
+         .reason = "the Region is shrunk"});
   }
   return Plan{edited, {RegionPtr(edited)}};
 }
@@ -172,6 +188,7 @@ absl::StatusOr<Plan> PlanResize(const PoolState& state, const ResizeSpec& spec,
   const Region& region = **found;
   if (absl::Status status = CheckEtag(region, spec.etag); !status.ok()) return status;
   if (absl::Status status = CheckReady(region); !status.ok()) return status;
+  // Before CheckSettled: what changes nothing needs nobody ONLINE.
   if (spec.size_bytes == region.size_bytes()) return Unchanged(*found, spec.request, context);
   if (absl::Status status = CheckSettled(region); !status.ok()) return status;
   if (spec.size_bytes > region.size_bytes()) return Grow(state, region, spec, context);

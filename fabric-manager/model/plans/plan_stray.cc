@@ -75,10 +75,10 @@ Change PlanStray(const PoolState& state, const std::vector<StrayLd>& lds, PlanCo
     region->state = RegionState::kQuarantined;
     Attachment attachment;
     attachment.host = host;
-    attachment.state = AttachmentState::kBound;
+    attachment.settled().state = AttachmentState::kBound;
     attachment.held = true;
     attachment.generation = named ? lds.front().generation : context.next_id();
-    attachment.reason = "STRAY: found bound, and held until you decide";
+    attachment.settled().reason = "STRAY: found bound, and held until you decide";
     std::vector<uint32_t> slots;
     for (const StrayLd& ld : lds) {
       Segment segment;
@@ -100,7 +100,7 @@ Change PlanStray(const PoolState& state, const std::vector<StrayLd>& lds, PlanCo
     // What a tired person would do: nobody knows it, so it goes.
     if (CXLPOOL_MUTANT("stray-goes-down")) {
       region->state = RegionState::kReleasing;
-      region->attachments[0].detaching = true;
+      region->attachments[0].settled().detaching = true;
     }
     return {RegionPtr(region)};
   }

@@ -23,8 +23,10 @@ struct PlanContext {
   std::function<uint64_t()> next_id;  // Keys, generations and serials: never the same twice.
   std::function<Uuid()> make_tag;     // Random.
   absl::Time now;
-  uint64_t revision = 0;                  // Of the change.
-  bool shares_slices = false;             // The fabric can show bytes to several hosts at a time.
+  uint64_t revision = 0;            // Of the change.
+  bool shares_slices = false;       // The fabric can show bytes to several hosts at a time.
+  bool isolates = false;            // The fabric keeps a host from bytes that are not its own,
+  bool enforces_read_only = false;  // and from writing where it may only read.
   Policy default_policy = Policy::kPack;  // The pool's.
   std::string hold_reason = {};  // Not empty: records were lost; devices that come in are held.
 };
@@ -52,6 +54,7 @@ struct AllocateSpec {
   std::optional<Owner> owner;                     // Nothing: it is persistent.
   std::optional<uint32_t> maker_uid;              // Of `host`. Nothing: an operator makes it.
   OpenTo open_to;
+  bool fabric_isolation = false;  // Refused where the fabric does not enforce its Attachments.
 };
 inline constexpr size_t kMaxIsolateFrom = 64;
 inline constexpr absl::Duration kMinTtl = absl::Seconds(10);

@@ -62,8 +62,8 @@ TEST_F(PlannerTest, AllocateWithAHostReservesAndWantsAnAttachment) {
   const Attachment& a = (*region)->attachments[0];
   EXPECT_EQ(a.host, "host-b");
   EXPECT_EQ(a.mode, Mode::kSystemRam);
-  EXPECT_EQ(a.state, AttachmentState::kWanted);
-  EXPECT_FALSE(a.detaching);
+  EXPECT_EQ(a.settled().state, AttachmentState::kWanted);
+  EXPECT_FALSE(a.settled().detaching);
   ASSERT_EQ(a.segments.size(), 1u);
   EXPECT_EQ(a.segments[0].serial & kSerialBase, kSerialBase);
   EXPECT_NE(a.segments[0].serial, kSerialBase | a.generation);
@@ -338,6 +338,54 @@ TEST_F(PlannerTest, AFabricThatBindsASliceOnceAtATimeHasExclusiveRegionsAlone) {
   EXPECT_TRUE(Attach("kx", "host-b").ok());
 }
 
+TEST_F(PlannerTest, IsolationThatIsDemandedIsEnforcedByTheFabricOrRefused) {
+  AllocateSpec spec = Allocation("kv", kUnit);
+  spec.fabric_isolation = true;
+  spec.sharing = Sharing::kSingleWriter;
+  ASSERT_TRUE(Allocate(spec).ok());
+  BringUp("kv");
+  // A fabric that lets readers write: the Region remembers what was asked for.
+  context().enforces_read_only = false;
+  const absl::Status read_only = Attach("kv", "host-a", Access::kReadOnly).status();
+  ExpectRefusal(read_only, StatusCode::kFailedPrecondition, "ISOLATION_NOT_ENFORCED");
+  EXPECT_EQ(MetadataOf(read_only, "access"), "READ_ONLY");
+  EXPECT_TRUE(Attach("kv", "host-a", Access::kReadWrite).ok());
+
+  context().isolates = false;
+  for (const char* host : {"", "host-a"}) {
+    spec = Allocation("kw", kUnit, host);
+    spec.fabric_isolation = true;
+    ExpectRefusal(Allocate(spec).status(), StatusCode::kFailedPrecondition,
+                  "ISOLATION_NOT_ENFORCED");
+  }
+  ExpectRefusal(Attach("kv", "host-b", Access::kReadOnly).status(), StatusCode::kFailedPrecondition,
+                "ISOLATION_NOT_ENFORCED");
+  EXPECT_TRUE(Allocate(Allocation("kx", kUnit)).ok()) << "demands nothing";
+}
+
+TEST_F(PlannerTest, ATenantsDemandForIsolationHoldsForAllItsRegions) {
+  context().isolates = false;
+  AllocateOnline("kv", "host-a");
+  AllocateSpec later = Allocation("kw", kUnit);
+  ASSERT_TRUE(Allocate(later).ok());
+  Tenant tenant{.id = kDefaultTenant};
+  tenant.fabric_isolation = true;
+  Commit(PlanSetTenant(state(), tenant, context()).value());
+
+  const absl::Status refused = Allocate(Allocation("kx", kUnit)).status();
+  ExpectRefusal(refused, StatusCode::kFailedPrecondition, "ISOLATION_NOT_ENFORCED");
+  EXPECT_EQ(MetadataOf(refused, "tenant"), kDefaultTenant);
+  ExpectRefusal(Attach("kw", "host-a", Access::kReadWrite).status(),
+                StatusCode::kFailedPrecondition, "ISOLATION_NOT_ENFORCED");
+  ExpectRefusal(Resize("kv", 2 * kUnit).status(), StatusCode::kFailedPrecondition,
+                "ISOLATION_NOT_ENFORCED");
+  EXPECT_EQ(Now("kv")->attachments.size(), 1u) << "what is there stays";
+
+  tenant.fabric_isolation = false;
+  Commit(PlanSetTenant(state(), tenant, context()).value());
+  EXPECT_TRUE(Allocate(Allocation("kx", kUnit)).ok());
+}
+
 // A call that found nothing to do is remembered like any other: a copy of it that comes late undoes
 // nothing that came after it.
 TEST_F(PlannerTest, ALateCopyOfACallThatChangedNothingChangesNothing) {
@@ -485,8 +533,8 @@ TEST_F(PlannerTest, DetachTurnsOneHostRoundAndKeepsTheBytes) {
   ASSERT_TRUE(Attach("kv", "host-b").ok());
   const auto region = Detach("kv", "host-a");
   ASSERT_TRUE(region.ok()) << region.status();
-  EXPECT_TRUE((*region)->FindAttachment("host-a")->detaching);
-  EXPECT_FALSE((*region)->FindAttachment("host-b")->detaching);
+  EXPECT_TRUE((*region)->FindAttachment("host-a")->settled().detaching);
+  EXPECT_FALSE((*region)->FindAttachment("host-b")->settled().detaching);
   EXPECT_EQ((*region)->state, RegionState::kAllocated);
 }
 
@@ -540,7 +588,7 @@ TEST_F(PlannerTest, ReleaseWithDetachAllTurnsAllRound) {
   const auto region = Release("kv", true);
   ASSERT_TRUE(region.ok()) << region.status();
   EXPECT_EQ((*region)->state, RegionState::kReleasing);
-  for (const Attachment& a : (*region)->attachments) EXPECT_TRUE(a.detaching);
+  for (const Attachment& a : (*region)->attachments) EXPECT_TRUE(a.settled().detaching);
 }
 
 TEST_F(PlannerTest, ReleaseOfAReservedRegionTurnsItRound) {

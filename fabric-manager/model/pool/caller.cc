@@ -21,20 +21,13 @@ bool SpeaksFor(const Caller& caller, const Host* own) {
 absl::Status CheckCaller(const PoolState& state, const Caller& caller, Right right) {
   if (caller.for_pool()) return absl::OkStatus();
   if (caller.is_nobody()) {
-    return Refusal{absl::StatusCode::kInternal,
-                   "NO_CALLER",
-                   "the call does not say who makes it",
-                   "report this: it is a bug of the manager",
-                   {}}
-        .ToStatus();
+    return Refuse(absl::StatusCode::kInternal, "NO_CALLER", "the call does not say who makes it",
+                  "report this: it is a bug of the manager");
   }
   if (!SpeaksFor(caller, state.FindHost(caller.host()))) {
-    return Refusal{absl::StatusCode::kPermissionDenied,
-                   "NOT_ENROLLED",
-                   absl::StrCat("no host is enrolled as ", caller.identity()),
-                   "run `cxlpool host enrol HOST`",
-                   {{"identity", caller.identity()}}}
-        .ToStatus();
+    return Refuse(absl::StatusCode::kPermissionDenied, "NOT_ENROLLED",
+                  absl::StrCat("no host is enrolled as ", caller.identity()),
+                  "run `cxlpool host enrol HOST`", {{"identity", caller.identity()}});
   }
   switch (right) {
     case Right::kUseMemory:
@@ -42,12 +35,9 @@ absl::Status CheckCaller(const PoolState& state, const Caller& caller, Right rig
     case Right::kRunPool:
       break;
   }
-  return Refusal{absl::StatusCode::kPermissionDenied,
-                 "ROLE_NOT_ALLOWED",
-                 absl::StrCat(caller.identity(), " is a host and may not decide for others"),
-                 "let an operator do it",
-                 {{"identity", caller.identity()}}}
-      .ToStatus();
+  return Refuse(absl::StatusCode::kPermissionDenied, "ROLE_NOT_ALLOWED",
+                absl::StrCat(caller.identity(), " is a host and may not decide for others"),
+                "let an operator do it", {{"identity", caller.identity()}});
 }
 
 bool MaySee(const Caller& caller, const Host* own, const Region& region) {

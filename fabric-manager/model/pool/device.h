@@ -32,6 +32,12 @@ struct Device {
   std::string unreachable_reason = {};  // For people.
   DeviceService service = DeviceService::kInService;
   std::string service_reason = {};  // Of the operator who failed it, also once it is removed.
+
+  // Whether the same bytes can be taken of both, whoever has them.
+  bool IsShapedAs(const Device& other) const {
+    return capacity_bytes == other.capacity_bytes && granule_bytes == other.granule_bytes &&
+           max_lds == other.max_lds;
+  }
   friend bool operator==(const Device&, const Device&) = default;
 };
 

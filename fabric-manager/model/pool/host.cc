@@ -1,8 +1,10 @@
 #include "fabric-manager/model/pool/host.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
+#include "proto/support/cxl_host.h"
 #include "proto/support/mutant.h"
 
 namespace cxlpool::fm {
@@ -12,11 +14,6 @@ bool Contains(const std::vector<uint32_t>& slots, uint32_t slot) {
   return std::find(slots.begin(), slots.end(), slot) != slots.end();
 }
 
-bool LiesUnder(const OccupiedSlot& a, const OccupiedSlot& b) {
-  if (a.hpa_bytes != 0 && b.hpa_bytes != 0) return a.hpa_bytes < b.hpa_bytes;
-  return a.generation < b.generation;
-}
-
 // Left its decoder already, so that it is a hole if something stays above. Without a host address
 // it never got as far as a decoder.
 bool IsGone(const OccupiedSlot& entry) {
@@ -24,19 +21,17 @@ bool IsGone(const OccupiedSlot& entry) {
          (entry.state == AttachmentState::kOffline || entry.state == AttachmentState::kEjecting);
 }
 
-// The topmost of those that stay above a hole; null if there is no hole.
+// The topmost of those that stay above a hole, or above what will be one; null if there is none.
 const OccupiedSlot* Blocker(const std::vector<const OccupiedSlot*>& entries) {
-  const OccupiedSlot* blocker = nullptr;
-  for (const OccupiedSlot* hole : entries) {
-    if (!hole->leaving() && !IsGone(*hole)) continue;
-    for (const OccupiedSlot* above : entries) {
-      const bool leaves = above->detaching && !CXLPOOL_MUTANT("two-leavers-are-blocked");
-      if (leaves || !(above->live() || above->pending())) continue;
-      if (!LiesUnder(*hole, *above)) continue;
-      if (blocker == nullptr || LiesUnder(*blocker, *above)) blocker = above;
-    }
-  }
-  return blocker;
+  using Entry = const OccupiedSlot*;
+  const Entry* const blocker = TopmostAboveHole<Entry>(
+      entries, [](Entry entry) { return entry->leaving() || IsGone(*entry); },
+      [](Entry entry) {
+        const bool leaves = entry->detaching && !CXLPOOL_MUTANT("two-leavers-are-blocked");
+        return !leaves && (entry->live() || entry->pending());
+      },
+      [](Entry a, Entry b) { return LiesUnder(*a, *b); });
+  return blocker == nullptr ? nullptr : *blocker;
 }
 
 // A decoder is a host region's, and so one stripe set's.
@@ -54,20 +49,33 @@ bool Host::Serves(absl::string_view tenant) const {
          std::find(tenants.begin(), tenants.end(), tenant) != tenants.end();
 }
 
+bool LiesUnder(const OccupiedSlot& a, const OccupiedSlot& b) {
+  if (a.hpa_bytes != 0 && b.hpa_bytes != 0) return a.hpa_bytes < b.hpa_bytes;
+  return a.generation < b.generation;
+}
+
 BridgeOutlook LookAt(const Bridge& bridge, const HostRuntime& runtime,
                      const std::vector<OccupiedSlot>& occupied) {
   BridgeOutlook outlook;
-  outlook.free_slots = bridge.slots;
+  std::vector<uint32_t> taken;
   std::vector<const OccupiedSlot*> entries;
   for (const OccupiedSlot& entry : occupied) {
-    std::erase(outlook.free_slots, entry.slot);
+    taken.push_back(entry.slot);
     if (entry.host_bridge == bridge.name || Contains(bridge.slots, entry.slot)) {
       entries.push_back(&entry);
     }
   }
-  std::erase_if(outlook.free_slots,
-                [&](uint32_t slot) { return !Contains(runtime.fabric_slots, slot); });
-  std::sort(outlook.free_slots.begin(), outlook.free_slots.end());
+  // Set against each other in order: a bridge may have a thousand slots.
+  std::vector<uint32_t> of_bridge = bridge.slots;
+  std::vector<uint32_t> of_fabric = runtime.fabric_slots;
+  std::vector<uint32_t> known;
+  for (std::vector<uint32_t>* slots : {&of_bridge, &of_fabric, &taken}) {
+    std::sort(slots->begin(), slots->end());
+  }
+  std::set_intersection(of_bridge.begin(), of_bridge.end(), of_fabric.begin(), of_fabric.end(),
+                        std::back_inserter(known));
+  std::set_difference(known.begin(), known.end(), taken.begin(), taken.end(),
+                      std::back_inserter(outlook.free_slots));
 
   std::vector<Decoder> live;
   std::vector<Decoder> pending;
@@ -87,6 +95,12 @@ BridgeOutlook LookAt(const Bridge& bridge, const HostRuntime& runtime,
       bridge.live_regions - std::min(bridge.live_regions, Count(std::move(committed)));
   outlook.stack = std::max(Count(std::move(live)), reported) + Count(std::move(pending));
   outlook.full = outlook.stack >= bridge.depth();
+  if (bridge.any_order && !CXLPOOL_MUTANT("any-order-is-a-stack")) {
+    outlook.leaving = false;
+    outlook.free_window_bytes = UINT64_MAX;
+    outlook.usable = !outlook.full && !outlook.free_slots.empty();
+    return outlook;
+  }
 
   const OccupiedSlot* blocker = Blocker(entries);
   if (blocker == nullptr && bridge.blocked) {

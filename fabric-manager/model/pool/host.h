@@ -8,6 +8,7 @@
 #define CXLPOOL_FABRIC_MANAGER_MODEL_POOL_HOST_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -49,8 +50,11 @@ struct Bridge {
   uint64_t blocking_serial = 0;  // Of a target of the topmost live host region; 0: none.
   uint64_t window_bytes = 0;
   uint64_t free_window_bytes = 0;
+  // It has no decoder stack and no window: host regions come and go in any order, as long as a slot
+  // is free and there are fewer than `max_regions`.
+  bool any_order = false;
 
-  // Of its decoder stack, to plan with.
+  // How many host regions it takes, to plan with.
   uint32_t depth() const {
     return depth_unknown && max_regions < kAssumedDepth ? kAssumedDepth : max_regions;
   }
@@ -65,7 +69,8 @@ struct HostRuntime {
   std::string incarnation;
   std::string agent_version;
   std::string kernel_release;
-  std::vector<uint32_t> fabric_slots;  // Where the fabric can bind.
+  std::vector<uint32_t> fabric_slots;            // Where the fabric can bind.
+  std::map<std::string, std::string> unreached;  // As of FabricHost.
   std::vector<Bridge> bridges;
   uint64_t region_granule_bytes = 0;  // Host regions are multiples of this; 256 MiB on Linux.
   uint64_t memory_block_bytes = 0;
@@ -127,9 +132,14 @@ struct BridgeOutlook {
   uint64_t free_window_bytes = 0;
 };
 
+// Whether `b` is above `a` on their bridge: in order of host address where both are known, else of
+// generation, since hosts make them in turn.
+bool LiesUnder(const OccupiedSlot& a, const OccupiedSlot& b);
+
 // `occupied` is everything on the host; a segment is on the bridge that has its slot, or that it
 // was planned for. Blocked: the agent says so, or a leaving segment lies under one that stays
-// (in order of host address where both are known, else of generation: hosts make them in turn).
+// (the decoder stack, proto/support/cxl_host.h). A bridge of any order is never blocked nor left,
+// and its window never ends.
 BridgeOutlook LookAt(const Bridge& bridge, const HostRuntime& runtime,
                      const std::vector<OccupiedSlot>& occupied);
 

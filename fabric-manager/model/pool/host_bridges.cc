@@ -53,6 +53,8 @@ class Matching {
   std::vector<size_t> taken_by_;
 };
 
+// Order of the decoders: by address as far as the agent has reported one. What has none yet is made
+// later, in order of generation.
 bool LowerOnBridge(const OccupiedSlot* a, const OccupiedSlot* b) {
   if (a->hpa_bytes != 0 && b->hpa_bytes != 0) return a->hpa_bytes < b->hpa_bytes;
   // What has no address yet comes above what has one.
@@ -66,6 +68,7 @@ bool Piece::picky() const {
   return std::any_of(slots.begin(), slots.end(), [](const auto& leads) { return !leads.empty(); });
 }
 
+// The lowest slots are tried first; an extent that can go elsewhere gives way to one that cannot.
 std::optional<std::vector<uint32_t>> SlotsFor(const Piece& piece,
                                               const std::vector<uint32_t>& free_slots) {
   if (free_slots.size() < piece.ways()) return std::nullopt;
@@ -76,12 +79,17 @@ std::optional<std::vector<uint32_t>> SlotsFor(const Piece& piece,
   return matching.Slots();
 }
 
+// Each bridge with everything that is on it, or is planned to be: what is to come counts, since it
+// was promised its decoder.
 std::vector<Look> LookAtAll(const HostRuntime& runtime, const std::vector<OccupiedSlot>& occupied) {
   std::vector<Look> looks;
+  std::vector<uint32_t> of_fabric = runtime.fabric_slots;
+  std::sort(of_fabric.begin(), of_fabric.end());
   for (const Bridge& bridge : runtime.bridges) {
     Look look{&bridge, LookAt(bridge, runtime, occupied), bridge.slots};
-    std::erase_if(look.all_slots,
-                  [&](uint32_t slot) { return !Contains(runtime.fabric_slots, slot); });
+    std::erase_if(look.all_slots, [&](uint32_t slot) {
+      return !std::binary_search(of_fabric.begin(), of_fabric.end(), slot);
+    });
     for (const OccupiedSlot& entry : occupied) {
       const bool here = entry.host_bridge == bridge.name || Contains(bridge.slots, entry.slot);
       if (here && (entry.live() || entry.pending())) look.holding.push_back(&entry);
@@ -94,6 +102,8 @@ std::vector<Look> LookAtAll(const HostRuntime& runtime, const std::vector<Occupi
   return looks;
 }
 
+// Pure comparison: the key's parts are in the order in which they decide (placement.h), less is
+// better, and equal keys keep the bridge with the lower name.
 const Look* Choose(const std::vector<Look>& looks, const Piece& piece, absl::Duration lifetime,
                    Key own) {
   const Look* best = nullptr;
@@ -112,6 +122,7 @@ const Look* Choose(const std::vector<Look>& looks, const Piece& piece, absl::Dur
     std::sort(others.begin(), others.end());
     others.erase(std::unique(others.begin(), others.end()), others.end());
     const bool occupied = look.outlook.stack > 0;
+    // A set wants a bridge of its own, and a bridge that has one wants no guest.
     const bool crowds = piece.ways() > 1 ? occupied : set_there;
     const std::tuple key(crowds, occupied, !all_stay, others.size(), look.outlook.stack);
     if (best != nullptr && key >= best_key) continue;

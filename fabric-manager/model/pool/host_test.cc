@@ -236,5 +236,24 @@ TEST_F(LookAtTest, WhatNeverGotADecoderLeavesNoHole) {
   EXPECT_TRUE(Look().usable);
 }
 
+// Where hosts see devices whole there is no decoder stack: only slots and their number count.
+TEST_F(LookAtTest, ABridgeOfAnyOrderIsNeitherBlockedNorLeft) {
+  bridge_.any_order = true;
+  bridge_.blocked = true;
+  bridge_.free_window_bytes = 0;
+  Add("low", 1, kOnline, true, 1 * kGiB);
+  Add("top", 2, kOnline, false, 2 * kGiB);
+  BridgeOutlook look = Look();
+  EXPECT_TRUE(look.usable);
+  EXPECT_FALSE(look.blocked || look.leaving);
+  EXPECT_EQ(look.blocked_by, "");
+  EXPECT_EQ(look.free_slots, (std::vector<uint32_t>{3}));
+  EXPECT_GT(look.free_window_bytes, 64 * kGiB);
+  bridge_.max_regions = 2;
+  look = Look();
+  EXPECT_TRUE(look.full);
+  EXPECT_FALSE(look.usable);
+}
+
 }  // namespace
 }  // namespace cxlpool::fm

@@ -1,6 +1,7 @@
 #include "fabric-manager/model/pool/pool_state.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
@@ -9,9 +10,24 @@
 namespace cxlpool::fm {
 namespace {
 
-template <typename... Args>
-absl::Status Broken(const Args&... what) {
-  return absl::InternalError(absl::StrCat(what...));
+// No two Extents share a byte; deliberately without FreeSpace.
+absl::Status CheckDisjoint(const absl::flat_hash_map<Key, RegionPtr>& regions) {
+  std::vector<std::tuple<absl::string_view, uint64_t, uint64_t, absl::string_view>> all;
+  for (const auto& [key, region] : regions) {
+    for (const Extent& extent : region->extents) {
+      all.emplace_back(extent.device.str(), extent.dpa_bytes, extent.length_bytes, region->id);
+    }
+  }
+  std::sort(all.begin(), all.end());
+  for (size_t i = 1; i < all.size(); ++i) {
+    const auto& [device, dpa, length, id] = all[i - 1];
+    const auto& [next_device, next_dpa, next_length, next_id] = all[i];
+    if (device == next_device && next_dpa - dpa < length) {
+      return Broken("regions \"", id, "\" and \"", next_id, "\" both own byte ", next_dpa, " of ",
+                    device);
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -58,9 +74,8 @@ absl::StatusOr<Change> PoolState::Apply(const Change& change) {
 
 absl::Status PoolState::Restore(const Change& records) {
   regions_.reserve(records.size());
-  by_id_.reserve(records.size());
-  by_tag_.reserve(records.size());
-  requests_.reserve(records.size());
+  names_.Reserve(records.size());
+  requests_.Reserve(records.size());
   // Regions hold bytes of devices.
   const auto restore = [&](bool devices) {
     for (const Item& item : records) {
@@ -72,10 +87,9 @@ absl::Status PoolState::Restore(const Change& records) {
     }
     return absl::OkStatus();
   };
-  restoring_ = true;
+  devices_.HoldTopology();
   absl::Status status = restore(true);
-  restoring_ = false;
-  UpdateTopology();
+  devices_.FollowTopology();
   if (status.ok()) status = restore(false);
   if (status.ok()) status = RebuildTopology();
   if (status.ok()) status = CheckHostsOf(records, {});
@@ -123,42 +137,36 @@ absl::StatusOr<Item> PoolState::PutRegion(const RegionPtr& region) {
   if (absl::Status status = CheckShape(*region); !status.ok()) return status;
   const auto [it, fresh] = regions_.try_emplace(region->key);
   if (fresh) {
-    const auto gone = tombstones_.find(region->key);
+    // The inverse of a change that buried it brings it back from its tombstone.
+    const Tombstone* gone = tombstones_.Find(region->key);
     Item before = Erased{region->key};
-    if (gone != tombstones_.end()) {
-      before = gone->second;
-      BuryRequests(gone->second, false);
+    if (gone != nullptr) {
+      before = *gone;
+      requests_.Remove(*gone->region);
     }
-    if (absl::Status status = Index(region, kAllParts); !status.ok()) {
+    if (absl::Status status = Index(region, kAll); !status.ok()) {
       regions_.erase(region->key);
-      if (gone != tombstones_.end()) BuryRequests(gone->second, true);
+      if (gone != nullptr) {
+        CXLPOOL_CHECK_OK(requests_.Add(*gone->region), "the requests of a tombstone are lost");
+      }
       return status;
     }
-    if (gone != tombstones_.end()) tombstones_.erase(gone);
+    if (gone != nullptr) tombstones_.Erase(region->key);
     it->second = region;
     return before;
   }
   const RegionPtr before = it->second;
-  const unsigned parts = PartsThatDiffer(*before, *region);
-  if (parts != kAttachments || !MoveAttachments(*before, *region)) {
-    Unindex(before, parts);
-    if (absl::Status status = Index(region, parts); !status.ok()) {
-      CXLPOOL_CHECK_OK(Index(before, parts), "region \"", before->id,
+  const unsigned indices = IndicesThatDiffer(*before, *region);
+  // Most changes are a rung of an Attachment, which is another entry in the same slots.
+  if (indices != kAttachments || !attachments_.Move(*before, *region)) {
+    Unindex(before, indices);
+    if (absl::Status status = Index(region, indices); !status.ok()) {
+      CXLPOOL_CHECK_OK(Index(before, indices), "region \"", before->id,
                        "\" no longer fits where it was");
       return status;
     }
   }
-  if ((parts & kNames) == 0) {
-    // Found by the same id and tag as before.
-    const auto by_id = by_id_.find(region->id);
-    const auto by_tag = by_tag_.find(region->tag);
-    CXLPOOL_CHECK(by_id != by_id_.end() && *by_id == before, "region \"", region->id,
-                  "\" is not the one of that name in the index");
-    CXLPOOL_CHECK(by_tag != by_tag_.end() && *by_tag == before, "region \"", region->id,
-                  "\" is not the one of its tag in the index");
-    const_cast<RegionPtr&>(*by_id) = region;
-    const_cast<RegionPtr&>(*by_tag) = region;
-  }
+  if ((indices & kNames) == 0) names_.Replace(before, region);
   it->second = region;
   return Item(before);
 }
@@ -171,37 +179,36 @@ absl::StatusOr<Item> PoolState::PutTombstone(const Tombstone& tombstone) {
   Item before = Erased{region.key};
   if (const auto live = regions_.find(region.key); live != regions_.end()) {
     before = live->second;
-    Unindex(live->second, kAllParts);
-  } else if (const auto gone = tombstones_.find(region.key); gone != tombstones_.end()) {
-    before = gone->second;
-    BuryRequests(gone->second, false);
+    Unindex(live->second, kAll);
+  } else if (const Tombstone* gone = tombstones_.Find(region.key)) {
+    before = *gone;
+    requests_.Remove(*gone->region);
   }
-  if (absl::Status status = IndexRequests(region); !status.ok()) {
+  if (absl::Status status = requests_.Add(region); !status.ok()) {
     if (const auto* live = std::get_if<RegionPtr>(&before)) {
-      CXLPOOL_CHECK_OK(Index(*live, kAllParts), "region \"", (*live)->id,
+      CXLPOOL_CHECK_OK(Index(*live, kAll), "region \"", (*live)->id,
                        "\" no longer fits where it was");
     } else if (const auto* gone = std::get_if<Tombstone>(&before)) {
-      BuryRequests(*gone, true);
+      CXLPOOL_CHECK_OK(requests_.Add(*gone->region), "the requests of a tombstone are lost");
     }
     return status;
   }
   regions_.erase(region.key);
-  BuryRequests(tombstone, true);
-  tombstones_[region.key] = tombstone;
+  tombstones_.Put(tombstone);
   return before;
 }
 
 absl::StatusOr<Item> PoolState::Erase(Key key) {
   if (const auto it = regions_.find(key); it != regions_.end()) {
     const RegionPtr before = it->second;
-    Unindex(before, kAllParts);
+    Unindex(before, kAll);
     regions_.erase(it);
     return Item(before);
   }
-  if (const auto it = tombstones_.find(key); it != tombstones_.end()) {
-    const Tombstone before = it->second;
-    BuryRequests(before, false);
-    tombstones_.erase(it);
+  if (const Tombstone* gone = tombstones_.Find(key)) {
+    const Tombstone before = *gone;
+    requests_.Remove(*before.region);
+    tombstones_.Erase(key);
     return Item(before);
   }
   return EraseNamed(key);
@@ -221,15 +228,13 @@ absl::StatusOr<Item> PoolState::EraseNamed(Key key) {
       break;
     }
     case Kind::kDevice: {
-      const Device device = devices_.at(id);
-      if (absl::Status status = DropDevice(device); !status.ok()) return status;
-      before = device;
+      before = *devices_.Find(id);
+      if (absl::Status status = devices_.Remove(id); !status.ok()) return status;
       break;
     }
     case Kind::kTenant: {
-      before = tenants_.at(id);
-      promised_bytes_ -= Unused(tenants_.at(id));
-      tenants_.erase(id);
+      before = *tenants_.Find(id);
+      tenants_.Erase(id);
       break;
     }
     case Kind::kRevocation: {
@@ -249,22 +254,43 @@ absl::StatusOr<Item> PoolState::EraseNamed(Key key) {
   return before;
 }
 
+absl::StatusOr<Item> PoolState::PutDevice(const Device& device) {
+  const Device* known = devices_.Find(device.id);
+  if (known == nullptr) {
+    if (absl::Status status = CheckNewKey(device.key, device.id); !status.ok()) return status;
+    if (absl::Status status = devices_.Add(device); !status.ok()) return status;
+    named_[device.key] = {Kind::kDevice, device.id};
+    return Item(Erased{device.key});
+  }
+  if (known->key != device.key) {
+    return Broken("device \"", device.id, "\" is record ", known->key, ", not ", device.key);
+  }
+  Item before = *known;
+  // Only where it takes another shape around them, which is rare, are its Regions looked for.
+  std::vector<Extent> held;
+  if (!known->IsShapedAs(device)) {
+    for (const RegionPtr& region : RegionsOn(device.id)) {
+      for (const Extent& extent : region->extents) {
+        if (extent.device.str() == device.id) held.push_back(extent);
+      }
+    }
+  }
+  if (absl::Status status = devices_.Change(device, held); !status.ok()) return status;
+  return before;
+}
+
 absl::StatusOr<Item> PoolState::PutTenant(const Tenant& tenant) {
-  const auto it = tenants_.find(tenant.id);
-  if (it == tenants_.end()) {
+  const Tenant* known = tenants_.Find(tenant.id);
+  Item before = Erased{tenant.key};
+  if (known == nullptr) {
     if (absl::Status status = CheckNewKey(tenant.key, tenant.id); !status.ok()) return status;
-    tenants_[tenant.id] = tenant;
     named_[tenant.key] = {Kind::kTenant, tenant.id};
-    promised_bytes_ += Unused(tenant);
-    return Item(Erased{tenant.key});
+  } else if (known->key != tenant.key) {
+    return Broken("tenant \"", tenant.id, "\" is record ", known->key, ", not ", tenant.key);
+  } else {
+    before = *known;
   }
-  if (it->second.key != tenant.key) {
-    return Broken("tenant \"", tenant.id, "\" is record ", it->second.key, ", not ", tenant.key);
-  }
-  Item before = it->second;
-  promised_bytes_ -= Unused(it->second);
-  it->second = tenant;
-  promised_bytes_ += Unused(tenant);
+  tenants_.Put(tenant);
   return before;
 }
 
@@ -334,30 +360,180 @@ absl::StatusOr<Item> PoolState::PutHost(const Host& host) {
 
 absl::Status PoolState::CheckNewKey(Key key, absl::string_view id) const {
   if (key == 0 || id.empty()) return Broken("\"", id, "\" lacks a key or an id");
-  if (regions_.contains(key) || tombstones_.contains(key) || named_.contains(key)) {
+  if (regions_.contains(key) || tombstones_.Find(key) != nullptr || named_.contains(key)) {
     return Broken("record ", key, " is not \"", id, "\"");
   }
   return absl::OkStatus();
 }
 
-void PoolState::BuryRequests(const Tombstone& tombstone, bool bury) {
-  const Key key = tombstone.region->key;
-  for (const Request& request : tombstone.region->requests) {
-    if (bury) {
-      requests_[request.id] = key;
-    } else {
-      requests_.erase(request.id);
-    }
+unsigned PoolState::IndicesThatDiffer(const Region& before, const Region& after) {
+  unsigned indices = 0;
+  if (before.id != after.id || before.tag != after.tag) indices |= kNames;
+  if (before.requests != after.requests) indices |= kRequests;
+  const auto use = [](RegionState state) {
+    return state == RegionState::kScrubbing || state == RegionState::kQuarantined
+               ? state
+               : RegionState::kAllocated;
+  };
+  if (before.extents != after.extents || before.tenant != after.tenant || before.bad != after.bad ||
+      use(before.state) != use(after.state)) {
+    indices |= kExtents;
   }
-  if (bury) {
-    by_gone_time_.insert({tombstone.gone_time, key});
-  } else {
-    by_gone_time_.erase({tombstone.gone_time, key});
+  const bool attached = !before.attachments.empty() || !after.attachments.empty();
+  if (attached && (before.attachments != after.attachments || (indices & kExtents) != 0 ||
+                   before.id != after.id || before.interleave_ways != after.interleave_ways)) {
+    indices |= kAttachments;
   }
+  return indices;
+}
+
+absl::Status PoolState::Index(const RegionPtr& region, unsigned indices) {
+  absl::Status status;
+  unsigned done = 0;
+  const auto add = [&](unsigned index, const auto& to) {
+    if ((indices & index) == 0 || !status.ok()) return;
+    status = to();
+    if (status.ok()) done |= index;
+  };
+  add(kNames, [&] { return names_.Add(region); });
+  add(kRequests, [&] { return requests_.Add(*region); });
+  add(kExtents, [&] {
+    absl::Status taken = devices_.Take(*region);
+    if (taken.ok()) tenants_.Charge(*region, 1);
+    return taken;
+  });
+  add(kAttachments, [&] { return attachments_.Add(*region); });
+  if (!status.ok()) Unindex(region, done);
+  return status;
+}
+
+void PoolState::Unindex(const RegionPtr& region, unsigned indices) {
+  if (indices & kExtents) {
+    devices_.Give(*region);
+    tenants_.Charge(*region, -1);
+  }
+  if (indices & kNames) names_.Remove(*region);
+  if (indices & kRequests) requests_.Remove(*region);
+  if (indices & kAttachments) attachments_.Remove(*region);
+}
+
+// Once a change, whatever many entries it has. A device that was removed stays in the topology,
+// where it is in nobody's way, until its entry goes.
+absl::Status PoolState::RebuildTopology() {
+  if (!stale_topology_) return absl::OkStatus();
+  TopologyTables tables;
+  for (const auto& [key, entry] : topology_entries_) AddTo(tables, entry);
+  auto topology = Topology::Create(SpecOf(tables));
+  if (!topology.ok()) return Broken(topology.status().message());
+  stale_topology_ = false;
+  SetTopology(*std::move(topology));
+  return absl::OkStatus();
+}
+
+TopologyTables PoolState::GetTopologyTables() const {
+  TopologyTables tables;
+  for (const auto& [key, entry] : topology_entries_) AddTo(tables, entry);
+  std::erase_if(tables.devices, [this](const DeviceEntry& entry) {
+    const Device* device = FindDevice(entry.id);
+    return device != nullptr && device->service == DeviceService::kRemoved;
+  });
+  return tables;
+}
+
+const RegionPtr* PoolState::FindRegion(Key key) const {
+  const auto it = regions_.find(key);
+  return it == regions_.end() ? nullptr : &it->second;
+}
+
+const RegionPtr* PoolState::FindRegionBySerial(uint64_t serial) const {
+  const std::optional<Key> key = attachments_.FindBySerial(serial);
+  return key.has_value() ? FindRegion(*key) : nullptr;
+}
+
+const Host* PoolState::FindHost(absl::string_view id) const {
+  const auto it = hosts_.find(id);
+  return it == hosts_.end() ? nullptr : &it->second;
+}
+
+const Host* PoolState::FindHostByIdentity(absl::string_view uri) const {
+  const auto it = by_identity_.find(uri);
+  return it == by_identity_.end() ? nullptr : FindHost(it->second);
+}
+
+const HostRuntimePtr& PoolState::RuntimeOf(absl::string_view host) const {
+  static const auto& kNone = *new HostRuntimePtr(std::make_shared<const HostRuntime>());
+  const auto it = runtimes_.find(host);
+  return it == runtimes_.end() ? kNone : it->second;
 }
 
 void PoolState::SetRuntime(absl::string_view host, HostRuntime runtime) {
-  host_use_[std::string(host)].runtime = std::make_shared<const HostRuntime>(std::move(runtime));
+  runtimes_[std::string(host)] = std::make_shared<const HostRuntime>(std::move(runtime));
+}
+
+std::vector<Key> PoolState::RegionKeys() const {
+  std::vector<Key> keys;
+  keys.reserve(regions_.size());
+  for (const auto& [key, region] : regions_) keys.push_back(key);
+  std::sort(keys.begin(), keys.end());
+  return keys;
+}
+
+std::vector<RegionPtr> PoolState::RegionsOn(absl::string_view device) const {
+  const Interned id(device);
+  std::vector<RegionPtr> found;
+  for (const auto& [key, region] : regions_) {
+    if (std::any_of(region->extents.begin(), region->extents.end(),
+                    [&](const Extent& extent) { return extent.device == id; })) {
+      found.push_back(region);
+    }
+  }
+  std::sort(found.begin(), found.end(),
+            [](const RegionPtr& a, const RegionPtr& b) { return a->key < b->key; });
+  return found;
+}
+
+std::optional<PoolState::Remembered> PoolState::FindRequest(const RequestId& id) const {
+  const std::optional<Key> key = requests_.Find(id);
+  if (!key.has_value()) return std::nullopt;
+  const RegionPtr* live = FindRegion(*key);
+  Remembered found{live != nullptr ? *live : tombstones_.Find(*key)->region};
+  for (const Request& request : found.region->requests) {
+    if (request.id == id) found.payload_hash = request.payload_hash;
+  }
+  return found;
+}
+
+Change PoolState::ExpiredTombstones(absl::Time now, size_t limit) const {
+  Change change;
+  for (const Key key : tombstones_.Expired(now, limit)) change.emplace_back(Erased{key});
+  return change;
+}
+
+// The indices are compared with those that the records alone give.
+absl::Status PoolState::CheckInvariants() const {
+  if (absl::Status status = CheckDisjoint(regions_); !status.ok()) return status;
+  PoolState fresh;
+  Change change;
+  change.reserve(devices().size() + hosts_.size() + tenants().size() + revocations_.size() +
+                 regions_.size() + tombstones_.all().size());
+  for (const auto& [id, device] : devices()) change.push_back(device);
+  for (const auto& [id, host] : hosts_) change.push_back(host);
+  for (const auto& [id, tenant] : tenants()) change.push_back(tenant);
+  for (const auto& [subject, revocation] : revocations_) change.push_back(revocation);
+  for (const auto& [key, entry] : topology_entries_) change.push_back(entry);
+  for (const auto& [key, region] : regions_) change.push_back(region);
+  for (const auto& [key, tombstone] : tombstones_.all()) change.push_back(tombstone);
+  if (absl::Status built = fresh.Restore(change); !built.ok()) return built;
+
+  if (fresh.requests_ != requests_) return Broken("the index of requests differs");
+  if (fresh.by_identity_ != by_identity_) return Broken("the index by identity differs");
+  if (fresh.named_ != named_) return Broken("the index of hosts and devices differs");
+  for (absl::Status status : {names_.Check(regions_), tombstones_.Check(), devices_.Check(),
+                              devices_.Compare(fresh.devices_), tenants_.Compare(fresh.tenants_),
+                              attachments_.Compare(fresh.attachments_)}) {
+    if (!status.ok()) return Broken("pool state: ", status.message());
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace cxlpool::fm

@@ -153,6 +153,11 @@ TEST_F(PoolStateTest, RefusesWhatBreaksAnInvariant) {
   attached("not enrolled", [](Region& r) { r.attachments[0].host = "host-z"; });
   attached("order", [](Region& r) { r.attachments.push_back(r.attachments[0]); });
   attached("of extent", [](Region& r) { r.attachments[0].segments[0].extent_index = 1; });
+  for (const uint32_t first : {0u, 1u}) {
+    attached("parts",
+             [=](Region& r) { r.attachments[0].parts.push_back({.first_segment = first}); });
+  }
+  attached("parts", [](Region& r) { r.attachments[0].parts.clear(); });
   attached("scrubbed", [](Region& r) { r.state = RegionState::kScrubbing; });
   ExpectRefused({Tombstone{kv, context().now}}, "gone while attached");
   ExpectRefused({RegionPtr(kv), RegionPtr(kv)}, "twice in one change");
@@ -235,7 +240,7 @@ TEST_F(PoolStateTest, ADeviceKeepsReachableAndMayGrowAroundItsRegions) {
 TEST_F(PoolStateTest, AnUnboundAttachmentFreesItsSlot) {
   auto region = MakeRegion("kv");
   region->attachments = {MakeAttachment("host-a", 16)};
-  region->attachments[0].state = AttachmentState::kUnbound;
+  region->attachments[0].settled().state = AttachmentState::kUnbound;
   Commit({RegionPtr(region)});
   EXPECT_TRUE(state().Occupied("host-a").empty());
   auto other = MakeRegion("other", kUnit);

@@ -1,10 +1,35 @@
 #include "fabric-manager/model/pool/region.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
 namespace cxlpool::fm {
+namespace {
+
+// The first part begins with the first segment; each later one has some, and leaves some to those
+// before it.
+absl::Status CheckParts(const Region& region, const Attachment& attachment) {
+  const auto& parts = attachment.parts;
+  bool ok = !parts.empty() && parts.size() <= kMaxParts && parts.front().first_segment == 0;
+  for (size_t i = 1; ok && i < parts.size(); ++i) {
+    ok = parts[i].first_segment > parts[i - 1].first_segment &&
+         parts[i].first_segment < attachment.segments.size();
+  }
+  if (ok) return absl::OkStatus();
+  return Broken("region \"", region.id, "\" on host \"", attachment.host, "\": its ", parts.size(),
+                " parts do not share its ", attachment.segments.size(), " segments");
+}
+
+// Pairwise different; there are a few at most, or it is rare.
+template <typename Values>
+bool Distinct(Values values) {
+  std::sort(values.begin(), values.end());
+  return std::adjacent_find(values.begin(), values.end()) == values.end();
+}
+
+}  // namespace
 
 absl::string_view ToString(RegionState state) {
   switch (state) {
@@ -102,14 +127,36 @@ absl::string_view ToString(Access access) {
   return "UNKNOWN";
 }
 
-void Attachment::TurnDown(const std::string& why) {
-  detaching = true;
-  reason = why;
-  // What has left already stays away: its slots may be somebody else's.
-  if (tail.has_value() && tail->state == AttachmentState::kUnbound) {
-    segments.resize(tail->first_segment);
+const Part& Attachment::PartOf(size_t segment) const {
+  size_t part = 0;
+  while (part + 1 < parts.size() && segment >= parts[part + 1].first_segment) ++part;
+  return parts[part];
+}
+
+size_t Attachment::EndOf(size_t part) const {
+  return part + 1 < parts.size() ? parts[part + 1].first_segment : segments.size();
+}
+
+void Attachment::Join() { parts.resize(1); }
+
+void Attachment::Remove(size_t part) {
+  const size_t first = parts[part].first_segment;
+  const size_t end = EndOf(part);
+  segments.erase(segments.begin() + first, segments.begin() + end);
+  parts.erase(parts.begin() + part);
+  for (size_t later = part; later < parts.size(); ++later) {
+    parts[later].first_segment -= static_cast<uint32_t>(end - first);
   }
-  tail.reset();
+}
+
+void Attachment::TurnDown(const std::string& why) {
+  // What has left already stays away: its slots may be somebody else's.
+  for (size_t part = parts.size(); part-- > 1;) {
+    if (parts[part].state == AttachmentState::kUnbound) Remove(part);
+  }
+  Join();
+  settled().detaching = true;
+  settled().reason = why;
 }
 
 uint64_t Region::size_bytes() const {
@@ -142,6 +189,56 @@ Attachment* Region::FindAttachment(absl::string_view host) {
 
 std::string Region::etag() const {
   return absl::StrCat(absl::Hex(generation), "-", absl::Hex(revision));
+}
+
+absl::Status CheckShape(const Region& region) {
+  const auto broken = [&](const auto&... why) {
+    return Broken("region \"", region.id, "\" ", why...);
+  };
+  if (region.key == 0 || region.tag.empty() || region.id.empty()) {
+    return broken("lacks a key, a tag or an id");
+  }
+  if (region.extents.empty() || region.extents.size() > kMaxExtentsPerRegion) {
+    return broken("has ", region.extents.size(), " extents");
+  }
+  if (region.tail_extents >= region.extents.size()) return broken("is all tail");
+  if (region.interleave_ways == 0 || region.extents.size() % region.interleave_ways != 0 ||
+      region.tail_extents % region.interleave_ways != 0) {
+    return broken("has ", region.extents.size(), " extents, ", region.interleave_ways, " ways");
+  }
+  for (size_t i = 0; i < region.bad.size(); ++i) {
+    const BadExtent& bad = region.bad[i];
+    if (bad.extent_index >= region.extents.size() || bad.reason.empty() ||
+        (i > 0 && bad.extent_index <= region.bad[i - 1].extent_index)) {
+      return broken("has a bad extent ", bad.extent_index, " that is none, or is twice");
+    }
+  }
+  if (region.attachments.empty()) return absl::OkStatus();
+  if (region.attachments.size() > kMaxAttachmentsPerRegion) {
+    return broken("has ", region.attachments.size(), " attachments");
+  }
+  if (region.state == RegionState::kScrubbing)
+    return broken("is being scrubbed while it is attached");
+  absl::InlinedVector<uint64_t, kMaxExtentsPerRegion> serials;
+  absl::InlinedVector<uint64_t, 8> generations;
+  for (size_t i = 0; i < region.attachments.size(); ++i) {
+    const Attachment& attachment = region.attachments[i];
+    if (i > 0 && !(region.attachments[i - 1].host < attachment.host)) {
+      return broken("has attachments that are not in order of host");
+    }
+    generations.push_back(attachment.generation);
+    if (absl::Status status = CheckParts(region, attachment); !status.ok()) return status;
+    for (const Segment& segment : attachment.segments) {
+      if (segment.extent_index >= region.extents.size()) {
+        return broken("has a segment of extent ", segment.extent_index);
+      }
+      if (segment.serial == 0) return broken("has a serial of zero");
+      serials.push_back(segment.serial);
+    }
+  }
+  if (!Distinct(std::move(generations))) return broken("has a generation twice");
+  if (!Distinct(std::move(serials))) return broken("has a serial twice");
+  return absl::OkStatus();
 }
 
 bool MayFollow(AttachmentState from, AttachmentState to) {

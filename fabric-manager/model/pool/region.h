@@ -17,8 +17,13 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "proto/support/cxl_host.h"
 #include "proto/support/interned.h"
 #include "proto/support/uuid.h"
 
@@ -110,9 +115,6 @@ absl::string_view ToString(Zone zone);
 absl::string_view ToString(Access access);
 absl::string_view ToString(Policy policy);
 
-// Serials that hosts see are this and a number of the pool's own: never a Device's serial.
-inline constexpr uint64_t kSerialBase = 0x0c00'0000'0000'0000;
-
 // Where one Extent enters a host, and what the host last said of it. Segments of one stripe set
 // share a host region: they have its names and its address in common.
 struct Segment {
@@ -134,14 +136,16 @@ struct Segment {
   friend bool operator==(const Segment&, const Segment&) = default;
 };
 
-// The last segments of an Attachment, on a way of their own: up, to join the others once they are
-// ONLINE, or down, to leave them. The others stay ONLINE meanwhile.
-struct Tail {
-  uint32_t first_segment = 0;  // To the last.
+// Consecutive segments of an Attachment that climb together, as far as the next part or the last
+// segment.
+struct Part {
+  uint32_t first_segment = 0;
   AttachmentState state = AttachmentState::kWanted;
-  bool detaching = false;
-  std::string reason = {};
-  friend bool operator==(const Tail&, const Tail&) = default;
+  bool detaching = false;   // Wanted down.
+  std::string reason = {};  // Why it is where it is, for people.
+
+  bool is_up() const { return state == AttachmentState::kOnline && !detaching; }
+  friend bool operator==(const Part&, const Part&) = default;
 };
 
 // One host's use of a Region.
@@ -150,12 +154,12 @@ struct Attachment {
   Mode mode = Mode::kDevdax;
   Zone zone = Zone::kMovable;
   Access access = Access::kReadWrite;
-  AttachmentState state = AttachmentState::kWanted;
-  bool detaching = false;   // Wanted down.
   uint64_t generation = 0;  // Never used twice in the pool.
   std::vector<Segment> segments;
-  std::string reason;        // Why it is where it is, for people.
-  std::optional<Tail> tail;  // While the Region is being resized.
+  // In order of their segments; each climbs by itself. There is one, which its user has. While the
+  // Region is resized there is a second one, of the segments that are to join the first or to
+  // leave.
+  absl::InlinedVector<Part, 1> parts = {Part{}};
   // An operator says that the host let go, and was audited: what the fabric cannot be asked about
   // is taken for unbound.
   bool operator_vouched = false;
@@ -163,10 +167,21 @@ struct Attachment {
   // by a detach or a fence.
   bool held = false;
 
-  // Sends the whole of it down; a tail that was on a way of its own goes with it.
+  // What the user has: its state is the Attachment's.
+  const Part& settled() const { return parts.front(); }
+  Part& settled() { return parts.front(); }
+  // What is joining or leaving it.
+  absl::Span<const Part> moving() const { return absl::MakeConstSpan(parts).subspan(1); }
+  absl::Span<Part> moving() { return absl::MakeSpan(parts).subspan(1); }
+  const Part& PartOf(size_t segment) const;
+  size_t EndOf(size_t part) const;  // One behind its last segment.
+  void Join();                      // All parts are one from now on: the first.
+  void Remove(size_t part);         // With its segments. Not the only one.
+  // Sends the whole of it down, as one part: what was on a way of its own goes with it.
   void TurnDown(const std::string& why);
   friend bool operator==(const Attachment&, const Attachment&) = default;
 };
+inline constexpr size_t kMaxParts = 2;
 
 // Who asked for a change, so that a retry finds it again.
 struct RequestId {
@@ -217,6 +232,7 @@ struct Region {
   std::optional<Owner> owner;  // Nothing: it is persistent.
   std::optional<Maker> maker;  // Nothing: an operator.
   OpenTo open_to;
+  bool fabric_isolation = false;        // Attached only where the fabric enforces it.
   std::vector<Extent> extents;          // In Region order.
   std::vector<BadExtent> bad;           // In Region order, one an extent at most.
   std::vector<Attachment> attachments;  // In order of host.
@@ -236,6 +252,15 @@ struct Region {
   std::string etag() const;
 };
 using RegionPtr = std::shared_ptr<const Region>;
+
+// What a Region must be like by itself, whatever else there is. INTERNAL says what is wrong.
+absl::Status CheckShape(const Region& region);
+
+// What a change is refused with that breaks an invariant: whoever planned it has a bug.
+template <typename... Args>
+absl::Status Broken(const Args&... what) {
+  return absl::InternalError(absl::StrCat(what...));
+}
 
 // Whether `to` may follow `from`: every edge of the ladder and no other. A state may follow itself,
 // with another reason.

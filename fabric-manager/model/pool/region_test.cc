@@ -67,6 +67,46 @@ TEST(RegionTest, EtagChangesWithRevisionAndGeneration) {
   EXPECT_NE(region.etag(), before);
 }
 
+Attachment OfTwoParts(uint32_t first_of_second, size_t segments) {
+  Attachment attachment;
+  attachment.segments.resize(segments);
+  for (uint32_t i = 0; i < segments; ++i) attachment.segments[i].extent_index = i;
+  attachment.parts.push_back(
+      {.first_segment = first_of_second, .state = AttachmentState::kBound, .reason = "grows"});
+  return attachment;
+}
+
+TEST(AttachmentTest, EachSegmentIsOfOnePart) {
+  const Attachment attachment = OfTwoParts(2, 3);
+  EXPECT_EQ(attachment.EndOf(0), 2u);
+  EXPECT_EQ(attachment.EndOf(1), 3u);
+  EXPECT_EQ(&attachment.PartOf(1), &attachment.settled());
+  EXPECT_EQ(&attachment.PartOf(2), &attachment.moving().front());
+  EXPECT_TRUE(Attachment().moving().empty());
+}
+
+TEST(AttachmentTest, APartGoesWithItsSegments) {
+  Attachment attachment = OfTwoParts(2, 3);
+  attachment.Remove(0);
+  ASSERT_EQ(attachment.parts.size(), 1u);
+  EXPECT_EQ(attachment.settled(), (Part{.state = AttachmentState::kBound, .reason = "grows"}));
+  ASSERT_EQ(attachment.segments.size(), 1u);
+  EXPECT_EQ(attachment.segments.front().extent_index, 2u);
+}
+
+TEST(AttachmentTest, TurnedDownAllOfItGoesButWhatHasLeftAlready) {
+  Attachment attachment = OfTwoParts(2, 3);
+  attachment.TurnDown("detached");
+  const decltype(attachment.parts) down = {{.detaching = true, .reason = "detached"}};
+  EXPECT_EQ(attachment.parts, down);
+  EXPECT_EQ(attachment.segments.size(), 3u);
+  attachment = OfTwoParts(2, 3);
+  attachment.parts[1].state = AttachmentState::kUnbound;
+  attachment.TurnDown("detached");
+  EXPECT_EQ(attachment.parts, down);
+  EXPECT_EQ(attachment.segments.size(), 2u);
+}
+
 TEST(RegionTest, SumsItsExtentsAndFindsItsAttachments) {
   Region region;
   region.extents = {{"a", 0, 3}, {"b", 10, 4}};

@@ -1,5 +1,5 @@
 // Which host reaches which device, by which way, how far it is and how wide: hosts, switches and
-// devices as nodes, links between them, as the configuration says. Figures are like a CDAT's
+// devices as nodes, links between them, as operators gave them. Figures are like a CDAT's
 // (Coherent Device Attribute Table; CXL 3.1, 8.1.11): the operator's, not measured.
 //
 //   one big switch   host-a ── sw0 ── cmm-0     every host and device linked to it
@@ -24,7 +24,7 @@
 
 namespace cxlpool::fm {
 
-// What the configuration says. 0 of a figure: not known.
+// What operators say. 0 of a figure: not known.
 struct TopologySpec {
   struct Switch {
     std::string id;

@@ -47,6 +47,16 @@ absl::Status CheckDevice(const DeviceEntry& device, FabricKind fabric) {
   }
   if (fabric == FabricKind::kQemu) return CheckPath(entry, "its pool file (path)", device.path);
   if (device.path.empty()) return absl::OkStatus();
+  if (fabric == FabricKind::kShared) {
+    const size_t slash = device.path.find('/');
+    if (slash != std::string::npos && slash + 1 < device.path.size() &&
+        device.path.size() <= kMaxSharedPath &&
+        CheckResourceId(device.path.substr(0, slash)).ok()) {
+      return absl::OkStatus();
+    }
+    return Bad(entry, "has a path that is not HOST/NAME",
+               "name the host that is to mark it and what that host calls it, or leave it out");
+  }
   return Bad(entry, "has a path, which this pool's fabric does not use", "leave the path out");
 }
 
@@ -66,6 +76,10 @@ absl::Status CheckHost(const HostEntry& host, FabricKind fabric) {
   if (!host.qmp_socket.empty()) {
     return Bad(entry, "has a QMP socket, which this pool's fabric does not use",
                "leave the socket out");
+  }
+  if (fabric == FabricKind::kShared) {
+    if (host.slots.empty() && !host.agent_uid.has_value()) return absl::OkStatus();
+    return Bad(entry, "has slots or a uid, and on shared devices there are none", "leave them out");
   }
   const std::set<uint32_t> slots(host.slots.begin(), host.slots.end());
   if (slots.empty() || slots.size() != host.slots.size() || slots.size() > kMaxSlotsOfHost ||
@@ -96,6 +110,12 @@ absl::Status CheckLinkSlots(const TopologyTables& tables) {
 }
 
 }  // namespace
+
+FabricKind KindOf(absl::string_view driver) {
+  return driver == "qemu"     ? FabricKind::kQemu
+         : driver == "shared" ? FabricKind::kShared
+                              : FabricKind::kEmulated;
+}
 
 std::string NameOf(const TopologyEntry& entry) {
   struct Visitor {

@@ -1,10 +1,10 @@
 // What the pool is made of, as an operator laid it down: devices, hosts, switches and links, with
-// what the fabric driver has to know to find them. Each can be a record of the pool, that plans
-// change (PlanTopology); no call makes such plans yet, and the driver goes by the configuration.
+// what the fabric driver has to know to find them. Each is a record of the pool, which only plans
+// change (PlanTopology, ADR 30). The driver is given all of them (FabricDriver::Configure).
 //
 // An entry says where something is to be found. What the pool keeps about it is elsewhere: Device
-// (model/device.h) is made when the fabric shows the device for the first time, Host (model/host.h)
-// when the host is enrolled.
+// (model/pool/device.h) is made when the fabric shows the device for the first time, Host
+// (model/pool/host.h) when the host is enrolled.
 #ifndef CXLPOOL_FABRIC_MANAGER_MODEL_POOL_TOPOLOGY_ENTRY_H_
 #define CXLPOOL_FABRIC_MANAGER_MODEL_POOL_TOPOLOGY_ENTRY_H_
 
@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "fabric-manager/model/pool/region.h"
 #include "fabric-manager/model/pool/topology.h"
 
@@ -25,7 +26,9 @@ struct DeviceEntry {
   std::string serial;
   uint64_t capacity_bytes = 0;
   uint64_t granule_bytes = 256ull << 20;
-  std::string path = {};  // Driver qemu: the pool file.
+  // Driver qemu: the pool file. Driver shared: HOST/NAME, which host is to mark which device of its
+  // own as this one, where nobody shows its mark; may be empty.
+  std::string path = {};
   // Its place: see TopologySpec::Device.
   uint32_t latency_ns = 0;
   uint32_t bandwidth_mib_per_second = 0;
@@ -76,10 +79,13 @@ void AddTo(TopologyTables& tables, const TopologyEntry& entry);  // An import is
 TopologySpec SpecOf(const TopologyTables& tables);
 
 // What the drivers want to know of an entry. Limits are those of docs/configuration.md.
-enum class FabricKind { kEmulated, kQemu };
+enum class FabricKind { kEmulated, kQemu, kShared };
+FabricKind KindOf(absl::string_view driver);  // As FabricCapabilities::driver; emulated: any other.
+
 inline constexpr size_t kMaxSlotsOfHost = 256;
 inline constexpr uint32_t kMaxSlotNumber = 8191;  // PCIe Slot Capabilities, 13 bits.
 inline constexpr size_t kMaxSocketPath = 107;     // sockaddr_un.
+inline constexpr size_t kMaxSharedPath = 320;     // HOST/NAME.
 inline constexpr size_t kMaxDeviceEntries = 4096;
 inline constexpr size_t kMaxHostEntries = 4096;
 

@@ -2,7 +2,7 @@
 //
 //   ROOT/hosts/HOST/slot-N/poison    one line an entry: SERIAL DPA LENGTH, decimal or with 0x
 //
-// The file is the poison list of the memdev in that slot: read every `interval`, and told again
+// The file is the poison list of the memdev in that slot: read every `interval`, and reported again
 // each time for as long as it says so. Lines with another serial than the slot's memdev are of an
 // earlier one, and are ignored, as are lines that are no entry, and what is behind the first 256.
 //

@@ -10,7 +10,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "host-agent/adapters/emulated/file_holders.h"
+#include "host-agent/model/online_plan.h"
+#include "host-agent/support/file_holders.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::agent {
@@ -118,7 +119,7 @@ void EmulatedHostMemory::FindHolders(uint64_t serial, DoneWith<std::vector<Proce
   });
 }
 
-absl::StatusOr<UniqueFd> EmulatedHostMemory::OpenDax(uint64_t serial, bool read_only) {
+absl::StatusOr<OpenedDax> EmulatedHostMemory::OpenDax(uint64_t serial, bool read_only) {
   absl::StatusOr<Slot> slot = SlotOf(serial);
   if (!slot.ok()) return slot.status();
   const SlotFiles& files = slot->files;
@@ -186,15 +187,26 @@ absl::StatusOr<std::vector<EmulatedHostMemory::Slot>> EmulatedHostMemory::ReadSl
   return slots;
 }
 
-DecoderStack EmulatedHostMemory::StackOfBridge(size_t bridge,
-                                               const std::vector<Slot>& slots) const {
-  std::vector<LiveDecoder> live;
+BridgeStack EmulatedHostMemory::StackOfBridge(size_t bridge, const std::vector<Slot>& slots) const {
+  BridgeStack stack(WindowBase(bridge), options_.bridges[bridge].window_bytes);
   for (const Slot& slot : slots) {
     const HostSide& host = slot.files.host;
     if (slot.bridge != bridge || !host.committed()) continue;
-    live.push_back({host.hpa_bytes(), host.size_bytes(), host.serial()});
+    stack.Add(host.hpa_bytes(), host.size_bytes(), host.serial());
   }
-  return StackOf(live, WindowBase(bridge), options_.bridges[bridge].window_bytes);
+  return stack;
+}
+
+ObservedBridge EmulatedHostMemory::ShowBridge(size_t bridge, const BridgeStack& stack) const {
+  const EmulatedBridge& made = options_.bridges[bridge];
+  return {.name = made.name,
+          .slots = made.slots,
+          .max_regions = made.max_regions,
+          .live_regions = stack.live(),
+          .blocked = stack.blocked(),
+          .blocking_serial = stack.topmost_serial(),
+          .window_bytes = made.window_bytes,
+          .free_window_bytes = stack.free_bytes()};
 }
 
 absl::StatusOr<HostObservation> EmulatedHostMemory::Look() const {
@@ -205,16 +217,7 @@ absl::StatusOr<HostObservation> EmulatedHostMemory::Look() const {
   seen.region_granule_bytes = kEmulatedGranuleBytes;
   seen.page_struct_spare_bytes = PageStructSpareBytes();
   for (size_t b = 0; b < options_.bridges.size(); ++b) {
-    const EmulatedBridge& bridge = options_.bridges[b];
-    const DecoderStack stack = StackOfBridge(b, *slots);
-    seen.bridges.push_back({.name = bridge.name,
-                            .slots = bridge.slots,
-                            .max_regions = bridge.max_regions,
-                            .live_regions = stack.live,
-                            .blocked = stack.blocked,
-                            .blocking_serial = stack.topmost_serial,
-                            .window_bytes = bridge.window_bytes,
-                            .free_window_bytes = stack.free_bytes});
+    seen.bridges.push_back(ShowBridge(b, StackOfBridge(b, *slots)));
   }
   for (const Slot& slot : *slots) {
     const SlotFiles& files = slot.files;
@@ -302,21 +305,11 @@ absl::Status EmulatedHostMemory::CreateNow(const HostRegionSpec& spec) {
   HostSide side = slot->files.host;
   if (side.committed()) return absl::OkStatus();
   const EmulatedBridge& bridge = options_.bridges[slot->bridge];
-  const DecoderStack stack = StackOfBridge(slot->bridge, *slots);
+  const BridgeStack stack = StackOfBridge(slot->bridge, *slots);
   if (bridge.name != spec.host_bridge) {
     return Precondition("WRONG_BRIDGE",
                         absl::StrCat("slot ", slot->number, " is under ", bridge.name),
                         absl::StrCat("ask for bridge ", bridge.name));
-  }
-  if (stack.blocked) {
-    return Precondition(
-        "BRIDGE_BLOCKED", absl::StrCat(bridge.name, ": a decoder below a live one was freed"),
-        absl::StrCat("free the host region of serial ", Serial(stack.topmost_serial), " first"));
-  }
-  if (stack.live >= bridge.max_regions) {
-    return Precondition(
-        "DECODERS_FULL", absl::StrCat(bridge.name, " has ", stack.live, " live host regions"),
-        absl::StrCat("free the host region of serial ", Serial(stack.topmost_serial), " first"));
   }
   if (spec.size_bytes == 0 || spec.size_bytes != slot->files.fabric.length_bytes()) {
     return Refuse(absl::StatusCode::kInternal, "REGION_COMMIT",
@@ -324,13 +317,11 @@ absl::Status EmulatedHostMemory::CreateNow(const HostRegionSpec& spec) {
                                "of ", slot->files.fabric.length_bytes()),
                   "detach the Region and attach it again");
   }
-  if (spec.size_bytes > stack.free_bytes) {
-    return Precondition(
-        "WINDOW_FULL", absl::StrCat(bridge.name, " has ", stack.free_bytes, " bytes free"),
-        absl::StrCat("free the host region of serial ", Serial(stack.topmost_serial), " first"));
+  if (auto refusal = WhyBridgeTakesNoMore(ShowBridge(slot->bridge, stack), spec.size_bytes)) {
+    return refusal->ToStatus();
   }
   side.set_committed(true);
-  side.set_hpa_bytes(stack.next_hpa_bytes);
+  side.set_hpa_bytes(stack.next_hpa_bytes());
   side.set_size_bytes(spec.size_bytes);
   return WriteHostSide(slot->directory, side);
 }

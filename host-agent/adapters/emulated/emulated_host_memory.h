@@ -2,7 +2,7 @@
 // the DAX devices.
 //
 // What it shows is what Linux would: memdevs come and go with the fabric's files, each host
-// bridge has a decoder stack that blocks as the real one does (decoder_stack.h), kmem has memory
+// bridge has a decoder stack that blocks as the real one does (cxl_host.h), kmem has memory
 // blocks of 128 MiB. NUMA node 0 stands in for the node that system-ram would make. Everything is
 // read from the files each time, so a restarted agent finds what was there.
 //
@@ -23,9 +23,9 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "host-agent/adapters/emulated/decoder_stack.h"
 #include "host-agent/adapters/emulated/slot_files.h"
 #include "host-agent/ports/host_memory.h"
+#include "proto/support/cxl_host.h"
 
 namespace cxlpool::agent {
 
@@ -63,7 +63,7 @@ class EmulatedHostMemory : public HostMemory {
   void DestroyHostRegion(uint64_t serial, Done done) override;
   void PowerOff(uint32_t slot, uint64_t serial, Done done) override;
   void FindHolders(uint64_t serial, DoneWith<std::vector<ProcessId>> done) override;
-  absl::StatusOr<UniqueFd> OpenDax(uint64_t serial, bool read_only) override;
+  absl::StatusOr<OpenedDax> OpenDax(uint64_t serial, bool read_only) override;
 
  private:
   struct Slot {
@@ -82,7 +82,8 @@ class EmulatedHostMemory : public HostMemory {
   absl::StatusOr<HostObservation> Look() const;
   // The slot whose host side is about `serial`; NOT_FOUND/NO_HOST_REGION.
   absl::StatusOr<Slot> SlotOf(uint64_t serial) const;
-  DecoderStack StackOfBridge(size_t bridge, const std::vector<Slot>& slots) const;
+  BridgeStack StackOfBridge(size_t bridge, const std::vector<Slot>& slots) const;
+  ObservedBridge ShowBridge(size_t bridge, const BridgeStack& stack) const;
   uint64_t WindowBase(size_t bridge) const { return (bridge + 1) * kEmulatedMaxWindowBytes; }
 
   absl::Status CreateNow(const HostRegionSpec& spec);

@@ -1,7 +1,6 @@
 #include "host-agent/adapters/linux/linux_host_memory.h"
 
 #include <sys/sysmacros.h>
-#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <utility>
@@ -14,11 +13,11 @@
 #include "host-agent/adapters/linux/dax/dax_driver.h"
 #include "host-agent/adapters/linux/dax/dax_holders.h"
 #include "host-agent/adapters/linux/dax/dax_lookup.h"
-#include "host-agent/adapters/linux/lane.h"
-#include "host-agent/adapters/linux/machine/prepare_host.h"
-#include "host-agent/adapters/linux/machine/run_file.h"
+#include "host-agent/adapters/linux/machine/host_needs.h"
 #include "host-agent/adapters/linux/memory/memory_blocks.h"
 #include "host-agent/adapters/linux/observe_host.h"
+#include "host-agent/support/lane.h"
+#include "host-agent/support/run_file.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::agent {
@@ -31,11 +30,6 @@ struct SharedMachine : Machine {
 
   OfflineChild child;  // Of the rungs' thread alone.
 };
-
-std::string KernelRelease() {
-  utsname name = {};
-  return uname(&name) == 0 ? name.release : "unknown";
-}
 
 absl::Status CheckNoRegionUses(const CxlSnapshot& snapshot, uint64_t serial) {
   for (const CxlHostRegion& region : snapshot.regions) {
@@ -177,7 +171,7 @@ class LinuxHostMemory : public HostMemory {
         std::move(done));
   }
 
-  absl::StatusOr<UniqueFd> OpenDax(uint64_t serial, bool read_only) override {
+  absl::StatusOr<OpenedDax> OpenDax(uint64_t serial, bool read_only) override {
     return OpenDaxDevice(machine_->files, serial, read_only);
   }
 

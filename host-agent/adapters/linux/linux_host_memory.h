@@ -24,9 +24,10 @@ namespace cxlpool::agent {
 // Deadlines, from the call to its completion; a call stuck in the kernel is answered at most five
 // seconds later.
 struct LinuxHostMemoryOptions {
-  absl::Duration look_timeout = absl::Seconds(15);    // Observe, FindHolders.
-  absl::Duration rung_timeout = absl::Seconds(30);    // Every rung but the next two.
-  absl::Duration blocks_timeout = absl::Seconds(60);  // OnlineBlocks; OfflineBlocks is told.
+  absl::Duration look_timeout = absl::Seconds(15);  // Observe, FindHolders.
+  absl::Duration rung_timeout = absl::Seconds(30);  // Every rung but the next two.
+  absl::Duration blocks_timeout =
+      absl::Seconds(60);  // OnlineBlocks; OfflineBlocks is given its own.
   // Where word is left for the next agent of this boot (known_targets_file.h); "": nowhere.
   std::string known_regions_file;
 };

@@ -14,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "host-agent/adapters/linux/linux_host_memory.h"
+#include "host-agent/adapters/linux/linux_space.h"
 #include "host-agent/adapters/linux/machine/kernel_text.h"
 
 namespace cxlpool::agent {
@@ -33,6 +34,12 @@ constexpr char kUsage[] = R"(usage: cxlpool-rungs COMMAND
   power-off SLOT SERIAL                   for an unbind that the fabric has begun
   holders SERIAL                          processes that have its DAX device open or mapped
   open SERIAL r|rw                        open the DAX device and close it again
+ of devices that this host sees whole; PIECE is DEVICE OFFSET LENGTH in bytes (region0 0 2097152):
+  space prepare                           check the host, make each device usable
+  space look                              devices, and the pieces that are made of them
+  space carve PIECE | uncarve PIECE       a DAX device of exactly these bytes
+  space bind PIECE device_dax|kmem        as above
+  space online|offline|unbind|holders PIECE
 exit: 0 done, 1 refused or failed (why, on stderr), 2 usage
 )";
 
@@ -132,6 +139,14 @@ absl::Status Power(HostMemory& host, const std::vector<std::string>& words) {
   });
 }
 
+absl::Status PrintHolders(const absl::StatusOr<std::vector<ProcessId>>& holders) {
+  if (!holders.ok()) return holders.status();
+  std::vector<uint32_t> pids;
+  for (const ProcessId& holder : *holders) pids.push_back(holder.pid);
+  absl::PrintF("holders=%s\n", absl::StrJoin(pids, ","));
+  return absl::OkStatus();
+}
+
 // The commands whose first argument is a serial.
 absl::Status OnRegion(HostMemory& host, const std::vector<std::string>& words) {
   absl::StatusOr<uint64_t> serial = Number(words[1]);
@@ -149,13 +164,9 @@ absl::Status OnRegion(HostMemory& host, const std::vector<std::string>& words) {
   }
   if (!option.empty()) return Usage();
   if (command == "holders") {
-    absl::StatusOr<std::vector<ProcessId>> holders = WaitFor<std::vector<ProcessId>>(
-        [&](DoneWith<std::vector<ProcessId>> done) { host.FindHolders(*serial, std::move(done)); });
-    if (!holders.ok()) return holders.status();
-    std::vector<uint32_t> pids;
-    for (const ProcessId& holder : *holders) pids.push_back(holder.pid);
-    absl::PrintF("holders=%s\n", absl::StrJoin(pids, ","));
-    return absl::OkStatus();
+    return PrintHolders(WaitFor<std::vector<ProcessId>>([&](DoneWith<std::vector<ProcessId>> done) {
+      host.FindHolders(*serial, std::move(done));
+    }));
   }
   return Wait([&](Done done) {
     if (command == "online") {
@@ -166,6 +177,50 @@ absl::Status OnRegion(HostMemory& host, const std::vector<std::string>& words) {
     if (command == "destroy") return host.DestroyHostRegion(*serial, std::move(done));
     std::move(done)(Usage());
   });
+}
+
+void Print(const SpaceView& seen) {
+  for (const SpaceDevice& device : seen.devices) {
+    absl::PrintF("device %s serial=%s size=%d align=%d unfit=%s\n", device.name, device.serial,
+                 device.size_bytes, device.align_bytes, device.unfit);
+  }
+  for (const SpacePiece& piece : seen.pieces) {
+    absl::PrintF("piece %s %d %d dax=%s driver=%s hpa=%#x node=%d blocks=%d/%d movable=%d\n",
+                 piece.device, piece.offset_bytes, piece.length_bytes, piece.dax,
+                 Name(piece.driver), piece.hpa_bytes, piece.numa_node.value_or(-1),
+                 piece.online_blocks, piece.total_blocks, piece.all_movable);
+  }
+  absl::PrintF("memory_block=%d page_struct_spare=%d\n", seen.memory_block_bytes,
+               seen.page_struct_spare_bytes);
+}
+
+// The commands after the word "space".
+absl::Status RunSpace(DaxSpace& space, const std::vector<std::string>& words) {
+  const std::string command = words.empty() ? "" : words[0];
+  if (words.size() == 1 && command == "prepare") return space.Prepare();
+  if (words.size() == 1 && command == "look") {
+    const absl::StatusOr<SpaceView> view = space.Look();
+    if (view.ok()) Print(*view);
+    return view.status();
+  }
+  if (words.size() != (command == "bind" ? 5 : 4)) return Usage();
+  const absl::StatusOr<uint64_t> offset = Number(words[2]);
+  if (!offset.ok()) return offset.status();
+  const absl::StatusOr<uint64_t> length = Number(words[3]);
+  if (!length.ok()) return length.status();
+  if (command == "carve") return space.Carve(words[1], *offset, *length);
+  const SpacePiece piece = {
+      .device = words[1], .offset_bytes = *offset, .length_bytes = *length, .dax = ""};
+  if (command == "uncarve") return space.Uncarve(piece);
+  if (command == "bind" && words[4] == "kmem") return space.Bind(piece, DaxDriver::kKmem);
+  if (command == "bind" && words[4] == "device_dax") {
+    return space.Bind(piece, DaxDriver::kDeviceDax);
+  }
+  if (command == "online") return space.OnlineBlocks(piece, MemoryZone::kMovable);
+  if (command == "offline") return space.OfflineBlocks(piece, absl::Minutes(1));
+  if (command == "unbind") return space.Unbind(piece);
+  if (command == "holders") return PrintHolders(space.FindHolders(piece));
+  return Usage();
 }
 
 absl::Status Run(HostMemory& host, const std::vector<std::string>& words) {
@@ -193,9 +248,14 @@ absl::Status Run(HostMemory& host, const std::vector<std::string>& words) {
 
 int main(int argc, char** argv) {
   using namespace cxlpool::agent;
-  absl::StatusOr<std::unique_ptr<HostMemory>> host = MakeLinuxHostMemory({});
-  const absl::Status status =
-      host.ok() ? Run(**host, std::vector<std::string>(argv + 1, argv + argc)) : host.status();
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  absl::Status status;
+  if (!words.empty() && words[0] == "space") {
+    status = RunSpace(*MakeLinuxSpace({}), {words.begin() + 1, words.end()});
+  } else {
+    absl::StatusOr<std::unique_ptr<HostMemory>> host = MakeLinuxHostMemory({});
+    status = host.ok() ? Run(**host, words) : host.status();
+  }
   if (status.ok()) return EXIT_SUCCESS;
   if (status.message() == kUsage) {
     std::fputs(kUsage, stderr);

@@ -9,10 +9,10 @@
 // before a load does, and gives a program the time to stop using them. It is no proof that all the
 // other bytes are good: what the device and the kernel have not noticed, nobody can tell.
 //
-// Told are the faults of all Regions that this user may open, opened or not, those that were there
-// before the watch began included. Each is told once; a restart of the agent may tell some again
-// where there are more than 16,000. Lost bytes stay lost until the Region is released: copy what is
-// left, and give it up.
+// Reported are the faults of all Regions that this user may open, opened or not, those that were
+// there before the watch began included. Each is reported once; a restart of the agent may report
+// some again where there are more than 16,000. Lost bytes stay lost until the Region is released:
+// copy what is left, and give it up.
 //
 // Threads: `on_fault` is called from a thread of the watch's own, one call at a time. It may use
 // any Client, and must not destroy the watch. The watch has a connection of its own. Do not use it
@@ -39,7 +39,7 @@ class FaultWatcher;  // Internal.
 // as in Mapping::bytes(). Where a Region is striped over several devices it is the range from the
 // first to the last byte lost, and bytes between them may be good.
 struct Fault {
-  std::string name;  // regions/{region}, when it was told.
+  std::string name;  // regions/{region}, when it was reported.
   std::string tag;   // UUID; identity: Region::tag().
   uint64_t region_offset_bytes = 0;
   uint64_t length_bytes = 0;

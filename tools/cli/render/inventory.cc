@@ -1,6 +1,7 @@
 #include "tools/cli/render/inventory.h"
 
 #include <algorithm>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -22,7 +23,9 @@ std::string TenantNames(const v1::Host& host) {
 
 Table SlotTable(const v1::Host& host) {
   Table table({{"SLOT", Align::kRight}, {"BRIDGE"}, {"REGION"}});
+  const bool all = FreeSlots(host) <= kMaxFreeSlotsListed;
   for (const v1::Port& port : host.ports()) {
+    if (!all && port.region().empty()) continue;
     table.AddRow({absl::StrCat(port.slot()), port.host_bridge(),
                   port.region().empty() ? "free" : ShortName(port.region())});
   }
@@ -47,6 +50,18 @@ Table BridgeTable(const v1::Host& host) {
 std::string LdsText(const v1::Device& device) {
   return device.max_lds() == 0 ? absl::StrCat(device.lds())
                                : absl::StrCat(device.lds(), "/", device.max_lds());
+}
+
+// In the order of the devices' ids: a map of a message has none.
+std::string UnreachedLines(const v1::Host& host) {
+  const std::map<std::string, std::string> sorted(host.unreached_devices().begin(),
+                                                  host.unreached_devices().end());
+  std::string out;
+  for (const auto& [device, why] : sorted) {
+    absl::StrAppend(&out, ShortName(host.name()), " does not reach ", Printable(device), ": ",
+                    Printable(why), "\n");
+  }
+  return out;
 }
 
 }  // namespace
@@ -93,6 +108,38 @@ std::string DeviceTable(const v1::ListDevicesResponse& devices) {
   return out;
 }
 
+std::string DiscoveredTable(const v1::DiscoverDevicesResponse& discovered) {
+  Table table({{"HOST"},
+               {"NAME"},
+               {"SERIAL"},
+               {"SIZE", Align::kRight},
+               {"ALIGN", Align::kRight},
+               {"SAME", Align::kRight},
+               {"MARK"}});
+  std::string unfit;
+  for (const v1::DiscoveredDevice& device : discovered.devices()) {
+    std::string mark = device.marked_device();
+    if (device.mark() == v1::DiscoveredDevice::OTHER_POOL) {
+      mark = absl::StrCat(mark, " of pool ", device.marked_pool());
+    }
+    table.AddRow({ShortName(device.host()), device.name(), device.serial(),
+                  FormatByteSize(device.size_bytes()), FormatByteSize(device.align_bytes()),
+                  absl::StrCat(device.group()), mark.empty() ? "-" : mark});
+    if (device.unfit_reason().empty()) continue;
+    absl::StrAppend(&unfit, Printable(ShortName(device.host())), "/", Printable(device.name()),
+                    " is unfit: ", Printable(device.unfit_reason()), "\n");
+  }
+  std::string out = absl::StrCat(table.ToString(), unfit);
+  for (const v1::SilentHost& host : discovered.silent_hosts()) {
+    absl::StrAppend(&out, Printable(ShortName(host.host())),
+                    " shows nothing: ", Printable(host.reason()), "\n");
+  }
+  if (discovered.cut_off()) {
+    out += "There is more: name one host (`cxlpool device discover --host HOST`).\n";
+  }
+  return out;
+}
+
 std::string DrainText(const v1::DrainDeviceResponse& drained) {
   v1::ListDevicesResponse one;
   *one.add_devices() = drained.device();
@@ -115,11 +162,13 @@ std::string TenantTable(const v1::ListTenantsResponse& tenants) {
                {"QUOTA", Align::kRight},
                {"RESERVED", Align::kRight},
                {"HOST CAP", Align::kRight},
-               {"REGIONS", Align::kRight}});
+               {"REGIONS", Align::kRight},
+               {"ISOLATION"}});
   for (const v1::Tenant& tenant : tenants.tenants()) {
     table.AddRow({ShortName(tenant.name()), FormatByteSize(tenant.used_bytes()),
                   LimitText(tenant.quota_bytes()), LimitText(tenant.reserved_bytes()),
-                  LimitText(tenant.host_cap_bytes()), absl::StrCat(tenant.regions())});
+                  LimitText(tenant.host_cap_bytes()), absl::StrCat(tenant.regions()),
+                  tenant.isolation() == v1::FABRIC ? "by fabric" : "any"});
   }
   return table.ToString();
 }
@@ -146,11 +195,9 @@ std::string HostTable(const v1::ListHostsResponse& hosts, absl::Time now) {
                {"LAST HEARTBEAT"},
                {"CERTIFICATE ENDS"}});
   for (const v1::Host& host : hosts.hosts()) {
-    const auto free = std::count_if(host.ports().begin(), host.ports().end(),
-                                    [](const v1::Port& port) { return port.region().empty(); });
     table.AddRow({ShortName(host.name()), StateWord(host), host.identity(), TenantNames(host),
-                  absl::StrCat(free, "/", host.ports_size()), absl::StrCat(host.bridges_size()),
-                  host.agent_version(), host.kernel_release(),
+                  absl::StrCat(FreeSlots(host), "/", host.ports_size()),
+                  absl::StrCat(host.bridges_size()), host.agent_version(), host.kernel_release(),
                   TimeText(host.has_last_heartbeat_time(), host.last_heartbeat_time()),
                   TimeText(host.has_certificate_expire_time(), host.certificate_expire_time())});
   }
@@ -164,6 +211,7 @@ std::string HostTable(const v1::ListHostsResponse& hosts, absl::Time now) {
       absl::StrAppend(&out, "the fabric cannot be asked about ", ShortName(host.name()), ": ",
                       Printable(host.fabric_reason()), "\n");
     }
+    absl::StrAppend(&out, UnreachedLines(host));
   }
   for (const v1::Host& host : hosts.hosts()) {
     if (!host.has_certificate_expire_time()) continue;
@@ -175,6 +223,12 @@ std::string HostTable(const v1::ListHostsResponse& hosts, absl::Time now) {
                     ": `cxlpool pki renew host ", name, "`\n");
   }
   return out;
+}
+
+int FreeSlots(const v1::Host& host) {
+  return static_cast<int>(
+      std::count_if(host.ports().begin(), host.ports().end(),
+                    [](const v1::Port& port) { return port.region().empty(); }));
 }
 
 std::string HostDetails(const v1::Host& host) {
@@ -191,8 +245,12 @@ std::string HostDetails(const v1::Host& host) {
   sheet.Add("Last heartbeat", TimeText(host.has_last_heartbeat_time(), host.last_heartbeat_time()));
   sheet.Add("Memory block",
             host.memory_block_bytes() == 0 ? "" : FormatByteSize(host.memory_block_bytes()));
-  std::string out = sheet.ToString();
-  if (!host.ports().empty()) absl::StrAppend(&out, "\n", SlotTable(host).ToString(2));
+  std::string out = absl::StrCat(sheet.ToString(), UnreachedLines(host));
+  const int free = FreeSlots(host);
+  if (free < host.ports_size() || free <= kMaxFreeSlotsListed) {
+    if (!host.ports().empty()) absl::StrAppend(&out, "\n", SlotTable(host).ToString(2));
+  }
+  if (free > kMaxFreeSlotsListed) absl::StrAppend(&out, "\n  ", free, " slots are free\n");
   if (!host.bridges().empty()) absl::StrAppend(&out, "\n", BridgeTable(host).ToString(2));
   return out;
 }

@@ -13,6 +13,7 @@
 namespace cxlpool::cli {
 
 std::string DeviceTable(const v1::ListDevicesResponse& devices);
+std::string DiscoveredTable(const v1::DiscoverDevicesResponse& discovered);
 // The device, and who has bytes there.
 std::string DrainText(const v1::DrainDeviceResponse& drained);
 std::string TenantTable(const v1::ListTenantsResponse& tenants);
@@ -22,6 +23,11 @@ std::string HostTable(const v1::ListHostsResponse& hosts, absl::Time now = absl:
 
 // All of one host: its slots and bridges too.
 std::string HostDetails(const v1::Host& host);
+
+// Slots of the host where no Region is. Of more than so many only the number is shown: on shared
+// devices a host has a thousand.
+inline constexpr int kMaxFreeSlotsListed = 256;
+int FreeSlots(const v1::Host& host);
 // All of one device, and the Regions with bytes there.
 std::string DeviceDetails(const v1::Device& device, const v1::ListRegionsResponse& regions);
 

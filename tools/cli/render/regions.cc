@@ -63,7 +63,7 @@ std::string SizeText(const v1::Region& region) {
   const std::string size = FormatByteSize(region.size_bytes());
   if (region.requested_bytes() == 0 || region.requested_bytes() == region.size_bytes()) return size;
   const std::string requested = FormatByteSize(region.requested_bytes());
-  // Here what was asked for is told to the byte.
+  // Here what was asked for is given to the byte.
   return absl::StrCat(
       size, " (", requested[0] == '~' ? absl::StrCat(region.requested_bytes(), " B") : requested,
       " requested)");
@@ -181,6 +181,7 @@ std::string RegionDetails(const v1::Region& region) {
   sheet.Add("Owner", OwnerText(region));
   sheet.Add("Made by", MakerText(region));
   sheet.Add("Open to", OpenToText(region.open_to()));
+  sheet.Add("Isolation", region.isolation() == v1::FABRIC ? "by fabric, or refused" : "");
   sheet.Add("Tag", region.tag());
   sheet.Add("Generation", region.generation() == 0 ? "" : absl::StrCat(region.generation()));
   sheet.Add("Created", TimeText(region.has_create_time(), region.create_time()));

@@ -109,6 +109,28 @@ TEST(RenderTest, WhyADeviceOrAHostCannotBeUsedStandsBelowTheTable) {
   EXPECT_THAT(HostTable(hosts),
               testing::EndsWith("the fabric cannot be asked about host-a: its QEMU hangs\n"));
   EXPECT_THAT(HostDetails(host), testing::HasSubstr("its QEMU hangs"));
+  (*host.mutable_unreached_devices())["cmm-0"] = "it shows no device at all";
+  const char* const kLine = "host-a does not reach cmm-0: it shows no device at all\n";
+  EXPECT_THAT(HostTable(hosts), testing::EndsWith(kLine));
+  EXPECT_THAT(HostDetails(host), testing::HasSubstr(kLine));
+}
+
+TEST(RenderTest, AThousandFreeSlotsAreOneLine) {
+  v1::Topology topology;
+  v1::Host& host = *topology.add_hosts();
+  host.set_name("hosts/host-a");
+  host.add_bridges()->set_name("shared");
+  for (uint32_t slot = 1; slot <= 1024; ++slot) {
+    v1::Port& port = *host.add_ports();
+    port.set_slot(slot);
+    port.set_host_bridge("shared");
+    if (slot == 7) port.set_region("regions/kv");
+  }
+  for (const std::string& text : {TopologyTree(topology, {}), HostDetails(host)}) {
+    EXPECT_NE(text.find("kv"), std::string::npos) << text;
+    EXPECT_NE(text.find("1023 slots are free"), std::string::npos) << text;
+    EXPECT_LT(std::count(text.begin(), text.end(), '\n'), 20) << text;
+  }
 }
 
 TEST(RenderTest, TopologyTree) {
@@ -165,6 +187,7 @@ TEST(RenderTest, Tenants) {
   blue.set_host_cap_bytes(uint64_t{2} << 30);
   blue.set_used_bytes(uint64_t{3} << 29);
   blue.set_regions(2);
+  blue.set_isolation(v1::FABRIC);
   tenants.add_tenants()->set_name("tenants/default");
   ExpectGolden("tenant-list.txt", TenantTable(tenants));
 }

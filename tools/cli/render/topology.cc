@@ -118,13 +118,20 @@ Node HostNode(const v1::Host& host) {
   std::stable_sort(ports.begin(), ports.end(),
                    [](const v1::Port* a, const v1::Port* b) { return a->slot() < b->slot(); });
   std::vector<bool> placed(ports.size(), false);
+  const bool all = FreeSlots(host) <= kMaxFreeSlotsListed;
   for (const v1::HostBridge& bridge : host.bridges()) {
     Node under{BridgeText(bridge), {}};
+    int more = 0;
     for (size_t i = 0; i < ports.size(); ++i) {
       if (placed[i] || ports[i]->host_bridge() != bridge.name()) continue;
       placed[i] = true;
-      under.children.push_back(SlotNode(*ports[i]));
+      if (ports[i]->region().empty() && !all) {
+        ++more;
+      } else {
+        under.children.push_back(SlotNode(*ports[i]));
+      }
     }
+    if (more > 0) under.children.push_back({absl::StrCat(more, " slots are free"), {}});
     node.children.push_back(std::move(under));
   }
   Node unknown{"bridge not reported yet", {}};

@@ -6,12 +6,10 @@ namespace cxlpool::agent {
 namespace {
 
 bool HasHole(const DecoderStack& stack) {
-  bool free_below = false;
-  for (const HdmDecoder& decoder : stack.decoders) {
-    if (decoder.in_use && free_below) return true;
-    free_below = free_below || !decoder.in_use;
-  }
-  return false;
+  return TopmostAboveHole<HdmDecoder>(
+             stack.decoders, [](const HdmDecoder& decoder) { return !decoder.in_use; },
+             [](const HdmDecoder& decoder) { return decoder.in_use; },
+             [](const HdmDecoder& a, const HdmDecoder& b) { return a.id < b.id; }) != nullptr;
 }
 
 const HdmDecoder* Topmost(const DecoderStack& stack) {

@@ -1,9 +1,7 @@
 // What a host bridge can still take, judged from its decoders, its window and its slots. Pure.
 //
-// HDM decoders are a stack: the hardware wants them committed in ascending order and address and
-// freed in reverse (CXL 3.1, 8.2.4.20.12, Committing Decoder Programming). A decoder freed under a
-// live one makes its port refuse every new region until all above it are freed too. The rule
-// spans windows: so does a live decoder that lies above the bridge's own window.
+// HDM decoders are a stack (proto/support/cxl_host.h), on each port of the way by itself. The rule
+// spans windows: a live decoder that lies above the bridge's own window blocks the bridge too.
 #ifndef CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_CXL_BRIDGE_VIEW_H_
 #define CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_CXL_BRIDGE_VIEW_H_
 

@@ -7,7 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "host-agent/adapters/linux/age.h"
+#include "host-agent/adapters/linux/machine/host_files.h"
 #include "host-agent/adapters/linux/machine/kernel_text.h"
 
 namespace cxlpool::agent {

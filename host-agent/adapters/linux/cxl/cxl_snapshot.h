@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-namespace cxlpool::agent {
+#include "proto/support/cxl_host.h"
 
-inline constexpr size_t kMaxInterleaveWays = 16;  // CXL 3.1, 8.2.4.20: of an HDM decoder.
+namespace cxlpool::agent {
 
 // One HDM decoder of a host bridge or switch. In use from the moment a region's target takes it
 // until the region lets go of it. Its address and size tell nothing about that: the kernel leaves
@@ -109,7 +109,7 @@ bool HasTarget(const CxlHostRegion& region, uint64_t serial);
 // region whose memdevs were pulled out.
 bool IsOrphan(const CxlHostRegion& region);
 
-// An orphan whose serials cannot be told: whose it was is not known.
+// An orphan whose serials are not known any more: whose it was is not known.
 bool IsAnonymousOrphan(const CxlHostRegion& region);
 
 }  // namespace cxlpool::agent

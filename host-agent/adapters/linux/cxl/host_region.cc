@@ -17,12 +17,6 @@
 namespace cxlpool::agent {
 namespace {
 
-constexpr absl::Duration kRegionPoll = absl::Milliseconds(20);
-
-// It is there at once, or some milliseconds later (Linux 7).
-constexpr absl::Duration kSoon = absl::Milliseconds(100);
-constexpr absl::Duration kPollSoon = absl::Milliseconds(2);
-
 // A DAX device that is made again comes within milliseconds or not at all; other rungs wait.
 constexpr absl::Duration kRemakeTimeout = absl::Seconds(5);
 
@@ -76,8 +70,7 @@ absl::Status AwaitDax(Machine& machine, uint64_t serial, const Deadline& deadlin
     status = LookUpDax(machine.files, serial).status();
     return status.ok();
   };
-  if (PollUntil(Deadline::In(std::min(kSoon, deadline.left())), kPollSoon, there)) return status;
-  PollUntil(deadline, kRegionPoll, there);
+  PollUntil(deadline, there);  // Linux 7 makes it some milliseconds later.
   return status;
 }
 

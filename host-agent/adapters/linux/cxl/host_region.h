@@ -10,9 +10,9 @@
 
 #include "absl/status/statusor.h"
 #include "host-agent/adapters/linux/cxl/cxl_snapshot.h"
-#include "host-agent/adapters/linux/deadline.h"
 #include "host-agent/adapters/linux/machine/machine.h"
 #include "host-agent/ports/host_memory.h"
+#include "host-agent/support/deadline.h"
 
 namespace cxlpool::agent {
 

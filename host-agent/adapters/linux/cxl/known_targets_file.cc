@@ -10,8 +10,8 @@
 #include "absl/strings/str_split.h"
 #include "host-agent/adapters/linux/machine/host_files.h"
 #include "host-agent/adapters/linux/machine/kernel_text.h"
-#include "host-agent/adapters/linux/machine/run_file.h"
 #include "host-agent/model/observation.h"
+#include "host-agent/support/run_file.h"
 
 namespace cxlpool::agent {
 namespace {

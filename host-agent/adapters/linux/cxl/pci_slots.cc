@@ -7,7 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "host-agent/adapters/linux/age.h"
+#include "host-agent/adapters/linux/machine/host_files.h"
 #include "host-agent/adapters/linux/machine/kernel_text.h"
 #include "proto/support/refusal.h"
 

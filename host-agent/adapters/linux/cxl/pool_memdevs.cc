@@ -19,14 +19,14 @@ bool IsMemdev(absl::string_view name) {
 
 }  // namespace
 
-std::vector<PoolMemdev> ReadPoolMemdevs(const HostFiles& files) {
+std::vector<PoolMemdev> ReadPoolMemdevs(const HostFiles& files, bool every) {
   std::vector<PoolMemdev> memdevs;
   for (const std::string& name : files.List(kCxlDevices)) {
     if (!IsMemdev(name)) continue;
     PoolMemdev memdev;
     memdev.path = absl::StrCat(kCxlDevices, "/", name);
     memdev.serial = files.ReadNumber(absl::StrCat(memdev.path, "/serial")).value_or(0);
-    if (!IsPoolSerial(memdev.serial)) continue;
+    if (every ? memdev.serial == 0 : !IsPoolSerial(memdev.serial)) continue;
     memdev.device = files.Resolve(memdev.path);
     memdevs.push_back(std::move(memdev));
   }

@@ -19,8 +19,9 @@ struct PoolMemdev {
   std::string device;  // The same with all links followed: the way to it through PCI.
 };
 
-// Those whose serials are a pool's (IsPoolSerial), in order of their names.
-std::vector<PoolMemdev> ReadPoolMemdevs(const HostFiles& files);
+// Those whose serials are a pool's (IsPoolSerial), in order of their names; `every`: all that have
+// a serial, where the pool's devices have their hardware's.
+std::vector<PoolMemdev> ReadPoolMemdevs(const HostFiles& files, bool every = false);
 
 // Whether the memdev is that PCI function, or behind it.
 bool IsBehind(const PoolMemdev& memdev, absl::string_view pci_function);

@@ -1,7 +1,6 @@
 #include "host-agent/adapters/linux/cxl/region_plan.h"
 
 #include <algorithm>
-#include <bit>
 #include <iterator>
 #include <set>
 
@@ -26,9 +25,7 @@ absl::Status CheckSpec(const HostRegionSpec& spec) {
     return bad(absl::StrCat("a host region has 1, 2, 3, 4, 6, 8, 12 or 16 targets, not ", ways));
   }
   const uint32_t granularity = spec.interleave_granularity_bytes;
-  if (granularity != 0 &&
-      (!std::has_single_bit(granularity) || granularity < kMinInterleaveGranularityBytes ||
-       granularity > kMaxInterleaveGranularityBytes)) {
+  if (granularity != 0 && !IsInterleaveGranularity(granularity)) {
     return bad(absl::StrCat("an interleave granularity is a power of two from ",
                             kMinInterleaveGranularityBytes, " to ", kMaxInterleaveGranularityBytes,
                             " bytes, not ", granularity));
@@ -79,27 +76,6 @@ absl::StatusOr<std::vector<std::string>> BridgesOf(const CxlSnapshot& snapshot,
   return bridges;
 }
 
-absl::Status CheckBridge(const ObservedBridge& bridge) {
-  if (bridge.blocked) {
-    return Refuse(
-        absl::StatusCode::kFailedPrecondition, "BRIDGE_BLOCKED",
-        absl::StrFormat("host bridge %s takes no new region: a decoder was freed under a live one",
-                        bridge.name),
-        absl::StrFormat("release the Region whose memdev has serial %#x, or use another host "
-                        "bridge",
-                        bridge.blocking_serial));
-  }
-  if (bridge.live_regions >= bridge.max_regions) {
-    return Refuse(absl::StatusCode::kFailedPrecondition, "DECODERS_FULL",
-                  absl::StrFormat("host bridge %s has %d decoders and all are in use", bridge.name,
-                                  bridge.max_regions),
-                  absl::StrFormat("release the Region whose memdev has serial %#x, or use another "
-                                  "host bridge",
-                                  bridge.blocking_serial));
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::StatusOr<RegionPlan> PlanHostRegion(const CxlSnapshot& snapshot, const HostRegionSpec& spec) {
@@ -113,7 +89,8 @@ absl::StatusOr<RegionPlan> PlanHostRegion(const CxlSnapshot& snapshot, const Hos
       return AcpiNameOf(snapshot, name) == bridge.name;
     });
     if (!wanted) continue;
-    if (absl::Status status = CheckBridge(bridge); !status.ok()) return status;
+    // Decoders only: the window that counts is the one that all bridges share, below.
+    if (auto refusal = WhyBridgeTakesNoMore(bridge, 0)) return refusal->ToStatus();
     names.push_back(bridge.name);
   }
 

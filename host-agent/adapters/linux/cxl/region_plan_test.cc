@@ -57,7 +57,7 @@ TEST(RegionPlanTest, BlockedBridgeNamesTheBlocker) {
   const absl::Status status = PlanHostRegion(snapshot, Spec(0x1001)).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(ReasonOf(status), "BRIDGE_BLOCKED");
-  EXPECT_NE(RefusalOf(status)->remedy.find("0x1002"), std::string::npos);
+  EXPECT_NE(RefusalOf(status)->message.find("0x1002"), std::string::npos);
 }
 
 TEST(RegionPlanTest, FullBridgeAndFullWindow) {

@@ -15,7 +15,6 @@
 namespace cxlpool::agent {
 namespace {
 
-constexpr absl::Duration kPoll = absl::Milliseconds(20);
 constexpr absl::Duration kPokeAgain = absl::Seconds(1);
 
 std::string PowerFile(const PciSlot& slot) {
@@ -71,7 +70,7 @@ absl::Status PowerSlotOn(const HostFiles& files, uint32_t number, uint64_t seria
   if (!slot.ok()) return slot.status();
   int error = 0;
   std::optional<Deadline> poke_again;
-  const bool came = PollUntil(deadline, kPoll, [&] {
+  const bool came = PollUntil(deadline, [&] {
     if (!MemdevBySerial(files, serial).empty()) return true;
     // Skips the five seconds that the hot-plug driver allows for a second press of the button.
     // Again now and then: the device may be plugged only while we wait.
@@ -99,7 +98,7 @@ absl::Status PowerSlotOn(const HostFiles& files, uint32_t number, uint64_t seria
                   absl::StrFormat("the memdev with serial %#x is not in slot %d", serial, number),
                   "the fabric and this host disagree about the slot: reconcile the fabric first");
   }
-  if (PollUntil(deadline, kPoll, [&] { return MemdevReady(files, serial); })) {
+  if (PollUntil(deadline, [&] { return MemdevReady(files, serial); })) {
     return absl::OkStatus();
   }
   return Refuse(absl::StatusCode::kDeadlineExceeded, "MEMDEV_TIMEOUT",
@@ -117,7 +116,7 @@ absl::Status PowerSlotOff(const HostFiles& files, uint32_t number, uint64_t seri
   if (found.has_value() && *found != serial) return OtherMemdev(*slot, serial, *found);
   int error = 0;
   std::optional<Deadline> poke_again;
-  const bool gone = PollUntil(deadline, kPoll, [&] {
+  const bool gone = PollUntil(deadline, [&] {
     if (!poke_again.has_value() || poke_again->passed()) {
       error = files.Write(PowerFile(*slot), "0");
       poke_again = Deadline::In(kPokeAgain);

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "host-agent/adapters/linux/deadline.h"
 #include "host-agent/adapters/linux/machine/host_files.h"
+#include "host-agent/support/deadline.h"
 
 namespace cxlpool::agent {
 

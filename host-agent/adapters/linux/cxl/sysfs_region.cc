@@ -33,7 +33,7 @@ absl::Status Put(const HostFiles& files, absl::string_view device, absl::string_
 }
 
 // Makes an empty region under the window and returns its name. The file hands out the next name;
-// whoever writes it back first has it.
+// the first process that writes it back has it.
 absl::StatusOr<std::string> CreateEmpty(const HostFiles& files, const std::string& window) {
   const std::string create = CxlFile(window, "create_ram_region");
   int error = 0;

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "host-agent/adapters/linux/machine/run_file.h"
 #include "host-agent/adapters/linux/memory/memory_blocks.h"
+#include "host-agent/support/run_file.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::agent {

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "host-agent/adapters/linux/deadline.h"
 #include "host-agent/adapters/linux/machine/host_files.h"
 #include "host-agent/ports/process_watch.h"
+#include "host-agent/support/deadline.h"
 
 namespace cxlpool::agent {
 

@@ -75,14 +75,12 @@ absl::StatusOr<DaxNode> LookUpDax(const HostFiles& files, uint64_t serial) {
   return node;
 }
 
-absl::StatusOr<UniqueFd> OpenDaxDevice(const HostFiles& files, uint64_t serial, bool read_only) {
-  absl::StatusOr<DaxNode> node = LookUpDax(files, serial);
-  if (!node.ok()) return node.status();
-  if (DaxDriverOf(files, node->name) != DaxDriver::kDeviceDax) {
+absl::StatusOr<UniqueFd> OpenDaxNode(const HostFiles& files, const DaxNode& node, bool read_only) {
+  if (DaxDriverOf(files, node.name) != DaxDriver::kDeviceDax) {
     return Refuse(absl::StatusCode::kFailedPrecondition, "NOT_DEVDAX",
-                  absl::StrCat(node->name, " is not bound to device_dax"), "bind it first");
+                  absl::StrCat(node.name, " is not bound to device_dax"), "bind it first");
   }
-  const std::string path = files.Path(absl::StrCat("dev/", node->name));
+  const std::string path = files.Path(absl::StrCat("dev/", node.name));
   UniqueFd fd(open(path.c_str(), (read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NOFOLLOW));
   if (!fd.valid()) {
     return Refuse(absl::StatusCode::kInternal, "DAX_OPEN",
@@ -91,12 +89,18 @@ absl::StatusOr<UniqueFd> OpenDaxDevice(const HostFiles& files, uint64_t serial, 
   }
   struct stat found = {};
   if (fstat(fd.get(), &found) != 0 || !S_ISCHR(found.st_mode) ||
-      found.st_rdev != makedev(node->major, node->minor)) {
+      found.st_rdev != makedev(node.major, node.minor)) {
     return Refuse(absl::StatusCode::kInternal, "DAX_OPEN",
-                  absl::StrCat(path, " is not device ", node->major, ":", node->minor),
+                  absl::StrCat(path, " is not device ", node.major, ":", node.minor),
                   "remove that file: /dev is to be a devtmpfs");
   }
   return fd;
+}
+
+absl::StatusOr<UniqueFd> OpenDaxDevice(const HostFiles& files, uint64_t serial, bool read_only) {
+  absl::StatusOr<DaxNode> node = LookUpDax(files, serial);
+  if (!node.ok()) return node.status();
+  return OpenDaxNode(files, *node, read_only);
 }
 
 }  // namespace cxlpool::agent

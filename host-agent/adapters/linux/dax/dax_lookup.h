@@ -26,6 +26,9 @@ struct DaxNode {
 // NOT_FOUND/NO_HOST_REGION, NO_DAX_DEVICE.
 absl::StatusOr<DaxNode> LookUpDax(const HostFiles& files, uint64_t serial);
 
+// Opens a DAX device that device_dax has. As OpenDaxDevice.
+absl::StatusOr<UniqueFd> OpenDaxNode(const HostFiles& files, const DaxNode& node, bool read_only);
+
 // Opens it: CLOEXEC, O_RDONLY or O_RDWR. The descriptor is that device's for certain (its number
 // is compared). FAILED_PRECONDITION/NOT_DEVDAX: another driver than device_dax has it, or none.
 // INTERNAL/DAX_OPEN.

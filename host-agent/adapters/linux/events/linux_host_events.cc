@@ -31,7 +31,8 @@ class LinuxHostEvents : public HostEvents {
  public:
   explicit LinuxHostEvents(LinuxHostEventsOptions options)
       : files_(options.root),
-        interval_(std::max(absl::ToChronoMilliseconds(options.poison_interval), kShortestPause)) {}
+        interval_(std::max(absl::ToChronoMilliseconds(options.poison_interval), kShortestPause)),
+        every_memdev_(options.every_memdev) {}
   ~LinuxHostEvents() override { Stop(); }
 
   void Start(OnEvents on_events) override {
@@ -81,7 +82,7 @@ class LinuxHostEvents : public HostEvents {
   // The kernel answers with trace events. A device without such a list, or that is just leaving,
   // says nothing.
   void ReadPoisonLists() {
-    for (const PoolMemdev& memdev : ReadPoolMemdevs(files_)) {
+    for (const PoolMemdev& memdev : ReadPoolMemdevs(files_, every_memdev_)) {
       pollfd stop = {wake_.get(), POLLIN, 0};
       if (::poll(&stop, 1, 0) > 0) return;
       files_.Write(absl::StrCat(memdev.path, "/trigger_poison_list"), "1");
@@ -119,10 +120,11 @@ class LinuxHostEvents : public HostEvents {
 
   void Take(TraceLine line, std::vector<v1::HostEvent>& events) {
     if (line.event.serial() != 0) {
-      if (IsPoolSerial(line.event.serial())) events.push_back(std::move(line.event));
+      if (every_memdev_ || IsPoolSerial(line.event.serial()))
+        events.push_back(std::move(line.event));
       return;
     }
-    for (const PoolMemdev& memdev : ReadPoolMemdevs(files_)) {
+    for (const PoolMemdev& memdev : ReadPoolMemdevs(files_, every_memdev_)) {
       if (events.size() >= kMaxEventsACall || !IsBehind(memdev, line.pci_function)) continue;
       line.event.set_serial(memdev.serial);
       events.push_back(line.event);
@@ -132,6 +134,7 @@ class LinuxHostEvents : public HostEvents {
   // Constant after Start.
   const HostFiles files_;
   const std::chrono::milliseconds interval_;
+  const bool every_memdev_;
   OnEvents on_events_;
   UniqueFd wake_;  // An eventfd.
 

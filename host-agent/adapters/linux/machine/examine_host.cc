@@ -21,13 +21,13 @@
 #include "host-agent/adapters/linux/events/trace_instance.h"
 #include "host-agent/adapters/linux/machine/kernel_text.h"
 #include "host-agent/adapters/linux/memory/node_room.h"
+#include "proto/support/cxl_host.h"
 
 namespace cxlpool::agent {
 namespace {
 
 constexpr absl::string_view kRoot = "sys/bus/cxl/devices/root0";
 constexpr uint64_t kSmallestRegion = uint64_t{256} << 20;
-constexpr uint64_t kPageStructShare = 64;  // A page struct is 64 bytes of a page of 4 KiB.
 
 Finding Ok(std::string id, std::string what) {
   return {std::move(id), Verdict::kOk, std::move(what), ""};
@@ -285,10 +285,12 @@ Finding ExamineProcessor(const HostFiles& files) {
 }
 
 Finding ExaminePageStructs(const HostFiles& files) {
-  const uint64_t most = ReadPageStructSpare(files) * kPageStructShare;
+  const uint64_t most = ReadPageStructSpare(files) * kBytesPerPageStructByte;
   const std::string what = absl::StrCat("spare memory for the page structs of ", Size(most));
   if (most >= kSmallestRegion) return Ok("page_structs", what);
-  return Warning("page_structs", what, "free memory of this host: each Region needs 1/64 of it");
+  return Warning("page_structs", what,
+                 absl::StrCat("free memory of this host: each Region needs 1/",
+                              kBytesPerPageStructByte, " of it"));
 }
 
 // tracefs is root's: nobody else can see what is in it.
@@ -311,15 +313,17 @@ Finding ExamineEvents(const HostFiles& files) {
 
 }  // namespace
 
-std::vector<Finding> ExamineHost(const HostFiles& files) {
+std::vector<Finding> ExamineHost(const HostFiles& files, HostUse use) {
   std::vector<Finding> findings = {ExamineKernel(files), ExaminePermissions(files)};
   const bool is_root = findings.back().verdict == Verdict::kOk;
-  for (Finding& need : ExamineNeeds(files)) findings.push_back(std::move(need));
-  if (files.Exists(kRoot)) {
+  for (Finding& need : ExamineNeeds(files, use)) findings.push_back(std::move(need));
+  const bool plugged = use == HostUse::kPlugged;
+  if (plugged && files.Exists(kRoot)) {
     findings.push_back(ExamineWindowSpace(files));
     findings.push_back(ExamineDecoders(files));
   }
-  if (!files.List("sys/bus/pci/slots").empty()) findings.push_back(ExamineSlotDriver(files));
+  if (plugged && !files.List("sys/bus/pci/slots").empty())
+    findings.push_back(ExamineSlotDriver(files));
   if (files.Exists("sys/bus/dax/drivers_autoprobe")) findings.push_back(ExamineAutoprobe(files));
   if (files.Exists("sys/devices/system/memory/auto_online_blocks")) {
     findings.push_back(ExamineAutoOnline(files));

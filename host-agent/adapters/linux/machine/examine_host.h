@@ -13,8 +13,10 @@ namespace cxlpool::agent {
 
 // The needs (host_needs.h), and besides: the kernel's version, the caller's rights, window space,
 // decoders, what would online memory by itself, and what the machine forbids. Always the same
-// findings in the same order, but for those about something that is missing.
-std::vector<Finding> ExamineHost(const HostFiles& files);
+// findings in the same order, but for those about something that is missing. A host of whole
+// devices is asked for no slots, decoders and window space; ExamineWholeDevices (linux_space.h)
+// shows those.
+std::vector<Finding> ExamineHost(const HostFiles& files, HostUse use = HostUse::kPlugged);
 
 }  // namespace cxlpool::agent
 

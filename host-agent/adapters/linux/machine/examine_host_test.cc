@@ -229,5 +229,15 @@ TEST_F(ExamineHostTest, HostWithoutMemoryForPageStructsIsWarned) {
   EXPECT_EQ(Complaints(), "page_structs warning;");
 }
 
+TEST_F(ExamineHostTest, AHostOfWholeDevicesIsAskedForNoSlots) {
+  Remove("sys/bus/pci/slots");
+  const std::vector<Finding> all = ExamineHost(host_.files(), HostUse::kWhole);
+  for (const Finding& finding : all) {
+    EXPECT_EQ(finding.verdict, Verdict::kOk) << finding.id << ": " << finding.what;
+    EXPECT_NE(finding.id, "hotplug_slots");
+  }
+  EXPECT_GT(all.size(), 10);
+}
+
 }  // namespace
 }  // namespace cxlpool::agent

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <memory>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -28,7 +29,8 @@ std::string RealPath(const std::string& path) {
 
 }  // namespace
 
-HostFiles::HostFiles(std::string root) : root_(RealPath(root)) {
+HostFiles::HostFiles(std::string root, Kernel kernel)
+    : root_(RealPath(root)), kernel_(std::move(kernel)) {
   if (root_.empty()) root_ = std::move(root);  // Missing: every read says so.
   if (!absl::EndsWith(root_, "/")) root_ += '/';
 }
@@ -58,6 +60,9 @@ std::optional<uint64_t> HostFiles::ReadNumber(absl::string_view path) const {
 }
 
 int HostFiles::Write(absl::string_view path, absl::string_view text) const {
+  if (kernel_ != nullptr) {
+    if (const std::optional<int> done = kernel_(std::string(path), text)) return *done;
+  }
   UniqueFd fd(open(Path(path).c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC));
   if (!fd.valid()) return errno;
   // One write: the kernel takes an attribute's text whole or not at all.
@@ -113,6 +118,10 @@ std::string ErrnoText(int error) {
   const char* name = strerrorname_np(error);
   return absl::StrCat(strerrordesc_np(error) == nullptr ? "error" : strerrordesc_np(error), " (",
                       name == nullptr ? std::to_string(error) : name, ")");
+}
+
+std::string ReadBootId(const HostFiles& files) {
+  return files.Read("proc/sys/kernel/random/boot_id").value_or("");
 }
 
 }  // namespace cxlpool::agent

@@ -7,20 +7,33 @@
 #define CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_MACHINE_HOST_FILES_H_
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 
 namespace cxlpool::agent {
+
+// Whether what was read is recent enough to be used again: less than `max_age` ago. A clock that
+// was set back makes it old, not young for ever.
+inline bool IsYoung(absl::Time read_at, absl::Time now, absl::Duration max_age) {
+  return now >= read_at && now - read_at < max_age;
+}
 
 class HostFiles {
  public:
   static constexpr size_t kMaxBytes = 4 << 20;  // Longer files are cut here.
 
-  explicit HostFiles(std::string root = "/");
+  // Does what the kernel would on a write, and gives 0 or the errno; nothing: only the file is to
+  // be written.
+  using Kernel = std::function<std::optional<int>(const std::string& path, absl::string_view text)>;
+
+  // `kernel` is for tests, whose trees are only files.
+  explicit HostFiles(std::string root = "/", Kernel kernel = nullptr);
 
   std::string Path(absl::string_view path) const;
 
@@ -60,6 +73,7 @@ class HostFiles {
 
  private:
   std::string root_;  // Resolved; ends in "/".
+  Kernel kernel_;
 };
 
 // When the process started, in clock ticks after boot (process_stat.h); 0: there is none.
@@ -67,6 +81,9 @@ uint64_t StartTicksIn(const HostFiles& files, int pid);
 
 // "No such device (ENODEV)" and the like.
 std::string ErrnoText(int error);
+
+// Kernel boot id; "" if it cannot be read.
+std::string ReadBootId(const HostFiles& files);
 
 }  // namespace cxlpool::agent
 

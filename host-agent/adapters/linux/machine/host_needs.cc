@@ -1,11 +1,17 @@
 #include "host-agent/adapters/linux/machine/host_needs.h"
 
+#include <sys/utsname.h>
+
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "host-agent/adapters/linux/cxl/pci_slots.h"
+#include "host-agent/adapters/linux/dax/dax_driver.h"
+#include "host-agent/adapters/linux/dax/dax_region.h"
+#include "proto/support/refusal.h"
 
 namespace cxlpool::agent {
 namespace {
@@ -64,6 +70,11 @@ Finding ExamineSlots(const HostFiles& files) {
 
 }  // namespace
 
+std::string KernelRelease() {
+  utsname name = {};
+  return uname(&name) == 0 ? name.release : "unknown";
+}
+
 std::vector<std::string> VolatileWindows(const HostFiles& files) {
   constexpr absl::string_view kRoot = "sys/bus/cxl/devices/root0";
   std::vector<std::string> windows;
@@ -77,18 +88,41 @@ std::vector<std::string> VolatileWindows(const HostFiles& files) {
   return windows;
 }
 
-std::vector<Finding> ExamineNeeds(const HostFiles& files) {
+std::vector<Finding> ExamineNeeds(const HostFiles& files, HostUse use) {
+  const bool needs_cxl = use == HostUse::kPlugged || DaxRegionNames(files).empty();
   std::vector<Finding> findings;
   for (const Need& need : kNeeds) {
+    if (!needs_cxl && absl::StrContains(need.path, "cxl")) continue;
     const bool there = files.Exists(need.path);
     findings.push_back({std::string(need.id), there ? Verdict::kOk : Verdict::kMissing,
                         std::string(there ? need.there : need.missing),
                         std::string(there ? "" : need.remedy)});
   }
   // Without a root there is nothing to have windows: said above.
-  if (files.Exists("sys/bus/cxl/devices/root0")) findings.push_back(ExamineWindows(files));
-  findings.push_back(ExamineSlots(files));
+  if (needs_cxl && files.Exists("sys/bus/cxl/devices/root0")) {
+    findings.push_back(ExamineWindows(files));
+  }
+  if (use == HostUse::kPlugged) findings.push_back(ExamineSlots(files));
   return findings;
+}
+
+absl::Status PrepareHost(const HostFiles& files, const std::string& kernel, HostUse use) {
+  RestoreAutoOnline(files);
+  std::vector<std::string> complaints;
+  const absl::Status autoprobe = SwitchAutoprobeOff(files);
+  if (!autoprobe.ok() && !absl::IsNotFound(autoprobe)) {  // No DAX bus: that is one of the needs.
+    complaints.emplace_back(autoprobe.message());
+  }
+  for (const Finding& need : ExamineNeeds(files, use)) {
+    if (need.verdict == Verdict::kMissing) {
+      complaints.push_back(absl::StrCat(need.what, " (", need.remedy, ")"));
+    }
+  }
+  if (complaints.empty()) return absl::OkStatus();
+  return Refuse(absl::StatusCode::kFailedPrecondition, "HOST_UNFIT",
+                absl::StrCat("this host (Linux ", kernel,
+                             ") cannot use pool memory: ", absl::StrJoin(complaints, "; ")),
+                "fix what is listed and start again", {{"kernel", kernel}});
 }
 
 }  // namespace cxlpool::agent

@@ -13,8 +13,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "host-agent/adapters/linux/machine/run_file.h"
 #include "host-agent/adapters/linux/observe_host.h"
+#include "host-agent/support/run_file.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::agent {

@@ -19,7 +19,7 @@ namespace {
 constexpr absl::string_view kMemory = "sys/devices/system/memory";
 constexpr uint64_t kMaxBlocks = 1 << 20;
 constexpr size_t kMaxNamedBlocks = 32;  // To programs.
-constexpr size_t kMaxToldBlocks = 8;    // To people.
+constexpr size_t kMaxShownBlocks = 8;   // To people.
 constexpr absl::Duration kUsersTimeout = absl::Seconds(2);
 
 std::string BlockPath(uint64_t index, absl::string_view attribute) {
@@ -67,13 +67,13 @@ absl::Status Busy(const HostFiles& files, const DaxDevice& dax,
   const bool one = online.size() == 1;
   const std::string zone = absl::StrJoin(zones, ", ");
   const absl::Span<const uint64_t> all(online);
-  std::string told = absl::StrJoin(all.subspan(0, kMaxToldBlocks), ", ");
-  if (online.size() > kMaxToldBlocks) {
-    absl::StrAppend(&told, " and ", online.size() - kMaxToldBlocks, " more");
+  std::string named = absl::StrJoin(all.subspan(0, kMaxShownBlocks), ", ");
+  if (online.size() > kMaxShownBlocks) {
+    absl::StrAppend(&named, " and ", online.size() - kMaxShownBlocks, " more");
   }
   return Refuse(
       absl::StatusCode::kFailedPrecondition, "BLOCKS_BUSY",
-      absl::StrCat(dax.name, ": block", one ? " " : "s ", told, " (", online.size(), " of ",
+      absl::StrCat(dax.name, ": block", one ? " " : "s ", named, " (", online.size(), " of ",
                    blocks.size(), one ? ") stays" : ") stay", " online in zone",
                    zones.size() > 1 ? "s " : " ", zone.empty() ? "unknown" : zone, ": ", why),
       std::move(remedy),

@@ -12,10 +12,10 @@
 
 #include "absl/status/status.h"
 #include "host-agent/adapters/linux/cxl/cxl_snapshot.h"
-#include "host-agent/adapters/linux/deadline.h"
 #include "host-agent/adapters/linux/machine/host_files.h"
 #include "host-agent/adapters/linux/memory/offline_child.h"
 #include "host-agent/model/observation.h"
+#include "host-agent/support/deadline.h"
 
 namespace cxlpool::agent {
 

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "host-agent/adapters/linux/age.h"
+#include "host-agent/adapters/linux/machine/host_files.h"
 #include "host-agent/adapters/linux/machine/kernel_text.h"
 #include "proto/support/unique_fd.h"
 

@@ -13,8 +13,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "host-agent/adapters/linux/deadline.h"
 #include "host-agent/adapters/linux/machine/host_files.h"
+#include "host-agent/support/deadline.h"
 #include "proto/support/mutex.h"
 
 namespace cxlpool::agent {

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "host-agent/adapters/linux/deadline.h"
+#include "host-agent/support/deadline.h"
 #include "proto/support/unique_fd.h"
 
 namespace cxlpool::agent {

@@ -1,0 +1,135 @@
+// Who clears, who reads back, and who has to be heard before anybody gets the bytes.
+#include <gtest/gtest.h>
+
+#include "test/rigs/shared_backend_fixture.h"
+
+namespace cxlpool::fm {
+namespace {
+
+TEST_F(SharedBackendTest, WhoLetGoClearsAndAnotherReadsBack) {
+  Connect({"host-a", "host-b"});
+  Open();
+  Discover();
+  const auto ld = Bind(Request("host-b", 2));
+  ASSERT_TRUE(ld.ok()) << ld.status();
+  storage_->bytes[ld->slice.dpa_bytes] = 'x';
+  ASSERT_TRUE(BeginUnbind(ld->binding()).ok());
+  ASSERT_TRUE(AwaitUnbound(ld->binding()).ok());
+  ASSERT_TRUE(Scrub(ld->slice).ok());
+  EXPECT_TRUE(storage_->bytes.empty());
+  EXPECT_EQ(Count("host-b", &Host::clears), 2) << "in pieces";
+  EXPECT_EQ(Count("host-b", &Host::checks), 0);
+  EXPECT_EQ(Count("host-a", &Host::clears), 0);
+  EXPECT_EQ(Count("host-a", &Host::checks), 2);
+}
+
+TEST_F(SharedBackendTest, PiecesAreWhatTheDeviceIsAlignedTo) {
+  storage_->align_bytes = kUnit;
+  Connect({"host-a"});
+  Open();
+  Discover();
+  ASSERT_TRUE(Scrub({"cmm-0", 0, 2 * kUnit}).ok());
+  EXPECT_EQ(Count("host-a", &Host::clears), 2);
+}
+
+TEST_F(SharedBackendTest, AGranuleThatTheDeviceCannotBeCutIntoIsSaid) {
+  storage_->align_bytes = 4 * kUnit;
+  Connect({"host-a"});
+  Open();
+  EXPECT_TRUE(absl::StrContains(Missing(), "in multiples of 4 MiB")) << Missing();
+  EXPECT_FALSE(storage_->mark.has_value());
+}
+
+TEST_F(SharedBackendTest, WhatIsNotZeroAfterwardsIsNotClear) {
+  Connect({"host-a", "host-b"});
+  agents_.Change("host-a", [](Host& own) { own.clear_does_nothing = true; });
+  Open();
+  Discover();
+  storage_->bytes[0] = 'x';
+  EXPECT_EQ(ReasonOf(Scrub({"cmm-0", 0, kUnit})), "NOT_ZERO");
+}
+
+TEST_F(SharedBackendTest, LostBytesAreGivenToNobodyAndTheOthersAreCleared) {
+  Connect({"host-a", "host-b"});
+  agents_.Change("host-a", [](Host& own) { own.finds_lost_bytes = true; });
+  Open();
+  Discover();
+  storage_->bytes[0] = 'x';
+  storage_->bytes[kUnit] = 'y';
+  EXPECT_EQ(ReasonOf(Scrub({"cmm-0", 0, 2 * kUnit})), "NOT_SCRUBBABLE");
+  EXPECT_EQ(Count("host-a", &Host::clears), 4);  // Every piece.
+  EXPECT_TRUE(storage_->bytes.empty());
+}
+
+TEST_F(SharedBackendTest, AnotherHostClearsWhereOneCannot) {
+  Connect({"host-a", "host-b"});
+  agents_.Change("host-a", [](Host& own) { own.refuses_clear = true; });
+  Open();
+  Discover();
+  storage_->bytes[0] = 'x';
+  ASSERT_TRUE(Scrub({"cmm-0", 0, kUnit}).ok());
+  EXPECT_EQ(Count("host-b", &Host::clears), 2);
+  agents_.Change("host-b", [](Host& own) { own.refuses_clear = true; });
+  EXPECT_EQ(ReasonOf(Scrub({"cmm-0", 0, kUnit})), "RANGE_TAKEN");
+}
+
+TEST_F(SharedBackendTest, WithoutAnyHostClearingWaits) {
+  Connect({"host-a"});
+  Open();
+  Discover();
+  agents_.Session("host-a", "");
+  EXPECT_TRUE(absl::IsUnavailable(Scrub({"cmm-0", 0, kUnit})));
+}
+
+// It was asked, and stands still. When it goes on it clears: nobody may have these bytes by then,
+// whoever else could have cleared them meanwhile, and whichever manager asks.
+TEST_F(SharedBackendTest, WhoeverWasAskedToClearHasToBeHeardBeforeAnybodyGetsTheBytes) {
+  Connect({"host-a", "host-b"});
+  Open();
+  Discover();
+  agents_.Hang("host-a", true);
+  EXPECT_FALSE(Scrub({"cmm-0", 0, kUnit}).ok()) << "host-a clears first, and does not answer";
+  agents_.Session("host-a", "");
+  EXPECT_TRUE(absl::IsUnavailable(Scrub({"cmm-0", 0, kUnit}))) << "though host-b could";
+  Open();
+  Discover();
+  EXPECT_TRUE(absl::IsUnavailable(Scrub({"cmm-0", 0, kUnit}))) << "in another manager's life";
+  EXPECT_TRUE(Scrub({"cmm-0", kUnit, kUnit}).ok()) << "other bytes";
+  agents_.Session("host-a", "boot-1-host-a");
+  EXPECT_FALSE(Scrub({"cmm-0", 0, kUnit}).ok()) << "it still stands";
+  agents_.Hang("host-a", false);
+  EXPECT_TRUE(Scrub({"cmm-0", 0, kUnit}).ok());
+}
+
+// An agent answers for what its kernel does not come to an end with. It goes on all the same.
+TEST_F(SharedBackendTest, AClearThatIsStillUnderWayIsNotOver) {
+  Connect({"host-a", "host-b"});
+  Open();
+  Discover();
+  agents_.Change("host-a", [](Host& own) { own.hangs_in = v1::DeviceTask::kClear; });
+  EXPECT_EQ(ReasonOf(Scrub({"cmm-0", 0, kUnit})), "KERNEL_TIMEOUT");
+  EXPECT_FALSE(Scrub({"cmm-0", 0, kUnit}).ok()) << "it has not answered anything later";
+  Open();
+  Discover();
+  EXPECT_FALSE(Scrub({"cmm-0", 0, kUnit}).ok()) << "in another manager's life";
+  EXPECT_EQ(Count("host-b", &Host::clears), 0);
+  EXPECT_EQ(Count("host-a", &Host::clears), 0);
+  agents_.Hang("host-a", false);
+  EXPECT_EQ(Count("host-a", &Host::clears), 1) << "late";
+  EXPECT_TRUE(Scrub({"cmm-0", 0, kUnit}).ok());
+}
+
+TEST_F(SharedBackendTest, WhoeverWasAskedToClearAndIsInAnotherBootClearsNoMore) {
+  Connect({"host-a", "host-b"});
+  Open();
+  Discover();
+  agents_.Hang("host-a", true);
+  EXPECT_FALSE(Scrub({"cmm-0", 0, kUnit}).ok());
+  agents_.Session("host-a", "");
+  EXPECT_TRUE(absl::IsUnavailable(Scrub({"cmm-0", 0, kUnit})));
+  agents_.Session("host-a", "boot-2-host-a");
+  EXPECT_TRUE(Scrub({"cmm-0", 0, kUnit}).ok()) << "by host-b: host-a is not proven yet";
+}
+
+}  // namespace
+}  // namespace cxlpool::fm

@@ -1,0 +1,127 @@
+#include "host-agent/adapters/shared/grant_table.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "host-agent/support/run_file.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool::agent {
+namespace {
+
+constexpr char kWhat[] = "grants of shared devices";
+constexpr size_t kMaxFileBytes = size_t{4} << 20;
+
+// "grant READY OFFSET BASE64 NAME" or "work OFFSET LENGTH DEVICE": nothing for any other line, of a
+// later release.
+std::optional<Granted> ParseGrant(const std::vector<std::string>& words) {
+  Granted granted;
+  std::string bytes;
+  if (words.size() != 5 || words[0] != "grant" ||
+      !absl::SimpleAtoi(words[2], &granted.offset_bytes) ||
+      !absl::WebSafeBase64Unescape(words[3], &bytes) || !granted.grant.ParseFromString(bytes)) {
+    return std::nullopt;
+  }
+  granted.ready = words[1] == "ready";
+  granted.name = words[4];
+  return granted;
+}
+
+std::optional<WorkRange> ParseWork(const std::vector<std::string>& words) {
+  WorkRange work;
+  if (words.size() != 4 || words[0] != "work" || !absl::SimpleAtoi(words[1], &work.offset_bytes) ||
+      !absl::SimpleAtoi(words[2], &work.length_bytes)) {
+    return std::nullopt;
+  }
+  work.device = words[3];
+  return work;
+}
+
+template <typename Table, typename Is>
+auto FindIf(Table& table, Is is) -> decltype(&table[0]) {
+  const auto found = std::find_if(table.begin(), table.end(), is);
+  return found == table.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+GrantTable::GrantTable(std::string path, std::string boot_id)
+    : path_(std::move(path)), boot_id_(std::move(boot_id)) {
+  const auto lines = ReadRunFile(path_, kMaxFileBytes, kWhat, boot_id_);
+  if (!lines.has_value()) return;
+  for (const std::string& line : *lines) {
+    const auto words = [&](int most) -> std::vector<std::string> {
+      return absl::StrSplit(line, absl::MaxSplits(' ', most));
+    };
+    if (auto granted = ParseGrant(words(4))) granted_.push_back(*std::move(granted));
+    if (auto work = ParseWork(words(3))) work_ = *std::move(work);
+  }
+}
+
+const Granted* GrantTable::FindSerial(uint64_t serial) const {
+  return FindIf(granted_, [&](const Granted& each) { return each.grant.serial() == serial; });
+}
+
+const Granted* GrantTable::FindSlot(uint32_t slot) const {
+  return FindIf(granted_, [&](const Granted& each) { return each.grant.slot() == slot; });
+}
+
+absl::Status GrantTable::Add(Granted granted) {
+  std::vector<Granted> all = granted_;
+  all.push_back(std::move(granted));
+  return Keep(std::move(all), work_);
+}
+
+absl::Status GrantTable::Revoke(uint32_t slot) {
+  std::vector<Granted> granted = granted_;
+  for (Granted& each : granted) {
+    if (each.grant.slot() == slot) each.grant.set_revoked(true);
+  }
+  return Keep(std::move(granted), work_);
+}
+
+absl::Status GrantTable::SetReady(uint64_t serial, bool ready) {
+  std::vector<Granted> granted = granted_;
+  for (Granted& each : granted) {
+    if (each.grant.serial() == serial) each.ready = ready;
+  }
+  return Keep(std::move(granted), work_);
+}
+
+absl::Status GrantTable::Remove(uint64_t serial) {
+  std::vector<Granted> granted = granted_;
+  std::erase_if(granted, [&](const Granted& each) { return each.grant.serial() == serial; });
+  return Keep(std::move(granted), work_);
+}
+
+absl::Status GrantTable::SetWork(std::optional<WorkRange> work) {
+  return Keep(granted_, std::move(work));
+}
+
+absl::Status GrantTable::Keep(std::vector<Granted> granted, std::optional<WorkRange> work) {
+  std::string lines;
+  for (const Granted& each : granted) {
+    absl::StrAppend(&lines, "grant ", each.ready ? "ready " : "bare ", each.offset_bytes, " ",
+                    absl::WebSafeBase64Escape(each.grant.SerializeAsString()), " ", each.name,
+                    "\n");
+  }
+  if (work.has_value()) {
+    absl::StrAppend(&lines, "work ", work->offset_bytes, " ", work->length_bytes, " ", work->device,
+                    "\n");
+  }
+  if (const int error = WriteRunFile(path_, kWhat, boot_id_, lines); error != 0) {
+    return Refuse(absl::StatusCode::kUnavailable, "RUN_FILE",
+                  absl::StrCat(path_, " cannot be written: ", std::strerror(error)),
+                  "make room in /run, and see that the directory is the agent's own");
+  }
+  granted_ = std::move(granted);
+  work_ = std::move(work);
+  return absl::OkStatus();
+}
+
+}  // namespace cxlpool::agent

@@ -1,0 +1,37 @@
+// What both daemons, cxlpool-fm and cxlpool-agent, do as processes: signals, exit statuses, and the
+// end that a kill test asks for.
+#ifndef CXLPOOL_PROTO_SUPPORT_DAEMON_H_
+#define CXLPOOL_PROTO_SUPPORT_DAEMON_H_
+
+#include <signal.h>
+
+#include <functional>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace cxlpool {
+
+// The exit status of a daemon that ends for this reason: EX_CONFIG for a configuration that nobody
+// but its author can put right, so that it is not started again; 1 for everything that may be
+// different the next time, certificates on the disk included.
+int ExitStatusOf(const absl::Status& status);
+
+// Blocks SIGTERM, SIGINT and SIGHUP for this thread and for all threads that it starts afterwards,
+// and answers these three, for AwaitEnd. SIGPIPE is ignored. Call it before anything else in main:
+// a SIGHUP that comes early then waits, and does not end the process.
+sigset_t BlockSignals();
+
+// Returns when SIGTERM or SIGINT comes. Meanwhile it calls `reload` after each SIGHUP, and `alive`
+// after each signal and as often as the service manager's watchdog has to be fed.
+void AwaitEnd(const sigset_t& signals, const std::function<void()>& reload,
+              const std::function<void()>& alive);
+
+// CXLPOOL_CRASH_AT=POINT[:N] ends this process by SIGKILL the Nth time it passes the point
+// (ARCHITECTURE.md lists the points): for the kill tests, which restart it and see that it
+// converges. Null where the variable is not set.
+std::function<void(absl::string_view)> CrashProbe();
+
+}  // namespace cxlpool
+
+#endif  // CXLPOOL_PROTO_SUPPORT_DAEMON_H_

@@ -1,0 +1,124 @@
+"""Devices that every host sees whole, on real kernels and real agents: the pool's DAX devices come and go beside others',
+through reboots and pauses, and nothing is left behind."""
+
+import re
+
+from testbed.demo import Demo
+from testbed.pool import CliError
+from testbed.pool_bytes import check_pattern
+from testbed.process import wait_until
+from testbed.shared_rack import SharedRackTest, SIZE, DAX
+from testbed.testing import main
+
+
+class RackSharedTest(SharedRackTest):
+    def test_1_the_demo_holds(self):
+        Demo(self.pool, emulated=False).hold(self)
+        self.assert_as_before()
+
+    def test_2_system_ram_beside_devdax_on_one_device(self):
+        self.take('left', 'host-a')
+        self.take('ram', 'host-a', '--mode', 'system-ram')
+        self.take('right', 'host-a')
+        self.assertEqual(len({self.place(name)[1] for name in ('left', 'ram', 'right')}), 3)
+        self.write('host-a', 'left', 1)
+        self.write('host-a', 'right', 2)
+        self.a.output('pool-verify --region ram --node --bytes 64MiB', timeout=120)
+        # Any order: none is a stack.
+        self.pool.release('left')
+        self.verify('host-a', 'right', 2)
+        self.take('again', 'host-a', '--mode', 'system-ram')
+        self.pool.release('ram')
+        self.a.output('pool-verify --region again --node --bytes 64MiB', timeout=120)
+        self.verify('host-a', 'right', 2)
+        for name in ('right', 'again'):
+            self.pool.release(name)
+        self.assert_as_before()
+
+    def test_3_a_dax_device_made_by_hand_is_left_alone_and_reported(self):
+        self.take('ours', 'host-a')
+        self.write('host-a', 'ours', 3)
+        host_region = self.a.output(f'basename $(dirname $(dirname $(readlink -f {DAX}/{self.segment("ours", "host-a")["dax_device"]})))')
+        by_hand = self.a.output(f'daxctl create-device -r {re.sub("[^0-9]", "", host_region)} -s {SIZE} | '
+                                'grep -o "dax[0-9]*[.][0-9]*" | head -1')
+        facts = (f'cat {DAX}/{by_hand}/size {DAX}/{by_hand}/resource {DAX}/{by_hand}/mapping0/start; '
+                 f'readlink {DAX}/{by_hand}/driver')
+        seen = self.a.output(facts)
+        [stray] = wait_until(lambda: [name for name in self.pool.regions() if name.startswith('stray-')], 60,
+                             'it is reported')
+        extent = self.pool.regions()[stray]['extents'][0]
+        self.assertEqual(int(extent['length_bytes']), SIZE)
+        # Nobody gets its bytes: what the device has left is one granule.
+        self.take('theirs', 'host-b')
+        with self.assertRaises(CliError) as refused:
+            self.take('more', 'host-b')
+        self.assertIn('POOL_', refused.exception.stderr)
+        self.write('host-b', 'theirs', 4)
+        for name in ('theirs', 'ours'):
+            self.verify({'theirs': 'host-b', 'ours': 'host-a'}[name], name, {'theirs': 4, 'ours': 3}[name])
+            self.pool.release(name)
+        agent = self.pid()
+        self.a.output(f'kill -9 {agent}')
+        wait_until(lambda: self.pid() not in ('', agent), 30, 'a new agent')
+        self.pool.wait_hosts_online()
+        self.assertEqual(self.a.output(facts), seen)
+        self.assertEqual(list(self.pool.regions()), [stray])
+        self.a.output(f'daxctl disable-device {by_hand}; daxctl destroy-device {by_hand}')
+        self.pool.cli('region', 'release', stray, '--detach-all', '--force', '--reason', 'it was made by hand', '--yes')
+        self.wait_gone(stray)
+        self.assert_as_before()
+
+    def test_4_a_paused_host_keeps_its_bytes(self):
+        self.take('kept', 'host-a', size='768MiB')  # All of cmm-0.
+        self.write('host-a', 'kept', 7)
+        place = self.place('kept')
+        self.a.pause()
+        self.pool.release('kept', wait=False)
+        self.wait_session_over('host-a')
+        for restart in (False, True):
+            if restart:
+                self.pool.restart_manager()
+                wait_until(lambda: any(h['name'] == 'hosts/host-b' and h['state'] == 'ONLINE'
+                                       for h in self.pool.cli('host', 'list')['hosts']), 60, 'host-b has found the manager')
+            for _ in range(5):
+                with self.assertRaises(CliError) as refused:
+                    self.pool.allocate('wanted', '256MiB', 'host-b', '--device', 'cmm-0', wait=False)
+                self.assertRegex(refused.exception.stderr, '"reason": "POOL_(FULL|FRAGMENTED)"|DEVICE_')
+            self.assertIn('kept', self.pool.regions())
+            check_pattern(self, [place], 7)
+        self.a.resume()
+        self.wait_gone('kept')
+        self.pool.wait_hosts_online()
+        self.take('wanted', 'host-b')
+        self.b.output('pool-verify --region wanted --expect-zero', timeout=120)
+        self.pool.release('wanted')
+        self.assert_as_before()
+
+    def test_5_a_host_that_reboots_gets_back_what_is_its_own(self):
+        self.take('online', 'host-a')
+        self.take('other', 'host-b')
+        self.take('leaving', 'host-a', device='cmm-1')
+        self.write('host-a', 'online', 8)
+        self.write('host-b', 'other', 9)
+        incarnation = self.incarnation()
+        places = {name: self.place(name) for name in ('online', 'other')}
+        self.a.reset(wait=False)
+        self.pool.release('leaving', wait=False)
+        self.a.wait_ready()
+        wait_until(lambda: self.incarnation() not in ('', incarnation), 60, 'another boot id')
+        wait_until(lambda: self.state('online', 'host-a') == 'ONLINE', 90, 'it is back')
+        self.wait_gone('leaving')
+        self.assertEqual({name: self.place(name) for name in places}, places)
+        wait_until(lambda: self.a.run('pool-verify --region online --seed 8', timeout=120).ok, 60, 'its bytes are back')
+        self.verify('host-b', 'other', 9)
+        for name in places:
+            self.pool.release(name)
+        # The machine is as it is after a boot and with the marks' windows.
+        self.assert_as_before()
+
+    def incarnation(self):
+        return next(h for h in self.pool.cli('host', 'list')['hosts'] if h['name'] == 'hosts/host-a')['incarnation']
+
+
+if __name__ == '__main__':
+    main()

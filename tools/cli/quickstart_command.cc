@@ -1,0 +1,124 @@
+#include "tools/cli/quickstart_command.h"
+
+#include <limits.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "proto/support/refusal.h"
+#include "tools/cli/subcommands.h"
+
+namespace cxlpool::cli {
+namespace {
+
+constexpr char kDefaultRegion[] = "first", kDefaultRegionSize[] = "256MiB",
+               kDefaultFileSize[] = "1GiB";
+
+// The machine's name up to the first dot.
+std::string MachineName() {
+  char name[HOST_NAME_MAX + 1] = {};
+  if (::gethostname(name, HOST_NAME_MAX) != 0) return "";
+  return absl::AsciiStrToLower(
+      std::vector<std::string>(absl::StrSplit(absl::string_view(name), '.')).front());
+}
+
+// The script writes it into files as it is.
+bool MayBeAPath(absl::string_view text) {
+  return absl::StartsWith(text, "/") && text.find_first_of("\"'\\$` \t\n") == text.npos &&
+         !absl::EndsWith(text, "/");
+}
+
+struct Words {
+  Flag device, file, size, host, region, region_size;
+  bool erase = false;
+};
+
+absl::StatusOr<QuickstartCommand> Read(const Words& words) {
+  QuickstartCommand command;
+  Fields fields;
+  const auto add = [&](const char* flag, const std::string& value) {
+    command.words.insert(command.words.end(), {flag, value});
+  };
+  if (words.device.has_value()) {
+    fields.Text("--device", words.device, [&](const std::string& name) { add("--device", name); });
+  }
+  if (words.file.has_value()) {
+    if (!MayBeAPath(*words.file)) {
+      return Refuse(
+          absl::StatusCode::kInvalidArgument, "BAD_VALUE",
+          absl::StrCat("--file \"", absl::CHexEscape(*words.file), "\" is no path of a file"),
+          "give one that begins with / and has no blanks or quotes, as /srv/cxlpool/cmm-0");
+    }
+    add("--file", *words.file);
+    fields.Size(words.size.value_or(kDefaultFileSize),
+                [&](uint64_t bytes) { add("--size", absl::StrCat(bytes)); });
+  }
+  constexpr absl::string_view kHosts = "hosts/", kRegions = "regions/";
+  fields.Name("hosts", words.host.value_or(MachineName()),
+              [&](const std::string& name) { add("--host", name.substr(kHosts.size())); });
+  fields.Name("regions", words.region.value_or(kDefaultRegion),
+              [&](const std::string& name) { add("--region", name.substr(kRegions.size())); });
+  const std::string region_size = words.region_size.value_or(kDefaultRegionSize);
+  fields.Size(region_size, [&](uint64_t) { add("--region-size", region_size); });
+  if (words.erase) command.words.push_back("--erase");
+  if (!fields.status().ok()) return fields.status();
+  return command;
+}
+
+}  // namespace
+
+void AddQuickstartCommand(CLI::App& app, Chosen& chosen) {
+  CLI::App* quickstart = app.add_subcommand(
+      "quickstart", "Make this machine a pool of its own, and bring memory online. Needs root");
+  auto words = std::make_shared<Words>();
+  auto* device = quickstart->add_option(
+      "--device", words->device, "Which CXL device, as the agent calls it (default: the only one)");
+  device->type_name("NAME");
+  auto* file = quickstart->add_option(
+      "--file", words->file,
+      "A file in a device's place, to try the pool; made where it is missing");
+  file->type_name("PATH")->excludes(device);
+  quickstart->add_option("--size", words->size, "Of a file that is made (default 1GiB)")
+      ->type_name("SIZE")
+      ->needs(file);
+  quickstart->add_option("--host", words->host, "The host's name (default: the machine's)")
+      ->type_name("NAME");
+  quickstart->add_option("--region", words->region, "The Region's name (default first)")
+      ->type_name("NAME");
+  quickstart->add_option("--region-size", words->region_size, "Its size (default 256MiB)")
+      ->type_name("SIZE");
+  quickstart->add_flag("--erase", words->erase, "Clear bytes that are on the device already");
+  quickstart->footer(
+      "Prints each command and each file. May be run again: what is there already stays.");
+  quickstart->callback([words, &chosen] {
+    auto command = Read(*words);
+    if (command.ok()) {
+      chosen.command = *std::move(command);
+    } else {
+      chosen.command = command.status();
+    }
+  });
+}
+
+absl::Status Execute(const QuickstartCommand& command) {
+  char self[PATH_MAX] = {};
+  std::string script;
+  if (::readlink("/proc/self/exe", self, sizeof(self) - 1) > 0) {
+    const std::string path = self;
+    script = absl::StrCat(path.substr(0, path.rfind('/')), "/../libexec/cxlpool/quickstart");
+    std::vector<char*> argv = {script.data()};
+    std::vector<std::string> words = command.words;
+    for (std::string& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    ::execv(script.c_str(), argv.data());
+  }
+  return Refuse(absl::StatusCode::kFailedPrecondition, "NOT_INSTALLED",
+                absl::StrCat("quickstart cannot be run: ", script, ": ", std::strerror(errno)),
+                "install the package (docs/install.md), and run the cxlpool that it brings");
+}
+
+}  // namespace cxlpool::cli
