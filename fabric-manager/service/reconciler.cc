@@ -128,9 +128,20 @@ std::string Reconciler::NameOf(Key region) const {
 }
 
 void Reconciler::Forget(Key key) {
-  while (!tracks_.OfRegion(key).empty()) tracks_.Erase(tracks_.OfRegion(key).begin()->first);
+  while (!tracks_.OfRegion(key).empty()) DropTrack(tracks_.OfRegion(key).begin()->first);
   regions_.erase(key);
   active_.erase(key);
+}
+
+void Reconciler::DropTrack(uint64_t generation) {
+  const Track* const track = tracks_.Find(generation);
+  if (track == nullptr) return;
+  if (discovering_.empty()) {
+    dropped_.clear();
+  } else {
+    dropped_[track->host] = ++driver_epoch_;
+  }
+  tracks_.Erase(generation);
 }
 
 void Reconciler::TouchHost(const std::string& host) {
@@ -371,7 +382,7 @@ void Reconciler::FollowCommitted(const Region& region) {
     // One with a call under way goes when that has ended.
     if (standing.contains(generation) || track->driver_calls > 0) continue;
     sessions_->Withdraw(track->host, FormatUuid(region.tag.bytes()), generation);
-    tracks_.Erase(generation);
+    DropTrack(generation);
   }
 }
 

@@ -157,6 +157,8 @@ class Reconciler {
   void TakeDevices(const FabricView& view);
   void AddDevice(const FabricDevice& seen);
   void RecordIdentity(const FabricDevice& seen);
+  // A look that is under way may still show what the track was of.
+  void DropTrack(uint64_t generation);
   void AdoptStrays(std::vector<BoundLd> lds);
   static StrayOf StrayOfLd(const BoundLd& ld);
   static uint32_t IndexOf(const BoundLd& ld);
@@ -201,6 +203,8 @@ class Reconciler {
   std::map<std::string, std::string> lives_;  // Host to the incarnation that it was last seen in.
   std::map<std::string, std::string>
       gone_;  // Host to the incarnation that the fabric said has ended.
+  // Host to the epoch in which the last of its tracks went while something was looked at.
+  std::map<std::string, uint64_t> dropped_;
   bool step_posted_ = false;
   std::set<std::string> discovering_;  // What is looked at now: a host; empty: all.
   std::set<std::string> look_again_;   // Hosts to look at once those looks are taken.

@@ -82,7 +82,7 @@ void Reconciler::DriverCallEnded(uint64_t generation, uint32_t segment,
         durable == nullptr ? nullptr : durable->FindAttachment(absl::string_view(track.host));
     if (track.driver_calls == 0 &&
         (attachment == nullptr || attachment->generation != generation)) {
-      tracks_.Erase(generation);  // What the fabric still has of it, a discovery finds as a stray.
+      DropTrack(generation);  // What the fabric still has of it, a discovery finds as a stray.
     }
     Touch(region);
     Step(region);

@@ -234,6 +234,12 @@ void Reconciler::TakeView(const std::string& only, FabricView view, uint64_t epo
     const bool stale = track != nullptr && (track->driver_calls > 0 || track->driver_epoch > epoch);
     if (CXLPOOL_MUTANT("ignore-strays") || stale || IsNamed(ld)) continue;
     unrecorded_lds_.push_back(ld);
+    // Its record may have gone since the look began, and the LD with it: another look tells.
+    const auto dropped = dropped_.find(ld.host);
+    if (dropped != dropped_.end() && dropped->second > epoch && !CXLPOOL_MUTANT("gone-is-a-stray")) {
+      look_again_.insert(ld.host);
+      continue;
+    }
     // Of other storage than the records know by that name: whose bytes it shows nobody can say.
     const Device* device = writer_->state().FindDevice(ld.slice.device);
     const bool other = device != nullptr && !device->reachable;

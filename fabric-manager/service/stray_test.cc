@@ -236,5 +236,24 @@ TEST_F(StrayTest, ALookThatBeganEarlierDoesNotOverwriteALaterOne) {
   EXPECT_TRUE(world.scrubbed.empty());
 }
 
+// What was bound when a look began, and is gone with its record when it ends, is nobody's.
+TEST_F(StrayTest, ALookThatSawWhatHasGoneMeanwhileFindsNoStray) {
+  Make(AllocateOn("kv", "host-a", 1));
+  ASSERT_TRUE(rig->RunUntil([&] { return rig->Find("kv")->state == RegionState::kAllocated; }));
+  world.slow_looks = true;
+  ASSERT_TRUE(rig->RunUntil([&] { return !world.slow.empty(); }, absl::Seconds(150)));
+  ASSERT_TRUE(rig->Call(&PoolService::Release, ReleaseOf("kv", 2)).ok());
+  ASSERT_TRUE(rig->RunUntil([&] { return rig->Find("kv") == nullptr; }));
+  world.slow_looks = false;
+  world.slow.front()();
+  rig->RunUntil([] { return false; }, absl::Seconds(5));
+  EXPECT_TRUE(rig->views.Get()->regions.List("", 10).empty());
+  // Another one by the same host is found all the same.
+  const BoundLd ld = StrayBound(Uuid("another-region--"), 0, 10, 0);
+  world.bound[ld.serial] = {ld, v1::SEGMENT_ONLINE};
+  rig->RunUntil([] { return false; }, absl::Seconds(150));
+  EXPECT_EQ(rig->views.Get()->regions.List("", 10).size(), 1u);
+}
+
 }  // namespace
 }  // namespace cxlpool::fm
