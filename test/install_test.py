@@ -13,11 +13,13 @@ from testbed.emulated import EmulatedPool
 from testbed.process import wait_until
 from testbed.testing import BUILD, REPOSITORY, PoolTest, main
 
-COMPONENTS = ('fm', 'agent', 'cli', 'dev', 'examples', 'doc')
+COMPONENTS = ('fm', 'agent', 'cli', 'lib', 'dev', 'python', 'examples', 'doc')
 # Programs for tests and benches, and the example whose source is installed.
 ONLY_HERE = ('bench-*', 'cxlpool-*-trials', 'cxlpool-sim', 'cxlpool-rungs', 'hello-pool', 'pool-ask', 'pool-bytes',
              'pool-pin', 'pool-touch', 'scripted-manager')
 LIBPOOL_GUIDE = REPOSITORY / 'docs/libpool.md'
+LIBPOOL_NEEDS = ('libc.so.6', 'libm.so.6', 'libstdc++.so.6', 'libgcc_s.so.1', 'ld-linux*')
+WARNINGS = ('-Wall', '-Wextra', '-Wpedantic', '-Werror')
 
 
 def run(command, **options):
@@ -128,6 +130,44 @@ class InstalledFilesTest(unittest.TestCase):
                 self.assertTrue((pki / Path(name).name).exists(), f'{example}.toml names {name}')
 
 
+class SharedLibraryTest(unittest.TestCase):
+    """What libcxlpool.so.1 asks of a process, and what it shows to one (ADR 32)."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.prefix = Path(tempfile.mkdtemp(prefix='cxlpool-install-'))
+        cls.addClassCleanup(shutil.rmtree, cls.prefix)
+        for component in ('lib', 'dev'):
+            install(cls.prefix, component=component)
+        cls.library = cls.prefix / 'lib/libcxlpool.so.1'
+        cls.listed = (REPOSITORY / 'libpool/src/cxlpool.symbols').read_text().splitlines()
+
+    def test_it_needs_the_libraries_of_c_and_cpp_alone(self):
+        dynamic = run(['readelf', '--wide', '--dynamic', self.library])
+        needed = re.findall(r'\(NEEDED\).*\[(.+)\]', dynamic)
+        self.assertTrue(needed)
+        self.assertEqual([name for name in needed if not any(fnmatch.fnmatchcase(name, p) for p in LIBPOOL_NEEDS)], [])
+        self.assertEqual(re.findall(r'\(SONAME\).*\[(.+)\]', dynamic), ['libcxlpool.so.1'])
+
+    def test_it_shows_what_is_listed(self):
+        symbols = [line.split() for line in run(['nm', '--dynamic', '--defined-only', self.library]).splitlines()]
+        # A: the versions themselves, where nm lists them.
+        self.assertEqual(sorted(name for _, kind, name in symbols if kind != 'A'), self.listed)
+
+    def test_the_header_declares_what_is_listed(self):
+        header = (self.prefix / 'include/cxlpool/cxlpool.h').read_text()
+        declared = re.findall(r'^CXLPOOL_API [^;(]*?(\w+)\(', header, re.M)
+        self.assertEqual(sorted(declared), [name.partition('@@')[0] for name in self.listed])
+
+    def test_headers_compile_by_themselves(self):
+        for header, compiler in (('cxlpool.h', ('cc', '-std=c89', '-x', 'c')), ('cxlpool.h', ('c++', '-std=c++98', '-x', 'c++')),
+                                 ('pool.h', ('c++', '-std=c++20', '-x', 'c++')),
+                                 ('pool.h', ('c++', '-std=c++20', '-fno-exceptions', '-fno-rtti', '-x', 'c++'))):
+            with self.subTest(header, compiler=compiler):
+                run([*compiler, '-fsyntax-only', *WARNINGS, '-I', self.prefix / 'include', '-include', f'cxlpool/{header}',
+                     '/dev/null'])
+
+
 class LibpoolTest(PoolTest):
     """Programs built with nothing but what is installed, after it was moved, which then use an emulated pool."""
 
@@ -141,7 +181,8 @@ class LibpoolTest(PoolTest):
         cls.home = cls.directory / 'home'
         (cls.home / 'build').mkdir(parents=True)
         (cls.home / 'build/dev').symlink_to(BUILD)
-        install(cls.directory / 'first', component='dev')
+        for component in ('lib', 'dev'):
+            install(cls.directory / 'first', component=component)
         cls.prefix = cls.directory / 'moved/to/another/place'
         cls.prefix.parent.mkdir(parents=True)
         (cls.directory / 'first').rename(cls.prefix)
@@ -152,13 +193,16 @@ class LibpoolTest(PoolTest):
         (self.work / 'build').symlink_to(self.home / 'build')
         shutil.copy(self.prefix / 'share/doc/cxlpool/examples/hello_pool.cc', self.work / 'my_program.cc')
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith(('PKG_CONFIG', 'CMAKE'))}
-        self.environment['HOME'] = str(self.home)
+        self.environment.pop('LD_LIBRARY_PATH', None)
+        self.environment.update(HOME=str(self.home), CXLPOOL_SOCKET=str(self.pool.hosts['host-a'].socket))
+        self.finds_library = {**self.environment, 'LD_LIBRARY_PATH': str(self.prefix / 'lib')}
 
-    def assert_greets(self, program):
-        socket = self.pool.hosts['host-a'].socket
-        said = run([program], env={**self.environment, 'CXLPOOL_SOCKET': str(socket)})
-        self.assertRegex(said, r'^268435456 bytes at 0x')
+    def assert_greeting(self, said):
+        self.assertRegex(said, r'(?m)^268435456 bytes at 0x')
         wait_until(lambda: not self.pool.regions(), 20, 'the Region is gone')
+
+    def assert_greets(self, program, environment):
+        self.assert_greeting(run([program], env=environment))
 
     def pkg_config(self, *words):
         return run(['pkg-config', *words, 'cxlpool'],
@@ -171,8 +215,8 @@ class LibpoolTest(PoolTest):
             self.assertEqual([n for n in named if n.is_relative_to(self.directory)],
                              [self.prefix / 'include', self.prefix / 'lib'], option)
             program = self.work / 'by-pkg-config'
-            run(['c++', '-Wall', '-Wextra', '-Werror', self.work / 'my_program.cc', '-o', program, *flags])
-            self.assert_greets(program)
+            run(['c++', '-std=c++20', *WARNINGS, self.work / 'my_program.cc', '-o', program, *flags])
+            self.assert_greets(program, self.finds_library)
         self.assertEqual(self.pkg_config('--modversion').strip(), run([BUILD / 'bin/cxlpool', '--version']).split()[-1])
 
     def cmake(self, text, *options):
@@ -186,7 +230,7 @@ class LibpoolTest(PoolTest):
         done = self.cmake(texts[0], f'-DCMAKE_PREFIX_PATH={self.prefix}')
         self.assertEqual(done.returncode, 0, done.stderr)
         run(['cmake', '--build', self.work / 'out'], env=self.environment)
-        self.assert_greets(self.work / 'out/my_program')
+        self.assert_greets(self.work / 'out/my_program', self.environment)
 
     def test_find_package_keeps_to_its_version(self):
         for version, found in (('0.1', True), ('0.2', False), ('1.0', False)):
@@ -196,10 +240,29 @@ class LibpoolTest(PoolTest):
             self.assertEqual(done.returncode == 0, found, done.stderr)
 
     def test_the_guides_lines_run_as_they_are_printed(self):
-        lines = ''.join(text for language, text in section(LIBPOOL_GUIDE, 'Build') if language == '')
-        self.assertIn('pkg-config', lines)
-        run(['sh', '-euc', lines], cwd=self.work, env=self.environment)
-        self.assert_greets(self.work / 'my_program')
+        lines, with_a_run_path = [text for language, text in section(LIBPOOL_GUIDE, 'Build') if language == '']
+        self.assert_greeting(run(['sh', '-euc', lines], cwd=self.work, env=self.environment))
+        (self.work / 'my_program').unlink()
+        run(['sh', '-euc', f'export PKG_CONFIG_PATH=~/cxlpool/lib/pkgconfig\n{with_a_run_path}'], cwd=self.work,
+            env=self.environment)
+        self.assert_greets(self.work / 'my_program', self.environment)
+
+    def test_the_guides_program_in_cpp_is_the_example(self):
+        (program,) = [text for language, text in section(LIBPOOL_GUIDE, r'A whole program in C\+\+') if '#include' in text]
+        example = (self.work / 'my_program.cc').read_text()
+        for part in program.split('\n\n', 1):
+            self.assertIn(part.strip(), example)
+
+    def test_the_guides_program_in_c_runs(self):
+        blocks = section(LIBPOOL_GUIDE, 'A whole program in C')
+        (program,) = [text for language, text in blocks if language == 'c']
+        (line,) = [text for language, text in blocks if language == '']
+        for option in ('-std=c89', *WARNINGS):
+            self.assertIn(f' {option} ', line)
+        (self.work / 'my_program.c').write_text(program)
+        run(['sh', '-euc', line], cwd=self.work,
+            env={**self.environment, 'PKG_CONFIG_PATH': str(self.prefix / 'lib/pkgconfig')})
+        self.assert_greets(self.work / 'my_program', self.finds_library)
 
 
 if __name__ == '__main__':

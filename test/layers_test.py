@@ -86,6 +86,16 @@ class LayersTest(unittest.TestCase):
         self.assert_none((name, included) for name, included in includes()
                          if name.startswith('libpool/') and GRPC.search(included))
 
+    def test_libpool_links_nothing_into_other_programs(self):
+        """Its headers need the C and C++ libraries alone, and so does its code (ADR 32)."""
+        support = {'absl/base/thread_annotations.h', 'proto/support/mutex.h', 'proto/support/mutant.h', 'proto/support/unique_fd.h'}
+        self.assert_none((name, included) for name, included in includes()
+                         if name.startswith(('libpool/src/', 'libpool/include/')) and not is_test(name)
+                         and not name.endswith('_for_test.h') and included not in support
+                         and re.match(r'(absl|google|proto|cxlpool/v1|test|libpool/examples)/', included))
+        self.assert_none((name, included) for name, included in includes()
+                         if name.startswith('libpool/include/') and '/' in included and included != 'cxlpool/cxlpool.h')
+
     def test_libraries_stay_in_their_rooms(self):
         bad = []
         for name, included in includes():

@@ -13,7 +13,7 @@
 #include <cstdlib>
 #include <span>
 
-#include "cxlpool/client.h"
+#include "cxlpool/pool.h"
 #include "libpool/examples/outcome.h"
 #include "libpool/examples/pattern.h"
 
@@ -49,12 +49,13 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "usage: %s REGION SEED SECONDS\n", kProgram);
     return examples::kUsage;
   }
-  auto client = Client::Connect();
-  if (!client.ok()) return examples::Refuse(kProgram, client.status());
-  auto region = client->Open(argv[1], {.access = Access::kReadWrite, .wait = absl::Seconds(60)});
-  if (!region.ok()) return examples::Refuse(kProgram, region.status());
+  auto client = Pool::Connect();
+  if (!client.ok()) return examples::Refuse(kProgram, client.error());
+  auto region =
+      client->Open(argv[1], {.access = Access::kReadWrite, .wait = std::chrono::seconds(60)});
+  if (!region.ok()) return examples::Refuse(kProgram, region.error());
   auto mapping = region->Map({.writable = true});
-  if (!mapping.ok()) return examples::Refuse(kProgram, mapping.status());
+  if (!mapping.ok()) return examples::Refuse(kProgram, mapping.error());
   const int code = Touch(mapping->mutable_bytes(), std::strtoull(argv[2], nullptr, 0),
                          std::strtod(argv[3], nullptr));
   if (code == 0) {

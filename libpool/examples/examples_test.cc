@@ -10,7 +10,6 @@
 #include <sstream>
 #include <string>
 
-#include "absl/strings/str_cat.h"
 #include "test/rigs/fake_agent.h"
 
 namespace cxlpool::libpool {
@@ -27,8 +26,8 @@ class ExamplesTest : public ::testing::Test {
  protected:
   Outcome Run(const std::string& command, const std::string& socket_path) const {
     const std::string file = dir_.Path("output");
-    const int status = std::system(absl::StrCat("CXLPOOL_SOCKET=", socket_path, " ", EXAMPLES_DIR,
-                                                "/", command, " >", file, " 2>&1")
+    const int status = std::system(("CXLPOOL_SOCKET=" + socket_path + " " + EXAMPLES_DIR + "/" +
+                                    command + " >" + file + " 2>&1")
                                        .c_str());
     std::ostringstream output;
     output << std::ifstream(file).rdbuf();

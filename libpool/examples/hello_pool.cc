@@ -2,17 +2,17 @@
 #include <cstring>
 #include <iostream>
 
-#include "cxlpool/client.h"
+#include "cxlpool/pool.h"
 
-absl::Status Hello() {
-  auto client = cxlpool::Client::Connect();
-  if (!client.ok()) return client.status();
+cxlpool::Result<void> Hello() {
+  auto client = cxlpool::Pool::Connect();
+  if (!client.ok()) return client.error();
 
   auto region = client->Allocate({.name = "hello", .size_bytes = 256ull << 20});
-  if (!region.ok()) return region.status();
+  if (!region.ok()) return region.error();
   {
     auto mapping = region->Map();
-    if (!mapping.ok()) return mapping.status();
+    if (!mapping.ok()) return mapping.error();
     std::memcpy(mapping->mutable_bytes().data(), "hello", 6);
     std::cout << region->size_bytes() << " bytes at " << mapping->bytes().data() << "\n";
   }  // Unmapped. The bytes stay in the Region.
@@ -23,8 +23,8 @@ absl::Status Hello() {
 }
 
 int main() {
-  const absl::Status status = Hello();
-  if (status.ok()) return 0;
-  std::cerr << "hello-pool: " << status.message() << "\n";
+  const cxlpool::Result<void> said = Hello();
+  if (said.ok()) return 0;
+  std::cerr << "hello-pool: " << said.error().text() << "\n";
   return 1;
 }

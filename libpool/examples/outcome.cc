@@ -10,9 +10,8 @@ double Stopwatch::Seconds() const {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
 }
 
-int Refuse(const char* program, const absl::Status& status) {
-  std::fprintf(stderr, "%s: %s\n", program,
-               status.ToString(absl::StatusToStringMode::kWithNoExtraData).c_str());
+int Refuse(const char* program, const Error& error) {
+  std::fprintf(stderr, "%s: %s\n", program, error.text().c_str());
   return kRefused;
 }
 

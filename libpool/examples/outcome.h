@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "absl/status/status.h"
+#include "cxlpool/pool.h"
 #include "libpool/examples/pattern.h"
 
 namespace cxlpool::examples {
@@ -20,6 +20,11 @@ inline constexpr int kRefused = 3;  // The pool, the agent or the kernel said no
 inline constexpr char kExitCodes[] =
     "Exit codes: 0 ok, 1 bytes or pages are not as expected, 2 usage, 3 refused.";
 
+// Of a flag that has seconds.
+inline std::chrono::milliseconds Milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+}
+
 class Stopwatch {
  public:
   double Seconds() const;
@@ -29,7 +34,7 @@ class Stopwatch {
 };
 
 // "pool-write: " and the error on stderr. Returns kRefused.
-int Refuse(const char* program, const absl::Status& status);
+int Refuse(const char* program, const Error& error);
 
 // "<what> 536870912 bytes of regions/kv in 3.400 s (157.9 MB/s)" on stdout.
 void PrintRate(const char* what, uint64_t bytes, const std::string& where, double seconds);

@@ -10,9 +10,7 @@
 #include <cstdio>
 #include <string>
 
-#include "cxlpool/client.h"
-#include "cxlpool/error.h"
-#include "cxlpool/numa.h"
+#include "cxlpool/pool.h"
 #include "libpool/examples/outcome.h"
 #include "libpool/examples/pattern.h"
 
@@ -34,7 +32,7 @@ struct Flags {
 
 int VerifyBytes(const Region& region, const Flags& flags) {
   auto mapping = region.Map({.writable = false});
-  if (!mapping.ok()) return Refuse(kProgram, mapping.status());
+  if (!mapping.ok()) return Refuse(kProgram, mapping.error());
   const Stopwatch stopwatch;
   const Mismatches mismatches = flags.expect_zero ? VerifyZero(mapping->bytes())
                                                   : VerifyPattern(mapping->bytes(), flags.seed);
@@ -54,17 +52,19 @@ int TryWrite(const Region& region) {
                  region.name().c_str());
     return kMismatch;
   }
-  if (ErrnoOf(mapping.status()) != EACCES) return Refuse(kProgram, mapping.status());
+  if (mapping.error().sys_errno != EACCES) return Refuse(kProgram, mapping.error());
   std::printf("refused with EACCES: a writable map of %s\n", region.name().c_str());
   return kOk;
 }
 
 int ReportPages(std::span<const std::byte> bytes, int wanted_node) {
-  auto counts = CountPagesByNode(bytes.data(), bytes.size());
-  if (!counts.ok()) return Refuse(kProgram, counts.status());
+  const auto nodes = NodesOfPages(bytes.data(), bytes.size());
+  if (!nodes.ok()) return Refuse(kProgram, nodes.error());
+  std::map<int, uint64_t> counts;
+  for (const int node : *nodes) ++counts[node];
   bool all_there = true;
-  for (const auto& [node, pages] : *counts) {
-    if (node == kNotPresent) {
+  for (const auto& [node, pages] : counts) {
+    if (node < 0) {
       std::printf("not present: %" PRIu64 " pages\n", pages);
     } else {
       std::printf("node %d: %" PRIu64 " pages\n", node, pages);
@@ -79,7 +79,7 @@ int ReportPages(std::span<const std::byte> bytes, int wanted_node) {
 int UseNode(const Region& region, const Flags& flags) {
   if (!region.numa_node().has_value()) {
     std::fprintf(stderr, "%s: %s is %s and has no NUMA node (attach it as system-ram)\n", kProgram,
-                 region.name().c_str(), ToString(region.mode()));
+                 region.name().c_str(), std::string(ToString(region.mode())).c_str());
     return kRefused;
   }
   const int node = *region.numa_node();
@@ -91,8 +91,8 @@ int UseNode(const Region& region, const Flags& flags) {
     return kRefused;
   }
   const std::span<std::byte> range(static_cast<std::byte*>(address), bytes);
-  if (absl::Status status = BindToNode(address, bytes, node); !status.ok()) {
-    return Refuse(kProgram, status);
+  if (const auto bound = BindToNode(address, bytes, node); !bound.ok()) {
+    return Refuse(kProgram, bound.error());
   }
   const Stopwatch stopwatch;
   FillPattern(range, flags.seed);
@@ -107,12 +107,12 @@ int UseNode(const Region& region, const Flags& flags) {
 }
 
 int Run(const Flags& flags) {
-  auto client = Client::Connect();
-  if (!client.ok()) return Refuse(kProgram, client.status());
+  auto client = Pool::Connect();
+  if (!client.ok()) return Refuse(kProgram, client.error());
   const Access access = flags.node ? Access::kReadWrite : Access::kReadOnly;
   auto region =
-      client->Open(flags.region, {.access = access, .wait = absl::Seconds(flags.wait_seconds)});
-  if (!region.ok()) return Refuse(kProgram, region.status());
+      client->Open(flags.region, {.access = access, .wait = Milliseconds(flags.wait_seconds)});
+  if (!region.ok()) return Refuse(kProgram, region.error());
   if (flags.node) return UseNode(*region, flags);
   if (flags.try_write) return TryWrite(*region);
   return VerifyBytes(*region, flags);

@@ -11,7 +11,7 @@
 #include <cstdio>
 #include <mutex>
 
-#include "cxlpool/faults.h"
+#include "cxlpool/pool.h"
 #include "libpool/examples/outcome.h"
 
 namespace cxlpool::examples {
@@ -31,7 +31,7 @@ int Watch(int count, double seconds) {
     ++faults;
     heard.notify_all();
   });
-  if (!watch.ok()) return Refuse(kProgram, watch.status());
+  if (!watch.ok()) return Refuse(kProgram, watch.error());
   std::printf("watching\n");
   std::fflush(stdout);
   std::unique_lock lock(mutex);

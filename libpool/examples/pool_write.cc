@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cxlpool/client.h"
+#include "cxlpool/pool.h"
 #include "libpool/examples/outcome.h"
 #include "libpool/examples/pattern.h"
 
@@ -41,8 +41,8 @@ void AddTo(OpenTo& open_to, const std::string& who) {
   (kind == "uid" ? open_to.uids : open_to.gids).push_back(id);
 }
 
-absl::StatusOr<Region> Obtain(Client& client, const Flags& flags) {
-  const absl::Duration wait = absl::Seconds(flags.wait_seconds);
+Result<Region> Obtain(Pool& client, const Flags& flags) {
+  const std::chrono::milliseconds wait = Milliseconds(flags.wait_seconds);
   if (flags.region.empty()) {
     return client.Allocate({.name = flags.name,
                             .size_bytes = flags.allocate_bytes,
@@ -55,12 +55,12 @@ absl::StatusOr<Region> Obtain(Client& client, const Flags& flags) {
 }
 
 int Run(const Flags& flags) {
-  auto client = Client::Connect();
-  if (!client.ok()) return Refuse(kProgram, client.status());
+  auto client = Pool::Connect();
+  if (!client.ok()) return Refuse(kProgram, client.error());
   auto region = Obtain(*client, flags);
-  if (!region.ok()) return Refuse(kProgram, region.status());
+  if (!region.ok()) return Refuse(kProgram, region.error());
   auto mapping = region->Map({.writable = true});
-  if (!mapping.ok()) return Refuse(kProgram, mapping.status());
+  if (!mapping.ok()) return Refuse(kProgram, mapping.error());
 
   const Stopwatch stopwatch;
   FillPattern(mapping->mutable_bytes(), flags.seed);

@@ -7,49 +7,49 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "libpool/src/errors.h"
+#include "libpool/src/local_codec.h"
+#include "libpool/src/status.h"
+#include "libpool/src/text.h"
 
 namespace cxlpool::libpool {
 namespace {
 
 constexpr char kDefaultSocket[] = "/run/cxlpool/agent.sock";
 constexpr char kSocketVariable[] = "CXLPOOL_SOCKET";
-constexpr absl::Duration kLongestTimeout = absl::Hours(1);
 constexpr int kMaxPollMs = 60'000;
 constexpr int kAcceptRetryMs = 5;
 
-absl::Status ConnectError(const std::string& path, int error) {
+Status ConnectError(const std::string& path, int error) {
   switch (error) {
     case ENOENT:
     case ECONNREFUSED:
     case ENOTDIR:
-      return ErrnoError(absl::StatusCode::kUnavailable, "AGENT_NOT_RUNNING",
-                        absl::StrCat("no host agent listens on ", path),
+      return ErrnoError(Code::kUnavailable, "AGENT_NOT_RUNNING",
+                        Concat("no host agent listens on ", path),
                         "start cxlpool-agent or set CXLPOOL_SOCKET", error);
     case EACCES:
     case EPERM:
-      return ErrnoError(absl::StatusCode::kPermissionDenied, "SOCKET_DENIED",
-                        absl::StrCat("this user may not connect to ", path),
+      return ErrnoError(Code::kPermissionDenied, "SOCKET_DENIED",
+                        Concat("this user may not connect to ", path),
                         "join the group that owns the socket", error);
     case EPROTOTYPE:
     case ENOTSOCK:
-      return ErrnoError(absl::StatusCode::kInvalidArgument, "BAD_SOCKET",
-                        absl::StrCat(path, " is not a host agent's socket"),
+      return ErrnoError(Code::kInvalidArgument, "BAD_SOCKET",
+                        Concat(path, " is not a host agent's socket"),
                         "set CXLPOOL_SOCKET to the agent's local socket", error);
     default:
-      return ErrnoError(absl::StatusCode::kUnavailable, "AGENT_NOT_RUNNING",
-                        absl::StrCat("cannot connect to ", path), "see that cxlpool-agent runs",
-                        error);
+      return ErrnoError(Code::kUnavailable, "AGENT_NOT_RUNNING", Concat("cannot connect to ", path),
+                        "see that cxlpool-agent runs", error);
   }
 }
 
-absl::Status TimedOut(const std::string& path) {
-  return Error(absl::StatusCode::kDeadlineExceeded, "AGENT_TIMEOUT",
-               absl::StrCat("the host agent on ", path, " did not answer in time"),
-               "look at the log of cxlpool-agent, or allow more time");
+Status TimedOut(const std::string& path) {
+  return Refuse(Code::kDeadlineExceeded, "AGENT_TIMEOUT",
+                Concat("the host agent on ", path, " did not answer in time"),
+                "look at the log of cxlpool-agent, or allow more time");
 }
 
 // Takes over every descriptor of a packet, so that none leaks whatever else is wrong with it.
@@ -69,21 +69,21 @@ std::vector<UniqueFd> TakeDescriptors(msghdr& header) {
 
 }  // namespace
 
-absl::StatusOr<Connection> Connection::Connect(const std::string& path, Deadline deadline) {
+StatusOr<Connection> Connection::Connect(const std::string& path, Deadline deadline) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   if (path.empty() || path.size() >= sizeof address.sun_path) {
-    return Error(absl::StatusCode::kInvalidArgument, "BAD_SOCKET",
-                 absl::StrCat("the socket's path has ", path.size(), " characters, and 1 to ",
-                              sizeof address.sun_path - 1, " are possible"),
-                 "set CXLPOOL_SOCKET to a shorter path");
+    return Refuse(Code::kInvalidArgument, "BAD_SOCKET",
+                  Concat("the socket's path has ", path.size(), " characters, and 1 to ",
+                         sizeof address.sun_path - 1, " are possible"),
+                  "set CXLPOOL_SOCKET to a shorter path");
   }
   std::memcpy(address.sun_path, path.data(), path.size());
 
   UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.valid()) {
-    return ErrnoError(absl::StatusCode::kResourceExhausted, "DESCRIPTORS_LOST",
-                      "cannot make a socket", "raise the limit of open files (ulimit -n)", errno);
+    return ErrnoError(Code::kResourceExhausted, "DESCRIPTORS_LOST", "cannot make a socket",
+                      "raise the limit of open files (ulimit -n)", errno);
   }
   // A full backlog is EAGAIN, and there is nothing to poll for.
   while (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) !=
@@ -97,42 +97,52 @@ absl::StatusOr<Connection> Connection::Connect(const std::string& path, Deadline
   return Connection(std::move(socket), path);
 }
 
-absl::Status Connection::Lost(int error) const {
-  const std::string message = absl::StrCat("the host agent on ", path_, " went away");
+Status Connection::Lost(int error) const {
+  const std::string message = Concat("the host agent on ", path_, " went away");
   const std::string remedy = "see that cxlpool-agent runs, then try again";
   if (error == 0) {
-    return Error(absl::StatusCode::kUnavailable, "AGENT_LOST", message, remedy);
+    return Refuse(Code::kUnavailable, "AGENT_LOST", message, remedy);
   }
-  return ErrnoError(absl::StatusCode::kUnavailable, "AGENT_LOST", message, remedy, error);
+  return ErrnoError(Code::kUnavailable, "AGENT_LOST", message, remedy, error);
 }
 
-absl::Status Connection::Wait(short events, Deadline deadline) const {
+Status Connection::Wait(short events, Deadline deadline) const {
   while (true) {
     pollfd poll_fd = {socket_.get(), events, 0};
     const int left_ms = RemainingMs(deadline, kMaxPollMs);
-    if (::poll(&poll_fd, 1, left_ms) > 0) return absl::OkStatus();
+    if (::poll(&poll_fd, 1, left_ms) > 0) return Status();
     if (left_ms == 0) return TimedOut(path_);
   }
 }
 
-absl::Status Connection::Send(const v1::LocalRequest& request, Deadline deadline) {
-  std::string packet;
-  if (!request.SerializeToString(&packet) || packet.size() > kMaxPacketBytes) {
-    return BadArgument(absl::StrCat("the request has ", packet.size(), " bytes, at most ",
-                                    kMaxPacketBytes, " are possible"),
+Status Connection::Send(const LocalRequest& request, Deadline deadline) {
+  const std::string packet = Encode(request);
+  if (packet.size() > kMaxPacketBytes) {
+    return BadArgument(Concat("the request has ", packet.size(), " bytes, at most ",
+                              kMaxPacketBytes, " are possible"),
                        "use a shorter name");
   }
   while (::send(socket_.get(), packet.data(), packet.size(), MSG_NOSIGNAL) < 0) {
     if (errno == EINTR) continue;
     if (errno != EAGAIN) return Lost(errno);
-    if (absl::Status status = Wait(POLLOUT, deadline); !status.ok()) return status;
+    if (Status status = Wait(POLLOUT, deadline); !status.ok()) return status;
   }
-  return absl::OkStatus();
+  return Status();
 }
 
 void Connection::Interrupt() const { ::shutdown(socket_.get(), SHUT_RDWR); }
 
-absl::StatusOr<Reply> Connection::Receive(Deadline deadline) {
+bool Connection::HungUp() const {
+  pollfd poll_fd = {socket_.get(), 0, 0};
+  return ::poll(&poll_fd, 1, 0) > 0 && (poll_fd.revents & (POLLHUP | POLLERR)) != 0;
+}
+
+bool Connection::HasReply() const {
+  pollfd poll_fd = {socket_.get(), POLLIN, 0};
+  return ::poll(&poll_fd, 1, 0) > 0 && (poll_fd.revents & POLLIN) != 0;
+}
+
+StatusOr<Reply> Connection::Receive(Deadline deadline) {
   std::vector<char> packet(kMaxPacketBytes);
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxDescriptors)];
   iovec part = {packet.data(), packet.size()};
@@ -143,7 +153,7 @@ absl::StatusOr<Reply> Connection::Receive(Deadline deadline) {
   bool again = false;
   bool reset = false;
   do {
-    if (absl::Status status = Wait(POLLIN, deadline); !status.ok()) return status;
+    if (Status status = Wait(POLLIN, deadline); !status.ok()) return status;
     header.msg_control = control;
     header.msg_controllen = sizeof control;
     received = ::recvmsg(socket_.get(), &header, MSG_CMSG_CLOEXEC);
@@ -157,37 +167,32 @@ absl::StatusOr<Reply> Connection::Receive(Deadline deadline) {
   Reply reply;
   reply.descriptors = TakeDescriptors(header);
   if (received == 0) return Lost(0);
-  const std::string bad = absl::StrCat("the host agent on ", path_, " sent ");
+  const std::string bad = Concat("the host agent on ", path_, " sent ");
   const std::string remedy = "install the same version of cxlpool-agent and of libpool";
   if ((header.msg_flags & MSG_TRUNC) != 0) {
-    return Error(absl::StatusCode::kInternal, "BAD_REPLY",
-                 absl::StrCat(bad, "a packet of more than ", kMaxPacketBytes, " bytes"), remedy);
+    return Refuse(Code::kInternal, "BAD_REPLY",
+                  Concat(bad, "a packet of more than ", kMaxPacketBytes, " bytes"), remedy);
   }
   if ((header.msg_flags & MSG_CTRUNC) != 0) {
-    return Error(absl::StatusCode::kResourceExhausted, "DESCRIPTORS_LOST",
-                 absl::StrCat(bad, "descriptors that did not all arrive: this process is at its ",
-                              "limit of open files, or there were more than ", kMaxDescriptors),
-                 "raise the limit of open files (ulimit -n)");
+    return Refuse(Code::kResourceExhausted, "DESCRIPTORS_LOST",
+                  Concat(bad, "descriptors that did not all arrive: this process is at its ",
+                         "limit of open files, or there were more than ", kMaxDescriptors),
+                  "raise the limit of open files (ulimit -n)");
   }
-  if (!reply.message.ParseFromArray(packet.data(), static_cast<int>(received))) {
-    return Error(absl::StatusCode::kInternal, "BAD_REPLY",
-                 absl::StrCat(bad, received, " bytes that are no LocalResponse"), remedy);
+  std::optional<LocalResponse> message =
+      DecodeResponse({packet.data(), static_cast<size_t>(received)});
+  if (!message.has_value()) {
+    return Refuse(Code::kInternal, "BAD_REPLY",
+                  Concat(bad, received, " bytes that are no LocalResponse"), remedy);
   }
+  reply.message = *std::move(message);
   return reply;
 }
 
-std::string SocketPath(const ConnectOptions& options) {
-  if (!options.socket_path.empty()) return options.socket_path;
-  const char* path = std::getenv(kSocketVariable);
+std::string SocketPath(const char* given) {
+  if (given != nullptr && *given != '\0') return given;
+  const char* const path = std::getenv(kSocketVariable);
   return path != nullptr && *path != '\0' ? path : kDefaultSocket;
-}
-
-absl::Status CheckTimeout(const ConnectOptions& options) {
-  if (options.timeout > absl::ZeroDuration() && options.timeout <= kLongestTimeout) {
-    return absl::OkStatus();
-  }
-  return BadArgument(absl::StrCat("timeout is ", absl::FormatDuration(options.timeout)),
-                     "give more than 0 and at most an hour");
 }
 
 }  // namespace cxlpool::libpool

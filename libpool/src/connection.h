@@ -10,21 +10,18 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "cxlpool/client.h"
-#include "cxlpool/v1/local.pb.h"
 #include "libpool/src/deadline.h"
+#include "libpool/src/local_messages.h"
+#include "libpool/src/status.h"
 #include "proto/support/unique_fd.h"
 
 namespace cxlpool::libpool {
 
 inline constexpr size_t kMaxPacketBytes = 64 << 10;
 inline constexpr size_t kMaxDescriptors = 64;
-inline constexpr uint32_t kProtocolVersion = 1;
 
 struct Reply {
-  v1::LocalResponse message;
+  LocalResponse message;
   std::vector<UniqueFd> descriptors;  // Close on exec.
 };
 
@@ -32,37 +29,38 @@ class Connection {
  public:
   // Fails at once where nobody listens (AGENT_NOT_RUNNING); a listener that is slow to accept is
   // waited for until `deadline` (AGENT_TIMEOUT). SOCKET_DENIED, BAD_SOCKET: as in error.h.
-  static absl::StatusOr<Connection> Connect(const std::string& path, Deadline deadline);
+  static StatusOr<Connection> Connect(const std::string& path, Deadline deadline);
 
   // AGENT_LOST: the connection is over. AGENT_TIMEOUT: nothing was sent. BAD_ARGUMENT: the
   // message is too large.
-  absl::Status Send(const v1::LocalRequest& request, Deadline deadline);
+  Status Send(const LocalRequest& request, Deadline deadline);
 
   // AGENT_LOST, BAD_REPLY and DESCRIPTORS_LOST: drop the connection. AGENT_TIMEOUT: the reply is
   // still to come.
-  absl::StatusOr<Reply> Receive(Deadline deadline);
+  StatusOr<Reply> Receive(Deadline deadline);
 
   // Ends the connection: a Send or Receive that another thread is in returns AGENT_LOST soon. The
   // one call that any thread may make.
   void Interrupt() const;
+
+  // Whether the agent has ended it; whether a packet of its is there to receive. Neither waits.
+  bool HungUp() const;
+  bool HasReply() const;
 
  private:
   Connection(UniqueFd socket, std::string path)
       : socket_(std::move(socket)), path_(std::move(path)) {}
 
   // Waits for `events`. AGENT_TIMEOUT.
-  absl::Status Wait(short events, Deadline deadline) const;
-  absl::Status Lost(int error) const;
+  Status Wait(short events, Deadline deadline) const;
+  Status Lost(int error) const;
 
   UniqueFd socket_;
   std::string path_;
 };
 
-// Where the agent is, as the options and CXLPOOL_SOCKET say.
-std::string SocketPath(const ConnectOptions& options);
-
-// INVALID_ARGUMENT/BAD_ARGUMENT: a timeout that is none.
-absl::Status CheckTimeout(const ConnectOptions& options);
+// Where the agent is: `given`, or what CXLPOOL_SOCKET says, or the default.
+std::string SocketPath(const char* given);
 
 }  // namespace cxlpool::libpool
 

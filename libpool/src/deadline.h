@@ -4,22 +4,19 @@
 
 #include <algorithm>
 #include <chrono>
-
-#include "absl/time/time.h"
+#include <cstdint>
 
 namespace cxlpool::libpool {
 
+using Duration = std::chrono::milliseconds;
 using Deadline = std::chrono::steady_clock::time_point;
 
-inline Deadline After(absl::Duration duration) {
-  return std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(duration);
-}
+inline Deadline After(Duration duration) { return std::chrono::steady_clock::now() + duration; }
 
 // What is left, rounded up to a millisecond so that a poll for it never spins; 0 once past. At
 // most `cap_ms`.
 inline int RemainingMs(Deadline deadline, int cap_ms) {
-  const auto left =
-      std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+  const auto left = std::chrono::ceil<Duration>(deadline - std::chrono::steady_clock::now());
   return static_cast<int>(std::clamp<int64_t>(left.count(), 0, cap_ms));
 }
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "cxlpool/error.h"
-#include "cxlpool/faults.h"
+#include "cxlpool/pool.h"
+#include "libpool/src/reason_for_test.h"
 #include "proto/support/mutex.h"
 #include "test/rigs/fake_agent.h"
 
@@ -25,12 +25,13 @@ v1::LocalFault FaultAt(uint64_t offset, const std::string& tag = "tag-1") {
 
 class FaultWatchTest : public ::testing::Test {
  protected:
-  absl::StatusOr<FaultWatch> Watch() {
-    return FaultWatch::Start({.socket_path = agent_.socket_path(), .timeout = absl::Seconds(5)},
-                             [this](const Fault& fault) {
-                               MutexLock lock(mutex_);
-                               heard_.push_back(fault);
-                             });
+  Result<FaultWatch> Watch() {
+    return FaultWatch::Start(
+        {.socket_path = agent_.socket_path(), .timeout = std::chrono::seconds(5)},
+        [this](const Fault& fault) {
+          MutexLock lock(mutex_);
+          heard_.push_back(fault);
+        });
   }
   std::vector<uint64_t> Offsets() {
     MutexLock lock(mutex_);
@@ -59,7 +60,7 @@ class FaultWatchTest : public ::testing::Test {
 TEST_F(FaultWatchTest, WhatWasThereAndWhatComes) {
   agent_.AddFault(FaultAt(4096));
   auto watch = Watch();
-  ASSERT_TRUE(watch.ok()) << watch.status();
+  ASSERT_TRUE(watch.ok()) << watch.error().text();
   EXPECT_TRUE(AwaitHeard(1));
   agent_.AddFault(FaultAt(8192));
   EXPECT_TRUE(AwaitHeard(2));
@@ -78,7 +79,7 @@ TEST_F(FaultWatchTest, AnAgentThatRestartsTellsNothingTwice) {
   ASSERT_TRUE(watch.ok());
   EXPECT_TRUE(AwaitHeard(1));
   agent_.Stop();
-  EXPECT_TRUE(Await([&] { return ErrorReason(watch->Check()) == "AGENT_NOT_RUNNING"; }));
+  EXPECT_TRUE(Await([&] { return ReasonOf(watch->Check()) == "AGENT_NOT_RUNNING"; }));
   agent_.Start();
   agent_.AddFault(FaultAt(64));
   agent_.AddFault(FaultAt(0, "tag-2"));
@@ -144,25 +145,24 @@ TEST_F(FaultWatchTest, FaultsThatCannotBeAreIgnored) {
 TEST_F(FaultWatchTest, AnAnswerToAnotherQuestionIsSaid) {
   agent_.Next({.what = FakeAgent::Mishap::kEdit,
                .edit = [](v1::LocalResponse& response) { response.mutable_close(); }});
-  EXPECT_EQ(ErrorReason(Watch().status()), "BAD_REPLY");
+  EXPECT_EQ(ReasonOf(Watch()), "BAD_REPLY");
 }
 
 TEST_F(FaultWatchTest, RefusalsAreTheAgents) {
   agent_.Next({.what = FakeAgent::Mishap::kEdit, .edit = [](v1::LocalResponse& response) {
-                 response.set_code(static_cast<int>(absl::StatusCode::kPermissionDenied));
+                 response.set_code(static_cast<int>(CXLPOOL_PERMISSION_DENIED));
                  response.mutable_error()->set_reason("USER_NOT_ALLOWED");
                }});
-  EXPECT_EQ(ErrorReason(Watch().status()), "USER_NOT_ALLOWED");
+  EXPECT_EQ(ReasonOf(Watch()), "USER_NOT_ALLOWED");
 }
 
 TEST_F(FaultWatchTest, BadArguments) {
-  EXPECT_EQ(ErrorReason(FaultWatch::Start({}, nullptr).status()), "BAD_ARGUMENT");
-  EXPECT_EQ(ErrorReason(
-                FaultWatch::Start({.timeout = absl::ZeroDuration()}, [](const Fault&) {}).status()),
-            "BAD_ARGUMENT");
+  EXPECT_EQ(ReasonOf(FaultWatch::Start({}, nullptr)), "BAD_ARGUMENT");
   EXPECT_EQ(
-      ErrorReason(
-          FaultWatch::Start({.socket_path = "/nowhere/agent.sock"}, [](const Fault&) {}).status()),
+      ReasonOf(FaultWatch::Start({.timeout = std::chrono::milliseconds(0)}, [](const Fault&) {})),
+      "BAD_ARGUMENT");
+  EXPECT_EQ(
+      ReasonOf(FaultWatch::Start({.socket_path = "/nowhere/agent.sock"}, [](const Fault&) {})),
       "AGENT_NOT_RUNNING");
 }
 

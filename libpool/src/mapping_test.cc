@@ -1,18 +1,20 @@
-#include "cxlpool/mapping.h"
-
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <fstream>
+#include <sstream>
 #include <string>
+#include <utility>
+#include <vector>
 
-#include "cxlpool/client.h"
-#include "cxlpool/error.h"
+#include "cxlpool/pool.h"
 #include "libpool/examples/pattern.h"
+#include "libpool/src/reason_for_test.h"
 #include "test/rigs/fake_agent.h"
 
 namespace cxlpool {
@@ -26,12 +28,12 @@ constexpr uint64_t kMiB = 1 << 20;
 class MappingTest : public ::testing::Test {
  protected:
   Region Open(Access access = Access::kReadWrite) {
-    client_ = Client::Connect({.socket_path = agent_.socket_path()});
+    client_ = Pool::Connect({.socket_path = agent_.socket_path()});
     return client_->Open(kName, {.access = access}).value();
   }
 
   FakeAgent agent_;
-  absl::StatusOr<Client> client_ = absl::UnavailableError("not connected");
+  Result<Pool> client_ = Error{.message = "not connected"};
 };
 
 TEST_F(MappingTest, SeveralSegmentsAreOneRange) {
@@ -40,7 +42,7 @@ TEST_F(MappingTest, SeveralSegmentsAreOneRange) {
               .alignment_bytes = 2 * kMiB});
   const Region region = Open();
   auto mapping = region.Map();
-  ASSERT_TRUE(mapping.ok()) << mapping.status();
+  ASSERT_TRUE(mapping.ok()) << mapping.error().text();
   ASSERT_EQ(mapping->bytes().size(), 12 * kMiB);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(mapping->bytes().data()) % (2 * kMiB), 0u);
   examples::FillPattern(mapping->mutable_bytes(), 42);
@@ -61,11 +63,11 @@ TEST_F(MappingTest, ARegionThatGrewIsSeenByWhoOpensItAgain) {
   agent_.Add({.name = kName, .segment_bytes = {4 * kMiB}, .alignment_bytes = 2 * kMiB});
   const Region small = Open();
   auto before = small.Map();
-  ASSERT_TRUE(before.ok()) << before.status();
+  ASSERT_TRUE(before.ok()) << before.error().text();
   agent_.Add({.name = kName, .segment_bytes = {4 * kMiB, 2 * kMiB}, .alignment_bytes = 2 * kMiB});
   const Region large = client_->Open(kName).value();
   auto after = large.Map();
-  ASSERT_TRUE(after.ok()) << after.status();
+  ASSERT_TRUE(after.ok()) << after.error().text();
   EXPECT_EQ(small.size_bytes(), 4 * kMiB);
   EXPECT_EQ(large.size_bytes(), 6 * kMiB);
   EXPECT_EQ(before->bytes().size(), 4 * kMiB);
@@ -85,11 +87,11 @@ TEST_F(MappingTest, AReadOnlyRegionMapsReadOnly) {
 
 TEST_F(MappingTest, TheKernelRefusesAWritableMapOfAReadOnlyRegion) {
   agent_.Add({.name = kName, .access = v1::READ_ONLY});
-  const absl::Status status = Open(Access::kReadOnly).Map({.writable = true}).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied);
-  EXPECT_EQ(ErrorReason(status), "MAP_FAILED");
-  EXPECT_EQ(ErrnoOf(status), EACCES);
-  EXPECT_NE(std::string(status.message()).find("EACCES"), std::string::npos);
+  const Error status = Open(Access::kReadOnly).Map({.writable = true}).error();
+  EXPECT_EQ(status.code, CXLPOOL_PERMISSION_DENIED);
+  EXPECT_EQ(status.reason, "MAP_FAILED");
+  EXPECT_EQ(status.sys_errno, EACCES);
+  EXPECT_NE(status.message.find("EACCES"), std::string::npos);
 }
 
 TEST_F(MappingTest, AReadOnlyMapCannotBeMadeWritable) {
@@ -130,16 +132,16 @@ TEST_F(MappingTest, SystemRamHasNothingToMap) {
   const Region region = Open();
   EXPECT_EQ(region.numa_node(), 3);
   EXPECT_EQ(region.mode(), Mode::kSystemRam);
-  const absl::Status status = region.Map().status();
-  EXPECT_EQ(ErrorReason(status), "SYSTEM_RAM");
-  EXPECT_NE(ErrorRemedy(status).find("BindToNode"), std::string::npos);
+  const Error status = region.Map().error();
+  EXPECT_EQ(status.reason, "SYSTEM_RAM");
+  EXPECT_NE(status.remedy.find("BindToNode"), std::string::npos);
 }
 
 TEST_F(MappingTest, ARegionTakenBackIsRefusedNotMapped) {
   agent_.Add({.name = kName});
   const Region region = Open();
   ASSERT_EQ(::truncate(agent_.FilePath(kName, 0).c_str(), 0), 0);
-  EXPECT_EQ(ErrorReason(region.Map().status()), "BACKING_SHORT");
+  EXPECT_EQ(ReasonOf(region.Map()), "BACKING_SHORT");
 }
 
 TEST_F(MappingTest, AFailureInALaterSegmentLeavesNothingMapped) {
@@ -150,6 +152,122 @@ TEST_F(MappingTest, AFailureInALaterSegmentLeavesNothingMapped) {
   std::ifstream maps("/proc/self/maps");
   const std::string all((std::istreambuf_iterator<char>(maps)), {});
   EXPECT_EQ(all.find(agent_.FilePath(kName, 0)), std::string::npos);
+}
+
+// What /proc/self/smaps says of the mapping that begins at `address`.
+std::string Smaps(const std::byte* address) {
+  std::ifstream smaps("/proc/self/smaps");
+  std::ostringstream begin;
+  begin << std::hex << reinterpret_cast<uintptr_t>(address) << '-';
+  std::string found;
+  for (std::string line; std::getline(smaps, line);) {
+    const bool head = line.find("-") < line.find(" ");
+    if (head && !found.empty()) break;
+    if (!found.empty() || line.starts_with(begin.str())) found += line + "\n";
+  }
+  return found;
+}
+
+TEST_F(MappingTest, APartIsMappedWhereverItsSegmentsAre) {
+  agent_.Add({.name = kName, .segment_bytes = {2 * kMiB, kMiB, 3 * kMiB}});
+  const Region region = Open();
+  Mapping whole = region.Map().value();
+  examples::FillPattern(whole.mutable_bytes(), 42);
+  // From within the first to within the third, and each end by itself.
+  for (const auto& [offset, length] : std::vector<std::pair<uint64_t, uint64_t>>{
+           {kMiB, 4 * kMiB}, {0, 4096}, {6 * kMiB - 4096, 0}, {2 * kMiB, kMiB}, {0, 0}}) {
+    const auto part = region.Map({.offset_bytes = offset, .length_bytes = length});
+    ASSERT_TRUE(part.ok()) << part.error().text();
+    const uint64_t expected = length == 0 ? 6 * kMiB - offset : length;
+    ASSERT_EQ(part->size(), expected);
+    EXPECT_EQ(std::memcmp(part->data(), whole.data() + offset, expected), 0) << offset;
+  }
+  using O = MapOptions;
+  for (const O& bad : {O{.offset_bytes = 6 * kMiB}, O{.offset_bytes = 7 * kMiB},
+                       O{.offset_bytes = 1}, O{.length_bytes = 7 * kMiB}, O{.length_bytes = 4095},
+                       O{.offset_bytes = kMiB, .length_bytes = ~uint64_t{0} << 12},
+                       O{.reserve_bytes = uint64_t{1} << 60}}) {
+    EXPECT_EQ(ReasonOf(region.Map(bad)), "BAD_ARGUMENT") << bad.offset_bytes;
+  }
+}
+
+TEST_F(MappingTest, PopulatedPagesAreThereAndNoneIsInACoreDump) {
+  agent_.Add({.name = kName});
+  const Region region = Open();
+  const Mapping lazy = region.Map().value();
+  EXPECT_NE(Smaps(lazy.data()).find("Rss:                   0 kB"), std::string::npos);
+  for (const bool writable : {true, false}) {
+    const Mapping full = region.Map({.writable = writable, .populate = true}).value();
+    const std::string smaps = Smaps(full.data());
+    EXPECT_NE(smaps.find("Rss:                1024 kB"), std::string::npos) << smaps;
+    EXPECT_NE(smaps.find(" dd "), std::string::npos) << "not to be dumped: " << smaps;
+  }
+}
+
+TEST_F(MappingTest, AWantedAddressIsTakenUnlessItIsInUse) {
+  agent_.Add({.name = kName});
+  const Region region = Open();
+  auto* const wanted = reinterpret_cast<std::byte*>(uintptr_t{0x2000} << 32);
+  const auto mapping = region.Map({.address = wanted});
+  ASSERT_TRUE(mapping.ok()) << mapping.error().text();
+  EXPECT_EQ(mapping->data(), wanted);
+  EXPECT_EQ(ReasonOf(region.Map({.address = wanted})), "ADDRESS_TAKEN");
+  EXPECT_EQ(ReasonOf(region.Map({.address = wanted + kMiB - 4096})), "ADDRESS_TAKEN");
+  EXPECT_EQ(ReasonOf(region.Map({.address = wanted + 1})), "BAD_ARGUMENT");
+  examples::FillPattern(mapping->mutable_bytes(), 3);  // It is as it was.
+}
+
+TEST_F(MappingTest, GrowthIsMappedBehindWhatIsThere) {
+  agent_.Add({.name = kName, .segment_bytes = {4 * kMiB}, .alignment_bytes = 2 * kMiB});
+  Region small = Open();
+  Mapping mapping = small.Map({.reserve_bytes = 8 * kMiB}).value();
+  const Mapping tight = small.Map().value();
+  std::byte* const begin = mapping.data();
+  examples::FillPattern(mapping.mutable_bytes(), 5);
+  ASSERT_TRUE(mapping.Extend(small).ok()) << "it has not grown";
+  EXPECT_EQ(mapping.size(), 4 * kMiB);
+
+  agent_.Add({.name = kName, .segment_bytes = {4 * kMiB, 2 * kMiB}, .alignment_bytes = 2 * kMiB});
+  const Region large = client_->Open(kName).value();
+  const auto extended = mapping.Extend(large);
+  ASSERT_TRUE(extended.ok()) << extended.error().text();
+  EXPECT_EQ(mapping.data(), begin);
+  EXPECT_EQ(mapping.size(), 6 * kMiB);
+  examples::FillPattern(mapping.mutable_bytes(), 6);
+  EXPECT_EQ(examples::VerifyPattern(large.Map()->bytes(), 6).words, 0u);
+
+  agent_.Add({.name = kName, .segment_bytes = {4 * kMiB, 8 * kMiB}, .alignment_bytes = 2 * kMiB});
+  const Region larger = client_->Open(kName).value();
+  EXPECT_EQ(ReasonOf(mapping.Extend(larger)), "NO_RESERVE");
+  agent_.Add({.name = kName, .generation = 2, .segment_bytes = {8 * kMiB}});
+  EXPECT_EQ(ReasonOf(mapping.Extend(client_->Open(kName).value())), "STALE_GENERATION");
+  EXPECT_EQ(mapping.size(), 6 * kMiB);
+}
+
+TEST_F(MappingTest, AGrowthThatCannotBeMappedLeavesTheMapAsItWas) {
+  agent_.Add({.name = kName});
+  Mapping mapping = Open().Map({.reserve_bytes = 4 * kMiB}).value();
+  agent_.Add({.name = kName, .segment_bytes = {kMiB, kMiB}});
+  const Region grown = client_->Open(kName).value();
+  ASSERT_EQ(::truncate(agent_.FilePath(kName, 1).c_str(), 0), 0);
+  EXPECT_EQ(ReasonOf(mapping.Extend(grown)), "BACKING_SHORT");
+  EXPECT_EQ(mapping.size(), kMiB);
+  examples::FillPattern(mapping.mutable_bytes(), 1);
+  EXPECT_EXIT(mapping.data()[kMiB] = std::byte{1}, ::testing::KilledBySignal(SIGSEGV), "");
+}
+
+TEST_F(MappingTest, DescriptorsOfItsPartsAreThere) {
+  agent_.Add({.name = kName, .segment_bytes = {kMiB, 2 * kMiB}});
+  const Region region = Open();
+  const std::vector<Extent> extents = region.Extents();
+  ASSERT_EQ(extents.size(), 2u);
+  EXPECT_EQ(extents[1].region_offset_bytes, kMiB);
+  EXPECT_EQ(extents[1].length_bytes, 2 * kMiB);
+  examples::FillPattern(region.Map()->mutable_bytes(), 9);
+  uint64_t word = 0;
+  ASSERT_EQ(::pread(extents[1].fd, &word, sizeof word, static_cast<off_t>(extents[1].offset_bytes)),
+            static_cast<ssize_t>(sizeof word));
+  EXPECT_EQ(word, examples::PatternWord(9, kMiB / sizeof word));
 }
 
 TEST(PatternTest, FindsOneChangedByteAndSaysWhere) {

@@ -1,11 +1,12 @@
-#include "cxlpool/numa.h"
-
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstring>
+#include <vector>
 
-#include "cxlpool/error.h"
+#include "cxlpool/pool.h"
+#include "libpool/src/reason_for_test.h"
 
 namespace cxlpool {
 namespace {
@@ -17,11 +18,12 @@ class NumaTest : public ::testing::Test {
   void SetUp() override {
     address_ = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     ASSERT_NE(address_, MAP_FAILED);
-    const absl::Status status = BindToNode(address_, kBytes, 0);
-    if (absl::IsUnimplemented(status) || absl::IsPermissionDenied(status)) {
-      GTEST_SKIP() << "no NUMA calls here: " << status;
+    const Result<void> bound = BindToNode(address_, kBytes, 0);
+    if (!bound.ok() && (bound.error().code == CXLPOOL_UNIMPLEMENTED ||
+                        bound.error().code == CXLPOOL_PERMISSION_DENIED)) {
+      GTEST_SKIP() << "no NUMA calls here: " << bound.error().text();
     }
-    ASSERT_TRUE(status.ok()) << status;
+    ASSERT_TRUE(bound.ok()) << bound.error().text();
   }
   void TearDown() override { ::munmap(address_, kBytes); }
 
@@ -29,28 +31,25 @@ class NumaTest : public ::testing::Test {
 };
 
 TEST_F(NumaTest, PagesComeFromTheNode) {
-  auto counts = CountPagesByNode(address_, kBytes);
-  ASSERT_TRUE(counts.ok()) << counts.status();
-  EXPECT_EQ((*counts)[kNotPresent], 64u);
+  EXPECT_EQ(NodesOfPages(address_, kBytes).value(), std::vector<int>(64, -1));
   std::memset(address_, 1, kBytes / 2);
-  counts = CountPagesByNode(address_, kBytes);
-  ASSERT_TRUE(counts.ok());
-  EXPECT_EQ((*counts)[0], 32u);
-  EXPECT_EQ((*counts)[kNotPresent], 32u);
+  std::vector<int> half(64, -1);
+  std::fill_n(half.begin(), 32, 0);
+  EXPECT_EQ(NodesOfPages(address_, kBytes).value(), half);
 }
 
 TEST_F(NumaTest, RefusesNodesThatAreNotThere) {
   for (int node : {-1, 900, 1023, 1024, 1 << 30}) {
-    const absl::Status status = BindToNode(address_, kBytes, node);
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
-    EXPECT_EQ(ErrorReason(status), "BAD_ARGUMENT");
+    const Error status = BindToNode(address_, kBytes, node).error();
+    EXPECT_EQ(status.code, CXLPOOL_INVALID_ARGUMENT) << status.text();
+    EXPECT_EQ(status.reason, "BAD_ARGUMENT");
   }
 }
 
 TEST_F(NumaTest, RefusesRangesThatCannotBe) {
-  EXPECT_EQ(ErrorReason(BindToNode(address_, 0, 0)), "BAD_ARGUMENT");
-  EXPECT_EQ(ErrorReason(BindToNode(static_cast<char*>(address_) + 1, 4096, 0)), "BAD_ARGUMENT");
-  EXPECT_EQ(ErrorReason(CountPagesByNode(address_, 0).status()), "BAD_ARGUMENT");
+  EXPECT_EQ(ReasonOf(BindToNode(address_, 0, 0)), "BAD_ARGUMENT");
+  EXPECT_EQ(ReasonOf(BindToNode(static_cast<char*>(address_) + 1, 4096, 0)), "BAD_ARGUMENT");
+  EXPECT_EQ(ReasonOf(NodesOfPages(address_, 0)), "BAD_ARGUMENT");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// What a Region object and its Mappings share: the agent's answer, the descriptors, and the hold
-// that tells the agent of the use.
+// What a Region's handle and its maps share: the agent's answer, the descriptors, and the hold that
+// tells the agent of the use.
 //
 // Immutable; any thread.
 #ifndef CXLPOOL_LIBPOOL_SRC_OPENED_REGION_H_
@@ -10,13 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "libpool/src/reply.h"
+#include "libpool/src/status.h"
 #include "proto/support/unique_fd.h"
 
-namespace cxlpool {
-
-namespace libpool {
+namespace cxlpool::libpool {
 
 class Session;
 
@@ -28,25 +26,23 @@ class Hold {
   Hold& operator=(const Hold&) = delete;
   ~Hold();
 
-  absl::Status Check() const;
+  Status Check() const;
 
  private:
   const std::shared_ptr<Session> session_;
   const uint64_t id_;
 };
 
-}  // namespace libpool
-
 struct OpenedRegion {
-  OpenedRegion(std::shared_ptr<libpool::Session> session, uint64_t hold_id,
-               libpool::OpenReply opened, std::vector<UniqueFd> fds)
+  OpenedRegion(std::shared_ptr<Session> session, uint64_t hold_id, OpenReply opened,
+               std::vector<UniqueFd> fds)
       : hold(std::move(session), hold_id), reply(std::move(opened)), descriptors(std::move(fds)) {}
 
-  libpool::Hold hold;  // Ends after the descriptors are closed.
-  libpool::OpenReply reply;
+  Hold hold;  // Ends after the descriptors are closed.
+  OpenReply reply;
   std::vector<UniqueFd> descriptors;
 };
 
-}  // namespace cxlpool
+}  // namespace cxlpool::libpool
 
 #endif  // CXLPOOL_LIBPOOL_SRC_OPENED_REGION_H_

@@ -8,49 +8,41 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "cxlpool/types.h"
-#include "cxlpool/v1/local.pb.h"
+#include "cxlpool/cxlpool.h"
+#include "libpool/src/local_messages.h"
+#include "libpool/src/status.h"
 
 namespace cxlpool::libpool {
 
-// A piece of a Region, and where in a descriptor its bytes are.
-struct MapSegment {
-  size_t descriptor = 0;
-  uint64_t offset_bytes = 0;
-  uint64_t length_bytes = 0;  // More than 0.
-  uint64_t region_offset_bytes = 0;
-  uint64_t alignment_bytes = 0;  // A power of two, a page at least; the three above are multiples.
-};
-
-// Invariant: devdax: the segments cover [0, size_bytes) in order, without gap or overlap, and
-// name descriptors that are there. system-ram: a NUMA node and no segments.
+// What was opened. Invariant: devdax: the segments cover [0, size_bytes) in order, without gap or
+// overlap, name descriptors that are there, and are aligned as they say: to a power of two, a page
+// at least. system-ram: a NUMA node and no segments. Enums are the numbers of cxlpool.h.
 struct OpenReply {
-  std::string name;
-  std::string tag;
+  std::string name = {};
+  std::string tag = {};
   uint64_t generation = 0;
   uint64_t size_bytes = 0;
-  Access access = Access::kReadWrite;
-  Mode mode = Mode::kDevdax;
-  Coherence coherence = Coherence::kSoftware;
-  std::vector<MapSegment> segments;
-  std::optional<int> numa_node;
+  int32_t access = CXLPOOL_READ_WRITE;
+  int32_t mode = CXLPOOL_DEVDAX;
+  int32_t coherence = CXLPOOL_COHERENCE_SOFTWARE;
+  std::vector<LocalSegment> segments = {};
+  std::optional<int> numa_node = {};
 };
 
-// The Status that the agent sent, its reason, metadata and remedy included.
-absl::Status StatusOf(const v1::LocalResponse& response);
+// The Status that the agent sent, its reason and remedy included.
+Status StatusOf(const LocalResponse& response);
 
 // `descriptors`: how many came with the packet. `page_bytes`: of this machine.
-absl::StatusOr<OpenReply> ParseOpen(const v1::LocalOpenResponse& open, size_t descriptors,
-                                    uint64_t page_bytes);
+StatusOr<OpenReply> ParseOpen(const LocalOpenResponse& open, size_t descriptors,
+                              uint64_t page_bytes);
 
-// Unknown enum values become kUnknown or the weakest meaning: a listing is never refused.
-RegionInfo ParseListed(const v1::LocalRegion& region);
+// The largest alignment of a Region's parts, or a page.
+uint64_t AlignmentOf(const OpenReply& open, uint64_t page_bytes);
 
-absl::Status BadReply(absl::string_view what);
+Status BadReply(std::string_view what);
 
 }  // namespace cxlpool::libpool
 

@@ -6,81 +6,89 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "libpool/src/errors.h"
 #include "libpool/src/reply.h"
-#include "proto/support/refusal.h"
+#include "libpool/src/text.h"
+#include "proto/support/mutant.h"
 
 namespace cxlpool::libpool {
 namespace {
 
 constexpr int kFirstBackoffMs = 10;
 constexpr int kLastBackoffMs = 500;
-constexpr absl::Duration kLongestClose = absl::Seconds(5);
+constexpr Duration kLongestClose = std::chrono::seconds(5);
 // A caller leaves one reply behind per time-out; an agent that owes this many is not coming back.
 constexpr int kMaxOwed = 64;
 constexpr int kMaxWaitMs = 600'000;
 
 // Of connect, send and receive alone: an agent may send a refusal with any reason.
-bool IsLost(const absl::Status& status) {
-  const std::string reason = ReasonOf(status);
-  return reason == "AGENT_LOST" || reason == "AGENT_NOT_RUNNING";
+bool IsLost(const Status& status) {
+  return status.reason() == "AGENT_LOST" || status.reason() == "AGENT_NOT_RUNNING";
 }
 
 // What the agent refuses now and will not in a while, without anybody doing something about it. Not
 // NOT_ONLINE_YET: the agent has waited for that as long as it was asked to.
-bool Passes(const absl::Status& answer) {
-  const std::string reason = ReasonOf(answer);
+bool Passes(const Status& answer) {
   if (IsLost(answer)) return false;  // An agent that says so is none that we know.
-  return (absl::IsUnavailable(answer) && reason != "NOT_ONLINE_YET") || reason == "QUEUE_FULL";
+  return (answer.code() == Code::kUnavailable && answer.reason() != "NOT_ONLINE_YET") ||
+         answer.reason() == "QUEUE_FULL";
 }
 
 uint64_t PageBytes() { return static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)); }
 
-void SetWait(v1::LocalRequest& request, Deadline wait_until) {
+void SetWait(LocalRequest& request, Deadline wait_until) {
   const auto wait_ms = static_cast<uint32_t>(RemainingMs(wait_until, kMaxWaitMs));
-  if (request.has_open()) request.mutable_open()->set_wait_ms(wait_ms);
-  if (request.has_allocate()) request.mutable_allocate()->set_wait_ms(wait_ms);
+  if (request.open.has_value()) request.open->wait_ms = wait_ms;
+  if (request.allocate.has_value()) request.allocate->wait_ms = wait_ms;
 }
 
-v1::LocalRequest NewRequest() {
-  v1::LocalRequest request;
-  request.set_protocol_version(kProtocolVersion);
-  return request;
+bool Has(const LocalResponse& response, Body body) {
+  switch (body) {
+    case Body::kOpen:
+      return response.open.has_value();
+    case Body::kRelease:
+      return response.release.has_value();
+    case Body::kList:
+      return response.list.has_value();
+    case Body::kClose:
+      return response.close.has_value();
+    case Body::kFaults:
+      return response.faults.has_value();
+  }
+  return false;
 }
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<Session>> Session::Connect(std::string socket_path,
-                                                          absl::Duration timeout) {
+StatusOr<std::shared_ptr<Session>> Session::Connect(std::string socket_path, Duration timeout) {
   std::shared_ptr<Session> session(new Session(std::move(socket_path), timeout));
-  auto connection = Connection::Connect(session->socket_path_, After(timeout));
+  StatusOr<Connection> connection = Connection::Connect(session->socket_path_, After(timeout));
   if (!connection.ok()) return connection.status();
-  session->connection_ = *std::move(connection);
+  session->lanes_.front().connection = *std::move(connection);
   return session;
 }
 
-absl::StatusOr<v1::LocalResponse> Session::Call(v1::LocalRequest request, absl::Duration wait,
-                                                v1::LocalResponse::BodyCase expected) {
+StatusOr<LocalResponse> Session::Call(LocalRequest request, Duration wait, Body expected) {
   const Limits limits = {After(timeout_ + wait), After(wait), After(timeout_)};
-  if (absl::Status status = TakeTurn(limits.deadline); !status.ok()) return status;
-  absl::StatusOr<Reply> reply = Converse(request, limits, expected);
-  EndTurn(limits.deadline);
+  const StatusOr<Lane*> lane = TakeTurn(limits.deadline);
+  if (!lane.ok()) return lane.status();
+  StatusOr<Reply> reply = Converse(**lane, request, limits, expected);
+  EndTurn(**lane, limits.deadline);
   if (!reply.ok()) return reply.status();
   return std::move(reply->message);
 }
 
-absl::StatusOr<std::shared_ptr<const OpenedRegion>> Session::Open(v1::LocalRequest request,
-                                                                  absl::Duration wait) {
+StatusOr<std::shared_ptr<const OpenedRegion>> Session::Open(LocalRequest request, Duration wait) {
   const Limits limits = {After(timeout_ + wait), After(wait), After(timeout_)};
-  if (absl::Status status = TakeTurn(limits.deadline); !status.ok()) return status;
-  auto reply = Converse(request, limits, v1::LocalResponse::kOpen);
-  absl::StatusOr<OpenReply> opened =
-      reply.ok() ? ParseOpen(reply->message.open(), reply->descriptors.size(), PageBytes())
+  const StatusOr<Lane*> taken = TakeTurn(limits.deadline);
+  if (!taken.ok()) return taken.status();
+  Lane& lane = **taken;
+  StatusOr<Reply> reply = Converse(lane, request, limits, Body::kOpen);
+  StatusOr<OpenReply> opened =
+      reply.ok() ? ParseOpen(*reply->message.open, reply->descriptors.size(), PageBytes())
                  : reply.status();
   if (!opened.ok()) {
-    if (reply.ok()) Drop();
-    EndTurn(limits.deadline);
+    if (reply.ok()) Drop(lane);
+    EndTurn(lane, limits.deadline);
     return opened.status();
   }
   uint64_t id = 0;
@@ -93,125 +101,156 @@ absl::StatusOr<std::shared_ptr<const OpenedRegion>> Session::Open(v1::LocalReque
                   .generation = opened->generation,
                   .size_bytes = opened->size_bytes,
                   .access = opened->access,
-                  .epoch = epoch_,
-                  .status = absl::OkStatus(),
-                  .stale = false};
+                  .lane = &lane,
+                  .epoch = lane.epoch};
   }
   auto region = std::make_shared<const OpenedRegion>(shared_from_this(), id, *std::move(opened),
                                                      std::move(reply->descriptors));
-  EndTurn(limits.deadline);
-  return region;
+  EndTurn(lane, limits.deadline);
+  return std::shared_ptr<const OpenedRegion>(std::move(region));
 }
 
-absl::Status Session::CheckHold(uint64_t id) const {
+Status Session::CheckHold(uint64_t id) const {
   MutexLock lock(mutex_);
   const auto held = holds_.find(id);
-  return held == holds_.end() ? absl::OkStatus() : held->second.status;
+  return held == holds_.end() ? Status() : held->second.status;
 }
 
 void Session::EndHold(uint64_t id) {
   if (Forked()) return;  // It is the parent's.
   const Deadline deadline = After(std::min(timeout_, kLongestClose));
+  Lane* lane = nullptr;
   {
     MutexLock lock(mutex_);
     const auto held = holds_.find(id);
     if (held == holds_.end()) return;
-    pending_closes_.push_back(std::move(held->second.name));
+    // The end of a connection closed everything on it. Who opens this one again sees that it ended.
+    const bool open = IsOpen(held->second);
+    lane = held->second.lane;
+    if (open) lane->pending_closes.push_back(std::move(held->second.name));
     holds_.erase(held);
-    if (busy_) return;  // The caller whose turn it is says it.
-    busy_ = true;
+    if (!open || lane->busy) return;  // The caller whose turn it is says it.
+    lane->busy = true;
   }
-  EndTurn(deadline);
+  EndTurn(*lane, deadline);
 }
 
-bool Session::IsHeld(const std::string& name) const {
-  return std::any_of(holds_.begin(), holds_.end(), [&name](const auto& held) {
-    return held.second.name == name && !held.second.stale;
+bool Session::IsHeld(const Lane& lane, const std::string& name) const {
+  return std::any_of(holds_.begin(), holds_.end(), [&](const auto& held) {
+    const HeldRegion& region = held.second;
+    return region.name == name && region.lane == &lane && IsOpen(region) && !region.stale;
   });
 }
 
-absl::Status Session::TakeTurn(Deadline deadline) {
-  if (Forked()) {
-    return Error(absl::StatusCode::kFailedPrecondition, "FORKED",
-                 "this Client is another process's: this process was forked from it",
-                 "make a new Client in the child");
+// One with a late answer first, so that what it opened for a caller that had gone is closed; one
+// that owes an answer which is not there yet only where there is no other.
+Session::Lane* Session::IdleLane() {
+  Lane* free = nullptr;
+  Lane* owing = nullptr;
+  for (Lane& lane : lanes_) {
+    if (lane.busy) continue;
+    if (lane.owed > 0 && lane.connection->HasReply()) return &lane;
+    Lane*& kind = lane.owed == 0 ? free : owing;
+    if (kind == nullptr) kind = &lane;
   }
-  MutexLock lock(mutex_);
-  while (busy_) {
-    if (turn_ended_.wait_until(lock.native(), deadline) == std::cv_status::timeout && busy_) {
-      return Error(absl::StatusCode::kDeadlineExceeded, "CLIENT_BUSY",
-                   "other calls of this Client took all the time",
-                   "allow more time, or use a second Client beside long waits");
-    }
-  }
-  busy_ = true;
-  return absl::OkStatus();
+  return free != nullptr ? free : owing;
 }
 
-void Session::EndTurn(Deadline deadline) {
+StatusOr<Session::Lane*> Session::TakeTurn(Deadline deadline) {
+  if (Forked()) {
+    return Refuse(Code::kFailedPrecondition, "FORKED",
+                  "this client is another process's: this process was forked from it",
+                  "connect anew in the child");
+  }
+  MutexLock lock(mutex_);
+  while (true) {
+    if (Lane* const lane = IdleLane(); lane != nullptr) {
+      DropLost();
+      lane->busy = true;
+      return lane;
+    }
+    if (turn_ended_.wait_until(lock.native(), deadline) == std::cv_status::timeout &&
+        IdleLane() == nullptr) {
+      return Refuse(Code::kDeadlineExceeded, "CLIENT_BUSY",
+                    "other calls of this client took all the time",
+                    "allow more time, or use a second client beside long waits");
+    }
+  }
+}
+
+void Session::EndTurn(Lane& lane, Deadline deadline) {
   while (true) {
     std::string name;
     {
       MutexLock lock(mutex_);
       // The end of a connection closed everything on it.
-      if (!connection_.has_value()) pending_closes_.clear();
+      if (!lane.connection.has_value()) lane.pending_closes.clear();
       const bool in_time = RemainingMs(deadline, 1) > 0;
-      if (pending_closes_.empty() || !in_time) {
-        busy_ = false;
+      if (lane.pending_closes.empty() || !in_time) {
+        lane.busy = false;
         turn_ended_.notify_one();
         return;
       }
-      name = std::move(pending_closes_.back());
-      pending_closes_.pop_back();
-      if (IsHeld(name)) continue;
+      name = std::move(lane.pending_closes.back());
+      lane.pending_closes.pop_back();
+      if (IsHeld(lane, name)) continue;
     }
-    SendClose(name, deadline);
+    SendClose(lane, name, deadline);
   }
 }
 
-void Session::SendClose(const std::string& name, Deadline deadline) {
-  v1::LocalRequest request = NewRequest();
-  request.mutable_close()->set_name(name);
-  const int owed_before = owed_;
-  const absl::Status status = Exchange(request, deadline, v1::LocalResponse::kClose).status();
+void Session::SendClose(Lane& lane, const std::string& name, Deadline deadline) {
+  LocalRequest request;
+  request.close = {.name = name};
+  const int owed_before = lane.owed;
+  const Status status = Exchange(lane, request, deadline, Body::kClose).status();
   // Timed out before it was sent: it still has to be said.
-  if (!status.ok() && connection_.has_value() && owed_ <= owed_before &&
-      ReasonOf(status) == "AGENT_TIMEOUT") {
+  if (lane.connection.has_value() && lane.owed <= owed_before &&
+      status.reason() == "AGENT_TIMEOUT") {
     MutexLock lock(mutex_);
-    pending_closes_.push_back(name);
+    lane.pending_closes.push_back(name);
   }
 }
 
-void Session::Drop() {
-  connection_.reset();
-  owed_ = 0;
+void Session::Drop(Lane& lane) {
   MutexLock lock(mutex_);
-  ++epoch_;
-  pending_closes_.clear();
+  DropLocked(lane);
 }
 
-absl::StatusOr<Reply> Session::Converse(v1::LocalRequest& request, Limits limits,
-                                        v1::LocalResponse::BodyCase expected) {
-  request.set_protocol_version(kProtocolVersion);
+void Session::DropLocked(Lane& lane) {
+  lane.connection.reset();
+  lane.owed = 0;
+  ++lane.epoch;
+  lane.pending_closes.clear();
+}
+
+void Session::DropLost() {
+  for (Lane& lane : lanes_) {
+    if (lane.busy || !lane.connection.has_value() || !lane.connection->HungUp()) continue;
+    if (!CXLPOOL_MUTANT("lost-lane-unseen")) DropLocked(lane);
+  }
+}
+
+StatusOr<Reply> Session::Converse(Lane& lane, LocalRequest& request, Limits limits, Body expected) {
   int backoff_ms = kFirstBackoffMs;
   bool may_be_done = false;  // It reached somebody, and the answer did not reach us.
   while (true) {
-    absl::Status status = EnsureConnected(limits.deadline);
+    Status status = EnsureConnected(lane, limits.deadline);
     if (status.ok()) {
       SetWait(request, limits.wait_until);
-      absl::StatusOr<Reply> reply = Exchange(request, limits.deadline, expected);
+      StatusOr<Reply> reply = Exchange(lane, request, limits.deadline, expected);
       status = reply.status();
       if (reply.ok()) {
-        const absl::Status answer = StatusOf(reply->message);
+        Status answer = StatusOf(reply->message);
         if (answer.ok()) return reply;
-        if (may_be_done && request.has_release() && absl::IsNotFound(answer)) {
+        if (may_be_done && request.release.has_value() && answer.code() == Code::kNotFound) {
           Reply gone;  // That is what was asked for.
-          gone.message.mutable_release();
+          gone.message.release.emplace();
           return gone;
         }
         if (!Passes(answer)) return answer;
         // Its commit may be durable all the same.
-        may_be_done |= ReasonOf(answer) == "MANAGER_UNREACHABLE";
+        may_be_done |= answer.reason() == "MANAGER_UNREACHABLE";
         status = answer;
       } else {
         may_be_done |= IsLost(status);
@@ -219,116 +258,119 @@ absl::StatusOr<Reply> Session::Converse(v1::LocalRequest& request, Limits limits
     }
     const bool lost = IsLost(status);
     if (!lost && !Passes(status)) return status;
-    const Deadline deadline = lost ? limits.deadline : limits.give_up;
-    const int left_ms = RemainingMs(deadline, backoff_ms);
+    const int left_ms = RemainingMs(lost ? limits.deadline : limits.give_up, backoff_ms);
     if (left_ms == 0) return status;
     ::poll(nullptr, 0, left_ms);
     backoff_ms = std::min(2 * backoff_ms, kLastBackoffMs);
   }
 }
 
-absl::Status Session::EnsureConnected(Deadline deadline) {
-  if (!connection_.has_value()) {
-    auto connection = Connection::Connect(socket_path_, deadline);
+Status Session::EnsureConnected(Lane& lane, Deadline deadline) {
+  if (!lane.connection.has_value()) {
+    StatusOr<Connection> connection = Connection::Connect(socket_path_, deadline);
     if (!connection.ok()) return connection.status();
-    connection_ = *std::move(connection);
+    lane.connection = *std::move(connection);
   }
-  return ReopenHolds(deadline);
+  return ReopenHolds(lane, deadline);
 }
 
-absl::Status Session::ReopenHolds(Deadline deadline) {
+Status Session::ReopenHolds(Lane& lane, Deadline deadline) {
   std::vector<std::pair<uint64_t, HeldRegion>> missing;
   {
     MutexLock lock(mutex_);
-    for (const auto& [id, held] : holds_) {
-      if (held.epoch != epoch_ && !held.stale) missing.emplace_back(id, held);
+    for (auto& [id, held] : holds_) {
+      if (held.stale || held.reopening || IsOpen(held)) continue;
+      held.reopening = true;
+      missing.emplace_back(id, held);
     }
   }
+  Status status;
   for (const auto& [id, held] : missing) {
-    if (absl::Status status = ReopenHold(id, held, deadline); !status.ok()) return status;
+    if (status.ok()) status = ReopenHold(lane, id, held, deadline);
+    MutexLock lock(mutex_);
+    if (const auto now = holds_.find(id); now != holds_.end()) now->second.reopening = false;
   }
-  return absl::OkStatus();
+  return status;
 }
 
-// Only an end of the conversation is an error here; a refusal is remembered for Check() and does
+// Only an end of the conversation is an error here; a refusal is remembered for CheckHold and does
 // not stop the call that happened to come next.
-absl::Status Session::ReopenHold(uint64_t id, HeldRegion held, Deadline deadline) {
-  v1::LocalRequest request = NewRequest();
-  v1::LocalOpenRequest& open = *request.mutable_open();
-  open.set_name(held.name);
-  open.set_tag(held.tag);
-  open.set_at_most_bytes(held.size_bytes);
-  open.set_access(held.access == Access::kReadOnly ? v1::READ_ONLY : v1::READ_WRITE);
-  const absl::StatusOr<Reply> reply = Exchange(request, deadline, v1::LocalResponse::kOpen);
+Status Session::ReopenHold(Lane& lane, uint64_t id, const HeldRegion& held, Deadline deadline) {
+  LocalRequest request;
+  request.open = {
+      .name = held.name, .access = held.access, .tag = held.tag, .at_most_bytes = held.size_bytes};
+  const StatusOr<Reply> reply = Exchange(lane, request, deadline, Body::kOpen);
   if (!reply.ok()) return reply.status();
-  const v1::LocalOpenResponse& opened = reply->message.open();
-  const absl::Status answer = StatusOf(reply->message);
-  const bool same = opened.tag() == held.tag && opened.generation() == held.generation;
+  const Status answer = StatusOf(reply->message);
 
   MutexLock lock(mutex_);
-  const auto now = holds_.find(id);
-  if (now == holds_.end()) {  // Ended meanwhile, before it was open here.
-    if (answer.ok()) pending_closes_.push_back(held.name);
-    return absl::OkStatus();
+  const auto found = holds_.find(id);
+  if (found == holds_.end()) {  // Ended meanwhile, before it was open here.
+    if (answer.ok()) lane.pending_closes.push_back(held.name);
+    return Status();
   }
-  now->second.status = answer;
-  if (!answer.ok()) return absl::OkStatus();
-  if (same) {
-    now->second.epoch = epoch_;
-    return absl::OkStatus();
+  HeldRegion& now = found->second;
+  now.status = answer;
+  if (!answer.ok()) return Status();
+  const LocalOpenResponse& opened = *reply->message.open;
+  if (opened.tag == held.tag && opened.generation == held.generation) {
+    now.lane = &lane;
+    now.epoch = lane.epoch;
+    return Status();
   }
-  now->second.stale = true;
-  now->second.status = Error(
-      absl::StatusCode::kFailedPrecondition, "STALE_GENERATION",
-      absl::StrCat("the name ", held.name, " now means another Region; the one that was open ",
-                   "(tag ", held.tag, ", generation ", held.generation, ") is gone"),
+  now.stale = true;
+  now.status = Refuse(
+      Code::kFailedPrecondition, "STALE_GENERATION",
+      Concat("the name ", held.name, " now means another Region; the one that was open (tag ",
+             held.tag, ", generation ", held.generation, ") is gone"),
       "unmap and close it, and open the name again");
-  pending_closes_.push_back(held.name);
-  return absl::OkStatus();
+  lane.pending_closes.push_back(held.name);
+  return Status();
 }
 
-absl::StatusOr<Reply> Session::Exchange(const v1::LocalRequest& request, Deadline deadline,
-                                        v1::LocalResponse::BodyCase expected) {
-  absl::StatusOr<Reply> reply = ExchangeOnce(request, deadline);
+StatusOr<Reply> Session::Exchange(Lane& lane, const LocalRequest& request, Deadline deadline,
+                                  Body expected) {
+  StatusOr<Reply> reply = ExchangeOnce(lane, request, deadline);
   if (!reply.ok()) {
-    const std::string reason = ReasonOf(reply.status());
+    const std::string_view reason = reply.status().reason();
     const bool usable = reason == "AGENT_TIMEOUT" || reason == "BAD_ARGUMENT";
-    if (!usable || owed_ > kMaxOwed) Drop();
+    if (!usable || lane.owed > kMaxOwed) Drop(lane);
     return reply;
   }
-  if (reply->message.code() == 0 && reply->message.body_case() != expected) {
-    Drop();
+  if (reply->message.code == 0 && !Has(reply->message, expected)) {
+    Drop(lane);
     return BadReply("the answer to another question");
   }
   return reply;
 }
 
-absl::StatusOr<Reply> Session::ExchangeOnce(const v1::LocalRequest& request, Deadline deadline) {
-  if (absl::Status status = DrainOwed(deadline); !status.ok()) return status;
-  const absl::Status sent = connection_->Send(request, deadline);
+StatusOr<Reply> Session::ExchangeOnce(Lane& lane, const LocalRequest& request, Deadline deadline) {
+  if (Status status = DrainOwed(lane, deadline); !status.ok()) return status;
+  const Status sent = lane.connection->Send(request, deadline);
   if (!sent.ok() && !IsLost(sent)) return sent;
   // An agent that hung up on us may have said why before.
-  absl::StatusOr<Reply> reply = connection_->Receive(deadline);
+  StatusOr<Reply> reply = lane.connection->Receive(deadline);
   if (!sent.ok() && !reply.ok()) return sent;
-  if (ReasonOf(reply.status()) == "AGENT_TIMEOUT") ++owed_;
+  if (reply.status().reason() == "AGENT_TIMEOUT") ++lane.owed;
   return reply;
 }
 
-absl::Status Session::DrainOwed(Deadline deadline) {
-  while (owed_ > 0) {
-    absl::StatusOr<Reply> late = connection_->Receive(deadline);
+Status Session::DrainOwed(Lane& lane, Deadline deadline) {
+  while (lane.owed > 0) {
+    const StatusOr<Reply> late = lane.connection->Receive(deadline);
     if (!late.ok()) return late.status();
-    --owed_;
-    if (late->message.code() != 0 || !late->message.has_open()) continue;
+    --lane.owed;
+    if (late->message.code != 0 || !late->message.open.has_value()) continue;
+    if (CXLPOOL_MUTANT("late-open-stays")) continue;
     // Opened for a caller that had gone.
     MutexLock lock(mutex_);
-    pending_closes_.push_back(late->message.open().name());
+    lane.pending_closes.push_back(late->message.open->name);
   }
-  return absl::OkStatus();
+  return Status();
 }
 
 Hold::~Hold() { session_->EndHold(id_); }
 
-absl::Status Hold::Check() const { return session_->CheckHold(id_); }
+Status Hold::Check() const { return session_->CheckHold(id_); }
 
 }  // namespace cxlpool::libpool

@@ -1,25 +1,31 @@
-// The conversation with the host agent: takes callers in turn, reconnects, and keeps what this
-// process has open known to whichever agent answers.
+// The conversation with the host agent: lets callers speak side by side, reconnects, and keeps what
+// this process has open known to whichever agent answers.
 //
 // The rules:
-// - One caller at a time has the turn, and with it connection_; waiting for the turn counts
-//   against the caller's deadline. mutex_ is never held across I/O.
-// - A lost connection ends, for the agent, everything that was open on it. The caller whose turn it
-// is
-//   next connects anew and opens again each hold that is not open on this connection (epoch_): the
-//   same Region though it was renamed, and no more of it though it has grown.
-// - A caller that gave up leaves its reply behind on the connection; owed_ counts those, and they
-//   are read and thrown away before the next request. The connection stays, so that a slow agent
-//   does not see this process's Regions closed.
-// - A hold that ends while another caller has the turn leaves its name in pending_closes_; turns
-//   end by telling the agent. So a destructor waits for no other caller.
+// - There are kLanes lanes, each with a connection of its own once it is needed. One caller at a
+// time
+//   has the turn on a lane, and with it the lane's connection; waiting for a lane counts against
+//   the caller's deadline. A program that makes one call at a time uses one connection. mutex_ is
+//   never held across I/O.
+// - What was opened counts as used by the connection that opened it. A lost connection ends, for
+// the
+//   agent, everything that was open on it. Whoever takes a turn next sees which connections of idle
+//   lanes are lost, and opens again each hold that is open on none: the same Region though it was
+//   renamed, and no more of it though it has grown.
+// - A caller that gave up leaves its reply behind on its lane; `owed` counts those, and they are
+// read
+//   and thrown away before the next request there. The connection stays, so that a slow agent does
+//   not see this process's Regions closed.
+// - A hold that ends while another caller has the turn on its lane leaves its name in the lane's
+//   pending_closes; turns end by telling the agent. So closing waits for no other caller.
 //
-// Thread-safe. Shared by the Client and every hold, so Regions may outlive their Client.
+// Thread-safe. Shared by the client and every hold, so Regions may outlive their client.
 #ifndef CXLPOOL_LIBPOOL_SRC_SESSION_H_
 #define CXLPOOL_LIBPOOL_SRC_SESSION_H_
 
 #include <unistd.h>
 
+#include <array>
 #include <condition_variable>
 #include <cstdint>
 #include <map>
@@ -29,46 +35,59 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "absl/time/time.h"
+#include "cxlpool/cxlpool.h"
 #include "libpool/src/connection.h"
 #include "libpool/src/deadline.h"
 #include "libpool/src/opened_region.h"
+#include "libpool/src/status.h"
 #include "proto/support/mutex.h"
 
 namespace cxlpool::libpool {
 
+// Which body an answer has to have.
+enum class Body { kOpen, kRelease, kList, kClose, kFaults };
+
 class Session : public std::enable_shared_from_this<Session> {
  public:
-  // `timeout` is for this and for each later call. Errors as Client::Connect.
-  static absl::StatusOr<std::shared_ptr<Session>> Connect(std::string socket_path,
-                                                          absl::Duration timeout);
+  static constexpr size_t kLanes = CXLPOOL_MAX_CALLS;
 
-  // One logical call: `request` has its body; the rest is filled in here, wait_ms so that all
-  // tries together wait for `wait`. An OK reply has the `expected` body.
-  absl::StatusOr<v1::LocalResponse> Call(v1::LocalRequest request, absl::Duration wait,
-                                         v1::LocalResponse::BodyCase expected);
+  // `timeout` is for this and for each later call. Errors as cxlpool_connect.
+  static StatusOr<std::shared_ptr<Session>> Connect(std::string socket_path, Duration timeout);
+
+  // One logical call: `request` has its body; wait_ms is filled in here so that all tries together
+  // wait for `wait`. An OK reply has the `expected` body.
+  StatusOr<LocalResponse> Call(LocalRequest request, Duration wait, Body expected);
 
   // The same for open and allocate.
-  absl::StatusOr<std::shared_ptr<const OpenedRegion>> Open(v1::LocalRequest request,
-                                                           absl::Duration wait);
+  StatusOr<std::shared_ptr<const OpenedRegion>> Open(LocalRequest request, Duration wait);
 
   // For Hold alone. EndHold never fails: what cannot be said now is said later, or is said by
   // the end of the connection.
-  absl::Status CheckHold(uint64_t id) const;
+  Status CheckHold(uint64_t id) const;
   void EndHold(uint64_t id);
 
  private:
+  // `connection` and `owed` are of the caller whose turn it is; mutex_ guards the others, and the
+  // first two while nobody has the turn.
+  struct Lane {
+    std::optional<Connection> connection;
+    int owed = 0;
+    bool busy = false;
+    uint64_t epoch = 0;  // Counts connections.
+    std::vector<std::string> pending_closes = {};
+  };
+
   struct HeldRegion {
     std::string name;
     std::string tag;
     uint64_t generation = 0;
     uint64_t size_bytes = 0;
-    Access access = Access::kReadWrite;
-    uint64_t epoch = 0;   // The connection that it is open on.
-    absl::Status status;  // Why it is not open on this one.
-    bool stale = false;   // The name means another Region now: never opened again.
+    int32_t access = CXLPOOL_READ_WRITE;
+    Lane* lane = nullptr;    // Where it was opened last,
+    uint64_t epoch = 0;      // on this connection.
+    Status status = {};      // Why it is not open on any.
+    bool reopening = false;  // A caller is at it.
+    bool stale = false;      // The name means another Region now: never opened again.
   };
 
   // What one call has to keep to.
@@ -78,49 +97,48 @@ class Session : public std::enable_shared_from_this<Session> {
     Deadline give_up;  // On what passes by itself, such as a manager that is away.
   };
 
-  Session(std::string socket_path, absl::Duration timeout)
+  Session(std::string socket_path, Duration timeout)
       : socket_path_(std::move(socket_path)), timeout_(timeout), process_(::getpid()) {}
 
-  // A forked child shares the connection with its parent: what it sent would be taken for the
+  // A forked child shares the connections with its parent: what it sent would be taken for the
   // parent's, and locks may be held by threads that it does not have.
   bool Forked() const { return ::getpid() != process_; }
 
-  absl::Status TakeTurn(Deadline deadline);
-  void EndTurn(Deadline deadline);
+  StatusOr<Lane*> TakeTurn(Deadline deadline);
+  void EndTurn(Lane& lane, Deadline deadline);
 
-  // All below: the caller has the turn.
-  absl::StatusOr<Reply> Converse(v1::LocalRequest& request, Limits limits,
-                                 v1::LocalResponse::BodyCase expected);
-  absl::Status EnsureConnected(Deadline deadline);
-  absl::Status ReopenHolds(Deadline deadline);
-  absl::Status ReopenHold(uint64_t id, HeldRegion held, Deadline deadline);
+  // All below: the caller has the turn on `lane`.
+  StatusOr<Reply> Converse(Lane& lane, LocalRequest& request, Limits limits, Body expected);
+  Status EnsureConnected(Lane& lane, Deadline deadline);
+  Status ReopenHolds(Lane& lane, Deadline deadline);
+  Status ReopenHold(Lane& lane, uint64_t id, const HeldRegion& held, Deadline deadline);
   // One request and its reply, refusals included, on the connection there is. An error is one of
   // the conversation itself; drops the connection where it cannot go on.
-  absl::StatusOr<Reply> Exchange(const v1::LocalRequest& request, Deadline deadline,
-                                 v1::LocalResponse::BodyCase expected);
-  absl::StatusOr<Reply> ExchangeOnce(const v1::LocalRequest& request, Deadline deadline);
-  absl::Status DrainOwed(Deadline deadline);
-  void SendClose(const std::string& name, Deadline deadline);
-  void Drop();
+  StatusOr<Reply> Exchange(Lane& lane, const LocalRequest& request, Deadline deadline,
+                           Body expected);
+  StatusOr<Reply> ExchangeOnce(Lane& lane, const LocalRequest& request, Deadline deadline);
+  Status DrainOwed(Lane& lane, Deadline deadline);
+  void SendClose(Lane& lane, const std::string& name, Deadline deadline);
+  void Drop(Lane& lane);
 
-  bool IsHeld(const std::string& name) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Lane* IdleLane() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Of the idle lanes.
+  void DropLost() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void DropLocked(Lane& lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool IsHeld(const Lane& lane, const std::string& name) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static bool IsOpen(const HeldRegion& held) { return held.epoch == held.lane->epoch; }
 
   // Constant.
   const std::string socket_path_;
-  const absl::Duration timeout_;
+  const Duration timeout_;
   const pid_t process_;  // That made it.
-
-  // Of the caller whose turn it is.
-  std::optional<Connection> connection_;
-  int owed_ = 0;
 
   mutable Mutex mutex_;
   std::condition_variable turn_ended_;
-  bool busy_ ABSL_GUARDED_BY(mutex_) = false;
-  uint64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;  // Counts connections.
+  std::array<Lane, kLanes> lanes_;  // See Lane.
   uint64_t next_hold_ ABSL_GUARDED_BY(mutex_) = 1;
   std::map<uint64_t, HeldRegion> holds_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::string> pending_closes_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace cxlpool::libpool

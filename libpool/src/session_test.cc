@@ -12,8 +12,8 @@
 #include <thread>
 #include <vector>
 
-#include "cxlpool/client.h"
-#include "cxlpool/error.h"
+#include "cxlpool/pool.h"
+#include "libpool/src/reason_for_test.h"
 #include "test/rigs/fake_agent.h"
 
 namespace cxlpool::libpool {
@@ -30,22 +30,22 @@ class SessionTest : public ::testing::Test {
  protected:
   SessionTest() { agent_.Add({.name = kRegionName}); }
 
-  Client Connect(absl::Duration timeout = absl::Seconds(20)) {
-    return Client::Connect({.socket_path = agent_.socket_path(), .timeout = timeout}).value();
+  Pool Connect(std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
+    return Pool::Connect({.socket_path = agent_.socket_path(), .timeout = timeout}).value();
   }
 
   // What Open says when the agent's answer is changed by `edit`.
   std::string OpenEdited(std::function<void(v1::LocalResponse&)> edit) {
     agent_.Next({.what = FakeAgent::Mishap::kEdit, .edit = std::move(edit)});
-    Client client = Connect();
-    return ErrorReason(client.Open("kv").status());
+    Pool client = Connect();
+    return ReasonOf(client.Open("kv"));
   }
 
   FakeAgent agent_;
 };
 
 TEST_F(SessionTest, TheLastUseClosesTheRegion) {
-  Client client = Connect();
+  Pool client = Connect();
   auto first = client.Open("kv");
   auto second = client.Open("kv", {.access = Access::kReadOnly});
   ASSERT_TRUE(first.ok() && second.ok());
@@ -63,7 +63,7 @@ TEST_F(SessionTest, TheLastUseClosesTheRegion) {
 
 TEST_F(SessionTest, ARestartedAgentIsAskedForWhatWasOpenAndNoMore) {
   agent_.Add({.name = kRegionName, .segment_bytes = {1 << 20, 2 << 20}});
-  Client client = Connect();
+  Pool client = Connect();
   const auto region = client.Open("kv");
   ASSERT_TRUE(region.ok());
   EXPECT_EQ(region->size_bytes(), uint64_t{3} << 20);
@@ -82,7 +82,7 @@ TEST_F(SessionTest, ARestartedAgentIsAskedForWhatWasOpenAndNoMore) {
 }
 
 TEST_F(SessionTest, ARestartedAgentHearsOfWhatIsOpen) {
-  Client client = Connect();
+  Pool client = Connect();
   const auto region = client.Open("kv");
   ASSERT_TRUE(region.ok());
   auto mapping = region->Map();
@@ -101,7 +101,7 @@ TEST_F(SessionTest, ARestartedAgentHearsOfWhatIsOpen) {
 }
 
 TEST_F(SessionTest, ACallOutwaitsARestart) {
-  Client client = Connect();
+  Pool client = Connect();
   agent_.Stop();
   std::thread restart([this] { agent_.Start(); });
   EXPECT_TRUE(client.List().ok());
@@ -109,13 +109,13 @@ TEST_F(SessionTest, ACallOutwaitsARestart) {
 }
 
 TEST_F(SessionTest, ACallEndsWhenTheAgentStaysAway) {
-  Client client = Connect(absl::Milliseconds(300));
+  Pool client = Connect(std::chrono::milliseconds(300));
   auto region = client.Open("kv");
   ASSERT_TRUE(region.ok());
   agent_.Stop();
-  const absl::Status status = client.List().status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(ErrorReason(status), "AGENT_NOT_RUNNING");
+  const Error status = client.List().error();
+  EXPECT_EQ(status.code, CXLPOOL_UNAVAILABLE);
+  EXPECT_EQ(status.reason, "AGENT_NOT_RUNNING");
   { const Region ended = *std::move(region); }
   agent_.Start();
   EXPECT_TRUE(client.List().ok());
@@ -123,14 +123,14 @@ TEST_F(SessionTest, ACallEndsWhenTheAgentStaysAway) {
 }
 
 TEST_F(SessionTest, ARegionThatCannotBeReopenedSaysSoAndIsTriedAgain) {
-  Client client = Connect();
+  Pool client = Connect();
   const auto region = client.Open("kv");
   ASSERT_TRUE(region.ok());
   agent_.Stop();
   agent_.Remove(kRegionName);
   agent_.Start();
   EXPECT_TRUE(client.List().ok());
-  EXPECT_EQ(ErrorReason(region->Check()), "NOT_ATTACHED");
+  EXPECT_EQ(ReasonOf(region->Check()), "NOT_ATTACHED");
   agent_.Add({.name = kRegionName});
   EXPECT_TRUE(client.List().ok());
   EXPECT_TRUE(region->Check().ok());
@@ -138,25 +138,25 @@ TEST_F(SessionTest, ARegionThatCannotBeReopenedSaysSoAndIsTriedAgain) {
 }
 
 TEST_F(SessionTest, AnotherGenerationIsNotTakenForTheSameRegion) {
-  Client client = Connect();
+  Pool client = Connect();
   const auto region = client.Open("kv");
   ASSERT_TRUE(region.ok());
   agent_.Stop();
   agent_.Add({.name = kRegionName, .generation = 2});
   agent_.Start();
   EXPECT_TRUE(client.List().ok());
-  EXPECT_EQ(ErrorReason(region->Check()), "STALE_GENERATION");
+  EXPECT_EQ(ReasonOf(region->Check()), "STALE_GENERATION");
   EXPECT_EQ(agent_.Opens(kRegionName), 0) << "what was opened by mistake is closed";
 
   const auto fresh = client.Open("kv");
   ASSERT_TRUE(fresh.ok());
   EXPECT_EQ(fresh->generation(), 2u);
-  EXPECT_EQ(ErrorReason(region->Check()), "STALE_GENERATION");
+  EXPECT_EQ(ReasonOf(region->Check()), "STALE_GENERATION");
   EXPECT_EQ(agent_.Opens(kRegionName), 1);
 }
 
 TEST_F(SessionTest, EndingAStaleRegionLeavesItsSuccessorOpen) {
-  Client client = Connect();
+  Pool client = Connect();
   auto region = client.Open("kv");
   ASSERT_TRUE(region.ok());
   agent_.Stop();
@@ -170,39 +170,39 @@ TEST_F(SessionTest, EndingAStaleRegionLeavesItsSuccessorOpen) {
 }
 
 TEST_F(SessionTest, ASilentAgentEndsTheCallInTime) {
-  Client client = Connect(absl::Milliseconds(300));
+  Pool client = Connect(std::chrono::milliseconds(300));
   agent_.Pause();
   const auto begin = std::chrono::steady_clock::now();
-  const absl::Status status = client.List().status();
+  const Error status = client.List().error();
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
-  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_EQ(ErrorReason(status), "AGENT_TIMEOUT");
+  EXPECT_EQ(status.code, CXLPOOL_DEADLINE_EXCEEDED);
+  EXPECT_EQ(status.reason, "AGENT_TIMEOUT");
   agent_.Resume();
 }
 
 TEST_F(SessionTest, LateRepliesAreNotTakenForLaterOnes) {
-  Client client = Connect(absl::Milliseconds(300));
+  Pool client = Connect(std::chrono::milliseconds(300));
   auto held = client.Open("kv");
   ASSERT_TRUE(held.ok());
   agent_.Add({.name = "regions/late"});
   agent_.Pause();
   // The Open is sent, and its caller goes; the List waits for the reply that is owed, in vain.
-  EXPECT_EQ(ErrorReason(client.Open("late").status()), "AGENT_TIMEOUT");
-  EXPECT_EQ(ErrorReason(client.List().status()), "AGENT_TIMEOUT");
+  EXPECT_EQ(ReasonOf(client.Open("late")), "AGENT_TIMEOUT");
+  EXPECT_EQ(ReasonOf(client.List()), "AGENT_TIMEOUT");
   agent_.Resume();
 
   // Whatever the machine's load: a call succeeds in the end, and always by its own reply.
-  absl::Status status;
+  bool answered = false;
   for (int i = 0; i < 200; ++i) {
     const auto listed = client.List();
-    status = listed.status();
-    if (listed.ok()) {
+    answered = listed.ok();
+    if (answered) {
       EXPECT_EQ(listed->size(), 2u);
       break;
     }
-    EXPECT_EQ(ErrorReason(status), "AGENT_TIMEOUT");
+    EXPECT_EQ(ReasonOf(listed), "AGENT_TIMEOUT");
   }
-  ASSERT_TRUE(status.ok()) << status;
+  ASSERT_TRUE(answered);
   EXPECT_EQ(agent_.Opens(kRegionName), 1) << "the connection stayed";
   for (int i = 0; i < 200 && agent_.Opens("regions/late") != 0; ++i) (void)client.List();
   EXPECT_EQ(agent_.Opens("regions/late"), 0) << "opened for nobody";
@@ -217,7 +217,7 @@ TEST_F(SessionTest, LateRepliesAreNotTakenForLaterOnes) {
 }
 
 TEST_F(SessionTest, ARegionEndsWithoutWaitingForOtherCalls) {
-  Client client = Connect();
+  Pool client = Connect();
   auto region = client.Open("kv");
   ASSERT_TRUE(region.ok());
   std::promise<void> working, go_on;
@@ -233,28 +233,87 @@ TEST_F(SessionTest, ARegionEndsWithoutWaitingForOtherCalls) {
   EXPECT_TRUE(agent_.AwaitOpens(kRegionName, 0)) << "the other call said it";
 }
 
+// Opens Regions that are not there yet, from as many threads as a client has lanes.
+class WaitingCalls {
+ public:
+  WaitingCalls(FakeAgent& agent, Pool& client, size_t count) : agent_(agent) {
+    for (size_t i = 0; i < count; ++i) {
+      threads_.emplace_back([&client, i] {
+        const auto region = client.Open(Name(i), {.wait = std::chrono::minutes(1)});
+        EXPECT_TRUE(region.ok()) << region.error().text();
+        EXPECT_EQ(region->name(), Name(i));
+      });
+    }
+    while (Asked() < count) std::this_thread::yield();
+  }
+  void End() {
+    for (size_t i = threads_.size(); i > 0; --i) agent_.Add({.name = Name(i - 1)});
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+ private:
+  static std::string Name(size_t i) { return "regions/late-" + std::to_string(i); }
+  size_t Asked() const {
+    size_t asked = 0;
+    for (const v1::LocalRequest& request : agent_.Requests()) {
+      asked += request.has_open() && request.open().name().starts_with("regions/late-") ? 1 : 0;
+    }
+    return asked;
+  }
+  FakeAgent& agent_;
+  std::vector<std::thread> threads_;
+};
+
+TEST_F(SessionTest, CallsRunSideBySide) {
+  Pool client = Connect();
+  const auto held = client.Open("kv");
+  ASSERT_TRUE(held.ok());
+  WaitingCalls waiting(agent_, client, CXLPOOL_MAX_CALLS - 1);
+  const auto listed = client.List();
+  ASSERT_TRUE(listed.ok()) << listed.error().text();
+  waiting.End();
+  EXPECT_EQ(agent_.Opens(kRegionName), 1);
+}
+
 TEST_F(SessionTest, ACallWaitsForItsTurnNoLongerThanItsTime) {
-  Client client = Connect(absl::Milliseconds(300));
-  std::promise<void> working, go_on;
-  agent_.Next({.what = FakeAgent::Mishap::kEdit, .edit = [&](v1::LocalResponse&) {
-                 working.set_value();
-                 go_on.get_future().wait();
-               }});
-  std::thread other([&client] { EXPECT_TRUE(client.Open("kv", {.wait = absl::Minutes(1)}).ok()); });
-  working.get_future().wait();
-  EXPECT_EQ(ErrorReason(client.List().status()), "CLIENT_BUSY");
-  go_on.set_value();
-  other.join();
+  Pool client = Connect(std::chrono::milliseconds(300));
+  WaitingCalls waiting(agent_, client, CXLPOOL_MAX_CALLS);
+  EXPECT_EQ(ReasonOf(client.List()), "CLIENT_BUSY");
+  waiting.End();
+}
+
+// Whoever calls next sees what another lane has lost, and opens it again on its own.
+TEST_F(SessionTest, WhatWasOpenOnALostConnectionIsOpenedAgainByTheNextCall) {
+  Pool client = Connect();
+  std::vector<Result<Region>> held;
+  {
+    // The first lane is taken: these are held on others.
+    WaitingCalls waiting(agent_, client, 1);
+    held.push_back(client.Open("kv"));
+    waiting.End();
+  }
+  held.push_back(client.Open("kv"));
+  ASSERT_TRUE(held[0].ok() && held[1].ok());
+  EXPECT_EQ(agent_.Opens(kRegionName), 2) << "on two connections";
+  agent_.Stop();
+  agent_.Start();
+  ASSERT_TRUE(client.List().ok());
+  EXPECT_GE(agent_.Opens(kRegionName), 1);
+  EXPECT_TRUE(held[0]->Check().ok());
+  EXPECT_TRUE(held[1]->Check().ok());
+  held.clear();
+  ASSERT_TRUE(client.List().ok());
+  EXPECT_TRUE(agent_.AwaitOpens(kRegionName, 0));
 }
 
 TEST_F(SessionTest, ManyThreadsShareAClient) {
-  Client client = Connect();
+  Pool client = Connect();
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&client] {
       for (int i = 0; i < 50; ++i) {
         const auto region = client.Open("kv");
-        ASSERT_TRUE(region.ok()) << region.status();
+        ASSERT_TRUE(region.ok()) << region.error().text();
         ASSERT_TRUE(region->Map().ok());
         ASSERT_TRUE(client.List().ok());
       }
@@ -265,33 +324,33 @@ TEST_F(SessionTest, ManyThreadsShareAClient) {
 }
 
 TEST_F(SessionTest, GarbageIsRefusedAndTheNextCallWorks) {
-  Client client = Connect();
+  Pool client = Connect();
   for (const std::string& raw : {std::string("\xff\xff\xff garbage"), std::string(60000, '\x7f')}) {
     agent_.Next({.what = FakeAgent::Mishap::kSendRaw, .raw = raw});
-    const absl::Status status = client.Open("kv").status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
-    EXPECT_EQ(ErrorReason(status), "BAD_REPLY");
+    const Error status = client.Open("kv").error();
+    EXPECT_EQ(status.code, CXLPOOL_INTERNAL);
+    EXPECT_EQ(status.reason, "BAD_REPLY");
     EXPECT_TRUE(client.List().ok());
   }
   EXPECT_TRUE(agent_.AwaitOpens(kRegionName, 0));
 }
 
 TEST_F(SessionTest, AnOversizedPacketIsRefused) {
-  Client client = Connect();
+  Pool client = Connect();
   v1::LocalResponse large;
   large.mutable_list()->add_regions()->set_name(std::string(70 << 10, 'x'));
   agent_.Next({.what = FakeAgent::Mishap::kSendRaw, .raw = large.SerializeAsString()});
-  EXPECT_EQ(ErrorReason(client.List().status()), "BAD_REPLY");
+  EXPECT_EQ(ReasonOf(client.List()), "BAD_REPLY");
   EXPECT_TRUE(client.List().ok());
 }
 
 TEST_F(SessionTest, TooManyDescriptorsAreRefusedAndNoneLeaks) {
-  Client client = Connect();
+  Pool client = Connect();
   ASSERT_TRUE(client.List().ok());
   const size_t before = OpenDescriptors();
   for (int descriptors : {65, 200}) {
     agent_.Next({.what = FakeAgent::Mishap::kEdit, .edit = {}, .descriptors = descriptors});
-    EXPECT_EQ(ErrorReason(client.Open("kv").status()), "DESCRIPTORS_LOST");
+    EXPECT_EQ(ReasonOf(client.Open("kv")), "DESCRIPTORS_LOST");
   }
   // More than the segments name is harmless.
   agent_.Next({.what = FakeAgent::Mishap::kEdit, .edit = {}, .descriptors = 64});
@@ -311,21 +370,21 @@ TEST_F(SessionTest, AnAnswerToAnotherQuestionIsRefused) {
 }
 
 TEST_F(SessionTest, AMissingDescriptorIsRefused) {
-  Client client = Connect();
+  Pool client = Connect();
   agent_.Next({.what = FakeAgent::Mishap::kEdit, .edit = {}, .descriptors = 0});
-  EXPECT_EQ(ErrorReason(client.Open("kv").status()), "BAD_REPLY");
+  EXPECT_EQ(ReasonOf(client.Open("kv")), "BAD_REPLY");
 }
 
 TEST_F(SessionTest, RepliesCutAnywhereNeverCrash) {
   v1::LocalResponse good;
   {
-    Client client = Connect();
+    Pool client = Connect();
     agent_.Next(
         {.what = FakeAgent::Mishap::kEdit, .edit = [&good](v1::LocalResponse& r) { good = r; }});
     ASSERT_TRUE(client.Open("kv").ok());
   }
   const std::string packet = good.SerializeAsString();
-  Client client = Connect();
+  Pool client = Connect();
   for (size_t size = 1; size <= packet.size(); ++size) {
     std::string flipped = packet;
     flipped[size - 1] = static_cast<char>(flipped[size - 1] ^ (1 << (size % 8)));

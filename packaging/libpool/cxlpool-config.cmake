@@ -1,6 +1,2 @@
-# find_package(cxlpool): the target cxlpool::cxlpool is libpool, with all that it links.
-include(CMakeFindDependencyMacro)
-find_dependency(Threads)
-find_dependency(absl)
-find_dependency(Protobuf)
+# find_package(cxlpool): the target cxlpool::cxlpool is libcxlpool and its headers.
 include("${CMAKE_CURRENT_LIST_DIR}/cxlpool-targets.cmake")

@@ -16,9 +16,10 @@
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
+#include <optional>
 #include <thread>
 
-#include "cxlpool/client.h"
+#include "cxlpool/pool.h"
 #include "libpool/examples/outcome.h"
 
 namespace cxlpool {
@@ -59,11 +60,12 @@ class StandstillMeter {
 
 class Asker {
  public:
+  // The error that the question ended in.
   template <typename Question>
-  absl::Status Ask(const Question& question) {
+  std::optional<Error> Ask(const Question& question) {
     const double before = meter_.Seconds();
     const examples::Stopwatch stopwatch;
-    absl::Status status = question();
+    const auto answer = question();
     const double seconds = stopwatch.Seconds();
     ::usleep(2 * kBeatUs);  // A standstill that has just ended is counted now.
     slowest_ = std::max(slowest_, seconds - (meter_.Seconds() - before));
@@ -71,7 +73,7 @@ class Asker {
       std::printf("asking\n");
       std::fflush(stdout);
     }
-    return status;
+    return answer.ok() ? std::nullopt : std::optional(answer.error());
   }
 
   void Report() const {
@@ -92,13 +94,13 @@ int Main(int argc, char** argv) {
     return examples::kUsage;
   }
   std::signal(SIGTERM, OnTerminate);
-  auto client = Client::Connect();
-  if (!client.ok()) return examples::Refuse(kProgram, client.status());
+  auto client = Pool::Connect();
+  if (!client.ok()) return examples::Refuse(kProgram, client.error());
   Asker asker;
   while (g_ended == 0) {
-    absl::Status status = asker.Ask([&] { return client->List().status(); });
-    if (status.ok()) status = asker.Ask([&] { return client->Open(argv[1]).status(); });
-    if (!status.ok()) return examples::Refuse(kProgram, status);
+    std::optional<Error> error = asker.Ask([&] { return client->List(); });
+    if (!error.has_value()) error = asker.Ask([&] { return client->Open(argv[1]); });
+    if (error.has_value()) return examples::Refuse(kProgram, *error);
     ::usleep(kPauseUs);
   }
   asker.Report();

@@ -27,7 +27,7 @@
 #include <span>
 #include <string_view>
 
-#include "cxlpool/numa.h"
+#include "cxlpool/pool.h"
 #include "libpool/examples/outcome.h"
 #include "libpool/examples/pattern.h"
 
@@ -65,8 +65,8 @@ void Say(const char* word) {
 int PinPages(std::string_view how, int node, size_t size) {
   void* address = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (address == MAP_FAILED) return Refused("mmap");
-  if (absl::Status status = BindToNode(address, size, node); !status.ok()) {
-    return examples::Refuse(kProgram, status);
+  if (const auto bound = BindToNode(address, size, node); !bound.ok()) {
+    return examples::Refuse(kProgram, bound.error());
   }
   const std::span<std::byte> bytes(static_cast<std::byte*>(address), size);
   examples::FillPattern(bytes, kSeed);

@@ -1,9 +1,10 @@
-"""An unmodified Redis on pool memory: numactl binds it to the NUMA node of a system-ram Region; its pages are there, its
-values are in the pool's files, and the Region goes when it has ended, or sooner."""
+"""An unmodified Redis on pool memory: numactl, or `cxlpool run`, binds it to the NUMA node of a system-ram Region; its pages
+are there, its values are in the pool's files, and the Region goes when it has ended, or sooner."""
 
 import hashlib
 import mmap
 import re
+import shutil
 
 from testbed.pool_bytes import check_zero
 from testbed.rack import RackPool
@@ -11,6 +12,7 @@ from testbed.rack_trials import SESSIONS, RackTrials
 from testbed.testing import BUILD, main, require_qemu
 
 HOST = 'host-a'
+SETPRIV = '/usr/local/bin/setpriv'  # Busybox's knows less.
 VALUE_BYTES = 64 << 10
 VALUES = 1600  # 100 MiB
 # A value differs from every other, and is known from its number.
@@ -27,7 +29,8 @@ class RackRedisTest(RackTrials):
     @classmethod
     def make_pool(cls, directory):
         require_qemu('redis')
-        pool = RackPool(BUILD, directory, cls.topology, applications=('redis',))
+        pool = RackPool(BUILD, directory, cls.topology, programs=('cxlpool', f'{shutil.which("setpriv")}={SETPRIV}'),
+                        applications=('redis',))
         pool.manager_toml = SESSIONS
         return pool
 
@@ -103,6 +106,41 @@ class RackRedisTest(RackTrials):
         self.assertEqual(there, total)
         self.stop_redis(pid)
         self.assert_sound()
+
+    def run_redis(self, name, *policy):
+        """As uid 1000, by `cxlpool run`: (its NUMA node, its pid, the lines of its numa_maps)."""
+        pid, _ = self.hold(HOST, SETPRIV, '--reuid', 1000, '--regid', 1000, '--clear-groups', 'cxlpool', 'run', '--size', '256MiB',
+                           '--name', name, *policy, '--', 'redis-server', '--save', '""', '--port', 6379, '--dir', '/tmp',
+                           says='Ready to accept connections')
+        self.addCleanup(self.guest.run, f'kill -9 {pid}')
+        self.assertEqual(self.guest.output(f'cat /proc/{pid}/comm'), 'redis-server')
+        maps = self.guest.output(f'cat /proc/{pid}/numa_maps').splitlines()
+        return int(self.segment(name, HOST)['numa_node']), pid, maps
+
+    def test_3_cxlpool_run(self):
+        node, pid, maps = self.run_redis('strict', '--strict')
+        self.assertEqual({line.split()[1] for line in maps}, {f'bind:{node}'})
+        self.fill()
+        self.assert_values()
+        there, total = self.share_on(node, pid)
+        print(f'cxlpool run --strict: {there} of {total} MiB on node {node}')
+        self.assertGreater(there, VALUES * VALUE_BYTES >> 20)
+        self.assertGreater(there, 0.9 * total)
+        self.stop_redis(pid)
+        self.wait_gone('strict')
+        node, pid, maps = self.run_redis('prefer')
+        self.assertEqual({line.split()[1] for line in maps}, {f'prefer:{node}'})
+        self.guest.run(f'kill -9 {pid}')
+        self.wait_gone('prefer')
+        node, pid, maps = self.run_redis('both', '--interleave')
+        self.assertEqual({line.split()[1] for line in maps}, {f'interleave:0,{node}' if node > 1 else 'interleave:0-1'})
+        self.stop_redis(pid)
+        self.wait_gone('both')
+        refused = self.guest.run('cxlpool run --size 256MiB --name none -- no-such-program')
+        self.assertIn('NO_PROGRAM', refused.err)
+        self.assertEqual(self.pool.regions(), {})
+        self.assert_sound()
+        check_zero(self, self.pool.rack.device_path('cmm-0'))
 
 
 if __name__ == '__main__':

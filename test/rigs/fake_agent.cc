@@ -135,8 +135,11 @@ void FakeAgent::Resume() {
 }
 
 void FakeAgent::Add(FakeRegion region) {
-  MutexLock lock(mutex_);
-  AddLocked(std::move(region));
+  {
+    MutexLock lock(mutex_);
+    AddLocked(std::move(region));
+  }
+  Wake();
 }
 
 void FakeAgent::AddLocked(FakeRegion region) {
@@ -267,6 +270,9 @@ void FakeAgent::ForgetFaults() {
 
 // Whether the request is answered later: one for faults, while there are none.
 bool FakeAgent::HasToWait(const v1::LocalRequest& request) const {
+  if (request.has_open()) {
+    return request.open().wait_ms() > 0 && !regions_.contains(request.open().name());
+  }
   return request.has_faults() && request.faults().wait_ms() > 0 &&
          request.faults().after() >= faults_.size();
 }
@@ -274,7 +280,10 @@ bool FakeAgent::HasToWait(const v1::LocalRequest& request) const {
 void FakeAgent::AnswerWaiting(Peer& peer) {
   MutexLock lock(mutex_);
   if (!peer.waiting.has_value() || HasToWait(*peer.waiting)) return;
-  SendPacket(peer.socket.get(), Work(peer, *peer.waiting).response.SerializeAsString(), {});
+  const Answer answer = Work(peer, *peer.waiting);
+  std::vector<int> fds;
+  for (const UniqueFd& fd : answer.descriptors) fds.push_back(fd.get());
+  SendPacket(peer.socket.get(), answer.response.SerializeAsString(), fds);
   peer.waiting.reset();
 }
 

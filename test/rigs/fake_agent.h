@@ -96,7 +96,8 @@ class FakeAgent {
   struct Peer {
     UniqueFd socket;
     std::set<std::string> opens;
-    std::optional<v1::LocalRequest> waiting = {};  // For faults, without end.
+    // For a fault, or for a Region that is not there yet; without end.
+    std::optional<v1::LocalRequest> waiting = {};
   };
 
   void Serve(int listener);

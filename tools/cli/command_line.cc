@@ -231,6 +231,7 @@ absl::StatusOr<std::variant<Invocation, PrintText>> ParseCommandLine(int argc,
     AddPkiCommands(app, chosen);
     AddFsckCommand(app, chosen);
     AddQuickstartCommand(app, chosen);
+    AddRunCommand(app, chosen);
     AddHelpAndVersion(app, chosen);
     app.footer(ExitCodeHelp());
     app.require_subcommand(1);

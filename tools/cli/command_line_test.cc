@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "proto/support/refusal.h"
+#include "tools/cli/run_command.h"
 
 namespace cxlpool::cli {
 namespace {
@@ -337,6 +338,41 @@ TEST(CommandLineTest, Quickstart) {
   for (const char* file : {"cmm-0", "/srv/", "/srv/a b", "/srv/\"x\"", "/srv/$(reboot)"}) {
     EXPECT_EQ(ReasonFor({"quickstart", "--file", file}), "BAD_VALUE") << file;
   }
+}
+
+TEST(CommandLineTest, Run) {
+  const RunCommand most = std::get<RunCommand>(
+      Parsed({"run", "--size", "2G", "--name", "kv", "--strict", "--wait", "3s", "--socket", "/s",
+              "--", "redis-server", "--port", "1", "-o", "json", "--", "x"})
+          .command);
+  EXPECT_EQ(most.size_bytes, uint64_t{2} << 30);
+  EXPECT_EQ(most.name, "kv");
+  EXPECT_EQ(most.policy, RunPolicy::kStrict);
+  EXPECT_EQ(most.wait, absl::Seconds(3));
+  EXPECT_EQ(most.socket, "/s");
+  EXPECT_THAT(most.program,
+              testing::ElementsAre("redis-server", "--port", "1", "-o", "json", "--", "x"));
+  const RunCommand other =
+      std::get<RunCommand>(Parsed({"run", "--region", "kv", "--interleave", "true"}).command);
+  EXPECT_EQ(other.region, "regions/kv");
+  EXPECT_EQ(other.policy, RunPolicy::kInterleave);
+  EXPECT_EQ(other.wait, absl::Minutes(2));
+  EXPECT_EQ(ReasonFor({"run", "--", "true"}), "USAGE");
+  EXPECT_EQ(ReasonFor({"run", "--size", "1G"}), "USAGE");
+  EXPECT_EQ(ReasonFor({"run", "--size", "1G", "--region", "kv", "--", "true"}), "USAGE");
+  EXPECT_EQ(ReasonFor({"run", "--size", "1G", "--strict", "--prefer", "--", "true"}), "USAGE");
+  EXPECT_EQ(ReasonFor({"run", "--size", "much", "--", "true"}), "BAD_SIZE");
+  EXPECT_EQ(ReasonFor({"run", "--size", "1G", "--wait", "11m", "--", "true"}), "BAD_DURATION");
+}
+
+TEST(RunCommandTest, NodesOfAPolicy) {
+  EXPECT_EQ(ParseNodeList("0-1,4"), (std::vector<int>{0, 1, 4}));
+  for (const char* bad : {"", "x", "1-2-3", "-1", "0-5000", "0,,x"}) {
+    EXPECT_TRUE(ParseNodeList(bad).empty()) << bad;
+  }
+  EXPECT_EQ(PolicyNodes(RunPolicy::kStrict, 2, {0, 1}), std::vector<int>{2});
+  EXPECT_EQ(PolicyNodes(RunPolicy::kPrefer, 2, {0, 1}), std::vector<int>{2});
+  EXPECT_EQ(PolicyNodes(RunPolicy::kInterleave, 1, {0, 1, 2}), (std::vector<int>{0, 1, 2}));
 }
 
 TEST(CommandLineTest, GlobalFlagsStandAnywhere) {

@@ -156,6 +156,21 @@ struct QuickstartCommand {
   std::vector<std::string> words;  // Of its script.
 };
 
+// How a program is to use the node of its Region: that alone, that first, or that and the host's
+// own.
+enum class RunPolicy { kStrict, kPrefer, kInterleave };
+
+// Nor does run, which asks the host's agent.
+struct RunCommand {
+  uint64_t size_bytes = 0;  // To allocate; 0: `region` is opened.
+  std::string name = {};
+  std::string region = {};
+  RunPolicy policy = RunPolicy::kPrefer;
+  absl::Duration wait;
+  std::string socket = {};
+  std::vector<std::string> program = {};  // With its arguments.
+};
+
 using PoolCommand =
     std::variant<AllocateRegion, AllocateBatch, ListRegions, ShowRegion, AttachRegion, DetachRegion,
                  ReleaseRegion, ReleaseBatch, ResizeRegion, RenameRegion, RenewRegion, WatchRegions,
@@ -185,7 +200,7 @@ struct Invocation {
   ConnectionFlags connection;
   absl::Duration timeout = absl::Seconds(10);  // Of one call, its retries included.
   bool fail_fast = false;                      // One try of each call.
-  std::variant<PoolCommand, PkiCommand, FsckCommand, QuickstartCommand> command;
+  std::variant<PoolCommand, PkiCommand, FsckCommand, QuickstartCommand, RunCommand> command;
 };
 
 }  // namespace cxlpool::cli

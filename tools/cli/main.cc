@@ -18,6 +18,7 @@
 #include "tools/cli/quickstart_command.h"
 #include "tools/cli/render/error_text.h"
 #include "tools/cli/render/printable.h"
+#include "tools/cli/run_command.h"
 #include "tools/cli/settings.h"
 
 namespace cxlpool::cli {
@@ -42,6 +43,7 @@ absl::Status Run(const Invocation& invocation, Printer& printer) {
   if (const auto* pki = std::get_if<PkiCommand>(&invocation.command)) return Execute(*pki, printer);
   const auto* quickstart = std::get_if<QuickstartCommand>(&invocation.command);
   if (quickstart != nullptr) return Execute(*quickstart);
+  if (const auto* run = std::get_if<RunCommand>(&invocation.command)) return Execute(*run);
   const auto settings = ResolveSettings(invocation.connection, ReadEnvironment());
   if (!settings.ok()) return settings.status();
   std::vector<std::string> warnings;

@@ -19,7 +19,7 @@
 
 namespace cxlpool::cli {
 
-using Command = std::variant<PoolCommand, PkiCommand, FsckCommand, QuickstartCommand>;
+using Command = std::variant<PoolCommand, PkiCommand, FsckCommand, QuickstartCommand, RunCommand>;
 
 // What the parser found.
 struct Chosen {
@@ -117,6 +117,7 @@ void AddInventoryCommands(CLI::App& app, Chosen& chosen);
 void AddPkiCommands(CLI::App& app, Chosen& chosen);
 void AddFsckCommand(CLI::App& app, Chosen& chosen);
 void AddQuickstartCommand(CLI::App& app, Chosen& chosen);
+void AddRunCommand(CLI::App& app, Chosen& chosen);
 
 }  // namespace cxlpool::cli
 

@@ -1,0 +1,408 @@
+/* libcxlpool: memory of the rack's CXL pool, for programs in C and for what binds to C.
+ *
+ *   cxlpool_client *pool = NULL;
+ *   cxlpool_region *region = NULL;
+ *   cxlpool_map *map = NULL;
+ *   cxlpool_error error = CXLPOOL_ERROR_INIT;
+ *   cxlpool_allocate_options options = CXLPOOL_ALLOCATE_OPTIONS_INIT;
+ *
+ *   options.size_bytes = (uint64_t)1 << 30;
+ *   if (cxlpool_connect(NULL, &pool, &error) == 0 &&
+ *       cxlpool_allocate(pool, &options, &region, &error) == 0 &&
+ *       cxlpool_map_region(region, NULL, &map, &error) == 0) {
+ *     memset(cxlpool_map_address(map), 0, cxlpool_map_size(map));
+ *   } else {
+ *     fprintf(stderr, "%s (%s)\n", error.message, error.remedy);
+ *   }
+ *
+ * The library speaks with the host agent of this machine over a Unix socket, and maps the DAX
+ * devices that the agent hands it. After that nothing is between the program and the memory.
+ *
+ * Calls that can fail return 0 or a code of cxlpool_code; `error`, which may be NULL, says more.
+ * Every call ends by its deadline: the client's timeout, plus the call's own wait where it has one.
+ * Within it a lost connection is made anew, Regions still held are opened again, and the request is
+ * sent again under the same request_id, so that one logical call never allocates twice. What passes
+ * by itself (a manager that the agent cannot reach, an agent that has just started) is waited for.
+ *
+ * Options are structs that begin with their size: initialise them with their ..._INIT. NULL in
+ * their place means the defaults. A field that a later version adds means nothing when it is 0; a
+ * library that does not know it refuses any other value. Handles are freed in any order: a map
+ * keeps its Region in use, and a Region outlives its client. Freeing NULL does nothing. Strings are
+ * UTF-8 and end with NUL.
+ *
+ * Threads: any number may use a handle at once, and their calls run side by side (up to
+ * CXLPOOL_MAX_CALLS, then in turn); free a handle with nobody using it.
+ *
+ * Fork: a child has its parent's mappings, and must not use its handles: calls answer
+ * CXLPOOL_FAILED_PRECONDITION with reason FORKED, and freeing one tells nobody. As long as the
+ * child lives it keeps what the parent had open in use. A program started by exec has none of it.
+ *
+ * Signals: no call is made from a signal handler.
+ */
+#ifndef CXLPOOL_CXLPOOL_H_
+#define CXLPOOL_CXLPOOL_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CXLPOOL_API __attribute__((visibility("default")))
+
+/* Calls of one client that run at once. */
+#define CXLPOOL_MAX_CALLS 8
+
+/* ---- What went wrong ------------------------------------------------------------------------ */
+
+/* The numbers of google.rpc.Code. */
+typedef enum cxlpool_code {
+  CXLPOOL_OK = 0,
+  CXLPOOL_CANCELLED = 1,
+  CXLPOOL_UNKNOWN = 2,
+  CXLPOOL_INVALID_ARGUMENT = 3,
+  CXLPOOL_DEADLINE_EXCEEDED = 4,
+  CXLPOOL_NOT_FOUND = 5,
+  CXLPOOL_ALREADY_EXISTS = 6,
+  CXLPOOL_PERMISSION_DENIED = 7,
+  CXLPOOL_RESOURCE_EXHAUSTED = 8,
+  CXLPOOL_FAILED_PRECONDITION = 9,
+  CXLPOOL_ABORTED = 10,
+  CXLPOOL_OUT_OF_RANGE = 11,
+  CXLPOOL_UNIMPLEMENTED = 12,
+  CXLPOOL_INTERNAL = 13,
+  CXLPOOL_UNAVAILABLE = 14,
+  CXLPOOL_DATA_LOSS = 15,
+  CXLPOOL_UNAUTHENTICATED = 16
+} cxlpool_code;
+
+/* Filled by a call that fails, as far as its size says; untouched by one that succeeds. Reasons of
+ * the host agent and of the fabric manager are passed on (docs/errors.md); the library's own:
+ *
+ *   reason              code                 what happened
+ *   AGENT_NOT_RUNNING   UNAVAILABLE          nothing listens on the socket
+ *   AGENT_LOST          UNAVAILABLE          the agent went away and did not come back in time
+ *   AGENT_TIMEOUT       DEADLINE_EXCEEDED    the agent did not answer in time
+ *   CLIENT_BUSY         DEADLINE_EXCEEDED    other calls of this client took all the time
+ *   SOCKET_DENIED       PERMISSION_DENIED    this user may not connect to the socket
+ *   BAD_SOCKET          INVALID_ARGUMENT     the path is too long or is no agent's socket
+ *   BAD_REPLY           INTERNAL             the agent's packet breaks the local protocol
+ *   DESCRIPTORS_LOST    RESOURCE_EXHAUSTED   this process may open no more files
+ *   NO_MEMORY           RESOURCE_EXHAUSTED   this process has no memory left
+ *   BAD_NAME, BAD_ARGUMENT INVALID_ARGUMENT  the call's own arguments
+ *   FORKED              FAILED_PRECONDITION  a forked child used its parent's handle
+ *   STALE_GENERATION    FAILED_PRECONDITION  the name now means another Region
+ *   SYSTEM_RAM          FAILED_PRECONDITION  a NUMA node has nothing to map
+ *   BACKING_SHORT       FAILED_PRECONDITION  the bytes were taken back
+ *   ADDRESS_TAKEN       ALREADY_EXISTS       something is mapped at the address that was wanted
+ *   NO_RESERVE          FAILED_PRECONDITION  a map has no room for what its Region has got
+ *   MAP_FAILED          (by errno)           mmap or madvise failed; see sys_errno. EACCES and
+ * EPERM are PERMISSION_DENIED: a read-only descriptor NUMA_FAILED         (by errno) mbind or
+ * move_pages failed; see sys_errno NO_RANDOM           INTERNAL             getrandom failed
+ *   UNEXPECTED          INTERNAL             a defect of the library
+ */
+typedef struct cxlpool_error {
+  uint32_t size;     /* sizeof(cxlpool_error) when the caller was compiled. */
+  int32_t code;      /* cxlpool_code. */
+  int32_t sys_errno; /* Of the system call that failed, as in <errno.h>; 0: none did. */
+  char reason[48];   /* For programs: UPPER_SNAKE, stable; "" if none was given. */
+  char message[512]; /* For people: what and why. Cut where it is longer. */
+  char remedy[256];  /* For people: one imperative sentence, or "". */
+} cxlpool_error;
+#define CXLPOOL_ERROR_INIT \
+  { sizeof(cxlpool_error), 0, 0, "", "", "" }
+
+/* ---- Words of a Region ---------------------------------------------------------------------- */
+
+/* What this host may do with the bytes; enforced by the descriptor, and by the fabric where it can.
+ */
+typedef enum cxlpool_access { CXLPOOL_READ_WRITE = 1, CXLPOOL_READ_ONLY = 2 } cxlpool_access;
+
+/* How this host uses a Region: memory that is mapped, or a NUMA node that ordinary memory is taken
+ * from (exclusive Regions only). */
+typedef enum cxlpool_mode { CXLPOOL_DEVDAX = 1, CXLPOOL_SYSTEM_RAM = 2 } cxlpool_mode;
+
+/* Which hosts may be attached at one time: one; one that writes and any number that read; any
+ * number, whose applications keep the bytes coherent. Fixed when the Region is allocated. */
+typedef enum cxlpool_sharing {
+  CXLPOOL_EXCLUSIVE = 1,
+  CXLPOOL_SINGLE_WRITER = 2,
+  CXLPOOL_MULTI_WRITER = 3
+} cxlpool_sharing;
+
+/* Whether loads on this host see another host's stores without help from software. SOFTWARE is also
+ * what an agent that does not say means. */
+typedef enum cxlpool_coherence {
+  CXLPOOL_COHERENCE_SOFTWARE = 1,
+  CXLPOOL_COHERENCE_HARDWARE = 2
+} cxlpool_coherence;
+
+/* How far this host's Attachment has come. */
+typedef enum cxlpool_state {
+  CXLPOOL_STATE_UNKNOWN = 0, /* One that this version of the library does not know. */
+  CXLPOOL_WANTED = 1,
+  CXLPOOL_BOUND = 2,
+  CXLPOOL_ONLINE = 3, /* It can be opened. */
+  CXLPOOL_OFFLINE = 4,
+  CXLPOOL_EJECTING = 5,
+  CXLPOOL_UNBOUND = 6,
+  CXLPOOL_RELEASE_BLOCKED = 7
+} cxlpool_state;
+
+/* What the library says of a Region: one that is open, or a line of a listing. */
+typedef struct cxlpool_region_info {
+  size_t size;              /* sizeof(cxlpool_region_info) when the caller was compiled. */
+  char name[128];           /* regions/{region} */
+  char tag[40];             /* A UUID as text. Identity: a name may be used again, a tag is not. */
+  uint64_t generation;      /* Differs each time the Region is attached again; 0 in a listing. */
+  uint64_t size_bytes;      /* Of what is open: from the Region's first byte on. */
+  int32_t access;           /* cxlpool_access */
+  int32_t mode;             /* cxlpool_mode */
+  int32_t coherence;        /* cxlpool_coherence; 0 in a listing */
+  int32_t numa_node;        /* Of a system-ram Region that is open; -1: none. */
+  uint64_t alignment_bytes; /* Maps begin at a multiple of it, and parts of the Region too: 2 MiB as
+                               a rule. 0 in a listing. */
+  /* In a listing only. */
+  int32_t state;          /* cxlpool_state */
+  int32_t detaching;      /* 1: on its way down, it can be opened no more. */
+  uint32_t opens;         /* Connections on this host that have it open. */
+  uint32_t reserved;      /* 0 */
+  char state_reason[256]; /* Why, and what to do, where a person is needed. */
+} cxlpool_region_info;
+#define CXLPOOL_REGION_INFO_INIT \
+  { sizeof(cxlpool_region_info), "", "", 0, 0, 0, 0, 0, -1, 0, 0, 0, 0, 0, "" }
+
+/* ---- The way to the pool --------------------------------------------------------------------- */
+
+typedef struct cxlpool_client cxlpool_client;
+typedef struct cxlpool_region cxlpool_region;
+typedef struct cxlpool_list cxlpool_list;
+typedef struct cxlpool_map cxlpool_map;
+typedef struct cxlpool_fault_watch cxlpool_fault_watch;
+
+typedef struct cxlpool_connect_options {
+  size_t size;
+  const char *socket_path; /* NULL or "": the environment's CXLPOOL_SOCKET, or else
+                              /run/cxlpool/agent.sock. */
+  uint32_t timeout_ms; /* For connecting, and for each later call: how long the agent may take to
+                          answer and, after it was there once, to come back. 1 to 3600000. */
+} cxlpool_connect_options;
+#define CXLPOOL_CONNECT_OPTIONS_INIT \
+  { sizeof(cxlpool_connect_options), NULL, 30000 }
+
+/* Connects to the host agent. Does not wait for one that is not running.
+ * UNAVAILABLE/AGENT_NOT_RUNNING; PERMISSION_DENIED/SOCKET_DENIED; INVALID_ARGUMENT/BAD_SOCKET;
+ * DEADLINE_EXCEEDED/AGENT_TIMEOUT. */
+CXLPOOL_API int cxlpool_connect(const cxlpool_connect_options *options, cxlpool_client **client,
+                                cxlpool_error *error);
+CXLPOOL_API void cxlpool_disconnect(cxlpool_client *client);
+
+typedef struct cxlpool_allocate_options {
+  size_t size;
+  const char *name;     /* {region} or regions/{region}. NULL or "": the manager names it. */
+  uint64_t size_bytes;  /* Rounded up by the manager; cxlpool_region_describe says to what. */
+  int32_t sharing;      /* cxlpool_sharing */
+  int32_t mode;         /* cxlpool_mode */
+  uint32_t max_extents; /* In how many pieces it may come. 0: the manager's default. */
+  int32_t persistent;   /* 0: the Region lives as long as this process, and is released when it has
+                           ended, in whatever way. exec keeps it; a child does not. 1: it stays until
+                           somebody releases it, and comes back after a reboot of the host. */
+  const uint32_t *open_to_uids; /* Which other users of this host may open it besides root: user */
+  size_t open_to_uid_count;     /* ids, at most 64, */
+  const uint32_t *open_to_gids; /* group ids (primary or supplementary), at most 64, */
+  size_t open_to_gid_count;
+  int32_t open_to_everybody; /* or 1: everybody who acts for the same tenant. They may read and
+                                write it; only its maker releases it. */
+  uint32_t wait_ms;          /* How long the memory may take to come online. At most 600000. */
+  const char *request_id;    /* A UUID that names this allocation. NULL or "": a new one, which only
+                                the retries of this call share. Give one to try again after a
+                                failure, from another process as well, without making a second
+                                Region: with the same id and the same arguments, by the same user (and
+                                process, unless persistent), the Region that was made is opened. */
+} cxlpool_allocate_options;
+#define CXLPOOL_ALLOCATE_OPTIONS_INIT                                                            \
+  {                                                                                              \
+    sizeof(cxlpool_allocate_options), NULL, 0, CXLPOOL_EXCLUSIVE, CXLPOOL_DEVDAX, 0, 0, NULL, 0, \
+        NULL, 0, 0, 120000, NULL                                                                 \
+  }
+
+/* Allocates a Region on this host, waits until it is online, and opens it for writing.
+ * DEADLINE_EXCEEDED: it may be under way still; open it by name, or release it (so give a name).
+ * ALREADY_EXISTS: the name is taken. RESOURCE_EXHAUSTED says what would fit, or that this user has
+ * all that it may (USER_LIMIT). PERMISSION_DENIED: this user may not (ALLOCATE_NOT_ALLOWED,
+ * PERSISTENT_NOT_ALLOWED). UNAVAILABLE/MANAGER_UNREACHABLE: the manager did not answer in time; it
+ * may have been carried out: try again with the same request_id. FAILED_PRECONDITION/OWNER_UNKNOWN:
+ * the agent cannot see this process (another PID namespace); allocate it persistent. */
+CXLPOOL_API int cxlpool_allocate(cxlpool_client *client, const cxlpool_allocate_options *options,
+                                 cxlpool_region **region, cxlpool_error *error);
+
+typedef struct cxlpool_open_options {
+  size_t size;
+  int32_t access;   /* cxlpool_access */
+  uint32_t wait_ms; /* For a Region that is attached but not online yet. At most 600000. */
+} cxlpool_open_options;
+#define CXLPOOL_OPEN_OPTIONS_INIT \
+  { sizeof(cxlpool_open_options), CXLPOOL_READ_WRITE, 0 }
+
+/* Opens a Region that is attached to this host: {region}, regions/{region}, or its tag.
+ * NOT_FOUND/NOT_ATTACHED: attach it first. PERMISSION_DENIED: it is attached READ_ONLY, or another
+ * user made it and it is not open to this one (REGION_NOT_YOURS). UNAVAILABLE/NOT_ONLINE_YET: try
+ * later, or give a wait. FAILED_PRECONDITION/REGION_RELEASING: it is being taken away. */
+CXLPOOL_API int cxlpool_open(cxlpool_client *client, const char *name,
+                             const cxlpool_open_options *options, cxlpool_region **region,
+                             cxlpool_error *error);
+
+/* Starts the release of a Region that this host has and no other, by name or by tag. Returns once
+ * that is durable; the memory goes when nobody uses it, this process included: unmap and close
+ * first. PERMISSION_DENIED/REGION_NOT_YOURS: another user made it. */
+CXLPOOL_API int cxlpool_release(cxlpool_client *client, const char *name, cxlpool_error *error);
+
+/* The Regions attached to this host. */
+CXLPOOL_API int cxlpool_list_regions(cxlpool_client *client, cxlpool_list **list,
+                                     cxlpool_error *error);
+CXLPOOL_API size_t cxlpool_list_count(const cxlpool_list *list);
+/* INVALID_ARGUMENT/BAD_ARGUMENT: there are not so many. */
+CXLPOOL_API int cxlpool_list_describe(const cxlpool_list *list, size_t index,
+                                      cxlpool_region_info *info, cxlpool_error *error);
+CXLPOOL_API void cxlpool_list_free(cxlpool_list *list);
+
+/* ---- An open Region -------------------------------------------------------------------------- */
+
+/* While a Region is open, or a map of it lives, the agent counts it as used and takes it from
+ * nobody without force. Name and size are those of the moment it was opened: one that grows stays
+ * as it was here. Closing is not releasing: the bytes stay. */
+
+CXLPOOL_API int cxlpool_region_describe(const cxlpool_region *region, cxlpool_region_info *info,
+                                        cxlpool_error *error);
+
+/* 0 while the agent knows of this use. Otherwise why the Region could not be opened again after the
+ * connection was lost; retried by each call of the client, except for STALE_GENERATION, which
+ * stays. Does not ask the agent. */
+CXLPOOL_API int cxlpool_region_check(const cxlpool_region *region, cxlpool_error *error);
+
+/* A part of a Region, and where its bytes are in a descriptor: for interfaces that take descriptors
+ * (io_uring, GPUDirect, NIXL, RDMA). A system-ram Region has none. */
+typedef struct cxlpool_extent {
+  size_t size;
+  int32_t fd; /* The Region's own: valid while it is open, close-on-exec. dup it to keep it. */
+  int32_t reserved;
+  uint64_t offset_bytes; /* Of the descriptor. */
+  uint64_t length_bytes;
+  uint64_t region_offset_bytes;
+  uint64_t alignment_bytes; /* Of the three above. */
+} cxlpool_extent;
+#define CXLPOOL_EXTENT_INIT \
+  { sizeof(cxlpool_extent), -1, 0, 0, 0, 0, 0 }
+
+CXLPOOL_API size_t cxlpool_region_extent_count(const cxlpool_region *region);
+/* INVALID_ARGUMENT/BAD_ARGUMENT: there are not so many. */
+CXLPOOL_API int cxlpool_region_extent(const cxlpool_region *region, size_t index,
+                                      cxlpool_extent *extent, cxlpool_error *error);
+
+CXLPOOL_API void cxlpool_close(cxlpool_region *region);
+
+/* ---- Its bytes ------------------------------------------------------------------------------- */
+
+typedef enum cxlpool_writable {
+  CXLPOOL_MAP_AS_OPENED = 0, /* As the Region's access allows. */
+  CXLPOOL_MAP_WRITABLE = 1,
+  CXLPOOL_MAP_READ_ONLY = 2
+} cxlpool_writable;
+
+typedef struct cxlpool_map_options {
+  size_t size;
+  int32_t writable; /* cxlpool_writable */
+  int32_t populate; /* 1: every page is there when the call returns (MADV_POPULATE_*), and no
+                       first load or store takes a fault. */
+  void *address;    /* Where it must begin; NULL: anywhere. A multiple of alignment_bytes. Offsets
+                       are the better way to point into a Region; where a program needs the same
+                       address on every host, 0x200000000000 to 0x500000000000 is free as a rule. */
+  uint64_t offset_bytes;  /* The part that is mapped: both multiples of alignment_bytes. */
+  uint64_t length_bytes;  /* 0: to the end. */
+  uint64_t reserve_bytes; /* Address space kept free for growth, as cxlpool_map_extend uses it: at
+                             least the length; 0: none besides the length. */
+} cxlpool_map_options;
+#define CXLPOOL_MAP_OPTIONS_INIT \
+  { sizeof(cxlpool_map_options), CXLPOOL_MAP_AS_OPENED, 0, NULL, 0, 0, 0 }
+
+/* Maps a Region as one range, however many DAX devices hold it. Each call makes a range of its own,
+ * of the same bytes. It is left out of core dumps.
+ * PERMISSION_DENIED/MAP_FAILED, sys_errno EACCES: writable, but the Region is open READ_ONLY; it is
+ * the kernel that refuses. FAILED_PRECONDITION: SYSTEM_RAM (bind memory of your own to its node),
+ * BACKING_SHORT (released meanwhile). ALREADY_EXISTS/ADDRESS_TAKEN. RESOURCE_EXHAUSTED/MAP_FAILED:
+ * no room in the address space. */
+CXLPOOL_API int cxlpool_map_region(const cxlpool_region *region, const cxlpool_map_options *options,
+                                   cxlpool_map **map, cxlpool_error *error);
+
+/* Maps all that the Region has behind what is mapped, in the reserve of the map: `grown` is the
+ * same Region, opened anew. What is mapped already stays where it is. From then on the map keeps
+ * both in use. Done already where the map reaches the Region's end. FAILED_PRECONDITION: NO_RESERVE
+ * (it does not fit), STALE_GENERATION (another Region). */
+CXLPOOL_API int cxlpool_map_extend(cxlpool_map *map, const cxlpool_region *grown,
+                                   cxlpool_error *error);
+
+CXLPOOL_API void *cxlpool_map_address(const cxlpool_map *map);
+CXLPOOL_API size_t cxlpool_map_size(const cxlpool_map *map);
+CXLPOOL_API int cxlpool_map_writable(const cxlpool_map *map);
+
+/* Pointers into the range are dead. */
+CXLPOOL_API void cxlpool_unmap(cxlpool_map *map);
+
+/* ---- Lost bytes ------------------------------------------------------------------------------ */
+
+/* Bytes of a Region that are lost: poison, an uncorrectable error. Where a Region is striped over
+ * several devices it is the range from the first to the last of them, and bytes between may be
+ * good. */
+typedef struct cxlpool_fault {
+  size_t size;
+  const char *name; /* regions/{region}, when it was reported. */
+  const char *tag;
+  uint64_t region_offset_bytes;
+  uint64_t length_bytes;
+  const char *message; /* For people: what the device said. */
+} cxlpool_fault;
+
+/* Called from a thread of the watch's own, one call at a time. `fault` is gone when it returns. It
+ * may use any client, and must not stop the watch. */
+typedef void (*cxlpool_on_fault)(const cxlpool_fault *fault, void *context);
+
+/* Hears of the faults of every Region that this user may open, opened or not, those that were there
+ * before included, each once (after a restart of the agent some again, where there are more than
+ * 16,000). A load of lost bytes may raise SIGBUS, or give wrong bytes; a fault may come before a
+ * load does. Lost bytes stay lost until the Region is released. Asks the agent once, so that it is
+ * known whether it can tell. Errors as cxlpool_connect, and PERMISSION_DENIED/USER_NOT_ALLOWED; an
+ * agent of a release before faults: INVALID_ARGUMENT/BAD_REQUEST. */
+CXLPOOL_API int cxlpool_fault_watch_start(const cxlpool_connect_options *options,
+                                          cxlpool_on_fault on_fault, void *context,
+                                          cxlpool_fault_watch **watch, cxlpool_error *error);
+/* 0 while the agent answers; else why it does not. The watch goes on trying. */
+CXLPOOL_API int cxlpool_fault_watch_check(const cxlpool_fault_watch *watch, cxlpool_error *error);
+/* Waits for a call of `on_fault` that is under way. */
+CXLPOOL_API void cxlpool_fault_watch_stop(cxlpool_fault_watch *watch);
+
+/* ---- Memory of a system-ram Region ----------------------------------------------------------- */
+
+/* Pages of [address, address + bytes) come from `node` alone (MPOL_BIND) from now on; those that
+ * are elsewhere already are moved. `address` is a multiple of the page size. When the node is full,
+ * a touch of a new page ends in the kernel's OOM killer, as for any MPOL_BIND.
+ * INVALID_ARGUMENT/BAD_ARGUMENT: address, size, or a node that is not there or has no memory.
+ * RESOURCE_EXHAUSTED/NUMA_FAILED: pages did not move. UNIMPLEMENTED/NUMA_FAILED: a kernel without
+ * NUMA. */
+CXLPOOL_API int cxlpool_bind_to_node(void *address, size_t bytes, int node, cxlpool_error *error);
+
+/* The node of each page of [address, address + bytes), in order; -1: it was never touched. `nodes`
+ * has room for bytes / page size, rounded up. Errors as above. */
+CXLPOOL_API int cxlpool_nodes_of_pages(const void *address, size_t bytes, int *nodes,
+                                       cxlpool_error *error);
+
+/* ---- The library itself ---------------------------------------------------------------------- */
+
+/* "0.1.0" */
+CXLPOOL_API const char *cxlpool_version(void);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* CXLPOOL_CXLPOOL_H_ */

@@ -1,0 +1,444 @@
+// cxlpool.h, on what this folder has in C++. No exception leaves it.
+#include <sys/types.h>
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <new>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cxlpool/cxlpool.h"
+#include "libpool/src/connection.h"
+#include "libpool/src/fault_watch.h"
+#include "libpool/src/map.h"
+#include "libpool/src/numa.h"
+#include "libpool/src/opened_region.h"
+#include "libpool/src/region_name.h"
+#include "libpool/src/reply.h"
+#include "libpool/src/session.h"
+#include "libpool/src/status.h"
+#include "libpool/src/text.h"
+#include "proto/support/mutant.h"
+
+namespace lib = cxlpool::libpool;
+using lib::Status;
+using lib::StatusOr;
+
+struct cxlpool_client {
+  std::shared_ptr<lib::Session> session;
+};
+struct cxlpool_region {
+  std::shared_ptr<const lib::OpenedRegion> opened;
+};
+struct cxlpool_list {
+  std::vector<lib::LocalRegion> regions;
+};
+struct cxlpool_map {
+  std::unique_ptr<lib::Map> map;
+};
+struct cxlpool_fault_watch {
+  std::unique_ptr<lib::FaultWatcher> watch;
+};
+
+namespace {
+
+constexpr uint32_t kLongestWaitMs = 600'000;
+constexpr uint32_t kLongestTimeoutMs = 3'600'000;
+constexpr size_t kMaxOpenTo = 64;
+
+// Text as an array of the caller's, cut where it is longer; never within a character.
+template <size_t size>
+void CopyText(std::string_view text, char (&to)[size]) {
+  size_t length = std::min(text.size(), size - 1);
+  while (length < text.size() && length > 0 && (text[length] & 0xc0) == 0x80) --length;
+  std::memcpy(to, text.data(), length);
+  std::memset(to + length, 0, size - length);
+}
+
+// As much of `from` as the caller knows of: its struct begins with the size that it has there.
+template <typename Struct>
+void CopyOut(Struct from, Struct* to) {
+  const size_t size = std::min<size_t>(to->size, sizeof from);
+  from.size = to->size;
+  std::memcpy(to, &from, size);
+}
+
+// The caller's options over the defaults. INVALID_ARGUMENT/BAD_ARGUMENT: they were never
+// initialised, or ask for what this library does not know.
+template <typename Options>
+StatusOr<Options> Read(const Options* given, Options defaults) {
+  if (given == nullptr) return defaults;
+  const size_t size = given->size;
+  if (size < sizeof(size_t)) {
+    return lib::BadArgument("the options do not begin with their size",
+                            "initialise them with their ..._INIT");
+  }
+  const auto* const bytes = reinterpret_cast<const char*>(given);
+  for (size_t i = sizeof defaults; i < size; ++i) {
+    if (bytes[i] == 0) continue;
+    return lib::BadArgument("the options ask for what this libcxlpool does not know",
+                            "install the libcxlpool that the program was compiled for");
+  }
+  std::memcpy(&defaults, given, std::min(size, sizeof defaults));
+  return defaults;
+}
+
+// Needs no memory.
+int Fill(int code, int sys_errno, std::string_view reason, std::string_view message,
+         std::string_view remedy, cxlpool_error* error) {
+  if (error == nullptr || error->size < sizeof(uint32_t)) return code;
+  cxlpool_error filled = CXLPOOL_ERROR_INIT;
+  filled.code = code;
+  filled.sys_errno = sys_errno;
+  CopyText(reason, filled.reason);
+  CopyText(message, filled.message);
+  CopyText(remedy, filled.remedy);
+  CopyOut(filled, error);
+  return code;
+}
+
+int Answer(const Status& status, cxlpool_error* error) {
+  if (status.ok()) return CXLPOOL_OK;
+  const lib::Failure& failure = status.failure();
+  return Fill(static_cast<int>(failure.code), failure.sys_errno, failure.reason, failure.message,
+              failure.remedy, error);
+}
+
+// Runs a call, which answers a Status.
+template <typename Call>
+int Run(cxlpool_error* error, const Call& call) {
+  try {
+    return Answer(call(), error);
+  } catch (const std::bad_alloc&) {
+    return Fill(CXLPOOL_RESOURCE_EXHAUSTED, 0, "NO_MEMORY", "this process has no memory left",
+                "free some, or raise its limit (ulimit -v)", error);
+  } catch (const std::exception& exception) {
+    return Answer(lib::Refuse(lib::Code::kInternal, "UNEXPECTED", exception.what(),
+                              "report this as a defect of libcxlpool"),
+                  error);
+  }
+}
+
+Status NotGiven(std::string_view what) {
+  return lib::BadArgument(lib::Concat(what, " is NULL"), "give one");
+}
+
+Status CheckWait(uint32_t wait_ms) {
+  if (wait_ms <= kLongestWaitMs) return Status();
+  return lib::BadArgument(lib::Concat("wait_ms is ", wait_ms), "give 0 to 600000 (10 minutes)");
+}
+
+Status CheckTimeout(uint32_t timeout_ms) {
+  if (timeout_ms > 0 && timeout_ms <= kLongestTimeoutMs) return Status();
+  return lib::BadArgument(lib::Concat("timeout_ms is ", timeout_ms), "give 1 to 3600000 (an hour)");
+}
+
+// That an enum of the caller's is 1 to `last`.
+Status CheckEnum(std::string_view what, int32_t value, int32_t last) {
+  if (value >= 1 && value <= last) return Status();
+  return lib::BadArgument(lib::Concat(what, " is ", value),
+                          "give one of the enum of that name in cxlpool.h");
+}
+
+std::string_view TextOf(const char* text) { return text == nullptr ? "" : text; }
+
+StatusOr<lib::LocalAllocateRequest> AllocateRequest(const cxlpool_allocate_options& options) {
+  if (options.size_bytes == 0) {
+    return lib::BadArgument("size_bytes is 0", "say how much to allocate");
+  }
+  if (Status status = CheckWait(options.wait_ms); !status.ok()) return status;
+  if (Status status = CheckEnum("sharing", options.sharing, CXLPOOL_MULTI_WRITER); !status.ok()) {
+    return status;
+  }
+  if (Status status = CheckEnum("mode", options.mode, CXLPOOL_SYSTEM_RAM); !status.ok()) {
+    return status;
+  }
+  if (options.open_to_uid_count > kMaxOpenTo || options.open_to_gid_count > kMaxOpenTo) {
+    return lib::BadArgument("it is open to more than 64 users or groups", "open it to a group");
+  }
+  StatusOr<std::string> request_id = lib::RequestIdOf(TextOf(options.request_id));
+  if (!request_id.ok()) return request_id.status();
+  lib::LocalAllocateRequest request = {.request_id = *std::move(request_id),
+                                       .size_bytes = options.size_bytes,
+                                       .sharing = options.sharing,
+                                       .mode = options.mode,
+                                       .persistent = options.persistent != 0};
+  if (!TextOf(options.name).empty()) {
+    StatusOr<std::string> id = lib::RegionIdOf(options.name);
+    if (!id.ok()) return id.status();
+    request.region_id = *std::move(id);
+  }
+  if (!CXLPOOL_MUTANT("client-drops-extents")) request.max_extents = options.max_extents;
+  const auto* const uids = options.open_to_uids;
+  const auto* const gids = CXLPOOL_MUTANT("users-for-groups") ? uids : options.open_to_gids;
+  if (options.open_to_everybody != 0 || options.open_to_uid_count + options.open_to_gid_count > 0) {
+    request.open_to = {.uids = {uids, uids + options.open_to_uid_count},
+                       .gids = {gids, gids + options.open_to_gid_count},
+                       .everybody = options.open_to_everybody != 0};
+  }
+  return request;
+}
+
+Status OpenWith(cxlpool_client* client, lib::LocalRequest request, uint32_t wait_ms,
+                cxlpool_region** region) {
+  auto opened = client->session->Open(std::move(request), lib::Duration(wait_ms));
+  if (!opened.ok()) return opened.status();
+  *region = new cxlpool_region{*std::move(opened)};
+  return Status();
+}
+
+Status NoSuchIndex(size_t index, size_t count) {
+  return lib::BadArgument(lib::Concat("there is no ", index, ", there are ", count),
+                          "count from 0");
+}
+
+uint64_t PageBytes() { return static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)); }
+
+}  // namespace
+
+int cxlpool_connect(const cxlpool_connect_options* options, cxlpool_client** client,
+                    cxlpool_error* error) {
+  return Run(error, [&]() -> Status {
+    if (client == nullptr) return NotGiven("client");
+    const StatusOr<cxlpool_connect_options> read = Read(options, CXLPOOL_CONNECT_OPTIONS_INIT);
+    if (!read.ok()) return read.status();
+    if (Status status = CheckTimeout(read->timeout_ms); !status.ok()) return status;
+    auto session =
+        lib::Session::Connect(lib::SocketPath(read->socket_path), lib::Duration(read->timeout_ms));
+    if (!session.ok()) return session.status();
+    *client = new cxlpool_client{*std::move(session)};
+    return Status();
+  });
+}
+
+void cxlpool_disconnect(cxlpool_client* client) { delete client; }
+
+int cxlpool_allocate(cxlpool_client* client, const cxlpool_allocate_options* options,
+                     cxlpool_region** region, cxlpool_error* error) {
+  return Run(error, [&]() -> Status {
+    if (client == nullptr || region == nullptr) return NotGiven("client or region");
+    const StatusOr<cxlpool_allocate_options> read = Read(options, CXLPOOL_ALLOCATE_OPTIONS_INIT);
+    if (!read.ok()) return read.status();
+    StatusOr<lib::LocalAllocateRequest> allocate = AllocateRequest(*read);
+    if (!allocate.ok()) return allocate.status();
+    lib::LocalRequest request;
+    request.allocate = *std::move(allocate);
+    return OpenWith(client, std::move(request), read->wait_ms, region);
+  });
+}
+
+int cxlpool_open(cxlpool_client* client, const char* name, const cxlpool_open_options* options,
+                 cxlpool_region** region, cxlpool_error* error) {
+  return Run(error, [&]() -> Status {
+    if (client == nullptr || region == nullptr) return NotGiven("client or region");
+    const StatusOr<cxlpool_open_options> read = Read(options, CXLPOOL_OPEN_OPTIONS_INIT);
+    if (!read.ok()) return read.status();
+    if (Status status = CheckWait(read->wait_ms); !status.ok()) return status;
+    if (Status status = CheckEnum("access", read->access, CXLPOOL_READ_ONLY); !status.ok()) {
+      return status;
+    }
+    StatusOr<std::string> full_name = lib::RegionNameOf(TextOf(name));
+    if (!full_name.ok()) return full_name.status();
+    lib::LocalRequest request;
+    request.open = {.name = *std::move(full_name), .access = read->access};
+    if (CXLPOOL_MUTANT("opens-for-writing")) request.open->access = CXLPOOL_READ_WRITE;
+    return OpenWith(client, std::move(request), read->wait_ms, region);
+  });
+}
+
+int cxlpool_release(cxlpool_client* client, const char* name, cxlpool_error* error) {
+  return Run(error, [&]() -> Status {
+    if (client == nullptr) return NotGiven("client");
+    StatusOr<std::string> full_name = lib::RegionNameOf(TextOf(name));
+    if (!full_name.ok()) return full_name.status();
+    StatusOr<std::string> request_id = lib::RequestIdOf("");
+    if (!request_id.ok()) return request_id.status();
+    lib::LocalRequest request;
+    request.release = {.request_id = *std::move(request_id), .name = *std::move(full_name)};
+    return client->session->Call(std::move(request), lib::Duration(0), lib::Body::kRelease)
+        .status();
+  });
+}
+
+int cxlpool_list_regions(cxlpool_client* client, cxlpool_list** list, cxlpool_error* error) {
+  return Run(error, [&]() -> Status {
+    if (client == nullptr || list == nullptr) return NotGiven("client or list");
+    lib::LocalRequest request;
+    request.list.emplace();
+    auto response = client->session->Call(std::move(request), lib::Duration(0), lib::Body::kList);
+    if (!response.ok()) return response.status();
+    *list = new cxlpool_list{std::move(response->list->regions)};
+    return Status();
+  });
+}
+
+size_t cxlpool_list_count(const cxlpool_list* list) {
+  return list == nullptr ? 0 : list->regions.size();
+}
+
+int cxlpool_list_describe(const cxlpool_list* list, size_t index, cxlpool_region_info* info,
+                          cxlpool_error* error) {
+  return Run(error, [&]() -> Status {
+    if (info == nullptr) return NotGiven("info");
+    if (index >= cxlpool_list_count(list)) return NoSuchIndex(index, cxlpool_list_count(list));
+    const lib::LocalRegion& region = list->regions[index];
+    const lib::LocalAttachment attachment = region.attachment.value_or(lib::LocalAttachment());
+    cxlpool_region_info filled = CXLPOOL_REGION_INFO_INIT;
+    CopyText(region.name, filled.name);
+    CopyText(region.tag, filled.tag);
+    filled.size_bytes = region.size_bytes;
+    // What this library does not know it takes for the least.
+    const bool writes = attachment.access == CXLPOOL_READ_WRITE;
+    filled.access = writes ? CXLPOOL_READ_WRITE : CXLPOOL_READ_ONLY;
+    const bool is_ram = attachment.mode == CXLPOOL_SYSTEM_RAM;
+    filled.mode = is_ram ? CXLPOOL_SYSTEM_RAM : CXLPOOL_DEVDAX;
+    const bool known =
+        attachment.state >= CXLPOOL_WANTED && attachment.state <= CXLPOOL_RELEASE_BLOCKED;
+    filled.state = known ? attachment.state : CXLPOOL_STATE_UNKNOWN;
+    filled.detaching = attachment.detaching ? 1 : 0;
+    filled.opens = region.opens;
+    CopyText(attachment.state_reason, filled.state_reason);
+    CopyOut(filled, info);
+    return Status();
+  });
+}
+
+void cxlpool_list_free(cxlpool_list* list) { delete list; }
+
+int cxlpool_region_describe(const cxlpool_region* region, cxlpool_region_info* info,
+                            cxlpool_error* error) {
+  return Run(error, [&]() -> Status {
+    if (region == nullptr || info == nullptr) return NotGiven("region or info");
+    const lib::OpenReply& reply = region->opened->reply;
+    cxlpool_region_info filled = CXLPOOL_REGION_INFO_INIT;
+    CopyText(reply.name, filled.name);
+    CopyText(reply.tag, filled.tag);
+    filled.generation = reply.generation;
+    filled.size_bytes = reply.size_bytes;
+    filled.access = reply.access;
+    filled.mode = reply.mode;
+    filled.coherence = reply.coherence;
+    filled.numa_node = reply.numa_node.value_or(-1);
+    filled.alignment_bytes = lib::AlignmentOf(reply, PageBytes());
+    filled.state = CXLPOOL_ONLINE;
+    CopyOut(filled, info);
+    return Status();
+  });
+}
+
+int cxlpool_region_check(const cxlpool_region* region, cxlpool_error* error) {
+  return Run(error, [&]() -> Status {
+    return region == nullptr ? NotGiven("region") : region->opened->hold.Check();
+  });
+}
+
+size_t cxlpool_region_extent_count(const cxlpool_region* region) {
+  return region == nullptr ? 0 : region->opened->reply.segments.size();
+}
+
+int cxlpool_region_extent(const cxlpool_region* region, size_t index, cxlpool_extent* extent,
+                          cxlpool_error* error) {
+  return Run(error, [&]() -> Status {
+    if (extent == nullptr) return NotGiven("extent");
+    const size_t count = cxlpool_region_extent_count(region);
+    if (index >= count) return NoSuchIndex(index, count);
+    const lib::LocalSegment& segment = region->opened->reply.segments[index];
+    cxlpool_extent filled = CXLPOOL_EXTENT_INIT;
+    filled.fd = region->opened->descriptors[segment.fd_index].get();
+    filled.offset_bytes = segment.offset_bytes;
+    filled.length_bytes = segment.length_bytes;
+    filled.region_offset_bytes = segment.region_offset_bytes;
+    filled.alignment_bytes = segment.alignment_bytes;
+    CopyOut(filled, extent);
+    return Status();
+  });
+}
+
+void cxlpool_close(cxlpool_region* region) { delete region; }
+
+int cxlpool_map_region(const cxlpool_region* region, const cxlpool_map_options* options,
+                       cxlpool_map** map, cxlpool_error* error) {
+  return Run(error, [&]() -> Status {
+    if (region == nullptr || map == nullptr) return NotGiven("region or map");
+    const StatusOr<cxlpool_map_options> read = Read(options, CXLPOOL_MAP_OPTIONS_INIT);
+    if (!read.ok()) return read.status();
+    const bool opened_writable = region->opened->reply.access == CXLPOOL_READ_WRITE;
+    lib::MapOptions wanted = {
+        .writable = read->writable == CXLPOOL_MAP_WRITABLE ||
+                    (read->writable == CXLPOOL_MAP_AS_OPENED && opened_writable),
+        .populate = read->populate != 0,
+        .address = read->address,
+        .offset_bytes = read->offset_bytes,
+        .length_bytes = read->length_bytes,
+        .reserve_bytes = read->reserve_bytes};
+    auto made = lib::Map::Make(region->opened, wanted);
+    if (!made.ok()) return made.status();
+    *map = new cxlpool_map{*std::move(made)};
+    return Status();
+  });
+}
+
+int cxlpool_map_extend(cxlpool_map* map, const cxlpool_region* grown, cxlpool_error* error) {
+  return Run(error, [&]() -> Status {
+    if (map == nullptr || grown == nullptr) return NotGiven("map or grown");
+    return map->map->Extend(grown->opened);
+  });
+}
+
+void* cxlpool_map_address(const cxlpool_map* map) {
+  return map == nullptr ? nullptr : map->map->address();
+}
+
+size_t cxlpool_map_size(const cxlpool_map* map) { return map == nullptr ? 0 : map->map->size(); }
+
+int cxlpool_map_writable(const cxlpool_map* map) {
+  return map != nullptr && map->map->writable() ? 1 : 0;
+}
+
+void cxlpool_unmap(cxlpool_map* map) { delete map; }
+
+int cxlpool_fault_watch_start(const cxlpool_connect_options* options, cxlpool_on_fault on_fault,
+                              void* context, cxlpool_fault_watch** watch, cxlpool_error* error) {
+  return Run(error, [&]() -> Status {
+    if (watch == nullptr || on_fault == nullptr) return NotGiven("watch or on_fault");
+    const StatusOr<cxlpool_connect_options> read = Read(options, CXLPOOL_CONNECT_OPTIONS_INIT);
+    if (!read.ok()) return read.status();
+    if (Status status = CheckTimeout(read->timeout_ms); !status.ok()) return status;
+    auto made = std::make_unique<lib::FaultWatcher>(
+        lib::SocketPath(read->socket_path), lib::Duration(read->timeout_ms),
+        [on_fault, context](const lib::LocalFault& from) {
+          const cxlpool_fault fault = {sizeof fault,      from.name.c_str(),
+                                       from.tag.c_str(),  from.region_offset_bytes,
+                                       from.length_bytes, from.message.c_str()};
+          on_fault(&fault, context);
+        });
+    if (Status status = made->Start(); !status.ok()) return status;
+    *watch = new cxlpool_fault_watch{std::move(made)};
+    return Status();
+  });
+}
+
+int cxlpool_fault_watch_check(const cxlpool_fault_watch* watch, cxlpool_error* error) {
+  return Run(error, [&]() -> Status {
+    return watch == nullptr ? NotGiven("watch") : watch->watch->Check();
+  });
+}
+
+void cxlpool_fault_watch_stop(cxlpool_fault_watch* watch) { delete watch; }
+
+int cxlpool_bind_to_node(void* address, size_t bytes, int node, cxlpool_error* error) {
+  return Run(error, [&] { return lib::BindToNode(address, bytes, node); });
+}
+
+int cxlpool_nodes_of_pages(const void* address, size_t bytes, int* nodes, cxlpool_error* error) {
+  return Run(error, [&]() -> Status {
+    return nodes == nullptr ? NotGiven("nodes") : lib::NodesOfPages(address, bytes, nodes);
+  });
+}
+
+const char* cxlpool_version(void) { return CXLPOOL_VERSION; }

@@ -1,0 +1,64 @@
+// The thread that asks the host agent for lost bytes, and its connection (cxlpool.h, "Lost bytes").
+//
+// Thread-safe, but for the destructor, which waits for a call of `on_fault` that is under way.
+#ifndef CXLPOOL_LIBPOOL_SRC_FAULT_WATCH_H_
+#define CXLPOOL_LIBPOOL_SRC_FAULT_WATCH_H_
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <tuple>
+
+#include "absl/base/thread_annotations.h"
+#include "libpool/src/connection.h"
+#include "libpool/src/deadline.h"
+#include "libpool/src/local_messages.h"
+#include "libpool/src/status.h"
+#include "proto/support/mutex.h"
+
+namespace cxlpool::libpool {
+
+class FaultWatcher {
+ public:
+  using OnFault = std::function<void(const LocalFault&)>;
+
+  FaultWatcher(std::string path, Duration timeout, OnFault on_fault)
+      : path_(std::move(path)), timeout_(timeout), on_fault_(std::move(on_fault)) {}
+  ~FaultWatcher();
+
+  // Asks once, and starts the thread. Once.
+  Status Start();
+
+  // OK while the agent answers.
+  Status Check() const;
+
+ private:
+  void Run(const LocalFaultsResponse& first);
+  StatusOr<LocalFaultsResponse> Ask(uint32_t wait_ms);
+  void Tell(const LocalFaultsResponse& answer);
+
+  // Constant.
+  const std::string path_;
+  const Duration timeout_;
+  const OnFault on_fault_;
+
+  // The thread's. `connection_` is replaced with the mutex held.
+  std::optional<Connection> connection_;
+  uint64_t after_ = 0;
+  std::set<std::tuple<std::string, uint64_t, uint64_t>> reported_;
+
+  mutable Mutex mutex_;
+  std::condition_variable stopped_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  Status status_ ABSL_GUARDED_BY(mutex_);
+
+  std::thread thread_;
+};
+
+}  // namespace cxlpool::libpool
+
+#endif  // CXLPOOL_LIBPOOL_SRC_FAULT_WATCH_H_

@@ -1,0 +1,223 @@
+#include "libpool/src/map.h"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+#include <utility>
+
+#include "cxlpool/cxlpool.h"
+#include "libpool/src/text.h"
+#include "proto/support/mutant.h"
+
+namespace cxlpool::libpool {
+namespace {
+
+// Linux 5.14; older headers do not have them.
+constexpr int kPopulateRead = 22;
+constexpr int kPopulateWrite = 23;
+
+const char* AccessText(int32_t access) {
+  return access == CXLPOOL_READ_ONLY ? "READ_ONLY" : "READ_WRITE";
+}
+
+Code MapCode(int error) {
+  switch (error) {
+    case EACCES:
+    case EPERM:
+      return Code::kPermissionDenied;
+    case ENOMEM:
+    case EAGAIN:
+    case ENFILE:
+      return Code::kResourceExhausted;
+    case EINVAL:
+    case ENODEV:
+    case ENXIO:
+      return Code::kFailedPrecondition;
+    default:
+      return Code::kInternal;
+  }
+}
+
+// Where a file stands for the DAX device, a map past its end would be found out by SIGBUS.
+Status CheckBacking(const OpenReply& region, const LocalSegment& segment, int fd) {
+  struct stat file = {};
+  if (::fstat(fd, &file) != 0 || !S_ISREG(file.st_mode)) return Status();
+  if (static_cast<uint64_t>(file.st_size) >= segment.offset_bytes + segment.length_bytes) {
+    return Status();
+  }
+  return Refuse(Code::kFailedPrecondition, "BACKING_SHORT",
+                Concat("the bytes of ", region.name, " at ", segment.region_offset_bytes,
+                       " were taken back: it has been released"),
+                "close it, and allocate or open a Region anew");
+}
+
+// The options with what was left open decided, or why they do not fit this Region.
+StatusOr<MapOptions> Resolve(MapOptions options, const OpenReply& region, uint64_t alignment) {
+  const auto misaligned = [alignment](uint64_t value) { return value % alignment != 0; };
+  if (options.length_bytes == 0 && options.offset_bytes < region.size_bytes) {
+    options.length_bytes = region.size_bytes - options.offset_bytes;
+  }
+  if (options.length_bytes == 0 || options.offset_bytes > region.size_bytes ||
+      options.length_bytes > region.size_bytes - options.offset_bytes) {
+    return BadArgument(
+        Concat(options.length_bytes, " bytes from ", options.offset_bytes, " on are not all in ",
+               region.name, ", which has ", region.size_bytes),
+        "map a part that is there");
+  }
+  options.reserve_bytes = std::max(options.reserve_bytes, options.length_bytes);
+  if (misaligned(options.offset_bytes) || misaligned(options.length_bytes) ||
+      misaligned(options.reserve_bytes) ||
+      misaligned(reinterpret_cast<uintptr_t>(options.address))) {
+    return BadArgument(
+        Concat("the address, an offset or a length is not aligned as ", region.name, " is"),
+        Concat("use multiples of ", alignment));
+  }
+  if (options.reserve_bytes > uint64_t{1} << 56) {
+    return BadArgument(Concat("reserve_bytes is ", options.reserve_bytes),
+                       "reserve what the Region may grow to");
+  }
+  return options;
+}
+
+uint64_t PageBytes() { return static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)); }
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Map>> Map::Make(std::shared_ptr<const OpenedRegion> region,
+                                         const MapOptions& options) {
+  const OpenReply& reply = region->reply;
+  if (reply.mode == CXLPOOL_SYSTEM_RAM) {
+    return Refuse(Code::kFailedPrecondition, "SYSTEM_RAM",
+                  Concat(reply.name, " is system-ram on NUMA node ", reply.numa_node.value_or(-1),
+                         ": there is nothing to map"),
+                  "bind memory of your own to that node (cxlpool_bind_to_node, BindToNode)");
+  }
+  const StatusOr<MapOptions> resolved = Resolve(options, reply, AlignmentOf(reply, PageBytes()));
+  if (!resolved.ok()) return resolved.status();
+  std::unique_ptr<Map> map(new Map(*resolved, reply));
+  if (Status status = map->Reserve(reply); !status.ok()) return status;
+  if (Status status = map->Place(*region, 0, resolved->length_bytes); !status.ok()) return status;
+  map->mapped_bytes_ = resolved->length_bytes;
+  const MutexLock lock(map->mutex_);
+  map->regions_.push_back(std::move(region));
+  return map;
+}
+
+Map::~Map() {
+  if (begin_ != nullptr) ::munmap(begin_, options_.reserve_bytes);
+}
+
+// Address space without access, where it was wanted or at a multiple of the alignment.
+Status Map::Reserve(const OpenReply& region) {
+  constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  const uint64_t size = options_.reserve_bytes;
+  if (options_.address != nullptr) {
+    void* const at = ::mmap(options_.address, size, PROT_NONE, kFlags | MAP_FIXED_NOREPLACE, -1, 0);
+    // A kernel before 4.17 takes the address as a hint.
+    if (at != MAP_FAILED && at != options_.address) ::munmap(at, size);
+    if (at != options_.address && (at != MAP_FAILED || errno == EEXIST)) {
+      return Refuse(Code::kAlreadyExists, "ADDRESS_TAKEN",
+                    Concat("something of this process is mapped where ", region.name, " was to be"),
+                    "give another address, or none");
+    }
+    if (at == MAP_FAILED) return Failed(region, errno);
+    begin_ = static_cast<std::byte*>(at);
+    return Status();
+  }
+  const uint64_t alignment = AlignmentOf(region, PageBytes());
+  const uint64_t wanted = size + alignment;  // Neither comes near 2^63.
+  void* const at = ::mmap(nullptr, wanted, PROT_NONE, kFlags, -1, 0);
+  if (at == MAP_FAILED) return Failed(region, errno);
+  // Cut to the aligned middle.
+  auto* const begin = static_cast<std::byte*>(at);
+  const uint64_t head = -reinterpret_cast<uintptr_t>(begin) & (alignment - 1);
+  if (head != 0) ::munmap(begin, head);
+  ::munmap(begin + head + size, wanted - head - size);
+  begin_ = begin + head;
+  return Status();
+}
+
+Status Map::Place(const OpenedRegion& region, uint64_t from, uint64_t to) {
+  const int protection = options_.writable ? PROT_READ | PROT_WRITE : PROT_READ;
+  for (const LocalSegment& segment : region.reply.segments) {
+    // Of the Region's bytes that are wanted, those of this segment.
+    const uint64_t begin = std::max(segment.region_offset_bytes, options_.offset_bytes + from);
+    const uint64_t end =
+        std::min(segment.region_offset_bytes + segment.length_bytes, options_.offset_bytes + to);
+    if (begin >= end) continue;
+    const int fd = region.descriptors[segment.fd_index].get();
+    if (Status status = CheckBacking(region.reply, segment, fd); !status.ok()) return status;
+    const uint64_t skipped =
+        CXLPOOL_MUTANT("part-from-the-start") ? 0 : begin - segment.region_offset_bytes;
+    // Writable although the descriptor is read-only? The kernel says no, and that is what counts.
+    if (::mmap(begin_ + (begin - options_.offset_bytes), end - begin, protection,
+               MAP_SHARED | MAP_FIXED, fd,
+               static_cast<off_t>(segment.offset_bytes + skipped)) == MAP_FAILED) {
+      return Failed(region.reply, errno);
+    }
+  }
+  // A core dump would have all of it. A kernel that does not know this dumps it.
+  ::madvise(begin_ + from, to - from, MADV_DONTDUMP);
+  if (!options_.populate) return Status();
+  const int advice = options_.writable ? kPopulateWrite : kPopulateRead;
+  while (::madvise(begin_ + from, to - from, advice) != 0) {
+    if (errno != EINTR) return Failed(region.reply, errno);
+  }
+  return Status();
+}
+
+Status Map::Extend(std::shared_ptr<const OpenedRegion> grown) {
+  const OpenReply& reply = grown->reply;
+  if (reply.tag != tag_ || reply.generation != generation_) {
+    return Refuse(Code::kFailedPrecondition, "STALE_GENERATION",
+                  Concat("what is mapped is another Region than ", reply.name, " (tag ", tag_,
+                         ", generation ", generation_, ")"),
+                  "map the other one by itself");
+  }
+  const MutexLock lock(mutex_);
+  const uint64_t mapped = mapped_bytes_;
+  const uint64_t all = reply.size_bytes - std::min(reply.size_bytes, options_.offset_bytes);
+  if (all <= mapped) return Status();  // It has not grown.
+  if (all > options_.reserve_bytes) {
+    return Refuse(Code::kFailedPrecondition, "NO_RESERVE",
+                  Concat(reply.name, " has ", all, " bytes now, and the map has room for ",
+                         options_.reserve_bytes),
+                  "map it anew, with a larger reserve_bytes");
+  }
+  if (all % AlignmentOf(reply, PageBytes()) != 0 || mapped % AlignmentOf(reply, PageBytes()) != 0) {
+    return BadArgument(
+        Concat("the end of the map is not aligned as what was added to ", reply.name),
+        "map it anew");
+  }
+  if (Status status = Place(*grown, mapped, all); !status.ok()) {
+    // As it was: reserved, without access.
+    ::mmap(begin_ + mapped, all - mapped, PROT_NONE,
+           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    return status;
+  }
+  regions_.push_back(std::move(grown));
+  mapped_bytes_.store(all, std::memory_order_release);
+  return Status();
+}
+
+Status Map::Failed(const OpenReply& region, int error) const {
+  std::string remedy = "see that the Region is online (`cxlpool region list`)";
+  if (error == ENOMEM) {
+    remedy = "free address space: look at ulimit -v and at vm.max_map_count";
+  } else if ((error == EACCES || error == EPERM) && options_.writable &&
+             region.access == CXLPOOL_READ_ONLY) {
+    remedy = "map it read-only, or attach and open it READ_WRITE";
+  } else if (error == EACCES || error == EPERM) {
+    remedy = "ask the operator of this host why its DAX device may not be mapped";
+  }
+  return ErrnoError(MapCode(error), "MAP_FAILED",
+                    Concat("cannot map ", region.name, ", open ", AccessText(region.access),
+                           ", for ", options_.writable ? "reading and writing" : "reading"),
+                    std::move(remedy), error);
+}
+
+}  // namespace cxlpool::libpool

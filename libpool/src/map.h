@@ -1,0 +1,72 @@
+// A Region's bytes in this process: one contiguous range of addresses, however many DAX devices
+// hold them.
+//
+// The range is reserved whole before anything is mapped into it, so that nothing else can come
+// between its parts, and growth finds its place behind them. A Map keeps in use every Region handle
+// that it was made of.
+//
+// Thread-safe, but for the destructor.
+#ifndef CXLPOOL_LIBPOOL_SRC_MAP_H_
+#define CXLPOOL_LIBPOOL_SRC_MAP_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "libpool/src/opened_region.h"
+#include "libpool/src/status.h"
+#include "proto/support/mutex.h"
+
+namespace cxlpool::libpool {
+
+// As cxlpool_map_options.
+struct MapOptions {
+  bool writable = false;
+  bool populate = false;
+  void* address = nullptr;
+  uint64_t offset_bytes = 0;
+  uint64_t length_bytes = 0;
+  uint64_t reserve_bytes = 0;
+};
+
+class Map {
+ public:
+  // Errors as cxlpool_map_region.
+  static StatusOr<std::unique_ptr<Map>> Make(std::shared_ptr<const OpenedRegion> region,
+                                             const MapOptions& options);
+  Map(const Map&) = delete;
+  Map& operator=(const Map&) = delete;
+  ~Map();
+
+  // Errors as cxlpool_map_extend. What cannot be mapped leaves the Map as it was.
+  Status Extend(std::shared_ptr<const OpenedRegion> grown);
+
+  std::byte* address() const { return begin_; }
+  size_t size() const { return mapped_bytes_.load(std::memory_order_acquire); }
+  bool writable() const { return options_.writable; }
+
+ private:
+  Map(const MapOptions& options, const OpenReply& region)
+      : options_(options), tag_(region.tag), generation_(region.generation) {}
+
+  Status Reserve(const OpenReply& region);
+  // Maps bytes [from, to) of the range.
+  Status Place(const OpenedRegion& region, uint64_t from, uint64_t to);
+  Status Failed(const OpenReply& region, int error) const;
+
+  const MapOptions options_;  // length_bytes and reserve_bytes as they came out.
+  const std::string tag_;
+  const uint64_t generation_;
+  std::byte* begin_ = nullptr;
+  std::atomic<size_t> mapped_bytes_ = 0;
+
+  Mutex mutex_;
+  std::vector<std::shared_ptr<const OpenedRegion>> regions_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace cxlpool::libpool
+
+#endif  // CXLPOOL_LIBPOOL_SRC_MAP_H_

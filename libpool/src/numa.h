@@ -1,0 +1,18 @@
+// Placing memory on a NUMA node, and seeing where pages are: mbind(2) and move_pages(2) without
+// libnuma. As cxlpool.h says of the two calls of the same names. Any thread.
+#ifndef CXLPOOL_LIBPOOL_SRC_NUMA_H_
+#define CXLPOOL_LIBPOOL_SRC_NUMA_H_
+
+#include <cstddef>
+
+#include "libpool/src/status.h"
+
+namespace cxlpool::libpool {
+
+Status BindToNode(void* address, size_t bytes, int node);
+
+Status NodesOfPages(const void* address, size_t bytes, int* nodes);
+
+}  // namespace cxlpool::libpool
+
+#endif  // CXLPOOL_LIBPOOL_SRC_NUMA_H_

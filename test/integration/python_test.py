@@ -1,0 +1,205 @@
+"""The Python module on an emulated pool: what docs/libpool.md says of it, and its objects' lives."""
+
+import gc
+import io
+import os
+import struct
+import sys
+import threading
+import tracemalloc
+import unittest
+from pathlib import Path
+
+from testbed.emulated import EmulatedPool
+from testbed.pool import region_id
+from testbed.process import wait_until
+from testbed.testing import BUILD, PoolTest, main
+
+sys.path.insert(0, str(BUILD / 'libpool/python'))
+try:
+    import cxlpool
+except ImportError as error:
+    if os.environ.get('CI'):
+        raise
+    raise unittest.SkipTest(f'the module cxlpool is not built (python3-dev): {error}')
+
+MiB = 1 << 20
+
+
+def load_model():
+    """What a program forgets to give back."""
+    return cxlpool.allocate('256MiB').map()  # THE LEAK
+
+
+class PythonTest(PoolTest):
+    @classmethod
+    def make_pool(cls, directory):
+        return EmulatedPool(BUILD, directory, hosts={'host-a': [[1, 2, 3, 4]], 'host-b': [[1, 2]]})
+
+    def setUp(self):
+        super().setUp()
+        os.environ['CXLPOOL_SOCKET'] = str(self.pool.hosts['host-a'].socket)
+        self.addCleanup(os.environ.pop, 'CXLPOOL_SOCKET')
+
+    def allocate(self, size='256MiB', name='py', **more):
+        """A persistent Region: this process outlives the test."""
+        region = cxlpool.Pool().allocate(size, name, persistent=True, **more)
+        self.addCleanup(self.release, name)
+        return region
+
+    def release(self, name):
+        gc.collect()
+        cxlpool.Pool().release(name)
+        wait_until(lambda: region_id(name) not in self.pool.regions(), 20, f'{name} is gone')
+
+    def test_bytes_are_the_regions(self):
+        region = self.allocate()
+        self.assertEqual((region.name, region.size, region.access, region.mode, region.numa_node),
+                         ('regions/py', 256 * MiB, 'rw', 'devdax', None))
+        with region.map() as memory:
+            self.assertTrue(memory.writable)
+            self.assertEqual(len(memory), 256 * MiB)
+            with memoryview(memory) as view:
+                struct.pack_into('<Q', view, 128 * MiB, 0x1122334455667788)
+                # A file read straight into it.
+                self.assertEqual(io.BytesIO(b'weights').readinto(view[4096:4103]), 7)
+        again = cxlpool.open('py', 'ro')
+        self.assertEqual(again.tag, region.tag)
+        part = again.map(offset='128MiB', length=2 * MiB)
+        self.assertEqual(struct.unpack_from('<Q', part), (0x1122334455667788,))
+        self.assertEqual(bytes(memoryview(again.map())[4096:4103]), b'weights')
+        [(fd, offset, length, at)] = again.extents()
+        self.assertEqual((length, at), (256 * MiB, 0))
+        self.assertEqual(os.pread(fd, 7, offset + 4096), b'weights')
+
+    def test_a_read_only_map_is_read_only(self):
+        self.allocate()
+        memory = cxlpool.open('py', 'ro').map(populate=True)
+        self.assertFalse(memory.writable)
+        view = memoryview(memory)
+        self.assertTrue(view.readonly)
+        with self.assertRaises(TypeError):
+            view[0] = 1
+        with self.assertRaises(cxlpool.Error) as refused:
+            cxlpool.open('py', 'ro').map(writable=True)
+        self.assertEqual(refused.exception.reason, 'MAP_FAILED')
+        self.assertEqual(refused.exception.errno, 13)
+
+    def test_closing_with_live_views_is_refused(self):
+        memory = self.allocate().map()
+        first, second = memoryview(memory), memoryview(memory)[:4096]
+        with self.assertRaisesRegex(BufferError, '2 views of the map are still there'):
+            memory.close()
+        first.release()
+        with self.assertRaisesRegex(BufferError, '1 view of the map is still there'):
+            memory.close()
+        self.assertFalse(memory.closed)
+        second[0] = 7
+        second.release()
+        memory.close()
+        self.assertTrue(memory.closed)
+        memory.close()
+        for use in (lambda: memoryview(memory), lambda: len(memory), lambda: memory.address):
+            with self.assertRaisesRegex(ValueError, 'closed'):
+                use()
+
+    def test_objects_go_in_any_order(self):
+        pool = cxlpool.Pool()
+        region = pool.allocate('256MiB', 'order', persistent=True)
+        view = memoryview(region.map())
+        opens = lambda: {line['name']: line['opens'] for line in cxlpool.Pool().list()}
+        del pool
+        region.close()
+        with self.assertRaisesRegex(ValueError, 'closed'):
+            region.map()
+        view[0] = 1
+        self.assertEqual(opens()['regions/order'], 1)
+        del view
+        gc.collect()
+        self.assertEqual(opens()['regions/order'], 0)
+        self.release('order')
+
+    def test_what_was_mapped_many_times_leaves_nothing(self):
+        region = self.allocate()
+        count = lambda: (len(Path('/proc/self/maps').read_text().splitlines()), len(os.listdir('/proc/self/fd')))
+        region.map().close()
+        before = count()
+        for _ in range(1000):
+            memory = region.map(length=2 * MiB)
+            memoryview(memory)[0] = 1
+            del memory
+        after = count()
+        self.assertEqual(before[1], after[1])
+        self.assertLess(abs(before[0] - after[0]), 5)
+
+    def test_growth_is_mapped_behind(self):
+        region = self.allocate()
+        memory = region.map(reserve='1GiB')
+        memoryview(memory)[0] = 9
+        self.pool.cli('region', 'resize', 'py', '512MiB', '--wait')
+        grown = cxlpool.open('py')
+        self.assertEqual(grown.size, 512 * MiB)
+        memory.extend(grown)
+        self.assertEqual(len(memory), 512 * MiB)
+        view = memoryview(memory)
+        view[-1] = 5
+        self.assertEqual(view[0], 9)
+        view.release()
+
+    def test_tracemalloc_names_the_line_of_a_leak(self):
+        tracemalloc.start()
+        self.addCleanup(tracemalloc.stop)
+        leaked = load_model()
+        top = tracemalloc.take_snapshot().statistics('lineno')[0]
+        line = next(i for i, text in enumerate(Path(__file__).read_text().splitlines(), 1) if text.endswith('# THE LEAK'))
+        frame = top.traceback[0]
+        self.assertEqual((frame.filename, frame.lineno), (__file__, line))
+        self.assertLess(top.size - 256 * MiB, 1000)
+        only = tracemalloc.DomainFilter(True, cxlpool.TRACE_DOMAIN)
+        self.assertEqual(len(tracemalloc.take_snapshot().filter_traces([only]).traces), 1)
+        name = cxlpool.Pool().list()[0]['name']
+        leaked.close()
+        self.assertEqual(len(tracemalloc.take_snapshot().filter_traces([only]).traces), 0)
+        self.release(name)
+
+    def test_what_cannot_be_is_refused(self):
+        pool = cxlpool.Pool()
+        for bad, error in (('x', ValueError), ('1Q', ValueError), ('-1', ValueError), ('1GiBs', ValueError), ('', ValueError),
+                           (-1, OverflowError), (1.5, TypeError), (None, TypeError), (1 << 64, OverflowError)):
+            with self.assertRaises(error, msg=bad):
+                pool.allocate(bad)
+        for more in ({'mode': 'ram'}, {'sharing': 1}, {'wait': -1}, {'wait': float('nan')}, {'open_to': 'root'}):
+            with self.assertRaises(ValueError, msg=more):
+                pool.allocate('1GiB', **more)
+        with self.assertRaises(cxlpool.Error) as refused:
+            pool.open('nothing')
+        self.assertEqual((refused.exception.reason, refused.exception.code), ('NOT_ATTACHED', 5))
+        self.assertIn(refused.exception.remedy, str(refused.exception))
+        with self.assertRaises(cxlpool.Error) as refused:
+            cxlpool.Pool('/nowhere/agent.sock')
+        self.assertEqual(refused.exception.reason, 'AGENT_NOT_RUNNING')
+        for type_ in (cxlpool.Region, cxlpool.Map):
+            with self.assertRaises(TypeError):
+                type_()
+
+    def test_a_call_that_waits_lets_other_threads_run(self):
+        pool = cxlpool.Pool()
+        seen = []
+
+        def wait():
+            try:
+                pool.allocate('100GiB', 'never', wait=1)
+            except cxlpool.Error as error:
+                seen.append(error.reason)
+
+        threads = [threading.Thread(target=wait) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        self.assertEqual(pool.list(), [])
+        for thread in threads:
+            thread.join()
+        self.assertEqual(len(seen), 3)
+
+
+if __name__ == '__main__':
+    main()

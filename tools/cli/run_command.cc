@@ -1,0 +1,232 @@
+#include "tools/cli/run_command.h"
+
+#include <linux/mempolicy.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/time.h"
+#include "cxlpool/pool.h"
+#include "proto/support/mutant.h"
+#include "proto/support/refusal.h"
+#include "tools/cli/subcommands.h"
+
+namespace cxlpool::cli {
+namespace {
+
+constexpr char kOwnNodes[] = "/sys/devices/system/node/has_cpu";
+constexpr int kMaxNode = 1023;  // CONFIG_NODES_SHIFT is at most 10.
+constexpr absl::Duration kDefaultWait = absl::Minutes(2);
+constexpr absl::Duration kLongestWait = absl::Minutes(10);
+
+struct RunWords {
+  Flag size, name, region, wait, socket;
+  bool strict = false, prefer = false, interleave = false;
+  std::vector<std::string> program;
+};
+
+absl::StatusOr<RunCommand> ReadRun(const RunWords& words) {
+  RunCommand command;
+  Fields fields;
+  fields.Size(words.size, [&](uint64_t bytes) { command.size_bytes = bytes; });
+  fields.NewRegionId(words.name, [&](std::string id) { command.name = std::move(id); });
+  fields.Name("regions", words.region, [&](std::string name) { command.region = std::move(name); });
+  command.wait = kDefaultWait;
+  fields.Period("--wait", words.wait, command.wait);
+  if (!fields.status().ok()) return fields.status();
+  if (command.wait > kLongestWait) {
+    return Refuse(absl::StatusCode::kInvalidArgument, "BAD_DURATION", "--wait is more than 10m",
+                  "give at most 10m");
+  }
+  if (words.strict) command.policy = RunPolicy::kStrict;
+  if (words.interleave) command.policy = RunPolicy::kInterleave;
+  command.socket = words.socket.value_or("");
+  command.program = words.program;
+  return command;
+}
+
+absl::Status FromPool(const Error& error) {
+  return Refuse(static_cast<absl::StatusCode>(error.code), error.reason, error.message,
+                error.remedy);
+}
+
+// Before anything is allocated for it. As execvp looks for it; the kernel has the last word.
+absl::Status CheckProgram(const std::string& program) {
+  const auto refused = [&](absl::string_view why) {
+    return Refuse(absl::StatusCode::kNotFound, "NO_PROGRAM",
+                  absl::StrCat("cannot run ", program, ": ", why),
+                  "give a program in PATH, or a path");
+  };
+  if (absl::StrContains(program, "/")) {
+    return ::access(program.c_str(), X_OK) == 0 ? absl::OkStatus() : refused(std::strerror(errno));
+  }
+  const char* const path = std::getenv("PATH");
+  const std::string folders = path == nullptr ? "/usr/bin:/bin" : path;
+  for (const absl::string_view folder : absl::StrSplit(folders, ':')) {
+    const std::string file = absl::StrCat(folder.empty() ? "." : folder, "/", program);
+    if (::access(file.c_str(), X_OK) == 0) return absl::OkStatus();
+  }
+  return refused("it is not in PATH");
+}
+
+std::vector<int> OwnNodes() {
+  std::string text;
+  std::getline(std::ifstream(kOwnNodes), text);
+  return ParseNodeList(text);
+}
+
+// The kernel's name for it (set_mempolicy(2)).
+int KernelPolicy(RunPolicy policy) {
+  switch (policy) {
+    case RunPolicy::kStrict:
+      return MPOL_BIND;
+    case RunPolicy::kPrefer:
+      return MPOL_PREFERRED;
+    case RunPolicy::kInterleave:
+      return MPOL_INTERLEAVE;
+  }
+  return MPOL_DEFAULT;
+}
+
+absl::Status SetPolicy(RunPolicy policy, int pool_node) {
+  constexpr size_t kBits = 8 * sizeof(unsigned long);
+  std::array<unsigned long, (kMaxNode + 1) / kBits> mask = {};
+  for (const int node : PolicyNodes(policy, pool_node, OwnNodes())) {
+    if (node < 0 || node > kMaxNode) continue;
+    mask[static_cast<size_t>(node) / kBits] |= 1ul << (static_cast<size_t>(node) % kBits);
+  }
+  // The kernel reads one bit less than it is given.
+  if (::syscall(SYS_set_mempolicy, KernelPolicy(policy), mask.data(), kMaxNode + 2) == 0) {
+    return absl::OkStatus();
+  }
+  return Refuse(absl::StatusCode::kInternal, "NUMA_FAILED",
+                absl::StrCat("cannot set the memory policy: ", std::strerror(errno)),
+                "let the container or the seccomp filter pass set_mempolicy, and its cpuset.mems "
+                "have the pool's node");
+}
+
+absl::StatusOr<Region> Obtain(Pool& pool, const RunCommand& command) {
+  const auto wait = std::chrono::milliseconds(absl::ToInt64Milliseconds(command.wait));
+  Result<Region> region =
+      command.region.empty()
+          ? pool.Allocate({.name = command.name,
+                           .size_bytes = command.size_bytes,
+                           .mode = Mode::kSystemRam,
+                           .persistent = CXLPOOL_MUTANT("run-leaves-its-region"),
+                           .wait = wait})
+          : pool.Open(command.region, {.access = Access::kReadWrite, .wait = wait});
+  if (!region.ok()) return FromPool(region.error());
+  return *std::move(region);
+}
+
+}  // namespace
+
+std::vector<int> ParseNodeList(absl::string_view text) {
+  std::vector<int> nodes;
+  for (const absl::string_view part : absl::StrSplit(text, ',', absl::SkipWhitespace())) {
+    const std::vector<absl::string_view> ends = absl::StrSplit(part, '-');
+    int first = 0, last = 0;
+    if (ends.size() > 2 || !absl::SimpleAtoi(ends.front(), &first) ||
+        !absl::SimpleAtoi(ends.back(), &last) || first < 0 || last > kMaxNode) {
+      return {};
+    }
+    for (int node = first; node <= last; ++node) nodes.push_back(node);
+  }
+  return nodes;
+}
+
+std::vector<int> PolicyNodes(RunPolicy policy, int pool_node, const std::vector<int>& own_nodes) {
+  std::vector<int> nodes = {pool_node};
+  if (policy == RunPolicy::kInterleave) {
+    nodes.insert(nodes.end(), own_nodes.begin(), own_nodes.end());
+  }
+  std::sort(nodes.begin(), nodes.end());
+  nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
+  return nodes;
+}
+
+void AddRunCommand(CLI::App& app, Chosen& chosen) {
+  CLI::App* run = app.add_subcommand(
+      "run", "Run a program, as it is, on pool memory of this host, which goes when it has ended");
+  auto words = std::make_shared<RunWords>();
+  auto* size = run->add_option("--size", words->size, "Allocate so much for it");
+  size->type_name("SIZE");
+  run->add_option("--name", words->name, "Name of the Region to allocate")
+      ->type_name("NAME")
+      ->needs(size);
+  auto* region =
+      run->add_option("--region", words->region, "Use this system-ram Region, which stays");
+  region->type_name("NAME")->excludes(size);
+  auto* strict = run->add_flag("--strict", words->strict, "Its memory is all of the Region");
+  auto* prefer = run->add_flag("--prefer", words->prefer,
+                               "The Region's first, the host's own when that is full (default)");
+  run->add_flag("--interleave", words->interleave,
+                "Page by page, of the host's own and the Region's")
+      ->excludes(strict)
+      ->excludes(prefer);
+  strict->excludes(prefer);
+  run->add_option("--wait", words->wait, "Wait so long for the memory (default 2m)")
+      ->type_name("DURATION");
+  run->add_option("--socket", words->socket,
+                  "The host agent's socket (default: CXLPOOL_SOCKET, or "
+                  "/run/cxlpool/agent.sock)")
+      ->type_name("PATH");
+  run->add_option("program", words->program, "The program and its arguments, after --")
+      ->type_name("PROGRAM...")
+      ->required()
+      ->expected(-1);
+  run->footer(
+      "A Region that is allocated belongs to the program's process: children that outlive it "
+      "lose the memory's place, and not their bytes.");
+  run->callback([words, &chosen, size, region] {
+    if (size->count() + region->count() == 0) {
+      chosen.command = Refuse(absl::StatusCode::kInvalidArgument, "USAGE",
+                              "run needs --size or --region", "say how much memory it is to have");
+      return;
+    }
+    auto command = ReadRun(*words);
+    if (command.ok()) {
+      chosen.command = *std::move(command);
+    } else {
+      chosen.command = command.status();
+    }
+  });
+}
+
+absl::Status Execute(const RunCommand& command) {
+  if (absl::Status status = CheckProgram(command.program.front()); !status.ok()) return status;
+  Result<Pool> pool = Pool::Connect({.socket_path = command.socket});
+  if (!pool.ok()) return FromPool(pool.error());
+  const absl::StatusOr<Region> region = Obtain(*pool, command);
+  if (!region.ok()) return region.status();
+  if (!region->numa_node().has_value()) {
+    return Refuse(absl::StatusCode::kFailedPrecondition, "NOT_SYSTEM_RAM",
+                  absl::StrCat(region->name(), " is devdax, and no node of memory"),
+                  "attach it with --mode system-ram, or let run allocate one with --size");
+  }
+  if (absl::Status status = SetPolicy(command.policy, *region->numa_node()); !status.ok()) {
+    return status;
+  }
+  std::vector<std::string> words = command.program;
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  // Sockets and descriptors of the Region are closed by it; who owns the Region stays the same.
+  ::execvp(argv.front(), argv.data());
+  return Refuse(absl::StatusCode::kInternal, "EXEC_FAILED",
+                absl::StrCat("cannot run ", words.front(), ": ", std::strerror(errno)),
+                "see that it is a program of this machine");
+}
+
+}  // namespace cxlpool::cli

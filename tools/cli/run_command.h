@@ -1,0 +1,28 @@
+// `cxlpool run`: an unmodified program on pool memory of this host.
+//
+// Asks the host agent, as any application does, for a system-ram Region that this process owns,
+// sets the memory policy (set_mempolicy(2)), which exec and children keep, and goes on as the
+// program. The Region goes when that has ended, in whatever way. No manager is spoken to.
+#ifndef CXLPOOL_TOOLS_CLI_RUN_COMMAND_H_
+#define CXLPOOL_TOOLS_CLI_RUN_COMMAND_H_
+
+#include <vector>
+
+#include "absl/status/status.h"
+#include "tools/cli/invocation.h"
+
+namespace cxlpool::cli {
+
+// Goes on as the program; returns where it cannot. Errors as cxlpool_allocate and cxlpool_open, and
+// NOT_FOUND/NO_PROGRAM; FAILED_PRECONDITION/NOT_SYSTEM_RAM; INTERNAL/NUMA_FAILED, EXEC_FAILED.
+absl::Status Execute(const RunCommand& command);
+
+// The nodes that a policy names: the pool's, and with kInterleave those of the host's processors.
+std::vector<int> PolicyNodes(RunPolicy policy, int pool_node, const std::vector<int>& own_nodes);
+
+// "0-1,4" as a kernel writes lists of nodes; nothing where it is none.
+std::vector<int> ParseNodeList(absl::string_view text);
+
+}  // namespace cxlpool::cli
+
+#endif  // CXLPOOL_TOOLS_CLI_RUN_COMMAND_H_
