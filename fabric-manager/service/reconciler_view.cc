@@ -236,7 +236,8 @@ void Reconciler::TakeView(const std::string& only, FabricView view, uint64_t epo
     unrecorded_lds_.push_back(ld);
     // Its record may have gone since the look began, and the LD with it: another look tells.
     const auto dropped = dropped_.find(ld.host);
-    if (dropped != dropped_.end() && dropped->second > epoch && !CXLPOOL_MUTANT("gone-is-a-stray")) {
+    if (dropped != dropped_.end() && dropped->second > epoch &&
+        !CXLPOOL_MUTANT("gone-is-a-stray")) {
       look_again_.insert(ld.host);
       continue;
     }

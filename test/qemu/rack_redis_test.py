@@ -120,6 +120,7 @@ class RackRedisTest(RackTrials):
     def test_3_cxlpool_run(self):
         node, pid, maps = self.run_redis('strict', '--strict')
         self.assertEqual({line.split()[1] for line in maps}, {f'bind:{node}'})
+        self.assertEqual(self.redis('SET', 'first', 'value'), 'OK')
         self.fill()
         self.assert_values()
         there, total = self.share_on(node, pid)

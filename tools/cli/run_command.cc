@@ -18,7 +18,6 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "cxlpool/pool.h"
-#include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
 #include "tools/cli/subcommands.h"
 
@@ -123,7 +122,6 @@ absl::StatusOr<Region> Obtain(Pool& pool, const RunCommand& command) {
           ? pool.Allocate({.name = command.name,
                            .size_bytes = command.size_bytes,
                            .mode = Mode::kSystemRam,
-                           .persistent = CXLPOOL_MUTANT("run-leaves-its-region"),
                            .wait = wait})
           : pool.Open(command.region, {.access = Access::kReadWrite, .wait = wait});
   if (!region.ok()) return FromPool(region.error());
