@@ -383,6 +383,31 @@ int cxlpool_map_region(const cxlpool_region* region, const cxlpool_map_options* 
   });
 }
 
+int cxlpool_publish(const cxlpool_map* map, const void* address, size_t bytes,
+                    cxlpool_error* error) {
+  return Run(error, [&]() -> Status {
+    return map == nullptr ? NotGiven("map") : map->map->Publish(address, bytes);
+  });
+}
+
+int cxlpool_refresh(const cxlpool_map* map, const void* address, size_t bytes,
+                    cxlpool_error* error) {
+  return Run(error, [&]() -> Status {
+    return map == nullptr ? NotGiven("map") : map->map->Refresh(address, bytes);
+  });
+}
+
+int cxlpool_guard(const cxlpool_map* map, void (*work)(void* context), void* context,
+                  cxlpool_lost* lost, cxlpool_error* error) {
+  return Run(error, [&]() -> Status {
+    if (map == nullptr || work == nullptr) return NotGiven("map or work");
+    cxlpool_lost filled = CXLPOOL_LOST_INIT;
+    Status status = map->map->Guard(work, context, &filled);
+    if (lost != nullptr && !status.ok()) CopyOut(filled, lost);
+    return status;
+  });
+}
+
 int cxlpool_map_extend(cxlpool_map* map, const cxlpool_region* grown, cxlpool_error* error) {
   return Run(error, [&]() -> Status {
     if (map == nullptr || grown == nullptr) return NotGiven("map or grown");

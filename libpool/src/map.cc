@@ -10,7 +10,9 @@
 #include <utility>
 
 #include "cxlpool/cxlpool.h"
+#include "libpool/src/bus_guard.h"
 #include "libpool/src/text.h"
+#include "libpool/src/visibility.h"
 #include "proto/support/mutant.h"
 
 namespace cxlpool::libpool {
@@ -202,6 +204,50 @@ Status Map::Extend(std::shared_ptr<const OpenedRegion> grown) {
   regions_.push_back(std::move(grown));
   mapped_bytes_.store(all, std::memory_order_release);
   return Status();
+}
+
+Status Map::CheckRange(const void* address, size_t bytes) const {
+  const size_t offset = reinterpret_cast<uintptr_t>(address) - reinterpret_cast<uintptr_t>(begin_);
+  if (offset <= size() && bytes <= size() - offset) return Status();
+  return BadArgument(Concat("a range that is not all in the map of ", name_),
+                     "give an address and a length within it");
+}
+
+Status Map::Publish(const void* address, size_t bytes) const {
+  if (Status status = CheckRange(address, bytes); !status.ok()) return status;
+  is_coherent_ ? OrderAccesses() : WriteBackLines(address, bytes);
+  return Status();
+}
+
+Status Map::Refresh(const void* address, size_t bytes) const {
+  if (Status status = CheckRange(address, bytes); !status.ok()) return status;
+  is_coherent_ ? OrderAccesses() : InvalidateLines(address, bytes);
+  return Status();
+}
+
+Status Map::Guard(void (*work)(void*), void* context, cxlpool_lost* lost) const {
+  const StatusOr<std::optional<BusFault>> ran = RunGuarded(begin_, size(), work, context);
+  if (!ran.ok()) return ran.status();
+  if (!ran->has_value()) return Status();
+  const BusFault& fault = **ran;
+  // What the kernel names may begin before the map, or end behind it.
+  const auto first = reinterpret_cast<uintptr_t>(begin_);
+  const uintptr_t begin = std::max(fault.address, first);
+  const uintptr_t end = std::min(fault.address + std::max<size_t>(fault.bytes, 1), first + size());
+  const uint64_t offset = options_.offset_bytes + (begin - first);
+  if (lost != nullptr) {
+    lost->region_offset_bytes = offset;
+    lost->length_bytes = end - begin;
+  }
+  if (fault.taken_away) {
+    return Refuse(Code::kFailedPrecondition, "REVOKED",
+                  Concat("the memory of ", name_, " was taken away; a load or store at ", offset,
+                         " met that"),
+                  "unmap and close it: it was released by force, or its device has gone");
+  }
+  return Refuse(Code::kDataLoss, "DATA_LOST",
+                Concat(end - begin, " bytes from ", offset, " on of ", name_, " are lost"),
+                "save what can be read elsewhere, allocate another Region, and release this one");
 }
 
 Status Map::Failed(const OpenReply& region, int error) const {

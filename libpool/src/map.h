@@ -13,9 +13,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "cxlpool/cxlpool.h"
 #include "libpool/src/opened_region.h"
 #include "libpool/src/status.h"
 #include "proto/support/mutex.h"
@@ -41,6 +43,11 @@ class Map {
   Map& operator=(const Map&) = delete;
   ~Map();
 
+  // As cxlpool_publish, cxlpool_refresh and cxlpool_guard.
+  Status Publish(const void* address, size_t bytes) const;
+  Status Refresh(const void* address, size_t bytes) const;
+  Status Guard(void (*work)(void*), void* context, cxlpool_lost* lost) const;
+
   // Errors as cxlpool_map_extend. What cannot be mapped leaves the Map as it was.
   Status Extend(std::shared_ptr<const OpenedRegion> grown);
 
@@ -50,16 +57,23 @@ class Map {
 
  private:
   Map(const MapOptions& options, const OpenReply& region)
-      : options_(options), tag_(region.tag), generation_(region.generation) {}
+      : options_(options),
+        name_(region.name),
+        tag_(region.tag),
+        generation_(region.generation),
+        is_coherent_(region.coherence == CXLPOOL_COHERENCE_HARDWARE) {}
 
   Status Reserve(const OpenReply& region);
+  Status CheckRange(const void* address, size_t bytes) const;
   // Maps bytes [from, to) of the range.
   Status Place(const OpenedRegion& region, uint64_t from, uint64_t to);
   Status Failed(const OpenReply& region, int error) const;
 
   const MapOptions options_;  // length_bytes and reserve_bytes as they came out.
+  const std::string name_;
   const std::string tag_;
   const uint64_t generation_;
+  const bool is_coherent_;
   std::byte* begin_ = nullptr;
   std::atomic<size_t> mapped_bytes_ = 0;
 

@@ -373,7 +373,7 @@ FakeAgent::Answer FakeAgent::OpenFor(Peer& peer, const std::string& name, v1::Ac
   open.set_generation(region.generation);
   open.set_access(access == v1::READ_ONLY ? v1::READ_ONLY : v1::READ_WRITE);
   open.set_mode(region.mode);
-  open.set_coherence(v1::HARDWARE);
+  open.set_coherence(region.coherence);
   uint64_t offset = 0;
   for (size_t i = 0; i < region.segment_bytes.size(); offset += region.segment_bytes[i++]) {
     if (region.mode == v1::SYSTEM_RAM) continue;

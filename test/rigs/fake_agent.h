@@ -42,6 +42,7 @@ struct FakeRegion {
   uint64_t generation = 1;
   v1::Access access = v1::READ_WRITE;
   v1::AttachmentMode mode = v1::DEVDAX;
+  v1::Coherence coherence = v1::HARDWARE;
   std::vector<uint64_t> segment_bytes = {1 << 20};
   uint64_t alignment_bytes = 4096;
   int numa_node = 0;

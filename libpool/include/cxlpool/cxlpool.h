@@ -97,6 +97,9 @@ typedef enum cxlpool_code {
  *   BACKING_SHORT       FAILED_PRECONDITION  the bytes were taken back
  *   ADDRESS_TAKEN       ALREADY_EXISTS       something is mapped at the address that was wanted
  *   NO_RESERVE          FAILED_PRECONDITION  a map has no room for what its Region has got
+ *   DATA_LOST           DATA_LOSS            a guarded call met bytes that are lost
+ *   REVOKED             FAILED_PRECONDITION  a guarded call met memory that was taken away
+ *   NO_HANDLER          INTERNAL             the handler of SIGBUS cannot be installed
  *   MAP_FAILED          (by errno)           mmap or madvise failed; see sys_errno. EACCES and
  * EPERM are PERMISSION_DENIED: a read-only descriptor NUMA_FAILED         (by errno) mbind or
  * move_pages failed; see sys_errno NO_RANDOM           INTERNAL             getrandom failed
@@ -349,6 +352,20 @@ CXLPOOL_API int cxlpool_map_writable(const cxlpool_map *map);
 /* Pointers into the range are dead. */
 CXLPOOL_API void cxlpool_unmap(cxlpool_map *map);
 
+/* ---- Between hosts --------------------------------------------------------------------------- */
+
+/* What this thread stored to [address, address + bytes) is visible to other hosts before anything
+ * that it stores afterwards; what another host published is what is loaded from there afterwards.
+ * Where the fabric is coherent (CXLPOOL_COHERENCE_HARDWARE) they are a release and an acquire
+ * fence; elsewhere they write back, or throw away, every cache line that has a byte of the range.
+ * Both are needed, in the order and under the rules of docs/libpool.md, "Between hosts": above all,
+ * one host at a time stores to a line, and refreshing one that this host has stored to writes it
+ * back. INVALID_ARGUMENT/BAD_ARGUMENT: a range that is not all in the map. */
+CXLPOOL_API int cxlpool_publish(const cxlpool_map *map, const void *address, size_t bytes,
+                                cxlpool_error *error);
+CXLPOOL_API int cxlpool_refresh(const cxlpool_map *map, const void *address, size_t bytes,
+                                cxlpool_error *error);
+
 /* ---- Lost bytes ------------------------------------------------------------------------------ */
 
 /* Bytes of a Region that are lost: poison, an uncorrectable error. Where a Region is striped over
@@ -362,6 +379,26 @@ typedef struct cxlpool_fault {
   uint64_t length_bytes;
   const char *message; /* For people: what the device said. */
 } cxlpool_fault;
+
+/* What a guarded call could not reach. */
+typedef struct cxlpool_lost {
+  size_t size;
+  uint64_t region_offset_bytes; /* As in cxlpool_fault. */
+  uint64_t length_bytes;        /* As much as the kernel says: 2 MiB as a rule. */
+} cxlpool_lost;
+#define CXLPOOL_LOST_INIT \
+  { sizeof(cxlpool_lost), 0, 0 }
+
+/* Calls work(context), and comes back where a load or store of the map meets SIGBUS, instead of
+ * ending the process: DATA_LOSS/DATA_LOST, or FAILED_PRECONDITION/REVOKED where the memory itself
+ * was taken away; then `lost`, which may be NULL, is filled. What `work` had done till then is
+ * done, and it is left as by longjmp: it holds no lock, and in C++ makes no object that has to be
+ * destroyed. Guards nest. Other threads are not guarded by it, nor is memory that is not the map's.
+ * The first call installs a handler of SIGBUS for the process; loading the library does not.
+ * Whatever is not ours goes to the handler that was there. INTERNAL/NO_HANDLER: it cannot be
+ * installed. */
+CXLPOOL_API int cxlpool_guard(const cxlpool_map *map, void (*work)(void *context), void *context,
+                              cxlpool_lost *lost, cxlpool_error *error);
 
 /* Called from a thread of the watch's own, one call at a time. `fault` is gone when it returns. It
  * may use any client, and must not stop the watch. */

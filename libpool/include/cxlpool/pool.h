@@ -30,6 +30,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -284,7 +285,38 @@ class Mapping {
   size_t size() const { return cxlpool_map_size(map_.get()); }
   bool writable() const { return cxlpool_map_writable(map_.get()) != 0; }
 
-  // cxlpool_map_extend: maps what `grown`, the same Region opened anew, has more.
+  // cxlpool_publish and cxlpool_refresh, of a part of bytes().
+  Result<void> Publish(std::span<const std::byte> part) const {
+    internal::ErrorOut error;
+    if (cxlpool_publish(map_.get(), part.data(), part.size(), error.out()) != 0) {
+      return error.Take();
+    }
+    return {};
+  }
+  Result<void> Refresh(std::span<const std::byte> part) const {
+    internal::ErrorOut error;
+    if (cxlpool_refresh(map_.get(), part.data(), part.size(), error.out()) != 0) {
+      return error.Take();
+    }
+    return {};
+  }
+
+  // cxlpool_guard: calls `work`, which is left at a fault as by longjmp, so that it makes no object
+  // that has to be destroyed, and throws nothing.
+  template <typename Work>
+  Result<void> Guard(Work&& work) const {
+    const auto call = [](void* context) {
+      (*static_cast<std::remove_reference_t<Work>*>(context))();
+    };
+    internal::ErrorOut error;
+    if (cxlpool_guard(map_.get(), call, const_cast<void*>(static_cast<const void*>(&work)), nullptr,
+                      error.out()) != 0) {
+      return error.Take();
+    }
+    return {};
+  }
+
+  // cxlpool_map_extend: maps all that `grown`, the same Region opened anew, has more.
   Result<void> Extend(const Region& grown);
 
   // Unmaps now. Pointers into the range are dead; bytes() is empty.

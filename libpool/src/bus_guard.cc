@@ -1,0 +1,124 @@
+#include "libpool/src/bus_guard.h"
+
+#include <setjmp.h>
+#include <signal.h>
+
+#include <cerrno>
+
+#include "proto/support/mutant.h"
+#include "proto/support/mutex.h"
+
+namespace cxlpool::libpool {
+namespace {
+
+constexpr int kMaxPageBits = 48;
+
+// A call that is under way in this thread.
+struct Guard {
+  uintptr_t begin = 0;
+  size_t size = 0;
+  Guard* outer = nullptr;
+  sigjmp_buf back = {};
+  BusFault fault = {};
+};
+
+// Read by the handler: laid out when the thread is made, so that no access of it allocates.
+__attribute__((tls_model("initial-exec"))) thread_local Guard* t_guard = nullptr;
+__attribute__((tls_model("initial-exec"))) thread_local bool t_passing_on = false;
+
+Mutex g_mutex;  // Whoever installs.
+// Whose every SIGBUS is that is not ours. Written before ours is installed, and read by it.
+struct sigaction g_before = {};
+
+void Default(int signal) {
+  struct sigaction action = {};
+  action.sa_handler = SIG_DFL;
+  ::sigaction(signal, &action, nullptr);
+}
+
+// As the kernel would have called it, but on our stack and not with its mask alone.
+void PassOn(int signal, siginfo_t* info, void* context) {
+  const bool sent = info->si_code <= 0;  // By kill: it does not happen again by itself.
+  // One that passes on to us in turn knows nobody else.
+  if (g_before.sa_handler == SIG_DFL || g_before.sa_handler == SIG_IGN || t_passing_on) {
+    if (sent && g_before.sa_handler == SIG_IGN) return;
+    Default(signal);
+    if (sent) ::raise(signal);
+    return;
+  }
+  sigset_t mask;
+  ::pthread_sigmask(SIG_BLOCK, &g_before.sa_mask, &mask);
+  t_passing_on = true;
+  if ((g_before.sa_flags & SA_SIGINFO) != 0) {
+    g_before.sa_sigaction(signal, info, context);
+  } else {
+    g_before.sa_handler(signal);
+  }
+  t_passing_on = false;
+  ::pthread_sigmask(SIG_SETMASK, &mask, nullptr);
+}
+
+void OnBusError(int signal, siginfo_t* info, void* context) {
+  const int saved_errno = errno;
+  const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
+  const bool of_memory = info->si_code == BUS_MCEERR_AR || info->si_code == BUS_ADRERR;
+  // Lost bytes: the address is that of their page, perhaps before the access, and the code says how
+  // long it is.
+  const bool has_size =
+      info->si_code == BUS_MCEERR_AR && info->si_addr_lsb > 0 && info->si_addr_lsb < kMaxPageBits;
+  const size_t unit = has_size ? size_t{1} << info->si_addr_lsb : 1;
+  const uintptr_t begin = address & ~(unit - 1);
+  for (Guard* guard = of_memory ? t_guard : nullptr; guard != nullptr; guard = guard->outer) {
+    if (begin + unit <= guard->begin || begin >= guard->begin + guard->size) continue;
+    guard->fault = {begin, has_size ? unit : 0, info->si_code == BUS_ADRERR};
+    siglongjmp(guard->back, 1);
+  }
+  PassOn(signal, info, context);
+  errno = saved_errno;
+}
+
+// Ours comes first from now on.
+Status Install() {
+  struct sigaction now = {};
+  if (::sigaction(SIGBUS, nullptr, &now) == 0 && (now.sa_flags & SA_SIGINFO) != 0 &&
+      now.sa_sigaction == OnBusError) {
+    return Status();
+  }
+  const MutexLock lock(g_mutex);
+  struct sigaction action = {};
+  action.sa_sigaction = OnBusError;
+  // On the program's own signal stack, if it has one; a fault within a handler is a fault too.
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
+  if (::sigaction(SIGBUS, nullptr, &now) != 0) {
+    return ErrnoError(Code::kInternal, "NO_HANDLER", "cannot look at the handler of SIGBUS", "",
+                      errno);
+  }
+  if ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == OnBusError) return Status();
+  if (!CXLPOOL_MUTANT("foreign-handler-forgotten")) g_before = now;
+  if (::sigaction(SIGBUS, &action, nullptr) == 0) return Status();
+  return ErrnoError(Code::kInternal, "NO_HANDLER", "cannot install a handler of SIGBUS",
+                    "let the seccomp filter pass rt_sigaction", errno);
+}
+
+}  // namespace
+
+StatusOr<std::optional<BusFault>> RunGuarded(const void* begin, size_t size, void (*work)(void*),
+                                             void* context) {
+  if (Status status = Install(); !status.ok()) return status;
+  Guard guard;
+  guard.begin = reinterpret_cast<uintptr_t>(begin);
+  guard.size = size;
+  guard.outer = t_guard;
+  std::optional<BusFault> fault;
+  // With its signal mask: the handler is left, and never returns.
+  if (sigsetjmp(guard.back, 1) == 0) {
+    t_guard = &guard;
+    work(context);
+  } else {
+    fault = guard.fault;
+  }
+  t_guard = guard.outer;
+  return fault;
+}
+
+}  // namespace cxlpool::libpool

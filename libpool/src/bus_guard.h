@@ -1,0 +1,35 @@
+// Going on behind a load or store that the kernel answers with SIGBUS.
+//
+// One handler for the process, installed by the first call, and never before. It goes back to the
+// innermost guard of the faulting thread whose range has the address. Every other SIGBUS is for the
+// handler that was there before, with that one's own flags; where there was none, the instruction
+// runs again without a handler, so that the core dump shows it. A handler that the program installs
+// later gets everything first; the next guard puts ours before it again, and passes on to it.
+//
+// Any thread.
+#ifndef CXLPOOL_LIBPOOL_SRC_BUS_GUARD_H_
+#define CXLPOOL_LIBPOOL_SRC_BUS_GUARD_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "libpool/src/status.h"
+
+namespace cxlpool::libpool {
+
+// What could not be reached.
+struct BusFault {
+  uintptr_t address = 0;    // Where it begins; as far as the kernel says.
+  size_t bytes = 0;         // Of lost bytes; 0: not said.
+  bool taken_away = false;  // The memory itself went (BUS_ADRERR), and not only its bytes.
+};
+
+// Calls `work(context)`. Nothing: it returned. Else it was left at the fault: what it had done till
+// then is done, and nothing of its own is destroyed. Guards nest.
+StatusOr<std::optional<BusFault>> RunGuarded(const void* begin, size_t size, void (*work)(void*),
+                                             void* context);
+
+}  // namespace cxlpool::libpool
+
+#endif  // CXLPOOL_LIBPOOL_SRC_BUS_GUARD_H_

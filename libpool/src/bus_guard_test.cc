@@ -1,0 +1,216 @@
+// Going on behind SIGBUS, and who else hears of it. Pages beyond the end of a file stand for memory
+// that was taken away; lost bytes need a kernel's hand (test/qemu).
+#include "libpool/src/bus_guard.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cxlpool/pool.h"
+#include "libpool/src/reason_for_test.h"
+#include "test/rigs/fake_agent.h"
+
+namespace cxlpool::libpool {
+namespace {
+
+constexpr size_t kPageBytes = 4096;
+
+// Two pages, the second of which is beyond the end of its file.
+class Cut {
+ public:
+  Cut() {
+    const TempDir dir;
+    const int fd = ::open(dir.Path("cut").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (::ftruncate(fd, kPageBytes) != 0) std::abort();
+    at_ = static_cast<char*>(
+        ::mmap(nullptr, 2 * kPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
+    ::close(fd);
+  }
+  ~Cut() { ::munmap(at_, 2 * kPageBytes); }
+  volatile char* there() const { return at_; }
+  volatile char* gone() const { return at_ + kPageBytes; }
+  const char* begin() const { return at_; }
+
+ private:
+  char* at_ = nullptr;
+};
+
+template <typename Work>
+std::optional<BusFault> Guarded(const void* begin, size_t size, Work work) {
+  return *RunGuarded(
+      begin, size, [](void* context) { (*static_cast<Work*>(context))(); }, &work);
+}
+
+TEST(BusGuardTest, ComesBackWithWhereItWas) {
+  const Cut cut;
+  EXPECT_FALSE(Guarded(cut.begin(), 2 * kPageBytes, [&] { *cut.there() = 1; }).has_value());
+  int done = 0;
+  for (int i = 0; i < 3; ++i) {  // The handler stays, and signals are not blocked afterwards.
+    const auto fault = Guarded(cut.begin(), 2 * kPageBytes, [&] {
+      ++done;
+      cut.gone()[7] = 1;
+      done += 100;
+    });
+    ASSERT_TRUE(fault.has_value());
+    EXPECT_TRUE(fault->taken_away);
+    EXPECT_EQ(fault->address, reinterpret_cast<uintptr_t>(cut.begin()) + kPageBytes + 7);
+  }
+  EXPECT_EQ(done, 3);
+}
+
+TEST(BusGuardTest, TheInnermostGuardOfTheRangeHasIt) {
+  const Cut outer, inner;
+  bool after = false;
+  const auto fault = Guarded(outer.begin(), 2 * kPageBytes, [&] {
+    const auto first = Guarded(inner.begin(), 2 * kPageBytes, [&] { *inner.gone() = 1; });
+    EXPECT_TRUE(first.has_value());
+    // Within the inner guard, of the outer one's range.
+    const auto none = Guarded(inner.begin(), 2 * kPageBytes, [&] { *outer.gone() = 1; });
+    after = none.has_value();
+  });
+  EXPECT_TRUE(fault.has_value());
+  EXPECT_FALSE(after) << "it was left, with the inner one";
+  EXPECT_FALSE(Guarded(outer.begin(), 2 * kPageBytes, [&] { *outer.there() = 1; }).has_value());
+}
+
+TEST(BusGuardTest, EachThreadHasItsOwn) {
+  std::vector<std::thread> threads;
+  std::atomic<int> faults = 0;
+  for (int t = 0; t < 32; ++t) {
+    threads.emplace_back([&faults] {
+      const Cut cut;
+      for (int i = 0; i < 50; ++i) {
+        if (Guarded(cut.begin(), 2 * kPageBytes, [&] { *cut.gone() = 1; }).has_value()) ++faults;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(faults, 32 * 50);
+}
+
+// What happens in a process of its own, since each has one handler.
+template <typename Work>
+int InAChild(Work work) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    struct sigaction fresh = {};
+    fresh.sa_handler = SIG_DFL;
+    ::sigaction(SIGBUS, &fresh, nullptr);
+    ::_exit(work());
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+volatile sig_atomic_t g_heard = 0;
+
+// A foreign handler: maps something over what is not ours, and goes on.
+void OnForeign(int, siginfo_t* info, void*) {
+  g_heard = g_heard + 1;
+  if (info->si_code <= 0) return;
+  void* const page =
+      reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(info->si_addr) & ~(kPageBytes - 1));
+  ::mmap(page, kPageBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+}
+
+void InstallForeign() {
+  struct sigaction action = {};
+  action.sa_sigaction = OnForeign;
+  action.sa_flags = SA_SIGINFO;
+  ::sigaction(SIGBUS, &action, nullptr);
+}
+
+TEST(BusGuardTest, AForeignHandlerStillHearsOfItsOwn) {
+  for (const bool installed_before : {true, false}) {
+    EXPECT_EQ(InAChild([&] {
+                const Cut ours, theirs;
+                if (installed_before) InstallForeign();
+                if (!Guarded(ours.begin(), 2 * kPageBytes, [&] { *ours.gone() = 1; })) return 1;
+                if (!installed_before) {
+                  InstallForeign();
+                  // The next guard comes before it again.
+                  if (!Guarded(ours.begin(), 2 * kPageBytes, [&] { *ours.gone() = 1; })) return 2;
+                }
+                if (g_heard != 0) return 3;
+                *theirs.gone() = 5;  // Guarded by nobody.
+                if (g_heard != 1 || *theirs.gone() != 5) return 4;
+                ::raise(SIGBUS);
+                if (g_heard != 2) return 5;
+                return Guarded(ours.begin(), 2 * kPageBytes, [&] { *ours.gone() = 1; }) ? 0 : 6;
+              }),
+              0)
+        << installed_before;
+  }
+}
+
+TEST(BusGuardTest, WithoutOneTheProcessEndsByTheSignal) {
+  EXPECT_EQ(InAChild([] {
+              const Cut ours, theirs;
+              if (!Guarded(ours.begin(), 2 * kPageBytes, [&] { *ours.gone() = 1; })) return 1;
+              *theirs.gone() = 5;
+              return 2;
+            }),
+            -SIGBUS);
+  EXPECT_EQ(InAChild([] {
+              const Cut ours;
+              if (!Guarded(ours.begin(), 2 * kPageBytes, [&] { *ours.gone() = 1; })) return 1;
+              ::raise(SIGBUS);
+              return 2;
+            }),
+            -SIGBUS);
+}
+
+TEST(BusGuardTest, OfAMapping) {
+  FakeAgent agent;
+  agent.Add({.name = "regions/kv", .segment_bytes = {8 * kPageBytes}});
+  Pool pool = Pool::Connect({.socket_path = agent.socket_path()}).value();
+  const Mapping mapping = pool.Open("kv").value().Map({.offset_bytes = kPageBytes}).value();
+  volatile std::byte* const at = mapping.data();
+  EXPECT_TRUE(mapping.Guard([&] { at[5 * kPageBytes] = std::byte{1}; }).ok());
+  ASSERT_EQ(::truncate(agent.FilePath("regions/kv", 0).c_str(), 4 * kPageBytes), 0);
+  const Result<void> revoked = mapping.Guard([&] { at[5 * kPageBytes + 3] = std::byte{1}; });
+  EXPECT_EQ(ReasonOf(revoked), "REVOKED");
+  EXPECT_EQ(revoked.error().code, CXLPOOL_FAILED_PRECONDITION);
+  EXPECT_NE(revoked.error().message.find(std::to_string(6 * kPageBytes + 3)), std::string::npos)
+      << "of the Region: " << revoked.error().message;
+  EXPECT_TRUE(mapping.Guard([&] { at[0] = std::byte{1}; }).ok());
+}
+
+// That every instruction may be used here, and changes no bytes. What they are for no test of one
+// host can see.
+class VisibilityTest : public ::testing::TestWithParam<v1::Coherence> {};
+
+TEST_P(VisibilityTest, PublishAndRefreshKeepToTheMap) {
+  FakeAgent agent;
+  agent.Add({.name = "regions/kv", .coherence = GetParam(), .segment_bytes = {8 * kPageBytes}});
+  Pool pool = Pool::Connect({.socket_path = agent.socket_path()}).value();
+  const Mapping mapping = pool.Open("kv").value().Map().value();
+  const auto bytes = mapping.mutable_bytes();
+  for (size_t offset = 0; offset < 130; ++offset) {
+    for (const size_t size : {size_t{0}, size_t{1}, size_t{64}, size_t{65}, size_t{1000}}) {
+      std::memset(&bytes[offset], static_cast<int>(offset), size);
+      ASSERT_TRUE(mapping.Publish(bytes.subspan(offset, size)).ok());
+      ASSERT_TRUE(mapping.Refresh(bytes.subspan(offset, size)).ok());
+      for (size_t i = 0; i < size; ++i) ASSERT_EQ(bytes[offset + i], std::byte(offset));
+    }
+  }
+  EXPECT_TRUE(mapping.Publish(mapping.bytes()).ok());
+  EXPECT_EQ(ReasonOf(mapping.Publish({bytes.data() + 1, bytes.size()})), "BAD_ARGUMENT");
+  EXPECT_EQ(ReasonOf(mapping.Refresh({bytes.data() - 1, 1})), "BAD_ARGUMENT");
+}
+
+INSTANTIATE_TEST_SUITE_P(Both, VisibilityTest, ::testing::Values(v1::SOFTWARE, v1::HARDWARE));
+
+}  // namespace
+}  // namespace cxlpool::libpool

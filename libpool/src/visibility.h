@@ -1,0 +1,33 @@
+// Between hosts whose caches nothing keeps coherent: what makes stores seen by others, and others'
+// stores seen. The rules that make these enough stand in docs/libpool.md, "Between hosts".
+//
+// Pure but for the caches; any thread.
+#ifndef CXLPOOL_LIBPOOL_SRC_VISIBILITY_H_
+#define CXLPOOL_LIBPOOL_SRC_VISIBILITY_H_
+
+#include <cstddef>
+
+namespace cxlpool::libpool {
+
+// Of every line that has a byte of [data, data + size): what this processor stored there before is
+// in memory before anything that it stores afterwards. Caches may keep the line.
+//
+// x86-64: CLWB, else CLFLUSHOPT, else CLFLUSH, and SFENCE (Intel SDM, volume 1, 11.4.4). AArch64:
+// DC CVAC, and DSB SY (Arm ARM, D7.4.8).
+void WriteBackLines(const void* data, size_t size);
+
+// Of every such line: afterwards this host's caches have none, so that the next load is from
+// memory. A dirty one is written back: over what another host may have stored there.
+//
+// x86-64: CLFLUSHOPT, else CLFLUSH, between MFENCEs: without the first, the line may be loaded
+// before its flush by a load that comes after. AArch64: DC CIVAC between DSB SYs.
+void InvalidateLines(const void* data, size_t size);
+
+// A release and an acquire fence in one: all that is needed where caches are coherent. x86-64
+// orders loads with loads and stores with stores by itself; AArch64: DMB ISH. (Not
+// std::atomic_thread_fence, which ThreadSanitizer does not know.)
+void OrderAccesses();
+
+}  // namespace cxlpool::libpool
+
+#endif  // CXLPOOL_LIBPOOL_SRC_VISIBILITY_H_
