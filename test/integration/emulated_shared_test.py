@@ -98,6 +98,8 @@ class SharedChainTest(SharedTest):
         agent.kill()
         agent.start({'CXLPOOL_CRASH_AT': point} if point else None)
         self.pool.wait_hosts_online()
+        # Its proofs began anew: until then nothing is placed there, and it is not the one that clears.
+        wait_until(lambda: not self.pool.cli('host', 'show', 'host-a')['unreached_devices'], 60, 'host-a reaches every device')
         return agent
 
     def test_3_killed_at_every_rung_the_agent_goes_on(self):
