@@ -28,6 +28,8 @@ class RackSharedKillTest(SharedRackTest):
         self.a.run(f'kill -9 {before}')
         wait_until(lambda: self.pid() not in ('', before), 30, 'a new agent')
         self.pool.wait_hosts_online()
+        # Its proofs began anew: until then it is not the one that clears.
+        wait_until(lambda: not self.pool.cli('host', 'show', 'host-a')['unreached_devices'], 60, 'host-a reaches every device')
         return self.pid()
 
     def wait_crashed(self, pid, point):
