@@ -23,6 +23,7 @@ DeviceSet Usable(const PlacementTask& task) {
   return devices & named;
 }
 
+// Of a request that names this device, which is not in service.
 absl::Status OutOfService(const ExtentRequest& request, const Device& device) {
   const std::string name = absl::StrCat(request.label, ": device \"", device.id, "\" ");
   const RefusalData metadata = {{"device", device.id}};
@@ -44,6 +45,7 @@ absl::Status OutOfService(const ExtentRequest& request, const Device& device) {
                metadata);
 }
 
+// The devices that might serve it are in service, and the fabric shows none of them now.
 absl::Status Unseen(const ExtentRequest& request) {
   const std::string which = request.device.empty()
                                 ? "none of the pool's devices is"
@@ -74,6 +76,7 @@ absl::Status NoneInService(const PlacementTask& task) {
                {{"device", best->id}});
 }
 
+// Devices could be used, but no link leads the host to any of them.
 absl::Status NoPath(const ExtentRequest& request) {
   const std::string what = request.device.empty() ? "a device of the pool that is in service"
                                                   : absl::StrCat("device \"", request.device, "\"");
@@ -86,6 +89,7 @@ absl::Status NoPath(const ExtentRequest& request) {
                std::move(metadata));
 }
 
+// The bytes are there: it would fit if devices carried more LDs.
 absl::Status LdLimit(const PlacementTask& task) {
   uint32_t limit = UINT32_MAX;
   DeviceSet full;
@@ -195,6 +199,8 @@ absl::Status UnknownDevice(const ExtentRequest& request) {
       "see `cxlpool device list`", {{"device", id}});
 }
 
+// Counts only bytes that an extent of this request can have: in whole units of the device, which
+// may be more than its granule.
 FreeTotals TotalsOf(const PlacementTask& task) {
   FreeTotals totals;
   task.allowed.ForEach([&](DeviceIndex device) {
@@ -216,6 +222,8 @@ FreeTotals TotalsOf(const PlacementTask& task) {
   return totals;
 }
 
+// FULL where there is too little in all; else FRAGMENTED, and with `would_do` it is tried whether
+// more extents would fit, so that the remedy names a number that works.
 absl::Status FullOrFragmented(const PlacementTask& task, WouldDoFn would_do) {
   const ExtentRequest& request = task.request;
   const FreeTotals totals = TotalsOf(task);
@@ -238,6 +246,9 @@ absl::Status FullOrFragmented(const PlacementTask& task, WouldDoFn would_do) {
       remedy, std::move(metadata));
 }
 
+// The first obstacle that stands by itself, from the outside in: the device's service, whether it
+// is seen, whether a path leads there, its limit of LDs, and last what the policy says of the
+// space.
 absl::Status WhyNotPlaced(const PlacementPolicy& policy, const PlacementTask& task) {
   const ExtentRequest& request = task.request;
   const PoolState& state = task.state;

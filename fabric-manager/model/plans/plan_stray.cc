@@ -41,6 +41,8 @@ std::shared_ptr<Region> NewRegion(const StrayLd& ld, PlanContext& context) {
   return region;
 }
 
+// Whether these LDs can be held as one Attachment as they are: their host is known, nobody holds
+// any of their bytes, slots or serials, and their key, if they bear one, is no Region's.
 bool WholeAndFree(const PoolState& state, const std::vector<StrayLd>& lds) {
   const StrayLd& first = lds.front();
   if (lds.size() > kMaxExtentsPerRegion || state.FindHost(first.host) == nullptr) return false;
@@ -66,6 +68,9 @@ bool WholeAndFree(const PoolState& state, const std::vector<StrayLd>& lds) {
 
 }  // namespace
 
+// Holds the bytes of these LDs in QUARANTINED Regions, so that nobody is given them. Where they are
+// whole and free, as one Attachment, which an operator can detach as any other; else only such
+// bytes as nobody holds already, for then it cannot be said whose use of them is the right one.
 Change PlanStray(const PoolState& state, const std::vector<StrayLd>& lds, PlanContext& context) {
   const std::string& host = lds.front().host;
   if (WholeAndFree(state, lds)) {

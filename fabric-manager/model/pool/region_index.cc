@@ -7,6 +7,7 @@
 
 namespace cxlpool::fm {
 
+// Applied whole or not at all.
 absl::Status RegionNames::Add(const RegionPtr& region) {
   if (!by_id_.insert(region).second) {
     return Broken("there is a region \"", region->id, "\" already");
@@ -61,6 +62,7 @@ absl::Status RegionNames::Check(const absl::flat_hash_map<Key, RegionPtr>& regio
   return by_tag ? absl::OkStatus() : Broken("the index by tag differs");
 }
 
+// Applied whole or not at all: an id that is taken undoes those of this Region before it.
 absl::Status RequestIndex::Add(const Region& region) {
   for (size_t i = 0; i < region.requests.size(); ++i) {
     const RequestId& id = region.requests[i].id;
@@ -100,6 +102,7 @@ const Tombstone* Tombstones::Find(Key key) const {
   return it == by_key_.end() ? nullptr : &it->second;
 }
 
+// The oldest first: those that are too old, and as many of the others as are too many in all.
 std::vector<Key> Tombstones::Expired(absl::Time now, size_t limit) const {
   std::vector<Key> expired;
   size_t beyond = by_key_.size() - std::min(by_key_.size(), kMaxTombstones);
