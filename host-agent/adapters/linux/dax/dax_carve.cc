@@ -92,17 +92,23 @@ absl::Status KeepSeed(const HostFiles& files, const DaxRegion& region) {
   return is_there ? absl::OkStatus() : MakeEmpty(files, region).status();
 }
 
-// Takes all bytes from a DAX device without a driver, and removes it.
+// Removes an empty DAX device without a driver; the kernel refuses any other. daxN.0 stays.
+absl::Status RemoveEmpty(const HostFiles& files, const DaxRegion& region, const std::string& name) {
+  if (IsFirstDax(name)) return absl::OkStatus();
+  const int deleted = files.Write(RegionFile(region, "delete"), name);
+  if (!files.Exists(absl::StrCat(region.folder, "/", name))) return absl::OkStatus();
+  return CarveFailed(absl::StrCat("removing ", name), deleted);
+}
+
+// Takes all bytes from a DAX device without a driver, and removes it. Not for one that somebody
+// else may be removing: see TidyEmptyDax.
 absl::Status Remove(const HostFiles& files, const DaxRegion& region, const std::string& name) {
   const std::string size = DaxFile(region, name, "size");
   const int shrunk = files.Write(size, "0");
   const std::optional<uint64_t> left = files.ReadNumber(size);
   if (!left.has_value()) return absl::OkStatus();  // It has gone.
   if (*left != 0) return CarveFailed(absl::StrCat("taking the bytes from ", name), shrunk);
-  if (IsFirstDax(name)) return absl::OkStatus();
-  const int deleted = files.Write(RegionFile(region, "delete"), name);
-  if (!files.Exists(absl::StrCat(region.folder, "/", name))) return absl::OkStatus();
-  return CarveFailed(absl::StrCat("removing ", name), deleted);
+  return RemoveEmpty(files, region, name);
 }
 
 std::string PidText(const std::vector<int>& pids) {
@@ -233,8 +239,8 @@ void TidyEmptyDax(const HostFiles& files, const DaxRegion& region) {
   KeepSeed(files, region).IgnoreError();  // Else the next CarveDax says what is wrong.
   const std::string seed = files.Read(RegionFile(region, "seed")).value_or("");
   for (const RegionDax& dax : region.devices) {
-    if (!dax.ranges.empty() || IsFirstDax(dax.name) || dax.name == seed) continue;
-    Remove(files, region, dax.name).IgnoreError();
+    if (!dax.ranges.empty() || dax.name == seed) continue;
+    (CXLPOOL_MUTANT("tidied-by-size") ? Remove : RemoveEmpty)(files, region, dax.name).IgnoreError();
   }
 }
 

@@ -35,7 +35,10 @@ absl::Status TakeWholeApart(const HostFiles& files, const DaxRegion& region,
                             const Deadline& deadline);
 
 // Removes empty DAX devices that somebody was killed over, but for one: the kernel's seed, which is
-// kept empty, and by which the address of a region of dax_hmem is known.
+// kept empty, and by which the address of a region of dax_hmem is known. It writes no size:
+// somebody may be removing the same device (daxctl destroy-device), or giving it bytes. Whoever
+// writes daxN.M/size waits for the kernel's lock of all DAX regions, while who removes daxN.M holds
+// it and waits until nobody writes there; both wait for ever (Linux 6.12, 7.2).
 void TidyEmptyDax(const HostFiles& files, const DaxRegion& region);
 
 // Who has the DAX device over the whole region, and what to do, for people; "": there is none.

@@ -237,8 +237,22 @@ TEST_F(DaxCarveTest, EmptyOnesThatWereLeftOverGo) {
   TakeApart();
   ASSERT_EQ(files_.Write(Region().folder + "/dax_region/create", "1"), 0);
   ASSERT_EQ(Carve(0, 2), absl::OkStatus());
+  std::vector<std::string> written;
+  host_.before_write = [&](const std::string& path) {
+    written.push_back(path.substr(path.rfind('/') + 1));
+  };
   TidyEmptyDax(files_, Region());
   EXPECT_THAT(host_.Devices(), ElementsAre("dax0.0", "dax0.1", "dax0.3"));
+  EXPECT_THAT(written, ElementsAre("delete"));  // No size: see the header.
+}
+
+TEST_F(DaxCarveTest, AnEmptyOneThatGetsBytesMeanwhileKeepsThem) {
+  TakeApart();
+  ASSERT_EQ(files_.Write(Region().folder + "/dax_region/create", "1"), 0);
+  const DaxRegion seen = Region();
+  ASSERT_EQ(files_.Write(host_.FolderOf("dax0.2") + "/mapping", "118000000-1181fffff"), 0);
+  TidyEmptyDax(files_, seen);
+  EXPECT_THAT(host_.RangesOf("dax0.2"), ElementsAre(Pair(0x118000000, 0x118200000)));
 }
 
 TEST_F(DaxCarveTest, SoftReservedMemoryIsFoundAgainByAnEmptyDaxDevice) {
