@@ -24,12 +24,12 @@ class RackSharedKillTest(SharedRackTest):
     def crash_agent_at(self, point):
         """The agent of host-a starts again, and ends when it passes `point`."""
         self.a.put('/run/agent.env', f'CXLPOOL_CRASH_AT={point}'.encode())
-        before = self.pid()
+        before, proofs = self.pid(), self.pool.proofs('host-a')
         self.a.run(f'kill -9 {before}')
         wait_until(lambda: self.pid() not in ('', before), 30, 'a new agent')
+        # Its proofs begin anew: until then it is not the one that clears.
+        self.pool.wait_proven_anew('host-a', proofs)
         self.pool.wait_hosts_online()
-        # Its proofs began anew: until then it is not the one that clears.
-        wait_until(lambda: not self.pool.cli('host', 'show', 'host-a')['unreached_devices'], 60, 'host-a reaches every device')
         return self.pid()
 
     def wait_crashed(self, pid, point):

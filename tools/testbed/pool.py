@@ -111,6 +111,17 @@ driver = "{self.driver}"
         wait_until(lambda: all(d['state'] == 'READY' for d in self.cli('device', 'list')['devices']), timeout,
                    'every device is there')
 
+    def proofs(self, host):
+        """How often the manager has seen that a host reaches each of the shared devices: once in each life of its agent."""
+        log = self.manager.log.read_text(errors='replace')
+        ids = [device['name'].removeprefix('devices/') for device in self.cli('device', 'list')['devices']]
+        return {id: log.count(f'host {host} reaches device {id}\n') for id in ids}
+
+    def wait_proven_anew(self, host, before, timeout=60):
+        """Until a host's agent that was started again is known to reach every device. `before`: what proofs() said then."""
+        wait_until(lambda: all(count > before[id] for id, count in self.proofs(host).items()), timeout,
+                   f'{host} reaches every device')
+
     # The operator.
     def cli_command(self, *arguments, timeout='20s'):
         return [str(self.build / 'bin/cxlpool'), '--manager', f'127.0.0.1:{self.port}', '--ca', f'{self.pki}/ca.pem',

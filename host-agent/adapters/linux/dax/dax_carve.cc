@@ -240,7 +240,8 @@ void TidyEmptyDax(const HostFiles& files, const DaxRegion& region) {
   const std::string seed = files.Read(RegionFile(region, "seed")).value_or("");
   for (const RegionDax& dax : region.devices) {
     if (!dax.ranges.empty() || dax.name == seed) continue;
-    (CXLPOOL_MUTANT("tidied-by-size") ? Remove : RemoveEmpty)(files, region, dax.name).IgnoreError();
+    (CXLPOOL_MUTANT("tidied-by-size") ? Remove : RemoveEmpty)(files, region, dax.name)
+        .IgnoreError();
   }
 }
 
