@@ -5,6 +5,8 @@
 // handler that was there before, with that one's own flags; where there was none, the instruction
 // runs again without a handler, so that the core dump shows it. A handler that the program installs
 // later gets everything first; the next guard puts ours before it again, and passes on to it.
+// Guards of copies look for such a handler only where their thread last looked before the present
+// tick of the kernel's coarse clock (10 ms at most), since a copy may take less time than to look.
 //
 // Any thread.
 #ifndef CXLPOOL_LIBPOOL_SRC_BUS_GUARD_H_
@@ -25,10 +27,13 @@ struct BusFault {
   bool taken_away = false;  // The memory itself went (BUS_ADRERR), and not only its bytes.
 };
 
+// When a guard sees to it that our handler comes first.
+enum class Handler { kNow, kEachTick };
+
 // Calls `work(context)`. Nothing: it returned. Else it was left at the fault: what it had done till
 // then is done, and nothing of its own is destroyed. Guards nest.
 StatusOr<std::optional<BusFault>> RunGuarded(const void* begin, size_t size, void (*work)(void*),
-                                             void* context);
+                                             void* context, Handler handler = Handler::kNow);
 
 }  // namespace cxlpool::libpool
 

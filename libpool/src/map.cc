@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "cxlpool/cxlpool.h"
-#include "libpool/src/bus_guard.h"
 #include "libpool/src/text.h"
 #include "libpool/src/visibility.h"
 #include "proto/support/mutant.h"
@@ -89,7 +88,7 @@ uint64_t PageBytes() { return static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)); }
 
 }  // namespace
 
-StatusOr<std::unique_ptr<Map>> Map::Make(std::shared_ptr<const OpenedRegion> region,
+StatusOr<std::shared_ptr<Map>> Map::Make(std::shared_ptr<const OpenedRegion> region,
                                          const MapOptions& options) {
   const OpenReply& reply = region->reply;
   if (reply.mode == CXLPOOL_SYSTEM_RAM) {
@@ -100,7 +99,7 @@ StatusOr<std::unique_ptr<Map>> Map::Make(std::shared_ptr<const OpenedRegion> reg
   }
   const StatusOr<MapOptions> resolved = Resolve(options, reply, AlignmentOf(reply, PageBytes()));
   if (!resolved.ok()) return resolved.status();
-  std::unique_ptr<Map> map(new Map(*resolved, reply));
+  std::shared_ptr<Map> map(new Map(*resolved, reply));
   if (Status status = map->Reserve(reply); !status.ok()) return status;
   if (Status status = map->Place(*region, 0, resolved->length_bytes); !status.ok()) return status;
   map->mapped_bytes_ = resolved->length_bytes;
@@ -225,8 +224,8 @@ Status Map::Refresh(const void* address, size_t bytes) const {
   return Status();
 }
 
-Status Map::Guard(void (*work)(void*), void* context, cxlpool_lost* lost) const {
-  const StatusOr<std::optional<BusFault>> ran = RunGuarded(begin_, size(), work, context);
+Status Map::Guard(void (*work)(void*), void* context, cxlpool_lost* lost, Handler handler) const {
+  const StatusOr<std::optional<BusFault>> ran = RunGuarded(begin_, size(), work, context, handler);
   if (!ran.ok()) return ran.status();
   if (!ran->has_value()) return Status();
   const BusFault& fault = **ran;

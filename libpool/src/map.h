@@ -18,6 +18,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "cxlpool/cxlpool.h"
+#include "libpool/src/bus_guard.h"
 #include "libpool/src/opened_region.h"
 #include "libpool/src/status.h"
 #include "proto/support/mutex.h"
@@ -37,7 +38,7 @@ struct MapOptions {
 class Map {
  public:
   // Errors as cxlpool_map_region.
-  static StatusOr<std::unique_ptr<Map>> Make(std::shared_ptr<const OpenedRegion> region,
+  static StatusOr<std::shared_ptr<Map>> Make(std::shared_ptr<const OpenedRegion> region,
                                              const MapOptions& options);
   Map(const Map&) = delete;
   Map& operator=(const Map&) = delete;
@@ -46,7 +47,8 @@ class Map {
   // As cxlpool_publish, cxlpool_refresh and cxlpool_guard.
   Status Publish(const void* address, size_t bytes) const;
   Status Refresh(const void* address, size_t bytes) const;
-  Status Guard(void (*work)(void*), void* context, cxlpool_lost* lost) const;
+  Status Guard(void (*work)(void*), void* context, cxlpool_lost* lost,
+               Handler handler = Handler::kNow) const;
 
   // Errors as cxlpool_map_extend. What cannot be mapped leaves the Map as it was.
   Status Extend(std::shared_ptr<const OpenedRegion> grown);
@@ -54,6 +56,8 @@ class Map {
   std::byte* address() const { return begin_; }
   size_t size() const { return mapped_bytes_.load(std::memory_order_acquire); }
   bool writable() const { return options_.writable; }
+  bool is_coherent() const { return is_coherent_; }
+  const std::string& region_name() const { return name_; }  // When it was opened.
 
  private:
   Map(const MapOptions& options, const OpenReply& region)
