@@ -162,7 +162,8 @@ class SharedLibraryTest(unittest.TestCase):
     def test_headers_compile_by_themselves(self):
         for header, compiler in (('cxlpool.h', ('cc', '-std=c89', '-x', 'c')), ('cxlpool.h', ('c++', '-std=c++98', '-x', 'c++')),
                                  ('pool.h', ('c++', '-std=c++20', '-x', 'c++')),
-                                 ('pool.h', ('c++', '-std=c++20', '-fno-exceptions', '-fno-rtti', '-x', 'c++'))):
+                                 ('pool.h', ('c++', '-std=c++20', '-fno-exceptions', '-fno-rtti', '-x', 'c++')),
+                                 ('copier.h', ('c++', '-std=c++20', '-fno-exceptions', '-fno-rtti', '-x', 'c++'))):
             with self.subTest(header, compiler=compiler):
                 run([*compiler, '-fsyntax-only', *WARNINGS, '-I', self.prefix / 'include', '-include', f'cxlpool/{header}',
                      '/dev/null'])

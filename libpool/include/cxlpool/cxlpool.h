@@ -100,6 +100,11 @@ typedef enum cxlpool_code {
  *   DATA_LOST           DATA_LOSS            a guarded call met bytes that are lost
  *   REVOKED             FAILED_PRECONDITION  a guarded call met memory that was taken away
  *   NO_HANDLER          INTERNAL             the handler of SIGBUS cannot be installed
+ *   MAP_READ_ONLY       PERMISSION_DENIED    a put into a map that is not writable
+ *   QUEUE_FULL          RESOURCE_EXHAUSTED   a copier has as many waiting copies as it may
+ *   COPY_UNDER_WAY      DEADLINE_EXCEEDED    a copy has not ended in time; it goes on
+ *   COPY_CANCELLED      CANCELLED            a copy was cancelled, or its copier stopped
+ *   NO_THREAD           RESOURCE_EXHAUSTED   this process may have no more threads
  *   MAP_FAILED          (by errno)           mmap or madvise failed; see sys_errno. EACCES and
  * EPERM are PERMISSION_DENIED: a read-only descriptor NUMA_FAILED         (by errno) mbind or
  * move_pages failed; see sys_errno NO_RANDOM           INTERNAL             getrandom failed
@@ -183,6 +188,8 @@ typedef struct cxlpool_region cxlpool_region;
 typedef struct cxlpool_list cxlpool_list;
 typedef struct cxlpool_map cxlpool_map;
 typedef struct cxlpool_fault_watch cxlpool_fault_watch;
+typedef struct cxlpool_copier cxlpool_copier;
+typedef struct cxlpool_op cxlpool_op;
 
 typedef struct cxlpool_connect_options {
   size_t size;
@@ -417,6 +424,98 @@ CXLPOOL_API int cxlpool_fault_watch_start(const cxlpool_connect_options *options
 CXLPOOL_API int cxlpool_fault_watch_check(const cxlpool_fault_watch *watch, cxlpool_error *error);
 /* Waits for a call of `on_fault` that is under way. */
 CXLPOOL_API void cxlpool_fault_watch_stop(cxlpool_fault_watch *watch);
+
+/* ---- Copies ---------------------------------------------------------------------------------- */
+
+/* Copies between a map and memory of the program's own. They are never slower than memcpy by more
+ * than the call takes, and large puts are faster: the stores go past the caches. Which instructions
+ * are used is measured once in a process, for about 20 ms, in the first copy of 1 KiB or more.
+ *
+ * - `offset` is counted from the map's first byte. The memory must not overlap the part that is
+ *   copied, and memory that is not the map's is not guarded.
+ * - A put ends with its bytes published, and a get begins with a refresh (cxlpool_publish,
+ *   cxlpool_refresh): neither has to be called besides.
+ * - A copy that meets lost bytes, or memory that was taken away, does not end the process: it fails
+ *   with DATA_LOSS/DATA_LOST or FAILED_PRECONDITION/REVOKED, and fills `lost`, which may be NULL.
+ *   Then some of the bytes may have been copied. It is guarded as by cxlpool_guard, but for this: a
+ *   handler of SIGBUS that the program installs itself may come before ours for some milliseconds.
+ * - INVALID_ARGUMENT/BAD_ARGUMENT: a range that is not all in the map.
+ *   PERMISSION_DENIED/MAP_READ_ONLY: a put into a map that is not writable. INTERNAL/NO_HANDLER.
+ *
+ * Two copies of the same bytes at one time have no order, as two calls of memcpy have none. */
+CXLPOOL_API int cxlpool_put(const cxlpool_map *map, uint64_t offset, const void *from, size_t bytes,
+                            cxlpool_lost *lost, cxlpool_error *error);
+CXLPOOL_API int cxlpool_get(const cxlpool_map *map, uint64_t offset, void *into, size_t bytes,
+                            cxlpool_lost *lost, cxlpool_error *error);
+
+/* Copies in the background: threads that carry them out, and a queue of those that wait. */
+#define CXLPOOL_MAX_COPIER_THREADS 4
+#define CXLPOOL_MAX_WAITING_COPIES 1024
+
+typedef struct cxlpool_copier_options {
+  size_t size;
+  uint32_t threads;     /* 1 to CXLPOOL_MAX_COPIER_THREADS. A copy is carried out by one of them. */
+  uint32_t max_waiting; /* Copies that have not begun: 1 to CXLPOOL_MAX_WAITING_COPIES. */
+} cxlpool_copier_options;
+#define CXLPOOL_COPIER_OPTIONS_INIT \
+  { sizeof(cxlpool_copier_options), 1, CXLPOOL_MAX_WAITING_COPIES }
+
+/* RESOURCE_EXHAUSTED/NO_THREAD. */
+CXLPOOL_API int cxlpool_copier_start(const cxlpool_copier_options *options, cxlpool_copier **copier,
+                                     cxlpool_error *error);
+/* Cancels every copy that has not ended, tells whoever is to be told, and waits for the threads,
+ * each of which finishes the MiB that it is at. Wait for copies first that are to be carried out.
+ * Not from a callback. In a forked child it does nothing. */
+CXLPOOL_API void cxlpool_copier_stop(cxlpool_copier *copier);
+
+/* Called once when a copy has ended: `error` is NULL if it was carried out, and gone when the call
+ * returns. By a thread of the copier, which copies nothing meanwhile: it has to be short. It may
+ * submit and cancel copies, and free its own. It must not wait for others nor free them, which may
+ * be this thread's to end, and not stop the copier. */
+typedef void (*cxlpool_on_copied)(const cxlpool_error *error, void *context);
+
+typedef struct cxlpool_copy_options {
+  size_t size;
+  int32_t priority;            /* The larger goes first; of equal ones the older. */
+  int32_t eventfd;             /* Gets 1 when the copy has ended; -1: none. */
+  cxlpool_on_copied on_copied; /* NULL: none. */
+  void *context;
+} cxlpool_copy_options;
+#define CXLPOOL_COPY_OPTIONS_INIT \
+  { sizeof(cxlpool_copy_options), 0, -1, NULL, NULL }
+
+/* Puts a copy into the queue. The memory, the context and the eventfd are the copy's until it has
+ * ended, be it done, failed or cancelled, and was told of; exactly once it is told of by each way
+ * that the options name. The map's handle may be freed: a copy keeps what is mapped until it has
+ * ended. `op` may be NULL where the options say how the end is heard of, and for a prefetch.
+ * A prefetch begins with a refresh as a get does, and loads each line of the part once: afterwards
+ * its pages are there, and its lines in the caches as far as they have room.
+ * RESOURCE_EXHAUSTED/QUEUE_FULL: try again when one has begun. Else as above; what a copy meets on
+ * its way is said at its end. */
+CXLPOOL_API int cxlpool_put_async(cxlpool_copier *copier, const cxlpool_map *map, uint64_t offset,
+                                  const void *from, size_t bytes,
+                                  const cxlpool_copy_options *options, cxlpool_op **op,
+                                  cxlpool_error *error);
+CXLPOOL_API int cxlpool_get_async(cxlpool_copier *copier, const cxlpool_map *map, uint64_t offset,
+                                  void *into, size_t bytes, const cxlpool_copy_options *options,
+                                  cxlpool_op **op, cxlpool_error *error);
+CXLPOOL_API int cxlpool_prefetch_async(cxlpool_copier *copier, const cxlpool_map *map,
+                                       uint64_t offset, size_t bytes,
+                                       const cxlpool_copy_options *options, cxlpool_op **op,
+                                       cxlpool_error *error);
+
+/* Waits until the copy has ended and its callback has returned, and answers how it ended: 0, or as
+ * above, or CANCELLED/COPY_CANCELLED. May be asked again. DEADLINE_EXCEEDED/COPY_UNDER_WAY: it has
+ * not ended in time, and goes on. Within its own callback it does not wait for that. */
+CXLPOOL_API int cxlpool_op_wait(cxlpool_op *op, uint32_t timeout_ms, cxlpool_lost *lost,
+                                cxlpool_error *error);
+/* 1: it has ended, and its memory is touched no more. */
+CXLPOOL_API int cxlpool_op_done(const cxlpool_op *op);
+/* Ends it before its next MiB, with COPY_CANCELLED; no effect on one that has ended. Does not wait.
+ */
+CXLPOOL_API void cxlpool_op_cancel(cxlpool_op *op);
+/* Cancels it where it has not ended, and waits until its memory is touched no more. */
+CXLPOOL_API void cxlpool_op_free(cxlpool_op *op);
 
 /* ---- Memory of a system-ram Region ----------------------------------------------------------- */
 

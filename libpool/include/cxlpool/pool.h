@@ -105,6 +105,9 @@ namespace internal {
 // Where a C call puts its error.
 class ErrorOut {
  public:
+  // The rest is filled by the call if it fails, and is not read otherwise.
+  ErrorOut() { error_.size = sizeof error_; }
+  explicit ErrorOut(const cxlpool_error& error) : error_(error) {}
   cxlpool_error* out() { return &error_; }
   Error Take() const {
     return {.code = static_cast<cxlpool_code>(error_.code),
@@ -115,7 +118,7 @@ class ErrorOut {
   }
 
  private:
-  cxlpool_error error_ = CXLPOOL_ERROR_INIT;
+  cxlpool_error error_;
 };
 
 // Milliseconds as the C interface has them. What is out of its range it refuses by itself.
@@ -301,6 +304,23 @@ class Mapping {
     return {};
   }
 
+  // cxlpool_put and cxlpool_get: copies to and from the bytes from `offset` of bytes() on. They
+  // come back with DATA_LOST or REVOKED where bytes or memory are gone.
+  Result<void> Put(uint64_t offset, std::span<const std::byte> from) const {
+    internal::ErrorOut error;
+    if (cxlpool_put(map_.get(), offset, from.data(), from.size(), nullptr, error.out()) != 0) {
+      return error.Take();
+    }
+    return {};
+  }
+  Result<void> Get(uint64_t offset, std::span<std::byte> into) const {
+    internal::ErrorOut error;
+    if (cxlpool_get(map_.get(), offset, into.data(), into.size(), nullptr, error.out()) != 0) {
+      return error.Take();
+    }
+    return {};
+  }
+
   // cxlpool_guard: calls `work`, which is left at a fault as by longjmp, so that it makes no object
   // that has to be destroyed, and throws nothing.
   template <typename Work>
@@ -318,6 +338,9 @@ class Mapping {
 
   // cxlpool_map_extend: maps all that `grown`, the same Region opened anew, has more.
   Result<void> Extend(const Region& grown);
+
+  // For the C interface. The Mapping's own.
+  cxlpool_map* handle() const { return map_.get(); }
 
   // Unmaps now. Pointers into the range are dead; bytes() is empty.
   void Unmap() {
