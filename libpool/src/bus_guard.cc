@@ -76,7 +76,9 @@ void OnBusError(int signal, siginfo_t* info, void* context) {
     if (begin + unit <= guard->begin || begin >= guard->begin + guard->size) continue;
     guard->fault = {begin, has_size ? unit : 0, info->si_code == BUS_ADRERR};
     // Ours blocks no signal, but a handler that passed this on to us may.
-    ::pthread_sigmask(SIG_SETMASK, &static_cast<ucontext_t*>(context)->uc_sigmask, nullptr);
+    if (!CXLPOOL_MUTANT("guard-leaves-signals-blocked")) {
+      ::pthread_sigmask(SIG_SETMASK, &static_cast<ucontext_t*>(context)->uc_sigmask, nullptr);
+    }
     siglongjmp(guard->back, 1);
   }
   PassOn(signal, info, context);
@@ -127,16 +129,17 @@ StatusOr<std::optional<BusFault>> RunGuarded(const void* begin, size_t size, voi
   guard.begin = reinterpret_cast<uintptr_t>(begin);
   guard.size = size;
   guard.outer = t_guard;
-  std::optional<BusFault> fault;
   // Without the signal mask, which would take a system call: the handler sets it before it is left.
-  if (sigsetjmp(guard.back, 0) == 0) {
-    t_guard = &guard;
-    work(context);
-  } else {
-    fault = guard.fault;
+  if (sigsetjmp(guard.back, 0) != 0) {
+    t_guard = guard.outer;
+    return std::optional<BusFault>(guard.fault);
   }
+  t_guard = &guard;
+  work(context);
   t_guard = guard.outer;
-  return fault;
+  // Made only here: loading what was stored before the work, and wider, waits for all of its
+  // stores.
+  return std::optional<BusFault>();
 }
 
 }  // namespace cxlpool::libpool

@@ -154,6 +154,45 @@ TEST(BusGuardTest, AForeignHandlerStillHearsOfItsOwn) {
   }
 }
 
+struct sigaction g_passed_on_to = {};
+
+void OnChaining(int signal, siginfo_t* info, void* context) {
+  g_heard = g_heard + 1;
+  g_passed_on_to.sa_sigaction(signal, info, context);
+}
+
+// It comes before ours until a guard looks, and blocks every signal while it runs.
+void InstallChaining() {
+  struct sigaction action = {};
+  action.sa_sigaction = OnChaining;
+  action.sa_flags = SA_SIGINFO;
+  ::sigfillset(&action.sa_mask);
+  ::sigaction(SIGBUS, &action, &g_passed_on_to);
+}
+
+TEST(BusGuardTest, BehindAHandlerThatPassesOnToUsNoSignalStaysBlocked) {
+  EXPECT_EQ(InAChild([] {
+              const Cut ours;
+              const auto store = [](void* at) { *static_cast<volatile char*>(at) = 1; };
+              const auto guarded = [&](Handler handler) {
+                return RunGuarded(ours.begin(), 2 * kPageBytes, store,
+                                  const_cast<char*>(ours.begin()) + kPageBytes, handler)
+                    ->has_value();
+              };
+              // Until both are in one tick of the clock, so that the second guard does not look.
+              for (int turn = 0; turn < 100'000 && g_heard == 0; ++turn) {
+                if (!guarded(Handler::kNow) || !guarded(Handler::kEachTick)) return 1;
+                InstallChaining();
+                if (!guarded(Handler::kEachTick)) return 2;
+                sigset_t mask;
+                ::pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+                if (::sigismember(&mask, SIGBUS) || ::sigismember(&mask, SIGTERM)) return 3;
+              }
+              return g_heard > 0 ? 0 : 4;
+            }),
+            0);
+}
+
 TEST(BusGuardTest, WithoutOneTheProcessEndsByTheSignal) {
   EXPECT_EQ(InAChild([] {
               const Cut ours, theirs;

@@ -120,7 +120,9 @@ std::shared_ptr<Copier::Op> Copier::TakeNext() {
 
 // The first of what waits, if that is cancelled.
 std::shared_ptr<Copier::Op> Copier::TakeCancelled() {
-  if (cancelled_waiting_.load() == 0) return nullptr;
+  if (cancelled_waiting_.load() == 0 || CXLPOOL_MUTANT("cancelled-copy-waits-its-turn")) {
+    return nullptr;
+  }
   const MutexLock lock(mutex_);
   if (waiting_.empty() || !waiting_.begin()->second->cancelled_) return nullptr;
   std::shared_ptr<Op> op = std::move(waiting_.begin()->second);
