@@ -33,6 +33,7 @@ using lib::Read;
 using lib::Run;
 using lib::Status;
 using lib::StatusOr;
+using lib::TextOf;
 
 struct cxlpool_client {
   std::shared_ptr<lib::Session> session;
@@ -69,8 +70,6 @@ Status CheckEnum(std::string_view what, int32_t value, int32_t last) {
   return lib::BadArgument(lib::Concat(what, " is ", value),
                           "give one of the enum of that name in cxlpool.h");
 }
-
-std::string_view TextOf(const char* text) { return text == nullptr ? "" : text; }
 
 StatusOr<lib::LocalAllocateRequest> AllocateRequest(const cxlpool_allocate_options& options) {
   if (options.size_bytes == 0) {

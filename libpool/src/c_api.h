@@ -103,6 +103,8 @@ inline Status NotGiven(std::string_view what) {
   return BadArgument(Concat(what, " is NULL"), "give one");
 }
 
+inline std::string_view TextOf(const char* text) { return text == nullptr ? "" : text; }
+
 }  // namespace cxlpool::libpool
 
 #endif  // CXLPOOL_LIBPOOL_SRC_C_API_H_

@@ -205,6 +205,11 @@ Status Map::Extend(std::shared_ptr<const OpenedRegion> grown) {
   return Status();
 }
 
+std::shared_ptr<const OpenedRegion> Map::region() const {
+  const MutexLock lock(mutex_);
+  return regions_.front();
+}
+
 Status Map::CheckRange(const void* address, size_t bytes) const {
   const size_t offset = reinterpret_cast<uintptr_t>(address) - reinterpret_cast<uintptr_t>(begin_);
   if (offset <= size() && bytes <= size() - offset) return Status();

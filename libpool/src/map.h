@@ -58,6 +58,11 @@ class Map {
   bool writable() const { return options_.writable; }
   bool is_coherent() const { return is_coherent_; }
   const std::string& region_name() const { return name_; }  // When it was opened.
+  const std::string& tag() const { return tag_; }
+  uint64_t generation() const { return generation_; }
+  uint64_t offset_bytes() const { return options_.offset_bytes; }
+  // That it was made of first.
+  std::shared_ptr<const OpenedRegion> region() const;
 
  private:
   Map(const MapOptions& options, const OpenReply& region)
@@ -81,7 +86,7 @@ class Map {
   std::byte* begin_ = nullptr;
   std::atomic<size_t> mapped_bytes_ = 0;
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   std::vector<std::shared_ptr<const OpenedRegion>> regions_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -1,17 +1,23 @@
 // What a Region's handle and its maps share: the agent's answer, the descriptors, and the hold that
 // tells the agent of the use.
 //
-// Immutable; any thread.
+// Immutable but for the locks; any thread.
 #ifndef CXLPOOL_LIBPOOL_SRC_OPENED_REGION_H_
 #define CXLPOOL_LIBPOOL_SRC_OPENED_REGION_H_
 
+#include <sys/types.h>
+#include <unistd.h>
+
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "libpool/src/reply.h"
 #include "libpool/src/status.h"
+#include "proto/support/mutex.h"
 #include "proto/support/unique_fd.h"
 
 namespace cxlpool::libpool {
@@ -33,14 +39,37 @@ class Hold {
   const uint64_t id_;
 };
 
+// Offsets of a Region that are locked by this handle (partition_lock.h).
+class LockedOffsets {
+ public:
+  // False: it is there already.
+  bool Add(uint64_t offset_bytes) {
+    const MutexLock lock(mutex_);
+    return offsets_.insert(offset_bytes).second;
+  }
+  void Remove(uint64_t offset_bytes) {
+    const MutexLock lock(mutex_);
+    offsets_.erase(offset_bytes);
+  }
+
+ private:
+  Mutex mutex_;
+  std::set<uint64_t> offsets_ ABSL_GUARDED_BY(mutex_);
+};
+
 struct OpenedRegion {
   OpenedRegion(std::shared_ptr<Session> session, uint64_t hold_id, OpenReply opened,
                std::vector<UniqueFd> fds)
       : hold(std::move(session), hold_id), reply(std::move(opened)), descriptors(std::move(fds)) {}
 
+  // In a child that was forked: the descriptors are its parent's too.
+  bool Forked() const { return ::getpid() != process; }
+
+  const pid_t process = ::getpid();
   Hold hold;  // Ends after the descriptors are closed.
   OpenReply reply;
   std::vector<UniqueFd> descriptors;
+  mutable LockedOffsets locked;  // Synchronises itself.
 };
 
 }  // namespace cxlpool::libpool

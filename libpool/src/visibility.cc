@@ -73,6 +73,14 @@ void OrderAccesses() {
 #endif
 }
 
+void FenceAccesses() {
+#if defined(__x86_64__)
+  _mm_mfence();
+#else
+  asm volatile("dsb sy" ::: "memory");
+#endif
+}
+
 void InvalidateLines(const void* data, size_t size) {
   if (size == 0) return;
   const char* at = FirstLine(data);

@@ -28,6 +28,10 @@ void InvalidateLines(const void* data, size_t size);
 // std::atomic_thread_fence, which ThreadSanitizer does not know.)
 void OrderAccesses();
 
+// Every load and store of this thread before it is done before any after it: also a store before a
+// load, which OrderAccesses leaves out. x86-64: MFENCE; AArch64: DSB SY.
+void FenceAccesses();
+
 }  // namespace cxlpool::libpool
 
 #endif  // CXLPOOL_LIBPOOL_SRC_VISIBILITY_H_

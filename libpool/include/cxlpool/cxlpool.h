@@ -30,6 +30,8 @@
  * keeps its Region in use, and a Region outlives its client. Freeing NULL does nothing. Strings are
  * UTF-8 and end with NUL.
  *
+ * Named objects in a Region that hosts share have a header of their own: cxlpool/directory.h.
+ *
  * Threads: any number may use a handle at once, and their calls run side by side (up to
  * CXLPOOL_MAX_CALLS, then in turn); free a handle with nobody using it.
  *
@@ -105,9 +107,10 @@ typedef enum cxlpool_code {
  *   COPY_UNDER_WAY      DEADLINE_EXCEEDED    a copy has not ended in time; it goes on
  *   COPY_CANCELLED      CANCELLED            a copy was cancelled, or its copier stopped
  *   NO_THREAD           RESOURCE_EXHAUSTED   this process may have no more threads
- *   MAP_FAILED          (by errno)           mmap or madvise failed; see sys_errno. EACCES and
- * EPERM are PERMISSION_DENIED: a read-only descriptor NUMA_FAILED         (by errno) mbind or
- * move_pages failed; see sys_errno NO_RANDOM           INTERNAL             getrandom failed
+ *   MAP_FAILED          (by errno)           mmap or madvise failed; see sys_errno. EACCES: the
+ *                                            descriptor is read-only
+ *   NUMA_FAILED         (by errno)           mbind or move_pages failed; see sys_errno
+ *   NO_RANDOM           INTERNAL             getrandom failed
  *   UNEXPECTED          INTERNAL             a defect of the library
  */
 typedef struct cxlpool_error {

@@ -642,4 +642,6 @@ constexpr uint64_t operator""_TiB(unsigned long long count) { return count << 40
 }  // namespace literals
 }  // namespace cxlpool
 
+#include "cxlpool/pool_directory.h"
+
 #endif  // CXLPOOL_POOL_H_

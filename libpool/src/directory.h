@@ -1,0 +1,176 @@
+// A Directory of sealed, named objects on a map: what cxlpool/directory.h offers, in C++.
+//
+// directory_format.h says how it lies in the Region, directory_partition.h how its owner writes.
+// Here is who the owner is, what an error is called, and what lives how long.
+//
+// Thread-safe, but for the destructor.
+#ifndef CXLPOOL_LIBPOOL_SRC_DIRECTORY_H_
+#define CXLPOOL_LIBPOOL_SRC_DIRECTORY_H_
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "cxlpool/directory.h"
+#include "libpool/src/directory_format.h"
+#include "libpool/src/directory_partition.h"
+#include "libpool/src/map.h"
+#include "libpool/src/partition_lock.h"
+#include "libpool/src/status.h"
+#include "proto/support/mutex.h"
+
+namespace cxlpool::libpool {
+
+// A Directory's memory as this process has it mapped.
+class MapHost {
+ public:
+  explicit MapHost(const Map* map) : map_(map), words_(map->address()) {}
+
+  uint64_t Load(uint64_t at) const {
+    return __atomic_load_n(reinterpret_cast<const uint64_t*>(words_ + at), __ATOMIC_RELAXED);
+  }
+  void Store(uint64_t at, uint64_t word) {
+    __atomic_store_n(reinterpret_cast<uint64_t*>(words_ + at), word, __ATOMIC_RELAXED);
+  }
+  void Read(uint64_t at, void* into, uint64_t bytes) const;
+  void Write(uint64_t at, const void* from, uint64_t bytes);
+  void Publish(uint64_t at, uint64_t bytes) const;
+  void Refresh(uint64_t at, uint64_t bytes) const;
+  void Order() const;
+  void Fence() const;
+
+  template <typename Work>
+  Status Guarded(const Work& work) const {
+    return map_->Guard([](void* context) { (*static_cast<const Work*>(context))(); },
+                       const_cast<void*>(static_cast<const void*>(&work)), nullptr);
+  }
+
+ private:
+  const Map* map_;
+  std::byte* words_;
+};
+
+// As cxlpool_directory_create_options.
+struct DirectoryCreateOptions {
+  uint32_t partitions = 1;
+  uint32_t entries = 1 << 16;  // Of each partition.
+  uint32_t pins = 64;          // Of each partition.
+  bool keeps_objects = false;
+  bool replace = false;
+};
+
+class Directory;
+
+// An object in place: borrowed, or being made. Ends with the destructor: the pin, or the room.
+class DirectoryObject {
+ public:
+  enum class State {
+    kPinned,
+    kRoom,    // It has no entry yet, and is nobody else's.
+    kSealed,  // From kRoom; it is the Directory's.
+  };
+
+  DirectoryObject(std::shared_ptr<Directory> directory, const ObjectName& name,
+                  const FoundObject& found, std::byte* bytes, State state)
+      : directory_(std::move(directory)),
+        name_(name),
+        found_(found),
+        bytes_(bytes),
+        state_(state) {}
+  DirectoryObject(const DirectoryObject&) = delete;
+  DirectoryObject& operator=(const DirectoryObject&) = delete;
+  ~DirectoryObject();
+
+  std::byte* bytes() const { return bytes_; }
+  uint64_t size() const { return found_.entry.size_bytes; }
+  // Errors as cxlpool_object_seal. Not from two threads at once.
+  Status Seal();
+
+ private:
+  const std::shared_ptr<Directory> directory_;
+  const ObjectName name_;
+  FoundObject found_;
+  std::byte* const bytes_;
+  State state_;
+};
+
+class Directory : public std::enable_shared_from_this<Directory> {
+ public:
+  // Errors of all of these as in cxlpool/directory.h.
+  static Status Create(const Map& map, const DirectoryCreateOptions& options);
+  // `partition`: which this process writes.
+  static StatusOr<std::shared_ptr<Directory>> Open(std::shared_ptr<const Map> map,
+                                                   std::optional<uint32_t> partition,
+                                                   bool take_over);
+  Directory(const Directory&) = delete;
+  Directory& operator=(const Directory&) = delete;
+  ~Directory();
+
+  Status Put(std::string_view name, const void* bytes, uint64_t size);
+  StatusOr<std::unique_ptr<DirectoryObject>> CreateObject(std::string_view name, uint64_t size);
+  Status Remove(std::string_view name);
+
+  // The object's size goes to `size` also where it does not fit into `room`.
+  Status Get(std::string_view name, void* into, uint64_t room, uint64_t& size) const;
+  StatusOr<std::unique_ptr<DirectoryObject>> Borrow(std::string_view name);
+  Status Find(std::string_view name, cxlpool_object_info& info) const;
+
+  Status Describe(cxlpool_directory_info& info) const;
+  Status Check() const;
+
+ private:
+  friend class DirectoryObject;
+  struct Superblock;
+  struct Pinned {
+    uint32_t pin = 0;
+    uint32_t count = 0;
+  };
+
+  Directory(std::shared_ptr<const Map> map, const Superblock& superblock);
+  static Superblock Load(const Map& map);
+  static Status CheckSuperblock(const Map& map, const Superblock& superblock);
+
+  Status Claim(uint32_t partition, bool take_over);
+  Status Taken(uint32_t partition, const std::string& by, std::string remedy) const;
+  pid_t OwnerPid(uint32_t partition) const;
+  std::string OwnerText(uint32_t partition) const;
+  bool OwnerHasEnded(uint32_t partition) const;
+  Status CheckWriter() const;
+  static StatusOr<ObjectName> CheckName(std::string_view name);
+  Status WriteFailed(WriteResult result, std::string_view name, uint64_t size) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Status ReadFailed(ReadResult result, std::string_view name) const;
+
+  // Own partition first, then in order.
+  ReadResult FindAnywhere(const ObjectName& name, FoundObject& found) const;
+  Status SealObject(const ObjectName& name, Entry& entry, const void* bytes);
+  void AbandonObject(const Entry& entry);
+  StatusOr<bool> Pin(const FoundObject& found);
+  void Unpin(const FoundObject& found);
+
+  const std::shared_ptr<const Map> map_;
+  mutable MapHost host_;
+  const DirectoryMemory<MapHost> memory_;
+  const uint64_t format_;  // Of the superblock: another each time one is made.
+  const bool keeps_objects_;
+  std::optional<uint32_t> own_;  // Constant once it is open.
+  std::unique_ptr<PartitionLock> lock_;
+
+  mutable Mutex mutex_;
+  std::optional<DirectoryPartition<MapHost>> partition_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, Pinned> pinned_ ABSL_GUARDED_BY(mutex_);  // By PinOf.
+  std::vector<uint32_t> free_pins_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace cxlpool::libpool
+
+#endif  // CXLPOOL_LIBPOOL_SRC_DIRECTORY_H_
