@@ -18,6 +18,7 @@
 #include "libpool/src/map.h"
 #include "libpool/src/numa.h"
 #include "libpool/src/opened_region.h"
+#include "libpool/src/pin.h"
 #include "libpool/src/region_name.h"
 #include "libpool/src/reply.h"
 #include "libpool/src/session.h"
@@ -43,6 +44,9 @@ struct cxlpool_region {
 };
 struct cxlpool_list {
   std::vector<lib::LocalRegion> regions;
+};
+struct cxlpool_pin {
+  std::unique_ptr<lib::Pin> pin;
 };
 struct cxlpool_fault_watch {
   std::unique_ptr<lib::FaultWatcher> watch;
@@ -350,6 +354,34 @@ int cxlpool_map_writable(const cxlpool_map* map) {
 }
 
 void cxlpool_unmap(cxlpool_map* map) { delete map; }
+
+int cxlpool_pin_map(const cxlpool_map* map, const cxlpool_pin_options* options, cxlpool_pin** pin,
+                    cxlpool_error* error) {
+  return Run(error, [&]() -> Status {
+    if (map == nullptr || pin == nullptr) return NotGiven("map or pin");
+    const StatusOr<cxlpool_pin_options> read = Read(options, CXLPOOL_PIN_OPTIONS_INIT);
+    if (!read.ok()) return read.status();
+    if (read->register_fn == nullptr || read->unregister_fn == nullptr) {
+      return NotGiven("register_fn or unregister_fn");
+    }
+    const lib::PinOptions wanted = {.register_fn = read->register_fn,
+                                    .unregister_fn = read->unregister_fn,
+                                    .context = read->context,
+                                    .chunk_bytes = read->chunk_bytes,
+                                    .read_only = read->read_only != 0};
+    auto made = lib::Pin::Make(map->map, wanted);
+    if (!made.ok()) return made.status();
+    *pin = new cxlpool_pin{*std::move(made)};
+    return Status();
+  });
+}
+
+int cxlpool_unpin(cxlpool_pin* pin, cxlpool_error* error) {
+  if (pin == nullptr) return CXLPOOL_OK;
+  const int code = Run(error, [&] { return pin->pin->Undo(); });
+  if (code == CXLPOOL_OK) delete pin;
+  return code;
+}
 
 int cxlpool_fault_watch_start(const cxlpool_connect_options* options, cxlpool_on_fault on_fault,
                               void* context, cxlpool_fault_watch** watch, cxlpool_error* error) {

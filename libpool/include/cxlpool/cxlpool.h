@@ -110,6 +110,8 @@ typedef enum cxlpool_code {
  *   MAP_FAILED          (by errno)           mmap or madvise failed; see sys_errno. EACCES: the
  *                                            descriptor is read-only
  *   NUMA_FAILED         (by errno)           mbind or move_pages failed; see sys_errno
+ *   PIN_FAILED          INTERNAL             an accelerator's runtime did not register a chunk
+ *   UNPIN_FAILED        INTERNAL             it did not give one back
  *   NO_RANDOM           INTERNAL             getrandom failed
  *   UNEXPECTED          INTERNAL             a defect of the library
  */
@@ -190,6 +192,7 @@ typedef struct cxlpool_client cxlpool_client;
 typedef struct cxlpool_region cxlpool_region;
 typedef struct cxlpool_list cxlpool_list;
 typedef struct cxlpool_map cxlpool_map;
+typedef struct cxlpool_pin cxlpool_pin;
 typedef struct cxlpool_fault_watch cxlpool_fault_watch;
 typedef struct cxlpool_copier cxlpool_copier;
 typedef struct cxlpool_op cxlpool_op;
@@ -361,6 +364,41 @@ CXLPOOL_API int cxlpool_map_writable(const cxlpool_map *map);
 
 /* Pointers into the range are dead. */
 CXLPOOL_API void cxlpool_unmap(cxlpool_map *map);
+
+/* ---- For accelerators ------------------------------------------------------------------------ */
+
+/* What registers a range with an accelerator's runtime, so that its devices reach it by DMA, and
+ * what ends that: small functions of the caller's around cudaHostRegister and cudaHostUnregister,
+ * ibv_reg_mr and ibv_dereg_mr, or their like. 0 is success; every other number is the runtime's
+ * own, and one that failed has registered nothing. They must not throw. */
+typedef int (*cxlpool_register_fn)(void *address, size_t bytes, int read_only, void *context);
+typedef int (*cxlpool_unregister_fn)(void *address, size_t bytes, void *context);
+
+typedef struct cxlpool_pin_options {
+  size_t size;
+  cxlpool_register_fn register_fn; /* Both are needed. */
+  cxlpool_unregister_fn unregister_fn;
+  void *context;        /* Handed to both. */
+  uint64_t chunk_bytes; /* So much a call, the last one less: a multiple of 2 MiB. Runtimes fail
+                           with one range of 512 GiB and more. */
+  int32_t read_only;    /* 1: devices only read. So they do in any case where the map is not
+                           writable. */
+  int32_t reserved;     /* 0 */
+} cxlpool_pin_options;
+#define CXLPOOL_PIN_OPTIONS_INIT \
+  { sizeof(cxlpool_pin_options), NULL, NULL, NULL, (uint64_t)256 << 30, 0, 0 }
+
+/* Registers all that is mapped, chunk after chunk, in the order of their addresses. The pin keeps
+ * the range mapped, also after cxlpool_unmap. What cxlpool_map_extend adds afterwards is not
+ * registered. INTERNAL/PIN_FAILED: the runtime refused a chunk; its number is in the message, and
+ * those before it were unregistered, the last one first. INVALID_ARGUMENT/BAD_ARGUMENT. */
+CXLPOOL_API int cxlpool_pin_map(const cxlpool_map *map, const cxlpool_pin_options *options,
+                                cxlpool_pin **pin, cxlpool_error *error);
+
+/* Unregisters the chunks, the last one first, and frees the pin. Where it fails the pin is not
+ * freed and keeps the range mapped: call again, or leave it. INTERNAL/UNPIN_FAILED: the runtime
+ * refused; the chunks from there to the first stay registered. FAILED_PRECONDITION/FORKED. */
+CXLPOOL_API int cxlpool_unpin(cxlpool_pin *pin, cxlpool_error *error);
 
 /* ---- Between hosts --------------------------------------------------------------------------- */
 

@@ -272,6 +272,38 @@ struct Extent {
 
 class Region;
 
+// As cxlpool_pin_options, which says what each is.
+struct PinOptions {
+  cxlpool_register_fn register_fn = nullptr;
+  cxlpool_unregister_fn unregister_fn = nullptr;
+  void* context = nullptr;
+  uint64_t chunk_bytes = uint64_t{256} << 30;
+  bool read_only = false;
+};
+
+// A Mapping that an accelerator's runtime has registered. Unregistered when it goes; the bytes stay
+// mapped till then, also where the Mapping goes first.
+class Pin {
+ public:
+  // cxlpool_unpin. What fails can be tried again.
+  Result<void> Unpin() {
+    internal::ErrorOut error;
+    if (cxlpool_unpin(pin_.get(), error.out()) != 0) return error.Take();
+    (void)pin_.release();
+    return {};
+  }
+
+ private:
+  friend class Mapping;
+  struct Free {
+    // What the runtime does not give back stays registered, and mapped.
+    void operator()(cxlpool_pin* pin) const { cxlpool_unpin(pin, nullptr); }
+  };
+  explicit Pin(cxlpool_pin* pin) : pin_(pin) {}
+
+  std::unique_ptr<cxlpool_pin, Free> pin_;
+};
+
 // A Region, or a part of it, as one range of addresses. Loads and stores go straight to the memory.
 // If it is taken away all the same (surprise removal, a forced release), they end in SIGBUS.
 class Mapping {
@@ -342,7 +374,21 @@ class Mapping {
   // For the C interface. The Mapping's own.
   cxlpool_map* handle() const { return map_.get(); }
 
-  // Unmaps now. Pointers into the range are dead; bytes() is empty.
+  // cxlpool_pin_map: registers the range with an accelerator's runtime.
+  Result<cxlpool::Pin> Pin(const PinOptions& options) const {
+    cxlpool_pin_options c = CXLPOOL_PIN_OPTIONS_INIT;
+    c.register_fn = options.register_fn;
+    c.unregister_fn = options.unregister_fn;
+    c.context = options.context;
+    c.chunk_bytes = options.chunk_bytes;
+    c.read_only = options.read_only ? 1 : 0;
+    internal::ErrorOut error;
+    cxlpool_pin* pin = nullptr;
+    if (cxlpool_pin_map(map_.get(), &c, &pin, error.out()) != 0) return error.Take();
+    return cxlpool::Pin(pin);
+  }
+
+  // Unmaps now, unless a Pin keeps it. Pointers into the range are dead; bytes() is empty.
   void Unmap() {
     map_.reset();
     begin_ = nullptr;
