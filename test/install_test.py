@@ -131,7 +131,7 @@ class InstalledFilesTest(unittest.TestCase):
 
 
 class SharedLibraryTest(unittest.TestCase):
-    """What libcxlpool.so.1 asks of a process, and what it shows to one (ADR 32)."""
+    """What libcxlpool.so.1 and libcxlpool-heap.so.1 ask of a process, and what they show to one (ADR 32)."""
 
     @classmethod
     def setUpClass(cls):
@@ -139,28 +139,42 @@ class SharedLibraryTest(unittest.TestCase):
         cls.addClassCleanup(shutil.rmtree, cls.prefix)
         for component in ('lib', 'dev'):
             install(cls.prefix, component=component)
-        cls.library = cls.prefix / 'lib/libcxlpool.so.1'
-        cls.listed = (REPOSITORY / 'libpool/src/cxlpool.symbols').read_text().splitlines()
+
+    def each_library(self):
+        """Name, what it may need besides what C and C++ need, its header, and the symbols that are listed of it."""
+        for name, needs, header, symbols in (
+                ('libcxlpool.so.1', (), 'cxlpool.h', 'libpool/src/cxlpool.symbols'),
+                ('libcxlpool-heap.so.1', ('libcxlpool.so.1',), 'heap.h', 'libpool/heap/heap.symbols')):
+            with self.subTest(name):
+                yield name, needs, header, (REPOSITORY / symbols).read_text().splitlines()
 
     def test_it_needs_the_libraries_of_c_and_cpp_alone(self):
-        dynamic = run(['readelf', '--wide', '--dynamic', self.library])
-        needed = re.findall(r'\(NEEDED\).*\[(.+)\]', dynamic)
-        self.assertTrue(needed)
-        self.assertEqual([name for name in needed if not any(fnmatch.fnmatchcase(name, p) for p in LIBPOOL_NEEDS)], [])
-        self.assertEqual(re.findall(r'\(SONAME\).*\[(.+)\]', dynamic), ['libcxlpool.so.1'])
+        for name, needs, _, _ in self.each_library():
+            dynamic = run(['readelf', '--wide', '--dynamic', self.prefix / 'lib' / name])
+            needed = re.findall(r'\(NEEDED\).*\[(.+)\]', dynamic)
+            self.assertTrue(needed)
+            self.assertLessEqual(set(needs), set(needed))
+            self.assertEqual([n for n in needed if not any(fnmatch.fnmatchcase(n, p) for p in (*LIBPOOL_NEEDS, *needs))], [])
+            self.assertEqual(re.findall(r'\(SONAME\).*\[(.+)\]', dynamic), [name])
 
     def test_it_shows_what_is_listed(self):
-        symbols = [line.split() for line in run(['nm', '--dynamic', '--defined-only', self.library]).splitlines()]
-        # A: the versions themselves, where nm lists them.
-        self.assertEqual(sorted(name for _, kind, name in symbols if kind != 'A'), self.listed)
+        """And so neither malloc nor anything else of the jemalloc that the heap has inside."""
+        for name, _, _, listed in self.each_library():
+            symbols = [line.split() for line in run(['nm', '--dynamic', '--defined-only', self.prefix / 'lib' / name]).splitlines()]
+            # A: the versions themselves, where nm lists them.
+            self.assertEqual(sorted(symbol for _, kind, symbol in symbols if kind != 'A'), listed)
 
     def test_the_header_declares_what_is_listed(self):
-        header = (self.prefix / 'include/cxlpool/cxlpool.h').read_text()
-        declared = re.findall(r'^CXLPOOL_API [^;(]*?(\w+)\(', header, re.M)
-        self.assertEqual(sorted(declared), [name.partition('@@')[0] for name in self.listed])
+        for _, _, header, listed in self.each_library():
+            text = (self.prefix / 'include/cxlpool' / header).read_text()
+            declared = re.findall(r'^CXLPOOL_API [^;(]*?(\w+)\(', text, re.M)
+            self.assertEqual(sorted(declared), [name.partition('@@')[0] for name in listed])
 
     def test_headers_compile_by_themselves(self):
         for header, compiler in (('cxlpool.h', ('cc', '-std=c89', '-x', 'c')), ('cxlpool.h', ('c++', '-std=c++98', '-x', 'c++')),
+                                 ('heap.h', ('cc', '-std=c89', '-x', 'c')), ('heap.h', ('c++', '-std=c++98', '-x', 'c++')),
+                                 ('pool_heap.h', ('c++', '-std=c++20', '-x', 'c++')),
+                                 ('pool_heap.h', ('c++', '-std=c++20', '-fno-exceptions', '-fno-rtti', '-x', 'c++')),
                                  ('pool.h', ('c++', '-std=c++20', '-x', 'c++')),
                                  ('pool.h', ('c++', '-std=c++20', '-fno-exceptions', '-fno-rtti', '-x', 'c++')),
                                  ('copier.h', ('c++', '-std=c++20', '-fno-exceptions', '-fno-rtti', '-x', 'c++'))):
@@ -205,8 +219,8 @@ class LibpoolTest(PoolTest):
     def assert_greets(self, program, environment):
         self.assert_greeting(run([program], env=environment))
 
-    def pkg_config(self, *words):
-        return run(['pkg-config', *words, 'cxlpool'],
+    def pkg_config(self, *words, package='cxlpool'):
+        return run(['pkg-config', *words, package],
                    env={**self.environment, 'PKG_CONFIG_PATH': str(self.prefix / 'lib/pkgconfig')})
 
     def test_pkg_config_follows_where_it_is(self):
@@ -253,6 +267,24 @@ class LibpoolTest(PoolTest):
         example = (self.work / 'my_program.cc').read_text()
         for part in program.split('\n\n', 1):
             self.assertIn(part.strip(), example)
+
+    def test_the_guides_heap_runs(self):
+        (program,) = [text for language, text in section(LIBPOOL_GUIDE, 'A heap') if language == 'cpp']
+        (self.work / 'my_heap.cc').write_text(program)
+        run(['c++', '-std=c++20', *WARNINGS, self.work / 'my_heap.cc', '-o', self.work / 'my_heap',
+             *self.pkg_config('--cflags', '--libs', package='cxlpool-heap').split()])
+        self.assertEqual(run([self.work / 'my_heap'], env=self.finds_library), '1 1\n')
+        wait_until(lambda: not self.pool.regions(), 20, 'the Regions are gone')
+
+    def test_the_guides_heap_is_found_by_cmake(self):
+        (self.work / 'my_program.cc').write_text(
+            '#include <cxlpool/pool_heap.h>\nint main() { return cxlpool_heap_allocate(nullptr, 1, 0) != nullptr; }\n')
+        done = self.cmake('cmake_minimum_required(VERSION 3.25)\nproject(p CXX)\nfind_package(cxlpool REQUIRED)\n'
+                          'add_executable(p my_program.cc)\ntarget_compile_features(p PRIVATE cxx_std_20)\n'
+                          'target_link_libraries(p PRIVATE cxlpool::heap)\n', f'-DCMAKE_PREFIX_PATH={self.prefix}')
+        self.assertEqual(done.returncode, 0, done.stderr)
+        run(['cmake', '--build', self.work / 'out'], env=self.environment)
+        run([self.work / 'out/p'], env=self.environment)
 
     def test_the_guides_program_in_c_runs(self):
         blocks = section(LIBPOOL_GUIDE, 'A whole program in C')

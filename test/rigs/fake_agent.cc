@@ -17,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 
 namespace cxlpool::libpool {
 namespace {
@@ -295,7 +296,10 @@ FakeAgent::Answer FakeAgent::Work(Peer& peer, const v1::LocalRequest& request) {
     case v1::LocalRequest::kAllocate:
       return AllocateFor(peer, request.allocate());
     case v1::LocalRequest::kRelease:
-      if (regions_.erase(request.release().name()) == 0) {
+      if (std::erase_if(regions_, [&](const auto& region) {
+            return region.first == request.release().name() ||
+                   absl::StrCat("regions/", region.second.tag) == request.release().name();
+          }) == 0) {
         answer.response = Refusal(
             absl::StatusCode::kNotFound, "NOT_ATTACHED",
             absl::StrCat(request.release().name(), " is not attached to this host"), "attach it");
@@ -345,6 +349,7 @@ FakeAgent::Answer FakeAgent::AllocateFor(Peer& peer, const v1::LocalAllocateRequ
   }
   FakeRegion region;
   region.name = name;
+  region.tag = absl::StrFormat("0f8fad5b-d9cb-469f-a165-%012x", allocated_.size());
   region.mode = allocate.mode();
   region.segment_bytes = {allocate.size_bytes()};
   AddLocked(std::move(region));

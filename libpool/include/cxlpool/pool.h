@@ -593,6 +593,9 @@ class Pool {
     return regions;
   }
 
+  // For the C interface. The Pool's own.
+  cxlpool_client* handle() const { return client_.get(); }
+
  private:
   struct Free {
     void operator()(cxlpool_client* client) const { cxlpool_disconnect(client); }
