@@ -1,4 +1,5 @@
-/* The Python module `cxlpool`: cxlpool.h as objects, with the buffer protocol for the bytes.
+/* The module `cxlpool._cxlpool`: cxlpool.h as objects, with the buffer protocol for the bytes. The package
+ * `cxlpool` (folder cxlpool) shows them, and adds what needs no C.
  *
  * A Map is a buffer: memoryview, numpy.frombuffer, torch.frombuffer and file.readinto work on pool
  * memory without a copy. While somebody has a view of it, closing it is refused with BufferError.
@@ -209,6 +210,43 @@ static PyObject *map_extend(MapObject *self, PyObject *grown) {
   Py_RETURN_NONE;
 }
 
+/* Publishes or refreshes a part, by `call`. It counts as a view meanwhile: no other thread unmaps it. */
+static PyObject *map_order(MapObject *self, PyObject *args, PyObject *kwargs, const char *format,
+                           int (*call)(const cxlpool_map *, const void *, size_t,
+                                       cxlpool_error *)) {
+  static char *names[] = {"offset", "length", NULL};
+  uint64_t offset = 0, length = 0;
+  if (!map_is_open(self) ||
+      !PyArg_ParseTupleAndKeywords(args, kwargs, format, names, size_of, &offset, size_of,
+                                   &length)) {
+    return NULL;
+  }
+  const size_t size = cxlpool_map_size(self->map);
+  if (offset > size || length > size - offset) {
+    PyErr_Format(PyExc_ValueError, "%llu bytes from %llu on are not all in the map: it has %zu",
+                 (unsigned long long)length, (unsigned long long)offset, size);
+    return NULL;
+  }
+  if (length == 0) length = size - offset;
+  cxlpool_error error = CXLPOOL_ERROR_INIT;
+  int code = 0;
+  ++self->views;
+  Py_BEGIN_ALLOW_THREADS;
+  code = call(self->map, (const char *)cxlpool_map_address(self->map) + offset, length, &error);
+  Py_END_ALLOW_THREADS;
+  --self->views;
+  if (code != 0) return raise_error(&error);
+  Py_RETURN_NONE;
+}
+
+static PyObject *map_publish(MapObject *self, PyObject *args, PyObject *kwargs) {
+  return map_order(self, args, kwargs, "|O&O&:publish", cxlpool_publish);
+}
+
+static PyObject *map_refresh(MapObject *self, PyObject *args, PyObject *kwargs) {
+  return map_order(self, args, kwargs, "|O&O&:refresh", cxlpool_refresh);
+}
+
 static int map_getbuffer(MapObject *self, Py_buffer *view, int flags) {
   if (!map_is_open(self)) return -1;
   if (PyBuffer_FillInfo(view, (PyObject *)self, cxlpool_map_address(self->map),
@@ -250,6 +288,14 @@ static PyMethodDef map_methods[] = {
     {"extend", (PyCFunction)map_extend, METH_O,
      "Maps what the Region has got since behind what is there, within `reserve`. Takes the Region,\n"
      "opened anew. Views that are there keep their length."},
+    {"publish", (PyCFunction)(void (*)(void))map_publish, METH_VARARGS | METH_KEYWORDS,
+     "publish(offset=0, length=0)\n\n"
+     "What was stored there is visible to other hosts before anything that is stored afterwards.\n"
+     "length 0: all from offset on. Nothing but a fence where the fabric is coherent."},
+    {"refresh", (PyCFunction)(void (*)(void))map_refresh, METH_VARARGS | METH_KEYWORDS,
+     "refresh(offset=0, length=0)\n\n"
+     "What other hosts published there is what is loaded afterwards. The rules that both need are\n"
+     "in docs/libpool.md, \"Between hosts\"."},
     {"__enter__", (PyCFunction)map_enter, METH_NOARGS, NULL},
     {"__exit__", (PyCFunction)map_exit, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL}};
@@ -622,16 +668,10 @@ static PyMethodDef module_methods[] = {
     {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef module = {
-    PyModuleDef_HEAD_INIT, "cxlpool",
-    "Memory of the rack's CXL pool.\n\n"
-    "    import cxlpool, numpy\n"
-    "    region = cxlpool.allocate(\"100GiB\")\n"
-    "    tensor = numpy.frombuffer(region.map(), dtype=numpy.float32)\n\n"
-    "tracemalloc shows mapped pool memory at the line that mapped it, in the domain\n"
-    "cxlpool.TRACE_DOMAIN. Errors are cxlpool.Error: code, reason, message, remedy, errno.",
+    PyModuleDef_HEAD_INIT, "cxlpool._cxlpool", "What the package cxlpool is made of.",
     -1, module_methods, NULL, NULL, NULL, NULL};
 
-PyMODINIT_FUNC PyInit_cxlpool(void) {
+PyMODINIT_FUNC PyInit__cxlpool(void) {
   if (PyType_Ready(&PoolType) < 0 || PyType_Ready(&RegionType) < 0 || PyType_Ready(&MapType) < 0) {
     return NULL;
   }

@@ -1,27 +1,19 @@
-"""The Python module on an emulated pool: what docs/libpool.md says of it, and its objects' lives."""
+"""The Python package on an emulated pool: what docs/libpool.md says of it, and its objects' lives."""
 
 import gc
 import io
 import os
 import struct
-import sys
 import threading
 import tracemalloc
-import unittest
 from pathlib import Path
 
 from testbed.emulated import EmulatedPool
 from testbed.pool import region_id
 from testbed.process import wait_until
-from testbed.testing import BUILD, PoolTest, main
+from testbed.testing import BUILD, PoolTest, import_cxlpool, main
 
-sys.path.insert(0, str(BUILD / 'libpool/python'))
-try:
-    import cxlpool
-except ImportError as error:
-    if os.environ.get('CI'):
-        raise
-    raise unittest.SkipTest(f'the module cxlpool is not built (python3-dev): {error}')
+cxlpool = import_cxlpool()
 
 MiB = 1 << 20
 
@@ -161,6 +153,22 @@ class PythonTest(PoolTest):
         leaked.close()
         self.assertEqual(len(tracemalloc.take_snapshot().filter_traces([only]).traces), 0)
         self.release(name)
+
+    def test_publish_and_refresh_take_parts_of_the_map(self):
+        memory = self.allocate().map()
+        for call in (memory.publish, memory.refresh):
+            call()
+            call(4096)
+            call(offset='4KiB', length=64)
+            call(256 * MiB)
+            call(256 * MiB - 1, 1)
+            for bad in ((256 * MiB + 1,), (256 * MiB, 1), (1, 256 * MiB), ((1 << 64) - 1,), (1, (1 << 64) - 1)):
+                with self.assertRaisesRegex(ValueError, 'are not all in the map'):
+                    call(*bad)
+        memory.close()
+        for call in (memory.publish, memory.refresh):
+            with self.assertRaisesRegex(ValueError, 'closed'):
+                call()
 
     def test_what_cannot_be_is_refused(self):
         pool = cxlpool.Pool()

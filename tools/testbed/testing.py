@@ -28,6 +28,25 @@ def require_qemu(*applications):
     raise unittest.SkipTest(reason)
 
 
+def skip_program(reason):
+    """Ends the program, with all of its tests skipped. In CI that is a failure."""
+    if os.environ.get('CI'):
+        raise AssertionError(reason)
+    print(f'skipped: {reason}', file=sys.stderr)
+    _leave_counts(0, 0, [(Path(sys.argv[0]).stem, reason)])
+    sys.exit(0)
+
+
+def import_cxlpool():
+    """The Python package of the build. Without it there is nothing to test."""
+    sys.path.insert(0, str(BUILD / 'libpool/python'))
+    try:
+        import cxlpool
+    except ImportError as error:
+        skip_program(f'the package cxlpool is not built (python3-dev): {error}')
+    return cxlpool
+
+
 class PoolTest(unittest.TestCase):
     """A test on one pool for the whole class: make_pool(directory) says which."""
 
@@ -98,11 +117,14 @@ def main():
     supervise()
     program = unittest.main(module='__main__', exit=False, verbosity=2)
     result = program.result
+    failed = len(result.failures) + len(result.errors) + len(result.unexpectedSuccesses)
+    skipped = [(test.id().removeprefix('__main__.'), reason) for test, reason in result.skipped]
+    _leave_counts(max(0, result.testsRun - failed - len(skipped)), failed, skipped)
+    sys.exit(0 if result.wasSuccessful() else 1)
+
+
+def _leave_counts(passed, failed, skipped):
     directory = os.environ.get('CXLPOOL_RESULTS')
     if directory:
-        failed = len(result.failures) + len(result.errors) + len(result.unexpectedSuccesses)
-        skipped = [(test.id().removeprefix('__main__.'), reason) for test, reason in result.skipped]
-        counts = {'passed': max(0, result.testsRun - failed - len(skipped)), 'failed': failed, 'skipped': skipped}
-        name = Path(sys.argv[0]).stem
-        (Path(directory) / f'{name}-{os.getpid()}.json').write_text(json.dumps(counts))
-    sys.exit(0 if result.wasSuccessful() else 1)
+        counts = {'passed': passed, 'failed': failed, 'skipped': skipped}
+        (Path(directory) / f'{Path(sys.argv[0]).stem}-{os.getpid()}.json').write_text(json.dumps(counts))

@@ -1,0 +1,15 @@
+"""Memory of the rack's CXL pool.
+
+    import cxlpool, numpy
+    region = cxlpool.allocate("100GiB")
+    tensor = numpy.frombuffer(region.map(), dtype=numpy.float32)
+
+A Map is a buffer: what takes buffers works on the pool's memory itself, without a copy.
+
+tracemalloc shows mapped pool memory at the line that mapped it, in the domain
+cxlpool.TRACE_DOMAIN. Errors are cxlpool.Error: code, reason, message, remedy, errno.
+"""
+
+from ._cxlpool import TRACE_DOMAIN, Error, Map, Pool, Region, __version__, allocate, open
+
+__all__ = ['TRACE_DOMAIN', 'Error', 'Map', 'Pool', 'Region', '__version__', 'allocate', 'open']
