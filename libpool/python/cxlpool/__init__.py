@@ -5,11 +5,14 @@
     tensor = numpy.frombuffer(region.map(), dtype=numpy.float32)
 
 A Map is a buffer: what takes buffers works on the pool's memory itself, without a copy.
+safetensors(map) and save_safetensors(map, tensors) read and write a file of tensors there.
 
 tracemalloc shows mapped pool memory at the line that mapped it, in the domain
 cxlpool.TRACE_DOMAIN. Errors are cxlpool.Error: code, reason, message, remedy, errno.
 """
 
 from ._cxlpool import TRACE_DOMAIN, Error, Map, Pool, Region, __version__, allocate, open
+from ._safetensors import Tensor, Tensors, safetensors, save_safetensors
 
-__all__ = ['TRACE_DOMAIN', 'Error', 'Map', 'Pool', 'Region', '__version__', 'allocate', 'open']
+__all__ = ['TRACE_DOMAIN', 'Error', 'Map', 'Pool', 'Region', 'Tensor', 'Tensors', '__version__', 'allocate', 'open',
+           'safetensors', 'save_safetensors']
