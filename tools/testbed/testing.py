@@ -47,6 +47,18 @@ def import_cxlpool():
     return cxlpool
 
 
+def continue_with_science():
+    """Goes on as a Python that has numpy, torch and faiss, and returns its path. Without them there is nothing to test."""
+    done = subprocess.run([REPOSITORY / 'test/science/fetch', '--check'], capture_output=True, text=True)
+    if done.returncode != 0:
+        skip_program(f'numpy, torch and faiss are not here: {done.stderr.strip()}')
+    python = str(Path(done.stdout.strip()) / 'python3')
+    if os.environ.get('CXLPOOL_SCIENCE') != python:
+        os.environ['CXLPOOL_SCIENCE'] = python
+        os.execv(python, [python, *sys.orig_argv[1:]])
+    return python
+
+
 class PoolTest(unittest.TestCase):
     """A test on one pool for the whole class: make_pool(directory) says which."""
 
