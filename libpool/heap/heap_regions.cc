@@ -179,7 +179,7 @@ StatusOr<std::unique_ptr<HeapRegions::Part>> HeapRegions::Allocate(uint64_t size
   const auto begin = reinterpret_cast<uintptr_t>(cxlpool_map_address(mapped));
   const size_t size = cxlpool_map_size(mapped) / 4096 * 4096;
   return std::make_unique<Part>(
-      Part{std::move(region), std::move(map), info.tag, FreeRanges(begin, size)});
+      Part{std::move(region), std::move(map), info.tag, AlignedRanges(begin, size)});
 }
 
 bool HeapRegions::Give(void* address, size_t size) noexcept {

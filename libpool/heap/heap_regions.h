@@ -18,7 +18,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "cxlpool/cxlpool.h"
-#include "libpool/heap/free_ranges.h"
+#include "libpool/heap/aligned_ranges.h"
 #include "libpool/src/status.h"
 #include "proto/support/mutex.h"
 
@@ -81,7 +81,7 @@ class HeapRegions {
     std::unique_ptr<cxlpool_region, Close> region;
     std::unique_ptr<cxlpool_map, Close> map;
     std::string tag;
-    FreeRanges free;
+    AlignedRanges free;
   };
 
   HeapRegions(cxlpool_client* client, HeapOptions options, std::string name_stem)

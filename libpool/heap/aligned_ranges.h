@@ -5,8 +5,8 @@
 // there.
 //
 // Not thread-safe. Addresses and sizes in bytes, multiples of 4 KiB.
-#ifndef CXLPOOL_LIBPOOL_HEAP_FREE_RANGES_H_
-#define CXLPOOL_LIBPOOL_HEAP_FREE_RANGES_H_
+#ifndef CXLPOOL_LIBPOOL_HEAP_ALIGNED_RANGES_H_
+#define CXLPOOL_LIBPOOL_HEAP_ALIGNED_RANGES_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -16,10 +16,10 @@
 
 namespace cxlpool::libpool {
 
-class FreeRanges {
+class AlignedRanges {
  public:
   // All of [begin, begin + size) is free.
-  FreeRanges(uintptr_t begin, size_t size);
+  AlignedRanges(uintptr_t begin, size_t size);
 
   // Takes `size` bytes at a multiple of `alignment`, a power of two, from the smallest free range
   // that has them, or one almost as small. 0: none has. Throws std::bad_alloc where this process
@@ -50,4 +50,4 @@ class FreeRanges {
 
 }  // namespace cxlpool::libpool
 
-#endif  // CXLPOOL_LIBPOOL_HEAP_FREE_RANGES_H_
+#endif  // CXLPOOL_LIBPOOL_HEAP_ALIGNED_RANGES_H_

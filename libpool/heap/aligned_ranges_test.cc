@@ -1,4 +1,4 @@
-#include "libpool/heap/free_ranges.h"
+#include "libpool/heap/aligned_ranges.h"
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ constexpr uintptr_t kBegin = 0x200000;
 constexpr size_t kPage = 4096;
 
 TEST(FreeRangesTest, TakesTheSmallestThatHasRoomAndJoinsWhatIsGivenBack) {
-  FreeRanges ranges(kBegin, 16 * kPage);
+  AlignedRanges ranges(kBegin, 16 * kPage);
   EXPECT_TRUE(ranges.all_free());
   EXPECT_EQ(ranges.Take(17 * kPage, kPage), 0u);
   const uintptr_t a = ranges.Take(4 * kPage, kPage);
@@ -35,7 +35,7 @@ TEST(FreeRangesTest, TakesTheSmallestThatHasRoomAndJoinsWhatIsGivenBack) {
 }
 
 TEST(FreeRangesTest, FindsAnAlignedPlaceBehindManyThatAreNot) {
-  FreeRanges ranges(kBegin + kPage, 2048 * kPage);
+  AlignedRanges ranges(kBegin + kPage, 2048 * kPage);
   // Holes of two pages each, none of which has two pages at a multiple of 1 MiB.
   EXPECT_EQ(ranges.Take(40 * kPage, kPage), kBegin + kPage);
   for (size_t i = 0; i < 13; ++i) ranges.Give(kBegin + kPage + i * 3 * kPage, 2 * kPage);
@@ -50,7 +50,7 @@ TEST(FreeRangesTest, AnyOrderOfCallsAgreesWithAModel) {
   constexpr size_t kPages = 256;
   for (unsigned seed = 0; seed < 30; ++seed) {
     std::mt19937 random(seed);
-    FreeRanges ranges(kBegin, kPages * kPage);
+    AlignedRanges ranges(kBegin, kPages * kPage);
     bool taken[kPages] = {};
     std::map<uintptr_t, size_t> blocks;
     for (int step = 0; step < 600; ++step) {

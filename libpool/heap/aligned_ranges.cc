@@ -1,4 +1,4 @@
-#include "libpool/heap/free_ranges.h"
+#include "libpool/heap/aligned_ranges.h"
 
 #include <iterator>
 #include <new>
@@ -12,14 +12,14 @@ constexpr int kTries = 8;
 
 }  // namespace
 
-FreeRanges::FreeRanges(uintptr_t begin, size_t size)
+AlignedRanges::AlignedRanges(uintptr_t begin, size_t size)
     : begin_(begin), size_(size), free_bytes_(size) {
   Insert(begin, size);
 }
 
 // Looks at a few of the smallest ranges that are large enough, and then at once among those in
 // which any alignment finds its place, so that a call takes no longer in a heap of many holes.
-uintptr_t FreeRanges::Take(size_t size, size_t alignment) {
+uintptr_t AlignedRanges::Take(size_t size, size_t alignment) {
   const size_t surely = size + (alignment > kPage ? alignment - kPage : 0);
   auto candidate = by_size_.lower_bound({size, 0});
   uintptr_t taken = 0;
@@ -50,7 +50,7 @@ uintptr_t FreeRanges::Take(size_t size, size_t alignment) {
   return taken;
 }
 
-void FreeRanges::Give(uintptr_t begin, size_t size) {
+void AlignedRanges::Give(uintptr_t begin, size_t size) {
   Insert(begin, size);
   free_bytes_ += size;
   auto range = by_address_.find(begin);
@@ -69,7 +69,7 @@ void FreeRanges::Give(uintptr_t begin, size_t size) {
   Resize(before, before->first, before->second + more);
 }
 
-void FreeRanges::Insert(uintptr_t begin, size_t size) {
+void AlignedRanges::Insert(uintptr_t begin, size_t size) {
   by_address_.emplace(begin, size);
   try {
     by_size_.emplace(size, begin);
@@ -79,13 +79,13 @@ void FreeRanges::Insert(uintptr_t begin, size_t size) {
   }
 }
 
-void FreeRanges::Erase(ByAddress::iterator range) {
+void AlignedRanges::Erase(ByAddress::iterator range) {
   by_size_.erase({range->second, range->first});
   by_address_.erase(range);
 }
 
 // Moves the tables' nodes, and needs no memory.
-void FreeRanges::Resize(ByAddress::iterator range, uintptr_t begin, size_t size) noexcept {
+void AlignedRanges::Resize(ByAddress::iterator range, uintptr_t begin, size_t size) noexcept {
   auto by_size = by_size_.extract({range->second, range->first});
   by_size.value() = {size, begin};
   by_size_.insert(std::move(by_size));
