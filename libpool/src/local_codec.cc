@@ -168,6 +168,7 @@ bool Set(LocalSegment& segment, const Field& field) {
   if (field.number == 3) field.Get(segment.length_bytes);
   if (field.number == 4) field.Get(segment.region_offset_bytes);
   if (field.number == 5) field.Get(segment.alignment_bytes);
+  if (field.number == 6) field.Get(segment.path);
   return true;
 }
 
@@ -241,6 +242,7 @@ void Put(Writer& to, const LocalOpenRequest& open) {
   to.Number(3, open.wait_ms);
   to.Text(4, open.tag);
   to.Number(5, open.at_most_bytes);
+  to.Number(6, open.as_file ? 1 : 0);
 }
 
 void Put(Writer& to, const LocalOpenTo& open_to) {
@@ -262,6 +264,7 @@ void Put(Writer& to, const LocalAllocateRequest& allocate) {
   if (allocate.open_to.has_value()) {
     to.Message(10, [&](Writer& inner) { Put(inner, *allocate.open_to); });
   }
+  to.Number(11, allocate.as_file ? 1 : 0);
 }
 
 void Put(Writer& to, const LocalReleaseRequest& release) {

@@ -35,7 +35,8 @@ TEST(LocalCodecTest, TheAgentReadsWhatWasWritten) {
     request.protocol_version = wanted.protocol_version();
     if (wanted.has_open()) {
       const v1::LocalOpenRequest& from = wanted.open();
-      request.open = {from.name(), from.access(), from.wait_ms(), from.tag(), from.at_most_bytes()};
+      request.open = {from.name(), from.access(),        from.wait_ms(),
+                      from.tag(),  from.at_most_bytes(), from.as_file()};
     }
     if (wanted.has_allocate()) {
       const v1::LocalAllocateRequest& from = wanted.allocate();
@@ -48,6 +49,7 @@ TEST(LocalCodecTest, TheAgentReadsWhatWasWritten) {
                           .max_extents = from.max_extents(),
                           .persistent = from.persistent(),
                           .zone = from.zone()};
+      request.allocate->as_file = from.as_file();
       if (from.has_open_to()) {
         request.allocate->open_to = {
             .uids = {from.open_to().uids().begin(), from.open_to().uids().end()},
@@ -94,6 +96,7 @@ void ExpectSame(const LocalResponse& read, const v1::LocalResponse& sent) {
       EXPECT_EQ(segment.length_bytes, open.segments(i).length_bytes());
       EXPECT_EQ(segment.region_offset_bytes, open.segments(i).region_offset_bytes());
       EXPECT_EQ(segment.alignment_bytes, open.segments(i).alignment_bytes());
+      EXPECT_EQ(segment.path, open.segments(i).path());
     }
   }
   EXPECT_EQ(read.release.has_value(), sent.has_release());

@@ -23,6 +23,7 @@ struct LocalOpenRequest {
   uint32_t wait_ms = 0;
   std::string tag = {};
   uint64_t at_most_bytes = 0;
+  bool as_file = false;
 };
 
 struct LocalAllocateRequest {
@@ -36,6 +37,7 @@ struct LocalAllocateRequest {
   bool persistent = false;
   int32_t zone = 0;
   std::optional<LocalOpenTo> open_to = {};
+  bool as_file = false;
 };
 
 struct LocalReleaseRequest {
@@ -76,6 +78,7 @@ struct LocalSegment {
   uint64_t length_bytes = 0;
   uint64_t region_offset_bytes = 0;
   uint64_t alignment_bytes = 0;
+  std::string path = {};
 };
 
 struct LocalOpenResponse {
