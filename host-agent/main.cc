@@ -30,6 +30,7 @@
 #include "host-agent/check.h"
 #include "host-agent/config.h"
 #include "host-agent/local/drain_program.h"
+#include "host-agent/local/link_paths.h"
 #include "host-agent/local/local_server.h"
 #include "host-agent/local/pidfd_watch.h"
 #include "host-agent/rpc/grpc_manager_link.h"
@@ -140,9 +141,10 @@ class Agent {
     agent->readiness_ = std::make_unique<Readiness>(
         agent->core_.get(), config.manager_address, &agent->loop_, &agent->clock_,
         [](absl::string_view text) { NotifyService(text).IgnoreError(); });
+    agent->paths_ = std::make_unique<LinkPaths>(PathsFolderOf(config));
     agent->service_ = std::make_unique<LocalService>(
         PolicyOf(config, ::geteuid()), agent->core_.get(), &agent->loop_, &agent->clock_,
-        agent->memory_.get(), agent->link_.get());
+        agent->memory_.get(), agent->link_.get(), agent->paths_.get());
     LocalServerOptions local = ServerOptionsOf(config);
     local.max_connections = FitConnections(local.max_connections);
     agent->server_ =
@@ -156,6 +158,7 @@ class Agent {
     if (absl::Status status = processes_.Start(); !status.ok()) return status;
     if (absl::Status status = server_->Start(); !status.ok()) return status;
     loop_.Post([this] {
+      service_->Start();
       core_->Start([](absl::Status) {});  // The core says what is wrong, and goes on trying.
       readiness_->Start();
     });
@@ -207,6 +210,7 @@ class Agent {
   std::unique_ptr<AgentCore> core_;
   std::unique_ptr<Owners> owners_;
   std::unique_ptr<Readiness> readiness_;
+  std::unique_ptr<LinkPaths> paths_;
   std::unique_ptr<LocalService> service_;
   std::unique_ptr<LocalServer> server_;
 };

@@ -97,6 +97,10 @@ LocalServerOptions ServerOptionsOf(const AgentConfig& config) {
   return options;
 }
 
+std::string PathsFolderOf(const AgentConfig& config) {
+  return config.is_real_host() ? "/dev/cxlpool" : RunFile(config, "paths");
+}
+
 std::string KernelPolicyFileOf(const AgentConfig& config) {
   return RunFile(config, "kernel-policy");
 }

@@ -42,6 +42,9 @@ std::string PiecesFileOf(const AgentConfig& config);
 LocalPolicy PolicyOf(const AgentConfig& config, uint32_t agent_uid);
 // max_connections as it is configured: FitConnections says how many fit.
 LocalServerOptions ServerOptionsOf(const AgentConfig& config);
+// Where Regions are shown as paths (LinkPaths): in /dev of a real host, beside the socket
+// elsewhere.
+std::string PathsFolderOf(const AgentConfig& config);
 // Where the kernel's settings of before are kept while [tiering] holds.
 std::string KernelPolicyFileOf(const AgentConfig& config);
 

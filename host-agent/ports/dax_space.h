@@ -70,6 +70,7 @@ struct SpaceView {
 struct OpenPiece {
   UniqueFd fd;
   uint64_t offset_bytes = 0;
+  std::string node = {};  // As OpenedDax::node.
 };
 
 class DaxSpace {

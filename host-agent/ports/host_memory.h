@@ -35,10 +35,13 @@ struct HostRegionSpec {
 
 // Bytes [offset, offset + size) of the descriptor are the host region.
 struct OpenedDax {
-  OpenedDax(UniqueFd opened, uint64_t offset = 0)  // NOLINT: a descriptor is one from byte 0.
-      : fd(std::move(opened)), offset_bytes(offset) {}
+  OpenedDax(UniqueFd opened, uint64_t offset = 0,  // NOLINT: a descriptor is one from byte 0.
+            std::string its_node = "")
+      : fd(std::move(opened)), offset_bytes(offset), node(std::move(its_node)) {}
   UniqueFd fd;
   uint64_t offset_bytes = 0;
+  // The absolute path of a file that is the host region and nothing besides; "": there is none.
+  std::string node;
 };
 
 class HostMemory {

@@ -448,6 +448,7 @@ TEST(LocalBorderTest, EveryFieldOfALocalAllocateReachesTheManager) {
   };
   v1::LocalAllocateRequest full;
   FillAll(full);
+  full.clear_as_file();  // Does not go with all others: LocalServiceTest has it.
   // wait_ms is the agent's own: LocalServiceTest has it.
   EXPECT_EQ(FieldsThatAreDropped(full, forwarded), std::vector<std::string>{"wait_ms"});
   const std::string whole = forwarded(full);

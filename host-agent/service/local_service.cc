@@ -29,6 +29,13 @@ absl::Status NotOnlineYet(const std::string& name, absl::string_view why) {
                 "open it again, with wait_ms to wait for it", {{"region", name}});
 }
 
+absl::Status ManyExtents(const std::string& name) {
+  return Refuse(absl::StatusCode::kFailedPrecondition, "MANY_EXTENTS",
+                absl::StrCat(name.empty() ? "a Region of several extents" : name,
+                             " would be several files, and a path is one"),
+                "allocate it with max_extents = 1, or open it without as_file", {{"region", name}});
+}
+
 bool MayComeOnline(const absl::Status& status) { return ReasonOf(status) == "NOT_ONLINE_YET"; }
 
 v1::Attachment::State AttachmentStateOf(const Attachment& attachment, const HostObservation& host) {
@@ -97,14 +104,15 @@ LocalReply RefusedReply(const absl::Status& status) {
 }
 
 LocalService::LocalService(LocalPolicy policy, AgentCore* core, Executor* executor, Clock* clock,
-                           HostMemory* memory, ManagerLink* link)
+                           HostMemory* memory, ManagerLink* link, DevicePaths* paths)
     : policy_(std::move(policy)),
       core_(core),
       executor_(executor),
       clock_(clock),
       memory_(memory),
       link_(link),
-      faults_(core, executor, clock) {
+      faults_(core, executor, clock),
+      paths_(paths) {
   core_->AddOnChange([this, alive = std::weak_ptr<bool>(alive_)] {
     if (alive.expired()) return;
     usage_.Saw(core_->attachments());
@@ -166,6 +174,7 @@ void LocalService::ConnectionEnded(uint64_t connection) {
   pending_.erase(connection);
   faults_.Forget(connection);
   core_->opens().CloseConnection(connection);
+  paths_.CloseConnection(connection);
   core_->Reconsider();
 }
 
@@ -214,6 +223,7 @@ void LocalService::Open(const v1::LocalOpenRequest& request, Pending pending) {
   pending.name = request.name();
   pending.access = request.access() == v1::READ_ONLY ? v1::READ_ONLY : v1::READ_WRITE;
   pending.at_most_bytes = request.at_most_bytes();
+  pending.as_file = request.as_file();
   if (core_->attachments().FindByTag(request.tag()) != nullptr) pending.tag = request.tag();
   WaitFor(std::move(pending), absl::Milliseconds(request.wait_ms()));
 }
@@ -265,6 +275,9 @@ absl::StatusOr<LocalReply> LocalService::OpenNow(const Pending& pending) {
   for (const Segment& segment : segments) {
     if (core_->TakingDown(key, segment.desired.first_serial())) return NotOnlineYet(name, "");
   }
+  if (pending.as_file) {
+    if (absl::Status s = CheckAsFile(peer, offer.mode(), name); !s.ok()) return s;
+  }
   LocalReply reply;
   v1::LocalOpenResponse& open = *reply.response.mutable_open();
   open.set_name(name);
@@ -274,6 +287,7 @@ absl::StatusOr<LocalReply> LocalService::OpenNow(const Pending& pending) {
   open.set_mode(offer.mode());
   if (!CXLPOOL_MUTANT("open-without-coherence")) open.set_coherence(offer.coherence());
   std::vector<uint64_t> opened;
+  std::string node;
   uint64_t region_offset = 0;
   for (const Segment& segment : segments) {
     if (pending.at_most_bytes != 0 && region_offset >= pending.at_most_bytes) break;
@@ -299,12 +313,44 @@ absl::StatusOr<LocalReply> LocalService::OpenNow(const Pending& pending) {
     mapped.set_alignment_bytes(region->dax_align_bytes);
     region_offset += segment.desired.length_bytes;
     reply.descriptors.push_back(std::move(dax->fd));
+    node = std::move(dax->node);
   }
   open.set_size_bytes(region_offset);
+  if (pending.as_file) {
+    if (absl::Status s = ShowPath(pending, offer, opened.front(), node, open); !s.ok()) return s;
+  }
   const ProcessId process = {static_cast<uint32_t>(std::max(peer.pid, 0)), peer.start_ticks};
   core_->opens().Open(key, {peer.connection, process, name}, opened);
   core_->TellOpens();
   return reply;
+}
+
+absl::Status LocalService::CheckAsFile(const LocalPeer& peer, v1::AttachmentMode mode,
+                                       const std::string& name) const {
+  if (mode == v1::SYSTEM_RAM) {
+    return Refuse(absl::StatusCode::kFailedPrecondition, "NOT_DEVDAX",
+                  absl::StrCat(name.empty() ? "a system-ram Region" : name,
+                               " is a NUMA node, and no device that has a path"),
+                  "use mode devdax, or open it without as_file", {{"region", name}});
+  }
+  return paths_.CheckCaller(peer.pid);
+}
+
+absl::Status LocalService::ShowPath(const Pending& pending, const v1::Offer& offer, uint64_t serial,
+                                    const std::string& node, v1::LocalOpenResponse& open) {
+  if (open.segments_size() > 1) return ManyExtents(pending.name);
+  // The manager's own names are safe in a path; any other is refused.
+  const absl::StatusOr<std::string> folder = ParseResourceName("regions", offer.region_name());
+  if (!folder.ok()) return folder.status();
+  absl::StatusOr<std::string> path = paths_.Open(
+      {.node = node,
+       .which = absl::StrCat(offer.region_tag(), "/", offer.attachment_generation(), "/", serial),
+       .folder = *folder},
+      pending.peer.connection, pending.name,
+      {.uid = pending.peer.uid, .writable = pending.access != v1::READ_ONLY});
+  if (!path.ok()) return path.status();
+  open.mutable_segments(0)->set_path(*std::move(path));
+  return absl::OkStatus();
 }
 
 // --- Waiting.
@@ -397,6 +443,7 @@ LocalReply LocalService::List(const LocalPeer& peer) const {
 
 LocalReply LocalService::Close(const LocalPeer& peer, const v1::LocalCloseRequest& request) {
   core_->opens().Close(peer.connection, request.name());
+  paths_.Close(peer.connection, request.name());
   core_->Reconsider();
   LocalReply reply;
   reply.response.mutable_close();
@@ -437,6 +484,12 @@ uint64_t LocalService::HeldBytes(const v1::LocalAllocateRequest& request) const 
 }
 
 void LocalService::Allocate(const v1::LocalAllocateRequest& request, Pending pending) {
+  pending.as_file = request.as_file();
+  if (request.as_file()) {
+    absl::Status s = CheckAsFile(pending.peer, request.mode(), "");
+    if (s.ok() && request.max_extents() > 1) s = ManyExtents("");
+    if (!s.ok()) return std::move(pending.done)(RefusedReply(s));
+  }
   if (absl::Status s = Admit(pending.peer, request); !s.ok()) {
     return std::move(pending.done)(RefusedReply(s));
   }
@@ -462,6 +515,7 @@ void LocalService::Allocate(const v1::LocalAllocateRequest& request, Pending pen
   if (!CXLPOOL_MUTANT("local-zone-dropped")) forward.set_zone(request.zone());
   forward.set_access(v1::READ_WRITE);
   if (!CXLPOOL_MUTANT("local-extents-dropped")) forward.set_max_extents(request.max_extents());
+  if (request.as_file() && !CXLPOOL_MUTANT("as-file-in-pieces")) forward.set_max_extents(1);
   const uint64_t connection = pending.peer.connection;
   const uint64_t number = pending.number;
   pending.allocated = true;

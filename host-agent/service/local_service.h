@@ -27,6 +27,7 @@
 #include "host-agent/model/user_policy.h"
 #include "host-agent/service/agent_core.h"
 #include "host-agent/service/fault_service.h"
+#include "host-agent/service/path_table.h"
 #include "host-agent/service/user_usage.h"
 #include "proto/support/unique_fd.h"
 
@@ -63,10 +64,14 @@ absl::Status Releasing(const std::string& name);
 
 class LocalService {
  public:
-  // All outlive this.
+  // All outlive this. `paths` is null where no Region is shown as a path.
   LocalService(LocalPolicy policy, AgentCore* core, Executor* executor, Clock* clock,
-               HostMemory* memory, ManagerLink* link);
+               HostMemory* memory, ManagerLink* link, DevicePaths* paths = nullptr);
   ~LocalService();
+
+  // Takes back the paths that an agent before this one has shown. Once, before the core starts:
+  // until then nothing is opened.
+  void Start() { paths_.Start(); }
 
   // `done` is called on the core's thread, perhaps before this returns; never after
   // ConnectionEnded.
@@ -94,6 +99,7 @@ class LocalService {
     std::string tag;  // Empty: the newest of that name.
     v1::Access access = v1::READ_WRITE;
     uint64_t at_most_bytes = 0;  // 0: all.
+    bool as_file = false;
     absl::Duration deadline;
     bool allocated = false;  // Allocate: the Offer may be yet to come.
     bool seen = false;       // The Offer came.
@@ -121,6 +127,12 @@ class LocalService {
 
   // Opens now, or says why not. UNAVAILABLE/NOT_ONLINE_YET: waiting may help.
   absl::StatusOr<LocalReply> OpenNow(const Pending& pending);
+  // What of an Open as a file can be refused before anything is opened, or allocated.
+  absl::Status CheckAsFile(const LocalPeer& peer, v1::AttachmentMode mode,
+                           const std::string& name) const;
+  // Shows the only device of what is about to be opened: that of `serial`, with the node `node`.
+  absl::Status ShowPath(const Pending& pending, const v1::Offer& offer, uint64_t serial,
+                        const std::string& node, v1::LocalOpenResponse& open);
   // By tag, if one is given; else by name, or by the tag in its place.
   const std::pair<const AttachmentKey, Attachment>* Find(const std::string& name,
                                                          const std::string& tag) const;
@@ -139,6 +151,7 @@ class LocalService {
   ManagerLink* const link_;
 
   FaultService faults_;
+  PathTable paths_;
   uint64_t last_number_ = 0;
   std::map<uint64_t, Pending> pending_;  // By connection.
   UserUsageTable usage_;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "test/rigs/core_rig.h"
+#include "test/rigs/fake_device_paths.h"
 
 namespace cxlpool::agent {
 namespace {
@@ -12,8 +13,9 @@ const LocalPeer kUser = {.connection = 10, .uid = 1000, .pid = 4711, .start_tick
 struct LocalRig : CoreRig {
   explicit LocalRig(LocalPolicy policy = {}) {
     policy.agent_uid = 990;
-    service =
-        std::make_unique<LocalService>(policy, core.get(), &executor, &executor, &memory, &link);
+    service = std::make_unique<LocalService>(policy, core.get(), &executor, &executor, &memory,
+                                             &link, &paths);
+    service->Start();
     memory.plugged = {{1, 0x51}, {2, 0x52}, {3, 0x53}};
     Start();
   }
@@ -63,6 +65,13 @@ struct LocalRig : CoreRig {
     executor.RunReady();
   }
 
+  static v1::LocalRequest AsFile(v1::LocalRequest request) {
+    if (request.has_open()) request.mutable_open()->set_as_file(true);
+    if (request.has_allocate()) request.mutable_allocate()->set_as_file(true);
+    return request;
+  }
+
+  FakeDevicePaths paths;
   std::unique_ptr<LocalService> service;
   std::map<uint64_t, v1::LocalResponse> answers;
   std::map<uint64_t, size_t> descriptors;
@@ -555,6 +564,89 @@ TEST(LocalServiceTest, ARetryDoesNotStandInItsOwnWay) {
   retry.mutable_allocate()->set_region_id("r1");
   rig.Ask(kUser, retry);
   EXPECT_EQ(rig.link.allocates.size(), 1u);
+}
+
+TEST(LocalServiceTest, AsAFileAUserMayOpenItByItsPathUntilItIsClosed) {
+  LocalRig rig;
+  EXPECT_EQ(rig.paths.starts, 1);
+  v1::Offer offer = MakeOffer(1, kOnline, {{1, 0x51}});
+  offer.mutable_open_to()->add_uids(1001);
+  rig.Connect({offer});
+  EXPECT_EQ(rig.AskNow(kUser, LocalRig::OpenOf("regions/r1")).open().segments(0).path(), "");
+  EXPECT_TRUE(rig.paths.users.empty());
+  const v1::LocalResponse answer =
+      rig.AskNow(kUser, LocalRig::AsFile(LocalRig::OpenOf("regions/r1")));
+  ASSERT_EQ(answer.code(), 0) << answer.message();
+  EXPECT_EQ(answer.open().segments(0).path(), "/dev/cxlpool/r1/dax0.0");
+  const LocalPeer other = {.connection = 11, .uid = 1001, .pid = 7};
+  const auto read_only = LocalRig::AsFile(LocalRig::OpenOf("regions/r1", v1::READ_ONLY));
+  EXPECT_EQ(rig.AskNow(other, read_only).open().segments(0).path(), "/dev/cxlpool/r1/dax0.0");
+  const std::vector<PathUser> both = {{.uid = 1000, .writable = true},
+                                      {.uid = 1001, .writable = false}};
+  EXPECT_EQ(rig.paths.users["/dev/dax0.0"], both);
+
+  v1::LocalRequest close = LocalRig::Request();
+  close.mutable_close()->set_name("regions/r1");
+  rig.AskNow(kUser, close);
+  EXPECT_EQ(rig.paths.users["/dev/dax0.0"], std::vector<PathUser>{both[1]});
+  rig.service->ConnectionEnded(other.connection);
+  EXPECT_TRUE(rig.paths.users.empty());
+  EXPECT_TRUE(rig.paths.links.empty());
+}
+
+TEST(LocalServiceTest, WhatIsNoFileIsRefusedAndNotOpened) {
+  LocalRig rig;
+  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}, {3, 0x53}}),
+               MakeOffer(2, kOnline, {{2, 0x52}}, v1::SYSTEM_RAM)});
+  const auto reason = [&](const LocalPeer& peer, v1::LocalRequest request) {
+    return rig.AskNow(peer, LocalRig::AsFile(std::move(request))).error().reason();
+  };
+  EXPECT_EQ(reason(kUser, LocalRig::OpenOf("regions/r1")), "MANY_EXTENTS");
+  EXPECT_EQ(reason(kUser, LocalRig::OpenOf("regions/r2")), "NOT_DEVDAX");
+  rig.paths.strangers = {kUser.pid};
+  EXPECT_EQ(reason(kUser, LocalRig::OpenOf("regions/r1")), "OTHER_NAMESPACE");
+  EXPECT_EQ(reason(kUser, LocalRig::AllocateOf()), "OTHER_NAMESPACE");
+  rig.paths.strangers.clear();
+  v1::LocalRequest allocate = LocalRig::AllocateOf();
+  allocate.mutable_allocate()->set_mode(v1::SYSTEM_RAM);
+  EXPECT_EQ(reason(kUser, allocate), "NOT_DEVDAX");
+  allocate = LocalRig::AllocateOf();
+  allocate.mutable_allocate()->set_max_extents(2);
+  EXPECT_EQ(reason(kUser, allocate), "MANY_EXTENTS");
+  EXPECT_TRUE(rig.link.allocates.empty());
+  EXPECT_TRUE(rig.paths.users.empty());
+  v1::LocalRequest list = LocalRig::Request();
+  list.mutable_list();
+  const v1::LocalResponse listed = rig.AskNow(kUser, list);
+  for (const v1::LocalRegion& region : listed.list().regions()) {
+    EXPECT_EQ(region.opens(), 0u) << region.name();
+  }
+  // The first of its segments was all that was open: that is one file.
+  v1::LocalRequest again = LocalRig::OpenOf("regions/r1");
+  again.mutable_open()->set_at_most_bytes(kTestLength);
+  EXPECT_EQ(reason(kUser, again), "");
+}
+
+TEST(LocalServiceTest, ADeviceThatHasNoNodeHasNoPath) {
+  LocalRig rig;
+  rig.memory.no_nodes = true;
+  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
+  const v1::LocalResponse answer =
+      rig.AskNow(kUser, LocalRig::AsFile(LocalRig::OpenOf("regions/r1")));
+  EXPECT_EQ(answer.code(), Code(absl::StatusCode::kUnimplemented));
+  EXPECT_EQ(answer.error().reason(), "PATH_UNSUPPORTED");
+}
+
+TEST(LocalServiceTest, ARegionForAFileIsAllocatedInOnePiece) {
+  LocalRig rig;
+  rig.Connect();
+  rig.Ask(kUser, LocalRig::AsFile(LocalRig::AllocateOf(10'000)));
+  ASSERT_EQ(rig.link.allocates.size(), 1u);
+  EXPECT_EQ(rig.link.allocates[0].first.max_extents(), 1u);
+  rig.AnswerAllocate(1);
+  rig.Offer(MakeOffer(1, kOnline, {{1, 0x51}}));
+  rig.executor.RunReady();
+  EXPECT_EQ(rig.answers[kUser.connection].open().segments(0).path(), "/dev/cxlpool/r1/dax0.0");
 }
 
 TEST(LocalServiceTest, OneRequestAtATimeAConnection) {

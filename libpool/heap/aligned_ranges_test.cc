@@ -13,7 +13,7 @@ namespace {
 constexpr uintptr_t kBegin = 0x200000;
 constexpr size_t kPage = 4096;
 
-TEST(FreeRangesTest, TakesTheSmallestThatHasRoomAndJoinsWhatIsGivenBack) {
+TEST(AlignedRangesTest, TakesTheSmallestThatHasRoomAndJoinsWhatIsGivenBack) {
   AlignedRanges ranges(kBegin, 16 * kPage);
   EXPECT_TRUE(ranges.all_free());
   EXPECT_EQ(ranges.Take(17 * kPage, kPage), 0u);
@@ -34,7 +34,7 @@ TEST(FreeRangesTest, TakesTheSmallestThatHasRoomAndJoinsWhatIsGivenBack) {
   EXPECT_EQ(ranges.Take(16 * kPage, kPage), kBegin) << "one range again";
 }
 
-TEST(FreeRangesTest, FindsAnAlignedPlaceBehindManyThatAreNot) {
+TEST(AlignedRangesTest, FindsAnAlignedPlaceBehindManyThatAreNot) {
   AlignedRanges ranges(kBegin + kPage, 2048 * kPage);
   // Holes of two pages each, none of which has two pages at a multiple of 1 MiB.
   EXPECT_EQ(ranges.Take(40 * kPage, kPage), kBegin + kPage);
@@ -46,7 +46,7 @@ TEST(FreeRangesTest, FindsAnAlignedPlaceBehindManyThatAreNot) {
 }
 
 // Against a table of every page.
-TEST(FreeRangesTest, AnyOrderOfCallsAgreesWithAModel) {
+TEST(AlignedRangesTest, AnyOrderOfCallsAgreesWithAModel) {
   constexpr size_t kPages = 256;
   for (unsigned seed = 0; seed < 30; ++seed) {
     std::mt19937 random(seed);

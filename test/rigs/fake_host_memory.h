@@ -47,6 +47,7 @@ class FakeHostMemory : public HostMemory {
   std::map<uint32_t, uint64_t> plugged;  // Slot → serial, as the fabric has it.
   std::vector<HostRegionSpec> specs;     // Of every host region made.
   int opens = 0;
+  bool no_nodes = false;  // Its devices are parts of files.
 
   void Resume() {
     silent.clear();
@@ -158,9 +159,12 @@ class FakeHostMemory : public HostMemory {
       std::move(done)(std::move(found));
     });
   }
-  absl::StatusOr<OpenedDax> OpenDax(uint64_t, bool read_only) override {
+  absl::StatusOr<OpenedDax> OpenDax(uint64_t serial, bool read_only) override {
     ++opens;
-    return UniqueFd(::open("/dev/zero", (read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC));
+    UniqueFd fd(::open("/dev/zero", (read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC));
+    const ObservedHostRegion* region = Region(serial);
+    if (region == nullptr || no_nodes) return fd;
+    return OpenedDax(std::move(fd), 0, absl::StrCat("/dev/", region->dax_device));
   }
 
   ObservedHostRegion* Region(uint64_t serial) {

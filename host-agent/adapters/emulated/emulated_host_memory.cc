@@ -148,7 +148,7 @@ absl::StatusOr<OpenedDax> EmulatedHostMemory::OpenDax(uint64_t serial, bool read
                   absl::StrCat(path, " is not a file of ", files.fabric.length_bytes(), " bytes"),
                   "see whether the Region is being released");
   }
-  return fd;
+  return OpenedDax(std::move(fd), 0, path);
 }
 
 // --- Looking.

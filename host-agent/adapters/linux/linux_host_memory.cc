@@ -172,7 +172,11 @@ class LinuxHostMemory : public HostMemory {
   }
 
   absl::StatusOr<OpenedDax> OpenDax(uint64_t serial, bool read_only) override {
-    return OpenDaxDevice(machine_->files, serial, read_only);
+    const absl::StatusOr<DaxNode> node = LookUpDax(machine_->files, serial);
+    if (!node.ok()) return node.status();
+    absl::StatusOr<UniqueFd> fd = OpenDaxNode(machine_->files, *node, read_only);
+    if (!fd.ok()) return fd.status();
+    return OpenedDax(*std::move(fd), 0, DaxNodePath(machine_->files, node->name));
   }
 
  private:

@@ -374,7 +374,7 @@ absl::StatusOr<OpenPiece> LinuxSpace::Open(const SpacePiece& piece, bool read_on
     return Refuse(absl::StatusCode::kInternal, "DAX_OPEN",
                   absl::StrCat(dax->name, " was replaced while it was opened"), "try again");
   }
-  return OpenPiece{*std::move(fd), 0};
+  return OpenPiece{.fd = *std::move(fd), .node = DaxNodePath(files_, dax->name)};
 }
 
 }  // namespace

@@ -107,7 +107,7 @@ class SharedHost : public SharedHostMemory {
   absl::StatusOr<OpenedDax> OpenDax(uint64_t serial, bool read_only) override {
     absl::StatusOr<OpenPiece> open = machine_->Open(serial, read_only);
     if (!open.ok()) return open.status();
-    return OpenedDax(std::move(open->fd), open->offset_bytes);
+    return OpenedDax(std::move(open->fd), open->offset_bytes, std::move(open->node));
   }
 
   void Place(std::vector<v1::HostEvent>& events) override { machine_->Place(events); }

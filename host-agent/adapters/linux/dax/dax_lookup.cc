@@ -75,12 +75,16 @@ absl::StatusOr<DaxNode> LookUpDax(const HostFiles& files, uint64_t serial) {
   return node;
 }
 
+std::string DaxNodePath(const HostFiles& files, const std::string& dax) {
+  return files.Path(absl::StrCat("dev/", dax));
+}
+
 absl::StatusOr<UniqueFd> OpenDaxNode(const HostFiles& files, const DaxNode& node, bool read_only) {
   if (DaxDriverOf(files, node.name) != DaxDriver::kDeviceDax) {
     return Refuse(absl::StatusCode::kFailedPrecondition, "NOT_DEVDAX",
                   absl::StrCat(node.name, " is not bound to device_dax"), "bind it first");
   }
-  const std::string path = files.Path(absl::StrCat("dev/", node.name));
+  const std::string path = DaxNodePath(files, node.name);
   UniqueFd fd(open(path.c_str(), (read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NOFOLLOW));
   if (!fd.valid()) {
     return Refuse(absl::StatusCode::kInternal, "DAX_OPEN",

@@ -26,6 +26,9 @@ struct DaxNode {
 // NOT_FOUND/NO_HOST_REGION, NO_DAX_DEVICE.
 absl::StatusOr<DaxNode> LookUpDax(const HostFiles& files, uint64_t serial);
 
+// Where the node of the DAX device of that name is.
+std::string DaxNodePath(const HostFiles& files, const std::string& dax);
+
 // Opens a DAX device that device_dax has. As OpenDaxDevice.
 absl::StatusOr<UniqueFd> OpenDaxNode(const HostFiles& files, const DaxNode& node, bool read_only);
 

@@ -1,0 +1,45 @@
+// The users that a POSIX access list (acl(5)) names, and the bytes of the kernel's extended
+// attribute system.posix_acl_access, so that no libacl is needed.
+//
+// The attribute is a version and then entries of a kind, rights and an id, little-endian, in the
+// order of the kinds (linux/posix_acl_xattr.h). Pure functions, any thread.
+#ifndef CXLPOOL_HOST_AGENT_LOCAL_ACCESS_LIST_H_
+#define CXLPOOL_HOST_AGENT_LOCAL_ACCESS_LIST_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "host-agent/ports/device_paths.h"
+
+namespace cxlpool::agent {
+
+inline constexpr char kAccessListAttribute[] = "system.posix_acl_access";
+
+// One entry; `kind` as linux/posix_acl.h has it, `rights` as in a mode: 4 reads, 2 writes.
+struct AccessEntry {
+  uint16_t kind = 0;
+  uint16_t rights = 0;
+  uint32_t id = 0xffffffff;  // Of a named user or group alone.
+  friend bool operator==(const AccessEntry&, const AccessEntry&) = default;
+};
+
+using AccessList = std::vector<AccessEntry>;
+
+// What a mode says, as a list: owner, group, others.
+AccessList AccessListOfMode(uint32_t mode);
+
+// Nothing: these bytes are no access list.
+std::optional<AccessList> DecodeAccessList(absl::string_view bytes);
+std::string EncodeAccessList(const AccessList& list);
+
+// The same list with exactly these named users. Owner, group, others and named groups stay. The
+// mask is what somebody named, or the group, may; a list that names nobody has none, so that the
+// file's mode is afterwards what it was before.
+AccessList WithUsers(const AccessList& list, const std::vector<PathUser>& users);
+
+}  // namespace cxlpool::agent
+
+#endif  // CXLPOOL_HOST_AGENT_LOCAL_ACCESS_LIST_H_
