@@ -95,7 +95,8 @@ StatusOr<lib::LocalAllocateRequest> AllocateRequest(const cxlpool_allocate_optio
                                        .size_bytes = options.size_bytes,
                                        .sharing = options.sharing,
                                        .mode = options.mode,
-                                       .persistent = options.persistent != 0};
+                                       .persistent = options.persistent != 0,
+                                       .as_file = options.as_file != 0};
   if (!TextOf(options.name).empty()) {
     StatusOr<std::string> id = lib::RegionIdOf(options.name);
     if (!id.ok()) return id.status();
@@ -112,10 +113,34 @@ StatusOr<lib::LocalAllocateRequest> AllocateRequest(const cxlpool_allocate_optio
   return request;
 }
 
+// Takes back an allocation that did not give what was asked for, as far as that can be said.
+void Undo(cxlpool_client* client, const std::string& tag) {
+  const StatusOr<std::string> request_id = lib::RequestIdOf("");
+  if (!request_id.ok()) return;
+  lib::LocalRequest request;
+  request.release = {.request_id = *request_id, .name = lib::Concat("regions/", tag)};
+  (void)client->session->Call(std::move(request), lib::Duration(0), lib::Body::kRelease);
+}
+
+// Opens what the request asks for. An agent that does not know as_file ignores it: what it gave is
+// closed again, and what it allocated is released.
 Status OpenWith(cxlpool_client* client, lib::LocalRequest request, uint32_t wait_ms,
                 cxlpool_region** region) {
+  const bool allocates = request.allocate.has_value();
+  const bool as_file = allocates ? request.allocate->as_file : request.open->as_file;
   auto opened = client->session->Open(std::move(request), lib::Duration(wait_ms));
   if (!opened.ok()) return opened.status();
+  const lib::OpenReply& reply = (*opened)->reply;
+  if (as_file && !reply.has_paths() && !CXLPOOL_MUTANT("old-agent-believed")) {
+    const std::string name = reply.name;
+    const std::string tag = reply.tag;
+    *opened = nullptr;
+    if (allocates) Undo(client, tag);
+    return lib::Refuse(
+        lib::Code::kFailedPrecondition, "AGENT_TOO_OLD",
+        lib::Concat("the host agent does not know as_file, and gave ", name, " without a path"),
+        "update cxlpool-agent, or open it without as_file");
+  }
   *region = new cxlpool_region{*std::move(opened)};
   return Status();
 }
@@ -173,7 +198,8 @@ int cxlpool_open(cxlpool_client* client, const char* name, const cxlpool_open_op
     StatusOr<std::string> full_name = lib::RegionNameOf(TextOf(name));
     if (!full_name.ok()) return full_name.status();
     lib::LocalRequest request;
-    request.open = {.name = *std::move(full_name), .access = read->access};
+    request.open = {
+        .name = *std::move(full_name), .access = read->access, .as_file = read->as_file != 0};
     if (CXLPOOL_MUTANT("opens-for-writing")) request.open->access = CXLPOOL_READ_WRITE;
     return OpenWith(client, std::move(request), read->wait_ms, region);
   });
@@ -284,6 +310,18 @@ int cxlpool_region_extent(const cxlpool_region* region, size_t index, cxlpool_ex
     filled.alignment_bytes = segment.alignment_bytes;
     CopyOut(filled, extent);
     return Status();
+  });
+}
+
+const char* cxlpool_region_path(const cxlpool_region* region, size_t index) {
+  if (index >= cxlpool_region_extent_count(region)) return nullptr;
+  const std::string& path = region->opened->reply.segments[index].path;
+  return path.empty() ? nullptr : path.c_str();
+}
+
+int cxlpool_keep_through_exec(const cxlpool_region* region, cxlpool_error* error) {
+  return Run(error, [&]() -> Status {
+    return region == nullptr ? NotGiven("region") : region->opened->hold.KeepThroughExec();
   });
 }
 

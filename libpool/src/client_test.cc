@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "cxlpool/pool.h"
 #include "libpool/src/reason_for_test.h"
 #include "test/rigs/each_field_fixture.h"
@@ -79,10 +80,11 @@ TEST_F(ClientTest, AllocatesAndOpensWhatItAskedFor) {
                                    .persistent = true,
                                    .open_to = {.uids = {7}, .gids = {8}, .everybody = true},
                                    .request_id = "0F8FAD5B-d9cb-469f-a165-70867728950e",
-                                   .wait = std::chrono::seconds(7)};
+                                   .wait = std::chrono::seconds(7),
+                                   .as_file = true};
   // A person who adds an option names it here, and looks below whether the agent is asked for it.
   [[maybe_unused]] const auto& [name, size_bytes, sharing, mode, max_extents, persistent, open_to,
-                                request_id, wait] = options;
+                                request_id, wait, as_file] = options;
   const auto region = client.Allocate(options);
   ASSERT_TRUE(region.ok()) << region.error().text();
   EXPECT_EQ(region->name(), "regions/kv");
@@ -106,8 +108,48 @@ TEST_F(ClientTest, AllocatesAndOpensWhatItAskedFor) {
   EXPECT_GT(request.allocate().wait_ms(), 6000u);
   EXPECT_LE(request.allocate().wait_ms(), 7000u);
   EXPECT_EQ(request.allocate().size_bytes(), 1u << 20);
+  EXPECT_TRUE(request.allocate().as_file());
   // What the library's users cannot ask for: memory that the kernel may keep.
   EXPECT_EQ(FieldsNotSet(request.allocate()), std::vector<std::string>{"zone"});
+}
+
+TEST_F(ClientTest, OpensAsAFile) {
+  agent_.Add({.name = "regions/kv", .segment_bytes = {1 << 20}});
+  Pool client = Connect();
+  const auto region = client.Open("kv", {.access = Access::kReadOnly, .as_file = true});
+  ASSERT_TRUE(region.ok()) << region.error().text();
+  EXPECT_EQ(region->path(), agent_.FilePath("regions/kv", 0));
+  EXPECT_EQ(cxlpool_region_path(region->handle(), 1), nullptr);
+  EXPECT_TRUE(agent_.Requests().back().open().as_file());
+  const auto plain = client.Open("kv");
+  ASSERT_TRUE(plain.ok());
+  EXPECT_FALSE(agent_.Requests().back().open().as_file());
+  EXPECT_EQ(plain->path(), "");
+  EXPECT_EQ(cxlpool_region_path(nullptr, 0), nullptr);
+}
+
+// It skips what it does not know, and gives the Region without a path.
+TEST_F(ClientTest, AnAgentThatDoesNotKnowPathsIsToldFromOneThatDoes) {
+  const FakeAgent::Mishap old_agent = {
+      .what = FakeAgent::Mishap::kEdit, .edit = [](v1::LocalResponse& response) {
+        for (v1::LocalSegment& segment : *response.mutable_open()->mutable_segments()) {
+          segment.clear_path();
+        }
+      }};
+  agent_.Add({.name = "regions/kv"});
+  Pool client = Connect();
+  agent_.Next(old_agent);
+  const Error error = client.Open("kv", {.as_file = true}).error();
+  EXPECT_EQ(error.code, CXLPOOL_FAILED_PRECONDITION);
+  EXPECT_EQ(error.reason, "AGENT_TOO_OLD");
+  EXPECT_THAT(error.message, HasSubstr("regions/kv"));
+  EXPECT_EQ(agent_.Opens("regions/kv"), 0);
+
+  agent_.Next(old_agent);
+  EXPECT_EQ(ReasonOf(client.Allocate({.name = "new", .size_bytes = 4096, .as_file = true})),
+            "AGENT_TOO_OLD");
+  const v1::LocalRequest last = agent_.Requests().back();
+  EXPECT_EQ(last.release().name(), absl::StrCat("regions/", FakeRegion().tag));
 }
 
 TEST_F(ClientTest, EachAllocationHasItsOwnRequestId) {

@@ -1,5 +1,6 @@
 #include "libpool/src/connection.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -13,6 +14,7 @@
 #include "libpool/src/local_codec.h"
 #include "libpool/src/status.h"
 #include "libpool/src/text.h"
+#include "proto/support/mutant.h"
 
 namespace cxlpool::libpool {
 namespace {
@@ -131,6 +133,14 @@ Status Connection::Send(const LocalRequest& request, Deadline deadline) {
 }
 
 void Connection::Interrupt() const { ::shutdown(socket_.get(), SHUT_RDWR); }
+
+Status Connection::KeepThroughExec() const {
+  if (CXLPOOL_MUTANT("exec-ends-the-hold") || ::fcntl(socket_.get(), F_SETFD, 0) == 0) {
+    return Status();
+  }
+  return ErrnoError(Code::kInternal, "UNEXPECTED", "cannot leave the socket open across exec",
+                    "report this as a defect of libcxlpool", errno);
+}
 
 bool Connection::HungUp() const {
   pollfd poll_fd = {socket_.get(), 0, 0};

@@ -43,6 +43,9 @@ class Connection {
   // one call that any thread may make.
   void Interrupt() const;
 
+  // Leaves the socket open across exec: the agent's end hears nothing of that. UNEXPECTED.
+  Status KeepThroughExec() const;
+
   // Whether the agent has ended it; whether a packet of its is there to receive. Neither waits.
   bool HungUp() const;
   bool HasReply() const;

@@ -34,6 +34,9 @@ class Hold {
 
   Status Check() const;
 
+  // The program that this process becomes by exec keeps it.
+  Status KeepThroughExec() const;
+
  private:
   const std::shared_ptr<Session> session_;
   const uint64_t id_;

@@ -13,6 +13,14 @@ namespace {
 // Far above any pool, far below where sums of two would wrap.
 constexpr uint64_t kMaxBytes = uint64_t{1} << 56;
 constexpr int kMaxNode = 1 << 16;
+constexpr size_t kMaxPath = 4096;  // PATH_MAX.
+
+// None at all, or an absolute one without control characters.
+bool IsPath(std::string_view path) {
+  const auto is_control = [](char c) { return (c >= 0 && c < ' ') || c == 0x7f; };
+  return path.empty() || (path.front() == '/' && path.size() < kMaxPath &&
+                          std::none_of(path.begin(), path.end(), is_control));
+}
 
 Status CheckSegment(const LocalSegment& segment, size_t descriptors, uint64_t page_bytes,
                     uint64_t expected_region_offset) {
@@ -31,6 +39,7 @@ Status CheckSegment(const LocalSegment& segment, size_t descriptors, uint64_t pa
   if (((segment.offset_bytes | segment.length_bytes | segment.region_offset_bytes) & rest) != 0) {
     return BadReply("a segment that is not aligned as it says");
   }
+  if (!IsPath(segment.path)) return BadReply("a path that is none");
   return Status();
 }
 
@@ -101,6 +110,10 @@ StatusOr<OpenReply> ParseOpen(const LocalOpenResponse& open, size_t descriptors,
   }
   if (Status status = CheckSegments(open, descriptors, page_bytes); !status.ok()) return status;
   reply.segments = open.segments;
+  const auto has_path = [](const LocalSegment& segment) { return !segment.path.empty(); };
+  if (reply.has_paths() && !std::all_of(reply.segments.begin(), reply.segments.end(), has_path)) {
+    return BadReply("paths of some segments, and not of others");
+  }
   return reply;
 }
 

@@ -30,6 +30,9 @@ struct OpenReply {
   int32_t coherence = CXLPOOL_COHERENCE_SOFTWARE;
   std::vector<LocalSegment> segments = {};
   std::optional<int> numa_node = {};
+  // Of the segments, where it was asked for (as_file): absolute, and fit for a terminal and a
+  // command line. Else there are none.
+  bool has_paths() const { return !segments.empty() && !segments.front().path.empty(); }
 };
 
 // The Status that the agent sent, its reason and remedy included.

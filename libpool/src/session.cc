@@ -33,6 +33,12 @@ bool Passes(const Status& answer) {
          answer.reason() == "QUEUE_FULL";
 }
 
+Status NotOurs() {
+  return Refuse(Code::kFailedPrecondition, "FORKED",
+                "this client is another process's: this process was forked from it",
+                "connect anew in the child");
+}
+
 uint64_t PageBytes() { return static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)); }
 
 void SetWait(LocalRequest& request, Deadline wait_until) {
@@ -101,6 +107,7 @@ StatusOr<std::shared_ptr<const OpenedRegion>> Session::Open(LocalRequest request
                   .generation = opened->generation,
                   .size_bytes = opened->size_bytes,
                   .access = opened->access,
+                  .as_file = opened->has_paths() && !CXLPOOL_MUTANT("reopened-without-path"),
                   .lane = &lane,
                   .epoch = lane.epoch};
   }
@@ -114,6 +121,23 @@ Status Session::CheckHold(uint64_t id) const {
   MutexLock lock(mutex_);
   const auto held = holds_.find(id);
   return held == holds_.end() ? Status() : held->second.status;
+}
+
+Status Session::KeepHold(uint64_t id) {
+  if (Forked()) return NotOurs();
+  MutexLock lock(mutex_);
+  const auto held = holds_.find(id);
+  if (held == holds_.end() || !IsOpen(held->second)) {
+    return Refuse(Code::kUnavailable, "AGENT_LOST", "the connection that had it open is lost",
+                  "open it again");
+  }
+  Lane& lane = *held->second.lane;
+  if (lane.busy) {
+    return Refuse(Code::kDeadlineExceeded, "CLIENT_BUSY",
+                  "another call of this client uses the connection that has it open",
+                  "make this call when the others are done");
+  }
+  return lane.connection->KeepThroughExec();
 }
 
 void Session::EndHold(uint64_t id) {
@@ -157,11 +181,7 @@ Session::Lane* Session::IdleLane() {
 }
 
 StatusOr<Session::Lane*> Session::TakeTurn(Deadline deadline) {
-  if (Forked()) {
-    return Refuse(Code::kFailedPrecondition, "FORKED",
-                  "this client is another process's: this process was forked from it",
-                  "connect anew in the child");
-  }
+  if (Forked()) return NotOurs();
   MutexLock lock(mutex_);
   while (true) {
     if (Lane* const lane = IdleLane(); lane != nullptr) {
@@ -297,8 +317,11 @@ Status Session::ReopenHolds(Lane& lane, Deadline deadline) {
 // not stop the call that happened to come next.
 Status Session::ReopenHold(Lane& lane, uint64_t id, const HeldRegion& held, Deadline deadline) {
   LocalRequest request;
-  request.open = {
-      .name = held.name, .access = held.access, .tag = held.tag, .at_most_bytes = held.size_bytes};
+  request.open = {.name = held.name,
+                  .access = held.access,
+                  .tag = held.tag,
+                  .at_most_bytes = held.size_bytes,
+                  .as_file = held.as_file};
   const StatusOr<Reply> reply = Exchange(lane, request, deadline, Body::kOpen);
   if (!reply.ok()) return reply.status();
   const Status answer = StatusOf(reply->message);
@@ -370,6 +393,8 @@ Status Session::DrainOwed(Lane& lane, Deadline deadline) {
 }
 
 Hold::~Hold() { session_->EndHold(id_); }
+
+Status Hold::KeepThroughExec() const { return session_->KeepHold(id_); }
 
 Status Hold::Check() const { return session_->CheckHold(id_); }
 

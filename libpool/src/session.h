@@ -65,6 +65,9 @@ class Session : public std::enable_shared_from_this<Session> {
   // the end of the connection.
   Status CheckHold(uint64_t id) const;
   void EndHold(uint64_t id);
+  // Leaves the hold's connection open across exec. FAILED_PRECONDITION/CLIENT_BUSY: another call
+  // uses it; AGENT_LOST: it is open on none.
+  Status KeepHold(uint64_t id);
 
  private:
   // `connection` and `owed` are of the caller whose turn it is; mutex_ guards the others, and the
@@ -83,6 +86,7 @@ class Session : public std::enable_shared_from_this<Session> {
     uint64_t generation = 0;
     uint64_t size_bytes = 0;
     int32_t access = CXLPOOL_READ_WRITE;
+    bool as_file = false;
     Lane* lane = nullptr;    // Where it was opened last,
     uint64_t epoch = 0;      // on this connection.
     Status status = {};      // Why it is not open on any.

@@ -1,7 +1,10 @@
 // The conversation's rules: holds, restarts, replies that break the protocol, time-outs.
 #include "libpool/src/session.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstring>
@@ -59,6 +62,79 @@ TEST_F(SessionTest, TheLastUseClosesTheRegion) {
   mapping->Unmap();
   EXPECT_EQ(agent_.Opens(kRegionName), 0);
   EXPECT_TRUE(mapping->bytes().empty());
+}
+
+TEST_F(SessionTest, ARestartedAgentIsAskedForThePathAgain) {
+  Pool client = Connect();
+  const auto region = client.Open("kv", {.as_file = true});
+  ASSERT_TRUE(region.ok());
+  agent_.Stop();
+  agent_.Start();
+  ASSERT_TRUE(client.List().ok());
+  const std::vector<v1::LocalRequest> requests = agent_.Requests();
+  EXPECT_TRUE(requests[requests.size() - 2].open().as_file());
+}
+
+TEST_F(SessionTest, PathsThatAreNoneAreNotHandedOn) {
+  for (const char* path : {"dev/dax1.0", "/dev/dax1.0\n", "/dev/\x1b[2J", "/\x7f"}) {
+    EXPECT_EQ(OpenEdited([=](v1::LocalResponse& response) {
+                response.mutable_open()->mutable_segments(0)->set_path(path);
+              }),
+              "BAD_REPLY")
+        << path;
+  }
+  EXPECT_EQ(OpenEdited([](v1::LocalResponse& response) {
+              response.mutable_open()->mutable_segments(0)->set_path(std::string(5000, '/'));
+            }),
+            "BAD_REPLY");
+}
+
+// A child that becomes another program has the connection as long as that lives.
+TEST_F(SessionTest, TheProgramAfterExecKeepsWhatItIsToKeep) {
+  int to_child[2] = {-1, -1};
+  int from_child[2] = {-1, -1};
+  ASSERT_EQ(::pipe2(to_child, O_CLOEXEC), 0);
+  ASSERT_EQ(::pipe2(from_child, O_CLOEXEC), 0);
+  const std::string socket = agent_.socket_path();
+  agent_.Add({.name = "regions/other", .tag = "0f8fad5b-d9cb-469f-a165-708677289501"});
+  const pid_t child = ::fork();
+  if (child == 0) {
+    Pool kept = Pool::Connect({.socket_path = socket}).value();
+    Pool dropped = Pool::Connect({.socket_path = socket}).value();
+    const auto region = kept.Open("kv", {.as_file = true});
+    const auto other = dropped.Open("other");
+    if (!region.ok() || !other.ok() || !region->KeepThroughExec().ok()) ::_exit(3);
+    ::dup2(to_child[0], STDIN_FILENO);
+    ::dup2(from_child[1], STDOUT_FILENO);
+    ::execlp("sh", "sh", "-c", "echo ready; cat", nullptr);
+    ::_exit(4);
+  }
+  ::close(to_child[0]);
+  ::close(from_child[1]);
+  char ready = 0;
+  ASSERT_EQ(::read(from_child[0], &ready, 1), 1) << "the child has ended before it was sh";
+  // Both would have ended in the exec: where the agent has seen one end, and has answered another
+  // question since, it has seen both.
+  EXPECT_TRUE(agent_.AwaitOpens("regions/other", 0));
+  EXPECT_TRUE(Connect().List().ok());
+  EXPECT_EQ(agent_.Opens(kRegionName), 1);
+  ::close(to_child[1]);
+  ::close(from_child[0]);
+  int status = -1;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(agent_.AwaitOpens(kRegionName, 0));
+}
+
+TEST_F(SessionTest, WhatIsOpenOnNoConnectionCannotBeKept) {
+  Pool client = Connect();
+  const auto region = client.Open("kv");
+  ASSERT_TRUE(region.ok());
+  agent_.Stop();
+  agent_.Remove(kRegionName);
+  agent_.Start();
+  ASSERT_TRUE(client.List().ok());
+  EXPECT_EQ(region->KeepThroughExec().error().reason, "AGENT_LOST");
 }
 
 TEST_F(SessionTest, ARestartedAgentIsAskedForWhatWasOpenAndNoMore) {

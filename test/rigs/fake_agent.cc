@@ -292,7 +292,8 @@ FakeAgent::Answer FakeAgent::Work(Peer& peer, const v1::LocalRequest& request) {
   Answer answer;
   switch (request.body_case()) {
     case v1::LocalRequest::kOpen:
-      return OpenFor(peer, request.open().name(), request.open().access());
+      return OpenFor(peer, request.open().name(), request.open().access(),
+                     request.open().as_file());
     case v1::LocalRequest::kAllocate:
       return AllocateFor(peer, request.allocate());
     case v1::LocalRequest::kRelease:
@@ -337,7 +338,9 @@ FakeAgent::Answer FakeAgent::Work(Peer& peer, const v1::LocalRequest& request) {
 
 FakeAgent::Answer FakeAgent::AllocateFor(Peer& peer, const v1::LocalAllocateRequest& allocate) {
   const auto known = allocated_.find(allocate.request_id());
-  if (known != allocated_.end()) return OpenFor(peer, known->second, v1::READ_WRITE);
+  if (known != allocated_.end()) {
+    return OpenFor(peer, known->second, v1::READ_WRITE, allocate.as_file());
+  }
   const std::string id =
       allocate.region_id().empty() ? absl::StrCat("r-", allocated_.size()) : allocate.region_id();
   const std::string name = absl::StrCat("regions/", id);
@@ -354,10 +357,11 @@ FakeAgent::Answer FakeAgent::AllocateFor(Peer& peer, const v1::LocalAllocateRequ
   region.segment_bytes = {allocate.size_bytes()};
   AddLocked(std::move(region));
   allocated_[allocate.request_id()] = name;
-  return OpenFor(peer, name, v1::READ_WRITE);
+  return OpenFor(peer, name, v1::READ_WRITE, allocate.as_file());
 }
 
-FakeAgent::Answer FakeAgent::OpenFor(Peer& peer, const std::string& name, v1::Access access) {
+FakeAgent::Answer FakeAgent::OpenFor(Peer& peer, const std::string& name, v1::Access access,
+                                     bool as_file) {
   Answer answer;
   const auto found = regions_.find(name);
   if (found == regions_.end()) {
@@ -387,6 +391,7 @@ FakeAgent::Answer FakeAgent::OpenFor(Peer& peer, const std::string& name, v1::Ac
     segment.set_length_bytes(region.segment_bytes[i]);
     segment.set_region_offset_bytes(offset);
     segment.set_alignment_bytes(region.alignment_bytes);
+    if (as_file) segment.set_path(FilePath(name, i));
     const int flags = access == v1::READ_ONLY ? O_RDONLY : O_RDWR;
     answer.descriptors.emplace_back(::open(FilePath(name, i).c_str(), flags | O_CLOEXEC));
   }

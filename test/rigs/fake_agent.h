@@ -106,7 +106,7 @@ class FakeAgent {
   bool HasToWait(const v1::LocalRequest& request) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AnswerWaiting(Peer& peer);
   Answer Work(Peer& peer, const v1::LocalRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Answer OpenFor(Peer& peer, const std::string& name, v1::Access access)
+  Answer OpenFor(Peer& peer, const std::string& name, v1::Access access, bool as_file)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Answer AllocateFor(Peer& peer, const v1::LocalAllocateRequest& allocate)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -86,6 +86,7 @@ typedef enum cxlpool_code {
  *   AGENT_NOT_RUNNING   UNAVAILABLE          nothing listens on the socket
  *   AGENT_LOST          UNAVAILABLE          the agent went away and did not come back in time
  *   AGENT_TIMEOUT       DEADLINE_EXCEEDED    the agent did not answer in time
+ *   AGENT_TOO_OLD       FAILED_PRECONDITION  the agent does not know what was asked for
  *   CLIENT_BUSY         DEADLINE_EXCEEDED    other calls of this client took all the time
  *   SOCKET_DENIED       PERMISSION_DENIED    this user may not connect to the socket
  *   BAD_SOCKET          INVALID_ARGUMENT     the path is too long or is no agent's socket
@@ -236,11 +237,12 @@ typedef struct cxlpool_allocate_options {
                                 failure, from another process as well, without making a second
                                 Region: with the same id and the same arguments, by the same user (and
                                 process, unless persistent), the Region that was made is opened. */
+  int32_t as_file;           /* 1: as of cxlpool_open_options; then it comes in one piece. */
 } cxlpool_allocate_options;
 #define CXLPOOL_ALLOCATE_OPTIONS_INIT                                                            \
   {                                                                                              \
     sizeof(cxlpool_allocate_options), NULL, 0, CXLPOOL_EXCLUSIVE, CXLPOOL_DEVDAX, 0, 0, NULL, 0, \
-        NULL, 0, 0, 120000, NULL                                                                 \
+        NULL, 0, 0, 120000, NULL, 0                                                              \
   }
 
 /* Allocates a Region on this host, waits until it is online, and opens it for writing.
@@ -257,14 +259,20 @@ typedef struct cxlpool_open_options {
   size_t size;
   int32_t access;   /* cxlpool_access */
   uint32_t wait_ms; /* For a Region that is attached but not online yet. At most 600000. */
+  int32_t as_file;  /* 1: while it is open, every program of this user may open it by a path
+                       (cxlpool_region_path), too: for writing only if it is open for that here. A
+                       devdax Region of one extent. */
 } cxlpool_open_options;
 #define CXLPOOL_OPEN_OPTIONS_INIT \
-  { sizeof(cxlpool_open_options), CXLPOOL_READ_WRITE, 0 }
+  { sizeof(cxlpool_open_options), CXLPOOL_READ_WRITE, 0, 0 }
 
 /* Opens a Region that is attached to this host: {region}, regions/{region}, or its tag.
  * NOT_FOUND/NOT_ATTACHED: attach it first. PERMISSION_DENIED: it is attached READ_ONLY, or another
  * user made it and it is not open to this one (REGION_NOT_YOURS). UNAVAILABLE/NOT_ONLINE_YET: try
- * later, or give a wait. FAILED_PRECONDITION/REGION_RELEASING: it is being taken away. */
+ * later, or give a wait. FAILED_PRECONDITION/REGION_RELEASING: it is being taken away.
+ * With as_file: FAILED_PRECONDITION: NOT_DEVDAX, MANY_EXTENTS (allocate it with max_extents = 1),
+ * OTHER_NAMESPACE (this process has another /dev than the agent: a container), AGENT_TOO_OLD
+ * (nothing is open, nor allocated). UNIMPLEMENTED/PATH_UNSUPPORTED: this host cannot. */
 CXLPOOL_API int cxlpool_open(cxlpool_client *client, const char *name,
                              const cxlpool_open_options *options, cxlpool_region **region,
                              cxlpool_error *error);
@@ -315,6 +323,22 @@ CXLPOOL_API size_t cxlpool_region_extent_count(const cxlpool_region *region);
 /* INVALID_ARGUMENT/BAD_ARGUMENT: there are not so many. */
 CXLPOOL_API int cxlpool_region_extent(const cxlpool_region *region, size_t index,
                                       cxlpool_extent *extent, cxlpool_error *error);
+
+/* Where programs of this user may open an extent of a Region that is open as_file:
+ * "/dev/cxlpool/kv/dax1.0". NULL: it is not, or there are not so many. It is a DAX device: mmap in
+ * multiples of alignment_bytes, size_bytes at most; neither read, write nor ftruncate, and st_size
+ * is 0. The text is the Region's. The path goes when it was closed by all that asked for it, or the
+ * agent restarts (the client's next call makes it anew); what was opened by it stays open and
+ * counts as used. */
+CXLPOOL_API const char *cxlpool_region_path(const cxlpool_region *region, size_t index);
+
+/* For a program that is about to become another by exec: that one, and its children, keep the
+ * Region open, and with it its path, until the last of them has ended. It has one descriptor more,
+ * which it leaves alone; where it closes that, or the agent restarts, the Region is closed. What
+ * else is open on the connection stays open with it, so use a client of its own.
+ * DEADLINE_EXCEEDED/CLIENT_BUSY: another call is under way. UNAVAILABLE/AGENT_LOST: it is not open
+ * any more. */
+CXLPOOL_API int cxlpool_keep_through_exec(const cxlpool_region *region, cxlpool_error *error);
 
 CXLPOOL_API void cxlpool_close(cxlpool_region *region);
 

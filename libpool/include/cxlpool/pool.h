@@ -466,6 +466,19 @@ class Region {
     return {};
   }
 
+  // cxlpool_region_path, of the first extent. "": it is not open as_file.
+  std::string path() const {
+    const char* const path = cxlpool_region_path(region_.get(), 0);
+    return path == nullptr ? "" : path;
+  }
+
+  // cxlpool_keep_through_exec.
+  Result<void> KeepThroughExec() const {
+    internal::ErrorOut error;
+    if (cxlpool_keep_through_exec(region_.get(), error.out()) != 0) return error.Take();
+    return {};
+  }
+
   // For the C interface. The Region's own.
   cxlpool_region* handle() const { return region_.get(); }
 
@@ -517,12 +530,14 @@ struct AllocateOptions {
   OpenTo open_to = {};
   std::string request_id = {};
   std::chrono::milliseconds wait = std::chrono::minutes(2);
+  bool as_file = false;
 };
 
 // As cxlpool_open_options.
 struct OpenOptions {
   Access access = Access::kReadWrite;
   std::chrono::milliseconds wait = {};
+  bool as_file = false;
 };
 
 // A process's connection to the host agent.
@@ -552,6 +567,7 @@ class Pool {
     c.open_to_everybody = options.open_to.everybody ? 1 : 0;
     c.wait_ms = internal::Milliseconds(options.wait);
     c.request_id = options.request_id.c_str();
+    c.as_file = options.as_file ? 1 : 0;
     internal::ErrorOut error;
     cxlpool_region* region = nullptr;
     if (cxlpool_allocate(client_.get(), &c, &region, error.out()) != 0) return error.Take();
@@ -563,7 +579,7 @@ class Pool {
 
   Result<Region> Open(const std::string& name, const OpenOptions& options = {}) {
     const cxlpool_open_options c = {sizeof c, static_cast<int32_t>(options.access),
-                                    internal::Milliseconds(options.wait)};
+                                    internal::Milliseconds(options.wait), options.as_file ? 1 : 0};
     internal::ErrorOut error;
     cxlpool_region* region = nullptr;
     if (cxlpool_open(client_.get(), name.c_str(), &c, &region, error.out()) != 0) {
