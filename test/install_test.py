@@ -16,7 +16,7 @@ from testbed.testing import BUILD, REPOSITORY, PoolTest, main
 COMPONENTS = ('fm', 'agent', 'cli', 'lib', 'dev', 'python', 'examples', 'doc')
 # Programs for tests and benches, and the example whose source is installed.
 ONLY_HERE = ('bench-*', 'cxlpool-*-trials', 'cxlpool-sim', 'cxlpool-rungs', 'hello-pool', 'pool-ask', 'pool-bytes',
-             'pool-pin', 'pool-touch', 'scripted-manager')
+             'pool-path', 'pool-pin', 'pool-touch', 'scripted-manager')
 LIBPOOL_GUIDE = REPOSITORY / 'docs/libpool.md'
 LIBPOOL_NEEDS = ('libc.so.6', 'libm.so.6', 'libstdc++.so.6', 'libgcc_s.so.1', 'ld-linux*')
 WARNINGS = ('-Wall', '-Wextra', '-Wpedantic', '-Werror')

@@ -357,12 +357,29 @@ TEST(CommandLineTest, Run) {
   EXPECT_EQ(other.region, "regions/kv");
   EXPECT_EQ(other.policy, RunPolicy::kInterleave);
   EXPECT_EQ(other.wait, absl::Minutes(2));
+  EXPECT_FALSE(most.as_file || other.as_file);
+  const RunCommand file = std::get<RunCommand>(
+      Parsed({"run", "--region", "kv", "--as-file", "--read-only", "--", "cat", "{}"}).command);
+  EXPECT_TRUE(file.as_file);
+  EXPECT_TRUE(file.read_only);
+  EXPECT_THAT(file.program, testing::ElementsAre("cat", "{}"));
+  for (const char* policy : {"--strict", "--prefer", "--interleave"}) {
+    EXPECT_EQ(ReasonFor({"run", "--size", "1G", "--as-file", policy, "--", "true"}), "USAGE");
+  }
+  EXPECT_EQ(ReasonFor({"run", "--size", "1G", "--as-file", "--read-only", "--", "true"}), "USAGE");
+  EXPECT_EQ(ReasonFor({"run", "--region", "kv", "--read-only", "--", "true"}), "USAGE");
   EXPECT_EQ(ReasonFor({"run", "--", "true"}), "USAGE");
   EXPECT_EQ(ReasonFor({"run", "--size", "1G"}), "USAGE");
   EXPECT_EQ(ReasonFor({"run", "--size", "1G", "--region", "kv", "--", "true"}), "USAGE");
   EXPECT_EQ(ReasonFor({"run", "--size", "1G", "--strict", "--prefer", "--", "true"}), "USAGE");
   EXPECT_EQ(ReasonFor({"run", "--size", "much", "--", "true"}), "BAD_SIZE");
   EXPECT_EQ(ReasonFor({"run", "--size", "1G", "--wait", "11m", "--", "true"}), "BAD_DURATION");
+}
+
+TEST(RunCommandTest, ThePathStandsForBraces) {
+  EXPECT_THAT(WithPath({"{}", "--at", "{}", "{}/x", "{\"a\": {}}", "{}"}, "/dev/cxlpool/kv/dax1.0"),
+              testing::ElementsAre("{}", "--at", "/dev/cxlpool/kv/dax1.0", "{}/x", "{\"a\": {}}",
+                                   "/dev/cxlpool/kv/dax1.0"));
 }
 
 TEST(RunCommandTest, NodesOfAPolicy) {

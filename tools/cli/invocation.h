@@ -166,6 +166,8 @@ struct RunCommand {
   std::string name = {};
   std::string region = {};
   RunPolicy policy = RunPolicy::kPrefer;
+  bool as_file = false;    // It gets a path, and no policy.
+  bool read_only = false;  // as_file: of a Region that is there.
   absl::Duration wait;
   std::string socket = {};
   std::vector<std::string> program = {};  // With its arguments.

@@ -25,13 +25,15 @@ namespace cxlpool::cli {
 namespace {
 
 constexpr char kOwnNodes[] = "/sys/devices/system/node/has_cpu";
+constexpr char kPathWord[] = "{}";
+constexpr char kPathVariable[] = "CXLPOOL_PATH";
 constexpr int kMaxNode = 1023;  // CONFIG_NODES_SHIFT is at most 10.
 constexpr absl::Duration kDefaultWait = absl::Minutes(2);
 constexpr absl::Duration kLongestWait = absl::Minutes(10);
 
 struct RunWords {
   Flag size, name, region, wait, socket;
-  bool strict = false, prefer = false, interleave = false;
+  bool strict = false, prefer = false, interleave = false, as_file = false, read_only = false;
   std::vector<std::string> program;
 };
 
@@ -50,6 +52,8 @@ absl::StatusOr<RunCommand> ReadRun(const RunWords& words) {
   }
   if (words.strict) command.policy = RunPolicy::kStrict;
   if (words.interleave) command.policy = RunPolicy::kInterleave;
+  command.as_file = words.as_file;
+  command.read_only = words.read_only;
   command.socket = words.socket.value_or("");
   command.program = words.program;
   return command;
@@ -121,14 +125,44 @@ absl::StatusOr<Region> Obtain(Pool& pool, const RunCommand& command) {
       command.region.empty()
           ? pool.Allocate({.name = command.name,
                            .size_bytes = command.size_bytes,
-                           .mode = Mode::kSystemRam,
-                           .wait = wait})
-          : pool.Open(command.region, {.access = Access::kReadWrite, .wait = wait});
+                           .mode = command.as_file ? Mode::kDevdax : Mode::kSystemRam,
+                           .wait = wait,
+                           .as_file = command.as_file})
+          : pool.Open(command.region,
+                      {.access = command.read_only ? Access::kReadOnly : Access::kReadWrite,
+                       .wait = wait,
+                       .as_file = command.as_file});
   if (!region.ok()) return FromPool(region.error());
   return *std::move(region);
 }
 
+// The program's memory policy: it takes its pages from the Region's node.
+absl::Status UseAsMemory(const RunCommand& command, const Region& region) {
+  if (!region.numa_node().has_value()) {
+    return Refuse(absl::StatusCode::kFailedPrecondition, "NOT_SYSTEM_RAM",
+                  absl::StrCat(region.name(), " is devdax, and no node of memory"),
+                  "attach it with --mode system-ram, or give the program its path by --as-file");
+  }
+  return SetPolicy(command.policy, *region.numa_node());
+}
+
+// The program gets the Region's path in its words and its environment, and holds the Region itself.
+absl::Status UseAsFile(const Region& region, std::vector<std::string>& words) {
+  if (const Result<void> kept = region.KeepThroughExec(); !kept.ok()) return FromPool(kept.error());
+  words = WithPath(std::move(words), region.path());
+  if (::setenv(kPathVariable, region.path().c_str(), 1) == 0) return absl::OkStatus();
+  return Refuse(absl::StatusCode::kResourceExhausted, "NO_MEMORY", "no memory for the environment",
+                "free some, or raise its limit (ulimit -v)");
+}
+
 }  // namespace
+
+std::vector<std::string> WithPath(std::vector<std::string> words, const std::string& path) {
+  for (size_t i = 1; i < words.size(); ++i) {
+    if (words[i] == kPathWord) words[i] = path;
+  }
+  return words;
+}
 
 std::vector<int> ParseNodeList(absl::string_view text) {
   std::vector<int> nodes;
@@ -163,17 +197,24 @@ void AddRunCommand(CLI::App& app, Chosen& chosen) {
   run->add_option("--name", words->name, "Name of the Region to allocate")
       ->type_name("NAME")
       ->needs(size);
-  auto* region =
-      run->add_option("--region", words->region, "Use this system-ram Region, which stays");
+  auto* region = run->add_option("--region", words->region,
+                                 "Use this Region, which stays: system-ram, or "
+                                 "devdax with --as-file");
   region->type_name("NAME")->excludes(size);
   auto* strict = run->add_flag("--strict", words->strict, "Its memory is all of the Region");
   auto* prefer = run->add_flag("--prefer", words->prefer,
                                "The Region's first, the host's own when that is full (default)");
-  run->add_flag("--interleave", words->interleave,
-                "Page by page, of the host's own and the Region's")
-      ->excludes(strict)
-      ->excludes(prefer);
+  auto* interleave = run->add_flag("--interleave", words->interleave,
+                                   "Page by page, of the host's own and the Region's");
+  interleave->excludes(strict)->excludes(prefer);
   strict->excludes(prefer);
+  auto* as_file = run->add_flag("--as-file", words->as_file,
+                                "Its memory stays the host's: it gets the path of a devdax Region, "
+                                "in CXLPOOL_PATH and in place of {}");
+  as_file->excludes(strict)->excludes(prefer)->excludes(interleave);
+  run->add_flag("--read-only", words->read_only, "The path is only to read")
+      ->needs(as_file)
+      ->needs(region);
   run->add_option("--wait", words->wait, "Wait so long for the memory (default 2m)")
       ->type_name("DURATION");
   run->add_option("--socket", words->socket,
@@ -208,19 +249,15 @@ absl::Status Execute(const RunCommand& command) {
   if (!pool.ok()) return FromPool(pool.error());
   const absl::StatusOr<Region> region = Obtain(*pool, command);
   if (!region.ok()) return region.status();
-  if (!region->numa_node().has_value()) {
-    return Refuse(absl::StatusCode::kFailedPrecondition, "NOT_SYSTEM_RAM",
-                  absl::StrCat(region->name(), " is devdax, and no node of memory"),
-                  "attach it with --mode system-ram, or let run allocate one with --size");
-  }
-  if (absl::Status status = SetPolicy(command.policy, *region->numa_node()); !status.ok()) {
-    return status;
-  }
   std::vector<std::string> words = command.program;
+  const absl::Status status =
+      command.as_file ? UseAsFile(*region, words) : UseAsMemory(command, *region);
+  if (!status.ok()) return status;
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
-  // Sockets and descriptors of the Region are closed by it; who owns the Region stays the same.
+  // Sockets and descriptors of the Region are closed by it, but for the one that is to be kept; who
+  // owns the Region stays the same.
   ::execvp(argv.front(), argv.data());
   return Refuse(absl::StatusCode::kInternal, "EXEC_FAILED",
                 absl::StrCat("cannot run ", words.front(), ": ", std::strerror(errno)),

@@ -3,9 +3,14 @@
 // Asks the host agent, as any application does, for a system-ram Region that this process owns,
 // sets the memory policy (set_mempolicy(2)), which exec and children keep, and goes on as the
 // program. The Region goes when that has ended, in whatever way. No manager is spoken to.
+//
+// With --as-file the Region is devdax, and the program is told its path instead. The connection to
+// the agent stays open across exec: so the path is there until the program, and the last of its
+// children, has ended.
 #ifndef CXLPOOL_TOOLS_CLI_RUN_COMMAND_H_
 #define CXLPOOL_TOOLS_CLI_RUN_COMMAND_H_
 
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -16,6 +21,9 @@ namespace cxlpool::cli {
 // Goes on as the program; returns where it cannot. Errors as cxlpool_allocate and cxlpool_open, and
 // NOT_FOUND/NO_PROGRAM; FAILED_PRECONDITION/NOT_SYSTEM_RAM; INTERNAL/NUMA_FAILED, EXEC_FAILED.
 absl::Status Execute(const RunCommand& command);
+
+// The program's words, each {} among its arguments replaced.
+std::vector<std::string> WithPath(std::vector<std::string> words, const std::string& path);
 
 // The nodes that a policy names: the pool's, and with kInterleave those of the host's processors.
 std::vector<int> PolicyNodes(RunPolicy policy, int pool_node, const std::vector<int>& own_nodes);
