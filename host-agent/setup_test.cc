@@ -168,6 +168,10 @@ TEST(AgentSetupTest, EveryKeyReachesItsPart) {
   EXPECT_EQ(LinuxOptionsOf(config).known_regions_file, "/run/agent/known-regions");
   EXPECT_EQ(KernelPolicyFileOf(config), "/run/agent/kernel-policy");
   EXPECT_EQ(PiecesFileOf(config), "/run/agent/pieces");
+  EXPECT_EQ(PathsFolderOf(config), "/run/agent/paths");
+  AgentConfig real = config;
+  real.adapter = AgentConfig::Adapter::kLinux;
+  EXPECT_EQ(PathsFolderOf(real), "/dev/cxlpool");
   EXPECT_EQ(SharedOptionsOf(config, "boot-1").grants_path, "/run/agent/grants");
   EXPECT_EQ(SharedOptionsOf(config, "boot-1").boot_id, "boot-1");
 }

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -324,6 +325,18 @@ TEST_P(HostMemoryContract, GivesDevdaxDescriptorsOfTheBytes) {
                      static_cast<off_t>(reader->offset_bytes)),
               MAP_FAILED);
     EXPECT_EQ(errno, EACCES);
+    // A node, where there is one, is what was opened, and all of it is the host region.
+    struct stat opened = {};
+    struct stat named = {};
+    EXPECT_EQ(::fstat(reader->fd.get(), &opened), 0);
+    EXPECT_EQ(reader->node, writer->node);
+    if (!reader->node.empty()) {
+      EXPECT_EQ(reader->node.front(), '/');
+      EXPECT_EQ(reader->offset_bytes, 0u);
+      EXPECT_EQ(::stat(reader->node.c_str(), &named), 0) << reader->node;
+      EXPECT_EQ(named.st_ino, opened.st_ino);
+      EXPECT_EQ(named.st_dev, opened.st_dev);
+    }
     void* out = ::mmap(nullptr, kMapBytes, PROT_READ | PROT_WRITE, MAP_SHARED, writer->fd.get(),
                        static_cast<off_t>(writer->offset_bytes));
     void* in = ::mmap(nullptr, kMapBytes, PROT_READ, MAP_SHARED, reader->fd.get(),
