@@ -22,7 +22,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <functional>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -621,63 +620,6 @@ class Pool {
   std::unique_ptr<cxlpool_client, Free> client_;
 };
 
-// ---- Lost bytes --------------------------------------------------------------------------------
-
-// As cxlpool_fault.
-struct Fault {
-  std::string name = {};
-  std::string tag = {};
-  uint64_t region_offset_bytes = 0;
-  uint64_t length_bytes = 0;
-  std::string message = {};
-};
-
-// Hears of lost bytes until it is destroyed, which waits for a call that is under way. The function
-// is called from a thread of the watch's own, one call at a time; it must not throw, and must not
-// destroy the watch.
-class FaultWatch {
- public:
-  static Result<FaultWatch> Start(const ConnectOptions& options,
-                                  std::function<void(const Fault&)> on_fault) {
-    const cxlpool_connect_options c = {sizeof c, options.socket_path.c_str(),
-                                       internal::Milliseconds(options.timeout)};
-    auto running = std::make_unique<Running>();
-    running->on_fault = std::move(on_fault);
-    const cxlpool_on_fault call = running->on_fault == nullptr ? nullptr : &Running::Call;
-    internal::ErrorOut error;
-    if (cxlpool_fault_watch_start(&c, call, running.get(), &running->watch, error.out()) != 0) {
-      return error.Take();
-    }
-    return FaultWatch(std::move(running));
-  }
-
-  // cxlpool_fault_watch_check.
-  Result<void> Check() const {
-    internal::ErrorOut error;
-    if (cxlpool_fault_watch_check(running_->watch, error.out()) != 0) return error.Take();
-    return {};
-  }
-
- private:
-  // At one address for as long as the watch runs.
-  struct Running {
-    std::function<void(const Fault&)> on_fault;
-    cxlpool_fault_watch* watch = nullptr;
-    ~Running() { cxlpool_fault_watch_stop(watch); }
-
-    static void Call(const cxlpool_fault* fault, void* context) noexcept {
-      static_cast<Running*>(context)->on_fault({.name = fault->name,
-                                                .tag = fault->tag,
-                                                .region_offset_bytes = fault->region_offset_bytes,
-                                                .length_bytes = fault->length_bytes,
-                                                .message = fault->message});
-    }
-  };
-  explicit FaultWatch(std::unique_ptr<Running> running) : running_(std::move(running)) {}
-
-  std::unique_ptr<Running> running_;
-};
-
 // ---- Memory of a system-ram Region -------------------------------------------------------------
 
 // cxlpool_bind_to_node.
@@ -708,5 +650,6 @@ constexpr uint64_t operator""_TiB(unsigned long long count) { return count << 40
 }  // namespace cxlpool
 
 #include "cxlpool/pool_directory.h"
+#include "cxlpool/pool_faults.h"
 
 #endif  // CXLPOOL_POOL_H_
