@@ -51,7 +51,8 @@ class MapHost {
   template <typename Work>
   Status Guarded(const Work& work) const {
     return map_->Guard([](void* context) { (*static_cast<const Work*>(context))(); },
-                       const_cast<void*>(static_cast<const void*>(&work)), nullptr);
+                       const_cast<void*>(static_cast<const void*>(&work)), nullptr,
+                       Handler::kEachTick);
   }
 
  private:

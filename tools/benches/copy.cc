@@ -1,5 +1,5 @@
 // bench-copy: how fast libpool copies to and from a Region, beside memcpy and the fastest way of
-// this machine. docs/performance.md says how it measures.
+// this machine. docs/libpool-performance.md says how it measures.
 //
 // The Region is a file that no disk has, mapped shared as a DAX device is, handed out by an agent
 // for tests. Every copy is of other bytes of it, far more than caches have: those of a pool are

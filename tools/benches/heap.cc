@@ -1,6 +1,6 @@
 // bench-heap: what a block of a heap costs whose bytes lie in a Region, beside the same jemalloc on
-// ordinary memory, and beside the allocators that others would take. docs/performance.md says how
-// it measures.
+// ordinary memory, and beside the allocators that others would take. docs/libpool-performance.md
+// says how it measures.
 //
 // The Region is a file in memory, from a host agent that is a fake: allocators are measured here,
 // and no pool. memkind and mimalloc are found when it runs, where they are installed.
