@@ -63,7 +63,7 @@ Status Forked() {
 // ---- The memory of a map.
 
 void MapHost::Read(uint64_t at, void* into, uint64_t bytes) const {
-  std::memcpy(into, words_ + at, bytes);
+  if (bytes > 0) std::memcpy(into, words_ + at, bytes);
 }
 
 void MapHost::Write(uint64_t at, const void* from, uint64_t bytes) {
@@ -127,7 +127,9 @@ Status Directory::CheckSuperblock(const Map& map, const Superblock& block) {
     return Refuse(
         Code::kFailedPrecondition, "NOT_A_DIRECTORY",
         Concat("the map of ", map.region_name(), " does not begin with a Directory: ", why),
-        "make one (cxlpool_directory_create), or map the Region from where it begins");
+        "make one (cxlpool_directory_create; with replace if what is there may go), or map the "
+        "Region "
+        "from where it begins");
   };
   const DirectoryGeometry geometry = block.Geometry();
   if (block.magic != kMagic) return refuse("its first bytes are others");
@@ -237,7 +239,9 @@ StatusOr<std::shared_ptr<Directory>> Directory::Open(std::shared_ptr<const Map> 
 }
 
 Directory::~Directory() {
-  if (lock_ == nullptr || map_->region()->Forked()) return;
+  // Where caches are not coherent this host's may still have lines of the heap that it stored to
+  // and never sealed: the partition stays this host's until the Region is detached here.
+  if (lock_ == nullptr || IsForked() || !map_->is_coherent()) return;
   // Whoever comes next has not to ask who we were. Lost bytes are the next one's to meet.
   const uint64_t at = memory_.geometry().OwnerAt(*own_);
   const Status gone = host_.Guarded([&] {
@@ -345,7 +349,7 @@ StatusOr<ObjectName> Directory::CheckName(std::string_view name) {
 
 Status Directory::CheckWriter() const {
   if (!own_.has_value()) return NoPartition("this call");
-  return map_->region()->Forked() ? Forked() : Status();
+  return IsForked() ? Forked() : Status();
 }
 
 Status Directory::WriteFailed(WriteResult result, std::string_view name, uint64_t size) const {
@@ -452,7 +456,7 @@ Status Directory::Find(std::string_view name, cxlpool_object_info& info) const {
 
 StatusOr<std::unique_ptr<DirectoryObject>> Directory::Borrow(std::string_view name) {
   if (!own_.has_value() && !keeps_objects_) return NoPartition("to borrow");
-  if (!keeps_objects_ && map_->region()->Forked()) return Forked();
+  if (!keeps_objects_ && IsForked()) return Forked();
   const StatusOr<ObjectName> checked = CheckName(name);
   if (!checked.ok()) return checked.status();
   for (int tries = 0; tries < kReadTries; ++tries) {
@@ -505,7 +509,7 @@ StatusOr<bool> Directory::Pin(const FoundObject& found) {
 }
 
 void Directory::Unpin(const FoundObject& found) {
-  if (keeps_objects_ || map_->region()->Forked()) return;
+  if (keeps_objects_ || IsForked()) return;
   const MutexLock lock(mutex_);
   const auto there = pinned_.find(PinOf(found.partition, found.entry.generation()));
   if (there == pinned_.end() || --there->second.count > 0) return;
@@ -520,7 +524,10 @@ void Directory::Unpin(const FoundObject& found) {
 Status Directory::Put(std::string_view name, const void* bytes, uint64_t size) {
   auto object = CreateObject(name, size);
   if (!object.ok()) return object.status();
-  Status status = host_.Guarded([&] { std::memcpy((*object)->bytes(), bytes, size); });
+  std::byte* const to = (*object)->bytes();
+  Status status = host_.Guarded([&] {
+    if (size > 0) std::memcpy(to, bytes, size);
+  });
   return status.ok() ? (*object)->Seal() : status;
 }
 
@@ -544,7 +551,10 @@ StatusOr<std::unique_ptr<DirectoryObject>> Directory::CreateObject(std::string_v
                                            DirectoryObject::State::kRoom);
 }
 
-Status Directory::SealObject(const ObjectName& name, Entry& entry, const void* bytes) {
+Status Directory::SealObject(const ObjectName& name, Entry& entry, const void* bytes,
+                             bool& stored) {
+  stored = false;
+  if (Status status = CheckWriter(); !status.ok()) return status;
   const std::string_view text(reinterpret_cast<const char*>(name.words), name.bytes);
   if (!map_->is_coherent()) {
     entry.has_crc = true;
@@ -566,11 +576,15 @@ Status Directory::SealObject(const ObjectName& name, Entry& entry, const void* b
     }
   }
   WriteResult result = WriteResult::kOk;
+  stored = true;  // Whatever comes of it, but for what is known to have changed nothing.
   Status status = partition_->Seal(name, entry, result);
-  return status.ok() ? WriteFailed(result, text, entry.size_bytes) : status;
+  if (!status.ok()) return status;
+  stored = result == WriteResult::kOk;
+  return WriteFailed(result, text, entry.size_bytes);
 }
 
 void Directory::AbandonObject(const Entry& entry) {
+  if (IsForked()) return;
   const MutexLock lock(mutex_);
   partition_->Abandon(entry);
 }
@@ -638,14 +652,15 @@ DirectoryObject::~DirectoryObject() {
 }
 
 Status DirectoryObject::Seal() {
-  if (state_ != State::kRoom) {
+  State room = State::kRoom;
+  // One of several threads; and where this fails in the middle, its room is not used again.
+  if (!state_.compare_exchange_strong(room, State::kSealed)) {
     return Refuse(Code::kFailedPrecondition, "OBJECT_SEALED", "the object is sealed already",
                   "make another one to change it");
   }
-  Status status = directory_->SealObject(name_, found_.entry, bytes_);
-  const bool lost = status.reason() == "DATA_LOST" || status.reason() == "REVOKED";
-  // Where its entry met lost bytes, some may find it and some not: its room is not used again.
-  if (status.ok() || lost) state_ = State::kSealed;
+  bool stored = true;
+  Status status = directory_->SealObject(name_, found_.entry, bytes_, stored);
+  if (!stored) state_ = State::kRoom;
   return status;
 }
 

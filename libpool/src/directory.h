@@ -8,7 +8,9 @@
 #define CXLPOOL_LIBPOOL_SRC_DIRECTORY_H_
 
 #include <sys/types.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -91,9 +93,10 @@ class DirectoryObject {
   DirectoryObject& operator=(const DirectoryObject&) = delete;
   ~DirectoryObject();
 
-  std::byte* bytes() const { return bytes_; }
+  // Null once it is sealed: another object may have the room by then.
+  std::byte* bytes() const { return state_ == State::kSealed ? nullptr : bytes_; }
   uint64_t size() const { return found_.entry.size_bytes; }
-  // Errors as cxlpool_object_seal. Not from two threads at once.
+  // Errors as cxlpool_object_seal.
   Status Seal();
 
  private:
@@ -101,7 +104,7 @@ class DirectoryObject {
   const ObjectName name_;
   FoundObject found_;
   std::byte* const bytes_;
-  State state_;
+  std::atomic<State> state_;
 };
 
 class Directory : public std::enable_shared_from_this<Directory> {
@@ -153,11 +156,16 @@ class Directory : public std::enable_shared_from_this<Directory> {
 
   // Own partition first, then in order.
   ReadResult FindAnywhere(const ObjectName& name, FoundObject& found) const;
-  Status SealObject(const ObjectName& name, Entry& entry, const void* bytes);
+  // `stored`: whether somebody may find it now.
+  Status SealObject(const ObjectName& name, Entry& entry, const void* bytes, bool& stored);
   void AbandonObject(const Entry& entry);
   StatusOr<bool> Pin(const FoundObject& found);
   void Unpin(const FoundObject& found);
 
+  // In a child that was forked. Takes no lock: another thread of the parent may have had it.
+  bool IsForked() const { return ::getpid() != process_; }
+
+  const pid_t process_ = ::getpid();
   const std::shared_ptr<const Map> map_;
   mutable MapHost host_;
   const DirectoryMemory<MapHost> memory_;

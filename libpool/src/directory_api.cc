@@ -114,7 +114,7 @@ void* cxlpool_object_bytes(const cxlpool_object* object) {
 }
 
 size_t cxlpool_object_size(const cxlpool_object* object) {
-  return object == nullptr ? 0 : object->object->size();
+  return cxlpool_object_bytes(object) == nullptr ? 0 : object->object->size();
 }
 
 void cxlpool_object_free(cxlpool_object* object) { delete object; }

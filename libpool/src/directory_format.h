@@ -50,9 +50,11 @@ constexpr uint32_t kMaxPartitions = 1024;
 constexpr uint32_t kMaxPins = 1 << 16;     // Of a partition.
 constexpr uint32_t kMaxEntries = 1 << 28;  // Of a partition.
 // An object's entry is one of so many that follow the place its name says.
-constexpr uint32_t kEntryWindow = 32;
+constexpr uint32_t kEntryWindow = 128;
 // Times that a reader begins again because an object changed under it.
 constexpr int kReadTries = 64;
+// More objects than any partition sees: a pin has 48 bits of a generation.
+constexpr uint64_t kMaxGeneration = uint64_t{1} << 47;
 
 constexpr uint64_t RoundUp(uint64_t value, uint64_t unit) {
   return (value + unit - 1) / unit * unit;
@@ -122,8 +124,9 @@ struct Entry {
   uint64_t generation() const { return head >> 8; }
   uint64_t bytes_at() const { return object_at + NameSpan(name_bytes); }
   uint64_t span() const { return SpanOf(name_bytes, size_bytes); }
+  // Of all but the state.
   uint64_t check() const {
-    return Mix(Mix(Mix(Mix(head ^ name_hash) ^ object_at) ^ size_bytes) ^ name_bytes ^
+    return Mix(Mix(Mix(Mix(generation() ^ name_hash) ^ object_at) ^ size_bytes) ^ name_bytes ^
                (uint64_t{crc} << 32) ^ (has_crc ? 1u << 31 : 0));
   }
 
@@ -218,7 +221,7 @@ class DirectoryMemory {
     const uint64_t at = geometry_.PinAt(own, pin);
     host_->Store(at, PinOf(found.partition, found.entry.generation()));
     host_->Publish(at, kWordBytes);
-    if (!CXLPOOL_MUTANT("pin-not-fenced")) host_->Fence();
+    if (!CXLPOOL_MUTANT("pin-not-fenced")) Settle(at);
     if (CXLPOOL_MUTANT("pin-is-believed") ||
         IsUnchanged(found.partition, found.slot, found.entry.head)) {
       return true;
@@ -229,17 +232,19 @@ class DirectoryMemory {
 
   void Unpin(uint32_t own, uint32_t pin) const {
     const uint64_t at = geometry_.PinAt(own, pin);
+    host_->Order();  // What was looked at was looked at before.
     host_->Store(at, 0);
     host_->Publish(at, kWordBytes);
   }
 
   // ---- The owner of a partition ----
 
-  // One that was left by a process that died in the middle is as its last store left it: false,
-  // where it is not what its state says, or changes while it is read.
+  // False: what stands there is no entry as an owner stored it, or changes while it is read. Of one
+  // that is empty only the head counts.
   bool LoadEntry(uint32_t partition, uint32_t slot, Entry& entry) const {
     const uint64_t at = geometry_.EntryAt(partition, slot);
     entry.head = host_->Load(at);
+    host_->Order();
     entry.name_hash = host_->Load(at + 1 * kWordBytes);
     entry.object_at = host_->Load(at + 2 * kWordBytes);
     entry.size_bytes = host_->Load(at + 3 * kWordBytes);
@@ -248,18 +253,19 @@ class DirectoryMemory {
     entry.has_crc = lengths >> 32 != 0;
     entry.crc = static_cast<uint32_t>(host_->Load(at + 5 * kWordBytes));
     const uint64_t check = host_->Load(at + 6 * kWordBytes);
-    // On this line the loads may be of several moments, where caches are coherent.
-    if (entry.state() != EntryState::kReady) return true;
+    if (entry.state() == EntryState::kEmpty) return entry.generation() <= kMaxGeneration;
+    // Of a retired one too it tells half of what was to be there next from what was there.
     return (check == entry.check() || CXLPOOL_MUTANT("ready-before-the-fields")) &&
+           entry.state() <= EntryState::kRetired && entry.generation() <= kMaxGeneration &&
            IsInHeap(partition, entry);
   }
 
   // Whether an object lies where objects of the partition lie: the Region is other programs' too.
   bool IsInHeap(uint32_t partition, const Entry& entry) const {
     const uint64_t heap = geometry_.HeapAt(partition);
-    return entry.name_bytes <= kMaxObjectName && entry.object_at % kEntryBytes == 0 &&
-           entry.object_at >= heap && entry.size_bytes <= geometry_.HeapBytes() &&
-           entry.span() <= geometry_.HeapBytes() &&
+    return entry.name_bytes > 0 && entry.name_bytes <= kMaxObjectName &&
+           entry.object_at % kEntryBytes == 0 && entry.object_at >= heap &&
+           entry.size_bytes <= geometry_.HeapBytes() && entry.span() <= geometry_.HeapBytes() &&
            entry.object_at - heap <= geometry_.HeapBytes() - entry.span();
   }
 
@@ -295,18 +301,31 @@ class DirectoryMemory {
     host_->Publish(at, kWordBytes);
   }
 
-  // Whether a retired object is pinned; `by`: in whose partition.
-  bool IsPinned(uint32_t partition, uint64_t generation, uint32_t& by) const {
-    host_->Fence();  // Retired before the pins are looked at.
-    for (uint32_t other = 0; other < geometry_.partitions; ++other) {
-      host_->Refresh(geometry_.PinAt(other, 0), geometry_.pins * kWordBytes);
-      for (uint32_t pin = 0; pin < geometry_.pins; ++pin) {
-        if (host_->Load(geometry_.PinAt(other, pin)) != PinOf(partition, generation)) continue;
-        by = other;
-        return true;
-      }
+  // Whether an entry's object has that name: two names may have one hash.
+  bool HasName(const Entry& entry, const ObjectName& name) const {
+    if (!CXLPOOL_MUTANT("name-not-refreshed")) host_->Refresh(entry.object_at, name.bytes);
+    for (uint32_t i = 0; i < name.WordCount(); ++i) {
+      if (host_->Load(entry.object_at + i * kWordBytes) != name.words[i]) return false;
     }
-    return false;
+    return true;
+  }
+
+  // Loads a partition's pins into `pins`, which has room for them.
+  void LoadPins(uint32_t partition, uint64_t* pins) const {
+    if (!CXLPOOL_MUTANT("pins-not-refreshed")) {
+      host_->Refresh(geometry_.PinAt(partition, 0), geometry_.pins * kWordBytes);
+    }
+    for (uint32_t pin = 0; pin < geometry_.pins; ++pin) {
+      pins[pin] = host_->Load(geometry_.PinAt(partition, pin));
+    }
+  }
+
+  // What was stored to the word before is in memory before anything after it is loaded. The word is
+  // fetched anew, because a line that was published may be on its way to its device still.
+  void Settle(uint64_t at) const {
+    host_->Refresh(at, kWordBytes);
+    host_->Load(at);
+    host_->Fence();
   }
 
   static uint32_t NameCrc(const ObjectName& name) {
@@ -318,6 +337,7 @@ class DirectoryMemory {
     found.entry = Entry();
     uint64_t heads[kEntryWindow];
     uint32_t count = 0;
+    bool unseen = false;
     for (; count < Window(); ++count) {
       const uint32_t slot = SlotOf(name, count);
       Entry entry;
@@ -337,8 +357,11 @@ class DirectoryMemory {
       const bool same = HasName(entry, name);
       if (!IsUnchanged(partition, slot, entry.head)) return ReadResult::kChanging;
       if (same) found = {partition, slot, entry};
+      // Almost certainly it is this object, and its name is not to be seen here yet.
+      if (!same && entry.has_crc) unseen = true;
     }
     if (found.entry.state() == EntryState::kReady) return ReadResult::kOk;
+    if (unseen) return ReadResult::kChanging;
     // What is replaced moves to another slot, perhaps from behind to before the place that was
     // looked at. It did not where all slots are as they were.
     if (count > 0 && !CXLPOOL_MUTANT("miss-is-believed")) {
@@ -352,14 +375,6 @@ class DirectoryMemory {
   uint32_t Window() const { return std::min(geometry_.entries, kEntryWindow); }
   uint32_t SlotOf(const ObjectName& name, uint32_t i) const {
     return (static_cast<uint32_t>(name.hash) + i) & (geometry_.entries - 1);
-  }
-
-  bool HasName(const Entry& entry, const ObjectName& name) const {
-    host_->Refresh(entry.object_at, name.bytes);
-    for (uint32_t i = 0; i < name.WordCount(); ++i) {
-      if (host_->Load(entry.object_at + i * kWordBytes) != name.words[i]) return false;
-    }
-    return true;
   }
 
   Host* host_;

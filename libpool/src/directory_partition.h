@@ -16,7 +16,6 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -67,10 +66,21 @@ class DirectoryPartition {
     // Of what was removed, only what is pinned is anybody's: the rest of those entries may be half
     // of what was to be there next, or say where something else is by now.
     if (status = LoadPins(); !status.ok()) return status;
-    for (const EntryState state : {EntryState::kReady, EntryState::kRetired, EntryState::kEmpty}) {
-      for (uint32_t slot = 0; slot < slots_.size(); ++slot) {
-        if (status = RecoverSlot(slot, state); !status.ok()) return status;
-      }
+    std::vector<uint32_t> retired;
+    for (uint32_t slot = 0; slot < slots_.size(); ++slot) {
+      if (status = RecoverSlot(slot, retired); !status.ok()) return status;
+    }
+    // Two of them may say the same room: it is that of the later one, and who pinned the earlier
+    // one pinned it after it was gone.
+    std::sort(retired.begin(), retired.end(), [this](uint32_t one, uint32_t other) {
+      return slots_[one].entry.generation() > slots_[other].entry.generation();
+    });
+    for (const uint32_t slot : retired) {
+      const Entry& entry = slots_[slot].entry;
+      const bool pinned = CXLPOOL_MUTANT("retired-entry-is-believed") ||
+                          pins_.contains(PinOf(partition_, entry.generation()));
+      slots_[slot].has_memory = pinned && heap_.TakeAt(entry.object_at, entry.span());
+      if (slots_[slot].has_memory) retired_.push_back(slot);
     }
     // Who died before it retired what it had replaced.
     std::map<std::pair<uint64_t, uint32_t>, uint32_t> newest;
@@ -88,7 +98,6 @@ class DirectoryPartition {
       const uint32_t retired = older ? slot : std::exchange(other->second, slot);
       if (status = RetireSlot(retired); !status.ok()) return status;
     }
-    pins_.clear();
     return Sweep();
   }
 
@@ -144,10 +153,25 @@ class DirectoryPartition {
 
   // Takes back what was removed and is looked at no more.
   Status Sweep() {
-    for (auto it = retired_.begin(); it != retired_.end();) {
-      bool pinned = false;
-      if (Status status = SweepSlot(*it, pinned); !status.ok()) return status;
-      it = pinned ? std::next(it) : retired_.erase(it);
+    if (retired_.empty()) return Status();
+    // All of them were retired before the pins are looked at.
+    const uint64_t last = memory_.geometry().EntryAt(partition_, retired_.back());
+    Status status = memory_.host().Guarded([&] {
+      if (!CXLPOOL_MUTANT("sweep-not-fenced")) memory_.Settle(last);
+    });
+    if (status.ok()) status = LoadPins();
+    if (!status.ok()) return status;
+    for (size_t i = 0; i < retired_.size();) {
+      const uint32_t slot = retired_[i];
+      const uint64_t pin = PinOf(partition_, slots_[slot].entry.generation());
+      const auto there = pins_.find(pin);
+      if (there != pins_.end() && !CXLPOOL_MUTANT("pins-not-looked-at")) {
+        pinned_by_ = there->second;
+        ++i;
+        continue;
+      }
+      if (status = Free(slot); !status.ok()) return status;
+      retired_.erase(retired_.begin() + static_cast<ptrdiff_t>(i));
     }
     return Status();
   }
@@ -175,49 +199,49 @@ class DirectoryPartition {
     bool has_memory = false;  // Its bytes are taken from the heap.
   };
 
-  // What all partitions' readers look at.
+  // What all partitions' readers look at now, into pins_.
   Status LoadPins() {
     const DirectoryGeometry& geometry = memory_.geometry();
     std::vector<uint64_t> pins(geometry.pins);
-    memory_.host().Fence();
+    pins_.clear();
     for (uint32_t of = 0; of < geometry.partitions; ++of) {
-      Status status = memory_.host().Guarded([&] {
-        memory_.host().Refresh(geometry.PinAt(of, 0), geometry.pins * kWordBytes);
-        for (uint32_t pin = 0; pin < geometry.pins; ++pin) {
-          pins[pin] = memory_.host().Load(geometry.PinAt(of, pin));
-        }
-      });
+      Status status = memory_.host().Guarded([&] { memory_.LoadPins(of, pins.data()); });
       if (!status.ok()) return status;
-      pins_.insert(pins.begin(), pins.end());
+      for (const uint64_t pin : pins) {
+        if (pin != 0) pins_.emplace(pin, of);
+      }
     }
     return Status();
   }
 
-  // Takes over a slot that is in `state`.
-  Status RecoverSlot(uint32_t slot, EntryState state) {
+  // Takes over what a slot says. `retired`: slots of which somebody may look at the object still.
+  Status RecoverSlot(uint32_t slot, std::vector<uint32_t>& retired) {
     Entry entry;
     bool whole = false;
     Status status =
         memory_.host().Guarded([&] { whole = memory_.LoadEntry(partition_, slot, entry); });
-    if (!status.ok() || entry.state() != state) return status;
-    generation_ = std::max(generation_, entry.generation());
-    const bool is_used =
-        state == EntryState::kReady ||
-        (state == EntryState::kRetired && (CXLPOOL_MUTANT("retired-entry-is-believed") ||
-                                           pins_.contains(PinOf(partition_, entry.generation()))));
-    whole = whole && is_used && memory_.IsInHeap(partition_, entry) &&
-            heap_.TakeAt(entry.object_at, entry.span());
-    slots_[slot] = {entry, whole};
-    if (state == EntryState::kRetired && whole) retired_.push_back(slot);
-    if (state != EntryState::kReady || whole) return Status();
-    slots_[slot].entry.head = Entry::Head(entry.generation(), EntryState::kRetired);
+    if (!status.ok()) return status;
+    slots_[slot] = {entry, false};
+    // What is no entry says nothing of generations either.
+    if (whole) generation_ = std::max(generation_, entry.generation());
+    if (entry.head == 0 || (whole && entry.state() == EntryState::kEmpty)) return status;
+    if (whole && entry.state() == EntryState::kRetired) retired.push_back(slot);
+    if (whole && entry.state() == EntryState::kReady) {
+      slots_[slot].has_memory = heap_.TakeAt(entry.object_at, entry.span());
+    }
+    if (slots_[slot].has_memory || (whole && entry.state() == EntryState::kRetired)) return status;
+    // Damaged, or half of one that was being stored: nobody's.
+    const uint64_t generation = std::min(entry.generation(), kMaxGeneration);
+    slots_[slot].entry.head = Entry::Head(generation, EntryState::kRetired);
     return memory_.host().Guarded(
-        [&] { memory_.Retire(partition_, slot, entry.generation(), EntryState::kRetired); });
+        [&] { memory_.Retire(partition_, slot, generation, EntryState::kRetired); });
   }
 
   Status SameName(const Entry& one, const Entry& other, bool& same) {
     return memory_.host().Guarded([&] {
       same = true;
+      memory_.host().Refresh(one.object_at, one.name_bytes);
+      memory_.host().Refresh(other.object_at, other.name_bytes);
       for (uint64_t at = 0; at < one.name_bytes; at += kWordBytes) {
         Host& host = memory_.host();
         same = same && host.Load(one.object_at + at) == host.Load(other.object_at + at);
@@ -241,15 +265,12 @@ class DirectoryPartition {
           entry.name_bytes != name.bytes) {
         continue;
       }
-      bool same = true;
-      Status status = memory_.host().Guarded([&] {
-        for (uint32_t word = 0; word < name.WordCount(); ++word) {
-          same =
-              same && memory_.host().Load(entry.object_at + word * kWordBytes) == name.words[word];
-        }
-      });
+      bool same = false;
+      Status status = memory_.host().Guarded([&] { same = memory_.HasName(entry, name); });
       if (!status.ok()) return status;
-      if (same) found = at;
+      const bool newer =
+          !found.has_value() || entry.generation() > slots_[*found].entry.generation();
+      if (same && newer) found = at;
     }
     return Status();
   }
@@ -272,19 +293,16 @@ class DirectoryPartition {
     return Sweep();
   }
 
-  // Frees what a retired slot has, unless it is pinned.
-  Status SweepSlot(uint32_t slot, bool& pinned) {
+  // Gives back what a retired slot has, which nobody looks at.
+  Status Free(uint32_t slot) {
     Entry& entry = slots_[slot].entry;
-    Status status = memory_.host().Guarded([&] {
-      pinned = !CXLPOOL_MUTANT("pins-not-looked-at") &&
-               memory_.IsPinned(partition_, entry.generation(), pinned_by_);
-      if (!pinned && CXLPOOL_MUTANT("retired-after-the-pins")) {
-        memory_.Retire(partition_, slot, entry.generation(), EntryState::kRetired);
-      }
-    });
-    if (!status.ok() || pinned) return status;
-    slots_[slot].has_memory = false;
+    if (CXLPOOL_MUTANT("retired-after-the-pins")) {
+      Status status = memory_.host().Guarded(
+          [&] { memory_.Retire(partition_, slot, entry.generation(), EntryState::kRetired); });
+      if (!status.ok()) return status;
+    }
     heap_.Give(entry.object_at, entry.span());
+    slots_[slot].has_memory = false;
     return Tidy(slot);
   }
 
@@ -311,7 +329,7 @@ class DirectoryPartition {
   FreeRanges heap_;
   uint64_t generation_ = 0;
   uint32_t pinned_by_ = 0;
-  std::set<uint64_t> pins_;  // While it is taken over.
+  std::map<uint64_t, uint32_t> pins_;  // As they were loaded last, and in whose partition.
 };
 
 }  // namespace cxlpool::libpool

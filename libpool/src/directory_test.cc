@@ -152,9 +152,10 @@ TEST_P(DirectoryTest, AnObjectIsMadeInPlace) {
     Object object = directory.CreateObject("a", 4).value();
     std::memcpy(object.mutable_bytes().data(), "abcd", 4);
     EXPECT_EQ(Got(directory, "a"), "OBJECT_UNKNOWN");
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(object.bytes().data()) % 64, 0u);
     ASSERT_TRUE(object.Seal().ok());
     EXPECT_EQ(object.Seal().error().reason, "OBJECT_SEALED");
-    EXPECT_EQ(reinterpret_cast<uintptr_t>(object.bytes().data()) % 64, 0u);
+    EXPECT_TRUE(object.bytes().empty());  // Its room is the Directory's, and soon another's.
   }
   EXPECT_EQ(Got(directory, "a"), "abcd");
   { const Object given_up = directory.CreateObject("b", 4000).value(); }
@@ -207,12 +208,15 @@ TEST_P(DirectoryTest, AForkedChildIsNoOwner) {
   Make(mapping);
   auto owner = std::make_unique<Directory>(Directory::Open(mapping, {.partition = 0}).value());
   ASSERT_TRUE(owner->Put("a", Bytes("x")).ok());
+  auto room = std::make_unique<Object>(owner->CreateObject("room", 10).value());
   const pid_t child = fork();
   if (child == 0) {
-    const bool refused = owner->Put("b", Bytes("x")).error().reason == "FORKED" &&
+    const bool refused = room->Seal().error().reason == "FORKED" &&
+                         owner->Put("b", Bytes("x")).error().reason == "FORKED" &&
                          owner->Borrow("a").error().reason == "FORKED" &&
                          owner->Remove("a").error().reason == "FORKED" &&
                          Directory::Open(mapping, {.partition = 1}).error().reason == "FORKED";
+    room.reset();
     owner.reset();
     _exit(refused ? 0 : 1);
   }
@@ -427,6 +431,67 @@ TEST_P(DirectoryTest, WhatSomebodyElseStoredToIsNoObject) {
   EXPECT_EQ(Got(owner, "b"), "OBJECT_UNKNOWN");
   mapping.mutable_bytes()[17] ^= std::byte{1};
   EXPECT_EQ(Directory::Open(mapping).error().reason, "NOT_A_DIRECTORY");
+}
+
+// Entries as a process leaves them that dies while it stores: the words of two objects.
+TEST_P(DirectoryTest, HalfAnEntryIsNobodys) {
+  Mapping mapping = Map();
+  Make(mapping);
+  auto owner = std::make_unique<Directory>(Directory::Open(mapping, {.partition = 0}).value());
+  auto other = Directory::Open(Map(), {.partition = 1}).value();
+  ASSERT_TRUE(owner->Put("a", Bytes(std::string(1000, 'a'))).ok());
+  ASSERT_TRUE(owner->Put("b", Bytes(std::string(1000, 'b'))).ok());
+  const Object kept = other.Borrow("b").value();
+  ASSERT_TRUE(owner->Remove("b").ok());
+  owner.reset();
+  // The sizes of all entries are of those that were to be there next.
+  auto* const words = reinterpret_cast<uint64_t*>(mapping.mutable_bytes().data());
+  const size_t first = (4096 + 64 + 64) / 8;
+  for (size_t entry = first; entry < first + 256 * 8; entry += 8) {
+    if (words[entry + 3] == 1000 && words[entry] % 256 == 1) words[entry + 3] = 5000;
+  }
+  auto next = Directory::Open(mapping, {.partition = 0}).value();
+  EXPECT_EQ(Got(next, "a"), "OBJECT_UNKNOWN");
+  EXPECT_EQ(next.Describe().objects, 0u);
+  for (int i = 0; i < 10; ++i) {
+    ASSERT_TRUE(next.Put("more" + std::to_string(i), Bytes(std::string(1000, 'c'))).ok());
+  }
+  EXPECT_EQ(Text(kept.bytes()), std::string(1000, 'b'));
+}
+
+// A reader that dies between its pin and its second look leaves a pin of what had gone before.
+TEST_P(DirectoryTest, APinOfWhatHadGoneTakesNobodysRoom) {
+  Mapping mapping = Map();
+  Make(mapping);
+  auto owner = std::make_unique<Directory>(Directory::Open(mapping, {.partition = 0}).value());
+  auto other = Directory::Open(Map(), {.partition = 1}).value();
+  for (int i = 0; i < 120; ++i) {
+    ASSERT_TRUE(owner->Put("neighbour" + std::to_string(i), Bytes("x")).ok());
+  }
+  std::vector<Object> borrowed;
+  std::vector<uint64_t> gone;
+  for (int i = 0; i < 4; ++i) {
+    const std::string number = std::to_string(i);
+    ASSERT_TRUE(owner->Put("old" + number, Bytes(std::string(1000, 'a'))).ok());
+    gone.push_back(owner->Find("old" + number).value().generation);
+    ASSERT_TRUE(owner->Put("behind" + number, Bytes("x")).ok());
+    ASSERT_TRUE(owner->Remove("old" + number).ok());
+    ASSERT_TRUE(owner->Put("new" + number, Bytes(std::string(1000, 'b'))).ok());
+    borrowed.push_back(other.Borrow("new" + number).value());
+    ASSERT_TRUE(owner->Remove("new" + number).ok());
+  }
+  owner.reset();
+  auto* const words = reinterpret_cast<uint64_t*>(mapping.mutable_bytes().data());
+  const auto pins = static_cast<size_t>(4096 + (kSize - 4096) / 2 / 4096 * 4096 + 64) / 8;
+  for (size_t i = 0; i < 4; ++i) words[pins + 4 + i] = gone[i] << 16 | 1;
+  {
+    auto next = Directory::Open(mapping, {.partition = 0}).value();
+    for (size_t i = 0; i < 4; ++i) words[pins + 4 + i] = 0;
+    for (int i = 0; i < 20; ++i) {
+      ASSERT_TRUE(next.Put("more" + std::to_string(i), Bytes(std::string(1000, 'c'))).ok());
+    }
+    for (const Object& object : borrowed) EXPECT_EQ(Text(object.bytes()), std::string(1000, 'b'));
+  }
 }
 
 TEST_P(DirectoryTest, LostBytesEndNoProcess) {

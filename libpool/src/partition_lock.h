@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "libpool/src/opened_region.h"
 #include "libpool/src/status.h"
@@ -17,6 +18,11 @@ namespace cxlpool::libpool {
 
 class PartitionLock {
  public:
+  struct Place {
+    int fd = -1;
+    uint64_t offset_bytes = 0;
+  };
+
   // `offset_bytes`: of the partition in the Region. Null: another has it. INTERNAL/LOCK_FAILED.
   static StatusOr<std::unique_ptr<PartitionLock>> Take(std::shared_ptr<const OpenedRegion> region,
                                                        uint64_t offset_bytes);
@@ -25,11 +31,12 @@ class PartitionLock {
   ~PartitionLock();
 
  private:
-  PartitionLock(std::shared_ptr<const OpenedRegion> region, uint64_t offset_bytes)
-      : region_(std::move(region)), offset_bytes_(offset_bytes) {}
+  PartitionLock(std::shared_ptr<const OpenedRegion> region, uint64_t offset_bytes, Place place)
+      : region_(std::move(region)), offset_bytes_(offset_bytes), place_(place) {}
 
   const std::shared_ptr<const OpenedRegion> region_;
   const uint64_t offset_bytes_;
+  const Place place_;  // Of the byte, in its descriptor.
 };
 
 }  // namespace cxlpool::libpool

@@ -43,7 +43,7 @@
  *   OBJECT_CHANGES      ABORTED              it was replaced each time it was looked at
  *   NOT_VISIBLE         UNAVAILABLE          its bytes are not (yet) those that were put
  *   OBJECT_SEALED       FAILED_PRECONDITION  it is sealed already
- *   LOCK_FAILED         (by errno)           the kernel refuses a lock on the descriptor
+ *   LOCK_FAILED         INTERNAL             the kernel refuses a lock on the descriptor
  *
  * Threads: any number may use a Directory and its objects at once. Handles are freed in any order:
  * an object keeps its Directory, and that its map.
@@ -91,13 +91,16 @@ typedef struct cxlpool_directory_options {
   size_t size;
   int32_t partition; /* That this process owns from now on, and writes; -1: it only reads. */
   int32_t take_over; /* 1: also a partition that another host owned. Only when that host has the
-                        Region no longer (`cxlpool region show`): it may still be writing. */
+                        Region no longer (`cxlpool region show`): it may still be writing, or
+                        have lines of it in its caches. Where caches are coherent, a partition
+                        that was closed is anybody's without. */
 } cxlpool_directory_options;
 #define CXLPOOL_DIRECTORY_OPTIONS_INIT \
   { sizeof(cxlpool_directory_options), -1, 0 }
 
 /* Opens the Directory that the map begins with. Who only reads may have the map read-only.
- * FAILED_PRECONDITION: NOT_A_DIRECTORY, PARTITION_TAKEN (the message says by whom). */
+ * FAILED_PRECONDITION: NOT_A_DIRECTORY, PARTITION_TAKEN (the message says by whom).
+ * INVALID_ARGUMENT/BAD_ARGUMENT: there is no such partition, or the map is read-only. */
 CXLPOOL_API int cxlpool_directory_open(const cxlpool_map *map,
                                        const cxlpool_directory_options *options,
                                        cxlpool_directory **directory, cxlpool_error *error);
@@ -110,16 +113,20 @@ CXLPOOL_API int cxlpool_directory_put(cxlpool_directory *directory, const char *
                                       const void *bytes, size_t size, cxlpool_error *error);
 
 /* The same in two steps: room for an object, which nobody else sees, and which the caller fills;
- * cxlpool_object_seal makes it visible. One that is freed without is gone. Errors as put. */
+ * cxlpool_object_seal makes it visible. One that is freed without is gone.
+ * FAILED_PRECONDITION/NO_PARTITION; RESOURCE_EXHAUSTED/DIRECTORY_FULL. */
 CXLPOOL_API int cxlpool_directory_create_object(cxlpool_directory *directory, const char *name,
                                                 size_t size, cxlpool_object **object,
                                                 cxlpool_error *error);
-/* After it, nothing stores to its bytes. FAILED_PRECONDITION/OBJECT_SEALED. */
+/* After it nothing stores to its bytes, and they are the Directory's: cxlpool_object_bytes is NULL;
+ * borrow the object to look at it. FAILED_PRECONDITION: OBJECT_SEALED, OBJECTS_STAY (the name is
+ * there). RESOURCE_EXHAUSTED/DIRECTORY_FULL: no entry; it can be sealed later. */
 CXLPOOL_API int cxlpool_object_seal(cxlpool_object *object, cxlpool_error *error);
 
 /* Copies the object of that name to `into`, and its size to `size`, which may be NULL, and is
  * filled also where the object is larger than `room` (OUT_OF_RANGE/OBJECT_TOO_LARGE). Where several
- * partitions have one, it is the own partition's, or else that of the lowest number.
+ * partitions have one, it is the own partition's, or else that of the lowest number; one that moves
+ * from one partition to another meanwhile may be missed.
  * NOT_FOUND/OBJECT_UNKNOWN; ABORTED/OBJECT_CHANGES; UNAVAILABLE/NOT_VISIBLE. */
 CXLPOOL_API int cxlpool_directory_get(const cxlpool_directory *directory, const char *name,
                                       void *into, size_t room, size_t *size, cxlpool_error *error);
@@ -130,8 +137,8 @@ CXLPOOL_API int cxlpool_directory_get(const cxlpool_directory *directory, const 
 CXLPOOL_API int cxlpool_directory_borrow(cxlpool_directory *directory, const char *name,
                                          cxlpool_object **object, cxlpool_error *error);
 
-/* The object's bytes, at a multiple of 64; writable if it was made by create_object and is not
- * sealed. */
+/* The object's bytes, at a multiple of 64; writable if it was made by create_object. NULL, and a
+ * size of 0, once that is sealed. */
 CXLPOOL_API void *cxlpool_object_bytes(const cxlpool_object *object);
 CXLPOOL_API size_t cxlpool_object_size(const cxlpool_object *object);
 /* Gives back what was borrowed. Pointers into its bytes are dead. */
@@ -168,7 +175,7 @@ typedef struct cxlpool_directory_info {
   uint64_t largest_free_bytes;
   uint64_t removed_objects; /* Removed, and borrowed by somebody. */
   uint64_t removed_bytes;
-  uint64_t borrowed_objects; /* By this process, of all partitions. */
+  uint64_t borrowed_objects; /* By this process, of all partitions; 0 with keeps_objects. */
 } cxlpool_directory_info;
 #define CXLPOOL_DIRECTORY_INFO_INIT \
   { sizeof(cxlpool_directory_info), 0, 0, 0, -1, 0, 0, 0, 0, 0, 0, 0 }

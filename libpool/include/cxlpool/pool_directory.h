@@ -7,6 +7,7 @@
 #ifndef CXLPOOL_POOL_DIRECTORY_H_
 #define CXLPOOL_POOL_DIRECTORY_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -87,7 +88,10 @@ class Directory {
 
   static Result<Directory> Open(const Mapping& mapping, const DirectoryOptions& options = {}) {
     cxlpool_directory_options c = CXLPOOL_DIRECTORY_OPTIONS_INIT;
-    if (options.partition.has_value()) c.partition = static_cast<int32_t>(*options.partition);
+    if (options.partition.has_value()) {
+      // What no Directory has is refused, and not taken for "none".
+      c.partition = static_cast<int32_t>(std::min<uint32_t>(*options.partition, INT32_MAX));
+    }
     c.take_over = options.take_over ? 1 : 0;
     internal::ErrorOut error;
     cxlpool_directory* directory = nullptr;
