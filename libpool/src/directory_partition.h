@@ -73,12 +73,12 @@ class DirectoryPartition {
     // Two of them may say the same room: it is that of the later one, and who pinned the earlier
     // one pinned it after it was gone.
     std::sort(retired.begin(), retired.end(), [this](uint32_t one, uint32_t other) {
-      return slots_[one].entry.generation() > slots_[other].entry.generation();
+      const bool later = slots_[one].entry.generation() > slots_[other].entry.generation();
+      return later != CXLPOOL_MUTANT("older-takes-the-room");
     });
     for (const uint32_t slot : retired) {
       const Entry& entry = slots_[slot].entry;
-      const bool pinned = CXLPOOL_MUTANT("retired-entry-is-believed") ||
-                          pins_.contains(PinOf(partition_, entry.generation()));
+      const bool pinned = pins_.contains(PinOf(partition_, entry.generation()));
       slots_[slot].has_memory = pinned && heap_.TakeAt(entry.object_at, entry.span());
       if (slots_[slot].has_memory) retired_.push_back(slot);
     }

@@ -487,6 +487,7 @@ TEST_P(DirectoryTest, APinOfWhatHadGoneTakesNobodysRoom) {
   {
     auto next = Directory::Open(mapping, {.partition = 0}).value();
     for (size_t i = 0; i < 4; ++i) words[pins + 4 + i] = 0;
+    ASSERT_TRUE(next.Remove("neighbour0").ok());  // Now the pins are looked at again.
     for (int i = 0; i < 20; ++i) {
       ASSERT_TRUE(next.Put("more" + std::to_string(i), Bytes(std::string(1000, 'c'))).ok());
     }
