@@ -8,11 +8,7 @@
  * Blocking calls let other Python threads run. Objects are freed by their last reference, in any
  * order; `with` closes them sooner.
  */
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <structmember.h>
-
-#include "cxlpool/cxlpool.h"
+#include "libpool/python/module.h"
 
 /* tracemalloc's domain of pool memory: "cxlp". */
 #define TRACE_DOMAIN 0x63786c70u
@@ -30,18 +26,11 @@ typedef struct {
   cxlpool_region_info info;
 } RegionObject;
 
-typedef struct {
-  PyObject_HEAD
-  cxlpool_map *map; /* NULL: closed. */
-  Py_ssize_t views; /* Buffers that are out. */
-} MapObject;
-
-static PyTypeObject PoolType, RegionType, MapType;
+static PyTypeObject PoolType, RegionType;
 
 /* ---- Errors and arguments ------------------------------------------------------------------- */
 
-/* Raises cxlpool.Error with `code`, `reason`, `remedy` and `errno`. Always NULL. */
-static PyObject *raise_error(const cxlpool_error *error) {
+PyObject *raise_error(const cxlpool_error *error) {
   PyObject *exception = NULL, *text = NULL;
   text = error->remedy[0] == '\0'
              ? PyUnicode_FromFormat("%s [%s]", error->message, error->reason)
@@ -69,8 +58,20 @@ static PyObject *raise_error(const cxlpool_error *error) {
   return NULL;
 }
 
-/* A size: a whole number of bytes, or text as the CLI takes it: "512MiB", "1.5G". 1: done. */
-static int size_of(PyObject *value, void *to) {
+int refuse_with_views(Py_ssize_t views, const char *what) {
+  if (views == 0) return 0;
+  PyErr_Format(PyExc_BufferError, "%zd view%s of the %s %s still there: delete %s first", views,
+               views == 1 ? "" : "s", what, views == 1 ? "is" : "are",
+               views == 1 ? "it" : "them");
+  return -1;
+}
+
+PyObject *return_self(PyObject *self, PyObject *ignored) {
+  (void)ignored;
+  return Py_NewRef(self);
+}
+
+int size_of(PyObject *value, void *to) {
   uint64_t *const bytes = to;
   if (PyLong_Check(value)) {
     *bytes = PyLong_AsUnsignedLongLong(value);
@@ -153,7 +154,7 @@ PyDoc_STRVAR(map_doc,
              "itself. close(), or the end of a with, unmaps it; while there are views of it that is\n"
              "refused with BufferError.");
 
-static int map_is_open(const MapObject *self) {
+int map_is_open(const MapObject *self) {
   if (self->map != NULL) return 1;
   PyErr_SetString(PyExc_ValueError, "the map is closed");
   return 0;
@@ -161,12 +162,7 @@ static int map_is_open(const MapObject *self) {
 
 /* -1: refused. */
 static int map_unmap(MapObject *self) {
-  if (self->views > 0) {
-    PyErr_Format(PyExc_BufferError, "%zd view%s of the map %s still there: delete %s first",
-                 self->views, self->views == 1 ? "" : "s", self->views == 1 ? "is" : "are",
-                 self->views == 1 ? "it" : "them");
-    return -1;
-  }
+  if (refuse_with_views(self->views, "map") != 0) return -1;
   cxlpool_map *const map = self->map;
   self->map = NULL;
   if (map == NULL) return 0;
@@ -186,11 +182,6 @@ static PyObject *map_close(MapObject *self, PyObject *ignored) {
   (void)ignored;
   if (map_unmap(self) != 0) return NULL;
   Py_RETURN_NONE;
-}
-
-static PyObject *map_enter(PyObject *self, PyObject *ignored) {
-  (void)ignored;
-  return Py_NewRef(self);
 }
 
 static PyObject *map_exit(MapObject *self, PyObject *ignored) { return map_close(self, ignored); }
@@ -296,7 +287,7 @@ static PyMethodDef map_methods[] = {
      "refresh(offset=0, length=0)\n\n"
      "What other hosts published there is what is loaded afterwards. The rules that both need are\n"
      "in docs/libpool.md, \"Between hosts\"."},
-    {"__enter__", (PyCFunction)map_enter, METH_NOARGS, NULL},
+    {"__enter__", return_self, METH_NOARGS, NULL},
     {"__exit__", (PyCFunction)map_exit, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL}};
 static PyGetSetDef map_fields[] = {
@@ -307,7 +298,7 @@ static PyGetSetDef map_fields[] = {
 static PyBufferProcs map_buffer = {(getbufferproc)map_getbuffer,
                                    (releasebufferproc)map_releasebuffer};
 static PySequenceMethods map_sequence = {.sq_length = (lenfunc)map_length};
-static PyTypeObject MapType = {PyVarObject_HEAD_INIT(NULL, 0).tp_name = "cxlpool.Map",
+PyTypeObject MapType = {PyVarObject_HEAD_INIT(NULL, 0).tp_name = "cxlpool.Map",
                                .tp_basicsize = sizeof(MapObject),
                                .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
                                .tp_doc = map_doc,
@@ -457,7 +448,7 @@ static PyMethodDef region_methods[] = {
      "[(fd, offset, length, offset in the Region)]: for interfaces that take descriptors. They are\n"
      "the Region's, and closed with it."},
     {"close", (PyCFunction)region_close, METH_NOARGS, "Closes it. Maps of it go on."},
-    {"__enter__", (PyCFunction)map_enter, METH_NOARGS, NULL},
+    {"__enter__", return_self, METH_NOARGS, NULL},
     {"__exit__", (PyCFunction)region_exit, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL}};
 static PyGetSetDef region_fields[] = {
@@ -685,7 +676,7 @@ PyMODINIT_FUNC PyInit__cxlpool(void) {
   if (g_error == NULL || PyModule_AddObjectRef(m, "Error", g_error) < 0 ||
       PyModule_AddObjectRef(m, "Pool", (PyObject *)&PoolType) < 0 ||
       PyModule_AddObjectRef(m, "Region", (PyObject *)&RegionType) < 0 ||
-      PyModule_AddObjectRef(m, "Map", (PyObject *)&MapType) < 0 ||
+      PyModule_AddObjectRef(m, "Map", (PyObject *)&MapType) < 0 || add_directory_types(m) < 0 ||
       PyModule_AddIntConstant(m, "TRACE_DOMAIN", TRACE_DOMAIN) < 0 ||
       PyModule_AddStringConstant(m, "__version__", cxlpool_version()) < 0) {
     Py_DECREF(m);
