@@ -677,6 +677,7 @@ PyMODINIT_FUNC PyInit__cxlpool(void) {
       PyModule_AddObjectRef(m, "Pool", (PyObject *)&PoolType) < 0 ||
       PyModule_AddObjectRef(m, "Region", (PyObject *)&RegionType) < 0 ||
       PyModule_AddObjectRef(m, "Map", (PyObject *)&MapType) < 0 || add_directory_types(m) < 0 ||
+      add_copier_types(m) < 0 ||
       PyModule_AddIntConstant(m, "TRACE_DOMAIN", TRACE_DOMAIN) < 0 ||
       PyModule_AddStringConstant(m, "__version__", cxlpool_version()) < 0) {
     Py_DECREF(m);

@@ -1,5 +1,5 @@
 /* What the sources of the Python module `cxlpool._cxlpool` share. Each makes types of one subject:
- * cxlpool.c pools, Regions and maps, directory.c named objects.
+ * cxlpool.c pools, Regions and maps, directory.c named objects, copier.c copies in the background.
  *
  * What waits or copies lets other Python threads run, and meanwhile keeps what it works on: a close
  * by one of them is refused, or takes effect when the call has ended.
@@ -35,7 +35,8 @@ int size_of(PyObject *value, void *to);
 /* __enter__ of what `with` closes. */
 PyObject *return_self(PyObject *self, PyObject *ignored);
 
-/* Adds the types of a source to the module. -1: raised. */
+/* Add the types of a source to the module. -1: raised. */
 int add_directory_types(PyObject *module);
+int add_copier_types(PyObject *module);
 
 #endif /* CXLPOOL_LIBPOOL_PYTHON_MODULE_H_ */
