@@ -1,8 +1,9 @@
-"""The Directory of the Python package on an emulated pool."""
+"""The Directory of the Python package, and LMCache's connector over it, on an emulated pool."""
 
 import gc
 import os
 import re
+import select
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,8 @@ from testbed.process import wait_until
 from testbed.testing import BUILD, REPOSITORY, PoolTest, import_cxlpool, main
 
 cxlpool = import_cxlpool()
+sys.path.insert(0, str(REPOSITORY / 'libpool/examples/python'))
+from lmcache_connector import DirectoryConnector  # noqa: E402
 
 Directory = cxlpool.Directory
 MiB = 1 << 20
@@ -380,6 +383,135 @@ print(directory.get('b') == block, directory.describe()['objects'])
         other = self.run_beside(program)
         said, _ = other.communicate(timeout=60)
         self.assertEqual((other.returncode, said), (0, 'True 2 None\n'))
+
+
+class StubDriver:
+    """What LMCache's documents say of the side that calls a connector: a thread that polls, drains and sorts by id."""
+
+    def __init__(self, connector):
+        self.connector = connector
+        self.completions = {}
+        self.changed = threading.Condition()
+        self.stop = threading.Event()
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    def run(self):
+        poller = select.poll()
+        poller.register(self.connector.event_fd(), select.POLLIN)
+        while not self.stop.is_set():
+            if not poller.poll(50):
+                continue
+            completions = self.connector.drain_completions()
+            with self.changed:
+                for future_id, ok, error, results in completions:
+                    assert future_id not in self.completions, 'told of twice'
+                    self.completions[future_id] = (ok, error, results)
+                self.changed.notify_all()
+
+    def wait(self, future_id):
+        with self.changed:
+            assert self.changed.wait_for(lambda: future_id in self.completions, 20), 'not told of'
+            return self.completions.pop(future_id)
+
+    def close(self):
+        self.stop.set()
+        self.thread.join()
+        self.connector.close()
+
+
+class LmcacheTest(DirectoryPool):
+    def setUp(self):
+        super().setUp()
+        Directory.create(self.memory, partitions=2, entries=256, replace=True)
+
+    def connect(self, partition=0, **options):
+        connector = DirectoryConnector(region='objects', partition=partition, **options)
+        self.addCleanup(connector.close)
+        return connector
+
+    def test_blocks_are_stored_looked_up_and_loaded(self):
+        driver = StubDriver(self.connect(0))
+        self.addCleanup(driver.close)
+        connector = driver.connector
+        blocks = {f'llama@000000ff@0@{i:08x}': bytes([i]) * 4096 for i in range(16)}
+        keys = list(blocks)
+        views = [memoryview(bytearray(block)) for block in blocks.values()]
+        self.assertEqual(driver.wait(connector.submit_batch_set(keys, views)), (True, '', [True] * 16))
+        self.assertEqual(driver.wait(connector.submit_batch_exists(['no', *keys])), (True, '', [False] + [True] * 16))
+        loaded = [bytearray(4096) for _ in keys]
+        self.assertEqual(driver.wait(connector.submit_batch_get(keys, [memoryview(buffer) for buffer in loaded])),
+                         (True, '', [True] * 16))
+        self.assertEqual([bytes(buffer) for buffer in loaded], list(blocks.values()))
+        # Keys of a batch are done one by one: what is not there, or has another size, spoils no other.
+        ok, error, results = driver.wait(connector.submit_batch_get(
+            [keys[3], 'no', keys[4], keys[5], keys[6]], [bytearray(4096), bytearray(4096), bytearray(4095), bytearray(4097), loaded[0]]))
+        self.assertEqual((ok, results), (False, [True, False, False, False, True]))
+        self.assertIn('no: ', error)
+        self.assertEqual(bytes(loaded[0]), blocks[keys[6]])
+        self.assertEqual(driver.wait(connector.submit_batch_delete(['no', keys[0]]))[2], [False, True])
+        self.assertEqual(driver.wait(connector.submit_batch_exists(keys[:2])), (True, '', [False, True]))
+
+    def test_another_process_loads_what_was_stored(self):
+        driver = StubDriver(self.connect(1))
+        self.addCleanup(driver.close)
+        self.assertTrue(driver.wait(driver.connector.submit_batch_set(['k'], [b'stored'])))
+        other = self.run_beside('import select, sys\n'
+                                f'sys.path.insert(0, {str(REPOSITORY / "libpool/examples/python")!r})\n'
+                                'from lmcache_connector import DirectoryConnector\n'
+                                'connector, into = DirectoryConnector("objects", 0), bytearray(6)\n'
+                                'connector.submit_batch_get(["k"], [into])\n'
+                                'select.select([connector.event_fd()], [], [], 20)\n'
+                                'print(connector.drain_completions(), into)\n')
+        self.assertEqual(other.communicate(timeout=60)[0], "[(1, True, '', [True])] bytearray(b'stored')\n")
+
+    def test_many_batches_of_many_threads(self):
+        driver = StubDriver(self.connect())
+        self.addCleanup(driver.close)
+        wrong = []
+
+        def work(own):
+            for i in range(50):
+                block, into = bytes([own, i]) * 512, bytearray(1024)
+                stored = driver.wait(driver.connector.submit_batch_set([f'{own}'], [block]))
+                loaded = driver.wait(driver.connector.submit_batch_get([f'{own}'], [into]))
+                if not stored[0] or not loaded[0] or into != block:
+                    wrong.append((stored, loaded))
+
+        threads = [threading.Thread(target=work, args=[own]) for own in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(wrong, [])
+
+    def test_more_batches_than_there_may_be(self):
+        connector = self.connect(max_batches=2)
+        ids = [connector.submit_batch_exists(['a']) for _ in range(4)]
+        with self.assertRaisesRegex(RuntimeError, '4 batches are not drained'):
+            connector.submit_batch_exists(['a'])
+        ended = {}
+        wait_until(lambda: ended.update({done[0]: done[1:] for done in connector.drain_completions()}) or len(ended) == 4, 20, 'all')
+        self.assertEqual([ended[id] for id in ids],
+                         [(True, '', [False])] * 2 + [(False, 'more than 2 batches are under way', [False])] * 2)
+        self.assertEqual(connector.drain_completions(), [])
+        connector.submit_batch_exists(['a'])
+
+    def test_what_cannot_be_is_refused(self):
+        connector = self.connect()
+        for keys, buffers in (([], []), (['a'], []), (['a'], [bytearray(1), bytearray(1)])):
+            with self.assertRaises(ValueError):
+                connector.submit_batch_get(keys, buffers)
+        self.assert_refused('PARTITION_TAKEN', DirectoryConnector, 'objects', 0)
+        connector.close()
+        connector.close()
+        self.assertEqual(connector.drain_completions(), [])
+        with self.assertRaisesRegex(RuntimeError, 'closed'):
+            connector.submit_batch_exists(['a'])
+        with Directory(self.memory, 0):
+            pass
+        with self.assertRaises(ValueError):
+            DirectoryConnector('objects', 0, threads=0)
 
 
 if __name__ == '__main__':
