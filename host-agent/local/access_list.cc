@@ -28,6 +28,14 @@ uint32_t GetNumber(absl::string_view from, size_t at, size_t bytes) {
 
 bool IsNamed(const AccessEntry& entry) { return entry.kind == ACL_USER || entry.kind == ACL_GROUP; }
 
+// What the list holds back from everybody but its owner and others; without a mask, nothing.
+uint16_t MaskOf(const AccessList& list) {
+  for (const AccessEntry& entry : list) {
+    if (entry.kind == ACL_MASK) return entry.rights;
+  }
+  return ACL_READ | ACL_WRITE | ACL_EXECUTE;
+}
+
 }  // namespace
 
 AccessList AccessListOfMode(uint32_t mode) {
@@ -64,8 +72,12 @@ std::string EncodeAccessList(const AccessList& list) {
 
 AccessList WithUsers(const AccessList& list, const std::vector<PathUser>& users) {
   AccessList with;
+  const uint16_t mask_before = CXLPOOL_MUTANT("mask-forgotten") ? 7 : MaskOf(list);
   for (const AccessEntry& entry : list) {
-    if (entry.kind != ACL_USER && entry.kind != ACL_MASK) with.push_back(entry);
+    if (entry.kind == ACL_USER || entry.kind == ACL_MASK) continue;
+    with.push_back(entry);
+    // The mask will be wider for the users' sake, and must not be for the groups.
+    if (entry.kind == ACL_GROUP_OBJ || entry.kind == ACL_GROUP) with.back().rights &= mask_before;
   }
   for (const PathUser& user : users) {
     const bool writes = user.writable || CXLPOOL_MUTANT("acl-writable");

@@ -35,9 +35,10 @@ AccessList AccessListOfMode(uint32_t mode);
 std::optional<AccessList> DecodeAccessList(absl::string_view bytes);
 std::string EncodeAccessList(const AccessList& list);
 
-// The same list with exactly these named users. Owner, group, others and named groups stay. The
-// mask is what somebody named, or the group, may; a list that names nobody has none, so that the
-// file's mode is afterwards what it was before.
+// The same list with exactly these named users. All others may then what they could before: what
+// the list's mask held back from the group or a named group is taken from its entry. The new mask
+// is what somebody named, or the group, may; a list that names nobody has none, so that the file's
+// mode is afterwards what it was before.
 AccessList WithUsers(const AccessList& list, const std::vector<PathUser>& users);
 
 }  // namespace cxlpool::agent

@@ -62,6 +62,23 @@ TEST(AccessListTest, WhatASiteHasSetStays) {
             AccessListOfMode(0620));
 }
 
+// acl(5): what the mask held back stays back, while the device is shown and after.
+TEST(AccessListTest, WhatTheMaskHeldBackComesToNobody) {
+  const AccessList list = {{.kind = ACL_USER_OBJ, .rights = 6},
+                           {.kind = ACL_GROUP_OBJ, .rights = 6},
+                           {.kind = ACL_GROUP, .rights = 6, .id = 7},
+                           {.kind = ACL_MASK, .rights = 4},
+                           {.kind = ACL_OTHER, .rights = 0}};
+  for (const std::vector<PathUser>& users : {std::vector{kPathWriter}, std::vector<PathUser>()}) {
+    const AccessList with = WithUsers(list, users);
+    EXPECT_THAT(with, ::testing::Contains(AccessEntry{.kind = ACL_GROUP_OBJ, .rights = 4}));
+    EXPECT_THAT(with, ::testing::Contains(AccessEntry{.kind = ACL_GROUP, .rights = 4, .id = 7}));
+    const AccessEntry mask = {.kind = ACL_MASK,
+                              .rights = static_cast<uint16_t>(users.empty() ? 4 : 6)};
+    EXPECT_THAT(with, ::testing::Contains(mask));
+  }
+}
+
 // A host whose /dev and /proc are folders, and its nodes files.
 class LinkPathsTest : public ::testing::Test {
  protected:
