@@ -98,4 +98,16 @@ AccessList WithUsers(const AccessList& list, const std::vector<PathUser>& users)
   return with;
 }
 
+std::vector<PathUser> NamedOf(const AccessList& list, const std::vector<PathUser>& users) {
+  std::vector<PathUser> named;
+  for (const PathUser& user : users) {
+    for (const AccessEntry& entry : list) {
+      const unsigned rights = entry.rights & MaskOf(list);
+      if (entry.kind != ACL_USER || entry.id != user.uid || (rights & ACL_READ) == 0) continue;
+      named.push_back({user.uid, user.writable && (rights & ACL_WRITE) != 0});
+    }
+  }
+  return named;
+}
+
 }  // namespace cxlpool::agent

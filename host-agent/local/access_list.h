@@ -41,6 +41,9 @@ std::string EncodeAccessList(const AccessList& list);
 // mode is afterwards what it was before.
 AccessList WithUsers(const AccessList& list, const std::vector<PathUser>& users);
 
+// Those of `users` whom the list names, with no right that it does not give them.
+std::vector<PathUser> NamedOf(const AccessList& list, const std::vector<PathUser>& users);
+
 }  // namespace cxlpool::agent
 
 #endif  // CXLPOOL_HOST_AGENT_LOCAL_ACCESS_LIST_H_

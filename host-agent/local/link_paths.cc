@@ -115,36 +115,47 @@ absl::Status MakeFolder(const std::string& folder) {
   return absl::OkStatus();
 }
 
-// Lets exactly these users at the node besides whom its owner, group and mode let. `node` may be a
-// link to it. A node that is gone has no users: OK if there are to be none.
-absl::Status SetUsers(const std::string& node, const std::vector<PathUser>& users) {
-  struct stat there = {};
-  if (::stat(node.c_str(), &there) != 0) {
-    if ((errno == ENOENT || errno == ENOTDIR) && users.empty()) return absl::OkStatus();
+enum class Rights { kExactly, kNoMore };
+
+// Lets exactly these users at the node besides whom its owner, group and mode let; with kNoMore,
+// only those of them whom it lets at it now. `node` may be a link to it. What is looked at and what
+// is set are one inode, whatever device has the name meanwhile. A node that is gone has no users:
+// OK if none are to be added.
+absl::Status SetUsers(const std::string& node, std::vector<PathUser> users, Rights rights) {
+  const bool adds = rights == Rights::kExactly && !users.empty();
+  // The agent does not open the device itself by this, and needs no right to read it.
+  const UniqueFd file(::open(node.c_str(), O_PATH | O_CLOEXEC));
+  if (!file.valid()) {
+    if ((errno == ENOENT || errno == ENOTDIR) && !adds) return absl::OkStatus();
     return PathFailed(node, "look at", errno);
   }
+  struct stat there = {};
+  if (::fstat(file.get(), &there) != 0) return PathFailed(node, "look at", errno);
   if (!S_ISCHR(there.st_mode) && !S_ISREG(there.st_mode)) {
     return PathFailed(node, "show", EINVAL);
   }
+  // fsetxattr takes no descriptor of O_PATH.
+  const std::string inode = absl::StrCat("/proc/self/fd/", file.get());
   AccessList list = AccessListOfMode(there.st_mode);
   std::string bytes(kMaxListBytes, '\0');
-  const ssize_t got = ::getxattr(node.c_str(), kAccessListAttribute, bytes.data(), bytes.size());
+  const ssize_t got = ::getxattr(inode.c_str(), kAccessListAttribute, bytes.data(), bytes.size());
   if (got >= 0) {
     // Then the group's bits of the mode are the mask.
     bytes.resize(static_cast<size_t>(got));
     const std::optional<AccessList> found = DecodeAccessList(bytes);
     if (!found.has_value()) return PathFailed(node, "read the access list of", EBADMSG);
     list = *found;
-  } else if (errno == ENOTSUP && users.empty()) {
+  } else if (errno == ENOTSUP && !adds) {
     return absl::OkStatus();
   } else if (errno != ENODATA) {
     return PathFailed(node, "read the access list of", errno);
   }
+  if (rights == Rights::kNoMore && !CXLPOOL_MUTANT("narrow-adds")) users = NamedOf(list, users);
   const AccessList wanted = WithUsers(list, users);
-  if (got < 0 && wanted == list) return absl::OkStatus();
+  if (wanted == list) return absl::OkStatus();
   // A list that names nobody is the mode again: the kernel keeps no attribute for it.
   bytes = EncodeAccessList(wanted);
-  if (::setxattr(node.c_str(), kAccessListAttribute, bytes.data(), bytes.size(), 0) != 0) {
+  if (::setxattr(inode.c_str(), kAccessListAttribute, bytes.data(), bytes.size(), 0) != 0) {
     return PathFailed(node, "set the access list of", errno);
   }
   return absl::OkStatus();
@@ -166,7 +177,7 @@ absl::Status LinkPaths::TakeBackAll() {
       const std::string link = absl::StrCat(path, "/", name);
       if (LinkText(link).empty()) continue;  // Not ours.
       absl::Status status;
-      if (!CXLPOOL_MUTANT("left-at-start")) status = SetUsers(link, {});
+      if (!CXLPOOL_MUTANT("left-at-start")) status = SetUsers(link, {}, Rights::kExactly);
       if (status.ok() && ::unlink(link.c_str()) != 0) status = PathFailed(link, "remove", errno);
       first.Update(status);
     }
@@ -202,7 +213,7 @@ absl::StatusOr<std::string> LinkPaths::Show(const std::string& folder, const std
     if (!there.empty() && ::unlink(link.c_str()) != 0) return PathFailed(link, "replace", errno);
     if (::symlink(text.c_str(), link.c_str()) != 0) return PathFailed(link, "make", errno);
   }
-  if (absl::Status s = SetUsers(node, users); !s.ok()) {
+  if (absl::Status s = SetUsers(node, users, Rights::kExactly); !s.ok()) {
     // Whoever had it before has it still, and finds it by the link that was there.
     if (there.empty()) Hide(folder, node).IgnoreError();
     return s;
@@ -210,8 +221,12 @@ absl::StatusOr<std::string> LinkPaths::Show(const std::string& folder, const std
   return link;
 }
 
+absl::Status LinkPaths::Narrow(const std::string& node, const std::vector<PathUser>& users) {
+  return SetUsers(node, users, Rights::kNoMore);
+}
+
 absl::Status LinkPaths::Hide(const std::string& folder, const std::string& node) {
-  if (absl::Status s = SetUsers(node, {}); !s.ok()) return s;
+  if (absl::Status s = SetUsers(node, {}, Rights::kExactly); !s.ok()) return s;
   const std::string path = absl::StrCat(root_, "/", folder);
   const std::string link = absl::StrCat(path, "/", std::filesystem::path(node).filename().string());
   if (::unlink(link.c_str()) != 0 && errno != ENOENT && errno != ENOTDIR) {

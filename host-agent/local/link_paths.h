@@ -29,6 +29,7 @@ class LinkPaths : public DevicePaths {
   absl::Status CheckCaller(int pid) const override;
   absl::StatusOr<std::string> Show(const std::string& folder, const std::string& node,
                                    const std::vector<PathUser>& users) override;
+  absl::Status Narrow(const std::string& node, const std::vector<PathUser>& users) override;
   absl::Status Hide(const std::string& folder, const std::string& node) override;
 
  private:

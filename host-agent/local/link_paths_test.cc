@@ -79,6 +79,20 @@ TEST(AccessListTest, WhatTheMaskHeldBackComesToNobody) {
   }
 }
 
+TEST(AccessListTest, WhoIsNamed) {
+  AccessList list = WithUsers(AccessListOfMode(0600), {kPathWriter, kPathReader});
+  const std::vector<PathUser> wanted = {
+      {kPathWriter.uid, true}, {kPathReader.uid, true}, {1, true}};
+  EXPECT_THAT(NamedOf(list, wanted), ElementsAre(kPathWriter, kPathReader));
+  EXPECT_THAT(NamedOf(list, {{kPathWriter.uid, false}}),
+              ElementsAre(PathUser{kPathWriter.uid, false}));
+  for (AccessEntry& entry : list) {
+    if (entry.kind == ACL_MASK) entry.rights = ACL_READ;
+  }
+  EXPECT_THAT(NamedOf(list, {kPathWriter}), ElementsAre(PathUser{kPathWriter.uid, false}));
+  EXPECT_THAT(NamedOf(AccessListOfMode(0666), {kPathWriter}), IsEmpty());
+}
+
 // A host whose /dev and /proc are folders, and its nodes files.
 class LinkPathsTest : public ::testing::Test {
  protected:
@@ -167,6 +181,24 @@ TEST_F(LinkPathsTest, TakesBackTheLinkTheFolderAndTheRight) {
   ASSERT_TRUE(paths_.Hide("kv", Node("dax1.0")).ok());
   EXPECT_FALSE(fs::exists(Link("kv")));
   EXPECT_TRUE(paths_.Hide("kv", Node("dax1.0")).ok());
+}
+
+TEST_F(LinkPathsTest, NarrowOnlyTakes) {
+  NEEDS_ACCESS_LISTS();
+  ASSERT_TRUE(paths_.Show("kv", Node("dax0.0"), {kPathWriter, kPathReader}).ok());
+  ASSERT_TRUE(paths_.Narrow(Node("dax0.0"), {kPathReader}).ok());
+  EXPECT_THAT(Users("dax0.0"), ElementsAre(kPathReader));
+  ASSERT_TRUE(paths_.Narrow(Node("dax0.0"), {kPathWriter, {kPathReader.uid, true}}).ok());
+  EXPECT_THAT(Users("dax0.0"), ElementsAre(kPathReader));
+  // Another device has the name.
+  fs::remove(Node("dax0.0"));
+  std::ofstream(Node("dax0.0")).flush();
+  ::chmod(Node("dax0.0").c_str(), 0600);
+  ASSERT_TRUE(paths_.Narrow(Node("dax0.0"), {kPathReader}).ok());
+  EXPECT_THAT(Users("dax0.0"), IsEmpty());
+  EXPECT_EQ(Mode(Node("dax0.0")), 0600u);
+  fs::remove(Node("dax0.0"));
+  EXPECT_TRUE(paths_.Narrow(Node("dax0.0"), {kPathReader}).ok());
 }
 
 TEST_F(LinkPathsTest, AModeOfTheSitesOwnIsTheSameAfterwards) {

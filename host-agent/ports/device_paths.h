@@ -45,6 +45,11 @@ class DevicePaths {
   virtual absl::StatusOr<std::string> Show(const std::string& folder, const std::string& node,
                                            const std::vector<PathUser>& users) = 0;
 
+  // Takes rights away from users of `node`: of these users, those stay whom the node's list names
+  // now, and none may more than it says now. So nobody gets a right to another device that has the
+  // node's name meanwhile. The node is gone: OK. INTERNAL/PATH_FAILED: call it again later.
+  virtual absl::Status Narrow(const std::string& node, const std::vector<PathUser>& users) = 0;
+
   // Ends that. The node is gone, or was never shown: OK. INTERNAL/PATH_FAILED: the link stays, so
   // that the next TakeBackAll tries again.
   virtual absl::Status Hide(const std::string& folder, const std::string& node) = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <span>
 #include <utility>
 
@@ -78,6 +79,11 @@ uint64_t SizeOf(const Attachment& attachment, const HostObservation& host) {
   return bytes;
 }
 
+// Of all devices ever, no other is called so.
+std::string DeviceOf(const v1::Offer& offer, uint64_t serial) {
+  return absl::StrCat(offer.region_tag(), "/", offer.attachment_generation(), "/", serial);
+}
+
 std::string TenantOf(const v1::Offer& offer) {
   return offer.tenant().empty() ? "tenants/default" : offer.tenant();
 }
@@ -116,6 +122,7 @@ LocalService::LocalService(LocalPolicy policy, AgentCore* core, Executor* execut
   core_->AddOnChange([this, alive = std::weak_ptr<bool>(alive_)] {
     if (alive.expired()) return;
     usage_.Saw(core_->attachments());
+    DropPathsOfGone();
     ServeWaiters();
   });
 }
@@ -343,14 +350,27 @@ absl::Status LocalService::ShowPath(const Pending& pending, const v1::Offer& off
   const absl::StatusOr<std::string> folder = ParseResourceName("regions", offer.region_name());
   if (!folder.ok()) return folder.status();
   absl::StatusOr<std::string> path = paths_.Open(
-      {.node = node,
-       .which = absl::StrCat(offer.region_tag(), "/", offer.attachment_generation(), "/", serial),
-       .folder = *folder},
-      pending.peer.connection, pending.name,
-      {.uid = pending.peer.uid, .writable = pending.access != v1::READ_ONLY});
+      {.node = node, .which = DeviceOf(offer, serial), .folder = *folder}, pending.peer.connection,
+      pending.name, {.uid = pending.peer.uid, .writable = pending.access != v1::READ_ONLY});
   if (!path.ok()) return path.status();
   open.mutable_segments(0)->set_path(*std::move(path));
   return absl::OkStatus();
+}
+
+// A device goes by force (surprise removal, a fence) while connections have it open: its name may
+// be another Region's next.
+void LocalService::DropPathsOfGone() {
+  if (paths_.empty()) return;
+  std::set<std::string> devices;
+  for (const auto& [key, attachment] : core_->attachments().all()) {
+    for (const Segment& segment : attachment.segments) {
+      const uint64_t serial = segment.desired.first_serial();
+      const ObservedHostRegion* region = FindHostRegion(core_->observation(), serial);
+      if (region == nullptr || region->dax_device.empty()) continue;
+      devices.insert(DeviceOf(attachment.offer, serial));
+    }
+  }
+  paths_.KeepOnly(devices);
 }
 
 // --- Waiting.

@@ -133,6 +133,8 @@ class LocalService {
   // Shows the only device of what is about to be opened: that of `serial`, with the node `node`.
   absl::Status ShowPath(const Pending& pending, const v1::Offer& offer, uint64_t serial,
                         const std::string& node, v1::LocalOpenResponse& open);
+  // Takes back the paths of devices that the host has no more.
+  void DropPathsOfGone();
   // By tag, if one is given; else by name, or by the tag in its place.
   const std::pair<const AttachmentKey, Attachment>* Find(const std::string& name,
                                                          const std::string& tag) const;

@@ -627,6 +627,17 @@ TEST(LocalServiceTest, WhatIsNoFileIsRefusedAndNotOpened) {
   EXPECT_EQ(reason(kUser, again), "");
 }
 
+TEST(LocalServiceTest, APathGoesWithItsDevice) {
+  LocalRig rig;
+  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}})});
+  ASSERT_EQ(rig.AskNow(kUser, LocalRig::AsFile(LocalRig::OpenOf("regions/r1"))).code(), 0);
+  rig.Offer(MakeOffer(1, kOnline, {{1, 0x51}}));  // Said again: nothing is different.
+  EXPECT_FALSE(rig.paths.links.empty());
+  rig.memory.LoseDax(0x51);
+  rig.executor.Advance(absl::Seconds(2));
+  EXPECT_TRUE(rig.paths.links.empty());
+}
+
 TEST(LocalServiceTest, ADeviceThatHasNoNodeHasNoPath) {
   LocalRig rig;
   rig.memory.no_nodes = true;

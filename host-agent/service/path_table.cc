@@ -43,6 +43,7 @@ absl::StatusOr<std::string> PathTable::Open(const Device& device, uint64_t conne
   if (paths_ == nullptr || device.node.empty()) {
     return Unsupported("the file that holds the Region holds others, too");
   }
+  TakeAway([](Shown&) { return false; });
   const auto there = shown_.find(device.node);
   if (there != shown_.end() && there->second.which != device.which) {
     // Another device had this name, and is gone. Its link goes, too.
@@ -51,6 +52,7 @@ absl::StatusOr<std::string> PathTable::Open(const Device& device, uint64_t conne
   }
   Shown now = {.which = device.which, .folder = device.folder, .uses = {}};
   if (const auto it = shown_.find(device.node); it != shown_.end()) now = it->second;
+  now.owed = false;
   // Opening again under the same name adds to what is open.
   PathUser& mine = now.uses.try_emplace({connection, name}, user).first->second;
   mine.writable |= user.writable;
@@ -65,21 +67,42 @@ absl::StatusOr<std::string> PathTable::Open(const Device& device, uint64_t conne
   return path;
 }
 
+// Takes the rights of whom no use is left for, and only takes: where the device went by force, its
+// name may be another's now. Includes what could not be taken back before.
+template <typename Change>
+void PathTable::TakeAway(Change change) {
+  for (auto it = shown_.begin(); it != shown_.end();) {
+    const std::string& node = it->first;
+    Shown& shown = it->second;
+    const bool changed = change(shown) && !CXLPOOL_MUTANT("acl-stays");
+    if (changed || shown.owed) {
+      const std::vector<PathUser> users = UsersOf(shown);
+      absl::Status status;
+      if (users.empty()) {
+        status = paths_->Hide(shown.folder, node);
+      } else if (CXLPOOL_MUTANT("close-adds-a-right")) {
+        status = paths_->Show(shown.folder, node, users).status();
+      } else {
+        status = paths_->Narrow(node, users);
+      }
+      if (!status.ok() && !shown.owed) LogError(kSubject, status.message());
+      shown.owed = !status.ok();
+    }
+    it = shown.uses.empty() && !shown.owed ? shown_.erase(it) : std::next(it);
+  }
+}
+
 template <typename Matches>
 void PathTable::CloseIf(Matches matches) {
-  for (auto it = shown_.begin(); it != shown_.end();) {
-    const auto& [node, shown] = *it;
-    const bool changed = std::erase_if(it->second.uses, matches) != 0;
-    const std::vector<PathUser> users = UsersOf(shown);
-    absl::Status status;
-    if (changed && !CXLPOOL_MUTANT("acl-stays")) {
-      status = users.empty() ? paths_->Hide(shown.folder, node)
-                             : paths_->Show(shown.folder, node, users).status();
-    }
-    // What could not be taken back is tried again by the next agent, at its start.
-    if (!status.ok()) LogError(kSubject, status.message());
-    it = users.empty() ? shown_.erase(it) : std::next(it);
-  }
+  TakeAway([&](Shown& shown) { return std::erase_if(shown.uses, matches) != 0; });
+}
+
+void PathTable::KeepOnly(const std::set<std::string>& devices) {
+  TakeAway([&](Shown& shown) {
+    if (shown.uses.empty() || devices.contains(shown.which)) return false;
+    shown.uses.clear();
+    return true;
+  });
 }
 
 void PathTable::Close(uint64_t connection, const std::string& name) {

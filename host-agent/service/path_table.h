@@ -5,7 +5,9 @@
 // device is shown in one folder: a Region that is renamed meanwhile keeps its path.
 //
 // A node is known by its name and by what device it is: a name is used again for another device,
-// and what was held of the one before gives nobody a right to that.
+// and what was held of the one before gives nobody a right to that. Only Open adds a right.
+//
+// What could not be taken back is tried again at the next Open, Close or change of the core.
 //
 // Bounded: kMaxUsers users of one device; its connections are as many as there may be. Not
 // thread-safe; the core's thread.
@@ -14,6 +16,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -53,6 +56,10 @@ class PathTable {
   void Close(uint64_t connection, const std::string& name);
   void CloseConnection(uint64_t connection);
 
+  // Of these devices (Device::which), there are no others now: what is shown of another goes.
+  void KeepOnly(const std::set<std::string>& devices);
+  bool empty() const { return shown_.empty(); }
+
  private:
   struct Use {
     uint64_t connection = 0;
@@ -63,9 +70,13 @@ class PathTable {
     std::string which;
     std::string folder;
     std::map<Use, PathUser> uses;
+    bool owed = false;  // More users may open it than `uses` say: that could not be changed.
   };
 
   static std::vector<PathUser> UsersOf(const Shown& shown);
+  // `change` takes uses away, and says whether it did.
+  template <typename Change>
+  void TakeAway(Change change);
   template <typename Matches>
   void CloseIf(Matches matches);
 

@@ -87,6 +87,61 @@ TEST(PathTableTest, WhatWasHeldOfADeviceGivesNoRightToTheNextOfItsName) {
   EXPECT_THAT(rig.paths.users[kPathNode], ElementsAre(kPathOther));
 }
 
+// The same, and the next Region is opened by its descriptor only: nothing is shown of it.
+TEST(PathTableTest, ACloseGivesNobodyARightToTheNextDeviceOfTheName) {
+  PathRig rig;
+  rig.Open(1, "regions/kv", kPathWriter);
+  rig.Open(2, "regions/kv", kPathWriter);
+  rig.paths.users.erase(kPathNode);  // A new node: it names nobody.
+  rig.table.CloseConnection(1);
+  EXPECT_THAT(rig.paths.users, IsEmpty());
+  rig.table.CloseConnection(2);
+  EXPECT_THAT(rig.paths.users, IsEmpty());
+  EXPECT_THAT(rig.paths.links, IsEmpty());
+}
+
+TEST(PathTableTest, WhatIsShownOfADeviceGoesWithIt) {
+  PathRig rig;
+  rig.Open(1, "regions/kv", kPathWriter);
+  rig.table.KeepOnly({"a", "b"});
+  EXPECT_THAT(rig.paths.users[kPathNode], ElementsAre(kPathWriter));
+  rig.table.KeepOnly({"b"});
+  EXPECT_THAT(rig.paths.users, IsEmpty());
+  EXPECT_THAT(rig.paths.links, IsEmpty());
+  EXPECT_TRUE(rig.table.empty());
+  rig.table.CloseConnection(1);
+}
+
+TEST(PathTableTest, WhatCouldNotBeTakenBackIsTriedAgain) {
+  const auto again = {
+      +[](PathRig& rig) { rig.table.KeepOnly({"a"}); },
+      +[](PathRig& rig) { rig.table.Close(9, "regions/other"); },
+      +[](PathRig& rig) {
+        rig.Open(9, "regions/b", kPathOther, {.node = "/dev/dax9.0", .which = "b", .folder = "b"});
+        rig.table.CloseConnection(9);
+      },
+  };
+  for (const auto& next : again) {
+    PathRig rig;
+    rig.Open(1, "regions/kv", kPathWriter);
+    rig.Open(2, "regions/kv", kPathOther);
+    rig.paths.failure = absl::InternalError("no");
+    rig.table.CloseConnection(1);
+    EXPECT_THAT(rig.paths.users[kPathNode], ElementsAre(kPathWriter, kPathOther));
+    rig.paths.failure = absl::OkStatus();
+    next(rig);
+    EXPECT_THAT(rig.paths.users[kPathNode], ElementsAre(kPathOther));
+
+    rig.paths.failure = absl::InternalError("no");
+    rig.table.CloseConnection(2);
+    EXPECT_FALSE(rig.table.empty());
+    rig.paths.failure = absl::OkStatus();
+    next(rig);
+    EXPECT_THAT(rig.paths.users, IsEmpty());
+    EXPECT_TRUE(rig.table.empty());
+  }
+}
+
 TEST(PathTableTest, AFailureLeavesThingsAsTheyWere) {
   PathRig rig;
   rig.Open(1, "regions/kv", kPathWriter);

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -20,7 +21,7 @@ class FakeDevicePaths : public DevicePaths {
   std::map<std::string, std::vector<PathUser>> users;  // By node.
   std::set<std::string> links;                         // "r1 /dev/dax0.0".
   std::set<int> strangers;                             // Pids that have another /dev.
-  absl::Status failure;                                // Of Show and Hide.
+  absl::Status failure;                                // Of Show, Narrow and Hide.
   int starts = 0;
 
   absl::Status TakeBackAll() override {
@@ -39,6 +40,20 @@ class FakeDevicePaths : public DevicePaths {
     users[node] = shown_to;
     links.insert(absl::StrCat(folder, " ", node));
     return absl::StrCat("/dev/cxlpool/", folder, node.substr(node.rfind('/')));
+  }
+  absl::Status Narrow(const std::string& node, const std::vector<PathUser>& left) override {
+    if (!failure.ok()) return failure;
+    const auto named = users.find(node);
+    if (named == users.end()) return absl::OkStatus();
+    std::vector<PathUser> stay;
+    for (const PathUser& user : left) {
+      for (const PathUser& has : named->second) {
+        if (has.uid != user.uid) continue;
+        stay.push_back({.uid = user.uid, .writable = user.writable && has.writable});
+      }
+    }
+    named->second = std::move(stay);
+    return absl::OkStatus();
   }
   absl::Status Hide(const std::string& folder, const std::string& node) override {
     if (!failure.ok()) return failure;
