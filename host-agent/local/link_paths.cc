@@ -74,8 +74,8 @@ bool IsBelow(absl::string_view path, absl::string_view folder) {
 }
 
 // Where a folder is, by a list of mounts (proc_pid_mountinfo(5)): "0:6 /sub" is a part of the file
-// system of that device. Nothing: the list does not say, or is longer than any that is right.
-std::optional<std::string> PlaceOf(const std::string& folder, const std::string& list) {
+// system of that device. The list does not say: NOT_FOUND. OUT_OF_RANGE: it is too long.
+absl::StatusOr<std::string> PlaceOf(const std::string& folder, const std::string& list) {
   const UniqueFd file(::open(list.c_str(), O_RDONLY | O_CLOEXEC));
   std::string text(kMaxMountsBytes, '\0');
   size_t size = 0;
@@ -84,7 +84,10 @@ std::optional<std::string> PlaceOf(const std::string& folder, const std::string&
     got = ::read(file.get(), text.data() + size, text.size() - size);
     if (got > 0) size += static_cast<size_t>(got);
   }
-  if (got != 0) return std::nullopt;
+  if (got > 0) {
+    return absl::OutOfRangeError(absl::StrCat(list, " has ", kMaxMountsBytes, " bytes or more"));
+  }
+  if (got < 0) return absl::NotFoundError(absl::StrCat(list, " cannot be read"));
   text.resize(size);
   std::string mounted_at;
   std::optional<std::string> place;
@@ -99,7 +102,8 @@ std::optional<std::string> PlaceOf(const std::string& folder, const std::string&
         absl::string_view(folder).substr(mounted_at == "/" ? 0 : mounted_at.size());
     place = absl::StrCat(words[2], " ", words[3] == "/" ? "" : words[3], below);
   }
-  return place;
+  if (!place.has_value()) return absl::NotFoundError(absl::StrCat(list, " lacks ", folder));
+  return *std::move(place);
 }
 
 // A folder of the agent's that everybody may search, made where it is missing.
@@ -188,10 +192,16 @@ absl::Status LinkPaths::TakeBackAll() {
 
 absl::Status LinkPaths::CheckCaller(int pid) const {
   if (CXLPOOL_MUTANT("other-namespace-served")) return absl::OkStatus();
-  const std::optional<std::string> ours = PlaceOf(parent_, absl::StrCat(proc_, "/self/mountinfo"));
-  if (pid > 0 && ours.has_value() &&
-      ours == PlaceOf(parent_, absl::StrCat(proc_, "/", pid, "/mountinfo"))) {
-    return absl::OkStatus();
+  const absl::StatusOr<std::string> ours = PlaceOf(parent_, absl::StrCat(proc_, "/self/mountinfo"));
+  const absl::StatusOr<std::string> theirs =
+      PlaceOf(parent_, absl::StrCat(proc_, "/", pid, "/mountinfo"));
+  if (pid > 0 && ours.ok() && theirs.ok() && *ours == *theirs) return absl::OkStatus();
+  for (const absl::Status& status : {ours.status(), theirs.status()}) {
+    if (!absl::IsOutOfRange(status)) continue;
+    return Refuse(absl::StatusCode::kFailedPrecondition, "OTHER_NAMESPACE",
+                  absl::StrCat("the agent cannot tell whether the calling process has its ",
+                               parent_, ": ", status.message()),
+                  "reduce the mounts of this host, or open it without as_file");
   }
   return Refuse(absl::StatusCode::kFailedPrecondition, "OTHER_NAMESPACE",
                 absl::StrCat("the calling process does not have the agent's ", parent_,

@@ -297,6 +297,17 @@ TEST_F(CallerTest, ADevOfItsOwnIsRefused) {
   }
 }
 
+TEST_F(CallerTest, AListThatIsTooLongIsNoContainer) {
+  const LinkPaths paths("/dev/cxlpool", root_ + "/proc");
+  Mounts("10", std::string(2 << 20, '\n'));
+  EXPECT_THAT(paths.CheckCaller(10).message(), ::testing::HasSubstr("/10/mountinfo has 1048576"));
+  Mounts("10", kRootMount + kDevMount);
+  Mounts("self", std::string(2 << 20, '\n'));
+  EXPECT_THAT(paths.CheckCaller(10).message(), ::testing::HasSubstr("/self/mountinfo has 1048576"));
+  Mounts("self", kRootMount + kDevMount);
+  EXPECT_THAT(paths.CheckCaller(11).message(), ::testing::HasSubstr("container"));
+}
+
 TEST_F(CallerTest, AFolderThatIsNoMountIsAPartOfOne) {
   const LinkPaths paths("/srv/pool/paths", root_ + "/proc");
   const std::string other_root = "70 1 0:99 / / ro - overlay o rw\n";
