@@ -142,9 +142,11 @@ class Agent {
         agent->core_.get(), config.manager_address, &agent->loop_, &agent->clock_,
         [](absl::string_view text) { NotifyService(text).IgnoreError(); });
     agent->paths_ = std::make_unique<LinkPaths>(PathsFolderOf(config));
+    // Where Regions are parts of files there is none, so that nothing is allocated to be one.
+    LinkPaths* const paths = config.shared_files.empty() ? agent->paths_.get() : nullptr;
     agent->service_ = std::make_unique<LocalService>(
         PolicyOf(config, ::geteuid()), agent->core_.get(), &agent->loop_, &agent->clock_,
-        agent->memory_.get(), agent->link_.get(), agent->paths_.get());
+        agent->memory_.get(), agent->link_.get(), paths);
     LocalServerOptions local = ServerOptionsOf(config);
     local.max_connections = FitConnections(local.max_connections);
     agent->server_ =

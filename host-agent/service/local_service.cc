@@ -37,6 +37,16 @@ absl::Status ManyExtents(const std::string& name) {
                 "allocate it with max_extents = 1, or open it without as_file", {{"region", name}});
 }
 
+// An allocation that was carried out, and could then not be opened: nobody else says that it is
+// there. It is not released for the caller, for a request_id may be that of an earlier allocation.
+absl::Status StillAllocated(const std::string& name, const absl::Status& why) {
+  std::optional<Refusal> refusal = RefusalOf(why);
+  if (!refusal.has_value()) return why;
+  absl::StrAppend(&refusal->message, "; ", name, " is allocated");
+  absl::StrAppend(&refusal->remedy, refusal->remedy.empty() ? "" : ", or ", "release ", name);
+  return refusal->ToStatus();
+}
+
 bool MayComeOnline(const absl::Status& status) { return ReasonOf(status) == "NOT_ONLINE_YET"; }
 
 v1::Attachment::State AttachmentStateOf(const Attachment& attachment, const HostObservation& host) {
@@ -406,6 +416,8 @@ bool LocalService::TryToFinish(Pending& pending) {
                  "open it by name later, or release it", {{"region", pending.name}});
   } else if (pending.allocated && absl::IsNotFound(why)) {
     why = Releasing(pending.name);  // It came, and was undone.
+  } else if (pending.allocated && ReasonOf(why) != "REGION_RELEASING") {
+    why = StillAllocated(pending.name, why);
   }
   std::move(pending.done)(RefusedReply(why));
   return true;

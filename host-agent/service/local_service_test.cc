@@ -648,6 +648,32 @@ TEST(LocalServiceTest, ADeviceThatHasNoNodeHasNoPath) {
   EXPECT_EQ(answer.error().reason(), "PATH_UNSUPPORTED");
 }
 
+TEST(LocalServiceTest, WhereRegionsArePartsOfFilesNoneIsAllocatedToBeOne) {
+  LocalRig rig;
+  rig.Connect();
+  LocalService none({}, rig.core.get(), &rig.executor, &rig.executor, &rig.memory, &rig.link);
+  std::string reason;
+  none.Handle(kUser, LocalRig::AsFile(LocalRig::AllocateOf()),
+              [&](LocalReply reply) { reason = reply.response.error().reason(); });
+  EXPECT_EQ(reason, "PATH_UNSUPPORTED");
+  EXPECT_TRUE(rig.link.allocates.empty());
+}
+
+TEST(LocalServiceTest, WhatIsAllocatedAndCannotBeShownIsNamed) {
+  LocalRig rig;
+  rig.Connect();
+  rig.Ask(kUser, LocalRig::AsFile(LocalRig::AllocateOf(10'000)));
+  rig.paths.failure = Refuse(absl::StatusCode::kInternal, "PATH_FAILED", "no room", "make some");
+  rig.AnswerAllocate(1);
+  rig.Offer(MakeOffer(1, kOnline, {{1, 0x51}}));
+  rig.executor.RunReady();
+  const v1::LocalResponse& answer = rig.answers[kUser.connection];
+  EXPECT_EQ(answer.code(), Code(absl::StatusCode::kInternal));
+  EXPECT_EQ(answer.error().reason(), "PATH_FAILED");
+  EXPECT_EQ(answer.message(),
+            "no room; regions/r1 is allocated (make some, or release regions/r1)");
+}
+
 TEST(LocalServiceTest, ARegionForAFileIsAllocatedInOnePiece) {
   LocalRig rig;
   rig.Connect();

@@ -24,7 +24,7 @@ void PathTable::Start() {
 }
 
 absl::Status PathTable::CheckCaller(int pid) const {
-  if (paths_ == nullptr) return Unsupported("its agent has no place for paths");
+  if (paths_ == nullptr) return Unsupported("its Regions are parts of files");
   return paths_->CheckCaller(pid);
 }
 
