@@ -113,19 +113,45 @@ StatusOr<lib::LocalAllocateRequest> AllocateRequest(const cxlpool_allocate_optio
   return request;
 }
 
-// Takes back an allocation that did not give what was asked for, as far as that can be said.
-void Undo(cxlpool_client* client, const std::string& tag) {
-  const StatusOr<std::string> request_id = lib::RequestIdOf("");
-  if (!request_id.ok()) return;
+// Takes back an allocation that did not give what was asked for.
+Status Undo(cxlpool_client* client, const std::string& name) {
+  StatusOr<std::string> request_id = lib::RequestIdOf("");
+  if (!request_id.ok()) return request_id.status();
   lib::LocalRequest request;
-  request.release = {.request_id = *request_id, .name = lib::Concat("regions/", tag)};
-  (void)client->session->Call(std::move(request), lib::Duration(0), lib::Body::kRelease);
+  request.release = {.request_id = *std::move(request_id), .name = name};
+  return client->session->Call(std::move(request), lib::Duration(0), lib::Body::kRelease).status();
 }
 
-// Opens what the request asks for. An agent that does not know as_file ignores it: what it gave is
-// closed again, and what it allocated is released.
+// What an agent that does not know as_file gave was closed again. It was allocated for this call
+// only if this library made the call's request_id: then it is released. With one of the caller's it
+// may be that of an earlier call, and in use.
+Status AgentTooOld(cxlpool_client* client, const std::string& name, const std::string& tag,
+                   bool allocated, bool own_request) {
+  std::string message =
+      lib::Concat("the host agent does not know as_file, and gave ", name, " without a path");
+  std::string remedy = "update cxlpool-agent, or open it without as_file";
+  if (allocated && !own_request && !CXLPOOL_MUTANT("undoes-another-call")) {
+    message += "; it stays allocated, for its request_id may be that of an earlier call";
+    remedy = lib::Concat("update cxlpool-agent, open it without as_file, or release ", name);
+  } else if (allocated) {
+    // By its tag, which no other Region ever has.
+    const Status undone = Undo(client, lib::Concat("regions/", tag));
+    if (undone.ok()) {
+      message += "; it has been released";
+      remedy = "update cxlpool-agent, or allocate it without as_file";
+    } else {
+      message += lib::Concat("; it could not be released: ", undone.failure().message);
+      remedy = lib::Concat("update cxlpool-agent, open it without as_file, or release ", name);
+    }
+  }
+  return lib::Refuse(lib::Code::kFailedPrecondition, "AGENT_TOO_OLD", std::move(message),
+                     std::move(remedy));
+}
+
+// Opens what the request asks for. `own_request`: of an allocation, the library made its
+// request_id.
 Status OpenWith(cxlpool_client* client, lib::LocalRequest request, uint32_t wait_ms,
-                cxlpool_region** region) {
+                bool own_request, cxlpool_region** region) {
   const bool allocates = request.allocate.has_value();
   const bool as_file = allocates ? request.allocate->as_file : request.open->as_file;
   auto opened = client->session->Open(std::move(request), lib::Duration(wait_ms));
@@ -135,11 +161,7 @@ Status OpenWith(cxlpool_client* client, lib::LocalRequest request, uint32_t wait
     const std::string name = reply.name;
     const std::string tag = reply.tag;
     *opened = nullptr;
-    if (allocates) Undo(client, tag);
-    return lib::Refuse(
-        lib::Code::kFailedPrecondition, "AGENT_TOO_OLD",
-        lib::Concat("the host agent does not know as_file, and gave ", name, " without a path"),
-        "update cxlpool-agent, or open it without as_file");
+    return AgentTooOld(client, name, tag, allocates, own_request);
   }
   *region = new cxlpool_region{*std::move(opened)};
   return Status();
@@ -181,7 +203,8 @@ int cxlpool_allocate(cxlpool_client* client, const cxlpool_allocate_options* opt
     if (!allocate.ok()) return allocate.status();
     lib::LocalRequest request;
     request.allocate = *std::move(allocate);
-    return OpenWith(client, std::move(request), read->wait_ms, region);
+    const bool own_request = TextOf(read->request_id).empty();
+    return OpenWith(client, std::move(request), read->wait_ms, own_request, region);
   });
 }
 
@@ -201,7 +224,7 @@ int cxlpool_open(cxlpool_client* client, const char* name, const cxlpool_open_op
     request.open = {
         .name = *std::move(full_name), .access = read->access, .as_file = read->as_file != 0};
     if (CXLPOOL_MUTANT("opens-for-writing")) request.open->access = CXLPOOL_READ_WRITE;
-    return OpenWith(client, std::move(request), read->wait_ms, region);
+    return OpenWith(client, std::move(request), read->wait_ms, false, region);
   });
 }
 

@@ -129,28 +129,64 @@ TEST_F(ClientTest, OpensAsAFile) {
 }
 
 // It skips what it does not know, and gives the Region without a path.
+const FakeAgent::Mishap kOldAgent = {
+    .what = FakeAgent::Mishap::kEdit, .edit = [](v1::LocalResponse& response) {
+      for (v1::LocalSegment& segment : *response.mutable_open()->mutable_segments()) {
+        segment.clear_path();
+      }
+    }};
+
 TEST_F(ClientTest, AnAgentThatDoesNotKnowPathsIsToldFromOneThatDoes) {
-  const FakeAgent::Mishap old_agent = {
-      .what = FakeAgent::Mishap::kEdit, .edit = [](v1::LocalResponse& response) {
-        for (v1::LocalSegment& segment : *response.mutable_open()->mutable_segments()) {
-          segment.clear_path();
-        }
-      }};
   agent_.Add({.name = "regions/kv"});
   Pool client = Connect();
-  agent_.Next(old_agent);
+  agent_.Next(kOldAgent);
   const Error error = client.Open("kv", {.as_file = true}).error();
   EXPECT_EQ(error.code, CXLPOOL_FAILED_PRECONDITION);
   EXPECT_EQ(error.reason, "AGENT_TOO_OLD");
   EXPECT_THAT(error.message, HasSubstr("regions/kv"));
   EXPECT_EQ(agent_.Opens("regions/kv"), 0);
 
-  agent_.Next(old_agent);
-  EXPECT_EQ(ReasonOf(client.Allocate({.name = "new", .size_bytes = 4096, .as_file = true})),
-            "AGENT_TOO_OLD");
+  agent_.Next(kOldAgent);
+  const AllocateOptions options = {.name = "new", .size_bytes = 4096, .as_file = true};
+  const Error released = client.Allocate(options).error();
+  EXPECT_EQ(released.reason, "AGENT_TOO_OLD");
+  EXPECT_THAT(released.message, HasSubstr("it has been released"));
   // By its tag, which no other Region ever has.
   const v1::LocalRequest last = agent_.Requests().back();
   EXPECT_EQ(last.release().name().size(), std::strlen("regions/") + FakeRegion().tag.size());
+}
+
+// With the request_id of an earlier call, the Region may be one that is in use.
+TEST_F(ClientTest, WhatAnEarlierCallMayHaveAllocatedIsNotReleased) {
+  Pool client = Connect();
+  AllocateOptions options = {
+      .name = "new", .size_bytes = 4096, .request_id = "0f8fad5b-d9cb-469f-a165-70867728950e"};
+  const auto earlier = client.Allocate(options);
+  ASSERT_TRUE(earlier.ok()) << earlier.error().text();
+  options.as_file = true;
+  agent_.Next(kOldAgent);
+  const Error error = client.Allocate(options).error();
+  EXPECT_EQ(error.reason, "AGENT_TOO_OLD");
+  EXPECT_THAT(error.message, HasSubstr("it stays allocated"));
+  EXPECT_THAT(error.remedy, HasSubstr("release regions/new"));
+  for (const v1::LocalRequest& request : agent_.Requests()) EXPECT_FALSE(request.has_release());
+}
+
+TEST_F(ClientTest, AnAllocationThatCannotBeUndoneSaysSo) {
+  Pool client = Connect();
+  agent_.Next(kOldAgent);
+  for (int i = 0; i < 2; ++i) {  // The close, and the release.
+    agent_.Next({.what = FakeAgent::Mishap::kEdit, .edit = [](v1::LocalResponse& response) {
+                   if (response.has_close()) return;
+                   response.set_code(CXLPOOL_PERMISSION_DENIED);
+                   response.set_message("not yours");
+                   response.mutable_error()->set_reason("REGION_NOT_YOURS");
+                 }});
+  }
+  const Error error = client.Allocate({.name = "new", .size_bytes = 4096, .as_file = true}).error();
+  EXPECT_EQ(error.reason, "AGENT_TOO_OLD");
+  EXPECT_THAT(error.message, HasSubstr("it could not be released: not yours"));
+  EXPECT_THAT(error.remedy, HasSubstr("release regions/new"));
 }
 
 TEST_F(ClientTest, EachAllocationHasItsOwnRequestId) {

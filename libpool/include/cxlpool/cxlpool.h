@@ -272,7 +272,9 @@ typedef struct cxlpool_open_options {
  * later, or give a wait. FAILED_PRECONDITION/REGION_RELEASING: it is being taken away.
  * With as_file: FAILED_PRECONDITION: NOT_DEVDAX, MANY_EXTENTS (allocate it with max_extents = 1),
  * OTHER_NAMESPACE (this process has another /dev than the agent: a container), AGENT_TOO_OLD
- * (nothing is open, nor allocated). UNIMPLEMENTED/PATH_UNSUPPORTED: this host cannot. */
+ * (nothing is open; what cxlpool_allocate made is released again, unless it was given a request_id:
+ * then it stays, for it may be that of an earlier call). UNIMPLEMENTED/PATH_UNSUPPORTED: this host
+ * cannot. INTERNAL/PATH_FAILED. Where a Region was allocated before, the message names it. */
 CXLPOOL_API int cxlpool_open(cxlpool_client *client, const char *name,
                              const cxlpool_open_options *options, cxlpool_region **region,
                              cxlpool_error *error);
