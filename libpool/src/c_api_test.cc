@@ -118,6 +118,12 @@ TEST_F(CApiTest, OptionsOfOtherVersions) {
   cxlpool_disconnect(client);
 }
 
+// The library looks at every byte of an options struct: none may be padding, which nobody sets.
+static_assert(sizeof(cxlpool_allocate_options) ==
+              offsetof(cxlpool_allocate_options, reserved) + sizeof(int32_t));
+static_assert(sizeof(cxlpool_open_options) ==
+              offsetof(cxlpool_open_options, reserved) + sizeof(int32_t));
+
 TEST_F(CApiTest, NullsAndValuesThatCannotBeAreRefused) {
   cxlpool_client* const client = Connect();
   cxlpool_region* region = nullptr;

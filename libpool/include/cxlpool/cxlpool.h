@@ -238,11 +238,12 @@ typedef struct cxlpool_allocate_options {
                                 Region: with the same id and the same arguments, by the same user (and
                                 process, unless persistent), the Region that was made is opened. */
   int32_t as_file;           /* 1: as of cxlpool_open_options; then it comes in one piece. */
+  int32_t reserved;          /* 0 */
 } cxlpool_allocate_options;
 #define CXLPOOL_ALLOCATE_OPTIONS_INIT                                                            \
   {                                                                                              \
     sizeof(cxlpool_allocate_options), NULL, 0, CXLPOOL_EXCLUSIVE, CXLPOOL_DEVDAX, 0, 0, NULL, 0, \
-        NULL, 0, 0, 120000, NULL, 0                                                              \
+        NULL, 0, 0, 120000, NULL, 0, 0                                                           \
   }
 
 /* Allocates a Region on this host, waits until it is online, and opens it for writing.
@@ -262,9 +263,10 @@ typedef struct cxlpool_open_options {
   int32_t as_file;  /* 1: while it is open, every program of this user may open it by a path
                        (cxlpool_region_path), too: for writing only if it is open for that here. A
                        devdax Region of one extent. */
+  int32_t reserved; /* 0 */
 } cxlpool_open_options;
 #define CXLPOOL_OPEN_OPTIONS_INIT \
-  { sizeof(cxlpool_open_options), CXLPOOL_READ_WRITE, 0, 0 }
+  { sizeof(cxlpool_open_options), CXLPOOL_READ_WRITE, 0, 0, 0 }
 
 /* Opens a Region that is attached to this host: {region}, regions/{region}, or its tag.
  * NOT_FOUND/NOT_ATTACHED: attach it first. PERMISSION_DENIED: it is attached READ_ONLY, or another

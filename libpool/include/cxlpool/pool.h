@@ -578,7 +578,8 @@ class Pool {
 
   Result<Region> Open(const std::string& name, const OpenOptions& options = {}) {
     const cxlpool_open_options c = {sizeof c, static_cast<int32_t>(options.access),
-                                    internal::Milliseconds(options.wait), options.as_file ? 1 : 0};
+                                    internal::Milliseconds(options.wait), options.as_file ? 1 : 0,
+                                    0};
     internal::ErrorOut error;
     cxlpool_region* region = nullptr;
     if (cxlpool_open(client_.get(), name.c_str(), &c, &region, error.out()) != 0) {
