@@ -14,6 +14,9 @@ namespace cxlpool::libpool {
 namespace {
 
 constexpr int kMaxPageBits = 48;
+// In si_errno, where the kernel has 0, of a signal that was passed on. The mark goes with the
+// signal: a handler may leave by siglongjmp, after which a mark of the thread would stay.
+constexpr int kPassedOn = 0x6378706c;
 
 // A call that is under way in this thread.
 struct Guard {
@@ -26,7 +29,6 @@ struct Guard {
 
 // Read by the handler: laid out when the thread is made, so that no access of it allocates.
 __attribute__((tls_model("initial-exec"))) thread_local Guard* t_guard = nullptr;
-__attribute__((tls_model("initial-exec"))) thread_local bool t_passing_on = false;
 // The tick in which this thread last looked at the handler of SIGBUS.
 __attribute__((tls_model("initial-exec"))) thread_local timespec t_looked = {};
 
@@ -40,25 +42,34 @@ void Default(int signal) {
   ::sigaction(signal, &action, nullptr);
 }
 
-// As the kernel would have called it, but on our stack and not with its mask alone.
+// As the kernel would have called it, but on our stack. The handler may leave by siglongjmp.
 void PassOn(int signal, siginfo_t* info, void* context) {
-  const bool sent = info->si_code <= 0;  // By kill: it does not happen again by itself.
+  // By kill, or early word of lost bytes that nobody has touched: it does not happen again by
+  // itself.
+  const bool sent = info->si_code <= 0 ||
+                    (info->si_code == BUS_MCEERR_AO && !CXLPOOL_MUTANT("early-word-goes-by"));
   // One that passes on to us in turn knows nobody else.
-  if (g_before.sa_handler == SIG_DFL || g_before.sa_handler == SIG_IGN || t_passing_on) {
+  const bool passed_back = info->si_errno == kPassedOn && !CXLPOOL_MUTANT("passed-on-for-ever");
+  if (g_before.sa_handler == SIG_DFL || g_before.sa_handler == SIG_IGN || passed_back) {
     if (sent && g_before.sa_handler == SIG_IGN) return;
     Default(signal);
     if (sent) ::raise(signal);
     return;
   }
+  // With SIGBUS among what is blocked, unless the handler wants it: a fault within it ends the
+  // process, and is not passed on to it without end.
+  sigset_t blocked = g_before.sa_mask;
+  if ((g_before.sa_flags & SA_NODEFER) == 0) ::sigaddset(&blocked, signal);
   sigset_t mask;
-  ::pthread_sigmask(SIG_BLOCK, &g_before.sa_mask, &mask);
-  t_passing_on = true;
+  ::pthread_sigmask(SIG_BLOCK, &blocked, &mask);
+  const int as_it_came = info->si_errno;
+  info->si_errno = kPassedOn;
   if ((g_before.sa_flags & SA_SIGINFO) != 0) {
     g_before.sa_sigaction(signal, info, context);
   } else {
     g_before.sa_handler(signal);
   }
-  t_passing_on = false;
+  info->si_errno = as_it_came;
   ::pthread_sigmask(SIG_SETMASK, &mask, nullptr);
 }
 

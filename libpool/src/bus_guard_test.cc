@@ -4,8 +4,10 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -191,6 +193,72 @@ TEST(BusGuardTest, BehindAHandlerThatPassesOnToUsNoSignalStaysBlocked) {
               return g_heard > 0 ? 0 : 4;
             }),
             0);
+}
+
+sigjmp_buf g_left_to;
+
+// A foreign handler as most are that want to go on.
+void OnForeignThatLeaves(int, siginfo_t*, void*) {
+  g_heard = g_heard + 1;
+  siglongjmp(g_left_to, 1);
+}
+
+bool IsLeft(const Cut& theirs) {
+  if (sigsetjmp(g_left_to, 1) != 0) return true;
+  *theirs.gone() = 5;
+  return false;
+}
+
+TEST(BusGuardTest, AForeignHandlerMayLeaveByALongJumpEachTime) {
+  EXPECT_EQ(InAChild([] {
+              const Cut ours, theirs;
+              struct sigaction action = {};
+              action.sa_sigaction = OnForeignThatLeaves;
+              action.sa_flags = SA_SIGINFO;
+              ::sigaction(SIGBUS, &action, nullptr);
+              for (int turn = 1; turn <= 3; ++turn) {
+                if (!Guarded(ours.begin(), 2 * kPageBytes, [&] { *ours.gone() = 1; })) return 1;
+                if (!IsLeft(theirs)) return 2;
+                if (g_heard != turn) return 3;
+              }
+              return 0;
+            }),
+            0);
+}
+
+TEST(BusGuardTest, WhatAForeignHandlerPassesBackEndsTheProcess) {
+  EXPECT_EQ(InAChild([] {
+              const Cut ours, theirs;
+              if (!Guarded(ours.begin(), 2 * kPageBytes, [&] { *ours.gone() = 1; })) return 1;
+              InstallChaining();
+              // Ours comes before it again, and knows nobody but it.
+              if (!Guarded(ours.begin(), 2 * kPageBytes, [&] { *ours.gone() = 1; })) return 2;
+              *theirs.gone() = 5;
+              return 3;
+            }),
+            -SIGBUS);
+}
+
+// As the kernel tells a process with PR_MCE_KILL_EARLY of lost bytes that nobody has touched.
+void TellEarly(const void* address) {
+  siginfo_t info = {};
+  info.si_signo = SIGBUS;
+  info.si_code = BUS_MCEERR_AO;
+  info.si_addr = const_cast<void*>(address);
+  ::syscall(SYS_rt_tgsigqueueinfo, ::getpid(), ::gettid(), SIGBUS, &info);
+}
+
+TEST(BusGuardTest, AnEarlyWordOfLostBytesIsHandledLikeOneThatWasSent) {
+  for (const bool ignored : {true, false}) {
+    EXPECT_EQ(InAChild([ignored] {
+                const Cut ours;
+                if (ignored) ::signal(SIGBUS, SIG_IGN);
+                if (!Guarded(ours.begin(), 2 * kPageBytes, [&] { *ours.gone() = 1; })) return 1;
+                TellEarly(ours.begin());
+                return Guarded(ours.begin(), 2 * kPageBytes, [&] { *ours.gone() = 1; }) ? 0 : 2;
+              }),
+              ignored ? 0 : -SIGBUS);
+  }
 }
 
 TEST(BusGuardTest, WithoutOneTheProcessEndsByTheSignal) {
