@@ -1,6 +1,7 @@
 #include "libpool/src/copier.h"
 
 #include <poll.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -39,6 +40,19 @@ void Signal(int eventfd) {
   if (::poll(&ready, 1, 0) == 1 && ::write(eventfd, &one, sizeof one) < 0) return;
 }
 
+// Whoever starts a copier may block what he likes: a thread that copies takes the signals of its
+// own faults, which a guard needs and a debugger wants, and leaves all others to the program's
+// threads.
+void TakeFaultsOnly() {
+  if (CXLPOOL_MUTANT("copier-blocks-faults")) return;
+  sigset_t others;
+  ::sigfillset(&others);
+  for (const int fault : {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT}) {
+    ::sigdelset(&others, fault);
+  }
+  ::pthread_sigmask(SIG_SETMASK, &others, nullptr);
+}
+
 }  // namespace
 
 Copier::Copier(CopierOptions options)
@@ -52,6 +66,7 @@ Copier::Copier(CopierOptions options)
 StatusOr<std::shared_ptr<Copier>> Copier::Start(CopierOptions options) {
   std::shared_ptr<Copier> copier(new Copier(std::move(options)));
   try {
+    copier->threads_.reserve(copier->options_.threads);
     for (uint32_t i = 0; i < copier->options_.threads; ++i) {
       copier->threads_.emplace_back([raw = copier.get()] { raw->Run(); });
     }
@@ -59,6 +74,9 @@ StatusOr<std::shared_ptr<Copier>> Copier::Start(CopierOptions options) {
     copier->Stop();
     return ErrnoError(Code::kResourceExhausted, "NO_THREAD", "cannot start a thread of the copier",
                       "raise the limit of threads (ulimit -u, pids.max)", error.code().value());
+  } catch (...) {  // No memory: those that run are ended first.
+    copier->Stop();
+    throw;
   }
   return copier;
 }
@@ -78,7 +96,8 @@ void Copier::Stop() {
   threads_.clear();
 }
 
-StatusOr<std::shared_ptr<Copier::Op>> Copier::Submit(Request request) {
+StatusOr<std::shared_ptr<Copier::Op>> Copier::Submit(
+    Request request, const std::function<void(const std::shared_ptr<Op>&)>& hand_out) {
   if (Forked()) return ForkedChild();
   if (Status status = CheckCopy(*request.map, request.copy); !status.ok()) return status;
   const int32_t priority = request.priority;
@@ -95,13 +114,20 @@ StatusOr<std::shared_ptr<Copier::Op>> Copier::Submit(Request request) {
     op->rank_ = {true, -int64_t{priority}, CXLPOOL_MUTANT("youngest-copy-first") ? ~age : age};
     op->is_waiting_ = true;
     waiting_.emplace(op->rank_, op);
+    // No thread takes it before the lock is free.
+    if (hand_out && !CXLPOOL_MUTANT("copy-handed-out-late")) hand_out(op);
   }
   work_.notify_one();
+  if (hand_out && CXLPOOL_MUTANT("copy-handed-out-late")) {
+    (void)op->Wait(Duration(1000));
+    hand_out(op);
+  }
   return op;
 }
 
 // A thread of the copier: one copy after the other, until it is stopped and nothing waits.
 void Copier::Run() {
+  TakeFaultsOnly();
   while (const std::shared_ptr<Op> op = TakeNext()) CarryOutWhole(*op);
 }
 

@@ -83,7 +83,10 @@ class Copier : public std::enable_shared_from_this<Copier> {
   void Stop();
 
   // RESOURCE_EXHAUSTED/QUEUE_FULL; CANCELLED/COPY_CANCELLED: it is being stopped; and as CheckCopy.
-  StatusOr<std::shared_ptr<Op>> Submit(Request request);
+  // `hand_out` is called with what was submitted before it can end, with the copier's lock held: it
+  // stores it and does nothing else.
+  StatusOr<std::shared_ptr<Op>> Submit(
+      Request request, const std::function<void(const std::shared_ptr<Op>&)>& hand_out = nullptr);
 
   bool Forked() const { return ::getpid() != process_; }
 

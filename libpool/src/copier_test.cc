@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -246,6 +247,42 @@ TEST_F(CopierTest, EachEndIsToldOnceBeItDoneFailedOrCancelled) {
   EXPECT_EQ(Count(eventfd.get()), 0u) << "and not once more";
 }
 
+TEST_F(CopierTest, ItsThreadsTakeFaultsAndNoOtherSignalsWhateverTheirMakerBlocks) {
+  sigset_t bus, before;
+  ::sigemptyset(&bus);
+  ::sigaddset(&bus, SIGBUS);
+  ::pthread_sigmask(SIG_BLOCK, &bus, &before);
+  StartCopier(nullptr);
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  sigset_t mask;
+  EXPECT_TRUE((*copier_->Submit(Empty([&mask](const Copier::End&) {
+                ::pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+              })))
+                  ->Wait(kLong)
+                  .status.ok());
+  for (const int fault : {SIGBUS, SIGSEGV, SIGFPE, SIGILL}) {
+    EXPECT_EQ(::sigismember(&mask, fault), 0) << fault;
+  }
+  for (const int other : {SIGTERM, SIGINT, SIGUSR1, SIGCHLD}) {
+    EXPECT_EQ(::sigismember(&mask, other), 1) << other;
+  }
+  ASSERT_EQ(::sigismember(&mask, SIGBUS), 0) << "what follows would end the process";
+  ASSERT_EQ(::truncate(agent_.FilePath("regions/kv", 0).c_str(), 0), 0);
+  EXPECT_EQ((*copier_->Submit(PutRequest(1)))->Wait(kLong).status.reason(), "REVOKED");
+}
+
+TEST_F(CopierTest, ACopyIsHandedOutBeforeItCanEnd) {
+  StartCopier(nullptr);
+  Op handed_out;
+  bool in_time = false;
+  const Op op =
+      *copier_->Submit(Empty([&](const Copier::End&) { in_time = handed_out != nullptr; }),
+                       [&handed_out](const Op& queued) { handed_out = queued; });
+  EXPECT_TRUE(op->Wait(kLong).status.ok());
+  EXPECT_EQ(handed_out, op);
+  EXPECT_TRUE(in_time);
+}
+
 TEST_F(CopierTest, WhoFreesACopyThatRunsWaitsUntilItHasEnded) {
   Gate begun;
   StartCopier([&](size_t done) {
@@ -412,6 +449,17 @@ TEST_F(CopierApiTest, OptionsThatCannotBeAreRefused) {
   cxlpool_copy_options options = CXLPOOL_COPY_OPTIONS_INIT;
   options.eventfd = 1 << 20;
   EXPECT_EQ(cxlpool_get_async(copier, mapping.handle(), 0, &byte, 1, &options, &op, &error),
+            CXLPOOL_INVALID_ARGUMENT);
+  for (const char* what : {"/dev/null", "/proc/self/stat"}) {
+    const UniqueFd file(::open(what, O_RDONLY | O_CLOEXEC));
+    options.eventfd = file.get();
+    EXPECT_EQ(cxlpool_get_async(copier, mapping.handle(), 0, &byte, 1, &options, &op, &error),
+              CXLPOOL_INVALID_ARGUMENT)
+        << what;
+  }
+  cxlpool_copy_options zeroed = {};
+  zeroed.size = sizeof zeroed;  // Its eventfd is 0, the standard input.
+  EXPECT_EQ(cxlpool_get_async(copier, mapping.handle(), 0, &byte, 1, &zeroed, &op, &error),
             CXLPOOL_INVALID_ARGUMENT);
   EXPECT_EQ(op, nullptr);
   EXPECT_EQ(cxlpool_prefetch_async(copier, mapping.handle(), 0, 1, nullptr, nullptr, &error), 0);

@@ -1,8 +1,11 @@
 // The copies of cxlpool.h, on copy.h and copier.h. No exception leaves it.
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <cstdint>
+#include <cstdio>
 #include <memory>
+#include <string_view>
 #include <utility>
 
 #include "cxlpool/cxlpool.h"
@@ -42,7 +45,17 @@ int CopyNow(const cxlpool_map* map, const lib::Copy& copy, cxlpool_lost* lost,
   });
 }
 
-// That the end of the copy will be heard of, and that the descriptor is one.
+// What the kernel calls it. Without /proc nobody says, and it is believed.
+bool IsEventfd(int fd) {
+  char link[32];
+  char target[64];
+  std::snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+  const ssize_t length = ::readlink(link, target, sizeof target);
+  return length < 0 || CXLPOOL_MUTANT("any-descriptor-is-an-eventfd") ||
+         std::string_view(target, static_cast<size_t>(length)) == "anon_inode:[eventfd]";
+}
+
+// That the end of the copy will be heard of, and that the descriptor is an eventfd.
 Status CheckHeard(const cxlpool_copy_options& options, const lib::Copy& copy, cxlpool_op** op) {
   if (op == nullptr && options.on_copied == nullptr && options.eventfd < 0 &&
       copy.what != lib::Copy::What::kPrefetch) {
@@ -52,6 +65,10 @@ Status CheckHeard(const cxlpool_copy_options& options, const lib::Copy& copy, cx
   if (options.eventfd >= 0 && ::fcntl(options.eventfd, F_GETFD) < 0) {
     return lib::BadArgument(lib::Concat("eventfd ", options.eventfd, " is not open"),
                             "give one that is, or -1");
+  }
+  if (options.eventfd >= 0 && !IsEventfd(options.eventfd)) {
+    return lib::BadArgument(lib::Concat("descriptor ", options.eventfd, " is no eventfd"),
+                            "give one, or -1, and begin with CXLPOOL_COPY_OPTIONS_INIT");
   }
   return Status();
 }
@@ -77,11 +94,15 @@ int CopyLater(cxlpool_copier* copier, const cxlpool_map* map, const lib::Copy& c
         call(Answer(end.status, &why) == CXLPOOL_OK ? nullptr : &why, context);
       };
     }
-    auto submitted = copier->copier->Submit(std::move(request));
-    if (!submitted.ok()) return submitted.status();
-    handle->op = *std::move(submitted);
-    if (op != nullptr) *op = handle.release();
-    return Status();
+    // Before it can end, since whoever hears of that may free it.
+    return copier->copier
+        ->Submit(std::move(request),
+                 [&](const std::shared_ptr<lib::Copier::Op>& queued) {
+                   if (op == nullptr) return;
+                   handle->op = queued;
+                   *op = handle.release();
+                 })
+        .status();
   });
 }
 
