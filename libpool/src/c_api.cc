@@ -430,9 +430,12 @@ int cxlpool_pin_map(const cxlpool_map* map, const cxlpool_pin_options* options, 
                                     .context = read->context,
                                     .chunk_bytes = read->chunk_bytes,
                                     .read_only = read->read_only != 0};
+    // The handle comes first: what is registered cannot fail to be handed out.
+    auto handle = std::make_unique<cxlpool_pin>();
     auto made = lib::Pin::Make(map->map, wanted);
     if (!made.ok()) return made.status();
-    *pin = new cxlpool_pin{*std::move(made)};
+    handle->pin = *std::move(made);
+    *pin = handle.release();
     return Status();
   });
 }

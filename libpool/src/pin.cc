@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "libpool/src/text.h"
@@ -12,6 +13,10 @@ namespace cxlpool::libpool {
 namespace {
 
 constexpr uint64_t kChunkAlignment = uint64_t{2} << 20;
+
+// Those that nobody can undo any more, and whose maps stay: devices may use them. Never read, and
+// only here so that a leak checker sees that they are kept.
+constinit std::atomic<Pin*> g_stuck = nullptr;
 
 }  // namespace
 
@@ -47,11 +52,16 @@ StatusOr<std::unique_ptr<Pin>> Pin::Make(std::shared_ptr<const Map> map,
     }
     const int stuck = CXLPOOL_MUTANT("pin-left-behind") ? 0 : pin->UnregisterAll();
     if (stuck != 0) {
+      const size_t kept = pin->registered_;
+      if (!CXLPOOL_MUTANT("stuck-pin-unmapped")) {
+        Pin* const stays = pin.release();
+        stays->next_stuck_ = g_stuck.exchange(stays);
+      }
       return Refuse(
           Code::kInternal, "PIN_FAILED",
           Concat("the runtime refused chunk ", chunk + 1, " of ", count, " with code ", refused,
-                 ", and then to give back ", pin->registered_, " that it had, with code ", stuck),
-          "keep the map until this process ends");
+                 ", and then to give back ", kept, " that it had, with code ", stuck),
+          "leave its Region as it is until this process ends");
     }
     return Refuse(Code::kInternal, "PIN_FAILED",
                   Concat("the runtime refused chunk ", chunk + 1, " of ", count, " (",

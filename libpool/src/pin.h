@@ -32,7 +32,8 @@ struct PinOptions {
 class Pin {
  public:
   // Registers all that `map` has mapped. Errors as cxlpool_pin; then nothing stays registered,
-  // unless the message says so.
+  // unless the message says so: then the map stays mapped, and its Region in use, until this
+  // process ends.
   static StatusOr<std::unique_ptr<Pin>> Make(std::shared_ptr<const Map> map,
                                              const PinOptions& options);
   Pin(const Pin&) = delete;
@@ -47,7 +48,9 @@ class Pin {
  private:
   Pin(std::shared_ptr<const Map> map, const PinOptions& options);
 
-  size_t chunk_count() const { return (size_ + options_.chunk_bytes - 1) / options_.chunk_bytes; }
+  size_t chunk_count() const {
+    return size_ / options_.chunk_bytes + (size_ % options_.chunk_bytes == 0 ? 0 : 1);
+  }
   void* Begin(size_t chunk) const;
   size_t Bytes(size_t chunk) const;
   // 0, or what the runtime answered. `registered_` counts what is done.
@@ -58,6 +61,7 @@ class Pin {
   const size_t size_;      // Of the map, when it was pinned.
   const pid_t process_;    // A forked child has no part in its parent's registrations.
   size_t registered_ = 0;  // So many chunks, from the first on.
+  Pin* next_stuck_ = nullptr;
 };
 
 }  // namespace cxlpool::libpool

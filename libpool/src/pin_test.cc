@@ -124,7 +124,16 @@ TEST_F(PinTest, SaysWhatCouldNotBeGivenBackEither) {
   ASSERT_EQ(ReasonOf(pin), "PIN_FAILED");
   EXPECT_NE(pin.error().message.find("give back 2"), std::string::npos) << pin.error().message;
   EXPECT_NE(pin.error().message.find("code 800"), std::string::npos) << pin.error().message;
-  EXPECT_EQ(runtime_.registered.size(), 2u);
+  ASSERT_EQ(runtime_.registered.size(), 2u);
+  *runtime_.registered[1].address = std::byte{7};  // The device may go on using them: they stay.
+  EXPECT_EQ(agent_.Opens("regions/kv"), 1);
+}
+
+TEST_F(PinTest, AChunkMayBeLargerThanAnyMap) {
+  Result<Pin> pin = Map().Pin(runtime_.Options(-2_MiB));
+  ASSERT_TRUE(pin.ok()) << pin.error().text();
+  ASSERT_EQ(runtime_.registered.size(), 1u);
+  EXPECT_EQ(runtime_.registered[0].bytes, 9_MiB);
 }
 
 TEST_F(PinTest, UnpinningGoesOnWhereItFailed) {
