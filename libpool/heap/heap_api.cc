@@ -1,4 +1,5 @@
 // heap.h, on what this folder has in C++. No exception leaves it.
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -73,7 +74,9 @@ int cxlpool_heap_describe(const cxlpool_heap* heap, cxlpool_heap_info* info, cxl
     cxlpool_heap_info filled = CXLPOOL_HEAP_INFO_INIT;
     filled.mapped_bytes = usage->regions.mapped_bytes;
     filled.live_bytes = usage->live_bytes;
-    filled.slack_bytes = usage->regions.mapped_bytes - usage->live_bytes;
+    // The two are counted one after the other, and other threads go on meanwhile.
+    filled.slack_bytes =
+        usage->regions.mapped_bytes - std::min(usage->regions.mapped_bytes, usage->live_bytes);
     filled.free_bytes = usage->regions.free_bytes;
     filled.regions = static_cast<uint32_t>(usage->regions.regions);
     filled.threads = static_cast<uint32_t>(usage->threads);

@@ -1,7 +1,9 @@
 #include "libpool/heap/heap_regions.h"
 
 #include <algorithm>
+#include <iterator>
 #include <new>
+#include <string_view>
 #include <utility>
 
 #include "libpool/src/region_name.h"
@@ -15,6 +17,20 @@ constexpr uint64_t kUnit = uint64_t{2} << 20;
 constexpr uint64_t kLargest = uint64_t{1} << 56;
 
 uint64_t RoundUp(uint64_t bytes) { return (bytes + kUnit - 1) / kUnit * kUnit; }
+
+// How large a Region has room for a block whatever is in the others. It begins at a multiple of 2
+// MiB as a rule, and nowhere better.
+uint64_t NeededFor(size_t size, size_t alignment) {
+  if (size > kLargest || alignment > kLargest) return kLargest;
+  return RoundUp(size + (alignment > 4096 ? alignment : 0));
+}
+
+// Whether a Region may be there, or come, though the call that asked for it failed.
+bool MayBeThere(const cxlpool_error& error) {
+  const std::string_view reason = error.reason;
+  return error.code == CXLPOOL_DEADLINE_EXCEEDED || error.code == CXLPOOL_UNAVAILABLE ||
+         reason == "DESCRIPTORS_LOST" || reason == "NO_MEMORY";
+}
 
 // What a call of libcxlpool filled.
 Status StatusOf(const cxlpool_error& error) {
@@ -99,9 +115,10 @@ void* HeapRegions::TakeFree(size_t size, size_t alignment) {
 }
 
 // Gets a Region in which there is room. Threads that come meanwhile wait for that one: they take of
-// what it brings, and where it was refused they are refused with it, instead of asking one after
-// the other, and waiting each for its own refusal.
+// what it brings, and where it was refused those that need as much are refused with it, instead of
+// asking one after the other, and waiting each for its own refusal.
 void* HeapRegions::GrowAndTake(size_t size, size_t alignment) {
+  const uint64_t needed = NeededFor(size, alignment);
   uint64_t refusals = 0;
   {
     const MutexLock lock(mutex_);
@@ -111,35 +128,58 @@ void* HeapRegions::GrowAndTake(size_t size, size_t alignment) {
   {
     const MutexLock lock(mutex_);
     if (void* const taken = TakeFree(size, alignment); taken != nullptr) return taken;
-    if (refusals_ != refusals && !CXLPOOL_MUTANT("heap-refusal-asked-again")) return nullptr;
+    const bool is_refused =
+        needed >= refused_bytes_ || CXLPOOL_MUTANT("heap-large-refusal-for-all");
+    if (refusals_ != refusals && is_refused && !CXLPOOL_MUTANT("heap-refusal-asked-again")) {
+      return nullptr;
+    }
   }
-  StatusOr<std::unique_ptr<Part>> part = AllocateFor(size, alignment);
+  const StatusOr<void*> taken = AddAndTake(size, alignment);
   const MutexLock lock(mutex_);
-  if (!part.ok()) {
-    ++refusals_;
-    last_refusal_ = part.status();
-    return nullptr;
+  last_refusal_ = taken.status();
+  if (taken.ok()) return *taken;
+  ++refusals_;
+  // What may be there would be asked for again, whatever is needed.
+  refused_bytes_ = asked_.has_value() ? 0 : needed;
+  return nullptr;
+}
+
+// First the Region whose fate is unknown, if there is one, and then one of the size that is needed.
+StatusOr<void*> HeapRegions::AddAndTake(size_t size, size_t alignment) {
+  {
+    const MutexLock lock(mutex_);
+    parts_.reserve(parts_.size() + 2);  // So that what was allocated is noted for certain.
   }
-  last_refusal_ = Status();
-  parts_.push_back(*std::move(part));
+  if (asked_.has_value() && !CXLPOOL_MUTANT("heap-region-forgotten")) {
+    StatusOr<std::unique_ptr<Part>> late = AskFor(options_.wait_ms);
+    if (late.ok()) {
+      Add(*std::move(late));
+      const MutexLock lock(mutex_);
+      if (void* const taken = TakeFree(size, alignment); taken != nullptr) return taken;
+    } else if (asked_.has_value()) {
+      return late.status();
+    }
+  }
+  const StatusOr<uint64_t> next = SizeOfNext(size, alignment);
+  if (!next.ok()) return next.status();
+  StatusOr<std::unique_ptr<Part>> part = Allocate(*next);
+  if (!part.ok()) return part.status();
+  Add(*std::move(part));
+  const MutexLock lock(mutex_);
   return TakeFree(size, alignment);
 }
 
-StatusOr<std::unique_ptr<HeapRegions::Part>> HeapRegions::AllocateFor(size_t size,
-                                                                      size_t alignment) {
-  const StatusOr<uint64_t> next = SizeOfNext(size, alignment);
-  if (!next.ok()) return next.status();
-  return Allocate(*next);
+// There is room in the table: the caller has reserved it.
+void HeapRegions::Add(std::unique_ptr<Part> part) noexcept {
+  const MutexLock lock(mutex_);
+  parts_.push_back(std::move(part));
 }
 
 StatusOr<uint64_t> HeapRegions::SizeOfNext(size_t size, size_t alignment) const {
   const MutexLock lock(mutex_);
   const uint64_t mapped = MappedBytes();
   const uint64_t room = options_.max_bytes - std::min(options_.max_bytes, mapped);
-  // A Region begins at a multiple of 2 MiB as a rule, and nowhere better.
-  const uint64_t needed = size > kLargest || alignment > kLargest
-                              ? kLargest
-                              : RoundUp(size + (alignment > 4096 ? alignment : 0));
+  const uint64_t needed = NeededFor(size, alignment);
   const bool is_full = needed > room && !CXLPOOL_MUTANT("heap-limit-ignored");
   if (is_full || parts_.size() >= kMaxRegions) {
     return Refuse(Code::kResourceExhausted, "HEAP_FULL",
@@ -151,35 +191,61 @@ StatusOr<uint64_t> HeapRegions::SizeOfNext(size_t size, size_t alignment) const 
   return std::max(needed, std::min(options_.grow_bytes, room));
 }
 
+struct HeapRegions::Allocated {
+  Allocated(cxlpool_client* owner, cxlpool_region* allocated) : client(owner), region(allocated) {}
+  Allocated(const Allocated&) = delete;
+  Allocated& operator=(const Allocated&) = delete;
+  ~Allocated() {
+    if (region == nullptr) return;
+    region.reset();
+    cxlpool_release(client, info.tag, nullptr);
+  }
+
+  cxlpool_client* const client;
+  std::unique_ptr<cxlpool_region, Close> region;
+  cxlpool_region_info info = CXLPOOL_REGION_INFO_INIT;
+};
+
 StatusOr<std::unique_ptr<HeapRegions::Part>> HeapRegions::Allocate(uint64_t size_bytes) {
+  StatusOr<std::string> request_id = RequestIdOf("");
+  if (!request_id.ok()) return request_id.status();
+  asked_ = Asked{.request_id = *std::move(request_id),
+                 .name = name_stem_.empty() ? "" : Concat(name_stem_, named_++),
+                 .size_bytes = size_bytes};
+  return AskFor(options_.wait_ms);
+}
+
+// Whatever fails after the Region was allocated, it is released again.
+StatusOr<std::unique_ptr<HeapRegions::Part>> HeapRegions::AskFor(uint32_t wait_ms) {
   cxlpool_error error = CXLPOOL_ERROR_INIT;
   cxlpool_allocate_options options = CXLPOOL_ALLOCATE_OPTIONS_INIT;
-  const std::string name = name_stem_.empty() ? "" : Concat(name_stem_, named_++);
-  options.name = name.c_str();
-  options.size_bytes = size_bytes;
-  options.wait_ms = options_.wait_ms;
-  cxlpool_region* allocated = nullptr;
-  if (cxlpool_allocate(client_, &options, &allocated, &error) != 0) return StatusOf(error);
-  std::unique_ptr<cxlpool_region, Close> region(allocated);
-  cxlpool_region_info info = CXLPOOL_REGION_INFO_INIT;
-  if (cxlpool_region_describe(region.get(), &info, &error) != 0) return StatusOf(error);
+  options.name = asked_->name.c_str();
+  options.size_bytes = asked_->size_bytes;
+  options.request_id = asked_->request_id.c_str();
+  options.wait_ms = wait_ms;
+  cxlpool_region* opened = nullptr;
+  if (cxlpool_allocate(client_, &options, &opened, &error) != 0) {
+    if (!MayBeThere(error)) asked_.reset();
+    return StatusOf(error);
+  }
+  asked_.reset();
+  Allocated allocated(client_, opened);
+  const cxlpool_region_info& info = allocated.info;
+  if (cxlpool_region_describe(opened, &allocated.info, &error) != 0) return StatusOf(error);
 
   cxlpool_map_options map_options = CXLPOOL_MAP_OPTIONS_INIT;
   map_options.populate = options_.populate ? 1 : 0;
   // What is reserved and not mapped keeps two Regions apart.
   map_options.reserve_bytes = info.size_bytes + info.alignment_bytes;
   cxlpool_map* mapped = nullptr;
-  if (cxlpool_map_region(region.get(), &map_options, &mapped, &error) != 0) {
-    Status status = StatusOf(error);
-    region.reset();
-    cxlpool_release(client_, info.tag, nullptr);
-    return status;
-  }
+  if (cxlpool_map_region(opened, &map_options, &mapped, &error) != 0) return StatusOf(error);
   std::unique_ptr<cxlpool_map, Close> map(mapped);
   const auto begin = reinterpret_cast<uintptr_t>(cxlpool_map_address(mapped));
   const size_t size = cxlpool_map_size(mapped) / 4096 * 4096;
-  return std::make_unique<Part>(
-      Part{std::move(region), std::move(map), info.tag, AlignedRanges(begin, size)});
+  auto part = std::make_unique<Part>(Part{nullptr, nullptr, info.tag, AlignedRanges(begin, size)});
+  part->map = std::move(map);
+  part->region = std::move(allocated.region);
+  return part;
 }
 
 bool HeapRegions::Give(void* address, size_t size) noexcept {
@@ -204,6 +270,10 @@ Status HeapRegions::GiveBack() {
   std::vector<std::string> tags;
   {
     const MutexLock lock(mutex_);
+    // What needs memory comes first: nothing that leaves the table is forgotten.
+    given_back.reserve(parts_.size());
+    tags.reserve(unreleased_.size() + parts_.size());
+    unreleased_.reserve(unreleased_.size() + parts_.size());
     uint64_t mapped = MappedBytes();
     for (size_t i = parts_.size(); i-- > 0;) {
       const uint64_t size = cxlpool_map_size(parts_[i]->map.get());
@@ -212,10 +282,10 @@ Status HeapRegions::GiveBack() {
       given_back.push_back(std::move(parts_[i]));
       parts_.erase(parts_.begin() + static_cast<ptrdiff_t>(i));
     }
-    tags = std::move(unreleased_);
+    std::move(unreleased_.begin(), unreleased_.end(), std::back_inserter(tags));
     unreleased_.clear();
   }
-  for (const std::unique_ptr<Part>& part : given_back) tags.push_back(part->tag);
+  for (const std::unique_ptr<Part>& part : given_back) tags.push_back(std::move(part->tag));
   given_back.clear();  // Unmapped and closed.
   if (CXLPOOL_MUTANT("heap-region-kept")) return Status();
   Status status;
@@ -230,7 +300,7 @@ Status HeapRegions::GiveBack() {
     tags.pop_back();
   }
   const MutexLock lock(mutex_);
-  unreleased_.insert(unreleased_.end(), tags.begin(), tags.end());
+  std::move(tags.begin(), tags.end(), std::back_inserter(unreleased_));
   return status;
 }
 
@@ -247,6 +317,13 @@ void HeapRegions::End() {
     // The next one would wait for nothing, too.
     if (code == CXLPOOL_UNAVAILABLE || code == CXLPOOL_DEADLINE_EXCEEDED) return;
   }
+  const MutexLock growing(growing_);
+  if (!asked_.has_value()) return;
+  StatusOr<std::unique_ptr<Part>> late = AskFor(0);  // Its tag is not known without.
+  if (!late.ok()) return;
+  const std::string tag = std::move((*late)->tag);
+  late->reset();
+  cxlpool_release(client_, tag.c_str(), nullptr);
 }
 
 // The mutex may be held by a thread that the child does not have.

@@ -5,14 +5,20 @@
 // its own; between two of them lie addresses that nothing is mapped at, so that no extent of the
 // heap lies in two.
 //
+// A Region that was asked for, and of which it is not known whether it was allocated (the agent or
+// the manager did not answer in time), is asked for again by the same request before any other, so
+// that it is not forgotten.
+//
 // Thread-safe. One thread at a time asks for a Region; others take and give meanwhile. A call that
-// needs one waits no longer than the options' `wait_ms` and the client's timeout.
+// needs one waits for those that ask before it, of which each takes the options' `wait_ms` and the
+// client's timeout at most, or twice that where it asks again first.
 #ifndef CXLPOOL_LIBPOOL_HEAP_HEAP_REGIONS_H_
 #define CXLPOOL_LIBPOOL_HEAP_HEAP_REGIONS_H_
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -87,15 +93,26 @@ class HeapRegions {
   HeapRegions(cxlpool_client* client, HeapOptions options, std::string name_stem)
       : client_(client), options_(std::move(options)), name_stem_(std::move(name_stem)) {}
 
+  // What was asked for, and may have been allocated.
+  struct Asked {
+    std::string request_id;
+    std::string name;  // "": the manager names it.
+    uint64_t size_bytes = 0;
+  };
+  // A Region of the agent's: closed and released again, unless it is taken over.
+  struct Allocated;
+
   void* TakeFree(size_t size, size_t alignment) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void* GrowAndTake(size_t size, size_t alignment);
-  // A Region in which there are `size` bytes at `alignment`.
-  StatusOr<std::unique_ptr<Part>> AllocateFor(size_t size, size_t alignment)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(growing_);
+  // Adds Regions until there are `size` bytes at `alignment`, and takes them.
+  StatusOr<void*> AddAndTake(size_t size, size_t alignment) ABSL_EXCLUSIVE_LOCKS_REQUIRED(growing_);
+  void Add(std::unique_ptr<Part> part) noexcept ABSL_LOCKS_EXCLUDED(mutex_);
   // How large that one has to be, or why none is asked for.
   StatusOr<uint64_t> SizeOfNext(size_t size, size_t alignment) const ABSL_LOCKS_EXCLUDED(mutex_);
   StatusOr<std::unique_ptr<Part>> Allocate(uint64_t size_bytes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(growing_);
+  // The Region of asked_, within `wait_ms`.
+  StatusOr<std::unique_ptr<Part>> AskFor(uint32_t wait_ms) ABSL_EXCLUSIVE_LOCKS_REQUIRED(growing_);
   uint64_t MappedBytes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   cxlpool_client* const client_;
@@ -104,11 +121,13 @@ class HeapRegions {
 
   Mutex growing_ ABSL_ACQUIRED_BEFORE(mutex_);  // Held while a Region is asked for.
   uint64_t named_ ABSL_GUARDED_BY(growing_) = 0;
+  std::optional<Asked> asked_ ABSL_GUARDED_BY(growing_);
 
   mutable Mutex mutex_;
   std::vector<std::unique_ptr<Part>> parts_ ABSL_GUARDED_BY(mutex_);  // By age.
   std::vector<std::string> unreleased_ ABSL_GUARDED_BY(mutex_);       // Tags.
   uint64_t refusals_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t refused_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // The last refusal: of so many and more.
   Status last_refusal_ ABSL_GUARDED_BY(mutex_);
 };
 

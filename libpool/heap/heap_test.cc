@@ -205,6 +205,66 @@ TEST_F(HeapTest, PassesOnWhyItGotNoRegion) {
   heap.Free(block);
 }
 
+// What a refusal is, on its way to the heap.
+FakeAgent::Mishap Refusal(int code, const char* reason) {
+  return {.what = FakeAgent::Mishap::kEdit, .edit = [code, reason](v1::LocalResponse& response) {
+            response.Clear();
+            response.set_code(code);
+            response.mutable_error()->set_reason(reason);
+          }};
+}
+
+TEST_F(HeapTest, AskedOnceAndRefusedItDoesNotAskAgain) {
+  const Heap heap = Create({.size_bytes = 2_MiB, .max_bytes = 64_MiB});
+  heap.Free(heap.Allocate(100));  // Its cache is there: the shortest way from now on.
+  agent_.Next(Refusal(8, "USER_LIMIT"));
+  const size_t asked = agent_.Requests().size();
+  EXPECT_EQ(heap.Allocate(3_MiB), nullptr);
+  EXPECT_EQ(agent_.Requests().size(), asked + 1);
+  EXPECT_EQ(ReasonOf(heap.Check()), "USER_LIMIT");
+}
+
+TEST_F(HeapTest, ARegionWhoseFateWasUnknownIsAskedForAgainAndNotForgotten) {
+  Heap heap = Create({.name_prefix = "heap", .size_bytes = 2_MiB, .max_bytes = 64_MiB});
+  agent_.Next(Refusal(4, "NOT_ONLINE_IN_TIME"));  // It was allocated all the same.
+  EXPECT_EQ(heap.Allocate(3_MiB), nullptr);
+  EXPECT_EQ(ReasonOf(heap.Check()), "NOT_ONLINE_IN_TIME");
+  const v1::LocalAllocateRequest first = agent_.Requests().back().allocate();
+  EXPECT_NE(heap.Allocate(3_MiB), nullptr);
+  const v1::LocalAllocateRequest again = agent_.Requests().back().allocate();
+  EXPECT_EQ(again.request_id(), first.request_id());
+  EXPECT_EQ(again.region_id(), first.region_id());
+  EXPECT_EQ(again.size_bytes(), first.size_bytes());
+  EXPECT_EQ(Names().size(), 2u);
+  EXPECT_TRUE(heap.Check().ok());
+
+  // A larger one gets it first, where it has no use of it, and then its own.
+  agent_.Next(Refusal(4, "NOT_ONLINE_IN_TIME"));
+  EXPECT_EQ(heap.Allocate(5_MiB), nullptr);
+  EXPECT_NE(heap.Allocate(9_MiB), nullptr);
+  EXPECT_EQ(Names().size(), 4u);
+  EXPECT_EQ(heap.Describe()->regions, 4u);
+
+  // One that is known not to be there is asked for no more.
+  agent_.Next(Refusal(4, "NOT_ONLINE_IN_TIME"));
+  EXPECT_EQ(heap.Allocate(9_MiB), nullptr);
+  agent_.Next(Refusal(8, "POOL_FULL"));
+  const size_t asked = agent_.Requests().size();
+  EXPECT_NE(heap.Allocate(9_MiB), nullptr);
+  const auto requests = agent_.Requests();
+  ASSERT_EQ(requests.size(), asked + 2);
+  EXPECT_NE(requests[asked].allocate().request_id(), requests[asked + 1].allocate().request_id());
+}
+
+TEST_F(HeapTest, ARegionWhoseFateWasUnknownIsReleasedWithTheHeap) {
+  Heap heap = Create({.size_bytes = 2_MiB, .max_bytes = 64_MiB});
+  agent_.Next(Refusal(4, "NOT_ONLINE_IN_TIME"));
+  EXPECT_EQ(heap.Allocate(3_MiB), nullptr);
+  EXPECT_EQ(Names().size(), 2u);
+  EXPECT_TRUE(heap.End().ok());
+  EXPECT_TRUE(Names().empty());
+}
+
 // Whether a thread of this process waits in the kernel.
 bool Waits(pid_t thread) {
   std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
@@ -245,6 +305,33 @@ TEST_F(HeapTest, ThreadsThatWaitForOneRegionAreRefusedTogether) {
   EXPECT_EQ(refused, 4);
   EXPECT_EQ(agent_.Requests().size(), asked + 1);
   EXPECT_NE(heap.Allocate(3_MiB), nullptr) << "the next one asks anew";
+}
+
+TEST_F(HeapTest, ARefusalOfManyBytesIsNoneOfFew) {
+  const Heap heap = Create({.size_bytes = 2_MiB, .max_bytes = 64_MiB});
+  agent_.Next(Refusal(8, "USER_LIMIT"));
+  const size_t asked = agent_.Requests().size();
+  agent_.Pause();
+  std::atomic<pid_t> ids[2] = {0, 0};
+  void* blocks[2] = {nullptr, nullptr};
+  std::vector<std::thread> threads;
+  for (const size_t i : {size_t{0}, size_t{1}}) {
+    threads.emplace_back([&heap, &ids, &blocks, i] {
+      ids[i] = ::gettid();
+      blocks[i] = heap.Allocate(i == 0 ? 32_MiB : 3_MiB);
+    });
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    for (int seen = 0; seen < 20 && std::chrono::steady_clock::now() < deadline;) {
+      seen = ids[i] != 0 && Waits(ids[i]) ? seen + 1 : 0;
+      ::poll(nullptr, 0, 1);
+    }
+  }
+  agent_.Resume();
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(blocks[0], nullptr);
+  EXPECT_NE(blocks[1], nullptr);
+  EXPECT_EQ(agent_.Requests().size(), asked + 2);
+  heap.Free(blocks[1]);
 }
 
 TEST_F(HeapTest, ARegionThatCouldNotBeReleasedIsReleasedByTheNextTrim) {

@@ -238,7 +238,7 @@ Status RegionHeap::AddArena() {
   return Status();
 }
 
-// Of a block that is not as most are, or for which no room was found at once.
+// Of a block that is not as most are, or of a thread that used another heap last.
 void* RegionHeap::AllocateSlowly(size_t bytes, size_t alignment) noexcept {
   if (alignment == 0) alignment = alignof(std::max_align_t);
   if (!std::has_single_bit(alignment)) return nullptr;
@@ -247,8 +247,13 @@ void* RegionHeap::AllocateSlowly(size_t bytes, size_t alignment) noexcept {
   if (bytes == 0) bytes = 1;
   flags |= AlignmentFlag(bytes, alignment);
   void* const block = cxlpool_je_mallocx(bytes, flags);
-  if (block == nullptr && CXLPOOL_MUTANT("heap-falls-back-to-dram")) return std::malloc(bytes);
-  if (block != nullptr || !FindMoreRoom()) return block;
+  return block != nullptr ? block : AllocateFromMoreRoom(bytes, flags);
+}
+
+// The agent was asked already, and is asked no more: only what is here may be found.
+void* RegionHeap::AllocateFromMoreRoom(size_t bytes, int flags) noexcept {
+  if (CXLPOOL_MUTANT("heap-falls-back-to-dram")) return std::malloc(bytes);
+  if (!FindMoreRoom() && !CXLPOOL_MUTANT("heap-asks-twice")) return nullptr;
   return cxlpool_je_mallocx(bytes, flags);
 }
 

@@ -37,7 +37,7 @@ class RegionHeap : public std::enable_shared_from_this<RegionHeap> {
     // As most are: aligned as malloc does, which jemalloc does by itself but for the smallest.
     if (IsCurrent() && bytes > 8 && (alignment == alignof(std::max_align_t) || alignment == 0)) {
       void* const block = cxlpool_je_mallocx(bytes, current.flags);
-      if (block != nullptr) return block;
+      return block != nullptr ? block : AllocateFromMoreRoom(bytes, current.flags);
     }
     return AllocateSlowly(bytes, alignment);
   }
@@ -111,6 +111,8 @@ class RegionHeap : public std::enable_shared_from_this<RegionHeap> {
   int FlagsOfNewThread() noexcept;
   void* AllocateSlowly(size_t bytes, size_t alignment) noexcept;
 
+  // Where jemalloc found no room.
+  void* AllocateFromMoreRoom(size_t bytes, int flags) noexcept;
   bool FindMoreRoom();
   // Gives back to the Regions what is free in this thread's cache and with the arenas.
   void GatherFreeExtents();
