@@ -419,7 +419,9 @@ typedef struct cxlpool_pin_options {
 /* Registers all that is mapped, chunk after chunk, in the order of their addresses. The pin keeps
  * the range mapped, also after cxlpool_unmap. What cxlpool_map_extend adds afterwards is not
  * registered. INTERNAL/PIN_FAILED: the runtime refused a chunk; its number is in the message, and
- * those before it were unregistered, the last one first. INVALID_ARGUMENT/BAD_ARGUMENT. */
+ * those before it were unregistered, the last one first. Where the message says that the runtime
+ * refused that, too, the range stays mapped until the process ends. INVALID_ARGUMENT/BAD_ARGUMENT.
+ */
 CXLPOOL_API int cxlpool_pin_map(const cxlpool_map *map, const cxlpool_pin_options *options,
                                 cxlpool_pin **pin, cxlpool_error *error);
 
@@ -470,6 +472,7 @@ typedef struct cxlpool_lost {
  * was taken away; then `lost`, which may be NULL, is filled. What `work` had done till then is
  * done, and it is left as by longjmp: it holds no lock, and in C++ makes no object that has to be
  * destroyed. Guards nest. Other threads are not guarded by it, nor is memory that is not the map's.
+ * The calling thread must not block SIGBUS: the kernel ends a process whose own fault is blocked.
  * The first call installs a handler of SIGBUS for the process; loading the library does not.
  * Whatever is not ours goes to the handler that was there. INTERNAL/NO_HANDLER: it cannot be
  * installed. */
@@ -496,9 +499,10 @@ CXLPOOL_API void cxlpool_fault_watch_stop(cxlpool_fault_watch *watch);
 
 /* ---- Copies ---------------------------------------------------------------------------------- */
 
-/* Copies between a map and memory of the program's own. They are never slower than memcpy by more
- * than the call takes, and large puts are faster: the stores go past the caches. Which instructions
- * are used is measured once in a process, for about 20 ms, in the first copy of 1 KiB or more.
+/* Copies between a map and memory of the program's own. Large puts go past
+ * the caches, which is faster than memcpy but where the bytes that they overwrite are in a cache
+ * already (docs/libpool.md, "Copies"). Which instructions are used is measured once in a process,
+ * for about 20 ms, in the first copy of 1 KiB or more.
  *
  * - `offset` is counted from the map's first byte. The memory must not overlap the part that is
  *   copied, and memory that is not the map's is not guarded.
@@ -508,6 +512,7 @@ CXLPOOL_API void cxlpool_fault_watch_stop(cxlpool_fault_watch *watch);
  *   with DATA_LOSS/DATA_LOST or FAILED_PRECONDITION/REVOKED, and fills `lost`, which may be NULL.
  *   Then some of the bytes may have been copied. It is guarded as by cxlpool_guard, but for this: a
  *   handler of SIGBUS that the program installs itself may come before ours for some milliseconds.
+ *   The calling thread must not block SIGBUS; the threads of a copier never do.
  * - INVALID_ARGUMENT/BAD_ARGUMENT: a range that is not all in the map.
  *   PERMISSION_DENIED/MAP_READ_ONLY: a put into a map that is not writable. INTERNAL/NO_HANDLER.
  *
@@ -546,7 +551,7 @@ typedef void (*cxlpool_on_copied)(const cxlpool_error *error, void *context);
 typedef struct cxlpool_copy_options {
   size_t size;
   int32_t priority;            /* The larger goes first; of equal ones the older. */
-  int32_t eventfd;             /* Gets 1 when the copy has ended; -1: none. */
+  int32_t eventfd;             /* Gets 1 when the copy has ended; -1: none. No other descriptor. */
   cxlpool_on_copied on_copied; /* NULL: none. */
   void *context;
 } cxlpool_copy_options;
@@ -556,7 +561,8 @@ typedef struct cxlpool_copy_options {
 /* Puts a copy into the queue. The memory, the context and the eventfd are the copy's until it has
  * ended, be it done, failed or cancelled, and was told of; exactly once it is told of by each way
  * that the options name. The map's handle may be freed: a copy keeps what is mapped until it has
- * ended. `op` may be NULL where the options say how the end is heard of, and for a prefetch.
+ * ended. `op` may be NULL where the options say how the end is heard of, and for a prefetch; it is
+ * filled before the copy can end.
  * A prefetch begins with a refresh as a get does, and loads each line of the part once: afterwards
  * its pages are there, and its lines in the caches as far as they have room.
  * RESOURCE_EXHAUSTED/QUEUE_FULL: try again when one has begun. Else as above; what a copy meets on

@@ -83,8 +83,11 @@ CXLPOOL_API int cxlpool_heap_create(cxlpool_client *client, const cxlpool_heap_o
 CXLPOOL_API int cxlpool_heap_destroy(cxlpool_heap *heap, int force, cxlpool_error *error);
 
 /* `bytes` (1 where it is 0) at a multiple of `alignment`: a power of two, or 0 for that of malloc.
- * What is in them is left open. Waits while the heap grows. NULL: there is no room, or no Region
- * was to be had, of which cxlpool_heap_check says more; or the alignment cannot be. */
+ * What is in them is left open. Waits while the heap grows: for those that ask for a Region before
+ * it, and for its own, each `wait_ms` and the client's timeout at most, or twice that where it is
+ * not known of an earlier Region whether it was allocated, which is then asked for again. NULL:
+ * there is no room, or no Region was to be had, of which cxlpool_heap_check says more; or the
+ * alignment cannot be. */
 CXLPOOL_API void *cxlpool_heap_allocate(cxlpool_heap *heap, size_t bytes, size_t alignment);
 
 /* The block with another size, and as much of its bytes as fits; it may move. A block that is NULL
