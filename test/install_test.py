@@ -141,12 +141,12 @@ class SharedLibraryTest(unittest.TestCase):
             install(cls.prefix, component=component)
 
     def each_library(self):
-        """Name, what it may need besides what C and C++ need, its header, and the symbols that are listed of it."""
-        for name, needs, header, symbols in (
-                ('libcxlpool.so.1', (), 'cxlpool.h', 'libpool/src/cxlpool.symbols'),
-                ('libcxlpool-heap.so.1', ('libcxlpool.so.1',), 'heap.h', 'libpool/heap/heap.symbols')):
+        """Name, what it may need besides what C and C++ need, its headers, and the symbols that are listed of it."""
+        for name, needs, headers, symbols in (
+                ('libcxlpool.so.1', (), ('cxlpool.h', 'directory.h'), 'libpool/src/cxlpool.symbols'),
+                ('libcxlpool-heap.so.1', ('libcxlpool.so.1',), ('heap.h',), 'libpool/heap/heap.symbols')):
             with self.subTest(name):
-                yield name, needs, header, (REPOSITORY / symbols).read_text().splitlines()
+                yield name, needs, headers, (REPOSITORY / symbols).read_text().splitlines()
 
     def test_it_needs_the_libraries_of_c_and_cpp_alone(self):
         for name, needs, _, _ in self.each_library():
@@ -165,14 +165,14 @@ class SharedLibraryTest(unittest.TestCase):
             self.assertEqual(sorted(symbol for _, kind, symbol in symbols if kind != 'A'), listed)
 
     def test_the_header_declares_what_is_listed(self):
-        for _, _, header, listed in self.each_library():
-            text = (self.prefix / 'include/cxlpool' / header).read_text()
+        for _, _, headers, listed in self.each_library():
+            text = '\n'.join((self.prefix / 'include/cxlpool' / header).read_text() for header in headers)
             declared = re.findall(r'^CXLPOOL_API [^;(]*?(\w+)\(', text, re.M)
             self.assertEqual(sorted(declared), [name.partition('@@')[0] for name in listed])
 
     def test_headers_compile_by_themselves(self):
         for header, compiler in (('cxlpool.h', ('cc', '-std=c89', '-x', 'c')), ('cxlpool.h', ('c++', '-std=c++98', '-x', 'c++')),
-                                 ('heap.h', ('cc', '-std=c89', '-x', 'c')), ('heap.h', ('c++', '-std=c++98', '-x', 'c++')),
+                                 ('directory.h', ('cc', '-std=c89', '-x', 'c')), ('heap.h', ('cc', '-std=c89', '-x', 'c')), ('heap.h', ('c++', '-std=c++98', '-x', 'c++')),
                                  ('pool_heap.h', ('c++', '-std=c++20', '-x', 'c++')),
                                  ('pool_heap.h', ('c++', '-std=c++20', '-fno-exceptions', '-fno-rtti', '-x', 'c++')),
                                  ('pool.h', ('c++', '-std=c++20', '-x', 'c++')),
