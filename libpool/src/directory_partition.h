@@ -222,8 +222,11 @@ class DirectoryPartition {
         memory_.host().Guarded([&] { whole = memory_.LoadEntry(partition_, slot, entry); });
     if (!status.ok()) return status;
     slots_[slot] = {entry, false};
-    // What is no entry says nothing of generations either.
-    if (whole) generation_ = std::max(generation_, entry.generation());
+    // Half an entry had its generation once, and no other object may get it. Only what no partition
+    // ever reaches is damage.
+    if (entry.generation() <= kMaxGeneration / 2) {
+      generation_ = std::max(generation_, entry.generation());
+    }
     if (entry.head == 0 || (whole && entry.state() == EntryState::kEmpty)) return status;
     if (whole && entry.state() == EntryState::kRetired) retired.push_back(slot);
     if (whole && entry.state() == EntryState::kReady) {

@@ -443,6 +443,8 @@ TEST_P(DirectoryTest, HalfAnEntryIsNobodys) {
   ASSERT_TRUE(owner->Put("b", Bytes(std::string(1000, 'b'))).ok());
   const Object kept = other.Borrow("b").value();
   ASSERT_TRUE(owner->Remove("b").ok());
+  ASSERT_TRUE(owner->Put("a", Bytes(std::string(1000, 'a'))).ok());  // The last.
+  const uint64_t generation = owner->Find("a").value().generation;
   owner.reset();
   // The sizes of all entries are of those that were to be there next.
   auto* const words = reinterpret_cast<uint64_t*>(mapping.mutable_bytes().data());
@@ -453,6 +455,9 @@ TEST_P(DirectoryTest, HalfAnEntryIsNobodys) {
   auto next = Directory::Open(mapping, {.partition = 0}).value();
   EXPECT_EQ(Got(next, "a"), "OBJECT_UNKNOWN");
   EXPECT_EQ(next.Describe().objects, 0u);
+  // Its generation was an object's once.
+  ASSERT_TRUE(next.Put("a", Bytes("again")).ok());
+  EXPECT_GT(next.Find("a").value().generation, generation);
   for (int i = 0; i < 10; ++i) {
     ASSERT_TRUE(next.Put("more" + std::to_string(i), Bytes(std::string(1000, 'c'))).ok());
   }
