@@ -4,8 +4,6 @@
 // The manager's core alone, in one thread, on a store in memory, with a fabric and agents that do
 // at once what they are asked (test/rigs/service_rig.h): nothing but the core takes time.
 
-#include <time.h>
-
 #include <iostream>
 
 #include "absl/strings/str_format.h"
@@ -21,12 +19,6 @@ constexpr int kOwn = 8;  // Attachments of the host that resets, in either pool.
 constexpr double kTarget = 1.5;
 constexpr char kResets[] = "host-0";
 
-absl::Duration CpuTime() {
-  timespec spent = {};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &spent);
-  return absl::DurationFromTimespec(spent);
-}
-
 class Pool {
  public:
   // `attachments` in all.
@@ -41,7 +33,7 @@ class Pool {
       const std::string id = absl::StrCat("cmm-", i);
       world_.devices.push_back({id, id, 1200 * fm::kGranule, fm::kGranule, id});
     }
-    world_.clock = CpuTime;
+    world_.clock = ThreadCpuTime;
     rig_ = std::make_unique<fm::ServiceRig>(std::make_shared<fm::MemoryDisk>(), &world_);
     for (int i = 0; i < of_others; ++i) {
       for (int host = 0; host < kHosts && made_ < attachments; ++host) {
@@ -73,7 +65,7 @@ class Pool {
     world_.lives[kResets] = absl::StrCat(++lives_);
     rig_->KeepAlive();
     world_.spent_here = absl::ZeroDuration();
-    const absl::Duration began = CpuTime();
+    const absl::Duration began = ThreadCpuTime();
     rig_->fabric.Emit(
         {.kind = fm::FabricEvent::Kind::kHostGone, .host = kResets, .incarnation = old});
     rig_->fabric.Emit({.kind = fm::FabricEvent::Kind::kHostReachable, .host = kResets});
@@ -84,7 +76,7 @@ class Pool {
       rig_->Run(absl::Milliseconds(10));
       agent->TryAgain();
     }
-    const absl::Duration took = CpuTime() - began - world_.spent_here;
+    const absl::Duration took = ThreadCpuTime() - began - world_.spent_here;
     if (!is_over()) return absl::DeadlineExceededError("the host did not get its memory back");
     return Sample{.seconds = absl::ToDoubleSeconds(took)};
   }

@@ -6,8 +6,6 @@
 // cold as a rule. The program's own memory is small, and warm; what was got is read there, as a
 // program would. Time is the thread's own, of its processor: other programs take none of it away.
 
-#include <time.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -83,12 +81,6 @@ struct Rig {
 // Copies one piece between the place in the Region and the program's memory.
 using Work = std::function<void(size_t place, size_t bytes)>;
 
-double ThreadSeconds() {
-  timespec now = {};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
-}
-
 // GB a second of copies of `bytes` each, for about as long as `measured`.
 Side Speed(std::string name, size_t bytes, absl::Duration measured, Work work) {
   return {std::move(name),
@@ -96,11 +88,11 @@ Side Speed(std::string name, size_t bytes, absl::Duration measured, Work work) {
             Places places(bytes);
             const size_t batch = std::max<size_t>(1, kMiB / 4 / bytes);
             double copied = 0, spent = 0;
-            const double began = ThreadSeconds();
+            const double began = absl::ToDoubleSeconds(ThreadCpuTime());
             do {
               for (size_t i = 0; i < batch; ++i) work(places.Next(), bytes);
               copied += static_cast<double>(batch * bytes);
-              spent = ThreadSeconds() - began;
+              spent = absl::ToDoubleSeconds(ThreadCpuTime()) - began;
             } while (spent < absl::ToDoubleSeconds(measured));
             return Sample{.per_second = copied / spent / 1e9};
           },

@@ -4,8 +4,6 @@
 // The Region is a file that no disk has, handed out by an agent for tests, on a fabric whose caches
 // are coherent and on one where they are not. Names are taken in an order that no cache knows.
 
-#include <time.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -53,19 +51,12 @@ class Table {
   std::unordered_map<std::string, std::vector<std::byte>> objects_;
 };
 
-// Of this thread's processor: other programs take none of it away.
-double ThreadSeconds() {
-  timespec now = {};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
-}
-
 Side Gets(std::string side, const std::vector<std::string>& names, absl::Duration measured,
           std::function<void(const std::string&)> get) {
   return {std::move(side),
           [&names, measured, get = std::move(get)]() -> absl::StatusOr<Sample> {
             uint64_t state = 1, done = 0;
-            const double began = ThreadSeconds();
+            const double began = absl::ToDoubleSeconds(ThreadCpuTime());
             double spent = 0;
             do {
               for (int i = 0; i < 1000; ++i) {
@@ -73,7 +64,7 @@ Side Gets(std::string side, const std::vector<std::string>& names, absl::Duratio
                 get(names[(state >> 33) % names.size()]);
               }
               done += 1000;
-              spent = ThreadSeconds() - began;
+              spent = absl::ToDoubleSeconds(ThreadCpuTime()) - began;
             } while (spent < absl::ToDoubleSeconds(measured));
             return Sample{.per_second = static_cast<double>(done) / spent};
           },

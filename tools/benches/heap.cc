@@ -7,7 +7,6 @@
 
 #include <dlfcn.h>
 #include <sys/mman.h>
-#include <time.h>
 
 #include <cstdlib>
 #include <functional>
@@ -39,13 +38,6 @@ constexpr int kBatch = 4096;  // Between two looks at the clock.
 constexpr double kOfDram = 0.95;
 constexpr double kOfMemkind = 3;
 
-// Of this thread: what others take on a shared machine is nobody's cost here.
-absl::Duration CpuTime() {
-  timespec spent = {};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &spent);
-  return absl::DurationFromTimespec(spent);
-}
-
 // Frees one of the live blocks and allocates another, of 16 to 1039 bytes, until the time is over.
 template <typename Allocate, typename Free>
 absl::StatusOr<Sample> Churn(absl::Duration measured, Allocate&& allocate, Free&& free) {
@@ -59,7 +51,7 @@ absl::StatusOr<Sample> Churn(absl::Duration measured, Allocate&& allocate, Free&
     return block != nullptr;
   };
   const auto run_for = [&](absl::Duration time) -> absl::StatusOr<double> {
-    const absl::Duration began = CpuTime();
+    const absl::Duration began = ThreadCpuTime();
     int64_t done = 0;
     absl::Duration passed;
     do {
@@ -67,7 +59,7 @@ absl::StatusOr<Sample> Churn(absl::Duration measured, Allocate&& allocate, Free&
         if (!replace_one()) return absl::ResourceExhaustedError("an allocator has no room");
       }
       done += kBatch;
-      passed = CpuTime() - began;
+      passed = ThreadCpuTime() - began;
     } while (passed < time);
     return static_cast<double>(done) / absl::ToDoubleSeconds(passed);
   };

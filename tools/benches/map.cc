@@ -5,7 +5,6 @@
 // those of a DAX device 2 MiB.
 
 #include <sys/mman.h>
-#include <time.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -34,13 +33,6 @@ constexpr size_t kBytes = size_t{256} << 20;
 constexpr size_t kWords = kBytes / sizeof(uint64_t);
 constexpr size_t kRecordBytes = 1024;  // YCSB's: ten fields of 100 bytes, about.
 constexpr double kSame = 0.98, kPopulated = 0.5;
-
-// Of this thread's processor: other programs take none of it away.
-double ThreadSeconds() {
-  timespec now = {};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
-}
 
 void Keep(uint64_t value) { asm volatile("" : : "r"(value)); }
 
@@ -97,11 +89,11 @@ Side Times(std::string name, absl::Duration measured, std::function<void()> work
   return {std::move(name),
           [measured, work = std::move(work)]() -> absl::StatusOr<Sample> {
             double done = 0, spent = 0;
-            const double began = ThreadSeconds();
+            const double began = absl::ToDoubleSeconds(ThreadCpuTime());
             do {
               work();
               done += 1;
-              spent = ThreadSeconds() - began;
+              spent = absl::ToDoubleSeconds(ThreadCpuTime()) - began;
             } while (spent < absl::ToDoubleSeconds(measured));
             return Sample{.per_second = done / spent, .seconds = spent / done};
           },
@@ -113,13 +105,13 @@ Side FirstTouch(std::string name, const Region& region, bool populate) {
   return {std::move(name),
           [&region, populate]() -> absl::StatusOr<Sample> {
             const Mapping mapping = region.Map({.populate = populate}).value();
-            const double began = ThreadSeconds();
+            const double began = absl::ToDoubleSeconds(ThreadCpuTime());
             uint64_t sum = 0;
             for (size_t at = 0; at < kBytes; at += 4096) {
               sum += std::to_integer<uint64_t>(mapping.bytes()[at]);
             }
             Keep(sum);
-            return Sample{.seconds = ThreadSeconds() - began};
+            return Sample{.seconds = absl::ToDoubleSeconds(ThreadCpuTime()) - began};
           },
           [](const Sample& sample) { return sample.seconds; }};
 }

@@ -1,11 +1,19 @@
 #include "tools/benches/rounds.h"
 
+#include <time.h>
+
 #include <iostream>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 namespace cxlpool::bench {
+
+absl::Duration ThreadCpuTime() {
+  timespec spent = {};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &spent);
+  return absl::DurationFromTimespec(spent);
+}
 
 absl::Status Rounds::Run(int rounds) {
   for (int round = 1; round <= rounds; ++round) {

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "tools/benches/stats.h"
 
 namespace cxlpool::bench {
@@ -24,6 +25,9 @@ struct Sample {
   double p50_us = 0;
   double p99_us = 0;
 };
+
+// How long this thread has run: other programs take none of it away.
+absl::Duration ThreadCpuTime();
 
 struct Side {
   std::string name;  // For people, one word or two.
