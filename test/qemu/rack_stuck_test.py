@@ -112,7 +112,8 @@ class RackStuckTest(RackTrials):
         # Only a signal ends such an attempt, and it has ended.
         self.guest.wait_for(f'! pgrep -P {self.agent}', timeout=120)
         self.assert_refused('other', HOST, 'cmm-0', 1)
-        self.assertGreater(self.pages_on(node, pid), 0)
+        # While another attempt goes on, a page that it would move is counted nowhere.
+        wait_until(lambda: self.pages_on(node, pid) > 0, 60, 'the pages are on the node')
         self.assert_intact(pid, log)
         self.assertEqual(self.state('hung', HOST), 'RELEASE_BLOCKED')
         self.guest.output(f'kill {pid}')

@@ -227,7 +227,7 @@ class RunningUnitsTest(unittest.TestCase):
         self.machine.write('/etc/cxlpool/agent.toml', text[:text.index('[emulated]')])
         self.machine.run(f'systemctl start {MANAGER}; cxlpool host enrol host-a; systemctl start --no-block {AGENT}')
         try:
-            wait_until(lambda: re.search(r'"unfit|"fit_|UNFIT', self.machine.output('cxlpool -o json host list')), 20,
+            wait_until(lambda: re.search(r'"unfit_reason": *"[^"]', self.machine.output('cxlpool -o json host list')), 20,
                        'the manager hears what is missing on the host')
             pid = self.state(AGENT)['MainPID']
             status = self.machine.output(f'cat /proc/{pid}/status')
