@@ -84,6 +84,9 @@ std::string Quoted(absl::string_view text) {
 
 }  // namespace
 
+// Goes on after each finding: a person fixes all of them in one go. A configuration that cannot be
+// read does not hide what the machine lacks. Questions that need TLS files are asked only once
+// those can be used.
 std::vector<Finding> CheckAgent(const HostFiles& files, const std::string& config_file,
                                 const CheckQuestions& questions) {
   const absl::StatusOr<AgentConfig> config = LoadAgentConfig(config_file);

@@ -232,6 +232,8 @@ void ReadTiering(TomlReader toml, TieringConfig& tiering) {
 
 }  // namespace
 
+// Every key is read before it answers: a key that nobody has read then is a mistake, too. The first
+// mistake is told, with its line (TomlReader::Finish).
 absl::StatusOr<AgentConfig> ParseAgentConfig(const std::string& text, const std::string& file) {
   auto toml = TomlReader::Parse(text, file);
   if (!toml.ok()) return toml.status();

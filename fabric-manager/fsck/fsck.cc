@@ -60,6 +60,8 @@ absl::Status Repair(DamagedDatabase& database, const Salvage& salvage, const Exa
 
 }  // namespace
 
+// Looks at everything before anything is written. Without `repair`, or without findings, the file
+// stays as it is; a repair keeps the old one beside it.
 absl::StatusOr<FsckReport> RunFsck(const std::string& path, bool repair, absl::Time now) {
   auto database = DamagedDatabase::Open(path);
   if (!database.ok()) return database.status();

@@ -262,6 +262,8 @@ void FabricShell::TakeLook(const std::string& host, const std::shared_ptr<Gather
       std::move(status));
 }
 
+// Asks for the devices and for each host at the same time, each in its lane and with its own
+// deadline: a host that hangs is missing from the answer, and delays it by no more than that.
 void FabricShell::Discover(DoneWith<FabricView> done) {
   const auto all = std::make_shared<Gathering>(std::move(done));
   std::vector<std::string> hosts;

@@ -69,6 +69,9 @@ void MediaKeeper::Log(const std::string& host, FromHost& from, const v1::HostEve
                        " text=", CutText(event.text(), kMaxText)));
 }
 
+// Writes all that a host reported and that waits, in one change, and again until nothing waits;
+// only then is the agent told that it need not report it again. A commit that fails is tried again
+// after `retry`.
 void MediaKeeper::Commit(const std::string& host, FromHost& from) {
   if (from.committing) return;
   if (from.waiting.empty()) {

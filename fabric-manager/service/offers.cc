@@ -68,6 +68,8 @@ OfferTerms TermsOf(const Region& region, const Attachment& attachment, const Off
   return terms;
 }
 
+// The message for the agent. Extents that are interleaved become one segment of several targets; a
+// part that goes another way than the rest says so by its own want.
 v1::Offer MakeOffer(const Uuid& tag, uint64_t generation, const OfferTerms& terms,
                     bool hardware_coherent) {
   v1::Offer offer;

@@ -145,6 +145,9 @@ void Reconciler::Bind(const Region& region, const Attachment& attachment, size_t
   }
 }
 
+// Asks the fabric to take the LDs of one part away. That it has begun proves nothing: what is bound
+// is known again by AwaitUnbound (Eject). A call that fails leaves the fabric's side unknown, and
+// is made again after `retry`.
 void Reconciler::BeginUnbind(const Region& region, const Attachment& attachment, size_t part,
                              Track& track, const Move& move) {
   if (track.driver_calls > 0 || clock_->Elapsed() < track.not_before) return;
@@ -175,6 +178,9 @@ void Reconciler::BeginUnbind(const Region& region, const Attachment& attachment,
   }
 }
 
+// Asks the agent to let go of the slots, and the fabric for proof that it did. Without proof it
+// waits and says why (UNBIND_NOT_PROVEN), in the record too: only a fence may take the agent's
+// place.
 void Reconciler::Eject(const Region& region, const Attachment& attachment, size_t part,
                        Track& track) {
   Offer(region, attachment, part, track, v1::Offer::WANT_EJECTED);

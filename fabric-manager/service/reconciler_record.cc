@@ -179,6 +179,9 @@ void Reconciler::Record(const Region& region, const Attachment& seen, const std:
       std::move(then));
 }
 
+// Commits an edit of a Region as it is when the Writer's turn comes; `edit` says false where it no
+// longer applies, and then nothing is written. One commit of a Region at a time. A shrink that
+// gives away bad extents leaves them behind as quarantined Regions, in the same change.
 void Reconciler::Submit(Key key, const std::string& rung, const std::string& reason,
                         std::function<bool(Region&, PlanContext&)> edit,
                         std::function<void()> then) {

@@ -123,6 +123,8 @@ Problem DecodePlacement(const pb::RegionRecord& in, Region& out) {
   return std::nullopt;
 }
 
+// Takes nothing on trust: a value that this version does not know is a problem to be named, never a
+// default. Whether the whole makes sense is CheckShape's to say.
 Problem DecodeRegion(Key key, const pb::RegionRecord& in, Region& out) {
   out.key = key;
   if (in.tag().size() != kUuidBytes) return absl::StrCat("tag has ", in.tag().size(), " bytes");

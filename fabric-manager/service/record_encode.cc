@@ -232,6 +232,7 @@ std::string Serialize(pb::Record& record, const Audit& audit) {
 
 }  // namespace
 
+// The stored bytes of one record, with who changed it and why. An erased record has none.
 std::string EncodeItem(const Item& item, const Audit& audit) {
   RecordInPlace in_place;
   pb::Record& record = in_place.record();

@@ -158,6 +158,8 @@ RegionTable RegionTable::Of(std::vector<RegionPtr> regions) {
   return table;
 }
 
+// The table with the edits, and this one as it was: both share every node that no edit touched.
+// Nodes made by this call carry its edition, so that a second edit changes them in place.
 RegionTable RegionTable::With(const std::vector<Edit>& edits) const {
   static std::atomic<uint64_t> editions{1};
   const uint64_t edition = editions.fetch_add(1);

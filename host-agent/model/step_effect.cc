@@ -186,6 +186,8 @@ const char* PostconditionText(Step::Kind kind) {
   return "";
 }
 
+// The one place that says what a rung does to a host. A segment that has no host region is given
+// only rungs that need none: `region` is read by the others.
 void ApplyStep(const Step& step, DesiredSegment& desired, HostObservation& host) {
   DesiredTarget& target = desired.targets[step.target];
   ObservedHostRegion* const region = MutableRegionOf(desired, host);

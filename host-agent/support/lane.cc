@@ -66,6 +66,8 @@ void Lane::Run(std::string what, absl::Duration timeout, Work work, Done done) {
              "try again later"));
 }
 
+// The worker: one job after the other. A job whose time has passed while it waited is not begun.
+// Whoever of the two threads takes `done` out of the job answers, so each is answered once.
 void Lane::WorkOff(const std::shared_ptr<Shared>& shared) {
   while (true) {
     std::shared_ptr<Job> job;
@@ -94,6 +96,9 @@ void Lane::WorkOff(const std::shared_ptr<Shared>& shared) {
   }
 }
 
+// The clock: answers a running job that does not come back (the worker stays with it) and jobs that
+// wait behind it, each at its deadline. Answers are given without the lock, and the queue is looked
+// at again after them.
 void Lane::KeepTime(const std::shared_ptr<Shared>& shared) {
   while (true) {
     std::vector<std::pair<Done, absl::Status>> answers;

@@ -35,6 +35,8 @@ using openssl::NoPassword;
 
 constexpr size_t kMaxFileBytes = 1 << 20;
 
+// A file of at most 1 MiB; what is longer is cut, and then does not parse. O_NONBLOCK: a FIFO in
+// its place must not hold the program. A key that others can read is refused.
 absl::StatusOr<std::string> ReadFile(const std::string& path, absl::string_view what, bool secret) {
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd.valid()) {

@@ -143,6 +143,8 @@ absl::StatusOr<IssuedFiles> IssueLeaf(const std::string& dir, const LeafRequest&
   return files;
 }
 
+// A new certificate for the same key and the same names. The old one must be of that role and name:
+// a renewal never changes who somebody is.
 absl::StatusOr<IssuedFiles> RenewLeaf(const std::string& dir, LeafRole role,
                                       const std::string& name, int days) {
   LeafRequest request;

@@ -323,6 +323,9 @@ absl::Status Database::LoadMeta() {
   return OpenError(db_, path_, "read");
 }
 
+// All records, each by its checksum, in ascending order, and as many as were written: the sum of
+// the checksums tells a pack that is missing, or an old one in its place. Anything else is
+// DATA_LOSS: a pool that is half read would hand out bytes twice.
 absl::StatusOr<std::vector<Row>> Database::LoadRows() {
   Statement read;
   if (absl::Status status = Prepare("SELECT first, body FROM packs ORDER BY first", read);

@@ -46,6 +46,8 @@ absl::Status Database::MakeMetaTableAnew() {
   return status;
 }
 
+// From the schema of one row for each record. Some thousand rows are in memory at a time; the copy
+// counts as the old table did, or is refused.
 absl::Status Database::CopyRowsToPacks() {
   constexpr size_t kRowsAtATime = 4096;
   Statement read;

@@ -51,6 +51,8 @@ absl::Status SyncDirectory(const std::string& directory) {
   return absl::OkStatus();
 }
 
+// Makes the directory where it is missing, and refuses one in which somebody else could put a file
+// of their own: it must be a directory, the manager's, and writable by nobody else.
 absl::Status CheckDirectory(const std::string& directory) {
   struct stat found;
   if (lstat(directory.c_str(), &found) != 0 && errno == ENOENT) {

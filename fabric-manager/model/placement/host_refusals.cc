@@ -37,6 +37,8 @@ std::string PortsFor(const HostRequest& request, const Piece& piece, const char*
   return absl::StrCat(piece.ways(), " ", kind, "ports under one host bridge", leads);
 }
 
+// Names the Regions that have the ports which would do. Where earlier extents of the same request
+// took some of them, it is the number of extents that is too great.
 absl::Status NoFreePort(const PoolState& state, const HostRequest& request, const Piece& piece,
                         const std::vector<Look>& looks) {
   std::vector<std::string> holders;

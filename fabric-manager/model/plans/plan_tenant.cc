@@ -11,6 +11,8 @@
 
 namespace cxlpool::fm {
 
+// Reservations are promises of bytes, so that all together must fit the pool: who raises one is
+// refused. Who lowers one is not, even while the pool is too small for the rest.
 absl::StatusOr<Change> PlanSetTenant(const PoolState& state, const Tenant& tenant,
                                      PlanContext& context) {
   if (absl::Status status = CheckResourceId(tenant.id); !status.ok()) return status;

@@ -322,6 +322,8 @@ Change PlanImport(const PoolState& state, const TopologyTables& tables, const st
   return change;
 }
 
+// What leads from one set of tables to the other, by name: added and changed first, removed last.
+// Links have no name of their own, so all links of two nodes are compared together, in any order.
 std::vector<TopologyStep> CompareTables(const TopologyTables& now, const TopologyTables& wanted) {
   using Table = std::map<std::string, std::vector<TopologyEntry>>;
   const auto table_of = [](const TopologyTables& tables) {

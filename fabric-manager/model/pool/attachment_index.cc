@@ -12,6 +12,7 @@ bool Occupies(const Attachment& attachment, size_t segment) {
   return attachment.PartOf(segment).state != AttachmentState::kUnbound;
 }
 
+// What one segment of an Attachment takes of its host, as the placement of the next one sees it.
 OccupiedSlot SlotOf(const Region& region, const Attachment& attachment, size_t index) {
   const Segment& segment = attachment.segments[index];
   const Part& part = attachment.PartOf(index);
@@ -55,6 +56,8 @@ uint64_t AttachedBytesOf(const Region& region, const Attachment& attachment) {
 
 }  // namespace
 
+// Whether the Region may be added: no generation or serial that is known already, and no slot that
+// another segment has. One that is proven unbound takes no slot, though its serial stays known.
 absl::Status AttachmentIndex::Check(const Region& region) const {
   for (const Attachment& attachment : region.attachments) {
     if (generations_.contains(attachment.generation)) {
@@ -79,6 +82,7 @@ absl::Status AttachmentIndex::Check(const Region& region) const {
   return absl::OkStatus();
 }
 
+// Adds all Attachments of a Region, or none. Slots of a host stay in order, as readers want them.
 absl::Status AttachmentIndex::Add(const Region& region) {
   if (absl::Status status = Check(region); !status.ok()) return status;
   for (const Attachment& attachment : region.attachments) {
@@ -96,6 +100,7 @@ absl::Status AttachmentIndex::Add(const Region& region) {
   return absl::OkStatus();
 }
 
+// The inverse of Add, of the same record.
 void AttachmentIndex::Remove(const Region& region) {
   for (const Attachment& attachment : region.attachments) {
     generations_.erase(attachment.generation);
@@ -161,6 +166,8 @@ std::optional<Key> AttachmentIndex::FindBySerial(uint64_t serial) const {
   return it == by_serial_.end() ? std::nullopt : std::optional(it->second);
 }
 
+// Says what differs from an index built from nothing: how tests and fsck see that changes, one
+// after the other, led to the same.
 absl::Status AttachmentIndex::Compare(const AttachmentIndex& other) const {
   if (by_serial_ != other.by_serial_) return Broken("the index by serial differs");
   if (generations_ != other.generations_) return Broken("the set of generations differs");

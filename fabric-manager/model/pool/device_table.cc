@@ -25,6 +25,8 @@ bool IsUsable(const Device& device) {
 
 }  // namespace
 
+// Adds a device; the tables by number grow to hold it. Without links it joins the one domain at
+// once, which is cheap; else the ways are followed again.
 absl::Status DeviceTable::Add(const Device& device) {
   const auto index = space_.AddDevice(device.capacity_bytes, device.granule_bytes, device.max_lds);
   if (!index.ok()) return Broken("device \"", device.id, "\": ", index.status().message());
@@ -112,6 +114,8 @@ absl::Status DeviceTable::Remove(absl::string_view id) {
   return absl::OkStatus();
 }
 
+// Takes all bytes of a Region, or none: where one Extent does not fit, those before it are given
+// back.
 absl::Status DeviceTable::Take(const Region& region) {
   for (size_t i = 0; i < region.extents.size(); ++i) {
     const Extent& extent = region.extents[i];

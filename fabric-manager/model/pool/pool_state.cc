@@ -46,6 +46,8 @@ Key KeyOf(const Item& item) {
   return std::visit(Visitor{}, item);
 }
 
+// Applies a change whole or not at all; the answer is the change that undoes it. What is refused
+// half-way is undone by the inverse of each record that went in before, last first.
 absl::StatusOr<Change> PoolState::Apply(const Change& change) {
   absl::flat_hash_set<Key> keys;
   Change inverse;
@@ -72,6 +74,9 @@ absl::StatusOr<Change> PoolState::Apply(const Change& change) {
   return status;
 }
 
+// As Apply, of all records of a database, and without an inverse: where it is refused the state is
+// of no use. Devices come first, since Regions hold bytes of them, and the topology is followed
+// once for all.
 absl::Status PoolState::Restore(const Change& records) {
   regions_.reserve(records.size());
   names_.Reserve(records.size());
@@ -133,6 +138,9 @@ absl::StatusOr<Item> PoolState::ApplyOne(const Item& item) {
   return tombstone != nullptr ? PutTombstone(*tombstone) : PutRegion(std::get<RegionPtr>(item));
 }
 
+// Makes a Region, replaces one, or brings one back from its tombstone; the record that it replaced.
+// Only the indices that the difference touches are written: most changes are one rung of one
+// Attachment. Where one refuses, the others are as they were.
 absl::StatusOr<Item> PoolState::PutRegion(const RegionPtr& region) {
   if (absl::Status status = CheckShape(*region); !status.ok()) return status;
   const auto [it, fresh] = regions_.try_emplace(region->key);
@@ -171,6 +179,8 @@ absl::StatusOr<Item> PoolState::PutRegion(const RegionPtr& region) {
   return Item(before);
 }
 
+// Buries a Region, or replaces its tombstone. Its requests stay in their index, so that a request
+// sent again gets the answer of the first; all else of it leaves the indices.
 absl::StatusOr<Item> PoolState::PutTombstone(const Tombstone& tombstone) {
   const Region& region = *tombstone.region;
   if (!region.attachments.empty()) {
@@ -198,6 +208,7 @@ absl::StatusOr<Item> PoolState::PutTombstone(const Tombstone& tombstone) {
   return before;
 }
 
+// Removes whatever has the key; the record that it was.
 absl::StatusOr<Item> PoolState::Erase(Key key) {
   if (const auto it = regions_.find(key); it != regions_.end()) {
     const RegionPtr before = it->second;
@@ -214,6 +225,9 @@ absl::StatusOr<Item> PoolState::Erase(Key key) {
   return EraseNamed(key);
 }
 
+// Removes a record that is no Region, from its table and from every index that names it. A device
+// that still holds bytes is refused; hosts are looked at by CheckHostsOf, once the whole change is
+// in.
 absl::StatusOr<Item> PoolState::EraseNamed(Key key) {
   const auto named = named_.find(key);
   if (named == named_.end()) return Broken("there is no record ", key, " to erase");
@@ -254,6 +268,8 @@ absl::StatusOr<Item> PoolState::EraseNamed(Key key) {
   return before;
 }
 
+// Adds or replaces a device. A key stays with its id, and a device that takes another shape must
+// have room for the Regions that are on it.
 absl::StatusOr<Item> PoolState::PutDevice(const Device& device) {
   const Device* known = devices_.Find(device.id);
   if (known == nullptr) {
@@ -279,6 +295,7 @@ absl::StatusOr<Item> PoolState::PutDevice(const Device& device) {
   return before;
 }
 
+// Adds or replaces a tenant. A key stays with its id.
 absl::StatusOr<Item> PoolState::PutTenant(const Tenant& tenant) {
   const Tenant* known = tenants_.Find(tenant.id);
   Item before = Erased{tenant.key};
@@ -294,6 +311,7 @@ absl::StatusOr<Item> PoolState::PutTenant(const Tenant& tenant) {
   return before;
 }
 
+// Adds or replaces the revocation of a certificate or an identity. A key stays with its subject.
 absl::StatusOr<Item> PoolState::PutRevocation(const Revocation& revocation) {
   const auto [it, fresh] = revocations_.try_emplace(revocation.subject, revocation);
   if (fresh) {
@@ -336,6 +354,8 @@ absl::StatusOr<Item> PoolState::PutTopologyEntry(const TopologyEntry& entry) {
   return before;
 }
 
+// Adds or replaces a host. A key stays with its id, and an identity belongs to one host that is not
+// retired: else two hosts could act as one.
 absl::StatusOr<Item> PoolState::PutHost(const Host& host) {
   const auto it = hosts_.find(host.id);
   Item before = Erased{host.key};
@@ -366,6 +386,8 @@ absl::Status PoolState::CheckNewKey(Key key, absl::string_view id) const {
   return absl::OkStatus();
 }
 
+// The indices that must be written when one record follows the other. ALLOCATED and its neighbours
+// count bytes the same way, so that a rung does not touch the devices.
 unsigned PoolState::IndicesThatDiffer(const Region& before, const Region& after) {
   unsigned indices = 0;
   if (before.id != after.id || before.tag != after.tag) indices |= kNames;
@@ -387,6 +409,7 @@ unsigned PoolState::IndicesThatDiffer(const Region& before, const Region& after)
   return indices;
 }
 
+// Adds the Region to the given indices. Where one refuses, it is in none of them.
 absl::Status PoolState::Index(const RegionPtr& region, unsigned indices) {
   absl::Status status;
   unsigned done = 0;

@@ -191,6 +191,9 @@ std::string Region::etag() const {
   return absl::StrCat(absl::Hex(generation), "-", absl::Hex(revision));
 }
 
+// Whether the record makes sense by itself, without any other: what a writer of records, a database
+// on disk or a planner might have got wrong. Whether its bytes and slots are free is what the
+// indices say.
 absl::Status CheckShape(const Region& region) {
   const auto broken = [&](const auto&... why) {
     return Broken("region \"", region.id, "\" ", why...);
@@ -241,6 +244,8 @@ absl::Status CheckShape(const Region& region) {
   return absl::OkStatus();
 }
 
+// The ladder of region.h. Each state may be written again, and proof that nothing is bound ends
+// every one of them: a host may lose its memory at any rung.
 bool MayFollow(AttachmentState from, AttachmentState to) {
   using enum AttachmentState;
   if (from == to) return true;

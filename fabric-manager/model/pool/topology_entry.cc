@@ -30,6 +30,8 @@ absl::Status CheckPath(const std::string& entry, const std::string& what, const 
              absl::StrCat("give it ", what));
 }
 
+// What a person may have written wrong of one device: the first thing, with the remedy. A path
+// means another thing to each fabric: a pool file, HOST/NAME, or nothing.
 absl::Status CheckDevice(const DeviceEntry& device, FabricKind fabric) {
   const std::string entry = absl::StrCat("device ", device.id);
   if (device.serial.empty()) return Bad(entry, "has no serial number", "give it one");
@@ -60,6 +62,8 @@ absl::Status CheckDevice(const DeviceEntry& device, FabricKind fabric) {
   return Bad(entry, "has a path, which this pool's fabric does not use", "leave the path out");
 }
 
+// Likewise of one host. Slots are given where neither QEMU nor the agent says them, a QMP socket
+// only for QEMU.
 absl::Status CheckHost(const HostEntry& host, FabricKind fabric) {
   const std::string entry = absl::StrCat("host ", host.id);
   if (fabric == FabricKind::kQemu) {
@@ -157,6 +161,8 @@ TopologySpec SpecOf(const TopologyTables& tables) {
   return spec;
 }
 
+// All tables together: each entry by itself, ids and files that only one may have, the slots of
+// links, and that the ways between them can be found.
 absl::Status CheckTables(const TopologyTables& tables, FabricKind fabric) {
   if (tables.devices.size() > kMaxDeviceEntries || tables.hosts.size() > kMaxHostEntries) {
     return Bad("it", "has more than 4096 devices or hosts", "split the pool in two");

@@ -135,6 +135,8 @@ std::vector<uint32_t> WaySearch::SlotsOf(const Node& host, uint32_t device,
   return slots;
 }
 
+// The best way from each host to each device. Ways are kept once for all pairs that have an equal
+// one (`kinds_`): a rack has few different ones and many pairs.
 Ways WaySearch::FindAll() const {
   Ways ways;
   for (const Node& host : hosts_) {

@@ -122,6 +122,9 @@ std::optional<FreeRuns::Run> FreeRuns::Longest() const {
   return by_length_.empty() ? std::nullopt : BestFit(by_length_.rbegin()->first);
 }
 
+// Whether both orders hold the same runs, none empty, none touching the next, and together what is
+// counted as free. Where the device chooses the place, there is one run at most: what its LDs
+// leave.
 absl::Status FreeRuns::Check() const {
   if (!lds_.empty()) {
     const uint64_t taken = std::accumulate(lds_.begin(), lds_.end(), uint64_t{0});

@@ -74,6 +74,8 @@ size_t FreeSpace::GroupOf(uint64_t granule_bytes) {
   return unused;
 }
 
+// Adds a device, all of it free, under the lowest number that is not taken: bit sets over the
+// numbers stay short.
 absl::StatusOr<DeviceIndex> FreeSpace::AddDevice(uint64_t capacity_bytes, uint64_t granule_bytes,
                                                  uint32_t max_lds) {
   if (granule_bytes == 0 || capacity_bytes == 0 || capacity_bytes % granule_bytes != 0 ||
@@ -387,6 +389,8 @@ std::vector<FreeSpace::Run> FreeSpace::FreeIn(DeviceIndex device, uint64_t dpa_b
   return parts;
 }
 
+// Builds the sets of one group anew from the runs of its devices, and compares: every set is an
+// index of those runs, and of nothing else.
 absl::Status FreeSpace::CheckGroup(size_t index) const {
   const Group& group = groups_[index];
   Group made;

@@ -119,6 +119,9 @@ void EmulatedHostMemory::FindHolders(uint64_t serial, DoneWith<std::vector<Proce
   });
 }
 
+// A descriptor of the extent file, as a DAX device would give one: only while the segment is
+// devdax, never for writing where it is bound read-only, and never a file that has become shorter
+// than the segment, since a store beyond its end would kill the application.
 absl::StatusOr<OpenedDax> EmulatedHostMemory::OpenDax(uint64_t serial, bool read_only) {
   absl::StatusOr<Slot> slot = SlotOf(serial);
   if (!slot.ok()) return slot.status();
@@ -153,6 +156,8 @@ absl::StatusOr<OpenedDax> EmulatedHostMemory::OpenDax(uint64_t serial, bool read
 
 // --- Looking.
 
+// The manager makes the folders, so it has to come first. A wrong root, name or user shows here and
+// not at the first allocation.
 absl::Status EmulatedHostMemory::CheckDirectories() const {
   for (const EmulatedBridge& bridge : options_.bridges) {
     for (uint32_t slot : bridge.slots) {
@@ -170,6 +175,8 @@ absl::Status EmulatedHostMemory::CheckDirectories() const {
   return absl::OkStatus();
 }
 
+// Both sides of every slot as they are now: the files are the truth, and nothing is kept between
+// calls.
 absl::StatusOr<std::vector<EmulatedHostMemory::Slot>> EmulatedHostMemory::ReadSlots() const {
   std::vector<Slot> slots;
   for (size_t b = 0; b < options_.bridges.size(); ++b) {
@@ -209,6 +216,8 @@ ObservedBridge EmulatedHostMemory::ShowBridge(size_t bridge, const BridgeStack& 
           .free_window_bytes = stack.free_bytes()};
 }
 
+// All that the host has, in the words of a kernel: names follow the slot, so that they are the same
+// after a restart.
 absl::StatusOr<HostObservation> EmulatedHostMemory::Look() const {
   absl::StatusOr<std::vector<Slot>> slots = ReadSlots();
   if (!slots.ok()) return slots.status();
@@ -261,6 +270,8 @@ absl::StatusOr<EmulatedHostMemory::Slot> EmulatedHostMemory::SlotOf(uint64_t ser
 
 // --- Rungs up.
 
+// Looks for the LD until the deadline. Once it is there the host side begins anew: nothing of what
+// was in the slot before may be taken for it.
 void EmulatedHostMemory::AwaitLd(uint32_t slot, uint64_t serial, absl::Duration deadline,
                                  Done done) {
   const std::string directory = SlotDirectory(options_.root, options_.host, slot);
@@ -284,6 +295,8 @@ void EmulatedHostMemory::AwaitLd(uint32_t slot, uint64_t serial, absl::Duration 
   });
 }
 
+// Commits a host region at the top of its bridge's stack, by the rule that a decoder stack has
+// (bridge_stack.h): the emulated host refuses what a kernel would refuse. Again: no effect.
 absl::Status EmulatedHostMemory::CreateNow(const HostRegionSpec& spec) {
   if (spec.serials.size() != 1) {
     return Refuse(
@@ -326,6 +339,8 @@ absl::Status EmulatedHostMemory::CreateNow(const HostRegionSpec& spec) {
   return WriteHostSide(slot->directory, side);
 }
 
+// Gives the DAX device to a driver that it is not with. Memory blocks begin offline, as the
+// kernel's do.
 absl::Status EmulatedHostMemory::BindNow(uint64_t serial, DaxDriver driver) {
   absl::StatusOr<Slot> slot = SlotOf(serial);
   if (!slot.ok()) return slot.status();
@@ -353,6 +368,7 @@ absl::Status EmulatedHostMemory::BindNow(uint64_t serial, DaxDriver driver) {
   return WriteHostSide(slot->directory, side);
 }
 
+// All blocks at once. Offline of what is gone, or is not with kmem, has nothing to do.
 absl::Status EmulatedHostMemory::SetOnline(uint64_t serial, bool online) {
   absl::StatusOr<Slot> slot = SlotOf(serial);
   if (!online && absl::IsNotFound(slot.status())) return absl::OkStatus();
@@ -369,6 +385,8 @@ absl::Status EmulatedHostMemory::SetOnline(uint64_t serial, bool online) {
 
 // --- Rungs down.
 
+// Takes the DAX device from its driver; memory that is online stays with it. What is gone is
+// unbound.
 absl::Status EmulatedHostMemory::UnbindNow(uint64_t serial) {
   absl::StatusOr<Slot> slot = SlotOf(serial);
   if (absl::IsNotFound(slot.status())) return absl::OkStatus();
@@ -386,6 +404,7 @@ absl::Status EmulatedHostMemory::UnbindNow(uint64_t serial) {
   return WriteHostSide(slot->directory, side);
 }
 
+// Ends the host region. A device that a driver still has is in somebody's hands.
 absl::Status EmulatedHostMemory::DestroyNow(uint64_t serial) {
   absl::StatusOr<Slot> slot = SlotOf(serial);
   if (absl::IsNotFound(slot.status())) return absl::OkStatus();
@@ -402,6 +421,9 @@ absl::Status EmulatedHostMemory::DestroyNow(uint64_t serial) {
   return WriteHostSide(slot->directory, side);
 }
 
+// Says to the fabric that the host has let go of the slot: it takes the LD away only then. Another
+// LD's slot is left alone, and one that never was powered on for this LD is told all the same,
+// else the fabric would wait for ever.
 absl::Status EmulatedHostMemory::PowerOffNow(uint32_t slot, uint64_t serial) {
   const std::string directory = SlotDirectory(options_.root, options_.host, slot);
   absl::StatusOr<SlotFiles> files = ReadSlot(directory);

@@ -268,6 +268,8 @@ uint64_t SharedMachine::LengthOf(uint64_t serial) {
 
 // --- Tasks.
 
+// Devices with their marks, what was granted here, and DAX devices on a marked device that nobody
+// was granted: those are somebody else's, shown so that the pool does not place anything there.
 absl::StatusOr<v1::DeviceLook> SharedMachine::Look() {
   PrepareUnfit();
   const absl::StatusOr<SpaceView> view = LookAtMarks();
@@ -310,6 +312,9 @@ absl::StatusOr<v1::DeviceLook> SharedMachine::Look() {
   return look;
 }
 
+// Notes that the host has these bytes. Nothing is made of them yet: the rungs do that. An equal
+// grant is there: OK; the range is looked for on the device that has the mark, whatever the kernel
+// calls it now, and must be free of every other DAX device.
 absl::Status SharedMachine::Grant(const v1::DeviceGrant& grant) {
   const absl::StatusOr<SpaceView> view = LookAtMarks();
   if (!view.ok()) return view.status();

@@ -29,6 +29,7 @@ std::optional<uint64_t> SerialOfDecoder(const HostFiles& files, const std::strin
   return files.ReadNumber(absl::StrCat(kCxlDevices, "/endpoint", name->port, "/uport/serial"));
 }
 
+// The host region that has the memdev among its targets; "" where none has.
 std::string RegionOf(const HostFiles& files, uint64_t serial) {
   for (const std::string& region : files.List(kCxlDevices)) {
     if (!IsNumbered(region, "region")) continue;
@@ -54,6 +55,8 @@ std::string DaxBelow(const HostFiles& files, const std::string& region) {
 
 }  // namespace
 
+// From the serial to the device node, through what sysfs says now. The device number is read with
+// it, so that who opens the node can see whether it is still that one.
 absl::StatusOr<DaxNode> LookUpDax(const HostFiles& files, uint64_t serial) {
   DaxNode node;
   node.region = RegionOf(files, serial);
@@ -79,6 +82,9 @@ std::string DaxNodePath(const HostFiles& files, const std::string& dax) {
   return files.Path(absl::StrCat("dev/", dax));
 }
 
+// Opens the node only while device_dax has it, and only if what was opened has the device number
+// that was looked up: a file put in its place, or a node that was made for another device
+// meanwhile, is refused.
 absl::StatusOr<UniqueFd> OpenDaxNode(const HostFiles& files, const DaxNode& node, bool read_only) {
   if (DaxDriverOf(files, node.name) != DaxDriver::kDeviceDax) {
     return Refuse(absl::StatusCode::kFailedPrecondition, "NOT_DEVDAX",
