@@ -230,6 +230,7 @@ void AgentCore::Advance() {
     if (next.has_value()) RunRung(*std::move(next));
   }
   faults_.Place(attachments_, observation_);
+  sizes_.Place(attachments_, observation_, faults_);
   TellOfChange();
 }
 

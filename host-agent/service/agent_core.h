@@ -44,6 +44,7 @@
 #include "host-agent/service/posted.h"
 #include "host-agent/service/probe.h"
 #include "host-agent/service/reports.h"
+#include "host-agent/service/size_table.h"
 
 namespace cxlpool::agent {
 
@@ -118,6 +119,7 @@ class AgentCore {
   OpensTable& opens() { return opens_; }
   const OpensTable& opens() const { return opens_; }
   const FaultTable& faults() const { return faults_; }
+  const SizeTable& sizes() const { return sizes_; }
 
   // Whether a rung that takes the segment down is under way: it may be gone at any moment.
   bool TakingDown(const AttachmentKey& key, uint64_t first_serial) const {
@@ -226,6 +228,7 @@ class AgentCore {
   OpensTable opens_;
   HostEventLog events_;
   FaultTable faults_;
+  SizeTable sizes_;
 
   absl::Status prepared_ = absl::UnavailableError("the host is being prepared");
   int prepare_failures_ = 0;

@@ -1,9 +1,19 @@
 #include "host-agent/service/fault_service.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
+#include "proto/support/mutant.h"
+
 namespace cxlpool::agent {
+namespace {
+
+int Count(const v1::LocalFaultsResponse& response) {
+  return response.faults_size() + response.sizes_size();
+}
+
+}  // namespace
 
 void FaultService::Ask(uint64_t connection, const v1::LocalFaultsRequest& request, MayOpen may_open,
                        FaultsDone done) {
@@ -31,7 +41,7 @@ bool FaultService::TryToFinish(Waiting& waiting) {
   const bool is_news = core_->faults().last_sequence() > waiting.after;
   if (!is_news && clock_->Elapsed() < waiting.deadline) return false;
   v1::LocalFaultsResponse response = Collect(waiting);
-  if (response.faults_size() == 0 && clock_->Elapsed() < waiting.deadline) {
+  if (Count(response) == 0 && clock_->Elapsed() < waiting.deadline) {
     waiting.after = response.last();  // Of others' Regions.
     return false;
   }
@@ -39,28 +49,55 @@ bool FaultService::TryToFinish(Waiting& waiting) {
   return true;
 }
 
+std::vector<FaultService::News> FaultService::After(uint64_t sequence) const {
+  std::vector<News> news;
+  for (const FaultTable::Fault& fault : core_->faults().faults()) {
+    if (fault.sequence > sequence) news.push_back({fault.sequence, &fault.key, &fault});
+  }
+  for (const auto& [key, size] : core_->sizes().sizes()) {
+    if (size.sequence > sequence) news.push_back({size.sequence, &key, nullptr, size.bytes});
+  }
+  // An answer may have room for the first of them only, and the next begins behind these.
+  if (!CXLPOOL_MUTANT("news-out-of-order")) {
+    std::sort(news.begin(), news.end(),
+              [](const News& a, const News& b) { return a.sequence < b.sequence; });
+  }
+  return news;
+}
+
+// As much as a packet has room for. What the caller may not hear of is passed over: `last` counts
+// it as heard, so that it is not looked at again.
 v1::LocalFaultsResponse FaultService::Collect(const Waiting& waiting) const {
-  const FaultTable& table = core_->faults();
   v1::LocalFaultsResponse response;
-  response.set_last(table.last_sequence());
+  response.set_last(core_->faults().last_sequence());
   size_t bytes = 0;
-  for (const FaultTable::Fault& fault : table.faults()) {
-    if (fault.sequence <= waiting.after) continue;
-    const auto attachment = core_->attachments().all().find(fault.key);
-    if (attachment == core_->attachments().all().end() ||
+  for (const News& news : After(waiting.after)) {
+    const auto attachment = core_->attachments().all().find(*news.key);
+    if (attachment == core_->attachments().all().end()) continue;
+    const bool is_size = news.fault == nullptr;
+    if (!(is_size && CXLPOOL_MUTANT("sizes-for-everybody")) &&
         !waiting.may_open(attachment->second.offer)) {
       continue;
     }
-    if (response.faults_size() == kMaxFaultsAnAnswer || bytes > kMaxFaultsBytes) {
-      response.set_last(fault.sequence - 1);
+    if (Count(response) == kMaxFaultsAnAnswer || bytes > kMaxFaultsBytes) {
+      response.set_last(news.sequence - 1);
       break;
     }
+    const std::string& name = attachment->second.offer.region_name();
+    if (is_size) {
+      v1::LocalSize& entry = *response.add_sizes();
+      entry.set_name(name);
+      entry.set_tag(news.key->tag);
+      entry.set_size_bytes(news.size_bytes);
+      bytes += entry.ByteSizeLong();
+      continue;
+    }
     v1::LocalFault& entry = *response.add_faults();
-    entry.set_name(attachment->second.offer.region_name());
-    entry.set_tag(fault.key.tag);
-    entry.set_region_offset_bytes(fault.range.offset_bytes);
-    entry.set_length_bytes(fault.range.length_bytes);
-    entry.set_message(fault.message);
+    entry.set_name(name);
+    entry.set_tag(news.key->tag);
+    entry.set_region_offset_bytes(news.fault->range.offset_bytes);
+    entry.set_length_bytes(news.fault->range.length_bytes);
+    entry.set_message(news.fault->message);
     bytes += entry.ByteSizeLong();
   }
   return response;

@@ -1,4 +1,5 @@
-// Reports to applications the lost bytes of their Regions: the LocalFaults of local.proto.
+// Reports to applications the lost bytes of their Regions, and the sizes: the LocalFaults of
+// local.proto.
 //
 // A request waits until there is something to report, or until its time is up. On the core's thread
 // only; who asks learns only of Regions that it may open.
@@ -8,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "cxlpool/v1/local.pb.h"
@@ -16,7 +18,7 @@
 namespace cxlpool::agent {
 
 inline constexpr absl::Duration kMaxFaultsWait = absl::Minutes(1);
-inline constexpr int kMaxFaultsAnAnswer = 256;
+inline constexpr int kMaxFaultsAnAnswer = 256;       // Sizes among them.
 inline constexpr size_t kMaxFaultsBytes = 48 << 10;  // A packet has 64 KiB.
 
 class FaultService {
@@ -47,6 +49,16 @@ class FaultService {
     absl::Duration deadline;
   };
 
+  // What is told under one number: a fault, or a size.
+  struct News {
+    uint64_t sequence = 0;
+    const AttachmentKey* key = nullptr;
+    const FaultTable::Fault* fault = nullptr;  // Null: it is a size.
+    uint64_t size_bytes = 0;
+  };
+
+  // In order of their numbers.
+  std::vector<News> After(uint64_t sequence) const;
   v1::LocalFaultsResponse Collect(const Waiting& waiting) const;
   // True if answered.
   bool TryToFinish(Waiting& waiting);

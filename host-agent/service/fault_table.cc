@@ -85,7 +85,7 @@ void FaultTable::Place(const AttachmentTable& attachments, const HostObservation
           lost.placed = key;
           const std::optional<RegionRange> range =
               RangeInRegion(attachment, host, target.serial, lost.dpa_bytes, lost.length_bytes);
-          if (range.has_value()) faults_.push_back({++last_sequence_, key, *range, lost.message});
+          if (range.has_value()) faults_.push_back({TakeSequence(), key, *range, lost.message});
         }
       }
     }

@@ -40,7 +40,7 @@ class FaultTable {
   static constexpr size_t kMaxFaults = 256;
 
   struct Fault {
-    uint64_t sequence = 0;  // Ascending from 1 in each agent process.
+    uint64_t sequence = 0;  // Ascending from 1 in each agent process; sizes have others of these.
     AttachmentKey key;
     RegionRange range;
     std::string message;
@@ -56,6 +56,9 @@ class FaultTable {
   // In order of their sequence.
   const std::vector<Fault>& faults() const { return faults_; }
   uint64_t last_sequence() const { return last_sequence_; }
+
+  // The next number, for what is told in one order with the faults (size_table.h).
+  uint64_t TakeSequence() { return ++last_sequence_; }
 
  private:
   struct Lost {

@@ -108,6 +108,7 @@ void ExpectMay(const LocalPolicy& policy, const v1::Offer& offer, const LocalPee
   }
   EXPECT_EQ(rig.Listed(peer), may.open ? 1 : 0);
   EXPECT_EQ(rig.Faults(peer), may.open ? 1 : 0);
+  EXPECT_EQ(rig.answer->faults().sizes_size(), may.open ? 1 : 0);
   EXPECT_EQ(rig.memory.opens, may.open ? 4 : 0) << "no descriptor is made for nobody";
   EXPECT_EQ(rig.link.releases.size(), may.release ? 2u : 0u);
   EXPECT_TRUE(rig.link.gets.empty());

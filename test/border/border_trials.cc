@@ -256,6 +256,9 @@ class Trial {
     for (const v1::LocalFault& fault : answer->faults().faults()) {
       CheckSeen(user, fault.tag(), what);
     }
+    for (const v1::LocalSize& size : answer->faults().sizes()) {
+      CheckSeen(user, size.tag(), what);
+    }
   }
 
   void CheckSeen(const User& user, const std::string& tag, const std::string& what) {
