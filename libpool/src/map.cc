@@ -86,6 +86,18 @@ StatusOr<MapOptions> Resolve(MapOptions options, const OpenReply& region, uint64
 
 uint64_t PageBytes() { return static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)); }
 
+// Of address space that is kept for a map, without access.
+constexpr int kReserveFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+
+// Reserves [wanted, wanted + size) where nothing is mapped, and says where it lies; MAP_FAILED, or
+// another address: it does not. A kernel before 4.17 takes the address as a hint.
+void* ReserveAt(void* wanted, uint64_t size) {
+  const int fixed = CXLPOOL_MUTANT("reserve-over-a-neighbour") ? MAP_FIXED : MAP_FIXED_NOREPLACE;
+  void* const at = ::mmap(wanted, size, PROT_NONE, kReserveFlags | fixed, -1, 0);
+  if (at != MAP_FAILED && at != wanted) ::munmap(at, size);
+  return at;
+}
+
 }  // namespace
 
 StatusOr<std::shared_ptr<Map>> Map::Make(std::shared_ptr<const OpenedRegion> region,
@@ -109,17 +121,15 @@ StatusOr<std::shared_ptr<Map>> Map::Make(std::shared_ptr<const OpenedRegion> reg
 }
 
 Map::~Map() {
-  if (begin_ != nullptr) ::munmap(begin_, options_.reserve_bytes);
+  const MutexLock lock(mutex_);
+  if (begin_ != nullptr) ::munmap(begin_, reserved_bytes_);
 }
 
 // Address space without access, where it was wanted or at a multiple of the alignment.
 Status Map::Reserve(const OpenReply& region) {
-  constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
   const uint64_t size = options_.reserve_bytes;
   if (options_.address != nullptr) {
-    void* const at = ::mmap(options_.address, size, PROT_NONE, kFlags | MAP_FIXED_NOREPLACE, -1, 0);
-    // A kernel before 4.17 takes the address as a hint.
-    if (at != MAP_FAILED && at != options_.address) ::munmap(at, size);
+    void* const at = ReserveAt(options_.address, size);
     if (at != options_.address && (at != MAP_FAILED || errno == EEXIST)) {
       return Refuse(Code::kAlreadyExists, "ADDRESS_TAKEN",
                     Concat("something of this process is mapped where ", region.name, " was to be"),
@@ -131,7 +141,7 @@ Status Map::Reserve(const OpenReply& region) {
   }
   const uint64_t alignment = AlignmentOf(region, PageBytes());
   const uint64_t wanted = size + alignment;  // Neither comes near 2^63.
-  void* const at = ::mmap(nullptr, wanted, PROT_NONE, kFlags, -1, 0);
+  void* const at = ::mmap(nullptr, wanted, PROT_NONE, kReserveFlags, -1, 0);
   if (at == MAP_FAILED) return Failed(region, errno);
   // Cut to the aligned middle.
   auto* const begin = static_cast<std::byte*>(at);
@@ -171,6 +181,13 @@ Status Map::Place(const OpenedRegion& region, uint64_t from, uint64_t to) {
   return Status();
 }
 
+bool Map::ReserveBehind(uint64_t wanted) const {
+  std::byte* const behind = begin_ + reserved_bytes_;
+  return ReserveAt(behind, wanted - reserved_bytes_) == behind;
+}
+
+// Maps what the Region has behind what is mapped. What is mapped already is not touched, and the
+// length grows last: who sees the new one sees what is there. On an error the range is as it was.
 Status Map::Extend(std::shared_ptr<const OpenedRegion> grown) {
   const OpenReply& reply = grown->reply;
   if (reply.tag != tag_ || reply.generation != generation_) {
@@ -183,23 +200,30 @@ Status Map::Extend(std::shared_ptr<const OpenedRegion> grown) {
   const uint64_t mapped = mapped_bytes_;
   const uint64_t all = reply.size_bytes - std::min(reply.size_bytes, options_.offset_bytes);
   if (all <= mapped) return Status();  // It has not grown.
-  if (all > options_.reserve_bytes) {
-    return Refuse(Code::kFailedPrecondition, "NO_RESERVE",
-                  Concat(reply.name, " has ", all, " bytes now, and the map has room for ",
-                         options_.reserve_bytes),
-                  "map it anew, with a larger reserve_bytes");
-  }
   if (all % AlignmentOf(reply, PageBytes()) != 0 || mapped % AlignmentOf(reply, PageBytes()) != 0) {
     return BadArgument(
         Concat("the end of the map is not aligned as what was added to ", reply.name),
         "map it anew");
   }
+  const uint64_t reserved = reserved_bytes_;
+  if (all > reserved && !ReserveBehind(all)) {
+    return Refuse(Code::kFailedPrecondition, "NO_RESERVE",
+                  Concat(reply.name, " has ", all, " bytes now, the map has room for ", reserved,
+                         ", and no more is free behind that"),
+                  "map it anew, with a larger reserve_bytes");
+  }
   if (Status status = Place(*grown, mapped, all); !status.ok()) {
-    // As it was: reserved, without access.
-    ::mmap(begin_ + mapped, all - mapped, PROT_NONE,
-           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    // As it was: the reserve without access, and nothing behind it.
+    const uint64_t kept = std::min(all, reserved);
+    if (kept > mapped) {
+      ::mmap(begin_ + mapped, kept - mapped, PROT_NONE, kReserveFlags | MAP_FIXED, -1, 0);
+    }
+    if (all > kept && !CXLPOOL_MUTANT("half-a-growth-stays")) {
+      ::munmap(begin_ + kept, all - kept);
+    }
     return status;
   }
+  reserved_bytes_ = std::max(all, reserved);
   regions_.push_back(std::move(grown));
   mapped_bytes_.store(all, std::memory_order_release);
   return Status();

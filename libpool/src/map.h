@@ -2,8 +2,9 @@
 // hold them.
 //
 // The range is reserved whole before anything is mapped into it, so that nothing else can come
-// between its parts, and growth finds its place behind them. A Map keeps in use every Region handle
-// that it was made of.
+// between its parts, and growth finds its place behind them. What does not fit into the reserve is
+// mapped where nothing else is behind it; what is there already is never replaced. A Map keeps in
+// use every Region handle that it was made of.
 //
 // Thread-safe, but for the destructor.
 #ifndef CXLPOOL_LIBPOOL_SRC_MAP_H_
@@ -70,15 +71,18 @@ class Map {
         name_(region.name),
         tag_(region.tag),
         generation_(region.generation),
-        is_coherent_(region.coherence == CXLPOOL_COHERENCE_HARDWARE) {}
+        is_coherent_(region.coherence == CXLPOOL_COHERENCE_HARDWARE),
+        reserved_bytes_(options.reserve_bytes) {}
 
   Status Reserve(const OpenReply& region);
+  // Reserves what is behind the range, so that it has `wanted` bytes. False: something is there.
+  bool ReserveBehind(uint64_t wanted) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Status CheckRange(const void* address, size_t bytes) const;
   // Maps bytes [from, to) of the range.
   Status Place(const OpenedRegion& region, uint64_t from, uint64_t to);
   Status Failed(const OpenReply& region, int error) const;
 
-  const MapOptions options_;  // length_bytes and reserve_bytes as they came out.
+  const MapOptions options_;  // length_bytes and reserve_bytes as they came out at first.
   const std::string name_;
   const std::string tag_;
   const uint64_t generation_;
@@ -87,6 +91,7 @@ class Map {
   std::atomic<size_t> mapped_bytes_ = 0;
 
   mutable Mutex mutex_;
+  uint64_t reserved_bytes_ ABSL_GUARDED_BY(mutex_);  // From begin_ on; nobody else maps there.
   std::vector<std::shared_ptr<const OpenedRegion>> regions_ ABSL_GUARDED_BY(mutex_);
 };
 

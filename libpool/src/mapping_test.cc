@@ -3,11 +3,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -25,6 +27,69 @@ using libpool::FakeAgent;
 
 constexpr char kName[] = "regions/kv";
 constexpr uint64_t kMiB = 1 << 20;
+
+// Address space of a test's own, with a hole at its beginning where the kernel has nothing. What
+// the hole is filled with meanwhile is unmapped by whoever filled it.
+class Hole {
+ public:
+  static constexpr uint64_t kBytes = 16 * kMiB;
+
+  Hole()
+      : all_(static_cast<std::byte*>(
+            ::mmap(nullptr, 2 * kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
+    const uint64_t head = -reinterpret_cast<uintptr_t>(all_) & (2 * kMiB - 1);
+    begin_ = all_ + head;
+    EXPECT_EQ(::munmap(begin_, kBytes - 2 * kMiB), 0);
+  }
+  Hole(const Hole&) = delete;
+  Hole& operator=(const Hole&) = delete;
+  ~Hole() {
+    if (begin_ != all_) ::munmap(all_, static_cast<size_t>(begin_ - all_));
+    std::byte* const rest = begin_ + kBytes - 2 * kMiB;
+    ::munmap(rest, static_cast<size_t>(all_ + 2 * kBytes - rest));
+  }
+
+  std::byte* begin() const { return begin_; }
+
+ private:
+  std::byte* const all_;
+  std::byte* begin_ = nullptr;
+};
+
+// A page of somebody else's at an address, with a byte that has to stay.
+class Neighbour {
+ public:
+  explicit Neighbour(std::byte* at)
+      : page_(static_cast<std::byte*>(::mmap(at, 4096, PROT_READ | PROT_WRITE,
+                                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1,
+                                             0))) {
+    if (page_ == MAP_FAILED) return;  // Something is there already, which does as well.
+    EXPECT_EQ(page_, at);
+    *page_ = std::byte{42};
+  }
+  Neighbour(const Neighbour&) = delete;
+  Neighbour& operator=(const Neighbour&) = delete;
+  ~Neighbour() {
+    if (page_ != MAP_FAILED) ::munmap(page_, 4096);
+  }
+
+  bool WasFree() const { return page_ != MAP_FAILED; }
+
+  // By the kernel, as a load of what was unmapped would end the test.
+  bool IsIntact() const {
+    if (page_ == MAP_FAILED) return true;
+    std::byte copy{};
+    int pipe[2];
+    EXPECT_EQ(::pipe(pipe), 0);
+    const bool readable = ::write(pipe[1], page_, 1) == 1 && ::read(pipe[0], &copy, 1) == 1;
+    ::close(pipe[0]);
+    ::close(pipe[1]);
+    return readable && copy == std::byte{42};
+  }
+
+ private:
+  std::byte* const page_;
+};
 
 class MappingTest : public ::testing::Test {
  protected:
@@ -240,7 +305,9 @@ TEST_F(MappingTest, GrowthIsMappedBehindWhatIsThere) {
 
   agent_.Add({.name = kName, .segment_bytes = {4 * kMiB, 8 * kMiB}, .alignment_bytes = 2 * kMiB});
   const Region larger = client_->Open(kName).value();
+  const Neighbour neighbour(begin + 8 * kMiB);
   EXPECT_EQ(ReasonOf(mapping.Extend(larger)), "NO_RESERVE");
+  EXPECT_TRUE(neighbour.IsIntact());
   agent_.Add({.name = kName, .generation = 2, .segment_bytes = {8 * kMiB}});
   EXPECT_EQ(ReasonOf(mapping.Extend(client_->Open(kName).value())), "STALE_GENERATION");
   EXPECT_EQ(mapping.size(), 6 * kMiB);
@@ -263,6 +330,113 @@ TEST_F(MappingTest, AGrowthThatCannotBeMappedLeavesTheMapAsItWas) {
   EXPECT_EQ(errno, EFAULT);
   ::close(pipe[0]);
   ::close(pipe[1]);
+}
+
+TEST_F(MappingTest, WithoutAReserveItGrowsWhereNothingIsBehind) {
+  agent_.Add({.name = kName, .segment_bytes = {4 * kMiB}, .alignment_bytes = 2 * kMiB});
+  const Hole hole;
+  Mapping mapping = Open().Map({.address = hole.begin()}).value();
+  examples::FillPattern(mapping.mutable_bytes(), 5);
+  agent_.Add({.name = kName, .segment_bytes = {4 * kMiB, 2 * kMiB}, .alignment_bytes = 2 * kMiB});
+  const auto extended = mapping.Extend(client_->Open(kName).value());
+  ASSERT_TRUE(extended.ok()) << extended.error().text();
+  EXPECT_EQ(mapping.data(), hole.begin());
+  ASSERT_EQ(mapping.size(), 6 * kMiB);
+  EXPECT_EQ(examples::VerifyPattern(mapping.bytes().first(4 * kMiB), 5).words, 0u);
+  examples::FillPattern(mapping.mutable_bytes(), 6);
+
+  const std::vector<uint64_t> more = {4 * kMiB, 2 * kMiB, 2 * kMiB};
+  agent_.Add({.name = kName, .segment_bytes = more, .alignment_bytes = 2 * kMiB});
+  const Region large = client_->Open(kName).value();
+  {
+    const Neighbour neighbour(hole.begin() + 7 * kMiB);
+    EXPECT_EQ(ReasonOf(mapping.Extend(large)), "NO_RESERVE");
+    EXPECT_TRUE(neighbour.IsIntact());
+    EXPECT_EQ(mapping.size(), 6 * kMiB);
+  }
+  // What cannot be mapped keeps no address either.
+  ASSERT_EQ(::truncate(agent_.FilePath(kName, 2).c_str(), 0), 0);
+  EXPECT_EQ(ReasonOf(mapping.Extend(large)), "BACKING_SHORT");
+  EXPECT_EQ(mapping.size(), 6 * kMiB);
+  {
+    const Neighbour neighbour(hole.begin() + 6 * kMiB);
+    EXPECT_TRUE(neighbour.WasFree());
+  }
+  ASSERT_EQ(::truncate(agent_.FilePath(kName, 2).c_str(), 2 * kMiB), 0);
+  ASSERT_TRUE(mapping.Extend(large).ok());
+  EXPECT_EQ(examples::VerifyPattern(mapping.bytes().first(6 * kMiB), 6).words, 0u);
+  mapping.Unmap();
+  const Neighbour neighbour(hole.begin() + 7 * kMiB);
+  EXPECT_TRUE(neighbour.WasFree()) << "all of it was unmapped";
+}
+
+TEST_F(MappingTest, AReadOnlyMapOfAPartGrowsAsItIs) {
+  agent_.Add({.name = kName, .segment_bytes = {8 * kMiB}, .alignment_bytes = 2 * kMiB});
+  const Region small = Open();
+  examples::FillPattern(small.Map()->mutable_bytes(), 3);
+  Mapping part = small
+                     .Map({.writable = false,
+                           .offset_bytes = 2 * kMiB,
+                           .length_bytes = 2 * kMiB,
+                           .reserve_bytes = 16 * kMiB})
+                     .value();
+  agent_.Add({.name = kName, .segment_bytes = {8 * kMiB, 2 * kMiB}, .alignment_bytes = 2 * kMiB});
+  const Region large = client_->Open(kName).value();
+  ASSERT_TRUE(part.Extend(large).ok());
+  ASSERT_EQ(part.size(), 8 * kMiB) << "from its offset to the Region's end";
+  const Mapping whole = large.Map().value();
+  examples::FillPattern(whole.mutable_bytes(), 4);
+  EXPECT_EQ(std::memcmp(part.data(), whole.data() + 2 * kMiB, part.size()), 0);
+  EXPECT_FALSE(part.writable());
+  std::byte byte{};
+  EXPECT_EQ(ReasonOf(part.Put(7 * kMiB, {&byte, 1})), "MAP_READ_ONLY");
+  int pipe[2];
+  ASSERT_EQ(::pipe(pipe), 0);
+  EXPECT_EQ(::write(pipe[1], &byte, 1), 1);
+  EXPECT_EQ(::read(pipe[0], part.data() + 7 * kMiB, 1), -1) << "the kernel may not store there";
+  EXPECT_EQ(errno, EFAULT);
+  ::close(pipe[0]);
+  ::close(pipe[1]);
+}
+
+TEST_F(MappingTest, WhatWasAddedIsCopiedPublishedAndGuardedLikeTheRest) {
+  agent_.Add({.name = kName});
+  Mapping mapping = Open().Map({.reserve_bytes = 4 * kMiB}).value();
+  std::vector<std::byte> bytes(kMiB, std::byte{7});
+  EXPECT_EQ(ReasonOf(mapping.Put(kMiB / 2, bytes)), "BAD_ARGUMENT");
+  agent_.Add({.name = kName, .segment_bytes = {kMiB, kMiB}});
+  ASSERT_TRUE(mapping.Extend(client_->Open(kName).value()).ok());
+  EXPECT_TRUE(mapping.Put(kMiB / 2, bytes).ok());  // Over the old end.
+  EXPECT_EQ(mapping.data()[kMiB + 1], std::byte{7});
+  EXPECT_TRUE(mapping.Publish(mapping.bytes().subspan(kMiB)).ok());
+  EXPECT_TRUE(mapping.Refresh(mapping.bytes().subspan(kMiB)).ok());
+  ASSERT_EQ(::truncate(agent_.FilePath(kName, 1).c_str(), 0), 0);
+  EXPECT_EQ(ReasonOf(mapping.Get(kMiB, bytes)), "REVOKED");
+}
+
+TEST_F(MappingTest, OfThreadsThatExtendAtOnceEachFindsItDone) {
+  agent_.Add({.name = kName});
+  Mapping mapping = Open().Map({.reserve_bytes = 4 * kMiB}).value();
+  agent_.Add({.name = kName, .segment_bytes = {kMiB, kMiB}});
+  const Region large = client_->Open(kName).value();
+  constexpr int kThreads = 4;
+  std::atomic<int> done = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&] {
+      const auto extended = mapping.Extend(large);
+      EXPECT_TRUE(extended.ok()) << extended.error().text();
+      EXPECT_EQ(mapping.size(), 2 * kMiB);
+      ++done;
+    });
+  }
+  // Who reads the size meanwhile sees the old one or the new one, and all of that is there.
+  while (done < kThreads) {
+    const size_t size = mapping.size();
+    EXPECT_TRUE(size == kMiB || size == 2 * kMiB) << size;
+    EXPECT_EQ(mapping.data()[size - 1], std::byte{0});
+  }
+  for (std::thread& thread : threads) thread.join();
 }
 
 TEST_F(MappingTest, DescriptorsOfItsPartsAreThere) {

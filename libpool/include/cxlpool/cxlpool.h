@@ -99,7 +99,8 @@ typedef enum cxlpool_code {
  *   SYSTEM_RAM          FAILED_PRECONDITION  a NUMA node has nothing to map
  *   BACKING_SHORT       FAILED_PRECONDITION  the bytes were taken back
  *   ADDRESS_TAKEN       ALREADY_EXISTS       something is mapped at the address that was wanted
- *   NO_RESERVE          FAILED_PRECONDITION  a map has no room for what its Region has got
+ *   NO_RESERVE          FAILED_PRECONDITION  a map has no room for what its Region has got, and
+ *                                            something else is mapped behind it
  *   DATA_LOST           DATA_LOSS            a guarded call met bytes that are lost
  *   REVOKED             FAILED_PRECONDITION  a guarded call met memory that was taken away
  *   NO_HANDLER          INTERNAL             the handler of SIGBUS cannot be installed
@@ -379,10 +380,14 @@ typedef struct cxlpool_map_options {
 CXLPOOL_API int cxlpool_map_region(const cxlpool_region *region, const cxlpool_map_options *options,
                                    cxlpool_map **map, cxlpool_error *error);
 
-/* Maps all that the Region has behind what is mapped, in the reserve of the map: `grown` is the
- * same Region, opened anew. What is mapped already stays where it is. From then on the map keeps
- * both in use. Done already where the map reaches the Region's end. FAILED_PRECONDITION: NO_RESERVE
- * (it does not fit), STALE_GENERATION (another Region). */
+/* Maps all that the Region has behind what is mapped, in the reserve of the map, or behind that
+ * where nothing else is mapped: `grown` is the same Region, opened anew. What is mapped already
+ * stays where it is, and the rest is mapped as it was (writable, populate, left out of core dumps).
+ * A map of a part goes to the Region's end, too. From then on the map keeps both in use. Done
+ * already where the map reaches the Region's end; an error leaves the map as it was. A guard that
+ * is under way, and a pin, cover what was mapped when they began. FAILED_PRECONDITION: NO_RESERVE
+ * (it does not fit: only with a large enough reserve_bytes can a program rely on growth),
+ * STALE_GENERATION (another Region). Else as cxlpool_map_region. */
 CXLPOOL_API int cxlpool_map_extend(cxlpool_map *map, const cxlpool_region *grown,
                                    cxlpool_error *error);
 
