@@ -1,9 +1,11 @@
-// pool-watch: says which bytes of which Region are lost, as soon as the host agent knows.
+// pool-watch: says which bytes of which Region are lost, and how large each Region is, as soon as
+// the host agent knows.
 //
 //   pool-watch [--count N] [--for SECONDS]
 //
-// One line a fault: "fault REGION OFFSET LENGTH MESSAGE". Exit: 0 after N faults, 1 if fewer came
-// in SECONDS, 2 usage, 3 refused.
+// One line a fault: "fault REGION OFFSET LENGTH MESSAGE", and one a size, at first and when it has
+// changed: "size REGION BYTES". Exit: 0 after N faults, 1 if fewer came in SECONDS, 2 usage,
+// 3 refused.
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cinttypes>
@@ -23,14 +25,19 @@ int Watch(int count, double seconds) {
   std::mutex mutex;
   std::condition_variable heard;
   int faults = 0;
-  auto watch = FaultWatch::Start({}, [&](const Fault& fault) {
+  const auto on_fault = [&](const Fault& fault) {
     std::printf("fault %s %" PRIu64 " %" PRIu64 " %s\n", fault.name.c_str(),
                 fault.region_offset_bytes, fault.length_bytes, fault.message.c_str());
     std::fflush(stdout);
     const std::lock_guard lock(mutex);
     ++faults;
     heard.notify_all();
-  });
+  };
+  const auto on_size = [](const RegionSize& now) {
+    std::printf("size %s %" PRIu64 "\n", now.name.c_str(), now.size_bytes);
+    std::fflush(stdout);
+  };
+  auto watch = FaultWatch::Start({}, on_fault, on_size);
   if (!watch.ok()) return Refuse(kProgram, watch.error());
   std::printf("watching\n");
   std::fflush(stdout);
@@ -42,7 +49,7 @@ int Watch(int count, double seconds) {
 }
 
 int Main(int argc, char** argv) {
-  CLI::App app{"pool-watch: which bytes of which Region of this host are lost"};
+  CLI::App app{"pool-watch: which bytes of this host's Regions are lost, and their sizes"};
   int count = 1;
   double seconds = 3600;
   app.add_option("--count", count, "End after so many faults")

@@ -447,21 +447,40 @@ int cxlpool_unpin(cxlpool_pin* pin, cxlpool_error* error) {
   return code;
 }
 
-int cxlpool_fault_watch_start(const cxlpool_connect_options* options, cxlpool_on_fault on_fault,
-                              void* context, cxlpool_fault_watch** watch, cxlpool_error* error) {
+int cxlpool_fault_watch_start(const cxlpool_connect_options* connect,
+                              const cxlpool_fault_watch_options* options,
+                              cxlpool_fault_watch** watch, cxlpool_error* error) {
   return Run(error, [&]() -> Status {
-    if (watch == nullptr || on_fault == nullptr) return NotGiven("watch or on_fault");
-    const StatusOr<cxlpool_connect_options> read = Read(options, CXLPOOL_CONNECT_OPTIONS_INIT);
+    if (watch == nullptr) return NotGiven("watch");
+    const StatusOr<cxlpool_connect_options> agent = Read(connect, CXLPOOL_CONNECT_OPTIONS_INIT);
+    if (!agent.ok()) return agent.status();
+    if (Status status = CheckTimeout(agent->timeout_ms); !status.ok()) return status;
+    const StatusOr<cxlpool_fault_watch_options> read =
+        Read(options, CXLPOOL_FAULT_WATCH_OPTIONS_INIT);
     if (!read.ok()) return read.status();
-    if (Status status = CheckTimeout(read->timeout_ms); !status.ok()) return status;
-    auto made = std::make_unique<lib::FaultWatcher>(
-        lib::SocketPath(read->socket_path), lib::Duration(read->timeout_ms),
-        [on_fault, context](const lib::LocalFault& from) {
-          const cxlpool_fault fault = {sizeof fault,      from.name.c_str(),
-                                       from.tag.c_str(),  from.region_offset_bytes,
-                                       from.length_bytes, from.message.c_str()};
-          on_fault(&fault, context);
-        });
+    if (read->on_fault == nullptr && read->on_size == nullptr) {
+      return NotGiven("on_fault or on_size");
+    }
+    lib::FaultWatcher::OnFault on_fault;
+    if (read->on_fault != nullptr) {
+      on_fault = [call = read->on_fault, context = read->context](const lib::LocalFault& from) {
+        const cxlpool_fault fault = {sizeof fault,      from.name.c_str(),
+                                     from.tag.c_str(),  from.region_offset_bytes,
+                                     from.length_bytes, from.message.c_str()};
+        call(&fault, context);
+      };
+    }
+    lib::FaultWatcher::OnSize on_size;
+    if (read->on_size != nullptr) {
+      on_size = [call = read->on_size, context = read->context](const lib::LocalSize& from) {
+        const cxlpool_region_size now = {sizeof now, from.name.c_str(), from.tag.c_str(),
+                                         from.size_bytes};
+        call(&now, context);
+      };
+    }
+    auto made = std::make_unique<lib::FaultWatcher>(lib::SocketPath(agent->socket_path),
+                                                    lib::Duration(agent->timeout_ms),
+                                                    std::move(on_fault), std::move(on_size));
     if (Status status = made->Start(); !status.ok()) return status;
     *watch = new cxlpool_fault_watch{std::move(made)};
     return Status();

@@ -9,7 +9,7 @@
 namespace cxlpool::libpool {
 namespace {
 
-constexpr uint32_t kWaitMs = 30'000;  // For the next fault, in one request.
+constexpr uint32_t kWaitMs = 30'000;  // For the next fault or size, in one request.
 constexpr Duration kFirstPause = std::chrono::milliseconds(100);
 constexpr Duration kLongestPause = std::chrono::seconds(5);
 // An agent that restarts reports all again. Beyond this some are forgotten, and reported once more.
@@ -87,20 +87,44 @@ StatusOr<LocalFaultsResponse> FaultWatcher::Ask(uint32_t wait_ms) {
   return *std::move(reply->message.faults);
 }
 
+// Tells all that an answer has, unless the watch is being stopped.
 void FaultWatcher::Tell(const LocalFaultsResponse& answer) {
   for (const LocalFault& fault : answer.faults) {
-    if (fault.length_bytes == 0 || fault.length_bytes > kMaxBytes ||
-        fault.region_offset_bytes > kMaxBytes) {
-      continue;  // No fault that a Region can have.
-    }
-    if (reported_.size() >= kMaxRemembered) reported_.clear();
-    if (!reported_.emplace(fault.tag, fault.region_offset_bytes, fault.length_bytes).second) {
-      continue;
-    }
-    on_fault_(fault);
-    const MutexLock lock(mutex_);
-    if (stopping_) return;
+    if (Stopping()) return;
+    TellFault(fault);
   }
+  for (const LocalSize& size : answer.sizes) {
+    if (Stopping()) return;
+    TellSize(size);
+  }
+}
+
+void FaultWatcher::TellFault(const LocalFault& fault) {
+  if (fault.length_bytes == 0 || fault.length_bytes > kMaxBytes ||
+      fault.region_offset_bytes > kMaxBytes) {
+    return;  // No fault that a Region can have.
+  }
+  if (reported_.size() >= kMaxRemembered) reported_.clear();
+  if (!reported_.emplace(fault.tag, fault.region_offset_bytes, fault.length_bytes).second) return;
+  if (on_fault_) on_fault_(fault);
+}
+
+// An agent that restarts tells every size again, which is how a growth is heard of that came while
+// there was none. What is as it was told before is no news.
+void FaultWatcher::TellSize(const LocalSize& size) {
+  if (size.size_bytes > kMaxBytes) return;  // No size that a Region can have.
+  if (sizes_.size() >= kMaxRemembered) sizes_.clear();
+  const auto [known, is_new] = sizes_.try_emplace(size.tag, size.size_bytes);
+  if (!is_new && (known->second == size.size_bytes || CXLPOOL_MUTANT("growth-is-told-once"))) {
+    return;
+  }
+  known->second = size.size_bytes;
+  if (on_size_) on_size_(size);
+}
+
+bool FaultWatcher::Stopping() const {
+  const MutexLock lock(mutex_);
+  return stopping_;
 }
 
 }  // namespace cxlpool::libpool

@@ -1,12 +1,15 @@
-// The thread that asks the host agent for lost bytes, and its connection (cxlpool.h, "Lost bytes").
+// The thread that asks the host agent for lost bytes and for the sizes of Regions, and its
+// connection (cxlpool.h, "Lost bytes").
 //
-// Thread-safe, but for the destructor, which waits for a call of `on_fault` that is under way.
+// Thread-safe, but for the destructor, which waits for a call of `on_fault` or `on_size` that is
+// under way.
 #ifndef CXLPOOL_LIBPOOL_SRC_FAULT_WATCH_H_
 #define CXLPOOL_LIBPOOL_SRC_FAULT_WATCH_H_
 
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -25,9 +28,14 @@ namespace cxlpool::libpool {
 class FaultWatcher {
  public:
   using OnFault = std::function<void(const LocalFault&)>;
+  using OnSize = std::function<void(const LocalSize&)>;
 
-  FaultWatcher(std::string path, Duration timeout, OnFault on_fault)
-      : path_(std::move(path)), timeout_(timeout), on_fault_(std::move(on_fault)) {}
+  // Either function may be empty.
+  FaultWatcher(std::string path, Duration timeout, OnFault on_fault, OnSize on_size)
+      : path_(std::move(path)),
+        timeout_(timeout),
+        on_fault_(std::move(on_fault)),
+        on_size_(std::move(on_size)) {}
   ~FaultWatcher();
 
   // Asks once, and starts the thread. Once.
@@ -40,16 +48,21 @@ class FaultWatcher {
   void Run(const LocalFaultsResponse& first);
   StatusOr<LocalFaultsResponse> Ask(uint32_t wait_ms);
   void Tell(const LocalFaultsResponse& answer);
+  void TellFault(const LocalFault& fault);
+  void TellSize(const LocalSize& size);
+  bool Stopping() const;
 
   // Constant.
   const std::string path_;
   const Duration timeout_;
   const OnFault on_fault_;
+  const OnSize on_size_;
 
   // The thread's. `connection_` is replaced with the mutex held.
   std::optional<Connection> connection_;
   uint64_t after_ = 0;
   std::set<std::tuple<std::string, uint64_t, uint64_t>> reported_;
+  std::map<std::string, uint64_t> sizes_;  // By tag: the last that was told.
 
   mutable Mutex mutex_;
   std::condition_variable stopped_;

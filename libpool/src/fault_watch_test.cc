@@ -23,6 +23,14 @@ v1::LocalFault FaultAt(uint64_t offset, const std::string& tag = "tag-1") {
   return fault;
 }
 
+v1::LocalSize SizeOf(uint64_t bytes, const std::string& tag = "tag-1") {
+  v1::LocalSize size;
+  size.set_name("regions/kv");
+  size.set_tag(tag);
+  size.set_size_bytes(bytes);
+  return size;
+}
+
 class FaultWatchTest : public ::testing::Test {
  protected:
   Result<FaultWatch> Watch() {
@@ -31,7 +39,15 @@ class FaultWatchTest : public ::testing::Test {
         [this](const Fault& fault) {
           MutexLock lock(mutex_);
           heard_.push_back(fault);
+        },
+        [this](const RegionSize& now) {
+          MutexLock lock(mutex_);
+          sizes_.push_back(now.size_bytes);
         });
+  }
+  std::vector<uint64_t> Sizes() {
+    MutexLock lock(mutex_);
+    return sizes_;
   }
   std::vector<uint64_t> Offsets() {
     MutexLock lock(mutex_);
@@ -55,6 +71,7 @@ class FaultWatchTest : public ::testing::Test {
   FakeAgent agent_;
   Mutex mutex_;
   std::vector<Fault> heard_ ABSL_GUARDED_BY(mutex_);
+  std::vector<uint64_t> sizes_ ABSL_GUARDED_BY(mutex_);
 };
 
 TEST_F(FaultWatchTest, WhatWasThereAndWhatComes) {
@@ -101,6 +118,68 @@ TEST_F(FaultWatchTest, AnAgentThatRestartsIsAskedFromItsBeginning) {
   agent_.Start();
   EXPECT_TRUE(AwaitHeard(3));
   EXPECT_EQ(Offsets().back(), 128u);
+}
+
+TEST_F(FaultWatchTest, SizesAreToldAtFirstAndWhenTheyChange) {
+  agent_.AddSize(SizeOf(4096));
+  auto watch = Watch();
+  ASSERT_TRUE(watch.ok()) << watch.error().text();
+  EXPECT_TRUE(Await([&] { return Sizes().size() == 1; }));
+  agent_.AddSize(SizeOf(8192));
+  agent_.AddFault(FaultAt(64));
+  agent_.AddSize(SizeOf(4096));
+  agent_.AddSize(SizeOf(0));
+  EXPECT_TRUE(Await([&] { return Sizes().size() == 4; }));
+  EXPECT_TRUE(AwaitHeard(1));
+  EXPECT_EQ(Sizes(), (std::vector<uint64_t>{4096, 8192, 4096, 0}));
+}
+
+TEST_F(FaultWatchTest, AGrowthWhileTheAgentWasAwayIsHeardOfAndNothingElse) {
+  agent_.AddSize(SizeOf(4096));
+  agent_.AddSize(SizeOf(512, "tag-2"));
+  auto watch = Watch();
+  ASSERT_TRUE(watch.ok());
+  EXPECT_TRUE(Await([&] { return Sizes().size() == 2; }));
+  agent_.Stop();
+  EXPECT_TRUE(Await([&] { return !watch->Check().ok(); }));
+  agent_.ForgetFaults();
+  agent_.AddSize(SizeOf(512, "tag-2"));
+  agent_.AddSize(SizeOf(8192));
+  agent_.Start();
+  EXPECT_TRUE(Await([&] { return Sizes().size() == 3; }));
+  EXPECT_EQ(Sizes(), (std::vector<uint64_t>{4096, 512, 8192}));
+}
+
+TEST_F(FaultWatchTest, SizesThatCannotBeAreIgnored) {
+  agent_.AddSize(SizeOf(~uint64_t{0}));
+  agent_.AddSize(SizeOf(4096));
+  auto watch = Watch();
+  ASSERT_TRUE(watch.ok());
+  EXPECT_TRUE(Await([&] { return !Sizes().empty(); }));
+  EXPECT_EQ(Sizes(), std::vector<uint64_t>{4096});
+}
+
+// The whole of it: a program is told, opens again, and goes on with the pointers that it had.
+TEST_F(FaultWatchTest, WhoIsToldOfAGrowthMapsItBehindWhatIsThere) {
+  constexpr uint64_t kMiB = 1 << 20;
+  agent_.Add({.name = "regions/kv", .tag = "tag-1"});
+  Pool pool = Pool::Connect({.socket_path = agent_.socket_path()}).value();
+  Mapping mapping = pool.Open("kv")->Map({.reserve_bytes = 4 * kMiB}).value();
+  std::byte* const first = mapping.mutable_bytes().data();
+  *first = std::byte{9};
+  const auto watch =
+      FaultWatch::Start({.socket_path = agent_.socket_path()}, nullptr, [&](const RegionSize& now) {
+        if (now.size_bytes <= mapping.size()) return;
+        EXPECT_TRUE(mapping.Extend(pool.Open(now.name).value()).ok());
+      });
+  ASSERT_TRUE(watch.ok());
+  agent_.AddSize(SizeOf(kMiB));
+  agent_.Add({.name = "regions/kv", .tag = "tag-1", .segment_bytes = {kMiB, kMiB}});
+  agent_.AddSize(SizeOf(2 * kMiB));
+  EXPECT_TRUE(Await([&] { return mapping.size() == 2 * kMiB; }));
+  EXPECT_EQ(mapping.data(), first);
+  EXPECT_EQ(*first, std::byte{9});
+  mapping.mutable_bytes().back() = std::byte{1};
 }
 
 TEST_F(FaultWatchTest, AWaitIsCutShortByTheEnd) {

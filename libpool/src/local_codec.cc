@@ -216,9 +216,17 @@ bool Set(LocalFault& fault, const Field& field) {
   return true;
 }
 
+bool Set(LocalSize& size, const Field& field) {
+  if (field.number == 1) field.Get(size.name);
+  if (field.number == 2) field.Get(size.tag);
+  if (field.number == 3) field.Get(size.size_bytes);
+  return true;
+}
+
 bool Set(LocalFaultsResponse& faults, const Field& field) {
   if (field.number == 1) field.Get(faults.last);
-  return field.number != 2 || GetMessage(field, faults.faults);
+  if (field.number == 2) return GetMessage(field, faults.faults);
+  return field.number != 3 || GetMessage(field, faults.sizes);
 }
 
 bool Set(LocalReleaseResponse&, const Field&) { return true; }

@@ -133,6 +133,14 @@ void ExpectSame(const LocalResponse& read, const v1::LocalResponse& sent) {
       EXPECT_EQ(fault.length_bytes, from.length_bytes());
       EXPECT_EQ(fault.message, from.message());
     }
+    ASSERT_EQ(read.faults->sizes.size(), static_cast<size_t>(sent.faults().sizes_size()));
+    for (int i = 0; i < sent.faults().sizes_size(); ++i) {
+      const LocalSize& size = read.faults->sizes[static_cast<size_t>(i)];
+      const v1::LocalSize& from = sent.faults().sizes(i);
+      EXPECT_EQ(size.name, from.name());
+      EXPECT_EQ(size.tag, from.tag());
+      EXPECT_EQ(size.size_bytes, from.size_bytes());
+    }
   }
 }
 

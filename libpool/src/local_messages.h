@@ -125,9 +125,16 @@ struct LocalFault {
   std::string message = {};
 };
 
+struct LocalSize {
+  std::string name = {};
+  std::string tag = {};
+  uint64_t size_bytes = 0;
+};
+
 struct LocalFaultsResponse {
   uint64_t last = 0;
   std::vector<LocalFault> faults = {};
+  std::vector<LocalSize> sizes = {};
 };
 
 // An answer with code 0 has one of the bodies.

@@ -259,23 +259,31 @@ bool FakeAgent::HandlePacket(Peer& peer) {
 void FakeAgent::AddFault(v1::LocalFault fault) {
   {
     MutexLock lock(mutex_);
-    faults_.push_back(std::move(fault));
+    news_.emplace_back(std::move(fault));
+  }
+  Wake();
+}
+
+void FakeAgent::AddSize(v1::LocalSize size) {
+  {
+    MutexLock lock(mutex_);
+    news_.emplace_back(std::move(size));
   }
   Wake();
 }
 
 void FakeAgent::ForgetFaults() {
   MutexLock lock(mutex_);
-  faults_.clear();
+  news_.clear();
 }
 
-// Whether the request is answered later: one for faults, while there are none.
+// Whether the request is answered later: one for faults and sizes, while there are none.
 bool FakeAgent::HasToWait(const v1::LocalRequest& request) const {
   if (request.has_open()) {
     return request.open().wait_ms() > 0 && !regions_.contains(request.open().name());
   }
   return request.has_faults() && request.faults().wait_ms() > 0 &&
-         request.faults().after() >= faults_.size();
+         request.faults().after() >= news_.size();
 }
 
 void FakeAgent::AnswerWaiting(Peer& peer) {
@@ -313,10 +321,15 @@ FakeAgent::Answer FakeAgent::Work(Peer& peer, const v1::LocalRequest& request) {
       answer.response.mutable_close();
       return answer;
     case v1::LocalRequest::kFaults:
-      for (size_t i = request.faults().after(); i < faults_.size(); ++i) {
-        *answer.response.mutable_faults()->add_faults() = faults_[i];
+      for (size_t i = request.faults().after(); i < news_.size(); ++i) {
+        v1::LocalFaultsResponse& faults = *answer.response.mutable_faults();
+        if (const auto* fault = std::get_if<v1::LocalFault>(&news_[i])) {
+          *faults.add_faults() = *fault;
+        } else {
+          *faults.add_sizes() = std::get<v1::LocalSize>(news_[i]);
+        }
       }
-      answer.response.mutable_faults()->set_last(faults_.size());
+      answer.response.mutable_faults()->set_last(news_.size());
       return answer;
     default:
       break;

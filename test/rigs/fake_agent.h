@@ -14,6 +14,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <variant>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -69,8 +70,9 @@ class FakeAgent {
   void Remove(const std::string& name);
   std::string FilePath(const std::string& name, size_t segment) const;
 
-  // Tells of a fault from now on, in order.
+  // Tells of a fault or a size from now on, in order.
   void AddFault(v1::LocalFault fault);
+  void AddSize(v1::LocalSize size);
   void ForgetFaults();  // Counts anew, as an agent that restarts.
 
   // What to do with the next request instead of answering it; several apply one after another.
@@ -123,7 +125,7 @@ class FakeAgent {
   bool pause_wanted_ ABSL_GUARDED_BY(mutex_) = false;
   bool paused_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<std::string, FakeRegion> regions_ ABSL_GUARDED_BY(mutex_);
-  std::vector<v1::LocalFault> faults_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::variant<v1::LocalFault, v1::LocalSize>> news_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::string> allocated_ ABSL_GUARDED_BY(mutex_);  // request_id to name.
   std::deque<Mishap> mishaps_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::LocalRequest> requests_ ABSL_GUARDED_BY(mutex_);

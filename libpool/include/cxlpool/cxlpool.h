@@ -449,7 +449,7 @@ CXLPOOL_API int cxlpool_publish(const cxlpool_map *map, const void *address, siz
 CXLPOOL_API int cxlpool_refresh(const cxlpool_map *map, const void *address, size_t bytes,
                                 cxlpool_error *error);
 
-/* ---- Lost bytes ------------------------------------------------------------------------------ */
+/* ---- Lost bytes, and sizes that change ------------------------------------------------------- */
 
 /* Bytes of a Region that are lost: poison, an uncorrectable error. Where a Region is striped over
  * several devices it is the range from the first to the last of them, and bytes between may be
@@ -484,22 +484,50 @@ typedef struct cxlpool_lost {
 CXLPOOL_API int cxlpool_guard(const cxlpool_map *map, void (*work)(void *context), void *context,
                               cxlpool_lost *lost, cxlpool_error *error);
 
-/* Called from a thread of the watch's own, one call at a time. `fault` is gone when it returns. It
- * may use any client, and must not stop the watch. */
-typedef void (*cxlpool_on_fault)(const cxlpool_fault *fault, void *context);
+/* How much of a Region an Open would give now. */
+typedef struct cxlpool_region_size {
+  size_t size;
+  const char *name; /* regions/{region}, when it was reported. */
+  const char *tag;
+  uint64_t size_bytes; /* From the Region's first byte on. 0: nothing any more, as it is being taken
+                          away, or its memory has gone. */
+} cxlpool_region_size;
 
-/* Hears of the faults of every Region that this user may open, opened or not, those that were there
- * before included, each once (after a restart of the agent some again, where there are more than
- * 16,000). A load of lost bytes may raise SIGBUS, or give wrong bytes; a fault may come before a
- * load does. Lost bytes stay lost until the Region is released. Asks the agent once, so that it is
- * known whether it can tell. Errors as cxlpool_connect, and PERMISSION_DENIED/USER_NOT_ALLOWED; an
- * agent of a release before faults: INVALID_ARGUMENT/BAD_REQUEST. */
-CXLPOOL_API int cxlpool_fault_watch_start(const cxlpool_connect_options *options,
-                                          cxlpool_on_fault on_fault, void *context,
+/* Called from a thread of the watch's own, one call at a time. What they are given is gone when
+ * they return. They may use any client, and must not stop the watch. */
+typedef void (*cxlpool_on_fault)(const cxlpool_fault *fault, void *context);
+typedef void (*cxlpool_on_size)(const cxlpool_region_size *now, void *context);
+
+typedef struct cxlpool_fault_watch_options {
+  size_t size;
+  cxlpool_on_fault on_fault; /* NULL: faults are not told. One of the two is needed. */
+  cxlpool_on_size on_size;   /* NULL: sizes are not told. */
+  void *context;             /* Handed to both. */
+} cxlpool_fault_watch_options;
+#define CXLPOOL_FAULT_WATCH_OPTIONS_INIT \
+  { sizeof(cxlpool_fault_watch_options), NULL, NULL, NULL }
+
+/* Hears of every Region that this user may open, opened or not.
+ *
+ * Faults: those that were there before included, each once (after a restart of the agent some
+ * again, where there are more than 16,000). A load of lost bytes may raise SIGBUS, or give wrong
+ * bytes; a fault may come before a load does. Lost bytes stay lost until the Region is released.
+ *
+ * Sizes: of each Region that can be opened when the watch starts or later, and again whenever it
+ * has grown or shrunk. Of changes that follow each other closely only the last may be told. What
+ * grows is opened again and mapped behind what is there (cxlpool_map_extend). Before a Region
+ * shrinks or is taken away the agent waits until nobody has the bytes open: whoever is told of less
+ * than it has mapped unmaps and closes. An agent of a release before sizes tells none.
+ *
+ * Asks the agent once, so that it is known whether it can tell. Errors as cxlpool_connect, and
+ * PERMISSION_DENIED/USER_NOT_ALLOWED; an agent of a release before faults:
+ * INVALID_ARGUMENT/BAD_REQUEST. */
+CXLPOOL_API int cxlpool_fault_watch_start(const cxlpool_connect_options *connect,
+                                          const cxlpool_fault_watch_options *options,
                                           cxlpool_fault_watch **watch, cxlpool_error *error);
 /* 0 while the agent answers; else why it does not. The watch goes on trying. */
 CXLPOOL_API int cxlpool_fault_watch_check(const cxlpool_fault_watch *watch, cxlpool_error *error);
-/* Waits for a call of `on_fault` that is under way. */
+/* Waits for a call of `on_fault` or `on_size` that is under way. */
 CXLPOOL_API void cxlpool_fault_watch_stop(cxlpool_fault_watch *watch);
 
 /* ---- Copies ---------------------------------------------------------------------------------- */

@@ -1,4 +1,5 @@
-// Hearing of lost bytes: cxlpool_fault_watch_start of cxlpool.h, in C++20.
+// Hearing of lost bytes, and of sizes that change: cxlpool_fault_watch_start of cxlpool.h, in
+// C++20.
 #ifndef CXLPOOL_POOL_FAULTS_H_
 #define CXLPOOL_POOL_FAULTS_H_
 
@@ -22,20 +23,31 @@ struct Fault {
   std::string message = {};
 };
 
-// Hears of lost bytes until it is destroyed, which waits for a call that is under way. The function
-// is called from a thread of the watch's own, one call at a time; it must not throw, and must not
-// destroy the watch.
+// As cxlpool_region_size.
+struct RegionSize {
+  std::string name = {};
+  std::string tag = {};
+  uint64_t size_bytes = 0;
+};
+
+// Hears of lost bytes and of sizes until it is destroyed, which waits for a call that is under way.
+// The functions are called from a thread of the watch's own, one call at a time; they must not
+// throw, and must not destroy the watch. One of them may be empty.
 class FaultWatch {
  public:
   static Result<FaultWatch> Start(const ConnectOptions& options,
-                                  std::function<void(const Fault&)> on_fault) {
+                                  std::function<void(const Fault&)> on_fault,
+                                  std::function<void(const RegionSize&)> on_size = {}) {
     const cxlpool_connect_options c = {sizeof c, options.socket_path.c_str(),
                                        internal::Milliseconds(options.timeout)};
     auto running = std::make_unique<Running>();
     running->on_fault = std::move(on_fault);
-    const cxlpool_on_fault call = running->on_fault == nullptr ? nullptr : &Running::Call;
+    running->on_size = std::move(on_size);
+    const cxlpool_fault_watch_options calls = {
+        sizeof calls, running->on_fault == nullptr ? nullptr : &Running::TellFault,
+        running->on_size == nullptr ? nullptr : &Running::TellSize, running.get()};
     internal::ErrorOut error;
-    if (cxlpool_fault_watch_start(&c, call, running.get(), &running->watch, error.out()) != 0) {
+    if (cxlpool_fault_watch_start(&c, &calls, &running->watch, error.out()) != 0) {
       return error.Take();
     }
     return FaultWatch(std::move(running));
@@ -52,15 +64,20 @@ class FaultWatch {
   // At one address for as long as the watch runs.
   struct Running {
     std::function<void(const Fault&)> on_fault;
+    std::function<void(const RegionSize&)> on_size;
     cxlpool_fault_watch* watch = nullptr;
     ~Running() { cxlpool_fault_watch_stop(watch); }
 
-    static void Call(const cxlpool_fault* fault, void* context) noexcept {
+    static void TellFault(const cxlpool_fault* fault, void* context) noexcept {
       static_cast<Running*>(context)->on_fault({.name = fault->name,
                                                 .tag = fault->tag,
                                                 .region_offset_bytes = fault->region_offset_bytes,
                                                 .length_bytes = fault->length_bytes,
                                                 .message = fault->message});
+    }
+    static void TellSize(const cxlpool_region_size* now, void* context) noexcept {
+      static_cast<Running*>(context)->on_size(
+          {.name = now->name, .tag = now->tag, .size_bytes = now->size_bytes});
     }
   };
   explicit FaultWatch(std::unique_ptr<Running> running) : running_(std::move(running)) {}
