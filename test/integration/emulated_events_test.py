@@ -1,5 +1,5 @@
 """Lost bytes, with real processes and no CXL: injected into the emulated host, an application hears of them, the manager
-keeps them from everybody, and an agent that restarts tells nobody twice."""
+keeps them from everybody, and an agent that restarts tells nobody twice. And sizes that change, of which it hears, too."""
 
 import os
 import signal
@@ -32,8 +32,8 @@ class EmulatedEventsTest(PoolTest):
             process.wait()
             log.close()
 
-    def watch(self):
-        """Starts an application that listens; the function that gives what it heard."""
+    def watch(self, kind='fault'):
+        """Starts an application that listens; the function that gives what of this kind it heard."""
         path = self.directory / f'watch-{len(self.watches)}-{time.monotonic_ns()}'
         log = open(path, 'w')
         process = subprocess.Popen([BUILD / 'bin/pool-watch', '--count', '1000'], stdout=log,
@@ -41,7 +41,7 @@ class EmulatedEventsTest(PoolTest):
         self.watches.append((process, log))
 
         def heard():
-            return [line.split(' ', 4)[1:] for line in path.read_text().splitlines() if line.startswith('fault ')]
+            return [line.split(' ', 4)[1:] for line in path.read_text().splitlines() if line.startswith(kind + ' ')]
         wait_until(lambda: 'watching' in path.read_text(), 20, 'the application watches')
         return heard
 
@@ -104,6 +104,39 @@ class EmulatedEventsTest(PoolTest):
         [bad] = self.pool.regions()
         self.pool.release(bad, '--force', '--reason', 'the poison was injected', '--yes')
         wait_until(lambda: not self.pool.regions(), 30, 'it is scrubbed')
+        self.assert_pool_empty()
+
+    def test_3_an_application_hears_of_growth_and_shrinking(self):
+        sizes = self.watch('size')
+
+        def heard(mib):
+            wait_until(lambda: sizes()[-1:] == [['regions/kv', str(mib * MiB)]], 30, f'it hears of {mib} MiB: {sizes()}')
+        self.pool.allocate('kv', '256MiB', HOST)
+        heard(256)
+        self.pool.cli('region', 'resize', 'kv', '512MiB', '--wait')
+        heard(512)
+        self.pool.cli('region', 'resize', 'kv', '256MiB', '--wait')
+        heard(256)
+        agent = self.pool.hosts[HOST].agent
+        agent.process.send_signal(signal.SIGKILL)
+        agent.process.wait()
+        agent.start()
+        self.pool.wait_hosts_online()
+        self.pool.cli('region', 'resize', 'kv', '512MiB', '--wait')
+        heard(512)
+        # Of what is to go it hears while that is in use: somebody has to give it back.
+        user = subprocess.Popen([BUILD / 'bin/pool-write', '--region', 'kv', '--hold', '300'], stdout=subprocess.PIPE,
+                                env={**os.environ, 'CXLPOOL_SOCKET': str(self.pool.hosts[HOST].socket)})
+        self.addCleanup(user.communicate)
+        self.addCleanup(user.kill)
+        self.assertTrue(user.stdout.readline())
+        self.pool.release('kv', wait=False)
+        heard(0)
+        self.assertIn('kv', self.pool.regions())
+        user.kill()
+        wait_until(lambda: not self.pool.regions(), 30, 'it is released')
+        # The agent that restarted has told nothing twice.
+        self.assertEqual([int(size) // MiB for _, size in sizes()], [256, 512, 256, 512, 0])
         self.assert_pool_empty()
 
 
