@@ -6,13 +6,19 @@
 #include <ucontext.h>
 
 #include <cerrno>
+#include <climits>
 
+#include "libpool/src/caught_copy.h"
 #include "proto/support/mutant.h"
 #include "proto/support/mutex.h"
 
 namespace cxlpool::libpool {
+
+constinit __attribute__((tls_model("initial-exec"))) thread_local int t_without_a_look = 0;
+
 namespace {
 
+constexpr int kMaxWithoutALook = 63;
 constexpr int kMaxPageBits = 48;
 // In si_errno, where the kernel has 0, of a signal that was passed on. The mark goes with the
 // signal: a handler may leave by siglongjmp, after which a mark of the thread would stay.
@@ -83,6 +89,11 @@ void OnBusError(int signal, siginfo_t* info, void* context) {
       info->si_code == BUS_MCEERR_AR && info->si_addr_lsb > 0 && info->si_addr_lsb < kMaxPageBits;
   const size_t unit = has_size ? size_t{1} << info->si_addr_lsb : 1;
   const uintptr_t begin = address & ~(unit - 1);
+  // It is within whatever guards there are.
+  if (of_memory && LeaveCaughtCopy(begin, unit, context)) {
+    errno = saved_errno;
+    return;
+  }
   for (Guard* guard = of_memory ? t_guard : nullptr; guard != nullptr; guard = guard->outer) {
     if (begin + unit <= guard->begin || begin >= guard->begin + guard->size) continue;
     guard->fault = {begin, has_size ? unit : 0, info->si_code == BUS_ADRERR};
@@ -119,22 +130,25 @@ Status Install() {
                     "let the seccomp filter pass rt_sigaction", errno);
 }
 
-// The same, but only once in a tick of the coarse clock for each thread: reading it takes a few
-// nanoseconds, and looking at the handler a system call.
-Status InstallEachTick() {
+// The same, but for each thread only once in a tick of the coarse clock, and in so many calls: to
+// look at the handler takes a system call, and to read the clock as long as some copies take.
+Status InstallNowAndThen() {
+  if (MayGoWithoutALook()) return Status();
   timespec now = {};
   ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-  if (now.tv_nsec == t_looked.tv_nsec && now.tv_sec == t_looked.tv_sec) return Status();
-  Status status = Install();
-  if (status.ok()) t_looked = now;
-  return status;
+  if (now.tv_nsec != t_looked.tv_nsec || now.tv_sec != t_looked.tv_sec) {
+    if (Status status = Install(); !status.ok()) return status;
+    t_looked = now;
+  }
+  t_without_a_look = CXLPOOL_MUTANT("handler-looked-at-once") ? INT_MAX : kMaxWithoutALook;
+  return Status();
 }
 
 }  // namespace
 
 StatusOr<std::optional<BusFault>> RunGuarded(const void* begin, size_t size, void (*work)(void*),
                                              void* context, Handler handler) {
-  Status installed = handler == Handler::kNow ? Install() : InstallEachTick();
+  Status installed = handler == Handler::kNow ? Install() : InstallNowAndThen();
   if (!installed.ok()) return installed;
   Guard guard;
   guard.begin = reinterpret_cast<uintptr_t>(begin);

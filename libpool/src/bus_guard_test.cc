@@ -2,50 +2,25 @@
 // that was taken away; lost bytes need a kernel's hand (test/qemu).
 #include "libpool/src/bus_guard.h"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <setjmp.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "cxlpool/pool.h"
+#include "libpool/src/bus_fault_for_test.h"
 #include "libpool/src/reason_for_test.h"
 #include "test/rigs/fake_agent.h"
 
 namespace cxlpool::libpool {
 namespace {
-
-constexpr size_t kPageBytes = 4096;
-
-// Two pages, the second of which is beyond the end of its file.
-class Cut {
- public:
-  Cut() {
-    const TempDir dir;
-    const int fd = ::open(dir.Path("cut").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (::ftruncate(fd, kPageBytes) != 0) std::abort();
-    at_ = static_cast<char*>(
-        ::mmap(nullptr, 2 * kPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
-    ::close(fd);
-  }
-  ~Cut() { ::munmap(at_, 2 * kPageBytes); }
-  volatile char* there() const { return at_; }
-  volatile char* gone() const { return at_ + kPageBytes; }
-  const char* begin() const { return at_; }
-
- private:
-  char* at_ = nullptr;
-};
 
 template <typename Work>
 std::optional<BusFault> Guarded(const void* begin, size_t size, Work work) {
@@ -100,39 +75,6 @@ TEST(BusGuardTest, EachThreadHasItsOwn) {
   EXPECT_EQ(faults, 32 * 50);
 }
 
-// What happens in a process of its own, since each has one handler.
-template <typename Work>
-int InAChild(Work work) {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    struct sigaction fresh = {};
-    fresh.sa_handler = SIG_DFL;
-    ::sigaction(SIGBUS, &fresh, nullptr);
-    ::_exit(work());
-  }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
-}
-
-volatile sig_atomic_t g_heard = 0;
-
-// A foreign handler: maps something over what is not ours, and goes on.
-void OnForeign(int, siginfo_t* info, void*) {
-  g_heard = g_heard + 1;
-  if (info->si_code <= 0) return;
-  void* const page =
-      reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(info->si_addr) & ~(kPageBytes - 1));
-  ::mmap(page, kPageBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-}
-
-void InstallForeign() {
-  struct sigaction action = {};
-  action.sa_sigaction = OnForeign;
-  action.sa_flags = SA_SIGINFO;
-  ::sigaction(SIGBUS, &action, nullptr);
-}
-
 TEST(BusGuardTest, AForeignHandlerStillHearsOfItsOwn) {
   for (const bool installed_before : {true, false}) {
     EXPECT_EQ(InAChild([&] {
@@ -183,9 +125,9 @@ TEST(BusGuardTest, BehindAHandlerThatPassesOnToUsNoSignalStaysBlocked) {
               };
               // Until both are in one tick of the clock, so that the second guard does not look.
               for (int turn = 0; turn < 100'000 && g_heard == 0; ++turn) {
-                if (!guarded(Handler::kNow) || !guarded(Handler::kEachTick)) return 1;
+                if (!guarded(Handler::kNow) || !guarded(Handler::kNowAndThen)) return 1;
                 InstallChaining();
-                if (!guarded(Handler::kEachTick)) return 2;
+                if (!guarded(Handler::kNowAndThen)) return 2;
                 sigset_t mask;
                 ::pthread_sigmask(SIG_SETMASK, nullptr, &mask);
                 if (::sigismember(&mask, SIGBUS) || ::sigismember(&mask, SIGTERM)) return 3;

@@ -47,7 +47,33 @@ CopyUse UseOf(const Map& map, Copy::What what) {
   return map.is_coherent() ? CopyUse::kPut : CopyUse::kPublishPut;
 }
 
+// nullptr: only a guarded copy will do.
+CaughtCopy CaughtFor(const Map& map, CopyUse use, size_t bytes) {
+  const CaughtCopy copy = map.caught_copy();
+  if (copy == nullptr || bytes - 1 >= kCaughtBytes - 1 || !MayGoWithoutALook()) return nullptr;
+  return bytes < CopyPlan::kLeastBytes ? copy : CopyPlan::Choose(use, bytes).caught;
+}
+
 }  // namespace
+
+bool PutCaught(const Map& map, uint64_t offset, const void* from, size_t bytes) noexcept {
+  if (!map.writable() || !IsAllowed(map, offset, from, bytes)) return false;
+  const CaughtCopy copy = CaughtFor(map, CopyUse::kPut, bytes);
+  if (copy == nullptr ||
+      !copy(map.address() + offset, static_cast<const std::byte*>(from), bytes, map.range())) {
+    return false;
+  }
+  OrderAccesses();
+  return true;
+}
+
+bool GetCaught(const Map& map, uint64_t offset, void* into, size_t bytes) noexcept {
+  if (!IsAllowed(map, offset, into, bytes)) return false;
+  const CaughtCopy copy = CaughtFor(map, CopyUse::kGet, bytes);
+  if (copy == nullptr) return false;
+  OrderAccesses();
+  return copy(static_cast<std::byte*>(into), map.address() + offset, bytes, map.range());
+}
 
 Status CheckCopy(const Map& map, const Copy& copy) {
   const size_t size = map.size();
@@ -84,7 +110,7 @@ Status CarryOut(const Map& map, const Copy& copy, cxlpool_lost* lost) {
                static_cast<std::byte*>(copy.memory),
                copy.bytes,
                map.is_coherent()};
-  return map.Guard(Do, &work, lost, Handler::kEachTick);
+  return map.Guard(Do, &work, lost, Handler::kNowAndThen);
 }
 
 }  // namespace cxlpool::libpool

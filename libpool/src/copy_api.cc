@@ -115,16 +115,32 @@ lib::Copy GetOf(uint64_t offset, void* into, size_t bytes) {
   return {lib::Copy::What::kGet, offset, into, bytes};
 }
 
+// What is not done in cxlpool_put and cxlpool_get themselves: kept out of them, so that these save
+// no registers.
+[[gnu::noinline]] int Put(const cxlpool_map* map, uint64_t offset, const void* from, size_t bytes,
+                          cxlpool_lost* lost, cxlpool_error* error) {
+  if (map != nullptr && PutCaught(*map->map, offset, from, bytes)) return CXLPOOL_OK;
+  return CopyNow(map, PutOf(offset, from, bytes), lost, error);
+}
+
+[[gnu::noinline]] int Get(const cxlpool_map* map, uint64_t offset, void* into, size_t bytes,
+                          cxlpool_lost* lost, cxlpool_error* error) {
+  if (map != nullptr && GetCaught(*map->map, offset, into, bytes)) return CXLPOOL_OK;
+  return CopyNow(map, GetOf(offset, into, bytes), lost, error);
+}
+
 }  // namespace
 
 int cxlpool_put(const cxlpool_map* map, uint64_t offset, const void* from, size_t bytes,
                 cxlpool_lost* lost, cxlpool_error* error) {
-  return CopyNow(map, PutOf(offset, from, bytes), lost, error);
+  if (map != nullptr && lib::PutFew(*map->map, offset, from, bytes)) return CXLPOOL_OK;
+  return Put(map, offset, from, bytes, lost, error);
 }
 
 int cxlpool_get(const cxlpool_map* map, uint64_t offset, void* into, size_t bytes,
                 cxlpool_lost* lost, cxlpool_error* error) {
-  return CopyNow(map, GetOf(offset, into, bytes), lost, error);
+  if (map != nullptr && lib::GetFew(*map->map, offset, into, bytes)) return CXLPOOL_OK;
+  return Get(map, offset, into, bytes, lost, error);
 }
 
 int cxlpool_copier_start(const cxlpool_copier_options* options, cxlpool_copier** copier,

@@ -54,36 +54,76 @@ __attribute__((target("avx512f"))) void LinesAvx512(std::byte* to, const std::by
   }
 }
 
-// Up to the first whole line and behind the last one by memcpy, between them by `lines`. SFENCE:
-// non-temporal stores are ordered with no others without one (Intel SDM, volume 1, 10.4.6.2).
+// The bytes of a copy up to the first whole line of its target, those of whole lines, and those
+// behind the last one.
+struct Parts {
+  Parts(const std::byte* to, size_t bytes)
+      : head(std::min(bytes, -reinterpret_cast<uintptr_t>(to) & (kLine - 1))),
+        whole((bytes - head) & ~(kLine - 1)),
+        tail(CXLPOOL_MUTANT("copy-tail-left") ? 0 : bytes - head - whole) {}
+  const size_t head, whole, tail;
+};
+
+// Whole lines by `lines`, what is before and behind by memcpy. SFENCE: non-temporal stores are
+// ordered with no others without one (Intel SDM, volume 1, 10.4.6.2).
 template <Lines lines>
 void PastCaches(std::byte* to, const std::byte* from, size_t bytes) {
-  const size_t head = std::min(bytes, -reinterpret_cast<uintptr_t>(to) & (kLine - 1));
-  const size_t whole = (bytes - head) & ~(kLine - 1);
-  const size_t tail = bytes - head - whole;
-  std::memcpy(to, from, head);
-  lines(to + head, from + head, whole);
-  if (!CXLPOOL_MUTANT("copy-tail-left")) {
-    std::memcpy(to + head + whole, from + head + whole, tail);
-  }
+  const Parts parts(to, bytes);
+  std::memcpy(to, from, parts.head);
+  lines(to + parts.head, from + parts.head, parts.whole);
+  const size_t done = parts.head + parts.whole;
+  std::memcpy(to + done, from + done, parts.tail);
   _mm_sfence();
 }
 
 #endif
 
+#ifdef CXLPOOL_HAS_CAUGHT_COPIES
+
+// The same, caught.
+template <CaughtCopy lines>
+bool PastCachesCaught(std::byte* to, const std::byte* from, size_t bytes,
+                      const CaughtRange& range) {
+  const Parts parts(to, bytes);
+  const size_t done = parts.head + parts.whole;
+  const bool there =
+      (parts.head == 0 || cxlpool_caught_copy_32(to, from, parts.head, range)) &&
+      lines(to + parts.head, from + parts.head, parts.whole, range) &&
+      (parts.tail == 0 || cxlpool_caught_copy_32(to + done, from + done, parts.tail, range));
+  _mm_sfence();
+  return there;
+}
+
+CaughtCopy CaughtMemcpy() {
+  if (!HasCaughtCopies()) return nullptr;
+  return __builtin_cpu_supports("avx512f") ? cxlpool_caught_copy_64 : cxlpool_caught_copy_32;
+}
+constexpr CaughtCopy kCaughtLines32 = PastCachesCaught<cxlpool_caught_lines_32>;
+constexpr CaughtCopy kCaughtLines64 = PastCachesCaught<cxlpool_caught_lines_64>;
+
+#else
+
+CaughtCopy CaughtMemcpy() { return nullptr; }
+constexpr CaughtCopy kCaughtLines32 = nullptr, kCaughtLines64 = nullptr;
+
+#endif
+
 // What this processor has, in a fixed array: it is made once, and never freed.
 struct Found {
-  std::array<CopyKernel, 4> kernels = {};
+  std::array<CopyKernel, kMaxKernels> kernels = {};
   size_t count = 0;
 
   Found() {
-    Add({"memcpy", Memcpy, false});
+    const CaughtCopy caught = CaughtMemcpy();
+    Add({"memcpy", Memcpy, false, caught});
 #if defined(__x86_64__)
-    if (HasFastStrings()) Add({"rep movsb", RepMovsb, false});
-    if (__builtin_cpu_supports("avx2"))
-      Add({"stores of 32 past caches", PastCaches<LinesAvx2>, true});
+    // Fast strings show at larger sizes only.
+    if (HasFastStrings()) Add({"rep movsb", RepMovsb, false, caught});
+    if (__builtin_cpu_supports("avx2")) {
+      Add({"stores of 32 past caches", PastCaches<LinesAvx2>, true, kCaughtLines32});
+    }
     if (__builtin_cpu_supports("avx512f")) {
-      Add({"stores of 64 past caches", PastCaches<LinesAvx512>, true});
+      Add({"stores of 64 past caches", PastCaches<LinesAvx512>, true, kCaughtLines64});
     }
 #endif
   }

@@ -4,12 +4,17 @@
 // overlap. Which one is the fastest depends on the processor, the memory and the size, and
 // copy_plan.h finds it out. AArch64 has memcpy only.
 //
+// Each kernel has a caught copy (caught_copy.h) beside it for sizes at which the set-up of a guard
+// would show, where this processor can run them.
+//
 // Pure but for the caches; any thread.
 #ifndef CXLPOOL_LIBPOOL_SRC_COPY_KERNELS_H_
 #define CXLPOOL_LIBPOOL_SRC_COPY_KERNELS_H_
 
 #include <cstddef>
 #include <span>
+
+#include "libpool/src/caught_copy.h"
 
 namespace cxlpool::libpool {
 
@@ -20,7 +25,14 @@ struct CopyKernel {
   // returns, they are in memory and in no cache of this host. The parts of lines at both ends are
   // not: they are stored as memcpy stores them.
   bool past_caches;
+  // As fast, or faster, below kCaughtBytes. nullptr: there is none.
+  CaughtCopy caught;
 };
+
+// Where the set-up of a guard shows no more.
+inline constexpr size_t kCaughtBytes = size_t{64} << 10;
+
+inline constexpr size_t kMaxKernels = 4;
 
 // The kernels that this processor and its kernel can run; the first is memcpy.
 std::span<const CopyKernel> CopyKernels();

@@ -7,7 +7,6 @@
 #include <chrono>
 #include <limits>
 #include <span>
-#include <vector>
 
 #include "libpool/src/visibility.h"
 
@@ -72,15 +71,15 @@ CopyPlan::CopyPlan() {
   for (auto& of_use : chosen_) of_use.fill(&CopyKernels()[0]);
 }
 
-CopyPlan CopyPlan::Measure(std::chrono::milliseconds budget) {
+CopyPlan CopyPlan::Measure(std::chrono::milliseconds budget) noexcept {
   CopyPlan plan;
   const std::span<const CopyKernel> kernels = CopyKernels();
   const Scratch scratch;
   if (scratch.pool() == nullptr || kernels.size() == 1) return plan;
   // The best of all rounds counts: what else the machine does only ever makes a copy slower.
-  std::array<std::array<std::vector<double>, kClasses>, kUses> best;
+  std::array<std::array<std::array<double, kMaxKernels>, kClasses>, kUses> best;
   for (auto& of_use : best) {
-    of_use.fill(std::vector<double>(kernels.size(), std::numeric_limits<double>::max()));
+    for (auto& of_class : of_use) of_class.fill(std::numeric_limits<double>::max());
   }
   const Clock::time_point until = Clock::now() + budget;
   do {
@@ -98,7 +97,7 @@ CopyPlan CopyPlan::Measure(std::chrono::milliseconds budget) {
   } while (Clock::now() < until);
   for (size_t use = 0; use < kUses; ++use) {
     for (size_t size_class = 0; size_class < kClasses; ++size_class) {
-      const std::vector<double>& times = best[use][size_class];
+      const std::array<double, kMaxKernels>& times = best[use][size_class];
       const auto fastest = std::min_element(times.begin(), times.end());
       if (*fastest < kClearly * times[0]) {
         plan.chosen_[use][size_class] = &kernels[static_cast<size_t>(fastest - times.begin())];
@@ -108,7 +107,7 @@ CopyPlan CopyPlan::Measure(std::chrono::milliseconds budget) {
   return plan;
 }
 
-const CopyKernel& CopyPlan::Choose(CopyUse use, size_t bytes) {
+const CopyKernel& CopyPlan::Choose(CopyUse use, size_t bytes) noexcept {
   if (bytes < kLeastBytes) return CopyKernels()[0];
   // Whoever comes first measures. Nobody waits for that, so that a child that is forked meanwhile
   // does not wait for a thread that it does not have.

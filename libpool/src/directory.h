@@ -54,7 +54,7 @@ class MapHost {
   Status Guarded(const Work& work) const {
     return map_->Guard([](void* context) { (*static_cast<const Work*>(context))(); },
                        const_cast<void*>(static_cast<const void*>(&work)), nullptr,
-                       Handler::kEachTick);
+                       Handler::kNowAndThen);
   }
 
  private:

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "cxlpool/cxlpool.h"
+#include "libpool/src/copy_kernels.h"
 #include "libpool/src/text.h"
 #include "libpool/src/visibility.h"
 #include "proto/support/mutant.h"
@@ -114,15 +115,25 @@ StatusOr<std::shared_ptr<Map>> Map::Make(std::shared_ptr<const OpenedRegion> reg
   std::shared_ptr<Map> map(new Map(*resolved, reply));
   if (Status status = map->Reserve(reply); !status.ok()) return status;
   if (Status status = map->Place(*region, 0, resolved->length_bytes); !status.ok()) return status;
-  map->mapped_bytes_ = resolved->length_bytes;
+  map->range_.bytes = resolved->length_bytes;
   const MutexLock lock(map->mutex_);
   map->regions_.push_back(std::move(region));
   return map;
 }
 
+Map::Map(const MapOptions& options, const OpenReply& region)
+    : caught_copy_(region.coherence == CXLPOOL_COHERENCE_HARDWARE ? CopyKernels()[0].caught
+                                                                  : nullptr),
+      options_(options),
+      name_(region.name),
+      tag_(region.tag),
+      generation_(region.generation),
+      is_coherent_(region.coherence == CXLPOOL_COHERENCE_HARDWARE),
+      reserved_bytes_(options.reserve_bytes) {}
+
 Map::~Map() {
   const MutexLock lock(mutex_);
-  if (begin_ != nullptr) ::munmap(begin_, reserved_bytes_);
+  if (range_.begin != nullptr) ::munmap(range_.begin, reserved_bytes_);
 }
 
 // Address space without access, where it was wanted or at a multiple of the alignment.
@@ -136,7 +147,7 @@ Status Map::Reserve(const OpenReply& region) {
                     "give another address, or none");
     }
     if (at == MAP_FAILED) return Failed(region, errno);
-    begin_ = static_cast<std::byte*>(at);
+    range_.begin = static_cast<std::byte*>(at);
     return Status();
   }
   const uint64_t alignment = AlignmentOf(region, PageBytes());
@@ -148,7 +159,7 @@ Status Map::Reserve(const OpenReply& region) {
   const uint64_t head = -reinterpret_cast<uintptr_t>(begin) & (alignment - 1);
   if (head != 0) ::munmap(begin, head);
   ::munmap(begin + head + size, wanted - head - size);
-  begin_ = begin + head;
+  range_.begin = begin + head;
   return Status();
 }
 
@@ -165,24 +176,24 @@ Status Map::Place(const OpenedRegion& region, uint64_t from, uint64_t to) {
     const uint64_t skipped =
         CXLPOOL_MUTANT("part-from-the-start") ? 0 : begin - segment.region_offset_bytes;
     // Writable although the descriptor is read-only? The kernel says no, and that is what counts.
-    if (::mmap(begin_ + (begin - options_.offset_bytes), end - begin, protection,
+    if (::mmap(range_.begin + (begin - options_.offset_bytes), end - begin, protection,
                MAP_SHARED | MAP_FIXED, fd,
                static_cast<off_t>(segment.offset_bytes + skipped)) == MAP_FAILED) {
       return Failed(region.reply, errno);
     }
   }
   // A core dump would have all of it. A kernel that does not know this dumps it.
-  ::madvise(begin_ + from, to - from, MADV_DONTDUMP);
+  ::madvise(range_.begin + from, to - from, MADV_DONTDUMP);
   if (!options_.populate) return Status();
   const int advice = options_.writable ? kPopulateWrite : kPopulateRead;
-  while (::madvise(begin_ + from, to - from, advice) != 0) {
+  while (::madvise(range_.begin + from, to - from, advice) != 0) {
     if (errno != EINTR) return Failed(region.reply, errno);
   }
   return Status();
 }
 
 bool Map::ReserveBehind(uint64_t wanted) const {
-  std::byte* const behind = begin_ + reserved_bytes_;
+  std::byte* const behind = range_.begin + reserved_bytes_;
   return ReserveAt(behind, wanted - reserved_bytes_) == behind;
 }
 
@@ -197,7 +208,7 @@ Status Map::Extend(std::shared_ptr<const OpenedRegion> grown) {
                   "map the other one by itself");
   }
   const MutexLock lock(mutex_);
-  const uint64_t mapped = mapped_bytes_;
+  const uint64_t mapped = range_.bytes;
   const uint64_t all = reply.size_bytes - std::min(reply.size_bytes, options_.offset_bytes);
   if (all <= mapped) return Status();  // It has not grown.
   if (all % AlignmentOf(reply, PageBytes()) != 0 || mapped % AlignmentOf(reply, PageBytes()) != 0) {
@@ -216,16 +227,16 @@ Status Map::Extend(std::shared_ptr<const OpenedRegion> grown) {
     // As it was: the reserve without access, and nothing behind it.
     const uint64_t kept = std::min(all, reserved);
     if (kept > mapped) {
-      ::mmap(begin_ + mapped, kept - mapped, PROT_NONE, kReserveFlags | MAP_FIXED, -1, 0);
+      ::mmap(range_.begin + mapped, kept - mapped, PROT_NONE, kReserveFlags | MAP_FIXED, -1, 0);
     }
     if (all > kept && !CXLPOOL_MUTANT("half-a-growth-stays")) {
-      ::munmap(begin_ + kept, all - kept);
+      ::munmap(range_.begin + kept, all - kept);
     }
     return status;
   }
   reserved_bytes_ = std::max(all, reserved);
   regions_.push_back(std::move(grown));
-  mapped_bytes_.store(all, std::memory_order_release);
+  range_.bytes.store(all, std::memory_order_release);
   return Status();
 }
 
@@ -235,7 +246,8 @@ std::shared_ptr<const OpenedRegion> Map::region() const {
 }
 
 Status Map::CheckRange(const void* address, size_t bytes) const {
-  const size_t offset = reinterpret_cast<uintptr_t>(address) - reinterpret_cast<uintptr_t>(begin_);
+  const size_t offset =
+      reinterpret_cast<uintptr_t>(address) - reinterpret_cast<uintptr_t>(range_.begin);
   if (offset <= size() && bytes <= size() - offset) return Status();
   return BadArgument(Concat("a range that is not all in the map of ", name_),
                      "give an address and a length within it");
@@ -254,12 +266,13 @@ Status Map::Refresh(const void* address, size_t bytes) const {
 }
 
 Status Map::Guard(void (*work)(void*), void* context, cxlpool_lost* lost, Handler handler) const {
-  const StatusOr<std::optional<BusFault>> ran = RunGuarded(begin_, size(), work, context, handler);
+  const StatusOr<std::optional<BusFault>> ran =
+      RunGuarded(range_.begin, size(), work, context, handler);
   if (!ran.ok()) return ran.status();
   if (!ran->has_value()) return Status();
   const BusFault& fault = **ran;
   // What the kernel names may begin before the map, or end behind it.
-  const auto first = reinterpret_cast<uintptr_t>(begin_);
+  const auto first = reinterpret_cast<uintptr_t>(range_.begin);
   const uintptr_t begin = std::max(fault.address, first);
   const uintptr_t end = std::min(fault.address + std::max<size_t>(fault.bytes, 1), first + size());
   const uint64_t offset = options_.offset_bytes + (begin - first);

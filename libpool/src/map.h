@@ -20,6 +20,7 @@
 #include "absl/base/thread_annotations.h"
 #include "cxlpool/cxlpool.h"
 #include "libpool/src/bus_guard.h"
+#include "libpool/src/caught_copy.h"
 #include "libpool/src/opened_region.h"
 #include "libpool/src/status.h"
 #include "proto/support/mutex.h"
@@ -54,10 +55,14 @@ class Map {
   // Errors as cxlpool_map_extend. What cannot be mapped leaves the Map as it was.
   Status Extend(std::shared_ptr<const OpenedRegion> grown);
 
-  std::byte* address() const { return begin_; }
-  size_t size() const { return mapped_bytes_.load(std::memory_order_acquire); }
+  std::byte* address() const { return range_.begin; }
+  size_t size() const { return range_.bytes.load(std::memory_order_acquire); }
   bool writable() const { return options_.writable; }
   bool is_coherent() const { return is_coherent_; }
+  // For less than 1 KiB. nullptr: there is none, or caches are not coherent, and what a copy does
+  // besides copying wants a guard.
+  CaughtCopy caught_copy() const { return caught_copy_; }
+  const CaughtRange& range() const { return range_; }
   const std::string& region_name() const { return name_; }  // When it was opened.
   const std::string& tag() const { return tag_; }
   uint64_t generation() const { return generation_; }
@@ -66,13 +71,7 @@ class Map {
   std::shared_ptr<const OpenedRegion> region() const;
 
  private:
-  Map(const MapOptions& options, const OpenReply& region)
-      : options_(options),
-        name_(region.name),
-        tag_(region.tag),
-        generation_(region.generation),
-        is_coherent_(region.coherence == CXLPOOL_COHERENCE_HARDWARE),
-        reserved_bytes_(options.reserve_bytes) {}
+  Map(const MapOptions& options, const OpenReply& region);
 
   Status Reserve(const OpenReply& region);
   // Reserves what is behind the range, so that it has `wanted` bytes. False: something is there.
@@ -82,16 +81,18 @@ class Map {
   Status Place(const OpenedRegion& region, uint64_t from, uint64_t to);
   Status Failed(const OpenReply& region, int error) const;
 
+  // What a short copy needs, in one line.
+  alignas(64) CaughtRange range_;  // What is mapped.
+  const CaughtCopy caught_copy_;
   const MapOptions options_;  // length_bytes and reserve_bytes as they came out at first.
+
   const std::string name_;
   const std::string tag_;
   const uint64_t generation_;
   const bool is_coherent_;
-  std::byte* begin_ = nullptr;
-  std::atomic<size_t> mapped_bytes_ = 0;
 
   mutable Mutex mutex_;
-  uint64_t reserved_bytes_ ABSL_GUARDED_BY(mutex_);  // From begin_ on; nobody else maps there.
+  uint64_t reserved_bytes_ ABSL_GUARDED_BY(mutex_);  // From range_.begin on; nobody else maps there.
   std::vector<std::shared_ptr<const OpenedRegion>> regions_ ABSL_GUARDED_BY(mutex_);
 };
 

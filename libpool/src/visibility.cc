@@ -65,14 +65,6 @@ void WriteBackLines(const void* data, size_t size) {
 #endif
 }
 
-void OrderAccesses() {
-#if defined(__x86_64__)
-  asm volatile("" ::: "memory");
-#else
-  asm volatile("dmb ish" ::: "memory");
-#endif
-}
-
 void FenceAccesses() {
 #if defined(__x86_64__)
   _mm_mfence();

@@ -26,7 +26,13 @@ void InvalidateLines(const void* data, size_t size);
 // A release and an acquire fence in one: all that is needed where caches are coherent. x86-64
 // orders loads with loads and stores with stores by itself; AArch64: DMB ISH. (Not
 // std::atomic_thread_fence, which ThreadSanitizer does not know.)
-void OrderAccesses();
+inline void OrderAccesses() {
+#if defined(__x86_64__)
+  asm volatile("" ::: "memory");
+#else
+  asm volatile("dmb ish" ::: "memory");
+#endif
+}
 
 // Every load and store of this thread before it is done before any after it: also a store before a
 // load, which OrderAccesses leaves out. x86-64: MFENCE; AArch64: DSB SY.

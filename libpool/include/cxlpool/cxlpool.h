@@ -544,7 +544,8 @@ CXLPOOL_API void cxlpool_fault_watch_stop(cxlpool_fault_watch *watch);
  * - A copy that meets lost bytes, or memory that was taken away, does not end the process: it fails
  *   with DATA_LOSS/DATA_LOST or FAILED_PRECONDITION/REVOKED, and fills `lost`, which may be NULL.
  *   Then some of the bytes may have been copied. It is guarded as by cxlpool_guard, but for this: a
- *   handler of SIGBUS that the program installs itself may come before ours for some milliseconds.
+ *   handler of SIGBUS that the program installs itself may come before ours for some milliseconds,
+ *   or for 63 copies of the thread.
  *   The calling thread must not block SIGBUS; the threads of a copier never do.
  * - INVALID_ARGUMENT/BAD_ARGUMENT: a range that is not all in the map.
  *   PERMISSION_DENIED/MAP_READ_ONLY: a put into a map that is not writable. INTERNAL/NO_HANDLER.
