@@ -2,6 +2,7 @@
 what it lost, the manager of all, and nobody is given bytes that a device cannot keep."""
 
 import os
+import shutil
 import time
 
 from testbed.pool import CliError
@@ -12,13 +13,19 @@ from testbed.testing import main
 HOST = 'host-a'
 WITHIN_S = 5
 OFFSET = 0x200000
+UNIT = 2 << 20  # A page of a DAX device.
+BUS_ADRERR, BUS_MCEERR_AR = 2, 4
+SETPRIV = '/usr/local/bin/setpriv'  # Busybox's knows less.
+# uid 1000, with the one capability that it takes to poison memory of one's own.
+AS_POISONER = (SETPRIV, '--reuid', '1000', '--regid', '1000', '--clear-groups', '--inh-caps', '-all,+sys_admin',
+               '--ambient-caps', '-all,+sys_admin')
 HAS_AER = os.environ.get('CXLPOOL_RACK_KERNEL', '6.12') == '6.12'  # 7.2 tells of none that QEMU injects.
 
 
 class RackEventTest(RackTrials):
     topology = {'device': [{'name': f'cmm-{i}', 'size': '256 MiB'} for i in range(2)],
                 'host': [{'name': HOST, 'bridges': 4, 'ports': 2}]}
-    programs = ('pool-watch',)
+    programs = ('pool-poison', 'pool-watch', f'{shutil.which("setpriv")}={SETPRIV}')
 
     def setUp(self):
         super().setUp()
@@ -151,6 +158,28 @@ class RackEventTest(RackTrials):
         # It was asked to end, and did: no crash.
         self.guest.output("sed -i '/ended with status 0$/d' /var/log/cxlpool-agent.log")
         self.assert_sound()
+
+    def test_7_lost_bytes_under_what_libpool_does(self):
+        """A page that the kernel takes out (MADV_HWPOISON) while a program copies it: the true SIGBUS, which no injection into a
+        device brings about in QEMU."""
+        for name, device in (('kv', 'cmm-0'), ('other', 'cmm-1')):
+            self.take(name, HOST, device, '--open-to', 'uid=1000')
+        bystander, _ = self.hold(HOST, 'pool-write', '--region', 'kv', '--seed', 41, '--hold', 600, says='wrote')
+        began = time.monotonic()
+        done = self.guest.run([*AS_POISONER, 'pool-poison', 'kv', 'other'], timeout=120)
+        print(f'{self._testMethodName}: {time.monotonic() - began:.1f} s')
+        self.assertTrue(done.ok, f'{done.status}: {done.err}')
+        lost = dict(get=1, put=2, guard=3)
+        self.assertEqual(done.out.splitlines(), [
+            'fill ok', 'fill ok', *(f'{step} DATA_LOST {unit * UNIT} {UNIT}' for step, unit in lost.items()),
+            'next-get ok', 'next-put ok', 'other-get ok', 'own-handler 0 calls, code 0',
+            'other-meanwhile ok', f'own-handler-lost 1 calls, code {BUS_MCEERR_AR}',
+            f'own-handler-truncated 2 calls, code {BUS_ADRERR}'])
+        # Who maps the same pages, and did not touch them, hears nothing.
+        self.guest.output(f'kill -0 {bystander}; kill {bystander}')
+        for name in ('kv', 'other'):
+            self.pool.release(name)
+        self.end()
 
 
 if __name__ == '__main__':
