@@ -15,10 +15,12 @@ LIST_DAX = (f'for d in {DAX}/*; do echo $(cat $d/size) $([ -e $d/driver ] && bas
 
 
 class SharedRackTest(PoolTest):
+    programs = ()
+
     @classmethod
     def make_pool(cls, directory):
         require_qemu()
-        pool = SharedRackPool(BUILD, directory)
+        pool = SharedRackPool(BUILD, directory, programs=cls.programs)
         pool.manager_toml = SESSIONS
         return pool
 
