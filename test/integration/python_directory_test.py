@@ -514,5 +514,23 @@ class LmcacheTest(DirectoryPool):
             DirectoryConnector('objects', 0, threads=0)
 
 
+class ExampleTest(DirectoryPool):
+    KILLS = 20
+
+    def test_a_cache_whose_writer_is_killed(self):
+        """The program looks at each block by itself, and fails where one is half, missing or too old."""
+        program = REPOSITORY / 'libpool/examples/python/kv_cache.py'
+        done = subprocess.run([sys.executable, program, str(self.KILLS)], capture_output=True, text=True, timeout=100,
+                              env={**os.environ, 'PYTHONPATH': str(BUILD / 'libpool/python')})
+        self.assertEqual((done.returncode, done.stderr), (0, ''), done.stdout)
+        kills, puts, gets = done.stdout.splitlines()
+        [(middle, old, new)] = re.findall(rf'^{self.KILLS} kills, (\d+) in the middle of a put: (\d+) left the old block, (\d+) the new one$', kills)
+        self.assertGreaterEqual(int(middle), self.KILLS // 2)
+        self.assertEqual(int(middle), int(old) + int(new))
+        self.assertRegex(puts, r'^\d+ blocks put by those that were killed, \d+ by the one that was not$')
+        self.assertRegex(gets, r'^\d+ gets, none of half a block; 0 are still borrowed$')
+        wait_until(lambda: not [name for name in self.pool.regions() if 'kv-cache' in name], 20, 'the Region is gone')
+
+
 if __name__ == '__main__':
     main()

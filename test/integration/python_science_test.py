@@ -196,6 +196,16 @@ class ExamplesTest(SciencePool):
         self.assertGreater(float(re.match(r'([0-9.]+) of the nearest are found in 8 of 64 lists\n', said).group(1)), 0.9)
         self.release('vectors')
 
+    def test_layers_are_trained_while_the_next_ones_come(self):
+        """How much of the copying is hidden depends on what else the machine does, so it is printed. That the weights are those of
+        a plain loop does not: else the program fails."""
+        *ways, last = self.run_on('host-a', EXAMPLES / 'training_loop.py').splitlines()
+        for line, way in zip(ways, ('one after the other', 'ahead'), strict=True):
+            self.assertRegex(line, rf'^{way}: \d+\.\d{{3}} s, \d+\.\d{{3}} s of that waiting for copies$')
+        self.assertRegex(last, '^-?\\d+ % of the copying was hidden, and the weights are those of the plain loop$')
+        print(last)
+        wait_until(lambda: not self.pool.regions(), 20, 'the Region is gone')
+
     def test_an_index_with_lists_that_are_short_or_empty(self):
         vectors = numpy.random.default_rng(1).standard_normal((40, 64), numpy.float32)
         index = {'vectors': vectors, 'ids': numpy.arange(100, 140), 'ends': numpy.array([0, 1, 8, 8, 40]), 'centroids': vectors[:5]}
