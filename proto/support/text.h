@@ -1,4 +1,4 @@
-// Texts that other programs wrote, cut to a size.
+// Texts that other programs wrote, made fit for a string field of a message.
 #ifndef CXLPOOL_PROTO_SUPPORT_TEXT_H_
 #define CXLPOOL_PROTO_SUPPORT_TEXT_H_
 
@@ -12,6 +12,10 @@ namespace cxlpool {
 // The beginning of `text`, of at most `max_bytes`, and never half a UTF-8 character: a string field
 // of a message that ends in half of one makes the whole message unreadable for everybody.
 std::string CutText(absl::string_view text, size_t max_bytes);
+
+// `text` with a '?' for each byte that is no part of a UTF-8 character: a message with such a
+// string cannot be read again.
+std::string Utf8Text(absl::string_view text);
 
 }  // namespace cxlpool
 

@@ -24,5 +24,14 @@ TEST(CutTextTest, EndsWhateverItIsGiven) {
   EXPECT_EQ(CutText("", 0), "");
 }
 
+TEST(Utf8TextTest, KeepsCharactersAndReplacesTheBytesOfNone) {
+  for (const char* good : {"", "kv", "a\xc3\xbc\xe2\x82\xac\xf0\x9f\x92\xa9z"}) {
+    EXPECT_EQ(Utf8Text(good), good);
+  }
+  EXPECT_EQ(Utf8Text("a\xff\xc3\xbc\xc3"), "a?\xc3\xbc?");
+  EXPECT_EQ(Utf8Text("\xc0\xaf"), "??") << "longer than it needs to be";
+  EXPECT_EQ(Utf8Text("\xed\xa0\x80"), "???") << "a surrogate";
+}
+
 }  // namespace
 }  // namespace cxlpool
