@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/model/space/bytes.h"
+#include "fabric-manager/service/holders.h"
 #include "proto/support/certificate.h"
 #include "proto/support/cxl_host.h"
 #include "proto/support/log.h"
@@ -261,6 +262,11 @@ void HostSessions::OnMessage(SessionPeer* peer, const v1::AgentMessage& message)
   if (report.has_inventory() && !CXLPOOL_MUTANT("inventory-of-hello-stays")) {
     TakeInventory(host, report.inventory(), nullptr);
   }
+  if (report.has_holders()) {
+    HostRuntime runtime = writer_->state().Runtime(host);
+    runtime.holders = TakeHolders(writer_->state(), host, report.holders(), clock_->Now());
+    writer_->SetRuntime(host, std::move(runtime));
+  }
   listener_.on_segments(host, report.segments(), false);
   if (!report.events().empty() && !CXLPOOL_MUTANT("events-end-here")) {
     listener_.on_events(host, report.events());
@@ -337,6 +343,7 @@ void HostSessions::Drop(const std::string& host, const absl::Status& why) {
   peer->Close(why);
   HostRuntime runtime = writer_->state().Runtime(host);
   runtime.online = false;
+  if (!CXLPOOL_MUTANT("holders-outlive-their-session")) runtime.holders = nullptr;
   writer_->SetRuntime(host, std::move(runtime));
   listener_.on_session(host, false);
 }

@@ -191,7 +191,7 @@ inline HostRuntime FullRuntime() {
   [[maybe_unused]] auto& [online, fabric_reachable, fabric_reason, incarnation, agent_version,
                           kernel_release, fabric_slots, unreached, bridges, region_granule_bytes,
                           memory_block_bytes, page_struct_spare_bytes, unfit_reason, last_heartbeat,
-                          certificate_serial, certificate_end] = runtime;
+                          certificate_serial, certificate_end, holders] = runtime;
   online = true;
   fabric_reachable = true;
   fabric_reason = "its QEMU hangs";
@@ -207,6 +207,26 @@ inline HostRuntime FullRuntime() {
   last_heartbeat = absl::FromUnixMicros(1'600'000'001'000'001);
   certificate_serial = "7a02";
   certificate_end = absl::FromUnixMicros(1'600'000'002'000'001);
+  auto report = std::make_shared<HolderReport>();
+  auto& [time, by_generation] = *report;
+  time = absl::FromUnixMicros(1'600'000'003'000'001);
+  auto& [of_attachment, more] = by_generation[80];  // As of FullRegion.
+  of_attachment.resize(1);
+  more = 41;
+  {
+    auto& [pid, start_ticks, uid, program, open_bytes, mapped_bytes, live_bytes, slack_bytes,
+           pins] = of_attachment.front();
+    pid = 31;
+    start_ticks = 32;
+    uid = 33;
+    program = "python3";
+    open_bytes = 34;
+    mapped_bytes = 35;
+    live_bytes = 36;
+    slack_bytes = 37;
+    pins = 38;
+  }
+  holders = std::move(report);
   bridges.resize(1);
   {
     [[maybe_unused]] auto& [name, slots, max_regions, depth_unknown, live_regions, blocked,

@@ -61,6 +61,33 @@ struct Bridge {
   friend bool operator==(const Bridge&, const Bridge&) = default;
 };
 
+// A process that has a Region open, as its host's agent told.
+struct Holder {
+  uint32_t pid = 0;
+  uint64_t start_ticks = 0;  // When it started, since the host's boot; 0: not known.
+  uint32_t uid = 0;
+  std::string program;
+  uint64_t open_bytes = 0;
+  // As it counts itself; all 0: it does not tell.
+  uint64_t mapped_bytes = 0;
+  uint64_t live_bytes = 0;
+  uint64_t slack_bytes = 0;
+  uint32_t pins = 0;
+  friend bool operator==(const Holder&, const Holder&) = default;
+};
+
+// Who uses what on a host, as its agent last told in its session. For people: nothing is decided by
+// it.
+struct HolderReport {
+  struct OfAttachment {
+    std::vector<Holder> holders;
+    uint32_t more = 0;  // Others, not listed.
+    friend bool operator==(const OfAttachment&, const OfAttachment&) = default;
+  };
+  absl::Time time;                                 // When it was told.
+  std::map<uint64_t, OfAttachment> by_generation;  // Of the Attachment. Nobody holds one not in it.
+};
+
 // Not durable.
 struct HostRuntime {
   bool online = false;            // Its agent has a session.
@@ -80,6 +107,9 @@ struct HostRuntime {
   absl::Time last_heartbeat = absl::InfinitePast();
   std::string certificate_serial;  // Shown in the last session; empty: none was.
   absl::Time certificate_end;
+  // Null: its agent has told nothing in this session, or has none. Shared, since a HostRuntime is
+  // copied for each change of it.
+  std::shared_ptr<const HolderReport> holders;
   friend bool operator==(const HostRuntime&, const HostRuntime&) = default;
 };
 using HostRuntimePtr = std::shared_ptr<const HostRuntime>;

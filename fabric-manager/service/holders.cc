@@ -1,0 +1,66 @@
+#include "fabric-manager/service/holders.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+#include "proto/support/mutant.h"
+#include "proto/support/names.h"
+#include "proto/support/text.h"
+
+namespace cxlpool::fm {
+namespace {
+
+Holder ToHolder(const v1::RegionHolder& in) {
+  Holder holder;
+  holder.pid = in.pid();
+  holder.start_ticks = in.start_ticks();
+  holder.uid = in.uid();
+  holder.program = CutText(Utf8Text(in.program()), kMaxHolderProgram);
+  holder.open_bytes = in.open_bytes();
+  holder.mapped_bytes = in.mapped_bytes();
+  holder.live_bytes = in.live_bytes();
+  holder.slack_bytes = in.slack_bytes();
+  holder.pins = in.pins();
+  return holder;
+}
+
+// Whether `host` has the Attachment that `told` is of.
+bool HasAttachment(const PoolState& state, absl::string_view host, const v1::RegionHolders& told) {
+  if (CXLPOOL_MUTANT("holders-of-any-attachment")) return true;
+  Uuid tag;
+  if (!ParseUuid(told.region_tag(), tag)) return false;
+  const RegionPtr* region = state.FindRegionByTag(tag);
+  if (region == nullptr) return false;
+  const Attachment* attachment = (*region)->FindAttachment(host);
+  return attachment != nullptr && attachment->generation == told.attachment_generation();
+}
+
+}  // namespace
+
+std::shared_ptr<const HolderReport> TakeHolders(const PoolState& state, absl::string_view host,
+                                                const v1::HoldersReport& report, absl::Time now) {
+  auto kept = std::make_shared<HolderReport>();
+  kept->time = now;
+  size_t free = kMaxHoldersOfHost;
+  for (const v1::RegionHolders& told : report.regions()) {
+    if (!HasAttachment(state, host, told)) continue;
+    const auto [at, is_first] = kept->by_generation.try_emplace(told.attachment_generation());
+    if (!is_first) continue;
+    HolderReport::OfAttachment& of = at->second;
+    const auto size = static_cast<size_t>(told.holders_size());
+    size_t listed = std::min({size, kMaxHoldersOfAttachment, free});
+    if (CXLPOOL_MUTANT("holders-without-limit")) listed = size;
+    of.holders.reserve(listed);
+    for (size_t i = 0; i < listed; ++i) {
+      of.holders.push_back(ToHolder(told.holders(static_cast<int>(i))));
+    }
+    free -= std::min(free, listed);
+    // Nobody who was told of is lost: those who are not listed are counted.
+    of.more = static_cast<uint32_t>(std::min<uint64_t>(uint64_t{told.more()} + (size - listed),
+                                                       std::numeric_limits<uint32_t>::max()));
+  }
+  return kept;
+}
+
+}  // namespace cxlpool::fm
