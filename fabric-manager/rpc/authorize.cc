@@ -35,6 +35,7 @@ std::vector<ServiceRules> AllRules() {
            {"BatchAllocateRegions", Allowed::kOperator},
            {"BatchReleaseRegions", Allowed::kOperator},
            {"ListRegions", Allowed::kOperatorAndHost},
+           {"ListRegionHolders", Allowed::kOperatorAndHost},
            {"AttachRegion", Allowed::kOperator},
            {"DetachRegion", Allowed::kOperator},
            {"ResizeRegion", Allowed::kOperator},

@@ -30,7 +30,8 @@ std::vector<std::string> PathsOf(const google::protobuf::FileDescriptor* file) {
 const std::set<std::string> kForHosts = {
     "/cxlpool.v1.PoolService/AllocateRegion", "/cxlpool.v1.PoolService/RenewRegion",
     "/cxlpool.v1.PoolService/ReleaseRegion",  "/cxlpool.v1.PoolService/GetRegion",
-    "/cxlpool.v1.PoolService/ListRegions",    "/cxlpool.v1.PoolService/WatchRegions"};
+    "/cxlpool.v1.PoolService/ListRegions",    "/cxlpool.v1.PoolService/ListRegionHolders",
+    "/cxlpool.v1.PoolService/WatchRegions"};
 
 // Every RPC there is has a rule, and it is the one that the .proto promises.
 TEST(AuthorizeTest, EachRoleMayCallWhatItsRuleSays) {

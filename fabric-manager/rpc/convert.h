@@ -27,6 +27,12 @@ void ForgetMadeUp(bool is_new, bool named, v1::Region* region);
 void FillRegion(const Region& region, const FabricCapabilities& fabric, const PoolView& view,
                 v1::Region* out);
 
+// Who uses the Region, on each of its hosts that `caller` may know of: an operator of all, a host
+// of itself alone. Beyond kMaxHoldersOfAnswer they are only counted, so that it stays below 4 MiB.
+inline constexpr int kMaxHoldersOfAnswer = 16384;
+void FillHolders(const Region& region, const Caller& caller, const PoolView& view,
+                 v1::ListRegionHoldersResponse* out);
+
 // Why a dry run would make the Region so. Figures are of the paths to its first host.
 v1::PlacementPlan PlanToProto(const Committed& planned, const Topology& topology);
 

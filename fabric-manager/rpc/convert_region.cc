@@ -186,6 +186,55 @@ void FillRegion(const Region& region, const FabricCapabilities& fabric, const Po
   }
 }
 
+namespace {
+
+void FillHolder(const Holder& holder, v1::RegionHolder* out) {
+  out->set_pid(holder.pid);
+  out->set_start_ticks(holder.start_ticks);
+  out->set_uid(holder.uid);
+  out->set_program(holder.program);
+  out->set_open_bytes(holder.open_bytes);
+  out->set_mapped_bytes(holder.mapped_bytes);
+  out->set_live_bytes(holder.live_bytes);
+  out->set_slack_bytes(holder.slack_bytes);
+  out->set_pins(holder.pins);
+}
+
+// Whether `caller` may know who uses a Region on `host`: that a host may see the Region says
+// nothing of the programs of the others that have it.
+bool MaySeeHoldersOn(const Caller& caller, absl::string_view host) {
+  if (caller.for_pool() || CXLPOOL_MUTANT("host-sees-anothers-holders")) return true;
+  return caller.is_host() && caller.host() == host;
+}
+
+}  // namespace
+
+void FillHolders(const Region& region, const Caller& caller, const PoolView& view,
+                 v1::ListRegionHoldersResponse* out) {
+  int free = kMaxHoldersOfAnswer;
+  for (const Attachment& attachment : region.attachments) {
+    if (!MaySeeHoldersOn(caller, attachment.host)) continue;
+    v1::HostHolders& to = *out->add_hosts();
+    to.set_host(ResourceName("hosts", attachment.host));
+    const auto host = view.hosts.find(attachment.host);
+    if (host == view.hosts.end() || host->second->runtime->holders == nullptr) continue;
+    const HolderReport& report = *host->second->runtime->holders;
+    FillTimestamp(report.time, to.mutable_report_time());
+    const auto of = report.by_generation.find(attachment.generation);
+    if (of == report.by_generation.end()) continue;
+    uint32_t more = of->second.more;
+    for (const Holder& holder : of->second.holders) {
+      if (free > 0) {
+        --free;
+        FillHolder(holder, to.add_holders());
+      } else if (more < std::numeric_limits<uint32_t>::max()) {
+        ++more;
+      }
+    }
+    to.set_more(more);
+  }
+}
+
 v1::Region ToProto(const Region& region, const FabricCapabilities& fabric) {
   v1::Region out;
   FillRegion(region, fabric, &out);

@@ -4,9 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "test/rigs/each_field_fixture.h"
 #include "test/rigs/full_records_fixture.h"
 
@@ -105,6 +110,121 @@ open_to {
 }
 isolation: FABRIC
 )");
+}
+
+// A view of the hosts that a Region is attached to.
+PoolView ViewOf(const std::vector<std::pair<std::string, HostRuntime>>& hosts) {
+  PoolView view;
+  for (const auto& [id, runtime] : hosts) {
+    view.hosts[id] =
+        std::make_shared<HostView>(HostView{Host{.key = 1, .id = id, .identity = ""},
+                                            std::make_shared<const HostRuntime>(runtime),
+                                            {}});
+  }
+  return view;
+}
+
+TEST(EveryFieldTest, OfHoldersIsShown) {
+  v1::ListRegionHoldersResponse shown;
+  FillHolders(*FullRegion(), Caller::Operator("alice"), ViewOf({{"host-a", FullRuntime()}}),
+              &shown);
+  EXPECT_THAT(FieldsNotSet(shown), IsEmpty()) << "set it in FillHolders";
+  ExpectShows(shown, R"(
+hosts {
+  host: "hosts/host-a"
+  report_time {
+    seconds: 1600000003
+    nanos: 1000
+  }
+  holders {
+    pid: 31
+    start_ticks: 32
+    uid: 33
+    program: "python3"
+    open_bytes: 34
+    mapped_bytes: 35
+    live_bytes: 36
+    slack_bytes: 37
+    pins: 38
+  }
+  more: 41
+}
+)");
+}
+
+// A Region on host-a (generation 80) and host-b (90), and what their agents told of both.
+TEST(HoldersTest, AHostIsShownItsOwnAlone) {
+  Region region = *FullRegion();
+  region.attachments.push_back(region.attachments.front());
+  region.attachments.back().host = "host-b";
+  region.attachments.back().generation = 90;
+  HostRuntime silent = FullRuntime();
+  silent.holders = nullptr;
+  const PoolView view = ViewOf({{"host-a", FullRuntime()}, {"host-b", silent}});
+  const auto hosts_for = [&](const Caller& caller) {
+    v1::ListRegionHoldersResponse shown;
+    FillHolders(region, caller, view, &shown);
+    std::vector<std::string> hosts;
+    for (const v1::HostHolders& of : shown.hosts()) {
+      hosts.push_back(
+          absl::StrCat(of.host(), of.has_report_time() ? " told " : " silent ", of.holders_size()));
+    }
+    return hosts;
+  };
+  const std::vector<std::string> all = {"hosts/host-a told 1", "hosts/host-b silent 0"};
+  EXPECT_EQ(hosts_for(Caller::Operator("alice")), all);
+  EXPECT_EQ(hosts_for(Caller::Local("")), all);
+  EXPECT_THAT(hosts_for(Caller::OfHost("host-a", "a")), ElementsAre("hosts/host-a told 1"));
+  EXPECT_THAT(hosts_for(Caller::OfHost("host-b", "b")), ElementsAre("hosts/host-b silent 0"));
+  EXPECT_THAT(hosts_for(Caller::OfHost("host-c", "c")), IsEmpty());
+  EXPECT_THAT(hosts_for(Caller()), IsEmpty());
+}
+
+// Attached again is another Attachment: what was told of the former one is not said of it.
+TEST(HoldersTest, OfAFormerAttachmentNothingIsShown) {
+  Region region = *FullRegion();
+  region.attachments.front().generation = 81;
+  v1::ListRegionHoldersResponse shown;
+  FillHolders(region, Caller::Operator("alice"), ViewOf({{"host-a", FullRuntime()}}), &shown);
+  ASSERT_EQ(shown.hosts_size(), 1);
+  EXPECT_TRUE(shown.hosts(0).has_report_time());
+  EXPECT_EQ(shown.hosts(0).holders_size(), 0);
+  EXPECT_EQ(shown.hosts(0).more(), 0u);
+}
+
+TEST(HoldersTest, AnAnswerStaysSmallAndCountsTheRest) {
+  constexpr int kHosts = 600;
+  constexpr int kOfEach = 32;
+  Region region = *FullRegion();
+  const Attachment attachment = region.attachments.front();
+  region.attachments.clear();
+  HostRuntime runtime = FullRuntime();
+  auto report = std::make_shared<HolderReport>();
+  Holder largest;
+  largest.pid = largest.uid = largest.pins = UINT32_MAX;
+  largest.start_ticks = largest.open_bytes = largest.mapped_bytes = UINT64_MAX;
+  largest.live_bytes = largest.slack_bytes = UINT64_MAX;
+  largest.program = std::string(64, 'x');
+  report->by_generation[80].holders.assign(kOfEach, largest);
+  runtime.holders = report;
+  std::vector<std::pair<std::string, HostRuntime>> hosts;
+  for (int i = 0; i < kHosts; ++i) {
+    hosts.emplace_back(absl::StrFormat("host-%03d", i), runtime);
+    region.attachments.push_back(attachment);
+    region.attachments.back().host = hosts.back().first;
+  }
+  v1::ListRegionHoldersResponse shown;
+  FillHolders(region, Caller::Operator("alice"), ViewOf(hosts), &shown);
+  EXPECT_LT(shown.ByteSizeLong(), size_t{4} << 20);
+  int listed = 0;
+  uint64_t more = 0;
+  for (const v1::HostHolders& of : shown.hosts()) {
+    listed += of.holders_size();
+    more += of.more();
+  }
+  EXPECT_EQ(shown.hosts_size(), kHosts);
+  EXPECT_EQ(listed, kMaxHoldersOfAnswer);
+  EXPECT_EQ(listed + more, uint64_t{kHosts} * kOfEach);
 }
 
 TEST(EveryFieldTest, OfADeviceIsShown) {

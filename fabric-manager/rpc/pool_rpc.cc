@@ -89,6 +89,7 @@ void PoolRpc::AddTo(Calls& calls) {
   add("BatchAllocateRegions", &PoolRpc::BatchAllocateRegions, kBatchLimits);
   add("GetRegion", &PoolRpc::GetRegion);
   add("ListRegions", &PoolRpc::ListRegions);
+  add("ListRegionHolders", &PoolRpc::ListRegionHolders);
   add("AttachRegion", &PoolRpc::AttachRegion);
   add("DetachRegion", &PoolRpc::DetachRegion);
   add("ReleaseRegion", &PoolRpc::ReleaseRegion);
@@ -218,6 +219,14 @@ void PoolRpc::GetRegion(UnaryCall<v1::GetRegionRequest, v1::Region>& call) {
 void PoolRpc::ListRegions(UnaryCall<v1::ListRegionsRequest, v1::ListRegionsResponse>& call) {
   const PoolViewPtr view = views_->Get();
   call.Finish(fm::ListRegions(*view, call.caller(), call.request(), fabric_, call.response()));
+}
+
+void PoolRpc::ListRegionHolders(
+    UnaryCall<v1::ListRegionHoldersRequest, v1::ListRegionHoldersResponse>& call) {
+  auto region = Find(call.caller(), call.request().name());
+  if (!region.ok()) return call.Finish(region.status());
+  FillHolders(**region, call.caller(), *views_->Get(), call.response());
+  call.Finish(absl::OkStatus());
 }
 
 void PoolRpc::AttachRegion(UnaryCall<v1::AttachRegionRequest, v1::AttachRegionResponse>& call) {

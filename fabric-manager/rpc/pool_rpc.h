@@ -29,6 +29,8 @@ class PoolRpc final {
       UnaryCall<v1::BatchAllocateRegionsRequest, v1::BatchAllocateRegionsResponse>& call);
   void GetRegion(UnaryCall<v1::GetRegionRequest, v1::Region>& call);
   void ListRegions(UnaryCall<v1::ListRegionsRequest, v1::ListRegionsResponse>& call);
+  void ListRegionHolders(
+      UnaryCall<v1::ListRegionHoldersRequest, v1::ListRegionHoldersResponse>& call);
   void AttachRegion(UnaryCall<v1::AttachRegionRequest, v1::AttachRegionResponse>& call);
   void DetachRegion(UnaryCall<v1::DetachRegionRequest, v1::DetachRegionResponse>& call);
   void ReleaseRegion(UnaryCall<v1::ReleaseRegionRequest, v1::ReleaseRegionResponse>& call);

@@ -42,13 +42,11 @@ enum class Kind {
   kNobody,      // No connection: no certificate of the pool.
 };
 
-const std::set<std::string> kHostsToo = {"/cxlpool.v1.PoolService/AllocateRegion",
-                                         "/cxlpool.v1.PoolService/RenewRegion",
-                                         "/cxlpool.v1.PoolService/ReleaseRegion",
-                                         "/cxlpool.v1.PoolService/GetRegion",
-                                         "/cxlpool.v1.PoolService/ListRegions",
-                                         "/cxlpool.v1.PoolService/WatchRegions",
-                                         "/grpc.health.v1.Health/Check"};
+const std::set<std::string> kHostsToo = {
+    "/cxlpool.v1.PoolService/AllocateRegion", "/cxlpool.v1.PoolService/RenewRegion",
+    "/cxlpool.v1.PoolService/ReleaseRegion",  "/cxlpool.v1.PoolService/GetRegion",
+    "/cxlpool.v1.PoolService/ListRegions",    "/cxlpool.v1.PoolService/ListRegionHolders",
+    "/cxlpool.v1.PoolService/WatchRegions",   "/grpc.health.v1.Health/Check"};
 constexpr char kSession[] = "/cxlpool.v1.HostService/Session";
 constexpr char kCheckSession[] = "/cxlpool.v1.HostService/CheckSession";
 constexpr char kMadeUp[] = "/cxlpool.v1.PoolService/FoldRegion";
@@ -311,6 +309,11 @@ TEST_F(RightsTest, AHostActsForItselfAloneAndLearnsNothingOfOthers) {
     return Call(host_b, "PoolService/GetRegion", request);
   });
   same_of_both([&](const std::string& name) {
+    v1::ListRegionHoldersRequest request;
+    request.set_name(name);
+    return Call(host_b, "PoolService/ListRegionHolders", request);
+  });
+  same_of_both([&](const std::string& name) {
     v1::RenewRegionRequest request;
     request.set_request_id(NewId());
     request.set_name(name);
@@ -367,6 +370,58 @@ TEST_F(RightsTest, AHostActsForItselfAloneAndLearnsNothingOfOthers) {
   retire.set_host("hosts/host-b");
   ASSERT_EQ(Ask(operator_, "InventoryService/RetireHost", retire), "");
   EXPECT_EQ(Ask(host_b, "PoolService/GetRegion", get), "NOT_ENROLLED");
+}
+
+// Two hosts share a Region. Each is told of its own programs, the operator of all.
+TEST_F(RightsTest, AHostLearnsNothingOfAnothersProgramsOnARegionThatBothHave) {
+  MakeHostsUsable();
+  v1::AllocateRegionRequest allocate;
+  allocate.set_request_id(NewId());
+  allocate.set_region_id("kv");
+  allocate.set_size_bytes(1);
+  allocate.set_sharing(v1::MULTI_WRITER);
+  ASSERT_EQ(Ask(operator_, "PoolService/AllocateRegion", allocate), "");
+  for (const char* host : {"hosts/host-a", "hosts/host-b"}) {
+    v1::AttachRegionRequest attach;
+    attach.set_request_id(NewId());
+    attach.set_name("regions/kv");
+    attach.set_host(host);
+    ASSERT_EQ(Ask(operator_, "PoolService/AttachRegion", attach), "");
+  }
+  rig_.OnCore([&] {
+    for (const auto& attachment : (*rig_.writer.state().FindRegionById("kv"))->attachments) {
+      auto report = std::make_shared<HolderReport>();
+      report->time = absl::Now();
+      Holder holder;
+      holder.program = absl::StrCat("program of ", attachment.host);
+      report->by_generation[attachment.generation].holders.push_back(holder);
+      HostRuntime runtime = rig_.writer.state().Runtime(attachment.host);
+      runtime.holders = report;
+      rig_.writer.SetRuntime(attachment.host, std::move(runtime));
+    }
+  });
+  const auto programs_for = [&](const std::shared_ptr<grpc::Channel>& channel) {
+    v1::ListRegionHoldersRequest request;
+    request.set_name("regions/kv");
+    RawCall call(channel, "/cxlpool.v1.PoolService/ListRegionHolders");
+    call.Send(request.SerializeAsString(), true);
+    v1::ListRegionHoldersResponse answer;
+    EXPECT_TRUE(call.Read(&answer)) << call.End();
+    std::set<std::string> programs;
+    for (const v1::HostHolders& of : answer.hosts()) {
+      EXPECT_TRUE(of.has_report_time());
+      for (const v1::RegionHolder& holder : of.holders()) {
+        programs.insert(absl::StrCat(of.host(), ": ", holder.program()));
+      }
+    }
+    return programs;
+  };
+  using Programs = std::set<std::string>;
+  const std::string on_a = "hosts/host-a: program of host-a";
+  const std::string on_b = "hosts/host-b: program of host-b";
+  EXPECT_EQ(programs_for(operator_), (Programs{on_a, on_b}));
+  EXPECT_EQ(programs_for(ChannelOf("cxlpool://host/host-a")), Programs{on_a});
+  EXPECT_EQ(programs_for(ChannelOf("cxlpool://host/host-b")), Programs{on_b});
 }
 
 // By one rule: what a host may see it is shown by Get, List and Watch, and nothing else.
