@@ -165,6 +165,7 @@ bool HasNames(const Command& command) {
          !std::holds_alternative<ShowTopology>(*pool) &&
          !std::holds_alternative<ApplyTopology>(*pool) && !std::holds_alternative<Backup>(*pool) &&
          !std::holds_alternative<WatchRegions>(*pool) &&
+         !std::holds_alternative<ListHolders>(*pool) &&
          !std::holds_alternative<RemoveHost>(*pool) && !std::holds_alternative<RemoveTenant>(*pool);
 }
 

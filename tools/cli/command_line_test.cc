@@ -98,6 +98,10 @@ TEST(CommandLineTest, ShortAndFullNamesMeanTheSame) {
 }
 
 TEST(CommandLineTest, TheOtherRegionCommands) {
+  EXPECT_EQ(Pool<ListHolders>({"region", "holders", "kv"}).request.name(), "regions/kv");
+  EXPECT_EQ(ReasonFor({"region", "holders"}), "USAGE");
+  EXPECT_EQ(ReasonFor({"region", "holders", "kv", "-o", "name"}), "USAGE");
+
   const auto attach = Pool<AttachRegion>(
       {"region", "attach", "kv", "--host", "host-b", "--access", "ro", "--dry-run"});
   EXPECT_EQ(attach.request.name(), "regions/kv");

@@ -292,6 +292,31 @@ TEST_F(ExecuteTest, NamesAloneAndTablesWithoutHeaders) {
   EXPECT_THAT(out_.str(), StartsWith("a "));
 }
 
+TEST_F(ExecuteTest, HoldersAreListed) {
+  ListHolders command;
+  command.request.set_name("regions/kv");
+  v1::ListRegionHoldersResponse response;
+  v1::HostHolders& told = *response.add_hosts();
+  told.set_host("hosts/host-a");
+  told.mutable_report_time()->set_seconds(1'600'000'000);
+  v1::RegionHolder& holder = *told.add_holders();
+  holder.set_pid(4711);
+  holder.set_program("py\x1b[2J");
+  response.add_hosts()->set_host("hosts/host-b");
+  auto& calls = fake_.manager.ListRegionHolders_calls;
+  calls.answers = {response, response, Refused(absl::StatusCode::kNotFound, "UNKNOWN_REGION")};
+  headers_ = false;
+  ASSERT_TRUE(Run(command).ok());
+  EXPECT_EQ(calls.requests[0].name(), "regions/kv");
+  EXPECT_THAT(out_.str(), StartsWith("host-a  4711  py\\x1b[2J"));
+  EXPECT_THAT(out_.str(), HasSubstr("\nhost-b: not known, since its agent does not tell"));
+  EXPECT_THAT(out_.str(), Not(HasSubstr("host-a: not known")));
+  out_.str("");
+  ASSERT_TRUE(Run(command, OutputFormat::kJson).ok());
+  EXPECT_THAT(out_.str(), HasSubstr("\"report_time\": \"2020-09-13T12:26:40Z\""));
+  EXPECT_EQ(ReasonOf(Run(command)), "UNKNOWN_REGION");
+}
+
 TEST_F(ExecuteTest, OneHostAndOneDeviceAreShown) {
   v1::ListHostsResponse hosts;
   v1::Host& host = *hosts.add_hosts();

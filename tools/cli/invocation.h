@@ -27,6 +27,7 @@ struct Call {
   Message request;
 };
 using ShowRegion = Call<v1::GetRegionRequest>;
+using ListHolders = Call<v1::ListRegionHoldersRequest>;
 using RenameRegion = Call<v1::RenameRegionRequest>;
 using RenewRegion = Call<v1::RenewRegionRequest>;
 using ListHosts = Call<v1::ListHostsRequest>;
@@ -174,13 +175,13 @@ struct RunCommand {
 };
 
 using PoolCommand =
-    std::variant<AllocateRegion, AllocateBatch, ListRegions, ShowRegion, AttachRegion, DetachRegion,
-                 ReleaseRegion, ReleaseBatch, ResizeRegion, RenameRegion, RenewRegion, WatchRegions,
-                 ListHosts, ShowHost, AddHost, EnrolHost, RetireHost, RemoveHost, FenceHost,
-                 ListDevices, ShowDevice, DiscoverDevices, AddDevice, DrainDevice, RemoveDevice,
-                 FailDevice, ListTenants, ShowTenant, SetTenant, RemoveTenant, RevokeCertificate,
-                 RestoreCertificate, ListRevocations, ShowCapacity, ShowTopology, ApplyTopology,
-                 Backup>;
+    std::variant<AllocateRegion, AllocateBatch, ListRegions, ShowRegion, ListHolders, AttachRegion,
+                 DetachRegion, ReleaseRegion, ReleaseBatch, ResizeRegion, RenameRegion, RenewRegion,
+                 WatchRegions, ListHosts, ShowHost, AddHost, EnrolHost, RetireHost, RemoveHost,
+                 FenceHost, ListDevices, ShowDevice, DiscoverDevices, AddDevice, DrainDevice,
+                 RemoveDevice, FailDevice, ListTenants, ShowTenant, SetTenant, RemoveTenant,
+                 RevokeCertificate, RestoreCertificate, ListRevocations, ShowCapacity, ShowTopology,
+                 ApplyTopology, Backup>;
 using PkiCommand = std::variant<PkiInit, PkiIssue, PkiRenew, PkiShow>;
 
 enum class OutputFormat { kTable, kJson, kName };

@@ -8,6 +8,7 @@
   X(Pool, BatchAllocateRegions, BatchAllocateRegionsRequest, BatchAllocateRegionsResponse) \
   X(Pool, GetRegion, GetRegionRequest, Region)                                             \
   X(Pool, ListRegions, ListRegionsRequest, ListRegionsResponse)                            \
+  X(Pool, ListRegionHolders, ListRegionHoldersRequest, ListRegionHoldersResponse)          \
   X(Pool, AttachRegion, AttachRegionRequest, AttachRegionResponse)                         \
   X(Pool, DetachRegion, DetachRegionRequest, DetachRegionResponse)                         \
   X(Pool, ReleaseRegion, ReleaseRegionRequest, ReleaseRegionResponse)                      \

@@ -93,6 +93,8 @@ void AddRegionCommands(CLI::App& app, Chosen& chosen) {
   AddCall<ShowRegion>(region, "show", "Show one Region, its Extents and its Attachments", kRegion,
                       chosen)
       ->alias("get");
+  AddCall<ListHolders>(region, "holders",
+                       "List the processes that have a Region open, on each host", kRegion, chosen);
   AddAttach(region, chosen);
   AddDetach(region, chosen);
   AddEditCommands(region, chosen);

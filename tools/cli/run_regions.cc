@@ -149,6 +149,10 @@ absl::Status PrintAnswer(Printer& printer, const v1::Capacity& capacity) {
   return PrintTable(printer, capacity, CapacityTable(capacity));
 }
 
+absl::Status PrintAnswer(Printer& printer, const v1::ListRegionHoldersResponse& holders) {
+  return PrintTable(printer, holders, HolderTable(holders));
+}
+
 v1::ListRegionsRequest RegionsOn(const v1::Device& device) {
   v1::ListRegionsRequest request;
   request.set_filter(absl::StrCat("device = ", ShortName(device.name())));

@@ -234,6 +234,40 @@ std::string BatchTable(const google::protobuf::RepeatedPtrField<v1::BatchResult>
   return absl::StrCat(table.ToString(), refusals.empty() ? "" : "\n", refusals);
 }
 
+std::string HolderTable(const v1::ListRegionHoldersResponse& response) {
+  Table table({{"HOST"},
+               {"PID", Align::kRight},
+               {"PROGRAM"},
+               {"USER", Align::kRight},
+               {"OPEN", Align::kRight},
+               {"MAPPED", Align::kRight},
+               {"LIVE", Align::kRight},
+               {"SLACK", Align::kRight},
+               {"PINS", Align::kRight}});
+  std::string notes;
+  for (const v1::HostHolders& of : response.hosts()) {
+    const std::string host = ShortName(of.host());
+    for (const v1::RegionHolder& holder : of.holders()) {
+      // Of a process that does not count, nothing is said: 0 would be a claim.
+      const bool tells = holder.mapped_bytes() != 0 || holder.live_bytes() != 0 ||
+                         holder.slack_bytes() != 0 || holder.pins() != 0;
+      const auto size = [&](uint64_t bytes) { return tells ? FormatByteSize(bytes) : ""; };
+      table.AddRow({host, absl::StrCat(holder.pid()), holder.program(), absl::StrCat(holder.uid()),
+                    FormatByteSize(holder.open_bytes()), size(holder.mapped_bytes()),
+                    size(holder.live_bytes()), size(holder.slack_bytes()),
+                    tells ? absl::StrCat(holder.pins()) : ""});
+    }
+    if (of.more() != 0) absl::StrAppend(&notes, of.more(), " more on ", Printable(host), "\n");
+    if (!of.has_report_time()) {
+      absl::StrAppend(&notes, Printable(host),
+                      ": not known, since its agent does not tell: it is away, has only just "
+                      "connected, or is of an older release (`cxlpool host show ",
+                      Printable(host), "`)\n");
+    }
+  }
+  return absl::StrCat(table.ToString(), notes.empty() ? "" : "\n", notes);
+}
+
 // Lines come one by one, so the columns are wide enough for most rather than for all.
 std::string WatchHeader() {
   return absl::StrFormat("%-20s  %-10s  %-8s  %-20s  %-18s  %10s  %s\n", "TIME", "REVISION",

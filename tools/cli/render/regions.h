@@ -16,6 +16,9 @@ std::string RegionTable(const v1::ListRegionsResponse& regions);
 // All of one Region: its Extents and Attachments too.
 std::string RegionDetails(const v1::Region& region);
 
+// One row a process, and below them how many others there are, and of which hosts nothing is known.
+std::string HolderTable(const v1::ListRegionHoldersResponse& response);
+
 // What a dry run plans beside the Region: figures, and where it enters the host.
 std::string PlanText(const v1::PlacementPlan& plan);
 

@@ -41,6 +41,12 @@ TEST(RenderTest, RegionDetailsSayWhichExtentIsBad) {
               testing::HasSubstr("\n  extent 1 is bad: POISON on device cmm-1 at 0x1000-0x103f\n"));
 }
 
+TEST(RenderTest, Holders) {
+  ExpectGolden("region-holders.txt",
+               HolderTable(ReadMessage<v1::ListRegionHoldersResponse>("holders.textproto")));
+  EXPECT_EQ(HolderTable({}), "HOST  PID  PROGRAM  USER  OPEN  MAPPED  LIVE  SLACK  PINS\n");
+}
+
 TEST(RenderTest, Watch) {
   std::string all = WatchHeader();
   v1::WatchRegionsResponse event;
