@@ -18,6 +18,8 @@
 #include "absl/strings/str_cat.h"
 #include "host-agent/local/packet.h"
 #include "host-agent/local/processes.h"
+#include "host-agent/service/holder_reports.h"
+#include "host-agent/service/usage_source.h"
 #include "proto/support/log.h"
 #include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
@@ -27,8 +29,9 @@ namespace {
 
 constexpr char kSubject[] = "local";
 constexpr absl::Duration kJustNow = absl::Seconds(1);
-// Of the manager's link, devices, processes that are watched (one a Region) and what is passed on.
-constexpr size_t kOtherDescriptors = 1536;
+// Of the manager's link, devices, processes that are watched (one a Region), what is passed on, and
+// pages of counters.
+constexpr size_t kOtherDescriptors = 1536 + HolderReports::kMaxPages;
 
 absl::Status PathError(const std::string& path, absl::string_view what) {
   return Refuse(absl::StatusCode::kFailedPrecondition, "SOCKET_PATH",
@@ -231,7 +234,8 @@ void LocalServer::Accept() {
                      .uid = credentials.uid,
                      .pid = credentials.pid,
                      .start_ticks = PeerStartTicks(socket.get(), credentials.pid),
-                     .gids = PeerGroups(socket.get(), credentials.gid)};
+                     .gids = PeerGroups(socket.get(), credentials.gid),
+                     .program = ProgramOf(credentials.pid)};
   if (CXLPOOL_MUTANT("groups-not-handed-on")) connection.peer.gids.clear();
   connection.privileged = service_->IsPrivileged(connection.peer);
   absl::Status refused = service_->CheckPeer(connection.peer);
@@ -250,7 +254,14 @@ void LocalServer::Accept() {
 }
 
 void LocalServer::OnReadable(Connection& connection) {
-  absl::StatusOr<std::string> packet = ReceivePacket(connection.socket.get());
+  GivenDescriptors given;
+  absl::StatusOr<std::string> packet =
+      ReceivePacket(connection.socket.get(), bin_.HasRoom() ? &given : nullptr);
+  UniqueFd page;
+  if (given.first.valid() && !given.had_others && IsUsagePage(given.first.get())) {
+    page = std::move(given.first);
+  }
+  bin_.Drop(std::move(given.first));
   if (absl::IsUnavailable(packet.status())) return;
   if (!packet.ok()) return End(connection.peer.connection);
   v1::LocalRequest request;
@@ -265,12 +276,13 @@ void LocalServer::OnReadable(Connection& connection) {
   connection.served = true;
   Watch(connection);
   executor_->Post([service = service_, mailbox = mailbox_, peer = connection.peer,
-                   request = std::move(request)]() mutable {
-    service->Handle(peer, std::move(request), [mailbox, id = peer.connection](LocalReply reply) {
+                   request = std::move(request), page = std::move(page)]() mutable {
+    auto answer = [mailbox, id = peer.connection](LocalReply reply) {
       MutexLock lock(mailbox->mutex);
       mailbox->answers.push_back({.connection = id, .reply = std::move(reply)});
       ::eventfd_write(mailbox->wake.get(), 1);
-    });
+    };
+    service->Handle(peer, std::move(request), std::move(answer), std::move(page));
   });
 }
 

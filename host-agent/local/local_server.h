@@ -3,8 +3,10 @@
 // One I/O thread of its own moves packets; every request runs on the core's Executor. A
 // connection has one request under way; what it sends meanwhile waits in its socket buffer, so a
 // peer can never make this process hold more than one packet each way. The end of a connection
-// closes what it had open. A packet that is no LocalRequest gets an INVALID_ARGUMENT reply and
-// ends the connection; a larger one than 64 KiB ends it at once.
+// closes what it had open. A descriptor that comes is kept where it is the page of counters of a
+// LocalUsageRequest; any other is dropped, and nobody waits for what that takes. A packet that is
+// no LocalRequest gets an INVALID_ARGUMENT reply and ends the connection; a larger one than 64 KiB
+// ends it at once.
 //
 // Who may not use the agent takes no place: such a peer is refused as it connects. Root and the
 // agent's own user have places of their own, kPlacesForRoot besides max_connections. A connection
@@ -25,6 +27,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "host-agent/local/descriptor_bin.h"
 #include "host-agent/service/local_service.h"
 #include "proto/support/executor.h"
 #include "proto/support/loop.h"
@@ -105,6 +108,7 @@ class LocalServer {
 
   UniqueFd listener_;
   UniqueFd epoll_;
+  DescriptorBin bin_;
   UniqueFd spare_;  // Given up for a moment when the process is out of descriptors.
   std::map<uint64_t, Connection> connections_;  // The I/O thread's.
   uint64_t last_connection_ = kFirstConnection;

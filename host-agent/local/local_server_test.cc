@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -12,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -19,6 +22,7 @@
 
 #include "host-agent/local/packet.h"
 #include "host-agent/local/pidfd_watch.h"
+#include "host-agent/local/processes.h"
 #include "host-agent/service/owners.h"
 #include "proto/support/process_stat.h"
 #include "test/rigs/core_rig.h"
@@ -502,6 +506,142 @@ TEST_F(LocalServerTest, SomethingElseAtThePathIsLeftAlone) {
   UniqueFd(::open(path_.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600)).Reset();
   EXPECT_FALSE(Start().ok());
   EXPECT_TRUE(std::filesystem::is_regular_file(path_));
+}
+
+// --- Descriptors of peers.
+
+// A memfd that begins as a page of counters.
+UniqueFd Memfd(off_t bytes, int seals) {
+  UniqueFd fd(::memfd_create("usage", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  const UsagePage page;
+  EXPECT_EQ(::pwrite(fd.get(), &page, sizeof page, 0), static_cast<ssize_t>(sizeof page));
+  EXPECT_EQ(::ftruncate(fd.get(), bytes), 0);
+  EXPECT_EQ(::fcntl(fd.get(), F_ADD_SEALS, seals), 0);
+  return fd;
+}
+
+void SendWith(int socket, const v1::LocalRequest& request, std::vector<UniqueFd> descriptors) {
+  ASSERT_TRUE(SendPacket(socket, request.SerializeAsString(), descriptors).ok());
+}
+
+v1::LocalRequest UsageRequest() {
+  v1::LocalRequest request;
+  request.set_protocol_version(1);
+  request.mutable_usage();
+  return request;
+}
+
+std::ptrdiff_t OpenFiles() {
+  const std::filesystem::directory_iterator files("/proc/self/fd");
+  return std::distance(begin(files), end(files));
+}
+
+// What is dropped is closed by another thread.
+bool OpenFilesBecome(std::ptrdiff_t count) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (OpenFiles() != count) {
+    if (std::chrono::steady_clock::now() > until) return false;
+    ::poll(nullptr, 0, 1);
+  }
+  return true;
+}
+
+TEST_F(LocalServerTest, APageOfCountersIsKeptAsLongAsItsConnection) {
+  ASSERT_TRUE(Start().ok());
+  UniqueFd socket = Connect();
+  Send(socket.get(), ListRequest());
+  Receive(socket.get());
+  const std::ptrdiff_t before = OpenFiles();
+  for (int i = 0; i < 3; ++i) {  // Each replaces the one before.
+    std::vector<UniqueFd> page;
+    page.push_back(Memfd(4096, F_SEAL_SHRINK));
+    SendWith(socket.get(), UsageRequest(), std::move(page));
+    const v1::LocalResponse answer = Receive(socket.get());
+    EXPECT_TRUE(answer.has_usage()) << answer.message();
+    EXPECT_EQ(OpenFiles(), before + 1);
+  }
+  socket.Reset();
+  EXPECT_TRUE(OpenFilesBecome(before - 2)) << "both ends, and the page";
+}
+
+TEST_F(LocalServerTest, WhatIsNoPageOfCountersIsRefusedAndClosed) {
+  ASSERT_TRUE(Start().ok());
+  UniqueFd socket = Connect();
+  Send(socket.get(), ListRequest());
+  Receive(socket.get());
+  const std::ptrdiff_t before = OpenFiles();
+  for (const char* const what : {"none", "two", "a pipe", "not sealed", "too long", "too short",
+                                 "a socket", "a folder", "many"}) {
+    const std::string kind = what;
+    std::vector<UniqueFd> given;
+    int ends[2] = {-1, -1};
+    if (kind == "two" || kind == "many") {
+      for (int i = 0; i < (kind == "two" ? 2 : 250); ++i) {
+        given.push_back(Memfd(4096, F_SEAL_SHRINK));
+      }
+    }
+    if (kind == "a pipe") {
+      ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+      given.emplace_back(ends[0]);
+    }
+    const UniqueFd other_end(ends[1]);
+    if (kind == "not sealed") given.push_back(Memfd(4096, 0));
+    if (kind == "too long") given.push_back(Memfd(8192, F_SEAL_SHRINK));
+    if (kind == "too short") given.push_back(Memfd(4000, F_SEAL_SHRINK));
+    if (kind == "a socket") given.push_back(Connect());
+    if (kind == "a folder") given.emplace_back(::open("/", O_PATH | O_CLOEXEC));
+    SendWith(socket.get(), UsageRequest(), std::move(given));
+    EXPECT_EQ(Receive(socket.get()).error().reason(), "BAD_USAGE_PAGE") << what;
+  }
+  EXPECT_TRUE(OpenFilesBecome(before)) << OpenFiles() << " open files, and before " << before;
+}
+
+TEST_F(LocalServerTest, DescriptorsThatNobodyAskedForAreClosed) {
+  ASSERT_TRUE(Start().ok());
+  UniqueFd socket = Connect();
+  Send(socket.get(), ListRequest());
+  Receive(socket.get());
+  const std::ptrdiff_t before = OpenFiles();
+  for (int i = 0; i < 3; ++i) {
+    std::vector<UniqueFd> given;
+    given.push_back(Memfd(4096, i == 0 ? F_SEAL_SHRINK : 0));
+    if (i == 2) given.push_back(Memfd(4096, 0));
+    SendWith(socket.get(), ListRequest(), std::move(given));
+    EXPECT_TRUE(Receive(socket.get()).has_list());
+  }
+  EXPECT_TRUE(OpenFilesBecome(before));
+  {
+    std::vector<UniqueFd> given;  // With what is no message.
+    given.push_back(Memfd(4096, 0));
+    ASSERT_TRUE(SendPacket(socket.get(), "\x0b", given).ok());
+    EXPECT_EQ(Receive(socket.get()).error().reason(), "BAD_PACKET");
+  }
+  socket.Reset();
+  EXPECT_TRUE(OpenFilesBecome(before - 2));
+}
+
+TEST(DescriptorBinTest, HasRoomAgainOnceWhatItDroppedIsClosed) {
+  DescriptorBin bin;
+  EXPECT_TRUE(bin.HasRoom());
+  for (int i = 0; i < 100; ++i) {
+    bin.Drop(UniqueFd());
+    bin.Drop(UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)));
+  }
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!bin.HasRoom() && std::chrono::steady_clock::now() < until) ::poll(nullptr, 0, 1);
+  EXPECT_TRUE(bin.HasRoom());
+}
+
+TEST(ProgramOfTest, IsWhatTheProcessCallsItselfInPlainCharacters) {
+  EXPECT_EQ(ProgramOf(0), "");
+  EXPECT_EQ(ProgramOf(1 << 30), "");
+  std::thread([] {
+    const auto me = static_cast<int>(::syscall(SYS_gettid));
+    ASSERT_EQ(::prctl(PR_SET_NAME, "my prog"), 0);
+    EXPECT_EQ(ProgramOf(me), "my prog");
+    ASSERT_EQ(::prctl(PR_SET_NAME, "a\x1b[2J\nb\xff"), 0);
+    EXPECT_EQ(ProgramOf(me), "a?[2J?b?");
+  }).join();
 }
 
 }  // namespace

@@ -7,19 +7,36 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "proto/support/mutant.h"
 
 namespace cxlpool::agent {
 
-absl::StatusOr<std::string> ReceivePacket(int socket) {
+absl::StatusOr<std::string> ReceivePacket(int socket, GivenDescriptors* given) {
   std::string bytes(kMaxPacketBytes, '\0');
   iovec part = {.iov_base = bytes.data(), .iov_len = bytes.size()};
   msghdr header = {};
   header.msg_iov = &part;
-  header.msg_iovlen = 1;  // And no room for control data: the kernel drops what comes.
+  header.msg_iovlen = 1;
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
   ssize_t size = 0;
   do {
-    size = ::recvmsg(socket, &header, MSG_DONTWAIT);
+    // One descriptor fits; two would into the padding that CMSG_SPACE has. Without room the kernel
+    // drops what comes.
+    header.msg_control = given == nullptr ? nullptr : control;
+    header.msg_controllen = given == nullptr ? 0 : CMSG_LEN(sizeof(int));
+    size = ::recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   } while (size < 0 && errno == EINTR);
+  if (size >= 0 && given != nullptr) {
+    const cmsghdr* const rights = CMSG_FIRSTHDR(&header);
+    if (rights != nullptr && rights->cmsg_level == SOL_SOCKET && rights->cmsg_type == SCM_RIGHTS &&
+        rights->cmsg_len == CMSG_LEN(sizeof(int))) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(rights), sizeof fd);
+      given->first.Reset(fd);
+    }
+    given->had_others =
+        (header.msg_flags & MSG_CTRUNC) != 0 && !CXLPOOL_MUTANT("second-descriptor-unseen");
+  }
   if (size < 0) {
     if (errno == EAGAIN) return absl::UnavailableError("no packet yet");
     return absl::UnknownError(absl::StrCat("recvmsg: ", std::strerror(errno)));

@@ -17,10 +17,17 @@ namespace cxlpool::agent {
 
 inline constexpr size_t kMaxPacketBytes = 64 << 10;
 
-// The next packet. Descriptors that come with it are closed unseen.
+// What came along with a packet.
+struct GivenDescriptors {
+  UniqueFd first;           // Close on exec.
+  bool had_others = false;  // That are lost.
+};
+
+// The next packet. Of the descriptors that come with it the first goes to `given`, also where the
+// packet is refused; the kernel drops the others, and all where it is null.
 // UNAVAILABLE: none yet. OUT_OF_RANGE: the peer has hung up. RESOURCE_EXHAUSTED: larger than
 // 64 KiB; the rest of it is lost. UNKNOWN: the socket failed.
-absl::StatusOr<std::string> ReceivePacket(int socket);
+absl::StatusOr<std::string> ReceivePacket(int socket, GivenDescriptors* given);
 
 // Sends all or nothing. UNAVAILABLE: the peer's buffer is full; send it again when the socket is
 // writable. UNKNOWN: the peer is gone.

@@ -8,6 +8,10 @@
 
 #include <cerrno>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "proto/support/mutant.h"
 #include "proto/support/process_stat.h"
 #include "proto/support/unique_fd.h"
 
@@ -38,6 +42,20 @@ uint64_t PeerStartTicks(int socket, int pid) {
   if (!IsThere(handle.get(), POLLIN)) return 0;
   // Else it may be gone since it connected, and `handle` another's.
   return given || IsThere(socket, 0) ? ticks : 0;
+}
+
+std::string ProgramOf(int pid) {
+  const UniqueFd file(::open(absl::StrCat("/proc/", pid, "/comm").c_str(), O_RDONLY | O_CLOEXEC));
+  if (pid <= 0 || !file.valid()) return "";
+  char text[64];  // The kernel has 16 bytes, and 64 of its own threads.
+  const ssize_t size = ::read(file.get(), text, sizeof(text));
+  if (size <= 0) return "";
+  std::string name(absl::StripSuffix(absl::string_view(text, static_cast<size_t>(size)), "\n"));
+  for (char& c : name) {
+    const bool is_plain = c >= ' ' && c <= '~';
+    if (!is_plain && !CXLPOOL_MUTANT("program-as-it-names-itself")) c = '?';
+  }
+  return name;
 }
 
 std::vector<uint32_t> PeerGroups(int socket, uint32_t primary) {

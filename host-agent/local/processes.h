@@ -3,6 +3,7 @@
 #define CXLPOOL_HOST_AGENT_LOCAL_PROCESSES_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace cxlpool::agent {
@@ -15,6 +16,10 @@ uint64_t PeerStartTicks(int socket, int pid);
 // All groups of the process that made this connection, as they were then (SO_PEERCRED has the
 // primary one, SO_PEERGROUPS the others).
 std::vector<uint32_t> PeerGroups(int socket, uint32_t primary);
+
+// The name of the program that the process has now (/proc/PID/comm); "": not known. Whatever is no
+// printable ASCII is a question mark: a process names itself as it likes.
+std::string ProgramOf(int pid);
 
 }  // namespace cxlpool::agent
 

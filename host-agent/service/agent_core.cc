@@ -519,6 +519,7 @@ void AgentCore::OnWelcome(v1::Welcome welcome) {
   LogInfo(kSubject, "session with manager ", welcome.manager_version(), ", ", welcome.offers_size(),
           " offers");
   session_up_ = true;
+  ++sessions_;
   refused_ = absl::OkStatus();
   last_lost_.clear();
   if (!CXLPOOL_MUTANT("events-are-sent-once")) events_.Rewind();

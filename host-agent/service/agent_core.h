@@ -145,6 +145,8 @@ class AgentCore {
     bool reconciled = false;  // Since the first Welcome there was a moment with no rung to take.
   };
   bool session_up() const { return session_up_; }
+  // How many sessions there have been.
+  uint64_t sessions() const { return sessions_; }
   Progress progress() const { return {prepared_, observed_, session_up_, refused_, reconciled_}; }
 
  private:
@@ -248,6 +250,7 @@ class AgentCore {
   std::set<std::pair<AttachmentKey, uint64_t>> draining_;  // By first serial: the hook runs.
 
   bool session_up_ = false;
+  uint64_t sessions_ = 0;
   std::string last_lost_;        // Why the last session ended or was refused.
   absl::Duration said_lost_at_;  // When the log said so.
   absl::Status refused_;         // Why the manager will have none; OK: it may.

@@ -128,18 +128,21 @@ LocalService::LocalService(LocalPolicy policy, AgentCore* core, Executor* execut
       memory_(memory),
       link_(link),
       faults_(core, executor, clock),
-      paths_(paths) {
+      paths_(paths),
+      holders_(core, executor, clock, link) {
   core_->AddOnChange([this, alive = std::weak_ptr<bool>(alive_)] {
     if (alive.expired()) return;
     usage_.Saw(core_->attachments());
     DropPathsOfGone();
     ServeWaiters();
+    holders_.Saw();
   });
 }
 
 LocalService::~LocalService() = default;
 
-void LocalService::Handle(const LocalPeer& peer, v1::LocalRequest request, LocalDone done) {
+void LocalService::Handle(const LocalPeer& peer, v1::LocalRequest request, LocalDone done,
+                          UniqueFd page) {
   // The server ends connections that are idle and have nothing open.
   done = [this, connection = peer.connection, done = std::move(done)](LocalReply reply) mutable {
     reply.holds = core_->opens().CountFor(connection) != 0;
@@ -179,6 +182,8 @@ void LocalService::Handle(const LocalPeer& peer, v1::LocalRequest request, Local
       return std::move(pending.done)(Close(peer, request.close()));
     case v1::LocalRequest::kFaults:
       return Faults(request.faults(), std::move(pending));
+    case v1::LocalRequest::kUsage:
+      return std::move(pending.done)(TakeUsage(peer, std::move(page)));
     case v1::LocalRequest::BODY_NOT_SET:
       break;
   }
@@ -191,6 +196,7 @@ void LocalService::ConnectionEnded(uint64_t connection) {
   pending_.erase(connection);
   faults_.Forget(connection);
   core_->opens().CloseConnection(connection);
+  holders_.Forget(connection);
   paths_.CloseConnection(connection);
   core_->Reconsider();
 }
@@ -339,6 +345,7 @@ absl::StatusOr<LocalReply> LocalService::OpenNow(const Pending& pending) {
   const ProcessId process = {static_cast<uint32_t>(std::max(peer.pid, 0)), peer.start_ticks};
   core_->opens().Open(key, {peer.connection, process, name}, opened);
   core_->TellOpens();
+  holders_.Opened(peer.connection, peer.uid, peer.program);
   return reply;
 }
 
@@ -473,8 +480,24 @@ LocalReply LocalService::List(const LocalPeer& peer) const {
   return reply;
 }
 
+LocalReply LocalService::TakeUsage(const LocalPeer& peer, UniqueFd page) {
+  if (!page.valid()) {
+    return RefusedReply(Refuse(absl::StatusCode::kInvalidArgument, "BAD_USAGE_PAGE",
+                               "no page of counters came with the request: one descriptor, of a "
+                               "memfd of 4096 bytes that is sealed against shrinking",
+                               "use a libpool of the agent's release"));
+  }
+  if (absl::Status s = holders_.TakePage(peer.connection, std::move(page)); !s.ok()) {
+    return RefusedReply(s);
+  }
+  LocalReply reply;
+  reply.response.mutable_usage();
+  return reply;
+}
+
 LocalReply LocalService::Close(const LocalPeer& peer, const v1::LocalCloseRequest& request) {
   core_->opens().Close(peer.connection, request.name());
+  holders_.Closed();
   paths_.Close(peer.connection, request.name());
   core_->Reconsider();
   LocalReply reply;

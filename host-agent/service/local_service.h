@@ -1,5 +1,5 @@
-// What the agent does for applications on its host: Open, Allocate, Release, List, Close and Faults
-// of local.proto.
+// What the agent does for applications on its host: Open, Allocate, Release, List, Close, Faults
+// and Usage of local.proto.
 //
 // Open and List are answered from what is attached, with or without the manager; Allocate and
 // Release go through it. A READ_ONLY Attachment gives O_RDONLY descriptors alone. From the moment
@@ -27,6 +27,7 @@
 #include "host-agent/model/user_policy.h"
 #include "host-agent/service/agent_core.h"
 #include "host-agent/service/fault_service.h"
+#include "host-agent/service/holder_reports.h"
 #include "host-agent/service/path_table.h"
 #include "host-agent/service/user_usage.h"
 #include "proto/support/unique_fd.h"
@@ -46,6 +47,7 @@ struct LocalPeer {
   int pid = 0;               // 0: in another PID namespace.
   uint64_t start_ticks = 0;  // 0: not known.
   std::vector<uint32_t> gids = {};
+  std::string program = {};  // Its name, in printable ASCII; "": not known.
 };
 
 struct LocalReply {
@@ -74,8 +76,9 @@ class LocalService {
   void Start() { paths_.Start(); }
 
   // `done` is called on the core's thread, perhaps before this returns; never after
-  // ConnectionEnded.
-  void Handle(const LocalPeer& peer, v1::LocalRequest request, LocalDone done);
+  // ConnectionEnded. `page`: what IsUsagePage of the descriptors that came with the request.
+  void Handle(const LocalPeer& peer, v1::LocalRequest request, LocalDone done,
+              UniqueFd page = UniqueFd());
 
   // Closes what the connection had open and drops what it waits for.
   void ConnectionEnded(uint64_t connection);
@@ -123,6 +126,7 @@ class LocalService {
   std::optional<Pending> TakePending(uint64_t connection, uint64_t number);
   LocalReply List(const LocalPeer& peer) const;
   LocalReply Close(const LocalPeer& peer, const v1::LocalCloseRequest& request);
+  LocalReply TakeUsage(const LocalPeer& peer, UniqueFd page);
   void Faults(const v1::LocalFaultsRequest& request, Pending pending);
 
   // Opens now, or says why not. UNAVAILABLE/NOT_ONLINE_YET: waiting may help.
@@ -154,6 +158,7 @@ class LocalService {
 
   FaultService faults_;
   PathTable paths_;
+  HolderReports holders_;
   uint64_t last_number_ = 0;
   std::map<uint64_t, Pending> pending_;  // By connection.
   UserUsageTable usage_;

@@ -92,6 +92,15 @@ class OpensTable {
     return CountIf(key, [=](const Use& use) { return use.serials.contains(first_serial); });
   }
 
+  // Each use: `visit(key, connection, process, serials)`, in order of key and connection. A
+  // connection has one for each name by which it opened the Attachment.
+  template <typename Visit>
+  void ForEachUse(Visit visit) const {
+    for (const auto& [key, uses] : uses_) {
+      for (const auto& [way, use] : uses) visit(key, way.connection, use.process, use.serials);
+    }
+  }
+
   // The processes that made them: one a connection.
   std::vector<ProcessId> UsersOf(const AttachmentKey& key, uint64_t first_serial) const {
     std::vector<ProcessId> users;
