@@ -89,6 +89,14 @@ StatusOr<std::unique_ptr<HeapRegions>> HeapRegions::Make(cxlpool_client* client,
   return regions;
 }
 
+// What jemalloc has taken counts as live: which of it are blocks it tells only under its own locks,
+// and one of them may be held here.
+void HeapRegions::Tell(const Part& part) {
+  const uint64_t free_bytes = part.free.free_bytes();
+  cxlpool_region_tell(part.region.get(), cxlpool_map_size(part.map.get()) - free_bytes, free_bytes,
+                      nullptr);
+}
+
 // Called by jemalloc, which is C: nothing is thrown.
 void* HeapRegions::Take(size_t size, size_t alignment) noexcept {
   try {
@@ -108,6 +116,7 @@ void* HeapRegions::TakeFree(size_t size, size_t alignment) {
     if (part->free.free_bytes() < size) continue;
     const uintptr_t taken = part->free.Take(size, alignment);
     if (taken == 0) continue;
+    Tell(*part);
     auto* const begin = static_cast<std::byte*>(cxlpool_map_address(part->map.get()));
     return begin + (taken - reinterpret_cast<uintptr_t>(begin));
   }
@@ -255,6 +264,7 @@ bool HeapRegions::Give(void* address, size_t size) noexcept {
     if (!part->free.Contains(begin)) continue;
     try {
       part->free.Give(begin, size);
+      Tell(*part);
       return true;
     } catch (const std::bad_alloc&) {
       return false;

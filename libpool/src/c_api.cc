@@ -40,7 +40,15 @@ struct cxlpool_client {
   std::shared_ptr<lib::Session> session;
 };
 struct cxlpool_region {
-  std::shared_ptr<const lib::OpenedRegion> opened;
+  explicit cxlpool_region(std::shared_ptr<const lib::OpenedRegion> region)
+      : opened(std::move(region)) {
+    opened->has_handle = true;
+  }
+  cxlpool_region(const cxlpool_region&) = delete;
+  cxlpool_region& operator=(const cxlpool_region&) = delete;
+  ~cxlpool_region() { opened->has_handle = false; }
+
+  const std::shared_ptr<const lib::OpenedRegion> opened;
 };
 struct cxlpool_list {
   std::vector<lib::LocalRegion> regions;
@@ -163,7 +171,7 @@ Status OpenWith(cxlpool_client* client, lib::LocalRequest request, uint32_t wait
     *opened = nullptr;
     return AgentTooOld(client, name, tag, allocates, own_request);
   }
-  *region = new cxlpool_region{*std::move(opened)};
+  *region = new cxlpool_region(*std::move(opened));
   return Status();
 }
 
@@ -183,6 +191,7 @@ int cxlpool_connect(const cxlpool_connect_options* options, cxlpool_client** cli
     const StatusOr<cxlpool_connect_options> read = Read(options, CXLPOOL_CONNECT_OPTIONS_INIT);
     if (!read.ok()) return read.status();
     if (Status status = CheckTimeout(read->timeout_ms); !status.ok()) return status;
+    lib::LeakList::Wanted();  // From the first client on.
     auto session =
         lib::Session::Connect(lib::SocketPath(read->socket_path), lib::Duration(read->timeout_ms));
     if (!session.ok()) return session.status();
@@ -345,6 +354,15 @@ const char* cxlpool_region_path(const cxlpool_region* region, size_t index) {
 int cxlpool_keep_through_exec(const cxlpool_region* region, cxlpool_error* error) {
   return Run(error, [&]() -> Status {
     return region == nullptr ? NotGiven("region") : region->opened->hold.KeepThroughExec();
+  });
+}
+
+int cxlpool_region_tell(const cxlpool_region* region, uint64_t live_bytes, uint64_t slack_bytes,
+                        cxlpool_error* error) {
+  return Run(error, [&]() -> Status {
+    if (region == nullptr) return NotGiven("region");
+    region->opened->usage.Tell(live_bytes, slack_bytes);
+    return Status();
   });
 }
 

@@ -117,14 +117,28 @@ Status Connection::Wait(short events, Deadline deadline) const {
   }
 }
 
-Status Connection::Send(const LocalRequest& request, Deadline deadline) {
-  const std::string packet = Encode(request);
+Status Connection::Send(const LocalRequest& request, Deadline deadline, int descriptor) {
+  std::string packet = Encode(request);
   if (packet.size() > kMaxPacketBytes) {
     return BadArgument(Concat("the request has ", packet.size(), " bytes, at most ",
                               kMaxPacketBytes, " are possible"),
                        "use a shorter name");
   }
-  while (::send(socket_.get(), packet.data(), packet.size(), MSG_NOSIGNAL) < 0) {
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof descriptor)] = {};
+  iovec part = {packet.data(), packet.size()};
+  msghdr header = {};
+  header.msg_iov = &part;
+  header.msg_iovlen = 1;
+  if (descriptor >= 0) {
+    header.msg_control = control;
+    header.msg_controllen = sizeof control;
+    cmsghdr* const rights = CMSG_FIRSTHDR(&header);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(sizeof descriptor);
+    std::memcpy(CMSG_DATA(rights), &descriptor, sizeof descriptor);
+  }
+  while (::sendmsg(socket_.get(), &header, MSG_NOSIGNAL) < 0) {
     if (errno == EINTR) continue;
     if (errno != EAGAIN) return Lost(errno);
     if (Status status = Wait(POLLOUT, deadline); !status.ok()) return status;

@@ -31,9 +31,9 @@ class Connection {
   // waited for until `deadline` (AGENT_TIMEOUT). SOCKET_DENIED, BAD_SOCKET: as in error.h.
   static StatusOr<Connection> Connect(const std::string& path, Deadline deadline);
 
-  // AGENT_LOST: the connection is over. AGENT_TIMEOUT: nothing was sent. BAD_ARGUMENT: the
-  // message is too large.
-  Status Send(const LocalRequest& request, Deadline deadline);
+  // With `descriptor`, unless it is negative. AGENT_LOST: the connection is over. AGENT_TIMEOUT:
+  // nothing was sent. BAD_ARGUMENT: the message is too large.
+  Status Send(const LocalRequest& request, Deadline deadline, int descriptor = -1);
 
   // AGENT_LOST, BAD_REPLY and DESCRIPTORS_LOST: drop the connection. AGENT_TIMEOUT: the reply is
   // still to come.

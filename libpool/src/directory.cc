@@ -238,7 +238,9 @@ StatusOr<std::shared_ptr<Directory>> Directory::Open(std::shared_ptr<const Map> 
   return directory;
 }
 
-Directory::~Directory() {
+// Takes no lock: nobody else has it any more, and in a forked child one may never be free.
+Directory::~Directory() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  map_->usage().AddLive(-static_cast<int64_t>(told_live_bytes_));
   // Where caches are not coherent this host's may still have lines of the heap that it stored to
   // and never sealed: the partition stays this host's until the Region is detached here.
   if (lock_ == nullptr || IsForked() || !map_->is_coherent()) return;
@@ -335,7 +337,14 @@ Status Directory::Claim(uint32_t partition, bool take_over) {
   const MutexLock held(mutex_);
   partition_.emplace(&host_, geometry, partition);
   for (uint32_t pin = geometry.pins; pin > 0; --pin) free_pins_.push_back(pin - 1);
-  return partition_->Recover();
+  status = partition_->Recover();
+  TellLive();
+  return status;
+}
+
+void Directory::TellLive() {
+  const uint64_t live = memory_.geometry().HeapBytes() - partition_->free_bytes();
+  map_->usage().AddLive(static_cast<int64_t>(live - std::exchange(told_live_bytes_, live)));
 }
 
 // ---- Errors.
@@ -504,6 +513,7 @@ StatusOr<bool> Directory::Pin(const FoundObject& found) {
   if (!status.ok()) return status;
   if (!pinned) return false;
   pinned_[key] = {.pin = pin, .count = 1};
+  map_->usage().AddPins(1);
   free_pins_.pop_back();
   return true;
 }
@@ -515,6 +525,7 @@ void Directory::Unpin(const FoundObject& found) {
   if (there == pinned_.end() || --there->second.count > 0) return;
   const uint32_t pin = there->second.pin;
   pinned_.erase(there);
+  map_->usage().AddPins(-1);
   // Where its line is lost, nobody will read the pin either: it is not used again.
   if (host_.Guarded([&] { memory_.Unpin(*own_, pin); }).ok()) free_pins_.push_back(pin);
 }
@@ -544,6 +555,7 @@ StatusOr<std::unique_ptr<DirectoryObject>> Directory::CreateObject(std::string_v
   if (size <= memory_.geometry().HeapBytes()) {
     Status status = partition_->Begin(*checked, size, found.entry, result);
     if (!status.ok()) return status;  // Its room is lost, and stays taken.
+    TellLive();
   }
   if (Status status = WriteFailed(result, name, size); !status.ok()) return status;
   return std::make_unique<DirectoryObject>(shared_from_this(), *checked, found,
@@ -578,6 +590,7 @@ Status Directory::SealObject(const ObjectName& name, Entry& entry, const void* b
   WriteResult result = WriteResult::kOk;
   stored = true;  // Whatever comes of it, but for what is known to have changed nothing.
   Status status = partition_->Seal(name, entry, result);
+  TellLive();
   if (!status.ok()) return status;
   stored = result == WriteResult::kOk;
   return WriteFailed(result, text, entry.size_bytes);
@@ -587,6 +600,7 @@ void Directory::AbandonObject(const Entry& entry) {
   if (IsForked()) return;
   const MutexLock lock(mutex_);
   partition_->Abandon(entry);
+  TellLive();
 }
 
 Status Directory::Remove(std::string_view name) {
@@ -601,7 +615,9 @@ Status Directory::Remove(std::string_view name) {
   WriteResult result = WriteResult::kOk;
   {
     const MutexLock lock(mutex_);
-    if (Status status = partition_->Remove(*checked, result); !status.ok()) return status;
+    Status status = partition_->Remove(*checked, result);
+    TellLive();
+    if (!status.ok()) return status;
   }
   if (result != WriteResult::kNotFound) return Status();
   cxlpool_object_info info = CXLPOOL_OBJECT_INFO_INIT;

@@ -176,6 +176,9 @@ class DirectoryPartition {
     return Status();
   }
 
+  // Without a look at the entries.
+  uint64_t free_bytes() const { return heap_.free_bytes(); }
+
   PartitionStats Stats() const {
     PartitionStats stats = {.free_bytes = heap_.free_bytes(),
                             .largest_free_bytes = heap_.largest()};

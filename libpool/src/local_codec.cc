@@ -231,6 +231,7 @@ bool Set(LocalFaultsResponse& faults, const Field& field) {
 
 bool Set(LocalReleaseResponse&, const Field&) { return true; }
 bool Set(LocalCloseResponse&, const Field&) { return true; }
+bool Set(LocalUsageResponse&, const Field&) { return true; }
 
 bool Set(LocalResponse& response, const Field& field) {
   if (field.number == 1) field.Get(response.code);
@@ -241,6 +242,7 @@ bool Set(LocalResponse& response, const Field& field) {
   if (field.number == 6) return GetMessage(field, response.list);
   if (field.number == 7) return GetMessage(field, response.close);
   if (field.number == 8) return GetMessage(field, response.faults);
+  if (field.number == 9) return GetMessage(field, response.usage);
   return true;
 }
 
@@ -289,6 +291,8 @@ void Put(Writer& to, const LocalFaultsRequest& faults) {
   to.Number(2, faults.wait_ms);
 }
 
+void Put(Writer&, const LocalUsageRequest&) {}
+
 }  // namespace
 
 std::string Encode(const LocalRequest& request) {
@@ -303,6 +307,7 @@ std::string Encode(const LocalRequest& request) {
   body(5, request.list);
   body(6, request.close);
   body(7, request.faults);
+  body(8, request.usage);
   return to.Take();
 }
 

@@ -62,6 +62,7 @@ TEST(LocalCodecTest, TheAgentReadsWhatWasWritten) {
     }
     if (wanted.has_list()) request.list.emplace();
     if (wanted.has_close()) request.close = {wanted.close().name()};
+    if (wanted.has_usage()) request.usage.emplace();
     if (wanted.has_faults()) request.faults = {wanted.faults().after(), wanted.faults().wait_ms()};
     ASSERT_TRUE(MessageDifferencer::Equals(Reread(request), wanted)) << wanted.DebugString();
   }
@@ -101,6 +102,7 @@ void ExpectSame(const LocalResponse& read, const v1::LocalResponse& sent) {
   }
   EXPECT_EQ(read.release.has_value(), sent.has_release());
   EXPECT_EQ(read.close.has_value(), sent.has_close());
+  EXPECT_EQ(read.usage.has_value(), sent.has_usage());
   ASSERT_EQ(read.list.has_value(), sent.has_list());
   if (read.list.has_value()) {
     ASSERT_EQ(read.list->regions.size(), static_cast<size_t>(sent.list().regions_size()));

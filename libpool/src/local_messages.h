@@ -56,6 +56,9 @@ struct LocalFaultsRequest {
   uint32_t wait_ms = 0;
 };
 
+// With a descriptor.
+struct LocalUsageRequest {};
+
 // One of the bodies is there.
 struct LocalRequest {
   uint32_t protocol_version = 1;
@@ -65,6 +68,7 @@ struct LocalRequest {
   std::optional<LocalListRequest> list = {};
   std::optional<LocalCloseRequest> close = {};
   std::optional<LocalFaultsRequest> faults = {};
+  std::optional<LocalUsageRequest> usage = {};
 };
 
 struct LocalErrorInfo {
@@ -137,6 +141,8 @@ struct LocalFaultsResponse {
   std::vector<LocalSize> sizes = {};
 };
 
+struct LocalUsageResponse {};
+
 // An answer with code 0 has one of the bodies.
 struct LocalResponse {
   int32_t code = 0;
@@ -147,6 +153,7 @@ struct LocalResponse {
   std::optional<LocalListResponse> list = {};
   std::optional<LocalCloseResponse> close = {};
   std::optional<LocalFaultsResponse> faults = {};
+  std::optional<LocalUsageResponse> usage = {};
 };
 
 }  // namespace cxlpool::libpool

@@ -116,6 +116,8 @@ StatusOr<std::shared_ptr<Map>> Map::Make(std::shared_ptr<const OpenedRegion> reg
   if (Status status = map->Reserve(reply); !status.ok()) return status;
   if (Status status = map->Place(*region, 0, resolved->length_bytes); !status.ok()) return status;
   map->range_.bytes = resolved->length_bytes;
+  map->usage_ = &region->usage;
+  map->usage_->AddMap(1, static_cast<int64_t>(resolved->length_bytes));
   const MutexLock lock(map->mutex_);
   map->regions_.push_back(std::move(region));
   return map;
@@ -134,6 +136,9 @@ Map::Map(const MapOptions& options, const OpenReply& region)
 Map::~Map() {
   const MutexLock lock(mutex_);
   if (range_.begin != nullptr) ::munmap(range_.begin, reserved_bytes_);
+  if (usage_ != nullptr && !CXLPOOL_MUTANT("unmapped-counts-as-mapped")) {
+    usage_->AddMap(-1, -static_cast<int64_t>(size()));
+  }
 }
 
 // Address space without access, where it was wanted or at a multiple of the alignment.
@@ -236,6 +241,7 @@ Status Map::Extend(std::shared_ptr<const OpenedRegion> grown) {
   }
   reserved_bytes_ = std::max(all, reserved);
   regions_.push_back(std::move(grown));
+  usage_->AddMap(0, static_cast<int64_t>(all - mapped));
   range_.bytes.store(all, std::memory_order_release);
   return Status();
 }

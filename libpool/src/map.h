@@ -69,6 +69,7 @@ class Map {
   uint64_t offset_bytes() const { return options_.offset_bytes; }
   // That it was made of first.
   std::shared_ptr<const OpenedRegion> region() const;
+  const RegionUsage& usage() const { return *usage_; }
 
  private:
   Map(const MapOptions& options, const OpenReply& region);
@@ -90,6 +91,7 @@ class Map {
   const std::string tag_;
   const uint64_t generation_;
   const bool is_coherent_;
+  const RegionUsage* usage_ = nullptr;  // Of the first of regions_. Null: nothing was mapped.
 
   mutable Mutex mutex_;
   uint64_t reserved_bytes_ ABSL_GUARDED_BY(mutex_);  // From range_.begin on; nobody else maps there.

@@ -1,13 +1,14 @@
-// What a Region's handle and its maps share: the agent's answer, the descriptors, and the hold that
-// tells the agent of the use.
+// What a Region's handle and its maps share: the agent's answer, the descriptors, the hold that
+// tells the agent of the use, and what is counted of it.
 //
-// Immutable but for the locks; any thread.
+// Immutable but for the locks and the counts; any thread.
 #ifndef CXLPOOL_LIBPOOL_SRC_OPENED_REGION_H_
 #define CXLPOOL_LIBPOOL_SRC_OPENED_REGION_H_
 
 #include <sys/types.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <set>
@@ -15,8 +16,10 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "libpool/src/leaks.h"
 #include "libpool/src/reply.h"
 #include "libpool/src/status.h"
+#include "libpool/src/usage.h"
 #include "proto/support/mutex.h"
 #include "proto/support/unique_fd.h"
 
@@ -62,8 +65,18 @@ class LockedOffsets {
 
 struct OpenedRegion {
   OpenedRegion(std::shared_ptr<Session> session, uint64_t hold_id, OpenReply opened,
-               std::vector<UniqueFd> fds)
-      : hold(std::move(session), hold_id), reply(std::move(opened)), descriptors(std::move(fds)) {}
+               std::vector<UniqueFd> fds, std::shared_ptr<UsageCounters> counters)
+      : hold(std::move(session), hold_id),
+        reply(std::move(opened)),
+        descriptors(std::move(fds)),
+        usage(std::move(counters), reply.tag) {
+    if (LeakList* const leaks = LeakList::Wanted(); leaks != nullptr) leaks->Add(this);
+  }
+  OpenedRegion(const OpenedRegion&) = delete;
+  OpenedRegion& operator=(const OpenedRegion&) = delete;
+  ~OpenedRegion() {
+    if (LeakList* const leaks = LeakList::Wanted(); leaks != nullptr) leaks->Remove(this);
+  }
 
   // In a child that was forked: the descriptors are its parent's too.
   bool Forked() const { return ::getpid() != process; }
@@ -73,6 +86,8 @@ struct OpenedRegion {
   OpenReply reply;
   std::vector<UniqueFd> descriptors;
   mutable LockedOffsets locked;  // Synchronises itself.
+  const RegionUsage usage;
+  mutable std::atomic<bool> has_handle = false;  // A caller's own, besides what is mapped.
 };
 
 }  // namespace cxlpool::libpool

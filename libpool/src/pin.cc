@@ -68,6 +68,7 @@ StatusOr<std::unique_ptr<Pin>> Pin::Make(std::shared_ptr<const Map> map,
                          pin->Bytes(chunk), " bytes) with code ", refused),
                   "look that code up in the runtime's manual");
   }
+  pin->map_->usage().AddPins(1);
   return pin;
 }
 
@@ -87,7 +88,10 @@ Status Pin::Undo() {
                   "pin a map of the child's own");
   }
   const int refused = UnregisterAll();
-  if (refused == 0) return Status();
+  if (refused == 0) {
+    map_->usage().AddPins(-1);
+    return Status();
+  }
   return Refuse(Code::kInternal, "UNPIN_FAILED",
                 Concat("the runtime refused to give back chunk ", registered_, " with code ",
                        refused, "; ", registered_, " of ", chunk_count(), " stay registered"),

@@ -112,7 +112,7 @@ StatusOr<std::shared_ptr<const OpenedRegion>> Session::Open(LocalRequest request
                   .epoch = lane.epoch};
   }
   auto region = std::make_shared<const OpenedRegion>(shared_from_this(), id, *std::move(opened),
-                                                     std::move(reply->descriptors));
+                                                     std::move(reply->descriptors), Usage());
   EndTurn(lane, limits.deadline);
   return std::shared_ptr<const OpenedRegion>(std::move(region));
 }
@@ -240,6 +240,7 @@ void Session::Drop(Lane& lane) {
 void Session::DropLocked(Lane& lane) {
   lane.connection.reset();
   lane.owed = 0;
+  if (!CXLPOOL_MUTANT("usage-given-once-a-client")) lane.has_usage = false;
   ++lane.epoch;
   lane.pending_closes.clear();
 }
@@ -353,7 +354,8 @@ Status Session::ReopenHold(Lane& lane, uint64_t id, const HeldRegion& held, Dead
 
 StatusOr<Reply> Session::Exchange(Lane& lane, const LocalRequest& request, Deadline deadline,
                                   Body expected) {
-  StatusOr<Reply> reply = ExchangeOnce(lane, request, deadline);
+  const Status given = expected == Body::kOpen ? GiveUsage(lane, deadline) : Status();
+  StatusOr<Reply> reply = given.ok() ? ExchangeOnce(lane, request, deadline) : given;
   if (!reply.ok()) {
     const std::string_view reason = reply.status().reason();
     const bool usable = reason == "AGENT_TIMEOUT" || reason == "BAD_ARGUMENT";
@@ -367,9 +369,27 @@ StatusOr<Reply> Session::Exchange(Lane& lane, const LocalRequest& request, Deadl
   return reply;
 }
 
-StatusOr<Reply> Session::ExchangeOnce(Lane& lane, const LocalRequest& request, Deadline deadline) {
+std::shared_ptr<UsageCounters> Session::Usage() {
+  const MutexLock lock(mutex_);
+  if (!std::exchange(usage_made_, true)) usage_ = UsageCounters::Make();
+  return usage_;
+}
+
+// Whatever the agent answers: what it refuses it does not want, and it is not asked again on this
+// connection.
+Status Session::GiveUsage(Lane& lane, Deadline deadline) {
+  if (std::exchange(lane.has_usage, true)) return Status();
+  const std::shared_ptr<UsageCounters> usage = Usage();
+  if (usage == nullptr) return Status();
+  LocalRequest request;
+  request.usage.emplace();
+  return ExchangeOnce(lane, request, deadline, usage->fd()).status();
+}
+
+StatusOr<Reply> Session::ExchangeOnce(Lane& lane, const LocalRequest& request, Deadline deadline,
+                                      int descriptor) {
   if (Status status = DrainOwed(lane, deadline); !status.ok()) return status;
-  const Status sent = lane.connection->Send(request, deadline);
+  const Status sent = lane.connection->Send(request, deadline, descriptor);
   if (!sent.ok() && !IsLost(sent)) return sent;
   // An agent that hung up on us may have said why before.
   StatusOr<Reply> reply = lane.connection->Receive(deadline);

@@ -16,6 +16,9 @@
 // read
 //   and thrown away before the next request there. The connection stays, so that a slow agent does
 //   not see this process's Regions closed.
+// - The agent is given the page of counters (usage.h) on each connection that opens something,
+// before
+//   that. One that does not know what it is refuses it, and all goes on without.
 // - A hold that ends while another caller has the turn on its lane leaves its name in the lane's
 //   pending_closes; turns end by telling the agent. So closing waits for no other caller.
 //
@@ -40,6 +43,7 @@
 #include "libpool/src/deadline.h"
 #include "libpool/src/opened_region.h"
 #include "libpool/src/status.h"
+#include "libpool/src/usage.h"
 #include "proto/support/mutex.h"
 
 namespace cxlpool::libpool {
@@ -70,13 +74,14 @@ class Session : public std::enable_shared_from_this<Session> {
   Status KeepHold(uint64_t id);
 
  private:
-  // `connection` and `owed` are of the caller whose turn it is; mutex_ guards the others, and the
-  // first two while nobody has the turn.
+  // `connection`, `owed` and `has_usage` are of the caller whose turn it is; mutex_ guards the
+  // others, and these while nobody has the turn.
   struct Lane {
     std::optional<Connection> connection;
     int owed = 0;
     bool busy = false;
-    uint64_t epoch = 0;  // Counts connections.
+    uint64_t epoch = 0;      // Counts connections.
+    bool has_usage = false;  // The agent was given usage_ over this one.
     std::vector<std::string> pending_closes = {};
   };
 
@@ -120,10 +125,16 @@ class Session : public std::enable_shared_from_this<Session> {
   // the conversation itself; drops the connection where it cannot go on.
   StatusOr<Reply> Exchange(Lane& lane, const LocalRequest& request, Deadline deadline,
                            Body expected);
-  StatusOr<Reply> ExchangeOnce(Lane& lane, const LocalRequest& request, Deadline deadline);
+  StatusOr<Reply> ExchangeOnce(Lane& lane, const LocalRequest& request, Deadline deadline,
+                               int descriptor = -1);
+  // An error is one of the conversation.
+  Status GiveUsage(Lane& lane, Deadline deadline);
   Status DrainOwed(Lane& lane, Deadline deadline);
   void SendClose(Lane& lane, const std::string& name, Deadline deadline);
   void Drop(Lane& lane);
+
+  // The page of counters, made when it is first asked for. Null: there is none.
+  std::shared_ptr<UsageCounters> Usage();
 
   Lane* IdleLane() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Of the idle lanes.
@@ -141,6 +152,8 @@ class Session : public std::enable_shared_from_this<Session> {
   mutable Mutex mutex_;
   std::condition_variable turn_ended_;
   std::array<Lane, kLanes> lanes_;  // See Lane.
+  bool usage_made_ ABSL_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<UsageCounters> usage_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_hold_ ABSL_GUARDED_BY(mutex_) = 1;
   std::map<uint64_t, HeldRegion> holds_ ABSL_GUARDED_BY(mutex_);
 };

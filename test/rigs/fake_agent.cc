@@ -211,24 +211,43 @@ void FakeAgent::Serve(int listener_fd) {
       if (over) {
         MutexLock lock(mutex_);
         for (const std::string& name : peer->opens) --opens_[name];
+        usage_.erase(&*peer);
       }
       peer = over ? peers.erase(peer) : std::next(peer);
     }
     if (polled[1].revents != 0) {
       peers.push_back(
-          {UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)), {}, {}});
+          {UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)), {}, {}, {}});
     }
   }
   ::unlink(socket_path_.c_str());
   MutexLock lock(mutex_);
   opens_.clear();
+  usage_.clear();
 }
 
 bool FakeAgent::HandlePacket(Peer& peer) {
   std::vector<char> packet(64 << 10);
-  const ssize_t size = ::recv(peer.socket.get(), packet.data(), packet.size(), 0);
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  iovec part = {packet.data(), packet.size()};
+  msghdr header = {};
+  header.msg_iov = &part;
+  header.msg_iovlen = 1;
+  header.msg_control = control;
+  header.msg_controllen = CMSG_LEN(sizeof(int));
+  const ssize_t size = ::recvmsg(peer.socket.get(), &header, MSG_CMSG_CLOEXEC);
+  UniqueFd descriptor;
+  if (const cmsghdr* rights = CMSG_FIRSTHDR(&header); size > 0 && rights != nullptr) {
+    int fd = -1;
+    std::memcpy(&fd, CMSG_DATA(rights), sizeof fd);
+    descriptor.Reset(fd);
+  }
   v1::LocalRequest request;
   if (size <= 0 || !request.ParseFromArray(packet.data(), static_cast<int>(size))) return false;
+  if (request.has_usage()) {
+    TakeUsage(peer, std::move(descriptor));
+    return true;
+  }
 
   MutexLock lock(mutex_);
   requests_.push_back(request);
@@ -254,6 +273,42 @@ bool FakeAgent::HandlePacket(Peer& peer) {
              mishap.what == Mishap::kSendRaw ? mishap.raw : answer.response.SerializeAsString(),
              fds);
   return true;
+}
+
+void FakeAgent::TakeUsage(Peer& peer, UniqueFd page) {
+  v1::LocalResponse response;
+  {
+    MutexLock lock(mutex_);
+    ++usage_requests_;
+    if (refuses_usage_) {
+      response = Refusal(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
+                         "the request has no body", "use a libpool of the agent's release");
+    } else {
+      peer.usage = std::move(page);
+      usage_[&peer] = peer.usage.get();
+      response.mutable_usage();
+    }
+  }
+  SendPacket(peer.socket.get(), response.SerializeAsString(), {});
+}
+
+void FakeAgent::RefuseUsage() {
+  MutexLock lock(mutex_);
+  refuses_usage_ = true;
+}
+
+std::vector<UsagePage> FakeAgent::UsagePages() const {
+  std::vector<UsagePage> pages;
+  MutexLock lock(mutex_);
+  for (const auto& [peer, fd] : usage_) {
+    if (::pread(fd, &pages.emplace_back(), sizeof(UsagePage), 0) != sizeof(UsagePage)) Die("pread");
+  }
+  return pages;
+}
+
+size_t FakeAgent::usage_requests() const {
+  MutexLock lock(mutex_);
+  return usage_requests_;
 }
 
 void FakeAgent::AddFault(v1::LocalFault fault) {

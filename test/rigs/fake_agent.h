@@ -21,6 +21,7 @@
 #include "cxlpool/v1/local.pb.h"
 #include "proto/support/mutex.h"
 #include "proto/support/unique_fd.h"
+#include "proto/support/usage_page.h"
 
 namespace cxlpool::libpool {
 
@@ -85,7 +86,14 @@ class FakeAgent {
   };
   void Next(Mishap mishap);
 
+  // Those for usage, which come before the first Open of a connection, are neither here nor have
+  // they mishaps.
   std::vector<v1::LocalRequest> Requests() const;
+  // As an agent of a release before usage.
+  void RefuseUsage();
+  // The pages that programs have given it, of connections that live.
+  std::vector<UsagePage> UsagePages() const;
+  size_t usage_requests() const;
   // Connections that have the Region open now.
   int Opens(const std::string& name) const;
   // Waits, 10 s at most, for Opens(name) == count.
@@ -99,12 +107,14 @@ class FakeAgent {
   struct Peer {
     UniqueFd socket;
     std::set<std::string> opens;
+    UniqueFd usage = {};
     // For a fault, or for a Region that is not there yet; without end.
     std::optional<v1::LocalRequest> waiting = {};
   };
 
   void Serve(int listener);
   bool HandlePacket(Peer& peer);  // False: the connection is over.
+  void TakeUsage(Peer& peer, UniqueFd page);
   bool HasToWait(const v1::LocalRequest& request) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AnswerWaiting(Peer& peer);
   Answer Work(Peer& peer, const v1::LocalRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -129,6 +139,9 @@ class FakeAgent {
   std::map<std::string, std::string> allocated_ ABSL_GUARDED_BY(mutex_);  // request_id to name.
   std::deque<Mishap> mishaps_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::LocalRequest> requests_ ABSL_GUARDED_BY(mutex_);
+  bool refuses_usage_ ABSL_GUARDED_BY(mutex_) = false;
+  size_t usage_requests_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<const Peer*, int> usage_ ABSL_GUARDED_BY(mutex_);  // The page's descriptor.
   std::map<std::string, int> opens_ ABSL_GUARDED_BY(mutex_);
 };
 

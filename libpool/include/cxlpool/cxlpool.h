@@ -345,6 +345,15 @@ CXLPOOL_API const char *cxlpool_region_path(const cxlpool_region *region, size_t
  * any more. */
 CXLPOOL_API int cxlpool_keep_through_exec(const cxlpool_region *region, cxlpool_error *error);
 
+/* For a program that hands out memory of the Region by itself: how many bytes hold something now,
+ * and how many are kept ready for what comes. Operators see it where they ask who uses a Region,
+ * beside what the library counts (maps, pins, a Directory's objects). Replaces what was told of
+ * this handle before. Costs two stores to memory, and asks nobody: tell as often as you like. Of
+ * the 65th Region that a client has open nothing is told, and nothing by a forked child.
+ * INVALID_ARGUMENT/BAD_ARGUMENT: `region` is NULL. */
+CXLPOOL_API int cxlpool_region_tell(const cxlpool_region *region, uint64_t live_bytes,
+                                    uint64_t slack_bytes, cxlpool_error *error);
+
 CXLPOOL_API void cxlpool_close(cxlpool_region *region);
 
 /* ---- Its bytes ------------------------------------------------------------------------------- */

@@ -471,6 +471,11 @@ class Region {
     return path == nullptr ? "" : path;
   }
 
+  // cxlpool_region_tell.
+  void Tell(uint64_t live_bytes, uint64_t slack_bytes) const {
+    cxlpool_region_tell(region_.get(), live_bytes, slack_bytes, nullptr);
+  }
+
   // cxlpool_keep_through_exec.
   Result<void> KeepThroughExec() const {
     internal::ErrorOut error;
