@@ -103,8 +103,10 @@ std::optional<uint64_t> TakeVarint(std::string_view& bytes) {
 
 std::optional<Field> TakeField(std::string_view& bytes) {
   const std::optional<uint64_t> tag = TakeVarint(bytes);
-  if (!tag.has_value() || *tag > UINT32_MAX || *tag >> 3 == 0) return std::nullopt;
-  Field field{.number = static_cast<uint32_t>(*tag >> 3), .type = static_cast<uint32_t>(*tag & 7)};
+  if (!tag.has_value()) return std::nullopt;
+  const auto key = static_cast<uint32_t>(*tag);  // As protobuf, which drops what is beyond.
+  if (key >> 3 == 0) return std::nullopt;
+  Field field{.number = key >> 3, .type = key & 7};
   uint64_t length = 0;
   switch (field.type) {
     case kVarint: {
