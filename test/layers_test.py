@@ -88,7 +88,7 @@ class LayersTest(unittest.TestCase):
 
     def test_libpool_links_nothing_into_other_programs(self):
         """Its headers need the C and C++ libraries alone, and so does its code (ADR 32)."""
-        support = {'absl/base/thread_annotations.h', 'proto/support/mutex.h', 'proto/support/mutant.h', 'proto/support/unique_fd.h'}
+        support = {'absl/base/thread_annotations.h', 'proto/support/mutex.h', 'proto/support/mutant.h', 'proto/support/unique_fd.h', 'proto/support/usage_page.h'}
         self.assert_none((name, included) for name, included in includes()
                          if name.startswith(('libpool/src/', 'libpool/include/')) and not is_test(name)
                          and not name.endswith('_for_test.h') and included not in support
