@@ -19,6 +19,7 @@ ONLY_HERE = ('bench-*', 'cxlpool-*-trials', 'cxlpool-sim', 'cxlpool-rungs', 'hel
              'pool-path', 'pool-pin', 'pool-touch', 'scripted-manager')
 README = REPOSITORY / 'README.md'
 LIBPOOL_GUIDE = REPOSITORY / 'docs/libpool.md'
+PYTHON_GUIDE = REPOSITORY / 'docs/libpool-python.md'
 LIBPOOL_NEEDS = ('libc.so.6', 'libm.so.6', 'libstdc++.so.6', 'libgcc_s.so.1', 'ld-linux*')
 WARNINGS = ('-Wall', '-Wextra', '-Wpedantic', '-Werror')
 
@@ -79,10 +80,14 @@ def difference(found, patterns):
     return unknown, missing
 
 
-def section(guide, title):
-    """The fenced blocks below a heading, as (language, text)."""
-    text = re.search(rf'^## {title}$(.*?)(?=^## )', guide.read_text(), re.M | re.S).group(1)
+def blocks(text):
+    """The fenced blocks of a text, as (language, text)."""
     return re.findall(r'^```(\w*)\n(.*?)^```$', text, re.M | re.S)
+
+
+def section(guide, title):
+    """Those below a heading."""
+    return blocks(re.search(rf'^## {title}$(.*?)(?=^## )', guide.read_text(), re.M | re.S).group(1))
 
 
 class InstalledFilesTest(unittest.TestCase):
@@ -288,10 +293,10 @@ class LibpoolTest(PoolTest):
         self.assert_greets(self.work / 'my_program', self.environment)
 
     def test_the_readmes_programs_run_by_its_lines(self):
-        blocks = dict(section(README, 'From a program'))
+        parts = dict(section(README, 'From a program'))
         for language, file in (('cpp', 'hello.cc'), ('c', 'hello.c'), ('python', 'hello.py')):
-            (self.work / file).write_text(blocks[language])
-        said = run(['sh', '-euc', blocks['']], cwd=self.work, env=self.environment)
+            (self.work / file).write_text(parts[language])
+        said = run(['sh', '-euc', parts['']], cwd=self.work, env=self.environment)
         self.assertEqual(len(re.findall(r'(?m)^268435456 bytes at 0x', said)), 3, said)
         for compiler, file in (('c++ -std=c++20', 'hello.cc'), ('cc -std=c89', 'hello.c')):
             run([*compiler.split(), *WARNINGS, '-fsyntax-only', *self.pkg_config('--cflags').split(), self.work / file])
@@ -300,7 +305,7 @@ class LibpoolTest(PoolTest):
     def test_the_guides_python_runs_as_it_is_installed(self):
         """What needs no numpy: the others are in test/integration/python_science_test.py."""
         install(self.work / 'python', component='python')
-        programs = [text for language, text in section(LIBPOOL_GUIDE, 'Python') if language == 'python' and 'numpy' not in
+        programs = [text for language, text in blocks(PYTHON_GUIDE.read_text()) if language == 'python' and 'numpy' not in
                     re.findall(r'^import (\w+)', text, re.M) and "load('model')" not in text]
         environment = {**self.finds_library, 'PYTHONPATH': str(self.work / 'python/lib/python3/dist-packages')}
         said = []
@@ -313,7 +318,7 @@ class LibpoolTest(PoolTest):
 
     def test_the_guides_pieces_of_cpp_compile(self):
         """With the names that the text has for what they use. What the text leaves out, by dots, is left out here."""
-        pieces = [text for language, text in re.findall(r'^```(\w*)\n(.*?)^```$', LIBPOOL_GUIDE.read_text(), re.M | re.S) if language == 'cpp']
+        pieces = [text for language, text in blocks(LIBPOOL_GUIDE.read_text()) if language == 'cpp']
         source = [NAMES_OF_THE_GUIDE]
         for number, piece in enumerate(pieces):
             lines = [line for line in piece.splitlines() if not line.startswith('#include')]
@@ -350,9 +355,9 @@ class LibpoolTest(PoolTest):
         run([self.work / 'out/p'], env=self.environment)
 
     def test_the_guides_program_in_c_runs(self):
-        blocks = section(LIBPOOL_GUIDE, 'A whole program in C')
-        (program,) = [text for language, text in blocks if language == 'c']
-        (line,) = [text for language, text in blocks if language == '']
+        parts = section(LIBPOOL_GUIDE, 'A whole program in C')
+        (program,) = [text for language, text in parts if language == 'c']
+        (line,) = [text for language, text in parts if language == '']
         for option in ('-std=c89', *WARNINGS):
             self.assertIn(f' {option} ', line)
         (self.work / 'my_program.c').write_text(program)

@@ -94,7 +94,8 @@ class Map {
   const RegionUsage* usage_ = nullptr;  // Of the first of regions_. Null: nothing was mapped.
 
   mutable Mutex mutex_;
-  uint64_t reserved_bytes_ ABSL_GUARDED_BY(mutex_);  // From range_.begin on; nobody else maps there.
+  uint64_t reserved_bytes_
+      ABSL_GUARDED_BY(mutex_);  // From range_.begin on; nobody else maps there.
   std::vector<std::shared_ptr<const OpenedRegion>> regions_ ABSL_GUARDED_BY(mutex_);
 };
 

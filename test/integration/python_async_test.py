@@ -222,7 +222,7 @@ class AsyncTest(PoolTest):
         asyncio.run(copy())
 
     def test_the_guides_program_runs(self):
-        text = (REPOSITORY / 'docs/libpool.md').read_text()
+        text = (REPOSITORY / 'docs/libpool-python.md').read_text()
         [program] = [found for found in re.findall(r'^```python\n(.*?)^```$', text, re.M | re.S) if 'put_async' in found]
         done = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True, timeout=60,
                               env={**os.environ, 'PYTHONPATH': str(BUILD / 'libpool/python')})

@@ -378,7 +378,7 @@ print(directory.get('b') == block, directory.describe()['objects'])
         self.assertEqual((other.returncode, said), (0, 'the Directory is closed\n' * 4 + 'True 2\n'))
 
     def test_the_guides_program_runs(self):
-        text = (REPOSITORY / 'docs/libpool.md').read_text()
+        text = (REPOSITORY / 'docs/libpool-python.md').read_text()
         [program] = [found for found in re.findall(r'^```python\n(.*?)^```$', text, re.M | re.S) if 'Directory' in found]
         other = self.run_beside(program)
         said, _ = other.communicate(timeout=60)

@@ -214,7 +214,7 @@ class ExamplesTest(SciencePool):
         self.assertEqual(index_example.search(index, vectors[:1], 10, 1).tolist(), [[]])
 
     def test_the_guides_programs_run(self):
-        text = re.search(r'^## Python$(.*?)^## ', (REPOSITORY / 'docs/libpool.md').read_text(), re.M | re.S).group(1)
+        text = (REPOSITORY / 'docs/libpool-python.md').read_text()
         programs = re.findall(r'^```python\n(.*?)^```$', text, re.M | re.S)
         self.assertEqual(len(programs), 5)
         said = []

@@ -1,4 +1,4 @@
-"""The Python package on an emulated pool: what docs/libpool.md says of it, and its objects' lives."""
+"""The Python package on an emulated pool: what docs/libpool-python.md says of it, and its objects' lives."""
 
 import gc
 import io
@@ -146,7 +146,7 @@ class PythonTest(PoolTest):
         with self.allocate(name='model').map() as memory:
             cxlpool.save_safetensors(memory, {'w': bytes(1 << 20)})
         text = LEAK.read_text()
-        self.assertTrue(text.split('"""\n\n', 1)[1] in (REPOSITORY / 'docs/libpool.md').read_text(), 'the guide has another text')
+        self.assertTrue(text.split('"""\n\n', 1)[1] in (REPOSITORY / 'docs/libpool-python.md').read_text(), 'the guide has another text')
         done = subprocess.run([sys.executable, LEAK], capture_output=True, text=True, timeout=60,
                               env={**os.environ, 'PYTHONPATH': str(BUILD / 'libpool/python')})
         self.assertEqual((done.returncode, done.stderr), (0, ''))
