@@ -16,7 +16,7 @@ from testbed.testing import BUILD, REPOSITORY, PoolTest, main
 COMPONENTS = ('fm', 'agent', 'cli', 'lib', 'dev', 'python', 'examples', 'doc')
 # Programs for tests and benches, and the example whose source is installed.
 ONLY_HERE = ('bench-*', 'cxlpool-*-trials', 'cxlpool-sim', 'cxlpool-rungs', 'hello-pool', 'pool-ask', 'pool-bytes',
-             'pool-path', 'pool-pin', 'pool-touch', 'scripted-manager')
+             'pool-objects', 'pool-path', 'pool-pin', 'pool-poison', 'pool-touch', 'scripted-manager')
 README = REPOSITORY / 'README.md'
 LIBPOOL_GUIDE = REPOSITORY / 'docs/libpool.md'
 PYTHON_GUIDE = REPOSITORY / 'docs/libpool-python.md'
@@ -37,7 +37,7 @@ extern cxlpool::Result<cxlpool::Region> region;
 extern cxlpool::Result<cxlpool::Mapping> mapping;
 extern std::vector<float> weights;
 extern std::vector<std::span<std::byte>> layers;
-extern size_t size, offset, length, layer_bytes;
+extern size_t size, offset, length, layer_bytes, live, slack;
 extern void* to;
 void Compute(std::span<std::byte> layer);
 int cudaHostRegister(void*, size_t, unsigned);
