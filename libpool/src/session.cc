@@ -63,6 +63,14 @@ bool Has(const LocalResponse& response, Body body) {
   return false;
 }
 
+// Whether the answer to a page of counters is none: an agent that hangs up on a user says why
+// first, whatever was asked. BAD_REQUEST is said by an agent that does not know such pages.
+bool IsHangUp(const LocalResponse& answer) {
+  if (answer.code == 0 || CXLPOOL_MUTANT("hang-up-taken-for-an-answer")) return false;
+  const std::string reason(StatusOf(answer).reason());
+  return reason != "BAD_REQUEST" && reason.find("USAGE_PAGE") == std::string::npos;
+}
+
 }  // namespace
 
 StatusOr<std::shared_ptr<Session>> Session::Connect(std::string socket_path, Duration timeout) {
@@ -354,8 +362,10 @@ Status Session::ReopenHold(Lane& lane, uint64_t id, const HeldRegion& held, Dead
 
 StatusOr<Reply> Session::Exchange(Lane& lane, const LocalRequest& request, Deadline deadline,
                                   Body expected) {
-  const Status given = expected == Body::kOpen ? GiveUsage(lane, deadline) : Status();
-  StatusOr<Reply> reply = given.ok() ? ExchangeOnce(lane, request, deadline) : given;
+  StatusOr<Reply> given = Reply();
+  if (expected == Body::kOpen) given = GiveUsage(lane, deadline);
+  if (given.ok() && IsHangUp(given->message)) return given;
+  StatusOr<Reply> reply = given.ok() ? ExchangeOnce(lane, request, deadline) : given.status();
   if (!reply.ok()) {
     const std::string_view reason = reply.status().reason();
     const bool usable = reason == "AGENT_TIMEOUT" || reason == "BAD_ARGUMENT";
@@ -375,15 +385,15 @@ std::shared_ptr<UsageCounters> Session::Usage() {
   return usage_;
 }
 
-// Whatever the agent answers: what it refuses it does not want, and it is not asked again on this
-// connection.
-Status Session::GiveUsage(Lane& lane, Deadline deadline) {
-  if (std::exchange(lane.has_usage, true)) return Status();
+// What the agent refuses it does not want, and it is not asked again on this connection. Without
+// anything to give, the answer is empty.
+StatusOr<Reply> Session::GiveUsage(Lane& lane, Deadline deadline) {
+  if (std::exchange(lane.has_usage, true)) return Reply();
   const std::shared_ptr<UsageCounters> usage = Usage();
-  if (usage == nullptr) return Status();
+  if (usage == nullptr) return Reply();
   LocalRequest request;
   request.usage.emplace();
-  return ExchangeOnce(lane, request, deadline, usage->fd()).status();
+  return ExchangeOnce(lane, request, deadline, usage->fd());
 }
 
 StatusOr<Reply> Session::ExchangeOnce(Lane& lane, const LocalRequest& request, Deadline deadline,

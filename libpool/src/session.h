@@ -128,7 +128,7 @@ class Session : public std::enable_shared_from_this<Session> {
   StatusOr<Reply> ExchangeOnce(Lane& lane, const LocalRequest& request, Deadline deadline,
                                int descriptor = -1);
   // An error is one of the conversation.
-  Status GiveUsage(Lane& lane, Deadline deadline);
+  StatusOr<Reply> GiveUsage(Lane& lane, Deadline deadline);
   Status DrainOwed(Lane& lane, Deadline deadline);
   void SendClose(Lane& lane, const std::string& name, Deadline deadline);
   void Drop(Lane& lane);

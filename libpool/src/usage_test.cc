@@ -207,6 +207,12 @@ TEST_F(UsageOfClientTest, AnAgentThatKnowsNothingOfItIsAskedOnce) {
   EXPECT_EQ(agent_.usage_requests(), 1u);
 }
 
+// It says so in its first answer, whatever was asked, and hangs up.
+TEST_F(UsageOfClientTest, AnAgentThatDoesNotServeTheUserIsHeard) {
+  agent_.RefuseUsage("USER_NOT_ALLOWED");
+  EXPECT_EQ(Connect().Open("kv").error().reason, "USER_NOT_ALLOWED");
+}
+
 TEST_F(UsageOfClientTest, ADirectorysObjectsAndWhatIsBorrowedCount) {
   Pool client = Connect();
   auto region = client.Open("kv");

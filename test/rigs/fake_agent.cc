@@ -280,8 +280,8 @@ void FakeAgent::TakeUsage(Peer& peer, UniqueFd page) {
   {
     MutexLock lock(mutex_);
     ++usage_requests_;
-    if (refuses_usage_) {
-      response = Refusal(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
+    if (!refuses_usage_.empty()) {
+      response = Refusal(absl::StatusCode::kInvalidArgument, refuses_usage_,
                          "the request has no body", "use a libpool of the agent's release");
     } else {
       peer.usage = std::move(page);
@@ -292,9 +292,9 @@ void FakeAgent::TakeUsage(Peer& peer, UniqueFd page) {
   SendPacket(peer.socket.get(), response.SerializeAsString(), {});
 }
 
-void FakeAgent::RefuseUsage() {
+void FakeAgent::RefuseUsage(std::string reason) {
   MutexLock lock(mutex_);
-  refuses_usage_ = true;
+  refuses_usage_ = std::move(reason);
 }
 
 std::vector<UsagePage> FakeAgent::UsagePages() const {

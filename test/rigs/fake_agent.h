@@ -89,8 +89,8 @@ class FakeAgent {
   // Those for usage, which come before the first Open of a connection, are neither here nor have
   // they mishaps.
   std::vector<v1::LocalRequest> Requests() const;
-  // As an agent of a release before usage.
-  void RefuseUsage();
+  // As an agent of a release before usage; or for another reason.
+  void RefuseUsage(std::string reason = "BAD_REQUEST");
   // The pages that programs have given it, of connections that live.
   std::vector<UsagePage> UsagePages() const;
   size_t usage_requests() const;
@@ -139,7 +139,7 @@ class FakeAgent {
   std::map<std::string, std::string> allocated_ ABSL_GUARDED_BY(mutex_);  // request_id to name.
   std::deque<Mishap> mishaps_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::LocalRequest> requests_ ABSL_GUARDED_BY(mutex_);
-  bool refuses_usage_ ABSL_GUARDED_BY(mutex_) = false;
+  std::string refuses_usage_ ABSL_GUARDED_BY(mutex_);  // Why; empty: it does not.
   size_t usage_requests_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<const Peer*, int> usage_ ABSL_GUARDED_BY(mutex_);  // The page's descriptor.
   std::map<std::string, int> opens_ ABSL_GUARDED_BY(mutex_);
