@@ -68,7 +68,7 @@ bool Has(const LocalResponse& response, Body body) {
 bool IsHangUp(const LocalResponse& answer) {
   if (answer.code == 0 || CXLPOOL_MUTANT("hang-up-taken-for-an-answer")) return false;
   const std::string reason(StatusOf(answer).reason());
-  return reason != "BAD_REQUEST" && reason.find("USAGE_PAGE") == std::string::npos;
+  return reason != "BAD_REQUEST" && reason != "BAD_USAGE_PAGE" && reason != "TOO_MANY_USAGE_PAGES";
 }
 
 }  // namespace
