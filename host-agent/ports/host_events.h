@@ -17,7 +17,8 @@ namespace cxlpool::agent {
 
 class HostEvents {
  public:
-  // At most 256 a call, without `sequence`. None: some were lost, and what they said can only be
+  // At most 256 a call, without `sequence`. Serial 0: of the memory at `hpa_bytes`, be it the
+  // pool's or the host's own. None: some were lost, and what they said can only be
   // seen by looking. From any thread.
   using OnEvents = absl::AnyInvocable<void(std::vector<v1::HostEvent> events)>;
 

@@ -643,7 +643,11 @@ void AgentCore::SendReports() {
 void AgentCore::TakeEvents(std::vector<v1::HostEvent> events) {
   if (stopped_) return;
   bool is_news = events.empty();  // Some were lost.
-  for (v1::HostEvent& event : events) is_news |= AddEvent(std::move(event));
+  for (v1::HostEvent& event : events) {
+    for (v1::HostEvent& of : ByMemdev(observation_, std::move(event))) {
+      is_news |= AddEvent(std::move(of));
+    }
+  }
   if (!is_news) return;
   faults_.Place(attachments_, observation_);
   if (observed_) SendReports();

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "proto/support/mutant.h"
+
 namespace cxlpool::agent {
 namespace {
 
@@ -47,6 +49,40 @@ std::optional<RegionRange> RangeInRegion(const Attachment& attachment, const Hos
     begin += desired.length_bytes;
   }
   return std::nullopt;
+}
+
+std::vector<v1::HostEvent> ByMemdev(const HostObservation& host, v1::HostEvent event) {
+  if (event.serial() != 0) return {std::move(event)};
+  std::map<size_t, v1::HostEvent> of_targets;  // By position.
+  for (const ObservedHostRegion& region : host.regions) {
+    const bool begins_before = region.hpa_bytes != 0 && event.hpa_bytes() >= region.hpa_bytes;
+    const uint64_t at = event.hpa_bytes() - region.hpa_bytes;
+    const bool is_in = begins_before && at < region.size_bytes;
+    if (!(CXLPOOL_MUTANT("memory-above-a-region") ? begins_before : is_in)) continue;
+    const size_t ways = region.serials.size();
+    const uint64_t end = std::min(at + event.length_bytes(), region.size_bytes);
+    const uint64_t granularity =
+        ways == 1 ? region.size_bytes : region.interleave_granularity_bytes;
+    for (uint64_t begin = at; granularity != 0 && begin < end;) {
+      const uint64_t stripe = begin / granularity;
+      const uint64_t next = std::min(end, (stripe + 1) * granularity);
+      auto [it, is_first] = of_targets.emplace(stripe % ways, event);
+      v1::HostEvent& lost = it->second;
+      if (is_first) {
+        lost.set_serial(region.serials[stripe % ways]);
+        lost.set_dpa_bytes(stripe / ways * granularity + begin % granularity);
+        lost.set_length_bytes(0);
+      }
+      lost.set_length_bytes(lost.length_bytes() + next - begin);  // Its stripes are side by side.
+      begin = next;
+    }
+    break;
+  }
+  std::vector<v1::HostEvent> events;
+  for (auto& [position, lost] : of_targets) {
+    if (lost.serial() != 0 && lost.serial() != kNoSerial) events.push_back(std::move(lost));
+  }
+  return events;
 }
 
 void FaultTable::Add(const v1::HostEvent& event) {

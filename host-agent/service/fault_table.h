@@ -34,6 +34,10 @@ std::optional<RegionRange> RangeInRegion(const Attachment& attachment, const Hos
                                          uint64_t serial, uint64_t dpa_bytes,
                                          uint64_t length_bytes);
 
+// An event of memory at a host address, as events of the memdevs that the memory is on. Empty: it
+// is on none of the pool's. An event that has a serial is returned as it is.
+std::vector<v1::HostEvent> ByMemdev(const HostObservation& host, v1::HostEvent event);
+
 class FaultTable {
  public:
   static constexpr size_t kMaxLost = 4096;

@@ -109,6 +109,40 @@ TEST(FaultTableTest, GranularityThatNobodySaidIsTheHostRegions) {
   EXPECT_EQ(known.Placed(), (std::vector<RegionRange>{{1024, 64}}));
 }
 
+// A page at a host address, on two regions side by side: 0x51's, and above it one of two targets.
+TEST(FaultTableTest, AHostAddressIsOfTheMemdevsThere) {
+  HostObservation host;
+  ObservedHostRegion below;
+  below.serials = {0x51};
+  below.hpa_bytes = uint64_t{4} << 30;
+  below.size_bytes = kTestLength;
+  ObservedHostRegion above = below;
+  above.serials = {0x61, 0x62};
+  above.hpa_bytes = below.hpa_bytes + below.size_bytes;
+  above.interleave_granularity_bytes = 1024;
+  host.regions = {below, above};
+  const auto of_page = [&host](uint64_t hpa) {
+    v1::HostEvent event = Lost(0, 0, 4096);
+    event.set_hpa_bytes(hpa);
+    std::vector<std::vector<uint64_t>> of;
+    for (const v1::HostEvent& each : ByMemdev(host, event)) {
+      of.push_back({each.serial(), each.dpa_bytes(), each.length_bytes()});
+    }
+    return of;
+  };
+  using Of = std::vector<std::vector<uint64_t>>;
+  EXPECT_EQ(of_page(below.hpa_bytes + 8192), (Of{{0x51, 8192, 4096}}));
+  EXPECT_EQ(of_page(above.hpa_bytes - 4096), (Of{{0x51, kTestLength - 4096, 4096}}));
+  EXPECT_EQ(of_page(above.hpa_bytes + 8192), (Of{{0x61, 4096, 2048}, {0x62, 4096, 2048}}));
+  EXPECT_EQ(of_page(below.hpa_bytes - 4096), Of{});
+  EXPECT_EQ(of_page(above.hpa_bytes + kTestLength), Of{});
+  EXPECT_EQ(of_page(0), Of{});
+  host.regions[1].interleave_granularity_bytes = 8192;
+  EXPECT_EQ(of_page(above.hpa_bytes + 3 * 4096), (Of{{0x62, 4096, 4096}}));
+  host.regions[0].serials = {kNoSerial};  // Of no LD of the pool's.
+  EXPECT_EQ(of_page(below.hpa_bytes), Of{});
+}
+
 TEST(FaultTableTest, ALossMayComeBeforeItsOffer) {
   Table table;
   table.host.memdevs.emplace_back().serial = 0x51;

@@ -165,6 +165,7 @@ class RackEventTest(RackTrials):
         for name, device in (('kv', 'cmm-0'), ('other', 'cmm-1')):
             self.take(name, HOST, device, '--open-to', 'uid=1000')
         bystander, _ = self.hold(HOST, 'pool-write', '--region', 'kv', '--seed', 41, '--hold', 600, says='wrote')
+        _, log = self.hold(HOST, 'pool-watch', '--count', 5, '--for', 600, says='watching')
         began = time.monotonic()
         done = self.guest.run([*AS_POISONER, 'pool-poison', 'kv', 'other'], timeout=120)
         print(f'{self._testMethodName}: {time.monotonic() - began:.1f} s')
@@ -177,8 +178,15 @@ class RackEventTest(RackTrials):
             f'own-handler-truncated 2 calls, code {BUS_ADRERR}'])
         # Who maps the same pages, and did not touch them, hears nothing.
         self.guest.output(f'kill -0 {bystander}; kill {bystander}')
+        # Who watches does: of each page, and of no other Region.
+        taken_out = [*lost.values(), 6]
+        self.guest.wait_for(f'[ $(grep -c "^fault " {log}) = {len(taken_out)} ]', timeout=WITHIN_S)
+        faults = [line.split()[1:4] for line in self.guest.output(f'grep "^fault " {log}').splitlines()]
+        self.assertCountEqual(faults, [['regions/kv', str(unit * UNIT), '4096'] for unit in taken_out])
+        self.assertIn('POISON', self.pool.regions()['kv']['extents'][0]['bad_reason'])
         for name in ('kv', 'other'):
             self.pool.release(name)
+        self.release_bad()
         self.end()
 
 

@@ -124,6 +124,10 @@ class LinuxHostEvents : public HostEvents {
         events.push_back(std::move(line.event));
       return;
     }
+    if (line.pci_function.empty()) {
+      events.push_back(std::move(line.event));
+      return;
+    }
     for (const PoolMemdev& memdev : ReadPoolMemdevs(files_, every_memdev_)) {
       if (events.size() >= kMaxEventsACall || !IsBehind(memdev, line.pci_function)) continue;
       line.event.set_serial(memdev.serial);

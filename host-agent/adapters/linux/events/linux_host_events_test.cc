@@ -33,6 +33,11 @@ constexpr char kAer[] =
     "  irq/24-aerdrv-57  [000] .....  13.9: aer_event: 0000:13:00.0 PCIe Bus Error: "
     "severity=Fatal, , TLP Header=Not available\n";
 
+constexpr char kMemoryFailure[] =
+    "  sh-363  [000] .....  14.2: memory_failure_event: pfn 0x110200: recovery action for dax "
+    "page: "
+    "Recovered\n";
+
 class LinuxHostEventsTest : public testing::Test {
  protected:
   LinuxHostEventsTest() {
@@ -53,7 +58,8 @@ class LinuxHostEventsTest : public testing::Test {
 
   void MakeTracefs() {
     for (const char* name :
-         {"buffer_size_kb", "buffer_percent", "events/cxl/enable", "events/ras/aer_event/enable"}) {
+         {"buffer_size_kb", "buffer_percent", "events/cxl/enable", "events/ras/aer_event/enable",
+          "events/ras/memory_failure_event/enable"}) {
       host_.Put(absl::StrCat(kInstance, "/", name), "0");
     }
     host_.Folder("sys/kernel/tracing/events/cxl");
@@ -114,13 +120,16 @@ TEST_F(LinuxHostEventsTest, WhatTheKernelSaysIsHeard) {
   Listen();
   Say(kPoison);
   Say(kAer);
-  ASSERT_TRUE(AwaitHeard(2));
+  Say(kMemoryFailure);
+  ASSERT_TRUE(AwaitHeard(3));
   MutexLock lock(mutex_);
   EXPECT_EQ(heard_[0].kind(), v1::HostEvent::POISON);
   EXPECT_EQ(heard_[0].serial(), 0x0c00000000000051u);
   EXPECT_EQ(heard_[1].kind(), v1::HostEvent::AER_UNCORRECTABLE);
   EXPECT_EQ(heard_[1].serial(), 0x0c00000000000052u);  // Behind that port; not the host's own.
-  EXPECT_EQ(heard_.size(), 2u);
+  EXPECT_EQ(heard_[2].serial(), 0u);
+  EXPECT_EQ(heard_[2].hpa_bytes(), 0x110200000u);
+  EXPECT_EQ(heard_.size(), 3u);
 }
 
 TEST_F(LinuxHostEventsTest, TheInstanceIsSwitchedOnAndPoisonListsAreRead) {
@@ -131,6 +140,8 @@ TEST_F(LinuxHostEventsTest, TheInstanceIsSwitchedOnAndPoisonListsAreRead) {
   EXPECT_EQ(host_.files().Read("sys/bus/cxl/devices/mem2/trigger_poison_list"), "");
   EXPECT_EQ(host_.files().Read(absl::StrCat(kInstance, "/events/cxl/enable")), "1");
   EXPECT_EQ(host_.files().Read(absl::StrCat(kInstance, "/events/ras/aer_event/enable")), "1");
+  EXPECT_EQ(host_.files().Read(absl::StrCat(kInstance, "/events/ras/memory_failure_event/enable")),
+            "1");
 }
 
 TEST_F(LinuxHostEventsTest, LostEventsAreAReasonToLook) {

@@ -20,6 +20,9 @@ namespace {
 // of the DPA are flags).
 constexpr uint64_t kLineBytes = 64;
 
+// A page frame of x86-64.
+constexpr uint64_t kPageBytes = 4096;
+
 // The value of `name=value`; a quoted one without its quotes. Nothing if there is no such field.
 std::optional<absl::string_view> Field(absl::string_view fields, absl::string_view name) {
   const std::string key = absl::StrCat(name, "=");
@@ -162,11 +165,30 @@ bool ParsePcieAer(absl::string_view fields, TraceLine& line) {
   return true;
 }
 
+// "pfn 0x110200: recovery action for dax page: Recovered": the kernel has taken a page out of use,
+// of whatever memory. Whatever became of those who had it mapped, its bytes are lost.
+bool ParseMemoryFailure(absl::string_view fields, v1::HostEvent& event) {
+  uint64_t frame = 0;
+  if (!absl::ConsumePrefix(&fields, "pfn ") || !absl::StrContains(fields, ": ") ||
+      !absl::SimpleHexAtoi(fields.substr(0, fields.find(':')), &frame) || frame == 0 ||
+      frame > ~uint64_t{0} / kPageBytes) {
+    return false;
+  }
+  event.set_kind(v1::HostEvent::POISON);
+  event.set_severity(v1::HostEvent::FAILURE);
+  event.set_bytes_lost(true);
+  event.set_hpa_bytes(frame * kPageBytes);
+  event.set_length_bytes(kPageBytes);
+  SetText(absl::StrCat("memory failure", fields.substr(fields.find(':'))), event);
+  return true;
+}
+
 bool ParseEvent(absl::string_view name, absl::string_view fields, TraceLine& line) {
   v1::HostEvent& event = line.event;
   if (name == "aer_event") return ParsePcieAer(fields, line);
   if (absl::EndsWith(name, "aer_correctable_error")) return ParseCxlAer(true, fields, line);
   if (absl::EndsWith(name, "aer_uncorrectable_error")) return ParseCxlAer(false, fields, line);
+  if (name == "memory_failure_event") return ParseMemoryFailure(fields, event);
   event.set_serial(Decimal(fields, "serial"));
   if (event.serial() == 0) return false;
   if (name == "cxl_poison") return ParsePoison(fields, event);
@@ -198,7 +220,8 @@ TraceLine ParseTraceLine(absl::string_view line) {
                                                   "cxl_aer_uncorrectable_error",
                                                   "cxl_port_aer_correctable_error",
                                                   "cxl_port_aer_uncorrectable_error",
-                                                  "aer_event"};
+                                                  "aer_event",
+                                                  "memory_failure_event"};
   for (const absl::string_view name : kEvents) {
     const std::string mark = absl::StrCat(": ", name, ": ");
     const size_t at = line.rfind(mark);

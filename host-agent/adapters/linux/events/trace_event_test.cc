@@ -103,6 +103,24 @@ TEST(TraceEventTest, PoisonOfBothKernels) {
   EXPECT_EQ(now.hpa_bytes(), 0u);  // No host region maps it.
 }
 
+TEST(TraceEventTest, AMemoryFailureIsOfAHostAddress) {
+  const std::string line =
+      " pool-poison-412   [001] .....  9.114: memory_failure_event: pfn 0x110200: recovery action "
+      "for dax page: Recovered";
+  const v1::HostEvent event = Event(line);
+  EXPECT_EQ(event.kind(), v1::HostEvent::POISON);
+  EXPECT_EQ(event.serial(), 0u);
+  EXPECT_TRUE(event.bytes_lost());
+  EXPECT_EQ(event.hpa_bytes(), 0x110200000u);
+  EXPECT_EQ(event.length_bytes(), 4096u);
+  EXPECT_EQ(event.text(), "memory failure: recovery action for dax page: Recovered");
+  for (const char* pfn : {"pfn 0x0: ", "pfn 0xfffffffffffffff0: ", "pfn : ", "pfn zero: "}) {
+    std::string other = line;
+    other.replace(other.find("pfn "), 14, pfn);
+    EXPECT_EQ(ParseTraceLine(other).kind, TraceLine::Kind::kNone) << other;
+  }
+}
+
 TEST(TraceEventTest, ClearedPoisonIsNoEvent) {
   std::string line = kPoison612;
   line.replace(line.find("List"), 4, "Clear");

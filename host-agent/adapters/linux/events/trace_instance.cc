@@ -49,8 +49,12 @@ absl::Status TraceInstance::Open() {
   // As it needs: the defaults are 1.4 MiB a processor, and readers woken when that is half full.
   files_->Write(absl::StrCat(path_, "/buffer_size_kb"), "64");
   files_->Write(absl::StrCat(path_, "/buffer_percent"), "0");
-  // Without PCIe's errors (a kernel without AER) the rest is as good.
-  files_->Write(absl::StrCat(path_, "/events/ras/aer_event/enable"), "1");
+  // Without PCIe's errors (a kernel without AER) or memory failures the rest is as good. Some
+  // kernels from 6.19 on have the latter in a group of its own.
+  for (const absl::string_view event :
+       {"ras/aer_event", "ras/memory_failure_event", "memory_failure/memory_failure_event"}) {
+    files_->Write(absl::StrCat(path_, "/events/", event, "/enable"), "1");
+  }
   if (const int error = files_->Write(absl::StrCat(path_, "/events/cxl/enable"), "1"); error != 0) {
     Close();
     return NoTracing(absl::StrCat("cannot have the kernel trace CXL memory: ", ErrnoText(error)),

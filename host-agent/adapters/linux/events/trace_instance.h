@@ -1,9 +1,9 @@
 // A tracefs instance of our own: the kernel's events of CXL memory and PCIe errors, and nobody
 // else's tracing disturbed.
 //
-// Below tracefs (/sys/kernel/tracing) it is instances/cxlpool: events/cxl and ras/aer_event on, a
-// buffer of 64 KiB a processor. It is taken away by Close, and found again after a crash, with what
-// it recorded meanwhile. Documentation/trace/ftrace.rst, "Instances".
+// Below tracefs (/sys/kernel/tracing) it is instances/cxlpool: events/cxl and those of events/ras
+// on, a buffer of 64 KiB a processor. It is taken away by Close, and found again after a crash,
+// with what it recorded meanwhile. Documentation/trace/ftrace.rst, "Instances".
 //
 // Not thread-safe; nothing blocks.
 #ifndef CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_EVENTS_TRACE_INSTANCE_H_
