@@ -86,6 +86,7 @@ StatusOr<std::unique_ptr<HeapRegions>> HeapRegions::Make(cxlpool_client* client,
   if (!first.ok()) return first.status();
   const MutexLock lock(regions->mutex_);
   regions->parts_.push_back(*std::move(first));
+  Tell(*regions->parts_.back());
   return regions;
 }
 
@@ -264,7 +265,7 @@ bool HeapRegions::Give(void* address, size_t size) noexcept {
     if (!part->free.Contains(begin)) continue;
     try {
       part->free.Give(begin, size);
-      Tell(*part);
+      if (!CXLPOOL_MUTANT("heap-tells-only-what-it-takes")) Tell(*part);
       return true;
     } catch (const std::bad_alloc&) {
       return false;

@@ -55,6 +55,18 @@ class HeapTest : public ::testing::Test {
     return bytes;
   }
 
+  // Live and slack bytes of all its Regions together, as the agent reads them.
+  std::pair<uint64_t, uint64_t> Told() const {
+    std::pair<uint64_t, uint64_t> told;
+    for (const UsagePage& page : agent_.UsagePages()) {
+      for (const UsageEntry& entry : page.entries) {
+        told.first += entry.live_bytes;
+        told.second += entry.slack_bytes;
+      }
+    }
+    return told;
+  }
+
   FakeAgent agent_;
 };
 
@@ -79,6 +91,28 @@ TEST_F(HeapTest, BlocksLieInItsRegions) {
     heap.Free(block);
   }
   heap.Free(nullptr);
+}
+
+TEST_F(HeapTest, TellsTheAgentWhatItHolds) {
+  const Heap heap = Create({.size_bytes = 4_MiB, .max_bytes = 8_MiB});
+  const auto expect_told = [&](uint64_t at_least) {
+    const HeapInfo info = heap.Describe().value();
+    const auto [live, slack] = Told();
+    EXPECT_GE(live, at_least);
+    EXPECT_EQ(live + slack, info.mapped_bytes);
+    EXPECT_EQ(slack, info.free_bytes);
+  };
+  expect_told(0);
+  std::vector<void*> blocks;
+  for (int i = 0; i < 6; ++i) {
+    blocks.push_back(heap.Allocate(1000 << 10));
+    ASSERT_NE(blocks.back(), nullptr);
+    expect_told(blocks.size() * (1000 << 10));
+  }
+  EXPECT_EQ(heap.Describe()->regions, 2u);
+  for (void* const block : blocks) heap.Free(block);
+  ASSERT_TRUE(heap.Trim().ok());
+  EXPECT_EQ(Told(), std::make_pair(uint64_t{0}, uint64_t{4_MiB}));
 }
 
 TEST_F(HeapTest, WritesNothingIntoFreedBlocks) {
