@@ -76,6 +76,8 @@ class RemedyTest(unittest.TestCase):
     def test_each_command_is_read_by_the_command_line(self):
         for where, text in [*code_texts(), *page_texts()]:
             for command in re.findall(r'`(cxlpool [^`]+)`', text):
+                if command in self.seen:
+                    continue
                 with self.subTest(where=where, command=command):
                     self.carry_out(where, command)
         self.assertGreater(len(self.seen), 25)

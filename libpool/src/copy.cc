@@ -47,18 +47,20 @@ CopyUse UseOf(const Map& map, Copy::What what) {
   return map.is_coherent() ? CopyUse::kPut : CopyUse::kPublishPut;
 }
 
-// nullptr: only a guarded copy will do.
-CaughtCopy CaughtFor(const Map& map, CopyUse use, size_t bytes) {
+// That of memcpy. nullptr: only a guarded copy will do.
+CaughtCopy CaughtFor(const Map& map, size_t bytes) {
   const CaughtCopy copy = map.caught_copy();
-  if (copy == nullptr || bytes - 1 >= kCaughtBytes - 1 || !MayGoWithoutALook()) return nullptr;
-  return bytes < CopyPlan::kLeastBytes ? copy : CopyPlan::Choose(use, bytes).caught;
+  return bytes - 1 >= kCaughtBytes - 1 || !MayGoWithoutALook() ? nullptr : copy;
 }
 
 }  // namespace
 
 bool PutCaught(const Map& map, uint64_t offset, const void* from, size_t bytes) noexcept {
   if (!map.writable() || !IsAllowed(map, offset, from, bytes)) return false;
-  const CaughtCopy copy = CaughtFor(map, CopyUse::kPut, bytes);
+  CaughtCopy copy = CaughtFor(map, bytes);
+  if (copy != nullptr && bytes >= CopyPlan::kLeastBytes) {
+    copy = CopyPlan::Choose(CopyUse::kPut, bytes).caught;
+  }
   if (copy == nullptr ||
       !copy(map.address() + offset, static_cast<const std::byte*>(from), bytes, map.range())) {
     return false;
@@ -69,7 +71,8 @@ bool PutCaught(const Map& map, uint64_t offset, const void* from, size_t bytes) 
 
 bool GetCaught(const Map& map, uint64_t offset, void* into, size_t bytes) noexcept {
   if (!IsAllowed(map, offset, into, bytes)) return false;
-  const CaughtCopy copy = CaughtFor(map, CopyUse::kGet, bytes);
+  // No plan has another for gets: what is got stays in the caches.
+  const CaughtCopy copy = CaughtFor(map, bytes);
   if (copy == nullptr) return false;
   OrderAccesses();
   return copy(static_cast<std::byte*>(into), map.address() + offset, bytes, map.range());

@@ -33,8 +33,8 @@ struct cxlpool_op {
 namespace {
 
 // Carries out a copy in the calling thread.
-int CopyNow(const cxlpool_map* map, const lib::Copy& copy, cxlpool_lost* lost,
-            cxlpool_error* error) {
+[[gnu::noinline]] int CopyNow(const cxlpool_map* map, const lib::Copy& copy, cxlpool_lost* lost,
+                              cxlpool_error* error) {
   return Run(error, [&]() -> Status {
     if (map == nullptr) return NotGiven("map");
     if (Status status = CheckCopy(*map->map, copy); !status.ok()) return status;
