@@ -472,7 +472,8 @@ typedef struct cxlpool_fault {
   const char *message; /* For people: what the device said. */
 } cxlpool_fault;
 
-/* What a guarded call could not reach. */
+/* What a guarded call could not reach: the bytes that it met first, which need not be the first of
+ * those that are lost. */
 typedef struct cxlpool_lost {
   size_t size;
   uint64_t region_offset_bytes; /* As in cxlpool_fault. */
