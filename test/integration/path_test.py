@@ -14,7 +14,8 @@ MiB = 1 << 20
 ACL = 'system.posix_acl_access'
 ACL_USER = 2
 # Says where it is told that the Region is, and lives until its standard input ends.
-TELL = 'echo "$CXLPOOL_PATH $0"; cat >/dev/null'
+# Without a child: what the program has is its children's as well, and would outlive it.
+TELL = 'echo "$CXLPOOL_PATH $0"; exec cat >/dev/null'
 
 
 class PathTest(PoolTest):
