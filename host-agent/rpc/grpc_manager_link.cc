@@ -351,7 +351,11 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const GrpcLinkOptions
     if (absl::Status status = CheckInsecureAddress(options.address); !status.ok()) return status;
     credentials = grpc::InsecureChannelCredentials();
   }
-  return grpc::CreateCustomChannel(options.address, credentials, arguments);
+  auto channel = grpc::CreateCustomChannel(options.address, credentials, arguments);
+  // Looks the address up now. gRPC 1.51 crashes in ClientChannel::CallData::CheckResolutionLocked
+  // where a call is cancelled while the first look-up ends.
+  channel->GetState(/*try_to_connect=*/true);
+  return channel;
 }
 
 }  // namespace
