@@ -13,6 +13,7 @@ from cxlrack.rack import Rack  # noqa: E402
 from cxlrack import topology as topologies  # noqa: E402
 
 GUEST_MANAGER = 'fm.cxlpool:7600'
+AGENT_LOG = '/var/log/cxlpool-agent.log'
 
 
 def make_image(build: Path, image: Path, programs=(), applications=()):
@@ -92,6 +93,14 @@ socket = "/run/cxlpool/agent.sock"
         self.manager.kill()
         self.port = dialled
 
+    def agent_logs(self):
+        for name, guest in self.hosts.items():
+            try:
+                said = guest.run(f'tail -n 30 {AGENT_LOG}; dmesg | tail -n 8', timeout=20)
+                yield name, said.out
+            except Exception as error:  # A test's failure is what counts, not this.
+                yield name, f'does not answer: {error}'
+
     def close(self):
         if self.manager:
             self.manager.kill()
@@ -134,5 +143,5 @@ class SharedRackPool(RackPool):
         """A slow host does not see in time that its devices are all zero: their bytes are found, and cleared once released."""
         super().start()
         for name in self.regions():
-            self.release(name)
+            self.release(name, '--force', '--reason', 'nobody has written anything here yet')
         return self

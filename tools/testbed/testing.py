@@ -87,6 +87,8 @@ class PoolTest(unittest.TestCase):
         for log in sorted(cls.directory.rglob('*.log')):
             text = log.read_text(errors='replace').splitlines()[-15:]
             print(f'--- {log.name} of {log.parent.name}', *text, sep='\n', file=sys.stderr)
+        for name, text in cls.pool.agent_logs() if hasattr(cls, 'pool') else ():
+            print(f'--- the agent of {name}', text, sep='\n', file=sys.stderr)
 
     def run(self, result=None):
         before = len(result.failures) + len(result.errors) if result else 0
