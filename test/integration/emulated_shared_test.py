@@ -1,12 +1,12 @@
 """Devices that every host sees whole, as files, with real processes: life, refusals, kills, many Regions."""
 
 import random
-from concurrent.futures import ThreadPoolExecutor
 
 from testbed.demo import Demo
 from testbed.emulated import SharedPool
 from testbed.pool import CliError, MiB
 from testbed.process import wait_until
+from testbed.shared_many import ManyRegions
 from testbed.testing import BUILD, PoolTest, main
 
 AGENT_UP = ('before-DeviceGrant', 'after-DeviceGrant', 'before-CreateHostRegion',
@@ -165,46 +165,14 @@ class SharedChainTest(SharedTest):
         self.assert_nothing_left()
 
 
-class SharedManyTest(SharedTest):
+class SharedManyTest(ManyRegions, SharedTest):
     @classmethod
     def make_pool(cls, directory):
         return SharedPool(BUILD, directory, devices={'cmm-0': '1026MiB', 'cmm-1': '1026MiB'}, granule='2MiB')
 
-    def test_1_two_hundred_at_once_on_one_host(self):
-        names = [f'n{i}' for i in range(200)]
-        with ThreadPoolExecutor(4) as workers:
-            list(workers.map(lambda name: self.pool.allocate(name, '4MiB', 'host-a'), names))
-        self.assertEqual(sorted(self.pool.regions()), sorted(names))
-        self.assertEqual(len(self.left_on('host-a')), 400)  # A grant and a piece each.
+    def assert_many_online(self, count):
+        self.assertEqual(len(self.left_on('host-a')), 2 * count)  # A grant and a piece each.
         self.program('host-a', 'pool-write', '--region', 'n0', '--seed', 1)
-        with ThreadPoolExecutor(4) as workers:
-            list(workers.map(self.pool.release, names))
-        self.assert_nothing_left()
-
-    def test_2_a_thousand_allocations_and_releases_in_random_order(self):
-        """Whoever has room gets it: no order of Regions is in anybody's way."""
-        random_ = random.Random(20260)
-        total = int(self.pool.cli('capacity')['total_bytes'])
-        live, done, free = {}, 0, total
-        with ThreadPoolExecutor(4) as workers:
-            while done < 1000:
-                begun = []
-                for _ in range(min(8, 1000 - done)):
-                    size = random_.choice((2, 4, 6, 16, 64)) * MiB
-                    if free < size:
-                        break
-                    host, name = random_.choice(('host-a', 'host-b')), f'r{done}'
-                    flags = ('--max-extents', '8')
-                    begun.append(workers.submit(self.pool.allocate, name, size, host, *flags))
-                    live[name], free, done = size, free - size, done + 1
-                for each in begun:
-                    each.result()
-                gone = random_.sample(sorted(live), random_.randrange(len(live) + 1) if free > 64 * MiB else len(live) // 2)
-                list(workers.map(self.pool.release, gone))
-                free += sum(live.pop(name) for name in gone)
-            list(workers.map(self.pool.release, live))
-        self.assertEqual(int(self.pool.cli('capacity')['total_bytes']), total)
-        self.assert_nothing_left()
 
 
 if __name__ == '__main__':

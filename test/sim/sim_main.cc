@@ -122,5 +122,5 @@ int main(int argc, char** argv) {
        .ci_seeds = 3000,
        .run = [&](uint64_t seed, bool trace) { return Try(make(seed), trace, &coverage); },
        .summary = [&] { return coverage.Summary(); },
-       .missing = [&](uint64_t) { return shared ? "" : coverage.Missing(); }});
+       .missing = [&](uint64_t) { return coverage.Missing(); }});
 }

@@ -122,15 +122,16 @@ class SharedRackPool(RackPool):
     """Two machines that were booted with the same two devices, each of them whole: driver shared, nothing is plugged."""
 
     driver = adapter = 'shared'
-    granule = 256 << 20
 
-    def __init__(self, build, directory, topology='shared', **more):
+    def __init__(self, build, directory, topology='shared', granule=256 << 20, **more):
         super().__init__(build, directory, topology, **more)
+        self.granule = granule
 
     def fabric_toml(self):
         # What the first host calls a device says nothing of which one it is: the mark does, from then on.
         first = self.host_names()[0]
-        devices = ''.join(f'[[device]]\nid = "{d.name}"\ncapacity = {d.size - self.granule}\npath = "{first}/region{number}"\n'
+        devices = ''.join(f'[[device]]\nid = "{d.name}"\ncapacity = {d.size - self.granule}\n'
+                          f'granule = {self.granule}\npath = "{first}/region{number}"\n'
                           for number, d in enumerate(self.topology.devices))
         hosts = ''.join(f'[[host]]\nid = "{name}"\n' for name in self.host_names())
         return f'state = "{self.directory}/fabric"\n{devices}{hosts}'
