@@ -43,11 +43,35 @@ Policy ReadPolicy(TomlReader& toml) {
   return Policy::kPack;
 }
 
+// The driver reads its own keys only, so that those of another are unknown here.
+void ReadFabric(TomlReader& fabric, const FabricReaders& drivers, FmConfig& config) {
+  const auto driver = drivers.find(fabric.String("driver"));
+  if (driver == drivers.end()) {
+    std::string known;
+    for (const auto& [name, reader] : drivers) {
+      absl::StrAppend(&known, known.empty() ? "\"" : ", \"", name, "\"");
+    }
+    fabric.Fail("driver", "is no fabric driver", absl::StrCat("write one of ", known));
+    return;
+  }
+  config.fence.path = fabric.AbsolutePath("fence_program", "");
+  if (!config.fence.path.empty()) {
+    config.where["fabric.fence_program"] = fabric.Where("fence_program");
+  }
+  config.fence.timeout =
+      fabric.DurationIn("fence_timeout", config.fence.timeout, kMinFence, kMaxFence);
+  config.fabric = driver->second(fabric, config.fence);
+  for (const FabricSettings::Directory& directory : config.fabric.directories) {
+    config.where[absl::StrCat("fabric.", directory.key)] = fabric.Where(directory.key);
+  }
+}
+
 }  // namespace
 
 // The first mistake that is met is the one that is named (TomlReader); a key that nobody has asked
 // for by the end is a mistake too.
-absl::StatusOr<FmConfig> ParseFmConfig(const std::string& text, const std::string& file) {
+absl::StatusOr<FmConfig> ParseFmConfig(const std::string& text, const std::string& file,
+                                       const FabricReaders& drivers) {
   auto toml = TomlReader::Parse(text, file);
   if (!toml.ok()) return toml.status();
   FmConfig config;
@@ -77,30 +101,8 @@ absl::StatusOr<FmConfig> ParseFmConfig(const std::string& text, const std::strin
   }
 
   TomlReader fabric = toml->Table("fabric");
-  const std::string driver = fabric.String("driver");
-  // Each driver asks for its own keys alone, so that another's are unknown here.
-  if (driver == "emulated") {
-    config.emulated_root = fabric.AbsolutePath("root");
-    config.where["fabric.root"] = fabric.Where("root");
-  } else if (driver == "qemu") {
-    config.driver = FmConfig::Driver::kQemu;
-    config.qemu_state = fabric.AbsolutePath("state", "");
-    config.where["fabric.state"] = fabric.Where("state");
-  } else if (driver == "shared") {
-    config.driver = FmConfig::Driver::kShared;
-    config.shared_state = fabric.AbsolutePath("state");
-    config.where["fabric.state"] = fabric.Where("state");
-    config.coherent = fabric.Bool("coherent", false);
-  } else {
-    fabric.Fail("driver", "is no fabric driver", "write \"emulated\", \"qemu\" or \"shared\"");
-  }
-  config.fence_program = fabric.AbsolutePath("fence_program", "");
-  if (!config.fence_program.empty()) {
-    config.where["fabric.fence_program"] = fabric.Where("fence_program");
-  }
-  config.fence_timeout =
-      fabric.DurationIn("fence_timeout", config.fence_timeout, kMinFence, kMaxFence);
-  config.tables = ReadTopologyTables(*toml, KindOf(driver));
+  ReadFabric(fabric, drivers, config);
+  config.tables = ReadTopologyTables(*toml, config.fabric.rules);
   TomlReader placement = toml->Table("placement");
   config.default_policy = ReadPolicy(placement);
 
@@ -121,10 +123,10 @@ absl::StatusOr<FmConfig> ParseFmConfig(const std::string& text, const std::strin
   return config;
 }
 
-absl::StatusOr<FmConfig> LoadFmConfig(const std::string& file) {
+absl::StatusOr<FmConfig> LoadFmConfig(const std::string& file, const FabricReaders& drivers) {
   auto text = ReadConfigFile(file);
   if (!text.ok()) return text.status();
-  return ParseFmConfig(*text, file);
+  return ParseFmConfig(*text, file, drivers);
 }
 
 }  // namespace cxlpool::fm

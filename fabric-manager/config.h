@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "fabric-manager/model/pool/region.h"
 #include "fabric-manager/model/pool/topology_entry.h"
+#include "fabric-manager/ports/fabric_settings.h"
 
 namespace cxlpool::fm {
 
@@ -26,20 +27,14 @@ struct FmConfig {
     std::string ca, cert, key;
     std::string server_name;  // That clients look for in the certificate.
   };
-  enum class Driver { kEmulated, kQemu, kShared };
   enum class StoreKind { kSqlite, kMemory };
 
   std::vector<Listen> listen;
   std::optional<Tls> tls;
   StoreKind store = StoreKind::kSqlite;
   std::string store_path;
-  Driver driver = Driver::kEmulated;
-  std::string emulated_root;
-  std::string qemu_state;  // Directory; empty: a host that ended while no manager ran is not known.
-  std::string shared_state;   // Directory.
-  bool coherent = false;      // Driver shared: the hardware keeps hosts' caches coherent.
-  std::string fence_program;  // Absolute path; empty: the fabric fences by itself.
-  absl::Duration fence_timeout = absl::Seconds(60);
+  FenceProgram fence;
+  FabricSettings fabric;  // As the driver itself has read it.
   TopologyTables tables;  // Taken into the pool's records once: TakeInTopology.
   std::string file;       // This configuration.
   Policy default_policy = Policy::kPack;
@@ -51,10 +46,12 @@ struct FmConfig {
   std::map<std::string, std::string> where;
 };
 
+// `drivers`: those that the file may name, as FabricDrivers() answers them.
 // INVALID_ARGUMENT/BAD_CONFIG: "FILE:LINE: KEY: what is wrong (what to write)".
 // NOT_FOUND/NO_CONFIG: the file cannot be read.
-absl::StatusOr<FmConfig> ParseFmConfig(const std::string& text, const std::string& file);
-absl::StatusOr<FmConfig> LoadFmConfig(const std::string& file);
+absl::StatusOr<FmConfig> ParseFmConfig(const std::string& text, const std::string& file,
+                                       const FabricReaders& drivers);
+absl::StatusOr<FmConfig> LoadFmConfig(const std::string& file, const FabricReaders& drivers);
 
 }  // namespace cxlpool::fm
 

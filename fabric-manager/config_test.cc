@@ -4,11 +4,17 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_replace.h"
+#include "fabric-manager/fabric_drivers.h"
 #include "fabric-manager/topology_file.h"
 #include "proto/support/refusal.h"
+#include "proto/support/toml_reader.h"
 
 namespace cxlpool::fm {
 namespace {
+
+absl::StatusOr<FmConfig> Parse(const std::string& text) {
+  return ParseFmConfig(text, "fm.toml", FabricDrivers());
+}
 
 constexpr char kGood[] = R"(
 [[listen]]
@@ -32,7 +38,7 @@ slots = [1, 2]
 )";
 
 TEST(FmConfigTest, ReadsAGoodFile) {
-  const auto config = ParseFmConfig(kGood, "fm.toml");
+  const auto config = Parse(kGood);
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->tables.devices.at(0).capacity_bytes, 2ull << 30);
   EXPECT_EQ(config->tables.devices.at(0).granule_bytes, 256ull << 20);
@@ -82,7 +88,7 @@ TEST(FmConfigTest, SaysWhatIsWrongAndWhere) {
   };
   for (const auto& [edit, expected] : cases) {
     const std::string text = absl::StrReplaceAll(kGood, {{edit.first, edit.second}});
-    const absl::Status status = ParseFmConfig(text, "fm.toml").status();
+    const absl::Status status = Parse(text).status();
     EXPECT_EQ(ReasonOf(status), "BAD_CONFIG") << edit.second;
     EXPECT_TRUE(absl::StrContains(status.message(), expected)) << status;
   }
@@ -147,7 +153,7 @@ slots = [3]
 )";
 
 TEST(FmConfigTest, ReadsTheTopology) {
-  const auto config = ParseFmConfig(kRack, "fm.toml");
+  const auto config = Parse(kRack);
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->default_policy, Policy::kSpread);
   const Topology topology = Topology::Create(SpecOf(config->tables)).value();
@@ -163,7 +169,7 @@ TEST(FmConfigTest, ReadsTheTopology) {
 }
 
 TEST(FmConfigTest, WithoutLinksEverybodyReachesEverything) {
-  const auto config = ParseFmConfig(kGood, "fm.toml");
+  const auto config = Parse(kGood);
   ASSERT_TRUE(config.ok());
   EXPECT_TRUE(Topology::Create(SpecOf(config->tables))->connects_all());
   EXPECT_EQ(config->default_policy, Policy::kPack);
@@ -195,7 +201,7 @@ TEST(FmConfigTest, SaysWhatIsWrongWithTheTopologyAndWhere) {
   for (const auto& [edit, expected] : cases) {
     const std::string text = absl::StrReplaceAll(kRack, {{edit.first, edit.second}});
     ASSERT_NE(text, kRack) << edit.first;
-    const absl::Status status = ParseFmConfig(text, "fm.toml").status();
+    const absl::Status status = Parse(text).status();
     EXPECT_EQ(ReasonOf(status), "BAD_CONFIG") << edit.second;
     EXPECT_TRUE(absl::StrContains(status.message(), expected)) << status;
   }
@@ -204,7 +210,7 @@ TEST(FmConfigTest, SaysWhatIsWrongWithTheTopologyAndWhere) {
 TEST(FmConfigTest, AConfigurationIsATopologyFileToo) {
   const auto tables = ParseTopologyFile(kRack, "fm.toml");
   ASSERT_TRUE(tables.ok()) << tables.status();
-  EXPECT_EQ(*tables, ParseFmConfig(kRack, "fm.toml")->tables);
+  EXPECT_EQ(*tables, Parse(kRack)->tables);
   EXPECT_TRUE(absl::StrContains(
       ParseTopologyFile("[[devise]]\nid = \"a\"\n", "rack.toml").status().message(),
       "rack.toml:1: devise: is not a key"));
@@ -220,19 +226,16 @@ TEST(FmConfigTest, SharedDevicesNeedNeitherSlotsNorSockets) {
       "[[device]]\nid = \"cmm-0\"\ncapacity = \"2GiB\"\npath = \"host-a/dax0.0\"\n"
       "[[host]]\nid = \"host-a\"\n";
   const auto parse = [&](const std::string& fabric, const std::string& rest) {
-    return ParseFmConfig(
+    return Parse(
         "[[listen]]\naddress = \"unix:/run/fm.sock\"\ninsecure = true\n[store]\nkind = "
         "\"memory\"\n[fabric]\ndriver = \"shared\"\n" +
-            fabric + rest,
-        "fm.toml");
+        fabric + rest);
   };
   const auto config = parse("state = \"/var/lib/shared\"\ncoherent = true\n", tables);
   ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_EQ(config->driver, FmConfig::Driver::kShared);
-  EXPECT_EQ(config->shared_state, "/var/lib/shared");
-  EXPECT_TRUE(config->coherent);
+  EXPECT_EQ(config->fabric.directories.at(0).path, "/var/lib/shared");
   EXPECT_EQ(config->tables.devices.at(0).path, "host-a/dax0.0");
-  EXPECT_TRUE(CheckTables(config->tables, FabricKind::kShared).ok());
+  EXPECT_TRUE(CheckTables(config->tables, config->fabric.rules).ok());
   EXPECT_EQ(*ParseTopologyFile(tables, "rack.toml"), config->tables);
 
   EXPECT_TRUE(absl::StrContains(parse("", tables).status().message(), "fabric.state: is missing"));
@@ -241,16 +244,72 @@ TEST(FmConfigTest, SharedDevicesNeedNeitherSlotsNorSockets) {
                                 "host[0].slots: is not a key"));
   TopologyTables bad = config->tables;
   bad.hosts[0].slots = {1};
-  EXPECT_EQ(ReasonOf(CheckTables(bad, FabricKind::kShared)), "BAD_TOPOLOGY");
+  EXPECT_EQ(ReasonOf(CheckTables(bad, config->fabric.rules)), "BAD_TOPOLOGY");
   for (const char* path : {"dax0.0", "/dev/dax0.0", "host-a/", "Host A/dax0.0"}) {
     bad = config->tables;
     bad.devices[0].path = path;
-    EXPECT_EQ(ReasonOf(CheckTables(bad, FabricKind::kShared)), "BAD_TOPOLOGY") << path;
+    EXPECT_EQ(ReasonOf(CheckTables(bad, config->fabric.rules)), "BAD_TOPOLOGY") << path;
+  }
+}
+
+TEST(FmConfigTest, AnUnknownDriverIsRefusedAndTheKnownOnesAreNamed) {
+  const absl::Status status =
+      Parse(absl::StrReplaceAll(kGood, {{"\"emulated\"", "\"cci\""}})).status();
+  EXPECT_EQ(ReasonOf(status), "BAD_CONFIG");
+  EXPECT_TRUE(absl::StrContains(status.message(),
+                                "fm.toml:10: fabric.driver: is no fabric driver (write one of "
+                                "\"emulated\", \"qemu\", \"shared\")"))
+      << status;
+}
+
+// Another driver is one more line in the table: its keys, and what it wants of devices and hosts,
+// are read and judged by what it says itself.
+TEST(FmConfigTest, ADriverReadsItsOwnTable) {
+  std::string port;
+  FenceProgram fence;
+  const FabricReaders drivers = {
+      {"cci", [&](TomlReader& fabric, const FenceProgram& given) {
+         port = fabric.AbsolutePath("port");
+         fence = given;
+         FabricSettings settings;
+         settings.rules = {.path = true, .check_device = [](const DeviceEntry& device) {
+                             return device.path == "mld-1"
+                                        ? std::nullopt
+                                        : std::optional(BadKey{"path", "is no MLD", "name one"});
+                           }};
+         settings.directories = {{"port", port}};
+         return settings;
+       }}};
+  const auto parse = [&](const std::string& from, const std::string& to) {
+    const std::string good =
+        "[[listen]]\naddress = \"unix:/run/fm.sock\"\ninsecure = true\n[store]\nkind = \"memory\"\n"
+        "[fabric]\ndriver = \"cci\"\nport = \"/dev/cci0\"\n"
+        "fence_program = \"/bin/cut\"\nfence_timeout = \"17s\"\n"
+        "[[device]]\nid = \"cmm-0\"\ncapacity = \"1GiB\"\npath = \"mld-1\"\n"
+        "[[host]]\nid = \"host-a\"\n";
+    return ParseFmConfig(absl::StrReplaceAll(good, {{from, to}}), "fm.toml", drivers);
+  };
+  const auto config = parse("", "");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(port, "/dev/cci0");
+  EXPECT_EQ(fence.path, "/bin/cut");
+  EXPECT_EQ(fence.timeout, absl::Seconds(17));
+  EXPECT_EQ(config->where.at("fabric.port"), "fm.toml:8: fabric.port");
+  const std::vector<std::pair<std::pair<std::string, std::string>, std::string>> cases = {
+      {{"\"cci\"", "\"emulated\""}, "is no fabric driver (write one of \"cci\")"},
+      {{"port =", "root = \"/r\"\nport ="}, "fm.toml:8: fabric.root: is not a key"},
+      {{"/dev/cci0", "cci0"}, "fm.toml:8: fabric.port: is no absolute path"},
+      {{"mld-1", "mld-9"}, "fm.toml:14: device[0].path: is no MLD (name one)"},
+      {{"\"host-a\"", "\"host-a\"\nslots = [1]"}, "fm.toml:17: host[0].slots: is not a key"},
+  };
+  for (const auto& [edit, expected] : cases) {
+    const absl::Status status = parse(edit.first, edit.second).status();
+    EXPECT_TRUE(absl::StrContains(status.message(), expected)) << status;
   }
 }
 
 TEST(FmConfigTest, AMissingFileIsNamed) {
-  EXPECT_EQ(ReasonOf(LoadFmConfig("/nowhere/fm.toml").status()), "NO_CONFIG");
+  EXPECT_EQ(ReasonOf(LoadFmConfig("/nowhere/fm.toml", FabricDrivers()).status()), "NO_CONFIG");
 }
 
 }  // namespace

@@ -18,12 +18,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "fabric-manager/adapters/fabric_emulated/emulated_fabric.h"
-#include "fabric-manager/adapters/fabric_qemu/qemu_fabric.h"
-#include "fabric-manager/adapters/fabric_shared/shared_backend.h"
 #include "fabric-manager/adapters/store_memory/memory_store.h"
 #include "fabric-manager/adapters/store_sqlite/sqlite_store.h"
 #include "fabric-manager/config.h"
+#include "fabric-manager/fabric_drivers.h"
 #include "fabric-manager/rpc/server.h"
 #include "fabric-manager/service/agent_tasks.h"
 #include "fabric-manager/service/lease_keeper.h"
@@ -47,15 +45,6 @@ constexpr int kBadUsage = 2;  // Of a wrong command line, and of --check-config.
 // client looks at nothing, end no sooner: every stop takes so long.
 constexpr absl::Duration kShutdownGrace = absl::Seconds(1);
 constexpr absl::Duration kStopDeadline = absl::Seconds(9);
-
-absl::StatusOr<std::unique_ptr<FabricDriver>> MakeDriver(const FmConfig& config,
-                                                         AgentTasks* tasks) {
-  if (config.driver == FmConfig::Driver::kQemu) return QemuFabric::Open(QemuConfigOf(config));
-  if (config.driver == FmConfig::Driver::kShared) {
-    return SharedBackend::Open(SharedConfigOf(config), tasks);
-  }
-  return EmulatedFabric::Open(EmulatedConfigOf(config));
-}
 
 absl::StatusOr<std::unique_ptr<Store>> MakeStore(const FmConfig& config) {
   if (config.store == FmConfig::StoreKind::kMemory) {
@@ -227,7 +216,7 @@ class Manager {
 int Run(const std::string& file) {
   const sigset_t signals = BlockSignals();
   RouteGrpcLog();
-  const auto loaded = LoadFmConfig(file);
+  const auto loaded = LoadFmConfig(file, FabricDrivers());
   if (!loaded.ok()) return Fail(loaded.status());
   const FmConfig& config = *loaded;
   auto tls = LoadTlsOf(config);
@@ -236,7 +225,7 @@ int Run(const std::string& file) {
   auto store = MakeStore(config);
   if (!store.ok()) return Fail(store.status());
   auto tasks = std::make_unique<SessionTasks>();
-  auto driver = MakeDriver(config, tasks.get());
+  auto driver = config.fabric.open(tasks.get());
   if (!driver.ok()) return Fail(driver.status());
   CertificateKeeper certificates(kSubject, *tls);
   Manager manager(config, *std::move(store), std::move(tasks), *std::move(driver), *std::move(tls));
@@ -270,7 +259,7 @@ int Run(const std::string& file) {
 
 // What `--check-config` says: what Run would say of the configuration and of the files it names.
 int CheckConfig(const std::string& file) {
-  const auto config = LoadFmConfig(file);
+  const auto config = LoadFmConfig(file, FabricDrivers());
   absl::Status status = config.status();
   std::shared_ptr<TlsSource> tls;
   if (status.ok()) {

@@ -67,28 +67,6 @@ absl::Status CheckStore(const FmConfig& config) {
 
 }  // namespace
 
-EmulatedFabricConfig EmulatedConfigOf(const FmConfig& config) {
-  EmulatedFabricConfig emulated;
-  emulated.root_directory = config.emulated_root;
-  emulated.fence = {config.fence_program, config.fence_timeout};
-  return emulated;
-}
-
-QemuFabricConfig QemuConfigOf(const FmConfig& config) {
-  QemuFabricConfig qemu;
-  qemu.state_directory = config.qemu_state;
-  qemu.fence = {config.fence_program, config.fence_timeout};
-  return qemu;
-}
-
-SharedFabricConfig SharedConfigOf(const FmConfig& config) {
-  SharedFabricConfig shared;
-  shared.state_directory = config.shared_state;
-  shared.coherent = config.coherent;
-  shared.fence = {config.fence_program, config.fence_timeout};
-  return shared;
-}
-
 SqliteStoreOptions StoreOptionsOf(const FmConfig& config) {
   SqliteStoreOptions options;
   options.path = config.store_path;
@@ -100,6 +78,7 @@ Writer::Options WriterOptionsOf(const FmConfig& config, const FabricCapabilities
   options.shares_slices = fabric.shares_slices;
   options.isolates = fabric.isolates;
   options.enforces_read_only = fabric.enforces_read_only;
+  if (!CXLPOOL_MUTANT("fabric-rules-are-lost")) options.fabric = config.fabric.rules;
   if (!CXLPOOL_MUTANT("default-policy-is-lost")) options.default_policy = config.default_policy;
   return options;
 }
@@ -145,18 +124,15 @@ absl::Status CheckPaths(const FmConfig& config) {
   if (absl::Status status = At(config, "store.path", CheckStore(config)); !status.ok()) {
     return status;
   }
-  if (!config.fence_program.empty()) {
-    const auto safe = CheckProgram("the fence program", config.fence_program);
+  if (!config.fence.path.empty()) {
+    const auto safe = CheckProgram("the fence program", config.fence.path);
     if (!safe.ok()) return At(config, "fabric.fence_program", safe.status());
   }
-  if (config.driver == FmConfig::Driver::kEmulated) {
-    return At(config, "fabric.root", CheckDirectory(config.emulated_root, /*parents=*/true));
+  for (const auto& [key, path, parents] : config.fabric.directories) {
+    const absl::Status status = CheckDirectory(path, parents);
+    if (!status.ok()) return At(config, absl::StrCat("fabric.", key), status);
   }
-  if (config.driver == FmConfig::Driver::kShared) {
-    return At(config, "fabric.state", CheckDirectory(config.shared_state, /*parents=*/false));
-  }
-  if (config.qemu_state.empty()) return absl::OkStatus();
-  return At(config, "fabric.state", CheckDirectory(config.qemu_state, /*parents=*/false));
+  return absl::OkStatus();
 }
 
 }  // namespace cxlpool::fm

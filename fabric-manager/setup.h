@@ -9,9 +9,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "fabric-manager/adapters/fabric_emulated/emulated_fabric.h"
-#include "fabric-manager/adapters/fabric_qemu/qemu_config.h"
-#include "fabric-manager/adapters/fabric_shared/shared_backend.h"
 #include "fabric-manager/adapters/store_sqlite/sqlite_store.h"
 #include "fabric-manager/config.h"
 #include "fabric-manager/rpc/server.h"
@@ -22,10 +19,6 @@
 
 namespace cxlpool::fm {
 
-// Without devices and hosts: the driver is given those of the pool's records (Configure).
-EmulatedFabricConfig EmulatedConfigOf(const FmConfig& config);
-QemuFabricConfig QemuConfigOf(const FmConfig& config);
-SharedFabricConfig SharedConfigOf(const FmConfig& config);
 SqliteStoreOptions StoreOptionsOf(const FmConfig& config);
 Writer::Options WriterOptionsOf(const FmConfig& config, const FabricCapabilities& fabric);
 HostSessions::Options SessionOptionsOf(const FmConfig& config);

@@ -9,16 +9,18 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
+#include "fabric-manager/fabric_drivers.h"
+#include "fabric-manager/service/agent_tasks.h"
 #include "proto/support/refusal.h"
 #include "tools/pki/pki.h"
 
 namespace cxlpool::fm {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr char kRest[] = R"(
@@ -92,6 +94,19 @@ id = "host-a"
 qmp = "DIR/qmp"
 )";
 
+constexpr char kShared[] = R"(
+[fabric]
+driver = "shared"
+state = "DIR/shared"
+
+[[device]]
+id = "cmm-0"
+capacity = "2GiB"
+
+[[host]]
+id = "host-a"
+)";
+
 class SetupTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -119,7 +134,8 @@ class SetupTest : public testing::Test {
       EXPECT_THAT(text, HasSubstr(from));
       text = absl::StrReplaceAll(text, {{from, to}});
     }
-    const auto config = ParseFmConfig(absl::StrReplaceAll(text, {{"DIR", directory_}}), "fm.toml");
+    const auto config =
+        ParseFmConfig(absl::StrReplaceAll(text, {{"DIR", directory_}}), "fm.toml", FabricDrivers());
     EXPECT_TRUE(config.ok()) << config.status();
     return config.value_or(FmConfig());
   }
@@ -134,9 +150,8 @@ class SetupTest : public testing::Test {
 TEST_F(SetupTest, EveryKeyReachesItsPart) {
   const FmConfig config = Parse(kEmulated);
   // A person who adds a field names it here, and says below whom it reaches.
-  const auto& [listen, tls, store, store_path, driver, emulated_root, qemu_state, shared_state,
-               coherent, fence_program, fence_timeout, tables, file, default_policy, heartbeat,
-               lease, attach_timeout, discover_period, where] = config;
+  const auto& [listen, tls, store, store_path, fence, settings, tables, file, default_policy,
+               heartbeat, lease, attach_timeout, discover_period, where] = config;
   FabricCapabilities fabric;
   fabric.driver = "fake";
   fabric.shares_slices = true;
@@ -148,6 +163,11 @@ TEST_F(SetupTest, EveryKeyReachesItsPart) {
   EXPECT_TRUE(writer.shares_slices);
   EXPECT_TRUE(writer.isolates);
   EXPECT_TRUE(writer.enforces_read_only);
+  EXPECT_TRUE(writer.fabric.slots);
+  EXPECT_NE(writer.fabric.check_host, nullptr);
+  EXPECT_EQ(writer.fabric.check_host, settings.rules.check_host);
+  EXPECT_EQ(fence.path, "/usr/bin/true");
+  EXPECT_EQ(fence.timeout, absl::Seconds(17));
   const HostSessions::Options sessions = SessionOptionsOf(config);
   EXPECT_EQ(sessions.heartbeat, absl::Seconds(3));
   EXPECT_EQ(sessions.lease, absl::Seconds(31));
@@ -176,61 +196,18 @@ TEST_F(SetupTest, EveryKeyReachesItsPart) {
   EXPECT_EQ(file, "fm.toml");
 }
 
-TEST_F(SetupTest, EveryKeyOfAnEmulatedFabricReachesIt) {
-  const FmConfig config = Parse(kEmulated);
-  EmulatedFabricConfig emulated = EmulatedConfigOf(config);
-  SetParts(emulated, config.tables);
-  const auto& [root, devices, hosts, poll, watch, fence] = emulated;
-  EXPECT_EQ(fence.path, "/usr/bin/true");
-  EXPECT_EQ(fence.timeout, absl::Seconds(17));
-  EXPECT_EQ(root, directory_ + "/fabric");
-  ASSERT_EQ(devices.size(), 1u);
-  const auto& [id, serial, capacity, granule] = devices[0];
-  EXPECT_EQ(id, "cmm-0");
-  EXPECT_EQ(serial, "S0");
-  EXPECT_EQ(capacity, uint64_t{2} << 30);
-  EXPECT_EQ(granule, uint64_t{512} << 20);
-  ASSERT_EQ(hosts.size(), 1u);
-  const auto& [host, slots, uid] = hosts[0];
-  EXPECT_EQ(host, "host-a");
-  EXPECT_THAT(slots, ElementsAre(3, 4));
-  EXPECT_EQ(uid, 1234u);
-}
-
-TEST_F(SetupTest, EveryKeyOfAQemuFabricReachesIt) {
-  const FmConfig config = Parse(kQemu);
-  QemuFabricConfig qemu = QemuConfigOf(config);
-  SetParts(qemu, config.tables);
-  const auto& [devices, hosts, state, timing, fence] = qemu;
-  EXPECT_EQ(fence.path, "/usr/bin/true");
-  EXPECT_EQ(fence.timeout, absl::Seconds(17));
-  EXPECT_EQ(state, directory_ + "/state");
-  ASSERT_EQ(devices.size(), 1u);
-  const auto& [id, serial, path, capacity, granule] = devices[0];
-  EXPECT_EQ(id, "cmm-0");
-  EXPECT_EQ(serial, "S0");
-  EXPECT_EQ(path, directory_ + "/cmm-0");
-  EXPECT_EQ(capacity, uint64_t{2} << 30);
-  EXPECT_EQ(granule, uint64_t{512} << 20);
-  ASSERT_EQ(hosts.size(), 1u);
-  const auto& [host, socket] = hosts[0];
-  EXPECT_EQ(host, "host-a");
-  EXPECT_EQ(socket, directory_ + "/qmp");
-}
-
-TEST_F(SetupTest, EveryKeyOfASharedFabricReachesIt) {
-  FmConfig config = Parse(kEmulated);
-  config.driver = FmConfig::Driver::kShared;
-  config.shared_state = directory_ + "/shared";
-  config.coherent = true;
-  const SharedFabricConfig shared = SharedConfigOf(config);
-  EXPECT_EQ(shared.state_directory, directory_ + "/shared");
-  EXPECT_TRUE(shared.coherent);
-  EXPECT_EQ(shared.fence.path, "/usr/bin/true");
-  EXPECT_EQ(shared.fence.timeout, absl::Seconds(17));
-  EXPECT_TRUE(CheckPaths(config).ok()) << CheckPaths(config);
-  config.shared_state = directory_ + "/no/shared";
-  EXPECT_EQ(ReasonOf(CheckPaths(config)), "NO_ACCESS");
+TEST_F(SetupTest, EachDriverIsOpenedByItsName) {
+  const std::map<std::string, std::string> fabrics = {
+      {"emulated", kEmulated}, {"qemu", kQemu}, {"shared", kShared}};
+  ASSERT_EQ(fabrics.size(), FabricDrivers().size());
+  for (const auto& [name, text] : fabrics) {
+    const FmConfig config = Parse(text);
+    SessionTasks tasks;
+    const auto driver = config.fabric.open(&tasks);
+    ASSERT_TRUE(driver.ok()) << driver.status();
+    EXPECT_EQ((*driver)->capabilities().driver, name);
+    tasks.Stop();
+  }
 }
 
 TEST_F(SetupTest, AMemoryStoreHasNoDirectory) {
@@ -263,6 +240,7 @@ TEST_F(SetupTest, PathsAreThereOrCanBeMadeAndNothingIsMade) {
   EXPECT_FALSE(std::filesystem::exists(directory_ + "/fabric"));
   EXPECT_TRUE(CheckPaths(Parse(kEmulated, {{"DIR/fabric", "DIR/a/b/fabric"}})).ok());
   EXPECT_TRUE(CheckPaths(Parse(kQemu)).ok());
+  EXPECT_TRUE(CheckPaths(Parse(kShared)).ok());
 
   const auto refusal = [&](const std::string& fabric, const std::string& from,
                            const std::string& to, const std::string& key) {
@@ -277,6 +255,7 @@ TEST_F(SetupTest, PathsAreThereOrCanBeMadeAndNothingIsMade) {
   EXPECT_EQ(refusal(kEmulated, "DIR/fabric", "DIR/file", "fabric.root"), "NO_ACCESS");
   EXPECT_EQ(refusal(kEmulated, "DIR/fabric", "DIR/file/fabric", "fabric.root"), "NO_ACCESS");
   EXPECT_EQ(refusal(kQemu, "DIR/state", "DIR/no/state", "fabric.state"), "NO_ACCESS");
+  EXPECT_EQ(refusal(kShared, "DIR/shared", "DIR/no/shared", "fabric.state"), "NO_ACCESS");
   std::filesystem::create_directory(directory_ + "/store");
   chmod((directory_ + "/store").c_str(), 0777);
   EXPECT_EQ(refusal(kEmulated, "DIR/store/", "DIR/store/", "store.path"), "STORE_UNSAFE_PATH");

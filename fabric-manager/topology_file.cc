@@ -41,74 +41,41 @@ std::string ReadDomain(TomlReader& toml) {
   return domain;
 }
 
-// Whether this driver has the key, or the file may be of any driver's pool and has it.
-bool Wants(TomlReader& toml, const std::string& key, std::optional<FabricKind> fabric,
-           FabricKind owner) {
-  return fabric.has_value() ? *fabric == owner : toml.Has(key);
+// The same mistakes as an operator's call may make, with the line.
+template <typename Entry>
+void CheckRead(TomlReader& toml, const Entry& entry, const FabricRules& fabric) {
+  if (const auto bad = CheckEntry(entry, fabric)) toml.Fail(bad->key, bad->what, bad->remedy);
 }
 
-DeviceEntry ReadDevice(TomlReader& toml, std::optional<FabricKind> fabric,
-                       std::set<std::string>& seen) {
+DeviceEntry ReadDevice(TomlReader& toml, const FabricRules& fabric, std::set<std::string>& seen) {
   DeviceEntry device;
   device.id = ReadId(toml, seen);
   device.serial = toml.String("serial", device.id);
   device.capacity_bytes = toml.Size("capacity");
   device.granule_bytes = toml.Size("granule", device.granule_bytes);
-  if (device.granule_bytes == 0 || (device.granule_bytes & (device.granule_bytes - 1)) != 0) {
-    toml.Fail("granule", "is not a power of two", "write a size like \"256MiB\"");
-  } else if (device.capacity_bytes == 0 || device.capacity_bytes % device.granule_bytes != 0) {
-    toml.Fail("capacity", "is not a multiple of the granule",
-              absl::StrCat("use a multiple of ", device.granule_bytes, " bytes"));
-  }
-  // Of a pool of any driver: HOST/NAME is of shared devices. Whether this pool's fabric wants a
-  // path is the manager's to say.
-  if (fabric == FabricKind::kQemu) {
-    device.path = toml.AbsolutePath("path");
-  } else if (fabric != FabricKind::kEmulated) {
-    device.path = toml.String("path", "");
-  }
+  if (fabric.path) device.path = toml.String("path", "");
   device.latency_ns = NumberIn(toml, "latency_ns", kMaxFigure);
   device.bandwidth_mib_per_second = NumberIn(toml, "bandwidth_mib", kMaxFigure);
   device.heads = NumberIn(toml, "heads", kMaxHeads);
-  device.failure_domain = ReadDomain(toml);
+  device.failure_domain = toml.String("failure_domain", "");
+  CheckRead(toml, device, fabric);
   return device;
 }
 
-void ReadSlots(TomlReader& toml, HostEntry& host) {
-  std::set<uint64_t> slots;
-  for (const uint64_t slot : toml.Numbers("slots")) {
-    if (slot > kMaxSlotNumber || !slots.insert(slot).second) {
-      toml.Fail("slots", absl::StrCat("holds ", slot, " twice, or it is no PCIe slot number"),
-                absl::StrCat("use different numbers from 0 to ", kMaxSlotNumber));
-    }
-    host.slots.push_back(static_cast<uint32_t>(slot));
-  }
-  if (host.slots.empty() || host.slots.size() > kMaxSlotsOfHost) {
-    toml.Fail("slots", absl::StrCat("needs 1 to ", kMaxSlotsOfHost, " slots"), "write [1, 2]");
-  }
-  if (!toml.Has("uid")) return;
-  const uint64_t uid = toml.Number("uid");
-  if (uid >= std::numeric_limits<uint32_t>::max()) {
-    toml.Fail("uid", "is no user id", "write the agent's numeric user id");
-  }
-  host.agent_uid = static_cast<uint32_t>(uid);
+// A number that is too large stays one that CheckEntry refuses.
+uint32_t Narrow(uint64_t value) {
+  return static_cast<uint32_t>(std::min<uint64_t>(value, std::numeric_limits<uint32_t>::max()));
 }
 
-HostEntry ReadHost(TomlReader& toml, std::optional<FabricKind> fabric,
-                   std::set<std::string>& seen) {
+HostEntry ReadHost(TomlReader& toml, const FabricRules& fabric, std::set<std::string>& seen) {
   HostEntry host;
   host.id = ReadId(toml, seen);
-  if (fabric == FabricKind::kShared) return host;
-  if (!Wants(toml, "qmp", fabric, FabricKind::kQemu)) {
-    // In a file of any driver's pool: neither slots nor a socket is a host of shared devices.
-    if (fabric.has_value() || toml.Has("slots") || toml.Has("uid")) ReadSlots(toml, host);
-    return host;
+  if (fabric.slots) {
+    for (const uint64_t slot : toml.Numbers("slots")) host.slots.push_back(Narrow(slot));
   }
-  host.qmp_socket = toml.AbsolutePath("qmp");
-  if (host.qmp_socket.size() > kMaxSocketPath) {
-    toml.Fail("qmp", absl::StrCat("is longer than ", kMaxSocketPath, " bytes"),
-              "move the socket to a shorter path");
-  }
+  if (fabric.uid && toml.Has("uid")) host.agent_uid = Narrow(toml.Number("uid"));
+  if (fabric.qmp) host.qmp_socket = toml.String("qmp", "");
+  CheckRead(toml, host, fabric);
   return host;
 }
 
@@ -131,7 +98,7 @@ LinkEntry ReadLink(TomlReader& toml, const std::vector<HostEntry>& hosts) {
   const auto host = std::find_if(hosts.begin(), hosts.end(), [&](const HostEntry& each) {
     return each.id == link.a || each.id == link.b;
   });
-  // On QEMU the machine says which slots there are.
+  // Where the entry has no slots, the fabric says which there are.
   const bool any = host == hosts.end() || host->slots.empty();
   for (const uint64_t slot : toml.Numbers("slots")) {
     if (slot > kMaxSlotNumber ||
@@ -177,7 +144,7 @@ void CheckTopology(TomlReader& toml, std::vector<TomlReader>& links, const Topol
 
 }  // namespace
 
-TopologyTables ReadTopologyTables(TomlReader& toml, std::optional<FabricKind> fabric) {
+TopologyTables ReadTopologyTables(TomlReader& toml, const FabricRules& fabric) {
   TopologyTables tables;
   std::set<std::string> ids;
   for (TomlReader& device : toml.Tables("device")) {
@@ -203,7 +170,7 @@ TopologyTables ReadTopologyTables(TomlReader& toml, std::optional<FabricKind> fa
 absl::StatusOr<TopologyTables> ParseTopologyFile(const std::string& text, const std::string& file) {
   auto toml = TomlReader::Parse(text, file);
   if (!toml.ok()) return toml.status();
-  TopologyTables tables = ReadTopologyTables(*toml, std::nullopt);
+  TopologyTables tables = ReadTopologyTables(*toml, kAnyFabric);
   for (const char* others :
        {"listen", "tls", "store", "fabric", "placement", "sessions", "reconciler"}) {
     toml->LeaveAlone(others);  // Of the manager's configuration.

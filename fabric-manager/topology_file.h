@@ -3,7 +3,6 @@
 #ifndef CXLPOOL_FABRIC_MANAGER_TOPOLOGY_FILE_H_
 #define CXLPOOL_FABRIC_MANAGER_TOPOLOGY_FILE_H_
 
-#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -13,12 +12,13 @@
 
 namespace cxlpool::fm {
 
-// What of the tables makes no sense is an error of `toml`, with its line. `fabric`: the keys that
-// this driver wants, and no others; nothing: those of any driver, which the manager judges.
-TopologyTables ReadTopologyTables(TomlReader& toml, std::optional<FabricKind> fabric);
+// What of the tables makes no sense is an error of `toml`, with its line. A key that the driver of
+// these rules does not use is unknown.
+TopologyTables ReadTopologyTables(TomlReader& toml, const FabricRules& fabric);
 
 // A file for `cxlpool topology apply`. It may be a whole configuration: what else that has is left
-// alone. INVALID_ARGUMENT/BAD_CONFIG: "FILE:LINE: KEY: what is wrong (what to write)".
+// alone. What only one driver wants is the manager's to judge (kAnyFabric).
+// INVALID_ARGUMENT/BAD_CONFIG: "FILE:LINE: KEY: what is wrong (what to write)".
 absl::StatusOr<TopologyTables> ParseTopologyFile(const std::string& text, const std::string& file);
 
 // As the API has them: what the manager answers, and what such a file asks of it.

@@ -128,13 +128,13 @@ class ApiTest(unittest.TestCase):
 
 
 class ConfigurationTest(unittest.TestCase):
-    FILES = (('cxlpool-fm', 'fabric-manager/config.cc fabric-manager/topology_file.cc', 'packaging/fm.toml'),
+    FILES = (('cxlpool-fm', 'fabric-manager/config.cc fabric-manager/topology_file.cc fabric-manager/adapters/fabric_*/*_settings.cc', 'packaging/fm.toml'),
              ('cxlpool-agent', 'host-agent/config.cc', 'packaging/agent.toml'))
 
     @staticmethod
     def keys(source):
         """Every key that the code reads, tables too."""
-        return {key for file in source.split() for key in READS.findall(read(file))}
+        return {key for pattern in source.split() for file in REPOSITORY.glob(pattern) for key in READS.findall(file.read_text())}
 
     @staticmethod
     def section(daemon):

@@ -72,6 +72,13 @@ class LayersTest(unittest.TestCase):
                 bad.append((name, included))
         self.assert_none(bad)
 
+    def test_one_file_knows_the_fabric_drivers(self):
+        """All others have what a driver says of itself (fabric-manager/ports/fabric_settings.h)."""
+        self.assert_none((name, included) for name, included in includes()
+                         if included.startswith('fabric-manager/adapters/fabric_') and not is_test(name)
+                         and not name.startswith('fabric-manager/adapters/')
+                         and name != 'fabric-manager/fabric_drivers.cc')
+
     def test_the_three_parts_do_not_know_each_other(self):
         parts = ('fabric-manager/', 'host-agent/', 'libpool/')
         bad = [(name, included) for name, included in includes()

@@ -185,7 +185,7 @@ enum class FenceScope {
 };
 
 struct FabricCapabilities {
-  std::string driver;                 // "emulated", "qemu" or "shared".
+  std::string driver;                 // As operators write it in fabric.driver.
   uint64_t extent_granule_bytes = 0;  // Smallest slice it can bind.
   uint32_t max_lds_per_device = 0;    // 0: no limit.
   // Gives each LD the serial that Bind asks for. Otherwise the hardware has one already, which the

@@ -95,8 +95,7 @@ InventoryRpc::InventoryRpc(PoolService* service, const ViewHolder* views, Backup
       backups_(backups),
       admission_(admission),
       answers_(answers),
-      fabric_(std::move(fabric)),
-      kind_(KindOf(fabric_)) {}
+      fabric_(std::move(fabric)) {}
 
 void InventoryRpc::AddTo(Calls& calls) {
   const auto add = [&](const char* method, auto handler) {
@@ -176,8 +175,7 @@ void InventoryRpc::AddDevice(UnaryCall<v1::AddDeviceRequest, v1::Device>& call) 
       call, "devices", call.request().device(),
       [this, &call](const Caller& caller, const std::string& id, Done done) {
         if (call.request().has_settings()) {
-          service_->PutDevice(caller, FromProto(id, call.request().settings()), kind_,
-                              std::move(done));
+          service_->PutDevice(caller, FromProto(id, call.request().settings()), std::move(done));
         } else {
           service_->AddDevice(caller, id, std::move(done));
         }
@@ -234,7 +232,7 @@ void InventoryRpc::AddHost(UnaryCall<v1::AddHostRequest, v1::Host>& call) {
   Change(
       call, "hosts", call.request().host(),
       [this, &call](const Caller& caller, const std::string& id, Done done) {
-        service_->PutHost(caller, FromProto(id, call.request().settings()), kind_, std::move(done));
+        service_->PutHost(caller, FromProto(id, call.request().settings()), std::move(done));
         return absl::OkStatus();
       },
       [&call](const PoolView& view, const std::string& id) {
@@ -361,7 +359,7 @@ void InventoryRpc::ApplyTopology(
     UnaryCall<v1::ApplyTopologyRequest, v1::ApplyTopologyResponse>& call) {
   auto tables = FromProto(call.request().tables());
   if (!tables.ok()) return call.Finish(tables.status());
-  service_->ApplyTopology(call.caller(), *std::move(tables), kind_, call.request().validate_only(),
+  service_->ApplyTopology(call.caller(), *std::move(tables), call.request().validate_only(),
                           [this, &call](absl::StatusOr<std::vector<TopologyStep>> steps) {
                             answers_->Post([&call, steps = std::move(steps)] {
                               if (steps.ok()) {

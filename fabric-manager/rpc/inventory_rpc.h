@@ -63,7 +63,6 @@ class InventoryRpc final {
   Admission* const admission_;
   Executor* const answers_;
   const std::string fabric_;
-  const FabricKind kind_;
 };
 
 }  // namespace cxlpool::fm

@@ -242,27 +242,26 @@ Done PoolService::Following(Done done) {
   };
 }
 
-void PoolService::PutDevice(const Caller& caller, DeviceEntry device, FabricKind fabric,
-                            Done done) {
+void PoolService::PutDevice(const Caller& caller, DeviceEntry device, Done done) {
   SubmitChange(
       caller, "AddDevice", "",
-      [device = std::move(device), fabric](const PoolState& state, PlanContext& context) {
-        return PlanPutDevice(state, device, fabric, context);
+      [device = std::move(device)](const PoolState& state, PlanContext& context) {
+        return PlanPutDevice(state, device, context);
       },
       Following(std::move(done)));
 }
 
-void PoolService::PutHost(const Caller& caller, HostEntry host, FabricKind fabric, Done done) {
+void PoolService::PutHost(const Caller& caller, HostEntry host, Done done) {
   SubmitChange(
       caller, "AddHost", "",
-      [host = std::move(host), fabric](const PoolState& state, PlanContext& context) {
-        return PlanPutHost(state, host, fabric, context);
+      [host = std::move(host)](const PoolState& state, PlanContext& context) {
+        return PlanPutHost(state, host, context);
       },
       Following(std::move(done)));
 }
 
-void PoolService::ApplyTopology(const Caller& caller, TopologyTables wanted, FabricKind fabric,
-                                bool validate_only, DoneWith<std::vector<TopologyStep>> done) {
+void PoolService::ApplyTopology(const Caller& caller, TopologyTables wanted, bool validate_only,
+                                DoneWith<std::vector<TopologyStep>> done) {
   auto steps = std::make_shared<std::vector<TopologyStep>>();
   const auto answer = [steps](DoneWith<std::vector<TopologyStep>> to) -> Done {
     return [steps, to = std::move(to)](const absl::Status& status) mutable {
@@ -272,12 +271,12 @@ void PoolService::ApplyTopology(const Caller& caller, TopologyTables wanted, Fab
   };
   SubmitChange(
       caller, "ApplyTopology", "",
-      [wanted = std::move(wanted), fabric, validate_only, steps](
+      [wanted = std::move(wanted), validate_only, steps](
           const PoolState& state, PlanContext& context) -> absl::StatusOr<Change> {
         PlanContext own = context;
         uint64_t next_id = kDryRunIds;
         if (validate_only) own.next_id = [&next_id] { return next_id++; };
-        absl::StatusOr<TopologyPlan> plan = PlanTopology(state, wanted, fabric, own);
+        absl::StatusOr<TopologyPlan> plan = PlanTopology(state, wanted, own);
         if (!plan.ok()) return plan.status();
         *steps = std::move(plan->steps);
         return validate_only && !CXLPOOL_MUTANT("dry-run-applies") ? Change{}

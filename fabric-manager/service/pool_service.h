@@ -57,10 +57,10 @@ class PoolService {
   void DiscoverDevices(const Caller& caller, const std::string& host, DoneWith<SeenDevices> done);
   void AddDevice(const Caller& caller, const std::string& device, Done done);
   // What the pool is made of. Each is answered once the fabric has been asked for what is new.
-  void PutDevice(const Caller& caller, DeviceEntry device, FabricKind fabric, Done done);
-  void PutHost(const Caller& caller, HostEntry host, FabricKind fabric, Done done);
-  void ApplyTopology(const Caller& caller, TopologyTables wanted, FabricKind fabric,
-                     bool validate_only, DoneWith<std::vector<TopologyStep>> done);
+  void PutDevice(const Caller& caller, DeviceEntry device, Done done);
+  void PutHost(const Caller& caller, HostEntry host, Done done);
+  void ApplyTopology(const Caller& caller, TopologyTables wanted, bool validate_only,
+                     DoneWith<std::vector<TopologyStep>> done);
   void DrainDevice(const Caller& caller, const std::string& device, Done done);
   void RemoveDevice(const Caller& caller, const std::string& device, Done done);
   void FailDevice(const Caller& caller, const std::string& device, const std::string& reason,

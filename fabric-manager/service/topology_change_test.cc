@@ -41,7 +41,7 @@ class TopologyServiceTest : public ServiceTest {
   void Put(const std::string& id, uint64_t capacity) {
     bool done = false;
     rig->pool.PutDevice(Caller::Operator("cxlpool://operator/alice"), Entry(id, capacity),
-                        FabricKind::kEmulated, [&](absl::Status status) {
+                        [&](absl::Status status) {
                           EXPECT_TRUE(status.ok()) << status;
                           done = true;
                         });
@@ -61,7 +61,7 @@ TEST_F(TopologyServiceTest, TheDriverIsGivenWhatIsDurableAlone) {
   rig->RunUntil([] { return false; }, absl::Seconds(1));
   world.configured.clear();
   rig->pool.PutDevice(Caller::Operator("cxlpool://operator/alice"), Entry("cmm-9", 4 * kGranule),
-                      FabricKind::kEmulated, [](const absl::Status&) {});
+                      [](const absl::Status&) {});
   rig->executor.RunReady();  // Planned, and its commit is under way.
   ASSERT_EQ(rig->writer.state().GetTopologyTables().devices.back().id, "cmm-9");
   rig->reconciler.FollowTopology([](const absl::Status&) {});

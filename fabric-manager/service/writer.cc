@@ -132,6 +132,7 @@ Writer::Writer(Options options, Executor* executor, Clock* clock, Store* store, 
   context_.shares_slices = options_.shares_slices;
   context_.isolates = options_.isolates;
   context_.enforces_read_only = options_.enforces_read_only;
+  context_.fabric = options_.fabric;
   context_.default_policy = options_.default_policy;
 }
 

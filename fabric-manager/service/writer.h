@@ -66,6 +66,7 @@ class Writer {
     bool shares_slices = false;  // FabricCapabilities::shares_slices, and so on.
     bool isolates = false;
     bool enforces_read_only = false;
+    FabricRules fabric = {};  // Of the driver: FabricSettings::rules.
     Policy default_policy = Policy::kPack;
     std::function<Uuid()> make_tag = nullptr;  // Of new Regions; null: random ones.
     // What becomes the row's value; null: EncodeItem.

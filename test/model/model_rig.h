@@ -34,6 +34,7 @@ class ModelRig {
     context_.shares_slices = true;
     context_.isolates = true;
     context_.enforces_read_only = true;
+    context_.fabric = {.slots = true, .uid = true};
   }
 
   // Applies, and counts the revision up.

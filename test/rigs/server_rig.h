@@ -113,7 +113,12 @@ class ServerRig {
   StoreType store{std::make_shared<MemoryDisk>(), &loop};
   ViewHolder views;
   WatchHub watch;
-  Writer writer{{.shares_slices = true, .isolates = true}, &loop, &clock, &store, &views, &watch};
+  Writer writer{{.shares_slices = true, .isolates = true, .fabric = {.slots = true}},
+                &loop,
+                &clock,
+                &store,
+                &views,
+                &watch};
   FakeFabric fabric{&world};
   HostSessions sessions{{.lease = absl::Minutes(5)}, &loop, &clock, &writer};
   Reconciler reconciler{{}, &loop, &clock, &writer, &fabric, &sessions, nullptr};

@@ -230,8 +230,8 @@ void PutInto(std::vector<Entry>& entries, const Entry& wanted) {
 }  // namespace
 
 absl::StatusOr<TopologyPlan> PlanTopology(const PoolState& state, const TopologyTables& wanted,
-                                          FabricKind fabric, PlanContext& context) {
-  if (absl::Status status = CheckTables(wanted, fabric); !status.ok()) return status;
+                                          PlanContext& context) {
+  if (absl::Status status = CheckTables(wanted, context.fabric); !status.ok()) return status;
   Difference difference(state, context);
   absl::Status status;
   const auto want = [&](const auto& entries) {
@@ -248,10 +248,10 @@ absl::StatusOr<TopologyPlan> PlanTopology(const PoolState& state, const Topology
 }
 
 absl::StatusOr<Change> PlanPutDevice(const PoolState& state, const DeviceEntry& device,
-                                     FabricKind fabric, PlanContext& context) {
+                                     PlanContext& context) {
   TopologyTables wanted = EverythingIn(state);
   PutInto(wanted.devices, device);
-  if (absl::Status status = CheckTables(wanted, fabric); !status.ok()) return status;
+  if (absl::Status status = CheckTables(wanted, context.fabric); !status.ok()) return status;
   Difference difference(state, context);
   if (absl::Status status = difference.Want(device); !status.ok()) return status;
   // One that drains is used again, as by `device add` without a word about what it is.
@@ -265,11 +265,11 @@ absl::StatusOr<Change> PlanPutDevice(const PoolState& state, const DeviceEntry& 
   return change;
 }
 
-absl::StatusOr<Change> PlanPutHost(const PoolState& state, const HostEntry& host, FabricKind fabric,
+absl::StatusOr<Change> PlanPutHost(const PoolState& state, const HostEntry& host,
                                    PlanContext& context) {
   TopologyTables wanted = EverythingIn(state);
   PutInto(wanted.hosts, host);
-  if (absl::Status status = CheckTables(wanted, fabric); !status.ok()) return status;
+  if (absl::Status status = CheckTables(wanted, context.fabric); !status.ok()) return status;
   Difference difference(state, context);
   if (absl::Status status = difference.Want(host); !status.ok()) return status;
   return std::move(difference).Taken();

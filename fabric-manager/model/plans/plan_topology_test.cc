@@ -25,19 +25,24 @@ HostEntry NewHost(const std::string& id, std::vector<uint32_t> slots = {16, 17, 
   return {.id = id, .slots = std::move(slots)};
 }
 
+// As of a fabric that has to be given slots.
+std::optional<BadKey> WantSlots(const HostEntry& host) {
+  if (!host.slots.empty()) return std::nullopt;
+  return BadKey{"slots", "is missing", "give its slots"};
+}
+
 // The rig's pool, of which the topology knows the devices cmm-0 and cmm-1 and the hosts.
 class PlanTopologyTest : public testing::Test, protected ModelRig {
  protected:
   void SetUp() override {
     AddPool();
+    context().fabric.check_host = WantSlots;
     tables_.devices = {NewDevice("cmm-0"), NewDevice("cmm-1")};
     tables_.hosts = {NewHost("host-a"), NewHost("host-b"), NewHost("host-c")};
     Commit(PlanImport(state(), tables_, "fm.toml", 1000, context()));
   }
 
-  absl::StatusOr<TopologyPlan> Plan() {
-    return PlanTopology(state(), tables_, FabricKind::kEmulated, context());
-  }
+  absl::StatusOr<TopologyPlan> Plan() { return PlanTopology(state(), tables_, context()); }
   void Apply() {
     const auto plan = Plan();
     ASSERT_TRUE(plan.ok()) << plan.status();
@@ -70,15 +75,13 @@ TEST_F(PlanTopologyTest, ADeviceAndAHostComeIn) {
 }
 
 TEST_F(PlanTopologyTest, OneEntryAtATimeAndTwiceIsTheSame) {
-  const auto put = [&] {
-    return PlanPutDevice(state(), NewDevice("cmm-2"), FabricKind::kEmulated, context());
-  };
+  const auto put = [&] { return PlanPutDevice(state(), NewDevice("cmm-2"), context()); };
   auto change = put();
   ASSERT_TRUE(change.ok()) << change.status();
   ASSERT_EQ(change->size(), 1u);
   Commit(*change);
   EXPECT_TRUE(put()->empty());
-  change = PlanPutHost(state(), NewHost("host-d"), FabricKind::kEmulated, context());
+  change = PlanPutHost(state(), NewHost("host-d"), context());
   ASSERT_TRUE(change.ok()) << change.status();
   Commit(*change);
   tables_.devices.push_back(NewDevice("cmm-2"));
@@ -132,12 +135,13 @@ TEST_F(PlanTopologyTest, ADeviceThatHoldsBytesKeepsItsFile) {
   tables_.devices[0].path = "/pool/0";
   tables_.devices[1].path = "/pool/1";
   for (HostEntry& host : tables_.hosts) host = {.id = host.id, .qmp_socket = "/run/" + host.id};
-  auto plan = PlanTopology(state(), tables_, FabricKind::kQemu, context());
+  context().fabric = {.path = true, .qmp = true};
+  auto plan = PlanTopology(state(), tables_, context());
   ASSERT_TRUE(plan.ok()) << plan.status();
   Commit(plan->change);
   ASSERT_TRUE(Allocate(Allocation("kv", kUnit)).ok());
   for (DeviceEntry& device : tables_.devices) device.path += ".new";
-  plan = PlanTopology(state(), tables_, FabricKind::kQemu, context());
+  plan = PlanTopology(state(), tables_, context());
   EXPECT_EQ(ReasonOf(plan.status()), "DEVICE_NOT_EMPTY");
 }
 
@@ -159,7 +163,7 @@ TEST_F(PlanTopologyTest, ADeviceThatWasRemovedComesBackAsItWas) {
 TEST_F(PlanTopologyTest, ADrainedDeviceIsUsedAgainByAddingIt) {
   Commit(PlanDrainDevice(state(), "cmm-1").value());
   EXPECT_TRUE(Plan()->change.empty()) << "a file says nothing about that";
-  const auto change = PlanPutDevice(state(), tables_.devices[1], FabricKind::kEmulated, context());
+  const auto change = PlanPutDevice(state(), tables_.devices[1], context());
   ASSERT_TRUE(change.ok()) << change.status();
   Commit(*change);
   EXPECT_EQ(state().FindDevice("cmm-1")->service, DeviceService::kInService);

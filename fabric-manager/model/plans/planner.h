@@ -27,6 +27,7 @@ struct PlanContext {
   bool shares_slices = false;       // The fabric can show bytes to several hosts at a time.
   bool isolates = false;            // The fabric keeps a host from bytes that are not its own,
   bool enforces_read_only = false;  // and from writing where it may only read.
+  FabricRules fabric = {};          // What the fabric's driver wants of devices and hosts.
   Policy default_policy = Policy::kPack;  // The pool's.
   std::string hold_reason = {};  // Not empty: records were lost; devices that come in are held.
 };
@@ -222,12 +223,12 @@ struct TopologyPlan {
 // (metadata regions), DEVICE_DIFFERS (the pool knows the device by another serial number or
 // granule, or as larger), DEVICE_FAILED.
 absl::StatusOr<TopologyPlan> PlanTopology(const PoolState& state, const TopologyTables& wanted,
-                                          FabricKind fabric, PlanContext& context);
+                                          PlanContext& context);
 // One entry of it, beside the others or in place of the one of its id. A device that is DRAINING or
 // REMOVED is in service again.
 absl::StatusOr<Change> PlanPutDevice(const PoolState& state, const DeviceEntry& device,
-                                     FabricKind fabric, PlanContext& context);
-absl::StatusOr<Change> PlanPutHost(const PoolState& state, const HostEntry& host, FabricKind fabric,
+                                     PlanContext& context);
+absl::StatusOr<Change> PlanPutHost(const PoolState& state, const HostEntry& host,
                                    PlanContext& context);
 // Takes in the configuration's tables, at most `limit` records of them at a time; the last change
 // says that it was done. Empty: it is done already, and the records are what counts. What is on

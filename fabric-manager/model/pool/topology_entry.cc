@@ -1,11 +1,12 @@
 #include "fabric-manager/model/pool/topology_entry.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <set>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "proto/support/mutant.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
 
@@ -24,77 +25,17 @@ absl::Status CheckId(const std::string& kind, const std::string& id, std::set<st
   return Bad(absl::StrCat(kind, " ", id), "stands there twice", "give each an id of its own");
 }
 
-absl::Status CheckPath(const std::string& entry, const std::string& what, const std::string& path) {
-  if (absl::StartsWith(path, "/")) return absl::OkStatus();
-  return Bad(entry, absl::StrCat("needs ", what, ", an absolute path"),
-             absl::StrCat("give it ", what));
+BadKey NotUsed(const char* key, const char* noun) {
+  return {key, "is not used by this pool's fabric", absl::StrCat("leave the ", noun, " out")};
 }
 
-// What a person may have written wrong of one device: the first thing, with the remedy. A path
-// means another thing to each fabric: a pool file, HOST/NAME, or nothing.
-absl::Status CheckDevice(const DeviceEntry& device, FabricKind fabric) {
-  const std::string entry = absl::StrCat("device ", device.id);
-  if (device.serial.empty()) return Bad(entry, "has no serial number", "give it one");
-  const uint64_t granule = device.granule_bytes;
-  if (granule == 0 || (granule & (granule - 1)) != 0) {
-    return Bad(entry, "has a granule that is not a power of two", "use a size like 256MiB");
-  }
-  if (device.capacity_bytes == 0 || device.capacity_bytes % granule != 0) {
-    return Bad(entry, "has a capacity that is not a multiple of its granule",
-               absl::StrCat("use a multiple of ", granule, " bytes"));
-  }
-  if (!device.failure_domain.empty() && !CheckResourceId(device.failure_domain).ok()) {
-    return Bad(entry, "has a failure domain that is not well formed",
-               "use 1 to 63 of a-z, 0-9 and '-', a letter first");
-  }
-  if (fabric == FabricKind::kQemu) return CheckPath(entry, "its pool file (path)", device.path);
-  if (device.path.empty()) return absl::OkStatus();
-  if (fabric == FabricKind::kShared) {
-    const size_t slash = device.path.find('/');
-    if (slash != std::string::npos && slash + 1 < device.path.size() &&
-        device.path.size() <= kMaxSharedPath &&
-        CheckResourceId(device.path.substr(0, slash)).ok()) {
-      return absl::OkStatus();
-    }
-    return Bad(entry, "has a path that is not HOST/NAME",
-               "name the host that is to mark it and what that host calls it, or leave it out");
-  }
-  return Bad(entry, "has a path, which this pool's fabric does not use", "leave the path out");
+// As the manager says it where there is no file, and so no line, to name.
+absl::Status Bad(const std::string& entry, const BadKey& bad) {
+  return Bad(absl::StrCat(entry, ":"), absl::StrCat(bad.key, " ", bad.what), bad.remedy);
 }
 
-// Likewise of one host. Slots are given where neither QEMU nor the agent says them, a QMP socket
-// only for QEMU.
-absl::Status CheckHost(const HostEntry& host, FabricKind fabric) {
-  const std::string entry = absl::StrCat("host ", host.id);
-  if (fabric == FabricKind::kQemu) {
-    if (!host.slots.empty() || host.agent_uid.has_value()) {
-      return Bad(entry, "has slots or a uid, and QEMU itself says which slots there are",
-                 "leave them out");
-    }
-    if (host.qmp_socket.size() > kMaxSocketPath) {
-      return Bad(entry, absl::StrCat("has a QMP socket of more than ", kMaxSocketPath, " bytes"),
-                 "move the socket to a shorter path");
-    }
-    return CheckPath(entry, "its QMP socket (qmp)", host.qmp_socket);
-  }
-  if (!host.qmp_socket.empty()) {
-    return Bad(entry, "has a QMP socket, which this pool's fabric does not use",
-               "leave the socket out");
-  }
-  if (fabric == FabricKind::kShared) {
-    if (host.slots.empty() && !host.agent_uid.has_value()) return absl::OkStatus();
-    return Bad(entry, "has slots or a uid, and on shared devices there are none", "leave them out");
-  }
-  const std::set<uint32_t> slots(host.slots.begin(), host.slots.end());
-  if (slots.empty() || slots.size() != host.slots.size() || slots.size() > kMaxSlotsOfHost ||
-      *slots.rbegin() > kMaxSlotNumber) {
-    return Bad(entry, "does not have 1 to 256 different slots from 0 to 8191",
-               "give its PCIe slot numbers, each once");
-  }
-  return absl::OkStatus();
-}
-
-// The slots of a link are slots of its host. On QEMU the machine says which slots there are.
+// The slots of a link are slots of its host. Where the host's entry has none, the fabric says which
+// there are.
 absl::Status CheckLinkSlots(const TopologyTables& tables) {
   std::map<std::string, const HostEntry*> hosts;
   for (const HostEntry& host : tables.hosts) hosts[host.id] = &host;
@@ -114,12 +55,6 @@ absl::Status CheckLinkSlots(const TopologyTables& tables) {
 }
 
 }  // namespace
-
-FabricKind KindOf(absl::string_view driver) {
-  return driver == "qemu"     ? FabricKind::kQemu
-         : driver == "shared" ? FabricKind::kShared
-                              : FabricKind::kEmulated;
-}
 
 std::string NameOf(const TopologyEntry& entry) {
   struct Visitor {
@@ -161,29 +96,76 @@ TopologySpec SpecOf(const TopologyTables& tables) {
   return spec;
 }
 
+// The driver is asked last, about a device that has a size and no field that the driver does not
+// use.
+std::optional<BadKey> CheckEntry(const DeviceEntry& device, const FabricRules& fabric) {
+  if (device.serial.empty()) return BadKey{"serial", "is empty", "give it one"};
+  const uint64_t granule = device.granule_bytes;
+  if (granule == 0 || (granule & (granule - 1)) != 0) {
+    return BadKey{"granule", "is not a power of two", "write a size like \"256MiB\""};
+  }
+  if (device.capacity_bytes == 0 || device.capacity_bytes % granule != 0) {
+    return BadKey{"capacity", "is not a multiple of the granule",
+                  absl::StrCat("use a multiple of ", granule, " bytes")};
+  }
+  if (!device.failure_domain.empty() && !CheckResourceId(device.failure_domain).ok()) {
+    return BadKey{"failure_domain", "is not well formed",
+                  "use 1 to 63 of a-z, 0-9 and '-', a letter first"};
+  }
+  if (!fabric.path && !device.path.empty()) return NotUsed("path", "path");
+  if (fabric.check_device == nullptr || CXLPOOL_MUTANT("fabric-check-is-left-out")) return {};
+  return fabric.check_device(device);
+}
+
+// Limits of slots, user and socket hold on every fabric. That a host has to have one of them is its
+// driver's to say.
+std::optional<BadKey> CheckEntry(const HostEntry& host, const FabricRules& fabric) {
+  if (!fabric.slots && !host.slots.empty()) return NotUsed("slots", "slots");
+  if (!fabric.uid && host.agent_uid.has_value()) return NotUsed("uid", "user id");
+  if (!fabric.qmp && !host.qmp_socket.empty()) return NotUsed("qmp", "QMP socket");
+  const std::set<uint32_t> slots(host.slots.begin(), host.slots.end());
+  if (slots.size() != host.slots.size() || slots.size() > kMaxSlotsOfHost ||
+      (!slots.empty() && *slots.rbegin() > kMaxSlotNumber)) {
+    return BadKey{"slots",
+                  absl::StrCat("does not hold at most ", kMaxSlotsOfHost,
+                               " different numbers from 0 to ", kMaxSlotNumber),
+                  "give its PCIe slot numbers, each once"};
+  }
+  // The greatest number is nobody's: chown() takes it for "leave the owner as it is".
+  if (host.agent_uid == std::numeric_limits<uint32_t>::max()) {
+    return BadKey{"uid", "is no user id", "write the agent's numeric user id"};
+  }
+  if (!host.qmp_socket.empty() && host.qmp_socket[0] != '/') {
+    return BadKey{"qmp", "is no absolute path", "write it in full, from the first /"};
+  }
+  if (host.qmp_socket.size() > kMaxSocketPath) {
+    return BadKey{"qmp", absl::StrCat("is longer than ", kMaxSocketPath, " bytes"),
+                  "move the socket to a shorter path"};
+  }
+  return fabric.check_host == nullptr ? std::nullopt : fabric.check_host(host);
+}
+
 // All tables together: each entry by itself, ids and files that only one may have, the slots of
 // links, and that the ways between them can be found.
-absl::Status CheckTables(const TopologyTables& tables, FabricKind fabric) {
+absl::Status CheckTables(const TopologyTables& tables, const FabricRules& fabric) {
   if (tables.devices.size() > kMaxDeviceEntries || tables.hosts.size() > kMaxHostEntries) {
     return Bad("it", "has more than 4096 devices or hosts", "split the pool in two");
   }
   std::set<std::string> devices, hosts, switches, files;
   for (const DeviceEntry& device : tables.devices) {
-    absl::Status status = CheckId("device", device.id, devices);
-    if (status.ok()) status = CheckDevice(device, fabric);
-    if (!status.ok()) return status;
+    const std::string entry = absl::StrCat("device ", device.id);
+    if (absl::Status status = CheckId("device", device.id, devices); !status.ok()) return status;
+    if (const auto bad = CheckEntry(device, fabric)) return Bad(entry, *bad);
     if (!device.path.empty() && !files.insert(device.path).second) {
-      return Bad(absl::StrCat("device ", device.id), "has the pool file of another device",
-                 "give each device a file of its own");
+      return Bad(entry, "has the path of another device", "give each device a path of its own");
     }
   }
   for (const HostEntry& host : tables.hosts) {
-    absl::Status status = CheckId("host", host.id, hosts);
-    if (status.ok()) status = CheckHost(host, fabric);
-    if (!status.ok()) return status;
+    const std::string entry = absl::StrCat("host ", host.id);
+    if (absl::Status status = CheckId("host", host.id, hosts); !status.ok()) return status;
+    if (const auto bad = CheckEntry(host, fabric)) return Bad(entry, *bad);
     if (!host.qmp_socket.empty() && !files.insert(host.qmp_socket).second) {
-      return Bad(absl::StrCat("host ", host.id), "has the QMP socket of another host",
-                 "give each host a socket of its own");
+      return Bad(entry, "has the QMP socket of another host", "give each host a socket of its own");
     }
   }
   for (const SwitchEntry& node : tables.switches) {

@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/string_view.h"
 #include "fabric-manager/model/pool/region.h"
 #include "fabric-manager/model/pool/topology.h"
 
@@ -26,8 +25,7 @@ struct DeviceEntry {
   std::string serial;
   uint64_t capacity_bytes = 0;
   uint64_t granule_bytes = 256ull << 20;
-  // Driver qemu: the pool file. Driver shared: HOST/NAME, which host is to mark which device of its
-  // own as this one, where nobody shows its mark; may be empty.
+  // Where the fabric finds it, in words of the driver's own (a file, HOST/NAME); may be empty.
   std::string path = {};
   // Its place: see TopologySpec::Device.
   uint32_t latency_ns = 0;
@@ -39,9 +37,10 @@ struct DeviceEntry {
 
 struct HostEntry {
   std::string id;
-  std::vector<uint32_t> slots = {};        // Driver emulated: PCIe slots, in the order given.
-  std::optional<uint32_t> agent_uid = {};  // Driver emulated.
-  std::string qmp_socket = {};             // Driver qemu.
+  // PCIe slots, in the order given. Empty where the fabric itself says which there are.
+  std::vector<uint32_t> slots = {};
+  std::optional<uint32_t> agent_uid = {};  // Its agent's user, who owns the fabric's files of it.
+  std::string qmp_socket = {};             // Where the QEMU that is this host answers.
   friend bool operator==(const HostEntry&, const HostEntry&) = default;
 };
 
@@ -78,20 +77,47 @@ void AddTo(TopologyTables& tables, const TopologyEntry& entry);  // An import is
 // For Topology::Create.
 TopologySpec SpecOf(const TopologyTables& tables);
 
-// What the drivers want to know of an entry. Limits are those of docs/configuration.md.
-enum class FabricKind { kEmulated, kQemu, kShared };
-FabricKind KindOf(absl::string_view driver);  // As FabricCapabilities::driver; emulated: any other.
-
+// Limits of docs/configuration.md.
 inline constexpr size_t kMaxSlotsOfHost = 256;
 inline constexpr uint32_t kMaxSlotNumber = 8191;  // PCIe Slot Capabilities, 13 bits.
 inline constexpr size_t kMaxSocketPath = 107;     // sockaddr_un.
-inline constexpr size_t kMaxSharedPath = 320;     // HOST/NAME.
 inline constexpr size_t kMaxDeviceEntries = 4096;
 inline constexpr size_t kMaxHostEntries = 4096;
 
+// What is wrong with one key of an entry. `key` is its name in a file ("granule", "qmp"), and
+// `what` is said of it ("is not a power of two").
+struct BadKey {
+  std::string key;
+  std::string what;
+  std::string remedy;
+};
+
+// What one fabric driver wants of the entries. The driver itself says so when it has read its
+// configuration (ports/fabric_settings.h), and the model knows no driver by name.
+struct FabricRules {
+  // Whether it uses DeviceEntry::path, and slots, agent_uid and qmp_socket of HostEntry. What it
+  // does not use has to be left out.
+  bool path = false;
+  bool slots = false;
+  bool uid = false;
+  bool qmp = false;
+  // What else it finds wrong with an entry that has nothing but what it uses. Null: nothing.
+  std::optional<BadKey> (*check_device)(const DeviceEntry& device) = nullptr;
+  std::optional<BadKey> (*check_host)(const HostEntry& host) = nullptr;
+};
+
+// For a file whose pool may have any driver: each field may be there. The manager that is given
+// the file judges it by the rules of its own driver.
+inline constexpr FabricRules kAnyFabric = {.path = true, .slots = true, .uid = true, .qmp = true};
+
+// The first thing that is wrong with an entry by itself, but for its id: what no fabric could use,
+// and what this one cannot.
+std::optional<BadKey> CheckEntry(const DeviceEntry& device, const FabricRules& fabric);
+std::optional<BadKey> CheckEntry(const HostEntry& host, const FabricRules& fabric);
+
 // Whether the driver can find everything by what the tables say, and whether they go together.
 // INVALID_ARGUMENT/BAD_TOPOLOGY (metadata entry: the one at fault), as Topology::Create.
-absl::Status CheckTables(const TopologyTables& tables, FabricKind fabric);
+absl::Status CheckTables(const TopologyTables& tables, const FabricRules& fabric);
 
 }  // namespace cxlpool::fm
 
