@@ -228,6 +228,7 @@ TEST_F(DistrustTest, ACommitThatFailedForgetsNothing) {
 }
 
 // A report of the old serials comes while the change to new ones is under way, which then fails.
+// The serials are those of the first bind, and those of a later one.
 TEST_F(DistrustTest, WhatIsSaidDuringACommitThatFailsIsKept) {
   uint64_t serial = 0;
   const auto say = [&](v1::SegmentState state) {
@@ -236,21 +237,35 @@ TEST_F(DistrustTest, WhatIsSaidDuringACommitThatFailsIsKept) {
     reports.at(0).set_state(state);
     rig->reconciler.OnSegments("host-a", reports, false);
   };
-  RestartWithAFailingWayBack([&] {
-    say(v1::SEGMENT_STOPPING);
-    rig->executor.PostAfter(absl::Microseconds(500), [&] { say(v1::SEGMENT_ABSENT); });
-  });
-  Make(AllocateOn("kv", "host-a", 1));
-  const BoundLd lost = world.bound.begin()->second.ld;
-  serial = lost.serial;
-  rig->agents.erase("host-a");  // From here on only what this test says is heard.
-  world.bound.clear();
-  rig->fabric.Emit({FabricEvent::Kind::kLdLost, "host-a", lost.key});
-  rig->Run(absl::Milliseconds(100));
-  say(v1::SEGMENT_ABSENT);
-  rig->Run(absl::Milliseconds(500));
-  EXPECT_TRUE(way_back_failed);
-  EXPECT_EQ(world.binds, 2);
+  const auto lose = [&] {
+    const BoundLd lost = world.bound.begin()->second.ld;
+    serial = lost.serial;
+    world.bound.clear();
+    rig->fabric.Emit({FabricEvent::Kind::kLdLost, "host-a", lost.key});
+  };
+  for (const bool bound_again : {false, true}) {
+    SCOPED_TRACE(bound_again);
+    world = World();
+    disk = std::make_shared<MemoryDisk>();
+    way_back_failed = bound_again;  // Not the first time.
+    RestartWithAFailingWayBack([&] {
+      say(v1::SEGMENT_STOPPING);
+      rig->executor.PostAfter(absl::Microseconds(500), [&] { say(v1::SEGMENT_ABSENT); });
+    });
+    Make(AllocateOn("kv", "host-a", 1));
+    if (bound_again) {
+      lose();
+      ASSERT_TRUE(rig->RunUntil([&] { return world.binds == 2 && Online(rig->Find("kv")); }));
+      way_back_failed = false;
+    }
+    rig->agents.erase("host-a");  // From here on only what this test says is heard.
+    lose();
+    rig->Run(absl::Milliseconds(100));
+    say(v1::SEGMENT_ABSENT);
+    rig->Run(absl::Milliseconds(500));
+    EXPECT_TRUE(way_back_failed);
+    EXPECT_EQ(world.binds, bound_again ? 3 : 2);
+  }
 }
 
 // What is on a failed device needs no scrub; but not before it is durable that it failed.

@@ -45,7 +45,7 @@ void Reconciler::Start(Done done) {
     for (const Attachment& attachment : region.attachments) {
       Track& track = tracks_.Of(region, attachment);
       // An earlier manager may have bound any of them, and the fabric lost it since.
-      for (const Segment& segment : attachment.segments) track.met.insert(segment.serial);
+      for (const Segment& segment : attachment.segments) track.serials_tried.insert(segment.serial);
       OfferAsRecorded(region, attachment, track);
     }
     if (!Settled(region)) Touch(key);
@@ -257,7 +257,7 @@ void Reconciler::StepPart(const Region& region, const Attachment& attachment, si
       break;
     case MoveKind::kBind:
       if (std::any_of(move.segments.begin(), move.segments.end(), [&](uint32_t i) {
-            return track.met.contains(attachment.segments[first + i].serial);
+            return track.serials_tried.contains(attachment.segments[first + i].serial);
           })) {
         // It may have been bound under this serial, and lost before that was recorded.
         RecordMove(region, attachment, part, track,
@@ -367,6 +367,7 @@ void Reconciler::FollowCommitted(const Region& region) {
   std::set<uint64_t> standing;
   for (const Attachment& attachment : region.attachments) {
     standing.insert(attachment.generation);
+    if (!CXLPOOL_MUTANT("serials-of-the-first-bind")) tracks_.SetSerials(attachment);
     // A new name, or a part that has joined the others: what stands is told anew.
     Track* const track = tracks_.Find(attachment.generation);
     if (track == nullptr || track->wants == OfferedWants{}) continue;

@@ -114,11 +114,12 @@ void Reconciler::OnEvents(const std::string& host, const HostEvents& events) {
   media_.OnEvents(host, events);
 }
 
-// Also as it was before a change that is not durable, and so may fail: the agent says nothing
-// twice.
+// The Region that has a segment by this serial on the host. Where a change that is not durable has
+// taken the serial from it, that is the Region as it was before: the change may still fail, and an
+// agent says nothing twice.
 RegionPtr Reconciler::FindBySerial(const std::string& host, uint64_t serial) const {
   if (const RegionPtr* planned = writer_->state().FindRegionBySerial(serial)) return *planned;
-  for (const auto& [generation, track] : tracks_.OfHost(host)) {
+  for (const auto& [generation, track] : tracks_.OfSerial(host, serial)) {
     const RegionPtr durable = Durable(track->region);
     const Attachment* attachment =
         durable == nullptr ? nullptr : durable->FindAttachment(absl::string_view(host));

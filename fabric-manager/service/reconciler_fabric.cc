@@ -122,7 +122,7 @@ void Reconciler::Bind(const Region& region, const Attachment& attachment, size_t
       DriverCallEnded(
           generation, index,
           [this, status = bound.status(), serial, seen](Track& own, SegmentKnown& known) {
-            own.met.insert(serial);
+            own.serials_tried.insert(serial);
             if (status.ok()) {
               probe_("after-bind");
               known.fabric = FabricSide::kBound;

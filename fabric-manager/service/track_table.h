@@ -1,6 +1,7 @@
-// What the Reconciler knows of each Attachment's world, found by generation, by Region and by host
-// without looking at any other: a change of one Region, or a host that comes and goes, costs what
-// it has itself, however large the pool is.
+// What the manager knows of each Attachment's world (its Track), found by generation, by Region, by
+// host and by the serial of a segment without looking at any other Track: a change of one Region, a
+// host that comes and goes, or a report about one segment costs what it has itself, however large
+// the pool is.
 //
 // Runs wholly on the executor.
 #ifndef CXLPOOL_FABRIC_MANAGER_SERVICE_TRACK_TABLE_H_
@@ -37,8 +38,8 @@ struct Track {
   uint64_t offered_revision = 0;
   OfferedWants offered_wants = {};
   OfferTerms offered;
-  std::set<uint64_t> met;  // Serials that a Bind was asked for: the host may have met them.
-  uint32_t opens = 0;      // Bits: segments that applications have open, as the agent last said.
+  std::set<uint64_t> serials_tried;  // A Bind was asked for: the host may have seen the LD.
+  uint32_t opens = 0;  // Bits: segments that applications have open, as the agent last said.
   absl::Duration not_before = absl::ZeroDuration();  // Backoff after a failed call.
   absl::Duration next_discover = absl::ZeroDuration();
   std::string stuck;  // Why the unbind is not proven yet.
@@ -50,20 +51,36 @@ class TrackTable {
 
   // nullptr: there is none.
   Track* Find(uint64_t generation) const;
-  // Made where there is none, and as long as the Attachment has segments.
+  // The Attachment's Track, with an entry for each segment that the Attachment has. It is made
+  // where there is none.
   Track& Of(const Region& region, const Attachment& attachment);
+  // Has the Track found by the serials of `attachment` from now on, and by no others. To be called
+  // whenever a change of the Attachment is durable; a new Track has its serials from Of. Nothing
+  // happens where there is no Track.
+  void SetSerials(const Attachment& attachment);
   void Erase(uint64_t generation);
 
   // Valid until a track is made or erased.
   const Tracks& All() const { return all_; }
   const Tracks& OfRegion(Key region) const;
   const Tracks& OfHost(absl::string_view host) const;
+  // Of that host, with a segment by that serial. Mostly one; hardware that has serials of its own
+  // may show one of them again while the Track of an earlier Attachment is still there.
+  const Tracks& OfSerial(absl::string_view host, uint64_t serial) const;
 
  private:
-  std::map<uint64_t, Track> tracks_;  // Where they are; the others point here.
+  struct Entry {
+    Track track;
+    std::vector<uint64_t> serials;  // By which it is found.
+  };
+
+  void RemoveSerials(uint64_t generation, Entry& entry);
+
+  std::map<uint64_t, Entry> tracks_;  // Where they are; the others point here.
   Tracks all_;
   std::map<Key, Tracks> by_region_;
   std::map<std::string, Tracks, std::less<>> by_host_;
+  std::map<std::string, std::map<uint64_t, Tracks>, std::less<>> by_serial_;  // Of each host.
 };
 
 }  // namespace cxlpool::fm

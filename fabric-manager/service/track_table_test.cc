@@ -57,6 +57,59 @@ TEST(TrackTableTest, WhatIsErasedIsNowhere) {
   EXPECT_THAT(Generations(table.OfHost("host-a")), IsEmpty());
 }
 
+Attachment WithSerials(uint64_t generation, const std::string& host,
+                       const std::vector<uint64_t>& serials) {
+  Attachment attachment = MakeAttachment(generation, host, serials.size());
+  for (size_t i = 0; i < serials.size(); ++i) attachment.segments[i].serial = serials[i];
+  return attachment;
+}
+
+TEST(TrackTableTest, EachIsFoundByTheSerialsThatItsAttachmentHasNow) {
+  TrackTable table;
+  table.Of(MakeRegion(1), WithSerials(11, "host-a", {101, 102}));
+  table.Of(MakeRegion(2), WithSerials(21, "host-b", {101}));
+  EXPECT_THAT(Generations(table.OfSerial("host-a", 101)), ElementsAre(11));
+  EXPECT_THAT(Generations(table.OfSerial("host-a", 102)), ElementsAre(11));
+  EXPECT_THAT(Generations(table.OfSerial("host-b", 101)), ElementsAre(21));
+  EXPECT_THAT(Generations(table.OfSerial("host-c", 101)), IsEmpty());
+  EXPECT_THAT(Generations(table.OfSerial("host-b", 102)), IsEmpty());
+
+  // Bound again under another serial, and grown.
+  table.SetSerials(WithSerials(11, "host-a", {103, 102, 104}));
+  EXPECT_THAT(Generations(table.OfSerial("host-a", 101)), IsEmpty());
+  EXPECT_THAT(Generations(table.OfSerial("host-a", 103)), ElementsAre(11));
+  EXPECT_THAT(Generations(table.OfSerial("host-a", 104)), ElementsAre(11));
+  EXPECT_THAT(Generations(table.OfSerial("host-b", 101)), ElementsAre(21));
+
+  table.Erase(11);
+  for (const uint64_t serial : {101, 102, 103, 104}) {
+    EXPECT_THAT(Generations(table.OfSerial("host-a", serial)), IsEmpty()) << serial;
+  }
+}
+
+TEST(TrackTableTest, APlanThatIsNotDurableLeavesTheSerialsAsTheyAre) {
+  TrackTable table;
+  table.Of(MakeRegion(1), WithSerials(11, "host-a", {101}));
+  table.Of(MakeRegion(1), WithSerials(11, "host-a", {102}));
+  EXPECT_THAT(Generations(table.OfSerial("host-a", 101)), ElementsAre(11));
+  EXPECT_THAT(Generations(table.OfSerial("host-a", 102)), IsEmpty());
+}
+
+TEST(TrackTableTest, SerialsOfAnAttachmentWithoutATrackAreNotKept) {
+  TrackTable table;
+  table.SetSerials(WithSerials(11, "host-a", {101}));
+  EXPECT_THAT(Generations(table.OfSerial("host-a", 101)), IsEmpty());
+}
+
+TEST(TrackTableTest, WhereHardwareShowsASerialAgainBothAreFound) {
+  TrackTable table;
+  table.Of(MakeRegion(1), WithSerials(11, "host-a", {7}));
+  table.Of(MakeRegion(2), WithSerials(21, "host-a", {7, 7}));
+  EXPECT_THAT(Generations(table.OfSerial("host-a", 7)), ElementsAre(11, 21));
+  table.Erase(21);
+  EXPECT_THAT(Generations(table.OfSerial("host-a", 7)), ElementsAre(11));
+}
+
 TEST(TrackTableTest, ATrackGrowsWithItsAttachmentAndIsLookedAtAgain) {
   TrackTable table;
   Track& track = table.Of(MakeRegion(1), MakeAttachment(11, "host-a", 1));
