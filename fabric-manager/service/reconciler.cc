@@ -1,15 +1,16 @@
 #include "fabric-manager/service/reconciler.h"
 
 #include <algorithm>
+#include <memory>
 #include <optional>
-#include <string>
 #include <utility>
-#include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "fabric-manager/model/ladder/ladder_record.h"
+#include "fabric-manager/model/plans/plan_media.h"
+#include "fabric-manager/model/plans/planner.h"
 #include "proto/support/log.h"
 #include "proto/support/mutant.h"
-#include "proto/support/names.h"
-#include "proto/support/refusal.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -24,6 +25,12 @@ bool Settled(const Region& region) {
          });
 }
 
+std::vector<uint64_t> SerialsOf(const Attachment& attachment) {
+  std::vector<uint64_t> serials;
+  for (const Segment& segment : attachment.segments) serials.push_back(segment.serial);
+  return serials;
+}
+
 }  // namespace
 
 Reconciler::Reconciler(Options options, Executor* executor, Clock* clock, Writer* writer,
@@ -33,22 +40,43 @@ Reconciler::Reconciler(Options options, Executor* executor, Clock* clock, Writer
       clock_(clock),
       writer_(writer),
       driver_(driver),
-      chooses_serial_(driver->capabilities().chooses_serial),
-      keeps_keys_(driver->capabilities().keeps_keys),
-      sessions_(sessions),
-      probe_(probe ? std::move(probe) : [](absl::string_view) {}),
-      media_({}, executor, clock, writer, sessions) {}
+      media_({}, executor, clock, writer, sessions),
+      probe_(std::move(probe)),
+      active_(executor, writer, [this](Key key) { Step(key); }),
+      recorder_(writer, &active_, &probe_),
+      agents_(writer, sessions, &tracks_, &active_, &probe_,
+              driver->capabilities().hardware_coherent),
+      calls_({.retry = options.retry, .unbind_wait = options.unbind_wait}, executor, clock, writer,
+             driver, &tracks_, &probe_, [this](uint64_t generation) { CallEnded(generation); }),
+      looks_(
+          {.period = options.discover_period,
+           .retry = options.retry,
+           .wait = options.look_again,
+           .first_look = options.first_look},
+          executor, clock, writer, driver, [this] { return calls_.epoch(); },
+          [this](const std::string& only, FabricView view, uint64_t epoch) {
+            TakeView(only, std::move(view), epoch);
+          }),
+      members_(writer, &active_),
+      owners_(writer, &tracks_, &calls_, driver->capabilities()),
+      scrubs_(options.retry, executor, clock, writer, driver, &owners_, &recorder_, &active_,
+              &probe_, [this](const std::string& host) { looks_.Look(host); }),
+      fences_({.look_every = options.tick}, executor, clock, writer, driver, sessions, &tracks_,
+              &calls_, &active_) {}
 
+// Whoever is served once this has answered finds the pool's devices.
 void Reconciler::Start(Done done) {
   for (const Key key : writer_->state().RegionKeys()) {
     const Region& region = **writer_->state().FindRegion(key);
     for (const Attachment& attachment : region.attachments) {
       Track& track = tracks_.Of(region, attachment);
       // An earlier manager may have bound any of them, and the fabric lost it since.
-      for (const Segment& segment : attachment.segments) track.serials_tried.insert(segment.serial);
-      OfferAsRecorded(region, attachment, track);
+      for (const Segment& segment : attachment.segments) {
+        track.serials_tried.insert(segment.serial);
+      }
+      agents_.OfferAsRecorded(region, attachment, track);
     }
-    if (!Settled(region)) Touch(key);
+    if (!Settled(region)) active_.Touch(key);
   }
   for (const auto& [id, device] : writer_->state().devices()) {
     if (device.service != DeviceService::kFailed) continue;
@@ -62,26 +90,19 @@ void Reconciler::Start(Done done) {
   driver_->Start(std::move(known), [this](FabricEvent event) {
     executor_->Post([this, event = std::move(event)] { OnFabricEvent(event); });
   });
-  LookFirst(clock_->Elapsed() + options_.first_look, std::move(done));
-}
-
-bool IsFabricBusy(const absl::Status& status) { return ReasonOf(status) == "FABRIC_BUSY"; }
-
-// Reads the fabric until it could be read, at most until `give_up`, and answers when what it showed
-// is durable: whoever is served then finds the pool's devices.
-void Reconciler::LookFirst(absl::Duration give_up, Done done) {
-  Discover("", [this, give_up, done = std::move(done)](absl::Status status) mutable {
-    if (!viewed_ && clock_->Elapsed() < give_up && !IsFabricBusy(status)) {
-      executor_->PostAfter(options_.retry, [this, give_up, done = std::move(done)]() mutable {
-        LookFirst(give_up, std::move(done));
-      });
-      return;
-    }
+  looks_.LookFirst([this, done = std::move(done)](absl::Status status) mutable {
     Tick();
     if (!status.ok() || CXLPOOL_MUTANT("ready-before-devices")) {
       std::move(done)(std::move(status));
       return;
     }
+    AnswerBehindDevices(std::move(done));
+  });
+}
+
+void Reconciler::FollowTopology(Done done) {
+  if (!IsImported(writer_->state())) return std::move(done)(absl::OkStatus());
+  looks_.FollowTopology([this, done = std::move(done)](const absl::Status&) mutable {
     AnswerBehindDevices(std::move(done));
   });
 }
@@ -97,74 +118,31 @@ void Reconciler::AnswerBehindDevices(Done done) {
 }
 
 void Reconciler::Tick() {
-  if (clock_->Elapsed() >= next_discover_) Discover("", [](const absl::Status&) {});
-  StepActive();
+  looks_.Tick();
+  active_.StepAll();
   executor_->PostAfter(options_.tick, [this] { Tick(); });
 }
 
-void Reconciler::PostStep() {
-  if (std::exchange(step_posted_, true)) return;
-  executor_->Post([this] { StepActive(); });
-}
-
-void Reconciler::StepActive() {
-  step_posted_ = false;
-  stepped_.assign(active_.begin(), active_.end());
-  for (Key key : stepped_) Step(key);
-}
-
-void Reconciler::Pass(absl::string_view moment, absl::string_view rung) {
-  passed_.assign(moment.data(), moment.size());
-  passed_.append(rung.data(), rung.size());
-  probe_(passed_);
-}
-
-RegionPtr Reconciler::Durable(Key key) const { return writer_->Durable(key); }
-
-std::string Reconciler::NameOf(Key region) const {
-  const RegionPtr* known = writer_->state().FindRegion(region);
-  return known == nullptr ? absl::StrCat("region record ", region)
-                          : absl::StrCat("regions/", (*known)->id);
-}
-
-void Reconciler::Forget(Key key) {
-  while (!tracks_.OfRegion(key).empty()) DropTrack(tracks_.OfRegion(key).begin()->first);
-  regions_.erase(key);
-  active_.erase(key);
-}
-
-void Reconciler::DropTrack(uint64_t generation) {
-  const Track* const track = tracks_.Find(generation);
-  if (track == nullptr) return;
-  if (discovering_.empty()) {
-    dropped_.clear();
-  } else {
-    dropped_[track->host] = ++driver_epoch_;
-  }
-  tracks_.Erase(generation);
-}
-
-void Reconciler::TouchHost(const std::string& host) {
-  for (const OccupiedSlot& slot : writer_->state().Occupied(host)) Touch(slot.region);
-}
-
+// Does what is next for the Region as it is recorded. While a commit of it is under way nothing is
+// done: what is recorded is about to be something else.
 void Reconciler::Step(Key key) {
-  const RegionPtr region = Durable(key);
+  const RegionPtr region = writer_->Durable(key);
   if (region == nullptr) {  // Not committed yet, or gone.
     if (writer_->state().FindRegion(key) == nullptr) {
-      active_.erase(key);
-      regions_.erase(key);
+      active_.Erase(key);
+      stepped_.erase(key);
+      scrubs_.Forget(key);
     }
     return;
   }
-  RegionTrack& own = regions_[key];
-  if (own.committing) return;
-  if (Settled(*region)) active_.erase(key);
+  stepped_.insert(key);
+  if (recorder_.Busy(key)) return;
+  if (Settled(*region)) active_.Erase(key);
   for (const Attachment& attachment : region->attachments) {
-    StepAttachment(*region, attachment, own);
-    if (own.committing) return;
+    StepAttachment(*region, attachment);
+    if (recorder_.Busy(key)) return;
   }
-  StepRegion(*region, own);
+  StepRegion(*region);
 }
 
 // The decoder stack of a bridge must not lose a region while another is being made on it.
@@ -190,18 +168,18 @@ bool Reconciler::MayGoDown(const Attachment& attachment) const {
   return true;
 }
 
-// `own` is the Region's.
-void Reconciler::StepAttachment(const Region& region, const Attachment& attachment,
-                                const RegionTrack& own) {
+void Reconciler::StepAttachment(const Region& region, const Attachment& attachment) {
   Track& track = tracks_.Of(region, attachment);
   // Hosts take down last what came up first.
   for (size_t part = attachment.parts.size(); part-- > 0;) {
     StepPart(region, attachment, part, track);
-    if (own.committing) return;
+    if (recorder_.Busy(region.key)) return;
   }
   RecordObserved(region, attachment, track);
 }
 
+// What the ladder says is next for the part, from what is known of the world now. It also counts
+// how long the part has been coming up.
 Move Reconciler::NextMoveOf(const Attachment& attachment, size_t index, Track& track) const {
   const Part& part = attachment.parts[index];
   const size_t end = attachment.EndOf(index);
@@ -220,8 +198,8 @@ Move Reconciler::NextMoveOf(const Attachment& attachment, size_t index, Track& t
            !writer_->state().Runtime(attachment.host).fabric_reachable;
   };
   // On an operator's word, where the fabric cannot be asked and nothing is under way.
-  const bool operator_vouched =
-      attachment.operator_vouched && part.detaching && track.driver_calls == 0 && viewed_ && mute();
+  const bool operator_vouched = attachment.operator_vouched && part.detaching &&
+                                track.driver_calls == 0 && looks_.has_seen_all() && mute();
   std::optional<std::vector<SegmentKnown>> known_of_part;
   // Most have one part, and this is done at every step of every active Region.
   if (operator_vouched || attachment.parts.size() > 1) {
@@ -242,6 +220,8 @@ Move Reconciler::NextMoveOf(const Attachment& attachment, size_t index, Track& t
   return move;
 }
 
+// Carries out what is next for the part. Most moves begin something that ends later; a step that
+// comes meanwhile finds the same move again, so each of them looks first whether it may begin.
 void Reconciler::StepPart(const Region& region, const Attachment& attachment, size_t part,
                           Track& track) {
   const Move move = NextMoveOf(attachment, part, track);
@@ -252,14 +232,15 @@ void Reconciler::StepPart(const Region& region, const Attachment& attachment, si
     case MoveKind::kDiscover:
       if (const absl::Duration now = clock_->Elapsed(); now >= track.next_discover) {
         track.next_discover = now + options_.retry;
-        Discover(attachment.host, [](const absl::Status&) {});
+        looks_.Look(attachment.host);
       }
       break;
     case MoveKind::kBind:
       if (std::any_of(move.segments.begin(), move.segments.end(), [&](uint32_t i) {
             return track.serials_tried.contains(attachment.segments[first + i].serial);
           })) {
-        // It may have been bound under this serial, and lost before that was recorded.
+        // It may have been bound under this serial, and lost before that was recorded: it gets
+        // another one first.
         RecordMove(region, attachment, part, track,
                    Move{.kind = MoveKind::kSetState,
                         .segments = {},
@@ -270,14 +251,14 @@ void Reconciler::StepPart(const Region& region, const Attachment& attachment, si
       Bind(region, attachment, part, track, move);
       break;
     case MoveKind::kBeginUnbind:
-      BeginUnbind(region, attachment, part, track, move);
+      if (calls_.MayCall(track)) calls_.BeginUnbind(region, attachment, part, track, move);
       break;
     case MoveKind::kOfferOnline:
       if (track.wants[part] == v1::Offer::WANT_ONLINE) break;
-      Offer(region, attachment, part, track, v1::Offer::WANT_ONLINE);
+      agents_.Offer(region, attachment, part, track, v1::Offer::WANT_ONLINE);
       break;
     case MoveKind::kOfferOffline:
-      Offer(region, attachment, part, track, v1::Offer::WANT_OFFLINE);
+      agents_.Offer(region, attachment, part, track, v1::Offer::WANT_OFFLINE);
       break;
     case MoveKind::kOfferEject:
       Eject(region, attachment, part, track);
@@ -294,97 +275,315 @@ void Reconciler::StepPart(const Region& region, const Attachment& attachment, si
   }
 }
 
-void Reconciler::StepRegion(const Region& region, RegionTrack& own) {
-  const bool clears = region.state == RegionState::kScrubbing ||
-                      region.state == RegionState::kFailed || region.resizing();
-  // Bytes of a broken device are given to nobody: there is nothing to clear for. Once that is
-  // durable.
-  for (uint32_t i = 0; clears && i < region.extents.size(); ++i) {
-    const Device* device = writer_->state().FindDevice(region.extents[i].device);
-    if (device == nullptr || device->service != DeviceService::kFailed) continue;
-    if (writer_->IsDurable(device->key)) own.scrubbed.insert(i);
-  }
-  const RegionMove move = NextRegionMove(region, own.scrubbed);
+// Carries out what is next for the Region itself, once its Attachments are what they are.
+void Reconciler::StepRegion(const Region& region) {
+  const RegionMove move = NextRegionMove(region, scrubs_.Done(region));
   switch (move.kind) {
     case RegionMoveKind::kNone:
       return;
     case RegionMoveKind::kSetState:
-      Submit(region.key, std::string(ToString(move.state)), region.state_reason,
-             [from = region.state, to = move.state](Region& edited, PlanContext&) {
-               if (edited.state != from) return false;
-               edited.state = to;
-               return true;
-             });
+      recorder_.Submit(region.key, std::string(ToString(move.state)), region.state_reason,
+                       [from = region.state, to = move.state](Region& edited, PlanContext&) {
+                         if (edited.state != from) return false;
+                         edited.state = to;
+                         return true;
+                       });
       return;
     case RegionMoveKind::kScrub:
-      Scrub(region, own, move);
+      scrubs_.Begin(region, move);
       return;
     case RegionMoveKind::kRemove:
-      Bury(region);
+      recorder_.Bury(region, [this, key = region.key] { Forget(key); });
       return;
-    case RegionMoveKind::kJoinTail:
-    case RegionMoveKind::kTurnTail:
     case RegionMoveKind::kDropTail:
-      StepTail(region, move.kind);
+      scrubs_.ForgetDone(region.key);
+      [[fallthrough]];
+    case RegionMoveKind::kJoinTail:
+    case RegionMoveKind::kTurnTail: {
+      const std::string rung = move.kind == RegionMoveKind::kJoinTail   ? "join-tail"
+                               : move.kind == RegionMoveKind::kTurnTail ? "turn-tail"
+                                                                        : "shrunk";
+      recorder_.Submit(region.key, rung, region.state_reason,
+                       [kind = move.kind](Region& edited, PlanContext&) {
+                         return RecordTailMove(edited, kind);
+                       });
       return;
+    }
   }
+}
+
+// Binds segments of a part, where that may be done now. Otherwise the next step asks again.
+void Reconciler::Bind(const Region& region, const Attachment& attachment, size_t part, Track& track,
+                      const Move& move) {
+  if (!calls_.MayCall(track) || fences_.UnderWay(attachment.host)) return;
+  // Nothing is bound in a life of the host that the records do not know: after a restart nobody
+  // could tell it from another.
+  const std::string life = members_.LifeOf(attachment.host);
+  if (life.empty()) return members_.RecordLife(attachment.host);
+  for (const Extent& extent : region.extents) {
+    const Device* device = writer_->state().FindDevice(extent.device);
+    if (device != nullptr && device->reachable) continue;
+    calls_.BackOff(track);
+    return;
+  }
+  calls_.Bind(region, attachment, part, track, move, life);
+}
+
+// Asks the agent to let go of the slots, and the fabric for proof that it did. Without proof it
+// waits and says why (UNBIND_NOT_PROVEN), in the record too: only a fence may take the agent's
+// place.
+void Reconciler::Eject(const Region& region, const Attachment& attachment, size_t part,
+                       Track& track) {
+  agents_.Offer(region, attachment, part, track, v1::Offer::WANT_EJECTED);
+  if (!calls_.MayCall(track)) return;
+  calls_.AwaitUnbound(region, attachment, part, track);
+  if (!track.stuck.empty() && attachment.parts[part].reason != track.stuck) {
+    recorder_.Record(region, attachment, "unbind-not-proven", track.stuck,
+                     [why = track.stuck, part](Region&, Attachment& edited, PlanContext&) {
+                       edited.parts[part].reason = why;
+                     });
+  }
+}
+
+// Records that a part has reached a rung, with what the host and the fabric say of its segments.
+// Back to WANTED it gets new serials, under which it is bound again.
+void Reconciler::RecordMove(const Region& region, const Attachment& attachment, size_t part,
+                            Track& track, const Move& move) {
+  const bool again = move.state == AttachmentState::kWanted;
+  // An Offer to bring it online must not stand while the fabric begins to unbind.
+  if (move.state == AttachmentState::kOffline) {
+    agents_.Offer(region, attachment, part, track, v1::Offer::WANT_OFFLINE);
+  }
+  // Nor one to eject it while it is bound again.
+  const v1::Offer::Want want = track.wants[part];
+  if (again && want == v1::Offer::WANT_EJECTED) {
+    agents_.Offer(region, attachment, part, track, v1::Offer::WANT_OFFLINE);
+  }
+  recorder_.Record(
+      region, attachment, std::string(ToString(move.state)), move.reason,
+      [move = move, part, again, observed = track.observed, known = track.known](
+          Region& edited_region, Attachment& edited, PlanContext& context) {
+        cxlpool::fm::RecordMove(edited_region, edited.generation, part, move);
+        const size_t end = edited.EndOf(part);
+        for (size_t i = edited.parts[part].first_segment; i < end; ++i) {
+          Segment& segment = edited.segments[i];
+          // Where hardware has a serial of its own, the host is offered that.
+          const bool told = !again && known[i].serial != 0;
+          if (told && !CXLPOOL_MUTANT("offer-the-wish")) segment.serial = known[i].serial;
+          // The host has met the old serial in this incarnation: never again.
+          const bool fresh = !CXLPOOL_MUTANT("rebind-old-serial") && again;
+          if (fresh && known[i].fabric != FabricSide::kBound) {
+            segment.serial = kSerialBase | context.next_id();
+          } else if (observed[i].serial == segment.serial) {
+            segment = observed[i];
+          }
+        }
+      },
+      [this, again, serials = SerialsOf(attachment), key = region.key,
+       generation = attachment.generation] {
+        if (again) agents_.ForgetSerials(key, generation, serials);
+      });
+}
+
+// Turns a part round that cannot come up.
+void Reconciler::GiveUp(const Region& region, const Attachment& attachment, size_t part,
+                        const Move& move) {
+  LogWarning("reconciler", "regions/", region.id, " on ", attachment.host, ": giving up",
+             part > 0 ? " to grow it" : "", ": ", move.reason);
+  recorder_.Record(region, attachment, "give-up", move.reason,
+                   [part, move = move](Region& edited_region, Attachment& edited, PlanContext&) {
+                     cxlpool::fm::RecordMove(edited_region, edited.generation, part, move);
+                   });
+}
+
+// Takes a part that is proven unbound out of the records: the last one, with the Attachment.
+void Reconciler::Drop(const Region& region, const Attachment& attachment, size_t part, Track& track,
+                      const Move& move) {
+  const bool rest = attachment.parts.size() > 1;
+  if (rest) {
+    agents_.Offer(region, attachment, part, track, v1::Offer::WANT_UNSPECIFIED);
+  } else {
+    agents_.Withdraw(region, attachment.generation, track);
+  }
+  recorder_.Record(region, attachment, rest ? "drop-tail" : "drop", attachment.parts[part].reason,
+                   [part, move = move](Region& edited_region, Attachment& edited, PlanContext&) {
+                     cxlpool::fm::RecordMove(edited_region, edited.generation, part, move);
+                   });
+}
+
+// What the host says of itself is recorded too, once it differs.
+void Reconciler::RecordObserved(const Region& region, const Attachment& attachment, Track& track) {
+  if (track.observed_revision == region.revision) return;
+  for (size_t i = 0; i < attachment.segments.size(); ++i) {
+    const Segment& seen = track.observed[i];
+    if (seen.serial != attachment.segments[i].serial || seen == attachment.segments[i]) continue;
+    recorder_.Record(region, attachment, "observed", "",
+                     [observed = track.observed](Region&, Attachment& edited, PlanContext&) {
+                       for (size_t k = 0; k < edited.segments.size(); ++k) {
+                         if (observed[k].serial == edited.segments[k].serial) {
+                           edited.segments[k] = observed[k];
+                         }
+                       }
+                     });
+    return;
+  }
+  track.observed_revision = region.revision;
+}
+
+// The Track of an Attachment that has gone meanwhile goes with its last call.
+void Reconciler::CallEnded(uint64_t generation) {
+  const Track& track = *tracks_.Find(generation);
+  const Key key = track.region;
+  const RegionPtr durable = writer_->Durable(key);
+  const Attachment* attachment =
+      durable == nullptr ? nullptr : durable->FindAttachment(absl::string_view(track.host));
+  if (track.driver_calls == 0 && (attachment == nullptr || attachment->generation != generation)) {
+    DropTrack(generation);  // What the fabric still has of it, a look finds as a stray.
+  }
+  active_.Step(key);
+}
+
+void Reconciler::OnFabricEvent(const FabricEvent& event) {
+  switch (event.kind) {
+    case FabricEvent::Kind::kLdLost: {
+      const Track* const track =
+          event.key.has_value() ? tracks_.Find(event.key->generation) : nullptr;
+      LogWarning("reconciler", "host ", event.host, " lost a LD of ",
+                 !event.key.has_value() ? absl::StrCat("slot ", event.slot)
+                 : track == nullptr     ? absl::StrCat("the Region with tag ", event.key->tag)
+                                        : NameOf(writer_->state(), track->region));
+      break;
+    }
+    case FabricEvent::Kind::kHostGone:
+      members_.LifeEnded(event.host, event.incarnation);
+      // The end of another life than the one that anything was bound in proves nothing.
+      if (!members_.IsGone(event.host) && !CXLPOOL_MUTANT("any-end-is-proof")) break;
+      LogWarning("reconciler", "host ", event.host, " is gone: nothing is bound there any more");
+      for (const auto& [generation, track] : tracks_.OfHost(event.host)) {
+        if (track->driver_calls == 0) calls_.MarkUnbound(*track);
+      }
+      active_.TouchHost(event.host);
+      break;
+    case FabricEvent::Kind::kDevicesChanged:
+      if (!CXLPOOL_MUTANT("changed-devices-wait")) looks_.LookSoon();
+      return;
+    case FabricEvent::Kind::kHostReachable:
+    case FabricEvent::Kind::kHostUnreachable:
+      LogInfo("reconciler", "host ", event.host,
+              event.kind == FabricEvent::Kind::kHostReachable ? " is" : " is not",
+              " reachable by the fabric");
+      break;
+  }
+  looks_.Look(event.host);
+}
+
+// Devices and hosts come first: what is shown of LDs is judged by what they are.
+void Reconciler::TakeView(const std::string& only, FabricView view, uint64_t epoch) {
+  owners_.NameByPlace(view.bound);
+  if (only.empty()) {
+    members_.TakeDevices(view);
+    if (!view.missing_devices.empty()) looks_.TopologyChanged();  // Tried again by the next look.
+  }
+  members_.TakeHosts(only, view);
+  calls_.TakeView(
+      only, view, epoch, [this](const std::string& host) { return members_.IsGone(host); },
+      active_);
+  for (const std::string& host : owners_.TakeView(only, view, epoch)) looks_.LookAgain(host);
+  active_.StepAll();
+}
+
+void Reconciler::OnSession(const std::string& host, bool online) {
+  agents_.OnSession(host, online);
+  active_.TouchHost(host);
+  media_.OnSession(host);
+}
+
+void Reconciler::OnEvents(const std::string& host, const HostEvents& events) {
+  media_.OnEvents(host, events);
+}
+
+void Reconciler::OnSegments(const std::string& host, const SegmentReports& reports, bool complete) {
+  agents_.OnSegments(host, reports, complete);
+  if (complete) active_.TouchHost(host);
+  active_.PostStepAll();
 }
 
 void Reconciler::OnCommitted(const std::vector<Change>& changes) {
   std::vector<Key> keys;
   for (const Change& change : changes) {
     for (const Item& item : change) {
-      if (const auto* host = std::get_if<Host>(&item)) OnHost(host->id);
+      if (const auto* host = std::get_if<Host>(&item)) FollowHost(host->id);
       const auto* region = std::get_if<RegionPtr>(&item);
       if (region == nullptr) continue;
       const Key key = (*region)->key;
       // Nothing to do, and nothing was: most Regions of a pool that is not attached yet.
       const bool at_rest = (*region)->attachments.empty() && Settled(**region);
-      if (!at_rest || regions_.contains(key) || active_.contains(key)) keys.push_back(key);
+      if (!at_rest || stepped_.contains(key) || active_.Contains(key)) keys.push_back(key);
     }
   }
   // As they are now, and in order: a group may have changed one several times.
   std::sort(keys.begin(), keys.end());
   keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
   for (const Key key : keys) {
-    Touch(key);
-    if (const RegionPtr region = Durable(key)) FollowCommitted(*region);
+    active_.Touch(key);
+    if (const RegionPtr region = writer_->Durable(key)) FollowCommitted(*region);
   }
-  if (!active_.empty()) PostStep();
+  if (!active_.empty()) active_.PostStepAll();
 }
 
 // Of a host that is new it is said at once whether the fabric knows it.
-void Reconciler::OnHost(const std::string& host) {
-  RecordLife(host);
+void Reconciler::FollowHost(const std::string& host) {
+  members_.RecordLife(host);
   const HostRuntime& runtime = writer_->state().Runtime(host);
   const bool looked_at = runtime.fabric_reachable || !runtime.fabric_reason.empty();
-  if (!looked_at && !CXLPOOL_MUTANT("new-host-not-looked-at")) next_discover_ = {};
+  if (!looked_at && !CXLPOOL_MUTANT("new-host-not-looked-at")) looks_.LookSoon();
 }
 
-// Tells the agents what a committed Region wants of them now, and forgets the tracks of Attachments
-// that it has no longer.
+// Has agents offered what a committed Region wants of them now, and forgets the Tracks of
+// Attachments that it has no longer.
 void Reconciler::FollowCommitted(const Region& region) {
   std::set<uint64_t> standing;
   for (const Attachment& attachment : region.attachments) {
     standing.insert(attachment.generation);
     if (!CXLPOOL_MUTANT("serials-of-the-first-bind")) tracks_.SetSerials(attachment);
-    // A new name, or a part that has joined the others: what stands is told anew.
     Track* const track = tracks_.Find(attachment.generation);
-    if (track == nullptr || track->wants == OfferedWants{}) continue;
-    OfferedWants wants = track->wants;
-    std::fill(wants.begin() + attachment.parts.size(), wants.end(), v1::Offer::WANT_UNSPECIFIED);
-    // It went down with the rest: the next step says what is wanted of all.
-    if (wants != track->wants && attachment.settled().detaching) continue;
-    track->wants = wants;
-    SendOffer(region, attachment, *track);
+    if (track != nullptr) agents_.FollowCommitted(region, attachment, *track);
   }
   const TrackTable::Tracks known = tracks_.OfRegion(region.key);
   for (const auto& [generation, track] : known) {
     // One with a call under way goes when that has ended.
     if (standing.contains(generation) || track->driver_calls > 0) continue;
-    sessions_->Withdraw(track->host, FormatUuid(region.tag.bytes()), generation);
+    agents_.Withdraw(region, generation, *track);
     DropTrack(generation);
   }
+}
+
+void Reconciler::Forget(Key key) {
+  while (!tracks_.OfRegion(key).empty()) DropTrack(tracks_.OfRegion(key).begin()->first);
+  stepped_.erase(key);
+  scrubs_.Forget(key);
+  active_.Erase(key);
+}
+
+void Reconciler::FailDevice(Audit audit, const std::string& device, Done done) {
+  auto changed = std::make_shared<bool>(false);
+  writer_->Submit(
+      audit,
+      [device, changed, reason = audit.reason](const PoolState& state,
+                                               PlanContext& context) -> absl::StatusOr<Proposal> {
+        absl::StatusOr<Change> change = PlanFailDevice(state, device, reason, context);
+        if (!change.ok()) return change.status();
+        *changed = !change->empty();
+        return Proposal{*std::move(change), nullptr};
+      },
+      [this, audit, device, changed,
+       done = std::move(done)](const absl::StatusOr<Committed>& committed) mutable {
+        if (!committed.ok() || !*changed) {
+          std::move(done)(committed.status());
+          return;
+        }
+        FailDevice(std::move(audit), device, std::move(done));
+      });
 }
 
 }  // namespace cxlpool::fm

@@ -27,22 +27,27 @@ namespace cxlpool::fm {
 struct Track {
   Key region = 0;
   std::string host;
+  // Of each segment: the host's side is AgentSide's, the fabric's side FabricCalls'.
   std::vector<SegmentKnown> known;
+  std::array<std::optional<absl::Duration>, kMaxParts> coming_up_since;  // Of each part.
+  absl::Duration next_discover = absl::ZeroDuration();  // The next step that may have it looked at.
+
+  // AgentSide's.
   std::vector<Segment> observed;   // As the agent last reported; serial 0: not yet.
   uint64_t observed_revision = 0;  // Of the Region that records it already; 0: look.
-  int driver_calls = 0;            // Under way.
-  uint64_t driver_epoch = 0;       // Of the last driver call that began or ended.
-  std::array<std::optional<absl::Duration>, kMaxParts> coming_up_since;  // Of each part.
-  OfferedWants wants = {};                                               // Standing with the agent.
+  OfferedWants wants = {};         // Standing with the agent.
   // The Offer that was made last, and what it was made of; revision 0: none stands.
   uint64_t offered_revision = 0;
   OfferedWants offered_wants = {};
   OfferTerms offered;
-  std::set<uint64_t> serials_tried;  // A Bind was asked for: the host may have seen the LD.
   uint32_t opens = 0;  // Bits: segments that applications have open, as the agent last said.
-  absl::Duration not_before = absl::ZeroDuration();  // Backoff after a failed call.
-  absl::Duration next_discover = absl::ZeroDuration();
-  std::string stuck;  // Why the unbind is not proven yet.
+
+  // FabricCalls'.
+  int driver_calls = 0;              // Under way.
+  uint64_t driver_epoch = 0;         // Of the last driver call that began or ended.
+  std::set<uint64_t> serials_tried;  // A Bind was asked for: the host may have seen the LD.
+  absl::Duration not_before = absl::ZeroDuration();  // No call begins earlier: the last one failed.
+  std::string stuck;                                 // Why the unbind is not proven yet.
 };
 
 class TrackTable {

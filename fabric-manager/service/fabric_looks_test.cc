@@ -1,0 +1,199 @@
+#include "fabric-manager/service/fabric_looks.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fabric-manager/adapters/store_memory/memory_store.h"
+#include "proto/support/manual_executor.h"
+#include "proto/support/refusal.h"
+#include "test/rigs/held_fabric.h"
+
+namespace cxlpool::fm {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+// Of a pool whose topology nobody has imported: the driver is given none.
+class FabricLooksTest : public testing::Test {
+ protected:
+  struct Taken {
+    std::string only;
+    uint64_t epoch;
+    friend bool operator==(const Taken&, const Taken&) = default;
+  };
+
+  // Whom the fabric is being asked about, in order.
+  std::vector<std::string> Asked() const {
+    std::vector<std::string> asked;
+    for (const auto& look : fabric.looks) asked.push_back(look.asked);
+    return asked;
+  }
+  void Answer(absl::StatusOr<FabricView> view = FabricView{}) {
+    HeldFabric::AnswerFirst(fabric.looks, std::move(view));
+    executor.RunReady();
+  }
+  Done Into(std::optional<absl::Status>& done) {
+    return [&done](absl::Status status) { done = std::move(status); };
+  }
+
+  ManualExecutor executor;
+  MemoryStore store{std::make_shared<MemoryDisk>(), &executor, absl::Milliseconds(1)};
+  ViewHolder views;
+  WatchHub watch;
+  Writer writer{{}, &executor, &executor, &store, &views, &watch};
+  HeldFabric fabric;
+  uint64_t epoch = 1;
+  std::vector<Taken> taken;
+  std::function<void()> on_take = [] {};
+  FabricLooks looks{{},
+                    &executor,
+                    &executor,
+                    &writer,
+                    &fabric,
+                    [this] { return epoch; },
+                    [this](const std::string& only, const FabricView&, uint64_t began) {
+                      taken.push_back({only, began});
+                      on_take();
+                    }};
+};
+
+TEST_F(FabricLooksTest, WhatIsSeenBearsTheEpochInWhichTheLookBegan) {
+  std::optional<absl::Status> done;
+  looks.Look("host-a", Into(done));
+  EXPECT_TRUE(looks.under_way());
+  epoch = 5;
+  EXPECT_FALSE(done.has_value());
+  Answer();
+  EXPECT_THAT(taken, ElementsAre(Taken{"host-a", 1}));
+  ASSERT_TRUE(done.has_value());
+  EXPECT_TRUE(done->ok());
+  EXPECT_FALSE(looks.under_way());
+  EXPECT_FALSE(looks.has_seen_all());
+}
+
+TEST_F(FabricLooksTest, AHostThatIsBeingLookedAtIsLookedAtAgainOnceForAllThatAsk) {
+  looks.Look("host-a");
+  std::optional<absl::Status> done;
+  looks.Look("host-a", Into(done));
+  looks.Look("host-a");
+  EXPECT_TRUE(done.has_value()) << "it does not wait for the look that follows";
+  looks.Look("host-b");
+  EXPECT_THAT(Asked(), ElementsAre("host-a", "host-b"));
+  Answer();
+  EXPECT_THAT(Asked(), ElementsAre("host-b", "host-a"));
+  Answer();
+  Answer();
+  EXPECT_THAT(Asked(), IsEmpty());
+  EXPECT_EQ(taken.size(), 3u);
+}
+
+TEST_F(FabricLooksTest, ALookAtEverythingCoversEveryHost) {
+  looks.Look("");
+  looks.Look("");
+  looks.Look("host-a");
+  EXPECT_THAT(Asked(), ElementsAre(""));
+  Answer();
+  EXPECT_TRUE(looks.has_seen_all());
+  EXPECT_THAT(Asked(), ElementsAre("host-a")) << "what happened there may have come after it";
+}
+
+TEST_F(FabricLooksTest, ALookThatBeganBeforeOneAtEverythingIsNotTaken) {
+  looks.Look("host-a");
+  looks.Look("");
+  Answer();
+  EXPECT_THAT(taken, IsEmpty());
+  EXPECT_THAT(Asked(), ElementsAre("")) << "the host is covered";
+  Answer();
+  EXPECT_THAT(taken, ElementsAre(Taken{"", 1}));
+  EXPECT_THAT(Asked(), ElementsAre("host-a"));
+}
+
+TEST_F(FabricLooksTest, WhoTakesALookMayAskForAnother) {
+  on_take = [this] {
+    if (taken.size() == 1) looks.LookAgain("host-a");
+  };
+  looks.Look("host-a");
+  Answer();
+  EXPECT_THAT(Asked(), ElementsAre("host-a"));
+  Answer();
+  EXPECT_THAT(Asked(), IsEmpty());
+}
+
+TEST_F(FabricLooksTest, ALookThatFailedIsAnsweredAndNotTaken) {
+  std::optional<absl::Status> done;
+  looks.Look("", Into(done));
+  Answer(absl::UnavailableError("the switch does not answer"));
+  ASSERT_TRUE(done.has_value());
+  EXPECT_EQ(done->code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(taken, IsEmpty());
+  EXPECT_FALSE(looks.has_seen_all());
+}
+
+TEST_F(FabricLooksTest, EverythingIsLookedAtPeriodicallyAndSoonerWhenAsked) {
+  looks.Tick();
+  EXPECT_THAT(Asked(), ElementsAre(""));
+  Answer();
+  looks.Tick();
+  EXPECT_THAT(Asked(), IsEmpty());
+  looks.LookSoon();
+  looks.LookSoon();
+  EXPECT_THAT(Asked(), IsEmpty());
+  looks.Tick();
+  EXPECT_THAT(Asked(), ElementsAre(""));
+  Answer();
+  executor.Advance(absl::Seconds(10));
+  looks.Tick();
+  EXPECT_THAT(Asked(), ElementsAre(""));
+}
+
+TEST_F(FabricLooksTest, TheFirstLookIsTriedUntilItWorks) {
+  std::optional<absl::Status> done;
+  looks.LookFirst(Into(done));
+  Answer(absl::UnavailableError("not yet"));
+  EXPECT_THAT(Asked(), IsEmpty());
+  executor.Advance(absl::Milliseconds(500));
+  EXPECT_FALSE(done.has_value());
+  Answer();
+  ASSERT_TRUE(done.has_value());
+  EXPECT_TRUE(done->ok());
+}
+
+TEST_F(FabricLooksTest, TheFirstLookEndsWithItsErrorInTheEnd) {
+  std::optional<absl::Status> done;
+  looks.LookFirst(Into(done));
+  while (!done.has_value() && !fabric.looks.empty()) {
+    Answer(absl::UnavailableError("not yet"));
+    executor.Advance(absl::Milliseconds(500));
+  }
+  ASSERT_TRUE(done.has_value());
+  EXPECT_EQ(done->message(), "not yet");
+}
+
+TEST_F(FabricLooksTest, TheFirstLookIsNotTriedAgainWhereAnotherManagerHasTheFabric) {
+  std::optional<absl::Status> done;
+  looks.LookFirst(Into(done));
+  Answer(Refuse(absl::StatusCode::kFailedPrecondition, "FABRIC_BUSY", "taken", "end the other"));
+  ASSERT_TRUE(done.has_value());
+  EXPECT_TRUE(IsFabricBusy(*done));
+}
+
+TEST_F(FabricLooksTest, AChangedTopologyWaitsForTheLookThatMayHavePassedItBy) {
+  looks.Look("");
+  std::optional<absl::Status> done;
+  looks.FollowTopology(Into(done));
+  EXPECT_THAT(Asked(), ElementsAre(""));
+  Answer();
+  EXPECT_FALSE(done.has_value());
+  executor.Advance(absl::Milliseconds(20));
+  EXPECT_THAT(Asked(), ElementsAre(""));
+  Answer();
+  EXPECT_TRUE(done.has_value());
+}
+
+}  // namespace
+}  // namespace cxlpool::fm

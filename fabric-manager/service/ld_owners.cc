@@ -1,0 +1,140 @@
+#include "fabric-manager/service/ld_owners.h"
+
+#include <algorithm>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "fabric-manager/model/plans/planner.h"
+#include "fabric-manager/service/ld_names.h"
+#include "proto/support/log.h"
+#include "proto/support/mutant.h"
+#include "proto/support/names.h"
+
+namespace cxlpool::fm {
+
+// What strays are taken in hand together, and which of them this is. One that bears no name is
+// taken in hand by itself: by its slot.
+LdOwners::StrayOf LdOwners::StrayOfLd(const BoundLd& ld) {
+  if (ld.key.has_value()) return {ld.key->generation, ld.host, ld.key->tag};
+  return {0, ld.host, absl::StrCat("slot ", ld.slot)};
+}
+
+uint32_t LdOwners::IndexOf(const BoundLd& ld) {
+  return ld.key.has_value() ? ld.key->extent_index : 0;
+}
+
+// What the records have of a host is gone through once, however many LDs are bound there.
+void LdOwners::NameByPlace(std::vector<BoundLd>& bound) const {
+  if (keeps_keys_ || CXLPOOL_MUTANT("unnamed-is-a-stray")) return;
+  std::map<absl::string_view, std::multimap<uint32_t, BoundLd*>> unnamed;  // By host and slot.
+  for (BoundLd& ld : bound) {
+    if (!ld.key.has_value()) unnamed[ld.host].emplace(ld.slot, &ld);
+  }
+  for (const auto& [host, in_slot] : unnamed) {
+    for (const auto& [generation, track] : tracks_->OfHost(host)) {
+      const RegionPtr region = writer_->Durable(track->region);
+      const Attachment* attachment = region == nullptr ? nullptr : region->FindAttachment(host);
+      if (attachment == nullptr || attachment->generation != generation) continue;
+      for (uint32_t i = 0; i < attachment->segments.size(); ++i) {
+        const auto [from, to] = in_slot.equal_range(attachment->segments[i].slot);
+        for (auto at = from; at != to; ++at) {
+          if (!HasBytes(*region, attachment->segments[i], *at->second)) continue;
+          at->second->key = KeyFor(*region, *attachment, i);
+        }
+      }
+    }
+  }
+}
+
+std::set<std::string> LdOwners::TakeView(const std::string& only, const FabricView& view,
+                                         uint64_t epoch) {
+  std::set<std::string> again;
+  std::map<StrayOf, std::vector<BoundLd>> strays;
+  std::erase_if(unrecorded_, [&](const BoundLd& ld) {
+    return only.empty() || ld.host == only || CXLPOOL_MUTANT("one-look-forgets-strays");
+  });
+  for (const BoundLd& ld : view.bound) {
+    // A call that is under way may have made it, or be about to unmake it.
+    const Track* const track = ld.key.has_value() ? tracks_->Find(ld.key->generation) : nullptr;
+    const bool stale = track != nullptr && calls_->IsStale(*track, epoch);
+    if (CXLPOOL_MUTANT("ignore-strays") || stale || IsNamed(ld)) continue;
+    unrecorded_.push_back(ld);
+    if (calls_->DroppedSince(ld.host, epoch) && !CXLPOOL_MUTANT("gone-is-a-stray")) {
+      again.insert(ld.host);
+      continue;
+    }
+    // Of other storage than the records know by that name: whose bytes it shows nobody can say.
+    const Device* device = writer_->state().FindDevice(ld.slice.device);
+    const bool other = device != nullptr && !device->reachable;
+    if (!CXLPOOL_MUTANT("adopt-unknown-storage") && other) continue;
+    // After two restores, LDs of two hosts may bear one generation.
+    const StrayOf of = StrayOfLd(ld);
+    if (!strays_.contains({of, IndexOf(ld)})) strays[of].push_back(ld);
+  }
+  for (auto& [of, lds] : strays) Adopt(std::move(lds));
+  return again;
+}
+
+// Whether a record, as it is now or as it is about to be, has this very LD.
+bool LdOwners::IsNamed(const BoundLd& ld) const {
+  const auto names_it = [&](Key key) {
+    const RegionPtr* planned = writer_->state().FindRegion(key);
+    if (planned != nullptr && Names(**planned, ld, chooses_serial_)) return true;
+    const RegionPtr durable = writer_->Durable(key);
+    return durable != nullptr && Names(*durable, ld, chooses_serial_);
+  };
+  const RegionPtr* region = writer_->state().FindRegionBySerial(ld.serial);
+  if (region != nullptr && names_it((*region)->key)) return true;
+  const Track* const track = ld.key.has_value() ? tracks_->Find(ld.key->generation) : nullptr;
+  return track != nullptr && names_it(track->region);
+}
+
+const BoundLd* LdOwners::UnrecordedOn(const Slice& slice) const {
+  for (const BoundLd& ld : unrecorded_) {
+    const bool overlaps = ld.slice.device == slice.device &&
+                          ld.slice.dpa_bytes < slice.dpa_bytes + slice.length_bytes &&
+                          slice.dpa_bytes < ld.slice.dpa_bytes + ld.slice.length_bytes;
+    if (overlaps && !IsNamed(ld)) return &ld;
+  }
+  return nullptr;
+}
+
+// LDs of one Attachment that no record intends: PlanStray holds their bytes, and what uses them,
+// for an operator's decision.
+void LdOwners::Adopt(std::vector<BoundLd> lds) {
+  const StrayOf of = StrayOfLd(lds.front());
+  const uint64_t generation = std::get<0>(of);
+  for (const BoundLd& ld : lds) strays_.insert({of, IndexOf(ld)});
+  std::sort(lds.begin(), lds.end(),
+            [](const BoundLd& a, const BoundLd& b) { return IndexOf(a) < IndexOf(b); });
+  std::vector<StrayLd> found;
+  for (const BoundLd& ld : lds) {
+    LogError("reconciler", "host ", ld.host, " slot ", ld.slot, " is bound to ", ld.slice.device,
+             " at ", ld.slice.dpa_bytes,
+             " by no record of this pool: held for your decision, see `cxlpool region list`");
+    const auto tag = ParseUuid(ld.key.has_value() ? ld.key->tag : "");
+    found.push_back({ld.host,
+                     tag.ok() ? Uuid(*tag) : Uuid(),
+                     generation,
+                     ld.key.has_value() ? ld.key->extent_index : 0,
+                     ld.slot,
+                     ld.serial,
+                     {ld.slice.device, ld.slice.dpa_bytes, ld.slice.length_bytes}});
+  }
+  writer_->Submit(
+      Audit{{}, "manager", "adopt-stray", "bound in the fabric, but in no record"},
+      [found](const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {
+        return Proposal{PlanStray(state, found, context), nullptr};
+      },
+      [this, of, generation, host = found.front().host](const absl::StatusOr<Committed>& done) {
+        if (!done.ok()) {
+          // The next look tries again.
+          std::erase_if(strays_, [&](const auto& ld) { return ld.first == of; });
+          LogError("reconciler", "cannot hold stray LD ", generation, " of ", host, ": ",
+                   done.status().message(), "; `cxlpool host fence ", host,
+                   " --reason WHY` takes it from the host");
+        }
+      });
+}
+
+}  // namespace cxlpool::fm

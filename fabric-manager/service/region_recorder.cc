@@ -1,0 +1,91 @@
+#include "fabric-manager/service/region_recorder.h"
+
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "fabric-manager/model/plans/plan_media.h"
+#include "fabric-manager/model/plans/planner.h"
+#include "proto/support/mutant.h"
+
+namespace cxlpool::fm {
+
+void RegionRecorder::Record(const Region& region, const Attachment& seen, const std::string& rung,
+                            const std::string& reason,
+                            std::function<void(Region&, Attachment&, PlanContext&)> edit,
+                            std::function<void()> then) {
+  Submit(
+      region.key, rung, reason,
+      [seen = seen, edit = std::move(edit)](Region& edited, PlanContext& context) {
+        Attachment* attachment = edited.FindAttachment(seen.host);
+        // A request came between: look again at what it made.
+        if (attachment == nullptr) return false;
+        if (!CXLPOOL_MUTANT("record-over-newer") && *attachment != seen) return false;
+        edit(edited, *attachment, context);
+        return true;
+      },
+      std::move(then));
+}
+
+// A shrink that gives away bad extents leaves them behind as quarantined Regions, in the same
+// change.
+void RegionRecorder::Submit(Key region, const std::string& rung, const std::string& reason,
+                            std::function<bool(Region&, PlanContext&)> edit,
+                            std::function<void()> then) {
+  committing_.insert(region);
+  probe_->Pass("before-commit-", rung);
+  writer_->Submit(
+      Audit{{}, "manager", rung, reason},
+      [region, edit = std::move(edit)](const PoolState& state,
+                                       PlanContext& context) -> absl::StatusOr<Proposal> {
+        const RegionPtr* now = state.FindRegion(region);
+        if (now == nullptr) return Proposal{};
+        auto edited = std::make_shared<Region>(**now);
+        if (!edit(*edited, context)) return Proposal{};
+        edited->revision = context.revision;
+        Proposal proposal = Proposal::Of(RegionPtr(edited), edited);
+        if (!(*now)->bad.empty() && edited->extents.size() < (*now)->extents.size()) {
+          for (Item& kept : QuarantineBad(state, **now, edited->extents.size(), context)) {
+            proposal.change.push_back(std::move(kept));
+          }
+        }
+        return proposal;
+      },
+      [this, region, rung, then = std::move(then)](absl::StatusOr<Committed> done) {
+        committing_.erase(region);
+        active_->Touch(region);
+        if (!done.ok()) return;
+        if (done->region != nullptr && then) then();
+        probe_->Pass("after-commit-", rung);
+      });
+}
+
+void RegionRecorder::Bury(const Region& region, std::function<void()> then) {
+  committing_.insert(region.key);
+  probe_->Pass("before-commit-gone");
+  writer_->Submit(
+      Audit{{}, "manager", "gone", region.state_reason},
+      [key = region.key](const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {
+        const RegionPtr* now = state.FindRegion(key);
+        if (now == nullptr || !(*now)->attachments.empty()) return Proposal{};
+        auto last = std::make_shared<Region>(**now);
+        last->revision = context.revision;
+        const std::string end = EndOfBytes(state, *last);
+        last->state_reason =
+            last->state_reason.empty() ? end : absl::StrCat(last->state_reason, "; ", end);
+        Proposal proposal = Proposal::Of(Tombstone{last, context.now}, last);
+        // Not free for a moment: in the same change.
+        for (Item& kept : QuarantineBad(state, *last, 0, context)) {
+          proposal.change.push_back(std::move(kept));
+        }
+        return proposal;
+      },
+      [this, key = region.key, then = std::move(then)](absl::StatusOr<Committed> done) {
+        committing_.erase(key);
+        if (!done.ok()) return;  // Stays active: the next tick tries again.
+        probe_->Pass("after-commit-gone");
+        then();
+      });
+}
+
+}  // namespace cxlpool::fm

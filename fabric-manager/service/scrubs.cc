@@ -1,0 +1,129 @@
+#include "fabric-manager/service/scrubs.h"
+
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "fabric-manager/model/plans/plan_media.h"
+#include "fabric-manager/model/space/bytes.h"
+#include "fabric-manager/service/ld_names.h"
+#include "proto/support/log.h"
+#include "proto/support/mutant.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool::fm {
+namespace {
+
+constexpr char kWaits[] = "WAITS: ";
+
+// A line in the log now and then, while a scrub that takes long goes on.
+ScrubProgress TellsProgress(std::string name, uint64_t bytes, const Clock* clock) {
+  constexpr absl::Duration kEvery = absl::Seconds(10);
+  return [name = std::move(name), bytes, clock,
+          next = clock->Elapsed() + kEvery](uint64_t done) mutable {
+    if (clock->Elapsed() < next) return;
+    next = clock->Elapsed() + kEvery;
+    LogInfo("reconciler", name, ": ", FormatBytes(done), " of ", FormatBytes(bytes),
+            " are cleared");
+  };
+}
+
+}  // namespace
+
+// Bytes of a broken device are given to nobody: there is nothing to clear for. Once that is
+// durable.
+const absl::flat_hash_set<uint32_t>& Scrubs::Done(const Region& region) {
+  OfRegion& own = regions_[region.key];
+  const bool clears = region.state == RegionState::kScrubbing ||
+                      region.state == RegionState::kFailed || region.resizing();
+  for (uint32_t i = 0; clears && i < region.extents.size(); ++i) {
+    const Device* device = writer_->state().FindDevice(region.extents[i].device);
+    if (device == nullptr || device->service != DeviceService::kFailed) continue;
+    if (writer_->IsDurable(device->key)) own.done.insert(i);
+  }
+  return own.done;
+}
+
+// Nothing is cleared behind a device's name that cannot be reached under it, nor under an LD that
+// no record has: in both cases the former bytes might stay, or somebody might still write there.
+void Scrubs::Begin(const Region& region, const RegionMove& move) {
+  OfRegion& own = regions_[region.key];
+  if (own.under_way || move.extents.empty() || clock_->Elapsed() < own.not_before) return;
+  const uint32_t index = move.extents.front();
+  // What stands behind the device's name now may be another's: its zeroes would say nothing.
+  const Device* device = writer_->state().FindDevice(region.extents[index].device);
+  if (device == nullptr || !device->reachable) {
+    own.not_before = clock_->Elapsed() + retry_;
+    return Waits(region, absl::StrCat("device ", region.extents[index].device.str(),
+                                      " has to be reached to clear its bytes: ",
+                                      device == nullptr ? "" : device->unreachable_reason));
+  }
+  const BoundLd* ld = owners_->UnrecordedOn(SliceOf(region.extents[index]));
+  if (!CXLPOOL_MUTANT("scrub-under-stray") && ld != nullptr) {
+    own.not_before = clock_->Elapsed() + retry_;
+    look_(ld->host);
+    return Waits(region, absl::StrCat("host ", ld->host, " slot ", ld->slot,
+                                      " reaches its bytes by no record; `cxlpool host fence ",
+                                      ld->host, " --reason WHY` ends that"));
+  }
+  // What it waited for is over; that a scrub fails is over when one has not failed.
+  if (absl::StartsWith(region.state_reason, kWaits) && own.error.empty()) {
+    return Waits(region, "");
+  }
+  own.under_way = true;
+  probe_->Pass("before-scrub");
+  const Slice slice = SliceOf(region.extents[index]);
+  driver_->Scrub(slice,
+                 TellsProgress(NameOf(writer_->state(), region.key), slice.length_bytes, clock_),
+                 [this, key = region.key, index](const absl::StatusOr<ScrubResult>& result) {
+                   executor_->Post([this, key, index, status = result.status()] {
+                     Ended(key, index, status);
+                     active_->Step(key);
+                   });
+                 });
+}
+
+// Zero or unreadable: the bytes may be anybody's again. Any error but NOT_SCRUBBABLE is tried again
+// until it succeeds.
+void Scrubs::Ended(Key region, uint32_t extent, const absl::Status& status) {
+  OfRegion& own = regions_[region];
+  own.under_way = false;
+  const bool never = ReasonOf(status) == "NOT_SCRUBBABLE";
+  if (CXLPOOL_MUTANT("failed-scrub-is-done") || status.ok() ||
+      (never && CXLPOOL_MUTANT("not-scrubbable-is-clear"))) {
+    probe_->Pass("after-scrub");
+    own.done.insert(extent);
+    own.error.clear();
+    return;
+  }
+  own.not_before = clock_->Elapsed() + retry_;
+  if (never) {
+    const std::string why = absl::StrCat("NOT_SCRUBBABLE: ", status.message());
+    LogWarning("reconciler", NameOf(writer_->state(), region), ": ", why,
+               "; its bytes are kept from everybody");
+    recorder_->Submit(region, "not-scrubbable", why, [extent, why](Region& edited, PlanContext&) {
+      return MarkBad(edited, extent, why);
+    });
+    return;
+  }
+  own.error = std::string(status.message());
+  const RegionPtr durable = writer_->Durable(region);
+  if (durable == nullptr) return;
+  Waits(*durable,
+        absl::StrCat("its bytes cannot be cleared, which is tried again and again: ", own.error));
+}
+
+// Says in the Region for what its release waits; empty: for nothing any more.
+void Scrubs::Waits(const Region& region, const std::string& what) {
+  const std::string reason = what.empty() ? "" : absl::StrCat(kWaits, what);
+  if (region.state_reason == reason) return;
+  if (!what.empty()) LogWarning("reconciler", "regions/", region.id, " waits: ", what);
+  recorder_->Submit(region.key, "waits", reason,
+                    [from = region.state_reason, reason](Region& edited, PlanContext&) {
+                      if (edited.state_reason != from) return false;
+                      edited.state_reason = reason;
+                      return true;
+                    });
+}
+
+}  // namespace cxlpool::fm

@@ -1,0 +1,81 @@
+// Clears the bytes of Regions that go, or that give extents away, before anybody else may have
+// them: one extent of a Region at a time, until the driver says that its former bytes cannot be
+// read any more. An error proves nothing, and the extent is scrubbed again. Bytes that their device
+// cannot clear at all are marked, and kept from everybody when the Region goes (plan_media.h).
+//
+// What a Region waits for is said in its state_reason.
+//
+// Runs wholly on the executor; the driver's answers may come from any thread.
+#ifndef CXLPOOL_FABRIC_MANAGER_SERVICE_SCRUBS_H_
+#define CXLPOOL_FABRIC_MANAGER_SERVICE_SCRUBS_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+
+#include "absl/container/flat_hash_set.h"
+#include "fabric-manager/model/ladder/ladder.h"
+#include "fabric-manager/ports/fabric_driver.h"
+#include "fabric-manager/service/ld_owners.h"
+#include "fabric-manager/service/region_recorder.h"
+
+namespace cxlpool::fm {
+
+class Scrubs {
+ public:
+  // `retry`: after a scrub that failed or could not begin. `look`: has the fabric looked at a host.
+  Scrubs(absl::Duration retry, Executor* executor, Clock* clock, const Writer* writer,
+         FabricDriver* driver, const LdOwners* owners, RegionRecorder* recorder,
+         ActiveRegions* active, ProbePoints* probe,
+         std::function<void(const std::string& host)> look)
+      : retry_(retry),
+        executor_(executor),
+        clock_(clock),
+        writer_(writer),
+        driver_(driver),
+        owners_(owners),
+        recorder_(recorder),
+        active_(active),
+        probe_(probe),
+        look_(std::move(look)) {}
+
+  // Indices of the Region's extents that need no scrub any more: it succeeded, or the device has
+  // failed for good, so that its bytes are given to nobody. Valid until the next call.
+  const absl::flat_hash_set<uint32_t>& Done(const Region& region);
+
+  // Begins with the first of `move`'s extents where that may be done now. Otherwise, or where a
+  // scrub of the Region is under way, nothing is done, and a later step of the Region asks again.
+  void Begin(const Region& region, const RegionMove& move);
+
+  // The extents were given away: what comes to be at their indices was not scrubbed.
+  void ForgetDone(Key region) { regions_[region].done.clear(); }
+  void Forget(Key region) { regions_.erase(region); }
+
+ private:
+  struct OfRegion {
+    bool under_way = false;
+    absl::flat_hash_set<uint32_t> done;
+    std::string error;  // Of the last scrub; empty: none has failed since one succeeded.
+    absl::Duration not_before = absl::ZeroDuration();
+  };
+
+  void Ended(Key region, uint32_t extent, const absl::Status& status);
+  void Waits(const Region& region, const std::string& what);
+
+  const absl::Duration retry_;
+  Executor* const executor_;
+  Clock* const clock_;
+  const Writer* const writer_;
+  FabricDriver* const driver_;
+  const LdOwners* const owners_;
+  RegionRecorder* const recorder_;
+  ActiveRegions* const active_;
+  ProbePoints* const probe_;
+  const std::function<void(const std::string&)> look_;
+  std::map<Key, OfRegion> regions_;
+};
+
+}  // namespace cxlpool::fm
+
+#endif  // CXLPOOL_FABRIC_MANAGER_SERVICE_SCRUBS_H_

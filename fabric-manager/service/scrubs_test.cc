@@ -1,0 +1,138 @@
+#include "fabric-manager/service/scrubs.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "proto/support/refusal.h"
+#include "test/rigs/recorded_region.h"
+
+namespace cxlpool::fm {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::UnorderedElementsAre;
+
+// The Region is released and no host has it any more.
+class ScrubsTest : public RecordedRegionTest {
+ protected:
+  void SetUp() override {
+    RecordedRegionTest::SetUp();
+    Change([](Region& edited) {
+      edited.state = RegionState::kScrubbing;
+      edited.attachments.clear();
+    });
+  }
+  void Begin() { scrubs.Begin(region(), NextRegionMove(region(), scrubs.Done(region()))); }
+  void Answer(absl::StatusOr<ScrubResult> result) {
+    ASSERT_EQ(fabric.scrubs.size(), 1u);
+    HeldFabric::AnswerFirst(fabric.scrubs, std::move(result));
+    executor.Advance(absl::Milliseconds(10));  // What is recorded of it is durable.
+  }
+
+  LdOwners owners{&writer, &tracks, &calls, fabric.capabilities()};
+  RegionRecorder recorder{&writer, &active, &probe};
+  std::vector<std::string> looked_at;
+  Scrubs scrubs{absl::Milliseconds(500),
+                &executor,
+                &executor,
+                &writer,
+                &fabric,
+                &owners,
+                &recorder,
+                &active,
+                &probe,
+                [this](const std::string& host) { looked_at.push_back(host); }};
+};
+
+TEST_F(ScrubsTest, OneExtentAfterTheOtherIsClearedUntilNoneIsLeft) {
+  Begin();
+  Begin();  // The first is under way.
+  ASSERT_EQ(fabric.scrubs.size(), 1u);
+  EXPECT_EQ(fabric.scrubs[0].asked, (Slice{"cmm-0", 0, kBytes}));
+  Answer(ScrubResult::kZero);
+  EXPECT_THAT(scrubs.Done(region()), UnorderedElementsAre(0));
+  EXPECT_TRUE(active.Contains(kRegion));
+  Begin();
+  EXPECT_EQ(fabric.scrubs[0].asked, (Slice{"cmm-0", kBytes, kBytes}));
+  Answer(ScrubResult::kUnreadable);  // Nobody can read what was there.
+  EXPECT_THAT(scrubs.Done(region()), UnorderedElementsAre(0, 1));
+  EXPECT_THAT(rungs, ElementsAre("before-scrub", "after-scrub", "before-scrub", "after-scrub"));
+}
+
+TEST_F(ScrubsTest, WhatFailsIsSaidAndTriedAgain) {
+  Begin();
+  Answer(absl::UnavailableError("the device is busy"));
+  EXPECT_THAT(scrubs.Done(region()), IsEmpty());
+  EXPECT_THAT(region().state_reason, HasSubstr("WAITS: its bytes cannot be cleared"));
+  EXPECT_THAT(region().state_reason, HasSubstr("the device is busy"));
+  Begin();
+  EXPECT_THAT(fabric.scrubs, IsEmpty()) << "before its time";
+  executor.Advance(absl::Milliseconds(500));
+  Begin();
+  Answer(ScrubResult::kZero);
+  EXPECT_THAT(scrubs.Done(region()), UnorderedElementsAre(0));
+  Begin();  // It waits for nothing any more; what is next follows once that is recorded.
+  executor.Advance(absl::Milliseconds(10));
+  EXPECT_EQ(region().state_reason, "");
+  Begin();
+  EXPECT_EQ(fabric.scrubs.size(), 1u);
+}
+
+TEST_F(ScrubsTest, WhatCannotBeClearedIsMarked) {
+  Begin();
+  Answer(Refuse(absl::StatusCode::kUnimplemented, "NOT_SCRUBBABLE", "it is read-only", "wait"));
+  ASSERT_EQ(region().bad.size(), 1u);
+  EXPECT_EQ(region().bad[0].extent_index, 0u);
+  EXPECT_THAT(region().bad[0].reason, HasSubstr("NOT_SCRUBBABLE: it is read-only"));
+  EXPECT_THAT(scrubs.Done(region()), IsEmpty());
+}
+
+TEST_F(ScrubsTest, ADeviceThatIsNotReachedIsWaitedFor) {
+  writer.SetReachable({{"cmm-0", "other storage stands behind its name"}});
+  Begin();
+  executor.Advance(absl::Milliseconds(10));
+  EXPECT_THAT(fabric.scrubs, IsEmpty());
+  EXPECT_THAT(region().state_reason, HasSubstr("WAITS: device cmm-0 has to be reached"));
+}
+
+TEST_F(ScrubsTest, NothingIsClearedUnderAnLdOfNoRecord) {
+  FabricView view;
+  view.bound.push_back(Bound(0));
+  view.bound[0].key.reset();
+  view.bound[0].serial = 7;
+  owners.TakeView("", view, calls.epoch());
+  Begin();
+  executor.Advance(absl::Milliseconds(10));
+  EXPECT_THAT(fabric.scrubs, IsEmpty());
+  EXPECT_THAT(looked_at, ElementsAre("host-a"));
+  EXPECT_THAT(region().state_reason, HasSubstr("host host-a slot 1 reaches its bytes"));
+
+  owners.TakeView("", {}, calls.epoch());
+  executor.Advance(absl::Milliseconds(500));
+  Begin();
+  executor.Advance(absl::Milliseconds(10));
+  Begin();
+  EXPECT_EQ(fabric.scrubs.size(), 1u);
+}
+
+TEST_F(ScrubsTest, BytesOfAFailedDeviceAreGivenToNobodyAndNeedNoScrub) {
+  Device failed = *writer.state().FindDevice("cmm-0");
+  failed.service = DeviceService::kFailed;
+  Commit(failed);
+  EXPECT_THAT(scrubs.Done(region()), UnorderedElementsAre(0, 1));
+}
+
+TEST_F(ScrubsTest, WhatTakesThePlaceOfExtentsThatWentIsScrubbedItself) {
+  Begin();
+  Answer(ScrubResult::kZero);
+  scrubs.ForgetDone(kRegion);
+  EXPECT_THAT(scrubs.Done(region()), IsEmpty());
+}
+
+}  // namespace
+}  // namespace cxlpool::fm
