@@ -25,6 +25,7 @@
 #include "fabric-manager/rpc/server.h"
 #include "fabric-manager/service/agent_tasks.h"
 #include "fabric-manager/service/lease_keeper.h"
+#include "fabric-manager/service/media_keeper.h"
 #include "fabric-manager/setup.h"
 #include "proto/support/certificate_keeper.h"
 #include "proto/support/daemon.h"
@@ -84,6 +85,7 @@ class Manager {
         reconciler_(ReconcilerOptionsOf(config_), &loop_, &clock_, &writer_, driver_.get(),
                     &sessions_, CrashProbe()),
         leases_(&loop_, &clock_, &writer_),
+        media_({}, &loop_, &clock_, &writer_, &sessions_),
         pool_(&loop_, &writer_, &reconciler_, &sessions_) {
     const FabricCapabilities fabric = driver_->capabilities();
     writer_.SetLimits({.extent_granule_bytes = fabric.extent_granule_bytes,
@@ -111,11 +113,12 @@ class Manager {
                               const auto& host, const auto& reports,
                               bool complete) { reconciler_.OnSegments(host, reports, complete); },
            .on_events = [this](const auto& host,
-                               const auto& events) { reconciler_.OnEvents(host, events); },
+                               const auto& events) { media_.OnEvents(host, events); },
            .on_session =
                [this](const auto& host, bool online) {
                  tasks_->OnSession(host, sessions_.LifeOf(host));
                  reconciler_.OnSession(host, online);
+                 media_.OnSession(host);
                },
            .on_device_answer = [this](const auto& host,
                                       const auto& answer) { tasks_->OnAnswer(host, answer); }});
@@ -209,6 +212,7 @@ class Manager {
   HostSessions sessions_;
   Reconciler reconciler_;
   LeaseKeeper leases_;
+  MediaKeeper media_;
   PoolService pool_;
   std::unique_ptr<RpcServer> server_;
 };

@@ -40,7 +40,6 @@ Reconciler::Reconciler(Options options, Executor* executor, Clock* clock, Writer
       clock_(clock),
       writer_(writer),
       driver_(driver),
-      media_({}, executor, clock, writer, sessions),
       probe_(std::move(probe)),
       active_(executor, writer, [this](Key key) { Step(key); }),
       recorder_(writer, &active_, &probe_),
@@ -495,11 +494,6 @@ void Reconciler::TakeView(const std::string& only, FabricView view, uint64_t epo
 void Reconciler::OnSession(const std::string& host, bool online) {
   agents_.OnSession(host, online);
   active_.TouchHost(host);
-  media_.OnSession(host);
-}
-
-void Reconciler::OnEvents(const std::string& host, const HostEvents& events) {
-  media_.OnEvents(host, events);
 }
 
 void Reconciler::OnSegments(const std::string& host, const SegmentReports& reports, bool complete) {

@@ -39,7 +39,6 @@
 #include "fabric-manager/service/host_fences.h"
 #include "fabric-manager/service/host_sessions.h"
 #include "fabric-manager/service/ld_owners.h"
-#include "fabric-manager/service/media_keeper.h"
 #include "fabric-manager/service/probe.h"
 #include "fabric-manager/service/region_recorder.h"
 #include "fabric-manager/service/scrubs.h"
@@ -81,7 +80,6 @@ class Reconciler {
   void OnCommitted(const std::vector<Change>& changes);
   void OnSegments(const std::string& host, const SegmentReports& reports, bool complete);
   void OnSession(const std::string& host, bool online);
-  void OnEvents(const std::string& host, const HostEvents& events);
 
   // Takes `device` out of service for good, for the reason that `audit` gives, and QUARANTINES what
   // is on it, in as many changes as that takes. After a restart in between it goes on by itself.
@@ -136,7 +134,6 @@ class Reconciler {
   Clock* const clock_;
   Writer* const writer_;
   FabricDriver* const driver_;
-  MediaKeeper media_;
 
   ProbePoints probe_;
   TrackTable tracks_;

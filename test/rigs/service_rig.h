@@ -13,6 +13,7 @@
 
 #include "fabric-manager/adapters/store_memory/memory_store.h"
 #include "fabric-manager/service/lease_keeper.h"
+#include "fabric-manager/service/media_keeper.h"
 #include "fabric-manager/service/pool_service.h"
 #include "proto/support/manual_executor.h"
 #include "proto/support/names.h"
@@ -165,6 +166,7 @@ class ServiceRig {
         sessions({}, &executor, &executor, &writer),
         reconciler({}, &executor, &executor, &writer, &fabric, &sessions, std::move(probe)),
         leases(&executor, &executor, &writer),
+        media({}, &executor, &executor, &writer, &sessions),
         pool(&executor, &writer, &reconciler, &sessions) {
     writer.Open({.on_committed =
                      [this](const auto& changes) {
@@ -180,9 +182,12 @@ class ServiceRig {
         {.on_segments = [this](const auto& host, const auto& reports,
                                bool complete) { reconciler.OnSegments(host, reports, complete); },
          .on_events = [this](const auto& host,
-                             const auto& events) { reconciler.OnEvents(host, events); },
-         .on_session = [this](const auto& host,
-                              bool online) { reconciler.OnSession(host, online); }});
+                             const auto& events) { media.OnEvents(host, events); },
+         .on_session =
+             [this](const auto& host, bool online) {
+               reconciler.OnSession(host, online);
+               media.OnSession(host);
+             }});
     reconciler.Start([this](absl::Status status) {
       started = std::move(status);
       devices_at_start = views.Get()->devices->size();
@@ -313,6 +318,7 @@ class ServiceRig {
   HostSessions sessions;
   Reconciler reconciler;
   LeaseKeeper leases;
+  MediaKeeper media;
   PoolService pool;
   std::map<std::string, std::shared_ptr<FakeAgent>> agents;
 };

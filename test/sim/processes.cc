@@ -56,6 +56,7 @@ ManagerProcess::ManagerProcess(const ManagerWorld& world, LifeId life, Random ra
       reconciler_(kReconciler, &executor_, &executor_, &writer_, &fabric_, &sessions_,
                   std::move(probe)),
       leases_(&executor_, &executor_, &writer_),
+      media_({}, &executor_, &executor_, &writer_, &sessions_),
       pool_(&executor_, &writer_, &reconciler_, &sessions_) {
   const fm::FabricCapabilities capabilities = fabric_.capabilities();
   writer_.SetLimits({.extent_granule_bytes = capabilities.extent_granule_bytes,
@@ -77,12 +78,12 @@ void ManagerProcess::Serve() {
   sessions_.Start(
       {.on_segments = [this](const auto& host, const auto& reports,
                              bool complete) { reconciler_.OnSegments(host, reports, complete); },
-       .on_events = [this](const auto& host,
-                           const auto& events) { reconciler_.OnEvents(host, events); },
+       .on_events = [this](const auto& host, const auto& events) { media_.OnEvents(host, events); },
        .on_session =
            [this](const auto& host, bool online) {
              fabric_.OnSession(host, online);
              reconciler_.OnSession(host, online);
+             media_.OnSession(host);
            }});
   leases_.Start();
   reconciler_.Start([this](const absl::Status&) {

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "fabric-manager/service/lease_keeper.h"
+#include "fabric-manager/service/media_keeper.h"
 #include "fabric-manager/service/pool_service.h"
 #include "host-agent/service/agent_core.h"
 #include "host-agent/service/local_service.h"
@@ -67,6 +68,7 @@ class ManagerProcess {
   fm::HostSessions sessions_;
   fm::Reconciler reconciler_;
   fm::LeaseKeeper leases_;
+  fm::MediaKeeper media_;
   fm::PoolService pool_;
 };
 
