@@ -76,22 +76,27 @@ void Scrubs::Begin(const Region& region, const RegionMove& move) {
   driver_->Scrub(slice,
                  TellsProgress(NameOf(writer_->state(), region.key), slice.length_bytes, clock_),
                  [this, key = region.key, index](const absl::StatusOr<ScrubResult>& result) {
-                   executor_->Post([this, key, index, status = result.status()] {
-                     Ended(key, index, status);
+                   executor_->Post([this, key, index, result] {
+                     Ended(key, index, result);
                      active_->Step(key);
                    });
                  });
 }
 
-// Zero or unreadable: the bytes may be anybody's again. Any error but NOT_SCRUBBABLE is tried again
-// until it succeeds.
-void Scrubs::Ended(Key region, uint32_t extent, const absl::Status& status) {
+// Zero or unreadable: the bytes may be anybody's again. That they read as zero is the rule, and
+// only the exception is in the log. Any error but NOT_SCRUBBABLE is tried again until it succeeds.
+void Scrubs::Ended(Key region, uint32_t extent, const absl::StatusOr<ScrubResult>& result) {
   OfRegion& own = regions_[region];
+  const absl::Status& status = result.status();
   own.under_way = false;
   const bool never = ReasonOf(status) == "NOT_SCRUBBABLE";
   if (CXLPOOL_MUTANT("failed-scrub-is-done") || status.ok() ||
       (never && CXLPOOL_MUTANT("not-scrubbable-is-clear"))) {
     probe_->Pass("after-scrub");
+    if (result.ok() && *result == ScrubResult::kUnreadable) {
+      LogInfo("reconciler", NameOf(writer_->state(), region), ": the former bytes of extent ",
+              extent, " cannot be read any more; what can be read there is not zero for certain");
+    }
     own.done.insert(extent);
     own.error.clear();
     return;

@@ -60,7 +60,7 @@ class Scrubs {
     absl::Duration not_before = absl::ZeroDuration();
   };
 
-  void Ended(Key region, uint32_t extent, const absl::Status& status);
+  void Ended(Key region, uint32_t extent, const absl::StatusOr<ScrubResult>& result);
   void Waits(const Region& region, const std::string& what);
 
   const absl::Duration retry_;
