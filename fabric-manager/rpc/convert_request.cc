@@ -100,8 +100,7 @@ absl::Status ReadUse(const Message& message, Spec& spec) {
   return status;
 }
 
-}  // namespace
-
+// Who has to enforce what Attachments say.
 absl::Status ReadIsolation(v1::Enforcer from, bool& by_fabric) {
   // A demand that this release does not know may be a stricter one: it is not taken for none.
   v1::Enforcer enforcer = v1::AGENT;
@@ -109,8 +108,6 @@ absl::Status ReadIsolation(v1::Enforcer from, bool& by_fabric) {
   by_fabric = enforcer == v1::FABRIC;
   return status;
 }
-
-namespace {
 
 absl::Status ReadMaxExtents(uint32_t from, uint32_t& value) {
   value = std::max(from, uint32_t{1});
@@ -379,6 +376,29 @@ absl::StatusOr<std::string> ReadRevocationSubject(const std::string& text) {
   return Bad("BAD_IDENTITY",
              "field subject is neither the serial number of a certificate nor an identity",
              "give up to 40 hexadecimal digits, or a URI such as cxlpool://operator/alice");
+}
+
+absl::StatusOr<EnrolSpec> FromProto(const v1::EnrolHostRequest& request) {
+  EnrolSpec spec{.host = {}, .identity = request.identity()};
+  absl::Status status = ReadName("hosts", request.host(), Need::kRequired, spec.host);
+  if (spec.identity.empty()) spec.identity = absl::StrCat("cxlpool://host/", spec.host);
+  for (const std::string& name : request.tenants()) {
+    if (CXLPOOL_MUTANT("enrolment-forgets-tenants")) break;
+    status.Update(ReadName("tenants", name, Need::kRequired, spec.tenants.emplace_back()));
+  }
+  if (!status.ok()) return status;
+  return spec;
+}
+
+absl::StatusOr<Tenant> FromProto(const v1::Tenant& tenant) {
+  Tenant out;
+  out.quota_bytes = tenant.quota_bytes();
+  out.reserved_bytes = tenant.reserved_bytes();
+  if (!CXLPOOL_MUTANT("host-cap-is-lost")) out.host_cap_bytes = tenant.host_cap_bytes();
+  absl::Status status = ReadName("tenants", tenant.name(), Need::kRequired, out.id);
+  status.Update(ReadIsolation(tenant.isolation(), out.fabric_isolation));
+  if (!status.ok()) return status;
+  return out;
 }
 
 DeviceEntry FromProto(const std::string& id, const v1::DeviceSettings& settings) {

@@ -28,8 +28,8 @@ absl::StatusOr<RenewSpec> FromProto(const v1::RenewRegionRequest& request, const
 // A text that is kept in the audit record: REASON_REQUIRED, BAD_REASON (longer than 512).
 absl::Status CheckReason(const std::string& reason);
 
-// Who has to enforce what Attachments say. INVALID_ARGUMENT/BAD_ENUM.
-absl::Status ReadIsolation(v1::Enforcer from, bool& by_fabric);
+absl::StatusOr<EnrolSpec> FromProto(const v1::EnrolHostRequest& request);
+absl::StatusOr<Tenant> FromProto(const v1::Tenant& tenant);
 
 // A certificate's serial number or an identity, in the one form in which they are compared.
 // INVALID_ARGUMENT/BAD_IDENTITY: neither.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "fabric-manager/rpc/convert.h"
 #include "fabric-manager/rpc/convert_request.h"
 #include "fabric-manager/rpc/list_inventory.h"
@@ -62,6 +63,20 @@ auto FillDevice(v1::Device* response) {
     const DeviceView* device = FindDevice(view, id);
     *response = device != nullptr ? ToProto(*device) : AllDevices(view)[id];
   };
+}
+
+// For changes whose answer says nothing.
+void FillNothing(const PoolView&, const std::string&) {}
+
+// A plan that needs to know only the id of what the call names.
+auto ById(absl::StatusOr<Change> (*plan)(const PoolState&, const Caller&, const std::string&,
+                                         PlanContext&)) {
+  return [plan](const std::string& id) { return PlanFor(plan, id); };
+}
+
+// The same plan, whatever its id.
+auto Always(PoolPlan plan) {
+  return [plan = std::move(plan)](const std::string&) { return plan; };
 }
 
 // Who has bytes on the device. Looks at every Region.
@@ -134,18 +149,32 @@ void InventoryRpc::Read(UnaryCall<Request, Response>& call, Fill fill) {
 }
 
 template <typename Request, typename Response, typename Start, typename Fill>
-void InventoryRpc::Change(UnaryCall<Request, Response>& call, absl::string_view collection,
-                          const std::string& name, Start start, Fill fill) {
+void InventoryRpc::Do(UnaryCall<Request, Response>& call, absl::string_view collection,
+                      const std::string& name, Start start, Fill fill) {
   auto id = ParseResourceName(collection, name);
   if (!id.ok()) return call.Finish(id.status());
   const auto answer = [this, &call, fill, id = *id](const absl::Status& status) {
     if (status.ok()) fill(*views_->Get(), id);
     call.Finish(status);
   };
-  const absl::Status refused = start(call.caller(), *id, [this, answer](absl::Status status) {
+  const absl::Status refused = start(*id, [this, answer](absl::Status status) {
     answers_->Post([answer, status = std::move(status)] { answer(status); });
   });
   if (!refused.ok()) answer(refused);
+}
+
+template <typename Request, typename Response, typename Plan, typename Fill>
+void InventoryRpc::Change(UnaryCall<Request, Response>& call, absl::string_view collection,
+                          const std::string& name, PoolCall change, Plan plan, Fill fill) {
+  Do(
+      call, collection, name,
+      [&](const std::string& id, Done done) {
+        const Caller caller =
+            CXLPOOL_MUTANT("somebody-drains") ? Caller::Operator("") : call.caller();
+        service_->ChangePool(caller, std::move(change), plan(id), std::move(done));
+        return absl::OkStatus();
+      },
+      fill);
 }
 
 void InventoryRpc::ListDevices(UnaryCall<v1::ListDevicesRequest, v1::ListDevicesResponse>& call) {
@@ -171,52 +200,42 @@ void InventoryRpc::DiscoverDevices(
 }
 
 void InventoryRpc::AddDevice(UnaryCall<v1::AddDeviceRequest, v1::Device>& call) {
-  Change(
-      call, "devices", call.request().device(),
-      [this, &call](const Caller& caller, const std::string& id, Done done) {
-        if (call.request().has_settings()) {
-          service_->PutDevice(caller, FromProto(id, call.request().settings()), std::move(done));
-        } else {
-          service_->AddDevice(caller, id, std::move(done));
-        }
-        return absl::OkStatus();
-      },
-      FillDevice(call.response()));
+  const v1::AddDeviceRequest& request = call.request();
+  // Without settings it is a device that the pool has had, and that is used again.
+  const auto plan = [&](const std::string& id) -> PoolPlan {
+    if (!request.has_settings()) return PlanFor(&PlanAddDevice, id);
+    return [entry = FromProto(id, request.settings())](const PoolState& state, const Caller& caller,
+                                                       PlanContext& context) {
+      return PlanPutDevice(state, caller, entry, context);
+    };
+  };
+  Change(call, "devices", request.device(), {.method = "AddDevice", .fabric_follows = true}, plan,
+         FillDevice(call.response()));
 }
 
 void InventoryRpc::DrainDevice(UnaryCall<v1::DrainDeviceRequest, v1::DrainDeviceResponse>& call) {
-  Change(
-      call, "devices", call.request().device(),
-      [this](const Caller& caller, const std::string& id, Done done) {
-        service_->DrainDevice(CXLPOOL_MUTANT("somebody-drains") ? Caller::Operator("") : caller, id,
-                              std::move(done));
-        return absl::OkStatus();
-      },
-      [&call](const PoolView& view, const std::string& id) {
-        FillDevice(call.response()->mutable_device())(view, id);
-        FillOwners(view, id, call.response());
-      });
+  Change(call, "devices", call.request().device(), {.method = "DrainDevice"},
+         ById(&PlanDrainDevice), [&call](const PoolView& view, const std::string& id) {
+           FillDevice(call.response()->mutable_device())(view, id);
+           FillOwners(view, id, call.response());
+         });
 }
 
 void InventoryRpc::RemoveDevice(UnaryCall<v1::RemoveDeviceRequest, v1::Device>& call) {
-  Change(
-      call, "devices", call.request().device(),
-      [this](const Caller& caller, const std::string& id, Done done) {
-        service_->RemoveDevice(caller, id, std::move(done));
-        return absl::OkStatus();
-      },
-      FillDevice(call.response()));
+  Change(call, "devices", call.request().device(),
+         {.method = "RemoveDevice", .fabric_follows = true}, ById(&PlanRemoveDevice),
+         FillDevice(call.response()));
 }
 
 void InventoryRpc::FailDevice(UnaryCall<v1::FailDeviceRequest, v1::Device>& call) {
-  Change(
+  Do(
       call, "devices", call.request().device(),
-      [this, &call](const Caller& caller, const std::string& id, Done done) {
+      [&](const std::string& id, Done done) {
         absl::Status status = CheckReason(call.request().reason());
         if (status.ok()) {
           const std::string why =
               CXLPOOL_MUTANT("failure-without-reason") ? "" : call.request().reason();
-          service_->FailDevice(caller, id, why, std::move(done));
+          service_->FailDevice(call.caller(), id, why, std::move(done));
         }
         return status;
       },
@@ -229,92 +248,62 @@ void InventoryRpc::ListHosts(UnaryCall<v1::ListHostsRequest, v1::ListHostsRespon
 }
 
 void InventoryRpc::AddHost(UnaryCall<v1::AddHostRequest, v1::Host>& call) {
-  Change(
-      call, "hosts", call.request().host(),
-      [this, &call](const Caller& caller, const std::string& id, Done done) {
-        service_->PutHost(caller, FromProto(id, call.request().settings()), std::move(done));
-        return absl::OkStatus();
-      },
-      [&call](const PoolView& view, const std::string& id) {
-        call.response()->set_name(ResourceName("hosts", id));  // It may not be enrolled yet.
-        FillHost(call.response())(view, id);
-      });
+  const auto plan = [&](const std::string& id) -> PoolPlan {
+    return [entry = FromProto(id, call.request().settings())](
+               const PoolState& state, const Caller& caller, PlanContext& context) {
+      return PlanPutHost(state, caller, entry, context);
+    };
+  };
+  Change(call, "hosts", call.request().host(), {.method = "AddHost", .fabric_follows = true}, plan,
+         [&call](const PoolView& view, const std::string& id) {
+           call.response()->set_name(ResourceName("hosts", id));  // It may not be enrolled yet.
+           FillHost(call.response())(view, id);
+         });
 }
 
 void InventoryRpc::EnrolHost(UnaryCall<v1::EnrolHostRequest, v1::Host>& call) {
-  Change(
-      call, "hosts", call.request().host(),
-      [this, &call](const Caller& caller, const std::string& id, Done done) -> absl::Status {
-        EnrolSpec spec{.host = id, .identity = call.request().identity()};
-        if (spec.identity.empty()) spec.identity = absl::StrCat("cxlpool://host/", id);
-        for (const std::string& name : call.request().tenants()) {
-          if (CXLPOOL_MUTANT("enrolment-forgets-tenants")) break;
-          auto tenant = ParseResourceName("tenants", name);
-          if (!tenant.ok()) return tenant.status();
-          spec.tenants.push_back(*std::move(tenant));
-        }
-        service_->Enrol(caller, std::move(spec), std::move(done));
-        return absl::OkStatus();
-      },
-      FillHost(call.response()));
+  auto spec = FromProto(call.request());
+  if (!spec.ok()) return call.Finish(spec.status());
+  std::string reason = absl::StrCat(spec->identity, spec->tenants.empty() ? "" : " for tenants ",
+                                    absl::StrJoin(spec->tenants, ", "));
+  Change(call, "hosts", call.request().host(), {.method = "EnrolHost", .reason = std::move(reason)},
+         Always(PlanFor(&PlanEnrol, *std::move(spec))), FillHost(call.response()));
 }
 
 void InventoryRpc::RetireHost(UnaryCall<v1::RetireHostRequest, v1::Host>& call) {
-  Change(
-      call, "hosts", call.request().host(),
-      [this](const Caller& caller, const std::string& id, Done done) {
-        service_->Retire(caller, id, std::move(done));
-        return absl::OkStatus();
-      },
-      FillHost(call.response()));
+  Change(call, "hosts", call.request().host(), {.method = "RetireHost"}, ById(&PlanRetire),
+         FillHost(call.response()));
 }
 
 void InventoryRpc::RemoveHost(UnaryCall<v1::RemoveHostRequest, v1::RemoveHostResponse>& call) {
-  Change(
-      call, "hosts", call.request().host(),
-      [this](const Caller& caller, const std::string& id, Done done) {
-        service_->RemoveHost(caller, id, std::move(done));
-        return absl::OkStatus();
-      },
-      [](const PoolView&, const std::string&) {});
+  Change(call, "hosts", call.request().host(), {.method = "RemoveHost", .fabric_follows = true},
+         ById(&PlanRemoveHost), FillNothing);
 }
 
 void InventoryRpc::FenceHost(UnaryCall<v1::FenceHostRequest, v1::Host>& call) {
-  Change(
+  Do(
       call, "hosts", call.request().host(),
-      [this, &call](const Caller& caller, const std::string& id, Done done) {
+      [&](const std::string& id, Done done) {
         if (call.request().reason().empty() || call.request().reason().size() > kMaxText) {
           return Refuse(absl::StatusCode::kInvalidArgument, "BAD_REASON",
                         absl::StrCat("field reason needs 1 to ", kMaxText, " characters"),
                         "say why: it is kept in the audit record");
         }
-        service_->Fence(caller, id, call.request().reason(), std::move(done));
+        service_->Fence(call.caller(), id, call.request().reason(), std::move(done));
         return absl::OkStatus();
       },
       FillHost(call.response()));
 }
 
 void InventoryRpc::SetTenant(UnaryCall<v1::SetTenantRequest, v1::Tenant>& call) {
-  Change(
-      call, "tenants", call.request().tenant().name(),
-      [this, &call](const Caller& caller, const std::string& id, Done done) {
-        Tenant tenant;
-        tenant.id = id;
-        tenant.quota_bytes = call.request().tenant().quota_bytes();
-        tenant.reserved_bytes = call.request().tenant().reserved_bytes();
-        if (!CXLPOOL_MUTANT("host-cap-is-lost")) {
-          tenant.host_cap_bytes = call.request().tenant().host_cap_bytes();
-        }
-        absl::Status status =
-            ReadIsolation(call.request().tenant().isolation(), tenant.fabric_isolation);
-        if (!status.ok()) return status;
-        service_->SetTenant(caller, tenant, std::move(done));
-        return absl::OkStatus();
-      },
-      [&call](const PoolView& view, const std::string& id) {
-        const TenantView* tenant = FindTenant(view, id);
-        if (tenant != nullptr) *call.response() = ToProto(*tenant);
-      });
+  auto tenant = FromProto(call.request().tenant());
+  if (!tenant.ok()) return call.Finish(tenant.status());
+  Change(call, "tenants", call.request().tenant().name(), {.method = "SetTenant"},
+         Always(PlanFor(&PlanSetTenant, *std::move(tenant))),
+         [&call](const PoolView& view, const std::string& id) {
+           const TenantView* now = FindTenant(view, id);
+           if (now != nullptr) *call.response() = ToProto(*now);
+         });
 }
 
 void InventoryRpc::GetTenant(UnaryCall<v1::GetTenantRequest, v1::Tenant>& call) {
@@ -340,13 +329,8 @@ void InventoryRpc::ListTenants(UnaryCall<v1::ListTenantsRequest, v1::ListTenants
 
 void InventoryRpc::RemoveTenant(
     UnaryCall<v1::RemoveTenantRequest, v1::RemoveTenantResponse>& call) {
-  Change(
-      call, "tenants", call.request().name(),
-      [this](const Caller& caller, const std::string& id, Done done) {
-        service_->RemoveTenant(caller, id, std::move(done));
-        return absl::OkStatus();
-      },
-      [](const PoolView&, const std::string&) {});
+  Change(call, "tenants", call.request().name(), {.method = "RemoveTenant"},
+         ById(&PlanRemoveTenant), FillNothing);
 }
 
 void InventoryRpc::GetTopology(UnaryCall<v1::GetTopologyRequest, v1::Topology>& call) {
@@ -372,7 +356,7 @@ void InventoryRpc::ApplyTopology(
 }
 
 // The list changes first; then the peer's sessions (PoolService) and whatever else it has under way
-// end; then the operator hears of it. What comes afterwards meets the list.
+// end; then the operator is answered. What comes afterwards meets the list.
 void InventoryRpc::RevokeCertificate(
     UnaryCall<v1::RevokeCertificateRequest, v1::Revocation>& call) {
   auto revocation = FromProto(call.request(), call.caller());
@@ -381,25 +365,27 @@ void InventoryRpc::RevokeCertificate(
   if (IsOwn(call, subject) && !call.request().allow_own()) {
     return call.Finish(RevokesCaller(subject));
   }
-  service_->Revoke(call.caller(), *std::move(revocation),
-                   [this, &call, subject](absl::Status status) {
-                     answers_->Post([this, &call, subject, status = std::move(status)] {
-                       const auto all = views_->GetRevocations();
-                       if (const auto it = all->find(subject); it != all->end()) {
-                         *call.response() = ToProto(it->second);
-                       }
-                       call.Finish(status);  // First: it may be the caller's own that is ended.
-                       admission_->EndRevoked(*all);
-                     });
-                   });
+  service_->ChangePool(call.caller(), {.method = "RevokeCertificate", .reason = revocation->reason},
+                       PlanFor(&PlanRevoke, *revocation),
+                       [this, &call, subject](absl::Status status) {
+                         answers_->Post([this, &call, subject, status = std::move(status)] {
+                           const auto all = views_->GetRevocations();
+                           if (const auto it = all->find(subject); it != all->end()) {
+                             *call.response() = ToProto(it->second);
+                           }
+                           call.Finish(status);  // First: it may be the caller's own that is ended.
+                           admission_->EndRevoked(*all);
+                         });
+                       });
 }
 
 void InventoryRpc::RestoreCertificate(
     UnaryCall<v1::RestoreCertificateRequest, v1::RestoreCertificateResponse>& call) {
   auto subject = ReadRevocationSubject(call.request().subject());
   if (!subject.ok()) return call.Finish(subject.status());
-  service_->Restore(call.caller(), *std::move(subject),
-                    [&call](const absl::Status& status) { call.Finish(status); });
+  service_->ChangePool(call.caller(), {.method = "RestoreCertificate", .reason = *subject},
+                       PlanFor(&PlanRestore, *subject),
+                       [&call](const absl::Status& status) { call.Finish(status); });
 }
 
 void InventoryRpc::ListRevocations(

@@ -51,11 +51,16 @@ class InventoryRpc final {
   template <typename Request, typename Response, typename Fill>
   void Read(UnaryCall<Request, Response>& call, Fill fill);
 
-  // Changes what `name` of `collection` names: `start(principal, id, done)` calls the service, or
-  // gives the status that refuses it first; `fill(view, id)` answers once it is made.
+  // Has the service do something about what `name` of `collection` names: `start(id, done)` calls
+  // it, or gives the status that refuses the call first; `fill(view, id)` answers once it is done.
   template <typename Request, typename Response, typename Start, typename Fill>
+  void Do(UnaryCall<Request, Response>& call, absl::string_view collection, const std::string& name,
+          Start start, Fill fill);
+
+  // Likewise, by PoolService::ChangePool: `plan(id)` gives the PoolPlan.
+  template <typename Request, typename Response, typename Plan, typename Fill>
   void Change(UnaryCall<Request, Response>& call, absl::string_view collection,
-              const std::string& name, Start start, Fill fill);
+              const std::string& name, PoolCall change, Plan plan, Fill fill);
 
   PoolService* const service_;
   const ViewHolder* const views_;

@@ -137,9 +137,10 @@ class RevocationTest : public testing::Test {
                            .on_session = [](const auto&, bool) {}});
     });
     std::promise<absl::Status> enrolled;
-    rig_.pool.Enrol(Caller::Operator("test"),
-                    {.host = "host-a", .identity = "cxlpool://host/host-a"},
-                    [&](absl::Status status) { enrolled.set_value(std::move(status)); });
+    rig_.pool.ChangePool(
+        Caller::Operator("test"), {.method = "EnrolHost"},
+        PlanFor(&PlanEnrol, {.host = "host-a", .identity = "cxlpool://host/host-a"}),
+        [&](absl::Status status) { enrolled.set_value(std::move(status)); });
     ASSERT_TRUE(enrolled.get_future().get().ok());
     const pki::IssuedFiles manager = Issue(pki::LeafRole::kManager, "fm");
     auto tls = TlsSource::Load({manager.ca, manager.cert, manager.key}, CertificateUse::Manager());

@@ -83,11 +83,7 @@ TEST_F(DistrustTest, AFailedScrubIsTriedAgainAndItsBytesAreHeldMeanwhile) {
 }
 
 TEST_F(DistrustTest, QuotaCountsBytesUntilTheyAreScrubbed) {
-  ASSERT_TRUE(rig->Do([&](Done done) {
-                   rig->pool.SetTenant(Caller::Operator("op"), {0, "ml", 2 * kGranule, 0, 0},
-                                       std::move(done));
-                 })
-                  .ok());
+  ASSERT_TRUE(rig->Change(&PlanSetTenant, {0, "ml", 2 * kGranule, 0, 0}).ok());
   AllocateSpec spec = AllocateOn("kv", "host-a", 1);
   spec.tenant = "ml";
   Make(spec);

@@ -9,6 +9,7 @@
 #include "fabric-manager/model/space/bytes.h"
 #include "fabric-manager/service/holders.h"
 #include "proto/support/certificate.h"
+#include "proto/support/check.h"
 #include "proto/support/cxl_host.h"
 #include "proto/support/log.h"
 #include "proto/support/mutant.h"
@@ -102,6 +103,8 @@ void HostSessions::Start(Listener listener) {
   Tick();
 }
 
+// Whether a peer with this identity may speak for the host that its Hello names. The certificate is
+// judged before the host's record: who has no right to an answer gets the same one in every case.
 absl::Status HostSessions::Admit(const SessionIdentity& identity, const v1::Hello& hello,
                                  std::string& host) const {
   const std::string versions = absl::StrCat("the agent speaks protocol ", hello.protocol_version(),
@@ -180,6 +183,9 @@ absl::Status HostSessions::CheckRival(const SessionPeer& peer, const v1::Hello& 
   return absl::OkStatus();
 }
 
+// The newest session of a host counts: one that it has is ended first, so that what the old agent
+// still sends is nobody's. The Welcome carries every Offer that stands, and the agent's own words
+// about its segments are complete.
 void HostSessions::OnHello(std::shared_ptr<SessionPeer> peer, const SessionIdentity& identity,
                            const v1::Hello& hello) {
   std::string host;
@@ -193,12 +199,15 @@ void HostSessions::OnHello(std::shared_ptr<SessionPeer> peer, const SessionIdent
   Drop(host, Refuse(absl::StatusCode::kAborted, "SESSION_REPLACED",
                     absl::StrCat("a newer session of host \"", host, "\" began"),
                     "nothing: the newest session counts"));
+  CXLPOOL_CHECK(!sessions_.contains(host), "host ", host,
+                " got a session while its last one ended");
   Session& session = sessions_[host];
   session = Session{.number = next_session_++,
                     .peer = std::move(peer),
                     .incarnation = hello.incarnation(),
                     .agent_id = hello.agent_id(),
-                    .identity = identity};
+                    .identity = identity,
+                    .enrolled_as = writer_->state().FindHost(host)->identity};
   session.peer->host_ = host;
   session.peer->session_ = session.number;
   OnHeartbeat(*session.peer, session.number);
@@ -242,6 +251,8 @@ HostSessions::SessionMap::iterator HostSessions::Find(const SessionPeer* peer) {
   return it != sessions_.end() && it->second.peer.get() == peer ? it : sessions_.end();
 }
 
+// What an agent says in its current session. An agent that says more than any host can have is cut
+// off, so that it costs the others nothing.
 void HostSessions::OnMessage(SessionPeer* peer, const v1::AgentMessage& message) {
   const auto it = Find(peer);
   if (it == sessions_.end()) return;
@@ -297,6 +308,8 @@ void HostSessions::OnClosed(const SessionPeer* peer) {
   Drop(host, absl::CancelledError("the stream ended"));
 }
 
+// What readers and the planner know of a host from now on. `hello`: it begins a session; null: a
+// later report, which says nothing of the agent itself.
 void HostSessions::TakeInventory(const std::string& host, const v1::HostInventory& inventory,
                                  const v1::Hello* hello) {
   HostRuntime runtime = writer_->state().Runtime(host);
@@ -403,16 +416,42 @@ absl::StatusOr<v1::CheckSessionResponse> HostSessions::Check(const SessionIdenti
   return answer;
 }
 
-void HostSessions::EndRevoked() {
-  std::vector<std::pair<std::string, absl::Status>> revoked;
-  for (const auto& [host, session] : sessions_) {
-    if (session.identity.insecure_local) continue;
+// What Admit would say of the peer today; but where the host's record has changed, the words say
+// so.
+absl::Status HostSessions::CheckWelcome(const std::string& host, const Session& session) const {
+  const PoolState& state = writer_->state();
+  // Without TLS nobody shows a certificate that could be revoked.
+  if (!session.identity.insecure_local && !CXLPOOL_MUTANT("revoked-sessions-stand")) {
     absl::Status status =
-        CheckRevoked(writer_->state().revocations(), session.identity.uri, session.identity.serial);
-    if (!status.ok()) revoked.emplace_back(host, std::move(status));
+        CheckRevoked(state.revocations(), session.identity.uri, session.identity.serial);
+    if (!status.ok()) return status;
   }
-  if (CXLPOOL_MUTANT("revoked-sessions-stand")) return;
-  for (const auto& [host, status] : revoked) Drop(host, status);
+  const Host* known = state.FindHost(host);
+  if (known == nullptr) {
+    return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_HOST",
+                  absl::StrCat("host \"", host, "\" was removed"),
+                  absl::StrCat("run `cxlpool host enrol ", host, "`"));
+  }
+  if (known->retired) {
+    return Refuse(absl::StatusCode::kFailedPrecondition, "HOST_RETIRED",
+                  absl::StrCat("host \"", host, "\" was retired"),
+                  absl::StrCat("`cxlpool host enrol ", host, "` brings it back"));
+  }
+  if (known->identity != session.enrolled_as) {
+    return Refuse(absl::StatusCode::kPermissionDenied, "WRONG_IDENTITY",
+                  absl::StrCat("host \"", host, "\" was enrolled with another certificate"),
+                  "give the agent the new certificate");
+  }
+  return absl::OkStatus();
+}
+
+void HostSessions::EndUnwelcome() {
+  std::vector<std::pair<std::string, absl::Status>> unwelcome;
+  for (const auto& [host, session] : sessions_) {
+    absl::Status status = CheckWelcome(host, session);
+    if (!status.ok()) unwelcome.emplace_back(host, std::move(status));
+  }
+  for (const auto& [host, status] : unwelcome) Drop(host, status);
 }
 
 void HostSessions::WarnOf(const std::string& host, const Session& session) const {

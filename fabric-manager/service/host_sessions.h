@@ -109,8 +109,10 @@ class HostSessions {
   // Ends the host's session, if it has one.
   void End(const std::string& host, const absl::Status& why);
 
-  // Ends the sessions of peers whose certificate or identity is revoked.
-  void EndRevoked();
+  // Ends the sessions of peers that may not speak for their host any more: it was removed, retired
+  // or enrolled with another identity (UNKNOWN_HOST, HOST_RETIRED, WRONG_IDENTITY), or the peer's
+  // certificate or identity is revoked (CERTIFICATE_REVOKED).
+  void EndUnwelcome();
 
   bool Online(const std::string& host) const;
 
@@ -124,11 +126,14 @@ class HostSessions {
     std::string incarnation;
     std::string agent_id;
     SessionIdentity identity;
-    int64_t shown_ns = -1;  // What ShowHeartbeats last showed of the peer's last_heard_ns_.
+    std::string enrolled_as;  // The host's identity on record when the session began.
+    int64_t shown_ns = -1;    // What ShowHeartbeats last showed of the peer's last_heard_ns_.
   };
 
   using SessionMap = std::map<std::string, Session>;  // By host id.
 
+  // Why the session may not go on; OK: it may.
+  absl::Status CheckWelcome(const std::string& host, const Session& session) const;
   // The current session that `peer` is; end() if it is none.
   SessionMap::iterator Find(const SessionPeer* peer);
   // Shows what OnHeartbeat noted, of a few hosts in turn.

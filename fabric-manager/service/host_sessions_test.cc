@@ -75,8 +75,8 @@ TEST_F(HostSessionsTest, RefusesWhatIsRevokedAndEndsTheSessionThatStands) {
     Revocation revocation;
     revocation.subject = subject;
     revocation.reason = "lost";
-    rig.pool.Revoke(Caller::Operator("test"), revocation, [](const absl::Status&) {});
-    rig.Run(absl::Milliseconds(100));
+    EXPECT_TRUE(rig.Change(&PlanRevoke, revocation).ok());
+    rig.Run(absl::Milliseconds(50));
   };
   const SessionIdentity old{"cxlpool://host/host-a", false, "7a01"};
   const SessionIdentity next{"cxlpool://host/host-a", false, "7a02"};
@@ -95,8 +95,7 @@ TEST_F(HostSessionsTest, RefusesWhatIsRevokedAndEndsTheSessionThatStands) {
 }
 
 TEST_F(HostSessionsTest, RefusesRetiredAndUnknownHosts) {
-  rig.pool.Retire(Caller::Operator("test"), "host-a", [](const absl::Status&) {});
-  rig.Run(absl::Milliseconds(100));
+  EXPECT_TRUE(rig.Change(&PlanRetire, "host-a").ok());
   EXPECT_EQ(ReasonOf(rig.agents["host-a"]->closed), "HOST_RETIRED");
   EXPECT_EQ(ReasonOf(Hello(rig, world, kLocal, kAsItIs)->closed), "HOST_RETIRED");
   const auto unknown = Hello(rig, world, kLocal, [](v1::Hello& h) { h.set_host("hosts/x"); });

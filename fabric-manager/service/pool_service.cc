@@ -133,6 +133,9 @@ void PoolService::Release(ReleaseSpec spec, DoneWith<Committed> done) {
                   std::move(done));
 }
 
+// Releases; where that is refused because a host has to be fenced first, fences it and tries again.
+// A host that is named again although it was fenced ends it, so that it never goes round in
+// circles.
 void PoolService::ReleaseWithFence(ReleaseSpec spec, std::vector<std::string> fenced,
                                    DoneWith<Committed> done) {
   Audit audit = AuditOf(spec);
@@ -206,26 +209,55 @@ void PoolService::ReleaseBatch(std::vector<absl::StatusOr<ReleaseSpec>> specs, O
                        std::move(done));
 }
 
-// The one way to a change that no Region asks for: without a caller who runs the pool there is no
-// plan.
-void PoolService::SubmitChange(const Caller& caller, const std::string& method,
-                               const std::string& reason, PlanChange plan, Done done) {
+// Plans on the writer's thread for the caller whom the audit names. Once the change is durable,
+// ends the sessions that it makes unwelcome, and has the driver go by it where the call says so.
+void PoolService::ChangePool(const Caller& caller, PoolCall call, PoolPlan plan, Done done) {
+  const std::string who = CXLPOOL_MUTANT("audit-names-the-manager") ? "manager" : caller.identity();
   writer_->Submit(
-      Audit{{}, caller.identity(), method, reason},
+      Audit{{}, who, std::move(call.method), std::move(call.reason)},
       [caller, plan = std::move(plan)](const PoolState& state,
                                        PlanContext& context) -> absl::StatusOr<Proposal> {
-        const absl::Status status = CheckCaller(state, caller, Right::kRunPool);
-        if (!status.ok() && !CXLPOOL_MUTANT("anybody-runs-the-pool")) return status;
-        absl::StatusOr<Change> change = plan(state, context);
+        absl::StatusOr<Change> change = plan(state, caller, context);
         if (!change.ok()) return change.status();
         return Proposal{*std::move(change), nullptr};
       },
-      [done = std::move(done)](const absl::StatusOr<Committed>& committed) mutable {
-        std::move(done)(committed.status());
+      [this, fabric_follows = call.fabric_follows,
+       done = std::move(done)](const absl::StatusOr<Committed>& committed) mutable {
+        if (!committed.ok()) return std::move(done)(committed.status());
+        sessions_->EndUnwelcome();
+        if (!fabric_follows) return std::move(done)(absl::OkStatus());
+        reconciler_->FollowTopology([done = std::move(done)](const absl::Status&) mutable {
+          std::move(done)(absl::OkStatus());
+        });
       });
 }
 
-void PoolService::Act(const Caller& caller, Done done, absl::AnyInvocable<void(Done) &&> act) {
+// `steps` is filled in on the writer's thread, and is the answer only once the change is durable.
+void PoolService::ApplyTopology(const Caller& caller, TopologyTables wanted, bool validate_only,
+                                DoneWith<std::vector<TopologyStep>> done) {
+  auto steps = std::make_shared<std::vector<TopologyStep>>();
+  ChangePool(
+      caller, {.method = "ApplyTopology", .fabric_follows = !validate_only},
+      [wanted = std::move(wanted), validate_only, steps](
+          const PoolState& state, const Caller& asking,
+          PlanContext& context) -> absl::StatusOr<Change> {
+        PlanContext own = context;
+        uint64_t next_id = kDryRunIds;
+        if (validate_only) own.next_id = [&next_id] { return next_id++; };
+        absl::StatusOr<TopologyPlan> plan = PlanTopology(state, asking, wanted, own);
+        if (!plan.ok()) return plan.status();
+        *steps = std::move(plan->steps);
+        return validate_only && !CXLPOOL_MUTANT("dry-run-applies") ? Change{}
+                                                                   : std::move(plan->change);
+      },
+      [steps, done = std::move(done)](const absl::Status& status) mutable {
+        if (!status.ok()) return std::move(done)(status);
+        std::move(done)(std::move(*steps));
+      });
+}
+
+template <typename DoneT>
+void PoolService::Act(const Caller& caller, DoneT done, absl::AnyInvocable<void(DoneT) &&> act) {
   executor_->Post([this, caller, done = std::move(done), act = std::move(act)]() mutable {
     absl::Status status = CheckCaller(writer_->state(), caller, Right::kRunPool);
     if (!status.ok()) return std::move(done)(std::move(status));
@@ -233,211 +265,45 @@ void PoolService::Act(const Caller& caller, Done done, absl::AnyInvocable<void(D
   });
 }
 
-Done PoolService::Following(Done done) {
-  return [this, done = std::move(done)](absl::Status status) mutable {
-    if (!status.ok()) return std::move(done)(std::move(status));
-    reconciler_->FollowTopology([done = std::move(done)](const absl::Status&) mutable {
-      std::move(done)(absl::OkStatus());
-    });
-  };
-}
-
-void PoolService::PutDevice(const Caller& caller, DeviceEntry device, Done done) {
-  SubmitChange(
-      caller, "AddDevice", "",
-      [device = std::move(device)](const PoolState& state, PlanContext& context) {
-        return PlanPutDevice(state, device, context);
-      },
-      Following(std::move(done)));
-}
-
-void PoolService::PutHost(const Caller& caller, HostEntry host, Done done) {
-  SubmitChange(
-      caller, "AddHost", "",
-      [host = std::move(host)](const PoolState& state, PlanContext& context) {
-        return PlanPutHost(state, host, context);
-      },
-      Following(std::move(done)));
-}
-
-void PoolService::ApplyTopology(const Caller& caller, TopologyTables wanted, bool validate_only,
-                                DoneWith<std::vector<TopologyStep>> done) {
-  auto steps = std::make_shared<std::vector<TopologyStep>>();
-  const auto answer = [steps](DoneWith<std::vector<TopologyStep>> to) -> Done {
-    return [steps, to = std::move(to)](const absl::Status& status) mutable {
-      if (!status.ok()) return std::move(to)(status);
-      std::move(to)(std::move(*steps));
-    };
-  };
-  SubmitChange(
-      caller, "ApplyTopology", "",
-      [wanted = std::move(wanted), validate_only, steps](
-          const PoolState& state, PlanContext& context) -> absl::StatusOr<Change> {
-        PlanContext own = context;
-        uint64_t next_id = kDryRunIds;
-        if (validate_only) own.next_id = [&next_id] { return next_id++; };
-        absl::StatusOr<TopologyPlan> plan = PlanTopology(state, wanted, own);
-        if (!plan.ok()) return plan.status();
-        *steps = std::move(plan->steps);
-        return validate_only && !CXLPOOL_MUTANT("dry-run-applies") ? Change{}
-                                                                   : std::move(plan->change);
-      },
-      validate_only ? answer(std::move(done)) : Following(answer(std::move(done))));
-}
-
-void PoolService::DiscoverDevices(const Caller& caller, const std::string& host,
-                                  DoneWith<SeenDevices> done) {
-  executor_->Post([this, caller, host, done = std::move(done)]() mutable {
-    absl::Status status = CheckCaller(writer_->state(), caller, Right::kRunPool);
-    if (!status.ok()) return std::move(done)(std::move(status));
-    reconciler_->ShowDevices(host, [done =
-                                        std::move(done)](absl::StatusOr<SeenDevices> seen) mutable {
-      if (!seen.ok() && ReasonOf(seen.status()).empty() && absl::IsUnimplemented(seen.status())) {
-        seen = Refuse(absl::StatusCode::kUnimplemented, "NOT_DISCOVERABLE",
-                      "this pool's fabric has no devices that every host sees whole",
-                      "name its devices yourself: `cxlpool device add DEVICE --capacity SIZE`");
-      }
-      std::move(done)(std::move(seen));
-    });
-  });
-}
-
-void PoolService::AddDevice(const Caller& caller, const std::string& device, Done done) {
-  SubmitChange(
-      caller, "AddDevice", "",
-      [device](const PoolState& state, PlanContext&) { return PlanAddDevice(state, device); },
-      Following(std::move(done)));
-}
-
-void PoolService::DrainDevice(const Caller& caller, const std::string& device, Done done) {
-  SubmitChange(
-      caller, "DrainDevice", "",
-      [device](const PoolState& state, PlanContext&) { return PlanDrainDevice(state, device); },
-      std::move(done));
-}
-
-void PoolService::RemoveDevice(const Caller& caller, const std::string& device, Done done) {
-  SubmitChange(
-      caller, "RemoveDevice", "",
-      [device](const PoolState& state, PlanContext&) { return PlanRemoveDevice(state, device); },
-      Following(std::move(done)));
+void PoolService::Fence(const Caller& caller, const std::string& host, const std::string& reason,
+                        Done done) {
+  const std::string why = CXLPOOL_MUTANT("fence-without-reason") ? "" : reason;
+  Act<Done>(caller, std::move(done),
+            [this, audit = Audit{{}, caller.identity(), "FenceHost", why}, host](Done act) mutable {
+              if (writer_->state().FindHost(host) == nullptr) {
+                std::move(act)(Refuse(absl::StatusCode::kNotFound, "UNKNOWN_HOST",
+                                      absl::StrCat("host \"", host, "\" is not enrolled"),
+                                      "see `cxlpool host list`", {{"host", host}}));
+                return;
+              }
+              reconciler_->Fence(host, std::move(audit), std::move(act));
+            });
 }
 
 void PoolService::FailDevice(const Caller& caller, const std::string& device,
                              const std::string& reason, Done done) {
-  Act(caller, std::move(done),
+  Act<Done>(
+      caller, std::move(done),
       [this, audit = Audit{{}, caller.identity(), "FailDevice", reason}, device](Done act) mutable {
         reconciler_->FailDevice(std::move(audit), device, std::move(act));
       });
 }
 
-void PoolService::SetTenant(const Caller& caller, const Tenant& tenant, Done done) {
-  SubmitChange(
-      CXLPOOL_MUTANT("audit-names-the-manager") ? Caller::Operator("manager") : caller, "SetTenant",
-      "",
-      [tenant](const PoolState& state, PlanContext& context) {
-        return PlanSetTenant(state, tenant, context);
-      },
-      std::move(done));
-}
-
-void PoolService::RemoveTenant(const Caller& caller, const std::string& tenant, Done done) {
-  SubmitChange(
-      caller, "RemoveTenant", "",
-      [tenant](const PoolState& state, PlanContext&) { return PlanRemoveTenant(state, tenant); },
-      std::move(done));
-}
-
-void PoolService::Revoke(const Caller& caller, Revocation revocation, Done done) {
-  SubmitChange(
-      caller, "RevokeCertificate", revocation.reason,
-      [revocation](const PoolState& state, PlanContext& context) {
-        return PlanRevoke(state, revocation, context);
-      },
-      [this, done = std::move(done)](const absl::Status& status) mutable {
-        if (status.ok()) sessions_->EndRevoked();
-        std::move(done)(status);
-      });
-}
-
-void PoolService::Restore(const Caller& caller, const std::string& subject, Done done) {
-  SubmitChange(
-      caller, "RestoreCertificate", subject,
-      [subject](const PoolState& state, PlanContext&) { return PlanRestore(state, subject); },
-      std::move(done));
-}
-
-void PoolService::Enrol(const Caller& caller, EnrolSpec spec, Done done) {
-  auto replaced = std::make_shared<bool>(false);
-  const std::string host = spec.host;
-  const std::string reason =
-      absl::StrCat(spec.identity, spec.tenants.empty() ? "" : " for tenants ",
-                   absl::StrJoin(spec.tenants, ", "));
-  SubmitChange(
-      caller, "EnrolHost", reason,
-      [spec = std::move(spec), replaced](const PoolState& state, PlanContext& context) {
-        const Host* before = state.FindHost(spec.host);
-        absl::StatusOr<Change> change = PlanEnrol(state, spec, context);
-        if (change.ok() && before != nullptr && !before->retired && !change->empty()) {
-          *replaced = std::get<Host>(change->front()).identity != before->identity;
-        }
-        return change;
-      },
-      [this, host, replaced, done = std::move(done)](const absl::Status& status) mutable {
-        if (status.ok() && *replaced) {
-          sessions_->End(host, Refuse(absl::StatusCode::kPermissionDenied, "WRONG_IDENTITY",
-                                      absl::StrCat("host \"", host,
-                                                   "\" was enrolled with another certificate"),
-                                      "give the agent the new certificate"));
-        }
-        std::move(done)(status);
-      });
-}
-
-void PoolService::Retire(const Caller& caller, const std::string& host, Done done) {
-  SubmitChange(
-      caller, "RetireHost", "",
-      [host](const PoolState& state, PlanContext& context) {
-        return PlanRetire(state, host, context);
-      },
-      [this, host, done = std::move(done)](const absl::Status& status) mutable {
-        if (status.ok()) {
-          sessions_->End(host,
-                         Refuse(absl::StatusCode::kFailedPrecondition, "HOST_RETIRED",
-                                absl::StrCat("host \"", host, "\" was retired"),
-                                absl::StrCat("`cxlpool host enrol ", host, "` brings it back")));
-        }
-        std::move(done)(status);
-      });
-}
-
-void PoolService::RemoveHost(const Caller& caller, const std::string& host, Done done) {
-  SubmitChange(
-      caller, "RemoveHost", "",
-      [host](const PoolState& state, PlanContext&) { return PlanRemoveHost(state, host); },
-      [this, host, done = Following(std::move(done))](const absl::Status& status) mutable {
-        if (status.ok()) {
-          sessions_->End(host, Refuse(absl::StatusCode::kNotFound, "UNKNOWN_HOST",
-                                      absl::StrCat("host \"", host, "\" was removed"),
-                                      absl::StrCat("run `cxlpool host enrol ", host, "`")));
-        }
-        std::move(done)(status);
-      });
-}
-
-void PoolService::Fence(const Caller& caller, const std::string& host, const std::string& reason,
-                        Done done) {
-  const std::string why = CXLPOOL_MUTANT("fence-without-reason") ? "" : reason;
-  Act(caller, std::move(done),
-      [this, audit = Audit{{}, caller.identity(), "FenceHost", why}, host](Done act) mutable {
-        if (writer_->state().FindHost(host) == nullptr) {
-          std::move(act)(Refuse(absl::StatusCode::kNotFound, "UNKNOWN_HOST",
-                                absl::StrCat("host \"", host, "\" is not enrolled"),
-                                "see `cxlpool host list`", {{"host", host}}));
-          return;
-        }
-        reconciler_->Fence(host, std::move(audit), std::move(act));
-      });
+// Fabrics that cannot look have one answer for every driver: its remedy is the operator's.
+void PoolService::DiscoverDevices(const Caller& caller, const std::string& host,
+                                  DoneWith<SeenDevices> done) {
+  using ShownDone = DoneWith<SeenDevices>;
+  Act<ShownDone>(caller, std::move(done), [this, host](ShownDone shown) {
+    reconciler_->ShowDevices(host, [shown = std::move(shown)](
+                                       absl::StatusOr<SeenDevices> seen) mutable {
+      if (!seen.ok() && ReasonOf(seen.status()).empty() && absl::IsUnimplemented(seen.status())) {
+        seen = Refuse(absl::StatusCode::kUnimplemented, "NOT_DISCOVERABLE",
+                      "this pool's fabric has no devices that every host sees whole",
+                      "name its devices yourself: `cxlpool device add DEVICE --capacity SIZE`");
+      }
+      std::move(shown)(std::move(seen));
+    });
+  });
 }
 
 }  // namespace cxlpool::fm

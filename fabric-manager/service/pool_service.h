@@ -7,6 +7,8 @@
 
 #include <functional>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
@@ -21,6 +23,30 @@ inline constexpr size_t kMaxBatch = 1000;  // Items of one batch.
 
 // Ids in a plan that is thrown away begin here: nothing ever has them.
 inline constexpr uint64_t kDryRunIds = uint64_t{1} << 48;
+
+// A change of what the pool itself consists of, planned for the caller, whom the plan judges.
+using PoolPlan =
+    std::function<absl::StatusOr<Change>(const PoolState&, const Caller&, PlanContext&)>;
+
+// One of the planner's functions, with what it is to be about.
+template <typename What>
+PoolPlan PlanFor(absl::StatusOr<Change> (*plan)(const PoolState&, const Caller&, const What&,
+                                                PlanContext&),
+                 std::type_identity_t<What> what) {
+  return [plan, what = std::move(what)](const PoolState& state, const Caller& caller,
+                                        PlanContext& context) {
+    return plan(state, caller, what, context);
+  };
+}
+
+// How the audit names it, and when it is answered.
+struct PoolCall {
+  std::string method;  // Of inventory_service.proto.
+  std::string reason = {};
+  // Answered once the fabric has been asked for what is new. What is durable is done, whatever the
+  // fabric says to it.
+  bool fabric_follows = false;
+};
 
 class PoolService {
  public:
@@ -40,47 +66,32 @@ class PoolService {
   void Renew(RenewSpec spec, DoneWith<Committed> done);
 
   // Planned in order in one group, and answered in order once all of it is durable: each item with
-  // its own outcome. An error where a spec could not be made may stand in its place: it is passed
-  // through. At most kMaxBatch items (the caller checks).
+  // its own outcome. An error where a spec could not be made may stand in its place: it is
+  // passed through. At most kMaxBatch items (the caller checks).
   void AllocateBatch(std::vector<absl::StatusOr<AllocateSpec>> specs, bool validate_only,
                      OutcomesDone done);
   // A release that is to fence is BAD_FENCE here.
   void ReleaseBatch(std::vector<absl::StatusOr<ReleaseSpec>> specs, OutcomesDone done);
 
-  // Errors as in inventory_service.proto. Each judges its caller first (Right::kRunPool), on the
-  // core; the audit says who it was.
-  void Enrol(const Caller& caller, EnrolSpec spec, Done done);
-  void Retire(const Caller& caller, const std::string& host, Done done);
-  void RemoveHost(const Caller& caller, const std::string& host, Done done);
-  void Fence(const Caller& caller, const std::string& host, const std::string& reason, Done done);
-  // Nothing of it is the pool's, and nothing is changed.
-  void DiscoverDevices(const Caller& caller, const std::string& host, DoneWith<SeenDevices> done);
-  void AddDevice(const Caller& caller, const std::string& device, Done done);
-  // What the pool is made of. Each is answered once the fabric has been asked for what is new.
-  void PutDevice(const Caller& caller, DeviceEntry device, Done done);
-  void PutHost(const Caller& caller, HostEntry host, Done done);
+  // Changes what the pool itself consists of. Errors of `plan`, which judges the caller, and of
+  // Writer::Submit. Sessions of agents that may not speak for their host any more have ended before
+  // `done`.
+  void ChangePool(const Caller& caller, PoolCall call, PoolPlan plan, Done done);
+  // As ChangePool with PlanTopology. `validate_only`: says the steps, and takes none.
   void ApplyTopology(const Caller& caller, TopologyTables wanted, bool validate_only,
                      DoneWith<std::vector<TopologyStep>> done);
-  void DrainDevice(const Caller& caller, const std::string& device, Done done);
-  void RemoveDevice(const Caller& caller, const std::string& device, Done done);
+
+  // What the reconciler does for those who run the pool. Errors as in inventory_service.proto.
+  void Fence(const Caller& caller, const std::string& host, const std::string& reason, Done done);
   void FailDevice(const Caller& caller, const std::string& device, const std::string& reason,
                   Done done);
-  void SetTenant(const Caller& caller, const Tenant& tenant, Done done);
-  void RemoveTenant(const Caller& caller, const std::string& tenant, Done done);
-  // Sessions of what is revoked have ended before `done`.
-  void Revoke(const Caller& caller, Revocation revocation, Done done);
-  void Restore(const Caller& caller, const std::string& subject, Done done);
+  // Nothing of it is the pool's, and nothing is changed.
+  void DiscoverDevices(const Caller& caller, const std::string& host, DoneWith<SeenDevices> done);
 
  private:
-  using PlanChange = std::function<absl::StatusOr<Change>(const PoolState&, PlanContext&)>;
-  // What only those may do who run the pool: the caller is judged on the state that is planned on.
-  void SubmitChange(const Caller& caller, const std::string& method, const std::string& reason,
-                    PlanChange plan, Done done);
-  // Likewise, for what the reconciler does: runs `act` on the core.
-  void Act(const Caller& caller, Done done, absl::AnyInvocable<void(Done) &&> act);
-  // Has the driver go by what was changed before `done`. What is durable is done, whatever the
-  // fabric says to it.
-  Done Following(Done done);
+  // Runs `act` on the core, where the caller may run the pool.
+  template <typename DoneT>
+  void Act(const Caller& caller, DoneT done, absl::AnyInvocable<void(DoneT) &&> act);
   // `fenced`: hosts that this release has fenced, in order.
   void ReleaseWithFence(ReleaseSpec spec, std::vector<std::string> fenced,
                         DoneWith<Committed> done);

@@ -185,7 +185,8 @@ TEST_F(RaceTest, TheLastByteOfAQuota) {
         limited.id = tenant(round);
         limited.quota_bytes = kGranule;
         ASSERT_TRUE(Wait([&](Done done) {
-                      pool_.SetTenant(Caller::Operator("test"), limited, std::move(done));
+                      pool_.ChangePool(Caller::Operator("test"), {.method = "SetTenant"},
+                                       PlanFor(&PlanSetTenant, limited), std::move(done));
                     }).ok());
       },
       [&](int round) {

@@ -100,6 +100,21 @@ TEST_F(SemanticsTest, ABatchIsJudgedItemByItemForItsCaller) {
   EXPECT_TRUE(Online(rig->Find("kv")));
 }
 
+PoolPlan PutDevice(const std::string& id) {
+  return [id](const PoolState& state, const Caller& caller, PlanContext& context) {
+    DeviceEntry entry;
+    entry.id = id;
+    return PlanPutDevice(state, caller, entry, FabricKind::kEmulated, context);
+  };
+}
+PoolPlan PutHost(const std::string& id) {
+  return [id](const PoolState& state, const Caller& caller, PlanContext& context) {
+    HostEntry entry;
+    entry.id = id;
+    return PlanPutHost(state, caller, entry, FabricKind::kEmulated, context);
+  };
+}
+
 // No rule in rpc code is needed for it.
 TEST_F(SemanticsTest, OnlyWhoRunsThePoolDecidesOnDevicesHostsAndTenants) {
   PoolService& pool = rig->pool;
@@ -107,23 +122,38 @@ TEST_F(SemanticsTest, OnlyWhoRunsThePoolDecidesOnDevicesHostsAndTenants) {
   for (const auto& [caller, reason] : std::vector<std::pair<Caller, std::string>>{
            {Caller(), "NO_CALLER"},
            {Caller::OfHost("host-b", "cxlpool://host/host-b"), "ROLE_NOT_ALLOWED"}}) {
-    const std::function<void(Done)> calls[] = {
-        [&](Done done) { pool.Enrol(caller, {.host = "host-x"}, std::move(done)); },
-        [&](Done done) { pool.Retire(caller, host, std::move(done)); },
-        [&](Done done) { pool.RemoveHost(caller, host, std::move(done)); },
-        [&](Done done) { pool.Fence(caller, host, "because", std::move(done)); },
-        [&](Done done) { pool.AddDevice(caller, device, std::move(done)); },
-        [&](Done done) { pool.DrainDevice(caller, device, std::move(done)); },
-        [&](Done done) { pool.RemoveDevice(caller, device, std::move(done)); },
-        [&](Done done) { pool.FailDevice(caller, device, "because", std::move(done)); },
-        [&](Done done) {
-          pool.SetTenant(caller, {0, "ml"}, std::move(done));
-        },
-        [&](Done done) { pool.RemoveTenant(caller, "ml", std::move(done)); },
-        [&](Done done) { pool.Revoke(caller, Revocation(), std::move(done)); },
-        [&](Done done) { pool.Restore(caller, "7a01", std::move(done)); },
+    const absl::Status answers[] = {
+        rig->Change(&PlanEnrol, {.host = "host-x"}, caller),
+        rig->Change(&PlanRetire, host, caller),
+        rig->Change(&PlanRemoveHost, host, caller),
+        rig->Change(&PlanAddDevice, device, caller),
+        rig->Change(&PlanDrainDevice, device, caller),
+        rig->Change(&PlanRemoveDevice, device, caller),
+        rig->Change(&PlanSetTenant, {0, "ml"}, caller),
+        rig->Change(&PlanRemoveTenant, "ml", caller),
+        rig->Change(&PlanRevoke, Revocation(), caller),
+        rig->Change(&PlanRestore, "7a01", caller),
+        rig->Do([&](Done done) {
+          pool.ChangePool(caller, {.method = "AddDevice"}, PutDevice(device), std::move(done));
+        }),
+        rig->Do([&](Done done) {
+          pool.ChangePool(caller, {.method = "AddHost"}, PutHost(host), std::move(done));
+        }),
+        rig->Do([&](Done done) { pool.Fence(caller, host, "because", std::move(done)); }),
+        rig->Do([&](Done done) { pool.FailDevice(caller, device, "because", std::move(done)); }),
+        rig->Do([&](Done done) {
+          pool.ApplyTopology(caller, {}, FabricKind::kEmulated, false,
+                             [done = std::move(done)](const auto& steps) mutable {
+                               std::move(done)(steps.status());
+                             });
+        }),
+        rig->Do([&](Done done) {
+          pool.DiscoverDevices(caller, host, [done = std::move(done)](const auto& seen) mutable {
+            std::move(done)(seen.status());
+          });
+        }),
     };
-    for (const auto& call : calls) EXPECT_EQ(ReasonOf(rig->Do(call)), reason);
+    for (const absl::Status& answer : answers) EXPECT_EQ(ReasonOf(answer), reason) << answer;
   }
 }
 
@@ -159,14 +189,8 @@ TEST_F(SemanticsTest, ARenamedRegionIsFoundByItsNewNameAndItsAgentHearsOfIt) {
 TEST_F(SemanticsTest, ACallThatFindsNothingToDoChangesNothing) {
   Make(AllocateOn("kv", "host-a", 1));
   Make(AllocateOn("kw", "host-a", 2));
-  const auto tenant = [&](Done done) {
-    rig->pool.SetTenant(Caller::Operator("op"), {0, "ml"}, std::move(done));
-  };
-  ASSERT_TRUE(rig->Do(tenant).ok());
-  ASSERT_TRUE(rig->Do([&](Done done) {
-                   rig->pool.Retire(Caller::Operator("op"), "host-b", std::move(done));
-                 })
-                  .ok());
+  ASSERT_TRUE(rig->Change(&PlanSetTenant, {0, "ml"}).ok());
+  ASSERT_TRUE(rig->Change(&PlanRetire, "host-b").ok());
   const RegionPtr kv = rig->Find("kv");
   const RegionPtr kw = rig->Find("kw");
   const uint64_t newest = rig->watch.newest();
@@ -197,19 +221,10 @@ TEST_F(SemanticsTest, ACallThatFindsNothingToDoChangesNothing) {
   EXPECT_EQ(rig->watch.newest(), newest);
 
   const uint64_t revision = rig->writer.revision();
-  EXPECT_TRUE(rig->Do(tenant).ok());
-  EXPECT_TRUE(rig->Do([&](Done done) {
-                   rig->pool.Enrol(Caller::Operator("op"), {.host = "host-a"}, std::move(done));
-                 })
-                  .ok());
-  EXPECT_TRUE(rig->Do([&](Done done) {
-                   rig->pool.Retire(Caller::Operator("op"), "host-b", std::move(done));
-                 })
-                  .ok());
-  EXPECT_TRUE(rig->Do([&](Done done) {
-                   rig->pool.AddDevice(Caller::Operator("op"), "cmm-0", std::move(done));
-                 })
-                  .ok());
+  EXPECT_TRUE(rig->Change(&PlanSetTenant, {0, "ml"}).ok());
+  EXPECT_TRUE(rig->Change(&PlanEnrol, {.host = "host-a"}).ok());
+  EXPECT_TRUE(rig->Change(&PlanRetire, "host-b").ok());
+  EXPECT_TRUE(rig->Change(&PlanAddDevice, "cmm-0").ok());
   EXPECT_EQ(rig->writer.revision(), revision);
   EXPECT_EQ(rig->Find("kw")->etag(), kw->etag());
 
@@ -276,10 +291,7 @@ TEST_F(SemanticsTest, AnOldEtagIsRefusedAlsoWhereThereIsNothingToDo) {
 
 TEST_F(SemanticsTest, ARemovedHostIsForgottenAndItsIdentityIsFree) {
   Make(AllocateOn("kv", "host-a", 1));
-  const auto remove = [&](const std::string& host) {
-    return rig->Do(
-        [&](Done done) { rig->pool.RemoveHost(Caller::Operator("op"), host, std::move(done)); });
-  };
+  const auto remove = [&](const std::string& host) { return rig->Change(&PlanRemoveHost, host); };
   EXPECT_EQ(ReasonOf(remove("host-a")), "HOST_HAS_ATTACHMENTS");
   EXPECT_EQ(ReasonOf(remove("host-z")), "UNKNOWN_HOST");
   ASSERT_TRUE(remove("host-b").ok());
@@ -288,12 +300,8 @@ TEST_F(SemanticsTest, ARemovedHostIsForgottenAndItsIdentityIsFree) {
   EXPECT_TRUE(rig->views.Get()->hosts.contains("host-a"));
   EXPECT_EQ(rig->views.HostOfIdentity("cxlpool://host/host-b"), "");
   EXPECT_EQ(ReasonOf(remove("host-b")), "UNKNOWN_HOST");
-  EXPECT_TRUE(rig->Do([&](Done done) {
-                   rig->pool.Enrol(Caller::Operator("op"),
-                                   {.host = "host-c", .identity = "cxlpool://host/host-c"},
-                                   std::move(done));
-                 })
-                  .ok());
+  EXPECT_TRUE(
+      rig->Change(&PlanEnrol, {.host = "host-c", .identity = "cxlpool://host/host-c"}).ok());
   EXPECT_TRUE(rig->views.Get()->hosts.contains("host-c"));
   rig->agents.erase("host-b");
 }
@@ -335,10 +343,7 @@ TEST_F(SemanticsTest, AReleaseThatFencesTakesAnEtag) {
 }
 
 TEST_F(SemanticsTest, QuotaReservationAndHostCapHold) {
-  const auto set = [&](const Tenant& tenant) {
-    return rig->Do(
-        [&](Done done) { rig->pool.SetTenant(Caller::Operator("op"), tenant, std::move(done)); });
-  };
+  const auto set = [&](const Tenant& tenant) { return rig->Change(&PlanSetTenant, tenant); };
   AllocateSpec spec = AllocateOn("kv", "host-a", 1);
   spec.tenant = "ml";
   EXPECT_EQ(ReasonOf(rig->Allocate(spec).status()), "UNKNOWN_TENANT");
@@ -358,10 +363,7 @@ TEST_F(SemanticsTest, QuotaReservationAndHostCapHold) {
   EXPECT_EQ(ReasonOf(rig->Allocate(spec).status()), "RESERVED_FOR_OTHERS");
   spec.tenant = "db";
   EXPECT_TRUE(rig->Allocate(spec).ok());
-  EXPECT_EQ(ReasonOf(rig->Do([&](Done done) {
-              rig->pool.RemoveTenant(Caller::Operator("op"), "db", std::move(done));
-            })),
-            "TENANT_HAS_REGIONS");
+  EXPECT_EQ(ReasonOf(rig->Change(&PlanRemoveTenant, "db")), "TENANT_HAS_REGIONS");
   Restart();
   ASSERT_EQ(rig->views.Get()->tenants->size(), 3u);
   EXPECT_EQ((*rig->views.Get()->tenants)[0].tenant.id, "db");
@@ -373,16 +375,8 @@ TEST_F(SemanticsTest, ADrainedDeviceTakesNothingNewAndEndsEmpty) {
   AllocateSpec spec = AllocateOn("kv", "host-a", 1);
   spec.device = "cmm-0";
   Make(spec);
-  const auto drain = [&] {
-    return rig->Do([&](Done done) {
-      rig->pool.DrainDevice(Caller::Operator("op"), "cmm-0", std::move(done));
-    });
-  };
-  const auto remove = [&] {
-    return rig->Do([&](Done done) {
-      rig->pool.RemoveDevice(Caller::Operator("op"), "cmm-0", std::move(done));
-    });
-  };
+  const auto drain = [&] { return rig->Change(&PlanDrainDevice, "cmm-0"); };
+  const auto remove = [&] { return rig->Change(&PlanRemoveDevice, "cmm-0"); };
   ASSERT_TRUE(drain().ok());
   EXPECT_EQ(ReasonOf(remove()), "DEVICE_NOT_EMPTY");
   spec.region_id = "kw";
@@ -400,10 +394,7 @@ TEST_F(SemanticsTest, ADrainedDeviceTakesNothingNewAndEndsEmpty) {
   rig->RunUntil([] { return false; }, absl::Seconds(15));
   EXPECT_EQ(rig->views.Get()->capacity.total_bytes, 8 * kGranule)
       << "it does not come back by itself";
-  ASSERT_TRUE(rig->Do([&](Done done) {
-                   rig->pool.AddDevice(Caller::Operator("op"), "cmm-0", std::move(done));
-                 })
-                  .ok());
+  ASSERT_TRUE(rig->Change(&PlanAddDevice, "cmm-0").ok());
   EXPECT_EQ(rig->views.Get()->capacity.total_bytes, 16 * kGranule);
 }
 
@@ -443,14 +434,8 @@ TEST_F(SemanticsTest, AFailedDeviceQuarantinesAndForceLetsGoWithoutReuse) {
   const Capacity capacity = rig->views.Get()->capacity;
   EXPECT_EQ(capacity.free_bytes, 8 * kGranule);
   EXPECT_EQ(capacity.quarantined_bytes, 8 * kGranule);
-  ASSERT_TRUE(rig->Do([&](Done done) {
-                   rig->pool.RemoveDevice(Caller::Operator("op"), "cmm-0", std::move(done));
-                 })
-                  .ok());
-  EXPECT_EQ(ReasonOf(rig->Do([&](Done done) {
-              rig->pool.AddDevice(Caller::Operator("op"), "cmm-0", std::move(done));
-            })),
-            "DEVICE_FAILED");
+  ASSERT_TRUE(rig->Change(&PlanRemoveDevice, "cmm-0").ok());
+  EXPECT_EQ(ReasonOf(rig->Change(&PlanAddDevice, "cmm-0")), "DEVICE_FAILED");
 }
 
 TEST_F(SemanticsTest, ABatchGivesEachItemItsOwnOutcomeInOneCommit) {

@@ -40,12 +40,21 @@ class TopologyServiceTest : public ServiceTest {
   }
   void Put(const std::string& id, uint64_t capacity) {
     bool done = false;
-    rig->pool.PutDevice(Caller::Operator("cxlpool://operator/alice"), Entry(id, capacity),
-                        [&](absl::Status status) {
-                          EXPECT_TRUE(status.ok()) << status;
-                          done = true;
-                        });
+    BeginToPut(id, capacity, [&](absl::Status status) {
+      EXPECT_TRUE(status.ok()) << status;
+      done = true;
+    });
     EXPECT_TRUE(rig->RunUntil([&] { return done; }));
+  }
+  void BeginToPut(const std::string& id, uint64_t capacity, Done done) {
+    rig->pool.ChangePool(
+        Caller::Operator("cxlpool://operator/alice"),
+        {.method = "AddDevice", .fabric_follows = true},
+        [entry = Entry(id, capacity)](const PoolState& state, const Caller& caller,
+                                      PlanContext& context) {
+          return PlanPutDevice(state, caller, entry, context);
+        },
+        std::move(done));
   }
   const Device* Find(const std::string& id) { return rig->writer.state().FindDevice(id); }
 };
@@ -60,8 +69,7 @@ TEST_F(TopologyServiceTest, ADeviceIsThereWhenTheCallIsAnswered) {
 TEST_F(TopologyServiceTest, TheDriverIsGivenWhatIsDurableAlone) {
   rig->RunUntil([] { return false; }, absl::Seconds(1));
   world.configured.clear();
-  rig->pool.PutDevice(Caller::Operator("cxlpool://operator/alice"), Entry("cmm-9", 4 * kGranule),
-                      [](const absl::Status&) {});
+  BeginToPut("cmm-9", 4 * kGranule, [](const absl::Status&) {});
   rig->executor.RunReady();  // Planned, and its commit is under way.
   ASSERT_EQ(rig->writer.state().GetTopologyTables().devices.back().id, "cmm-9");
   rig->reconciler.FollowTopology([](const absl::Status&) {});
@@ -82,8 +90,10 @@ TEST_F(TopologyServiceTest, AGrownDeviceHasMoreRoom) {
 TEST_F(TopologyServiceTest, WhatWasChangedOutlivesTheManager) {
   Put("cmm-9", 4 * kGranule);
   bool removed = false;
-  rig->pool.RemoveDevice(Caller::Operator("cxlpool://operator/alice"), "cmm-1",
-                         [&](absl::Status status) { removed = status.ok(); });
+  rig->pool.ChangePool(Caller::Operator("cxlpool://operator/alice"),
+                       {.method = "RemoveDevice", .fabric_follows = true},
+                       PlanFor(&PlanRemoveDevice, "cmm-1"),
+                       [&](absl::Status status) { removed = status.ok(); });
   ASSERT_TRUE(rig->RunUntil([&] { return removed; }));
   EXPECT_FALSE(LastGiven("cmm-1"));
   const TopologyTables before = rig->writer.DurableTables();

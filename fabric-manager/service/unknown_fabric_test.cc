@@ -74,7 +74,7 @@ TEST_F(UnknownFabricTest, DevicesThatChangeAreLookedAtSoon) {
 TEST_F(UnknownFabricTest, AHostThatIsEnrolledAndNotNamedIsSaidToBe) {
   Restart();
   rig->RunUntil([] { return false; }, absl::Seconds(1));  // The look of the start is over.
-  rig->pool.Enrol(Caller::Operator("test"), {.host = "host-x"}, [](const absl::Status&) {});
+  EXPECT_TRUE(rig->Change(&PlanEnrol, {.host = "host-x"}).ok());
   rig->Run(absl::Milliseconds(500));
   const auto hosts = rig->views.Get()->hosts;
   ASSERT_TRUE(hosts.contains("host-x"));

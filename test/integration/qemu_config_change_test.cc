@@ -135,7 +135,8 @@ class Life {
     });
     for (auto& [host, machine] : machines) {
       const absl::Status enrolled = Do([&, id = host](Done done) {
-        pool_.Enrol(Caller::Operator("test"), {.host = id}, std::move(done));
+        pool_.ChangePool(Caller::Operator("test"), {.method = "EnrolHost"},
+                         PlanFor(&PlanEnrol, {.host = id}), std::move(done));
       });
       EXPECT_TRUE(enrolled.ok()) << enrolled;
       auto agent = std::make_shared<Agent>(host, &machine, &loop_, &sessions_);

@@ -181,7 +181,8 @@ class SharedChainTest : public testing::Test {
     });
     for (const char* host : {"host-a", "host-b"}) {
       EXPECT_TRUE(Do([&](Done done) {
-                    pool_->Enrol(Caller::Operator("test"), {.host = host}, std::move(done));
+                    pool_->ChangePool(Caller::Operator("test"), {.method = "EnrolHost"},
+                                      PlanFor(&PlanEnrol, {.host = host}), std::move(done));
                   }).ok());
       Connect(host, "boot-1");
     }

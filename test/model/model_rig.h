@@ -18,6 +18,7 @@
 namespace cxlpool::fm {
 
 inline constexpr uint64_t kUnit = 256 * kMiB;
+inline const Caller kAlice = Caller::Operator("cxlpool://operator/alice");  // Who asks.
 
 class ModelRig {
  public:
@@ -75,7 +76,7 @@ class ModelRig {
     return runtime;
   }
   void AddHost(const std::string& id, int bridges = 4, int slots = 2) {
-    Commit(PlanEnrol(state_, {.host = id}, context_).value());
+    Commit(PlanEnrol(state_, kAlice, {.host = id}, context_).value());
     state_.SetRuntime(id, MakeRuntime(bridges, slots));
   }
   void AddPool() {
@@ -91,7 +92,7 @@ class ModelRig {
   }
   AllocateSpec Allocation(const std::string& id, uint64_t size, const std::string& host = "") {
     AllocateSpec spec;
-    spec.caller = Caller::Operator("cxlpool://operator/alice");
+    spec.caller = kAlice;
     spec.request = NewRequest("AllocateRegion");
     spec.region_id = id;
     spec.size_bytes = size;
@@ -104,23 +105,17 @@ class ModelRig {
   }
   absl::StatusOr<RegionPtr> Attach(const std::string& id, const std::string& host,
                                    Access access = Access::kReadWrite, Mode mode = Mode::kDevdax) {
-    return Take(
-        PlanAttach(state_,
-                   {NewRequest("AttachRegion"), Caller::Operator("cxlpool://operator/alice"), id,
-                    host, mode, access, ""},
-                   context_));
+    return Take(PlanAttach(state_, {NewRequest("AttachRegion"), kAlice, id, host, mode, access, ""},
+                           context_));
   }
   absl::StatusOr<RegionPtr> Detach(const std::string& id, const std::string& host) {
-    return Take(PlanDetach(
-        state_,
-        {NewRequest("DetachRegion"), Caller::Operator("cxlpool://operator/alice"), id, host, ""},
-        context_));
+    return Take(PlanDetach(state_, {NewRequest("DetachRegion"), kAlice, id, host, ""}, context_));
   }
   absl::StatusOr<RegionPtr> Release(const std::string& id, bool detach_all = false,
                                     const std::string& by_host = "") {
     ReleaseSpec spec;
     spec.request = NewRequest("ReleaseRegion");
-    spec.caller = Caller::Operator("cxlpool://operator/alice");
+    spec.caller = kAlice;
     if (!by_host.empty()) {
       spec.caller = Caller::OfHost(by_host, absl::StrCat("cxlpool://host/", by_host));
       spec.request.id.principal = absl::StrCat("cxlpool://host/", by_host);
@@ -131,21 +126,15 @@ class ModelRig {
   }
   absl::StatusOr<RegionPtr> Resize(const std::string& id, uint64_t size, uint32_t max_extents = 1,
                                    const InUseFn& in_use = nullptr) {
-    return Take(
-        PlanResize(state_,
-                   {NewRequest("ResizeRegion"), Caller::Operator("cxlpool://operator/alice"), id,
-                    size, max_extents, ""},
-                   in_use, context_));
+    return Take(PlanResize(state_, {NewRequest("ResizeRegion"), kAlice, id, size, max_extents, ""},
+                           in_use, context_));
   }
   absl::StatusOr<RegionPtr> Rename(const std::string& id, const std::string& name) {
-    return Take(PlanRename(
-        state_,
-        {NewRequest("RenameRegion"), Caller::Operator("cxlpool://operator/alice"), id, name, ""},
-        context_));
+    return Take(PlanRename(state_, {NewRequest("RenameRegion"), kAlice, id, name, ""}, context_));
   }
   void SetTenant(const std::string& id, uint64_t quota, uint64_t reserved = 0,
                  uint64_t host_cap = 0) {
-    Commit(PlanSetTenant(state_, {0, id, quota, reserved, host_cap}, context_).value());
+    Commit(PlanSetTenant(state_, kAlice, {0, id, quota, reserved, host_cap}, context_).value());
   }
 
   std::map<std::string, Key> RegionsById() const {

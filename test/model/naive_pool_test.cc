@@ -295,8 +295,8 @@ class Twins : protected ModelRig {
   void Service() {
     NaiveDevice& device = naive_.devices[Roll(kDevices)];
     const bool drain = device.in_service && OneIn(2);
-    const auto change =
-        drain ? PlanDrainDevice(state(), device.id) : PlanAddDevice(state(), device.id);
+    const auto change = drain ? PlanDrainDevice(state(), kAlice, device.id, context())
+                              : PlanAddDevice(state(), kAlice, device.id, context());
     ASSERT_TRUE(change.ok()) << change.status();
     if (!change->empty()) Commit(*change);
     device.in_service = !drain;
@@ -312,7 +312,7 @@ class Twins : protected ModelRig {
   bool PutTenant(const std::string& tenant) {
     const TenantLimits& limits = naive_.limits[tenant];
     const auto change = PlanSetTenant(
-        state(), {0, tenant, limits.quota * kUnit, limits.reserved * kUnit, 0}, context());
+        state(), kAlice, {0, tenant, limits.quota * kUnit, limits.reserved * kUnit, 0}, context());
     if (!change.ok()) return false;
     if (!change->empty()) Commit(*change);
     return true;

@@ -195,7 +195,8 @@ class ServiceRig {
     leases.Start();
     Run(absl::Milliseconds(100));
     for (const std::string& host : world_->hosts) {
-      pool.Enrol(Caller::Operator("test"), {.host = host}, [](const absl::Status&) {});
+      pool.ChangePool(Caller::Operator("test"), {.method = "EnrolHost"},
+                      PlanFor(&PlanEnrol, {.host = host}), [](const absl::Status&) {});
     }
     Run(absl::Milliseconds(100));
     for (const std::string& host : world_->hosts) Connect(host);
@@ -248,6 +249,15 @@ class ServiceRig {
     call([&](absl::Status got) { answer = std::move(got); });
     Run(absl::Milliseconds(50));
     return answer;
+  }
+  // Changes what the pool itself consists of, by one of the planner's functions.
+  template <typename What>
+  absl::Status Change(absl::StatusOr<fm::Change> (*plan)(const PoolState&, const Caller&,
+                                                         const What&, PlanContext&),
+                      std::type_identity_t<What> what, Caller caller = Caller::Operator("op")) {
+    return Do([&](Done done) {
+      pool.ChangePool(caller, {.method = "Test"}, PlanFor(plan, std::move(what)), std::move(done));
+    });
   }
   absl::StatusOr<Committed> Allocate(AllocateSpec spec) {
     absl::StatusOr<Committed> answer = absl::UnavailableError("no answer");

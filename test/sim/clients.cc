@@ -217,6 +217,12 @@ void Clients::Ask(ManagerProcess& manager, CallPtr call, bool dry, const AnswerF
     AnswerAll(life, call, outcomes);
   };
   const auto host = [&] { return HostName(static_cast<int>(step.Get("host"))); };
+  const auto device = [&] { return DeviceName(step.Get("device")); };
+  const auto change = [&](const char* method, fm::PoolPlan plan) {
+    const bool fabric_follows = step.verb == Verb::kAddDevice;
+    pool.ChangePool(caller, {.method = method, .fabric_follows = fabric_follows}, std::move(plan),
+                    plain);
+  };
   switch (step.verb) {
     case Verb::kAllocate:
       return pool.Allocate(AllocateSpecOf(step, request(methods.allocate), region), dry, one);
@@ -299,24 +305,24 @@ void Clients::Ask(ManagerProcess& manager, CallPtr call, bool dry, const AnswerF
       tenant.id = TenantName(step.Get("tenant"));
       tenant.quota_bytes = static_cast<uint64_t>(step.Get("quota")) * kGranule;
       tenant.reserved_bytes = static_cast<uint64_t>(step.Get("reserved")) * kGranule;
-      return pool.SetTenant(caller, tenant, plain);
+      return change("SetTenant", fm::PlanFor(&fm::PlanSetTenant, tenant));
     }
     case Verb::kDrainDevice:
-      return pool.DrainDevice(caller, DeviceName(step.Get("device")), plain);
+      return change("DrainDevice", fm::PlanFor(&fm::PlanDrainDevice, device()));
     case Verb::kAddDevice:
-      return pool.AddDevice(caller, DeviceName(step.Get("device")), plain);
+      return change("AddDevice", fm::PlanFor(&fm::PlanAddDevice, device()));
     case Verb::kFailDevice:
-      return pool.FailDevice(caller, DeviceName(step.Get("device")), "it broke", plain);
+      return pool.FailDevice(caller, device(), "it broke", plain);
     case Verb::kFenceHost:
       return pool.Fence(caller, host(), "the simulation says so", plain);
     case Verb::kRetireHost:
-      return pool.Retire(caller, host(), plain);
+      return change("RetireHost", fm::PlanFor(&fm::PlanRetire, host()));
     case Verb::kEnrolHost: {
       fm::EnrolSpec spec{.host = host()};
       for (int64_t tenant = 0; tenant < kTenants; ++tenant) {
         if ((step.Get("serves") >> tenant & 1) != 0) spec.tenants.push_back(TenantName(tenant));
       }
-      return pool.Enrol(caller, std::move(spec), plain);
+      return change("EnrolHost", fm::PlanFor(&fm::PlanEnrol, std::move(spec)));
     }
     default:
       return;  // Not a client's.
@@ -397,8 +403,9 @@ void Clients::Finish(CallPtr call, const absl::StatusOr<fm::Committed>& answer,
 void Clients::Enrol(int host) {
   ManagerProcess* manager = world_.manager();
   if (manager == nullptr || !manager->serving()) return;
-  manager->pool().Enrol(fm::Caller::Operator("cxlpool://operator/sim"), {.host = HostName(host)},
-                        [](const absl::Status&) {});
+  manager->pool().ChangePool(
+      fm::Caller::Operator("cxlpool://operator/sim"), {.method = "EnrolHost"},
+      fm::PlanFor(&fm::PlanEnrol, {.host = HostName(host)}), [](const absl::Status&) {});
 }
 
 void Clients::ReleaseAll() {

@@ -273,7 +273,7 @@ TEST_F(PlaceOnHostTest, HostsThatCannotTakeAnything) {
   EXPECT_EQ(reason("host-a"), "HOST_UNREACHABLE");
   EditRuntime([](HostRuntime& r) { r.online = false; });
   EXPECT_EQ(reason("host-a"), "HOST_NOT_ONLINE");
-  Commit(PlanRetire(state(), "host-a", context()).value());
+  Commit(PlanRetire(state(), kAlice, "host-a", context()).value());
   EXPECT_EQ(reason("host-a"), "HOST_RETIRED");
   EXPECT_EQ(ReasonOf(Place({kUnit}).status()), "HOST_RETIRED");
 }

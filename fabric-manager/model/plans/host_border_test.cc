@@ -17,7 +17,8 @@ class HostBorderTest : public testing::Test, public ModelRig {
     AddPool();
     SetTenant("ml", 0);
     SetTenant("vip", 0);
-    Commit(PlanEnrol(state(), {.host = "host-a", .tenants = {"ml", "default"}}, context()).value());
+    Commit(PlanEnrol(state(), kAlice, {.host = "host-a", .tenants = {"ml", "default"}}, context())
+               .value());
   }
 
   Request RequestBy(const std::string& host, const std::string& method) {
@@ -117,14 +118,17 @@ TEST_F(HostBorderTest, AHostAllocatesForTheTenantsOfItsEnrolment) {
 TEST_F(HostBorderTest, EnrolmentKeepsTenantsThatItDoesNotName) {
   const std::vector<std::string> both = {"default", "ml"};
   EXPECT_EQ(state().FindHost("host-a")->tenants, both);
-  EXPECT_TRUE(PlanEnrol(state(), {.host = "host-a"}, context())->empty());
-  EXPECT_TRUE(PlanEnrol(state(), {.host = "host-a", .tenants = {"default", "ml", "ml"}}, context())
-                  ->empty());
-  EXPECT_EQ(ReasonOf(PlanEnrol(state(), {.host = "host-a", .tenants = {"mi"}}, context()).status()),
-            "UNKNOWN_TENANT");
+  EXPECT_TRUE(PlanEnrol(state(), kAlice, {.host = "host-a"}, context())->empty());
+  EXPECT_TRUE(
+      PlanEnrol(state(), kAlice, {.host = "host-a", .tenants = {"default", "ml", "ml"}}, context())
+          ->empty());
+  EXPECT_EQ(
+      ReasonOf(
+          PlanEnrol(state(), kAlice, {.host = "host-a", .tenants = {"mi"}}, context()).status()),
+      "UNKNOWN_TENANT");
   EXPECT_EQ(state().FindHost("host-b")->tenants, std::vector<std::string>{"default"});
-  Commit(*PlanRetire(state(), "host-a", context()));
-  Commit(*PlanEnrol(state(), {.host = "host-a"}, context()));
+  Commit(*PlanRetire(state(), kAlice, "host-a", context()));
+  Commit(*PlanEnrol(state(), kAlice, {.host = "host-a"}, context()));
   EXPECT_EQ(state().FindHost("host-a")->tenants, std::vector<std::string>{"default"})
       << "a host that comes back begins anew";
 }
@@ -233,7 +237,7 @@ TEST_F(HostBorderTest, AHostGivesBackWhatItMadeWhateverItServesNow) {
   AllocateSpec of_ml = AllocationBy("host-a", "kv");
   of_ml.tenant = "ml";
   ASSERT_TRUE(Allocate(of_ml).ok());
-  Commit(PlanEnrol(state(), {.host = "host-a", .tenants = {"default"}}, context()).value());
+  Commit(PlanEnrol(state(), kAlice, {.host = "host-a", .tenants = {"default"}}, context()).value());
   EXPECT_TRUE(Release("kv", true, "host-a").ok()) << "its owner has ended, say";
 }
 
@@ -241,11 +245,11 @@ TEST_F(HostBorderTest, ARetiredHostMayNothingAndNorMayItsOldIdentity) {
   ASSERT_TRUE(Allocate(AllocationBy("host-a", "kv")).ok());
   Rewrite("kv", [](Region& region) { region.attachments.clear(); });
   const AllocateSpec again = AllocationBy("host-a", "kw");
-  Commit(*PlanRetire(state(), "host-a", context()));
+  Commit(*PlanRetire(state(), kAlice, "host-a", context()));
   EXPECT_EQ(ReasonOf(Allocate(again).status()), "NOT_ENROLLED");
   EXPECT_EQ(ReasonOf(Renew("host-a", "kv")), "NOT_ENROLLED");
   EXPECT_EQ(ReasonOf(Release("kv", true, "host-a").status()), "NOT_ENROLLED");
-  Commit(*PlanEnrol(state(), {.host = "host-a", .identity = "spiffe://rack/a"}, context()));
+  Commit(*PlanEnrol(state(), kAlice, {.host = "host-a", .identity = "spiffe://rack/a"}, context()));
   EXPECT_EQ(ReasonOf(Allocate(again).status()), "NOT_ENROLLED");
   EXPECT_EQ(ReasonOf(Allocate(AllocationBy("host-z", "kw")).status()), "NOT_ENROLLED");
 }

@@ -80,17 +80,29 @@ Change PlanSeenDevice(const PoolState& state, Device seen, bool has_bytes, PlanC
   return change;
 }
 
-absl::StatusOr<Change> PlanAddDevice(const PoolState& state, const std::string& device) {
+absl::StatusOr<Change> PlanAddDevice(const PoolState& state, const Caller& caller,
+                                     const std::string& device, PlanContext& /*context*/) {
+  if (absl::Status status = CheckCaller(state, caller, Right::kRunPool); !status.ok()) {
+    return status;
+  }
   return Put(state, device, DeviceService::kInService);
 }
 
-absl::StatusOr<Change> PlanDrainDevice(const PoolState& state, const std::string& device) {
+absl::StatusOr<Change> PlanDrainDevice(const PoolState& state, const Caller& caller,
+                                       const std::string& device, PlanContext& /*context*/) {
+  const absl::Status status = CheckCaller(state, caller, Right::kRunPool);
+  if (!status.ok() && !CXLPOOL_MUTANT("anybody-runs-the-pool")) return status;
   const Device* known = state.FindDevice(device);
   if (known != nullptr && known->service == DeviceService::kRemoved) return Change{};
   return Put(state, device, DeviceService::kDraining);
 }
 
-absl::StatusOr<Change> PlanRemoveDevice(const PoolState& state, const std::string& id) {
+// Only an empty device goes. Its record stays, so that its bytes never become another device's.
+absl::StatusOr<Change> PlanRemoveDevice(const PoolState& state, const Caller& caller,
+                                        const std::string& id, PlanContext& /*context*/) {
+  if (absl::Status status = CheckCaller(state, caller, Right::kRunPool); !status.ok()) {
+    return status;
+  }
   auto device = Get(state, id);
   if (!device.ok()) return device.status();
   if (device->service == DeviceService::kRemoved) return Change{};

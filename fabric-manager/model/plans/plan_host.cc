@@ -99,8 +99,12 @@ absl::StatusOr<std::vector<std::string>> TenantsOf(const PoolState& state, const
 
 }  // namespace
 
-absl::StatusOr<Change> PlanEnrol(const PoolState& state, const EnrolSpec& spec,
-                                 PlanContext& context) {
+// Every identity belongs to one host at most: agents are known by nothing else.
+absl::StatusOr<Change> PlanEnrol(const PoolState& state, const Caller& caller,
+                                 const EnrolSpec& spec, PlanContext& context) {
+  if (absl::Status status = CheckCaller(state, caller, Right::kRunPool); !status.ok()) {
+    return status;
+  }
   const std::string& host = spec.host;
   if (absl::Status status = CheckResourceId(host); !status.ok()) return status;
   const std::string uri =
@@ -126,8 +130,11 @@ absl::StatusOr<Change> PlanEnrol(const PoolState& state, const EnrolSpec& spec,
   return Change{wanted};
 }
 
-absl::StatusOr<Change> PlanRetire(const PoolState& state, const std::string& host,
-                                  PlanContext& /*context*/) {
+absl::StatusOr<Change> PlanRetire(const PoolState& state, const Caller& caller,
+                                  const std::string& host, PlanContext& /*context*/) {
+  if (absl::Status status = CheckCaller(state, caller, Right::kRunPool); !status.ok()) {
+    return status;
+  }
   if (const Host* known = state.FindHost(host); known != nullptr && known->retired) return Change{};
   absl::StatusOr<Host> leaving = MayLeave(state, host);
   if (!leaving.ok()) return leaving.status();
@@ -135,7 +142,11 @@ absl::StatusOr<Change> PlanRetire(const PoolState& state, const std::string& hos
   return Change{*leaving};
 }
 
-absl::StatusOr<Change> PlanRemoveHost(const PoolState& state, const std::string& host) {
+absl::StatusOr<Change> PlanRemoveHost(const PoolState& state, const Caller& caller,
+                                      const std::string& host, PlanContext& /*context*/) {
+  if (absl::Status status = CheckCaller(state, caller, Right::kRunPool); !status.ok()) {
+    return status;
+  }
   Change change = EraseHostEntry(state, host);
   // A host that was never enrolled has nothing attached.
   if (state.FindHost(host) == nullptr && !change.empty()) return change;

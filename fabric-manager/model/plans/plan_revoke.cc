@@ -8,8 +8,11 @@
 
 namespace cxlpool::fm {
 
-absl::StatusOr<Change> PlanRevoke(const PoolState& state, const Revocation& revocation,
-                                  PlanContext& context) {
+absl::StatusOr<Change> PlanRevoke(const PoolState& state, const Caller& caller,
+                                  const Revocation& revocation, PlanContext& context) {
+  if (absl::Status status = CheckCaller(state, caller, Right::kRunPool); !status.ok()) {
+    return status;
+  }
   const auto known = state.revocations().find(revocation.subject);
   // The first word about it stays: when it was revoked, by whom and why.
   if (known != state.revocations().end()) return Change{};
@@ -27,7 +30,11 @@ absl::StatusOr<Change> PlanRevoke(const PoolState& state, const Revocation& revo
   return Change{wanted};
 }
 
-absl::StatusOr<Change> PlanRestore(const PoolState& state, const std::string& subject) {
+absl::StatusOr<Change> PlanRestore(const PoolState& state, const Caller& caller,
+                                   const std::string& subject, PlanContext& /*context*/) {
+  if (absl::Status status = CheckCaller(state, caller, Right::kRunPool); !status.ok()) {
+    return status;
+  }
   const auto known = state.revocations().find(subject);
   if (known == state.revocations().end()) {
     return Refuse(absl::StatusCode::kNotFound, "NOT_REVOKED",

@@ -11,7 +11,7 @@ class PlanRevokeTest : public ModelRig, public testing::Test {
     return {.key = 0, .subject = subject, .reason = "lost", .principal = "bob", .time = {}};
   }
   void Revoke(const std::string& subject) {
-    const auto change = PlanRevoke(state(), Wanted(subject), context());
+    const auto change = PlanRevoke(state(), kAlice, Wanted(subject), context());
     ASSERT_TRUE(change.ok()) << change.status();
     Commit(*change);
   }
@@ -25,26 +25,26 @@ TEST_F(PlanRevokeTest, KeepsWhoWhenAndWhyOfTheFirstTime) {
   EXPECT_EQ(first.principal, "bob");
   EXPECT_EQ(first.time, context().now);
   context().now += absl::Hours(1);
-  const auto again = PlanRevoke(state(), Wanted("7a01"), context());
+  const auto again = PlanRevoke(state(), kAlice, Wanted("7a01"), context());
   ASSERT_TRUE(again.ok());
   EXPECT_TRUE(again->empty());
 }
 
 TEST_F(PlanRevokeTest, IsUndoneAsItWasDone) {
-  const auto change = PlanRevoke(state(), Wanted("7a01"), context());
+  const auto change = PlanRevoke(state(), kAlice, Wanted("7a01"), context());
   const Change undo = Commit(*change);
   EXPECT_TRUE(state().CheckInvariants().ok()) << state().CheckInvariants();
   Commit(undo);
   EXPECT_TRUE(state().revocations().empty());
   Revoke("cxlpool://operator/alice");
-  const auto restore = PlanRestore(state(), "cxlpool://operator/alice");
+  const auto restore = PlanRestore(state(), kAlice, "cxlpool://operator/alice", context());
   ASSERT_TRUE(restore.ok()) << restore.status();
   const Change back = Commit(*restore);
   EXPECT_TRUE(state().revocations().empty());
   Commit(back);
   EXPECT_EQ(state().revocations().size(), 1u);
   EXPECT_TRUE(state().CheckInvariants().ok()) << state().CheckInvariants();
-  EXPECT_EQ(ReasonOf(PlanRestore(state(), "7a01").status()), "NOT_REVOKED");
+  EXPECT_EQ(ReasonOf(PlanRestore(state(), kAlice, "7a01", context()).status()), "NOT_REVOKED");
 }
 
 TEST_F(PlanRevokeTest, TheListHasABound) {
@@ -55,9 +55,9 @@ TEST_F(PlanRevokeTest, TheListHasABound) {
     all.push_back(revocation);
   }
   Commit(all);
-  EXPECT_EQ(ReasonOf(PlanRevoke(state(), Wanted("ffffff"), context()).status()),
+  EXPECT_EQ(ReasonOf(PlanRevoke(state(), kAlice, Wanted("ffffff"), context()).status()),
             "TOO_MANY_REVOCATIONS");
-  const auto known = PlanRevoke(state(), Wanted("1"), context());
+  const auto known = PlanRevoke(state(), kAlice, Wanted("1"), context());
   EXPECT_TRUE(known.ok()) << known.status();
 }
 

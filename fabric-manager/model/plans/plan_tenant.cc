@@ -13,8 +13,11 @@ namespace cxlpool::fm {
 
 // Reservations are promises of bytes, so that all together must fit the pool: who raises one is
 // refused. Who lowers one is not, even while the pool is too small for the rest.
-absl::StatusOr<Change> PlanSetTenant(const PoolState& state, const Tenant& tenant,
-                                     PlanContext& context) {
+absl::StatusOr<Change> PlanSetTenant(const PoolState& state, const Caller& caller,
+                                     const Tenant& tenant, PlanContext& context) {
+  if (absl::Status status = CheckCaller(state, caller, Right::kRunPool); !status.ok()) {
+    return status;
+  }
   if (absl::Status status = CheckResourceId(tenant.id); !status.ok()) return status;
   if (tenant.quota_bytes != 0 && tenant.reserved_bytes > tenant.quota_bytes) {
     return Refuse(
@@ -50,7 +53,11 @@ absl::StatusOr<Change> PlanSetTenant(const PoolState& state, const Tenant& tenan
   return Change{wanted};
 }
 
-absl::StatusOr<Change> PlanRemoveTenant(const PoolState& state, const std::string& tenant) {
+absl::StatusOr<Change> PlanRemoveTenant(const PoolState& state, const Caller& caller,
+                                        const std::string& tenant, PlanContext& /*context*/) {
+  if (absl::Status status = CheckCaller(state, caller, Right::kRunPool); !status.ok()) {
+    return status;
+  }
   if (tenant == kDefaultTenant) {
     return Refuse(absl::StatusCode::kFailedPrecondition, "TENANT_IS_DEFAULT",
                   "tenant \"default\" is always there",

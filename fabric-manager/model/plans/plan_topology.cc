@@ -87,7 +87,8 @@ absl::Status CheckHostChange(const PoolState& state, const HostEntry& before,
 // at a time.
 class Difference {
  public:
-  Difference(const PoolState& state, PlanContext& context) : state_(state), context_(context) {
+  Difference(const PoolState& state, const Caller& caller, PlanContext& context)
+      : state_(state), caller_(caller), context_(context) {
     for (const auto& [key, entry] : state.topology_entries()) {
       if (std::holds_alternative<TopologyImport>(entry.what)) continue;
       (std::holds_alternative<LinkEntry>(entry.what) ? links_ : nodes_)[NameOf(entry)].push_back(
@@ -103,7 +104,7 @@ class Difference {
     const Device* known = state_.FindDevice(device.id);
     const bool removed = known != nullptr && known->service == DeviceService::kRemoved;
     if (removed) {
-      auto back = PlanAddDevice(state_, device.id);
+      auto back = PlanAddDevice(state_, caller_, device.id, context_);
       if (!back.ok()) return back.status();
       for (Item& item : *back) plan_.change.push_back(std::move(item));
     }
@@ -188,7 +189,7 @@ class Difference {
         plan_.change.push_back(Erased{entry.key});
         return absl::OkStatus();
       }
-      auto removed = PlanRemoveDevice(state_, device->id);
+      auto removed = PlanRemoveDevice(state_, caller_, device->id, context_);
       if (!removed.ok()) return removed.status();
       for (Item& item : *removed) plan_.change.push_back(std::move(item));
       return absl::OkStatus();
@@ -203,6 +204,7 @@ class Difference {
   }
 
   const PoolState& state_;
+  const Caller& caller_;
   PlanContext& context_;
   Table nodes_, links_;  // Not wanted yet.
   TopologyPlan plan_;
@@ -229,10 +231,13 @@ void PutInto(std::vector<Entry>& entries, const Entry& wanted) {
 
 }  // namespace
 
-absl::StatusOr<TopologyPlan> PlanTopology(const PoolState& state, const TopologyTables& wanted,
-                                          PlanContext& context) {
+absl::StatusOr<TopologyPlan> PlanTopology(const PoolState& state, const Caller& caller,
+                                          const TopologyTables& wanted, PlanContext& context) {
+  if (absl::Status status = CheckCaller(state, caller, Right::kRunPool); !status.ok()) {
+    return status;
+  }
   if (absl::Status status = CheckTables(wanted, context.fabric); !status.ok()) return status;
-  Difference difference(state, context);
+  Difference difference(state, caller, context);
   absl::Status status;
   const auto want = [&](const auto& entries) {
     for (const auto& entry : entries) {
@@ -247,30 +252,36 @@ absl::StatusOr<TopologyPlan> PlanTopology(const PoolState& state, const Topology
   return std::move(difference).Finish();
 }
 
-absl::StatusOr<Change> PlanPutDevice(const PoolState& state, const DeviceEntry& device,
-                                     PlanContext& context) {
+absl::StatusOr<Change> PlanPutDevice(const PoolState& state, const Caller& caller,
+                                     const DeviceEntry& device, PlanContext& context) {
+  if (absl::Status status = CheckCaller(state, caller, Right::kRunPool); !status.ok()) {
+    return status;
+  }
   TopologyTables wanted = EverythingIn(state);
   PutInto(wanted.devices, device);
   if (absl::Status status = CheckTables(wanted, context.fabric); !status.ok()) return status;
-  Difference difference(state, context);
+  Difference difference(state, caller, context);
   if (absl::Status status = difference.Want(device); !status.ok()) return status;
   // One that drains is used again, as by `device add` without a word about what it is.
   Change change = std::move(difference).Taken();
   const Device* known = state.FindDevice(device.id);
   if (known != nullptr && known->service == DeviceService::kDraining) {
-    auto back = PlanAddDevice(state, device.id);
+    auto back = PlanAddDevice(state, caller, device.id, context);
     if (!back.ok()) return back.status();
     for (Item& item : *back) change.push_back(std::move(item));
   }
   return change;
 }
 
-absl::StatusOr<Change> PlanPutHost(const PoolState& state, const HostEntry& host,
-                                   PlanContext& context) {
+absl::StatusOr<Change> PlanPutHost(const PoolState& state, const Caller& caller,
+                                   const HostEntry& host, PlanContext& context) {
+  if (absl::Status status = CheckCaller(state, caller, Right::kRunPool); !status.ok()) {
+    return status;
+  }
   TopologyTables wanted = EverythingIn(state);
   PutInto(wanted.hosts, host);
   if (absl::Status status = CheckTables(wanted, context.fabric); !status.ok()) return status;
-  Difference difference(state, context);
+  Difference difference(state, caller, context);
   if (absl::Status status = difference.Want(host); !status.ok()) return status;
   return std::move(difference).Taken();
 }

@@ -42,7 +42,7 @@ class PlanTopologyTest : public testing::Test, protected ModelRig {
     Commit(PlanImport(state(), tables_, "fm.toml", 1000, context()));
   }
 
-  absl::StatusOr<TopologyPlan> Plan() { return PlanTopology(state(), tables_, context()); }
+  absl::StatusOr<TopologyPlan> Plan() { return PlanTopology(state(), kAlice, tables_, context()); }
   void Apply() {
     const auto plan = Plan();
     ASSERT_TRUE(plan.ok()) << plan.status();
@@ -75,13 +75,13 @@ TEST_F(PlanTopologyTest, ADeviceAndAHostComeIn) {
 }
 
 TEST_F(PlanTopologyTest, OneEntryAtATimeAndTwiceIsTheSame) {
-  const auto put = [&] { return PlanPutDevice(state(), NewDevice("cmm-2"), context()); };
+  const auto put = [&] { return PlanPutDevice(state(), kAlice, NewDevice("cmm-2"), context()); };
   auto change = put();
   ASSERT_TRUE(change.ok()) << change.status();
   ASSERT_EQ(change->size(), 1u);
   Commit(*change);
   EXPECT_TRUE(put()->empty());
-  change = PlanPutHost(state(), NewHost("host-d"), context());
+  change = PlanPutHost(state(), kAlice, NewHost("host-d"), context());
   ASSERT_TRUE(change.ok()) << change.status();
   Commit(*change);
   tables_.devices.push_back(NewDevice("cmm-2"));
@@ -136,18 +136,18 @@ TEST_F(PlanTopologyTest, ADeviceThatHoldsBytesKeepsItsFile) {
   tables_.devices[1].path = "/pool/1";
   for (HostEntry& host : tables_.hosts) host = {.id = host.id, .qmp_socket = "/run/" + host.id};
   context().fabric = {.path = true, .qmp = true};
-  auto plan = PlanTopology(state(), tables_, context());
+  auto plan = PlanTopology(state(), kAlice, tables_, context());
   ASSERT_TRUE(plan.ok()) << plan.status();
   Commit(plan->change);
   ASSERT_TRUE(Allocate(Allocation("kv", kUnit)).ok());
   for (DeviceEntry& device : tables_.devices) device.path += ".new";
-  plan = PlanTopology(state(), tables_, context());
+  plan = PlanTopology(state(), kAlice, tables_, context());
   EXPECT_EQ(ReasonOf(plan.status()), "DEVICE_NOT_EMPTY");
 }
 
 TEST_F(PlanTopologyTest, ADeviceThatWasRemovedComesBackAsItWas) {
   const DeviceEntry gone = tables_.devices.back();
-  Commit(PlanRemoveDevice(state(), "cmm-1").value());
+  Commit(PlanRemoveDevice(state(), kAlice, "cmm-1", context()).value());
   tables_.devices.pop_back();
   EXPECT_EQ(state().GetTopologyTables(), tables_);
   EXPECT_TRUE(Plan()->change.empty()) << "it is gone already";
@@ -156,14 +156,14 @@ TEST_F(PlanTopologyTest, ADeviceThatWasRemovedComesBackAsItWas) {
   Apply();
   EXPECT_EQ(state().FindDevice("cmm-1")->service, DeviceService::kInService);
   Commit(PlanFailDevice(state(), "cmm-1", "smoke", context()).value());
-  Commit(PlanRemoveDevice(state(), "cmm-1").value());
+  Commit(PlanRemoveDevice(state(), kAlice, "cmm-1", context()).value());
   EXPECT_EQ(ReasonOf(Plan().status()), "DEVICE_FAILED");
 }
 
 TEST_F(PlanTopologyTest, ADrainedDeviceIsUsedAgainByAddingIt) {
-  Commit(PlanDrainDevice(state(), "cmm-1").value());
+  Commit(PlanDrainDevice(state(), kAlice, "cmm-1", context()).value());
   EXPECT_TRUE(Plan()->change.empty()) << "a file says nothing about that";
-  const auto change = PlanPutDevice(state(), tables_.devices[1], context());
+  const auto change = PlanPutDevice(state(), kAlice, tables_.devices[1], context());
   ASSERT_TRUE(change.ok()) << change.status();
   Commit(*change);
   EXPECT_EQ(state().FindDevice("cmm-1")->service, DeviceService::kInService);
@@ -185,7 +185,8 @@ TEST_F(PlanTopologyTest, AHostWithAnAttachmentStaysWhereItIs) {
   refused("another user's");
   tables_.hosts.erase(tables_.hosts.begin() + 1);
   refused("it goes");
-  EXPECT_EQ(ReasonOf(PlanRemoveHost(state(), "host-b").status()), "HOST_HAS_ATTACHMENTS");
+  EXPECT_EQ(ReasonOf(PlanRemoveHost(state(), kAlice, "host-b", context()).status()),
+            "HOST_HAS_ATTACHMENTS");
   // A slot more, or one less that is free, is no harm.
   tables_.hosts.insert(tables_.hosts.begin() + 1, good);
   std::erase_if(tables_.hosts[1].slots, [&](uint32_t each) { return each != slot; });
@@ -201,7 +202,7 @@ TEST_F(PlanTopologyTest, AHostIsForgottenWithItsLinks) {
                    {.a = "sw0", .b = "cmm-1"}};
   Apply();
   EXPECT_NE(state().topology().Find("host-b", "cmm-1"), nullptr);
-  const auto change = PlanRemoveHost(state(), "host-b");
+  const auto change = PlanRemoveHost(state(), kAlice, "host-b", context());
   ASSERT_TRUE(change.ok()) << change.status();
   Commit(*change);
   EXPECT_EQ(state().FindHost("host-b"), nullptr);
@@ -209,11 +210,12 @@ TEST_F(PlanTopologyTest, AHostIsForgottenWithItsLinks) {
   tables_.links.erase(tables_.links.begin() + 1);
   EXPECT_EQ(state().GetTopologyTables(), tables_);
   EXPECT_EQ(state().topology().Find("host-b", "cmm-1"), nullptr);
-  EXPECT_EQ(ReasonOf(PlanRemoveHost(state(), "host-b").status()), "UNKNOWN_HOST");
+  EXPECT_EQ(ReasonOf(PlanRemoveHost(state(), kAlice, "host-b", context()).status()),
+            "UNKNOWN_HOST");
   // One that was never enrolled is forgotten as well.
   tables_.hosts.push_back(NewHost("host-d"));
   Apply();
-  Commit(PlanRemoveHost(state(), "host-d").value());
+  Commit(PlanRemoveHost(state(), kAlice, "host-d", context()).value());
 }
 
 TEST_F(PlanTopologyTest, TwoLinksBetweenTheSameNodesAreTwo) {

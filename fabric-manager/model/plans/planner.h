@@ -162,22 +162,31 @@ absl::StatusOr<Plan> PlanRenew(const PoolState& state, const RenewSpec& spec, Pl
 // detaching all. Empty: it was renewed, or goes down already.
 Change PlanExpiry(const PoolState& state, Key region, absl::Time expire_time, PlanContext& context);
 
-// Enrols, replaces or brings back a host. The Change is empty if nothing differs.
-absl::StatusOr<Change> PlanEnrol(const PoolState& state, const EnrolSpec& spec,
-                                 PlanContext& context);
-// Forgets the enrolment, the host's entry in the topology, and the links to it.
-absl::StatusOr<Change> PlanRemoveHost(const PoolState& state, const std::string& host);
-absl::StatusOr<Change> PlanRetire(const PoolState& state, const std::string& host,
-                                  PlanContext& context);
+// What the pool itself consists of: hosts, devices, topology, tenants, revocations. A plan that
+// takes a Caller judges it first, as by CheckCaller with Right::kRunPool. Errors as in
+// inventory_service.proto. The Change is empty if nothing differs.
 
-// Devices: errors as in inventory_service.proto. The Change is empty if nothing differs.
+// Enrols, replaces or brings back a host.
+absl::StatusOr<Change> PlanEnrol(const PoolState& state, const Caller& caller,
+                                 const EnrolSpec& spec, PlanContext& context);
+// Forgets the enrolment, the host's entry in the topology, and the links to it.
+absl::StatusOr<Change> PlanRemoveHost(const PoolState& state, const Caller& caller,
+                                      const std::string& host, PlanContext& context);
+absl::StatusOr<Change> PlanRetire(const PoolState& state, const Caller& caller,
+                                  const std::string& host, PlanContext& context);
+
 // What the fabric shows and no record knows comes in free. Where records were lost, or `has_bytes`
 // says that the device is not empty, a QUARANTINED Region holds it whole (`fsck-hold-N`, or
 // `found-DEVICE-N`). `seen.key` is ignored. The Change is empty if the device is known.
 Change PlanSeenDevice(const PoolState& state, Device seen, bool has_bytes, PlanContext& context);
-absl::StatusOr<Change> PlanAddDevice(const PoolState& state, const std::string& device);
-absl::StatusOr<Change> PlanDrainDevice(const PoolState& state, const std::string& device);
-absl::StatusOr<Change> PlanRemoveDevice(const PoolState& state, const std::string& device);
+absl::StatusOr<Change> PlanAddDevice(const PoolState& state, const Caller& caller,
+                                     const std::string& device, PlanContext& context);
+absl::StatusOr<Change> PlanDrainDevice(const PoolState& state, const Caller& caller,
+                                       const std::string& device, PlanContext& context);
+absl::StatusOr<Change> PlanRemoveDevice(const PoolState& state, const Caller& caller,
+                                        const std::string& device, PlanContext& context);
+// A step of what the reconciler goes on with by itself, after a restart too: PoolService judges the
+// caller who begins it.
 // At most kFailedRegionsAChange Regions are QUARANTINED at a time: call it again until the Change
 // is empty. A device can be full of Regions, and one change of them all would be more than a store
 // takes.
@@ -222,14 +231,14 @@ struct TopologyPlan {
 // INVALID_ARGUMENT/BAD_TOPOLOGY; FAILED_PRECONDITION: DEVICE_NOT_EMPTY, HOST_HAS_ATTACHMENTS
 // (metadata regions), DEVICE_DIFFERS (the pool knows the device by another serial number or
 // granule, or as larger), DEVICE_FAILED.
-absl::StatusOr<TopologyPlan> PlanTopology(const PoolState& state, const TopologyTables& wanted,
-                                          PlanContext& context);
+absl::StatusOr<TopologyPlan> PlanTopology(const PoolState& state, const Caller& caller,
+                                          const TopologyTables& wanted, PlanContext& context);
 // One entry of it, beside the others or in place of the one of its id. A device that is DRAINING or
 // REMOVED is in service again.
-absl::StatusOr<Change> PlanPutDevice(const PoolState& state, const DeviceEntry& device,
-                                     PlanContext& context);
-absl::StatusOr<Change> PlanPutHost(const PoolState& state, const HostEntry& host,
-                                   PlanContext& context);
+absl::StatusOr<Change> PlanPutDevice(const PoolState& state, const Caller& caller,
+                                     const DeviceEntry& device, PlanContext& context);
+absl::StatusOr<Change> PlanPutHost(const PoolState& state, const Caller& caller,
+                                   const HostEntry& host, PlanContext& context);
 // Takes in the configuration's tables, at most `limit` records of them at a time; the last change
 // says that it was done. Empty: it is done already, and the records are what counts. What is on
 // record already stays as it is.
@@ -239,17 +248,19 @@ bool IsImported(const PoolState& state);
 // How the tables of a file differ from those of the pool.
 std::vector<TopologyStep> CompareTables(const TopologyTables& now, const TopologyTables& wanted);
 
-// Tenants: likewise. `tenant.key` is ignored.
-absl::StatusOr<Change> PlanSetTenant(const PoolState& state, const Tenant& tenant,
-                                     PlanContext& context);
-absl::StatusOr<Change> PlanRemoveTenant(const PoolState& state, const std::string& tenant);
+// `tenant.key` is ignored.
+absl::StatusOr<Change> PlanSetTenant(const PoolState& state, const Caller& caller,
+                                     const Tenant& tenant, PlanContext& context);
+absl::StatusOr<Change> PlanRemoveTenant(const PoolState& state, const Caller& caller,
+                                        const std::string& tenant, PlanContext& context);
 
 // Certificates and identities that are not to be believed any more. `revocation.key` and `time` are
 // ignored. What is revoked already stays as it is. RESOURCE_EXHAUSTED/TOO_MANY_REVOCATIONS.
-absl::StatusOr<Change> PlanRevoke(const PoolState& state, const Revocation& revocation,
-                                  PlanContext& context);
+absl::StatusOr<Change> PlanRevoke(const PoolState& state, const Caller& caller,
+                                  const Revocation& revocation, PlanContext& context);
 // Takes it back. NOT_FOUND/NOT_REVOKED.
-absl::StatusOr<Change> PlanRestore(const PoolState& state, const std::string& subject);
+absl::StatusOr<Change> PlanRestore(const PoolState& state, const Caller& caller,
+                                   const std::string& subject, PlanContext& context);
 
 }  // namespace cxlpool::fm
 

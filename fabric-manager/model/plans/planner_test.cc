@@ -370,7 +370,7 @@ TEST_F(PlannerTest, ATenantsDemandForIsolationHoldsForAllItsRegions) {
   ASSERT_TRUE(Allocate(later).ok());
   Tenant tenant{.id = kDefaultTenant};
   tenant.fabric_isolation = true;
-  Commit(PlanSetTenant(state(), tenant, context()).value());
+  Commit(PlanSetTenant(state(), kAlice, tenant, context()).value());
 
   const absl::Status refused = Allocate(Allocation("kx", kUnit)).status();
   ExpectRefusal(refused, StatusCode::kFailedPrecondition, "ISOLATION_NOT_ENFORCED");
@@ -382,7 +382,7 @@ TEST_F(PlannerTest, ATenantsDemandForIsolationHoldsForAllItsRegions) {
   EXPECT_EQ(Now("kv")->attachments.size(), 1u) << "what is there stays";
 
   tenant.fabric_isolation = false;
-  Commit(PlanSetTenant(state(), tenant, context()).value());
+  Commit(PlanSetTenant(state(), kAlice, tenant, context()).value());
   EXPECT_TRUE(Allocate(Allocation("kx", kUnit)).ok());
 }
 
@@ -639,21 +639,22 @@ TEST_F(PlannerTest, ReleaseComparesTheEtag) {
 // Hosts.
 
 TEST_F(PlannerTest, EnrolReplacesAndBringsBack) {
-  EXPECT_TRUE(PlanEnrol(state(), {.host = "host-a"}, context())->empty());
+  EXPECT_TRUE(PlanEnrol(state(), kAlice, {.host = "host-a"}, context())->empty());
   const Key key = state().FindHost("host-a")->key;
-  Commit(*PlanEnrol(state(), {.host = "host-a", .identity = "spiffe://rack/a"}, context()));
+  Commit(*PlanEnrol(state(), kAlice, {.host = "host-a", .identity = "spiffe://rack/a"}, context()));
   EXPECT_EQ(state().FindHost("host-a")->identity, "spiffe://rack/a");
   EXPECT_EQ(state().FindHost("host-a")->key, key);
-  Commit(*PlanRetire(state(), "host-a", context()));
-  EXPECT_TRUE(PlanRetire(state(), "host-a", context())->empty());
+  Commit(*PlanRetire(state(), kAlice, "host-a", context()));
+  EXPECT_TRUE(PlanRetire(state(), kAlice, "host-a", context())->empty());
   EXPECT_TRUE(state().FindHost("host-a")->retired);
   // A retired host's identity is free for another.
-  Commit(*PlanEnrol(state(), {.host = "host-d", .identity = "spiffe://rack/a"}, context()));
+  Commit(*PlanEnrol(state(), kAlice, {.host = "host-d", .identity = "spiffe://rack/a"}, context()));
   const absl::Status status =
-      PlanEnrol(state(), {.host = "host-a", .identity = "spiffe://rack/a"}, context()).status();
+      PlanEnrol(state(), kAlice, {.host = "host-a", .identity = "spiffe://rack/a"}, context())
+          .status();
   ExpectRefusal(status, StatusCode::kAlreadyExists, "IDENTITY_TAKEN");
   EXPECT_EQ(MetadataOf(status, "host"), "host-d");
-  Commit(*PlanEnrol(state(), {.host = "host-a"}, context()));
+  Commit(*PlanEnrol(state(), kAlice, {.host = "host-a"}, context()));
   EXPECT_FALSE(state().FindHost("host-a")->retired);
   EXPECT_EQ(state().FindHost("host-a")->identity, "cxlpool://host/host-a");
 }
@@ -666,19 +667,19 @@ TEST_F(PlannerTest, EnrolRefusesWhatIsNoIdentityOfTheHost) {
         std::string("CXLPOOL://operator/alice"), std::string("cxlpool://manager/fm"),
         std::string("cxlpool://host/host-a")}) {
     ExpectRefusal(
-        PlanEnrol(state(), {.host = "host-new", .identity = identity}, context()).status(),
+        PlanEnrol(state(), kAlice, {.host = "host-new", .identity = identity}, context()).status(),
         StatusCode::kInvalidArgument, "BAD_IDENTITY");
   }
-  EXPECT_EQ(ReasonOf(PlanEnrol(state(), {.host = "Host"}, context()).status()), "BAD_NAME");
+  EXPECT_EQ(ReasonOf(PlanEnrol(state(), kAlice, {.host = "Host"}, context()).status()), "BAD_NAME");
 }
 
 TEST_F(PlannerTest, RetireWaitsForAttachments) {
   AllocateOnline("kv", "host-a");
   AllocateOnline("kw", "host-a");
-  const absl::Status status = PlanRetire(state(), "host-a", context()).status();
+  const absl::Status status = PlanRetire(state(), kAlice, "host-a", context()).status();
   ExpectRefusal(status, StatusCode::kFailedPrecondition, "HOST_HAS_ATTACHMENTS");
   EXPECT_EQ(MetadataOf(status, "regions"), "kv,kw");
-  ExpectRefusal(PlanRetire(state(), "host-z", context()).status(), StatusCode::kNotFound,
+  ExpectRefusal(PlanRetire(state(), kAlice, "host-z", context()).status(), StatusCode::kNotFound,
                 "UNKNOWN_HOST");
 }
 
