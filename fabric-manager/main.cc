@@ -37,7 +37,6 @@
 namespace cxlpool::fm {
 namespace {
 
-constexpr size_t kEntriesAtATime = 16384;  // Of the topology, in one commit.
 constexpr size_t kStepsInTheLog = 16;
 constexpr char kSubject[] = "cxlpool-fm";
 constexpr int kBadUsage = 2;  // Of a wrong command line, and of --check-config.
@@ -170,8 +169,7 @@ class Manager {
       writer_.Submit(
           Audit{{}, "manager", "take-in-topology", config_.file},
           [&](const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {
-            Change change =
-                PlanImport(state, config_.tables, config_.file, kEntriesAtATime, context);
+            Change change = PlanImport(state, config_.tables, config_.file, context);
             done = change.empty();
             return Proposal{std::move(change), nullptr};
           },

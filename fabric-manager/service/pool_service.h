@@ -65,8 +65,9 @@ class PoolService {
   void Rename(RenameSpec spec, DoneWith<Committed> done);
   void Renew(RenewSpec spec, DoneWith<Committed> done);
 
-  // Planned in order in one group, and answered in order once all of it is durable: each item with
-  // its own outcome. An error where a spec could not be made may stand in its place: it is
+  // Planned in order, and answered in order once all of it is durable: each item with its own
+  // outcome. One commit where the store takes that much at once, else several
+  // (Writer::SubmitBatch). An error where a spec could not be made may stand in its place: it is
   // passed through. At most kMaxBatch items (the caller checks).
   void AllocateBatch(std::vector<absl::StatusOr<AllocateSpec>> specs, bool validate_only,
                      OutcomesDone done);

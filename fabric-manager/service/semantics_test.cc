@@ -142,7 +142,7 @@ TEST_F(SemanticsTest, OnlyWhoRunsThePoolDecidesOnDevicesHostsAndTenants) {
         rig->Do([&](Done done) { pool.Fence(caller, host, "because", std::move(done)); }),
         rig->Do([&](Done done) { pool.FailDevice(caller, device, "because", std::move(done)); }),
         rig->Do([&](Done done) {
-          pool.ApplyTopology(caller, {}, FabricKind::kEmulated, false,
+          pool.ApplyTopology(caller, {}, false,
                              [done = std::move(done)](const auto& steps) mutable {
                                std::move(done)(steps.status());
                              });

@@ -23,7 +23,7 @@ class TopologyServiceTest : public ServiceTest {
     rig->writer.Submit(
         Audit{{}, "test", "test", ""},
         [&](const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {
-          return Proposal{PlanImport(state, tables, "fm.toml", 1000, context), nullptr};
+          return Proposal{PlanImport(state, tables, "fm.toml", context), nullptr};
         },
         [](const absl::StatusOr<Committed>& done) { EXPECT_TRUE(done.ok()) << done.status(); });
     EXPECT_TRUE(rig->RunUntil([&] { return IsImported(rig->writer.state()); }));

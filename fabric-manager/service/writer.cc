@@ -8,6 +8,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
+#include "proto/support/check.h"
 #include "proto/support/log.h"
 #include "proto/support/mutant.h"
 #include "proto/support/names.h"
@@ -156,8 +157,14 @@ void Writer::Fail(const absl::Status& why) {
   listener_.on_fatal(why);
 }
 
+// Makes the state of what the store has. Records that do not make a sound pool are DATA_LOSS: going
+// on with some of them might give bytes to two owners.
 absl::Status Writer::Load(StoreImage image) {
   limits_ = LeftForChanges(image.limits);
+  max_batch_rows_ = image.limits.max_batch_rows;
+  // A group is full once it has half of what there is (CommitIsFull): the other half, but for the
+  // pool's own record, is there for whatever plan comes next.
+  context_.max_items = std::max<size_t>(limits_.max_batch_rows / 2, 2) - 1;
   epoch_ = image.epoch;
   revision_ = image.revision;
   Change records;
@@ -204,11 +211,17 @@ void Writer::SubmitBatch(Audit audit, size_t count, PlanItemFn plan, OutcomesDon
     std::move(done)(Outcomes(count, QueueFull(options_.max_queue)));
     return;
   }
+  CXLPOOL_CHECK(count <= options_.max_group, "a batch of ", count,
+                " items is no group: it would "
+                "wait for ever");
   auto pending = std::make_unique<Pending>();
   pending->audit = std::move(audit);
   pending->count = count;
   pending->plan_item = std::move(plan);
-  pending->batch_done = std::move(done);
+  pending->batch = std::make_shared<Batch>();
+  pending->batch->outcomes.resize(count, absl::UnknownError("not planned"));
+  pending->batch->unanswered = count;
+  pending->batch->done = std::move(done);
   Enqueue(std::move(pending));
 }
 
@@ -231,23 +244,38 @@ uint64_t Writer::NextId() {
   return next_id_++;
 }
 
-void Writer::PlanAll(Pending& pending) {
-  pending.audit.time = context_.now;
+// What the group under way is to have of the submission: nothing yet.
+Writer::Planned Writer::Begin(Pending& pending) {
   Planned planned;
   planned.done = std::move(pending.done);
-  planned.batch_done = std::move(pending.batch_done);
-  planned.answers.reserve(pending.count);
-  planned.first_dependent = pending.count;
-  for (size_t item = 0; item < pending.count; ++item) {
+  planned.batch = pending.batch;
+  planned.first_item = pending.next;
+  return planned;
+}
+
+// Plans what the submission still has, one item after the other, into the group under way. Of a
+// batch, what the store would not take in this commit stays for the next: `pending.next` says where
+// to go on.
+void Writer::PlanAll(Pending& pending) {
+  pending.audit.time = context_.now;
+  Planned planned = Begin(pending);
+  planned.answers.reserve(pending.count - pending.next);
+  planned.first_dependent = SIZE_MAX;
+  for (; pending.next < pending.count; ++pending.next) {
+    const size_t answered = planned.answers.size();
+    if (answered > 0 && CommitIsFull() && !CXLPOOL_MUTANT("batch-in-one-commit")) break;
     const uint64_t revision = context_.revision = revision_ + 1;
-    absl::StatusOr<Proposal> proposal = pending.plan ? std::move(pending.plan)(state_, context_)
-                                                     : pending.plan_item(item, state_, context_);
+    absl::StatusOr<Proposal> proposal = pending.plan
+                                            ? std::move(pending.plan)(state_, context_)
+                                            : pending.plan_item(pending.next, state_, context_);
     planned.answers.push_back(PlanOne(pending.audit, std::move(proposal), revision));
-    if (!changes_.empty()) planned.first_dependent = std::min(planned.first_dependent, item);
+    if (!changes_.empty()) planned.first_dependent = std::min(planned.first_dependent, answered);
   }
   group_.push_back(std::move(planned));
 }
 
+// Judges one proposal and, where it can be made, applies it to the state and puts its records into
+// the commit under way. A proposal that is refused has changed nothing.
 absl::StatusOr<Committed> Writer::PlanOne(const Audit& audit, absl::StatusOr<Proposal> proposal,
                                           uint64_t revision) {
   if (!proposal.ok()) return proposal.status();
@@ -293,11 +321,17 @@ absl::StatusOr<Committed> Writer::PlanOne(const Audit& audit, absl::StatusOr<Pro
   return committed;
 }
 
-// Whether `more` items are to wait for the next commit. Half of what the store takes is left to
-// them, which is more than any one of them needs.
+// Whether what comes next has to wait for the next commit. The other half of what the store takes
+// is left to the one that was let in last, which is as much as any plan may have
+// (PlanContext::max_items).
+bool Writer::CommitIsFull() const {
+  return puts_.size() > limits_.max_batch_rows / 2 || put_bytes_ > limits_.max_batch_bytes / 2;
+}
+
+// Whether `more` items are to wait for the next commit. A batch is not begun where it is sure to be
+// parted.
 bool Writer::GroupIsFull(size_t planned, size_t more) const {
-  return planned + more > options_.max_group || puts_.size() > limits_.max_batch_rows / 2 ||
-         put_bytes_ > limits_.max_batch_bytes / 2;
+  return planned + more > options_.max_group || CommitIsFull();
 }
 
 // A store that is full refuses every change for as long as it is, and every caller hears of it. The
@@ -329,32 +363,34 @@ void Writer::Pump() {
   base_revision_ = revision_;
   context_.now = clock_->Now();
   for (size_t planned = 0; !queue_.empty();) {
-    if (planned > 0 && GroupIsFull(planned, queue_.front()->count)) break;
-    const std::unique_ptr<Pending> own = std::move(queue_.front());
+    const size_t more = queue_.front()->count - queue_.front()->next;
+    if (planned > 0 && GroupIsFull(planned, more)) break;
+    std::unique_ptr<Pending> pending = std::move(queue_.front());
     queue_.pop_front();
-    Pending& pending = *own;
-    planned += pending.count;
+    planned += more;
     if (failed_) {
-      queued_.fetch_sub(pending.count);
-      const absl::Status closed = StoreFailed(absl::UnavailableError("the store is closed"));
-      if (pending.done) {
-        std::move(pending.done)(closed);
-      } else {
-        std::move(pending.batch_done)(Outcomes(pending.count, closed));
-      }
-    } else {
-      PlanAll(pending);
+      Planned closed = Begin(*pending);
+      closed.answers = Outcomes(more, StoreFailed(absl::UnavailableError("the store is closed")));
+      Answer(std::move(closed), absl::OkStatus());
+      continue;
     }
+    PlanAll(*pending);
+    if (pending->next == pending->count) continue;
+    // The rest of a batch. It keeps its place: what was asked for later comes later.
+    queue_.push_front(std::move(pending));
+    break;
   }
   if (changes_.empty() && puts_.empty()) {
     Tell(FinishGroup(absl::OkStatus()));
     executor_->Post([this] { Pump(); });
     return;
   }
-  if (changes_.empty()) ++revision_;  // Ids alone: still a commit of its own revision.
-  // More than this group can have buried, so that they never pile up.
-  const Change expired =
-      state_.ExpiredTombstones(clock_->Now(), kTombstonesPerCommit + changes_.size());
+  if (changes_.empty()) ++revision_;  // Only ids: still a commit of its own revision.
+  // More than this group can have buried, so that they never pile up; but no more than there is
+  // room for beside the pool's own record.
+  const size_t room = max_batch_rows_ - std::min(max_batch_rows_, puts_.size() + 1);
+  const Change expired = state_.ExpiredTombstones(
+      clock_->Now(), std::min(room, kTombstonesPerCommit + changes_.size()));
   if (!expired.empty()) {
     if (auto inverse = state_.Apply(expired); inverse.ok()) {
       for (const Item& item : expired) puts_[KeyOf(item)].clear();
@@ -374,6 +410,8 @@ void Writer::Pump() {
       batch.puts.push_back({key, std::move(value)});
     }
   }
+  CXLPOOL_CHECK(revision_ > base_revision_, "a commit of revision ", revision_, " on revision ",
+                base_revision_, " would be none");
   committing_ = true;
   // A lone caller's answer is worth no other thread's waking; many answers are.
   const bool lone = group_.size() <= kLoneCallers;
@@ -382,6 +420,7 @@ void Writer::Pump() {
   if (CXLPOOL_MUTANT("act-before-commit")) listener_.on_committed(changes_);
   store_->Commit(std::move(batch), [this, lone](absl::Status status) {
     Task finish = [this, status = std::move(status)] {
+      CXLPOOL_CHECK(committing_, "the store answered one commit twice");
       committing_ = false;
       TellWhetherFull(status);
       Finished finished = FinishGroup(status);
@@ -394,6 +433,8 @@ void Writer::Pump() {
 
 // Takes the group off the writer: applied and published, or undone.
 Writer::Finished Writer::FinishGroup(const absl::Status& status) {
+  CXLPOOL_CHECK(changes_.size() == inverses_.size(), "a group of ", changes_.size(),
+                " changes has ", inverses_.size(), " ways back");
   if (!CXLPOOL_MUTANT("apply-failed-commit") && !status.ok()) {
     for (auto inverse = inverses_.rbegin(); inverse != inverses_.rend(); ++inverse) {
       const auto undone = state_.Apply(*inverse);
@@ -435,17 +476,21 @@ void Writer::Tell(Finished finished) {
   if (!finished.changes.empty()) listener_.on_committed(finished.changes);
 }
 
+// Answers what the group had of a submission. A refusal that rests on a change which was not made
+// durable becomes the error of the commit. A batch is answered once no item of it is left.
 void Writer::Answer(Planned planned, const absl::Status& status) {
   queued_.fetch_sub(planned.answers.size());
   const bool failed = !status.ok() && !CXLPOOL_MUTANT("ack-failed-commit");
   for (size_t i = planned.first_dependent; failed && i < planned.answers.size(); ++i) {
     planned.answers[i] = StoreFailed(status);
   }
-  if (planned.done) {
-    std::move(planned.done)(std::move(planned.answers.front()));
-  } else {
-    std::move(planned.batch_done)(std::move(planned.answers));
-  }
+  if (planned.batch == nullptr) return std::move(planned.done)(std::move(planned.answers.front()));
+  Batch& batch = *planned.batch;
+  std::move(planned.answers.begin(), planned.answers.end(),
+            batch.outcomes.begin() + static_cast<std::ptrdiff_t>(planned.first_item));
+  CXLPOOL_CHECK(batch.unanswered >= planned.answers.size(), "an item was answered twice");
+  batch.unanswered -= planned.answers.size();
+  if (batch.unanswered == 0) std::move(batch.done)(std::move(batch.outcomes));
 }
 
 RegionPtr Writer::Durable(Key key) const {
@@ -534,7 +579,7 @@ void Writer::PublishView() {
   Publish(publication);
 }
 
-// With what every publication tells.
+// Adds what every publication has, and hands it to the readers.
 void Writer::Publish(Publication& publication) {
   publication.revision = revision_;
   if (std::exchange(stale_laid_down_, false)) {

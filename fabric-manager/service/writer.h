@@ -93,8 +93,9 @@ class Writer {
   // UNAVAILABLE/STORE_FAILED: nothing was changed that anybody will see.
   void Submit(Audit audit, PlanFn plan, DoneWith<Committed> done);
 
-  // Plans `count` items one after the other, in one group, and answers all of them together: each
-  // has an outcome of its own, as if submitted by itself. `count` is at most Options.max_group.
+  // Plans `count` items one after the other, and answers all of them together once the last is
+  // durable: each has an outcome of its own, as if submitted by itself. They are one commit where
+  // the store takes that much, else several. `count` is at most Options.max_group.
   void SubmitBatch(Audit audit, size_t count, PlanItemFn plan, OutcomesDone done);
 
   // The state, uncommitted changes of the current group included. On the executor.
@@ -124,20 +125,29 @@ class Writer {
   void SetReachable(const std::map<std::string, std::string>& why_not);
 
  private:
+  // A batch's outcomes, as the groups that its items are in come through.
+  struct Batch {
+    Outcomes outcomes;
+    size_t unanswered = 0;
+    OutcomesDone done;
+  };
   struct Pending {
     Audit audit;
-    size_t count = 1;
     PlanFn plan;  // Of one.
     DoneWith<Committed> done;
     PlanItemFn plan_item;  // Of a batch.
-    OutcomesDone batch_done;
+    std::shared_ptr<Batch> batch;
+    size_t count = 1;
+    size_t next = 0;  // The first item that is not planned yet.
   };
+  // What one group has of a submission.
   struct Planned {
     Outcomes answers;
     // From this answer on: it, or one before it in the group, changed something.
     size_t first_dependent = 0;
-    DoneWith<Committed> done;  // Of one.
-    OutcomesDone batch_done;
+    DoneWith<Committed> done;      // Of one.
+    std::shared_ptr<Batch> batch;  // Or of a batch: `answers` are its items from `first_item` on.
+    size_t first_item = 0;
   };
 
   // A group that is through; its changes are empty if it was undone.
@@ -149,8 +159,10 @@ class Writer {
 
   void Enqueue(std::unique_ptr<Pending> pending);
   bool GroupIsFull(size_t planned, size_t more) const;
+  bool CommitIsFull() const;
   void TellWhetherFull(const absl::Status& committed);
   void Pump();
+  Planned Begin(Pending& pending);
   void PlanAll(Pending& pending);
   absl::StatusOr<Committed> PlanOne(const Audit& audit, absl::StatusOr<Proposal> proposal,
                                     uint64_t revision);
@@ -192,7 +204,8 @@ class Writer {
   uint64_t next_id_ = 0;  // Given out below meta_.next_id only.
   uint64_t epoch_ = 0;
   uint64_t revision_ = 0;
-  StoreLimits limits_;  // Of the changes of one commit.
+  StoreLimits limits_;         // Of the changes of one commit.
+  size_t max_batch_rows_ = 0;  // Of a commit, with what the Writer adds by itself.
   bool failed_ = false;
   bool committing_ = false;
   bool store_is_full_ = false;

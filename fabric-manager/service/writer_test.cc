@@ -243,20 +243,49 @@ TEST_F(LargeRecords, OneThatIsTooLargeByItselfIsRefusedAndHarmsNoOther) {
   EXPECT_TRUE(large.state().CheckInvariants().ok());
 }
 
-TEST_F(LargeRecords, OfABatchTheItemsThatFitAreMade) {
+TEST_F(LargeRecords, ABatchHasAsManyCommitsAsItNeeds) {
   Outcomes outcomes;
   large.SubmitBatch(
       Audit{{}, "test", "test", ""}, 100,
       [this](size_t item, const PoolState& state, PlanContext& context) {
+        bytes = item == 50 ? (1 << 20) + 1 : 900 << 10;
         return Allocate(absl::StrCat("r", item), 1 << 28, static_cast<char>(item + 1))(state,
                                                                                        context);
       },
       [&](Outcomes got) { outcomes = std::move(got); });
   executor.Advance(absl::Milliseconds(50));
   ASSERT_EQ(outcomes.size(), 100u);
-  EXPECT_TRUE(outcomes[0].ok()) << outcomes[0].status();
-  EXPECT_EQ(ReasonOf(outcomes[99].status()), "CHANGE_TOO_LARGE");
+  for (size_t item = 0; item < 100; ++item) {
+    if (item == 50) {
+      EXPECT_EQ(ReasonOf(outcomes[item].status()), "CHANGE_TOO_LARGE") << "by itself";
+      continue;
+    }
+    ASSERT_TRUE(outcomes[item].ok()) << item << ": " << outcomes[item].status();
+    EXPECT_EQ(outcomes[item]->region->id, absl::StrCat("r", item));
+  }
   EXPECT_TRUE(fatal.ok()) << fatal;
+  EXPECT_TRUE(large.state().CheckInvariants().ok());
+}
+
+TEST_F(LargeRecords, WhatOneCommitOfABatchComesToIsSaidOfItsItemsOnly) {
+  store.FailNextCommit({.status = Refuse(absl::StatusCode::kResourceExhausted, "STORE_FULL",
+                                         "no space", "make some")});
+  Outcomes outcomes;
+  large.SubmitBatch(
+      Audit{{}, "test", "test", ""}, 100,
+      [](size_t item, const PoolState& state, PlanContext& context) {
+        return Allocate(absl::StrCat("r", item), 1 << 28, static_cast<char>(item + 1))(state,
+                                                                                       context);
+      },
+      [&](Outcomes got) { outcomes = std::move(got); });
+  Ask("later", 101);
+  executor.Advance(absl::Milliseconds(50));
+  ASSERT_EQ(outcomes.size(), 100u);
+  EXPECT_EQ(ReasonOf(outcomes.front().status()), "STORE_FULL");
+  EXPECT_TRUE(outcomes.back().ok()) << outcomes.back().status();
+  EXPECT_EQ(large.state().FindRegionById("r0"), nullptr);
+  EXPECT_NE(large.state().FindRegionById("r99"), nullptr);
+  EXPECT_EQ(reasons.count("OK"), 1u);
   EXPECT_TRUE(large.state().CheckInvariants().ok());
 }
 

@@ -121,6 +121,8 @@ absl::StatusOr<Change> PlanRemoveDevice(const PoolState& state, const Caller& ca
   return Change{*device};
 }
 
+// The next step of failing a device: its own record first, then as many of its Regions as one
+// change may have. Empty: all of it is done.
 absl::StatusOr<Change> PlanFailDevice(const PoolState& state, const std::string& id,
                                       const std::string& reason, PlanContext& context) {
   if (reason.empty()) {
@@ -137,13 +139,15 @@ absl::StatusOr<Change> PlanFailDevice(const PoolState& state, const std::string&
     device->service_reason = CutText(reason, kMaxFailReason);
     change.push_back(*device);
   }
-  size_t regions = 0;
+  const size_t most = CXLPOOL_MUTANT("failure-in-one-change")
+                          ? SIZE_MAX
+                          : std::min(kFailedRegionsAChange + change.size(), context.max_items);
   for (const RegionPtr& region : state.RegionsOn(id)) {
     // What goes down already goes on: its bytes there need no scrub, for nobody gets them.
     const bool stays = region->state == RegionState::kAllocated ||
                        (region->state == RegionState::kReserved && !region->compensating);
     if (!stays) continue;
-    if (++regions > kFailedRegionsAChange) break;
+    if (change.size() >= most) break;
     auto edited = std::make_shared<Region>(*region);
     edited->revision = context.revision;
     edited->state = RegionState::kQuarantined;

@@ -41,6 +41,32 @@ TEST_F(PlanDeviceTest, AFullDeviceFailsAPartAtATime) {
   EXPECT_EQ((*state().FindRegionById("r2050"))->state, RegionState::kQuarantined);
 }
 
+TEST_F(PlanDeviceTest, AFailureIsNoLargerThanTheStoreTakes) {
+  AddDevice("big", 8 * kGiB, 2 * kMiB);
+  context().max_items = 3;
+  Change regions;
+  for (size_t i = 0; i < 6; ++i) {
+    auto region = std::make_shared<Region>();
+    region->key = region->generation = context().next_id();
+    region->tag = context().make_tag();
+    region->id = absl::StrCat("r", i);
+    region->tenant = kDefaultTenant;
+    region->state = RegionState::kAllocated;
+    region->extents = {{"big", i * 2 * kMiB, 2 * kMiB}};
+    regions.push_back(RegionPtr(region));
+  }
+  Commit(regions);
+  std::vector<size_t> items;
+  while (items.size() < 10) {
+    const auto failed = PlanFailDevice(state(), "big", "smoke", context());
+    ASSERT_TRUE(failed.ok()) << failed.status();
+    if (failed->empty()) break;
+    items.push_back(failed->size());
+    Commit(*failed);
+  }
+  EXPECT_EQ(items, (std::vector<size_t>{3, 3, 1})) << "the device is one of them";
+}
+
 Device New(uint64_t capacity_bytes) {
   Device device;
   device.id = "new";

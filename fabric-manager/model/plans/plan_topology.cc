@@ -144,7 +144,8 @@ class Difference {
   // What it takes, where all else stays.
   Change Taken() && { return std::move(plan_.change); }
 
-  // What nobody wants goes, where nothing is in its way.
+  // What nobody wants goes, where nothing is in its way. A topology is changed as a whole or not at
+  // all, so what the store does not take at once is refused.
   absl::StatusOr<TopologyPlan> Finish() && {
     for (auto* table : {&links_, &nodes_}) {
       for (const auto& [name, entries] : *table) {
@@ -152,6 +153,18 @@ class Difference {
           if (absl::Status status = Remove(*entry); !status.ok()) return status;
         }
       }
+    }
+    if (plan_.change.size() > context_.max_items) {
+      return Refuse(absl::StatusCode::kResourceExhausted, "CHANGE_TOO_LARGE",
+                    absl::StrCat("it would change ", plan_.change.size(),
+                                 " records at once, and the pool's "
+                                 "store takes at most ",
+                                 context_.max_items),
+                    absl::StrCat("apply it in parts: first tables that differ from the pool's "
+                                 "(`cxlpool topology show`) in at most ",
+                                 context_.max_items, " entries, then the next ones"),
+                    {{"records", absl::StrCat(plan_.change.size())},
+                     {"max", absl::StrCat(context_.max_items)}});
     }
     return std::move(plan_);
   }
@@ -305,8 +318,9 @@ bool IsImported(const PoolState& state) {
       [](const auto& entry) { return std::holds_alternative<TopologyImport>(entry.second.what); });
 }
 
+// A manager that dies between two of these changes goes on where it was: entries are known by name.
 Change PlanImport(const PoolState& state, const TopologyTables& tables, const std::string& source,
-                  size_t limit, PlanContext& context) {
+                  PlanContext& context) {
   if (IsImported(state)) return {};
   std::map<std::string, size_t> there;  // How many entries of that name.
   for (const auto& [key, entry] : state.topology_entries()) ++there[NameOf(entry)];
@@ -318,7 +332,7 @@ Change PlanImport(const PoolState& state, const TopologyTables& tables, const st
         --known;
         continue;
       }
-      if (change.size() == limit) return;
+      if (change.size() == context.max_items) return;
       wanted.key = context.next_id();
       change.push_back(std::move(wanted));
     }
@@ -327,7 +341,7 @@ Change PlanImport(const PoolState& state, const TopologyTables& tables, const st
   import(tables.hosts);
   import(tables.switches);
   import(tables.links);
-  if (change.size() < limit && !CXLPOOL_MUTANT("tables-taken-in-again")) {
+  if (change.size() < context.max_items && !CXLPOOL_MUTANT("tables-taken-in-again")) {
     change.push_back(TopologyEntry{context.next_id(), TopologyImport{source}});
   }
   return change;

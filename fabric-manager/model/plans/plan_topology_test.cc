@@ -39,7 +39,7 @@ class PlanTopologyTest : public testing::Test, protected ModelRig {
     context().fabric.check_host = WantSlots;
     tables_.devices = {NewDevice("cmm-0"), NewDevice("cmm-1")};
     tables_.hosts = {NewHost("host-a"), NewHost("host-b"), NewHost("host-c")};
-    Commit(PlanImport(state(), tables_, "fm.toml", 1000, context()));
+    Commit(PlanImport(state(), tables_, "fm.toml", context()));
   }
 
   absl::StatusOr<TopologyPlan> Plan() { return PlanTopology(state(), kAlice, tables_, context()); }
@@ -265,9 +265,10 @@ TEST_F(PlanTopologyTest, WhatMakesNoSenseIsRefused) {
 
 TEST_F(PlanTopologyTest, TheConfigurationIsTakenInOnceAndPieceByPiece) {
   ModelRig fresh;
+  fresh.context().max_items = 2;
   size_t rounds = 0;
   while (true) {
-    const Change change = PlanImport(fresh.state(), tables_, "fm.toml", 2, fresh.context());
+    const Change change = PlanImport(fresh.state(), tables_, "fm.toml", fresh.context());
     if (change.empty()) break;
     EXPECT_LE(change.size(), 2u);
     fresh.Commit(change);
@@ -277,13 +278,27 @@ TEST_F(PlanTopologyTest, TheConfigurationIsTakenInOnceAndPieceByPiece) {
   EXPECT_TRUE(IsImported(fresh.state()));
   EXPECT_EQ(fresh.state().GetTopologyTables(), tables_);
   tables_.devices.push_back(NewDevice("cmm-9"));
-  EXPECT_TRUE(PlanImport(fresh.state(), tables_, "fm.toml", 2, fresh.context()).empty());
+  EXPECT_TRUE(PlanImport(fresh.state(), tables_, "fm.toml", fresh.context()).empty());
   tables_.hosts.erase(tables_.hosts.begin());
   tables_.devices[0].heads = 2;
   EXPECT_THAT(CompareTables(fresh.state().GetTopologyTables(), tables_),
               ElementsAre(TopologyStep{Verb::kChange, "device cmm-0"},
                           TopologyStep{Verb::kAdd, "device cmm-9"},
                           TopologyStep{Verb::kRemove, "host host-a"}));
+}
+
+// It is made as a whole or not at all: no part of it is done where the store does not take the
+// rest.
+TEST_F(PlanTopologyTest, WhatTheStoreDoesNotTakeAtOnceIsRefusedWithTheLimit) {
+  context().max_items = 2;
+  for (const char* id : {"cmm-7", "cmm-8", "cmm-9"}) tables_.devices.push_back(NewDevice(id));
+  const absl::Status refused = Plan().status();
+  EXPECT_EQ(ReasonOf(refused), "CHANGE_TOO_LARGE");
+  EXPECT_EQ(MetadataOf(refused, "records"), "3");
+  EXPECT_EQ(MetadataOf(refused, "max"), "2");
+  tables_.devices.pop_back();
+  Apply();
+  EXPECT_EQ(state().GetTopologyTables(), tables_);
 }
 
 TEST_F(PlanTopologyTest, ALoadedStateIsTheSame) {

@@ -29,6 +29,9 @@ struct PlanContext {
   bool enforces_read_only = false;  // and from writing where it may only read.
   FabricRules fabric = {};          // What the fabric's driver wants of devices and hosts.
   Policy default_policy = Policy::kPack;  // The pool's.
+  // What the store takes in one commit, whatever else is in it: a plan of more records than this is
+  // made in several changes, or refused.
+  size_t max_items = SIZE_MAX;
   std::string hold_reason = {};  // Not empty: records were lost; devices that come in are held.
 };
 
@@ -89,7 +92,7 @@ struct ReleaseSpec {
   bool force = false;  // On the operator's word; `reason` is then required.
   std::string reason = {};
   // With force: FENCE_REQUIRED names every host that may still have it, silent ones too, for the
-  // caller to fence; then plan again. Without: those alone that are alive or can be reached.
+  // caller to fence; then plan again. Without: only those that are alive or can be reached.
   bool fence = false;
   bool validate_only = false;
   // What the Region must be, as an agent found for a local user. Empty, nothing: not asked.
@@ -187,9 +190,9 @@ absl::StatusOr<Change> PlanRemoveDevice(const PoolState& state, const Caller& ca
                                         const std::string& device, PlanContext& context);
 // A step of what the reconciler goes on with by itself, after a restart too: PoolService judges the
 // caller who begins it.
-// At most kFailedRegionsAChange Regions are QUARANTINED at a time: call it again until the Change
-// is empty. A device can be full of Regions, and one change of them all would be more than a store
-// takes.
+// At most kFailedRegionsAChange Regions are QUARANTINED at a time, and fewer where the store takes
+// less (PlanContext::max_items): call it again until the Change is empty. A device can be full of
+// Regions, and one change of them all would be more than a store takes.
 inline constexpr size_t kFailedRegionsAChange = 1024;
 absl::StatusOr<Change> PlanFailDevice(const PoolState& state, const std::string& device,
                                       const std::string& reason, PlanContext& context);
@@ -230,7 +233,8 @@ struct TopologyPlan {
 // PlanRemoveDevice; of a host only the way to it goes, and its enrolment stays.
 // INVALID_ARGUMENT/BAD_TOPOLOGY; FAILED_PRECONDITION: DEVICE_NOT_EMPTY, HOST_HAS_ATTACHMENTS
 // (metadata regions), DEVICE_DIFFERS (the pool knows the device by another serial number or
-// granule, or as larger), DEVICE_FAILED.
+// granule, or as larger), DEVICE_FAILED. RESOURCE_EXHAUSTED/CHANGE_TOO_LARGE: it is made as a
+// whole or not at all, and the store does not take that much at once.
 absl::StatusOr<TopologyPlan> PlanTopology(const PoolState& state, const Caller& caller,
                                           const TopologyTables& wanted, PlanContext& context);
 // One entry of it, beside the others or in place of the one of its id. A device that is DRAINING or
@@ -239,11 +243,11 @@ absl::StatusOr<Change> PlanPutDevice(const PoolState& state, const Caller& calle
                                      const DeviceEntry& device, PlanContext& context);
 absl::StatusOr<Change> PlanPutHost(const PoolState& state, const Caller& caller,
                                    const HostEntry& host, PlanContext& context);
-// Takes in the configuration's tables, at most `limit` records of them at a time; the last change
-// says that it was done. Empty: it is done already, and the records are what counts. What is on
-// record already stays as it is.
+// Takes in the configuration's tables, at most PlanContext::max_items records of them at a time;
+// the last change says that it was done. Empty: it is done already, and the records are what
+// counts. What is on record already stays as it is.
 Change PlanImport(const PoolState& state, const TopologyTables& tables, const std::string& source,
-                  size_t limit, PlanContext& context);
+                  PlanContext& context);
 bool IsImported(const PoolState& state);
 // How the tables of a file differ from those of the pool.
 std::vector<TopologyStep> CompareTables(const TopologyTables& now, const TopologyTables& wanted);
