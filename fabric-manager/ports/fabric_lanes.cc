@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "proto/support/check.h"
 #include "proto/support/refusal.h"
 #include "proto/support/unique_fd.h"
 
@@ -130,6 +131,8 @@ void FabricLanes::Close(const std::string& name) {
     lane->closed = true;
     lane->TakeWaiting(waiting);
   }
+  CXLPOOL_CHECK(lane->thread.get_id() != std::this_thread::get_id(), "the lane of ", name,
+                " would wait for its own thread");
   backend_->Interrupt(name);
   Signal(lane->wake);
   for (const FabricCallPtr& call : waiting) call->refuse(NotOpen(name));
@@ -145,6 +148,10 @@ void FabricLanes::Watch(absl::Duration deadline) {
 }
 
 void FabricLanes::Submit(const std::string& name, FabricCallPtr call, bool first) {
+  const bool may_be_late =
+      call->deadline != absl::InfiniteDuration() || call->limit > absl::ZeroDuration();
+  CXLPOOL_CHECK(call->attempt && call->refuse && call->answered && (call->late || !may_be_late),
+                "a call on the lane of ", name, " could end without an answer");
   if (first) backend_->Interrupt(name);
   absl::Status refused;
   {
@@ -191,6 +198,7 @@ void FabricLanes::Run(Lane& lane) {
       const bool listen = now - lane.listened >= kListenEvery;
       if (!lane.ready.empty()) wait = absl::ZeroDuration();
       if (!lane.ready.empty() && !listen) {
+        CXLPOOL_CHECK(lane.running == nullptr, "two calls run on the lane of ", lane.name);
         call = std::move(lane.ready.front());
         lane.ready.pop_front();
         lane.running = call;
@@ -243,6 +251,8 @@ bool FabricLanes::RunCall(FabricCall& call) {
   return over;
 }
 
+// The thread that answers for calls whose deadline has passed, whatever their lane is doing. Such a
+// call leaves its lane, but one that is to run in any case (`always`) stays.
 void FabricLanes::KeepTime() {
   while (true) {
     std::vector<std::pair<FabricCallPtr, bool>> late;  // With whether it has begun.

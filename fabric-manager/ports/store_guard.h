@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/ports/store.h"
+#include "proto/support/check.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::fm {
@@ -70,7 +71,13 @@ class StoreGuard {
     return CheckBatchLimits(batch, limits_);
   }
 
-  void Applied(const StoreBatch& batch) { revision_ = batch.revision; }
+  // What Check let through is in the store now.
+  void Applied(const StoreBatch& batch) {
+    CXLPOOL_CHECK(batch.epoch == epoch_ && batch.base_revision == revision_, "a change of epoch ",
+                  batch.epoch, " on revision ", batch.base_revision,
+                  " was applied to a store at epoch ", epoch_, ", revision ", revision_);
+    revision_ = batch.revision;
+  }
 
   const StoreLimits& limits() const { return limits_; }
   uint64_t epoch() const { return epoch_; }

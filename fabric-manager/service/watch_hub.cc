@@ -22,7 +22,12 @@ void WatchHub::Advance(uint64_t revision) {
   latest_ = std::max(latest_, revision);
 }
 
+// Appends an event, and lets the oldest go where the ring is full. The event before it of the same
+// Region is superseded from now on.
 void WatchHub::Push(WatchEvent event) {
+  CXLPOOL_CHECK(ring_.empty() || ring_.back().entry->event().revision <= event.revision,
+                "a change of revision ", event.revision, " comes after one of revision ",
+                ring_.back().entry->event().revision, ": watchers would pass it by");
   latest_ = std::max(latest_, event.revision);
   if (event.region != nullptr) {
     uint64_t& last = last_.try_emplace(event.region->key, UINT64_MAX).first->second;
@@ -53,6 +58,8 @@ void WatchHub::Publish(std::vector<WatchEvent> events) {
   for (const auto& [subscription, wake] : wakes_) wake();
 }
 
+// A reader that asks for what has left the ring, or for what was never given out, must not be shown
+// a stream with a gap: it is refused, and lists again.
 absl::StatusOr<WatchHub::Ring::const_iterator> WatchHub::Find(uint64_t revision) const {
   if (revision < floor_ && !CXLPOOL_MUTANT("watch-gap-is-silent")) {
     return Refuse(absl::StatusCode::kOutOfRange, "REVISION_COMPACTED",
@@ -85,6 +92,7 @@ absl::StatusOr<std::vector<WatchEvent>> WatchHub::Read(uint64_t revision, size_t
   return events;
 }
 
+// The events of one revision are one change: they are taken together, beyond `limit` if need be.
 absl::StatusOr<std::vector<WatchEntryPtr>> WatchHub::Take(uint64_t revision, size_t limit) const {
   MutexLock lock(mutex_);
   const auto first = Find(revision);

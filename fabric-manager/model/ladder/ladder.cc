@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "proto/support/check.h"
 #include "proto/support/mutant.h"
 
 namespace cxlpool::fm {
@@ -67,7 +68,7 @@ bool IsRepair(const Part& part) {
   return absl::StartsWith(part.reason, kLost) || absl::StartsWith(part.reason, kRestarted);
 }
 
-// Of a repair that the host cannot make: what keeps it, with the remedy. It is tried again all the
+// What keeps the host from a repair that it cannot make, with the remedy. It is tried again all the
 // while. Empty: nothing new to say.
 std::string WhyRepairWaits(const Part& part, const Known& known) {
   if (!IsRepair(part)) return "";
@@ -118,7 +119,7 @@ std::optional<Move> ClearAway(const Known& known, bool may_go_down) {
   if (AnyHostRegion(known)) return Do(may_go_down ? MoveKind::kOfferOffline : MoveKind::kNone);
   if (All(known, FabricSide::kUnbound)) return std::nullopt;
   if (Any(known, FabricSide::kUnknown)) return Do(MoveKind::kDiscover);
-  // While the agent is away: it alone can say whether the host uses the rest.
+  // While the agent is away nobody else can say whether the host uses the rest.
   if (Any(known, HostSide::kUnknown)) return Do(MoveKind::kNone);
   if (Any(known, FabricSide::kBound)) {
     return DoWith(MoveKind::kBeginUnbind, Those(known, FabricSide::kBound));
@@ -147,7 +148,7 @@ Move BringOnline(const Part& part, const Known& known, bool may_go_down, bool de
 
 // ONLINE, and a segment is gone from the fabric though nobody asked: say so, clear the rest away,
 // and begin again from WANTED. The bytes are safe in the pool all the while. While the agent is
-// away nothing is done: it alone can say what the host still has of it.
+// away nothing is done: nobody else can say what the host still has of it.
 Move Repair(const Part& part, const Known& known, bool may_go_down) {
   const std::string reason = absl::StrCat(
       kLost,
@@ -267,10 +268,17 @@ RegionMoveKind NextTailMove(const Region& region) {
 
 }  // namespace
 
+// Each part by itself: a tail climbs or leaves while the rest stays. What nobody has said anything
+// about yet counts as unknown, which never proves anything.
 Move NextMove(const Attachment& attachment, size_t index, const std::vector<SegmentKnown>& given,
               bool may_go_down, bool deadline_passed) {
+  CXLPOOL_CHECK(index < attachment.parts.size(), "attachment ", attachment.generation, " has ",
+                attachment.parts.size(), " parts, and no part ", index);
   const Part& part = attachment.parts[index];
   const size_t segments = attachment.EndOf(index) - part.first_segment;
+  // "Every segment is unbound" is the proof, and would hold of none.
+  CXLPOOL_CHECK(segments > 0, "part ", index, " of attachment ", attachment.generation,
+                " has no segments: nothing could prove that its host has let go");
   if (given.size() != segments) {
     Known known = given;
     known.resize(segments);
@@ -301,6 +309,8 @@ Move NextMove(const Attachment& attachment, size_t index, const std::vector<Segm
   return TakeOffline(part, given, may_go_down);
 }
 
+// A Region follows its Attachments: it is up when all of them are, and its bytes are scrubbed when
+// none is left. Only then does it go.
 RegionMove NextRegionMove(const Region& region, const absl::flat_hash_set<uint32_t>& scrubbed) {
   const auto reach = [](RegionState state) {
     return RegionMove{.kind = RegionMoveKind::kSetState, .state = state, .extents = {}};

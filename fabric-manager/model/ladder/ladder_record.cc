@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/model/plans/plan_media.h"
+#include "proto/support/check.h"
 #include "proto/support/mutant.h"
 
 namespace cxlpool::fm {
@@ -55,6 +56,9 @@ void RecordMove(Region& region, uint64_t generation, size_t part, const Move& mo
       RecordGiveUp(region, *at, part, move.reason);
       break;
     case MoveKind::kDrop:
+      CXLPOOL_CHECK(at->parts[part].state == AttachmentState::kUnbound, "region \"", region.id,
+                    "\": part ", part, " of its attachment to ", at->host, " is ",
+                    ToString(at->parts[part].state), ": without a proof it is not dropped");
       if (at->parts.size() > 1) {
         at->Remove(part);
         break;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "proto/support/check.h"
+#include "proto/support/mutant.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -156,7 +157,8 @@ void DeviceTable::Count(const Region& region, int64_t sign) {
                   "\" than is held there");
     counted += sign * extent.length_bytes;
     use.lds += static_cast<uint32_t>(sign);
-    if (MaxLds(index) != UINT32_MAX) UpdateUsable(index);
+    const bool limited = MaxLds(index) != UINT32_MAX;
+    if (limited && !CXLPOOL_MUTANT("placeable-is-stale")) UpdateUsable(index);
   }
 }
 
@@ -176,17 +178,22 @@ void DeviceTable::AddToDomain(DeviceIndex index) {
   domain_of_[index] = it->second;
 }
 
+std::map<std::string, DeviceSet, std::less<>> DeviceTable::ReachByTopology() const {
+  std::map<std::string, DeviceSet, std::less<>> reach;
+  for (const auto& [ends, path] : topology_.paths()) {
+    if (const auto index = IndexOf(Interned(ends.second))) reach[ends.first].Add(*index);
+  }
+  return reach;
+}
+
 void DeviceTable::FollowTopology() {
   held_topology_ = false;
-  reach_.clear();
   domains_.clear();
   domain_numbers_.clear();
   for (size_t i = 0; i < by_index_.size(); ++i) {
     if (by_index_[i] != nullptr) AddToDomain(static_cast<DeviceIndex>(i));
   }
-  for (const auto& [ends, path] : topology_.paths()) {
-    if (const auto index = IndexOf(Interned(ends.second))) reach_[ends.first].Add(*index);
-  }
+  reach_ = ReachByTopology();
 }
 
 void DeviceTable::SetReachable(absl::string_view device, absl::string_view why_not) {
@@ -248,6 +255,8 @@ Capacity DeviceTable::GetCapacity() const {
   return capacity;
 }
 
+// Holds everything that is kept beside the devices' records against them: the counts of bytes, the
+// sets of devices that may be used, and how the topology leads to them.
 absl::Status DeviceTable::Check() const {
   if (absl::Status status = space_.Check(); !status.ok()) return Broken(status.message());
   for (const auto& [id, index] : index_of_) {
@@ -255,9 +264,32 @@ absl::Status DeviceTable::Check() const {
     const uint64_t sum =
         space_.free_bytes(index) + use.held_bytes + use.scrubbing_bytes + use.quarantined_bytes;
     if (sum != space_.capacity_bytes(index)) return Broken(id.str(), ": the bytes do not sum up");
-    if (IsUsable(*by_index_[index]) != usable_.Contains(index)) {
-      return Broken(id.str(), ": usable differs");
+    const bool usable = IsUsable(*by_index_[index]);
+    if (usable != usable_.Contains(index)) return Broken(id.str(), ": usable differs");
+    if ((usable && use.lds < MaxLds(index)) != placeable_.Contains(index)) {
+      return Broken(id.str(), ": placeable differs");
     }
+    const size_t domain = domain_of_[index];
+    const auto number = domain_numbers_.find(topology_.DomainOf(id.str()));
+    if (number == domain_numbers_.end() || number->second != domain ||
+        !domains_[domain].Contains(index)) {
+      return Broken(id.str(), ": its failure domain differs");
+    }
+  }
+  size_t in_domains = 0;
+  for (const DeviceSet& domain : domains_) in_domains += domain.size();
+  if (in_domains != index_of_.size()) return Broken("a device is in two failure domains");
+  // A device that is gone is in no set: its index may be another's next.
+  for (const DeviceSet* set : {&usable_, &placeable_}) {
+    absl::Status status;
+    set->ForEach([&](DeviceIndex index) {
+      if (by_index_[index] == nullptr)
+        status = Broken("device ", index, " is gone, and to be used");
+    });
+    if (!status.ok()) return status;
+  }
+  if (!topology_.connects_all() && reach_ != ReachByTopology()) {
+    return Broken("what hosts reach is not what the topology says");
   }
   return absl::OkStatus();
 }

@@ -107,6 +107,8 @@ class DeviceTable {
   void Count(const Region& region, int64_t sign);
   void UpdateUsable(DeviceIndex index);
   void AddToDomain(DeviceIndex index);
+  // For each host that the topology leads to devices: these.
+  std::map<std::string, DeviceSet, std::less<>> ReachByTopology() const;
 
   std::map<std::string, Device, std::less<>> devices_;
   FreeSpace space_;

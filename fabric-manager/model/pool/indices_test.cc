@@ -138,6 +138,26 @@ TEST(DeviceTableTest, ARegionTakesAllItsBytesOrNone) {
   EXPECT_TRUE(table.Compare(fresh).ok()) << table.Compare(fresh);
 }
 
+TEST(DeviceTableTest, ADeviceWithAllItsLdsIsNoPlaceForAnother) {
+  DeviceTable table;
+  table.SetLimits({.max_lds_per_device = 2});
+  ASSERT_TRUE(table
+                  .Add(Device{.id = "cmm-0",
+                              .serial = "",
+                              .capacity_bytes = 4 * kGranule,
+                              .granule_bytes = kGranule,
+                              .reachable = true})
+                  .ok());
+  EXPECT_FALSE(table.placeable().empty());
+  const auto kv = MakeRegion(10, "kv", 'a');
+  ASSERT_TRUE(table.Take(*kv).ok());
+  EXPECT_TRUE(table.placeable().empty());
+  EXPECT_TRUE(table.Check().ok()) << table.Check();
+  table.Give(*kv);
+  EXPECT_FALSE(table.placeable().empty());
+  EXPECT_TRUE(table.Check().ok()) << table.Check();
+}
+
 TEST(TenantTableTest, WhatIsReservedIsKeptFromOthersUntilItIsUsed) {
   TenantTable tenants;
   tenants.Put({.key = 1, .id = "ml", .reserved_bytes = 5 * kGranule});
