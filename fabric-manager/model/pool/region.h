@@ -51,12 +51,12 @@ struct BadExtent {
 struct Owner {
   uint32_t uid = 0;
   uint32_t pid = 0;
-  uint64_t start_ticks = 0;  // Since boot: tells it from a later process of the same pid.
+  uint64_t start_ticks = 0;  // Since boot: sets it apart from a later process of the same pid.
   std::string incarnation;   // Kernel boot id.
   friend bool operator==(const Owner&, const Owner&) = default;
 };
 
-// The local user who made a Region. The id means somebody on that host alone.
+// The local user who made a Region. The id means somebody only on that host.
 struct Maker {
   Interned host;
   uint32_t uid = 0;
@@ -121,7 +121,9 @@ struct Segment {
   uint32_t extent_index = 0;
   uint32_t slot = 0;
   std::string host_bridge;
-  uint64_t serial = 0;  // Unique for ever.
+  // What the host sees. Where the fabric lets the pool choose: a pool serial (cxl_host.h), never
+  // used before. Elsewhere the hardware's own, which another Attachment may have had (ADR 27).
+  uint64_t serial = 0;
   // The LD's number among those of its Attachment, by which the fabric knows it, where that is not
   // the Extent's: of a stray that was taken in.
   std::optional<uint32_t> ld_index;
@@ -256,7 +258,7 @@ using RegionPtr = std::shared_ptr<const Region>;
 // What a Region must be like by itself, whatever else there is. INTERNAL says what is wrong.
 absl::Status CheckShape(const Region& region);
 
-// What a change is refused with that breaks an invariant: whoever planned it has a bug.
+// What a change is refused with that breaks an invariant: what planned it has a bug.
 template <typename... Args>
 absl::Status Broken(const Args&... what) {
   return absl::InternalError(absl::StrCat(what...));
