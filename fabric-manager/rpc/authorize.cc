@@ -140,6 +140,8 @@ bool MayCall(Role role, absl::string_view path) {
   return false;
 }
 
+// Judges by certificate and method, before anything of the request is read. Which Regions a host
+// may touch is the planner's to say: CheckCaller and MaySee judge on the state that is planned on.
 absl::StatusOr<Caller> Authorize(const grpc::AuthContext& peer, absl::string_view path,
                                  const ViewHolder& views) {
   auto identity = IdentityOf(peer);

@@ -39,7 +39,7 @@ absl::Status InProgress() {
 
 }  // namespace
 
-// A directory that is ours alone, and gone with its file at the latest when this is.
+// A directory that is only ours, and gone with its file at the latest when this is.
 class CopyDirectory {
  public:
   ~CopyDirectory() { Remove(); }

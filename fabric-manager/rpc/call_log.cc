@@ -20,6 +20,8 @@ CallLog::CallLog(const Clock* clock, Sink sink)
         LogInfo("calls", line);
       }) {}
 
+// One line for each call that may have changed something. In a second there are kMaxLines at most;
+// the next line says how many were left out.
 void CallLog::Note(const AnsweredCall& call) {
   const absl::string_view name = call.method.substr(call.method.rfind('/') + 1);
   for (const absl::string_view reading : {"Get", "List", "Check"}) {

@@ -78,7 +78,7 @@ class OneRequestCall : public grpc::ServerGenericBidiReactor {
   const Caller& caller() const { return admitted_.caller; }
   // Before the call is finished: its caller may make the next as soon as the answer is there.
   void GiveBackPlace() { admitted_.place.GiveBack(); }
-  // Tells Calls::Hooks::answered how the call ended. Before it is finished.
+  // Calls Calls::Hooks::answered with how the call ended. Before it is finished.
   void NoteAnswer(const google::protobuf::Message& request, const absl::Status& status) const;
 
  private:
@@ -153,7 +153,7 @@ class Calls final : public grpc::CallbackGenericService {
   // Makes the reactor of an admitted call.
   using Start = std::function<grpc::ServerGenericBidiReactor*(Admitted)>;
 
-  // What the connections' side hears.
+  // What the connections' side is informed of.
   struct Hooks {
     // A call of `caller` from `peer` (grpc::ServerContext::peer) is about to be let in; an error
     // refuses it.

@@ -28,7 +28,7 @@ void FillRegion(const Region& region, const FabricCapabilities& fabric, const Po
                 v1::Region* out);
 
 // Who uses the Region, on each of its hosts that `caller` may know of: an operator of all, a host
-// of itself alone. Beyond kMaxHoldersOfAnswer they are only counted, so that it stays below 4 MiB.
+// only of itself. Beyond kMaxHoldersOfAnswer they are only counted, so that it stays below 4 MiB.
 inline constexpr int kMaxHoldersOfAnswer = 16384;
 void FillHolders(const Region& region, const Caller& caller, const PoolView& view,
                  v1::ListRegionHoldersResponse* out);

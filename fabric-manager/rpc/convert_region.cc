@@ -60,7 +60,7 @@ void FillAttachment(const Attachment& attachment, const FabricCapabilities& fabr
   for (const Segment& segment : attachment.segments) FillSegment(segment, out->add_segments());
 }
 
-// Of the whole nothing is said unless it is known of every part.
+// Nothing is said of the whole unless it is known of every part.
 void FillFigures(const Region& region, const Topology& topology, v1::PlacementPlan* out) {
   if (region.attachments.empty()) return;
   const std::string& host = region.attachments.front().host;
@@ -87,6 +87,8 @@ void FillFigures(const Region& region, const Topology& topology, v1::PlacementPl
 
 }  // namespace
 
+// All that any caller who may see the Region is shown of it. Fills in place: a list of thousands
+// copies nothing.
 void FillRegion(const Region& region, const FabricCapabilities& fabric, v1::Region* out) {
   out->set_name(ResourceName("regions", region.id));
   out->set_tag(FormatUuid(region.tag.bytes()));

@@ -18,7 +18,7 @@ namespace {
 // What an agent has not read yet of what it was sent.
 constexpr size_t kMaxQueue = 16384;
 constexpr size_t kMaxQueueBytes = size_t{8} << 20;
-// Of one message: as many segments and slots as HostSessions takes.
+// What one message may have: as many segments and slots as HostSessions takes.
 constexpr RequestLimits kMessageLimits{.max_bytes = size_t{4} << 20, .max_elements = 131072};
 
 absl::Status TooSlow() {

@@ -14,8 +14,8 @@
 
 namespace cxlpool::fm {
 
-// No page of any list is longer, but where one item alone is: gRPC clients take messages of 4 MiB
-// unless they are configured otherwise.
+// No page of any list is longer, but where one item by itself is: gRPC clients take messages of 4
+// MiB unless they are configured otherwise.
 inline constexpr size_t kPageBytes = 3 << 20;
 
 // Every device of the pool, by id: those that the fabric has never shown, too.

@@ -138,6 +138,8 @@ struct Query {
   }
 };
 
+// The request, checked. A page token is good only for the question that it was given with: `fits`
+// says so.
 absl::StatusOr<Query> ReadQuery(const PoolView& view, const Caller& caller,
                                 const v1::ListRegionsRequest& request) {
   Query query;
@@ -164,6 +166,9 @@ absl::StatusOr<Query> ReadQuery(const PoolView& view, const Caller& caller,
   return query;
 }
 
+// A page in order of name, which is the view's own order: it begins behind the token's Region and
+// ends as soon as it is full, or as so many were looked at that a caller would wait too long for
+// it.
 void ListByName(const PoolView& view, const Query& query, const FabricCapabilities& fabric,
                 v1::ListRegionsResponse* response) {
   std::string after = query.after.has_value() ? query.after->id : std::string();
@@ -191,6 +196,8 @@ void ListByName(const PoolView& view, const Query& query, const FabricCapabiliti
   }
 }
 
+// A page in another order. Looks at every Region of the view, and keeps no more of them than one
+// page has.
 void ListSorted(const PoolView& view, const Query& query, const FabricCapabilities& fabric,
                 v1::ListRegionsResponse* response) {
   const Order& order = query.order;

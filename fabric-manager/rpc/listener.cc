@@ -166,6 +166,8 @@ Listener::Listener(const ConnectionLimits& limits, RefusedPeers* refused)
   AddToEpoll(epoll_.get(), wake_.get(), EPOLLIN);
 }
 
+// Answers the port, which the system chooses where the address says 0; of a path 0. Nothing is
+// accepted before Start.
 absl::StatusOr<int> Listener::Listen(const std::string& text, bool tls, HandOver hand_over) {
   auto address = ParseListenAddress(text);
   if (!address.ok()) return address.status();
@@ -202,6 +204,7 @@ void Listener::Start() {
   thread_ = std::thread([this] { Run(); });
 }
 
+// Closes what gRPC has not been given yet: the connections that it has are its own to end.
 void Listener::Stop() {
   {
     MutexLock lock(mutex_);
@@ -343,6 +346,9 @@ bool Listener::KeyOf(absl::string_view peer, PeerKey& key) {
   return inet_pton(AF_INET6, std::string(peer.substr(0, peer.find('%'))).c_str(), key.data()) == 1;
 }
 
+// Takes a connection that was accepted, or closes it where its address, or all together, have as
+// many as they may. It waits until its first bytes come: until then it costs a descriptor and this
+// record, and no thread or memory of gRPC's.
 void Listener::Add(size_t index, UniqueFd fd) {
   auto connection = std::make_unique<Connection>();
   connection->fd = fd.get();

@@ -19,7 +19,7 @@ namespace cxlpool::fm {
 namespace {
 
 constexpr char kPoolService[] = "/cxlpool.v1.PoolService/";
-// Of a batch. A request to allocate has some 20 fields.
+// What a batch may have. A request to allocate has some 20 fields.
 constexpr RequestLimits kBatchLimits{.max_bytes = size_t{4} << 20, .max_elements = 64 * kMaxBatch};
 
 // The first thing wrong with a batch as a whole.
@@ -48,7 +48,7 @@ absl::Status CheckBatch(const Requests& requests) {
   return absl::OkStatus();
 }
 
-// Of a call that was only a question the answer says nothing that was made up for it.
+// The answer to a call that was only a question says nothing that was made up for it.
 template <typename Request>
 void ForgetIfDry(const Request& request, v1::Region* region) {
   if constexpr (requires { request.region_id(); }) {

@@ -27,6 +27,8 @@ void RefusedPeers::Note(absl::string_view what, absl::string_view address, absl:
   LogWarning("peers", "refused ", whose, ": ", why, detail.empty() ? "" : ": ", detail);
 }
 
+// Once a period: one line for each peer and reason that came again since its last line, and one for
+// all that did not fit.
 void RefusedPeers::Tick() {
   std::vector<std::string> lines;
   {

@@ -231,6 +231,7 @@ bool RegionFilter::Matches(const Region& region) const {
                      [&](const Comparison& comparison) { return Holds(comparison, region); });
 }
 
+// Whether one comparison holds. Parse has let only operators through that the field knows.
 bool RegionFilter::Holds(const Comparison& comparison, const Region& region) {
   const auto is = [&](bool equal) { return equal == (comparison.op == Operator::kEqual); };
   const auto compare = [&](uint64_t value) {

@@ -9,7 +9,7 @@
 //
 // `name : kv` holds where the name contains kv. A Region has several hosts and devices: `=` holds
 // where one of them is it, `!=` where none is. A Region without owner is nobody's: of owner_uid
-// `!=` holds alone. Names may be short or whole (`ml`, `tenants/ml`), sizes with a unit (`1GiB`),
+// only `!=` holds. Names may be short or whole (`ml`, `tenants/ml`), sizes with a unit (`1GiB`),
 // states and sharings in any case and with "-" for "_" (`single-writer`). Pure; a parsed filter may
 // be used by any thread.
 #ifndef CXLPOOL_FABRIC_MANAGER_RPC_REGION_FILTER_H_

@@ -6,8 +6,9 @@
 namespace cxlpool::fm {
 namespace {
 
-// Of the request in protobuf's wire format: fields by ascending number, and last those of a later
-// release, which count too. No request has a map, so the same fields always give the same bytes.
+// It is made of the request in protobuf's wire format: fields by ascending number, and last those
+// of a later release, which count too. No request has a map, so the same fields always give the
+// same bytes.
 template <typename Message>
 uint64_t HashWhole(const Message& message) {
   std::array<char, 512> buffer;

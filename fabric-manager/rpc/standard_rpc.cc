@@ -55,6 +55,7 @@ void AddFile(const FileDescriptor* file, std::set<const FileDescriptor*>& added,
   for (int i = 0; i < file->dependency_count(); ++i) AddFile(file->dependency(i), added, out);
 }
 
+// Answers one question about the API: the services, or a file with everything that it imports.
 reflection::ServerReflectionResponse Reflect(const reflection::ServerReflectionRequest& request) {
   reflection::ServerReflectionResponse response;
   response.set_valid_host(request.host());
@@ -118,7 +119,7 @@ class Reflection final : public grpc::ServerGenericBidiReactor {
 
 }  // namespace
 
-// One stream: tells the latest status, each once, as fast as it is read.
+// One stream: sends the latest status, each once, as fast as it is read.
 class HealthWatch final : public OneRequestCall {
  public:
   HealthWatch(Admitted admitted, HealthRpc* health)

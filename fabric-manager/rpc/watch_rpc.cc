@@ -346,6 +346,8 @@ void WatchStreams::Leave(const std::shared_ptr<Watch>& watch) {
   open_count_ = open_.size();
 }
 
+// Hands the events since the last round to every stream that waits for them. Several threads carry
+// a round out (Help); the next one begins when all of it is handed over.
 void WatchStreams::BeginRound() {
   // The last one first: a stream that it has not come to may be ahead of what the next one brings.
   while (Help(kMany)) {

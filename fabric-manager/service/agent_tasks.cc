@@ -100,8 +100,9 @@ absl::StatusOr<v1::DeviceLook> SessionTasks::Ask(const std::string& host, const 
   return answer;
 }
 
-// On the executor, as everything that begins and ends sessions. Whoever waits has been told
-// already where the session that it asked in is over: then the next one does not get its task.
+// On the executor, as everything that begins and ends sessions. Where the session that
+// was asked in is over, its caller has that answer already, and the next session does not get the
+// task.
 void SessionTasks::Send(uint64_t id, const std::string& host, v1::DeviceTask task) {
   {
     MutexLock lock(mutex_);

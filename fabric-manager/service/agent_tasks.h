@@ -1,6 +1,6 @@
 // DeviceTasks over the agents' sessions: who waits for which answer.
 //
-// A task belongs to the session it was sent in. When that ends, whoever waits hears at once that no
+// A task belongs to the session it was sent in. When that ends, its caller learns at once that no
 // answer will come: the task may have been done, or may still be.
 //
 // Ask, LifeOf and Stop: any thread. OnSession and OnAnswer: the executor, as the listener of the
@@ -28,7 +28,7 @@ class HostSessions;
 
 class SessionTasks : public AgentTasks {
  public:
-  // Of one host: each is a thread that waits.
+  // Tasks of one host: each is a thread that waits.
   static constexpr int kMaxUnderWay = 64;
 
   // Where the sessions are, once they are made: they need the fabric driver's capabilities, and the
@@ -46,7 +46,7 @@ class SessionTasks : public AgentTasks {
 
   // A session of the host began under the boot id `life`, or ended (empty).
   void OnSession(const std::string& host, const std::string& life);
-  // Of a task that nobody waits for any more: dropped.
+  // The answer to a task that nobody waits for any more is dropped.
   void OnAnswer(const std::string& host, const v1::DeviceAnswer& answer);
 
  private:

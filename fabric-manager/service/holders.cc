@@ -56,7 +56,7 @@ std::shared_ptr<const HolderReport> TakeHolders(const PoolState& state, absl::st
       of.holders.push_back(ToHolder(told.holders(static_cast<int>(i))));
     }
     free -= std::min(free, listed);
-    // Nobody who was told of is lost: those who are not listed are counted.
+    // Nobody who was reported is lost: those who are not listed are counted.
     of.more = static_cast<uint32_t>(std::min<uint64_t>(uint64_t{told.more()} + (size - listed),
                                                        std::numeric_limits<uint32_t>::max()));
   }

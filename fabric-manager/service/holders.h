@@ -1,4 +1,4 @@
-// Who uses what on a host: what its agent tells, as the manager keeps it while the session lasts.
+// Who uses what on a host: what its agent says, as the manager keeps it while the session lasts.
 //
 // No pool state: it is not stored, makes no revision and no event, and nothing is decided by it. So
 // what is wrong in it never ends a session.
@@ -19,7 +19,7 @@ inline constexpr size_t kMaxHoldersOfAttachment = 32;
 inline constexpr size_t kMaxHoldersOfHost = 256;
 inline constexpr size_t kMaxHolderProgram = 64;  // Bytes.
 
-// What is kept of a report of `host`, told at `now`. Holders beyond the limits are only counted, a
+// What is kept of a report of `host`, made at `now`. Holders beyond the limits are only counted, a
 // longer program name is cut, and what is said of an Attachment that the host does not have is left
 // out. Where one Attachment comes twice, the first counts.
 std::shared_ptr<const HolderReport> TakeHolders(const PoolState& state, absl::string_view host,

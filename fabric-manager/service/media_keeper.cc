@@ -22,6 +22,8 @@ void MediaKeeper::OnSession(const std::string& host) {
   if (from != hosts_.end()) from->second.reported = 0;
 }
 
+// Notes what a host's kernel reported, and has what lost bytes made durable. Reports that are not
+// durable yet are sent again in the host's next session, so they may be dropped here.
 void MediaKeeper::OnEvents(const std::string& host, const HostEvents& events) {
   if (events.empty()) return;
   FromHost& from = hosts_[host];
@@ -46,6 +48,8 @@ void MediaKeeper::OnEvents(const std::string& host, const HostEvents& events) {
   Commit(host, from);
 }
 
+// A line for each event, for people: at most max_lines a minute from one host. A Region is named
+// only where it is attached to that host.
 void MediaKeeper::Log(const std::string& host, FromHost& from, const v1::HostEvent& event) {
   const absl::Duration now = clock_->Elapsed();
   if (now - from.minute >= absl::Minutes(1)) {
@@ -70,8 +74,8 @@ void MediaKeeper::Log(const std::string& host, FromHost& from, const v1::HostEve
 }
 
 // Writes all that a host reported and that waits, in one change, and again until nothing waits;
-// only then is the agent told that it need not report it again. A commit that fails is tried again
-// after `retry`.
+// only then does the agent learn that it need not report it again. A commit that fails is tried
+// again after `retry`.
 void MediaKeeper::Commit(const std::string& host, FromHost& from) {
   if (from.committing) return;
   if (from.waiting.empty()) {

@@ -1,4 +1,4 @@
-// What hosts tell of their memory: takes the events of their kernels, marks the Extents that lost
+// What hosts report of their memory: takes the events of their kernels, marks the Extents that lost
 // bytes (model/plans/plan_media.h), and acknowledges what is durable.
 //
 // An agent sends an event again in each session until EventsSeen covers it, and that is sent only
@@ -6,7 +6,7 @@
 // session, an agent or a manager, and hearing of one twice is harmless. What cannot be made durable
 // now is tried again.
 //
-// An agent is believed of the Attachments of its own host alone.
+// An agent is believed only of the Attachments of its own host.
 //
 // Runs on the executor.
 #ifndef CXLPOOL_FABRIC_MANAGER_SERVICE_MEDIA_KEEPER_H_

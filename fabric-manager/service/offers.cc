@@ -30,6 +30,8 @@ v1::OpenTo ToProto(const OpenTo& open_to) {
   return out;
 }
 
+// What the agent is to be offered of an Attachment, from the records and from what is wanted of
+// each part. Equal terms make equal Offers, so that one is sent only where these differ.
 OfferTerms TermsOf(const Region& region, const Attachment& attachment, const OfferedWants& wants) {
   OfferTerms terms{.region_id = region.id,
                    .tenant = region.tenant,

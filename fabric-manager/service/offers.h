@@ -24,7 +24,7 @@ using OfferedWants = std::array<v1::Offer::Want, kMaxParts>;
 v1::Offer::Want RecordedWant(AttachmentState state, bool detaching);
 
 // What an Offer says, but for what an Attachment keeps for life (tag, generation). Most changes of
-// a Region leave its Offers as they are, and these tell so for less than the messages would.
+// a Region leave its Offers as they are, and these show it for less than the messages would.
 struct OfferTerms {
   struct Target {
     uint32_t extent_index = 0;
@@ -45,7 +45,7 @@ struct OfferTerms {
   uint32_t interleave_ways = 1;
   uint32_t interleave_granularity_bytes = 0;
   std::optional<Owner> owner;
-  // Of users of the Attachment's host: a user id means nobody anywhere else.
+  // Users of the Attachment's host: a user id means nobody anywhere else.
   std::optional<uint32_t> maker_uid;
   OpenTo open_to;
   std::vector<Target> targets;  // Of the parts that are offered.

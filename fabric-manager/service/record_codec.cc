@@ -215,6 +215,8 @@ Problem DecodeEntry(const pb::TopologyEntryRecord& in, TopologyEntry& out) {
 
 using Decoded = std::variant<Item, PoolMeta>;
 
+// What a record says, or what is wrong with it. Nothing is taken that this release does not know: a
+// record that was understood in part would be written back without the rest.
 Problem DecodeBody(Key key, const pb::Record& record, Decoded& out) {
   switch (record.body_case()) {
     case pb::Record::kPool: {
@@ -255,7 +257,7 @@ Problem DecodeBody(Key key, const pb::Record& record, Decoded& out) {
                 .retired = in.retired(),
                 .fabric_incarnation = in.fabric_incarnation(),
                 .tenants = {in.tenants().begin(), in.tenants().end()}};
-      // Of a release whose hosts could allocate for anybody.
+      // It was written by a release whose hosts could allocate for every tenant.
       if (host.tenants.empty()) host.tenants.emplace_back(kDefaultTenant);
       out = Item(std::move(host));
       return std::nullopt;

@@ -28,7 +28,7 @@ inline constexpr Key kPoolKey = 1;
 struct PoolMeta {
   uint32_t schema_version = 1;
   uint64_t next_id = 16;  // Ids below this may have been given out.
-  // Not empty: `cxlpool fsck` could not tell what records that were lost held. Devices that come in
+  // Not empty: `cxlpool fsck` does not know what records that were lost held. Devices that come in
   // are held whole (PlanSeenDevice).
   std::string hold_reason = {};
 };

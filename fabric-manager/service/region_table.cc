@@ -120,6 +120,8 @@ void RegionTable::Take(NodePtr& node, absl::string_view id, uint64_t edition) {
   own.children.erase(own.children.begin() + static_cast<ptrdiff_t>(left) + 1);
 }
 
+// Builds the tree level by level from Regions in order, so that a start with a million of them
+// splits no node.
 RegionTable RegionTable::Of(std::vector<RegionPtr> regions) {
   constexpr size_t kFill = kMax * 3 / 4;  // Room for a few more before a node is split.
   RegionTable table;

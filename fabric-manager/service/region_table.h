@@ -28,7 +28,7 @@ class RegionTable {
     const std::string& id() const { return region->id; }
   };
 
-  // Of Regions in order of id, each id once.
+  // A table of Regions given in order of id, each id once.
   static RegionTable Of(std::vector<RegionPtr> regions);
 
   // The table after `edits`, in their order.

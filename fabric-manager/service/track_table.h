@@ -23,7 +23,8 @@
 
 namespace cxlpool::fm {
 
-// Of one Attachment. Volatile: after a restart all of it is discovered and heard again.
+// What is known of one Attachment. Volatile: after a restart all of it is discovered and heard
+// again.
 struct Track {
   Key region = 0;
   std::string host;

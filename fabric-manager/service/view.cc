@@ -52,6 +52,9 @@ std::string ViewHolder::HostOfIdentity(absl::string_view identity) const {
   return it == by_identity_.end() ? std::string() : it->second;
 }
 
+// Keeps what a commit changed, for the first reader to put into the next view: the writer's thread
+// does not build views. Where nobody reads for long it does so after all, so that what waits stays
+// bounded.
 void ViewHolder::Publish(Publication& publication) {
   const auto append = [](auto& to, auto& from) {
     to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));

@@ -1,8 +1,8 @@
 // The last changes of Regions, for watchers that resume by revision.
 //
 // A ring of bounded length that readers pull from: a slow reader costs nothing, and one that fell
-// out of the ring has to start over. A reader that is far behind gets the latest change of each
-// Region alone: a later change in the ring stands for the earlier ones. Any thread.
+// out of the ring has to start over. A reader that is far behind gets only the latest change of
+// each Region: a later change in the ring stands for the earlier ones. Any thread.
 #ifndef CXLPOOL_FABRIC_MANAGER_SERVICE_WATCH_HUB_H_
 #define CXLPOOL_FABRIC_MANAGER_SERVICE_WATCH_HUB_H_
 

@@ -49,7 +49,7 @@ enum class MoveKind : uint8_t {
   kBeginUnbind,   // Driver.
   kOfferEject,    // Agent, while the driver awaits the proof.
   kSetState,      // Record `state` and `reason`: a rung was reached.
-  kGiveUp,        // A way up failed for good: turn round (detaching = true, reason).
+  kGiveUp,        // Coming up failed for good: turn round (detaching = true, reason).
   kDrop,          // Proven unbound: take the part out of the Attachment; the last one, with it.
 };
 
@@ -61,10 +61,10 @@ struct Move {
   friend bool operator==(const Move&, const Move&) = default;
 };
 
-// Of one part of the Attachment. `known` has one entry for each of its segments, in order.
+// The next move of one part of the Attachment. `known` has an entry for each of its segments.
 // `may_go_down` is false while another Attachment is coming up on the same host bridge: the decoder
-// stack must not lose a lower region meanwhile. `deadline_passed`: the way up took longer than is
-// allowed; that turns a first way up round, never the repair of what was online before (reason
+// stack must not lose a lower region meanwhile. `deadline_passed`: coming up took longer than is
+// allowed; that turns it round the first time, never the repair of what was online before (reason
 // LD_LOST or HOST_RESTARTED).
 //
 // Offers stand until replaced, so an Attachment whose agent is away (HostSide::kUnknown) is offered

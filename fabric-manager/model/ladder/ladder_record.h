@@ -16,8 +16,8 @@ namespace cxlpool::fm {
 // goes down.
 void RecordMove(Region& region, uint64_t generation, size_t part, const Move& move);
 
-// kJoinTail, kTurnTail and kDropTail. False: the Region is not at that rung any more. Whoever
-// records kDropTail keeps the bad Extents of the tail from everybody in the same change
+// kJoinTail, kTurnTail and kDropTail. False: the Region is not at that rung any more. The
+// caller that records kDropTail keeps the bad Extents of the tail from everybody in the same change
 // (plan_media.h).
 bool RecordTailMove(Region& region, RegionMoveKind move);
 

@@ -44,7 +44,7 @@ absl::Status CheckInterleave(const HostRuntime& runtime, const HostRequest& requ
   return Unfit(
       "INTERLEAVE_UNSUPPORTED",
       absl::StrCat(request.label, " is interleaved ", request.interleave_ways, " ways; host \"",
-                   request.host, "\" sees its devices whole, and firmware alone interleaves those"),
+                   request.host, "\" sees its devices whole, and only firmware interleaves those"),
       "allocate it with another placement policy than bandwidth", {{"host", request.host}});
 }
 

@@ -138,6 +138,9 @@ absl::Status WindowFull(const HostRequest& request, const Piece& piece, const Lo
 
 }  // namespace
 
+// Why no bridge of the host takes the piece. The reason named is the one whose remedy helps: a
+// bridge that could never take it comes first, then room that a smaller piece would find, then who
+// is in the way, then slots and decoders.
 absl::Status WhyNoBridge(const PoolState& state, const HostRequest& request, const Piece& piece,
                          const std::vector<Look>& looks) {
   const Look* blocked = nullptr;

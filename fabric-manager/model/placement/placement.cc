@@ -33,9 +33,9 @@ std::optional<PlacedExtents> PackAtOnce(const PoolState& state, const ExtentRequ
   return placed;
 }
 
-// Of `allowed`, without what the fabric found the host not to reach, whatever the topology says.
-// What the host has not been asked about yet stays: to bind waits for that. Refused where the named
-// device goes, or the last one.
+// What remains of `allowed` without what the fabric found the host not to reach, whatever the
+// topology says. What the host has not been asked about yet stays: to bind waits for that. Refused
+// where the named device goes, or the last one.
 absl::StatusOr<DeviceSet> WhatIsReached(const PoolState& state, const ExtentRequest& request,
                                         const DeviceSet& allowed) {
   const auto& unreached = state.Runtime(request.host).unreached;
@@ -161,6 +161,9 @@ Extent MakeExtent(const PoolState& state, const FreeSpace::Run& run) {
   return {state.NameAt(run.device), run.dpa_bytes, run.length_bytes};
 }
 
+// First which devices may be used at all: placeable, reached by the host, and the one that the
+// request names. Then the policy decides among them. Where slots lie behind certain links, devices
+// whose slots are free are preferred.
 absl::StatusOr<PlacedExtents> PlaceExtents(const PoolState& state, const ExtentRequest& request) {
   const PlacementPolicy& policy = PolicyOf(request);
   if (absl::Status status = policy.Check(request); !status.ok()) return status;

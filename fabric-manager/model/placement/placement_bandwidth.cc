@@ -160,7 +160,7 @@ class Interleaving : public PlacementPolicy {
     return best;
   }
 
-  // Of a large pool a few devices that have room are compared, others at each state of the pool:
+  // In a large pool a few devices that have room are compared, others at each state of the pool:
   // two for each way already leave the load even.
   std::optional<PlacedExtents> PlaceAmongSome(const PlacementTask& task, uint32_t ways) const {
     if (AtLeast(task.allowed, kMany)) {

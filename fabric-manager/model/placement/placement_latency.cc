@@ -20,7 +20,7 @@ class Nearing : public PlacementPolicy {
     for (const auto& [latency, tier] : tiers) {
       if (auto placed = Pack(task.On(tier)); placed.has_value()) return placed;
     }
-    // None holds it alone: together, and no farther than must be.
+    // No device holds it by itself: several do together, and no farther than must be.
     DeviceSet near;
     for (const auto& [latency, tier] : tiers) {
       near |= tier;

@@ -20,7 +20,7 @@ struct PlacementTask {
   const PoolState& state;
   const ExtentRequest& request;
   const DeviceSet& allowed;
-  uint64_t unit_bytes = 0;  // Of the request and of the fabric together; 0: the granule's alone.
+  uint64_t unit_bytes = 0;  // Of the request and of the fabric together; 0: only the granule's.
   size_t max_extents = 1;   // Interleaved: of stripe sets.
   bool heed_lds = true;     // Not, to learn whether it is LDs that are in the way.
   const std::vector<uint32_t>* ports =

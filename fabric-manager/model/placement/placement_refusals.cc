@@ -23,7 +23,7 @@ DeviceSet Usable(const PlacementTask& task) {
   return devices & named;
 }
 
-// Of a request that names this device, which is not in service.
+// The refusal of a request that names this device, which is not in service.
 absl::Status OutOfService(const ExtentRequest& request, const Device& device) {
   const std::string name = absl::StrCat(request.label, ": device \"", device.id, "\" ");
   const RefusalData metadata = {{"device", device.id}};

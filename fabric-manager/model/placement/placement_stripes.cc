@@ -11,7 +11,7 @@ namespace {
 
 using Run = FreeSpace::Run;
 
-// Of a pool of very many devices, those with the longest runs are looked at for several sets.
+// In a pool of very many devices, those with the longest runs are looked at for several sets.
 constexpr size_t kMaxColumns = 64;
 
 uint32_t WidthOf(const PlacementTask& task, DeviceIndex device) {
@@ -97,7 +97,7 @@ std::vector<Column> ColumnsOf(const PlacementTask& task, uint64_t unit_bytes) {
   if (devices.size() > kMaxColumns) devices.resize(kMaxColumns);
   std::vector<Column> columns;
   for (const auto& [longest, device] : devices) {
-    // Of a device that places its LDs itself the rest of a run is at another LD: one is taken.
+    // Where a device places its LDs itself, the rest of a run is at another LD: one is taken.
     const bool whole = task.state.DeviceAt(device).max_lds != 0;
     columns.push_back({device, WidthOf(task, device),
                        whole ? std::min(task.LdsLeft(device), 1u) : task.LdsLeft(device),
@@ -155,6 +155,8 @@ bool CutLongest(std::vector<Column> columns, const StripeShape& shape, std::vect
 
 }  // namespace
 
+// As few sets as will do: one, then the longest equal runs, then more and shorter ones of equal
+// length. Nothing: no number of sets up to the limit has room.
 std::optional<std::vector<Extent>> CutStripes(const PlacementTask& task, const StripeShape& shape) {
   if (shape.max_sets == 0) return std::nullopt;
   if (auto one = OneSet(task, shape); one.has_value()) return one;

@@ -78,7 +78,7 @@ absl::Status CheckRights(const PoolState& state, const AllocateSpec& spec) {
                 {{"host", caller.host()}, {"tenant", spec.tenant}});
 }
 
-// A free name made of a new tag. The name is for people: the tag alone is identity.
+// A free name made of a new tag. The name is for people: only the tag is identity.
 absl::Status NameRegion(const PoolState& state, PlanContext& context, Region& region) {
   constexpr int kTries = 16;
   for (int i = 0; i < kTries; ++i) {
@@ -97,9 +97,9 @@ absl::Status NameRegion(const PoolState& state, PlanContext& context, Region& re
 
 }  // namespace
 
-// Checks go from what the caller can mend to what the pool lacks; a refusal leaves nothing behind
-// but ids that nobody gets. With a host the Region is RESERVED until it is ONLINE there; without
-// one it is ALLOCATED at once.
+// Checks go from what the caller can correct to what the pool lacks. A refusal leaves nothing
+// behind but ids that nobody gets. With a host the Region is RESERVED until it is ONLINE there;
+// without one it is ALLOCATED at once.
 absl::StatusOr<Plan> PlanAllocate(const PoolState& state, const AllocateSpec& spec,
                                   PlanContext& context) {
   auto retry = BeginPlan(state, spec.caller, Right::kUseMemory, spec.request);

@@ -59,6 +59,8 @@ absl::Status CheckExtents(const PoolState& state, const Region& region, const At
 
 }  // namespace
 
+// Adds an Attachment, WANTED: its slots are taken with this change, so that nothing placed after it
+// gets them. An equal one that is there already is the answer, and nothing changes.
 absl::StatusOr<Plan> PlanAttach(const PoolState& state, const AttachSpec& spec,
                                 PlanContext& context) {
   auto retry = BeginPlan(state, spec.caller, Right::kRunPool, spec.request);
@@ -109,6 +111,7 @@ absl::StatusOr<Plan> PlanAttach(const PoolState& state, const AttachSpec& spec,
   return plan;
 }
 
+// Turns the Attachment round. Its slots and bytes stay taken until it is proven unbound.
 absl::StatusOr<Plan> PlanDetach(const PoolState& state, const DetachSpec& spec,
                                 PlanContext& context) {
   auto retry = BeginPlan(state, spec.caller, Right::kRunPool, spec.request);

@@ -25,6 +25,8 @@ absl::Status Releasing(const Region& region) {
 
 }  // namespace
 
+// The tag is the Region's identity and stays. The generation is new: agents and watchers see by it
+// that the name they knew is not the Region's any more.
 absl::StatusOr<Plan> PlanRename(const PoolState& state, const RenameSpec& spec,
                                 PlanContext& context) {
   auto retry = BeginPlan(state, spec.caller, Right::kRunPool, spec.request);
@@ -49,6 +51,7 @@ absl::StatusOr<Plan> PlanRename(const PoolState& state, const RenameSpec& spec,
   return Plan{edited, {RegionPtr(edited)}};
 }
 
+// The term begins again now. Only who allocated the Region, or an operator, may prolong it.
 absl::StatusOr<Plan> PlanRenew(const PoolState& state, const RenewSpec& spec,
                                PlanContext& context) {
   auto retry = BeginPlan(state, spec.caller, Right::kUseMemory, spec.request);

@@ -34,7 +34,7 @@ struct MediaError {
 // Marks an Extent of the Region; false: it was marked before, or there is none of that index.
 bool MarkBad(Region& region, uint32_t extent_index, std::string reason);
 
-// Marks what `host` tells of. A host can tell of its own Attachments' LDs alone: another serial
+// Marks what `host` reports. A host can report only on its own Attachments' LDs: another serial
 // says nothing, and neither does an Extent that is marked already. Empty: nothing to do.
 Change PlanMediaErrors(const PoolState& state, absl::string_view host,
                        const std::vector<MediaError>& errors, PlanContext& context);

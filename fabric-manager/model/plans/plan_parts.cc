@@ -84,7 +84,7 @@ absl::StatusOr<RegionPtr> GetRegion(const PoolState& state, const Caller& caller
   return UnknownRegion(caller, region_id);
 }
 
-// A host is told of itself alone: the words for a Region that is not there say nothing of the pool.
+// A host learns only of itself: the words for a Region that is not there say nothing of the pool.
 absl::Status UnknownRegion(const Caller& caller, absl::string_view region_id) {
   if (caller.for_pool()) {
     return Refuse(absl::StatusCode::kNotFound, "UNKNOWN_REGION",

@@ -43,6 +43,7 @@ std::vector<std::string> Blockers(const Region& region, const ReleaseSpec& spec)
   return hosts;
 }
 
+// Whether the Region's state, the etag and its Attachments let this caller release it.
 absl::Status CheckMayRelease(const Region& region, const ReleaseSpec& spec) {
   const std::string label = LabelOf(region);
   const bool forced = CXLPOOL_MUTANT("release-quarantined") || spec.force;
@@ -68,7 +69,7 @@ absl::Status CheckMayRelease(const Region& region, const ReleaseSpec& spec) {
 
 // The hosts that the operator's word may not stand for: it may be bound there, and the host's agent
 // is alive or the fabric reaches it, so that proof can be had. One that is fenced needs none.
-// `all`: also those that nobody hears of, for whom force alone takes the word.
+// `all`: also those that nothing is heard of, for whom force without a fence takes the word.
 std::vector<std::string> HostsToFence(const PoolState& state, const Region& region, bool all) {
   std::vector<std::string> hosts;
   for (const Attachment& attachment : region.attachments) {
@@ -80,6 +81,7 @@ std::vector<std::string> HostsToFence(const PoolState& state, const Region& regi
   return hosts;
 }
 
+// Whether an operator's word may stand for the proof.
 absl::Status CheckWord(const PoolState& state, const Region& region, const ReleaseSpec& spec) {
   const std::vector<std::string> hosts = HostsToFence(state, region, spec.fence);
   if (hosts.empty() || CXLPOOL_MUTANT("word-without-fence")) return absl::OkStatus();
@@ -108,6 +110,9 @@ void StartRelease(Region& region, const std::string& why) {
 
 }  // namespace
 
+// The way down begins here, and no byte is free by it: proof and scrub come after. With force the
+// operator vouches for what the pool cannot prove, and only where nobody could prove it: see
+// CheckWord. Bad extents are given free by force only.
 absl::StatusOr<Plan> PlanRelease(const PoolState& state, const ReleaseSpec& spec,
                                  PlanContext& context) {
   auto retry = BeginPlan(state, spec.caller, Right::kUseMemory, spec.request);
@@ -160,6 +165,7 @@ absl::StatusOr<Plan> PlanRelease(const PoolState& state, const ReleaseSpec& spec
   return Plan{edited, {RegionPtr(edited)}};
 }
 
+// An expiry proves nothing: it begins the same way down as a release that detaches everywhere.
 Change PlanExpiry(const PoolState& state, Key region, absl::Time expire_time,
                   PlanContext& context) {
   const RegionPtr* found = state.FindRegion(region);
@@ -175,6 +181,7 @@ Change PlanExpiry(const PoolState& state, Key region, absl::Time expire_time,
   return {RegionPtr(edited)};
 }
 
+// Extents on a failed device and extents that lost bytes are not scrubbed, and it says so of each.
 std::string EndOfBytes(const PoolState& state, const Region& region) {
   uint64_t freed_bytes = 0;
   std::vector<std::string> kept;

@@ -32,7 +32,7 @@ class AttachmentIndex {
   bool Move(const Region& before, const Region& now);
 
   const std::vector<OccupiedSlot>& Occupied(absl::string_view host) const;  // In order of slot.
-  // Of the tenant's Regions attached to the host, whatever their Attachments' states.
+  // Bytes of the tenant's Regions attached to the host, whatever their Attachments' states.
   uint64_t AttachedBytes(absl::string_view host, Interned tenant) const;
   std::optional<Key> FindBySerial(uint64_t serial) const;  // The Region that has it.
   bool KnowsGeneration(uint64_t generation) const { return generations_.contains(generation); }

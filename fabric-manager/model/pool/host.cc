@@ -54,6 +54,9 @@ bool LiesUnder(const OccupiedSlot& a, const OccupiedSlot& b) {
   return a.generation < b.generation;
 }
 
+// What a host bridge could still take: free slots, how many host regions its decoders have below
+// them, and what keeps it from taking more. What the records intend and what the agent reports
+// overlap: a host region that is in both is counted once.
 BridgeOutlook LookAt(const Bridge& bridge, const HostRuntime& runtime,
                      const std::vector<OccupiedSlot>& occupied) {
   BridgeOutlook outlook;

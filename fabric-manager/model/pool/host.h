@@ -44,7 +44,7 @@ struct Bridge {
   std::string name;
   std::vector<uint32_t> slots;
   uint32_t max_regions = 0;
-  bool depth_unknown = false;  // The kernel tells `max_regions` with the first memdev only.
+  bool depth_unknown = false;  // The kernel shows `max_regions` with the first memdev only.
   uint32_t live_regions = 0;
   bool blocked = false;
   uint64_t blocking_serial = 0;  // Of a target of the topmost live host region; 0: none.
@@ -61,14 +61,14 @@ struct Bridge {
   friend bool operator==(const Bridge&, const Bridge&) = default;
 };
 
-// A process that has a Region open, as its host's agent told.
+// A process that has a Region open, as its host's agent reported.
 struct Holder {
   uint32_t pid = 0;
   uint64_t start_ticks = 0;  // When it started, since the host's boot; 0: not known.
   uint32_t uid = 0;
   std::string program;
   uint64_t open_bytes = 0;
-  // As it counts itself; all 0: it does not tell.
+  // As it counts itself; all 0: it does not say.
   uint64_t mapped_bytes = 0;
   uint64_t live_bytes = 0;
   uint64_t slack_bytes = 0;
@@ -76,7 +76,7 @@ struct Holder {
   friend bool operator==(const Holder&, const Holder&) = default;
 };
 
-// Who uses what on a host, as its agent last told in its session. For people: nothing is decided by
+// Who uses what on a host, as its agent last said in its session. For people: nothing is decided by
 // it.
 struct HolderReport {
   struct OfAttachment {
@@ -84,7 +84,7 @@ struct HolderReport {
     uint32_t more = 0;  // Others, not listed.
     friend bool operator==(const OfAttachment&, const OfAttachment&) = default;
   };
-  absl::Time time;                                 // When it was told.
+  absl::Time time;                                 // When it was said.
   std::map<uint64_t, OfAttachment> by_generation;  // Of the Attachment. Nobody holds one not in it.
 };
 
@@ -107,7 +107,7 @@ struct HostRuntime {
   absl::Time last_heartbeat = absl::InfinitePast();
   std::string certificate_serial;  // Shown in the last session; empty: none was.
   absl::Time certificate_end;
-  // Null: its agent has told nothing in this session, or has none. Shared, since a HostRuntime is
+  // Null: its agent has said nothing in this session, or has none. Shared, since a HostRuntime is
   // copied for each change of it.
   std::shared_ptr<const HolderReport> holders;
   friend bool operator==(const HostRuntime&, const HostRuntime&) = default;

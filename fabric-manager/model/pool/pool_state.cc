@@ -532,7 +532,7 @@ Change PoolState::ExpiredTombstones(absl::Time now, size_t limit) const {
   return change;
 }
 
-// The indices are compared with those that the records alone give.
+// The indices are compared with those that are made from the records anew.
 absl::Status PoolState::CheckInvariants() const {
   if (absl::Status status = CheckDisjoint(regions_); !status.ok()) return status;
   PoolState fresh;

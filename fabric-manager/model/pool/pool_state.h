@@ -56,7 +56,7 @@ using Change = std::vector<Item>;
 class PoolState {
  public:
   // Applies `change` and returns its inverse. A change that breaks an invariant is refused as a
-  // whole with INTERNAL and nothing has changed: whoever planned it has a bug. A Device that is
+  // whole with INTERNAL and nothing has changed: what planned it has a bug. A Device that is
   // known keeps its `reachable`.
   absl::StatusOr<Change> Apply(const Change& change);
 

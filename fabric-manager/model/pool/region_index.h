@@ -23,7 +23,7 @@
 
 namespace cxlpool::fm {
 
-// Of the Regions that are there: no two have one name, or one tag.
+// The names of the Regions that are there: no two have one name, or one tag.
 class RegionNames {
  public:
   // INTERNAL: another has its name or its tag. Nothing has changed then.

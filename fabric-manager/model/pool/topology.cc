@@ -56,6 +56,7 @@ absl::StatusOr<Kinds> CheckNodes(const TopologySpec& spec) {
   return kinds;
 }
 
+// A link joins a host or a device to a switch, two switches, or a host to a device.
 absl::Status CheckLink(const TopologySpec::Link& link, const Kinds& kinds) {
   const std::string name = absl::StrCat(link.a, " - ", link.b);
   const auto bad = [&](const std::string& what, const std::string& remedy) {
@@ -110,6 +111,8 @@ Topology::Topology() {
   ways_ = none;
 }
 
+// Without links every host reaches every device, at the distance that the device itself has; with
+// them only what a way leads to. A device's own failure domain goes before that of a switch.
 absl::StatusOr<Topology> Topology::Create(const TopologySpec& spec) {
   if (absl::Status status = CheckLimits(spec); !status.ok()) return status;
   const auto kinds = CheckNodes(spec);

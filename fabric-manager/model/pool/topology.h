@@ -31,7 +31,7 @@ struct TopologySpec {
     uint32_t latency_ns = 0;  // Through it.
     uint32_t bandwidth_mib_per_second = 0;
     std::string failure_domain =
-        {};  // Of everything that is reached through it alone: see DomainOf.
+        {};  // For everything that is reached only through it: see DomainOf.
     friend bool operator==(const Switch&, const Switch&) = default;
   };
   struct Device {

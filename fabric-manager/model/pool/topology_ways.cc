@@ -19,6 +19,9 @@ bool WaySearch::Label::BetterThan(const Label& other) const {
   return via < other.via;
 }
 
+// Nodes get dense numbers, each kind in order of id, so that the search is the same whatever order
+// the tables are in. Only edges that a way can take are kept: towards a switch, or from a host to a
+// device.
 WaySearch::WaySearch(const TopologySpec& spec) {
   for (const std::string& id : spec.hosts) hosts_.push_back({.id = id, .failure_domain = {}});
   const auto add = [](std::vector<Node>& nodes, const auto& of) {
@@ -195,6 +198,9 @@ std::vector<uint32_t> WaySearch::Distances(uint32_t from) const {
   return distances;
 }
 
+// The failure domain of each device that no host reaches without some switch: that of the nearest
+// such switch. Each switch is taken out in turn, and what is cut off from all hosts then depends on
+// it. A device that no host reaches even with all of them depends on none.
 std::map<std::string, std::string, std::less<>> WaySearch::SwitchDomains() const {
   // Whether a host is linked to each part, by the part's number.
   const auto hosted = [&](const Parts& parts) {

@@ -45,7 +45,7 @@ class WaySearch {
     uint32_t bandwidth = kWide;
     std::string failure_domain;
     std::vector<Edge> switches = {};  // Links to these.
-    std::vector<Edge> devices = {};   // A host's alone: links without a switch.
+    std::vector<Edge> devices = {};   // Only a host has them: links without a switch.
   };
   // A part of the switches that are linked with each other; by switch. kNowhere: left out.
   using Parts = std::vector<uint32_t>;
