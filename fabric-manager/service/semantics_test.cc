@@ -104,14 +104,14 @@ PoolPlan PutDevice(const std::string& id) {
   return [id](const PoolState& state, const Caller& caller, PlanContext& context) {
     DeviceEntry entry;
     entry.id = id;
-    return PlanPutDevice(state, caller, entry, FabricKind::kEmulated, context);
+    return PlanPutDevice(state, caller, entry, context);
   };
 }
 PoolPlan PutHost(const std::string& id) {
   return [id](const PoolState& state, const Caller& caller, PlanContext& context) {
     HostEntry entry;
     entry.id = id;
-    return PlanPutHost(state, caller, entry, FabricKind::kEmulated, context);
+    return PlanPutHost(state, caller, entry, context);
   };
 }
 
