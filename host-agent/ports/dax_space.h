@@ -30,6 +30,9 @@ struct SpaceDevice {
   uint64_t size_bytes = 0;
   uint64_t align_bytes = 0;  // Pieces begin and end at multiples of it.
   std::string unfit = {};    // Why no piece can be made of it now, for people; empty: one can.
+  // SpaceView::pieces has every DAX device that is on it. False: which there are is not known, so
+  // that a piece which is not shown may be there all the same.
+  bool pieces_known = true;
 };
 
 // A DAX device on a range of a device, whoever made it.

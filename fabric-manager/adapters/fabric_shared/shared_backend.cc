@@ -291,6 +291,7 @@ HostLook SharedBackend::TakeLook(const std::string& id, const std::string& life,
           known != former.end() ? known->second : kSharedSlots + 1 + host.next_foreign++;
       if (auto ld = ForeignLd(host, id, piece); ld.has_value()) look.bound.push_back(*ld);
     }
+    KeepUnseen(host, former, seen, look);
     for (uint32_t slot = 1; slot <= kSharedSlots; ++slot) {
       if (!look.foreign.contains(slot)) look.host.slots.push_back(slot);
     }
@@ -344,6 +345,26 @@ std::optional<BoundLd> SharedBackend::ForeignLd(Host& host, const std::string& i
   ld.slot = host.foreign[Piece(piece.device(), piece.dpa_bytes(), piece.length_bytes())];
   ld.slice = {piece.device(), first, end - first};
   return ld;
+}
+
+// What was there in this life at the last look, and is on a device that this look does not show: it
+// counts as there. `former`: host.foreign as it was.
+void SharedBackend::KeepUnseen(Host& host, const std::map<Piece, uint32_t>& former,
+                               const v1::DeviceLook& seen, HostLook& look) {
+  if (host.life != look.host.fabric_incarnation || CXLPOOL_MUTANT("unseen-lds-are-gone")) return;
+  const auto is_unseen = [&](const std::string& id) {
+    const auto device = devices_.find(id);
+    return device != devices_.end() &&
+           !FindMarked(seen, device->second.entry, device->second.mark.id()).ok();
+  };
+  for (const BoundLd& ld : host.bound) {
+    const bool shown = std::any_of(look.bound.begin(), look.bound.end(),
+                                   [&](const BoundLd& now) { return now.slot == ld.slot; });
+    if (!shown && is_unseen(ld.slice.device)) look.bound.push_back(ld);
+  }
+  for (const auto& [piece, slot] : former) {
+    if (is_unseen(std::get<0>(piece))) host.foreign[piece] = slot;
+  }
 }
 
 // What was there at the last look, or has been bound since, and was not asked to go.
@@ -457,9 +478,10 @@ absl::StatusOr<bool> SharedBackend::BeginUnbind(const Binding& binding, absl::Du
   return true;
 }
 
-// Proof is what the agent shows in the session that it has now: no such grant, nobody else's grant
-// of these bytes, and no DAX device over them that was left behind. Where it lives another life
-// than the one it was bound in, that holds for the former one, too.
+// Proof is what the agent shows in the session that it has now: the device with its mark, and on it
+// no such grant, nobody else's grant of these bytes, and no DAX device over them that was left
+// behind. Where the device is not shown, neither would be what is on it. Where the host lives
+// another life than the one it was bound in, all that holds for the former one, too.
 absl::StatusOr<bool> SharedBackend::IsUnbound(const Binding& binding, absl::Duration deadline) {
   const std::string& host = binding.key.host;
   const Slice& slice = binding.slice;
@@ -471,6 +493,16 @@ absl::StatusOr<bool> SharedBackend::IsUnbound(const Binding& binding, absl::Dura
   const absl::StatusOr<v1::DeviceLook> seen = AskLook(host, life, deadline);
   if (!seen.ok()) return seen.status();
   MutexLock lock(mutex_);
+  const auto device = devices_.find(slice.device);
+  if (device == devices_.end()) return Gone(slice.device);
+  const auto shown = FindMarked(*seen, device->second.entry, device->second.mark.id());
+  if (!shown.ok() && !CXLPOOL_MUTANT("unseen-device-is-unbound")) {
+    return absl::UnavailableError(
+        absl::StrCat("it does not show device ", slice.device,
+                     ", so that nobody can say what it still has there (see `cxlpool device "
+                     "discover`, and [shared] in its agent.toml): ",
+                     shown.status().message()));
+  }
   const auto on_it = [&](const v1::DeviceGrant& grant) {
     return grant.device() == slice.device && IsOurs(grant, *seen) &&
            Overlap(grant.dpa_bytes(), grant.length_bytes(), slice.dpa_bytes, slice.length_bytes);

@@ -8,8 +8,9 @@
 //                       Without a session a host is not reachable, and nothing is believed of it.
 //                       One under another boot id proves that the former life has ended
 //                       (kHostGone).
-//   proof of an unbind  the agent shows no such grant, and no DAX device over these bytes. Its word
-//                       alone: nothing keeps the host's root from storing.
+//   proof of an unbind  the agent shows the device with its mark, and on it no such grant and no
+//                       DAX device over these bytes. There is only its word for that: nothing keeps
+//                       the host's root from storing.
 //   which device it is  its mark, and never a name or a serial (shared_devices.cc). Nothing is
 //                       granted to a host before it was proven, both ways, that it reaches it.
 //   clearing            by an agent, and read back by another host's where there is one
@@ -141,6 +142,8 @@ class SharedBackend : public FabricBackend {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::optional<BoundLd> ForeignLd(Host& host, const std::string& id, const v1::DeviceGrant& piece)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void KeepUnseen(Host& host, const std::map<Piece, uint32_t>& former, const v1::DeviceLook& seen,
+                  HostLook& look) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::vector<FabricEvent> LostSince(Host& host, const HostLook& look)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

@@ -256,6 +256,33 @@ TEST_F(SharedBackendTest, WhatIsOnlyAskedToGoIsStillThere) {
   EXPECT_TRUE(AwaitUnbound(ld->binding()).ok());
 }
 
+// Its agent was restarted with a configuration that does not name the device, or the mark cannot be
+// read: then no DAX device on it is shown either, whoever still has it mapped (ADR 25).
+TEST_F(SharedBackendTest, WhatIsOnADeviceThatIsNotShownIsUnknownAndNotGone) {
+  Connect({"host-a", "host-b"});
+  Open();
+  Discover();
+  const auto ld = Bind(Request("host-b", 0));
+  ASSERT_TRUE(ld.ok()) << ld.status();
+  Discover();
+  agents_.Change("host-b", [](Host& own) {
+    own.grants.clear();
+    own.devices.clear();
+  });
+  const absl::Status unbound = AwaitUnbound(ld->binding());
+  EXPECT_EQ(ReasonOf(unbound), "UNBIND_NOT_PROVEN");
+  EXPECT_TRUE(absl::StrContains(unbound.message(), "does not show device cmm-0")) << unbound;
+  EXPECT_EQ(Discover().bound.size(), 1u);
+  EXPECT_EQ(Discover().bound.size(), 1u) << "at the second look";
+  const auto broken = NewStorage();
+  broken->damaged = true;
+  Give("host-b", "dax1.0", broken);
+  EXPECT_EQ(ReasonOf(AwaitUnbound(ld->binding())), "UNBIND_NOT_PROVEN");
+  Give("host-b", "dax1.0", storage_);
+  EXPECT_EQ(Discover().bound.size(), 0u);
+  EXPECT_TRUE(AwaitUnbound(ld->binding()).ok());
+}
+
 TEST_F(SharedBackendTest, AnotherBootProvesThatTheFormerOneEnded) {
   Connect({"host-a", "host-b"});
   Open();

@@ -284,6 +284,7 @@ absl::StatusOr<SpaceView> LinuxSpace::Look() {
     }
     device.serial = absl::StrJoin(serials, "+");
     device.unfit = WhyUnfit(candidate);
+    device.pieces_known = candidate.region.has_value() && candidate.region->hpa_bytes != 0;
     if (!candidate.region.has_value()) {
       device.size_bytes = candidate.memdev != nullptr ? candidate.memdev->size_bytes
                                                       : candidate.host_region->size_bytes;
@@ -292,7 +293,7 @@ absl::StatusOr<SpaceView> LinuxSpace::Look() {
     const DaxRegion& region = *candidate.region;
     device.size_bytes = region.size_bytes;
     device.align_bytes = region.align_bytes;
-    if (region.hpa_bytes == 0) continue;
+    if (!device.pieces_known) continue;
     for (const RegionDax& dax : region.devices) {
       for (const HpaRange& range : dax.ranges) {
         view.pieces.push_back(ViewPiece(region, dax, range));

@@ -77,6 +77,16 @@ TEST_F(LinuxSpaceTest, ADeviceIsNamedByItsOwnNameItsMemdevOrItsSerial) {
   EXPECT_TRUE(Space({"mem7"})->Look()->devices.empty());
 }
 
+// Where the region lies is not known: a DAX device that is there is not shown, and that is said.
+TEST_F(LinuxSpaceTest, SaysWhereItDoesNotSeeEveryDaxDevice) {
+  const auto space = Space({"region0"});
+  EXPECT_TRUE(space->Look()->devices.at(0).pieces_known);
+  std::filesystem::remove(host_.Path("sys/devices/root0/decoder0.0/region0/resource"));
+  const SpaceView view = *space->Look();
+  EXPECT_TRUE(view.pieces.empty());
+  EXPECT_FALSE(view.devices.at(0).pieces_known);
+}
+
 TEST_F(LinuxSpaceTest, PersistentMemoryIsNoneOfIts) {
   host_.Put("sys/bus/cxl/devices/region0/mode", "pmem\n");
   std::filesystem::remove_all(host_.Path("sys/bus/cxl/devices/region0/dax_region0"));

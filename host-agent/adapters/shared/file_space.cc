@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -78,7 +79,11 @@ absl::StatusOr<SpaceView> FileSpace::Look() {
     view.page_struct_spare_bytes = uint64_t{info.totalram} * info.mem_unit / 8;
   }
   MutexLock lock(mutex_);
-  view.pieces = pieces_;
+  // As on Linux: what is on a device that the configuration does not name is not shown.
+  std::copy_if(pieces_.begin(), pieces_.end(), std::back_inserter(view.pieces),
+               [&](const SpacePiece& piece) {
+                 return std::find(files_.begin(), files_.end(), piece.device) != files_.end();
+               });
   for (size_t i = 0; i < files_.size(); ++i) {
     SpaceDevice device{.name = files_[i], .align_bytes = align_bytes_};
     struct stat file;

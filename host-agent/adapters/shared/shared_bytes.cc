@@ -120,9 +120,11 @@ void SharedMachine::ReadAgain(Window& window) {
   if (WithoutBusError([&] { std::memcpy(bytes, window.at, kMarkBytes); })) {
     window.mark = ReadMark(bytes);
   } else {
-    window.mark = Refuse(absl::StatusCode::kDataLoss, "MARK_DAMAGED",
-                         "the bytes of the device's mark are lost: a load of them fails",
-                         "see that device's health; its Regions can be read and released");
+    window.mark =
+        Refuse(absl::StatusCode::kDataLoss, "MARK_DAMAGED",
+               "the bytes of the device's mark are lost: a load of them fails",
+               "see that device's health; its Regions can still be read, and are released once "
+               "the mark can be read again, or this host was rebooted");
   }
 }
 
@@ -282,7 +284,11 @@ absl::Status SharedMachine::EndWork() {
   }
   if (!work.has_value()) return absl::OkStatus();
   const auto piece = LookForPiece(work->device, work->offset_bytes, work->length_bytes);
-  if (!piece.ok() && !absl::IsNotFound(piece.status())) return piece.status();
+  // A device that has gone must not keep all others from being worked on. If this DAX device is
+  // still there when the device comes back, it is shown as foreign, and holds its bytes.
+  const bool unseen = ReasonOf(piece.status()) == "DEVICE_GONE";
+  if (unseen) LogWarning(kSubject, "what was left of a task: ", piece.status().message());
+  if (!piece.ok() && !absl::IsNotFound(piece.status()) && !unseen) return piece.status();
   if (piece.ok()) {
     absl::Status status = space_->Unbind(*piece);
     if (status.ok()) status = space_->Uncarve(*piece);
@@ -304,6 +310,18 @@ absl::StatusOr<SpacePiece> SharedMachine::LookForPiece(const std::string& name,
   seen_ = *std::move(view);
   const SpacePiece* piece = seen_.Find(name, offset_bytes, length_bytes);
   if (piece != nullptr) return *piece;
+  const auto device = std::find_if(seen_.devices.begin(), seen_.devices.end(),
+                                   [&](const SpaceDevice& each) { return each.name == name; });
+  const bool known = device != seen_.devices.end() && device->pieces_known;
+  if (!known && !CXLPOOL_MUTANT("unseen-device-has-nothing")) {
+    return Precondition(
+        "DEVICE_GONE",
+        absl::StrCat("this agent does not see all of device ", name,
+                     " now, and cannot say whether there is a DAX device of ",
+                     TextOf(name, offset_bytes, length_bytes)),
+        "have `daxctl list -R` show the device again, see that [shared] devices in agent.toml "
+        "names it, and restart the agent; a reboot of this host ends what it had there, too");
+  }
   return Refuse(
       absl::StatusCode::kNotFound, "NO_DAX_DEVICE",
       absl::StrCat("there is no DAX device of ", TextOf(name, offset_bytes, length_bytes)),

@@ -316,6 +316,54 @@ TEST_F(SharedHostTest, AnAgentOfTheSameBootFindsItsGrantsAndOneOfTheNextBootNone
   EXPECT_TRUE(a.Look().devices(0).has_mark());
 }
 
+// The configuration names other devices than before: what is on this one goes on, unseen.
+TEST_F(SharedHostTest, WhatIsOnADeviceThatIsNotSeenIsNotGivenUp) {
+  TestHost a = Host("a");
+  ASSERT_TRUE(a.Mark(file_, "mark-1").ok());
+  ASSERT_TRUE(a.machine->Grant(GrantOf(1, 3)).ok());
+  ASSERT_TRUE(a.Up(1).ok());
+  a.files = {MakeFile("cmm-1", 8)};
+  a.Restart("boot-1");
+  EXPECT_EQ(ReasonOf(a.machine->PieceOf(1).status()), "DEVICE_GONE");
+  EXPECT_EQ(ReasonOf(a.machine->DestroyHostRegion(1)), "DEVICE_GONE");
+  EXPECT_EQ(ReasonOf(a.machine->PowerOff(1, 1)), "DEVICE_GONE");
+  EXPECT_EQ(a.Look().grants_size(), 1);
+  a.files = {file_};
+  a.Restart("boot-1");
+  EXPECT_TRUE(a.machine->Observe()->regions.at(0).committed);
+  ASSERT_TRUE(a.Down(1).ok());
+  EXPECT_EQ(a.Look().grants_size(), 0);
+  EXPECT_EQ(a.space->Look()->pieces.size(), 1u);
+}
+
+// The device is there, and where it lies is not known: none of its DAX devices can be seen.
+class BlindSpace : public FileSpace {
+ public:
+  using FileSpace::FileSpace;
+  absl::StatusOr<SpaceView> Look() override {
+    absl::StatusOr<SpaceView> view = FileSpace::Look();
+    if (!view.ok() || !blind) return view;
+    view->devices.front().pieces_known = false;
+    view->pieces.clear();
+    return view;
+  }
+  bool blind = false;
+};
+
+TEST_F(SharedHostTest, WhatCannotBeLookedAtIsNotGivenUp) {
+  auto made = std::make_unique<BlindSpace>(std::vector{file_}, directory_ + "/p", "boot-1");
+  BlindSpace* const space = made.get();
+  SharedMachine machine(std::move(made), directory_ + "/g", "boot-1", absl::Seconds(10));
+  ASSERT_TRUE(machine.Prepare().ok());
+  TestHost a = Host("a");
+  ASSERT_TRUE(a.Mark(file_, "mark-1").ok());
+  ASSERT_TRUE(machine.Grant(GrantOf(1, 3)).ok());
+  space->blind = true;
+  EXPECT_EQ(ReasonOf(machine.PowerOff(1, 1)), "DEVICE_GONE");
+  space->blind = false;
+  EXPECT_TRUE(machine.PowerOff(1, 1).ok());
+}
+
 TEST_F(SharedHostTest, WhatAKilledAgentLeftHalfDoneIsFinishedOrTakenAway) {
   TestHost a = Host("a");
   ASSERT_TRUE(a.Mark(file_, "mark-1").ok());

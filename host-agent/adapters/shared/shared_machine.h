@@ -41,7 +41,8 @@ class SharedMachine {
   absl::Status DestroyHostRegion(uint64_t serial);
   absl::Status PowerOff(uint32_t slot, uint64_t serial);
 
-  // The DAX device of a host region that is ready. NOT_FOUND/NO_HOST_REGION.
+  // The DAX device of a host region that is ready. NOT_FOUND/NO_HOST_REGION: there is none;
+  // FAILED_PRECONDITION/DEVICE_GONE: that cannot be said now.
   absl::StatusOr<SpacePiece> PieceOf(uint64_t serial);
   // As last seen, for calls that must be quick; DaxSpace::Open looks whether it still is that.
   absl::StatusOr<OpenPiece> Open(uint64_t serial, bool read_only);
@@ -98,6 +99,8 @@ class SharedMachine {
   // A piece of the agent's own around `use`.
   absl::Status OnWorkPiece(const WorkRange& range, const UseOpen& use);
   absl::Status EndWork();
+  // NOT_FOUND/NO_DAX_DEVICE: the device is there, and has no such DAX device.
+  // FAILED_PRECONDITION/DEVICE_GONE: nobody can say, for the device is not seen (ADR 25).
   absl::StatusOr<SpacePiece> LookForPiece(const std::string& name, uint64_t offset_bytes,
                                           uint64_t length_bytes);
   bool IsAllZero(const SpaceDevice& device, const v1::DeviceMark& mark);
