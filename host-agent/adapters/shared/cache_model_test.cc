@@ -8,8 +8,8 @@
 // overwrite the memory at any later time.
 //
 // A seed makes a story: Regions come, are stored to, go to another host and back, and are released;
-// agents restart, and flushes fail half-way. Every load is compared with what that Region's owner
-// stored.
+// agents restart, flushes fail half-way, and DAX devices are removed by hand under them. Every load
+// is compared with what that Region's owner stored.
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -166,13 +166,14 @@ class Story {
       const size_t line = Below(kBytes / kLine);
       Below(2) == 0 ? any.WriteBack(line) : (any.WriteBack(line), any.Fetch(line));
     }
-    const uint64_t kind = Below(8);
+    const uint64_t kind = Below(9);
     if (kind == 0) hosts_[Below(kHosts)].Restart();
     if (kind == 1) hosts_[Below(kHosts)].fails = 1 + static_cast<int>(Below(3));
     if (kind == 2 || regions_.empty()) return Allocate();
     Region& region = regions_[Below(regions_.size())];
     if (kind == 3) return Release(static_cast<size_t>(&region - regions_.data()));
     if (kind == 4) return Move(region);
+    if (kind == 5) return Vanish(region);
     Use(region);
   }
 
@@ -258,9 +259,24 @@ class Story {
     if (wrong_.empty()) Compare(region, "a Region that has moved");
   }
 
+  // Somebody removes the DAX device (daxctl destroy-device), and what its owner stored is still in
+  // the caches.
+  void Vanish(Region& region) {
+    DaxSpace& space = hosts_[region.host].machine->space();
+    const auto piece = hosts_[region.host].machine->PieceOf(region.number);
+    if (!piece.ok()) return Wrong(absl::StrCat("vanish: ", piece.status().ToString()));
+    if (!space.Unbind(*piece).ok() || !space.Uncarve(*piece).ok()) return Wrong("it stays");
+    if (Below(2) == 0) return Move(region);
+    Free(static_cast<size_t>(&region - regions_.data()));
+  }
+
   void Release(size_t index) {
+    Compare(regions_[index], "a Region before its release");
+    Free(index);
+  }
+
+  void Free(size_t index) {
     Region region = regions_[index];
-    Compare(region, "a Region before its release");
     Down(region);
     if (!wrong_.empty()) return;
     const int clears = static_cast<int>(Below(kHosts));

@@ -17,8 +17,9 @@ namespace {
 constexpr char kWhat[] = "grants of shared devices";
 constexpr size_t kMaxFileBytes = size_t{4} << 20;
 
-// "grant READY OFFSET BASE64 NAME" or "work OFFSET LENGTH DEVICE": nothing for any other line, of a
-// later release.
+// "grant STATE OFFSET BASE64 NAME" or "work OFFSET LENGTH DEVICE": nothing for any other line, of a
+// later release. STATE: "ready", "owing" (not ready, and owes a flush), or "bare". An earlier
+// release knows "owing" for "bare", and flushes only where there still is a DAX device.
 std::optional<Granted> ParseGrant(const std::vector<std::string>& words) {
   Granted granted;
   std::string bytes;
@@ -28,6 +29,7 @@ std::optional<Granted> ParseGrant(const std::vector<std::string>& words) {
     return std::nullopt;
   }
   granted.ready = words[1] == "ready";
+  granted.owes_flush = granted.ready || words[1] == "owing";
   granted.name = words[4];
   return granted;
 }
@@ -88,7 +90,17 @@ absl::Status GrantTable::Revoke(uint32_t slot) {
 absl::Status GrantTable::SetReady(uint64_t serial, bool ready) {
   std::vector<Granted> granted = granted_;
   for (Granted& each : granted) {
-    if (each.grant.serial() == serial) each.ready = ready;
+    if (each.grant.serial() != serial) continue;
+    each.ready = ready;
+    each.owes_flush |= ready;
+  }
+  return Keep(std::move(granted), work_);
+}
+
+absl::Status GrantTable::SetFlushed(uint64_t serial) {
+  std::vector<Granted> granted = granted_;
+  for (Granted& each : granted) {
+    if (each.grant.serial() == serial) each.owes_flush = each.ready;
   }
   return Keep(std::move(granted), work_);
 }
@@ -106,7 +118,8 @@ absl::Status GrantTable::SetWork(std::optional<WorkRange> work) {
 absl::Status GrantTable::Keep(std::vector<Granted> granted, std::optional<WorkRange> work) {
   std::string lines;
   for (const Granted& each : granted) {
-    absl::StrAppend(&lines, "grant ", each.ready ? "ready " : "bare ", each.offset_bytes, " ",
+    const char* const state = each.ready ? "ready" : each.owes_flush ? "owing" : "bare";
+    absl::StrAppend(&lines, "grant ", state, " ", each.offset_bytes, " ",
                     absl::WebSafeBase64Escape(each.grant.SerializeAsString()), " ", each.name,
                     "\n");
   }

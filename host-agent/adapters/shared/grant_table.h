@@ -23,6 +23,9 @@ struct Granted {
   // Its DAX device is the host's to use: no cache has a line from before. Until then, and again
   // from the moment that it is taken apart, it is nobody's.
   bool ready = false;
+  // Since it was last ready, no flush of its bytes has come to its end: caches may have dirty lines
+  // of them. Where `ready` holds, this does too.
+  bool owes_flush = false;
 };
 
 // A range that the agent itself works on: a DAX device of it is not a stranger's, nor a grant's.
@@ -45,7 +48,8 @@ class GrantTable {
   // Each is kept before it returns OK. UNAVAILABLE/RUN_FILE: nothing has changed.
   absl::Status Add(Granted granted);
   absl::Status Revoke(uint32_t slot);
-  absl::Status SetReady(uint64_t serial, bool ready);
+  absl::Status SetReady(uint64_t serial, bool ready);  // True: from now on it owes a flush.
+  absl::Status SetFlushed(uint64_t serial);            // Of one that is not ready.
   absl::Status Remove(uint64_t serial);
   absl::Status SetWork(std::optional<WorkRange> work);
 

@@ -87,7 +87,7 @@ class SharedHost : public SharedHostMemory {
 
   void PowerOff(uint32_t slot, uint64_t serial, Done done) override {
     Rung(
-        "ending a grant", 0,
+        "ending a grant", machine_->LengthOf(serial),  // It may have to be flushed.
         [slot, serial](SharedMachine& machine) { return machine.PowerOff(slot, serial); },
         std::move(done));
   }

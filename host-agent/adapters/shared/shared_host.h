@@ -4,7 +4,7 @@
 //   grant            the memdev of its serial is there, under the bridge kSharedBridge
 //   CreateHostRegion carves the DAX device, and takes every line of it out of the caches
 //   DestroyHostRegion writes back and invalidates every line, then takes the DAX device away
-//   PowerOff         ends the grant
+//   PowerOff         ends the grant; where the DAX device was removed by hand, it is flushed first
 //
 // Any number of grants, in any order: there is no decoder stack, and none blocks another. A flush
 // that was cut off is done again from its beginning: until it is through the host region is not

@@ -226,6 +226,50 @@ TEST_F(SharedHostTest, AGrantIsAMemdevAndItsDaxDeviceIsOfExactlyItsBytes) {
   EXPECT_EQ(a.Look().grants_size(), 0);
 }
 
+// Counts what is flushed besides marks.
+class CountingSpace : public FileSpace {
+ public:
+  using FileSpace::FileSpace;
+  void Flush(void* data, size_t size, uint64_t offset) override {
+    if (offset != 0) flushed += size;
+    FileSpace::Flush(data, size, offset);
+  }
+  uint64_t flushed = 0;
+};
+
+// As `daxctl destroy-device` by hand: the flush that is owed is still done, once.
+TEST_F(SharedHostTest, AGrantWhoseDaxDeviceWasRemovedByHandIsFlushedBeforeItEnds) {
+  for (const bool destroys_first : {false, true}) {
+    auto made = std::make_unique<CountingSpace>(std::vector{file_}, directory_ + "/p", "boot-1");
+    CountingSpace* const space = made.get();
+    SharedMachine machine(std::move(made), directory_ + "/g", "boot-1", absl::Seconds(10));
+    ASSERT_TRUE(machine.Prepare().ok());
+    TestHost a = Host("a");
+    ASSERT_TRUE(a.Mark(file_, "mark-1").ok());
+    ASSERT_TRUE(machine.Grant(GrantOf(1, 3)).ok());
+    HostRegionSpec spec;
+    spec.serials = {1};
+    spec.size_bytes = kGranule;
+    ASSERT_TRUE(machine.CreateHostRegion(spec).ok());
+    ASSERT_TRUE(space->Uncarve(*machine.PieceOf(1)).ok());
+    space->flushed = 0;
+    if (destroys_first) {
+      EXPECT_TRUE(machine.DestroyHostRegion(1).ok());
+      EXPECT_EQ(space->flushed, kGranule);
+    }
+    // Somebody else has taken the bytes.
+    ASSERT_TRUE(space->Carve(file_, 3 * kGranule, 2 * kGranule).ok());
+    if (!destroys_first) {
+      EXPECT_EQ(ReasonOf(machine.PowerOff(1, 1)), "RANGE_TAKEN");
+    }
+    ASSERT_TRUE(space->Uncarve(*space->Look()->Find(file_, 3 * kGranule, 2 * kGranule)).ok());
+    EXPECT_TRUE(machine.PowerOff(1, 1).ok());
+    EXPECT_EQ(space->flushed, kGranule);
+    EXPECT_EQ(machine.Look()->grants_size(), 0);
+    EXPECT_EQ(space->Look()->pieces.size(), 1u);
+  }
+}
+
 TEST_F(SharedHostTest, ReadOnlyGivesNoWritableDescriptor) {
   TestHost a = Host("a");
   ASSERT_TRUE(a.Mark(file_, "mark-1").ok());

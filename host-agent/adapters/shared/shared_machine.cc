@@ -152,16 +152,13 @@ absl::Status SharedMachine::CreateHostRegion(const HostRegionSpec& spec) {
 }
 
 // Written back while nobody can store any more, and before the DAX device goes: a line that stays
-// dirty would be written over the next owner's bytes.
+// dirty would be written over the next owner's bytes. OK: no flush is owed any more.
 absl::Status SharedMachine::DestroyHostRegion(uint64_t serial) {
   const std::optional<Granted> granted = FindGranted(serial);
   if (!granted.has_value()) return absl::OkStatus();
   const v1::DeviceGrant& grant = granted->grant;
   const auto piece = LookForPiece(granted->name, granted->offset_bytes, grant.length_bytes());
-  if (absl::IsNotFound(piece.status())) {
-    MutexLock lock(mutex_);
-    return table_.SetReady(serial, false);
-  }
+  if (absl::IsNotFound(piece.status())) return FlushOwed(*granted);
   if (!piece.ok()) return piece.status();
   if (granted->ready) {
     if (piece->driver != DaxDriver::kNone) {
@@ -177,9 +174,35 @@ absl::Status SharedMachine::DestroyHostRegion(uint64_t serial) {
     if (absl::Status status = FlushPiece(*piece); !status.ok()) return status;
   }
   if (absl::Status status = space_->Unbind(*piece); !status.ok()) return status;
-  return space_->Uncarve(*piece);
+  if (absl::Status status = space_->Uncarve(*piece); !status.ok()) return status;
+  MutexLock lock(mutex_);
+  return table_.SetFlushed(serial);
 }
 
+// Somebody has removed the DAX device by hand, before its lines were written back: it is done
+// through one of the agent's own. RANGE_TAKEN: somebody has made another DAX device there.
+absl::Status SharedMachine::FlushOwed(const Granted& granted) {
+  if (!granted.owes_flush || CXLPOOL_MUTANT("flush-owed-is-forgotten")) return absl::OkStatus();
+  const v1::DeviceGrant& grant = granted.grant;
+  {
+    // What is there meanwhile is the agent's, and not the applications'.
+    MutexLock lock(mutex_);
+    absl::Status status = table_.SetReady(grant.serial(), false);
+    if (!status.ok()) return status;
+  }
+  if (!grant.coherent()) {
+    const WorkRange range{granted.name, granted.offset_bytes, grant.length_bytes()};
+    absl::Status status = OnWorkPiece(range, OnBytes([&](char* bytes, size_t size) {
+                                        FlushBytes(bytes, size, granted.offset_bytes);
+                                        return absl::OkStatus();
+                                      }));
+    if (!status.ok()) return status;
+  }
+  MutexLock lock(mutex_);
+  return table_.SetFlushed(grant.serial());
+}
+
+// Without a DAX device the agent's ladder comes here at once, and not by DestroyHostRegion.
 absl::Status SharedMachine::PowerOff(uint32_t slot, uint64_t serial) {
   std::optional<Granted> granted;
   {
@@ -200,6 +223,7 @@ absl::Status SharedMachine::PowerOff(uint32_t slot, uint64_t serial) {
                         "destroy the host region first");
   }
   if (!absl::IsNotFound(piece.status())) return piece.status();
+  if (absl::Status status = FlushOwed(*granted); !status.ok()) return status;
   MutexLock lock(mutex_);
   return table_.Remove(serial);
 }

@@ -91,6 +91,7 @@ class SharedMachine {
   // Maps it as well.
   static UseOpen OnBytes(UseBytes use);
   absl::Status FlushPiece(const SpacePiece& piece);
+  absl::Status FlushOwed(const Granted& granted);
   void FlushBytes(char* bytes, size_t size, uint64_t offset_bytes);
   // `lost`: so many of them cannot be loaded; they count as zero.
   bool IsZeroInMemory(char* bytes, size_t size, uint64_t offset_bytes, uint64_t& lost);
