@@ -266,7 +266,13 @@ class Story {
     const auto piece = hosts_[region.host].machine->PieceOf(region.number);
     if (!piece.ok()) return Wrong(absl::StrCat("vanish: ", piece.status().ToString()));
     if (!space.Unbind(*piece).ok() || !space.Uncarve(*piece).ok()) return Wrong("it stays");
-    if (Below(2) == 0) return Move(region);
+    const uint64_t then = Below(3);
+    if (then == 0) return Move(region);
+    if (then == 1) {
+      Up(region);
+      if (wrong_.empty()) Compare(region, "a Region whose DAX device was made anew");
+      return;
+    }
     Free(static_cast<size_t>(&region - regions_.data()));
   }
 

@@ -270,6 +270,20 @@ TEST_F(SharedHostTest, AGrantWhoseDaxDeviceWasRemovedByHandIsFlushedBeforeItEnds
   }
 }
 
+TEST_F(SharedHostTest, ADaxDeviceThatWasRemovedByHandIsMadeAnew) {
+  TestHost a = Host("a");
+  ASSERT_TRUE(a.Mark(file_, "mark-1").ok());
+  ASSERT_TRUE(a.machine->Grant(GrantOf(1, 3)).ok());
+  ASSERT_TRUE(a.Up(1).ok());
+  const SpacePiece piece = *a.machine->PieceOf(1);
+  ASSERT_TRUE(a.space->Unbind(piece).ok());
+  ASSERT_TRUE(a.space->Uncarve(piece).ok());
+  EXPECT_TRUE(a.machine->Observe()->regions.empty());
+  ASSERT_TRUE(a.Up(1).ok());
+  EXPECT_TRUE(a.machine->Observe()->regions.at(0).committed);
+  EXPECT_TRUE(a.machine->Open(1, false).ok());
+}
+
 TEST_F(SharedHostTest, ReadOnlyGivesNoWritableDescriptor) {
   TestHost a = Host("a");
   ASSERT_TRUE(a.Mark(file_, "mark-1").ok());

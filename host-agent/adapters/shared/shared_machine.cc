@@ -128,8 +128,16 @@ absl::Status SharedMachine::CreateHostRegion(const HostRegionSpec& spec) {
                         absl::StrFormat("nothing of serial %#x is granted", spec.serials[0]),
                         "wait until the manager has bound it");
   }
-  if (granted->ready) return absl::OkStatus();
   const v1::DeviceGrant& grant = granted->grant;
+  if (granted->ready) {
+    const auto there = LookForPiece(granted->name, granted->offset_bytes, grant.length_bytes());
+    if (there.ok() || CXLPOOL_MUTANT("ready-is-there")) return absl::OkStatus();
+    if (!absl::IsNotFound(there.status())) return there.status();
+    // Somebody has removed it by hand. What is made anew is flushed before it is ready, which
+    // writes back what the former one's users stored as well.
+    MutexLock lock(mutex_);
+    if (absl::Status status = table_.SetReady(grant.serial(), false); !status.ok()) return status;
+  }
   if (spec.size_bytes != grant.length_bytes()) {
     return Refuse(absl::StatusCode::kInternal, "REGION_COMMIT",
                   absl::StrCat("a host region of ", spec.size_bytes, " bytes on a grant of ",
