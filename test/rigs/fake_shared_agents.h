@@ -47,8 +47,9 @@ class FakeSharedAgents : public AgentTasks {
     // others, and does the first one when the kernel goes on.
     v1::DeviceTask::WorkCase hangs_in = v1::DeviceTask::WORK_NOT_SET;
     bool kernel_hangs = false;
-    bool refuses_clear = false;
-    bool finds_lost_bytes = false;    // In what it clears or checks.
+    bool cannot_clear = false;      // And says so.
+    bool has_range = false;         // Somebody there has the bytes: refuses to clear and to check.
+    bool finds_lost_bytes = false;  // In what it clears or checks.
     bool clear_does_nothing = false;  // And is said to be done.
     bool stores_are_lost = false;     // What it stores goes elsewhere.
     int looks = 0;
@@ -286,6 +287,7 @@ class FakeSharedAgents : public AgentTasks {
   }
 
   static absl::StatusOr<v1::DeviceLook> Clear(Host& host, const v1::DeviceClearTask& task) {
+    if (host.has_range) return Precondition("RANGE_TAKEN", "DAX device dax0.3 has these bytes");
     const FakeStoragePtr storage = Find(host, task.mark());
     if (storage == nullptr) return Precondition("MARK_WRONG", "no device here has that mark");
     const auto first = storage->bytes.lower_bound(task.dpa_bytes());
@@ -297,7 +299,7 @@ class FakeSharedAgents : public AgentTasks {
       return v1::DeviceLook();
     }
     ++host.clears;
-    if (host.refuses_clear) return Precondition("RANGE_TAKEN", "somebody has these bytes here");
+    if (host.cannot_clear) return Precondition("DAX_CARVE", "the kernel makes no DAX device");
     if (!host.clear_does_nothing) storage->bytes.erase(first, end);
     if (host.finds_lost_bytes) {
       return Refuse(absl::StatusCode::kDataLoss, "BYTES_LOST", "4096 bytes are lost", "nothing");

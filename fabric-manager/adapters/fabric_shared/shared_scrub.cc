@@ -7,6 +7,9 @@
 // be somebody else's by the time it goes on. An agent works on its tasks one after the other, also
 // on those of a session that has ended, so that any later answer is the proof. KERNEL_TIMEOUT is
 // none: the agent's kernel goes on with it.
+//
+// A host that cannot clear is left for another. One that says RANGE_TAKEN is no such host: somebody
+// there still has these bytes, and nobody may be given them.
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -26,6 +29,10 @@ constexpr int kMaxTries = 3;  // Of a piece that was not zero afterwards.
 bool Overlap(const Slice& a, const Slice& b) {
   return a.device == b.device &&
          cxlpool::fm::Overlap(a.dpa_bytes, a.length_bytes, b.dpa_bytes, b.length_bytes);
+}
+
+bool IsTaken(const absl::Status& status) {
+  return ReasonOf(status) == "RANGE_TAKEN" && !CXLPOOL_MUTANT("taken-is-unable");
 }
 
 }  // namespace
@@ -54,6 +61,8 @@ class SharedScrub : public FabricScrub {
   absl::Status AskFor(const std::string& host, const std::string& life, bool only_check,
                       absl::Duration deadline);
   absl::StatusOr<bool> NextPiece();
+  // RANGE_TAKEN, with who it is that has the bytes.
+  absl::Status Taken(const std::string& host, const absl::Status& refused) const;
   void Through();
   uint64_t piece() const { return std::min(piece_bytes_, slice_.length_bytes - done_); }
 
@@ -155,6 +164,7 @@ absl::StatusOr<bool> SharedScrub::Clear(absl::Duration deadline) {
     lost_ = true;  // All others are zero.
     return NextPiece();
   }
+  if (IsTaken(cleared)) return Taken(by_->host, cleared);
   if (!cleared.ok()) {
     LogWarning(kLogSubject, "host ", by_->host, " cannot clear bytes of device ", slice_.device,
                ": ", cleared.message());
@@ -183,6 +193,7 @@ absl::StatusOr<bool> SharedScrub::Check(absl::Duration deadline) {
     if (++tries_ < kMaxTries) return false;
     return zero;
   }
+  if (IsTaken(zero)) return Taken(host, zero);
   lost_ |= ReasonOf(zero) == "BYTES_LOST";
   if (!zero.ok() && ReasonOf(zero) != "BYTES_LOST") {
     if (host == by_->host) return zero;
@@ -208,6 +219,15 @@ absl::StatusOr<bool> SharedScrub::NextPiece() {
                 absl::StrCat("some bytes of device ", slice_.device,
                              " are lost: they can be neither cleared nor read"),
                 "see that device's health, and replace it");
+}
+
+absl::Status SharedScrub::Taken(const std::string& host, const absl::Status& refused) const {
+  return Refuse(absl::StatusCode::kFailedPrecondition, "RANGE_TAKEN",
+                absl::StrCat("host ", host, " still has some of these bytes of device ",
+                             slice_.device, ": ", refused.message()),
+                absl::StrCat("find out on ", host,
+                             " whose it is (`daxctl list`), and remove it there if nobody needs it "
+                             "(`daxctl destroy-device`); it is tried again"));
 }
 
 absl::Status SharedScrub::AskFor(const std::string& host, const std::string& life, bool only_check,

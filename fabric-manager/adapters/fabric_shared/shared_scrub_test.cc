@@ -1,6 +1,8 @@
 // Who clears, who reads back, and who has to be heard before anybody gets the bytes.
 #include <gtest/gtest.h>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "test/rigs/shared_backend_fixture.h"
 
 namespace cxlpool::fm {
@@ -63,14 +65,35 @@ TEST_F(SharedBackendTest, LostBytesAreGivenToNobodyAndTheOthersAreCleared) {
 
 TEST_F(SharedBackendTest, AnotherHostClearsWhereOneCannot) {
   Connect({"host-a", "host-b"});
-  agents_.Change("host-a", [](Host& own) { own.refuses_clear = true; });
+  agents_.Change("host-a", [](Host& own) { own.cannot_clear = true; });
   Open();
   Discover();
   storage_->bytes[0] = 'x';
   ASSERT_TRUE(Scrub({"cmm-0", 0, kUnit}).ok());
   EXPECT_EQ(Count("host-b", &Host::clears), 2);
-  agents_.Change("host-b", [](Host& own) { own.refuses_clear = true; });
-  EXPECT_EQ(ReasonOf(Scrub({"cmm-0", 0, kUnit})), "RANGE_TAKEN");
+  agents_.Change("host-b", [](Host& own) { own.cannot_clear = true; });
+  EXPECT_EQ(ReasonOf(Scrub({"cmm-0", 0, kUnit})), "DAX_CARVE");
+}
+
+// That another host could clear them is beside the point: they are not free.
+TEST_F(SharedBackendTest, BytesThatSomebodyStillHasAreClearedByNobody) {
+  Connect({"host-a", "host-b"});
+  Open();
+  Discover();
+  storage_->bytes[0] = 'x';
+  // Host a is asked first, and host b reads back.
+  for (const char* has_them : {"host-a", "host-b"}) {
+    agents_.Change(has_them, [](Host& own) { own.has_range = true; });
+    const absl::Status taken = Scrub({"cmm-0", 0, kUnit});
+    EXPECT_EQ(ReasonOf(taken), "RANGE_TAKEN") << taken;
+    EXPECT_TRUE(absl::StrContains(taken.message(), absl::StrCat("host ", has_them, " still has")))
+        << taken;
+    EXPECT_TRUE(absl::StrContains(taken.message(), "dax0.3")) << taken;
+    EXPECT_EQ(Count("host-b", &Host::clears), 0);
+    agents_.Change(has_them, [](Host& own) { own.has_range = false; });
+  }
+  EXPECT_TRUE(Scrub({"cmm-0", 0, kUnit}).ok());
+  EXPECT_TRUE(storage_->bytes.empty());
 }
 
 TEST_F(SharedBackendTest, WithoutAnyHostClearingWaits) {
