@@ -231,10 +231,10 @@ bool SharedMachine::IsZeroInMemory(char* bytes, size_t size, uint64_t offset_byt
   return zero;
 }
 
-// Where bytes are lost there is no line to flush: the kernel takes their pages out of every
-// mapping.
-void SharedMachine::FlushBytes(char* bytes, size_t size, uint64_t offset_bytes) {
-  Touch(bytes, size, [&](char* at, size_t length) {
+// How many bytes answered with a bus error. Where bytes are lost there is no line to flush: the
+// kernel takes their pages out of every mapping.
+uint64_t SharedMachine::FlushBytes(char* bytes, size_t size, uint64_t offset_bytes) {
+  return Touch(bytes, size, [&](char* at, size_t length) {
     space_->Flush(at, length, offset_bytes + static_cast<uint64_t>(at - bytes));
   });
 }
@@ -254,10 +254,22 @@ uint64_t SharedMachine::Touch(char* bytes, size_t size,
 }
 
 absl::Status SharedMachine::FlushPiece(const SpacePiece& piece) {
-  return WithOpen(piece, OnBytes([&](char* bytes, size_t size) {
-                    FlushBytes(bytes, size, piece.offset_bytes);
-                    return absl::OkStatus();
-                  }));
+  return WithOpen(piece, FlushOf(piece.device, piece.offset_bytes));
+}
+
+// Every page of a mapping also answers with a bus error once device_dax has been unbound under it,
+// and then nothing was flushed. Lost are only bytes of a DAX device that is still there, and bound.
+SharedMachine::UseOpen SharedMachine::FlushOf(const std::string& device, uint64_t offset_bytes) {
+  return OnBytes([this, device, offset_bytes](char* bytes, size_t size) -> absl::Status {
+    const uint64_t failed = FlushBytes(bytes, size, offset_bytes);
+    if (failed == 0 || CXLPOOL_MUTANT("unmapped-is-flushed")) return absl::OkStatus();
+    const auto piece = LookForPiece(device, offset_bytes, size);
+    if (piece.ok() && piece->driver == DaxDriver::kDeviceDax) return absl::OkStatus();
+    return Refuse(absl::StatusCode::kUnavailable, "FLUSH_CUT_OFF",
+                  absl::StrCat("the DAX device of ", TextOf(device, offset_bytes, size),
+                               " was unbound while the caches were flushed through it"),
+                  "find who unbinds DAX devices on this host; the flush is tried again");
+  });
 }
 
 // Written down before it is made, so that the next agent knows whose the DAX device was.

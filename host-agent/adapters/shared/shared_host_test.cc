@@ -328,11 +328,13 @@ class LostSpace : public FileSpace {
   using FileSpace::FileSpace;
   absl::StatusOr<OpenPiece> Open(const SpacePiece& piece, bool read_only) override {
     if (!short_file.empty() && piece.offset_bytes != 0) {
+      if (unbinds) FileSpace::Unbind(piece).IgnoreError();  // What was opened stays open.
       return OpenPiece{UniqueFd(::open(short_file.c_str(), O_RDWR | O_CLOEXEC)), 0};
     }
     return FileSpace::Open(piece, read_only);
   }
   std::string short_file;
+  bool unbinds = false;
 };
 
 TEST_F(SharedHostTest, LostBytesEndNeitherTheAgentNorTheClearingOfTheOthers) {
@@ -352,6 +354,33 @@ TEST_F(SharedHostTest, LostBytesEndNeitherTheAgentNorTheClearingOfTheOthers) {
   EXPECT_EQ(left, std::string(left.size(), '\0'));
   EXPECT_EQ(ReasonOf(machine.Clear(ClearOf(5, true))), "BYTES_LOST");
   EXPECT_EQ(space->Look()->pieces.size(), 1u);
+}
+
+TEST_F(SharedHostTest, AFlushUnderWhichTheDriverGoesIsNone) {
+  auto made = std::make_unique<LostSpace>(std::vector{file_}, directory_ + "/p", "boot-1");
+  LostSpace* const space = made.get();
+  SharedMachine machine(std::move(made), directory_ + "/g", "boot-1", absl::Seconds(10));
+  ASSERT_TRUE(machine.Prepare().ok());
+  TestHost a = Host("a");
+  ASSERT_TRUE(a.Mark(file_, "mark-1").ok());
+  ASSERT_TRUE(machine.Grant(GrantOf(1, 3)).ok());
+  HostRegionSpec spec;
+  spec.serials = {1};
+  spec.size_bytes = kGranule;
+  ASSERT_TRUE(machine.CreateHostRegion(spec).ok());
+  space->short_file = absl::StrCat(directory_, "/short");
+  std::ofstream(space->short_file).close();
+  space->unbinds = true;
+  EXPECT_EQ(ReasonOf(machine.DestroyHostRegion(1)), "FLUSH_CUT_OFF");
+  EXPECT_EQ(ReasonOf(machine.PowerOff(1, 1)), "REGION_LIVE");
+  // The DAX device goes as well: what is owed is flushed through another, and that is cut off, too.
+  ASSERT_TRUE(space->Uncarve(*space->Look()->Find(file_, 4 * kGranule, kGranule)).ok());
+  EXPECT_EQ(ReasonOf(machine.PowerOff(1, 1)), "FLUSH_CUT_OFF");
+  EXPECT_EQ(machine.Look()->grants_size(), 1);
+  // Bytes that are lost have nothing to flush.
+  space->unbinds = false;
+  EXPECT_TRUE(machine.PowerOff(1, 1).ok());
+  EXPECT_EQ(machine.Look()->grants_size(), 0);
 }
 
 TEST_F(SharedHostTest, AnAgentOfTheSameBootFindsItsGrantsAndOneOfTheNextBootNone) {

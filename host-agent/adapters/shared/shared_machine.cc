@@ -200,10 +200,7 @@ absl::Status SharedMachine::FlushOwed(const Granted& granted) {
   }
   if (!grant.coherent()) {
     const WorkRange range{granted.name, granted.offset_bytes, grant.length_bytes()};
-    absl::Status status = OnWorkPiece(range, OnBytes([&](char* bytes, size_t size) {
-                                        FlushBytes(bytes, size, granted.offset_bytes);
-                                        return absl::OkStatus();
-                                      }));
+    absl::Status status = OnWorkPiece(range, FlushOf(granted.name, granted.offset_bytes));
     if (!status.ok()) return status;
   }
   MutexLock lock(mutex_);

@@ -91,8 +91,10 @@ class SharedMachine {
   // Maps it as well.
   static UseOpen OnBytes(UseBytes use);
   absl::Status FlushPiece(const SpacePiece& piece);
+  // UNAVAILABLE/FLUSH_CUT_OFF: the DAX device went, or its driver did, before it was through.
+  UseOpen FlushOf(const std::string& device, uint64_t offset_bytes);
   absl::Status FlushOwed(const Granted& granted);
-  void FlushBytes(char* bytes, size_t size, uint64_t offset_bytes);
+  uint64_t FlushBytes(char* bytes, size_t size, uint64_t offset_bytes);
   // `lost`: so many of them cannot be loaded; they count as zero.
   bool IsZeroInMemory(char* bytes, size_t size, uint64_t offset_bytes, uint64_t& lost);
   // Does it to all of them but those that answer with a bus error: how many these were.
