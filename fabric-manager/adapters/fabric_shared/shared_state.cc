@@ -7,12 +7,17 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "fabric-manager/ports/pack.h"
+#include "proto/support/mutant.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
 
@@ -31,10 +36,41 @@ absl::Status Damaged(absl::string_view path) {
                 "restore the directory of fabric.state from its backup");
 }
 
-// Empty where there is none.
-absl::StatusOr<std::string> ReadWhole(const std::string& path) {
+// Whoever was asked to clear what, a reboot of that host ends it.
+absl::Status DamagedClearing(absl::string_view path) {
+  return Refuse(absl::StatusCode::kDataLoss, "STATE_DAMAGED",
+                absl::StrCat(path,
+                             " is not as the manager wrote it: which host may still be "
+                             "clearing bytes is not known"),
+                "reboot every host of the pool, then remove that file, leave only the first line "
+                "in `identity` beside it, and start the manager");
+}
+
+constexpr absl::string_view kSum = "sum ";
+
+std::string SumOf(absl::string_view text) { return absl::StrFormat("%08x", Crc32(0, text)); }
+
+std::string WithChecksum(absl::string_view text) {
+  return absl::StrCat(text, kSum, SumOf(text), "\n");
+}
+
+// Takes the last line off, if it is the checksum of all before it. False: it is not, or is wrong.
+bool StripChecksum(absl::string_view& text) {
+  absl::string_view rest = text;
+  if (!absl::ConsumeSuffix(&rest, "\n")) return false;
+  const size_t end = rest.rfind('\n');
+  const size_t line = end == absl::string_view::npos ? 0 : end + 1;
+  absl::string_view sum = rest.substr(line);
+  if (!absl::ConsumePrefix(&sum, kSum)) return false;
+  const bool right = sum == SumOf(text.substr(0, line));
+  if (right || CXLPOOL_MUTANT("any-checksum-will-do")) text = text.substr(0, line);
+  return right || CXLPOOL_MUTANT("any-checksum-will-do");
+}
+
+// Nothing where there is none.
+absl::StatusOr<std::optional<std::string>> ReadWhole(const std::string& path) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
-  if (!fd.valid() && errno == ENOENT) return std::string();
+  if (!fd.valid() && errno == ENOENT) return std::nullopt;
   if (!fd.valid()) return Errno("open", path);
   std::string text;
   char buffer[65536];
@@ -88,34 +124,61 @@ absl::StatusOr<SharedState> SharedState::Open(const std::string& directory) {
   return state;
 }
 
-// A file that is not just what Save writes is damage, and the manager does not start: a clearing
-// that is forgotten would let bytes be given away that a host may still zero.
+// A file that is not just what this class writes is damage, and the manager does not start: a
+// clearing that is forgotten, or that lost a digit, would let bytes be given away that a host may
+// still zero; another identity would make the pool's own devices another pool's.
 //
-// One line a clearing: host, life (in hexadecimal digits, for it is the agent's text), device, and
-// where.
+// Each file ends with a line of its checksum. Where `identity` has one there is a `clearing`, which
+// has one too: without it, or empty, that file is damaged. An earlier release wrote neither, and no
+// `clearing` before the first was due: such a directory is read, and written anew.
 absl::Status SharedState::Load() {
   const std::string identity = absl::StrCat(directory_, "/identity");
-  absl::StatusOr<std::string> pool = ReadWhole(identity);
-  if (!pool.ok()) return pool.status();
-  if (pool->empty()) {  // A new pool: the identity is durable before any device bears it.
-    pool = FormatUuid(RandomUuid());
-    if (absl::Status status = WriteWhole(directory_, "identity", *pool); !status.ok()) {
-      return status;
-    }
-  }
-  const auto uuid = ParseUuid(*pool);
-  if (!uuid.ok() || FormatUuid(*uuid) != *pool) return Damaged(identity);
-  pool_ = *std::move(pool);
-
   const std::string path = absl::StrCat(directory_, "/clearing");
-  const absl::StatusOr<std::string> text = ReadWhole(path);
-  if (!text.ok()) return text.status();
-  for (const absl::string_view line : absl::StrSplit(*text, '\n', absl::SkipEmpty())) {
+  const absl::StatusOr<std::optional<std::string>> pool = ReadWhole(identity);
+  if (!pool.ok()) return pool.status();
+  const absl::StatusOr<std::optional<std::string>> notes = ReadWhole(path);
+  if (!notes.ok()) return notes.status();
+
+  bool checked = false;  // Both files have, or are to have, their checksums.
+  if (pool->has_value()) {
+    absl::string_view text = **pool;
+    checked = StripChecksum(text);
+    absl::ConsumeSuffix(&text, "\n");
+    const auto uuid = ParseUuid(text);
+    if (!uuid.ok() || FormatUuid(*uuid) != text) return Damaged(identity);
+    pool_ = std::string(text);
+  }
+  bool notes_checked = false;
+  if (notes->has_value()) {
+    absl::string_view text = **notes;
+    notes_checked = StripChecksum(text);
+    if (checked && !notes_checked) return DamagedClearing(path);
+    if (absl::Status status = ParseClearings(text); !status.ok()) return status;
+  } else if (checked && !CXLPOOL_MUTANT("no-clearing-file-is-none")) {
+    return DamagedClearing(path);
+  }
+  if (checked) return absl::OkStatus();
+
+  if (pool_.empty()) {
+    // A new pool, in which nobody can have been asked for anything yet.
+    const bool had_one = notes->has_value() && (!notes_checked || !clearings_.empty());
+    if (had_one) return Damaged(identity);
+    pool_ = FormatUuid(RandomUuid());
+  }
+  // The identity comes last, and is durable before any device bears it.
+  if (absl::Status status = Save(clearings_); !status.ok()) return status;
+  return WriteWhole(directory_, "identity", WithChecksum(absl::StrCat(pool_, "\n")));
+}
+
+// One line a clearing: host, life (in hexadecimal digits, for it is the agent's text), device, and
+// where.
+absl::Status SharedState::ParseClearings(absl::string_view text) {
+  for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
     const std::vector<std::string> words = absl::StrSplit(line, ' ');
     Clearing clearing;
     if (words.size() != 5 || !absl::SimpleAtoi(words[3], &clearing.slice.dpa_bytes) ||
         !absl::SimpleAtoi(words[4], &clearing.slice.length_bytes)) {
-      return Damaged(path);
+      return DamagedClearing(absl::StrCat(directory_, "/clearing"));
     }
     clearing.host = words[0];
     clearing.life = absl::HexStringToBytes(words[1]);
@@ -150,7 +213,8 @@ absl::Status SharedState::Save(std::vector<Clearing> clearings) {
                     each.slice.device, " ", each.slice.dpa_bytes, " ", each.slice.length_bytes,
                     "\n");
   }
-  if (absl::Status status = WriteWhole(directory_, "clearing", text); !status.ok()) return status;
+  absl::Status status = WriteWhole(directory_, "clearing", WithChecksum(text));
+  if (!status.ok()) return status;
   clearings_ = std::move(clearings);
   return absl::OkStatus();
 }

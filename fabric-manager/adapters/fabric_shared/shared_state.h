@@ -7,6 +7,9 @@
 //              before it is known to be over (shared_scrub.cc).
 //   lock       one manager at a time.
 //
+// The first two end with a line of their checksum; those of an earlier release, which have none,
+// are read and written anew.
+//
 // Not thread-safe.
 #ifndef CXLPOOL_FABRIC_MANAGER_ADAPTERS_FABRIC_SHARED_SHARED_STATE_H_
 #define CXLPOOL_FABRIC_MANAGER_ADAPTERS_FABRIC_SHARED_SHARED_STATE_H_
@@ -15,6 +18,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "fabric-manager/ports/fabric_driver.h"
 #include "proto/support/unique_fd.h"
 
@@ -44,6 +48,7 @@ class SharedState {
  private:
   explicit SharedState(std::string directory) : directory_(std::move(directory)) {}
   absl::Status Load();
+  absl::Status ParseClearings(absl::string_view text);
   absl::Status Save(std::vector<Clearing> clearings);
 
   std::string directory_;

@@ -5,7 +5,9 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 
+#include "absl/strings/str_cat.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::fm {
@@ -61,6 +63,76 @@ TEST_F(SharedStateTest, DamageIsSaid) {
     std::filesystem::create_directory(directory);
     std::ofstream(directory + "/" + file) << "half a";
     EXPECT_EQ(ReasonOf(SharedState::Open(directory).status()), "STATE_DAMAGED") << file;
+  }
+}
+
+// Each file cut off anywhere, emptied, removed, or with one character changed.
+TEST_F(SharedStateTest, NoDamageIsReadAsSomethingElse) {
+  const Clearing clearing{"host-a", "boot-1", {"cmm-0", 8192, 40960}};
+  const auto write = [](const std::string& path, const std::string& text) {
+    std::ofstream(path, std::ios::trunc) << text;
+  };
+  {
+    auto state = SharedState::Open(directory_);
+    ASSERT_TRUE(state.ok()) << state.status();
+    ASSERT_TRUE(state->Add(clearing).ok());
+  }
+  for (const char* file : {"identity", "clearing"}) {
+    const std::string path = directory_ + "/" + file;
+    std::string whole;
+    {
+      std::ifstream in(path);
+      whole.assign(std::istreambuf_iterator<char>(in), {});
+    }
+    const auto refused = [&](const std::string& what) {
+      const absl::Status status = SharedState::Open(directory_).status();
+      EXPECT_EQ(ReasonOf(status), "STATE_DAMAGED") << file << ": " << what << ": " << status;
+    };
+    // An identity of one line is one of an earlier release, and as whole as that was.
+    const size_t least = whole.find('\n') + 1;
+    for (size_t length = 0; length < whole.size(); ++length) {
+      if (file == std::string("identity") && (length == least || length + 1 == least)) continue;
+      write(path, whole.substr(0, length));
+      refused(absl::StrCat("cut off at ", length));
+    }
+    for (size_t at = 0; at < whole.size(); ++at) {
+      std::string changed = whole;
+      changed[at] = changed[at] == '4' ? '5' : '4';
+      write(path, changed);
+      refused(absl::StrCat("changed at ", at));
+    }
+    std::filesystem::remove(path);
+    refused("removed");
+    write(path, whole);
+  }
+  const auto state = SharedState::Open(directory_);
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_EQ(state->clearings(), std::vector<Clearing>{clearing});
+}
+
+// As an earlier release left it, and as the remedy for a damaged `clearing` makes it.
+TEST_F(SharedStateTest, FilesWithoutAChecksumAreReadAndWrittenAnew) {
+  const std::string uuid = "11111111-2222-4333-8444-555555555555";
+  const Clearing clearing{"host-a", "boot-1", {"cmm-0", 8192, 4096}};
+  for (const char* end : {"", "\n"}) {
+    for (const bool clears : {false, true}) {
+      std::filesystem::remove(directory_ + "/clearing");
+      std::ofstream(directory_ + "/identity", std::ios::trunc) << uuid << end;
+      if (clears)
+        std::ofstream(directory_ + "/clearing") << "host-a 626f6f742d31 cmm-0 8192 4096\n";
+      for (int opened = 0; opened < 2; ++opened) {
+        const auto state = SharedState::Open(directory_);
+        ASSERT_TRUE(state.ok()) << state.status();
+        EXPECT_EQ(state->pool(), uuid);
+        EXPECT_EQ(state->clearings().size(), clears ? 1u : 0u);
+        if (clears) {
+          EXPECT_EQ(state->clearings().at(0), clearing);
+        }
+      }
+      // From now on it has to be there.
+      std::filesystem::remove(directory_ + "/clearing");
+      EXPECT_EQ(ReasonOf(SharedState::Open(directory_).status()), "STATE_DAMAGED");
+    }
   }
 }
 
