@@ -27,6 +27,7 @@
 #include "host-agent/adapters/linux/machine/machine.h"
 #include "host-agent/adapters/linux/memory/memory_blocks.h"
 #include "host-agent/adapters/linux/observe_host.h"
+#include "proto/support/mutant.h"
 #include "proto/support/mutex.h"
 #include "proto/support/refusal.h"
 
@@ -42,24 +43,42 @@ std::string Hex(uint64_t serial) { return absl::StrFormat("%#x", serial); }
 // A device as the kernel shows it: a DAX region; or a host region, or a memdev, that has none yet.
 struct Candidate {
   std::string name;
-  std::vector<uint64_t> serials;    // Of its memdevs.
-  std::optional<DaxRegion> region;  // What pieces are made of.
+  std::vector<uint64_t> serials;          // Of its memdevs.
+  std::vector<std::string> memdevs = {};  // Their names: memN.
+  std::optional<DaxRegion> region;        // What pieces are made of.
   const CxlHostRegion* host_region = nullptr;
   const CxlMemdev* memdev = nullptr;  // Only where it is in no host region.
 };
 
-// Everything that this host might have for the pool.
+// The memdev that the target is, as the kernel calls it. Empty: it is gone.
+std::string MemdevOf(const HostFiles& files, const CxlRegionTarget& target) {
+  const std::optional<DecoderName> decoder = ParseDecoder(target.decoder);
+  if (!decoder.has_value()) return "";
+  return files.LinkName(CxlFile(absl::StrCat("endpoint", decoder->port), "uport"));
+}
+
+// Everything that this host might have for the pool. Serials are not unique: two devices of a make
+// that gives none, or gives one to all, are two.
 std::vector<Candidate> FindCandidates(const HostFiles& files, const CxlSnapshot& snapshot) {
   std::vector<Candidate> found;
-  std::set<uint64_t> in_regions;
+  std::set<std::string> in_regions;  // Memdevs.
+  std::set<uint64_t> gone;           // Serials of targets that are gone, as far as they are known.
   for (const CxlHostRegion& region : snapshot.regions) {
     // What is not committed was left half made: MakeHostRegion clears it away for its memdev.
     if (!region.committed) continue;
-    for (const CxlRegionTarget& target : region.targets) in_regions.insert(target.serial);
+    std::vector<std::string> memdevs;
+    for (const CxlRegionTarget& target : region.targets) {
+      const std::string memdev = MemdevOf(files, target);
+      if (!memdev.empty()) memdevs.push_back(memdev);
+      const bool by_serial = memdev.empty() || CXLPOOL_MUTANT("region-by-serial");
+      if (by_serial && target.serial != 0) gone.insert(target.serial);
+    }
+    in_regions.insert(memdevs.begin(), memdevs.end());
     // Persistent memory is a namespace's.
     if (files.Read(CxlFile(region.name, "mode")).value_or("ram") != "ram") continue;
     Candidate candidate{.name = region.name,
                         .serials = {},
+                        .memdevs = std::move(memdevs),
                         .region = ReadDaxRegion(files, region.name),
                         .host_region = &region};
     for (const CxlRegionTarget& target : region.targets) {
@@ -73,9 +92,12 @@ std::vector<Candidate> FindCandidates(const HostFiles& files, const CxlSnapshot&
     if (region.has_value()) found.push_back({.name = name, .serials = {}, .region = region});
   }
   for (const CxlMemdev& memdev : snapshot.memdevs) {
-    if (in_regions.contains(memdev.serial)) continue;
-    found.push_back(
-        {.name = memdev.name, .serials = {memdev.serial}, .region = {}, .memdev = &memdev});
+    if (in_regions.contains(memdev.name) || gone.contains(memdev.serial)) continue;
+    found.push_back({.name = memdev.name,
+                     .serials = {memdev.serial},
+                     .memdevs = {memdev.name},
+                     .region = {},
+                     .memdev = &memdev});
   }
   return found;
 }
@@ -141,7 +163,7 @@ class LinuxSpace : public DaxSpace {
   absl::StatusOr<OpenPiece> Open(const SpacePiece& piece, bool read_only) override;
 
  private:
-  bool IsWanted(const Candidate& candidate, const CxlSnapshot& snapshot) const;
+  bool IsWanted(const Candidate& candidate) const;
   absl::StatusOr<DaxRegion> RegionOf(const std::string& device) const;
   absl::StatusOr<DaxDevice> DaxOf(const SpacePiece& piece) const;
   absl::Status MakeUsable(const Candidate& candidate, const CxlSnapshot& snapshot);
@@ -165,15 +187,14 @@ class LinuxSpace : public DaxSpace {
 };
 
 // By any of the names that LinuxSpaceOptions allows.
-bool LinuxSpace::IsWanted(const Candidate& candidate, const CxlSnapshot& snapshot) const {
+bool LinuxSpace::IsWanted(const Candidate& candidate) const {
   if (wanted_.empty() || wanted_.contains(candidate.name)) return true;
-  for (const uint64_t serial : candidate.serials) {
-    if (serial == 0) continue;
-    const CxlMemdev* const memdev = FindMemdev(snapshot, serial);
-    if (wanted_.contains(Hex(serial))) return true;
-    if (memdev != nullptr && wanted_.contains(memdev->name)) return true;
-  }
-  return false;
+  const auto is_named = [&](const std::string& memdev) { return wanted_.contains(memdev); };
+  const auto has_serial = [&](uint64_t serial) {
+    return serial != 0 && wanted_.contains(Hex(serial));
+  };
+  return std::any_of(candidate.memdevs.begin(), candidate.memdevs.end(), is_named) ||
+         std::any_of(candidate.serials.begin(), candidate.serials.end(), has_serial);
 }
 
 // OK means that the host itself is fit. A device that cannot be made usable does not keep the
@@ -188,7 +209,7 @@ absl::Status LinuxSpace::Prepare() {
   }
   const CxlSnapshot snapshot = LookAtCxl(machine_);
   for (const Candidate& candidate : FindCandidates(files_, snapshot)) {
-    if (!IsWanted(candidate, snapshot)) continue;
+    if (!IsWanted(candidate)) continue;
     const absl::Status status = MakeUsable(candidate, snapshot);
     if (status.ok()) continue;
     const MutexLock lock(mutex_);
@@ -235,6 +256,12 @@ absl::Status LinuxSpace::MakeRegionOver(const CxlMemdev& memdev, const CxlSnapsh
     return unfit("it has no serial number, by which a host region is made",
                  "make one by hand: cxl create-region");
   }
+  for (const CxlMemdev& other : snapshot.memdevs) {
+    if (other.serial != memdev.serial || other.name == memdev.name) continue;
+    return unfit(absl::StrCat("its serial number, by which a host region is made, is also that of ",
+                              other.name),
+                 absl::StrCat("make one by hand: cxl create-region ", memdev.name));
+  }
   if (usable == 0) {
     return unfit(absl::StrCat("it has ", memdev.size_bytes, " bytes of volatile memory; a host ",
                               "region has at least ", kRegionGranuleBytes),
@@ -275,7 +302,7 @@ absl::StatusOr<SpaceView> LinuxSpace::Look() {
   SpaceView view;
   const CxlSnapshot snapshot = LookAtCxl(machine_);
   for (const Candidate& candidate : FindCandidates(files_, snapshot)) {
-    if (!IsWanted(candidate, snapshot)) continue;
+    if (!IsWanted(candidate)) continue;
     SpaceDevice& device = view.devices.emplace_back();
     device.name = candidate.name;
     std::vector<std::string> serials;

@@ -87,6 +87,32 @@ TEST_F(LinuxSpaceTest, SaysWhereItDoesNotSeeEveryDaxDevice) {
   EXPECT_FALSE(view.devices.at(0).pieces_known);
 }
 
+// Of a make that gives all its devices one serial number, or none.
+TEST_F(LinuxSpaceTest, TwoDevicesOfOneSerialAreTwo) {
+  for (const uint64_t serial : {0x77, 0}) {
+    FakeDaxKernel host;
+    host.AddCxl(0, 0x110000000, kSize, serial);
+    host.AddCxl(1, 0x210000000, kSize, serial);
+    const auto space_of = [&](std::vector<std::string> devices) {
+      return MakeLinuxSpace({.devices = std::move(devices), .files = host.kernel()});
+    };
+    ASSERT_EQ(space_of({"mem1"})->Look()->devices.size(), 1u);
+    EXPECT_EQ(space_of({"mem1"})->Look()->devices[0].name, "region1");
+    // The second loses its host region.
+    std::filesystem::remove(host.Path("sys/bus/cxl/devices/region1"));
+    std::filesystem::remove_all(host.Path("sys/devices/root0/decoder0.0/region1"));
+    host.Put("sys/bus/cxl/devices/decoder5.0/mode", "none\n");  // Its driver has taken it.
+    const auto space = space_of({});
+    ASSERT_EQ(space->Prepare(), absl::OkStatus());
+    const SpaceView view = *space->Look();
+    ASSERT_EQ(view.devices.size(), 2u) << serial;
+    EXPECT_EQ(view.devices[0].name, "region0");
+    EXPECT_EQ(view.devices[0].unfit, "");
+    EXPECT_EQ(view.devices[1].name, "mem1");
+    EXPECT_THAT(view.devices[1].unfit, HasSubstr(serial == 0 ? "no serial" : "that of mem0"));
+  }
+}
+
 TEST_F(LinuxSpaceTest, PersistentMemoryIsNoneOfIts) {
   host_.Put("sys/bus/cxl/devices/region0/mode", "pmem\n");
   std::filesystem::remove_all(host_.Path("sys/bus/cxl/devices/region0/dax_region0"));
