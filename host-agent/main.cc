@@ -38,6 +38,7 @@
 #include "host-agent/service/readiness.h"
 #include "host-agent/service/tiering_keeper.h"
 #include "host-agent/setup.h"
+#include "host-agent/support/run_file.h"
 #include "proto/support/certificate_keeper.h"
 #include "proto/support/daemon.h"
 #include "proto/support/grpc_log.h"
@@ -117,6 +118,9 @@ class Agent {
     agent->link_ = *std::move(link);
     if (config.adapter == AgentConfig::Adapter::kShared) {
       const SharedHostOptions shared = SharedOptionsOf(config, options->incarnation);
+      // Before the grants are read: two agents would each overwrite what the other has noted.
+      absl::Status status = HoldRunFile(shared.grants_path);
+      if (!status.ok()) return status;
       auto memory = MakeSharedHost(MakeSpace(config, shared), shared);
       agent->shared_ = memory.get();
       agent->memory_ = std::move(memory);

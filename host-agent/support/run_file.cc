@@ -1,16 +1,20 @@
 #include "host-agent/support/run_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
+#include <cstring>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "proto/support/mutant.h"
+#include "proto/support/refusal.h"
 #include "proto/support/unique_fd.h"
 
 namespace cxlpool::agent {
@@ -58,6 +62,23 @@ int WriteRunFile(const std::string& path, absl::string_view what, absl::string_v
   const ssize_t put = write(fd.get(), text.data(), text.size());
   if (put != static_cast<ssize_t>(text.size())) return put < 0 ? errno : ENOSPC;
   return rename(fresh.c_str(), path.c_str()) == 0 ? 0 : errno;
+}
+
+absl::Status HoldRunFile(const std::string& path) {
+  const std::string lock = path + ".lock";
+  UniqueFd fd(open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR));
+  if (!fd.valid()) {
+    return Refuse(absl::StatusCode::kUnavailable, "RUN_FILE",
+                  absl::StrCat(lock, " cannot be opened: ", std::strerror(errno)),
+                  "see that the directory is there and is the agent's own");
+  }
+  if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0 && !CXLPOOL_MUTANT("agents-overlap")) {
+    return Refuse(absl::StatusCode::kFailedPrecondition, "AGENT_RUNS",
+                  absl::StrCat("another cxlpool-agent of this host holds ", lock),
+                  absl::StrCat("end it (`fuser ", lock, "` names it), or wait until it has ended"));
+  }
+  fd.Release();  // Threads that nobody waits for may work on when everything else is taken down.
+  return absl::OkStatus();
 }
 
 }  // namespace cxlpool::agent

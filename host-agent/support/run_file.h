@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
 namespace cxlpool::agent {
@@ -24,6 +25,11 @@ std::optional<std::vector<std::string>> ReadRunFile(const std::string& path, siz
 // it does not outlive the boot. 0, or the errno, and what was there stays.
 int WriteRunFile(const std::string& path, absl::string_view what, absl::string_view boot_id,
                  absl::string_view lines);
+
+// Keeps other agents from what is kept at `path`, for as long as this process lives, however it
+// ends: by a lock on `path`.lock. FAILED_PRECONDITION/AGENT_RUNS: another process has it.
+// UNAVAILABLE/RUN_FILE.
+absl::Status HoldRunFile(const std::string& path);
 
 }  // namespace cxlpool::agent
 

@@ -5,7 +5,7 @@ import random
 from testbed.demo import Demo
 from testbed.emulated import SharedPool
 from testbed.pool import CliError, MiB
-from testbed.process import wait_until
+from testbed.process import Daemon, wait_until
 from testbed.shared_many import ManyRegions
 from testbed.testing import BUILD, PoolTest, main
 
@@ -162,6 +162,16 @@ class SharedChainTest(SharedTest):
         for name, segments in before.items():
             self.assertEqual(self.pool.attachment(name, 'host-a')['segments'], segments)
             self.pool.release(name)
+        self.assert_nothing_left()
+
+
+    def test_7_a_second_agent_does_not_start_beside_the_first(self):
+        host = self.pool.hosts['host-a']
+        second = Daemon('cxlpool-agent', host.agent.command, host.directory / 'second.log').start()
+        self.assertNotEqual(second.wait(30), 0)
+        self.assertIn('AGENT_RUNS', second.tail())
+        self.pool.allocate('one', '256MiB', 'host-a')
+        self.pool.release('one')
         self.assert_nothing_left()
 
 

@@ -1,7 +1,8 @@
 // What this host has been granted of shared devices, over restarts of the agent and not over those
 // of the host: with a boot everything that was made of it is gone.
 //
-// Kept in a file in /run, replaced before anybody is answered. Not thread-safe.
+// Kept in a file in /run, replaced before anybody is answered. One process at a time: HoldRunFile
+// (support/run_file.h). Not thread-safe.
 #ifndef CXLPOOL_HOST_AGENT_ADAPTERS_SHARED_GRANT_TABLE_H_
 #define CXLPOOL_HOST_AGENT_ADAPTERS_SHARED_GRANT_TABLE_H_
 

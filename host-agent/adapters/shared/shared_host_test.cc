@@ -16,6 +16,7 @@
 #include "host-agent/adapters/shared/file_space.h"
 #include "host-agent/adapters/shared/shared_machine.h"
 #include "host-agent/support/device_memory.h"
+#include "host-agent/support/run_file.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::agent {
@@ -571,6 +572,13 @@ TEST_F(SharedHostTest, ADeviceThatIsLetGoLaterIsTakenThen) {
     }
     EXPECT_EQ(space.prepared, 1);  // Not with each look.
   }
+}
+
+TEST_F(SharedHostTest, OneAgentAtATimeHasTheGrants) {
+  const std::string grants = directory_ + "/grants";
+  EXPECT_TRUE(HoldRunFile(grants).ok());
+  EXPECT_EQ(ReasonOf(HoldRunFile(grants)), "AGENT_RUNS");
+  EXPECT_EQ(ReasonOf(HoldRunFile(directory_ + "/none/grants")), "RUN_FILE");
 }
 
 TEST(CacheLinesTest, ClearsWholeLinesAndNoOther) {
