@@ -117,7 +117,8 @@ class Agent {
     if (!link.ok()) return link.status();
     agent->link_ = *std::move(link);
     if (config.adapter == AgentConfig::Adapter::kShared) {
-      const SharedHostOptions shared = SharedOptionsOf(config, options->incarnation);
+      SharedHostOptions shared = SharedOptionsOf(config, options->incarnation);
+      shared.probe = CrashProbe();
       // Before the grants are read: two agents would each overwrite what the other has noted.
       absl::Status status = HoldRunFile(shared.grants_path);
       if (!status.ok()) return status;

@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "proto/support/cxl_host.h"
 #include "test/rigs/service_fixture.h"
 
 namespace cxlpool::fm {
@@ -97,6 +98,28 @@ TEST_F(StrayTest, AStrayThatIsNotOnlineIsTakenNeitherUpNorDown) {
     EXPECT_TRUE(world.scrubbed.empty());
     EXPECT_EQ(rig->views.Get()->capacity.quarantined_bytes, kGranule);
   }
+}
+
+// On a shared device: neither a detach nor a fence takes it away.
+TEST_F(StrayTest, OfADaxDeviceThatAPersonMadeItIsSaidHowToRemoveIt) {
+  BoundLd ld;
+  ld.host = "host-a";
+  ld.slot = kSharedSlots + 1;
+  ld.slice = {"cmm-0", kGranule, kGranule};
+  world.bound[ld.serial] = {ld, v1::SEGMENT_ONLINE};
+  world.slots.push_back(ld.slot);
+  Restart();
+  ASSERT_TRUE(rig->RunUntil([&] { return !rig->views.Get()->regions.List("", 10).empty(); },
+                            absl::Seconds(150)));
+  const auto held = rig->views.Get()->regions.List("", 10)[0];
+  EXPECT_EQ(held->state, RegionState::kQuarantined);
+  for (const std::string& says :
+       {std::string("host \"host-a\" has a DAX device"), std::string("of device cmm-0"),
+        std::string("daxctl destroy-device"),
+        absl::StrCat("cxlpool region release ", held->id, " --force --reason WHY")}) {
+    EXPECT_TRUE(absl::StrContains(held->state_reason, says)) << held->state_reason;
+  }
+  EXPECT_FALSE(absl::StrContains(held->state_reason, "slot")) << held->state_reason;
 }
 
 TEST_F(StrayTest, StraysOfTwoHostsAreTwoThoughTheyBearOneGeneration) {

@@ -9,9 +9,10 @@ from testbed.process import Daemon, wait_until
 from testbed.shared_many import ManyRegions
 from testbed.testing import BUILD, PoolTest, main
 
-AGENT_UP = ('before-DeviceGrant', 'after-DeviceGrant', 'before-CreateHostRegion',
+AGENT_UP = ('before-DeviceGrant', 'after-DeviceGrant', 'before-CreateHostRegion', 'carved', 'invalidated',
             'after-CreateHostRegion', 'before-BindDax', 'after-BindDax', 'before-Report')
-AGENT_DOWN = ('before-UnbindDax', 'after-UnbindDax', 'before-DestroyHostRegion', 'after-DestroyHostRegion',
+AGENT_DOWN = ('before-UnbindDax', 'after-UnbindDax', 'before-DestroyHostRegion', 'written-back',
+              'after-DestroyHostRegion',
               'before-DeviceRevoke', 'after-DeviceRevoke', 'before-PowerOff', 'after-PowerOff', 'before-DeviceClear',
               'after-DeviceClear')
 MANAGER_UP = ('before-bind', 'after-bind', 'after-commit-BOUND', 'report-SEGMENT_ONLINE', 'before-commit-ONLINE',

@@ -51,6 +51,7 @@ TEST_F(SharedBackendTest, AnotherPoolsMarkIsLeftAlone) {
   const std::string why = Missing();
   EXPECT_TRUE(absl::StrContains(why, other)) << why;
   EXPECT_TRUE(absl::StrContains(why, "another pool")) << why;
+  EXPECT_TRUE(absl::StrContains(why, "zero its first 4 KiB on host host-a")) << why;
   EXPECT_EQ(Count("host-a", &Host::marks), 0);
   EXPECT_TRUE(absl::StrContains(WhyNot("host-a"), "not")) << "nothing is granted there";
 }

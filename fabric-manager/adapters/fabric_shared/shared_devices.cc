@@ -71,6 +71,15 @@ std::string TextOf(const v1::DeviceLook& look, const std::string& pool) {
                           : "");
 }
 
+// What has to be done before a device that has a mark can be the pool's.
+std::string ToMakeBare(const v1::SharedDevice& device, const std::string& host) {
+  if (!device.has_mark()) return "";
+  return absl::StrCat(
+      ": use it as that pool's device, or, if nobody needs what is on it, zero its "
+      "first 4 KiB on host ",
+      host, "; it is tried again");
+}
+
 std::string OtherBytes(const std::string& reader, const std::string& writer) {
   return absl::StrCat("host ", reader, " does not load what host ", writer,
                       " has just stored there: with the same mark, it is a copy or another device");
@@ -434,7 +443,7 @@ std::string SharedBackend::WriteFirstMark(const std::string& id, std::map<std::s
   const uint64_t needed = entry.capacity_bytes + entry.granule_bytes;
   const bool taken = bare->has_mark() || !bare->unfit_reason().empty();
   if (taken && !CXLPOOL_MUTANT("mark-over-marks")) {
-    return absl::StrCat("; it is not marked there, for that is not bare");
+    return absl::StrCat("; it is not marked there, for that is not bare", ToMakeBare(*bare, host));
   }
   if (bare->size_bytes() < needed) {
     return absl::StrCat("; ", name, " of host ", host, " is too small: it takes ",

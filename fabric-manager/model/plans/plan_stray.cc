@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "fabric-manager/model/plans/planner.h"
+#include "proto/support/cxl_host.h"
 #include "proto/support/mutant.h"
 
 namespace cxlpool::fm {
@@ -66,6 +67,25 @@ bool WholeAndFree(const PoolState& state, const std::vector<StrayLd>& lds) {
   });
 }
 
+// The driver of shared devices shows a DAX device that the pool did not make in a slot that no host
+// has, and without a serial: only its host can take it away.
+bool IsMadeByHand(const StrayLd& ld) { return ld.serial == 0 && ld.slot > kSharedSlots; }
+
+// What is there, and how it ends, for people.
+std::string TextOf(const StrayLd& ld) {
+  if (!IsMadeByHand(ld)) {
+    return absl::StrCat("host \"", ld.host, "\" has it bound at slot ", ld.slot,
+                        ", which no record intends: `cxlpool host fence ", ld.host,
+                        " --reason WHY`");
+  }
+  return absl::StrCat(
+      "host \"", ld.host, "\" has a DAX device that the pool did not make on bytes ",
+      ld.extent.dpa_bytes, " to ", ld.extent.dpa_bytes + ld.extent.length_bytes, " of device ",
+      ld.extent.device.str(),
+      ", counted from behind its mark: save what is needed, find it on that host "
+      "(`daxctl list`), and remove it there (`daxctl destroy-device daxN.M --force`)");
+}
+
 }  // namespace
 
 // Holds the bytes of these LDs in QUARANTINED Regions, so that nobody is given them. Where they are
@@ -115,10 +135,8 @@ Change PlanStray(const PoolState& state, const std::vector<StrayLd>& lds, PlanCo
       auto region = NewRegion(ld, context);
       region->tag = context.make_tag();
       region->state = RegionState::kQuarantined;
-      region->state_reason = absl::StrCat(
-          "STRAY: host \"", ld.host, "\" has it bound at slot ", ld.slot,
-          ", which no record intends: `cxlpool host fence ", ld.host,
-          " --reason WHY`, then `cxlpool region release ", region->id, " --force --reason WHY`");
+      region->state_reason = absl::StrCat("STRAY: ", TextOf(ld), ", then `cxlpool region release ",
+                                          region->id, " --force --reason WHY`");
       region->extents = {part};
       region->requested_bytes = part.length_bytes;
       change.push_back(RegionPtr(region));

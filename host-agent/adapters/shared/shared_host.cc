@@ -17,7 +17,8 @@ class SharedHost : public SharedHostMemory {
   SharedHost(std::unique_ptr<DaxSpace> space, SharedHostOptions options)
       : options_(std::move(options)),
         machine_(std::make_shared<SharedMachine>(std::move(space), options_.grants_path,
-                                                 options_.boot_id, options_.zero_patience)) {}
+                                                 options_.boot_id, options_.zero_patience,
+                                                 options_.probe)) {}
 
   void Prepare(Done done) override {
     Rung(

@@ -17,10 +17,12 @@
 #ifndef CXLPOOL_HOST_AGENT_ADAPTERS_SHARED_SHARED_HOST_H_
 #define CXLPOOL_HOST_AGENT_ADAPTERS_SHARED_SHARED_HOST_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "host-agent/ports/dax_space.h"
 #include "host-agent/ports/device_work.h"
@@ -38,6 +40,9 @@ struct SharedHostOptions {
   absl::Duration rung_timeout = absl::Seconds(30);
   absl::Duration blocks_timeout = absl::Seconds(60);
   absl::Duration zero_patience = absl::Seconds(8);  // DeviceMark.was_zero is looked for so long.
+  // For the kill tests: "carved" and "invalidated" are passed before and after the flush of a host
+  // region that is being made, "written-back" after that of one that is taken down.
+  std::function<void(absl::string_view point)> probe = {};
 };
 
 class SharedHostMemory : public HostMemory, public DeviceWork {

@@ -40,8 +40,11 @@ bool IsPieceOf(const Granted& granted, const SpacePiece& piece) {
 }  // namespace
 
 SharedMachine::SharedMachine(std::unique_ptr<DaxSpace> space, const std::string& grants_path,
-                             const std::string& boot_id, absl::Duration zero_patience)
-    : space_(std::move(space)), zero_patience_(zero_patience), table_(grants_path, boot_id) {}
+                             const std::string& boot_id, absl::Duration zero_patience, Probe probe)
+    : space_(std::move(space)),
+      zero_patience_(zero_patience),
+      probe_(std::move(probe)),
+      table_(grants_path, boot_id) {}
 
 SharedMachine::~SharedMachine() {
   for (auto& [name, window] : windows_) ::munmap(window.at, window.size);
@@ -152,9 +155,11 @@ absl::Status SharedMachine::CreateHostRegion(const HostRegionSpec& spec) {
     MutexLock lock(mutex_);
     if (status = table_.SetReady(grant.serial(), true); !status.ok()) return status;
   }
+  Pass("carved");
   if (!grant.coherent() && !CXLPOOL_MUTANT("attach-without-invalidate")) {
     if (status = FlushPiece(*piece); !status.ok()) return status;
   }
+  Pass("invalidated");
   MutexLock lock(mutex_);
   return table_.SetReady(grant.serial(), true);
 }
@@ -169,7 +174,7 @@ absl::Status SharedMachine::DestroyHostRegion(uint64_t serial) {
   if (absl::IsNotFound(piece.status())) return FlushOwed(*granted);
   if (!piece.ok()) return piece.status();
   if (granted->ready) {
-    if (piece->driver != DaxDriver::kNone) {
+    if (piece->driver != DaxDriver::kNone && !CXLPOOL_MUTANT("flush-while-bound")) {
       return Precondition("DAX_BOUND", absl::StrCat("a driver has ", piece->dax),
                           "unbind it first");
     }
@@ -181,6 +186,7 @@ absl::Status SharedMachine::DestroyHostRegion(uint64_t serial) {
   if (!grant.coherent() && flushes && !CXLPOOL_MUTANT("release-without-flush")) {
     if (absl::Status status = FlushPiece(*piece); !status.ok()) return status;
   }
+  Pass("written-back");
   if (absl::Status status = space_->Unbind(*piece); !status.ok()) return status;
   if (absl::Status status = space_->Uncarve(*piece); !status.ok()) return status;
   MutexLock lock(mutex_);
@@ -228,6 +234,10 @@ absl::Status SharedMachine::PowerOff(uint32_t slot, uint64_t serial) {
                         "destroy the host region first");
   }
   if (!absl::IsNotFound(piece.status())) return piece.status();
+  if (CXLPOOL_MUTANT("flush-after-the-grant")) {
+    MutexLock lock(mutex_);
+    if (absl::Status status = table_.Remove(serial); !status.ok()) return status;
+  }
   if (absl::Status status = FlushOwed(*granted); !status.ok()) return status;
   MutexLock lock(mutex_);
   return table_.Remove(serial);

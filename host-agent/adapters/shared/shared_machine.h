@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "cxlpool/v1/host_service.pb.h"
 #include "host-agent/adapters/shared/grant_table.h"
@@ -25,8 +26,11 @@ namespace cxlpool::agent {
 
 class SharedMachine {
  public:
+  // Told which point of a rung is passed: SharedHostOptions::probe.
+  using Probe = std::function<void(absl::string_view point)>;
+
   SharedMachine(std::unique_ptr<DaxSpace> space, const std::string& grants_path,
-                const std::string& boot_id, absl::Duration zero_patience);
+                const std::string& boot_id, absl::Duration zero_patience, Probe probe = {});
   ~SharedMachine();
 
   DaxSpace& space() { return *space_; }
@@ -108,9 +112,13 @@ class SharedMachine {
                                           uint64_t length_bytes);
   bool IsAllZero(const SpaceDevice& device, const v1::DeviceMark& mark);
   std::optional<Granted> FindGranted(uint64_t serial);
+  void Pass(absl::string_view point) const {
+    if (probe_) probe_(point);
+  }
 
   const std::unique_ptr<DaxSpace> space_;
   const absl::Duration zero_patience_;
+  const Probe probe_;
   std::map<std::string, Window> windows_;  // By SpaceDevice::name.
   absl::Time prepared_ = absl::InfinitePast();
 
