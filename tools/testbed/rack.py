@@ -144,5 +144,5 @@ class SharedRackPool(RackPool):
         """A slow host does not see in time that its devices are all zero: their bytes are found, and cleared once released."""
         super().start()
         for name in self.regions():
-            self.release(name, '--force', '--reason', 'nobody has written anything here yet')
+            self.release(name, '--force', '--reason', 'nobody has written anything here yet', '--yes')
         return self
