@@ -36,6 +36,9 @@ TEST_F(NumaTest, PagesComeFromTheNode) {
   std::vector<int> half(64, -1);
   std::fill_n(half.begin(), 32, 0);
   EXPECT_EQ(NodesOfPages(address_, kBytes).value(), half);
+  // A page that the range only begins counts, too.
+  EXPECT_EQ(NodesOfPages(address_, kBytes / 2 + 1).value(),
+            std::vector<int>(half.begin(), half.begin() + 33));
 }
 
 TEST_F(NumaTest, RefusesNodesThatAreNotThere) {

@@ -17,6 +17,8 @@
 #ifndef CXLPOOL_POOL_H_
 #define CXLPOOL_POOL_H_
 
+#include <unistd.h>
+
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -635,10 +637,10 @@ inline Result<void> BindToNode(void* address, size_t bytes, int node) {
   return {};
 }
 
-// cxlpool_nodes_of_pages, of pages of `page_bytes`.
-inline Result<std::vector<int>> NodesOfPages(const void* address, size_t bytes,
-                                             size_t page_bytes = 4096) {
-  std::vector<int> nodes((bytes + page_bytes - 1) / page_bytes, -1);
+// cxlpool_nodes_of_pages: of each page of the system's that the range has a part of.
+inline Result<std::vector<int>> NodesOfPages(const void* address, size_t bytes) {
+  const auto page_bytes = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  std::vector<int> nodes(bytes / page_bytes + (bytes % page_bytes != 0 ? 1 : 0), -1);
   internal::ErrorOut error;
   if (cxlpool_nodes_of_pages(address, bytes, nodes.data(), error.out()) != 0) return error.Take();
   return nodes;
