@@ -296,13 +296,16 @@ Status Directory::Claim(uint32_t partition, bool take_over) {
   }
   if (map_->region()->Forked()) return Forked();
   const uint64_t at = geometry.OwnerAt(partition);
-  auto lock = PartitionLock::Take(map_->region(), map_->offset_bytes() + at);
+  // Also of a map that was extended: only the newest knows in which descriptor what was added lies.
+  const auto region =
+      CXLPOOL_MUTANT("lock-by-the-first-handle") ? map_->region() : map_->newest_region();
+  auto lock = PartitionLock::Take(region, map_->offset_bytes() + at);
   // Of a process that has just ended the agent may have a descriptor for a moment more.
   const auto until = std::chrono::steady_clock::now() + kDescriptorsGo;
   while (lock.ok() && *lock == nullptr && OwnerHasEnded(partition) &&
          std::chrono::steady_clock::now() < until) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    lock = PartitionLock::Take(map_->region(), map_->offset_bytes() + at);
+    lock = PartitionLock::Take(region, map_->offset_bytes() + at);
   }
   if (!lock.ok()) return lock.status();
   if (*lock == nullptr) {

@@ -183,6 +183,29 @@ TEST_P(DirectoryTest, APartitionHasOneOwner) {
   EXPECT_EQ(Got(next, "a"), "kept");
 }
 
+// Who has followed a Region as it grew and who has opened it since look at the same lock, also for
+// a partition that lies in what was added.
+TEST_P(DirectoryTest, APartitionOfWhatWasAddedHasOneOwner) {
+  agent_.Add({.name = kShared, .coherence = GetParam(), .segment_bytes = {kSize / 2}});
+  const auto open = [this] {
+    return Pool::Connect({.socket_path = agent_.socket_path()}).value().Open(kShared).value();
+  };
+  Mapping grown = open().Map({.reserve_bytes = kSize}).value();
+  agent_.Add({.name = kShared, .coherence = GetParam(), .segment_bytes = {kSize / 2, kSize / 2}});
+  ASSERT_TRUE(grown.Extend(open()).ok());
+  Make(grown);
+  const Mapping fresh = Map();
+  for (const uint32_t partition : {0u, 1u}) {  // One in each half.
+    for (const bool grown_first : {true, false}) {
+      const auto owner = Directory::Open(grown_first ? grown : fresh, {.partition = partition});
+      ASSERT_TRUE(owner.ok()) << owner.error().text();
+      const auto other = Directory::Open(grown_first ? fresh : grown, {.partition = partition});
+      ASSERT_FALSE(other.ok()) << "partition " << partition << " has two owners";
+      EXPECT_EQ(other.error().reason, "PARTITION_TAKEN");
+    }
+  }
+}
+
 TEST_P(DirectoryTest, AnotherHostsPartitionIsTakenOverOnPurposeOnly) {
   Make(Map());
   const pid_t child = fork();

@@ -251,6 +251,11 @@ std::shared_ptr<const OpenedRegion> Map::region() const {
   return regions_.front();
 }
 
+std::shared_ptr<const OpenedRegion> Map::newest_region() const {
+  const MutexLock lock(mutex_);
+  return regions_.back();
+}
+
 Status Map::CheckRange(const void* address, size_t bytes) const {
   const size_t offset =
       reinterpret_cast<uintptr_t>(address) - reinterpret_cast<uintptr_t>(range_.begin);

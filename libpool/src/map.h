@@ -69,6 +69,8 @@ class Map {
   uint64_t offset_bytes() const { return options_.offset_bytes; }
   // That it was made of first.
   std::shared_ptr<const OpenedRegion> region() const;
+  // That it was extended by last: it has all that is mapped, where the first may end before.
+  std::shared_ptr<const OpenedRegion> newest_region() const;
   const RegionUsage& usage() const { return *usage_; }
 
  private:

@@ -23,7 +23,8 @@ class PartitionLock {
     uint64_t offset_bytes = 0;
   };
 
-  // `offset_bytes`: of the partition in the Region. Null: another has it. INTERNAL/LOCK_FAILED.
+  // `offset_bytes`: of the partition in the Region, which has that byte. Null: another has it.
+  // INTERNAL/LOCK_FAILED.
   static StatusOr<std::unique_ptr<PartitionLock>> Take(std::shared_ptr<const OpenedRegion> region,
                                                        uint64_t offset_bytes);
   PartitionLock(const PartitionLock&) = delete;
