@@ -143,6 +143,22 @@ TEST_P(DirectoryTest, WhatIsBorrowedStaysAsItIs) {
   EXPECT_TRUE(owner.Put("c", Bytes(large)).ok());
 }
 
+TEST_P(DirectoryTest, ANameIsNotCutAtItsNul) {
+  const Mapping mapping = Map();
+  Make(mapping);
+  auto directory = Directory::Open(mapping, {.partition = 0}).value();
+  ASSERT_TRUE(directory.Put("a", Bytes("kept")).ok());
+  const std::string name("a\0b", 3);
+  std::vector<std::byte> into(10);
+  EXPECT_EQ(ReasonOf(directory.Put(name, Bytes("other"))), "BAD_ARGUMENT");
+  EXPECT_EQ(ReasonOf(directory.CreateObject(name, 5)), "BAD_ARGUMENT");
+  EXPECT_EQ(ReasonOf(directory.Get(name, into)), "BAD_ARGUMENT");
+  EXPECT_EQ(ReasonOf(directory.Borrow(name)), "BAD_ARGUMENT");
+  EXPECT_EQ(ReasonOf(directory.Find(name)), "BAD_ARGUMENT");
+  EXPECT_EQ(ReasonOf(directory.Remove(name)), "BAD_ARGUMENT");
+  EXPECT_EQ(Got(directory, "a"), "kept");
+}
+
 TEST_P(DirectoryTest, AnObjectIsMadeInPlace) {
   const Mapping mapping = Map();
   Make(mapping);

@@ -72,6 +72,20 @@ class Object {
   std::unique_ptr<cxlpool_object, Free> object_;
 };
 
+namespace internal {
+
+// The C interface would take a name's beginning for the name.
+inline bool HasNul(const std::string& name) { return name.find('\0') != std::string::npos; }
+inline Error NameWithNul() {
+  return {.code = CXLPOOL_INVALID_ARGUMENT,
+          .reason = "BAD_ARGUMENT",
+          .message = "an object's name has a NUL in it",
+          .remedy = "give one without"};
+}
+
+}  // namespace internal
+
+// Names are as directory.h says; one with a NUL in it is INVALID_ARGUMENT/BAD_ARGUMENT.
 class Directory {
  public:
   static Result<void> Create(const Mapping& mapping, const DirectoryCreateOptions& options = {}) {
@@ -102,6 +116,7 @@ class Directory {
   }
 
   Result<void> Put(const std::string& name, std::span<const std::byte> bytes) {
+    if (internal::HasNul(name)) return internal::NameWithNul();
     internal::ErrorOut error;
     if (cxlpool_directory_put(directory_.get(), name.c_str(), bytes.data(), bytes.size(),
                               error.out()) != 0) {
@@ -112,6 +127,7 @@ class Directory {
 
   // cxlpool_directory_create_object: room to fill, then Object::Seal.
   Result<Object> CreateObject(const std::string& name, size_t size) {
+    if (internal::HasNul(name)) return internal::NameWithNul();
     internal::ErrorOut error;
     cxlpool_object* object = nullptr;
     if (cxlpool_directory_create_object(directory_.get(), name.c_str(), size, &object,
@@ -123,6 +139,7 @@ class Directory {
 
   // The object's size.
   Result<size_t> Get(const std::string& name, std::span<std::byte> into) const {
+    if (internal::HasNul(name)) return internal::NameWithNul();
     internal::ErrorOut error;
     size_t size = 0;
     if (cxlpool_directory_get(directory_.get(), name.c_str(), into.data(), into.size(), &size,
@@ -133,6 +150,7 @@ class Directory {
   }
 
   Result<Object> Borrow(const std::string& name) {
+    if (internal::HasNul(name)) return internal::NameWithNul();
     internal::ErrorOut error;
     cxlpool_object* object = nullptr;
     if (cxlpool_directory_borrow(directory_.get(), name.c_str(), &object, error.out()) != 0) {
@@ -142,6 +160,7 @@ class Directory {
   }
 
   Result<void> Remove(const std::string& name) {
+    if (internal::HasNul(name)) return internal::NameWithNul();
     internal::ErrorOut error;
     if (cxlpool_directory_remove(directory_.get(), name.c_str(), error.out()) != 0) {
       return error.Take();
@@ -150,6 +169,7 @@ class Directory {
   }
 
   Result<ObjectInfo> Find(const std::string& name) const {
+    if (internal::HasNul(name)) return internal::NameWithNul();
     internal::ErrorOut error;
     cxlpool_object_info info = CXLPOOL_OBJECT_INFO_INIT;
     if (cxlpool_directory_find(directory_.get(), name.c_str(), &info, error.out()) != 0) {
