@@ -23,10 +23,14 @@ typedef struct {
 typedef struct {
   PyObject_HEAD
   cxlpool_region *region;
+  Py_ssize_t calls; /* Of all threads, that use `region` while others run. */
+  int closed;       /* No more calls begin. */
   cxlpool_region_info info;
 } RegionObject;
 
 static PyTypeObject PoolType, RegionType;
+static int region_begin(RegionObject *self);
+static void region_end(RegionObject *self);
 
 /* ---- Errors and arguments ------------------------------------------------------------------- */
 
@@ -186,18 +190,28 @@ static PyObject *map_close(MapObject *self, PyObject *ignored) {
 
 static PyObject *map_exit(MapObject *self, PyObject *ignored) { return map_close(self, ignored); }
 
-static PyObject *map_extend(MapObject *self, PyObject *grown) {
+/* It counts as a view meanwhile: no other thread unmaps it. */
+static PyObject *map_extend(MapObject *self, PyObject *value) {
   if (!map_is_open(self)) return NULL;
-  if (!PyObject_TypeCheck(grown, &RegionType) || ((RegionObject *)grown)->region == NULL) {
+  RegionObject *const grown = (RegionObject *)value;
+  if (!PyObject_TypeCheck(value, &RegionType) || grown->closed) {
     PyErr_SetString(PyExc_TypeError, "give the Region, opened anew");
     return NULL;
   }
+  if (!region_begin(grown)) return NULL;
   cxlpool_error error = CXLPOOL_ERROR_INIT;
-  const uintptr_t at = (uintptr_t)cxlpool_map_address(self->map);
-  if (cxlpool_map_extend(self->map, ((RegionObject *)grown)->region, &error) != 0) {
-    return raise_error(&error);
+  int code = 0;
+  ++self->views;
+  Py_BEGIN_ALLOW_THREADS;
+  code = cxlpool_map_extend(self->map, grown->region, &error);
+  Py_END_ALLOW_THREADS;
+  region_end(grown);
+  if (code == 0) {
+    PyTraceMalloc_Track(TRACE_DOMAIN, (uintptr_t)cxlpool_map_address(self->map),
+                        cxlpool_map_size(self->map));
   }
-  PyTraceMalloc_Track(TRACE_DOMAIN, at, cxlpool_map_size(self->map));
+  --self->views;
+  if (code != 0) return raise_error(&error);
   Py_RETURN_NONE;
 }
 
@@ -239,6 +253,7 @@ static PyObject *map_refresh(MapObject *self, PyObject *args, PyObject *kwargs) 
 }
 
 static int map_getbuffer(MapObject *self, Py_buffer *view, int flags) {
+  view->obj = NULL;
   if (!map_is_open(self)) return -1;
   if (PyBuffer_FillInfo(view, (PyObject *)self, cxlpool_map_address(self->map),
                         (Py_ssize_t)cxlpool_map_size(self->map),
@@ -316,29 +331,41 @@ PyDoc_STRVAR(region_doc,
              "that allocated it has ended, or for a persistent one until it is released.");
 
 static int region_is_open(const RegionObject *self) {
-  if (self->region != NULL) return 1;
+  if (!self->closed) return 1;
   PyErr_SetString(PyExc_ValueError, "the Region is closed");
   return 0;
 }
 
-static void region_free(RegionObject *self) {
+/* Begins a call that lets other threads run: the handle is there until region_end. 0: it is closed. */
+static int region_begin(RegionObject *self) {
+  if (!region_is_open(self)) return 0;
+  ++self->calls;
+  return 1;
+}
+
+/* The call that ends last, of a Region that was closed, frees the handle. */
+static void region_end(RegionObject *self) {
+  if (--self->calls > 0 || !self->closed) return;
   cxlpool_region *const region = self->region;
   self->region = NULL;
-  if (region == NULL) return;
   Py_BEGIN_ALLOW_THREADS;
   cxlpool_close(region);
   Py_END_ALLOW_THREADS;
 }
 
-static void region_dealloc(RegionObject *self) {
-  region_free(self);
-  Py_TYPE(self)->tp_free((PyObject *)self);
-}
-
 static PyObject *region_close(RegionObject *self, PyObject *ignored) {
   (void)ignored;
-  region_free(self);
+  if (!self->closed) {
+    self->closed = 1;
+    ++self->calls;
+    region_end(self);
+  }
   Py_RETURN_NONE;
+}
+
+static void region_dealloc(RegionObject *self) {
+  Py_XDECREF(region_close(self, NULL));
+  Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
 static PyObject *region_map(RegionObject *self, PyObject *args, PyObject *kwargs) {
@@ -365,9 +392,14 @@ static PyObject *region_map(RegionObject *self, PyObject *args, PyObject *kwargs
   map->views = 0;
   cxlpool_error error = CXLPOOL_ERROR_INIT;
   int code = 0;
+  if (!region_begin(self)) {
+    Py_DECREF(map);
+    return NULL;
+  }
   Py_BEGIN_ALLOW_THREADS;
   code = cxlpool_map_region(self->region, &options, &map->map, &error);
   Py_END_ALLOW_THREADS;
+  region_end(self);
   if (code != 0) {
     Py_DECREF(map);
     return raise_error(&error);
@@ -433,7 +465,7 @@ static PyObject *region_field(RegionObject *self, void *name) {
 static PyObject *region_repr(RegionObject *self) {
   return PyUnicode_FromFormat("<cxlpool.Region %s, %llu bytes%s>", self->info.name,
                               (unsigned long long)self->info.size_bytes,
-                              self->region == NULL ? ", closed" : "");
+                              self->closed ? ", closed" : "");
 }
 
 static PyMethodDef region_methods[] = {
@@ -480,6 +512,8 @@ static PyObject *make_region(cxlpool_region *region) {
   }
   const cxlpool_region_info empty = CXLPOOL_REGION_INFO_INIT;
   self->region = region;
+  self->calls = 0;
+  self->closed = 0;
   self->info = empty;
   cxlpool_region_describe(region, &self->info, NULL);
   return (PyObject *)self;
@@ -587,9 +621,13 @@ static PyObject *pool_list(PoolObject *self, PyObject *ignored) {
   for (size_t i = 0; regions != NULL && i < cxlpool_list_count(list); ++i) {
     cxlpool_region_info info = CXLPOOL_REGION_INFO_INIT;
     cxlpool_list_describe(list, i, &info, NULL);
-    PyObject *const line = Py_BuildValue("{s:s,s:N,s:I,s:s}", "state", kStates[info.state],
-                                         "detaching", PyBool_FromLong(info.detaching), "opens",
-                                         info.opens, "state_reason", info.state_reason);
+    /* A library newer than this module may know more states. */
+    const size_t states = sizeof kStates / sizeof kStates[0];
+    const char *const state = kStates[(size_t)info.state < states ? (size_t)info.state : 0];
+    PyObject *const line =
+        Py_BuildValue("{s:s,s:N,s:I,s:s}", "state", state, "detaching",
+                      PyBool_FromLong(info.detaching), "opens", info.opens, "state_reason",
+                      info.state_reason);
     for (size_t f = 0; line != NULL && f < sizeof kFields / sizeof kFields[0]; ++f) {
       PyObject *const value = info_field(&info, kFields[f]);
       if (value != NULL) PyDict_SetItemString(line, kFields[f], value);

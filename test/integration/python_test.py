@@ -254,6 +254,46 @@ class PythonTest(PoolTest):
             thread.join()
         self.assertEqual(len(seen), 3)
 
+    def meanwhile(self, work):
+        """A thread that does its work as soon as it may run, and how that came out. It may when a call lets it, and at no other
+        time."""
+        self.addCleanup(sys.setswitchinterval, sys.getswitchinterval())
+        sys.setswitchinterval(1000)
+        go, came_out = threading.Event(), []
+
+        def run():
+            go.wait()
+            try:
+                came_out.append(work())
+            except (BufferError, ValueError) as error:
+                came_out.append(type(error))
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        self.addCleanup(thread.join)
+        go.set()
+        return came_out
+
+    def test_a_map_that_grows_lets_other_threads_run_and_is_not_closed_by_them(self):
+        memory = self.allocate().map(reserve='1GiB', populate=True)
+        self.pool.cli('region', 'resize', 'py', '512MiB', '--wait')
+        grown = cxlpool.open('py')
+        came_out = self.meanwhile(lambda: (grown.close(), memory.close()))
+        memory.extend(grown)
+        self.assertEqual(came_out, [BufferError])
+        self.assertEqual(len(memory), 512 * MiB)
+        with self.assertRaisesRegex(ValueError, 'closed'):
+            grown.map()
+
+    def test_a_region_that_is_closed_while_it_is_mapped_is_mapped(self):
+        region = self.allocate()
+        came_out = self.meanwhile(region.close)
+        memory = region.map(populate=True)
+        self.assertEqual(came_out, [None])
+        self.assertEqual(repr(region), '<cxlpool.Region regions/py, 268435456 bytes, closed>')
+        self.assertEqual(memoryview(memory)[-1], 0)
+        memory.close()
+
 
 if __name__ == '__main__':
     main()
