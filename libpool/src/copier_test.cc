@@ -390,7 +390,15 @@ TEST_F(CopierApiTest, AWaitEndsByItsDeadlineAndTheCopyGoesOn) {
   const Result<void> late = copy->Wait(std::chrono::milliseconds(1));
   EXPECT_EQ(ReasonOf(late), "COPY_UNDER_WAY");
   EXPECT_EQ(late.error().code, CXLPOOL_DEADLINE_EXCEEDED);
+  // A time that has passed already is not waited for.
+  std::promise<std::string> at_once;
+  std::thread waiter(
+      [&] { at_once.set_value(ReasonOf(copy->Wait(std::chrono::milliseconds(-1)))); });
+  auto answer = at_once.get_future();
+  EXPECT_EQ(answer.wait_for(kLong), std::future_status::ready);
   waited.Open();
+  waiter.join();
+  EXPECT_EQ(answer.get(), "COPY_UNDER_WAY");
   EXPECT_TRUE(copy->Wait(kLong).ok());
   // The callback was told of what it was asked for, and a failure as it is.
   std::promise<std::string> reason;

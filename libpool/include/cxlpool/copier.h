@@ -43,10 +43,11 @@ struct CopyOptions {
 // long as a MiB takes, until its memory is touched no more.
 class Copy {
  public:
-  // cxlpool_op_wait: how it ended.
+  // cxlpool_op_wait: how it ended. A timeout of 0 or less only asks.
   Result<void> Wait(std::chrono::milliseconds timeout) const {
+    const uint32_t timeout_ms = timeout.count() > 0 ? internal::Milliseconds(timeout) : 0;
     internal::ErrorOut error;
-    if (cxlpool_op_wait(op_.get(), internal::Milliseconds(timeout), nullptr, error.out()) != 0) {
+    if (cxlpool_op_wait(op_.get(), timeout_ms, nullptr, error.out()) != 0) {
       return error.Take();
     }
     return {};
