@@ -511,7 +511,11 @@ int cxlpool_fault_watch_check(const cxlpool_fault_watch* watch, cxlpool_error* e
   });
 }
 
-void cxlpool_fault_watch_stop(cxlpool_fault_watch* watch) { delete watch; }
+void cxlpool_fault_watch_stop(cxlpool_fault_watch* watch) {
+  // A forked child has none of its thread, and a lock may be held for ever: it leaves all as it is.
+  if (watch == nullptr || watch->watch->Forked()) return;
+  delete watch;
+}
 
 int cxlpool_bind_to_node(void* address, size_t bytes, int node, cxlpool_error* error) {
   return Run(error, [&] { return lib::BindToNode(address, bytes, node); });

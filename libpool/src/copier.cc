@@ -1,7 +1,6 @@
 #include "libpool/src/copier.h"
 
 #include <poll.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include "libpool/src/own_thread.h"
 #include "libpool/src/text.h"
 #include "proto/support/mutant.h"
 
@@ -40,19 +40,6 @@ void Signal(int eventfd) {
   if (::poll(&ready, 1, 0) == 1 && ::write(eventfd, &one, sizeof one) < 0) return;
 }
 
-// Whoever starts a copier may block what he likes: a thread that copies takes the signals of its
-// own faults, which a guard needs and a debugger wants, and leaves all others to the program's
-// threads.
-void TakeFaultsOnly() {
-  if (CXLPOOL_MUTANT("copier-blocks-faults")) return;
-  sigset_t others;
-  ::sigfillset(&others);
-  for (const int fault : {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT}) {
-    ::sigdelset(&others, fault);
-  }
-  ::pthread_sigmask(SIG_SETMASK, &others, nullptr);
-}
-
 }  // namespace
 
 Copier::Copier(CopierOptions options)
@@ -72,8 +59,7 @@ StatusOr<std::shared_ptr<Copier>> Copier::Start(CopierOptions options) {
     }
   } catch (const std::system_error& error) {
     copier->Stop();
-    return ErrnoError(Code::kResourceExhausted, "NO_THREAD", "cannot start a thread of the copier",
-                      "raise the limit of threads (ulimit -u, pids.max)", error.code().value());
+    return NoThread("the copier", error);
   } catch (...) {  // No memory: those that run are ended first.
     copier->Stop();
     throw;

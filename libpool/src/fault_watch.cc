@@ -1,8 +1,10 @@
 #include "libpool/src/fault_watch.h"
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
+#include "libpool/src/own_thread.h"
 #include "libpool/src/reply.h"
 #include "proto/support/mutant.h"
 
@@ -32,16 +34,26 @@ FaultWatcher::~FaultWatcher() {
 Status FaultWatcher::Start() {
   StatusOr<LocalFaultsResponse> first = Ask(0);
   if (!first.ok()) return first.status();
-  thread_ = std::thread([this, first = *std::move(first)] { Run(first); });
+  try {
+    thread_ = std::thread([this, first = *std::move(first)] { Run(first); });
+  } catch (const std::system_error& error) {
+    return NoThread("the watch", error);
+  }
   return Status();
 }
 
 Status FaultWatcher::Check() const {
+  if (Forked()) {
+    return Refuse(Code::kFailedPrecondition, "FORKED",
+                  "this watch is another process's: this process was forked from it",
+                  "start a watch in the child");
+  }
   const MutexLock lock(mutex_);
   return status_;
 }
 
 void FaultWatcher::Run(const LocalFaultsResponse& first) {
+  TakeFaultsOnly();
   Tell(first);
   Duration pause = kFirstPause;
   while (true) {

@@ -2,9 +2,13 @@
 // connection (cxlpool.h, "Lost bytes").
 //
 // Thread-safe, but for the destructor, which waits for a call of `on_fault` or `on_size` that is
-// under way.
+// under way. In a forked child there is no such thread, and the connection is the parent's: Check
+// answers FORKED, and the watch must not be destroyed.
 #ifndef CXLPOOL_LIBPOOL_SRC_FAULT_WATCH_H_
 #define CXLPOOL_LIBPOOL_SRC_FAULT_WATCH_H_
+
+#include <sys/types.h>
+#include <unistd.h>
 
 #include <condition_variable>
 #include <cstdint>
@@ -38,11 +42,13 @@ class FaultWatcher {
         on_size_(std::move(on_size)) {}
   ~FaultWatcher();
 
-  // Asks once, and starts the thread. Once.
+  // Asks once, and starts the thread. Once. RESOURCE_EXHAUSTED/NO_THREAD.
   Status Start();
 
-  // OK while the agent answers.
+  // OK while the agent answers. FAILED_PRECONDITION/FORKED.
   Status Check() const;
+
+  bool Forked() const { return ::getpid() != process_; }
 
  private:
   void Run(const LocalFaultsResponse& first);
@@ -57,6 +63,7 @@ class FaultWatcher {
   const Duration timeout_;
   const OnFault on_fault_;
   const OnSize on_size_;
+  const pid_t process_ = ::getpid();
 
   // The thread's. `connection_` is replaced with the mutex held.
   std::optional<Connection> connection_;

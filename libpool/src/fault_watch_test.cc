@@ -1,7 +1,14 @@
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
+#include <future>
 #include <string>
 #include <vector>
 
@@ -9,6 +16,8 @@
 #include "libpool/src/reason_for_test.h"
 #include "proto/support/mutex.h"
 #include "test/rigs/fake_agent.h"
+
+extern "C" void __tsan_init() __attribute__((weak));  // Where ThreadSanitizer is.
 
 namespace cxlpool::libpool {
 namespace {
@@ -88,6 +97,75 @@ TEST_F(FaultWatchTest, WhatWasThereAndWhatComes) {
   EXPECT_EQ(heard_[1].region_offset_bytes, 8192u);
   EXPECT_EQ(heard_[1].length_bytes, 64u);
   EXPECT_EQ(heard_[1].message, "poison, source Internal");
+}
+
+// The child shares the watch's connection with its parent, and has none of its threads.
+TEST_F(FaultWatchTest, AForkedChildLeavesTheWatchToItsParent) {
+  agent_.AddFault(FaultAt(0));
+  auto watch = Watch();
+  ASSERT_TRUE(watch.ok()) << watch.error().text();
+  ASSERT_TRUE(AwaitHeard(1));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(10);
+    const bool refused = ReasonOf(watch->Check()) == "FORKED";
+    watch = Error{};
+    ::_exit(refused ? 0 : 1);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  agent_.AddFault(FaultAt(64));
+  EXPECT_TRUE(AwaitHeard(2));
+  EXPECT_TRUE(watch->Check().ok());
+  int from_the_beginning = 0;
+  for (const v1::LocalRequest& request : agent_.Requests()) {
+    from_the_beginning += request.has_faults() && request.faults().after() == 0 ? 1 : 0;
+  }
+  EXPECT_EQ(from_the_beginning, 1) << "it lost its connection";
+}
+
+TEST_F(FaultWatchTest, ItsThreadTakesFaultsAndNoOtherSignalsWhateverItsMakerBlocks) {
+  sigset_t bus, before, mask;
+  ::sigemptyset(&bus);
+  ::sigaddset(&bus, SIGBUS);
+  ::pthread_sigmask(SIG_BLOCK, &bus, &before);
+  std::promise<void> heard;
+  auto watch = FaultWatch::Start({.socket_path = agent_.socket_path()}, [&](const Fault&) {
+    ::pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+    heard.set_value();
+  });
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  ASSERT_TRUE(watch.ok()) << watch.error().text();
+  agent_.AddFault(FaultAt(0));
+  ASSERT_EQ(heard.get_future().wait_for(std::chrono::seconds(10)), std::future_status::ready);
+  for (const int fault : {SIGBUS, SIGSEGV, SIGFPE, SIGILL}) {
+    EXPECT_EQ(::sigismember(&mask, fault), 0) << fault;
+  }
+  for (const int other : {SIGTERM, SIGINT, SIGUSR1, SIGCHLD}) {
+    EXPECT_EQ(::sigismember(&mask, other), 1) << other;
+  }
+}
+
+TEST_F(FaultWatchTest, AProcessThatMayHaveNoMoreThreadsIsToldSo) {
+  if (__tsan_init != nullptr) GTEST_SKIP() << "ThreadSanitizer starts no threads in a child";
+  // In a child, as a limit of threads cannot be taken back. Root has none, so it is no longer root.
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const rlimit none = {1, 1};
+    if (::chmod(agent_.socket_path().c_str(), 0777) != 0 ||
+        ::chmod(std::filesystem::path(agent_.socket_path()).parent_path().c_str(), 0755) != 0 ||
+        (::getuid() == 0 && ::setuid(65534) != 0) || ::setrlimit(RLIMIT_NPROC, &none) != 0) {
+      ::_exit(2);
+    }
+    const std::string reason = ReasonOf(Watch());
+    ::_exit(reason == "NO_THREAD" ? 0 : 1);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 2) GTEST_SKIP() << "the limit of threads cannot be set here";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 TEST_F(FaultWatchTest, AnAgentThatRestartsTellsNothingTwice) {

@@ -530,14 +530,15 @@ typedef struct cxlpool_fault_watch_options {
  * than it has mapped unmaps and closes. An agent of a release before sizes tells none.
  *
  * Asks the agent once, so that it is known whether it can tell. Errors as cxlpool_connect, and
- * PERMISSION_DENIED/USER_NOT_ALLOWED; an agent of a release before faults:
- * INVALID_ARGUMENT/BAD_REQUEST. */
+ * PERMISSION_DENIED/USER_NOT_ALLOWED; RESOURCE_EXHAUSTED/NO_THREAD; an agent of a release before
+ * faults: INVALID_ARGUMENT/BAD_REQUEST. */
 CXLPOOL_API int cxlpool_fault_watch_start(const cxlpool_connect_options *connect,
                                           const cxlpool_fault_watch_options *options,
                                           cxlpool_fault_watch **watch, cxlpool_error *error);
 /* 0 while the agent answers; else why it does not. The watch goes on trying. */
 CXLPOOL_API int cxlpool_fault_watch_check(const cxlpool_fault_watch *watch, cxlpool_error *error);
-/* Waits for a call of `on_fault` or `on_size` that is under way. */
+/* Waits for a call of `on_fault` or `on_size` that is under way. In a forked child it does nothing.
+ */
 CXLPOOL_API void cxlpool_fault_watch_stop(cxlpool_fault_watch *watch);
 
 /* ---- Copies ---------------------------------------------------------------------------------- */
