@@ -43,7 +43,7 @@ LeakList* LeakList::Wanted() {
 void LeakList::TellAtExit() {
   const LeakList* const list = Wanted();
   // A forked child has its parent's list, and gives nothing of it back.
-  if (::getpid() != list->process_) return;
+  if (list->Forked()) return;
   const std::string text = list->Tell();
   for (std::string_view left = text; !left.empty();) {
     const ssize_t written = ::write(STDERR_FILENO, left.data(), left.size());
@@ -53,12 +53,13 @@ void LeakList::TellAtExit() {
 }
 
 void LeakList::Add(const OpenedRegion* region) {
+  if (Forked()) return;
   const MutexLock lock(mutex_);
   regions_.insert(region);
 }
 
 void LeakList::Remove(const OpenedRegion* region) {
-  if (CXLPOOL_MUTANT("closed-region-is-a-leak")) return;
+  if (Forked() || CXLPOOL_MUTANT("closed-region-is-a-leak")) return;
   const MutexLock lock(mutex_);
   regions_.erase(region);
 }

@@ -27,6 +27,7 @@ class LeakList {
   // also sees to it that the end of the process tells.
   static LeakList* Wanted();
 
+  // In a forked child nothing: it tells nothing either, and the lock may be held for ever.
   void Add(const OpenedRegion* region);
   void Remove(const OpenedRegion* region);
 
@@ -36,6 +37,7 @@ class LeakList {
  private:
   LeakList() = default;
   static void TellAtExit();
+  bool Forked() const { return ::getpid() != process_; }
 
   const pid_t process_ = ::getpid();
   mutable Mutex mutex_;

@@ -133,8 +133,8 @@ Map::Map(const MapOptions& options, const OpenReply& region)
       is_coherent_(region.coherence == CXLPOOL_COHERENCE_HARDWARE),
       reserved_bytes_(options.reserve_bytes) {}
 
-Map::~Map() {
-  const MutexLock lock(mutex_);
+// Takes no lock: nobody else has it any more, and in a forked child one may never be free.
+Map::~Map() ABSL_NO_THREAD_SAFETY_ANALYSIS {
   if (range_.begin != nullptr) ::munmap(range_.begin, reserved_bytes_);
   if (usage_ != nullptr && !CXLPOOL_MUTANT("unmapped-counts-as-mapped")) {
     usage_->AddMap(-1, -static_cast<int64_t>(size()));

@@ -1,6 +1,9 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -437,6 +440,30 @@ TEST_F(MappingTest, OfThreadsThatExtendAtOnceEachFindsItDone) {
     EXPECT_EQ(mapping.data()[size - 1], std::byte{0});
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+// A lock that another thread has while the process forks is never free in the child.
+TEST_F(MappingTest, AForkedChildUnmapsWhateverOtherThreadsDidMeanwhile) {
+  agent_.Add({.name = kName});
+  Mapping mapping = Open().Map().value();
+  const Region same = client_->Open(kName).value();
+  std::atomic<bool> ends = false;
+  std::thread other([&] {
+    while (!ends) EXPECT_TRUE(mapping.Extend(same).ok());
+  });
+  int wrong = 0;
+  for (int i = 0; i < 200 && wrong == 0; ++i) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::alarm(10);
+      mapping.Unmap();
+      ::_exit(0);
+    }
+    ::waitpid(child, &wrong, 0);
+  }
+  ends = true;
+  other.join();
+  EXPECT_EQ(wrong, 0) << "the child waits for a lock that nobody has";
 }
 
 TEST_F(MappingTest, DescriptorsOfItsPartsAreThere) {
