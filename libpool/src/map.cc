@@ -303,6 +303,13 @@ Status Map::Guard(void (*work)(void*), void* context, cxlpool_lost* lost, Handle
 }
 
 Status Map::Failed(const OpenReply& region, int error) const {
+  if (error == EHWPOISON) {  // Of populate.
+    return ErrnoError(Code::kDataLoss, "DATA_LOST",
+                      Concat("cannot populate the map of ", region.name, ": some bytes are lost"),
+                      "map it without populate, save what can be read elsewhere, allocate another "
+                      "Region, and release this one",
+                      error);
+  }
   std::string remedy = "see that the Region is online (`cxlpool region list`)";
   if (error == ENOMEM) {
     remedy = "free address space: look at ulimit -v and at vm.max_map_count";

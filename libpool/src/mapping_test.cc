@@ -1,5 +1,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -8,8 +10,11 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -478,6 +483,39 @@ TEST_F(MappingTest, DescriptorsOfItsPartsAreThere) {
   ASSERT_EQ(::pread(extents[1].fd, &word, sizeof word, static_cast<off_t>(extents[1].offset_bytes)),
             static_cast<ssize_t>(sizeof word));
   EXPECT_EQ(word, examples::PatternWord(9, kMiB / sizeof word));
+}
+
+// What the kernel answers where it meets a page of lost bytes.
+TEST_F(MappingTest, PopulatingOverLostBytesSaysThatTheyAreLost) {
+  agent_.Add({.name = kName});
+  const pid_t child = ::fork();
+  if (child == 0) {
+    constexpr uint32_t kPopulateWrite = 23;  // MADV_POPULATE_WRITE
+    sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[2])),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kPopulateWrite, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EHWPOISON),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const sock_fprog program = {std::size(filter), filter};
+    const Region region = Open();
+    if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+        ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
+      ::_exit(2);
+    }
+    const auto mapped = region.Map({.populate = true});
+    ::_exit(ReasonOf(mapped) == "DATA_LOST" && mapped.error().code == CXLPOOL_DATA_LOSS &&
+                    mapped.error().sys_errno == EHWPOISON
+                ? 0
+                : 1);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 2) GTEST_SKIP() << "no filter of system calls can be set here";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 TEST(PatternTest, FindsOneChangedByteAndSaysWhere) {

@@ -101,7 +101,7 @@ typedef enum cxlpool_code {
  *   ADDRESS_TAKEN       ALREADY_EXISTS       something is mapped at the address that was wanted
  *   NO_RESERVE          FAILED_PRECONDITION  a map has no room for what its Region has got, and
  *                                            something else is mapped behind it
- *   DATA_LOST           DATA_LOSS            a guarded call met bytes that are lost
+ *   DATA_LOST           DATA_LOSS            a guarded call, or populate, met bytes that are lost
  *   REVOKED             FAILED_PRECONDITION  a guarded call met memory that was taken away
  *   NO_HANDLER          INTERNAL             the handler of SIGBUS cannot be installed
  *   MAP_READ_ONLY       PERMISSION_DENIED    a put into a map that is not writable
@@ -385,7 +385,8 @@ typedef struct cxlpool_map_options {
  * PERMISSION_DENIED/MAP_FAILED, sys_errno EACCES: writable, but the Region is open READ_ONLY; it is
  * the kernel that refuses. FAILED_PRECONDITION: SYSTEM_RAM (bind memory of your own to its node),
  * BACKING_SHORT (released meanwhile). ALREADY_EXISTS/ADDRESS_TAKEN. RESOURCE_EXHAUSTED/MAP_FAILED:
- * no room in the address space. */
+ * no room in the address space. DATA_LOSS/DATA_LOST, sys_errno EHWPOISON: with populate, and bytes
+ * are lost. */
 CXLPOOL_API int cxlpool_map_region(const cxlpool_region *region, const cxlpool_map_options *options,
                                    cxlpool_map **map, cxlpool_error *error);
 
