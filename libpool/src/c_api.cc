@@ -97,6 +97,11 @@ StatusOr<lib::LocalAllocateRequest> AllocateRequest(const cxlpool_allocate_optio
   if (options.open_to_uid_count > kMaxOpenTo || options.open_to_gid_count > kMaxOpenTo) {
     return lib::BadArgument("it is open to more than 64 users or groups", "open it to a group");
   }
+  if ((options.open_to_uids == nullptr && options.open_to_uid_count > 0) ||
+      (options.open_to_gids == nullptr && options.open_to_gid_count > 0)) {
+    return lib::BadArgument("open_to_uids or open_to_gids is NULL, and its count is not 0",
+                            "give as many ids as the count says, or 0");
+  }
   StatusOr<std::string> request_id = lib::RequestIdOf(TextOf(options.request_id));
   if (!request_id.ok()) return request_id.status();
   lib::LocalAllocateRequest request = {.request_id = *std::move(request_id),

@@ -153,6 +153,13 @@ TEST_F(CApiTest, NullsAndValuesThatCannotBeAreRefused) {
   allocate.open_to_uids = many.data();
   allocate.open_to_uid_count = many.size();
   EXPECT_EQ(cxlpool_allocate(client, &allocate, &region, &error_), CXLPOOL_INVALID_ARGUMENT);
+  allocate.open_to_uids = nullptr;
+  allocate.open_to_uid_count = 1;
+  EXPECT_EQ(cxlpool_allocate(client, &allocate, &region, &error_), CXLPOOL_INVALID_ARGUMENT);
+  allocate.open_to_uid_count = 0;
+  allocate.open_to_gid_count = 1;
+  EXPECT_EQ(cxlpool_allocate(client, &allocate, &region, &error_), CXLPOOL_INVALID_ARGUMENT);
+  EXPECT_STREQ(error_.reason, "BAD_ARGUMENT");
   EXPECT_TRUE(agent_.Requests().empty());
   cxlpool_disconnect(client);
 }
