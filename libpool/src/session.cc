@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <exception>
+#include <new>
 #include <utility>
 
 #include "libpool/src/reply.h"
@@ -73,6 +75,27 @@ bool IsHangUp(const LocalResponse& answer) {
 
 }  // namespace
 
+// A turn on a lane that was taken: ends it in whatever way the call ends. A call that an exception
+// ends (no memory) may have left half of a conversation behind: then the connection goes, and with
+// it all that the agent was asked for on it.
+class Session::Turn {
+ public:
+  Turn(Session& session, Lane& lane, Deadline deadline)
+      : session_(session), lane_(lane), deadline_(deadline) {}
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+  ~Turn() {
+    if (std::uncaught_exceptions() > exceptions_) session_.Drop(lane_);
+    session_.EndTurn(lane_, deadline_);
+  }
+
+ private:
+  Session& session_;
+  Lane& lane_;
+  const Deadline deadline_;
+  const int exceptions_ = std::uncaught_exceptions();
+};
+
 StatusOr<std::shared_ptr<Session>> Session::Connect(std::string socket_path, Duration timeout) {
   std::shared_ptr<Session> session(new Session(std::move(socket_path), timeout));
   StatusOr<Connection> connection = Connection::Connect(session->socket_path_, After(timeout));
@@ -85,8 +108,8 @@ StatusOr<LocalResponse> Session::Call(LocalRequest request, Duration wait, Body 
   const Limits limits = {After(timeout_ + wait), After(wait), After(timeout_)};
   const StatusOr<Lane*> lane = TakeTurn(limits.deadline);
   if (!lane.ok()) return lane.status();
+  const Turn turn(*this, **lane, limits.deadline);
   StatusOr<Reply> reply = Converse(**lane, request, limits, expected);
-  EndTurn(**lane, limits.deadline);
   if (!reply.ok()) return reply.status();
   return std::move(reply->message);
 }
@@ -96,13 +119,13 @@ StatusOr<std::shared_ptr<const OpenedRegion>> Session::Open(LocalRequest request
   const StatusOr<Lane*> taken = TakeTurn(limits.deadline);
   if (!taken.ok()) return taken.status();
   Lane& lane = **taken;
+  const Turn turn(*this, lane, limits.deadline);
   StatusOr<Reply> reply = Converse(lane, request, limits, Body::kOpen);
   StatusOr<OpenReply> opened =
       reply.ok() ? ParseOpen(*reply->message.open, reply->descriptors.size(), PageBytes())
                  : reply.status();
   if (!opened.ok()) {
     if (reply.ok()) Drop(lane);
-    EndTurn(lane, limits.deadline);
     return opened.status();
   }
   uint64_t id = 0;
@@ -119,10 +142,14 @@ StatusOr<std::shared_ptr<const OpenedRegion>> Session::Open(LocalRequest request
                   .lane = &lane,
                   .epoch = lane.epoch};
   }
-  auto region = std::make_shared<const OpenedRegion>(shared_from_this(), id, *std::move(opened),
-                                                     std::move(reply->descriptors), Usage());
-  EndTurn(lane, limits.deadline);
-  return std::shared_ptr<const OpenedRegion>(std::move(region));
+  try {
+    return std::shared_ptr<const OpenedRegion>(std::make_shared<const OpenedRegion>(
+        shared_from_this(), id, *std::move(opened), std::move(reply->descriptors), Usage()));
+  } catch (...) {  // No memory: nobody has the hold, and the turn drops the connection.
+    MutexLock lock(mutex_);
+    holds_.erase(id);
+    throw;
+  }
 }
 
 Status Session::CheckHold(uint64_t id) const {
@@ -223,7 +250,11 @@ void Session::EndTurn(Lane& lane, Deadline deadline) {
       lane.pending_closes.pop_back();
       if (IsHeld(lane, name)) continue;
     }
-    SendClose(lane, name, deadline);
+    try {
+      SendClose(lane, name, deadline);
+    } catch (const std::bad_alloc&) {
+      Drop(lane);  // Which closes it, too, and leaves no half of a conversation.
+    }
   }
 }
 
@@ -304,20 +335,29 @@ Status Session::EnsureConnected(Lane& lane, Deadline deadline) {
 }
 
 Status Session::ReopenHolds(Lane& lane, Deadline deadline) {
-  std::vector<std::pair<uint64_t, HeldRegion>> missing;
+  // However this ends: what is not open again then is any caller's to try.
+  struct Attempt {
+    ~Attempt() {
+      MutexLock lock(session.mutex_);
+      for (const auto& [id, held] : missing) {
+        const auto now = session.holds_.find(id);
+        if (now != session.holds_.end()) now->second.reopening = false;
+      }
+    }
+    Session& session;
+    std::vector<std::pair<uint64_t, HeldRegion>> missing = {};
+  } attempt{*this};
   {
     MutexLock lock(mutex_);
     for (auto& [id, held] : holds_) {
       if (held.stale || held.reopening || IsOpen(held)) continue;
+      attempt.missing.emplace_back(id, held);
       held.reopening = true;
-      missing.emplace_back(id, held);
     }
   }
   Status status;
-  for (const auto& [id, held] : missing) {
+  for (const auto& [id, held] : attempt.missing) {
     if (status.ok()) status = ReopenHold(lane, id, held, deadline);
-    MutexLock lock(mutex_);
-    if (const auto now = holds_.find(id); now != holds_.end()) now->second.reopening = false;
   }
   return status;
 }

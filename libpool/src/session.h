@@ -99,6 +99,8 @@ class Session : public std::enable_shared_from_this<Session> {
     bool stale = false;      // The name means another Region now: never opened again.
   };
 
+  class Turn;
+
   // What one call has to keep to.
   struct Limits {
     Deadline deadline;
