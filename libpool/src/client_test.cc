@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -14,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "cxlpool/pool.h"
 #include "libpool/src/reason_for_test.h"
+#include "libpool/src/without_exceptions_for_test.h"
 #include "test/rigs/each_field_fixture.h"
 #include "test/rigs/fake_agent.h"
 
@@ -63,6 +65,13 @@ TEST(ClientConnectTest, RefusesTimeoutsThatCannotBe) {
         std::chrono::milliseconds::max()}) {
     EXPECT_EQ(ReasonOf(Pool::Connect({.socket_path = "/x", .timeout = timeout})), "BAD_ARGUMENT");
   }
+}
+
+// Each part of a program keeps its own way, whichever of them the linker comes to first.
+TEST(ClientErrorTest, PartsOfAProgramWithAndWithoutExceptionsGoTogether) {
+  EXPECT_EXIT(ValueOfAnError(), ::testing::KilledBySignal(SIGABRT), "none there");
+  const Result<int> result = Error{.message = "none here"};
+  EXPECT_THROW((void)result.value(), Failure);
 }
 
 TEST_F(ClientTest, TakesTheSocketFromTheEnvironment) {

@@ -23,6 +23,7 @@
 #include "cxlpool/pool.h"
 
 namespace cxlpool {
+inline namespace CXLPOOL_EXCEPTIONS {
 
 // As cxlpool_copier_options.
 struct CopierOptions {
@@ -133,6 +134,7 @@ class Copier {
   std::unique_ptr<cxlpool_copier, Stop> copier_;
 };
 
+}  // namespace CXLPOOL_EXCEPTIONS
 }  // namespace cxlpool
 
 #endif  // CXLPOOL_COPIER_H_

@@ -10,7 +10,8 @@
 //
 // Calls that can fail return a Result: a value, or an Error. value() of an Error throws a Failure
 // (without exceptions: says it on standard error and aborts); ok(), error(), * and -> are for
-// programs that look first.
+// programs that look first. Parts of a program that are compiled with exceptions and parts without
+// go together, but hand each other no objects of these types.
 //
 // Objects are moved, not copied. const functions: any thread; move, assign and destroy with nobody
 // using it. A moved-from object may only be assigned to or destroyed.
@@ -38,7 +39,16 @@
 
 #include "cxlpool/cxlpool.h"
 
+// With and without exceptions all of this is different things of the same names, so that a program
+// may have parts of both kinds: otherwise the linker would take one of two functions for both.
+#if defined(__cpp_exceptions)
+#define CXLPOOL_EXCEPTIONS with_exceptions
+#else
+#define CXLPOOL_EXCEPTIONS without_exceptions
+#endif
+
 namespace cxlpool {
+inline namespace CXLPOOL_EXCEPTIONS {
 
 // ---- What went wrong ---------------------------------------------------------------------------
 
@@ -655,6 +665,7 @@ constexpr uint64_t operator""_GiB(unsigned long long count) { return count << 30
 constexpr uint64_t operator""_TiB(unsigned long long count) { return count << 40; }
 
 }  // namespace literals
+}  // namespace CXLPOOL_EXCEPTIONS
 }  // namespace cxlpool
 
 #include "cxlpool/pool_directory.h"

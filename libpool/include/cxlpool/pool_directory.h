@@ -19,6 +19,7 @@
 #include "cxlpool/pool.h"
 
 namespace cxlpool {
+inline namespace CXLPOOL_EXCEPTIONS {
 
 // As cxlpool_directory_create_options.
 struct DirectoryCreateOptions {
@@ -201,6 +202,7 @@ class Directory {
   std::unique_ptr<cxlpool_directory, Free> directory_;
 };
 
+}  // namespace CXLPOOL_EXCEPTIONS
 }  // namespace cxlpool
 
 #endif  // CXLPOOL_POOL_DIRECTORY_H_

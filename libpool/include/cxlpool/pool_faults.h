@@ -13,6 +13,7 @@
 #include "cxlpool/pool.h"
 
 namespace cxlpool {
+inline namespace CXLPOOL_EXCEPTIONS {
 
 // As cxlpool_fault.
 struct Fault {
@@ -85,6 +86,7 @@ class FaultWatch {
   std::unique_ptr<Running> running_;
 };
 
+}  // namespace CXLPOOL_EXCEPTIONS
 }  // namespace cxlpool
 
 #endif  // CXLPOOL_POOL_FAULTS_H_

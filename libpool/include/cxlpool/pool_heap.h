@@ -26,6 +26,7 @@
 #include "cxlpool/pool.h"
 
 namespace cxlpool {
+inline namespace CXLPOOL_EXCEPTIONS {
 
 namespace internal {
 
@@ -201,6 +202,7 @@ class Heap {
   std::unique_ptr<Owned> owned_;
 };
 
+}  // namespace CXLPOOL_EXCEPTIONS
 }  // namespace cxlpool
 
 #endif  // CXLPOOL_POOL_HEAP_H_
