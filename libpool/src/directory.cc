@@ -27,12 +27,6 @@ constexpr uint32_t kMinEntries = 8;
 constexpr uint64_t kMaxPid = 1 << 22;  // Linux: PID_MAX_LIMIT.
 constexpr auto kDescriptorsGo = std::chrono::seconds(1);
 
-// A partition's owner line. The attachment is stored last; 0: nobody.
-struct OwnerLine {
-  uint64_t attachment = 0;  // Its generation: no other Attachment of the pool ever has it.
-  uint64_t pid = 0;
-};
-
 // Half of the 32 hexadecimal digits of a UUID.
 uint64_t HexWord(std::string_view uuid, int half) {
   uint64_t words[2] = {};
@@ -108,6 +102,12 @@ struct Directory::Superblock {
             .entries = static_cast<uint32_t>(entries),
             .partition_bytes = partition_bytes};
   }
+};
+
+// A partition's owner line. The attachment is stored last; 0: nobody.
+struct Directory::OwnerLine {
+  uint64_t attachment = 0;  // Its generation: no other Attachment of the pool ever has it.
+  uint64_t pid = 0;
 };
 
 Directory::Superblock Directory::Load(const Map& map) {
@@ -253,20 +253,31 @@ Directory::~Directory() ABSL_NO_THREAD_SAFETY_ANALYSIS {
   static_cast<void>(gone);
 }
 
+Status Directory::LoadOwner(uint32_t partition, OwnerLine& owner) const {
+  const uint64_t at = memory_.geometry().OwnerAt(partition);
+  return host_.Guarded([&] {
+    host_.Refresh(at, kEntryBytes);
+    owner.attachment = host_.Load(at);
+    owner.pid = host_.Load(at + kWordBytes);
+  });
+}
+
 // 0: none is known.
 pid_t Directory::OwnerPid(uint32_t partition) const {
-  uint64_t pid = 0;
-  const uint64_t at = memory_.geometry().OwnerAt(partition);
-  const Status loaded = host_.Guarded([&] {
-    host_.Refresh(at, kEntryBytes);
-    pid = host_.Load(at + kWordBytes);
-  });
-  return loaded.ok() && pid <= kMaxPid ? static_cast<pid_t>(pid) : 0;
+  OwnerLine owner;
+  const bool known = LoadOwner(partition, owner).ok() && owner.pid <= kMaxPid;
+  return known ? static_cast<pid_t>(owner.pid) : 0;
 }
 
 std::string Directory::OwnerText(uint32_t partition) const {
   const pid_t pid = OwnerPid(partition);
   return pid == 0 ? "a process" : Concat("process ", pid);
+}
+
+// Whether the owner is, or was, a process of this host, so that its number means something here.
+bool Directory::IsThisHosts(uint32_t partition) const {
+  OwnerLine owner;
+  return LoadOwner(partition, owner).ok() && owner.attachment == map_->generation();
 }
 
 // As far as a number says it: another process may have it by now.
@@ -313,11 +324,7 @@ Status Directory::Claim(uint32_t partition, bool take_over) {
                  "open another partition, or end that process");
   }
   OwnerLine owner;
-  Status status = host_.Guarded([&] {
-    host_.Refresh(at, kEntryBytes);
-    owner.attachment = host_.Load(at);
-    owner.pid = host_.Load(at + kWordBytes);
-  });
+  Status status = LoadOwner(partition, owner);
   if (!status.ok()) return status;
   if (owner.attachment != 0 && owner.attachment != map_->generation() && !take_over &&
       !CXLPOOL_MUTANT("other-hosts-owner-is-robbed")) {
@@ -386,6 +393,11 @@ Status Directory::WriteFailed(WriteResult result, std::string_view name, uint64_
     message += Concat("; ", stats.retired, " removed objects with ", stats.retired_bytes,
                       " bytes are borrowed still, by ", OwnerText(*by), " of partition ", *by);
     remedy = "let that process free what it has borrowed; or remove objects";
+    if (IsThisHosts(*by) && OwnerHasEnded(*by)) {
+      message += ", which has ended";
+      remedy = Concat("open partition ", *by,
+                      ", which gives back what that process had borrowed; or remove objects");
+    }
   }
   return Refuse(Code::kResourceExhausted, "DIRECTORY_FULL", std::move(message), std::move(remedy));
 }

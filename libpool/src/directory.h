@@ -134,6 +134,7 @@ class Directory : public std::enable_shared_from_this<Directory> {
  private:
   friend class DirectoryObject;
   struct Superblock;
+  struct OwnerLine;
   struct Pinned {
     uint32_t pin = 0;
     uint32_t count = 0;
@@ -145,8 +146,10 @@ class Directory : public std::enable_shared_from_this<Directory> {
 
   Status Claim(uint32_t partition, bool take_over);
   Status Taken(uint32_t partition, const std::string& by, std::string remedy) const;
+  Status LoadOwner(uint32_t partition, OwnerLine& owner) const;
   pid_t OwnerPid(uint32_t partition) const;
   std::string OwnerText(uint32_t partition) const;
+  bool IsThisHosts(uint32_t partition) const;
   bool OwnerHasEnded(uint32_t partition) const;
   Status CheckWriter() const;
   static StatusOr<ObjectName> CheckName(std::string_view name);

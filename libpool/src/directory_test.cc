@@ -551,6 +551,31 @@ TEST_P(DirectoryTest, LostBytesEndNoProcess) {
   EXPECT_EQ(owner.Remove("a").error().reason, "REVOKED");
 }
 
+// What a process had borrowed that has died is given back by whoever opens its partition.
+TEST_P(DirectoryTest, WhoFindsNoRoomIsToldHowToGetBackWhatADeadProcessHadBorrowed) {
+  const Mapping mapping = Map();
+  Make(mapping);
+  auto owner = Directory::Open(mapping, {.partition = 0}).value();
+  const std::string large(3 << 20, 'x');
+  ASSERT_TRUE(owner.Put("a", Bytes(large)).ok());
+  const pid_t child = fork();
+  if (child == 0) {
+    auto reader = Directory::Open(Map(), {.partition = 1});
+    const auto borrowed = reader->Borrow("a");
+    _exit(borrowed.ok() ? 0 : 1);  // Without a word.
+  }
+  int status = 1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_EQ(status, 0);
+  ASSERT_TRUE(owner.Remove("a").ok());
+  const auto full = owner.Put("b", Bytes(large));
+  ASSERT_EQ(full.error().reason, "DIRECTORY_FULL");
+  EXPECT_NE(full.error().remedy.find("open partition 1"), std::string::npos) << full.error().text();
+  const auto next = Directory::Open(Map(), {.partition = 1});
+  ASSERT_TRUE(next.ok()) << next.error().text();
+  EXPECT_TRUE(owner.Put("b", Bytes(large)).ok());
+}
+
 TEST_P(DirectoryTest, ThreadsPutAndGetSideBySide) {
   const Mapping mapping = Map();
   Make(mapping);
