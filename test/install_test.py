@@ -186,6 +186,11 @@ class SharedLibraryTest(unittest.TestCase):
             self.assertEqual([n for n in needed if not any(fnmatch.fnmatchcase(n, p) for p in (*LIBPOOL_NEEDS, *needs))], [])
             self.assertEqual(re.findall(r'\(SONAME\).*\[(.+)\]', dynamic), [name])
 
+    def test_it_stays_when_a_program_unloads_it(self):
+        """The handler of SIGBUS, and what runs at the end of a thread, point into it."""
+        for name, *_ in self.each_library():
+            self.assertRegex(run(['readelf', '--wide', '--dynamic', self.prefix / 'lib' / name]), r'\(FLAGS_1\).*\bNODELETE\b')
+
     def test_it_shows_what_is_listed(self):
         """And so neither malloc nor anything else of the jemalloc that the heap has inside."""
         for name, _, _, listed in self.each_library():
