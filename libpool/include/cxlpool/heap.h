@@ -15,8 +15,9 @@
  * A heap begins with one Region, takes others as it grows, and gives back those that are empty. Its
  * blocks lie in these Regions and nowhere else: where there is no room the answer is NULL, and
  * never memory of another kind. What it notes of its blocks is in ordinary memory, and nothing is
- * written into a block by the heap, freed or not. Its Regions are owned by this process, and go
- * with it.
+ * written into a block by the heap, freed or not. A program whose global operator new takes its
+ * memory from this heap would deadlock: the heap itself uses operator new. Its Regions are owned by
+ * this process, and go with it.
  *
  * The library has a private copy of jemalloc; the program's malloc stays what it is. It is for
  * programs that are linked with it: dlopen may fail with "cannot allocate memory in static TLS
