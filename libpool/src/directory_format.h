@@ -282,7 +282,10 @@ class DirectoryMemory {
     const uint64_t at = geometry_.EntryAt(partition, slot);
     if (CXLPOOL_MUTANT("ready-before-the-fields")) host_->Store(at, entry.head);
     // What the entry points at is there before it points there.
-    if (!CXLPOOL_MUTANT("payload-not-published")) host_->Publish(entry.object_at, entry.span());
+    const bool one_fence = CXLPOOL_MUTANT("one-fence-for-payload-and-entry");
+    if (!one_fence && !CXLPOOL_MUTANT("payload-not-published")) {
+      host_->Publish(entry.object_at, entry.span());
+    }
     host_->Store(at + 1 * kWordBytes, entry.name_hash);
     host_->Store(at + 2 * kWordBytes, entry.object_at);
     host_->Store(at + 3 * kWordBytes, entry.size_bytes);
@@ -291,6 +294,7 @@ class DirectoryMemory {
     host_->Store(at + 6 * kWordBytes, entry.check());
     host_->Order();
     host_->Store(at, entry.head);
+    if (one_fence) host_->Publish(entry.object_at, entry.span());
     if (!CXLPOOL_MUTANT("entry-not-published")) host_->Publish(at, kEntryBytes);
   }
 

@@ -530,7 +530,9 @@ void RunSeeds(bool coherent) {
     if (first.empty()) first = "seed " + std::to_string(seed) + ": " + wrong;
     ++failed;
   }
-  std::cout << count << " seeds, " << seen << " objects seen, " << failed << " seeds failed\n";
+  std::cout << "directory-model: " << count << " trials, " << failed
+            << " failed, on caches that are " << (coherent ? "" : "not ") << "coherent; " << seen
+            << " objects seen\n";
   EXPECT_EQ(failed, 0u) << first;
 }
 
