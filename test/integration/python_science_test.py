@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from testbed.emulated import EmulatedPool
@@ -172,20 +173,24 @@ class LibrariesTest(SciencePool):
 
 class ExamplesTest(SciencePool):
     def test_weights_are_shared_by_two_hosts(self):
-        """Written on one, served on the other: what is said is what a model in DRAM says, and it has no weights of its own."""
+        """Written on one, served on both at once: what is said is what a model in DRAM says, and none has weights of its own."""
         for name, seed in (('one', 1), ('two', 2)):
             self.run_on('host-a', EXAMPLES / 'shared_weights.py', 'write', name, seed)
             self.attach(name)
-        *answers, last = self.run_on('host-b', EXAMPLES / 'shared_weights.py', 'serve', 'one', 'two').splitlines()
-        said = [re.fullmatch(r'(one|two): ([0-9.]+) in [0-9.]+ ms', line).groups() for line in answers]
-        self.assertEqual([name for name, _ in said], ['one', 'two'] * 3)
-        self.assertEqual(said[:2] * 3, said)
         question = numpy.ones((1, weights_example.WIDTH), numpy.float32)
         in_dram = [weights_example.answer(weights_example.make(seed).values(), question) for seed in (1, 2)]
-        self.assertEqual([text for _, text in said[:2]], [f'{mean:.6f}' for mean in in_dram])
-        weights, own = map(int, re.fullmatch(r'(\d+) MiB of weights, (\d+) MiB of memory of my own', last).groups())
-        self.assertEqual(weights, 2 * 72)
-        self.assertLess(own, 60)
+        serve = lambda host: self.run_on(host, EXAMPLES / 'shared_weights.py', 'serve', 'one', 'two')
+        with ThreadPoolExecutor(2) as hosts:
+            served = list(hosts.map(serve, ('host-a', 'host-b')))
+        for printed in served:
+            *answers, last = printed.splitlines()
+            said = [re.fullmatch(r'(one|two): ([0-9.]+) in [0-9.]+ ms', line).groups() for line in answers]
+            self.assertEqual([name for name, _ in said], ['one', 'two'] * 3)
+            self.assertEqual(said[:2] * 3, said)
+            self.assertEqual([text for _, text in said[:2]], [f'{mean:.6f}' for mean in in_dram])
+            weights, own = map(int, re.fullmatch(r'(\d+) MiB of weights, (\d+) MiB of memory of my own', last).groups())
+            self.assertEqual(weights, 2 * 72)
+            self.assertLess(own, 60)
         for name in ('one', 'two'):
             self.release(name)
 
