@@ -72,6 +72,14 @@ v1::Attachment::State AttachmentStateOf(const Attachment& attachment, const Host
   return any_memdev ? v1::Attachment::BOUND : v1::Attachment::WANTED;
 }
 
+// The node of one more of a system-ram Region's segments.
+void AddNode(int node, v1::LocalOpenResponse& open) {
+  if (!open.has_numa_node()) open.set_numa_node(node);
+  const auto& known = open.numa_nodes();
+  if (!known.empty() && CXLPOOL_MUTANT("node-of-the-first-segment")) return;
+  if (std::find(known.begin(), known.end(), node) == known.end()) open.add_numa_nodes(node);
+}
+
 std::string FirstError(const Attachment& attachment) {
   for (const Segment& segment : attachment.segments) {
     if (segment.error.has_value()) return segment.error->message();
@@ -318,9 +326,7 @@ absl::StatusOr<LocalReply> LocalService::OpenNow(const Pending& pending) {
     const ObservedHostRegion* region = FindHostRegion(core_->observation(), serial);
     opened.push_back(serial);
     if (offer.mode() == v1::SYSTEM_RAM) {
-      if (region->numa_node.has_value() && !open.has_numa_node()) {
-        open.set_numa_node(*region->numa_node);
-      }
+      if (region->numa_node.has_value()) AddNode(*region->numa_node, open);
       region_offset += segment.desired.length_bytes;
       continue;
     }

@@ -95,11 +95,13 @@ TEST(LocalServiceTest, OpensEverySegmentInRegionOrder) {
   EXPECT_EQ(rig.descriptors[kUser.connection], 2u);
 }
 
-TEST(LocalServiceTest, SystemRamGivesItsNodeAndNoDescriptor) {
+TEST(LocalServiceTest, SystemRamGivesEachOfItsNodesOnceAndNoDescriptor) {
   LocalRig rig;
-  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}}, v1::SYSTEM_RAM)});
+  rig.memory.nodes[0x53] = 1;
+  rig.Connect({MakeOffer(1, kOnline, {{1, 0x51}, {2, 0x52}, {3, 0x53}}, v1::SYSTEM_RAM)});
   const v1::LocalResponse answer = rig.AskNow(kUser, LocalRig::OpenOf("regions/r1"));
   EXPECT_EQ(answer.open().numa_node(), 2);
+  EXPECT_TRUE(std::ranges::equal(answer.open().numa_nodes(), std::array{2, 1}));
   EXPECT_EQ(answer.open().segments_size(), 0);
   EXPECT_EQ(rig.descriptors[kUser.connection], 0u);
 }

@@ -110,8 +110,10 @@ TEST_F(ExamplesTest, BadUsageIsExitCodeTwo) {
 }
 
 TEST_F(ExamplesTest, TheNodeOfSystemRamIsUsed) {
-  agent_.Add(
-      {.name = "regions/ram", .mode = v1::SYSTEM_RAM, .segment_bytes = {4 << 20}, .numa_node = 0});
+  agent_.Add({.name = "regions/ram",
+              .mode = v1::SYSTEM_RAM,
+              .segment_bytes = {4 << 20},
+              .numa_nodes = {0}});
   const Outcome used = Run("pool-verify --region ram --node --bytes 1MiB");
   if (used.code == 3) GTEST_SKIP() << "no NUMA calls here: " << used.output;
   EXPECT_EQ(used.code, 0) << used.output;

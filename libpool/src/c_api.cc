@@ -350,6 +350,13 @@ int cxlpool_region_extent(const cxlpool_region* region, size_t index, cxlpool_ex
   });
 }
 
+size_t cxlpool_region_nodes(const cxlpool_region* region, int* nodes, size_t room) {
+  if (region == nullptr) return 0;
+  const std::vector<int>& all = region->opened->reply.numa_nodes;
+  std::copy_n(all.begin(), std::min(room, all.size()), nodes);
+  return all.size();
+}
+
 const char* cxlpool_region_path(const cxlpool_region* region, size_t index) {
   if (index >= cxlpool_region_extent_count(region)) return nullptr;
   const std::string& path = region->opened->reply.segments[index].path;

@@ -137,13 +137,25 @@ std::optional<Field> TakeField(std::string_view& bytes) {
 }
 
 // The overloads of Set say where a message's field goes. A field that it does not name is skipped.
-// All answer whether the field could be read; only one with a message in it cannot.
+// All answer whether the field could be read; only one with a message or a list in it cannot.
 
 template <typename Message>
 bool Parse(std::string_view bytes, Message& message) {
   while (!bytes.empty()) {
     const std::optional<Field> field = TakeField(bytes);
     if (!field.has_value() || !Set(message, *field)) return false;
+  }
+  return true;
+}
+
+// Of a list of numbers: one of them, or several in one field.
+bool GetNumbers(const Field& field, std::vector<int32_t>& to) {
+  if (field.type == kVarint) to.push_back(static_cast<int32_t>(field.value));
+  if (field.type != kBytes) return true;
+  for (std::string_view left = field.bytes; !left.empty();) {
+    const std::optional<uint64_t> value = TakeVarint(left);
+    if (!value.has_value()) return false;
+    to.push_back(static_cast<int32_t>(*value));
   }
   return true;
 }
@@ -184,6 +196,7 @@ bool Set(LocalOpenResponse& open, const Field& field) {
   if (field.number == 7) field.Get(open.coherence);
   if (field.number == 8) return GetMessage(field, open.segments);
   if (field.number == 9) field.Get(open.numa_node);
+  if (field.number == 10) return GetNumbers(field, open.numa_nodes);
   return true;
 }
 

@@ -1,6 +1,7 @@
 // The codec against the generated classes of local.proto, which are the measure.
 #include "libpool/src/local_codec.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <random>
@@ -89,6 +90,7 @@ void ExpectSame(const LocalResponse& read, const v1::LocalResponse& sent) {
     EXPECT_EQ(read.open->coherence, open.coherence());
     ASSERT_EQ(read.open->numa_node.has_value(), open.has_numa_node());
     EXPECT_EQ(read.open->numa_node.value_or(0), open.numa_node());
+    EXPECT_THAT(read.open->numa_nodes, ::testing::ElementsAreArray(open.numa_nodes()));
     ASSERT_EQ(read.open->segments.size(), static_cast<size_t>(open.segments_size()));
     for (int i = 0; i < open.segments_size(); ++i) {
       const LocalSegment& segment = read.open->segments[static_cast<size_t>(i)];

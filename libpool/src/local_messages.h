@@ -95,6 +95,7 @@ struct LocalOpenResponse {
   int32_t coherence = 0;
   std::vector<LocalSegment> segments = {};
   std::optional<int32_t> numa_node = {};
+  std::vector<int32_t> numa_nodes = {};
 };
 
 struct LocalReleaseResponse {};

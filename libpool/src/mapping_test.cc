@@ -202,9 +202,13 @@ TEST_F(MappingTest, MovesWithItsBytesAndUnmapsOnce) {
 }
 
 TEST_F(MappingTest, SystemRamHasNothingToMap) {
-  agent_.Add({.name = kName, .mode = v1::SYSTEM_RAM, .numa_node = 3});
+  agent_.Add({.name = kName, .mode = v1::SYSTEM_RAM, .numa_nodes = {3, 1}});
   const Region region = Open();
   EXPECT_EQ(region.numa_node(), 3);
+  EXPECT_EQ(region.Nodes(), (std::vector<int>{3, 1}));
+  int first = -1;
+  EXPECT_EQ(cxlpool_region_nodes(region.handle(), &first, 1), 2u);
+  EXPECT_EQ(first, 3);
   EXPECT_EQ(region.mode(), Mode::kSystemRam);
   const Error status = region.Map().error();
   EXPECT_EQ(status.reason, "SYSTEM_RAM");

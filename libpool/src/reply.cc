@@ -106,6 +106,11 @@ StatusOr<OpenReply> ParseOpen(const LocalOpenResponse& open, size_t descriptors,
     if (node < 0 || node > kMaxNode) return BadReply("a system-ram Region without a NUMA node");
     if (!open.segments.empty()) return BadReply("segments for a system-ram Region");
     reply.numa_node = node;
+    reply.numa_nodes = open.numa_nodes;
+    if (reply.numa_nodes.empty()) reply.numa_nodes.push_back(node);  // Of an older agent.
+    for (const int one : reply.numa_nodes) {
+      if (one < 0 || one > kMaxNode) return BadReply("a NUMA node that cannot be");
+    }
     return reply;
   }
   if (Status status = CheckSegments(open, descriptors, page_bytes); !status.ok()) return status;

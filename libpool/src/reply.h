@@ -30,6 +30,7 @@ struct OpenReply {
   int32_t coherence = CXLPOOL_COHERENCE_SOFTWARE;
   std::vector<LocalSegment> segments = {};
   std::optional<int> numa_node = {};
+  std::vector<int> numa_nodes = {};  // As far as the agent told them: numa_node at least.
   // Of the segments, where it was asked for (as_file): absolute, and fit for a terminal and a
   // command line. Else there are none.
   bool has_paths() const { return !segments.empty() && !segments.front().path.empty(); }

@@ -78,6 +78,12 @@ TEST(ReplyTest, RefusesWhatCannotBeMapped) {
         o.segments.clear();
         o.numa_node = -1;
       },
+      [](auto& o) {
+        o.mode = CXLPOOL_SYSTEM_RAM;
+        o.segments.clear();
+        o.numa_node = 1;
+        o.numa_nodes = {1, -1};
+      },
   };
   for (size_t i = 0; i < edits.size(); ++i) {
     LocalOpenResponse open = Good();
@@ -94,6 +100,9 @@ TEST(ReplyTest, TakesANodeForSystemRam) {
   const auto reply = ParseOpen(open, 0, kPage);
   ASSERT_TRUE(reply.ok());
   EXPECT_EQ(reply->numa_node, 4);
+  EXPECT_EQ(reply->numa_nodes, std::vector<int>{4}) << "an older agent told no others";
+  open.numa_nodes = {4, 2};
+  EXPECT_EQ(ParseOpen(open, 0, kPage)->numa_nodes, (std::vector<int>{4, 2}));
 }
 
 TEST(ReplyTest, KeepsReasonRemedyAndCode) {

@@ -464,7 +464,10 @@ FakeAgent::Answer FakeAgent::OpenFor(Peer& peer, const std::string& name, v1::Ac
     answer.descriptors.emplace_back(::open(FilePath(name, i).c_str(), flags | O_CLOEXEC));
   }
   open.set_size_bytes(offset);
-  if (region.mode == v1::SYSTEM_RAM) open.set_numa_node(region.numa_node);
+  if (region.mode == v1::SYSTEM_RAM) {
+    open.set_numa_node(region.numa_nodes.front());
+    for (const int node : region.numa_nodes) open.add_numa_nodes(node);
+  }
   return answer;
 }
 

@@ -47,7 +47,7 @@ struct FakeRegion {
   v1::Coherence coherence = v1::HARDWARE;
   std::vector<uint64_t> segment_bytes = {1 << 20};
   uint64_t alignment_bytes = 4096;
-  int numa_node = 0;
+  std::vector<int> numa_nodes = {0};
 };
 
 class FakeAgent {

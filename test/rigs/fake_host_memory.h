@@ -45,6 +45,7 @@ class FakeHostMemory : public HostMemory {
   static constexpr uint64_t kHolderStart = 900;
   absl::Status prepare;
   std::map<uint32_t, uint64_t> plugged;  // Slot → serial, as the fabric has it.
+  std::map<uint64_t, int> nodes = {};    // Of host regions, by serial; 2 where nothing is said.
   std::vector<HostRegionSpec> specs;     // Of every host region made.
   int opens = 0;
   bool no_nodes = false;  // Its devices are parts of files.
@@ -100,7 +101,7 @@ class FakeHostMemory : public HostMemory {
       region.committed = true;
       region.size_bytes = spec.size_bytes;
       region.dax_device = absl::StrCat("dax", host.regions.size(), ".0");
-      region.numa_node = 2;
+      region.numa_node = nodes.contains(spec.serials[0]) ? nodes[spec.serials[0]] : 2;
       region.dax_align_bytes = uint64_t{2} << 20;
       host.regions.push_back(region);
       return absl::OkStatus();

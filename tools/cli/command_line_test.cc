@@ -391,9 +391,11 @@ TEST(RunCommandTest, NodesOfAPolicy) {
   for (const char* bad : {"", "x", "1-2-3", "-1", "0-5000", "0,,x"}) {
     EXPECT_TRUE(ParseNodeList(bad).empty()) << bad;
   }
-  EXPECT_EQ(PolicyNodes(RunPolicy::kStrict, 2, {0, 1}), std::vector<int>{2});
-  EXPECT_EQ(PolicyNodes(RunPolicy::kPrefer, 2, {0, 1}), std::vector<int>{2});
-  EXPECT_EQ(PolicyNodes(RunPolicy::kInterleave, 1, {0, 1, 2}), (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(PolicyNodes(RunPolicy::kStrict, {2}, {0, 1}), std::vector<int>{2});
+  EXPECT_EQ(PolicyNodes(RunPolicy::kStrict, {3, 2}, {0, 1}), (std::vector<int>{2, 3}));
+  EXPECT_EQ(PolicyNodes(RunPolicy::kPrefer, {2}, {0, 1}), std::vector<int>{2});
+  EXPECT_EQ(PolicyNodes(RunPolicy::kPrefer, {3, 2}, {0, 1}), (std::vector<int>{2, 3}));
+  EXPECT_EQ(PolicyNodes(RunPolicy::kInterleave, {1}, {0, 1, 2}), (std::vector<int>{0, 1, 2}));
 }
 
 TEST(CommandLineTest, GlobalFlagsStandAnywhere) {

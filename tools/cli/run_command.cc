@@ -11,6 +11,7 @@
 #include <cstring>
 #include <fstream>
 #include <string>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -89,28 +90,32 @@ std::vector<int> OwnNodes() {
   return ParseNodeList(text);
 }
 
-// The kernel's name for it (set_mempolicy(2)).
-int KernelPolicy(RunPolicy policy) {
+constexpr int kPreferredMany = 5;  // MPOL_PREFERRED_MANY, Linux 5.15; older headers do not have it.
+
+// The kernel's name for it (set_mempolicy(2)). What prefers takes one node, and the first of more.
+int KernelPolicy(RunPolicy policy, size_t nodes) {
   switch (policy) {
     case RunPolicy::kStrict:
       return MPOL_BIND;
     case RunPolicy::kPrefer:
-      return MPOL_PREFERRED;
+      return nodes > 1 ? kPreferredMany : MPOL_PREFERRED;
     case RunPolicy::kInterleave:
       return MPOL_INTERLEAVE;
   }
   return MPOL_DEFAULT;
 }
 
-absl::Status SetPolicy(RunPolicy policy, int pool_node) {
+absl::Status SetPolicy(RunPolicy policy, const std::vector<int>& pool_nodes) {
   constexpr size_t kBits = 8 * sizeof(unsigned long);
   std::array<unsigned long, (kMaxNode + 1) / kBits> mask = {};
-  for (const int node : PolicyNodes(policy, pool_node, OwnNodes())) {
+  const std::vector<int> nodes = PolicyNodes(policy, pool_nodes, OwnNodes());
+  for (const int node : nodes) {
     if (node < 0 || node > kMaxNode) continue;
     mask[static_cast<size_t>(node) / kBits] |= 1ul << (static_cast<size_t>(node) % kBits);
   }
   // The kernel reads one bit less than it is given.
-  if (::syscall(SYS_set_mempolicy, KernelPolicy(policy), mask.data(), kMaxNode + 2) == 0) {
+  if (::syscall(SYS_set_mempolicy, KernelPolicy(policy, nodes.size()), mask.data(), kMaxNode + 2) ==
+      0) {
     return absl::OkStatus();
   }
   return Refuse(absl::StatusCode::kInternal, "NUMA_FAILED",
@@ -136,14 +141,14 @@ absl::StatusOr<Region> Obtain(Pool& pool, const RunCommand& command) {
   return *std::move(region);
 }
 
-// The program's memory policy: it takes its pages from the Region's node.
+// The program's memory policy: it takes its pages from the nodes of the Region's extents.
 absl::Status UseAsMemory(const RunCommand& command, const Region& region) {
   if (!region.numa_node().has_value()) {
     return Refuse(absl::StatusCode::kFailedPrecondition, "NOT_SYSTEM_RAM",
                   absl::StrCat(region.name(), " is devdax, and no node of memory"),
                   "attach it with --mode system-ram, or give the program its path by --as-file");
   }
-  return SetPolicy(command.policy, *region.numa_node());
+  return SetPolicy(command.policy, region.Nodes());
 }
 
 // The program gets the Region's path in its words and its environment, and holds the Region itself.
@@ -178,8 +183,9 @@ std::vector<int> ParseNodeList(absl::string_view text) {
   return nodes;
 }
 
-std::vector<int> PolicyNodes(RunPolicy policy, int pool_node, const std::vector<int>& own_nodes) {
-  std::vector<int> nodes = {pool_node};
+std::vector<int> PolicyNodes(RunPolicy policy, std::vector<int> pool_nodes,
+                             const std::vector<int>& own_nodes) {
+  std::vector<int> nodes = std::move(pool_nodes);
   if (policy == RunPolicy::kInterleave) {
     nodes.insert(nodes.end(), own_nodes.begin(), own_nodes.end());
   }

@@ -25,8 +25,10 @@ absl::Status Execute(const RunCommand& command);
 // The program's words, each {} among its arguments replaced.
 std::vector<std::string> WithPath(std::vector<std::string> words, const std::string& path);
 
-// The nodes that a policy names: the pool's, and with kInterleave those of the host's processors.
-std::vector<int> PolicyNodes(RunPolicy policy, int pool_node, const std::vector<int>& own_nodes);
+// The nodes that a policy names, each once and in order: the pool's, and with kInterleave those of
+// the host's processors.
+std::vector<int> PolicyNodes(RunPolicy policy, std::vector<int> pool_nodes,
+                             const std::vector<int>& own_nodes);
 
 // "0-1,4" as a kernel writes lists of nodes; nothing where it is none.
 std::vector<int> ParseNodeList(absl::string_view text);

@@ -175,7 +175,8 @@ typedef struct cxlpool_region_info {
   int32_t access;           /* cxlpool_access */
   int32_t mode;             /* cxlpool_mode */
   int32_t coherence;        /* cxlpool_coherence; 0 in a listing */
-  int32_t numa_node;        /* Of a system-ram Region that is open; -1: none. */
+  int32_t numa_node;        /* Of a system-ram Region that is open, its first extent's
+                               (cxlpool_region_nodes); -1: none. */
   uint64_t alignment_bytes; /* Maps begin at a multiple of it, and parts of the Region too: 2 MiB as
                                a rule. 0 in a listing. */
   /* In a listing only. */
@@ -328,6 +329,11 @@ CXLPOOL_API size_t cxlpool_region_extent_count(const cxlpool_region *region);
 /* INVALID_ARGUMENT/BAD_ARGUMENT: there are not so many. */
 CXLPOOL_API int cxlpool_region_extent(const cxlpool_region *region, size_t index,
                                       cxlpool_extent *extent, cxlpool_error *error);
+
+/* The NUMA nodes of a system-ram Region, each once, that of the first extent first: how many there
+ * are, of which `nodes` gets as many as it has room for. It may be NULL where `room` is 0. 0: it is
+ * devdax. Of an agent of a release before this one: the first. */
+CXLPOOL_API size_t cxlpool_region_nodes(const cxlpool_region *region, int *nodes, size_t room);
 
 /* Where programs of this user may open an extent of a Region that is open as_file:
  * "/dev/cxlpool/kv/dax1.0". NULL: it is not, or there are not so many. It is a DAX device: mmap in

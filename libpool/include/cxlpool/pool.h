@@ -456,6 +456,13 @@ class Region {
     return Mapping(map);
   }
 
+  // cxlpool_region_nodes.
+  std::vector<int> Nodes() const {
+    std::vector<int> nodes(cxlpool_region_nodes(region_.get(), nullptr, 0));
+    cxlpool_region_nodes(region_.get(), nodes.data(), nodes.size());
+    return nodes;
+  }
+
   std::vector<Extent> Extents() const {
     std::vector<Extent> extents(cxlpool_region_extent_count(region_.get()));
     for (size_t i = 0; i < extents.size(); ++i) {
