@@ -59,22 +59,22 @@ class Script {
   // Prints what the newest session's agent says, for as long as `on` holds.
   void Listen(const std::atomic<bool>& on) {
     size_t sessions = 0;
-    size_t heard = 0;
+    size_t printed = 0;
     while (on) {
       v1::AgentMessage message;
       bool newer = false;
       const bool any = manager_.watched.Await([&] {
         newer = manager_.sessions.size() > sessions && !manager_.sessions.back()->heard.empty();
         return !on || newer ||
-               (sessions > 0 && manager_.sessions[sessions - 1]->heard.size() > heard);
+               (sessions > 0 && manager_.sessions[sessions - 1]->heard.size() > printed);
       });
       if (!any || !on) continue;
       manager_.watched.Set([&] {
         if (newer) {
           sessions = manager_.sessions.size();
-          heard = 0;
+          printed = 0;
         }
-        message = manager_.sessions[sessions - 1]->heard[heard++];
+        message = manager_.sessions[sessions - 1]->heard[printed++];
       });
       Print(message);
       if (newer) Welcome(manager_.sessions[sessions - 1].get());

@@ -180,7 +180,7 @@ void AgentCore::Reconsider() {
 }
 
 // Posted: an Open may be answered in the middle of what the core does.
-void AgentCore::TellOpens() {
+void AgentCore::ReportOpensSoon() {
   executor_->Post(OnCore([this] {
     if (observed_ && !stopped_) SendReports();
   }));
@@ -231,7 +231,7 @@ void AgentCore::Advance() {
   }
   faults_.Place(attachments_, observation_);
   sizes_.Place(attachments_, observation_, faults_);
-  TellOfChange();
+  NotifyChanged();
 }
 
 std::optional<AgentCore::Rung> AgentCore::Plan() {
@@ -488,14 +488,14 @@ void AgentCore::AnswerHellos(const absl::Status& status) {
     for (DoneWith<v1::Hello>& done : hellos) std::move(done)(status);
     return;
   }
-  v1::Hello hello = TellAll();
+  v1::Hello hello = ReportEverything();
   DoneWith<v1::Hello> last = std::move(hellos.back());
   hellos.pop_back();
   for (DoneWith<v1::Hello>& done : hellos) std::move(done)(hello);
   std::move(last)(std::move(hello));
 }
 
-v1::Hello AgentCore::TellAll() {
+v1::Hello AgentCore::ReportEverything() {
   v1::Hello hello;
   hello.set_protocol_version(kProtocolVersion);
   hello.set_host(options_.host);
@@ -586,18 +586,18 @@ void AgentCore::OnDeviceTask(v1::DeviceTask task) {
 void AgentCore::OnLost(absl::Status why, bool permanent) {
   // The link dials for as long as it takes: each reason is said once, not once a try; one that only
   // an operator can change, again after kSayAgain.
-  const std::string said(why.message());
+  const std::string reason(why.message());
   const absl::Duration now = clock_->Elapsed();
-  const bool news = said != last_lost_ || (permanent && now - said_lost_at_ >= kSayAgain);
+  const bool news = reason != last_lost_ || (permanent && now - logged_lost_at_ >= kSayAgain);
   if (session_up_ && !permanent) {
-    LogWarning(kSubject, "lost the manager: ", said);
+    LogWarning(kSubject, "lost the manager: ", reason);
   } else if (news && permanent) {
-    LogError(kSubject, "the manager refuses this agent: ", said);
+    LogError(kSubject, "the manager refuses this agent: ", reason);
   } else if (news && !ReasonOf(why).empty()) {
-    LogError(kSubject, "no session with the manager: ", said);
+    LogError(kSubject, "no session with the manager: ", reason);
   }
-  if (news) said_lost_at_ = now;
-  last_lost_ = said;
+  if (news) logged_lost_at_ = now;
+  last_lost_ = reason;
   session_up_ = false;
   refused_ = permanent ? std::move(why) : absl::OkStatus();
 }
@@ -651,7 +651,7 @@ void AgentCore::TakeEvents(std::vector<v1::HostEvent> events) {
   if (!is_news) return;
   faults_.Place(attachments_, observation_);
   if (observed_) SendReports();
-  TellOfChange();
+  NotifyChanged();
   look_again_ = looking_;
   Look();
 }
@@ -677,7 +677,7 @@ void AgentCore::OnEventsSeen(const v1::EventsSeen& seen) { events_.OnSeen(seen.s
 void AgentCore::SendEvents() {
   while (true) {
     v1::Report report;
-    if (!events_.Tell(report)) return;
+    if (!events_.TakeUnsent(report)) return;
     link_->Send(std::move(report));
   }
 }

@@ -111,7 +111,7 @@ class AgentCore {
   void TakeEvents(std::vector<v1::HostEvent> events);
 
   // Soon tells the manager who has what open: a user opened a Region.
-  void TellOpens();
+  void ReportOpensSoon();
 
   const AgentOptions& options() const { return options_; }
   const AttachmentTable& attachments() const { return attachments_; }
@@ -171,7 +171,7 @@ class AgentCore {
   // The session with the manager.
   void MakeHello(DoneWith<v1::Hello> done);
   void AnswerHellos(const absl::Status& status);
-  v1::Hello TellAll();
+  v1::Hello ReportEverything();
   void OnWelcome(v1::Welcome welcome);
   void OnOffer(v1::Offer offer);
   void OnWithdraw(const v1::Withdraw& withdraw);
@@ -186,7 +186,7 @@ class AgentCore {
   void OnEventsSeen(const v1::EventsSeen& seen);
   void SendEvents();
 
-  void TellOfChange() {
+  void NotifyChanged() {
     for (auto& on_change : on_change_) on_change();
   }
 
@@ -251,9 +251,9 @@ class AgentCore {
 
   bool session_up_ = false;
   uint64_t sessions_ = 0;
-  std::string last_lost_;        // Why the last session ended or was refused.
-  absl::Duration said_lost_at_;  // When the log said so.
-  absl::Status refused_;         // Why the manager will have none; OK: it may.
+  std::string last_lost_;          // Why the last session ended or was refused.
+  absl::Duration logged_lost_at_;  // When the log said so.
+  absl::Status refused_;           // Why the manager will have none; OK: it may.
   bool welcomed_ = false;
   uint64_t pool_granule_bytes_ = 0;  // 0: not known.
   bool reconciled_ = false;

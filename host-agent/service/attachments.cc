@@ -176,7 +176,7 @@ bool AttachmentTable::OrphansAreOld(const HostObservation& host, absl::Duration 
 
 void AttachmentTable::TakeOrphans(const HostObservation& host, absl::Duration now) {
   const Map::node_type before = map_.extract(kOrphans);  // From here on Offers alone name serials.
-  std::vector<Segment> remains;
+  std::vector<Segment> orphans;
   for (const ObservedHostRegion& region : host.regions) {
     if (std::any_of(region.serials.begin(), region.serials.end(), [&](uint64_t serial) {
           return serial != 0 && (!IsPoolSerial(serial) || FindMemdev(host, serial) != nullptr ||
@@ -190,15 +190,15 @@ void AttachmentTable::TakeOrphans(const HostObservation& host, absl::Duration no
     for (const uint64_t serial : region.serials) {
       if (serial != 0) segment.desired.targets.push_back({.slot = 0, .serial = serial});
     }
-    if (!segment.desired.targets.empty()) remains.push_back(std::move(segment));
+    if (!segment.desired.targets.empty()) orphans.push_back(std::move(segment));
   }
   if (OrphansAreOld(host, now)) {
-    Segment orphans;
-    orphans.desired.want = Want::kOffline;
-    orphans.desired.targets = {{.slot = 0, .serial = 0}};
-    remains.push_back(std::move(orphans));
+    Segment anonymous;
+    anonymous.desired.want = Want::kOffline;
+    anonymous.desired.targets = {{.slot = 0, .serial = 0}};
+    orphans.push_back(std::move(anonymous));
   }
-  for (Segment& segment : remains) {
+  for (Segment& segment : orphans) {
     if (before.empty()) break;
     for (const Segment& old : before.mapped().segments) {
       if (old.desired.first_serial() != segment.desired.first_serial()) continue;
@@ -206,10 +206,10 @@ void AttachmentTable::TakeOrphans(const HostObservation& host, absl::Duration no
       segment.last_succeeded = old.last_succeeded;
     }
   }
-  if (remains.empty()) return;
+  if (orphans.empty()) return;
   Attachment& standing = map_[kOrphans];
   standing.offer.set_want(v1::Offer::WANT_OFFLINE);
-  standing.segments = std::move(remains);
+  standing.segments = std::move(orphans);
 }
 
 const std::pair<const AttachmentKey, Attachment>* AttachmentTable::FindByName(

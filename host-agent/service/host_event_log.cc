@@ -60,7 +60,7 @@ void HostEventLog::OnSeen(uint64_t sequence) {
   while (!waiting_.empty() && waiting_.front().sequence() <= sequence) waiting_.pop_front();
 }
 
-bool HostEventLog::Tell(v1::Report& report) {
+bool HostEventLog::TakeUnsent(v1::Report& report) {
   if (reported_ == last_sequence_) return false;
   auto next = std::upper_bound(
       waiting_.begin(), waiting_.end(), reported_,

@@ -43,7 +43,7 @@ class HostEventLog {
   void OnSeen(uint64_t sequence);
 
   // Puts up to kMaxEventsAReport that the session has not heard into an empty report. False: none.
-  bool Tell(v1::Report& report);
+  bool TakeUnsent(v1::Report& report);
 
   // Forgets what was said of memdevs that are gone: a serial does not come back.
   void ForgetGone(const HostObservation& host);

@@ -30,7 +30,7 @@ std::vector<uint64_t> Reported(HostEventLog& log) {
   std::vector<uint64_t> sequences;
   while (true) {
     v1::Report report;
-    if (!log.Tell(report)) return sequences;
+    if (!log.TakeUnsent(report)) return sequences;
     EXPECT_LE(report.events_size(), kMaxEventsAReport);
     for (const v1::HostEvent& event : report.events()) sequences.push_back(event.sequence());
   }

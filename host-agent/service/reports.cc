@@ -169,7 +169,7 @@ v1::Segment SegmentMessage(const Segment& segment, const HostObservation& host) 
 
 void ForEachStatus(const AttachmentTable& attachments, const OpensTable& opens,
                    const HostObservation& host,
-                   absl::FunctionRef<void(const SegmentStatus& status, uint32_t opens)> tell) {
+                   absl::FunctionRef<void(const SegmentStatus& status, uint32_t opens)> report) {
   SegmentStatus status;  // One for all: its strings keep their room.
   for (const auto& [key, attachment] : attachments.all()) {
     status.key = key;
@@ -179,7 +179,7 @@ void ForEachStatus(const AttachmentTable& attachments, const OpensTable& opens,
       if (segment.error.has_value()) status.error = SegmentStatus::Error{*segment.error};
       const uint32_t users = opens.CountOf(key, status.serial);
       status.is_open = users != 0;
-      if (status.serial != 0) tell(status, users);  // Orphans without a name are the host's own.
+      if (status.serial != 0) report(status, users);  // Orphans without a name are the host's own.
     }
   }
   for (const ObservedMemdev& memdev : host.memdevs) {
@@ -190,7 +190,7 @@ void ForEachStatus(const AttachmentTable& attachments, const OpensTable& opens,
     found.state = FoundState(region);
     FillFrom(memdev, found);
     FillFrom(region, found);
-    tell(found, 0);
+    report(found, 0);
   }
 }
 

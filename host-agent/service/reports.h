@@ -63,7 +63,7 @@ struct SegmentStatus {
 // Each offered segment, then each memdev that no Offer names. `opens`: how many have it open.
 void ForEachStatus(const AttachmentTable& attachments, const OpensTable& opens,
                    const HostObservation& host,
-                   absl::FunctionRef<void(const SegmentStatus& status, uint32_t opens)> tell);
+                   absl::FunctionRef<void(const SegmentStatus& status, uint32_t opens)> report);
 
 // Into an empty `report`.
 void FillReport(const SegmentStatus& status, uint32_t opens, v1::SegmentReport& report);

@@ -30,7 +30,7 @@ struct GrowRig : CoreRig {
   void Open(uint64_t connection, const std::vector<uint64_t>& serials) {
     core->opens().Open(kKey, {connection, {static_cast<uint32_t>(connection), 99}, "regions/r1"},
                        serials);
-    core->TellOpens();
+    core->ReportOpensSoon();
     executor.RunReady();
   }
   void Close(uint64_t connection) {

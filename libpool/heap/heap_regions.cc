@@ -86,13 +86,13 @@ StatusOr<std::unique_ptr<HeapRegions>> HeapRegions::Make(cxlpool_client* client,
   if (!first.ok()) return first.status();
   const MutexLock lock(regions->mutex_);
   regions->parts_.push_back(*std::move(first));
-  Tell(*regions->parts_.back());
+  ReportUsage(*regions->parts_.back());
   return regions;
 }
 
 // What jemalloc has taken counts as live: which of it are blocks it tells only under its own locks,
 // and one of them may be held here.
-void HeapRegions::Tell(const Part& part) {
+void HeapRegions::ReportUsage(const Part& part) {
   const uint64_t free_bytes = part.free.free_bytes();
   cxlpool_region_tell(part.region.get(), cxlpool_map_size(part.map.get()) - free_bytes, free_bytes,
                       nullptr);
@@ -117,7 +117,7 @@ void* HeapRegions::TakeFree(size_t size, size_t alignment) {
     if (part->free.free_bytes() < size) continue;
     const uintptr_t taken = part->free.Take(size, alignment);
     if (taken == 0) continue;
-    Tell(*part);
+    ReportUsage(*part);
     auto* const begin = static_cast<std::byte*>(cxlpool_map_address(part->map.get()));
     return begin + (taken - reinterpret_cast<uintptr_t>(begin));
   }
@@ -265,7 +265,7 @@ bool HeapRegions::Give(void* address, size_t size) noexcept {
     if (!part->free.Contains(begin)) continue;
     try {
       part->free.Give(begin, size);
-      if (!CXLPOOL_MUTANT("heap-tells-only-what-it-takes")) Tell(*part);
+      if (!CXLPOOL_MUTANT("heap-tells-only-what-it-takes")) ReportUsage(*part);
       return true;
     } catch (const std::bad_alloc&) {
       return false;

@@ -114,7 +114,7 @@ class HeapRegions {
   // The Region of asked_, within `wait_ms`.
   StatusOr<std::unique_ptr<Part>> AskFor(uint32_t wait_ms) ABSL_EXCLUSIVE_LOCKS_REQUIRED(growing_);
   // After each change: what of it the heap has taken, for those who ask who uses a Region.
-  static void Tell(const Part& part);
+  static void ReportUsage(const Part& part);
   uint64_t MappedBytes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   cxlpool_client* const client_;

@@ -373,7 +373,7 @@ int cxlpool_region_tell(const cxlpool_region* region, uint64_t live_bytes, uint6
                         cxlpool_error* error) {
   return Run(error, [&]() -> Status {
     if (region == nullptr) return NotGiven("region");
-    region->opened->usage.Tell(live_bytes, slack_bytes);
+    region->opened->usage.Report(live_bytes, slack_bytes);
     return Status();
   });
 }

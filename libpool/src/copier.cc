@@ -183,14 +183,14 @@ void Copier::Finish(Op& op, const End& end) {
     const MutexLock lock(mutex_);
     op.end_ = end;
     op.ended_.store(true, std::memory_order_release);
-    op.telling_ = std::this_thread::get_id();
+    op.notifying_ = std::this_thread::get_id();
     if (op.request_.eventfd >= 0) Signal(op.request_.eventfd);
-    if (op.request_.on_end == nullptr) op.told_ = true;
+    if (op.request_.on_end == nullptr) op.notified_ = true;
   }
   if (op.request_.on_end != nullptr) op.request_.on_end(end);
   const MutexLock lock(mutex_);
-  op.told_ = true;
-  op.telling_ = {};
+  op.notified_ = true;
+  op.notifying_ = {};
   std::erase_if(running_,
                 [&op](const std::shared_ptr<Op>& running) { return running.get() == &op; });
   op.changed_.notify_all();
@@ -212,8 +212,8 @@ Copier::End Copier::Op::Wait(Duration timeout) {
   if (copier_->Forked()) return {.status = ForkedChild()};
   const Deadline deadline = After(timeout);
   MutexLock lock(copier_->mutex_);
-  while (!told_ && telling_ != std::this_thread::get_id()) {
-    if (changed_.wait_until(lock.native(), deadline) == std::cv_status::timeout && !told_) {
+  while (!notified_ && notifying_ != std::this_thread::get_id()) {
+    if (changed_.wait_until(lock.native(), deadline) == std::cv_status::timeout && !notified_) {
       return {.status = Refuse(Code::kDeadlineExceeded, "COPY_UNDER_WAY",
                                Concat("the copy has not ended within ", timeout.count(), " ms"),
                                "wait for it longer, or cancel it")};
@@ -232,7 +232,7 @@ void Copier::Op::CancelAndWait() {
   if (copier_->Forked()) return;
   MutexLock lock(copier_->mutex_);
   copier_->CancelLocked(*this);
-  while (!told_ && telling_ != std::this_thread::get_id()) changed_.wait(lock.native());
+  while (!notified_ && notifying_ != std::this_thread::get_id()) changed_.wait(lock.native());
 }
 
 }  // namespace cxlpool::libpool

@@ -154,9 +154,9 @@ class Copier::Op {
   // With the copier's mutex held.
   Rank rank_ = {};
   bool is_waiting_ = false;
-  End end_;            // Once it has ended.
-  bool told_ = false;  // Whoever is to be told was told.
-  std::thread::id telling_ = {};
+  End end_;                // Once it has ended.
+  bool notified_ = false;  // Whoever is to be told was told.
+  std::thread::id notifying_ = {};
   std::condition_variable changed_;
 };
 

@@ -56,7 +56,8 @@ bool IsEventfd(int fd) {
 }
 
 // That the end of the copy will be heard of, and that the descriptor is an eventfd.
-Status CheckHeard(const cxlpool_copy_options& options, const lib::Copy& copy, cxlpool_op** op) {
+Status CheckEndIsNoticed(const cxlpool_copy_options& options, const lib::Copy& copy,
+                         cxlpool_op** op) {
   if (op == nullptr && options.on_copied == nullptr && options.eventfd < 0 &&
       copy.what != lib::Copy::What::kPrefetch) {
     return lib::BadArgument("nobody would hear when the memory is the caller's again",
@@ -80,7 +81,7 @@ int CopyLater(cxlpool_copier* copier, const cxlpool_map* map, const lib::Copy& c
     if (copier == nullptr || map == nullptr) return NotGiven("copier or map");
     const StatusOr<cxlpool_copy_options> read = lib::Read(options, CXLPOOL_COPY_OPTIONS_INIT);
     if (!read.ok()) return read.status();
-    if (Status status = CheckHeard(*read, copy, op); !status.ok()) return status;
+    if (Status status = CheckEndIsNoticed(*read, copy, op); !status.ok()) return status;
     auto handle = std::make_unique<cxlpool_op>();
     lib::Copier::Request request = {
         .map = map->map, .copy = copy, .priority = read->priority, .eventfd = read->eventfd};

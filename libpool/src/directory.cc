@@ -240,7 +240,7 @@ StatusOr<std::shared_ptr<Directory>> Directory::Open(std::shared_ptr<const Map> 
 
 // Takes no lock: nobody else has it any more, and in a forked child one may never be free.
 Directory::~Directory() ABSL_NO_THREAD_SAFETY_ANALYSIS {
-  map_->usage().AddLive(-static_cast<int64_t>(told_live_bytes_));
+  map_->usage().AddLive(-static_cast<int64_t>(reported_live_bytes_));
   // Where caches are not coherent this host's may still have lines of the heap that it stored to
   // and never sealed: the partition stays this host's until the Region is detached here.
   if (lock_ == nullptr || IsForked() || !map_->is_coherent()) return;
@@ -348,13 +348,13 @@ Status Directory::Claim(uint32_t partition, bool take_over) {
   partition_.emplace(&host_, geometry, partition);
   for (uint32_t pin = geometry.pins; pin > 0; --pin) free_pins_.push_back(pin - 1);
   status = partition_->Recover();
-  TellLive();
+  ReportLiveBytes();
   return status;
 }
 
-void Directory::TellLive() {
+void Directory::ReportLiveBytes() {
   const uint64_t live = memory_.geometry().HeapBytes() - partition_->free_bytes();
-  map_->usage().AddLive(static_cast<int64_t>(live - std::exchange(told_live_bytes_, live)));
+  map_->usage().AddLive(static_cast<int64_t>(live - std::exchange(reported_live_bytes_, live)));
 }
 
 // ---- Errors.
@@ -570,7 +570,7 @@ StatusOr<std::unique_ptr<DirectoryObject>> Directory::CreateObject(std::string_v
   if (size <= memory_.geometry().HeapBytes()) {
     Status status = partition_->Begin(*checked, size, found.entry, result);
     if (!status.ok()) return status;  // Its room is lost, and stays taken.
-    TellLive();
+    ReportLiveBytes();
   }
   if (Status status = WriteFailed(result, name, size); !status.ok()) return status;
   return std::make_unique<DirectoryObject>(shared_from_this(), *checked, found,
@@ -605,7 +605,7 @@ Status Directory::SealObject(const ObjectName& name, Entry& entry, const void* b
   WriteResult result = WriteResult::kOk;
   stored = true;  // Whatever comes of it, but for what is known to have changed nothing.
   Status status = partition_->Seal(name, entry, result);
-  TellLive();
+  ReportLiveBytes();
   if (!status.ok()) return status;
   stored = result == WriteResult::kOk;
   return WriteFailed(result, text, entry.size_bytes);
@@ -615,7 +615,7 @@ void Directory::AbandonObject(const Entry& entry) {
   if (IsForked()) return;
   const MutexLock lock(mutex_);
   partition_->Abandon(entry);
-  TellLive();
+  ReportLiveBytes();
 }
 
 Status Directory::Remove(std::string_view name) {
@@ -631,7 +631,7 @@ Status Directory::Remove(std::string_view name) {
   {
     const MutexLock lock(mutex_);
     Status status = partition_->Remove(*checked, result);
-    TellLive();
+    ReportLiveBytes();
     if (!status.ok()) return status;
   }
   if (result != WriteResult::kNotFound) return Status();

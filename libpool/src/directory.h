@@ -163,7 +163,7 @@ class Directory : public std::enable_shared_from_this<Directory> {
   Status SealObject(const ObjectName& name, Entry& entry, const void* bytes, bool& stored);
   void AbandonObject(const Entry& entry);
   // What is taken of the own partition, for RegionUsage.
-  void TellLive() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ReportLiveBytes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   StatusOr<bool> Pin(const FoundObject& found);
   void Unpin(const FoundObject& found);
 
@@ -183,7 +183,7 @@ class Directory : public std::enable_shared_from_this<Directory> {
   std::optional<DirectoryPartition<MapHost>> partition_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, Pinned> pinned_ ABSL_GUARDED_BY(mutex_);  // By PinOf.
   std::vector<uint32_t> free_pins_ ABSL_GUARDED_BY(mutex_);
-  uint64_t told_live_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t reported_live_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace cxlpool::libpool

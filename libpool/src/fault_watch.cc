@@ -54,7 +54,7 @@ Status FaultWatcher::Check() const {
 
 void FaultWatcher::Run(const LocalFaultsResponse& first) {
   TakeFaultsOnly();
-  Tell(first);
+  Deliver(first);
   Duration pause = kFirstPause;
   while (true) {
     const StatusOr<LocalFaultsResponse> answer = Ask(kWaitMs);
@@ -72,7 +72,7 @@ void FaultWatcher::Run(const LocalFaultsResponse& first) {
       }
     }
     pause = answer.ok() ? kFirstPause : std::min(2 * pause, kLongestPause);
-    if (answer.ok()) Tell(*answer);
+    if (answer.ok()) Deliver(*answer);
   }
 }
 
@@ -100,18 +100,18 @@ StatusOr<LocalFaultsResponse> FaultWatcher::Ask(uint32_t wait_ms) {
 }
 
 // Tells all that an answer has, unless the watch is being stopped.
-void FaultWatcher::Tell(const LocalFaultsResponse& answer) {
+void FaultWatcher::Deliver(const LocalFaultsResponse& answer) {
   for (const LocalFault& fault : answer.faults) {
     if (Stopping()) return;
-    TellFault(fault);
+    DeliverFault(fault);
   }
   for (const LocalSize& size : answer.sizes) {
     if (Stopping()) return;
-    TellSize(size);
+    DeliverSize(size);
   }
 }
 
-void FaultWatcher::TellFault(const LocalFault& fault) {
+void FaultWatcher::DeliverFault(const LocalFault& fault) {
   if (fault.length_bytes == 0 || fault.length_bytes > kMaxBytes ||
       fault.region_offset_bytes > kMaxBytes) {
     return;  // No fault that a Region can have.
@@ -123,7 +123,7 @@ void FaultWatcher::TellFault(const LocalFault& fault) {
 
 // An agent that restarts tells every size again, which is how a growth is heard of that came while
 // there was none. What is as it was told before is no news.
-void FaultWatcher::TellSize(const LocalSize& size) {
+void FaultWatcher::DeliverSize(const LocalSize& size) {
   if (size.size_bytes > kMaxBytes) return;  // No size that a Region can have.
   if (sizes_.size() >= kMaxRemembered) sizes_.clear();
   const auto [known, is_new] = sizes_.try_emplace(size.tag, size.size_bytes);

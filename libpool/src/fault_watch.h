@@ -53,9 +53,9 @@ class FaultWatcher {
  private:
   void Run(const LocalFaultsResponse& first);
   StatusOr<LocalFaultsResponse> Ask(uint32_t wait_ms);
-  void Tell(const LocalFaultsResponse& answer);
-  void TellFault(const LocalFault& fault);
-  void TellSize(const LocalSize& size);
+  void Deliver(const LocalFaultsResponse& answer);
+  void DeliverFault(const LocalFault& fault);
+  void DeliverSize(const LocalSize& size);
   bool Stopping() const;
 
   // Constant.

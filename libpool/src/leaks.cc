@@ -34,17 +34,17 @@ LeakList* LeakList::Wanted() {
     const char* const wanted = std::getenv(kVariable);
     if (wanted == nullptr || std::string_view(wanted) != "1") return nullptr;
     auto* const made = new LeakList;
-    std::atexit(&TellAtExit);
+    std::atexit(&ReportAtExit);
     return made;
   }();
   return list;
 }
 
-void LeakList::TellAtExit() {
+void LeakList::ReportAtExit() {
   const LeakList* const list = Wanted();
   // A forked child has its parent's list, and gives nothing of it back.
   if (list->Forked()) return;
-  const std::string text = list->Tell();
+  const std::string text = list->Report();
   for (std::string_view left = text; !left.empty();) {
     const ssize_t written = ::write(STDERR_FILENO, left.data(), left.size());
     if (written <= 0) return;
@@ -64,7 +64,7 @@ void LeakList::Remove(const OpenedRegion* region) {
   regions_.erase(region);
 }
 
-std::string LeakList::Tell() const {
+std::string LeakList::Report() const {
   constexpr std::string_view kPrefix = "regions/";
   std::string text;
   const MutexLock lock(mutex_);

@@ -32,11 +32,11 @@ class LeakList {
   void Remove(const OpenedRegion* region);
 
   // The lines; "": nothing was left.
-  std::string Tell() const;
+  std::string Report() const;
 
  private:
   LeakList() = default;
-  static void TellAtExit();
+  static void ReportAtExit();
   bool Forked() const { return ::getpid() != process_; }
 
   const pid_t process_ = ::getpid();

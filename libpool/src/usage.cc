@@ -101,7 +101,7 @@ RegionUsage::RegionUsage(std::shared_ptr<UsageCounters> counters, std::string_vi
 
 RegionUsage::~RegionUsage() {
   if (entry_ == nullptr) return;
-  Tell(0, 0);
+  Report(0, 0);
   counters_->End(entry_);
 }
 
@@ -120,11 +120,12 @@ void RegionUsage::AddLive(int64_t bytes) const {
 }
 
 // By what it differs from what was told before, as others may tell of the same Region.
-void RegionUsage::Tell(uint64_t live_bytes, uint64_t slack_bytes) const {
+void RegionUsage::Report(uint64_t live_bytes, uint64_t slack_bytes) const {
   if (!counts()) return;
-  Add(entry_->live_bytes, live_bytes - told_live_.exchange(live_bytes, std::memory_order_relaxed));
+  Add(entry_->live_bytes,
+      live_bytes - reported_live_.exchange(live_bytes, std::memory_order_relaxed));
   Add(entry_->slack_bytes,
-      slack_bytes - told_slack_.exchange(slack_bytes, std::memory_order_relaxed));
+      slack_bytes - reported_slack_.exchange(slack_bytes, std::memory_order_relaxed));
 }
 
 }  // namespace cxlpool::libpool

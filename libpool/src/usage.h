@@ -66,7 +66,7 @@ class RegionUsage {
   void AddPins(int64_t pins) const;
   void AddLive(int64_t bytes) const;
   // Replaces what was told before of this object.
-  void Tell(uint64_t live_bytes, uint64_t slack_bytes) const;
+  void Report(uint64_t live_bytes, uint64_t slack_bytes) const;
 
   uint32_t maps() const { return maps_.load(std::memory_order_relaxed); }
   uint32_t pins() const { return pins_.load(std::memory_order_relaxed); }
@@ -78,8 +78,8 @@ class RegionUsage {
   UsageEntry* const entry_;  // Null: it is not told of.
   mutable std::atomic<uint32_t> maps_ = 0;
   mutable std::atomic<uint32_t> pins_ = 0;
-  mutable std::atomic<uint64_t> told_live_ = 0;
-  mutable std::atomic<uint64_t> told_slack_ = 0;
+  mutable std::atomic<uint64_t> reported_live_ = 0;
+  mutable std::atomic<uint64_t> reported_slack_ = 0;
 };
 
 }  // namespace cxlpool::libpool

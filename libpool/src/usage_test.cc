@@ -79,9 +79,9 @@ TEST(UsageTest, AnEntryIsSharedByAllHandlesOfARegionAndGoesWithTheLast) {
       const RegionUsage second(counters, kTag);
       second.AddMap(2, 200);
       second.AddPins(3);
-      first.Tell(50, 5);
-      first.Tell(40, 6);
-      second.Tell(1, 2);
+      first.Report(50, 5);
+      first.Report(40, 6);
+      second.Report(1, 2);
       second.AddLive(1000);
       EXPECT_THAT(Told(Read(counters->fd())), ElementsAre(ElementsAre(300, 1041, 8, 3)));
       second.AddMap(-2, -200);
@@ -105,7 +105,7 @@ TEST(UsageTest, OfTheRegionThatFindsNoEntryNothingIsTold) {
   {
     const RegionUsage more(counters, TagOf(kMaxUsageEntries));
     more.AddMap(1, 9);
-    more.Tell(9, 9);
+    more.Report(9, 9);
     EXPECT_EQ(more.maps(), 1u);
   }
   const auto told = Told(Read(counters->fd()));
@@ -121,7 +121,7 @@ TEST(UsageTest, WithoutAPageItCountsForItself) {
   const RegionUsage usage(nullptr, kTag);
   usage.AddMap(1, 4096);
   usage.AddPins(2);
-  usage.Tell(1, 1);
+  usage.Report(1, 1);
   EXPECT_EQ(usage.maps(), 1u);
   EXPECT_EQ(usage.pins(), 2u);
 }
@@ -133,7 +133,7 @@ TEST(UsageTest, AForkedChildLeavesThePageToItsParent) {
   const pid_t child = ::fork();
   if (child == 0) {
     usage->AddMap(-1, -100);
-    usage->Tell(1, 1);
+    usage->Report(1, 1);
     usage.reset();
     const bool claims = counters->Claim(TagOf(1)) != nullptr;
     ::_exit(claims ? 1 : 0);

@@ -21,7 +21,7 @@ namespace {
 constexpr absl::Duration kSeldom = absl::Seconds(10);
 constexpr absl::Duration kRecent = absl::Seconds(2);
 
-struct Said {
+struct LogState {
   Mutex mutex;
   // By place in gRPC's source: when a line was last written, and how many were not since then.
   std::map<std::pair<std::string, int>, std::pair<absl::Time, uint64_t>> lines
@@ -31,9 +31,9 @@ struct Said {
 };
 
 // Never destroyed: gRPC's threads may log until the very end.
-Said& TheSaid() {
-  static Said& said = *new Said();
-  return said;
+LogState& TheLogState() {
+  static LogState& state = *new LogState();
+  return state;
 }
 
 // "Handshake failed with fatal error SSL_ERROR_SSL: error:0A000086:SSL routines::certificate verify
@@ -46,19 +46,19 @@ std::string HandshakeReason(absl::string_view text) {
 }
 
 void Log(gpr_log_func_args* args) {
-  Said& said = TheSaid();
+  LogState& state = TheLogState();
   const absl::string_view file(args->file);
   uint64_t before = 0;
   {
-    MutexLock lock(said.mutex);
+    MutexLock lock(state.mutex);
     const absl::Time now = absl::Now();
     if (absl::StrContains(file, "ssl_transport_security") ||
         absl::StrContains(file, "security_handshaker")) {
-      said.handshake = HandshakeReason(args->message);
-      said.handshake_time = now;
+      state.handshake = HandshakeReason(args->message);
+      state.handshake_time = now;
       return;
     }
-    auto& [last, left_out] = said.lines[{std::string(file), args->line}];
+    auto& [last, left_out] = state.lines[{std::string(file), args->line}];
     if (now - last < kSeldom) {
       ++left_out;
       return;
@@ -84,9 +84,9 @@ void RouteGrpcLog() {
 }
 
 std::string LastHandshakeError() {
-  Said& said = TheSaid();
-  MutexLock lock(said.mutex);
-  return absl::Now() - said.handshake_time < kRecent ? said.handshake : "";
+  LogState& state = TheLogState();
+  MutexLock lock(state.mutex);
+  return absl::Now() - state.handshake_time < kRecent ? state.handshake : "";
 }
 
 }  // namespace cxlpool

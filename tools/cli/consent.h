@@ -49,9 +49,9 @@ absl::Status Ask(const Along& along, Printer& printer);
 // Prints what a dry run tells.
 absl::Status PrintAlong(const Along& along, Printer& printer);
 
-enum class Decision { kGo, kToldOnly };
+enum class Decision { kGo, kDryRun };
 
-// What to do about `request`. kToldOnly: it was a dry run, and all is printed.
+// What to do about `request`. kDryRun: it was a dry run, and all is printed.
 template <typename Request>
 absl::StatusOr<Decision> Decide(const Consent& consent, Request& request, Connection& connection,
                                 Printer& printer) {
@@ -64,7 +64,7 @@ absl::StatusOr<Decision> Decide(const Consent& consent, Request& request, Connec
   if (!along.ok()) return along.status();
   if (consent.dry_run) {
     if (absl::Status status = PrintAlong(*along, printer); !status.ok()) return status;
-    return Decision::kToldOnly;
+    return Decision::kDryRun;
   }
   if (absl::Status status = Ask(*along, printer); !status.ok()) return status;
   return Decision::kGo;

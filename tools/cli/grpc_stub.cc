@@ -116,14 +116,14 @@ class GrpcStub : public ManagerStub {
   absl::Status WithCause(const grpc::Status& status, const grpc::ClientContext& context) {
     const absl::Status answer = FromWire(status, context, peer_);
     if (ReasonOf(answer) != "MANAGER_UNREACHABLE") return answer;
-    const std::string said = absl::AsciiStrToLower(status.error_message());
+    const std::string text = absl::AsciiStrToLower(status.error_message());
     // gRPC does not say what is wrong with a certificate, or that the manager refuses ours.
-    if (tls_.has_value() && !absl::StrContains(said, "failed to connect to remote host")) {
+    if (tls_.has_value() && !absl::StrContains(text, "failed to connect to remote host")) {
       absl::Status found = DiagnoseManager(peer_, server_name_, *tls_, kDiagnosisTimeout);
       if (!found.ok()) return found;
     }
-    if (absl::StrContains(said, "certificate verify failed") ||
-        absl::StrContains(said, "is not in peer certificate")) {
+    if (absl::StrContains(text, "certificate verify failed") ||
+        absl::StrContains(text, "is not in peer certificate")) {
       return Refuse(absl::StatusCode::kUnauthenticated, "MANAGER_NOT_TRUSTED",
                     absl::StrCat(peer_, " shows a certificate that is not believed: ",
                                  status.error_message()),
@@ -132,7 +132,7 @@ class GrpcStub : public ManagerStub {
                     {{"manager", peer_}});
     }
     const bool unknown_name =
-        absl::StrContains(said, "dns resolution") || absl::StrContains(said, "c-ares");
+        absl::StrContains(text, "dns resolution") || absl::StrContains(text, "c-ares");
     last_failure_ = unknown_name ? NoSuchName() : answer;
     return last_failure_;
   }

@@ -88,7 +88,7 @@ template <typename Request>
 absl::Status Run(GuardedCall<Request>& command, Connection& connection, Printer& printer) {
   const auto decision = Decide(command.consent, command.request, connection, printer);
   if (!decision.ok()) return decision.status();
-  if (*decision == Decision::kToldOnly) return absl::OkStatus();
+  if (*decision == Decision::kDryRun) return absl::OkStatus();
   const auto answer = connection.Send(command.request);
   if (!answer.ok()) return answer.status();
   return PrintAnswer(printer, *answer);

@@ -201,7 +201,7 @@ absl::Status Run(ReleaseBatch& command, Connection& connection, Printer& printer
   }
   const auto decision = Decide(command.consent, command.request, connection, printer);
   if (!decision.ok()) return decision.status();
-  if (*decision == Decision::kToldOnly) {
+  if (*decision == Decision::kDryRun) {
     for (v1::ReleaseRegionRequest& request : *command.request.mutable_requests()) {
       request.set_validate_only(true);
     }

@@ -208,7 +208,7 @@ absl::Status Run(SetTenant& command, Connection& connection, Printer& printer) {
 absl::Status Run(RemoveHost& command, Connection& connection, Printer& printer) {
   const auto decision = Decide(command.consent, command.request, connection, printer);
   if (!decision.ok()) return decision.status();
-  if (*decision == Decision::kToldOnly) return absl::OkStatus();
+  if (*decision == Decision::kDryRun) return absl::OkStatus();
   const auto removed = connection.Send(command.request);
   if (!removed.ok()) return removed.status();
   return Print(printer, *removed, absl::StrCat(ShortName(command.request.host()), " is gone\n"));

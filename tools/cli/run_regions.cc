@@ -198,7 +198,7 @@ absl::Status WouldBeReleased(v1::ReleaseRegionRequest request, Connection& conne
 absl::Status Run(ReleaseRegion& command, Connection& connection, Printer& printer) {
   const auto decision = Decide(command.consent, command.request, connection, printer);
   if (!decision.ok()) return decision.status();
-  if (*decision == Decision::kToldOnly) return WouldBeReleased(command.request, connection);
+  if (*decision == Decision::kDryRun) return WouldBeReleased(command.request, connection);
   const auto response = connection.Call(&ManagerStub::ReleaseRegion, command.request);
   if (!response.ok()) return response.status();
   const auto region = Settle(connection, printer, command.wait, GoalOf(WaitGoal::Kind::kGone),

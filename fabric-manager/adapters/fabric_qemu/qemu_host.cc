@@ -213,7 +213,7 @@ absl::Status QemuHost::TryConnect() {
     known_.clear();
     backends_.clear();
   }
-  looked_for_remains_ = false;
+  looked_for_mapped_ = false;
   foreign_.clear();
   ports_ = std::move(*ports);
   client_ = std::move(*client);
@@ -316,17 +316,17 @@ absl::Status QemuHost::FenceNow() {
 }
 
 // Reads what is plugged. What was known and is plugged no more is gone only when no address space
-// maps its memory either (SortOutRemains); what is new is read, and what vanishes while it is being
-// read was never there.
+// maps its memory either (FindUnpluggedButMapped); what is new is read, and what vanishes while it
+// is being read was never there.
 absl::Status QemuHost::Refresh() {
-  DropNameless();
+  ForgetLdsOfNoDevice();
   const auto call = [this](const std::string& command, const nlohmann::json& arguments) {
     return Call(command, arguments);
   };
   auto listed = ListPeripherals(call, "cxl-type3");
   if (!listed.ok()) return listed.status();
   const std::set<std::string> ids(listed->begin(), listed->end());
-  if (absl::Status status = SortOutRemains(ids); !status.ok()) return status;
+  if (absl::Status status = FindUnpluggedButMapped(ids); !status.ok()) return status;
   std::erase_if(foreign_, [&](const auto& entry) { return ids.count(entry.first) == 0; });
   for (const std::string& id : ids) {
     if (known_.count(id) != 0 || foreign_.count(id) != 0) continue;
@@ -337,22 +337,22 @@ absl::Status QemuHost::Refresh() {
 }
 
 // What was bound of a file that was no device of the pool may have a name now: it is read again.
-void QemuHost::DropNameless() {
+void QemuHost::ForgetLdsOfNoDevice() {
   const uint64_t version = devices_->version();
   if (std::exchange(devices_version_, version) == version) return;
   const size_t dropped =
       std::erase_if(known_, [](const auto& entry) { return entry.second.slice.device.empty(); });
-  if (dropped != 0) looked_for_remains_ = false;
+  if (dropped != 0) looked_for_mapped_ = false;
 }
 
 // LDs that are unplugged and still mapped: the guest can store to them, so they stay bound, and
 // unbinding. The mappings are asked for only where something is missing, and once after connecting.
-absl::Status QemuHost::SortOutRemains(const std::set<std::string>& plugged) {
+absl::Status QemuHost::FindUnpluggedButMapped(const std::set<std::string>& plugged) {
   std::vector<std::string> missing;
   for (const auto& [id, ld] : known_) {
     if (plugged.count(id) == 0) missing.push_back(id);
   }
-  if (missing.empty() && looked_for_remains_) return absl::OkStatus();
+  if (missing.empty() && looked_for_mapped_) return absl::OkStatus();
   auto mapped =
       ListMappedBackends([this](const std::string& command, const nlohmann::json& arguments) {
         return Call(command, arguments);
@@ -372,16 +372,17 @@ absl::Status QemuHost::SortOutRemains(const std::set<std::string>& plugged) {
     if (!key.has_value()) continue;
     const std::string id = LdDeviceId(*key);
     if (plugged.count(id) != 0 || known_.count(id) != 0) continue;
-    if (absl::Status status = ReadRemains(id, *key, backend); !status.ok()) return status;
+    if (absl::Status status = AdoptUnpluggedButMapped(id, *key, backend); !status.ok())
+      return status;
   }
-  looked_for_remains_ = true;
+  looked_for_mapped_ = true;
   return absl::OkStatus();
 }
 
 // Pulled while no manager watched. Its slot and its serial nobody knows any more, so that it is
 // taken neither for the LD of a record nor for its absence.
-absl::Status QemuHost::ReadRemains(const std::string& device_id, const LdKey& key,
-                                   const std::string& backend) {
+absl::Status QemuHost::AdoptUnpluggedButMapped(const std::string& device_id, const LdKey& key,
+                                               const std::string& backend) {
   auto memory = ReadBackendMemory(
       [this](const std::string& command, const nlohmann::json& arguments) {
         return Call(command, arguments);

@@ -137,12 +137,12 @@ class QemuHost {
 
   // What is plugged in.
   absl::Status Refresh();
-  void DropNameless();
+  void ForgetLdsOfNoDevice();
   absl::Status ReadNew(const std::string& device_id);
   // Of what is no longer plugged in: what the host cannot reach any more is gone.
-  absl::Status SortOutRemains(const std::set<std::string>& plugged);
-  absl::Status ReadRemains(const std::string& device_id, const LdKey& key,
-                           const std::string& backend);
+  absl::Status FindUnpluggedButMapped(const std::set<std::string>& plugged);
+  absl::Status AdoptUnpluggedButMapped(const std::string& device_id, const LdKey& key,
+                                       const std::string& backend);
   // Looks what is there if something was said to be gone.
   void TakeDeleted();
   void Gone(const std::string& device_id);
@@ -171,7 +171,7 @@ class QemuHost {
   std::map<uint32_t, std::string> ports_;        // Slot number to port id.
   std::map<std::string, BoundLd> known_;         // By device id.
   std::map<std::string, std::string> backends_;  // Of what is known: device id to backend id.
-  bool looked_for_remains_ = false;              // Since it was connected.
+  bool looked_for_mapped_ = false;               // Since it was connected.
   uint64_t devices_version_ = 0;                 // With which `known_` was read.
   std::map<std::string, std::string> foreign_;   // Device id to port id, of CXL memory not ours.
   // DEVICE_DELETED came. It is only a reason to look: it may come later than the list lacks the

@@ -45,8 +45,8 @@ class FaultWatch {
     running->on_fault = std::move(on_fault);
     running->on_size = std::move(on_size);
     const cxlpool_fault_watch_options calls = {
-        sizeof calls, running->on_fault == nullptr ? nullptr : &Running::TellFault,
-        running->on_size == nullptr ? nullptr : &Running::TellSize, running.get()};
+        sizeof calls, running->on_fault == nullptr ? nullptr : &Running::DeliverFault,
+        running->on_size == nullptr ? nullptr : &Running::DeliverSize, running.get()};
     internal::ErrorOut error;
     if (cxlpool_fault_watch_start(&c, &calls, &running->watch, error.out()) != 0) {
       return error.Take();
@@ -69,14 +69,14 @@ class FaultWatch {
     cxlpool_fault_watch* watch = nullptr;
     ~Running() { cxlpool_fault_watch_stop(watch); }
 
-    static void TellFault(const cxlpool_fault* fault, void* context) noexcept {
+    static void DeliverFault(const cxlpool_fault* fault, void* context) noexcept {
       static_cast<Running*>(context)->on_fault({.name = fault->name,
                                                 .tag = fault->tag,
                                                 .region_offset_bytes = fault->region_offset_bytes,
                                                 .length_bytes = fault->length_bytes,
                                                 .message = fault->message});
     }
-    static void TellSize(const cxlpool_region_size* now, void* context) noexcept {
+    static void DeliverSize(const cxlpool_region_size* now, void* context) noexcept {
       static_cast<Running*>(context)->on_size(
           {.name = now->name, .tag = now->tag, .size_bytes = now->size_bytes});
     }

@@ -249,13 +249,13 @@ std::string HolderTable(const v1::ListRegionHoldersResponse& response) {
     const std::string host = ShortName(of.host());
     for (const v1::RegionHolder& holder : of.holders()) {
       // Of a process that does not count, nothing is said: 0 would be a claim.
-      const bool tells = holder.mapped_bytes() != 0 || holder.live_bytes() != 0 ||
-                         holder.slack_bytes() != 0 || holder.pins() != 0;
-      const auto size = [&](uint64_t bytes) { return tells ? FormatByteSize(bytes) : ""; };
+      const bool counts_usage = holder.mapped_bytes() != 0 || holder.live_bytes() != 0 ||
+                                holder.slack_bytes() != 0 || holder.pins() != 0;
+      const auto size = [&](uint64_t bytes) { return counts_usage ? FormatByteSize(bytes) : ""; };
       table.AddRow({host, absl::StrCat(holder.pid()), holder.program(), absl::StrCat(holder.uid()),
                     FormatByteSize(holder.open_bytes()), size(holder.mapped_bytes()),
                     size(holder.live_bytes()), size(holder.slack_bytes()),
-                    tells ? absl::StrCat(holder.pins()) : ""});
+                    counts_usage ? absl::StrCat(holder.pins()) : ""});
     }
     if (of.more() != 0) absl::StrAppend(&notes, of.more(), " more on ", Printable(host), "\n");
     if (!of.has_report_time()) {

@@ -23,7 +23,7 @@ namespace cxlpool::agent {
 namespace {
 
 // Who uses system-ram is searched for no longer than this: it is only told.
-constexpr absl::Duration kTellTimeout = absl::Seconds(1);
+constexpr absl::Duration kHolderSearchTimeout = absl::Seconds(1);
 
 std::string RegionFile(const DaxRegion& region, absl::string_view file) {
   return absl::StrCat(region.folder, "/dax_region/", file);
@@ -211,7 +211,7 @@ absl::Status TakeWholeApart(const HostFiles& files, const DaxRegion& region,
         if (region.target_node.has_value()) {
           for (const NodeUser& user :
                FindNodeUsers(files, *region.target_node, getpid(),
-                             Deadline::In(std::min(deadline.left(), kTellTimeout)))) {
+                             Deadline::In(std::min(deadline.left(), kHolderSearchTimeout)))) {
             pids.push_back(user.pid);
           }
         }

@@ -73,7 +73,7 @@ void SetHpa(absl::string_view fields, v1::HostEvent& event) {
 }
 
 // The fields of the list that say something, as "name value, name value".
-std::string Said(absl::string_view fields, const std::vector<absl::string_view>& names) {
+std::string NamedValues(absl::string_view fields, const std::vector<absl::string_view>& names) {
   std::vector<std::string> parts;
   for (const absl::string_view name : names) {
     const absl::string_view value = Text(fields, name);
@@ -110,20 +110,22 @@ bool ParseMedia(v1::HostEvent::Kind kind, absl::string_view what, absl::string_v
   event.set_dpa_bytes(Hex(fields, "dpa") / flags * flags);
   event.set_length_bytes(kLineBytes);
   SetHpa(fields, event);
-  SetText(absl::StrCat(what, ": ",
-                       Said(fields, {"type", "descriptor", "transaction_type", "channel", "rank",
-                                     "device", "bank_group", "bank", "row", "column"})),
-          event);
+  SetText(
+      absl::StrCat(what, ": ",
+                   NamedValues(fields, {"type", "descriptor", "transaction_type", "channel", "rank",
+                                        "device", "bank_group", "bank", "row", "column"})),
+      event);
   return true;
 }
 
 bool ParseModule(absl::string_view fields, v1::HostEvent& event) {
   event.set_kind(v1::HostEvent::MEMORY_MODULE);
   event.set_severity(SeverityOf(Text(fields, "log")));
-  SetText(absl::StrCat("memory module: ",
-                       Said(fields, {"event_type", "health_status", "media_status", "life_used",
-                                     "device_temp", "cor_vol_err_cnt", "dirty_shutdown_cnt"})),
-          event);
+  SetText(
+      absl::StrCat("memory module: ",
+                   NamedValues(fields, {"event_type", "health_status", "media_status", "life_used",
+                                        "device_temp", "cor_vol_err_cnt", "dirty_shutdown_cnt"})),
+      event);
   return true;
 }
 
@@ -157,10 +159,10 @@ bool ParsePcieAer(absl::string_view fields, TraceLine& line) {
   const size_t end = fields.find(" PCIe Bus Error: severity=");
   if (end == absl::string_view::npos || end == 0) return false;
   line.pci_function = std::string(fields.substr(0, end));
-  const absl::string_view said = fields.substr(fields.find('=') + 1);
-  SetAer(absl::StartsWith(said, "Corrected"), absl::StartsWith(said, "Fatal"), line.event);
+  const absl::string_view error = fields.substr(fields.find('=') + 1);
+  SetAer(absl::StartsWith(error, "Corrected"), absl::StartsWith(error, "Fatal"), line.event);
   SetText(absl::StrCat("PCIe error of ", line.pci_function, ": ",
-                       said.substr(0, said.find(", TLP Header="))),
+                       error.substr(0, error.find(", TLP Header="))),
           line.event);
   return true;
 }
