@@ -32,7 +32,6 @@
 #include "proto/support/grpc_log.h"
 #include "proto/support/log.h"
 #include "proto/support/loop.h"
-#include "proto/support/service_notify.h"
 
 namespace cxlpool::fm {
 namespace {

@@ -45,7 +45,6 @@
 #include "proto/support/log.h"
 #include "proto/support/loop.h"
 #include "proto/support/names.h"
-#include "proto/support/service_notify.h"
 
 namespace cxlpool::agent {
 namespace {
@@ -159,14 +158,14 @@ class Agent {
     return agent;
   }
 
-  // Returns once applications are served. When the host is as the manager wants it, the service
-  // manager hears.
+  // Returns once applications are served. The service manager is notified when the host is as the
+  // manager wants it (Readiness).
   absl::Status Start() {
     if (absl::Status status = processes_.Start(); !status.ok()) return status;
     if (absl::Status status = server_->Start(); !status.ok()) return status;
     loop_.Post([this] {
       service_->Start();
-      core_->Start([](absl::Status) {});  // The core says what is wrong, and goes on trying.
+      core_->Start([](absl::Status) {});  // The core logs what is wrong, and goes on trying.
       readiness_->Start();
     });
     events_->Start([this](std::vector<v1::HostEvent> events) {
@@ -250,6 +249,7 @@ absl::StatusOr<Checked> LoadChecked(const std::string& file) {
   return Checked{*std::move(config), *std::move(tls)};
 }
 
+// The daemon: from its configuration to SIGTERM. What is attached stays attached when it ends.
 int Run(const std::string& file) {
   const sigset_t signals = BlockSignals();
   const absl::StatusOr<Checked> checked = LoadChecked(file);

@@ -46,7 +46,8 @@ absl::StatusOr<Address> ParseUnix(absl::string_view text, absl::string_view path
   return address;
 }
 
-// With a port of `least` to 65535.
+// With a port of `least` to 65535. The last colon is the port's: an IPv6 address has others, so it
+// has to be in brackets.
 absl::StatusOr<Address> ParseHostAndPort(absl::string_view text, int least) {
   const size_t colon = text.rfind(':');
   const size_t bracket = text.rfind(']');
@@ -76,6 +77,7 @@ absl::StatusOr<Address> ParseHostAndPort(absl::string_view text, int least) {
 
 }  // namespace
 
+// Any 127.x.x.x and ::1. Of names only "localhost": others would have to be looked up.
 bool Address::is_local() const {
   if (is_unix()) return true;
   in_addr v4;
@@ -91,6 +93,7 @@ absl::StatusOr<Address> ParseAddress(absl::string_view text) {
   return ParseHostAndPort(text, 1);
 }
 
+// Port 0 is fine here: it lets the kernel choose one.
 absl::Status CheckInsecureAddress(const std::string& address) {
   if (absl::StartsWith(address, "unix:") && address.size() > 5) return absl::OkStatus();
   const absl::StatusOr<Address> parsed = ParseHostAndPort(address, 0);

@@ -21,7 +21,7 @@ struct Address {
   bool is_local() const;
 };
 
-// INVALID_ARGUMENT/BAD_ADDRESS says what is wrong: no port, a port that is not 1 to 65535, a bare
+// INVALID_ARGUMENT/BAD_ADDRESS, with what is wrong: no port, a port that is not 1 to 65535, a bare
 // IPv6 address, a socket path that is not absolute or too long, a name that can be none.
 absl::StatusOr<Address> ParseAddress(absl::string_view text);
 

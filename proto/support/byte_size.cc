@@ -10,6 +10,7 @@
 
 namespace cxlpool {
 
+// "4G", "4GB" and "4GiB" are the same. A fraction of a unit is rounded up to whole bytes.
 absl::StatusOr<uint64_t> ParseByteSize(absl::string_view text) {
   const auto bad = [&] {
     return Refuse(absl::StatusCode::kInvalidArgument, "BAD_SIZE",

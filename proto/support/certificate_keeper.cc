@@ -17,7 +17,7 @@ CertificateKeeper::CertificateKeeper(std::string subject, std::shared_ptr<TlsSou
 
 bool CertificateKeeper::Reload() {
   if (source_ == nullptr) {
-    LogInfo(subject_, "asked to reload: there is no [tls], so nothing is read anew");
+    LogInfo(subject_, "asked to reload: there is no [tls], so nothing is read again");
     return true;
   }
   if (absl::Status status = source_->Reload(); !status.ok()) {
@@ -26,7 +26,7 @@ bool CertificateKeeper::Reload() {
     return false;
   }
   const std::shared_ptr<const TlsMaterial> material = source_->current();
-  LogInfo(subject_, "certificates read anew: ", material->cert_file, ", serial ",
+  LogInfo(subject_, "certificates read again: ", material->cert_file, ", serial ",
           material->leaf.serial, ", ", EndText(material->leaf, now_()));
   warned_ = absl::InfinitePast();
   return true;

@@ -1,4 +1,4 @@
-// What a daemon does with its certificates while it runs: reads them anew on a signal (SIGHUP),
+// What a daemon does with its certificates while it runs: reads them again on a signal (SIGHUP),
 // and warns of their end in its log, once a day.
 #ifndef CXLPOOL_PROTO_SUPPORT_CERTIFICATE_KEEPER_H_
 #define CXLPOOL_PROTO_SUPPORT_CERTIFICATE_KEEPER_H_
@@ -21,11 +21,11 @@ class CertificateKeeper {
   CertificateKeeper(std::string subject, std::shared_ptr<TlsSource> source,
                     std::function<absl::Time()> now = absl::Now);
 
-  // Reads the files again, and says in the log what came of it. False: they will not do, and what
+  // Reads the files again, and logs what came of it. False: they will not do, and what
   // was in use stays in use.
   bool Reload();
 
-  // Says what ends soon or has ended, unless it did so within a day. Call it at least every hour.
+  // Logs what ends soon or has ended, unless it did so within a day. Call it at least every hour.
   void Warn();
 
  private:

@@ -1,4 +1,4 @@
-// What the code relies on, said where it relies on it, and checked in every build.
+// What the code relies on, stated where it relies on it, and checked in every build.
 //
 //   CXLPOOL_CHECK(slot != occupied.end(), "slot ", n, " of host ", host, " is not in the index");
 //   CXLPOOL_CHECK_OK(space.Give(run), "bytes of region ", id, " could not be given back");

@@ -1,7 +1,7 @@
 // What a host can take of CXL memory, by the rules that manager, agent, emulated host and simulator
 // have in common: each of them is stated here once, in words and in code.
 //
-// Pure; std alone.
+// Pure; uses only the standard library.
 #ifndef CXLPOOL_PROTO_SUPPORT_CXL_HOST_H_
 #define CXLPOOL_PROTO_SUPPORT_CXL_HOST_H_
 
@@ -21,8 +21,8 @@ inline constexpr bool IsPoolSerial(uint64_t serial) { return serial >> 56 == kSe
 // --- Page structs.
 //
 // Linux keeps a struct of 64 bytes in the host's own memory for each page of 4096 that comes
-// online, as devdax and as system-ram. (It shares most of those of devdax since 5.18; nobody relies
-// on that.)
+// online, as devdax and as system-ram. (It shares most of those of devdax since 5.18; nothing
+// relies on that.)
 inline constexpr uint64_t kBytesPerPageStructByte = 4096 / 64;
 inline constexpr uint64_t PageStructBytes(uint64_t length_bytes) {
   return length_bytes / kBytesPerPageStructByte;
@@ -52,7 +52,7 @@ inline constexpr uint32_t kSharedSlots = 1024;
 // until everything above the hole is freed too.
 
 // The topmost of the entries that stay above a hole: what has to go first. Null: nothing is
-// blocked. `entries` is a range of pointers or of objects; `under(a, b)` says whether b lies above
+// blocked. `entries` is a range of pointers or of objects; `under(a, b)` is whether b lies above
 // a.
 template <typename Entry, typename Entries, typename IsHole, typename Stays, typename Under>
 const Entry* TopmostAboveHole(const Entries& entries, IsHole is_hole, Stays stays, Under under) {

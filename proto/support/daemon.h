@@ -1,5 +1,6 @@
-// What both daemons, cxlpool-fm and cxlpool-agent, do as processes: signals, exit statuses, and the
-// end that a kill test asks for.
+// What both daemons, cxlpool-fm and cxlpool-agent, do as processes: signals, exit statuses,
+// messages to the service manager by the sd_notify(3) protocol, and the end that a kill test asks
+// for.
 #ifndef CXLPOOL_PROTO_SUPPORT_DAEMON_H_
 #define CXLPOOL_PROTO_SUPPORT_DAEMON_H_
 
@@ -9,11 +10,12 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 
 namespace cxlpool {
 
-// The exit status of a daemon that ends for this reason: EX_CONFIG for a configuration that nobody
-// but its author can put right, so that it is not started again; 1 for everything that may be
+// The exit status of a daemon that ends for this reason: EX_CONFIG for a configuration that only
+// its author can correct, so that it is not started again; 1 for everything that may be
 // different the next time, certificates on the disk included.
 int ExitStatusOf(const absl::Status& status);
 
@@ -31,6 +33,14 @@ void AwaitEnd(const sigset_t& signals, const std::function<void()>& reload,
 // (ARCHITECTURE.md lists the points): for the kill tests, which restart it and see that it
 // converges. Null where the variable is not set.
 std::function<void(absl::string_view)> CrashProbe();
+
+// Sends `state` ("READY=1", "WATCHDOG=1", "STOPPING=1", "STATUS=...") to $NOTIFY_SOCKET. Without
+// one: OK, nothing to do. Never blocks. Any thread.
+absl::Status NotifyService(absl::string_view state);
+
+// How often to send WATCHDOG=1: half of what WATCHDOG_USEC asks of this process (WATCHDOG_PID);
+// InfiniteDuration if no watchdog is asked for.
+absl::Duration WatchdogInterval();
 
 }  // namespace cxlpool
 

@@ -32,7 +32,7 @@ class Executor {
   // Runs `task` after everything posted before it. Any thread.
   virtual void Post(Task task) = 0;
 
-  // As Post; but where nothing runs or waits, at once and on the caller's thread, so that nobody
+  // As Post; but where nothing runs or waits, at once and on the caller's thread, so that no thread
   // has to be woken. For a caller that holds no lock and may do a little of the core's work.
   virtual void RunOrPost(Task task) { Post(std::move(task)); }
 

@@ -45,6 +45,8 @@ std::string HandshakeReason(absl::string_view text) {
   return std::string(text);
 }
 
+// Keeps the reason of a failed handshake for LastHandshakeError instead of logging it; every other
+// line is logged once in kSeldom, with how often it came in between.
 void Log(gpr_log_func_args* args) {
   LogState& state = TheLogState();
   const absl::string_view file(args->file);

@@ -2,7 +2,7 @@
 // copy is kept for the life of the process; the value is a pointer to it, and equality compares
 // pointers.
 //
-// For texts of a bounded vocabulary alone: what is interned is never given back. Any thread.
+// Only for texts of a bounded vocabulary: what is interned is never given back. Any thread.
 #ifndef CXLPOOL_PROTO_SUPPORT_INTERNED_H_
 #define CXLPOOL_PROTO_SUPPORT_INTERNED_H_
 

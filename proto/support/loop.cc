@@ -62,6 +62,7 @@ void Loop::Stop() {
   if (thread_.joinable()) thread_.join();
 }
 
+// Runs all tasks that are ready in one go, then looks again. At Stop what is ready is still run.
 void Loop::Run() {
   std::deque<Task> batch;
   while (true) {
@@ -73,7 +74,7 @@ void Loop::Run() {
           ready_.push_back(std::move(timers_.top().task));
           timers_.pop();
         }
-        // Where somebody else runs a task, he wakes this thread if there is more.
+        // Where another thread runs a task, it wakes this one if there is more.
         if (!running_ && (!ready_.empty() || stopping_)) break;
         if (timers_.empty()) {
           wake_.wait(lock.native());

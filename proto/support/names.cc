@@ -34,6 +34,7 @@ bool IsDash(size_t i) { return i == 8 || i == 13 || i == 18 || i == 23; }
 
 }  // namespace
 
+// A UUID has to be in lower case, as it is printed: with capitals it would be another name.
 absl::Status CheckResourceId(absl::string_view id, bool allow_uuid) {
   if (allow_uuid && id.size() == kUuidText && ParseUuid(id).ok() &&
       absl::AsciiStrToLower(id) == id) {
@@ -65,6 +66,7 @@ std::string ResourceName(absl::string_view collection, absl::string_view id) {
   return absl::StrCat(collection, "/", id);
 }
 
+// Digits of either case; dashes where they belong and nowhere else.
 bool ParseUuid(absl::string_view text, Uuid& uuid) {
   if (text.size() != kUuidText) return false;
   std::array<char, kUuidBytes> bytes = {};
@@ -104,8 +106,9 @@ std::string FormatUuid(absl::string_view bytes) {
   return text;
 }
 
+// RFC 4122, version 4. From the kernel, so that no two hosts or restarts make the same one.
 std::string RandomUuid() {
-  // Many at a time: a call of the kernel costs more than the rest of what it is for.
+  // 64 at a time: a system call would cost more than all the rest of making one.
   thread_local std::array<char, 64 * kUuidBytes> pool;
   thread_local size_t used = pool.size();
   if (used == pool.size()) {

@@ -14,7 +14,7 @@
 namespace cxlpool {
 
 // OK if `id` matches [a-z]([a-z0-9-]{0,61}[a-z0-9])?, or a UUID in lower case where `allow_uuid`.
-// INVALID_ARGUMENT/BAD_NAME quotes the id (escaped, cut to 80 characters) and says the rule.
+// INVALID_ARGUMENT/BAD_NAME quotes the id (escaped, cut to 80 characters) and states the rule.
 absl::Status CheckResourceId(absl::string_view id, bool allow_uuid = false);
 
 // The id of `name` within `collection` ("hosts"): "hosts/host-a" gives "host-a".

@@ -44,7 +44,7 @@ absl::Status Unsafe(const std::string& what, const std::string& path, const std:
                 {{"path", path}});
 }
 
-// Why somebody else could change it; empty: nobody can.
+// Why somebody else could change it; empty: no one can.
 std::string WhyUnsafe(const std::string& path, bool directory) {
   struct stat info = {};
   if (::stat(path.c_str(), &info) != 0) return absl::StrCat(path, ": ", std::strerror(errno));
@@ -179,6 +179,8 @@ absl::StatusOr<std::string> CheckProgram(const std::string& what, const std::str
   return program;
 }
 
+// Whatever happens, the program's whole process group is killed, so that nothing of it goes on. One
+// that does not die in time is left to AwaitDeath.
 absl::Status ProgramRun::Run(const ProgramCall& call) {
   const auto program = CheckProgram(call.what, call.path);
   if (!program.ok()) return program.status();

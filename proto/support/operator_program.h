@@ -6,7 +6,7 @@
 // first 4 KiB of its output go to the log. When it ends, or its time is up, what is left of its
 // process group is killed.
 //
-// It runs with the rights of the user who runs it, so nobody else may be able to change it.
+// It runs with the rights of the user who runs it, so no one else may be able to change it.
 #ifndef CXLPOOL_PROTO_SUPPORT_OPERATOR_PROGRAM_H_
 #define CXLPOOL_PROTO_SUPPORT_OPERATOR_PROGRAM_H_
 
@@ -25,7 +25,7 @@ namespace cxlpool {
 struct ProgramCall {
   std::string what;     // For messages: "the drain hook".
   std::string reason;   // Of what goes wrong in it: "DRAIN_HOOK".
-  std::string subject;  // Of the line in the log that says what it wrote: "drain-hook",
+  std::string subject;  // Of the log line with what it wrote: "drain-hook",
   std::string about;    // and whom it was about: "Region kv".
   std::string path;
   std::vector<std::string> arguments;    // Without its name.
@@ -35,7 +35,7 @@ struct ProgramCall {
 };
 
 // The file that `path` leads to, if it is safe to run: a file that may be executed, which root or
-// this user owns and nobody else may write; and the same of each directory on the way to it (others
+// this user owns and no one else may write; and the same of each directory on the way to it (others
 // may write in one that is sticky). FAILED_PRECONDITION/HOOK_UNSAFE.
 absl::StatusOr<std::string> CheckProgram(const std::string& what, const std::string& path);
 

@@ -25,12 +25,12 @@ struct PeerIdentity {
 // is kOther: an identity that an operator may enrol for a host.
 PeerIdentity ParseIdentity(absl::string_view uri);
 
-// Of a call. A peer without TLS is "cxlpool://operator/local": everybody who reaches a Unix socket
-// or an insecure loopback address is taken for the operator, and for any host it claims to be.
-// UNAUTHENTICATED/NO_IDENTITY: a certificate without exactly one URI SAN.
+// The identity of a call's peer. A peer without TLS is "cxlpool://operator/local": everybody who
+// reaches a Unix socket or an insecure loopback address is taken for the operator, and for any host
+// it claims to be. UNAUTHENTICATED/NO_IDENTITY: a certificate without exactly one URI SAN.
 absl::StatusOr<PeerIdentity> IdentityOf(const grpc::AuthContext& context);
 
-// What the certificate of a call's peer says; nothing without TLS.
+// What is in the certificate of a call's peer; nothing without TLS.
 std::optional<CertificateFacts> CertificateOf(const grpc::AuthContext& context);
 
 }  // namespace cxlpool

@@ -13,7 +13,7 @@ namespace cxlpool {
 // Field 22 of the text of /proc/PID/stat. The command's name in it may hold spaces and brackets.
 absl::StatusOr<uint64_t> ParseStartTicks(absl::string_view stat);
 
-// Of the process that has this id now. 0: there is none.
+// When the process that has this id now started. 0: there is none.
 uint64_t StartTicksOf(uint32_t pid);
 
 }  // namespace cxlpool

@@ -91,7 +91,7 @@ absl::Status Precondition(const std::string& reason, const std::string& message,
   return Refuse(absl::StatusCode::kFailedPrecondition, reason, message, remedy);
 }
 
-// The command that makes a certificate like `leaf` anew, where it is one of cxlpool pki's.
+// The command that makes a certificate like `leaf` again, where it is one of cxlpool pki's.
 std::string RenewCommand(const CertificateFacts& leaf) {
   const PeerIdentity identity = ParseIdentity(leaf.uris.size() == 1 ? leaf.uris[0] : "");
   const char* const role = identity.role == Role::kManager    ? "manager"
@@ -161,6 +161,7 @@ CertificateUse CertificateUse::Agent(std::string host) {
   return {.side = Side::kAgent, .server_name = {}, .host = std::move(host)};
 }
 
+// Finds at the start what every peer would refuse later, where its message would name no file.
 absl::Status JudgeCertificate(const CertificateFacts& leaf, const CertificateUse& use,
                               absl::string_view file) {
   if (use.side == CertificateUse::Side::kAny) return absl::OkStatus();
@@ -261,7 +262,7 @@ absl::StatusOr<TlsMaterial> LoadTls(const TlsFiles& files, const CertificateUse&
 
 absl::Status CheckTimes(const TlsMaterial& material, absl::Time now) {
   absl::Status status = CheckTime(material.authority, material.ca_file, now,
-                                  "make a new authority and issue every certificate anew "
+                                  "make a new authority and issue every certificate again "
                                   "(docs/operations.md, Certificates)");
   if (!status.ok()) return status;
   return CheckTime(material.leaf, material.cert_file, now, RenewCommand(material.leaf));
@@ -293,7 +294,7 @@ std::vector<std::string> ExpiryWarnings(const TlsMaterial& material, absl::Time 
       {material.leaf, absl::StrCat("the certificate in ", material.cert_file),
        absl::StrCat(RenewCommand(material.leaf), ", then reload (SIGHUP)")},
       {material.authority, "the pool's authority",
-       "make a new one and issue every certificate anew (docs/operations.md, Certificates)"}};
+       "make a new one and issue every certificate again (docs/operations.md, Certificates)"}};
   for (const auto& [facts, what, remedy] : all) {
     if (!facts.ExpiredAt(now) && !facts.EndsSoonAt(now)) continue;
     warnings.push_back(absl::StrCat(what, " ", EndText(facts, now), " (", remedy, ")"));
@@ -358,7 +359,7 @@ struct CertificateFetcher {
   }
 };
 
-// gRPC tells nobody when it asks for the last time: a handshake may begin while its server goes
+// gRPC does not report when it asks for the last time: a handshake may begin while its server goes
 // away, after the credentials' own end. So these stay, one for each address a process listened on.
 CertificateFetcher* KeepFetcher(std::shared_ptr<TlsSource> source) {
   static Mutex mutex;

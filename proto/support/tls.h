@@ -27,7 +27,7 @@ namespace cxlpool {
 inline constexpr char kManagerServerName[] = "fm.cxlpool";
 
 struct TlsFiles {
-  std::string ca;    // PEM, the pool's own CAs: nobody else's certificates are believed.
+  std::string ca;    // PEM, the pool's own CAs: no other's certificates are accepted.
   std::string cert;  // PEM, the leaf first.
   std::string key;   // PEM; refused if others than its owner can read it.
 };
@@ -45,7 +45,7 @@ struct CertificateUse {
   static CertificateUse Agent(std::string host);
 };
 
-// What the three files held when they were read, and what the leaf says.
+// What the three files held when they were read, and the facts of the leaf.
 struct TlsMaterial {
   std::string ca, cert, key;
   std::string ca_file, cert_file;  // For messages.
@@ -69,7 +69,7 @@ absl::Status TlsErrorAt(const absl::Status& status, const TlsFiles& files,
 absl::Status JudgeCertificate(const CertificateFacts& leaf, const CertificateUse& use,
                               absl::string_view file);
 
-// What should be said of certificates that have ended or end within kCertificateWarning, with the
+// Remarks about certificates that have ended or end within kCertificateWarning, with the
 // remedy; a line each. Empty: nothing.
 std::vector<std::string> ExpiryWarnings(const TlsMaterial& material, absl::Time now);
 
@@ -77,7 +77,7 @@ std::vector<std::string> ExpiryWarnings(const TlsMaterial& material, absl::Time 
 // TLS_NOT_YET_VALID as LoadTls.
 absl::Status CheckTimes(const TlsMaterial& material, absl::Time now);
 
-// What a process shows to its peers and believes of them, from files that can be read anew.
+// What a process shows to its peers and accepts from them, by files that can be read again.
 // Any thread.
 class TlsSource {
  public:

@@ -53,7 +53,7 @@ bool Connect(int fd, const sockaddr* address, socklen_t size, absl::Time deadlin
   return ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == 0;
 }
 
-// Not valid: nobody answers there.
+// Not valid: no process answers there.
 UniqueFd Dial(const Address& address, absl::Time deadline) {
   constexpr int kType = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
   if (address.is_unix()) {
@@ -92,7 +92,7 @@ bool Prepare(SSL_CTX* context, const TlsMaterial& material) {
 }
 
 // Repeats `step`, which is one of OpenSSL's on a non-blocking socket, until it is through. What
-// SSL_get_error says of the last.
+// SSL_get_error answers for the last.
 template <typename Step>
 int Through(SSL* ssl, int fd, absl::Time deadline, Step step) {
   while (true) {
@@ -105,7 +105,7 @@ int Through(SSL* ssl, int fd, absl::Time deadline, Step step) {
   }
 }
 
-// What the manager said of our certificate in a TLS alert; OK: nothing of the kind.
+// What the manager answered about our certificate in a TLS alert; OK: nothing of the kind.
 absl::Status JudgeAlert(const TlsMaterial& material) {
   const unsigned long code = ERR_peek_last_error();
   const int alert = ERR_GET_LIB(code) == ERR_LIB_SSL ? ERR_GET_REASON(code) : 0;
@@ -130,8 +130,8 @@ absl::Status JudgeAlert(const TlsMaterial& material) {
   return Refuse(absl::StatusCode::kUnauthenticated, "CERTIFICATE_REFUSED",
                 absl::StrCat("the manager refuses the certificate in ", material.cert_file, ": ",
                              why, "; it ", EndText(material.leaf, absl::Now())),
-                "compare both machines' clocks and ca.pem files; `cxlpool pki show FILE` tells "
-                "of a certificate");
+                "compare both machines' clocks and ca.pem files; `cxlpool pki show FILE` shows "
+                "what is in a certificate");
 }
 
 bool IssuedByOurs(X509* leaf, const std::string& authorities) {

@@ -1,5 +1,5 @@
 // Why a TLS connection to the manager does not come about, in words that name the certificate, the
-// date and the remedy. gRPC tells no more than "certificate verify failed".
+// date and the remedy. gRPC reports no more than "certificate verify failed".
 #ifndef CXLPOOL_PROTO_SUPPORT_TLS_DIAGNOSIS_H_
 #define CXLPOOL_PROTO_SUPPORT_TLS_DIAGNOSIS_H_
 

@@ -33,6 +33,7 @@ absl::Status BadConfig(const std::string& where, const std::string& message,
 
 }  // namespace
 
+// At most kMaxFileBytes: one byte more is read, to see whether the file is longer.
 absl::StatusOr<std::string> ReadConfigFile(const std::string& file) {
   const auto unreadable = [&](absl::string_view why) {
     return Refuse(absl::StatusCode::kNotFound, "NO_CONFIG",
@@ -60,6 +61,7 @@ struct TomlReader::File {
   std::vector<std::shared_ptr<Node>> nodes;
 };
 
+// One table. Finish compares its keys with those that were asked for.
 struct TomlReader::Node {
   const toml::table* table = nullptr;  // Null: not in the file.
   std::string path;                    // "fabric.emulated"
@@ -96,13 +98,15 @@ absl::StatusOr<TomlReader> TomlReader::Parse(absl::string_view text, const std::
   return TomlReader(std::move(shared), std::move(node));
 }
 
+// Keeps the first error of the file: one mistake may make others of what follows.
 void TomlReader::Fail(const std::string& key, const std::string& message,
                       const std::string& remedy) {
   if (!file_->error.ok()) return;
-  node_->Find(key);  // It was asked for, and is not called unknown besides.
+  node_->Find(key);  // Counts as asked for, so that Finish does not call it unknown, too.
   file_->error = BadConfig(Where(key), message, remedy);
 }
 
+// "FILE:LINE: KEY". The line is that of the key, or, where it is missing, that of its table.
 std::string TomlReader::Where(const std::string& key) const {
   const toml::node* node = node_->table == nullptr ? nullptr : node_->table->get(key);
   std::string where = file_->name;
@@ -202,6 +206,7 @@ std::string TomlReader::AddressText(const std::string& key, bool local) {
   return text;
 }
 
+// A list that is wrong is reported, and read as far as possible: the caller goes on to other keys.
 std::vector<uint64_t> TomlReader::Numbers(const std::string& key) {
   std::vector<uint64_t> out;
   const toml::node* node = node_->Find(key);

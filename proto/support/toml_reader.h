@@ -1,4 +1,4 @@
-// Reads one TOML file strictly: every key has a type and a place, and one that nobody asked for is
+// Reads one TOML file strictly: every key has a type and a place, and one that was not asked for is
 // an error. The first error is kept and the rest reads as defaults, so callers check once, at the
 // end, with Finish().
 //

@@ -1,10 +1,10 @@
-// The page of counters by which a program tells the host agent what it does with its Regions: how
-// it lies in memory. libpool writes it, the agent reads it; nobody is told of a change, and nobody
-// waits.
+// The page of counters by which a program shows the host agent what it does with its Regions: its
+// layout in memory. libpool writes it, the agent reads it; no one is notified of a change, and no
+// one waits.
 //
 // It is a memfd of kUsagePageBytes that cannot shrink. The program maps it and stores into it; the
 // agent reads it by pread and never maps it, as the program may do with it what it likes. Each word
-// is written by itself, so that a reader may see some of a change, for a moment. What it says is
+// is written by itself, so that a reader may see some of a change, for a moment. Its content is
 // the program's claim: for people, and no ground for a decision.
 //
 // An entry is of one Region, named by its tag, of all that the program has open of it over this

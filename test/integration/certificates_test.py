@@ -266,7 +266,7 @@ class CertificatesTest(PoolTest):
             for daemon in daemons:
                 mark = len(daemon.log.read_text())
                 daemon.process.send_signal(signal.SIGHUP)
-                wait_until(lambda: self.lines(daemon, mark, 'read anew'), 10, 'the files are in use')
+                wait_until(lambda: self.lines(daemon, mark, 'read again'), 10, 'the files are in use')
             self.assertIsNotNone(self.pool.cli('host', 'list'), text)
         ca = self.pool.pki / 'ca.pem'
         ca.write_text(ca.read_text() + (new / 'ca.pem').read_text())
