@@ -123,7 +123,7 @@ std::vector<Finding> CheckAgent(const HostFiles& files, const std::string& confi
     if (credentials.ok() && questions.expiry) {
       for (std::string& warning : questions.expiry(*config)) {
         findings.push_back({"certificate", Verdict::kWarning, std::move(warning),
-                            "renew it before it ends: then nobody is kept out"});
+                            "renew it before it ends: afterwards no connection is accepted"});
       }
     }
     if (credentials.ok() && questions.manager) {

@@ -34,6 +34,7 @@ uint64_t NumberIn(TomlReader& toml, const std::string& key, uint64_t otherwise, 
   return value;
 }
 
+// `names` and `slots` are those of the bridges before: none may come twice.
 AgentConfig::Bridge ReadBridge(TomlReader& toml, std::set<std::string>& names,
                                std::set<uint64_t>& slots) {
   AgentConfig::Bridge bridge;
@@ -125,13 +126,13 @@ Reach ReadReach(TomlReader& toml, const std::string& key, Reach otherwise) {
   if (!toml.Has(key)) return otherwise;
   const std::string text = toml.String(key);
   if (text != "own" && text != "tenant") {
-    toml.Fail(key, "says whose Regions by no word that is known",
+    toml.Fail(key, "is neither own nor tenant",
               "write \"own\", or \"tenant\" for all Regions of the tenant on this host");
   }
   return text == "tenant" ? Reach::kTenant : Reach::kOwn;
 }
 
-// What a rule does not say of itself is as for everybody.
+// What a rule does not set is as for everybody.
 UserRule ReadUser(TomlReader& toml, const std::string& tenant, const LocalPolicy& general) {
   UserRule rule;
   rule.may_open = ReadReach(toml, "may_open", general.may_open);
@@ -232,8 +233,8 @@ void ReadTiering(TomlReader toml, TieringConfig& tiering) {
 
 }  // namespace
 
-// Every key is read before it answers: a key that nobody has read then is a mistake, too. The first
-// mistake is told, with its line (TomlReader::Finish).
+// Every key is read before it answers: a key that was not read then is a mistake, too. The first
+// mistake is reported, with its line (TomlReader::Finish).
 absl::StatusOr<AgentConfig> ParseAgentConfig(const std::string& text, const std::string& file) {
   auto toml = TomlReader::Parse(text, file);
   if (!toml.ok()) return toml.status();

@@ -92,7 +92,7 @@ struct AgentConfig {
   std::string manager_address;
   std::optional<Tls> tls;  // Unset: insecure.
   std::string socket;
-  LocalPolicy policy;  // As it is judged by; but for agent_uid, which is not configured.
+  LocalPolicy policy;  // What users are judged by, without agent_uid, which is not configured.
   size_t max_connections = 256;
   size_t max_connections_per_uid = 64;
   absl::Duration offline_deadline = absl::Seconds(10);

@@ -22,7 +22,7 @@
 
 namespace cxlpool::agent {
 
-// Who this process is, as the manager hears it; not configured.
+// Who this process is, as it is reported to the manager; not configured.
 struct AgentSelf {
   std::string boot_id;
   std::string agent_id;
@@ -40,7 +40,7 @@ SharedHostOptions SharedOptionsOf(const AgentConfig& config, const std::string& 
 std::string PiecesFileOf(const AgentConfig& config);
 // `agent_uid`: whom the agent runs as.
 LocalPolicy PolicyOf(const AgentConfig& config, uint32_t agent_uid);
-// max_connections as it is configured: FitConnections says how many fit.
+// max_connections is as configured: FitConnections finds out how many fit.
 LocalServerOptions ServerOptionsOf(const AgentConfig& config);
 // Where Regions are shown as paths (LinkPaths): in /dev of a real host, beside the socket
 // elsewhere.

@@ -22,7 +22,7 @@ inline constexpr char kAccessListAttribute[] = "system.posix_acl_access";
 struct AccessEntry {
   uint16_t kind = 0;
   uint16_t rights = 0;
-  uint32_t id = 0xffffffff;  // Of a named user or group alone.
+  uint32_t id = 0xffffffff;  // Only of a named user or group.
   friend bool operator==(const AccessEntry&, const AccessEntry&) = default;
 };
 
@@ -37,8 +37,8 @@ std::string EncodeAccessList(const AccessList& list);
 
 // The same list with exactly these named users. All others may then what they could before: what
 // the list's mask held back from the group or a named group is taken from its entry. The new mask
-// is what somebody named, or the group, may; a list that names nobody has none, so that the file's
-// mode is afterwards what it was before.
+// is what the named users, or the group, may; a list without named users has none, so that the
+// file's mode is afterwards what it was before.
 AccessList WithUsers(const AccessList& list, const std::vector<PathUser>& users);
 
 // Those of `users` whom the list names, with no right that it does not give them.

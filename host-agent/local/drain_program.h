@@ -16,7 +16,7 @@
 // Its working directory is /, its input empty; the first 4 KiB of its output go to the log. When it
 // ends, or its time is up, what is left of its process group is killed.
 //
-// It runs with the agent's rights, so nobody else may be able to change it (CheckDrainProgram).
+// It runs with the agent's rights, so no one else may be able to change it (CheckDrainProgram).
 #ifndef CXLPOOL_HOST_AGENT_LOCAL_DRAIN_PROGRAM_H_
 #define CXLPOOL_HOST_AGENT_LOCAL_DRAIN_PROGRAM_H_
 

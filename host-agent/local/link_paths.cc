@@ -157,7 +157,7 @@ absl::Status SetUsers(const std::string& node, std::vector<PathUser> users, Righ
   if (rights == Rights::kNoMore && !CXLPOOL_MUTANT("narrow-adds")) users = NamedOf(list, users);
   const AccessList wanted = WithUsers(list, users);
   if (wanted == list) return absl::OkStatus();
-  // A list that names nobody is the mode again: the kernel keeps no attribute for it.
+  // A list without named users is the mode again: the kernel keeps no attribute for it.
   bytes = EncodeAccessList(wanted);
   if (::setxattr(inode.c_str(), kAccessListAttribute, bytes.data(), bytes.size(), 0) != 0) {
     return PathFailed(node, "set the access list of", errno);
@@ -224,7 +224,7 @@ absl::StatusOr<std::string> LinkPaths::Show(const std::string& folder, const std
     if (::symlink(text.c_str(), link.c_str()) != 0) return PathFailed(link, "make", errno);
   }
   if (absl::Status s = SetUsers(node, users, Rights::kExactly); !s.ok()) {
-    // Whoever had it before has it still, and finds it by the link that was there.
+    // Users that had it before have it still, and find it by the link that was there.
     if (there.empty()) Hide(folder, node).IgnoreError();
     return s;
   }

@@ -1,8 +1,8 @@
 // DevicePaths on a file system: links in one folder, and access lists on the nodes themselves.
 //
-// The links are relative (/dev/cxlpool/kv/dax1.0 -> ../../dax1.0), the folders everybody's to
-// search and the agent's alone to change. Of a node that is shown, the named users of its access
-// list are the agent's: what else a site sets there (owner, group, mode, named groups) stays.
+// The links are relative (/dev/cxlpool/kv/dax1.0 -> ../../dax1.0). Everybody may search the
+// folders, and only the agent may change them. On a node that is shown the agent sets the named
+// users of the access list: what else a site sets there (owner, group, mode, named groups) stays.
 //
 // The agent needs no capability for it: it owns the nodes. Not thread-safe.
 #ifndef CXLPOOL_HOST_AGENT_LOCAL_LINK_PATHS_H_

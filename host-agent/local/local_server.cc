@@ -29,8 +29,8 @@ namespace {
 
 constexpr char kSubject[] = "local";
 constexpr absl::Duration kJustNow = absl::Seconds(1);
-// Of the manager's link, devices, processes that are watched (one a Region), what is passed on, and
-// pages of counters.
+// Descriptors besides those of connections: the manager's link, devices, processes that are watched
+// (one a Region), what is passed on, and pages of counters.
 constexpr size_t kOtherDescriptors = 1536 + HolderReports::kMaxPages;
 
 absl::Status PathError(const std::string& path, absl::string_view what) {
@@ -137,6 +137,7 @@ void LocalServer::Stop() {
 
 // --- The I/O thread.
 
+// Until Stop: takes connections, requests and the core's answers. All sockets are this thread's.
 void LocalServer::Run() {
   std::array<epoll_event, 64> events;
   for (;;) {
@@ -149,7 +150,7 @@ void LocalServer::Run() {
         eventfd_t ignored;
         ::eventfd_read(mailbox_->wake.get(), &ignored);
       } else if (const auto it = connections_.find(id); it != connections_.end()) {
-        // A hang-up ends it even if requests are unread: nobody is there for the answers.
+        // A hang-up ends it even if requests are unread: no peer is there for the answers.
         if ((events[i].events & (EPOLLHUP | EPOLLERR)) != 0) {
           End(id);
         } else if ((events[i].events & EPOLLOUT) != 0) {
@@ -215,6 +216,7 @@ bool LocalServer::EndIdlest() {
   return true;
 }
 
+// Takes one connection, if its user may use the agent and there is a place for it.
 void LocalServer::Accept() {
   UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!socket.valid()) {
@@ -253,6 +255,8 @@ void LocalServer::Accept() {
   connections_.emplace(id, std::move(connection));
 }
 
+// Reads one packet and posts its request to the core. Until that is answered nothing more is read
+// from the connection (Watch).
 void LocalServer::OnReadable(Connection& connection) {
   GivenDescriptors given;
   absl::StatusOr<std::string> packet =
@@ -330,7 +334,7 @@ void LocalServer::Flush(Connection& connection) {
   Watch(connection);
 }
 
-// Reads only what can be served now; a hang-up is always heard.
+// Reads only what can be served now; a hang-up is always noticed.
 void LocalServer::Watch(const Connection& connection) {
   epoll_event event = {.events = 0, .data = {.u64 = connection.peer.connection}};
   if (!connection.unsent.empty()) {

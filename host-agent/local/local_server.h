@@ -4,11 +4,11 @@
 // connection has one request under way; what it sends meanwhile waits in its socket buffer, so a
 // peer can never make this process hold more than one packet each way. The end of a connection
 // closes what it had open. A descriptor that comes is kept where it is the page of counters of a
-// LocalUsageRequest; any other is dropped, and nobody waits for what that takes. A packet that is
+// LocalUsageRequest; any other is dropped, without waiting for that. A packet that is
 // no LocalRequest gets an INVALID_ARGUMENT reply and ends the connection; a larger one than 64 KiB
 // ends it at once.
 //
-// Who may not use the agent takes no place: such a peer is refused as it connects. Root and the
+// A peer that may not use the agent takes no place: it is refused as it connects. Root and the
 // agent's own user have places of their own, kPlacesForRoot besides max_connections. A connection
 // that has asked for nothing for idle_timeout and has nothing open is ended; libpool makes a new
 // one when it has something to ask. Where all places are taken, the one that has been idle for
@@ -27,7 +27,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "host-agent/local/descriptor_bin.h"
+#include "host-agent/local/packet.h"
 #include "host-agent/service/local_service.h"
 #include "proto/support/executor.h"
 #include "proto/support/loop.h"
@@ -44,19 +44,19 @@ struct LocalServerOptions {
   absl::Duration send_timeout = absl::Seconds(10);  // For a peer that does not read its answer.
 };
 
-// Raises the limit of open files (up to the hard limit) so that `wanted` connections fit, and says
-// how many do: at most `wanted`. Warns where it is fewer.
+// Raises the limit of open files (up to the hard limit) so that `wanted` connections fit, and
+// answers how many do: at most `wanted`. Warns where it is fewer.
 size_t FitConnections(size_t wanted);
 
 class LocalServer {
  public:
   static constexpr size_t kPlacesForRoot = 16;
 
-  // `service` is used on `executor` alone; both outlive Stop.
+  // `service` is used on `executor` only; both outlive Stop.
   LocalServer(LocalServerOptions options, LocalService* service, Executor* executor);
   ~LocalServer();
 
-  // Binds the socket, mode 0666, and starts the thread. A socket that nobody answers on is
+  // Binds the socket, mode 0666, and starts the thread. A socket that no process answers on is
   // replaced. FAILED_PRECONDITION: SOCKET_BUSY (another agent serves it), SOCKET_PATH.
   absl::Status Start();
 
@@ -68,7 +68,7 @@ class LocalServer {
     LocalPeer peer;
     UniqueFd socket;
     bool busy = false;     // The core has a request of it.
-    bool served = false;   // The core has heard of it.
+    bool served = false;   // The core has had a request of it.
     bool closing = false;  // Ends once `unsent` is out.
     std::string unsent;
     std::vector<UniqueFd> unsent_descriptors;

@@ -5,6 +5,9 @@
 
 #include <cerrno>
 #include <cstring>
+#include <system_error>
+#include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "proto/support/mutant.h"
@@ -76,6 +79,21 @@ absl::Status SendPacket(int socket, absl::string_view bytes,
   if (size >= 0) return absl::OkStatus();
   if (errno == EAGAIN || errno == ENOBUFS) return absl::UnavailableError("the peer does not read");
   return absl::UnknownError(absl::StrCat("sendmsg: ", std::strerror(errno)));
+}
+
+// The thread has nothing of this object's but the count, and so may outlive it.
+void DescriptorBin::Drop(UniqueFd descriptor) {
+  if (!descriptor.valid()) return;
+  ++*under_way_;
+  const int fd = descriptor.Release();
+  try {
+    std::thread([fd, under_way = under_way_] {
+      UniqueFd(fd).Reset();
+      --*under_way;
+    }).detach();
+  } catch (const std::system_error&) {
+    // No thread is to be had: it stays open, and counts, so that there are few of these.
+  }
 }
 
 }  // namespace cxlpool::agent

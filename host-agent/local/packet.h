@@ -1,10 +1,13 @@
 // One packet of the local protocol on a SOCK_SEQPACKET socket: a message of at most 64 KiB, and
-// with a response the descriptors it speaks of (SCM_RIGHTS).
+// with it the descriptors that belong to it (SCM_RIGHTS); and how to close descriptors that a peer
+// has given.
 //
-// Any thread. Nothing here blocks: sockets are non-blocking.
+// Any thread, unless said otherwise. Nothing here blocks: sockets are non-blocking.
 #ifndef CXLPOOL_HOST_AGENT_LOCAL_PACKET_H_
 #define CXLPOOL_HOST_AGENT_LOCAL_PACKET_H_
 
+#include <atomic>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -33,6 +36,25 @@ absl::StatusOr<std::string> ReceivePacket(int socket, GivenDescriptors* given);
 // writable. UNKNOWN: the peer is gone.
 absl::Status SendPacket(int socket, absl::string_view bytes,
                         const std::vector<UniqueFd>& descriptors);
+
+// Closes descriptors that a peer has given. They may be of any kind.
+//
+// Closing one may wait for the peer: a file of a file system that it serves (FUSE) is flushed, and
+// a socket may linger. So each is closed by a thread of its own, which may stay there for ever.
+// While kMaxUnderWay closes are under way, no more descriptors should be received: the kernel
+// drops what is not received. Not thread-safe; owned by the I/O thread.
+class DescriptorBin {
+ public:
+  static constexpr int kMaxUnderWay = 4;
+
+  bool HasRoom() const { return *under_way_ < kMaxUnderWay; }
+
+  // Not valid: no effect. Does not wait.
+  void Drop(UniqueFd descriptor);
+
+ private:
+  const std::shared_ptr<std::atomic<int>> under_way_ = std::make_shared<std::atomic<int>>(0);
+};
 
 }  // namespace cxlpool::agent
 

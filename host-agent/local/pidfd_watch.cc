@@ -53,6 +53,7 @@ void PidfdWatch::Stop() {
   thread_.join();
 }
 
+// Calls `ended` at once, on this thread, where the process is gone already or cannot be watched.
 void PidfdWatch::Watch(const ProcessId& process, Done ended) {
   absl::Status answer;
   UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0)));

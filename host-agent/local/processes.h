@@ -1,4 +1,5 @@
-// Who is behind a local socket, as Linux says. A start is what process_stat.h says. Any thread.
+// Which process is behind a local socket, as Linux reports it. A start is as in process_stat.h. Any
+// thread.
 #ifndef CXLPOOL_HOST_AGENT_LOCAL_PROCESSES_H_
 #define CXLPOOL_HOST_AGENT_LOCAL_PROCESSES_H_
 

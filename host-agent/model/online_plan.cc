@@ -44,7 +44,7 @@ Step RungDown(Step::Kind kind, const DesiredSegment& desired, const HostObservat
   return step;
 }
 
-// Only of a pool's serial: others may be of memdevs that are in no slot, which nobody observes.
+// Only a pool's serial can be gone: others may be of memdevs in no slot, which are not observed.
 bool IsGone(uint64_t serial, const HostObservation& host) {
   return serial == 0 || (IsPoolSerial(serial) && FindMemdev(host, serial) == nullptr);
 }
@@ -120,8 +120,8 @@ Step RefuseBlocks(const ObservedHostRegion& region, const HostObservation& host)
       {{"memory_block_bytes", absl::StrCat(block_bytes)}}, absl::StatusCode::kUnimplemented);
 }
 
-// Takes the DAX device out of whatever has it: the first half of every way down, and of changing
-// the driver.
+// Takes the DAX device out of whatever has it: the first half of taking a segment down, and of
+// changing its driver.
 Step LeaveDriver(const DesiredSegment& desired, const ObservedHostRegion& region,
                  const HostObservation& host) {
   if (region.dax_driver == DaxDriver::kKmem && region.online_blocks > 0) {
@@ -151,7 +151,7 @@ std::optional<Step> MakeRoom(const DesiredSegment& desired, const ObservedHostRe
     return RungDown(Step::Kind::kDestroyHostRegion, desired, host);
   }
   if (!unknown.has_value() || SlotTaken(desired.targets[*unknown].slot, host)) return std::nullopt;
-  Step step = Rung(Step::Kind::kPowerOn);  // Nobody knows which one it lost: see what is there.
+  Step step = Rung(Step::Kind::kPowerOn);  // Which one it lost is not known: see what is there.
   step.target = *unknown;
   return step;
 }
@@ -182,6 +182,11 @@ Step CreateOrRefuse(const DesiredSegment& desired, const HostObservation& host,
   return Rung(Step::Kind::kCreateHostRegion);
 }
 
+// The next step towards ONLINE: power on every target, make the host region, give its DAX device to
+// the wanted driver, bring its blocks online. Each call decides from what the host shows, so it
+// also takes up what an earlier agent, or somebody by hand, left half done. What is half made or in
+// another mode is taken down first; what cannot be this segment's is refused, for a person to look
+// at.
 Step StepUp(const DesiredSegment& desired, const HostObservation& host, bool earlier_pending) {
   const ObservedHostRegion* region = HostRegionOf(desired, host);
   if (region == nullptr) {
@@ -216,6 +221,8 @@ Step StepUp(const DesiredSegment& desired, const HostObservation& host, bool ear
                                " bytes; wanted are ", desired.length_bytes),
                   "detach the Region from this host and attach it again");
   }
+  // The kernel takes the DAX device away after a fatal PCIe error. It can be made again on the same
+  // host region; where that failed several times the host region is made again, too.
   if (region->dax_device.empty()) {
     return desired.failed_remakes < kMaxRemakes
                ? Rung(Step::Kind::kCreateHostRegion)
@@ -242,6 +249,7 @@ Step StepUp(const DesiredSegment& desired, const HostObservation& host, bool ear
   return Rung(Step::Kind::kOnlineBlocks);
 }
 
+// The next step towards OFFLINE or EJECTED: the rungs of StepUp in reverse.
 Step StepDown(const DesiredSegment& desired, const HostObservation& host) {
   const bool pull = CXLPOOL_MUTANT("power-off-under-region") && desired.want == Want::kEjected;
   if (const ObservedHostRegion* region = HostRegionOf(desired, host); region != nullptr && !pull) {
@@ -257,6 +265,8 @@ Step StepDown(const DesiredSegment& desired, const HostObservation& host) {
   if (desired.want == Want::kEjected) {
     for (size_t i = 0; i < desired.targets.size(); ++i) {
       const DesiredTarget& target = desired.targets[i];
+      // An empty slot does not show whether it is powered off, so that must have been done; and a
+      // slot that another memdev has is not this target's any more.
       if (FindMemdev(host, target.serial) == nullptr &&
           (target.powered_off || SlotTaken(target.slot, host))) {
         continue;
@@ -348,6 +358,8 @@ Step NextStep(const DesiredSegment& desired, const HostObservation& host, bool e
                                        : StepDown(desired, host);
 }
 
+// In the order in which a person would have to solve them: a blocked bridge takes nothing, however
+// many decoders are free, and a decoder without space is of no use.
 std::optional<Refusal> WhyBridgeTakesNoMore(const ObservedBridge& bridge, uint64_t size_bytes) {
   const std::string topmost = Serial(bridge.blocking_serial);
   const auto refusal = [&](const char* reason, std::string message, const char* remedy) {

@@ -84,7 +84,7 @@ struct Step {
   size_t target = 0;    // kPowerOn, kPowerOff: index into targets.
   uint64_t serial = 0;  // Down from a host region: the target's by which it is named.
   DaxDriver driver = DaxDriver::kNone;  // kBindDax.
-  bool check_holders = false;           // kUnbindDax: nobody may have the DAX device open.
+  bool check_holders = false;           // kUnbindDax: no process may have the DAX device open.
   Refusal refusal = {};                 // kRefuse.
 
   bool is_rung() const { return kind >= Kind::kPowerOn; }
@@ -108,7 +108,8 @@ const ObservedHostRegion* HostRegionOf(const DesiredSegment& desired, const Host
 bool InMode(const DesiredSegment& desired, const ObservedHostRegion& region,
             const HostObservation& host);
 
-// Whether the host region is committed and has no DAX device: kCreateHostRegion makes that alone.
+// Whether the host region is committed and has no DAX device: kCreateHostRegion then makes only
+// that.
 bool LacksDaxDevice(const DesiredSegment& desired, const HostObservation& host);
 
 // `earlier_pending`: a segment of an earlier Attachment still has to make its host region on the
@@ -121,7 +122,7 @@ Step NextStep(const DesiredSegment& desired, const HostObservation& host, bool e
 std::optional<Refusal> WhyBridgeTakesNoMore(const ObservedBridge& bridge, uint64_t size_bytes);
 
 // The memdev, or the host region, of a serial; null if the host has none. Serial 0 stands for a
-// host region that has lost all its targets, and of which nobody knows whose it was.
+// host region that has lost all its targets, and whose owner is not known.
 const ObservedMemdev* FindMemdev(const HostObservation& host, uint64_t serial);
 const ObservedHostRegion* FindHostRegion(const HostObservation& host, uint64_t serial);
 const ObservedBridge* FindBridge(const HostObservation& host, const std::string& name);

@@ -101,7 +101,7 @@ void ApplyCreate(const DesiredSegment& desired, HostObservation& host) {
   host.regions.push_back(std::move(region));
 }
 
-// As kmem does: whole memory blocks alone.
+// As kmem does: only whole memory blocks.
 uint32_t WholeBlocks(const ObservedHostRegion& region, uint64_t block_bytes) {
   if (block_bytes == 0) return 1;
   const uint64_t first = (region.hpa_bytes + block_bytes - 1) / block_bytes;

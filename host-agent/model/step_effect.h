@@ -12,8 +12,8 @@
 
 namespace cxlpool::agent {
 
-// Whether `host` shows what the rung `step` was to bring about. A rung that reported success and
-// of which this does not hold did not take effect, whatever it said. An empty slot does not show
+// Whether `host` shows what the rung `step` was to bring about. Where it does not, the rung took no
+// effect, even if it reported success. An empty slot does not show
 // whether it is powered off; there it holds.
 bool PostconditionHolds(const Step& step, const DesiredSegment& desired,
                         const HostObservation& host);
@@ -29,8 +29,8 @@ void ApplyStep(const Step& step, DesiredSegment& desired, HostObservation& host)
 // One rung a target up and down, and one each for whatever has to be taken down first.
 inline constexpr size_t kMaxPlannedSteps = 64;
 
-// The steps from `host` to what is wanted, if each takes full effect. The last one alone is no
-// rung: Done, Wait or Refuse.
+// The steps from `host` to what is wanted, if each takes full effect. All are rungs except the last
+// one, which is Done, Wait or Refuse.
 std::vector<Step> PlanSteps(DesiredSegment desired, HostObservation host, bool earlier_pending);
 
 }  // namespace cxlpool::agent

@@ -68,7 +68,7 @@ using PolicyWrites = std::vector<std::pair<std::string, std::string>>;  // Name,
 
 // Takes back what is not wanted so any more. A value that is neither as it was before nor ours is
 // somebody else's and stays. A setting that is not there stays saved: Linux 7 shows weights of
-// online nodes alone, and keeps them for when the node comes back, unless it works them out again.
+// online nodes only, and keeps them for when the node comes back, unless it works them out again.
 struct RestorePlan {
   PolicyWrites writes;
   std::vector<std::string> foreign;  // No longer saved, and left alone.

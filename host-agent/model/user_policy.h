@@ -8,7 +8,8 @@
 // each of their members by itself: what one uses is not taken from the others. A user whom no rule
 // names is under the general keys of [applications].
 //
-// Persistent Regions have no owner, so nobody could count them: a rule with a limit gives none.
+// Persistent Regions have no owner, so they cannot be counted for a user: a rule with a limit
+// allows none.
 //
 // Pure; any thread.
 #ifndef CXLPOOL_HOST_AGENT_MODEL_USER_POLICY_H_
@@ -51,7 +52,7 @@ struct LocalPolicy {
   std::vector<UserRule> users = {};  // For whom one holds, what stands above does not.
 };
 
-// Of a Region, what decides who may use it on this host.
+// The facts of a Region that decide who may use it on this host.
 struct RegionRights {
   std::string name;                   // For refusals.
   std::string tenant;                 // tenants/{tenant}
@@ -81,10 +82,10 @@ absl::Status CheckUser(const LocalPolicy& policy, uint32_t uid, const std::vecto
 const std::string& TenantFor(const LocalPolicy& policy, uint32_t uid,
                              const std::vector<uint32_t>& gids);
 
-// Whether the user may open the Region, see it in a list, and hear of its faults; and whether the
-// user may release it. Asks CheckUser as well, so that nobody has to remember to.
-// PERMISSION_DENIED: USER_NOT_ALLOWED, WRONG_TENANT, REGION_NOT_YOURS. They say nothing of the
-// Region but its name.
+// Whether the user may open the Region, see it in a list, and get reports of its faults; and
+// whether the user may release it. Includes CheckUser, so that no caller can forget it.
+// PERMISSION_DENIED: USER_NOT_ALLOWED, WRONG_TENANT, REGION_NOT_YOURS. The messages give away
+// nothing about the Region except its name.
 absl::Status CheckOpen(const LocalPolicy& policy, uint32_t uid, const std::vector<uint32_t>& gids,
                        const RegionRights& region);
 absl::Status CheckRelease(const LocalPolicy& policy, uint32_t uid,

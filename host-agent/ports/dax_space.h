@@ -2,9 +2,9 @@
 // needs of the machine. On Linux the dax_region of a CXL host region or of Soft Reserved memory
 // (linux_space.h); elsewhere files (file_space.h).
 //
-// Calls block, come one at a time, and each returns within seconds, but for OfflineBlocks, which
-// has its own deadline. Look may come from a second thread meanwhile. Each is idempotent, and none
-// is believed: Look says what came of it.
+// Calls block, come one at a time, and each returns within seconds, except for OfflineBlocks, which
+// has its own deadline. Look may come from a second thread meanwhile. Each is idempotent, and its
+// result is not relied on: Look shows what came of it.
 #ifndef CXLPOOL_HOST_AGENT_PORTS_DAX_SPACE_H_
 #define CXLPOOL_HOST_AGENT_PORTS_DAX_SPACE_H_
 
@@ -82,7 +82,7 @@ class DaxSpace {
 
   // The host's policy (HostMemory::Prepare), and what makes devices usable: a host region over all
   // of a memdev where firmware made none, the kernel's own whole-device DAX device taken apart.
-  // What is in use is left alone, and SpaceDevice::unfit says by whom.
+  // What is in use is left alone, and SpaceDevice::unfit names its user.
   virtual absl::Status Prepare() = 0;
 
   virtual absl::StatusOr<SpaceView> Look() = 0;
@@ -95,7 +95,7 @@ class DaxSpace {
   // The DAX device goes. FAILED_PRECONDITION/DAX_BOUND while a driver has it.
   virtual absl::Status Uncarve(const SpacePiece& piece) = 0;
 
-  // As of HostMemory.
+  // As in HostMemory.
   virtual absl::Status Bind(const SpacePiece& piece, DaxDriver driver) = 0;
   virtual absl::Status Unbind(const SpacePiece& piece) = 0;
   virtual absl::Status OnlineBlocks(const SpacePiece& piece, MemoryZone zone) = 0;
@@ -113,7 +113,7 @@ class DaxSpace {
     ClearInMemory(data, size);
   }
 
-  // Of a piece that device_dax has. FAILED_PRECONDITION/NOT_DEVDAX. Any thread.
+  // Opens a piece that device_dax has. FAILED_PRECONDITION/NOT_DEVDAX. Any thread.
   virtual absl::StatusOr<OpenPiece> Open(const SpacePiece& piece, bool read_only) = 0;
 };
 

@@ -2,7 +2,8 @@
 //
 // A device is shown as FOLDER/DEVICE below one place of the host (/dev/cxlpool): a link to its
 // node. The folder is a Region's id. Who may open the node by name is the host's matter and, while
-// it is shown, that of the users named here besides. Whoever has opened it keeps what is open.
+// it is shown, that of the users named here besides. A process that has opened it keeps what is
+// open.
 //
 // Invariant: a node that a user was let at by this port has a link there, also after a crash at any
 // moment: the link comes before the right and goes after it. So TakeBackAll finds everything.
@@ -46,7 +47,7 @@ class DevicePaths {
                                            const std::vector<PathUser>& users) = 0;
 
   // Takes rights away from users of `node`: of these users, those stay whom the node's list names
-  // now, and none may more than it says now. So nobody gets a right to another device that has the
+  // now, and none may more than it says now. So no user gets a right to another device that has the
   // node's name meanwhile. The node is gone: OK. INTERNAL/PATH_FAILED: call it again later.
   virtual absl::Status Narrow(const std::string& node, const std::vector<PathUser>& users) = 0;
 

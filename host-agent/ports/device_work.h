@@ -12,9 +12,9 @@ class DeviceWork {
  public:
   virtual ~DeviceWork() = default;
 
-  // Does the task, in its turn, and answers with what DeviceAnswer.look is to hold (empty but for a
-  // look). Refusals as the .proto says. RESOURCE_EXHAUSTED/TOO_MANY_TASKS. Does not block; the
-  // completion comes from any thread.
+  // Does the task, in its turn, and answers with what DeviceAnswer.look is to hold (empty except
+  // for a look). Refusals as the .proto says. RESOURCE_EXHAUSTED/TOO_MANY_TASKS. Does not block;
+  // the completion comes from any thread.
   virtual void Do(v1::DeviceTask task, DoneWith<v1::DeviceLook> done) = 0;
 };
 

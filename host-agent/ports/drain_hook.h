@@ -1,7 +1,7 @@
 // The operator's drain hook: asked to make a host's users let go of a segment before it is taken
 // down.
 //
-// It helps and decides nothing: whatever it says, the release goes on, and what still holds the
+// It helps and decides nothing: whatever its result, the release goes on, and what still holds the
 // memory is found by looking. Calls from the core's thread, which they do not block; completions
 // come from any. The core has at most one run under way for a segment, and asks for those of
 // different segments at once.

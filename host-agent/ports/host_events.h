@@ -1,7 +1,7 @@
-// What the host's kernel tells of the pool's memdevs: poison, media and memory-module events, PCIe
-// errors on the way to them.
+// What the host's kernel reports of the pool's memdevs: poison, media and memory-module events,
+// PCIe errors on the way to them.
 //
-// Reported once, in the order in which the kernel said it; poison is reported again with each look
+// Each is reported once, in the kernel's order; poison is reported again with each look
 // at a device's poison list, for as long as it is on it. Nothing is promised: a kernel may keep
 // silent (no tracefs), and loses events when many come at once. So what is reported is a reason to
 // look, and what is not reported proves nothing.
@@ -17,15 +17,15 @@ namespace cxlpool::agent {
 
 class HostEvents {
  public:
-  // At most 256 a call, without `sequence`. Serial 0: of the memory at `hpa_bytes`, be it the
-  // pool's or the host's own. None: some were lost, and what they said can only be
+  // At most 256 a call, without `sequence`. Serial 0: of the memory at `hpa_bytes`, which may be
+  // the pool's or the host's own. An empty list: some were lost, and what they reported can only be
   // seen by looking. From any thread.
   using OnEvents = absl::AnyInvocable<void(std::vector<v1::HostEvent> events)>;
 
   virtual ~HostEvents() = default;
 
-  // Listens from now on. A kernel that cannot tell is said in the log, once; it is asked again
-  // later. Call once.
+  // Listens from now on. Where the kernel cannot report events, that is logged once; it is asked
+  // again later. Call once.
   virtual void Start(OnEvents on_events) = 0;
 
   // `on_events` is called no more once this has returned.

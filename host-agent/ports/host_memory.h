@@ -90,13 +90,13 @@ class HostMemory {
   virtual void UnbindDax(uint64_t serial, Done done) = 0;
 
   // Destroys the host region with a target `serial`, also one that was left half made or whose
-  // memdevs vanished. Serial 0: every one without targets of which nobody knows whose it was.
+  // memdevs vanished. Serial 0: every one without targets whose owner is not known.
   // FAILED_PRECONDITION/DAX_BOUND while a driver has its DAX device. No such region: OK.
   virtual void DestroyHostRegion(uint64_t serial, Done done) = 0;
 
   // Powers the slot off, for an unbind that the fabric has begun; the memdev is gone afterwards.
   // FAILED_PRECONDITION/REGION_LIVE while a host region uses it. Empty slot: OK, and it still
-  // does what tells the fabric so (an agent may have died between the two).
+  // shows that to the fabric (an agent may have died between the two).
   // FAILED_PRECONDITION/OTHER_MEMDEV: the slot holds another memdev, which stays on.
   virtual void PowerOff(uint32_t slot, uint64_t serial, Done done) = 0;
 

@@ -1,8 +1,8 @@
 // The agent's way to the fabric manager: one session, and calls on behalf of applications.
 //
-// The link dials, says Hello, reconnects with backoff and sends heartbeats; the core hears of
-// sessions and Offers and sends Reports. Messages of a session that ended are dropped by the link.
-// Calls from the core's thread; handlers and completions come from any thread.
+// The link dials, sends Hello, reconnects with backoff and sends heartbeats; the core is informed
+// of sessions and Offers and sends Reports. Messages of a session that ended are dropped by the
+// link. Calls from the core's thread; handlers and completions come from any thread.
 #ifndef CXLPOOL_HOST_AGENT_PORTS_MANAGER_LINK_H_
 #define CXLPOOL_HOST_AGENT_PORTS_MANAGER_LINK_H_
 
@@ -33,7 +33,7 @@ inline bool IsPermanent(const absl::Status& why) {
 
 class ManagerLink {
  public:
-  // What the link tells the core. Each may be called from any thread.
+  // What the link calls. Each may be called from any thread.
   struct Handlers {
     // A connection is about to be made: answer with what the host holds now.
     absl::AnyInvocable<void(DoneWith<v1::Hello>)> make_hello;
@@ -55,10 +55,10 @@ class ManagerLink {
   // Ends the session and stops dialling; no handler runs after it returned.
   virtual void Stop() = 0;
 
-  // Queues a Report on the current session; without one it is dropped (the next Hello says all).
+  // Queues a Report on the current session; without one it is dropped (the next Hello has it all).
   virtual void Send(v1::Report report) = 0;
 
-  // Likewise, what came of the DeviceTask of that id; without a session nobody waits for it any
+  // Likewise, what came of the DeviceTask of that id; without a session nothing waits for it any
   // more.
   virtual void Answer(uint64_t task_id, absl::StatusOr<v1::DeviceLook> look) = 0;
 

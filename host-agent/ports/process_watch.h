@@ -1,7 +1,7 @@
 // Whether a process of this host has ended.
 //
 // A process is named by its id and by when it started, so that a later one of the same id is never
-// taken for it. It has ended once all of its threads have, whether or not its parent has heard of
+// taken for it. It has ended once all of its threads have, whether or not its parent has waited for
 // it; exec does not end it. Calls from the core's thread; completions come from any.
 #ifndef CXLPOOL_HOST_AGENT_PORTS_PROCESS_WATCH_H_
 #define CXLPOOL_HOST_AGENT_PORTS_PROCESS_WATCH_H_
@@ -30,7 +30,7 @@ class ProcessWatch {
   // Ends the watch. None: no effect.
   virtual void Forget(const ProcessId& process) = 0;
 
-  // Whether it has ended by now, or nobody knows when it started (start_ticks is 0). Quick.
+  // Whether it has ended by now, or its start is not known (start_ticks is 0). Quick.
   virtual bool HasEnded(const ProcessId& process) = 0;
 };
 

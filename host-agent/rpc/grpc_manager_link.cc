@@ -10,9 +10,9 @@
 #include "absl/strings/str_cat.h"
 #include "cxlpool/v1/host_service.grpc.pb.h"
 #include "cxlpool/v1/pool_service.grpc.pb.h"
-#include "host-agent/rpc/backoff.h"
 #include "host-agent/rpc/session_stream.h"
 #include "host-agent/rpc/unary_calls.h"
+#include "host-agent/service/backoff.h"
 #include "proto/support/address.h"
 #include "proto/support/loop.h"
 #include "proto/support/mutex.h"
@@ -167,7 +167,7 @@ class GrpcManagerLink final : public ManagerLink {
 
   const GrpcLinkOptions options_;
   const std::shared_ptr<Door> door_ = std::make_shared<Door>();
-  Backoff backoff_;
+  RandomBackoff backoff_;
   UnaryCalls calls_;
 
   // The loop's.
@@ -229,6 +229,8 @@ void GrpcManagerLink::Dial() {
   loop_.PostAfter(options_.welcome_timeout, [this, attempt] { OnWelcomeTimeout(attempt); });
 }
 
+// Opens the stream, unless this attempt is over: the core may take long to look at its host. A
+// certificate of ours that has expired is reported here, since gRPC would not say why it failed.
 void GrpcManagerLink::OnHello(uint64_t attempt, absl::StatusOr<v1::Hello> hello) {
   if (attempt != attempt_ || stream_ != nullptr) return;
   if (!hello.ok()) return Lost(attempt, hello.status());
@@ -328,6 +330,8 @@ void GrpcManagerLink::Lost(uint64_t attempt, absl::Status why, bool permanent) {
   loop_.PostAfter(wait, [this] { Dial(); });
 }
 
+// A channel of its own connection. Keepalives find a manager whose machine is gone, which sends no
+// end of the connection.
 absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const GrpcLinkOptions& options) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
@@ -366,6 +370,7 @@ absl::StatusOr<std::unique_ptr<ManagerLink>> MakeGrpcManagerLink(const GrpcLinkO
   return std::make_unique<GrpcManagerLink>(options, *std::move(channel));
 }
 
+// Where the manager cannot be reached, DiagnoseManager looks for the cause: gRPC does not give it.
 absl::StatusOr<std::string> AskManager(const GrpcLinkOptions& options, const v1::Hello& hello,
                                        absl::Duration timeout) {
   auto channel = MakeChannel(options);

@@ -40,11 +40,11 @@ struct GrpcLinkOptions {
 // FAILED_PRECONDITION/INSECURE_ADDRESS.
 absl::StatusOr<std::unique_ptr<ManagerLink>> MakeGrpcManagerLink(const GrpcLinkOptions& options);
 
-// Whether the manager would take a session that begins with `hello`, and what it says of the host,
-// for people. It reads, and begins no session: the one that a running agent has goes on. Waits for
-// about `timeout` at most.
-// UNAVAILABLE/MANAGER_UNREACHABLE, DEADLINE_EXCEEDED/NO_ANSWER; what DiagnoseManager finds; the
-// manager's refusals of Session; and the errors of MakeGrpcManagerLink.
+// Whether the manager would take a session that begins with `hello`. Answers a sentence about the
+// host, for people. It reads, and begins no session: the one that a running agent has goes on.
+// Waits for about `timeout` at most. UNAVAILABLE/MANAGER_UNREACHABLE, DEADLINE_EXCEEDED/NO_ANSWER;
+// what DiagnoseManager finds; the manager's refusals of Session; and the errors of
+// MakeGrpcManagerLink.
 absl::StatusOr<std::string> AskManager(const GrpcLinkOptions& options, const v1::Hello& hello,
                                        absl::Duration timeout);
 

@@ -1,4 +1,4 @@
-// One HostService.Session call: the stream, and nothing of what is said on it.
+// One HostService.Session call: the stream itself; what its messages mean is not its matter.
 //
 // All methods and all events are on one Executor, the link's thread. gRPC's callbacks only post to
 // it. The object keeps itself until the call is over, also where its user lets go of it before.
@@ -40,7 +40,7 @@ class SessionStream : private grpc::ClientBidiReactor<v1::AgentMessage, v1::Mana
   // Whether everything that was queued has been handed to gRPC.
   bool idle() const { return !writing_; }
 
-  // Ends the call; on_done follows with `why`, or with what the manager said before.
+  // Ends the call; on_done follows with `why`, or with the status that the manager sent before.
   void Cancel(absl::Status why);
 
  private:

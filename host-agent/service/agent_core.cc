@@ -34,7 +34,7 @@ v1::SegmentError HoldersError(const std::vector<ProcessId>& processes) {
   return error;
 }
 
-// Nobody that can be named has it open.
+// The segment is open, and no process that could be named has it open.
 v1::SegmentError UnseenHolderError(const ProcessId& opener) {
   v1::SegmentError error;
   error.set_reason("HOLDERS");
@@ -105,7 +105,9 @@ AgentCore::AgentCore(AgentOptions options, Executor* executor, Clock* clock, Hos
       clock_(clock),
       memory_(memory),
       link_(link),
-      probe_(std::move(probe)) {}
+      probe_(std::move(probe)),
+      drains_(executor, clock, memory, &attachments_, &opens_, &observation_,
+              [this] { Advance(); }) {}
 
 AgentCore::~AgentCore() = default;
 
@@ -124,12 +126,14 @@ void AgentCore::PrepareHost(Done started) {
   }));
 }
 
+// Tries again after an error. After the first try, whatever came of it, the manager is dialled: an
+// unfit host reports why it takes nothing.
 void AgentCore::OnPrepared(absl::Status status, Done started) {
   if (stopped_) return;
   const bool news = std::exchange(prepared_, status) != status;
   if (!status.ok()) {
     if (news) LogError(kSubject, "cannot prepare the host: ", status.message());
-    executor_->PostAfter(Backoff(++prepare_failures_, kFirstBackoff, kMaxBackoff),
+    executor_->PostAfter(BackoffAfter(++prepare_failures_, kFirstBackoff, kMaxBackoff),
                          OnCore([this] { PrepareHost({}); }));
   } else if (prepare_failures_ > 0) {
     LogInfo(kSubject, "the host is prepared");
@@ -209,7 +213,7 @@ void AgentCore::OnObserved(uint64_t epoch, absl::StatusOr<HostObservation> seen)
   observation_ = *std::move(seen);
   observed_ = true;
   observed_epoch_ = epoch;
-  // Before a Welcome nobody knows what is to stay.
+  // Before a Welcome it is not known which host regions are to stay.
   if (welcomed_) attachments_.TakeOrphans(observation_, clock_->Elapsed());
   AnswerHellos(absl::OkStatus());
   Advance();
@@ -234,6 +238,9 @@ void AgentCore::Advance() {
   NotifyChanged();
 }
 
+// Chooses the next rung of the host: of those whose time has come, the one with the fewest
+// failures, and one that takes down before one that brings up, since that may free what the other
+// needs.
 std::optional<AgentCore::Rung> AgentCore::Plan() {
   std::optional<Rung> up;
   std::optional<Rung> down;
@@ -286,8 +293,8 @@ void AgentCore::ForgetPowerOff(Segment& segment) const {
 bool AgentCore::PlanSegment(const AttachmentKey& key, Segment& segment, const Step& step) {
   const bool from_users =
       step.kind == Step::Kind::kOfflineBlocks || step.kind == Step::Kind::kUnbindDax;
-  // What was said of it stands meanwhile.
-  if (from_users && prepared_.ok() && DrainFirst(key, segment, step)) return false;
+  // The error that was reported before stands meanwhile.
+  if (from_users && prepared_.ok() && drains_.MustWait(key, segment, step.serial)) return false;
   const std::optional<Step> taken = std::exchange(segment.last_succeeded, std::nullopt);
   if (segment.refused) segment.error.reset();
   segment.refused = false;
@@ -306,8 +313,8 @@ bool AgentCore::PlanSegment(const AttachmentKey& key, Segment& segment, const St
   if (from_users) {
     const std::vector<ProcessId> users = opens_.UsersOf(key, segment.desired.first_serial());
     if (!CXLPOOL_MUTANT("ignore-opens") && !users.empty()) {
-      if (drain_hook_ != nullptr && segment.drain_at > clock_->Elapsed()) WakeAt(segment.drain_at);
-      return refuse(FoundHeld(segment, OpenError(key, segment, step.serial, users)));
+      WakeAt(drains_.NextRun(segment));
+      return refuse(DrainKeeper::NoteError(segment, OpenError(key, segment, step.serial, users)));
     }
   }
   if (CXLPOOL_MUTANT("believe-exit-codes") || !taken.has_value()) return true;
@@ -325,8 +332,8 @@ bool AgentCore::PlanSegment(const AttachmentKey& key, Segment& segment, const St
 }
 
 // Who has the segment open through the agent. The process that made a connection may have ended
-// while a child of it keeps the connection and the descriptors: its pid would name nobody, or
-// somebody else. Then who really has the memory is looked for, and named instead.
+// while a child of it keeps the connection and the descriptors: its pid would name no process, or
+// another one. Then who really has the memory is looked for, and named instead.
 v1::SegmentError AgentCore::OpenError(const AttachmentKey& key, Segment& segment,
                                       uint64_t region_serial, const std::vector<ProcessId>& users) {
   std::vector<ProcessId> live;
@@ -383,6 +390,7 @@ absl::Duration AgentCore::OfflineDeadline(const Segment& segment) const {
   return std::min(deadline, kMaxOfflineDeadline);
 }
 
+// Has the adapter carry out the rung `step`.
 void AgentCore::Ask(const Segment& segment, const Step& step, Done done) {
   const DesiredSegment& desired = segment.desired;
   const uint64_t serial = desired.first_serial();
@@ -431,6 +439,7 @@ void AgentCore::UnbindUnlessHeld(uint64_t serial, Done done) {
                        }));
 }
 
+// Notes the outcome. A success is only believed once PlanSegment has found its postcondition.
 void AgentCore::OnRungEnded(absl::Status status) {
   const Rung rung = *std::exchange(rung_, std::nullopt);
   ++epoch_;
@@ -452,7 +461,7 @@ void AgentCore::OnRungEnded(absl::Status status) {
       }
     } else {
       v1::SegmentError error = rung.holders.empty() ? ErrorOf(status) : HoldersError(rung.holders);
-      // Its time was up; not that the kernel said no.
+      // Its time was up; the kernel did not refuse.
       const bool timed_out = absl::IsDeadlineExceeded(status) || error.cause() == "timeout";
       if (rung.step.kind == Step::Kind::kOfflineBlocks && timed_out) ++segment->hung;
       LogWarning(kSubject, StepName(rung.step.kind), ": ",
@@ -467,10 +476,11 @@ void AgentCore::Fail(Segment& segment, const Step& step, v1::SegmentError error)
   if (step.kind == Step::Kind::kCreateHostRegion && LacksDaxDevice(segment.desired, observation_)) {
     ++segment.desired.failed_remakes;
   }
-  segment.error = FoundHeld(segment, std::move(error));
+  segment.error = DrainKeeper::NoteError(segment, std::move(error));
   segment.failed = step.kind;
   segment.last_succeeded.reset();
-  segment.retry_at = clock_->Elapsed() + Backoff(++segment.failures, kFirstBackoff, kMaxBackoff);
+  segment.retry_at =
+      clock_->Elapsed() + BackoffAfter(++segment.failures, kFirstBackoff, kMaxBackoff);
 }
 
 void AgentCore::MakeHello(DoneWith<v1::Hello> done) {
@@ -584,8 +594,8 @@ void AgentCore::OnDeviceTask(v1::DeviceTask task) {
 }
 
 void AgentCore::OnLost(absl::Status why, bool permanent) {
-  // The link dials for as long as it takes: each reason is said once, not once a try; one that only
-  // an operator can change, again after kSayAgain.
+  // The link dials for as long as it takes: each reason is logged once, not once a try; one that
+  // only an operator can change is logged again after kSayAgain.
   const std::string reason(why.message());
   const absl::Duration now = clock_->Elapsed();
   const bool news = reason != last_lost_ || (permanent && now - logged_lost_at_ >= kSayAgain);
@@ -602,6 +612,7 @@ void AgentCore::OnLost(absl::Status why, bool permanent) {
   refused_ = permanent ? std::move(why) : absl::OkStatus();
 }
 
+// Reports events, segments and inventory, as far as they differ from what was sent in this session.
 void AgentCore::SendReports() {
   if (!session_up_) return;
   SendEvents();

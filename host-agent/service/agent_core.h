@@ -1,21 +1,19 @@
-// The agent's core: brings the host to what the manager offers, one rung at a time, and says what
-// is.
+// The agent's core: brings the host to what the manager offers, one rung at a time, and reports the
+// state that it reads back.
 //
 //   observe → plan → one rung → observe → ...
 //
 // It keeps no records: after a restart Offers come with the manager's Welcome, and all else is read
 // from the kernel (an adapter may leave hints in /run for the next agent of the same boot). So
-// whatever an earlier agent left is taken up as it stands. At most one
-// rung is under way on a host. A rung that fails is tried again after a backoff that doubles up to
-// 5 s; other segments go on meanwhile, and the error stands in the reports until a rung succeeds.
-// Offlining may hang for as long as it is let: its deadline is short at first and doubles with
-// each try that ran into it, and what hung waits for the rungs of others.
-// Before the rung that takes a segment from its users, and before each try after one that found it
-// held, the operator's drain hook is run, if there is one. It is no rung: it holds up this segment
-// alone, for no longer than the hook's own deadline, and its failure is only reported.
+// whatever an earlier agent left is taken up as it stands. At most one rung is under way on a host.
+// A rung that fails is tried again after a backoff that doubles up to 5 s; other segments go on
+// meanwhile, and the error stands in the reports until a rung succeeds. Offlining may hang for as
+// long as it is allowed to: its deadline is short at first and doubles with each try that ran into
+// it, and a segment whose offlining hung lets the rungs of others go first.
+// The operator's drain hook runs before a segment is taken from its users (drain_keeper.h).
 // While the manager is away the core converges towards the last Offers and serves what is
-// attached. What no Offer names is reported and left alone, but for the remains of what was
-// unplugged (AttachmentTable::TakeOrphans).
+// attached. What no Offer names is reported and left alone, except for orphans: host regions whose
+// memdevs were unplugged (AttachmentTable::TakeOrphans).
 //
 // A step function: owns no thread, never blocks, runs wholly on its Executor. Public calls are
 // for the Executor's thread, and so is the destructor; the ports' completions may come from any.
@@ -24,6 +22,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -33,30 +32,36 @@
 #include <vector>
 
 #include "host-agent/ports/device_work.h"
-#include "host-agent/ports/drain_hook.h"
 #include "host-agent/ports/host_memory.h"
 #include "host-agent/ports/manager_link.h"
 #include "host-agent/ports/process_watch.h"
 #include "host-agent/service/attachments.h"
+#include "host-agent/service/backoff.h"
+#include "host-agent/service/drain_keeper.h"
 #include "host-agent/service/fault_table.h"
 #include "host-agent/service/host_event_log.h"
 #include "host-agent/service/opens.h"
 #include "host-agent/service/posted.h"
-#include "host-agent/service/probe.h"
 #include "host-agent/service/reports.h"
 #include "host-agent/service/size_table.h"
 
 namespace cxlpool::agent {
 
-inline constexpr absl::Duration kFirstBackoff = absl::Milliseconds(100);
-inline constexpr absl::Duration kMaxBackoff = absl::Seconds(5);
 inline constexpr absl::Duration kMaxOfflineDeadline = absl::Minutes(1);
 // A slot that was powered off, and that the manager still wants ejected, is powered off again:
-// where there was no memdev nobody can see whether it was.
+// where there was no memdev it cannot be seen whether the power is off.
 inline constexpr absl::Duration kRepeatPowerOff = absl::Seconds(5);
-// How often it is looked for who has what a process that has ended opened.
+// How often it is looked for the processes that hold what another, which has ended, opened:
+// children that inherited the connection, for example.
 inline constexpr absl::Duration kLookForHeirs = absl::Seconds(1);
 inline constexpr uint32_t kProtocolVersion = 1;
+
+// Where a test may end the agent. The core calls the Probe with "before-RUNG" when it is about to
+// ask HostMemory for a rung, and with "after-RUNG" when the rung has succeeded and nothing has been
+// reported of it yet. RUNG is the name of the HostMemory call: PowerOn, CreateHostRegion, BindDax,
+// OnlineBlocks, OfflineBlocks, UnbindDax, DestroyHostRegion, PowerOff. "before-Report" comes before
+// a report is sent.
+using Probe = std::function<void(absl::string_view point)>;
 
 struct AgentOptions {
   std::string host;         // hosts/{host}
@@ -76,7 +81,7 @@ class AgentCore {
   ~AgentCore();
 
   // Before Start; it outlives this.
-  void SetDrainHook(DrainHook* hook) { drain_hook_ = hook; }
+  void SetDrainHook(DrainHook* hook) { drains_.SetHook(hook); }
 
   // Before Start; it outlives this. Without one the manager's DeviceTasks are refused.
   void SetDeviceWork(DeviceWork* work) { device_work_ = work; }
@@ -84,15 +89,17 @@ class AgentCore {
   // Before Start; it outlives this. Without one every process counts as alive.
   void SetProcessWatch(ProcessWatch* processes) { processes_ = processes; }
 
-  // Prepares the host, looks at it and dials the manager. `started` hears how the first Prepare
-  // went; after an error the core goes on and prepares again, and makes nothing until it succeeds.
+  // Prepares the host, looks at it and dials the manager. `started` gets the result of the first
+  // Prepare; after an error the core goes on and prepares again, and makes nothing until it
+  // succeeds.
   void Start(Done started);
 
   // Starts no further rung. Memory stays as it is.
   void Stop();
 
   // Calls `on_change`, besides what was given before, whenever an Offer, a segment or the
-  // observation may have changed. There is no way back: who ends before the core looks to itself.
+  // observation may have changed. It cannot be removed: a subscriber that ends before the core has
+  // to guard itself.
   void AddOnChange(absl::AnyInvocable<void()> on_change) {
     on_change_.push_back(std::move(on_change));
   }
@@ -106,11 +113,11 @@ class AgentCore {
   // Looks for holders again at once: a user closed a Region.
   void Reconsider();
 
-  // Takes what the kernel reported (host_events.h): the manager and applications hear of it, and
-  // the core looks at once.
+  // Takes what the kernel reported (host_events.h): it is reported to the manager and to
+  // applications, and the core looks at the host at once.
   void TakeEvents(std::vector<v1::HostEvent> events);
 
-  // Soon tells the manager who has what open: a user opened a Region.
+  // Soon reports to the manager which segments are open: a user opened a Region.
   void ReportOpensSoon();
 
   const AgentOptions& options() const { return options_; }
@@ -127,11 +134,11 @@ class AgentCore {
            rung_->first_serial == first_serial;
   }
 
-  // Whether a manager has said what it wants since this agent started.
+  // Whether a manager has sent its Offers since this agent started.
   bool welcomed() const { return welcomed_; }
 
-  // What a Region of this host holds is a multiple of, as far as the host and the manager have
-  // said.
+  // The unit of a Region's size on this host, as far as the host and the manager have reported
+  // theirs.
   uint64_t granule_bytes() const {
     return std::max({pool_granule_bytes_, observation_.region_granule_bytes, uint64_t{1}});
   }
@@ -208,18 +215,11 @@ class AgentCore {
   void Fail(Segment& segment, const Step& step, v1::SegmentError error);
   void WakeAt(absl::Duration when);
 
-  // The operator's drain hook: agent_core_drain.cc.
-  bool DrainFirst(const AttachmentKey& key, const Segment& segment, const Step& step);
-  void Drain(const AttachmentKey& key, const Segment& segment, uint64_t region_serial);
-  void OnDrained(const AttachmentKey& key, uint64_t first_serial, const absl::Status& status);
-  static v1::SegmentError FoundHeld(Segment& segment, v1::SegmentError error);
-
   const AgentOptions options_;
   Executor* const executor_;
   Clock* const clock_;
   HostMemory* const memory_;
   ManagerLink* const link_;
-  DrainHook* drain_hook_ = nullptr;
   DeviceWork* device_work_ = nullptr;
   ProcessWatch* processes_ = nullptr;
   Probe probe_;
@@ -245,14 +245,14 @@ class AgentCore {
   uint64_t epoch_ = 1;
   uint64_t observed_epoch_ = 0;
 
+  DrainKeeper drains_;
   std::optional<Rung> rung_;
   absl::Duration wake_at_ = absl::InfiniteDuration();
-  std::set<std::pair<AttachmentKey, uint64_t>> draining_;  // By first serial: the hook runs.
 
   bool session_up_ = false;
   uint64_t sessions_ = 0;
   std::string last_lost_;          // Why the last session ended or was refused.
-  absl::Duration logged_lost_at_;  // When the log said so.
+  absl::Duration logged_lost_at_;  // When it was logged last.
   absl::Status refused_;           // Why the manager will have none; OK: it may.
   bool welcomed_ = false;
   uint64_t pool_granule_bytes_ = 0;  // 0: not known.
@@ -262,7 +262,7 @@ class AgentCore {
   absl::Status reported_prepared_;
   struct ReportedSegment {
     std::optional<SegmentStatus> last;  // Nothing yet: reported in this round for the first time.
-    std::optional<SegmentStatus> next;  // What this round tells, if it is news.
+    std::optional<SegmentStatus> next;  // What this round reports, if it is news.
     uint64_t round = 0;                 // The last one that had the segment.
   };
   std::map<uint64_t, ReportedSegment> reported_segments_;  // By first serial.

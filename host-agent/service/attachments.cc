@@ -23,6 +23,8 @@ bool IsKnown(v1::Offer::Want want) {
          want == v1::Offer::WANT_EJECTED;
 }
 
+// BAD_OFFER where the segment is none that an agent could bring online: the manager is of another
+// release, or broken. `serials`: those of the Offer so far.
 absl::Status CheckSegment(const v1::Offer& offer, const v1::OfferedSegment& segment,
                           std::set<uint64_t>& serials) {
   if (segment.length_bytes() == 0) return BadOffer(offer, "has a segment without length");
@@ -101,6 +103,7 @@ bool CameLater(const Attachment& standing, const Segment& segment) {
   return standing.wanted_online();
 }
 
+// A segment whose want is the same goes on where it was: errors, backoff and tries stay.
 void CarryProgress(const Segment& old, Segment& segment) {
   segment.error = old.error;
   segment.refused = old.refused;
@@ -174,10 +177,13 @@ bool AttachmentTable::OrphansAreOld(const HostObservation& host, absl::Duration 
   return old && !orphans_.empty();
 }
 
+// The list is made again each time: the rungs for orphans are planned like those of an Offer, so
+// what they have come to (CarryProgress) must not get lost.
 void AttachmentTable::TakeOrphans(const HostObservation& host, absl::Duration now) {
-  const Map::node_type before = map_.extract(kOrphans);  // From here on Offers alone name serials.
+  const Map::node_type before = map_.extract(kOrphans);  // From here on only Offers name serials.
   std::vector<Segment> orphans;
   for (const ObservedHostRegion& region : host.regions) {
+    // Not an orphan: it has a memdev, or one that is not the pool's, or an Offer names it.
     if (std::any_of(region.serials.begin(), region.serials.end(), [&](uint64_t serial) {
           return serial != 0 && (!IsPoolSerial(serial) || FindMemdev(host, serial) != nullptr ||
                                  NamesSerial(serial));
@@ -192,6 +198,7 @@ void AttachmentTable::TakeOrphans(const HostObservation& host, absl::Duration no
     }
     if (!segment.desired.targets.empty()) orphans.push_back(std::move(segment));
   }
+  // Anonymous orphans have no serial to go by: one segment with serial 0 stands for all of them.
   if (OrphansAreOld(host, now)) {
     Segment anonymous;
     anonymous.desired.want = Want::kOffline;

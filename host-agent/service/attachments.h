@@ -31,7 +31,7 @@ struct AttachmentKey {
   friend auto operator<=>(const AttachmentKey&, const AttachmentKey&) = default;
 };
 
-// Of no Offer: see TakeOrphans.
+// The key of host regions that belong to no Offer: see TakeOrphans.
 inline const AttachmentKey kOrphans = {};
 
 inline constexpr absl::Duration kOrphanAge = absl::Seconds(30);
@@ -58,7 +58,7 @@ struct Segment {
   std::vector<ProcessId> heirs;
   absl::Duration heirs_at;  // On the clock's Elapsed; not looked for before.
 
-  // The drain hook's runs on this way down.
+  // The drain hook's runs since the segment is to go.
   int drains = 0;            // That have ended.
   bool drain_again = false;  // The memory was found held since the last one.
   absl::Duration drain_at;   // On the clock's Elapsed; no further run before.
@@ -76,7 +76,7 @@ class AttachmentTable {
  public:
   using Map = std::map<AttachmentKey, Attachment>;
 
-  // Replaces the Offer of the same key, whatever it says of name and segments. Progress of a
+  // Replaces the Offer of the same key, however its name and segments differ. Progress of a
   // segment is kept where the want is the same; another want starts afresh. A segment that is no
   // longer named is forgotten. INVALID_ARGUMENT/BAD_OFFER: nothing changed.
   absl::Status Put(v1::Offer offer);

@@ -22,7 +22,7 @@ void FaultService::Ask(uint64_t connection, const v1::LocalFaultsRequest& reques
                      .may_open = std::move(may_open),
                      .done = std::move(done),
                      .deadline = clock_->Elapsed() + wait};
-  // Of an agent before this one: it does not know what came since.
+  // A number that this agent has not reached came from an agent before it: begin at the start.
   if (waiting.after > core_->faults().last_sequence()) waiting.after = 0;
   if (TryToFinish(waiting)) return;
   waiting_.emplace(connection, std::move(waiting));
@@ -65,8 +65,8 @@ std::vector<FaultService::News> FaultService::After(uint64_t sequence) const {
   return news;
 }
 
-// As much as a packet has room for. What the caller may not hear of is passed over: `last` counts
-// it as heard, so that it is not looked at again.
+// As much as a packet has room for. What the caller has no right to know is left out, and counts as
+// reported in `last`, so that it is not looked at again.
 v1::LocalFaultsResponse FaultService::Collect(const Waiting& waiting) const {
   v1::LocalFaultsResponse response;
   response.set_last(core_->faults().last_sequence());

@@ -49,7 +49,7 @@ class FaultService {
     absl::Duration deadline;
   };
 
-  // What is told under one number: a fault, or a size.
+  // What is reported under one number: a fault, or a size.
   struct News {
     uint64_t sequence = 0;
     const AttachmentKey* key = nullptr;

@@ -51,6 +51,9 @@ std::optional<RegionRange> RangeInRegion(const Attachment& attachment, const Hos
   return std::nullopt;
 }
 
+// An event without a serial names host memory. It is split over the targets of the host region that
+// has that memory: stripe after stripe goes to the next target, so a range of host addresses is one
+// range of each. Memory outside of all host regions is not the pool's: no event is left.
 std::vector<v1::HostEvent> ByMemdev(const HostObservation& host, v1::HostEvent event) {
   if (event.serial() != 0) return {std::move(event)};
   std::map<size_t, v1::HostEvent> of_targets;  // By position.
@@ -106,6 +109,8 @@ size_t FaultTable::CountOf(const AttachmentKey& key) const {
                                            [&key](const Fault& f) { return f.key == key; }));
 }
 
+// Each loss becomes a fault of an Attachment once (Lost::placed), and again of the next Attachment
+// that gets its serial. A loss is kept until neither a memdev nor an Offer has its serial.
 void FaultTable::Place(const AttachmentTable& attachments, const HostObservation& host) {
   if (lost_.empty()) return;
   std::erase_if(faults_,

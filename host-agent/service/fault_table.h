@@ -1,4 +1,5 @@
-// The lost bytes of this host's Regions, by Region and offset, as applications hear of them.
+// The lost bytes of this host's Regions, by Region and offset, as they are reported to
+// applications.
 //
 // A memdev's bytes become a Region's by the Offer that names its serial: an event may come before
 // that Offer (the agent has just started), so losses are kept by serial, and placed whenever Offers
@@ -50,7 +51,7 @@ class FaultTable {
     std::string message;
   };
 
-  // Of an event with `bytes_lost`; others are ignored.
+  // Takes an event with `bytes_lost`; others are ignored.
   void Add(const v1::HostEvent& event);
 
   // Places what can be, drops the faults of Attachments that are gone and the losses of memdevs
@@ -61,7 +62,7 @@ class FaultTable {
   const std::vector<Fault>& faults() const { return faults_; }
   uint64_t last_sequence() const { return last_sequence_; }
 
-  // The next number, for what is told in one order with the faults (size_table.h).
+  // The next number, for what is reported in one order with the faults (size_table.h).
   uint64_t TakeSequence() { return ++last_sequence_; }
 
  private:

@@ -36,7 +36,7 @@ void HolderReports::Saw() {
   if (core_->session_up() && core_->sessions() != session_) Look();
 }
 
-// Something that the manager hears of has changed.
+// Something that is reported to the manager has changed.
 void HolderReports::Consider() {
   if (!core_->session_up()) return;
   if (clock_->Elapsed() >= next_ || CXLPOOL_MUTANT("holders-told-at-every-change")) {
@@ -83,6 +83,8 @@ HolderReports::Pages HolderReports::ReadPages() const {
   return pages;
 }
 
+// Joins the connections of each process, then lists the holders of each Region: those beyond the
+// limits are only counted.
 v1::HoldersReport HolderReports::Collect() const {
   std::map<AttachmentKey, std::map<HolderKey, Holder>> regions;
   core_->opens().ForEachUse([&](const AttachmentKey& region, uint64_t connection,

@@ -1,11 +1,11 @@
-// Tells the manager who has Regions of this host open, and what these programs say that they do
-// with them: the HoldersReport of host_service.proto.
+// Reports to the manager which programs have Regions of this host open, and what they count of
+// their use: the HoldersReport of host_service.proto.
 //
 // A holder is a process: its connections count as one. What it has open the agent knows; the
 // counters are read from the pages that programs gave (usage_source.h), and are handed on as they
-// are. A report is sent where something differs from what this session was told, and at most once
-// in kInterval; a new session is told at once, if there is any holder. On the core's thread only;
-// waits for nobody.
+// are. A report is sent where something differs from what was sent in this session, and at most
+// once in kInterval; in a new session one is sent at once, if there is any holder. On the core's
+// thread only; never waits.
 #ifndef CXLPOOL_HOST_AGENT_SERVICE_HOLDER_REPORTS_H_
 #define CXLPOOL_HOST_AGENT_SERVICE_HOLDER_REPORTS_H_
 

@@ -2,8 +2,8 @@
 //
 // Each event gets a sequence number, is reported once in each session, and again in the next
 // one until an EventsSeen says that it is durable. The kernel repeats itself (each look at a poison
-// list tells all of it): what has lost bytes is news once, for as long as its memdev is there;
-// anything else once a minute. Equal: same serial, kind, DPA and length.
+// list reports all of it): a loss of bytes is news once, for as long as its memdev is there;
+// any other event once a minute. Events are equal that have the same serial, kind, DPA and length.
 //
 // Bounded: kMaxWaiting events that the manager has not seen (the oldest of those without lost bytes
 // go first), kMaxKnown that are known. A loss of bytes for which there is no room is not
@@ -36,16 +36,17 @@ class HostEventLog {
   // Takes an event, without `sequence`; false if it is no news. `now`: Clock::Elapsed.
   bool Add(v1::HostEvent event, absl::Duration now);
 
-  // A new session: it has heard nothing.
+  // A new session: nothing has been reported in it.
   void Rewind() { reported_ = 0; }
 
   // Those up to `sequence` need not be reported again.
   void OnSeen(uint64_t sequence);
 
-  // Puts up to kMaxEventsAReport that the session has not heard into an empty report. False: none.
+  // Puts up to kMaxEventsAReport events that were not sent in this session into an empty report,
+  // and counts them as sent. False: there are none.
   bool TakeUnsent(v1::Report& report);
 
-  // Forgets what was said of memdevs that are gone: a serial does not come back.
+  // Forgets what was reported of memdevs that are gone: a serial does not come back.
   void ForgetGone(const HostObservation& host);
 
  private:
@@ -70,7 +71,7 @@ class HostEventLog {
 };
 
 // A SURPRISE_REMOVAL for each memdev that was there and is not, though an Offer names it and does
-// not want it ejected: nobody had asked for that.
+// not want it ejected: no one had asked for that.
 std::vector<v1::HostEvent> SurpriseRemovals(const HostObservation& before,
                                             const HostObservation& now,
                                             const AttachmentTable& attachments);

@@ -37,8 +37,9 @@ absl::Status ManyExtents(const std::string& name) {
                 "allocate it with max_extents = 1, or open it without as_file", {{"region", name}});
 }
 
-// An allocation that was carried out, and could then not be opened: nobody else says that it is
-// there. It is not released for the caller, for a request_id may be that of an earlier allocation.
+// The error of an allocation that was carried out, and could then not be opened. It says that the
+// Region is there, since the caller could not know. The Region is not released for the caller:
+// the request_id may be that of an earlier allocation.
 absl::Status StillAllocated(const std::string& name, const absl::Status& why) {
   std::optional<Refusal> refusal = RefusalOf(why);
   if (!refusal.has_value()) return why;
@@ -97,7 +98,7 @@ uint64_t SizeOf(const Attachment& attachment, const HostObservation& host) {
   return bytes;
 }
 
-// Of all devices ever, no other is called so.
+// A name for the device that no other device ever has.
 std::string DeviceOf(const v1::Offer& offer, uint64_t serial) {
   return absl::StrCat(offer.region_tag(), "/", offer.attachment_generation(), "/", serial);
 }
@@ -149,6 +150,8 @@ LocalService::LocalService(LocalPolicy policy, AgentCore* core, Executor* execut
 
 LocalService::~LocalService() = default;
 
+// Judges the peer, then hands the request on. `done` is called exactly once, unless the connection
+// ends before. A connection has one request at a time.
 void LocalService::Handle(const LocalPeer& peer, v1::LocalRequest request, LocalDone done,
                           UniqueFd page) {
   // The server ends connections that are idle and have nothing open.
@@ -211,8 +214,8 @@ void LocalService::ConnectionEnded(uint64_t connection) {
 
 // --- Who may.
 
-// Of a Region whose maker an older manager does not tell: its owner, if that is a process of this
-// boot, and so of this host.
+// An older manager does not send the maker of a Region: then the owner counts as the maker, if that
+// is a process of this boot, and so of this host.
 RegionRights LocalService::RightsOf(const v1::Offer& offer) const {
   RegionRights rights{.name = offer.region_name(),
                       .tenant = TenantOf(offer),
@@ -229,7 +232,7 @@ RegionRights LocalService::RightsOf(const v1::Offer& offer) const {
   return rights;
 }
 
-// The same, as the manager shows it to everybody: another host's user ids mean nobody here.
+// The same for a Region that has no Offer here. The user ids of another host mean nothing here.
 RegionRights LocalService::RightsOf(const v1::Region& region) const {
   v1::Offer offer;
   offer.set_region_name(region.name());
@@ -269,6 +272,8 @@ const std::pair<const AttachmentKey, Attachment>* LocalService::Find(const std::
   return ParseUuid(id).ok() ? attachments.FindByTag(absl::AsciiStrToLower(id)) : nullptr;
 }
 
+// Opens what is usable now: all segments up to the first one that is not online. The use is noted
+// last, so that an error leaves nothing behind.
 absl::StatusOr<LocalReply> LocalService::OpenNow(const Pending& pending) {
   const LocalPeer& peer = pending.peer;
   const std::string& name = pending.name;
@@ -303,6 +308,7 @@ absl::StatusOr<LocalReply> LocalService::OpenNow(const Pending& pending) {
                   absl::StrCat(name, " has more than ", kMaxDescriptors, " segments"),
                   "allocate it in fewer extents");
   }
+  // A rung under way may take it at any moment, though it still shows as online.
   for (const Segment& segment : segments) {
     if (core_->TakingDown(key, segment.desired.first_serial())) return NotOnlineYet(name, "");
   }
@@ -544,6 +550,8 @@ uint64_t LocalService::HeldBytes(const v1::LocalAllocateRequest& request) const 
   return (size + unit - 1) / unit * unit;
 }
 
+// Asks the manager for a Region on this host, then waits until it can be opened (OnAllocated). The
+// calling process becomes the owner, unless the Region is to be persistent.
 void LocalService::Allocate(const v1::LocalAllocateRequest& request, Pending pending) {
   pending.as_file = request.as_file();
   if (request.as_file()) {

@@ -2,7 +2,7 @@
 // and Usage of local.proto.
 //
 // Open and List are answered from what is attached, with or without the manager; Allocate and
-// Release go through it. A READ_ONLY Attachment gives O_RDONLY descriptors alone. From the moment
+// Release go through it. A READ_ONLY Attachment gives only O_RDONLY descriptors. From the moment
 // the manager wants an Attachment down nothing more is opened. What is allocated is owned by the
 // calling process (owners.h), unless it asks for a persistent Region.
 //
@@ -95,7 +95,7 @@ class LocalService {
   // A request that is not answered yet.
   struct Pending {
     LocalPeer peer;
-    uint64_t number = 0;  // Tells requests of one connection apart.
+    uint64_t number = 0;  // Distinguishes requests of one connection.
     LocalDone done;
     // Waiting for ONLINE: what to open. Empty name: waiting for the manager.
     std::string name;

@@ -46,6 +46,8 @@ Owners::~Owners() {
 
 // --- Who owns what.
 
+// Brings owned_ and the watched processes up to the core's Offers. `changed`: only this one came or
+// went; null: a Welcome replaced them all.
 void Owners::OnOffers(const AttachmentKey* changed) {
   const AttachmentTable::Map& offers = core_->attachments().all();
   if (changed != nullptr) {
@@ -57,8 +59,8 @@ void Owners::OnOffers(const AttachmentKey* changed) {
     }
     return;
   }
-  // A Welcome: all that stands. What stood in the way may be over; and a manager whose records were
-  // put back wants a Region online that was released.
+  // Backoffs begin again: what was in the way may be over. A Region that was released and is wanted
+  // online again belongs to a manager whose records were restored: it has to be released again.
   const std::map<std::string, Owned> before = std::exchange(owned_, {});
   for (const auto& [key, attachment] : offers) Take(key, attachment);
   for (auto& [tag, owned] : owned_) {
@@ -167,7 +169,7 @@ void Owners::OnReleased(const std::string& tag, const absl::Status& status) {
     owned.calling = false;
     owned.released = status.ok() || absl::IsNotFound(status);
     if (!owned.released) {
-      const absl::Duration wait = Backoff(++owned.failures, kFirstBackoff, kMaxReleaseBackoff);
+      const absl::Duration wait = BackoffAfter(++owned.failures, kFirstBackoff, kMaxReleaseBackoff);
       owned.retry_at = clock_->Elapsed() + wait;
       executor_->PostAfter(wait, OnCore([this] { ReleaseDead(); }));
       if (std::string why(status.message()); why != owned.refused) {

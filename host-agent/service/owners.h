@@ -1,4 +1,5 @@
-// The processes that Regions of this host live as long as: a dead owner's Region is released once.
+// Watches the processes that own Regions of this host: a Region whose owner is dead is released,
+// once.
 //
 // Who owns what comes with the Offers, so that an agent that restarts learns it again. An owner is
 // dead when it is of another boot of this host (its incarnation), when there is no process of its
@@ -52,7 +53,7 @@ class Owners {
     bool released = false;  // The manager has taken it.
     int failures = 0;       // In a row.
     absl::Duration retry_at;
-    std::string refused;  // Why, the last time: said once.
+    std::string refused;  // Why, the last time: logged once.
   };
 
   void OnOffers(const AttachmentKey* changed);

@@ -38,6 +38,7 @@ std::vector<PathUser> PathTable::UsersOf(const Shown& shown) {
   return users;
 }
 
+// Notes the use only once the path is shown: after an error the table is as it was.
 absl::StatusOr<std::string> PathTable::Open(const Device& device, uint64_t connection,
                                             const std::string& name, PathUser user) {
   if (paths_ == nullptr || device.node.empty()) {

@@ -5,7 +5,7 @@
 // device is shown in one folder: a Region that is renamed meanwhile keeps its path.
 //
 // A node is known by its name and by what device it is: a name is used again for another device,
-// and what was held of the one before gives nobody a right to that. Only Open adds a right.
+// and having used the one before gives no user a right to that. Only Open adds a right.
 //
 // What could not be taken back is tried again at the next Open, Close or change of the core.
 //
@@ -56,7 +56,7 @@ class PathTable {
   void Close(uint64_t connection, const std::string& name);
   void CloseConnection(uint64_t connection);
 
-  // Of these devices (Device::which), there are no others now: what is shown of another goes.
+  // Only these devices (Device::which) are there now: paths of any other are taken away.
   void KeepOnly(const std::set<std::string>& devices);
   bool empty() const { return shown_.empty(); }
 
@@ -74,7 +74,7 @@ class PathTable {
   };
 
   static std::vector<PathUser> UsersOf(const Shown& shown);
-  // `change` takes uses away, and says whether it did.
+  // `change` takes uses away, and answers whether it did.
   template <typename Change>
   void TakeAway(Change change);
   template <typename Matches>

@@ -53,7 +53,7 @@ std::string Readiness::Status() const {
   if (!progress.prepared.ok()) {
     const std::string reason = ReasonOf(progress.prepared);
     return absl::StrCat(reason, reason.empty() ? "" : ": ", progress.prepared.message(),
-                        reason.empty() ? "" : "; cxlpool-agent check tells more");
+                        reason.empty() ? "" : "; cxlpool-agent check shows more");
   }
   if (!progress.observed) return "looking at the host";
   if (!progress.refused.ok()) {

@@ -1,9 +1,9 @@
-// Tells the service manager when the agent is ready, and in one line how it is (sd_notify(3)).
+// Reports to the service manager when the agent is ready, and its state in one line (sd_notify(3)).
 //
-// READY=1 is said once: when the host is prepared and first is as the manager wants it, or cannot
+// READY=1 is sent once: when the host is prepared and first is as the manager wants it, or cannot
 // be brought there at once; or else kReadyDeadline after the start, if the host has been looked at,
-// so that neither a manager that is away nor an unfit host holds up the boot. STATUS=, which says
-// so, is informed whenever it changes, before and after.
+// so that neither a manager that is away nor an unfit host holds up the boot. STATUS= is sent
+// whenever it changes, before and after.
 //
 // A step function over Executor, on its thread, as AgentCore is.
 #ifndef CXLPOOL_HOST_AGENT_SERVICE_READINESS_H_

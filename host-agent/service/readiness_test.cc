@@ -93,7 +93,7 @@ TEST_F(ReadinessTest, UnfitHostIsNotReadyBeforeTheDeadlineAndSaysWhy) {
   rig.executor.Advance(absl::Milliseconds(200));
   EXPECT_EQ(Readies(), 1);
   EXPECT_EQ(Status(),
-            "STATUS=HOST_UNFIT: no driver kmem (modprobe kmem); cxlpool-agent check tells more");
+            "STATUS=HOST_UNFIT: no driver kmem (modprobe kmem); cxlpool-agent check shows more");
 }
 
 TEST_F(ReadinessTest, ARefusalIsTheStatus) {

@@ -11,7 +11,7 @@
 namespace cxlpool::agent {
 namespace {
 
-// What is said of the host region; null: nothing.
+// What is reported of the host region; null: nothing.
 void FillFrom(const ObservedHostRegion* region, SegmentStatus& status) {
   static const ObservedHostRegion kNone;
   const ObservedHostRegion& seen = region != nullptr ? *region : kNone;
@@ -65,7 +65,7 @@ void FillMessage(const SegmentStatus& status, v1::Segment& message) {
   if (!CXLPOOL_MUTANT("blocks-are-not-reported")) message.set_total_blocks(status.total_blocks);
 }
 
-// A memdev that nobody asked for: how far up the ladder somebody brought it.
+// For a memdev that no Offer names: how far up the ladder somebody brought it.
 v1::SegmentState FoundState(const ObservedHostRegion* region) {
   if (region == nullptr || !region->committed) return v1::SEGMENT_PRESENT;
   if (region->dax_driver == DaxDriver::kDeviceDax) return v1::SEGMENT_ONLINE;
@@ -74,7 +74,7 @@ v1::SegmentState FoundState(const ObservedHostRegion* region) {
   return all_online ? v1::SEGMENT_ONLINE : v1::SEGMENT_REGION;
 }
 
-// What a BLOCKS_BUSY says besides its message.
+// What a BLOCKS_BUSY carries besides its message.
 void AddDetail(const std::string& name, const std::string& value, v1::SegmentError& error) {
   if (name == "cause") error.set_cause(value);
   if (name == "zone") error.set_zone(value);

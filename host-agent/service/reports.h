@@ -1,4 +1,4 @@
-// What the manager hears: observations and progress as messages of host_service.proto.
+// What is reported to the manager: observations and progress as messages of host_service.proto.
 //
 // Pure functions, any thread.
 #ifndef CXLPOOL_HOST_AGENT_SERVICE_REPORTS_H_
@@ -22,16 +22,16 @@ inline constexpr size_t kMaxReportedHolders = 32;
 inline constexpr int kMaxReportedBlocks = 32;
 inline constexpr size_t kMaxUnfitReason = 1024;
 
-// `prepared`: how HostMemory::Prepare went; what it says is why the host takes nothing.
+// `prepared`: how HostMemory::Prepare went; its error is why the host takes nothing.
 v1::HostInventory InventoryOf(const HostObservation& host, const absl::Status& prepared);
 
-// Whether the manager needs to hear the inventory of `now` after that of `reported`. Spare DRAM
+// Whether the inventory of `now` needs to be reported after that of `reported`. Spare DRAM
 // flickers: only a change by an eighth counts.
 bool InventoryChanged(const HostObservation& reported, const HostObservation& now);
 
 v1::SegmentState SegmentStateOf(const Segment& segment, const HostObservation& host);
 
-// What a SegmentReport says, in plain values: they are looked at on every turn and seldom have
+// What a SegmentReport contains, in plain values: they are looked at on every turn and seldom have
 // news, so they are compared as they are, and only news are made a message of.
 struct SegmentStatus {
   struct Error {

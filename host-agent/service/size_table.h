@@ -1,4 +1,4 @@
-// How many bytes of each Region an Open would give now, as applications hear of it: once a Region
+// How many bytes of each Region an Open would give now, for reports to applications: once a Region
 // can be opened, and again whenever it has grown or shrunk.
 //
 // These are levels: of each Attachment only the last size is kept, and a change gives it a new

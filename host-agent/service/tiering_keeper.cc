@@ -86,7 +86,7 @@ bool TieringKeeper::Set(const PolicyValues& wanted) {
                "; memory of the pool is used without it (remove it from [tiering], or use a kernel "
                "that has it)");
   }
-  if (!Save(plan.saved)) return false;  // Nobody could take back what is set now.
+  if (!Save(plan.saved)) return false;  // Otherwise it could not be taken back.
   bool done = true;
   for (const auto& [name, value] : plan.writes) {
     const Outcome outcome = Write(name, value);

@@ -2,9 +2,9 @@
 // system-ram, and gives the host its own back: when the last such memory goes, when the agent
 // stops, and when it starts after a crash and nothing needs the policy any more.
 //
-// The former values are put down before the first one is changed. A value that somebody else
+// The former values are saved before the first one is changed. A value that somebody else
 // changed meanwhile stays, and so does what this kernel does not have (TIERING_UNSUPPORTED): both
-// are said in the log, and neither keeps memory from coming or going. What fails is tried again.
+// are logged, and neither keeps memory from coming or going. What fails is tried again.
 //
 // Works on its Executor, which may be held up for milliseconds: not the core's.
 #ifndef CXLPOOL_HOST_AGENT_SERVICE_TIERING_KEEPER_H_
@@ -49,13 +49,13 @@ class TieringKeeper {
   HostPolicy* const policy_;
   std::optional<TieringNodes> latest_;  // Of Update's thread.
 
-  // Of the Executor's.
+  // Used only on the Executor's thread.
   TieringNodes nodes_;
   bool stopped_ = false;
   bool retrying_ = false;
   std::optional<SavedPolicy> saved_;  // Nothing: not read yet.
   std::set<std::string> unsupported_;
-  std::set<std::string> failed_;  // What went wrong and was said, since all was well.
+  std::set<std::string> failed_;  // What went wrong and was logged, since all was well.
 
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

@@ -3,7 +3,7 @@
 //
 // The program may do with its file what it likes, so nothing here maps it. It is read by pread,
 // once it is known to be memory of the kernel's (a memfd) that keeps its size: then no read and no
-// close waits for anybody. What it says is believed by nobody. Any thread, one at a time.
+// close waits for anybody. Its content is never relied on. Any thread, one at a time.
 #ifndef CXLPOOL_HOST_AGENT_SERVICE_USAGE_SOURCE_H_
 #define CXLPOOL_HOST_AGENT_SERVICE_USAGE_SOURCE_H_
 

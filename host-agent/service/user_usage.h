@@ -1,12 +1,12 @@
 // What the processes of each local user own on this host: for the limits of [[applications.user]].
 //
-// Counted are the Offers that name one of them as owner, on their way down as well, and the
-// allocations that the manager has been asked for and whose Offer is not here yet. What nobody
-// knows the outcome of counts for kOutcomeUnknown. Persistent Regions have no owner and are not
-// counted. Bytes are those that are held, in whole granules.
+// Counted are the Offers that name one of them as owner, until they are withdrawn, and the
+// allocations that the manager has been asked for and whose Offer is not here yet. An allocation
+// whose outcome is not known counts for kOutcomeUnknown. Persistent Regions have no owner and are
+// not counted. Bytes are those that are held, in whole granules.
 //
 // A call is known by its user and its request_id: two users may make the same one up. Each user has
-// a share of the table, so that nobody fills it for others. A call that was offered takes no place:
+// a share of the table, so that none fills it for others. A call that was offered takes no place:
 // it is kept as long as there is room, so that a retry does not stand in its own way.
 //
 // Not thread-safe; owned by LocalService.
@@ -48,10 +48,10 @@ class UserUsageTable {
   // all. UNAVAILABLE/REQUEST_UNDER_WAY: this one is, and is not answered yet.
   absl::Status Begin(const Call& call, uint64_t bytes, absl::Duration now);
 
-  // Has to hear of every change: what was offered counts by its Offer alone from then on.
+  // Has to be called after every change: once there is an Offer, only the Offer counts.
   void Saw(const AttachmentTable& offers);
 
-  // It answered, or nobody knows what it did. Not begun: no effect.
+  // It answered, or its outcome is not known. Not begun: no effect.
   void End(const Call& call, const absl::StatusOr<v1::AllocateRegionResponse>& response,
            absl::Duration now);
 

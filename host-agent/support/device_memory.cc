@@ -35,7 +35,7 @@ void Flush(char* at, const char* end) {
   static const bool optimized = HasClflushopt();
   _mm_mfence();  // Stores before it are in the caches, where a flush finds them.
   optimized ? FlushLines(at, end) : FlushLinesInOrder(at, end);
-  _mm_mfence();  // Later loads see memory: SFENCE would order stores alone.
+  _mm_mfence();  // Later loads see memory: SFENCE would order only stores.
 }
 
 void ClearLines(char* at, const char* end) {
@@ -76,7 +76,7 @@ thread_local sigjmp_buf* volatile guarded = nullptr;
 
 void OnBusError(int) {
   if (guarded != nullptr) siglongjmp(*guarded, 1);
-  // Nobody expects it: the instruction runs again, and this time it is deadly.
+  // No guard expects it: the instruction runs again, and this time it ends the process.
   signal(SIGBUS, SIG_DFL);
 }
 

@@ -8,11 +8,13 @@
 
 namespace cxlpool::agent {
 
-// Of every line that has a byte of [data, data + size): afterwards this host's caches have none.
+// Writes back and invalidates every line that has a byte of [data, data + size): afterwards this
+// host's caches have none of them.
 //
 // A dirty line may be written back at any later time, and then overwrites what another host has
-// stored there since; a line that was read ahead shows what was there before. So this is called
-// after the last store by whoever lets a range go, and before the first load by whoever gets one.
+// stored there since; a line that was read ahead shows what was there before. So a host
+// that gives a range up calls this after its last store, and a host that gets one before its first
+// load.
 //
 // x86-64: CLFLUSHOPT (CLFLUSH where the processor has no other) between MFENCEs; AArch64: DC CIVAC
 // between DSB SYs.

@@ -13,7 +13,7 @@ namespace cxlpool::agent {
 
 // Looks through /proc/*/fd and /proc/*/maps for `path`'s device and inode. The calling process is
 // left out; at most `limit` are named. A process that this user may not look into is not seen.
-// No such file: nobody. UNAVAILABLE: /proc cannot be read.
+// No such file: none. UNAVAILABLE: /proc cannot be read.
 absl::StatusOr<std::vector<ProcessId>> FindFileHolders(const std::string& path, size_t limit);
 
 // Those that have mapped a byte of [offset, offset + length) of the file.

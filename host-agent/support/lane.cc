@@ -12,7 +12,8 @@
 namespace cxlpool::agent {
 namespace {
 
-// How long a running job may overstay before it is answered for: its own answer says more.
+// How long after its deadline a running job may still answer itself, before it is answered for: its
+// own answer is more exact.
 constexpr std::chrono::seconds kGrace(5);
 constexpr std::chrono::seconds kStopTimeout(10);
 
@@ -67,7 +68,7 @@ void Lane::Run(std::string what, absl::Duration timeout, Work work, Done done) {
 }
 
 // The worker: one job after the other. A job whose time has passed while it waited is not begun.
-// Whoever of the two threads takes `done` out of the job answers, so each is answered once.
+// The thread of the two that takes `done` out of the job answers, so each is answered once.
 void Lane::WorkOff(const std::shared_ptr<Shared>& shared) {
   while (true) {
     std::shared_ptr<Job> job;
@@ -139,6 +140,8 @@ void Lane::KeepTime(const std::shared_ptr<Shared>& shared) {
   }
 }
 
+// Every job that was not answered is CANCELLED. A worker that does not come back within
+// kStopTimeout is left behind: it has only `shared_`, which lives as long as it does.
 Lane::~Lane() {
   std::vector<Done> cancelled;
   bool left = false;

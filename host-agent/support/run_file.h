@@ -1,5 +1,5 @@
 // A small file in /run, in which an agent leaves word for the next one of the same boot: its first
-// line says what it is and of which boot.
+// line names what it is and of which boot.
 //
 // Any thread; writers of one path take turns.
 #ifndef CXLPOOL_HOST_AGENT_SUPPORT_RUN_FILE_H_

@@ -270,8 +270,8 @@ absl::StatusOr<EmulatedHostMemory::Slot> EmulatedHostMemory::SlotOf(uint64_t ser
 
 // --- Rungs up.
 
-// Looks for the LD until the deadline. Once it is there the host side begins anew: nothing of what
-// was in the slot before may be taken for it.
+// Looks for the LD until the deadline. Once it is there the host side begins afresh: nothing of
+// what was in the slot before may be taken for it.
 void EmulatedHostMemory::AwaitLd(uint32_t slot, uint64_t serial, absl::Duration deadline,
                                  Done done) {
   const std::string directory = SlotDirectory(options_.root, options_.host, slot);

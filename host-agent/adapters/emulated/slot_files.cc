@@ -37,6 +37,7 @@ class FirstError : public google::protobuf::io::ErrorCollector {
   std::string text_;
 };
 
+// No such file: OK, and `message` stays empty. DATA_LOSS: it is too long, or does not parse.
 absl::Status ReadMessage(const std::string& path, google::protobuf::Message& message) {
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   if (!fd.valid()) {

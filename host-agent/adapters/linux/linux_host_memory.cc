@@ -28,9 +28,10 @@ struct SharedMachine : Machine {
   explicit SharedMachine(const std::string& known_regions_file)
       : Machine(HostFiles(), known_regions_file, ReadBootId(HostFiles())) {}
 
-  OfflineChild child;  // Of the rungs' thread alone.
+  OfflineChild child;  // Used only by the rungs' thread.
 };
 
+// REGION_LIVE: powering the slot off would pull the memory out from under its users.
 absl::Status CheckNoRegionUses(const CxlSnapshot& snapshot, uint64_t serial) {
   for (const CxlHostRegion& region : snapshot.regions) {
     for (const CxlRegionTarget& target : region.targets) {
@@ -44,7 +45,7 @@ absl::Status CheckNoRegionUses(const CxlSnapshot& snapshot, uint64_t serial) {
   return absl::OkStatus();
 }
 
-// The rungs that take a DAX device take it by what sysfs says at that moment.
+// The rungs that take a DAX device find it by what sysfs shows at that moment.
 template <typename Rung>
 absl::Status WithDax(SharedMachine& machine, uint64_t serial, Rung rung) {
   absl::StatusOr<DaxDevice> dax = DaxOfHostRegion(machine, serial);
@@ -52,6 +53,8 @@ absl::Status WithDax(SharedMachine& machine, uint64_t serial, Rung rung) {
   return rung(*dax);
 }
 
+// Each call is a job of one of two lanes. Jobs hold the machine and not this object: one that hangs
+// in the kernel may outlive it.
 class LinuxHostMemory : public HostMemory {
  public:
   explicit LinuxHostMemory(const LinuxHostMemoryOptions& options)
@@ -97,6 +100,7 @@ class LinuxHostMemory : public HostMemory {
           absl::StatusOr<DaxNode> dax = LookUpDax(machine->files, serial);
           if (!dax.ok()) return dax.status();
           absl::Status status = BindDaxDriver(machine->files, dax->name, driver);
+          // The page structs have just been taken from the spare memory.
           machine->page_struct_spare.Forget();
           return status;
         },

@@ -28,7 +28,7 @@ struct LinuxHostMemoryOptions {
   absl::Duration rung_timeout = absl::Seconds(30);  // Every rung but the next two.
   absl::Duration blocks_timeout =
       absl::Seconds(60);  // OnlineBlocks; OfflineBlocks is given its own.
-  // Where word is left for the next agent of this boot (known_targets_file.h); "": nowhere.
+  // The hint for the next agent of this boot (known_targets.h); "": none is written.
   std::string known_regions_file;
 };
 

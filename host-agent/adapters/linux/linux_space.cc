@@ -14,7 +14,6 @@
 #include "absl/strings/str_join.h"
 #include "host-agent/adapters/linux/cxl/bridge_view.h"
 #include "host-agent/adapters/linux/cxl/host_region.h"
-#include "host-agent/adapters/linux/cxl/look_at_cxl.h"
 #include "host-agent/adapters/linux/cxl/region_plan.h"
 #include "host-agent/adapters/linux/cxl/sysfs_region.h"
 #include "host-agent/adapters/linux/dax/dax_carve.h"
@@ -34,7 +33,7 @@
 namespace cxlpool::agent {
 namespace {
 
-// Of one device each; the kernel makes a host region and its DAX region within milliseconds.
+// For each device; the kernel makes a host region and its DAX region within milliseconds.
 constexpr absl::Duration kPrepareTimeout = absl::Seconds(5);
 constexpr absl::Duration kHoldersTimeout = absl::Seconds(5);
 
@@ -198,7 +197,7 @@ bool LinuxSpace::IsWanted(const Candidate& candidate) const {
 }
 
 // OK means that the host itself is fit. A device that cannot be made usable does not keep the
-// others from the pool: Look says why of that one.
+// others from the pool: Look reports why it is unfit.
 absl::Status LinuxSpace::Prepare() {
   if (absl::Status status = PrepareHost(files_, KernelRelease(), HostUse::kWhole); !status.ok()) {
     return status;
@@ -298,6 +297,8 @@ std::string LinuxSpace::WhyUnfit(const Candidate& candidate) const {
   return "where it lies in memory is not known; restart the agent, which finds out";
 }
 
+// A device that is not fit is shown with the reason and its size, and without pieces as long as its
+// address is not known.
 absl::StatusOr<SpaceView> LinuxSpace::Look() {
   SpaceView view;
   const CxlSnapshot snapshot = LookAtCxl(machine_);
@@ -411,6 +412,7 @@ std::unique_ptr<DaxSpace> MakeLinuxSpace(LinuxSpaceOptions options) {
   return std::make_unique<LinuxSpace>(std::move(options));
 }
 
+// One finding for all devices: missing where there is none, a warning where any is not usable.
 Finding ExamineWholeDevices(LinuxSpaceOptions options) {
   constexpr char kId[] = "whole_devices";
   const absl::StatusOr<SpaceView> view = LinuxSpace(std::move(options)).Look();
@@ -439,7 +441,7 @@ Finding ExamineWholeDevices(LinuxSpaceOptions options) {
   }
   return {kId, Verdict::kWarning,
           absl::StrCat("not usable as they are: ", absl::StrJoin(unfit, "; ")),
-          "do what is said of each; what nobody uses the agent takes at its start"};
+          "do what is said for each; a device that is not in use is taken when the agent starts"};
 }
 
 }  // namespace cxlpool::agent

@@ -22,7 +22,7 @@ namespace cxlpool::agent {
 
 struct LinuxSpaceOptions {
   // Which devices there are for the pool, each by its name (region0, hmem.2), by the name of a
-  // memdev that it lies on (mem0), or by the serial number of one (0x77), which alone stays the
+  // memdev that it lies on (mem0), or by the serial number of one (0x77); only the number stays the
   // same over boots. Empty: all. Others are neither shown nor touched.
   std::vector<std::string> devices = {};
   HostFiles files = HostFiles();  // Another root: for tests.

@@ -5,10 +5,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "host-agent/adapters/linux/cxl/bridge_view.h"
-#include "host-agent/adapters/linux/cxl/look_at_cxl.h"
 #include "host-agent/adapters/linux/cxl/sysfs_snapshot.h"
 #include "host-agent/adapters/linux/dax/dax_driver.h"
 #include "host-agent/adapters/linux/machine/kernel_text.h"
+#include "host-agent/adapters/linux/machine/machine.h"
 #include "host-agent/adapters/linux/memory/memory_blocks.h"
 #include "host-agent/adapters/linux/memory/node_room.h"
 
@@ -28,6 +28,8 @@ std::vector<ObservedMemdev> ViewMemdevs(const CxlSnapshot& snapshot,
   return views;
 }
 
+// A target that is there and whose serial is not known counts as kNoSerial, so that it is not taken
+// for one that was pulled out (0).
 ObservedHostRegion ViewRegion(const HostFiles& files, const CxlHostRegion& region,
                               const DaxDevice* dax) {
   ObservedHostRegion view;

@@ -40,6 +40,8 @@ const CxlWindow* WindowOf(const CxlSnapshot& snapshot, const std::vector<std::st
   return best;
 }
 
+// A bridge has several stacks: its own, and those of the switches below it. It can take as many
+// host regions as the shallowest of them, and is blocked where any of them is.
 std::vector<ObservedBridge> ViewBridges(const CxlSnapshot& snapshot,
                                         const std::vector<PciSlot>& slots) {
   std::vector<ObservedBridge> views;
@@ -63,6 +65,8 @@ std::vector<ObservedBridge> ViewBridges(const CxlSnapshot& snapshot,
       }
       const bool hole = HasHole(stack);
       const HdmDecoder* const top = Topmost(stack);
+      // Decoders are used in the order of addresses: above one that lies behind the window there is
+      // no free address in it.
       const bool above = top != nullptr && window != nullptr &&
                          top->hpa_bytes >= window->hpa_bytes + window->size_bytes;
       if (own) {

@@ -2,7 +2,7 @@
 //
 // A host is looked at before and after every rung, and most of what there is to read is this. It is
 // read once, for as long as the same devices are on the bus. The kernel gives a folder's inode once
-// in a boot, so a device that was made anew is distinguished from the one before; after kMaxAge it
+// in a boot, so a device that was made again is distinguished from the one before; after kMaxAge it
 // is read again, for whatever was overlooked.
 #ifndef CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_CXL_CXL_SHAPE_H_
 #define CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_CXL_CXL_SHAPE_H_

@@ -15,7 +15,7 @@
 namespace cxlpool::agent {
 
 // One HDM decoder of a host bridge or switch. In use from the moment a region's target takes it
-// until the region lets go of it. Its address and size tell nothing about that: the kernel leaves
+// until the region lets go of it. Its address and size do not show that: the kernel leaves
 // them in a freed decoder.
 struct HdmDecoder {
   int id = 0;  // Position in its port's stack: the hardware wants them used in this order.
@@ -105,7 +105,7 @@ const CxlHostRegion* FindRegionWith(const CxlSnapshot& snapshot, uint64_t serial
 
 bool HasTarget(const CxlHostRegion& region, uint64_t serial);
 
-// No target left, and the kernel uses none of its addresses, which it keeps: what remains of a
+// No target left, and the kernel uses none of its addresses, which it keeps: an orphan, left of a
 // region whose memdevs were pulled out.
 bool IsOrphan(const CxlHostRegion& region);
 

@@ -6,12 +6,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "host-agent/adapters/linux/cxl/look_at_cxl.h"
 #include "host-agent/adapters/linux/cxl/region_plan.h"
 #include "host-agent/adapters/linux/cxl/sysfs_region.h"
 #include "host-agent/adapters/linux/cxl/sysfs_snapshot.h"
 #include "host-agent/adapters/linux/dax/dax_driver.h"
 #include "host-agent/adapters/linux/dax/dax_lookup.h"
+#include "host-agent/adapters/linux/machine/machine.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::agent {
@@ -76,6 +76,8 @@ absl::Status AwaitDax(Machine& machine, uint64_t serial, const Deadline& deadlin
 
 }  // namespace
 
+// After an error nothing is left of the region, unless it cannot be destroyed either: then the next
+// call, or the rungs down, find it and clear it away.
 absl::Status MakeHostRegion(Machine& machine, const HostRegionSpec& spec,
                             const Deadline& deadline) {
   const HostFiles& files = machine.files;
@@ -108,7 +110,7 @@ absl::Status MakeHostRegion(Machine& machine, const HostRegionSpec& spec,
   if (status.ok()) return status;
   snapshot = LookAtCxl(machine);
   const CxlHostRegion* const made = FindRegion(snapshot, first);
-  if (made != nullptr) Destroy(files, *made).IgnoreError();  // `status` says why.
+  if (made != nullptr) Destroy(files, *made).IgnoreError();  // `status` is the first error.
   return status;
 }
 

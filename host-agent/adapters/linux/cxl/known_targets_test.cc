@@ -3,7 +3,6 @@
 #include <sys/stat.h>
 
 #include "gtest/gtest.h"
-#include "host-agent/adapters/linux/cxl/known_targets_file.h"
 #include "test/rigs/fake_host_for_test.h"
 #include "test/rigs/snapshot_for_test.h"
 

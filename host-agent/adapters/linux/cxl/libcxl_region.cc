@@ -1,15 +1,65 @@
 #include "host-agent/adapters/linux/cxl/libcxl_region.h"
 
+#include <cxl/libcxl.h>
+
+#include <cstdarg>
+#include <cstdio>
+#include <memory>
 #include <vector>
 
+#include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "host-agent/adapters/linux/cxl/cxl_snapshot.h"
-#include "host-agent/adapters/linux/cxl/libcxl_context.h"
 #include "host-agent/adapters/linux/machine/kernel_text.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::agent {
 namespace {
+
+// Owns a libcxl context. What the library writes to its log goes neither to stderr nor to our log:
+// the last line is kept for the error that a caller then returns.
+//
+// A context caches what it has read: open a new one to see what the kernel has now. Not
+// thread-safe; contexts are independent of each other.
+class CxlContext {
+ public:
+  // INTERNAL/LIBCXL: no memory, or the library cannot start.
+  static absl::StatusOr<CxlContext> Open() {
+    CxlContext opened;
+    cxl_ctx* context = nullptr;
+    if (const int error = cxl_new(&context); error < 0) {
+      return Refuse(absl::StatusCode::kInternal, "LIBCXL",
+                    absl::StrCat("libcxl does not start: ", ErrnoText(-error)),
+                    "check the host's free memory and open files");
+    }
+    opened.context_.reset(context);
+    cxl_set_userdata(context, opened.complaint_.get());
+    cxl_set_log_fn(context, &KeepComplaint);
+    return opened;
+  }
+
+  cxl_ctx* get() const { return context_.get(); }
+
+  // The last thing libcxl complained about; "" if it did not.
+  const std::string& complaint() const { return *complaint_; }
+
+ private:
+  CxlContext() : complaint_(std::make_unique<std::string>()) {}
+
+  static void KeepComplaint(cxl_ctx* context, int /*priority*/, const char* /*file*/, int /*line*/,
+                            const char* /*function*/, const char* format, va_list arguments) {
+    char text[512];
+    vsnprintf(text, sizeof text, format, arguments);
+    auto* complaint = static_cast<std::string*>(cxl_get_userdata(context));
+    if (complaint == nullptr) return;
+    complaint->assign(text);
+    absl::StripTrailingAsciiWhitespace(complaint);
+  }
+
+  std::unique_ptr<std::string> complaint_;  // Outlives the context, which points to it.
+  std::unique_ptr<cxl_ctx, void (*)(cxl_ctx*)> context_{nullptr, [](cxl_ctx* c) { cxl_unref(c); }};
+};
 
 cxl_region* FindByName(cxl_ctx* context, const std::string& name) {
   cxl_bus* bus = nullptr;
@@ -27,6 +77,8 @@ cxl_region* FindByName(cxl_ctx* context, const std::string& name) {
 
 }  // namespace
 
+// Tries every step, whatever the ones before came to: some of them fail where they have nothing to
+// do. The first error is kept for the message.
 absl::Status TakeRegionAway(const HostFiles& files, const std::string& name) {
   absl::StatusOr<CxlContext> context = CxlContext::Open();
   if (!context.ok()) return context.status();

@@ -1,7 +1,7 @@
 // The host's hot-plug slots: their numbers, the ports in front of them, the host bridges above.
 //
-// Read from sysfs: libcxl knows ports and memdevs but no slots, and an empty slot is known to the
-// PCI core alone. The functions are stateless, the class guards itself; any thread.
+// Read from sysfs: libcxl knows ports and memdevs but no slots, and only the PCI core knows an
+// empty slot. The functions are stateless, the class guards itself; any thread.
 #ifndef CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_CXL_PCI_SLOTS_H_
 #define CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_CXL_PCI_SLOTS_H_
 

@@ -1,4 +1,4 @@
-// The Slot Control register of a downstream port, for slots whose power nobody switches.
+// The Slot Control register of a downstream port, for slots without a power controller.
 //
 // A port that advertises no power controller (QEMU's cxl-downstream) never has its Slot Control
 // written by the kernel's hot-plug driver, and the other side then never learns that the slot is

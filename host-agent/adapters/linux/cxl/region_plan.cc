@@ -14,6 +14,7 @@
 namespace cxlpool::agent {
 namespace {
 
+// What can be judged without looking at the host. The core's own specs always pass: no remedy.
 absl::Status CheckSpec(const HostRegionSpec& spec) {
   const auto bad = [](std::string message) {
     return Refuse(absl::StatusCode::kInvalidArgument, "BAD_REGION_SPEC", std::move(message), "");
@@ -78,6 +79,8 @@ absl::StatusOr<std::vector<std::string>> BridgesOf(const CxlSnapshot& snapshot,
 
 }  // namespace
 
+// Checks all that the kernel would refuse only after some writes, with an errno that explains
+// nothing.
 absl::StatusOr<RegionPlan> PlanHostRegion(const CxlSnapshot& snapshot, const HostRegionSpec& spec) {
   if (absl::Status status = CheckSpec(spec); !status.ok()) return status;
   absl::StatusOr<std::vector<std::string>> bridges = BridgesOf(snapshot, spec);

@@ -64,6 +64,8 @@ std::string MemdevBySerial(const HostFiles& files, uint64_t serial) {
   return "";
 }
 
+// A memdev with `serial` that is there already is enough, however it came to be powered. But it has
+// to be in this slot: the fabric goes by slots.
 absl::Status PowerSlotOn(const HostFiles& files, uint32_t number, uint64_t serial,
                          const Deadline& deadline) {
   absl::StatusOr<PciSlot> slot = FindPciSlot(files, number);

@@ -2,7 +2,7 @@
 // (Documentation/ABI/testing/sysfs-bus-cxl), and takes it away in the same straight way.
 //
 // A dozen writes in an order that the kernel insists on. Where one of them fails libcxl clears up
-// (libcxl_region.h): it looks at everything anew, and undoes whatever it finds.
+// (libcxl_region.h): it looks at everything again, and undoes whatever it finds.
 #ifndef CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_CXL_SYSFS_REGION_H_
 #define CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_CXL_SYSFS_REGION_H_
 

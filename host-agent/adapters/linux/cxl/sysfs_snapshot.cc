@@ -9,11 +9,14 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "host-agent/adapters/linux/machine/kernel_text.h"
+#include "host-agent/model/observation.h"
 
 namespace cxlpool::agent {
 namespace {
@@ -186,6 +189,8 @@ std::vector<CxlHostRegion> ReadCxlRegions(const HostFiles& files, CxlShapes& sha
   return CxlBus(files, shapes).Regions();
 }
 
+// Which host region it belongs to is in its path; a device whose path has no such region is not
+// CXL's.
 std::optional<DaxDevice> ReadDaxDevice(const HostFiles& files, const std::string& name) {
   const std::string folder = absl::StrCat(kDax, "/", name);
   // .../root0/decoder0.0/region0/dax_region0/dax0.0: only CXL puts a DAX region below a regionN.
@@ -233,6 +238,34 @@ bool MemdevReady(const HostFiles& files, uint64_t serial) {
   return std::any_of(memdevs.begin(), memdevs.end(), [serial](const CxlMemdev& memdev) {
     return memdev.serial == serial && memdev.ready;
   });
+}
+
+namespace {
+
+// "mem3"; "memory..." is none.
+bool IsMemdev(absl::string_view name) {
+  return absl::ConsumePrefix(&name, "mem") && !name.empty() && absl::ascii_isdigit(name[0]);
+}
+
+}  // namespace
+
+std::vector<PoolMemdev> ReadPoolMemdevs(const HostFiles& files, bool every) {
+  std::vector<PoolMemdev> memdevs;
+  for (const std::string& name : files.List(kCxlDevices)) {
+    if (!IsMemdev(name)) continue;
+    PoolMemdev memdev;
+    memdev.path = absl::StrCat(kCxlDevices, "/", name);
+    memdev.serial = files.ReadNumber(absl::StrCat(memdev.path, "/serial")).value_or(0);
+    if (every ? memdev.serial == 0 : !IsPoolSerial(memdev.serial)) continue;
+    memdev.device = files.Resolve(memdev.path);
+    memdevs.push_back(std::move(memdev));
+  }
+  return memdevs;
+}
+
+bool IsBehind(const PoolMemdev& memdev, absl::string_view pci_function) {
+  return !pci_function.empty() &&
+         absl::StrContains(memdev.device, absl::StrCat("/", pci_function, "/"));
 }
 
 }  // namespace cxlpool::agent

@@ -22,7 +22,7 @@
 namespace cxlpool::agent {
 namespace {
 
-// Who uses system-ram is searched for no longer than this: it is only told.
+// The users of system-ram are searched for no longer than this: they are only named in a message.
 constexpr absl::Duration kHolderSearchTimeout = absl::Seconds(1);
 
 std::string RegionFile(const DaxRegion& region, absl::string_view file) {
@@ -67,7 +67,7 @@ absl::Status CheckRange(const DaxRegion& region, const HpaRange& range) {
                 absl::StrCat("give a range within it, at multiples of ", align));
 }
 
-// Makes an empty DAX device, the name of which is answered. The kernel says which is the youngest;
+// Makes an empty DAX device, and answers its name. The kernel shows which is the youngest;
 // that one must be empty, and not have been there before.
 absl::StatusOr<std::string> MakeEmpty(const HostFiles& files, const DaxRegion& region) {
   const std::string create = RegionFile(region, "create");
@@ -115,7 +115,7 @@ std::string PidText(const std::vector<int>& pids) {
   return pids.empty() ? "" : absl::StrCat("; process ", absl::StrJoin(pids, ", "), " uses it");
 }
 
-// Of a DAX device that kmem has.
+// Why a DAX device that kmem has stays as it is, and what to do; "": nothing is online.
 std::string WhyKmem(const HostFiles& files, const DaxRegion& region, const RegionDax& whole) {
   const HpaRange range = whole.ranges.front();
   const std::vector<MemoryBlock> blocks = ReadMemoryBlocks(files, range.begin, range.size());
@@ -131,7 +131,7 @@ std::string WhyKmem(const HostFiles& files, const DaxRegion& region, const Regio
       "boot, see `cxlpool-agent check`");
 }
 
-// Who holds a DAX device that device_dax has; nothing if nobody does.
+// Which processes hold a DAX device that device_dax has.
 absl::StatusOr<std::vector<ProcessId>> HoldersOf(const HostFiles& files, const DaxDevice& dax,
                                                  const Deadline& deadline) {
   if (NoDaxDeviceIsOpen(files)) return std::vector<ProcessId>();
@@ -198,6 +198,8 @@ std::string WhyWhole(const HostFiles& files, const DaxRegion& region) {
                       "); when nothing uses it, restart the agent, which takes it apart");
 }
 
+// Takes the device from its driver only where that harms no one: kmem without online blocks, or
+// device_dax that no process has open. A driver that is not known here keeps it.
 absl::Status TakeWholeApart(const HostFiles& files, const DaxRegion& region,
                             const Deadline& deadline) {
   const RegionDax* const whole = region.Whole();

@@ -1,8 +1,8 @@
 // Makes DAX devices of exact ranges of a DAX region, and removes them.
 //
-// For the one thread that changes the machine: the kernel says of a new DAX device only that it is
-// the youngest, so two makers can take each other's. Nothing that is written is believed; the
-// kernel accepts some ranges without effect. No DAX device that has bytes is touched but for the
+// For the one thread that changes the machine: the kernel shows of a new DAX device only that it is
+// the youngest, so two makers can take each other's. What was written is always read back: the
+// kernel accepts some ranges without effect. No DAX device that has bytes is touched except for the
 // one that is named. How the kernel's files behave was seen on Linux 6.12 and 7.2.
 #ifndef CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_DAX_DAX_CARVE_H_
 #define CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_DAX_DAX_CARVE_H_
@@ -30,15 +30,16 @@ absl::Status UncarveDax(const HostFiles& files, const DaxRegion& region, const H
                         const std::string& hint);
 
 // Takes the DAX device over the whole region apart that the kernel makes by itself, unless
-// somebody uses it: WhyWhole says who. OK: there is none any more.
+// a process uses it: WhyWhole names it. OK: there is none any more.
 absl::Status TakeWholeApart(const HostFiles& files, const DaxRegion& region,
                             const Deadline& deadline);
 
-// Removes empty DAX devices that somebody was killed over, but for one: the kernel's seed, which is
-// kept empty, and by which the address of a region of dax_hmem is known. It writes no size:
-// somebody may be removing the same device (daxctl destroy-device), or giving it bytes. Whoever
-// writes daxN.M/size waits for the kernel's lock of all DAX regions, while who removes daxN.M holds
-// it and waits until nobody writes there; both wait for ever (Linux 6.12, 7.2).
+// Removes empty DAX devices that a process left when it was killed in between. One stays: the
+// kernel's seed, which is kept empty, and by which the address of a region of dax_hmem is known.
+// It writes no size: somebody may be removing the same device (daxctl destroy-device), or giving it
+// bytes. A process that writes daxN.M/size waits for the kernel's lock of all DAX regions, while
+// one that removes daxN.M holds that lock and waits until no one writes there; both wait for ever
+// (Linux 6.12, 7.2).
 void TidyEmptyDax(const HostFiles& files, const DaxRegion& region);
 
 // Who has the DAX device over the whole region, and what to do, for people; "": there is none.

@@ -42,6 +42,8 @@ bool NoDaxDeviceIsOpen(const HostFiles& files) {
   return files.ReadNumber("sys/module/device_dax/refcnt") == 0;
 }
 
+// Mappings are compared by the node's own device and inode number, since /proc/PID/maps shows
+// those; descriptors by the character device's number.
 absl::StatusOr<std::vector<ProcessId>> FindDeviceHolders(const HostFiles& files,
                                                          const CharDevice& device, int self,
                                                          const Deadline& deadline) {

@@ -1,7 +1,7 @@
 // Finds the processes that have a character device open or mapped; and whether there can be any.
 //
-// The kernel asks nobody before it takes a DAX device away: who still maps it gets SIGBUS. Looks
-// through /proc: descriptors first, mappings then. It sees what may be seen with the caller's
+// The kernel takes a DAX device away without asking: a process that still maps it gets SIGBUS.
+// Looks through /proc: descriptors first, mappings then. It sees what may be seen with the caller's
 // rights (root: everything in its PID namespace).
 #ifndef CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_DAX_DAX_HOLDERS_H_
 #define CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_DAX_DAX_HOLDERS_H_

@@ -40,7 +40,7 @@ std::optional<HpaRange> ReadMapping(const HostFiles& files, const std::string& m
   return HpaRange{*start, *last + 1};
 }
 
-// Where a region begins of which no file says so; 0: that cannot be known now.
+// Where a region begins for which no file shows that; 0: that cannot be known now.
 uint64_t BeginOf(const HostFiles& files, const DaxRegion& region) {
   uint64_t lowest = ~uint64_t{0};
   for (const RegionDax& dax : region.devices) {

@@ -9,10 +9,10 @@
 //
 // What disappears while it is read is left out. Stateless; any thread.
 //
-// Files that are not read: dax0.1/mapping0/*, of a DAX device with one range. Whoever reads them
-// waits for the kernel's lock of all DAX regions; whoever takes that range away holds the lock and
-// waits until nobody reads them. Both then wait for ever, and with them all that look for a DAX
-// region (Linux 6.12, 7.2). The device's own size and address say the same.
+// Files that are not read: dax0.1/mapping0/*, of a DAX device with one range. A process that reads
+// them waits for the kernel's lock of all DAX regions; one that takes that range away holds the
+// lock and waits until no one reads them. Both then wait for ever, and with them all that look for
+// a DAX region (Linux 6.12, 7.2). The device's own size and address contain the same.
 #ifndef CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_DAX_DAX_REGION_H_
 #define CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_DAX_DAX_REGION_H_
 
@@ -64,7 +64,7 @@ struct DaxRegion {
   const RegionDax* Whole() const;
 };
 
-// Of all that this host has.
+// The names of all DAX regions of this host.
 std::vector<std::string> DaxRegionNames(const HostFiles& files);
 
 // Nothing: there is no DAX region of that name. Where a range of dax_hmem begins stands in no file

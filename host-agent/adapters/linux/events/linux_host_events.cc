@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "host-agent/adapters/linux/cxl/pool_memdevs.h"
+#include "host-agent/adapters/linux/cxl/sysfs_snapshot.h"
 #include "host-agent/adapters/linux/events/trace_event.h"
 #include "host-agent/adapters/linux/events/trace_instance.h"
 #include "host-agent/model/observation.h"

@@ -1,7 +1,7 @@
 // HostEvents of a real Linux host: trace events (trace_instance.h), and the devices' poison lists.
 //
 // Poison is silent until somebody reads a device's list (memN/trigger_poison_list), which the
-// kernel then tells as trace events: that is done every `poison_interval`, and at once after a
+// kernel then reports as trace events: that is done every `poison_interval`, and at once after a
 // media event. Only events of a pool's memdevs are reported: their serials say so.
 //
 // A thread of its own, which the kernel may keep waiting for as long as a mailbox command takes.

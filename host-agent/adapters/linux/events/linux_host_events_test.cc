@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "host-agent/adapters/linux/cxl/pool_memdevs.h"
+#include "host-agent/adapters/linux/cxl/sysfs_snapshot.h"
 #include "host-agent/adapters/linux/events/trace_instance.h"
 #include "proto/support/mutex.h"
 #include "proto/support/refusal.h"

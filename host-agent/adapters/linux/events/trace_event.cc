@@ -72,7 +72,7 @@ void SetHpa(absl::string_view fields, v1::HostEvent& event) {
   if (hpa != ~uint64_t{0}) event.set_hpa_bytes(hpa);
 }
 
-// The fields of the list that say something, as "name value, name value".
+// The fields of the list that have a value, as "name value, name value".
 std::string NamedValues(absl::string_view fields, const std::vector<absl::string_view>& names) {
   std::vector<std::string> parts;
   for (const absl::string_view name : names) {
@@ -204,6 +204,8 @@ bool ParseEvent(absl::string_view name, absl::string_view fields, TraceLine& lin
 
 }  // namespace
 
+// Lines that are neither an event of interest nor the notice of lost ones are ignored: the default
+// kind.
 TraceLine ParseTraceLine(absl::string_view line) {
   line = absl::StripAsciiWhitespace(line.substr(0, kMaxTraceLineBytes));
   TraceLine parsed;

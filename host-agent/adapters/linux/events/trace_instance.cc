@@ -30,11 +30,13 @@ std::string FindTracefs(const HostFiles& files) {
   return "";
 }
 
+// An instance that is there already, of an agent that crashed, is used as it is: what it recorded
+// in the meantime is read, too.
 absl::Status TraceInstance::Open() {
   if (pipe_.valid()) return absl::OkStatus();
   const std::string tracefs = FindTracefs(*files_);
   if (tracefs.empty()) {
-    return NoTracing("no tracefs: the kernel cannot tell of poison and media errors",
+    return NoTracing("no tracefs: the kernel cannot report poison and media errors",
                      "mount -t tracefs tracefs /sys/kernel/tracing, as root");
   }
   if (!files_->Exists(absl::StrCat(tracefs, "/events/cxl"))) {

@@ -1,5 +1,5 @@
-// A tracefs instance of our own: the kernel's events of CXL memory and PCIe errors, and nobody
-// else's tracing disturbed.
+// A tracefs instance of our own: the kernel's events of CXL memory and PCIe errors, without
+// disturbing anyone else's tracing.
 //
 // Below tracefs (/sys/kernel/tracing) it is instances/cxlpool: events/cxl and those of events/ras
 // on, a buffer of 64 KiB a processor. It is taken away by Close, and found again after a crash,

@@ -293,7 +293,7 @@ Finding ExaminePageStructs(const HostFiles& files) {
                               kBytesPerPageStructByte, " of it"));
 }
 
-// tracefs is root's: nobody else can see what is in it.
+// tracefs is root's: no one else can see what is in it.
 Finding ExamineEvents(const HostFiles& files) {
   const std::string tracefs = FindTracefs(files);
   if (tracefs.empty()) {

@@ -1,4 +1,4 @@
-// What this machine has and lacks for pool memory, said for people: `cxlpool-agent check`.
+// What this machine has and lacks for pool memory, in words for people: `cxlpool-agent check`.
 //
 // Reads the files below the root that it is given, and nothing else; changes nothing. Any thread.
 #ifndef CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_MACHINE_EXAMINE_HOST_H_
@@ -13,7 +13,7 @@ namespace cxlpool::agent {
 
 // The needs (host_needs.h), and besides: the kernel's version, the caller's rights, window space,
 // decoders, what would online memory by itself, and what the machine forbids. Always the same
-// findings in the same order, but for those about something that is missing. A host of whole
+// findings in the same order, except for those about something that is missing. A host of whole
 // devices is asked for no slots, decoders and window space; ExamineWholeDevices (linux_space.h)
 // shows those.
 std::vector<Finding> ExamineHost(const HostFiles& files, HostUse use = HostUse::kPlugged);

@@ -31,7 +31,7 @@ std::string RealPath(const std::string& path) {
 
 HostFiles::HostFiles(std::string root, Kernel kernel)
     : root_(RealPath(root)), kernel_(std::move(kernel)) {
-  if (root_.empty()) root_ = std::move(root);  // Missing: every read says so.
+  if (root_.empty()) root_ = std::move(root);  // Missing: every read fails.
   if (!absl::EndsWith(root_, "/")) root_ += '/';
 }
 
@@ -59,6 +59,7 @@ std::optional<uint64_t> HostFiles::ReadNumber(absl::string_view path) const {
   return text.has_value() ? ParseKernelNumber(*text) : std::nullopt;
 }
 
+// `kernel_`, in tests, answers in the kernel's place where it knows the file.
 int HostFiles::Write(absl::string_view path, absl::string_view text) const {
   if (kernel_ != nullptr) {
     if (const std::optional<int> done = kernel_(std::string(path), text)) return *done;
@@ -104,6 +105,7 @@ std::string HostFiles::LinkName(absl::string_view path) const {
   return text.substr(text.rfind('/') + 1);
 }
 
+// "" for what leads out of the root: a test's tree must not show the machine's own files.
 std::string HostFiles::Resolve(absl::string_view path) const {
   const std::string real = RealPath(Path(path));
   return absl::StartsWith(real, root_) ? real.substr(root_.size()) : "";

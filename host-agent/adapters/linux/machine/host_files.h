@@ -2,7 +2,7 @@
 //
 // The root is "/" on a host; a test builds a tree of its own. Paths are given without the leading
 // slash ("sys/bus/cxl/devices"). Failures are errno values: what they mean differs by file, so the
-// caller says it. Stateless; any thread.
+// caller puts that into words. Stateless; any thread.
 #ifndef CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_MACHINE_HOST_FILES_H_
 #define CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_MACHINE_HOST_FILES_H_
 
@@ -59,7 +59,7 @@ class HostFiles {
   // What is in a directory, by name, without "." and ".."; nothing if it cannot be read.
   std::vector<Entry> Entries(absl::string_view path) const;
 
-  // The names alone.
+  // Only the names.
   std::vector<std::string> List(absl::string_view path) const;
 
   // Where a symbolic link points, as it is written there; "" if there is no such link.

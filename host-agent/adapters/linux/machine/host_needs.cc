@@ -88,6 +88,8 @@ std::vector<std::string> VolatileWindows(const HostFiles& files) {
   return windows;
 }
 
+// A host of whole devices needs CXL only where it has no DAX regions: firmware may have made them
+// Soft Reserved memory, which needs none of the CXL drivers.
 std::vector<Finding> ExamineNeeds(const HostFiles& files, HostUse use) {
   const bool needs_cxl = use == HostUse::kPlugged || DaxRegionNames(files).empty();
   std::vector<Finding> findings;
@@ -98,7 +100,7 @@ std::vector<Finding> ExamineNeeds(const HostFiles& files, HostUse use) {
                         std::string(there ? need.there : need.missing),
                         std::string(there ? "" : need.remedy)});
   }
-  // Without a root there is nothing to have windows: said above.
+  // Without a root there is nothing to have windows, and need cxl_acpi reports that already.
   if (needs_cxl && files.Exists("sys/bus/cxl/devices/root0")) {
     findings.push_back(ExamineWindows(files));
   }
@@ -106,6 +108,8 @@ std::vector<Finding> ExamineNeeds(const HostFiles& files, HostUse use) {
   return findings;
 }
 
+// Sets the kernel's DAX policy first, then reports everything that is missing in one error: an
+// operator fixes all of it before the next start.
 absl::Status PrepareHost(const HostFiles& files, const std::string& kernel, HostUse use) {
   RestoreAutoOnline(files);
   std::vector<std::string> complaints;

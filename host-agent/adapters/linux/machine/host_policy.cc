@@ -54,7 +54,7 @@ PolicyValues ReadPolicy(const HostFiles& files) {
 absl::Status CannotSave(const std::string& file, int error) {
   return absl::UnavailableError(
       absl::StrCat(file, " cannot be written: ", ErrnoText(error),
-                   "; the kernel's memory policy stays as it is, since nobody could restore it "
+                   "; the kernel's memory policy stays as it is, since it could not be restored "
                    "(make the folder writable to the agent)"));
 }
 
@@ -73,10 +73,11 @@ absl::Status LinuxHostPolicy::Write(const std::string& name, const std::string& 
   const int error = files_.Write(path, value);
   if (error == 0 && files_.Read(path) == value) return absl::OkStatus();
   if (error == ENODEV) {  // Linux 7, though it starts with "true" on such a host as well.
-    return Refuse(absl::StatusCode::kUnimplemented, kTieringUnsupported,
-                  absl::StrCat("/", path, " cannot be set to ", value,
-                               ": the firmware tells the kernel no bandwidths (ACPI HMAT, CDAT)"),
-                  "nothing; the weights are what they were");
+    return Refuse(
+        absl::StatusCode::kUnimplemented, kTieringUnsupported,
+        absl::StrCat("/", path, " cannot be set to ", value,
+                     ": the firmware reports no bandwidths to the kernel (ACPI HMAT, CDAT)"),
+        "nothing; the weights are what they were");
   }
   return Refuse(absl::StatusCode::kInternal, "POLICY_WRITE",
                 absl::StrCat("/", path, " cannot be set to ", value, ": ",

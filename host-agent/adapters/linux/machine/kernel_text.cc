@@ -45,6 +45,8 @@ std::optional<uint64_t> ParseHex(absl::string_view text) {
   return Digits(text, 16);
 }
 
+// "0-3,8". All or nothing: a list that is malformed or too long is empty, since half of one would
+// be taken for all.
 std::vector<int> ParseNumberList(absl::string_view text) {
   std::vector<int> numbers;
   text = absl::StripAsciiWhitespace(text);
@@ -63,6 +65,7 @@ std::vector<int> ParseNumberList(absl::string_view text) {
   return numbers;
 }
 
+// Reads "MemFree:  123 kB" of /proc/meminfo, and "Node 0 MemFree:  123 kB" of a node's.
 std::optional<uint64_t> MeminfoBytes(absl::string_view meminfo, absl::string_view key) {
   for (absl::string_view line : absl::StrSplit(meminfo, '\n')) {
     std::vector<absl::string_view> words =
@@ -124,6 +127,7 @@ std::vector<std::string> PciFunctionsOf(absl::string_view resolved_path) {
   return functions;
 }
 
+// By device and inode, or by the file's name: of a node that was removed only the name is left.
 bool MapsShow(absl::string_view maps, const MappedFile& file) {
   const std::string suffix = absl::StrCat("/", file.base_name);
   for (absl::string_view line : absl::StrSplit(maps, '\n')) {

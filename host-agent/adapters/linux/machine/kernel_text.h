@@ -36,7 +36,7 @@ std::string CxlFile(absl::string_view device, absl::string_view attribute);
 // A number as the kernel writes it: all ones is its word for none. 0: none, or unknown.
 uint64_t KnownOrZero(std::optional<uint64_t> number);
 
-// Of a CXL device: "port" and a number; not "ports", not "portal1".
+// Whether a CXL device's name is `kind` and a number: "port1"; not "ports", not "portal1".
 bool IsNumbered(absl::string_view name, absl::string_view kind);
 
 // "decoder2.3" is decoder 3 of the root, port or endpoint with number 2.

@@ -1,4 +1,5 @@
-// A Linux host as its adapter sees it: its files, and what is remembered of them between two looks.
+// A Linux host as its adapter sees it: its files, what is remembered of them between two looks, and
+// the look at its CXL that combines both.
 #ifndef CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_MACHINE_MACHINE_H_
 #define CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_MACHINE_MACHINE_H_
 
@@ -6,6 +7,7 @@
 #include <utility>
 
 #include "host-agent/adapters/linux/cxl/cxl_shape.h"
+#include "host-agent/adapters/linux/cxl/cxl_snapshot.h"
 #include "host-agent/adapters/linux/cxl/known_targets.h"
 #include "host-agent/adapters/linux/cxl/pci_slots.h"
 #include "host-agent/adapters/linux/machine/host_files.h"
@@ -27,6 +29,15 @@ struct Machine {
   PciSlots slots{files};
   PageStructSpare page_struct_spare{files};
 };
+
+// The host's CXL as it is now: ReadCxlSnapshot, with the targets that the kernel no longer shows
+// filled in from `machine.known`, and with the free space of the windows counted. Any thread.
+CxlSnapshot LookAtCxl(Machine& machine);
+
+// Lowers largest_free_bytes of the windows to what lies between regions, known orphans among them:
+// the kernel keeps the addresses of a region that lost all its targets. An anonymous orphan takes
+// nothing away, because CreateHostRegion clears it before it looks for room. Pure.
+void CountFree(CxlSnapshot& snapshot);
 
 }  // namespace cxlpool::agent
 

@@ -127,6 +127,8 @@ uint32_t CountOnline(const std::vector<MemoryBlock>& blocks) {
       std::count_if(blocks.begin(), blocks.end(), [](const MemoryBlock& b) { return !b.offline; }));
 }
 
+// Tries every block, and judges by what all of them show afterwards: a block that is in the wrong
+// zone is refused even where this call did not put it there.
 absl::Status OnlineMemoryBlocks(const HostFiles& files, const DaxDevice& dax, MemoryZone zone) {
   const bool movable = zone == MemoryZone::kMovable;
   std::vector<MemoryBlock> blocks = ReadMemoryBlocks(files, dax.hpa_bytes, dax.size_bytes);

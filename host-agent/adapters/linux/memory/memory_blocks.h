@@ -2,7 +2,7 @@
 //
 // Partial is a state: a call may end with some blocks one way and some the other, so each reads
 // every block back and says how many. libdaxctl counts blocks but neither sets a deadline nor
-// tells which block is in which zone; hence sysfs (Linux, admin-guide/mm/memory-hotplug.rst).
+// knows which block is in which zone; hence sysfs (Linux, admin-guide/mm/memory-hotplug.rst).
 #ifndef CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_MEMORY_MEMORY_BLOCKS_H_
 #define CXLPOOL_HOST_AGENT_ADAPTERS_LINUX_MEMORY_MEMORY_BLOCKS_H_
 

@@ -63,6 +63,8 @@ std::optional<NodeMemory> ParseNodeMeminfo(int node, absl::string_view meminfo) 
   return NodeMemory{node, *total, *free, std::min(*active + *inactive, *total - *free)};
 }
 
+// Half of the page cache counts as spare: the kernel can drop it, and some of it is in use. A
+// sixteenth of the host's memory is left to the host.
 uint64_t PageStructSpareBytes(const std::vector<NodeMemory>& normal_nodes,
                               uint64_t available_bytes) {
   uint64_t total = 0, spare = 0;
@@ -94,6 +96,8 @@ void PageStructSpare::Forget() {
   read_at_ = absl::InfinitePast();
 }
 
+// What is in use on the node has to move elsewhere: to other nodes, or to other memory of the same
+// node, of which what is to go offline is no part.
 NodeRoom RoomFor(const std::vector<NodeMemory>& nodes, int node, uint64_t online_bytes) {
   NodeRoom room;
   uint64_t total = 0;
@@ -129,6 +133,8 @@ uint64_t NumaMapsLineBytes(absl::string_view line, int node) {
   return pages * page_kib << 10;
 }
 
+// The largest users first. At the deadline it answers those that were found so far: they are only
+// named in messages.
 std::vector<NodeUser> FindNodeUsers(const HostFiles& files, int node, int self,
                                     const Deadline& deadline) {
   std::vector<NodeUser> users;

@@ -63,6 +63,8 @@ bool OfflineChild::Reap(absl::Duration patience, int* wait_status) {
   return true;
 }
 
+// One child at a time: one that was killed, and is stuck in the kernel, has to end first. A child
+// without a pidfd is killed at once, since it could not be awaited with a deadline.
 absl::StatusOr<OfflineChild::Outcome> OfflineChild::Run(const std::vector<std::string>& state_files,
                                                         const Deadline& deadline) {
   int wait_status = 0;

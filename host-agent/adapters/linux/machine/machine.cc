@@ -1,4 +1,4 @@
-#include "host-agent/adapters/linux/cxl/look_at_cxl.h"
+#include "host-agent/adapters/linux/machine/machine.h"
 
 #include <algorithm>
 #include <utility>

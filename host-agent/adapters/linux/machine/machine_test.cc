@@ -1,4 +1,4 @@
-#include "host-agent/adapters/linux/cxl/look_at_cxl.h"
+#include "host-agent/adapters/linux/machine/machine.h"
 
 #include "gtest/gtest.h"
 #include "test/rigs/snapshot_for_test.h"

@@ -1,4 +1,4 @@
-#include "host-agent/rpc/backoff.h"
+#include "host-agent/service/backoff.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@ constexpr absl::Duration kMin = absl::Milliseconds(200);
 constexpr absl::Duration kMax = absl::Seconds(5);
 
 TEST(BackoffTest, StaysWithinItsBounds) {
-  Backoff backoff(kMin, kMax, 1);
+  RandomBackoff backoff(kMin, kMax, 1);
   for (int i = 0; i < 1000; ++i) {
     const absl::Duration wait = backoff.Next();
     EXPECT_GE(wait, kMin);
@@ -20,7 +20,7 @@ TEST(BackoffTest, StaysWithinItsBounds) {
 }
 
 TEST(BackoffTest, GrowsWithFailuresAndStartsAgainAfterASuccess) {
-  Backoff backoff(kMin, kMax, 1);
+  RandomBackoff backoff(kMin, kMax, 1);
   EXPECT_LE(backoff.Next(), 2 * kMin);
   absl::Duration longest;
   for (int i = 0; i < 100; ++i) longest = std::max(longest, backoff.Next());
@@ -30,7 +30,7 @@ TEST(BackoffTest, GrowsWithFailuresAndStartsAgainAfterASuccess) {
 }
 
 TEST(BackoffTest, AgentsDoNotDialInStep) {
-  Backoff one(kMin, kMax, 1), two(kMin, kMax, 2);
+  RandomBackoff one(kMin, kMax, 1), two(kMin, kMax, 2);
   EXPECT_NE(one.Next(), two.Next());
 }
 
