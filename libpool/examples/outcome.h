@@ -20,7 +20,7 @@ inline constexpr int kRefused = 3;  // The pool, the agent or the kernel said no
 inline constexpr char kExitCodes[] =
     "Exit codes: 0 ok, 1 bytes or pages are not as expected, 2 usage, 3 refused.";
 
-// Of a flag that has seconds.
+// The value of a flag that has seconds.
 inline std::chrono::milliseconds Milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
 }

@@ -90,8 +90,8 @@ StatusOr<std::unique_ptr<HeapRegions>> HeapRegions::Make(cxlpool_client* client,
   return regions;
 }
 
-// What jemalloc has taken counts as live: which of it are blocks it tells only under its own locks,
-// and one of them may be held here.
+// What jemalloc has taken counts as live: which of it are blocks it reports only under its own
+// locks, and one of them may be held here.
 void HeapRegions::ReportUsage(const Part& part) {
   const uint64_t free_bytes = part.free.free_bytes();
   cxlpool_region_tell(part.region.get(), cxlpool_map_size(part.map.get()) - free_bytes, free_bytes,

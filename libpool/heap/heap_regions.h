@@ -1,5 +1,5 @@
 // The Regions that a heap has, and which of their bytes are free: takes another Region where none
-// has room, up to a limit, and gives back those that nobody needs.
+// has room, up to a limit, and gives back those that are not needed.
 //
 // All Regions are owned by this process, so that they go with it. Each is a range of addresses of
 // its own; between two of them lie addresses that nothing is mapped at, so that no extent of the
@@ -62,7 +62,7 @@ class HeapRegions {
   Status GiveBack();
 
   // Unmaps all of it, and releases it as far as the agent answers: what is left goes with this
-  // process. Nobody uses it any more.
+  // process. Nothing uses it any more.
   void End();
   // The same in a forked child, which only forgets.
   void Forget();

@@ -37,7 +37,7 @@ int CallControl(const char* format, unsigned arena) {
   std::snprintf(name, sizeof name, format, arena);
   return cxlpool_je_mallctl(name, nullptr, nullptr, nullptr, 0);
 }
-// One that is told the number of a cache.
+// One that is given the number of a cache.
 int CallOfCache(const char* name, unsigned cache) {
   return cxlpool_je_mallctl(name, nullptr, nullptr, &cache, sizeof cache);
 }
@@ -165,7 +165,7 @@ bool RegionHeap::FreeExtent(extent_hooks_t* hooks, void* address, size_t size, b
   return !reinterpret_cast<Hooks*>(hooks)->regions->Give(address, size);
 }
 
-// Of a thread that used another heap last, or none.
+// For a thread that used another heap last, or none.
 int RegionHeap::FlagsOfNewThread() noexcept {
   if (forked() && !CXLPOOL_MUTANT("heap-used-after-fork")) return kForked;
   try {
@@ -238,7 +238,7 @@ Status RegionHeap::AddArena() {
   return Status();
 }
 
-// Of a block that is not as most are, or of a thread that used another heap last.
+// For a block that is not as most are, or a thread that used another heap last.
 void* RegionHeap::AllocateSlowly(size_t bytes, size_t alignment) noexcept {
   if (alignment == 0) alignment = alignof(std::max_align_t);
   if (!std::has_single_bit(alignment)) return nullptr;

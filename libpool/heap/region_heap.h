@@ -5,7 +5,7 @@
 // each. Each thread keeps a cache of blocks for a heap, which ends with the thread.
 //
 // Any thread may allocate, free what another one allocated, and ask; but Destroy. A forked child
-// may do nothing: a page that the kernel wipes at fork tells it, at no cost.
+// may do nothing: a page that the kernel wipes at fork shows it that, at no cost.
 #ifndef CXLPOOL_LIBPOOL_HEAP_REGION_HEAP_H_
 #define CXLPOOL_LIBPOOL_HEAP_REGION_HEAP_H_
 
@@ -34,7 +34,7 @@ class RegionHeap : public std::enable_shared_from_this<RegionHeap> {
 
   // Null: there is no room, or the alignment is no power of two. Never memory of another kind.
   void* Allocate(size_t bytes, size_t alignment) noexcept {
-    // As most are: aligned as malloc does, which jemalloc does by itself but for the smallest.
+    // As most are: aligned as malloc does, which jemalloc does by itself except for the smallest.
     if (IsCurrent() && bytes > 8 && (alignment == alignof(std::max_align_t) || alignment == 0)) {
       void* const block = cxlpool_je_mallocx(bytes, current.flags);
       return block != nullptr ? block : AllocateFromMoreRoom(bytes, current.flags);
@@ -121,7 +121,7 @@ class RegionHeap : public std::enable_shared_from_this<RegionHeap> {
   // there are too many.
   int AddCache(std::optional<unsigned>& cache);
   int FlagsWithoutCache();
-  // Of a thread that ends: its cached blocks are free for all.
+  // When a thread ends: its cached blocks are free for all.
   void DropCache(unsigned cache);
   size_t ChooseArena() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Status AddArena() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

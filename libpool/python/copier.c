@@ -1,4 +1,4 @@
-/* _cxlpool.Copier and _cxlpool.Copy: copies in the background, each told of by an eventfd. The
+/* _cxlpool.Copier and _cxlpool.Copy: copies in the background, with an eventfd that reports each end. The
  * package's put_async and get_async (cxlpool/_async.py) are made of them; users see only those.
  *
  * A Copy holds its buffer until the library touches it no more. Freeing one that has not ended
@@ -20,7 +20,7 @@ typedef struct {
   PyObject_HEAD
   cxlpool_op *op; /* NULL: released. */
   Py_buffer buffer;
-  PyObject *copier; /* Whose eventfd it tells. */
+  PyObject *copier; /* Whose eventfd reports its end. */
 } CopyObject;
 
 static PyTypeObject CopierType, CopyType;

@@ -195,7 +195,7 @@ static PyObject *map_extend(MapObject *self, PyObject *value) {
   if (!map_is_open(self)) return NULL;
   RegionObject *const grown = (RegionObject *)value;
   if (!PyObject_TypeCheck(value, &RegionType) || grown->closed) {
-    PyErr_SetString(PyExc_TypeError, "give the Region, opened anew");
+    PyErr_SetString(PyExc_TypeError, "give the Region, opened again");
     return NULL;
   }
   if (!region_begin(grown)) return NULL;
@@ -293,7 +293,7 @@ static PyMethodDef map_methods[] = {
      "Unmaps it. BufferError: there are views of it."},
     {"extend", (PyCFunction)map_extend, METH_O,
      "Maps what the Region has got since behind what is there, within `reserve`. Takes the Region,\n"
-     "opened anew. Views that are there keep their length."},
+     "opened again. Views that are there keep their length."},
     {"publish", (PyCFunction)(void (*)(void))map_publish, METH_VARARGS | METH_KEYWORDS,
      "publish(offset=0, length=0)\n\n"
      "What was stored there is visible to other hosts before anything that is stored afterwards.\n"
@@ -656,7 +656,7 @@ static PyMethodDef pool_methods[] = {
      "open(name, access=\"rw\", *, wait=0)\n\n"
      "Opens a Region that is attached to this host, by name or by tag."},
     {"release", (PyCFunction)pool_release, METH_O,
-     "release(name)\n\nStarts its release; the memory goes when nobody uses it."},
+     "release(name)\n\nStarts its release; the memory goes when no one uses it."},
     {"list", (PyCFunction)pool_list, METH_NOARGS,
      "The Regions attached to this host, as dictionaries."},
     {NULL, NULL, 0, NULL}};

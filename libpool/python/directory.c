@@ -317,7 +317,7 @@ static PyObject *directory_put(DirectoryObject *self, PyObject *args, PyObject *
 }
 
 /* The object of that name as bytes, in a call that has begun. It is found, room is made, and it is
- * copied; where it was replaced by a larger one in between, anew. 0; a code, with `error`; or -1,
+ * copied; where it was replaced by a larger one in between, again. 0; a code, with `error`; or -1,
  * where Python has no memory. */
 static int get_whole(DirectoryObject *self, const char *name, PyObject **bytes,
                      cxlpool_error *error) {
@@ -531,7 +531,7 @@ static PyMethodDef directory_methods[] = {
     {"create_object", (PyCFunction)(void (*)(void))directory_create_object,
      METH_VARARGS | METH_KEYWORDS,
      "create_object(name, size)\n\n"
-     "Room for an object, as a writable Object that is filled and then sealed. Till then nobody\n"
+     "Room for an object, as a writable Object that is filled and then sealed. Until then no one\n"
      "else sees it. size: bytes, or as \"512MiB\"."},
     {"remove", (PyCFunction)directory_remove, METH_O,
      "remove(name)\n\nRemoves an object of the own partition. Who has it borrowed keeps it."},

@@ -1,5 +1,5 @@
-// Memory that ends in SIGBUS, and who else hears of that. Pages beyond the end of a file stand for
-// memory that was taken away; lost bytes need a kernel's hand (test/qemu).
+// Memory that ends in SIGBUS, and which handlers are called then. Pages beyond the end of a file
+// stand for memory that was taken away; lost bytes need a kernel's hand (test/qemu).
 #ifndef CXLPOOL_LIBPOOL_SRC_BUS_FAULT_FOR_TEST_H_
 #define CXLPOOL_LIBPOOL_SRC_BUS_FAULT_FOR_TEST_H_
 

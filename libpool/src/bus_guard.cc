@@ -38,7 +38,7 @@ __attribute__((tls_model("initial-exec"))) thread_local Guard* t_guard = nullptr
 // The tick in which this thread last looked at the handler of SIGBUS.
 __attribute__((tls_model("initial-exec"))) thread_local timespec t_looked = {};
 
-Mutex g_mutex;  // Whoever installs.
+Mutex g_mutex;  // Held while the handler is installed.
 // Whose every SIGBUS is that is not ours. Written before ours is installed, and read by it.
 struct sigaction g_before = {};
 
@@ -50,11 +50,11 @@ void Default(int signal) {
 
 // As the kernel would have called it, but on our stack. The handler may leave by siglongjmp.
 void PassOn(int signal, siginfo_t* info, void* context) {
-  // By kill, or early word of lost bytes that nobody has touched: it does not happen again by
-  // itself.
+  // By kill, or an early report of lost bytes that no access has touched: it does not happen again
+  // by itself.
   const bool sent = info->si_code <= 0 ||
                     (info->si_code == BUS_MCEERR_AO && !CXLPOOL_MUTANT("early-word-goes-by"));
-  // One that passes on to us in turn knows nobody else.
+  // A handler that passes on to ours in turn has no other one behind it.
   const bool passed_back = info->si_errno == kPassedOn && !CXLPOOL_MUTANT("passed-on-for-ever");
   if (g_before.sa_handler == SIG_DFL || g_before.sa_handler == SIG_IGN || passed_back) {
     if (sent && g_before.sa_handler == SIG_IGN) return;
@@ -79,6 +79,8 @@ void PassOn(int signal, siginfo_t* info, void* context) {
   ::pthread_sigmask(SIG_SETMASK, &mask, nullptr);
 }
 
+// SIGBUS of the process. A fault of ours leaves the guarded code by siglongjmp; every other goes to
+// the handler that was there before. Calls only what may be called in a signal handler.
 void OnBusError(int signal, siginfo_t* info, void* context) {
   const int saved_errno = errno;
   const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
@@ -89,7 +91,7 @@ void OnBusError(int signal, siginfo_t* info, void* context) {
       info->si_code == BUS_MCEERR_AR && info->si_addr_lsb > 0 && info->si_addr_lsb < kMaxPageBits;
   const size_t unit = has_size ? size_t{1} << info->si_addr_lsb : 1;
   const uintptr_t begin = address & ~(unit - 1);
-  // It is within whatever guards there are.
+  // A caught copy is the innermost guard.
   if (of_memory && LeaveCaughtCopy(begin, unit, context)) {
     errno = saved_errno;
     return;

@@ -83,6 +83,8 @@ Status CheckEnum(std::string_view what, int32_t value, int32_t last) {
                           "give one of the enum of that name in cxlpool.h");
 }
 
+// Checks what the agent would refuse less clearly: numbers that are no value of their enum, and too
+// many users. Without a request_id it has a new one, which only the retries of this call share.
 StatusOr<lib::LocalAllocateRequest> AllocateRequest(const cxlpool_allocate_options& options) {
   if (options.size_bytes == 0) {
     return lib::BadArgument("size_bytes is 0", "say how much to allocate");
@@ -283,7 +285,7 @@ int cxlpool_list_describe(const cxlpool_list* list, size_t index, cxlpool_region
     CopyText(region.name, filled.name);
     CopyText(region.tag, filled.tag);
     filled.size_bytes = region.size_bytes;
-    // What this library does not know it takes for the least.
+    // A value that this library does not know counts as the least: READ_ONLY, devdax, unknown.
     const bool writes = attachment.access == CXLPOOL_READ_WRITE;
     filled.access = writes ? CXLPOOL_READ_WRITE : CXLPOOL_READ_ONLY;
     const bool is_ram = attachment.mode == CXLPOOL_SYSTEM_RAM;
@@ -477,6 +479,7 @@ int cxlpool_unpin(cxlpool_pin* pin, cxlpool_error* error) {
   return code;
 }
 
+// The C structs that the callbacks get live on the watch's stack, for the time of the call only.
 int cxlpool_fault_watch_start(const cxlpool_connect_options* connect,
                               const cxlpool_fault_watch_options* options,
                               cxlpool_fault_watch** watch, cxlpool_error* error) {

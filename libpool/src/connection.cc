@@ -71,6 +71,7 @@ std::vector<UniqueFd> TakeDescriptors(msghdr& header) {
 
 }  // namespace
 
+// An agent whose backlog is full is waited for; one that is not there is an error at once.
 StatusOr<Connection> Connection::Connect(const std::string& path, Deadline deadline) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
@@ -117,6 +118,7 @@ Status Connection::Wait(short events, Deadline deadline) const {
   }
 }
 
+// The packet is sent whole or not at all: SOCK_SEQPACKET has no partial writes.
 Status Connection::Send(const LocalRequest& request, Deadline deadline, int descriptor) {
   std::string packet = Encode(request);
   if (packet.size() > kMaxPacketBytes) {
@@ -166,6 +168,8 @@ bool Connection::HasReply() const {
   return ::poll(&poll_fd, 1, 0) > 0 && (poll_fd.revents & POLLIN) != 0;
 }
 
+// Descriptors that came are owned before anything is judged, so that none leaks with an error.
+// After an error the connection is of no use: which request a later reply belongs to is not known.
 StatusOr<Reply> Connection::Receive(Deadline deadline) {
   std::vector<char> packet(kMaxPacketBytes);
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxDescriptors)];
@@ -182,8 +186,8 @@ StatusOr<Reply> Connection::Receive(Deadline deadline) {
     header.msg_controllen = sizeof control;
     received = ::recvmsg(socket_.get(), &header, MSG_CMSG_CLOEXEC);
     again = received < 0 && (errno == EINTR || errno == EAGAIN);
-    // The kernel tells first that the agent hung up on a request that it had not read. What the
-    // agent said before lies behind that.
+    // First comes the kernel's error, that the agent hung up on a request that it had not read.
+    // What the agent sent before lies behind that.
     if (received < 0 && errno == ECONNRESET && !std::exchange(reset, true)) again = true;
   } while (again);
   if (received < 0) return Lost(errno);

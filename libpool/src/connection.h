@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "libpool/src/deadline.h"
-#include "libpool/src/local_messages.h"
+#include "libpool/src/local_codec.h"
 #include "libpool/src/status.h"
 #include "proto/support/unique_fd.h"
 
@@ -27,8 +27,8 @@ struct Reply {
 
 class Connection {
  public:
-  // Fails at once where nobody listens (AGENT_NOT_RUNNING); a listener that is slow to accept is
-  // waited for until `deadline` (AGENT_TIMEOUT). SOCKET_DENIED, BAD_SOCKET: as in error.h.
+  // Fails at once where no process listens (AGENT_NOT_RUNNING); a listener that is slow to accept
+  // is waited for until `deadline` (AGENT_TIMEOUT). SOCKET_DENIED, BAD_SOCKET: as in error.h.
   static StatusOr<Connection> Connect(const std::string& path, Deadline deadline);
 
   // With `descriptor`, unless it is negative. AGENT_LOST: the connection is over. AGENT_TIMEOUT:
@@ -43,7 +43,7 @@ class Connection {
   // one call that any thread may make.
   void Interrupt() const;
 
-  // Leaves the socket open across exec: the agent's end hears nothing of that. UNEXPECTED.
+  // Leaves the socket open across exec: the agent does not notice. UNEXPECTED.
   Status KeepThroughExec() const;
 
   // Whether the agent has ended it; whether a packet of its is there to receive. Neither waits.
@@ -62,7 +62,7 @@ class Connection {
   std::string path_;
 };
 
-// Where the agent is: `given`, or what CXLPOOL_SOCKET says, or the default.
+// Where the agent is: `given`, or the value of CXLPOOL_SOCKET, or the default.
 std::string SocketPath(const char* given);
 
 }  // namespace cxlpool::libpool

@@ -82,6 +82,8 @@ void Copier::Stop() {
   threads_.clear();
 }
 
+// `hand_out` stores the handle while the lock is held: a thread could otherwise finish the copy,
+// and its callback free the handle, before the caller has it.
 StatusOr<std::shared_ptr<Copier::Op>> Copier::Submit(
     Request request, const std::function<void(const std::shared_ptr<Op>&)>& hand_out) {
   if (Forked()) return ForkedChild();
@@ -174,9 +176,10 @@ void Copier::CarryOutWhole(Op& op) {
   Finish(op, end);
 }
 
-// Ends a copy that was taken from the queue. The order matters: the map goes first, so that whoever
-// hears of the end may count on it; then the end is to be seen; then it is told. An eventfd gets
-// its 1 together with the end, so that who was woken by it finds that there is nothing to wait for.
+// Ends a copy that was taken from the queue. The order matters: the map is let go first, so that
+// code that is notified of the end may count on that; then the end becomes visible (ended_); then
+// on_end is called. An eventfd gets its 1 together with the end, so that a thread that it wakes
+// finds that there is nothing to wait for.
 void Copier::Finish(Op& op, const End& end) {
   op.request_.map.reset();
   {

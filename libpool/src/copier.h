@@ -6,14 +6,14 @@
 //   interrupted for another. It is carried out in chunks of kChunkBytes, and between two of them it
 //   can be cancelled.
 // - A copy ends once: done, failed or cancelled. From that moment nothing touches the memory, and
-//   the copy holds its map no more. Then whoever wants to hear of it is told, once, by a thread of
-//   the copier. A cancelled copy that has not begun is told of by the first thread that has
-//   finished the chunk that it is at.
+//   the copy holds its map no more. Then a thread of the copier reports the end, once. The end of a
+//   copy that was cancelled before it began is reported by the first thread that has finished the
+//   chunk that it is at.
 // - Copies may outlive their copier, and the copier's handle its copies: each copy holds the
 // copier.
 //
-// Thread-safe. No lock is held while bytes are copied or while somebody is told. In a forked child
-// there are no such threads: everything answers FORKED, and nothing is waited for.
+// Thread-safe. No lock is held while bytes are copied or while an end is reported. In a forked
+// child there are no such threads: everything answers FORKED, and nothing is waited for.
 #ifndef CXLPOOL_LIBPOOL_SRC_COPIER_H_
 #define CXLPOOL_LIBPOOL_SRC_COPIER_H_
 
@@ -78,8 +78,8 @@ class Copier : public std::enable_shared_from_this<Copier> {
   // After Stop.
   ~Copier() = default;
 
-  // Cancels everything, tells whoever is to be told, and waits for the threads: each finishes its
-  // chunk. Not from a thread of the copier. Nothing can be submitted any more.
+  // Cancels everything, reports the ends, and waits for the threads: each finishes its chunk.
+  // Not from a thread of the copier. Nothing can be submitted any more.
   void Stop();
 
   // RESOURCE_EXHAUSTED/QUEUE_FULL; CANCELLED/COPY_CANCELLED: it is being stopped; and as CheckCopy.
@@ -104,7 +104,8 @@ class Copier : public std::enable_shared_from_this<Copier> {
 
   const CopierOptions options_;
   const pid_t process_;
-  // Made beforehand: a thread has nobody to tell that there is no memory for them.
+  // Made beforehand: a thread has no caller to which it could report that there is no memory for
+  // them.
   const Status was_cancelled_;
   const Status no_memory_;
 
@@ -123,9 +124,9 @@ class Copier : public std::enable_shared_from_this<Copier> {
 // One copy that was submitted. Any thread.
 class Copier::Op {
  public:
-  // Waits until it has ended and whoever is to be told has been told: then its memory, context and
-  // descriptor are the caller's again, and this answers how it ended. By a thread that is telling
-  // of it (from within on_end) it does not wait for that. DEADLINE_EXCEEDED/COPY_UNDER_WAY: not
+  // Waits until it has ended and its end was reported: then its memory, context and descriptor are
+  // the caller's again, and this answers how it ended. Called from within on_end it does not wait
+  // for the report. DEADLINE_EXCEEDED/COPY_UNDER_WAY: not
   // ended in time. FAILED_PRECONDITION/FORKED.
   End Wait(Duration timeout);
 
@@ -136,8 +137,8 @@ class Copier::Op {
   // CANCELLED/COPY_CANCELLED.
   void Cancel();
 
-  // Cancels it, and waits until its memory is touched no more and everybody was told: for about as
-  // long as a chunk takes. In a forked child nothing.
+  // Cancels it, and waits until its memory is touched no more and its end was reported: for about
+  // as long as a chunk takes. In a forked child nothing.
   void CancelAndWait();
 
  private:
@@ -155,7 +156,7 @@ class Copier::Op {
   Rank rank_ = {};
   bool is_waiting_ = false;
   End end_;                // Once it has ended.
-  bool notified_ = false;  // Whoever is to be told was told.
+  bool notified_ = false;  // Its end was reported.
   std::thread::id notifying_ = {};
   std::condition_variable changed_;
 };

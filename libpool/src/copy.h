@@ -6,7 +6,7 @@
 // that meets lost bytes ends the copy, and not the process.
 //
 // Short ones of coherent maps are tried as caught copies first, which cost next to nothing besides
-// the copying. What they do not carry out is done again, under a guard that says what was met.
+// the copying. What they do not carry out is done again, under a guard that reports what was met.
 //
 // Thread-safe.
 #ifndef CXLPOOL_LIBPOOL_SRC_COPY_H_

@@ -45,7 +45,7 @@ namespace {
   });
 }
 
-// What the kernel calls it. Without /proc nobody says, and it is believed.
+// By what the kernel calls it. Without /proc that is not known, and the caller is believed.
 bool IsEventfd(int fd) {
   char link[32];
   char target[64];
@@ -55,12 +55,13 @@ bool IsEventfd(int fd) {
          std::string_view(target, static_cast<size_t>(length)) == "anon_inode:[eventfd]";
 }
 
-// That the end of the copy will be heard of, and that the descriptor is an eventfd.
+// Checks that the options name a way to notice the end of the copy, and that the descriptor is an
+// eventfd. A prefetch needs no such way: it uses no memory of the caller's.
 Status CheckEndIsNoticed(const cxlpool_copy_options& options, const lib::Copy& copy,
                          cxlpool_op** op) {
   if (op == nullptr && options.on_copied == nullptr && options.eventfd < 0 &&
       copy.what != lib::Copy::What::kPrefetch) {
-    return lib::BadArgument("nobody would hear when the memory is the caller's again",
+    return lib::BadArgument("the caller would not learn when the memory is its own again",
                             "give op, on_copied or eventfd");
   }
   if (options.eventfd >= 0 && ::fcntl(options.eventfd, F_GETFD) < 0) {
@@ -95,7 +96,7 @@ int CopyLater(cxlpool_copier* copier, const cxlpool_map* map, const lib::Copy& c
         call(Answer(end.status, &why) == CXLPOOL_OK ? nullptr : &why, context);
       };
     }
-    // Before it can end, since whoever hears of that may free it.
+    // Before it can end, since the code that is notified of the end may free it.
     return copier->copier
         ->Submit(std::move(request),
                  [&](const std::shared_ptr<lib::Copier::Op>& queued) {

@@ -7,7 +7,7 @@
 // Each kernel has a caught copy (caught_copy.h) beside it for sizes at which the set-up of a guard
 // would show, where this processor can run them.
 //
-// Pure but for the caches; any thread.
+// Pure, except for the caches; any thread.
 #ifndef CXLPOOL_LIBPOOL_SRC_COPY_KERNELS_H_
 #define CXLPOOL_LIBPOOL_SRC_COPY_KERNELS_H_
 

@@ -71,6 +71,8 @@ CopyPlan::CopyPlan() {
   for (auto& of_use : chosen_) of_use.fill(&CopyKernels()[0]);
 }
 
+// Times every kernel on every size, round after round, for `budget`; at least one round. A kernel
+// is chosen over the plain memcpy only where it is clearly faster.
 CopyPlan CopyPlan::Measure(std::chrono::milliseconds budget) noexcept {
   CopyPlan plan;
   const std::span<const CopyKernel> kernels = CopyKernels();
@@ -86,7 +88,7 @@ CopyPlan CopyPlan::Measure(std::chrono::milliseconds budget) noexcept {
     for (size_t use = 0; use < kUses; ++use) {
       for (size_t size_class = 0; size_class < kClasses; ++size_class) {
         for (size_t i = 0; i < kernels.size(); ++i) {
-          // Whoever gets bytes reads them next.
+          // The caller of a get reads the bytes next.
           if (kernels[i].past_caches && static_cast<CopyUse>(use) == CopyUse::kGet) continue;
           double& least = best[use][size_class][i];
           least = std::min(
@@ -109,7 +111,7 @@ CopyPlan CopyPlan::Measure(std::chrono::milliseconds budget) noexcept {
 
 const CopyKernel& CopyPlan::Choose(CopyUse use, size_t bytes) noexcept {
   if (bytes < kLeastBytes) return CopyKernels()[0];
-  // Whoever comes first measures. Nobody waits for that, so that a child that is forked meanwhile
+  // The first caller measures. No other waits for that, so that a child that is forked meanwhile
   // does not wait for a thread that it does not have.
   static CopyPlan plan;
   static std::atomic<bool> begun = false;

@@ -35,8 +35,8 @@ class CopyPlan {
   // Measures for about so long. Where there is no memory to measure in, it is memcpy.
   static CopyPlan Measure(std::chrono::milliseconds budget) noexcept;
 
-  // Of this process. The first call with `bytes` of kLeastBytes or more measures; until it has,
-  // others get memcpy.
+  // By this process's plan. The first call with `bytes` of kLeastBytes or more measures; until that
+  // is done, others get memcpy.
   static const CopyKernel& Choose(CopyUse use, size_t bytes) noexcept;
 
   const CopyKernel& Of(CopyUse use, size_t bytes) const;

@@ -13,7 +13,7 @@ namespace {
 
 using Function = uint32_t (*)(uint32_t crc, const unsigned char* at, size_t size);
 
-// Of each value of a byte.
+// The CRC of each value of a byte.
 constexpr std::array<uint32_t, 256> MakeTable() {
   std::array<uint32_t, 256> table = {};
   for (uint32_t i = 0; i < 256; ++i) {

@@ -7,7 +7,7 @@
 
 namespace cxlpool::libpool {
 
-// Of what `crc` is the CRC of, and `data` behind it; 0: of nothing. Pure, any thread.
+// Continues `crc`, the CRC of the bytes before (0: there are none), with `data`. Pure, any thread.
 uint32_t Crc32c(uint32_t crc, const void* data, size_t size);
 
 }  // namespace cxlpool::libpool

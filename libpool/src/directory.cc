@@ -86,7 +86,7 @@ struct Directory::Superblock {
   uint64_t entries = 0;
   uint64_t partition_bytes = 0;
   uint64_t tag[2] = {};  // Of the Region.
-  uint64_t format = 0;   // Random, but for the flags in its last bit.
+  uint64_t format = 0;   // Random, except for the flags in its last bit.
 
   uint64_t Digest() const {
     uint64_t digest = kMagic;
@@ -121,7 +121,7 @@ Directory::Superblock Directory::Load(const Map& map) {
   return block;
 }
 
-// Whatever stands there, it leads nobody out of the map.
+// Whatever stands there, no address outside of the map results.
 Status Directory::CheckSuperblock(const Map& map, const Superblock& block) {
   const auto refuse = [&](std::string why) {
     return Refuse(
@@ -149,6 +149,9 @@ Status Directory::CheckSuperblock(const Map& map, const Superblock& block) {
   return Status();
 }
 
+// The magic number is cleared first and stored last: a Directory that was made half, by a process
+// that died, is none. Lost bytes and a map that was taken away end in an error, as everywhere
+// (Guarded).
 Status Directory::Create(const Map& map, const DirectoryCreateOptions& options) {
   if (!map.writable()) return BadArgument("the map is read-only", "map the Region writable");
   if (options.partitions == 0 || options.partitions > kMaxPartitions) {
@@ -192,7 +195,7 @@ Status Directory::Create(const Map& map, const DirectoryCreateOptions& options) 
     host.Store(0, 0);
     host.Publish(0, kEntryBytes);
     for (uint32_t partition = 0; partition < geometry.partitions; ++partition) {
-      // What a Region's bytes were before is not for us to trust, though it is handed out zeroed.
+      // A Region is handed out zeroed, but it may have been used before a Directory was made in it.
       for (uint64_t at = geometry.OwnerAt(partition); at < geometry.HeapAt(partition);
            at += kWordBytes) {
         host.Store(at, 0);
@@ -238,13 +241,13 @@ StatusOr<std::shared_ptr<Directory>> Directory::Open(std::shared_ptr<const Map> 
   return directory;
 }
 
-// Takes no lock: nobody else has it any more, and in a forked child one may never be free.
+// Takes no lock: nothing else uses it any more, and in a forked child a lock may never be free.
 Directory::~Directory() ABSL_NO_THREAD_SAFETY_ANALYSIS {
   map_->usage().AddLive(-static_cast<int64_t>(reported_live_bytes_));
   // Where caches are not coherent this host's may still have lines of the heap that it stored to
   // and never sealed: the partition stays this host's until the Region is detached here.
   if (lock_ == nullptr || IsForked() || !map_->is_coherent()) return;
-  // Whoever comes next has not to ask who we were. Lost bytes are the next one's to meet.
+  // The next owner then need not find out who we were. If the bytes are lost, it will notice.
   const uint64_t at = memory_.geometry().OwnerAt(*own_);
   const Status gone = host_.Guarded([&] {
     host_.Store(at, 0);
@@ -311,7 +314,7 @@ Status Directory::Claim(uint32_t partition, bool take_over) {
   const auto region =
       CXLPOOL_MUTANT("lock-by-the-first-handle") ? map_->region() : map_->newest_region();
   auto lock = PartitionLock::Take(region, map_->offset_bytes() + at);
-  // Of a process that has just ended the agent may have a descriptor for a moment more.
+  // The agent may keep a descriptor of a process that has just ended for a moment more.
   const auto until = std::chrono::steady_clock::now() + kDescriptorsGo;
   while (lock.ok() && *lock == nullptr && OwnerHasEnded(partition) &&
          std::chrono::steady_clock::now() < until) {
@@ -478,6 +481,8 @@ Status Directory::Find(std::string_view name, cxlpool_object_info& info) const {
   return ReadFailed(result, name);
 }
 
+// Finds, pins, then looks again: an object that was removed before the pin could be seen is not
+// returned. It is tried again where the object changes meanwhile.
 StatusOr<std::unique_ptr<DirectoryObject>> Directory::Borrow(std::string_view name) {
   if (!own_.has_value() && !keeps_objects_) return NoPartition("to borrow");
   if (!keeps_objects_ && IsForked()) return Forked();
@@ -541,7 +546,7 @@ void Directory::Unpin(const FoundObject& found) {
   const uint32_t pin = there->second.pin;
   pinned_.erase(there);
   map_->usage().AddPins(-1);
-  // Where its line is lost, nobody will read the pin either: it is not used again.
+  // Where its line is lost, no process can read the pin either: it is not used again.
   if (host_.Guarded([&] { memory_.Unpin(*own_, pin); }).ok()) free_pins_.push_back(pin);
 }
 
@@ -578,6 +583,9 @@ StatusOr<std::unique_ptr<DirectoryObject>> Directory::CreateObject(std::string_v
                                            DirectoryObject::State::kRoom);
 }
 
+// `stored` is also set where an error leaves it open whether the entry is visible: its bytes must
+// not be used for another object then. The CRC is computed before the lock is taken, as it takes
+// long.
 Status Directory::SealObject(const ObjectName& name, Entry& entry, const void* bytes,
                              bool& stored) {
   stored = false;
@@ -603,7 +611,7 @@ Status Directory::SealObject(const ObjectName& name, Entry& entry, const void* b
     }
   }
   WriteResult result = WriteResult::kOk;
-  stored = true;  // Whatever comes of it, but for what is known to have changed nothing.
+  stored = true;  // Whatever comes of it, except where it is known that nothing has changed.
   Status status = partition_->Seal(name, entry, result);
   ReportLiveBytes();
   if (!status.ok()) return status;
@@ -625,7 +633,7 @@ Status Directory::Remove(std::string_view name) {
   if (keeps_objects_) {
     return Refuse(Code::kFailedPrecondition, "OBJECTS_STAY",
                   "the Directory keeps its objects: readers that nobody knows of look at them",
-                  "make it anew with replace, once no host reads it");
+                  "make it again with replace, once no host reads it");
   }
   WriteResult result = WriteResult::kOk;
   {

@@ -1,9 +1,9 @@
 // A Directory of sealed, named objects on a map: what cxlpool/directory.h offers, in C++.
 //
-// directory_format.h says how it lies in the Region, directory_partition.h how its owner writes.
+// directory_format.h has its layout in the Region, directory_partition.h how its owner writes.
 // Here is who the owner is, what an error is called, and what lives how long.
 //
-// Thread-safe, but for the destructor.
+// Thread-safe, except for the destructor.
 #ifndef CXLPOOL_LIBPOOL_SRC_DIRECTORY_H_
 #define CXLPOOL_LIBPOOL_SRC_DIRECTORY_H_
 
@@ -78,7 +78,7 @@ class DirectoryObject {
  public:
   enum class State {
     kPinned,
-    kRoom,    // It has no entry yet, and is nobody else's.
+    kRoom,    // It has no entry yet, and no one else has it.
     kSealed,  // From kRoom; it is the Directory's.
   };
 

@@ -23,6 +23,8 @@ struct cxlpool_object {
   std::unique_ptr<lib::DirectoryObject> object;
 };
 
+// Each call here checks its pointers, reads the options by their size, and hands over to
+// lib::Directory; Run turns the Status, and an exception, into a code.
 int cxlpool_directory_create(const cxlpool_map* map,
                              const cxlpool_directory_create_options* options,
                              cxlpool_error* error) {
@@ -86,6 +88,7 @@ int cxlpool_object_seal(cxlpool_object* object, cxlpool_error* error) {
   });
 }
 
+// The size is filled also where the buffer is too small, so that the caller can make a larger one.
 int cxlpool_directory_get(const cxlpool_directory* directory, const char* name, void* into,
                           size_t room, size_t* size, cxlpool_error* error) {
   return Run(error, [&]() -> Status {

@@ -60,7 +60,7 @@ constexpr uint64_t RoundUp(uint64_t value, uint64_t unit) {
   return (value + unit - 1) / unit * unit;
 }
 
-// Bits of `value` all over: names and lines differ in their first bytes or their last ones alone.
+// Spreads the bits of `value`: some names and lines differ only in their first or last bytes.
 constexpr uint64_t Mix(uint64_t value) {
   value ^= value >> 30;
   value *= 0xbf58476d1ce4e5b9;
@@ -124,7 +124,7 @@ struct Entry {
   uint64_t generation() const { return head >> 8; }
   uint64_t bytes_at() const { return object_at + NameSpan(name_bytes); }
   uint64_t span() const { return SpanOf(name_bytes, size_bytes); }
-  // Of all but the state.
+  // A checksum of everything except the state.
   uint64_t check() const {
     return Mix(Mix(Mix(Mix(generation() ^ name_hash) ^ object_at) ^ size_bytes) ^ name_bytes ^
                (uint64_t{crc} << 32) ^ (has_crc ? 1u << 31 : 0));
@@ -254,7 +254,7 @@ class DirectoryMemory {
     entry.crc = static_cast<uint32_t>(host_->Load(at + 5 * kWordBytes));
     const uint64_t check = host_->Load(at + 6 * kWordBytes);
     if (entry.state() == EntryState::kEmpty) return entry.generation() <= kMaxGeneration;
-    // Of a retired one too it tells half of what was to be there next from what was there.
+    // For a retired one too it distinguishes half of what was to be there next from what was there.
     return (check == entry.check() || CXLPOOL_MUTANT("ready-before-the-fields")) &&
            entry.state() <= EntryState::kRetired && entry.generation() <= kMaxGeneration &&
            IsInHeap(partition, entry);
@@ -269,7 +269,7 @@ class DirectoryMemory {
            entry.object_at - heap <= geometry_.HeapBytes() - entry.span();
   }
 
-  // Stores an object's name; its bytes follow at once or later. Nobody sees it.
+  // Stores an object's name; its bytes follow at once or later. It is not visible yet.
   void WriteName(const Entry& entry, const ObjectName& name) const {
     host_->Write(entry.object_at, name.words, name.WordCount() * kWordBytes);
   }
@@ -325,7 +325,7 @@ class DirectoryMemory {
   }
 
   // What was stored to the word before is in memory before anything after it is loaded. The word is
-  // fetched anew, because a line that was published may be on its way to its device still.
+  // fetched again, because a line that was published may be on its way to its device still.
   void Settle(uint64_t at) const {
     host_->Refresh(at, kWordBytes);
     host_->Load(at);

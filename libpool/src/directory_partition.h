@@ -51,7 +51,7 @@ class DirectoryPartition {
 
   uint32_t partition() const { return partition_; }
 
-  // Reads what the owner before left. Its pins end, since nobody of its process looks at anything
+  // Reads what the owner before left. Its pins end, since its process no longer looks at anything
   // any more. What is not an object is retired; of two objects with one name the newer stays.
   Status Recover() {
     heap_.Give(memory_.geometry().HeapAt(partition_), memory_.geometry().HeapBytes());
@@ -63,8 +63,8 @@ class DirectoryPartition {
       memory_.host().Refresh(geometry.EntryAt(partition_, 0), geometry.entries * kEntryBytes);
     });
     if (!status.ok()) return status;
-    // Of what was removed, only what is pinned is anybody's: the rest of those entries may be half
-    // of what was to be there next, or say where something else is by now.
+    // Among removed objects only those that are pinned still have their bytes: the other entries
+    // may be half of what was to be there next, or point to where something else is by now.
     if (status = LoadPins(); !status.ok()) return status;
     std::vector<uint32_t> retired;
     for (uint32_t slot = 0; slot < slots_.size(); ++slot) {
@@ -101,7 +101,7 @@ class DirectoryPartition {
     return Sweep();
   }
 
-  // Room for an object, which nobody sees before Seal. Its name is stored; its bytes are the
+  // Room for an object, which no one sees before Seal. Its name is stored; its bytes are the
   // caller's to store, at entry.bytes_at(). Abandon, or Seal, ends it.
   Status Begin(const ObjectName& name, uint64_t size_bytes, Entry& entry, WriteResult& result) {
     entry = Entry();
@@ -142,7 +142,7 @@ class DirectoryPartition {
     return older.has_value() ? RetireAndSweep(*older) : Status();
   }
 
-  // The name means nothing any more. Its bytes are free once nobody looks at them.
+  // The name means nothing any more. Its bytes are free once no one looks at them.
   Status Remove(const ObjectName& name, WriteResult& result) {
     std::optional<uint32_t> found;
     std::optional<uint32_t> slot;
@@ -236,7 +236,7 @@ class DirectoryPartition {
       slots_[slot].has_memory = heap_.TakeAt(entry.object_at, entry.span());
     }
     if (slots_[slot].has_memory || (whole && entry.state() == EntryState::kRetired)) return status;
-    // Damaged, or half of one that was being stored: nobody's.
+    // Damaged, or half of one that was being stored: it belongs to no one.
     const uint64_t generation = std::min(entry.generation(), kMaxGeneration);
     slots_[slot].entry.head = Entry::Head(generation, EntryState::kRetired);
     return memory_.host().Guarded(
@@ -299,7 +299,7 @@ class DirectoryPartition {
     return Sweep();
   }
 
-  // Gives back what a retired slot has, which nobody looks at.
+  // Gives back what a retired slot has, which no one looks at.
   Status Free(uint32_t slot) {
     Entry& entry = slots_[slot].entry;
     if (CXLPOOL_MUTANT("retired-after-the-pins")) {
@@ -312,7 +312,7 @@ class DirectoryPartition {
     return Tidy(slot);
   }
 
-  // Entries that nobody has to pass by on the way to another are empty again, so that a search for
+  // Entries that no search has to pass on its way to another are empty again, so that a search for
   // a name that is not there ends early.
   Status Tidy(uint32_t slot) {
     const auto mask = static_cast<uint32_t>(slots_.size() - 1);

@@ -63,7 +63,7 @@ void FaultWatcher::Run(const LocalFaultsResponse& first) {
       if (stopping_) return;
       status_ = answer.status();
       if (!answer.ok()) {
-        // A new connection begins at the beginning: another agent counts anew.
+        // A new connection begins at the beginning: another agent counts from the start.
         connection_.reset();
         if (!CXLPOOL_MUTANT("faults-since-the-last-agent")) after_ = 0;
         const Deadline until = After(pause);
@@ -99,7 +99,7 @@ StatusOr<LocalFaultsResponse> FaultWatcher::Ask(uint32_t wait_ms) {
   return *std::move(reply->message.faults);
 }
 
-// Tells all that an answer has, unless the watch is being stopped.
+// Reports all that an answer has, unless the watch is being stopped.
 void FaultWatcher::Deliver(const LocalFaultsResponse& answer) {
   for (const LocalFault& fault : answer.faults) {
     if (Stopping()) return;
@@ -121,8 +121,8 @@ void FaultWatcher::DeliverFault(const LocalFault& fault) {
   if (on_fault_) on_fault_(fault);
 }
 
-// An agent that restarts tells every size again, which is how a growth is heard of that came while
-// there was none. What is as it was told before is no news.
+// An agent that restarts sends every size again, so that a growth during its absence is reported,
+// too. A size that was reported before is left out.
 void FaultWatcher::DeliverSize(const LocalSize& size) {
   if (size.size_bytes > kMaxBytes) return;  // No size that a Region can have.
   if (sizes_.size() >= kMaxRemembered) sizes_.clear();

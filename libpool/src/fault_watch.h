@@ -1,7 +1,7 @@
 // The thread that asks the host agent for lost bytes and for the sizes of Regions, and its
 // connection (cxlpool.h, "Lost bytes").
 //
-// Thread-safe, but for the destructor, which waits for a call of `on_fault` or `on_size` that is
+// Thread-safe, except for the destructor, which waits for a call of `on_fault` or `on_size` that is
 // under way. In a forked child there is no such thread, and the connection is the parent's: Check
 // answers FORKED, and the watch must not be destroyed.
 #ifndef CXLPOOL_LIBPOOL_SRC_FAULT_WATCH_H_
@@ -23,7 +23,7 @@
 #include "absl/base/thread_annotations.h"
 #include "libpool/src/connection.h"
 #include "libpool/src/deadline.h"
-#include "libpool/src/local_messages.h"
+#include "libpool/src/local_codec.h"
 #include "libpool/src/status.h"
 #include "proto/support/mutex.h"
 
@@ -69,7 +69,7 @@ class FaultWatcher {
   std::optional<Connection> connection_;
   uint64_t after_ = 0;
   std::set<std::tuple<std::string, uint64_t, uint64_t>> reported_;
-  std::map<std::string, uint64_t> sizes_;  // By tag: the last that was told.
+  std::map<std::string, uint64_t> sizes_;  // By tag: the last that was reported.
 
   mutable Mutex mutex_;
   std::condition_variable stopped_;

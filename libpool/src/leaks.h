@@ -23,8 +23,8 @@ struct OpenedRegion;
 
 class LeakList {
  public:
-  // The process's. Null: nobody wants to know. The environment is read by the first call, which
-  // also sees to it that the end of the process tells.
+  // The process's list. Null: it is not wanted. The first call reads the environment, and arranges
+  // for the report at the end of the process.
   static LeakList* Wanted();
 
   // In a forked child nothing: it tells nothing either, and the lock may be held for ever.

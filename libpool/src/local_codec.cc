@@ -101,6 +101,8 @@ std::optional<uint64_t> TakeVarint(std::string_view& bytes) {
   return std::nullopt;
 }
 
+// Takes the first field off `bytes`. Nothing: it is cut short, or has a number or wire type that
+// protobuf does not have (groups are not supported, either).
 std::optional<Field> TakeField(std::string_view& bytes) {
   const std::optional<uint64_t> tag = TakeVarint(bytes);
   if (!tag.has_value()) return std::nullopt;

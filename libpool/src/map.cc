@@ -54,7 +54,7 @@ Status CheckBacking(const OpenReply& region, const LocalSegment& segment, int fd
   return Refuse(Code::kFailedPrecondition, "BACKING_SHORT",
                 Concat("the bytes of ", region.name, " at ", segment.region_offset_bytes,
                        " were taken back: it has been released"),
-                "close it, and allocate or open a Region anew");
+                "close it, and allocate or open a Region again");
 }
 
 // The options with what was left open decided, or why they do not fit this Region.
@@ -87,11 +87,11 @@ StatusOr<MapOptions> Resolve(MapOptions options, const OpenReply& region, uint64
 
 uint64_t PageBytes() { return static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)); }
 
-// Of address space that is kept for a map, without access.
+// For address space that is kept for a map, without access.
 constexpr int kReserveFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
-// Reserves [wanted, wanted + size) where nothing is mapped, and says where it lies; MAP_FAILED, or
-// another address: it does not. A kernel before 4.17 takes the address as a hint.
+// Reserves [wanted, wanted + size) where nothing is mapped, and answers where it lies; MAP_FAILED,
+// or another address: it does not. A kernel before 4.17 takes the address as a hint.
 void* ReserveAt(void* wanted, uint64_t size) {
   const int fixed = CXLPOOL_MUTANT("reserve-over-a-neighbour") ? MAP_FIXED : MAP_FIXED_NOREPLACE;
   void* const at = ::mmap(wanted, size, PROT_NONE, kReserveFlags | fixed, -1, 0);
@@ -168,10 +168,12 @@ Status Map::Reserve(const OpenReply& region) {
   return Status();
 }
 
+// Maps the bytes [from, to) of the map at their place in the reserved range, segment by segment.
+// After an error some may be mapped: the caller takes the range away again.
 Status Map::Place(const OpenedRegion& region, uint64_t from, uint64_t to) {
   const int protection = options_.writable ? PROT_READ | PROT_WRITE : PROT_READ;
   for (const LocalSegment& segment : region.reply.segments) {
-    // Of the Region's bytes that are wanted, those of this segment.
+    // The bytes of this segment that are wanted.
     const uint64_t begin = std::max(segment.region_offset_bytes, options_.offset_bytes + from);
     const uint64_t end =
         std::min(segment.region_offset_bytes + segment.length_bytes, options_.offset_bytes + to);
@@ -180,7 +182,7 @@ Status Map::Place(const OpenedRegion& region, uint64_t from, uint64_t to) {
     if (Status status = CheckBacking(region.reply, segment, fd); !status.ok()) return status;
     const uint64_t skipped =
         CXLPOOL_MUTANT("part-from-the-start") ? 0 : begin - segment.region_offset_bytes;
-    // Writable although the descriptor is read-only? The kernel says no, and that is what counts.
+    // Writable although the descriptor is read-only? The kernel refuses, and that is what counts.
     if (::mmap(range_.begin + (begin - options_.offset_bytes), end - begin, protection,
                MAP_SHARED | MAP_FIXED, fd,
                static_cast<off_t>(segment.offset_bytes + skipped)) == MAP_FAILED) {
@@ -219,14 +221,14 @@ Status Map::Extend(std::shared_ptr<const OpenedRegion> grown) {
   if (all % AlignmentOf(reply, PageBytes()) != 0 || mapped % AlignmentOf(reply, PageBytes()) != 0) {
     return BadArgument(
         Concat("the end of the map is not aligned as what was added to ", reply.name),
-        "map it anew");
+        "map it again");
   }
   const uint64_t reserved = reserved_bytes_;
   if (all > reserved && !ReserveBehind(all)) {
     return Refuse(Code::kFailedPrecondition, "NO_RESERVE",
                   Concat(reply.name, " has ", all, " bytes now, the map has room for ", reserved,
                          ", and no more is free behind that"),
-                  "map it anew, with a larger reserve_bytes");
+                  "map it again, with a larger reserve_bytes");
   }
   if (Status status = Place(*grown, mapped, all); !status.ok()) {
     // As it was: the reserve without access, and nothing behind it.

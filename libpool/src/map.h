@@ -6,7 +6,7 @@
 // mapped where nothing else is behind it; what is there already is never replaced. A Map keeps in
 // use every Region handle that it was made of.
 //
-// Thread-safe, but for the destructor.
+// Thread-safe, except for the destructor.
 #ifndef CXLPOOL_LIBPOOL_SRC_MAP_H_
 #define CXLPOOL_LIBPOOL_SRC_MAP_H_
 
@@ -97,7 +97,7 @@ class Map {
 
   mutable Mutex mutex_;
   uint64_t reserved_bytes_
-      ABSL_GUARDED_BY(mutex_);  // From range_.begin on; nobody else maps there.
+      ABSL_GUARDED_BY(mutex_);  // From range_.begin on; nothing else is mapped there.
   std::vector<std::shared_ptr<const OpenedRegion>> regions_ ABSL_GUARDED_BY(mutex_);
 };
 

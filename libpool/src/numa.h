@@ -1,5 +1,5 @@
 // Placing memory on a NUMA node, and seeing where pages are: mbind(2) and move_pages(2) without
-// libnuma. As cxlpool.h says of the two calls of the same names. Any thread.
+// libnuma. As described in cxlpool.h for the two calls of the same names. Any thread.
 #ifndef CXLPOOL_LIBPOOL_SRC_NUMA_H_
 #define CXLPOOL_LIBPOOL_SRC_NUMA_H_
 

@@ -1,7 +1,7 @@
 // What a Region's handle and its maps share: the agent's answer, the descriptors, the hold that
-// tells the agent of the use, and what is counted of it.
+// keeps the agent informed of the use, and what is counted of it.
 //
-// Immutable but for the locks and the counts; any thread.
+// Immutable except for the locks and the counts; any thread.
 #ifndef CXLPOOL_LIBPOOL_SRC_OPENED_REGION_H_
 #define CXLPOOL_LIBPOOL_SRC_OPENED_REGION_H_
 

@@ -1,7 +1,7 @@
 // Who of this host's processes owns a partition of a Directory: a lock of the kernel's on one byte
 // of the Region's descriptor (F_OFD_SETLK), which ends with the process in whatever way that ends.
-// So whoever gets it knows that no process of this host has the partition. Of other hosts it says
-// nothing.
+// So the process that gets it knows that no other process of this host has the partition. Of other
+// hosts it says nothing.
 //
 // A child that was forked keeps the lock as long as it lives, as it keeps the Region.
 #ifndef CXLPOOL_LIBPOOL_SRC_PARTITION_LOCK_H_

@@ -14,7 +14,7 @@ namespace {
 
 constexpr uint64_t kChunkAlignment = uint64_t{2} << 20;
 
-// Those that nobody can undo any more, and whose maps stay: devices may use them. Never read, and
+// Pins that cannot be undone any more, and whose maps stay: devices may use them. Never read, and
 // only here so that a leak checker sees that they are kept.
 constinit std::atomic<Pin*> g_stuck = nullptr;
 

@@ -32,7 +32,7 @@ struct PinOptions {
 class Pin {
  public:
   // Registers all that `map` has mapped. Errors as cxlpool_pin; then nothing stays registered,
-  // unless the message says so: then the map stays mapped, and its Region in use, until this
+  // except where the message says so: then the map stays mapped, and its Region in use, until this
   // process ends.
   static StatusOr<std::unique_ptr<Pin>> Make(std::shared_ptr<const Map> map,
                                              const PinOptions& options);

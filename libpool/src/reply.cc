@@ -81,6 +81,8 @@ Status StatusOf(const LocalResponse& response) {
   return Status(std::move(failure));
 }
 
+// An agent is not trusted further than needed: what is mapped by this reply must lie where it says,
+// and nothing may overflow. BAD_REPLY for everything that an agent of this protocol never sends.
 StatusOr<OpenReply> ParseOpen(const LocalOpenResponse& open, size_t descriptors,
                               uint64_t page_bytes) {
   const StatusOr<std::string> name = RegionNameOf(open.name);

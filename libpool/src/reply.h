@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "cxlpool/cxlpool.h"
-#include "libpool/src/local_messages.h"
+#include "libpool/src/local_codec.h"
 #include "libpool/src/status.h"
 
 namespace cxlpool::libpool {
@@ -30,9 +30,9 @@ struct OpenReply {
   int32_t coherence = CXLPOOL_COHERENCE_SOFTWARE;
   std::vector<LocalSegment> segments = {};
   std::optional<int> numa_node = {};
-  std::vector<int> numa_nodes = {};  // As far as the agent told them: numa_node at least.
-  // Of the segments, where it was asked for (as_file): absolute, and fit for a terminal and a
-  // command line. Else there are none.
+  std::vector<int> numa_nodes = {};  // As far as the agent reported them: numa_node at least.
+  // Whether the segments have paths: where they were asked for (as_file). A path is absolute, and
+  // fit for a terminal and a command line.
   bool has_paths() const { return !segments.empty() && !segments.front().path.empty(); }
 };
 

@@ -22,7 +22,7 @@ constexpr Duration kLongestClose = std::chrono::seconds(5);
 constexpr int kMaxOwed = 64;
 constexpr int kMaxWaitMs = 600'000;
 
-// Of connect, send and receive alone: an agent may send a refusal with any reason.
+// Only for errors of connect, send and receive: an agent may send a refusal with any reason.
 bool IsLost(const Status& status) {
   return status.reason() == "AGENT_LOST" || status.reason() == "AGENT_NOT_RUNNING";
 }
@@ -30,7 +30,7 @@ bool IsLost(const Status& status) {
 // What the agent refuses now and will not in a while, without anybody doing something about it. Not
 // NOT_ONLINE_YET: the agent has waited for that as long as it was asked to.
 bool Passes(const Status& answer) {
-  if (IsLost(answer)) return false;  // An agent that says so is none that we know.
+  if (IsLost(answer)) return false;  // No agent that we know answers that.
   return (answer.code() == Code::kUnavailable && answer.reason() != "NOT_ONLINE_YET") ||
          answer.reason() == "QUEUE_FULL";
 }
@@ -38,7 +38,7 @@ bool Passes(const Status& answer) {
 Status NotOurs() {
   return Refuse(Code::kFailedPrecondition, "FORKED",
                 "this client is another process's: this process was forked from it",
-                "connect anew in the child");
+                "connect again in the child");
 }
 
 uint64_t PageBytes() { return static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)); }
@@ -65,8 +65,8 @@ bool Has(const LocalResponse& response, Body body) {
   return false;
 }
 
-// Whether the answer to a page of counters is none: an agent that hangs up on a user says why
-// first, whatever was asked. BAD_REQUEST is said by an agent that does not know such pages.
+// Whether this is no answer to the page of counters: an agent that hangs up on a user first sends
+// why, whatever was asked. BAD_REQUEST comes from an agent that does not know such pages.
 bool IsHangUp(const LocalResponse& answer) {
   if (answer.code == 0 || CXLPOOL_MUTANT("hang-up-taken-for-an-answer")) return false;
   const std::string reason(StatusOf(answer).reason());
@@ -114,6 +114,8 @@ StatusOr<LocalResponse> Session::Call(LocalRequest request, Duration wait, Body 
   return std::move(reply->message);
 }
 
+// An OK reply that cannot be understood ends the connection: with it ends the use that the agent
+// has counted, and that nobody here knows how to close.
 StatusOr<std::shared_ptr<const OpenedRegion>> Session::Open(LocalRequest request, Duration wait) {
   const Limits limits = {After(timeout_ + wait), After(wait), After(timeout_)};
   const StatusOr<Lane*> taken = TakeTurn(limits.deadline);
@@ -188,7 +190,7 @@ void Session::EndHold(uint64_t id) {
     lane = held->second.lane;
     if (open) lane->pending_closes.push_back(std::move(held->second.name));
     holds_.erase(held);
-    if (!open || lane->busy) return;  // The caller whose turn it is says it.
+    if (!open || lane->busy) return;  // The caller whose turn it is sends it.
     lane->busy = true;
   }
   EndTurn(*lane, deadline);
@@ -263,7 +265,7 @@ void Session::SendClose(Lane& lane, const std::string& name, Deadline deadline) 
   request.close = {.name = name};
   const int owed_before = lane.owed;
   const Status status = Exchange(lane, request, deadline, Body::kClose).status();
-  // Timed out before it was sent: it still has to be said.
+  // Timed out before it was sent: it still has to be sent.
   if (lane.connection.has_value() && lane.owed <= owed_before &&
       status.reason() == "AGENT_TIMEOUT") {
     MutexLock lock(mutex_);
@@ -291,6 +293,8 @@ void Session::DropLost() {
   }
 }
 
+// Sends the request until it has an answer that does not pass by itself, with a backoff. The
+// request keeps its request_id, so that sending it again never does it twice.
 StatusOr<Reply> Session::Converse(Lane& lane, LocalRequest& request, Limits limits, Body expected) {
   int backoff_ms = kFirstBackoffMs;
   bool may_be_done = false;  // It reached somebody, and the answer did not reach us.
@@ -304,7 +308,7 @@ StatusOr<Reply> Session::Converse(Lane& lane, LocalRequest& request, Limits limi
         Status answer = StatusOf(reply->message);
         if (answer.ok()) return reply;
         if (may_be_done && request.release.has_value() && answer.code() == Code::kNotFound) {
-          Reply gone;  // That is what was asked for.
+          Reply gone;  // An earlier try has released it: that is success.
           gone.message.release.emplace();
           return gone;
         }
@@ -441,7 +445,7 @@ StatusOr<Reply> Session::ExchangeOnce(Lane& lane, const LocalRequest& request, D
   if (Status status = DrainOwed(lane, deadline); !status.ok()) return status;
   const Status sent = lane.connection->Send(request, deadline, descriptor);
   if (!sent.ok() && !IsLost(sent)) return sent;
-  // An agent that hung up on us may have said why before.
+  // An agent that hung up on us may have sent the reason before.
   StatusOr<Reply> reply = lane.connection->Receive(deadline);
   if (!sent.ok() && !reply.ok()) return sent;
   if (reply.status().reason() == "AGENT_TIMEOUT") ++lane.owed;

@@ -9,9 +9,9 @@
 //   never held across I/O.
 // - What was opened counts as used by the connection that opened it. A lost connection ends, for
 // the
-//   agent, everything that was open on it. Whoever takes a turn next sees which connections of idle
-//   lanes are lost, and opens again each hold that is open on none: the same Region though it was
-//   renamed, and no more of it though it has grown.
+//   agent, everything that was open on it. The caller that takes the next turn sees which
+//   connections of idle lanes are lost, and opens again each hold that is open on none: the same
+//   Region though it was renamed, and no more of it though it has grown.
 // - A caller that gave up leaves its reply behind on its lane; `owed` counts those, and they are
 // read
 //   and thrown away before the next request there. The connection stays, so that a slow agent does
@@ -20,7 +20,7 @@
 // before
 //   that. One that does not know what it is refuses it, and all goes on without.
 // - A hold that ends while another caller has the turn on its lane leaves its name in the lane's
-//   pending_closes; turns end by telling the agent. So closing waits for no other caller.
+//   pending_closes; turns end by sending them to the agent. So closing waits for no other caller.
 //
 // Thread-safe. Shared by the client and every hold, so Regions may outlive their client.
 #ifndef CXLPOOL_LIBPOOL_SRC_SESSION_H_
@@ -65,7 +65,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // The same for open and allocate.
   StatusOr<std::shared_ptr<const OpenedRegion>> Open(LocalRequest request, Duration wait);
 
-  // For Hold alone. EndHold never fails: what cannot be said now is said later, or is said by
+  // For Hold only. EndHold never fails: what cannot be sent now is sent later, or is made clear by
   // the end of the connection.
   Status CheckHold(uint64_t id) const;
   void EndHold(uint64_t id);
@@ -75,7 +75,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
  private:
   // `connection`, `owed` and `has_usage` are of the caller whose turn it is; mutex_ guards the
-  // others, and these while nobody has the turn.
+  // others, and these while no one has the turn.
   struct Lane {
     std::optional<Connection> connection;
     int owed = 0;
@@ -139,7 +139,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::shared_ptr<UsageCounters> Usage();
 
   Lane* IdleLane() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Of the idle lanes.
+  // Drops the connections of idle lanes that are lost.
   void DropLost() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DropLocked(Lane& lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsHeld(const Lane& lane, const std::string& name) const

@@ -54,7 +54,7 @@ class [[nodiscard]] Status {
   bool ok() const { return failure_ == nullptr; }
   Code code() const { return ok() ? Code::kOk : failure_->code; }
   std::string_view reason() const { return ok() ? std::string_view() : failure_->reason; }
-  // Of one that is not OK.
+  // Only where it is not OK.
   const Failure& failure() const { return *failure_; }
 
  private:

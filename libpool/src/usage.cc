@@ -119,7 +119,7 @@ void RegionUsage::AddLive(int64_t bytes) const {
   if (counts()) Add(entry_->live_bytes, static_cast<uint64_t>(bytes));
 }
 
-// By what it differs from what was told before, as others may tell of the same Region.
+// Adds the difference from what was reported before: other objects may report the same Region.
 void RegionUsage::Report(uint64_t live_bytes, uint64_t slack_bytes) const {
   if (!counts()) return;
   Add(entry_->live_bytes,

@@ -2,9 +2,10 @@
 // likes (proto/support/usage_page.h). A change is a store or an addition to memory: no message, no
 // thread, no system call.
 //
-// A client has one page. Of the 65th Region that it has open, and where there is no page, nothing
-// is told. A forked child has the page too and never writes to it, so that what it says stays its
-// parent's: a second page, which the kernel wipes at fork, tells the child that it is one.
+// A client has one page. The 65th and further Regions that it has open are not reported, and none
+// is where there is no page. A forked child has the page too and never writes to it, so that the
+// page stays the parent's: a second page, which the kernel wipes at fork, shows the child that it
+// is one.
 //
 // Thread-safe.
 #ifndef CXLPOOL_LIBPOOL_SRC_USAGE_H_
@@ -37,8 +38,8 @@ class UsageCounters {
   int fd() const { return fd_.get(); }
   bool forked() const { return *is_parent_ == 0 && !CXLPOOL_MUTANT("child-writes-to-the-page"); }
 
-  // The Region's entry, which all who claim it share, until each has ended it. Null: 64 others are
-  // told of, or the tag is no UUID.
+  // The Region's entry, which all who claim it share, until each has ended it. Null: 64 others have
+  // an entry, or the tag is no UUID.
   UsageEntry* Claim(std::string_view tag);
   void End(UsageEntry* entry);
 
@@ -65,7 +66,7 @@ class RegionUsage {
   void AddMap(int64_t maps, int64_t bytes) const;
   void AddPins(int64_t pins) const;
   void AddLive(int64_t bytes) const;
-  // Replaces what was told before of this object.
+  // Replaces what was reported before for this object.
   void Report(uint64_t live_bytes, uint64_t slack_bytes) const;
 
   uint32_t maps() const { return maps_.load(std::memory_order_relaxed); }
@@ -75,7 +76,7 @@ class RegionUsage {
   bool counts() const { return entry_ != nullptr && !counters_->forked(); }
 
   const std::shared_ptr<UsageCounters> counters_;
-  UsageEntry* const entry_;  // Null: it is not told of.
+  UsageEntry* const entry_;  // Null: it is not reported.
   mutable std::atomic<uint32_t> maps_ = 0;
   mutable std::atomic<uint32_t> pins_ = 0;
   mutable std::atomic<uint64_t> reported_live_ = 0;

@@ -1,7 +1,7 @@
 // Between hosts whose caches nothing keeps coherent: what makes stores seen by others, and others'
 // stores seen. The rules that make these enough stand in docs/libpool.md, "Between hosts".
 //
-// Pure but for the caches; any thread.
+// Pure, except for the caches; any thread.
 #ifndef CXLPOOL_LIBPOOL_SRC_VISIBILITY_H_
 #define CXLPOOL_LIBPOOL_SRC_VISIBILITY_H_
 
@@ -9,14 +9,14 @@
 
 namespace cxlpool::libpool {
 
-// Of every line that has a byte of [data, data + size): what this processor stored there before is
-// in memory before anything that it stores afterwards. Caches may keep the line.
+// Writes back every line that has a byte of [data, data + size): what this processor stored there
+// before is in memory before anything that it stores afterwards. Caches may keep the line.
 //
 // x86-64: CLWB, else CLFLUSHOPT, else CLFLUSH, and SFENCE (Intel SDM, volume 1, 11.4.4). AArch64:
 // DC CVAC, and DSB SY (Arm ARM, D7.4.8).
 void WriteBackLines(const void* data, size_t size);
 
-// Of every such line: afterwards this host's caches have none, so that the next load is from
+// Removes every such line from this host's caches, so that the next load is from
 // memory. A dirty one is written back: over what another host may have stored there.
 //
 // x86-64: CLFLUSHOPT, else CLFLUSH, between MFENCEs: without the first, the line may be loaded

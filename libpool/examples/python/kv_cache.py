@@ -21,7 +21,7 @@ PATIENCE_SECONDS = 30
 
 
 def make(key, version):
-    """What stands for keys and values, of 256 KiB to 1 MiB: the version, then bytes that belong to this version alone."""
+    """What stands for keys and values, of 256 KiB to 1 MiB: the version, then bytes that belong to this version only."""
     line = hashlib.blake2b(f'{key} {version}'.encode()).digest()
     return version.to_bytes(8, 'little') + line * (4096 * (1 + version % 4))
 

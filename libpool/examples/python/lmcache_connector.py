@@ -9,7 +9,7 @@ with a stub of the driver that is described there. LMCache itself has never call
 The Region is shared, and each process that uses the connector has a partition of its own: every one reads what all
 have stored. One of them, or somebody before them, makes the Directory: cxlpool.Directory.create(map, partitions=8).
 
-A batch is carried out by one thread, key after key, and told of by an eventfd. A key that is refused is a block that
+A batch is carried out by one thread, key after key, and its end is reported by an eventfd. A key that is refused is a block that
 is not there (lookup, load) or was not stored; the batch's error says why. Eviction is LMCache's: it deletes what
 this process has stored, where the version at hand knows submit_batch_delete.
 """
@@ -24,7 +24,7 @@ import cxlpool
 class DirectoryConnector:
     """Any number of threads may call it.
 
-    region, socket: what cxlpool.Pool(socket).open(region) opens. partition: of this process alone. threads: how many
+    region, socket: what cxlpool.Pool(socket).open(region) opens. partition: of this process only. threads: how many
     batches are carried out at once. max_batches: how many may be under way or not yet drained; one more fails at
     once, as a batch of which no key was there or was stored. With twice as many submit_... raises a RuntimeError.
     """
@@ -80,7 +80,7 @@ class DirectoryConnector:
         return ended
 
     def close(self):
-        """Waits for the batches that are being carried out. Those that have not begun are dropped, and not told of."""
+        """Waits for the batches that are being carried out. Those that have not begun are dropped, and not reported."""
         with self._lock:
             if self._closed:
                 return
@@ -129,7 +129,7 @@ class DirectoryConnector:
         return batch
 
     def _carry_out(self, batch, act, items):
-        """Whatever happens to a key, the others are tried, and the batch is told of."""
+        """Whatever happens to a key, the others are tried, and the batch is reported."""
         done, why = [], ''
         for item in items:
             try:

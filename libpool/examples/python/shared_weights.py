@@ -44,7 +44,7 @@ def answer(model, question):
 
 
 def own_memory():
-    """In MiB: what this process alone has. The pool's memory is not in it."""
+    """In MiB: what only this process has. The pool's memory is not in it."""
     with open('/proc/self/status') as status:
         return sum(int(line.split()[1]) for line in status if line.startswith('RssAnon')) // 1024
 

@@ -20,9 +20,10 @@
  *
  * Calls that can fail return 0 or a code of cxlpool_code; `error`, which may be NULL, says more.
  * Every call ends by its deadline: the client's timeout, plus the call's own wait where it has one.
- * Within it a lost connection is made anew, Regions still held are opened again, and the request is
- * sent again under the same request_id, so that one logical call never allocates twice. What passes
- * by itself (a manager that the agent cannot reach, an agent that has just started) is waited for.
+ * Within it a lost connection is made again, Regions still held are opened again, and the request
+ * is sent again under the same request_id, so that one logical call never allocates twice. What
+ * passes by itself (a manager that the agent cannot reach, an agent that has just started) is
+ * waited for.
  *
  * Options are structs that begin with their size: initialise them with their ..._INIT. NULL in
  * their place means the defaults. A field that a later version adds means nothing when it is 0; a
@@ -33,11 +34,12 @@
  * Named objects in a Region that hosts share have a header of their own: cxlpool/directory.h.
  *
  * Threads: any number may use a handle at once, and their calls run side by side (up to
- * CXLPOOL_MAX_CALLS, then in turn); free a handle with nobody using it.
+ * CXLPOOL_MAX_CALLS, then in turn); free a handle only when no call uses it.
  *
  * Fork: a child has its parent's mappings, and must not use its handles: calls answer
- * CXLPOOL_FAILED_PRECONDITION with reason FORKED, and freeing one tells nobody. As long as the
- * child lives it keeps what the parent had open in use. A program started by exec has none of it.
+ * CXLPOOL_FAILED_PRECONDITION with reason FORKED, and freeing one has no effect outside the child.
+ * As long as the child lives, what the parent had open stays in use. A program started by exec has
+ * none of it.
  *
  * Signals: no call is made from a signal handler.
  */
@@ -165,7 +167,7 @@ typedef enum cxlpool_state {
   CXLPOOL_RELEASE_BLOCKED = 7
 } cxlpool_state;
 
-/* What the library says of a Region: one that is open, or a line of a listing. */
+/* A Region as the library describes it: one that is open, or a line of a listing. */
 typedef struct cxlpool_region_info {
   size_t size;              /* sizeof(cxlpool_region_info) when the caller was compiled. */
   char name[128];           /* regions/{region} */
@@ -181,7 +183,7 @@ typedef struct cxlpool_region_info {
                                a rule. 0 in a listing. */
   /* In a listing only. */
   int32_t state;          /* cxlpool_state */
-  int32_t detaching;      /* 1: on its way down, it can be opened no more. */
+  int32_t detaching;      /* 1: it is being detached, and can be opened no more. */
   uint32_t opens;         /* Connections on this host that have it open. */
   uint32_t reserved;      /* 0 */
   char state_reason[256]; /* Why, and what to do, where a person is needed. */
@@ -239,7 +241,7 @@ typedef struct cxlpool_allocate_options {
                                 failure, from another process as well, without making a second
                                 Region: with the same id and the same arguments, by the same user (and
                                 process, unless persistent), the Region that was made is opened. */
-  int32_t as_file;           /* 1: as of cxlpool_open_options; then it comes in one piece. */
+  int32_t as_file;           /* 1: as in cxlpool_open_options; then it comes in one piece. */
   int32_t reserved;          /* 0 */
 } cxlpool_allocate_options;
 #define CXLPOOL_ALLOCATE_OPTIONS_INIT                                                            \
@@ -284,7 +286,7 @@ CXLPOOL_API int cxlpool_open(cxlpool_client *client, const char *name,
                              cxlpool_error *error);
 
 /* Starts the release of a Region that this host has and no other, by name or by tag. Returns once
- * that is durable; the memory goes when nobody uses it, this process included: unmap and close
+ * that is durable; the memory goes when no one uses it, this process included: unmap and close
  * first. PERMISSION_DENIED/REGION_NOT_YOURS: another user made it. */
 CXLPOOL_API int cxlpool_release(cxlpool_client *client, const char *name, cxlpool_error *error);
 
@@ -299,9 +301,9 @@ CXLPOOL_API void cxlpool_list_free(cxlpool_list *list);
 
 /* ---- An open Region -------------------------------------------------------------------------- */
 
-/* While a Region is open, or a map of it lives, the agent counts it as used and takes it from
- * nobody without force. Name and size are those of the moment it was opened: one that grows stays
- * as it was here. Closing is not releasing: the bytes stay. */
+/* While a Region is open, or a map of it lives, the agent counts it as used, and takes it away only
+ * by force. Name and size are those of the moment it was opened: one that grows stays as it was
+ * here. Closing is not releasing: the bytes stay. */
 
 CXLPOOL_API int cxlpool_region_describe(const cxlpool_region *region, cxlpool_region_info *info,
                                         cxlpool_error *error);
@@ -339,13 +341,13 @@ CXLPOOL_API size_t cxlpool_region_nodes(const cxlpool_region *region, int *nodes
  * "/dev/cxlpool/kv/dax1.0". NULL: it is not, or there are not so many. It is a DAX device: mmap in
  * multiples of alignment_bytes, size_bytes at most; neither read, write nor ftruncate, and st_size
  * is 0. The text is the Region's. The path goes when it was closed by all that asked for it, or the
- * agent restarts (the client's next call makes it anew); what was opened by it stays open and
+ * agent restarts (the client's next call makes it again); what was opened by it stays open and
  * counts as used. */
 CXLPOOL_API const char *cxlpool_region_path(const cxlpool_region *region, size_t index);
 
 /* For a program that is about to become another by exec: that one, and its children, keep the
  * Region open, and with it its path, until the last of them has ended. It has one descriptor more,
- * which it leaves alone; where it closes that, or the agent restarts, the Region is closed. What
+ * which it must not close: when it does, or when the agent restarts, the Region is closed. What
  * else is open on the connection stays open with it, so use a client of its own.
  * DEADLINE_EXCEEDED/CLIENT_BUSY: another call is under way. UNAVAILABLE/AGENT_LOST: it is not open
  * any more. */
@@ -353,9 +355,10 @@ CXLPOOL_API int cxlpool_keep_through_exec(const cxlpool_region *region, cxlpool_
 
 /* For a program that hands out memory of the Region by itself: how many bytes hold something now,
  * and how many are kept ready for what comes. Operators see it where they ask who uses a Region,
- * beside what the library counts (maps, pins, a Directory's objects). Replaces what was told of
- * this handle before. Costs two stores to memory, and asks nobody: tell as often as you like. Of
- * the 65th Region that a client has open nothing is told, and nothing by a forked child.
+ * beside what the library counts (maps, pins, a Directory's objects). Replaces what was given for
+ * this handle before. Costs two stores to memory, and sends no message: call it as often as you
+ * like. Has no effect for the 65th and further Regions that a client has open, nor in a forked
+ * child.
  * INVALID_ARGUMENT/BAD_ARGUMENT: `region` is NULL. */
 CXLPOOL_API int cxlpool_region_tell(const cxlpool_region *region, uint64_t live_bytes,
                                     uint64_t slack_bytes, cxlpool_error *error);
@@ -397,7 +400,7 @@ CXLPOOL_API int cxlpool_map_region(const cxlpool_region *region, const cxlpool_m
                                    cxlpool_map **map, cxlpool_error *error);
 
 /* Maps all that the Region has behind what is mapped, in the reserve of the map, or behind that
- * where nothing else is mapped: `grown` is the same Region, opened anew. What is mapped already
+ * where nothing else is mapped: `grown` is the same Region, opened again. What is mapped already
  * stays where it is, and the rest is mapped as it was (writable, populate, left out of core dumps).
  * A map of a part goes to the Region's end, too. From then on the map keeps both in use. Done
  * already where the map reaches the Region's end; an error leaves the map as it was. A guard that
@@ -476,7 +479,7 @@ typedef struct cxlpool_fault {
   const char *tag;
   uint64_t region_offset_bytes;
   uint64_t length_bytes;
-  const char *message; /* For people: what the device said. */
+  const char *message; /* For people: what the device reported. */
 } cxlpool_fault;
 
 /* What a guarded call could not reach: the bytes that it met first, which need not be the first of
@@ -517,28 +520,29 @@ typedef void (*cxlpool_on_size)(const cxlpool_region_size *now, void *context);
 
 typedef struct cxlpool_fault_watch_options {
   size_t size;
-  cxlpool_on_fault on_fault; /* NULL: faults are not told. One of the two is needed. */
-  cxlpool_on_size on_size;   /* NULL: sizes are not told. */
+  cxlpool_on_fault on_fault; /* NULL: faults are not reported. One of the two is needed. */
+  cxlpool_on_size on_size;   /* NULL: sizes are not reported. */
   void *context;             /* Handed to both. */
 } cxlpool_fault_watch_options;
 #define CXLPOOL_FAULT_WATCH_OPTIONS_INIT \
   { sizeof(cxlpool_fault_watch_options), NULL, NULL, NULL }
 
-/* Hears of every Region that this user may open, opened or not.
+/* Starts to report lost bytes and sizes of every Region that this user may open, opened or not.
  *
  * Faults: those that were there before included, each once (after a restart of the agent some
  * again, where there are more than 16,000). A load of lost bytes may raise SIGBUS, or give wrong
  * bytes; a fault may come before a load does. Lost bytes stay lost until the Region is released.
  *
- * Sizes: of each Region that can be opened when the watch starts or later, and again whenever it
- * has grown or shrunk. Of changes that follow each other closely only the last may be told. What
- * grows is opened again and mapped behind what is there (cxlpool_map_extend). Before a Region
- * shrinks or is taken away the agent waits until nobody has the bytes open: whoever is told of less
- * than it has mapped unmaps and closes. An agent of a release before sizes tells none.
+ * Sizes: that of each Region that can be opened when the watch starts or later, and again whenever
+ * it has grown or shrunk. Of changes that follow each other closely only the last may be reported.
+ * A Region that has grown is opened again and mapped behind what is there (cxlpool_map_extend).
+ * Before a Region shrinks or is taken away the agent waits until no one has the bytes open: a
+ * program that has mapped more than the size that is reported has to unmap and close. An agent of
+ * a release that has no sizes reports none.
  *
- * Asks the agent once, so that it is known whether it can tell. Errors as cxlpool_connect, and
- * PERMISSION_DENIED/USER_NOT_ALLOWED; RESOURCE_EXHAUSTED/NO_THREAD; an agent of a release before
- * faults: INVALID_ARGUMENT/BAD_REQUEST. */
+ * Asks the agent once, to find out whether it can report. Errors as cxlpool_connect, and
+ * PERMISSION_DENIED/USER_NOT_ALLOWED; RESOURCE_EXHAUSTED/NO_THREAD; an agent of a release that has
+ * no faults: INVALID_ARGUMENT/BAD_REQUEST. */
 CXLPOOL_API int cxlpool_fault_watch_start(const cxlpool_connect_options *connect,
                                           const cxlpool_fault_watch_options *options,
                                           cxlpool_fault_watch **watch, cxlpool_error *error);
@@ -551,7 +555,7 @@ CXLPOOL_API void cxlpool_fault_watch_stop(cxlpool_fault_watch *watch);
 /* ---- Copies ---------------------------------------------------------------------------------- */
 
 /* Copies between a map and memory of the program's own. Large puts go past
- * the caches, which is faster than memcpy but where the bytes that they overwrite are in a cache
+ * the caches, which is faster than memcpy except where the bytes that they overwrite are in a cache
  * already (docs/libpool.md, "Copies"). Which instructions are used is measured once in a process,
  * for about 20 ms, in the first copy of 1 KiB or more.
  *
@@ -561,10 +565,10 @@ CXLPOOL_API void cxlpool_fault_watch_stop(cxlpool_fault_watch *watch);
  *   cxlpool_refresh): neither has to be called besides.
  * - A copy that meets lost bytes, or memory that was taken away, does not end the process: it fails
  *   with DATA_LOSS/DATA_LOST or FAILED_PRECONDITION/REVOKED, and fills `lost`, which may be NULL.
- *   Then some of the bytes may have been copied. It is guarded as by cxlpool_guard, but for this: a
- *   handler of SIGBUS that the program installs itself may come before ours for some milliseconds,
- *   or for 63 copies of the thread.
- *   The calling thread must not block SIGBUS; the threads of a copier never do.
+ *   Then some of the bytes may have been copied. It is guarded as by cxlpool_guard, except for
+ * this: a handler of SIGBUS that the program installs itself may come before ours for some
+ * milliseconds, or for 63 copies of the thread. The calling thread must not block SIGBUS; the
+ * threads of a copier never do.
  * - INVALID_ARGUMENT/BAD_ARGUMENT: a range that is not all in the map.
  *   PERMISSION_DENIED/MAP_READ_ONLY: a put into a map that is not writable. INTERNAL/NO_HANDLER.
  *
@@ -589,8 +593,9 @@ typedef struct cxlpool_copier_options {
 /* RESOURCE_EXHAUSTED/NO_THREAD. */
 CXLPOOL_API int cxlpool_copier_start(const cxlpool_copier_options *options, cxlpool_copier **copier,
                                      cxlpool_error *error);
-/* Cancels every copy that has not ended, tells whoever is to be told, and waits for the threads,
- * each of which finishes the MiB that it is at. Wait for copies first that are to be carried out.
+/* Cancels every copy that has not ended, reports their ends as for every copy, and waits for the
+ * threads, each of which finishes the MiB that it is at. Copies that are to be carried out have to
+ * be waited for before.
  * Not from a callback. In a forked child it does nothing. */
 CXLPOOL_API void cxlpool_copier_stop(cxlpool_copier *copier);
 
@@ -611,14 +616,14 @@ typedef struct cxlpool_copy_options {
   { sizeof(cxlpool_copy_options), 0, -1, NULL, NULL }
 
 /* Puts a copy into the queue. The memory, the context and the eventfd are the copy's until it has
- * ended, be it done, failed or cancelled, and was told of; exactly once it is told of by each way
- * that the options name. The map's handle may be freed: a copy keeps what is mapped until it has
- * ended. `op` may be NULL where the options say how the end is heard of, and for a prefetch; it is
- * filled before the copy can end.
+ * ended (done, failed or cancelled) and its end was reported. The end is reported exactly once by
+ * each way that the options name. The map's handle may be freed: a copy keeps what is mapped until
+ * it has ended. `op` may be NULL where the options name a way, and for a prefetch; it is filled
+ * before the copy can end.
  * A prefetch begins with a refresh as a get does, and loads each line of the part once: afterwards
  * its pages are there, and its lines in the caches as far as they have room.
- * RESOURCE_EXHAUSTED/QUEUE_FULL: try again when one has begun. Else as above; what a copy meets on
- * its way is said at its end. */
+ * RESOURCE_EXHAUSTED/QUEUE_FULL: try again when one has begun. Else as above; an error that
+ * a copy meets while it is carried out is reported at its end. */
 CXLPOOL_API int cxlpool_put_async(cxlpool_copier *copier, const cxlpool_map *map, uint64_t offset,
                                   const void *from, size_t bytes,
                                   const cxlpool_copy_options *options, cxlpool_op **op,
@@ -646,7 +651,7 @@ CXLPOOL_API void cxlpool_op_free(cxlpool_op *op);
 
 /* ---- Memory of a system-ram Region ----------------------------------------------------------- */
 
-/* Pages of [address, address + bytes) come from `node` alone (MPOL_BIND) from now on; those that
+/* Pages of [address, address + bytes) come from `node` only (MPOL_BIND) from now on; those that
  * are elsewhere already are moved. `address` is a multiple of the page size. When the node is full,
  * a touch of a new page ends in the kernel's OOM killer, as for any MPOL_BIND.
  * INVALID_ARGUMENT/BAD_ARGUMENT: address, size, or a node that is not there or has no memory.

@@ -12,7 +12,7 @@
  * host. A second put of the name makes another object in its place; readers have the old one or the
  * new one.
  *
- * A Directory has partitions. Each is written by one process, its owner, which says so when it
+ * A Directory has partitions. Each is written by one process, its owner, which claims it when it
  * opens the Directory; every process may read all of them. There is no lock and no server. Give
  * each host partitions of its own: two hosts must not open the same one, and within a host the
  * second process is refused (PARTITION_TAKEN). When an owner has died, a process of the same host
@@ -23,8 +23,8 @@
  * are published and refreshed as they need it, and have a CRC-32C there.
  *
  * Loads and stores of lost bytes end no process: DATA_LOSS/DATA_LOST, or
- * FAILED_PRECONDITION/REVOKED, as cxlpool_guard says them. Bytes that were borrowed are the
- * caller's to guard.
+ * FAILED_PRECONDITION/REVOKED, as in cxlpool_guard. The caller has to guard its own accesses to
+ * bytes that were borrowed.
  *
  * Reasons of this part:
  *
@@ -70,12 +70,12 @@ typedef struct cxlpool_directory_create_options {
   uint32_t entries;    /* Of each partition: a power of two, 8 to 2^28. Twice the objects that it
                           is to hold is enough. 64 bytes each. */
   uint32_t pins;       /* Of each partition: how many objects its owner may have borrowed at one
-                          time. A multiple of 8, 8 to 65536. Whoever removes an object reads the pins
-                          of all partitions. */
+                          time. A multiple of 8, 8 to 65536. A process that removes an object reads
+                          the pins of all partitions. */
   int32_t keeps_objects; /* 1: nothing is ever removed or replaced, so that processes without a
                             partition, on hosts that only read, may borrow. For weights. */
-  int32_t replace; /* 1: also where a Directory is already; its objects are gone. Nobody has it
-                      open: that is the caller's to know. */
+  int32_t replace; /* 1: also where a Directory is already; its objects are gone. The caller has to
+                      know that no process has it open. */
 } cxlpool_directory_create_options;
 #define CXLPOOL_DIRECTORY_CREATE_OPTIONS_INIT \
   { sizeof(cxlpool_directory_create_options), 1, 65536, 64, 0, 0 }
@@ -93,7 +93,7 @@ typedef struct cxlpool_directory_options {
   int32_t take_over; /* 1: also a partition that another host owned. Only when that host has the
                         Region no longer (`cxlpool region show`): it may still be writing, or
                         have lines of it in its caches. Where caches are coherent, a partition
-                        that was closed is anybody's without. */
+                        that was closed can be owned without this. */
 } cxlpool_directory_options;
 #define CXLPOOL_DIRECTORY_OPTIONS_INIT \
   { sizeof(cxlpool_directory_options), -1, 0 }
@@ -112,7 +112,7 @@ CXLPOOL_API void cxlpool_directory_close(cxlpool_directory *directory);
 CXLPOOL_API int cxlpool_directory_put(cxlpool_directory *directory, const char *name,
                                       const void *bytes, size_t size, cxlpool_error *error);
 
-/* The same in two steps: room for an object, which nobody else sees, and which the caller fills;
+/* The same in two steps: room for an object, which no one else sees, and which the caller fills;
  * cxlpool_object_seal makes it visible. One that is freed without is gone.
  * FAILED_PRECONDITION/NO_PARTITION; RESOURCE_EXHAUSTED/DIRECTORY_FULL. */
 CXLPOOL_API int cxlpool_directory_create_object(cxlpool_directory *directory, const char *name,
@@ -132,7 +132,7 @@ CXLPOOL_API int cxlpool_directory_get(const cxlpool_directory *directory, const 
                                       void *into, size_t room, size_t *size, cxlpool_error *error);
 
 /* The object in place. Its bytes stay as they are until it is freed, even if it is removed. Needs a
- * partition of one's own, whose owner says in it what it looks at, or a Directory that keeps its
+ * partition of one's own, in which its owner notes what it looks at, or a Directory that keeps its
  * objects: FAILED_PRECONDITION/NO_PARTITION. RESOURCE_EXHAUSTED/TOO_MANY_BORROWED. */
 CXLPOOL_API int cxlpool_directory_borrow(cxlpool_directory *directory, const char *name,
                                          cxlpool_object **object, cxlpool_error *error);
@@ -144,7 +144,7 @@ CXLPOOL_API size_t cxlpool_object_size(const cxlpool_object *object);
 /* Gives back what was borrowed. Pointers into its bytes are dead. */
 CXLPOOL_API void cxlpool_object_free(cxlpool_object *object);
 
-/* Removes an object of the own partition: it is found no more. Its bytes are used again when nobody
+/* Removes an object of the own partition: it is found no more. Its bytes are used again once no one
  * has it borrowed. NOT_FOUND/OBJECT_UNKNOWN; FAILED_PRECONDITION: NOT_OWNER, OBJECTS_STAY. */
 CXLPOOL_API int cxlpool_directory_remove(cxlpool_directory *directory, const char *name,
                                          cxlpool_error *error);

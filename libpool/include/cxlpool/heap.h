@@ -35,7 +35,7 @@
  *   PROFILE_FAILED      INTERNAL             a profile could not be written
  *
  * Sizes are in bytes. Threads: any number may use a heap at once, and free what another one
- * allocated; destroy it with nobody using it. A thread has a cache for each heap that it uses,
+ * allocated; destroy it only when no call uses it. A thread has a cache for each heap that it uses,
  * which ends with it.
  *
  * Fork: in a child cxlpool_heap_allocate gives NULL, cxlpool_heap_free does nothing, the other
@@ -78,17 +78,18 @@ typedef struct cxlpool_heap_options {
 CXLPOOL_API int cxlpool_heap_create(cxlpool_client *client, const cxlpool_heap_options *options,
                                     cxlpool_heap **heap, cxlpool_error *error);
 
-/* Ends the heap and releases its Regions. What an agent that is away is not told goes with this
- * process. FAILED_PRECONDITION/HEAP_IN_USE: blocks were not freed, and the heap is as it was. With
- * `force` not 0 it goes all the same, and pointers into it are dead. */
+/* Ends the heap and releases its Regions. A Region that cannot be released because the agent is
+ * away is released when this process ends. FAILED_PRECONDITION/HEAP_IN_USE: blocks were not freed,
+ * and the heap is as it was. With `force` not 0 it goes all the same, and pointers into it are
+ * dead. */
 CXLPOOL_API int cxlpool_heap_destroy(cxlpool_heap *heap, int force, cxlpool_error *error);
 
 /* `bytes` (1 where it is 0) at a multiple of `alignment`: a power of two, or 0 for that of malloc.
  * What is in them is left open. Waits while the heap grows: for those that ask for a Region before
  * it, and for its own, each `wait_ms` and the client's timeout at most, or twice that where it is
  * not known of an earlier Region whether it was allocated, which is then asked for again. NULL:
- * there is no room, or no Region was to be had, of which cxlpool_heap_check says more; or the
- * alignment cannot be. */
+ * there is no room, or no Region could be allocated (cxlpool_heap_check says why); or the alignment
+ * is not possible. */
 CXLPOOL_API void *cxlpool_heap_allocate(cxlpool_heap *heap, size_t bytes, size_t alignment);
 
 /* The block with another size, and as much of its bytes as fits; it may move. A block that is NULL

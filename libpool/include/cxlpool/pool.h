@@ -13,7 +13,7 @@
 // programs that look first. Parts of a program that are compiled with exceptions and parts without
 // go together, but hand each other no objects of these types.
 //
-// Objects are moved, not copied. const functions: any thread; move, assign and destroy with nobody
+// Objects are moved, not copied. const functions: any thread; move, assign and destroy with no one
 // using it. A moved-from object may only be assigned to or destroyed.
 #ifndef CXLPOOL_POOL_H_
 #define CXLPOOL_POOL_H_
@@ -74,8 +74,8 @@ inline std::string_view ToString(cxlpool_code code) {
   return code >= 0 && code <= CXLPOOL_UNAUTHENTICATED ? kTexts[code] : kTexts[CXLPOOL_UNKNOWN];
 }
 
-// Of a call that failed: code and reason for programs, message and remedy for people. Reasons stand
-// at cxlpool_error, in cxlpool.h.
+// The error of a call that failed: code and reason for programs, message and remedy for people.
+// Reasons stand at cxlpool_error, in cxlpool.h.
 struct Error {
   cxlpool_code code = CXLPOOL_UNKNOWN;
   int sys_errno = 0;         // Of the system call that failed; 0: none did.
@@ -149,7 +149,7 @@ class [[nodiscard]] Result {
 
   bool ok() const { return result_.index() == 0; }
   explicit operator bool() const { return ok(); }
-  // Of one that is not ok().
+  // Only where it is not ok().
   const Error& error() const { return std::get<Error>(result_); }
 
   T& value() & {
@@ -177,7 +177,7 @@ class [[nodiscard]] Result {
   std::variant<T, Error> result_;
 };
 
-// Of a call that answers nothing.
+// The result of a call that answers nothing.
 template <>
 class [[nodiscard]] Result<void> {
  public:
@@ -379,7 +379,7 @@ class Mapping {
     return {};
   }
 
-  // cxlpool_map_extend: maps all that `grown`, the same Region opened anew, has more.
+  // cxlpool_map_extend: maps all that `grown`, the same Region opened again, has more.
   Result<void> Extend(const Region& grown);
 
   // For the C interface. The Mapping's own.
@@ -597,7 +597,7 @@ class Pool {
     return Region(region);
   }
 
-  // A Region for this process alone.
+  // A Region for this process only.
   Result<Region> Allocate(uint64_t size_bytes) { return Allocate({.size_bytes = size_bytes}); }
 
   Result<Region> Open(const std::string& name, const OpenOptions& options = {}) {

@@ -51,7 +51,7 @@ class Object {
     return {static_cast<const std::byte*>(cxlpool_object_bytes(object_.get())),
             cxlpool_object_size(object_.get())};
   }
-  // Of one that is not sealed yet.
+  // Only of an object that is not sealed yet.
   std::span<std::byte> mutable_bytes() {
     return {static_cast<std::byte*>(cxlpool_object_bytes(object_.get())),
             cxlpool_object_size(object_.get())};

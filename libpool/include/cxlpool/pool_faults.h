@@ -1,4 +1,4 @@
-// Hearing of lost bytes, and of sizes that change: cxlpool_fault_watch_start of cxlpool.h, in
+// Reports of lost bytes, and of sizes that change: cxlpool_fault_watch_start of cxlpool.h, in
 // C++20.
 #ifndef CXLPOOL_POOL_FAULTS_H_
 #define CXLPOOL_POOL_FAULTS_H_
@@ -31,7 +31,7 @@ struct RegionSize {
   uint64_t size_bytes = 0;
 };
 
-// Hears of lost bytes and of sizes until it is destroyed, which waits for a call that is under way.
+// Reports lost bytes and sizes until it is destroyed, which waits for a call that is under way.
 // The functions are called from a thread of the watch's own, one call at a time; they must not
 // throw, and must not destroy the watch. One of them may be empty.
 class FaultWatch {

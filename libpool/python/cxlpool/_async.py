@@ -17,7 +17,7 @@ class _Background:
     def __init__(self, loop):
         self.copier = Copier()
         self.room = asyncio.Semaphore(MAX_WAITING_COPIES)
-        self.waited_for = {}  # Copy -> the future that is told of its end.
+        self.waited_for = {}  # Copy -> the future that gets its end.
         loop.add_reader(self.copier.fileno(), self._tell)
 
     def _tell(self):
@@ -66,7 +66,7 @@ async def get_async(map, offset, buffer):
 
 
 async def _copy(start, map, offset, buffer):
-    """Whoever ends this, the buffer is touched no more then: the end of the `with` waits for that, where nothing else could."""
+    """However this ends, the buffer is touched no more then: the end of the `with` waits for that, where nothing else could."""
     loop = asyncio.get_running_loop()
     background = _background_of(loop)
     async with background.room:

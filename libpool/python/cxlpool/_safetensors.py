@@ -45,7 +45,7 @@ def safetensors(map):
     """The file of tensors that `map` begins with, as Tensors: each a Tensor whose buffer is the memory itself.
 
     map: a Map, or any buffer. Of a Map it is what other hosts have published (Map.refresh). While a buffer of it
-    is there, the map cannot be closed. The bytes may be changed by whoever has them mapped writable, here too.
+    is there, the map cannot be closed. The bytes may be changed by any process that has them mapped writable, this one included.
 
     ValueError: this is no safetensors file; it says why.
     """
@@ -83,7 +83,7 @@ def save_safetensors(map, tensors, metadata=None):
     metadata: name -> text. The data begins at a multiple of 64 bytes, and each tensor at one of its element's size.
 
     The header's length is stored last, and into a Map everything is published: until then readers, of other hosts
-    too, are told that there is no file, and so they are if the writer dies. Nobody reads what is written over.
+    too, find no file, and so they do if the writer dies. No one reads what is written over.
 
     ValueError: what cannot be written, or does not fit; nothing was changed then.
     """
@@ -244,7 +244,7 @@ def _header_of(tensors, metadata):
 
 
 def _store(memory, header, tensors, publish):
-    """First no file, then all but the length, then the length: whoever looks in between sees no file."""
+    """First no file, then all but the length, then the length: a reader that looks in between sees no file."""
     memory[:_LENGTH_BYTES] = bytes(_LENGTH_BYTES)
     publish(0, _LENGTH_BYTES)
     end = len(header)
