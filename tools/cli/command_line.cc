@@ -24,6 +24,7 @@ struct GlobalFlags {
   ConnectionFlags connection;
 };
 
+// The flags that every command takes.
 void AddGlobals(CLI::App& app, GlobalFlags& flags, Chosen& chosen) {
   app.add_option("-o,--output", flags.output, "table (default), json, or name: only names")
       ->type_name("FORMAT")
@@ -181,7 +182,7 @@ absl::StatusOr<Invocation> Finish(const GlobalFlags& flags, Chosen chosen,
                       : flags.output == "name" ? OutputFormat::kName
                                                : OutputFormat::kTable;
   if (invocation.output == OutputFormat::kName && !HasNames(*chosen.command)) {
-    return Usage(absl::StrCat("-o name: what ", path, " tells has no names"), path);
+    return Usage(absl::StrCat("-o name: what ", path, " prints has no names"), path);
   }
   invocation.headers = !flags.no_headers;
   invocation.fail_fast = flags.fail_fast;
@@ -214,6 +215,8 @@ absl::StatusOr<std::variant<Invocation, PrintText>> Help(const std::vector<std::
 
 }  // namespace
 
+// CLI11 reports by exceptions: none leaves this function. A mistyped word is looked for before
+// CLI11's own message, which would only say that something is missing.
 absl::StatusOr<std::variant<Invocation, PrintText>> ParseCommandLine(int argc,
                                                                      const char* const* argv) {
   std::string path = "cxlpool";

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/support/refusal.h"
-#include "tools/cli/backoff.h"
+#include "tools/cli/pacer.h"
 
 namespace cxlpool::cli {
 namespace {

@@ -54,7 +54,7 @@ class Connection {
     return response;
   }
 
-  // The same, by the request alone: each call has a request of its own type.
+  // The same, chosen by the request's type: each call has a request of its own.
 #define CXLPOOL_SEND(service, method, request_type, response_type)          \
   absl::StatusOr<v1::response_type> Send(const v1::request_type& request) { \
     return Call(&ManagerStub::method, request);                             \

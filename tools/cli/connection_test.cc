@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tools/cli/backoff.h"
+#include "tools/cli/pacer.h"
 #include "tools/cli/testing.h"
 
 namespace cxlpool::cli {

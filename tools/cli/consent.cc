@@ -82,6 +82,7 @@ absl::Status AddRelease(const v1::ReleaseRegionRequest& request, const v1::Regio
   return absl::OkStatus();
 }
 
+// Whether the release takes the Region from hosts that may still use it: then a person is asked.
 bool TakesHosts(const v1::ReleaseRegionRequest& request, const v1::Region& region) {
   return request.force() || (request.detach_all() && !HostsOf(region).empty());
 }
@@ -156,7 +157,7 @@ absl::StatusOr<Along> AlongOf(v1::FailDeviceRequest& request, Connection& connec
   along.what = absl::StrCat(
       "Failing ", ShortName(request.device()), " is for good: its ",
       FormatByteSize(device->capacity_bytes()),
-      " are given to nobody any more. Regions with bytes there: ", regions->regions_size(),
+      " are never given out again. Regions with bytes there: ", regions->regions_size(),
       regions->regions().empty() ? ".\n" : ". They are QUARANTINED.\n");
   along.regions = *std::move(regions);
   return along;
@@ -170,16 +171,18 @@ absl::StatusOr<Along> AlongOf(v1::ReleaseRegionRequest& request, Connection& con
   if (absl::Status status = AddRelease(request, *region, connection, along); !status.ok()) {
     return status;
   }
+  // What is released is what the person was shown: a change in between is refused (ETAG_MISMATCH).
   if (request.etag().empty() && along.worth_asking) request.set_etag(region->etag());
   return along;
 }
 
+// A Region that is not there does not keep the others from being released. Sets no etags.
 absl::StatusOr<Along> AlongOf(v1::BatchReleaseRegionsRequest& request, Connection& connection) {
   Along along;
   along.worth_asking = false;
   for (v1::ReleaseRegionRequest& one : *request.mutable_requests()) {
     const auto region = GetRegion(one.name(), connection);
-    if (absl::IsNotFound(region.status())) continue;  // The batch says so of this one.
+    if (absl::IsNotFound(region.status())) continue;  // The batch reports that for this one.
     if (!region.ok()) return region.status();
     along.worth_asking |= TakesHosts(one, *region);
     if (absl::Status status = AddRelease(one, *region, connection, along); !status.ok()) {

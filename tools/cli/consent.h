@@ -1,7 +1,7 @@
 // Before a command destroys: what it takes along, and whether it may.
 //
 // On a terminal a person is informed and asked. Elsewhere a command that goes beyond the thing it
-// names, or that nothing takes back, wants --yes. --dry-run tells the same and changes nothing.
+// names, or that cannot be taken back, needs --yes. --dry-run prints the same and changes nothing.
 #ifndef CXLPOOL_TOOLS_CLI_CONSENT_H_
 #define CXLPOOL_TOOLS_CLI_CONSENT_H_
 
@@ -40,13 +40,13 @@ absl::StatusOr<Along> AlongOf(v1::FailDeviceRequest& request, Connection& connec
 absl::StatusOr<Along> AlongOf(v1::ReleaseRegionRequest& request, Connection& connection);
 absl::StatusOr<Along> AlongOf(v1::BatchReleaseRegionsRequest& request, Connection& connection);
 
-// INVALID_ARGUMENT/CONFIRM_REQUIRED: there is nobody to ask.
+// INVALID_ARGUMENT/CONFIRM_REQUIRED: there is no one to ask.
 absl::Status ConfirmRequired();
 
-// Tells and asks. FAILED_PRECONDITION/NOT_CONFIRMED: the answer was not yes.
+// Prints it and asks. FAILED_PRECONDITION/NOT_CONFIRMED: the answer was not yes.
 absl::Status Ask(const Along& along, Printer& printer);
 
-// Prints what a dry run tells.
+// Prints the result of a dry run.
 absl::Status PrintAlong(const Along& along, Printer& printer);
 
 enum class Decision { kGo, kDryRun };

@@ -4,24 +4,12 @@
 #ifndef CXLPOOL_TOOLS_CLI_EXECUTE_H_
 #define CXLPOOL_TOOLS_CLI_EXECUTE_H_
 
-#include <istream>
-#include <ostream>
-
 #include "absl/status/status.h"
 #include "tools/cli/connection.h"
 #include "tools/cli/invocation.h"
+#include "tools/cli/print.h"
 
 namespace cxlpool::cli {
-
-struct Printer {
-  std::ostream& out;
-  std::ostream& err;
-  OutputFormat format = OutputFormat::kTable;
-  bool progress = false;  // Tell `err` what a wait sees.
-  bool headers = true;    // Begin a table with the names of its columns.
-  // Where a person at a terminal answers what `err` asks; null: there is nobody to ask.
-  std::istream* answers = nullptr;
-};
 
 // Requests that change something and have no request_id get one here, once.
 absl::Status Execute(PoolCommand command, Connection& connection, Printer& printer);

@@ -309,7 +309,7 @@ TEST_F(ExecuteTest, HoldersAreListed) {
   ASSERT_TRUE(Run(command).ok());
   EXPECT_EQ(calls.requests[0].name(), "regions/kv");
   EXPECT_THAT(out_.str(), StartsWith("host-a  4711  py\\x1b[2J"));
-  EXPECT_THAT(out_.str(), HasSubstr("\nhost-b: not known, since its agent does not tell"));
+  EXPECT_THAT(out_.str(), HasSubstr("\nhost-b: not known, since its agent does not report it"));
   EXPECT_THAT(out_.str(), Not(HasSubstr("host-a: not known")));
   out_.str("");
   ASSERT_TRUE(Run(command, OutputFormat::kJson).ok());

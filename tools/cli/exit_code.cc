@@ -25,6 +25,7 @@ constexpr Row kRows[] = {
 
 }  // namespace
 
+// Codes that ask the same of a script share an exit code.
 ExitCode ExitCodeOf(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kOk:

@@ -34,6 +34,7 @@ struct EnumWord {
   Enum value;
 };
 
+// The value of the word `text`; BAD_VALUE names all words that the flag knows.
 template <typename Enum, size_t kCount>
 absl::StatusOr<Enum> OneOf(absl::string_view flag, absl::string_view text,
                            const std::array<EnumWord<Enum>, kCount>& words) {
@@ -63,6 +64,8 @@ constexpr std::array<EnumWord<v1::Sharing>, 3> kSharings = {{{"exclusive", v1::E
                                                              {"single-writer", v1::SINGLE_WRITER},
                                                              {"multi-writer", v1::MULTI_WRITER}}};
 
+// A number without a unit is seconds. `how`, `range`: the remedies for what is no period, and for
+// one beyond (0, most].
 absl::StatusOr<absl::Duration> ReadPeriod(absl::string_view flag, absl::string_view text,
                                           absl::Duration most, std::string how, std::string range) {
   absl::Duration period;
@@ -93,10 +96,12 @@ absl::StatusOr<absl::Duration> ParsePeriod(absl::string_view flag, absl::string_
                     "use more than 0 and at most 24h");
 }
 
+// As ParsePeriod, and days: absl::ParseDuration knows none.
 absl::StatusOr<absl::Duration> ParseTerm(absl::string_view flag, absl::string_view text) {
   uint64_t days = 0;
   absl::string_view number = text;
   if (absl::ConsumeSuffix(&number, "d") && absl::SimpleAtoi(number, &days)) {
+    // Cut before it overflows; it is out of range either way.
     const uint64_t hours = std::min<uint64_t>(days, 1'000'000) * 24;
     return ReadPeriod(flag, absl::StrCat(hours, "h"), kMaxTerm, "", "use at most 3652d");
   }
@@ -104,6 +109,7 @@ absl::StatusOr<absl::Duration> ParseTerm(absl::string_view flag, absl::string_vi
                     "use more than 0 and at most 3652d");
 }
 
+// The first error is reported: later ones may follow from it.
 void Fields::Keep(const absl::Status& status) {
   if (status_.ok()) status_ = status;
 }
@@ -208,6 +214,8 @@ void Fields::Isolation(const Flag& text, const std::function<void(v1::Enforcer)>
   set(*enforcer);
 }
 
+// Words may come in one flag, with commas, or in several. An error keeps what was read before it;
+// the command then fails as a whole.
 void Fields::OpenTo(const std::vector<std::string>& texts, v1::OpenTo& open_to) {
   for (const std::string& text : texts) {
     for (const absl::string_view who : absl::StrSplit(text, ',')) {
@@ -220,7 +228,7 @@ void Fields::OpenTo(const std::vector<std::string>& texts, v1::OpenTo& open_to) 
       } else if (absl::ConsumePrefix(&id, "gid=") && absl::SimpleAtoi(id, &number)) {
         open_to.add_gids(number);
       } else {
-        return Keep(Bad("BAD_VALUE", "--open-to", who, "names nobody",
+        return Keep(Bad("BAD_VALUE", "--open-to", who, "names no user",
                         "write uid=1000, gid=100 or everybody; ids are numbers (`id NAME`)"));
       }
     }

@@ -112,7 +112,8 @@ class GrpcStub : public ManagerStub {
     return WithCause(status, context);
   }
 
-  // What the manager said. A manager whose certificate is not believed is no matter of reach.
+  // The manager's own answer. A manager whose certificate is not accepted is reachable all the
+  // same.
   absl::Status WithCause(const grpc::Status& status, const grpc::ClientContext& context) {
     const absl::Status answer = FromWire(status, context, peer_);
     if (ReasonOf(answer) != "MANAGER_UNREACHABLE") return answer;

@@ -5,6 +5,8 @@
 namespace cxlpool::cli {
 namespace {
 
+// As each Add... here: defines the flags, which the callback shares, and makes the command of them
+// once it is chosen.
 void AddEnrol(CLI::App* host, Chosen& chosen) {
   struct Words {
     Flag host, identity;
@@ -48,7 +50,8 @@ void AddAddHost(CLI::App* host, Chosen& chosen) {
     Flag host, uid, qmp;
     std::vector<std::string> slots;
   };
-  auto* app = host->add_subcommand("add", "Say where the fabric finds a host, or say it anew");
+  auto* app = host->add_subcommand(
+      "add", "Add a host to the topology, or change where the fabric finds it");
   auto words = std::make_shared<Words>();
   app->add_option("HOST", words->host, "Its name")->type_name("")->required();
   app->add_option("--slots", words->slots, "Driver emulated: its PCIe slots, as 1,2,17")
@@ -86,6 +89,8 @@ void AddDiscoverDevices(CLI::App* device, Chosen& chosen) {
   });
 }
 
+// Without --capacity and --path the request has no settings: the device is used again as it was.
+// Other flags then are an error, since settings replace all that the device has.
 void AddAddDevice(CLI::App* device, Chosen& chosen) {
   struct Words {
     Flag device, capacity, granule, serial, path, latency, bandwidth, heads, domain;
@@ -109,7 +114,7 @@ void AddAddDevice(CLI::App* device, Chosen& chosen) {
   with_capacity("--heads", words->heads, "Links it may have (default any number)", "N");
   with_capacity("--failure-domain", words->domain, "What fails with it (default its own)", "ID");
   app->footer(
-      "Without --capacity and --path: with the settings that it has. With --path HOST/NAME alone: "
+      "Without --capacity and --path: with the settings that it has. With only --path HOST/NAME: "
       "capacity and granule are what `cxlpool device discover` suggests.");
   OnChosen(app, chosen, [words, &chosen](Fields& fields) -> Command {
     AddDevice command;
@@ -171,7 +176,7 @@ void AddTopology(CLI::App& app, Chosen& chosen) {
   });
 }
 
-// Of hosts and devices there is a list and no call for one: what is shown is found in the list.
+// For hosts and devices there is a list and no call for one: what is shown is found in the list.
 template <typename Show>
 CLI::App* AddShow(CLI::App* parent, const char* help, const Noun& noun, Chosen& chosen) {
   auto* app = parent->add_subcommand("show", help);
@@ -301,15 +306,15 @@ void AddInventoryCommands(CLI::App& app, Chosen& chosen) {
   AddBare<ListDevices>(device, "list", "List devices, in order of name", chosen)->alias("ls");
   AddShow<ShowDevice>(device, "Show one device, and the Regions with bytes there", kDevice, chosen)
       ->alias("get");
-  AddCall<DrainDevice>(device, "drain", "Place nothing new there, and say who has bytes there",
+  AddCall<DrainDevice>(device, "drain", "Place nothing new there, and list who has bytes there",
                        kDevice, chosen);
   AddDiscoverDevices(device, chosen);
   AddAddDevice(device, chosen);
   AddCall<RemoveDevice>(device, "remove", "Take an empty device out of the pool", kDevice, chosen)
       ->alias("rm")
       ->alias("delete");
-  AddCall<FailDevice>(device, "fail", "Say that a device is broken, for good; audited", kDevice,
-                      chosen, "How one knows, for the audit record");
+  AddCall<FailDevice>(device, "fail", "Mark a device as broken, for good; audited", kDevice, chosen,
+                      "How one knows, for the audit record");
 
   CLI::App* tenant = app.add_subcommand("tenant", "List, make, change and remove tenants");
   tenant->require_subcommand(1);

@@ -104,7 +104,7 @@ struct ShowDevice {
 };
 // Limits that are not given stay as they are.
 struct SetTenant {
-  v1::SetTenantRequest request;  // The name alone; the limits are below.
+  v1::SetTenantRequest request;  // Only the name; the limits are below.
   std::optional<uint64_t> quota_bytes = std::nullopt;
   std::optional<uint64_t> reserved_bytes = std::nullopt;
   std::optional<uint64_t> host_cap_bytes = std::nullopt;
@@ -118,7 +118,7 @@ struct RestoreCertificate {
   v1::RestoreCertificateRequest request;
 };
 struct ShowTopology {};
-// The tables are what the file says when the command runs.
+// The tables are read from the file when the command runs.
 struct ApplyTopology {
   v1::ApplyTopologyRequest request;
   std::string file;
@@ -157,7 +157,7 @@ struct QuickstartCommand {
   std::vector<std::string> words;  // Of its script.
 };
 
-// How a program is to use the node of its Region: that alone, that first, or that and the host's
+// How a program is to use the node of its Region: only that, that first, or that and the host's
 // own.
 enum class RunPolicy { kStrict, kPrefer, kInterleave };
 

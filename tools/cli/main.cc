@@ -24,7 +24,7 @@
 namespace cxlpool::cli {
 namespace {
 
-// Says once why nothing happens, so that a wrong address does not look like a hang.
+// Prints once why nothing happens, so that a wrong address does not look like a hang.
 class SayOnce : public RetryListener {
  public:
   void OnRetry(const absl::Status& status, absl::Duration) override {

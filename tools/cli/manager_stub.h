@@ -32,8 +32,8 @@ class ManagerStub {
   CXLPOOL_MANAGER_METHODS(CXLPOOL_STUB_METHOD)
 #undef CXLPOOL_STUB_METHOD
 
-  // Hands over events until `on_event` says false (then OK), the manager ends the stream (OK too),
-  // it breaks, or `limit` is over (DEADLINE_EXCEEDED).
+  // Hands over events until `on_event` returns false (then OK), the manager ends the stream (OK
+  // too), it breaks, or `limit` is over (DEADLINE_EXCEEDED).
   virtual absl::Status WatchRegions(const v1::WatchRegionsRequest& request, absl::Duration limit,
                                     OnEvent on_event) = 0;
 

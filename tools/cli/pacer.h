@@ -1,8 +1,12 @@
-// Time as the command spends it: a parameter, so that no test sleeps.
+// Time as the command spends it (a parameter, so that no test sleeps), and how long it waits
+// between two tries.
 #ifndef CXLPOOL_TOOLS_CLI_PACER_H_
 #define CXLPOOL_TOOLS_CLI_PACER_H_
 
 #include <time.h>
+
+#include <algorithm>
+#include <random>
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -27,6 +31,28 @@ class SystemPacer : public Pacer {
     return absl::DurationFromTimespec(now);
   }
   void Sleep(absl::Duration period) override { absl::SleepFor(period); }
+};
+
+// How long to wait before the next try: doubling from 100 ms to 2 s, each 50 to 100 % of that, so
+// that many callers do not come back at one moment.
+
+class Backoff {
+ public:
+  explicit Backoff(uint32_t seed = std::random_device{}()) : random_(seed) {}
+
+  absl::Duration Next() {
+    const absl::Duration step = step_;
+    step_ = std::min(2 * step_, kMost);
+    return step * std::uniform_real_distribution<double>(0.5, 1.0)(random_);
+  }
+  void Reset() { step_ = kFirst; }
+
+  static constexpr absl::Duration kFirst = absl::Milliseconds(100);
+  static constexpr absl::Duration kMost = absl::Seconds(2);
+
+ private:
+  std::minstd_rand random_;
+  absl::Duration step_ = kFirst;
 };
 
 }  // namespace cxlpool::cli

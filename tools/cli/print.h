@@ -1,15 +1,27 @@
-// One answer, as a table, as JSON, or as names, as was asked for.
+// Where a command writes, and how: an answer as a table, as JSON or as names, as was asked for.
 #ifndef CXLPOOL_TOOLS_CLI_PRINT_H_
 #define CXLPOOL_TOOLS_CLI_PRINT_H_
 
 #include <google/protobuf/message.h>
 
+#include <istream>
+#include <ostream>
 #include <string>
 
 #include "absl/status/status.h"
-#include "tools/cli/execute.h"
+#include "tools/cli/invocation.h"
 
 namespace cxlpool::cli {
+
+struct Printer {
+  std::ostream& out;
+  std::ostream& err;
+  OutputFormat format = OutputFormat::kTable;
+  bool progress = false;  // Report to `err` what a wait sees.
+  bool headers = true;    // Begin a table with the names of its columns.
+  // Where a person at a terminal answers what `err` asks; null: there is no one to ask.
+  std::istream* answers = nullptr;
+};
 
 // Writes and flushes. INTERNAL/OUTPUT_LOST if `out` cannot be written (a full disk).
 absl::Status Write(Printer& printer, const std::string& text);

@@ -37,6 +37,7 @@ struct Words {
   bool erase = false;
 };
 
+// Checks every word here, so that the script may use them unquoted, and fills in the defaults.
 absl::StatusOr<QuickstartCommand> Read(const Words& words) {
   QuickstartCommand command;
   Fields fields;
@@ -104,6 +105,7 @@ void AddQuickstartCommand(CLI::App& app, Chosen& chosen) {
   });
 }
 
+// Becomes the script beside this program. Returns only where that fails.
 absl::Status Execute(const QuickstartCommand& command) {
   char self[PATH_MAX] = {};
   std::string script;

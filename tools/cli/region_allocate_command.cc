@@ -77,6 +77,7 @@ Command ReadAllocate(const AllocateFlags& flags, const Chosen& chosen, Fields& f
 
 }  // namespace
 
+// Of one Region, from flags, or of many, from the lines of a file: --batch excludes the flags.
 void AddAllocateCommand(CLI::App* region, Chosen& chosen) {
   auto* app = region->add_subcommand("allocate", "Set pool memory aside, and attach it to a host");
   auto flags = std::make_shared<AllocateFlags>();

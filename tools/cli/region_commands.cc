@@ -28,6 +28,8 @@ void AddList(CLI::App* region, Chosen& chosen) {
   });
 }
 
+// As each function here: defines the flags, which live as long as the parser (`flags` is shared
+// with the callback), and makes the command of them once it is chosen.
 void AddAttach(CLI::App* region, Chosen& chosen) {
   auto* app = region->add_subcommand("attach", "Let a host use a Region");
   auto flags = std::make_shared<RegionFlags>();

@@ -9,7 +9,7 @@ namespace {
 
 using Event = v1::WatchRegionsResponse;
 
-// The stream is worth resuming. ABORTED and CANCELLED: the manager is on its way down.
+// The stream is worth resuming. ABORTED and CANCELLED: the manager is stopping.
 bool MayResume(const absl::Status& status) {
   return status.ok() || IsTransient(status) || absl::IsDeadlineExceeded(status) ||
          absl::IsAborted(status) || absl::IsCancelled(status) ||
@@ -18,10 +18,13 @@ bool MayResume(const absl::Status& status) {
 
 }  // namespace
 
+// One stream after the other, each for kStreamLife, so that a dead connection is found in time. A
+// stream resumes after the last revision seen; where the manager no longer has the changes since
+// then, all Regions are listed again and only the differences reported.
 absl::StatusOr<RegionFollower::End> RegionFollower::Follow(OnEvent on_event) {
   Pacer& pacer = connection_.pacer();
   const absl::Duration end = pacer.Elapsed() + options_.limit;
-  absl::Duration reached = pacer.Elapsed();  // When the manager was last heard.
+  absl::Duration reached = pacer.Elapsed();  // When the manager last answered.
   Backoff backoff;
   revision_ = options_.start_revision;
   listing_ = revision_ == 0;
@@ -49,7 +52,7 @@ absl::StatusOr<RegionFollower::End> RegionFollower::Follow(OnEvent on_event) {
       continue;
     }
     if (absl::IsOutOfRange(status) && request.start_revision() != 0) {
-      // A follower that knows no Region could not tell what a listing has that is new.
+      // A follower that knows no Region could not find out what in a listing is new.
       const bool asked_for = request.start_revision() == options_.start_revision;
       if (asked_for && known_.empty()) return status;
       if (on_gap_) on_gap_(status);

@@ -19,8 +19,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "tools/cli/backoff.h"
 #include "tools/cli/connection.h"
+#include "tools/cli/pacer.h"
 
 namespace cxlpool::cli {
 
@@ -43,16 +43,16 @@ class RegionFollower {
   RegionFollower(Connection& connection, Options options)
       : connection_(connection), options_(std::move(options)) {}
 
-  // Hears of each gap. A listing follows that begins with what is different.
+  // Calls `on_gap` for each gap. A listing follows that begins with what is different.
   void ListenForGaps(OnGap on_gap) { on_gap_ = std::move(on_gap); }
 
   // A Region that the caller has seen already, as of `options.start_revision`.
   void Know(const v1::Region& region) { known_[region.tag()] = region; }
 
-  // Tells events until `on_event` says false (kStopped) or `limit` is over (kTimeUp).
+  // Calls `on_event` for each event until it returns false (kStopped) or `limit` is over (kTimeUp).
   // Errors: the manager's, where trying again cannot help; UNAVAILABLE after `patience`;
   // OUT_OF_RANGE if it does not know the changes after `options.start_revision` (any more) and the
-  // caller, who knows no Region, asked for these alone.
+  // caller, which knows no Region, asked only for these.
   absl::StatusOr<End> Follow(OnEvent on_event);
 
   // Why the manager is out of reach now; OK if it is not.

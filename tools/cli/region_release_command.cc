@@ -23,6 +23,8 @@ struct ReleaseFlags : RegionFlags {
 
 }  // namespace
 
+// One name is one call; several are a batch, in which each has an outcome of its own. An etag and a
+// fence are about one Region.
 void AddReleaseCommand(CLI::App* region, Chosen& chosen) {
   auto* app = region->add_subcommand("release", "Give the bytes back: detach, scrub, free")
                   ->alias("delete")

@@ -50,7 +50,7 @@ absl::StatusOr<bool> IsOnline(const WaitGoal& goal, const v1::Region& region) {
     return AttachmentFailed(goal, region, "its Attachment was undone");
   }
   if (attachment->detaching()) {
-    // Of a Region that is being made it was the first: the Region goes with it.
+    // It was the first Attachment of a Region that is being made: the Region goes with it.
     if (region.state() == v1::Region::RESERVED) {
       return Failed("REGION_FAILED", region, "could not be made and is undone",
                     attachment->state_reason(), "fix that and allocate it again: nothing is kept");
@@ -124,6 +124,8 @@ std::string DescribeProgress(const WaitGoal& goal, const v1::Region& region) {
   return out;
 }
 
+// Follows the Region by its tag. Its name may change meanwhile, or be used again for another
+// Region: then this one is gone.
 absl::StatusOr<v1::Region> WaitForRegion(Connection& connection, const WaitGoal& goal,
                                          const v1::Region& region, uint64_t revision,
                                          absl::Duration limit,

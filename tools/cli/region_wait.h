@@ -40,8 +40,8 @@ absl::Status ReachedByRemoval(const WaitGoal& goal, const v1::Region& last);
 std::string DescribeProgress(const WaitGoal& goal, const v1::Region& region);
 
 // From `region`, as of `revision`, until the goal is reached; answers the Region as it is then (as
-// it was last, once gone). Errors as of Reached; DEADLINE_EXCEEDED/WAIT_TIMEOUT after `limit`: the
-// work goes on. The manager may be away meanwhile. `on_change` hears each change.
+// it was last, once gone). Errors as for Reached; DEADLINE_EXCEEDED/WAIT_TIMEOUT after `limit`: the
+// work goes on. The manager may be away meanwhile. `on_change` is called for each change.
 absl::StatusOr<v1::Region> WaitForRegion(Connection& connection, const WaitGoal& goal,
                                          const v1::Region& region, uint64_t revision,
                                          absl::Duration limit,

@@ -117,7 +117,7 @@ absl::StatusOr<v1::AllocateRegionRequest> ReadLine(absl::string_view text) {
   return request;
 }
 
-// Of each line that is neither empty nor a comment.
+// One request for each line that is neither empty nor a comment.
 absl::StatusOr<std::vector<v1::AllocateRegionRequest>> ReadRequests(std::istream& in,
                                                                     const std::string& file) {
   std::vector<v1::AllocateRegionRequest> requests;
@@ -193,6 +193,8 @@ absl::Status Run(AllocateBatch& command, Connection& connection, Printer& printe
   return status;
 }
 
+// All releases are sent at once, then waited for one after the other. After the first wait that
+// fails the others are not waited for, but all are printed.
 absl::Status Run(ReleaseBatch& command, Connection& connection, Printer& printer) {
   std::vector<std::string> asked;
   for (v1::ReleaseRegionRequest& request : *command.request.mutable_requests()) {

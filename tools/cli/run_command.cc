@@ -194,6 +194,7 @@ std::vector<int> PolicyNodes(RunPolicy policy, std::vector<int> pool_nodes,
   return nodes;
 }
 
+// Everything after -- is the program's, flags of the same names included.
 void AddRunCommand(CLI::App& app, Chosen& chosen) {
   CLI::App* run = app.add_subcommand(
       "run", "Run a program, as it is, on pool memory of this host, which goes when it has ended");
@@ -262,8 +263,8 @@ absl::Status Execute(const RunCommand& command) {
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
-  // Sockets and descriptors of the Region are closed by it, but for the one that is to be kept; who
-  // owns the Region stays the same.
+  // exec closes sockets and descriptors of the Region, except for the one that is to be kept; the
+  // Region's owner, this process, stays the same.
   ::execvp(argv.front(), argv.data());
   return Refuse(absl::StatusCode::kInternal, "EXEC_FAILED",
                 absl::StrCat("cannot run ", words.front(), ": ", std::strerror(errno)),

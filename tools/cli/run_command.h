@@ -2,9 +2,9 @@
 //
 // Asks the host agent, as any application does, for a system-ram Region that this process owns,
 // sets the memory policy (set_mempolicy(2)), which exec and children keep, and goes on as the
-// program. The Region goes when that has ended, in whatever way. No manager is spoken to.
+// program. The Region goes when that has ended, in whatever way. It connects to no manager.
 //
-// With --as-file the Region is devdax, and the program is told its path instead. The connection to
+// With --as-file the Region is devdax, and the program is given its path instead. The connection to
 // the agent stays open across exec: so the path is there until the program, and the last of its
 // children, has ended.
 #ifndef CXLPOOL_TOOLS_CLI_RUN_COMMAND_H_

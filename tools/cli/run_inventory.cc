@@ -220,7 +220,7 @@ absl::Status Run(RemoveTenant& command, Connection& connection, Printer& printer
   return Print(printer, *removed, absl::StrCat(ShortName(command.request.name()), " is gone\n"));
 }
 
-// The file is read here, so that its errors have its lines, whoever the manager is.
+// The file is read here, so that its errors have its lines, whichever release the manager is.
 absl::Status Run(ApplyTopology& command, Connection& connection, Printer& printer) {
   const auto text = ReadConfigFile(command.file);
   if (absl::IsNotFound(text.status())) {

@@ -102,7 +102,7 @@ std::string Gone(const v1::Region& region) {
                       "\n");
 }
 
-// What nobody should find out when he wants the memory back.
+// Warns about the zone before the memory is used: it would be too late when it is wanted back.
 void SayOfZone(v1::MemoryZone zone, Printer& printer) {
   if (zone != v1::KERNEL) return;
   printer.err << "cxlpool: the host's kernel may put memory of its own there: what it keeps can "
@@ -216,11 +216,11 @@ absl::Status Run(ResizeRegion& command, Connection& connection, Printer& printer
                 });
 }
 
-// Prints events until `command.limit` is over, nobody reads, or the manager stays away.
+// Prints events until `command.limit` is over, the output is closed, or the manager stays away.
 //
-// The table tells each Region's state once, however often its record changes under it; JSON tells
-// every event. Changes that were missed (the manager no longer knows them) are said on stderr and,
-// in the table, by a line GAP; where they were asked for by --from-revision that is an error.
+// The table shows each Region's state once, however often its record changes under it; JSON shows
+// every event. Changes that were missed (the manager no longer knows them) are reported on stderr
+// and, in the table, by a line GAP; where they were asked for by --from-revision that is an error.
 absl::Status Run(WatchRegions& command, Connection& connection, Printer& printer) {
   const std::string& name = command.request.name();
   if (!name.empty() && command.request.start_revision() == 0) {

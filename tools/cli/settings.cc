@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/support/address.h"
 #include "proto/support/refusal.h"
-#include "tools/cli/config_file.h"
+#include "proto/support/toml_reader.h"
 
 namespace cxlpool::cli {
 namespace {
@@ -70,6 +70,7 @@ Environment ReadEnvironment() {
   return environment;
 }
 
+// Flags come before the environment, and that before the file.
 absl::StatusOr<ConnectionSettings> ResolveSettings(const ConnectionFlags& flags,
                                                    const Environment& environment) {
   absl::StatusOr<ConnectionSettings> settings = FromFile(flags, environment);
@@ -92,11 +93,45 @@ absl::StatusOr<ConnectionSettings> ResolveSettings(const ConnectionFlags& flags,
   const bool tls_flags = flags.ca.has_value() || flags.cert.has_value() || flags.key.has_value();
   if (tls_flags) settings->insecure = false;
   if (flags.insecure) settings->insecure = true;
+  // A Unix socket needs no TLS: its mode says who may connect.
   const bool no_files = settings->ca.empty() && settings->cert.empty() && settings->key.empty();
   if (no_files && absl::StartsWith(settings->manager, "unix:")) settings->insecure = true;
   if (settings->insecure) return settings;
   if (absl::Status status = CheckTls(*settings); !status.ok()) return status;
   return settings;
+}
+
+absl::StatusOr<ConnectionSettings> ParseSettings(const std::string& text, const std::string& path) {
+  absl::StatusOr<TomlReader> toml = TomlReader::Parse(text, path);
+  if (!toml.ok()) return toml.status();
+  const auto string = [&](const char* key) {
+    const std::string value = toml->String(key, "");
+    if (value.empty() && toml->Has(key)) toml->Fail(key, "is empty", "fill it or take it away");
+    return value;
+  };
+  const auto file = [&](const char* key) {
+    const std::string value = string(key);
+    return value.empty() ? value : (std::filesystem::path(path).parent_path() / value).string();
+  };
+  ConnectionSettings settings;
+  settings.manager = string("manager");
+  settings.server_name = string("server_name");
+  settings.ca = file("ca");
+  settings.cert = file("cert");
+  settings.key = file("key");
+  settings.insecure = toml->Bool("insecure", false);
+  const bool tls = !settings.ca.empty() || !settings.cert.empty() || !settings.key.empty();
+  if (settings.insecure && tls) {
+    toml->Fail("insecure", "excludes ca, cert and key", "keep one or the other");
+  }
+  if (absl::Status status = toml->Finish(); !status.ok()) return status;
+  return settings;
+}
+
+absl::StatusOr<ConnectionSettings> ReadSettingsFile(const std::string& path) {
+  const absl::StatusOr<std::string> text = ReadConfigFile(path);
+  if (!text.ok()) return text.status();
+  return ParseSettings(*text, path);
 }
 
 }  // namespace cxlpool::cli

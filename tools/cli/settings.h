@@ -1,6 +1,6 @@
 // Where the manager is and how to prove who we are: flags, then the environment, then one file.
 //
-// Each setting comes from the first of: its flag; CXLPOOL_MANAGER (the address alone); the
+// Each setting comes from the first of: its flag; CXLPOOL_MANAGER (only the address); the
 // configuration file. The file is --config, else CXLPOOL_CONFIG, else the first that exists of
 // $XDG_CONFIG_HOME/cxlpool/cli.toml (~/.config/...) and /etc/cxlpool/cli.toml. Files are never
 // merged. Relative paths in a file are relative to its directory.
@@ -38,6 +38,14 @@ Environment ReadEnvironment();
 // the address needs it.
 absl::StatusOr<ConnectionSettings> ResolveSettings(const ConnectionFlags& flags,
                                                    const Environment& environment);
+
+// Reads one cli.toml: manager, ca, cert, key, server_name (texts), insecure (boolean), all
+// optional; what is not there stays empty. NOT_FOUND/NO_CONFIG; INVALID_ARGUMENT/BAD_CONFIG: not
+// TOML, an unknown key, a wrong type, or both insecure and TLS files.
+absl::StatusOr<ConnectionSettings> ReadSettingsFile(const std::string& path);
+
+// The same from text; `path` is for messages and relative paths. Any bytes.
+absl::StatusOr<ConnectionSettings> ParseSettings(const std::string& text, const std::string& path);
 
 }  // namespace cxlpool::cli
 

@@ -7,7 +7,6 @@
 #include <fstream>
 
 #include "proto/support/refusal.h"
-#include "tools/cli/config_file.h"
 
 namespace cxlpool::cli {
 namespace {

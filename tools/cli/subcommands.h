@@ -61,7 +61,7 @@ inline void AddConsent(CLI::App* app, Consent& consent) {
       ->excludes(yes);
 }
 
-// A command that is one call and says no more than its request does: the name of `noun`, and
+// A command that is one call and needs nothing besides its request: the name of `noun`, and
 // whichever of request_id, reason and consent it has. `reason`: why one is wanted.
 template <typename Call>
 CLI::App* AddCall(CLI::App* parent, const char* verb, const char* help, const Noun& noun,

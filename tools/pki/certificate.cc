@@ -96,6 +96,7 @@ bool SetName(X509_NAME* name, const std::string& common_name) {
                                     -1, 0) == 1;
 }
 
+// `value` in the syntax of openssl.cnf. The context lets "keyid" and "hash" find the keys.
 bool AddExtension(X509* certificate, X509* issuer, int nid, const std::string& value) {
   X509V3_CTX context;
   X509V3_set_ctx(&context, issuer, certificate, nullptr, nullptr, 0);
@@ -178,7 +179,8 @@ Certificate ParseCertificate(const std::string& pem) {
   return Certificate(PEM_read_bio_X509(BioOf(pem).get(), nullptr, nullptr, nullptr));
 }
 
-// A certificate for the holder of `key`.
+// A certificate for the holder of `key`, after the authority was checked. It ends with the
+// authority at the latest: one that lasts longer would stop working without a warning of its own.
 absl::StatusOr<Certificate> SignLeaf(const PemPair& authority, const CertificateRequest& request,
                                      EVP_PKEY* key) {
   const Certificate issuer = ParseCertificate(authority.cert);
@@ -211,6 +213,7 @@ absl::StatusOr<Certificate> SignLeaf(const PemPair& authority, const Certificate
 
 }  // namespace
 
+// The extensions are RFC 5280's for an authority that signs leaves and revocation lists only.
 absl::StatusOr<PemPair> MakeAuthority(const std::string& common_name, absl::Time not_before,
                                       absl::Time not_after) {
   const Key key(EVP_EC_gen("P-256"));

@@ -1,6 +1,6 @@
 // X.509 certificates (RFC 5280) with ECDSA P-256 keys, as PEM text. No files here.
 //
-// Pure functions but for the random numbers and the time they are given; any thread.
+// Pure functions, except for the random numbers and the time they are given; any thread.
 #ifndef CXLPOOL_TOOLS_PKI_CERTIFICATE_H_
 #define CXLPOOL_TOOLS_PKI_CERTIFICATE_H_
 
@@ -18,9 +18,9 @@ struct PemPair {
 };
 
 struct CertificateRequest {
-  std::string common_name;             // For people; nobody checks it.
+  std::string common_name;             // For people; it is never checked.
   std::string uri;                     // URI SAN: the identity. Empty: none.
-  std::vector<std::string> more_uris;  // More of them, which nobody takes for an identity.
+  std::vector<std::string> more_uris;  // More of them, which are not taken for an identity.
   std::vector<std::string> dns;
   std::vector<std::string> ips;
   bool server = false;  // Extended key usage serverAuth and nothing else; otherwise clientAuth.
@@ -28,7 +28,7 @@ struct CertificateRequest {
   absl::Time not_after;  // Cut to the authority's own end.
 };
 
-// Self-signed, for signing leaves alone (path length 0).
+// Self-signed, only for signing leaves (path length 0).
 absl::StatusOr<PemPair> MakeAuthority(const std::string& common_name, absl::Time not_before,
                                       absl::Time not_after);
 

@@ -49,6 +49,7 @@ absl::Status Publish(const std::string& temporary, const std::string& path, bool
 
 }  // namespace
 
+// An existing directory keeps its mode, and is refused where others could write it.
 absl::Status PrepareDirectory(const std::string& dir) {
   if (mkdir(dir.c_str(), 0700) != 0 && errno != EEXIST) return NoAccess("make", dir, errno);
   struct stat found;
@@ -87,6 +88,8 @@ absl::StatusOr<std::string> ReadPemFile(const std::string& path) {
   return text;
 }
 
+// The text is on stable storage under a temporary name before it gets its own, so that a crash
+// leaves a whole file or none. mkostemp makes it with mode 0600: a key is never readable by others.
 absl::Status WritePemFile(const std::string& path, const std::string& text, mode_t mode,
                           bool replace) {
   std::string temporary = absl::StrCat(path, ".new-XXXXXX");

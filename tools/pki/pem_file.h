@@ -1,4 +1,5 @@
-// Certificates and keys as files: they appear whole or not at all, and keys for their owner alone.
+// Certificates and keys as files: they appear whole or not at all, and only their owner can read
+// keys.
 #ifndef CXLPOOL_TOOLS_PKI_PEM_FILE_H_
 #define CXLPOOL_TOOLS_PKI_PEM_FILE_H_
 

@@ -57,11 +57,11 @@ absl::StatusOr<PemPair> LoadAuthority(const std::string& dir) {
   absl::StatusOr<std::string> key = ReadPemFile(files.key);
   if (!key.ok()) return key.status();
   if (const absl::StatusOr<absl::Time> end = EndOf(*cert); end.ok() && *end < absl::Now()) {
-    return Refuse(
-        absl::StatusCode::kFailedPrecondition, "CA_EXPIRED",
-        absl::StrCat("the authority in ", dir, " ended on ",
-                     absl::FormatTime("%Y-%m-%d", *end, absl::UTCTimeZone())),
-        absl::StrCat("run `cxlpool pki init --force --dir ", dir, "`, then issue all anew"));
+    return Refuse(absl::StatusCode::kFailedPrecondition, "CA_EXPIRED",
+                  absl::StrCat("the authority in ", dir, " ended on ",
+                               absl::FormatTime("%Y-%m-%d", *end, absl::UTCTimeZone())),
+                  absl::StrCat("run `cxlpool pki init --force --dir ", dir,
+                               "`, then issue all certificates again"));
   }
   return PemPair{*std::move(cert), *std::move(key)};
 }

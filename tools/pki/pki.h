@@ -50,7 +50,7 @@ absl::StatusOr<IssuedFiles> IssueLeaf(const std::string& dir, const LeafRequest&
 absl::StatusOr<IssuedFiles> RenewLeaf(const std::string& dir, LeafRole role,
                                       const std::string& name, int days = kLeafDays);
 
-// What the first certificate in `file` says. NOT_FOUND/NO_FILE, INVALID_ARGUMENT/TLS_NOT_PEM.
+// The facts of the first certificate in `file`. NOT_FOUND/NO_FILE, INVALID_ARGUMENT/TLS_NOT_PEM.
 absl::StatusOr<CertificateFacts> ShowCertificate(const std::string& file);
 
 }  // namespace cxlpool::pki

@@ -78,6 +78,7 @@ uint64_t FreeBytes(const v1::Device& device) {
   return device.capacity_bytes() - std::min(taken, device.capacity_bytes());
 }
 
+// Below the table: why a device is in its state, where there is a reason.
 std::string DeviceTable(const v1::ListDevicesResponse& devices) {
   Table table({{"NAME"},
                {"STATE"},
@@ -108,6 +109,8 @@ std::string DeviceTable(const v1::ListDevicesResponse& devices) {
   return out;
 }
 
+// Below the table: which devices are unfit, which hosts could not be asked, and whether there is
+// more. Texts of hosts may hold anything: Printable.
 std::string DiscoveredTable(const v1::DiscoverDevicesResponse& discovered) {
   Table table({{"HOST"},
                {"NAME"},
@@ -183,6 +186,8 @@ std::string RevocationTable(const v1::ListRevocationsResponse& revocations) {
   return table.ToString();
 }
 
+// Below the table: what a person has to do something about, host by host; then certificates that
+// have ended or end soon.
 std::string HostTable(const v1::ListHostsResponse& hosts, absl::Time now) {
   Table table({{"NAME"},
                {"STATE"},
@@ -231,6 +236,7 @@ int FreeSlots(const v1::Host& host) {
                     [](const v1::Port& port) { return port.region().empty(); }));
 }
 
+// Many free slots are counted and not listed.
 std::string HostDetails(const v1::Host& host) {
   Sheet sheet;
   sheet.Add("Host", ShortName(host.name()));

@@ -18,7 +18,7 @@ std::string DiscoveredTable(const v1::DiscoverDevicesResponse& discovered);
 std::string DrainText(const v1::DrainDeviceResponse& drained);
 std::string TenantTable(const v1::ListTenantsResponse& tenants);
 std::string RevocationTable(const v1::ListRevocationsResponse& revocations);
-// `now`: what has ended then, or ends soon, is said.
+// `now`: a certificate that has ended then, or ends soon, is marked.
 std::string HostTable(const v1::ListHostsResponse& hosts, absl::Time now = absl::Now());
 
 // All of one host: its slots and bridges too.
@@ -31,10 +31,10 @@ int FreeSlots(const v1::Host& host);
 // All of one device, and the Regions with bytes there.
 std::string DeviceDetails(const v1::Device& device, const v1::ListRegionsResponse& regions);
 
-// As the API has it, but UNFIT for an ONLINE host whose agent says that it can take nothing.
+// As the API has it, but UNFIT for an ONLINE host whose agent reports that it can take nothing.
 std::string StateWord(const v1::Host& host);
 
-// Bytes that can be given to somebody: nobody holds them, they are neither being scrubbed nor
+// Bytes that can be given out: no Region holds them, they are neither being scrubbed nor
 // quarantined, and the device is neither FAILED nor REMOVED.
 uint64_t FreeBytes(const v1::Device& device);
 

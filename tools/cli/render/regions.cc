@@ -168,6 +168,7 @@ std::string RegionTable(const v1::ListRegionsResponse& regions) {
   return absl::StrCat(table.ToString(), reasons.empty() ? "" : "\n", reasons);
 }
 
+// Sheet leaves out lines without a value: those that do not apply, or that a dry run does not have.
 std::string RegionDetails(const v1::Region& region) {
   Sheet sheet;
   sheet.Add("Region", region.name().empty() ? "(named when it is made)" : ShortName(region.name()));
@@ -209,6 +210,7 @@ std::string PlanText(const v1::PlacementPlan& plan) {
   return absl::StrCat(out, "\n", table.ToString(2));
 }
 
+// `asked`: the names of the requests, in order, for those that were refused and have no Region.
 std::string BatchTable(const google::protobuf::RepeatedPtrField<v1::BatchResult>& results,
                        const std::vector<std::string>& asked) {
   Table table({{"#", Align::kRight},
@@ -234,6 +236,7 @@ std::string BatchTable(const google::protobuf::RepeatedPtrField<v1::BatchResult>
   return absl::StrCat(table.ToString(), refusals.empty() ? "" : "\n", refusals);
 }
 
+// Below the table: how many holders are not listed, and of which hosts nothing is known.
 std::string HolderTable(const v1::ListRegionHoldersResponse& response) {
   Table table({{"HOST"},
                {"PID", Align::kRight},
@@ -248,7 +251,7 @@ std::string HolderTable(const v1::ListRegionHoldersResponse& response) {
   for (const v1::HostHolders& of : response.hosts()) {
     const std::string host = ShortName(of.host());
     for (const v1::RegionHolder& holder : of.holders()) {
-      // Of a process that does not count, nothing is said: 0 would be a claim.
+      // For a process that does not count, nothing is shown: 0 would be a claim.
       const bool counts_usage = holder.mapped_bytes() != 0 || holder.live_bytes() != 0 ||
                                 holder.slack_bytes() != 0 || holder.pins() != 0;
       const auto size = [&](uint64_t bytes) { return counts_usage ? FormatByteSize(bytes) : ""; };
@@ -260,7 +263,7 @@ std::string HolderTable(const v1::ListRegionHoldersResponse& response) {
     if (of.more() != 0) absl::StrAppend(&notes, of.more(), " more on ", Printable(host), "\n");
     if (!of.has_report_time()) {
       absl::StrAppend(&notes, Printable(host),
-                      ": not known, since its agent does not tell: it is away, has only just "
+                      ": not known, since its agent does not report it: it is away, has only just "
                       "connected, or is of an older release (`cxlpool host show ",
                       Printable(host), "`)\n");
     }

@@ -22,7 +22,7 @@ class Table {
   void AddRow(std::vector<std::string> cells);
 
   // Header row first, columns two spaces apart, no spaces at the end of a line, each line after
-  // `indent` spaces. Without rows: the header alone.
+  // `indent` spaces. Without rows: only the header.
   std::string ToString(int indent = 0) const;
 
  private:

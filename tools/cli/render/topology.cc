@@ -108,6 +108,8 @@ Node PathNode(const v1::Path& path) {
   return {std::move(text), {}};
 }
 
+// Slots under their bridges. Those of bridges that the agent has not reported come last, under a
+// node of their own.
 Node HostNode(const v1::Host& host) {
   Node node{absl::StrCat("host ", ShortName(host.name()), "  ", StateWord(host),
                          host.unfit_reason().empty() ? "" : ", takes nothing: ",

@@ -95,7 +95,8 @@ std::string TimeText(bool is_set, const google::protobuf::Timestamp& time) {
 
 std::string Hex(uint64_t value) { return absl::StrFormat("0x%x", value); }
 
-// A read-only Attachment that root of the host can write through says so wherever it is listed.
+// A read-only Attachment that root of the host can write through is marked so wherever it is
+// listed.
 std::string AttachmentText(const v1::Attachment& attachment) {
   const bool by_agent =
       attachment.access() == v1::READ_ONLY && attachment.enforced_by() == v1::AGENT;
