@@ -80,8 +80,8 @@ class FabricBackend {
   virtual void Forget(const std::string& /*host*/) {}
 
   // The first call about each host: the records know it in this life (empty: in none). A life that
-  // is found to have ended is reported as kHostGone; where nobody can say, the host is not
-  // reachable until somebody can.
+  // is found to have ended is reported as kHostGone; where that cannot be found out, the host is
+  // not reachable until it can.
   virtual void Meet(const std::string& host, const std::string& life) = 0;
 
   // The devices that are there now. On kDeviceLane.
@@ -89,7 +89,7 @@ class FabricBackend {
     return DeviceLook{devices()};
   }
 
-  // As of FabricDriver::ShowDevices; `host` is one that it has, or empty. On kDeviceLane.
+  // As FabricDriver::ShowDevices; `host` is one that it has, or empty. On kDeviceLane.
   virtual absl::StatusOr<SeenDevices> ShowDevices(const std::string& /*host*/,
                                                   absl::Duration /*deadline*/) {
     return absl::UnimplementedError("not a fabric of shared devices");
@@ -99,7 +99,7 @@ class FabricBackend {
   virtual HostLook LookAt(const std::string& host, absl::Duration deadline) = 0;
 
   // Plugs the slice in. The shell has just looked: slice, slot and life of the host are right, and
-  // neither the slot nor this LD is bound. Errors as of FabricDriver::Bind.
+  // neither the slot nor this LD is bound. Errors as for FabricDriver::Bind.
   virtual absl::StatusOr<BoundLd> Bind(const BindRequest& request, absl::Duration deadline) = 0;
 
   // Of a device with FabricDevice::max_lds. The LD that the slice names is to have its length, and
@@ -114,7 +114,7 @@ class FabricBackend {
   // True: begun, or not bound. False: the host is busy with something else; ask again.
   virtual absl::StatusOr<bool> BeginUnbind(const Binding& binding, absl::Duration deadline) = 0;
 
-  // True is proof, as of FabricDriver::AwaitUnbound.
+  // True is proof, as in FabricDriver::AwaitUnbound.
   virtual absl::StatusOr<bool> IsUnbound(const Binding& binding, absl::Duration deadline) = 0;
 
   // FenceScope::kHost: ends the host's side of the fabric, a piece at a time. True: done, and proof

@@ -1,5 +1,5 @@
-// The plugging: what the core needs of a CXL fabric (CXL 3.1, 7.6 Fabric Manager API: Bind vPPB,
-// Unbind vPPB, Set LD Allocations), whatever stands behind it.
+// What the core needs of a CXL fabric (CXL 3.1, 7.6 Fabric Manager API: Bind vPPB, Unbind vPPB, Set
+// LD Allocations), whatever stands behind it.
 //
 // A driver knows devices, hosts, PCIe slots and which slice (LogicalDevice, LD) is bound where.
 // It knows nothing of Regions' meaning, tenants or policy. Every call is idempotent, and after an
@@ -16,10 +16,10 @@
 //   driver: AwaitUnbound         sees the proof that the host cannot reach the bytes
 // Only that proof, or Fence's, lets bytes go to somebody else.
 //
-// Not to be seen is not proof. What the records know and the configuration no longer names, or
-// names by something else, is unknown: a driver learns at its start by which identities the pool
-// knew its devices and hosts (KnownFabric), and what it finds in their place it reports as not
-// reachable.
+// What is not seen is not proven to be gone. What the records know and the configuration no longer
+// names, or names by something else, is unknown: a driver learns at its start by which identities
+// the pool knew its devices and hosts (KnownFabric), and what it finds in their place it reports as
+// not reachable.
 //
 // Calls come from the core's thread and must not block; completions come from any thread. Each
 // completion arrives within the deadline the driver was configured with (DEADLINE_EXCEEDED).
@@ -77,10 +77,10 @@ struct BindRequest {
   // where the driver chooses_serial; BoundLd::serial says what the host does see.
   uint64_t serial = 0;
   // FabricHost::fabric_incarnation as the core's records have it. Under another one nothing is
-  // bound: where the manager restarts, the records are all it has to tell the host from another.
+  // bound: where the manager restarts, only the records distinguish the host from another.
   std::string incarnation = {};
 
-  // What a call about the LD says before the answer has come.
+  // How a call names the LD before Bind has answered.
   Binding binding() const { return {key, slot, slice, 0}; }
 };
 
@@ -97,7 +97,7 @@ struct BoundLd {
   // Whose it is, where the driver keeps keys and bound it itself; its host is this host.
   std::optional<LdKey> key = {};
 
-  // What a call about it says; without a key, one that names the host alone.
+  // How a call names it; without a key, one that names only the host.
   Binding binding() const {
     return {key.value_or(LdKey{.host = host, .tag = {}}), slot, slice, serial};
   }
@@ -109,7 +109,7 @@ struct FabricDevice {
   uint64_t capacity_bytes = 0;
   uint64_t granule_bytes = 0;
   // What stands behind the name, whatever the configuration calls it: differs where other storage
-  // took its place. Empty: this fabric cannot tell.
+  // took its place. Empty: this fabric has none.
   std::string identity = {};
   // Holds bytes that somebody has written. Where no record knows the device they are somebody's.
   bool has_bytes = false;
@@ -130,8 +130,8 @@ struct FabricHost {
   // Where one may still be bound, but none is bound any more: no longer configured.
   std::vector<uint32_t> closed_slots = {};
   std::string unreachable_reason = {};  // For people, where it is not reachable.
-  // Devices that it was found not to reach, each with what was seen, for people. One that is not
-  // here it reaches, or nobody knows yet.
+  // Devices that it was found not to reach, each with what was seen, for people. A device that is
+  // not here is reached, or that is not known yet.
   std::map<std::string, std::string> unreached = {};
 };
 
@@ -149,7 +149,7 @@ struct FabricView {
   }
 };
 
-// Leaves in it what DiscoverHost says.
+// Leaves in `view` what DiscoverHost answers.
 inline void KeepOnly(const std::string& host, FabricView& view) {
   view.devices.clear();
   std::erase_if(view.hosts, [&](const FabricHost& h) { return h.id != host; });
@@ -166,7 +166,7 @@ struct SeenDevice {
   uint64_t size_bytes = 0;
   uint64_t align_bytes = 0;  // A granule is a multiple of it; 0: not known.
   Mark mark = Mark::kNone;
-  std::string mark_id;          // And what it says: of the mark itself,
+  std::string mark_id;          // And what is in the mark: its own UUID,
   std::string marked_device;    // which device,
   std::string marked_pool;      // of which pool,
   uint64_t reserved_bytes = 0;  // and what is kept for it.
@@ -196,8 +196,8 @@ struct FabricCapabilities {
   bool keeps_keys = false;
   // A host reaches no byte but those that are bound to it, whatever runs there.
   bool isolates = false;
-  // BindRequest::read_only holds, whatever runs on the host. Otherwise it is the agent's affair,
-  // and the Attachment says so.
+  // BindRequest::read_only holds, whatever runs on the host. Otherwise the agent enforces it, and
+  // the Attachment says so.
   bool enforces_read_only = false;
   // A slice can be bound to several hosts at a time. Otherwise every Region is EXCLUSIVE.
   bool shares_slices = false;
@@ -216,7 +216,7 @@ struct FabricEvent {
     kDevicesChanged,  // Which devices are there may have changed: Discover all, when there is time.
   };
   Kind kind = Kind::kHostReachable;
-  std::string host = {};          // But for kDevicesChanged.
+  std::string host = {};          // Not with kDevicesChanged.
   std::optional<LdKey> key = {};  // kLdLost only, where the driver keeps keys.
   std::string incarnation = {};   // kHostGone only.
   uint32_t slot = 0;              // kLdLost only.
@@ -260,8 +260,8 @@ class FabricDriver {
   // Reads back what is really there.
   virtual void Discover(DoneWith<FabricView> done) = 0;
 
-  // The same of one host alone, and no devices; costs what the host has, however many there are. A
-  // host that the fabric does not know is not in the answer.
+  // The same for one host only, and no devices; the cost depends on what the host has, not on how
+  // many hosts there are. A host that the fabric does not know is not in the answer.
   virtual void DiscoverHost(std::string host, DoneWith<FabricView> done) = 0;
 
   // Asks the hosts (empty: all, else this one) what they see of devices that every host sees whole.
@@ -294,9 +294,9 @@ class FabricDriver {
   // UNIMPLEMENTED/NO_FENCE (FenceScope::kNone); FAILED_PRECONDITION/FENCE_FAILED: not confirmed.
   virtual void Fence(std::string host, Done done) = 0;
 
-  // Clears the slice, so that its former bytes cannot be read any more, and says what can be read
-  // instead. A device that carves it has it back then. Interrupted or failed: call again. The
-  // caller has proof that nobody is bound. Its deadline grows with the size
+  // Clears the slice, so that its former bytes cannot be read any more, and answers what can be
+  // read instead. A device that carves it has it back then. Interrupted or failed: call again. The
+  // caller has proof that it is bound to no host. Its deadline grows with the size
   // (DEADLINE_EXCEEDED/SCRUB_TIMEOUT). UNIMPLEMENTED/NOT_SCRUBBABLE: this fabric has no way to
   // clear it; nothing was done.
   virtual void Scrub(Slice slice, ScrubProgress progress, DoneWith<ScrubResult> done) = 0;

@@ -49,7 +49,7 @@ bool FabricBackend::Idle(const std::string&, int wake_fd, absl::Duration at_most
   return false;
 }
 
-// Guarded by the mutex of FabricLanes, but for what is of its thread.
+// Guarded by the mutex of FabricLanes, except for what only its thread uses.
 struct FabricLanes::Lane {
   explicit Lane(std::string lane_name)
       : name(std::move(lane_name)), wake(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
@@ -147,6 +147,7 @@ void FabricLanes::Watch(absl::Duration deadline) {
   keeper_wake_.notify_all();
 }
 
+// `first`: ahead of all others, and what runs is interrupted; there is no limit for such calls.
 void FabricLanes::Submit(const std::string& name, FabricCallPtr call, bool first) {
   const bool may_be_late =
       call->deadline != absl::InfiniteDuration() || call->limit > absl::ZeroDuration();
@@ -251,8 +252,9 @@ bool FabricLanes::RunCall(FabricCall& call) {
   return over;
 }
 
-// The thread that answers for calls whose deadline has passed, whatever their lane is doing. Such a
-// call leaves its lane, but one that is to run in any case (`always`) stays.
+// The clock's thread: answers calls whose deadline has passed. One that has begun stays on its lane
+// until the backend returns; one that has not is dropped, unless it must run in any case
+// (`always`).
 void FabricLanes::KeepTime() {
   while (true) {
     std::vector<std::pair<FabricCallPtr, bool>> late;  // With whether it has begun.

@@ -51,7 +51,7 @@ struct FabricCall {
   absl::AnyInvocable<void(absl::Status)> refuse;  // Answers in its place; any thread.
   std::function<bool()> answered;                 // One that has been answered does not run,
   bool always = false;                            // but with this.
-  std::function<absl::Status(bool begun)> late;   // What is said when the deadline has passed.
+  std::function<absl::Status(bool begun)> late;   // The answer when the deadline has passed.
   absl::Duration retry = absl::ZeroDuration();
   absl::Duration deadline = absl::InfiniteDuration();  // To begin; without a limit, to end.
   // How long it may take once it has begun. With `in_turns` only the time counts that it spends on
@@ -59,7 +59,7 @@ struct FabricCall {
   absl::Duration limit = absl::ZeroDuration();
   bool in_turns = false;
 
-  // Of the lane's thread: by when the backend has to return.
+  // Used by the lane's thread: by when the backend has to return.
   absl::Duration end = absl::InfiniteDuration();
 
  private:

@@ -118,6 +118,7 @@ absl::Status FabricShell::UnknownHost(const std::string& host) const {
                 absl::StrCat("add it: `cxlpool host add ", host, "`"));
 }
 
+// Whole granules within the device; of a device that is carved, an LD number below its limit.
 absl::Status FabricShell::CheckSlice(const Slice& slice) {
   std::vector<FabricDevice> devices;
   {
@@ -232,9 +233,9 @@ struct FabricShell::Gathering {
   Answer<absl::StatusOr<FabricView>> answer;
 };
 
-// One host's part of a Discover. DEADLINE_EXCEEDED says that it did not answer in time, UNAVAILABLE
-// that its lane is just being changed; every other error is the whole Discover's, unless the host
-// was forgotten meanwhile.
+// One host's part of a Discover. DEADLINE_EXCEEDED: it did not answer in time; UNAVAILABLE: its
+// lane is just being changed; every other error is the whole Discover's, unless the host was
+// forgotten meanwhile.
 void FabricShell::TakeLook(const std::string& host, const std::shared_ptr<Gathering>& all,
                            absl::StatusOr<HostLook> look) {
   absl::Status status = look.status();
@@ -317,8 +318,8 @@ void FabricShell::DiscoverHost(std::string host, DoneWith<FabricView> done) {
 // Asks for a look at one host, and puts it, or why there is none, into `all`, exactly once. One
 // host that hangs holds up the others' looks no longer than `patience`: its look is then
 // DEADLINE_EXCEEDED, and from that moment the host counts as silent. A silent host still owes its
-// look, which occupies its lane. So nobody else waits for it again: each later question is answered
-// at once, until that look comes after all, and the host is reported as reachable.
+// look, which occupies its lane. So no other call waits for it again: each later question is
+// answered at once, until that look comes after all, and the host is reported as reachable.
 void FabricShell::Ask(const std::string& id, const std::shared_ptr<Gathering>& all) {
   const auto not_answered = [this, id](bool) {
     return absl::DeadlineExceededError(absl::StrCat("the fabric's side of host ", id,
@@ -340,7 +341,7 @@ void FabricShell::Ask(const std::string& id, const std::shared_ptr<Gathering>& a
     HostLook look = Look(id, clock_.Elapsed() + options_.operation);
     const bool reachable = look.host.reachable;
     if (answer->Give(std::move(look))) return true;
-    // Nobody waits for this look any more. But the host answers again.
+    // No call waits for this look any more. But it shows that the host answers again.
     bool was_silent = false;
     {
       MutexLock lock(mutex_);
@@ -443,6 +444,7 @@ void FabricShell::Bind(BindRequest request, DoneWith<BoundLd> done) {
 
 // --- Unbinding.
 
+// Asks again while the host is busy. What was begun is noted where the backend keeps no keys.
 void FabricShell::BeginUnbind(Binding binding, Done done) {
   if (!Has(binding.key.host)) return std::move(done)(UnknownHost(binding.key.host));
   const auto answer = std::make_shared<Answer<absl::Status>>(std::move(done));
@@ -561,7 +563,7 @@ absl::StatusOr<bool> FabricShell::FenceNow(const std::string& host, absl::Durati
   return look.bound.empty();
 }
 
-// Where nobody knew the life that was to end, another one than "none" proves nothing.
+// Where the life that was to end was not known (""), finding another one proves nothing.
 bool FabricShell::IsCutOff(const std::string& host, const std::string& life) {
   const HostLook look = Look(host, clock_.Elapsed() + options_.operation);
   const bool another = (!life.empty() || CXLPOOL_MUTANT("any-life-is-another")) &&
@@ -632,6 +634,7 @@ void FabricShell::FenceByProgram(const std::string& host,
   lanes_.Submit(lane, std::move(call));
 }
 
+// In turns with other scrubs on one lane, a piece at a time, so that a large one holds up no other.
 void FabricShell::Scrub(Slice slice, ScrubProgress progress, DoneWith<ScrubResult> done) {
   if (absl::Status status = CheckSlice(slice); !status.ok()) {
     return std::move(done)(std::move(status));

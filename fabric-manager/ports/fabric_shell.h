@@ -1,14 +1,14 @@
 // A FabricDriver out of a blocking FabricBackend: all that is the same for every fabric.
 //
 //   lanes      one thread for each host, one for scrubs and one for looks at the devices, so that a
-//              host that hangs keeps nobody else waiting. A host that a program fences has a second
+//              host that hangs keeps no other waiting. A host that a program fences has a second
 //              one for that, `<fence> HOST`, which stays open and idle afterwards. At most
 //              Options::max_waiting calls wait on a lane: FABRIC_OVERLOADED.
 //   deadlines  each call is answered by its own, exactly once, also where the backend hangs in it.
 //              One that has not begun by then never runs (FABRIC_TIMEOUT).
-//   waiting    AwaitUnbound asks for the proof again and again, and keeps nobody waiting.
+//   waiting    AwaitUnbound asks for the proof again and again, and holds up no other call.
 //   Discover   gathers what each host shows. A host that does not answer within Options::patience
-//              is shown as not reachable; as long as it still has not, nobody waits for it again.
+//              is shown as not reachable; as long as it still has not, no call waits for it again.
 //   Configure  hosts come and go: one that is listed no more has only closed slots, and goes once
 //              it was seen that nothing is bound there.
 //   carving    before each Bind and scrub, and back after each scrub, where a device carves.

@@ -36,7 +36,7 @@ absl::Status CheckHostConfig(const std::string& id, std::set<std::string>& ids) 
 }
 namespace {
 
-// A call that nobody awaits.
+// A call whose end no one awaits.
 FabricCallPtr MakeStep(std::function<void()> run) {
   auto call = std::make_shared<FabricCall>();
   call->attempt = [run = std::move(run)](FabricCall&) {
@@ -108,15 +108,15 @@ void FabricShell::ShowDevices(std::string host, DoneWith<SeenDevices> done) {
   lanes_.Submit(backend_->LaneOf(kDeviceLane), std::move(call));
 }
 
-// A host that has another description is met anew, on a new lane: nothing may run on the old one
+// A host that has another description is met again, on a new lane: nothing may run on the old one
 // while the backend puts another in its place. One that stays as it is notices nothing. One that is
 // listed no more is left as it is, and only Look closes its slots: what is bound there is still
 // bound.
 absl::Status FabricShell::ConfigureNow(const FabricParts& parts) {
-  std::set<std::string> wanted, anew;
+  std::set<std::string> wanted, to_meet;
   for (const HostEntry& host : parts.tables.hosts) {
     wanted.insert(host.id);
-    if (!Has(host.id) || !backend_->HasHost(host)) anew.insert(host.id);
+    if (!Has(host.id) || !backend_->HasHost(host)) to_meet.insert(host.id);
   }
   std::vector<std::pair<std::string, uint64_t>> leaving;
   {
@@ -129,7 +129,7 @@ absl::Status FabricShell::ConfigureNow(const FabricParts& parts) {
       }
     }
   }
-  for (const std::string& id : anew) CloseLaneOf(id);
+  for (const std::string& id : to_meet) CloseLaneOf(id);
   const absl::Status status = backend_->Configure(parts);
   {
     MutexLock lock(mutex_);
@@ -140,7 +140,7 @@ absl::Status FabricShell::ConfigureNow(const FabricParts& parts) {
   }
   for (const std::string& id : backend_->hosts()) {
     const auto life = parts.known.hosts.find(id);
-    if (anew.contains(id)) Meet(id, life == parts.known.hosts.end() ? "" : life->second);
+    if (to_meet.contains(id)) Meet(id, life == parts.known.hosts.end() ? "" : life->second);
   }
   if (CXLPOOL_MUTANT("left-host-is-forgotten-at-once")) {
     for (const auto& [id, number] : leaving) ForgetNow(id, number);

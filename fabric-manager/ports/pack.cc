@@ -113,7 +113,7 @@ bool EditPack(uint64_t first, absl::string_view old, const Edit* begin, const Ed
 }
 
 uint32_t Crc32(uint32_t crc, absl::string_view bytes) {
-  if (bytes.empty()) return crc;  // zlib takes a null pointer as "start anew".
+  if (bytes.empty()) return crc;  // zlib takes a null pointer as "start again".
 #ifdef CXLPOOL_ISAL
   return crc32_gzip_refl(crc, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
 #else

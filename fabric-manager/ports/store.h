@@ -5,8 +5,8 @@
 // manager owns the store) and the revision (what it last saw). A local file and a replicated
 // store can stand behind the same contract: test/contract/store_contract.h.
 //
-// One commit is outstanding at a time: who has more to say puts it into the next batch. How much
-// that is, the store says when it is opened.
+// One commit is outstanding at a time: further changes go into the next batch. How large a batch
+// may be is known once the store is opened (StoreImage).
 #ifndef CXLPOOL_FABRIC_MANAGER_PORTS_STORE_H_
 #define CXLPOOL_FABRIC_MANAGER_PORTS_STORE_H_
 
@@ -67,7 +67,8 @@ class Store {
   //
   // `lost` is called at most once, from any thread and at any time after `done`, when the store
   // finds by itself that it takes no more commits: another manager has taken over, or the disk
-  // failed between two commits. The caller must stop. What a commit answers is not said again.
+  // failed between two commits. The caller must stop. An error that a commit answers is not
+  // reported again here.
   virtual void Open(Done lost, DoneWith<StoreImage> done) = 0;
 
   // Makes `batch` durable as a whole or not at all; OK only after it is on stable storage. The next
@@ -81,12 +82,11 @@ class Store {
   // DATA_LOSS or UNKNOWN: the outcome cannot be known; the caller must stop and reopen.
   virtual void Commit(StoreBatch batch, Done done) = 0;
 
-  // Copies the store, as of one revision, into a new file at the absolute `path`, readable by its
-  // owner alone and on stable storage before `done`. Commits go on meanwhile. When it fails there
-  // is no file. How to restore one: docs/operations.md.
-  // UNIMPLEMENTED/NO_BACKUP: this store has nothing to copy.
-  // RESOURCE_EXHAUSTED/BACKUP_IN_PROGRESS: another is under way; STORE_FULL: no space for it.
-  // ALREADY_EXISTS/BACKUP_EXISTS: something is at `path`.
+  // Copies the store, as of one revision, into a new file at the absolute `path`, which only its
+  // owner can read and which is on stable storage before `done`. Commits go on meanwhile. When it
+  // fails there is no file. How to restore one: docs/operations.md. UNIMPLEMENTED/NO_BACKUP: this
+  // store has nothing to copy. RESOURCE_EXHAUSTED/BACKUP_IN_PROGRESS: another is under way;
+  // STORE_FULL: no space for it. ALREADY_EXISTS/BACKUP_EXISTS: something is at `path`.
   // INVALID_ARGUMENT, FAILED_PRECONDITION: `path` will not do.
   // DEADLINE_EXCEEDED/BACKUP_TIMEOUT, UNAVAILABLE/STORE_IO, CANCELLED (the store is closing).
   virtual void Backup(std::string path, DoneWith<StoreBackup> done) = 0;

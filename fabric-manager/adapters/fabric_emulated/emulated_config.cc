@@ -163,8 +163,8 @@ absl::Status EmulatedFabric::Prepare() {
 }
 
 // A host that is new, or is described in another way, is set up as at the start: what its slots'
-// files say is read anew. One that cannot be set up is not reachable, and says why; the next
-// Configure tries again.
+// files contain is read again. One that cannot be set up is not reachable, with the reason; the
+// next Configure tries again.
 absl::Status EmulatedFabric::Configure(const FabricParts& parts) {
   EmulatedFabricConfig wanted;
   SetParts(wanted, parts.tables);

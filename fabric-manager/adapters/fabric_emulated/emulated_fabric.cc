@@ -108,7 +108,7 @@ void EmulatedFabric::Meet(const std::string& id, const std::string& life) {
   LogError(kLogSubject, host.unknown.message());
 }
 
-// Reads every slot anew, so that one damaged file makes the host unknown and not a slot empty.
+// Reads every slot again, so that one damaged file makes the host unknown and not a slot empty.
 absl::Status EmulatedFabric::CheckHost(const std::string& id) {
   Host& host = hosts_.at(id);
   if (!host.unknown.ok()) return host.unknown;
@@ -118,8 +118,8 @@ absl::Status EmulatedFabric::CheckHost(const std::string& id) {
   return absl::OkStatus();
 }
 
-// Brings slot.ld up to what the file says. Where the file cannot be read slot.ld stays as it was,
-// and slot.unreadable says that nobody knows.
+// Sets slot.ld to what is in the file. Where the file cannot be read slot.ld stays as it was, and
+// slot.unreadable is why.
 absl::Status EmulatedFabric::Reload(const std::string& host, uint32_t number, Slot& slot) {
   auto side = slot.files.ReadFabricSide();
   if (!side.ok()) {
@@ -155,8 +155,8 @@ HostLook EmulatedFabric::LookAt(const std::string& id, absl::Duration) {
   return look;
 }
 
-// In an order that a kill may cut anywhere: the note, the extent's file, then the FabricSide, which
-// alone makes the LD bound.
+// In an order that a kill may cut anywhere: the note, the extent's file, then the FabricSide. Only
+// the last makes the LD bound.
 absl::StatusOr<BoundLd> EmulatedFabric::Bind(const BindRequest& request, absl::Duration) {
   Host& host = hosts_.at(request.key.host);
   Slot& slot = host.slots.at(request.slot);
@@ -189,7 +189,7 @@ absl::StatusOr<BoundLd> EmulatedFabric::Bind(const BindRequest& request, absl::D
   return ld;
 }
 
-// Null only where every slot could be read and none has the LD: absence is said of what was seen.
+// Null only where every slot could be read and none has the LD: only what was seen can be absent.
 absl::StatusOr<EmulatedFabric::Slot*> EmulatedFabric::FindSlot(const LdKey& key) {
   Host& host = hosts_.at(key.host);
   if (!host.unknown.ok()) return host.unknown;

@@ -10,12 +10,12 @@
 //   read-only            not enforced here; the agent opens the extent O_RDONLY.
 //   identity             ROOT/identity names the directory for ever, hosts/HOST/incarnation one
 //                        life of a host's side, hosts/HOST/ended the lives before it. In another
-//                        directory, or one that was made anew, a host that the records know is not
+//                        directory, or one that was made again, a host that the records know is not
 //                        reachable.
 //
 // A slot that is no longer listed is closed and not forgotten: what is bound there shows, and
-// can be unbound. A file of ours that cannot be read makes its host unreachable: nobody knows what
-// it said.
+// can be unbound. A file of ours that cannot be read makes its host unreachable: what was in
+// it is not known.
 //
 // All file work runs on one lane (fabric_backend.h).
 #ifndef CXLPOOL_FABRIC_MANAGER_ADAPTERS_FABRIC_EMULATED_EMULATED_FABRIC_H_
@@ -107,7 +107,7 @@ class EmulatedFabric : public FabricBackend {
     SlotFiles files;
     std::optional<BoundLd> ld;  // As last read or written.
     bool closed = false;        // Not listed any more: nothing new is bound here.
-    absl::Status unreadable;    // Why nobody knows what is bound here; OK: `ld` says it.
+    absl::Status unreadable;    // Why it is not known what is bound here; OK: `ld` is.
   };
   struct FenceJob {
     std::list<std::string> extents;  // Still to swap.
@@ -119,7 +119,7 @@ class EmulatedFabric : public FabricBackend {
     std::string incarnation;
     std::map<uint32_t, Slot> slots;
     std::optional<FenceJob> fence;
-    absl::Status unknown;  // Why nothing can be said of it; OK: something can.
+    absl::Status unknown;  // Why its state is not known; OK: it is known.
     uid_t agent_uid() const;
   };
   explicit EmulatedFabric(EmulatedFabricConfig config) : config_(std::move(config)) {}
@@ -142,7 +142,7 @@ class EmulatedFabric : public FabricBackend {
   absl::Status CheckHost(const std::string& id);
   // Reports the LD as lost if it is not there any more.
   void CheckSlot(const std::string& host, uint32_t number, Slot& slot);
-  // Checked; null where the LD is not bound. Errors as of CheckHost: nobody can tell.
+  // Checked; null where the LD is not bound. Errors as for CheckHost: that is not known.
   absl::StatusOr<Slot*> FindSlot(const LdKey& key);
   bool BoundElsewhere(const std::string& extent, const std::string& host) const;
   bool BeingFenced(const std::string& extent) const;
@@ -155,8 +155,8 @@ class EmulatedFabric : public FabricBackend {
 
   const SystemClock clock_;
 
-  // Touched by the lane alone, once it runs.
-  EmulatedFabricConfig config_;  // But for the hosts, which are in `hosts_`.
+  // Used only by the lane, once it runs.
+  EmulatedFabricConfig config_;  // Without the hosts, which are in `hosts_`.
   UniqueFd lock_;
   std::string identity_;  // Of the root directory.
   std::optional<ExtentFiles> extents_;

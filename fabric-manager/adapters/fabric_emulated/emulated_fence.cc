@@ -58,8 +58,8 @@ bool EmulatedFabric::BeingFenced(const std::string& extent) const {
   return false;
 }
 
-// Called again until it says true. A fence that failed is forgotten, so that the next one looks
-// anew at what is bound.
+// Called again until it answers true. A fence that failed is forgotten, so that the next one looks
+// again at what is bound.
 absl::StatusOr<bool> EmulatedFabric::Fence(const std::string& id, absl::Duration) {
   Host& host = hosts_.at(id);
   if (!host.fence.has_value()) {
@@ -70,7 +70,7 @@ absl::StatusOr<bool> EmulatedFabric::Fence(const std::string& id, absl::Duration
   return done;
 }
 
-// A host of which nobody knows what it shows cannot be fenced: its extents are not known either.
+// A host whose state is not known cannot be fenced: its extents are not known either.
 absl::Status EmulatedFabric::StartFence(Host& host) {
   if (absl::Status status = CheckHost(host.config.id); !status.ok()) {
     return FenceFailed(host.config.id, status.message(),

@@ -256,7 +256,7 @@ absl::Status ExtentFiles::Scrub(const std::string& name) {
   return UnlinkAndVerify(directory_.get(), name);
 }
 
-// The swap of one extent, begun. Null where there is no such extent: nobody can reach its bytes.
+// The swap of one extent, begun. Null where there is no such extent: no host can reach its bytes.
 absl::StatusOr<std::unique_ptr<ExtentSwap>> ExtentFiles::BeginSwap(const std::string& name) {
   if (absl::Status status = Recover(name); !status.ok()) return status;
   std::unique_ptr<ExtentSwap> swap(new ExtentSwap(directory_.get(), name));

@@ -169,7 +169,7 @@ absl::Status SlotFiles::RemoveFabricSide() const {
   return absl::OkStatus();
 }
 
-// What the host's agent says of the slot; nothing: it has not said anything yet.
+// What the host's agent wrote about the slot; nothing: it has not written anything yet.
 absl::StatusOr<std::optional<emulated::v1::HostSide>> SlotFiles::ReadHostSide() const {
   auto directory = OpenDirectory(directory_);
   if (!directory.ok()) return directory.status();

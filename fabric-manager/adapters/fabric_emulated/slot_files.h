@@ -28,7 +28,7 @@ class SlotFiles {
 
   // What the driver wrote; nothing where the file is absent: no LD is bound here.
   // DATA_LOSS/SLOT_CORRUPT: it is there, but is not the driver's own or does not parse, so that
-  // nobody knows what is bound.
+  // it is not known what is bound.
   absl::StatusOr<std::optional<emulated::v1::FabricSide>> ReadFabricSide() const;
 
   // Replaces the file by rename; synced first, so that it is whole after a crash of the machine.

@@ -29,9 +29,9 @@ absl::Status BadPoolFile(const std::string& path, absl::string_view what, std::s
                 absl::StrCat("pool file ", path, " ", what), std::move(remedy));
 }
 
-// The UUID in `path`, which is made with a new one where there is no such file. It tells this pool
-// file from every other that may lie under the same name later. A crash leaves a whole file or
-// none, because it gets its name after it is synced.
+// The UUID in `path`, which is made with a new one where there is no such file. It distinguishes
+// this pool file from every other that may lie under the same name later. A crash leaves a whole
+// file or none, because it gets its name after it is synced.
 absl::StatusOr<std::string> ReadOrMakeIdentity(const std::string& path) {
   UniqueFd file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
   if (!file.valid() && errno == ENOENT) {

@@ -48,7 +48,7 @@ class PoolFile {
 // at. Call Step until it returns true. Dropped half-way: start a new one; nothing is remembered.
 class PoolScrub {
  public:
-  // Of a slice that lies within the file, which outlives this.
+  // Scrubs a slice that lies within the file, which outlives this.
   PoolScrub(const PoolFile& file, uint64_t offset_bytes, uint64_t length_bytes);
 
   // Clears or checks up to `max_bytes`. True: all of it reads as zero.

@@ -21,7 +21,7 @@ struct QemuDeviceConfig {
 
 struct QemuHostConfig {
   std::string id;
-  std::string qmp_socket;  // Nobody else's: a QMP socket serves one client.
+  std::string qmp_socket;  // With no other client: a QMP socket serves one.
 };
 
 struct QemuFabricConfig;

@@ -24,7 +24,7 @@ std::string Canonical(const std::string& path) {
   return out;
 }
 
-// What the configuration alone can get wrong: ids, sizes, and two devices with one file, which
+// What can be wrong in the configuration itself: ids, sizes, and two devices with one file, which
 // would give the same bytes to two Regions.
 absl::Status CheckConfig(const QemuFabricConfig& config) {
   std::set<std::string> devices, hosts, paths, sockets;
@@ -86,8 +86,8 @@ absl::StatusOr<std::unique_ptr<FabricDriver>> QemuFabric::Open(QemuFabricConfig 
 }
 
 // A device that was not known before: its file, locked, and read once for bytes that are not zero.
-// Where there are some and no record explains them, they are somebody's, and the core gives them to
-// nobody.
+// Where there are some and no record explains them, they may be anyone's, and the core does not
+// give them out.
 absl::StatusOr<QemuFabric::DevicePtr> QemuFabric::OpenDevice(QemuDeviceConfig config) {
   auto file = PoolFile::Open(config.path, config.capacity_bytes);
   if (!file.ok()) return file.status();
@@ -207,8 +207,8 @@ std::vector<FabricDevice> QemuFabric::devices() const {
   return devices;
 }
 
-// A device whose file was moved or replaced under its name is missing: nobody can say whose bytes
-// are behind the name now.
+// A device whose file was moved or replaced under its name is missing: whose bytes are behind the
+// name now cannot be known.
 absl::StatusOr<DeviceLook> QemuFabric::LookAtDevices(absl::Duration) {
   DeviceLook look;
   std::map<std::string, DevicePtr> all;
@@ -254,7 +254,7 @@ void QemuFabric::Start(const KnownFabric& known, Sink sink) {
     hosts_.at(id)->Start(sink);
     if (life.empty()) life = former_[id];
   }
-  // Also of hosts that are not listed any more: their processes are nobody else's.
+  // Also for hosts that are not listed any more: no other host may claim their processes.
   for (const auto& [id, life] : all.hosts) {
     if (!life.empty()) processes_->Claim(life, id);
   }

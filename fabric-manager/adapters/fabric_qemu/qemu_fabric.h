@@ -4,7 +4,7 @@
 //
 //   proof of an unbind   the device is not plugged into the same QEMU process any more and no
 //                        address space of it maps its memory; or that process' end. Never the
-//                        host agent's word, nor DEVICE_DELETED alone: it may be of an earlier LD.
+//                        host agent's word, nor only DEVICE_DELETED: it may be of an earlier LD.
 //   fence                SIGKILL to the QEMU, confirmed by its pidfd.
 //   read-only            by the memory itself: a host's stores vanish.
 //   identity             a device is its pool file: PATH.id beside it holds a UUID, made where it

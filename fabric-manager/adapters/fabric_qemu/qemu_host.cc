@@ -98,8 +98,8 @@ void QemuHost::Interrupt() {
   [[maybe_unused]] const ssize_t n = ::write(interrupt_.get(), &one, sizeof(one));
 }
 
-// Connects where there is no connection, and listens: for what QEMU says has gone, for the end of
-// the connection and of the process.
+// Connects where there is no connection, and waits: for devices that QEMU reports as gone, for the
+// end of the connection and of the process.
 bool QemuHost::Idle(int wake_fd, absl::Duration at_most) {
   if (met_ && client_ == nullptr && clock_.Elapsed() >= next_connect_) Connect();
   operation_deadline_ = clock_.Elapsed() + timing_.operation;
@@ -140,8 +140,8 @@ void QemuHost::EmitGone() {
   sink_({.kind = FabricEvent::Kind::kHostGone, .host = config_.id, .incarnation = ended_});
 }
 
-// Takes up the process that the records know. Only its certain end proves anything: where nobody
-// can tell, the host stays unreachable.
+// Takes up the process that the records know. Only its certain end proves anything: where that
+// cannot be found out, the host stays unreachable.
 void QemuHost::RememberFormer(const std::string& known) {
   const auto former = ParseIncarnation(known);
   if (!former.has_value() || CXLPOOL_MUTANT("any-qemu-will-do")) return;
@@ -221,7 +221,7 @@ absl::Status QemuHost::TryConnect() {
 }
 
 // Whether the process behind the socket is this host's QEMU: the one it was, while that runs, and
-// nobody else's. `fresh` is set where it is a new one.
+// not another host's. `fresh` is set where it is a new one.
 absl::Status QemuHost::Identify(QmpClient& client, std::optional<QemuProcess>& fresh) {
   auto process = QemuProcess::Open(client.peer_pid());
   if (!process.ok()) return process.status();
@@ -232,7 +232,8 @@ absl::Status QemuHost::Identify(QmpClient& client, std::optional<QemuProcess>& f
                      " while the host's QEMU, process ", process_->name().pid, ", still runs"));
   }
   if (absl::Status status = client.Negotiate(timing_.greeting); !status.ok()) return status;
-  // The process that made the socket may have passed it on: a vCPU's thread says who the QEMU is.
+  // The process that made the socket may have passed it on: a vCPU's thread shows which process is
+  // QEMU.
   auto cpus = client.Execute("query-cpus-fast", nlohmann::json::object(), timing_.command);
   if (!cpus.ok()) return cpus.status();
   auto thread = ParseCpuThread(*cpus);
@@ -253,8 +254,8 @@ absl::Status QemuHost::Identify(QmpClient& client, std::optional<QemuProcess>& f
   return absl::OkStatus();
 }
 
-// A command whose outcome is unknown ends the connection: after the next one everything is read
-// anew.
+// A command whose outcome is unknown ends the connection: after the next connect everything is read
+// again.
 absl::StatusOr<nlohmann::json> QemuHost::Call(const std::string& command,
                                               const nlohmann::json& arguments) {
   if (client_ == nullptr) return down_;
@@ -288,7 +289,7 @@ void QemuHost::OnProcessExit() {
   client_.reset();
   next_connect_ = clock_.Elapsed();
   down_ = absl::UnavailableError(absl::StrCat("its QEMU, process ", ended_, ", has ended"));
-  reported_unreachable_ = true;  // What follows says it, and more.
+  reported_unreachable_ = true;  // kHostGone, which follows, reports that and more.
   LogWarning(kLogSubject, "host ", config_.id, ": ", down_.message());
   EmitGone();
 }
@@ -336,7 +337,7 @@ absl::Status QemuHost::Refresh() {
   return absl::OkStatus();
 }
 
-// What was bound of a file that was no device of the pool may have a name now: it is read again.
+// What was bound of a file that was no device of the pool may belong to one now: it is read again.
 void QemuHost::ForgetLdsOfNoDevice() {
   const uint64_t version = devices_->version();
   if (std::exchange(devices_version_, version) == version) return;
@@ -379,8 +380,8 @@ absl::Status QemuHost::FindUnpluggedButMapped(const std::set<std::string>& plugg
   return absl::OkStatus();
 }
 
-// Pulled while no manager watched. Its slot and its serial nobody knows any more, so that it is
-// taken neither for the LD of a record nor for its absence.
+// Takes in an LD that was pulled while no manager watched. Its slot and its serial are not known
+// any more, so that it is taken neither for the LD of a record nor for its absence.
 absl::Status QemuHost::AdoptUnpluggedButMapped(const std::string& device_id, const LdKey& key,
                                                const std::string& backend) {
   auto memory = ReadBackendMemory(
@@ -532,7 +533,7 @@ absl::StatusOr<bool> QemuHost::BeginUnbind(const LdKey& key, absl::Duration dead
   operation_deadline_ = deadline;
   const std::string device_id = LdDeviceId(key);
   if (client_ == nullptr || !Refresh().ok()) {
-    // Of a process that has ended nothing is bound.
+    // Nothing is bound to a process that has ended.
     if (process_.has_value() || ended_.empty()) return Unreachable();
     return true;
   }
@@ -552,8 +553,8 @@ absl::StatusOr<bool> QemuHost::IsUnbound(const LdKey& key, absl::Duration deadli
   return true;
 }
 
-// Rests on what Refresh has just read, or on the end of the process. DEVICE_DELETED alone is none:
-// it may be of an earlier LD.
+// Rests on what Refresh has just read, or on the end of the process. DEVICE_DELETED by itself is no
+// proof: it may be of an earlier LD.
 absl::Status QemuHost::Proof(const std::string& device_id) const {
   if (!process_.has_value() && !ended_.empty()) return absl::OkStatus();
   if (client_ == nullptr) return Unreachable();

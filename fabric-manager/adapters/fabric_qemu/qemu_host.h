@@ -42,7 +42,7 @@ namespace cxlpool::fm {
 // answer now and of those that the records know. Any thread.
 class QemuProcesses {
  public:
-  // The host that `incarnation` belongs to, which is `host` where it was nobody's before.
+  // The host that `incarnation` belongs to: `host`, unless another claimed it before.
   std::string Claim(const std::string& incarnation, const std::string& host) {
     MutexLock lock(mutex_);
     return hosts_.try_emplace(incarnation, host).first->second;
@@ -137,13 +137,14 @@ class QemuHost {
 
   // What is plugged in.
   absl::Status Refresh();
+  // Forgets what is bound of a file that was no device of the pool, after the devices have changed.
   void ForgetLdsOfNoDevice();
   absl::Status ReadNew(const std::string& device_id);
-  // Of what is no longer plugged in: what the host cannot reach any more is gone.
+  // Looks for LDs that were unplugged while the host still maps them: it can still reach them.
   absl::Status FindUnpluggedButMapped(const std::set<std::string>& plugged);
   absl::Status AdoptUnpluggedButMapped(const std::string& device_id, const LdKey& key,
                                        const std::string& backend);
-  // Looks what is there if something was said to be gone.
+  // Looks what is there if QEMU reported that something has gone.
   void TakeDeleted();
   void Gone(const std::string& device_id);
   BoundLd MakeLd(const LdKey& key, const QemuMemory& memory) const;
@@ -163,7 +164,7 @@ class QemuHost {
 
   UniqueFd interrupt_;  // eventfd: leave off what is under way.
 
-  // Touched by the lane alone.
+  // Used only by the lane.
   EventSink sink_;
   std::unique_ptr<QmpClient> client_;  // Null: not reachable.
   std::optional<QemuProcess> process_;

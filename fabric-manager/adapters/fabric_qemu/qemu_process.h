@@ -1,6 +1,6 @@
 // The process behind a QMP socket: who it is for certain, whether it still runs, and its end.
 //
-// A pid alone is reused; with its start time it names one process for ever (within a boot). The
+// A pid is reused; together with its start time it names one process for ever (within a boot). The
 // pidfd becomes readable when every thread of it has exited: then nothing of it can load or store.
 // One thread.
 #ifndef CXLPOOL_FABRIC_MANAGER_ADAPTERS_FABRIC_QEMU_QEMU_PROCESS_H_

@@ -18,7 +18,7 @@
 
 namespace cxlpool::fm {
 
-// Executes one command; errors as of QmpClient::Execute.
+// Executes one command; errors as for QmpClient::Execute.
 using QmpCall = absl::FunctionRef<absl::StatusOr<nlohmann::json>(const std::string& command,
                                                                  const nlohmann::json& arguments)>;
 
@@ -52,7 +52,7 @@ absl::StatusOr<QemuMemory> ReadBackendMemory(QmpCall call, const std::string& ba
 
 // Ids of all backends of LDs that an address space of this QEMU still maps. A guest that writes
 // Slot Control without powering the slot off first makes the device vanish from every list, and
-// goes on loading and storing: this alone says whether it can.
+// goes on loading and storing: only this shows whether it can.
 absl::StatusOr<std::set<std::string>> ListMappedBackends(QmpCall call);
 
 }  // namespace cxlpool::fm

@@ -32,6 +32,7 @@ QmpClient::QmpClient(UniqueFd socket, pid_t peer_pid, int interrupt_fd, QmpEvent
       sink_(std::move(sink)),
       next_id_(std::random_device()()) {}
 
+// Does not wait: a QMP socket that is served accepts at once. Who listens is asked of the kernel.
 absl::StatusOr<std::unique_ptr<QmpClient>> QmpClient::Connect(const std::string& path,
                                                               int interrupt_fd, QmpEventSink sink) {
   sockaddr_un address = {};
@@ -42,7 +43,7 @@ absl::StatusOr<std::unique_ptr<QmpClient>> QmpClient::Connect(const std::string&
   }
   std::memcpy(address.sun_path, path.data(), path.size());
   UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  // A Unix socket connects at once or, with a full backlog, says EAGAIN.
+  // A Unix socket connects at once or, with a full backlog, fails with EAGAIN.
   if (!socket.valid() ||
       ::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
     const int error = errno;
@@ -58,6 +59,7 @@ absl::StatusOr<std::unique_ptr<QmpClient>> QmpClient::Connect(const std::string&
       new QmpClient(std::move(socket), peer.pid, interrupt_fd, std::move(sink)));
 }
 
+// QEMU serves one client a socket: a second one is connected and never greeted.
 absl::Status QmpClient::Negotiate(absl::Duration timeout) {
   auto greeting = Receive(clock_.Elapsed() + timeout);
   if (absl::IsDeadlineExceeded(greeting.status())) {
@@ -73,6 +75,8 @@ absl::Status QmpClient::Negotiate(absl::Duration timeout) {
   return Execute("qmp_capabilities", nlohmann::json::object(), timeout).status();
 }
 
+// One command at a time. Without its reply in time the connection is broken: the outcome is not
+// known, and the late reply would be taken for that of the next command.
 absl::StatusOr<nlohmann::json> QmpClient::Execute(const std::string& command,
                                                   const nlohmann::json& arguments,
                                                   absl::Duration timeout) {
@@ -96,6 +100,8 @@ absl::StatusOr<nlohmann::json> QmpClient::Execute(const std::string& command,
   return absl::FailedPreconditionError(reply->description);
 }
 
+// Hands events to the sink, a bounded number a call. A reply without a command breaks the
+// connection.
 absl::Status QmpClient::Drain() {
   if (!broken_.ok()) return broken_;
   std::string line;
@@ -141,7 +147,7 @@ absl::StatusOr<QmpMessage> QmpClient::Receive(absl::Duration deadline) {
     if (!whole.ok()) return whole.status();
     if (!*whole) {
       absl::Status status = WaitFor(POLLIN, deadline);
-      if (absl::IsDeadlineExceeded(status)) return status;  // The caller says for what.
+      if (absl::IsDeadlineExceeded(status)) return status;  // The caller adds for what.
       if (!status.ok()) return Break(std::move(status));
       if (status = ReadSome(); !status.ok()) return status;
       continue;
@@ -155,6 +161,7 @@ absl::StatusOr<QmpMessage> QmpClient::Receive(absl::Duration deadline) {
   return Break(Unavailable("a flood of QMP events"));
 }
 
+// CANCELLED as soon as `interrupt_fd_` is readable: something more urgent waits for this thread.
 absl::Status QmpClient::WaitFor(short events, absl::Duration deadline) {
   while (true) {
     const absl::Duration left = deadline - clock_.Elapsed();
@@ -184,6 +191,7 @@ absl::Status QmpClient::ReadSome() {
                                : absl::StrCat("the QMP connection broke: ", std::strerror(errno))));
 }
 
+// False: no whole line is there yet. `searched_` saves looking twice at the bytes of a long line.
 absl::StatusOr<bool> QmpClient::TakeLine(std::string& line) {
   const size_t newline = buffer_.find('\n', searched_);
   if (newline == std::string::npos) {
@@ -197,6 +205,7 @@ absl::StatusOr<bool> QmpClient::TakeLine(std::string& line) {
   return true;
 }
 
+// The first cause counts, and every later call answers it.
 absl::Status QmpClient::Break(absl::Status why) {
   if (broken_.ok()) broken_ = std::move(why);
   return broken_;

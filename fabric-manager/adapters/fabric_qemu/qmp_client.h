@@ -40,7 +40,7 @@ using QmpEventSink = absl::AnyInvocable<void(const QmpMessage&)>;
 
 class QmpClient {
  public:
-  // Connects; the process at the other end is known before it has said a word.
+  // Connects; the process at the other end is known before it has sent anything.
   static absl::StatusOr<std::unique_ptr<QmpClient>> Connect(const std::string& path,
                                                             int interrupt_fd, QmpEventSink sink);
 
@@ -62,7 +62,7 @@ class QmpClient {
   QmpClient(UniqueFd socket, pid_t peer_pid, int interrupt_fd, QmpEventSink sink);
 
   absl::Status Send(const std::string& line, absl::Duration deadline);
-  // The next message that is not an event; events go to the sink. DEADLINE_EXCEEDED alone does not
+  // The next message that is not an event; events go to the sink. Only DEADLINE_EXCEEDED does not
   // break the connection here.
   absl::StatusOr<QmpMessage> Receive(absl::Duration deadline);
   // Waits for `events` on the socket.

@@ -26,7 +26,7 @@ std::string StringAt(const json& object, const char* key) {
   return value != nullptr && value->is_string() ? value->get<std::string>() : std::string();
 }
 
-// QEMU says it first on each connection; the version is all that is wanted of it.
+// QEMU sends it first on each connection; only the version is used.
 absl::StatusOr<QmpMessage> ParseGreeting(const json& greeting) {
   const json* version = greeting.is_object() ? Find(greeting, "version") : nullptr;
   const json* qemu = version != nullptr && version->is_object() ? Find(*version, "qemu") : nullptr;
@@ -57,7 +57,7 @@ absl::StatusOr<QmpMessage> ParseEvent(json& object) {
   return message;
 }
 
-// An error may come without an id: QEMU could not read the command, so nobody is answered by it.
+// An error may come without an id: QEMU could not read the command, so no command is answered.
 absl::StatusOr<QmpMessage> ParseReply(json& object) {
   QmpMessage message;
   if (const json* id = Find(object, "id"); id != nullptr) {

@@ -87,8 +87,8 @@ struct MemoryStore::Core {
   }
 
   // How one commit goes: as the disk says, unless a fault was put in its way. A fault with
-  // `applied` is a lost answer: the change is made, and the caller hears of a failure. After an
-  // outcome that nobody can know (UNKNOWN, DATA_LOSS) every later commit fails too, as a real
+  // `applied` is a lost answer: the change is made, and the caller gets a failure. After an
+  // outcome that cannot be known (UNKNOWN, DATA_LOSS) every later commit fails too, as a real
   // store's would.
   absl::Status Serve(const StoreBatch& batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     if (!open) {

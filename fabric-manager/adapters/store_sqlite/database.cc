@@ -84,7 +84,7 @@ Database::~Database() {
 }
 
 // Opens the connection, and with the first read locks the database for good. Nothing is written
-// before CheckEnd has said that nothing is missing.
+// before CheckEnd has found that nothing is missing.
 absl::Status Database::Connect(uint64_t max_size_bytes) {
   const bool had_log = StoreFileExists(path_ + "-wal");
   constexpr int kFlags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE |
@@ -108,7 +108,7 @@ absl::Status Database::Connect(uint64_t max_size_bytes) {
   const absl::StatusOr<int64_t> version = CheckHeader();
   if (!version.ok()) return version.status();
   schema_ = *version;
-  made_log_ = !had_log;  // Locked by now: if there is one, it is nobody else's.
+  made_log_ = !had_log;  // Locked by now: if there is one, it belongs to no one else.
   if (absl::Status status = CheckEnd(); !status.ok()) return status;
   const std::string setup = absl::StrCat(
       "PRAGMA journal_mode=WAL;PRAGMA synchronous=",
@@ -178,7 +178,7 @@ absl::Status Database::CutOffRefused() {
   int frames = log_frames_, code = SQLITE_OK;
   if (wal_pages_ == 0) {
     // All of the log has been copied, so the change may have begun a new round at its beginning.
-    // SQLite knows, and tells with a checkpoint, which has nothing to do.
+    // SQLite knows that, and a checkpoint, which has nothing to do, answers it.
     code = sqlite3_wal_checkpoint_v2(db_, nullptr, SQLITE_CHECKPOINT_PASSIVE, &frames, nullptr);
     const absl::StatusOr<LogFile> log = LogFile::Read(path_ + "-wal");
     // Where the new header was not written to its end, no frame was. Those of the round before show
@@ -276,7 +276,7 @@ absl::StatusOr<StoreImage> Database::TakeOver() {
     return status;
   }
   meta_ = next;
-  // On a full disk the log alone says that the store is in use; that is no reason not to start.
+  // On a full disk only the log shows that the store is in use; that is no reason not to start.
   status = Checkpoint();
   if (!status.ok() && !absl::IsResourceExhausted(status)) return WhileOpening(status);
   status = head_->Write(meta_);
@@ -324,7 +324,7 @@ absl::Status Database::LoadMeta() {
 }
 
 // All records, each by its checksum, in ascending order, and as many as were written: the sum of
-// the checksums tells a pack that is missing, or an old one in its place. Anything else is
+// the checksums detects a pack that is missing, or an old one in its place. Anything else is
 // DATA_LOSS: a pool that is half read would hand out bytes twice.
 absl::StatusOr<std::vector<Row>> Database::LoadRows() {
   Statement read;

@@ -84,7 +84,7 @@ absl::StatusOr<std::unique_ptr<HeadFile>> HeadFile::Open(const std::string& data
   if (vfs == nullptr) return absl::InternalError(absl::StrCat("no SQLite VFS ", vfs_name));
   head->memory_.resize(static_cast<size_t>(vfs->szOsFile));
   auto* const file = reinterpret_cast<sqlite3_file*>(head->memory_.data());
-  // The VFS knows files of databases alone; it treats a log as a plain file without locks.
+  // The VFS knows only files of databases; it treats a log as a plain file without locks.
   int flags = 0;
   const int code =
       vfs->xOpen(vfs, head->path_.c_str(), file,
@@ -112,7 +112,7 @@ HeadFile::~HeadFile() {
   if (file_ != nullptr) file_->pMethods->xClose(file_);
 }
 
-// Slot 0 alone, and no sync: SQLite's commit is durable already, and Settle syncs this one.
+// Only slot 0, and no sync: SQLite's commit is durable already, and Settle syncs this one.
 absl::Status HeadFile::Write(const StoreMeta& meta) {
   meta_ = meta;
   settled_ = false;
@@ -141,7 +141,7 @@ absl::Status HeadFile::Sync() {
   return code == SQLITE_OK ? absl::OkStatus() : Failed("sync", code);
 }
 
-// DATA_LOSS, and not UNAVAILABLE: what is on the disk now nobody knows before it is read again.
+// DATA_LOSS, and not UNAVAILABLE: what is on the disk now is not known before it is read again.
 absl::Status HeadFile::Failed(absl::string_view doing, int code) const {
   const int error = errno;
   return Refuse(absl::StatusCode::kDataLoss, "STORE_IO",

@@ -43,7 +43,7 @@ absl::StatusOr<HeadSlots> ReadHead(const std::string& path);
 class HeadFile {
  public:
   // Opens the file beside `database` for writing, through the SQLite VFS `vfs` (empty: the default
-  // one). What is missing of it or damaged is made anew with `meta`, durably.
+  // one). What is missing of it or damaged is made again with `meta`, durably.
   static absl::StatusOr<std::unique_ptr<HeadFile>> Open(const std::string& database,
                                                         const std::string& vfs,
                                                         const StoreMeta& meta);

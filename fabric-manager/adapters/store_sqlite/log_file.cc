@@ -66,6 +66,8 @@ absl::string_view LogFile::FrameBytes(size_t index) const {
 
 uint64_t LogFile::EndOf(size_t frames) { return kHeaderBytes + frames * kFrameBytes; }
 
+// Verifies the chain of frames from the header on, as SQLite does when it opens the log: each
+// checksum goes over the one before. The last commit in the unbroken chain is the log's end.
 void LogFile::Scan() {
   const absl::string_view header = absl::string_view(bytes_).substr(0, kHeaderBytes);
   const Checksum of_header = StoredAt(header.data() + 24);

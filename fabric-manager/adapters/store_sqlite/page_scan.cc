@@ -51,7 +51,7 @@ ScannedValue ValueOf(uint64_t type, absl::string_view bytes) {
     value.kind = ScannedValue::Kind::kNull;
   } else if (type <= 6) {
     value.kind = ScannedValue::Kind::kInteger;
-    // Of two's complement: the first byte has the sign.
+    // Two's complement: the first byte has the sign.
     const bool negative = (bytes[0] & 0x80) != 0;
     const uint64_t word = BigEndian(bytes);
     const size_t bits = 8 * bytes.size();

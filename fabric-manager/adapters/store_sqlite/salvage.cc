@@ -46,6 +46,8 @@ Damaged::~Damaged() {
   if (made_log_) RemoveEmptyLog(path_);
 }
 
+// Opens and locks the database, and judges no more of it than its version. Changes no record: what
+// is damaged stays as it is until a repair is asked for.
 absl::Status Damaged::Connect() {
   constexpr int kFlags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE |
                          SQLITE_OPEN_NOFOLLOW | SQLITE_OPEN_EXRESCODE;
@@ -214,7 +216,7 @@ absl::Status Damaged::EndInOrder() {
     const MetaRow row = ReadMetaRow(db_, schema_, meta);
     meta.clean = true;
     done = row == MetaRow::kSound ? ReplaceMetaRow(db_, meta) == SQLITE_OK
-                                  : row != MetaRow::kUnreadable;  // It opens for nobody.
+                                  : row != MetaRow::kUnreadable;  // No manager could open it.
   }
   done = done && sqlite3_exec(db_, "COMMIT", nullptr, nullptr, nullptr) == SQLITE_OK &&
          sqlite3_wal_checkpoint_v2(db_, nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr, nullptr) ==

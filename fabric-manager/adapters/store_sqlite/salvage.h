@@ -1,7 +1,7 @@
 // Reads a database that may be damaged, as far as it goes, and writes a sound one in its place: the
 // parts of fsck that touch the file. What the records mean is fsck's own (fabric-manager/fsck).
 //
-// Blocking; nobody else may have the database open (STORE_BUSY).
+// Blocking; no other process may have the database open (STORE_BUSY).
 #ifndef CXLPOOL_FABRIC_MANAGER_ADAPTERS_STORE_SQLITE_SALVAGE_H_
 #define CXLPOOL_FABRIC_MANAGER_ADAPTERS_STORE_SQLITE_SALVAGE_H_
 

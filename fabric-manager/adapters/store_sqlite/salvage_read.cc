@@ -150,7 +150,7 @@ class ImageReader {
     }
   }
 
-  // Of records with one key the first stays.
+  // Where several records have one key, the first stays.
   void SetTwinsAside() {
     const auto by_key = [](const Row& a, const Row& b) { return a.key < b.key; };
     std::stable_sort(out_.rows.begin(), out_.rows.end(), by_key);

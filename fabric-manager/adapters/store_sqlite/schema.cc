@@ -8,7 +8,8 @@
 #include "proto/support/refusal.h"
 
 namespace cxlpool::fm {
-// Of the words that the schema has: a database of an earlier release is checked as it was written.
+// The CRC covers the words that `schema` has: a database of an earlier release is checked as it was
+// written.
 uint32_t StoreMeta::Crc(int64_t schema) const {
   std::string words;
   for (const uint64_t word : {epoch, revision, row_count, crc_sum}) AppendWord(words, word);

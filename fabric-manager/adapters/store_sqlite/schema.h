@@ -38,9 +38,9 @@ struct StoreMeta {
   uint64_t row_count = 0;
   uint64_t crc_sum = 0;
   // The store was closed in order, or is a copy that is complete by itself: nothing is in a log
-  // that is not in the database. Before schema 3 nobody said so.
+  // that is not in the database. Before schema 3 that was not recorded.
   bool clean = false;
-  uint64_t store_id = 0;  // Random: tells the files of one store from those of another.
+  uint64_t store_id = 0;  // Random: distinguishes the files of one store from those of another.
 
   // The row's own checksum in a database of that schema.
   uint32_t Crc(int64_t schema = kSchemaVersion) const;

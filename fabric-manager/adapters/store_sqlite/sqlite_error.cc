@@ -10,7 +10,8 @@ namespace cxlpool::fm {
 namespace {
 
 // SQLite calls a medium that cannot be read a malformed database. The file knows better: an I/O
-// error there, 0 if there was none. Nobody should restore a backup over a cable that is loose.
+// error there, 0 if there was none. It is named so that no one restores a backup because of a loose
+// cable.
 int ReadErrno(sqlite3* db) {
   if ((sqlite3_errcode(db) & 0xff) != SQLITE_CORRUPT) return 0;
   for (const int which : {SQLITE_FCNTL_FILE_POINTER, SQLITE_FCNTL_JOURNAL_POINTER}) {
@@ -58,6 +59,8 @@ absl::Status CorruptError(const std::string& path, absl::string_view what) {
                 "restore it from a backup");
 }
 
+// While the store is being opened nothing was promised yet: what may pass is UNAVAILABLE, and the
+// manager tries again at its next start. After that CommitError judges.
 absl::Status OpenError(sqlite3* db, const std::string& path, absl::string_view doing) {
   const std::string text = Describe(db, path, doing);
   if (IsFull(db)) return FullError(db, path, doing);

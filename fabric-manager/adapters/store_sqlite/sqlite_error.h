@@ -18,7 +18,8 @@ absl::Status OpenError(sqlite3* db, const std::string& path, absl::string_view d
 
 // What failed in a transaction that has been, or will be, rolled back.
 // RESOURCE_EXHAUSTED/STORE_FULL: no space; nothing changed, the connection stays usable.
-// DATA_LOSS/STORE_CORRUPT, DATA_LOSS/STORE_IO: after a failed write or sync nobody knows what is on
+// DATA_LOSS/STORE_CORRUPT, DATA_LOSS/STORE_IO: after a failed write or sync it is not known what is
+// on
 //   the disk; do not go on.
 absl::Status CommitError(sqlite3* db, const std::string& path, absl::string_view doing);
 

@@ -57,7 +57,7 @@ class SqliteStore : public Store {
   // The watchdog's thread.
   void Watch();
 
-  // No commit is taken any more. Said by `lost_`, where it is not the answer to a commit.
+  // No commit is taken any more. Reported by `lost_`, where it is not the answer to a commit.
   void Break(const absl::Status& why);
 
   const SqliteStoreOptions options_;
@@ -134,7 +134,7 @@ void SqliteStore::Commit(StoreBatch batch, Done done) {
     }
   }
   if (refused.ok()) {
-    work_.notify_one();  // Its thread alone waits; it finds the lock free.
+    work_.notify_one();  // Only its thread waits; it finds the lock free.
     return;
   }
   std::move(done)(std::move(refused));

@@ -32,7 +32,7 @@ std::optional<StoreMeta> StoreEnd::Latest(uint64_t store_id) const {
 
 namespace {
 
-// What the head file says against the database.
+// Why, by the head file, the database is not the last one; "": it agrees.
 std::string WhatTheHeadKnows(const StoreEnd& end, const StoreMeta& meta) {
   for (const std::optional<StoreMeta>& slot : end.head) {
     if (slot.has_value() && slot->store_id != meta.store_id) {
@@ -47,7 +47,7 @@ std::string WhatTheHeadKnows(const StoreEnd& end, const StoreMeta& meta) {
                       latest->revision, " of epoch ", latest->epoch, " was acknowledged");
 }
 
-// What the log says by itself.
+// The same by the log.
 absl::StatusOr<std::string> WhatTheLogShows(
     const StoreEnd& end, bool in_use, const std::function<absl::StatusOr<std::string>()>& main) {
   if (end.log.has_commits_behind_damage()) {

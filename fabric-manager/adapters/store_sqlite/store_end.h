@@ -46,7 +46,7 @@ absl::StatusOr<std::string> WhatIsMissing(const StoreEnd& end, int64_t schema,
                                           const StoreMeta& meta,
                                           const std::function<absl::StatusOr<std::string>()>& main);
 
-// DATA_LOSS/STORE_INCOMPLETE: the store at `path` lacks `what`; says how to go on.
+// DATA_LOSS/STORE_INCOMPLETE: the store at `path` lacks `what`; the remedy is how to go on.
 absl::Status IncompleteError(const std::string& path, const std::string& what);
 
 // The bytes of the database file that `db` has open. Never by a descriptor of one's own: closing

@@ -52,7 +52,7 @@ absl::Status SyncDirectory(const std::string& directory) {
 }
 
 // Makes the directory where it is missing, and refuses one in which somebody else could put a file
-// of their own: it must be a directory, the manager's, and writable by nobody else.
+// of their own: it must be a directory, the manager's, and writable by no one else.
 absl::Status CheckDirectory(const std::string& directory) {
   struct stat found;
   if (lstat(directory.c_str(), &found) != 0 && errno == ENOENT) {
@@ -149,6 +149,8 @@ bool StoreFileExists(const std::string& path) {
   return lstat(path.c_str(), &found) == 0;
 }
 
+// Answers the path with its directory resolved. A database that is missing or empty while files of
+// its own are there is damage: a new, empty one in its place would forget what is attached.
 absl::StatusOr<std::string> CheckStorePath(const std::string& path) {
   if (path.empty() || BaseOf(path).empty()) {
     return Unsafe(absl::StrCat("store.path \"", path, "\" names no file"), "name one");
@@ -297,7 +299,7 @@ absl::Status ReplaceStoreFile(const std::string& fresh, const std::string& path)
   }
   // The files beside it go first, for good: after a power cut, the old log beside the new file
   // would be read into it, and the old head file would speak of another store. Emptying them is not
-  // enough, for nobody has synced that.
+  // enough, since that was never synced.
   for (const char* suffix : {"-wal", "-head"}) {
     const std::string name = path + suffix;
     if (unlink(name.c_str()) != 0 && errno != ENOENT) {

@@ -1,4 +1,4 @@
-// Where the database lies, and that nobody else can touch it.
+// Where the database lies, and that no one else can touch it.
 //
 // A user who can write the file or its directory owns the pool; so both belong to the manager's
 // user, others can write neither, and no symbolic link leads to the file.
