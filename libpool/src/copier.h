@@ -2,7 +2,7 @@
 // (cxlpool.h, "Copies").
 //
 // The rules:
-// - Who waits longest of those with the highest priority goes first. One that has begun is not
+// - Of the copies with the highest priority the oldest goes first. One that has begun is not
 //   interrupted for another. It is carried out in chunks of kChunkBytes, and between two of them it
 //   can be cancelled.
 // - A copy ends once: done, failed or cancelled. From that moment nothing touches the memory, and

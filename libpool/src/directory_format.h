@@ -160,8 +160,8 @@ struct FoundObject {
   Entry entry = {};
 };
 
-// The steps on a Directory's memory, for all who use it. Any thread; who may call what is said
-// there. Copies share the Host.
+// The steps on a Directory's memory, for all that use it. Any thread; each says who may call it.
+// Copies share the Host.
 template <typename Host>
 class DirectoryMemory {
  public:
