@@ -30,7 +30,7 @@ void AwaitEnd(const sigset_t& signals, const std::function<void()>& reload,
               const std::function<void()>& alive);
 
 // CXLPOOL_CRASH_AT=POINT[:N] ends this process by SIGKILL the Nth time it passes the point
-// (ARCHITECTURE.md lists the points): for the kill tests, which restart it and see that it
+// (CONTRIBUTING.md lists the points): for the kill tests, which restart it and see that it
 // converges. Null where the variable is not set.
 std::function<void(absl::string_view)> CrashProbe();
 
