@@ -46,7 +46,7 @@ Segment Observed(const Segment& planned, const v1::Segment& seen) {
 
 }  // namespace
 
-// Agents forget nothing that a session tells them, but a restarted one knows nothing.
+// An agent keeps what was offered to it, but one that has restarted knows nothing.
 void AgentSide::OfferAsRecorded(const Region& region, const Attachment& attachment, Track& track) {
   OfferedWants wants = {};
   for (size_t i = 0; i < attachment.parts.size(); ++i) {

@@ -186,8 +186,8 @@ bool FabricMembers::HasGrown(const Device& known, const FabricDevice& seen) cons
          });
 }
 
-// Bytes that are there already are somebody's of whom the records know nothing: kept from everybody
-// until an operator says otherwise, by a forced release, which scrubs them.
+// Bytes that are there already may be somebody's, and no record says whose: they are kept from
+// everybody until an operator says otherwise, by a forced release, which scrubs them.
 void FabricMembers::AddDevice(const FabricDevice& seen) {
   // A look that began before a device was taken out of the topology still shows it.
   const auto& entries = writer_->DurableTables().devices;

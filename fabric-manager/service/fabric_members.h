@@ -54,7 +54,7 @@ class FabricMembers {
 
   Writer* const writer_;
   ActiveRegions* const active_;
-  std::set<std::string> renamed_;  // Devices that were told of as known under another name.
+  std::set<std::string> renamed_;  // Devices that the log says are known under another name.
   std::map<std::string, std::string> lives_;  // Host to the life that it was last seen in.
   std::map<std::string, std::string> ended_;  // Host to the life that the fabric said has ended.
 };

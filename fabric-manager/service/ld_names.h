@@ -23,8 +23,8 @@ Binding BindingFor(const Region& region, const Attachment& attachment, uint32_t 
 bool HasBytes(const Region& region, const Segment& segment, const BoundLd& ld);
 
 // Whether the Region has this very LD: by key, place, serial and bytes. An LD without a key is
-// nobody's. Where hardware has serials of its own (not `chooses_serial`), a record has the pool's
-// wish until it was told the fact, and any serial will do.
+// nobody's. Where hardware has serials of its own (not `chooses_serial`), a record has the serial
+// that the pool asked for until the real one is recorded, and until then any serial will do.
 bool Names(const Region& region, const BoundLd& ld, bool chooses_serial);
 
 }  // namespace cxlpool::fm

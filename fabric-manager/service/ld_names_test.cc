@@ -73,14 +73,14 @@ TEST(LdNamesTest, ARegionHasAnLdOnlyWhereEverythingAgrees) {
   EXPECT_TRUE(differs([](BoundLd& ld) { ld.slice.length_bytes = 2 * kLdBytes; }));
 }
 
-TEST(LdNamesTest, WhereHardwareHasTheSerialAWishIsFulfilledByAny) {
+TEST(LdNamesTest, WhereHardwareHasTheSerialAnyIsTakenUntilItIsRecorded) {
   Region region = NamedRegion();
   BoundLd ld = Shown(region, 0);
   ld.serial = 7;
-  EXPECT_FALSE(Names(region, ld, false)) << "the record has been told the fact";
+  EXPECT_FALSE(Names(region, ld, false)) << "the real one is recorded";
   region.attachments[0].segments[0].serial = kSerialBase | 5;
   EXPECT_TRUE(Names(region, ld, false));
-  EXPECT_FALSE(Names(region, ld, true)) << "here the pool's wish is granted";
+  EXPECT_FALSE(Names(region, ld, true)) << "here the fabric gives the serial that was asked for";
 }
 
 }  // namespace

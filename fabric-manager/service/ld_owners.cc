@@ -12,8 +12,8 @@
 
 namespace cxlpool::fm {
 
-// What strays are taken in hand together, and which of them this is. One that bears no name is
-// taken in hand by itself: by its slot.
+// Which strays are held together: those of one key. One without a key is held by itself, by its
+// slot.
 LdOwners::StrayOf LdOwners::StrayOfLd(const BoundLd& ld) {
   if (ld.key.has_value()) return {ld.key->generation, ld.host, ld.key->tag};
   return {0, ld.host, absl::StrCat("slot ", ld.slot)};
@@ -54,7 +54,7 @@ std::set<std::string> LdOwners::TakeView(const std::string& only, const FabricVi
     return only.empty() || ld.host == only || CXLPOOL_MUTANT("one-look-forgets-strays");
   });
   for (const BoundLd& ld : view.bound) {
-    // A call that is under way may have made it, or be about to unmake it.
+    // A call that is under way may have bound it, or be about to unbind it.
     const Track* const track = ld.key.has_value() ? tracks_->Find(ld.key->generation) : nullptr;
     const bool stale = track != nullptr && calls_->IsStale(*track, epoch);
     if (CXLPOOL_MUTANT("ignore-strays") || stale || IsNamed(ld)) continue;

@@ -63,7 +63,7 @@ Reconciler::Reconciler(Options options, Executor* executor, Clock* clock, Writer
       fences_({.look_every = options.tick}, executor, clock, writer, driver, sessions, &tracks_,
               &calls_, &active_) {}
 
-// Whoever is served once this has answered finds the pool's devices.
+// It answers behind the devices that the first look showed: who is served from then on finds them.
 void Reconciler::Start(Done done) {
   for (const Key key : writer_->state().RegionKeys()) {
     const Region& region = **writer_->state().FindRegion(key);
@@ -369,7 +369,7 @@ void Reconciler::RecordMove(const Region& region, const Attachment& attachment, 
           // Where hardware has a serial of its own, the host is offered that.
           const bool told = !again && known[i].serial != 0;
           if (told && !CXLPOOL_MUTANT("offer-the-wish")) segment.serial = known[i].serial;
-          // The host has met the old serial in this incarnation: never again.
+          // The host has seen the old serial in this incarnation: never again.
           const bool fresh = !CXLPOOL_MUTANT("rebind-old-serial") && again;
           if (fresh && known[i].fabric != FabricSide::kBound) {
             segment.serial = kSerialBase | context.next_id();
@@ -525,7 +525,7 @@ void Reconciler::OnCommitted(const std::vector<Change>& changes) {
   if (!active_.empty()) active_.PostStepAll();
 }
 
-// Of a host that is new it is said at once whether the fabric knows it.
+// Whether the fabric knows a new host is looked up at once, for people who have just enrolled it.
 void Reconciler::FollowHost(const std::string& host) {
   members_.RecordLife(host);
   const HostRuntime& runtime = writer_->state().Runtime(host);

@@ -2,8 +2,8 @@
 // through the fabric driver and the host agents, and records each rung that was reached.
 //
 // Works from committed values only, so that hardware never moves before its intent is durable.
-// What it knows of the world is volatile: after a restart it discovers and hears it again. Every
-// move is idempotent, so that doing one twice is harmless.
+// What it knows of the world is volatile: after a restart it looks at the fabric again, and agents
+// report again. Every move is idempotent, so that doing one twice is harmless.
 //
 // This class decides what happens next to each Region, and when. What it needs for that are classes
 // of their own, each with its own part of what is known:
@@ -63,12 +63,12 @@ class Reconciler {
              FabricDriver* driver, HostSessions* sessions, Probe probe);
 
   // Takes up every Region of the state and reads the fabric. `done` once what it showed is durable,
-  // new devices with it; or with the error, where it could not be read for Options::first_look: it
-  // goes on trying.
+  // new devices with it; or with the error, where it could not be read for Options::first_look. The
+  // Reconciler goes on trying then.
   void Start(Done done);
 
-  // Lets the driver go by what the pool is made of now, as far as that is durable, and reads the
-  // fabric. `done` once what it showed is durable, so that who asks then finds a new device.
+  // Gives the driver what the pool is made of now, as far as that is durable, and reads the fabric.
+  // `done` once what it showed is durable, so that readers find a new device then.
   void FollowTopology(Done done);
 
   // Hosts where an application has a segment beyond the first `keep_extents` extents open, as their

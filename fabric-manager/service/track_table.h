@@ -23,7 +23,7 @@
 
 namespace cxlpool::fm {
 
-// What is known of one Attachment. Volatile: after a restart all of it is discovered and heard
+// What is known of one Attachment. Volatile: after a restart all of it is looked at, and reported,
 // again.
 struct Track {
   Key region = 0;
