@@ -14,7 +14,6 @@
 
 #include "libpool/src/region_name.h"
 #include "libpool/src/text.h"
-#include "libpool/src/visibility.h"
 #include "proto/support/mutant.h"
 
 namespace cxlpool::libpool {
