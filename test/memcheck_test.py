@@ -22,6 +22,7 @@ LEFT_OUT = {
     'MappingTest.PopulatedPagesAreThereAndNoneIsInACoreDump': 'smaps has the map in one range with its neighbour there',
     'CaughtCopyTest.FaultsOfOtherMemoryAndOtherInstructionsAreTheForeignHandlers': 'its last copy of a few bytes has no fault '
     'there, after the foreign handler has mapped memory; why is not known',
+    'NoMemoryTest.*': 'valgrind puts an operator new of its own in the place of the one that fails',
     'LeaksTest.*': 'they start /proc/self/exe, which is valgrind',
     'HeapProfileTest.IsWrittenWhereTheEnvironmentAskedForIt': 'it starts /proc/self/exe, which is valgrind',
     'MappingTest.AGrowthThatCannotBeMappedLeavesTheMapAsItWas': 'it gives the kernel an address where nothing is, on purpose',

@@ -66,6 +66,7 @@ void FabricCalls::Ended(uint64_t generation, uint32_t segment,
     --track->driver_calls;
     track->driver_epoch = ++epoch_;
     if (segment < track->known.size()) then(*track, track->known[segment]);
+    if (track->life_ended && track->driver_calls == 0) LifeEnded(*track);
     ended_(generation);
   });
 }
@@ -169,6 +170,13 @@ void FabricCalls::AwaitUnbound(const Region& region, const Attachment& attachmen
 void FabricCalls::MarkUnbound(Track& track) {
   track.driver_epoch = ++epoch_;
   for (SegmentKnown& known : track.known) known.fabric = FabricSide::kUnbound;
+}
+
+void FabricCalls::LifeEnded(Track& track) {
+  track.life_ended = track.driver_calls > 0 && !CXLPOOL_MUTANT("life-of-the-busy-goes-on");
+  if (track.driver_calls > 0) return;
+  MarkUnbound(track);
+  track.stuck.clear();
 }
 
 void FabricCalls::TakeView(const std::string& only, const FabricView& view, uint64_t epoch,

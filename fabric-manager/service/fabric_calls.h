@@ -59,8 +59,13 @@ class FabricCalls {
   void AwaitUnbound(const Region& region, const Attachment& attachment, size_t part, Track& track);
 
   // Something else than a call is proof that nothing of the Attachment is bound: its host was
-  // fenced, or has ended.
+  // fenced.
   void MarkUnbound(Track& track);
+
+  // The life of the host that the Attachment is bound in has ended, which proves the same. Calls
+  // that are under way end first: a Bind of the former life has no effect in another, but its
+  // answer may still come.
+  void LifeEnded(Track& track);
 
   // Takes from a look what it shows of the Attachments of `only` (empty: of all), as far as it is
   // to be believed, and touches the Regions of which that is news. `epoch`: in which the look

@@ -109,6 +109,24 @@ TEST_F(FabricCallsTest, AnUnbindThatHasBegunIsNoProofAndOneThatWasAwaitedIs) {
   EXPECT_THAT(track->stuck, IsEmpty());
 }
 
+// It is under way nearly all the time while a host that lets go of something is rebooted.
+TEST_F(FabricCallsTest, ALifeThatEndsDuringAWaitForAProofIsThatProofOnceTheWaitIsOver) {
+  track->known[0].fabric = track->known[1].fabric = FabricSide::kUnbinding;
+  calls.AwaitUnbound(region(), attached(), 0, *track);
+  ASSERT_EQ(fabric.waits.size(), 2u);
+  calls.LifeEnded(*track);
+  EXPECT_EQ(side(0), FabricSide::kUnbinding);
+  HeldFabric::AnswerFirst(fabric.waits, absl::UnavailableError("it does not show the device"));
+  executor.RunReady();
+  EXPECT_EQ(side(0), FabricSide::kUnbinding) << "the other one is under way";
+  HeldFabric::AnswerFirst(fabric.waits, absl::UnavailableError("it does not show the device"));
+  executor.RunReady();
+  EXPECT_EQ(side(0), FabricSide::kUnbound);
+  EXPECT_EQ(side(1), FabricSide::kUnbound);
+  EXPECT_THAT(track->stuck, IsEmpty());
+  EXPECT_FALSE(track->life_ended);
+}
+
 TEST_F(FabricCallsTest, AnUnbindThatCouldNotBeginLeavesTheFabricToBeReadBack) {
   track->known[0].fabric = FabricSide::kBound;
   calls.BeginUnbind(region(), attached(), 0, *track, Of(MoveKind::kBeginUnbind, {0}));

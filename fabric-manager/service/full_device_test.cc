@@ -118,6 +118,29 @@ TEST_F(FullDeviceTest, ABatchOnAStoreThatTakesLittleAtOnce) {
   ExpectSound();
 }
 
+TEST_F(FullDeviceTest, AHostWithMuchIsFencedOnAStoreThatTakesLittleAtOnce) {
+  disk = std::make_shared<MemoryDisk>(uint64_t{1} << 32, kSmall);
+  world.any_order = true;
+  world.slots.clear();
+  for (uint32_t slot = 1; slot <= 160; ++slot) world.slots.push_back(slot);
+  world.devices = {world.devices.front()};
+  world.devices.front().capacity_bytes = 2 * kFewRegions * kGranule;
+  Restart();
+  constexpr char kRegionsThere = 100;
+  for (char i = 1; i <= kRegionsThere; ++i) {
+    AllocateSpec spec = AllocateOn(absl::StrCat("r", int{i}), "host-a", i);
+    spec.size_bytes = kGranule;
+    Make(spec);
+  }
+  const absl::Status fenced = rig->Do([&](Done done) {
+    rig->pool.Fence(Caller::Operator("op"), "host-a", "it hangs", std::move(done));
+  });
+  EXPECT_TRUE(fenced.ok()) << fenced;
+  EXPECT_TRUE(rig->RunUntil([&] { return rig->writer.state().Occupied("host-a").empty(); }));
+  EXPECT_TRUE(rig->fatal.ok()) << rig->fatal;
+  ExpectSound();
+}
+
 TEST_F(FullDeviceTest, AManagerThatDiedAmongTheseChangesGoesOnWithThem) {
   Fill(DeviceService::kFailed);
   EXPECT_TRUE(rig->RunUntil([&] { return Quarantined() == kRegions; }));

@@ -9,6 +9,15 @@
 #include "proto/support/refusal.h"
 
 namespace cxlpool::fm {
+namespace {
+
+// As a fence records it: nothing is left to do about it.
+bool IsFenced(const Attachment& attachment) {
+  return attachment.parts.size() == 1 && attachment.settled().detaching &&
+         attachment.settled().state == AttachmentState::kUnbound;
+}
+
+}  // namespace
 
 // Refused before the host's session ends, where nothing could come of it.
 void HostFences::Fence(const std::string& host, Audit audit, Done done) {
@@ -73,15 +82,23 @@ void HostFences::FenceWhenQuiet(const std::string& host, Audit audit, absl::Dura
 }
 
 // Each Attachment of the host is UNBOUND and goes; a Region that was still coming up goes with it.
+// Where there are more than the store takes in one commit, they go in several.
 void HostFences::RecordFenced(const std::string& host, Audit audit, Done done) {
+  const auto are_more = std::make_shared<bool>(false);
+  Audit again = audit;
   writer_->Submit(
       std::move(audit),
-      [host](const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {
+      [host, are_more](const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {
         Proposal proposal;
         std::set<Key> seen;
+        *are_more = false;
         for (const OccupiedSlot& slot : state.Occupied(host)) {
           if (!seen.insert(slot.region).second) continue;
-          auto edited = std::make_shared<Region>(**state.FindRegion(slot.region));
+          const Region& region = **state.FindRegion(slot.region);
+          if (IsFenced(*region.FindAttachment(absl::string_view(host)))) continue;
+          *are_more = proposal.change.size() == context.max_items;
+          if (*are_more) break;
+          auto edited = std::make_shared<Region>(region);
           Attachment& attachment = *edited->FindAttachment(absl::string_view(host));
           attachment.TurnDown("FENCED: the host was cut off");
           attachment.settled().state = AttachmentState::kUnbound;
@@ -94,7 +111,10 @@ void HostFences::RecordFenced(const std::string& host, Audit audit, Done done) {
         }
         return proposal;
       },
-      [done = std::move(done)](const absl::StatusOr<Committed>& committed) mutable {
+      [this, host, are_more, again = std::move(again),
+       done = std::move(done)](const absl::StatusOr<Committed>& committed) mutable {
+        if (committed.ok() && *are_more)
+          return RecordFenced(host, std::move(again), std::move(done));
         std::move(done)(committed.status());
       });
 }

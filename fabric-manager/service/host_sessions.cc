@@ -448,6 +448,9 @@ absl::Status HostSessions::CheckWelcome(const std::string& host, const Session& 
 void HostSessions::EndUnwelcome() {
   std::vector<std::pair<std::string, absl::Status>> unwelcome;
   for (const auto& [host, session] : sessions_) {
+    // What is only planned may be refused yet; it is judged when it is durable.
+    const Host* const known = writer_->state().FindHost(host);
+    if (known != nullptr && !writer_->IsDurable(known->key)) continue;
     absl::Status status = CheckWelcome(host, session);
     if (!status.ok()) unwelcome.emplace_back(host, std::move(status));
   }

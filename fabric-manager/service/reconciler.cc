@@ -459,7 +459,7 @@ void Reconciler::OnFabricEvent(const FabricEvent& event) {
       if (!members_.IsGone(event.host) && !CXLPOOL_MUTANT("any-end-is-proof")) break;
       LogWarning("reconciler", "host ", event.host, " is gone: nothing is bound there any more");
       for (const auto& [generation, track] : tracks_.OfHost(event.host)) {
-        if (track->driver_calls == 0) calls_.MarkUnbound(*track);
+        calls_.LifeEnded(*track);
       }
       active_.TouchHost(event.host);
       break;

@@ -45,6 +45,7 @@ struct Track {
 
   // FabricCalls'.
   int driver_calls = 0;              // Under way.
+  bool life_ended = false;           // While they were: then nothing of it is bound.
   uint64_t driver_epoch = 0;         // Of the last driver call that began or ended.
   std::set<uint64_t> serials_tried;  // A Bind was asked for: the host may have seen the LD.
   absl::Duration not_before = absl::ZeroDuration();  // No call begins earlier: the last one failed.

@@ -355,7 +355,7 @@ void SharedBackend::KeepUnseen(Host& host, const std::map<Piece, uint32_t>& form
   const auto is_unseen = [&](const std::string& id) {
     const auto device = devices_.find(id);
     return device != devices_.end() &&
-           !FindMarked(seen, device->second.entry, device->second.mark.id()).ok();
+           !FindByMark(seen, device->first, device->second.mark.id()).ok();
   };
   for (const BoundLd& ld : host.bound) {
     const bool shown = std::any_of(look.bound.begin(), look.bound.end(),
@@ -495,7 +495,7 @@ absl::StatusOr<bool> SharedBackend::IsUnbound(const Binding& binding, absl::Dura
   MutexLock lock(mutex_);
   const auto device = devices_.find(slice.device);
   if (device == devices_.end()) return Gone(slice.device);
-  const auto shown = FindMarked(*seen, device->second.entry, device->second.mark.id());
+  const auto shown = FindByMark(*seen, device->first, device->second.mark.id());
   if (!shown.ok() && !CXLPOOL_MUTANT("unseen-device-is-unbound")) {
     return absl::UnavailableError(
         absl::StrCat("it does not show device ", slice.device,
@@ -515,6 +515,12 @@ absl::StatusOr<bool> SharedBackend::IsUnbound(const Binding& binding, absl::Dura
     if (on_it(piece) && !CXLPOOL_MUTANT("left-over-dax-is-unbound")) return false;
   }
   released_[Piece(slice.device, slice.dpa_bytes, slice.length_bytes)] = host;
+  // It does not count as there when the device is not shown later.
+  if (!CXLPOOL_MUTANT("proven-lds-are-kept-unseen")) {
+    std::erase_if(hosts_[host].bound, [&](const BoundLd& ld) {
+      return ld.key == binding.key || (ld.slot == binding.slot && ld.slice == slice);
+    });
+  }
   return true;
 }
 

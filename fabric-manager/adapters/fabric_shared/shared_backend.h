@@ -155,7 +155,12 @@ class SharedBackend : public FabricBackend {
   // Asks these hosts, some at a time. Answers how many were asked before the deadline.
   size_t AskForLooks(const std::vector<std::string>& hosts, absl::Duration deadline,
                      std::map<std::string, Seen>& seen);
-  // The device that is shown with our mark of this device; with `mark`, of this id.
+  // The device that is shown with our mark of device `id`; with `mark`, with the mark of that id.
+  // One that is shown as unfit does not count.
+  absl::StatusOr<const v1::SharedDevice*> FindByMark(const v1::DeviceLook& look,
+                                                     const std::string& id,
+                                                     const std::string& mark) const;
+  // That device, where it is as large and as finely divided as the entry says, too.
   absl::StatusOr<const v1::SharedDevice*> FindMarked(const v1::DeviceLook& look,
                                                      const DeviceEntry& entry,
                                                      const std::string& mark) const;

@@ -284,6 +284,32 @@ TEST_F(SharedBackendTest, WhatIsOnADeviceThatIsNotShownIsUnknownAndNotGone) {
   EXPECT_TRUE(AwaitUnbound(ld->binding()).ok());
 }
 
+TEST_F(SharedBackendTest, WhatWasProvenUnboundIsNotThereWhenItsDeviceIsNotShownLater) {
+  Connect({"host-a", "host-b"});
+  Open();
+  Discover();
+  const auto ld = Bind(Request("host-b", 0));
+  ASSERT_TRUE(ld.ok()) << ld.status();
+  ASSERT_EQ(Discover().bound.size(), 1u);
+  agents_.Change("host-b", [](Host& own) { own.grants.clear(); });
+  ASSERT_TRUE(AwaitUnbound(ld->binding()).ok());
+  agents_.Change("host-b", [](Host& own) { own.devices.clear(); });
+  EXPECT_EQ(Discover().bound.size(), 0u);
+}
+
+TEST_F(SharedBackendTest, ADeviceThatIsSmallerThanItsEntryIsShownAllTheSame) {
+  Connect({"host-a", "host-b"});
+  Open();
+  Discover();
+  const auto ld = Bind(Request("host-b", 0));
+  ASSERT_TRUE(ld.ok()) << ld.status();
+  agents_.Change("host-b", [](Host& own) {
+    own.grants.clear();
+    own.devices.begin()->second->size_bytes = 8 * kUnit;
+  });
+  EXPECT_TRUE(AwaitUnbound(ld->binding()).ok());
+}
+
 TEST_F(SharedBackendTest, AnotherBootProvesThatTheFormerOneEnded) {
   Connect({"host-a", "host-b"});
   Open();

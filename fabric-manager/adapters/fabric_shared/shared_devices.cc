@@ -117,13 +117,13 @@ std::vector<std::string> SharedBackend::HostsOf(const std::string& id) {
 
 // The one that counts is alone with its mark, whole, and used by nobody else. NOT_FOUND: the host
 // shows none, and what it shows instead; FAILED_PRECONDITION: one that will not do.
-absl::StatusOr<const v1::SharedDevice*> SharedBackend::FindMarked(const v1::DeviceLook& look,
-                                                                  const DeviceEntry& entry,
+absl::StatusOr<const v1::SharedDevice*> SharedBackend::FindByMark(const v1::DeviceLook& look,
+                                                                  const std::string& id,
                                                                   const std::string& mark) const {
   const v1::SharedDevice* found = nullptr;
   for (const v1::SharedDevice& device : look.devices()) {
     const bool ours = device.mark().pool() == state_.pool() || CXLPOOL_MUTANT("any-pool-will-do");
-    if (!ours || device.mark().device() != entry.id) continue;
+    if (!ours || device.mark().device() != id) continue;
     if (found != nullptr) {
       return absl::FailedPreconditionError(
           absl::StrCat("two devices there have its mark: ", found->name(), " and ", device.name()));
@@ -140,6 +140,16 @@ absl::StatusOr<const v1::SharedDevice*> SharedBackend::FindMarked(const v1::Devi
     return absl::FailedPreconditionError(
         absl::StrCat(found->name(), " there is unfit: ", found->unfit_reason()));
   }
+  return found;
+}
+
+absl::StatusOr<const v1::SharedDevice*> SharedBackend::FindMarked(const v1::DeviceLook& look,
+                                                                  const DeviceEntry& entry,
+                                                                  const std::string& mark) const {
+  const absl::StatusOr<const v1::SharedDevice*> by_mark = FindByMark(look, entry.id, mark);
+  if (!by_mark.ok()) return by_mark;
+  const v1::SharedDevice* const found = *by_mark;
+  const v1::DeviceMark& own = found->mark();
   if (own.reserved_bytes() == 0 || own.reserved_bytes() % entry.granule_bytes != 0 ||
       own.reserved_bytes() > found->size_bytes() ||
       found->size_bytes() - own.reserved_bytes() < entry.capacity_bytes) {

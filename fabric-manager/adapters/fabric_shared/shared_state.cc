@@ -148,11 +148,9 @@ absl::Status SharedState::Load() {
     if (!uuid.ok() || FormatUuid(*uuid) != text) return Damaged(identity);
     pool_ = std::string(text);
   }
-  bool notes_checked = false;
   if (notes->has_value()) {
     absl::string_view text = **notes;
-    notes_checked = StripChecksum(text);
-    if (checked && !notes_checked) return DamagedClearing(path);
+    if (!StripChecksum(text) && checked) return DamagedClearing(path);
     if (absl::Status status = ParseClearings(text); !status.ok()) return status;
   } else if (checked && !CXLPOOL_MUTANT("no-clearing-file-is-none")) {
     return DamagedClearing(path);
@@ -160,12 +158,14 @@ absl::Status SharedState::Load() {
   if (checked) return absl::OkStatus();
 
   if (pool_.empty()) {
-    // A new pool, in which nobody can have been asked for anything yet.
-    const bool had_one = notes->has_value() && (!notes_checked || !clearings_.empty());
-    if (had_one) return Damaged(identity);
+    // A new pool. Its identity is written before there is a `clearing`, as an earlier release would
+    // write it, so that a `clearing` without one always means that the identity was lost.
+    if (notes->has_value()) return Damaged(identity);
     pool_ = FormatUuid(RandomUuid());
+    absl::Status status = WriteWhole(directory_, "identity", absl::StrCat(pool_, "\n"));
+    if (!status.ok()) return status;
   }
-  // The identity comes last, and is durable before any device bears it.
+  // The checksum of the identity comes last: it promises a `clearing` that has one.
   if (absl::Status status = Save(clearings_); !status.ok()) return status;
   return WriteWhole(directory_, "identity", WithChecksum(absl::StrCat(pool_, "\n")));
 }

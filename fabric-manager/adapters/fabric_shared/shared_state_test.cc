@@ -110,6 +110,12 @@ TEST_F(SharedStateTest, NoDamageIsReadAsSomethingElse) {
   EXPECT_EQ(state->clearings(), std::vector<Clearing>{clearing});
 }
 
+TEST_F(SharedStateTest, ALostIdentityIsNoNewPool) {
+  ASSERT_TRUE(SharedState::Open(directory_).ok());
+  std::filesystem::remove(directory_ + "/identity");
+  EXPECT_EQ(ReasonOf(SharedState::Open(directory_).status()), "STATE_DAMAGED");
+}
+
 // As an earlier release left it, and as the remedy for a damaged `clearing` makes it.
 TEST_F(SharedStateTest, FilesWithoutAChecksumAreReadAndWrittenAnew) {
   const std::string uuid = "11111111-2222-4333-8444-555555555555";

@@ -59,7 +59,8 @@ void SharedMachine::PrepareUnfit() {
   const absl::StatusOr<SpaceView> view = space_->Look();
   if (!view.ok() ||
       std::none_of(view->devices.begin(), view->devices.end(), [&](const SpaceDevice& device) {
-        return !device.unfit.empty() && !windows_.contains(device.name);
+        // One whose DAX devices cannot be listed: its first, empty one is missing.
+        return !device.unfit.empty() && !(windows_.contains(device.name) && device.pieces_known);
       })) {
     return;
   }
