@@ -106,7 +106,8 @@ TEST_F(StrayTest, OfADaxDeviceThatAPersonMadeItIsSaidHowToRemoveIt) {
   ld.host = "host-a";
   ld.slot = kSharedSlots + 1;
   ld.slice = {"cmm-0", kGranule, kGranule};
-  world.bound[ld.serial] = {ld, v1::SEGMENT_ONLINE};
+  world.bound[ld.serial] = {ld,
+                            v1::SEGMENT_ABSENT};  // No segment of the pool's: no agent reports it.
   world.slots.push_back(ld.slot);
   Restart();
   ASSERT_TRUE(rig->RunUntil([&] { return !rig->views.Get()->regions.List("", 10).empty(); },
