@@ -51,8 +51,8 @@ include(cmake/Precompiled.cmake)
 
 # cxlpool_library(NAME SRCS file... DEPS target... [PCH std|messages|grpc|none] [AS_ONE]): a static
 # library; sources may be empty. PCH: the precompiled headers that its sources begin with; default:
-# std. AS_ONE: its sources are compiled as one where headers are precompiled, because they share some that
-# cost seconds; then no two of them use a name for different things.
+# std. Where headers are precompiled, eight sources are compiled as one, or with AS_ONE all of them, because they
+# share headers that cost seconds: no two of them use a name for different things.
 function(cxlpool_library name)
   cmake_parse_arguments(ARG "AS_ONE" "PCH" "SRCS;DEPS" ${ARGN})
   if(ARG_SRCS)
@@ -61,7 +61,9 @@ function(cxlpool_library name)
     target_link_libraries(${name} PUBLIC $<BUILD_INTERFACE:cxlpool_flags> ${ARG_DEPS})
     cxlpool_begin_with(${name} "${ARG_PCH}" std)
     if(ARG_AS_ONE)
-      cxlpool_as_one(${name} ${ARG_SRCS})
+      cxlpool_as_one(${name} 0 ${ARG_SRCS})
+    else()
+      cxlpool_as_one(${name} 8 ${ARG_SRCS})
     endif()
   else()
     add_library(${name} INTERFACE)
@@ -98,7 +100,7 @@ function(cxlpool_test name)
   add_executable(${name} ${ARG_SRCS})
   target_link_libraries(${name} PRIVATE cxlpool_flags ${ARG_DEPS} GTest::gmock GTest::gtest_main)
   cxlpool_as_tests(${name})
-  cxlpool_as_one(${name} ${ARG_SRCS})
+  cxlpool_as_one(${name} 0 ${ARG_SRCS})
   if(ARG_NOT_ALONE)
     return()
   endif()
@@ -126,13 +128,13 @@ function(cxlpool_as_tests name)
   cxlpool_begin_with(${name} test test)
 endfunction()
 
-# cxlpool_as_one(TARGET source...): compiles the target's sources as one where headers are precompiled. The
-# release preset and clang-tidy compile each by itself, and see that it includes what it uses.
-function(cxlpool_as_one name)
-  if(NOT CXLPOOL_PCH OR ARGC LESS 3)
+# cxlpool_as_one(TARGET AT_ONCE source...): compiles so many of the target's sources as one, or with 0 all, where
+# headers are precompiled. The release preset and clang-tidy compile each by itself, and see that it includes what it uses.
+function(cxlpool_as_one name at_once)
+  if(NOT CXLPOOL_PCH OR ARGC LESS 4)
     return()
   endif()
-  set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
+  set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${at_once})
   # Never built: so that compile_commands.json has each source, for clang-tidy.
   add_library(${name}_each OBJECT EXCLUDE_FROM_ALL ${ARGN})
   foreach(property COMPILE_DEFINITIONS COMPILE_OPTIONS INCLUDE_DIRECTORIES LINK_LIBRARIES)

@@ -19,8 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kGranule = 256 << 20;
-constexpr uint64_t kMaxSizeBytes = 64 << 20;
 constexpr uint64_t kMostCommits = 60;
 constexpr uint64_t kMostHosts = 1500;  // Many records make a tree of many pages.
 
@@ -62,7 +60,7 @@ class Pool {
  private:
   absl::Status Open() {
     auto database =
-        Database::Open(absl::StrCat(directory_, "/", kDatabaseName), kMaxSizeBytes, kWatchedVfs);
+        Database::Open(absl::StrCat(directory_, "/", kDatabaseName), kDamageMaxBytes, kWatchedVfs);
     if (!database.ok()) return database.status();
     database_ = *std::move(database);
     const absl::StatusOr<StoreImage> image = database_->TakeOver();
@@ -103,11 +101,11 @@ class Pool {
       Device device;
       device.key = NewId();
       device.id = absl::StrCat("cmm-", life_.devices.size());
-      device.capacity_bytes = granules * kGranule;
-      device.granule_bytes = kGranule;
+      device.capacity_bytes = granules * kDamageGranule;
+      device.granule_bytes = kDamageGranule;
       life_.devices.push_back(device);
       batch.puts.push_back({device.key, EncodeItem(device, {})});
-      for (uint64_t i = 0; i < granules; ++i) free_.insert({device.id, i * kGranule});
+      for (uint64_t i = 0; i < granules; ++i) free_.insert({device.id, i * kDamageGranule});
     }
     const uint64_t hosts = random_.Below(3) == 0 ? random_.Below(kMostHosts) : 2;
     for (uint64_t i = 0; i < hosts; ++i) {
@@ -149,11 +147,11 @@ class Pool {
     for (uint64_t extents = 1 + random_.Below(3); extents > 0 && !free_.empty(); --extents) {
       auto at = free_.begin();
       std::advance(at, random_.Below(free_.size()));
-      region->extents.push_back({at->first, at->second, kGranule});
+      region->extents.push_back({at->first, at->second, kDamageGranule});
       free_.erase(at);
     }
     if (region->extents.empty()) return;
-    region->requested_bytes = region->extents.size() * kGranule;
+    region->requested_bytes = region->extents.size() * kDamageGranule;
     Put(region, batch);
   }
 

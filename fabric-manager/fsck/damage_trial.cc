@@ -21,7 +21,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kMaxSizeBytes = 64 << 20;
 constexpr size_t kBlock = 4096;
 
 absl::Status Wrong(const std::string& what) { return absl::DataLossError(what); }
@@ -132,9 +131,8 @@ class Damager {
 using Bytes = std::set<std::pair<std::string, uint64_t>>;  // Device and granule.
 
 void AddBytes(const std::vector<Extent>& extents, Bytes& bytes) {
-  constexpr uint64_t kGranule = 256 << 20;
   for (const Extent& extent : extents) {
-    for (uint64_t at = 0; at < extent.length_bytes; at += kGranule) {
+    for (uint64_t at = 0; at < extent.length_bytes; at += kDamageGranule) {
       bytes.insert({extent.device.str(), extent.dpa_bytes + at});
     }
   }
@@ -162,7 +160,7 @@ class Judge {
 
  private:
   absl::StatusOr<StoreImage> Open() {
-    auto database = Database::Open(path_, kMaxSizeBytes, kWatchedVfs);
+    auto database = Database::Open(path_, kDamageMaxBytes, kWatchedVfs);
     if (!database.ok()) return database.status();
     return (*database)->TakeOver();
   }

@@ -32,6 +32,10 @@
 
 namespace cxlpool::fm {
 
+// Of the devices of a life, and of its database.
+inline constexpr uint64_t kDamageGranule = 256 << 20;
+inline constexpr uint64_t kDamageMaxBytes = 64 << 20;
+
 // The files at one moment, and what had been acknowledged then.
 struct DamageMoment {
   DiskImage files;

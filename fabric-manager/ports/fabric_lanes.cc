@@ -17,8 +17,6 @@
 namespace cxlpool::fm {
 namespace {
 
-// Beyond its own deadline, which a backend keeps: then the one that keeps time answers for it.
-constexpr absl::Duration kGrace = absl::Milliseconds(500);
 // A lane with much to do still listens to its fabric this often.
 constexpr absl::Duration kListenEvery = absl::Milliseconds(50);
 

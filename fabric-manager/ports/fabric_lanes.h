@@ -26,6 +26,10 @@
 
 namespace cxlpool::fm {
 
+// Beyond a call's own deadline, which its lane or backend keeps unless it hangs: then it is
+// answered for.
+inline constexpr absl::Duration kGrace = absl::Milliseconds(500);
+
 // How a call is answered: once, by the first that has an answer. Any thread.
 template <typename T>
 class Answer {

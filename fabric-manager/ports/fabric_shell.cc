@@ -13,9 +13,6 @@
 namespace cxlpool::fm {
 namespace {
 
-// Beyond the end of a wait: its lane answers by itself, unless it hangs.
-constexpr absl::Duration kGrace = absl::Milliseconds(500);
-
 absl::Status NotProven(const Binding& binding, absl::string_view why) {
   return Refuse(absl::StatusCode::kDeadlineExceeded, "UNBIND_NOT_PROVEN",
                 absl::StrCat("host ", binding.key.host, " has not let go of slot ", binding.slot,

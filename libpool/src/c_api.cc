@@ -187,8 +187,6 @@ Status NoSuchIndex(size_t index, size_t count) {
                           "count from 0");
 }
 
-uint64_t PageBytes() { return static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)); }
-
 }  // namespace
 
 int cxlpool_connect(const cxlpool_connect_options* options, cxlpool_client** client,
@@ -317,7 +315,7 @@ int cxlpool_region_describe(const cxlpool_region* region, cxlpool_region_info* i
     filled.mode = reply.mode;
     filled.coherence = reply.coherence;
     filled.numa_node = reply.numa_node.value_or(-1);
-    filled.alignment_bytes = lib::AlignmentOf(reply, PageBytes());
+    filled.alignment_bytes = lib::AlignmentOf(reply, lib::PageBytes());
     filled.state = CXLPOOL_ONLINE;
     CopyOut(filled, info);
     return Status();

@@ -11,6 +11,7 @@
 
 #include "cxlpool/cxlpool.h"
 #include "libpool/src/copy_kernels.h"
+#include "libpool/src/numa.h"
 #include "libpool/src/text.h"
 #include "libpool/src/visibility.h"
 #include "proto/support/mutant.h"
@@ -84,8 +85,6 @@ StatusOr<MapOptions> Resolve(MapOptions options, const OpenReply& region, uint64
   }
   return options;
 }
-
-uint64_t PageBytes() { return static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)); }
 
 // For address space that is kept for a map, without access.
 constexpr int kReserveFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;

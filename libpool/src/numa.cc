@@ -20,8 +20,6 @@ constexpr int kBitsPerWord = 8 * sizeof(unsigned long);
 constexpr int kMaxNode = 1023;  // CONFIG_NODES_SHIFT is at most 10.
 constexpr size_t kPagesPerCall = 1024;
 
-size_t PageBytes() { return static_cast<size_t>(::sysconf(_SC_PAGESIZE)); }
-
 Status CheckRange(const void* address, size_t bytes) {
   if (bytes == 0) return BadArgument("size is 0", "give the range's size in bytes");
   if (reinterpret_cast<uintptr_t>(address) % PageBytes() != 0) {
@@ -48,6 +46,8 @@ Status NumaError(std::string what, int error) {
 }
 
 }  // namespace
+
+uint64_t PageBytes() { return static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)); }
 
 Status BindToNode(void* address, size_t bytes, int node) {
   if (Status status = CheckRange(address, bytes); !status.ok()) return status;

@@ -4,6 +4,7 @@
 #define CXLPOOL_LIBPOOL_SRC_NUMA_H_
 
 #include <cstddef>
+#include <cstdint>
 
 #include "libpool/src/status.h"
 
@@ -12,6 +13,9 @@ namespace cxlpool::libpool {
 Status BindToNode(void* address, size_t bytes, int node);
 
 Status NodesOfPages(const void* address, size_t bytes, int* nodes);
+
+// In bytes, of the kernel's own pages.
+uint64_t PageBytes();
 
 }  // namespace cxlpool::libpool
 

@@ -12,7 +12,7 @@ namespace {
 
 // Far above any pool, far below where sums of two would wrap.
 constexpr uint64_t kMaxBytes = uint64_t{1} << 56;
-constexpr int kMaxNode = 1 << 16;
+constexpr int kMaxNodeOfReply = 1 << 16;
 constexpr size_t kMaxPath = 4096;  // PATH_MAX.
 
 // None at all, or an absolute one without control characters.
@@ -105,13 +105,14 @@ StatusOr<OpenReply> ParseOpen(const LocalOpenResponse& open, size_t descriptors,
   if (open.coherence == CXLPOOL_COHERENCE_HARDWARE) reply.coherence = open.coherence;
   if (open.mode == CXLPOOL_SYSTEM_RAM) {
     const int node = open.numa_node.value_or(-1);
-    if (node < 0 || node > kMaxNode) return BadReply("a system-ram Region without a NUMA node");
+    if (node < 0 || node > kMaxNodeOfReply)
+      return BadReply("a system-ram Region without a NUMA node");
     if (!open.segments.empty()) return BadReply("segments for a system-ram Region");
     reply.numa_node = node;
     reply.numa_nodes = open.numa_nodes;
     if (reply.numa_nodes.empty()) reply.numa_nodes.push_back(node);  // Of an older agent.
     for (const int one : reply.numa_nodes) {
-      if (one < 0 || one > kMaxNode) return BadReply("a NUMA node that cannot be");
+      if (one < 0 || one > kMaxNodeOfReply) return BadReply("a NUMA node that cannot be");
     }
     return reply;
   }

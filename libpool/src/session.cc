@@ -8,6 +8,7 @@
 #include <new>
 #include <utility>
 
+#include "libpool/src/numa.h"
 #include "libpool/src/reply.h"
 #include "libpool/src/text.h"
 #include "proto/support/mutant.h"
@@ -40,8 +41,6 @@ Status NotOurs() {
                 "this client is another process's: this process was forked from it",
                 "connect again in the child");
 }
-
-uint64_t PageBytes() { return static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)); }
 
 void SetWait(LocalRequest& request, Deadline wait_until) {
   const auto wait_ms = static_cast<uint32_t>(RemainingMs(wait_until, kMaxWaitMs));

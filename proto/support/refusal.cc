@@ -65,6 +65,11 @@ absl::Status Refuse(absl::StatusCode code, std::string reason, std::string messa
       .ToStatus();
 }
 
+absl::Status FailedPrecondition(std::string reason, std::string message, std::string remedy) {
+  return Refuse(absl::StatusCode::kFailedPrecondition, std::move(reason), std::move(message),
+                std::move(remedy));
+}
+
 std::optional<Refusal> RefusalOf(const absl::Status& status) {
   const auto payload = status.GetPayload(kPayloadUrl);
   if (!payload.has_value()) return std::nullopt;

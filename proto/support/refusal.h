@@ -31,6 +31,9 @@ absl::Status Refuse(absl::StatusCode code, std::string reason, std::string messa
                     std::string remedy,
                     std::vector<std::pair<std::string, std::string>> metadata = {});
 
+// Refuse() with FAILED_PRECONDITION.
+absl::Status FailedPrecondition(std::string reason, std::string message, std::string remedy);
+
 // What ToStatus put in; nothing for any other Status.
 std::optional<Refusal> RefusalOf(const absl::Status& status);
 

@@ -86,11 +86,6 @@ std::vector<Certificate> ParseCertificates(const std::string& pem) {
   return certificates;
 }
 
-absl::Status Precondition(const std::string& reason, const std::string& message,
-                          const std::string& remedy) {
-  return Refuse(absl::StatusCode::kFailedPrecondition, reason, message, remedy);
-}
-
 // The command that makes a certificate like `leaf` again, where it is one of cxlpool pki's.
 std::string RenewCommand(const CertificateFacts& leaf) {
   const PeerIdentity identity = ParseIdentity(leaf.uris.size() == 1 ? leaf.uris[0] : "");
@@ -109,16 +104,18 @@ bool IsOurs(absl::string_view uri) { return absl::StartsWithIgnoreCase(uri, "cxl
 absl::Status CheckTime(const CertificateFacts& facts, const std::string& file, absl::Time now,
                        const std::string& remedy) {
   if (!CXLPOOL_MUTANT("expired-certificate-is-fit") && facts.ExpiredAt(now)) {
-    return Precondition("TLS_EXPIRED",
-                        absl::StrCat("the certificate in ", file, " EXPIRED: it expired on ",
-                                     DateText(facts.not_after), "; it is now ", DateText(now)),
-                        remedy);
+    return FailedPrecondition(
+        "TLS_EXPIRED",
+        absl::StrCat("the certificate in ", file, " EXPIRED: it expired on ",
+                     DateText(facts.not_after), "; it is now ", DateText(now)),
+        remedy);
   }
   if (now < facts.not_before) {
-    return Precondition("TLS_NOT_YET_VALID",
-                        absl::StrCat("the certificate in ", file, " is valid from ",
-                                     DateText(facts.not_before), "; it is now ", DateText(now)),
-                        "set this machine's clock");
+    return FailedPrecondition(
+        "TLS_NOT_YET_VALID",
+        absl::StrCat("the certificate in ", file, " is valid from ", DateText(facts.not_before),
+                     "; it is now ", DateText(now)),
+        "set this machine's clock");
   }
   return absl::OkStatus();
 }
@@ -144,7 +141,7 @@ absl::StatusOr<size_t> CheckChain(const std::vector<Certificate>& authorities,
     const X509* const last = sk_X509_value(way, sk_X509_num(way) - 1);
     if (X509_cmp(last, authorities[i].get()) == 0) return i;
   }
-  return Precondition(
+  return FailedPrecondition(
       "TLS_WRONG_CA",
       absl::StrCat(files.cert, " was not issued by the authority in ", files.ca, ": ",
                    X509_verify_cert_error_string(X509_STORE_CTX_get_error(context.get()))),
@@ -173,7 +170,7 @@ absl::Status JudgeCertificate(const CertificateFacts& leaf, const CertificateUse
               : absl::StrCat("use this host's own certificate: `cxlpool pki issue host ", use.host,
                              "`");
   if (leaf.uris.size() != 1) {
-    return Precondition(
+    return FailedPrecondition(
         "NO_IDENTITY",
         absl::StrCat("the certificate in ", file, " has ", leaf.uris.size(),
                      " URIs as subject alternative names; want exactly one: ", wanted),
@@ -186,7 +183,7 @@ absl::Status JudgeCertificate(const CertificateFacts& leaf, const CertificateUse
                     : role == Role::kHost ? uri == wanted
                                           : role == Role::kOther && !IsOurs(uri);
   if (!CXLPOOL_MUTANT("any-role-will-do") && !fits) {
-    return Precondition(
+    return FailedPrecondition(
         "TLS_WRONG_ROLE",
         absl::StrCat("the certificate is for ", uri, ", but ",
                      manager ? "a fabric manager" : absl::StrCat("host \"", use.host, "\""),
@@ -194,18 +191,19 @@ absl::Status JudgeCertificate(const CertificateFacts& leaf, const CertificateUse
         issue);
   }
   if (manager && !HasDnsName(leaf, use.server_name)) {
-    return Precondition("TLS_WRONG_NAME",
-                        absl::StrCat("the certificate in ", file, " has no DNS name \"",
-                                     use.server_name, "\": no client would believe it"),
-                        absl::StrCat(issue, " --dns ", use.server_name,
-                                     ", or set tls.server_name to the name that clients look for"));
+    return FailedPrecondition(
+        "TLS_WRONG_NAME",
+        absl::StrCat("the certificate in ", file, " has no DNS name \"", use.server_name,
+                     "\": no client would believe it"),
+        absl::StrCat(issue, " --dns ", use.server_name,
+                     ", or set tls.server_name to the name that clients look for"));
   }
   if (manager ? leaf.server_auth : leaf.client_auth) return absl::OkStatus();
-  return Precondition("TLS_WRONG_USAGE",
-                      absl::StrCat("the certificate in ", file, " may not be used by a TLS ",
-                                   manager ? "server (serverAuth)" : "client (clientAuth)",
-                                   ": its extended key usage leaves that out"),
-                      issue);
+  return FailedPrecondition("TLS_WRONG_USAGE",
+                            absl::StrCat("the certificate in ", file, " may not be used by a TLS ",
+                                         manager ? "server (serverAuth)" : "client (clientAuth)",
+                                         ": its extended key usage leaves that out"),
+                            issue);
 }
 
 // The files are read once, so that what was checked is what is used.

@@ -12,10 +12,8 @@
 namespace cxlpool::sim {
 namespace {
 
-using Kind = HostFault::Kind;
-
 constexpr int64_t kPowerOnPatienceUs = 300'000;
-constexpr int64_t kPollUs = 20'000;
+constexpr int64_t kPowerPollUs = 20'000;
 constexpr int kFirstPid = 4000;
 
 absl::Status MemdevTimeout() {
@@ -48,15 +46,15 @@ UniqueFd OpenNothing(int access) {
 
 const char* NameOf(HostFault::Kind kind) {
   switch (kind) {
-    case Kind::kFails:
+    case HostFault::Kind::kFails:
       return "rung-fails";
-    case Kind::kFailsDone:
+    case HostFault::Kind::kFailsDone:
       return "rung-fails-done";
-    case Kind::kTimesOut:
+    case HostFault::Kind::kTimesOut:
       return "rung-times-out";
-    case Kind::kNoEffect:
+    case HostFault::Kind::kNoEffect:
       return "rung-no-effect";
-    case Kind::kPermanent:
+    case HostFault::Kind::kPermanent:
       return "rung-permanent";
   }
   return "";
@@ -98,11 +96,11 @@ const agent::ObservedHostRegion* SimHostMemory::Find(uint64_t serial) const {
 // --- Rungs.
 
 std::optional<HostFault::Kind> SimHostMemory::NextFault(bool creates) {
-  const auto fault =
-      std::find_if(faults_->next.begin(), faults_->next.end(),
-                   [=](const HostFault& f) { return creates || f.kind != Kind::kPermanent; });
+  const auto fault = std::find_if(
+      faults_->next.begin(), faults_->next.end(),
+      [=](const HostFault& f) { return creates || f.kind != HostFault::Kind::kPermanent; });
   if (fault == faults_->next.end()) return std::nullopt;
-  const Kind kind = fault->kind;
+  const HostFault::Kind kind = fault->kind;
   faults_->next.erase(fault);
   faults_->on_fault(NameOf(kind));
   return kind;
@@ -123,7 +121,7 @@ void SimHostMemory::TakeEffect(Rung rung) {
   } else if (rung.effect) {
     status = rung.effect(*rung.rack, *rung.host);
     if (absl::IsDeadlineExceeded(status) && now_us < rung.patience_until) {
-      scheduler->At(kWorld, kPollUs,
+      scheduler->At(kWorld, kPowerPollUs,
                     [rung = std::move(rung)]() mutable { TakeEffect(std::move(rung)); });
       return;
     }
@@ -141,8 +139,8 @@ void SimHostMemory::Take(Effect effect, absl::Status (*failed)(), Done done, uin
   if (std::exchange(rung_under_way_, true)) {
     rack_->Breach(absl::StrCat("two rungs at a time on ", host_->id));
   }
-  const std::optional<Kind> fault = NextFault(creates != 0);
-  if (fault == Kind::kPermanent) host_->hopeless.insert(creates);
+  const std::optional<HostFault::Kind> fault = NextFault(creates != 0);
+  if (fault == HostFault::Kind::kPermanent) host_->hopeless.insert(creates);
   Rung rung{.scheduler = scheduler_,
             .rack = rack_,
             .host = host_,
@@ -158,9 +156,11 @@ void SimHostMemory::Take(Effect effect, absl::Status (*failed)(), Done done, uin
               std::move(done)(std::move(status));
             }};
   int64_t effect_us = random_.Between(200, 3000);
-  if (fault == Kind::kFails || fault == Kind::kNoEffect) rung.effect = nullptr;
-  if (fault == Kind::kFails || fault == Kind::kFailsDone) rung.instead = failed();
-  if (fault == Kind::kTimesOut) {
+  if (fault == HostFault::Kind::kFails || fault == HostFault::Kind::kNoEffect)
+    rung.effect = nullptr;
+  if (fault == HostFault::Kind::kFails || fault == HostFault::Kind::kFailsDone)
+    rung.instead = failed();
+  if (fault == HostFault::Kind::kTimesOut) {
     effect_us = random_.Between(200'000, 3'000'000);
     const int64_t deadline_us = effect_us / 2;
     scheduler_->At(life_, deadline_us, [answer = std::move(rung.answer)]() mutable {

@@ -118,7 +118,7 @@ def measure(pool, count):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
-    parser.add_argument('--build', type=Path, default=REPOSITORY / 'build/dev')
+    parser.add_argument('--build', type=Path, default=REPOSITORY / 'build/bench')
     parser.add_argument('--dir', type=Path, help='where the rack lies meanwhile')
     parser.add_argument('--json', type=Path, help='write the figures there')
     parser.add_argument('--rounds', type=int, default=9)

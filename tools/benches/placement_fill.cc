@@ -17,7 +17,7 @@
 namespace cxlpool::bench {
 namespace {
 
-constexpr uint64_t kGranule = 256 * fm::kMiB;
+constexpr uint64_t kFillGranule = 256 * fm::kMiB;
 constexpr uint64_t kDeviceBytes = 512 * fm::kGiB;
 constexpr size_t kOurExtents = 16;
 constexpr size_t kNoBound = 0;  // Refuses only what is more than all that is free.
@@ -26,12 +26,12 @@ constexpr double kAdversaryFill = 0.99;
 using Extents = std::vector<fm::FreeSpace::Run>;
 
 // A pool of devices that places in at most so many extents; with kNoBound it only counts.
-class Pool {
+class FilledPool {
  public:
-  Pool(uint32_t devices, size_t max_extents)
+  FilledPool(uint32_t devices, size_t max_extents)
       : max_extents_(max_extents), capacity_(devices * kDeviceBytes), free_(capacity_) {
     for (uint32_t i = 0; i < devices; ++i) {
-      if (!space_.AddDevice(kDeviceBytes, kGranule).ok()) std::abort();
+      if (!space_.AddDevice(kDeviceBytes, kFillGranule).ok()) std::abort();
     }
   }
 
@@ -90,14 +90,14 @@ class Pool {
 };
 
 uint64_t SizeOf(const Machine& machine) {
-  return static_cast<uint64_t>(std::ceil(machine.memory_gib * 4)) * kGranule;
+  return static_cast<uint64_t>(std::ceil(machine.memory_gib * 4)) * kFillGranule;
 }
 
 // The trace from its beginning; after each event step(whether it was refused), and the end when
 // that answers true.
 template <typename Step>
-void Play(const std::vector<Machine>& machines, const std::vector<TraceEvent>& events, Pool& pool,
-          Step step) {
+void Play(const std::vector<Machine>& machines, const std::vector<TraceEvent>& events,
+          FilledPool& pool, Step step) {
   std::vector<Extents> live(machines.size());
   for (const TraceEvent& event : events) {
     bool refused = false;
@@ -114,7 +114,7 @@ void Play(const std::vector<Machine>& machines, const std::vector<TraceEvent>& e
 
 double FillAtRefusal(const std::vector<Machine>& machines, const std::vector<TraceEvent>& events,
                      uint32_t devices, size_t max_extents) {
-  Pool pool(devices, max_extents);
+  FilledPool pool(devices, max_extents);
   double highest = 0;
   bool ended = false;
   Play(machines, events, pool, [&](bool refused) {
@@ -128,9 +128,9 @@ double FillAtRefusal(const std::vector<Machine>& machines, const std::vector<Tra
 // Fills the pool with pieces of one size, gives every second one back, and begins again with pieces
 // twice as large, which no hole of before can hold.
 double FillUnderAdversary(uint32_t devices, size_t max_extents) {
-  Pool pool(devices, max_extents);
+  FilledPool pool(devices, max_extents);
   std::vector<Extents> live;
-  for (uint64_t size = kGranule; size < kDeviceBytes; size *= 2) {
+  for (uint64_t size = kFillGranule; size < kDeviceBytes; size *= 2) {
     while (pool.fill() + static_cast<double>(size) / static_cast<double>(pool.capacity()) <=
            kAdversaryFill) {
       auto extents = pool.Take(size);
@@ -155,7 +155,7 @@ void PrintOverTime(const std::vector<Machine>& machines, const std::vector<Trace
   std::cout << absl::StreamFormat(
       "%d devices of 512 GiB over the trace, what is refused is left out\n", devices);
   for (const size_t extents : {kOurExtents, size_t{1}}) {
-    Pool pool(devices, extents);
+    FilledPool pool(devices, extents);
     size_t done = 0, refusals = 0;
     std::string line;
     Play(machines, events, pool, [&](bool refused) {

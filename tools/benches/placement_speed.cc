@@ -27,7 +27,7 @@ constexpr uint64_t kGranule = 256 * fm::kMiB;
 constexpr uint32_t kMaxLength = 64;
 constexpr uint32_t kSwitches = 8;
 constexpr size_t kHosts = 256;
-constexpr size_t kPodDevices = 8;
+constexpr size_t kDevicesOfEach = 8;
 constexpr size_t kRequests = 1 << 16;
 constexpr size_t kMaxWays = 4;
 
@@ -92,7 +92,7 @@ class Requests {
     }
     for (size_t i = 0; i < kHosts; ++i) {
       fm::DeviceSet& set = sets_.emplace_back();
-      for (size_t k = 0; k < kPodDevices; ++k)
+      for (size_t k = 0; k < kDevicesOfEach; ++k)
         set.Add(static_cast<fm::DeviceIndex>(random() % devices));
     }
     for (size_t i = 0; i < kRequests; ++i) requests_.push_back(Make(random));

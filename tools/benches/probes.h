@@ -2,6 +2,7 @@
 #ifndef CXLPOOL_TOOLS_BENCHES_PROBES_H_
 #define CXLPOOL_TOOLS_BENCHES_PROBES_H_
 
+#include <cstdint>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -18,6 +19,17 @@ absl::StatusOr<Sample> ProbeSync(const std::string& directory, absl::Duration me
 // settings (WAL, synchronous=FULL). `value`: what each row holds, beside its key and a checksum.
 absl::StatusOr<Sample> ProbeSqlite(const std::string& directory, const std::string& value,
                                    absl::Duration measured);
+
+// Reads a manager's database as plainly as it can be read: every byte, every checksum, and nothing
+// made of them.
+struct StoreContents {
+  uint64_t records = 0;
+  uint64_t bytes = 0;  // Of all values.
+  std::string newest;  // Value of the record with the greatest key.
+};
+
+// The database at `path`, which nobody has open. DATA_LOSS: a checksum does not fit.
+absl::StatusOr<StoreContents> ReadStore(const std::string& path);
 
 }  // namespace cxlpool::bench
 

@@ -12,11 +12,11 @@
 #include "absl/time/clock.h"
 #include "tools/benches/bench_main.h"
 #include "tools/benches/load.h"
+#include "tools/benches/probes.h"
 #include "tools/benches/regions.h"
 #include "tools/benches/requests.h"
 #include "tools/benches/rounds.h"
 #include "tools/benches/servers.h"
-#include "tools/benches/store_reader.h"
 
 namespace cxlpool::bench {
 namespace {

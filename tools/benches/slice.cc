@@ -9,7 +9,6 @@
 #include "tools/benches/regions.h"
 #include "tools/benches/report.h"
 #include "tools/benches/requests.h"
-#include "tools/benches/store_reader.h"
 
 namespace cxlpool::bench {
 namespace {

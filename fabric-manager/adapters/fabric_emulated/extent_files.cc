@@ -22,7 +22,7 @@ constexpr char kCopyPrefix[] = ".copy-";      // The new inode while it is being
 constexpr char kFencedPrefix[] = ".fenced-";  // The old one, until it has length 0.
 constexpr mode_t kMode = 0600;
 
-absl::Status Errno(absl::string_view what, absl::string_view name) {
+absl::Status ExtentError(absl::string_view what, absl::string_view name) {
   return absl::ErrnoToStatus(errno, absl::StrCat("cannot ", what, " extent file ", name));
 }
 
@@ -34,10 +34,10 @@ UniqueFd OpenExisting(int directory, const std::string& name) {
 // those who have the file mapped, who get SIGBUS from then on. The length is read back, because
 // another process could have made the file longer again meanwhile.
 absl::Status TruncateAndVerify(int fd, absl::string_view name) {
-  if (::ftruncate(fd, 0) != 0) return Errno("truncate", name);
-  if (::fsync(fd) != 0) return Errno("sync", name);
+  if (::ftruncate(fd, 0) != 0) return ExtentError("truncate", name);
+  if (::fsync(fd) != 0) return ExtentError("sync", name);
   struct stat info;
-  if (::fstat(fd, &info) != 0) return Errno("stat", name);
+  if (::fstat(fd, &info) != 0) return ExtentError("stat", name);
   if (info.st_size == 0) return absl::OkStatus();
   return absl::InternalError(
       absl::StrCat("extent file ", name, " has ", info.st_size, " bytes after its truncation"));
@@ -46,12 +46,13 @@ absl::Status TruncateAndVerify(int fd, absl::string_view name) {
 // After OK nothing has this name, and that is durable: a name that comes back after a crash would
 // lead to bytes that were reported as scrubbed. A name that was not there is no error.
 absl::Status UnlinkAndVerify(int directory, const std::string& name) {
-  if (::unlinkat(directory, name.c_str(), 0) != 0 && errno != ENOENT) return Errno("unlink", name);
+  if (::unlinkat(directory, name.c_str(), 0) != 0 && errno != ENOENT)
+    return ExtentError("unlink", name);
   struct stat info;
   if (::fstatat(directory, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0) {
     return absl::InternalError(absl::StrCat("extent file ", name, " came back"));
   }
-  return ::fsync(directory) == 0 ? absl::OkStatus() : Errno("sync the directory of", name);
+  return ::fsync(directory) == 0 ? absl::OkStatus() : ExtentError("sync the directory of", name);
 }
 
 // Copies the next run of data in [offset, end), and skips the hole before it: holes stay holes, so
@@ -61,16 +62,16 @@ absl::StatusOr<uint64_t> CopySome(int from, int to, uint64_t offset, uint64_t en
                                   absl::string_view name) {
   const off_t data = ::lseek(from, static_cast<off_t>(offset), SEEK_DATA);
   if (data < 0 && errno == ENXIO) return end - offset;  // Nothing but a hole up to the file's end.
-  if (data < 0) return Errno("seek in", name);
+  if (data < 0) return ExtentError("seek in", name);
   if (static_cast<uint64_t>(data) >= end) return end - offset;
   const off_t hole = ::lseek(from, data, SEEK_HOLE);
-  if (hole < 0) return Errno("seek in", name);
+  if (hole < 0) return ExtentError("seek in", name);
   const uint64_t stop = std::min(end, static_cast<uint64_t>(hole));
   off_t in = data, out = data;
   while (static_cast<uint64_t>(in) < stop) {
     const ssize_t n = ::copy_file_range(from, &in, to, &out, stop - static_cast<uint64_t>(in), 0);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return Errno("copy", name);
+    if (n < 0) return ExtentError("copy", name);
     if (n == 0) return absl::AbortedError(absl::StrCat("extent file ", name, " got shorter"));
   }
   return stop - offset;
@@ -87,18 +88,18 @@ std::string ExtentFileName(absl::string_view tag, uint32_t extent_index) {
 // such extent.
 absl::Status ExtentSwap::Begin() {
   old_ = OpenExisting(directory_, name_);
-  if (!old_.valid()) return Errno("open", name_);
+  if (!old_.valid()) return ExtentError("open", name_);
   struct stat info;
-  if (::fstat(old_.get(), &info) != 0) return Errno("stat", name_);
+  if (::fstat(old_.get(), &info) != 0) return ExtentError("stat", name_);
   length_bytes_ = static_cast<uint64_t>(info.st_size);
   // From here on the fenced host cannot open it any more, where users separate it from us.
-  if (::geteuid() == 0 && ::fchown(old_.get(), 0, 0) != 0) return Errno("take back", name_);
+  if (::geteuid() == 0 && ::fchown(old_.get(), 0, 0) != 0) return ExtentError("take back", name_);
   const std::string copy = absl::StrCat(kCopyPrefix, name_);
   new_ = UniqueFd(::openat(directory_, copy.c_str(),
                            O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, kMode));
-  if (!new_.valid()) return Errno("make", copy);
-  if (::fchmod(new_.get(), kMode) != 0) return Errno("set the mode of", copy);
-  if (::ftruncate(new_.get(), info.st_size) != 0) return Errno("lengthen", copy);
+  if (!new_.valid()) return ExtentError("make", copy);
+  if (::fchmod(new_.get(), kMode) != 0) return ExtentError("set the mode of", copy);
+  if (::ftruncate(new_.get(), info.st_size) != 0) return ExtentError("lengthen", copy);
   return absl::OkStatus();
 }
 
@@ -124,12 +125,12 @@ absl::Status ExtentSwap::Finish() {
   const std::string fenced = absl::StrCat(kFencedPrefix, name_);
   // The old inode keeps a name until it is empty, so that a crash here is made good by Recover.
   if (::linkat(directory_, name_.c_str(), directory_, fenced.c_str(), 0) != 0) {
-    return Errno("link", name_);
+    return ExtentError("link", name_);
   }
   if (::renameat(directory_, copy.c_str(), directory_, name_.c_str()) != 0) {
-    return Errno("replace", name_);
+    return ExtentError("replace", name_);
   }
-  if (::fsync(directory_) != 0) return Errno("sync the directory of", name_);
+  if (::fsync(directory_) != 0) return ExtentError("sync the directory of", name_);
   if (absl::Status status = TruncateAndVerify(old_.get(), name_); !status.ok()) return status;
   return UnlinkAndVerify(directory_, fenced);
 }
@@ -139,10 +140,11 @@ absl::Status ExtentSwap::Finish() {
 absl::StatusOr<ExtentFiles> ExtentFiles::Open(std::string directory) {
   // Others than root pass through it only by a name they know; the files themselves are 0600.
   const mode_t mode = ::geteuid() == 0 ? 0711 : 0700;
-  if (::mkdir(directory.c_str(), mode) != 0 && errno != EEXIST) return Errno("make", directory);
+  if (::mkdir(directory.c_str(), mode) != 0 && errno != EEXIST)
+    return ExtentError("make", directory);
   UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (!fd.valid()) return Errno("open the directory of", directory);
-  if (::fchmod(fd.get(), mode) != 0) return Errno("set the mode of", directory);
+  if (!fd.valid()) return ExtentError("open the directory of", directory);
+  if (::fchmod(fd.get(), mode) != 0) return ExtentError("set the mode of", directory);
   ExtentFiles files(std::move(directory), std::move(fd));
   if (absl::Status status = files.RecoverAll(); !status.ok()) return status;
   return files;
@@ -153,7 +155,7 @@ absl::StatusOr<ExtentFiles> ExtentFiles::Open(std::string directory) {
 absl::Status ExtentFiles::RecoverAll() {
   const int listing = ::openat(directory_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   DIR* entries = listing < 0 ? nullptr : ::fdopendir(listing);
-  if (entries == nullptr) return Errno("list", path_);
+  if (entries == nullptr) return ExtentError("list", path_);
   std::set<std::string> names;
   while (const dirent* entry = ::readdir(entries)) {
     const absl::string_view file(entry->d_name);
@@ -177,7 +179,7 @@ absl::Status ExtentFiles::Recover(const std::string& name) {
   UniqueFd old = OpenExisting(directory_.get(), fenced);
   if (old.valid()) {
     struct stat old_info, live_info;
-    if (::fstat(old.get(), &old_info) != 0) return Errno("stat", fenced);
+    if (::fstat(old.get(), &old_info) != 0) return ExtentError("stat", fenced);
     const bool live =
         ::fstatat(directory_.get(), name.c_str(), &live_info, AT_SYMLINK_NOFOLLOW) == 0 &&
         live_info.st_ino == old_info.st_ino;
@@ -185,7 +187,7 @@ absl::Status ExtentFiles::Recover(const std::string& name) {
       if (absl::Status status = TruncateAndVerify(old.get(), fenced); !status.ok()) return status;
     }
   } else if (errno != ENOENT) {
-    return Errno("open", fenced);
+    return ExtentError("open", fenced);
   } else if (::faccessat(directory_.get(), absl::StrCat(kCopyPrefix, name).c_str(), F_OK,
                          AT_SYMLINK_NOFOLLOW) != 0) {
     return absl::OkStatus();
@@ -206,9 +208,9 @@ absl::Status ExtentFiles::Ensure(const std::string& name, uint64_t length_bytes,
                                  bool in_use) {
   UniqueFd fd(::openat(directory_.get(), name.c_str(),
                        O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, kMode));
-  if (!fd.valid()) return Errno("open or make", name);
+  if (!fd.valid()) return ExtentError("open or make", name);
   struct stat info;
-  if (::fstat(fd.get(), &info) != 0) return Errno("stat", name);
+  if (::fstat(fd.get(), &info) != 0) return ExtentError("stat", name);
   if (!S_ISREG(info.st_mode)) {
     return Refuse(absl::StatusCode::kFailedPrecondition, "EXTENT_LENGTH",
                   absl::StrCat(Path(name), " is not a regular file"), "move it away and try again");
@@ -227,11 +229,12 @@ absl::Status ExtentFiles::Ensure(const std::string& name, uint64_t length_bytes,
                                  "; this host's is uid ", owner),
                     "run the agents of hosts that share a Region as one user");
     }
-    if (::fchown(fd.get(), owner, static_cast<gid_t>(-1)) != 0) return Errno("give away", name);
+    if (::fchown(fd.get(), owner, static_cast<gid_t>(-1)) != 0)
+      return ExtentError("give away", name);
   }
-  if (::fchmod(fd.get(), kMode) != 0) return Errno("set the mode of", name);
+  if (::fchmod(fd.get(), kMode) != 0) return ExtentError("set the mode of", name);
   if (info.st_size == 0 && ::ftruncate(fd.get(), static_cast<off_t>(length_bytes)) != 0) {
-    return Errno("lengthen", name);
+    return ExtentError("lengthen", name);
   }
   return absl::OkStatus();
 }
@@ -251,7 +254,7 @@ absl::Status ExtentFiles::Scrub(const std::string& name) {
   }
   UniqueFd fd = OpenExisting(directory_.get(), name);
   if (!fd.valid() && errno == ENOENT) return absl::OkStatus();
-  if (!fd.valid()) return Errno("open", name);
+  if (!fd.valid()) return ExtentError("open", name);
   if (absl::Status status = TruncateAndVerify(fd.get(), name); !status.ok()) return status;
   return UnlinkAndVerify(directory_.get(), name);
 }

@@ -25,7 +25,7 @@ constexpr char kHostFile[] = "host.textproto";
 constexpr off_t kMaxFileBytes = 64 << 10;
 constexpr int kMaxNesting = 8;
 
-absl::Status Errno(absl::string_view what, absl::string_view path) {
+absl::Status SlotError(absl::string_view what, absl::string_view path) {
   return absl::ErrnoToStatus(errno, absl::StrCat("cannot ", what, " ", path));
 }
 
@@ -53,7 +53,7 @@ bool Parse(const std::string& text, pb::Message& message) {
 
 absl::StatusOr<UniqueFd> OpenDirectory(const std::string& path) {
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (!fd.valid()) return Errno("open", path);
+  if (!fd.valid()) return SlotError("open", path);
   return fd;
 }
 
@@ -67,9 +67,9 @@ absl::StatusOr<std::optional<std::string>> ReadSmall(int directory, const char* 
   UniqueFd fd(::openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (!fd.valid() && errno == ENOENT) return std::nullopt;
   if (!fd.valid() && errno == ELOOP) return Corrupt(path, "is a symbolic link");
-  if (!fd.valid()) return Errno("open", path);
+  if (!fd.valid()) return SlotError("open", path);
   struct stat info;
-  if (::fstat(fd.get(), &info) != 0) return Errno("stat", path);
+  if (::fstat(fd.get(), &info) != 0) return SlotError("stat", path);
   if (!S_ISREG(info.st_mode)) return Corrupt(path, "is not a regular file");
   if (info.st_uid != owner) return Corrupt(path, absl::StrCat("belongs to uid ", info.st_uid));
   if (info.st_size > kMaxFileBytes) return Corrupt(path, "is too long");
@@ -78,7 +78,7 @@ absl::StatusOr<std::optional<std::string>> ReadSmall(int directory, const char* 
   while (used < text.size()) {
     const ssize_t n = ::read(fd.get(), text.data() + used, text.size() - used);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return Errno("read", path);
+    if (n < 0) return SlotError("read", path);
     if (n == 0) break;
     used += static_cast<size_t>(n);
   }
@@ -90,7 +90,7 @@ absl::Status WriteAll(int fd, absl::string_view text, absl::string_view path) {
   while (!text.empty()) {
     const ssize_t n = ::write(fd, text.data(), text.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return Errno("write", path);
+    if (n < 0) return SlotError("write", path);
     text.remove_prefix(static_cast<size_t>(n));
   }
   return absl::OkStatus();
@@ -104,13 +104,14 @@ SlotFiles::SlotFiles(std::string directory, uid_t agent_uid)
 // Makes the slot's directory and gives it to the agent's user, who writes host.textproto there. No
 // other user but root gets in.
 absl::Status SlotFiles::Prepare() const {
-  if (::mkdir(directory_.c_str(), 0700) != 0 && errno != EEXIST) return Errno("make", directory_);
+  if (::mkdir(directory_.c_str(), 0700) != 0 && errno != EEXIST)
+    return SlotError("make", directory_);
   auto directory = OpenDirectory(directory_);
   if (!directory.ok()) return directory.status();
   if (::geteuid() == 0 && ::fchown(directory->get(), agent_uid_, static_cast<gid_t>(-1)) != 0) {
-    return Errno("give to the agent's user", directory_);
+    return SlotError("give to the agent's user", directory_);
   }
-  if (::fchmod(directory->get(), 0700) != 0) return Errno("set the mode of", directory_);
+  if (::fchmod(directory->get(), 0700) != 0) return SlotError("set the mode of", directory_);
   return absl::OkStatus();
 }
 
@@ -145,17 +146,17 @@ absl::Status SlotFiles::WriteFabricSide(const emulated::v1::FabricSide& side) co
   if (!directory.ok()) return directory.status();
   const std::string path = absl::StrCat(directory_, "/", kNewFabricFile);
   if (::unlinkat(directory->get(), kNewFabricFile, 0) != 0 && errno != ENOENT) {
-    return Errno("remove", path);
+    return SlotError("remove", path);
   }
   UniqueFd file(::openat(directory->get(), kNewFabricFile,
                          O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!file.valid()) return Errno("make", path);
+  if (!file.valid()) return SlotError("make", path);
   if (absl::Status status = WriteAll(file.get(), text, path); !status.ok()) return status;
-  if (::fdatasync(file.get()) != 0) return Errno("sync", path);
+  if (::fdatasync(file.get()) != 0) return SlotError("sync", path);
   // Readable by the agent, to whom the directory is open and to no other user; never writable.
-  if (::fchmod(file.get(), 0644) != 0) return Errno("set the mode of", path);
+  if (::fchmod(file.get(), 0644) != 0) return SlotError("set the mode of", path);
   if (::renameat(directory->get(), kNewFabricFile, directory->get(), kFabricFile) != 0) {
-    return Errno("rename", path);
+    return SlotError("rename", path);
   }
   return absl::OkStatus();
 }
@@ -164,7 +165,7 @@ absl::Status SlotFiles::RemoveFabricSide() const {
   auto directory = OpenDirectory(directory_);
   if (!directory.ok()) return directory.status();
   if (::unlinkat(directory->get(), kFabricFile, 0) != 0 && errno != ENOENT) {
-    return Errno("remove", absl::StrCat(directory_, "/", kFabricFile));
+    return SlotError("remove", absl::StrCat(directory_, "/", kFabricFile));
   }
   return absl::OkStatus();
 }

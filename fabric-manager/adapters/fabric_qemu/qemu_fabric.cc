@@ -13,7 +13,6 @@
 namespace cxlpool::fm {
 namespace {
 
-constexpr char kLogSubject[] = "fabric-qemu";
 constexpr uint64_t kScrubStepBytes = 64 << 20;
 
 // As QEMU is given it; the path itself where nothing is there.
@@ -109,7 +108,7 @@ absl::StatusOr<QemuFabric::DevicePtr> QemuFabric::ChangeDevice(const DevicePtr& 
   }
   auto file = known->file.Grown(wanted.capacity_bytes);
   if (!file.ok()) {
-    LogError(kLogSubject, "device ", wanted.id, " does not grow: ", file.status().message());
+    LogError(kQemuLogSubject, "device ", wanted.id, " does not grow: ", file.status().message());
     return known;
   }
   bool has_bytes = known->has_bytes;
@@ -278,7 +277,7 @@ absl::Status QemuFabric::Configure(const FabricParts& parts) {
     if (before != nullptr && before->config().qmp_socket == host.qmp_socket) continue;
     const auto life = parts.known.hosts.find(host.id);
     const absl::Status added = AddHost(host, life == parts.known.hosts.end() ? "" : life->second);
-    if (!added.ok()) LogError(kLogSubject, added.message());
+    if (!added.ok()) LogError(kQemuLogSubject, added.message());
   }
   return busy;
 }

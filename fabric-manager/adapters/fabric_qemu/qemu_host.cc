@@ -25,8 +25,6 @@ void Clear(const UniqueFd& event) {
   [[maybe_unused]] const ssize_t n = ::read(event.get(), &count, sizeof(count));
 }
 
-constexpr char kLogSubject[] = "fabric-qemu";
-
 // Whether the command may have been done although no reply came.
 bool OutcomeUnknown(const absl::Status& status) {
   return absl::IsDeadlineExceeded(status) || absl::IsCancelled(status) ||
@@ -152,7 +150,7 @@ void QemuHost::RememberFormer(const std::string& known) {
       return;
     }
     if (!process.ok() && !absl::IsNotFound(process.status())) {
-      LogError(kLogSubject, "host ", config_.id, ": ", process.status().message());
+      LogError(kQemuLogSubject, "host ", config_.id, ": ", process.status().message());
       return;
     }
   }
@@ -179,7 +177,7 @@ void QemuHost::Connect() {
     backoff_ = timing_.reconnect_min;
     reported_unreachable_ = false;
     news_ = true;
-    LogInfo(kLogSubject, "host ", config_.id, " is QEMU ", client_->version(), ", process ",
+    LogInfo(kQemuLogSubject, "host ", config_.id, " is QEMU ", client_->version(), ", process ",
             process_->name().pid);
     Emit(FabricEvent::Kind::kHostReachable);
     return;
@@ -187,7 +185,7 @@ void QemuHost::Connect() {
   client_.reset();
   next_connect_ = clock_.Elapsed() + backoff_;
   backoff_ = std::min(2 * backoff_, timing_.reconnect_max);
-  if (down_ != status) LogWarning(kLogSubject, "host ", config_.id, ": ", status.message());
+  if (down_ != status) LogWarning(kQemuLogSubject, "host ", config_.id, ": ", status.message());
   down_ = std::move(status);
   if (!std::exchange(reported_unreachable_, true)) Emit(FabricEvent::Kind::kHostUnreachable);
 }
@@ -274,7 +272,7 @@ void QemuHost::Disconnect(const absl::Status& why) {
   client_.reset();
   down_ = why;
   next_connect_ = clock_.Elapsed();
-  LogWarning(kLogSubject, "host ", config_.id, ": ", why.message());
+  LogWarning(kQemuLogSubject, "host ", config_.id, ": ", why.message());
   if (!std::exchange(reported_unreachable_, true)) Emit(FabricEvent::Kind::kHostUnreachable);
 }
 
@@ -290,7 +288,7 @@ void QemuHost::OnProcessExit() {
   next_connect_ = clock_.Elapsed();
   down_ = absl::UnavailableError(absl::StrCat("its QEMU, process ", ended_, ", has ended"));
   reported_unreachable_ = true;  // kHostGone, which follows, reports that and more.
-  LogWarning(kLogSubject, "host ", config_.id, ": ", down_.message());
+  LogWarning(kQemuLogSubject, "host ", config_.id, ": ", down_.message());
   EmitGone();
 }
 
@@ -363,7 +361,7 @@ absl::Status QemuHost::FindUnpluggedButMapped(const std::set<std::string>& plugg
     if (mapped->count(backends_[id]) == 0) {
       Gone(id);
     } else if (BoundLd& ld = known_.at(id); !std::exchange(ld.unbinding, true)) {
-      LogWarning(kLogSubject, "host ", config_.id, ": ", id, " was pulled from slot ", ld.slot,
+      LogWarning(kQemuLogSubject, "host ", config_.id, ": ", id, " was pulled from slot ", ld.slot,
                  ", and its memory is still mapped");
       Emit(FabricEvent::Kind::kLdLost, &ld);
     }
@@ -390,7 +388,7 @@ absl::Status QemuHost::AdoptUnpluggedButMapped(const std::string& device_id, con
       },
       backend);
   if (!memory.ok()) return memory.status();
-  LogWarning(kLogSubject, "host ", config_.id, ": ", device_id,
+  LogWarning(kQemuLogSubject, "host ", config_.id, ": ", device_id,
              " was pulled, and its memory is still mapped");
   known_[device_id] = MakeLd(key, *memory);
   known_[device_id].unbinding = true;
@@ -413,7 +411,7 @@ BoundLd QemuHost::MakeLd(const LdKey& key, const QemuMemory& memory) const {
   }
   ld.slice.device = devices_->DeviceAt(memory.path);
   if (ld.slice.device.empty()) {
-    LogError(kLogSubject, "host ", config_.id, ": ", LdDeviceId(key), " shows ", memory.path,
+    LogError(kQemuLogSubject, "host ", config_.id, ": ", LdDeviceId(key), " shows ", memory.path,
              ", which is no pool device");
   }
   return ld;
@@ -452,7 +450,8 @@ void QemuHost::Gone(const std::string& device_id) {
   backends_.erase(device_id);
   news_ = true;
   if (ld.unbinding) return;
-  LogWarning(kLogSubject, "host ", config_.id, ": ", device_id, " vanished from slot ", ld.slot);
+  LogWarning(kQemuLogSubject, "host ", config_.id, ": ", device_id, " vanished from slot ",
+             ld.slot);
   Emit(FabricEvent::Kind::kLdLost, &ld);
 }
 

@@ -38,6 +38,8 @@
 
 namespace cxlpool::fm {
 
+inline constexpr char kQemuLogSubject[] = "fabric-qemu";
+
 // Which process is which host, so that one QEMU is never taken for two: of the processes that
 // answer now and of those that the records know. Any thread.
 class QemuProcesses {

@@ -13,8 +13,6 @@
 namespace cxlpool::fm {
 namespace {
 
-constexpr char kLogSubject[] = "fabric-shared";
-
 BoundLd ToLd(const v1::DeviceGrant& grant, const std::string& host) {
   return BoundLd{.host = host,
                  .slot = grant.slot(),
@@ -307,7 +305,7 @@ HostLook SharedBackend::TakeLook(const std::string& id, const std::string& life,
     host.looked = clock_.Elapsed();
   }
   for (const std::string& device : broken) {
-    LogWarning(kLogSubject, "host ", id, " no longer reaches device ", device,
+    LogWarning(kSharedLogSubject, "host ", id, " no longer reaches device ", device,
                " for certain: it is proven anew");
     events.push_back({.kind = FabricEvent::Kind::kDevicesChanged, .host = id});
   }

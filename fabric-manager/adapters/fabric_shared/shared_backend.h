@@ -41,6 +41,8 @@
 
 namespace cxlpool::fm {
 
+inline constexpr char kSharedLogSubject[] = "fabric-shared";
+
 struct SharedTiming {
   absl::Duration answer = absl::Seconds(2);      // Of an agent, while devices are proven.
   absl::Duration clear = absl::Seconds(30);      // Of an agent, to a piece that is cleared.

@@ -27,7 +27,6 @@
 namespace cxlpool::fm {
 namespace {
 
-constexpr char kLogSubject[] = "fabric-shared";
 constexpr size_t kMaxUnsettled = 64;
 constexpr size_t kAskedAtOnce = 16;  // Each is a thread that waits.
 constexpr int kShownDevices = 4;     // In a text.
@@ -343,9 +342,9 @@ absl::StatusOr<DeviceLook> SharedBackend::LookAtDevices(absl::Duration deadline)
       if (!TakeProof(devices_[id], host, shown, refused)) continue;
       changed.insert(host);
       if (refused.empty()) {
-        LogInfo(kLogSubject, "host ", host, " reaches device ", id);
+        LogInfo(kSharedLogSubject, "host ", host, " reaches device ", id);
       } else {
-        LogWarning(kLogSubject, "host ", host, " does not reach device ", id, ": ", refused);
+        LogWarning(kSharedLogSubject, "host ", host, " does not reach device ", id, ": ", refused);
       }
     }
     MutexLock lock(mutex_);
@@ -406,7 +405,7 @@ std::string SharedBackend::TakeFirstMark(const std::string& id,
     device.mark = (*found)->mark();
     device.align_bytes = std::max(device.align_bytes, (*found)->align_bytes());
     TakeProof(device, host, shown, "");
-    LogInfo(kLogSubject, "device ", id, " has mark ", device.mark.id(), ", as host ", host,
+    LogInfo(kSharedLogSubject, "device ", id, " has mark ", device.mark.id(), ", as host ", host,
             " shows it");
     return "";
   }
@@ -466,7 +465,7 @@ std::string SharedBackend::WriteFirstMark(const std::string& id, std::map<std::s
   v1::DeviceTask task;
   task.mutable_mark()->set_name(name);
   *task.mutable_mark()->mutable_mark() = mark;
-  LogInfo(kLogSubject, "device ", id, ": host ", host, " is to mark ", name);
+  LogInfo(kSharedLogSubject, "device ", id, ": host ", host, " is to mark ", name);
   const absl::Status written = Ask(host, shown->second.life, std::move(task), deadline).status();
   if (!written.ok()) return absl::StrCat("; marking it: ", written.message());
   auto look = AskLook(host, shown->second.life, deadline);

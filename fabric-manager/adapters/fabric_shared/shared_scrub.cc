@@ -23,7 +23,6 @@
 namespace cxlpool::fm {
 namespace {
 
-constexpr char kLogSubject[] = "fabric-shared";
 constexpr int kMaxTries = 3;  // Of a piece that was not zero afterwards.
 
 bool Overlap(const Slice& a, const Slice& b) {
@@ -166,8 +165,8 @@ absl::StatusOr<bool> SharedScrub::Clear(absl::Duration deadline) {
   }
   if (IsTaken(cleared)) return Taken(by_->host, cleared);
   if (!cleared.ok()) {
-    LogWarning(kLogSubject, "host ", by_->host, " cannot clear bytes of device ", slice_.device,
-               ": ", cleared.message());
+    LogWarning(kSharedLogSubject, "host ", by_->host, " cannot clear bytes of device ",
+               slice_.device, ": ", cleared.message());
     why_ = cleared;
     failed_.insert(by_->host);
     Through();
@@ -251,7 +250,7 @@ absl::Status SharedScrub::AskFor(const std::string& host, const std::string& lif
 void SharedScrub::Through() {
   if (!by_.has_value()) return;
   if (absl::Status status = backend_->state_.Remove(*by_); !status.ok()) {
-    LogError(kLogSubject, "cannot write down that host ", by_->host,
+    LogError(kSharedLogSubject, "cannot write down that host ", by_->host,
              " has cleared bytes of device ", slice_.device, ": ", status.message());
   }
   by_.reset();

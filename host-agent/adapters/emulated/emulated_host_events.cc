@@ -14,7 +14,7 @@ namespace cxlpool::agent {
 namespace {
 
 constexpr size_t kMaxEntries = 256;
-constexpr size_t kMaxFileBytes = 64 << 10;
+constexpr size_t kMaxEventsBytes = 64 << 10;
 
 std::optional<uint64_t> Number(absl::string_view text) {
   uint64_t value = 0;
@@ -25,7 +25,7 @@ std::optional<uint64_t> Number(absl::string_view text) {
 
 std::string ReadFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  std::string text(kMaxFileBytes, '\0');
+  std::string text(kMaxEventsBytes, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(file.gcount()));
   return text;

@@ -22,11 +22,6 @@ using emulated::v1::HostSide;
 constexpr absl::Duration kPoll = absl::Milliseconds(10);
 constexpr size_t kMaxHolders = 32;
 
-absl::Status Precondition(std::string reason, std::string message, std::string remedy) {
-  return Refuse(absl::StatusCode::kFailedPrecondition, std::move(reason), std::move(message),
-                std::move(remedy));
-}
-
 std::string Serial(uint64_t serial) { return absl::StrCat("0x", absl::Hex(serial)); }
 
 DaxDriver DriverOf(const HostSide& side) {
@@ -128,9 +123,9 @@ absl::StatusOr<OpenedDax> EmulatedHostMemory::OpenDax(uint64_t serial, bool read
   const SlotFiles& files = slot->files;
   if (!files.has_memdev() || !files.host.committed() ||
       DriverOf(files.host) != DaxDriver::kDeviceDax) {
-    return Precondition("NOT_DEVDAX",
-                        absl::StrCat("serial ", Serial(serial), " has no devdax device now"),
-                        "wait until the Attachment is ONLINE");
+    return FailedPrecondition("NOT_DEVDAX",
+                              absl::StrCat("serial ", Serial(serial), " has no devdax device now"),
+                              "wait until the Attachment is ONLINE");
   }
   if (files.fabric.read_only() && !read_only) {
     return Refuse(absl::StatusCode::kPermissionDenied, "ATTACHMENT_READ_ONLY",
@@ -165,7 +160,7 @@ absl::Status EmulatedHostMemory::CheckDirectories() const {
       struct stat directory;
       if (::stat(path.c_str(), &directory) != 0 || !S_ISDIR(directory.st_mode) ||
           ::access(path.c_str(), W_OK) != 0) {
-        return Precondition(
+        return FailedPrecondition(
             "EMULATED_ROOT", absl::StrCat(path, " is not a directory that this user can write"),
             "start the manager with the emulated driver first, with the same root and a host of "
             "this name, slots and user");
@@ -311,18 +306,18 @@ absl::Status EmulatedHostMemory::CreateNow(const HostRegionSpec& spec) {
   absl::StatusOr<Slot> slot = SlotOf(spec.serials[0]);
   if (!slot.ok()) return slot.status();
   if (!slot->files.has_memdev()) {
-    return Precondition("MEMDEV_GONE",
-                        absl::StrCat("serial ", Serial(spec.serials[0]), " is not in its slot"),
-                        "power the slot on first");
+    return FailedPrecondition(
+        "MEMDEV_GONE", absl::StrCat("serial ", Serial(spec.serials[0]), " is not in its slot"),
+        "power the slot on first");
   }
   HostSide side = slot->files.host;
   if (side.committed()) return absl::OkStatus();
   const EmulatedBridge& bridge = options_.bridges[slot->bridge];
   const BridgeStack stack = StackOfBridge(slot->bridge, *slots);
   if (bridge.name != spec.host_bridge) {
-    return Precondition("WRONG_BRIDGE",
-                        absl::StrCat("slot ", slot->number, " is under ", bridge.name),
-                        absl::StrCat("ask for bridge ", bridge.name));
+    return FailedPrecondition("WRONG_BRIDGE",
+                              absl::StrCat("slot ", slot->number, " is under ", bridge.name),
+                              absl::StrCat("ask for bridge ", bridge.name));
   }
   if (spec.size_bytes == 0 || spec.size_bytes != slot->files.fabric.length_bytes()) {
     return Refuse(absl::StatusCode::kInternal, "REGION_COMMIT",
@@ -346,14 +341,15 @@ absl::Status EmulatedHostMemory::BindNow(uint64_t serial, DaxDriver driver) {
   if (!slot.ok()) return slot.status();
   HostSide side = slot->files.host;
   if (!side.committed() || !slot->files.has_memdev()) {
-    return Precondition("NO_HOST_REGION",
-                        absl::StrCat("serial ", Serial(serial), " has no host region"),
-                        "create the host region first");
+    return FailedPrecondition("NO_HOST_REGION",
+                              absl::StrCat("serial ", Serial(serial), " has no host region"),
+                              "create the host region first");
   }
   if (DriverOf(side) == driver) return absl::OkStatus();
   if (DriverOf(side) != DaxDriver::kNone) {
-    return Precondition("DAX_BOUND", absl::StrCat("driver ", side.driver(), " has the DAX device"),
-                        "unbind it first");
+    return FailedPrecondition("DAX_BOUND",
+                              absl::StrCat("driver ", side.driver(), " has the DAX device"),
+                              "unbind it first");
   }
   side.set_driver(NameOf(driver));
   if (driver == DaxDriver::kKmem) {
@@ -376,8 +372,9 @@ absl::Status EmulatedHostMemory::SetOnline(uint64_t serial, bool online) {
   HostSide side = slot->files.host;
   if (DriverOf(side) != DaxDriver::kKmem) {
     if (!online) return absl::OkStatus();
-    return Precondition("NOT_KMEM", absl::StrCat("serial ", Serial(serial), " is not with kmem"),
-                        "bind the DAX device to kmem first");
+    return FailedPrecondition("NOT_KMEM",
+                              absl::StrCat("serial ", Serial(serial), " is not with kmem"),
+                              "bind the DAX device to kmem first");
   }
   side.set_online_blocks(online ? side.total_blocks() : 0);
   return WriteHostSide(slot->directory, side);
@@ -394,10 +391,10 @@ absl::Status EmulatedHostMemory::UnbindNow(uint64_t serial) {
   HostSide side = slot->files.host;
   if (DriverOf(side) == DaxDriver::kNone) return absl::OkStatus();
   if (side.online_blocks() > 0) {
-    return Precondition("BLOCKS_BUSY",
-                        absl::StrCat(side.online_blocks(), " of ", side.total_blocks(),
-                                     " memory blocks are online"),
-                        "bring them offline first");
+    return FailedPrecondition("BLOCKS_BUSY",
+                              absl::StrCat(side.online_blocks(), " of ", side.total_blocks(),
+                                           " memory blocks are online"),
+                              "bring them offline first");
   }
   side.clear_driver();
   side.clear_total_blocks();
@@ -412,8 +409,9 @@ absl::Status EmulatedHostMemory::DestroyNow(uint64_t serial) {
   HostSide side = slot->files.host;
   if (!side.committed()) return absl::OkStatus();
   if (DriverOf(side) != DaxDriver::kNone) {
-    return Precondition("DAX_BOUND", absl::StrCat("driver ", side.driver(), " has the DAX device"),
-                        "unbind it first");
+    return FailedPrecondition("DAX_BOUND",
+                              absl::StrCat("driver ", side.driver(), " has the DAX device"),
+                              "unbind it first");
   }
   side.clear_committed();
   side.clear_hpa_bytes();
@@ -430,15 +428,15 @@ absl::Status EmulatedHostMemory::PowerOffNow(uint32_t slot, uint64_t serial) {
   if (!files.ok()) return files.status();
   if (files->host.serial() == serial) {
     if (files->host.committed()) {
-      return Precondition("REGION_LIVE",
-                          absl::StrCat("the memdev in slot ", slot, " carries a host region"),
-                          "destroy the host region first");
+      return FailedPrecondition("REGION_LIVE",
+                                absl::StrCat("the memdev in slot ", slot, " carries a host region"),
+                                "destroy the host region first");
     }
   } else if (files->has_memdev()) {
-    return Precondition("OTHER_MEMDEV",
-                        absl::StrCat("slot ", slot, " holds serial ", Serial(files->host.serial()),
-                                     ", not ", Serial(serial)),
-                        "see on the manager what is bound there");
+    return FailedPrecondition("OTHER_MEMDEV",
+                              absl::StrCat("slot ", slot, " holds serial ",
+                                           Serial(files->host.serial()), ", not ", Serial(serial)),
+                              "see on the manager what is bound there");
   } else if (files->fabric.serial() != serial) {
     return absl::OkStatus();  // Empty, or not powered on yet for another LD.
   }

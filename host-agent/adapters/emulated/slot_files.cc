@@ -17,7 +17,7 @@
 namespace cxlpool::agent {
 namespace {
 
-constexpr size_t kMaxFileBytes = 64 << 10;
+constexpr size_t kMaxSlotBytes = 64 << 10;
 
 absl::Status FileError(absl::StatusCode code, const std::string& path, absl::string_view what) {
   return Refuse(code, "SLOT_FILE", absl::StrCat(path, ": ", what),
@@ -44,7 +44,7 @@ absl::Status ReadMessage(const std::string& path, google::protobuf::Message& mes
     if (errno == ENOENT) return absl::OkStatus();
     return FileError(absl::StatusCode::kUnavailable, path, std::strerror(errno));
   }
-  std::string text(kMaxFileBytes + 1, '\0');
+  std::string text(kMaxSlotBytes + 1, '\0');
   size_t size = 0;
   while (size < text.size()) {
     const ssize_t n = ::read(fd.get(), text.data() + size, text.size() - size);
@@ -53,7 +53,7 @@ absl::Status ReadMessage(const std::string& path, google::protobuf::Message& mes
     if (n == 0) break;
     size += static_cast<size_t>(n);
   }
-  if (size > kMaxFileBytes) {
+  if (size > kMaxSlotBytes) {
     return FileError(absl::StatusCode::kDataLoss, path, "larger than 64 KiB");
   }
   text.resize(size);

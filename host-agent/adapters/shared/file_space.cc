@@ -22,14 +22,9 @@ namespace {
 
 constexpr uint64_t kBlockBytes = uint64_t{128} << 20;
 constexpr uint64_t kWindowBytes = uint64_t{1} << 44;  // Of each file, in made-up host addresses.
-constexpr char kWhat[] = "pieces of files";
-constexpr size_t kMaxFileBytes = size_t{4} << 20;
+constexpr char kPiecesText[] = "pieces of files";
+constexpr size_t kMaxPiecesBytes = size_t{4} << 20;
 constexpr size_t kMaxHolders = 32;
-
-absl::Status Precondition(std::string reason, std::string message, std::string remedy) {
-  return Refuse(absl::StatusCode::kFailedPrecondition, std::move(reason), std::move(message),
-                std::move(remedy));
-}
 
 std::string TextOf(const SpacePiece& piece) {
   return absl::StrCat("bytes ", piece.offset_bytes, " to ", piece.offset_bytes + piece.length_bytes,
@@ -61,7 +56,7 @@ FileSpace::FileSpace(std::vector<std::string> files, std::string pieces_path, st
       pieces_path_(std::move(pieces_path)),
       boot_id_(std::move(boot_id)),
       align_bytes_(align_bytes) {
-  const auto lines = ReadRunFile(pieces_path_, kMaxFileBytes, kWhat, boot_id_);
+  const auto lines = ReadRunFile(pieces_path_, kMaxPiecesBytes, kPiecesText, boot_id_);
   if (!lines.has_value()) return;
   for (const std::string& line : *lines) {
     if (auto piece = ParsePiece(line)) pieces_.push_back(*std::move(piece));
@@ -118,8 +113,8 @@ absl::Status FileSpace::Carve(const std::string& device, uint64_t offset_bytes,
     if (other.offset_bytes == offset_bytes && other.length_bytes == length_bytes) {
       return absl::OkStatus();
     }
-    return Precondition("RANGE_TAKEN", absl::StrCat(other.dax, " has ", TextOf(other)),
-                        "take that DAX device away first");
+    return FailedPrecondition("RANGE_TAKEN", absl::StrCat(other.dax, " has ", TextOf(other)),
+                              "take that DAX device away first");
   }
   const auto file = std::find(files_.begin(), files_.end(), device);
   // The lowest number that is not taken, as Linux has it.
@@ -144,7 +139,8 @@ absl::Status FileSpace::Uncarve(const SpacePiece& piece) {
   const auto found = Find(piece);
   if (!found.ok()) return absl::OkStatus();
   if ((*found)->driver != DaxDriver::kNone) {
-    return Precondition("DAX_BOUND", absl::StrCat("a driver has ", piece.dax), "unbind it first");
+    return FailedPrecondition("DAX_BOUND", absl::StrCat("a driver has ", piece.dax),
+                              "unbind it first");
   }
   pieces_.erase(pieces_.begin() + (*found - pieces_.data()));
   return Keep();
@@ -156,8 +152,8 @@ absl::Status FileSpace::Bind(const SpacePiece& piece, DaxDriver driver) {
   if (!found.ok()) return found.status();
   if ((*found)->driver == driver) return absl::OkStatus();
   if ((*found)->driver != DaxDriver::kNone) {
-    return Precondition("DAX_BOUND", absl::StrCat("another driver has ", piece.dax),
-                        "unbind it first");
+    return FailedPrecondition("DAX_BOUND", absl::StrCat("another driver has ", piece.dax),
+                              "unbind it first");
   }
   if (driver == DaxDriver::kKmem && piece.length_bytes < kBlockBytes) {
     return Refuse(absl::StatusCode::kInvalidArgument, "NO_MEMORY_BLOCK",
@@ -173,8 +169,9 @@ absl::Status FileSpace::Unbind(const SpacePiece& piece) {
   const auto found = Find(piece);
   if (!found.ok()) return absl::OkStatus();
   if ((*found)->online_blocks > 0) {
-    return Precondition("BLOCKS_BUSY", absl::StrCat("memory blocks of ", piece.dax, " are online"),
-                        "bring them offline first");
+    return FailedPrecondition("BLOCKS_BUSY",
+                              absl::StrCat("memory blocks of ", piece.dax, " are online"),
+                              "bring them offline first");
   }
   (*found)->driver = DaxDriver::kNone;
   return Keep();
@@ -185,8 +182,8 @@ absl::Status FileSpace::OnlineBlocks(const SpacePiece& piece, MemoryZone) {
   const auto found = Find(piece);
   if (!found.ok()) return found.status();
   if ((*found)->driver != DaxDriver::kKmem) {
-    return Precondition("NOT_KMEM", absl::StrCat(piece.dax, " is not with kmem"),
-                        "bind the DAX device to kmem first");
+    return FailedPrecondition("NOT_KMEM", absl::StrCat(piece.dax, " is not with kmem"),
+                              "bind the DAX device to kmem first");
   }
   (*found)->online_blocks = static_cast<uint32_t>(piece.length_bytes / kBlockBytes);
   return Keep();
@@ -211,8 +208,8 @@ absl::StatusOr<OpenPiece> FileSpace::Open(const SpacePiece& piece, bool read_onl
     const auto found = Find(piece);
     if (!found.ok()) return found.status();
     if ((*found)->driver != DaxDriver::kDeviceDax) {
-      return Precondition("NOT_DEVDAX", absl::StrCat(piece.dax, " is no devdax device now"),
-                          "bind it first");
+      return FailedPrecondition("NOT_DEVDAX", absl::StrCat(piece.dax, " is no devdax device now"),
+                                "bind it first");
     }
   }
   UniqueFd fd(
@@ -243,7 +240,7 @@ absl::Status FileSpace::Keep() {
                     static_cast<int>(piece.driver), " ", piece.online_blocks, " ", piece.dax, " ",
                     piece.device, "\n");
   }
-  const int error = WriteRunFile(pieces_path_, kWhat, boot_id_, lines);
+  const int error = WriteRunFile(pieces_path_, kPiecesText, boot_id_, lines);
   if (error == 0) return absl::OkStatus();
   return Refuse(absl::StatusCode::kUnavailable, "RUN_FILE",
                 absl::StrCat(pieces_path_, " cannot be written: ", std::strerror(error)),

@@ -14,8 +14,8 @@
 namespace cxlpool::agent {
 namespace {
 
-constexpr char kWhat[] = "grants of shared devices";
-constexpr size_t kMaxFileBytes = size_t{4} << 20;
+constexpr char kGrantsText[] = "grants of shared devices";
+constexpr size_t kMaxGrantsBytes = size_t{4} << 20;
 
 // "grant STATE OFFSET BASE64 NAME" or "work OFFSET LENGTH DEVICE": nothing for any other line, of a
 // later release. STATE: "ready", "owing" (not ready, and owes a flush), or "bare". An earlier
@@ -54,7 +54,7 @@ auto FindIf(Table& table, Is is) -> decltype(&table[0]) {
 
 GrantTable::GrantTable(std::string path, std::string boot_id)
     : path_(std::move(path)), boot_id_(std::move(boot_id)) {
-  const auto lines = ReadRunFile(path_, kMaxFileBytes, kWhat, boot_id_);
+  const auto lines = ReadRunFile(path_, kMaxGrantsBytes, kGrantsText, boot_id_);
   if (!lines.has_value()) return;
   for (const std::string& line : *lines) {
     const auto words = [&](int most) -> std::vector<std::string> {
@@ -127,7 +127,7 @@ absl::Status GrantTable::Keep(std::vector<Granted> granted, std::optional<WorkRa
     absl::StrAppend(&lines, "work ", work->offset_bytes, " ", work->length_bytes, " ", work->device,
                     "\n");
   }
-  if (const int error = WriteRunFile(path_, kWhat, boot_id_, lines); error != 0) {
+  if (const int error = WriteRunFile(path_, kGrantsText, boot_id_, lines); error != 0) {
     return Refuse(absl::StatusCode::kUnavailable, "RUN_FILE",
                   absl::StrCat(path_, " cannot be written: ", std::strerror(error)),
                   "make room in /run, and see that the directory is the agent's own");

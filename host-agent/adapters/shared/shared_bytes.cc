@@ -27,11 +27,6 @@ constexpr size_t kTouchStep = size_t{2} << 20;
 constexpr uint64_t kZeroStep = uint64_t{64} << 20;
 constexpr absl::Duration kBetweenPreparations = absl::Seconds(5);
 
-absl::Status Precondition(std::string reason, std::string message, std::string remedy) {
-  return Refuse(absl::StatusCode::kFailedPrecondition, std::move(reason), std::move(message),
-                std::move(remedy));
-}
-
 bool Overlap(uint64_t a, uint64_t a_length, uint64_t b, uint64_t b_length) {
   return a < b + b_length && b < a + a_length;
 }
@@ -145,7 +140,7 @@ absl::StatusOr<SpaceDevice> SharedMachine::FindMarked(const SpaceView& view,
         there.has_value() && (there->id() == mark || CXLPOOL_MUTANT("any-mark-will-do"));
     if (!is_it) continue;
     if (there->device() == device) return each;
-    return Precondition(
+    return FailedPrecondition(
         "MARK_WRONG",
         absl::StrCat(each.name, " is device \"", there->device(), "\", not \"", device, "\""),
         "look at the devices again");
@@ -172,9 +167,9 @@ bool SharedMachine::IsOwn(const SpacePiece& piece, const SpaceView& view) const 
 absl::Status SharedMachine::CheckFree(const SpaceView& view, const std::string& name,
                                       uint64_t offset_bytes, uint64_t length_bytes) {
   const auto taken = [&](absl::string_view by) {
-    return Precondition("RANGE_TAKEN",
-                        absl::StrCat(by, " has some of ", TextOf(name, offset_bytes, length_bytes)),
-                        "find out whose it is: what the pool did not make it leaves alone");
+    return FailedPrecondition(
+        "RANGE_TAKEN", absl::StrCat(by, " has some of ", TextOf(name, offset_bytes, length_bytes)),
+        "find out whose it is: what the pool did not make it leaves alone");
   };
   MutexLock lock(mutex_);
   for (const Granted& granted : table_.all()) {
@@ -327,7 +322,7 @@ absl::StatusOr<SpacePiece> SharedMachine::LookForPiece(const std::string& name,
                                    [&](const SpaceDevice& each) { return each.name == name; });
   const bool known = device != seen_.devices.end() && device->pieces_known;
   if (!known && !CXLPOOL_MUTANT("unseen-device-has-nothing")) {
-    return Precondition(
+    return FailedPrecondition(
         "DEVICE_GONE",
         absl::StrCat("this agent does not see all of device ", name,
                      " now, and cannot say whether there is a DAX device of ",

@@ -21,11 +21,6 @@ namespace {
 
 constexpr uint64_t kMaxClearBytes = uint64_t{1} << 30;
 
-absl::Status Precondition(std::string reason, std::string message, std::string remedy) {
-  return Refuse(absl::StatusCode::kFailedPrecondition, std::move(reason), std::move(message),
-                std::move(remedy));
-}
-
 absl::Status NoHostRegion(uint64_t serial) {
   return Refuse(absl::StatusCode::kNotFound, "NO_HOST_REGION",
                 absl::StrFormat("there is no host region of serial %#x", serial),
@@ -127,9 +122,9 @@ absl::Status SharedMachine::CreateHostRegion(const HostRegionSpec& spec) {
   }
   const std::optional<Granted> granted = FindGranted(spec.serials[0]);
   if (!granted.has_value()) {
-    return Precondition("MEMDEV_GONE",
-                        absl::StrFormat("nothing of serial %#x is granted", spec.serials[0]),
-                        "wait until the manager has bound it");
+    return FailedPrecondition("MEMDEV_GONE",
+                              absl::StrFormat("nothing of serial %#x is granted", spec.serials[0]),
+                              "wait until the manager has bound it");
   }
   const v1::DeviceGrant& grant = granted->grant;
   if (granted->ready) {
@@ -175,8 +170,8 @@ absl::Status SharedMachine::DestroyHostRegion(uint64_t serial) {
   if (!piece.ok()) return piece.status();
   if (granted->ready) {
     if (piece->driver != DaxDriver::kNone && !CXLPOOL_MUTANT("flush-while-bound")) {
-      return Precondition("DAX_BOUND", absl::StrCat("a driver has ", piece->dax),
-                          "unbind it first");
+      return FailedPrecondition("DAX_BOUND", absl::StrCat("a driver has ", piece->dax),
+                                "unbind it first");
     }
     // From here on the driver that has it is this agent's.
     MutexLock lock(mutex_);
@@ -222,7 +217,7 @@ absl::Status SharedMachine::PowerOff(uint32_t slot, uint64_t serial) {
   }
   if (!granted.has_value()) return absl::OkStatus();
   if (granted->grant.serial() != serial) {
-    return Precondition(
+    return FailedPrecondition(
         "OTHER_MEMDEV",
         absl::StrFormat("slot %u holds serial %#x, not %#x", slot, granted->grant.serial(), serial),
         "see on the manager what is bound there");
@@ -230,8 +225,9 @@ absl::Status SharedMachine::PowerOff(uint32_t slot, uint64_t serial) {
   const auto piece =
       LookForPiece(granted->name, granted->offset_bytes, granted->grant.length_bytes());
   if (piece.ok()) {
-    return Precondition("REGION_LIVE", absl::StrCat("there is a DAX device on it: ", piece->dax),
-                        "destroy the host region first");
+    return FailedPrecondition("REGION_LIVE",
+                              absl::StrCat("there is a DAX device on it: ", piece->dax),
+                              "destroy the host region first");
   }
   if (!absl::IsNotFound(piece.status())) return piece.status();
   if (CXLPOOL_MUTANT("flush-after-the-grant")) {
@@ -261,9 +257,9 @@ absl::StatusOr<OpenPiece> SharedMachine::Open(uint64_t serial, bool read_only) {
             ? nullptr
             : seen_.Find(granted->name, granted->offset_bytes, granted->grant.length_bytes());
     if (seen == nullptr) {
-      return Precondition("NOT_DEVDAX",
-                          absl::StrFormat("serial %#x has no devdax device now", serial),
-                          "wait until the Attachment is ONLINE");
+      return FailedPrecondition("NOT_DEVDAX",
+                                absl::StrFormat("serial %#x has no devdax device now", serial),
+                                "wait until the Attachment is ONLINE");
     }
     if (granted->grant.read_only() && !read_only) {
       return Refuse(absl::StatusCode::kPermissionDenied, "ATTACHMENT_READ_ONLY",
@@ -381,10 +377,10 @@ absl::Status SharedMachine::Grant(const v1::DeviceGrant& grant) {
       if (google::protobuf::util::MessageDifferencer::Equals(there, grant)) return absl::OkStatus();
     }
     if (in_slot != nullptr || table_.FindSerial(grant.serial()) != nullptr) {
-      return Precondition("SLOT_TAKEN",
-                          absl::StrFormat("slot %u, or serial %#x, has another grant", grant.slot(),
-                                          grant.serial()),
-                          "read back what is bound there");
+      return FailedPrecondition("SLOT_TAKEN",
+                                absl::StrFormat("slot %u, or serial %#x, has another grant",
+                                                grant.slot(), grant.serial()),
+                                "read back what is bound there");
     }
   }
   const uint64_t offset = reserved + grant.dpa_bytes();
@@ -417,8 +413,8 @@ absl::Status SharedMachine::Mark(const v1::DeviceMarkTask& task) {
   }
   const auto found = windows_.find(device->name);
   if (found == windows_.end()) {
-    return Precondition("DEVICE_IN_USE", absl::StrCat(device->name, ": ", device->unfit),
-                        "end what uses it on this host");
+    return FailedPrecondition("DEVICE_IN_USE", absl::StrCat(device->name, ": ", device->unfit),
+                              "end what uses it on this host");
   }
   Window& window = found->second;
   if (!window.mark.ok()) return window.mark.status();
@@ -479,9 +475,9 @@ absl::Status SharedMachine::Clear(const v1::DeviceClearTask& task) {
         }
       });
     } else if (!IsZeroInMemory(bytes, size, offset, lost)) {
-      return Precondition("NOT_ZERO",
-                          absl::StrCat(TextOf(device->name, offset, size), " are not all zero"),
-                          "clear them again; if it stays so, two hosts do not see one device");
+      return FailedPrecondition(
+          "NOT_ZERO", absl::StrCat(TextOf(device->name, offset, size), " are not all zero"),
+          "clear them again; if it stays so, two hosts do not see one device");
     }
     if (lost == 0) return absl::OkStatus();
     return Refuse(absl::StatusCode::kDataLoss, "BYTES_LOST",
