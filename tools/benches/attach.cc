@@ -16,6 +16,7 @@ namespace {
 
 constexpr int kHosts = 200;
 constexpr int kOwn = 8;  // Attachments of the host that resets, in either pool.
+constexpr int kResetsEach = 20;  // In a slice.
 constexpr double kTarget = 1.5;
 constexpr char kResets[] = "host-0";
 
@@ -106,13 +107,24 @@ class Pool {
   int lives_ = 1;
 };
 
+// The mean of many resets: one alone takes a millisecond, of which a page fault is a part that counts.
+absl::StatusOr<Sample> ResetOften(Pool& pool) {
+  double seconds = 0;
+  for (int i = 0; i < kResetsEach; ++i) {
+    const absl::StatusOr<Sample> one = pool.Reset();
+    if (!one.ok()) return one.status();
+    seconds += one->seconds;
+  }
+  return Sample{.seconds = seconds / kResetsEach};
+}
+
 absl::StatusOr<std::vector<Row>> Run(const BenchOptions& options) {
   Pool many(16000), few(1600);
   for (Pool* pool : {&many, &few}) {
     if (!pool->Settle()) return absl::DeadlineExceededError("the pool was not filled");
   }
-  Rounds rounds({{"16,000", [&] { return many.Reset(); }, &Sample::seconds},
-                 {"1,600", [&] { return few.Reset(); }, &Sample::seconds}});
+  Rounds rounds({{"16,000", [&] { return ResetOften(many); }, &Sample::seconds},
+                 {"1,600", [&] { return ResetOften(few); }, &Sample::seconds}});
   if (absl::Status status = rounds.Run(options.rounds); !status.ok()) return status;
   return std::vector<Row>{
       MakeRow(18, "one of 200 hosts resets, at 16,000 Attachments by 1,600, CPU of the core", "s",
