@@ -87,6 +87,10 @@ class DaxSpace {
 
   virtual absl::StatusOr<SpaceView> Look() = 0;
 
+  // `seen`, of an earlier Look, as it is now, if that takes less than a Look: of a device with
+  // hundreds of pieces each rung would read all. Nothing: a Look is needed to say what there is.
+  virtual std::optional<SpacePiece> LookAgain(const SpacePiece& /*seen*/) { return std::nullopt; }
+
   // Makes a DAX device of exactly this range, without a driver.
   // FAILED_PRECONDITION/RANGE_TAKEN: a DAX device has some of it; nothing is left behind.
   virtual absl::Status Carve(const std::string& device, uint64_t offset_bytes,

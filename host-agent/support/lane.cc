@@ -1,5 +1,6 @@
 #include "host-agent/support/lane.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <optional>
@@ -30,6 +31,7 @@ absl::Status TimedOut(const std::string& what, absl::Duration timeout, bool star
 
 struct Lane::Job {
   std::string what;
+  Turn turn;
   absl::Duration timeout;
   Deadline deadline;
   Work work;
@@ -50,13 +52,18 @@ Lane::Lane()
       worker_([shared = shared_] { WorkOff(shared); }),
       keeper_([shared = shared_] { KeepTime(shared); }) {}
 
-void Lane::Run(std::string what, absl::Duration timeout, Work work, Done done) {
+void Lane::Run(std::string what, absl::Duration timeout, Work work, Done done, Turn turn) {
   auto job = std::make_shared<Job>(
-      Job{std::move(what), timeout, Deadline::In(timeout), std::move(work), std::move(done)});
+      Job{std::move(what), turn, timeout, Deadline::In(timeout), std::move(work), std::move(done)});
   {
     MutexLock lock(shared_->mutex);
     if (shared_->waiting.size() < kMaxWaiting) {
-      shared_->waiting.push_back(std::move(job));
+      auto at = shared_->waiting.end();
+      if (turn == Turn::kNext) {
+        at = std::find_if(shared_->waiting.begin(), shared_->waiting.end(),
+                          [](const auto& other) { return other->turn == Turn::kLast; });
+      }
+      shared_->waiting.insert(at, std::move(job));
       shared_->changed.notify_all();
       return;
     }

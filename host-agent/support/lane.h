@@ -22,6 +22,8 @@ namespace cxlpool::agent {
 
 class Lane {
  public:
+  // Behind all that wait, or before those that are to run last.
+  enum class Turn { kLast, kNext };
   using Work = absl::AnyInvocable<absl::Status(const Deadline&) &&>;
 
   // More waiting jobs than this are refused: RESOURCE_EXHAUSTED/TOO_MANY_CALLS.
@@ -34,12 +36,13 @@ class Lane {
 
   // `what` names the job in errors. `done` is called once, from one of the Lane's threads, from
   // Run itself, or from the destructor.
-  void Run(std::string what, absl::Duration timeout, Work work, Done done);
+  void Run(std::string what, absl::Duration timeout, Work work, Done done, Turn turn = Turn::kLast);
 
   // The same for work that has a result.
   template <typename T>
   void RunWith(std::string what, absl::Duration timeout,
-               absl::AnyInvocable<absl::StatusOr<T>(const Deadline&) &&> work, DoneWith<T> done) {
+               absl::AnyInvocable<absl::StatusOr<T>(const Deadline&) &&> work, DoneWith<T> done,
+               Turn turn = Turn::kLast) {
     auto result = std::make_shared<T>();
     Run(
         std::move(what), timeout,
@@ -55,7 +58,8 @@ class Lane {
           } else {
             std::move(done)(std::move(status));
           }
-        });
+        },
+        turn);
   }
 
  private:

@@ -43,6 +43,37 @@ TEST(LaneTest, RunsJobsOneAfterAnother) {
   EXPECT_TRUE(last.Wait().ok());
 }
 
+TEST(LaneTest, WhatIsNextRunsBeforeWhatWaitsAndInTheOrderItCame) {
+  Lane lane;
+  std::promise<void> release;
+  std::shared_future<void> released = release.get_future().share();
+  std::string order;  // Unguarded, as above.
+  lane.Run(
+      "running", absl::Seconds(30),
+      [released](const Deadline&) {
+        released.wait();
+        return absl::OkStatus();
+      },
+      [](absl::Status) {});
+  Answer last;
+  const auto add = [&](char name, Lane::Turn turn, Done done) {
+    lane.Run(
+        std::string(1, name), absl::Seconds(30),
+        [&order, name](const Deadline&) {
+          order += name;
+          return absl::OkStatus();
+        },
+        std::move(done), turn);
+  };
+  add('c', Lane::Turn::kLast, [](absl::Status) {});
+  add('d', Lane::Turn::kLast, last.Take());
+  add('a', Lane::Turn::kNext, [](absl::Status) {});
+  add('b', Lane::Turn::kNext, [](absl::Status) {});
+  release.set_value();
+  ASSERT_TRUE(last.Wait().ok());
+  EXPECT_EQ(order, "abcd");
+}
+
 TEST(LaneTest, ResultArrives) {
   Lane lane;
   std::promise<absl::StatusOr<int>> promise;

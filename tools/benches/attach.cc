@@ -15,7 +15,7 @@ namespace cxlpool::bench {
 namespace {
 
 constexpr int kHosts = 200;
-constexpr int kOwn = 8;  // Attachments of the host that resets, in either pool.
+constexpr int kOwn = 8;          // Attachments of the host that resets, in either pool.
 constexpr int kResetsEach = 20;  // In a slice.
 constexpr double kTarget = 1.5;
 constexpr char kResets[] = "host-0";
@@ -107,7 +107,8 @@ class Pool {
   int lives_ = 1;
 };
 
-// The mean of many resets: one alone takes a millisecond, of which a page fault is a part that counts.
+// The mean of many resets: one alone takes a millisecond, of which a page fault is a part that
+// counts.
 absl::StatusOr<Sample> ResetOften(Pool& pool) {
   double seconds = 0;
   for (int i = 0; i < kResetsEach; ++i) {

@@ -109,6 +109,7 @@ class LinuxSpace : public DaxSpace {
 
   absl::Status Prepare() override;
   absl::StatusOr<SpaceView> Look() override;
+  std::optional<SpacePiece> LookAgain(const SpacePiece& seen) override;
 
   absl::Status Carve(const std::string& device, uint64_t offset_bytes,
                      uint64_t length_bytes) override {
@@ -333,6 +334,18 @@ absl::StatusOr<SpaceView> LinuxSpace::Look() {
   view.page_struct_spare_bytes = std::max<uint64_t>(1, machine_.page_struct_spare.Read());
   view.own_nodes = ReadOwnNodes(files_);
   return view;
+}
+
+// Only the one DAX device of that name is read, and counts only if it still has exactly that range.
+std::optional<SpacePiece> LinuxSpace::LookAgain(const SpacePiece& seen) {
+  const absl::StatusOr<DaxRegion> region = RegionOf(seen.device);
+  if (!region.ok()) return std::nullopt;
+  const HpaRange range = RangeIn(*region, seen.offset_bytes, seen.length_bytes);
+  const std::optional<RegionDax> dax = ReadRegionDax(files_, *region, seen.dax);
+  if (!dax.has_value() || dax->ranges != std::vector{range}) return std::nullopt;
+  SpacePiece now = ViewPiece(*region, *dax, range);
+  now.numa_node = seen.numa_node;  // The region's, which was read bare.
+  return now;
 }
 
 SpacePiece LinuxSpace::ViewPiece(const DaxRegion& region, const RegionDax& dax,

@@ -158,7 +158,9 @@ TEST_F(LinuxSpaceTest, APieceGoesUpAndDownAsSystemRam) {
                                .hpa_bytes = 0x28000000,
                                .numa_node = 1}));
   ASSERT_EQ(space->Bind(piece, DaxDriver::kKmem), absl::OkStatus());
+  const std::optional<SpacePiece> again = space->LookAgain(piece);
   piece = space->Look()->pieces.at(0);
+  EXPECT_EQ(again, piece);
   EXPECT_EQ(piece.driver, DaxDriver::kKmem);
   EXPECT_EQ(piece.total_blocks, 1);
   EXPECT_EQ(piece.online_blocks, 0);
@@ -173,6 +175,7 @@ TEST_F(LinuxSpaceTest, APieceGoesUpAndDownAsSystemRam) {
   ASSERT_EQ(space->Unbind(piece), absl::OkStatus());
   ASSERT_EQ(space->Uncarve(piece), absl::OkStatus());
   EXPECT_EQ(space->Uncarve(piece), absl::OkStatus());
+  EXPECT_EQ(space->LookAgain(piece), std::nullopt);
   EXPECT_TRUE(space->Look()->pieces.empty());
 }
 
@@ -184,6 +187,7 @@ TEST_F(LinuxSpaceTest, APieceIsKnownByItsRangeNotItsName) {
   ASSERT_EQ(space->Uncarve(gone), absl::OkStatus());
   ASSERT_EQ(space->Carve("hmem.2", 4 * kMiB, 2 * kMiB), absl::OkStatus());
   ASSERT_EQ(space->Look()->pieces.at(0).dax, gone.dax);
+  EXPECT_EQ(space->LookAgain(gone), std::nullopt);
   EXPECT_EQ(ReasonOf(space->Bind(gone, DaxDriver::kDeviceDax)), "NO_DAX_DEVICE");
   EXPECT_EQ(ReasonOf(space->Open(gone, true).status()), "NO_DAX_DEVICE");
   EXPECT_EQ(space->Uncarve(gone), absl::OkStatus());

@@ -312,6 +312,14 @@ absl::Status SharedMachine::EndWork() {
 absl::StatusOr<SpacePiece> SharedMachine::LookForPiece(const std::string& name,
                                                        uint64_t offset_bytes,
                                                        uint64_t length_bytes) {
+  SpacePiece before;
+  {
+    MutexLock lock(mutex_);
+    if (const SpacePiece* found = seen_.Find(name, offset_bytes, length_bytes)) before = *found;
+  }
+  if (!before.dax.empty()) {
+    if (const std::optional<SpacePiece> now = space_->LookAgain(before)) return *now;
+  }
   absl::StatusOr<SpaceView> view = space_->Look();
   if (!view.ok()) return view.status();
   MutexLock lock(mutex_);
