@@ -125,6 +125,16 @@ class FabricBackend {
   // false: ask again.
   virtual absl::StatusOr<bool> FenceBinding(const Binding& binding, absl::Duration deadline);
 
+  // Whether LookAt shows by itself that a life of a host has ended. Otherwise only its next one
+  // does, and of a host that never comes back the operator's fence program has to say it: see
+  // EndLife.
+  virtual bool SeesEnds() const { return true; }
+
+  // Of a fabric that does not see ends: the host's power is off, says who cut it and was asked
+  // again. OK: it was taken as the end of this life, and reported as kHostGone.
+  // FAILED_PRECONDITION/ FENCE_FAILED: the host is heard in this life. Any thread.
+  virtual absl::Status EndLife(const std::string& host, const std::string& life);
+
   // On kScrubLane, as is what comes of it. NOT_SCRUBBABLE: it has no way to.
   virtual absl::StatusOr<std::unique_ptr<FabricScrub>> BeginScrub(const Slice& slice);
 

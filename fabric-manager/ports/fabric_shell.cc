@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "proto/support/mutant.h"
 #include "proto/support/names.h"
-#include "proto/support/operator_program.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::fm {
@@ -18,12 +17,6 @@ absl::Status NotProven(const Binding& binding, absl::string_view why) {
                 absl::StrCat("host ", binding.key.host, " has not let go of slot ", binding.slot,
                              why.empty() ? "" : ": ", why),
                 "wait for its agent to power the slot off, or fence the host");
-}
-
-absl::Status NoFence(const std::string& host) {
-  return Refuse(absl::StatusCode::kUnimplemented, "NO_FENCE",
-                absl::StrCat("this fabric cannot cut host ", host, " off"),
-                "cut its power by hand, or give the manager a program that does (fence_program)");
 }
 
 uint64_t SmallestGranule(const std::vector<FabricDevice>& devices) {
@@ -42,19 +35,6 @@ FabricCapabilities CapabilitiesOf(const FabricBackend& backend, const FenceProgr
 }
 
 }  // namespace
-
-absl::Status FenceFailed(const std::string& host, absl::string_view why, std::string remedy) {
-  return Refuse(absl::StatusCode::kFailedPrecondition, "FENCE_FAILED",
-                absl::StrCat("host ", host, " was not fenced: ", why), std::move(remedy));
-}
-
-absl::StatusOr<bool> FabricBackend::Fence(const std::string& host, absl::Duration) {
-  return NoFence(host);
-}
-
-absl::StatusOr<bool> FabricBackend::FenceBinding(const Binding& binding, absl::Duration) {
-  return NoFence(binding.key.host);
-}
 
 // Only a backend that shows such a device is asked.
 absl::Status FabricBackend::Carve(const Slice& slice, absl::Duration) {
@@ -505,131 +485,6 @@ void FabricShell::AwaitUnbound(Binding binding, absl::Duration timeout, Done don
 }
 
 // --- Fencing and clearing.
-
-// A caller who asks while a fence of the host is under way gets that one's answer.
-void FabricShell::Fence(std::string host, Done done) {
-  if (!Has(host)) return std::move(done)(UnknownHost(host));
-  {
-    MutexLock lock(mutex_);
-    std::vector<Done>& waiting = fences_[host];
-    waiting.push_back(std::move(done));
-    if (waiting.size() > 1) return;
-  }
-  const auto answer = std::make_shared<Answer<absl::Status>>([this, host](absl::Status status) {
-    std::vector<Done> waiting;
-    {
-      MutexLock lock(mutex_);
-      waiting.swap(fences_[host]);
-      fences_.erase(host);
-    }
-    for (Done& waits : waiting) {
-      if (&waits != &waiting.back()) std::move(waits)(status);
-    }
-    std::move(waiting.back())(std::move(status));
-  });
-  if (!options_.fence_program.path.empty()) return FenceByProgram(host, answer);
-  auto call = MakeFabricCall(answer);
-  call->limit = options_.fence;
-  call->deadline = clock_.Elapsed() + options_.fence;
-  call->attempt = [this, answer, host](FabricCall& own) {
-    absl::StatusOr<bool> fenced = FenceNow(host, own.end);
-    if (fenced.ok() && !*fenced) return false;
-    answer->Give(std::move(fenced).status());
-    return true;
-  };
-  call->late = [host](bool) {
-    return FenceFailed(host, "the fabric does not answer",
-                       "end the host by hand, then fence it again");
-  };
-  SubmitFor(host, std::move(call), /*first=*/true);
-}
-
-// A piece of a fence by the fabric itself. Where it can only cut binding by binding, each that it
-// shows is cut, until it shows none.
-absl::StatusOr<bool> FabricShell::FenceNow(const std::string& host, absl::Duration deadline) {
-  if (capabilities_.fence != FenceScope::kBinding) return backend_->Fence(host, deadline);
-  const HostLook look = Look(host, deadline);
-  if (!look.host.reachable) {
-    return FenceFailed(host, look.host.unreachable_reason, "end the host by hand");
-  }
-  for (const BoundLd& ld : look.bound) {
-    const absl::StatusOr<bool> cut = backend_->FenceBinding(ld.binding(), deadline);
-    if (!cut.ok()) return cut.status();
-    if (CXLPOOL_MUTANT("fence-cuts-the-first")) return true;
-  }
-  return look.bound.empty();
-}
-
-// Where the life that was to end was not known (""), finding another one proves nothing.
-bool FabricShell::IsCutOff(const std::string& host, const std::string& life) {
-  const HostLook look = Look(host, clock_.Elapsed() + options_.operation);
-  const bool another = (!life.empty() || CXLPOOL_MUTANT("any-life-is-another")) &&
-                       look.host.fabric_incarnation != life;
-  if (look.host.reachable && (another || look.bound.empty())) return true;
-  MutexLock lock(mutex_);
-  const auto gone = gone_.find(host);
-  return gone != gone_.end() && !life.empty() && gone->second == life;
-}
-
-// The program runs on a lane of its own, for the host's may hang. Then the host's lane looks, until
-// the fabric shows that the host is cut off, or long enough.
-void FabricShell::FenceByProgram(const std::string& host,
-                                 std::shared_ptr<Answer<absl::Status>> answer) {
-  std::string life;
-  {
-    MutexLock lock(mutex_);
-    life = hosts_[host].fabric_incarnation;
-  }
-  const auto confirm = [this, host, life, answer] {
-    const absl::Duration end = clock_.Elapsed() + options_.fence_confirmed;
-    auto call = MakeFabricCall(answer);
-    call->deadline = end + kGrace;
-    call->retry = options_.recheck;
-    call->late = [host](bool) {
-      return FenceFailed(host, "its fence program ended well, and the fabric still shows it bound",
-                         "cut its power by hand, and repair the program");
-    };
-    call->attempt = [this, host, life, answer, end](FabricCall& own) {
-      if (IsCutOff(host, life)) {
-        answer->Give(absl::OkStatus());
-      } else if (clock_.Elapsed() >= end) {
-        answer->Give(own.late(true));
-      } else {
-        return false;
-      }
-      return true;
-    };
-    SubmitFor(host, std::move(call));
-  };
-  auto call = MakeFabricCall(answer);
-  call->attempt = [this, host, life, answer, confirm](FabricCall&) {
-    ProgramRun run;
-    const absl::Status ran = run.Run({.what = "the fence program",
-                                      .reason = "FENCE_PROGRAM",
-                                      .subject = "fence",
-                                      .about = absl::StrCat("host ", host),
-                                      .path = options_.fence_program.path,
-                                      .arguments = {host},
-                                      .environment = {absl::StrCat("CXLPOOL_HOST=", host),
-                                                      absl::StrCat("CXLPOOL_INCARNATION=", life)},
-                                      .timeout = options_.fence_program.timeout,
-                                      .stop = stop_.get()});
-    if (absl::IsCancelled(ran)) {
-      answer->Give(ran);
-    } else if (!ran.ok()) {
-      answer->Give(FenceFailed(host, ran.message(), "what it wrote is in the log; repair it"));
-    } else if (CXLPOOL_MUTANT("fence-program-believed")) {
-      answer->Give(absl::OkStatus());
-    } else {
-      confirm();
-    }
-    run.AwaitDeath(stop_.get());
-    return true;
-  };
-  const std::string lane = absl::StrCat("<fence> ", host);
-  lanes_.Open(lane);
-  lanes_.Submit(lane, std::move(call));
-}
 
 // In turns with other scrubs on one lane, a piece at a time, so that a large one holds up no other.
 void FabricShell::Scrub(Slice slice, ScrubProgress progress, DoneWith<ScrubResult> done) {

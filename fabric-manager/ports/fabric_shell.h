@@ -34,14 +34,19 @@
 #include "proto/support/mutex.h"
 #include "proto/support/unique_fd.h"
 
+namespace cxlpool {
+struct ProgramCall;
+}
+
 namespace cxlpool::fm {
 
 // A program that cuts a host off where the fabric cannot, or better than it can: power control. It
-// is run with the host's id as its argument, and CXLPOOL_HOST and CXLPOOL_INCARNATION (the life
-// that is to end, as the fabric last showed it) in its environment;
+// is run with the host's id as its argument, and CXLPOOL_ACTION=off, CXLPOOL_HOST and
+// CXLPOOL_INCARNATION (the life that is to end, as the fabric last showed it) in its environment;
 // proto/support/operator_program.h says how. That it exits with 0 proves nothing: the host counts
 // as fenced once the fabric shows that this life has ended, or that nothing is bound there any
-// more.
+// more. A fabric that never sees a host's end (FabricBackend::SeesEnds) has the program run once
+// more, with CXLPOOL_ACTION=status: exit status 2 says that the host's power is off.
 struct FenceProgram {
   std::string path;  // Absolute. Empty: the fabric fences by itself.
   absl::Duration timeout = absl::Seconds(60);
@@ -113,6 +118,7 @@ class FabricShell : public FabricDriver {
                 absl::StatusOr<HostLook> look);
   void Emit(FabricEvent event);
   absl::StatusOr<bool> FenceNow(const std::string& host, absl::Duration deadline);
+  bool IsOff(const ProgramCall& call);
   void FenceByProgram(const std::string& host, std::shared_ptr<Answer<absl::Status>> answer);
   // Whether the fabric shows that the host, as it was in `life`, reaches nothing any more.
   bool IsCutOff(const std::string& host, const std::string& life);

@@ -213,9 +213,10 @@ absl::Status ProgramRun::Run(const ProgramCall& call) {
     return Failed(call, absl::StatusCode::kAborted,
                   absl::StrCat("was ended by signal ", WTERMSIG(wait_status)));
   }
-  if (WEXITSTATUS(wait_status) == 0) return absl::OkStatus();
+  exit_status_ = WEXITSTATUS(wait_status);
+  if (exit_status_ == 0) return absl::OkStatus();
   return Failed(call, absl::StatusCode::kAborted,
-                absl::StrCat("exited with status ", WEXITSTATUS(wait_status)));
+                absl::StrCat("exited with status ", exit_status_));
 }
 
 void ProgramRun::AwaitDeath(int stop) {

@@ -46,10 +46,14 @@ class ProgramRun {
   // DEADLINE_EXCEEDED, INTERNAL (it could not be run).
   absl::Status Run(const ProgramCall& call);
 
+  // After Run: what it exited with; -1: it did not exit by itself.
+  int exit_status() const { return exit_status_; }
+
   // After Run: waits for what does not even die of SIGKILL, until `stop` can be read.
   void AwaitDeath(int stop);
 
  private:
+  int exit_status_ = -1;
   pid_t pid_ = -1;
   UniqueFd pidfd_;
   UniqueFd output_;  // The end of the pipe that it writes to.

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <utility>
@@ -84,11 +85,25 @@ class SharedBackendTest : public testing::Test {
     config.timing.clear = absl::Milliseconds(200);
     config.timing.patience = absl::Milliseconds(500);
     config.timing.operation = absl::Seconds(5);
+    config.timing.fence_confirmed = absl::Milliseconds(200);
+    config.fence = fence_;
     auto driver = SharedBackend::Open(std::move(config), &agents_);
     ASSERT_TRUE(driver.ok()) << driver.status();
     driver_ = std::move(*driver);
     events_ = std::make_shared<FabricEventLog>();
     driver_->Start(known_, [log = events_](FabricEvent event) { log->Add(std::move(event)); });
+  }
+
+  // Before Open. `status`: what it exits with when it is asked for it.
+  void GiveFenceProgram(int status) {
+    const std::string program = directory_ + "/cut-power";
+    std::ofstream(program) << "#!/bin/sh\n[ $CXLPOOL_ACTION = status ] && exit " << status
+                           << "\nexit 0\n";
+    std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+    fence_ = {program, absl::Seconds(20)};
+  }
+  absl::Status Fence(const std::string& host) {
+    return WaitForAnswer<absl::Status>([&](auto done) { driver_->Fence(host, std::move(done)); });
   }
 
   FabricView Discover() {
@@ -148,6 +163,7 @@ class SharedBackendTest : public testing::Test {
   FakeSharedAgents agents_;
   FakeStoragePtr storage_;
   KnownFabric known_;
+  FenceProgram fence_;
   std::unique_ptr<FabricDriver> driver_;
   std::shared_ptr<FabricEventLog> events_;
   uint64_t serial_ = 0;

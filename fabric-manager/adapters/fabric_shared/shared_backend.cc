@@ -91,9 +91,15 @@ absl::StatusOr<std::unique_ptr<FabricDriver>> SharedBackend::Open(SharedFabricCo
   options.patience = config.timing.patience;
   options.idle = config.timing.watch;
   options.fence_program = config.fence;
+  options.fence_confirmed = config.timing.fence_confirmed;
   std::unique_ptr<SharedBackend> backend(
       new SharedBackend(std::move(config), *std::move(state), tasks));
   backend->TakeTables(backend->config_.tables);
+  // Where the records know a host in no life, this is the one that a fence has to end.
+  for (const Clearing& each : backend->state_.clearings()) {
+    const auto host = backend->hosts_.find(each.host);
+    if (host != backend->hosts_.end()) host->second.life = each.life;
+  }
   return std::make_unique<FabricShell>(std::move(backend), options);
 }
 
@@ -175,7 +181,7 @@ void SharedBackend::Meet(const std::string& id, const std::string& life) {
     MutexLock lock(mutex_);
     Host& host = hosts_[id];
     host.met = true;
-    host.life = life;
+    if (!life.empty()) host.life = life;
   }
   TellIfGone(id, tasks_->LifeOf(id));
 }
@@ -220,6 +226,27 @@ void SharedBackend::TellIfGone(const std::string& id, const std::string& life) {
   sink_({.kind = FabricEvent::Kind::kHostGone, .host = id, .incarnation = gone});
 }
 
+// A host whose agent has a session lives, whatever its power supply is said to be.
+absl::Status SharedBackend::EndLife(const std::string& host, const std::string& life) {
+  if (tasks_->LifeOf(host) == life && !CXLPOOL_MUTANT("ended-while-it-answers")) {
+    return FenceFailed(host,
+                       "its fence program says that its power is off, and its agent has a session",
+                       "cut its power by hand, and repair the program");
+  }
+  {
+    MutexLock lock(mutex_);
+    hosts_[host].ended = life;
+  }
+  sink_({.kind = FabricEvent::Kind::kHostGone, .host = host, .incarnation = life});
+  return absl::OkStatus();
+}
+
+bool SharedBackend::IsEnded(const std::string& host, const std::string& life) {
+  MutexLock lock(mutex_);
+  const auto found = hosts_.find(host);
+  return found != hosts_.end() && !life.empty() && found->second.ended == life;
+}
+
 // --- Looking.
 
 absl::StatusOr<v1::DeviceLook> SharedBackend::Ask(const std::string& host, const std::string& life,
@@ -248,6 +275,9 @@ HostLook SharedBackend::Unreachable(const std::string& id, absl::string_view why
 HostLook SharedBackend::LookAt(const std::string& id, absl::Duration deadline) {
   const std::string life = tasks_->LifeOf(id);
   if (life.empty()) return Unreachable(id, NoSession(id));
+  if (IsEnded(id, life) && !CXLPOOL_MUTANT("the-dead-are-believed")) {
+    return Unreachable(id, "it was fenced, and goes on in the life that was ended: reboot it");
+  }
   std::map<std::string, uint64_t> writes;
   {
     MutexLock lock(mutex_);
@@ -479,13 +509,17 @@ absl::StatusOr<bool> SharedBackend::BeginUnbind(const Binding& binding, absl::Du
 // Proof is what the agent shows in the session that it has now: the device with its mark, and on it
 // no such grant, nobody else's grant of these bytes, and no DAX device over them that was left
 // behind. Where the device is not shown, neither would be what is on it. Where the host lives
-// another life than the one it was bound in, all that holds for the former one, too.
+// another life than the one it was bound in, all that holds for the former one, too; and of one
+// that was fenced in the life that it was last heard in, nothing is left.
 absl::StatusOr<bool> SharedBackend::IsUnbound(const Binding& binding, absl::Duration deadline) {
   const std::string& host = binding.key.host;
   const Slice& slice = binding.slice;
   const std::string life = tasks_->LifeOf(host);
   if (life.empty()) {
     if (CXLPOOL_MUTANT("silent-host-has-nothing")) return true;
+    MutexLock lock(mutex_);
+    const Host& known = hosts_[host];
+    if (!known.ended.empty() && known.ended == known.life) return true;
     return HostUnreachable(host, NoSession(host));
   }
   const absl::StatusOr<v1::DeviceLook> seen = AskLook(host, life, deadline);

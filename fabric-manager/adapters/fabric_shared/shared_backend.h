@@ -49,6 +49,7 @@ struct SharedTiming {
   absl::Duration watch = absl::Seconds(2);       // Between two looks at a host that has something.
   absl::Duration patience = absl::Seconds(3);    // Of Discover, with one host.
   absl::Duration operation = absl::Seconds(10);  // A Bind or BeginUnbind as a whole.
+  absl::Duration fence_confirmed = absl::Seconds(30);  // As FabricShell::Options has it.
 };
 
 struct SharedFabricConfig {
@@ -83,6 +84,8 @@ class SharedBackend : public FabricBackend {
   absl::StatusOr<BoundLd> Bind(const BindRequest& request, absl::Duration deadline) override;
   absl::StatusOr<bool> BeginUnbind(const Binding& binding, absl::Duration deadline) override;
   absl::StatusOr<bool> IsUnbound(const Binding& binding, absl::Duration deadline) override;
+  bool SeesEnds() const override { return false; }
+  absl::Status EndLife(const std::string& host, const std::string& life) override;
   absl::StatusOr<std::unique_ptr<FabricScrub>> BeginScrub(const Slice& slice) override;
   bool Idle(const std::string& lane, int wake_fd, absl::Duration at_most) override;
 
@@ -114,6 +117,7 @@ class SharedBackend : public FabricBackend {
     uint64_t sessions = 0;              // How many began or ended: no proof outlives one.
     std::string life;                   // As the records may have it: of Meet, or last shown.
     std::string told;                   // The life that was taken for the proof of its end.
+    std::string ended;                  // The life that EndLife ended.
     std::map<Piece, uint32_t> foreign;  // With the slot that it was shown in.
     uint32_t next_foreign = 0;          // Never the same slot for two pieces.
     std::vector<BoundLd> bound;         // As last seen.
@@ -131,6 +135,7 @@ class SharedBackend : public FabricBackend {
 
   void TakeTables(const TopologyTables& tables);
   void OnSession(const std::string& host);
+  bool IsEnded(const std::string& host, const std::string& life);
   void TellIfGone(const std::string& host, const std::string& life);
   absl::StatusOr<v1::DeviceLook> Ask(const std::string& host, const std::string& life,
                                      v1::DeviceTask task, absl::Duration deadline);

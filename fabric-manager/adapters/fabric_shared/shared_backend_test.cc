@@ -325,6 +325,47 @@ TEST_F(SharedBackendTest, AnotherBootProvesThatTheFormerOneEnded) {
   EXPECT_EQ(ShownHost("host-b").fabric_incarnation, "boot-2-host-b");
 }
 
+// The program cut its power, and says that it is off: no next boot is needed.
+TEST_F(SharedBackendTest, AHostWhosePowerIsOffIsFenced) {
+  GiveFenceProgram(2);
+  Connect({"host-a", "host-b"});
+  Open();
+  Discover();
+  const auto ld = Bind(Request("host-b", 0));
+  ASSERT_TRUE(ld.ok()) << ld.status();
+  agents_.Session("host-b", "");
+  EXPECT_FALSE(AwaitUnbound(ld->binding()).ok());
+  const absl::Status fenced = Fence("host-b");
+  ASSERT_TRUE(fenced.ok()) << fenced;
+  EXPECT_TRUE(events_->WaitFor([](const FabricEvent& e) {
+    return e.kind == Kind::kHostGone && e.host == "host-b" && e.incarnation == "boot-1-host-b";
+  }));
+  EXPECT_TRUE(AwaitUnbound(ld->binding()).ok());
+  EXPECT_TRUE(Scrub(ld->slice).ok()) << "by host-a";
+  // It was off after all, or it was not: it is not talked to before it has begun anew.
+  agents_.Session("host-b", "boot-1-host-b");
+  const FabricHost host = ShownHost("host-b");
+  EXPECT_FALSE(host.reachable);
+  EXPECT_TRUE(absl::StrContains(host.unreachable_reason, "it was fenced"));
+  agents_.Session("host-b", "boot-2-host-b");
+  EXPECT_TRUE(ShownHost("host-b").reachable);
+}
+
+TEST_F(SharedBackendTest, AHostThatIsHeardOrWhosePowerNobodySawOffIsNotFenced) {
+  for (const int status : {0, 1, 2}) {
+    GiveFenceProgram(status);
+    Connect({"host-a", "host-b"});
+    Open();
+    Discover();
+    const auto ld = Bind(Request("host-b", static_cast<uint64_t>(status)));
+    ASSERT_TRUE(ld.ok()) << ld.status();
+    if (status != 2) agents_.Session("host-b", "");
+    const absl::Status fenced = Fence("host-b");
+    EXPECT_EQ(ReasonOf(fenced), "FENCE_FAILED") << status << ": " << fenced;
+    EXPECT_FALSE(AwaitUnbound(ld->binding()).ok());
+  }
+}
+
 TEST_F(SharedBackendTest, ABootThatEndedWhileNoManagerRanIsSaidToHaveEnded) {
   Connect({"host-a"});
   known_.hosts["host-a"] = "boot-0-host-a";

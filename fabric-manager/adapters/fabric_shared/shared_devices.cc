@@ -93,8 +93,11 @@ bool SharedBackend::Device::MayShow(uint64_t nonce) const {
 
 bool SharedBackend::IsProven(const Device& device, const std::string& host) {
   const auto proof = device.proofs.find(host);
-  return proof != device.proofs.end() && proof->second.why.empty() && !proof->second.life.empty() &&
-         proof->second.life == tasks_->LifeOf(host);
+  if (proof == device.proofs.end() || !proof->second.why.empty()) return false;
+  const std::string& life = proof->second.life;
+  const auto known = hosts_.find(host);
+  const bool ended = known != hosts_.end() && known->second.ended == life;
+  return !life.empty() && !ended && life == tasks_->LifeOf(host);
 }
 
 uint64_t SharedBackend::SessionOf(const std::string& host) {

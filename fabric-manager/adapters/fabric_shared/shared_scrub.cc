@@ -104,13 +104,14 @@ absl::Status SharedBackend::Settle(const Slice& slice, absl::Duration deadline) 
   for (const Clearing& each : all) {
     if (!Overlap(each.slice, slice)) continue;
     const std::string life = tasks_->LifeOf(each.host);
-    if (life.empty()) {
+    const bool ended = IsEnded(each.host, each.life);
+    if (life.empty() && !ended) {
       return Refuse(absl::StatusCode::kUnavailable, "HOST_UNREACHABLE",
                     absl::StrCat("host ", each.host, " was asked to clear bytes of device ",
                                  slice.device, " and has not answered: it may still do so"),
-                    absl::StrCat("start cxlpool-agent on ", each.host, ", or reboot it"));
+                    absl::StrCat("start cxlpool-agent on ", each.host, ", or reboot or fence it"));
     }
-    if (life == each.life) {
+    if (life == each.life && !ended) {
       const absl::Status heard =
           AskLook(each.host, life, std::min(deadline, clock_.Elapsed() + config_.timing.clear))
               .status();

@@ -142,6 +142,25 @@ TEST_F(SharedBackendTest, AClearThatIsStillUnderWayIsNotOver) {
   EXPECT_TRUE(Scrub({"cmm-0", 0, kUnit}).ok());
 }
 
+// In another manager's life, whose records know host-a in no life: it had nothing.
+TEST_F(SharedBackendTest, WhoeverWasAskedToClearAndIsFencedClearsNoMore) {
+  GiveFenceProgram(2);
+  Connect({"host-a", "host-b"});
+  Open();
+  Discover();
+  agents_.Hang("host-a", true);
+  EXPECT_FALSE(Scrub({"cmm-0", 0, kUnit}).ok());
+  agents_.Session("host-a", "");
+  driver_.reset();
+  known_ = {};
+  Open();
+  Discover();
+  EXPECT_TRUE(absl::IsUnavailable(Scrub({"cmm-0", 0, kUnit})));
+  const absl::Status fenced = Fence("host-a");
+  ASSERT_TRUE(fenced.ok()) << fenced;
+  EXPECT_TRUE(Scrub({"cmm-0", 0, kUnit}).ok()) << "by host-b";
+}
+
 TEST_F(SharedBackendTest, WhoeverWasAskedToClearAndIsInAnotherBootClearsNoMore) {
   Connect({"host-a", "host-b"});
   Open();
