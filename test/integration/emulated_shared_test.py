@@ -176,6 +176,37 @@ class SharedChainTest(SharedTest):
         self.assert_nothing_left()
 
 
+class FencedPool(SharedPool):
+    """With a fence program that says that a host's power is off once it has cut it."""
+
+    def fabric_toml(self):
+        program, off = self.directory / 'cut-power', self.directory / 'off'
+        program.write_text('#!/bin/sh\n[ "$CXLPOOL_ACTION" = status ] || exec touch ' + f'{off}.$1\n[ ! -e {off}.$1 ] || exit 2\n')
+        program.chmod(0o755)
+        return f'fence_program = "{program}"\n' + super().fabric_toml()
+
+
+class SharedFenceTest(SharedTest):
+    @classmethod
+    def make_pool(cls, directory):
+        return FencedPool(BUILD, directory)
+
+    def test_a_host_that_never_comes_back_is_fenced_and_its_bytes_go_to_another(self):
+        self.pool.allocate('kv', '256MiB', 'host-a')
+        self.program('host-a', 'pool-write', '--region', 'kv', '--seed', 5)
+        extent = self.pool.regions()['kv']['extents']
+        self.pool.hosts['host-a'].agent.kill()
+        wait_until(lambda: self.pool.cli('host', 'show', 'host-a')['state'] != 'ONLINE', 60, 'host-a is missed')
+        self.pool.release('kv', wait=False)
+        self.assertIn('kv', self.pool.regions())
+        self.pool.cli('host', 'fence', 'host-a', '--reason', 'it burnt down', '--yes')
+        wait_until(lambda: 'kv' not in self.pool.regions(), 30, 'kv is gone')
+        self.pool.allocate('next', '256MiB', 'host-b')
+        self.assertEqual(self.pool.regions()['next']['extents'], extent)
+        self.program('host-b', 'pool-verify', '--region', 'next', '--expect-zero')
+        self.pool.release('next')
+
+
 class SharedManyTest(ManyRegions, SharedTest):
     @classmethod
     def make_pool(cls, directory):
