@@ -7,6 +7,7 @@
 #include "fabric-manager/service/record_codec.h"
 #include "google/protobuf/arena.h"
 #include "proto/support/check.h"
+#include "proto/support/mutant.h"
 #include "proto/support/text.h"
 
 namespace cxlpool::fm {
