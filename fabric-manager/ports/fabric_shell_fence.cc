@@ -166,8 +166,7 @@ void FabricShell::FenceByProgram(const std::string& host,
     } else if (CXLPOOL_MUTANT("fence-program-believed")) {
       answer->Give(absl::OkStatus());
     } else if (!backend_->SeesEnds() && !life.empty() && IsOff(program("status"))) {
-      const absl::Status ended = backend_->EndLife(host, life);
-      answer->Give(ended);
+      answer->Give(backend_->EndLife(host, life));
     } else {
       confirm();
     }

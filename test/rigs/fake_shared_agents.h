@@ -173,7 +173,7 @@ class FakeSharedAgents : public AgentTasks {
                   absl::StrCat("the agent of host ", host, " has no session"), "start it");
   }
   static absl::Status Precondition(const std::string& reason, const std::string& message) {
-    return Refuse(absl::StatusCode::kFailedPrecondition, reason, message, "see there");
+    return FailedPrecondition(reason, message, "see there");
   }
   static bool Overlap(const v1::DeviceGrant& a, const v1::DeviceGrant& b) {
     return a.mark() == b.mark() && a.dpa_bytes() < b.dpa_bytes() + b.length_bytes() &&

@@ -106,6 +106,24 @@ class SharedBackendTest : public testing::Test {
     return WaitForAnswer<absl::Status>([&](auto done) { driver_->Fence(host, std::move(done)); });
   }
 
+  // A manager of host-a and host-b, and a piece of the device that host-b has.
+  absl::StatusOr<BoundLd> OpenAndBind(uint64_t granule = 0) {
+    Connect({"host-a", "host-b"});
+    Open();
+    Discover();
+    return Bind(Request("host-b", granule));
+  }
+  // A manager of both, which has asked host-a to clear the first granule: it stands still, and its
+  // session ends.
+  void OpenAndHangInAClear() {
+    Connect({"host-a", "host-b"});
+    Open();
+    Discover();
+    agents_.Hang("host-a", true);
+    EXPECT_FALSE(Scrub({"cmm-0", 0, kUnit}).ok()) << "host-a clears first, and does not answer";
+    agents_.Session("host-a", "");
+  }
+
   FabricView Discover() {
     auto view = WaitForAnswer<absl::StatusOr<FabricView>>(
         [&](auto done) { driver_->Discover(std::move(done)); });

@@ -73,10 +73,6 @@ PluggedLd* FindPowered(RackHost& host, uint64_t serial) {
   return nullptr;
 }
 
-absl::Status Precondition(const char* reason, std::string message, const char* remedy) {
-  return Refuse(absl::StatusCode::kFailedPrecondition, reason, std::move(message), remedy);
-}
-
 absl::Status NotCommitted(const char* why) {
   return Refuse(absl::StatusCode::kInternal, "REGION_COMMIT", why, "detach the Region");
 }
@@ -93,14 +89,14 @@ absl::Status CheckTargets(RackHost& host, const agent::HostRegionSpec& spec) {
   for (size_t i = 0; i < ways; ++i) {
     const PluggedLd* target = FindPowered(host, spec.serials[i]);
     if (target == nullptr) {
-      return Precondition("MEMDEV_GONE",
-                          absl::StrCat("serial ", spec.serials[i], " is in no slot that is on"),
-                          "power the slot on first");
+      return FailedPrecondition(
+          "MEMDEV_GONE", absl::StrCat("serial ", spec.serials[i], " is in no slot that is on"),
+          "power the slot on first");
     }
     if (host.bridges[target->bridge].name != spec.host_bridge) {
-      return Precondition("WRONG_BRIDGE",
-                          absl::StrCat("serial ", spec.serials[i], " is not under it"),
-                          "ask for the other bridge");
+      return FailedPrecondition("WRONG_BRIDGE",
+                                absl::StrCat("serial ", spec.serials[i], " is not under it"),
+                                "ask for the other bridge");
     }
     const uint64_t bytes = target->ld.slice.length_bytes;
     if (i > 0 && bytes != target_bytes) return NotCommitted("targets of unequal size");
@@ -185,12 +181,13 @@ absl::Status Rack::CreateHostRegion(RackHost& host, const agent::HostRegionSpec&
 absl::Status Rack::BindDax(RackHost& host, uint64_t serial, DaxDriver driver) {
   ObservedHostRegion* region = FindRegion(host, serial);
   if (region == nullptr || FindPowered(host, serial) == nullptr) {
-    return Precondition("NO_HOST_REGION", absl::StrCat("serial ", serial, " has no host region"),
-                        "create the host region first");
+    return FailedPrecondition("NO_HOST_REGION",
+                              absl::StrCat("serial ", serial, " has no host region"),
+                              "create the host region first");
   }
   if (region->dax_driver == driver) return absl::OkStatus();
   if (region->dax_driver != DaxDriver::kNone) {
-    return Precondition("DAX_BOUND", "another driver has the DAX device", "unbind it first");
+    return FailedPrecondition("DAX_BOUND", "another driver has the DAX device", "unbind it first");
   }
   region->dax_driver = driver;
   if (driver == DaxDriver::kKmem) {
@@ -203,8 +200,8 @@ absl::Status Rack::BindDax(RackHost& host, uint64_t serial, DaxDriver driver) {
 absl::Status Rack::OnlineBlocks(RackHost& host, uint64_t serial, MemoryZone zone) {
   ObservedHostRegion* region = FindRegion(host, serial);
   if (region == nullptr || region->dax_driver != DaxDriver::kKmem) {
-    return Precondition("NOT_KMEM", absl::StrCat("serial ", serial, " is not with kmem"),
-                        "bind the DAX device to kmem first");
+    return FailedPrecondition("NOT_KMEM", absl::StrCat("serial ", serial, " is not with kmem"),
+                              "bind the DAX device to kmem first");
   }
   region->online_blocks = region->total_blocks;
   region->all_movable = zone == MemoryZone::kMovable;
@@ -222,19 +219,19 @@ absl::Status Rack::OfflineBlocks(RackHost& host, uint64_t serial) {
   region->all_movable = region->online_blocks > 0;
   Say(host.refuses_offline ? "brings half offline of" : "brings offline", host, serial);
   if (region->online_blocks == 0) return absl::OkStatus();
-  return Precondition("BLOCKS_BUSY",
-                      absl::StrCat(region->online_blocks, " of ", region->total_blocks,
-                                   " memory blocks stay online"),
-                      "try again later");
+  return FailedPrecondition("BLOCKS_BUSY",
+                            absl::StrCat(region->online_blocks, " of ", region->total_blocks,
+                                         " memory blocks stay online"),
+                            "try again later");
 }
 
 absl::Status Rack::UnbindDax(RackHost& host, uint64_t serial) {
   ObservedHostRegion* region = FindRegion(host, serial);
   if (region == nullptr || region->dax_driver == DaxDriver::kNone) return absl::OkStatus();
   if (region->online_blocks > 0) {
-    return Precondition("BLOCKS_BUSY",
-                        absl::StrCat(region->online_blocks, " memory blocks are online"),
-                        "bring them offline first");
+    return FailedPrecondition("BLOCKS_BUSY",
+                              absl::StrCat(region->online_blocks, " memory blocks are online"),
+                              "bring them offline first");
   }
   JudgeDown(host, region->serials, "UnbindDax");
   region->dax_driver = DaxDriver::kNone;
@@ -247,7 +244,7 @@ absl::Status Rack::DestroyHostRegion(RackHost& host, uint64_t serial) {
   ObservedHostRegion* region = FindRegion(host, serial);
   if (region == nullptr) return absl::OkStatus();
   if (region->dax_driver != DaxDriver::kNone) {
-    return Precondition("DAX_BOUND", "a driver has the DAX device", "unbind it first");
+    return FailedPrecondition("DAX_BOUND", "a driver has the DAX device", "unbind it first");
   }
   JudgeDown(host, region->serials, "DestroyHostRegion");
   host.held.erase(region->serials.front());
@@ -258,17 +255,18 @@ absl::Status Rack::DestroyHostRegion(RackHost& host, uint64_t serial) {
 
 absl::Status Rack::PowerOff(RackHost& host, uint32_t slot, uint64_t serial) {
   if (FindRegion(host, serial) != nullptr) {
-    return Precondition("REGION_LIVE", absl::StrCat("serial ", serial, " is in a host region"),
-                        "destroy the host region first");
+    return FailedPrecondition("REGION_LIVE",
+                              absl::StrCat("serial ", serial, " is in a host region"),
+                              "destroy the host region first");
   }
   const auto it = host.slots.find(slot);
   if (it == host.slots.end()) return absl::OkStatus();
   PluggedLd& plugged = it->second;
   if (plugged.ld.serial != serial) {
     if (!plugged.powered) return absl::OkStatus();
-    return Precondition("OTHER_MEMDEV",
-                        absl::StrCat("slot ", slot, " holds serial ", plugged.ld.serial),
-                        "see on the manager what is bound there");
+    return FailedPrecondition("OTHER_MEMDEV",
+                              absl::StrCat("slot ", slot, " holds serial ", plugged.ld.serial),
+                              "see on the manager what is bound there");
   }
   if (plugged.powered) JudgeDown(host, {serial}, "PowerOff");
   if (!shared) plugged.powered = false;

@@ -241,10 +241,10 @@ absl::Status SharedBackend::EndLife(const std::string& host, const std::string& 
   return absl::OkStatus();
 }
 
-bool SharedBackend::IsEnded(const std::string& host, const std::string& life) {
+bool SharedBackend::IsOff(const std::string& host) {
   MutexLock lock(mutex_);
   const auto found = hosts_.find(host);
-  return found != hosts_.end() && !life.empty() && found->second.ended == life;
+  return found != hosts_.end() && found->second.EndedIn(found->second.life);
 }
 
 // --- Looking.
@@ -275,13 +275,15 @@ HostLook SharedBackend::Unreachable(const std::string& id, absl::string_view why
 HostLook SharedBackend::LookAt(const std::string& id, absl::Duration deadline) {
   const std::string life = tasks_->LifeOf(id);
   if (life.empty()) return Unreachable(id, NoSession(id));
-  if (IsEnded(id, life) && !CXLPOOL_MUTANT("the-dead-are-believed")) {
-    return Unreachable(id, "it was fenced, and goes on in the life that was ended: reboot it");
-  }
+  bool ended;
   std::map<std::string, uint64_t> writes;
   {
     MutexLock lock(mutex_);
+    ended = hosts_[id].EndedIn(life) && !CXLPOOL_MUTANT("the-dead-are-believed");
     for (const auto& [device, state] : devices_) writes[device] = state.writes;
+  }
+  if (ended) {
+    return Unreachable(id, "it was fenced, and goes on in the life that was ended: reboot it");
   }
   const absl::StatusOr<v1::DeviceLook> seen = AskLook(id, life, deadline);
   if (!seen.ok()) return Unreachable(id, seen.status().message());
@@ -517,9 +519,7 @@ absl::StatusOr<bool> SharedBackend::IsUnbound(const Binding& binding, absl::Dura
   const std::string life = tasks_->LifeOf(host);
   if (life.empty()) {
     if (CXLPOOL_MUTANT("silent-host-has-nothing")) return true;
-    MutexLock lock(mutex_);
-    const Host& known = hosts_[host];
-    if (!known.ended.empty() && known.ended == known.life) return true;
+    if (IsOff(host)) return true;
     return HostUnreachable(host, NoSession(host));
   }
   const absl::StatusOr<v1::DeviceLook> seen = AskLook(host, life, deadline);

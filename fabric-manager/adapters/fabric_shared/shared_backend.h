@@ -122,6 +122,8 @@ class SharedBackend : public FabricBackend {
     uint32_t next_foreign = 0;          // Never the same slot for two pieces.
     std::vector<BoundLd> bound;         // As last seen.
     absl::Duration looked;              // When.
+
+    bool EndedIn(const std::string& of) const { return !of.empty() && ended == of; }
   };
   // What an agent has shown, in which life, and in which session.
   struct Seen {
@@ -135,7 +137,9 @@ class SharedBackend : public FabricBackend {
 
   void TakeTables(const TopologyTables& tables);
   void OnSession(const std::string& host);
-  bool IsEnded(const std::string& host, const std::string& life);
+  // It was fenced in the life that it was last heard in: whatever it was asked for, in any life, is
+  // over.
+  bool IsOff(const std::string& host);
   void TellIfGone(const std::string& host, const std::string& life);
   absl::StatusOr<v1::DeviceLook> Ask(const std::string& host, const std::string& life,
                                      v1::DeviceTask task, absl::Duration deadline);

@@ -224,10 +224,7 @@ TEST_F(SharedBackendTest, AHostThatNeverAnswersHoldsUpNobodyElse) {
 // --- Lives.
 
 TEST_F(SharedBackendTest, AHostWithoutASessionIsNotBelievedToHaveNothing) {
-  Connect({"host-a", "host-b"});
-  Open();
-  Discover();
-  const auto ld = Bind(Request("host-b", 0));
+  const auto ld = OpenAndBind();
   ASSERT_TRUE(ld.ok()) << ld.status();
   agents_.PowerOn("host-b", ld->serial);
   agents_.Session("host-b", "");
@@ -260,10 +257,7 @@ TEST_F(SharedBackendTest, WhatIsOnlyAskedToGoIsStillThere) {
 // Its agent was restarted with a configuration that does not name the device, or the mark cannot be
 // read: then no DAX device on it is shown either, whoever still has it mapped (ADR 25).
 TEST_F(SharedBackendTest, WhatIsOnADeviceThatIsNotShownIsUnknownAndNotGone) {
-  Connect({"host-a", "host-b"});
-  Open();
-  Discover();
-  const auto ld = Bind(Request("host-b", 0));
+  const auto ld = OpenAndBind();
   ASSERT_TRUE(ld.ok()) << ld.status();
   Discover();
   agents_.Change("host-b", [](Host& own) {
@@ -285,10 +279,7 @@ TEST_F(SharedBackendTest, WhatIsOnADeviceThatIsNotShownIsUnknownAndNotGone) {
 }
 
 TEST_F(SharedBackendTest, WhatWasProvenUnboundIsNotThereWhenItsDeviceIsNotShownLater) {
-  Connect({"host-a", "host-b"});
-  Open();
-  Discover();
-  const auto ld = Bind(Request("host-b", 0));
+  const auto ld = OpenAndBind();
   ASSERT_TRUE(ld.ok()) << ld.status();
   ASSERT_EQ(Discover().bound.size(), 1u);
   agents_.Change("host-b", [](Host& own) { own.grants.clear(); });
@@ -298,10 +289,7 @@ TEST_F(SharedBackendTest, WhatWasProvenUnboundIsNotThereWhenItsDeviceIsNotShownL
 }
 
 TEST_F(SharedBackendTest, ADeviceThatIsSmallerThanItsEntryIsShownAllTheSame) {
-  Connect({"host-a", "host-b"});
-  Open();
-  Discover();
-  const auto ld = Bind(Request("host-b", 0));
+  const auto ld = OpenAndBind();
   ASSERT_TRUE(ld.ok()) << ld.status();
   agents_.Change("host-b", [](Host& own) {
     own.grants.clear();
@@ -311,10 +299,7 @@ TEST_F(SharedBackendTest, ADeviceThatIsSmallerThanItsEntryIsShownAllTheSame) {
 }
 
 TEST_F(SharedBackendTest, AnotherBootProvesThatTheFormerOneEnded) {
-  Connect({"host-a", "host-b"});
-  Open();
-  Discover();
-  const auto ld = Bind(Request("host-b", 0));
+  const auto ld = OpenAndBind();
   ASSERT_TRUE(ld.ok()) << ld.status();
   agents_.Session("host-b", "");
   agents_.Session("host-b", "boot-2-host-b");
@@ -328,10 +313,7 @@ TEST_F(SharedBackendTest, AnotherBootProvesThatTheFormerOneEnded) {
 // The program cut its power, and says that it is off: no next boot is needed.
 TEST_F(SharedBackendTest, AHostWhosePowerIsOffIsFenced) {
   GiveFenceProgram(2);
-  Connect({"host-a", "host-b"});
-  Open();
-  Discover();
-  const auto ld = Bind(Request("host-b", 0));
+  const auto ld = OpenAndBind();
   ASSERT_TRUE(ld.ok()) << ld.status();
   agents_.Session("host-b", "");
   EXPECT_FALSE(AwaitUnbound(ld->binding()).ok());
@@ -354,10 +336,7 @@ TEST_F(SharedBackendTest, AHostWhosePowerIsOffIsFenced) {
 TEST_F(SharedBackendTest, AHostThatIsHeardOrWhosePowerNobodySawOffIsNotFenced) {
   for (const int status : {0, 1, 2}) {
     GiveFenceProgram(status);
-    Connect({"host-a", "host-b"});
-    Open();
-    Discover();
-    const auto ld = Bind(Request("host-b", static_cast<uint64_t>(status)));
+    const auto ld = OpenAndBind(static_cast<uint64_t>(status));
     ASSERT_TRUE(ld.ok()) << ld.status();
     if (status != 2) agents_.Session("host-b", "");
     const absl::Status fenced = Fence("host-b");
@@ -429,10 +408,7 @@ TEST_F(SharedBackendTest, AGrantAndARevocationThatAreStillUnderWayMayYetCome) {
 // --- What else is there.
 
 TEST_F(SharedBackendTest, ADaxDeviceMadeByHandIsShownAndHoldsItsBytes) {
-  Connect({"host-a", "host-b"});
-  Open();
-  Discover();
-  const auto ld = Bind(Request("host-b", 1));
+  const auto ld = OpenAndBind(1);
   ASSERT_TRUE(ld.ok()) << ld.status();
   agents_.Change("host-b", [&](Host& own) {
     v1::DeviceGrant piece;

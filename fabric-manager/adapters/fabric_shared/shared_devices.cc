@@ -96,7 +96,7 @@ bool SharedBackend::IsProven(const Device& device, const std::string& host) {
   if (proof == device.proofs.end() || !proof->second.why.empty()) return false;
   const std::string& life = proof->second.life;
   const auto known = hosts_.find(host);
-  const bool ended = known != hosts_.end() && known->second.ended == life;
+  const bool ended = known != hosts_.end() && known->second.EndedIn(life);
   return !life.empty() && !ended && life == tasks_->LifeOf(host);
 }
 

@@ -104,14 +104,13 @@ absl::Status SharedBackend::Settle(const Slice& slice, absl::Duration deadline) 
   for (const Clearing& each : all) {
     if (!Overlap(each.slice, slice)) continue;
     const std::string life = tasks_->LifeOf(each.host);
-    const bool ended = IsEnded(each.host, each.life);
-    if (life.empty() && !ended) {
+    if (life.empty() && !IsOff(each.host)) {
       return Refuse(absl::StatusCode::kUnavailable, "HOST_UNREACHABLE",
                     absl::StrCat("host ", each.host, " was asked to clear bytes of device ",
                                  slice.device, " and has not answered: it may still do so"),
                     absl::StrCat("start cxlpool-agent on ", each.host, ", or reboot or fence it"));
     }
-    if (life == each.life && !ended) {
+    if (life == each.life) {
       const absl::Status heard =
           AskLook(each.host, life, std::min(deadline, clock_.Elapsed() + config_.timing.clear))
               .status();

@@ -9,10 +9,7 @@ namespace cxlpool::fm {
 namespace {
 
 TEST_F(SharedBackendTest, WhoLetGoClearsAndAnotherReadsBack) {
-  Connect({"host-a", "host-b"});
-  Open();
-  Discover();
-  const auto ld = Bind(Request("host-b", 2));
+  const auto ld = OpenAndBind(2);
   ASSERT_TRUE(ld.ok()) << ld.status();
   storage_->bytes[ld->slice.dpa_bytes] = 'x';
   ASSERT_TRUE(BeginUnbind(ld->binding()).ok());
@@ -107,12 +104,7 @@ TEST_F(SharedBackendTest, WithoutAnyHostClearingWaits) {
 // It was asked, and stands still. When it goes on it clears: nobody may have these bytes by then,
 // whoever else could have cleared them meanwhile, and whichever manager asks.
 TEST_F(SharedBackendTest, WhoeverWasAskedToClearHasToBeHeardBeforeAnybodyGetsTheBytes) {
-  Connect({"host-a", "host-b"});
-  Open();
-  Discover();
-  agents_.Hang("host-a", true);
-  EXPECT_FALSE(Scrub({"cmm-0", 0, kUnit}).ok()) << "host-a clears first, and does not answer";
-  agents_.Session("host-a", "");
+  OpenAndHangInAClear();
   EXPECT_TRUE(absl::IsUnavailable(Scrub({"cmm-0", 0, kUnit}))) << "though host-b could";
   Open();
   Discover();
@@ -145,12 +137,7 @@ TEST_F(SharedBackendTest, AClearThatIsStillUnderWayIsNotOver) {
 // In another manager's life, whose records know host-a in no life: it had nothing.
 TEST_F(SharedBackendTest, WhoeverWasAskedToClearAndIsFencedClearsNoMore) {
   GiveFenceProgram(2);
-  Connect({"host-a", "host-b"});
-  Open();
-  Discover();
-  agents_.Hang("host-a", true);
-  EXPECT_FALSE(Scrub({"cmm-0", 0, kUnit}).ok());
-  agents_.Session("host-a", "");
+  OpenAndHangInAClear();
   driver_.reset();
   known_ = {};
   Open();
@@ -161,13 +148,22 @@ TEST_F(SharedBackendTest, WhoeverWasAskedToClearAndIsFencedClearsNoMore) {
   EXPECT_TRUE(Scrub({"cmm-0", 0, kUnit}).ok()) << "by host-b";
 }
 
-TEST_F(SharedBackendTest, WhoeverWasAskedToClearAndIsInAnotherBootClearsNoMore) {
-  Connect({"host-a", "host-b"});
+// It was asked in the boot before, and that one's end was not heard of.
+TEST_F(SharedBackendTest, WhoeverIsFencedClearsNoMoreInEarlierBootsEither) {
+  GiveFenceProgram(2);
+  OpenAndHangInAClear();
+  driver_.reset();
+  known_.hosts["host-a"] = "boot-2-host-a";
   Open();
   Discover();
-  agents_.Hang("host-a", true);
-  EXPECT_FALSE(Scrub({"cmm-0", 0, kUnit}).ok());
-  agents_.Session("host-a", "");
+  EXPECT_TRUE(absl::IsUnavailable(Scrub({"cmm-0", 0, kUnit})));
+  const absl::Status fenced = Fence("host-a");
+  ASSERT_TRUE(fenced.ok()) << fenced;
+  EXPECT_TRUE(Scrub({"cmm-0", 0, kUnit}).ok()) << "by host-b";
+}
+
+TEST_F(SharedBackendTest, WhoeverWasAskedToClearAndIsInAnotherBootClearsNoMore) {
+  OpenAndHangInAClear();
   EXPECT_TRUE(absl::IsUnavailable(Scrub({"cmm-0", 0, kUnit})));
   agents_.Session("host-a", "boot-2-host-a");
   EXPECT_TRUE(Scrub({"cmm-0", 0, kUnit}).ok()) << "by host-b: host-a is not proven yet";
