@@ -22,6 +22,7 @@ namespace fs = std::filesystem;
 constexpr uint64_t kMostCommits = 60;
 constexpr uint64_t kMostHosts = 1500;  // Many records make a tree of many pages.
 
+// The files as they are now: what the kernel keeps of a process that is killed at this moment.
 DiskImage FilesIn(const std::string& directory) {
   DiskImage image;
   for (const auto& entry : fs::directory_iterator(directory)) {
@@ -32,10 +33,15 @@ DiskImage FilesIn(const std::string& directory) {
   return image;
 }
 
+// A manager as the database sees it. `now_` and `regions_` are what was acknowledged last; `free_`
+// are granules that no Region has.
 class Pool {
  public:
   Pool(const std::string& directory, uint64_t seed) : directory_(directory), random_(seed) {}
 
+  // Commits at random, with a checkpoint, a settled log or a restart now and then, so that the
+  // images differ in what is in the database and what only in the log. There is at least one image
+  // of a killed process, and the last is of one that was closed in order.
   absl::StatusOr<DamageLife> Live() {
     absl::Status status = Open();
     if (status.ok()) status = Commit(FirstRecords());
@@ -63,12 +69,14 @@ class Pool {
         Database::Open(absl::StrCat(directory_, "/", kDatabaseName), kDamageMaxBytes, kWatchedVfs);
     if (!database.ok()) return database.status();
     database_ = *std::move(database);
+    // As a manager does: without an epoch of its own it could not commit.
     const absl::StatusOr<StoreImage> image = database_->TakeOver();
     if (!image.ok()) return image.status();
     now_.epoch = image->epoch;
     return absl::OkStatus();
   }
 
+  // Keeps the files, with what has to come back from them.
   void Take(bool killed) {
     DamageMoment moment = now_;
     moment.files = FilesIn(directory_);
@@ -77,6 +85,7 @@ class Pool {
     life_.moments.push_back(std::move(moment));
   }
 
+  // OK: acknowledged, so that from now on it has to come back.
   absl::Status Commit(StoreBatch batch) {
     batch.epoch = now_.epoch;
     batch.base_revision = now_.revision;
@@ -94,6 +103,7 @@ class Pool {
 
   uint64_t NewId() { return now_.next_id++; }
 
+  // Two devices and the hosts. Most lives have two hosts; every third has up to kMostHosts.
   StoreBatch FirstRecords() {
     StoreBatch batch;
     now_.next_id = 16;
@@ -119,6 +129,7 @@ class Pool {
     return batch;
   }
 
+  // One to three changes. Allocating is what happens most, as long as there is room.
   StoreBatch SomeChanges() {
     StoreBatch batch;
     for (uint64_t n = 1 + random_.Below(3); n > 0; --n) {
@@ -134,11 +145,13 @@ class Pool {
     return batch;
   }
 
+  // A Region of up to three granules from anywhere, so that extents are not in the order of keys.
   void Allocate(StoreBatch& batch) {
     auto region = std::make_shared<Region>();
     region->key = NewId();
     region->generation = NewId();
     region->id = absl::StrCat("r-", region->key);
+    // From the seed, and not RandomUuid: a life is the same each time.
     std::string tag(16, '\0');
     for (char& c : tag) c = static_cast<char>(random_.Next());
     region->tag = Uuid(tag);
@@ -155,6 +168,7 @@ class Pool {
     Put(region, batch);
   }
 
+  // The granules of any Region are free for the next one at once: nothing scrubs here.
   void Release(StoreBatch& batch) {
     auto at = regions_.begin();
     std::advance(at, random_.Below(regions_.size()));
@@ -166,6 +180,7 @@ class Pool {
     regions_.erase(at);
   }
 
+  // The same Region in a record of another length, which moves what lies behind it in its page.
   void Change(StoreBatch& batch) {
     auto at = regions_.begin();
     std::advance(at, random_.Below(regions_.size()));

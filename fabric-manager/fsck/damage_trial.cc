@@ -23,6 +23,7 @@ namespace fs = std::filesystem;
 
 constexpr size_t kBlock = 4096;
 
+// What makes a trial fail.
 absl::Status Wrong(const std::string& what) { return absl::DataLossError(what); }
 
 // The file of `image` with that name; null: there is none.
@@ -51,6 +52,8 @@ class Damager {
   }
 
  private:
+  // "left alone": this damage cannot be done to this file, and the trial is one of an undamaged
+  // store.
   std::string Pick() {
     if (random_.Below(16) == 0) {
       image_.names.erase(name_);
@@ -90,10 +93,13 @@ class Damager {
   size_t At() { return random_.Below(file_->size()); }
 
   template <typename Byte>
+  // From `at` on, up to the file's end.
   void Overwrite(size_t at, size_t size, Byte byte) {
     for (size_t i = at; i < std::min(at + size, file_->size()); ++i) (*file_)[i] = byte();
   }
 
+  // Two blocks in each other's places: each is whole by itself, so that only what says where it
+  // belongs can tell. They may be the same block.
   std::string Swap() {
     const size_t blocks = file_->size() / kBlock;
     if (blocks < 2) return "left alone";
@@ -138,6 +144,8 @@ void AddBytes(const std::vector<Extent>& extents, Bytes& bytes) {
   }
 }
 
+// Says whether manager, fsck and repair do what damage_trial.h promises, on one set of files that
+// was damaged or not (`changed`).
 class Judge {
  public:
   Judge(const DamageLife& life, const DamageMoment& truth, const DiskImage& found, bool changed,
@@ -151,6 +159,7 @@ class Judge {
         trace_(trace),
         counts_(counts) {}
 
+  // A repair is tried only where fsck finds something: that is when a person would.
   absl::Status Run() {
     absl::Status status = Start();
     if (status.ok()) status = Check();
@@ -159,6 +168,7 @@ class Judge {
   }
 
  private:
+  // As a manager opens it. What TakeOver answers is what the manager goes by.
   absl::StatusOr<StoreImage> Open() {
     auto database = Database::Open(path_, kDamageMaxBytes, kWatchedVfs);
     if (!database.ok()) return database.status();
@@ -169,6 +179,9 @@ class Judge {
     if (trace_) std::cout << "  " << what << "\n";
   }
 
+  // The files are written anew first, here and for fsck: opening them changes them. Either the
+  // store is refused with a reason, and without damage never, or it has exactly what was
+  // acknowledged, under an epoch that nobody had.
   absl::Status Start() {
     if (absl::Status status = WriteImage(found_, directory_); !status.ok()) return status;
     const absl::StatusOr<StoreImage> image = Open();
@@ -201,6 +214,8 @@ class Judge {
     return absl::OkStatus();
   }
 
+  // fsck changes nothing, finds nothing in what is undamaged, and finds something in what a manager
+  // refuses.
   absl::Status Check() {
     if (absl::Status status = WriteImage(found_, directory_); !status.ok()) return status;
     const auto report = RunFsck(path_, /*repair=*/false, absl::UnixEpoch());
@@ -222,6 +237,7 @@ class Judge {
     return CheckUnchanged();
   }
 
+  // Byte for byte. A new file (a lock) is no change.
   absl::Status CheckUnchanged() {
     PowerCutDisk disk(directory_);
     const DiskImage now = disk.Cut(0, 1);
@@ -234,6 +250,8 @@ class Judge {
     return absl::OkStatus();
   }
 
+  // A repair may decline, and then it has changed nothing. Once it is done, fsck finds nothing and
+  // a manager opens the store.
   absl::Status Repair() {
     const auto report = RunFsck(path_, /*repair=*/true, absl::UnixEpoch());
     if (!report.ok()) {
@@ -254,6 +272,8 @@ class Judge {
     return JudgeRepaired(*image);
   }
 
+  // What may be lost is records, and what may not happen is that anything is given out again:
+  // revisions, epochs, ids, and above all bytes.
   absl::Status JudgeRepaired(const StoreImage& image) {
     if (image.revision <= truth_.revision || image.epoch <= truth_.epoch) {
       return Wrong(absl::StrCat("the repair gives revision ", image.revision, " of epoch ",
@@ -298,6 +318,8 @@ class Judge {
     return absl::OkStatus();
   }
 
+  // No byte of a Region that was acknowledged may reach anybody else: it is not free, and no other
+  // Region has it that can be released without force. QUARANTINED ones cannot.
   absl::Status JudgeBytes(const PoolState& state) {
     Bytes free;
     for (const auto& [id, device] : state.devices()) {
@@ -341,6 +363,7 @@ class Judge {
   bool sound_ = false;
 };
 
+// Whether the damage was none: a block that was swapped with itself, a file left alone.
 bool Same(DiskImage one, DiskImage two) {
   if (one.names.size() != two.names.size()) return false;
   for (const auto& [name, file] : one.names) {
@@ -352,6 +375,7 @@ bool Same(DiskImage one, DiskImage two) {
 
 }  // namespace
 
+// A moment of the life, one damage, one judgement. `seed` decides all of it.
 absl::Status TryDamage(const DamageLife& life, uint64_t seed, const std::string& directory,
                        bool trace, DamageCounts& counts) {
   Seeded random(seed);

@@ -37,6 +37,7 @@ void Encode(const Request& in, pb::RequestRecord& out) {
   out.set_payload_hash(in.payload_hash);
 }
 
+// Names that the host has not given it yet stay absent.
 void Encode(const Segment& in, pb::SegmentRecord& out) {
   out.set_extent_index(in.extent_index);
   out.set_slot(in.slot);
@@ -53,6 +54,7 @@ void Encode(const Segment& in, pb::SegmentRecord& out) {
 }
 
 template <typename Record>
+// An Attachment's record or its tail's: they have the same three fields.
 void EncodePart(const Part& in, Record& out) {
   out.set_state(static_cast<uint32_t>(in.state));
   out.set_detaching(in.detaching);
@@ -77,6 +79,8 @@ void Encode(const Attachment& in, pb::AttachmentRecord& out) {
   out.set_held(in.held);
 }
 
+// What has its usual value is left out: a Region is written at every step of its ladder, and each
+// byte of it is synced.
 void Encode(const Region& in, pb::RegionRecord& out) {
   out.set_tag(in.tag.str());
   out.set_id(Text(in.id));
@@ -105,6 +109,7 @@ void Encode(const Region& in, pb::RegionRecord& out) {
   out.set_interleave_granularity_bytes(in.interleave_granularity_bytes);
   out.set_expected_lifetime_us(MicrosOrNone(in.expected_lifetime));
   out.set_ttl_us(MicrosOrNone(in.ttl));
+  // Absent: it has none.
   if (in.expire_time != absl::InfiniteFuture()) {
     out.set_expire_time_unix_us(Micros(in.expire_time));
   }
@@ -131,6 +136,8 @@ void Encode(const Region& in, pb::RegionRecord& out) {
   out.set_fabric_isolation(in.fabric_isolation);
 }
 
+// One overload for each alternative of TopologyEntry::what, so that a new one does not compile
+// until it is stored.
 struct EncodeEntry {
   pb::TopologyEntryRecord& out;
 
@@ -190,6 +197,7 @@ class RecordInPlace {
   pb::Record* const record_ = google::protobuf::Arena::CreateMessage<pb::Record>(&arena_);
 };
 
+// Each record says who changed it last, and why. A record without an Audit has empty fields there.
 std::string Serialize(pb::Record& record, const Audit& audit) {
   pb::Audit& out = *record.mutable_audit();
   out.set_time_unix_us(Micros(audit.time));
@@ -205,6 +213,7 @@ std::string Serialize(pb::Record& record, const Audit& audit) {
 std::string EncodeItem(const Item& item, const Audit& audit) {
   RecordInPlace in_place;
   pb::Record& record = in_place.record();
+  // Regions first: they are what nearly every change writes.
   if (const auto* region = std::get_if<RegionPtr>(&item)) {
     Encode(**region, *record.mutable_region());
   } else if (const auto* host = std::get_if<Host>(&item)) {
@@ -250,6 +259,7 @@ std::string EncodeItem(const Item& item, const Audit& audit) {
   return Serialize(record, audit);
 }
 
+// The pool's own record (kPoolKey).
 std::string EncodePool(const PoolMeta& meta, const Audit& audit) {
   pb::Record record;
   record.mutable_pool()->set_schema_version(meta.schema_version);

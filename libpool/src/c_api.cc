@@ -36,6 +36,8 @@ using lib::Status;
 using lib::StatusOr;
 using lib::TextOf;
 
+// What the handles of cxlpool.h are. A map shares what its Region has opened, so that the Region
+// may be closed before it.
 struct cxlpool_client {
   std::shared_ptr<lib::Session> session;
 };
@@ -71,6 +73,7 @@ Status CheckWait(uint32_t wait_ms) {
   return lib::BadArgument(lib::Concat("wait_ms is ", wait_ms), "give 0 to 600000 (10 minutes)");
 }
 
+// 0 would be no time at all, and not for ever: then no call could succeed.
 Status CheckTimeout(uint32_t timeout_ms) {
   if (timeout_ms > 0 && timeout_ms <= kLongestTimeoutMs) return Status();
   return lib::BadArgument(lib::Concat("timeout_ms is ", timeout_ms), "give 1 to 3600000 (an hour)");
@@ -112,6 +115,7 @@ StatusOr<lib::LocalAllocateRequest> AllocateRequest(const cxlpool_allocate_optio
                                        .mode = options.mode,
                                        .persistent = options.persistent != 0,
                                        .as_file = options.as_file != 0};
+  // Without a name it is given one.
   if (!TextOf(options.name).empty()) {
     StatusOr<std::string> id = lib::RegionIdOf(options.name);
     if (!id.ok()) return id.status();
@@ -173,6 +177,7 @@ Status OpenWith(cxlpool_client* client, lib::LocalRequest request, uint32_t wait
   if (!opened.ok()) return opened.status();
   const lib::OpenReply& reply = (*opened)->reply;
   if (as_file && !reply.has_paths() && !CXLPOOL_MUTANT("old-agent-believed")) {
+    // Copied before the Region is closed, for they live in it.
     const std::string name = reply.name;
     const std::string tag = reply.tag;
     *opened = nullptr;
@@ -182,6 +187,7 @@ Status OpenWith(cxlpool_client* client, lib::LocalRequest request, uint32_t wait
   return Status();
 }
 
+// Of a list or of extents.
 Status NoSuchIndex(size_t index, size_t count) {
   return lib::BadArgument(lib::Concat("there is no ", index, ", there are ", count),
                           "count from 0");
@@ -217,6 +223,7 @@ int cxlpool_allocate(cxlpool_client* client, const cxlpool_allocate_options* opt
     if (!allocate.ok()) return allocate.status();
     lib::LocalRequest request;
     request.allocate = *std::move(allocate);
+    // Only then may what came of it be taken back; see AgentTooOld.
     const bool own_request = TextOf(read->request_id).empty();
     return OpenWith(client, std::move(request), read->wait_ms, own_request, region);
   });
@@ -242,6 +249,7 @@ int cxlpool_open(cxlpool_client* client, const char* name, const cxlpool_open_op
   });
 }
 
+// By name: no handle is needed.
 int cxlpool_release(cxlpool_client* client, const char* name, cxlpool_error* error) {
   return Run(error, [&]() -> Status {
     if (client == nullptr) return NotGiven("client");
@@ -256,6 +264,7 @@ int cxlpool_release(cxlpool_client* client, const char* name, cxlpool_error* err
   });
 }
 
+// A copy, as of now: to read it needs no agent.
 int cxlpool_list_regions(cxlpool_client* client, cxlpool_list** list, cxlpool_error* error) {
   return Run(error, [&]() -> Status {
     if (client == nullptr || list == nullptr) return NotGiven("client or list");
@@ -301,6 +310,7 @@ int cxlpool_list_describe(const cxlpool_list* list, size_t index, cxlpool_region
 
 void cxlpool_list_free(cxlpool_list* list) { delete list; }
 
+// Without a call: it is what the agent answered when it was opened, and may have grown since.
 int cxlpool_region_describe(const cxlpool_region* region, cxlpool_region_info* info,
                             cxlpool_error* error) {
   return Run(error, [&]() -> Status {
@@ -332,6 +342,7 @@ size_t cxlpool_region_extent_count(const cxlpool_region* region) {
   return region == nullptr ? 0 : region->opened->reply.segments.size();
 }
 
+// The descriptor stays the Region's: who keeps it longer duplicates it.
 int cxlpool_region_extent(const cxlpool_region* region, size_t index, cxlpool_extent* extent,
                           cxlpool_error* error) {
   return Run(error, [&]() -> Status {
@@ -350,6 +361,7 @@ int cxlpool_region_extent(const cxlpool_region* region, size_t index, cxlpool_ex
   });
 }
 
+// As snprintf does: the number of all, however many there was room for.
 size_t cxlpool_region_nodes(const cxlpool_region* region, int* nodes, size_t room) {
   if (region == nullptr) return 0;
   const std::vector<int>& all = region->opened->reply.numa_nodes;
@@ -380,6 +392,8 @@ int cxlpool_region_tell(const cxlpool_region* region, uint64_t live_bytes, uint6
 
 void cxlpool_close(cxlpool_region* region) { delete region; }
 
+// As it was opened, unless the options say otherwise: a writable map of a Region that was opened
+// read-only is for Map::Make to refuse.
 int cxlpool_map_region(const cxlpool_region* region, const cxlpool_map_options* options,
                        cxlpool_map** map, cxlpool_error* error) {
   return Run(error, [&]() -> Status {
@@ -420,6 +434,7 @@ int cxlpool_guard(const cxlpool_map* map, void (*work)(void* context), void* con
                   cxlpool_lost* lost, cxlpool_error* error) {
   return Run(error, [&]() -> Status {
     if (map == nullptr || work == nullptr) return NotGiven("map or work");
+    // Also where the caller does not want to know, Guard has to write somewhere.
     cxlpool_lost filled = CXLPOOL_LOST_INIT;
     Status status = map->map->Guard(work, context, &filled);
     if (lost != nullptr && !status.ok()) CopyOut(filled, lost);
@@ -470,6 +485,8 @@ int cxlpool_pin_map(const cxlpool_map* map, const cxlpool_pin_options* options, 
   });
 }
 
+// Null: nothing to do. Where something stays registered the handle stays as well, so that it can be
+// tried again.
 int cxlpool_unpin(cxlpool_pin* pin, cxlpool_error* error) {
   if (pin == nullptr) return CXLPOOL_OK;
   const int code = Run(error, [&] { return pin->pin->Undo(); });

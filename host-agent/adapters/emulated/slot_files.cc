@@ -19,6 +19,8 @@ namespace {
 
 constexpr size_t kMaxSlotBytes = 64 << 10;
 
+// One reason for whatever is wrong with such a file: the two sides do not agree on where it is, or
+// whose.
 absl::Status FileError(absl::StatusCode code, const std::string& path, absl::string_view what) {
   return Refuse(code, "SLOT_FILE", absl::StrCat(path, ": ", what),
                 "check that manager and agent agree on the emulated root and its owner",
@@ -44,6 +46,7 @@ absl::Status ReadMessage(const std::string& path, google::protobuf::Message& mes
     if (errno == ENOENT) return absl::OkStatus();
     return FileError(absl::StatusCode::kUnavailable, path, std::strerror(errno));
   }
+  // One more than it may have, so that a longer one is noticed without asking how long it is.
   std::string text(kMaxSlotBytes + 1, '\0');
   size_t size = 0;
   while (size < text.size()) {
@@ -60,6 +63,7 @@ absl::Status ReadMessage(const std::string& path, google::protobuf::Message& mes
   FirstError error;
   google::protobuf::TextFormat::Parser parser;
   parser.RecordErrorsTo(&error);
+  // Another user may have written the file, and the parser recurses.
   parser.SetRecursionLimit(8);
   if (!parser.ParseFromString(text, &message)) {
     return FileError(absl::StatusCode::kDataLoss, path, error.text());
@@ -73,6 +77,8 @@ std::string SlotDirectory(const std::string& root, const std::string& host, uint
   return absl::StrCat(root, "/hosts/", host, "/slot-", slot);
 }
 
+// Read one after the other: the two sides may be of different moments, which the caller has to
+// expect.
 absl::StatusOr<SlotFiles> ReadSlot(const std::string& directory) {
   SlotFiles files;
   if (absl::Status s = ReadMessage(directory + "/fabric.textproto", files.fabric); !s.ok()) {
@@ -82,6 +88,7 @@ absl::StatusOr<SlotFiles> ReadSlot(const std::string& directory) {
   return files;
 }
 
+// By rename: a reader has the old file or the new one.
 absl::Status WriteHostSide(const std::string& directory, const emulated::v1::HostSide& side) {
   std::string text;
   google::protobuf::TextFormat::PrintToString(side, &text);

@@ -56,6 +56,8 @@ FileSpace::FileSpace(std::vector<std::string> files, std::string pieces_path, st
       pieces_path_(std::move(pieces_path)),
       boot_id_(std::move(boot_id)),
       align_bytes_(align_bytes) {
+  // Without the file there are no pieces: another boot, or none was made yet. A line of a later
+  // release that is not understood is passed over.
   const auto lines = ReadRunFile(pieces_path_, kMaxPiecesBytes, kPiecesText, boot_id_);
   if (!lines.has_value()) return;
   for (const std::string& line : *lines) {
@@ -63,6 +65,7 @@ FileSpace::FileSpace(std::vector<std::string> files, std::string pieces_path, st
   }
 }
 
+// Nobody has to be taken off a file.
 absl::Status FileSpace::Prepare() { return absl::OkStatus(); }
 
 // What follows from a piece's place and driver is worked out here, and not kept.
@@ -71,6 +74,8 @@ absl::StatusOr<SpaceView> FileSpace::Look() {
   view.memory_block_bytes = kBlockBytes;
   struct sysinfo info;
   if (::sysinfo(&info) == 0) {
+    // As if an eighth of the memory might go to page structs: there are none, but 0 would say that
+    // it is not known.
     view.page_struct_spare_bytes = uint64_t{info.totalram} * info.mem_unit / 8;
   }
   MutexLock lock(mutex_);
@@ -102,6 +107,8 @@ absl::StatusOr<SpaceView> FileSpace::Look() {
   return view;
 }
 
+// The very same piece is there already: OK, as on Linux, for a rung is tried again after a crash.
+// Any other overlap is refused.
 absl::Status FileSpace::Carve(const std::string& device, uint64_t offset_bytes,
                               uint64_t length_bytes) {
   MutexLock lock(mutex_);
@@ -134,6 +141,7 @@ absl::Status FileSpace::Carve(const std::string& device, uint64_t offset_bytes,
   return status;
 }
 
+// Not there: OK, it was asked for twice.
 absl::Status FileSpace::Uncarve(const SpacePiece& piece) {
   MutexLock lock(mutex_);
   const auto found = Find(piece);
@@ -146,6 +154,8 @@ absl::Status FileSpace::Uncarve(const SpacePiece& piece) {
   return Keep();
 }
 
+// From one driver to another by way of none. Without a whole block there would be no memory to
+// bring online.
 absl::Status FileSpace::Bind(const SpacePiece& piece, DaxDriver driver) {
   MutexLock lock(mutex_);
   const auto found = Find(piece);
@@ -164,6 +174,7 @@ absl::Status FileSpace::Bind(const SpacePiece& piece, DaxDriver driver) {
   return Keep();
 }
 
+// As the kernel refuses it: what is online is in use.
 absl::Status FileSpace::Unbind(const SpacePiece& piece) {
   MutexLock lock(mutex_);
   const auto found = Find(piece);
@@ -177,6 +188,7 @@ absl::Status FileSpace::Unbind(const SpacePiece& piece) {
   return Keep();
 }
 
+// All whole blocks at once; a rest of the piece that fills none has none.
 absl::Status FileSpace::OnlineBlocks(const SpacePiece& piece, MemoryZone) {
   MutexLock lock(mutex_);
   const auto found = Find(piece);
@@ -189,6 +201,7 @@ absl::Status FileSpace::OnlineBlocks(const SpacePiece& piece, MemoryZone) {
   return Keep();
 }
 
+// Nobody's pages lie there, so it never takes longer.
 absl::Status FileSpace::OfflineBlocks(const SpacePiece& piece, absl::Duration) {
   MutexLock lock(mutex_);
   const auto found = Find(piece);
@@ -202,6 +215,8 @@ absl::StatusOr<std::vector<ProcessId>> FileSpace::FindHolders(const SpacePiece& 
   return FindFileMappers(piece.device, piece.offset_bytes, piece.length_bytes, kMaxHolders);
 }
 
+// The driver is looked at under the lock, and the file opened without it: a driver
+// that goes meanwhile takes nothing away from a file.
 absl::StatusOr<OpenPiece> FileSpace::Open(const SpacePiece& piece, bool read_only) {
   {
     MutexLock lock(mutex_);
@@ -222,6 +237,8 @@ absl::StatusOr<OpenPiece> FileSpace::Open(const SpacePiece& piece, bool read_onl
   return OpenPiece{std::move(fd), piece.offset_bytes};
 }
 
+// By its range, and not by its name, which another piece may have by now. Valid until pieces_
+// changes.
 absl::StatusOr<SpacePiece*> FileSpace::Find(const SpacePiece& piece) {
   for (SpacePiece& each : pieces_) {
     if (each.device == piece.device && each.offset_bytes == piece.offset_bytes &&
@@ -233,6 +250,7 @@ absl::StatusOr<SpacePiece*> FileSpace::Find(const SpacePiece& piece) {
                 absl::StrCat("there is no DAX device on ", TextOf(piece)), "make it first");
 }
 
+// In pieces_ already: where this fails the rung fails, and is tried again.
 absl::Status FileSpace::Keep() {
   std::string lines;
   for (const SpacePiece& piece : pieces_) {

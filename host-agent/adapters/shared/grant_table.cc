@@ -34,6 +34,7 @@ std::optional<Granted> ParseGrant(const std::vector<std::string>& words) {
   return granted;
 }
 
+// The device is last, for its name may have spaces.
 std::optional<WorkRange> ParseWork(const std::vector<std::string>& words) {
   WorkRange work;
   if (words.size() != 4 || words[0] != "work" || !absl::SimpleAtoi(words[1], &work.offset_bytes) ||
@@ -45,6 +46,7 @@ std::optional<WorkRange> ParseWork(const std::vector<std::string>& words) {
 }
 
 template <typename Table, typename Is>
+// Null: none is that. Of a constant table, a pointer to a constant.
 auto FindIf(Table& table, Is is) -> decltype(&table[0]) {
   const auto found = std::find_if(table.begin(), table.end(), is);
   return found == table.end() ? nullptr : &*found;
@@ -54,6 +56,7 @@ auto FindIf(Table& table, Is is) -> decltype(&table[0]) {
 
 GrantTable::GrantTable(std::string path, std::string boot_id)
     : path_(std::move(path)), boot_id_(std::move(boot_id)) {
+  // A file of another boot is none: its grants ended with the kernel that had the DAX devices.
   const auto lines = ReadRunFile(path_, kMaxGrantsBytes, kGrantsText, boot_id_);
   if (!lines.has_value()) return;
   for (const std::string& line : *lines) {
@@ -79,6 +82,7 @@ absl::Status GrantTable::Add(Granted granted) {
   return Keep(std::move(all), work_);
 }
 
+// The manager wants it back. It stays here until the bytes are flushed and the DAX device is gone.
 absl::Status GrantTable::Revoke(uint32_t slot) {
   std::vector<Granted> granted = granted_;
   for (Granted& each : granted) {
@@ -87,6 +91,8 @@ absl::Status GrantTable::Revoke(uint32_t slot) {
   return Keep(std::move(granted), work_);
 }
 
+// Once it has been ready somebody may have stored, so that it owes a flush even if it is not ready
+// any more.
 absl::Status GrantTable::SetReady(uint64_t serial, bool ready) {
   std::vector<Granted> granted = granted_;
   for (Granted& each : granted) {
@@ -97,6 +103,7 @@ absl::Status GrantTable::SetReady(uint64_t serial, bool ready) {
   return Keep(std::move(granted), work_);
 }
 
+// Of one that is ready again meanwhile a flush is owed all the same.
 absl::Status GrantTable::SetFlushed(uint64_t serial) {
   std::vector<Granted> granted = granted_;
   for (Granted& each : granted) {
@@ -115,6 +122,7 @@ absl::Status GrantTable::SetWork(std::optional<WorkRange> work) {
   return Keep(granted_, std::move(work));
 }
 
+// The file first, then the members: what cannot be written has not happened.
 absl::Status GrantTable::Keep(std::vector<Granted> granted, std::optional<WorkRange> work) {
   std::string lines;
   for (const Granted& each : granted) {

@@ -12,6 +12,8 @@
 namespace cxlpool::agent {
 namespace {
 
+// Two lanes on one SharedMachine: what changes the host comes one at a time, and looks do not wait
+// for it. The jobs share the machine, for one that the kernel holds up outlives this class.
 class SharedHost : public SharedHostMemory {
  public:
   SharedHost(std::unique_ptr<DaxSpace> space, SharedHostOptions options)
@@ -32,6 +34,7 @@ class SharedHost : public SharedHostMemory {
         [machine = machine_](const Deadline&) { return machine->Observe(); }, std::move(done));
   }
 
+  // Nothing is powered here: it is only seen that the manager has granted the bytes.
   void PowerOn(uint32_t slot, uint64_t serial, Done done) override {
     Rung(
         "looking for a grant", 0,
@@ -40,6 +43,7 @@ class SharedHost : public SharedHostMemory {
   }
 
   void CreateHostRegion(HostRegionSpec spec, Done done) override {
+    // What is carved is flushed before it is ready, which takes time by its size.
     const uint64_t bytes = spec.size_bytes;
     Rung(
         "carving a DAX device", bytes,
@@ -93,6 +97,7 @@ class SharedHost : public SharedHostMemory {
         std::move(done));
   }
 
+  // Without a host region there is nothing to hold: no holders, and no error.
   void FindHolders(uint64_t serial, DoneWith<std::vector<ProcessId>> done) override {
     looks_.RunWith<std::vector<ProcessId>>(
         "looking for holders", options_.look_timeout,
@@ -105,6 +110,7 @@ class SharedHost : public SharedHostMemory {
         std::move(done));
   }
 
+  // On the caller's thread: an application waits for it, and it changes nothing.
   absl::StatusOr<OpenedDax> OpenDax(uint64_t serial, bool read_only) override {
     absl::StatusOr<OpenPiece> open = machine_->Open(serial, read_only);
     if (!open.ok()) return open.status();
@@ -127,6 +133,7 @@ class SharedHost : public SharedHostMemory {
   }
 
  private:
+  // Only a look answers with what is there.
   static absl::StatusOr<v1::DeviceLook> Run(SharedMachine& machine, const v1::DeviceTask& task) {
     absl::Status status;
     switch (task.work_case()) {
