@@ -182,6 +182,16 @@ class RackRemovalTest(RackTrials):
         self.verify(HOST, 'fatal', 31)  # The bytes were safe in the pool.
         self.end('fatal')
 
+    def test_c_a_memdev_without_its_driver(self):
+        """So the kernel leaves it where the error of test_b comes at a bad moment."""
+        self.agent_dies_at(HOST, 'before-CreateHostRegion')
+        self.attach('bare')
+        self.wait_agent_dead(HOST)
+        self.guest.output('cd /sys/bus/cxl/drivers/cxl_mem && basename mem* >unbind')
+        self.start_agent(HOST)
+        self.wait_state('bare', HOST, 'ONLINE')
+        self.end('bare')
+
 
 if __name__ == '__main__':
     main()

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "host-agent/adapters/linux/cxl/region_plan.h"
+#include "host-agent/adapters/linux/cxl/slot_power.h"
 #include "host-agent/adapters/linux/cxl/sysfs_region.h"
 #include "host-agent/adapters/linux/cxl/sysfs_snapshot.h"
 #include "host-agent/adapters/linux/dax/dax_driver.h"
@@ -17,7 +18,8 @@
 namespace cxlpool::agent {
 namespace {
 
-// A DAX device that is made again comes within milliseconds or not at all; other rungs wait.
+// A DAX device that is made again, or a memdev that is given to its driver again, comes within
+// milliseconds or not at all; other rungs wait.
 constexpr absl::Duration kRemakeTimeout = absl::Seconds(5);
 
 absl::Status Destroy(const HostFiles& files, const CxlHostRegion& region) {
@@ -49,6 +51,20 @@ absl::StatusOr<bool> ClearLeftOvers(const HostFiles& files, const CxlSnapshot& s
     cleared = true;
   }
   return cleared;
+}
+
+// Waits for those of the memdevs for `spec` that are there without their decoders. Whether there
+// were any.
+bool AwaitUnready(const HostFiles& files, const CxlSnapshot& snapshot, const HostRegionSpec& spec,
+                  const Deadline& deadline) {
+  bool waited = false;
+  for (const uint64_t serial : spec.serials) {
+    const CxlMemdev* const memdev = FindMemdev(snapshot, serial);
+    if (memdev == nullptr || memdev->ready) continue;
+    AwaitMemdev(files, serial, deadline);
+    waited = true;
+  }
+  return waited;
 }
 
 bool SameShape(const CxlHostRegion& region, const HostRegionSpec& spec) {
@@ -100,7 +116,9 @@ absl::Status MakeHostRegion(Machine& machine, const HostRegionSpec& spec,
   }
   const absl::StatusOr<bool> cleared = ClearLeftOvers(files, snapshot, spec);
   if (!cleared.ok()) return cleared.status();
-  if (*cleared) snapshot = LookAtCxl(machine);
+  const Deadline soon = Deadline::In(std::min(deadline.left(), kRemakeTimeout));
+  const bool waited = AwaitUnready(files, snapshot, spec, soon);
+  if (*cleared || waited) snapshot = LookAtCxl(machine);
   absl::StatusOr<RegionPlan> plan = PlanHostRegion(snapshot, spec);
   if (!plan.ok()) return plan.status();
   // Somebody may have switched it on since Prepare.

@@ -64,6 +64,18 @@ std::string MemdevBySerial(const HostFiles& files, uint64_t serial) {
   return "";
 }
 
+// An error of the link takes the memdev's driver away and gives it back; where the two overlap the
+// kernel refuses with EBUSY ("cxl_mem mem0: probe ... failed with error -16") and never tries again.
+bool AwaitMemdev(const HostFiles& files, uint64_t serial, const Deadline& deadline) {
+  return PollUntil(deadline, [&] {
+    if (MemdevReady(files, serial)) return true;
+    const std::string memdev = MemdevBySerial(files, serial);
+    const bool bound = !files.LinkName(absl::StrCat(kCxlDevices, "/", memdev, "/driver")).empty();
+    if (!memdev.empty() && !bound) files.Write("sys/bus/cxl/drivers/cxl_mem/bind", memdev);
+    return false;
+  });
+}
+
 // A memdev with `serial` that is there already is enough, however it came to be powered. But it has
 // to be in this slot: the fabric goes by slots.
 absl::Status PowerSlotOn(const HostFiles& files, uint32_t number, uint64_t serial,
@@ -100,9 +112,7 @@ absl::Status PowerSlotOn(const HostFiles& files, uint32_t number, uint64_t seria
                   absl::StrFormat("the memdev with serial %#x is not in slot %d", serial, number),
                   "the fabric and this host disagree about the slot: reconcile the fabric first");
   }
-  if (PollUntil(deadline, [&] { return MemdevReady(files, serial); })) {
-    return absl::OkStatus();
-  }
+  if (AwaitMemdev(files, serial, deadline)) return absl::OkStatus();
   return Refuse(absl::StatusCode::kDeadlineExceeded, "MEMDEV_TIMEOUT",
                 absl::StrFormat("the memdev with serial %#x is in slot %d but its decoders are not "
                                 "ready",

@@ -16,6 +16,10 @@ namespace cxlpool::agent {
 // Name (memN) of the memdev with that serial; "" if there is none.
 std::string MemdevBySerial(const HostFiles& files, uint64_t serial);
 
+// Waits until the memdev with `serial` is there with its endpoint decoders. Gives it to its driver
+// where the kernel has given up doing that.
+bool AwaitMemdev(const HostFiles& files, uint64_t serial, const Deadline& deadline);
+
 // Returns once the memdev with `serial` is there, behind that slot, with its endpoint decoders.
 // NOT_FOUND/NO_SLOT; FAILED_PRECONDITION/OTHER_MEMDEV: the memdev sits elsewhere;
 // INTERNAL/SLOT_POWER: the kernel refuses; DEADLINE_EXCEEDED/MEMDEV_TIMEOUT.
