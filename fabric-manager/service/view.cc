@@ -136,8 +136,11 @@ void ViewHolder::Merge() const {
   if (pending_.laid_down != nullptr) view->laid_down = pending_.laid_down;
   // In order of id, so that neighbours share the cost; of equal ids the last counts.
   auto& edits = pending_.regions;
-  std::stable_sort(edits.begin(), edits.end(),
-                   [](const auto& a, const auto& b) { return a.id() < b.id(); });
+  const auto before = [](const auto& a, const auto& b) { return a.id() < b.id(); };
+  // A load comes in order.
+  if (!std::is_sorted(edits.begin(), edits.end(), before)) {
+    std::stable_sort(edits.begin(), edits.end(), before);
+  }
   const bool fresh =
       view->regions.size() == 0 &&
       std::all_of(edits.begin(), edits.end(), [](const auto& e) { return !e.taken_away; }) &&

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -30,6 +31,63 @@ StoreLimits LeftForChanges(StoreLimits limits) {
   limits.max_batch_rows -= std::min<size_t>(limits.max_batch_rows / 4, 4096);
   limits.max_batch_bytes -= std::min<size_t>(limits.max_batch_bytes / 4, 1 << 20);
   return limits;
+}
+
+// So many records are worth a thread that decodes them.
+constexpr size_t kRecordsPerThread = 10'000;
+
+// Decodes the rows from `from` on, up to, and without, `to`. The pool's own goes to `meta`.
+absl::Status DecodeSome(std::vector<Row>& rows, size_t from, size_t to, Change& records,
+                        PoolMeta& meta) {
+  for (size_t i = from; i < to; ++i) {
+    auto record = DecodeRecord(rows[i].key, rows[i].value);
+    if (!record.ok()) return record.status();
+    std::string().swap(rows[i].value);  // A million of them are a lot of memory.
+    if (const auto* pools = std::get_if<PoolMeta>(&*record)) {
+      meta = *pools;
+    } else {
+      records[i] = std::move(std::get<Item>(*record));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// All records but the pool's own, in the rows' order: by as many threads as there are processors
+// for. The first that is not sound is the error.
+absl::StatusOr<Change> DecodeAll(std::vector<Row> rows, PoolMeta& meta) {
+  constexpr size_t kMaxThreads = 8;
+  const size_t processors = std::clamp<size_t>(std::thread::hardware_concurrency(), 1, kMaxThreads);
+  const size_t parts = std::clamp<size_t>(rows.size() / kRecordsPerThread, 1, processors);
+  Change records(rows.size());
+  std::vector<absl::Status> statuses(parts);
+  std::vector<std::thread> threads;
+  const auto decode = [&](size_t part) {
+    statuses[part] = DecodeSome(rows, rows.size() * part / parts, rows.size() * (part + 1) / parts,
+                                records, meta);
+  };
+  for (size_t part = 1; part < parts; ++part) threads.emplace_back(decode, part);
+  decode(0);
+  for (std::thread& thread : threads) thread.join();
+  for (const absl::Status& status : statuses) {
+    if (!status.ok()) return status;
+  }
+  // Its row comes first, where there is one (record_codec.h).
+  if (!rows.empty() && rows.front().key == kPoolKey) records.erase(records.begin());
+  return records;
+}
+
+// What the view is to have of the Regions, in the order in which it wants them.
+void ListRegions(const Change& records, Publication& publication) {
+  publication.regions.reserve(records.size());
+  publication.tags.reserve(records.size());
+  for (const Item& item : records) {
+    const auto* region = std::get_if<RegionPtr>(&item);
+    if (region == nullptr) continue;
+    publication.regions.push_back({*region});
+    publication.tags.emplace_back((*region)->tag, *region);
+  }
+  std::sort(publication.regions.begin(), publication.regions.end(),
+            [](const auto& a, const auto& b) { return a.id() < b.id(); });
 }
 
 // A store that refused a batch without changing anything goes on; see ports/store.h.
@@ -167,20 +225,14 @@ absl::Status Writer::Load(StoreImage image) {
   context_.max_items = std::max<size_t>(limits_.max_batch_rows / 2, 2) - 1;
   epoch_ = image.epoch;
   revision_ = image.revision;
-  Change records;
-  records.reserve(image.rows.size());
-  for (Row& row : image.rows) {
-    auto record = DecodeRecord(row.key, row.value);
-    if (!record.ok()) return record.status();
-    std::string().swap(row.value);  // A million of them are a lot of memory.
-    if (auto* meta = std::get_if<PoolMeta>(&*record)) {
-      meta_ = *meta;
-      continue;
-    }
-    records.push_back(std::move(std::get<Item>(*record)));
-  }
-  std::vector<Row>().swap(image.rows);
-  if (absl::Status status = state_.Restore(records); !status.ok()) {
+  const absl::StatusOr<Change> decoded = DecodeAll(std::move(image.rows), meta_);
+  if (!decoded.ok()) return decoded.status();
+  const Change& records = *decoded;
+  Publication publication;
+  std::thread beside([&] { ListRegions(records, publication); });
+  const absl::Status restored = state_.Restore(records);
+  beside.join();
+  if (const absl::Status& status = restored; !status.ok()) {
     return absl::DataLossError(
         absl::StrCat("the store's records do not make a sound pool: ", status.message(),
                      "; run `cxlpool fsck DB`, or restore a backup"));
@@ -188,7 +240,7 @@ absl::Status Writer::Load(StoreImage image) {
   next_id_ = meta_.next_id;
   context_.hold_reason = meta_.hold_reason;
   watch_->Reset(revision_);
-  PublishLoaded(records);
+  PublishLoaded(records, publication);
   return absl::OkStatus();
 }
 
@@ -507,16 +559,10 @@ void Writer::PublishGroup() {
 }
 
 // As PublishView; but what the records say is what there is.
-void Writer::PublishLoaded(const Change& records) {
+void Writer::PublishLoaded(const Change& records, Publication& publication) {
   stale_numbers_ = true;
-  Publication publication;
-  publication.regions.reserve(records.size());
-  publication.tags.reserve(records.size());
   for (const Item& item : records) {
-    if (const auto* region = std::get_if<RegionPtr>(&item)) {
-      publication.regions.push_back({*region});
-      publication.tags.emplace_back((*region)->tag, *region);
-    } else if (const auto* host = std::get_if<Host>(&item)) {
+    if (const auto* host = std::get_if<Host>(&item)) {
       publication.hosts.push_back(LookAtHost(*host));
     } else if (const auto* tombstone = std::get_if<Tombstone>(&item)) {
       publication.ends.push_back(EndOf(*tombstone));

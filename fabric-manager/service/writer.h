@@ -175,7 +175,7 @@ class Writer {
 
   // What readers are shown: after each commit, after the load, and of what is not durable.
   void PublishGroup();
-  void PublishLoaded(const Change& records);
+  void PublishLoaded(const Change& records, Publication& publication);
   void Publish(Publication& publication);
   void PublishView();
   void ReadInfos();

@@ -1,5 +1,7 @@
 #include "proto/support/interned.h"
 
+#include <array>
+#include <cstdint>
 #include <functional>
 #include <memory>
 
@@ -14,10 +16,20 @@ struct Table {
   absl::node_hash_set<std::string> texts ABSL_GUARDED_BY(mutex);
 };
 
-const std::string* Find(absl::string_view text) {
+const std::string* FindInTable(absl::string_view text) {
   static Table& table = *new Table();
   MutexLock lock(table.mutex);
   return &*table.texts.lazy_emplace(text, [&](const auto& make) { make(std::string(text)); });
+}
+
+// A thread mostly asks for the few that it asked for last, and two of them do not wait for each
+// other then.
+const std::string* Find(absl::string_view text) {
+  constexpr size_t kRecent = 64;
+  thread_local std::array<const std::string*, kRecent> recent = {};
+  const size_t at = text.empty() ? 0 : (text.size() * 7 + static_cast<uint8_t>(text.back())) % kRecent;
+  if (recent[at] == nullptr || *recent[at] != text) recent[at] = FindInTable(text);
+  return recent[at];
 }
 
 const std::string* Empty() {
