@@ -27,7 +27,8 @@ const std::string* FindInTable(absl::string_view text) {
 const std::string* Find(absl::string_view text) {
   constexpr size_t kRecent = 64;
   thread_local std::array<const std::string*, kRecent> recent = {};
-  const size_t at = text.empty() ? 0 : (text.size() * 7 + static_cast<uint8_t>(text.back())) % kRecent;
+  const size_t at =
+      text.empty() ? 0 : (text.size() * 7 + static_cast<uint8_t>(text.back())) % kRecent;
   if (recent[at] == nullptr || *recent[at] != text) recent[at] = FindInTable(text);
   return recent[at];
 }

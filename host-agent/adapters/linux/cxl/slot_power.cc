@@ -65,7 +65,8 @@ std::string MemdevBySerial(const HostFiles& files, uint64_t serial) {
 }
 
 // An error of the link takes the memdev's driver away and gives it back; where the two overlap the
-// kernel refuses with EBUSY ("cxl_mem mem0: probe ... failed with error -16") and never tries again.
+// kernel refuses with EBUSY ("cxl_mem mem0: probe ... failed with error -16") and never tries
+// again.
 bool AwaitMemdev(const HostFiles& files, uint64_t serial, const Deadline& deadline) {
   return PollUntil(deadline, [&] {
     if (MemdevReady(files, serial)) return true;

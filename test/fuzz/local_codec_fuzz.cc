@@ -1,0 +1,61 @@
+// Feeds libpool's decoder of what a host agent answers.
+//
+// Besides that nothing is read out of bounds: what an older libpool reads is what it reads of an
+// answer to which a later protocol has added a field, and no more comes out than went in.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "libpool/src/local_codec.h"
+
+using ::cxlpool::libpool::DecodeResponse;
+using ::cxlpool::libpool::LocalResponse;
+
+namespace {
+
+void Require(bool holds) {
+  if (!holds) __builtin_trap();
+}
+
+// Of one answer, so that two can be compared in little: how many things are in it, and their bytes.
+size_t Weigh(const LocalResponse& response) {
+  size_t weight = response.message.size();
+  if (response.error.has_value()) {
+    weight += 1 + response.error->reason.size() + response.error->remedy.size();
+  }
+  if (response.open.has_value()) {
+    weight += 1 + response.open->name.size() + response.open->tag.size();
+    weight += response.open->numa_nodes.size();
+    for (const auto& segment : response.open->segments) weight += 1 + segment.path.size();
+  }
+  if (response.list.has_value()) {
+    for (const auto& region : response.list->regions) {
+      weight += 1 + region.name.size() + region.tag.size();
+      if (region.attachment.has_value()) weight += 1 + region.attachment->state_reason.size();
+    }
+  }
+  if (response.faults.has_value()) {
+    for (const auto& fault : response.faults->faults) {
+      weight += 1 + fault.name.size() + fault.tag.size() + fault.message.size();
+    }
+    for (const auto& size : response.faults->sizes)
+      weight += 1 + size.name.size() + size.tag.size();
+  }
+  return weight;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view bytes(reinterpret_cast<const char*>(data), size);
+  const std::optional<LocalResponse> response = DecodeResponse(bytes);
+  if (!response.has_value()) return 0;
+  Require(Weigh(*response) <= bytes.size());
+  const std::optional<LocalResponse> later = DecodeResponse(std::string(bytes) + "\xf8\x07\x01");
+  Require(later.has_value() && later->code == response->code);
+  Require(Weigh(*later) == Weigh(*response));
+  return 0;
+}
