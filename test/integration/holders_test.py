@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from testbed.emulated import EmulatedPool
+from testbed.emulated import pool_of_driver
 from testbed.process import wait_until
 from testbed.testing import BUILD, PoolTest, main
 
@@ -22,7 +22,7 @@ sys.stdin.read()
 class HoldersTest(PoolTest):
     @classmethod
     def make_pool(cls, directory):
-        return EmulatedPool(BUILD, directory, hosts={'host-a': [[1, 2]], 'host-b': [[1, 2]]})
+        return pool_of_driver(BUILD, directory, hosts={'host-a': [[1, 2]], 'host-b': [[1, 2]]})
 
     def start(self):
         program = subprocess.Popen([sys.executable, '-c', PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,

@@ -4,7 +4,7 @@ import os
 import subprocess
 import time
 
-from testbed.emulated import NOBODY, EmulatedPool
+from testbed.emulated import NOBODY, pool_of_driver
 from testbed.pool import CliError
 from testbed.process import wait_until
 from testbed.testing import BUILD, PoolTest, main
@@ -15,7 +15,7 @@ GONE_WITHIN_S = 5
 class OwnerTest(PoolTest):
     @classmethod
     def make_pool(cls, directory):
-        return EmulatedPool(BUILD, directory, hosts={'host-a': [[1, 2], [3, 4]]})
+        return pool_of_driver(BUILD, directory, hosts={'host-a': [[1, 2], [3, 4]]})
 
     def setUp(self):
         super().setUp()
@@ -142,11 +142,11 @@ class OwnerTest(PoolTest):
         self.addCleanup(self.host.agent.start)
         self.addCleanup(self.host.config.write_text, original)
         self.addCleanup(self.host.agent.kill)
-        self.host.config.write_text(original.replace('[emulated]', f'''[[applications.user]]
+        self.host.config.write_text(original.replace(f'[{self.pool.driver}]', f'''[[applications.user]]
 uids = [{uid}]
 tenant = "users"
 max_regions = 1
-[emulated]''', 1))
+[{self.pool.driver}]''', 1))
         self.host.agent.start()
         self.pool.wait_hosts_online()
         allocate = ['pool-write', '--allocate', '256MiB', '--name']

@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 
-from testbed.emulated import EmulatedPool
+from testbed.emulated import pool_of_driver
 from testbed.testing import BUILD, REPOSITORY, PoolTest, import_cxlpool, main
 
 cxlpool = import_cxlpool()
@@ -19,7 +19,7 @@ WHOLE = 256 * MiB  # A copy of the whole map is under way for long enough to be 
 class AsyncTest(PoolTest):
     @classmethod
     def make_pool(cls, directory):
-        return EmulatedPool(BUILD, directory, hosts={'host-a': [[1, 2]]})
+        return pool_of_driver(BUILD, directory, hosts={'host-a': [[1, 2]]})
 
     @classmethod
     def setUpClass(cls):

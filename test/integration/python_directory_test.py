@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 
-from testbed.emulated import EmulatedPool
+from testbed.emulated import pool_of_driver
 from testbed.process import wait_until
 from testbed.testing import BUILD, REPOSITORY, PoolTest, import_cxlpool, main
 
@@ -27,7 +27,7 @@ class DirectoryPool(PoolTest):
 
     @classmethod
     def make_pool(cls, directory):
-        return EmulatedPool(BUILD, directory, hosts={'host-a': [[1, 2, 3, 4]], 'host-b': [[1, 2]]})
+        return pool_of_driver(BUILD, directory, hosts={'host-a': [[1, 2, 3, 4]], 'host-b': [[1, 2]]})
 
     @classmethod
     def setUpClass(cls):

@@ -11,7 +11,7 @@ import threading
 import tracemalloc
 from pathlib import Path
 
-from testbed.emulated import EmulatedPool
+from testbed.emulated import pool_of_driver
 from testbed.pool import region_id
 from testbed.process import wait_until
 from testbed.testing import BUILD, REPOSITORY, PoolTest, import_cxlpool, main
@@ -29,7 +29,7 @@ def memory_of(size):
 class PythonTest(PoolTest):
     @classmethod
     def make_pool(cls, directory):
-        return EmulatedPool(BUILD, directory, hosts={'host-a': [[1, 2, 3, 4]], 'host-b': [[1, 2]]})
+        return pool_of_driver(BUILD, directory, hosts={'host-a': [[1, 2, 3, 4]], 'host-b': [[1, 2]]})
 
     def setUp(self):
         super().setUp()

@@ -2,19 +2,16 @@
 name, as far as it may and as long as `cxlpool run --as-file`, or it itself, lives."""
 
 import re
-import shutil
 
+from testbed.guest_programs import ALL_WAYS, AS_USER, READ_ONLY_WAYS, SETPRIV, SETPRIV_PROGRAM
 from testbed.pool_bytes import check_zero
 from testbed.rack import RackPool
 from testbed.rack_trials import SESSIONS, RackTrials
 from testbed.testing import BUILD, main, require_qemu
 
 HOST = 'host-a'
-SETPRIV = '/usr/local/bin/setpriv'  # Busybox's knows less.
 # As in packaging/cxlpool-agent.service.
 CAPABILITIES = '-all,+sys_admin,+sys_ptrace,+dac_read_search'
-AS_USER = (SETPRIV, '--reuid', 1000, '--regid', 1000, '--clear-groups')
-ALL = ['open-r', 'map-r', 'map-rw', 'reopen', 'open-rw', 'store']
 
 
 class RackPathTest(RackTrials):
@@ -25,23 +22,13 @@ class RackPathTest(RackTrials):
     def make_pool(cls, directory):
         require_qemu()
         pool = RackPool(BUILD, directory, cls.topology,
-                        programs=('cxlpool', 'pool-path', f'{shutil.which("setpriv")}={SETPRIV}'))
+                        programs=('cxlpool', 'pool-path', SETPRIV_PROGRAM))
         pool.manager_toml = SESSIONS
         return pool
 
     def setUp(self):
         super().setUp()
         self.guest = self.pool.hosts[HOST]
-
-    def run_path(self, *words):
-        """pool-path as uid 1000 by `cxlpool run --as-file`: (its pid, the device's path, what it said of each way)."""
-        pid, log = self.hold(HOST, 'sleep 600 |', *AS_USER, 'cxlpool', 'run', '--as-file', *words, '--', 'pool-path', "'{}'",
-                             says='held')
-        self.addCleanup(self.guest.run, f'kill -9 {pid}')
-        said = dict(line.split(': ') for line in self.guest.output(f'cat {log}').splitlines() if ': ' in line)
-        path = self.guest.output(f'tr "\\\\0" "\\\\n" </proc/{pid}/environ | sed -n s/^CXLPOOL_PATH=//p')
-        self.assertRegex(path, r'^/dev/cxlpool/[a-z]+/dax\d+\.\d+$')
-        return pid, path, said
 
     def directly(self, path):
         """What uid 1000 is told of each way, without a hold of its own."""
@@ -58,8 +45,8 @@ class RackPathTest(RackTrials):
         self.assertEqual(self.guest.output(f'stat -c %a {node}'), '600')
 
     def test_1_a_program_opens_and_maps_it(self):
-        pid, path, said = self.run_path('--size', '256MiB', '--name', 'own')
-        self.assertEqual(said, dict.fromkeys(ALL, 'ok') | {'map-rw': 'EACCES'})
+        pid, path, said = self.run_path(HOST, '--size', '256MiB', '--name', 'own')
+        self.assertEqual(said, ALL_WAYS)
         self.assertEqual(self.guest.output(f'readlink {path}'), '../../' + path.rsplit('/', 1)[-1])
         self.assertEqual(self.directly(path)['open-rw'], 'ok')
         node = self.node_of(path)
@@ -71,8 +58,8 @@ class RackPathTest(RackTrials):
 
     def test_2_read_only_is_the_kernels(self):
         self.take('read', HOST, 'cmm-0', '--open-to', 'uid=1000')
-        pid, path, said = self.run_path('--region', 'read', '--read-only')
-        self.assertEqual(said, {'open-r': 'ok', 'map-r': 'ok', 'map-rw': 'EACCES', 'reopen': 'EACCES', 'open-rw': 'EACCES'})
+        pid, path, said = self.run_path(HOST, '--region', 'read', '--read-only')
+        self.assertEqual(said, READ_ONLY_WAYS)
         node = self.node_of(path)
         self.guest.run(f'kill -9 {pid}')
         self.assert_closed(node)
@@ -81,7 +68,7 @@ class RackPathTest(RackTrials):
 
     def test_3_the_next_agent_takes_it_back(self):
         self.take('kept', HOST, 'cmm-0', '--open-to', 'uid=1000')
-        pid, path, _ = self.run_path('--region', 'kept')
+        pid, path, _ = self.run_path(HOST, '--region', 'kept')
         node = self.node_of(path)
         self.stop_agent(HOST)
         self.start_agent(HOST)
@@ -100,7 +87,7 @@ class RackPathTest(RackTrials):
         self.guest.output(f'{SETPRIV} --bounding-set={CAPABILITIES} --inh-caps=-all cxlpool-agent --config /etc/cxlpool/agent.toml '
                           '>>/var/log/cxlpool-agent.log 2>&1 & echo $! >/run/three.pid')
         self.pool.wait_hosts_online()
-        pid, path, said = self.run_path('--size', '256MiB', '--name', 'three')
+        pid, path, said = self.run_path(HOST, '--size', '256MiB', '--name', 'three')
         self.assertEqual(said['store'], 'ok')
         node = self.node_of(path)
         self.assertEqual(self.guest.output(f'stat -c %U {node}'), 'root')

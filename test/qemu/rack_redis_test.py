@@ -4,15 +4,14 @@ are there, its values are in the pool's files, and the Region goes when it has e
 import hashlib
 import mmap
 import re
-import shutil
 
+from testbed.guest_programs import AS_USER, SETPRIV_PROGRAM
 from testbed.pool_bytes import check_zero
 from testbed.rack import RackPool
 from testbed.rack_trials import SESSIONS, RackTrials
 from testbed.testing import BUILD, main, require_qemu
 
 HOST = 'host-a'
-SETPRIV = '/usr/local/bin/setpriv'  # Busybox's knows less.
 VALUE_BYTES = 64 << 10
 VALUES = 1600  # 100 MiB
 # A value differs from every other, and is known from its number.
@@ -29,7 +28,7 @@ class RackRedisTest(RackTrials):
     @classmethod
     def make_pool(cls, directory):
         require_qemu('redis')
-        pool = RackPool(BUILD, directory, cls.topology, programs=('cxlpool', f'{shutil.which("setpriv")}={SETPRIV}'),
+        pool = RackPool(BUILD, directory, cls.topology, programs=('cxlpool', SETPRIV_PROGRAM),
                         applications=('redis',))
         pool.manager_toml = SESSIONS
         return pool
@@ -109,7 +108,7 @@ class RackRedisTest(RackTrials):
 
     def run_redis(self, name, *policy):
         """As uid 1000, by `cxlpool run`: (its NUMA node, its pid, the lines of its numa_maps)."""
-        pid, _ = self.hold(HOST, SETPRIV, '--reuid', 1000, '--regid', 1000, '--clear-groups', 'cxlpool', 'run', '--size', '256MiB',
+        pid, _ = self.hold(HOST, *AS_USER, 'cxlpool', 'run', '--size', '256MiB',
                            '--name', name, *policy, '--', 'redis-server', '--save', '""', '--port', 6379, '--dir', '/tmp',
                            says='Ready to accept connections')
         self.addCleanup(self.guest.run, f'kill -9 {pid}')

@@ -146,3 +146,8 @@ class SharedPool(EmulatedPool):
     def wait_hosts_online(self, timeout=60):
         super().wait_hosts_online(timeout)
         self.wait_devices(timeout)
+
+
+def pool_of_driver(build, directory, **shape):
+    """An EmulatedPool; in a test that is to run on devices that every host sees whole (CXLPOOL_DRIVER=shared), a SharedPool."""
+    return (SharedPool if os.environ.get('CXLPOOL_DRIVER') == 'shared' else EmulatedPool)(build, directory, **shape)

@@ -95,11 +95,15 @@ socket = "/run/cxlpool/agent.sock"
 
     def agent_logs(self):
         for name, guest in self.hosts.items():
-            try:
-                said = guest.run(f'tail -n 30 {AGENT_LOG}; dmesg | tail -n 8', timeout=20)
-                yield name, said.out
-            except Exception as error:  # A test's failure is what counts, not this.
-                yield name, f'does not answer: {error}'
+            # Where its threads wait; then whether its clock still goes.
+            for command in (f'tail -n 30 {AGENT_LOG}; dmesg | tail -n 8; cat /proc/uptime; '
+                            'for t in /proc/$(cat /run/cxlpool-agent.pid)/task/*; do '
+                            'echo $(cat $t/comm) $(cat $t/wchan) $(cut -d " " -f 14,15 $t/stat); done',
+                            'sleep 1; cat /proc/uptime'):
+                try:
+                    yield name, guest.run(command, timeout=20).out
+                except Exception as error:  # A test's failure is what counts, not this.
+                    yield name, f'does not answer: {error}'
 
     def close(self):
         if self.manager:

@@ -8,6 +8,7 @@ import time
 from cxlrack.errors import RackError
 from cxlrack.qmp import QmpError
 
+from .guest_programs import GuestPrograms
 from .pool import CliError, MiB
 from .process import wait_until
 from .rack import RackPool
@@ -89,7 +90,7 @@ class Witness:
             self.look()
 
 
-class RackTrials(PoolTest):
+class RackTrials(GuestPrograms, PoolTest):
     """Trials on one rack: each test method is one, and ends with assert_sound()."""
 
     topology = None
@@ -228,13 +229,6 @@ class RackTrials(PoolTest):
 
     def verify_zero(self, host, name):
         self.program(host, 'pool-verify', '--region', name, '--expect-zero')
-
-    def hold(self, host, *command, says):
-        """Starts a program that goes on; (pid, log) once it said `says`."""
-        log = f'/tmp/hold-{time.monotonic_ns()}'
-        pid = self.pool.hosts[host].output(f'{" ".join(map(str, command))} >{log} 2>&1 & echo $!')
-        self.pool.hosts[host].wait_for(f'grep -q "{says}" {log}', timeout=60)
-        return int(pid), log
 
     def ask(self, host, name):
         """Asks the agent from now on, as applications do; the function that ends it and sees how it answered."""

@@ -1,5 +1,6 @@
 """Tests on two machines that see the pool's devices whole: what they ask of both, and what must be as it was."""
 
+from .guest_programs import GuestPrograms
 from .pool import MiB
 from .process import wait_until
 from .rack import SharedRackPool
@@ -14,13 +15,13 @@ LIST_DAX = (f'for d in {DAX}/*; do echo $(cat $d/size) $([ -e $d/driver ] && bas
             'done | sort')
 
 
-class SharedRackTest(PoolTest):
-    programs = ()
+class SharedRackTest(GuestPrograms, PoolTest):
+    programs = applications = ()
 
     @classmethod
     def make_pool(cls, directory):
-        require_qemu()
-        pool = SharedRackPool(BUILD, directory, programs=cls.programs)
+        require_qemu(*cls.applications)
+        pool = SharedRackPool(BUILD, directory, programs=cls.programs, applications=cls.applications)
         pool.manager_toml = SESSIONS
         return pool
 
