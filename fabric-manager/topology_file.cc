@@ -16,6 +16,7 @@ namespace {
 constexpr uint64_t kMaxFigure = 1'000'000'000;  // Nanoseconds, or MiB a second.
 constexpr uint32_t kMaxHeads = 256;
 
+// An id that no other table of its kind has; `seen` has those read before.
 std::string ReadId(TomlReader& toml, std::set<std::string>& seen) {
   std::string id = toml.String("id");
   if (!id.empty() && !CheckResourceId(id).ok()) {
@@ -47,6 +48,8 @@ void CheckRead(TomlReader& toml, const Entry& entry, const FabricRules& fabric) 
   if (const auto bad = CheckEntry(entry, fabric)) toml.Fail(bad->key, bad->what, bad->remedy);
 }
 
+// A serial number that is left out is the id. A key that the driver does not use is not asked for,
+// so that it is reported as unknown; of hosts likewise.
 DeviceEntry ReadDevice(TomlReader& toml, const FabricRules& fabric, std::set<std::string>& seen) {
   DeviceEntry device;
   device.id = ReadId(toml, seen);
@@ -88,6 +91,8 @@ SwitchEntry ReadSwitch(TomlReader& toml, std::set<std::string>& seen) {
   return out;
 }
 
+// `hosts`: all of the file. A slot that the link's host does not have is found here, where its line
+// is known. Whether the ends are nodes at all is for CheckTopology.
 LinkEntry ReadLink(TomlReader& toml, const std::vector<HostEntry>& hosts) {
   LinkEntry link;
   link.a = toml.String("from");
@@ -111,7 +116,9 @@ LinkEntry ReadLink(TomlReader& toml, const std::vector<HostEntry>& hosts) {
   return link;
 }
 
-// How many of the links, from the first, it takes for the topology to be refused.
+// How many of the links, from the first, it takes for the topology to be refused. It is refused
+// with all of them. One more link never makes good what is wrong without it, so the number is found
+// by halving.
 size_t LinksToRefusal(TopologySpec spec) {
   const std::vector<TopologySpec::Link> links = std::move(spec.links);
   const auto refused = [&](size_t count) {
@@ -128,7 +135,8 @@ size_t LinksToRefusal(TopologySpec spec) {
   return bad;
 }
 
-// What of the whole makes no topology is the fault of the first link with which it does not.
+// What of the whole makes no topology is the fault of the first link with which it does not; where
+// it does not even without links, the nodes are at fault, and the error is of `link` as a whole.
 void CheckTopology(TomlReader& toml, std::vector<TomlReader>& links, const TopologyTables& tables) {
   TopologySpec spec = SpecOf(tables);
   if (Topology::Create(spec).ok()) return;
@@ -144,6 +152,7 @@ void CheckTopology(TomlReader& toml, std::vector<TomlReader>& links, const Topol
 
 }  // namespace
 
+// Hosts come before links, whose slots are held against theirs. The whole is judged last.
 TopologyTables ReadTopologyTables(TomlReader& toml, const FabricRules& fabric) {
   TopologyTables tables;
   std::set<std::string> ids;
@@ -179,6 +188,7 @@ absl::StatusOr<TopologyTables> ParseTopologyFile(const std::string& text, const 
   return tables;
 }
 
+// An agent_uid that is not given stays away: 0 would be root.
 v1::TopologyTables ToProto(const TopologyTables& tables) {
   v1::TopologyTables out;
   for (const DeviceEntry& in : tables.devices) {

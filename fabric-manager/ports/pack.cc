@@ -34,12 +34,14 @@ void Append(const Entry& entry, std::string& out) {
   out.append(entry.value.data(), entry.value.size());
 }
 
-// Edits between two entries of the old pack, and after the last.
+// The entries of the old pack and the edits, both in ascending order of key, as one list. An edit
+// takes the place of the entry of its key, or stands where one would; what it erases is in neither.
 class Merge {
  public:
   Merge(const Edit* begin, const Edit* end, PackSums& sums)
       : next_(begin), end_(end), sums_(sums) {}
 
+  // The old entry leaves the sums where an edit names it, whether that replaces or erases it.
   void Old(const Entry& entry) {
     TakeEditsBelow(entry.key);
     if (next_ == end_ || next_->key != entry.key) {
@@ -90,6 +92,7 @@ class Merge {
 uint64_t LoadWord(const char* from) { return Load<uint64_t>(from); }
 uint32_t LoadHalf(const char* from) { return Load<uint32_t>(from); }
 
+// Where the framing of `old` is broken, `sums` is of no use afterwards, and nothing is in `out`.
 bool EditPack(uint64_t first, absl::string_view old, const Edit* begin, const Edit* end,
               bool at_end, PackSums& sums, std::vector<Pack>& out) {
   Merge merge(begin, end, sums);

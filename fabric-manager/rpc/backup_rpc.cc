@@ -79,6 +79,8 @@ class BackupStream : public OneRequestCall, public std::enable_shared_from_this<
   }
 
  private:
+  // Takes the one place there is for a backup and asks the store for the copy. For that the lock is
+  // given up: the store may answer at once, on this thread.
   void OnRequest(grpc::ByteBuffer& bytes) override {
     v1::BackupRequest request;
     const absl::Status parsed = ParseRequest(bytes, {}, &request);
@@ -110,6 +112,8 @@ class BackupStream : public OneRequestCall, public std::enable_shared_from_this<
     return directory_.file();
   }
 
+  // The file loses its name here, whatever becomes of the stream. Where that has ended meanwhile,
+  // only the place is left to give back: it was kept while the store was at the copy.
   void OnCopied(absl::StatusOr<StoreBackup> made) {
     MutexLock lock(mutex_);
     copying_ = false;
@@ -161,6 +165,7 @@ class BackupStream : public OneRequestCall, public std::enable_shared_from_this<
     if (asked_) FinishLocked(absl::CancelledError("the client went away"));
   }
 
+  // Also while the store copies: the copy is then thrown away when it is done.
   void OnLimit() {
     MutexLock lock(mutex_);
     if (finished_) return;
@@ -177,6 +182,8 @@ class BackupStream : public OneRequestCall, public std::enable_shared_from_this<
     self.swap(self_);
   }
 
+  // The first end counts. Where the store is still copying, the place for the next backup stays
+  // taken, until OnCopied.
   void FinishLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (finished_) return;
     finished_ = true;
@@ -207,6 +214,8 @@ class BackupStream : public OneRequestCall, public std::enable_shared_from_this<
   grpc::ByteBuffer piece_ ABSL_GUARDED_BY(mutex_);  // The message as it is being sent.
 };
 
+// Clears away copies that were left behind. By now the store is open, and so no other manager's:
+// none of them is still being made.
 BackupStreams::BackupStreams(Store* store, std::string directory, Executor* timer)
     : store_(store), directory_(std::move(directory)), timer_(timer) {
   if (directory_.empty()) return;

@@ -8,6 +8,7 @@
 namespace cxlpool::fm {
 namespace {
 
+// What an operator decided goes before what the fabric shows.
 v1::Device::State StateOf(const Device& device) {
   switch (device.service) {
     case DeviceService::kDraining:
@@ -22,6 +23,8 @@ v1::Device::State StateOf(const Device& device) {
   return device.reachable ? v1::Device::READY : v1::Device::UNREACHABLE;
 }
 
+// Numbers are the agent's. Whether the bridge is blocked is judged with what is under way there, as
+// placement does.
 void FillBridge(const Bridge& bridge, const HostView& host, v1::HostBridge* out) {
   out->set_name(bridge.name);
   out->set_max_regions(bridge.max_regions);
@@ -35,6 +38,8 @@ void FillBridge(const Bridge& bridge, const HostView& host, v1::HostBridge* out)
 
 }  // namespace
 
+// The reason is that of the state that is shown: the fabric's where the device is out of reach,
+// else the operator's.
 v1::Device ToProto(const DeviceView& device) {
   v1::Device out;
   out.set_name(ResourceName("devices", device.device.id));
@@ -57,6 +62,8 @@ v1::Device ToProto(const DeviceView& device) {
   return out;
 }
 
+// Ports are the slots where the fabric can bind, and those that are occupied, in order of number.
+// Which bridge a slot is on the agent's report says; where it does not, the Attachment's record.
 v1::Host ToProto(const HostView& host) {
   v1::Host out;
   const HostRuntime& runtime = *host.runtime;
@@ -161,6 +168,7 @@ v1::Path ToProto(const std::pair<std::string, std::string>& host_and_device, con
   return out;
 }
 
+// All of one view, so that the numbers and the revision belong together.
 v1::Capacity ToProto(const PoolView& view) {
   v1::Capacity out;
   out.set_total_bytes(view.capacity.total_bytes);

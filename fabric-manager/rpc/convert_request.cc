@@ -57,6 +57,7 @@ enum class Need { kOptional, kRequired };
 absl::Status ReadName(absl::string_view collection, const std::string& name, Need need,
                       std::string& id) {
   if (name.empty() && need == Need::kOptional) return absl::OkStatus();
+  // A name that is right costs no copy; ParseResourceName is asked only what is wrong with another.
   const size_t prefix = collection.size() + 1;
   const absl::string_view last = absl::string_view(name).substr(std::min(prefix, name.size()));
   if (absl::StartsWith(name, collection) && name.size() > prefix && name[prefix - 1] == '/' &&
@@ -67,6 +68,8 @@ absl::Status ReadName(absl::string_view collection, const std::string& name, Nee
   return ParseResourceName(collection, name).status();
 }
 
+// What every call about one Region begins with: who calls, the etag, and which Region it is, by its
+// id or its UUID.
 template <typename Message, typename Spec>
 absl::Status ReadTarget(const Message& message, Interned method, const Caller& caller, Spec& spec) {
   if (absl::Status status = ReadRequest(message, method, caller, spec); !status.ok()) {
@@ -87,6 +90,8 @@ absl::Status ReadEnum(absl::string_view field, int from, int highest, To& value)
   return absl::OkStatus();
 }
 
+// How a host is to use the Region. A zone says where system-ram goes online: with DEVDAX it would
+// have no effect, so it is refused and not ignored.
 template <typename Message, typename Spec>
 absl::Status ReadUse(const Message& message, Spec& spec) {
   absl::Status status = ReadEnum("mode", message.mode(), v1::SYSTEM_RAM, spec.mode);
@@ -128,6 +133,7 @@ absl::Status ReadPlacement(const v1::AllocateRegionRequest& request, AllocateSpe
   }
   const bool given = policy != v1::PLACEMENT_POLICY_UNSPECIFIED;
   const uint32_t ways = request.interleave_ways();
+  // One way interleaves nothing, and BANDWIDTH is there to interleave.
   if (ways > kMaxInterleaveWays || (ways != 0 && !std::has_single_bit(ways)) ||
       (ways == 1 && policy == v1::BANDWIDTH)) {
     return Bad("BAD_INTERLEAVE", absl::StrCat("field interleave_ways is ", ways),
@@ -170,6 +176,7 @@ absl::Status ReadPlacement(const v1::AllocateRegionRequest& request, AllocateSpe
   return absl::OkStatus();
 }
 
+// Takes a term from kMinTtl to kMaxTtl, both included. Otherwise `ttl` stays as it was.
 absl::Status ReadTtl(const google::protobuf::Duration& from, absl::Duration& ttl) {
   const auto duration = ReadDuration(from);
   if (duration.has_value() && *duration >= kMinTtl && *duration <= kMaxTtl) {
@@ -182,6 +189,7 @@ absl::Status ReadTtl(const google::protobuf::Duration& from, absl::Duration& ttl
              "use 10 seconds to 10 years, or leave it out for ever");
 }
 
+// Whole seconds, rounded up: what is more than 0 stays more than 0.
 absl::Status ReadLifetime(const google::protobuf::Duration& from, absl::Duration& lifetime) {
   const auto duration = ReadDuration(from);
   if (duration.has_value() && *duration > absl::ZeroDuration()) {
@@ -192,6 +200,8 @@ absl::Status ReadLifetime(const google::protobuf::Duration& from, absl::Duration
              "say how long it is expected to stay, or leave it out");
 }
 
+// An owner is named by host, boot, pid and start together. Without one of them a later process
+// could be taken for it, and the Region would outlive its owner.
 absl::Status ReadOwner(const v1::AllocateRegionRequest& request, AllocateSpec& spec) {
   const v1::Owner& from = request.owner();
   const absl::string_view wrong = from.pid() == 0              ? "its pid is 0"
@@ -212,6 +222,8 @@ absl::Status ReadOwner(const v1::AllocateRegionRequest& request, AllocateSpec& s
   return absl::OkStatus();
 }
 
+// A user id means somebody only on one host, so the Region's first host has to be named. An owner
+// that is given, too, has to be a process of the same user.
 absl::Status ReadMaker(const v1::AllocateRegionRequest& request, AllocateSpec& spec) {
   const uint32_t uid = request.maker_uid();
   const absl::string_view wrong = request.host().empty() ? "no host is"
@@ -227,6 +239,8 @@ absl::Status ReadMaker(const v1::AllocateRegionRequest& request, AllocateSpec& s
   return absl::OkStatus();
 }
 
+// Each of the two lists has at most kMaxOpenTo ids, and none of them is (uid_t)-1. Otherwise
+// `open_to` stays as it was.
 absl::Status ReadOpenTo(const v1::OpenTo& from, OpenTo& open_to) {
   for (const auto* ids : {&from.uids(), &from.gids()}) {
     if (static_cast<size_t>(ids->size()) > kMaxOpenTo) {
@@ -246,6 +260,9 @@ absl::Status ReadOpenTo(const v1::OpenTo& from, OpenTo& open_to) {
 
 }  // namespace
 
+// Of several mistakes the first is named, in the order below: Update keeps the first error. What
+// only the pool's state can tell, such as whether the tenant is there or the size fits, is left to
+// the planner.
 absl::StatusOr<AllocateSpec> FromProto(const v1::AllocateRegionRequest& request,
                                        const Caller& caller) {
   static const Interned kMethod("AllocateRegion");
@@ -298,6 +315,7 @@ absl::StatusOr<DetachSpec> FromProto(const v1::DetachRegionRequest& request, con
   return spec;
 }
 
+// A reason is asked for, and kept, only where the release is forced.
 absl::StatusOr<ReleaseSpec> FromProto(const v1::ReleaseRegionRequest& request,
                                       const Caller& caller) {
   static const Interned kMethod("ReleaseRegion");
@@ -311,12 +329,14 @@ absl::StatusOr<ReleaseSpec> FromProto(const v1::ReleaseRegionRequest& request,
   spec.fence = request.fence();
   spec.validate_only = request.validate_only();
   if (spec.force && !CXLPOOL_MUTANT("release-reason-is-lost")) spec.reason = request.reason();
+  // User id 0 is root's: what counts is whether the field is there.
   if (request.has_maker_uid() && !CXLPOOL_MUTANT("release-maker-is-lost")) {
     spec.maker_uid = request.maker_uid();
   }
   return spec;
 }
 
+// A size of 0 is refused here, whatever the Region is like. Any other is the planner's to judge.
 absl::StatusOr<ResizeSpec> FromProto(const v1::ResizeRegionRequest& request, const Caller& caller) {
   static const Interned kMethod("ResizeRegion");
   ResizeSpec spec;
@@ -333,6 +353,7 @@ absl::StatusOr<ResizeSpec> FromProto(const v1::ResizeRegionRequest& request, con
   return spec;
 }
 
+// The new id may not be a UUID: where a Region is named by one, that is its tag.
 absl::StatusOr<RenameSpec> FromProto(const v1::RenameRegionRequest& request, const Caller& caller) {
   static const Interned kMethod("RenameRegion");
   RenameSpec spec;
@@ -343,6 +364,7 @@ absl::StatusOr<RenameSpec> FromProto(const v1::RenameRegionRequest& request, con
   return spec;
 }
 
+// Without a ttl in the request there is none in the spec: the lease keeps the term that it has.
 absl::StatusOr<RenewSpec> FromProto(const v1::RenewRegionRequest& request, const Caller& caller) {
   static const Interned kMethod("RenewRegion");
   RenewSpec spec;
@@ -367,6 +389,7 @@ absl::Status CheckReason(const std::string& reason) {
   return absl::OkStatus();
 }
 
+// A serial number is tried first: one that is written with colons would pass for a URI as well.
 absl::StatusOr<std::string> ReadRevocationSubject(const std::string& text) {
   if (absl::StatusOr<std::string> serial = CanonicalSerial(text); serial.ok()) return serial;
   const size_t colon = text.find(':');
@@ -378,6 +401,7 @@ absl::StatusOr<std::string> ReadRevocationSubject(const std::string& text) {
              "give up to 40 hexadecimal digits, or a URI such as cxlpool://operator/alice");
 }
 
+// The identity that is left out is filled in here, since the audit record is to name it.
 absl::StatusOr<EnrolSpec> FromProto(const v1::EnrolHostRequest& request) {
   EnrolSpec spec{.host = {}, .identity = request.identity()};
   absl::Status status = ReadName("hosts", request.host(), Need::kRequired, spec.host);
@@ -390,6 +414,8 @@ absl::StatusOr<EnrolSpec> FromProto(const v1::EnrolHostRequest& request) {
   return spec;
 }
 
+// Without a key, which PlanSetTenant gives it; whether the numbers fit together is judged there,
+// too.
 absl::StatusOr<Tenant> FromProto(const v1::Tenant& tenant) {
   Tenant out;
   out.quota_bytes = tenant.quota_bytes();
@@ -401,6 +427,8 @@ absl::StatusOr<Tenant> FromProto(const v1::Tenant& tenant) {
   return out;
 }
 
+// What is left out is what it is in a file: the serial number is the id, and the granule the usual
+// one.
 DeviceEntry FromProto(const std::string& id, const v1::DeviceSettings& settings) {
   DeviceEntry out{.id = id,
                   .serial = settings.serial().empty() ? id : settings.serial(),
@@ -422,6 +450,8 @@ HostEntry FromProto(const std::string& id, const v1::HostSettings& settings) {
   return out;
 }
 
+// Devices and hosts have resource names, switches and links plain ids. The first name that is wrong
+// is the answer; everything else is left to CheckTables.
 absl::StatusOr<TopologyTables> FromProto(const v1::TopologyTables& tables) {
   TopologyTables out;
   for (const auto& device : tables.devices()) {
@@ -448,6 +478,7 @@ absl::StatusOr<TopologyTables> FromProto(const v1::TopologyTables& tables) {
   return out;
 }
 
+// The caller goes down in the record as the one who revoked it. PlanRevoke gives key and time.
 absl::StatusOr<Revocation> FromProto(const v1::RevokeCertificateRequest& request,
                                      const Caller& caller) {
   absl::StatusOr<std::string> subject = ReadRevocationSubject(request.subject());

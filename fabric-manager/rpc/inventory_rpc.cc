@@ -61,6 +61,7 @@ auto FillHost(v1::Host* response) {
 auto FillDevice(v1::Device* response) {
   return [response](const PoolView& view, const std::string& id) {
     const DeviceView* device = FindDevice(view, id);
+    // Of a device that the fabric has never shown, only the topology's entry is known.
     *response = device != nullptr ? ToProto(*device) : AllDevices(view)[id];
   };
 }
@@ -79,7 +80,8 @@ auto Always(PoolPlan plan) {
   return [plan = std::move(plan)](const std::string&) { return plan; };
 }
 
-// Who has bytes on the device. Looks at every Region.
+// Who has bytes on the device: counts all, and names at most kMaxOwners. Looks at every Region,
+// some at a time, so that no list of them all is made.
 void FillOwners(const PoolView& view, const std::string& id, v1::DrainDeviceResponse* response) {
   uint64_t count = 0;
   std::string after;
@@ -137,6 +139,7 @@ void InventoryRpc::AddTo(Calls& calls) {
   add("ListRevocations", &InventoryRpc::ListRevocations);
   add("GetTopology", &InventoryRpc::GetTopology);
   add("ApplyTopology", &InventoryRpc::ApplyTopology);
+  // It answers with a stream, so it is no UnaryCall; it takes the place of one all the same.
   calls.Add(
       absl::StrCat(kInventoryService, "Backup"), Admission::Kind::kCall,
       [this, &calls](Admitted admitted) { return backups_->Start(&calls, std::move(admitted)); });
@@ -148,6 +151,8 @@ void InventoryRpc::Read(UnaryCall<Request, Response>& call, Fill fill) {
   call.Finish(fill(*view));
 }
 
+// `start` either refuses or calls `done`, so the call is finished once. The view that the answer is
+// read from is taken after the change, and has it.
 template <typename Request, typename Response, typename Start, typename Fill>
 void InventoryRpc::Do(UnaryCall<Request, Response>& call, absl::string_view collection,
                       const std::string& name, Start start, Fill fill) {
@@ -163,6 +168,7 @@ void InventoryRpc::Do(UnaryCall<Request, Response>& call, absl::string_view coll
   if (!refused.ok()) answer(refused);
 }
 
+// Never refuses by itself: the plan, which judges the caller too, answers by `done`.
 template <typename Request, typename Response, typename Plan, typename Fill>
 void InventoryRpc::Change(UnaryCall<Request, Response>& call, absl::string_view collection,
                           const std::string& name, PoolCall change, Plan plan, Fill fill) {
@@ -183,6 +189,8 @@ void InventoryRpc::ListDevices(UnaryCall<v1::ListDevicesRequest, v1::ListDevices
   });
 }
 
+// No host: all of them. The hosts are asked now, and what they say is put beside the view as it is
+// when they have answered.
 void InventoryRpc::DiscoverDevices(
     UnaryCall<v1::DiscoverDevicesRequest, v1::DiscoverDevicesResponse>& call) {
   std::string host;
@@ -227,6 +235,7 @@ void InventoryRpc::RemoveDevice(UnaryCall<v1::RemoveDeviceRequest, v1::Device>& 
          FillDevice(call.response()));
 }
 
+// To fail a device is for good: without a reason nothing of it is begun.
 void InventoryRpc::FailDevice(UnaryCall<v1::FailDeviceRequest, v1::Device>& call) {
   Do(
       call, "devices", call.request().device(),
@@ -261,6 +270,7 @@ void InventoryRpc::AddHost(UnaryCall<v1::AddHostRequest, v1::Host>& call) {
          });
 }
 
+// The audit record's reason says under which identity the host was enrolled, and for which tenants.
 void InventoryRpc::EnrolHost(UnaryCall<v1::EnrolHostRequest, v1::Host>& call) {
   auto spec = FromProto(call.request());
   if (!spec.ok()) return call.Finish(spec.status());
@@ -280,6 +290,7 @@ void InventoryRpc::RemoveHost(UnaryCall<v1::RemoveHostRequest, v1::RemoveHostRes
          ById(&PlanRemoveHost), FillNothing);
 }
 
+// Without a reason nothing is begun. The answer comes with the end of the fence, done or failed.
 void InventoryRpc::FenceHost(UnaryCall<v1::FenceHostRequest, v1::Host>& call) {
   Do(
       call, "hosts", call.request().host(),
@@ -295,6 +306,7 @@ void InventoryRpc::FenceHost(UnaryCall<v1::FenceHostRequest, v1::Host>& call) {
       FillHost(call.response()));
 }
 
+// The answer is read from the view, and so says also what the tenant uses.
 void InventoryRpc::SetTenant(UnaryCall<v1::SetTenantRequest, v1::Tenant>& call) {
   auto tenant = FromProto(call.request().tenant());
   if (!tenant.ok()) return call.Finish(tenant.status());
@@ -306,6 +318,7 @@ void InventoryRpc::SetTenant(UnaryCall<v1::SetTenantRequest, v1::Tenant>& call) 
          });
 }
 
+// The view has "default" also where that has no record.
 void InventoryRpc::GetTenant(UnaryCall<v1::GetTenantRequest, v1::Tenant>& call) {
   Read(call, [&](const PoolView& view) -> absl::Status {
     const auto id = ParseResourceName("tenants", call.request().name());
@@ -339,6 +352,7 @@ void InventoryRpc::GetTopology(UnaryCall<v1::GetTopologyRequest, v1::Topology>& 
   });
 }
 
+// The steps that were taken, once they are durable; with validate_only, those that it would take.
 void InventoryRpc::ApplyTopology(
     UnaryCall<v1::ApplyTopologyRequest, v1::ApplyTopologyResponse>& call) {
   auto tables = FromProto(call.request().tables());
@@ -355,8 +369,8 @@ void InventoryRpc::ApplyTopology(
                           });
 }
 
-// The list changes first; then the peer's sessions (PoolService) and whatever else it has under way
-// end; then the operator is answered. What comes afterwards meets the list.
+// The list changes first, and what comes afterwards meets it. Then the peer's sessions end
+// (PoolService), the operator is answered, and whatever else the peer has under way ends.
 void InventoryRpc::RevokeCertificate(
     UnaryCall<v1::RevokeCertificateRequest, v1::Revocation>& call) {
   auto revocation = FromProto(call.request(), call.caller());

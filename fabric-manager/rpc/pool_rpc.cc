@@ -36,6 +36,7 @@ absl::Status CheckBatch(const Requests& requests) {
     return Refuse(absl::StatusCode::kInvalidArgument, "BAD_BATCH", "field requests is empty",
                   absl::StrCat("send 1 to ", kMaxBatch, " requests"));
   }
+  // A batch is a dry run as a whole or not at all: the service decides that once for all of it.
   if constexpr (requires { requests.at(0).validate_only(); }) {
     const bool dry = requests.at(0).validate_only();
     if (!std::all_of(requests.begin(), requests.end(),
@@ -51,6 +52,7 @@ absl::Status CheckBatch(const Requests& requests) {
 // The answer to a call that was only a question says nothing that was made up for it.
 template <typename Request>
 void ForgetIfDry(const Request& request, v1::Region* region) {
+  // Only an allocation has this field, and only by one the Region would be new.
   if constexpr (requires { request.region_id(); }) {
     if (request.validate_only()) ForgetMadeUp(true, !request.region_id().empty(), region);
   } else if constexpr (requires { request.validate_only(); }) {
@@ -58,6 +60,7 @@ void ForgetIfDry(const Request& request, v1::Region* region) {
   }
 }
 
+// One item's outcome: what the same call by itself would be answered, but for a dry run's plan.
 template <typename Request>
 void FillResult(const Request& request, const absl::StatusOr<Committed>& outcome,
                 const FabricCapabilities& fabric, v1::BatchResult* out) {
@@ -103,6 +106,8 @@ void PoolRpc::AddTo(Calls& calls) {
       [this, &calls](Admitted admitted) { return watch_.Start(&calls, std::move(admitted)); });
 }
 
+// A request that is wrong by itself is answered before the service sees it. `done` may come from
+// any thread, this one too: the call and its request stay until it is finished.
 template <typename Request, typename Response, typename Start, typename More>
 void PoolRpc::Change(UnaryCall<Request, Response>& call, Start start, More more) {
   auto spec = FromProto(call.request(), call.caller());
@@ -125,6 +130,8 @@ void PoolRpc::Change(UnaryCall<Request, Response>& call, Start start) {
   Change(call, std::move(start), [](const Committed&) {});
 }
 
+// Answers in the order of the requests. One that is wrong by itself stands in its place as an
+// error, and spoils none of the others.
 template <typename Request, typename Response, typename Start>
 void PoolRpc::Batch(UnaryCall<Request, Response>& call, Start start) {
   const auto& requests = call.request().requests();
@@ -170,6 +177,8 @@ absl::StatusOr<RegionPtr> PoolRpc::Find(const Caller& caller, const std::string&
   return WithItsEnd(caller, refusal.ToStatus());
 }
 
+// Only UNKNOWN_REGION is changed. Its metadata says which Region it is, as an id or as a whole
+// name; ends are kept by id.
 absl::Status PoolRpc::WithItsEnd(const Caller& caller, const absl::Status& status) const {
   if (!absl::IsNotFound(status) || !caller.for_pool()) return status;
   std::optional<Refusal> refusal = RefusalOf(status);
@@ -186,6 +195,7 @@ absl::Status PoolRpc::WithItsEnd(const Caller& caller, const absl::Status& statu
   return status;
 }
 
+// A dry run is answered with the plan, too: why the Region would be as it is shown.
 void PoolRpc::AllocateRegion(
     UnaryCall<v1::AllocateRegionRequest, v1::AllocateRegionResponse>& call) {
   const bool dry = call.request().validate_only();

@@ -22,6 +22,8 @@ class RegionFilterParser {
  public:
   explicit RegionFilterParser(absl::string_view text) : text_(text) {}
 
+  // Comparisons with AND between them, up to the end. Only spaces: a filter that every Region
+  // passes.
   absl::StatusOr<RegionFilter> Parse() {
     if (text_.size() > RegionFilter::kMaxCharacters) {
       return Bad(RegionFilter::kMaxCharacters, "is too long",
@@ -72,6 +74,7 @@ class RegionFilterParser {
     while (!AtEnd() && absl::ascii_isspace(static_cast<unsigned char>(text_[at_]))) ++at_;
   }
 
+  // `at` is put down before each part is read, so that an error says where the wrong part begins.
   absl::Status ReadComparison(RegionFilter::Comparison& comparison) {
     size_t at = at_;
     const absl::string_view word = Word();
@@ -107,6 +110,7 @@ class RegionFilterParser {
     return text_.substr(begin, at_ - begin);
   }
 
+  // Nothing: there is none here, and nothing has been read.
   std::optional<Operator> ReadOperator() {
     static constexpr std::array<std::pair<absl::string_view, Operator>, 7> kOperators = {{
         {"!=", Operator::kNotEqual},  // The longer ones first.
@@ -136,6 +140,8 @@ class RegionFilterParser {
     return ordered ? "=, !=, <, <=, > or >=" : "= or !=";
   }
 
+  // False: there is no value, or its quotes are not closed. Within quotes a backslash takes
+  // whatever follows as it is.
   bool ReadValue(std::string& value) {
     if (AtEnd() || text_[at_] != '"') {
       value = std::string(Word());
@@ -152,6 +158,8 @@ class RegionFilterParser {
     return false;
   }
 
+  // Takes the value in the form in which Holds compares it: names without their collection, all
+  // else as a number.
   absl::Status ReadInto(const FieldRule& rule, size_t at, std::string value,
                         RegionFilter::Comparison& comparison) {
     switch (rule.kind) {
@@ -178,6 +186,8 @@ class RegionFilterParser {
     return absl::OkStatus();
   }
 
+  // Takes the words of ToString, in any case and with "-" for "_". Where none fits, the refusal
+  // lists them.
   template <typename Enum>
   absl::Status ReadEnum(size_t at, const std::string& value, uint64_t& number, Enum first,
                         Enum last) {
@@ -194,6 +204,7 @@ class RegionFilterParser {
     return BadAt(at, absl::StrCat("use one of ", known));
   }
 
+  // Quotes at most 40 characters from there, escaped: a filter may hold any bytes.
   absl::Status BadAt(size_t at, const std::string& remedy) const {
     if (at >= text_.size()) return Bad(at, "ends too early", remedy);
     return Bad(at,
@@ -215,6 +226,7 @@ absl::StatusOr<RegionFilter> RegionFilter::Parse(absl::string_view text) {
   return RegionFilterParser(text).Parse();
 }
 
+// Those of `!=` as well: a name that nothing has is a mistake there, too.
 std::vector<std::pair<RegionFilter::Field, std::string>> RegionFilter::Names() const {
   std::vector<std::pair<Field, std::string>> names;
   for (const Comparison& comparison : all_) {

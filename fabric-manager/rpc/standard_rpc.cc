@@ -130,6 +130,8 @@ class HealthWatch final : public OneRequestCall {
     ReadRequest(calls);
   }
 
+  // Only the latest status counts: one that has not been sent yet is replaced. A stream that asked
+  // for a service which is not there stays at SERVICE_UNKNOWN.
   void Tell(HealthRpc::Status::ServingStatus status) {
     MutexLock lock(mutex_);
     if (wanted_ != HealthRpc::Status::SERVICE_UNKNOWN) wanted_ = status;
@@ -142,6 +144,7 @@ class HealthWatch final : public OneRequestCall {
     const absl::Status parsed = ParseRequest(bytes, {}, &request);
     HealthRpc::Status::ServingStatus status;
     {
+      // In one step, so that no change falls between: the next one comes by Tell.
       MutexLock lock(health_->mutex_);
       health_->watches_.insert(self_);
       status = health_->status_;
@@ -153,6 +156,7 @@ class HealthWatch final : public OneRequestCall {
       return Finish(ToWire(parsed, *context()));
     }
     if (!IsServed(request.service())) status = HealthRpc::Status::SERVICE_UNKNOWN;
+    // Where Tell was here meanwhile, what it said is newer.
     if (wanted_ == HealthRpc::Status::UNKNOWN || !IsServed(request.service())) wanted_ = status;
     PumpLocked();
   }
@@ -168,11 +172,15 @@ class HealthWatch final : public OneRequestCall {
     PumpLocked();
   }
   void OnDone() override {
+    // Maybe the last reference: it goes after the lock.
     const std::shared_ptr<HealthWatch> self = std::move(self_);
     MutexLock lock(health_->mutex_);
     health_->watches_.erase(self);
   }
 
+  // Ends a stream that was cancelled, else sends what is wanted and was not sent. Does nothing
+  // before the request is there (until then OneRequestCall may end the call) nor while a write is
+  // under way.
   void PumpLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (!asked_ || writing_ || finished_) return;
     if (cancelled_) {
@@ -210,6 +218,7 @@ void HealthRpc::AddTo(Calls& calls) {
             });
 }
 
+// Tells the streams without the lock, so that it is never held together with a stream's own.
 void HealthRpc::SetServing(bool serving) {
   std::vector<std::shared_ptr<HealthWatch>> watches;
   const auto status = serving ? Status::SERVING : Status::NOT_SERVING;
@@ -221,6 +230,7 @@ void HealthRpc::SetServing(bool serving) {
   for (const auto& watch : watches) watch->Tell(status);
 }
 
+// A service that is not there is NOT_FOUND, as grpc.health.v1 wants; all others have one status.
 void HealthRpc::Check(UnaryCall<health::HealthCheckRequest, Status>& call) {
   if (!IsServed(call.request().service())) {
     return call.Finish(Refuse(absl::StatusCode::kNotFound, "UNKNOWN_SERVICE",

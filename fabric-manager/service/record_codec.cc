@@ -41,6 +41,7 @@ Problem DecodeTime(absl::string_view field, int64_t micros, absl::Time& out) {
   return std::nullopt;
 }
 
+// Whether there is an Extent of that index is for DecodeAttachment to check.
 Segment DecodeSegment(const pb::SegmentRecord& in) {
   Segment out;
   out.extent_index = in.extent_index();
@@ -69,6 +70,7 @@ Problem DecodePart(absl::string_view field, const Record& in, Part& out) {
   return std::nullopt;
 }
 
+// `extents`: how many the Region has. A zone is stored only where it is not the usual one, MOVABLE.
 Problem DecodeAttachment(const pb::AttachmentRecord& in, size_t extents, Attachment& out) {
   out.host = in.host();
   if (Problem p = DecodeEnum("mode", in.mode(), Mode::kSystemRam, out.mode)) return p;
@@ -315,6 +317,7 @@ absl::Status BadRecord(Key key, const std::string& why) {
 
 }  // namespace
 
+// The record's audit is left unread: it is for people, and no part of the value.
 absl::StatusOr<std::variant<Item, PoolMeta>> DecodeRecord(Key key, absl::string_view value) {
   pb::Record record;
   if (!record.ParseFromArray(value.data(), static_cast<int>(value.size()))) {

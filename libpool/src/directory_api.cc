@@ -41,6 +41,8 @@ int cxlpool_directory_create(const cxlpool_map* map,
   });
 }
 
+// -1 is no partition; other numbers below 0 are refused, and not taken for it. Here and below a
+// handle or a struct of the caller's is written only on success.
 int cxlpool_directory_open(const cxlpool_map* map, const cxlpool_directory_options* options,
                            cxlpool_directory** directory, cxlpool_error* error) {
   return Run(error, [&]() -> Status {

@@ -76,7 +76,9 @@ struct Child {
   UniqueFd output;
 };
 
-// 0, or errno.
+// Starts the program: 0, or errno. It gets no descriptors but its three, no signal that is blocked
+// or ignored, and a process group of its own. Without a pidfd nothing could wait for it with a
+// deadline, so where there is none it is killed.
 int Spawn(const std::string& program, const ProgramCall& call, Child& child) {
   std::array<int, 2> pipe;
   if (::pipe2(pipe.data(), O_CLOEXEC) != 0) return errno;
@@ -165,6 +167,8 @@ int Reap(Child& child) {
 
 }  // namespace
 
+// Answers the path with all links resolved: what was checked is what is run. Every directory above
+// the file is looked at, up to the root.
 absl::StatusOr<std::string> CheckProgram(const std::string& what, const std::string& path) {
   const std::unique_ptr<char, decltype(&std::free)> real(::realpath(path.c_str(), nullptr),
                                                          &std::free);
@@ -194,6 +198,7 @@ absl::Status ProgramRun::Run(const ProgramCall& call) {
   ::kill(-child.pid, SIGKILL);  // Before it is reaped: until then the group's number is its own.
   bool dead = end == End::kExited;
   if (!dead) dead = Await(child, -1, In(kDyingTimeout), output) == End::kExited;
+  // What it wrote last is in the pipe still.
   ReadOutput(child.output.get(), output);
   if (!output.empty()) LogInfo(call.subject, call.about, ": ", absl::CHexEscape(output));
   const int wait_status = dead ? Reap(child) : 0;

@@ -84,6 +84,8 @@ TomlReader::TomlReader(TomlReader&&) noexcept = default;
 TomlReader& TomlReader::operator=(TomlReader&&) noexcept = default;
 TomlReader::~TomlReader() = default;
 
+// A text that is no TOML has no tables to read from, so its error is answered at once and not kept
+// for Finish.
 absl::StatusOr<TomlReader> TomlReader::Parse(absl::string_view text, const std::string& file) {
   toml::parse_result parsed = toml::parse(std::string_view(text.data(), text.size()));
   if (!parsed) {
@@ -118,6 +120,8 @@ std::string TomlReader::Where(const std::string& key) const {
   return absl::StrCat(where, ": ", node_->Full(key));
 }
 
+// String, Bool and Number count the key as asked for. One that is missing without a default, or of
+// another type, is kept as an error and reads as "", false or 0, so that the caller goes on.
 std::string TomlReader::String(const std::string& key, std::optional<std::string> otherwise) {
   const toml::node* node = node_->Find(key);
   if (node == nullptr) {
@@ -154,6 +158,7 @@ uint64_t TomlReader::Number(const std::string& key, std::optional<uint64_t> othe
   return static_cast<uint64_t>(*value);
 }
 
+// Bytes as a number, or a text with a unit.
 uint64_t TomlReader::Size(const std::string& key, std::optional<uint64_t> otherwise) {
   const toml::node* node = node_->Find(key);
   if (node != nullptr && node->is_string()) {
@@ -164,6 +169,7 @@ uint64_t TomlReader::Size(const std::string& key, std::optional<uint64_t> otherw
   return Number(key, otherwise);
 }
 
+// Of a key that is missing, String keeps the error: the one here comes second, and does not count.
 absl::Duration TomlReader::Duration(const std::string& key,
                                     std::optional<absl::Duration> otherwise) {
   if (node_->Find(key) == nullptr && otherwise.has_value()) return *otherwise;
@@ -174,6 +180,7 @@ absl::Duration TomlReader::Duration(const std::string& key,
   return duration;
 }
 
+// What Duration refused may be out of range, too, but its own error came first.
 absl::Duration TomlReader::DurationIn(const std::string& key, absl::Duration otherwise,
                                       absl::Duration min, absl::Duration max) {
   const absl::Duration duration = Duration(key, otherwise);
@@ -185,6 +192,7 @@ absl::Duration TomlReader::DurationIn(const std::string& key, absl::Duration oth
   return duration;
 }
 
+// Only what the file says is checked; a default is the caller's own.
 std::string TomlReader::AbsolutePath(const std::string& key, std::optional<std::string> otherwise) {
   std::string path = String(key, std::move(otherwise));
   if (Has(key) && (path.empty() || path[0] != '/')) {
@@ -193,6 +201,7 @@ std::string TomlReader::AbsolutePath(const std::string& key, std::optional<std::
   return path;
 }
 
+// What is wrong is said in the words of address.h, with the line and the key in front.
 std::string TomlReader::AddressText(const std::string& key, bool local) {
   std::string text = String(key);
   const absl::StatusOr<Address> address = ParseAddress(text);
@@ -224,6 +233,7 @@ std::vector<uint64_t> TomlReader::Numbers(const std::string& key) {
   return out;
 }
 
+// As Numbers. An empty text is refused like what is no text.
 std::vector<std::string> TomlReader::Strings(const std::string& key) {
   std::vector<std::string> out;
   const toml::node* node = node_->Find(key);
@@ -244,6 +254,7 @@ bool TomlReader::Has(const std::string& key) const {
 
 void TomlReader::LeaveAlone(const std::string& key) { node_->Find(key); }
 
+// A table that is missing, or is none, reads as an empty one. Finish finds nothing unknown in it.
 TomlReader TomlReader::Table(const std::string& key) {
   auto node = std::make_shared<Node>();
   node->path = node_->Full(key);
@@ -254,6 +265,8 @@ TomlReader TomlReader::Table(const std::string& key) {
   return TomlReader(file_, std::move(node));
 }
 
+// In the order of the file; errors name them KEY[0], KEY[1] and so on. What is no table stands as
+// an empty one, so that the numbers of the others stay right.
 std::vector<TomlReader> TomlReader::Tables(const std::string& key) {
   std::vector<TomlReader> out;
   const toml::node* found = node_->Find(key);
@@ -272,6 +285,8 @@ std::vector<TomlReader> TomlReader::Tables(const std::string& key) {
   return out;
 }
 
+// Only tables that somebody read are looked through: another one is an unknown key of the table
+// that it is in.
 absl::Status TomlReader::Finish() {
   if (!file_->error.ok()) return file_->error;
   for (const auto& node : file_->nodes) {

@@ -31,6 +31,8 @@ using openssl::NoPassword;
 
 using Extension = std::unique_ptr<X509_EXTENSION, Free<X509_EXTENSION_free>>;
 
+// Names the first error that OpenSSL noted on this thread, and forgets the others, so that they are
+// not taken for the next call's.
 absl::Status OpensslError(const std::string& doing) {
   char text[256] = "unknown error";
   if (const unsigned long code = ERR_get_error(); code != 0) {
@@ -76,6 +78,7 @@ absl::StatusOr<PemPair> ToPem(X509* certificate, EVP_PKEY* key) {
 bool SetSerial(X509* certificate) {
   unsigned char bytes[16];  // RFC 5280, 4.1.2.2: positive, at most 20 octets, unpredictable.
   if (RAND_bytes(bytes, sizeof(bytes)) != 1) return false;
+  // The top bit is clear, so it is positive; the next is set, so it always has 16 octets.
   bytes[0] = (bytes[0] & 0x7f) | 0x40;
   const std::unique_ptr<BIGNUM, Free<BN_free>> number(BN_bin2bn(bytes, sizeof(bytes), nullptr));
   return number != nullptr &&
@@ -240,6 +243,8 @@ absl::StatusOr<PemPair> MakeLeaf(const PemPair& authority, const CertificateRequ
   return ToPem(certificate->get(), key.get());
 }
 
+// Of the old certificate only the key counts; that it is the right one's is for the caller to
+// check.
 absl::StatusOr<std::string> MakeLeafForKeyOf(const std::string& old, const PemPair& authority,
                                              const CertificateRequest& request) {
   const Certificate before = ParseCertificate(old);

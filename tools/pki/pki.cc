@@ -45,6 +45,8 @@ absl::Status WritePair(const IssuedFiles& files, const PemPair& pair, bool repla
   return WritePemFile(files.cert, pair.cert, kCertMode, replace);
 }
 
+// Both files, of an authority that has not ended: what it signed would be refused everywhere. What
+// is no PEM passes here, and is MakeLeaf's to refuse (BAD_CA).
 absl::StatusOr<PemPair> LoadAuthority(const std::string& dir) {
   const IssuedFiles files = FilesOf(dir, "ca");
   if (!FileExists(files.cert) || !FileExists(files.key)) {
@@ -103,6 +105,8 @@ CertificateRequest Describe(const LeafRequest& request) {
 
 }  // namespace
 
+// One of the two files is enough to count as an authority: half of one is not written over either,
+// unless `force`.
 absl::StatusOr<IssuedFiles> InitAuthority(const std::string& dir, bool force) {
   if (absl::Status status = PrepareDirectory(dir); !status.ok()) return status;
   const IssuedFiles files = FilesOf(dir, "ca");
@@ -112,6 +116,7 @@ absl::StatusOr<IssuedFiles> InitAuthority(const std::string& dir, bool force) {
                   "old one stops working");
   }
   const absl::Time now = absl::Now();
+  // Part of the name is random: an authority and the one that replaces it are told apart by it.
   const std::string mark = absl::BytesToHexString(RandomUuid().substr(0, 4));
   const absl::StatusOr<PemPair> pair =
       MakeAuthority(absl::StrCat("cxlpool CA ", mark), now - kBackdated, now + kAuthorityLife);
@@ -120,6 +125,8 @@ absl::StatusOr<IssuedFiles> InitAuthority(const std::string& dir, bool force) {
   return files;
 }
 
+// The request, the authority and the files that are there are looked at before a key is made.
+// `force` replaces the key, too.
 absl::StatusOr<IssuedFiles> IssueLeaf(const std::string& dir, const LeafRequest& request) {
   if (absl::Status status = CheckRequest(request); !status.ok()) return status;
   const absl::StatusOr<PemPair> authority = LoadAuthority(dir);

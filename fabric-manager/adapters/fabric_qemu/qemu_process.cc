@@ -46,6 +46,7 @@ std::string FormatIncarnation(const ProcessName& name) {
   return absl::StrCat(BootId(), "/", name.pid, ":", name.start_ticks);
 }
 
+// A pid of 1 or less is refused: no QEMU has one, and such a process must not be taken for one.
 std::optional<FormerProcess> ParseIncarnation(absl::string_view incarnation) {
   const std::vector<absl::string_view> parts = absl::StrSplit(incarnation, absl::ByAnyChar("/:"));
   FormerProcess former;
@@ -57,6 +58,7 @@ std::optional<FormerProcess> ParseIncarnation(absl::string_view incarnation) {
   return former;
 }
 
+// The file has "BOOT PID START". What is anything else counts as nothing.
 std::string ReadFormerIncarnation(const std::string& path) {
   const std::vector<std::string> fields =
       absl::StrSplit(absl::StripAsciiWhitespace(ReadText(path)), ' ');
@@ -65,6 +67,8 @@ std::string ReadFormerIncarnation(const std::string& path) {
   return ParseIncarnation(incarnation).has_value() ? incarnation : "";
 }
 
+// The pidfd comes first, then the look at /proc, then whether the process of the pidfd still runs.
+// In another order the start time could be that of a later process with the same pid.
 absl::StatusOr<QemuProcess> QemuProcess::Open(pid_t pid) {
   UniqueFd pidfd(PidfdOpen(pid));
   if (!pidfd.valid() && errno == ESRCH) {
@@ -94,6 +98,8 @@ bool QemuProcess::HasThread(uint64_t thread) const {
   return ::access(path.c_str(), F_OK) == 0;
 }
 
+// Kills by the pidfd, so never a process that got the pid afterwards; and neither init nor this
+// process, whatever was found behind the socket. OK: it has ended, for certain.
 absl::Status QemuProcess::Kill(absl::Duration timeout) const {
   if (HasExited()) return absl::OkStatus();
   if (name_.pid <= 1 || name_.pid == ::getpid()) {

@@ -21,7 +21,9 @@ uint64_t BigEndian(absl::string_view bytes) {
   return word;
 }
 
-// Takes SQLite's variable-length integer off the front of `in`.
+// Takes SQLite's variable-length integer off the front of `in`: up to eight bytes of seven bits
+// each, whose top bit says that more follow, and then one of eight bits. Nothing: `in` ends before
+// it does, and is left as it was.
 std::optional<uint64_t> TakeVarint(absl::string_view& in) {
   uint64_t word = 0;
   for (size_t i = 0; i < 9 && i < in.size(); ++i) {
@@ -45,6 +47,8 @@ size_t ValueSize(uint64_t type) {
   return type < 12 ? kIntegers[type] : (type - 12) / 2;
 }
 
+// `bytes` are as many as ValueSize says. Floating point, which no table of ours has, and the types
+// that SQLite reserves are kOther.
 ScannedValue ValueOf(uint64_t type, absl::string_view bytes) {
   ScannedValue value;
   if (type == 0) {
@@ -67,6 +71,8 @@ ScannedValue ValueOf(uint64_t type, absl::string_view bytes) {
   return value;
 }
 
+// A header with the types of all values, then the values. Empty: they do not fit together, so this
+// is no row.
 std::vector<ScannedValue> ValuesOf(absl::string_view payload) {
   absl::string_view header = payload;
   const std::optional<uint64_t> header_bytes = TakeVarint(header);
@@ -104,7 +110,8 @@ class Scanner {
     return image_.substr((number - 1) * kPageBytes, kPageBytes);
   }
 
-  // A chain of trunks, each with the numbers of more free pages.
+  // A chain of trunks, each with the numbers of more free pages. Damage may make it go round, or
+  // lead out of the file: there it ends.
   void FindFreePages() {
     if (image_.size() < kFileHeaderBytes) return;
     uint64_t trunk = BigEndian(image_.substr(32, 4));
@@ -116,6 +123,8 @@ class Scanner {
     }
   }
 
+  // Nothing in the page is relied on: a pointer that leads out of it, or into its header, is
+  // skipped.
   void ReadLeaf(uint64_t number) {
     const absl::string_view page = Page(number);
     const size_t start = number == 1 ? kFileHeaderBytes : 0;
@@ -128,6 +137,7 @@ class Scanner {
     }
   }
 
+  // Brings a row only where all of it is there.
   void ReadCell(absl::string_view cell) {
     const std::optional<uint64_t> size = TakeVarint(cell);
     const std::optional<uint64_t> id = size.has_value() ? TakeVarint(cell) : std::nullopt;
@@ -138,7 +148,9 @@ class Scanner {
     if (!row.values.empty()) each_(row);
   }
 
-  // What is on the leaf, and what the overflow pages have. Shorter than `size`: it is broken.
+  // What is on the leaf, and what the overflow pages have. Shorter than `size`: it is broken. How
+  // much of a large payload is on the leaf is X, M and K of the format ("B-tree Pages"). Each page
+  // brings a byte at least, so a chain that goes round ends too.
   std::string PayloadOf(absl::string_view cell, uint64_t size) const {
     constexpr size_t kMostHere = kUsable - 35;
     constexpr size_t kLeastHere = (kUsable - 12) * 32 / 255 - 23;

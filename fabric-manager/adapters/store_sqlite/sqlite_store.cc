@@ -84,6 +84,7 @@ class SqliteStore : public Store {
   std::thread watchdog_;
 };
 
+// What has been started before a failure is ended by the destructor.
 absl::Status SqliteStore::Start() {
   checkpoint_pages_ = options_.checkpoint_pages;
   try {
@@ -99,6 +100,8 @@ absl::Status SqliteStore::Start() {
   return absl::OkStatus();
 }
 
+// The watchdog outlives the writer: a commit that hangs while the store is closing is answered
+// still.
 SqliteStore::~SqliteStore() {
   {
     MutexLock lock(mutex_);
@@ -121,6 +124,8 @@ void SqliteStore::Open(Done lost, DoneWith<StoreImage> done) {
   work_.notify_all();
 }
 
+// Hands the commit to the writer, or refuses it on the caller's thread. Completions are called
+// without the lock: they may call back.
 void SqliteStore::Commit(StoreBatch batch, Done done) {
   absl::Status refused;
   {
@@ -140,6 +145,7 @@ void SqliteStore::Commit(StoreBatch batch, Done done) {
   std::move(done)(std::move(refused));
 }
 
+// The first reason stays. `lost_` is called at most once, and without the lock.
 void SqliteStore::Break(const absl::Status& why) {
   Done lost;
   {
@@ -151,6 +157,8 @@ void SqliteStore::Break(const absl::Status& why) {
   if (lost != nullptr) std::move(lost)(why);
 }
 
+// A commit comes before the next piece of a backup, and waits for no more than one. At the end the
+// backup goes before the database that it is copied from.
 void SqliteStore::Write() {
   while (true) {
     std::optional<Pending> commit;
@@ -159,6 +167,7 @@ void SqliteStore::Write() {
     if (open != nullptr) std::move(open)(OpenDatabase());
     if (commit.has_value()) Serve(*std::move(commit));
     StepBackup();
+    // Where commits leave no idle moment: the log must not grow for ever.
     if (database_ != nullptr && database_->wal_pages() >= 4 * checkpoint_pages_) Checkpoint();
   }
   std::shared_ptr<BackupJob> backup;
@@ -171,6 +180,7 @@ void SqliteStore::Write() {
   database_.reset();
 }
 
+// A job that has finished stays here until the next one takes its place.
 void SqliteStore::Backup(std::string path, DoneWith<StoreBackup> done) {
   std::shared_ptr<BackupJob> last;  // Goes outside the lock.
   {
@@ -200,7 +210,7 @@ void SqliteStore::StepBackup() {
 }
 
 // Takes what is to be done next. While nothing is, brings the log back to its beginning once it is
-// long, and makes the head file durable. False: stopping, and everything is done.
+// long, and makes the head file durable. False: stopping, with no commit left to serve.
 bool SqliteStore::WaitForWork(std::optional<Pending>& commit, DoneWith<StoreImage>& open) {
   const auto ready = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
     return stopping_ || open_.has_value() || commit_.has_value() ||
@@ -239,6 +249,8 @@ bool SqliteStore::WaitForWork(std::optional<Pending>& commit, DoneWith<StoreImag
   }
 }
 
+// `database_` is set once all has succeeded. Before that, a failure gives the lock on the file
+// back, and the store stays closed.
 absl::StatusOr<StoreImage> SqliteStore::OpenDatabase() {
   if (database_ != nullptr) {
     return absl::FailedPreconditionError("the store is open already");
@@ -266,6 +278,9 @@ void SqliteStore::Serve(Pending commit) {
   if (early) CommitNow(commit.batch).IgnoreError();
 }
 
+// What the guard refuses, and a full disk, change nothing, and the store goes on. After any other
+// failure of the database every later commit gets the same answer: what is on the disk is not
+// known, or another process has changed it.
 absl::Status SqliteStore::CommitNow(const StoreBatch& batch) {
   if (database_ == nullptr) {
     return Refuse(absl::StatusCode::kFailedPrecondition, "STORE_NOT_OPEN",
@@ -288,6 +303,9 @@ absl::Status SqliteStore::CommitNow(const StoreBatch& batch) {
   return status;
 }
 
+// A disk without room for it is no end: commits go on into the log, and the next attempt comes at
+// twice its length, so that they do not wait for attempts in vain. Any other failure is the end of
+// the store.
 void SqliteStore::Checkpoint() {
   const absl::Status status = database_->Checkpoint();
   if (status.ok()) {

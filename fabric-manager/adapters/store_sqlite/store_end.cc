@@ -9,6 +9,8 @@
 
 namespace cxlpool::fm {
 
+// A head file that is missing and one without a sound slot have the same slots; `has_head_file`
+// tells them apart.
 absl::StatusOr<StoreEnd> StoreEnd::Read(const std::string& path) {
   StoreEnd end;
   absl::StatusOr<LogFile> log = LogFile::Read(path + "-wal");
@@ -69,6 +71,8 @@ absl::StatusOr<std::string> WhatTheLogShows(
 
 }  // namespace
 
+// Head file and log are asked first, for each may know of a change that is missing. Where neither
+// does, a store that was in use must have both: the one that is gone may have known.
 absl::StatusOr<std::string> WhatIsMissing(
     const StoreEnd& end, int64_t schema, const StoreMeta& meta,
     const std::function<absl::StatusOr<std::string>()>& main) {
@@ -105,6 +109,7 @@ absl::Status IncompleteError(const std::string& path, const std::string& what) {
                    path, "-head and ", path, "-wal of the store before it away"));
 }
 
+// In parts: one read takes its length as an int.
 absl::StatusOr<std::string> ReadMainFile(sqlite3* db, const std::string& path) {
   sqlite3_file* file = nullptr;
   sqlite3_int64 size = 0;

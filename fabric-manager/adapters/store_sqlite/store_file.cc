@@ -84,7 +84,7 @@ absl::Status CheckDirectory(const std::string& directory) {
   return absl::OkStatus();
 }
 
-// Nothing there: OK.
+// Nothing there: OK. A symbolic link is refused, wherever it leads.
 absl::Status CheckFile(const std::string& file) {
   struct stat found;
   if (lstat(file.c_str(), &found) != 0) {
@@ -117,6 +117,7 @@ off_t SizeOf(const std::string& file) {
   return stat(file.c_str(), &found) == 0 ? found.st_size : 0;
 }
 
+// OK: all of it is on stable storage.
 absl::Status WriteAll(int fd, absl::string_view bytes, const std::string& name) {
   while (!bytes.empty()) {
     const ssize_t written = write(fd, bytes.data(), bytes.size());
@@ -180,6 +181,7 @@ absl::StatusOr<std::string> CheckStorePath(const std::string& path) {
   return real;
 }
 
+// A file that is shorter than it was when its size was read gives what there is.
 absl::StatusOr<std::string> ReadStoreFile(const std::string& path) {
   const auto failed = [&](int error) {
     return Refuse(absl::StatusCode::kUnavailable, "STORE_IO",
@@ -205,6 +207,8 @@ absl::StatusOr<std::string> ReadStoreFile(const std::string& path) {
   return bytes;
 }
 
+// The file gets its name only once it is synced. A power cut before that leaves nothing but one
+// under another name, PATH.new-XXXXXX.
 absl::Status CreateStoreFile(const std::string& path, absl::string_view bytes) {
   std::string temporary = absl::StrCat(path, ".new-XXXXXX");
   const UniqueFd fd(mkostemp(temporary.data(), O_CLOEXEC));
@@ -235,6 +239,7 @@ absl::StatusOr<std::string> CreatePartFile(const std::string& path) {
   if (StoreFileExists(path)) return BackupExistsError(path);
   struct stat found;
   const std::string directory = DirectoryOf(path);
+  // In a sticky directory, such as /tmp, others cannot replace the file.
   if (stat(directory.c_str(), &found) == 0 && (found.st_mode & 022) != 0 &&
       (found.st_mode & S_ISVTX) == 0) {
     return Unsafe(absl::StrCat("directory ", directory, " can be written by others"),
@@ -249,6 +254,8 @@ absl::StatusOr<std::string> CreatePartFile(const std::string& path) {
   return part;
 }
 
+// The bytes are synced before the name is given. Where the name cannot be made durable it is taken
+// back: what was reported as failed must not be there.
 absl::StatusOr<uint64_t> PublishPartFile(const std::string& part, const std::string& path) {
   absl::Status status;
   struct stat found = {};
@@ -292,6 +299,8 @@ absl::Status PublishBytes(absl::string_view bytes, const std::string& path) {
   return PublishPartFile(*part, path).status();
 }
 
+// Until the last rename `path` is the old database. Its log and its head file may be gone by then,
+// so the caller has copies of both.
 absl::Status ReplaceStoreFile(const std::string& fresh, const std::string& path) {
   const UniqueFd fd(open(fresh.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   if (!fd.valid() || fsync(fd.get()) != 0) {

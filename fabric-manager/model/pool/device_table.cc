@@ -26,8 +26,9 @@ bool IsUsable(const Device& device) {
 
 }  // namespace
 
-// Adds a device; the tables by number grow to hold it. Without links it joins the one domain at
-// once, which is cheap; else the ways are followed again.
+// Adds a device; the tables by number grow to hold it. Without links no other device's failure
+// domain or reach depends on it, so only its own domain is looked up; else the ways are followed
+// again.
 absl::Status DeviceTable::Add(const Device& device) {
   const auto index = space_.AddDevice(device.capacity_bytes, device.granule_bytes, device.max_lds);
   if (!index.ok()) return Broken("device \"", device.id, "\": ", index.status().message());
@@ -50,6 +51,8 @@ absl::Status DeviceTable::Add(const Device& device) {
   return absl::OkStatus();
 }
 
+// What the fabric shows of the device (whether it can be reached, and why not) is no part of the
+// record, and stays as it was. A change that is refused has changed nothing.
 absl::Status DeviceTable::Change(const Device& device, const std::vector<Extent>& held) {
   Device& now = devices_.at(device.id);
   if (!now.IsShapedAs(device)) {
@@ -64,11 +67,14 @@ absl::Status DeviceTable::Change(const Device& device, const std::vector<Extent>
   return absl::OkStatus();
 }
 
-// Another capacity or granule, around the Regions that are there.
+// Another capacity, granule or number of LDs, around the Regions that are there: takes them out,
+// makes the device anew, and takes them in again. Where one does not fit any more, it is all put
+// back.
 absl::Status DeviceTable::Reshape(const Device& before, const Device& after,
                                   const std::vector<Extent>& held) {
   const DeviceIndex index = *IndexOf(Interned(before.id));
-  // The index that was given back last is the next to be given.
+  // The lowest free index is the next to be given. It is this one, for no device before it has
+  // gone: a device that was removed keeps its record, and so its index.
   const auto change = [&](const Device& from, size_t taken,
                           const Device& to) -> std::optional<size_t> {
     for (size_t i = 0; i < taken; ++i) {
@@ -100,6 +106,8 @@ absl::Status DeviceTable::Reshape(const Device& before, const Device& after,
   return Broken("device \"", before.id, "\" would not have room for its Regions any more");
 }
 
+// Its index may be another device's next: it leaves every set, and what is kept of the topology by
+// index is made anew.
 absl::Status DeviceTable::Remove(absl::string_view id) {
   const Interned name(id);
   const DeviceIndex index = index_of_.at(name);
@@ -137,6 +145,7 @@ absl::Status DeviceTable::Take(const Region& region) {
   return absl::OkStatus();
 }
 
+// Cannot be refused: what was taken is there to be given. Anything else ends the process.
 void DeviceTable::Give(const Region& region) {
   Count(region, -1);
   for (const Extent& extent : region.extents) {
@@ -146,6 +155,8 @@ void DeviceTable::Give(const Region& region) {
   }
 }
 
+// Adds the Region's bytes and LDs to the counts (`sign` 1), or takes them away (-1). Whether a
+// device is placeable depends on its LDs only where there is a limit of them.
 void DeviceTable::Count(const Region& region, int64_t sign) {
   for (size_t i = 0; i < region.extents.size(); ++i) {
     const Extent& extent = region.extents[i];
@@ -186,6 +197,7 @@ std::map<std::string, DeviceSet, std::less<>> DeviceTable::ReachByTopology() con
   return reach;
 }
 
+// Makes failure domains and reach anew from the topology. The domains get new numbers.
 void DeviceTable::FollowTopology() {
   held_topology_ = false;
   domains_.clear();
@@ -233,6 +245,8 @@ const Device* DeviceTable::Find(absl::string_view id) const {
   return it == devices_.end() ? nullptr : &it->second;
 }
 
+// Sums over the devices, without those that were removed: free, held, scrubbing and quarantined
+// bytes together are the total.
 Capacity DeviceTable::GetCapacity() const {
   Capacity capacity;
   for (DeviceIndex index = 0; index < by_index_.size(); ++index) {
@@ -294,6 +308,7 @@ absl::Status DeviceTable::Check() const {
   return absl::OkStatus();
 }
 
+// By name: the same device may have another index in the other table.
 absl::Status DeviceTable::Compare(const DeviceTable& other) const {
   if (index_of_.size() != other.index_of_.size()) return Broken("there are bytes of no device");
   for (const auto& [id, index] : index_of_) {

@@ -31,6 +31,7 @@ bool Distinct(Values values) {
 
 }  // namespace
 
+// Here and below: the words of the API. UNKNOWN: a number that stands for no value.
 absl::string_view ToString(RegionState state) {
   switch (state) {
     case RegionState::kReserved:
@@ -139,6 +140,7 @@ size_t Attachment::EndOf(size_t part) const {
 
 void Attachment::Join() { parts.resize(1); }
 
+// The parts behind it begin earlier by as many segments as went.
 void Attachment::Remove(size_t part) {
   const size_t first = parts[part].first_segment;
   const size_t end = EndOf(part);
@@ -268,6 +270,7 @@ bool MayFollow(AttachmentState from, AttachmentState to) {
   return false;
 }
 
+// What comes after SCRUBBING and FAILED is no state: the Region is gone then.
 bool MayFollow(RegionState from, RegionState to) {
   using enum RegionState;
   if (from == to) return true;

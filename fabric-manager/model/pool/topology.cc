@@ -23,6 +23,7 @@ absl::Status Bad(const std::string& message, const std::string& remedy,
                 absl::StrCat("topology: ", message), remedy, std::move(metadata));
 }
 
+// These limits bound the search, which finds and keeps a way for each pair of host and device.
 absl::Status CheckLimits(const TopologySpec& spec) {
   const struct {
     const char* what;
@@ -46,6 +47,8 @@ absl::Status AddNode(Kinds& kinds, absl::string_view id, Kind kind) {
              "give every host, switch and device an id of its own", {{"node", std::string(id)}});
 }
 
+// Ids are unique among nodes of all kinds, for a link names its ends by nothing else. Of several
+// nodes that are wrong the first is named.
 absl::StatusOr<Kinds> CheckNodes(const TopologySpec& spec) {
   Kinds kinds;
   absl::Status status;
@@ -80,6 +83,7 @@ absl::Status CheckLink(const TopologySpec::Link& link, const Kinds& kinds) {
   return absl::OkStatus();
 }
 
+// Each link by itself, then whether a device has a head for each of its links.
 absl::Status CheckLinks(const TopologySpec& spec, const Kinds& kinds) {
   absl::flat_hash_map<absl::string_view, uint32_t> links;
   for (const TopologySpec::Link& link : spec.links) {

@@ -42,6 +42,8 @@ int FewCommon(const DeviceSet& a, const DeviceSet& b, std::array<DeviceIndex, kF
 
 }  // namespace
 
+// The shortest length of the set from `length` on, which is at least 1. In the first word the bits
+// of shorter lengths are masked out.
 uint32_t FreeSpace::NextLength(const Lengths& lengths, uint32_t length) {
   if (length > kShort) return 0;
   size_t word = (length - 1) / 64;
@@ -60,6 +62,8 @@ uint32_t FreeSpace::LastLength(const Lengths& lengths) {
   return 0;
 }
 
+// The group of this granule. A new one takes the place of a group without members, so that the
+// indices of the others stay, and there are no more groups than were ever in use at one time.
 size_t FreeSpace::GroupOf(uint64_t granule_bytes) {
   size_t unused = groups_.size();
   for (size_t i = 0; i < groups_.size(); ++i) {
@@ -108,6 +112,7 @@ absl::StatusOr<DeviceIndex> FreeSpace::AddDevice(uint64_t capacity_bytes, uint64
   return device;
 }
 
+// Its one run leaves counts and sets as if somebody took it: nothing refers to the index then.
 absl::Status FreeSpace::RemoveDevice(DeviceIndex device) {
   if (!devices_.Contains(device)) {
     return absl::FailedPreconditionError(absl::StrCat("there is no device ", device));
@@ -125,6 +130,8 @@ absl::Status FreeSpace::RemoveDevice(DeviceIndex device) {
   return absl::OkStatus();
 }
 
+// Rounded up to a multiple of the granule and of `unit_bytes`. What overflows on the way fits
+// nowhere.
 uint32_t FreeSpace::Granules(const Group& group, uint64_t length_bytes, uint64_t unit_bytes) {
   if (length_bytes == 0) return 0;
   uint64_t granules = 0;
@@ -141,6 +148,8 @@ uint32_t FreeSpace::Granules(const Group& group, uint64_t length_bytes, uint64_t
   return granules > kMaxGranules ? 0 : static_cast<uint32_t>(granules);
 }
 
+// Short lengths are found by the device's bits. Every long run is longer than those, so it counts
+// only where no short one is long enough.
 FreeSpace::Candidate FreeSpace::ShortestOn(DeviceIndex device, uint32_t length) const {
   if (const uint32_t found = NextLength(lengths_[device], length); found > 0) {
     return {device, *all_[device].runs.FirstOfLength(found), found};
@@ -150,6 +159,7 @@ FreeSpace::Candidate FreeSpace::ShortestOn(DeviceIndex device, uint32_t length) 
   return run.has_value() ? Candidate{device, run->start, run->length} : Candidate{};
 }
 
+// As Shortest, of `count` devices in ascending order: of equal runs the first device's is taken.
 FreeSpace::Candidate FreeSpace::ShortestOf(const Group& group, const DeviceIndex* devices,
                                            int count, uint32_t length) const {
   // First whether any has it, then who: that needs no look at the devices one after the other.
@@ -181,6 +191,8 @@ FreeSpace::Candidate FreeSpace::LongestOn(DeviceIndex device) const {
   return {device, run.start, run.length};
 }
 
+// `longs` is in order of length, device and start, so the first run on an allowed device is the
+// answer. Runs of other devices on the way there are passed over one by one.
 FreeSpace::Candidate FreeSpace::ShortestLong(const Group& group, const DeviceSet& among,
                                              uint32_t length) const {
   if (FirstCommon(group.with_long, among) == kMaxDevices) return {};
@@ -191,6 +203,8 @@ FreeSpace::Candidate FreeSpace::ShortestLong(const Group& group, const DeviceSet
   return {};
 }
 
+// Few devices are asked by themselves. For many the short lengths that any device has are walked
+// upwards, each with one look at the set of devices that have it; then come the long runs.
 FreeSpace::Candidate FreeSpace::Shortest(const Group& group, const DeviceSet& among,
                                          uint32_t length) const {
   std::array<DeviceIndex, kFew> few;
@@ -207,6 +221,7 @@ FreeSpace::Candidate FreeSpace::Shortest(const Group& group, const DeviceSet& am
   return ShortestLong(group, among, length);
 }
 
+// Granules differ from group to group, so what the groups found is compared in bytes.
 std::optional<FreeSpace::Run> FreeSpace::BestFit(const DeviceSet& among, uint64_t length_bytes,
                                                  uint64_t unit_bytes) const {
   std::optional<Run> best;
@@ -227,6 +242,7 @@ std::optional<FreeSpace::Run> FreeSpace::BestFit(const DeviceSet& among, uint64_
   return best;
 }
 
+// As BestFit with this one device. Nothing: also where there is no such device.
 std::optional<FreeSpace::Run> FreeSpace::BestFitOn(DeviceIndex device, uint64_t length_bytes,
                                                    uint64_t unit_bytes) const {
   if (!devices_.Contains(device)) return std::nullopt;
@@ -238,6 +254,8 @@ std::optional<FreeSpace::Run> FreeSpace::BestFitOn(DeviceIndex device, uint64_t 
   return Run{device, found.start * group.granule_bytes, granules * group.granule_bytes};
 }
 
+// From its end `longs` gives the greatest length on an allowed device, but of equal runs the last.
+// So the run itself is looked for from the front.
 FreeSpace::Candidate FreeSpace::LongestIn(const Group& group, const DeviceSet& among) const {
   if (FirstCommon(group.with_long, among) != kMaxDevices) {
     uint32_t length = 0;
@@ -255,6 +273,7 @@ FreeSpace::Candidate FreeSpace::LongestIn(const Group& group, const DeviceSet& a
   return {};
 }
 
+// Compared in bytes, as in BestFit.
 std::optional<FreeSpace::Run> FreeSpace::Longest(const DeviceSet& among) const {
   std::optional<Run> best;
   for (const Group& group : groups_) {
@@ -270,6 +289,9 @@ std::optional<FreeSpace::Run> FreeSpace::Longest(const DeviceSet& among) const {
   return best;
 }
 
+// Start and length in granules. Nothing: there is no such device, the length is 0, or one of them
+// is no multiple of the granule or does not fit 32 bits. Whether they lie within the device is for
+// FreeRuns to judge.
 std::optional<std::pair<uint32_t, uint32_t>> FreeSpace::WholeGranules(DeviceIndex device,
                                                                       uint64_t dpa_bytes,
                                                                       uint64_t length_bytes) const {
@@ -291,6 +313,7 @@ std::optional<std::pair<uint32_t, uint32_t>> FreeSpace::WholeGranules(DeviceInde
   return std::pair{static_cast<uint32_t>(start), static_cast<uint32_t>(length)};
 }
 
+// FreeRuns judges first: counts and sets follow only what it let through.
 absl::Status FreeSpace::Take(DeviceIndex device, uint64_t dpa_bytes, uint64_t length_bytes) {
   const auto granules = WholeGranules(device, dpa_bytes, length_bytes);
   const std::optional<FreeRuns::Change> change =
@@ -306,6 +329,7 @@ absl::Status FreeSpace::Take(DeviceIndex device, uint64_t dpa_bytes, uint64_t le
   return absl::OkStatus();
 }
 
+// As Take: what is refused has changed nothing.
 absl::Status FreeSpace::Give(DeviceIndex device, uint64_t dpa_bytes, uint64_t length_bytes) {
   const uint32_t one_more = CXLPOOL_MUTANT("free-one-granule-more") ? 1 : 0;
   const auto granules = WholeGranules(device, dpa_bytes, length_bytes);
@@ -322,6 +346,8 @@ absl::Status FreeSpace::Give(DeviceIndex device, uint64_t dpa_bytes, uint64_t le
   return absl::OkStatus();
 }
 
+// Keeps the sets up to date with what FreeRuns did. `none_left` is as of the end of the whole
+// change, so a length that leaves and comes in the same change keeps its bits.
 void FreeSpace::Follow(DeviceIndex device, const FreeRuns::Change& change) {
   for (const FreeRuns::Run& run : change.come) {
     if (run.length > 0) Came(device, run);
@@ -331,6 +357,7 @@ void FreeSpace::Follow(DeviceIndex device, const FreeRuns::Change& change) {
   }
 }
 
+// Of a short run the sets know only the length: a second one of the same length changes nothing.
 void FreeSpace::Came(DeviceIndex device, FreeRuns::Run run) {
   Group& group = groups_[all_[device].group];
   if (run.length > kShort) {
@@ -344,6 +371,8 @@ void FreeSpace::Came(DeviceIndex device, FreeRuns::Run run) {
   group.shorts[bit].Add(device);
 }
 
+// The last short run of its length takes the device's bit along, and the last device that had such
+// a run the group's.
 void FreeSpace::Went(DeviceIndex device, FreeRuns::Run run, bool none_left) {
   Group& group = groups_[all_[device].group];
   if (run.length > kShort) {
@@ -374,6 +403,8 @@ std::vector<FreeSpace::Run> FreeSpace::RunsOf(DeviceIndex device) const {
   return runs;
 }
 
+// Outwards to whole granules, since nothing smaller is ever held. A length that overflows has no
+// parts.
 std::vector<FreeSpace::Run> FreeSpace::FreeIn(DeviceIndex device, uint64_t dpa_bytes,
                                               uint64_t length_bytes) const {
   std::vector<Run> parts;
@@ -427,6 +458,8 @@ absl::Status FreeSpace::CheckGroup(size_t index) const {
   return absl::OkStatus();
 }
 
+// The runs of each device, the sets of each group, and the sum over all. Of several faults the
+// first is named.
 absl::Status FreeSpace::Check() const {
   uint64_t free = 0;
   absl::Status status;
