@@ -220,11 +220,13 @@ BackupStreams::BackupStreams(Store* store, std::string directory, Executor* time
     : store_(store), directory_(std::move(directory)), timer_(timer) {
   if (directory_.empty()) return;
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(directory_, error)) {
-    if (!absl::StartsWith(entry.path().filename().string(), kPrefix)) continue;
+  std::filesystem::directory_iterator entry(directory_, error);
+  // Not a range-for: its step throws where the folder cannot be read further.
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    if (!absl::StartsWith(entry->path().filename().string(), kPrefix)) continue;
     std::error_code ignored;
-    std::filesystem::remove_all(entry.path(), ignored);
-    LogInfo("backup", "removed what an earlier manager left: ", entry.path().string());
+    std::filesystem::remove_all(entry->path(), ignored);
+    LogInfo("backup", "removed what an earlier manager left: ", entry->path().string());
   }
 }
 

@@ -47,6 +47,7 @@ absl::StatusOr<std::string> ReadConfigFile(const std::string& file) {
   if (std::filesystem::is_directory(file, error)) return unreadable("it is a directory");
   std::string text(kMaxFileBytes + 1, '\0');
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (in.bad()) return unreadable(std::strerror(errno));  // Half a file may parse, too.
   text.resize(static_cast<size_t>(in.gcount()));
   if (text.size() > kMaxFileBytes) {
     return BadConfig(file, "is larger than 1 MiB", "name the configuration file");

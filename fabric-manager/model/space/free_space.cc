@@ -181,16 +181,6 @@ FreeSpace::Candidate FreeSpace::ShortestOf(const Group& group, const DeviceIndex
   return best;
 }
 
-FreeSpace::Candidate FreeSpace::LongestOn(DeviceIndex device) const {
-  if (all_[device].long_runs == 0) {
-    const uint32_t length = LastLength(lengths_[device]);
-    if (length == 0) return {};
-    return {device, *all_[device].runs.FirstOfLength(length), length};
-  }
-  const FreeRuns::Run run = *all_[device].runs.Longest();
-  return {device, run.start, run.length};
-}
-
 // `longs` is in order of length, device and start, so the first run on an allowed device is the
 // answer. Runs of other devices on the way there are passed over one by one.
 FreeSpace::Candidate FreeSpace::ShortestLong(const Group& group, const DeviceSet& among,

@@ -130,7 +130,6 @@ class FreeSpace {
   static uint32_t Granules(const Group& group, uint64_t length_bytes, uint64_t unit_bytes);
   // Of `device`, which is a member of the group.
   Candidate ShortestOn(DeviceIndex device, uint32_t length) const;
-  Candidate LongestOn(DeviceIndex device) const;
   Candidate ShortestOf(const Group& group, const DeviceIndex* devices, int count,
                        uint32_t length) const;
   Candidate Shortest(const Group& group, const DeviceSet& among, uint32_t length) const;
