@@ -25,6 +25,8 @@ constexpr size_t kMaxUserRules = 256;
 constexpr uint64_t kMaxUserRegions = 1024;
 constexpr uint64_t kMaxWeight = 255;  // Linux, Documentation/ABI/.../weighted_interleave.
 
+// Also answers a value that is out of range: `toml` keeps the error, and Finish then refuses the
+// whole file.
 uint64_t NumberIn(TomlReader& toml, const std::string& key, uint64_t otherwise, uint64_t min,
                   uint64_t max) {
   const uint64_t value = toml.Number(key, otherwise);
@@ -63,6 +65,8 @@ AgentConfig::Bridge ReadBridge(TomlReader& toml, std::set<std::string>& names,
   return bridge;
 }
 
+// No two bridges may have the same name or slot, so both sets are handed from one bridge to the
+// next.
 void ReadEmulated(TomlReader toml, AgentConfig& config) {
   config.emulated_root = toml.String("root");
   if (!config.emulated_root.empty() && !absl::StartsWith(config.emulated_root, "/")) {
@@ -78,6 +82,8 @@ void ReadEmulated(TomlReader toml, AgentConfig& config) {
   }
 }
 
+// Which of the two lists is given decides whether this is a real host (is_real_host), so both at
+// once are refused.
 void ReadShared(TomlReader toml, AgentConfig& config) {
   config.shared_devices = toml.Strings("devices");
   config.shared_files = toml.Strings("files");
@@ -122,6 +128,8 @@ std::vector<uint32_t> ReadIds(TomlReader& toml, const std::string& key, absl::st
   return ids;
 }
 
+// `otherwise` is the answer where the key is absent: for a [[applications.user]], what
+// [applications] says.
 Reach ReadReach(TomlReader& toml, const std::string& key, Reach otherwise) {
   if (!toml.Has(key)) return otherwise;
   const std::string text = toml.String(key);
@@ -166,6 +174,7 @@ UserRule ReadUser(TomlReader& toml, const std::string& tenant, const LocalPolicy
   return rule;
 }
 
+// Reads the general keys first: the tables of users fall back on them.
 void ReadApplications(TomlReader toml, AgentConfig& config) {
   config.socket = toml.String("socket", "/run/cxlpool/agent.sock");
   if (config.socket.empty() || config.socket[0] != '/' || config.socket.size() > kMaxSocketPath) {
@@ -180,6 +189,7 @@ void ReadApplications(TomlReader toml, AgentConfig& config) {
       NumberIn(toml, "max_connections", config.max_connections, 1, kMaxConnections);
   config.max_connections_per_uid =
       NumberIn(toml, "max_connections_per_uid", config.max_connections_per_uid, 1, kMaxConnections);
+  // The id without "tenants/", which ReadTenant adds.
   const std::string tenant = toml.String("tenant", "default");
   config.policy.may_open = ReadReach(toml, "may_open", config.policy.may_open);
   config.policy.may_release = ReadReach(toml, "may_release", config.policy.may_release);
@@ -192,8 +202,11 @@ void ReadApplications(TomlReader toml, AgentConfig& config) {
   }
 }
 
+// A drain_timeout without a drain_hook is refused: somebody meant a hook to run. Whether the hook
+// is safe to run is checked later (CheckDrainProgram), because that depends on the machine.
 void ReadRelease(TomlReader toml, AgentConfig& config) {
   config.offline_deadline = toml.Duration("offline_deadline", config.offline_deadline);
+  // Short, because no other rung of the host is taken while memory goes offline.
   if (config.offline_deadline < absl::Seconds(1) || config.offline_deadline > absl::Minutes(1)) {
     toml.Fail("offline_deadline", "is out of range", "write from \"1s\" to \"1m\"");
   }
@@ -211,6 +224,7 @@ void ReadRelease(TomlReader toml, AgentConfig& config) {
   }
 }
 
+// There are no defaults: a key that is absent leaves the kernel's setting as the host has it.
 void ReadTiering(TomlReader toml, TieringConfig& tiering) {
   if (toml.Has("demotion")) tiering.demotion = toml.Bool("demotion");
   if (toml.Has("numa_balancing")) {
@@ -243,6 +257,7 @@ absl::StatusOr<AgentConfig> ParseAgentConfig(const std::string& text, const std:
   if (!config.host.empty() && !CheckResourceId(config.host).ok()) {
     toml->Fail("host", "is not well formed", "write the id it is enrolled under, as host-a");
   }
+  // The table of another adapter is not read, and Finish then reports it as an unknown key.
   const std::string adapter = toml->String("adapter");
   if (adapter == "emulated") {
     config.adapter = AgentConfig::Adapter::kEmulated;
@@ -262,6 +277,7 @@ absl::StatusOr<AgentConfig> ParseAgentConfig(const std::string& text, const std:
 
   TomlReader manager = toml->Table("manager");
   const bool insecure = manager.Bool("insecure", false);
+  // Exactly one of the two has to be there.
   if (insecure == toml->Has("tls")) {
     toml->Fail("tls", insecure ? "contradicts manager.insecure" : "is missing",
                insecure ? "remove one of them"

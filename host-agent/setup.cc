@@ -16,6 +16,7 @@ std::string RunFile(const AgentConfig& config, const char* name) {
 
 }  // namespace
 
+// As in all these functions, what is not set here does not come from the configuration.
 AgentOptions CoreOptionsOf(const AgentConfig& config, const AgentSelf& self) {
   AgentOptions options;
   options.host = ResourceName("hosts", config.host);
@@ -53,6 +54,7 @@ EmulatedOptions EmulatedOptionsOf(const AgentConfig& config) {
   return options;
 }
 
+// Poison is looked up by slot, and no two bridges share a slot, so one list serves for all bridges.
 EmulatedEventsOptions EmulatedEventsOptionsOf(const AgentConfig& config) {
   EmulatedEventsOptions options;
   options.root = config.emulated_root;
@@ -105,6 +107,7 @@ std::string KernelPolicyFileOf(const AgentConfig& config) {
   return RunFile(config, "kernel-policy");
 }
 
+// Without [tls] the manager's address is one that needs none: ParseAgentConfig has checked that.
 absl::StatusOr<std::shared_ptr<TlsSource>> LoadTlsOf(const AgentConfig& config) {
   if (!config.tls.has_value()) return nullptr;
   const AgentConfig::Tls& tls = *config.tls;

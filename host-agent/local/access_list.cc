@@ -45,6 +45,7 @@ AccessList AccessListOfMode(uint32_t mode) {
           {.kind = ACL_OTHER, .rights = rights(0)}};
 }
 
+// Checks only the form: the kernel has checked kinds and order when the list was set.
 std::optional<AccessList> DecodeAccessList(absl::string_view bytes) {
   if (bytes.size() < kHeaderBytes || (bytes.size() - kHeaderBytes) % kEntryBytes != 0 ||
       GetNumber(bytes, 0, 4) != POSIX_ACL_XATTR_VERSION) {
@@ -98,6 +99,7 @@ AccessList WithUsers(const AccessList& list, const std::vector<PathUser>& users)
   return with;
 }
 
+// A right that the mask holds back does not count.
 std::vector<PathUser> NamedOf(const AccessList& list, const std::vector<PathUser>& users) {
   std::vector<PathUser> named;
   for (const PathUser& user : users) {

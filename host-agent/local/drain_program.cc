@@ -32,6 +32,8 @@ std::vector<ProcessId> Living(const std::vector<ProcessId>& processes) {
   return living;
 }
 
+// Called when the run begins: a process that has ended by then is not named. CXLPOOL_PIDS and
+// CXLPOOL_PID_STARTS have the processes in the same order.
 std::vector<std::string> EnvironmentOf(const DrainRequest& request) {
   std::string pids;
   std::string starts;
@@ -61,6 +63,8 @@ absl::StatusOr<std::string> CheckDrainProgram(const std::string& path) {
 DrainProgram::DrainProgram(std::string path, absl::Duration timeout)
     : path_(std::move(path)), timeout_(timeout), stop_(::eventfd(0, EFD_CLOEXEC)) {}
 
+// Returns once every run has answered and its thread has ended. Joins them without the lock,
+// because a run takes it before it ends.
 void DrainProgram::Stop() {
   std::map<uint64_t, std::thread> runs;
   std::vector<std::thread> ended;
@@ -80,6 +84,8 @@ void DrainProgram::JoinEnded() {
   ended_.clear();
 }
 
+// The thread is stored under the lock that it takes before it ends, so it always finds itself in
+// `runs_`, unless Stop took it. A refusal is answered without the lock.
 void DrainProgram::Run(DrainRequest request, Done done) {
   absl::Status refused;
   {

@@ -28,6 +28,8 @@ absl::Status Cancelled() { return absl::CancelledError("it is not watched any mo
 
 }  // namespace
 
+// After an error it stays stopped and watches nothing: Watch then answers CANCELLED for a process
+// that still runs.
 absl::Status PidfdWatch::Start() {
   epoll_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
   wake_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -39,6 +41,8 @@ absl::Status PidfdWatch::Start() {
   return absl::OkStatus();
 }
 
+// Whoever takes a watch out of `watched_` answers it, without the lock, so each is answered once.
+// Stop returns after the answers that the thread may be giving at this moment.
 void PidfdWatch::Stop() {
   std::map<ProcessId, Watched> left;
   {
@@ -82,6 +86,8 @@ void PidfdWatch::Watch(const ProcessId& process, Done ended) {
   std::move(ended)(std::move(answer));
 }
 
+// `watched` closes the pidfd at the end. If the thread has already got an event of it, it finds no
+// such id.
 void PidfdWatch::Forget(const ProcessId& process) {
   Watched watched;
   {
@@ -99,6 +105,8 @@ bool PidfdWatch::HasEnded(const ProcessId& process) {
   return process.start_ticks == 0 || StartTicksOf(process.pid) != process.start_ticks;
 }
 
+// The thread. `wake_` is never read, so once written it wakes the thread until that sees
+// `stopped_`.
 void PidfdWatch::Run() {
   std::array<epoll_event, 64> events;
   while (true) {

@@ -25,6 +25,7 @@ const std::string* Find(const PolicyValues& values, const std::string& name) {
 
 }  // namespace
 
+// CXL memory that does not belong to the pool is left out: its use is up to the operator.
 TieringNodes TieringNodesOf(const HostObservation& host) {
   TieringNodes nodes;
   nodes.own.insert(host.own_nodes.begin(), host.own_nodes.end());
@@ -42,10 +43,13 @@ bool IsPolicyName(const std::string& name) {
   if (name == kDemotion || name == kBalancing || name == kAutoWeights) return true;
   absl::string_view node = name;
   uint32_t number = 0;
+  // Only the plain form of a number, because the name becomes part of a path.
   return absl::ConsumePrefix(&node, kWeightOf) && absl::SimpleAtoi(node, &number) &&
          absl::StrCat(number) == node;
 }
 
+// A node with processors gets the local weight even if memory of the pool is on it. kAutoWeights is
+// wanted only if it is in `now`: kernels before Linux 7 do not have it, and do not need it.
 PolicyValues WantedPolicy(const TieringConfig& config, const TieringNodes& nodes,
                           const PolicyValues& now) {
   PolicyValues wanted;
@@ -69,6 +73,8 @@ PolicyValues WantedPolicy(const TieringConfig& config, const TieringNodes& nodes
   return wanted;
 }
 
+// Goes backwards, so that kAutoWeights comes after the weights. If another value of a setting is
+// wanted now, the host's own comes back first, and PlanSet starts from that.
 RestorePlan PlanRestore(const SavedPolicy& saved, const PolicyValues& wanted,
                         const PolicyValues& now) {
   RestorePlan plan;
@@ -94,6 +100,8 @@ RestorePlan PlanRestore(const SavedPolicy& saved, const PolicyValues& wanted,
   return plan;
 }
 
+// A setting that is already saved keeps its `before`. So after a crash the agent does not take its
+// own value for the host's.
 SetPlan PlanSet(const SavedPolicy& saved, const PolicyValues& wanted, const PolicyValues& now) {
   SetPlan plan{saved, {}, {}};
   for (const auto& [name, want] : wanted) {

@@ -25,6 +25,7 @@ absl::Status NotYours(uint32_t uid, const std::string& region, const std::string
                 remedy, {{"region", region}});
 }
 
+// The refusal names the user's own tenant, and does not give away the Region's.
 absl::Status CheckTenant(const LocalPolicy& policy, uint32_t uid, const std::vector<uint32_t>& gids,
                          const RegionRights& region) {
   if (absl::Status s = CheckUser(policy, uid, gids); !s.ok()) return s;
@@ -39,6 +40,7 @@ absl::Status CheckTenant(const LocalPolicy& policy, uint32_t uid, const std::vec
                 "ask the operator for a Region of that tenant", {{"region", region.name}});
 }
 
+// `unit` says what is counted, and may say how much more of it is wanted.
 absl::Status OverLimit(uint32_t uid, const std::string& key, uint64_t max, uint64_t used,
                        absl::string_view unit) {
   return Refuse(absl::StatusCode::kResourceExhausted, "USER_LIMIT",
@@ -63,6 +65,7 @@ bool IsPrivileged(const LocalPolicy& policy, uint32_t uid) {
   return uid == 0 || uid == policy.agent_uid;
 }
 
+// A user whom a rule names need not be listed in allowed_uids as well.
 absl::Status CheckUser(const LocalPolicy& policy, uint32_t uid, const std::vector<uint32_t>& gids) {
   if (IsPrivileged(policy, uid) || policy.allowed_uids.empty() ||
       FindRule(policy.users, uid, gids) != nullptr || Holds(policy.allowed_uids, uid)) {
@@ -80,6 +83,8 @@ const std::string& TenantFor(const LocalPolicy& policy, uint32_t uid,
   return rule == nullptr ? policy.tenant : rule->tenant;
 }
 
+// The tenant is checked before the maker: users who now act for another tenant can no longer open
+// the Regions that they made before.
 absl::Status CheckOpen(const LocalPolicy& policy, uint32_t uid, const std::vector<uint32_t>& gids,
                        const RegionRights& region) {
   if (absl::Status s = CheckTenant(policy, uid, gids, region); !s.ok()) return s;
@@ -114,6 +119,8 @@ absl::Status CheckRelease(const LocalPolicy& policy, uint32_t uid,
                   "ask who made it, or the operator for may_release in [[applications.user]]");
 }
 
+// Whether it may be persistent is checked before the limits: a rule that allows that has no limits
+// (ReadUser in config.cc).
 absl::Status CheckAllocate(const UserRule& rule, uint32_t uid, const UserUsage& used,
                            uint64_t size_bytes, bool persistent) {
   if (!rule.may_allocate) {
@@ -130,6 +137,7 @@ absl::Status CheckAllocate(const UserRule& rule, uint32_t uid, const UserUsage& 
   if (rule.max_regions.has_value() && used.regions >= *rule.max_regions) {
     return OverLimit(uid, "max_regions", *rule.max_regions, used.regions, "Regions");
   }
+  // By subtraction, because the sum could overflow.
   if (rule.max_bytes.has_value() &&
       (used.bytes > *rule.max_bytes || size_bytes > *rule.max_bytes - used.bytes)) {
     return OverLimit(uid, "max_bytes", *rule.max_bytes, used.bytes,

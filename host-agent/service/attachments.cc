@@ -49,6 +49,8 @@ absl::Status CheckSegment(const v1::Offer& offer, const v1::OfferedSegment& segm
   return absl::OkStatus();
 }
 
+// Checks the whole Offer before any of it is used. A serial may appear only once in it, because
+// segments are found by their serials.
 absl::Status CheckOffer(const v1::Offer& offer) {
   if (offer.region_tag().empty()) return BadOffer(offer, "has no tag");
   if (!IsKnown(offer.want())) return BadOffer(offer, "wants something this agent does not know");
@@ -65,6 +67,7 @@ absl::Status CheckOffer(const v1::Offer& offer) {
   return absl::OkStatus();
 }
 
+// A segment's own want comes first: a resize takes the last segments down while the others stay.
 Want WantOf(const v1::Offer& offer, const v1::OfferedSegment& offered) {
   switch (offered.want() == v1::Offer::WANT_UNSPECIFIED ? offer.want() : offered.want()) {
     case v1::Offer::WANT_OFFLINE:
@@ -76,6 +79,7 @@ Want WantOf(const v1::Offer& offer, const v1::OfferedSegment& offered) {
   }
 }
 
+// The segment as offered, without any progress: Put adds that.
 Segment SegmentOf(const v1::Offer& offer, const v1::OfferedSegment& offered) {
   Segment segment;
   segment.extent_index = offered.extent_index();
@@ -120,6 +124,8 @@ AttachmentKey KeyOf(const v1::Offer& offer) {
   return {.generation = offer.attachment_generation(), .tag = offer.region_tag()};
 }
 
+// Stops at the first segment that is not online or is to go, because what an application maps has
+// no gaps. If a segment that an Open waits for is at or behind that place, nothing is usable yet.
 size_t UsableSegments(const Attachment& attachment, const HostObservation& host) {
   size_t usable = 0;
   bool gap = false;
@@ -132,11 +138,13 @@ size_t UsableSegments(const Attachment& attachment, const HostObservation& host)
   return usable;
 }
 
+// Changes the map only at the end: a refused Offer leaves the one before it in place.
 absl::Status AttachmentTable::Put(v1::Offer offer) {
   if (absl::Status s = CheckOffer(offer); !s.ok()) return s;
   const AttachmentKey key = KeyOf(offer);
   const bool newer = !map_.contains(key) && FindByTag(key.tag) != nullptr;
   if (CXLPOOL_MUTANT("drop-newer-offer") && newer) return absl::OkStatus();
+  // An Offer that replaces another always fits.
   if (map_.size() >= kMaxAttachments && map_.find(key) == map_.end()) {
     return BadOffer(offer, absl::StrCat("is one more than ", kMaxAttachments));
   }
@@ -161,6 +169,8 @@ void AttachmentTable::KeepOnly(const std::vector<AttachmentKey>& keys) {
   });
 }
 
+// An orphan is recognized by its name and address, and starts afresh if it was missing at one look.
+// A single young one holds up all: they can only be destroyed together.
 bool AttachmentTable::OrphansAreOld(const HostObservation& host, absl::Duration now) {
   std::map<std::string, Orphan> before = std::exchange(orphans_, {});
   bool old = true;
@@ -219,6 +229,7 @@ void AttachmentTable::TakeOrphans(const HostObservation& host, absl::Duration no
   standing.segments = std::move(orphans);
 }
 
+// The map is in order of generation, so the newest comes last.
 const std::pair<const AttachmentKey, Attachment>* AttachmentTable::FindByName(
     const std::string& name) const {
   for (auto it = map_.rbegin(); it != map_.rend(); ++it) {
@@ -235,6 +246,7 @@ const std::pair<const AttachmentKey, Attachment>* AttachmentTable::FindByTag(
   return nullptr;
 }
 
+// The pointer is valid until the table changes.
 Segment* AttachmentTable::FindSegment(const AttachmentKey& key, uint64_t first_serial) {
   const auto it = map_.find(key);
   if (it == map_.end()) return nullptr;

@@ -15,6 +15,7 @@ namespace {
 void FillFrom(const ObservedHostRegion* region, SegmentStatus& status) {
   static const ObservedHostRegion kNone;
   const ObservedHostRegion& seen = region != nullptr ? *region : kNone;
+  // A DAX device has a target node as devdax, too, but its bytes are not that node's memory.
   const bool has_blocks = seen.dax_driver == DaxDriver::kKmem;
   status.host_region = seen.name;
   status.dax_device = seen.dax_device;
@@ -107,6 +108,8 @@ void AddDetail(const std::string& name, const std::string& value, v1::SegmentErr
 
 }  // namespace
 
+// An unfit host reports its bridges as well, beside the reason. reports_test fails until a new
+// field is set here.
 v1::HostInventory InventoryOf(const HostObservation& host, const absl::Status& prepared) {
   v1::HostInventory inventory;
   if (!prepared.ok()) {
@@ -134,6 +137,7 @@ v1::HostInventory InventoryOf(const HostObservation& host, const absl::Status& p
   return inventory;
 }
 
+// Memdevs and host regions are not compared: segments report them.
 bool InventoryChanged(const HostObservation& reported, const HostObservation& now) {
   const uint64_t before = reported.page_struct_spare_bytes;
   const uint64_t after = now.page_struct_spare_bytes;
@@ -167,6 +171,8 @@ v1::Segment SegmentMessage(const Segment& segment, const HostObservation& host) 
   return message;
 }
 
+// `report` must copy what it keeps: `status` is filled anew for the next segment. A memdev that no
+// Offer names is reported with an empty key, and the manager decides what becomes of it.
 void ForEachStatus(const AttachmentTable& attachments, const OpensTable& opens,
                    const HostObservation& host,
                    absl::FunctionRef<void(const SegmentStatus& status, uint32_t opens)> report) {
@@ -194,6 +200,7 @@ void ForEachStatus(const AttachmentTable& attachments, const OpensTable& opens,
   }
 }
 
+// reports_test fails until a new field is set here or in FillMessage.
 void FillReport(const SegmentStatus& status, uint32_t opens, v1::SegmentReport& report) {
   report.set_region_tag(status.key.tag);
   report.set_attachment_generation(status.key.generation);
@@ -204,6 +211,8 @@ void FillReport(const SegmentStatus& status, uint32_t opens, v1::SegmentReport& 
   if (!CXLPOOL_MUTANT("opens-are-not-reported")) report.set_opens(opens);
 }
 
+// An error without a reason of its own gets the name of its status code as reason. The metadata of
+// a refusal goes into separate fields (AddDetail).
 v1::SegmentError ErrorOf(const absl::Status& status) {
   v1::SegmentError error;
   std::string reason = ReasonOf(status);

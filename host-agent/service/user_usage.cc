@@ -9,6 +9,8 @@
 namespace cxlpool::agent {
 namespace {
 
+// Whether the manager may have allocated the Region although the call failed. With these codes the
+// answer may have been lost on its way; all other codes are refusals.
 bool MayHaveWorked(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kUnavailable:
@@ -25,6 +27,8 @@ bool MayHaveWorked(const absl::Status& status) {
 
 }  // namespace
 
+// Counts each Region once: by its Offer if that is here, else by the call that is under way. What
+// this call may already have got is recognized by its tag, or by the name that it asks for.
 UserUsage UserUsageTable::Of(const Call& call, const std::string& name,
                              const AttachmentTable& offers, absl::Duration now) const {
   const auto own = under_way_.find(call);
@@ -48,6 +52,8 @@ UserUsage UserUsageTable::Of(const Call& call, const std::string& name,
   return used;
 }
 
+// A call counts until its Offer is seen. Once the Offer is gone again the call is forgotten, so it
+// does not count a second time.
 void UserUsageTable::Saw(const AttachmentTable& offers) {
   for (auto it = under_way_.begin(); it != under_way_.end();) {
     UnderWay& call = it->second;
@@ -58,8 +64,8 @@ void UserUsageTable::Saw(const AttachmentTable& offers) {
   }
 }
 
-// How many of the user's calls count against the share. Forgets what was offered, the least useful
-// first, as long as there are more entries than that share.
+// How many of the user's calls count against the share. Those that were offered do not: they are
+// kept only for retries, and forgotten as far as a new call needs their place.
 size_t UserUsageTable::MakeRoom(uint32_t uid) {
   size_t entries = 0;
   size_t counted = 0;
@@ -80,6 +86,8 @@ size_t UserUsageTable::MakeRoom(uint32_t uid) {
   return counted;
 }
 
+// Drops calls whose time is up first, so that they take no place from this one. A call that is made
+// again keeps its place.
 absl::Status UserUsageTable::Begin(const Call& call, uint64_t bytes, absl::Duration now) {
   std::erase_if(under_way_, [now](const auto& entry) { return entry.second.until <= now; });
   const auto known = under_way_.find(call);
@@ -105,6 +113,8 @@ absl::Status UserUsageTable::Begin(const Call& call, uint64_t bytes, absl::Durat
   return absl::OkStatus();
 }
 
+// After a refusal the call no longer counts. If it was granted, it counts until its Offer comes,
+// for kOfferComes at most; if the outcome is unknown, for kOutcomeUnknown.
 void UserUsageTable::End(const Call& call,
                          const absl::StatusOr<v1::AllocateRegionResponse>& response,
                          absl::Duration now) {
@@ -112,6 +122,7 @@ void UserUsageTable::End(const Call& call,
   if (it == under_way_.end()) return;
   if (response.ok()) {
     it->second.tag = response->region().tag();
+    // The manager may have rounded it up.
     if (response->region().size_bytes() != 0) it->second.bytes = response->region().size_bytes();
     it->second.until = now + kOfferComes;
   } else if (MayHaveWorked(response.status())) {

@@ -24,6 +24,8 @@ struct CloseDirectory {
 };
 using Directory = std::unique_ptr<DIR, CloseDirectory>;
 
+// Skips a descriptor that is closed meanwhile. False for a process that this user may not look
+// into.
 bool HasOpen(const std::string& proc, const struct stat& file) {
   Directory dir(::opendir((proc + "/fd").c_str()));
   if (dir == nullptr) return false;
@@ -81,6 +83,7 @@ absl::StatusOr<std::vector<ProcessId>> Find(const std::string& path, const Range
     if (!absl::SimpleAtoi(entry->d_name, &pid) || pid == self) continue;
     const uint64_t start_ticks = StartTicksOf(pid);
     const std::string directory = absl::StrCat("/proc/", pid);
+    // The start is read again afterwards: if the process ended meanwhile, the pid may be another's.
     const bool holds =
         (open_too && HasOpen(directory, file)) || HasMapped(directory, file, path, range);
     if (holds && StartTicksOf(pid) == start_ticks) holders.push_back({pid, start_ticks});

@@ -19,7 +19,7 @@
 namespace cxlpool::cli {
 namespace {
 
-// As the manager remembers it, or as it was asked for: of a batch, one by one.
+// Also for each Region of a batch, one after the other.
 absl::StatusOr<v1::Region> GetRegion(const std::string& name, Connection& connection) {
   v1::GetRegionRequest request;
   request.set_name(name);
@@ -94,6 +94,7 @@ bool GoesBeyond(const v1::BatchReleaseRegionsRequest& request) {
                      [](const auto& one) { return GoesBeyond(one); });
 }
 
+// Lists what is attached now. What is attached between this and the fence is lost as well.
 absl::StatusOr<Along> AlongOf(v1::FenceHostRequest& request, Connection& connection) {
   auto regions = RegionsOnHost(request.host(), connection);
   if (!regions.ok()) return regions.status();
@@ -107,6 +108,7 @@ absl::StatusOr<Along> AlongOf(v1::FenceHostRequest& request, Connection& connect
   return along;
 }
 
+// Only predicts that the manager will refuse; the call is made all the same if the person says yes.
 absl::StatusOr<Along> AlongOf(v1::RetireHostRequest& request, Connection& connection) {
   auto regions = RegionsOnHost(request.host(), connection);
   if (!regions.ok()) return regions.status();
@@ -133,6 +135,7 @@ absl::StatusOr<Along> AlongOf(v1::RemoveHostRequest& request, Connection& connec
   return along;
 }
 
+// A device that does not exist is an error before anybody is asked.
 absl::StatusOr<Along> AlongOf(v1::RemoveDeviceRequest& request, Connection& connection) {
   const auto device = FindDevice(connection, request.device());
   if (!device.ok()) return device.status();
@@ -148,6 +151,7 @@ absl::StatusOr<Along> AlongOf(v1::RemoveDeviceRequest& request, Connection& conn
   return along;
 }
 
+// Says how many Regions it costs, because this cannot be taken back.
 absl::StatusOr<Along> AlongOf(v1::FailDeviceRequest& request, Connection& connection) {
   const auto device = FindDevice(connection, request.device());
   if (!device.ok()) return device.status();
@@ -163,6 +167,8 @@ absl::StatusOr<Along> AlongOf(v1::FailDeviceRequest& request, Connection& connec
   return along;
 }
 
+// Nobody is asked unless it is by force, or takes the Region from a host: otherwise just the Region
+// goes that was named, or the manager refuses.
 absl::StatusOr<Along> AlongOf(v1::ReleaseRegionRequest& request, Connection& connection) {
   const auto region = GetRegion(request.name(), connection);
   if (!region.ok()) return region.status();
@@ -198,6 +204,7 @@ absl::Status ConfirmRequired() {
                 "look with --dry-run what goes along, then give --yes");
 }
 
+// Only y and yes count as yes. The end of the input counts as no.
 absl::Status Ask(const Along& along, Printer& printer) {
   if (!along.worth_asking) return absl::OkStatus();
   printer.err << Text(along) << "Go on? [y/N] " << std::flush;

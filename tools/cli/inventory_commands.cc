@@ -45,6 +45,7 @@ void ReadSlots(Fields& fields, const std::vector<std::string>& texts,
   }
 }
 
+// Which of the flags are needed depends on the fabric driver, so the manager checks them.
 void AddAddHost(CLI::App* host, Chosen& chosen) {
   struct Words {
     Flag host, uid, qmp;
@@ -145,6 +146,7 @@ void AddAddDevice(CLI::App* device, Chosen& chosen) {
   });
 }
 
+// Without a subcommand it is `topology show`.
 void AddTopology(CLI::App& app, Chosen& chosen) {
   CLI::App* topology = app.add_subcommand(
       "topology", "Devices, hosts, bridges, slots and paths as a tree; apply: make it so");
@@ -194,6 +196,7 @@ struct TenantFlags {
   Flag name, quota, reserved, host_cap, isolation;
 };
 
+// Limits that are not given stay unset here. When the command runs, it asks the manager for them.
 void AddSetTenant(CLI::App* tenant, Chosen& chosen) {
   auto* app = tenant->add_subcommand("set", "Make a tenant, or change its limits");
   auto flags = std::make_shared<TenantFlags>();
@@ -222,6 +225,7 @@ void AddSetTenant(CLI::App* tenant, Chosen& chosen) {
   });
 }
 
+// The parser writes straight into `command`, so there are no fields to read.
 void AddBackup(CLI::App& app, Chosen& chosen) {
   auto* backup = app.add_subcommand("backup", "Copy the manager's database into a new file");
   auto command = std::make_shared<Backup>();
@@ -249,6 +253,7 @@ void AddSubject(CLI::App* app, RevocationFlags& flags) {
       ->required();
 }
 
+// Whether CERTIFICATE names a file is found out when the command runs.
 void AddRevoke(CLI::App* certificate, Chosen& chosen) {
   auto* app = certificate->add_subcommand(
       "revoke", "Believe a certificate no longer; its calls and sessions end at once");
@@ -286,6 +291,7 @@ void AddRestore(CLI::App* certificate, Chosen& chosen) {
 
 }  // namespace
 
+// The help lists the commands in this order. The aliases are what other programs call them.
 void AddInventoryCommands(CLI::App& app, Chosen& chosen) {
   CLI::App* host = app.add_subcommand("host", "List, show, add, enrol, retire and fence hosts");
   host->require_subcommand(1);

@@ -10,6 +10,7 @@ struct AllocateFlags : RegionFlags {
   std::vector<std::string> open_to;
 };
 
+// The manager checks which of these flags go with which policy.
 void AddPlacement(CLI::App* app, AllocateFlags& flags) {
   app->add_option("--device", flags.device, "Place it only on this device")->type_name("DEVICE");
   flags.AddMaxExtents(app, "Let it be in so many pieces (default 1)");
@@ -44,6 +45,7 @@ void ReadPlacement(const AllocateFlags& flags, Fields& fields, v1::AllocateRegio
   fields.Policy(flags.policy, [&](v1::PlacementPolicy policy) { request.set_policy(policy); });
   request.set_interleave_ways(flags.interleave_ways);
   fields.Size(flags.granularity, [&](uint64_t bytes) {
+    // The manager refuses the largest value just as it would refuse the one that does not fit.
     request.set_interleave_granularity_bytes(
         static_cast<uint32_t>(std::min<uint64_t>(bytes, UINT32_MAX)));
   });
@@ -57,6 +59,7 @@ void ReadPlacement(const AllocateFlags& flags, Fields& fields, v1::AllocateRegio
               [&](const google::protobuf::Duration& ttl) { *request.mutable_ttl() = ttl; });
 }
 
+// With --batch there are no other flags (ExcludeAll).
 Command ReadAllocate(const AllocateFlags& flags, const Chosen& chosen, Fields& fields) {
   if (flags.batch.has_value()) return PoolCommand(AllocateBatch{*flags.batch});
   AllocateRegion command;

@@ -7,6 +7,7 @@ struct ListFlags {
   Flag host, filter, order;
 };
 
+// Filter and order are sent as they are: the manager checks them.
 void AddList(CLI::App* region, Chosen& chosen) {
   auto* app = region->add_subcommand("list", "List Regions")->alias("ls");
   auto flags = std::make_shared<ListFlags>();
@@ -87,6 +88,7 @@ void AddWatch(CLI::App* region, Chosen& chosen) {
 
 }  // namespace
 
+// The help lists the commands in this order. The aliases are what other programs call them.
 void AddRegionCommands(CLI::App& app, Chosen& chosen) {
   CLI::App* region = app.add_subcommand("region", "Allocate, attach, resize, release, look, watch");
   region->require_subcommand(1);

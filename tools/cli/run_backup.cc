@@ -39,6 +39,7 @@ class PartFile {
     if (made_) unlink(part_.c_str());
   }
 
+  // Overwrites neither FILE nor FILE.part, which another backup may be writing.
   absl::Status Make() {
     struct stat found = {};
     if (lstat(file_.c_str(), &found) == 0) return Exists(file_, "choose another name");
@@ -63,6 +64,7 @@ class PartFile {
     return absl::OkStatus();
   }
 
+  // Writes all of `data`, or fails.
   absl::Status Append(absl::string_view data) {
     while (!data.empty()) {
       const ssize_t put = write(fd_.get(), data.data(), data.size());
@@ -74,6 +76,8 @@ class PartFile {
     return absl::OkStatus();
   }
 
+  // Once this is OK, FILE and its name survive a power failure. If only the last step fails, FILE
+  // is there and whole all the same.
   absl::Status Publish() {
     if (fsync(fd_.get()) != 0) return CannotWrite(part_, errno);
     // Replaces nothing, whatever came meanwhile.
@@ -107,6 +111,7 @@ absl::Status Run(Backup& command, Connection& connection, Printer& printer) {
   uint64_t revision = 0;
   uint64_t total = 0;
   bool last = false;
+  // A stream that broke starts again from the beginning, because the pool may have changed.
   const absl::Status streamed = connection.Retry("", [&](absl::Duration left) {
     if (absl::Status status = file.Empty(); !status.ok()) return status;
     revision = total = 0;

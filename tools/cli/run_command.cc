@@ -38,6 +38,7 @@ struct RunWords {
   std::vector<std::string> program;
 };
 
+// --prefer is not read, because it is the default.
 absl::StatusOr<RunCommand> ReadRun(const RunWords& words) {
   RunCommand command;
   Fields fields;
@@ -105,6 +106,7 @@ int KernelPolicy(RunPolicy policy, size_t nodes) {
   return MPOL_DEFAULT;
 }
 
+// Sets the policy of this process, which the program keeps. If that fails, the program is not run.
 absl::Status SetPolicy(RunPolicy policy, const std::vector<int>& pool_nodes) {
   constexpr size_t kBits = 8 * sizeof(unsigned long);
   std::array<unsigned long, (kMaxNode + 1) / kBits> mask = {};
@@ -124,6 +126,8 @@ absl::Status SetPolicy(RunPolicy policy, const std::vector<int>& pool_nodes) {
                 "have the pool's node");
 }
 
+// An allocated Region is owned by this process, which stays the same across exec, so it goes when
+// the program has ended. A Region that was opened stays.
 absl::StatusOr<Region> Obtain(Pool& pool, const RunCommand& command) {
   const auto wait = std::chrono::milliseconds(absl::ToInt64Milliseconds(command.wait));
   Result<Region> region =
@@ -169,6 +173,7 @@ std::vector<std::string> WithPath(std::vector<std::string> words, const std::str
   return words;
 }
 
+// All or nothing: a part of the list would be another policy.
 std::vector<int> ParseNodeList(absl::string_view text) {
   std::vector<int> nodes;
   for (const absl::string_view part : absl::StrSplit(text, ',', absl::SkipWhitespace())) {
@@ -183,6 +188,7 @@ std::vector<int> ParseNodeList(absl::string_view text) {
   return nodes;
 }
 
+// No node comes twice, because KernelPolicy depends on how many there are.
 std::vector<int> PolicyNodes(RunPolicy policy, std::vector<int> pool_nodes,
                              const std::vector<int>& own_nodes) {
   std::vector<int> nodes = std::move(pool_nodes);
@@ -236,6 +242,7 @@ void AddRunCommand(CLI::App& app, Chosen& chosen) {
       "A Region that is allocated belongs to the program's process: children that outlive it "
       "lose the memory's place, and not their bytes.");
   run->callback([words, &chosen, size, region] {
+    // CLI11 knows no "one of these two".
     if (size->count() + region->count() == 0) {
       chosen.command = Refuse(absl::StatusCode::kInvalidArgument, "USAGE",
                               "run needs --size or --region", "say how much memory it is to have");
@@ -250,6 +257,8 @@ void AddRunCommand(CLI::App& app, Chosen& chosen) {
   });
 }
 
+// Looks for the program first, so that nothing is allocated for one that cannot be run. If
+// something fails later, an allocated Region goes with this process at the latest.
 absl::Status Execute(const RunCommand& command) {
   if (absl::Status status = CheckProgram(command.program.front()); !status.ok()) return status;
   Result<Pool> pool = Pool::Connect({.socket_path = command.socket});

@@ -24,6 +24,7 @@ absl::Status Unknown(const char* reason, const char* what, const std::string& na
                 {{what, ShortName(name)}});
 }
 
+// No steps are no error: the pool is already as the file wants it.
 std::string TopologySteps(const v1::ApplyTopologyResponse& applied, bool dry_run) {
   if (applied.steps().empty()) return "the pool is so already\n";
   std::string out = dry_run ? "would\n" : "";
@@ -72,6 +73,7 @@ absl::Status FillFromDiscovered(const std::string& id, v1::DeviceSettings& setti
                   "see `cxlpool device discover`, or give --capacity",
                   {{"host", host}, {"name", name}});
   }
+  // Its mark says that it is another device of this pool: it can only come back under its own id.
   const bool other =
       found->mark() == v1::DiscoveredDevice::THIS_POOL && found->marked_device() != id;
   if (found->suggested_capacity_bytes() == 0 || other) {
@@ -92,6 +94,8 @@ absl::Status FillFromDiscovered(const std::string& id, v1::DeviceSettings& setti
   }
   settings.set_capacity_bytes(found->suggested_capacity_bytes());
   if (settings.granule_bytes() == 0) settings.set_granule_bytes(found->suggested_granule_bytes());
+  // The operator chose another granule, so the capacity is worked out again. The first granule is
+  // kept for the mark.
   if (settings.granule_bytes() != found->suggested_granule_bytes()) {
     const uint64_t granules = found->size_bytes() / settings.granule_bytes();
     settings.set_capacity_bytes(granules < 2 ? 0 : (granules - 1) * settings.granule_bytes());
@@ -153,6 +157,7 @@ absl::Status PrintAnswer(Printer& printer, const v1::ListTenantsResponse& tenant
   return PrintTable(printer, tenants, TenantTable(tenants));
 }
 
+// The API has no call for a single host or device, so this searches the whole list.
 absl::StatusOr<v1::Host> FindHost(Connection& connection, const std::string& name) {
   const auto all = AllPages(connection, v1::ListHostsRequest());
   if (!all.ok()) return all.status();
@@ -177,6 +182,7 @@ absl::Status Run(ShowHost& command, Connection& connection, Printer& printer) {
   return Print(printer, *host, HostDetails(*host));
 }
 
+// Only the text for people shows the Regions, so only then are they asked for.
 absl::Status Run(ShowDevice& command, Connection& connection, Printer& printer) {
   const auto device = FindDevice(connection, command.name);
   if (!device.ok()) return device.status();
@@ -189,6 +195,8 @@ absl::Status Run(ShowDevice& command, Connection& connection, Printer& printer) 
   return Print(printer, *device, DeviceDetails(*device, regions));
 }
 
+// The call sets all limits, so those that were not given are read first; a tenant that does not
+// exist yet has none. A change that somebody else makes between the two calls is lost.
 absl::Status Run(SetTenant& command, Connection& connection, Printer& printer) {
   v1::Tenant& wanted = *command.request.mutable_tenant();
   v1::GetTenantRequest which;
@@ -205,6 +213,7 @@ absl::Status Run(SetTenant& command, Connection& connection, Printer& printer) {
   return PrintAnswer(printer, *set);
 }
 
+// Differs from GuardedCall's Run only in what it prints: the answer contains no host.
 absl::Status Run(RemoveHost& command, Connection& connection, Printer& printer) {
   const auto decision = Decide(command.consent, command.request, connection, printer);
   if (!decision.ok()) return decision.status();
@@ -236,6 +245,7 @@ absl::Status Run(ApplyTopology& command, Connection& connection, Printer& printe
   return Print(printer, *applied, TopologySteps(*applied, command.request.validate_only()));
 }
 
+// Only the tree shows the Regions, so JSON does without asking for them.
 absl::Status Run(ShowTopology&, Connection& connection, Printer& printer) {
   const auto topology = AllPages(connection, v1::GetTopologyRequest());
   if (!topology.ok()) return topology.status();

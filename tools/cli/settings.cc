@@ -26,6 +26,7 @@ absl::Status Missing(std::string reason, std::string message, std::string remedy
                 std::move(remedy));
 }
 
+// A file that was named must exist. Otherwise it is no error if there is none in the usual places.
 absl::StatusOr<ConnectionSettings> FromFile(const ConnectionFlags& flags,
                                             const Environment& environment) {
   if (flags.config.has_value()) return ReadSettingsFile(*flags.config);
@@ -37,6 +38,8 @@ absl::StatusOr<ConnectionSettings> FromFile(const ConnectionFlags& flags,
   return ConnectionSettings{};
 }
 
+// All three are needed, because manager and client each show a certificate. Names the first that is
+// missing.
 absl::Status CheckTls(const ConnectionSettings& settings) {
   const struct {
     const char* key;
@@ -55,6 +58,7 @@ absl::Status CheckTls(const ConnectionSettings& settings) {
 
 }  // namespace
 
+// If XDG_CONFIG_HOME is set, ~/.config is not looked at.
 Environment ReadEnvironment() {
   Environment environment;
   environment.manager = Get("CXLPOOL_MANAGER");
@@ -101,6 +105,7 @@ absl::StatusOr<ConnectionSettings> ResolveSettings(const ConnectionFlags& flags,
   return settings;
 }
 
+// A key with an empty text is an error, and not the same as a key that is left out.
 absl::StatusOr<ConnectionSettings> ParseSettings(const std::string& text, const std::string& path) {
   absl::StatusOr<TomlReader> toml = TomlReader::Parse(text, path);
   if (!toml.ok()) return toml.status();

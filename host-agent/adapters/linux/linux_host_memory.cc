@@ -93,6 +93,8 @@ class LinuxHostMemory : public HostMemory {
         std::move(done));
   }
 
+  // Finds the DAX device only by targets that are still there: a host region that has lost its
+  // memdev is not brought up further.
   void BindDax(uint64_t serial, DaxDriver driver, Done done) override {
     rungs_.Run(
         "binding a DAX device", options_.rung_timeout,
@@ -118,6 +120,8 @@ class LinuxHostMemory : public HostMemory {
         std::move(done));
   }
 
+  // The child is killed once `patience` is over. Waiting for its end and finding out who uses the
+  // node take less than the lane's grace, so the caller gets this answer and not the lane's.
   void OfflineBlocks(uint64_t serial, absl::Duration patience, Done done) override {
     rungs_.Run(
         "bringing memory offline", patience,
@@ -149,6 +153,8 @@ class LinuxHostMemory : public HostMemory {
         std::move(done));
   }
 
+  // Looks at what the kernel shows and not at what is remembered: only a target that is still there
+  // has memory to lose.
   void PowerOff(uint32_t slot, uint64_t serial, Done done) override {
     rungs_.Run(
         absl::StrCat("powering slot ", slot, " off"), options_.rung_timeout,
@@ -160,6 +166,8 @@ class LinuxHostMemory : public HostMemory {
         std::move(done));
   }
 
+  // Often no DAX device is open at all; then the driver's count of users saves the search through
+  // /proc.
   void FindHolders(uint64_t serial, DoneWith<std::vector<ProcessId>> done) override {
     looks_.RunWith<std::vector<ProcessId>>(
         "looking for holders", options_.look_timeout,
@@ -175,6 +183,7 @@ class LinuxHostMemory : public HostMemory {
         std::move(done));
   }
 
+  // Runs on the caller's thread, and not in a lane: it is only a few reads and an open.
   absl::StatusOr<OpenedDax> OpenDax(uint64_t serial, bool read_only) override {
     const absl::StatusOr<DaxNode> node = LookUpDax(machine_->files, serial);
     if (!node.ok()) return node.status();

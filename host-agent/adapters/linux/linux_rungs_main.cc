@@ -68,6 +68,8 @@ const char* Name(DaxDriver driver) {
   return "none";
 }
 
+// One line per bridge, memdev and host region, with facts as NAME=VALUE: tests on virtual machines
+// read them.
 void Print(const HostObservation& seen) {
   for (const ObservedBridge& bridge : seen.bridges) {
     absl::PrintF("bridge %s regions=%d/%d blocked=%d top=%#x window=%d free=%d slots=%s\n",
@@ -104,6 +106,7 @@ absl::StatusOr<uint64_t> Number(const std::string& text) {
   return *number;
 }
 
+// Run has checked that there are at least four words: the command, a bridge, a size and one serial.
 absl::Status CreateRegion(HostMemory& host, const std::vector<std::string>& words) {
   HostRegionSpec spec;
   spec.host_bridge = words[1];
@@ -125,6 +128,7 @@ absl::Status CreateRegion(HostMemory& host, const std::vector<std::string>& word
   return Wait([&](Done done) { host.CreateHostRegion(spec, std::move(done)); });
 }
 
+// Run calls this only for power-on and power-off, with a slot and a serial.
 absl::Status Power(HostMemory& host, const std::vector<std::string>& words) {
   absl::StatusOr<uint64_t> slot = Number(words[1]);
   if (!slot.ok()) return slot.status();
@@ -162,6 +166,7 @@ absl::Status OnRegion(HostMemory& host, const std::vector<std::string>& words) {
     if (option != "r" && option != "rw") return Usage();
     return host.OpenDax(*serial, option == "r").status();
   }
+  // None of the commands below takes a third word.
   if (!option.empty()) return Usage();
   if (command == "holders") {
     return PrintHolders(WaitFor<std::vector<ProcessId>>([&](DoneWith<std::vector<ProcessId>> done) {
@@ -209,6 +214,7 @@ absl::Status RunSpace(DaxSpace& space, const std::vector<std::string>& words) {
   const absl::StatusOr<uint64_t> length = Number(words[3]);
   if (!length.ok()) return length.status();
   if (command == "carve") return space.Carve(words[1], *offset, *length);
+  // Without the name of a DAX device: the space finds the one that has exactly these bytes.
   const SpacePiece piece = {
       .device = words[1], .offset_bytes = *offset, .length_bytes = *length, .dax = ""};
   if (command == "uncarve") return space.Uncarve(piece);
@@ -223,6 +229,7 @@ absl::Status RunSpace(DaxSpace& space, const std::vector<std::string>& words) {
   return Usage();
 }
 
+// Counts the words, so that the functions above can take theirs by position.
 absl::Status Run(HostMemory& host, const std::vector<std::string>& words) {
   if (words.empty()) return Usage();
   const std::string& command = words[0];
@@ -257,6 +264,7 @@ int main(int argc, char** argv) {
     status = host.ok() ? Run(**host, words) : host.status();
   }
   if (status.ok()) return EXIT_SUCCESS;
+  // Recognized by its text: other errors are INVALID_ARGUMENT, too.
   if (status.message() == kUsage) {
     std::fputs(kUsage, stderr);
     return 2;

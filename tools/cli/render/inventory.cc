@@ -21,6 +21,7 @@ std::string TenantNames(const v1::Host& host) {
   });
 }
 
+// If too many slots are free, none of these is listed, and HostDetails says how many there are.
 Table SlotTable(const v1::Host& host) {
   Table table({{"SLOT", Align::kRight}, {"BRIDGE"}, {"REGION"}});
   const bool all = FreeSlots(host) <= kMaxFreeSlotsListed;
@@ -39,6 +40,7 @@ Table BridgeTable(const v1::Host& host) {
                {"WINDOW", Align::kRight},
                {"BLOCKED BY"}});
   for (const v1::HostBridge& bridge : host.bridges()) {
+    // The manager may not know whose host region blocks the bridge.
     const std::string by = bridge.blocked_by().empty() ? "?" : ShortName(bridge.blocked_by());
     table.AddRow({bridge.name(), absl::StrCat(bridge.live_regions(), "/", bridge.max_regions()),
                   FormatByteSize(bridge.free_window_bytes()), FormatByteSize(bridge.window_bytes()),
@@ -143,6 +145,7 @@ std::string DiscoveredTable(const v1::DiscoverDevicesResponse& discovered) {
   return out;
 }
 
+// The answer counts all Regions but need not name them all; then the text says how to list them.
 std::string DrainText(const v1::DrainDeviceResponse& drained) {
   v1::ListDevicesResponse one;
   *one.add_devices() = drained.device();
@@ -261,6 +264,7 @@ std::string HostDetails(const v1::Host& host) {
   return out;
 }
 
+// Leaves out Extents on other devices, and the whole table if none is on this one.
 std::string DeviceDetails(const v1::Device& device, const v1::ListRegionsResponse& regions) {
   Sheet sheet;
   sheet.Add("Device", ShortName(device.name()));

@@ -21,6 +21,8 @@ struct Node {
   std::vector<Node> children;
 };
 
+// Appends only what is below `node`, each line behind `lead`; the caller writes the node's own
+// line.
 void Append(const Node& node, const std::string& lead, std::string& out) {
   for (size_t i = 0; i < node.children.size(); ++i) {
     const bool last = i + 1 == node.children.size();
@@ -146,6 +148,7 @@ Node HostNode(const v1::Host& host) {
 
 }  // namespace
 
+// Extents on a device that `topology` does not list are left out: `regions` was read later.
 std::string TopologyTree(const v1::Topology& topology, const v1::ListRegionsResponse& regions) {
   auto uses = UsesByDevice(regions);
   Node root{absl::StrCat("fabric ", topology.fabric()), {}};

@@ -13,6 +13,7 @@ std::string ShortName(const std::string& name) {
   return slash == std::string::npos ? name : name.substr(slash + 1);
 }
 
+// Here and below: "" for a value that is not set, or that this release does not know.
 std::string Word(v1::AttachmentMode mode) {
   switch (mode) {
     case v1::DEVDAX:

@@ -23,6 +23,7 @@ class Reader {
     for (auto& [port, ids] : decoders_) std::sort(ids.begin(), ids.end());
   }
 
+  // To be called once: it moves the result out of the reader.
   CxlShape Read() {
     for (const std::string& root : roots_) AddRoot(root);
     for (const std::string& memdev : memdevs_) AddMemdev(memdev);
@@ -40,6 +41,7 @@ class Reader {
     std::string host;  // Whose it is, pci0000:0c.
   };
 
+  // Only gathers what is on the bus, by kind: a device may come before the one that it belongs to.
   void Sort(const std::string& name) {
     if (IsNumbered(name, "root")) {
       roots_.push_back(name);
@@ -77,6 +79,7 @@ class Reader {
       CxlShape::Bridge bridge;
       bridge.pci_name = Expect(files_.LinkName(CxlFile(root, name)));
       bridge.acpi_name = files_.LinkName(CxlFile(root, absl::StrCat(name, "/firmware_node")));
+      // Not every host bridge has an ACPI node, so the shape counts as complete without one.
       if (bridge.acpi_name.empty()) bridge.acpi_name = bridge.pci_name;
       bridges.emplace(id, std::move(bridge));
     }
@@ -95,6 +98,8 @@ class Reader {
     }
   }
 
+  // Counts all of the window as free. Host regions come and go between two reads of the shape, so
+  // CountFree subtracts them each time.
   CxlWindow Window(const std::string& name, const std::map<uint64_t, CxlShape::Bridge>& bridges) {
     CxlWindow window;
     window.name = name;
@@ -114,6 +119,9 @@ class Reader {
     return window;
   }
 
+  // The bridge's own port is directly below the root; the ports of its switches are somewhere below
+  // that one. `in_use`: a host region lies under the bridge. Then the number of committed decoders
+  // includes its own, and does not say how many the firmware committed.
   void AddPorts(const std::string& root, CxlShape::Bridge& bridge, bool in_use) {
     const auto own = std::find_if(ports_.begin(), ports_.end(), [&](const Port& port) {
       return port.host == bridge.pci_name &&
@@ -134,6 +142,7 @@ class Reader {
     }
   }
 
+  // Leaves out whether the memdev is ready: that changes while the same devices are on the bus.
   void AddMemdev(const std::string& name) {
     const std::string path = files_.LinkText(absl::StrCat(kCxlDevices, "/", name));
     const std::vector<std::string> parts = absl::StrSplit(path, '/');
@@ -144,6 +153,7 @@ class Reader {
     found.memdev.size_bytes = files_.ReadNumber(CxlFile(name, "ram/size")).value_or(0);
     found.memdev.pci_device = parts[parts.size() - 2];
     found.memdev.pci_bridge = PciHostBridgeOf(path);
+    // The endpoint appears before its decoders, and is of no use without them.
     const auto endpoint = endpoint_of_.find(name);
     if (endpoint != endpoint_of_.end() && decoders_.contains(endpoint->second.substr(8))) {
       found.endpoint = endpoint->second;
@@ -174,6 +184,8 @@ CxlShape ReadCxlShape(const HostFiles& files, const std::vector<HostFiles::Entry
   return Reader(files, devices, windows_in_use).Read();
 }
 
+// Holds the lock while it reads: of several threads one reads, and the others use the result. A
+// shape that is not complete is answered, too, but the next call reads again.
 std::shared_ptr<const CxlShape> CxlShapes::Read(std::vector<HostFiles::Entry> devices,
                                                 const std::set<std::string>& windows_in_use,
                                                 absl::Time now) {

@@ -24,6 +24,8 @@ KnownTargets::KnownTargets(std::string file, std::string boot_id)
   regions_ = saved_;
 }
 
+// What the kernel shows wins; what is remembered only fills gaps. It is put together anew from each
+// snapshot, so host regions that are gone are forgotten.
 void KnownTargets::Complete(CxlSnapshot& snapshot) {
   MutexLock lock(mutex_);
   KnownRegions now;
@@ -34,6 +36,7 @@ void KnownTargets::Complete(CxlSnapshot& snapshot) {
         before->second.inode == region.inode) {
       known = before->second;
     }
+    // The kernel may show fewer positions than before, once targets are gone.
     const size_t ways = std::max(region.targets.size(), known.serials.size());
     region.targets.resize(ways);
     known.serials.resize(ways);
@@ -47,6 +50,7 @@ void KnownTargets::Complete(CxlSnapshot& snapshot) {
   if (!file_.empty()) Save();
 }
 
+// A failed write is tried again at every look, and logged only the first time.
 void KnownTargets::Save() {
   KnownRegions wanted = WorthKeeping(regions_);
   if (wanted == saved_) return;
@@ -70,6 +74,7 @@ bool IsWorthKeeping(const KnownRegion& region) {
          std::all_of(region.serials.begin(), region.serials.end(), IsPoolSerial);
 }
 
+// Nothing if the line names no region, or one that would not have been kept.
 std::optional<std::pair<std::string, KnownRegion>> ParseLine(absl::string_view line) {
   const std::vector<std::string> words = absl::StrSplit(line, ' ');
   if (words.size() < 4 || !absl::StartsWith(words[0], "region")) return std::nullopt;
@@ -102,6 +107,7 @@ KnownRegions WorthKeeping(const KnownRegions& regions) {
   return worth;
 }
 
+// All or nothing: if one line is not understood, the others are not trusted either.
 KnownRegions ReadKnownRegions(const std::string& path, const std::string& boot_id) {
   const auto lines = ReadRunFile(path, kMaxTargetsBytes, kTargetsFile, boot_id);
   if (!lines.has_value() || lines->size() > kMaxKnownRegions) return {};

@@ -35,12 +35,14 @@ class NoAutoOnline {
  public:
   explicit NoAutoOnline(const HostFiles& files) : files_(files), before_(files.Read(kAutoOnline)) {
     if (!before_.has_value() || *before_ == "offline") return;
+    // The file comes before the switch: if the process is killed in between, nothing is lost.
     WriteRunFile(files_.Path(kAutoOnlineWas), kAutoOnlineFile, ReadBootId(files_),
                  absl::StrCat(*before_, "\n"));
     error_ = files_.Write(kAutoOnline, "offline");
   }
   ~NoAutoOnline() {
     if (!before_.has_value() || *before_ == "offline") return;
+    // If this fails the file stays, and RestoreAutoOnline tries again.
     if (files_.Write(kAutoOnline, *before_) == 0) unlink(files_.Path(kAutoOnlineWas).c_str());
   }
   NoAutoOnline(const NoAutoOnline&) = delete;
@@ -56,11 +58,13 @@ class NoAutoOnline {
 
 int BindKmem(const HostFiles& files, const std::string& dax) {
   const NoAutoOnline no_auto_online(files);
+  // Rather no bind than memory that goes online by itself, maybe where it can never leave again.
   if (no_auto_online.error() != 0) return no_auto_online.error();
   // kmem matches the DAX devices of CXL regions by type and needs no id.
   return files.Write(absl::StrCat(kDrivers, "/kmem/bind"), dax);
 }
 
+// The error is that of adding the id. The caller checks whether the device is bound.
 int BindDeviceDax(const HostFiles& files, const std::string& dax) {
   // device_dax takes these only by id; adding the id binds. The id goes again at once: it would
   // stick to the name.
@@ -74,6 +78,8 @@ int BindDeviceDax(const HostFiles& files, const std::string& dax) {
 
 }  // namespace
 
+// Writes only a value that was saved in this boot, and only while the switch is "offline":
+// otherwise somebody has set it since. The file goes in any case, except when the write fails.
 void RestoreAutoOnline(const HostFiles& files) {
   const std::string path = files.Path(kAutoOnlineWas);
   const auto lines = ReadRunFile(path, kMaxWord, kAutoOnlineFile, ReadBootId(files));
@@ -95,6 +101,7 @@ DaxDriver DaxDriverOf(const HostFiles& files, const std::string& dax) {
   return DaxDriver::kNone;
 }
 
+// Success is what the device's driver link shows afterwards, whatever the writes answered.
 absl::Status BindDaxDriver(const HostFiles& files, const std::string& dax, DaxDriver driver) {
   if (driver == DaxDriver::kNone) {
     return Refuse(absl::StatusCode::kInvalidArgument, "BAD_DRIVER",
@@ -113,6 +120,8 @@ absl::Status BindDaxDriver(const HostFiles& files, const std::string& dax, DaxDr
   return BindFailed(absl::StrCat("binding ", dax, " to ", wanted), error);
 }
 
+// Looks for memory blocks under every driver but device_dax: one that is not known may have made
+// some.
 absl::Status UnbindDaxDriver(const HostFiles& files, const DaxDevice& dax) {
   const std::string has = DaxDriverName(files, dax.name);
   if (has.empty()) return absl::OkStatus();
@@ -130,6 +139,7 @@ absl::Status UnbindDaxDriver(const HostFiles& files, const DaxDevice& dax) {
   return BindFailed(absl::StrCat("unbinding ", dax.name, " from ", has), error);
 }
 
+// A missing DAX bus has a code of its own, because PrepareHost reports it among the other needs.
 absl::Status SwitchAutoprobeOff(const HostFiles& files) {
   const int error = files.Write(kAutoprobe, "0");
   if (error == 0 && files.Read(kAutoprobe) == "0") return absl::OkStatus();

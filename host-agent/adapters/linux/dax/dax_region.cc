@@ -52,6 +52,7 @@ uint64_t BeginOf(const HostFiles& files, const DaxRegion& region) {
   return region.devices.empty() || region.available_bytes != 0 ? 0 : lowest;
 }
 
+// False if there is no such DAX region, or it is gone by now.
 bool ReadSizes(const HostFiles& files, DaxRegion& region) {
   const auto number = [&](absl::string_view attribute) {
     return files.ReadNumber(absl::StrCat(region.folder, "/dax_region/", attribute));
@@ -98,6 +99,8 @@ const RegionDax* DaxRegion::Whole() const {
   return nullptr;
 }
 
+// Answers nothing rather than a wrong range. Size and address are two files, so the mappings are
+// listed before and after both are read: if they differ, the device changed in between.
 std::optional<RegionDax> ReadRegionDax(const HostFiles& files, const DaxRegion& region,
                                        const std::string& name) {
   if (!IsDaxName(name)) return std::nullopt;
@@ -123,6 +126,8 @@ std::optional<RegionDax> ReadRegionDax(const HostFiles& files, const DaxRegion& 
   return mappings.empty() ? std::nullopt : std::optional(dax);
 }
 
+// Tries the device called `hint` first. All devices, of which there may be hundreds, are read only
+// if it is not the one.
 std::optional<RegionDax> FindRegionDax(const HostFiles& files, const DaxRegion& region,
                                        const HpaRange& range, const std::string& hint) {
   std::optional<RegionDax> dax = ReadRegionDax(files, region, hint);
@@ -133,6 +138,7 @@ std::optional<RegionDax> FindRegionDax(const HostFiles& files, const DaxRegion& 
   return found == nullptr ? std::nullopt : std::optional(*found);
 }
 
+// Soft Reserved memory is read with its devices, because only they show where it begins.
 std::optional<DaxRegion> ReadBareDaxRegion(const HostFiles& files, const std::string& name) {
   DaxRegion region;
   region.name = name;
@@ -144,6 +150,7 @@ std::optional<DaxRegion> ReadBareDaxRegion(const HostFiles& files, const std::st
   return region;
 }
 
+// The address of Soft Reserved memory is set last, because it follows from the devices.
 std::optional<DaxRegion> ReadDaxRegion(const HostFiles& files, const std::string& name) {
   DaxRegion region;
   region.name = name;
@@ -166,6 +173,7 @@ std::optional<DaxRegion> ReadDaxRegion(const HostFiles& files, const std::string
   return region;
 }
 
+// A host region is in the list only while it has a DAX region.
 std::vector<std::string> DaxRegionNames(const HostFiles& files) {
   std::vector<std::string> names;
   for (const std::string& name : files.List(kCxlDevices)) {
@@ -181,6 +189,7 @@ std::vector<std::string> DaxRegionNames(const HostFiles& files) {
 
 bool IsFirstDax(absl::string_view name) { return absl::EndsWith(name, ".0"); }
 
+// `dax` must have a range: whatever Find and FindRegionDax answer has one.
 std::optional<DaxDevice> ReadDaxNode(const HostFiles& files, const DaxRegion& region,
                                      const RegionDax& dax) {
   const std::string numbers =

@@ -54,6 +54,8 @@ std::optional<std::string> LineOf(absl::string_view text, absl::string_view key)
   return std::nullopt;
 }
 
+// Only a kernel without a driver for DAX devices on host regions is refused. One that is older than
+// what is tested, or whose version cannot be read, gets a warning.
 Finding ExamineKernel(const HostFiles& files) {
   const std::string release = files.Read("proc/sys/kernel/osrelease").value_or("");
   const std::vector<std::string> parts = absl::StrSplit(release, absl::MaxSplits('.', 2));
@@ -98,12 +100,15 @@ Finding ExaminePermissions(const HostFiles& files) {
     return Missing("permissions", absl::StrCat("root without ", absl::StrJoin(missing, ", ")),
                    "give the agent these capabilities, as its systemd unit does");
   }
+  // Many containers mount /sys read-only, and then not even root can write there.
   if (access(files.Path("sys").c_str(), W_OK) != 0 && errno == EROFS) {
     return Missing("permissions", "/sys is read-only", "run it where /sys is writable");
   }
   return Ok("permissions", "root, with the capabilities that are needed");
 }
 
+// Adds up what no host region uses, over all windows; the largest gap may be smaller. Too little is
+// only a warning: releasing a Region makes room.
 Finding ExamineWindowSpace(const HostFiles& files) {
   uint64_t total = 0;
   uint64_t free = 0;
@@ -159,6 +164,8 @@ Finding ExamineSlotDriver(const HostFiles& files) {
                  "to the kernel (_OSC)");
 }
 
+// Only a warning: the agent switches autoprobe off when it starts, and again before it makes a DAX
+// device.
 Finding ExamineAutoprobe(const HostFiles& files) {
   if (files.Read("sys/bus/dax/drivers_autoprobe") == "0") {
     return Ok("dax_autoprobe", "DAX autoprobe is off");
@@ -169,6 +176,8 @@ Finding ExamineAutoprobe(const HostFiles& files) {
                  "start cxlpool-agent; if it runs, find what switched autoprobe on again");
 }
 
+// "online_movable" is as good as "offline": memory in that zone can be taken offline again. The
+// remedy includes what to change on the kernel's command line, so that it lasts beyond a reboot.
 Finding ExamineAutoOnline(const HostFiles& files) {
   constexpr absl::string_view kSwitch = "sys/devices/system/memory/auto_online_blocks";
   const std::string now = files.Read(kSwitch).value_or("");
@@ -228,6 +237,8 @@ Finding ExamineUdev(const HostFiles& files) {
            {"etc/udev/rules.d", "run/udev/rules.d", "usr/lib/udev/rules.d", "lib/udev/rules.d"},
            ".rules")) {
     const std::vector<std::string> rules = Statements(files.Read(path).value_or(""));
+    // `ATTR{state}==` only compares and is harmless; `ATTR{state}=` sets the state, and a program
+    // that RUN starts may do so.
     if (std::any_of(rules.begin(), rules.end(), [](const std::string& rule) {
           return absl::StrContains(rule, "SUBSYSTEM==\"memory\"") &&
                  absl::StrContains(rule, "online") &&
@@ -243,6 +254,8 @@ Finding ExamineUdev(const HostFiles& files) {
       "mask it: ln -s /dev/null /etc/udev/rules.d/NAME; udevadm control --reload");
 }
 
+// Warns of every section that reconfigures devices: which devices a section matches is not worked
+// out here.
 Finding ExamineDaxctl(const HostFiles& files) {
   std::vector<std::string> culprits;
   for (const auto& [name, path] : ConfigFiles(files, {"etc/daxctl.conf.d"}, ".conf")) {
@@ -260,6 +273,7 @@ Finding ExamineDaxctl(const HostFiles& files) {
       "see that none of its sections means a DAX device of the pool");
 }
 
+// Only a warning, because a slot whose port has a power controller can be ejected all the same.
 Finding ExamineLockdown(const HostFiles& files) {
   const std::string modes = files.Read("sys/kernel/security/lockdown").value_or("");
   if (!absl::StrContains(modes, "[integrity]") && !absl::StrContains(modes, "[confidentiality]")) {
@@ -271,6 +285,7 @@ Finding ExamineLockdown(const HostFiles& files) {
                  "boot without lockdown= and Secure Boot, unless all ports have one");
 }
 
+// Linux decides by this flag. A machine whose /proc/cpuinfo has no line "flags" passes.
 Finding ExamineProcessor(const HostFiles& files) {
   const std::string flags = LineOf(files.Read("proc/cpuinfo").value_or(""), "flags").value_or("");
   const std::vector<absl::string_view> words = absl::StrSplit(flags, ' ');
@@ -284,6 +299,7 @@ Finding ExamineProcessor(const HostFiles& files) {
                  "host,-hypervisor)");
 }
 
+// Enough is what the smallest Region needs. What a larger one needs is checked when it is attached.
 Finding ExaminePageStructs(const HostFiles& files) {
   const uint64_t most = ReadPageStructSpare(files) * kBytesPerPageStructByte;
   const std::string what = absl::StrCat("spare memory for the page structs of ", Size(most));
@@ -313,8 +329,11 @@ Finding ExamineEvents(const HostFiles& files) {
 
 }  // namespace
 
+// A check is left out where another finding already says that its subject is missing: no windows
+// without CXL, no autoprobe without a DAX bus. Only root can look into tracefs.
 std::vector<Finding> ExamineHost(const HostFiles& files, HostUse use) {
   std::vector<Finding> findings = {ExamineKernel(files), ExaminePermissions(files)};
+  // The last finding so far is ExaminePermissions'.
   const bool is_root = findings.back().verdict == Verdict::kOk;
   for (Finding& need : ExamineNeeds(files, use)) findings.push_back(std::move(need));
   const bool plugged = use == HostUse::kPlugged;

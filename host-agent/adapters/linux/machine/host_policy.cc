@@ -37,6 +37,8 @@ bool IsValue(absl::string_view text) {
          std::all_of(text.begin(), text.end(), absl::ascii_isalnum);
 }
 
+// Leaves out a setting whose file is missing or holds anything but one plain word: this kernel does
+// not have it.
 PolicyValues ReadPolicy(const HostFiles& files) {
   std::vector<std::string> names = {"demotion_enabled", "numa_balancing"};
   for (const std::string& name : files.List(PathOf(std::string(kWeights)))) {
@@ -65,6 +67,8 @@ LinuxHostPolicy::LinuxHostPolicy(HostFiles files, std::string file)
 
 PolicyValues LinuxHostPolicy::Read() { return ReadPolicy(files_); }
 
+// Reads the setting back, because the kernel may accept a value without effect. The name is checked
+// because it becomes part of a path.
 absl::Status LinuxHostPolicy::Write(const std::string& name, const std::string& value) {
   if (!IsPolicyName(name) || !IsValue(value)) {
     return absl::InternalError(absl::StrCat(name, " is no setting of memory policy"));
@@ -72,7 +76,9 @@ absl::Status LinuxHostPolicy::Write(const std::string& name, const std::string& 
   const std::string path = PathOf(name);
   const int error = files_.Write(path, value);
   if (error == 0 && files_.Read(path) == value) return absl::OkStatus();
-  if (error == ENODEV) {  // Linux 7, though it starts with "true" on such a host as well.
+  // Linux 7, of auto: it is on after every boot, but once off it can be switched on again only with
+  // bandwidths from the firmware.
+  if (error == ENODEV) {
     return Refuse(
         absl::StatusCode::kUnimplemented, kTieringUnsupported,
         absl::StrCat("/", path, " cannot be set to ", value,
@@ -86,6 +92,7 @@ absl::Status LinuxHostPolicy::Write(const std::string& name, const std::string& 
                                                   : "look at the kernel's log");
 }
 
+// All or nothing: if one line is not understood, nothing counts as saved.
 SavedPolicy LinuxHostPolicy::Saved() {
   const auto lines = ReadRunFile(file_, kMaxPolicyBytes, kPolicyFile, boot_id_);
   if (!lines.has_value()) return {};
@@ -100,6 +107,8 @@ SavedPolicy LinuxHostPolicy::Saved() {
   return saved;
 }
 
+// After an error the caller must not write any setting, because its former value could not be
+// restored.
 absl::Status LinuxHostPolicy::Save(const SavedPolicy& saved) {
   if (saved.empty()) {
     if (unlink(file_.c_str()) == 0 || errno == ENOENT) return absl::OkStatus();
@@ -114,6 +123,9 @@ absl::Status LinuxHostPolicy::Save(const SavedPolicy& saved) {
   return error == 0 ? absl::OkStatus() : CannotSave(file_, error);
 }
 
+// Looks for the settings that the agent would want while memory of the pool is online. Without a
+// node of the pool it would want none, so -1 stands for such a node, whether or not there is one
+// now.
 Finding ExamineTiering(const HostFiles& files, const TieringConfig& config) {
   const PolicyValues now = ReadPolicy(files);
   // The pool's nodes need not be there yet, nor their weights.

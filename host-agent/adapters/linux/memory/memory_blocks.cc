@@ -103,6 +103,8 @@ uint64_t MemoryBlockBytes(const HostFiles& files) {
   return text.has_value() ? ParseHex(*text).value_or(0) : 0;
 }
 
+// Leaves out a block that is partly outside the range, since its other part may belong to another
+// device, and one that disappears meanwhile.
 std::vector<MemoryBlock> ReadMemoryBlocks(const HostFiles& files, uint64_t hpa_bytes,
                                           uint64_t size_bytes) {
   std::vector<MemoryBlock> blocks;
@@ -158,6 +160,8 @@ absl::Status OnlineMemoryBlocks(const HostFiles& files, const DaxDevice& dax, Me
                 "look at the kernel's log");
 }
 
+// Reads the blocks back even if the child failed or was killed: if all of them are offline, that is
+// success. Blocks that went offline stay so even if others do not.
 absl::Status OfflineMemoryBlocks(const HostFiles& files, const DaxDevice& dax, OfflineChild& child,
                                  const Deadline& deadline) {
   std::vector<MemoryBlock> blocks = ReadMemoryBlocks(files, dax.hpa_bytes, dax.size_bytes);

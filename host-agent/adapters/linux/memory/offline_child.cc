@@ -48,6 +48,7 @@ int OfflineOne(const char* path) {
 
 }  // namespace
 
+// If the child has not ended after `patience`, it stays known, and the next Run looks for it again.
 bool OfflineChild::Reap(absl::Duration patience, int* wait_status) {
   pollfd exited{pidfd_.get(), POLLIN, 0};
   const Deadline deadline = Deadline::In(patience);
