@@ -268,6 +268,18 @@ TEST(CommandLineTest, DevicesTenantsAndBackup) {
   EXPECT_EQ(ReasonFor({"backup"}), "USAGE");
 }
 
+TEST(CommandLineTest, NumbersThatDoNotFitAreRefused) {
+  const auto add = [](const char* uid) {
+    return Pool<AddHost>({"host", "add", "host-a", "--uid", uid}).request.settings().agent_uid();
+  };
+  EXPECT_EQ(add("4294967295"), 4294967295u);
+  EXPECT_EQ(ReasonFor({"host", "add", "host-a", "--uid", "4294967296"}), "BAD_VALUE");
+  EXPECT_EQ(ReasonFor({"host", "add", "host-a", "--slots", "1,4294967297"}), "BAD_VALUE");
+  EXPECT_EQ(
+      ReasonFor({"device", "add", "cmm-0", "--capacity", "1GiB", "--latency-ns", "4294967296"}),
+      "BAD_VALUE");
+}
+
 TEST(CommandLineTest, ForWhomARegionIs) {
   const v1::OpenTo open_to =
       Pool<AllocateRegion>({"region", "allocate", "kv", "--size", "1GiB", "--open-to",

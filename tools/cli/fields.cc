@@ -153,6 +153,17 @@ void Fields::Number(absl::string_view flag, const Flag& text,
   set(number);
 }
 
+// Cut to 32 bits 4294967296 would be 0: as a user id, root.
+void Fields::SmallNumber(absl::string_view flag, const Flag& text,
+                         const std::function<void(uint32_t)>& set) {
+  Number(flag, text, [&](uint64_t number) {
+    if (number > UINT32_MAX) {
+      return Keep(Bad("BAD_VALUE", flag, *text, "is too large", "use at most 4294967295"));
+    }
+    set(static_cast<uint32_t>(number));
+  });
+}
+
 void Fields::Period(absl::string_view flag, const Flag& text, absl::Duration& period) {
   if (!text.has_value()) return;
   const auto parsed = ParsePeriod(flag, *text);

@@ -44,6 +44,9 @@ class Fields {
   // As ParseByteSize; 0 or "none": no limit.
   void Limit(const Flag& text, std::optional<uint64_t>& bytes);
   void Number(absl::string_view flag, const Flag& text, const std::function<void(uint64_t)>& set);
+  // At most 32 bits.
+  void SmallNumber(absl::string_view flag, const Flag& text,
+                   const std::function<void(uint32_t)>& set);
   void Period(absl::string_view flag, const Flag& text, absl::Duration& period);
   void Term(absl::string_view flag, const Flag& text,
             const std::function<void(google::protobuf::Duration)>& set);

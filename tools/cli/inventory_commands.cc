@@ -41,7 +41,7 @@ void AddEnrol(CLI::App* host, Chosen& chosen) {
 void ReadSlots(Fields& fields, const std::vector<std::string>& texts,
                google::protobuf::RepeatedField<uint32_t>* slots) {
   for (const std::string& text : texts) {
-    fields.Number("--slots", text, [&](uint64_t slot) { slots->Add(static_cast<uint32_t>(slot)); });
+    fields.SmallNumber("--slots", text, [&](uint32_t slot) { slots->Add(slot); });
   }
 }
 
@@ -69,8 +69,7 @@ void AddAddHost(CLI::App* host, Chosen& chosen) {
     fields.Name("hosts", words->host, [&](std::string name) { request.set_host(name); });
     v1::HostSettings& settings = *request.mutable_settings();
     ReadSlots(fields, words->slots, settings.mutable_slots());
-    fields.Number("--uid", words->uid,
-                  [&](uint64_t uid) { settings.set_agent_uid(static_cast<uint32_t>(uid)); });
+    fields.SmallNumber("--uid", words->uid, [&](uint32_t uid) { settings.set_agent_uid(uid); });
     fields.Text("--qmp", words->qmp, [&](std::string path) { settings.set_qmp_socket(path); });
     return PoolCommand(command);
   });
@@ -134,8 +133,7 @@ void AddAddDevice(CLI::App* device, Chosen& chosen) {
     fields.Text("--serial", words->serial, [&](std::string text) { settings.set_serial(text); });
     fields.Text("--path", words->path, [&](std::string text) { settings.set_path(text); });
     const auto number = [&](const char* flag, const Flag& text, auto set) {
-      fields.Number(flag, text,
-                    [&](uint64_t value) { (settings.*set)(static_cast<uint32_t>(value)); });
+      fields.SmallNumber(flag, text, [&](uint32_t value) { (settings.*set)(value); });
     };
     number("--latency-ns", words->latency, &v1::DeviceSettings::set_latency_ns);
     number("--bandwidth-mib", words->bandwidth, &v1::DeviceSettings::set_bandwidth_mib_per_second);
