@@ -41,8 +41,9 @@ AgentConfig::Bridge ReadBridge(TomlReader& toml, std::set<std::string>& names,
                                std::set<uint64_t>& slots) {
   AgentConfig::Bridge bridge;
   bridge.name = toml.String("name");
-  if (!bridge.name.empty() && !names.insert(bridge.name).second) {
-    toml.Fail("name", "stands twice", "give each host bridge its own");
+  if (bridge.name.empty() || !names.insert(bridge.name).second) {
+    toml.Fail("name", bridge.name.empty() ? "is empty" : "stands twice",
+              "give each host bridge its own");
   }
   const std::vector<uint64_t> numbers = toml.Numbers("slots");
   if (numbers.empty() || numbers.size() > kMaxSlots) {
@@ -68,10 +69,7 @@ AgentConfig::Bridge ReadBridge(TomlReader& toml, std::set<std::string>& names,
 // No two bridges may have the same name or slot, so both sets are handed from one bridge to the
 // next.
 void ReadEmulated(TomlReader toml, AgentConfig& config) {
-  config.emulated_root = toml.String("root");
-  if (!config.emulated_root.empty() && !absl::StartsWith(config.emulated_root, "/")) {
-    toml.Fail("root", "is not absolute", "write the manager's fabric.root in full");
-  }
+  config.emulated_root = toml.AbsolutePath("root");
   std::set<std::string> names;
   std::set<uint64_t> slots;
   for (TomlReader& bridge : toml.Tables("bridge")) {
@@ -254,7 +252,7 @@ absl::StatusOr<AgentConfig> ParseAgentConfig(const std::string& text, const std:
   if (!toml.ok()) return toml.status();
   AgentConfig config;
   config.host = toml->String("host");
-  if (!config.host.empty() && !CheckResourceId(config.host).ok()) {
+  if (!CheckResourceId(config.host).ok()) {
     toml->Fail("host", "is not well formed", "write the id it is enrolled under, as host-a");
   }
   // The table of another adapter is not read, and Finish then reports it as an unknown key.

@@ -211,6 +211,9 @@ TEST(AgentConfigTest, ErrorsNameFileKeyAndRemedy) {
   const Row kTable[] = {
       {"host = \"host-a\"", "", "host"},
       {"\"host-a\"", "\"Host A\"", "host"},
+      {"\"host-a\"", "\"\"", "host"},
+      {"\"/var/lib/cxlpool/fabric\"", "\"\"", "root"},
+      {"\"ACPI0016:01\"", "\"\"", "name"},
       {"\"emulated\"", "\"magic\"", "adapter"},
       {"insecure = true", "", "tls"},
       {"address = \"unix:/run/cxlpool/fm.sock\"", "", "address"},
