@@ -3,6 +3,9 @@
 #ifndef CXLPOOL_FABRIC_MANAGER_SERVICE_RECORD_LOAD_H_
 #define CXLPOOL_FABRIC_MANAGER_SERVICE_RECORD_LOAD_H_
 
+#include <functional>
+#include <optional>
+#include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -16,6 +19,10 @@ namespace cxlpool::fm {
 // one. The first in order that is not sound is the error: DATA_LOSS/BAD_RECORD. As many threads
 // take part as there are processors and rows for, and all have ended when it returns.
 absl::StatusOr<Change> DecodeAll(std::vector<Row> rows, PoolMeta& meta);
+
+// A thread that does `work`, to be joined. Nothing: so few records are not worth one, or the system
+// gives none; the caller does the work itself then.
+std::optional<std::thread> StartBeside(size_t records, const std::function<void()>& work);
 
 }  // namespace cxlpool::fm
 

@@ -1,6 +1,7 @@
 #include "fabric-manager/service/writer.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -187,10 +188,12 @@ absl::Status Writer::Load(StoreImage image) {
   if (!decoded.ok()) return decoded.status();
   const Change& records = *decoded;
   Publication publication;
-  std::thread beside([&] { ListRegions(records, publication); });
-  const absl::Status restored = state_.Restore(records);
-  beside.join();
-  if (const absl::Status& status = restored; !status.ok()) {
+  const auto list = [&] { ListRegions(records, publication); };
+  std::optional<std::thread> beside = StartBeside(records.size(), list);
+  if (!beside.has_value()) list();
+  const absl::Status status = state_.Restore(records);
+  if (beside.has_value()) beside->join();
+  if (!status.ok()) {
     return absl::DataLossError(
         absl::StrCat("the store's records do not make a sound pool: ", status.message(),
                      "; run `cxlpool fsck DB`, or restore a backup"));

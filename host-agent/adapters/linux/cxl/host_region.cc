@@ -18,9 +18,10 @@
 namespace cxlpool::agent {
 namespace {
 
-// A DAX device that is made again, or a memdev that is given to its driver again, comes within
-// milliseconds or not at all; other rungs wait.
+// A DAX device that is made again comes within milliseconds or not at all; other rungs wait.
 constexpr absl::Duration kRemakeTimeout = absl::Seconds(5);
+// Enough for AwaitMemdev to give a memdev to its driver once. Other rungs wait for this, too.
+constexpr absl::Duration kReadyTimeout = absl::Seconds(3);
 
 absl::Status Destroy(const HostFiles& files, const CxlHostRegion& region) {
   const std::vector<DaxDevice> devices = ReadDaxDevices(files);
@@ -116,7 +117,7 @@ absl::Status MakeHostRegion(Machine& machine, const HostRegionSpec& spec,
   }
   const absl::StatusOr<bool> cleared = ClearLeftOvers(files, snapshot, spec);
   if (!cleared.ok()) return cleared.status();
-  const Deadline soon = Deadline::In(std::min(deadline.left(), kRemakeTimeout));
+  const Deadline soon = Deadline::In(std::min(deadline.left(), kReadyTimeout));
   const bool waited = AwaitUnready(files, snapshot, spec, soon);
   if (*cleared || waited) snapshot = LookAtCxl(machine);
   absl::StatusOr<RegionPlan> plan = PlanHostRegion(snapshot, spec);

@@ -53,7 +53,9 @@ absl::StatusOr<std::vector<std::string>> BridgesOf(const CxlSnapshot& snapshot,
       return Refuse(absl::StatusCode::kNotFound, "NO_MEMDEV",
                     absl::StrFormat("the memdev with serial %#x is %s", serial,
                                     memdev == nullptr ? "not there" : "not ready"),
-                    "power its slot on first");
+                    memdev == nullptr
+                        ? "power its slot on first"
+                        : "look at the kernel's log for cxl_mem and cxl_port; it is tried again");
     }
     if (memdev->size_bytes < spec.size_bytes / spec.serials.size()) {
       return Refuse(

@@ -16,6 +16,9 @@ namespace cxlpool::agent {
 namespace {
 
 constexpr absl::Duration kPokeAgain = absl::Seconds(1);
+// A memdev that is so long without a driver is taken for one that the kernel has given up. Of a
+// link that is being reset nothing shows that: its memdev has no driver meanwhile.
+constexpr absl::Duration kGivenUpAfter = absl::Seconds(2);
 
 std::string PowerFile(const PciSlot& slot) {
   return absl::StrCat("sys/bus/pci/slots/", slot.number, "/power");
@@ -66,13 +69,20 @@ std::string MemdevBySerial(const HostFiles& files, uint64_t serial) {
 
 // An error of the link takes the memdev's driver away and gives it back; where the two overlap the
 // kernel refuses with EBUSY ("cxl_mem mem0: probe ... failed with error -16") and never tries
-// again.
+// again. A memdev that has a driver is left alone.
 bool AwaitMemdev(const HostFiles& files, uint64_t serial, const Deadline& deadline) {
+  std::optional<Deadline> bind_at;
   return PollUntil(deadline, [&] {
     if (MemdevReady(files, serial)) return true;
     const std::string memdev = MemdevBySerial(files, serial);
-    const bool bound = !files.LinkName(absl::StrCat(kCxlDevices, "/", memdev, "/driver")).empty();
-    if (!memdev.empty() && !bound) files.Write("sys/bus/cxl/drivers/cxl_mem/bind", memdev);
+    if (memdev.empty() || !files.LinkName(CxlFile(memdev, "driver")).empty()) {
+      bind_at.reset();
+    } else if (!bind_at.has_value()) {
+      bind_at = Deadline::In(kGivenUpAfter);
+    } else if (bind_at->passed()) {
+      files.Write("sys/bus/cxl/drivers/cxl_mem/bind", memdev);
+      bind_at = Deadline::In(kPokeAgain);
+    }
     return false;
   });
 }

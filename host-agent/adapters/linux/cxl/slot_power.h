@@ -17,7 +17,7 @@ namespace cxlpool::agent {
 std::string MemdevBySerial(const HostFiles& files, uint64_t serial);
 
 // Waits until the memdev with `serial` is there with its endpoint decoders. Gives it to its driver
-// where the kernel has given up doing that.
+// where it has had none for two seconds, and so also where somebody has disabled it by hand.
 bool AwaitMemdev(const HostFiles& files, uint64_t serial, const Deadline& deadline);
 
 // Returns once the memdev with `serial` is there, behind that slot, with its endpoint decoders.

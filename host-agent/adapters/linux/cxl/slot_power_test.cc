@@ -1,6 +1,7 @@
 #include "host-agent/adapters/linux/cxl/slot_power.h"
 
 #include <cerrno>
+#include <filesystem>
 #include <optional>
 #include <string>
 
@@ -11,7 +12,7 @@
 namespace cxlpool::agent {
 namespace {
 
-// A memdev that has lost its driver. The kernel gives it back at the third time of asking.
+// A memdev that has lost its driver. The kernel gives it back when it is asked again.
 struct HostAfterALinkError : FakeHost {
   HostAfterALinkError() {
     const std::string root = "sys/devices/platform/ACPI0017:00/root0";
@@ -33,7 +34,7 @@ struct HostAfterALinkError : FakeHost {
   std::optional<int> Kernel(const std::string& path, absl::string_view text) {
     if (path != "sys/bus/cxl/drivers/cxl_mem/bind") return 0;
     EXPECT_EQ(text, "mem0");
-    if (++asked < 3) return EBUSY;
+    if (++asked < 2) return EBUSY;
     Link(memdev + "/driver", "sys/bus/cxl/drivers/cxl_mem");
     return 0;
   }
@@ -48,9 +49,24 @@ struct HostAfterALinkError : FakeHost {
 TEST(SlotPowerTest, AMemdevThatLostItsDriverIsGivenToItAgain) {
   HostAfterALinkError host;
   EXPECT_TRUE(AwaitMemdev(host.with_kernel, 0x1001, Deadline::In(absl::Seconds(10))));
-  EXPECT_EQ(host.asked, 3);
+  EXPECT_EQ(host.asked, 2);
   EXPECT_TRUE(AwaitMemdev(host.with_kernel, 0x1001, Deadline::In(absl::Seconds(10))));
-  EXPECT_EQ(host.asked, 3) << "it has one";
+  EXPECT_EQ(host.asked, 2) << "it has one";
+}
+
+// While the link is reset the memdev has no driver either, and gets it back by itself.
+TEST(SlotPowerTest, AMemdevThatHasJustLostItsDriverIsLeftAlone) {
+  HostAfterALinkError host;
+  EXPECT_FALSE(AwaitMemdev(host.with_kernel, 0x1001, Deadline::In(absl::Seconds(1))));
+  EXPECT_EQ(host.asked, 0);
+}
+
+TEST(SlotPowerTest, AMemdevThatHasItsDriverIsNotGivenToItAgain) {
+  HostAfterALinkError host;
+  host.Link(host.memdev + "/driver", "sys/bus/cxl/drivers/cxl_mem");
+  std::filesystem::remove(host.Path("sys/bus/cxl/devices/decoder4.0"));
+  EXPECT_FALSE(AwaitMemdev(host.with_kernel, 0x1001, Deadline::In(absl::Seconds(3))));
+  EXPECT_EQ(host.asked, 0);
 }
 
 TEST(SlotPowerTest, NoDriverIsAskedForAMemdevThatIsNotThere) {
