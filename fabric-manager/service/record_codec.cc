@@ -220,11 +220,13 @@ using Decoded = std::variant<Item, PoolMeta>;
 // What a record says, or what is wrong with it. Nothing is taken that this release does not know: a
 // record that was understood in part would be written back without the rest.
 Problem DecodeBody(Key key, const pb::Record& record, Decoded& out) {
+  if ((record.body_case() == pb::Record::kPool) != (key == kPoolKey)) {
+    return key == kPoolKey ? "it is no record of the pool" : "it is the pool's, under another key";
+  }
   switch (record.body_case()) {
     case pb::Record::kPool: {
       const PoolMeta meta{record.pool().schema_version(), record.pool().next_id(),
                           record.pool().hold_reason()};
-      if (key != kPoolKey) return "it is the pool's record under another key";
       if (meta.schema_version != kSchemaVersion) {
         return absl::StrCat("schema version ", meta.schema_version, " is not ", kSchemaVersion);
       }

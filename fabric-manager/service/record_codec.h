@@ -8,10 +8,12 @@
 #include <cstdint>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "fabric-manager/model/pool/pool_state.h"
+#include "fabric-manager/ports/store.h"
 
 namespace cxlpool::fm {
 
@@ -41,6 +43,15 @@ std::string EncodeItem(const Item& item, const Audit& audit);
 std::string EncodePool(const PoolMeta& meta, const Audit& audit);
 
 absl::StatusOr<std::variant<Item, PoolMeta>> DecodeRecord(Key key, absl::string_view value);
+
+// Fewer are not worth a thread.
+inline constexpr size_t kRecordsPerThread = 10'000;
+
+// record_load.cc. All that a store has when a manager starts (StoreImage::rows): each record but
+// the pool's own, in the rows' order. That one goes to `meta`, where there is one. The first in
+// order that is not sound is the error. As many threads take part as there are processors and rows
+// for; all have ended when it returns.
+absl::StatusOr<Change> DecodeAll(std::vector<Row> rows, PoolMeta& meta);
 
 }  // namespace cxlpool::fm
 

@@ -1,12 +1,12 @@
-#include "fabric-manager/service/record_load.h"
-
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "fabric-manager/service/record_codec.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::fm {
@@ -49,6 +49,14 @@ TEST(RecordLoadTest, TheFirstRecordThatIsNotSoundIsTheError) {
     EXPECT_TRUE(absl::StrContains(status.message(), absl::StrCat("record ", rows[broken].key, " ")))
         << status;
   }
+}
+
+TEST(RecordLoadTest, ThePoolsRecordIsUnderItsKeyAndNothingElseIs) {
+  std::vector<Row> rows = ManyRows();
+  std::swap(rows.front().value, rows.back().value);
+  PoolMeta meta;
+  EXPECT_EQ(ReasonOf(DecodeAll(rows, meta).status()), "BAD_RECORD");
+  EXPECT_EQ(ReasonOf(DecodeAll({rows.begin() + 1, rows.end()}, meta).status()), "BAD_RECORD");
 }
 
 TEST(RecordLoadTest, AnEmptyStoreHasNoRecords) {

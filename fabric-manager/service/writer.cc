@@ -1,16 +1,14 @@
 #include "fabric-manager/service/writer.h"
 
 #include <algorithm>
-#include <optional>
+#include <future>
 #include <set>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
-#include "fabric-manager/service/record_load.h"
 #include "proto/support/check.h"
 #include "proto/support/log.h"
 #include "proto/support/mutant.h"
@@ -188,11 +186,13 @@ absl::Status Writer::Load(StoreImage image) {
   if (!decoded.ok()) return decoded.status();
   const Change& records = *decoded;
   Publication publication;
-  const auto list = [&] { ListRegions(records, publication); };
-  std::optional<std::thread> beside = StartBeside(records.size(), list);
-  if (!beside.has_value()) list();
+  // Beside the indices where that is worth a thread, else in get().
+  const auto launch = records.size() < kRecordsPerThread
+                          ? std::launch::deferred
+                          : std::launch::async | std::launch::deferred;
+  std::future<void> listed = std::async(launch, [&] { ListRegions(records, publication); });
   const absl::Status status = state_.Restore(records);
-  if (beside.has_value()) beside->join();
+  listed.get();
   if (!status.ok()) {
     return absl::DataLossError(
         absl::StrCat("the store's records do not make a sound pool: ", status.message(),

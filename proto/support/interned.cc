@@ -22,8 +22,8 @@ const std::string* FindInTable(absl::string_view text) {
   return &*table.texts.lazy_emplace(text, [&](const auto& make) { make(std::string(text)); });
 }
 
-// A thread mostly asks for the few that it asked for last, and two of them do not wait for each
-// other then.
+// A thread mostly asks for the few texts that it asked for last. It keeps them, so that it need not
+// wait for other threads at the table's mutex.
 const std::string* Find(absl::string_view text) {
   constexpr size_t kRecent = 64;
   thread_local std::array<const std::string*, kRecent> recent = {};

@@ -1,7 +1,7 @@
 // Feeds libpool's decoder of what a host agent answers.
 //
-// Besides that nothing is read out of bounds: what an older libpool reads is what it reads of an
-// answer to which a later protocol has added a field, and no more comes out than went in.
+// The sanitizers see that nothing is read out of bounds. This program sees that no more comes out
+// than went in, and that a field of a later protocol changes nothing of the rest.
 
 #include <cstddef>
 #include <cstdint>
@@ -20,7 +20,7 @@ void Require(bool holds) {
   if (!holds) __builtin_trap();
 }
 
-// Of one answer, so that two can be compared in little: how many things are in it, and their bytes.
+// How many things an answer holds, and how many bytes of text: a short way to compare two.
 size_t Weigh(const LocalResponse& response) {
   size_t weight = response.message.size();
   if (response.error.has_value()) {

@@ -5,7 +5,7 @@ import os
 import struct
 import subprocess
 
-from testbed.emulated import NOBODY, pool_of_driver
+from testbed.emulated import NOBODY, EmulatedPool
 from testbed.process import wait_until
 from testbed.testing import BUILD, PoolTest, main
 
@@ -21,7 +21,7 @@ TELL = 'echo "$CXLPOOL_PATH $0"; exec cat >/dev/null'
 class PathTest(PoolTest):
     @classmethod
     def make_pool(cls, directory):
-        return pool_of_driver(BUILD, directory, hosts={'host-a': [[1, 2], [3, 4]]})
+        return EmulatedPool(BUILD, directory, hosts={'host-a': [[1, 2], [3, 4]]})
 
     def setUp(self):
         super().setUp()

@@ -183,7 +183,7 @@ class RackRemovalTest(RackTrials):
         self.end('fatal')
 
     def test_c_a_memdev_without_its_driver(self):
-        """So the kernel leaves it where the error of test_b comes at a bad moment."""
+        """The kernel leaves a memdev like this when it takes the driver away and gives it back at the same time (see test_b)."""
         self.agent_dies_at(HOST, 'before-CreateHostRegion')
         self.attach('bare')
         self.wait_agent_dead(HOST)
