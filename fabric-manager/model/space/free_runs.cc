@@ -15,20 +15,17 @@ FreeRuns::FreeRuns(uint32_t granules, uint32_t max_lds)
 
 void FreeRuns::Add(Run run) {
   if (run.length == 0) return;
-  by_start_[run.start] = run.length;
+  by_end_[run.start + run.length] = run.start;
   by_length_.emplace(run.length, run.start);
 }
 
-void FreeRuns::Remove(Run run) {
-  if (run.length == 0) return;
-  by_start_.erase(run.start);
-  by_length_.erase({run.length, run.start});
-}
-
-void FreeRuns::NoteWhatIsLeft(Change& change) const {
-  for (size_t i = 0; i < change.gone.size(); ++i) {
-    change.none_left[i] = !FirstOfLength(change.gone[i].length).has_value();
-  }
+// Whether no other run is as long. None is where there was no run.
+bool FreeRuns::RemoveLength(Run run) {
+  const auto found = by_length_.find({run.length, run.start});
+  if (found == by_length_.end()) return true;
+  const auto next = by_length_.erase(found);
+  return (next == by_length_.end() || next->first != run.length) &&
+         (next == by_length_.begin() || std::prev(next)->first != run.length);
 }
 
 FreeRuns::Run FreeRuns::RunOfLds() const {
@@ -44,9 +41,9 @@ FreeRuns::Change FreeRuns::ChangeLd(uint32_t start, uint32_t length, bool back) 
   lds_[start / granules_] = back ? 0 : length;
   free_ = back ? free_ + length : free_ - length;
   change.come[0] = RunOfLds();
-  Remove(change.gone[0]);
+  if (change.gone[0].length > 0) by_end_.erase(change.gone[0].start + change.gone[0].length);
+  change.none_left[0] = RemoveLength(change.gone[0]);
   Add(change.come[0]);
-  NoteWhatIsLeft(change);
   return change;
 }
 
@@ -58,18 +55,23 @@ std::optional<FreeRuns::Change> FreeRuns::Take(uint32_t start, uint32_t length) 
     }
     return ChangeLd(start, length, false);
   }
-  const auto above = by_start_.upper_bound(start);
-  if (length == 0 || above == by_start_.begin()) return std::nullopt;
-  const auto found = std::prev(above);
-  const Run run{found->first, found->second};
-  const uint32_t offset = start - run.start;
-  if (offset >= run.length || run.length - offset < length) return std::nullopt;
+  const auto found = by_end_.upper_bound(start);
+  if (length == 0 || found == by_end_.end()) return std::nullopt;
+  const Run run{found->second, found->first - found->second};
+  if (run.start > start || found->first - start < length) return std::nullopt;
+  const Run below{run.start, start - run.start};
+  const Run above{start + length, found->first - start - length};
   Change change;
   change.gone[0] = run;
-  change.come = {Run{run.start, offset}, Run{start + length, run.length - offset - length}};
-  Remove(run);
-  for (const Run& rest : change.come) Add(rest);
-  NoteWhatIsLeft(change);
+  change.come = {below, above};
+  change.none_left[0] = RemoveLength(run);
+  if (above.length > 0) {
+    found->second = above.start;
+    by_length_.emplace(above.length, above.start);
+  } else {
+    by_end_.erase(found);
+  }
+  Add(below);
   free_ -= length;
   return change;
 }
@@ -81,28 +83,26 @@ std::optional<FreeRuns::Change> FreeRuns::Give(uint32_t start, uint32_t length) 
     return ChangeLd(start, length, true);
   }
   if (length == 0 || start >= granules_ || granules_ - start < length) return std::nullopt;
-  const auto above = by_start_.upper_bound(start);
+  const auto below = by_end_.lower_bound(start);
+  const bool touches_below = below != by_end_.end() && below->first == start;
+  const auto above = touches_below ? std::next(below) : below;
+  const uint32_t end = start + length;
+  if (above != by_end_.end() && above->second < end) return std::nullopt;
+  const bool touches_above = above != by_end_.end() && above->second == end;
   Change change;
-  Run grown{start, length};
-  if (above != by_start_.begin()) {
-    const auto [from, size] = *std::prev(above);
-    if (start - from < size) return std::nullopt;
-    if (from + size == start) {
-      change.gone[0] = {from, size};
-      grown = {from, size + length};
-    }
-  }
-  if (above != by_start_.end()) {
-    if (above->first - start < length) return std::nullopt;
-    if (start + length == above->first) {
-      change.gone[1] = {above->first, above->second};
-      grown.length += above->second;
-    }
-  }
+  if (touches_below) change.gone[0] = {below->second, start - below->second};
+  if (touches_above) change.gone[1] = {end, above->first - end};
+  const Run grown{touches_below ? below->second : start,
+                  change.gone[0].length + length + change.gone[1].length};
   change.come[0] = grown;
-  for (const Run& run : change.gone) Remove(run);
-  Add(grown);
-  NoteWhatIsLeft(change);
+  // The upper one first: none_left of two that are equally long is as of the end.
+  change.none_left[1] = RemoveLength(change.gone[1]);
+  change.none_left[0] = RemoveLength(change.gone[0]);
+  if (change.gone[0].length == change.gone[1].length) change.none_left[1] = change.none_left[0];
+  if (touches_above) above->second = grown.start;
+  if (touches_below) by_end_.erase(below);
+  if (!touches_above) by_end_.emplace(end, grown.start);
+  by_length_.emplace(grown.length, grown.start);
   free_ += length;
   return change;
 }
@@ -129,29 +129,29 @@ absl::Status FreeRuns::Check() const {
   if (!lds_.empty()) {
     const uint64_t taken = std::accumulate(lds_.begin(), lds_.end(), uint64_t{0});
     const Run run = RunOfLds();
-    if (taken + free_ == granules_ && by_start_.size() == (run.length == 0 ? 0 : 1) &&
+    if (taken + free_ == granules_ && by_end_.size() == (run.length == 0 ? 0 : 1) &&
         Longest().value_or(Run{}) == run) {
       return absl::OkStatus();
     }
     return absl::InternalError(absl::StrCat("LDs of ", taken, " granules and ", free_, " free of ",
-                                            granules_, ", in ", by_start_.size(), " runs"));
+                                            granules_, ", in ", by_end_.size(), " runs"));
   }
-  uint64_t end = 0;
+  uint64_t last = 0;
   uint64_t free = 0;
-  for (const auto& [start, length] : by_start_) {
-    if (length == 0 || !by_length_.contains({length, start})) {
+  for (const auto& [end, start] : by_end_) {
+    if (start >= end || !by_length_.contains({end - start, start})) {
       return absl::InternalError(absl::StrCat("the run at ", start, " is empty or lost by length"));
     }
-    if (free > 0 && start <= end) {
+    if (free > 0 && start <= last) {
       return absl::InternalError(absl::StrCat("the run at ", start, " touches the one below"));
     }
-    end = uint64_t{start} + length;
-    free += length;
+    last = end;
+    free += end - start;
   }
-  if (end > granules_ || free != free_ || by_length_.size() != by_start_.size()) {
-    return absl::InternalError(absl::StrCat(by_start_.size(), " runs with ", free,
-                                            " granules up to ", end, "; counted ",
-                                            by_length_.size(), " with ", free_, " of ", granules_));
+  if (last > granules_ || free != free_ || by_length_.size() != by_end_.size()) {
+    return absl::InternalError(absl::StrCat(by_end_.size(), " runs with ", free, " granules up to ",
+                                            last, "; counted ", by_length_.size(), " with ", free_,
+                                            " of ", granules_));
   }
   return absl::OkStatus();
 }

@@ -76,12 +76,12 @@ class FreeRuns {
 
   uint32_t granules() const { return granules_; }
   uint32_t free() const { return free_; }
-  size_t size() const { return by_start_.size(); }
+  size_t size() const { return by_end_.size(); }
 
   // Calls visit(Run) for each, in order of address.
   template <typename Visit>
   void ForEach(Visit visit) const {
-    for (const auto& [start, length] : by_start_) visit(Run{start, length});
+    for (const auto& [end, start] : by_end_) visit(Run{start, end - start});
   }
 
   // INTERNAL says what is broken.
@@ -89,8 +89,7 @@ class FreeRuns {
 
  private:
   void Add(Run run);
-  void Remove(Run run);
-  void NoteWhatIsLeft(Change& change) const;
+  bool RemoveLength(Run run);
   // Of LDs: whether one can start there; `length` granules of one come or, `back`, go.
   bool IsLd(uint32_t start) const {
     return start % granules_ == 0 && start / granules_ < lds_.size();
@@ -100,7 +99,9 @@ class FreeRuns {
 
   uint32_t granules_ = 0;
   uint32_t free_ = 0;
-  absl::btree_map<uint32_t, uint32_t> by_start_;              // Length by start.
+  // Start by end, the first granule behind the run: what is taken from a run's beginning leaves its
+  // place in the tree as it is.
+  absl::btree_map<uint32_t, uint32_t> by_end_;
   absl::btree_set<std::pair<uint32_t, uint32_t>> by_length_;  // Length, start.
   std::vector<uint32_t> lds_;                                 // Lengths of LDs; 0: not there.
 };
