@@ -179,6 +179,8 @@ class GrpcManagerLink final : public ManagerLink {
   uint64_t session_ = 0;               // 0: no Welcome yet.
   absl::Duration heartbeat_;
   absl::Duration welcomed_at_;
+  uint64_t written_ = 0;  // Of the session's messages, and since when it is so many or all.
+  absl::Duration written_at_;
 
   Mutex mutex_;
   std::condition_variable streams_gone_;
@@ -285,20 +287,32 @@ void GrpcManagerLink::OnMessage(uint64_t attempt, v1::ManagerMessage message) {
 
 void GrpcManagerLink::OnWelcome(v1::ManagerMessage message) {
   session_ = message.session();
-  welcomed_at_ = clock_.Elapsed();
+  welcomed_at_ = written_at_ = clock_.Elapsed();
   heartbeat_ = std::clamp(absl::Milliseconds(message.welcome().heartbeat_ms()), kMinHeartbeat,
                           kMaxHeartbeat);
   handlers_.on_welcome(std::move(*message.mutable_welcome()));
   loop_.PostAfter(heartbeat_, [this, attempt = attempt_] { Beat(attempt); });
 }
 
+// Each message has to be handed to the network in its time: a manager that takes none is as good as
+// gone, whatever its machine says to pings.
 void GrpcManagerLink::Beat(uint64_t attempt) {
   if (attempt != attempt_) return;
-  // While something is still on its way, one more Heartbeat behind it would say nothing.
+  const absl::Duration now = clock_.Elapsed();
   if (stream_->idle()) {
+    written_at_ = now;
     v1::AgentMessage message;
     message.mutable_heartbeat();
     SendInSession(std::move(message));
+  } else if (stream_->written() != written_) {
+    written_ = stream_->written();
+    written_at_ = now;
+  } else if (now - written_at_ > options_.write_timeout) {
+    return Lost(attempt, Refuse(absl::StatusCode::kUnavailable, "MANAGER_UNREACHABLE",
+                                absl::StrCat("the fabric manager at ", options_.address,
+                                             " has taken nothing for ",
+                                             absl::FormatDuration(options_.write_timeout)),
+                                "look at its log, and at the network between"));
   }
   loop_.PostAfter(heartbeat_, [this, attempt] { Beat(attempt); });
 }

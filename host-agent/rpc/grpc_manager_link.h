@@ -29,6 +29,7 @@ struct GrpcLinkOptions {
   absl::Duration backoff_max = absl::Seconds(5);
   absl::Duration refused_retry = absl::Seconds(4);     // After a permanent refusal.
   absl::Duration welcome_timeout = absl::Seconds(15);  // From dialling, for a slow first handshake.
+  absl::Duration write_timeout = absl::Seconds(30);    // Of one message in a session.
   absl::Duration call_timeout = absl::Seconds(30);     // Of Allocate and Release.
 };
 

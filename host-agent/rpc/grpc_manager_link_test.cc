@@ -72,6 +72,7 @@ class GrpcManagerLinkTest : public ::testing::Test {
     };
     handlers.on_offer = [this](v1::Offer offer) {
       heard_.Set([&] { events_.push_back("offer " + offer.region_name()); });
+      if (at_offer_ != nullptr) at_offer_();
     };
     handlers.on_withdraw = [this](v1::Withdraw withdraw) {
       heard_.Set([&] { events_.push_back("withdraw " + withdraw.region_tag()); });
@@ -107,6 +108,7 @@ class GrpcManagerLinkTest : public ::testing::Test {
   std::vector<v1::Welcome> welcomes_;
   std::vector<std::string> events_;
   std::vector<std::pair<absl::Status, bool>> lost_;
+  std::function<void()> at_offer_;  // On the link's thread.
   std::unique_ptr<ManagerLink> link_;
 };
 
@@ -174,6 +176,25 @@ TEST_F(GrpcManagerLinkTest, HeartbeatsFollowTheWelcome) {
   EXPECT_EQ(session->heard[3].session(), kSession);
 }
 
+TEST_F(GrpcManagerLinkTest, SessionThatTakesNothingMoreIsGivenUp) {
+  options_.write_timeout = absl::Milliseconds(300);
+  Dial();
+  FakeSession* const session = manager_.Session(0);
+  ASSERT_NE(session, nullptr);
+  session->Say(Welcome(kSession, /*heartbeat_ms=*/50));
+  ASSERT_TRUE(manager_.watched.Await([&] { return session->heard.size() > 10; }))
+      << "heartbeats are taken";
+  EXPECT_TRUE(Lost().empty());
+  manager_.watched.Set([&] { session->stops_reading = true; });
+  v1::Report report;
+  report.add_segments()->set_region_tag(std::string(size_t{3} << 20, 'a'));
+  for (int i = 0; i < 8; ++i) link_->Send(report);  // More than the connection holds.
+  ASSERT_TRUE(AwaitLost(1));
+  EXPECT_EQ(ReasonOf(Lost()[0].first), "MANAGER_UNREACHABLE");
+  EXPECT_THAT(Lost()[0].first.message(), HasSubstr("has taken nothing for 300ms"));
+  EXPECT_FALSE(Lost()[0].second) << "it is dialled again";
+}
+
 TEST_F(GrpcManagerLinkTest, SessionThatEndsIsDialledAgain) {
   Dial();
   for (size_t i = 0; i < 3; ++i) {
@@ -184,6 +205,27 @@ TEST_F(GrpcManagerLinkTest, SessionThatEndsIsDialledAgain) {
     EXPECT_EQ(ReasonOf(Lost()[i].first), "SESSION_REPLACED");
     EXPECT_FALSE(Lost()[i].second);
   }
+}
+
+// As after a host that stood still: all of it is there at once. gRPC gives the end of a call only
+// once every message has been read.
+TEST_F(GrpcManagerLinkTest, SessionThatEndedBehindUnreadMessagesAndAFailedWriteIsDialledAgain) {
+  std::promise<void> ended;
+  at_offer_ = [&, first = true]() mutable {
+    if (!std::exchange(first, false)) return;
+    ended.get_future().wait();
+    link_->Send({});
+  };
+  Dial();
+  FakeSession* const session = Connect();
+  ASSERT_NE(session, nullptr);
+  for (int i = 0; i < 100; ++i) session->Say(Offer("regions/kv"));
+  session->End(Refused(absl::StatusCode::kUnavailable, "SESSION_ENDED"));
+  ASSERT_TRUE(manager_.watched.Await([&] { return session->over; }));
+  ended.set_value();
+  ASSERT_TRUE(AwaitLost(1));
+  EXPECT_EQ(ReasonOf(Lost()[0].first), "SESSION_ENDED");
+  EXPECT_NE(manager_.Session(1), nullptr);
 }
 
 TEST_F(GrpcManagerLinkTest, ManagerThatRestartsIsFoundAgain) {

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "proto/support/mutant.h"
 #include "proto/support/refusal.h"
 #include "proto/support/status_wire.h"
 
@@ -24,7 +25,7 @@ std::shared_ptr<SessionStream> SessionStream::Start(v1::HostService::Stub* stub,
 }
 
 void SessionStream::Send(v1::AgentMessage message) {
-  if (over_) return;
+  if (over_ || broken_) return;
   if (queue_.size() >= kMaxQueued) {
     Cancel(Refuse(absl::StatusCode::kUnavailable, "MANAGER_UNREACHABLE",
                   "the fabric manager has stopped reading", "look at its log"));
@@ -64,9 +65,17 @@ void SessionStream::OnReadDone(bool ok) {
   });
 }
 
+// After a write that failed the call is over, and gRPC gives its status once all has been read that
+// the manager had sent before: so reading goes on, and its end is the end.
 void SessionStream::OnWriteDone(bool ok) {
   executor_->Post([self = shared_from_this(), ok] {
-    if (!ok) return self->LetGo();
+    if (!ok) {
+      self->broken_ = true;
+      self->queue_.clear();
+      if (CXLPOOL_MUTANT("reads-no-more-after-a-failed-write")) self->LetGo();
+      return;
+    }
+    ++self->written_;
     if (!self->over_) self->WriteNext();
   });
 }

@@ -37,8 +37,11 @@ class SessionStream : private grpc::ClientBidiReactor<v1::AgentMessage, v1::Mana
   // Queues a message. When kMaxQueued are waiting the manager does not read: the call is ended.
   void Send(v1::AgentMessage message);
 
-  // Whether everything that was queued has been handed to gRPC.
+  // Whether everything that was queued has been handed to the network.
   bool idle() const { return !writing_; }
+
+  // So many messages have been handed to the network.
+  uint64_t written() const { return written_; }
 
   // Ends the call; on_done follows with `why`, or with the status that the manager sent before.
   void Cancel(absl::Status why);
@@ -67,8 +70,10 @@ class SessionStream : private grpc::ClientBidiReactor<v1::AgentMessage, v1::Mana
   // The executor's.
   std::deque<v1::AgentMessage> queue_;
   bool writing_ = false;
-  bool over_ = false;  // Nothing may be started any more.
-  absl::Status why_;   // Given to Cancel.
+  uint64_t written_ = 0;
+  bool broken_ = false;  // A write has failed: nothing more is written.
+  bool over_ = false;    // Nothing may be started any more.
+  absl::Status why_;     // Given to Cancel.
 };
 
 }  // namespace cxlpool::agent

@@ -63,8 +63,12 @@ class FakeSession : public grpc::ServerBidiReactor<v1::AgentMessage, v1::Manager
 
   void OnReadDone(bool ok) override {
     if (!ok) return End(absl::OkStatus());
-    watched_.Set([&] { heard.push_back(incoming_); });
-    StartRead(&incoming_);
+    bool read = true;
+    watched_.Set([&] {
+      heard.push_back(incoming_);
+      read = !std::exchange(stops_reading, false);
+    });
+    if (read) StartRead(&incoming_);
   }
   void OnWriteDone(bool) override {
     watched_.Set([&] { writing_ = false; });
@@ -76,6 +80,7 @@ class FakeSession : public grpc::ServerBidiReactor<v1::AgentMessage, v1::Manager
 
   std::vector<v1::AgentMessage> heard;  // Read inside Watched::Await.
   bool over = false;
+  bool stops_reading = false;  // After the next message. Set inside Watched::Set.
 
  private:
   Watched& watched_;
