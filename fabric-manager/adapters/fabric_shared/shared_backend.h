@@ -94,8 +94,9 @@ class SharedBackend : public FabricBackend {
 
   // Whether a host reaches a device.
   struct Proof {
-    std::string life;  // Of the host, that this holds for.
-    std::string why;   // Empty: proven. Otherwise what was seen instead, for people.
+    std::string life;         // Of the host, that this holds for.
+    std::string why;          // Empty: proven. Otherwise what was seen instead, for people.
+    bool was_proven = false;  // In this session of its agent.
   };
   struct Device {
     DeviceEntry entry;
@@ -181,6 +182,7 @@ class SharedBackend : public FabricBackend {
   // Empty: the host is proven to reach it.
   std::string Prove(const std::string& id, const std::string& host, const Seen& seen,
                     absl::Duration deadline);
+  std::string ProveAnew(const std::string& id, const std::string& host, absl::Duration deadline);
   // Empty: what `writer` stores, `reader` loads.
   absl::StatusOr<std::string> Compare(const std::string& id, const std::string& writer,
                                       const std::string& reader, bool writer_is_proven,

@@ -138,6 +138,49 @@ TEST_F(SharedBackendTest, ACopyThatTakesTheDevicesPlaceLaterIsFoundOut) {
   EXPECT_EQ(WhyNot("host-a"), "");
 }
 
+// A host that stood still goes on with what a manager asked of it that is no more.
+TEST_F(SharedBackendTest, ANonceThatAnEarlierManagerAskedForIsNoOtherDevice) {
+  Connect({"host-a", "host-b"});
+  Open();
+  Discover();
+  ASSERT_EQ(WhyNot("host-a"), "");
+  storage_->mark->set_nonce(storage_->mark->nonce() + 1);
+  for (int look = 0; look < 3; ++look) Discover();
+  EXPECT_EQ(Discover().devices.size(), 1u) << Missing();
+  EXPECT_EQ(WhyNot("host-a"), "");
+  EXPECT_EQ(WhyNot("host-b"), "");
+}
+
+// And with one that was not proven yet when that happened.
+TEST_F(SharedBackendTest, ANonceOfAnEarlierManagerDoesNotKeepTheHostAwayThatStoresIt) {
+  Connect({"host-a"});
+  Open();
+  Discover();
+  ASSERT_EQ(WhyNot("host-a"), "");
+  storage_->mark->set_nonce(storage_->mark->nonce() + 1);
+  Connect({"host-b"});
+  for (int look = 0; look < 3; ++look) Discover();
+  EXPECT_EQ(WhyNot("host-a"), "");
+  EXPECT_EQ(WhyNot("host-b"), "");
+}
+
+TEST_F(SharedBackendTest, HostsThatWereNeverProvenDoNotProveACopyToEachOther) {
+  Connect({"host-a"});
+  Open();
+  Discover();
+  ASSERT_EQ(WhyNot("host-a"), "");
+  const auto copy = std::make_shared<FakeStorage>(*storage_);
+  copy->mark->set_nonce(copy->mark->nonce() + 1);
+  agents_.Session("host-a", "");
+  Give("host-b", "dax1.0", copy);
+  Give("host-c", "dax2.0", copy);
+  Connect({"host-b", "host-c"});
+  for (int look = 0; look < 3; ++look) Discover();
+  EXPECT_NE(WhyNot("host-b"), "");
+  EXPECT_NE(WhyNot("host-c"), "");
+  EXPECT_EQ(Count("host-b", &Host::marks) + Count("host-c", &Host::marks), 0);
+}
+
 // Two devices of one size: each is what its mark says, wherever it turns up.
 TEST_F(SharedBackendTest, SwappedDevicesAreWhatTheirMarksSay) {
   const auto second = NewStorage();

@@ -379,7 +379,9 @@ bool SharedBackend::TakeProof(Device& device, const std::string& host, const See
   if (why.empty()) device.writes += 2;
   const auto [proof, added] = device.proofs.try_emplace(host);
   const bool news = added || proof->second.why != why || proof->second.life != shown.life;
-  proof->second = {shown.life, std::move(why)};
+  proof->second.life = shown.life;
+  proof->second.was_proven |= why.empty();
+  proof->second.why = std::move(why);
   return news;
 }
 
@@ -501,10 +503,11 @@ std::string SharedBackend::Prove(const std::string& id, const std::string& host,
   std::vector<std::string> witnesses = HostsOf(id);
   std::erase(witnesses, host);
   if (witnesses.empty()) {
-    MutexLock lock(mutex_);
-    if (devices_[id].MayShow((*found)->mark().nonce())) return "";
-    return "its mark is not as the hosts that reach the device left it, and none of them is there "
-           "to compare with";
+    {
+      MutexLock lock(mutex_);
+      if (devices_[id].MayShow((*found)->mark().nonce())) return "";
+    }
+    return ProveAnew(id, host, deadline);
   }
   std::string unheard;
   for (const std::string& witness : witnesses) {
@@ -517,6 +520,43 @@ std::string SharedBackend::Prove(const std::string& id, const std::string& host,
     unheard = std::string(differs.status().message());
   }
   return absl::StrCat("it could not be compared with host ", witnesses.back(), ": ", unheard);
+}
+
+// Of a device that no host is proven to reach any more, for its nonce is none that this manager
+// asked for. A host that stood still does that: it goes on with what an earlier manager asked of
+// it. Such a device is the one it was if a host that was proven in this session, and another one,
+// load what each other stores. Empty: so it is, and this host reaches it.
+std::string SharedBackend::ProveAnew(const std::string& id, const std::string& host,
+                                     absl::Duration deadline) {
+  std::vector<std::pair<std::string, std::string>> pairs;  // Writes first, loads first.
+  {
+    MutexLock lock(mutex_);
+    const auto& proofs = devices_[id].proofs;
+    const auto was_proven = [&](const std::string& of) {
+      const auto proof = proofs.find(of);
+      return CXLPOOL_MUTANT("copies-prove-each-other") ||
+             (proof != proofs.end() && proof->second.was_proven);
+    };
+    for (const auto& [other, proof] : proofs) {
+      if (other == host || tasks_->LifeOf(other).empty()) continue;
+      // The one that was proven stores first: a copy is left as it is.
+      if (was_proven(host)) {
+        pairs.emplace_back(host, other);
+      } else if (was_proven(other)) {
+        pairs.emplace_back(other, host);
+      }
+    }
+  }
+  for (const auto& [first, second] : pairs) {
+    absl::StatusOr<std::string> differs = Compare(id, first, second, false, deadline);
+    if (differs.ok() && differs->empty()) differs = Compare(id, second, first, false, deadline);
+    if (!differs.ok() || !differs->empty()) continue;
+    LogInfo(kSharedLogSubject, "device ", id, " is the one it was: hosts ", first, " and ", second,
+            " load what each other stores");
+    return "";
+  }
+  return "its mark is not as the hosts that reach the device left it, and none of them is there "
+         "to compare with";
 }
 
 // Has one host store a nonce and the other load it; which of them is proven, `writer_is_proven`
