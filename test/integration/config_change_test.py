@@ -1,4 +1,5 @@
-"""Every key of both configurations is taken away and changed while memory is held, and nothing is given away.
+"""Every key of both configurations, a third of them each day, is taken away and changed while memory is held, and nothing
+is given away.
 
 One trial: a program on host-a holds a Region and has written to it; a daemon ends, one key of its configuration is
 removed or changed, and it starts again. It refuses to, or it serves. While it serves the Region is released and host-b
@@ -13,7 +14,7 @@ import subprocess
 
 from testbed.emulated import EmulatedPool
 from testbed.process import TestbedError, wait_until
-from testbed.testing import BUILD, REPOSITORY, PoolTest, main
+from testbed.testing import BUILD, REPOSITORY, PoolTest, main, of_today
 
 # Keys of another driver or adapter, which this one's configuration may not have.
 OF_OTHERS = {'device.path', 'host.qmp', 'fabric.state', '[tiering]', 'tiering.demotion', 'tiering.numa_balancing',
@@ -297,7 +298,7 @@ class ConfigChangeTest(PoolTest):
             'sessions.lease': lambda v: ['2s'], 'reconciler.attach_timeout': lambda v: ['2s'],
             'reconciler.discover_period': lambda v: ['1s'],
         }
-        for seed, trial in enumerate(self.changes_of(self.fm, others), 1):
+        for seed, trial in of_today(enumerate(self.changes_of(self.fm, others), 1)):
             with self.subTest(str(trial)), self.counted('cxlpool-fm'):
                 self.trial_of_manager(trial, seed)
         self.check_cold()
@@ -347,7 +348,7 @@ class ConfigChangeTest(PoolTest):
             'emulated.bridge.window': lambda v: ['1GiB'],
         }
         (directory / 'elsewhere/hosts/host-a').mkdir(parents=True, exist_ok=True)
-        for seed, trial in enumerate(self.changes_of(self.agent, others), 1001):
+        for seed, trial in of_today(enumerate(self.changes_of(self.agent, others), 1001)):
             with self.subTest(str(trial)), self.counted('cxlpool-agent'):
                 self.trial_of_agent(trial, seed)
         self.check_cold()

@@ -7,7 +7,7 @@ from testbed.emulated import SharedPool
 from testbed.pool import CliError, MiB
 from testbed.process import Daemon, wait_until
 from testbed.shared_many import ManyRegions
-from testbed.testing import BUILD, PoolTest, main
+from testbed.testing import BUILD, PoolTest, main, of_today
 
 AGENT_UP = ('before-DeviceGrant', 'after-DeviceGrant', 'before-CreateHostRegion', 'carved', 'invalidated',
             'after-CreateHostRegion', 'before-BindDax', 'after-BindDax', 'before-Report')
@@ -100,7 +100,8 @@ class SharedChainTest(SharedTest):
     def test_3_killed_at_every_rung_the_agent_goes_on(self):
         self.pool.allocate('first', '256MiB', 'host-b', '--device', 'cmm-0')  # So that it is host-a that clears.
         self.pool.release('first')
-        for i, (up, down) in enumerate(zip(AGENT_UP + (None,) * (len(AGENT_DOWN) - len(AGENT_UP)), AGENT_DOWN)):
+        rungs = zip(AGENT_UP + (None,) * (len(AGENT_DOWN) - len(AGENT_UP)), AGENT_DOWN)
+        for i, (up, down) in of_today(enumerate(rungs)):
             name = f'a{i}'
             with self.subTest(up):
                 agent = self.crash_agent_at(up)

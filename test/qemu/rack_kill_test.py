@@ -1,11 +1,11 @@
-"""kill -9 of the manager and of the agent at every rung of an allocation and of a release, on QEMU."""
+"""kill -9 of the manager and of the agent at every rung of an allocation and of a release, on QEMU: a third of them each day."""
 
 import itertools
 import time
 
 from testbed.process import TestbedError, wait_until
 from testbed.rack import RackPool
-from testbed.testing import BUILD, PoolTest, main, require_qemu
+from testbed.testing import BUILD, PoolTest, main, of_today, require_qemu
 
 MANAGER_UP = ('before-bind', 'after-bind', 'before-commit-BOUND', 'after-commit-BOUND', 'report-SEGMENT_PRESENT',
               'report-SEGMENT_REGION', 'report-SEGMENT_ONLINE', 'before-commit-ONLINE', 'after-commit-ONLINE',
@@ -44,34 +44,9 @@ class RackKillTest(PoolTest):
         wait_until(lambda: self.pool.try_cli('region', 'list') is not None and not self.pool.regions(), 60, 'it is gone')
         self.assert_pool_empty()
 
-    def test_manager_killed_on_the_way_up(self):
-        for i, rung in enumerate(MANAGER_UP):
-            with self.subTest(rung):
-                name = f'mu{i}'
-                self.pool.restart_manager({'CXLPOOL_CRASH_AT': rung})
-                self.pool.wait_hosts_online()
-                # The command waits and retries by itself: it lives through the manager's death.
-                command = self.pool.spawn_cli(*self.allocating(name, 'devdax'))
-                self.pool.manager.wait(30)
-                self.pool.start_manager()
-                self.pool.finish_cli(command)
-                self.assert_one_online(name)
-                self.pool.release(name)
-                self.assert_pool_empty()
-
-    def test_manager_killed_on_the_way_down(self):
-        for i, rung in enumerate(MANAGER_DOWN):
-            with self.subTest(rung):
-                name = f'md{i}'
-                self.pool.wait_hosts_online()
-                self.pool.allocate(name, '256MiB', 'host-a')
-                self.pool.restart_manager({'CXLPOOL_CRASH_AT': rung})
-                self.pool.wait_hosts_online()
-                command = self.pool.spawn_cli('region', 'release', name, '--detach-all', '--wait')
-                self.pool.manager.wait(30)
-                self.pool.start_manager()
-                self.pool.finish_cli(command)
-                self.gone()
+    def test_manager_killed_at_every_rung(self):
+        self.kill_manager_at(MANAGER_UP, MANAGER_DOWN, lambda name: self.allocating(name, 'devdax'), self.assert_one_online,
+                             lambda name: self.gone())
 
     def crash_agent_at(self, rung):
         """The agent of host-a starts again, and ends when it passes `rung`."""
@@ -95,7 +70,7 @@ class RackKillTest(PoolTest):
 
     def test_agent_killed_on_every_rung(self):
         for mode, (up, down) in AGENT.items():
-            for i, (rung, rung_down) in enumerate(itertools.zip_longest(up, down)):
+            for i, (rung, rung_down) in of_today(enumerate(itertools.zip_longest(up, down))):
                 name = f'a{mode[0]}{i}'
                 with self.subTest(rung, mode=mode):
                     pid = self.crash_agent_at(rung)

@@ -1,7 +1,9 @@
 """What the Python tests share: where the build is, what is missing, and how results are counted."""
 
+import datetime
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -9,10 +11,20 @@ import tempfile
 import unittest
 from pathlib import Path
 
+from .process import wait_until
 from .supervisor import supervise
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get('CXLPOOL_BUILD', REPOSITORY / 'build/dev'))
+
+
+def of_today(cases, parts=3):
+    """Every third of these cases, others each day, so that a run stays short; with $CXLPOOL_EVERY_CASE, which tools/test --long
+    sets, all of them."""
+    cases = list(cases)
+    if os.environ.get('CXLPOOL_EVERY_CASE'):
+        return cases
+    return cases[datetime.date.today().toordinal() % parts::parts]
 
 
 def require_qemu(*applications):
@@ -98,8 +110,9 @@ class PoolTest(unittest.TestCase):
 
     def kill_manager_at(self, up, down, allocating, assert_one_online, assert_gone, patience=30):
         """The manager dies at each of these rungs, while a Region comes or goes, and starts again: the command that waits lives
-        through it. allocating(name): its words; `assert_...(name)` look at what became of it. Each rung is a sub-test."""
-        for i, rung in enumerate(up + down):
+        through it. allocating(name): its words; `assert_...(name)` look at what became of it. Each rung is a sub-test;
+        those of today are tried."""
+        for i, rung in of_today(enumerate(up + down)):
             with self.subTest(rung):
                 name = f'm{i}'
                 make = allocating(name)
@@ -116,6 +129,32 @@ class PoolTest(unittest.TestCase):
                     assert_one_online(name)
                     self.pool.release(name)
                 assert_gone(name)
+
+    def findings(self, what):
+        """(subject, problem) -> finding, of `cxlpool explain WHAT`; '': of the doctor."""
+        answer = self.pool.cli(*(['explain', what] if what else ['doctor']))
+        return {(f['subject'], f['problem']): f for f in answer.get('findings', [])}
+
+    def wait_said(self, what, problem, within_s=20):
+        """The finding, once it is made, of the thing itself and by the doctor."""
+        kind, name = what.split('/')
+        key = (f'{kind}s/{name}', problem)
+        finding = wait_until(lambda: self.findings(what).get(key), within_s, f'{what} is {problem}')
+        self.assertIn(key, self.findings(''))
+        return finding
+
+    def run_said(self, command, **words):
+        """Runs one of a finding's commands, with what the operator has to say in place of the words in capitals."""
+        self.assertTrue(command.startswith('cxlpool '), command)
+        for word, value in {'WHY': 'a test', **words}.items():
+            command = command.replace(word, f"'{value}'")
+        said = shlex.split(command)[1:]
+        asks = said[:2] in (['host', 'fence'], ['device', 'remove']) or '--force' in said
+        return self.pool.run_cli(*said, *(['--yes'] if asks else []), timeout='40s')
+
+    def wait_ended(self, what, problem, within_s=20):
+        kind, name = what.split('/')
+        wait_until(lambda: (f'{kind}s/{name}', problem) not in self.findings(''), within_s, f'{what} is not {problem} any more')
 
     def assert_pool_empty(self):
         """Every byte is free, no Region is left, and nothing is bound anywhere."""
