@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <atomic>
 #include <cstdlib>
 #include <future>
 #include <iostream>
@@ -99,6 +100,10 @@ class Manager {
                         reconciler_.OnCommitted(changes);
                         leases_.OnCommitted(changes);
                       },
+                  .on_space =
+                      [this](const absl::Status& status) {
+                        if (RpcServer* const server = serving_.load()) server->NoteStore(status);
+                      },
                   .on_fatal = std::move(on_fatal)},
                  [&](absl::Status status) { opened.set_value(std::move(status)); });
     if (absl::Status status = opened.get_future().get(); !status.ok()) return status;
@@ -133,6 +138,7 @@ class Manager {
         RpcServer::Start(options, &loop_, &pool_, &sessions_, store_.get(), &views_, &watch_);
     if (!server.ok()) return server.status();
     server_ = *std::move(server);
+    serving_ = server_.get();
     server_->SetServing(true);
     for (size_t i = 0; i < config_.listen.size(); ++i) {
       LogInfo(kSubject, "serving on ", config_.listen[i].address,
@@ -212,6 +218,8 @@ class Manager {
   MediaKeeper media_;
   PoolService pool_;
   std::unique_ptr<RpcServer> server_;
+  std::atomic<RpcServer*> serving_ =
+      nullptr;  // `server_` once it is there, for the writer's thread.
 };
 
 int Run(const std::string& file) {

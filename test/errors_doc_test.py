@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""docs/errors.md lists every reason that the code can give, and no other.
+"""docs/errors.md lists every reason that the code can give, and no other; docs/operations.md every problem that
+`cxlpool explain` can name.
 
 A reason is an UPPER_SNAKE string literal in the C++ sources, or one that a .proto's comment
 promises. Literals that look like one and are none are listed below.
@@ -12,6 +13,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOURCES = ["fabric-manager", "host-agent", "libpool/src", "libpool/heap", "libpool/include", "proto/support",
            "tools/cli", "tools/pki"]
+EXPLAINS = [ROOT / "fabric-manager/service/explain.cc", *(ROOT / "fabric-manager/rpc" / name for name in ("explain_rpc.cc", "server_health.cc"))]
 REASON = r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+"
 
 # Canonical codes, enumerators in text, environment variables, and words of other protocols.
@@ -36,9 +38,12 @@ def given():
     found = {}
     for top in SOURCES:
         for path in sorted((ROOT / top).rglob("*")):
+            if path == EXPLAINS[0]:  # Problems are no reasons.
+                continue
             if path.suffix not in (".cc", ".h") or re.search(r"_test|fake_|_rig\.", path.name):
                 continue
-            for reason in re.findall(rf'"({REASON}|HOLDERS)"', path.read_text()):
+            text = re.sub(r'problem = "[A-Z_]+"', '', path.read_text())
+            for reason in re.findall(rf'"({REASON}|HOLDERS)"', text):
                 if reason not in NOT_REASONS and not reason.startswith("CXLPOOL_"):
                     found.setdefault(reason, path.relative_to(ROOT))
     return found
@@ -61,6 +66,15 @@ def promised():
     return found
 
 
+def problems():
+    """What explain.cc and its call name, and what the table of docs/operations.md has."""
+    named = set(re.findall(r'"([A-Z][A-Z_]+)"', EXPLAINS[0].read_text()))
+    for path in EXPLAINS[1:]:
+        named |= set(re.findall(r'problem = "([A-Z_]+)"', path.read_text()))
+    text = (ROOT / "docs/operations.md").read_text().split("\n| problem | of | |\n", 1)[1].split("\n\n", 1)[0]
+    return named, {word for row in text.splitlines() for word in re.findall(r"[A-Z][A-Z_]+", row.split("|")[1])}
+
+
 def main():
     known, sources, protos = documented(), given(), promised()
     wrong = []
@@ -69,6 +83,8 @@ def main():
             wrong.append(f"{reason} ({path}) is not in docs/errors.md: say what the caller does")
     for reason in sorted(known - set(sources) - set(protos)):
         wrong.append(f"{reason} is in docs/errors.md, but nothing gives it")
+    named, in_table = problems()
+    wrong += [f"{problem} is named by explain, but not in docs/operations.md, or the other way round" for problem in sorted(named ^ in_table)]
     print("\n".join(wrong) or f"{len(known)} reasons, all documented")
     return 1 if wrong else 0
 

@@ -16,6 +16,8 @@ VALUES = {'HOST': 'host-a', 'NAME': 'kv', 'DEVICE': 'cmm-0', 'TENANT': 'ml', 'WH
           'ROLE': 'operator', 'FILE': 'some-file', 'DB': 'some-file', 'DIR': 'some-dir', 'REGION': 'kv', 'REASON': 'why',
           'CERTIFICATE': '7a01'}
 FILLED_IN = 'x'
+# A finding has its commands in a field of their own, each whole; explain_test runs them.
+WHOLE_COMMANDS = 'fabric-manager/service/explain.cc'
 
 
 def chains(source):
@@ -84,6 +86,8 @@ class RemedyTest(unittest.TestCase):
 
     def test_a_command_stands_in_backticks(self):
         for where, text in code_texts():
+            if where == WHOLE_COMMANDS:
+                continue
             bare = re.sub(r'`[^`]*`', '', text)
             with self.subTest(where=where, text=text):
                 self.assertNotRegex(bare, r'\bcxlpool (?:region|host|device|tenant|pki|certificate|capacity|topology|backup|fsck)\b')

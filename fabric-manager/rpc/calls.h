@@ -158,8 +158,9 @@ class Calls final : public grpc::CallbackGenericService {
     // A call of `caller` from `peer` (grpc::ServerContext::peer) is about to be let in; an error
     // refuses it.
     std::function<absl::Status(const std::string& peer, const Caller& caller)> let_in;
-    // A call was refused before its request was read.
-    std::function<void(const std::string& peer, const absl::Status& why)> refused;
+    // A call of `method` was refused before its request was read.
+    std::function<void(const std::string& peer, const std::string& method, const absl::Status& why)>
+        refused;
     // A unary call's request was read, and it is about to be answered.
     std::function<void(const AnsweredCall& call)> answered;
   };

@@ -55,6 +55,9 @@ void FillAttachment(const Attachment& attachment, const FabricCapabilities& fabr
     if (!part.reason.empty()) out->set_state_reason(part.reason);
   }
   out->set_detaching(attachment.settled().detaching);
+  if (attachment.settled().since != absl::InfinitePast()) {
+    FillTimestamp(attachment.settled().since, out->mutable_state_time());
+  }
   out->set_generation(attachment.generation);
   out->mutable_segments()->Reserve(static_cast<int>(attachment.segments.size()));
   for (const Segment& segment : attachment.segments) FillSegment(segment, out->add_segments());
@@ -100,6 +103,9 @@ void FillRegion(const Region& region, const FabricCapabilities& fabric, v1::Regi
   out->set_sharing(static_cast<v1::Sharing>(region.sharing));
   out->set_state(static_cast<v1::Region::State>(region.state));
   out->set_state_reason(region.state_reason);
+  if (region.state_since != absl::InfinitePast()) {
+    FillTimestamp(region.state_since, out->mutable_state_time());
+  }
   out->mutable_extents()->Reserve(static_cast<int>(region.extents.size()));
   for (const Extent& extent : region.extents) {
     v1::Extent& to = *out->add_extents();

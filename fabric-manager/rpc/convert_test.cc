@@ -77,6 +77,10 @@ attachments {
   }
   zone: KERNEL
   enforced_by: FABRIC
+  state_time {
+    seconds: 1600000005
+    nanos: 1000
+  }
 }
 create_time {
   seconds: 1600000000
@@ -109,6 +113,10 @@ open_to {
   everybody: true
 }
 isolation: FABRIC
+state_time {
+  seconds: 1600000004
+  nanos: 1000
+}
 )");
 }
 

@@ -76,6 +76,12 @@ class Peer : public SessionPeer {
     if (!greeted_) CloseLocked(NoHello());
   }
 
+  // What Close was called with; OK: it was not.
+  absl::Status closed() {
+    MutexLock lock(mutex_);
+    return closed_;
+  }
+
   // From the reactor: a message came. True: it is the first.
   bool OnHeard() {
     MutexLock lock(mutex_);
@@ -119,6 +125,7 @@ class Peer : public SessionPeer {
   void CloseLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (reactor_ == nullptr || closing_) return;
     closing_ = true;
+    closed_ = status;
     end_ = ToWire(status, *context_);
     ForgetQueue();
     // A write that the agent does not take would hold the end back for as long as it lives.
@@ -142,14 +149,17 @@ class Peer : public SessionPeer {
   grpc::Status end_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status closed_ ABSL_GUARDED_BY(mutex_);
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 class Stream : public Reactor {
  public:
-  Stream(Admitted admitted, Executor* executor, HostSessions* sessions)
+  Stream(Admitted admitted, Executor* executor, HostSessions* sessions,
+         const HostRpc::OnRefused* refused)
       : executor_(executor),
         sessions_(sessions),
+        refused_(refused),
         place_(std::move(admitted.place)),
         identity_(SessionIdentityOf(admitted.caller, *admitted.context)),
         peer_(std::make_shared<Peer>(this, admitted.context)) {
@@ -185,10 +195,13 @@ class Stream : public Reactor {
       return;
     }
     // The next message is read once this one was dealt with: an agent cannot flood the executor.
-    executor_->Post([this, sessions = sessions_, peer = peer_, identity = identity_,
-                     message = std::move(message), hello] {
+    executor_->Post([this, sessions = sessions_, refused = refused_, peer = peer_,
+                     identity = identity_, message = std::move(message), hello] {
       if (hello) {
         sessions->OnHello(peer, identity, message.hello());
+        if (const absl::Status why = peer->closed(); RefusalOf(why).has_value()) {
+          (*refused)(peer->address(), why);
+        }
       } else {
         sessions->OnMessage(peer.get(), message);
       }
@@ -208,6 +221,7 @@ class Stream : public Reactor {
 
   Executor* const executor_;
   HostSessions* const sessions_;
+  const HostRpc::OnRefused* const refused_;
   const Place place_;
   const SessionIdentity identity_;
   const std::shared_ptr<Peer> peer_;
@@ -216,13 +230,13 @@ class Stream : public Reactor {
 
 }  // namespace
 
-HostRpc::HostRpc(Executor* executor, HostSessions* sessions)
-    : executor_(executor), sessions_(sessions) {}
+HostRpc::HostRpc(Executor* executor, HostSessions* sessions, OnRefused refused)
+    : executor_(executor), sessions_(sessions), refused_(std::move(refused)) {}
 
 void HostRpc::AddTo(Calls& calls) {
   calls.Add("/cxlpool.v1.HostService/Session", Admission::Kind::kSession,
             [this](Admitted admitted) -> grpc::ServerGenericBidiReactor* {
-              return new Stream(std::move(admitted), executor_, sessions_);
+              return new Stream(std::move(admitted), executor_, sessions_, &refused_);
             });
   calls.AddUnary("/cxlpool.v1.HostService/CheckSession", this, &HostRpc::CheckSession,
                  kMessageLimits);

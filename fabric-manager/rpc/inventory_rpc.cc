@@ -106,12 +106,14 @@ void FillOwners(const PoolView& view, const std::string& id, v1::DrainDeviceResp
 }  // namespace
 
 InventoryRpc::InventoryRpc(PoolService* service, const ViewHolder* views, BackupStreams* backups,
-                           Admission* admission, Executor* answers, std::string fabric)
+                           Admission* admission, Executor* answers, const ServerHealth* self,
+                           std::string fabric)
     : service_(service),
       views_(views),
       backups_(backups),
       admission_(admission),
       answers_(answers),
+      self_(self),
       fabric_(std::move(fabric)) {}
 
 void InventoryRpc::AddTo(Calls& calls) {
@@ -139,6 +141,7 @@ void InventoryRpc::AddTo(Calls& calls) {
   add("ListRevocations", &InventoryRpc::ListRevocations);
   add("GetTopology", &InventoryRpc::GetTopology);
   add("ApplyTopology", &InventoryRpc::ApplyTopology);
+  add("Explain", &InventoryRpc::Explain);
   // It answers with a stream, so it is no UnaryCall; it takes the place of one all the same.
   calls.Add(
       absl::StrCat(kInventoryService, "Backup"), Admission::Kind::kCall,

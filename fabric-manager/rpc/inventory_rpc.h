@@ -7,6 +7,7 @@
 #include "cxlpool/v1/inventory_service.pb.h"
 #include "fabric-manager/rpc/backup_rpc.h"
 #include "fabric-manager/rpc/calls.h"
+#include "fabric-manager/rpc/server_health.h"
 #include "fabric-manager/service/pool_service.h"
 #include "fabric-manager/service/view.h"
 
@@ -16,9 +17,10 @@ class InventoryRpc final {
  public:
   // `fabric`: the driver's name, for GetTopology. `backups` outlives this. `answers` runs what
   // builds answers to changes, so that the writer does not.
-  // `admission`: what is under way, so that a revocation ends it.
+  // `admission`: what is under way, so that a revocation ends it. `self`: for Explain.
   InventoryRpc(PoolService* service, const ViewHolder* views, BackupStreams* backups,
-               Admission* admission, Executor* answers, std::string fabric);
+               Admission* admission, Executor* answers, const ServerHealth* self,
+               std::string fabric);
 
   // Adds each method of the service. This outlives `calls`.
   void AddTo(Calls& calls);
@@ -46,6 +48,7 @@ class InventoryRpc final {
   void ListRevocations(UnaryCall<v1::ListRevocationsRequest, v1::ListRevocationsResponse>& call);
   void GetTopology(UnaryCall<v1::GetTopologyRequest, v1::Topology>& call);
   void ApplyTopology(UnaryCall<v1::ApplyTopologyRequest, v1::ApplyTopologyResponse>& call);
+  void Explain(UnaryCall<v1::ExplainRequest, v1::ExplainResponse>& call);  // explain_rpc.cc
 
   // Answers from the latest view: `fill(view)` gives the status.
   template <typename Request, typename Response, typename Fill>
@@ -67,6 +70,7 @@ class InventoryRpc final {
   BackupStreams* const backups_;
   Admission* const admission_;
   Executor* const answers_;
+  const ServerHealth* const self_;
   const std::string fabric_;
 };
 

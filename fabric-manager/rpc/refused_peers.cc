@@ -1,5 +1,6 @@
 #include "fabric-manager/rpc/refused_peers.h"
 
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -8,23 +9,43 @@
 namespace cxlpool::fm {
 
 void RefusedPeers::Note(absl::string_view what, absl::string_view address, absl::string_view why,
-                        absl::string_view detail) {
+                        absl::string_view detail, absl::string_view remedy, bool is_agent) {
   std::string whose = absl::StrCat(what, " from ", address);
   {
     MutexLock lock(mutex_);
-    const auto known = counted_.find({whose, std::string(why)});
-    if (known != counted_.end()) {
-      ++known->second.since_logged;
+    auto known = counted_.find({whose, std::string(why)});
+    if (known == counted_.end()) {
+      if (counted_.size() >= kMaxLines) {
+        ++others_;
+        return;
+      }
+      if (counted_.empty()) began_ = clock_->Elapsed();
+      Counted fresh;
+      fresh.refused = {.whose = whose,
+                       .why = std::string(why),
+                       .detail = std::string(detail.substr(0, kMaxText)),
+                       .remedy = std::string(remedy.substr(0, kMaxText)),
+                       .is_agent = is_agent,
+                       .since = clock_->Now()};
+      fresh.quiet = true;
+      known = counted_.emplace(std::make_pair(whose, std::string(why)), std::move(fresh)).first;
+    }
+    Counted& counted = known->second;
+    ++counted.refused.times;
+    counted.refused.last = clock_->Now();
+    if (!std::exchange(counted.quiet, false)) {
+      ++counted.since_logged;
       return;
     }
-    if (counted_.size() >= kMaxLines) {
-      ++others_;
-      return;
-    }
-    if (counted_.empty()) began_ = clock_->Elapsed();
-    counted_.emplace(std::make_pair(whose, std::string(why)), Counted{});
   }
   LogWarning("peers", "refused ", whose, ": ", why, detail.empty() ? "" : ": ", detail);
+}
+
+std::vector<RefusedPeers::Refused> RefusedPeers::Latest() const {
+  std::vector<Refused> latest;
+  MutexLock lock(mutex_);
+  for (const auto& [key, counted] : counted_) latest.push_back(counted.refused);
+  return latest;
 }
 
 // Once a period: one line for each peer and reason that came again since its last line, and one for
@@ -38,8 +59,12 @@ void RefusedPeers::Tick() {
     for (auto it = counted_.begin(); it != counted_.end();) {
       auto& [key, counted] = *it;
       if (counted.since_logged == 0) {
-        // Quiet for a whole period: the next one is news again.
-        it = counted_.erase(it);
+        // Forgotten after a second period without one.
+        if (std::exchange(counted.quiet, true)) {
+          it = counted_.erase(it);
+        } else {
+          ++it;
+        }
         continue;
       }
       lines.push_back(absl::StrCat("refused ", key.first, ", ", counted.since_logged,

@@ -1,5 +1,5 @@
-// What is said in the log of peers that are refused: who, why and how often, and never more than a
-// few lines a minute, however many come.
+// Peers that are refused: who, why and how often. The log has never more than a few lines a minute
+// of them, however many come.
 #ifndef CXLPOOL_FABRIC_MANAGER_RPC_REFUSED_PEERS_H_
 #define CXLPOOL_FABRIC_MANAGER_RPC_REFUSED_PEERS_H_
 
@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -24,23 +25,42 @@ class RefusedPeers {
 
   explicit RefusedPeers(const Clock* clock) : clock_(clock) {}
 
-  // `what` was refused: "a connection", "a call". `why` is one of few texts, `detail` any; only the
-  // first one's is shown.
+  // What is known of one address and one reason.
+  struct Refused {
+    std::string whose;  // "a call from ipv4:10.0.0.7".
+    std::string why;
+    std::string detail;
+    std::string remedy;
+    bool is_agent = false;
+    uint64_t times = 0;
+    absl::Time since = absl::InfinitePast();  // The first of them, and the last.
+    absl::Time last = absl::InfinitePast();
+  };
+
+  // `what` was refused: "a connection", "a call". `why` is one of few texts, `detail` and `remedy`
+  // any; only the first one's are kept.
   void Note(absl::string_view what, absl::string_view address, absl::string_view why,
-            absl::string_view detail = "");
+            absl::string_view detail = "", absl::string_view remedy = "", bool is_agent = false);
 
   // Logs what was counted, if a period is over. Somebody calls it every few seconds.
   void Tick();
 
+  // Those of the last two periods or so: an agent that is refused comes again once in a period.
+  std::vector<Refused> Latest() const;
+
  private:
+  static constexpr size_t kMaxText = 1024;
+
   struct Counted {
+    Refused refused;
     uint64_t since_logged = 0;
+    bool quiet = false;  // For a whole period: the next one is news again.
   };
 
   const Clock* const clock_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
   absl::Duration began_ ABSL_GUARDED_BY(mutex_) = absl::ZeroDuration();  // The period.
-  // By "what from address" and why.
+  // By whose and why.
   std::map<std::pair<std::string, std::string>, Counted> counted_ ABSL_GUARDED_BY(mutex_);
   uint64_t others_ ABSL_GUARDED_BY(mutex_) = 0;  // Beyond kMaxLines.
 };

@@ -6,8 +6,10 @@
 #include <grpcpp/server_builder.h>
 
 #include <mutex>
+#include <optional>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/rpc/admission.h"
 #include "fabric-manager/rpc/backup_rpc.h"
@@ -15,6 +17,7 @@
 #include "fabric-manager/rpc/host_rpc.h"
 #include "fabric-manager/rpc/inventory_rpc.h"
 #include "fabric-manager/rpc/pool_rpc.h"
+#include "fabric-manager/rpc/server_health.h"
 #include "fabric-manager/rpc/standard_rpc.h"
 #include "proto/support/address.h"
 #include "proto/support/loop.h"
@@ -38,14 +41,15 @@ class Server final : public RpcServer {
          HostSessions* sessions, Store* store, const ViewHolder* views, WatchHub* watch)
       : backups_(store, options.store_directory, &answers_),
         pool_(pool, views, watch, &answers_, options.fabric),
-        inventory_(pool, views, &backups_, &admission_, &answers_, options.fabric.driver),
-        host_(executor, sessions),
-        calls_(
-            views, &admission_, &answers_,
-            {.let_in = [this](const auto& peer,
-                              const Caller& caller) { return LetIn(peer, caller); },
-             .refused = [this](const auto& peer, const absl::Status& why) { Refused(peer, why); },
-             .answered = [this](const AnsweredCall& call) { call_log_.Note(call); }}),
+        inventory_(pool, views, &backups_, &admission_, &answers_, &self_, options.fabric.driver),
+        host_(executor, sessions,
+              [this](const auto& peer, const absl::Status& why) { Refused(peer, "", why); }),
+        calls_(views, &admission_, &answers_,
+               {.let_in = [this](const auto& peer,
+                                 const Caller& caller) { return LetIn(peer, caller); },
+                .refused = [this](const auto& peer, const auto& method,
+                                  const absl::Status& why) { Refused(peer, method, why); },
+                .answered = [this](const AnsweredCall& call) { call_log_.Note(call); }}),
         listener_(options.connections, &refused_) {
     pool_.AddTo(calls_);
     inventory_.AddTo(calls_);
@@ -74,7 +78,9 @@ class Server final : public RpcServer {
     return absl::OkStatus();
   }
 
-  void SetServing(bool serving) override { health_.SetServing(serving); }
+  void SetServing(bool serving) override { self_.SetServing(serving); }
+
+  void NoteStore(const absl::Status& status) override { self_.NoteStore(status); }
 
   void Ping(Task task) override { listener_.Ping(std::move(task)); }
 
@@ -146,22 +152,27 @@ class Server final : public RpcServer {
   absl::Status LetIn(const std::string& peer, const Caller& caller) {
     return listener_.Prove(peer, caller.is_local() ? "" : caller.identity(), caller.is_host());
   }
-  void Refused(const std::string& peer, const absl::Status& why) {
+  // `method` is empty for the hello of a session.
+  void Refused(const std::string& peer, const std::string& method, const absl::Status& why) {
+    const bool is_agent = method.empty() || absl::StartsWith(method, "/cxlpool.v1.HostService/");
     const size_t colon = peer.rfind(':');
-    refused_.Note("a call", colon == std::string::npos ? peer : peer.substr(0, colon),
-                  ReasonOf(why), why.message());
+    const std::optional<Refusal> refusal = RefusalOf(why);
+    refused_.Note(is_agent ? "an agent" : "a call",
+                  colon == std::string::npos ? peer : peer.substr(0, colon), ReasonOf(why),
+                  why.message(), refusal.has_value() ? refusal->remedy : "", is_agent);
   }
 
   SystemClock clock_;
   RefusedPeers refused_{&clock_};
   CallLog call_log_{&clock_};
+  HealthRpc health_;
   Loop answers_{"fm-answers"};
+  ServerHealth self_{&clock_, &answers_, &health_, &refused_};
   BackupStreams backups_;
   PoolRpc pool_;
   InventoryRpc inventory_;
   HostRpc host_;
   Admission admission_;
-  HealthRpc health_;
   Calls calls_;
   std::vector<int> ports_;
   std::vector<std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor>> acceptors_;

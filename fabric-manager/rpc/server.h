@@ -45,6 +45,9 @@ class RpcServer {
 
   virtual void SetServing(bool serving) = 0;
 
+  // As ServerHealth: STORE_FULL, or OK once it took a change again.
+  virtual void NoteStore(const absl::Status& status) = 0;
+
   // Runs `task` on the thread that accepts connections.
   virtual void Ping(Task task) = 0;
 

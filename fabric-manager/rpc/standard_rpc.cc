@@ -230,6 +230,11 @@ void HealthRpc::SetServing(bool serving) {
   for (const auto& watch : watches) watch->Tell(status);
 }
 
+bool HealthRpc::serving() const {
+  MutexLock lock(mutex_);
+  return status_ == Status::SERVING;
+}
+
 // A service that is not there is NOT_FOUND, as grpc.health.v1 wants; all others have one status.
 void HealthRpc::Check(UnaryCall<health::HealthCheckRequest, Status>& call) {
   if (!IsServed(call.request().service())) {

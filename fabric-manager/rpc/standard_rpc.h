@@ -22,7 +22,9 @@ class HealthRpc final {
  public:
   void AddTo(Calls& calls);
 
+  // One thread at a time.
   void SetServing(bool serving);
+  bool serving() const;
 
  private:
   friend class HealthWatch;
@@ -31,7 +33,7 @@ class HealthRpc final {
 
   void Check(UnaryCall<grpc::health::v1::HealthCheckRequest, Status>& call);
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   Status::ServingStatus status_ ABSL_GUARDED_BY(mutex_) = Status::NOT_SERVING;
   absl::flat_hash_set<std::shared_ptr<HealthWatch>> watches_ ABSL_GUARDED_BY(mutex_);
 };

@@ -41,6 +41,12 @@ Problem DecodeTime(absl::string_view field, int64_t micros, absl::Time& out) {
   return std::nullopt;
 }
 
+// 0 is not known: a release before this one wrote it.
+Problem DecodeSince(int64_t micros, absl::Time& out) {
+  if (micros == 0) return std::nullopt;
+  return DecodeTime("since", micros, out);
+}
+
 // Whether there is an Extent of that index is for DecodeAttachment to check.
 Segment DecodeSegment(const pb::SegmentRecord& in) {
   Segment out;
@@ -67,7 +73,7 @@ Problem DecodePart(absl::string_view field, const Record& in, Part& out) {
   }
   out.detaching = in.detaching();
   out.reason = in.reason();
-  return std::nullopt;
+  return DecodeSince(in.since_unix_us(), out.since);
 }
 
 // `extents`: how many the Region has. A zone is stored only where it is not the usual one, MOVABLE.
@@ -139,6 +145,7 @@ Problem DecodeRegion(Key key, const pb::RegionRecord& in, Region& out) {
   if (Problem p = DecodeEnum("sharing", in.sharing(), Sharing::kMultiWriter, out.sharing)) return p;
   if (Problem p = DecodeEnum("state", in.state(), RegionState::kQuarantined, out.state)) return p;
   out.state_reason = in.state_reason();
+  if (Problem p = DecodeSince(in.state_since_unix_us(), out.state_since)) return p;
   for (const pb::ExtentRecord& extent : in.extents()) {
     if (!extent.bad_reason().empty()) {
       out.bad.push_back({static_cast<uint32_t>(out.extents.size()), extent.bad_reason()});

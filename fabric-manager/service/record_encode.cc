@@ -24,6 +24,9 @@ int64_t Micros(absl::Time time) {
   return std::clamp<int64_t>(absl::ToUnixMicros(time), 0, kMaxRecordMicros);
 }
 
+// 0: not known, which in the model is the infinite past.
+int64_t MicrosOrUnknown(absl::Time time) { return time == absl::InfinitePast() ? 0 : Micros(time); }
+
 // 0: none, which in the model is an infinite one.
 int64_t MicrosOrNone(absl::Duration duration) {
   if (duration == absl::InfiniteDuration()) return 0;
@@ -53,12 +56,13 @@ void Encode(const Segment& in, pb::SegmentRecord& out) {
   if (in.ld_index.has_value()) out.set_ld_index(*in.ld_index);
 }
 
+// An Attachment's record or its tail's: they have the same four fields.
 template <typename Record>
-// An Attachment's record or its tail's: they have the same three fields.
 void EncodePart(const Part& in, Record& out) {
   out.set_state(static_cast<uint32_t>(in.state));
   out.set_detaching(in.detaching);
   out.set_reason(Text(in.reason));
+  out.set_since_unix_us(MicrosOrUnknown(in.since));
 }
 
 // The first part is in the record of the Attachment itself: once there was no other.
@@ -90,6 +94,7 @@ void Encode(const Region& in, pb::RegionRecord& out) {
   out.set_sharing(static_cast<uint32_t>(in.sharing));
   out.set_state(static_cast<uint32_t>(in.state));
   out.set_state_reason(Text(in.state_reason));
+  out.set_state_since_unix_us(MicrosOrUnknown(in.state_since));
   for (const Extent& extent : in.extents) {
     pb::ExtentRecord& record = *out.add_extents();
     record.set_device(Text(extent.device));

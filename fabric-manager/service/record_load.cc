@@ -30,8 +30,8 @@ absl::Status DecodeEach(absl::Span<Row> rows, absl::Span<Item> records) {
 
 }  // namespace
 
-// Each thread decodes as many rows, next to each other, as the others do. Where the system gives no more
-// threads, std::async leaves the work to get(), and so to this thread.
+// Each thread decodes as many rows, next to each other, as the others do. Where the system gives no
+// more threads, std::async leaves the work to get(), and so to this thread.
 absl::StatusOr<Change> DecodeAll(std::vector<Row> rows, PoolMeta& meta) {
   absl::Span<Row> left = absl::MakeSpan(rows);
   // Keys ascend, so the pool's own record is the first.

@@ -22,8 +22,6 @@ namespace {
 constexpr uint64_t kIdBlock = 4096;
 constexpr size_t kTombstonesPerCommit = 64;
 constexpr size_t kLoneCallers = 2;
-// A full store is logged once, and then at most so often, however it comes and goes.
-constexpr absl::Duration kLogsFullEvery = absl::Minutes(1);
 
 // What the store takes in one commit, less what the Writer adds by itself: tombstones that expired,
 // and the pool's own record.
@@ -287,11 +285,24 @@ void Writer::PlanAll(Pending& pending) {
   group_.push_back(std::move(planned));
 }
 
+// Notes at each Region that changes since when it is in its state.
+void Writer::SetTimes(Proposal& proposal) {
+  for (Item& item : proposal.change) {
+    auto* region = std::get_if<RegionPtr>(&item);
+    if (region == nullptr) continue;
+    const RegionPtr* before = state_.FindRegion((*region)->key);
+    RegionPtr timed = WithTimes(*region, before == nullptr ? nullptr : before->get(), context_.now);
+    if (proposal.region == *region) proposal.region = timed;
+    *region = std::move(timed);
+  }
+}
+
 // Judges one proposal and, where it can be made, applies it to the state and puts its records into
 // the commit under way. A proposal that is refused has changed nothing.
 absl::StatusOr<Committed> Writer::PlanOne(const Audit& audit, absl::StatusOr<Proposal> proposal,
                                           uint64_t revision) {
   if (!proposal.ok()) return proposal.status();
+  SetTimes(*proposal);
   Committed committed{std::move(proposal->region), revision_, std::move(proposal->bridges)};
   if (proposal->change.empty()) return committed;
   absl::InlinedVector<std::string, 2> values;
@@ -347,18 +358,12 @@ bool Writer::GroupIsFull(size_t planned, size_t more) const {
   return planned + more > options_.max_group || CommitIsFull();
 }
 
-// A store that is full refuses every change for as long as it is, and every caller hears of it. The
-// log has one line when that begins and one when it is over.
+// A store that is full refuses every change for as long as it is.
 void Writer::TellWhetherFull(const absl::Status& committed) {
-  if (ReasonOf(committed) == "STORE_FULL") {
-    store_is_full_ = true;
-    if (full_logged_ || clock_->Elapsed() - full_logged_at_ < kLogsFullEvery) return;
-    full_logged_ = true;
-    full_logged_at_ = clock_->Elapsed();
-    LogError("store", "full, changes are refused until there is space: ", committed.message());
-  } else if (committed.ok() && std::exchange(store_is_full_, false)) {
-    if (std::exchange(full_logged_, false)) LogInfo("store", "there is space again: changes go on");
-  }
+  const bool full = ReasonOf(committed) == "STORE_FULL";
+  if (!full && (!committed.ok() || !store_is_full_)) return;
+  store_is_full_ = full;
+  if (listener_.on_space != nullptr) listener_.on_space(committed);
 }
 
 // Runs while pump_posted_ is set, which keeps everybody else from posting another.

@@ -75,6 +75,8 @@ class Writer {
   struct Listener {
     // Records that changed in a commit, as they are now. On the executor.
     std::function<void(const std::vector<Change>&)> on_committed;
+    // STORE_FULL: the store refused a commit. OK: it took the first one since. On the executor.
+    std::function<void(const absl::Status&)> on_space = nullptr;
     // The store cannot go on (fenced, lost, or an unknown outcome): the process must end and
     // reopen. Once.
     std::function<void(absl::Status)> on_fatal;
@@ -164,6 +166,7 @@ class Writer {
   void Pump();
   Planned Begin(Pending& pending);
   void PlanAll(Pending& pending);
+  void SetTimes(Proposal& proposal);
   absl::StatusOr<Committed> PlanOne(const Audit& audit, absl::StatusOr<Proposal> proposal,
                                     uint64_t revision);
   Finished FinishGroup(const absl::Status& status);
@@ -209,8 +212,6 @@ class Writer {
   bool failed_ = false;
   bool committing_ = false;
   bool store_is_full_ = false;
-  bool full_logged_ = false;  // In the log, and not yet that it is over.
-  absl::Duration full_logged_at_ = -absl::InfiniteDuration();
   std::deque<std::unique_ptr<Pending>> queue_;
 
   Publication publication_;            // Empty between; its room is used again.

@@ -128,11 +128,12 @@ TEST(OfferFieldsTest, EveryWordOfAListIsSaid) {
   ASSERT_EQ(system_ram.list.regions_size(), 1);
   const v1::LocalRegion& region = system_ram.list.regions(0);
   // All is well with it, the first segment is number 0, and this host has no addresses
-  // (ReportsTest); who enforces an Attachment is the manager's to say.
+  // (ReportsTest); who enforces an Attachment, and since when it is so, is the manager's to say.
   EXPECT_THAT(InNeither(devdax.list.regions(0), region),
               ElementsAre("attachment.detaching", "attachment.enforced_by",
                           "attachment.segments.extent_index", "attachment.segments.hpa_bytes",
-                          "attachment.state_reason"));
+                          "attachment.state_reason", "attachment.state_time.nanos",
+                          "attachment.state_time.seconds"));
   EXPECT_EQ(region.name(), "regions/r1");
   EXPECT_EQ(region.tag(), "tag-1");
   EXPECT_EQ(region.size_bytes(), 2 * kTestLength);

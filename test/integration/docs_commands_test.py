@@ -62,6 +62,8 @@ def commands(name):
         return
     for block in blocks(name):
         for line in block.splitlines():
+            if line.startswith(' ' * 8):
+                continue  # It is within what a command prints.
             line = re.sub(r'\s+#.*$', '', line.strip().removeprefix('$ '))
             if re.match(r'(?:CXLPOOL_\w+=\S+ )?(?:build/dev/bin/)?' + OURS + r'\s', line):
                 yield line, True

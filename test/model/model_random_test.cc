@@ -221,7 +221,8 @@ class World : protected ModelRig {
       const std::vector<SegmentKnown> known = Known(attachment);
       for (size_t part = attachment.parts.size(); part-- > 0;) {
         const bool late = faults_ && OneIn(50);
-        const auto& [first, state, detaching, reason] = attachment.parts[part];
+        const size_t first = attachment.parts[part].first_segment;
+        const AttachmentState state = attachment.parts[part].state;
         const Move move = NextMove(attachment, part,
                                    {known.begin() + first, known.begin() + attachment.EndOf(part)},
                                    MayGoDown(attachment), late);

@@ -67,7 +67,8 @@ class RackEventTest(RackTrials):
         self.assertEqual(self.state('kv', HOST), 'ONLINE')  # Contained: the other bytes can be used.
         self.guest.output(f'kill -0 {writer}; kill {writer}')
 
-        self.pool.release('kv')
+        self.run_said(self.wait_said('region/kv', 'LOST_BYTES')['commands'][0])
+        self.wait_gone('kv')
         [bad] = self.pool.regions()
         self.assertTrue(bad.startswith('bad-cmm-0-'), bad)
         self.assert_accounts()

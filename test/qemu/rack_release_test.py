@@ -35,12 +35,15 @@ class RackReleaseTest(RackTrials):
         self.asked_to_release('a1')
         self.assert_refused('b1', 'host-b', 'cmm-0', 1)
         self.wait_session_over('host-a')
+        for what in ('host/host-a', 'region/a1'):
+            self.wait_said(what, 'AGENT_AWAY')
         self.assert_refused('b1', 'host-b', 'cmm-0', 1)
         self.restart_manager(online='host-b')
         self.assert_refused('b1', 'host-b', 'cmm-0', 1)
         self.check_file('cmm-0', 11)
         self.start_agent('host-a')
         self.wait_gone('a1')
+        self.wait_ended('host/host-a', 'AGENT_AWAY')
         self.granted('b1', 'host-b', 'cmm-0')
         self.pool.release('b1')
         self.assert_sound()
@@ -77,7 +80,8 @@ class RackReleaseTest(RackTrials):
         self.wait_session_over('host-a')
         self.assert_refused('b3', 'host-b', 'cmm-0', 1)
         process = guest.process
-        self.pool.cli('host', 'fence', 'host-a', '--reason', 'it does not answer', '--yes', timeout='40s')
+        said = self.wait_said('region/a3', 'AGENT_AWAY')['commands'][-1]
+        self.run_said(said)
         self.assertFalse(process.alive())
         self.wait_gone('a3')
         self.granted('b3', 'host-b', 'cmm-0')

@@ -70,7 +70,7 @@ class RackSharedTest(SharedRackTest):
         self.assertEqual(self.a.output(facts), seen)
         self.assertEqual(list(self.pool.regions()), [stray])
         self.a.output(f'daxctl disable-device {by_hand}; daxctl destroy-device {by_hand}')
-        self.pool.cli('region', 'release', stray, '--detach-all', '--force', '--reason', 'it was made by hand', '--yes')
+        self.run_said(self.wait_said(f'region/{stray}', 'QUARANTINED')['commands'][-1])
         self.wait_gone(stray)
         self.assert_as_before()
 

@@ -82,10 +82,14 @@ class RackStuckTest(RackTrials):
         return answered
 
     def wait_blocked(self, name):
-        """Its release is RELEASE_BLOCKED; the reason that stands there."""
+        """Its release is RELEASE_BLOCKED; the reason that stands there, and that an operator is told."""
         self.pool.release(name, wait=False)
         self.wait_state(name, HOST, 'RELEASE_BLOCKED', timeout=120)
-        return self.pool.attachment(name, HOST)['state_reason']
+        reason = self.pool.attachment(name, HOST)['state_reason']
+        finding = self.wait_said(f'region/{name}', 'RELEASE_BLOCKED')
+        self.assertIn(reason.split()[0], finding['text'])
+        self.run_said(finding['commands'][0])
+        return reason
 
     def end(self):
         self.assertEqual(self.guest.output('cat /run/cxlpool-agent.pid'), self.agent, 'the agent is the one it was')

@@ -14,7 +14,7 @@ inline std::shared_ptr<Region> FullRegion() {
   auto region = std::make_shared<Region>();
   // A person who adds a field names it here, and sets it below.
   [[maybe_unused]] auto& [key, tag, id, tenant, generation, requested_bytes, sharing, state,
-                          state_reason, compensating, forced, policy, interleave_ways,
+                          state_reason, state_since, compensating, forced, policy, interleave_ways,
                           interleave_granularity_bytes, tail_extents, tail_leaving,
                           expected_lifetime, ttl, expire_time, owner, maker, open_to,
                           fabric_isolation, extents, bad, attachments, create_time, requests,
@@ -28,6 +28,7 @@ inline std::shared_ptr<Region> FullRegion() {
   sharing = Sharing::kMultiWriter;
   state = RegionState::kQuarantined;
   state_reason = "why";
+  state_since = absl::FromUnixMicros(1'600'000'004'000'001);
   compensating = true;
   forced = true;
   policy = Policy::kIsolate;
@@ -57,12 +58,15 @@ inline std::shared_ptr<Region> FullRegion() {
     zone = Zone::kKernel;
     access = Access::kReadOnly;
     generation = 80;
-    parts = {
-        {.state = AttachmentState::kReleaseBlocked, .detaching = true, .reason = "HOLDERS: 12"},
-        {.first_segment = 3,
-         .state = AttachmentState::kEjecting,
-         .detaching = true,
-         .reason = "shrunk"}};
+    parts = {{.state = AttachmentState::kReleaseBlocked,
+              .detaching = true,
+              .reason = "HOLDERS: 12",
+              .since = absl::FromUnixMicros(1'600'000'005'000'001)},
+             {.first_segment = 3,
+              .state = AttachmentState::kEjecting,
+              .detaching = true,
+              .reason = "shrunk",
+              .since = absl::FromUnixMicros(1'600'000'006'000'001)}};
     operator_vouched = true;
     held = true;
     segments.resize(1);

@@ -57,6 +57,10 @@ inline void RandomMessage(google::protobuf::Message& message, std::mt19937_64& r
           list ? reflection->AddUInt32(&message, field, small)
                : reflection->SetUInt32(&message, field, small);
           break;
+        case Field::CPPTYPE_INT64:
+          list ? reflection->AddInt64(&message, field, static_cast<int64_t>(number))
+               : reflection->SetInt64(&message, field, static_cast<int64_t>(number));
+          break;
         case Field::CPPTYPE_UINT64:
           list ? reflection->AddUInt64(&message, field, number)
                : reflection->SetUInt64(&message, field, number);

@@ -163,7 +163,7 @@ bool HasRequestId(const Command& command) {
 bool HasNames(const Command& command) {
   const auto* pool = std::get_if<PoolCommand>(&command);
   return pool != nullptr && !std::holds_alternative<ShowCapacity>(*pool) &&
-         !std::holds_alternative<ShowTopology>(*pool) &&
+         !std::holds_alternative<Explain>(*pool) && !std::holds_alternative<ShowTopology>(*pool) &&
          !std::holds_alternative<ApplyTopology>(*pool) && !std::holds_alternative<Backup>(*pool) &&
          !std::holds_alternative<WatchRegions>(*pool) &&
          !std::holds_alternative<ListHolders>(*pool) &&

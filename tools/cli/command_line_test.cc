@@ -311,6 +311,14 @@ TEST(CommandLineTest, TheInventoryCommands) {
   Pool<ListHosts>({"host", "list"});
   Pool<ListDevices>({"device", "list"});
   Pool<ShowCapacity>({"capacity"});
+  EXPECT_EQ(Pool<Explain>({"doctor"}).request.name(), "");
+  EXPECT_EQ(Pool<Explain>({"explain", "region/kv"}).request.name(), "regions/kv");
+  EXPECT_EQ(Pool<Explain>({"explain", "hosts/host-a"}).request.name(), "hosts/host-a");
+  EXPECT_EQ(Pool<Explain>({"explain", "device/cmm-0"}).request.name(), "devices/cmm-0");
+  EXPECT_EQ(ReasonFor({"explain"}), "USAGE");
+  EXPECT_EQ(ReasonFor({"explain", "kv"}), "USAGE");
+  EXPECT_EQ(ReasonFor({"explain", "tenant/ml"}), "USAGE");
+  EXPECT_EQ(ReasonFor({"explain", "region/"}), "BAD_NAME");
   Pool<ShowTopology>({"topology"});
 }
 

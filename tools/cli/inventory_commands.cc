@@ -176,6 +176,35 @@ void AddTopology(CLI::App& app, Chosen& chosen) {
   });
 }
 
+// The kind of the thing comes before its name, in the singular or as the API has it.
+void AddExplain(CLI::App& app, Chosen& chosen) {
+  auto* explain = app.add_subcommand(
+      "explain",
+      "Say what is wrong with one thing or what it waits for, and the command that ends it");
+  auto name = std::make_shared<Flag>();
+  explain->add_option("WHAT", *name, "region/NAME, host/NAME or device/NAME")
+      ->type_name("")
+      ->required();
+  OnChosen(explain, chosen, [name](Fields& fields) -> Command {
+    const size_t slash = (*name)->find('/');
+    const std::string kind = (*name)->substr(0, slash);
+    const Flag rest = slash == std::string::npos ? Flag() : Flag((*name)->substr(slash + 1));
+    Explain command;
+    for (const char* collection : {"regions", "hosts", "devices"}) {
+      if (kind != collection && absl::StrCat(kind, "s") != collection) continue;
+      fields.Name(collection, rest, [&](std::string full) { command.request.set_name(full); });
+    }
+    if (command.request.name().empty() && fields.status().ok()) {
+      throw CLI::ValidationError("WHAT", absl::StrCat("\"", **name,
+                                                      "\" is none: give region/NAME, "
+                                                      "host/NAME or device/NAME"));
+    }
+    return PoolCommand(command);
+  });
+  AddBare<Explain>(&app, "doctor", "List whatever is wrong or waits, and the commands that end it",
+                   chosen);
+}
+
 // For hosts and devices there is a list and no call for one: what is shown is found in the list.
 template <typename Show>
 CLI::App* AddShow(CLI::App* parent, const char* help, const Noun& noun, Chosen& chosen) {
@@ -337,6 +366,7 @@ void AddInventoryCommands(CLI::App& app, Chosen& chosen) {
   AddRestore(certificate, chosen);
 
   AddBare<ShowCapacity>(&app, "capacity", "Bytes free and held, and what would fit", chosen);
+  AddExplain(app, chosen);
   AddTopology(app, chosen);
   AddBackup(app, chosen);
 }

@@ -43,6 +43,7 @@ using ShowTenant = Call<v1::GetTenantRequest>;
 using RemoveTenant = Call<v1::RemoveTenantRequest>;
 using ListRevocations = Call<v1::ListRevocationsRequest>;
 using ShowCapacity = Call<v1::GetCapacityRequest>;
+using Explain = Call<v1::ExplainRequest>;  // Without a name it is the doctor's.
 
 // What a command that may destroy more than it names does first. Without any of it: on a terminal
 // it lists what goes along and asks; elsewhere it goes on only if nothing goes along.
@@ -180,8 +181,8 @@ using PoolCommand =
                  WatchRegions, ListHosts, ShowHost, AddHost, EnrolHost, RetireHost, RemoveHost,
                  FenceHost, ListDevices, ShowDevice, DiscoverDevices, AddDevice, DrainDevice,
                  RemoveDevice, FailDevice, ListTenants, ShowTenant, SetTenant, RemoveTenant,
-                 RevokeCertificate, RestoreCertificate, ListRevocations, ShowCapacity, ShowTopology,
-                 ApplyTopology, Backup>;
+                 RevokeCertificate, RestoreCertificate, ListRevocations, ShowCapacity, Explain,
+                 ShowTopology, ApplyTopology, Backup>;
 using PkiCommand = std::variant<PkiInit, PkiIssue, PkiRenew, PkiShow>;
 
 enum class OutputFormat { kTable, kJson, kName };

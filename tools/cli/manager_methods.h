@@ -37,6 +37,7 @@
   X(Inventory, RestoreCertificate, RestoreCertificateRequest, RestoreCertificateResponse)  \
   X(Inventory, ListRevocations, ListRevocationsRequest, ListRevocationsResponse)           \
   X(Inventory, GetTopology, GetTopologyRequest, Topology)                                  \
-  X(Inventory, ApplyTopology, ApplyTopologyRequest, ApplyTopologyResponse)
+  X(Inventory, ApplyTopology, ApplyTopologyRequest, ApplyTopologyResponse)                 \
+  X(Inventory, Explain, ExplainRequest, ExplainResponse)
 
 #endif  // CXLPOOL_TOOLS_CLI_MANAGER_METHODS_H_

@@ -44,6 +44,7 @@ absl::Status PrintAnswer(Printer& printer, const v1::Region& region);
 absl::Status PrintAnswer(Printer& printer, const v1::RenameRegionResponse& renamed);
 absl::Status PrintAnswer(Printer& printer, const v1::RenewRegionResponse& renewed);
 absl::Status PrintAnswer(Printer& printer, const v1::Capacity& capacity);
+absl::Status PrintAnswer(Printer& printer, const v1::ExplainResponse& explained);
 absl::Status PrintAnswer(Printer& printer, const v1::ListRegionHoldersResponse& holders);
 absl::Status PrintAnswer(Printer& printer, const v1::Host& host);
 absl::Status PrintAnswer(Printer& printer, const v1::ListHostsResponse& hosts);

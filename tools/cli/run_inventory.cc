@@ -2,12 +2,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "fabric-manager/topology_file.h"
 #include "proto/support/byte_size.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
 #include "proto/support/toml_reader.h"
 #include "tools/cli/print.h"
+#include "tools/cli/render/findings.h"
 #include "tools/cli/render/inventory.h"
 #include "tools/cli/render/printable.h"
 #include "tools/cli/render/topology.h"
@@ -145,6 +147,10 @@ absl::Status PrintAnswer(Printer& printer, const v1::DiscoverDevicesResponse& di
 
 absl::Status PrintAnswer(Printer& printer, const v1::DrainDeviceResponse& drained) {
   return PrintTable(printer, drained, DrainText(drained));
+}
+
+absl::Status PrintAnswer(Printer& printer, const v1::ExplainResponse& explained) {
+  return Print(printer, explained, FindingsText(explained, absl::Now()));
 }
 
 absl::Status PrintAnswer(Printer& printer, const v1::Tenant& tenant) {

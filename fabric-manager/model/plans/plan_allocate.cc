@@ -163,6 +163,7 @@ absl::StatusOr<Plan> PlanAllocate(const PoolState& state, const AllocateSpec& sp
   region->requested_bytes = spec.size_bytes;
   region->sharing = spec.sharing;
   region->state = RegionState::kAllocated;
+  region->state_since = context.now;
   region->policy = request.policy;
   region->extents = std::move(placed->extents);
   region->interleave_ways = placed->interleave_ways;

@@ -311,6 +311,7 @@ absl::StatusOr<Attachment> MakeAttachment(const PoolState& state, absl::string_v
   attachment.host = host;
   attachment.mode = mode;
   attachment.access = access;
+  attachment.settled().since = context.now;
   attachment.generation = CXLPOOL_MUTANT("reuse-generation") ? region.key : context.next_id();
   auto segments = MakeSegments(state, label, region, region.extents, 0, host, context, bridges);
   if (!segments.ok()) return segments.status();

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/support/mutant.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -159,6 +160,33 @@ void Attachment::TurnDown(const std::string& why) {
   Join();
   settled().detaching = true;
   settled().reason = why;
+}
+
+// Only a Region of which a time changes is copied. One that is new has its times already where it
+// was made for a caller who waits.
+RegionPtr WithTimes(RegionPtr region, const Region* before, absl::Time now) {
+  std::shared_ptr<Region> edited;
+  const auto edit = [&]() -> Region& {
+    if (edited == nullptr) edited = std::make_shared<Region>(*region);
+    return *edited;
+  };
+  if ((before == nullptr || before->state != region->state) && region->state_since != now) {
+    edit().state_since = now;
+  }
+  for (size_t i = 0; i < region->attachments.size(); ++i) {
+    const Attachment& attachment = region->attachments[i];
+    const Attachment* was = before == nullptr ? nullptr : before->FindAttachment(attachment.host);
+    if (was != nullptr && was->generation != attachment.generation) was = nullptr;
+    for (size_t k = 0; k < attachment.parts.size(); ++k) {
+      const Part& part = attachment.parts[k];
+      const bool moved = was == nullptr || k >= was->parts.size() ||
+                         was->parts[k].state != part.state ||
+                         (was->parts[k].detaching != part.detaching &&
+                          !CXLPOOL_MUTANT("going-down-keeps-the-old-time"));
+      if (moved && part.since != now) edit().attachments[i].parts[k].since = now;
+    }
+  }
+  return edited == nullptr ? region : edited;
 }
 
 uint64_t Region::size_bytes() const {

@@ -145,6 +145,8 @@ struct Part {
   AttachmentState state = AttachmentState::kWanted;
   bool detaching = false;   // Wanted down.
   std::string reason = {};  // Why it is where it is, for people.
+  // Since when it has been in this state, or is to go down; InfinitePast: not known.
+  absl::Time since = absl::InfinitePast();
 
   bool is_up() const { return state == AttachmentState::kOnline && !detaching; }
   friend bool operator==(const Part&, const Part&) = default;
@@ -217,6 +219,7 @@ struct Region {
   Sharing sharing = Sharing::kExclusive;
   RegionState state = RegionState::kReserved;
   std::string state_reason;
+  absl::Time state_since = absl::InfinitePast();  // InfinitePast: not known.
   bool compensating = false;  // On its way down because it could not be made: ends FAILED, gone.
   bool forced = false;        // Released on an operator's word: it may leave QUARANTINED.
   Policy policy = Policy::kPack;
@@ -257,6 +260,10 @@ using RegionPtr = std::shared_ptr<const Region>;
 
 // What a Region must be like by itself, whatever else there is. INTERNAL says what is wrong.
 absl::Status CheckShape(const Region& region);
+
+// `region` with the times since when it and its Attachments have been in their states: of what is
+// not so in `before`, which is null for a Region that is new, `now`.
+RegionPtr WithTimes(RegionPtr region, const Region* before, absl::Time now);
 
 // What a change is refused with that breaks an invariant: what planned it has a bug.
 template <typename... Args>

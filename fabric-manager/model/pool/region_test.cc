@@ -107,6 +107,40 @@ TEST(AttachmentTest, TurnedDownAllOfItGoesButWhatHasLeftAlready) {
   EXPECT_EQ(attachment.segments.size(), 2u);
 }
 
+TEST(RegionTest, WhatHasChangedItsStateHasDoneSoNow) {
+  const absl::Time now = absl::FromUnixSeconds(1000);
+  const absl::Time before = now - absl::Seconds(60);
+  Region old;
+  old.state = RegionState::kAllocated;
+  old.state_since = before;
+  old.attachments.resize(2);
+  for (size_t i = 0; i < 2; ++i) {
+    old.attachments[i].host = i == 0 ? "host-a" : "host-b";
+    old.attachments[i].generation = i + 1;
+    old.attachments[i].settled() = {.state = AttachmentState::kOnline, .since = before};
+  }
+  const auto times = [&](const Region& edited) {
+    const RegionPtr timed = WithTimes(std::make_shared<const Region>(edited), &old, now);
+    return std::vector<bool>{timed->state_since == now,
+                             timed->attachments[0].settled().since == now,
+                             timed->attachments[1].settled().since == now};
+  };
+  Region edited = old;
+  edited.attachments[0].settled().reason = "another";
+  EXPECT_EQ(times(edited), (std::vector<bool>{false, false, false}));
+  edited.attachments[0].settled().detaching = true;
+  EXPECT_EQ(times(edited), (std::vector<bool>{false, true, false}));
+  edited.attachments[1].settled().state = AttachmentState::kReleaseBlocked;
+  edited.state = RegionState::kReleasing;
+  EXPECT_EQ(times(edited), (std::vector<bool>{true, true, true}));
+  edited = old;
+  edited.attachments[1].generation = 3;
+  EXPECT_EQ(times(edited), (std::vector<bool>{false, false, true})) << "it is another Attachment";
+  const RegionPtr as_it_is = std::make_shared<const Region>(old);
+  EXPECT_EQ(WithTimes(as_it_is, &old, now), as_it_is) << "nothing is copied";
+  EXPECT_EQ(WithTimes(as_it_is, nullptr, now)->attachments[1].settled().since, now);
+}
+
 TEST(RegionTest, SumsItsExtentsAndFindsItsAttachments) {
   Region region;
   region.extents = {{"a", 0, 3}, {"b", 10, 4}};

@@ -139,6 +139,8 @@ std::string AttachmentDetails(const v1::Attachment& attachment) {
   if (attachment.generation() != 0) {
     absl::StrAppend(&out, ", generation ", attachment.generation());
   }
+  const std::string since = TimeText(attachment.has_state_time(), attachment.state_time());
+  if (!since.empty()) absl::StrAppend(&out, ", so since ", since);
   absl::StrAppend(&out, "\n");
   if (!attachment.state_reason().empty()) {
     absl::StrAppend(&out, "  ", Printable(attachment.state_reason()), "\n");
@@ -173,6 +175,7 @@ std::string RegionDetails(const v1::Region& region) {
   Sheet sheet;
   sheet.Add("Region", region.name().empty() ? "(named when it is made)" : ShortName(region.name()));
   sheet.Add("State", StateText(region));
+  sheet.Add("Since", TimeText(region.has_state_time(), region.state_time()));
   sheet.Add("Reason", region.state_reason());
   sheet.Add("Size", SizeText(region));
   sheet.Add("Sharing", Word(region.sharing()));

@@ -4,6 +4,7 @@
 #include "proto/support/refusal.h"
 #include "tools/cli/golden.h"
 #include "tools/cli/render/error_text.h"
+#include "tools/cli/render/findings.h"
 #include "tools/cli/render/inventory.h"
 #include "tools/cli/render/json.h"
 #include "tools/cli/render/printable.h"
@@ -45,6 +46,38 @@ TEST(RenderTest, Holders) {
   ExpectGolden("region-holders.txt",
                HolderTable(ReadMessage<v1::ListRegionHoldersResponse>("holders.textproto")));
   EXPECT_EQ(HolderTable({}), "HOST  PID  PROGRAM  USER  OPEN  MAPPED  LIVE  SLACK  PINS\n");
+}
+
+TEST(RenderTest, Findings) {
+  EXPECT_EQ(FindingsText({}, absl::Now()), "nothing is wrong, and nothing waits\n");
+  v1::ExplainResponse explained;
+  v1::Finding& blocked = *explained.add_findings();
+  blocked.set_urgency(v1::Finding::WRONG);
+  blocked.set_subject("regions/kv");
+  blocked.set_problem("RELEASE_BLOCKED");
+  blocked.set_text("host host-a cannot let go of it\x1b[2J");
+  blocked.mutable_since()->set_seconds(1000);
+  blocked.add_waits_for("hosts/host-a");
+  blocked.add_waits_for("regions/old");
+  blocked.add_commands("cxlpool region holders kv");
+  blocked.add_commands("on host-a: end those processes");
+  v1::Finding& full = *explained.add_findings();
+  full.set_urgency(v1::Finding::NOTE);
+  full.set_problem("POOL_FULL");
+  full.set_text("1 GiB of 64 GiB are free");
+  full.mutable_since()->set_seconds(1'000'000);  // By a clock that is ahead of this one.
+  explained.set_left_out(7);
+  EXPECT_EQ(FindingsText(explained, absl::FromUnixSeconds(1192)),
+            "WRONG  regions/kv RELEASE_BLOCKED for 3m12s\n"
+            "       host host-a cannot let go of it\\x1b[2J\n"
+            "       waits for hosts/host-a, regions/old\n"
+            "       run: cxlpool region holders kv\n"
+            "            on host-a: end those processes\n"
+            "\n"
+            "NOTE   the pool POOL_FULL\n"
+            "       1 GiB of 64 GiB are free\n"
+            "\n"
+            "7 more are left out\n");
 }
 
 TEST(RenderTest, Watch) {

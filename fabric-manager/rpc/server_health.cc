@@ -1,0 +1,90 @@
+#include "fabric-manager/rpc/server_health.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "proto/support/log.h"
+
+namespace cxlpool::fm {
+namespace {
+
+// A refusal's remedy has its commands in backticks.
+std::vector<std::string> CommandsIn(absl::string_view remedy) {
+  std::vector<std::string> commands;
+  const std::vector<absl::string_view> parts = absl::StrSplit(remedy, '`');
+  for (size_t i = 1; i + 1 < parts.size(); i += 2) commands.emplace_back(parts[i]);
+  return commands;
+}
+
+// An agent that is refused leaves its host without memory until somebody does something; anybody
+// else hears of it himself.
+Finding FindingOf(const RefusedPeers::Refused& refused, absl::Time now) {
+  Finding finding{.urgency = refused.is_agent ? Urgency::kWrong : Urgency::kNote,
+                  .problem = "PEER_REFUSED",
+                  .since = refused.since,
+                  .commands = CommandsIn(refused.remedy)};
+  const absl::Duration ago = absl::Trunc(now - refused.last, absl::Seconds(1));
+  finding.text = absl::StrCat(
+      refused.whose, " was refused ", refused.times, refused.times == 1 ? " time" : " times",
+      ", last ",
+      ago > absl::ZeroDuration() ? absl::StrCat(absl::FormatDuration(ago), " ago") : "just now",
+      ": ", refused.why, refused.detail.empty() ? "" : ": ", refused.detail);
+  return finding;
+}
+
+}  // namespace
+
+void ServerHealth::SetServing(bool serving) {
+  MutexLock lock(mutex_);
+  serving_ = serving;
+  Show();
+}
+
+void ServerHealth::NoteStore(const absl::Status& status) {
+  MutexLock lock(mutex_);
+  LogStore(status);
+  if (store_.ok() && !status.ok()) since_ = clock_->Now();
+  store_ = status;
+  refuses_ = !status.ok();
+  Show();
+  if (status.ok()) return;
+  timer_->PostAfter(kFullFor, [this, refusal = ++refusals_] {
+    MutexLock lock(mutex_);
+    if (refusal != refusals_) return;
+    refuses_ = false;
+    Show();
+  });
+}
+
+// One line when it begins and one when it is over; and not one each time where it comes and goes.
+void ServerHealth::LogStore(const absl::Status& status) {
+  if (status.ok()) {
+    if (std::exchange(full_logged_, false)) LogInfo("store", "there is space again: changes go on");
+    return;
+  }
+  if (full_logged_ || clock_->Elapsed() - full_logged_at_ < kLogsFullEvery) return;
+  full_logged_ = true;
+  full_logged_at_ = clock_->Elapsed();
+  LogError("store", "full, changes are refused until there is space: ", status.message());
+}
+
+std::vector<Finding> ServerHealth::Findings() const {
+  std::vector<Finding> findings;
+  {
+    MutexLock lock(mutex_);
+    if (!store_.ok()) {
+      findings.push_back({.urgency = Urgency::kWrong,
+                          .problem = "STORE_FULL",
+                          .text = absl::StrCat("no change is made: ", store_.message()),
+                          .since = since_,
+                          .commands = {"on the manager's machine: df --human-readable"}});
+    }
+  }
+  for (const RefusedPeers::Refused& refused : refused_->Latest()) {
+    findings.push_back(FindingOf(refused, clock_->Now()));
+  }
+  return findings;
+}
+
+}  // namespace cxlpool::fm

@@ -1,0 +1,131 @@
+#include "fabric-manager/rpc/server_health.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "proto/support/manual_executor.h"
+#include "proto/support/refusal.h"
+
+namespace cxlpool::fm {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+class ServerHealthTest : public ::testing::Test {
+ protected:
+  void Refuse(const std::string& address, bool is_agent) {
+    refused.Note(is_agent ? "an agent" : "a call", address, "NOT_ENROLLED",
+                 "no host in service is enrolled as cxlpool://host/host-z",
+                 "run `cxlpool host enrol host-z`", is_agent);
+  }
+  static absl::Status Full() {
+    return cxlpool::Refuse(absl::StatusCode::kResourceExhausted, "STORE_FULL", "no space on /store",
+                           "make some");
+  }
+
+  ManualExecutor executor;
+  RefusedPeers refused{&executor};
+  HealthRpc health;
+  ServerHealth self{&executor, &executor, &health, &refused};
+};
+
+TEST_F(ServerHealthTest, ServesFromWhenItIsSaidAndUntilItEnds) {
+  EXPECT_FALSE(health.serving());
+  self.SetServing(true);
+  EXPECT_TRUE(health.serving());
+  self.SetServing(false);
+  EXPECT_FALSE(health.serving());
+}
+
+TEST_F(ServerHealthTest, AFullStoreIsSaidUntilItTakesAChange) {
+  self.SetServing(true);
+  self.NoteStore(Full());
+  EXPECT_FALSE(health.serving());
+  ASSERT_THAT(self.Findings(), SizeIs(1));
+  const Finding finding = self.Findings()[0];
+  EXPECT_EQ(finding.problem, "STORE_FULL");
+  EXPECT_THAT(finding.text, HasSubstr("no space on /store"));
+  executor.Advance(absl::Seconds(40));
+  self.NoteStore(Full());
+  executor.Advance(absl::Seconds(40));
+  EXPECT_FALSE(health.serving()) << "refused again";
+  EXPECT_EQ(self.Findings()[0].since, finding.since) << "since the first of them";
+  executor.Advance(absl::Seconds(40));
+  EXPECT_TRUE(health.serving()) << "or nobody would try";
+  EXPECT_THAT(self.Findings(), SizeIs(1));
+  self.NoteStore(absl::OkStatus());
+  EXPECT_THAT(self.Findings(), IsEmpty());
+  EXPECT_TRUE(health.serving());
+}
+
+TEST_F(ServerHealthTest, AFullStoreIsInTheLogWhenItBeginsAndWhenItIsOver) {
+  const auto log_of = [this](const absl::Status& status) {
+    testing::internal::CaptureStderr();
+    self.NoteStore(status);
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(log_of(Full()), HasSubstr("no space on /store"));
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(log_of(Full()), "") << "said once";
+  EXPECT_THAT(log_of(absl::OkStatus()), HasSubstr("there is space again"));
+  EXPECT_EQ(log_of(absl::OkStatus()), "");
+  EXPECT_EQ(log_of(Full()), "") << "it comes and goes: not a line each time";
+  executor.Advance(absl::Minutes(2));
+  EXPECT_THAT(log_of(Full()), HasSubstr("no space on /store")) << "it is still so";
+}
+
+TEST_F(ServerHealthTest, ATimerOfAnEarlierRefusalDoesNotMakeAnEndedServerServe) {
+  self.SetServing(true);
+  self.NoteStore(Full());
+  self.SetServing(false);
+  executor.Advance(absl::Minutes(2));
+  EXPECT_FALSE(health.serving());
+}
+
+TEST_F(ServerHealthTest, RefusedPeersAreSaidWithTheCommandThatLetsThemIn) {
+  Refuse("ipv4:10.0.0.7", true);
+  executor.Advance(absl::Seconds(30));
+  Refuse("ipv4:10.0.0.7", true);
+  executor.Advance(absl::Seconds(5));
+  ASSERT_THAT(self.Findings(), SizeIs(1));
+  const Finding finding = self.Findings()[0];
+  EXPECT_EQ(finding.urgency, Urgency::kWrong);
+  EXPECT_EQ(finding.problem, "PEER_REFUSED");
+  EXPECT_EQ(finding.text,
+            "an agent from ipv4:10.0.0.7 was refused 2 times, last 5s ago: NOT_ENROLLED: no host "
+            "in service is "
+            "enrolled as cxlpool://host/host-z");
+  EXPECT_THAT(finding.commands, ElementsAre("cxlpool host enrol host-z"));
+}
+
+TEST_F(ServerHealthTest, RefusedPeersAreForgottenOnceTheyAreQuiet) {
+  Refuse("ipv4:10.0.0.7", true);
+  Refuse("ipv4:10.0.0.8", false);
+  EXPECT_EQ(self.Findings()[0].urgency, Urgency::kNote);
+  for (int minute = 0; minute < 5; ++minute) {
+    executor.Advance(absl::Seconds(61));
+    refused.Tick();
+    Refuse("ipv4:10.0.0.7", true);  // As an agent does.
+  }
+  EXPECT_THAT(self.Findings(), SizeIs(1));
+  for (int minute = 0; minute < 3; ++minute) {
+    executor.Advance(absl::Seconds(61));
+    refused.Tick();
+  }
+  EXPECT_THAT(self.Findings(), IsEmpty());
+}
+
+TEST_F(ServerHealthTest, RefusedPeersTakeNoMoreThanTheirRoom) {
+  for (int i = 0; i < 1000; ++i) Refuse(absl::StrCat("ipv4:10.0.0.", i), false);
+  EXPECT_THAT(self.Findings(), SizeIs(RefusedPeers::kMaxLines));
+  refused.Note("a call", "x", "y", std::string(1 << 20, 'a'));
+  for (const Finding& finding : self.Findings()) EXPECT_LT(finding.text.size(), 2000u);
+}
+
+}  // namespace
+}  // namespace cxlpool::fm

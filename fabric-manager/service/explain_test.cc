@@ -1,0 +1,348 @@
+#include "fabric-manager/service/explain.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+
+namespace cxlpool::fm {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr uint64_t kGiB = uint64_t{1} << 30;
+const absl::Time kNow = absl::FromUnixSeconds(1'800'000'000);
+
+// A sound pool: cmm-0 of 64 GiB, host-a online, and Region "kv" online there.
+struct SoundPool {
+  SoundPool() {
+    region.key = 20;
+    region.id = "kv";
+    region.tenant = Interned("default");
+    region.state = RegionState::kAllocated;
+    region.state_since = kNow - absl::Hours(1);
+    region.extents = {{Interned("cmm-0"), 0, kGiB}};
+    Attachment attachment;
+    attachment.host = "host-a";
+    attachment.generation = 7;
+    Segment segment;
+    segment.slot = 1;
+    segment.host_bridge = "ACPI0016:00";
+    attachment.segments = {segment};
+    attachment.settled().state = AttachmentState::kOnline;
+    attachment.settled().since = kNow - absl::Hours(1);
+    region.attachments = {attachment};
+
+    host.host = {.key = 21, .id = "host-a", .identity = "cxlpool://host/host-a"};
+    runtime.online = true;
+    runtime.fabric_reachable = true;
+    runtime.last_heartbeat = kNow;
+    Bridge bridge;
+    bridge.name = "ACPI0016:00";
+    bridge.slots = {1, 2};
+    bridge.max_regions = 4;
+    bridge.window_bytes = bridge.free_window_bytes = 64 * kGiB;
+    runtime.bridges = {bridge};
+    runtime.fabric_slots = {1, 2};
+
+    device.device = {.key = 22,
+                     .id = "cmm-0",
+                     .serial = "s",
+                     .capacity_bytes = 64 * kGiB,
+                     .granule_bytes = kGiB / 4,
+                     .reachable = true};
+    device.largest_free_bytes = 63 * kGiB;
+    device.use.held_bytes = kGiB;
+    capacity = {.total_bytes = 64 * kGiB,
+                .free_bytes = 63 * kGiB,
+                .held_bytes = kGiB,
+                .largest_free_bytes = 63 * kGiB};
+  }
+
+  PoolView View() const {
+    PoolView view;
+    view.regions = RegionTable::Of({std::make_shared<const Region>(region)});
+    HostView with_runtime = host;
+    with_runtime.runtime = std::make_shared<const HostRuntime>(runtime);
+    view.hosts[host.host.id] = std::make_shared<const HostView>(with_runtime);
+    view.devices = std::make_shared<const std::vector<DeviceView>>(std::vector{device});
+    view.tenants = std::make_shared<const std::vector<TenantView>>(tenants);
+    view.laid_down = std::make_shared<const LaidDown>(laid_down);
+    view.capacity = capacity;
+    return view;
+  }
+
+  std::vector<Finding> OfRegion() const { return ExplainRegion(View(), region, kNow); }
+  std::vector<Finding> OfHost() const {
+    const PoolView view = View();
+    return ExplainHost(*view.hosts.at("host-a"), kNow);
+  }
+  std::vector<Finding> OfDevice() const { return *ExplainDevice(View(), "cmm-0"); }
+  std::vector<Finding> OfAll() const { return Diagnose(View(), {}, kNow, 100).findings; }
+
+  Attachment& attachment() { return region.attachments.front(); }
+  Part& part() { return attachment().settled(); }
+  OccupiedSlot Occupied(std::string region_id, uint64_t generation, uint32_t slot) const {
+    OccupiedSlot occupied;
+    occupied.region_id = std::move(region_id);
+    occupied.generation = generation;
+    occupied.slot = slot;
+    occupied.host_bridge = "ACPI0016:00";
+    occupied.state = AttachmentState::kOnline;
+    return occupied;
+  }
+
+  Region region;
+  HostView host;
+  HostRuntime runtime;
+  DeviceView device;
+  std::vector<TenantView> tenants;
+  LaidDown laid_down;
+  Capacity capacity;
+};
+
+// The only one; it is of that problem.
+Finding Only(const std::vector<Finding>& findings, const std::string& problem) {
+  if (findings.size() != 1 || findings.front().problem != problem) {
+    std::string seen;
+    for (const Finding& finding : findings) seen += finding.problem + " ";
+    ADD_FAILURE() << "not just " << problem << " but: " << seen;
+    return {};
+  }
+  return findings.front();
+}
+
+TEST(ExplainTest, NothingIsSaidOfASoundPool) { EXPECT_THAT(SoundPool().OfAll(), IsEmpty()); }
+
+TEST(ExplainTest, ABlockedReleaseNamesWhoHoldsIt) {
+  SoundPool pool;
+  pool.part() = {.state = AttachmentState::kReleaseBlocked,
+                 .detaching = true,
+                 .reason = "HOLDERS: 2 processes",
+                 .since = kNow - absl::Minutes(3)};
+  auto report = std::make_shared<HolderReport>();
+  report->by_generation[7].holders = {{.pid = 812, .uid = 1000, .program = "python3"}};
+  report->by_generation[7].more = 1;
+  pool.runtime.holders = report;
+  const Finding finding = Only(pool.OfRegion(), "RELEASE_BLOCKED");
+  EXPECT_EQ(finding.urgency, Urgency::kWrong);
+  EXPECT_EQ(finding.subject, "regions/kv");
+  EXPECT_EQ(finding.since, kNow - absl::Minutes(3));
+  EXPECT_THAT(finding.text, HasSubstr("HOLDERS: 2 processes"));
+  EXPECT_THAT(finding.text, HasSubstr("pid 812 (python3) of user 1000, 1 more"));
+  EXPECT_THAT(finding.waits_for, ElementsAre("hosts/host-a"));
+  EXPECT_THAT(finding.commands,
+              ElementsAre("cxlpool region holders kv", "on host-a: end those processes",
+                          "cxlpool host fence host-a --reason WHY"));
+}
+
+TEST(ExplainTest, AnAgentThatIsAwayIsSaidOfTheHostAndOfWhatWaitsForIt) {
+  SoundPool pool;
+  pool.runtime.online = false;
+  pool.runtime.last_heartbeat = kNow - absl::Minutes(5);
+  pool.host.occupied = {pool.Occupied("kv", 7, 1)};
+  const Finding of_host = Only(pool.OfHost(), "AGENT_AWAY");
+  EXPECT_EQ(of_host.urgency, Urgency::kWrong);
+  EXPECT_EQ(of_host.since, kNow - absl::Minutes(5));
+  EXPECT_THAT(pool.OfRegion(), IsEmpty()) << "what is online stays so";
+  pool.part().detaching = true;
+  EXPECT_THAT(Only(pool.OfRegion(), "AGENT_AWAY").commands,
+              ElementsAre("on host-a: systemctl status cxlpool-agent",
+                          "cxlpool host fence host-a --reason WHY"));
+}
+
+TEST(ExplainTest, AnAgentThatNeverCameIsANote) {
+  SoundPool pool;
+  pool.runtime.online = false;
+  pool.runtime.last_heartbeat = absl::InfinitePast();
+  EXPECT_EQ(Only(pool.OfHost(), "AGENT_NEVER_CAME").urgency, Urgency::kNote);
+}
+
+TEST(ExplainTest, AFabricThatCannotBeAskedGoesBeforeAllElse) {
+  SoundPool pool;
+  pool.runtime.fabric_reachable = false;
+  pool.runtime.fabric_reason = "QMP: connection refused";
+  pool.part() = {.state = AttachmentState::kWanted};
+  EXPECT_THAT(Only(pool.OfRegion(), "FABRIC_AWAY").text, HasSubstr("QMP: connection refused"));
+  EXPECT_THAT(Only(pool.OfHost(), "FABRIC_AWAY").text, HasSubstr("QMP: connection refused"));
+}
+
+TEST(ExplainTest, ABlockedBridgeNamesTheRegionThatHasToGo) {
+  SoundPool pool;
+  pool.runtime.bridges[0].blocked = true;
+  pool.runtime.bridges[0].blocking_serial = 0xc0;
+  pool.part() = {.state = AttachmentState::kBound};
+  OccupiedSlot above = pool.Occupied("old", 5, 2);
+  above.serial = 0xc0;
+  pool.host.occupied = {above};
+  const Finding finding = Only(pool.OfRegion(), "BRIDGE_BLOCKED");
+  EXPECT_THAT(finding.waits_for, ElementsAre("hosts/host-a", "regions/old"));
+  EXPECT_THAT(finding.commands, ElementsAre("cxlpool region detach old --host host-a",
+                                            "cxlpool region detach kv --host host-a"));
+  EXPECT_THAT(Only(pool.OfHost(), "BRIDGE_BLOCKED").waits_for, ElementsAre("regions/old"));
+}
+
+TEST(ExplainTest, WhatComesUpOrGoesDownOnlyWaits) {
+  SoundPool pool;
+  pool.part() = {.state = AttachmentState::kBound, .reason = "REBIND"};
+  EXPECT_EQ(Only(pool.OfRegion(), "COMING_UP").urgency, Urgency::kWaits);
+  pool.part() = {.state = AttachmentState::kOffline, .detaching = true};
+  EXPECT_EQ(Only(pool.OfRegion(), "GOING_DOWN").urgency, Urgency::kWaits);
+}
+
+TEST(ExplainTest, AnUnbindThatIsNotProvenForLongNeedsAFence) {
+  SoundPool pool;
+  pool.part() = {.state = AttachmentState::kEjecting,
+                 .detaching = true,
+                 .reason = "STILL_BOUND",
+                 .since = kNow - absl::Seconds(10)};
+  Only(pool.OfRegion(), "GOING_DOWN");
+  pool.part().since = kNow - kSlowUnbind - absl::Seconds(1);
+  const Finding finding = Only(pool.OfRegion(), "UNBIND_NOT_PROVEN");
+  EXPECT_EQ(finding.urgency, Urgency::kWrong);
+  EXPECT_THAT(finding.commands, ElementsAre("cxlpool host fence host-a --reason WHY"));
+}
+
+TEST(ExplainTest, AStrayIsDetachedThenReleasedByForce) {
+  SoundPool pool;
+  pool.region.state = RegionState::kQuarantined;
+  pool.region.state_reason = "STRAY: found bound";
+  pool.attachment().held = true;
+  EXPECT_THAT(Only(pool.OfRegion(), "QUARANTINED").commands,
+              ElementsAre("cxlpool region detach kv --host host-a",
+                          "cxlpool region release kv --detach-all --force --reason WHY"));
+}
+
+TEST(ExplainTest, AScrubWaitsForItsDevice) {
+  SoundPool pool;
+  pool.region.attachments.clear();
+  pool.region.state = RegionState::kScrubbing;
+  EXPECT_EQ(Only(pool.OfRegion(), "SCRUBBING").urgency, Urgency::kWaits);
+  pool.device.device.reachable = false;
+  pool.device.device.unreachable_reason = "no such file";
+  const Finding finding = Only(pool.OfRegion(), "SCRUB_WAITS");
+  EXPECT_THAT(finding.waits_for, ElementsAre("devices/cmm-0"));
+  EXPECT_THAT(Only(pool.OfDevice(), "DEVICE_UNREACHABLE").text, HasSubstr("no such file"));
+}
+
+TEST(ExplainTest, LostBytesSayWhatToDoWithRegionAndDevice) {
+  SoundPool pool;
+  pool.region.bad = {{0, "MEDIA_ERROR at 0x1000"}};
+  pool.region.state_reason = "MEDIA_ERROR: at 0x1000: bytes are lost";
+  EXPECT_THAT(Only(pool.OfRegion(), "LOST_BYTES").commands,
+              ElementsAre("cxlpool region release kv --detach-all", "cxlpool device drain cmm-0"));
+}
+
+TEST(ExplainTest, ALeaseThatEndsSoonIsANote) {
+  SoundPool pool;
+  pool.region.expire_time = kNow + kLeaseEndsSoon + absl::Seconds(1);
+  EXPECT_THAT(pool.OfRegion(), IsEmpty());
+  pool.region.expire_time = kNow + absl::Minutes(1);
+  EXPECT_THAT(Only(pool.OfRegion(), "LEASE_ENDS").commands, ElementsAre("cxlpool region renew kv"));
+}
+
+TEST(ExplainTest, HostsThatCannotTakeAnything) {
+  SoundPool pool;
+  pool.runtime.unfit_reason = "NO_CXL: the kernel has no cxl_mem";
+  EXPECT_THAT(Only(pool.OfHost(), "UNFIT").text, HasSubstr("NO_CXL"));
+  pool.runtime.unfit_reason = "";
+  pool.runtime.unreached = {{"cmm-0", "no DAX device has its mark"}};
+  EXPECT_THAT(Only(pool.OfHost(), "DEVICE_NOT_REACHED").waits_for, ElementsAre("devices/cmm-0"));
+  pool.runtime.unreached.clear();
+  pool.host.host.retired = true;
+  EXPECT_THAT(pool.OfHost(), IsEmpty()) << "it is to come no more";
+}
+
+TEST(ExplainTest, ACertificateThatEnds) {
+  SoundPool pool;
+  pool.runtime.certificate_serial = "0a";
+  pool.runtime.certificate_end = kNow + kCertificateEndsSoon + absl::Hours(1);
+  EXPECT_THAT(pool.OfHost(), IsEmpty());
+  pool.runtime.certificate_end = kNow + absl::Hours(1);
+  EXPECT_EQ(Only(pool.OfHost(), "CERTIFICATE_ENDS").urgency, Urgency::kNote);
+  pool.runtime.certificate_end = kNow;
+  EXPECT_EQ(Only(pool.OfHost(), "CERTIFICATE_ENDS").urgency, Urgency::kWrong);
+}
+
+TEST(ExplainTest, ADrainWaitsForWhoHasBytesThere) {
+  SoundPool pool;
+  pool.device.device.service = DeviceService::kDraining;
+  const Finding finding = Only(pool.OfDevice(), "DRAINING");
+  EXPECT_THAT(finding.waits_for, ElementsAre("regions/kv"));
+  EXPECT_THAT(finding.commands,
+              ElementsAre("cxlpool region release kv --detach-all", "cxlpool device add cmm-0"));
+  pool.device.use = {};
+  EXPECT_THAT(Only(pool.OfDevice(), "DRAINED").commands,
+              ElementsAre("cxlpool device remove cmm-0", "cxlpool device add cmm-0"));
+  pool.device.device.service = DeviceService::kRemoved;
+  EXPECT_THAT(pool.OfDevice(), IsEmpty());
+}
+
+TEST(ExplainTest, ABrokenDevice) {
+  SoundPool pool;
+  pool.device.device.service = DeviceService::kFailed;
+  EXPECT_EQ(Only(pool.OfDevice(), "DEVICE_FAILED").urgency, Urgency::kWrong);
+  pool.device.use = {};
+  EXPECT_EQ(Only(pool.OfDevice(), "DEVICE_FAILED").urgency, Urgency::kNote);
+}
+
+TEST(ExplainTest, ADeviceWithoutAFreeLd) {
+  SoundPool pool;
+  pool.device.max_lds = 4;
+  pool.device.use.lds = 3;
+  EXPECT_THAT(pool.OfDevice(), IsEmpty());
+  pool.device.use.lds = 4;
+  Only(pool.OfDevice(), "LDS_TAKEN");
+}
+
+TEST(ExplainTest, ADeviceThatTheFabricHasNeverShown) {
+  SoundPool pool;
+  pool.laid_down.unseen_devices["cmm-9"] = "no such file";
+  EXPECT_EQ(Only(pool.OfAll(), "DEVICE_UNREACHABLE").subject, "devices/cmm-9");
+  EXPECT_THAT(ExplainDevice(pool.View(), "cmm-9"), ::testing::Optional(::testing::SizeIs(1)));
+  EXPECT_EQ(ExplainDevice(pool.View(), "cmm-8"), std::nullopt);
+}
+
+TEST(ExplainTest, WhatIsTrueOfThePoolAsAWhole) {
+  SoundPool pool;
+  pool.capacity.free_bytes = 2 * kGiB;
+  pool.capacity.largest_free_bytes = 2 * kGiB;
+  EXPECT_EQ(Only(pool.OfAll(), "POOL_FULL").subject, "");
+  pool.capacity.free_bytes = 32 * kGiB;
+  Only(pool.OfAll(), "POOL_FRAGMENTED");
+  pool.capacity = SoundPool().capacity;
+  pool.tenants = {
+      {.tenant = {.id = "ml", .quota_bytes = 20 * kGiB}, .use = {.held_bytes = 19 * kGiB}}};
+  EXPECT_EQ(Only(pool.OfAll(), "TENANT_FULL").subject, "tenants/ml");
+  pool.capacity = {};
+  pool.tenants.clear();
+  Only(pool.OfAll(), "NO_DEVICE");
+}
+
+TEST(ExplainTest, TheWorstComesFirstAndCausesBeforeWhatTheyBringAbout) {
+  SoundPool pool;
+  pool.capacity.free_bytes = kGiB;
+  pool.runtime.online = false;
+  pool.host.occupied = {pool.Occupied("kv", 7, 1)};
+  pool.part().detaching = true;
+  pool.region.expire_time = kNow;
+  std::vector<std::string> order;
+  for (const Finding& finding : pool.OfAll())
+    order.push_back(finding.subject + " " + finding.problem);
+  EXPECT_THAT(order, ElementsAre("hosts/host-a AGENT_AWAY", "regions/kv AGENT_AWAY", " POOL_FULL",
+                                 "regions/kv LEASE_ENDS"));
+  const Diagnosis cut = Diagnose(pool.View(), {}, kNow, 1);
+  ASSERT_EQ(cut.findings.size(), 1u);
+  EXPECT_EQ(cut.findings[0].subject, "hosts/host-a");
+  EXPECT_EQ(cut.left_out, 3u);
+}
+
+}  // namespace
+}  // namespace cxlpool::fm

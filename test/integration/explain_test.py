@@ -1,0 +1,254 @@
+"""What `cxlpool explain` says of the situations that a person can get into, and whether the commands that it names end
+them. Real processes, no CXL."""
+
+import contextlib
+import os
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+from testbed.emulated import EmulatedHost, EmulatedPool
+from testbed.pool import CliError
+from testbed.process import wait_until
+from testbed.testing import BUILD, PoolTest, main, skip_program
+
+WITHIN_S = 20
+
+
+class ExplainTest(PoolTest):
+    @classmethod
+    def make_pool(cls, directory):
+        return EmulatedPool(BUILD, directory, hosts={'host-a': [[1, 2, 3, 4]], 'host-b': [[1, 2], [3, 4]]},
+                            devices={'cmm-0': '1GiB', 'cmm-1': '1GiB'}, granule='64MiB')
+
+    def setUp(self):
+        super().setUp()
+        wait_until(lambda: self.findings('') == {}, WITHIN_S, 'nothing is wrong')
+
+    def tearDown(self):
+        super().tearDown()
+        for name in self.pool.regions():
+            self.pool.release(name)
+        self.assertEqual(self.pool.run_cli('doctor'), 'nothing is wrong, and nothing waits\n')
+
+    def hold(self, region):
+        holder = subprocess.Popen([BUILD / 'bin/pool-write', '--region', region, '--hold', '300'],
+                                  env={**os.environ, 'CXLPOOL_SOCKET': str(self.pool.hosts['host-a'].socket)},
+                                  stdout=subprocess.PIPE, text=True)
+        self.addCleanup(holder.communicate)
+        self.addCleanup(holder.kill)
+        self.assertTrue(holder.stdout.readline())
+        return holder
+
+    def test_a_region_that_is_held(self):
+        self.pool.allocate('kv', '64MiB', 'host-a')
+        holder = self.hold('kv')
+        self.pool.release('kv', wait=False)
+        finding = self.wait_said('region/kv', 'RELEASE_BLOCKED')
+        self.assertEqual(finding['urgency'], 'WRONG')
+        self.assertEqual(finding['waits_for'], ['hosts/host-a'])
+        self.assertTrue(finding['since'])
+        said = wait_until(lambda: re.search(r'held by pid (\d+) \(pool-write\)', self.findings('region/kv')[
+            'regions/kv', 'RELEASE_BLOCKED']['text']), WITHIN_S, 'it says who holds it')
+        self.assertEqual(int(said[1]), holder.pid)
+        self.assertIn(str(holder.pid), self.run_said(finding['commands'][0]))
+        table = self.pool.run_cli('explain', 'region/kv')
+        self.assertRegex(table, r'^WRONG  regions/kv RELEASE_BLOCKED( for \d+s)?\n       host host-a cannot let go of it')
+        self.assertIn('       run: cxlpool region holders kv\n            on host-a: end those processes\n', table)
+        os.kill(int(said[1]), 9)  # "on host-a: end those processes"
+        self.wait_ended('region/kv', 'RELEASE_BLOCKED')
+
+    def test_a_region_that_is_held_and_fenced(self):
+        self.pool.allocate('kv', '64MiB', 'host-a')
+        self.hold('kv')
+        self.pool.release('kv', wait=False)
+        self.run_said(self.wait_said('region/kv', 'RELEASE_BLOCKED')['commands'][-1])
+        self.wait_ended('region/kv', 'RELEASE_BLOCKED')
+        self.pool.wait_hosts_online()
+
+    def test_an_agent_that_is_away(self):
+        self.pool.allocate('kv', '64MiB', 'host-a')
+        agent = self.pool.hosts['host-a'].agent
+        agent.kill()
+        self.addCleanup(self.pool.wait_hosts_online)
+        self.addCleanup(lambda: agent.running or agent.start())
+        host = self.wait_said('host/host-a', 'AGENT_AWAY')
+        self.assertIn('on host-a: systemctl status cxlpool-agent', host['commands'])
+        self.assertEqual(self.findings('region/kv'), {}, 'its Region stays as it is')
+        self.pool.release('kv', wait=False)
+        self.wait_said('region/kv', 'AGENT_AWAY')
+        agent.start()
+        self.wait_ended('region/kv', 'AGENT_AWAY')
+        self.wait_ended('host/host-a', 'AGENT_AWAY')
+
+    def test_a_host_whose_agent_never_came(self):
+        self.pool.cli('host', 'add', 'host-c', '--slots', '1')
+        self.pool.cli('host', 'enrol', 'host-c')
+        self.assertEqual(self.wait_said('host/host-c', 'AGENT_NEVER_CAME')['urgency'], 'NOTE')
+        self.pool.cli('host', 'retire', 'host-c', '--yes')
+        self.pool.cli('host', 'remove', 'host-c', '--yes')
+        self.assertNotIn('hosts/host-c', [subject for subject, _ in self.findings('')])
+
+    def test_a_bridge_that_is_blocked(self):
+        for name in ('low', 'high'):
+            self.pool.allocate(name, '64MiB', 'host-a')
+        self.pool.cli('region', 'detach', 'low', '--host', 'host-a', '--wait')
+        finding = self.wait_said('host/host-a', 'BRIDGE_BLOCKED')
+        self.assertEqual(finding['waits_for'], ['regions/high'])
+        self.run_said(finding['commands'][0])
+        self.wait_ended('host/host-a', 'BRIDGE_BLOCKED')
+
+    def test_bytes_that_are_lost(self):
+        self.pool.allocate('kv', '64MiB', 'host-a', '--device', 'cmm-1')
+        segment = self.pool.attachment('kv', 'host-a')['segments'][0]
+        poison = self.pool.directory / f'fabric/hosts/host-a/slot-{segment["slot"]}/poison'
+        poison.write_text(f'{int(segment["serial"])} 0x10000 256\n')
+        self.addCleanup(lambda: poison.exists() and poison.unlink())
+        finding = self.wait_said('region/kv', 'LOST_BYTES')
+        self.assertIn('cxlpool device drain cmm-1', finding['commands'])
+        self.run_said(finding['commands'][0])
+        self.wait_ended('region/kv', 'LOST_BYTES')
+        bad = wait_until(lambda: [name for name in self.pool.regions() if name.startswith('bad-')], WITHIN_S, 'it is kept')[0]
+        self.run_said(self.wait_said(f'region/{bad}', 'QUARANTINED')['commands'][-1])
+        self.wait_ended(f'region/{bad}', 'QUARANTINED')
+
+    def test_a_device_that_is_drained(self):
+        self.pool.allocate('kv', '64MiB', 'host-a', '--device', 'cmm-1')
+        self.pool.cli('device', 'drain', 'cmm-1')
+        finding = self.wait_said('device/cmm-1', 'DRAINING')
+        self.assertEqual((finding['urgency'], finding['waits_for']), ('WAITS', ['regions/kv']))
+        self.run_said(finding['commands'][0])
+        drained = self.wait_said('device/cmm-1', 'DRAINED')
+        self.wait_ended('device/cmm-1', 'DRAINING')
+        self.run_said(drained['commands'][1])
+        self.wait_ended('device/cmm-1', 'DRAINED')
+
+    def test_a_device_that_is_gone(self):
+        backing = self.pool.directory / 'fabric/devices/cmm-9'
+        self.pool.cli('device', 'add', 'cmm-9', '--capacity', '64MiB', '--granule', '64MiB')
+        wait_until(lambda: self.findings('') == {}, WITHIN_S, 'it is there')
+        self.assertFalse(backing.exists(), 'the emulated fabric has no file of it that could go')
+        self.pool.cli('device', 'fail', 'cmm-9', '--reason', 'a burnt smell', '--yes')
+        finding = self.wait_said('device/cmm-9', 'DEVICE_FAILED')
+        self.assertIn('a burnt smell', finding['text'])
+        self.run_said(finding['commands'][0])
+        self.wait_ended('device/cmm-9', 'DEVICE_FAILED')
+
+    def test_a_full_pool_and_a_full_tenant(self):
+        self.pool.cli('tenant', 'set', 'ml', '--quota', '64MiB')
+        self.pool.allocate('kv', '64MiB', None, '--tenant', 'ml', wait=False)
+        finding = self.findings('')['tenants/ml', 'TENANT_FULL']
+        self.assertIn('regions/kv', self.run_said(finding['commands'][0]) + 'regions/kv')
+        self.run_said(finding['commands'][1], SIZE='1GiB')
+        self.assertNotIn(('tenants/ml', 'TENANT_FULL'), self.findings(''))
+        self.pool.allocate('much', '1920MiB', None, '--max-extents', '16', wait=False)
+        finding = self.findings('')['', 'POOL_FULL']
+        self.assertIn('much', self.run_said(finding['commands'][0]).splitlines()[1])
+        self.run_said(finding['commands'][1], DEVICE='cmm-7', SIZE='1GiB')
+        wait_until(lambda: ('', 'POOL_FULL') not in self.findings(''), WITHIN_S, 'it is not full any more')
+        for name in ('kv', 'much'):
+            self.pool.release(name)
+        self.pool.cli('tenant', 'remove', 'ml')
+        self.pool.cli('device', 'drain', 'cmm-7')
+        self.pool.cli('device', 'remove', 'cmm-7', '--yes')
+
+    def test_a_pool_in_pieces(self):
+        names = [f'piece-{i}' for i in range(32)]
+        for name in names:
+            self.pool.allocate(name, '64MiB', None, wait=False)
+        for name in names[::2]:
+            self.pool.release(name)
+        finding = self.findings('')['', 'POOL_FRAGMENTED']
+        self.assertIn('1 GiB are free', finding['text'])
+        with self.assertRaisesRegex(CliError, 'POOL_FRAGMENTED'):
+            self.pool.allocate('big', '256MiB', None, wait=False)
+        self.assertEqual(finding['commands'][0], 'cxlpool region allocate --max-extents 16 ...')
+        self.pool.allocate('big', '256MiB', None, '--max-extents', '16', wait=False)
+
+    def test_a_lease_that_ends(self):
+        self.pool.allocate('kv', '64MiB', None, '--ttl', '5m', wait=False)
+        finding = self.wait_said('region/kv', 'LEASE_ENDS')
+        self.run_said(finding['commands'][0] + ' --ttl 1h')
+        self.wait_ended('region/kv', 'LEASE_ENDS')
+
+    def test_b_certificate_that_ends(self):
+        self.pool.run_cli('pki', 'renew', 'host', 'host-a', '--days', '9', '--dir', self.pool.pki)
+        agent = self.pool.hosts['host-a'].agent
+        agent.kill()
+        agent.start()
+        finding = self.wait_said('host/host-a', 'CERTIFICATE_ENDS')
+        self.assertEqual(finding['urgency'], 'NOTE')
+        self.pool.run_cli(*shlex.split(finding['commands'][0])[1:], '--dir', self.pool.pki)
+        agent.kill()
+        agent.start()
+        self.wait_ended('host/host-a', 'CERTIFICATE_ENDS')
+
+    def test_what_is_gone_and_what_never_was(self):
+        self.pool.allocate('kv', '64MiB', 'host-a')
+        self.pool.release('kv')
+        gone = self.findings('region/kv')['regions/kv', 'GONE']
+        self.assertIn('scrubbed', gone['text'])
+        for what, reason in (('region/nil', 'UNKNOWN_REGION'), ('host/nil', 'UNKNOWN_HOST'), ('device/nil', 'UNKNOWN_DEVICE'),
+                             ('region/N', 'BAD_NAME'), ('kv', 'USAGE'), ('tenant/ml', 'USAGE')):
+            with self.assertRaisesRegex(CliError, reason):
+                self.pool.cli('explain', what)
+
+
+class RefusedAgentTest(PoolTest):
+    @classmethod
+    def make_pool(cls, directory):
+        return EmulatedPool(BUILD, directory, hosts={'host-a': [[1, 2]]}, devices={'cmm-0': '1GiB'})
+
+    def test_an_agent_that_nobody_enrolled(self):
+        self.pool.cli('host', 'add', 'host-b', '--slots', '1')
+        self.pool.run_cli('pki', 'issue', 'host', 'host-b', '--dir', self.pool.pki)
+        agent = EmulatedHost(self.pool, 'host-b', [[1]]).agent.start()
+        self.addCleanup(agent.kill)
+        finding = wait_until(lambda: self.findings('').get(('', 'PEER_REFUSED')), WITHIN_S, 'it is refused')
+        self.assertEqual(finding['urgency'], 'WRONG')
+        self.assertRegex(finding['text'], r'^an agent from ipv4:127\.0\.0\.1 was refused \d+ times?, last (just now|\d+s ago): NOT_ENROLLED: ')
+        self.run_said(finding['commands'][0])
+        agent.kill()
+        agent.start()  # It would come by itself, within a minute.
+        self.pool.wait_hosts_online()
+
+
+class FullStoreTest(PoolTest):
+    """The manager's store on a file system of a few MiB, which only the manager's processes see."""
+    @classmethod
+    def make_pool(cls, directory):
+        if os.geteuid() != 0:
+            skip_program('a file system can be mounted by root only')
+        pool = EmulatedPool(BUILD, directory, granule='64MiB')
+        write_manager_config = pool.write_manager_config
+
+        def on_a_small_disk():
+            write_manager_config()
+            store = pool.directory / 'store'
+            store.mkdir(exist_ok=True)
+            mount = f'mount -t tmpfs -o size=4m,mode=0700 cxlpool-store {store} && exec "$@"'
+            pool.manager.command = ['unshare', '--mount', 'sh', '-c', mount, 'sh', *pool.manager.command]
+        pool.write_manager_config = on_a_small_disk
+        return pool
+
+    def test_a_store_that_is_full(self):
+        store = Path(f'/proc/{self.pool.manager.process.pid}/root{self.pool.directory}/store')
+        self.assertTrue((store / 'pool.db').exists())
+        filler = store / 'filler'
+        with contextlib.suppress(OSError), filler.open('wb', buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+        with self.assertRaisesRegex(CliError, 'STORE_FULL'):
+            for i in range(1000):
+                self.pool.cli('tenant', 'set', f't{i}', '--fail-fast')
+        findings = [f for f in self.pool.cli('doctor')['findings'] if f['problem'] == 'STORE_FULL']
+        self.assertEqual([f['urgency'] for f in findings], ['WRONG'])
+        self.assertEqual(findings[0]['commands'], ["on the manager's machine: df --human-readable"])
+        filler.unlink()
+        self.pool.cli('tenant', 'set', 'more')
+        self.assertNotIn('STORE_FULL', self.pool.run_cli('doctor'))
+
+
+if __name__ == '__main__':
+    main()
