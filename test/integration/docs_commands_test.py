@@ -142,6 +142,19 @@ class CliPageTest(DocsPool):
                 continue
             self.shell(line)
 
+    def test_its_completion(self):
+        def completed(*words):
+            line = ' '.join(shlex.quote(word) for word in ('cxlpool', *words))
+            return self.shell(f'source <(cxlpool completion bash); COMP_WORDS=({line}); COMP_CWORD={len(words)}; _cxlpool; '
+                              'printf "%s\n" "${COMPREPLY[@]}"').split()
+        self.assertEqual(completed('region', 'al'), ['allocate'])
+        self.assertEqual(completed('region', 'show', ''), ['kv'])
+        self.assertEqual(completed('explain', 'host/'), ['host/host-a', 'host/host-b'])
+        self.assertEqual(completed('region', 'allocate', '--tenant', 'm'), ['ml'])
+        self.assertEqual(completed('region', 'show', 'nothing'), [])
+        (self.work / 'topology.toml').write_text('')
+        self.assertEqual(completed('topology', 'apply', 'topo'), ['topology.toml'])
+
     def test_its_batch(self):
         block = next(b for b in blocks('docs/cli.md') if b.startswith('{"region_id"'))
         (self.work / 'requests.jsonl').write_text(block)

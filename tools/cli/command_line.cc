@@ -205,8 +205,40 @@ void AddHelpAndVersion(CLI::App& app, Chosen& chosen) {
   help->callback([words, &chosen] { chosen.wants_help = *words; });
 }
 
+void AddCompletion(CLI::App& app, Chosen& chosen) {
+  CLI::App* completion = app.add_subcommand(
+      "completion", "Print what has a shell complete commands, options and the pool's names");
+  auto shell = std::make_shared<std::string>();
+  completion->add_option("SHELL", *shell, "bash, zsh or fish")
+      ->type_name("")
+      ->required()
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  completion->footer("For this shell: source <(cxlpool completion bash)");
+  completion->callback([shell, &chosen] { chosen.wants_script_for = *shell; });
+}
+
+// Everything that a line may have.
+void AddAll(CLI::App& app, GlobalFlags& flags, Chosen& chosen) {
+  // Commands take it over as they are added.
+  app.footer(
+      "Options for all commands (-o json, --manager, --timeout, ...) and exit codes: "
+      "cxlpool --help");
+  app.fallthrough();
+  AddGlobals(app, flags, chosen);
+  AddRegionCommands(app, chosen);
+  AddInventoryCommands(app, chosen);
+  AddPkiCommands(app, chosen);
+  AddFsckCommand(app, chosen);
+  AddQuickstartCommand(app, chosen);
+  AddRunCommand(app, chosen);
+  AddHelpAndVersion(app, chosen);
+  AddCompletion(app, chosen);
+  app.footer(ExitCodeHelp());
+  app.require_subcommand(1);
+}
+
 // "cxlpool help region release" as "cxlpool region release --help".
-absl::StatusOr<std::variant<Invocation, PrintText>> Help(const std::vector<std::string>& words) {
+absl::StatusOr<CommandLine> Help(const std::vector<std::string>& words) {
   std::vector<const char*> argv = {"cxlpool"};
   for (const std::string& word : words) argv.push_back(word.c_str());
   argv.push_back("--help");
@@ -217,28 +249,16 @@ absl::StatusOr<std::variant<Invocation, PrintText>> Help(const std::vector<std::
 
 // CLI11 reports by exceptions: none leaves this function. A mistyped word is looked for before
 // CLI11's own message, which would only say that something is missing.
-absl::StatusOr<std::variant<Invocation, PrintText>> ParseCommandLine(int argc,
-                                                                     const char* const* argv) {
+absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv) {
   std::string path = "cxlpool";
   CLI::App app("Shares a pool of CXL memory among hosts: the operator's command.", "cxlpool");
   try {
     GlobalFlags flags;
     Chosen chosen;
-    // Commands take it over as they are added.
-    app.footer(
-        "Options for all commands (-o json, --manager, --timeout, ...) and exit codes: "
-        "cxlpool --help");
-    app.fallthrough();
-    AddGlobals(app, flags, chosen);
-    AddRegionCommands(app, chosen);
-    AddInventoryCommands(app, chosen);
-    AddPkiCommands(app, chosen);
-    AddFsckCommand(app, chosen);
-    AddQuickstartCommand(app, chosen);
-    AddRunCommand(app, chosen);
-    AddHelpAndVersion(app, chosen);
-    app.footer(ExitCodeHelp());
-    app.require_subcommand(1);
+    AddAll(app, flags, chosen);
+    if (argc > 2 && argv[1] == std::string(kCompleteCommand)) {
+      return FindCandidates(app, {argv + 2, argv + argc});
+    }
     try {
       app.parse(argc, argv);
     } catch (const CLI::CallForHelp&) {
@@ -251,6 +271,9 @@ absl::StatusOr<std::variant<Invocation, PrintText>> ParseCommandLine(int argc,
     }
     if (chosen.wants_version) return PrintText{kVersion + std::string("\n")};
     if (chosen.wants_help.has_value()) return Help(*chosen.wants_help);
+    if (chosen.wants_script_for.has_value()) {
+      return PrintText{CompletionScript(*chosen.wants_script_for)};
+    }
     Innermost(app, path);
     absl::StatusOr<Invocation> invocation = Finish(flags, std::move(chosen), path);
     if (!invocation.ok()) return invocation.status();

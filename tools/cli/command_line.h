@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "absl/status/statusor.h"
+#include "tools/cli/completion.h"
 #include "tools/cli/invocation.h"
 
 namespace cxlpool::cli {
@@ -15,11 +16,12 @@ struct PrintText {
   std::string text;
 };
 
+using CommandLine = std::variant<Invocation, PrintText, Candidates>;
+
 // INVALID_ARGUMENT: USAGE (unknown words, with what was probably meant, or missing ones; the remedy
 // names the --help to read),
 // BAD_NAME, BAD_SIZE, BAD_DURATION, BAD_VALUE, BAD_UUID. `argv[0]` is not looked at.
-absl::StatusOr<std::variant<Invocation, PrintText>> ParseCommandLine(int argc,
-                                                                     const char* const* argv);
+absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv);
 
 // Whether the line asks for JSON, also one that cannot be parsed: then its error is JSON, too.
 bool WantsJson(int argc, const char* const* argv);

@@ -5,8 +5,10 @@
 
 #include <iostream>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "proto/support/refusal.h"
 #include "tools/cli/command_line.h"
@@ -58,6 +60,27 @@ absl::Status Run(const Invocation& invocation, Printer& printer) {
   return Execute(std::get<PoolCommand>(invocation.command), connection, printer);
 }
 
+// A candidate a line. Names are asked of the manager, once and not for long: whoever waits has a
+// key under the finger. Without a manager there are none.
+void PrintCandidates(const Candidates& candidates) {
+  for (const std::string& word : candidates.words) std::cout << word << "\n";
+  if (candidates.names_of.empty()) return;
+  std::vector<const char*> argv = {
+      "cxlpool", candidates.names_of.c_str(), "list", "-o", "name", "--fail-fast", "--timeout",
+      "1s"};
+  for (const std::string& word : candidates.connection) argv.push_back(word.c_str());
+  const auto parsed = ParseCommandLine(static_cast<int>(argv.size()), argv.data());
+  if (!parsed.ok() || !std::holds_alternative<Invocation>(*parsed)) return;
+  std::ostringstream names, ignored;
+  Printer printer{.out = names, .err = ignored, .format = OutputFormat::kName};
+  if (!Run(std::get<Invocation>(*parsed), printer).ok()) return;
+  std::istringstream lines(names.str());
+  for (std::string line; std::getline(lines, line);) {
+    const std::string word = candidates.before + line.substr(line.find('/') + 1);
+    if (word.rfind(candidates.prefix, 0) == 0) std::cout << word << "\n";
+  }
+}
+
 // Somebody sees what is asked, and can answer.
 bool AtTerminal() { return isatty(STDIN_FILENO) == 1 && isatty(STDERR_FILENO) == 1; }
 
@@ -69,6 +92,9 @@ int Main(int argc, char** argv) {
   if (parsed.ok()) {
     if (const auto* print = std::get_if<PrintText>(&*parsed)) {
       std::cout << print->text << std::flush;
+    } else if (const auto* candidates = std::get_if<Candidates>(&*parsed)) {
+      PrintCandidates(*candidates);
+      return candidates->files ? kFiles : 0;
     } else {
       const Invocation& invocation = std::get<Invocation>(*parsed);
       Printer printer{.out = std::cout,

@@ -25,6 +25,7 @@ using Command = std::variant<PoolCommand, PkiCommand, FsckCommand, QuickstartCom
 struct Chosen {
   Flag request_id;
   bool wants_version = false;
+  std::optional<std::string> wants_script_for;         // A shell.
   std::optional<std::vector<std::string>> wants_help;  // Of the command that the words name.
   absl::StatusOr<Command> command = absl::InvalidArgumentError("no command");
 };

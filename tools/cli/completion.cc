@@ -1,0 +1,222 @@
+#include "tools/cli/completion.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <map>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+namespace cxlpool::cli {
+namespace {
+
+// Each completes file names where it is told to (kFiles).
+constexpr char kBash[] = R"(_cxlpool() {
+  local found
+  found=$(cxlpool __complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
+  if [[ $? -eq 9 ]]; then found=$(compgen -f -- "${COMP_WORDS[COMP_CWORD]}"); fi
+  COMPREPLY=()
+  [[ -z $found ]] || mapfile -t COMPREPLY <<< "$found"
+}
+complete -F _cxlpool cxlpool
+)";
+constexpr char kZsh[] = R"(#compdef cxlpool
+_cxlpool() {
+  local found
+  found=$(cxlpool __complete "${(@)words[2,CURRENT]}" 2>/dev/null)
+  if [[ $? -eq 9 ]]; then _files; elif [[ -n $found ]]; then compadd -- "${(@f)found}"; fi
+}
+if [[ $funcstack[1] == _cxlpool ]]; then _cxlpool "$@"; else compdef _cxlpool cxlpool; fi
+)";
+constexpr char kFish[] = R"(function __cxlpool_complete
+  set -l words (commandline -opc) (commandline -ct)
+  cxlpool __complete $words[2..-1] 2>/dev/null
+  if test $status -eq 9
+    __fish_complete_path (commandline -ct)
+  end
+end
+complete -c cxlpool -f -a '(__cxlpool_complete)'
+)";
+
+// The words that an option's value is chosen from, by what the help calls the value.
+const std::vector<std::string>& ChoicesOf(const std::string& value) {
+  static const auto* const kChoices = new std::map<std::string, std::vector<std::string>>{
+      {"FORMAT", {"table", "json", "name"}},
+      {"MODE", {"devdax", "system-ram"}},
+      {"ZONE", {"movable", "kernel"}},
+      {"ACCESS", {"rw", "ro"}},
+      {"SHARING", {"exclusive", "single-writer", "multi-writer"}},
+      {"WHOSE", {"any", "fabric"}},
+      {"POLICY", {"pack", "spread", "bandwidth", "latency", "isolate"}},
+      {"ROLE", {"host", "operator", "manager"}},
+      {"SHELL", {"bash", "zsh", "fish"}}};
+  static const auto* const kNone = new std::vector<std::string>();
+  const auto choices = kChoices->find(value);
+  return choices == kChoices->end() ? *kNone : choices->second;
+}
+
+// What `list` prints such names; empty: they are no names of the pool's.
+std::string NamesOf(const std::string& value) {
+  for (const char* kind : {"REGION", "HOST", "DEVICE", "TENANT"}) {
+    if (value == kind) return absl::AsciiStrToLower(kind);
+  }
+  return "";
+}
+
+// How the help calls the value: CLI11 adds the choices to it.
+std::string ValueOf(const CLI::Option& option) {
+  const std::string name = option.get_type_name();
+  return name.substr(0, name.find(':'));
+}
+
+bool IsOption(const std::string& word) { return word.size() > 1 && word.front() == '-'; }
+
+// Walks along the words before the cursor.
+class Walk {
+ public:
+  Walk(const CLI::App& app, const std::vector<std::string>& words) : app_(app), at_(&app) {
+    result_.prefix = words.back();
+    for (size_t i = 0; i + 1 < words.size(); ++i) Take(words[i]);
+  }
+
+  Candidates End() {
+    const std::string& word = result_.prefix;
+    const size_t equals = word.find('=');
+    if (behind_dashes_) return result_;  // Another program's words.
+    if (wants_value_ != nullptr) {
+      AddValues(wants_value_->check_name("--region") ? "REGION" : ValueOf(*wants_value_));
+    } else if (IsOption(word) && equals != std::string::npos) {
+      // Shells want the whole word again.
+      const CLI::Option* option = Find(word.substr(0, equals));
+      if (option != nullptr) {
+        for (const std::string& choice : ChoicesOf(ValueOf(*option))) {
+          Add(absl::StrCat(word.substr(0, equals + 1), choice));
+        }
+      }
+    } else if (!word.empty() && word.front() == '-') {
+      AddOptions();
+    } else if (const auto commands = Subcommands(); !commands.empty()) {
+      for (const CLI::App* command : commands) Add(command->get_name());
+    } else {
+      AddPositional();
+    }
+    std::sort(result_.words.begin(), result_.words.end());
+    return result_;
+  }
+
+ private:
+  void Take(const std::string& word) {
+    if (behind_dashes_) return;
+    if (wants_value_ != nullptr) {
+      if (IsConnection(*wants_value_)) result_.connection.push_back(word);
+      wants_value_ = nullptr;
+    } else if (word == "--") {
+      behind_dashes_ = true;
+    } else if (IsOption(word)) {
+      const size_t equals = word.find('=');
+      const CLI::Option* option = Find(word.substr(0, equals));
+      if (option == nullptr) return;
+      if (IsConnection(*option)) result_.connection.push_back(word);
+      if (option->get_items_expected_max() > 0 && equals == std::string::npos) {
+        wants_value_ = option;
+      }
+    } else if (const auto commands = Subcommands(); !commands.empty()) {
+      for (const CLI::App* command : commands) {
+        if (command->check_name(word)) at_ = command;
+      }
+    } else {
+      ++positional_;
+    }
+  }
+
+  std::vector<const CLI::App*> Subcommands() const {
+    return at_->get_subcommands([](const CLI::App*) { return true; });
+  }
+
+  // Of this command, or of all.
+  const CLI::Option* Find(const std::string& name) const {
+    for (const CLI::App* from : {at_, &app_}) {
+      const CLI::Option* option = from->get_option_no_throw(name);
+      if (option != nullptr) return option;
+    }
+    return nullptr;
+  }
+
+  bool IsConnection(const CLI::Option& option) const {
+    for (const char* name :
+         {"--manager", "--config", "--ca", "--cert", "--key", "--server-name", "--insecure"}) {
+      if (option.check_name(name)) return app_.get_option_no_throw(name) == &option;
+    }
+    return false;
+  }
+
+  void Add(const std::string& word) {
+    if (absl::StartsWith(word, result_.prefix)) result_.words.push_back(word);
+  }
+
+  void AddOptions() {
+    for (const CLI::App* from : {at_, &app_}) {
+      for (const CLI::Option* option : from->get_options()) {
+        for (const std::string& name : option->get_lnames()) Add(absl::StrCat("--", name));
+      }
+      if (at_ == &app_) break;
+    }
+  }
+
+  void AddValues(const std::string& value) {
+    if (value == "WHAT") return AddThings();
+    for (const std::string& choice : ChoicesOf(value)) Add(choice);
+    result_.names_of = NamesOf(value);
+    result_.files = value == "FILE" || value == "DIR" || value == "PATH" || value == "DB";
+  }
+
+  // "region/", and once it stands there names.
+  void AddThings() {
+    for (const char* kind : {"region", "host", "device"}) {
+      const std::string before = absl::StrCat(kind, "/");
+      if (absl::StartsWith(result_.prefix, before)) {
+        result_.names_of = kind;
+        result_.before = before;
+      } else {
+        Add(before);
+      }
+    }
+  }
+
+  // The last one takes all that follow.
+  void AddPositional() {
+    const std::vector<const CLI::Option*> all =
+        at_->get_options([](const CLI::Option* option) { return option->get_positional(); });
+    if (all.empty()) return;
+    const CLI::Option& option = *all[std::min(positional_, all.size() - 1)];
+    if (positional_ >= all.size() && option.get_items_expected_max() <= 1) return;
+    const std::string name = option.get_name(/*positional=*/true);
+    const bool of_region =
+        at_->get_parent() != nullptr && at_->get_parent()->get_name() == "region";
+    const bool is_new = at_->get_name() == "allocate" || name == "NEW";
+    AddValues(name == "NAME" && of_region && !is_new ? "REGION" : name);
+  }
+
+  const CLI::App& app_;
+  const CLI::App* at_;
+  const CLI::Option* wants_value_ = nullptr;
+  bool behind_dashes_ = false;
+  size_t positional_ = 0;
+  Candidates result_;
+};
+
+}  // namespace
+
+Candidates FindCandidates(const CLI::App& app, const std::vector<std::string>& words) {
+  return Walk(app, words).End();
+}
+
+std::string CompletionScript(const std::string& shell) {
+  if (shell == "bash") return kBash;
+  if (shell == "zsh") return kZsh;
+  if (shell == "fish") return kFish;
+  return "";
+}
+
+}  // namespace cxlpool::cli

@@ -1,0 +1,117 @@
+#include "tools/cli/completion.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "tools/cli/command_line.h"
+
+namespace cxlpool::cli {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::IsSupersetOf;
+using ::testing::Not;
+
+// The last word is the one at the cursor.
+Candidates At(const std::vector<std::string>& words) {
+  std::vector<const char*> argv = {"cxlpool", kCompleteCommand};
+  for (const std::string& word : words) argv.push_back(word.c_str());
+  const auto parsed = ParseCommandLine(static_cast<int>(argv.size()), argv.data());
+  if (!parsed.ok() || !std::holds_alternative<Candidates>(*parsed)) {
+    ADD_FAILURE() << parsed.status();
+    return {};
+  }
+  return std::get<Candidates>(*parsed);
+}
+std::vector<std::string> WordsAt(const std::vector<std::string>& words) { return At(words).words; }
+
+TEST(CompletionTest, CommandsThatBeginAsTheWord) {
+  EXPECT_THAT(WordsAt({""}), IsSupersetOf({"region", "host", "device", "doctor", "explain"}));
+  EXPECT_THAT(WordsAt({"re"}), ElementsAre("region"));
+  EXPECT_THAT(WordsAt({"region", "re"}), ElementsAre("release", "rename", "renew", "resize"));
+  EXPECT_THAT(WordsAt({"regoin", ""}), Contains("region")) << "a wrong word is passed over";
+}
+
+TEST(CompletionTest, OptionsOfTheCommandAndOfAll) {
+  EXPECT_THAT(WordsAt({"region", "allocate", "--"}),
+              IsSupersetOf({"--size", "--host", "--output", "--manager"}));
+  EXPECT_THAT(WordsAt({"region", "allocate", "--sha"}), ElementsAre("--sharing"));
+  EXPECT_THAT(WordsAt({"region", "show", "--"}), Not(Contains("--size")));
+}
+
+TEST(CompletionTest, ValuesOfAnOption) {
+  EXPECT_THAT(WordsAt({"region", "list", "-o", ""}), ElementsAre("json", "name", "table"));
+  EXPECT_THAT(WordsAt({"region", "list", "--output=j"}), ElementsAre("--output=json"));
+  EXPECT_THAT(WordsAt({"region", "allocate", "--mode", "s"}), ElementsAre("system-ram"));
+  EXPECT_EQ(At({"region", "allocate", "--host", "ho"}).names_of, "host");
+  EXPECT_EQ(At({"region", "allocate", "--device", ""}).names_of, "device");
+  EXPECT_EQ(At({"region", "allocate", "--tenant", ""}).names_of, "tenant");
+  EXPECT_EQ(At({"run", "--region", ""}).names_of, "region");
+  EXPECT_EQ(At({"region", "allocate", "--size", ""}).names_of, "");
+  // A flag has no value.
+  EXPECT_EQ(At({"region", "release", "--detach-all", ""}).names_of, "region");
+}
+
+TEST(CompletionTest, NamesWhereACommandWantsThem) {
+  for (const char* command : {"show", "get", "attach", "detach", "resize", "watch", "holders"}) {
+    EXPECT_EQ(At({"region", command, ""}).names_of, "region") << command;
+  }
+  EXPECT_EQ(At({"region", "allocate", ""}).names_of, "") << "it is a new one";
+  EXPECT_EQ(At({"region", "rename", "kv", ""}).names_of, "");
+  EXPECT_EQ(At({"region", "show", "kv", ""}).names_of, "") << "one is enough";
+  EXPECT_EQ(At({"region", "release", "a", "b", ""}).names_of, "region") << "many";
+  EXPECT_EQ(At({"host", "fence", "ho"}).names_of, "host");
+  EXPECT_EQ(At({"host", "fence", "ho"}).prefix, "ho");
+  EXPECT_EQ(At({"device", "drain", ""}).names_of, "device");
+  EXPECT_EQ(At({"tenant", "set", ""}).names_of, "tenant");
+}
+
+TEST(CompletionTest, FilesWhereACommandWantsThem) {
+  EXPECT_TRUE(At({"backup", ""}).files);
+  EXPECT_TRUE(At({"fsck", "x"}).files);
+  EXPECT_TRUE(At({"region", "allocate", "--batch", ""}).files);
+  EXPECT_TRUE(At({"--ca", ""}).files);
+  EXPECT_FALSE(At({"region", "show", ""}).files);
+}
+
+TEST(CompletionTest, WhatIsExplainedHasItsKindBeforeItsName) {
+  EXPECT_THAT(WordsAt({"explain", ""}), ElementsAre("device/", "host/", "region/"));
+  const Candidates region = At({"explain", "region/k"});
+  EXPECT_EQ(region.names_of, "region");
+  EXPECT_EQ(region.before, "region/");
+  EXPECT_THAT(region.words, IsEmpty());
+}
+
+TEST(CompletionTest, TheManagerIsTheOneOnTheLine) {
+  EXPECT_THAT(
+      At({"--manager", "fm:1", "region", "--insecure", "show", "-o", "json", ""}).connection,
+      ElementsAre("--manager", "fm:1", "--insecure"));
+  EXPECT_THAT(At({"--ca=x.pem", "region", "show", ""}).connection, ElementsAre("--ca=x.pem"));
+}
+
+TEST(CompletionTest, AnotherProgramsWordsAreItsOwn) {
+  const Candidates behind = At({"run", "--size", "1GiB", "--", "redis-server", "--"});
+  EXPECT_THAT(behind.words, IsEmpty());
+  EXPECT_EQ(behind.names_of, "");
+}
+
+TEST(CompletionTest, EachShellHasAScript) {
+  for (const char* shell : {"bash", "zsh", "fish"}) {
+    const std::string script = CompletionScript(shell);
+    EXPECT_NE(script.find(kCompleteCommand), std::string::npos) << shell;
+    const char* const argv[] = {"cxlpool", "completion", shell};
+    const auto parsed = ParseCommandLine(3, argv);
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    EXPECT_EQ(std::get<PrintText>(*parsed).text, script);
+  }
+  EXPECT_EQ(CompletionScript("csh"), "");
+}
+
+}  // namespace
+}  // namespace cxlpool::cli
