@@ -38,8 +38,7 @@ class ApiTest(PoolTest):
     def tearDown(self):
         for tenant in self.pool.cli('tenant', 'list')['tenants']:
             self.pool.cli('tenant', 'set', tenant['name'], '--quota', 'none', '--reserved', 'none', '--host-cap', 'none')
-        for name in self.pool.regions():
-            self.pool.release(name)
+        self.pool.release_all()
         for device in DEVICES:
             self.pool.cli('device', 'add', device)
         self.assert_pool_empty()

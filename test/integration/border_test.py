@@ -11,7 +11,6 @@ import uuid
 from pathlib import Path
 
 from testbed.emulated import EmulatedPool, NOBODY, Result
-from testbed.pool import CliError
 from testbed.process import wait_until
 from testbed.testing import BUILD, PoolTest, main
 
@@ -28,15 +27,7 @@ class BorderTest(PoolTest):
 
     def setUp(self):
         super().setUp()
-        self.addCleanup(self.release_all)
-
-    def release_all(self):
-        for name in self.pool.regions():
-            try:
-                self.pool.release(name)
-            except CliError as error:  # One that lives as long as its process may have gone by itself.
-                if 'UNKNOWN_REGION' not in str(error):
-                    raise
+        self.addCleanup(self.pool.release_all)
 
     def as_host(self, host, *arguments):
         """The operator's command under a host's certificate."""

@@ -132,8 +132,7 @@ class BackupTest(Damaged):
         self.pool.cli(*commands[2].split(), '--yes', '--wait')
         self.assertNotIn(name, self.pool.regions())
         self.assertEqual(self.pool.regions()['live']['state'], 'ALLOCATED')
-        for other in self.pool.regions():
-            self.pool.release(other)
+        self.pool.release_all()
 
 
 if __name__ == '__main__':

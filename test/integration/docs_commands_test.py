@@ -96,8 +96,7 @@ class DocsPool(PoolTest):
     def tearDown(self):
         for device in ('cmm-0', 'cmm-1'):
             self.pool.cli('device', 'add', device)
-        for name in self.pool.regions():
-            self.pool.release(name)
+        self.pool.release_all()
 
     def shell(self, line, status=0, host=None):
         """Runs one printed line as it is, with our programs on the path."""

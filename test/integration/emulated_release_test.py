@@ -1,6 +1,5 @@
 """Memory that is taken from those who hold it: by the operator's drain hook, and by force."""
 
-import os
 import subprocess
 
 from testbed.emulated import EmulatedPool
@@ -20,12 +19,9 @@ class EmulatedReleaseTest(PoolTest):
         return EmulatedPool(BUILD, directory, hosts={'host-a': [[1, 2]], 'host-b': [[1, 2]]})
 
     def hold(self, region):
-        holder = subprocess.Popen([self.pool.build / 'bin/pool-write', '--region', region, '--hold', '300'],
-                                  env={**os.environ, 'CXLPOOL_SOCKET': str(self.pool.hosts['host-a'].socket)},
-                                  stdout=subprocess.PIPE, text=True)
+        holder = self.pool.hosts['host-a'].hold(region)
         self.addCleanup(holder.communicate)
         self.addCleanup(holder.kill)
-        self.assertTrue(holder.stdout.readline())
         return holder
 
     def test_1_force_on_a_host_that_is_there_needs_a_fence(self):

@@ -5,7 +5,6 @@ import contextlib
 import os
 import re
 import shlex
-import subprocess
 from pathlib import Path
 
 from testbed.emulated import EmulatedHost, EmulatedPool
@@ -28,17 +27,13 @@ class ExplainTest(PoolTest):
 
     def tearDown(self):
         super().tearDown()
-        for name in self.pool.regions():
-            self.pool.release(name)
+        self.pool.release_all()
         self.assertEqual(self.pool.run_cli('doctor'), 'nothing is wrong, and nothing waits\n')
 
     def hold(self, region):
-        holder = subprocess.Popen([BUILD / 'bin/pool-write', '--region', region, '--hold', '300'],
-                                  env={**os.environ, 'CXLPOOL_SOCKET': str(self.pool.hosts['host-a'].socket)},
-                                  stdout=subprocess.PIPE, text=True)
+        holder = self.pool.hosts['host-a'].hold(region)
         self.addCleanup(holder.communicate)
         self.addCleanup(holder.kill)
-        self.assertTrue(holder.stdout.readline())
         return holder
 
     def test_a_region_that_is_held(self):

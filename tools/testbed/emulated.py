@@ -63,6 +63,14 @@ socket = "{self.socket}"
         return Result(done.returncode, done.stdout, done.stderr)
 
 
+    def hold(self, region):
+        """A process that has the Region open and stays. The caller kills it and reads the rest of its output."""
+        holder = subprocess.Popen([self.pool.build / 'bin/pool-write', '--region', region, '--hold', '300'],
+                                  env={**os.environ, 'CXLPOOL_SOCKET': str(self.socket)}, stdout=subprocess.PIPE, text=True)
+        assert holder.stdout.readline(), f'pool-write holds {region}'
+        return holder
+
+
 class EmulatedPool(Pool):
     """`hosts`: name -> bridges, each a list of slots. `devices`: id -> size."""
 

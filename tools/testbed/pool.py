@@ -181,6 +181,15 @@ driver = "{self.driver}"
         waiting = ['--wait', '--wait-timeout', '90s'] if wait else []
         return self.cli('region', 'release', name, '--detach-all', *waiting, *flags)
 
+    def release_all(self):
+        """Until there is no Region. One that is on its way may end between the list and the call."""
+        for name in self.regions():
+            try:
+                self.release(name)
+            except CliError as e:
+                if 'UNKNOWN_REGION' not in str(e):
+                    raise
+
     def attachment(self, name, host):
         """The Attachment of `name` on `host`, or None."""
         region = self.regions().get(name)
