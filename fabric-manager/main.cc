@@ -218,8 +218,8 @@ class Manager {
   MediaKeeper media_;
   PoolService pool_;
   std::unique_ptr<RpcServer> server_;
-  std::atomic<RpcServer*> serving_ =
-      nullptr;  // `server_` once it is there, for the writer's thread.
+  // `server_` once it is there, for the writer's thread.
+  std::atomic<RpcServer*> serving_ = nullptr;
 };
 
 int Run(const std::string& file) {

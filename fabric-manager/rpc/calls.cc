@@ -137,8 +137,9 @@ void Calls::Add(const std::string& path, Admission::Kind kind, Start start) {
 grpc::ServerGenericBidiReactor* Calls::CreateReactor(grpc::GenericCallbackServerContext* context) {
   auto reactor = LetIn(context);
   if (reactor.ok()) return *reactor;
-  if (hooks_.refused != nullptr)
+  if (hooks_.refused != nullptr) {
     hooks_.refused(context->peer(), context->method(), reactor.status());
+  }
   return new RefusedCall(*context, reactor.status());
 }
 

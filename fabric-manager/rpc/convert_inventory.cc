@@ -87,9 +87,7 @@ v1::Host ToProto(const HostView& host) {
     if (CXLPOOL_MUTANT("host-tenants-are-not-shown")) break;
     out.add_tenants(ResourceName("tenants", tenant));
   }
-  if (runtime.last_heartbeat != absl::InfinitePast()) {
-    FillTimestamp(runtime.last_heartbeat, out.mutable_last_heartbeat_time());
-  }
+  FillKnown(runtime.last_heartbeat, &out, &v1::Host::mutable_last_heartbeat_time);
   if (!runtime.certificate_serial.empty()) {
     FillTimestamp(runtime.certificate_end, out.mutable_certificate_expire_time());
     out.set_certificate_serial(runtime.certificate_serial);

@@ -12,10 +12,12 @@
 #include "fabric-manager/service/pool_service.h"
 #include "proto/support/mutant.h"
 #include "proto/support/names.h"
+#include "proto/support/text.h"
 
 namespace cxlpool::fm {
 namespace {
 
+// What the agent said of it, as it is: empty and 0 where it has not got so far.
 void FillSegment(const Segment& segment, v1::Segment* out) {
   out->set_extent_index(segment.extent_index);
   out->set_slot(segment.slot);
@@ -39,6 +41,8 @@ v1::Enforcer EnforcerOf(const Attachment& attachment, const FabricCapabilities& 
   return fabric.isolates && (may_write || fabric.enforces_read_only) ? v1::FABRIC : v1::AGENT;
 }
 
+// As one, though it may have parts: their segments are one list, and it is in the state of the part
+// that was there first. A part that joins or leaves shows by its reason only.
 void FillAttachment(const Attachment& attachment, const FabricCapabilities& fabric,
                     v1::Attachment* out) {
   out->set_host(ResourceName("hosts", attachment.host));
@@ -55,15 +59,14 @@ void FillAttachment(const Attachment& attachment, const FabricCapabilities& fabr
     if (!part.reason.empty()) out->set_state_reason(part.reason);
   }
   out->set_detaching(attachment.settled().detaching);
-  if (attachment.settled().since != absl::InfinitePast()) {
-    FillTimestamp(attachment.settled().since, out->mutable_state_time());
-  }
+  FillKnown(attachment.settled().since, out, &v1::Attachment::mutable_state_time);
   out->set_generation(attachment.generation);
   out->mutable_segments()->Reserve(static_cast<int>(attachment.segments.size()));
   for (const Segment& segment : attachment.segments) FillSegment(segment, out->add_segments());
 }
 
-// Nothing is said of the whole unless it is known of every part.
+// The latency is the worst of the paths to its devices, the bandwidth their sum. Nothing is said of
+// the whole unless it is known of every part.
 void FillFigures(const Region& region, const Topology& topology, v1::PlacementPlan* out) {
   if (region.attachments.empty()) return;
   const std::string& host = region.attachments.front().host;
@@ -103,9 +106,7 @@ void FillRegion(const Region& region, const FabricCapabilities& fabric, v1::Regi
   out->set_sharing(static_cast<v1::Sharing>(region.sharing));
   out->set_state(static_cast<v1::Region::State>(region.state));
   out->set_state_reason(region.state_reason);
-  if (region.state_since != absl::InfinitePast()) {
-    FillTimestamp(region.state_since, out->mutable_state_time());
-  }
+  FillKnown(region.state_since, out, &v1::Region::mutable_state_time);
   out->mutable_extents()->Reserve(static_cast<int>(region.extents.size()));
   for (const Extent& extent : region.extents) {
     v1::Extent& to = *out->add_extents();
@@ -126,9 +127,7 @@ void FillRegion(const Region& region, const FabricCapabilities& fabric, v1::Regi
   out->set_interleave_ways(region.interleave_ways);
   out->set_interleave_granularity_bytes(region.interleave_granularity_bytes);
   if (!CXLPOOL_MUTANT("resizing-is-not-shown")) out->set_resizing(region.resizing());
-  if (region.expire_time != absl::InfiniteFuture()) {
-    FillTimestamp(region.expire_time, out->mutable_expire_time());
-  }
+  FillKnown(region.expire_time, out, &v1::Region::mutable_expire_time);
   if (region.owner.has_value()) *out->mutable_owner() = ToProto(*region.owner);
   if (region.maker.has_value()) {
     out->mutable_maker()->set_host(ResourceName("hosts", region.maker->host));
@@ -140,6 +139,7 @@ void FillRegion(const Region& region, const FabricCapabilities& fabric, v1::Regi
   if (region.fabric_isolation) out->set_isolation(v1::FABRIC);
 }
 
+// A dry run counts its ids from where no record is: they would mean nothing to anybody.
 void ForgetMadeUp(bool is_new, bool named, v1::Region* region) {
   region->clear_etag();
   region->clear_revision();
@@ -164,9 +164,7 @@ std::string WaitsFor(const std::string& host, const HostView& view) {
     const std::string heard =
         runtime.last_heartbeat == absl::InfinitePast()
             ? "not heard of since the manager started"
-            : absl::StrCat("last heard of at ",
-                           absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", runtime.last_heartbeat,
-                                            absl::UTCTimeZone()));
+            : absl::StrCat("last heard of at ", UtcText(runtime.last_heartbeat));
     waits.push_back(absl::StrCat("waits for the agent of host ", host, ", which is away (", heard,
                                  "): start it, or `cxlpool host fence ", host, " --reason WHY`"));
   }
@@ -179,6 +177,7 @@ std::string WaitsFor(const std::string& host, const HostView& view) {
 
 }  // namespace
 
+// What an Attachment waits for is added to its reason; one that is up waits for nothing.
 void FillRegion(const Region& region, const FabricCapabilities& fabric, const PoolView& view,
                 v1::Region* out) {
   FillRegion(region, fabric, out);
@@ -217,6 +216,8 @@ bool MaySeeHoldersOn(const Caller& caller, absl::string_view host) {
 
 }  // namespace
 
+// Beyond what an answer may name, holders are counted, on whichever host they are. A host that has
+// reported and names nobody is in the answer, so that it differs from one that has not.
 void FillHolders(const Region& region, const Caller& caller, const PoolView& view,
                  v1::ListRegionHoldersResponse* out) {
   int free = kMaxHoldersOfAnswer;

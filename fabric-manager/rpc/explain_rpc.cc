@@ -4,7 +4,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "fabric-manager/rpc/inventory_rpc.h"
 #include "fabric-manager/rpc/timestamps.h"
@@ -22,7 +21,7 @@ void Fill(Finding finding, v1::Finding* out) {
   out->set_subject(std::move(finding.subject));
   out->set_problem(std::move(finding.problem));
   out->set_text(std::move(finding.text));
-  if (finding.since != absl::InfinitePast()) FillTimestamp(finding.since, out->mutable_since());
+  FillKnown(finding.since, out, &v1::Finding::mutable_since);
   for (std::string& name : finding.waits_for) out->add_waits_for(std::move(name));
   for (std::string& command : finding.commands) out->add_commands(std::move(command));
 }
@@ -90,7 +89,7 @@ void InventoryRpc::Explain(UnaryCall<v1::ExplainRequest, v1::ExplainResponse>& c
   const std::string& name = call.request().name();
   v1::ExplainResponse* const out = call.response();
   if (name.empty()) {
-    ExplainAll(*views_->Get(), self_->Findings(), out);
+    ExplainAll(*views_->Get(), server_health_->Findings(), out);
     return call.Finish(absl::OkStatus());
   }
   if (absl::StartsWith(name, "hosts/")) return call.Finish(ExplainHost(*views_->Get(), name, out));

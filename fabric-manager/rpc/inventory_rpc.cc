@@ -19,7 +19,6 @@ namespace {
 constexpr char kInventoryService[] = "/cxlpool.v1.InventoryService/";
 constexpr size_t kMaxText = 512;
 constexpr int kMaxOwners = 1000;
-constexpr size_t kStep = 1000;  // Regions taken from a view at a time.
 
 // Null: there is none.
 const DeviceView* FindDevice(const PoolView& view, const std::string& id) {
@@ -84,36 +83,25 @@ auto Always(PoolPlan plan) {
 // some at a time, so that no list of them all is made.
 void FillOwners(const PoolView& view, const std::string& id, v1::DrainDeviceResponse* response) {
   uint64_t count = 0;
-  std::string after;
-  while (true) {
-    const std::vector<RegionPtr> step = view.regions.List(after, kStep);
-    for (const RegionPtr& region : step) {
-      after = region->id;
-      if (std::none_of(region->extents.begin(), region->extents.end(),
-                       [&](const Extent& extent) { return extent.device.str() == id; })) {
-        continue;
-      }
-      ++count;
-      if (response->regions_size() < kMaxOwners) {
-        response->add_regions(ResourceName("regions", region->id));
-      }
-    }
-    if (step.size() < kStep) break;
-  }
+  view.regions.ForEach([&](const Region& region) {
+    if (!region.HasBytesOn(id)) return true;
+    if (++count <= kMaxOwners) response->add_regions(ResourceName("regions", region.id));
+    return true;
+  });
   response->set_region_count(count);
 }
 
 }  // namespace
 
 InventoryRpc::InventoryRpc(PoolService* service, const ViewHolder* views, BackupStreams* backups,
-                           Admission* admission, Executor* answers, const ServerHealth* self,
-                           std::string fabric)
+                           Admission* admission, Executor* answers,
+                           const ServerHealth* server_health, std::string fabric)
     : service_(service),
       views_(views),
       backups_(backups),
       admission_(admission),
       answers_(answers),
-      self_(self),
+      server_health_(server_health),
       fabric_(std::move(fabric)) {}
 
 void InventoryRpc::AddTo(Calls& calls) {

@@ -17,9 +17,9 @@ class InventoryRpc final {
  public:
   // `fabric`: the driver's name, for GetTopology. `backups` outlives this. `answers` runs what
   // builds answers to changes, so that the writer does not.
-  // `admission`: what is under way, so that a revocation ends it. `self`: for Explain.
+  // `admission`: what is under way, so that a revocation ends it. `server_health`: for Explain.
   InventoryRpc(PoolService* service, const ViewHolder* views, BackupStreams* backups,
-               Admission* admission, Executor* answers, const ServerHealth* self,
+               Admission* admission, Executor* answers, const ServerHealth* server_health,
                std::string fabric);
 
   // Adds each method of the service. This outlives `calls`.
@@ -70,7 +70,7 @@ class InventoryRpc final {
   BackupStreams* const backups_;
   Admission* const admission_;
   Executor* const answers_;
-  const ServerHealth* const self_;
+  const ServerHealth* const server_health_;
   const std::string fabric_;
 };
 

@@ -252,15 +252,12 @@ void ListSorted(const PoolView& view, const Query& query, const FabricCapabiliti
 
 // Whether some Region is attached there, though nobody enrolled the host: the fabric may know it.
 bool IsUsed(const PoolView& view, const std::string& host) {
-  std::string after;
-  while (true) {
-    const std::vector<RegionPtr> step = view.regions.List(after, kListStep);
-    for (const RegionPtr& region : step) {
-      if (region->FindAttachment(absl::string_view(host)) != nullptr) return true;
-    }
-    if (step.size() < kListStep) return false;
-    after = step.back()->id;
-  }
+  bool used = false;
+  view.regions.ForEach([&](const Region& region) {
+    used = region.FindAttachment(absl::string_view(host)) != nullptr;
+    return !used;
+  });
+  return used;
 }
 
 // A name that nothing has would give an empty list, which looks like an answer.

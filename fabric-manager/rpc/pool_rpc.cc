@@ -14,6 +14,7 @@
 #include "proto/support/mutant.h"
 #include "proto/support/names.h"
 #include "proto/support/refusal.h"
+#include "proto/support/text.h"
 
 namespace cxlpool::fm {
 namespace {
@@ -187,8 +188,7 @@ absl::Status PoolRpc::WithItsEnd(const Caller& caller, const absl::Status& statu
     if (key != "region") continue;
     const std::optional<RegionEnd> end = views_->EndOf(absl::StripPrefix(name, "regions/"));
     if (!end.has_value()) break;
-    absl::StrAppend(&refusal->message, ": the last of that name went at ",
-                    absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", end->time, absl::UTCTimeZone()), ": ",
+    absl::StrAppend(&refusal->message, ": the last of that name went at ", UtcText(end->time), ": ",
                     end->reason);
     return refusal->ToStatus();
   }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/support/log.h"
+#include "proto/support/text.h"
 
 namespace cxlpool::fm {
 
@@ -23,8 +24,8 @@ void RefusedPeers::Note(absl::string_view what, absl::string_view address, absl:
       Counted fresh;
       fresh.refused = {.whose = whose,
                        .why = std::string(why),
-                       .detail = std::string(detail.substr(0, kMaxText)),
-                       .remedy = std::string(remedy.substr(0, kMaxText)),
+                       .detail = CutText(detail, kMaxText),
+                       .remedy = CutText(remedy, kMaxText),
                        .is_agent = is_agent,
                        .since = clock_->Now()};
       fresh.quiet = true;

@@ -37,6 +37,8 @@ class RefusedPeers {
     absl::Time last = absl::InfinitePast();
   };
 
+  static constexpr size_t kMaxText = 1024;  // Of a detail or a remedy; the rest is cut off.
+
   // `what` was refused: "a connection", "a call". `why` is one of few texts, `detail` and `remedy`
   // any; only the first one's are kept.
   void Note(absl::string_view what, absl::string_view address, absl::string_view why,
@@ -49,8 +51,6 @@ class RefusedPeers {
   std::vector<Refused> Latest() const;
 
  private:
-  static constexpr size_t kMaxText = 1024;
-
   struct Counted {
     Refused refused;
     uint64_t since_logged = 0;

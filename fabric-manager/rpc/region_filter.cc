@@ -268,11 +268,9 @@ bool RegionFilter::Holds(const Comparison& comparison, const Region& region) {
     case Field::kTenant:
       return is(region.tenant.str() == text);
     case Field::kHost:
-      return is(std::any_of(region.attachments.begin(), region.attachments.end(),
-                            [&](const Attachment& attachment) { return attachment.host == text; }));
+      return is(region.FindAttachment(text) != nullptr);
     case Field::kDevice:
-      return is(std::any_of(region.extents.begin(), region.extents.end(),
-                            [&](const Extent& extent) { return extent.device.str() == text; }));
+      return is(region.HasBytesOn(text));
     case Field::kState:
       return compare(static_cast<uint64_t>(region.state));
     case Field::kSharing:

@@ -41,7 +41,8 @@ class Server final : public RpcServer {
          HostSessions* sessions, Store* store, const ViewHolder* views, WatchHub* watch)
       : backups_(store, options.store_directory, &answers_),
         pool_(pool, views, watch, &answers_, options.fabric),
-        inventory_(pool, views, &backups_, &admission_, &answers_, &self_, options.fabric.driver),
+        inventory_(pool, views, &backups_, &admission_, &answers_, &server_health_,
+                   options.fabric.driver),
         host_(executor, sessions,
               [this](const auto& peer, const absl::Status& why) { Refused(peer, "", why); }),
         calls_(views, &admission_, &answers_,
@@ -78,9 +79,9 @@ class Server final : public RpcServer {
     return absl::OkStatus();
   }
 
-  void SetServing(bool serving) override { self_.SetServing(serving); }
+  void SetServing(bool serving) override { server_health_.SetServing(serving); }
 
-  void NoteStore(const absl::Status& status) override { self_.NoteStore(status); }
+  void NoteStore(const absl::Status& status) override { server_health_.NoteStore(status); }
 
   void Ping(Task task) override { listener_.Ping(std::move(task)); }
 
@@ -167,7 +168,7 @@ class Server final : public RpcServer {
   CallLog call_log_{&clock_};
   HealthRpc health_;
   Loop answers_{"fm-answers"};
-  ServerHealth self_{&clock_, &answers_, &health_, &refused_};
+  ServerHealth server_health_{&clock_, &answers_, &health_, &refused_};
   BackupStreams backups_;
   PoolRpc pool_;
   InventoryRpc inventory_;

@@ -17,8 +17,8 @@ std::vector<std::string> CommandsIn(absl::string_view remedy) {
   return commands;
 }
 
-// An agent that is refused leaves its host without memory until somebody does something; anybody
-// else hears of it himself.
+// An agent that is refused leaves its host without memory until somebody does something; everybody
+// else sees the refusal as the answer to the call.
 Finding FindingOf(const RefusedPeers::Refused& refused, absl::Time now) {
   Finding finding{.urgency = refused.is_agent ? Urgency::kWrong : Urgency::kNote,
                   .problem = "PEER_REFUSED",

@@ -127,5 +127,14 @@ TEST_F(ServerHealthTest, RefusedPeersTakeNoMoreThanTheirRoom) {
   for (const Finding& finding : self.Findings()) EXPECT_LT(finding.text.size(), 2000u);
 }
 
+TEST_F(ServerHealthTest, WhatIsSaidOfAPeerIsCutBetweenCharacters) {
+  std::string text(RefusedPeers::kMaxText - 1, 'x');
+  refused.Note("an agent", "ipv4:10.0.0.1", "NOT_ENROLLED", text + "\xc3\xbc", text + "\xc3\xbc",
+               true);
+  ASSERT_THAT(refused.Latest(), SizeIs(1));
+  EXPECT_EQ(refused.Latest()[0].detail, text);
+  EXPECT_EQ(refused.Latest()[0].remedy, text);
+}
+
 }  // namespace
 }  // namespace cxlpool::fm

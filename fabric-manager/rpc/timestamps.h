@@ -19,6 +19,14 @@ inline void FillTimestamp(absl::Time time, google::protobuf::Timestamp* out) {
   out->set_nanos(static_cast<int32_t>(micros * 1000));
 }
 
+// Likewise, where `time` is known and not endless: otherwise the message stays without it. As in
+// FillKnown(region.state_since, out, &v1::Region::mutable_state_time).
+template <typename Message>
+void FillKnown(absl::Time time, Message* out, google::protobuf::Timestamp* (Message::*field)()) {
+  if (time == absl::InfinitePast() || time == absl::InfiniteFuture()) return;
+  FillTimestamp(time, (out->*field)());
+}
+
 // Nothing: beyond what protobuf calls a duration.
 inline std::optional<absl::Duration> ReadDuration(const google::protobuf::Duration& duration) {
   constexpr int64_t kMaxSeconds = 315'576'000'000;  // duration.proto: about 10,000 years.

@@ -11,12 +11,35 @@
 #include "proto/support/byte_size.h"
 #include "proto/support/mutant.h"
 #include "proto/support/names.h"
+#include "proto/support/text.h"
 
 namespace cxlpool::fm {
 namespace {
 
-constexpr size_t kStep = 1000;  // Regions taken from a view at a time.
-constexpr size_t kNamed = 5;    // Of those that something waits for.
+constexpr size_t kNamed = 5;  // Of those that something waits for.
+
+// What is said of one subject.
+class Findings {
+ public:
+  explicit Findings(std::string subject) : subject_(std::move(subject)) {}
+
+  // The caller may add to what it gives back, until the next Say.
+  Finding& Say(Urgency urgency, const char* problem, std::string text,
+               std::vector<std::string> commands = {}) {
+    all_.push_back({.urgency = urgency,
+                    .subject = subject_,
+                    .problem = problem,
+                    .text = std::move(text),
+                    .commands = std::move(commands)});
+    return all_.back();
+  }
+
+  std::vector<Finding> Take() { return std::move(all_); }
+
+ private:
+  const std::string subject_;
+  std::vector<Finding> all_;
+};
 
 std::string RegionName(absl::string_view id) { return ResourceName("regions", id); }
 std::string HostName(absl::string_view id) { return ResourceName("hosts", id); }
@@ -75,20 +98,16 @@ std::string HoldersOf(const HostRuntime& runtime, uint64_t generation) {
   return absl::StrJoin(words, ", ");
 }
 
-// What one part of an Attachment waits for.
+// What one part of an Attachment waits for: one finding.
 class PartExplainer {
  public:
-  PartExplainer(const PoolView& view, const Region& region, const Attachment& attachment,
-                const Part& part, absl::Time now)
-      : view_(view), region_(region), attachment_(attachment), part_(part), now_(now) {
-    finding_.subject = RegionName(region.id);
-    finding_.since = part.since;
-    finding_.waits_for = {HostName(attachment.host)};
-  }
+  PartExplainer(const Region& region, const Attachment& attachment, const Part& part,
+                absl::Time now, Findings& out)
+      : region_(region), attachment_(attachment), part_(part), now_(now), out_(out) {}
 
-  // The first of them that applies says it: what keeps all others waiting comes first.
-  Finding Explain() {
-    const HostView* host = FindHost(view_, attachment_.host);
+  // The first cause that applies is said: what keeps all others waiting comes first.
+  void Explain(const PoolView& view) {
+    const HostView* host = FindHost(view, attachment_.host);
     if (host != nullptr && !host->runtime->fabric_reachable) {
       return FabricAway(*host->runtime);
     }
@@ -100,13 +119,12 @@ class PartExplainer {
   }
 
  private:
-  Finding Say(Urgency urgency, const char* problem, std::string text,
-              std::vector<std::string> commands) {
-    finding_.urgency = urgency;
-    finding_.problem = problem;
-    finding_.text = std::move(text);
-    finding_.commands = std::move(commands);
-    return std::move(finding_);
+  Finding& Say(Urgency urgency, const char* problem, std::string text,
+               std::vector<std::string> commands) {
+    Finding& finding = out_.Say(urgency, problem, std::move(text), std::move(commands));
+    finding.since = part_.since;
+    finding.waits_for = {HostName(attachment_.host)};
+    return finding;
   }
 
   std::string Rung() const {
@@ -114,40 +132,39 @@ class PartExplainer {
                         " on host ", attachment_.host);
   }
 
-  Finding FabricAway(const HostRuntime& runtime) {
-    return Say(Urgency::kWrong, "FABRIC_AWAY",
-               absl::StrCat(Rung(), "; the fabric cannot be asked about that host",
-                            InBrackets(runtime.fabric_reason)),
-               {absl::StrCat("cxlpool explain host/", attachment_.host), Fence(attachment_.host)});
+  void FabricAway(const HostRuntime& runtime) {
+    Say(Urgency::kWrong, "FABRIC_AWAY",
+        absl::StrCat(Rung(), "; the fabric cannot be asked about that host",
+                     InBrackets(runtime.fabric_reason)),
+        {absl::StrCat("cxlpool explain host/", attachment_.host), Fence(attachment_.host)});
   }
 
-  Finding ReleaseBlocked(const HostView* host) {
+  void ReleaseBlocked(const HostView* host) {
     const std::string holders =
         host == nullptr ? "" : HoldersOf(*host->runtime, attachment_.generation);
-    return Say(
-        Urgency::kWrong, "RELEASE_BLOCKED",
+    Say(Urgency::kWrong, "RELEASE_BLOCKED",
         absl::StrCat("host ", attachment_.host, " cannot let go of it", InBrackets(part_.reason),
                      holders.empty() ? "" : absl::StrCat("; it is held by ", holders)),
         {absl::StrCat("cxlpool region holders ", region_.id),
          OnHost(attachment_.host, "end those processes"), Fence(attachment_.host)});
   }
 
-  Finding AgentAway() {
-    return Say(
-        Urgency::kWrong, "AGENT_AWAY", absl::StrCat(Rung(), "; that host's agent has no session"),
+  void AgentAway() {
+    Say(Urgency::kWrong, "AGENT_AWAY", absl::StrCat(Rung(), "; that host's agent has no session"),
         {OnHost(attachment_.host, "systemctl status cxlpool-agent"), Fence(attachment_.host)});
   }
 
   // An unbind that the fabric does not prove is the one thing that nobody may assume.
-  Finding GoingDown() {
+  void GoingDown() {
     const bool slow = part_.state == AttachmentState::kEjecting && now_ - part_.since > kSlowUnbind;
     if (slow && !CXLPOOL_MUTANT("slow-unbind-only-waits")) {
-      return Say(Urgency::kWrong, "UNBIND_NOT_PROVEN",
-                 absl::StrCat("the fabric has not proven that host ", attachment_.host,
-                              " is without it", InBrackets(part_.reason)),
-                 {Fence(attachment_.host)});
+      Say(Urgency::kWrong, "UNBIND_NOT_PROVEN",
+          absl::StrCat("the fabric has not proven that host ", attachment_.host, " is without it",
+                       InBrackets(part_.reason)),
+          {Fence(attachment_.host)});
+      return;
     }
-    return Say(Urgency::kWaits, "GOING_DOWN", absl::StrCat(Rung(), InBrackets(part_.reason)), {});
+    Say(Urgency::kWaits, "GOING_DOWN", absl::StrCat(Rung(), InBrackets(part_.reason)), {});
   }
 
   // Whether one of the bridges that it is to be made on takes nothing new because of another
@@ -165,151 +182,149 @@ class PartExplainer {
     return false;
   }
 
-  Finding BridgeBlocked() {
-    std::vector<std::string> commands;
-    std::string by;
-    if (!blocked_by_.empty()) {
-      finding_.waits_for.push_back(RegionName(blocked_by_));
-      by = absl::StrCat(" until Region ", blocked_by_, " goes");
-      commands = {Detach(blocked_by_, attachment_.host)};
-    }
-    commands.push_back(Detach(region_.id, attachment_.host));
-    return Say(
-        Urgency::kWrong, "BRIDGE_BLOCKED",
-        absl::StrCat(Rung(), "; its host bridge ", blocked_, " takes no new host region", by),
-        std::move(commands));
+  void BridgeBlocked() {
+    Finding& finding =
+        Say(Urgency::kWrong, "BRIDGE_BLOCKED",
+            absl::StrCat(Rung(), "; its host bridge ", blocked_, " takes no new host region"),
+            {Detach(region_.id, attachment_.host)});
+    if (blocked_by_.empty()) return;
+    absl::StrAppend(&finding.text, " until Region ", blocked_by_, " goes");
+    finding.waits_for.push_back(RegionName(blocked_by_));
+    finding.commands.insert(finding.commands.begin(), Detach(blocked_by_, attachment_.host));
   }
 
-  Finding ComingUp() {
-    return Say(
-        Urgency::kWaits, "COMING_UP", absl::StrCat(Rung(), InBrackets(part_.reason)),
+  void ComingUp() {
+    Say(Urgency::kWaits, "COMING_UP", absl::StrCat(Rung(), InBrackets(part_.reason)),
         {absl::StrCat("cxlpool region watch ", region_.id), Detach(region_.id, attachment_.host)});
   }
 
-  const PoolView& view_;
   const Region& region_;
   const Attachment& attachment_;
   const Part& part_;
   const absl::Time now_;
-  Finding finding_;
-  std::string blocked_, blocked_by_;
+  Findings& out_;
+  std::string blocked_, blocked_by_;  // Of FindBlockedBridge.
 };
 
 bool IsSettled(const Part& part) { return part.is_up() || part.state == AttachmentState::kUnbound; }
 
-// Of its own state, without its Attachments. Nothing: all is well.
-void ExplainState(const PoolView& view, const Region& region, std::vector<Finding>& out) {
-  Finding finding{.subject = RegionName(region.id), .since = region.state_since};
-  const auto say = [&](Urgency urgency, const char* problem, std::string text,
-                       std::vector<std::string> commands) {
-    finding.urgency = urgency;
-    finding.problem = problem;
-    finding.text = std::move(text);
-    finding.commands = std::move(commands);
-    out.push_back(std::move(finding));
-  };
+// What a Region in QUARANTINED waits for: that an operator says what is true of its bytes. What was
+// found bound to a host is let go of first.
+void ExplainQuarantine(const Region& region, Findings& out) {
+  Finding& finding =
+      out.Say(Urgency::kWrong, "QUARANTINED",
+              absl::StrCat("its bytes are kept from everybody", InBrackets(region.state_reason)));
+  finding.since = region.state_since;
+  for (const Attachment& attachment : region.attachments) {
+    if (attachment.held) finding.commands.push_back(Detach(region.id, attachment.host));
+  }
+  finding.commands.push_back(ForceRelease(region.id));
+}
+
+// A scrub goes on by itself, unless one of the devices cannot be reached.
+void ExplainScrub(const PoolView& view, const Region& region, Findings& out) {
+  for (const Extent& extent : region.extents) {
+    const DeviceView* device = FindDevice(view, extent.device);
+    if (device == nullptr || device->device.reachable) continue;
+    Finding& finding =
+        out.Say(Urgency::kWrong, "SCRUB_WAITS",
+                absl::StrCat("its bytes cannot be cleared while the fabric does not show device ",
+                             device->device.id, InBrackets(device->device.unreachable_reason)),
+                {absl::StrCat("cxlpool explain device/", device->device.id)});
+    finding.since = region.state_since;
+    finding.waits_for = {DeviceName(device->device.id)};
+    return;
+  }
+  out.Say(Urgency::kWaits, "SCRUBBING", "its bytes are being cleared").since = region.state_since;
+}
+
+// The bytes that a Region has lost do not come back. Releasing it takes the bad extents out of use
+// only if their devices are drained, too.
+void ExplainLostBytes(const Region& region, Findings& out) {
+  Finding& finding = out.Say(Urgency::kWrong, "LOST_BYTES", region.state_reason,
+                             {absl::StrCat("cxlpool region release ", region.id, " --detach-all")});
+  finding.since = region.state_since;
+  for (const BadExtent& bad : region.bad) {
+    finding.commands.push_back(
+        absl::StrCat("cxlpool device drain ", region.extents[bad.extent_index].device.str()));
+  }
+}
+
+// Of its own state, without its Attachments. A Region that is up has nothing to say of its state;
+// one that comes up or goes down is explained by its Attachments.
+void ExplainState(const PoolView& view, const Region& region, Findings& out) {
   switch (region.state) {
-    case RegionState::kQuarantined: {
-      std::vector<std::string> commands;
-      for (const Attachment& attachment : region.attachments) {
-        if (attachment.held) commands.push_back(Detach(region.id, attachment.host));
-      }
-      commands.push_back(ForceRelease(region.id));
-      return say(Urgency::kWrong, "QUARANTINED",
-                 absl::StrCat("its bytes are kept from everybody", InBrackets(region.state_reason)),
-                 std::move(commands));
-    }
-    case RegionState::kScrubbing: {
-      const DeviceView* away = nullptr;
-      for (const Extent& extent : region.extents) {
-        const DeviceView* device = FindDevice(view, extent.device);
-        if (device != nullptr && !device->device.reachable) away = device;
-      }
-      if (away == nullptr) {
-        return say(Urgency::kWaits, "SCRUBBING", "its bytes are being cleared", {});
-      }
-      finding.waits_for = {DeviceName(away->device.id)};
-      return say(Urgency::kWrong, "SCRUB_WAITS",
-                 absl::StrCat("its bytes cannot be cleared while the fabric does not show device ",
-                              away->device.id, InBrackets(away->device.unreachable_reason)),
-                 {absl::StrCat("cxlpool explain device/", away->device.id)});
-    }
+    case RegionState::kQuarantined:
+      return ExplainQuarantine(region, out);
+    case RegionState::kScrubbing:
+      return ExplainScrub(view, region, out);
     case RegionState::kFailed:
-      return say(
-          Urgency::kWaits, "FAILED",
-          absl::StrCat("it could not be made, and goes by itself", InBrackets(region.state_reason)),
-          {});
+      out.Say(Urgency::kWaits, "FAILED",
+              absl::StrCat("it could not be made, and goes by itself",
+                           InBrackets(region.state_reason)))
+          .since = region.state_since;
+      return;
     case RegionState::kReserved:
     case RegionState::kAllocated:
     case RegionState::kReleasing:
       break;
   }
-  if (!region.bad.empty()) {
-    std::vector<std::string> commands = {
-        absl::StrCat("cxlpool region release ", region.id, " --detach-all")};
-    for (const BadExtent& bad : region.bad) {
-      commands.push_back(
-          absl::StrCat("cxlpool device drain ", region.extents[bad.extent_index].device.str()));
-    }
-    return say(Urgency::kWrong, "LOST_BYTES", region.state_reason, std::move(commands));
-  }
+  if (!region.bad.empty()) ExplainLostBytes(region, out);
 }
 
-void ExplainLease(const Region& region, absl::Time now, std::vector<Finding>& out) {
+// A lease that nobody renews is no mistake; its end surprises whoever has forgotten it.
+void ExplainLease(const Region& region, absl::Time now, Findings& out) {
   if (region.expire_time == absl::InfiniteFuture() || region.state == RegionState::kReleasing ||
       region.state == RegionState::kScrubbing || region.expire_time - now > kLeaseEndsSoon) {
     return;
   }
-  out.push_back({.urgency = Urgency::kNote,
-                 .subject = RegionName(region.id),
-                 .problem = "LEASE_ENDS",
-                 .text = absl::StrCat("it is released by itself at ",
-                                      absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", region.expire_time,
-                                                       absl::UTCTimeZone()),
-                                      " unless it is renewed"),
-                 .commands = {absl::StrCat("cxlpool region renew ", region.id)}});
+  out.Say(Urgency::kNote, "LEASE_ENDS",
+          absl::StrCat("it is released by itself at ", UtcText(region.expire_time),
+                       " unless it is renewed"),
+          {absl::StrCat("cxlpool region renew ", region.id)});
 }
 
-// What the operator has to know of the pool as a whole.
-void ExplainPool(const PoolView& view, std::vector<Finding>& out) {
+// What the operator has to know of the pool as a whole. A pool without a device says only that: it
+// is full and in pieces, too.
+std::vector<Finding> ExplainPool(const PoolView& view) {
+  Findings out("");
   const Capacity& capacity = view.capacity;
   if (capacity.total_bytes == 0) {
-    out.push_back({.urgency = Urgency::kWrong,
-                   .problem = "NO_DEVICE",
-                   .text = "the pool has no device",
-                   .commands = {"cxlpool device add DEVICE --capacity SIZE"}});
-    return;
+    out.Say(Urgency::kWrong, "NO_DEVICE", "the pool has no device",
+            {"cxlpool device add DEVICE --capacity SIZE"});
+    return out.Take();
   }
   const uint64_t twentieth = capacity.total_bytes / 20;
   if (capacity.free_bytes < twentieth) {
-    out.push_back({.urgency = Urgency::kNote,
-                   .problem = "POOL_FULL",
-                   .text = absl::StrCat(FormatByteSize(capacity.free_bytes), " of ",
-                                        FormatByteSize(capacity.total_bytes), " are free"),
-                   .commands = {"cxlpool region list --order-by \"size_bytes desc\"",
-                                "cxlpool device add DEVICE --capacity SIZE"}});
+    out.Say(Urgency::kNote, "POOL_FULL",
+            absl::StrCat(FormatByteSize(capacity.free_bytes), " of ",
+                         FormatByteSize(capacity.total_bytes), " are free"),
+            {"cxlpool region list --order-by \"size_bytes desc\"",
+             "cxlpool device add DEVICE --capacity SIZE"});
   } else if (capacity.free_bytes > 2 * twentieth &&
              capacity.largest_free_bytes < capacity.free_bytes / 10) {
-    out.push_back({.urgency = Urgency::kNote,
-                   .problem = "POOL_FRAGMENTED",
-                   .text = absl::StrCat(FormatByteSize(capacity.free_bytes),
-                                        " are free, and the largest run of them is ",
-                                        FormatByteSize(capacity.largest_free_bytes)),
-                   .commands = {"cxlpool region allocate --max-extents 16 ..."}});
+    out.Say(Urgency::kNote, "POOL_FRAGMENTED",
+            absl::StrCat(FormatByteSize(capacity.free_bytes),
+                         " are free, and the largest run of them is ",
+                         FormatByteSize(capacity.largest_free_bytes)),
+            {"cxlpool region allocate --max-extents 16 ..."});
   }
-  for (const TenantView& tenant : *view.tenants) {
-    const uint64_t quota = tenant.tenant.quota_bytes;
-    if (quota == 0 || tenant.use.held_bytes < quota - quota / 20) continue;
-    out.push_back(
-        {.urgency = Urgency::kNote,
-         .subject = ResourceName("tenants", tenant.tenant.id),
-         .problem = "TENANT_FULL",
-         .text = absl::StrCat("its Regions have ", FormatByteSize(tenant.use.held_bytes), " of ",
-                              FormatByteSize(quota)),
-         .commands = {
-             absl::StrCat("cxlpool region list --filter \"tenant = ", tenant.tenant.id, "\""),
-             absl::StrCat("cxlpool tenant set ", tenant.tenant.id, " --quota SIZE")}});
+  return out.Take();
+}
+
+// A tenant that is about to be refused for its quota.
+std::vector<Finding> ExplainTenant(const TenantView& tenant) {
+  const std::string& id = tenant.tenant.id;
+  const uint64_t quota = tenant.tenant.quota_bytes;
+  Findings out(ResourceName("tenants", id));
+  if (quota != 0 && tenant.use.held_bytes >= quota - quota / 20) {
+    out.Say(Urgency::kNote, "TENANT_FULL",
+            absl::StrCat("its Regions have ", FormatByteSize(tenant.use.held_bytes), " of ",
+                         FormatByteSize(quota)),
+            {absl::StrCat("cxlpool region list --filter \"tenant = ", id, "\""),
+             absl::StrCat("cxlpool tenant set ", id, " --quota SIZE")});
   }
+  return out.Take();
 }
 
 // Where findings of one urgency stand: the cause before what it brings about.
@@ -332,104 +347,102 @@ bool ComesBefore(const Finding& a, const Finding& b) {
 }  // namespace
 
 std::vector<Finding> ExplainRegion(const PoolView& view, const Region& region, absl::Time now) {
-  std::vector<Finding> out;
+  Findings out(RegionName(region.id));
   ExplainState(view, region, out);
   for (const Attachment& attachment : region.attachments) {
     for (const Part& part : attachment.parts) {
       // A stray that is held waits for nothing but its operator: that is said of the Region.
       if (IsSettled(part) || (attachment.held && !part.detaching)) continue;
-      out.push_back(PartExplainer(view, region, attachment, part, now).Explain());
+      PartExplainer(region, attachment, part, now, out).Explain(view);
     }
   }
   ExplainLease(region, now, out);
-  return out;
+  return out.Take();
 }
 
+namespace {
+
+// An agent that is away is a mistake where its host has memory; one that never came may be a
+// machine that is not built yet.
+void ExplainAgent(const HostView& host, Findings& out) {
+  const std::string& id = host.host.id;
+  const HostRuntime& runtime = *host.runtime;
+  if (runtime.online) {
+    if (runtime.unfit_reason.empty()) return;
+    out.Say(Urgency::kWrong, "UNFIT", absl::StrCat("it can take no memory: ", runtime.unfit_reason),
+            {OnHost(id, "cxlpool-agent check")});
+    return;
+  }
+  const bool came = runtime.last_heartbeat != absl::InfinitePast();
+  const bool has_memory = !host.occupied.empty();
+  Finding& finding =
+      out.Say(has_memory ? Urgency::kWrong : Urgency::kNote,
+              came || has_memory ? "AGENT_AWAY" : "AGENT_NEVER_CAME",
+              came ? "its agent has no session any more"
+                   : "its agent has not come since this manager started",
+              {OnHost(id, "systemctl status cxlpool-agent"), OnHost(id, "cxlpool-agent check")});
+  if (has_memory)
+    absl::StrAppend(&finding.text, "; ", host.occupied.size(), " of its slots are taken");
+  if (came) finding.since = runtime.last_heartbeat;
+}
+
+// Host bridges where no new host region can be made: the kernel takes them down in the order in
+// which it made them, so that one Region that stays keeps others from coming.
+void ExplainBridges(const HostView& host, Findings& out) {
+  for (const Bridge& bridge : host.runtime->bridges) {
+    const BridgeOutlook outlook = LookAt(bridge, *host.runtime, host.occupied);
+    if (!outlook.blocked) continue;
+    Finding& finding = out.Say(Urgency::kWaits, "BRIDGE_BLOCKED",
+                               absl::StrCat("no new host region can be made on ", bridge.name));
+    if (outlook.blocked_by.empty()) continue;
+    absl::StrAppend(&finding.text, " until Region ", outlook.blocked_by, " goes");
+    finding.waits_for = {RegionName(outlook.blocked_by)};
+    finding.commands = {Detach(outlook.blocked_by, host.host.id)};
+  }
+}
+
+}  // namespace
+
 std::vector<Finding> ExplainHost(const HostView& host, absl::Time now) {
-  std::vector<Finding> out;
   const HostRuntime& runtime = *host.runtime;
   const std::string& id = host.host.id;
-  const auto say = [&](Urgency urgency, const char* problem, std::string text,
-                       std::vector<std::string> commands, absl::Time since = absl::InfinitePast()) {
-    out.push_back({.urgency = urgency,
-                   .subject = HostName(id),
-                   .problem = problem,
-                   .text = std::move(text),
-                   .since = since,
-                   .commands = std::move(commands)});
-  };
-  if (host.host.retired) return out;  // Nothing is attached there.
+  Findings out(HostName(id));
+  if (host.host.retired) return out.Take();  // Nothing is attached there.
   if (!runtime.fabric_reachable) {
-    say(Urgency::kWrong, "FABRIC_AWAY",
+    out.Say(
+        Urgency::kWrong, "FABRIC_AWAY",
         absl::StrCat("the fabric cannot be asked what is bound there",
                      InBrackets(runtime.fabric_reason), "; nothing is bound or proven meanwhile"),
         {absl::StrCat("cxlpool host show ", id)});
   }
-  if (!runtime.online) {
-    const bool came = runtime.last_heartbeat != absl::InfinitePast();
-    const bool has_memory = !host.occupied.empty();
-    say(has_memory ? Urgency::kWrong : Urgency::kNote,
-        came || has_memory ? "AGENT_AWAY" : "AGENT_NEVER_CAME",
-        absl::StrCat(
-            came ? "its agent has no session any more"
-                 : "its agent has not come since this manager started",
-            has_memory ? absl::StrCat("; ", host.occupied.size(), " of its slots are taken") : ""),
-        {OnHost(id, "systemctl status cxlpool-agent"), OnHost(id, "cxlpool-agent check")},
-        came ? runtime.last_heartbeat : absl::InfinitePast());
-  } else if (!runtime.unfit_reason.empty()) {
-    say(Urgency::kWrong, "UNFIT", absl::StrCat("it can take no memory: ", runtime.unfit_reason),
-        {OnHost(id, "cxlpool-agent check")});
-  }
-  for (const Bridge& bridge : runtime.bridges) {
-    const BridgeOutlook outlook = LookAt(bridge, runtime, host.occupied);
-    if (!outlook.blocked) continue;
-    say(Urgency::kWaits, "BRIDGE_BLOCKED",
-        absl::StrCat("no new host region can be made on ", bridge.name,
-                     outlook.blocked_by.empty()
-                         ? ""
-                         : absl::StrCat(" until Region ", outlook.blocked_by, " goes")),
-        {});
-    if (!outlook.blocked_by.empty()) {
-      out.back().waits_for = {RegionName(outlook.blocked_by)};
-      out.back().commands = {Detach(outlook.blocked_by, id)};
-    }
-  }
+  ExplainAgent(host, out);
+  ExplainBridges(host, out);
   for (const auto& [device, seen] : runtime.unreached) {
-    say(Urgency::kWrong, "DEVICE_NOT_REACHED",
-        absl::StrCat("it does not reach device ", device, InBrackets(seen)),
-        {"cxlpool device discover --host " + id});
-    out.back().waits_for = {DeviceName(device)};
+    out.Say(Urgency::kWrong, "DEVICE_NOT_REACHED",
+            absl::StrCat("it does not reach device ", device, InBrackets(seen)),
+            {absl::StrCat("cxlpool device discover --host ", id)})
+        .waits_for = {DeviceName(device)};
   }
   if (!runtime.certificate_serial.empty() && runtime.certificate_end - now < kCertificateEndsSoon) {
     const bool ended = runtime.certificate_end <= now;
-    say(ended ? Urgency::kWrong : Urgency::kNote, "CERTIFICATE_ENDS",
-        absl::StrCat(
-            "the certificate of its agent ", ended ? "ended at " : "ends at ",
-            absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", runtime.certificate_end, absl::UTCTimeZone())),
-        {absl::StrCat("cxlpool pki renew host ", id)});
+    out.Say(ended ? Urgency::kWrong : Urgency::kNote, "CERTIFICATE_ENDS",
+            absl::StrCat("the certificate of its agent ", ended ? "ended at " : "ends at ",
+                         UtcText(runtime.certificate_end)),
+            {absl::StrCat("cxlpool pki renew host ", id)});
   }
-  return out;
+  return out.Take();
 }
 
 namespace {
 
 // The Regions with bytes on a device that is to end empty: the first few of them, and how they go.
 void AddOwners(const PoolView& view, const std::string& device, Finding& finding) {
-  for (std::string after;;) {
-    const std::vector<RegionPtr> step = view.regions.List(after, kStep);
-    for (const RegionPtr& region : step) {
-      if (std::none_of(region->extents.begin(), region->extents.end(),
-                       [&](const Extent& extent) { return extent.device.str() == device; })) {
-        continue;
-      }
-      if (finding.waits_for.size() == kNamed) return;
-      finding.waits_for.push_back(RegionName(region->id));
-      finding.commands.push_back(
-          absl::StrCat("cxlpool region release ", region->id, " --detach-all"));
-    }
-    if (step.size() < kStep) return;
-    after = step.back()->id;
-  }
+  view.regions.ForEach([&](const Region& region) {
+    if (!region.HasBytesOn(device)) return true;
+    finding.waits_for.push_back(RegionName(region.id));
+    finding.commands.push_back(absl::StrCat("cxlpool region release ", region.id, " --detach-all"));
+    return finding.waits_for.size() < kNamed;
+  });
 }
 
 Finding Unseen(const std::string& device, const std::string& why) {
@@ -440,60 +453,53 @@ Finding Unseen(const std::string& device, const std::string& why) {
           .commands = {absl::StrCat("cxlpool device show ", device)}};
 }
 
+// A device that failed may go once it is empty; one that is drained, too, or come back.
+void ExplainService(const PoolView& view, const Device& device, uint64_t held, Findings& out) {
+  const std::string remove = absl::StrCat("cxlpool device remove ", device.id);
+  const std::string add = absl::StrCat("cxlpool device add ", device.id);
+  const std::string bytes = absl::StrCat(FormatByteSize(held), " of it are not free");
+  if (device.service == DeviceService::kFailed) {
+    const std::string broken =
+        absl::StrCat("it is broken for good", InBrackets(device.service_reason));
+    if (held == 0) {
+      out.Say(Urgency::kNote, "DEVICE_FAILED", absl::StrCat(broken, ", and empty"), {remove});
+    } else {
+      out.Say(Urgency::kWrong, "DEVICE_FAILED", absl::StrCat(broken, "; ", bytes),
+              {absl::StrCat("cxlpool device show ", device.id)});
+    }
+  } else if (device.service == DeviceService::kDraining && held == 0) {
+    out.Say(Urgency::kNote, "DRAINED", "it is empty, and nothing is placed there", {remove, add});
+  } else if (device.service == DeviceService::kDraining) {
+    Finding& finding =
+        out.Say(Urgency::kWaits, "DRAINING", absl::StrCat("nothing new is placed there; ", bytes));
+    AddOwners(view, device.id, finding);
+    finding.commands.push_back(add);
+  }
+}
+
 std::vector<Finding> ExplainDevice(const PoolView& view, const DeviceView& device) {
-  std::vector<Finding> out;
   const Device& itself = device.device;
   const uint64_t held =
       device.use.held_bytes + device.use.scrubbing_bytes + device.use.quarantined_bytes;
-  const auto say = [&](Urgency urgency, const char* problem, std::string text,
-                       std::vector<std::string> commands) {
-    out.push_back({.urgency = urgency,
-                   .subject = DeviceName(itself.id),
-                   .problem = problem,
-                   .text = std::move(text),
-                   .commands = std::move(commands)});
-  };
-  const std::string bytes = absl::StrCat(FormatByteSize(held), " of it are not free");
-  switch (itself.service) {
-    case DeviceService::kRemoved:
-      return out;
-    case DeviceService::kFailed:
-      if (held > 0) {
-        say(Urgency::kWrong, "DEVICE_FAILED",
-            absl::StrCat("it is broken for good", InBrackets(itself.service_reason), "; ", bytes),
-            {absl::StrCat("cxlpool device show ", itself.id)});
-      } else {
-        say(Urgency::kNote, "DEVICE_FAILED",
-            absl::StrCat("it is broken for good", InBrackets(itself.service_reason), ", and empty"),
-            {absl::StrCat("cxlpool device remove ", itself.id)});
-      }
-      return out;
-    case DeviceService::kDraining:
-      if (held == 0) {
-        say(Urgency::kNote, "DRAINED", "it is empty, and nothing is placed there",
-            {absl::StrCat("cxlpool device remove ", itself.id),
-             absl::StrCat("cxlpool device add ", itself.id)});
-      } else {
-        say(Urgency::kWaits, "DRAINING", absl::StrCat("nothing new is placed there; ", bytes), {});
-        AddOwners(view, itself.id, out.back());
-        out.back().commands.push_back(absl::StrCat("cxlpool device add ", itself.id));
-      }
-      break;
-    case DeviceService::kInService:
-      break;
+  Findings out(DeviceName(itself.id));
+  ExplainService(view, itself, held, out);
+  // What is out of service for good is not looked for any more.
+  if (itself.service == DeviceService::kRemoved || itself.service == DeviceService::kFailed) {
+    return out.Take();
   }
+  const std::vector<std::string> show = {absl::StrCat("cxlpool device show ", itself.id)};
   if (!itself.reachable) {
-    say(Urgency::kWrong, "DEVICE_UNREACHABLE",
-        absl::StrCat("the fabric does not show it", InBrackets(itself.unreachable_reason)),
-        {absl::StrCat("cxlpool device show ", itself.id)});
+    out.Say(Urgency::kWrong, "DEVICE_UNREACHABLE",
+            absl::StrCat("the fabric does not show it", InBrackets(itself.unreachable_reason)),
+            show);
   } else if (device.max_lds != 0 && device.use.lds >= device.max_lds &&
              held < itself.capacity_bytes) {
-    say(Urgency::kNote, "LDS_TAKEN",
-        absl::StrCat("each of its ", device.max_lds, " LDs is taken: ",
-                     FormatByteSize(itself.capacity_bytes - held), " can be given to nobody"),
-        {absl::StrCat("cxlpool device show ", itself.id)});
+    out.Say(Urgency::kNote, "LDS_TAKEN",
+            absl::StrCat("each of its ", device.max_lds, " LDs is taken: ",
+                         FormatByteSize(itself.capacity_bytes - held), " can be given to nobody"),
+            show);
   }
-  return out;
+  return out.Take();
 }
 
 }  // namespace
@@ -505,7 +511,9 @@ std::optional<std::vector<Finding>> ExplainDevice(const PoolView& view, const st
   return std::vector<Finding>{Unseen(device, unseen->second)};
 }
 
-// A Region that is settled, which most are, costs a look at its Attachments.
+// A Region that is settled, which most are, costs a look at its Attachments. What is found is
+// sorted and cut whenever it is twice the limit, so that a pool with a million findings costs the
+// manager no more memory than one with a few.
 Diagnosis Diagnose(const PoolView& view, std::vector<Finding> of_manager, absl::Time now,
                    size_t limit) {
   Diagnosis diagnosis;
@@ -518,20 +526,17 @@ Diagnosis Diagnose(const PoolView& view, std::vector<Finding> of_manager, absl::
     all.resize(limit);
   };
   add(std::move(of_manager));
-  std::vector<Finding> of_pool;
-  ExplainPool(view, of_pool);
-  add(std::move(of_pool));
+  add(ExplainPool(view));
+  for (const TenantView& tenant : *view.tenants) add(ExplainTenant(tenant));
   for (const auto& [id, host] : view.hosts) add(ExplainHost(*host, now));
   for (const DeviceView& device : *view.devices) add(ExplainDevice(view, device));
   for (const auto& [device, why] : view.laid_down->unseen_devices) {
     if (FindDevice(view, device) == nullptr) add({Unseen(device, why)});
   }
-  for (std::string after;;) {
-    const std::vector<RegionPtr> step = view.regions.List(after, kStep);
-    for (const RegionPtr& region : step) add(ExplainRegion(view, *region, now));
-    if (step.size() < kStep) break;
-    after = step.back()->id;
-  }
+  view.regions.ForEach([&](const Region& region) {
+    add(ExplainRegion(view, region, now));
+    return true;
+  });
   std::stable_sort(all.begin(), all.end(), ComesBefore);
   if (all.size() > limit) {
     diagnosis.left_out += all.size() - limit;

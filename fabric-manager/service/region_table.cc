@@ -220,4 +220,19 @@ std::vector<RegionPtr> RegionTable::List(absl::string_view after, size_t limit) 
   return out;
 }
 
+// Whether to go on.
+bool RegionTable::Walk(const Node& node, absl::FunctionRef<bool(const Region&)> look) {
+  for (const RegionPtr& region : node.regions) {
+    if (!look(*region)) return false;
+  }
+  for (const NodePtr& child : node.children) {
+    if (!Walk(*child, look)) return false;
+  }
+  return true;
+}
+
+void RegionTable::ForEach(absl::FunctionRef<bool(const Region&)> look) const {
+  if (root_ != nullptr) Walk(*root_, look);
+}
+
 }  // namespace cxlpool::fm

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
 #include "fabric-manager/model/pool/region.h"
 
@@ -40,6 +41,9 @@ class RegionTable {
   // At most `limit` Regions whose id is greater than `after`, in order.
   std::vector<RegionPtr> List(absl::string_view after, size_t limit) const;
 
+  // Looks at the Regions in order of id, until `look` returns false.
+  void ForEach(absl::FunctionRef<bool(const Region&)> look) const;
+
   size_t size() const { return size_; }
 
  private:
@@ -50,6 +54,7 @@ class RegionTable {
   static Node& Own(NodePtr& node, uint64_t edition);
   static bool Put(NodePtr& node, const RegionPtr& region, uint64_t edition, Split& split);
   static void Take(NodePtr& node, absl::string_view id, uint64_t edition);
+  static bool Walk(const Node& node, absl::FunctionRef<bool(const Region&)> look);
   static void List(const Node& node, absl::string_view after, size_t limit,
                    std::vector<RegionPtr>& out);
 

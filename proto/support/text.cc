@@ -55,4 +55,8 @@ std::string Utf8Text(absl::string_view text) {
   return out;
 }
 
+std::string UtcText(absl::Time time) {
+  return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", time, absl::UTCTimeZone());
+}
+
 }  // namespace cxlpool

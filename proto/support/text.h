@@ -1,4 +1,5 @@
-// Texts that other programs wrote, made fit for a string field of a message.
+// Texts for people and for string fields of messages: what other programs wrote, made fit for one,
+// and times.
 #ifndef CXLPOOL_PROTO_SUPPORT_TEXT_H_
 #define CXLPOOL_PROTO_SUPPORT_TEXT_H_
 
@@ -6,6 +7,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 
 namespace cxlpool {
 
@@ -16,6 +18,9 @@ std::string CutText(absl::string_view text, size_t max_bytes);
 // `text` with a '?' for each byte that is no part of a UTF-8 character: a message with such a
 // string cannot be read again.
 std::string Utf8Text(absl::string_view text);
+
+// "2026-11-26T22:10:15Z" (RFC 3339, whole seconds).
+std::string UtcText(absl::Time time);
 
 }  // namespace cxlpool
 

@@ -33,5 +33,9 @@ TEST(Utf8TextTest, KeepsCharactersAndReplacesTheBytesOfNone) {
   EXPECT_EQ(Utf8Text("\xed\xa0\x80"), "???") << "a surrogate";
 }
 
+TEST(UtcTextTest, SaysWholeSecondsOfUniversalTime) {
+  EXPECT_EQ(UtcText(absl::FromUnixMillis(1795731015999)), "2026-11-26T22:10:15Z");
+}
+
 }  // namespace
 }  // namespace cxlpool

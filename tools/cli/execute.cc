@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "proto/support/certificate.h"
+#include "proto/support/text.h"
 #include "tools/cli/print.h"
 #include "tools/cli/render/error_text.h"
 #include "tools/cli/render/table.h"
@@ -32,9 +33,7 @@ std::string QuotedList(const std::vector<std::string>& texts) {
   return absl::StrCat("[", absl::StrJoin(quoted, ", "), "]");
 }
 
-std::string JsonTime(absl::Time time) {
-  return Quoted(absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", time, absl::UTCTimeZone()));
-}
+std::string JsonTime(absl::Time time) { return Quoted(UtcText(time)); }
 
 // JSON: {"identity", "serial", "dns", "ips", "server", "client", "authority", "not_before",
 // "not_after", "expired"}; identity is the URI, "" where there is not exactly one.

@@ -502,13 +502,9 @@ std::vector<Key> PoolState::RegionKeys() const {
 }
 
 std::vector<RegionPtr> PoolState::RegionsOn(absl::string_view device) const {
-  const Interned id(device);
   std::vector<RegionPtr> found;
   for (const auto& [key, region] : regions_) {
-    if (std::any_of(region->extents.begin(), region->extents.end(),
-                    [&](const Extent& extent) { return extent.device == id; })) {
-      found.push_back(region);
-    }
+    if (region->HasBytesOn(device)) found.push_back(region);
   }
   std::sort(found.begin(), found.end(),
             [](const RegionPtr& a, const RegionPtr& b) { return a->key < b->key; });

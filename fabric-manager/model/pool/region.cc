@@ -201,6 +201,11 @@ uint64_t Region::held_bytes() const {
   return sum;
 }
 
+bool Region::HasBytesOn(absl::string_view device) const {
+  return std::any_of(extents.begin(), extents.end(),
+                     [&](const Extent& extent) { return extent.device.str() == device; });
+}
+
 const BadExtent* Region::FindBad(size_t extent) const {
   const auto at = std::find_if(bad.begin(), bad.end(),
                                [&](const BadExtent& b) { return b.extent_index == extent; });

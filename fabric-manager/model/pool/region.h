@@ -250,6 +250,7 @@ struct Region {
   uint64_t held_bytes() const;  // With it.
   size_t settled_extents() const { return extents.size() - tail_extents; }
   bool resizing() const { return tail_extents != 0; }
+  bool HasBytesOn(absl::string_view device) const;
   const BadExtent* FindBad(size_t extent) const;  // Null: it has lost nothing.
   const Attachment* FindAttachment(absl::string_view host) const;
   Attachment* FindAttachment(absl::string_view host);

@@ -4,6 +4,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "proto/support/byte_size.h"
+#include "proto/support/text.h"
 #include "tools/cli/render/printable.h"
 #include "tools/cli/render/table.h"
 #include "tools/cli/render/words.h"
@@ -140,7 +141,7 @@ std::string AttachmentDetails(const v1::Attachment& attachment) {
     absl::StrAppend(&out, ", generation ", attachment.generation());
   }
   const std::string since = TimeText(attachment.has_state_time(), attachment.state_time());
-  if (!since.empty()) absl::StrAppend(&out, ", so since ", since);
+  if (!since.empty()) absl::StrAppend(&out, ", since ", since);
   absl::StrAppend(&out, "\n");
   if (!attachment.state_reason().empty()) {
     absl::StrAppend(&out, "  ", Printable(attachment.state_reason()), "\n");
@@ -291,14 +292,11 @@ std::string WatchText(const Event& event) {
 }
 
 std::string WatchLine(const Event& event, absl::Time now) {
-  return absl::StrFormat("%s  %-10d  %s",
-                         absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", now, absl::UTCTimeZone()),
-                         event.revision(), WatchText(event));
+  return absl::StrFormat("%s  %-10d  %s", UtcText(now), event.revision(), WatchText(event));
 }
 
 std::string WatchGapLine(absl::Time now) {
-  return absl::StrFormat("%s  %-10s  GAP\n",
-                         absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", now, absl::UTCTimeZone()), "-");
+  return absl::StrFormat("%s  %-10s  GAP\n", UtcText(now), "-");
 }
 
 std::string CapacityTable(const v1::Capacity& capacity) {

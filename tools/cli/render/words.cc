@@ -5,6 +5,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "proto/support/byte_size.h"
+#include "proto/support/text.h"
 
 namespace cxlpool::cli {
 
@@ -90,8 +91,7 @@ std::string FiguresText(uint32_t latency_ns, uint32_t bandwidth_mib_per_second) 
 std::string TimeText(bool is_set, const google::protobuf::Timestamp& time) {
   constexpr int64_t kLastSecond = 253402300799;  // 9999-12-31, as far as protobuf goes.
   if (!is_set || time.seconds() < 0 || time.seconds() > kLastSecond) return "";
-  return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::FromUnixSeconds(time.seconds()),
-                          absl::UTCTimeZone());
+  return UtcText(absl::FromUnixSeconds(time.seconds()));
 }
 
 std::string Hex(uint64_t value) { return absl::StrFormat("0x%x", value); }
