@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/topology_file.h"
 #include "proto/support/refusal.h"
@@ -25,6 +26,19 @@ void ReadTls(TomlReader tls, FmConfig& config) {
                              tls.AbsolutePath("key"), tls.String("server_name", "fm.cxlpool")};
   for (const char* key : {"ca", "cert", "key"}) {
     config.where[absl::StrCat("tls.", key)] = tls.Where(key);
+  }
+}
+
+// Who gets in when the bindings in the pool let nobody in any more.
+void ReadAccess(TomlReader access, FmConfig& config) {
+  config.admins = access.Strings("admins");
+  for (const std::string& identity : config.admins) {
+    if (absl::StrContains(identity, "://") && !absl::StartsWith(identity, "cxlpool://host/") &&
+        !absl::StartsWith(identity, "cxlpool://manager/")) {
+      continue;
+    }
+    access.Fail("admins", absl::StrCat("has \"", identity, "\", which nobody's certificate shows"),
+                "write identities such as \"cxlpool://operator/alice\"");
   }
 }
 
@@ -88,6 +102,8 @@ absl::StatusOr<FmConfig> ParseFmConfig(const std::string& text, const std::strin
   }
   if (config.listen.empty()) toml->Fail("listen", "is missing", "add a [[listen]] with an address");
   if (toml->Has("tls")) ReadTls(toml->Table("tls"), config);
+
+  if (toml->Has("access")) ReadAccess(toml->Table("access"), config);
 
   TomlReader store = toml->Table("store");
   const std::string kind = store.String("kind", "sqlite");

@@ -34,9 +34,10 @@ struct FmConfig {
   StoreKind store = StoreKind::kSqlite;
   std::string store_path;
   FenceProgram fence;
-  FabricSettings fabric;  // As the driver itself has read it.
-  TopologyTables tables;  // Taken into the pool's records once: TakeInTopology.
-  std::string file;       // This configuration.
+  FabricSettings fabric;            // As the driver itself has read it.
+  std::vector<std::string> admins;  // Identities that are admins whatever the pool's bindings say.
+  TopologyTables tables;            // Taken into the pool's records once: TakeInTopology.
+  std::string file;                 // This configuration.
   Policy default_policy = Policy::kPack;
   absl::Duration heartbeat = absl::Seconds(2);
   absl::Duration lease = absl::Seconds(10);

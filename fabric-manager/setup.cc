@@ -105,6 +105,7 @@ ServerOptions ServerOptionsOf(const FmConfig& config, const FabricCapabilities& 
   }
   options.tls = std::move(tls);
   options.fabric = fabric;
+  if (!CXLPOOL_MUTANT("configured-admins-are-lost")) options.admins = config.admins;
   if (config.store == FmConfig::StoreKind::kSqlite) {
     options.store_directory = std::filesystem::path(config.store_path).parent_path().string();
   }

@@ -37,6 +37,9 @@ cert = "DIR/pki/manager-fm.pem"
 key = "DIR/pki/manager-fm.key"
 server_name = "localhost"
 
+[access]
+admins = ["cxlpool://operator/breakglass", "spiffe://site/safe"]
+
 [store]
 path = "DIR/store/pool.db"
 
@@ -150,8 +153,8 @@ class SetupTest : public testing::Test {
 TEST_F(SetupTest, EveryKeyReachesItsPart) {
   const FmConfig config = Parse(kEmulated);
   // A person who adds a field names it here, and says below whom it reaches.
-  const auto& [listen, tls, store, store_path, fence, settings, tables, file, default_policy,
-               heartbeat, lease, attach_timeout, discover_period, where] = config;
+  const auto& [listen, tls, store, store_path, fence, settings, admins, tables, file,
+               default_policy, heartbeat, lease, attach_timeout, discover_period, where] = config;
   FabricCapabilities fabric;
   fabric.driver = "fake";
   fabric.shares_slices = true;
@@ -188,6 +191,9 @@ TEST_F(SetupTest, EveryKeyReachesItsPart) {
   EXPECT_EQ(server.fabric.driver, "fake");
   EXPECT_TRUE(server.fabric.isolates);
   EXPECT_EQ(server.store_directory, directory_ + "/store");
+  EXPECT_THAT(server.admins,
+              testing::ElementsAre("cxlpool://operator/breakglass", "spiffe://site/safe"));
+  EXPECT_EQ(admins, server.admins);
   EXPECT_EQ((*source)->current()->cert_file, tls->cert);
 
   const Topology topology = Topology::Create(SpecOf(tables)).value();

@@ -127,6 +127,15 @@ class ApiTest(unittest.TestCase):
         self.assertEqual([], [h for h in headers if f'`{h}`' not in guide])
 
 
+class RightsTest(unittest.TestCase):
+    def test_who_may_call_what_is_as_the_protos_say(self):
+        """The table is what proto/rules.cc prints in each build: copy it from there."""
+        rules = BUILD / 'gen/rules.md'
+        if not rules.exists():
+            self.skipTest(f'{rules} is not built')
+        self.assertIn(rules.read_text(), read('docs/access.md'))
+
+
 class ConfigurationTest(unittest.TestCase):
     FILES = (('cxlpool-fm', 'fabric-manager/config.cc fabric-manager/topology_file.cc fabric-manager/adapters/fabric_*/*_settings.cc', 'packaging/fm.toml'),
              ('cxlpool-agent', 'host-agent/config.cc', 'packaging/agent.toml'))

@@ -42,7 +42,7 @@ absl::Status TooMany(Admission::Kind kind, int limit, const std::string& whose) 
 }  // namespace
 
 absl::StatusOr<Place> Admission::Enter(Kind kind, const Caller& caller,
-                                       grpc::ServerContextBase* context) {
+                                       grpc::GenericCallbackServerContext* context) {
   const Limits& limits = LimitsOf(kind);
   const auto index = static_cast<size_t>(kind);
   const std::string identity = caller.is_local() ? "" : caller.identity();
@@ -63,15 +63,15 @@ absl::StatusOr<Place> Admission::Enter(Kind kind, const Caller& caller,
 
 // gRPC tells a call that it is cancelled on threads of its own, so none of them comes back here
 // while the lock is held; and no context goes before its place, which needs the lock.
-void Admission::EndRevoked(const Revocations& revocations) {
+void Admission::Judge(absl::FunctionRef<bool(const grpc::GenericCallbackServerContext&)> may_stay) {
   MutexLock lock(mutex_);
-  for (grpc::ServerContextBase* context : under_way_) {
-    const bool believed = CheckBelieved(*context->auth_context(), revocations).ok();
-    if (!believed && !CXLPOOL_MUTANT("revoked-streams-stand")) context->TryCancel();
+  for (grpc::GenericCallbackServerContext* context : under_way_) {
+    if (!may_stay(*context) && !CXLPOOL_MUTANT("revoked-streams-stand")) context->TryCancel();
   }
 }
 
-void Admission::Leave(Kind kind, const std::string& identity, grpc::ServerContextBase* context) {
+void Admission::Leave(Kind kind, const std::string& identity,
+                      grpc::GenericCallbackServerContext* context) {
   const auto index = static_cast<size_t>(kind);
   MutexLock lock(mutex_);
   if (context != nullptr) under_way_.erase(context);

@@ -4,19 +4,21 @@
 // A place is taken once a caller is authorized, so that nobody without a right ever holds one. What
 // comes without TLS has no identity to count by: only the number in all holds for it.
 //
-// Who holds a place is known besides, so that what a revoked peer has under way can be ended.
+// Who holds a place is known besides, so that what somebody has under way can be ended whose right
+// to it is taken away.
 #ifndef CXLPOOL_FABRIC_MANAGER_RPC_ADMISSION_H_
 #define CXLPOOL_FABRIC_MANAGER_RPC_ADMISSION_H_
 
-#include <grpcpp/server_context.h>
+#include <grpcpp/generic/async_generic_service.h>
 
 #include <array>
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
-#include "fabric-manager/rpc/authorize.h"
+#include "fabric-manager/model/pool/caller.h"
 #include "proto/support/mutex.h"
 
 namespace cxlpool::fm {
@@ -41,20 +43,20 @@ class Admission {
   // RESOURCE_EXHAUSTED: TOO_MANY_CALLS, TOO_MANY_AGENTS, TOO_MANY_WATCHERS.
   // `context` is the call's, and lives until the place is given back.
   absl::StatusOr<Place> Enter(Kind kind, const Caller& caller,
-                              grpc::ServerContextBase* context = nullptr);
+                              grpc::GenericCallbackServerContext* context = nullptr);
 
-  // Cancels the calls and watches of peers that are not believed any more. Sessions end by
-  // HostSessions, which tells the agent why. Not from one of gRPC's own callbacks.
-  void EndRevoked(const Revocations& revocations);
+  // Cancels the calls and watches that `may_stay` says no of. Sessions end by HostSessions, which
+  // tells the agent why. Not from one of gRPC's own callbacks; `may_stay` makes and ends no call.
+  void Judge(absl::FunctionRef<bool(const grpc::GenericCallbackServerContext&)> may_stay);
 
  private:
   friend class Place;
 
-  void Leave(Kind kind, const std::string& identity, grpc::ServerContextBase* context);
+  void Leave(Kind kind, const std::string& identity, grpc::GenericCallbackServerContext* context);
 
   Mutex mutex_;
   std::array<int, 3> in_all_ ABSL_GUARDED_BY(mutex_) = {};
-  absl::flat_hash_set<grpc::ServerContextBase*> under_way_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_set<grpc::GenericCallbackServerContext*> under_way_ ABSL_GUARDED_BY(mutex_);
   // By identity: those that have a place.
   absl::flat_hash_map<std::string, std::array<int, 3>> of_one_ ABSL_GUARDED_BY(mutex_);
 };
@@ -73,13 +75,13 @@ class Place {
   friend class Admission;
 
   Place(Admission* admission, Admission::Kind kind, std::string identity,
-        grpc::ServerContextBase* context)
+        grpc::GenericCallbackServerContext* context)
       : admission_(admission), kind_(kind), identity_(std::move(identity)), context_(context) {}
 
   Admission* admission_ = nullptr;  // Null: no place.
   Admission::Kind kind_ = Admission::Kind::kCall;
-  std::string identity_;                        // Empty: it is counted in all only.
-  grpc::ServerContextBase* context_ = nullptr;  // Null: it is not to be ended.
+  std::string identity_;                                   // Empty: it is counted in all only.
+  grpc::GenericCallbackServerContext* context_ = nullptr;  // Null: it is not to be ended.
 };
 
 }  // namespace cxlpool::fm

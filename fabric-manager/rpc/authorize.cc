@@ -1,99 +1,71 @@
 #include "fabric-manager/rpc/authorize.h"
 
+#include <google/protobuf/descriptor.h>
+
+#include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "cxlpool/v1/access_service.pb.h"
+#include "cxlpool/v1/host_service.pb.h"
+#include "cxlpool/v1/inventory_service.pb.h"
+#include "cxlpool/v1/pool_service.pb.h"
+#include "cxlpool/v1/rule.pb.h"
 #include "proto/support/mutant.h"
+#include "proto/support/peer_identity.h"
 #include "proto/support/refusal.h"
+#include "proto/support/text.h"
 
 namespace cxlpool::fm {
 namespace {
 
-enum class Allowed { kOperator, kOperatorAndHost, kHost };
-
-// The rules of one service. Rules are per service, so that a method of another service that happens
-// to have the same name gets none of them.
-struct ServiceRules {
-  absl::string_view service;
-  std::vector<std::pair<absl::string_view, Allowed>> methods;
+struct Allowed {
+  std::optional<PoolRole> least;  // And every higher one. Nothing: no role.
+  bool hosts = false;
 };
 
-// Applications' calls travel under their host's certificate, for that host only: each call that a
-// host may make looks at whose the Region is.
-std::vector<ServiceRules> AllRules() {
-  return {
-      {"cxlpool.v1.PoolService",
-       {
-           {"AllocateRegion", Allowed::kOperatorAndHost},
-           {"RenewRegion", Allowed::kOperatorAndHost},
-           {"ReleaseRegion", Allowed::kOperatorAndHost},
-           {"GetRegion", Allowed::kOperatorAndHost},
-           {"BatchAllocateRegions", Allowed::kOperator},
-           {"BatchReleaseRegions", Allowed::kOperator},
-           {"ListRegions", Allowed::kOperatorAndHost},
-           {"ListRegionHolders", Allowed::kOperatorAndHost},
-           {"AttachRegion", Allowed::kOperator},
-           {"DetachRegion", Allowed::kOperator},
-           {"ResizeRegion", Allowed::kOperator},
-           {"RenameRegion", Allowed::kOperator},
-           {"WatchRegions", Allowed::kOperatorAndHost},
-           {"GetCapacity", Allowed::kOperator},
-       }},
-      {"cxlpool.v1.InventoryService",
-       {
-           {"ListDevices", Allowed::kOperator},
-           {"DiscoverDevices", Allowed::kOperator},
-           {"AddDevice", Allowed::kOperator},
-           {"DrainDevice", Allowed::kOperator},
-           {"RemoveDevice", Allowed::kOperator},
-           {"FailDevice", Allowed::kOperator},
-           {"ListHosts", Allowed::kOperator},
-           {"AddHost", Allowed::kOperator},
-           {"EnrolHost", Allowed::kOperator},
-           {"RetireHost", Allowed::kOperator},
-           {"RemoveHost", Allowed::kOperator},
-           {"FenceHost", Allowed::kOperator},
-           {"SetTenant", Allowed::kOperator},
-           {"GetTenant", Allowed::kOperator},
-           {"ListTenants", Allowed::kOperator},
-           {"RemoveTenant", Allowed::kOperator},
-           {"GetTopology", Allowed::kOperator},
-           {"ApplyTopology", Allowed::kOperator},
-           {"RevokeCertificate", Allowed::kOperator},
-           {"RestoreCertificate", Allowed::kOperator},
-           {"ListRevocations", Allowed::kOperator},
-           {"Explain", Allowed::kOperator},
-           {"Backup", Allowed::kOperator},
-       }},
-      {"cxlpool.v1.HostService",
-       {
-           {"Session", Allowed::kHost},
-           {"CheckSession", Allowed::kHost},
-       }},
-      // Whether the manager serves: for agents, and for an operator's monitoring.
-      {"grpc.health.v1.Health",
-       {
-           {"Check", Allowed::kOperatorAndHost},
-           {"Watch", Allowed::kOperator},
-       }},
-      {"grpc.reflection.v1alpha.ServerReflection",
-       {
-           {"ServerReflectionInfo", Allowed::kOperator},
-       }},
-  };
+// The model's roles are those of the API without what goes before them.
+PoolRole FromProto(v1::Role role) { return static_cast<PoolRole>(role - 1); }
+static_assert(v1::VIEWER - 1 == static_cast<int>(PoolRole::kViewer));
+static_assert(v1::ADMIN - 1 == static_cast<int>(PoolRole::kAdmin));
+
+Allowed FromProto(const v1::Rule& rule) {
+  Allowed allowed;
+  for (const int role : rule.roles()) {
+    if (role == v1::HOST) {
+      allowed.hosts = true;
+    } else if (role >= v1::VIEWER && role <= v1::ADMIN) {
+      const PoolRole named = FromProto(static_cast<v1::Role>(role));
+      allowed.least = std::min(allowed.least.value_or(named), named);
+    }
+  }
+  return allowed;
 }
 
 // By path.
 const absl::flat_hash_map<std::string, Allowed>& Rules() {
   static const auto& rules = *[] {
-    auto* by_path = new absl::flat_hash_map<std::string, Allowed>();
-    for (const ServiceRules& of : AllRules()) {
-      for (const auto& [method, allowed] : of.methods) {
-        by_path->emplace(absl::StrCat("/", of.service, "/", method), allowed);
+    // Those that others have defined: health checks, for agents and for an operator's monitoring,
+    // and what generic clients find the API's methods by.
+    auto* by_path = new absl::flat_hash_map<std::string, Allowed>{
+        {"/grpc.health.v1.Health/Check", {PoolRole::kViewer, true}},
+        {"/grpc.health.v1.Health/Watch", {PoolRole::kViewer, false}},
+        {"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+         {PoolRole::kViewer, false}}};
+    for (const auto* file :
+         {v1::GetRegionRequest::descriptor()->file(), v1::ListHostsRequest::descriptor()->file(),
+          v1::Hello::descriptor()->file(), v1::RoleBinding::descriptor()->file()}) {
+      for (int s = 0; s < file->service_count(); ++s) {
+        for (int m = 0; m < file->service(s)->method_count(); ++m) {
+          const auto* method = file->service(s)->method(m);
+          by_path->emplace(absl::StrCat("/", file->service(s)->full_name(), "/", method->name()),
+                           FromProto(method->options().GetExtension(v1::rule)));
+        }
       }
     }
     return by_path;
@@ -101,27 +73,40 @@ const absl::flat_hash_map<std::string, Allowed>& Rules() {
   return rules;
 }
 
-absl::string_view NameOf(Role role) {
-  switch (role) {
-    case Role::kOperator:
-      return "an operator";
-    case Role::kHost:
-      return "a host";
-    case Role::kManager:
-      return "a manager";
-    case Role::kOther:
-      return "of no known role";
-  }
-  return "";
+absl::Status NotAllowed(const PeerIdentity& identity, absl::string_view what,
+                        absl::string_view path, std::string remedy) {
+  const std::string method(path.substr(path.rfind('/') + 1));
+  return Refuse(absl::StatusCode::kPermissionDenied, "ROLE_NOT_ALLOWED",
+                absl::StrCat(identity.uri, " ", what, " and may not call ", method),
+                std::move(remedy), {{"identity", identity.uri}, {"method", method}});
 }
 
-absl::Status RoleNotAllowed(const PeerIdentity& identity, absl::string_view path) {
-  const std::string method(path.substr(path.rfind('/') + 1));
-  return Refuse(
-      absl::StatusCode::kPermissionDenied, "ROLE_NOT_ALLOWED",
-      absl::StrCat(identity.uri, " is ", NameOf(identity.role), " and may not call ", method),
-      "use a certificate of another role (`cxlpool pki issue operator NAME`)",
-      {{"identity", identity.uri}, {"method", method}});
+// Of a certificate that is no user's.
+absl::Status KindNotAllowed(const PeerIdentity& identity, absl::string_view path) {
+  return NotAllowed(identity,
+                    identity.role == Role::kManager ? "is a manager"
+                    : identity.role == Role::kHost  ? "is a host"
+                                                    : "has no role",
+                    path, "use a certificate of another role (`cxlpool pki issue operator NAME`)");
+}
+
+absl::Status RoleNotAllowed(const PeerIdentity& identity, PoolRole role, absl::string_view path) {
+  return NotAllowed(identity, absl::StrCat("has the role ", ToString(role)), path,
+                    absl::StrCat("have an admin run `cxlpool access grant ", identity.uri,
+                                 " --role ROLE --reason WHY`"));
+}
+
+// Only of certificates of operators: what else has no role may be a host's.
+absl::Status NoRole(const PeerIdentity& identity, const RoleBindings& bindings) {
+  const auto bound = bindings.find(identity.uri);
+  const std::string ended =
+      bound == bindings.end() ? ""
+                              : absl::StrCat(" any more: it ended at ", UtcText(bound->second.end));
+  return Refuse(absl::StatusCode::kPermissionDenied, "NO_ROLE",
+                absl::StrCat(identity.uri, " has no role in this pool", ended),
+                absl::StrCat("have an admin run `cxlpool access grant ", identity.uri,
+                             " --role ROLE --reason WHY`"),
+                {{"identity", identity.uri}});
 }
 
 // Says the same of an identity that nobody ever enrolled and of one whose host is retired.
@@ -137,67 +122,81 @@ absl::Status NotEnrolled(const PeerIdentity& identity) {
 
 }  // namespace
 
-bool MayCall(Role role, absl::string_view path) {
+bool MayCall(PoolRole role, absl::string_view path) {
   const auto rule = Rules().find(path);
-  if (rule == Rules().end()) return false;
-  const bool host = role == Role::kHost || role == Role::kOther;
-  switch (rule->second) {
-    case Allowed::kOperator:
-      return role == Role::kOperator;
-    case Allowed::kOperatorAndHost:
-      return role == Role::kOperator || host;
-    case Allowed::kHost:
-      return host;
-  }
-  return false;
+  return rule != Rules().end() && rule->second.least.has_value() && role >= *rule->second.least;
 }
+
+bool MayHostCall(absl::string_view path) {
+  const auto rule = Rules().find(path);
+  return rule != Rules().end() && rule->second.hosts;
+}
+
+namespace {
+
+// Whether a peer's certificate and identity are believed.
+absl::Status CheckBelieved(const grpc::AuthContext& peer, const PeerIdentity& identity,
+                           const Revocations& revocations) {
+  // A certificate is parsed only where something is revoked: that takes longer than all the rest.
+  if (revocations.empty() || !peer.IsPeerAuthenticated()) return absl::OkStatus();
+  const std::optional<CertificateFacts> facts = CertificateOf(peer);
+  return CheckRevoked(revocations, identity.uri, facts.has_value() ? facts->serial : "");
+}
+
+// What is not a user's certificate: a host's, if it is enrolled. A kind that may not make the call
+// hears so first: that its certificate is of the wrong kind is the more useful answer to somebody
+// who is not enrolled either.
+absl::StatusOr<Caller> AuthorizeHost(const PeerIdentity& identity, absl::string_view path,
+                                     bool has_rule, const ViewHolder& views) {
+  if (identity.role == Role::kManager || (has_rule && !MayHostCall(path))) {
+    return KindNotAllowed(identity, path);
+  }
+  const std::string host = views.HostOfIdentity(identity.uri);
+  if (host.empty() && !CXLPOOL_MUTANT("anybody-is-a-host")) return NotEnrolled(identity);
+  return CXLPOOL_MUTANT("a-host-is-an-operator") ? Caller::Admin(identity.uri)
+                                                 : Caller::OfHost(host, identity.uri);
+}
+
+}  // namespace
 
 // Judges by certificate and method, before anything of the request is read. Which Regions a host
 // may touch is the planner's to say: CheckCaller and MaySee judge on the state that is planned on.
 absl::StatusOr<Caller> Authorize(const grpc::AuthContext& peer, absl::string_view path,
-                                 const ViewHolder& views) {
-  auto identity = IdentityOf(peer);
+                                 const ViewHolder& views, const FixedAdmins& admins) {
+  const auto identity = IdentityOf(peer);
   if (!identity.ok()) return identity.status();
+  const auto access = views.GetAccessRules();
   if (!CXLPOOL_MUTANT("revoked-in-sessions-only") || absl::EndsWith(path, "/Session")) {
-    absl::Status status = CheckBelieved(peer, *views.GetRevocations());
+    absl::Status status = CheckBelieved(peer, *identity, access->revocations);
     if (!status.ok()) return status;
   }
-  const bool local = !peer.IsPeerAuthenticated();
   const bool has_rule = Rules().contains(path);
-  std::string host;
-  if (!local) {
-    const Role role = identity->role;
-    // A role that may not make the call hears so first: that its certificate is of the wrong kind
-    // is the more useful answer to somebody who is not enrolled either.
-    if (has_rule && !MayCall(role, path)) return RoleNotAllowed(*identity, path);
-    if (role == Role::kManager) return RoleNotAllowed(*identity, path);
-    if (role != Role::kOperator) {
-      host = views.HostOfIdentity(identity->uri);
-      if (host.empty() && !CXLPOOL_MUTANT("anybody-is-a-host")) return NotEnrolled(*identity);
+  Caller caller;
+  if (!peer.IsPeerAuthenticated()) {
+    caller = Caller::Local(identity->uri);
+  } else {
+    const bool is_operator = identity->role == Role::kOperator;
+    const std::optional<PoolRole> role =
+        admins.contains(identity->uri)
+            ? std::optional(PoolRole::kAdmin)
+            : RoleOf(access->bindings, identity->uri, is_operator, absl::Now());
+    if (role.has_value()) {
+      if (has_rule && !MayCall(*role, path) && !CXLPOOL_MUTANT("rules-are-not-read")) {
+        return RoleNotAllowed(*identity, *role, path);
+      }
+      caller = Caller::User(identity->uri, *role);
+    } else if (is_operator) {
+      return NoRole(*identity, access->bindings);
+    } else {
+      absl::StatusOr<Caller> host = AuthorizeHost(*identity, path, has_rule, views);
+      if (!host.ok()) return host.status();
+      caller = *std::move(host);
     }
   }
-  if (has_rule) return CallerOf(*identity, host, local);
+  if (has_rule) return caller;
   return Refuse(absl::StatusCode::kUnimplemented, "UNKNOWN_METHOD",
                 absl::StrCat("this manager (", CXLPOOL_VERSION, ") has no method ", path),
                 "use a client of the manager's version", {{"method", std::string(path)}});
-}
-
-absl::Status CheckBelieved(const grpc::AuthContext& peer, const Revocations& revocations) {
-  // A certificate is parsed only where something is revoked: that takes longer than all the rest.
-  if (revocations.empty() || !peer.IsPeerAuthenticated()) return absl::OkStatus();
-  const auto identity = IdentityOf(peer);
-  if (!identity.ok()) return identity.status();
-  const std::optional<CertificateFacts> facts = CertificateOf(peer);
-  return CheckRevoked(revocations, identity->uri, facts.has_value() ? facts->serial : "");
-}
-
-Caller CallerOf(const PeerIdentity& identity, const std::string& host, bool local) {
-  if (local) return Caller::Local(identity.uri);
-  if (!host.empty()) {
-    return CXLPOOL_MUTANT("a-host-is-an-operator") ? Caller::Operator(identity.uri)
-                                                   : Caller::OfHost(host, identity.uri);
-  }
-  return identity.role == Role::kOperator ? Caller::Operator(identity.uri) : Caller();
 }
 
 }  // namespace cxlpool::fm

@@ -127,8 +127,13 @@ void OneRequestCall::NoteAnswer(const google::protobuf::Message& request,
                            .status = status});
 }
 
-Calls::Calls(const ViewHolder* views, Admission* admission, Executor* timer, Hooks hooks)
-    : views_(views), admission_(admission), timer_(timer), hooks_(std::move(hooks)) {}
+Calls::Calls(const ViewHolder* views, Admission* admission, Executor* timer, Hooks hooks,
+             FixedAdmins admins)
+    : views_(views),
+      admission_(admission),
+      timer_(timer),
+      hooks_(std::move(hooks)),
+      admins_(std::move(admins)) {}
 
 void Calls::Add(const std::string& path, Admission::Kind kind, Start start) {
   methods_[path] = Method{kind, std::move(start)};
@@ -146,8 +151,9 @@ grpc::ServerGenericBidiReactor* Calls::CreateReactor(grpc::GenericCallbackServer
 // Everything that happens before a byte of the request is asked for.
 absl::StatusOr<grpc::ServerGenericBidiReactor*> Calls::LetIn(
     grpc::GenericCallbackServerContext* context) {
-  const auto judged_by = views_->GetRevocations();
-  absl::StatusOr<Caller> caller = Authorize(*context->auth_context(), context->method(), *views_);
+  const auto judged_by = views_->GetAccessRules();
+  absl::StatusOr<Caller> caller =
+      Authorize(*context->auth_context(), context->method(), *views_, admins_);
   if (CXLPOOL_MUTANT("judged-after-the-request") && !caller.ok()) caller = Caller();
   if (!caller.ok()) return caller.status();
   const auto method = methods_.find(context->method());
@@ -160,12 +166,32 @@ absl::StatusOr<grpc::ServerGenericBidiReactor*> Calls::LetIn(
   }
   absl::StatusOr<Place> place = admission_->Enter(method->second.kind, *caller, context);
   if (!place.ok()) return place.status();
-  // A revocation since Authorize has not found this call among those under way.
-  if (const auto now = views_->GetRevocations(); now != judged_by) {
-    absl::Status status = CheckBelieved(*context->auth_context(), *now);
-    if (!status.ok()) return status;
+  // A change since Authorize has not found this call among those under way.
+  if (views_->GetAccessRules() != judged_by) {
+    const auto still = Authorize(*context->auth_context(), context->method(), *views_, admins_);
+    if (!still.ok()) return still.status();
   }
   return method->second.start(Admitted{context, *std::move(caller), *std::move(place)});
+}
+
+void Calls::JudgeAgain() {
+  if (CXLPOOL_MUTANT("lost-roles-stand")) return;
+  admission_->Judge([this](const grpc::GenericCallbackServerContext& context) {
+    return Authorize(*context.auth_context(), context.method(), *views_, admins_).ok();
+  });
+}
+
+// Looks every few seconds: bindings that end are few, and no change of the pool says that one did.
+void Calls::WatchRoleBindings() {
+  timer_->PostAfter(kTick, [this, since = absl::Now()] {
+    const absl::Time now = absl::Now();
+    const auto access = views_->GetAccessRules();
+    const bool ended = std::any_of(
+        access->bindings.begin(), access->bindings.end(),
+        [&](const auto& bound) { return bound.second.end > since && bound.second.end <= now; });
+    if (ended) JudgeAgain();
+    WatchRoleBindings();
+  });
 }
 
 void Calls::Link(OneRequestCall* call) {

@@ -166,7 +166,8 @@ class Calls final : public grpc::CallbackGenericService {
   };
 
   // `timer` ends calls whose request does not come. All outlive this, which outlives its calls.
-  Calls(const ViewHolder* views, Admission* admission, Executor* timer, Hooks hooks = {});
+  Calls(const ViewHolder* views, Admission* admission, Executor* timer, Hooks hooks = {},
+        FixedAdmins admins = {});
 
   void Add(const std::string& path, Admission::Kind kind, Start start);
 
@@ -182,6 +183,13 @@ class Calls final : public grpc::CallbackGenericService {
       return call;
     });
   }
+
+  // Ends the calls and watches of peers that may not make them any more. After each change of the
+  // pool's access rules. Not from one of gRPC's own callbacks.
+  void JudgeAgain();
+
+  // From now on that is done when a binding ends, too. Once, after the methods are added.
+  void WatchRoleBindings();
 
   grpc::ServerGenericBidiReactor* CreateReactor(
       grpc::GenericCallbackServerContext* context) override;
@@ -208,6 +216,7 @@ class Calls final : public grpc::CallbackGenericService {
   Admission* const admission_;
   Executor* const timer_;
   const Hooks hooks_;
+  const FixedAdmins admins_;
   const SystemClock clock_;
   absl::flat_hash_map<std::string, Method> methods_;
 

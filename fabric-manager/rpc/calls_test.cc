@@ -16,7 +16,7 @@ namespace {
 
 using Kind = Admission::Kind;
 
-Caller Showing(const std::string& uri) { return Caller::Operator(uri); }
+Caller Showing(const std::string& uri) { return Caller::Admin(uri); }
 
 TEST(AdmissionTest, AnIdentityHasItsShareAndGetsItBack) {
   Admission admission;

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "cxlpool/v1/access_service.pb.h"
 #include "cxlpool/v1/inventory_service.pb.h"
 #include "cxlpool/v1/pool_service.pb.h"
 #include "fabric-manager/ports/fabric_driver.h"
@@ -40,6 +41,8 @@ v1::Device ToProto(const DeviceView& device);
 v1::Host ToProto(const HostView& host);
 v1::Tenant ToProto(const TenantView& tenant);
 v1::Revocation ToProto(const Revocation& revocation);
+v1::RoleBinding ToProto(const RoleBinding& binding);
+v1::Role ToProto(PoolRole role);
 // A device that the fabric has never shown.
 v1::Device ToProto(const DeviceEntry& device, const std::string& why_unseen);
 v1::TopologyStep ToProto(const TopologyStep& step);

@@ -142,6 +142,19 @@ v1::Revocation ToProto(const Revocation& revocation) {
   return out;
 }
 
+v1::Role ToProto(PoolRole role) { return static_cast<v1::Role>(static_cast<int>(role) + 1); }
+
+v1::RoleBinding ToProto(const RoleBinding& binding) {
+  v1::RoleBinding out;
+  out.set_identity(binding.identity);
+  out.set_role(ToProto(binding.role));
+  if (binding.end != absl::InfiniteFuture()) FillTimestamp(binding.end, out.mutable_end_time());
+  out.set_reason(binding.reason);
+  out.set_bound_by(binding.principal);
+  FillTimestamp(binding.time, out.mutable_bind_time());
+  return out;
+}
+
 v1::Tenant ToProto(const TenantView& tenant) {
   v1::Tenant out;
   out.set_name(ResourceName("tenants", tenant.tenant.id));

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "fabric-manager/rpc/request_hash.h"
 #include "fabric-manager/rpc/timestamps.h"
+#include "fabric-manager/service/record_codec.h"
 #include "proto/support/certificate.h"
 #include "proto/support/cxl_host.h"
 #include "proto/support/mutant.h"
@@ -489,6 +490,43 @@ absl::StatusOr<Revocation> FromProto(const v1::RevokeCertificateRequest& request
   revocation.reason = request.reason();
   revocation.principal = CXLPOOL_MUTANT("revoked-by-nobody") ? "" : caller.identity();
   return revocation;
+}
+
+// A URI that is neither a host's nor a manager's by its form: those are known by their enrolment.
+absl::StatusOr<std::string> ReadUserIdentity(const std::string& text) {
+  const size_t colon = text.find(':');
+  const bool uri = text.size() <= kMaxIdentity && colon != std::string::npos && colon > 0 &&
+                   std::all_of(text.begin(), text.end(), absl::ascii_isgraph);
+  if (uri && !absl::StartsWith(text, "cxlpool://host/") &&
+      !absl::StartsWith(text, "cxlpool://manager/")) {
+    return text;
+  }
+  return Bad("BAD_IDENTITY", "field identity is not the identity of a person or a program",
+             "give the URI in its certificate, such as cxlpool://operator/alice");
+}
+
+// The caller goes down in the record as the one who bound it. PlanBindRole gives key and time.
+absl::StatusOr<RoleBinding> FromProto(const v1::SetRoleBindingRequest& request,
+                                      const Caller& caller) {
+  const v1::RoleBinding& in = request.role_binding();
+  absl::StatusOr<std::string> identity = ReadUserIdentity(in.identity());
+  if (!identity.ok()) return identity.status();
+  if (in.role() < v1::VIEWER || in.role() > v1::ADMIN) {
+    return Bad("BAD_ROLE", "field role is none that can be bound", "use VIEWER, OPERATOR or ADMIN");
+  }
+  if (absl::Status status = CheckReason(in.reason()); !status.ok()) return status;
+  RoleBinding binding{.identity = *std::move(identity),
+                      .role = static_cast<PoolRole>(in.role() - 1),
+                      .reason = in.reason(),
+                      .principal = caller.identity()};
+  if (!in.has_end_time()) return binding;
+  binding.end =
+      absl::FromUnixSeconds(in.end_time().seconds()) + absl::Nanoseconds(in.end_time().nanos());
+  if (binding.end <= absl::Now() || binding.end > absl::FromUnixMicros(kMaxRecordMicros)) {
+    return Bad("BAD_TIME", "field end_time is no time to come",
+               "name a later one, or none: the role is for good then");
+  }
+  return binding;
 }
 
 }  // namespace cxlpool::fm

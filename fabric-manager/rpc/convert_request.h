@@ -39,6 +39,11 @@ DeviceEntry FromProto(const std::string& id, const v1::DeviceSettings& settings)
 HostEntry FromProto(const std::string& id, const v1::HostSettings& settings);
 // BAD_NAME.
 absl::StatusOr<TopologyTables> FromProto(const v1::TopologyTables& tables);
+// INVALID_ARGUMENT: BAD_IDENTITY.
+absl::StatusOr<std::string> ReadUserIdentity(const std::string& text);
+// INVALID_ARGUMENT: BAD_IDENTITY, BAD_ROLE, BAD_TIME, and as CheckReason.
+absl::StatusOr<RoleBinding> FromProto(const v1::SetRoleBindingRequest& request,
+                                      const Caller& caller);
 absl::StatusOr<Revocation> FromProto(const v1::RevokeCertificateRequest& request,
                                      const Caller& caller);
 

@@ -21,7 +21,7 @@ namespace cxlpool::fm {
 namespace {
 
 constexpr char kId[] = "0f8fad5b-d9cb-469f-a165-70867728950e";
-const Caller kWho = Caller::Operator("cxlpool://operator/alice");
+const Caller kWho = Caller::Admin("cxlpool://operator/alice");
 
 v1::AllocateRegionRequest Allocate() {
   v1::AllocateRegionRequest request;
@@ -359,6 +359,11 @@ auto Said(const Revocation& revocation) {
   return std::tuple(subject, reason, principal);
 }
 
+auto Said(const RoleBinding& binding) {
+  const auto& [key, identity, role, end, reason, principal, time] = binding;
+  return std::tuple(identity, role, end, reason, principal);
+}
+
 using Names = std::vector<std::string>;
 
 // `full` has every field but `not_set`. Each that it has, taken out by itself, must make a
@@ -450,6 +455,39 @@ TEST(EveryFieldTest, OfResizeRenameAndRenewIsInTheirSpecs) {
   auto renew = Filled<v1::RenewRegionRequest>();
   renew.mutable_ttl()->set_seconds(10);
   ExpectEveryFieldIsCarried(renew, {}, {});
+}
+
+TEST(EveryFieldTest, OfSetBindingIsInTheBinding) {
+  v1::SetRoleBindingRequest request;
+  FillAll(request);
+  v1::RoleBinding& binding = *request.mutable_role_binding();
+  binding.set_identity("cxlpool://operator/bob");
+  binding.set_role(v1::OPERATOR);
+  binding.mutable_end_time()->set_seconds(absl::ToUnixSeconds(absl::Now()) + 60);
+  // Who is bound twice is bound: nobody needs request_id. The record says by whom and when.
+  ExpectEveryFieldIsCarried(request, {},
+                            {"request_id", "role_binding.bound_by",
+                             "role_binding.bind_time.seconds", "role_binding.bind_time.nanos"});
+  EXPECT_EQ(FromProto(request, kWho)->principal, kWho.identity());
+
+  const auto refusal = [&](const std::string& identity, v1::Role role, int64_t end) {
+    binding.set_identity(identity);
+    binding.set_role(role);
+    binding.mutable_end_time()->set_seconds(end);
+    return ReasonOf(FromProto(request, kWho).status());
+  };
+  const int64_t now = absl::ToUnixSeconds(absl::Now());
+  EXPECT_EQ(refusal("spiffe://site/ci", v1::VIEWER, now + 60), "");
+  for (const char* bad : {"", "alice", ":", "cxlpool://host/host-a", "cxlpool://manager/fm",
+                          "cxlpool://operator/a b", "x:\xff"}) {
+    EXPECT_EQ(refusal(bad, v1::VIEWER, now + 60), "BAD_IDENTITY") << bad;
+  }
+  for (const v1::Role bad : {v1::ROLE_UNSPECIFIED, v1::HOST, static_cast<v1::Role>(5)}) {
+    EXPECT_EQ(refusal("spiffe://site/ci", bad, now + 60), "BAD_ROLE") << bad;
+  }
+  for (const int64_t bad : {now - 1, int64_t{0}, int64_t{-5}, int64_t{253402300800}, INT64_MAX}) {
+    EXPECT_EQ(refusal("spiffe://site/ci", v1::VIEWER, bad), "BAD_TIME") << bad;
+  }
 }
 
 TEST(EveryFieldTest, OfRevokeIsInTheRevocation) {

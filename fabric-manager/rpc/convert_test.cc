@@ -134,8 +134,7 @@ PoolView ViewOf(const std::vector<std::pair<std::string, HostRuntime>>& hosts) {
 
 TEST(EveryFieldTest, OfHoldersIsShown) {
   v1::ListRegionHoldersResponse shown;
-  FillHolders(*FullRegion(), Caller::Operator("alice"), ViewOf({{"host-a", FullRuntime()}}),
-              &shown);
+  FillHolders(*FullRegion(), Caller::Admin("alice"), ViewOf({{"host-a", FullRuntime()}}), &shown);
   EXPECT_THAT(FieldsNotSet(shown), IsEmpty()) << "set it in FillHolders";
   ExpectShows(shown, R"(
 hosts {
@@ -180,7 +179,7 @@ TEST(HoldersTest, AHostIsShownItsOwnAlone) {
     return hosts;
   };
   const std::vector<std::string> all = {"hosts/host-a told 1", "hosts/host-b silent 0"};
-  EXPECT_EQ(hosts_for(Caller::Operator("alice")), all);
+  EXPECT_EQ(hosts_for(Caller::Admin("alice")), all);
   EXPECT_EQ(hosts_for(Caller::Local("")), all);
   EXPECT_THAT(hosts_for(Caller::OfHost("host-a", "a")), ElementsAre("hosts/host-a told 1"));
   EXPECT_THAT(hosts_for(Caller::OfHost("host-b", "b")), ElementsAre("hosts/host-b silent 0"));
@@ -193,7 +192,7 @@ TEST(HoldersTest, OfAFormerAttachmentNothingIsShown) {
   Region region = *FullRegion();
   region.attachments.front().generation = 81;
   v1::ListRegionHoldersResponse shown;
-  FillHolders(region, Caller::Operator("alice"), ViewOf({{"host-a", FullRuntime()}}), &shown);
+  FillHolders(region, Caller::Admin("alice"), ViewOf({{"host-a", FullRuntime()}}), &shown);
   ASSERT_EQ(shown.hosts_size(), 1);
   EXPECT_TRUE(shown.hosts(0).has_report_time());
   EXPECT_EQ(shown.hosts(0).holders_size(), 0);
@@ -222,7 +221,7 @@ TEST(HoldersTest, AnAnswerStaysSmallAndCountsTheRest) {
     region.attachments.back().host = hosts.back().first;
   }
   v1::ListRegionHoldersResponse shown;
-  FillHolders(region, Caller::Operator("alice"), ViewOf(hosts), &shown);
+  FillHolders(region, Caller::Admin("alice"), ViewOf(hosts), &shown);
   EXPECT_LT(shown.ByteSizeLong(), size_t{4} << 20);
   int listed = 0;
   uint64_t more = 0;
@@ -325,7 +324,7 @@ unreached_devices {
 )");
 }
 
-TEST(EveryFieldTest, OfATenantARevocationAndAPathIsShown) {
+TEST(EveryFieldTest, OfATenantARevocationABindingAndAPathIsShown) {
   const v1::Tenant tenant =
       ToProto({.tenant = FullTenant(), .use = {.held_bytes = 104, .regions = 105}});
   EXPECT_THAT(FieldsNotSet(tenant), IsEmpty()) << "set it in ToProto";
@@ -347,6 +346,22 @@ revoked_by: "cxlpool://operator/bob"
 revoke_time {
   seconds: 1600000000
   nanos: 1000
+}
+)");
+  const v1::RoleBinding binding = ToProto(FullRoleBinding());
+  EXPECT_THAT(FieldsNotSet(binding), IsEmpty()) << "set it in ToProto";
+  ExpectShows(binding, R"(
+identity: "spiffe://site/ci"
+role: OPERATOR
+end_time {
+  seconds: 1700000000
+  nanos: 1000
+}
+reason: "nightly tests"
+bound_by: "cxlpool://operator/bob"
+bind_time {
+  seconds: 1600000000
+  nanos: 2000
 }
 )");
   Path path;

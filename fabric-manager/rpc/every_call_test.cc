@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "cxlpool/store/v1/record.pb.h"
+#include "cxlpool/v1/access_service.pb.h"
 #include "cxlpool/v1/inventory_service.grpc.pb.h"
 #include "cxlpool/v1/pool_service.grpc.pb.h"
 #include "proto/support/refusal.h"
@@ -66,7 +67,8 @@ class WitnessStore : public MemoryStore {
 std::vector<const MethodDescriptor*> AllMethods() {
   std::vector<const MethodDescriptor*> methods;
   for (const auto* file :
-       {v1::GetRegionRequest::descriptor()->file(), v1::ListHostsRequest::descriptor()->file()}) {
+       {v1::GetRegionRequest::descriptor()->file(), v1::ListHostsRequest::descriptor()->file(),
+        v1::RoleBinding::descriptor()->file()}) {
     for (int s = 0; s < file->service_count(); ++s) {
       for (int m = 0; m < file->service(s)->method_count(); ++m) {
         methods.push_back(file->service(s)->method(m));
@@ -355,6 +357,16 @@ TEST_F(EveryCallTest, IsInTheStoreWithWhoDidItAndWhy) {
   restore.set_subject("7a01");
   expect_erased("RestoreCertificate", restore);
 
+  v1::SetRoleBindingRequest bind;
+  bind.mutable_role_binding()->set_identity("cxlpool://operator/bob");
+  bind.mutable_role_binding()->set_role(v1::ADMIN);
+  bind.mutable_role_binding()->set_reason("he is new");
+  expect("SetRoleBinding", bind, "he is new");
+  EXPECT_EQ(dynamic_cast<const v1::RoleBinding&>(*answer_).bound_by(), kWho);
+  v1::RemoveRoleBindingRequest unbind;
+  unbind.set_identity("cxlpool://operator/bob");
+  expect_erased("RemoveRoleBinding", unbind);
+
   v1::DrainDeviceRequest drain;
   drain.set_device("devices/cmm-1");
   expect("DrainDevice", drain);
@@ -389,9 +401,10 @@ TEST_F(EveryCallTest, IsInTheStoreWithWhoDidItAndWhy) {
   expect("RemoveDevice", remove_device);
 
   const std::set<std::string> only_read = {
-      "GetRegion", "ListRegions", "WatchRegions",    "GetCapacity",      "ListDevices",
-      "ListHosts", "GetTopology", "GetTenant",       "ListTenants",      "ListRevocations",
-      "Explain",   "Backup",      "DiscoverDevices", "ListRegionHolders"};
+      "GetRegion",       "ListRegions",       "WatchRegions",     "GetCapacity",
+      "ListDevices",     "ListHosts",         "GetTopology",      "GetTenant",
+      "ListTenants",     "ListRevocations",   "Explain",          "Backup",
+      "DiscoverDevices", "ListRegionHolders", "ListRoleBindings", "GetSelf"};
   for (const MethodDescriptor* method : AllMethods()) {
     EXPECT_NE(tried.contains(method->name()), only_read.contains(method->name())) << method->name();
   }

@@ -94,17 +94,16 @@ void FillOwners(const PoolView& view, const std::string& id, v1::DrainDeviceResp
 }  // namespace
 
 InventoryRpc::InventoryRpc(PoolService* service, const ViewHolder* views, BackupStreams* backups,
-                           Admission* admission, Executor* answers,
-                           const ServerHealth* server_health, std::string fabric)
+                           Executor* answers, const ServerHealth* server_health, std::string fabric)
     : service_(service),
       views_(views),
       backups_(backups),
-      admission_(admission),
       answers_(answers),
       server_health_(server_health),
       fabric_(std::move(fabric)) {}
 
 void InventoryRpc::AddTo(Calls& calls) {
+  calls_ = &calls;
   const auto add = [&](const char* method, auto handler) {
     calls.AddUnary(absl::StrCat(kInventoryService, method), this, handler);
   };
@@ -166,8 +165,7 @@ void InventoryRpc::Change(UnaryCall<Request, Response>& call, absl::string_view 
   Do(
       call, collection, name,
       [&](const std::string& id, Done done) {
-        const Caller caller =
-            CXLPOOL_MUTANT("somebody-drains") ? Caller::Operator("") : call.caller();
+        const Caller caller = CXLPOOL_MUTANT("somebody-drains") ? Caller::Admin("") : call.caller();
         service_->ChangePool(caller, std::move(change), plan(id), std::move(done));
         return absl::OkStatus();
       },
@@ -374,12 +372,13 @@ void InventoryRpc::RevokeCertificate(
                        PlanFor(&PlanRevoke, *revocation),
                        [this, &call, subject](absl::Status status) {
                          answers_->Post([this, &call, subject, status = std::move(status)] {
-                           const auto all = views_->GetRevocations();
-                           if (const auto it = all->find(subject); it != all->end()) {
+                           const auto access = views_->GetAccessRules();
+                           const auto it = access->revocations.find(subject);
+                           if (it != access->revocations.end()) {
                              *call.response() = ToProto(it->second);
                            }
                            call.Finish(status);  // First: it may be the caller's own that is ended.
-                           admission_->EndRevoked(*all);
+                           calls_->JudgeAgain();
                          });
                        });
 }
@@ -395,7 +394,8 @@ void InventoryRpc::RestoreCertificate(
 
 void InventoryRpc::ListRevocations(
     UnaryCall<v1::ListRevocationsRequest, v1::ListRevocationsResponse>& call) {
-  call.Finish(fm::ListRevocations(*views_->GetRevocations(), call.request(), call.response()));
+  call.Finish(
+      fm::ListRevocations(views_->GetAccessRules()->revocations, call.request(), call.response()));
 }
 
 }  // namespace cxlpool::fm

@@ -17,10 +17,9 @@ class InventoryRpc final {
  public:
   // `fabric`: the driver's name, for GetTopology. `backups` outlives this. `answers` runs what
   // builds answers to changes, so that the writer does not.
-  // `admission`: what is under way, so that a revocation ends it. `server_health`: for Explain.
+  // `server_health`: for Explain.
   InventoryRpc(PoolService* service, const ViewHolder* views, BackupStreams* backups,
-               Admission* admission, Executor* answers, const ServerHealth* server_health,
-               std::string fabric);
+               Executor* answers, const ServerHealth* server_health, std::string fabric);
 
   // Adds each method of the service. This outlives `calls`.
   void AddTo(Calls& calls);
@@ -68,7 +67,7 @@ class InventoryRpc final {
   PoolService* const service_;
   const ViewHolder* const views_;
   BackupStreams* const backups_;
-  Admission* const admission_;
+  Calls* calls_ = nullptr;  // Since AddTo: a revocation ends what is under way.
   Executor* const answers_;
   const ServerHealth* const server_health_;
   const std::string fabric_;

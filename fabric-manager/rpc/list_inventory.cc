@@ -32,6 +32,9 @@ v1::Device ToProto(const std::pair<const std::string, v1::Device>& device) { ret
 v1::Revocation ToProto(const std::pair<const std::string, Revocation>& revocation) {
   return fm::ToProto(revocation.second);
 }
+v1::RoleBinding ToProto(const std::pair<const std::string, RoleBinding>& binding) {
+  return fm::ToProto(binding.second);
+}
 
 template <typename Item>
 const std::string& IdOf(const std::pair<const std::string, Item>& item) {
@@ -132,6 +135,13 @@ absl::Status ListRevocations(const Revocations& revocations,
                              const v1::ListRevocationsRequest& request,
                              v1::ListRevocationsResponse* response) {
   return FillPage(request, revocations, response->mutable_revocations(),
+                  response->mutable_next_page_token());
+}
+
+absl::Status ListRoleBindings(const RoleBindings& bindings,
+                              const v1::ListRoleBindingsRequest& request,
+                              v1::ListRoleBindingsResponse* response) {
+  return FillPage(request, bindings, response->mutable_role_bindings(),
                   response->mutable_next_page_token());
 }
 

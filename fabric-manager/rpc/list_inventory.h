@@ -1,4 +1,5 @@
-// One page of whatever an InventoryService lists but by filter, from one view of the pool. Pure.
+// One page of whatever InventoryService and AccessService list but by filter, from one view of the
+// pool. Pure.
 //
 // A page token is the name of the last that was listed, so that pages go on right whatever comes
 // and goes between them: what stays is listed exactly once.
@@ -9,6 +10,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "cxlpool/v1/access_service.pb.h"
 #include "cxlpool/v1/inventory_service.pb.h"
 #include "fabric-manager/service/view.h"
 
@@ -31,6 +33,9 @@ absl::Status ListTenants(const PoolView& view, const v1::ListTenantsRequest& req
 absl::Status ListRevocations(const Revocations& revocations,
                              const v1::ListRevocationsRequest& request,
                              v1::ListRevocationsResponse* response);
+absl::Status ListRoleBindings(const RoleBindings& bindings,
+                              const v1::ListRoleBindingsRequest& request,
+                              v1::ListRoleBindingsResponse* response);
 // `fabric`: the driver's name.
 absl::Status GetTopology(const PoolView& view, const std::string& fabric,
                          const v1::GetTopologyRequest& request, v1::Topology* response);

@@ -59,7 +59,7 @@ class ListRegionsTest : public testing::Test {
     return response;
   }
 
-  Caller caller_ = Caller::Operator("cxlpool://operator/alice");
+  Caller caller_ = Caller::Admin("cxlpool://operator/alice");
 
   // All pages; `between` may change the pool before the next one.
   std::vector<std::string> ListAll(

@@ -138,7 +138,7 @@ class RevocationTest : public testing::Test {
     });
     std::promise<absl::Status> enrolled;
     rig_.pool.ChangePool(
-        Caller::Operator("test"), {.method = "EnrolHost"},
+        Caller::Admin("test"), {.method = "EnrolHost"},
         PlanFor(&PlanEnrol, {.host = "host-a", .identity = "cxlpool://host/host-a"}),
         [&](absl::Status status) { enrolled.set_value(std::move(status)); });
     ASSERT_TRUE(enrolled.get_future().get().ok());

@@ -1,40 +1,32 @@
-// Who may do what, as calls: every method there is, by callers with every kind of certificate, over
-// TLS. What is expected is written down here, and not read from the rules.
+// Who may do what, as calls: every method there is, by callers with every kind of certificate and
+// every role, over TLS. What is expected is written down here, and not read from the rules.
 #include <google/protobuf/descriptor.h>
 #include <gtest/gtest.h>
-#include <sys/stat.h>
 
-#include <fstream>
-#include <functional>
-#include <future>
 #include <map>
 #include <memory>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
-#include "absl/time/clock.h"
+#include "cxlpool/v1/access_service.pb.h"
 #include "cxlpool/v1/host_service.pb.h"
-#include "cxlpool/v1/inventory_service.grpc.pb.h"
-#include "cxlpool/v1/pool_service.grpc.pb.h"
-#include "fabric-manager/rpc/admission.h"
+#include "cxlpool/v1/inventory_service.pb.h"
+#include "cxlpool/v1/pool_service.pb.h"
 #include "grpc/health/v1/health.pb.h"
 #include "grpc/reflection/v1alpha/reflection.pb.h"
-#include "proto/support/refusal.h"
-#include "proto/support/tls.h"
-#include "test/rigs/server_rig.h"
-#include "tools/pki/certificate.h"
+#include "test/rigs/caller_fixture.h"
 
 namespace cxlpool::fm {
 namespace {
 
 // What a caller is to the manager.
 enum class Kind {
+  kAdmin,  // An operator's certificate while nobody is bound; later, who is bound as one.
   kOperator,
+  kViewer,
+  kNoRole,      // An operator's certificate to which no role is bound, or not any more.
   kHost,        // Enrolled, in service.
   kStranger,    // A good certificate that is no host's.
   kManager,     // A manager's: it calls nobody.
@@ -42,13 +34,39 @@ enum class Kind {
   kNobody,      // No connection: no certificate of the pool.
 };
 
+const std::set<std::string> kForAdmins = {"/cxlpool.v1.InventoryService/FenceHost",
+                                          "/cxlpool.v1.InventoryService/FailDevice",
+                                          "/cxlpool.v1.InventoryService/SetTenant",
+                                          "/cxlpool.v1.InventoryService/RemoveTenant",
+                                          "/cxlpool.v1.InventoryService/RevokeCertificate",
+                                          "/cxlpool.v1.InventoryService/RestoreCertificate",
+                                          "/cxlpool.v1.InventoryService/Backup",
+                                          "/cxlpool.v1.AccessService/SetRoleBinding",
+                                          "/cxlpool.v1.AccessService/RemoveRoleBinding"};
+const std::set<std::string> kForViewers = {
+    "/cxlpool.v1.PoolService/GetRegion",
+    "/cxlpool.v1.PoolService/ListRegions",
+    "/cxlpool.v1.PoolService/ListRegionHolders",
+    "/cxlpool.v1.PoolService/WatchRegions",
+    "/cxlpool.v1.PoolService/GetCapacity",
+    "/cxlpool.v1.InventoryService/ListDevices",
+    "/cxlpool.v1.InventoryService/ListHosts",
+    "/cxlpool.v1.InventoryService/GetTopology",
+    "/cxlpool.v1.InventoryService/GetTenant",
+    "/cxlpool.v1.InventoryService/ListTenants",
+    "/cxlpool.v1.InventoryService/ListRevocations",
+    "/cxlpool.v1.InventoryService/Explain",
+    "/cxlpool.v1.AccessService/ListRoleBindings",
+    "/cxlpool.v1.AccessService/GetSelf",
+    "/grpc.health.v1.Health/Check",
+    "/grpc.health.v1.Health/Watch",
+    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"};
 const std::set<std::string> kHostsToo = {
     "/cxlpool.v1.PoolService/AllocateRegion", "/cxlpool.v1.PoolService/RenewRegion",
     "/cxlpool.v1.PoolService/ReleaseRegion",  "/cxlpool.v1.PoolService/GetRegion",
     "/cxlpool.v1.PoolService/ListRegions",    "/cxlpool.v1.PoolService/ListRegionHolders",
-    "/cxlpool.v1.PoolService/WatchRegions",   "/grpc.health.v1.Health/Check"};
-constexpr char kSession[] = "/cxlpool.v1.HostService/Session";
-constexpr char kCheckSession[] = "/cxlpool.v1.HostService/CheckSession";
+    "/cxlpool.v1.PoolService/WatchRegions",   "/grpc.health.v1.Health/Check",
+    "/cxlpool.v1.AccessService/GetSelf"};
 constexpr char kMadeUp[] = "/cxlpool.v1.PoolService/FoldRegion";
 
 // The reason that a call of `path` is refused with whose request is no message at all: one of
@@ -56,12 +74,20 @@ constexpr char kMadeUp[] = "/cxlpool.v1.PoolService/FoldRegion";
 std::string Expected(Kind kind, const std::string& path) {
   const bool for_agents = path == kSession || path == kCheckSession;
   const bool for_hosts = kHostsToo.contains(path) || for_agents;
-  const bool for_operators = !for_agents;
+  const bool for_admins = !for_agents;
+  const bool for_operators = for_admins && !kForAdmins.contains(path);
+  const auto of_user = [&](bool may) {
+    return path == kMadeUp ? "UNKNOWN_METHOD" : may ? "BAD_REQUEST" : "ROLE_NOT_ALLOWED";
+  };
   switch (kind) {
+    case Kind::kAdmin:
+      return of_user(for_admins);
     case Kind::kOperator:
-      return path == kMadeUp ? "UNKNOWN_METHOD"
-             : for_operators ? "BAD_REQUEST"
-                             : "ROLE_NOT_ALLOWED";
+      return of_user(for_operators);
+    case Kind::kViewer:
+      return of_user(kForViewers.contains(path));
+    case Kind::kNoRole:
+      return "NO_ROLE";
     case Kind::kHost:
       return path == kMadeUp ? "UNKNOWN_METHOD" : for_hosts ? "BAD_REQUEST" : "ROLE_NOT_ALLOWED";
     case Kind::kStranger:
@@ -80,7 +106,8 @@ std::vector<std::string> AllPaths() {
   std::vector<std::string> paths = {kMadeUp};
   for (const auto* file :
        {v1::GetRegionRequest::descriptor()->file(), v1::ListHostsRequest::descriptor()->file(),
-        v1::Hello::descriptor()->file(), grpc::health::v1::HealthCheckRequest::descriptor()->file(),
+        v1::RoleBinding::descriptor()->file(), v1::Hello::descriptor()->file(),
+        grpc::health::v1::HealthCheckRequest::descriptor()->file(),
         grpc::reflection::v1alpha::ServerReflectionRequest::descriptor()->file()}) {
     for (int s = 0; s < file->service_count(); ++s) {
       for (int m = 0; m < file->service(s)->method_count(); ++m) {
@@ -92,150 +119,44 @@ std::vector<std::string> AllPaths() {
   return paths;
 }
 
-class RightsTest : public testing::Test {
+class RightsTest : public CallerFixture {
  protected:
-  using Pair = pki::PemPair;
-
-  void SetUp() override {
-    authority_ = NewAuthority();
-    const Pair manager = Leaf("cxlpool://manager/fm", {.server = true});
-    TlsFiles files{Write("ca.pem", authority_.cert), Write("fm.pem", manager.cert),
-                   Write("fm.key", manager.key)};
-    auto tls = TlsSource::Load(files, CertificateUse::Manager());
-    ASSERT_TRUE(tls.ok()) << tls.status();
-    ServerOptions options;
-    options.listen = {{"127.0.0.1:0", false}};
-    options.tls = *tls;
-    rig_.Serve(options);
-    rig_.server->SetServing(true);
-    address_ = absl::StrCat("127.0.0.1:", rig_.server->ports()[0]);
-    operator_ = Channel(Leaf("cxlpool://operator/alice"));
-    for (const auto& [host, identity] : std::map<std::string, std::string>{
-             {"host-a", ""}, {"host-b", ""}, {"host-r", ""}, {"host-s", "spiffe://site/host-s"}}) {
-      v1::EnrolHostRequest enrol;
-      enrol.set_host(absl::StrCat("hosts/", host));
-      enrol.set_identity(identity);
-      ASSERT_EQ(Ask(operator_, "InventoryService/EnrolHost", enrol), "") << host;
-    }
-    v1::RetireHostRequest retire;
-    retire.set_host("hosts/host-r");
-    ASSERT_EQ(Ask(operator_, "InventoryService/RetireHost", retire), "");
-  }
-
-  static Pair NewAuthority() {
-    return *pki::MakeAuthority("test", absl::Now() - absl::Hours(24),
-                               absl::Now() + absl::Hours(24));
-  }
-  struct LeafOptions {
-    bool server = false;
-    bool expired = false;
-    std::vector<std::string> more_uris = {};
-    const Pair* issuer = nullptr;  // Null: the pool's authority.
-  };
-  Pair Leaf(const std::string& uri, const LeafOptions& options) const {
-    pki::CertificateRequest request;
-    request.common_name = "test";
-    request.uri = uri;
-    request.more_uris = options.more_uris;
-    request.server = options.server;
-    request.dns = {"fm.cxlpool"};
-    request.not_before = absl::Now() - absl::Hours(24);
-    request.not_after = absl::Now() + (options.expired ? -absl::Hours(1) : absl::Hours(24));
-    auto pair = pki::MakeLeaf(options.issuer == nullptr ? authority_ : *options.issuer, request);
-    EXPECT_TRUE(pair.ok()) << pair.status();
-    return *std::move(pair);
-  }
-  Pair Leaf(const std::string& uri) const { return Leaf(uri, LeafOptions()); }
-  std::string Write(const std::string& name, const std::string& text) const {
-    const std::string path = (rig_.directory / name).string();
-    std::ofstream(path) << text;
-    chmod(path.c_str(), 0600);
-    return path;
-  }
-
-  // A connection of its own, with this certificate; one without any.
-  std::shared_ptr<grpc::Channel> Channel(const Pair& pair) const {
-    grpc::SslCredentialsOptions options;
-    options.pem_root_certs = authority_.cert;
-    options.pem_private_key = pair.key;
-    options.pem_cert_chain = pair.cert;
-    grpc::ChannelArguments arguments;
-    arguments.SetSslTargetNameOverride("fm.cxlpool");
-    arguments.SetInt("cxlpool.test", ++channels_);  // Shared with no other channel.
-    return grpc::CreateCustomChannel(address_, grpc::SslCredentials(options), arguments);
-  }
-  std::shared_ptr<grpc::Channel> ChannelOf(const std::string& uri) const {
-    return Channel(Leaf(uri));
-  }
-
-  // The status of a unary call of cxlpool.v1.
-  template <typename Request>
-  static absl::Status Call(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
-                           const Request& request) {
-    RawCall call(channel, absl::StrCat("/cxlpool.v1.", method));
-    call.Send(request.SerializeAsString(), true);
-    call.Skip();
-    return call.End();
-  }
-  // Why it was refused; empty: it was not.
-  template <typename Request>
-  static std::string Ask(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
-                         const Request& request) {
-    const absl::Status status = Call(channel, method, request);
-    return status.ok() || !ReasonOf(status).empty() ? ReasonOf(status)
-                                                    : std::string(status.message());
-  }
-
-  static std::string NewId() { return FormatUuid(RandomUuid()); }
-
-  // As their agents would.
-  void MakeHostsUsable() {
-    for (const char* host : {"host-a", "host-b"}) rig_.BringUp(host);
-  }
-  // Allocates on `host`, by an operator.
-  std::string AllocateOn(const std::string& id, const std::string& host) {
-    v1::AllocateRegionRequest allocate;
-    allocate.set_request_id(NewId());
-    allocate.set_region_id(id);
-    allocate.set_size_bytes(1);
-    allocate.set_host(host);
-    return Ask(operator_, "PoolService/AllocateRegion", allocate);
-  }
-  // Records what `edit` makes of the Region, and waits until that is durable.
-  void Rewrite(const std::string& id, const std::function<void(Region&)>& edit) {
-    std::promise<absl::Status> done;
-    rig_.OnCore([&] {
-      rig_.writer.Submit(
-          Audit{{}, "test", "rewrite", ""},
-          [&](const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {
-            auto edited = std::make_shared<Region>(**state.FindRegionById(id));
-            edit(*edited);
-            edited->revision = context.revision;
-            return Proposal::Of(RegionPtr(edited), edited);
-          },
-          [&done](const absl::StatusOr<Committed>& got) { done.set_value(got.status()); });
-    });
-    const absl::Status status = done.get_future().get();
-    EXPECT_TRUE(status.ok()) << status;
-  }
-
-  ServerRig<MemoryStore> rig_;
-  Pair authority_;
-  std::string address_;
-  std::shared_ptr<grpc::Channel> operator_;
-  mutable int channels_ = 0;
-};
-
-TEST_F(RightsTest, EveryMethodByEveryKindOfCaller) {
-  const Pair other_authority = NewAuthority();
-  const std::string alice = "cxlpool://operator/alice", host = "cxlpool://host/host-a";
   struct Tried {
     std::string who;
     Kind kind;
     std::shared_ptr<grpc::Channel> channel;
   };
-  const std::vector<Tried> callers = {
-      {"an operator", Kind::kOperator, operator_},
+  // Every method by each of them.
+  static void TryAll(const std::vector<Tried>& callers) {
+    int calls = 0;
+    for (const Tried& caller : callers) {
+      for (const std::string& path : AllPaths()) {
+        const std::string expected = Expected(caller.kind, path);
+        ++calls;
+        {
+          RawCall call(caller.channel, path);
+          call.Send("\xff\xff\xff", true);
+          const absl::Status status = call.End();
+          EXPECT_EQ(ReasonOf(status), expected) << caller.who << " " << path << ": " << status;
+        }
+        if (expected == "BAD_REQUEST" || caller.kind == Kind::kNobody) continue;
+        // Nothing of the body is waited for.
+        RawCall call(caller.channel, path, std::chrono::seconds(4));
+        const absl::Status status = call.End();
+        EXPECT_EQ(ReasonOf(status), expected) << caller.who << " " << path << ": " << status;
+      }
+    }
+    EXPECT_GT(calls, 600);
+    std::cout << "rights: " << calls
+              << " trials, each method by each kind of caller, 0 let in wrongly\n";
+  }
+};
+
+TEST_F(RightsTest, EveryMethodByEveryKindOfCaller) {
+  const Pair other_authority = NewAuthority();
+  const std::string alice = "cxlpool://operator/alice", host = "cxlpool://host/host-a";
+  TryAll({
+      {"an operator", Kind::kAdmin, operator_},
       {"a host", Kind::kHost, ChannelOf(host)},
       {"a host with an identity of its site", Kind::kHost, ChannelOf("spiffe://site/host-s")},
       {"a host that nobody enrolled", Kind::kStranger, ChannelOf("cxlpool://host/host-x")},
@@ -260,405 +181,95 @@ TEST_F(RightsTest, EveryMethodByEveryKindOfCaller) {
       {"nobody", Kind::kNobody, Channel({})},
       {"somebody without TLS", Kind::kNobody,
        grpc::CreateChannel(address_, grpc::InsecureChannelCredentials())},
-  };
-  int calls = 0;
-  for (const Tried& caller : callers) {
-    for (const std::string& path : AllPaths()) {
-      const std::string expected = Expected(caller.kind, path);
-      ++calls;
-      {
-        RawCall call(caller.channel, path);
-        call.Send("\xff\xff\xff", true);
-        const absl::Status status = call.End();
-        EXPECT_EQ(ReasonOf(status), expected) << caller.who << " " << path << ": " << status;
-      }
-      if (expected == "BAD_REQUEST" || caller.kind == Kind::kNobody) continue;
-      // Nothing of the body is waited for.
-      RawCall call(caller.channel, path, std::chrono::seconds(4));
-      const absl::Status status = call.End();
-      EXPECT_EQ(ReasonOf(status), expected) << caller.who << " " << path << ": " << status;
-    }
-  }
-  EXPECT_GT(calls, 600);
-  std::cout << "rights: " << calls
-            << " trials, each method by each kind of caller, 0 let in wrongly\n";
+  });
 }
 
-// A Region of host-a; what host-b learns of it is what it learns of one that is not there.
-TEST_F(RightsTest, AHostActsForItselfAloneAndLearnsNothingOfOthers) {
-  MakeHostsUsable();
-  const auto host_a = ChannelOf("cxlpool://host/host-a");
-  const auto host_b = ChannelOf("cxlpool://host/host-b");
-  v1::AllocateRegionRequest allocate;
-  allocate.set_request_id(NewId());
-  allocate.set_region_id("kv");
-  allocate.set_size_bytes(1);
-  allocate.set_host("hosts/host-a");
-  allocate.mutable_ttl()->set_seconds(600);
-  ASSERT_EQ(Ask(operator_, "PoolService/AllocateRegion", allocate), "");
-
-  const auto same_of_both = [&](const auto& ask) {
-    const absl::Status there = ask("regions/kv"), nowhere = ask("regions/kx");
-    EXPECT_EQ(ReasonOf(there), "UNKNOWN_REGION") << there;
-    EXPECT_EQ(absl::StrReplaceAll(std::string(nowhere.message()), {{"kx", "kv"}}), there.message());
-    EXPECT_EQ(there.code(), nowhere.code());
-  };
-  same_of_both([&](const std::string& name) {
-    v1::GetRegionRequest request;
-    request.set_name(name);
-    return Call(host_b, "PoolService/GetRegion", request);
-  });
-  same_of_both([&](const std::string& name) {
-    v1::ListRegionHoldersRequest request;
-    request.set_name(name);
-    return Call(host_b, "PoolService/ListRegionHolders", request);
-  });
-  same_of_both([&](const std::string& name) {
-    v1::RenewRegionRequest request;
-    request.set_request_id(NewId());
-    request.set_name(name);
-    request.mutable_ttl()->set_seconds(10);
-    return Call(host_b, "PoolService/RenewRegion", request);
-  });
-  for (const bool detach_all : {false, true}) {
-    same_of_both([&](const std::string& name) {
-      v1::ReleaseRegionRequest request;
-      request.set_request_id(NewId());
-      request.set_name(name);
-      request.set_detach_all(detach_all);
-      return Call(host_b, "PoolService/ReleaseRegion", request);
-    });
+// Who is bound, and who is not any more, once somebody is.
+TEST_F(RightsTest, EveryMethodByEveryRole) {
+  const std::string user = "cxlpool://operator/", site = "spiffe://site/";
+  ASSERT_EQ(Bind(user + "alice", v1::ADMIN), "");
+  for (const std::string& whose : {user, site}) {
+    ASSERT_EQ(Bind(whose + "admin", v1::ADMIN), "");
+    ASSERT_EQ(Bind(whose + "operator", v1::OPERATOR), "");
+    ASSERT_EQ(Bind(whose + "viewer", v1::VIEWER), "");
+    ASSERT_EQ(Bind(whose + "lower", v1::ADMIN), "");
+    ASSERT_EQ(Bind(whose + "lower", v1::VIEWER), "");
+    ASSERT_EQ(Bind(whose + "gone", v1::ADMIN), "");
+    ASSERT_EQ(Unbind(whose + "gone"), "");
+    ASSERT_EQ(Bind(whose + "ended", v1::ADMIN, absl::Now() + absl::Seconds(2)), "");
+    ASSERT_EQ(Bind(whose + "later", v1::OPERATOR, absl::Now() + absl::Hours(1)), "");
   }
-  same_of_both([&](const std::string& name) {
-    v1::AllocateRegionRequest request;
-    request.set_request_id(NewId());
-    request.set_size_bytes(1);
-    request.set_host("hosts/host-b");
-    request.set_policy(v1::ISOLATE);
-    request.add_isolate_from(name);
-    return Call(host_b, "PoolService/AllocateRegion", request);
-  });
-
-  v1::ReleaseRegionRequest force;
-  force.set_request_id(NewId());
-  force.set_name("regions/kv");
-  force.set_force(true);
-  force.set_reason("I say so");
-  EXPECT_EQ(Ask(host_b, "PoolService/ReleaseRegion", force), "ROLE_NOT_ALLOWED");
-  EXPECT_EQ(Ask(host_a, "PoolService/ReleaseRegion", force), "ROLE_NOT_ALLOWED");
-
-  for (const char* other : {"hosts/host-a", ""}) {
-    allocate.set_request_id(NewId());
-    allocate.set_region_id("");
-    allocate.set_host(other);
-    EXPECT_EQ(Ask(host_b, "PoolService/AllocateRegion", allocate), "NOT_YOUR_HOST") << other;
+  const auto ended = ChannelOf(user + "ended");
+  v1::GetSelfRequest who;
+  ASSERT_TRUE(Within(absl::Seconds(20), [&] {
+    return Ask(ended, "AccessService/GetSelf", who) == "NO_ROLE";
+  })) << "it ends by itself";
+  std::vector<Tried> callers = {
+      {"who bound them", Kind::kAdmin, operator_},
+      {"an operator that nobody bound", Kind::kNoRole, ChannelOf(user + "bob")},
+      {"an identity of the site that nobody bound", Kind::kStranger, ChannelOf(site + "bob")},
+      {"a host", Kind::kHost, ChannelOf("cxlpool://host/host-a")}};
+  for (const std::string& whose : {user, site}) {
+    const Kind none = whose == user ? Kind::kNoRole : Kind::kStranger;
+    callers.push_back({whose + "admin", Kind::kAdmin, ChannelOf(whose + "admin")});
+    callers.push_back({whose + "operator", Kind::kOperator, ChannelOf(whose + "operator")});
+    callers.push_back({whose + "viewer", Kind::kViewer, ChannelOf(whose + "viewer")});
+    callers.push_back({whose + "lower", Kind::kViewer, ChannelOf(whose + "lower")});
+    callers.push_back({whose + "gone", none, ChannelOf(whose + "gone")});
+    callers.push_back({whose + "ended", none, ChannelOf(whose + "ended")});
+    callers.push_back({whose + "later", Kind::kOperator, ChannelOf(whose + "later")});
   }
-  // Its own.
-  v1::GetRegionRequest get;
-  get.set_name("regions/kv");
-  EXPECT_EQ(Ask(host_a, "PoolService/GetRegion", get), "");
-  v1::RenewRegionRequest renew;
-  renew.set_request_id(NewId());
-  renew.set_name("regions/kv");
-  EXPECT_EQ(Ask(host_a, "PoolService/RenewRegion", renew), "NOT_OWNER");
-  v1::ReleaseRegionRequest release;
-  release.set_request_id(NewId());
-  release.set_name("regions/kv");
-  EXPECT_EQ(Ask(host_a, "PoolService/ReleaseRegion", release), "");
-
-  v1::RetireHostRequest retire;
-  retire.set_host("hosts/host-b");
-  ASSERT_EQ(Ask(operator_, "InventoryService/RetireHost", retire), "");
-  EXPECT_EQ(Ask(host_b, "PoolService/GetRegion", get), "NOT_ENROLLED");
+  TryAll(callers);
+  EXPECT_EQ(Unbind(user + "admin"), "");
+  EXPECT_EQ(Ask(ChannelOf(user + "admin"), "AccessService/GetSelf", who), "NO_ROLE");
 }
 
-// Two hosts share a Region. Each is told of its own programs, the operator of all.
-TEST_F(RightsTest, AHostLearnsNothingOfAnothersProgramsOnARegionThatBothHave) {
-  MakeHostsUsable();
-  v1::AllocateRegionRequest allocate;
-  allocate.set_request_id(NewId());
-  allocate.set_region_id("kv");
-  allocate.set_size_bytes(1);
-  allocate.set_sharing(v1::MULTI_WRITER);
-  ASSERT_EQ(Ask(operator_, "PoolService/AllocateRegion", allocate), "");
-  for (const char* host : {"hosts/host-a", "hosts/host-b"}) {
-    v1::AttachRegionRequest attach;
-    attach.set_request_id(NewId());
-    attach.set_name("regions/kv");
-    attach.set_host(host);
-    ASSERT_EQ(Ask(operator_, "PoolService/AttachRegion", attach), "");
-  }
-  rig_.OnCore([&] {
-    for (const auto& attachment : (*rig_.writer.state().FindRegionById("kv"))->attachments) {
-      auto report = std::make_shared<HolderReport>();
-      report->time = absl::Now();
-      Holder holder;
-      holder.program = absl::StrCat("program of ", attachment.host);
-      report->by_generation[attachment.generation].holders.push_back(holder);
-      HostRuntime runtime = rig_.writer.state().Runtime(attachment.host);
-      runtime.holders = report;
-      rig_.writer.SetRuntime(attachment.host, std::move(runtime));
-    }
-  });
-  const auto programs_for = [&](const std::shared_ptr<grpc::Channel>& channel) {
-    v1::ListRegionHoldersRequest request;
-    request.set_name("regions/kv");
-    RawCall call(channel, "/cxlpool.v1.PoolService/ListRegionHolders");
-    call.Send(request.SerializeAsString(), true);
-    v1::ListRegionHoldersResponse answer;
-    EXPECT_TRUE(call.Read(&answer)) << call.End();
-    std::set<std::string> programs;
-    for (const v1::HostHolders& of : answer.hosts()) {
-      EXPECT_TRUE(of.has_report_time());
-      for (const v1::RegionHolder& holder : of.holders()) {
-        programs.insert(absl::StrCat(of.host(), ": ", holder.program()));
-      }
-    }
-    return programs;
+// A watch that stands when its caller's role goes, or ends, does not stand on.
+TEST_F(RightsTest, WhatNobodyMayDoAnyMoreEndsAtOnce) {
+  ASSERT_EQ(Bind("cxlpool://operator/alice", v1::ADMIN), "");
+  const auto watch = [&](const std::string& name) {
+    auto call =
+        std::make_unique<RawCall>(ChannelOf("cxlpool://operator/" + name),
+                                  "/cxlpool.v1.PoolService/WatchRegions", std::chrono::seconds(60));
+    call->Send("", true);
+    call->Skip();
+    return call;
   };
-  using Programs = std::set<std::string>;
-  const std::string on_a = "hosts/host-a: program of host-a";
-  const std::string on_b = "hosts/host-b: program of host-b";
-  EXPECT_EQ(programs_for(operator_), (Programs{on_a, on_b}));
-  EXPECT_EQ(programs_for(ChannelOf("cxlpool://host/host-a")), Programs{on_a});
-  EXPECT_EQ(programs_for(ChannelOf("cxlpool://host/host-b")), Programs{on_b});
+  ASSERT_EQ(Bind("cxlpool://operator/gone", v1::VIEWER), "");
+  ASSERT_EQ(Bind("cxlpool://operator/ends", v1::VIEWER, absl::Now() + absl::Seconds(3)), "");
+  const auto gone = watch("gone"), ends = watch("ends");
+  const absl::Time began = absl::Now();
+  ASSERT_EQ(Unbind("cxlpool://operator/gone"), "");
+  for (RawCall* call : {gone.get(), ends.get()}) {
+    v1::WatchRegionsResponse response;
+    while (call->Read(&response)) {
+    }
+    EXPECT_EQ(call->End().code(), absl::StatusCode::kCancelled);
+  }
+  EXPECT_LT(absl::Now() - began, absl::Seconds(30));
 }
 
-// By one rule: what a host may see it is shown by Get, List and Watch, and nothing else.
-TEST_F(RightsTest, AHostListsAndWatchesWhatItMaySeeAlone) {
-  using Response = v1::WatchRegionsResponse;
+// fm.toml's admins get in when nobody else does; an operator does not make himself one.
+TEST_F(RightsTest, RolesAreGivenByAdminsOnly) {
+  ASSERT_EQ(Bind("cxlpool://operator/alice", v1::ADMIN), "");
+  ASSERT_EQ(Bind("cxlpool://operator/bob", v1::OPERATOR), "");
+  const auto bob = ChannelOf("cxlpool://operator/bob"),
+             breakglass = ChannelOf("cxlpool://operator/breakglass");
+  EXPECT_EQ(Ask(bob, "AccessService/SetRoleBinding", ToBind("cxlpool://operator/bob", v1::ADMIN)),
+            "ROLE_NOT_ALLOWED");
+  EXPECT_EQ(Ask(breakglass, "AccessService/SetRoleBinding",
+                ToBind("cxlpool://operator/carol", v1::ADMIN)),
+            "");
   MakeHostsUsable();
   ASSERT_EQ(AllocateOn("kv", "hosts/host-a"), "");
-  ASSERT_EQ(AllocateOn("kw", "hosts/host-b"), "");
-  const auto host_a = ChannelOf("cxlpool://host/host-a");
-
-  v1::ListRegionsResponse page;
-  {
-    RawCall list(host_a, "/cxlpool.v1.PoolService/ListRegions");
-    list.Send("", true);
-    ASSERT_TRUE(list.Read(&page)) << list.End();
-  }
-  ASSERT_EQ(page.regions_size(), 1);
-  EXPECT_EQ(page.regions(0).name(), "regions/kv");
-
-  v1::WatchRegionsRequest watch;
-  watch.set_start_revision(page.revision());
-  EXPECT_EQ(Ask(host_a, "PoolService/WatchRegions", watch), "REVISION_COMPACTED")
-      << "who may see what can have changed since";
-  v1::GetRegionRequest get;
-  get.set_name("regions/kw");
-  RawCall by_operator(operator_, "/cxlpool.v1.PoolService/GetRegion");
-  by_operator.Send(get.SerializeAsString(), true);
-  v1::Region kw;
-  ASSERT_TRUE(by_operator.Read(&kw));
-  watch.set_start_revision(0);
-  watch.set_name(absl::StrCat("regions/", kw.tag()));
-  EXPECT_EQ(Ask(host_a, "PoolService/WatchRegions", watch), "UNKNOWN_REGION") << "by its tag";
-
-  RawCall stream(host_a, "/cxlpool.v1.PoolService/WatchRegions");
-  stream.Send("", true);
-  Response event;
-  const auto next = [&](Response::Event kind, const std::string& name) {
-    ASSERT_TRUE(stream.Read(&event)) << stream.End();
-    EXPECT_EQ(event.event(), kind) << event.ShortDebugString();
-    EXPECT_EQ(event.region().name(), name) << event.ShortDebugString();
-  };
-  next(Response::CHANGED, "regions/kv");
-  next(Response::SYNCED, "");
-  // What begins to be the host's, after something that never was.
-  Rewrite("kw", [](Region& region) { region.state_reason = "not for host-a"; });
-  ASSERT_EQ(AllocateOn("kx", "hosts/host-a"), "");
-  next(Response::CHANGED, "regions/kx");
-  // What ends to be the host's: it hears that this is gone, and nothing of what it is now.
-  Rewrite("kx", [](Region& region) {
-    region.attachments.clear();
-    region.id = "ky";
-    region.state_reason = "not for host-a";
-  });
-  next(Response::REMOVED, "regions/kx");
-  EXPECT_EQ(event.region().state_reason(), "");
-  EXPECT_EQ(event.region().attachments_size(), 1);
-  Rewrite("ky", [](Region& region) { region.state_reason = "nor this"; });
-  Rewrite("kv", [](Region& region) { region.state_reason = "for host-a"; });
-  next(Response::CHANGED, "regions/kv");
-
-  // With its enrolment what it may see changes: the stream ends, rather than judge by what was.
-  v1::SetTenantRequest tenant;
-  tenant.mutable_tenant()->set_name("tenants/ml");
-  ASSERT_EQ(Ask(operator_, "InventoryService/SetTenant", tenant), "");
-  v1::EnrolHostRequest enrol;
-  enrol.set_host("hosts/host-a");
-  enrol.add_tenants("tenants/ml");
-  ASSERT_EQ(Ask(operator_, "InventoryService/EnrolHost", enrol), "");
-  Rewrite("kv", [](Region& region) { region.state_reason = "not for host-a now"; });
-  EXPECT_FALSE(stream.Read(&event)) << event.ShortDebugString();
-  EXPECT_EQ(ReasonOf(stream.End()), "RIGHTS_CHANGED");
-  v1::GetRegionRequest gone;
-  gone.set_name("regions/kv");
-  EXPECT_EQ(Ask(host_a, "PoolService/GetRegion", gone), "UNKNOWN_REGION");
-}
-
-// An operator learns it; a host hears the same words of what is not there and never was.
-TEST_F(RightsTest, HowARegionWentIsForOperators) {
-  v1::AllocateRegionRequest allocate;
-  allocate.set_request_id(NewId());
-  allocate.set_region_id("kv");
-  allocate.set_size_bytes(1);
-  ASSERT_EQ(Ask(operator_, "PoolService/AllocateRegion", allocate), "");
-  std::promise<void> gone;
-  rig_.OnCore([this, &gone] {
-    rig_.writer.Submit(
-        Audit{{}, "test", "gone", ""},
-        [](const PoolState& state, PlanContext& context) -> absl::StatusOr<Proposal> {
-          auto last = std::make_shared<Region>(**state.FindRegionById("kv"));
-          last->revision = context.revision;
-          last->state_reason = "the slot is broken; 256 MiB scrubbed and free";
-          return Proposal::Of(Tombstone{last, context.now}, last);
-        },
-        [&gone](const absl::StatusOr<Committed>& got) {
-          EXPECT_TRUE(got.ok()) << got.status();
-          gone.set_value();
-        });
-  });
-  gone.get_future().wait();
-  const auto said = [&](const auto& channel, const std::string& name) {
-    v1::GetRegionRequest get;
-    get.set_name(name);
-    const absl::Status status = Call(channel, "PoolService/GetRegion", get);
-    EXPECT_EQ(ReasonOf(status), "UNKNOWN_REGION") << status;
-    return std::string(status.message());
-  };
-  for (int i = 0; i < 1000 && !absl::StrContains(said(operator_, "regions/kv"), "broken"); ++i) {
-    absl::SleepFor(absl::Milliseconds(5));
-  }
-  EXPECT_TRUE(absl::StrContains(said(operator_, "regions/kv"), ": the slot is broken; 256 MiB"));
-  EXPECT_FALSE(absl::StrContains(said(operator_, "regions/kx"), "went"));
-  const auto host = ChannelOf("cxlpool://host/host-a");
-  EXPECT_EQ(absl::StrReplaceAll(said(host, "regions/kv"), {{"kv", "kx"}}),
-            said(host, "regions/kx"));
-
   v1::ReleaseRegionRequest release;
   release.set_request_id(NewId());
   release.set_name("regions/kv");
-  const absl::Status by_operator = Call(operator_, "PoolService/ReleaseRegion", release);
-  EXPECT_TRUE(absl::StrContains(by_operator.message(), "the slot is broken")) << by_operator;
-  release.set_request_id(NewId());
-  const absl::Status by_host = Call(host, "PoolService/ReleaseRegion", release);
-  EXPECT_EQ(ReasonOf(by_host), "UNKNOWN_REGION");
-  EXPECT_FALSE(absl::StrContains(by_host.message(), "broken")) << by_host;
-}
-
-TEST_F(RightsTest, ASessionIsForTheHostOfTheCertificateAndTellsNothingOfOthers) {
-  rig_.OnCore([this] {
-    rig_.sessions.Start({.on_segments = [](const auto&, const auto&, bool) {},
-                         .on_events = [](const auto&, const auto&) {},
-                         .on_session = [](const auto&, bool) {}});
-  });
-  const auto say_hello = [&](const std::string& host) {
-    RawCall call(ChannelOf("cxlpool://host/host-b"), kSession);
-    v1::AgentMessage message;
-    v1::Hello& hello = *message.mutable_hello();
-    hello.set_protocol_version(kHostProtocolVersion);
-    hello.set_host(absl::StrCat("hosts/", host));
-    hello.set_incarnation("boot-1");
-    hello.set_agent_id(NewId());
-    call.Send(message.SerializeAsString(), false);
-    v1::ManagerMessage answer;
-    return call.Read(&answer) ? absl::OkStatus() : call.End();
-  };
-  EXPECT_TRUE(say_hello("host-b").ok());
-  // One that is enrolled, one that is retired, one with another identity, and one that is not
-  // there.
-  const absl::Status nobody = say_hello("nobody");
-  EXPECT_EQ(ReasonOf(nobody), "WRONG_IDENTITY") << nobody;
-  for (const char* host : {"host-a", "host-r", "host-s"}) {
-    const absl::Status status = say_hello(host);
-    EXPECT_EQ(absl::StrReplaceAll(std::string(status.message()), {{host, "nobody"}}),
-              nobody.message());
-    EXPECT_EQ(status.code(), nobody.code());
-  }
-}
-
-TEST_F(RightsTest, WhatIsCompressedIsRefused) {
-  for (const grpc_compression_algorithm algorithm : {GRPC_COMPRESS_GZIP, GRPC_COMPRESS_DEFLATE}) {
-    const auto stub = v1::PoolService::NewStub(operator_);
-    grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + kPatience);
-    context.set_compression_algorithm(algorithm);
-    v1::GetRegionRequest request;
-    request.set_name(absl::StrCat("regions/", std::string(4000, 'k')));
-    v1::Region region;
-    const grpc::Status status = stub->GetRegion(&context, request, &region);
-    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED) << status.error_message();
-    EXPECT_NE(status.error_message().find("is disabled"), std::string::npos)
-        << status.error_message();
-  }
-}
-
-TEST_F(RightsTest, AHostHasOnlySoManySessions) {
-  const auto channel = ChannelOf("cxlpool://host/host-a");
-  std::vector<std::unique_ptr<RawCall>> silent;
-  for (int i = 0; i < Admission::kSessions.of_one + 2; ++i) {
-    silent.push_back(std::make_unique<RawCall>(channel, kSession));
-  }
-  // Which of them comes too late is the threads' affair.
-  std::map<std::string, int> ends;
-  for (const auto& call : silent) ++ends[ReasonOf(call->End())];
-  EXPECT_EQ(ends["TOO_MANY_AGENTS"], 2);
-  EXPECT_EQ(ends["BAD_HELLO"], Admission::kSessions.of_one);
-  // Their places are free again.
-  std::string reason = "TOO_MANY_AGENTS";
-  for (int i = 0; i < 1000 && reason == "TOO_MANY_AGENTS"; ++i) {
-    RawCall call(channel, kSession);
-    call.Send("\xff", true);
-    reason = ReasonOf(call.End());
-  }
-  EXPECT_EQ(reason, "BAD_REQUEST");
-}
-
-TEST_F(RightsTest, GenericToolsCanAskForHealthAndShape) {
-  grpc::health::v1::HealthCheckRequest check;
-  grpc::health::v1::HealthCheckResponse health;
-  for (const char* service : {"", "cxlpool.v1.PoolService"}) {
-    check.set_service(service);
-    RawCall call(operator_, "/grpc.health.v1.Health/Check");
-    call.Send(check.SerializeAsString(), true);
-    ASSERT_TRUE(call.Read(&health)) << call.End();
-    EXPECT_EQ(health.status(), grpc::health::v1::HealthCheckResponse::SERVING);
-  }
-  check.set_service("made.Up");
-  {
-    RawCall call(operator_, "/grpc.health.v1.Health/Check");
-    call.Send(check.SerializeAsString(), true);
-    EXPECT_EQ(call.End().code(), absl::StatusCode::kNotFound);
-  }
-  {
-    RawCall watch(operator_, "/grpc.health.v1.Health/Watch");
-    watch.Send("", true);
-    ASSERT_TRUE(watch.Read(&health));
-    EXPECT_EQ(health.status(), grpc::health::v1::HealthCheckResponse::SERVING);
-    rig_.server->SetServing(false);
-    ASSERT_TRUE(watch.Read(&health));
-    EXPECT_EQ(health.status(), grpc::health::v1::HealthCheckResponse::NOT_SERVING);
-  }
-  RawCall reflect(operator_, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo");
-  grpc::reflection::v1alpha::ServerReflectionRequest request;
-  grpc::reflection::v1alpha::ServerReflectionResponse response;
-  request.set_list_services("*");
-  reflect.Send(request.SerializeAsString(), false);
-  ASSERT_TRUE(reflect.Read(&response)) << reflect.End();
-  ASSERT_EQ(response.list_services_response().service_size(), 5);
-  for (const auto& service : response.list_services_response().service()) {
-    request.set_file_containing_symbol(service.name());
-    grpc::reflection::v1alpha::ServerReflectionResponse file;
-    reflect.Send(request.SerializeAsString(), false);
-    ASSERT_TRUE(reflect.Read(&file)) << service.name();
-    EXPECT_GT(file.file_descriptor_response().file_descriptor_proto_size(), 0) << service.name();
-  }
-  request.set_file_containing_symbol("made.Up");
-  reflect.Send(request.SerializeAsString(), true);
-  ASSERT_TRUE(reflect.Read(&response));
-  EXPECT_EQ(response.error_response().error_code(), grpc::StatusCode::NOT_FOUND);
+  release.set_force(true);
+  release.set_reason("it hangs");
+  EXPECT_EQ(Ask(bob, "PoolService/ReleaseRegion", release), "ROLE_NOT_ALLOWED");
+  EXPECT_EQ(Unbind("cxlpool://operator/carol"), "");
+  EXPECT_EQ(Unbind("cxlpool://operator/alice"), "LAST_ADMIN");
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "fabric-manager/rpc/access_rpc.h"
 #include "fabric-manager/rpc/admission.h"
 #include "fabric-manager/rpc/backup_rpc.h"
 #include "fabric-manager/rpc/calls.h"
@@ -41,8 +42,8 @@ class Server final : public RpcServer {
          HostSessions* sessions, Store* store, const ViewHolder* views, WatchHub* watch)
       : backups_(store, options.store_directory, &answers_),
         pool_(pool, views, watch, &answers_, options.fabric),
-        inventory_(pool, views, &backups_, &admission_, &answers_, &server_health_,
-                   options.fabric.driver),
+        inventory_(pool, views, &backups_, &answers_, &server_health_, options.fabric.driver),
+        access_(pool, views, &answers_),
         host_(executor, sessions,
               [this](const auto& peer, const absl::Status& why) { Refused(peer, "", why); }),
         calls_(views, &admission_, &answers_,
@@ -50,13 +51,16 @@ class Server final : public RpcServer {
                                  const Caller& caller) { return LetIn(peer, caller); },
                 .refused = [this](const auto& peer, const auto& method,
                                   const absl::Status& why) { Refused(peer, method, why); },
-                .answered = [this](const AnsweredCall& call) { call_log_.Note(call); }}),
+                .answered = [this](const AnsweredCall& call) { call_log_.Note(call); }},
+               FixedAdmins(options.admins.begin(), options.admins.end())),
         listener_(options.connections, &refused_) {
     pool_.AddTo(calls_);
     inventory_.AddTo(calls_);
+    access_.AddTo(calls_);
     host_.AddTo(calls_);
     health_.AddTo(calls_);
     AddReflection(calls_);
+    calls_.WatchRoleBindings();
   }
 
   ~Server() override { Shutdown(absl::ZeroDuration()); }
@@ -172,6 +176,7 @@ class Server final : public RpcServer {
   BackupStreams backups_;
   PoolRpc pool_;
   InventoryRpc inventory_;
+  AccessRpc access_;
   HostRpc host_;
   Admission admission_;
   Calls calls_;

@@ -1,4 +1,4 @@
-// The gRPC server: the three services, reflection, health, credentials and limits. Connections are
+// The gRPC server: the four services, reflection, health, credentials and limits. Connections are
 // accepted by listener.h, calls are let in by calls.h.
 #ifndef CXLPOOL_FABRIC_MANAGER_RPC_SERVER_H_
 #define CXLPOOL_FABRIC_MANAGER_RPC_SERVER_H_
@@ -30,7 +30,8 @@ struct ServerOptions {
   std::shared_ptr<TlsSource> tls;  // Needed unless every address is insecure.
   FabricCapabilities fabric = {};
   ConnectionLimits connections;
-  std::string store_directory;  // Where a backup may be written; empty: the store has none.
+  std::vector<std::string> admins;  // Identities that are admins whatever the bindings say.
+  std::string store_directory;      // Where a backup may be written; empty: the store has none.
 };
 
 class RpcServer {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "cxlpool/v1/access_service.pb.h"
 #include "cxlpool/v1/host_service.pb.h"
 #include "cxlpool/v1/inventory_service.pb.h"
 #include "cxlpool/v1/pool_service.pb.h"
@@ -24,10 +25,13 @@ namespace reflection = grpc::reflection::v1alpha;
 using google::protobuf::FileDescriptor;
 
 // The files whose services are served.
-const std::array<const FileDescriptor*, 5>& ServedFiles() {
-  static const std::array<const FileDescriptor*, 5> files = {
-      v1::GetRegionRequest::descriptor()->file(), v1::ListHostsRequest::descriptor()->file(),
-      v1::Hello::descriptor()->file(), health::HealthCheckRequest::descriptor()->file(),
+const std::array<const FileDescriptor*, 6>& ServedFiles() {
+  static const std::array<const FileDescriptor*, 6> files = {
+      v1::GetRegionRequest::descriptor()->file(),
+      v1::ListHostsRequest::descriptor()->file(),
+      v1::RoleBinding::descriptor()->file(),
+      v1::Hello::descriptor()->file(),
+      health::HealthCheckRequest::descriptor()->file(),
       reflection::ServerReflectionRequest::descriptor()->file()};
   return files;
 }
@@ -74,8 +78,17 @@ reflection::ServerReflectionResponse Reflect(const reflection::ServerReflectionR
     case reflection::ServerReflectionRequest::kFileContainingSymbol:
       file = pool->FindFileContainingSymbol(request.file_containing_symbol());
       break;
+    case reflection::ServerReflectionRequest::kFileContainingExtension: {
+      // Each RPC's rule is one.
+      const auto& wanted = request.file_containing_extension();
+      const auto* type = pool->FindMessageTypeByName(wanted.containing_type());
+      const auto* extension =
+          type == nullptr ? nullptr : pool->FindExtensionByNumber(type, wanted.extension_number());
+      if (extension != nullptr) file = extension->file();
+      break;
+    }
     default:
-      break;  // The API has no extensions.
+      break;
   }
   if (file == nullptr) {
     response.mutable_error_response()->set_error_code(grpc::StatusCode::NOT_FOUND);

@@ -102,7 +102,7 @@ TEST_F(DistrustTest, AFenceThatFailsProvesNothing) {
   Make(AllocateOn("kv", "host-a", 1));
   world.refuse_fence = true;
   EXPECT_FALSE(rig->Do([&](Done done) {
-                    rig->pool.Fence(Caller::Operator("op"), "host-a", "it hangs", std::move(done));
+                    rig->pool.Fence(Caller::Admin("op"), "host-a", "it hangs", std::move(done));
                   })
                    .ok());
   rig->Run(absl::Seconds(5));
@@ -114,7 +114,7 @@ TEST_F(DistrustTest, WhereNothingCanFenceTheHostKeepsItsSession) {
   Make(AllocateOn("kv", "host-a", 1));
   world.fence = FenceScope::kNone;
   const absl::Status fenced = rig->Do([&](Done done) {
-    rig->pool.Fence(Caller::Operator("op"), "host-a", "it hangs", std::move(done));
+    rig->pool.Fence(Caller::Admin("op"), "host-a", "it hangs", std::move(done));
   });
   EXPECT_EQ(ReasonOf(fenced), "NO_FENCE") << fenced;
   rig->Run(absl::Seconds(1));
@@ -130,7 +130,7 @@ TEST_F(DistrustTest, AFenceProvesNothingOfOtherHosts) {
   ASSERT_TRUE(Release("kw", 3).ok());
   ASSERT_TRUE(rig->RunUntil([&] { return StateOf("kw") == AttachmentState::kReleaseBlocked; }));
   ASSERT_TRUE(rig->Do([&](Done done) {
-                   rig->pool.Fence(Caller::Operator("op"), "host-a", "it hangs", std::move(done));
+                   rig->pool.Fence(Caller::Admin("op"), "host-a", "it hangs", std::move(done));
                  })
                   .ok());
   rig->Run(absl::Seconds(5));
@@ -151,14 +151,14 @@ TEST_F(DistrustTest, AFenceIsNotUndoneByAStepThatCameBetween) {
     Make(spec);
     world.slow_binds = true;  // On host-b it is never up, so every tick looks at both.
     rig->pool.Attach({.request = TestRequest("AttachRegion", 2),
-                      .caller = Caller::Operator("op"),
+                      .caller = Caller::Admin("op"),
                       .region_id = "kv",
                       .host = "host-b"},
                      false, [](const absl::StatusOr<Committed>&) {});
     rig->Run(absl::Milliseconds(100));
     rig->executor.Advance(absl::Milliseconds(ms));
     ASSERT_TRUE(rig->Do([&](Done done) {
-                     rig->pool.Fence(Caller::Operator("op"), "host-a", "it hangs", std::move(done));
+                     rig->pool.Fence(Caller::Admin("op"), "host-a", "it hangs", std::move(done));
                    })
                     .ok());
     rig->Run(absl::Seconds(1));
@@ -274,7 +274,7 @@ TEST_F(DistrustTest, ADeviceWhoseFailureIsNotRecordedIsScrubbed) {
   rig->Run(absl::Seconds(1));
   rig->store().FailNextCommit({StoreFull(), false});
   absl::Status failed;
-  rig->pool.FailDevice(Caller::Operator("op"), "cmm-0", "smoke",
+  rig->pool.FailDevice(Caller::Admin("op"), "cmm-0", "smoke",
                        [&](absl::Status status) { failed = status; });
   rig->reconciler.OnSegments("host-a", {}, false);  // It looks at everything, before the commit.
   rig->Run(absl::Seconds(1));
@@ -341,7 +341,7 @@ TEST_F(DistrustTest, ForceWithAFenceFencesEveryHostThatHasItFirst) {
   spec.sharing = Sharing::kMultiWriter;
   Make(spec);
   rig->pool.Attach({.request = TestRequest("AttachRegion", 2),
-                    .caller = Caller::Operator("op"),
+                    .caller = Caller::Admin("op"),
                     .region_id = "kv",
                     .host = "host-b"},
                    false, [](const absl::StatusOr<Committed>&) {});

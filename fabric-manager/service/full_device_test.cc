@@ -66,7 +66,7 @@ TEST_F(FullDeviceTest, FailsInAsManyChangesAsItTakes) {
   Fill(DeviceService::kInService);
   ASSERT_EQ(Quarantined(), 0u);
   absl::Status failed = absl::UnavailableError("no answer");
-  rig->pool.FailDevice(Caller::Operator("op"), "big", "smoke",
+  rig->pool.FailDevice(Caller::Admin("op"), "big", "smoke",
                        [&](absl::Status status) { failed = status; });
   EXPECT_TRUE(rig->RunUntil([&] { return failed.ok(); })) << failed;
   EXPECT_EQ(Quarantined(), kRegions);
@@ -75,7 +75,7 @@ TEST_F(FullDeviceTest, FailsInAsManyChangesAsItTakes) {
 TEST_F(FullDeviceTest, FailsOnAStoreThatTakesLittleAtOnce) {
   Fill(DeviceService::kInService, kFewRegions, kSmall);
   absl::Status failed = absl::UnavailableError("no answer");
-  rig->pool.FailDevice(Caller::Operator("op"), "big", "smoke",
+  rig->pool.FailDevice(Caller::Admin("op"), "big", "smoke",
                        [&](absl::Status status) { failed = status; });
   EXPECT_TRUE(rig->RunUntil([&] { return failed.ok(); })) << failed;
   EXPECT_EQ(Quarantined(), kFewRegions);
@@ -133,7 +133,7 @@ TEST_F(FullDeviceTest, AHostWithMuchIsFencedOnAStoreThatTakesLittleAtOnce) {
     Make(spec);
   }
   const absl::Status fenced = rig->Do([&](Done done) {
-    rig->pool.Fence(Caller::Operator("op"), "host-a", "it hangs", std::move(done));
+    rig->pool.Fence(Caller::Admin("op"), "host-a", "it hangs", std::move(done));
   });
   EXPECT_TRUE(fenced.ok()) << fenced;
   EXPECT_TRUE(rig->RunUntil([&] { return rig->writer.state().Occupied("host-a").empty(); }));

@@ -133,7 +133,7 @@ absl::Status HostSessions::Admit(const SessionIdentity& identity, const v1::Hell
   if (absl::Status status = CheckInventory(hello.inventory()); !status.ok()) return status;
   if (!identity.insecure_local) {
     absl::Status status =
-        CheckRevoked(writer_->state().revocations(), identity.uri, identity.serial);
+        CheckRevoked(writer_->state().access_rules().revocations, identity.uri, identity.serial);
     if (!status.ok()) return status;
   }
   const Host* known = writer_->state().FindHost(host);
@@ -422,8 +422,8 @@ absl::Status HostSessions::CheckWelcome(const std::string& host, const Session& 
   const PoolState& state = writer_->state();
   // Without TLS nobody shows a certificate that could be revoked.
   if (!session.identity.insecure_local && !CXLPOOL_MUTANT("revoked-sessions-stand")) {
-    absl::Status status =
-        CheckRevoked(state.revocations(), session.identity.uri, session.identity.serial);
+    absl::Status status = CheckRevoked(state.access_rules().revocations, session.identity.uri,
+                                       session.identity.serial);
     if (!status.ok()) return status;
   }
   const Host* known = state.FindHost(host);

@@ -195,7 +195,7 @@ TEST_P(LifecycleTest, AFencedHostLosesItsAttachments) {
   ASSERT_TRUE(rig.Allocate(AllocateOn("kv", "host-a", 1)).ok());
   ASSERT_TRUE(rig.RunUntil([&] { return AllOnline(rig.Find("kv")); }));
   absl::Status fenced = absl::UnknownError("");
-  rig.pool.Fence(Caller::Operator("test"), "host-a", "it hangs",
+  rig.pool.Fence(Caller::Admin("test"), "host-a", "it hangs",
                  [&](absl::Status status) { fenced = status; });
   ASSERT_TRUE(rig.RunUntil([&] { return rig.Find("kv")->attachments.empty(); }));
   EXPECT_TRUE(fenced.ok());
@@ -229,7 +229,7 @@ TEST_P(LifecycleTest, AFenceWaitsForBindsUnderWayAndLetsNoneBegin) {
   ASSERT_TRUE(rig.Allocate(AllocateOn("kv", "host-a", 1)).ok());
   ASSERT_TRUE(rig.RunUntil([&] { return !world.slow.empty(); }));
   absl::Status fenced = absl::UnknownError("");
-  rig.pool.Fence(Caller::Operator("test"), "host-a", "it hangs",
+  rig.pool.Fence(Caller::Admin("test"), "host-a", "it hangs",
                  [&](absl::Status status) { fenced = status; });
   rig.Run(absl::Seconds(2));
   EXPECT_FALSE(fenced.ok());

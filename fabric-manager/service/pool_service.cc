@@ -257,9 +257,10 @@ void PoolService::ApplyTopology(const Caller& caller, TopologyTables wanted, boo
 }
 
 template <typename DoneT>
-void PoolService::Act(const Caller& caller, DoneT done, absl::AnyInvocable<void(DoneT) &&> act) {
-  executor_->Post([this, caller, done = std::move(done), act = std::move(act)]() mutable {
-    absl::Status status = CheckCaller(writer_->state(), caller, Right::kRunPool);
+void PoolService::Act(const Caller& caller, Right right, DoneT done,
+                      absl::AnyInvocable<void(DoneT) &&> act) {
+  executor_->Post([this, caller, right, done = std::move(done), act = std::move(act)]() mutable {
+    absl::Status status = CheckCaller(writer_->state(), caller, right);
     if (!status.ok()) return std::move(done)(std::move(status));
     std::move(act)(std::move(done));
   });
@@ -268,7 +269,7 @@ void PoolService::Act(const Caller& caller, DoneT done, absl::AnyInvocable<void(
 void PoolService::Fence(const Caller& caller, const std::string& host, const std::string& reason,
                         Done done) {
   const std::string why = CXLPOOL_MUTANT("fence-without-reason") ? "" : reason;
-  Act<Done>(caller, std::move(done),
+  Act<Done>(caller, Right::kAdminister, std::move(done),
             [this, audit = Audit{{}, caller.identity(), "FenceHost", why}, host](Done act) mutable {
               if (writer_->state().FindHost(host) == nullptr) {
                 std::move(act)(Refuse(absl::StatusCode::kNotFound, "UNKNOWN_HOST",
@@ -283,7 +284,7 @@ void PoolService::Fence(const Caller& caller, const std::string& host, const std
 void PoolService::FailDevice(const Caller& caller, const std::string& device,
                              const std::string& reason, Done done) {
   Act<Done>(
-      caller, std::move(done),
+      caller, Right::kAdminister, std::move(done),
       [this, audit = Audit{{}, caller.identity(), "FailDevice", reason}, device](Done act) mutable {
         reconciler_->FailDevice(std::move(audit), device, std::move(act));
       });
@@ -293,7 +294,7 @@ void PoolService::FailDevice(const Caller& caller, const std::string& device,
 void PoolService::DiscoverDevices(const Caller& caller, const std::string& host,
                                   DoneWith<SeenDevices> done) {
   using ShownDone = DoneWith<SeenDevices>;
-  Act<ShownDone>(caller, std::move(done), [this, host](ShownDone shown) {
+  Act<ShownDone>(caller, Right::kRunPool, std::move(done), [this, host](ShownDone shown) {
     reconciler_->ShowDevices(host, [shown = std::move(shown)](
                                        absl::StatusOr<SeenDevices> seen) mutable {
       if (!seen.ok() && ReasonOf(seen.status()).empty() && absl::IsUnimplemented(seen.status())) {

@@ -92,7 +92,7 @@ class PoolService {
  private:
   // Runs `act` on the core, where the caller may run the pool.
   template <typename DoneT>
-  void Act(const Caller& caller, DoneT done, absl::AnyInvocable<void(DoneT) &&> act);
+  void Act(const Caller& caller, Right right, DoneT done, absl::AnyInvocable<void(DoneT) &&> act);
   // `fenced`: hosts that this release has fenced, in order.
   void ReleaseWithFence(ReleaseSpec spec, std::vector<std::string> fenced,
                         DoneWith<Committed> done);

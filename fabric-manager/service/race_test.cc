@@ -150,7 +150,7 @@ class RaceTest : public testing::Test {
 
   static AllocateSpec OneGranule() {
     AllocateSpec spec;
-    spec.caller = Caller::Operator("cxlpool://operator/alice");
+    spec.caller = Caller::Admin("cxlpool://operator/alice");
     spec.size_bytes = kGranule;
     return spec;
   }
@@ -185,7 +185,7 @@ TEST_F(RaceTest, TheLastByteOfAQuota) {
         limited.id = tenant(round);
         limited.quota_bytes = kGranule;
         ASSERT_TRUE(Wait([&](Done done) {
-                      pool_.ChangePool(Caller::Operator("test"), {.method = "SetTenant"},
+                      pool_.ChangePool(Caller::Admin("test"), {.method = "SetTenant"},
                                        PlanFor(&PlanSetTenant, limited), std::move(done));
                     }).ok());
       },

@@ -306,6 +306,21 @@ Problem DecodeBody(Key key, const pb::Record& record, Decoded& out) {
       out = Item(std::move(revocation));
       return std::nullopt;
     }
+    case pb::Record::kRoleBinding: {
+      const pb::RoleBindingRecord& in = record.role_binding();
+      if (in.identity().empty()) return "a binding of nobody";
+      RoleBinding binding{.key = key,
+                          .identity = in.identity(),
+                          .reason = in.reason(),
+                          .principal = in.principal()};
+      if (Problem p = DecodeEnum("role", in.role(), PoolRole::kAdmin, binding.role)) return p;
+      if (Problem p = DecodeTime("time", in.time_unix_us(), binding.time)) return p;
+      if (in.end_unix_us() != 0) {
+        if (Problem p = DecodeTime("end", in.end_unix_us(), binding.end)) return p;
+      }
+      out = Item(std::move(binding));
+      return std::nullopt;
+    }
     case pb::Record::kTopologyEntry: {
       TopologyEntry entry{key, {}};
       if (Problem p = DecodeEntry(record.topology_entry(), entry)) return p;

@@ -49,9 +49,19 @@ TEST(RecordCodecTest, HostsAndDevicesKeepEveryDurableField) {
   EXPECT_FALSE(std::get<Device>(RoundTrip(device)).reachable);
 }
 
-TEST(RecordCodecTest, TenantsAndRevocationsKeepEveryField) {
+TEST(RecordCodecTest, TenantsRevocationsAndBindingsKeepEveryField) {
   EXPECT_EQ(std::get<Tenant>(RoundTrip(FullTenant())), FullTenant());
   EXPECT_EQ(std::get<Revocation>(RoundTrip(FullRevocation())), FullRevocation());
+  RoleBinding binding = FullRoleBinding();
+  EXPECT_EQ(std::get<RoleBinding>(RoundTrip(binding)), binding);
+  binding.end = absl::InfiniteFuture();
+  EXPECT_EQ(std::get<RoleBinding>(RoundTrip(binding)), binding);
+  pb::Record record;
+  record.mutable_role_binding()->set_identity("spiffe://site/ci");
+  for (const uint32_t role : {0u, 4u}) {
+    record.mutable_role_binding()->set_role(role);
+    EXPECT_EQ(ReasonOf(DecodeRecord(9, record.SerializeAsString()).status()), "BAD_RECORD");
+  }
 }
 
 TEST(RecordCodecTest, TopologyEntriesKeepEveryField) {

@@ -247,6 +247,16 @@ std::string EncodeItem(const Item& item, const Audit& audit) {
     if (!CXLPOOL_MUTANT("tenant-isolation-not-stored")) {
       out.set_fabric_isolation(tenant->fabric_isolation);
     }
+  } else if (const auto* binding = std::get_if<RoleBinding>(&item)) {
+    pb::RoleBindingRecord& out = *record.mutable_role_binding();
+    out.set_identity(Text(binding->identity));
+    out.set_role(static_cast<uint32_t>(binding->role));
+    out.set_reason(Text(binding->reason));
+    out.set_principal(Text(binding->principal));
+    out.set_time_unix_us(Micros(binding->time));
+    if (binding->end != absl::InfiniteFuture() && !CXLPOOL_MUTANT("bindings-lose-their-end")) {
+      out.set_end_unix_us(Micros(binding->end));
+    }
   } else if (const auto* revocation = std::get_if<Revocation>(&item)) {
     pb::RevocationRecord& out = *record.mutable_revocation();
     out.set_subject(Text(revocation->subject));

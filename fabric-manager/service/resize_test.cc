@@ -88,7 +88,7 @@ TEST_F(ResizeTest, IsRefusedWhereItCannotBe) {
   rig->Run(absl::Seconds(1));
   EXPECT_EQ(ReasonOf(rig->Resize("kv", 4 * kGranule, 8).status()), "RESIZE_IN_PROGRESS");
   AttachSpec attach;
-  attach.caller = Caller::Operator("cxlpool://operator/alice");
+  attach.caller = Caller::Admin("cxlpool://operator/alice");
   attach.request = TestRequest("AttachRegion", 9);
   attach.region_id = "kv";
   attach.host = "host-b";
@@ -128,7 +128,7 @@ TEST_F(ResizeTest, ADetachOrAReleaseMidwayTakesAllOfItDown) {
   rig->Run(absl::Seconds(1));
   ASSERT_EQ(world.slow.size(), 1u) << "the growth is being bound";
   DetachSpec detach;
-  detach.caller = Caller::Operator("cxlpool://operator/alice");
+  detach.caller = Caller::Admin("cxlpool://operator/alice");
   detach.request = TestRequest("DetachRegion", 3);
   detach.region_id = "kv";
   detach.host = "host-a";

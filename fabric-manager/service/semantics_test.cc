@@ -25,7 +25,7 @@ TEST_F(SemanticsTest, ALeaseThatNobodyRenewsEndsAndItsBytesAreCleanBeforeTheNext
   Make(Leased("kw", absl::Seconds(20), 2));
   rig->RunUntil([] { return false; }, absl::Seconds(15));
   RenewSpec renew;
-  renew.caller = Caller::Operator("cxlpool://operator/alice");
+  renew.caller = Caller::Admin("cxlpool://operator/alice");
   renew.request = TestRequest("RenewRegion", 3);
   renew.region_id = "kw";
   const auto renewed = rig->Call(&PoolService::Renew, renew);
@@ -58,7 +58,7 @@ TEST_F(SemanticsTest, ALeaseIsRenewedByItsOwnerOrAnOperatorAlone) {
   renew.caller = Caller::OfHost("host-b", "cxlpool://host/host-b");
   renew.request.id.principal = "cxlpool://host/host-b";
   EXPECT_EQ(ReasonOf(rig->Call(&PoolService::Renew, renew).status()), "UNKNOWN_REGION");
-  renew.caller = Caller::Operator("cxlpool://operator/alice");
+  renew.caller = Caller::Admin("cxlpool://operator/alice");
   EXPECT_TRUE(rig->Call(&PoolService::Renew, renew).ok());
   renew.request.id.id = Uuid(std::string(16, 4));
   renew.region_id = "kw";
@@ -121,8 +121,11 @@ TEST_F(SemanticsTest, OnlyWhoRunsThePoolDecidesOnDevicesHostsAndTenants) {
   const std::string device = "cmm-0", host = "host-b";
   for (const auto& [caller, reason] : std::vector<std::pair<Caller, std::string>>{
            {Caller(), "NO_CALLER"},
-           {Caller::OfHost("host-b", "cxlpool://host/host-b"), "ROLE_NOT_ALLOWED"}}) {
+           {Caller::OfHost("host-b", "cxlpool://host/host-b"), "ROLE_NOT_ALLOWED"},
+           {Caller::User("cxlpool://operator/vic", PoolRole::kViewer), "ROLE_NOT_ALLOWED"}}) {
     const absl::Status answers[] = {
+        rig->Change(&PlanBindRole, RoleBinding(), caller),
+        rig->Change(&PlanUnbindRole, "cxlpool://operator/bob", caller),
         rig->Change(&PlanEnrol, {.host = "host-x"}, caller),
         rig->Change(&PlanRetire, host, caller),
         rig->Change(&PlanRemoveHost, host, caller),
@@ -162,7 +165,7 @@ TEST_F(SemanticsTest, ARenamedRegionIsFoundByItsNewNameAndItsAgentHearsOfIt) {
   Make(AllocateOn("kw", "", 2));
   const RegionPtr before = rig->Find("kv");
   RenameSpec rename;
-  rename.caller = Caller::Operator("cxlpool://operator/alice");
+  rename.caller = Caller::Admin("cxlpool://operator/alice");
   rename.request = TestRequest("RenameRegion", 3);
   rename.region_id = "kv";
   rename.new_region_id = "kw";
@@ -196,7 +199,7 @@ TEST_F(SemanticsTest, ACallThatFindsNothingToDoChangesNothing) {
   const uint64_t newest = rig->watch.newest();
 
   const AttachSpec attach{.request = TestRequest("AttachRegion", 3),
-                          .caller = Caller::Operator("cxlpool://operator/alice"),
+                          .caller = Caller::Admin("cxlpool://operator/alice"),
                           .region_id = "kv",
                           .host = "host-a"};
   const auto attached = rig->Do([&](Done done) {
@@ -208,11 +211,11 @@ TEST_F(SemanticsTest, ACallThatFindsNothingToDoChangesNothing) {
   EXPECT_TRUE(attached.ok()) << attached;
   EXPECT_TRUE(rig->Call(&PoolService::Detach,
                         DetachSpec{TestRequest("DetachRegion", 4),
-                                   Caller::Operator("cxlpool://operator/alice"), "kv", "host-b"})
+                                   Caller::Admin("cxlpool://operator/alice"), "kv", "host-b"})
                   .ok());
   EXPECT_TRUE(rig->Resize("kv", kv->size_bytes(), 5).ok());
   RenameSpec rename;
-  rename.caller = Caller::Operator("cxlpool://operator/alice");
+  rename.caller = Caller::Admin("cxlpool://operator/alice");
   rename.request = TestRequest("RenameRegion", 6);
   rename.region_id = rename.new_region_id = "kv";
   EXPECT_TRUE(rig->Call(&PoolService::Rename, rename).ok());
@@ -254,7 +257,7 @@ TEST_F(SemanticsTest, AnOldEtagIsRefusedAlsoWhereThereIsNothingToDo) {
   };
   const auto attach = [&](uint8_t number, const std::string& etag) {
     const AttachSpec spec{.request = TestRequest("AttachRegion", number),
-                          .caller = Caller::Operator("cxlpool://operator/alice"),
+                          .caller = Caller::Admin("cxlpool://operator/alice"),
                           .region_id = "kv",
                           .host = "host-a",
                           .etag = etag};
@@ -266,11 +269,11 @@ TEST_F(SemanticsTest, AnOldEtagIsRefusedAlsoWhereThereIsNothingToDo) {
     }));
   };
   const DetachSpec detach{.request = {},
-                          .caller = Caller::Operator("cxlpool://operator/alice"),
+                          .caller = Caller::Admin("cxlpool://operator/alice"),
                           .region_id = "kv",
                           .host = "host-b"};
   const RenameSpec rename{.request = {},
-                          .caller = Caller::Operator("cxlpool://operator/alice"),
+                          .caller = Caller::Admin("cxlpool://operator/alice"),
                           .region_id = "kv",
                           .new_region_id = "kv"};
   EXPECT_EQ(attach(2, "stale"), "ETAG_MISMATCH");
@@ -404,7 +407,7 @@ TEST_F(SemanticsTest, AFailedDeviceQuarantinesAndForceLetsGoWithoutReuse) {
   Make(spec);
   const auto fail = [&](const std::string& why) {
     return rig->Do([&](Done done) {
-      rig->pool.FailDevice(Caller::Operator("op"), "cmm-0", why, std::move(done));
+      rig->pool.FailDevice(Caller::Admin("op"), "cmm-0", why, std::move(done));
     });
   };
   EXPECT_EQ(ReasonOf(fail("")), "REASON_REQUIRED");
@@ -419,12 +422,11 @@ TEST_F(SemanticsTest, AFailedDeviceQuarantinesAndForceLetsGoWithoutReuse) {
   force.reason = "we took the device out";
   EXPECT_EQ(ReasonOf(rig->Call(&PoolService::Release, force).status()), "FENCE_REQUIRED")
       << "the host has it";
-  ASSERT_TRUE(
-      rig->Call(&PoolService::Detach, {.request = TestRequest("DetachRegion", 4),
-                                       .caller = Caller::Operator("cxlpool://operator/alice"),
-                                       .region_id = "kv",
-                                       .host = "host-a"})
-          .ok());
+  ASSERT_TRUE(rig->Call(&PoolService::Detach, {.request = TestRequest("DetachRegion", 4),
+                                               .caller = Caller::Admin("cxlpool://operator/alice"),
+                                               .region_id = "kv",
+                                               .host = "host-a"})
+                  .ok());
   ASSERT_TRUE(rig->RunUntil([&] { return rig->Find("kv")->attachments.empty(); }));
   EXPECT_TRUE(world.bound.empty());
   EXPECT_EQ(rig->Find("kv")->state, RegionState::kQuarantined);

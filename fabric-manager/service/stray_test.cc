@@ -69,12 +69,11 @@ TEST_F(StrayTest, LdsOfNoRecordStayAsTheyAreUntilAnOperatorDecides) {
   force.reason = "nobody needs it";
   EXPECT_EQ(ReasonOf(rig->Call(&PoolService::Release, force).status()), "FENCE_REQUIRED");
   // The host is asked to let go, and only then is anything unbound.
-  ASSERT_TRUE(
-      rig->Call(&PoolService::Detach, {.request = TestRequest("DetachRegion", 5),
-                                       .caller = Caller::Operator("cxlpool://operator/alice"),
-                                       .region_id = id,
-                                       .host = "host-a"})
-          .ok());
+  ASSERT_TRUE(rig->Call(&PoolService::Detach, {.request = TestRequest("DetachRegion", 5),
+                                               .caller = Caller::Admin("cxlpool://operator/alice"),
+                                               .region_id = id,
+                                               .host = "host-a"})
+                  .ok());
   ASSERT_TRUE(rig->RunUntil([&] { return rig->Find(id)->attachments.empty(); }));
   EXPECT_TRUE(world.bound.empty());
   EXPECT_TRUE(world.scrubbed.empty());
@@ -177,7 +176,7 @@ TEST_F(StrayTest, AStrayOfARegionThatIsKnownIsQuarantinedUntilAnOperatorSays) {
   EXPECT_EQ(regions[0]->state, RegionState::kQuarantined);
   EXPECT_EQ(rig->views.Get()->capacity.quarantined_bytes, kGranule);
   ASSERT_TRUE(rig->Do([&](Done done) {
-                   rig->pool.Fence(Caller::Operator("op"), "host-a", "it was put back",
+                   rig->pool.Fence(Caller::Admin("op"), "host-a", "it was put back",
                                    std::move(done));
                  })
                   .ok());
@@ -233,7 +232,7 @@ TEST_F(StrayTest, NothingIsClearedUnderALdThatNoRecordHas) {
   EXPECT_NE(rig->Find("kv"), nullptr);
   EXPECT_TRUE(world.scrubbed.empty());
   ASSERT_TRUE(rig->Do([&](Done done) {
-                   rig->pool.Fence(Caller::Operator("op"), "host-a", "it was put back",
+                   rig->pool.Fence(Caller::Admin("op"), "host-a", "it was put back",
                                    std::move(done));
                  })
                   .ok());

@@ -48,8 +48,7 @@ class TopologyServiceTest : public ServiceTest {
   }
   void BeginToPut(const std::string& id, uint64_t capacity, Done done) {
     rig->pool.ChangePool(
-        Caller::Operator("cxlpool://operator/alice"),
-        {.method = "AddDevice", .fabric_follows = true},
+        Caller::Admin("cxlpool://operator/alice"), {.method = "AddDevice", .fabric_follows = true},
         [entry = Entry(id, capacity)](const PoolState& state, const Caller& caller,
                                       PlanContext& context) {
           return PlanPutDevice(state, caller, entry, context);
@@ -90,10 +89,9 @@ TEST_F(TopologyServiceTest, AGrownDeviceHasMoreRoom) {
 TEST_F(TopologyServiceTest, WhatWasChangedOutlivesTheManager) {
   Put("cmm-9", 4 * kGranule);
   bool removed = false;
-  rig->pool.ChangePool(Caller::Operator("cxlpool://operator/alice"),
-                       {.method = "RemoveDevice", .fabric_follows = true},
-                       PlanFor(&PlanRemoveDevice, "cmm-1"),
-                       [&](absl::Status status) { removed = status.ok(); });
+  rig->pool.ChangePool(
+      Caller::Admin("cxlpool://operator/alice"), {.method = "RemoveDevice", .fabric_follows = true},
+      PlanFor(&PlanRemoveDevice, "cmm-1"), [&](absl::Status status) { removed = status.ok(); });
   ASSERT_TRUE(rig->RunUntil([&] { return removed; }));
   EXPECT_FALSE(LastGiven("cmm-1"));
   const TopologyTables before = rig->writer.DurableTables();

@@ -26,9 +26,9 @@ PoolViewPtr ViewHolder::Get() const {
   return view_;
 }
 
-std::shared_ptr<const Revocations> ViewHolder::GetRevocations() const {
+std::shared_ptr<const AccessRules> ViewHolder::GetAccessRules() const {
   MutexLock lock(mutex_);
-  return revocations_;
+  return access_rules_;
 }
 
 std::string ViewHolder::IdOfTag(const Uuid& tag) const {
@@ -68,7 +68,7 @@ void ViewHolder::Publish(Publication& publication) {
   pending_.revision = publication.revision;
   pending_.topology = publication.topology;
   pending_.laid_down = publication.laid_down;
-  if (publication.revocations != nullptr) revocations_ = publication.revocations;
+  if (publication.access_rules != nullptr) access_rules_ = publication.access_rules;
   if (std::exchange(publication.has_numbers, false)) {
     pending_.has_numbers = true;
     pending_.devices.swap(publication.devices);

@@ -90,7 +90,7 @@ struct Publication {
   Capacity capacity;
   std::shared_ptr<const Topology> topology;
   std::shared_ptr<const LaidDown> laid_down;
-  std::shared_ptr<const Revocations> revocations;
+  std::shared_ptr<const AccessRules> access_rules;
 };
 
 // Holds the latest, and indices of tags and of hosts' identities. Any thread.
@@ -104,8 +104,9 @@ class ViewHolder {
   // Leaves the lists of `publication` empty, with room for the next.
   void Publish(Publication& publication);
 
-  // What is not believed any more, as of the latest publication. Costs no more than a lock.
-  std::shared_ptr<const Revocations> GetRevocations() const;
+  // Who may what, and who is not believed any more, as of the latest publication. Costs no more
+  // than a lock.
+  std::shared_ptr<const AccessRules> GetAccessRules() const;
 
   // Empty if there is none.
   std::string IdOfTag(const Uuid& tag) const;
@@ -135,8 +136,8 @@ class ViewHolder {
   mutable std::deque<std::pair<std::string, absl::Time>> ends_in_order_ ABSL_GUARDED_BY(mutex_);
   mutable Publication pending_ ABSL_GUARDED_BY(mutex_);  // All since the view was made, as one.
   mutable bool stale_ ABSL_GUARDED_BY(mutex_) = false;
-  std::shared_ptr<const Revocations> revocations_ ABSL_GUARDED_BY(mutex_) =
-      std::make_shared<const Revocations>();
+  std::shared_ptr<const AccessRules> access_rules_ ABSL_GUARDED_BY(mutex_) =
+      std::make_shared<const AccessRules>();
 
   static PoolViewPtr MakeEmpty();
 };

@@ -120,7 +120,9 @@ bool IsLaidDown(const Item& item) {
   return std::holds_alternative<TopologyEntry>(item) || std::holds_alternative<Device>(item);
 }
 
-bool IsRevocation(const Item& item) { return std::holds_alternative<Revocation>(item); }
+bool IsAccessRule(const Item& item) {
+  return std::holds_alternative<Revocation>(item) || std::holds_alternative<RoleBinding>(item);
+}
 
 }  // namespace
 
@@ -550,8 +552,8 @@ void Writer::PublishView() {
       AddHosts(item, hosts);
       stale_infos_ |= IsInfo(item);
       stale_laid_down_ |= IsLaidDown(item);
-      // What is revoked replaces Erased; what is restored, the revocation.
-      if (IsRevocation(item)) revocations_ = nullptr;
+      // What is new replaces Erased; what is taken back, the record.
+      if (IsAccessRule(item)) access_rules_ = nullptr;
       const auto* before = std::get_if<RegionPtr>(&item);
       const Region* now = before == nullptr ? nullptr : NowOf(**before, changes_[i]);
       stale_numbers_ |=
@@ -570,7 +572,7 @@ void Writer::PublishView() {
       } else {
         stale_infos_ |= IsInfo(item);
         stale_laid_down_ |= IsLaidDown(item);
-        if (IsRevocation(item)) revocations_ = nullptr;
+        if (IsAccessRule(item)) access_rules_ = nullptr;
       }
     }
   }
@@ -607,10 +609,10 @@ void Writer::Publish(Publication& publication) {
   }
   publication.topology = topology_;
   publication.laid_down = laid_down_;
-  if (revocations_ == nullptr) {
-    revocations_ = std::make_shared<const Revocations>(state_.revocations());
+  if (access_rules_ == nullptr) {
+    access_rules_ = std::make_shared<const AccessRules>(state_.access_rules());
   }
-  publication.revocations = revocations_;
+  publication.access_rules = access_rules_;
   stale_numbers_ |= stale_infos_;
   if (std::exchange(stale_infos_, false)) ReadInfos();
   if (std::exchange(stale_numbers_, false)) ReadNumbers(publication);

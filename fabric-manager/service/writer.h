@@ -220,9 +220,9 @@ class Writer {
   std::shared_ptr<const LaidDown> laid_down_ = std::make_shared<const LaidDown>();
   std::map<std::string, std::string> unseen_devices_;
   bool stale_laid_down_ = true;  // An entry of the topology changed since the last view.
-  std::shared_ptr<const Revocations> revocations_;  // As published; null: to be read anew.
-  bool stale_infos_ = true;                         // What a device or a tenant is changed since.
-  bool stale_numbers_ = true;                       // A count of bytes changed since.
+  std::shared_ptr<const AccessRules> access_rules_;  // As published; null: to be read anew.
+  bool stale_infos_ = true;                          // What a device or a tenant is changed since.
+  bool stale_numbers_ = true;                        // A count of bytes changed since.
   std::shared_ptr<const std::vector<DeviceView>> device_infos_;
   std::vector<DeviceIndex> device_order_;
   std::shared_ptr<const std::vector<TenantView>> tenant_infos_;

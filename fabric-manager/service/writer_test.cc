@@ -41,7 +41,7 @@ class WriterTest : public testing::Test {
 
   static PlanFn Allocate(const std::string& id, uint64_t size, char request) {
     AllocateSpec spec;
-    spec.caller = Caller::Operator("cxlpool://operator/alice");
+    spec.caller = Caller::Admin("cxlpool://operator/alice");
     spec.request = Request{{"test", "AllocateRegion", Uuid(std::string(16, request))}, 1};
     spec.region_id = id;
     spec.size_bytes = size;

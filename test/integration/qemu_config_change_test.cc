@@ -135,7 +135,7 @@ class Life {
     });
     for (auto& [host, machine] : machines) {
       const absl::Status enrolled = Do([&, id = host](Done done) {
-        pool_.ChangePool(Caller::Operator("test"), {.method = "EnrolHost"},
+        pool_.ChangePool(Caller::Admin("test"), {.method = "EnrolHost"},
                          PlanFor(&PlanEnrol, {.host = id}), std::move(done));
       });
       EXPECT_TRUE(enrolled.ok()) << enrolled;
@@ -153,7 +153,7 @@ class Life {
   }
   absl::Status Allocate(const std::string& id, const std::string& host, uint64_t bytes) {
     AllocateSpec spec;
-    spec.caller = Caller::Operator("cxlpool://operator/alice");
+    spec.caller = Caller::Admin("cxlpool://operator/alice");
     spec.request = Request{{"test", "AllocateRegion", Uuid(RandomUuid())}, 1};
     spec.region_id = id;
     spec.size_bytes = bytes;
@@ -167,7 +167,7 @@ class Life {
   }
   absl::Status Release(const std::string& id) {
     ReleaseSpec spec;
-    spec.caller = Caller::Operator("cxlpool://operator/alice");
+    spec.caller = Caller::Admin("cxlpool://operator/alice");
     spec.request = Request{{"test", "ReleaseRegion", Uuid(RandomUuid())}, 1};
     spec.region_id = id;
     spec.detach_all = true;

@@ -181,7 +181,7 @@ class SharedChainTest : public testing::Test {
     });
     for (const char* host : {"host-a", "host-b"}) {
       EXPECT_TRUE(Do([&](Done done) {
-                    pool_->ChangePool(Caller::Operator("test"), {.method = "EnrolHost"},
+                    pool_->ChangePool(Caller::Admin("test"), {.method = "EnrolHost"},
                                       PlanFor(&PlanEnrol, {.host = host}), std::move(done));
                   }).ok());
       Connect(host, "boot-1");
@@ -212,7 +212,7 @@ class SharedChainTest : public testing::Test {
   }
   absl::Status Allocate(const std::string& id, const std::string& host) {
     AllocateSpec spec;
-    spec.caller = Caller::Operator("cxlpool://operator/alice");
+    spec.caller = Caller::Admin("cxlpool://operator/alice");
     spec.request = Request{{"test", "AllocateRegion", Uuid(RandomUuid())}, 1};
     spec.region_id = id;
     spec.size_bytes = kGranule;
@@ -225,7 +225,7 @@ class SharedChainTest : public testing::Test {
   }
   absl::Status Release(const std::string& id) {
     ReleaseSpec spec;
-    spec.caller = Caller::Operator("cxlpool://operator/alice");
+    spec.caller = Caller::Admin("cxlpool://operator/alice");
     spec.request = Request{{"test", "ReleaseRegion", Uuid(RandomUuid())}, 1};
     spec.region_id = id;
     spec.detach_all = true;

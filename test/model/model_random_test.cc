@@ -119,23 +119,23 @@ class World : protected ModelRig {
       if (plan.ok()) asked_.push_back(spec);
     } else if (what < 6) {
       plan = PlanAttach(state(),
-                        {NewRequest("AttachRegion"), Caller::Operator("cxlpool://operator/alice"),
+                        {NewRequest("AttachRegion"), Caller::Admin("cxlpool://operator/alice"),
                          region->id, AnyHost(), Mode::kDevdax, static_cast<Access>(1 + Roll(2))},
                         context());
     } else if (what < 8) {
       plan = PlanDetach(state(),
-                        {NewRequest("DetachRegion"), Caller::Operator("cxlpool://operator/alice"),
+                        {NewRequest("DetachRegion"), Caller::Admin("cxlpool://operator/alice"),
                          region->id, AnyHost()},
                         context());
     } else if (what < 9) {
       plan = PlanRelease(state(),
-                         {NewRequest("ReleaseRegion"), Caller::Operator("cxlpool://operator/alice"),
+                         {NewRequest("ReleaseRegion"), Caller::Admin("cxlpool://operator/alice"),
                           region->id, OneIn(2), ""},
                          context());
     } else if (what < 11) {
       plan = PlanResize(
           state(),
-          {NewRequest("ResizeRegion"), Caller::Operator("cxlpool://operator/alice"), region->id,
+          {NewRequest("ResizeRegion"), Caller::Admin("cxlpool://operator/alice"), region->id,
            OneIn(2) ? region->extents[0].length_bytes : 1 + random_() % (kUnit * 4),
            static_cast<uint32_t>(1 + Roll(2)), ""},
           nullptr, context());

@@ -18,7 +18,7 @@
 namespace cxlpool::fm {
 
 inline constexpr uint64_t kUnit = 256 * kMiB;
-inline const Caller kAlice = Caller::Operator("cxlpool://operator/alice");  // Who asks.
+inline const Caller kAlice = Caller::Admin("cxlpool://operator/alice");  // Who asks.
 
 class ModelRig {
  public:

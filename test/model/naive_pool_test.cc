@@ -242,7 +242,7 @@ class Twins : protected ModelRig {
       for (int i = 0; i < naive.ways; ++i) sum += naive.extents[keep + i].length;
     }
     AllocateSpec spec;
-    spec.caller = Caller::Operator("cxlpool://operator/alice");
+    spec.caller = Caller::Admin("cxlpool://operator/alice");
     spec.policy = naive.policy;
     spec.max_extents = max_extents;
     if (naive.going) {

@@ -64,7 +64,7 @@ class Scenario : protected ModelRig {
       return Show(PlanAllocate(state(), Allocate(words[2], options), context()));
     if (what == "attach") {
       const AttachSpec spec{NewRequest("AttachRegion"),
-                            Caller::Operator("cxlpool://operator/alice"),
+                            Caller::Admin("cxlpool://operator/alice"),
                             words[2],
                             options.Text("host"),
                             ModeOf(options),
@@ -74,7 +74,7 @@ class Scenario : protected ModelRig {
     }
     if (what == "resize") {
       const ResizeSpec spec{
-          NewRequest("ResizeRegion"), Caller::Operator("cxlpool://operator/alice"),        words[2],
+          NewRequest("ResizeRegion"), Caller::Admin("cxlpool://operator/alice"),           words[2],
           options.Bytes("size"),      static_cast<uint32_t>(options.Number("extents", 1)), ""};
       return Show(PlanResize(state(), spec, nullptr, context()));
     }

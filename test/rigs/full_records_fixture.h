@@ -144,6 +144,19 @@ inline Revocation FullRevocation() {
   return revocation;
 }
 
+inline RoleBinding FullRoleBinding() {
+  RoleBinding binding;
+  [[maybe_unused]] auto& [key, identity, role, end, reason, principal, time] = binding;
+  key = 9;
+  identity = "spiffe://site/ci";
+  role = PoolRole::kOperator;
+  end = absl::FromUnixMicros(1'700'000'000'000'001);
+  reason = "nightly tests";
+  principal = "cxlpool://operator/bob";
+  time = absl::FromUnixMicros(1'600'000'000'000'002);
+  return binding;
+}
+
 inline TopologyTables FullTables() {
   TopologyTables tables;
   [[maybe_unused]] auto& [devices, hosts, switches, links] = tables;

@@ -195,7 +195,7 @@ class ServiceRig {
     leases.Start();
     Run(absl::Milliseconds(100));
     for (const std::string& host : world_->hosts) {
-      pool.ChangePool(Caller::Operator("test"), {.method = "EnrolHost"},
+      pool.ChangePool(Caller::Admin("test"), {.method = "EnrolHost"},
                       PlanFor(&PlanEnrol, {.host = host}), [](const absl::Status&) {});
     }
     Run(absl::Milliseconds(100));
@@ -235,7 +235,7 @@ class ServiceRig {
   absl::StatusOr<Committed> Resize(const std::string& id, uint64_t size, char request) {
     absl::StatusOr<Committed> answer = absl::UnavailableError("no answer");
     ResizeSpec spec;
-    spec.caller = Caller::Operator("cxlpool://operator/alice");
+    spec.caller = Caller::Admin("cxlpool://operator/alice");
     spec.request = Request{{"test", "ResizeRegion", Uuid(std::string(16, request))}, 1};
     spec.region_id = id;
     spec.size_bytes = size;
@@ -254,7 +254,7 @@ class ServiceRig {
   template <typename What>
   absl::Status Change(absl::StatusOr<fm::Change> (*plan)(const PoolState&, const Caller&,
                                                          const What&, PlanContext&),
-                      std::type_identity_t<What> what, Caller caller = Caller::Operator("op")) {
+                      std::type_identity_t<What> what, Caller caller = Caller::Admin("op")) {
     return Do([&](Done done) {
       pool.ChangePool(caller, {.method = "Test"}, PlanFor(plan, std::move(what)), std::move(done));
     });
@@ -346,7 +346,7 @@ inline Request TestRequest(const std::string& method, char id) {
 }
 inline AllocateSpec AllocateOn(const std::string& id, const std::string& host, char request) {
   AllocateSpec spec;
-  spec.caller = Caller::Operator("cxlpool://operator/alice");
+  spec.caller = Caller::Admin("cxlpool://operator/alice");
   spec.request = TestRequest("AllocateRegion", request);
   spec.region_id = id;
   spec.size_bytes = 2 * kGranule;
@@ -355,7 +355,7 @@ inline AllocateSpec AllocateOn(const std::string& id, const std::string& host, c
 }
 inline ReleaseSpec ReleaseOf(const std::string& id, char request) {
   ReleaseSpec spec;
-  spec.caller = Caller::Operator("cxlpool://operator/alice");
+  spec.caller = Caller::Admin("cxlpool://operator/alice");
   spec.request = TestRequest("ReleaseRegion", request);
   spec.region_id = id;
   spec.detach_all = true;

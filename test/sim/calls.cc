@@ -99,7 +99,7 @@ fm::ReleaseSpec ReleaseSpecOf(const Step& step, const fm::Request& request, int6
 }
 
 fm::Caller CallerOf(int64_t by) {
-  return by == 0 ? fm::Caller::Operator("cxlpool://operator/sim")
+  return by == 0 ? fm::Caller::Admin("cxlpool://operator/sim")
                  : fm::Caller::OfHost(HostName(static_cast<int>(by) - 1), PrincipalOf(by).str());
 }
 Interned PrincipalOf(int64_t by) {

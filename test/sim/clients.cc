@@ -403,9 +403,9 @@ void Clients::Finish(CallPtr call, const absl::StatusOr<fm::Committed>& answer,
 void Clients::Enrol(int host) {
   ManagerProcess* manager = world_.manager();
   if (manager == nullptr || !manager->serving()) return;
-  manager->pool().ChangePool(
-      fm::Caller::Operator("cxlpool://operator/sim"), {.method = "EnrolHost"},
-      fm::PlanFor(&fm::PlanEnrol, {.host = HostName(host)}), [](const absl::Status&) {});
+  manager->pool().ChangePool(fm::Caller::Admin("cxlpool://operator/sim"), {.method = "EnrolHost"},
+                             fm::PlanFor(&fm::PlanEnrol, {.host = HostName(host)}),
+                             [](const absl::Status&) {});
 }
 
 void Clients::ReleaseAll() {
@@ -428,7 +428,7 @@ void Clients::ReleaseAll() {
       continue;
     }
     fm::ReleaseSpec spec;
-    spec.caller = fm::Caller::Operator("cxlpool://operator/sim");
+    spec.caller = fm::Caller::Admin("cxlpool://operator/sim");
     spec.request = RequestOf(AllMethods().release, requests_ + 1, 0);
     spec.region_id = region->id;
     spec.detach_all = true;

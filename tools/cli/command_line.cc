@@ -227,6 +227,7 @@ void AddAll(CLI::App& app, GlobalFlags& flags, Chosen& chosen) {
   AddGlobals(app, flags, chosen);
   AddRegionCommands(app, chosen);
   AddInventoryCommands(app, chosen);
+  AddAccessCommands(app, chosen);
   AddPkiCommands(app, chosen);
   AddFsckCommand(app, chosen);
   AddQuickstartCommand(app, chosen);

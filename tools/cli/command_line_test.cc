@@ -48,6 +48,21 @@ std::string TextOf(std::vector<const char*> words) {
   return parsed.ok() ? std::get<PrintText>(*parsed).text : "";
 }
 
+TEST(CommandLineTest, AGrantBecomesItsRequest) {
+  const auto grant = Pool<GrantAccess>({"access", "grant", "alice", "--role", "operator", "--for",
+                                        "1h", "--reason", "on duty", "--request-id", kId});
+  EXPECT_EQ(grant.request.role_binding().identity(), "cxlpool://operator/alice");
+  EXPECT_EQ(grant.request.role_binding().role(), v1::OPERATOR);
+  EXPECT_EQ(grant.request.role_binding().reason(), "on duty");
+  EXPECT_EQ(grant.request.request_id(), kId);
+  ASSERT_TRUE(grant.term.has_value());
+  EXPECT_EQ(grant.term->seconds(), 3600);
+  const auto revoke = Pool<RevokeAccess>({"access", "revoke", "spiffe://site/ci"});
+  EXPECT_EQ(revoke.request.identity(), "spiffe://site/ci");
+  EXPECT_EQ(ReasonFor({"access", "grant", "alice", "--role", "king", "--reason", "x"}), "USAGE");
+  EXPECT_EQ(ReasonFor({"access", "grant", "alice", "--role", "admin"}), "USAGE");
+}
+
 TEST(CommandLineTest, AllocateBecomesItsRequest) {
   const auto command = Pool<AllocateRegion>({"region",    "allocate",     "kv",
                                              "--size",    "1.5GiB",       "--host",

@@ -49,6 +49,7 @@ const std::vector<std::string>& ChoicesOf(const std::string& value) {
       {"SHARING", {"exclusive", "single-writer", "multi-writer"}},
       {"WHOSE", {"any", "fabric"}},
       {"POLICY", {"pack", "spread", "bandwidth", "latency", "isolate"}},
+      {"RIGHTS", {"viewer", "operator", "admin"}},
       {"ROLE", {"host", "operator", "manager"}},
       {"SHELL", {"bash", "zsh", "fish"}}};
   static const auto* const kNone = new std::vector<std::string>();

@@ -55,6 +55,8 @@ constexpr std::array<EnumWord<v1::Access>, 2> kAccesses = {
     {{"rw", v1::READ_WRITE}, {"ro", v1::READ_ONLY}}};
 constexpr std::array<EnumWord<v1::Enforcer>, 2> kEnforcers = {
     {{"fabric", v1::FABRIC}, {"any", v1::ENFORCER_UNSPECIFIED}}};
+constexpr std::array<EnumWord<v1::Role>, 3> kRoles = {
+    {{"viewer", v1::VIEWER}, {"operator", v1::OPERATOR}, {"admin", v1::ADMIN}}};
 constexpr std::array<EnumWord<v1::PlacementPolicy>, 5> kPolicies = {{{"pack", v1::PACK},
                                                                      {"spread", v1::SPREAD},
                                                                      {"bandwidth", v1::BANDWIDTH},
@@ -216,6 +218,13 @@ void Fields::Sharing(const Flag& text, const std::function<void(v1::Sharing)>& s
   const auto sharing = OneOf("--sharing", *text, kSharings);
   if (!sharing.ok()) return Keep(sharing.status());
   set(*sharing);
+}
+
+void Fields::Role(const Flag& text, const std::function<void(v1::Role)>& set) {
+  if (!text.has_value()) return;
+  const auto role = OneOf("--role", *text, kRoles);
+  if (!role.ok()) return Keep(role.status());
+  set(*role);
 }
 
 void Fields::Isolation(const Flag& text, const std::function<void(v1::Enforcer)>& set) {

@@ -16,6 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "cxlpool/v1/resources.pb.h"
+#include "cxlpool/v1/rule.pb.h"
 
 namespace cxlpool::cli {
 
@@ -55,6 +56,8 @@ class Fields {
   void Zone(const Flag& text, const std::function<void(v1::MemoryZone)>& set);
   void Access(const Flag& text, const std::function<void(v1::Access)>& set);
   void Sharing(const Flag& text, const std::function<void(v1::Sharing)>& set);
+  // "viewer", "operator" or "admin".
+  void Role(const Flag& text, const std::function<void(v1::Role)>& set);
   // "fabric", or "any": no demand.
   void Isolation(const Flag& text, const std::function<void(v1::Enforcer)>& set);
   // uid=N, gid=N or everybody, several with commas between.

@@ -14,6 +14,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "cxlpool/v1/access_service.grpc.pb.h"
 #include "cxlpool/v1/inventory_service.grpc.pb.h"
 #include "cxlpool/v1/pool_service.grpc.pb.h"
 #include "proto/support/address.h"
@@ -27,6 +28,7 @@ namespace {
 
 using Pool = v1::PoolService::StubInterface;
 using Inventory = v1::InventoryService::StubInterface;
+using Access = v1::AccessService::StubInterface;
 
 // A page of 1000 Regions, or the topology of a large rack.
 constexpr int kMaxAnswerBytes = 64 * 1024 * 1024;
@@ -46,6 +48,7 @@ class GrpcStub : public ManagerStub {
         channel_(channel),
         pool_(v1::PoolService::NewStub(channel)),
         inventory_(v1::InventoryService::NewStub(channel)),
+        access_(v1::AccessService::NewStub(channel)),
         peer_(std::move(peer)) {}
 
 #define CXLPOOL_GRPC_METHOD(service, method, request_type, response_type)                 \
@@ -94,6 +97,8 @@ class GrpcStub : public ManagerStub {
   Stub& StubOf() {
     if constexpr (std::is_same_v<Stub, Pool>) {
       return *pool_;
+    } else if constexpr (std::is_same_v<Stub, Access>) {
+      return *access_;
     } else {
       return *inventory_;
     }
@@ -172,6 +177,7 @@ class GrpcStub : public ManagerStub {
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<Pool> pool_;
   const std::unique_ptr<Inventory> inventory_;
+  const std::unique_ptr<Access> access_;
   const std::string peer_;
   absl::Status last_failure_;  // Why the manager could not be reached last.
 };

@@ -10,6 +10,7 @@
 #include <variant>
 
 #include "absl/time/time.h"
+#include "cxlpool/v1/access_service.pb.h"
 #include "cxlpool/v1/inventory_service.pb.h"
 #include "cxlpool/v1/pool_service.pb.h"
 #include "tools/pki/pki.h"
@@ -42,6 +43,8 @@ using ListTenants = Call<v1::ListTenantsRequest>;
 using ShowTenant = Call<v1::GetTenantRequest>;
 using RemoveTenant = Call<v1::RemoveTenantRequest>;
 using ListRevocations = Call<v1::ListRevocationsRequest>;
+using ListAccess = Call<v1::ListRoleBindingsRequest>;
+using ShowSelf = Call<v1::GetSelfRequest>;
 using ShowCapacity = Call<v1::GetCapacityRequest>;
 using Explain = Call<v1::ExplainRequest>;  // Without a name it is the doctor's.
 
@@ -118,6 +121,13 @@ struct RevokeCertificate {
 struct RestoreCertificate {
   v1::RestoreCertificateRequest request;
 };
+struct GrantAccess {
+  v1::SetRoleBindingRequest request;
+  std::optional<google::protobuf::Duration> term = std::nullopt;  // Nothing: for good.
+};
+struct RevokeAccess {
+  v1::RemoveRoleBindingRequest request;
+};
 struct ShowTopology {};
 // The tables are read from the file when the command runs.
 struct ApplyTopology {
@@ -181,8 +191,9 @@ using PoolCommand =
                  WatchRegions, ListHosts, ShowHost, AddHost, EnrolHost, RetireHost, RemoveHost,
                  FenceHost, ListDevices, ShowDevice, DiscoverDevices, AddDevice, DrainDevice,
                  RemoveDevice, FailDevice, ListTenants, ShowTenant, SetTenant, RemoveTenant,
-                 RevokeCertificate, RestoreCertificate, ListRevocations, ShowCapacity, Explain,
-                 ShowTopology, ApplyTopology, Backup>;
+                 RevokeCertificate, RestoreCertificate, ListRevocations, ListAccess, GrantAccess,
+                 RevokeAccess, ShowSelf, ShowCapacity, Explain, ShowTopology, ApplyTopology,
+                 Backup>;
 using PkiCommand = std::variant<PkiInit, PkiIssue, PkiRenew, PkiShow>;
 
 enum class OutputFormat { kTable, kJson, kName };

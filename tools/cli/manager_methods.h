@@ -38,6 +38,10 @@
   X(Inventory, ListRevocations, ListRevocationsRequest, ListRevocationsResponse)           \
   X(Inventory, GetTopology, GetTopologyRequest, Topology)                                  \
   X(Inventory, ApplyTopology, ApplyTopologyRequest, ApplyTopologyResponse)                 \
-  X(Inventory, Explain, ExplainRequest, ExplainResponse)
+  X(Inventory, Explain, ExplainRequest, ExplainResponse)                                   \
+  X(Access, ListRoleBindings, ListRoleBindingsRequest, ListRoleBindingsResponse)           \
+  X(Access, SetRoleBinding, SetRoleBindingRequest, RoleBinding)                            \
+  X(Access, RemoveRoleBinding, RemoveRoleBindingRequest, RemoveRoleBindingResponse)        \
+  X(Access, GetSelf, GetSelfRequest, Self)
 
 #endif  // CXLPOOL_TOOLS_CLI_MANAGER_METHODS_H_

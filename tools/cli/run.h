@@ -35,6 +35,8 @@ absl::Status Run(RemoveHost& command, Connection& connection, Printer& printer);
 absl::Status Run(RemoveTenant& command, Connection& connection, Printer& printer);
 absl::Status Run(RevokeCertificate& command, Connection& connection, Printer& printer);
 absl::Status Run(RestoreCertificate& command, Connection& connection, Printer& printer);
+absl::Status Run(GrantAccess& command, Connection& connection, Printer& printer);
+absl::Status Run(RevokeAccess& command, Connection& connection, Printer& printer);
 absl::Status Run(ShowTopology& command, Connection& connection, Printer& printer);
 absl::Status Run(ApplyTopology& command, Connection& connection, Printer& printer);
 absl::Status Run(Backup& command, Connection& connection, Printer& printer);
@@ -56,6 +58,9 @@ absl::Status PrintAnswer(Printer& printer, const v1::Tenant& tenant);
 absl::Status PrintAnswer(Printer& printer, const v1::ListTenantsResponse& tenants);
 absl::Status PrintAnswer(Printer& printer, const v1::Revocation& revocation);
 absl::Status PrintAnswer(Printer& printer, const v1::ListRevocationsResponse& revocations);
+absl::Status PrintAnswer(Printer& printer, const v1::RoleBinding& binding);
+absl::Status PrintAnswer(Printer& printer, const v1::ListRoleBindingsResponse& bindings);
+absl::Status PrintAnswer(Printer& printer, const v1::Self& self);
 
 // What a list holds, all pages together. A manager of the release before has one page.
 template <typename Request>

@@ -115,6 +115,7 @@ CLI::App* AddBare(CLI::App* parent, const char* verb, const char* help, Chosen& 
 
 void AddRegionCommands(CLI::App& app, Chosen& chosen);
 void AddInventoryCommands(CLI::App& app, Chosen& chosen);
+void AddAccessCommands(CLI::App& app, Chosen& chosen);
 void AddPkiCommands(CLI::App& app, Chosen& chosen);
 void AddFsckCommand(CLI::App& app, Chosen& chosen);
 void AddQuickstartCommand(CLI::App& app, Chosen& chosen);

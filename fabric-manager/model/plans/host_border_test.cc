@@ -81,7 +81,7 @@ TEST_F(HostBorderTest, WhoMaySeeARegion) {
   const Host* host_a = state().FindHost("host-a");
   const Host* host_b = state().FindHost("host-b");
   const Caller a = Caller::OfHost("host-a", "cxlpool://host/host-a");
-  EXPECT_TRUE(MaySee(Caller::Operator("cxlpool://operator/alice"), nullptr, *kv));
+  EXPECT_TRUE(MaySee(Caller::Admin("cxlpool://operator/alice"), nullptr, *kv));
   EXPECT_TRUE(MaySee(Caller::Local("cxlpool://operator/local"), nullptr, *kv));
   EXPECT_TRUE(MaySee(a, host_a, *kv));
   EXPECT_FALSE(MaySee(Caller::OfHost("host-b", "cxlpool://host/host-b"), host_b, *kv));

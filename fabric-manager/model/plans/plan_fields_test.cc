@@ -128,7 +128,7 @@ TEST_F(PlanFieldsTest, OfAnAllocationReachTheRegion) {
 }
 
 TEST_F(PlanFieldsTest, OfAnAttachReachTheAttachment) {
-  AttachSpec spec{NewRequest("AttachRegion"), Caller::Operator("cxlpool://operator/alice"), "other",
+  AttachSpec spec{NewRequest("AttachRegion"), Caller::Admin("cxlpool://operator/alice"), "other",
                   "host-a"};
   // `request` and `caller` say who asks, `etag` is compared: PlannerTest.
   auto& [request, caller, region_id, host, mode, access, etag, zone] = spec;

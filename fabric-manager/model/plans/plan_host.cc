@@ -116,6 +116,13 @@ absl::StatusOr<Change> PlanEnrol(const PoolState& state, const Caller& caller,
                   absl::StrCat("retire ", owner->id, " first, or give this host its own"),
                   {{"host", owner->id}});
   }
+  if (state.access_rules().bindings.contains(uri)) {
+    return Refuse(
+        absl::StatusCode::kAlreadyExists, "IDENTITY_TAKEN",
+        absl::StrCat("identity ", Quoted(uri), " has a role in the pool"),
+        absl::StrCat("run `cxlpool access revoke ", uri, "` first, or give this host its own"),
+        {{"host", host}});
+  }
   const Host* known = state.FindHost(host);
   auto tenants = TenantsOf(state, spec, known);
   if (!tenants.ok()) return tenants.status();

@@ -119,7 +119,7 @@ TEST_F(PlanMediaTest, AHostSpeaksOfItsOwnAlone) {
 TEST_F(PlanMediaTest, WhatGoesDownKeepsItsReason) {
   AllocateTwoExtents("kv");
   ReleaseSpec spec;
-  spec.caller = Caller::Operator("cxlpool://operator/alice");
+  spec.caller = Caller::Admin("cxlpool://operator/alice");
   spec.request = NewRequest("ReleaseRegion");
   spec.region_id = "kv";
   spec.force = true;
@@ -162,7 +162,7 @@ TEST_F(PlanMediaTest, TheOperatorsWordFreesIt) {
   const std::string id = Kept()->id;
   EXPECT_EQ(ReasonOf(Release(id).status()), "REGION_QUARANTINED");
   ReleaseSpec spec;
-  spec.caller = Caller::Operator("cxlpool://operator/alice");
+  spec.caller = Caller::Admin("cxlpool://operator/alice");
   spec.request = NewRequest("ReleaseRegion");
   spec.region_id = id;
   spec.force = true;
@@ -179,7 +179,7 @@ TEST_F(PlanMediaTest, AForcedReleaseOfTheRegionItselfDoesNotFreeIt) {
   AllocateTwoExtents("kv");
   TellPoison("kv");
   ReleaseSpec spec;
-  spec.caller = Caller::Operator("cxlpool://operator/alice");
+  spec.caller = Caller::Admin("cxlpool://operator/alice");
   spec.request = NewRequest("ReleaseRegion");
   spec.region_id = "kv";
   spec.force = true;

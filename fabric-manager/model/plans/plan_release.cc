@@ -131,10 +131,10 @@ absl::StatusOr<Plan> PlanRelease(const PoolState& state, const ReleaseSpec& spec
                   "give a reason (--reason); it is kept in the audit record",
                   {{"field", "reason"}});
   }
-  if (spec.force && !spec.caller.for_pool()) {
+  if (spec.force && !spec.caller.Has(Right::kAdminister)) {
     return Refuse(absl::StatusCode::kPermissionDenied, "ROLE_NOT_ALLOWED",
                   absl::StrCat(spec.request.id.principal.str(), " may not release with force"),
-                  "let an operator do it", {{"identity", spec.request.id.principal.str()}});
+                  "let an admin do it", {{"identity", spec.request.id.principal.str()}});
   }
   const auto found = CXLPOOL_MUTANT("host-releases-anybodys")
                          ? GetRegion(state, Caller::Local({}), spec.region_id)

@@ -21,7 +21,7 @@ class PlanReleaseTest : public testing::Test, protected ModelRig {
 
   absl::StatusOr<RegionPtr> Force(bool fence = false) {
     ReleaseSpec spec;
-    spec.caller = Caller::Operator("cxlpool://operator/alice");
+    spec.caller = Caller::Admin("cxlpool://operator/alice");
     spec.request = NewRequest("ReleaseRegion");
     spec.region_id = "kv";
     spec.force = true;
@@ -133,7 +133,7 @@ TEST_F(PlanReleaseTest, WithFenceNothingRestsOnTheWord) {
 
 TEST_F(PlanReleaseTest, FenceWithoutForceIsRefused) {
   ReleaseSpec spec;
-  spec.caller = Caller::Operator("cxlpool://operator/alice");
+  spec.caller = Caller::Admin("cxlpool://operator/alice");
   spec.region_id = "kv";
   spec.detach_all = true;
   spec.fence = true;
@@ -149,7 +149,7 @@ TEST_F(PlanReleaseTest, ALeaseThatWasRenewedMeanwhileDoesNotEnd) {
     region.expire_time = before;
   });
   RenewSpec renew;
-  renew.caller = Caller::Operator("cxlpool://operator/alice");
+  renew.caller = Caller::Admin("cxlpool://operator/alice");
   renew.request = NewRequest("RenewRegion");
   renew.region_id = "kv";
   context().now += absl::Seconds(10);

@@ -10,13 +10,13 @@ namespace cxlpool::fm {
 
 absl::StatusOr<Change> PlanRevoke(const PoolState& state, const Caller& caller,
                                   const Revocation& revocation, PlanContext& context) {
-  if (absl::Status status = CheckCaller(state, caller, Right::kRunPool); !status.ok()) {
+  if (absl::Status status = CheckCaller(state, caller, Right::kAdminister); !status.ok()) {
     return status;
   }
-  const auto known = state.revocations().find(revocation.subject);
+  const auto known = state.access_rules().revocations.find(revocation.subject);
   // The first word about it stays: when it was revoked, by whom and why.
-  if (known != state.revocations().end()) return Change{};
-  if (state.revocations().size() >= kMaxRevocations) {
+  if (known != state.access_rules().revocations.end()) return Change{};
+  if (state.access_rules().revocations.size() >= kMaxRevocations) {
     return Refuse(
         absl::StatusCode::kResourceExhausted, "TOO_MANY_REVOCATIONS",
         absl::StrCat("the pool has ", kMaxRevocations, " revocations, as many as it may"),
@@ -32,11 +32,11 @@ absl::StatusOr<Change> PlanRevoke(const PoolState& state, const Caller& caller,
 
 absl::StatusOr<Change> PlanRestore(const PoolState& state, const Caller& caller,
                                    const std::string& subject, PlanContext& /*context*/) {
-  if (absl::Status status = CheckCaller(state, caller, Right::kRunPool); !status.ok()) {
+  if (absl::Status status = CheckCaller(state, caller, Right::kAdminister); !status.ok()) {
     return status;
   }
-  const auto known = state.revocations().find(subject);
-  if (known == state.revocations().end()) {
+  const auto known = state.access_rules().revocations.find(subject);
+  if (known == state.access_rules().revocations.end()) {
     return Refuse(absl::StatusCode::kNotFound, "NOT_REVOKED",
                   absl::StrCat(Quoted(subject), " is not revoked"),
                   "see `cxlpool certificate list`", {{"subject", subject.substr(0, 255)}});

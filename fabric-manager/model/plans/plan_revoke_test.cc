@@ -19,7 +19,7 @@ class PlanRevokeTest : public ModelRig, public testing::Test {
 
 TEST_F(PlanRevokeTest, KeepsWhoWhenAndWhyOfTheFirstTime) {
   Revoke("7a01");
-  const Revocation first = state().revocations().at("7a01");
+  const Revocation first = state().access_rules().revocations.at("7a01");
   EXPECT_NE(first.key, 0u);
   EXPECT_EQ(first.reason, "lost");
   EXPECT_EQ(first.principal, "bob");
@@ -35,14 +35,14 @@ TEST_F(PlanRevokeTest, IsUndoneAsItWasDone) {
   const Change undo = Commit(*change);
   EXPECT_TRUE(state().CheckInvariants().ok()) << state().CheckInvariants();
   Commit(undo);
-  EXPECT_TRUE(state().revocations().empty());
+  EXPECT_TRUE(state().access_rules().revocations.empty());
   Revoke("cxlpool://operator/alice");
   const auto restore = PlanRestore(state(), kAlice, "cxlpool://operator/alice", context());
   ASSERT_TRUE(restore.ok()) << restore.status();
   const Change back = Commit(*restore);
-  EXPECT_TRUE(state().revocations().empty());
+  EXPECT_TRUE(state().access_rules().revocations.empty());
   Commit(back);
-  EXPECT_EQ(state().revocations().size(), 1u);
+  EXPECT_EQ(state().access_rules().revocations.size(), 1u);
   EXPECT_TRUE(state().CheckInvariants().ok()) << state().CheckInvariants();
   EXPECT_EQ(ReasonOf(PlanRestore(state(), kAlice, "7a01", context()).status()), "NOT_REVOKED");
 }

@@ -15,7 +15,7 @@ namespace cxlpool::fm {
 // refused. Who lowers one is not, even while the pool is too small for the rest.
 absl::StatusOr<Change> PlanSetTenant(const PoolState& state, const Caller& caller,
                                      const Tenant& tenant, PlanContext& context) {
-  if (absl::Status status = CheckCaller(state, caller, Right::kRunPool); !status.ok()) {
+  if (absl::Status status = CheckCaller(state, caller, Right::kAdminister); !status.ok()) {
     return status;
   }
   if (absl::Status status = CheckResourceId(tenant.id); !status.ok()) return status;
@@ -55,7 +55,7 @@ absl::StatusOr<Change> PlanSetTenant(const PoolState& state, const Caller& calle
 
 absl::StatusOr<Change> PlanRemoveTenant(const PoolState& state, const Caller& caller,
                                         const std::string& tenant, PlanContext& /*context*/) {
-  if (absl::Status status = CheckCaller(state, caller, Right::kRunPool); !status.ok()) {
+  if (absl::Status status = CheckCaller(state, caller, Right::kAdminister); !status.ok()) {
     return status;
   }
   if (tenant == kDefaultTenant) {

@@ -166,7 +166,8 @@ absl::StatusOr<Plan> PlanRenew(const PoolState& state, const RenewSpec& spec, Pl
 Change PlanExpiry(const PoolState& state, Key region, absl::Time expire_time, PlanContext& context);
 
 // What the pool itself consists of: hosts, devices, topology, tenants, revocations. A plan that
-// takes a Caller judges it first, as by CheckCaller with Right::kRunPool. Errors as in
+// takes a Caller judges it first, as by CheckCaller with Right::kRunPool, or with
+// Right::kAdminister where rule.proto wants an ADMIN. Errors as in
 // inventory_service.proto. The Change is empty if nothing differs.
 
 // Enrols, replaces or brings back a host.
@@ -260,6 +261,13 @@ absl::StatusOr<Change> PlanRemoveTenant(const PoolState& state, const Caller& ca
 
 // Certificates and identities that are not to be believed any more. `revocation.key` and `time` are
 // ignored. What is revoked already stays as it is. RESOURCE_EXHAUSTED/TOO_MANY_REVOCATIONS.
+// Gives an identity a role, or another one. FAILED_PRECONDITION/LAST_ADMIN: nobody would be left
+// who is an admin for good. `binding.key` and `time` are ignored.
+absl::StatusOr<Change> PlanBindRole(const PoolState& state, const Caller& caller,
+                                    const RoleBinding& binding, PlanContext& context);
+// Takes it away. NOT_FOUND/NOT_BOUND.
+absl::StatusOr<Change> PlanUnbindRole(const PoolState& state, const Caller& caller,
+                                      const std::string& identity, PlanContext& context);
 absl::StatusOr<Change> PlanRevoke(const PoolState& state, const Caller& caller,
                                   const Revocation& revocation, PlanContext& context);
 // Takes it back. NOT_FOUND/NOT_REVOKED.

@@ -224,7 +224,7 @@ TEST_F(PlannerTest, WhoeverDetachesAnOwnedRegionFromItsLastHostKeepsIt) {
   const auto detach = [&](const char* host) {
     return PlanDetach(
         state(),
-        {NewRequest("DetachRegion"), Caller::Operator("cxlpool://operator/alice"), "kv", host},
+        {NewRequest("DetachRegion"), Caller::Admin("cxlpool://operator/alice"), "kv", host},
         context());
   };
   const auto first = detach("host-b");
@@ -237,21 +237,21 @@ TEST_F(PlannerTest, WhoeverDetachesAnOwnedRegionFromItsLastHostKeepsIt) {
 TEST_F(PlannerTest, EveryMethodKnowsItsRetries) {
   AllocateOnline("kv", "host-a", Sharing::kMultiWriter);
   const AttachSpec attach{NewRequest("AttachRegion"),
-                          Caller::Operator("cxlpool://operator/alice"),
+                          Caller::Admin("cxlpool://operator/alice"),
                           "kv",
                           "host-b",
                           Mode::kDevdax,
                           Access::kReadWrite};
   Commit(PlanAttach(state(), attach, context())->change);
   EXPECT_TRUE(PlanAttach(state(), attach, context())->change.empty());
-  const DetachSpec detach{NewRequest("DetachRegion"), Caller::Operator("cxlpool://operator/alice"),
+  const DetachSpec detach{NewRequest("DetachRegion"), Caller::Admin("cxlpool://operator/alice"),
                           "kv", "host-b"};
   Commit(PlanDetach(state(), detach, context())->change);
   EXPECT_TRUE(PlanDetach(state(), detach, context())->change.empty());
   // The attach is remembered though it has been undone since.
   EXPECT_TRUE(PlanAttach(state(), attach, context())->change.empty());
-  const ReleaseSpec release{NewRequest("ReleaseRegion"),
-                            Caller::Operator("cxlpool://operator/alice"), "kv", true, ""};
+  const ReleaseSpec release{NewRequest("ReleaseRegion"), Caller::Admin("cxlpool://operator/alice"),
+                            "kv", true, ""};
   Commit(PlanRelease(state(), release, context())->change);
   EXPECT_TRUE(PlanRelease(state(), release, context())->change.empty());
   DetachSpec reused = detach;
@@ -266,7 +266,7 @@ TEST_F(PlannerTest, ARegionRemembersItsMakerAndTheLatest) {
   std::vector<Request> all;
   for (int i = 0; i < 40; ++i) {
     const AttachSpec attach{NewRequest("AttachRegion"),
-                            Caller::Operator("cxlpool://operator/alice"),
+                            Caller::Admin("cxlpool://operator/alice"),
                             "kv",
                             "host-a",
                             Mode::kDevdax,
@@ -391,15 +391,15 @@ TEST_F(PlannerTest, ATenantsDemandForIsolationHoldsForAllItsRegions) {
 TEST_F(PlannerTest, ALateCopyOfACallThatChangedNothingChangesNothing) {
   AllocateOnline("kv", "host-a");
   const AttachSpec attach{.request = NewRequest("AttachRegion"),
-                          .caller = Caller::Operator("cxlpool://operator/alice"),
+                          .caller = Caller::Admin("cxlpool://operator/alice"),
                           .region_id = "kv",
                           .host = "host-a"};
   const ResizeSpec resize{.request = NewRequest("ResizeRegion"),
-                          .caller = Caller::Operator("cxlpool://operator/alice"),
+                          .caller = Caller::Admin("cxlpool://operator/alice"),
                           .region_id = "kv",
                           .size_bytes = kUnit};
   const RenameSpec rename{.request = NewRequest("RenameRegion"),
-                          .caller = Caller::Operator("cxlpool://operator/alice"),
+                          .caller = Caller::Admin("cxlpool://operator/alice"),
                           .region_id = "kv",
                           .new_region_id = "kv"};
   const auto take = [&](const absl::StatusOr<Plan>& plan) {
@@ -540,7 +540,7 @@ TEST_F(PlannerTest, DetachTurnsOneHostRoundAndKeepsTheBytes) {
 
 TEST_F(PlannerTest, DetachComparesTheEtag) {
   AllocateOnline("kv", "host-a");
-  DetachSpec spec{NewRequest("DetachRegion"), Caller::Operator("cxlpool://operator/alice"), "kv",
+  DetachSpec spec{NewRequest("DetachRegion"), Caller::Admin("cxlpool://operator/alice"), "kv",
                   "host-a", Now("kv")->etag()};
   Rewrite("kv", [](Region& region) { region.state_reason = "changed"; });
   ExpectRefusal(PlanDetach(state(), spec, context()).status(), StatusCode::kFailedPrecondition,
@@ -549,7 +549,7 @@ TEST_F(PlannerTest, DetachComparesTheEtag) {
 
 TEST_F(PlannerTest, DetachingWhatIsNotAttachedIsOk) {
   AllocateOnline("kv", "host-a");
-  const DetachSpec early{NewRequest("DetachRegion"), Caller::Operator("cxlpool://operator/alice"),
+  const DetachSpec early{NewRequest("DetachRegion"), Caller::Admin("cxlpool://operator/alice"),
                          "kv", "host-b"};
   const auto nothing = PlanDetach(state(), early, context());
   ASSERT_TRUE(nothing.ok());
@@ -625,7 +625,7 @@ TEST_F(PlannerTest, AQuarantinedRegionIsNotReleased) {
 
 TEST_F(PlannerTest, ReleaseComparesTheEtag) {
   AllocateOnline("kv", "");
-  ReleaseSpec spec{NewRequest("ReleaseRegion"), Caller::Operator("cxlpool://operator/alice"), "kv",
+  ReleaseSpec spec{NewRequest("ReleaseRegion"), Caller::Admin("cxlpool://operator/alice"), "kv",
                    false, Now("kv")->etag()};
   ASSERT_TRUE(Attach("kv", "host-a").ok());
   const absl::Status status = PlanRelease(state(), spec, context()).status();

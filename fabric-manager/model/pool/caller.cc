@@ -18,26 +18,40 @@ bool SpeaksFor(const Caller& caller, const Host* own) {
 
 }  // namespace
 
+bool Caller::Has(Right right) const {
+  if (is_host()) return right == Right::kUseMemory;
+  if (!for_pool()) return false;
+  switch (right) {
+    case Right::kUseMemory:
+    case Right::kRunPool:
+      return role_ >= PoolRole::kOperator || CXLPOOL_MUTANT("viewers-change-things");
+    case Right::kAdminister:
+      return role_ == PoolRole::kAdmin || CXLPOOL_MUTANT("operators-are-admins");
+  }
+  return false;
+}
+
 absl::Status CheckCaller(const PoolState& state, const Caller& caller, Right right) {
-  if (caller.for_pool()) return absl::OkStatus();
   if (caller.is_nobody()) {
     return Refuse(absl::StatusCode::kInternal, "NO_CALLER", "the call does not say who makes it",
                   "report this: it is a bug of the manager");
   }
-  if (!SpeaksFor(caller, state.FindHost(caller.host()))) {
+  if (caller.is_host() && !SpeaksFor(caller, state.FindHost(caller.host()))) {
     return Refuse(absl::StatusCode::kPermissionDenied, "NOT_ENROLLED",
                   absl::StrCat("no host is enrolled as ", caller.identity()),
                   "run `cxlpool host enrol HOST`", {{"identity", caller.identity()}});
   }
-  switch (right) {
-    case Right::kUseMemory:
-      return absl::OkStatus();
-    case Right::kRunPool:
-      break;
+  if (caller.Has(right)) return absl::OkStatus();
+  if (caller.is_host()) {
+    return Refuse(absl::StatusCode::kPermissionDenied, "ROLE_NOT_ALLOWED",
+                  absl::StrCat(caller.identity(), " is a host and may not decide for others"),
+                  "let an operator do it", {{"identity", caller.identity()}});
   }
   return Refuse(absl::StatusCode::kPermissionDenied, "ROLE_NOT_ALLOWED",
-                absl::StrCat(caller.identity(), " is a host and may not decide for others"),
-                "let an operator do it", {{"identity", caller.identity()}});
+                absl::StrCat(caller.identity(), " has the role ", ToString(caller.role()),
+                             ", which may not do this"),
+                right == Right::kAdminister ? "let an admin do it" : "let an operator do it",
+                {{"identity", caller.identity()}});
 }
 
 bool MaySee(const Caller& caller, const Host* own, const Region& region) {

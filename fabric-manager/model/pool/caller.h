@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "fabric-manager/model/pool/access_rules.h"
 #include "fabric-manager/model/pool/host.h"
 #include "fabric-manager/model/pool/region.h"
 
@@ -18,28 +19,41 @@ namespace cxlpool::fm {
 
 class PoolState;
 
+// What a plan is made under. Each plan names the one that it needs.
+enum class Right {
+  kUseMemory,   // Have memory, a host for itself, and give it back. The plan judges whose it is.
+  kRunPool,     // Decide for others: where Regions are attached, devices, hosts.
+  kAdminister,  // What rests on a person's word or is about rights: force, fences, failed devices,
+                // tenants, revocations, bindings.
+};
+
 class Caller {
  public:
   Caller() = default;  // Nobody.
 
-  // `identity`: the URI of the certificate, for example "cxlpool://operator/alice".
-  static Caller Operator(std::string identity) {
-    return Caller(Kind::kOperator, std::move(identity), {});
+  // Somebody with a role in the pool. `identity`: the URI of the certificate, for example
+  // "cxlpool://operator/alice".
+  static Caller User(std::string identity, PoolRole role) {
+    return Caller(Kind::kUser, std::move(identity), {}, role);
   }
+  static Caller Admin(std::string identity) { return User(std::move(identity), PoolRole::kAdmin); }
   // The agent of `host`, for itself or for an application there.
   static Caller OfHost(std::string host, std::string identity) {
-    return Caller(Kind::kHost, std::move(identity), std::move(host));
+    return Caller(Kind::kHost, std::move(identity), std::move(host), PoolRole::kViewer);
   }
-  // By a listener without TLS, on the manager's own machine: an operator, and the agent of any host
+  // By a listener without TLS, on the manager's own machine: an admin, and the agent of any host
   // that it says it is.
   static Caller Local(std::string identity) {
-    return Caller(Kind::kLocal, std::move(identity), {});
+    return Caller(Kind::kLocal, std::move(identity), {}, PoolRole::kAdmin);
   }
 
   bool is_nobody() const { return kind_ == Kind::kNobody; }
   bool is_host() const { return kind_ == Kind::kHost; }
   bool is_local() const { return kind_ == Kind::kLocal; }
-  bool for_pool() const { return kind_ == Kind::kOperator || kind_ == Kind::kLocal; }
+  // Whether it has a role in the pool: then it sees all of it.
+  bool for_pool() const { return kind_ == Kind::kUser || kind_ == Kind::kLocal; }
+  PoolRole role() const { return role_; }  // Only if for_pool().
+  bool Has(Right right) const;
   const std::string& identity() const { return identity_; }
   const std::string& host() const { return host_; }  // Empty unless is_host().
 
@@ -51,28 +65,23 @@ class Caller {
   friend bool operator==(const Caller&, const Caller&) = default;
 
  private:
-  enum class Kind { kNobody, kOperator, kHost, kLocal };
-  Caller(Kind kind, std::string identity, std::string host)
-      : kind_(kind), identity_(std::move(identity)), host_(std::move(host)) {}
+  enum class Kind { kNobody, kUser, kHost, kLocal };
+  Caller(Kind kind, std::string identity, std::string host, PoolRole role)
+      : kind_(kind), role_(role), identity_(std::move(identity)), host_(std::move(host)) {}
 
   Kind kind_ = Kind::kNobody;
+  PoolRole role_ = PoolRole::kViewer;
   std::string identity_;
   std::string host_;
 };
 
-// What a plan is made under. Each plan names the one that it needs.
-enum class Right {
-  kUseMemory,  // Have memory for one's own host, and give it back. The plan judges whose it is.
-  kRunPool,    // Decide for others: where Regions are attached, devices, hosts, tenants.
-};
-
 // Whether `caller` has `right` now. INTERNAL/NO_CALLER: nobody. PERMISSION_DENIED: NOT_ENROLLED (no
-// host in service has this identity), ROLE_NOT_ALLOWED (hosts do not have this right).
+// host in service has this identity), ROLE_NOT_ALLOWED (its role does not have this right).
 absl::Status CheckCaller(const PoolState& state, const Caller& caller, Right right);
 
-// Whether `caller` may know of the Region at all: operators know of every one, a host of those that
-// it allocated, whatever it serves now, and of those that are attached to it and of a tenant that
-// it serves. `own` is the record of the caller's host, null where there is none.
+// Whether `caller` may know of the Region at all: who has a role in the pool knows of every one, a
+// host of those that it allocated, whatever it serves now, and of those that are attached to it and
+// of a tenant that it serves. `own` is the record of the caller's host, null where there is none.
 bool MaySee(const Caller& caller, const Host* own, const Region& region);
 
 }  // namespace cxlpool::fm

@@ -41,6 +41,7 @@ Key KeyOf(const Item& item) {
     Key operator()(const Erased& erased) const { return erased.key; }
     Key operator()(const Tenant& tenant) const { return tenant.key; }
     Key operator()(const Revocation& revocation) const { return revocation.key; }
+    Key operator()(const RoleBinding& binding) const { return binding.key; }
     Key operator()(const TopologyEntry& entry) const { return entry.key; }
   };
   return std::visit(Visitor{}, item);
@@ -131,7 +132,12 @@ absl::StatusOr<Item> PoolState::ApplyOne(const Item& item) {
   if (const auto* host = std::get_if<Host>(&item)) return PutHost(*host);
   if (const auto* device = std::get_if<Device>(&item)) return PutDevice(*device);
   if (const auto* tenant = std::get_if<Tenant>(&item)) return PutTenant(*tenant);
-  if (const auto* revocation = std::get_if<Revocation>(&item)) return PutRevocation(*revocation);
+  if (const auto* revocation = std::get_if<Revocation>(&item)) {
+    return PutNamed(access_rules_.revocations, Kind::kRevocation, revocation->subject, *revocation);
+  }
+  if (const auto* binding = std::get_if<RoleBinding>(&item)) {
+    return PutNamed(access_rules_.bindings, Kind::kRoleBinding, binding->identity, *binding);
+  }
   if (const auto* entry = std::get_if<TopologyEntry>(&item)) return PutTopologyEntry(*entry);
   if (named_.contains(key) || key == 0) return Broken("record ", key, " is not a Region's");
   const auto* tombstone = std::get_if<Tombstone>(&item);
@@ -252,8 +258,13 @@ absl::StatusOr<Item> PoolState::EraseNamed(Key key) {
       break;
     }
     case Kind::kRevocation: {
-      before = revocations_.at(id);
-      revocations_.erase(id);
+      before = access_rules_.revocations.at(id);
+      access_rules_.revocations.erase(id);
+      break;
+    }
+    case Kind::kRoleBinding: {
+      before = access_rules_.bindings.at(id);
+      access_rules_.bindings.erase(id);
       break;
     }
     case Kind::kTopologyEntry: {
@@ -311,23 +322,22 @@ absl::StatusOr<Item> PoolState::PutTenant(const Tenant& tenant) {
   return before;
 }
 
-// Adds or replaces the revocation of a certificate or an identity. A key stays with its subject.
-absl::StatusOr<Item> PoolState::PutRevocation(const Revocation& revocation) {
-  const auto [it, fresh] = revocations_.try_emplace(revocation.subject, revocation);
-  if (fresh) {
-    if (absl::Status status = CheckNewKey(revocation.key, revocation.subject); !status.ok()) {
-      revocations_.erase(it);
-      return status;
-    }
-    named_[revocation.key] = {Kind::kRevocation, revocation.subject};
-    return Item(Erased{revocation.key});
+// Adds or replaces what is said of one subject. A key stays with its subject.
+template <typename Named>
+absl::StatusOr<Item> PoolState::PutNamed(std::map<std::string, Named, std::less<>>& table,
+                                         Kind kind, const std::string& name, const Named& wanted) {
+  const auto known = table.find(name);
+  if (known == table.end()) {
+    if (absl::Status status = CheckNewKey(wanted.key, name); !status.ok()) return status;
+    table.emplace(name, wanted);
+    named_[wanted.key] = {kind, name};
+    return Item(Erased{wanted.key});
   }
-  if (it->second.key != revocation.key) {
-    return Broken("the revocation of ", revocation.subject, " is record ", it->second.key, ", not ",
-                  revocation.key);
+  if (known->second.key != wanted.key) {
+    return Broken("what is said of ", name, " is record ", known->second.key, ", not ", wanted.key);
   }
-  Item before = it->second;
-  it->second = revocation;
+  Item before = known->second;
+  known->second = wanted;
   return before;
 }
 
@@ -533,12 +543,14 @@ absl::Status PoolState::CheckInvariants() const {
   if (absl::Status status = CheckDisjoint(regions_); !status.ok()) return status;
   PoolState fresh;
   Change change;
-  change.reserve(devices().size() + hosts_.size() + tenants().size() + revocations_.size() +
+  change.reserve(devices().size() + hosts_.size() + tenants().size() +
+                 access_rules_.revocations.size() + access_rules_.bindings.size() +
                  regions_.size() + tombstones_.all().size());
   for (const auto& [id, device] : devices()) change.push_back(device);
   for (const auto& [id, host] : hosts_) change.push_back(host);
   for (const auto& [id, tenant] : tenants()) change.push_back(tenant);
-  for (const auto& [subject, revocation] : revocations_) change.push_back(revocation);
+  for (const auto& [subject, revocation] : access_rules_.revocations) change.push_back(revocation);
+  for (const auto& [identity, binding] : access_rules_.bindings) change.push_back(binding);
   for (const auto& [key, entry] : topology_entries_) change.push_back(entry);
   for (const auto& [key, region] : regions_) change.push_back(region);
   for (const auto& [key, tombstone] : tombstones_.all()) change.push_back(tombstone);

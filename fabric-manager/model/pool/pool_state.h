@@ -31,12 +31,12 @@
 #include "absl/container/node_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "fabric-manager/model/pool/access_rules.h"
 #include "fabric-manager/model/pool/attachment_index.h"
 #include "fabric-manager/model/pool/device_table.h"
 #include "fabric-manager/model/pool/host.h"
 #include "fabric-manager/model/pool/region.h"
 #include "fabric-manager/model/pool/region_index.h"
-#include "fabric-manager/model/pool/revocation.h"
 #include "fabric-manager/model/pool/tenant.h"
 #include "fabric-manager/model/pool/topology_entry.h"
 
@@ -46,8 +46,8 @@ namespace cxlpool::fm {
 struct Erased {
   Key key = 0;
 };
-using Item =
-    std::variant<RegionPtr, Host, Device, Tombstone, Erased, Tenant, Revocation, TopologyEntry>;
+using Item = std::variant<RegionPtr, Host, Device, Tombstone, Erased, Tenant, Revocation,
+                          RoleBinding, TopologyEntry>;
 Key KeyOf(const Item& item);
 
 // What one request changes; applied whole or not at all, in order. At most one item a key.
@@ -109,7 +109,7 @@ class PoolState {
   uint64_t AttachedBytes(absl::string_view host, Interned tenant) const {
     return attachments_.AttachedBytes(host, tenant);
   }
-  const Revocations& revocations() const { return revocations_; }
+  const AccessRules& access_rules() const { return access_rules_; }
 
   // What an earlier request made or changed: its Region, live or gone, and the payload's hash.
   struct Remembered {
@@ -146,6 +146,8 @@ class PoolState {
   absl::Status CheckInvariants() const;
 
  private:
+  enum class Kind : uint8_t { kHost, kDevice, kTenant, kRevocation, kRoleBinding, kTopologyEntry };
+
   // What of a Region is indexed where, so that a change touches no more than it must.
   enum Indices : unsigned { kNames = 1, kRequests = 2, kExtents = 4, kAttachments = 8 };
   static constexpr unsigned kAll = kNames | kRequests | kExtents | kAttachments;
@@ -158,7 +160,10 @@ class PoolState {
   absl::StatusOr<Item> PutHost(const Host& host);
   absl::StatusOr<Item> PutDevice(const Device& device);
   absl::StatusOr<Item> PutTenant(const Tenant& tenant);
-  absl::StatusOr<Item> PutRevocation(const Revocation& revocation);
+  // Of Revocations or RoleBindings: `name` is the key of `table`.
+  template <typename Named>
+  absl::StatusOr<Item> PutNamed(std::map<std::string, Named, std::less<>>& table, Kind kind,
+                                const std::string& name, const Named& wanted);
   absl::StatusOr<Item> PutTopologyEntry(const TopologyEntry& entry);
   absl::StatusOr<Item> Erase(Key key);
   absl::StatusOr<Item> EraseNamed(Key key);
@@ -172,7 +177,7 @@ class PoolState {
   absl::flat_hash_map<Key, RegionPtr> regions_;
   Tombstones tombstones_;
   std::map<std::string, Host, std::less<>> hosts_;
-  Revocations revocations_;
+  AccessRules access_rules_;
   std::map<Key, TopologyEntry> topology_entries_;
   DeviceTable devices_;
   TenantTable tenants_;
@@ -182,7 +187,6 @@ class PoolState {
   AttachmentIndex attachments_;
   absl::node_hash_map<std::string, HostRuntimePtr> runtimes_;
   absl::flat_hash_map<std::string, std::string> by_identity_;  // Of hosts not retired.
-  enum class Kind : uint8_t { kHost, kDevice, kTenant, kRevocation, kTopologyEntry };
   absl::flat_hash_map<Key, std::pair<Kind, std::string>> named_;
   std::set<std::string> topology_names_;  // Of entries that are no links.
   bool stale_topology_ = false;           // An entry changed since the topology was made.

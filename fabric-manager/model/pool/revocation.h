@@ -20,9 +20,9 @@ struct Revocation {
   // A certificate's serial number, as hexadecimal digits in lower case without leading zeros; or an
   // identity, which is a URI. The one is never the other: a URI has a colon.
   std::string subject;
-  std::string reason;
-  std::string principal;  // Who revoked it.
-  absl::Time time;
+  std::string reason = {};
+  std::string principal = {};  // Who revoked it.
+  absl::Time time = {};
   friend bool operator==(const Revocation&, const Revocation&) = default;
 };
 

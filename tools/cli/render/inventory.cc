@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/support/byte_size.h"
@@ -185,6 +186,17 @@ std::string RevocationTable(const v1::ListRevocationsResponse& revocations) {
     table.AddRow({revocation.subject(),
                   TimeText(revocation.has_revoke_time(), revocation.revoke_time()),
                   revocation.revoked_by(), revocation.reason()});
+  }
+  return table.ToString();
+}
+
+std::string RoleBindingTable(const v1::ListRoleBindingsResponse& bindings) {
+  Table table({{"IDENTITY"}, {"ROLE"}, {"UNTIL"}, {"BOUND"}, {"BY"}, {"REASON"}});
+  for (const v1::RoleBinding& binding : bindings.role_bindings()) {
+    table.AddRow({binding.identity(), absl::AsciiStrToLower(v1::Role_Name(binding.role())),
+                  TimeText(binding.has_end_time(), binding.end_time()),
+                  TimeText(binding.has_bind_time(), binding.bind_time()), binding.bound_by(),
+                  binding.reason()});
   }
   return table.ToString();
 }

@@ -7,6 +7,7 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "cxlpool/v1/access_service.pb.h"
 #include "cxlpool/v1/inventory_service.pb.h"
 #include "cxlpool/v1/pool_service.pb.h"
 
@@ -17,6 +18,7 @@ std::string DiscoveredTable(const v1::DiscoverDevicesResponse& discovered);
 // The device, and who has bytes there.
 std::string DrainText(const v1::DrainDeviceResponse& drained);
 std::string TenantTable(const v1::ListTenantsResponse& tenants);
+std::string RoleBindingTable(const v1::ListRoleBindingsResponse& bindings);
 std::string RevocationTable(const v1::ListRevocationsResponse& revocations);
 // `now`: a certificate that has ended then, or ends soon, is marked.
 std::string HostTable(const v1::ListHostsResponse& hosts, absl::Time now = absl::Now());

@@ -1,0 +1,142 @@
+#include <gtest/gtest.h>
+
+#include "test/model/model_rig.h"
+
+namespace cxlpool::fm {
+namespace {
+
+constexpr char kBob[] = "cxlpool://operator/bob";
+constexpr char kCarol[] = "cxlpool://operator/carol";
+constexpr char kCi[] = "spiffe://site/ci";
+
+class PlanAccessTest : public ModelRig, public testing::Test {
+ protected:
+  static RoleBinding Wanted(const std::string& identity, PoolRole role,
+                            absl::Time end = absl::InfiniteFuture()) {
+    return {
+        .identity = identity, .role = role, .end = end, .reason = "new here", .principal = "al"};
+  }
+  // Why it is refused; empty: it is done.
+  std::string Bind(const std::string& identity, PoolRole role,
+                   absl::Time end = absl::InfiniteFuture()) {
+    return Do(PlanBindRole(state(), kAlice, Wanted(identity, role, end), context()));
+  }
+  std::string Unbind(const std::string& identity) {
+    return Do(PlanUnbindRole(state(), kAlice, identity, context()));
+  }
+  std::string Do(const absl::StatusOr<Change>& change) {
+    if (!change.ok()) return ReasonOf(change.status());
+    Commit(*change);
+    EXPECT_TRUE(state().CheckInvariants().ok()) << state().CheckInvariants();
+    return "";
+  }
+  const RoleBindings& bindings() { return state().access_rules().bindings; }
+};
+
+TEST_F(PlanAccessTest, KeepsWhoWhenAndWhyUntilTheRoleIsAnother) {
+  ASSERT_EQ(Bind(kBob, PoolRole::kAdmin), "");
+  const RoleBinding first = bindings().at(kBob);
+  EXPECT_NE(first.key, 0u);
+  EXPECT_EQ(first.reason, "new here");
+  EXPECT_EQ(first.principal, "al");
+  EXPECT_EQ(first.time, context().now);
+  context().now += absl::Hours(1);
+  EXPECT_EQ(Bind(kBob, PoolRole::kAdmin), "");
+  EXPECT_EQ(bindings().at(kBob), first);
+  ASSERT_EQ(Bind(kCarol, PoolRole::kAdmin), "");
+  ASSERT_EQ(Bind(kBob, PoolRole::kViewer), "");
+  EXPECT_EQ(bindings().at(kBob).key, first.key);
+  EXPECT_EQ(bindings().at(kBob).role, PoolRole::kViewer);
+  EXPECT_EQ(bindings().at(kBob).time, context().now);
+}
+
+// Otherwise only somebody on the manager's machine could change rights again.
+TEST_F(PlanAccessTest, AnAdminStaysForGood) {
+  const absl::Time later = context().now + absl::Hours(1);
+  EXPECT_EQ(Bind(kBob, PoolRole::kViewer), "LAST_ADMIN")
+      << "the first one takes all others' rights";
+  EXPECT_EQ(Bind(kBob, PoolRole::kAdmin, later), "LAST_ADMIN") << "it ends";
+  ASSERT_EQ(Bind(kBob, PoolRole::kAdmin), "");
+  ASSERT_EQ(Bind(kCi, PoolRole::kViewer), "");
+  EXPECT_EQ(Bind(kBob, PoolRole::kOperator), "LAST_ADMIN");
+  EXPECT_EQ(Bind(kBob, PoolRole::kAdmin, later), "LAST_ADMIN");
+  EXPECT_EQ(Unbind(kBob), "LAST_ADMIN");
+  ASSERT_EQ(Bind(kCarol, PoolRole::kAdmin), "");
+  EXPECT_EQ(Unbind(kBob), "");
+  EXPECT_EQ(Unbind(kCi), "");
+  EXPECT_EQ(Unbind(kCarol), "") << "nobody is bound: certificates of operators count again";
+  EXPECT_TRUE(bindings().empty());
+  EXPECT_EQ(Unbind(kCarol), "NOT_BOUND");
+}
+
+TEST_F(PlanAccessTest, AnIdentityIsAHostsOrAUsers) {
+  ASSERT_EQ(Do(PlanEnrol(state(), kAlice, {.host = "host-s", .identity = kCi}, context())), "");
+  ASSERT_EQ(Bind(kBob, PoolRole::kAdmin), "");
+  EXPECT_EQ(Bind(kCi, PoolRole::kViewer), "IDENTITY_TAKEN");
+  ASSERT_EQ(Bind("spiffe://site/cron", PoolRole::kViewer), "");
+  EXPECT_EQ(Do(PlanEnrol(state(), kAlice, {.host = "host-t", .identity = "spiffe://site/cron"},
+                         context())),
+            "IDENTITY_TAKEN");
+}
+
+TEST_F(PlanAccessTest, IsUndoneAsItWasDone) {
+  ASSERT_EQ(Bind(kBob, PoolRole::kAdmin), "");
+  const auto change = PlanBindRole(state(), kAlice, Wanted(kCi, PoolRole::kViewer), context());
+  ASSERT_TRUE(change.ok());
+  Commit(Commit(*change));
+  EXPECT_EQ(bindings().size(), 1u);
+  ASSERT_EQ(Bind(kCi, PoolRole::kViewer), "");
+  const auto gone = PlanUnbindRole(state(), kAlice, kCi, context());
+  ASSERT_TRUE(gone.ok());
+  Commit(Commit(*gone));
+  EXPECT_EQ(bindings().at(kCi).role, PoolRole::kViewer);
+  EXPECT_TRUE(state().CheckInvariants().ok()) << state().CheckInvariants();
+}
+
+TEST_F(PlanAccessTest, TheListHasABound) {
+  Change all;
+  for (size_t i = 0; i < kMaxRoleBindings; ++i) {
+    RoleBinding binding = Wanted(absl::StrCat("spiffe://site/", i), PoolRole::kAdmin);
+    binding.key = context().next_id();
+    all.push_back(binding);
+  }
+  Commit(all);
+  EXPECT_EQ(Bind(kBob, PoolRole::kViewer), "TOO_MANY_BINDINGS");
+  EXPECT_EQ(Bind("spiffe://site/7", PoolRole::kViewer), "");
+}
+
+// What each role may, as plans judge it, beside the rules at the door.
+TEST_F(PlanAccessTest, EachPlanWantsItsRight) {
+  const auto may = [&](PoolRole role, Right right) {
+    return CheckCaller(state(), Caller::User(kBob, role), right).ok();
+  };
+  for (const Right right : {Right::kUseMemory, Right::kRunPool, Right::kAdminister}) {
+    EXPECT_FALSE(may(PoolRole::kViewer, right));
+    EXPECT_EQ(may(PoolRole::kOperator, right), right != Right::kAdminister);
+    EXPECT_TRUE(may(PoolRole::kAdmin, right));
+    EXPECT_EQ(ReasonOf(CheckCaller(state(), Caller(), right)), "NO_CALLER");
+  }
+  const Caller bob = Caller::User(kBob, PoolRole::kOperator);
+  EXPECT_EQ(
+      ReasonOf(PlanBindRole(state(), bob, Wanted(kBob, PoolRole::kAdmin), context()).status()),
+      "ROLE_NOT_ALLOWED");
+  EXPECT_EQ(ReasonOf(PlanUnbindRole(state(), bob, kBob, context()).status()), "ROLE_NOT_ALLOWED");
+  EXPECT_EQ(ReasonOf(PlanRevoke(state(), bob, {.subject = "7a01"}, context()).status()),
+            "ROLE_NOT_ALLOWED");
+  EXPECT_EQ(ReasonOf(PlanSetTenant(state(), bob, {.id = "ml"}, context()).status()),
+            "ROLE_NOT_ALLOWED");
+}
+
+TEST(RoleOfTest, CertificatesOfOperatorsCountWhileNobodyIsBound) {
+  const absl::Time now = absl::FromUnixSeconds(1'700'000'000);
+  RoleBindings bindings;
+  EXPECT_EQ(RoleOf(bindings, kBob, true, now), PoolRole::kAdmin);
+  EXPECT_EQ(RoleOf(bindings, kCi, false, now), std::nullopt);
+  bindings[kCi] = {.key = 1, .identity = kCi, .role = PoolRole::kOperator, .end = now};
+  EXPECT_EQ(RoleOf(bindings, kBob, true, now), std::nullopt);
+  EXPECT_EQ(RoleOf(bindings, kCi, false, now), std::nullopt) << "it has ended";
+  EXPECT_EQ(RoleOf(bindings, kCi, false, now - absl::Seconds(1)), PoolRole::kOperator);
+}
+
+}  // namespace
+}  // namespace cxlpool::fm

@@ -1,0 +1,53 @@
+// What identities may do in the pool, and which of them are believed at all. Durable.
+//
+// A certificate says who somebody is. What that identity may do is a record of the pool, so that it
+// can be given and taken back without a new certificate.
+#ifndef CXLPOOL_FABRIC_MANAGER_MODEL_POOL_ACCESS_RULES_H_
+#define CXLPOOL_FABRIC_MANAGER_MODEL_POOL_ACCESS_RULES_H_
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "fabric-manager/model/pool/region.h"
+#include "fabric-manager/model/pool/revocation.h"
+
+namespace cxlpool::fm {
+
+// Each may do what those before it may: rule.proto says what that is.
+enum class PoolRole : uint8_t { kViewer = 1, kOperator = 2, kAdmin = 3 };
+absl::string_view ToString(PoolRole role);  // "VIEWER"
+
+inline constexpr size_t kMaxRoleBindings = 10'000;
+
+// That an identity has a role.
+struct RoleBinding {
+  Key key = 0;
+  std::string identity;  // URI.
+  PoolRole role = PoolRole::kViewer;
+  absl::Time end = absl::InfiniteFuture();  // InfiniteFuture: for good.
+  std::string reason = {};
+  std::string principal = {};  // Who bound it.
+  absl::Time time = {};
+  friend bool operator==(const RoleBinding&, const RoleBinding&) = default;
+};
+
+// By identity.
+using RoleBindings = std::map<std::string, RoleBinding, std::less<>>;
+
+struct AccessRules {
+  Revocations revocations;
+  RoleBindings bindings;
+};
+
+// The role that `identity` has at `now`; nothing: none. `operator_certificate`: it is one of
+// cxlpool://operator/NAME. While nobody is bound those are all admins, as they were before there
+// were bindings.
+std::optional<PoolRole> RoleOf(const RoleBindings& bindings, absl::string_view identity,
+                               bool operator_certificate, absl::Time now);
+
+}  // namespace cxlpool::fm
+
+#endif  // CXLPOOL_FABRIC_MANAGER_MODEL_POOL_ACCESS_RULES_H_

@@ -1,0 +1,48 @@
+// Refuses an API with an RPC that has no rule, as part of every build, and prints who may call what
+// as the table of docs/access.md.
+
+#include <google/protobuf/descriptor.h>
+
+#include <cstdio>
+#include <string>
+
+#include "cxlpool/v1/access_service.pb.h"
+#include "cxlpool/v1/host_service.pb.h"
+#include "cxlpool/v1/inventory_service.pb.h"
+#include "cxlpool/v1/pool_service.pb.h"
+#include "cxlpool/v1/rule.pb.h"
+
+int main() {
+  bool complete = true;
+  std::puts("| RPC | viewer | operator | admin | host |\n|---|---|---|---|---|");
+  for (const auto* file :
+       {cxlpool::v1::GetRegionRequest::descriptor()->file(),
+        cxlpool::v1::ListHostsRequest::descriptor()->file(),
+        cxlpool::v1::RoleBinding::descriptor()->file(), cxlpool::v1::Hello::descriptor()->file()}) {
+    for (int s = 0; s < file->service_count(); ++s) {
+      for (int m = 0; m < file->service(s)->method_count(); ++m) {
+        const auto* method = file->service(s)->method(m);
+        const auto& rule = method->options().GetExtension(cxlpool::v1::rule);
+        if (rule.roles().empty()) {
+          std::fprintf(stderr, "%s has no rule: say `option (rule) = {roles: ...};` beside it\n",
+                       method->full_name().c_str());
+          complete = false;
+        }
+        int least = cxlpool::v1::ADMIN + 1;
+        bool host = false;
+        for (const int role : rule.roles()) {
+          if (role == cxlpool::v1::HOST) {
+            host = true;
+          } else if (role < least) {
+            least = role;
+          }
+        }
+        const auto mark = [](bool may) { return may ? "yes" : ""; };
+        std::printf("| %s | %s | %s | %s | %s |\n", method->name().c_str(),
+                    mark(least <= cxlpool::v1::VIEWER), mark(least <= cxlpool::v1::OPERATOR),
+                    mark(least <= cxlpool::v1::ADMIN), mark(host));
+      }
+    }
+  }
+  return complete ? 0 : 1;
+}

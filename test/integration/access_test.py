@@ -1,0 +1,113 @@
+"""Roles, given and taken away by the command, as the people and programs who have them meet them."""
+
+import subprocess
+import time
+
+from testbed.emulated import EmulatedPool
+from testbed.pool import CliError
+from testbed.process import wait_until
+from testbed.testing import BUILD, PoolTest, main
+
+WHY = ('--reason', 'of a test')
+
+
+class AccessTest(PoolTest):
+    @classmethod
+    def make_pool(cls, directory):
+        return EmulatedPool(BUILD, directory, hosts={'host-a': [[1, 2, 3, 4]]})
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        for name in ('vic', 'otto', 'guard'):
+            cls.pool.run_cli('pki', 'issue', 'operator', name, '--dir', cls.pool.pki)
+
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(self.pool.release_all)
+        self.addCleanup(self.end_roles)
+        self.assertEqual(self.pool.run_cli('access', 'list'),
+                         "no role is bound: each certificate of an operator is an admin's\n")
+        self.pool.cli('access', 'grant', 'admin', '--role', 'admin', *WHY)
+
+    def end_roles(self):
+        """The admin's is the last: while there are others he has to stay."""
+        bound = [b['identity'] for b in self.pool.cli('access', 'list').get('role_bindings', [])]
+        for identity in sorted(bound, key=lambda i: i.endswith('/admin')):
+            self.pool.cli('access', 'revoke', identity)
+
+    def command(self, name, *words):
+        return [w.replace('operator-admin', f'operator-{name}') for w in self.pool.cli_command(*words)]
+
+    def by(self, name, *words):
+        """What the command of that operator prints; CliError as from the pool's own."""
+        done = subprocess.run(self.command(name, *words), capture_output=True, text=True, timeout=60)
+        if done.returncode != 0:
+            raise CliError(words, done.returncode, done.stderr)
+        return done.stdout
+
+    def refused(self, name, reason, *words):
+        with self.assertRaisesRegex(CliError, reason) as refused:
+            self.by(name, *words)
+        self.assertEqual(refused.exception.status, 7)
+        return str(refused.exception)
+
+    def test_each_role_does_what_it_may(self):
+        self.assertIn('cxlpool access grant cxlpool://operator/vic --role ROLE --reason WHY',
+                      self.refused('vic', 'NO_ROLE', 'region', 'list'))
+        self.pool.cli('access', 'grant', 'vic', '--role', 'viewer', *WHY)
+        self.pool.cli('access', 'grant', 'otto', '--role', 'operator', *WHY)
+        self.assertEqual(self.by('vic', 'access', 'whoami'), 'cxlpool://operator/vic viewer\n')
+        self.by('vic', 'doctor')
+        said = self.refused('vic', 'ROLE_NOT_ALLOWED', 'region', 'allocate', 'kv', '--size', '256MiB')
+        self.assertIn('has the role VIEWER and may not call AllocateRegion', said)
+        self.by('otto', 'region', 'allocate', 'kv', '--size', '256MiB', '--host', 'host-a', '--wait')
+        self.refused('vic', 'ROLE_NOT_ALLOWED', 'region', 'release', 'kv', '--detach-all')
+        self.assertIn('let an admin do it', self.refused(
+            'otto', 'ROLE_NOT_ALLOWED', 'region', 'release', 'kv', '--force', '--fence', '--reason', 'x', '--yes'))
+        self.refused('otto', 'ROLE_NOT_ALLOWED', 'host', 'fence', 'host-a', '--reason', 'x', '--yes')
+        self.refused('otto', 'ROLE_NOT_ALLOWED', 'access', 'grant', 'otto', '--role', 'admin', *WHY)
+        table = self.by('vic', 'access', 'list').splitlines()
+        self.assertRegex(table[0], r'^IDENTITY +ROLE +UNTIL +BOUND +BY +REASON$')
+        self.assertRegex(table[2], r'^cxlpool://operator/otto +operator +- +20\S+Z +cxlpool://operator/admin +of a test$')
+        self.by('otto', 'region', 'release', 'kv', '--detach-all', '--wait')
+
+    def test_a_role_ends_by_itself_and_with_it_what_stands(self):
+        self.pool.cli('access', 'grant', 'guard', '--role', 'viewer', '--for', '4s', *WHY)
+        watch = subprocess.Popen(self.command('guard', 'region', 'watch'), stdout=subprocess.DEVNULL,
+                                 stderr=subprocess.PIPE, text=True)
+        self.addCleanup(watch.kill)
+        began = time.monotonic()
+        _, err = watch.communicate(timeout=60)
+        self.assertIn('NO_ROLE', err)
+        self.assertIn('it ended at ', err)
+        self.assertLess(time.monotonic() - began, 30)
+
+    def test_roles_outlive_the_manager(self):
+        self.pool.cli('access', 'grant', 'vic', '--role', 'viewer', '--for', '1h', *WHY)
+        before = self.pool.cli('access', 'list')
+        self.pool.restart_manager()
+        self.assertEqual(self.pool.cli('access', 'list'), before)
+        self.refused('otto', 'NO_ROLE', 'region', 'list')
+        self.refused('vic', 'ROLE_NOT_ALLOWED', 'host', 'retire', 'host-a', '--yes')
+
+    def test_nobody_is_locked_out(self):
+        with self.assertRaisesRegex(CliError, 'LAST_ADMIN'):
+            self.pool.cli('access', 'grant', 'admin', '--role', 'operator', *WHY)
+        self.pool.cli('access', 'grant', 'vic', '--role', 'viewer', *WHY)
+        with self.assertRaisesRegex(CliError, 'LAST_ADMIN'):
+            self.pool.cli('access', 'revoke', 'admin')
+        # An identity of the configuration is an admin whatever is bound.
+        config = self.directory / 'fm.toml'
+        text = config.read_text()
+        self.addCleanup(self.pool.restart_manager)
+        self.addCleanup(config.write_text, text)
+        config.write_text(text + '[access]\nadmins = ["cxlpool://operator/guard"]\n')
+        self.pool.restart_manager()
+        self.assertEqual(self.by('guard', 'access', 'whoami'), 'cxlpool://operator/guard admin\n')
+        self.by('guard', 'access', 'revoke', 'vic')
+        wait_until(lambda: self.pool.cli('host', 'list')['hosts'][0]['state'] == 'ONLINE', 30, 'agents need no role')
+
+
+if __name__ == '__main__':
+    main()
