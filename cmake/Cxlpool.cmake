@@ -10,6 +10,7 @@ pkg_check_modules(CXL REQUIRED IMPORTED_TARGET libcxl)
 pkg_check_modules(NUMA REQUIRED IMPORTED_TARGET numa)
 pkg_check_modules(OPENSSL REQUIRED IMPORTED_TARGET libssl libcrypto)
 pkg_check_modules(TOMLPP REQUIRED IMPORTED_TARGET tomlplusplus)
+pkg_check_modules(YAML REQUIRED IMPORTED_TARGET yaml-0.1)
 pkg_check_modules(ZLIB REQUIRED IMPORTED_TARGET zlib)
 pkg_check_modules(ISAL QUIET IMPORTED_TARGET libisal)  # A faster CRC-32 where it is there.
 pkg_check_modules(GRPC REQUIRED IMPORTED_TARGET grpc++)

@@ -1,8 +1,9 @@
 # Programs that have their libraries within them.
 
-# What an archive is taken of, where one lies beside the shared library: gRPC, and what it alone brings along.
+# What an archive is taken of, where one lies beside the shared library: gRPC, and what it alone brings along; libyaml, which reads
+# only what we wrote.
 # The system's C libraries (OpenSSL, zlib, SQLite) stay shared: their fixes arrive by themselves.
-set(cxlpool_archived "^(grpc|gpr|upb|address_sorting|re2|cares|protobuf|absl)")
+set(cxlpool_archived "^(grpc|gpr|upb|address_sorting|re2|cares|protobuf|absl|yaml)")
 
 # cxlpool_parts(ARCHIVES SHARED target...): all that the targets link. ARCHIVES: our own libraries, and of the others
 # the archive that lies beside the shared one. SHARED: of those that pkg-config names by their files, the ones that

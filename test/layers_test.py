@@ -16,6 +16,7 @@ ROOMS = {
     r'^nlohmann/': ('fabric-manager/adapters/fabric_qemu', 'host-agent/adapters/linux'),
     r'^(cxl|daxctl)/|^libdaxctl': ('host-agent/adapters/linux',),
     r'^toml\+\+/': ('proto/support',),
+    r'^yaml\.h$': ('tools/cli/render',),
     r'^openssl/': ('tools/pki', 'proto/support'),
 }
 

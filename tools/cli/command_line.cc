@@ -7,6 +7,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "proto/support/refusal.h"
 #include "tools/cli/exit_code.h"
 #include "tools/cli/subcommands.h"
@@ -15,6 +16,19 @@ namespace cxlpool::cli {
 namespace {
 
 constexpr char kVersion[] = "cxlpool " CXLPOOL_VERSION;
+
+constexpr std::pair<const char*, OutputFormat> kFormats[] = {{"table", OutputFormat::kTable},
+                                                             {"json", OutputFormat::kJson},
+                                                             {"yaml", OutputFormat::kYaml},
+                                                             {"name", OutputFormat::kName}};
+
+// What is no format is refused before anything is printed in it.
+OutputFormat FormatOf(absl::string_view text) {
+  for (const auto& [word, format] : kFormats) {
+    if (text == word) return format;
+  }
+  return OutputFormat::kTable;
+}
 
 struct GlobalFlags {
   std::string output = "table";
@@ -26,9 +40,11 @@ struct GlobalFlags {
 
 // The flags that every command takes.
 void AddGlobals(CLI::App& app, GlobalFlags& flags, Chosen& chosen) {
-  app.add_option("-o,--output", flags.output, "table (default), json, or name: only names")
+  std::vector<std::string> formats;
+  for (const auto& [word, format] : kFormats) formats.push_back(word);
+  app.add_option("-o,--output", flags.output, "table (default), json, yaml, or name: only names")
       ->type_name("FORMAT")
-      ->check(CLI::IsMember({"table", "json", "name"}));
+      ->check(CLI::IsMember(formats));
   app.add_flag("--no-headers", flags.no_headers, "Tables without the names of their columns");
   app.add_option("--manager", flags.connection.manager,
                  "HOST:PORT or unix:PATH (else CXLPOOL_MANAGER, else the configuration file)")
@@ -178,9 +194,7 @@ absl::StatusOr<Invocation> Finish(const GlobalFlags& flags, Chosen chosen,
                  path);
   }
   Invocation invocation;
-  invocation.output = flags.output == "json"   ? OutputFormat::kJson
-                      : flags.output == "name" ? OutputFormat::kName
-                                               : OutputFormat::kTable;
+  invocation.output = FormatOf(flags.output);
   if (invocation.output == OutputFormat::kName && !HasNames(*chosen.command)) {
     return Usage(absl::StrCat("-o name: what ", path, " prints has no names"), path);
   }
@@ -287,15 +301,15 @@ absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv) 
   }
 }
 
-bool WantsJson(int argc, const char* const* argv) {
+OutputFormat WantedFormat(int argc, const char* const* argv) {
   for (int i = 1; i < argc; ++i) {
-    const absl::string_view word = argv[i];
-    if (word == "-ojson" || word == "-o=json" || word == "--output=json") return true;
-    if ((word == "-o" || word == "--output") && i + 1 < argc) {
-      return absl::string_view(argv[i + 1]) == "json";
+    absl::string_view word = argv[i];
+    if ((word == "-o" || word == "--output") && i + 1 < argc) return FormatOf(argv[i + 1]);
+    for (const char* before : {"--output=", "-o=", "-o"}) {
+      if (absl::ConsumePrefix(&word, before)) return FormatOf(word);
     }
   }
-  return false;
+  return OutputFormat::kTable;
 }
 
 }  // namespace cxlpool::cli

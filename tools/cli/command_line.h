@@ -23,8 +23,8 @@ using CommandLine = std::variant<Invocation, PrintText, Candidates>;
 // BAD_NAME, BAD_SIZE, BAD_DURATION, BAD_VALUE, BAD_UUID. `argv[0]` is not looked at.
 absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv);
 
-// Whether the line asks for JSON, also one that cannot be parsed: then its error is JSON, too.
-bool WantsJson(int argc, const char* const* argv);
+// The format that the line asks for, also of one that cannot be parsed: its error has it, too.
+OutputFormat WantedFormat(int argc, const char* const* argv);
 
 }  // namespace cxlpool::cli
 

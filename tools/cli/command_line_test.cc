@@ -548,8 +548,10 @@ TEST(CommandLineTest, OutputIsForPeopleForProgramsOrNames) {
   EXPECT_EQ(ReasonFor({"backup", "f", "-o", "name"}), "USAGE");
   EXPECT_EQ(ReasonFor({"backup", "-"}), "USAGE");
   const char* const json[] = {"cxlpool", "region", "-o", "json", "nonsense"};
-  EXPECT_TRUE(WantsJson(5, json));
-  EXPECT_FALSE(WantsJson(2, json));
+  EXPECT_EQ(WantedFormat(5, json), OutputFormat::kJson);
+  EXPECT_EQ(WantedFormat(2, json), OutputFormat::kTable);
+  const char* const yaml[] = {"cxlpool", "nonsense", "-oyaml"};
+  EXPECT_EQ(WantedFormat(3, yaml), OutputFormat::kYaml);
 }
 
 TEST(CommandLineTest, HelpIsForOneCommandAndSaysWhereTheRestIs) {

@@ -42,7 +42,7 @@ complete -c cxlpool -f -a '(__cxlpool_complete)'
 // The words that an option's value is chosen from, by what the help calls the value.
 const std::vector<std::string>& ChoicesOf(const std::string& value) {
   static const auto* const kChoices = new std::map<std::string, std::vector<std::string>>{
-      {"FORMAT", {"table", "json", "name"}},
+      {"FORMAT", {"table", "json", "yaml", "name"}},
       {"MODE", {"devdax", "system-ram"}},
       {"ZONE", {"movable", "kernel"}},
       {"ACCESS", {"rw", "ro"}},

@@ -46,7 +46,7 @@ TEST(CompletionTest, OptionsOfTheCommandAndOfAll) {
 }
 
 TEST(CompletionTest, ValuesOfAnOption) {
-  EXPECT_THAT(WordsAt({"region", "list", "-o", ""}), ElementsAre("json", "name", "table"));
+  EXPECT_THAT(WordsAt({"region", "list", "-o", ""}), ElementsAre("json", "name", "table", "yaml"));
   EXPECT_THAT(WordsAt({"region", "list", "--output=j"}), ElementsAre("--output=json"));
   EXPECT_THAT(WordsAt({"region", "allocate", "--mode", "s"}), ElementsAre("system-ram"));
   EXPECT_EQ(At({"region", "allocate", "--host", "ho"}).names_of, "host");

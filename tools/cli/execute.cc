@@ -42,18 +42,17 @@ absl::Status Show(const PkiShow& command, Printer& printer) {
   if (!facts.ok()) return facts.status();
   const absl::Time now = absl::Now();
   const std::string identity = facts->uris.size() == 1 ? facts->uris[0] : "";
-  if (printer.format == OutputFormat::kJson) {
+  if (printer.for_programs()) {
     const auto flag = [](bool value) { return value ? "true" : "false"; };
-    return Write(printer, absl::StrCat("{\n \"identity\": ", Quoted(identity),
-                                       ",\n \"serial\": ", Quoted(facts->serial),
-                                       ",\n \"dns\": ", QuotedList(facts->dns),
-                                       ",\n \"ips\": ", QuotedList(facts->ips),
-                                       ",\n \"server\": ", flag(facts->server_auth),
-                                       ",\n \"client\": ", flag(facts->client_auth),
-                                       ",\n \"authority\": ", flag(facts->authority),
-                                       ",\n \"not_before\": ", JsonTime(facts->not_before),
-                                       ",\n \"not_after\": ", JsonTime(facts->not_after),
-                                       ",\n \"expired\": ", flag(facts->ExpiredAt(now)), "\n}\n"));
+    return WriteJson(
+        printer,
+        absl::StrCat(
+            "{\n \"identity\": ", Quoted(identity), ",\n \"serial\": ", Quoted(facts->serial),
+            ",\n \"dns\": ", QuotedList(facts->dns), ",\n \"ips\": ", QuotedList(facts->ips),
+            ",\n \"server\": ", flag(facts->server_auth), ",\n \"client\": ",
+            flag(facts->client_auth), ",\n \"authority\": ", flag(facts->authority),
+            ",\n \"not_before\": ", JsonTime(facts->not_before), ",\n \"not_after\": ",
+            JsonTime(facts->not_after), ",\n \"expired\": ", flag(facts->ExpiredAt(now)), "\n}\n"));
   }
   Sheet sheet;
   sheet.Add("File", command.file);
@@ -93,10 +92,10 @@ absl::Status Execute(const PkiCommand& command, Printer& printer) {
   sheet.Add("ca", files->ca);
   sheet.Add("cert", files->cert);
   sheet.Add("key", files->key);
-  if (printer.format != OutputFormat::kJson) return Write(printer, sheet.ToString());
-  return Write(printer, absl::StrCat("{\n \"ca\": ", Quoted(files->ca),
-                                     ",\n \"cert\": ", Quoted(files->cert),
-                                     ",\n \"key\": ", Quoted(files->key), "\n}\n"));
+  if (!printer.for_programs()) return Write(printer, sheet.ToString());
+  return WriteJson(printer, absl::StrCat("{\n \"ca\": ", Quoted(files->ca),
+                                         ",\n \"cert\": ", Quoted(files->cert),
+                                         ",\n \"key\": ", Quoted(files->key), "\n}\n"));
 }
 
 }  // namespace cxlpool::cli

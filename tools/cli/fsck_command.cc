@@ -59,7 +59,7 @@ int Execute(const FsckCommand& command, Printer& printer) {
   absl::Status status = report.status();
   if (status.ok()) status = Print(printer, ToMessage(command, *report), ToTable(command, *report));
   if (!status.ok()) {
-    printer.err << (printer.format == OutputFormat::kJson ? ErrorJson(status) : ErrorText(status));
+    printer.err << ErrorAs(printer.format, status);
     return kFsckCannotRun;
   }
   return report->findings.empty() ? kFsckSound : kFsckFindings;

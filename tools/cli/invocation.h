@@ -196,7 +196,7 @@ using PoolCommand =
                  Backup>;
 using PkiCommand = std::variant<PkiInit, PkiIssue, PkiRenew, PkiShow>;
 
-enum class OutputFormat { kTable, kJson, kName };
+enum class OutputFormat { kTable, kJson, kYaml, kName };
 
 // As given on the command line; settings.h adds the environment and the configuration file.
 struct ConnectionFlags {

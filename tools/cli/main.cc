@@ -17,8 +17,8 @@
 #include "tools/cli/exit_code.h"
 #include "tools/cli/fsck_command.h"
 #include "tools/cli/grpc_stub.h"
+#include "tools/cli/print.h"
 #include "tools/cli/quickstart_command.h"
-#include "tools/cli/render/error_text.h"
 #include "tools/cli/render/printable.h"
 #include "tools/cli/run_command.h"
 #include "tools/cli/settings.h"
@@ -109,7 +109,7 @@ int Main(int argc, char** argv) {
     }
   }
   if (!status.ok()) {
-    std::cerr << (WantsJson(argc, argv) ? ErrorJson(status) : ErrorText(status));
+    std::cerr << ErrorAs(WantedFormat(argc, argv), status);
   }
   return static_cast<int>(ExitCodeOf(status));
 }

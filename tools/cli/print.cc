@@ -2,9 +2,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/support/refusal.h"
+#include "tools/cli/render/error_text.h"
 #include "tools/cli/render/json.h"
 #include "tools/cli/render/printable.h"
 #include "tools/cli/render/words.h"
+#include "tools/cli/render/yaml.h"
 
 namespace cxlpool::cli {
 namespace {
@@ -45,18 +47,39 @@ absl::Status Write(Printer& printer, const std::string& text) {
                 "look again with a list or show command");
 }
 
+absl::Status WriteJson(Printer& printer, const std::string& json) {
+  if (printer.format != OutputFormat::kYaml) return Write(printer, json);
+  const absl::StatusOr<std::string> yaml = ToYaml(json);
+  return yaml.ok() ? Write(printer, *yaml) : yaml.status();
+}
+
+absl::Status WriteOneOfMany(Printer& printer, const google::protobuf::Message& message) {
+  const absl::StatusOr<std::string> line = ToJson(message, JsonLayout::kOneLine);
+  if (!line.ok()) return line.status();
+  if (printer.format != OutputFormat::kYaml) return Write(printer, *line);
+  const absl::StatusOr<std::string> yaml = ToYaml(*line);
+  return yaml.ok() ? Write(printer, absl::StrCat("---\n", *yaml)) : yaml.status();
+}
+
 absl::Status Print(Printer& printer, const google::protobuf::Message& message,
                    const std::string& text) {
   if (printer.format == OutputFormat::kTable) return Write(printer, text);
   if (printer.format == OutputFormat::kName) return Write(printer, NamesOf(message));
   const absl::StatusOr<std::string> json = ToJson(message);
   if (!json.ok()) return json.status();
-  return Write(printer, *json);
+  return WriteJson(printer, *json);
 }
 
 absl::Status PrintTable(Printer& printer, const google::protobuf::Message& message,
                         const std::string& table) {
   return Print(printer, message, printer.headers ? table : table.substr(table.find('\n') + 1));
+}
+
+std::string ErrorAs(OutputFormat format, const absl::Status& status) {
+  if (format == OutputFormat::kJson) return ErrorJson(status);
+  if (format != OutputFormat::kYaml) return ErrorText(status);
+  const std::string json = ErrorJson(status);
+  return ToYaml(json).value_or(json);  // JSON is YAML, too.
 }
 
 }  // namespace cxlpool::cli

@@ -1,4 +1,5 @@
-// Where a command writes, and how: an answer as a table, as JSON or as names, as was asked for.
+// Where a command writes, and how: an answer as a table, as JSON, as YAML or as names, as was asked
+// for.
 #ifndef CXLPOOL_TOOLS_CLI_PRINT_H_
 #define CXLPOOL_TOOLS_CLI_PRINT_H_
 
@@ -21,10 +22,20 @@ struct Printer {
   bool headers = true;    // Begin a table with the names of its columns.
   // Where a person at a terminal answers what `err` asks; null: there is no one to ask.
   std::istream* answers = nullptr;
+
+  // A program reads it: JSON or YAML.
+  bool for_programs() const {
+    return format == OutputFormat::kJson || format == OutputFormat::kYaml;
+  }
 };
 
 // Writes and flushes. INTERNAL/OUTPUT_LOST if `out` cannot be written (a full disk).
 absl::Status Write(Printer& printer, const std::string& text);
+
+// One document as JSON, or the same as YAML.
+absl::Status WriteJson(Printer& printer, const std::string& json);
+// One of many: JSON on one line, or YAML that begins with a line `---`.
+absl::Status WriteOneOfMany(Printer& printer, const google::protobuf::Message& message);
 
 // `text` for people, `message` for programs, and for -o name the short names that it holds.
 absl::Status Print(Printer& printer, const google::protobuf::Message& message,
@@ -33,6 +44,9 @@ absl::Status Print(Printer& printer, const google::protobuf::Message& message,
 // The same of a table, whose first line goes where headers are not wanted.
 absl::Status PrintTable(Printer& printer, const google::protobuf::Message& message,
                         const std::string& table);
+
+// A refusal as ErrorText or ErrorJson has it, or as YAML.
+std::string ErrorAs(OutputFormat format, const absl::Status& status);
 
 }  // namespace cxlpool::cli
 

@@ -255,7 +255,7 @@ absl::Status Run(ApplyTopology& command, Connection& connection, Printer& printe
 absl::Status Run(ShowTopology&, Connection& connection, Printer& printer) {
   const auto topology = AllPages(connection, v1::GetTopologyRequest());
   if (!topology.ok()) return topology.status();
-  if (printer.format == OutputFormat::kJson) return Print(printer, *topology, "");
+  if (printer.for_programs()) return Print(printer, *topology, "");
   const auto regions = AllRegions(connection, v1::ListRegionsRequest());
   if (!regions.ok()) return regions.status();
   return Write(printer, TopologyTree(*topology, *regions));

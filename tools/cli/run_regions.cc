@@ -7,7 +7,6 @@
 #include "proto/support/refusal.h"
 #include "tools/cli/print.h"
 #include "tools/cli/region_follower.h"
-#include "tools/cli/render/json.h"
 #include "tools/cli/render/printable.h"
 #include "tools/cli/render/regions.h"
 #include "tools/cli/render/words.h"
@@ -235,22 +234,21 @@ absl::Status Run(WatchRegions& command, Connection& connection, Printer& printer
                                        .limit = command.limit,
                                        .patience = connection.fail_fast() ? absl::ZeroDuration()
                                                                           : connection.timeout()});
-  const bool json = printer.format == OutputFormat::kJson;
+  const bool programs = printer.for_programs();
   absl::Status written =
-      json || !printer.headers ? absl::OkStatus() : Write(printer, WatchHeader());
+      programs || !printer.headers ? absl::OkStatus() : Write(printer, WatchHeader());
   if (!written.ok()) return written;
   follower.ListenForGaps([&](const absl::Status& why) {
     const auto refusal = RefusalOf(why);
     printer.err << "cxlpool: changes were missed: "
                 << Printable(refusal.has_value() ? refusal->message : why.message())
                 << "; what is different now follows" << std::endl;
-    if (!json) written.Update(Write(printer, WatchGapLine(absl::Now())));
+    if (!programs) written.Update(Write(printer, WatchGapLine(absl::Now())));
   });
   std::map<std::string, std::string> shown;  // By tag: the last line, without time and revision.
   const auto end = follower.Follow([&](const v1::WatchRegionsResponse& event) {
-    if (json) {
-      const absl::StatusOr<std::string> line = ToJson(event, JsonLayout::kOneLine);
-      written = line.ok() ? Write(printer, *line) : line.status();
+    if (programs) {
+      written = WriteOneOfMany(printer, event);
       return written.ok();
     }
     const std::string text = WatchText(event);

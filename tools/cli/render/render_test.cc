@@ -1,6 +1,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "absl/strings/str_cat.h"
 #include "proto/support/refusal.h"
 #include "tools/cli/golden.h"
 #include "tools/cli/render/error_text.h"
@@ -11,6 +17,7 @@
 #include "tools/cli/render/regions.h"
 #include "tools/cli/render/table.h"
 #include "tools/cli/render/topology.h"
+#include "tools/cli/render/yaml.h"
 
 namespace cxlpool::cli {
 namespace {
@@ -287,6 +294,145 @@ TEST(RenderTest, OneHostAndOneDevice) {
   const auto topology = ReadMessage<v1::Topology>("topology.textproto");
   ExpectGolden("host-show.txt", HostDetails(topology.hosts(0)));
   ExpectGolden("device-show.txt", DeviceDetails(topology.devices(0), Regions()));
+}
+
+TEST(YamlTest, IsForPeopleToRead) {
+  EXPECT_EQ(*ToYaml(R"({"name": "regions/kv", "size_bytes": "1024", "sharing": "EXCLUSIVE",)"
+                    R"("extents": [{"device": "devices/cmm-0", "ok": true}, {}], "tags": [],)"
+                    R"("text": "two\nlines, a \"quote\"", "slot": 17})"),
+            "name: regions/kv\nsize_bytes: \"1024\"\nsharing: EXCLUSIVE\nextents:\n"
+            "- device: devices/cmm-0\n  ok: true\n- {}\ntags: []\n"
+            "text: \"two\\nlines, a \\\"quote\\\"\"\nslot: 17\n");
+  EXPECT_FALSE(ToYaml("{\"a\": ").ok());
+}
+
+// A random text of whatever may confuse a reader of YAML or JSON; always UTF-8.
+std::string RandomText(std::minstd_rand& random) {
+  static const auto* const kPieces = new std::vector<std::string>{"a",
+                                                                  "Z",
+                                                                  "0",
+                                                                  "1",
+                                                                  "9",
+                                                                  ".",
+                                                                  "-",
+                                                                  ":",
+                                                                  ": ",
+                                                                  " #",
+                                                                  "#",
+                                                                  "'",
+                                                                  "\"",
+                                                                  "\\",
+                                                                  "/",
+                                                                  "\n",
+                                                                  "\t",
+                                                                  "\r",
+                                                                  " ",
+                                                                  "%",
+                                                                  "@",
+                                                                  "`",
+                                                                  "|",
+                                                                  ">",
+                                                                  "{",
+                                                                  "]",
+                                                                  ",",
+                                                                  "?",
+                                                                  "&",
+                                                                  "*",
+                                                                  "!",
+                                                                  "<<",
+                                                                  "=",
+                                                                  "~",
+                                                                  "\x1b",
+                                                                  "\b",
+                                                                  "\x01",
+                                                                  "\x7f",
+                                                                  "\xc2\x85",
+                                                                  "e",
+                                                                  "yes",
+                                                                  "null",
+                                                                  "0x",
+                                                                  "\\u0041",
+                                                                  "\xc3\xa4",
+                                                                  "\xe2\x80\xa8",
+                                                                  "\xef\xbb\xbf",
+                                                                  "\xef\xbf\xbe",
+                                                                  "\xf0\x9f\x98\x80",
+                                                                  "\xf3\xa0\x80\x81",
+                                                                  "\xef\xbf\xbf",
+                                                                  "\xc2\xa0",
+                                                                  std::string(1, '\0')};
+  std::string text;
+  for (size_t left = random() % 6; left > 0; --left) text += (*kPieces)[random() % kPieces->size()];
+  return text;
+}
+
+// As another program reads it: each text is the same, and a text.
+TEST(YamlTest, ReadsBackAsTheJsonDoes) {
+  std::vector<std::string> texts = {"yes",
+                                    "No",
+                                    "on",
+                                    "y",
+                                    "null",
+                                    "~",
+                                    "true",
+                                    "1e3",
+                                    "0x10",
+                                    "0o7",
+                                    "017",
+                                    "1_0",
+                                    ".5",
+                                    "-1",
+                                    "+1",
+                                    "1:30",
+                                    ".inf",
+                                    "NaN",
+                                    "2026-01-31",
+                                    "=",
+                                    "<<",
+                                    "- a",
+                                    "? a",
+                                    "a: b",
+                                    "a:",
+                                    "a #b",
+                                    " a",
+                                    "a ",
+                                    "%YAML 1.2",
+                                    "---",
+                                    "...",
+                                    "",
+                                    "a\nb\n",
+                                    "e3",
+                                    "null-1",
+                                    "inf",
+                                    "cxlpool://host/a",
+                                    std::string(5000, 'x'),
+                                    std::string(300, ' ')};
+  std::minstd_rand random(20261126);
+  for (int i = 0; i < 5000; ++i) texts.push_back(RandomText(random));
+  std::string list, map;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    absl::StrAppend(&list, i == 0 ? "" : ",", Quoted(texts[i]));
+    if (texts[i].size() < 100) {
+      absl::StrAppend(&map, map.empty() ? "" : ",", Quoted(absl::StrCat(texts[i], i)), ":[", i,
+                      "]");
+    }
+  }
+  const std::string json =
+      absl::StrCat("{\"list\":[", list, "],\"map\":{", map, "},\"null\":null,\"no\":false}");
+  const auto yaml = ToYaml(json);
+  ASSERT_TRUE(yaml.ok()) << yaml.status();
+  const std::string at = (std::filesystem::temp_directory_path() / "cxlpool-yaml-XXXXXX").string();
+  std::string directory = at;
+  ASSERT_NE(mkdtemp(directory.data()), nullptr);
+  std::ofstream(directory + "/a.json") << json;
+  std::ofstream(directory + "/a.yaml") << *yaml;
+  const std::string script = absl::StrCat(
+      "cd ", directory,
+      " && python3 -c 'import json, yaml; a = json.load(open(\"a.json\")); "
+      "b = yaml.safe_load(open(\"a.yaml\")); "
+      "assert a == b, [x for x in zip(a[\"list\"], b[\"list\"]) if x[0] != x[1]][:3]'");
+  EXPECT_EQ(system(script.c_str()), 0);
+  std::filesystem::remove_all(directory);
 }
 
 TEST(PrintableTest, DefusesWhatSteersATerminal) {
