@@ -253,6 +253,13 @@ bool TomlReader::Has(const std::string& key) const {
   return node_->table != nullptr && node_->table->get(key) != nullptr;
 }
 
+std::vector<std::string> TomlReader::Keys() const {
+  std::vector<std::string> keys;
+  if (node_->table == nullptr) return keys;
+  for (const auto& [key, value] : *node_->table) keys.emplace_back(key.str());
+  return keys;
+}
+
 void TomlReader::LeaveAlone(const std::string& key) { node_->Find(key); }
 
 // A table that is missing, or is none, reads as an empty one. Finish finds nothing unknown in it.

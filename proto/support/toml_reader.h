@@ -50,6 +50,8 @@ class TomlReader {
   std::vector<uint64_t> Numbers(const std::string& key);
   std::vector<std::string> Strings(const std::string& key);
   bool Has(const std::string& key) const;
+  // Of this table, in order; for tables whose keys are names.
+  std::vector<std::string> Keys() const;
   // `key`, with all that is in it, is another program's: Finish does not call it unknown.
   void LeaveAlone(const std::string& key);
 

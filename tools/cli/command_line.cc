@@ -10,6 +10,7 @@
 #include "absl/strings/strip.h"
 #include "proto/support/refusal.h"
 #include "tools/cli/exit_code.h"
+#include "tools/cli/nearest.h"
 #include "tools/cli/subcommands.h"
 
 namespace cxlpool::cli {
@@ -46,6 +47,9 @@ void AddGlobals(CLI::App& app, GlobalFlags& flags, Chosen& chosen) {
       ->type_name("FORMAT")
       ->check(CLI::IsMember(formats));
   app.add_flag("--no-headers", flags.no_headers, "Tables without the names of their columns");
+  app.add_option("--context", flags.connection.context,
+                 "The manager of this name in the configuration file (cxlpool context list)")
+      ->type_name("CONTEXT");
   app.add_option("--manager", flags.connection.manager,
                  "HOST:PORT or unix:PATH (else CXLPOOL_MANAGER, else the configuration file)")
       ->type_name("ADDRESS");
@@ -84,39 +88,6 @@ const CLI::App* Innermost(const CLI::App& app, std::string& path) {
   return at;
 }
 
-// How many letters have to be put in, taken away, changed or swapped with their neighbour.
-size_t Distance(absl::string_view a, absl::string_view b) {
-  std::vector<std::vector<size_t>> at(a.size() + 1, std::vector<size_t>(b.size() + 1));
-  for (size_t i = 0; i <= a.size(); ++i) at[i][0] = i;
-  for (size_t j = 0; j <= b.size(); ++j) at[0][j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    for (size_t j = 1; j <= b.size(); ++j) {
-      at[i][j] = std::min(
-          {at[i - 1][j] + 1, at[i][j - 1] + 1, at[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
-        at[i][j] = std::min(at[i][j], at[i - 2][j - 2] + 1);
-      }
-    }
-  }
-  return at[a.size()][b.size()];
-}
-
-// The known word that was most likely meant; empty: none is near. A word that begins with what was
-// written counts as near.
-std::string Nearest(absl::string_view word, const std::vector<std::string>& known) {
-  std::string nearest;
-  size_t least = word.size() < 4 ? 2 : 3;  // Not so many.
-  for (const std::string& candidate : known) {
-    const bool begins = word.size() >= 3 && absl::StartsWith(candidate, word);
-    const size_t distance = begins ? 1 : Distance(word, candidate);
-    if (distance < least) {
-      least = distance;
-      nearest = candidate;
-    }
-  }
-  return nearest;
-}
-
 // Habits from other programs, by what they are called here.
 std::string ByHabit(absl::string_view word) {
   constexpr std::pair<absl::string_view, absl::string_view> kHabits[] = {
@@ -152,8 +123,7 @@ std::string UnknownWord(const CLI::App& app, const CLI::App& at) {
     if (std::find(known.begin(), known.end(), meant) == known.end()) meant = "";
     if (meant.empty()) meant = Nearest(word.substr(0, word.find('=')), known);
     return absl::StrCat(option ? "unknown option \"" : "unknown command \"",
-                        absl::CHexEscape(word.substr(0, 80)), "\"",
-                        meant.empty() ? "" : absl::StrCat("; did you mean \"", meant, "\"?"));
+                        absl::CHexEscape(word.substr(0, 80)), "\"", DidYouMean(meant));
   }
   return "";
 }
@@ -177,6 +147,7 @@ bool HasRequestId(const Command& command) {
 
 // Whether its answer is of resources that have names.
 bool HasNames(const Command& command) {
+  if (std::holds_alternative<ContextCommand>(command)) return true;
   const auto* pool = std::get_if<PoolCommand>(&command);
   return pool != nullptr && !std::holds_alternative<ShowCapacity>(*pool) &&
          !std::holds_alternative<Explain>(*pool) && !std::holds_alternative<ShowTopology>(*pool) &&
@@ -242,6 +213,7 @@ void AddAll(CLI::App& app, GlobalFlags& flags, Chosen& chosen) {
   AddRegionCommands(app, chosen);
   AddInventoryCommands(app, chosen);
   AddAccessCommands(app, chosen);
+  AddContextCommands(app, chosen);
   AddPkiCommands(app, chosen);
   AddFsckCommand(app, chosen);
   AddQuickstartCommand(app, chosen);

@@ -59,7 +59,7 @@ const std::vector<std::string>& ChoicesOf(const std::string& value) {
 
 // What `list` prints such names; empty: they are no names of the pool's.
 std::string NamesOf(const std::string& value) {
-  for (const char* kind : {"REGION", "HOST", "DEVICE", "TENANT"}) {
+  for (const char* kind : {"REGION", "HOST", "DEVICE", "TENANT", "CONTEXT"}) {
     if (value == kind) return absl::AsciiStrToLower(kind);
   }
   return "";
@@ -145,8 +145,8 @@ class Walk {
   }
 
   bool IsConnection(const CLI::Option& option) const {
-    for (const char* name :
-         {"--manager", "--config", "--ca", "--cert", "--key", "--server-name", "--insecure"}) {
+    for (const char* name : {"--context", "--manager", "--config", "--ca", "--cert", "--key",
+                             "--server-name", "--insecure"}) {
       if (option.check_name(name)) return app_.get_option_no_throw(name) == &option;
     }
     return false;

@@ -19,8 +19,8 @@ inline constexpr int kFiles = 9;
 
 struct Candidates {
   std::vector<std::string> words;  // That begin as the last word does.
-  // What to list with `CMD list` for names that may stand there, too: "region", "host", "device" or
-  // "tenant"; empty: none.
+  // What to list with `CMD list` for names that may stand there, too: "region", "host", "device",
+  // "tenant" or "context"; empty: none.
   std::string names_of;
   bool files = false;                   // A file's name may stand there.
   std::string before;                   // Of each name: "region/", where a kind comes before it.

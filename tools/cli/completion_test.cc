@@ -72,6 +72,15 @@ TEST(CompletionTest, NamesWhereACommandWantsThem) {
   EXPECT_EQ(At({"tenant", "set", ""}).names_of, "tenant");
 }
 
+TEST(CompletionTest, ContextsOfTheFileOnTheLine) {
+  EXPECT_EQ(At({"--config", "x.toml", "--context", ""}).names_of, "context");
+  EXPECT_THAT(At({"--config", "x.toml", "context", "use", ""}).connection,
+              ElementsAre("--config", "x.toml"));
+  EXPECT_EQ(At({"context", "use", ""}).names_of, "context");
+  EXPECT_THAT(At({"--context", "lab", "region", "show", ""}).connection,
+              ElementsAre("--context", "lab"));
+}
+
 TEST(CompletionTest, FilesWhereACommandWantsThem) {
   EXPECT_TRUE(At({"backup", ""}).files);
   EXPECT_TRUE(At({"fsck", "x"}).files);

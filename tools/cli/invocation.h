@@ -157,6 +157,13 @@ struct PkiShow {
   std::string file;
 };
 
+// Nor do the context commands, which are about the configuration file.
+struct ContextCommand {
+  enum class Verb { kList, kUse, kShow };
+  Verb verb = Verb::kList;
+  std::string name = {};  // kShow: empty is the one that counts.
+};
+
 // Nor does fsck: it wants the manager stopped.
 struct FsckCommand {
   std::string database;
@@ -200,6 +207,7 @@ enum class OutputFormat { kTable, kJson, kYaml, kName };
 
 // As given on the command line; settings.h adds the environment and the configuration file.
 struct ConnectionFlags {
+  std::optional<std::string> context = std::nullopt;
   std::optional<std::string> config = std::nullopt;
   std::optional<std::string> manager = std::nullopt;
   std::optional<std::string> ca = std::nullopt;
@@ -215,7 +223,8 @@ struct Invocation {
   ConnectionFlags connection;
   absl::Duration timeout = absl::Seconds(10);  // Of one call, its retries included.
   bool fail_fast = false;                      // One try of each call.
-  std::variant<PoolCommand, PkiCommand, FsckCommand, QuickstartCommand, RunCommand> command;
+  std::variant<PoolCommand, PkiCommand, ContextCommand, FsckCommand, QuickstartCommand, RunCommand>
+      command;
 };
 
 }  // namespace cxlpool::cli

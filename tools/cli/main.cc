@@ -13,6 +13,7 @@
 #include "proto/support/refusal.h"
 #include "tools/cli/command_line.h"
 #include "tools/cli/connection.h"
+#include "tools/cli/context_command.h"
 #include "tools/cli/execute.h"
 #include "tools/cli/exit_code.h"
 #include "tools/cli/fsck_command.h"
@@ -43,6 +44,9 @@ class SayOnce : public RetryListener {
 
 absl::Status Run(const Invocation& invocation, Printer& printer) {
   if (const auto* pki = std::get_if<PkiCommand>(&invocation.command)) return Execute(*pki, printer);
+  if (const auto* context = std::get_if<ContextCommand>(&invocation.command)) {
+    return Execute(*context, invocation.connection, ReadEnvironment(), printer);
+  }
   const auto* quickstart = std::get_if<QuickstartCommand>(&invocation.command);
   if (quickstart != nullptr) return Execute(*quickstart);
   if (const auto* run = std::get_if<RunCommand>(&invocation.command)) return Execute(*run);

@@ -103,6 +103,26 @@ void AddPkiCommands(CLI::App& app, Chosen& chosen) {
   AddPkiShow(pki, chosen);
 }
 
+void AddContextCommands(CLI::App& app, Chosen& chosen) {
+  CLI::App* context =
+      app.add_subcommand("context", "Name the managers of several pools, and choose one");
+  context->require_subcommand(1);
+  using Verb = ContextCommand::Verb;
+  const auto add = [&](const char* verb_word, const char* help, Verb verb, bool required) {
+    auto* one = context->add_subcommand(verb_word, help);
+    auto name = std::make_shared<std::string>();
+    if (verb != Verb::kList) {
+      one->add_option("CONTEXT", *name, "Its name")->type_name("")->required(required);
+    }
+    OnChosen(one, chosen, [name, verb](Fields&) -> Command { return ContextCommand{verb, *name}; });
+    return one;
+  };
+  add("list", "List the contexts of the configuration file", Verb::kList, false)->alias("ls");
+  add("use", "Make one the current one: it counts where --context names none", Verb::kUse, true);
+  add("show", "Show one (default: the one that counts), and the file it is in", Verb::kShow, false)
+      ->alias("get");
+}
+
 void AddFsckCommand(CLI::App& app, Chosen& chosen) {
   CLI::App* fsck = app.add_subcommand("fsck", "Check a stopped manager's database, or a backup");
   auto command = std::make_shared<FsckCommand>();

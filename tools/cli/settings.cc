@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "proto/support/address.h"
 #include "proto/support/refusal.h"
-#include "proto/support/toml_reader.h"
 
 namespace cxlpool::cli {
 namespace {
@@ -24,18 +23,6 @@ std::string Get(const char* name) {
 absl::Status Missing(std::string reason, std::string message, std::string remedy) {
   return Refuse(absl::StatusCode::kInvalidArgument, std::move(reason), std::move(message),
                 std::move(remedy));
-}
-
-// A file that was named must exist. Otherwise it is no error if there is none in the usual places.
-absl::StatusOr<ConnectionSettings> FromFile(const ConnectionFlags& flags,
-                                            const Environment& environment) {
-  if (flags.config.has_value()) return ReadSettingsFile(*flags.config);
-  if (!environment.config.empty()) return ReadSettingsFile(environment.config);
-  for (const std::string& path : environment.config_files) {
-    std::error_code error;
-    if (std::filesystem::exists(path, error)) return ReadSettingsFile(path);
-  }
-  return ConnectionSettings{};
 }
 
 // All three are needed, because manager and client each show a certificate. Names the first that is
@@ -74,12 +61,27 @@ Environment ReadEnvironment() {
   return environment;
 }
 
+// A file that was named must exist. Otherwise it is no error if there is none in the usual places.
+absl::StatusOr<SettingsFile> FindSettingsFile(const ConnectionFlags& flags,
+                                              const Environment& environment) {
+  if (flags.config.has_value()) return ReadSettingsFile(*flags.config);
+  if (!environment.config.empty()) return ReadSettingsFile(environment.config);
+  for (const std::string& path : environment.config_files) {
+    std::error_code error;
+    if (std::filesystem::exists(path, error)) return ReadSettingsFile(path);
+  }
+  return SettingsFile{};
+}
+
 // Flags come before the environment, and that before the file.
 absl::StatusOr<ConnectionSettings> ResolveSettings(const ConnectionFlags& flags,
                                                    const Environment& environment) {
-  absl::StatusOr<ConnectionSettings> settings = FromFile(flags, environment);
+  const absl::StatusOr<SettingsFile> file = FindSettingsFile(flags, environment);
+  if (!file.ok()) return file.status();
+  absl::StatusOr<ConnectionSettings> settings = ContextSettings(*file, flags.context.value_or(""));
   if (!settings.ok()) return settings.status();
-  if (!environment.manager.empty()) settings->manager = environment.manager;
+  if (!environment.manager.empty() && !flags.context.has_value())
+    settings->manager = environment.manager;
   if (flags.manager.has_value()) settings->manager = *flags.manager;
   if (flags.ca.has_value()) settings->ca = *flags.ca;
   if (flags.cert.has_value()) settings->cert = *flags.cert;
@@ -103,40 +105,6 @@ absl::StatusOr<ConnectionSettings> ResolveSettings(const ConnectionFlags& flags,
   if (settings->insecure) return settings;
   if (absl::Status status = CheckTls(*settings); !status.ok()) return status;
   return settings;
-}
-
-// A key with an empty text is an error, and not the same as a key that is left out.
-absl::StatusOr<ConnectionSettings> ParseSettings(const std::string& text, const std::string& path) {
-  absl::StatusOr<TomlReader> toml = TomlReader::Parse(text, path);
-  if (!toml.ok()) return toml.status();
-  const auto string = [&](const char* key) {
-    const std::string value = toml->String(key, "");
-    if (value.empty() && toml->Has(key)) toml->Fail(key, "is empty", "fill it or take it away");
-    return value;
-  };
-  const auto file = [&](const char* key) {
-    const std::string value = string(key);
-    return value.empty() ? value : (std::filesystem::path(path).parent_path() / value).string();
-  };
-  ConnectionSettings settings;
-  settings.manager = string("manager");
-  settings.server_name = string("server_name");
-  settings.ca = file("ca");
-  settings.cert = file("cert");
-  settings.key = file("key");
-  settings.insecure = toml->Bool("insecure", false);
-  const bool tls = !settings.ca.empty() || !settings.cert.empty() || !settings.key.empty();
-  if (settings.insecure && tls) {
-    toml->Fail("insecure", "excludes ca, cert and key", "keep one or the other");
-  }
-  if (absl::Status status = toml->Finish(); !status.ok()) return status;
-  return settings;
-}
-
-absl::StatusOr<ConnectionSettings> ReadSettingsFile(const std::string& path) {
-  const absl::StatusOr<std::string> text = ReadConfigFile(path);
-  if (!text.ok()) return text.status();
-  return ParseSettings(*text, path);
 }
 
 }  // namespace cxlpool::cli

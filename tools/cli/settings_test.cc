@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "absl/strings/str_cat.h"
 #include "proto/support/refusal.h"
 
 namespace cxlpool::cli {
@@ -116,6 +117,67 @@ TEST(ConfigFileTest, RefusesWrongTypesAndContradictions) {
                            "= =", "\xff\xfe", "key = \"\"", "other = 1"}) {
     EXPECT_EQ(ReasonOf(ParseSettings(text, "x").status()), "BAD_CONFIG") << text;
   }
+}
+
+constexpr char kContexts[] =
+    "manager = \"unix:/top\"\n[contexts.prod]\nmanager = \"fm.prod:1\"\nca = \"ca.pem\"\n"
+    "cert = \"op.pem\"\nkey = \"op.key\"\n[contexts.lab]\nmanager = \"unix:/lab\"\n";
+
+TEST_F(SettingsTest, AContextCountsAloneAndTakesOverNothing) {
+  const std::string path = File("cli.toml", kContexts);
+  EXPECT_EQ(ResolveSettings({.config = path}, {})->manager, "unix:/top");
+  const auto prod = ResolveSettings({.context = "prod", .config = path}, {});
+  ASSERT_TRUE(prod.ok()) << prod.status();
+  EXPECT_EQ(prod->manager, "fm.prod:1");
+  EXPECT_EQ(prod->ca, (dir_ / "ca.pem").string());
+  const auto lab = ResolveSettings({.context = "lab", .config = path}, {});
+  EXPECT_EQ(lab->manager, "unix:/lab");
+  EXPECT_TRUE(lab->insecure && lab->ca.empty());
+
+  const std::string chosen = File("chosen.toml", absl::StrCat("current = \"lab\"\n", kContexts));
+  EXPECT_EQ(ResolveSettings({.config = chosen}, {})->manager, "unix:/lab");
+  EXPECT_EQ(ResolveSettings({.context = "prod", .config = chosen}, {})->manager, "fm.prod:1");
+}
+
+TEST_F(SettingsTest, TheContextThatIsNamedIsNotTheEnvironmentsManager) {
+  const std::string path = File("cli.toml", kContexts);
+  const Environment environment{.manager = "env:1", .config = path, .config_files = {}};
+  EXPECT_EQ(ResolveSettings({.context = "lab"}, environment)->manager, "unix:/lab");
+  EXPECT_EQ(ResolveSettings({.context = "lab", .manager = "unix:/flag"}, environment)->manager,
+            "unix:/flag");
+  EXPECT_EQ(
+      ResolveSettings({}, {.manager = "unix:/env", .config = path, .config_files = {}})->manager,
+      "unix:/env");
+}
+
+TEST_F(SettingsTest, AnUnknownContextIsRefusedWithThoseThereAre) {
+  const std::string path = File("cli.toml", kContexts);
+  const absl::Status status = ResolveSettings({.context = "prodd", .config = path}, {}).status();
+  EXPECT_EQ(ReasonOf(status), "UNKNOWN_CONTEXT");
+  EXPECT_THAT(status.message(), HasSubstr("did you mean \"prod\"?"));
+  EXPECT_EQ(RefusalOf(status)->remedy, "use one of lab, prod");
+  EXPECT_EQ(ReasonOf(ResolveSettings({.context = "x"}, {}).status()), "UNKNOWN_CONTEXT");
+}
+
+TEST(ConfigFileTest, RefusesBadContexts) {
+  for (const char* text : {"current = \"x\"", "current = \"\"", "contexts = 1", "contexts.a = 1",
+                           "[contexts.a]\nmanger = \"x\"", "[contexts.\"a b\"]", "[contexts.-a]",
+                           "[contexts.a]\ncurrent = \"a\""}) {
+    EXPECT_EQ(ReasonOf(ParseSettings(text, "x").status()), "BAD_CONFIG") << text;
+  }
+}
+
+TEST(ConfigFileTest, ANewCurrentContextChangesNothingElse) {
+  EXPECT_EQ(*WithCurrent(kContexts, "x", "lab"), absl::StrCat("current = \"lab\"\n", kContexts));
+  const std::string with = absl::StrCat("# Ours.\n current=\"lab\" # why\n", kContexts);
+  EXPECT_EQ(*WithCurrent(with, "x", "prod"),
+            absl::StrCat("# Ours.\ncurrent = \"prod\"  # why\n", kContexts));
+  EXPECT_EQ(ReasonOf(WithCurrent(kContexts, "x", "nobody").status()), "UNKNOWN_CONTEXT");
+  // In the way: a key that is quoted, so that there would be two.
+  EXPECT_EQ(
+      ReasonOf(
+          WithCurrent(absl::StrCat("\"current\" = \"lab\"\n", kContexts), "x", "prod").status()),
+      "CANNOT_EDIT");
 }
 
 TEST_F(SettingsTest, AHugeFileIsRefused) {

@@ -19,7 +19,7 @@
 
 namespace cxlpool::cli {
 
-using Command = std::variant<PoolCommand, PkiCommand, FsckCommand, QuickstartCommand, RunCommand>;
+using Command = decltype(Invocation::command);
 
 // What the parser found.
 struct Chosen {
@@ -116,6 +116,7 @@ CLI::App* AddBare(CLI::App* parent, const char* verb, const char* help, Chosen& 
 void AddRegionCommands(CLI::App& app, Chosen& chosen);
 void AddInventoryCommands(CLI::App& app, Chosen& chosen);
 void AddAccessCommands(CLI::App& app, Chosen& chosen);
+void AddContextCommands(CLI::App& app, Chosen& chosen);
 void AddPkiCommands(CLI::App& app, Chosen& chosen);
 void AddFsckCommand(CLI::App& app, Chosen& chosen);
 void AddQuickstartCommand(CLI::App& app, Chosen& chosen);

@@ -1,0 +1,107 @@
+#include "tools/cli/context_command.h"
+
+#include <sys/stat.h>
+
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "proto/support/toml_reader.h"
+#include "tools/cli/render/error_text.h"
+#include "tools/cli/render/table.h"
+#include "tools/pki/pem_file.h"
+
+namespace cxlpool::cli {
+namespace {
+
+std::string ContextJson(const std::string& name, const ConnectionSettings& settings, bool current) {
+  const auto flag = [](bool value) { return value ? "true" : "false"; };
+  return absl::StrCat("{\"name\": ", Quoted(name), ", \"current\": ", flag(current),
+                      ", \"manager\": ", Quoted(settings.manager),
+                      ", \"insecure\": ", flag(settings.insecure),
+                      ", \"ca\": ", Quoted(settings.ca), ", \"cert\": ", Quoted(settings.cert),
+                      ", \"key\": ", Quoted(settings.key),
+                      ", \"server_name\": ", Quoted(settings.server_name), "}");
+}
+
+// JSON: {"file": PATH, "contexts": [{"name", "current", "manager", ...}]}.
+absl::Status List(const SettingsFile& file, Printer& printer) {
+  std::string json, names;
+  Table table({{"NAME"}, {"CURRENT"}, {"MANAGER"}, {"CERTIFICATE"}});
+  for (const auto& [name, settings] : file.contexts) {
+    const bool current = name == file.current;
+    absl::StrAppend(&json, json.empty() ? "" : ", ", ContextJson(name, settings, current));
+    absl::StrAppend(&names, name, "\n");
+    table.AddRow({name, current ? "current" : "", settings.manager, settings.cert});
+  }
+  if (printer.format == OutputFormat::kName) return Write(printer, names);
+  if (!printer.for_programs()) {
+    const std::string text = table.ToString();
+    return Write(printer, printer.headers ? text : text.substr(text.find('\n') + 1));
+  }
+  return WriteJson(
+      printer, absl::StrCat("{\"file\": ", Quoted(file.path), ", \"contexts\": [", json, "]}\n"));
+}
+
+// JSON: {"file": PATH, "context": {...}}; its name is empty where it has none.
+absl::Status Show(const SettingsFile& file, const std::string& name, Printer& printer) {
+  const auto settings = ContextSettings(file, name);
+  if (!settings.ok()) return settings.status();
+  const std::string& shown = name.empty() ? file.current : name;
+  const bool current = shown == file.current;
+  if (printer.format == OutputFormat::kName) return Write(printer, absl::StrCat(shown, "\n"));
+  if (printer.for_programs()) {
+    return WriteJson(printer, absl::StrCat("{\"file\": ", Quoted(file.path), ", \"context\": ",
+                                           ContextJson(shown, *settings, current), "}\n"));
+  }
+  Sheet sheet;
+  sheet.Add("Context", shown.empty() ? "(none: the settings at the top of the file)"
+                                     : absl::StrCat(shown, current ? " (current)" : ""));
+  sheet.Add("File", file.path.empty() ? "(none)" : file.path);
+  sheet.Add("Manager", settings->manager);
+  sheet.Add("TLS", settings->insecure ? "none (insecure)" : "");
+  sheet.Add("CA", settings->ca);
+  sheet.Add("Certificate", settings->cert);
+  sheet.Add("Key", settings->key);
+  sheet.Add("Server name", settings->server_name);
+  return Write(printer, sheet.ToString());
+}
+
+// The file appears whole, with the mode that it had. Of a link the file that it leads to is
+// written.
+absl::Status Use(const SettingsFile& file, const std::string& name, Printer& printer) {
+  if (const auto known = ContextSettings(file, name); !known.ok()) return known.status();
+  std::error_code error;
+  const std::string path = std::filesystem::canonical(file.path, error).string();
+  const auto text = ReadConfigFile(error ? file.path : path);
+  if (!text.ok()) return text.status();
+  const auto changed = WithCurrent(*text, file.path, name);
+  if (!changed.ok()) return changed.status();
+  struct stat found;
+  const mode_t mode = stat(path.c_str(), &found) == 0 ? found.st_mode & 0777 : 0600;
+  if (absl::Status status = pki::WritePemFile(path, *changed, mode, /*replace=*/true);
+      !status.ok()) {
+    return status;
+  }
+  const auto after = ParseSettings(*changed, file.path);
+  if (!after.ok()) return after.status();
+  return Show(*after, name, printer);
+}
+
+}  // namespace
+
+absl::Status Execute(const ContextCommand& command, const ConnectionFlags& flags,
+                     const Environment& environment, Printer& printer) {
+  const auto file = FindSettingsFile(flags, environment);
+  if (!file.ok()) return file.status();
+  switch (command.verb) {
+    case ContextCommand::Verb::kUse:
+      return Use(*file, command.name, printer);
+    case ContextCommand::Verb::kShow:
+      return Show(*file, command.name.empty() ? flags.context.value_or("") : command.name, printer);
+    case ContextCommand::Verb::kList:
+      break;
+  }
+  return List(*file, printer);
+}
+
+}  // namespace cxlpool::cli

@@ -1,0 +1,96 @@
+#include "tools/cli/context_command.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include "proto/support/refusal.h"
+
+namespace cxlpool::cli {
+namespace {
+
+using testing::HasSubstr;
+using Verb = ContextCommand::Verb;
+
+class ContextCommandTest : public testing::Test {
+ protected:
+  ContextCommandTest() {
+    std::string name = (std::filesystem::temp_directory_path() / "cxlpool-ctx-XXXXXX").string();
+    dir_ = mkdtemp(name.data());
+    file_ = (dir_ / "cli.toml").string();
+    std::ofstream(file_) << "# Two pools.\n[contexts.prod]\nmanager = \"fm.prod:1\"\n"
+                            "cert = \"op.pem\"\n[contexts.lab]\nmanager = \"unix:/lab\"\n";
+  }
+  ~ContextCommandTest() override { std::filesystem::remove_all(dir_); }
+
+  absl::Status Run(Verb verb, const std::string& name = "",
+                   OutputFormat format = OutputFormat::kTable) {
+    out_.str("");
+    Printer printer{.out = out_, .err = out_, .format = format};
+    return Execute(ContextCommand{verb, name}, {.config = file_}, {}, printer);
+  }
+  std::string Text() const {
+    std::ifstream in(file_);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+
+  std::filesystem::path dir_;
+  std::string file_;
+  std::ostringstream out_;
+};
+
+TEST_F(ContextCommandTest, ListsAndMarksTheCurrentOne) {
+  ASSERT_TRUE(Run(Verb::kUse, "prod").ok());
+  ASSERT_TRUE(Run(Verb::kList).ok());
+  EXPECT_EQ(out_.str(),
+            "NAME  CURRENT  MANAGER    CERTIFICATE\n"
+            "lab   -        unix:/lab  -\n"
+            "prod  current  fm.prod:1  " +
+                (dir_ / "op.pem").string() + "\n");
+  ASSERT_TRUE(Run(Verb::kList, "", OutputFormat::kName).ok());
+  EXPECT_EQ(out_.str(), "lab\nprod\n");
+  ASSERT_TRUE(Run(Verb::kList, "", OutputFormat::kYaml).ok());
+  EXPECT_THAT(out_.str(), HasSubstr("- name: prod\n  current: true\n  manager: fm.prod:1\n"));
+}
+
+TEST_F(ContextCommandTest, UseWritesTheFileWholeAndKeepsItsModeAndComments) {
+  ASSERT_EQ(chmod(file_.c_str(), 0640), 0);
+  const std::string link = (dir_ / "link.toml").string();
+  std::filesystem::create_symlink(file_, link);
+  const std::string file = file_;
+  file_ = link;
+  const std::string before = Text();
+  ASSERT_TRUE(Run(Verb::kUse, "lab").ok());
+  EXPECT_THAT(out_.str(), HasSubstr("lab (current)"));
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_EQ(Text(), "current = \"lab\"\n" + before);
+  struct stat found;
+  ASSERT_EQ(stat(file.c_str(), &found), 0);
+  EXPECT_EQ(found.st_mode & 0777, 0640u);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir_), {}), 2) << "no file is left";
+}
+
+TEST_F(ContextCommandTest, AnUnknownOneChangesNothing) {
+  const std::string before = Text();
+  const absl::Status status = Run(Verb::kUse, "labb");
+  EXPECT_EQ(ReasonOf(status), "UNKNOWN_CONTEXT");
+  EXPECT_THAT(status.message(), HasSubstr("did you mean \"lab\"?"));
+  EXPECT_EQ(Text(), before);
+  EXPECT_EQ(ReasonOf(Run(Verb::kShow, "labb")), "UNKNOWN_CONTEXT");
+}
+
+TEST_F(ContextCommandTest, ShowsTheOneThatCounts) {
+  ASSERT_TRUE(Run(Verb::kShow).ok());
+  EXPECT_THAT(out_.str(), HasSubstr("(none: the settings at the top of the file)"));
+  ASSERT_TRUE(Run(Verb::kShow, "prod", OutputFormat::kJson).ok());
+  EXPECT_THAT(out_.str(), HasSubstr("\"context\": {\"name\": \"prod\", \"current\": false, "));
+}
+
+}  // namespace
+}  // namespace cxlpool::cli

@@ -1,0 +1,64 @@
+// One cli.toml: how to reach a manager, or several, each under a name of its own (a context).
+//
+//   current = "prod"          # Which one counts where --context names none.
+//   [contexts.prod]
+//   manager = "fm.rack7.example:7600"
+//   ca = "prod/ca.pem"
+//   [contexts.lab]
+//   manager = "unix:/run/cxlpool/manager.sock"
+//
+// The same settings at the top of the file count where no context is chosen. A context takes over
+// none of them: a key for one pool is not shown to another pool's manager.
+#ifndef CXLPOOL_TOOLS_CLI_SETTINGS_FILE_H_
+#define CXLPOOL_TOOLS_CLI_SETTINGS_FILE_H_
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace cxlpool::cli {
+
+struct ConnectionSettings {
+  std::string manager;    // "fm.example:7443", "unix:/run/cxlpool/manager.sock"
+  bool insecure = false;  // No TLS. Only for a Unix socket or a loopback address.
+  std::string ca;         // PEM files, all three unless insecure.
+  std::string cert;
+  std::string key;
+  std::string server_name;  // What the manager's certificate must show.
+
+  bool operator==(const ConnectionSettings&) const = default;
+};
+
+struct SettingsFile {
+  std::string path;     // Empty: there is no file.
+  std::string current;  // Empty: the settings at the top count.
+  ConnectionSettings top;
+  std::map<std::string, ConnectionSettings> contexts;
+
+  std::vector<std::string> Names() const;
+};
+
+// Reads one cli.toml: manager, ca, cert, key, server_name (texts), insecure (boolean), all
+// optional; what is not there stays empty. Relative paths start at the file's directory.
+// NOT_FOUND/NO_CONFIG; INVALID_ARGUMENT/BAD_CONFIG: not TOML, an unknown key, a wrong type, both
+// insecure and TLS files, or a current context that is not there.
+absl::StatusOr<SettingsFile> ReadSettingsFile(const std::string& path);
+
+// The same from text; `path` is for messages and relative paths. Any bytes.
+absl::StatusOr<SettingsFile> ParseSettings(const std::string& text, const std::string& path);
+
+// The settings of the context `name`; empty: of the current one, or those at the top.
+// INVALID_ARGUMENT/UNKNOWN_CONTEXT says which there are.
+absl::StatusOr<ConnectionSettings> ContextSettings(const SettingsFile& file,
+                                                   const std::string& name);
+
+// `text` with another current context and nothing else changed. FAILED_PRECONDITION/CANNOT_EDIT:
+// the file is written in a way that this cannot change.
+absl::StatusOr<std::string> WithCurrent(const std::string& text, const std::string& path,
+                                        const std::string& name);
+
+}  // namespace cxlpool::cli
+
+#endif  // CXLPOOL_TOOLS_CLI_SETTINGS_FILE_H_
